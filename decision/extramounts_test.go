@@ -111,7 +111,7 @@ func TestByClass(t *testing.T) {
 		t.Errorf("by location path: %v", err)
 	}
 	d.Policy.Assignment = policy.AssignByClass
-	d.Source = discovery.ByClass(d.Source, true)
+	d.Source = discovery.IgnorePathProblems(d.Source, true)
 	class := []specs.WindowsDevice{{ID: ocispec.DisplayClass, IDType: ocispec.IDTypeClass}}
 	edits, _, err := d.Decide(t.Context(), read(c))
 	if _, files := gpusOf(edits); err != nil || !slices.Equal(edits.WindowsDevices, class) || !slices.Equal(files, []string{"", path0}) {
@@ -120,7 +120,7 @@ func TestByClass(t *testing.T) {
 	// Standalone runs are given their GPUs in the same way.
 	alone := decider(devices...)
 	alone.Policy.Assignment = policy.AssignByClass
-	alone.Source = discovery.ByClass(alone.Source, true)
+	alone.Source = discovery.IgnorePathProblems(alone.Source, true)
 	edits, _, err = alone.Decide(context.Background(), read(Container{OS: ocispec.Windows, ID: "c1", Env: []string{VisibleVariable + `=VMBUS\GPU`}}))
 	if err != nil || !slices.Equal(edits.WindowsDevices, class) {
 		t.Errorf("standalone: %v, error %v", edits.WindowsDevices, err)

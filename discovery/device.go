@@ -118,7 +118,7 @@ type Health struct {
 	// Reason is a one-line cause, "" for a healthy device.
 	Reason string
 	// ByPathOnly reports that Reason does not apply when GPUs are assigned by class:
-	// see [Device.ByClass].
+	// see [Device.IgnorePathProblem].
 	ByPathOnly bool
 }
 
@@ -229,9 +229,9 @@ func (d Device) Name() string {
 	return d.InstanceID
 }
 
-// ByClass returns d as it is on a node that assigns GPUs by class, where a device
+// IgnorePathProblem returns d as it is on a node that assigns GPUs by class, where a device
 // needs no location path.
-func (d Device) ByClass() Device {
+func (d Device) IgnorePathProblem() Device {
 	if d.Health.ByPathOnly {
 		d.Health = Health{}
 	}

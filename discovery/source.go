@@ -67,34 +67,35 @@ func Select(devices []Device, instanceIDs []string) []Device {
 	return slices.DeleteFunc(slices.Clone(devices), func(d Device) bool { return !ContainsID(instanceIDs, d.InstanceID) })
 }
 
-// ByClass returns source or, if on, source with [Device.ByClass] applied to its devices.
-func ByClass(source Source, on bool) Source {
+// IgnorePathProblems returns source or, if on, source with [Device.IgnorePathProblem] applied to
+// its devices: for a node that assigns GPUs by class.
+func IgnorePathProblems(source Source, on bool) Source {
 	if on {
-		return byClass{source}
+		return pathless{source}
 	}
 	return source
 }
 
-type byClass struct{ Source }
+type pathless struct{ Source }
 
-func (s byClass) Devices(ctx context.Context) ([]Device, error) {
+func (s pathless) Devices(ctx context.Context) ([]Device, error) {
 	devices, err := s.Source.Devices(ctx)
-	return applyByClass(devices), err
+	return ignorePathProblems(devices), err
 }
 
-func (s byClass) Find(ctx context.Context, instanceIDs []string) ([]Device, error) {
+func (s pathless) Find(ctx context.Context, instanceIDs []string) ([]Device, error) {
 	devices, err := s.Source.Find(ctx, instanceIDs)
-	return applyByClass(devices), err
+	return ignorePathProblems(devices), err
 }
 
-func (s byClass) At(ctx context.Context, index int) (Device, bool, error) {
+func (s pathless) At(ctx context.Context, index int) (Device, bool, error) {
 	device, ok, err := s.Source.At(ctx, index)
-	return device.ByClass(), ok, err
+	return device.IgnorePathProblem(), ok, err
 }
 
-func applyByClass(devices []Device) []Device {
+func ignorePathProblems(devices []Device) []Device {
 	for i, d := range devices {
-		devices[i] = d.ByClass()
+		devices[i] = d.IgnorePathProblem()
 	}
 	return devices
 }

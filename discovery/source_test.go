@@ -12,7 +12,7 @@ func TestByClassIgnoresMissingLocationPaths(t *testing.T) {
 		{InstanceID: "broken", Health: Health{Reason: "it is broken"}},
 	}
 	for _, on := range []bool{true, false} {
-		source := ByClass(devices, on)
+		source := IgnorePathProblems(devices, on)
 		listed, err := source.Devices(t.Context())
 		if err != nil || listed[0].Health.OK() != on || listed[1].Health.OK() {
 			t.Errorf("by class %t: %+v, %v", on, listed, err)

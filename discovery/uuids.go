@@ -93,7 +93,7 @@ func (u *uuidSource) startQuery(devices []Device, ids []gpuID) <-chan struct{} {
 		}
 		count++
 		result, known := u.results[id]
-		if !devices[i].ByClass().Health.OK() || known && (result.uuid != "" || time.Since(result.at) <= u.retry) {
+		if !devices[i].IgnorePathProblem().Health.OK() || known && (result.uuid != "" || time.Since(result.at) <= u.retry) {
 			continue
 		}
 		unknown = append(unknown, id)

@@ -122,7 +122,7 @@ type builder struct {
 type mount struct{ source, destination string }
 
 func (b *builder) addWindows(d discovery.Device) error {
-	switch byClass := b.policy.ByClass(); {
+	switch byClass := b.policy.AssignsByClass(); {
 	case byClass && len(b.edits.WindowsDevices) == 0:
 		b.edits.WindowsDevices = []specs.WindowsDevice{{ID: DisplayClass, IDType: IDTypeClass}}
 	case byClass:

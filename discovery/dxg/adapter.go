@@ -7,11 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"unicode"
 	"unicode/utf16"
 	"unsafe"
 
 	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 )
 
 // adapterProperties is what an adapter reports. Unknown values are nil or zero.
@@ -154,16 +154,10 @@ func decodeStorePath(header registryQuery, output []byte) (text string, need int
 	return text16(units), 0, nil
 }
 
-// text16 returns the characters before the first NUL, without control characters.
+// text16 returns the characters before the first NUL, in one line.
 func text16(units []uint16) string {
-	text := string(utf16.Decode(units))
-	text, _, _ = strings.Cut(text, "\x00")
-	return strings.TrimSpace(strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || r == '\u2028' || r == '\u2029' {
-			return -1
-		}
-		return r
-	}, text))
+	text, _, _ := strings.Cut(string(utf16.Decode(units)), "\x00")
+	return strings.TrimSpace(errlog.OneLine(text))
 }
 
 // isPackageName reports whether name can be that of a driver package in the driver store.

@@ -140,7 +140,7 @@ func addDriver(d *discovery.Device, raw Raw) {
 // classify adds the adapter's properties or, without an adapter, what the setup class
 // says. It returns why a started device cannot run Direct3D, "" if it can.
 func classify(d *discovery.Device, raw Raw, adapter *Adapter, core dxcore) string {
-	const byClass = "what it supports is taken from its setup class; its memory and whether it is integrated or detachable are unknown"
+	const fromClass = "what it supports is taken from its setup class; its memory and whether it is integrated or detachable are unknown"
 	started := d.Health.OK()
 	d.Software = strings.HasPrefix(discovery.NormalizeID(raw.InstanceID), `ROOT\BASICRENDER\`) // Microsoft's
 	switch {
@@ -152,10 +152,10 @@ func classify(d *discovery.Device, raw Raw, adapter *Adapter, core dxcore) strin
 	case started && core.err == nil && (raw.LUID != nil || !core.unmatched):
 		return "DXCore does not list it, so that it does not run Direct3D: if it is a GPU, install the manufacturer's driver and switch off TCC mode"
 	case started && core.err == nil:
-		d.Notes = append(d.Notes, "its DXCore adapter is unknown: "+byClass)
+		d.Notes = append(d.Notes, "its DXCore adapter is unknown: "+fromClass)
 	case started && errors.Is(core.err, errNotQueried):
 	case started:
-		d.Notes = append(d.Notes, "DXCore is not available ("+errlog.OneLine(core.err.Error())+"): "+byClass)
+		d.Notes = append(d.Notes, "DXCore is not available ("+errlog.OneLine(core.err.Error())+"): "+fromClass)
 	}
 	switch {
 	case d.LocationPath == "":

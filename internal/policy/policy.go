@@ -117,8 +117,8 @@ func Default() Policy {
 	return p
 }
 
-// ByClass reports whether Windows containers get all GPUs of the node, by their class.
-func (p Policy) ByClass() bool { return p.Assignment == AssignByClass }
+// AssignsByClass reports whether Windows containers get all GPUs of the node, by their class.
+func (p Policy) AssignsByClass() bool { return p.Assignment == AssignByClass }
 
 // Path returns the path of policy.json in the state directory.
 func Path(stateDir string) string { return filepath.Join(stateDir, fileName) }

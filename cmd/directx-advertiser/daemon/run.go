@@ -39,7 +39,7 @@ func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
 	if err != nil {
 		return err
 	}
-	c, ready := d.configure(p, discovery.ByClass(source, p.ByClass()))
+	c, ready := d.configure(p, discovery.IgnorePathProblems(source, p.AssignsByClass()))
 	for {
 		a := advertiser.New(c)
 		d.status.Store(&status{advertiser: a, ready: ready})
@@ -99,7 +99,7 @@ func (d *Daemon) configure(p policy.Policy, source discovery.Source) (c advertis
 func (d *Daemon) newInjector(p policy.Policy, source discovery.Source) *injector.Injector {
 	d.log.Warn("The kubelet gives containers their GPUs (injection: kubelet): there are no extra mounts and no GPUs for containers outside Kubernetes, " +
 		"a restarted container has the driver files of its admission, and starts even if its GPU is gone; see docs/kubelet-injection.md")
-	if d.options.NodeOS == "windows" && !p.ByClass() {
+	if d.options.NodeOS == "windows" && !p.AssignsByClass() {
 		d.log.Warn("A container can have one GPU: the kubelet passes on one device to containerd on Windows")
 	}
 	return &injector.Injector{

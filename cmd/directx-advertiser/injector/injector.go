@@ -41,7 +41,7 @@ func (i *Injector) Inject(ctx context.Context, resource string, instanceIDs []st
 }
 
 func (i *Injector) answer(ctx context.Context, resource string, instanceIDs []string, hints bool) (*v1beta1.ContainerAllocateResponse, error) {
-	devices, err := decision.Lookup(ctx, discovery.ByClass(i.Source, i.Policy.ByClass()), instanceIDs)
+	devices, err := decision.Lookup(ctx, discovery.IgnorePathProblems(i.Source, i.Policy.AssignsByClass()), instanceIDs)
 	if err != nil {
 		return nil, err
 	}

@@ -60,7 +60,7 @@ func (n *Node) Open(stderr io.Writer) (discovery.Source, policy.Policy, error) {
 			return nil, p, fmt.Errorf("%w; --inventory names a file", err)
 		}
 	}
-	return discovery.ByClass(source, capabilities.InForce(p, runtime.GOOS).ByClass()), p, nil
+	return discovery.IgnorePathProblems(source, capabilities.InForce(p, runtime.GOOS).AssignsByClass()), p, nil
 }
 
 // Complete returns the completion of a text that names a GPU by a value of its report.

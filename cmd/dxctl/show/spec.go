@@ -180,7 +180,7 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 	}
 	policy = capabilities.InForce(policy, string(p.container.OS))
 	decider := decision.Decider{
-		Source: discovery.ByClass(source, policy.ByClass()), Store: allocation.OpenStore(paths.Allocations(o.StateDir)),
+		Source: discovery.IgnorePathProblems(source, policy.AssignsByClass()), Store: allocation.OpenStore(paths.Allocations(o.StateDir)),
 		Files: o.Files(), Policy: policy,
 	}
 	outcome, ok, err := decider.Preview(ctx, gpuRequest)
