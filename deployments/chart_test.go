@@ -5,6 +5,7 @@ package deployments
 import (
 	"bytes"
 	"cmp"
+	"fmt"
 	"maps"
 	"os"
 	"os/exec"
@@ -320,5 +321,18 @@ func TestMetrics(t *testing.T) {
 	names := []string{"metrics", "plugin-metrics"}
 	if want := map[string][]string{"Service of " + file: names, "PodMonitor of " + file: names, "NetworkPolicy of " + file: names}; !reflect.DeepEqual(got, want) {
 		t.Errorf("ports are %v, want %v", got, want)
+	}
+}
+
+// The service of the CDI specification is there only on request.
+func TestCDI(t *testing.T) {
+	t.Parallel()
+	for _, on := range []bool{false, true} {
+		rendered := mustTemplate(t, fmt.Sprintf("image: {repository: directx-nri}\nlinux: {enabled: true, discover: true, cdi: %v}", on))
+		for _, want := range []string{"name: cdi\n", "--file=/var/run/cdi/directx-nri.yaml", "path: /var/run/cdi, type: DirectoryOrCreate"} {
+			if strings.Contains(rendered, want) != on {
+				t.Errorf("linux.cdi is %v, and the chart has %q: %v", on, want, !on)
+			}
+		}
 	}
 }

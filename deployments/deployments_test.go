@@ -244,7 +244,7 @@ const settings = "/directx-nri-config"
 func TestVolumes(t *testing.T) {
 	t.Parallel()
 	writable := []string{
-		"setup setup", "setup state", "setup shim", "setup containerd-config", "nri state", "nri run", "advertiser state", "advertiser device-plugins",
+		"setup setup", "setup state", "setup shim", "setup containerd-config", "nri state", "nri run", "advertiser state", "advertiser device-plugins", "cdi cdi",
 	}
 	all := objects(t)
 	for _, s := range sets(t) {
@@ -339,7 +339,7 @@ func TestContainers(t *testing.T) {
 	want := map[string][2]string{ // of Linux and Windows
 		"manifests/linux.yaml": {linux}, "manifests/windows.yaml": {"", windows},
 		"manifests/restore-linux.yaml": {restore}, "manifests/restore-windows.yaml": {"", restore},
-		"kubelet.yaml": {" | advertiser", " | advertiser"}, "linux-discover.yaml": {" | nri advertiser"}, "linux-k3s.yaml": {shim}, "linux-shim.yaml": {shim}, "linux-k3s-restore.yaml": {restore},
+		"kubelet.yaml": {" | advertiser", " | advertiser"}, "linux-discover.yaml": {" | nri advertiser cdi"}, "linux-k3s.yaml": {shim}, "linux-shim.yaml": {shim}, "linux-k3s-restore.yaml": {restore},
 		"metrics.yaml": {linux, windows}, "nodefiles.yaml": {" | nri advertiser", " | advertiser setup --no-configure"}, "pools.yaml": {linux, windows},
 		"restore.yaml": {restore, restore}, "runtimeclass.yaml": {shim, windows}, "server2019.yaml": {"", windows},
 		"values.yaml": {linux},
@@ -432,7 +432,7 @@ func checkContainer(t *testing.T, s set, c corev1.Container) {
 			Capabilities:   &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 		}
-		if c.Name == "advertiser" && s.file == "linux-discover.yaml" && !strings.HasSuffix(s.Name, "described") {
+		if (c.Name == "advertiser" || c.Name == "cdi") && s.file == "linux-discover.yaml" && !strings.HasSuffix(s.Name, "described") {
 			// It asks the driver.
 			rights = &corev1.SecurityContext{RunAsUser: new(int64(0)), ReadOnlyRootFilesystem: new(true), Privileged: new(true)}
 		}

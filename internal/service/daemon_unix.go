@@ -24,24 +24,36 @@ func (d Daemon) unit() string { return filepath.Join(d.UnitDir, d.Name+".service
 // unitText returns the unit file. The daemons reconnect to containerd and the kubelet by
 // themselves, so the order of starts does not matter.
 func (d Daemon) unitText() string {
-	// https://www.freedesktop.org/software/systemd/man/latest/systemd.service.html#Command%20lines
-	quote := strings.NewReplacer(`\`, `\\`, `"`, `\"`, `%`, `%%`, `$`, `$$`)
-	var command []string
-	for _, arg := range append([]string{d.Program}, d.Args...) {
-		command = append(command, `"`+quote.Replace(arg)+`"`)
+	var before, prepare string
+	if len(d.Before) > 0 {
+		before = "Before=" + strings.Join(d.Before, " ") + "\n"
+	}
+	if len(d.Prepare) > 0 { // It may fail.
+		prepare = "ExecStartPre=-" + execLine(d.Program, d.Prepare) + "\n"
 	}
 	return unitHead + fmt.Sprintf(`[Unit]
 Description=%s
-StartLimitIntervalSec=0
+%sStartLimitIntervalSec=0
 
 [Service]
-ExecStart=%s
+%sExecStart=%s
 Restart=always
 RestartSec=2
 
 [Install]
 WantedBy=multi-user.target
-`, d.Description, strings.Join(command, " "))
+`, d.Description, before, prepare, execLine(d.Program, d.Args))
+}
+
+// execLine quotes a command line.
+// https://www.freedesktop.org/software/systemd/man/latest/systemd.service.html#Command%20lines
+func execLine(program string, args []string) string {
+	quote := strings.NewReplacer(`\`, `\\`, `"`, `\"`, `%`, `%%`, `$`, `$$`)
+	words := []string{`"` + quote.Replace(program) + `"`}
+	for _, arg := range args {
+		words = append(words, `"`+quote.Replace(arg)+`"`)
+	}
+	return strings.Join(words, " ")
 }
 
 // installed reports whether there is a unit file. One of others is [ErrForeign].

@@ -94,7 +94,7 @@ func (s *suite) mustHaveShim(t *testing.T, image *image) {
 
 // testRollback changes image and configuration at the same time, and rolls both back.
 func (s *suite) testRollback(t *testing.T) {
-	s.loadImage(t, s.newer)
+	s.publish(t, s.newer)
 	change := func(image *image, offered map[string]int, args ...string) {
 		before := s.podOf(t, daemonSet)
 		s.helm(t, append(args, "--namespace", namespace)...)

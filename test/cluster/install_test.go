@@ -22,13 +22,18 @@ import (
 	"github.com/directx-nri/directx-nri/test/bed"
 )
 
-// install installs the chart with the values of the examples and waits for the GPUs.
+// install installs the chart from the registry with the values of the examples, and waits for the GPUs.
 func (s *suite) install(t *testing.T) {
 	t.Helper()
 	s.kubectl(t, "apply", "--filename", manifests+"/namespace.yaml")
-	s.helmUpgrade(t, "--values", examples+"/values.yaml", "--set", "image.repository="+repository, "--set", "image.tag="+s.older.version, "--set", "restartSpread=1s")
+	s.helm(t, "upgrade", "--install", release, "oci://"+charts+"/directx-nri", "--version", s.older.version[1:], "--plain-http",
+		"--namespace", namespace, "--values", examples+"/values.yaml", "--set", "image.repository="+repository, "--set", "image.tag="+s.older.version, "--set", "restartSpread=1s", "--set", "linux.cdi=true")
 	s.rolledOut(t, daemonSet)
 	s.waitOffered(t, offered)
+	bed.Eventually(t, timeout, "the CDI specification is written", func() error {
+		_, err := os.Stat(cdiFile)
+		return err
+	})
 }
 
 // offered is what the node offers with the values of the examples.

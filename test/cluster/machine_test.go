@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -183,8 +184,11 @@ done`
 
 const (
 	busyboxImage = "docker.io/library/busybox:1.36"
-	// repository is that of the product's images.
-	repository = "docker.io/library/directx-nri"
+	// repository is that of the product's images, and charts that of its charts, in the
+	// registry on this machine.
+	registry   = "localhost:5000"
+	repository = registry + "/owner/directx-nri"
+	charts     = registry + "/owner/charts"
 	platform   = "linux-" + runtime.GOARCH
 )
 
@@ -212,7 +216,7 @@ func (m *machine) importImage(t testing.TB, archive string, flags ...string) {
 
 // image is an image of the product. The images differ in their version only, which is
 // also their tag.
-type image struct{ version, dir, archive string }
+type image struct{ version, dir string }
 
 func newImage(version string) *image {
 	return &image{version: version, dir: filepath.Join(bed.RunDir(), "images", version)}
@@ -221,12 +225,37 @@ func newImage(version string) *image {
 // program returns the path of a program of the image.
 func (i *image) program(name string) string { return filepath.Join(i.dir, "bin", platform, name) }
 
-// loadImage builds an image of the product and gives it to the node.
-func (m *machine) loadImage(t testing.TB, i *image) {
+// startRegistry starts the registry that nodes pull images of the product from.
+func (m *machine) startRegistry(t *testing.T) {
 	t.Helper()
-	var err error
-	if i.archive, err = bed.BuildImage(t.Context(), m.parts.Root, i.dir, i.version, platform); err != nil {
+	crane := m.run(t, "go", "tool", "-modfile=tools/release/go.mod", "-n", "crane")
+	m.start(t, "registry", strings.TrimSpace(crane), "registry", "serve", "--address", registry)
+}
+
+// publish builds an image of the product and publishes it with the chart, as a release is.
+func (m *machine) publish(t testing.TB, i *image) {
+	t.Helper()
+	archive, err := bed.BuildImage(t.Context(), m.parts.Root, i.dir, i.version, platform)
+	if err == nil {
+		err = os.Rename(archive, filepath.Join(i.dir, "directx-nri-image-"+i.version+".tar"))
+	}
+	if err != nil {
 		t.Fatalf("build image %s: %v", i.version, err)
 	}
-	m.importImage(t, i.archive)
+	m.helm(t, "package", chart, "--version", i.version[1:], "--app-version", i.version, "--destination", i.dir)
+	m.run(t, "tools/release/publish.sh", i.version, repository, charts, i.dir)
+}
+
+// run runs a program in the repository, which must succeed, and returns what it prints.
+func (m *machine) run(t testing.TB, program string, args ...string) string {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), program, args...)
+	command.Dir = m.parts.Root
+	command.Env = append(os.Environ(), "DIRECTX_NRI_PARTS="+filepath.Dir(m.parts.Stock("helm")))
+	out, err := command.Output()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		t.Fatalf("%s: %v\n%s", command, err, exit.Stderr)
+	}
+	bed.Check(t, err)
+	return string(out)
 }

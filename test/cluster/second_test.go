@@ -57,9 +57,7 @@ func (s *suite) testSecondNode(t *testing.T) {
 		_, err := runtime.Version(t.Context(), &cri.VersionRequest{})
 		return err
 	})
-	for _, archive := range []string{s.file("image.tar"), s.older.archive} {
-		s.importImage(t, archive, "--address", dir+containerdSocket)
-	}
+	s.importImage(t, s.file("image.tar"), "--address", dir+containerdSocket)
 	t.Cleanup(func() { bed.Check(t, bed.StopPods(runtime)) })
 	s.start(t, "second-kubelet", "nsenter", fmt.Sprintf("--mount=/proc/%d/ns/mnt", containerd.PID()), s.parts.Stock("kubelet"),
 		"--config", s.file("second.yaml"), "--kubeconfig", s.api.Kubeconfig, "--hostname-override", secondNode, "--node-ip", secondAddress,

@@ -80,6 +80,7 @@ const (
 	manifests = "deployments/manifests"
 	examples  = "deployments/examples/linux"
 	daemonSet = "directx-nri-linux"
+	cdiFile   = "/run/cdi/directx-nri.yaml"
 
 	display = bed.Display
 	compute = bed.Compute
@@ -107,10 +108,12 @@ type suite struct {
 func newSuite(t *testing.T) *suite {
 	t.Helper()
 	s := &suite{machine: startMachine(t), older: newImage("v0.9.1"), newer: newImage("v0.9.2")}
-	s.loadImage(t, s.older)
+	s.startRegistry(t)
+	s.publish(t, s.older)
 	s.apply(t, podManifest("bystander", forever, nil))
 	s.waitRunning(t, "bystander")
 	s.bystander = s.containers(t, "bystander")
+	bed.Check(t, os.Mkdir(filepath.Dir(cdiFile), 0o755)) // The kubelet would make it, and leave it.
 	s.before = s.files(t)
 	return s
 }

@@ -1,9 +1,10 @@
 #!/bin/bash
-# publish.sh VERSION IMAGE CHARTS: push the image and the chart of out/release to their repositories, and print the
-# names and digests that a signature is for. What exists is not replaced. `make publish` runs it.
+# publish.sh VERSION IMAGE CHARTS [DIRECTORY]: push the image and the chart of DIRECTORY, by default out/release, to
+# their repositories, and print the names and digests that a signature is for. What exists is not replaced.
+# `make publish` runs it.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-version=$1 image=$2 charts=$3
+version=$1 image=$2 charts=$3 from=${4:-out/release}
 helm=${DIRECTX_NRI_PARTS:-.parts/bin}/helm
 crane=$(go tool -modfile=tools/release/go.mod -n crane)
 layout=$(mktemp -d)
@@ -15,9 +16,9 @@ for existing in "$image:$version" "$charts/directx-nri:${version#v}"; do
 		exit 1
 	fi
 done
-tar --extract --directory "$layout" --file "out/release/directx-nri-image-$version.tar"
+tar --extract --directory "$layout" --file "$from/directx-nri-image-$version.tar"
 echo "image=$("$crane" push "$layout" "$image:$version")"
 flags=()
 [[ $charts != localhost:* ]] || flags=(--plain-http)
-"$helm" push "${flags[@]}" "out/release/directx-nri-${version#v}.tgz" "oci://$charts" >&2
+"$helm" push "${flags[@]}" "$from/directx-nri-${version#v}.tgz" "oci://$charts" >&2
 echo "chart=$charts/directx-nri@$("$crane" digest "$charts/directx-nri:${version#v}")"

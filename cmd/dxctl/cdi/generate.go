@@ -100,6 +100,7 @@ func (o *options) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err := o.DriverFiles.Check(); err != nil {
 		return err
 	}
+	o.HostRoot = o.Root()
 	source, p, err := o.Open(stderr)
 	if err != nil {
 		return err

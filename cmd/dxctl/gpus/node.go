@@ -25,6 +25,8 @@ type Node struct {
 	StateDir, ConfigFile, Inventory string
 	// Trusted refuses an inventory that other users can write: the command acts on it.
 	Trusted bool
+	// HostRoot is the directory where the node's root directory is mounted, "" for this system's.
+	HostRoot string
 }
 
 // AddFlags adds the flags that select the policy and the GPUs.
@@ -56,7 +58,7 @@ func (n *Node) Open(stderr io.Writer) (discovery.Source, policy.Policy, error) {
 	case n.ConfigFile != "" && p.UseInventory:
 	default:
 		p.UseInventory = p.UseInventory && n.ConfigFile == ""
-		if source, err = OpenSource(p, n.StateDir); err != nil {
+		if source, err = OpenSource(p, n.StateDir, n.HostRoot); err != nil {
 			return nil, p, fmt.Errorf("%w; --inventory names a file", err)
 		}
 	}
@@ -96,7 +98,7 @@ func (n *Node) read(stderr io.Writer) (policy.Policy, []discovery.Device, error)
 	return p, nil, err
 }
 
-// OpenSource opens the source of the GPUs of a node with the policy p.
-func OpenSource(p policy.Policy, stateDir string) (discovery.Source, error) {
-	return node.Open(node.Options{UseInventory: p.UseInventory, StateDir: stateDir, Live: true})
+// OpenSource opens the source of the GPUs of a node with the policy p. hostRoot is as in [Node].
+func OpenSource(p policy.Policy, stateDir, hostRoot string) (discovery.Source, error) {
+	return node.Open(node.Options{UseInventory: p.UseInventory, StateDir: stateDir, HostRoot: hostRoot, Live: true})
 }

@@ -119,6 +119,9 @@ func (n *DriverFiles) Check() error {
 	return nil
 }
 
+// Root returns the root directory that is selected, "" for this system's.
+func (n *DriverFiles) Root() string { return n.root }
+
 func (n *DriverFiles) rootDir() hostfiles.Root {
 	if n.root == "" && runtime.GOOS != "windows" {
 		return "/"

@@ -167,7 +167,7 @@ func (n *gatherer) gpus(ctx context.Context, c doctor.Config) ([]doctor.GPU, err
 	if c.Err != nil {
 		return nil, c.Err
 	}
-	source, err := gpus.OpenSource(c.Policy, n.stateDir)
+	source, err := gpus.OpenSource(c.Policy, n.stateDir, "")
 	if err != nil {
 		return nil, err
 	}

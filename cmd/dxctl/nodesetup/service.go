@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -16,21 +17,30 @@ import (
 // NewServiceCommand returns the group of commands for a node with this operating system.
 func NewServiceCommand(nodeOS string) *cobra.Command {
 	var unitDir, dir string
+	var cdi bool
 	command := &cobra.Command{
 		Use:   "service",
 		Short: "Run the daemons as services of a node without the chart",
 		Long: `Runs directx-advertiser, and on Linux also directx-nri, as services that start with
 the node and are started again when they end: native Windows services, or units of
-systemd. On Windows the daemon logs to the Application event log.`,
+systemd. On Windows the daemon logs to the Application event log.
+
+With --cdi, runs in their place a service that keeps the CDI specification current: see
+'dxctl cdi generate'.`,
 	}
 	// add adds a command that does something with each daemon.
 	add := func(below *cobra.Command, do func(c *cobra.Command, d service.Daemon, args []string) error) *cobra.Command {
 		if nodeOS != "windows" {
 			below.Flags().StringVar(&unitDir, "unit-dir", "/etc/systemd/system", "`DIRECTORY` of systemd's unit files")
+			below.Flags().BoolVar(&cdi, "cdi", false, "the service of the CDI specification, for Docker and Podman")
 		}
 		below.RunE = func(c *cobra.Command, args []string) error {
+			list := daemons(nodeOS, unitDir)
+			if cdi {
+				list = []service.Daemon{cdiDaemon(unitDir)}
+			}
 			var failed []error
-			for _, d := range daemons(nodeOS, unitDir) {
+			for _, d := range list {
 				failed = append(failed, do(c, d, args))
 			}
 			return errors.Join(failed...)
@@ -44,7 +54,8 @@ systemd. On Windows the daemon logs to the Application event log.`,
 		Long: `Installs or replaces the services, and starts them. The programs must be where only
 administrators can change them. Without systemctl, only the units are written.`,
 		Example: `  dxctl service install
-  dxctl service install -- --inventory /etc/directx-nri/gpus.yaml --replicas 4`,
+  dxctl service install -- --inventory /etc/directx-nri/gpus.yaml --replicas 4
+  dxctl service install --cdi`,
 		Args: func(c *cobra.Command, args []string) error {
 			if at := c.ArgsLenAtDash(); len(args) > 0 && at != 0 {
 				return fmt.Errorf("unexpected argument %q: flags of directx-advertiser follow --", args[0])
@@ -67,6 +78,9 @@ administrators can change them. Without systemctl, only the units are written.`,
 		flags.StringVar(&stateDir, "state-dir", places.State, "state `DIRECTORY`")
 		containerd.AddForceFlag(flags, &force)
 		uninstall.PreRunE = func(c *cobra.Command, _ []string) error {
+			if cdi {
+				return nil
+			}
 			return node.CheckHolders(c.Context(), stateDir, c.ErrOrStderr(), force)
 		}
 	}
@@ -113,6 +127,16 @@ func uninstallDaemon(c *cobra.Command, d service.Daemon, _ []string) error {
 	return nil
 }
 
+// cdiDaemon returns the service of the CDI specification. Docker starts after its first run,
+// so that containers with a restart policy find their GPU.
+func cdiDaemon(unitDir string) service.Daemon {
+	generate := []string{"cdi", "generate", "--file", "/var/run/cdi/directx-nri.yaml"}
+	return service.Daemon{
+		Name: "directx-cdi", Description: "Keeps the CDI specification of the GPUs current", UnitDir: unitDir,
+		Before: []string{"docker.service", "containerd.service"}, Prepare: generate, Args: append(slices.Clone(generate), "--watch"),
+	}
+}
+
 // installDaemon installs d, whose program is in dir, or beside dxctl.
 func installDaemon(c *cobra.Command, d service.Daemon, nodeOS, dir string, args []string) error {
 	if dir == "" {
@@ -122,12 +146,16 @@ func installDaemon(c *cobra.Command, d service.Daemon, nodeOS, dir string, args 
 		}
 		dir = filepath.Dir(self)
 	}
-	d.Program = filepath.Join(dir, d.Name)
+	program := d.Name
+	switch d.Name {
+	case "directx-advertiser":
+		d.Args = args
+	case "directx-cdi":
+		program = "dxctl"
+	}
+	d.Program = filepath.Join(dir, program)
 	if nodeOS == "windows" {
 		d.Program += ".exe"
-	}
-	if d.Name == "directx-advertiser" {
-		d.Args = args
 	}
 	if err := d.Install(c.Context()); err != nil {
 		return err

@@ -56,6 +56,47 @@ func TestService(t *testing.T) {
 	}
 }
 
+// TestPackagedUnits compares the units of the packages with those that are installed.
+func TestPackagedUnits(t *testing.T) {
+	t.Setenv("PATH", t.TempDir()) // There is no systemctl.
+	dir, unitDir := t.TempDir(), t.TempDir()
+	for _, name := range []string{"directx-nri", "directx-advertiser", "dxctl"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o700); err != nil { //nolint:gosec // a program
+			t.Fatal(err)
+		}
+	}
+	for _, more := range [][]string{nil, {"--cdi"}} {
+		if _, err := serve(t, append([]string{"install", "--directory", dir, "--unit-dir", unitDir}, more...)...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const packaged = "../../../deployments/systemd"
+	read := func(path string) string { // without the first line, which says whose it is
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, text, _ := strings.Cut(string(data), "\n")
+		return text
+	}
+	units, err := os.ReadDir(unitDir)
+	if err != nil || len(units) != 3 {
+		t.Fatalf("%v, %v", units, err)
+	}
+	for _, unit := range units {
+		installed, ours := read(filepath.Join(unitDir, unit.Name())), read(filepath.Join(packaged, unit.Name()))
+		if want := strings.ReplaceAll(installed, dir, "/usr/bin"); ours != want {
+			t.Errorf("%s/%s has\n%s\nwant\n%s", packaged, unit.Name(), ours, want)
+		}
+	}
+	if _, err := serve(t, "uninstall", "--cdi", "--unit-dir", unitDir); err != nil {
+		t.Error(err)
+	}
+	if units, err := os.ReadDir(unitDir); err != nil || len(units) != 2 {
+		t.Errorf("%v, %v", units, err)
+	}
+}
+
 // holding returns a state directory with an allocation that a container holds.
 func holding(t *testing.T) (state string) {
 	t.Helper()

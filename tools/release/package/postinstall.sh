@@ -4,4 +4,4 @@
 set -e
 [ -d /run/systemd/system ] || exit 0
 systemctl daemon-reload
-systemctl try-restart directx-nri.service directx-advertiser.service
+systemctl try-restart directx-nri.service directx-advertiser.service directx-cdi.service

@@ -8,4 +8,4 @@ remove | 0) ;;
 esac
 /usr/bin/dxctl runtime unconfigure --restart
 [ -d /run/systemd/system ] || exit 0
-systemctl disable --now directx-nri.service directx-advertiser.service
+systemctl disable --now directx-nri.service directx-advertiser.service directx-cdi.service
