@@ -421,7 +421,7 @@ func FuzzCompile(f *testing.F) {
 			return
 		}
 		for _, r := range p.Resources {
-			if r.Replicas < 1 || r.Replicas > policy.MaxReplicas || r.MaxPerContainer < 0 || new(resourceName).UnmarshalText([]byte(r.Name)) != nil {
+			if _, err := resourceName("").clean(r.Name); err != nil || r.Replicas < 1 || r.Replicas > policy.MaxReplicas || r.MaxPerContainer < 0 {
 				t.Fatalf("accepted %+v", r)
 			}
 		}

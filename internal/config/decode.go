@@ -112,18 +112,23 @@ func decodeScalar(node *yaml.Node, v reflect.Value, l limits) error {
 	if tag == "!!binary" || strings.ContainsFunc(text, unicode.IsControl) {
 		return errors.New("not a single line of text")
 	}
-	parser, parses := v.Addr().Interface().(encoding.TextUnmarshaler)
+	if parser, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
+		return parser.UnmarshalText([]byte(text))
+	}
 	switch v.Kind() {
 	case reflect.String:
-		if tag == "!!bool" || !parses && (tag == "!!int" || tag == "!!float") {
+		kind, cleans := v.Interface().(cleaner)
+		if tag == "!!bool" || !cleans && (tag == "!!int" || tag == "!!float") {
 			return wrongType(node, v, l)
 		}
-		if err := l.checkText(text); err != nil {
-			return err
+		err := l.checkText(text)
+		if err == nil && cleans {
+			text, err = kind.clean(text)
 		}
-		if !parses {
+		if err == nil {
 			v.SetString(text)
 		}
+		return err
 	case reflect.Int:
 		n, err := strconv.Atoi(text)
 		if tag != "!!int" || err != nil || strconv.Itoa(n) != text {
@@ -137,15 +142,9 @@ func decodeScalar(node *yaml.Node, v reflect.Value, l limits) error {
 			return wrongType(node, v, l)
 		}
 		v.SetBool(yes)
-	default:
-		if !parses {
-			return wrongType(node, v, l)
-		}
+		return nil
 	}
-	if parses {
-		return parser.UnmarshalText([]byte(text))
-	}
-	return nil
+	return wrongType(node, v, l)
 }
 
 func wrongType(node *yaml.Node, v reflect.Value, l limits) error {

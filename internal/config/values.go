@@ -16,28 +16,31 @@ import (
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
+// cleaner is implemented by types of texts. Its method checks a text and returns the value
+// that it stands for.
+type cleaner interface {
+	clean(text string) (string, error)
+}
+
 // resourceName is the name of an extended resource, valid for the API server.
 // https://kubernetes.io/docs/tasks/administer-cluster/extended-resource-node/
 type resourceName string
 
-// UnmarshalText implements [encoding.TextUnmarshaler].
-func (n *resourceName) UnmarshalText(text []byte) error {
-	name := string(text)
+func (resourceName) clean(name string) (string, error) {
 	domain, _, found := strings.Cut(name, "/")
 	switch {
 	case !found:
-		return fmt.Errorf("%q is not an extended resource: use a name such as directx.microsoft.com/display", name)
+		return "", fmt.Errorf("%q is not an extended resource: use a name such as directx.microsoft.com/display", name)
 	case domain == "kubernetes.io" || strings.HasSuffix(domain, ".kubernetes.io"):
-		return fmt.Errorf("%q is in the domain of Kubernetes: use one of your own", name)
+		return "", fmt.Errorf("%q is in the domain of Kubernetes: use one of your own", name)
 	case strings.HasPrefix(domain, "requests."):
-		return fmt.Errorf("%q has the prefix of resource quotas", name)
+		return "", fmt.Errorf("%q has the prefix of resource quotas", name)
 	}
 	// The name of its quota must be valid, too.
 	if messages := validation.IsQualifiedName("requests." + name); len(messages) > 0 {
-		return fmt.Errorf("%q is not an extended resource: %s", name, messages[0])
+		return "", fmt.Errorf("%q is not an extended resource: %s", name, messages[0])
 	}
-	*n = resourceName(name)
-	return nil
+	return name, nil
 }
 
 // oneOrMore is a list, or its only item.
@@ -48,13 +51,11 @@ func (oneOrMore[T]) shorthand() {}
 // memory is a number of bytes, which may have a unit: 15Gi, 15GiB, 16106127360.
 type memory string
 
-// UnmarshalText implements [encoding.TextUnmarshaler].
-func (m *memory) UnmarshalText(text []byte) error {
-	if _, err := humanize.ParseBytes(string(text)); err != nil {
-		return fmt.Errorf("%q is not an amount of memory: use bytes, or a unit as in 15Gi", text)
+func (memory) clean(text string) (string, error) {
+	if _, err := humanize.ParseBytes(text); err != nil {
+		return "", fmt.Errorf("%q is not an amount of memory: use bytes, or a unit as in 15Gi", text)
 	}
-	*m = memory(text)
-	return nil
+	return text, nil
 }
 
 // bytes returns the number, 0 if there is none.
@@ -76,13 +77,9 @@ func memoryOf(bytes uint64) memory {
 // driverVersion is the version of a driver, of one to four numbers.
 type driverVersion string
 
-// UnmarshalText implements [encoding.TextUnmarshaler].
-func (v *driverVersion) UnmarshalText(text []byte) error {
-	if _, err := policy.ParseDriverVersion(string(text), 0); err != nil {
-		return err
-	}
-	*v = driverVersion(text)
-	return nil
+func (driverVersion) clean(text string) (string, error) {
+	_, err := policy.ParseDriverVersion(text, 0)
+	return text, err
 }
 
 // fill returns the version with the numbers that are left out, and zeros if there is none.
@@ -101,13 +98,11 @@ func driverVersionOf(version policy.DriverVersion) driverVersion {
 // pattern is a pattern of a GPU's name or location path.
 type pattern string
 
-// UnmarshalText implements [encoding.TextUnmarshaler].
-func (p *pattern) UnmarshalText(text []byte) error {
-	*p = pattern(text)
-	if strings.TrimSpace(string(text)) != string(text) {
-		return fmt.Errorf("%q begins or ends with a space", text)
+func (pattern) clean(text string) (string, error) {
+	if strings.TrimSpace(text) != text {
+		return "", fmt.Errorf("%q begins or ends with a space", text)
 	}
-	return limits{"maxLength": {"256"}}.checkText(string(text))
+	return text, limits{"maxLength": {"256"}}.checkText(text)
 }
 
 // vendor is a PCI vendor ID, by name or number.
@@ -162,42 +157,34 @@ func (v vendor) MarshalText() ([]byte, error) {
 // sourcePattern is the path of a file below the driver store path, or a pattern of several.
 type sourcePattern string
 
-// UnmarshalText implements [encoding.TextUnmarshaler].
-func (p *sourcePattern) UnmarshalText(text []byte) error {
-	path := string(text)
+func (sourcePattern) clean(path string) (string, error) {
 	clean := winpath.Clean(path)
 	if !winpath.IsLocalGlob(path) || clean == "." || strings.Contains(path, "..") || endsBadly(clean) {
-		return fmt.Errorf(`%q is not a file below the driver store path: use a relative Windows path such as nvidia-smi.exe or bin\*.dll`, path)
+		return "", fmt.Errorf(`%q is not a file below the driver store path: use a relative Windows path such as nvidia-smi.exe or bin\*.dll`, path)
 	}
-	*p = sourcePattern(clean)
-	return nil
+	return clean, nil
 }
 
 // fileName is the name of a file in System32 or SysWOW64.
 type fileName string
 
-// UnmarshalText implements [encoding.TextUnmarshaler].
-func (n *fileName) UnmarshalText(text []byte) error {
-	name := string(text)
+func (fileName) clean(name string) (string, error) {
 	if !winpath.IsLocal(name) || winpath.Base(name) != name || endsBadly(name) {
-		return fmt.Errorf("%q is not a file name", name)
+		return "", fmt.Errorf("%q is not a file name", name)
 	}
-	*n = fileName(name)
-	return nil
+	return name, nil
 }
 
 // storePath is a driver store path: a directory on a local drive.
 type storePath string
 
-// UnmarshalText implements [encoding.TextUnmarshaler].
-func (p *storePath) UnmarshalText(text []byte) error {
-	clean := winpath.Clean(string(text))
+func (storePath) clean(path string) (string, error) {
+	clean := winpath.Clean(path)
 	root, below := clean[:min(len(clean), 3)], clean[min(len(clean), 3):]
 	if !winpath.IsAbs(root) || !strings.HasSuffix(root, `:\`) || !winpath.IsLocal(below) {
-		return fmt.Errorf(`%q is not the absolute Windows path of a directory, with its drive`, text)
+		return "", fmt.Errorf(`%q is not the absolute Windows path of a directory, with its drive`, path)
 	}
-	*p = storePath(clean)
-	return nil
+	return clean, nil
 }
 
 // luid is a locally unique ID of an adapter.
