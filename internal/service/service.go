@@ -1,5 +1,5 @@
-// Package service restarts a service of the operating system, such as
-// containerd.
+// Package service restarts services of the operating system, such as containerd, and runs our
+// daemons as services.
 package service
 
 import (

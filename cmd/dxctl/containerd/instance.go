@@ -1,5 +1,5 @@
-// Package containerd changes the configuration of a node's containerd, restarts it, and
-// undoes that.
+// Package containerd changes the configuration of a node's containerd, restarts containerd,
+// and undoes the change.
 package containerd
 
 import (
@@ -85,9 +85,9 @@ func (i *Instance) ReadFile(node containerdconfig.Node) (containerdconfig.File, 
 	return file, locate(i.ConfigFile, err)
 }
 
-// Imports returns an error for each file that f imports, also by another one, if it decides
-// what we configure, or cannot be used: containerd does not start with it. The former
-// match [doctor.ErrOverridden].
+// Imports returns an error for each file that f imports, directly or not, and that overrides
+// what we configure ([doctor.ErrOverridden]) or cannot be used: containerd does not start
+// then.
 // https://github.com/containerd/containerd/blob/v2.4.2/cmd/containerd/server/config/config.go
 func (i *Instance) Imports(f containerdconfig.File, node containerdconfig.Node) (problems []error) {
 	add := func(file string, err error) {

@@ -48,7 +48,7 @@ func (t *Restarter) taskLimit() time.Duration { return 2*t.RestartLimit + taskMa
 // process, the next run finds the result.
 func (t *Restarter) restartByTask(ctx context.Context, out io.Writer, p *pendingRestart) error {
 	if p.Attempt == "" {
-		p.Attempt = taskCommand // The task reports a failure there.
+		p.Attempt = taskCommand // So that the task records a failure.
 		if err := t.save(p); err != nil {
 			return err
 		}
@@ -62,7 +62,7 @@ func (t *Restarter) restartByTask(ctx context.Context, out io.Writer, p *pending
 		return err
 	}
 	err := service.RunTask(ctx, service.Task{
-		Name: taskName, Program: program, Limit: t.taskLimit() + taskMargin, // It ends by itself before.
+		Name: taskName, Program: program, Limit: t.taskLimit() + taskMargin, // The task ends itself before that.
 		Args: []string{
 			"runtime", taskCommand, "--state-dir", t.StateDir, "--containerd-config", t.ConfigFile, "--cri-socket", t.CRISocket,
 			"--service", t.serviceName, "--restart-timeout", t.RestartLimit.String(), "--restart",
@@ -73,7 +73,7 @@ func (t *Restarter) restartByTask(ctx context.Context, out io.Writer, p *pending
 	}
 	fmt.Fprintf(out, "the scheduled task %q restarts containerd; its log is %s\n", taskName, filepath.Join(t.StateDir, taskLog))
 	for deadline := time.Now().Add(t.taskLimit()); ; {
-		// While the record cannot be read, the task may run.
+		// A record that cannot be read may be one that the task is writing.
 		if r, err := readRecord(t.StateDir); err == nil && r.Failure != nil {
 			return errors.New(r.Failure.Cause)
 		} else if err == nil && r.Restart == nil {

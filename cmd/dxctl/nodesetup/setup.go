@@ -1,5 +1,4 @@
-// Package nodesetup installs what a node needs, the runtime shim and the services, and removes it.
-// 'dxctl runtime setup' also configures containerd.
+// Package nodesetup installs and removes what a node needs: the runtime shim and the services.
 package nodesetup
 
 import (
