@@ -98,7 +98,8 @@ func unsuitable() map[string]string {
 		"internal/shimfile":  "ThroughSymlink",               // nor reparse points.
 		"shim":               "Imports",                      // It runs Go.
 		// They are about other systems.
-		"cmd/dxctl": "^TestSpecWithoutPermission$|^TestDevicesAreNotLookedForElsewhere$|^TestAllocationsWithoutPermission$|^TestDocs$",
+		"cmd/dxctl":      "^TestDocs$",
+		"cmd/dxctl/show": "^TestSpecWithoutPermission$|^TestDevicesAreNotLookedForElsewhere$|^TestAllocationsWithoutPermission$",
 	}
 }
 
