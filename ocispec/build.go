@@ -77,7 +77,7 @@ func BuildEdits(os OS, devices []discovery.Device, env []string, files Files, p 
 		}
 	}
 	if p.VisibilityHints {
-		hints, err := Hints(os, devices, env)
+		hints, err := visibilityHints(os, devices, env)
 		if err != nil {
 			return Edits{}, nil, err
 		}

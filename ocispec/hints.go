@@ -44,14 +44,14 @@ type Hint struct {
 	Function  *uint32 `json:"function,omitempty"`
 }
 
-// Hints returns the variables, as NAME=value, that name devices to a container
+// visibilityHints returns the variables, as NAME=value, that name devices to a container
 // with the environment env. Variables that env sets are left out.
 //
 // CUDA gets UUIDs or nothing: an index would select another GPU, or none, once
 // Windows shows containers only their own GPUs. It gets nothing when a UUID is
 // unknown, and when there are AMD GPUs, because HIP reads the same variable and
 // understands indices only.
-func Hints(os OS, devices []discovery.Device, env []string) ([]string, error) {
+func visibilityHints(os OS, devices []discovery.Device, env []string) ([]string, error) {
 	if len(devices) == 0 {
 		return nil, nil
 	}

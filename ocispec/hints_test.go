@@ -47,7 +47,7 @@ func TestHints(t *testing.T) {
 			if os == "" {
 				os = Windows
 			}
-			got, err := Hints(os, test.devices, test.env)
+			got, err := visibilityHints(os, test.devices, test.env)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -67,7 +67,7 @@ func TestHints(t *testing.T) {
 			if cuda != test.cuda || ours == test.hasNone {
 				t.Errorf("%v, want %q", got, test.cuda)
 			}
-			if again, err := Hints(os, test.devices, append(got, test.env...)); err != nil || len(again) > 0 && test.cuda != "" {
+			if again, err := visibilityHints(os, test.devices, append(got, test.env...)); err != nil || len(again) > 0 && test.cuda != "" {
 				t.Errorf("again: %v, %v", again, err)
 			}
 		})
@@ -83,7 +83,7 @@ func TestDevicesVariableHasTheFacts(t *testing.T) {
 		},
 		{InstanceID: "x"},
 	}
-	got, err := Hints(Windows, devices, nil)
+	got, err := visibilityHints(Windows, devices, nil)
 	if err != nil || len(got) != 1 {
 		t.Fatalf("%v, %v", got, err)
 	}
