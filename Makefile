@@ -12,7 +12,7 @@ GOBUILD := GOFLAGS="-trimpath -tags=grpcnotrace" GOAMD64=v1 GOARM64=v8.0 go buil
 
 # Where releases are, for owner/name of the module's path: the image, its name without a tag, and the charts.
 OWNER_NAME := $(patsubst github.com/%,%,$(shell go list -m))
-IMAGE ?= docker.io/library/directx-nri
+IMAGE ?= ghcr.io/$(OWNER_NAME)
 CHARTS ?= ghcr.io/$(dir $(OWNER_NAME))charts
 IMAGE_PLATFORMS ?= linux-amd64 linux-arm64 windows-amd64
 # The time of everything in archives: https://reproducible-builds.org/specs/source-date-epoch/
@@ -163,10 +163,11 @@ ifeq ($(shell id -u),0)
 	$(GOTEST) -tags e2e -count=1 -v -timeout 20m ./test/bench
 endif
 
-.PHONY: module-path
-module-path: ## give the module another path: make module-path MODULE=example.com/owner/name
-	@test -n "$(MODULE)" || { echo "make module-path MODULE=example.com/owner/name" >&2; exit 1; }
-	git grep -lF "$$(go list -m)" | xargs sed -i "s#$$(go list -m)#$(MODULE)#g"
+.PHONY: move
+move: ## for forks: name the repository github.com/OWNER/NAME, and the registry after it, everywhere: make move TO=owner/name
+	@test -n "$(TO)" || { echo "make move TO=owner/name" >&2; exit 1; }
+	git grep -lE "(github.com|ghcr.io)/$(OWNER_NAME)|ghcr.io/$(dir $(OWNER_NAME))charts" | xargs sed -i -E \
+		's#(github.com|ghcr.io)/$(OWNER_NAME)#\1/$(TO)#g; s#ghcr.io/$(dir $(OWNER_NAME))charts#ghcr.io/$(dir $(TO))charts#g'
 
 .PHONY: clean
 clean: ## remove everything that was built

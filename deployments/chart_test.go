@@ -140,7 +140,6 @@ func TestRefuses(t *testing.T) {
 		"interval":                            {image + "metrics: {podMonitor: {interval: often}}", schema, "/metrics/podMonitor/interval"},
 		"second pod on a node":                {image + "windows: {updateStrategy: {rollingUpdate: {maxSurge: 1}}}", schema, "maxSurge"},
 		"empty section":                       {image + "nodePools:", schema, "nodePools"},
-		"no image":                            {"", "", "image.repository"},
 		"image with its tag":                  {"image: {repository: 'a.b:5000/c:1'}", "", "image.tag"},
 		"no operating system":                 {image + "windows: {enabled: false}", "", "windows.enabled and linux.enabled"},
 		"Linux without an inventory":          {linux + "linux: {enabled: true}", "", "linux.inventory=FILE"},

@@ -473,3 +473,22 @@ func TestKustomization(t *testing.T) {
 		t.Errorf("%v: %s", err, text)
 	}
 }
+
+// Images come from the registry of the repository that the module's path names: 'make move' changes all of them.
+func TestOneRegistry(t *testing.T) {
+	t.Parallel()
+	module, err := os.ReadFile("../go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, _, _ := strings.Cut(strings.TrimPrefix(string(module), "module github.com/"), "\n")
+	for file, want := range map[string]string{
+		"helm/directx-nri/values.yaml": "  repository: ghcr.io/" + path + "\n",
+		"manifests/kustomization.yaml": "    newName: ghcr.io/" + path + "\n",
+		"../README.md":                 "oci://ghcr.io/" + filepath.Dir(path) + "/charts/directx-nri",
+	} {
+		if text, err := os.ReadFile(file); err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%s has no %q: %v", file, want, err)
+		}
+	}
+}

@@ -43,7 +43,7 @@ func run(args []string) error {
 	flags.StringVar(&r.version, "version", "", "`version`, such as v0.1.0")
 	flags.StringVar(&r.revision, "revision", "", "`commit`, for the image's labels")
 	flags.StringVar(&r.source, "source", "", "`URL` of the sources, for the image's labels")
-	flags.StringVar(&r.image, "image", "docker.io/library/directx-nri", "`name` of the image, with its registry and without a tag")
+	flags.StringVar(&r.image, "image", "localhost/directx-nri", "`name` of the image, with its registry and without a tag")
 	created := flags.Int64("created", 0, "time of everything in archives, in `seconds` since 1970")
 	platforms := flags.String("platforms", "linux-amd64", "comma-separated `platforms`")
 	flags.StringVar(&r.bin, "bin", "../../bin", "`directory` with a directory of programs for each platform")

@@ -225,7 +225,7 @@ func open(t *testing.T, archive string) v1.ImageIndex {
 	if err := validate.Index(index); err != nil {
 		t.Errorf("%s is not valid: %v", archive, err)
 	}
-	if got, want := entries(t, index)[0].Annotations["org.opencontainers.image.ref.name"], "docker.io/library/directx-nri:"+testVersion; got != want {
+	if got, want := entries(t, index)[0].Annotations["org.opencontainers.image.ref.name"], "ghcr.io/directx-nri/directx-nri:"+testVersion; got != want {
 		t.Errorf("the image in %s is named %q, want %q", archive, got, want)
 	}
 	return index

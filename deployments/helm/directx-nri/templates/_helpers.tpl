@@ -36,11 +36,10 @@ directx.microsoft.com/pool: {{ . | quote }}
 {{- if regexMatch "(@|:[^/]*$)" $image.repository -}}
 {{- fail (printf "image.repository %s has a tag or a digest: set image.tag or image.digest instead" $image.repository) -}}
 {{- end -}}
-{{- $repository := required "image.repository is required: push the archive of `make images` to a registry and set the repository without a tag, such as --set image.repository=registry.example.com/directx-nri" $image.repository -}}
 {{- if $image.digest -}}
-{{- printf "%s@%s" $repository $image.digest -}}
+{{- printf "%s@%s" $image.repository $image.digest -}}
 {{- else -}}
-{{- printf "%s:%s" $repository ($image.tag | default .Chart.AppVersion) -}}
+{{- printf "%s:%s" $image.repository ($image.tag | default .Chart.AppVersion) -}}
 {{- end -}}
 {{- end }}
 
