@@ -33,7 +33,8 @@ func TestRun(t *testing.T) {
 			t.Parallel()
 			command := &cobra.Command{Use: "prog", Version: "v1.2.3", RunE: func(*cobra.Command, []string) error { return test.err }}
 			var stdout, stderr bytes.Buffer
-			status := run(context.Background(), command, test.args, &stdout, &stderr)
+			// Cobra takes the arguments of the process in place of nil.
+			status := run(context.Background(), command, append([]string{}, test.args...), &stdout, &stderr)
 			if status != test.status || stdout.String() != test.stdout || stderr.String() != test.stderr {
 				t.Errorf("status %d, stdout %q, stderr %q", status, stdout.String(), stderr.String())
 			}
@@ -77,7 +78,8 @@ func TestCommands(t *testing.T) {
 			group.AddCommand(one, &cobra.Command{Use: "two", RunE: func(*cobra.Command, []string) error { return Unknown(errors.New("not answered")) }},
 				&cobra.Command{Use: "three", RunE: func(*cobra.Command, []string) error { return errors.Join(errors.New("a"), errors.New("b")) }})
 			var stdout, stderr bytes.Buffer
-			status := run(context.Background(), command, test.args, &stdout, &stderr)
+			// Cobra takes the arguments of the process in place of nil.
+			status := run(context.Background(), command, append([]string{}, test.args...), &stdout, &stderr)
 			if status != test.status || !strings.Contains(stdout.String(), test.stdout) || (test.stdout == "") != (stdout.Len() == 0) || stderr.String() != test.stderr {
 				t.Errorf("status %d, stdout %q, stderr %q", status, stdout.String(), stderr.String())
 			}
