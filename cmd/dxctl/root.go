@@ -21,6 +21,10 @@ import (
 
 func newCommand() *cobra.Command {
 	v := cli.Version(version)
+	containers := []*cobra.Command{show.NewFlagsCommand(), show.NewSpecCommand()}
+	if runtime.GOOS != "windows" { // Runtimes read CDI specifications on Linux only.
+		containers = append(containers, cdi.NewCommand())
+	}
 	command := &cobra.Command{
 		Use:   "dxctl",
 		Short: "Inspect and set up a node for containers with GPUs",
@@ -40,7 +44,7 @@ dxctl was called incorrectly, 3 if a result is unknown.`,
 		commands  []*cobra.Command
 	}{
 		{"inspect", "Inspect the node:", []*cobra.Command{show.NewDevicesCommand(), show.NewAllocationsCommand(), inspect.NewCapabilitiesCommand(v), inspect.NewDoctorCommand(v), verify.NewCommand(v)}},
-		{"containers", "Prepare containers:", []*cobra.Command{show.NewFlagsCommand(), show.NewSpecCommand(), cdi.NewCommand()}},
+		{"containers", "Prepare containers:", containers},
 		{"setup", "Set up the node:", []*cobra.Command{newRuntimeCommand(), nodeconfig.NewCommand(), nodesetup.NewServiceCommand(runtime.GOOS)}},
 		{"shell", "Other commands:", []*cobra.Command{newVersionCommand()}},
 	} {

@@ -316,8 +316,9 @@ func TestFlags(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	write(t, file, head+"replicas: 7\nlog: {level: warn}\nservedBy: nri\n")
+	nodeOS := "linux"
 	compileWith := func(args ...string) (policy.Policy, error) {
-		c := Compiler{File: file, StateDir: "/x", NodeOS: "linux", Inspect: true}
+		c := Compiler{File: file, StateDir: "/x", NodeOS: nodeOS, Inspect: true}
 		command := &cobra.Command{}
 		c.Flags.Add(command)
 		if err := command.ParseFlags(args); err != nil {
@@ -330,10 +331,9 @@ func TestFlags(t *testing.T) {
 	if err != nil || p.Resources[0].Replicas != 7 || p.Log.Level != "warn" || p.ServedBy != "nri" {
 		t.Errorf("no flags: %+v, %v", p, err)
 	}
-	p, err = compileWith("--inventory", "i.yaml", "--preset=tensorworks", "--replicas=3", "--injection=kubelet", "--served-by=shim", "--log-level=debug",
+	p, err = compileWith("--preset=tensorworks", "--replicas=3", "--injection=kubelet", "--served-by=shim", "--log-level=debug",
 		"--log-format=json", "--metrics-address=:80", "--fail-on-init-error")
-	inventory, absErr := filepath.Abs("i.yaml")
-	if err != nil || absErr != nil || p.Source.Inventory != inventory || p.Resources[0].Match.Integrated == nil || p.Resources[0].Replicas != 3 || p.Injection != policy.InjectByKubelet ||
+	if err != nil || p.Resources[0].Match.Integrated == nil || p.Resources[0].Replicas != 3 || p.Injection != policy.InjectByKubelet ||
 		p.ServedBy != policy.ServedByShim || p.Log != (policy.Log{Level: "debug", Format: "json"}) || p.MetricsAddress != ":80" || !p.FailOnInitError {
 		t.Errorf("all flags: %+v, %v", p, err)
 	}
@@ -347,6 +347,13 @@ func TestFlags(t *testing.T) {
 		if _, err := compileWith(arg); !errors.As(err, new(*FlagError)) || !strings.HasPrefix(err.Error(), "--"+flag+": ") {
 			t.Errorf("%s: error %v", arg, err)
 		}
+	}
+	// A path is relative to the working directory, of this system.
+	nodeOS = runtime.GOOS
+	write(t, file, head)
+	inventory, absErr := filepath.Abs("i.yaml")
+	if p, err = compileWith("--inventory", "i.yaml"); err != nil || absErr != nil || p.Source.Inventory != inventory {
+		t.Errorf("--inventory: %+v, %v", p.Source, err)
 	}
 }
 

@@ -25,14 +25,14 @@ func NewServiceCommand(nodeOS string) *cobra.Command {
 the node and are started again when they end: native Windows services, or units of
 systemd. On Windows the daemon logs to the Application event log.
 
-With --cdi, runs in their place a service that keeps the CDI specification current: see
-'dxctl cdi generate'.`,
+On Linux, with --cdi, runs in their place a service that keeps the CDI specification
+current: see 'dxctl cdi generate'.`,
 	}
 	// add adds a command that does something with each daemon.
 	add := func(below *cobra.Command, do func(c *cobra.Command, d service.Daemon, args []string) error) *cobra.Command {
 		if nodeOS != "windows" {
 			below.Flags().StringVar(&unitDir, "unit-dir", "/etc/systemd/system", "`DIRECTORY` of systemd's unit files")
-			below.Flags().BoolVar(&cdi, "cdi", false, "the service of the CDI specification, for Docker and Podman")
+			below.Flags().BoolVar(&cdi, "cdi", false, "the service of the CDI specification, for Docker and Podman, in place of the daemons")
 		}
 		below.RunE = func(c *cobra.Command, args []string) error {
 			list := daemons(nodeOS, unitDir)
@@ -54,8 +54,7 @@ With --cdi, runs in their place a service that keeps the CDI specification curre
 		Long: `Installs or replaces the services, and starts them. The programs must be where only
 administrators can change them. Without systemctl, only the units are written.`,
 		Example: `  dxctl service install
-  dxctl service install -- --inventory /etc/directx-nri/gpus.yaml --replicas 4
-  dxctl service install --cdi`,
+  dxctl service install -- --inventory /etc/directx-nri/gpus.yaml --replicas 4`,
 		Args: func(c *cobra.Command, args []string) error {
 			if at := c.ArgsLenAtDash(); len(args) > 0 && at != 0 {
 				return fmt.Errorf("unexpected argument %q: flags of directx-advertiser follow --", args[0])
