@@ -125,7 +125,7 @@ func TestReadyNeedsAHandler(t *testing.T) {
 		says string // the error, "" if the plugin is ready
 	}{
 		{unknown, "the runtime handlers of containerd are unknown: connection refused"},
-		{only(), "no runtime handler of containerd can have GPUs: there is none"},
+		{only(), "no runtime handler of containerd can have GPUs: containerd has none; add one of runc"},
 		{only(containerdconfig.Handler{Name: "runc", RuntimeType: "io.containerd.runc.v2", BinaryName: "runsc"}), "runtime handler runc runs runsc"},
 		{only(containerdconfig.Handler{Name: "runc", RuntimeType: "io.containerd.directx.v1"}), ""}, // our shim's, whose containers are runc's
 		{handlers, ""},
