@@ -48,7 +48,7 @@ Generated from the commands' help, with the defaults on Linux. Flags for locatio
 commands have are among the [common flags](#common-flags) only.
 `)
 	commands := everyCommand(newCommand())
-	common, users := commonFlags(commands)
+	common := commonFlags(commands)
 	for _, command := range commands {
 		describe(&page, command, common)
 	}
@@ -58,9 +58,6 @@ commands have are among the [common flags](#common-flags) only.
 		flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 		flags.AddFlag(common[key])
 		flag, usage, _ := strings.Cut(strings.TrimSpace(flags.FlagUsages()), "   ")
-		if common[key].Name == "config" {
-			usage += ": " + strings.Join(users[key], ", ")
-		}
 		fmt.Fprintf(table, "%s\t%s\n", flag, usage)
 	}
 	table.Flush()
@@ -68,20 +65,20 @@ commands have are among the [common flags](#common-flags) only.
 	return page.String()
 }
 
-// commonFlags returns the flags that several commands have with the same meaning, and
-// the names of these commands, by flagKey.
-func commonFlags(commands []*cobra.Command) (common map[string]*pflag.Flag, users map[string][]string) {
-	common, users = map[string]*pflag.Flag{}, map[string][]string{}
+// commonFlags returns the flags that several commands have with the same meaning, by
+// flagKey.
+func commonFlags(commands []*cobra.Command) map[string]*pflag.Flag {
+	common, users := map[string]*pflag.Flag{}, map[string]int{}
 	for _, command := range commands {
 		command.NonInheritedFlags().VisitAll(func(f *pflag.Flag) {
 			key := flagKey(f)
-			users[key] = append(users[key], strings.TrimPrefix(command.CommandPath(), "dxctl "))
-			if len(users[key]) > 1 && f.Name != "output" && f.Name != "help" {
+			users[key]++
+			if users[key] > 1 && f.Name != "output" && f.Name != "help" {
 				common[key] = f
 			}
 		})
 	}
-	return common, users
+	return common
 }
 
 // flagKey identifies flags of the same name and meaning.

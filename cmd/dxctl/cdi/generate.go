@@ -61,10 +61,11 @@ func newGenerateCommand() *cobra.Command {
 		Use:   "generate",
 		Short: "Print or write the CDI specification of the GPUs",
 		Long: `Prints the specification, or writes it to a file. Its devices are each GPU by its
-index, each by a name that survives restarts, and all. It has what 'dxctl flags' gives.
+index, each by a name that survives restarts, and all.
 
-A specification cannot append to a variable: LD_LIBRARY_PATH replaces the image's, and of
-several GPUs the last one's hints count; use directx.microsoft.com/gpu=all instead.`,
+A specification cannot append to a variable: LD_LIBRARY_PATH replaces the image's. Of
+several GPUs in one container, only the last one's hints are set: use
+directx.microsoft.com/gpu=all instead.`,
 		Example: `  dxctl cdi generate --file /var/run/cdi/directx-nri.yaml
   docker run --rm --device directx.microsoft.com/gpu=0 IMAGE
   podman run --rm --device directx.microsoft.com/gpu=all IMAGE`,

@@ -44,17 +44,15 @@ func (o *ConfigureOptions) command() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "configure",
 		Short: "Make containerd use the runtime shim, and enable NRI",
-		Long: `Changes containerd's configuration file: runtime handlers that can have GPUs run our
-shim (runtime_path) and pass on the annotations directx.microsoft.com/*. On Linux,
-NRI is enabled. With --add-handler, a handler is added instead, for pods with its
-RuntimeClass.
+		Long: `Makes the runtime handlers that can have GPUs run our shim (runtime_path) and pass on the
+annotations directx.microsoft.com/*, and enables NRI on Linux. With --add-handler, adds a
+handler instead, for pods with its RuntimeClass.
 
-With --restart, containerd is restarted if necessary. If it does not start, the old
-file is restored, and the same change is not tried again for an hour.
+If containerd does not start with the new file, --restart restores the old one. The same
+change is not tried again for an hour.
 
-In a pod on Linux, use --restart-mode signal: containerd's supervisor must start it again.
-This needs hostPID: true and appArmorProfile: {type: Unconfined}.
-`,
+In a pod on Linux, use --restart-mode signal, with hostPID: true and appArmorProfile:
+{type: Unconfined}. containerd's supervisor must start it again.`,
 		Example: `  dxctl runtime configure --dry-run
   dxctl runtime configure --restart
   dxctl runtime configure --add-handler directx --restart > runtimeclass.yaml`,

@@ -32,7 +32,6 @@ func (s *Selection) AddFlags(command *cobra.Command, n *Node) {
 	flags := command.Flags()
 	flags.BoolVar(&s.all, "all", false, "all GPUs that containers can have")
 	flags.StringSliceVar(&s.indices, "index", nil, "GPU with this `INDEX` in 'dxctl devices', or a comma-separated list")
-	flags.Lookup("index").DefValue = "" // not [] in help
 	flags.StringArrayVar(&s.luids, "luid", nil, "GPU with this `LUID`, such as 0xC2F5; can be repeated")
 	flags.StringArrayVar(&s.paths, "path", nil, "GPU with this location `PATH` or instance ID; can be repeated")
 	for name, value := range map[string]func(Report) string{

@@ -42,7 +42,7 @@ func newApplyCommand() *cobra.Command {
 		Use:   "apply",
 		Short: "Make the configuration file the node policy in force",
 		Long: `Compiles the configuration file and its inventory, as directx-advertiser does. If one is
-invalid, or can be written by users who are no administrators, nothing changes.`,
+invalid, or can be written by users who are not administrators, nothing changes.`,
 		Example: `  # a node for ctr and nerdctl, with an inventory and no configuration file
   dxctl config apply --inventory /etc/directx-nri/gpus.yaml`,
 	}
@@ -124,11 +124,9 @@ func newCheckCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "check [FILE...]",
 		Short: "Check configuration files and inventories",
-		Long: `Prints each error of configuration files and inventories, with its line and key. They can
-be for another machine.
-
-Without FILE, checks this node's file and the inventory that it names, and that only
-administrators can write both.`,
+		Long: `Prints each error of configuration files and inventories, also of other machines, with
+its line and key. Without FILE, checks this node's file and the inventory that it names,
+and that only administrators can write both.`,
 		Example: `  dxctl config check
   dxctl config check config.yaml gpus.yaml
   dxctl config check --node-os windows windows.yaml`,
@@ -192,10 +190,9 @@ func newShowCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "show",
 		Short: "Show the configuration in force",
-		Long: `Shows the node policy in force as a configuration file that 'dxctl config check' accepts,
-in YAML with the file that it was compiled from, and a mark on values that are defaults.
-
-Warns about files that have changed since.`,
+		Long: `Shows the node policy in force as a configuration file that 'dxctl config check' accepts.
+YAML also names the file that it was compiled from, and marks the values that are
+defaults. Warns about files that have changed since.`,
 		Example: `  dxctl config show -o json`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			p, err := policy.Read(stateDir)

@@ -45,8 +45,8 @@ func NewUninstallCommand(goos string) *cobra.Command {
 		Short: "Remove the runtime shim",
 		Long: `Removes the runtime shim and its log, after 'dxctl runtime unconfigure --restart'.
 
-Running containers continue: with --restart, they are handed over to the real shim.
-Containers with GPUs do not start again, so they must be deleted first, or --force set.`,
+Running containers continue: --restart hands them over to the real shim. Containers with
+GPUs do not start again: delete them first, or set --force.`,
 		Example: `  dxctl runtime uninstall --restart
 
   # no pod may hold a GPU

@@ -46,9 +46,7 @@ func NewAllocationsCommand() *cobra.Command {
   waiting  the container has not been created yet
   unknown  the node's pods cannot be listed
 
-The field names of JSON and YAML are stable; name prints the replicas.
-
-Requires root or an administrator.`,
+With -o name, lists the replicas. Requires root or an administrator.`,
 		Example: `  dxctl allocations -n render-farm -o json`,
 		RunE:    func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },
 	}

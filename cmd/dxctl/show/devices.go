@@ -38,12 +38,9 @@ func NewDevicesCommand() *cobra.Command {
 		Long: `Lists the GPUs of this node. The index changes if a GPU is added or removed.
 
 With the index, location path, LUID or instance ID of a GPU, prints its details as
-YAML, and which of its driver files are missing.
-
-The field names of JSON and YAML are stable; name prints the location path or instance
-ID. With --watch, prints the list again when it changes.`,
+YAML, and which of its driver files are missing. With -o name, lists location paths or
+instance IDs.`,
 		Example: `  dxctl devices 0
-  dxctl devices 'PCIROOT(0)#PCI(1B00)' -o yaml
   dxctl devices --watch
   dxctl devices --inventory gpus.yaml -o json`,
 		Args: cobra.MaximumNArgs(1),

@@ -48,12 +48,10 @@ func NewSpecCommand() *cobra.Command {
 		Short: "Show how the runtime shim changes a container's spec",
 		Long: `Shows how the runtime shim changes the OCI runtime spec of a bundle directory, of a
 file, or of standard input (-): the changes (diff), the changed spec, or the decision
-with GPUs, edits and missing files (json, yaml).
+with GPUs, edits and missing files (json, yaml). Fails if the container would not start.
 
-With --all, --index, --luid or --path, the container is a standalone one that
-requests these GPUs.
-
-Fails if the container would not start.`,
+With --all, --index, --luid or --path, the container is a standalone one that requests
+these GPUs.`,
 		Example: `  # the sample bundle, on a node with other GPUs
   dxctl spec deployments/examples/bundle --index 0 \
     --inventory deployments/inventory/windows-g4dn.yaml --assume-files

@@ -239,7 +239,7 @@ func TestSpecRefusals(t *testing.T) {
 	}
 }
 
-// README shows this command.
+// docs/no-gpu.md shows this command.
 func TestSpecOfTheSampleBundle(t *testing.T) {
 	t.Parallel()
 	deployments := filepath.Join("..", "..", "..", "deployments")

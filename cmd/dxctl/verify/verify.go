@@ -48,9 +48,9 @@ func NewCommand(version string) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "verify [flags] [-- COMMAND [ARGUMENT...]]",
 		Short: "Start containers with GPUs, and find the driver files that this node refuses",
-		Long: `Starts short containers with containerd's client ctr and removes them: without a GPU, with
-the interlock, with the GPUs alone, with their drivers' files, and as configured. If the files
-are refused, finds out which, and prints the settings with which containers start. Changes no
+		Long: `Starts short containers with ctr and removes them: without a GPU, with the interlock, with
+the GPUs alone, with their drivers' files, and as configured. If the files are refused,
+finds out which, and prints the settings with which containers start. Changes no
 configuration. 'dxctl doctor --report' includes the result.
 
 Fails if containers with GPUs do not start as configured, or one starts in spite of the
