@@ -108,9 +108,13 @@ func TestRunnerRegistersAgain(t *testing.T) {
 		return handlers(ctx, peer)
 	}
 	startRunner(t, front, b.plugin, nil) // A connection that is lost later does not count.
-	for range 3 {
-		hangUp := relay(t, front, behind)
+	for i := range 3 {
+		send, hangUp := relay(t, front, behind)
 		b.plugin.await(t, true)
+		if i == 1 { // The stub closes the connection by itself after a frame that is too large.
+			send([]byte{0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff})
+			b.plugin.await(t, false)
+		}
 		hangUp()
 		b.plugin.await(t, false)
 	}
@@ -164,17 +168,17 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// relay passes one connection to front on to behind, until it hangs up. The
-// library's own Stop leaves the connections of plugins open: a runtime that ends
-// closes them by ending.
-func relay(t *testing.T, front, behind string) (hangUp func()) {
+// relay passes one connection to front on to behind, until it hangs up. send sends something
+// else to front. The library's own Stop leaves the connections of plugins open: a runtime that
+// ends closes them by ending.
+func relay(t *testing.T, front, behind string) (send func([]byte), hangUp func()) {
 	t.Helper()
 	listener, err := net.Listen("unix", front)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var group sync.WaitGroup
-	done := make(chan struct{})
+	done, accepted := make(chan struct{}), make(chan net.Conn, 1)
 	group.Go(func() {
 		near, err := listener.Accept()
 		if err != nil {
@@ -182,6 +186,7 @@ func relay(t *testing.T, front, behind string) (hangUp func()) {
 			return
 		}
 		defer near.Close()
+		accepted <- near
 		far, err := net.Dial("unix", behind)
 		if err != nil {
 			t.Error(err)
@@ -192,7 +197,12 @@ func relay(t *testing.T, front, behind string) (hangUp func()) {
 		group.Go(func() { _, _ = io.Copy(far, near) })
 		<-done
 	})
-	return func() {
+	send = func(data []byte) {
+		if _, err := (<-accepted).Write(data); err != nil {
+			t.Error(err)
+		}
+	}
+	return send, func() {
 		close(done)
 		listener.Close()
 		group.Wait()

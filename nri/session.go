@@ -84,11 +84,18 @@ func (r *Runner) session(ctx context.Context) (err error) {
 	return errLost
 }
 
-// watchedConn calls lost when its other end is closed. The stub reports that only after it
-// has started.
+// watchedConn calls lost when either end is closed. The stub reports that only after it has
+// started.
 type watchedConn struct {
 	net.Conn
 	lost func()
+}
+
+// Close implements [net.Conn]. The stub calls it when it cannot go on, for example after a
+// malformed frame, and then reads no more.
+func (c *watchedConn) Close() error {
+	c.lost()
+	return c.Conn.Close()
 }
 
 // Read implements [net.Conn].
