@@ -135,6 +135,15 @@ func TestReadyNeedsAHandler(t *testing.T) {
 			t.Errorf("%v, want %q", err, test.says)
 		}
 	}
+	p.handlers = &runtimeHandlers{load: func(ctx context.Context, _ int) (containerdconfig.Loaded, error) {
+		if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > 900*time.Millisecond {
+			t.Error("a query of containerd may take longer than package readiness waits")
+		}
+		return handlers(ctx, 0)
+	}}
+	if err := p.Ready(t.Context()); err != nil {
+		t.Error(err)
+	}
 	p.hung.Add(1)
 	if err := p.Ready(t.Context()); !errors.Is(err, errStuck) {
 		t.Errorf("while a hook hangs: %v", err)

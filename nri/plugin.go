@@ -28,6 +28,10 @@ var (
 	errStuck        = decision.WithReason(decision.ReasonSlow, errors.New("the allocation records or the driver's files of this node cannot be read: the disk does not respond"))
 )
 
+// readyTimeout bounds [Plugin.Ready]. Package readiness waits for a second, and then reports that
+// the plugin does not answer instead of the cause.
+const readyTimeout = 600 * time.Millisecond
+
 // Plugin has the hooks of the NRI plugin.
 type Plugin struct {
 	newDecider func() (*decision.Decider, error)
@@ -157,7 +161,7 @@ func (p *Plugin) Alive() error {
 }
 
 // Ready returns an error while the plugin is not registered or cannot adjust containers, or the
-// runtime has no handler whose containers can have GPUs. It takes at most as long as a hook.
+// runtime has no handler whose containers can have GPUs.
 func (p *Plugin) Ready(ctx context.Context) error {
 	if err := p.Alive(); err != nil {
 		return err
@@ -165,7 +169,7 @@ func (p *Plugin) Ready(ctx context.Context) error {
 	if why := p.unregistered.Load(); why != nil {
 		return *why
 	}
-	ctx, cancel := context.WithTimeout(ctx, hookBudget)
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	return p.handlers.checkAny(ctx)
 }
