@@ -34,7 +34,7 @@ func (c Compiler) build(d *document, f File) policy.Policy {
 			d.fail(path, "%q is not an absolute path", value)
 		}
 	}
-	if r := f.Shim.Runtime; !c.isAbs(r) && strings.ContainsAny(r, `/\`) {
+	if r := f.Shim.Runtime; !c.isAbs(r) && strings.ContainsAny(r, `/\:`) { // C:x is in a drive's working directory.
 		d.fail("shim.runtime", "%q is neither an absolute path nor a file name", r)
 	} else if c.CheckRuntime != nil && !c.Inspect && d.root != nil && !d.failedBelow("shim") {
 		d.check("shim.runtime", c.CheckRuntime(c.StateDir, r))

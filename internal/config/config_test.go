@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -190,11 +191,28 @@ func TestCompileAccepts(t *testing.T) {
 		"an anchor":                   head + "resources:\n- &a {name: a.b/c, match: &m {kind: display}}\n- {name: a.b/d, match: {kind: compute}}\n",
 		"IPv6":                        head + "metrics: {address: '[::1]:80'}\n",
 		"maximum 31 of 31.x":          rules("{name: a.b/c, match: {driverVersion: {min: 31.5, max: 31}}}"),
-		"switches of Helm":            head + "visibilityHints: false\n",
-		"switches in quotes":          head + "visibilityHints: 'off'\n",
 	} {
 		if _, err := compile(t, "linux", text); err != nil {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestBooleans(t *testing.T) {
+	t.Parallel()
+	// Jinja writes True.
+	for text, want := range map[string]string{
+		"true": "true", "True": "true", "TRUE": "true", "on": "true", "yes": "true", "'yes'": "true",
+		"false": "false", "False": "false", "off": "false", "no": "false",
+		"'true'": "refused", "1": "refused", "''": "refused", "y": "refused",
+	} {
+		p, err := compile(t, "linux", head+"visibilityHints: "+text+"\n")
+		got := strconv.FormatBool(p.VisibilityHints)
+		if err != nil {
+			got = "refused"
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s (%v)", text, got, want, err)
 		}
 	}
 }
@@ -217,9 +235,11 @@ func TestCompileRefuses(t *testing.T) {
 		"too long":        {head + strings.Repeat("#", maxConfig), "larger than"},
 		"binary":          {head + "inventory: !!binary YQ==\n", "not a single line of text"},
 		"two lines":       {head + `shim: {runtime: "a\nb"}` + "\n", "not a single line of text"},
+		"an alias as key": {head + "inventory: &replicas /x\n? *replicas\n: 2\n", `config.yaml:5: unknown key "/x"`},
 		"itself":          {head + "log: &a {level: *a}\n", "config.yaml"},
 
 		"relative path":   {head + "inventory: gpus.yaml\n", `inventory: "gpus.yaml" is not an absolute path`},
+		"a drive's path":  {head + "shim: {runtime: 'C:runhcs.exe'}\n", "neither an absolute path nor a file name"},
 		"port 0":          {head + "metrics: {address: ':0'}\n", "metrics.address"},
 		"assignment":      {head + "assignmentMode: guid\n", `config.yaml:3: assignmentMode: "guid" is not valid: want auto, location-path or class-guid`},
 		"octal to others": {head + "replicas: 010\n", `replicas: got 010, want a whole number`},

@@ -137,11 +137,11 @@ func decodeScalar(node *yaml.Node, v reflect.Value, l limits) error {
 		v.SetInt(int64(n))
 		return l.checkNumber(n)
 	case reflect.Bool:
-		yes := slices.Contains([]string{"true", "on", "yes"}, text)
-		if !yes && !slices.Contains([]string{"false", "off", "no"}, text) {
+		yes := slices.Contains([]string{"on", "yes"}, text) // YAML 1.1
+		if !yes && tag != "!!bool" && !slices.Contains([]string{"off", "no"}, text) {
 			return wrongType(node, v, l)
 		}
-		v.SetBool(yes)
+		v.SetBool(yes || strings.EqualFold(text, "true"))
 		return nil
 	}
 	return wrongType(node, v, l)

@@ -192,7 +192,7 @@ func entries(mapping *yaml.Node) (list []entry) {
 	}
 	var merged []entry
 	for i := 0; i+1 < len(mapping.Content); i += 2 {
-		key, value := mapping.Content[i], mapping.Content[i+1]
+		key, value := resolve(mapping.Content[i]), mapping.Content[i+1]
 		if key.ShortTag() == "!!merge" && resolve(value).Kind == yaml.MappingNode {
 			merged = append(merged, entries(resolve(value))...)
 		} else {
