@@ -143,8 +143,8 @@ func (r *round) check() {
 	r.CheckMissingGPUs(r.t)
 	holders := map[string]string{}
 	for _, c := range running {
-		replicas, err := r.promised(c.spec, c.view.Tokens)
-		if err != nil && !r.lookup(c.pod).thief && !r.abandoned(c.pod, c.view.Tokens) {
+		replicas, _, err := r.promised(c.pod, c.spec, c.view.Tokens)
+		if err != nil && !r.lookup(c.pod).thief {
 			r.errorf("container %s of pod %s runs: %v", c.name, c.pod, err)
 			continue
 		}
@@ -187,7 +187,7 @@ func (r *round) checkKubelet(running []container) {
 				ids = append(ids, h.Replica)
 			}
 		}
-		replicas, err := r.promised(c.spec, c.view.Tokens)
+		replicas, _, err := r.promised(c.pod, c.spec, c.view.Tokens)
 		if err != nil || len(ids) == 0 && !r.settled || r.early(c.pod) {
 			continue // Reported already; or the kubelet has not read its checkpoint yet.
 		}
@@ -200,22 +200,31 @@ func (r *round) checkKubelet(running []container) {
 
 // promised returns the replicas of a container's tokens, and an error if they are not
 // what its pod requests.
-func (r *round) promised(spec bed.Container, tokens map[string]string) (replicas []string, err error) {
+//
+// The kubelet may create a container of a pod that it no longer has without the answers of
+// device plugins for some of its resources: GetDeviceRunContainerOptions in
+// pkg/kubelet/cm/devicemanager (v1.34) does so if the pod is deleted during its calls.
+// abandoned is true then.
+func (r *round) promised(podName string, spec bed.Container, tokens map[string]string) (replicas []string, abandoned bool, err error) {
 	for name, count := range map[string]int{"DISPLAY": spec.Display, "COMPUTE": spec.Compute} {
 		token := tokens["DIRECTX_ALLOCATION_"+name]
+		if token == "" && count > 0 && r.early(podName) {
+			abandoned = true
+			continue
+		}
 		if (token != "") != (count > 0) {
-			return nil, fmt.Errorf("it requests %d of %s, and its token is %q", count, name, token)
+			return nil, false, fmt.Errorf("it requests %d of %s, and its token is %q", count, name, token)
 		}
 		if token == "" {
 			continue
 		}
 		ids := r.records[string(allocation.Token(token).ID())]
 		if len(ids) != count {
-			return nil, fmt.Errorf("it requests %d of %s, and its record is for %v", count, name, ids)
+			return nil, false, fmt.Errorf("it requests %d of %s, and its record is for %v", count, name, ids)
 		}
 		replicas = append(replicas, ids...)
 	}
-	return replicas, nil
+	return replicas, abandoned, nil
 }
 
 // early reports whether the kubelet may free a pod's devices before its containers end.
@@ -224,13 +233,6 @@ func (r *round) promised(spec bed.Container, tokens map[string]string) (replicas
 func (r *round) early(pod string) bool {
 	p := r.gone[pod]
 	return p != nil && (r.API == nil || p.forced)
-}
-
-// abandoned reports whether the kubelet may have created a container without the answer
-// of a device plugin: GetDeviceRunContainerOptions in pkg/kubelet/cm/devicemanager
-// (v1.34) does so if the pod is deleted while it waits for PreStartContainer.
-func (r *round) abandoned(pod string, tokens map[string]string) bool {
-	return r.early(pod) && strings.Join(slices.Collect(maps.Values(tokens)), "") == ""
 }
 
 func gpusOf(replicas []string) (gpus []int) {
@@ -350,12 +352,12 @@ func (r *round) checkReports(reports string) {
 			maps.DeleteFunc(tokens, func(_, token string) bool { return token == "" })
 			r.tokens[podName] = tokens
 		}
-		if replicas, err := r.promised(spec, tokens); err != nil && r.abandoned(podName, tokens) && len(gpus) == 0 {
+		replicas, abandoned, err := r.promised(podName, spec, tokens)
+		if abandoned {
 			r.statistics.abandoned++
-		} else if err != nil {
-			r.errorf("container %s started with GPUs %v: %v", fields[0], gpus, err)
-		} else if want := gpusOf(replicas); !slices.Equal(gpus, want) {
-			r.errorf("container %s started with GPUs %v, and its records are for %v", fields[0], gpus, want)
+		}
+		if want := gpusOf(replicas); err != nil || !slices.Equal(gpus, want) {
+			r.errorf("container %s started with GPUs %v, and its records are for %v: %v", fields[0], gpus, want, err)
 		}
 	}
 }

@@ -98,7 +98,7 @@ func (o *options) run(ctx context.Context, stdout, stderr io.Writer) error {
 	case o.file != "" && extension != ".yaml":
 		return cli.Usage("--file %s: its name must end with .yaml, as other files are not read", o.file)
 	}
-	if err := o.DriverFiles.Check(); err != nil {
+	if err := o.Check(); err != nil {
 		return err
 	}
 	o.HostRoot = o.Root()

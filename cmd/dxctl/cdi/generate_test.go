@@ -27,7 +27,7 @@ devices:
 `
 
 // run runs a command of the group and returns what it prints.
-func run(t *testing.T, ctx context.Context, args ...string) (stdout string, err error) {
+func run(ctx context.Context, t *testing.T, args ...string) (stdout string, err error) {
 	t.Helper()
 	var out bytes.Buffer
 	command := NewCommand()
@@ -54,11 +54,11 @@ func TestGenerate(t *testing.T) {
 	generate := []string{"generate", "--inventory", gpus, "--state-dir", filepath.Join(dir, "none")}
 	toFile := append(slices.Clone(generate), "--file", file)
 
-	printed, err := run(t, t.Context(), generate...)
+	printed, err := run(t.Context(), t, generate...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out, err := run(t, t.Context(), toFile...); err != nil || out != "wrote "+file+": 2 GPUs\n" {
+	if out, err := run(t.Context(), t, toFile...); err != nil || out != "wrote "+file+": 2 GPUs\n" {
 		t.Fatalf("%q %v", out, err)
 	}
 	if data, err := os.ReadFile(file); err != nil || string(data) != printed {
@@ -75,23 +75,23 @@ func TestGenerate(t *testing.T) {
 	if want := []string{"1", "pci-0000:01:00.0", "2", "GPU-b", "all"}; !slices.Equal(names, want) {
 		t.Errorf("the devices are %v, want %v", names, want)
 	}
-	if out, err := run(t, t.Context(), toFile...); err != nil || out != "" {
+	if out, err := run(t.Context(), t, toFile...); err != nil || out != "" {
 		t.Errorf("an equal file is written again: %q %v", out, err)
 	}
 	ended, end := context.WithCancel(t.Context())
 	end()
 	for _, args := range [][]string{{"remove", file}, append(slices.Clone(toFile), "--watch")} {
-		if out, err := run(t, ended, args...); err != nil || !strings.HasSuffix(out, "removed "+file+"\n") {
+		if out, err := run(ended, t, args...); err != nil || !strings.HasSuffix(out, "removed "+file+"\n") {
 			t.Errorf("%s: %q %v", args, out, err)
 		}
 	}
-	if out, err := run(t, t.Context(), "remove", file); err != nil || out != "" {
+	if out, err := run(t.Context(), t, "remove", file); err != nil || out != "" {
 		t.Errorf("removing nothing: %q %v", out, err)
 	}
 
 	write(t, file, "# of others\n")
 	for _, args := range [][]string{toFile, {"remove", file}, append(slices.Clone(toFile), "--watch")} {
-		if _, err := run(t, t.Context(), args...); !errors.Is(err, errForeign) {
+		if _, err := run(t.Context(), t, args...); !errors.Is(err, errForeign) {
 			t.Errorf("%s: %v", args, err)
 		}
 	}
@@ -100,7 +100,7 @@ func TestGenerate(t *testing.T) {
 		"needs --file":        append(slices.Clone(generate), "--watch"),
 		"not a directory":     append(slices.Clone(generate), "--file", filepath.Join(gpus, "x.yaml")),
 	} {
-		if _, err := run(t, t.Context(), args...); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := run(t.Context(), t, args...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", args, err, want)
 		}
 	}

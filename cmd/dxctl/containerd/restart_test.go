@@ -160,11 +160,12 @@ func TestPendingRestart(t *testing.T) {
 				t.Fatal(err)
 			}
 			args := []string{"configure"}
-			if strings.Contains(name, "dry run") {
+			switch {
+			case strings.Contains(name, "dry run"):
 				args = append(args, "--dry-run")
-			} else if strings.Contains(name, "cannot") {
+			case strings.Contains(name, "cannot"):
 				args = append(args, "--restart", "--restart-mode", "signal", "--cri-socket", b.Socket)
-			} else if test.restart {
+			case test.restart:
 				args = append(args, b.Restart()...)
 			}
 			_, stderr, err := run(t, b, args...)
