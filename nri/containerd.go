@@ -6,16 +6,20 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
+	"github.com/directx-nri/directx-nri/internal/paths"
 )
 
 // Containerd is the container runtime, by the paths of its sockets.
-type Containerd struct{ NRISocket, CRISocket string }
+type Containerd struct {
+	NRISocket string
+	CRISocket paths.CRISocket
+}
 
 // LoadHandlers is a [LoadHandlers]. It is an error if another process than peer serves the
 // CRI socket: the last containerd that starts replaces the NRI socket.
 func (c Containerd) LoadHandlers(ctx context.Context, peer int) (containerdconfig.Loaded, error) {
 	if peer != 0 {
-		owner, err := localgrpc.SocketOwner(ctx, c.CRISocket)
+		owner, err := localgrpc.SocketOwner(ctx, c.CRISocket.String())
 		if err != nil {
 			return containerdconfig.Loaded{}, err
 		}
@@ -25,7 +29,7 @@ func (c Containerd) LoadHandlers(ctx context.Context, peer int) (containerdconfi
 				"disable NRI or set another socket_path in its configuration (plugin io.containerd.nri.v1.nri) and restart both, or correct --cri-socket", c.NRISocket, peer, c.CRISocket, owner.PID)
 		}
 	}
-	connection, err := containerdconfig.Dial(c.CRISocket)
+	connection, err := containerdconfig.Dial(c.CRISocket.String())
 	if err != nil {
 		return containerdconfig.Loaded{}, err
 	}
@@ -39,7 +43,7 @@ func (c Containerd) LoadHandlers(ctx context.Context, peer int) (containerdconfi
 
 // CheckSynchronize returns an error if containerd may crash when the plugin registers.
 func (c Containerd) CheckSynchronize(ctx context.Context) error {
-	connection, err := containerdconfig.Dial(c.CRISocket)
+	connection, err := containerdconfig.Dial(c.CRISocket.String())
 	if err != nil {
 		return err
 	}

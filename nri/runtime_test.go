@@ -29,6 +29,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
+	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
@@ -340,8 +341,8 @@ func TestRunnerAnswersBeforeItEnds(t *testing.T) {
 // TestOtherRuntime: the plugin is registered with one containerd, and the kubelet uses another.
 func TestOtherRuntime(t *testing.T) {
 	t.Parallel()
-	c := Containerd{NRISocket: "/run/nri.sock", CRISocket: filepath.Join(testutil.ShortDir(t), "cri.sock")}
-	listener, err := net.Listen("unix", c.CRISocket)
+	c := Containerd{NRISocket: "/run/nri.sock", CRISocket: paths.CRISocket(filepath.Join(testutil.ShortDir(t), "cri.sock"))}
+	listener, err := net.Listen("unix", c.CRISocket.String())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -83,7 +83,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		return err
 	}
 	m := metrics.New("directx-nri", cli.Version(version))
-	containerd := nri.Containerd{NRISocket: o.nriSocket, CRISocket: o.criSocket.String()}
+	containerd := nri.Containerd{NRISocket: o.nriSocket, CRISocket: o.criSocket}
 	plugin := nri.NewPlugin(func() (*decision.Decider, error) {
 		p, err := policy.Read(o.stateDir)
 		if err != nil {

@@ -86,7 +86,7 @@ func Default() Paths {
 type CRISocket string
 
 // String implements [fmt.Stringer].
-func (s *CRISocket) String() string { return cmp.Or(string(*s), Default().CRI) }
+func (s CRISocket) String() string { return cmp.Or(string(s), Default().CRI) }
 
 // Set implements pflag.Value.
 func (s *CRISocket) Set(socket string) error {
