@@ -46,7 +46,7 @@ func Install(stateDir string, p policy.Policy, devices []discovery.Device) error
 
 // pollInterval is the time between polls of the files. A file that is written in several
 // steps is compiled when two polls are equal.
-const pollInterval = 500 * time.Millisecond
+const pollInterval = 250 * time.Millisecond
 
 // checkInterval is the time between checks of what is installed, and between attempts to
 // compile files that were refused.

