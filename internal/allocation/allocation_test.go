@@ -66,10 +66,23 @@ func live(t testing.TB, r *Recorder) []ID {
 
 func TestParseToken(t *testing.T) {
 	t.Parallel()
-	if token := NewToken(); token == NewToken() {
-		t.Error("two tokens are the same")
-	} else if parsed, err := ParseToken(string(token)); err != nil || parsed != token {
-		t.Errorf("ParseToken(%q) = %q, %v", string(token), string(parsed), err)
+	digits := make([]map[byte]bool, 2*tokenBytes) // at each place of a token
+	for range 100 {
+		token := NewToken()
+		if parsed, err := ParseToken(string(token)); err != nil || parsed != token {
+			t.Fatalf("ParseToken(%q) = %q, %v", string(token), string(parsed), err)
+		}
+		for i := range digits {
+			if digits[i] == nil {
+				digits[i] = map[byte]bool{}
+			}
+			digits[i][token[i]] = true
+		}
+	}
+	for i, seen := range digits {
+		if len(seen) < 10 { // of 16; less than once in 10^15 runs
+			t.Errorf("digit %d of 100 tokens has %d values: it is not random", i, len(seen))
+		}
 	}
 	for _, bad := range []string{
 		"", "0", strings.Repeat("A", 32), strings.Repeat("a", 31), strings.Repeat("a", 33),
@@ -96,6 +109,7 @@ func TestNames(t *testing.T) {
 		"directx.microsoft.com/display": {"DIRECTX_ALLOCATION_DISPLAY", "directx.microsoft.com/allocation.display"},
 		"directx.microsoft.com/compute": {"DIRECTX_ALLOCATION_COMPUTE", "directx.microsoft.com/allocation.compute"},
 		"microsoft.com/directx":         {"DIRECTX_ALLOCATION_MICROSOFT_COM_DIRECTX", "directx.microsoft.com/allocation.microsoft.com.directx"},
+		"az.com/A-Z_09":                 {"DIRECTX_ALLOCATION_AZ_COM_A_Z_09", "directx.microsoft.com/allocation.az.com.A.Z.09"},
 	} {
 		if got := [2]string{EnvKey(resource), AnnotationKey(resource)}; got != want {
 			t.Errorf("%s: %q, want %q", resource, got, want)
@@ -234,6 +248,7 @@ func TestEnded(t *testing.T) {
 		"recreated static pod with init container": {[]string{"a/init", "a/main", "a/init", "a/main"}, []int{0, 1}},
 		"recreated static pod, only its init ran":  {[]string{"a/init", "a/main", "a/init", ""}, []int{0}},
 		"unknown holder":                           {[]string{"?", "b/main"}, nil},
+		"unknown holder, handed on":                {[]string{"?", "inject 0 "}, nil},
 		"one of two replicas":                      {[]string{"0+1 a/main", "1 b/main"}, []int{0}},
 		"many that wait":                           {append([]string{"a/main"}, many...), oldest},
 		"injected, half of it is handed on":        {[]string{"inject 0+1 ", "inject 0 "}, nil},
@@ -412,6 +427,16 @@ func TestLargestRecord(t *testing.T) {
 	if _, err := r.Record(context.Background(), display, replicas, false); err == nil || !strings.Contains(err.Error(), "request fewer") {
 		t.Errorf("a record that could not be read: error %v", err)
 	}
+	for resource, replicas := range map[string][]Replica{"": replicas[:1], display: nil} {
+		if _, err := r.Record(t.Context(), resource, replicas, false); err == nil {
+			t.Errorf("%d replicas of %q were recorded", len(replicas), resource)
+		}
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := r.Record(ended, display, replicas[:1], false); !errors.Is(err, context.Canceled) || len(live(t, r)) != 1 {
+		t.Errorf("with an ended context: error %v, %d records", err, len(live(t, r)))
+	}
 }
 
 func TestRecorderKeepsUnusableFiles(t *testing.T) {
@@ -510,6 +535,63 @@ func TestDamagedRecord(t *testing.T) {
 		if err := decode(damaged, token.ID(), &got); err == nil && !cmp.Equal(got, want) {
 			t.Errorf("byte %d changed: read as %+v", i, got)
 		}
+	}
+}
+
+// TestDecodeRefuses has files with right checksums that are not whole, or another allocation's.
+func TestDecodeRefuses(t *testing.T) {
+	t.Parallel()
+	const id, gpu, uid = ID("abababababababababababababababab"), "gpu", "u"
+	whole := &Record{ID: id, Resource: display, Replicas: []Replica{{ID: gpu, InstanceID: gpu}}}
+	for name, test := range map[string]struct {
+		body     content
+		old, new string // replaced in the file
+		want     string // in the error, "" if there is none
+	}{
+		"whole record":           {body: whole},
+		"whole binding":          {body: &binding{ID: id, Holder: Holder{PodUID: uid, Container: "c"}}},
+		"other record":           {body: &Record{ID: "cd", Resource: display, Replicas: whole.Replicas}, want: "the record of another allocation (cd)"},
+		"no resource":            {body: &Record{ID: id, Replicas: whole.Replicas}, want: "no resource"},
+		"no replica":             {body: &Record{ID: id, Resource: display}, want: "no replica"},
+		"replica without ID":     {body: &Record{ID: id, Resource: display, Replicas: []Replica{{InstanceID: gpu}}}, want: "no replica"},
+		"replica without GPU":    {body: &Record{ID: id, Resource: display, Replicas: []Replica{{ID: gpu}}}, want: "no replica"},
+		"other binding":          {body: &binding{ID: "cd", Holder: Holder{PodUID: uid, Container: "c"}}, want: "the binding of another allocation (cd)"},
+		"no pod":                 {body: &binding{ID: id, Holder: Holder{Container: "c"}}, want: "no pod"},
+		"no container":           {body: &binding{ID: id, Holder: Holder{PodUID: uid}}, want: "no container"},
+		"other kind":             {body: whole, old: `"Allocation"`, new: `"AllocationBinding"`, want: `it is a "AllocationBinding"`},
+		"other version":          {body: whole, old: "v1alpha1", new: "v2", want: `of version "directx.microsoft.com/v2"`},
+		"unknown field":          {body: whole, old: `{"apiVersion"`, new: `{"x":1,"apiVersion"`, want: "unknown field"},
+		"something after it":     {body: whole, old: "\n", new: "{}\n", want: "after the end"},
+		"another file after it":  {body: whole, old: "\n", new: "]\n", want: "after the end"},
+		"body is not what it is": {body: whole, old: `"id":"gpu"`, new: `"id":"gpv"`, want: "checksum"},
+	} {
+		data, err := encode(test.body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		into := content(&Record{})
+		if _, ok := test.body.(*binding); ok {
+			into = &binding{}
+		}
+		err = decode([]byte(strings.Replace(string(data), test.old, test.new, 1)), id, into)
+		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v, want %q", name, err, test.want)
+		}
+	}
+}
+
+// TestClockSetBack: a record is newer than those of a later clock.
+func TestClockSetBack(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "records")
+	last := NewToken().ID()
+	data, err := encode(&Record{ID: last, Sequence: 1 << 63, Resource: display, Replicas: []Replica{{ID: "gpu::0", InstanceID: "gpu"}}})
+	if err := errors.Join(err, os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, string(last)+recordSuffix), data, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	r := openRecorder(t, dir)
+	if diff := cmp.Diff([]ID{last, record(t, r, "gpu::0").ID()}, live(t, r)); diff != "" {
+		t.Errorf("records, oldest first (-want +got):\n%s", diff)
 	}
 }
 

@@ -66,9 +66,6 @@ func supersededByHolders(records []Entry) (ids []ID) {
 	// newer are the holders of the newer records.
 	var newer []Holder
 	for _, e := range slices.Backward(records) {
-		if e.HolderUnknown {
-			continue
-		}
 		if e.Holder == nil {
 			unbound++
 			if len(newer) > 0 || unbound > maxUnbound {

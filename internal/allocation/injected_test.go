@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // inject writes a record without a token.
@@ -53,7 +55,8 @@ func TestAttribute(t *testing.T) {
 		t.Errorf("another pod: %v", err)
 	}
 	records := r.Live()
-	if len(records) != 1 || records[0].Holder == nil || records[0].Holder.PodName != "web" || records[0].Holder.Container != "main" {
+	want := &Holder{PodUID: "name:team/web", Container: "main", PodNamespace: "team", PodName: "web"}
+	if len(records) != 1 || !cmp.Equal(want, records[0].Holder) || records[0].BoundAt.IsZero() {
 		t.Fatalf("%+v", records)
 	}
 	withToken := record(t, r, "b::0")

@@ -43,8 +43,8 @@ func (s *Store) List(ctx context.Context) ([]Entry, []Problem, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, nil, fmt.Errorf("list allocation records in %s: %w", s.dir, err)
 		}
-		id, suffix, ok := splitName(file.Name())
-		if !ok || suffix != recordSuffix {
+		id, suffix, _ := splitName(file.Name())
+		if suffix != recordSuffix {
 			continue
 		}
 		record, err := s.record(id)

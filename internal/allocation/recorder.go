@@ -201,7 +201,6 @@ func (r *Recorder) Attribute(id ID, namespace, pod, container string) error {
 	if err := r.store.bind(id, holder); err != nil {
 		return fmt.Errorf("attribute allocation %s: %w", id, err)
 	}
-	e.Holder = &holder
 	return nil
 }
 
@@ -210,9 +209,6 @@ func (r *Recorder) Attribute(id ID, namespace, pod, container string) error {
 func (r *Recorder) End(id ID) error {
 	r.lockEntries()
 	defer r.mu.Unlock()
-	if r.entries[id] == nil {
-		return nil
-	}
 	if err := r.end(id); err != nil {
 		return fmt.Errorf("end allocation %s: %w", id, err)
 	}
