@@ -96,9 +96,6 @@ func lookupError(err error) knownError {
 
 // explain returns err with its remedy, and with subject before it if there is one.
 func explain(subject string, err error) error {
-	if err == nil {
-		return nil
-	}
 	if subject != "" {
 		err = fmt.Errorf("%s: %w", subject, err)
 	}

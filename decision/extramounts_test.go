@@ -98,6 +98,26 @@ func TestPodsRequestExtraMounts(t *testing.T) {
 	}
 }
 
+// Outside Kubernetes, the annotation takes precedence over the variable.
+func TestStandaloneRequestsExtraMounts(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		annotation string
+		want       []string
+	}{"variable": {"", []string{"a.exe"}}, "annotation": {"b.exe", []string{"b.exe"}}} {
+		d := decider()
+		d.Files, d.Policy = storeFiles{}, permissive()
+		c := Container{OS: ocispec.Windows, ID: "c1", Env: []string{VisibleVariable + "=0", ExtraMountsVariable + "=a.exe"}}
+		if test.annotation != "" {
+			c.Annotations = map[string]string{ExtraMountsAnnotation: test.annotation}
+		}
+		edits, _, err := d.Decide(t.Context(), read(c))
+		if got := mounted(edits); err != nil || !slices.Equal(got, test.want) {
+			t.Errorf("%s: %v, want %v, error %v", name, got, test.want, err)
+		}
+	}
+}
+
 func TestByClass(t *testing.T) {
 	t.Parallel()
 	devices := testDevices()

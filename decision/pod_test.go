@@ -1,6 +1,7 @@
 package decision
 
 import (
+	"context"
 	"errors"
 	"path/filepath"
 	"slices"
@@ -109,6 +110,18 @@ func TestPodsDevicesThatAreNotFound(t *testing.T) {
 	}
 }
 
+func TestPodWithoutIdentityIsRefused(t *testing.T) {
+	t.Parallel()
+	d, tokens := recorded(t, discovery.Static(testDevices()), map[string][]string{display: {testDevices()[0].InstanceID}})
+	noUID, noName := ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display]), ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display])
+	noUID.Pod.UID, noName.Name = "", ""
+	for _, c := range []Container{noUID, noName} {
+		if _, ok, err := d.Decide(t.Context(), read(c)); ok || err == nil || !strings.Contains(err.Error(), "no pod UID or container name") {
+			t.Errorf("%+v: ok %t, error %v", c, ok, err)
+		}
+	}
+}
+
 // A preview is the same decision without effects.
 func TestPreviewBindsNothing(t *testing.T) {
 	t.Parallel()
@@ -136,15 +149,66 @@ func TestPreviewBindsNothing(t *testing.T) {
 	if diff := cmp.Diff(outcome.Edits, edits); diff != "" {
 		t.Errorf("the decision is another (-preview +decision):\n%s", diff)
 	}
-	if _, bound, err := d.Store.Holder(token); !bound || err != nil {
-		t.Errorf("the decision binds nothing, error %v", err)
+	want := allocation.Holder{PodUID: "u", Container: "main", PodNamespace: "n", PodName: "p"}
+	if holder, bound, err := d.Store.Holder(token); !bound || err != nil || holder != want {
+		t.Errorf("the decision binds %t to %s, error %v", bound, holder, err)
 	}
-	if logged.LastEntry() == nil {
-		t.Error("the decision is not logged")
+	if entry := logged.LastEntry(); entry == nil || !cmp.Equal(entry.Data["devices"], []string{path0}) {
+		t.Errorf("the decision is not logged: %v", entry)
 	}
 	// What a decision has bound, a preview respects.
 	c.Name = "another"
 	if _, _, err := d.Preview(t.Context(), read(c)); !errors.Is(err, allocation.ErrHeld) {
 		t.Errorf("another container: %v", err)
+	}
+}
+
+// lateFiles runs a function while the edits are made.
+type lateFiles struct {
+	hostfiles.Assumed
+	meanwhile func()
+}
+
+func (f lateFiles) ResolveAll(paths []string) ([]string, []error) {
+	f.meanwhile()
+	return f.Assumed.ResolveAll(paths)
+}
+
+// What changes during a decision refuses the container.
+func TestPodIsDecidedTooLate(t *testing.T) {
+	t.Parallel()
+	d, tokens := recorded(t, discovery.Static(testDevices()), map[string][]string{display: {testDevices()[0].InstanceID}, compute: {testDevices()[1].InstanceID}})
+	ctx, cancel := context.WithCancel(t.Context())
+	for _, test := range []struct {
+		variable, token string
+		meanwhile       func()
+		want            error
+	}{
+		{"DIRECTX_ALLOCATION_DISPLAY", tokens[display], func() {
+			if err := d.Store.Bind(allocation.Token(tokens[display]), allocation.Holder{PodUID: "other", Container: "main"}); err != nil {
+				t.Error(err)
+			}
+		}, allocation.ErrHeld},
+		{"DIRECTX_ALLOCATION_COMPUTE", tokens[compute], cancel, context.Canceled},
+	} {
+		d.Files = lateFiles{meanwhile: test.meanwhile}
+		edits, ok, err := d.Decide(ctx, read(ofPod(test.variable+"="+test.token)))
+		if ok || len(edits.WindowsDevices) > 0 || !errors.Is(err, test.want) || !strings.Contains(err.Error(), `container "main" of pod n/p is not started`) {
+			t.Errorf("%+v, ok %t, error %v, want %v", edits, ok, err, test.want)
+		}
+	}
+}
+
+// A lookup of single devices does not query their drivers.
+func TestUUIDsOfRecords(t *testing.T) {
+	t.Parallel()
+	devices := testDevices()
+	devices[1].UUID = "GPU-b"
+	d := decider(devices...)
+	got, err := d.recordedDevices(t.Context(), []allocation.Record{{Replicas: []allocation.Replica{
+		{InstanceID: devices[0].InstanceID, UUID: "GPU-a"}, {InstanceID: devices[1].InstanceID, UUID: "GPU-old"},
+	}}})
+	if err != nil || len(got) != 2 || got[0].UUID != "GPU-a" || got[1].UUID != "GPU-b" {
+		t.Errorf("%+v, error %v", got, err)
 	}
 }

@@ -194,7 +194,7 @@ func (a assignedDevices) of(present []discovery.Device) []discovery.Device {
 func extraMounts(c Container) []setting {
 	var lists []setting
 	keys := []string{ExtraMountsAnnotation}
-	if c.Pod != nil && c.Name != "" {
+	if c.Pod != nil {
 		keys = append(keys, ExtraMountsAnnotation+"."+c.Name)
 	}
 	for _, key := range keys {

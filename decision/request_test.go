@@ -1,10 +1,15 @@
 package decision
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/ocispec"
 )
 
@@ -17,17 +22,19 @@ func TestPresentedTokens(t *testing.T) {
 		annotation string // of the allocation in a pod, "" for a standalone container
 		want       []token
 	}{
-		"nothing":             {ocispec.Linux, []string{"A=1", "DIRECTX_VISIBLE_DEVICES=all", "XDIRECTX_ALLOCATION=1"}, "", nil},
-		"sorted, each once":   {ocispec.Linux, []string{"DIRECTX_ALLOCATION_B=2", "DIRECTX_ALLOCATION_A=1", "DIRECTX_ALLOCATION_A=1"}, "", []token{{"DIRECTX_ALLOCATION_A", "1"}, {"DIRECTX_ALLOCATION_B", "2"}}},
-		"twice, two values":   {ocispec.Linux, []string{"DIRECTX_ALLOCATION_A=2", "DIRECTX_ALLOCATION_A=1"}, "", []token{{"DIRECTX_ALLOCATION_A", "1"}, {"DIRECTX_ALLOCATION_A", "2"}}},
-		"no value":            {ocispec.Linux, []string{"DIRECTX_ALLOCATION"}, "", []token{{"DIRECTX_ALLOCATION", ""}}},
-		"other case, Linux":   {ocispec.Linux, []string{"directx_allocation_a=1"}, "", nil},
-		"other case, Windows": {ocispec.Windows, []string{"directx_Allocation_a=1"}, "", []token{{"DIRECTX_ALLOCATION_A", "1"}}},
-		"letter of another":   {ocispec.Windows, []string{"D\u0131RECTX_ALLOCATION_A=1"}, "", nil},
-		"links of a Service":  {ocispec.Linux, []string{"DIRECTX_ALLOCATION_SERVICE_HOST=10.0.0.1", "DIRECTX_ALLOCATION_PORT=tcp://10.0.0.1:80", "DIRECTX_ALLOCATION_A=" + of16}, displayKey, []token{{"DIRECTX_ALLOCATION_A", of16}}},
-		"overridden, Linux":   {ocispec.Linux, []string{"DIRECTX_ALLOCATION_DISPLAY=", "DIRECTX_ALLOCATION_COMPUTE="}, displayKey, []token{{"DIRECTX_ALLOCATION_DISPLAY", ""}}},
-		"overridden, Windows": {ocispec.Windows, []string{"directx_allocation_Display=1"}, displayKey, []token{{"DIRECTX_ALLOCATION_DISPLAY", "1"}}},
-		"another domain's":    {ocispec.Linux, []string{"DIRECTX_ALLOCATION_A_COM_GPU=1"}, "directx.microsoft.com/allocation.a.com.gpu", []token{{"DIRECTX_ALLOCATION_A_COM_GPU", "1"}}},
+		"nothing":              {ocispec.Linux, []string{"A=1", "DIRECTX_VISIBLE_DEVICES=all", "XDIRECTX_ALLOCATION=1"}, "", nil},
+		"sorted, each once":    {ocispec.Linux, []string{"DIRECTX_ALLOCATION_B=2", "DIRECTX_ALLOCATION_A=1", "DIRECTX_ALLOCATION_A=1"}, "", []token{{"DIRECTX_ALLOCATION_A", "1"}, {"DIRECTX_ALLOCATION_B", "2"}}},
+		"twice, two values":    {ocispec.Linux, []string{"DIRECTX_ALLOCATION_A=2", "DIRECTX_ALLOCATION_A=1"}, "", []token{{"DIRECTX_ALLOCATION_A", "1"}, {"DIRECTX_ALLOCATION_A", "2"}}},
+		"no value":             {ocispec.Linux, []string{"DIRECTX_ALLOCATION"}, "", []token{{"DIRECTX_ALLOCATION", ""}}},
+		"other case, Linux":    {ocispec.Linux, []string{"directx_allocation_a=1"}, "", nil},
+		"other case, Windows":  {ocispec.Windows, []string{"directx_Allocation_a=1"}, "", []token{{"DIRECTX_ALLOCATION_A", "1"}}},
+		"no resource, Windows": {ocispec.Windows, []string{"directx_allocation=1"}, "", []token{{"DIRECTX_ALLOCATION", "1"}}},
+		"other annotation":     {ocispec.Linux, []string{"DIRECTX_ALLOCATION_DISPLAY=1"}, "directx.microsoft.com/display", nil},
+		"letter of another":    {ocispec.Windows, []string{"D\u0131RECTX_ALLOCATION_A=1"}, "", nil},
+		"links of a Service":   {ocispec.Linux, []string{"DIRECTX_ALLOCATION_SERVICE_HOST=10.0.0.1", "DIRECTX_ALLOCATION_PORT=tcp://10.0.0.1:80", "DIRECTX_ALLOCATION_A=" + of16}, displayKey, []token{{"DIRECTX_ALLOCATION_A", of16}}},
+		"overridden, Linux":    {ocispec.Linux, []string{"DIRECTX_ALLOCATION_DISPLAY=", "DIRECTX_ALLOCATION_COMPUTE="}, displayKey, []token{{"DIRECTX_ALLOCATION_DISPLAY", ""}}},
+		"overridden, Windows":  {ocispec.Windows, []string{"directx_allocation_Display=1"}, displayKey, []token{{"DIRECTX_ALLOCATION_DISPLAY", "1"}}},
+		"another domain's":     {ocispec.Linux, []string{"DIRECTX_ALLOCATION_A_COM_GPU=1"}, "directx.microsoft.com/allocation.a.com.gpu", []token{{"DIRECTX_ALLOCATION_A_COM_GPU", "1"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -39,5 +46,42 @@ func TestPresentedTokens(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+func TestOverriddenTokens(t *testing.T) {
+	t.Parallel()
+	of := func(digit string) string { return strings.Repeat(digit, 32) }
+	annotations := map[string]string{
+		"directx.microsoft.com/allocation.display": of("0"), "directx.microsoft.com/allocation.b": of("2"), "directx.microsoft.com/allocation.a": of("1"),
+		"directx.microsoft.com/allocation.c": "x", "directx.microsoft.com/other": of("3"),
+	}
+	want := []allocation.Token{allocation.Token(of("1")), allocation.Token(of("2"))}
+	if got := overriddenTokens(annotations, []token{{"DIRECTX_ALLOCATION_DISPLAY", of("0")}}); !slices.Equal(got, want) {
+		t.Errorf("%d tokens", len(got))
+	}
+}
+
+// TestIgnoredBy: a container whose only request is ignored starts on a node whose GPUs are
+// unknown, and no other does.
+func TestIgnoredBy(t *testing.T) {
+	t.Parallel()
+	const visible = VisibleVariable + "=0"
+	for name, test := range map[string]struct {
+		c    Container
+		want bool
+	}{
+		"variable":                {Container{Env: []string{visible}}, true},
+		"on Windows":              {Container{OS: ocispec.Windows, Env: []string{visible}}, false},
+		"annotation":              {Container{Annotations: map[string]string{VisibleAnnotation: "0"}, Env: []string{visible}}, false},
+		"variable and allocation": {Container{Env: []string{visible, "DIRECTX_ALLOCATION=x"}}, false},
+		"device":                  {Container{Devices: []specs.WindowsDevice{location(path0)}}, false},
+	} {
+		if got := read(test.c).IgnoredBy(policy.Policy{}); got != test.want {
+			t.Errorf("%s: %t", name, got)
+		}
+		if read(test.c).IgnoredBy(policy.Policy{StandaloneEnvironment: true}) {
+			t.Errorf("%s: ignored by a policy that honors it", name)
+		}
 	}
 }

@@ -110,6 +110,7 @@ func TestStandaloneGetsWhatItRequests(t *testing.T) {
 		"device in spec, requested":  {request: "0", has: []specs.WindowsDevice{location(path1)}, devices: []string{path0, path1}, files: []string{path0, path1}},
 		"class in the spec":          {has: []specs.WindowsDevice{class}, files: []string{path0, path1}},
 		"class in hcsshim's words":   {has: []specs.WindowsDevice{{IDType: "vpci-class-guid", ID: "{" + strings.ToLower(ocispec.DisplayClass) + "}"}}, files: []string{path0, path1}},
+		"class and another class":    {has: []specs.WindowsDevice{class, {IDType: "class", ID: "86E0D1E0-8089-11D0-9CE4-08003E301F73"}}, files: []string{path0, path1}},
 		"class in spec, requested":   {request: "1", has: []specs.WindowsDevice{class}, files: []string{path1, path0}},
 		"failed device in the spec":  {has: []specs.WindowsDevice{location(path2)}, devices: []string{path2}, files: []string{path2}},
 		"GPU and another PCI device": {has: []specs.WindowsDevice{location("PCIROOT(0)#PCI(0200)"), location(path0)}, devices: []string{path0}, files: []string{path0}},
@@ -246,6 +247,9 @@ func TestStandaloneEnvironmentOnLinux(t *testing.T) {
 		d := decider(discovery.Device{InstanceID: "A", SupportsDisplay: true, DeviceNodes: []discovery.DeviceNode{{Path: "/dev/dxg", ContainerPath: "/dev/dxg"}}})
 		log, logged := logtest.NewNullLogger()
 		d.Log, d.Policy.StandaloneEnvironment = log, test.allowed
+		if !test.requests {
+			d.Source = &source{listErr: errors.New("a container that requests nothing depends on no GPU")}
+		}
 		c.Annotations = map[string]string{VisibleAnnotation: test.annotation}
 		edits, ok, err := d.Decide(t.Context(), read(c))
 		if test.allowed { // and the extra mounts are not

@@ -290,8 +290,6 @@ func TestAdjustRefuses(t *testing.T) {
 	}
 	gone := b.allocate(t, display, "9")
 	own := b.allocate(t, display, "0")
-	noUID := testPod()
-	noUID.Uid = ""
 
 	for name, test := range map[string]struct {
 		pod         *api.PodSandbox
@@ -310,7 +308,6 @@ func TestAdjustRefuses(t *testing.T) {
 		},
 		"GPU is gone":  {env: []string{displayKey + "=" + gone}, says: []string{"no longer on this node", `VMBUS\9`, display, "restore the GPU"}},
 		"node is gone": {env: []string{displayKey + "=" + b.allocate(t, display, "4")}, want: fs.ErrNotExist, says: []string{"/dev/missing", `VMBUS\4`}},
-		"no pod UID":   {pod: noUID, env: []string{displayKey + "=" + b.allocate(t, display, "0")}, says: []string{"no pod UID"}},
 		"the pod hides its allocation": {
 			annotations: map[string]string{displayAnnotation: own}, says: []string{display, displayKey, "remove environment variables"},
 		},
@@ -399,6 +396,20 @@ func TestSlowHooksTogether(t *testing.T) {
 			t.Errorf("after a pause: %v", err)
 		}
 	})
+}
+
+// TestBudget: each moment restores the budget once.
+func TestBudget(t *testing.T) {
+	t.Parallel()
+	began := time.Now()
+	at := func(seconds int) time.Time { return began.Add(time.Duration(seconds) * time.Second) }
+	b := budget{size: 10 * time.Second}
+	b.use(at(0), at(8))
+	for _, test := range []struct{ at, left int }{{8, 2}, {9, 3}, {10, 4}, {9, 4}, {100, 10}} {
+		if left := b.left(at(test.at)); left != time.Duration(test.left)*time.Second {
+			t.Errorf("after %d s: %s, want %d s", test.at, left, test.left)
+		}
+	}
 }
 
 // slowSource answers each lookup after a second.
@@ -491,19 +502,23 @@ func TestNoRequestDependsOnNothing(t *testing.T) {
 	}
 }
 
-// TestPanicRefusesTheContainer: the plugin survives.
-func TestPanicRefusesTheContainer(t *testing.T) {
+// TestNoDeciderRefusesTheContainer: without a policy, and after a panic, which the plugin survives.
+func TestNoDeciderRefusesTheContainer(t *testing.T) {
 	t.Parallel()
-	p := NewPlugin(func() (*decision.Decider, error) {
-		panic("for a test") //nolint:forbidigo // The plugin must survive it.
-	}, handlers, metrics.New("p", "v"), testutil.Quiet())
-	for range 2 {
-		if _, _, err := p.CreateContainer(t.Context(), testPod(), testContainer(displayKey+"="+string(allocation.NewToken()))); !errors.Is(err, decision.ErrInternal) {
-			t.Errorf("error %v", err)
+	for says, newDecider := range map[string]func() (*decision.Decider, error){
+		"no policy":                         func() (*decision.Decider, error) { return nil, errors.New("no policy") },
+		decision.ErrInternal.Error() + ": ": func() (*decision.Decider, error) { panic("for a test") }, //nolint:forbidigo // The plugin must survive it.
+	} {
+		p := NewPlugin(newDecider, handlers, metrics.New("p", "v"), testutil.Quiet())
+		for range 2 {
+			_, _, err := p.CreateContainer(t.Context(), testPod(), testContainer(displayKey+"="+string(allocation.NewToken())))
+			if want := `container "main" of pod default/web is not started: ` + says; err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("error %v, want %q", err, want)
+			}
 		}
-	}
-	if err := p.Alive(); err != nil {
-		t.Error(err)
+		if err := p.Alive(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -77,7 +77,6 @@ func (p *Plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox, conta
 func describe(pod *api.PodSandbox, container *api.Container) decision.Container {
 	return decision.Container{
 		OS:             ocispec.Linux,
-		ID:             container.GetId(),
 		Pod:            &decision.Pod{UID: pod.GetUid(), Namespace: pod.GetNamespace(), Name: pod.GetName(), RuntimeHandler: handlerOf(pod)},
 		Name:           container.GetName(),
 		Env:            container.GetEnv(),

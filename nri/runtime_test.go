@@ -23,6 +23,7 @@ import (
 	"github.com/containerd/nri/pkg/net/multiplex"
 	"github.com/containerd/ttrpc"
 	promtest "github.com/prometheus/client_golang/prometheus/testutil"
+	logtest "github.com/sirupsen/logrus/hooks/test"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -166,6 +167,28 @@ func TestPause(t *testing.T) {
 		if got := pause(retryInterval, losses); got != want {
 			t.Errorf("%d losses: %s, want %s", losses, got, want)
 		}
+	}
+}
+
+// TestRunnerWithoutRuntime: the cause is reported, and logged once.
+func TestRunnerWithoutRuntime(t *testing.T) {
+	t.Parallel()
+	p, socket := newBed(t).plugin, filepath.Join(testutil.ShortDir(t), "nri.sock")
+	log, logged := logtest.NewNullLogger()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*testInterval)
+	defer cancel()
+	runner := &Runner{Socket: socket, Name: "directx", Index: "50", Plugin: p, Log: log, retryInterval: time.Millisecond}
+	if err := runner.Run(ctx); err != nil {
+		t.Error(err)
+	}
+	err := p.Ready(t.Context())
+	for _, says := range []string{errUnregistered.Error() + " on " + socket, "no such file", "is containerd running, and is NRI enabled"} {
+		if err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v, want %q", err, says)
+		}
+	}
+	if n := len(logged.AllEntries()); n != 1 {
+		t.Errorf("%d lines were logged", n)
 	}
 }
 
@@ -332,6 +355,7 @@ func TestRunnerAnswersBeforeItEnds(t *testing.T) {
 	<-calls
 	go stop()
 	b.plugin.await(t, false)
+	time.Sleep(2 * answerTime)
 	close(block)
 	if got := devicePaths(<-adjusted); len(got) != 1 {
 		t.Errorf("devices %v, want the allocated one", got)
