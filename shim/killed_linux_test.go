@@ -66,7 +66,7 @@ func (b *bed) killAt(n int) (killed bool) {
 	command := exec.Command(b.shim, "-namespace", "default", "-id", "c1", "start")
 	command.Dir = b.path("bundle")
 	command.Env = append(os.Environ(), paths.StateDirVariable+"="+b.path("state"))
-	if _, err := testutil.Trace(command, func(call int) bool {
+	if _, err := testutil.Trace(command, func(call int, _ uint64) bool {
 		killed = call == n
 		return killed
 	}); err != nil {

@@ -110,3 +110,18 @@ func TestIsTemp(t *testing.T) {
 		t.Errorf("IsTemp(%q) = %t, IsTemp(0123.json) = %t", name, IsTemp(name), IsTemp("0123.json"))
 	}
 }
+
+func TestRemove(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "file")
+	if err := errors.Join(os.WriteFile(path, nil, 0o600), Remove(path), Remove(path)); err != nil {
+		t.Error(err)
+	}
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := Remove(dir); err == nil || !Exists(path) {
+		t.Errorf("a directory that is not empty: %v", err)
+	}
+}

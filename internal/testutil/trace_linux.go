@@ -6,15 +6,16 @@ import (
 	"os/exec"
 	"runtime"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
 // Trace runs a command until it ends, and calls before ahead of each of its system calls
-// with the call's number, from 1. Meanwhile the other threads stop at their next calls. If
+// with how many there have been, and the call's number in package syscall. Meanwhile the other threads stop at their next calls. If
 // before returns true, the process is killed. A program that the process executes in place
 // of this one is not traced.
-func Trace(command *exec.Cmd, before func(call int) (kill bool)) (syscall.WaitStatus, error) {
+func Trace(command *exec.Cmd, before func(calls int, number uint64) (kill bool)) (syscall.WaitStatus, error) {
 	runtime.LockOSThread() // which is the tracer
 	defer runtime.UnlockOSThread()
 	command.SysProcAttr = &syscall.SysProcAttr{Ptrace: true, Setpgid: true}
@@ -46,7 +47,11 @@ func Trace(command *exec.Cmd, before func(call int) (kill bool)) (syscall.WaitSt
 		case signal == syscall.SIGTRAP|0x80:
 			if inCall[tid] = !inCall[tid]; inCall[tid] && !killed {
 				calls++
-				if killed = before(calls); killed {
+				var number uint64
+				if number, err = callOf(tid); err == nil {
+					killed = before(calls, number)
+				}
+				if killed {
 					err = syscall.Kill(pid, syscall.SIGKILL)
 				}
 			}
@@ -62,4 +67,21 @@ func Trace(command *exec.Cmd, before func(call int) (kill bool)) (syscall.WaitSt
 			return 0, fmt.Errorf("trace %s: %w", command.Path, err)
 		}
 	}
+}
+
+// callOf returns the number of the system call that a traced thread begins.
+// https://man7.org/linux/man-pages/man2/ptrace.2.html
+func callOf(tid int) (uint64, error) {
+	const getSyscallInfo = 0x420e
+	info := struct { // ptrace_syscall_info
+		op                                   uint8
+		arch                                 uint32
+		instructionPointer, stackPointer, nr uint64
+		args                                 [6]uint64
+	}{}
+	_, _, errno := unix.Syscall6(unix.SYS_PTRACE, getSyscallInfo, uintptr(tid), unsafe.Sizeof(info), uintptr(unsafe.Pointer(&info)), 0, 0)
+	if errno != 0 && !errors.Is(errno, syscall.ESRCH) {
+		return 0, errno
+	}
+	return info.nr, nil
 }

@@ -385,7 +385,7 @@ func traceShim(args []string) int {
 	program := filepath.Join(dir, shimfile.Name())
 	command := exec.Command(program, args[4:]...)
 	command.Stdin, command.Stdout, command.Stderr = os.Stdin, os.Stdout, os.Stderr
-	status, err := testutil.Trace(command, func(n int) (kill bool) {
+	status, err := testutil.Trace(command, func(n int, _ uint64) (kill bool) {
 		if calls = n; n != call || subcommand == "delete" {
 			return false
 		}
