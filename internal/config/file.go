@@ -29,7 +29,7 @@ type File struct {
 	DriverFiles policy.DriverFiles `yaml:"driverFiles" jsonschema:"enum=auto,enum=mount,enum=none,default=auto"`
 	// What adds GPUs to containers: the runtime (by the NRI plugin or the runtime shim), or the kubelet.
 	Injection policy.Injection `yaml:"injection" jsonschema:"enum=runtime,enum=kubelet,default=runtime"`
-	// Which one, with injection runtime: by default nri on Linux, shim on Windows.
+	// Whether the NRI plugin (nri) or the runtime shim (shim) adds GPUs, with injection runtime. The default is nri on Linux, shim on Windows.
 	ServedBy policy.ServedBy `yaml:"servedBy,omitempty" jsonschema:"enum=nri,enum=shim"`
 	// Adds environment variables to containers that name their GPUs.
 	VisibilityHints bool `yaml:"visibilityHints" jsonschema:"default=true"`

@@ -73,7 +73,7 @@ directx.microsoft.com/gpu=all instead.`,
 	}
 	flags := command.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&o.file, "file", "", "`FILE` to write, which others must not have written")
+	flags.StringVar(&o.file, "file", "", "`FILE` to write; one that others wrote is not replaced")
 	flags.BoolVar(&o.watch, "watch", false, "write it again whenever GPUs or drivers change, and remove it on a signal")
 	o.Node.AddFlags(flags)
 	o.DriverFiles.AddFlags(flags)
