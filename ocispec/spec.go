@@ -21,9 +21,10 @@ type Spec struct {
 	root           *object
 	env            list[string]
 	windowsDevices list[specs.WindowsDevice]
-	linuxDevices   list[specs.LinuxDevice]
-	deviceRules    list[specs.LinuxDeviceCgroup]
-	mounts         list[specs.Mount]
+	// Apply reads the following lists.
+	linuxDevices list[specs.LinuxDevice]
+	deviceRules  list[specs.LinuxDeviceCgroup]
+	mounts       list[specs.Mount]
 }
 
 // Facts is what a decision needs of a spec.
@@ -53,14 +54,11 @@ func ParseSpec(data []byte) (Spec, error) {
 	}
 	var r reader
 	root := &object{members: members(value)}
-	windows, linux := r.object(root, "windows"), r.object(root, "linux")
+	windows := r.object(root, "windows")
 	s := Spec{
 		data: data, root: root,
 		env:            readList[string](&r, r.object(root, "process"), "env"),
 		windowsDevices: readList[specs.WindowsDevice](&r, windows, "devices"),
-		linuxDevices:   readList[specs.LinuxDevice](&r, linux, "devices"),
-		deviceRules:    readList[specs.LinuxDeviceCgroup](&r, r.object(linux, "resources"), "devices"),
-		mounts:         readList[specs.Mount](&r, root, "mounts"),
 	}
 	s.Facts = Facts{
 		OS: Linux, Env: s.env.values, Devices: s.windowsDevices.values,
@@ -85,6 +83,15 @@ func ParseSpec(data []byte) (Spec, error) {
 // to change, the result is the data that the spec was parsed from and changed is
 // false. Errors match [ErrSpec]. The spec must not be used again.
 func (s Spec) Apply(edits Edits) (data []byte, changed bool, err error) {
+	// A container that gets no edits starts even if there is something wrong in these lists.
+	var r reader
+	linux := r.object(s.root, "linux")
+	s.linuxDevices = readList[specs.LinuxDevice](&r, linux, "devices")
+	s.deviceRules = readList[specs.LinuxDeviceCgroup](&r, r.object(linux, "resources"), "devices")
+	s.mounts = readList[specs.Mount](&r, s.root, "mounts")
+	if r.err != nil {
+		return nil, false, fmt.Errorf("%w: %w", ErrSpec, r.err)
+	}
 	for _, apply := range []func(Edits) (bool, error){
 		s.applyEnv, s.applyWindowsDevices, s.applyLinuxDevices, s.applyDeviceRules, s.applyMounts,
 	} {

@@ -146,6 +146,22 @@ func TestApplyRefuses(t *testing.T) {
 	}
 }
 
+// TestParseSpecReadsFactsOnly: a container that gets no edits starts, whatever is in lists that
+// only edits matter to.
+func TestParseSpecReadsFactsOnly(t *testing.T) {
+	t.Parallel()
+	for _, spec := range []string{
+		`{"mounts":{}}`, `{"mounts":[1]}`, `{"mounts":[],"Mounts":[]}`, `{"linux":1}`, `{"linux":{"devices":[1],"resources":[]}}`, `{"linux":{"resources":{"devices":{}}}}`,
+	} {
+		if _, err := ParseSpec([]byte(spec)); err != nil {
+			t.Errorf("%s: %v", spec, err)
+		}
+		if got, err := apply([]byte(spec), Edits{Env: []string{"A=B"}}); !errors.Is(err, ErrSpec) {
+			t.Errorf("%s: %s, error %v, want ErrSpec", spec, got, err)
+		}
+	}
+}
+
 func TestDestinationKey(t *testing.T) {
 	t.Parallel()
 	const file = `C:\Windows\System32\nvcuda.dll`
