@@ -73,7 +73,7 @@ administrators can change them. Without systemctl, only the units are written.`,
 	if nodeOS != "windows" {
 		node, stateDir, force := containerd.Instance{}, "", false
 		flags, places := uninstall.Flags(), paths.Default()
-		flags.StringVar(&node.CRISocket, "cri-socket", places.CRI, "containerd's CRI `SOCKET`")
+		flags.StringVar(&node.CRISocket, "cri-socket", places.CRI, "containerd's CRI `SOCKET` or named pipe")
 		flags.StringVar(&stateDir, "state-dir", places.State, "state `DIRECTORY`")
 		containerd.AddForceFlag(flags, &force)
 		uninstall.PreRunE = func(c *cobra.Command, _ []string) error {
