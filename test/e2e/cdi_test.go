@@ -3,14 +3,11 @@
 package e2e
 
 import (
-	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
@@ -27,7 +24,7 @@ func TestCDI(t *testing.T) {
 	s.EditContainerd(t, "stream_server_port", "enable_cdi = true\n  stream_server_port")
 	s.generate(t)
 
-	docker := s.docker(t)
+	docker := s.Docker(t)
 	podman := func(args ...string) *exec.Cmd {
 		return exec.Command("podman", append([]string{
 			"--root", filepath.Join(s.Dir, "podman"), "--runroot", filepath.Join(s.Dir, "podman-run"),
@@ -82,37 +79,6 @@ func (s *suite) generate(t *testing.T) {
 	t.Helper()
 	s.Dxctl(t, "config", "apply", "--config", s.ConfigFile())
 	output(t, exec.Command(s.Product("dxctl"), "cdi", "generate", "--state-dir", s.StateDir, "--file", cdiFile))
-}
-
-// docker starts dockerd, with a containerd of its own, and returns the commands of its client.
-func (s *suite) docker(t *testing.T) func(args ...string) *exec.Cmd {
-	t.Helper()
-	dir := filepath.Join(s.Dir, "docker")
-	bed.Check(t, os.Mkdir(dir, 0o755))
-	config := bed.WriteFile(t, filepath.Join(dir, "daemon.json"), "{}", 0o644) // in place of this machine's
-	socket := "unix://" + filepath.Join(dir, "docker.sock")
-	daemon := bed.NewProcess("dockerd", filepath.Join(dir, "log"), func() *exec.Cmd {
-		cmd := exec.Command(s.Stock("dockerd"), "--host", socket, "--data-root", filepath.Join(dir, "data"), "--exec-root", filepath.Join(dir, "exec"),
-			"--pidfile", filepath.Join(dir, "pid"), "--config-file", config, "--storage-driver", "vfs", "--cgroup-parent", bed.Cgroup(),
-			"--bridge", "none", "--iptables=false", "--ip6tables=false", "--userland-proxy=false")
-		cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(s.Stock("containerd"))+":"+os.Getenv("PATH"))
-		return cmd
-	})
-	daemon.Start(t)
-	t.Cleanup(func() {
-		if daemon.Running() {
-			daemon.Terminate(t)
-		}
-	})
-	docker := func(args ...string) *exec.Cmd {
-		return exec.Command(s.Stock("docker"), slices.Concat([]string{"--host", socket}, args)...)
-	}
-	for begin := time.Now(); docker("version").Run() != nil; time.Sleep(100 * time.Millisecond) {
-		if time.Since(begin) > time.Minute || !daemon.Running() {
-			t.Fatalf("dockerd does not serve:\n%s", daemon.Tail(30))
-		}
-	}
-	return docker
 }
 
 // output runs a command, which must succeed, and returns what it prints.
