@@ -90,13 +90,16 @@ func (n *Node) ViewContainer(id string) (View, error) {
 	if err != nil {
 		return View{}, fmt.Errorf("container %s: %w", id, err)
 	}
-	return ViewProcess(id, info.PID)
+	return viewProcess(id, info.PID, fmt.Sprintf("%s/proc/%d", n.Root, info.PID))
 }
 
 // ViewProcess looks at a container whose first process has the given ID.
 func ViewProcess(id string, pid int) (View, error) {
+	return viewProcess(id, pid, fmt.Sprintf("/proc/%d", pid))
+}
+
+func viewProcess(id string, pid int, proc string) (View, error) {
 	view := View{ID: id, PID: pid, Tokens: make(map[string]string), Files: make(map[string]string)}
-	proc := fmt.Sprintf("/proc/%d", pid)
 	var environ []byte
 	for start := time.Now(); ; time.Sleep(pollInterval) {
 		program, err := os.Readlink(proc + "/exe")

@@ -22,7 +22,7 @@ const Image = "dx.test/busybox:1"
 // imageScript makes an archive of one layer: busybox from the standard input, a link for
 // each applet and the usual directories.
 const imageScript = `set -e
-mkdir -p rootfs/bin rootfs/dev rootfs/etc rootfs/proc rootfs/sys rootfs/tmp rootfs/usr/lib rootfs/var
+mkdir -p rootfs/bin rootfs/dev rootfs/etc rootfs/proc rootfs/sys rootfs/tmp rootfs/usr/lib rootfs/usr/local/bin rootfs/var
 cat >rootfs/bin/busybox && chmod -R 755 rootfs
 for applet in sh sleep cat ls stat mknod test echo kill touch env true false dd rm; do ln -s busybox rootfs/bin/$applet; done
 tar --create --sort=name --mtime=@0 --owner=0 --group=0 --file layer.tar --directory rootfs .

@@ -102,8 +102,10 @@ type Node struct {
 	// NRISocket is containerd's socket for NRI plugins.
 	NRISocket string
 
-	// CRI is containerd's service.
-	CRI cri.RuntimeServiceClient
+	// CRI is containerd's service, and Root the root directory that it sees, "" for this
+	// machine's.
+	CRI  cri.RuntimeServiceClient
+	Root string
 
 	reports      string // where containers without their GPU write
 	containerd   string // the directory of containerd's programs, and runc's of containerd 2

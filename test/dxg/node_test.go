@@ -254,19 +254,27 @@ func mustHave(t *testing.T, n *bed.Node, pods ...string) {
 				continue
 			}
 			nodes = []int{0} // The minor number of /dev/dxg.
-			files := []string{"drivers/" + a.pkg + "/driver.so", "lib/libdxcore.so", "lib/libd3d12.so", "lib/libd3d12core.so"}
-			if a.Vendor == nvidia.Vendor {
-				files = append(files, "lib/libcuda.so.1", "lib/nvidia-smi")
-			}
-			for _, file := range files {
-				want[wsl+"/"+file] = content(file)
-			}
+			maps.Copy(want, driverFiles(a))
 		}
 		if !slices.Equal(view.GPUs, nodes) || !maps.Equal(view.Files, want) || len(view.Writable) > 0 {
 			t.Errorf("pod %s of %s has devices %v and files %v, want %v; writable: %v",
 				pod, assigned, view.GPUs, slices.Sorted(maps.Keys(view.Files)), slices.Sorted(maps.Keys(want)), view.Writable)
 		}
 	}
+}
+
+// driverFiles returns the files below [wsl] that a container has with an adapter, with their
+// content.
+func driverFiles(a adapter) map[string]string {
+	names := []string{"drivers/" + a.pkg + "/driver.so", "lib/libdxcore.so", "lib/libd3d12.so", "lib/libd3d12core.so"}
+	if a.Vendor == nvidia.Vendor {
+		names = append(names, "lib/libcuda.so.1", "lib/nvidia-smi")
+	}
+	files := make(map[string]string)
+	for _, name := range names {
+		files[wsl+"/"+name] = content(name)
+	}
+	return files
 }
 
 // product returns the path of one of the product's programs.
