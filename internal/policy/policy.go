@@ -242,23 +242,31 @@ func Write(stateDir string, p Policy) (err error) {
 // ReadShim returns the shim's part of the policy, which all containers of the node depend on:
 // a policy.json that cannot be read is no error and changes Log only. Runtime is that of
 // [RuntimePath], or of policy.json: version 0.1 wrote that alone. It is also set with an
-// error.
+// error. Log is the default in a directory that others can write to: the shim appends to it
+// as the system, and 'dxctl runtime uninstall' removes it.
 func ReadShim(stateDir string) (Shim, error) {
 	data, _ := durable.Read(Path(stateDir), maxSize)
 	compiled := gjson.GetBytes(data, "shim") // Package json takes 0.05 ms at its first use, and each call of the shim waits.
-	p := WithShimLog(Policy{Shim: Shim{Log: compiled.Get("log").String()}}, stateDir)
+	shim := WithShimLog(Policy{}, stateDir).Shim
+	log := cmp.Or(compiled.Get("log").String(), shim.Log)
 	name, err := durable.Read(RuntimePath(stateDir), maxSize)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
 		err = nil
-	} else if err == nil && len(name) == 0 {
+	case err == nil && len(name) == 0:
 		err = errors.New("damaged")
 	}
-	p.Shim.Runtime = cmp.Or(string(name), compiled.Get("runtime").String())
-	if err == nil && p.Shim.Runtime != "" {
-		err = durable.CheckPrivate(stateDir)
+	shim.Runtime = cmp.Or(string(name), compiled.Get("runtime").String())
+	if shim.Runtime != "" || log != shim.Log {
+		switch private := durable.CheckPrivate(stateDir); {
+		case private == nil:
+			shim.Log = log
+		case err == nil && shim.Runtime != "":
+			err = private
+		}
 	}
 	if err != nil {
 		err = fmt.Errorf("read the real shim's name %s: %w; run 'dxctl config apply', or restart directx-advertiser, to write it again", RuntimePath(stateDir), err)
 	}
-	return p.Shim, err
+	return shim, err
 }

@@ -5,6 +5,7 @@ package policy
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/directx-nri/directx-nri/internal/durable"
@@ -14,7 +15,7 @@ func TestReadRefusesOpenDirectory(t *testing.T) {
 	t.Parallel()
 	stateDir := t.TempDir()
 	p := Default()
-	p.Shim.Runtime = "/opt/hardened"
+	p.Shim = Shim{Runtime: "/opt/hardened", Log: "/etc/passwd"}
 	if err := Write(stateDir, p); err != nil {
 		t.Fatal(err)
 	}
@@ -26,11 +27,18 @@ func TestReadRefusesOpenDirectory(t *testing.T) {
 	}
 	// Who can write there can remove the runtime's file, too.
 	for range 2 {
-		if shim, err := ReadShim(stateDir); shim.Runtime != "/opt/hardened" || !errors.Is(err, durable.ErrNotPrivate) {
+		if shim, err := ReadShim(stateDir); shim.Runtime != "/opt/hardened" || shim.Log != filepath.Join(stateDir, "shim.log") || !errors.Is(err, durable.ErrNotPrivate) {
 			t.Errorf("%+v, error %v, want %v", shim, err, durable.ErrNotPrivate)
 		}
 		if err := durable.Remove(RuntimePath(stateDir)); err != nil {
 			t.Fatal(err)
 		}
+	}
+	p.Shim.Runtime = ""
+	if err := errors.Join(os.Chmod(stateDir, 0o700), Write(stateDir, p), os.Chmod(stateDir, 0o777)); err != nil {
+		t.Fatal(err)
+	}
+	if shim, err := ReadShim(stateDir); err != nil || shim.Log != filepath.Join(stateDir, "shim.log") {
+		t.Errorf("without a runtime: %+v, %v", shim, err)
 	}
 }
