@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -37,6 +38,28 @@ func everyCommand(command *cobra.Command) []*cobra.Command {
 		}
 	}
 	return commands
+}
+
+// TestRemediesOfDoctor checks that 'dxctl doctor' has the flags that its remedies name.
+func TestRemediesOfDoctor(t *testing.T) {
+	t.Parallel()
+	source, err := os.ReadFile(filepath.Join("doctor", "checks.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	doctor, _, err := newCommand().Find([]string{"doctor"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := regexp.MustCompile(`\bset --([a-z-]+)`).FindAllStringSubmatch(string(source), -1)
+	if len(named) == 0 {
+		t.Error("no remedy names a flag")
+	}
+	for _, flag := range named {
+		if doctor.Flags().Lookup(flag[1]) == nil {
+			t.Errorf("'dxctl doctor' has no flag --%s", flag[1])
+		}
+	}
 }
 
 // cliPage returns docs/cli.md.

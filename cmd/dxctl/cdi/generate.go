@@ -226,8 +226,13 @@ func read(path string) ([]byte, error) {
 
 // remove removes our file, if there is one.
 func remove(path string, stdout io.Writer) error {
-	if data, err := read(path); err != nil || data == nil {
+	data, err := read(path)
+	if err != nil {
 		return err
+	}
+	if data == nil {
+		fmt.Fprintf(stdout, "%s does not exist\n", path)
+		return nil
 	}
 	if err := durable.Remove(path); err != nil {
 		return err

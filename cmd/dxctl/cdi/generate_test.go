@@ -85,7 +85,7 @@ func TestGenerate(t *testing.T) {
 			t.Errorf("%s: %q %v", args, out, err)
 		}
 	}
-	if out, err := run(t.Context(), t, "remove", file); err != nil || out != "" {
+	if out, err := run(t.Context(), t, "remove", file); err != nil || out != file+" does not exist\n" {
 		t.Errorf("removing nothing: %q %v", out, err)
 	}
 

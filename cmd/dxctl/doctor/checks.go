@@ -352,7 +352,7 @@ func (e *examination) containerd() {
 	}
 	const why = "containerd does not start again"
 	if c.FileErr != nil {
-		e.report(finding{check: CheckContainerdConfig, object: c.ConfigPath, err: c.FileErr, why: why, fix: "correct the file, or set --config"})
+		e.report(finding{check: CheckContainerdConfig, object: c.ConfigPath, err: c.FileErr, why: why, fix: "correct the file, or set --containerd-config"})
 	}
 	for _, bad := range c.Imports {
 		switch {
@@ -445,7 +445,7 @@ func (e *examination) handlers() {
 	case names != "":
 		e.report(finding{
 			check: CheckHandlers, object: names, problem: fmt.Sprintf("the running containerd has not loaded runtime handler %s as %s configures it", names, c.ConfigPath),
-			why: "the configuration has no effect until containerd is restarted", fix: "{restart}, or set --config",
+			why: "the configuration has no effect until containerd is restarted", fix: "{restart}, or set --containerd-config",
 		})
 	case !routed && len(notEligible) > 0 && len(notEligible) == len(c.Handlers):
 		e.report(finding{
@@ -510,7 +510,7 @@ func (e *examination) nri() {
 		e.report(finding{
 			check: CheckNRI, object: c.ConfigPath, problem: "NRI is enabled in the running containerd and disabled in " + c.ConfigPath,
 			why: "pods with a GPU do not start after containerd's next restart",
-			fix: "run 'dxctl runtime configure --no-shim', or set --config",
+			fix: "run 'dxctl runtime configure --no-shim', or set --containerd-config",
 		})
 	case e.NRIErr == nil || disabled && e.has(CheckLeftovers):
 	case disabled:

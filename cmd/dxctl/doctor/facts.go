@@ -187,9 +187,7 @@ type Kubelet struct {
 	// Allocatable are the kubelet's healthy device IDs, by resource. A kubelet for Windows
 	// lists none (GetAllocatableDevices in pkg/kubelet/cm/container_manager_windows.go).
 	Allocatable map[string][]string
-	// Ready reports whether directx-advertiser says that it is ready, and ReadyErr why not.
-	// Neither is set without a query.
-	Ready    bool
+	// ReadyErr is why directx-advertiser is not ready, nil if it is or that is unknown.
 	ReadyErr error
 }
 

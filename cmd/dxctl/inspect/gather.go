@@ -232,8 +232,8 @@ func (n *gatherer) call(ctx context.Context, socket string, do func(context.Cont
 // reach returns why no process listens on a Unix socket, which gRPC would hide. For
 // a named pipe it returns nil.
 func reach(ctx context.Context, address string) error {
-	path := strings.TrimPrefix(strings.TrimPrefix(address, "unix:"), "//")
-	if strings.HasPrefix(path, `\\.\`) || strings.HasPrefix(path, "npipe:") {
+	path, isPipe := localgrpc.ParseAddress(address)
+	if isPipe {
 		return nil
 	}
 	connection, err := new(net.Dialer).DialContext(ctx, "unix", path)
@@ -306,7 +306,7 @@ func (n *gatherer) kubelet(ctx context.Context, p policy.Policy) *doctor.Kubelet
 		return err
 	})
 	if len(k.Allocatable) == 0 {
-		k.Ready, k.ReadyErr = n.advertiserReady(ctx, p.MetricsAddress)
+		k.ReadyErr = n.checkAdvertiser(ctx, p.MetricsAddress)
 	}
 	for _, resource := range p.Resources {
 		err := n.call(ctx, filepath.Join(n.kubeletDir, advertiser.SocketName(resource.Name)), func(ctx context.Context, connection *grpc.ClientConn) error {
@@ -321,18 +321,18 @@ func (n *gatherer) kubelet(ctx context.Context, p policy.Policy) *doctor.Kubelet
 	return k
 }
 
-// advertiserReady reports what directx-advertiser says about itself at the address of its
-// metrics: that it is ready, or why not. It is neither if no advertiser answers there.
-func (n *gatherer) advertiserReady(ctx context.Context, address string) (ready bool, err error) {
+// checkAdvertiser returns why directx-advertiser is not ready, from the address of its
+// metrics. It returns nil if no advertiser answers there.
+func (n *gatherer) checkAdvertiser(ctx context.Context, address string) error {
 	ctx, cancel := context.WithTimeout(ctx, n.timeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/readyz", nil)
 	if address == "" || err != nil {
-		return false, nil //nolint:nilerr // It serves no metrics.
+		return nil //nolint:nilerr // It serves no metrics.
 	}
 	answer, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(request) // Without a proxy.
 	if err != nil {
-		return false, nil //nolint:nilerr // That it does not answer is another finding.
+		return nil //nolint:nilerr // That it does not answer is another finding.
 	}
 	defer func() { _ = answer.Body.Close() }()
 	const limit = 4 << 10
@@ -340,7 +340,7 @@ func (n *gatherer) advertiserReady(ctx context.Context, address string) (ready b
 	if err == nil && answer.StatusCode == http.StatusServiceUnavailable {
 		err = fmt.Errorf("directx-advertiser is not ready: %s", bytes.TrimSpace(cause))
 	}
-	return answer.StatusCode == http.StatusOK, err
+	return err
 }
 
 // access checks who can write files that decide what containers get.

@@ -94,7 +94,7 @@ func (o *specOptions) run(ctx context.Context, name string, stdin io.Reader, std
 		return errors.Join(printer.Document(stdout, o.output, reportDecision(p)), p.refused)
 	}
 	if p.refused != nil {
-		return fmt.Errorf("the container would not start: %w", p.refused)
+		return p.refused
 	}
 	o.ReportMissing(stderr, p.outcome.Notes)
 	if p.unchanged != "" {

@@ -45,8 +45,13 @@ func (c *ctr) addFlags(flags *pflag.FlagSet) {
 
 // prepare checks the flags, and finds the runtime and the image.
 func (c *ctr) prepare(ctx context.Context) error {
-	if c.timeout <= 0 || len(c.program) == 0 || len(c.command) > 0 && c.image == "" {
-		return cli.Usage("want a positive --timeout, a program in --ctr, and --image with a command")
+	switch {
+	case c.timeout <= 0:
+		return cli.Usage("--timeout %s is not positive", c.timeout)
+	case len(c.program) == 0:
+		return cli.Usage("--ctr names no program")
+	case len(c.command) > 0 && c.image == "":
+		return cli.Usage("a command requires --image: the pause image has no other program")
 	}
 	program, err := exec.LookPath(c.program[0])
 	if err != nil {
