@@ -64,7 +64,7 @@ func (s *memorySource) failures() int {
 
 func (s *memorySource) Find(ctx context.Context, instanceIDs []string) ([]discovery.Device, error) {
 	devices, err := s.Devices(ctx)
-	return discovery.Select(devices, instanceIDs), err
+	return discovery.WithIDs(devices, instanceIDs), err
 }
 
 func (s *memorySource) Watch(ctx context.Context, changed func()) error {

@@ -86,7 +86,7 @@ type Handlers interface {
 
 // Decider decides what containers get.
 type Decider struct {
-	// Source has the node's GPUs as the policy assigns them: see [discovery.IgnorePathProblems].
+	// Source has the node's GPUs as the policy assigns them: see [discovery.ForPolicy].
 	Source discovery.Source
 	Store  *allocation.Store
 	Files  Files
@@ -109,7 +109,7 @@ func NewDecider(stateDir string, p policy.Policy, os ocispec.OS, files Files, lo
 	}
 	p = capabilities.InForce(p, string(os))
 	return &Decider{
-		Source: discovery.IgnorePathProblems(source, p.AssignsByClass()), Store: allocation.OpenStore(paths.Allocations(stateDir)),
+		Source: discovery.ForPolicy(source, p), Store: allocation.OpenStore(paths.Allocations(stateDir)),
 		Files: files, Log: log, Policy: p,
 	}, nil
 }

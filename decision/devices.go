@@ -9,9 +9,9 @@ import (
 	"github.com/directx-nri/directx-nri/discovery"
 )
 
-// Lookup returns the devices with the given instance IDs, without duplicates. It is an
+// AllocatedDevices returns the devices with the given instance IDs, without duplicates. It is an
 // error if one of them does not exist or cannot be used.
-func Lookup(ctx context.Context, source discovery.Source, instanceIDs []string) ([]discovery.Device, error) {
+func AllocatedDevices(ctx context.Context, source discovery.Source, instanceIDs []string) ([]discovery.Device, error) {
 	present, err := source.Find(ctx, instanceIDs)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errUnknownGPUs, err)
@@ -62,7 +62,7 @@ func Select(request string, present []discovery.Device) ([]discovery.Device, err
 		if selector == "" || strings.EqualFold(selector, visibleAll) || strings.EqualFold(selector, visibleNone) {
 			return nil, fmt.Errorf("%w %q; use %s, %s, or a comma-separated list of indices, location paths and LUIDs", errBadRequest, request, visibleAll, visibleNone)
 		}
-		i := discovery.Lookup(present, selector)
+		i := discovery.IndexOf(present, selector)
 		if i < 0 {
 			return nil, fmt.Errorf("%w %q: %s", errNoSuchGPU, selector, describe(present))
 		}

@@ -131,7 +131,7 @@ func TestByClass(t *testing.T) {
 		t.Errorf("by location path: %v", err)
 	}
 	d.Policy.Assignment = policy.AssignByClass
-	d.Source = discovery.IgnorePathProblems(d.Source, true)
+	d.Source = discovery.ForPolicy(d.Source, d.Policy)
 	class := []specs.WindowsDevice{{ID: ocispec.DisplayClass, IDType: ocispec.IDTypeClass}}
 	edits, _, err := d.Decide(t.Context(), read(c))
 	if _, files := gpusOf(edits); err != nil || !slices.Equal(edits.WindowsDevices, class) || !slices.Equal(files, []string{"", path0}) {
@@ -140,7 +140,7 @@ func TestByClass(t *testing.T) {
 	// Standalone runs are given their GPUs in the same way.
 	alone := decider(devices...)
 	alone.Policy.Assignment = policy.AssignByClass
-	alone.Source = discovery.IgnorePathProblems(alone.Source, true)
+	alone.Source = discovery.ForPolicy(alone.Source, alone.Policy)
 	edits, _, err = alone.Decide(context.Background(), read(Container{OS: ocispec.Windows, ID: "c1", Env: []string{VisibleVariable + `=VMBUS\GPU`}}))
 	if err != nil || !slices.Equal(edits.WindowsDevices, class) {
 		t.Errorf("standalone: %v, error %v", edits.WindowsDevices, err)

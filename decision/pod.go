@@ -107,7 +107,7 @@ func (d *Decider) recordedDevices(ctx context.Context, records []allocation.Reco
 			uuids[id] = cmp.Or(uuids[id], replica.UUID)
 		}
 	}
-	devices, err := Lookup(ctx, d.Source, ids)
+	devices, err := AllocatedDevices(ctx, d.Source, ids)
 	if err != nil {
 		return nil, explain(strings.Join(resources, ", "), err)
 	}

@@ -309,9 +309,9 @@ func Find(devices []Device, instanceID string) (Device, bool) {
 	return devices[i], true
 }
 
-// Lookup returns the index of the device that a user names by its index, hexadecimal LUID,
+// IndexOf returns the index of the device that a user names by its index, hexadecimal LUID,
 // location path or instance ID, -1 if there is none.
-func Lookup(devices []Device, name string) int {
+func IndexOf(devices []Device, name string) int {
 	if index, err := strconv.ParseUint(name, 10, 32); err == nil && index < uint64(len(devices)) {
 		return int(index)
 	}

@@ -3,6 +3,8 @@ package discovery
 import (
 	"context"
 	"slices"
+
+	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
 // Source lists the GPUs of a node. It is safe for concurrent use.
@@ -43,7 +45,7 @@ func (s Static) Devices(context.Context) ([]Device, error) {
 // Find implements [Source].
 func (s Static) Find(ctx context.Context, instanceIDs []string) ([]Device, error) {
 	devices, err := s.Devices(ctx)
-	return Select(devices, instanceIDs), err
+	return WithIDs(devices, instanceIDs), err
 }
 
 // At implements [Source].
@@ -62,33 +64,33 @@ func (s Static) Watch(ctx context.Context, _ func()) error {
 	return nil
 }
 
-// Select returns the elements of devices with the given instance IDs.
-func Select(devices []Device, instanceIDs []string) []Device {
+// WithIDs returns the elements of devices with the given instance IDs.
+func WithIDs(devices []Device, instanceIDs []string) []Device {
 	return slices.DeleteFunc(slices.Clone(devices), func(d Device) bool { return !ContainsID(instanceIDs, d.InstanceID) })
 }
 
-// IgnorePathProblems returns source or, if on, source with [Device.IgnorePathProblem] applied to
-// its devices: for a node that assigns GPUs by class.
-func IgnorePathProblems(source Source, on bool) Source {
-	if on {
-		return pathless{source}
+// ForPolicy returns source for a node with p in force: if p assigns GPUs by class, their
+// location paths do not matter, and [Device.IgnorePathProblem] is applied to its devices.
+func ForPolicy(source Source, p policy.Policy) Source {
+	if p.AssignsByClass() {
+		return withoutPathProblems{source}
 	}
 	return source
 }
 
-type pathless struct{ Source }
+type withoutPathProblems struct{ Source }
 
-func (s pathless) Devices(ctx context.Context) ([]Device, error) {
+func (s withoutPathProblems) Devices(ctx context.Context) ([]Device, error) {
 	devices, err := s.Source.Devices(ctx)
 	return ignorePathProblems(devices), err
 }
 
-func (s pathless) Find(ctx context.Context, instanceIDs []string) ([]Device, error) {
+func (s withoutPathProblems) Find(ctx context.Context, instanceIDs []string) ([]Device, error) {
 	devices, err := s.Source.Find(ctx, instanceIDs)
 	return ignorePathProblems(devices), err
 }
 
-func (s pathless) At(ctx context.Context, index int) (Device, bool, error) {
+func (s withoutPathProblems) At(ctx context.Context, index int) (Device, bool, error) {
 	device, ok, err := s.Source.At(ctx, index)
 	return device.IgnorePathProblem(), ok, err
 }

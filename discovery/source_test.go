@@ -3,6 +3,8 @@ package discovery
 import (
 	"slices"
 	"testing"
+
+	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
 func TestByClassIgnoresMissingLocationPaths(t *testing.T) {
@@ -11,24 +13,24 @@ func TestByClassIgnoresMissingLocationPaths(t *testing.T) {
 		{InstanceID: "no path", Health: Health{Reason: "it has no location path", ByPathOnly: true}},
 		{InstanceID: "broken", Health: Health{Reason: "it is broken"}},
 	}
-	for _, on := range []bool{true, false} {
-		source := IgnorePathProblems(devices, on)
+	for mode, on := range map[policy.Assignment]bool{policy.AssignByClass: true, policy.AssignByPath: false} {
+		source := ForPolicy(devices, policy.Policy{Assignment: mode})
 		listed, err := source.Devices(t.Context())
 		if err != nil || listed[0].Health.OK() != on || listed[1].Health.OK() {
-			t.Errorf("by class %t: %+v, %v", on, listed, err)
+			t.Errorf("%s: %+v, %v", mode, listed, err)
 		}
 		found, err := source.Find(t.Context(), []string{"NO PATH"})
 		if err != nil || len(found) != 1 || found[0].Health.OK() != on {
-			t.Errorf("by class %t: found %+v, %v", on, found, err)
+			t.Errorf("%s: found %+v, %v", mode, found, err)
 		}
 	}
 }
 
-func TestSelect(t *testing.T) {
+func TestWithIDs(t *testing.T) {
 	t.Parallel()
 	devices := []Device{{InstanceID: "a"}, {InstanceID: "b"}, {InstanceID: "c"}}
 	var got []string
-	for _, d := range Select(devices, []string{"C", "A", "d"}) {
+	for _, d := range WithIDs(devices, []string{"C", "A", "d"}) {
 		got = append(got, d.InstanceID)
 	}
 	if !slices.Equal(got, []string{"a", "c"}) || devices[1].InstanceID != "b" {

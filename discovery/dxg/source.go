@@ -90,7 +90,7 @@ func Open(o Options) *Source {
 // Find implements [discovery.Source].
 func (s *Source) Find(ctx context.Context, instanceIDs []string) ([]discovery.Device, error) {
 	devices, err := s.Devices(ctx)
-	return discovery.Select(devices, instanceIDs), err
+	return discovery.WithIDs(devices, instanceIDs), err
 }
 
 func (s *Source) read(context.Context) ([]discovery.Device, error) {

@@ -49,7 +49,7 @@ func (s *Source) Find(ctx context.Context, instanceIDs []string) ([]discovery.De
 	if err != nil {
 		return nil, fmt.Errorf("find GPUs: %w", err)
 	}
-	return discovery.Select(Devices(snapshot), instanceIDs), nil
+	return discovery.WithIDs(Devices(snapshot), instanceIDs), nil
 }
 
 // needsDXCore reports whether raw has started but lacks what a Direct3D driver

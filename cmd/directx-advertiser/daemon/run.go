@@ -39,7 +39,7 @@ func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
 	if err != nil {
 		return err
 	}
-	c, ready := d.configure(p, discovery.IgnorePathProblems(source, p.AssignsByClass()))
+	c, ready := d.configure(p, discovery.ForPolicy(source, p))
 	for {
 		a := advertiser.New(c)
 		d.status.Store(&status{advertiser: a, ready: ready})

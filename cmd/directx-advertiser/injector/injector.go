@@ -22,6 +22,7 @@ import (
 
 // Injector makes the answers.
 type Injector struct {
+	// Source has the node's GPUs as the policy assigns them: see [discovery.ForPolicy].
 	Source discovery.Source
 	Files  ocispec.Files
 	OS     ocispec.OS
@@ -41,7 +42,7 @@ func (i *Injector) Inject(ctx context.Context, resource string, instanceIDs []st
 }
 
 func (i *Injector) answer(ctx context.Context, resource string, instanceIDs []string, hints bool) (*v1beta1.ContainerAllocateResponse, error) {
-	devices, err := decision.Lookup(ctx, discovery.IgnorePathProblems(i.Source, i.Policy.AssignsByClass()), instanceIDs)
+	devices, err := decision.AllocatedDevices(ctx, i.Source, instanceIDs)
 	if err != nil {
 		return nil, err
 	}

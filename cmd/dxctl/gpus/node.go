@@ -62,7 +62,7 @@ func (n *Node) Open(stderr io.Writer) (discovery.Source, policy.Policy, error) {
 			return nil, p, fmt.Errorf("%w; --inventory names a file", err)
 		}
 	}
-	return discovery.IgnorePathProblems(source, capabilities.InForce(p, runtime.GOOS).AssignsByClass()), p, nil
+	return discovery.ForPolicy(source, capabilities.InForce(p, runtime.GOOS)), p, nil
 }
 
 // Complete returns the completion of a text that names a GPU by a value of its report.

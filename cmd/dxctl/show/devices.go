@@ -165,10 +165,10 @@ func (o *devicesOptions) follow(ctx context.Context, source discovery.Source, de
 	}
 }
 
-// findDevice returns the index of a device as [discovery.Lookup] does, including one that
+// findDevice returns the index of a device as [discovery.IndexOf] does, including one that
 // containers cannot have.
 func findDevice(name string, devices []discovery.Device) (int, error) {
-	i := discovery.Lookup(devices, name)
+	i := discovery.IndexOf(devices, name)
 	if i < 0 {
 		return 0, fmt.Errorf("none of the %d GPU(s) of this node is %q; 'dxctl devices -o wide' lists them", len(devices), name)
 	}

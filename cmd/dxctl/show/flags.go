@@ -92,7 +92,7 @@ func (o *flagsOptions) flags(ctx context.Context, program runflags.Program, os o
 		return nil, err
 	}
 	p = capabilities.InForce(p, string(os))
-	present, err := discovery.IgnorePathProblems(source, p.AssignsByClass()).Devices(ctx)
+	present, err := discovery.ForPolicy(source, p).Devices(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -178,7 +178,7 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 	}
 	policy = capabilities.InForce(policy, string(p.container.OS))
 	decider := decision.Decider{
-		Source: discovery.IgnorePathProblems(source, policy.AssignsByClass()), Store: allocation.OpenStore(paths.Allocations(o.StateDir)),
+		Source: discovery.ForPolicy(source, policy), Store: allocation.OpenStore(paths.Allocations(o.StateDir)),
 		Files: o.Files(), Policy: policy,
 	}
 	outcome, ok, err := decider.Preview(ctx, gpuRequest)
