@@ -167,7 +167,7 @@ func checkFile(stdout io.Writer, file, nodeOS string) error {
 		devices, err := config.ReadInventory(file, true)
 		return printResult(stdout, file, plural(len(devices), "GPU"), err)
 	}
-	p, _, err := config.Compiler{File: file, Required: true, NodeOS: nodeOS, Inspect: true}.Compile()
+	p, _, err := config.Compiler{File: file, Required: true, StateDir: paths.Default().State, NodeOS: nodeOS, Inspect: true}.Compile()
 	return printResult(stdout, file, summary(p, nil), err)
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/config"
+	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
@@ -40,11 +41,13 @@ func TestConfigCheck(t *testing.T) {
 	invalid := configFile(t, "replicas: 0\nlog: {level: loud}\nresources: [{name: x}]\n")
 	inventory := privateFile(t, "gpus.yaml", "apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\ndevices: [{instanceID: a}]\n")
 	windows := configFile(t, "inventory: C:\\gpus.yaml\nextraMounts: {sources: host-directories, hostDirectories: ['D:\\models']}\n")
+	state := configFile(t, "extraMounts: {sources: host-directories, hostDirectories: ['"+filepath.Join(paths.Default().State, "x")+"']}\n")
 	for name, test := range map[string]struct {
 		args    []string
 		out     []string
 		wantErr string
 	}{
+		"state directory":                  {[]string{state}, []string{"which has the node's secrets"}, "1 error"},
 		"configuration of another machine": {[]string{valid}, []string{valid + " is valid: directx.microsoft.com/display, directx.microsoft.com/compute by 2 rules\n"}, ""},
 		"inventory":                        {[]string{inventory, valid}, []string{inventory + " is valid: 1 GPU\n" + valid + " is valid: "}, ""},
 		"all errors":                       {[]string{invalid, inventory}, []string{invalid + ":3: replicas: 0 is out of range", "\n" + invalid + ":4: log.level: ", "\n" + invalid + ":5: resources[0].name: ", inventory + " is valid"}, invalid + ": 3 errors"},
