@@ -122,6 +122,14 @@ func (c Compiler) configuration() (p policy.Policy, err error) {
 	if err != nil {
 		return policy.Policy{}, fmt.Errorf("read configuration: %w", err)
 	}
+	if p, err = c.compile(data); err == nil {
+		p.Source.Config, p.Source.ConfigSHA256 = c.File, hash
+	}
+	return p, err
+}
+
+// compile compiles the text of config.yaml and the flags.
+func (c Compiler) compile(data []byte) (p policy.Policy, err error) {
 	d, file := parse(c.File, data, maxConfig), defaultFile()
 	d.decode(&file)
 	given, err := c.Flags.apply(d, &file)
@@ -137,8 +145,13 @@ func (c Compiler) configuration() (p policy.Policy, err error) {
 	if err := d.err(); err != nil {
 		return policy.Policy{}, fmt.Errorf("configuration: %w", err)
 	}
-	p.Source.Config, p.Source.ConfigSHA256 = c.File, hash
 	return p, nil
+}
+
+// Check returns the errors of a configuration for nodes with this operating system.
+func Check(name string, text []byte, nodeOS string) error {
+	_, err := Compiler{File: name, NodeOS: nodeOS, Inspect: true}.compile(text)
+	return err
 }
 
 // CheckAccess returns an error if others can write the file at path, so that

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/directx-nri/directx-nri/cmd/dxctl/migrate"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/node"
@@ -29,9 +30,9 @@ import (
 func NewCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "config",
-		Short: "Apply, check and show the configuration of a node",
+		Short: "Apply, check, show and convert the configuration of a node",
 	}
-	command.AddCommand(newApplyCommand(), newCheckCommand(), newShowCommand())
+	command.AddCommand(newApplyCommand(), newCheckCommand(), newConvertCommand(), newShowCommand())
 	return command
 }
 
@@ -175,6 +176,11 @@ func checkFile(stdout io.Writer, file, nodeOS string) error {
 func printResult(stdout io.Writer, file, summary string, err error) error {
 	invalid := config.KeyErrors(nil)
 	if errors.As(err, &invalid) {
+		// A file that cannot be read any more had these errors in any case.
+		text, _ := os.ReadFile(file)
+		if from := migrate.Detect(text); from != "" {
+			return fmt.Errorf("%[2]s is a configuration of another device plugin (%[1]s): run 'dxctl config convert --from %[1]s %[2]s'", from, file)
+		}
 		fmt.Fprintln(stdout, invalid)
 		return fmt.Errorf("%s: %s", invalid[0].File, plural(len(invalid), "error"))
 	}
@@ -183,6 +189,40 @@ func printResult(stdout io.Writer, file, summary string, err error) error {
 	}
 	_, err = fmt.Fprintf(stdout, "%s is valid: %s\n", file, summary)
 	return err
+}
+
+func newConvertCommand() *cobra.Command {
+	var from string
+	command := &cobra.Command{
+		Use:   "convert --from PLUGIN FILE",
+		Short: "Convert the configuration of another device plugin",
+		Long: `Prints a configuration file that means what FILE means to another device plugin. Comments
+name the settings that have no counterpart.
+
+tensorworks: DaemonSets and ConfigMaps of TensorWorks' or Microsoft's plugins, as manifests
+or as 'kubectl get -o yaml' prints them, a configuration file, or lines NAME=VALUE of
+environment variables. nvidia: a configuration file (version: v1), or a ConfigMap of it.`,
+		Example: `  dxctl config convert --from tensorworks daemonsets.yaml
+  dxctl config convert --from nvidia config.yaml`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(command *cobra.Command, files []string) error {
+			data, err := os.ReadFile(files[0])
+			if err != nil {
+				return err
+			}
+			text, err := migrate.Convert(from, data)
+			if err != nil {
+				return fmt.Errorf("convert %s: %w", files[0], err)
+			}
+			_, err = command.OutOrStdout().Write(text)
+			return err
+		},
+	}
+	cli.AddChoice(command, &from, "from", "", "`PLUGIN` that the file is for", migrate.TensorWorks, migrate.NVIDIA)
+	command.Flags().Lookup("from").DefValue = "" // It must be given.
+	// It fails only for a flag that does not exist.
+	_ = command.MarkFlagRequired("from")
+	return command
 }
 
 func newShowCommand() *cobra.Command {

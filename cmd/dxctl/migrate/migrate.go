@@ -1,0 +1,208 @@
+// Package migrate converts configurations of other device plugins to config.yaml.
+package migrate
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"unicode"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/directx-nri/directx-nri/internal/config"
+)
+
+// The plugins whose configurations can be converted.
+const (
+	TensorWorks = "tensorworks"
+	NVIDIA      = "nvidia"
+)
+
+// ErrOther means that a file is not a configuration of the plugin.
+var ErrOther = errors.New("not a configuration")
+
+// Convert returns the text of a config.yaml that means what data means to a plugin. It begins
+// with a comment for each setting without a counterpart. If data has no settings of that
+// plugin, the error is [ErrOther].
+func Convert(from string, data []byte) ([]byte, error) {
+	documents, err := parse(data)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrOther, err)
+	}
+	convert, nodeOS := tensorworks, "windows"
+	if from == NVIDIA {
+		convert, nodeOS = nvidia, "linux"
+	}
+	file, notes, err := convert(documents)
+	if err != nil {
+		return nil, err
+	}
+	var text bytes.Buffer
+	for _, note := range notes {
+		// A key can have any characters. A comment is one line.
+		fmt.Fprintf(&text, "# %s\n", strings.Map(func(r rune) rune {
+			if unicode.IsPrint(r) {
+				return r
+			}
+			return '?'
+		}, note))
+	}
+	file.APIVersion, file.Kind = config.APIVersion, config.Kind
+	encoder := yaml.NewEncoder(&text)
+	encoder.SetIndent(2)
+	if err := encoder.Encode(file); err != nil {
+		return nil, err
+	}
+	if err := config.Check("converted", text.Bytes(), nodeOS); err != nil {
+		return nil, fmt.Errorf("the result is not valid: %w", err)
+	}
+	return text.Bytes(), nil
+}
+
+// Detect returns the plugin that a configuration is for, "" if it is none.
+func Detect(data []byte) string {
+	for _, from := range []string{TensorWorks, NVIDIA} {
+		if _, err := Convert(from, data); !errors.Is(err, ErrOther) {
+			return from
+		}
+	}
+	return ""
+}
+
+// The keys of config.yaml that are written.
+type (
+	file struct {
+		APIVersion      string                 `yaml:"apiVersion"`
+		Kind            string                 `yaml:"kind"`
+		AssignmentMode  string                 `yaml:"assignmentMode,omitempty"`
+		FailOnInitError *bool                  `yaml:"failOnInitError,omitempty"`
+		Resources       []rule                 `yaml:"resources"`
+		RuntimeFiles    map[string]vendorFiles `yaml:"runtimeFiles,omitempty"`
+	}
+	rule struct {
+		Name             string `yaml:"name"`
+		Match            match  `yaml:"match,flow"`
+		Replicas         uint32 `yaml:"replicas"`
+		AllocationPolicy string `yaml:"allocationPolicy,omitempty"`
+		MaxPerContainer  int    `yaml:"maxPerContainer,omitempty"`
+	}
+	match struct {
+		Kind       string `yaml:"kind,omitempty"`
+		Vendor     string `yaml:"vendor,omitempty"`
+		Integrated *bool  `yaml:"integrated,omitempty"`
+		Detachable *bool  `yaml:"detachable,omitempty"`
+	}
+	vendorFiles struct {
+		Add []addedFile `yaml:"add"`
+	}
+	addedFile struct {
+		Source      string `yaml:"source"`
+		Directory   string `yaml:"directory,omitempty"`
+		Destination string `yaml:"destination,omitempty"`
+	}
+)
+
+// document is a YAML document, with the keys of the Kubernetes objects that can have settings.
+type document struct {
+	Kind     string
+	Metadata struct{ Name string }
+	Data     map[string]string // of a ConfigMap
+	Items    []yaml.Node       // of a List, as kubectl get prints
+	Spec     struct {
+		Template struct{ Spec podSpec }
+	}
+	root *yaml.Node
+}
+
+type podSpec struct {
+	Containers []container
+	Other      map[string]any `yaml:",inline"`
+}
+
+type container struct {
+	Name, Image string
+	Env         []struct {
+		Name, Value string
+		ValueFrom   struct {
+			ConfigMapKeyRef struct{ Name, Key string } `yaml:"configMapKeyRef"`
+		} `yaml:"valueFrom"`
+	}
+	EnvFrom []struct {
+		ConfigMapRef struct{ Name string } `yaml:"configMapRef"`
+	} `yaml:"envFrom"`
+}
+
+// parse returns the documents of a file. The items of a list follow it.
+func parse(data []byte) (documents []document, err error) {
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	for {
+		var root yaml.Node
+		err := decoder.Decode(&root)
+		if errors.Is(err, io.EOF) {
+			return documents, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		d, err := decode(root.Content[0])
+		if err != nil {
+			return nil, err
+		}
+		documents = append(documents, d)
+		for i := range d.Items {
+			item, err := decode(&d.Items[i])
+			if err != nil {
+				return nil, err
+			}
+			documents = append(documents, item)
+		}
+	}
+}
+
+func decode(root *yaml.Node) (document, error) {
+	d := document{root: root}
+	if root.Kind != yaml.MappingNode {
+		return d, nil
+	}
+	err := root.Decode(&d)
+	return d, err
+}
+
+// configMap returns the data of the ConfigMap with a name.
+func configMap(documents []document, name string) map[string]string {
+	for _, d := range documents {
+		if d.Kind == "ConfigMap" && d.Metadata.Name == name {
+			return d.Data
+		}
+	}
+	return nil
+}
+
+// unknown returns a note for each setting in a value that is not converted. What is off or
+// empty needs no counterpart.
+func unknown(path string, value any) (notes []string) {
+	switch value := value.(type) {
+	case map[string]any:
+		for _, key := range slices.Sorted(maps.Keys(value)) {
+			notes = append(notes, unknown(strings.TrimPrefix(path+"."+key, "."), value[key])...)
+		}
+		return notes
+	case nil, []any:
+		if list, _ := value.([]any); len(list) == 0 {
+			return nil
+		}
+	case bool:
+		if !value {
+			return nil
+		}
+	case string:
+		if value == "" || value == "none" {
+			return nil
+		}
+	}
+	return []string{path + " has no counterpart."}
+}

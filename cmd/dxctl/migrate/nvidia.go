@@ -1,0 +1,109 @@
+package migrate
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// nvidiaConfig is the configuration file of NVIDIA's device plugin: api/config/v1 in
+// https://github.com/NVIDIA/k8s-device-plugin (v0.20.0).
+type nvidiaConfig struct {
+	Version string
+	Flags   struct {
+		FailOnInitError *bool `yaml:"failOnInitError"`
+		Plugin          struct {
+			AllocationPolicy string         `yaml:"sharedDevicesAllocationPolicy"`
+			Other            map[string]any `yaml:",inline"`
+		}
+		Other map[string]any `yaml:",inline"`
+	}
+	Sharing struct {
+		TimeSlicing struct {
+			RenameByDefault            bool `yaml:"renameByDefault"`
+			FailRequestsGreaterThanOne bool `yaml:"failRequestsGreaterThanOne"`
+			Resources                  []struct {
+				Name     string
+				Replicas uint32
+				Other    map[string]any `yaml:",inline"`
+			}
+			Other map[string]any `yaml:",inline"`
+		} `yaml:"timeSlicing"`
+		Other map[string]any `yaml:",inline"`
+	}
+	Other map[string]any `yaml:",inline"`
+}
+
+const nvidiaGPU = "nvidia.com/gpu"
+
+// nvidia converts a configuration file, alone or in a ConfigMap.
+func nvidia(documents []document) (f file, notes []string, err error) {
+	c, err := findNVIDIA(documents)
+	if err != nil {
+		return f, nil, err
+	}
+	gpu := rule{Name: nvidiaGPU, Match: match{Vendor: "nvidia"}, Replicas: 1, AllocationPolicy: c.Flags.Plugin.AllocationPolicy}
+	slicing := c.Sharing.TimeSlicing
+	for i, r := range slicing.Resources {
+		path := fmt.Sprintf("sharing.timeSlicing.resources[%d]", i)
+		if r.Name != nvidiaGPU && "nvidia.com/"+r.Name != nvidiaGPU {
+			notes = append(notes, path+" has no counterpart: it is not "+nvidiaGPU+".")
+			continue
+		}
+		gpu.Replicas = r.Replicas
+		if slicing.RenameByDefault {
+			gpu.Name = nvidiaGPU + ".shared"
+		}
+		if slicing.FailRequestsGreaterThanOne {
+			gpu.MaxPerContainer = 1
+		}
+		// Their plugin ignores rename, too: DisableResourceNamingInConfig (config.go).
+		notes = append(notes, unknown(path, r.Other)...)
+	}
+	for _, other := range []struct {
+		path   string
+		values map[string]any
+	}{
+		{"", c.Other}, {"flags", c.Flags.Other}, {"flags.plugin", c.Flags.Plugin.Other}, {"sharing", c.Sharing.Other}, {"sharing.timeSlicing", slicing.Other},
+	} {
+		notes = append(notes, unknown(other.path, other.values)...)
+	}
+	return file{FailOnInitError: c.Flags.FailOnInitError, Resources: []rule{gpu}}, notes, nil
+}
+
+// findNVIDIA returns the only configuration in documents.
+func findNVIDIA(documents []document) (c nvidiaConfig, err error) {
+	var found []string
+	add := func(name string, root *yaml.Node) error {
+		var keys map[string]yaml.Node
+		if root.Decode(&keys) != nil || keys["version"].Value != "v1" {
+			return nil
+		}
+		found = append(found, name)
+		return root.Decode(&c)
+	}
+	for _, d := range documents {
+		if err := add("the file", d.root); err != nil {
+			return c, err
+		}
+		for _, name := range slices.Sorted(maps.Keys(d.Data)) {
+			var root yaml.Node
+			if yaml.Unmarshal([]byte(d.Data[name]), &root) != nil || root.Kind == 0 {
+				continue
+			}
+			if err := add(name, &root); err != nil {
+				return c, fmt.Errorf("%s: %w", name, err)
+			}
+		}
+	}
+	switch len(found) {
+	case 0:
+		return c, fmt.Errorf("%w of NVIDIA's device plugin: want a file with version: v1, or a ConfigMap that has one", ErrOther)
+	case 1:
+		return c, nil
+	}
+	return c, fmt.Errorf("several configurations: %s: convert one at a time", strings.Join(found, ", "))
+}

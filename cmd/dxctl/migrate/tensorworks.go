@@ -1,0 +1,253 @@
+package migrate
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/directx-nri/directx-nri/internal/winpath"
+)
+
+// plugin is the configuration of one of TensorWorks' plugins, which Microsoft's have, too:
+// plugins/internal/plugin/plugin_configuration.go in
+// https://github.com/TensorWorks/DirectX-Device-Plugins at 5862bd7. It reads keys in any case, and numbers
+// and booleans as texts.
+type plugin struct {
+	Multitenancy          count
+	IncludeIntegrated     boolean                `yaml:"includeintegrated"`
+	IncludeDetachable     boolean                `yaml:"includedetachable"`
+	AdditionalMounts      map[string][]addedFile `yaml:"additionalmounts"`
+	AdditionalMountsWow64 map[string][]addedFile `yaml:"additionalmountswow64"`
+	Other                 map[string]any         `yaml:",inline"`
+}
+
+type count uint32
+
+// UnmarshalYAML implements [yaml.Unmarshaler].
+func (c *count) UnmarshalYAML(node *yaml.Node) error {
+	n, err := strconv.ParseUint(node.Value, 0, 32)
+	*c = count(n)
+	return err
+}
+
+type boolean bool
+
+// UnmarshalYAML implements [yaml.Unmarshaler].
+func (b *boolean) UnmarshalYAML(node *yaml.Node) error {
+	value, err := strconv.ParseBool(node.Value)
+	*b = boolean(value)
+	return err
+}
+
+// unless returns false, nil if b.
+func (b boolean) unless() *bool {
+	if b {
+		return nil
+	}
+	return new(bool)
+}
+
+// settings are the values of a plugin's keys, in lower case.
+type settings map[string]*yaml.Node
+
+// settingsOf returns the values of a mapping.
+func settingsOf(node *yaml.Node) settings {
+	var values map[string]yaml.Node
+	s := settings{}
+	if node.Decode(&values) == nil {
+		for key, value := range values {
+			s[strings.ToLower(key)] = &value
+		}
+	}
+	return s
+}
+
+func scalar(value string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Value: value} }
+
+// isKey reports whether a plugin has a key, in any case.
+func isKey(key string) bool {
+	return slices.Contains([]string{"multitenancy", "includeintegrated", "includedetachable", "additionalmounts", "additionalmountswow64"}, strings.ToLower(key))
+}
+
+// kinds returns the kind of GPUs of each plugin.
+func kinds() map[string]string { return map[string]string{"wddm": "display", "mcdm": "compute"} }
+
+func (s settings) decode() (p plugin, err error) {
+	mapping := &yaml.Node{Kind: yaml.MappingNode}
+	for _, key := range slices.Sorted(maps.Keys(s)) {
+		mapping.Content = append(mapping.Content, scalar(key), s[key])
+	}
+	err = mapping.Decode(&p)
+	return p, err
+}
+
+// tensorworks converts DaemonSets with their ConfigMaps or, for both plugins, a configuration
+// file, a ConfigMap alone, or lines NAME=VALUE of environment variables.
+func tensorworks(documents []document) (f file, notes []string, err error) {
+	plugins, notes, err := findPlugins(documents)
+	if err != nil {
+		return f, nil, err
+	}
+	f.AssignmentMode, f.RuntimeFiles = "location-path", map[string]vendorFiles{}
+	for _, name := range slices.Sorted(maps.Keys(plugins)) {
+		p, err := plugins[name].decode()
+		if err != nil {
+			return f, nil, fmt.Errorf("settings of the %s plugin: %w", name, err)
+		}
+		kind := kinds()[name]
+		f.Resources = append(f.Resources, rule{
+			Name: "directx.microsoft.com/" + kind, Replicas: max(uint32(p.Multitenancy), 1),
+			Match: match{Kind: kind, Integrated: p.IncludeIntegrated.unless(), Detachable: p.IncludeDetachable.unless()},
+		})
+		if len(p.AdditionalMounts)+len(p.AdditionalMountsWow64) > 0 {
+			notes = append(notes, fmt.Sprintf("The files of the %s plugin (runtimeFiles) are added to all GPUs of the vendor.", name))
+		}
+		f.add(p.AdditionalMounts, "")
+		f.add(p.AdditionalMountsWow64, "SysWOW64")
+		notes = append(notes, unknown(name, p.Other)...)
+	}
+	return f, notes, nil
+}
+
+// add adds files that containers have in a directory. Their plugins take the vendor from WMI,
+// in lower case.
+func (f *file) add(byVendor map[string][]addedFile, directory string) {
+	for _, key := range slices.Sorted(maps.Keys(byVendor)) {
+		vendor := strings.ToLower(key)
+		for manufacturer, name := range map[string]string{"advanced micro devices": "amd", "intel": "intel", "qualcomm": "qualcomm"} {
+			if strings.HasPrefix(vendor, manufacturer) {
+				vendor = name
+			}
+		}
+		files := f.RuntimeFiles[vendor]
+		for _, a := range byVendor[key] {
+			if a.Directory = directory; !slices.Contains(files.Add, a) {
+				files.Add = append(files.Add, a)
+			}
+		}
+		f.RuntimeFiles[vendor] = files
+	}
+}
+
+// findPlugins returns the settings of each plugin that documents have.
+func findPlugins(documents []document) (plugins map[string]settings, notes []string, err error) {
+	plugins = map[string]settings{}
+	for _, d := range documents {
+		spec := d.Spec.Template.Spec
+		for _, c := range spec.Containers {
+			name := "wddm"
+			if strings.Contains(c.Name+c.Image, "mcdm") {
+				name = "mcdm"
+			}
+			if !strings.Contains(c.Name+c.Image, name) {
+				continue
+			}
+			env, err := c.environment(documents)
+			if err != nil {
+				return nil, nil, err
+			}
+			if plugins[name], err = configured(name, settings{}, env, documents); err != nil {
+				return nil, nil, err
+			}
+			for _, key := range []string{"nodeSelector", "tolerations", "affinity", "priorityClassName", "imagePullSecrets"} {
+				if spec.Other[key] != nil {
+					notes = append(notes, fmt.Sprintf("%s of %s is a value of the Helm chart.", key, d.Metadata.Name))
+				}
+			}
+		}
+	}
+	if len(plugins) > 0 {
+		return plugins, notes, nil
+	}
+	both, env := settings{}, map[string]string{}
+	for _, d := range documents {
+		switch {
+		case d.Kind == "ConfigMap":
+			maps.Copy(env, d.Data)
+		case d.root.Kind == yaml.ScalarNode:
+			for line := range strings.FieldsSeq(d.root.Value) {
+				name, value, _ := strings.Cut(line, "=")
+				env[name] = value
+			}
+		case d.Kind == "":
+			maps.Copy(both, settingsOf(d.root))
+		}
+	}
+	for key, value := range env {
+		if isKey(key) {
+			both[strings.ToLower(key)] = scalar(value)
+		}
+	}
+	found := false
+	for name := range kinds() {
+		s, err := configured(name, both, env, documents)
+		if err != nil {
+			return nil, nil, err
+		}
+		plugins[name] = s
+		found = found || slices.ContainsFunc(slices.Collect(maps.Keys(s)), isKey)
+	}
+	if !found {
+		return nil, nil, fmt.Errorf("%w of TensorWorks' or Microsoft's device plugins: want their DaemonSets and ConfigMaps, a configuration file, or environment variables", ErrOther)
+	}
+	return plugins, nil, nil
+}
+
+// configured returns the settings of a plugin: those of its file, which is in a ConfigMap, and
+// of environment variables, which take precedence, added to base.
+func configured(name string, base settings, env map[string]string, documents []document) (settings, error) {
+	s, prefix := maps.Clone(base), strings.ToUpper(name)+"_DEVICE_PLUGIN_"
+	set := env[prefix+"CONFIG_FILE"]
+	file, found := winpath.Base(cmp.Or(set, name+".yaml")), false
+	for _, d := range documents {
+		if text, ok := d.Data[file]; ok {
+			var root yaml.Node
+			if err := yaml.Unmarshal([]byte(text), &root); err != nil {
+				return nil, fmt.Errorf("%s: %w", file, err)
+			}
+			maps.Copy(s, settingsOf(&root))
+			found = true
+		}
+	}
+	if set != "" && !found {
+		return nil, fmt.Errorf("no ConfigMap has %s: add it to the file, or convert that file alone", file)
+	}
+	for key, value := range env {
+		if key, ok := strings.CutPrefix(key, prefix); ok && value != "" && key != "CONFIG_FILE" {
+			s[strings.ToLower(strings.ReplaceAll(key, "_", ""))] = scalar(value)
+		}
+	}
+	return s, nil
+}
+
+// environment returns the environment variables of a container.
+func (c container) environment(documents []document) (map[string]string, error) {
+	env := map[string]string{}
+	for _, from := range c.EnvFrom {
+		data := configMap(documents, from.ConfigMapRef.Name)
+		if data == nil {
+			return nil, missing(from.ConfigMapRef.Name)
+		}
+		maps.Copy(env, data)
+	}
+	for _, e := range c.Env {
+		env[e.Name] = e.Value
+		if ref := e.ValueFrom.ConfigMapKeyRef; ref.Name != "" {
+			value, ok := configMap(documents, ref.Name)[ref.Key]
+			if !ok {
+				return nil, missing(ref.Name)
+			}
+			env[e.Name] = value
+		}
+	}
+	return env, nil
+}
+
+func missing(configMap string) error {
+	return fmt.Errorf("a value is in ConfigMap %[1]s: add it to the file, as 'kubectl get configmap %[1]s -o yaml' prints it, after a line ---", configMap)
+}
