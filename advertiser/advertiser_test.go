@@ -89,6 +89,38 @@ func TestDeviceChanges(t *testing.T) {
 	}
 }
 
+// TestEvents: changes of devices and allocations are not found out by chance.
+func TestEvents(t *testing.T) {
+	t.Parallel()
+	dir := testutil.ShortDir(t)
+	k := startKubelet(t, dir)
+	source, recorder, timing := newSource(displayGPU("A")), &memoryRecorder{}, fastTiming()
+	timing.recheck = time.Hour
+	config := testConfig(t, dir, source)
+	config.Recorder = recorder
+	runWith(t, config, timing)
+	k.await(displayResource, "A::0 A::1")
+	testutil.Eventually(t, "watch", func() bool {
+		source.mu.Lock()
+		defer source.mu.Unlock()
+		return len(source.changed) == 1
+	})
+	source.set(nil, displayGPU("B"))
+	k.await(displayResource, "B::0 B::1 A::0! A::1!")
+	looks := func() int {
+		recorder.mu.Lock()
+		defer recorder.mu.Unlock()
+		return recorder.read
+	}
+	for range 2 {
+		before := looks()
+		if _, err := k.client(displayResource).Allocate(t.Context(), allocateRequest([]string{"B::0"})); err != nil {
+			t.Fatal(err)
+		}
+		testutil.Eventually(t, "a look after an allocation", func() bool { return looks() > before })
+	}
+}
+
 // TestMissingGPUs follows a GPU that leaves while a pod holds it.
 func TestMissingGPUs(t *testing.T) {
 	t.Parallel()

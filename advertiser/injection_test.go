@@ -190,6 +190,8 @@ func TestAttribution(t *testing.T) {
 	k := startKubelet(t, dir)
 	config := testConfig(t, dir, newSource(displayGPU("A"), displayGPU("B"), displayGPU("C"), displayGPU("D"), displayGPU("E")))
 	config.Recorder, config.Inject, config.Pods = recorder, injectDevices, NewPodTracker(PodResources{lister.serve(t)})
+	log, lines := newLog()
+	config.Log = log
 	run(t, config)
 	if _, err := k.client(displayResource).Allocate(t.Context(), allocateRequest([]string{"C::0"}, []string{"D::0", "D::1"}, []string{"E::0"}, []string{"B::1"}, []string{"A::0", "A::1"}, []string{"B::0"})); err != nil {
 		t.Fatal(err)
@@ -205,4 +207,8 @@ func TestAttribution(t *testing.T) {
 		}
 		return cmp.Equal(want, got)
 	})
+	time.Sleep(3 * fastTiming().recheck)
+	if found := lines.with("Found the container"); len(found) != 2 {
+		t.Errorf("logged %q", found)
+	}
 }

@@ -13,10 +13,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/testing/protocmp"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
@@ -132,6 +135,42 @@ func TestCalls(t *testing.T) {
 	}
 }
 
+// TestAnswers: the interlock and the options are those of the node's system, and of its kubelet.
+func TestAnswers(t *testing.T) {
+	t.Parallel()
+	const token = allocation.Token("0123456789abcdef0123456789abcdef")
+	for os, test := range map[string]struct {
+		atCreation bool
+		devices    []*v1beta1.DeviceSpec
+		mounts     []*v1beta1.Mount
+	}{
+		"linux":   {mounts: []*v1beta1.Mount{{HostPath: "/dev/null", ContainerPath: "/proc/directx-nri-did-not-adjust-this-container", ReadOnly: true}}},
+		"windows": {atCreation: true, devices: []*v1beta1.DeviceSpec{{HostPath: "directx-nri://not-started-through-the-runtime-shim"}}},
+	} {
+		config := testConfig(t, "", nil)
+		config.NodeOS, config.AtCreation = os, test.atCreation
+		s := testServer(config)
+		want := &v1beta1.ContainerAllocateResponse{
+			Envs:        map[string]string{"DIRECTX_ALLOCATION_DISPLAY": string(token)},
+			Annotations: map[string]string{"directx.microsoft.com/allocation.display": string(token)},
+			Devices:     test.devices, Mounts: test.mounts,
+		}
+		got, err := s.answer(t.Context(), token, nil)
+		if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" || err != nil {
+			t.Errorf("%s: error %v (-want +got):\n%s", os, err, diff)
+		}
+		if s.options().GetPreStartRequired() == test.atCreation {
+			t.Errorf("%s: PreStartContainer is called: %t", os, test.atCreation)
+		}
+		preferred, err := s.GetPreferredAllocation(t.Context(), &v1beta1.PreferredAllocationRequest{ContainerRequests: []*v1beta1.ContainerPreferredAllocationRequest{
+			{AvailableDeviceIDs: []string{"A::3", "A::1"}, AllocationSize: 1}, {AvailableDeviceIDs: []string{"A::2"}, AllocationSize: 1},
+		}})
+		if ids := preferred.GetContainerResponses(); err != nil || len(ids) != 2 || !slices.Equal(slices.Concat(ids[0].GetDeviceIDs(), ids[1].GetDeviceIDs()), []string{"A::1", "A::2"}) {
+			t.Errorf("%s: preferred %v, error %v", os, ids, err)
+		}
+	}
+}
+
 // TestAllocationsAtOnce: a kubelet that allocates at creation may crash if one of several
 // allocations that begin at once succeeds.
 func TestAllocationsAtOnce(t *testing.T) {
@@ -140,14 +179,17 @@ func TestAllocationsAtOnce(t *testing.T) {
 		atCreation bool
 		begin      []time.Duration
 		granted    []bool
+		prefer     time.Duration // when a preferred allocation is requested, 0 for never
 	}{
-		"one":                                 {true, []time.Duration{0}, []bool{true}},
-		"two at once":                         {true, []time.Duration{0, 0}, []bool{false, false}},
-		"one after another began":             {true, []time.Duration{0, 99 * time.Millisecond}, []bool{false, false}},
-		"one after the other":                 {true, []time.Duration{0, 101 * time.Millisecond}, []bool{true, true}},
-		"a third one later":                   {true, []time.Duration{0, 0, 202 * time.Millisecond}, []bool{false, false, true}},
-		"one after two have failed":           {true, []time.Duration{0, 0, 101 * time.Millisecond}, []bool{false, false, false}},
-		"two at once while pods are admitted": {false, []time.Duration{0, 0}, []bool{true, true}},
+		"one":                                 {true, []time.Duration{0}, []bool{true}, 0},
+		"one before another's preferred one":  {true, []time.Duration{0}, []bool{false}, 50 * time.Millisecond},
+		"one after a preferred one":           {true, []time.Duration{51 * time.Millisecond}, []bool{true}, 50 * time.Millisecond},
+		"two at once":                         {true, []time.Duration{0, 0}, []bool{false, false}, 0},
+		"one after another began":             {true, []time.Duration{0, 99 * time.Millisecond}, []bool{false, false}, 0},
+		"one after the other":                 {true, []time.Duration{0, 101 * time.Millisecond}, []bool{true, true}, 0},
+		"a third one later":                   {true, []time.Duration{0, 0, 202 * time.Millisecond}, []bool{false, false, true}, 0},
+		"one after two have failed":           {true, []time.Duration{0, 0, 101 * time.Millisecond}, []bool{false, false, false}, 0},
+		"two at once while pods are admitted": {false, []time.Duration{0, 0}, []bool{true, true}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -158,6 +200,12 @@ func TestAllocationsAtOnce(t *testing.T) {
 				s := testServer(config)
 				granted := make([]bool, len(test.begin))
 				var group sync.WaitGroup
+				if test.prefer > 0 {
+					group.Go(func() {
+						time.Sleep(test.prefer)
+						_, _ = s.GetPreferredAllocation(t.Context(), &v1beta1.PreferredAllocationRequest{})
+					})
+				}
 				for i, begin := range test.begin {
 					group.Go(func() {
 						time.Sleep(begin)

@@ -128,8 +128,12 @@ func TestAssign(t *testing.T) {
 func TestOtherSystem(t *testing.T) {
 	t.Parallel()
 	linux := discovery.Device{InstanceID: "LINUX", SupportsDisplay: true, DeviceNodes: []discovery.DeviceNode{{Path: "/dev/dxg"}}}
-	for os, want := range map[string]string{"windows": "T4=x/gpu*1 LINUX:no location path", "linux": "T4:no device node LINUX=x/gpu*1"} {
-		if got := written(Node{OS: os}.Assign([]discovery.Device{t4(), linux}, []policy.Resource{{Name: "x/gpu", Replicas: 1}})); got != want {
+	both, noPath, noID := linux, t4(), t4()
+	both.InstanceID, both.LocationPath = "BOTH", "PCIROOT(0)"
+	noPath.InstanceID, noPath.LocationPath = "NOPATH", ""
+	noID.InstanceID = "\xff"
+	for os, want := range map[string]string{"windows": "T4=x/gpu*1 LINUX:no location path BOTH=x/gpu*1 NOPATH=x/gpu*1 \xff:ID", "linux": "T4:no device node LINUX=x/gpu*1 BOTH=x/gpu*1 NOPATH:no device node \xff:ID"} {
+		if got := written(Node{OS: os}.Assign([]discovery.Device{t4(), linux, both, noPath, noID}, []policy.Resource{{Name: "x/gpu", Replicas: 1}})); got != want {
 			t.Errorf("%s: %s, want %s", os, got, want)
 		}
 	}
@@ -138,6 +142,11 @@ func TestOtherSystem(t *testing.T) {
 // TestOneResource: the resource of a node that can have one is the same whatever GPUs it has now.
 func TestOneResource(t *testing.T) {
 	t.Parallel()
+	for os, injection := range map[string]policy.Injection{"windows": policy.InjectByKubelet, "linux": policy.InjectByKubelet, "Windows": policy.InjectByRuntime} {
+		if got := LimitedToOne(policy.Policy{Injection: injection}, strings.ToLower(os)); got != (os == "windows") {
+			t.Errorf("%s, injection %s: limited %t", os, injection, got)
+		}
+	}
 	mcdm := t4()
 	mcdm.InstanceID, mcdm.SupportsDisplay = "MCDM", false
 	for want, devices := range map[string][]discovery.Device{
@@ -161,7 +170,7 @@ func written(all []Assigned) string {
 		if a.Rule != nil {
 			word += "=" + a.Rule.Name + "*" + string(rune('0'+a.Rule.Replicas))
 		}
-		for reason, short := range map[string]string{"software": "software", "neither": "neither", "none of": "rule", "no device node": "no device node", "no location path": "no location path", "move x/compute to the front": "one resource", "library": "library"} {
+		for reason, short := range map[string]string{"software": "software", "neither": "neither", "none of": "rule", "no device node": "no device node", "no location path": "no location path", "move x/compute to the front": "one resource", "library": "library", "instance ID": "ID"} {
 			if strings.Contains(a.Reason, reason) {
 				word += ":" + short
 			}

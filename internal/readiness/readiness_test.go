@@ -80,10 +80,18 @@ func TestCheckErrors(t *testing.T) {
 		t.Cleanup(func() { _ = l.Close() })
 		return l
 	}
+	answers := func(status healthpb.HealthCheckResponse_ServingStatus) func(*testing.T, string) {
+		return func(t *testing.T, path string) {
+			h := health.NewServer()
+			h.SetServingStatus(Service, status)
+			serve(t, listen(t, path), h)
+		}
+	}
 	for _, test := range []struct {
 		name    string
 		prepare func(t *testing.T, path string)
 		want    error
+		says    string
 	}{
 		{name: "no socket", prepare: func(*testing.T, string) {}, want: ErrNotRunning},
 		{name: "socket of a dead process", prepare: func(t *testing.T, path string) {
@@ -111,14 +119,16 @@ func TestCheckErrors(t *testing.T) {
 			}()
 		}, want: ErrNotRunning},
 		{name: "another service", prepare: func(t *testing.T, path string) { serve(t, listen(t, path), health.NewServer()) }},
+		{name: "does not serve", prepare: answers(healthpb.HealthCheckResponse_NOT_SERVING), says: "it answers NOT_SERVING"},
+		{name: "unknown", prepare: answers(healthpb.HealthCheckResponse_UNKNOWN), says: "it answers UNKNOWN"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			path := filepath.Join(testutil.ShortDir(t), SocketName)
 			test.prepare(t, path)
 			begin := time.Now()
-			if err := Check(t.Context(), path); err == nil || test.want != nil && !errors.Is(err, test.want) {
-				t.Errorf("got %v, want %v", err, test.want)
+			if err := Check(t.Context(), path); err == nil || test.want != nil && !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.says) {
+				t.Errorf("got %v, want %v %s", err, test.want, test.says)
 			}
 			if took := time.Since(begin); took > checkTimeout+time.Second {
 				t.Errorf("took %s, longer than its bound of %s", took, checkTimeout)

@@ -83,10 +83,7 @@ func (i *Injector) Ready(ctx context.Context, resource string, replicaIDs []stri
 	taken := map[string]string{}
 	for _, resource := range slices.Sorted(maps.Keys(found[0].Replicas)) {
 		ids := advertiser.InstanceIDs(found[0].Replicas[resource])
-		if len(ids) == 0 {
-			continue // another device plugin's
-		}
-		// The container's own answers have no hints: see Inject.
+		// The container's own answers have no hints, and so no variables: see Inject.
 		answer, err := i.answer(ctx, resource, ids, false)
 		if err != nil {
 			return err
@@ -110,9 +107,6 @@ func mergeKeys(answer *v1beta1.ContainerAllocateResponse) map[string]string {
 	}
 	for _, m := range answer.GetMounts() {
 		keys["mount at "+m.GetContainerPath()] = m.GetHostPath()
-	}
-	for name, value := range answer.GetEnvs() {
-		keys["environment variable "+name] = value
 	}
 	return keys
 }

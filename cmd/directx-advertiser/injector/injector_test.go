@@ -115,17 +115,18 @@ func TestStartOfAContainerWithSeveralResources(t *testing.T) {
 		err    error
 		want   string
 	}{
-		"one resource":                {os: "windows", held: map[string][]string{"x/a": ids(a)}},
-		"the same GPU's twice":        {os: "windows", held: map[string][]string{"x/a": ids(a), "x/b": ids(a)}},
-		"two GPUs":                    {os: "windows", held: map[string][]string{"x/a": ids(a), "x/b": ids(b)}, want: "which both set the device: the kubelet would pass on only one"},
-		"by class, one driver":        {os: "windows", policy: policy.Policy{Assignment: policy.AssignByClass}, held: map[string][]string{"x/a": ids(a), "x/b": ids(b)}},
-		"by class, two drivers":       {os: "windows", policy: policy.Policy{Assignment: policy.AssignByClass}, held: map[string][]string{"x/a": ids(a), "x/b": ids(other)}, want: `mount at C:\Windows\`},
-		"another plugin's":            {os: "windows", held: map[string][]string{"x/a": ids(a), "other/thing": {"y"}}},
-		"one device node for two":     {os: "linux", held: map[string][]string{"x/a": ids(linuxGPU("0")), "x/b": ids(linuxGPU("1"))}, want: "device /dev/dxg"},
-		"no kubelet":                  {os: "windows", err: errors.New("refused")},
-		"the kubelet names none":      {os: "windows"},
-		"the kubelet names two":       {os: "windows", held: map[string][]string{"x/a": ids(a), "x/b": ids(b)}, more: []advertiser.ContainerDevices{{Replicas: map[string][]string{"x/a": ids(a)}}}},
-		"a GPU of it cannot be given": {os: "windows", held: map[string][]string{"x/a": ids(a), "x/b": {"gone::0"}}, want: "no longer on this node"},
+		"one resource":                  {os: "windows", held: map[string][]string{"x/a": ids(a)}},
+		"one resource, its GPU is gone": {os: "windows", held: map[string][]string{"x/a": {"gone::0"}}},
+		"the same GPU's twice":          {os: "windows", held: map[string][]string{"x/a": ids(a), "x/b": ids(a)}},
+		"two GPUs":                      {os: "windows", held: map[string][]string{"x/a": ids(a), "x/b": ids(b)}, want: "which both set the device: the kubelet would pass on only one"},
+		"by class, one driver":          {os: "windows", policy: policy.Policy{Assignment: policy.AssignByClass}, held: map[string][]string{"x/a": ids(a), "x/b": ids(b)}},
+		"by class, two drivers":         {os: "windows", policy: policy.Policy{Assignment: policy.AssignByClass}, held: map[string][]string{"x/a": ids(a), "x/b": ids(other)}, want: `mount at C:\Windows\`},
+		"another plugin's":              {os: "windows", held: map[string][]string{"x/a": ids(a), "other/thing": {"y"}}},
+		"one device node for two":       {os: "linux", held: map[string][]string{"x/a": ids(linuxGPU("0")), "x/b": ids(linuxGPU("1"))}, want: "device /dev/dxg"},
+		"no kubelet":                    {os: "windows", err: errors.New("refused")},
+		"the kubelet names none":        {os: "windows"},
+		"the kubelet names two":         {os: "windows", held: map[string][]string{"x/a": ids(a), "x/b": ids(b)}, more: []advertiser.ContainerDevices{{Replicas: map[string][]string{"x/a": ids(a)}}}},
+		"a GPU of it cannot be given":   {os: "windows", held: map[string][]string{"x/a": ids(a), "x/b": {"gone::0"}}, want: "no longer on this node"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
