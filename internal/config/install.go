@@ -69,9 +69,9 @@ func (c Compiler) Watch(ctx context.Context, inForce policy.Policy, devices []di
 	var before, compiled string
 	for checked := (time.Time{}); ctx.Err() == nil; {
 		now := c.fingerprint(inForce.Source.Inventory)
-		changed := now == before && now != compiled
+		whole := now == before
 		before = now
-		if changed || time.Since(checked) >= checkInterval {
+		if whole && (now != compiled || time.Since(checked) >= checkInterval) {
 			checked = time.Now()
 			next, nextDevices, err := inForce, devices, error(nil)
 			if lost := c.lost(ctx); now != compiled || refused != "" || lost {

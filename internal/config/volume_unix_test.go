@@ -5,11 +5,15 @@ package config
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/durable"
@@ -231,4 +235,70 @@ func TestWatch(t *testing.T) {
 	if err := <-ended; !errors.Is(err, end) {
 		t.Errorf("error %v, want %v", err, end)
 	}
+}
+
+// TestWatchTiming: a file that appears is compiled when it is whole, and what was refused, or
+// is lost, is tried again without a change of a file.
+func TestWatchTiming(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		file, stateDir := filepath.Join(dir, "config.yaml"), filepath.Join(dir, "state")
+		noRuntime := errors.New("the real shim is not there yet")
+		c := Compiler{File: file, StateDir: stateDir, NodeOS: "linux", CheckRuntime: func(_, name string) error {
+			if name == "" {
+				return nil
+			}
+			return noRuntime
+		}}
+		p, devices, err := c.Compile() // the defaults
+		if err := errors.Join(err, Install(stateDir, p, devices)); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var reports []string
+		returned := make(chan policy.Policy, 1)
+		go func() {
+			next, _, _ := c.Watch(ctx, p, devices, func(err error) { reports = append(reports, fmt.Sprint(err)) })
+			returned <- next
+		}()
+		wait := func(d time.Duration, want string) { // of errors since the last call
+			t.Helper()
+			time.Sleep(d)
+			synctest.Wait()
+			errs := slices.DeleteFunc(reports, func(r string) bool { return r == "<nil>" })
+			if got := strings.Join(errs, "\n"); (want == "") != (got == "") || !strings.Contains(got, want) {
+				t.Errorf("reported %q, want %q", got, want)
+			}
+			reports = nil
+		}
+		wait(pollInterval/2, "")
+		for range 2 * checkInterval / pollInterval { // It grows, and no part of it is valid.
+			write(t, file, "# "+strings.Repeat("x", time.Now().Second()*1000+time.Now().Nanosecond()/1e6)+"\nreplicas: 0")
+			wait(pollInterval, "")
+		}
+		write(t, file, head+"shim: {runtime: containerd-shim-x}\n")
+		wait(2*pollInterval, noRuntime.Error())
+		wait(3*checkInterval, "") // It is reported once.
+		if err := os.Remove(policy.Path(stateDir)); err != nil {
+			t.Fatal(err)
+		}
+		write(t, file, head)
+		wait(2*pollInterval, "")
+		if err := os.Remove(policy.Path(stateDir)); err != nil {
+			t.Fatal(err)
+		}
+		wait(checkInterval+pollInterval, "")
+		if c.lost(t.Context()) || len(returned) > 0 {
+			t.Errorf("the policy is lost: %t, a new one is in force: %t", c.lost(t.Context()), len(returned) > 0)
+		}
+		write(t, file, head+"shim: {runtime: containerd-shim-x}\n")
+		wait(2*pollInterval, noRuntime.Error())
+		noRuntime = nil
+		wait(checkInterval+pollInterval, "")
+		if next := <-returned; next.Shim.Runtime != "containerd-shim-x" {
+			t.Errorf("%+v", next.Shim)
+		}
+	})
 }
