@@ -2,6 +2,7 @@
 package capabilities
 
 import (
+	"encoding/json"
 	"fmt"
 
 	"github.com/directx-nri/directx-nri/internal/policy"
@@ -32,6 +33,28 @@ type Capabilities struct {
 	// HCSErr is why HCS does not answer. It matches [errors.ErrUnsupported] if there is
 	// no HCS: the Windows feature Containers is not installed.
 	HCSErr error `json:"hcsError,omitempty"`
+	// HCSSchemas are the versions of HCS' schema that it supports, such as 2.1. They are
+	// none if HCS does not list them.
+	HCSSchemas []string `json:"hcsSchemas,omitempty"`
+}
+
+// schemas returns the supported versions in basic properties of HCS.
+// https://learn.microsoft.com/virtualization/api/hcs/schemareference#BasicInformation
+func schemas(properties string) (versions []string) {
+	var answer struct {
+		Properties []struct {
+			SupportedSchemaVersions []struct{ Major, Minor uint32 }
+		}
+	}
+	if json.Unmarshal([]byte(properties), &answer) != nil {
+		return nil
+	}
+	for _, p := range answer.Properties {
+		for _, v := range p.SupportedSchemaVersions {
+			versions = append(versions, fmt.Sprintf("%d.%d", v.Major, v.Minor))
+		}
+	}
+	return versions
 }
 
 // Modes are what the modes of a policy mean on a node. None is auto. Each reason is one line.

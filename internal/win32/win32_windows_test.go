@@ -168,9 +168,9 @@ func TestDXCore(t *testing.T) {
 	}
 }
 
-func TestCheckHCS(t *testing.T) {
+func TestHCSProperties(t *testing.T) {
 	t.Parallel()
-	if err := CheckHCS(); err != nil && !strings.Contains(err.Error(), "HcsGetServiceProperties") && !strings.Contains(err.Error(), "Host Compute Service") {
+	if _, err := HCSProperties(); err != nil && !strings.Contains(err.Error(), "HcsGetServiceProperties") && !strings.Contains(err.Error(), "Host Compute Service") {
 		t.Error(err)
 	}
 }

@@ -37,8 +37,9 @@ func TestMachine(t *testing.T) {
 	n := start(t, bed.Options{Name: "machine", Live: true, Settings: autoSettings})
 	got := dxctlJSON[struct {
 		Windows struct {
-			Windows  struct{ Build uint32 }
-			HCSError string
+			Windows    struct{ Build uint32 }
+			HCSError   string
+			HCSSchemas []string
 		}
 		Assignment, Reason, DriverFiles, DriverFilesReason string
 	}](t, "capabilities")
@@ -46,8 +47,8 @@ func TestMachine(t *testing.T) {
 	if want := windows.RtlGetVersion().BuildNumber; got.Windows.Windows.Build != want {
 		t.Errorf("the build is %d, want %d", got.Windows.Windows.Build, want)
 	}
-	if got.Windows.HCSError != "" || got.Assignment == "" || got.Reason == "" || got.DriverFiles == "" || got.DriverFilesReason == "" {
-		t.Errorf("the Host Compute Service reports an error, or a mode or its reason is missing: %+v", got)
+	if got.Windows.HCSError != "" || len(got.Windows.HCSSchemas) == 0 || got.Assignment == "" || got.Reason == "" || got.DriverFiles == "" || got.DriverFilesReason == "" {
+		t.Errorf("the Host Compute Service reports an error or no schema, or a mode or its reason is missing: %+v", got)
 	}
 
 	devices := dxctlJSON[[]struct {

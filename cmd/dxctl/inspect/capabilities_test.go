@@ -21,7 +21,7 @@ func TestPrintFacts(t *testing.T) {
 	t.Parallel()
 	routed := containerdconfig.Handler{Name: "routed", RuntimeType: "io.containerd.runhcs.v1", RuntimePath: `C:\shim\containerd-shim-directx-v1.exe`}
 	f := doctor.Facts{
-		OS: "windows", Config: doctor.Config{Policy: policy.Default()}, Windows: &capabilities.Capabilities{Windows: win32.Version{Build: 17763}},
+		OS: "windows", Config: doctor.Config{Policy: policy.Default()}, Windows: &capabilities.Capabilities{Windows: win32.Version{Build: 17763}, HCSSchemas: []string{"1.0", "2.1"}},
 		Containerd: doctor.Containerd{Handlers: doctor.Handlers("windows", []containerdconfig.Handler{routed, {Name: "other"}}, []containerdconfig.Handler{routed})},
 		Shims:      []doctor.Shim{{Path: "none", Err: fs.ErrNotExist}}, Modes: capabilities.Resolve(policy.Default(), "windows", 17763),
 	}
@@ -30,7 +30,7 @@ func TestPrintFacts(t *testing.T) {
 	if err := printer.Document(&out, printer.YAML, f); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"error: file does not exist", "assignment: class-guid", "Windows build 17763 cannot", "driverFiles: mount", "driverFilesReason: Windows build 17763", "loaded: true", "notEligible: runtime handler other has"} {
+	for _, want := range []string{"error: file does not exist", "hcsSchemas:", "- \"2.1\"", "assignment: class-guid", "Windows build 17763 cannot", "driverFiles: mount", "driverFilesReason: Windows build 17763", "loaded: true", "notEligible: runtime handler other has"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, &out)
 		}
