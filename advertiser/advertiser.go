@@ -36,7 +36,7 @@ type Recorder interface {
 	Record(ctx context.Context, resource string, replicas []allocation.Replica, injected bool) (allocation.Token, error)
 	// Attribute binds an injected record.
 	Attribute(id allocation.ID, namespace, pod, container string) error
-	// End removes a record whose token no container will present any more.
+	// End removes a record whose token no container will present again.
 	End(id allocation.ID) error
 	// Live returns the records that have not ended, oldest first.
 	Live() []allocation.Entry
@@ -58,12 +58,12 @@ type Config struct {
 	// there (pkg/kubelet/cm/container_manager_windows.go, v1.34 and v1.37). Such a kubelet
 	// retries an error of Allocate.
 	AtCreation bool
-	// Ready returns an error, with cause and remedy, if the component that adjusts
+	// CheckReady returns an error, with cause and remedy, if the component that adjusts
 	// containers cannot do so now. It is called concurrently, before each start of a
 	// container, once for each resource with the replicas that the container holds. With
 	// AtCreation it is called by Allocate instead, during which another allocation can
 	// crash the kubelet (kubernetes#136021): it must return at once.
-	Ready func(ctx context.Context, resource string, replicaIDs []string) error
+	CheckReady func(ctx context.Context, resource string, replicaIDs []string) error
 	// Pods finds the containers that hold replicas, and reports the pods that no longer exist.
 	Pods *PodTracker
 	// Inject, if set, makes the answers to the kubelet, which then have no token.

@@ -190,7 +190,7 @@ func TestListTooLarge(t *testing.T) {
 	if lines := log.with(complaint); len(lines) != 1 || !strings.Contains(lines[0], "lower replicas in the configuration to ") {
 		t.Errorf("logged %q, want one line with the remedy", lines)
 	}
-	if err := r.Registered(); err == nil || !strings.Contains(err.Error(), "lower replicas") {
+	if err := r.CheckRegistered(); err == nil || !strings.Contains(err.Error(), "lower replicas") {
 		t.Errorf("Registered: %v", err)
 	}
 
@@ -273,7 +273,7 @@ func TestEnd(t *testing.T) {
 	k := startKubelet(t, dir)
 	config := testConfig(t, dir, newSource(displayGPU("A")))
 	entered := make(chan struct{})
-	config.Ready = func(ctx context.Context, _ string, _ []string) error {
+	config.CheckReady = func(ctx context.Context, _ string, _ []string) error {
 		close(entered)
 		<-ctx.Done()
 		return ctx.Err()

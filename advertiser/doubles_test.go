@@ -264,8 +264,8 @@ func fastTiming() timing {
 // drivers may be mixed.
 func twoKinds(replicas int) []policy.Resource {
 	return []policy.Resource{
-		{Name: displayResource, Match: policy.Match{Kind: "display"}, Replicas: replicas, Policy: policy.Distributed, MixedDrivers: true},
-		{Name: computeResource, Match: policy.Match{Kind: "compute"}, Replicas: replicas, Policy: policy.Distributed, MixedDrivers: true},
+		{Name: displayResource, Match: policy.Match{Kind: "display"}, Replicas: replicas, AllocationPolicy: policy.Distributed, MixedDrivers: true},
+		{Name: computeResource, Match: policy.Match{Kind: "compute"}, Replicas: replicas, AllocationPolicy: policy.Distributed, MixedDrivers: true},
 	}
 }
 
@@ -277,7 +277,7 @@ func testConfig(t testing.TB, dir string, source discovery.Source) Config {
 		Resources:  twoKinds(2),
 		NodeOS:     "linux",
 		KubeletDir: dir,
-		Ready:      func(context.Context, string, []string) error { return nil },
+		CheckReady: func(context.Context, string, []string) error { return nil },
 		Pods:       (&memoryPods{}).tracker(),
 		Metrics:    metrics.New("p", "v"),
 		Log:        testutil.Quiet(),

@@ -116,12 +116,12 @@ func TestStatus(t *testing.T) {
 	unhealthy.Health.Reason = "it stopped"
 	containers := []ContainerDevices{{Replicas: map[string][]string{displayResource: {"A::0"}, "other/thing": {"x"}}}}
 	r := run(t, testConfig(t, dir, newSource(a, unhealthy, discovery.Device{InstanceID: "N"})))
-	if err := r.Registered(); err == nil {
+	if err := r.CheckRegistered(); err == nil {
 		t.Error("registered without a kubelet")
 	}
 	k := startKubelet(t, dir)
 	k.await(displayResource, "A::0 A::1 B::0! B::1!")
-	testutil.Eventually(t, "registration", func() bool { return r.Registered() == nil })
+	testutil.Eventually(t, "registration", func() bool { return r.CheckRegistered() == nil })
 	m := metrics.New("p", "v")
 	m.CollectNode(func(_ context.Context, n metrics.Node) { r.Report(n, containers) })
 	page := httptest.NewRecorder()
@@ -140,8 +140,8 @@ func TestStatus(t *testing.T) {
 		t.Errorf("%d resources have GPUs", n)
 	}
 	k.Stop()
-	testutil.Eventually(t, "the end of it", func() bool { return r.Registered() != nil })
-	if err := r.Alive(); err != nil {
+	testutil.Eventually(t, "the end of it", func() bool { return r.CheckRegistered() != nil })
+	if err := r.CheckAlive(); err != nil {
 		t.Error(err)
 	}
 }
@@ -150,11 +150,11 @@ func TestAlive(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	a := &Advertiser{now: func() time.Time { return now }, listingBegan: now.Add(-maxSilence)}
-	if err := a.Alive(); err != nil {
+	if err := a.CheckAlive(); err != nil {
 		t.Error(err)
 	}
 	now = now.Add(time.Second)
-	if err := a.Alive(); err == nil || !strings.Contains(err.Error(), "not finished") {
+	if err := a.CheckAlive(); err == nil || !strings.Contains(err.Error(), "not finished") {
 		t.Error(err)
 	}
 }

@@ -40,7 +40,7 @@ func poolOf(replicas int, devices ...discovery.Device) *pool {
 func heldBy(live ...allocation.Entry) map[string]holding { return holdings(live, displayResource) }
 
 // mixing is the rule of the tests that are about something else.
-var mixing = policy.Resource{Policy: policy.Distributed, MixedDrivers: true}
+var mixing = policy.Resource{AllocationPolicy: policy.Distributed, MixedDrivers: true}
 
 func gpusOf(replicas int, devices ...discovery.Device) (gpus []gpu) {
 	for _, d := range devices {
@@ -249,7 +249,7 @@ func TestNext(t *testing.T) {
 func TestValidate(t *testing.T) {
 	t.Parallel()
 	const uuid = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"
-	one, limited := policy.Resource{Policy: policy.Distributed}, policy.Resource{Policy: policy.Distributed, MaxPerContainer: 1}
+	one, limited := policy.Resource{AllocationPolicy: policy.Distributed}, policy.Resource{AllocationPolicy: policy.Distributed, MaxPerContainer: 1}
 	for _, test := range []struct {
 		name    string
 		rule    policy.Resource // mixing, if empty
@@ -278,7 +278,7 @@ func TestValidate(t *testing.T) {
 		a, e, unhealthy := displayGPU("A"), displayGPU("E"), displayGPU("FAULTY")
 		a.UUID, e.DriverVersion, unhealthy.Health.Reason = uuid, "", "driver stopped (code 43)"
 		now := gpusOf(4, a, displayGPU("B"), e, unhealthy)
-		if test.rule.Policy == "" {
+		if test.rule.AllocationPolicy == "" {
 			test.rule = mixing
 		}
 		p := emptyPool(test.rule).next(append(now, gpusOf(4, displayGPU("GONE"))...), nil, t0, testDelay).next(now, nil, t0, testDelay)

@@ -230,7 +230,7 @@ func (c *choice) plan(set []int, need int) plan {
 // byUse compares GPUs with a and b replicas in use: it is negative when the first is
 // the better one to allocate from.
 func (p *pool) byUse(a, b int) int {
-	if p.rule.Policy == policy.Packed {
+	if p.rule.AllocationPolicy == policy.Packed {
 		return cmp.Compare(b, a)
 	}
 	return cmp.Compare(a, b)

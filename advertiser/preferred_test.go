@@ -56,9 +56,9 @@ func isRefused(err error, want string) bool {
 
 func TestPrefer(t *testing.T) {
 	t.Parallel()
-	packed := policy.Resource{Policy: policy.Packed, MixedDrivers: true}
-	one := policy.Resource{Policy: policy.Distributed}
-	limited := policy.Resource{Policy: policy.Distributed, MaxPerContainer: 2}
+	packed := policy.Resource{AllocationPolicy: policy.Packed, MixedDrivers: true}
+	one := policy.Resource{AllocationPolicy: policy.Distributed}
+	limited := policy.Resource{AllocationPolicy: policy.Distributed, MaxPerContainer: 2}
 	for _, test := range []struct {
 		name      string
 		rule      policy.Resource // mixing, if empty
@@ -127,7 +127,7 @@ func TestPrefer(t *testing.T) {
 		{name: "as many as one container may have", rule: limited, gpus: []string{"A d"}, available: []string{"A 4"}, size: 2, want: "A::0 A::1"},
 		{name: "more than one container may have", rule: limited, gpus: []string{"A d"}, available: []string{"A 4"}, size: 3, wantErr: "requests 3 of directx.microsoft.com/display and the limit of this node is 2: request fewer, or raise maxPerContainer"},
 	} {
-		if test.rule.Policy == "" {
+		if test.rule.AllocationPolicy == "" {
 			test.rule = mixing
 		}
 		p := poolBy(test.rule, test.gpus...)

@@ -47,7 +47,7 @@ func (s *server) stayRegistered(ctx context.Context, listener *localgrpc.Listene
 			return
 		}
 		r.with, r.at, r.accepted = kubelet, time.Now(), err == nil
-		if changed := r.state.Replace(err); err == nil {
+		if changed := r.failure.Replace(err); err == nil {
 			s.log.Info("Registered with the kubelet")
 		} else if changed {
 			s.log.WithError(err).Warn("Cannot register with the kubelet, retrying")
@@ -85,7 +85,7 @@ type registration struct {
 	at       time.Time
 	accepted bool
 	opened   int // how often the kubelet had begun to watch the list before
-	state    errlog.Last
+	failure  errlog.Last
 }
 
 // due reports whether to register with kubelet now.

@@ -88,10 +88,10 @@ func (s *server) streams() (open, opened int) {
 // run serves and registers until ctx ends, through restarts of the kubelet. It returns
 // an error only if a gRPC server fails.
 func (s *server) run(ctx context.Context) error {
-	var state errlog.Last
+	var failure errlog.Last
 	for ctx.Err() == nil {
 		listener, err := localgrpc.Listen(ctx, filepath.Join(s.config.KubeletDir, SocketName(s.resource)))
-		if ctx.Err() == nil && state.Replace(err) && err != nil {
+		if ctx.Err() == nil && failure.Replace(err) && err != nil {
 			s.log.WithError(err).Warn("Cannot listen in the kubelet's device plugin directory, retrying; is the kubelet running, and no other advertiser?")
 		}
 		if err != nil {

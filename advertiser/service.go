@@ -112,7 +112,7 @@ func (s *server) allocate(ctx context.Context, request *v1beta1.AllocateRequest)
 	var containers [][]allocation.Replica
 	for _, container := range request.GetContainerRequests() {
 		if s.config.AtCreation {
-			if err := s.config.Ready(ctx, s.resource, container.GetDevicesIds()); err != nil {
+			if err := s.config.CheckReady(ctx, s.resource, container.GetDevicesIds()); err != nil {
 				return nil, nil, fmt.Errorf("%w: %w", errNotReady, err)
 			}
 		}
@@ -148,7 +148,7 @@ func (s *server) PreStartContainer(ctx context.Context, request *v1beta1.PreStar
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	began := time.Now()
-	err := s.config.Ready(ctx, s.resource, request.GetDevicesIds())
+	err := s.config.CheckReady(ctx, s.resource, request.GetDevicesIds())
 	result := "passed"
 	if err != nil {
 		result = "refused"

@@ -112,7 +112,7 @@ func TestCalls(t *testing.T) {
 			}
 			config := testConfig(t, "", nil)
 			config.Recorder, config.Log, config.Inject, config.AtCreation = recorder, logger, test.inject, test.atCreation
-			config.Ready = func(ctx context.Context, _ string, _ []string) error {
+			config.CheckReady = func(ctx context.Context, _ string, _ []string) error {
 				if deadline, ok := ctx.Deadline(); !test.atCreation && (!ok || time.Until(deadline) > readyTimeout) {
 					t.Errorf("deadline %v, %t", deadline, ok)
 				}

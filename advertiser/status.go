@@ -75,8 +75,8 @@ func (a *Advertiser) ResourcesWithGPUs() (n int) {
 // maxSilence is how long after a listing of GPUs began the next one must begin.
 const maxSilence = 2 * time.Minute
 
-// Alive returns an error if the advertiser hangs. It may be called at any time.
-func (a *Advertiser) Alive() error {
+// CheckAlive returns an error if the advertiser hangs. It may be called at any time.
+func (a *Advertiser) CheckAlive() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if silence := a.now().Sub(a.listingBegan); !a.listingBegan.IsZero() && silence > maxSilence {
@@ -85,9 +85,9 @@ func (a *Advertiser) Alive() error {
 	return nil
 }
 
-// Registered returns an error if the kubelet does not watch the lists of all
+// CheckRegistered returns an error if the kubelet does not watch the lists of all
 // resources, or not all GPUs can be advertised. It may be called at any time.
-func (a *Advertiser) Registered() error {
+func (a *Advertiser) CheckRegistered() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if missing := a.unwatched(); len(missing) > 0 {

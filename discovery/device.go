@@ -2,8 +2,8 @@
 // nodes that a container needs to use them.
 //
 // A [Source] lists [Device] values. Package pnp has the one for Windows' Plug and
-// Play, package dxg the one for GPU paravirtualization in Linux VMs, and package
-// compiled the one for an inventory.
+// Play, package dxg the one for GPU paravirtualization in Linux VMs, and package node the
+// one for an inventory.
 package discovery
 
 import (

@@ -16,17 +16,17 @@ import (
 
 // Intervals of [Live.Watch].
 const (
-	// debounce is the time from the first notification to the read. Further notifications
+	// debounceTime is the time from the first notification to the read. Further notifications
 	// do not postpone it: the installation of a driver sends them for a long time.
-	debounce = 200 * time.Millisecond
-	// settle is the interval of reads for the time settled after a notification: DXCore,
+	debounceTime = 200 * time.Millisecond
+	// settlingInterval is the interval of reads for settlingTime after a notification: DXCore,
 	// the registry and the host of a VM can lag behind it.
-	settle, settled = time.Second, 10 * time.Second
-	// poll is the interval of reads otherwise, for changes without a notification, and
-	// blind the one without notifications, or after a read that failed.
-	poll, blind = 30 * time.Second, 2 * time.Second
-	// hung is how long a read that is running when ctx ends is waited for.
-	hung = time.Second
+	settlingInterval, settlingTime = time.Second, 10 * time.Second
+	// pollInterval is the interval of reads otherwise, for changes without a notification, and
+	// retryInterval the one without notifications, or after a read that failed.
+	pollInterval, retryInterval = 30 * time.Second, 2 * time.Second
+	// stopTimeout is how long a read that is running when ctx ends is waited for.
+	stopTimeout = time.Second
 )
 
 // Live is the part of a [Source] that sources of the system's own GPUs share: the list in
@@ -171,7 +171,7 @@ func (l *Live) Watch(ctx context.Context, changed func()) error {
 
 	seen := l.state.Load().generation
 	// Changes just before the registration had no notification.
-	unsettled := time.Now().Add(settled)
+	settlingUntil := time.Now().Add(settlingTime)
 	var due <-chan time.Time
 	for {
 		st, err := l.read(ctx)
@@ -182,12 +182,12 @@ func (l *Live) Watch(ctx context.Context, changed func()) error {
 			seen = st.generation
 			changed()
 		}
-		interval := poll
+		interval := pollInterval
 		switch {
 		case !notified.Load() || st.err != nil:
-			interval = blind
-		case time.Now().Before(unsettled):
-			interval = settle
+			interval = retryInterval
+		case time.Now().Before(settlingUntil):
+			interval = settlingInterval
 		}
 		next := time.After(interval)
 		for due = nil; next != nil; {
@@ -195,9 +195,9 @@ func (l *Live) Watch(ctx context.Context, changed func()) error {
 			case <-ctx.Done():
 				return nil
 			case <-wake:
-				unsettled = time.Now().Add(settled)
+				settlingUntil = time.Now().Add(settlingTime)
 				if due == nil {
-					due = time.After(debounce)
+					due = time.After(debounceTime)
 				}
 			case <-due:
 				next = nil
@@ -214,7 +214,7 @@ func (l *Live) waitRead() {
 	select {
 	case l.reading <- struct{}{}:
 		<-l.reading
-	case <-time.After(hung):
+	case <-time.After(stopTimeout):
 	}
 }
 
@@ -237,7 +237,7 @@ func (l *Live) keepNotified(ctx context.Context, notified *atomic.Bool, wake cha
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(poll):
+		case <-time.After(pollInterval):
 		}
 	}
 }

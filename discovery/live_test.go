@@ -169,20 +169,20 @@ func TestWatchNotifications(t *testing.T) {
 		before := f.count()
 		for n := range 100 { // as the installation of a driver does
 			f.update(fmt.Sprint("1.0.0.", n))
-			time.Sleep(debounce / 50)
+			time.Sleep(debounceTime / 50)
 		}
-		sleep(debounce)
+		sleep(debounceTime)
 		if n := f.count() - before; n < 2 || n > 3 || changes.Swap(0) != int64(n) {
 			t.Errorf("%d reads", n)
 		}
 		f.plug(2) // DXCore, the registry and the host can lag behind the notification.
-		sleep(settle)
+		sleep(settlingInterval)
 		if n := changes.Swap(0); n != 1 {
 			t.Errorf("%d changes after the notification", n)
 		}
 		sleep(time.Minute)
 		f.plug(1)
-		sleep(poll)
+		sleep(pollInterval)
 		if n := changes.Swap(0); n != 1 {
 			t.Errorf("%d changes without a notification", n)
 		}
@@ -193,15 +193,15 @@ func TestWatchPollsWhenNotificationsEnd(t *testing.T) {
 	watched(t, func(f *fakeGPUs, changes *atomic.Int64) {
 		for n := range 2 {
 			f.broken <- errors.New("invalid handle")
-			sleep(debounce)
+			sleep(debounceTime)
 			f.plug(n)
-			sleep(blind)
+			sleep(retryInterval)
 			if got := changes.Swap(0); got != 1 {
 				t.Errorf("%d changes", got)
 			}
-			sleep(poll + settled)
+			sleep(pollInterval + settlingTime)
 			before := f.count()
-			sleep(poll)
+			sleep(pollInterval)
 			if reads := f.count() - before; reads != 1 {
 				t.Errorf("%d reads although there are notifications again", reads)
 			}
@@ -225,7 +225,7 @@ func TestWatchBeforeFirstList(t *testing.T) {
 			f.err = nil
 		})
 		err := NewLive(nil, f.list, f.notify).Watch(ctx, func() { changes = append(changes, time.Since(start)) })
-		if err != nil || len(changes) != 1 || changes[0] < time.Minute || changes[0] > time.Minute+blind {
+		if err != nil || len(changes) != 1 || changes[0] < time.Minute || changes[0] > time.Minute+retryInterval {
 			t.Errorf("changes after %v, %v", changes, err)
 		}
 	})
@@ -234,7 +234,7 @@ func TestWatchBeforeFirstList(t *testing.T) {
 // A program ends when its reads have ended, or their driver hangs.
 func TestWatchWaitsForRead(t *testing.T) {
 	t.Parallel()
-	for read, want := range map[time.Duration]time.Duration{hung / 2: hung / 2, time.Hour: hung} {
+	for read, want := range map[time.Duration]time.Duration{stopTimeout / 2: stopTimeout / 2, time.Hour: stopTimeout} {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			f := newFake(1)

@@ -10,7 +10,7 @@ import (
 // Source lists the GPUs of a node. It is safe for concurrent use.
 type Source interface {
 	// Devices returns the current devices in a stable order. A source that cannot
-	// read them any more returns the last good list and logs why; it returns an
+	// read them returns the last good list and logs why; it returns an
 	// error when there never was a good list.
 	Devices(ctx context.Context) ([]Device, error)
 

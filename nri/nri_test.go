@@ -111,7 +111,7 @@ func unknown(context.Context, int) (containerdconfig.Loaded, error) {
 func TestReadyNeedsAHandler(t *testing.T) {
 	t.Parallel()
 	p := newBed(t).plugin
-	if err := p.Ready(t.Context()); !errors.Is(err, errUnregistered) {
+	if err := p.CheckReady(t.Context()); !errors.Is(err, errUnregistered) {
 		t.Errorf("before a registration: %v", err)
 	}
 	p.unregistered.Store(nil)
@@ -131,7 +131,7 @@ func TestReadyNeedsAHandler(t *testing.T) {
 		{handlers, ""},
 	} {
 		p.handlers = &runtimeHandlers{load: test.load}
-		if err := p.Ready(t.Context()); (err == nil) != (test.says == "") || err != nil && !strings.Contains(err.Error(), test.says) {
+		if err := p.CheckReady(t.Context()); (err == nil) != (test.says == "") || err != nil && !strings.Contains(err.Error(), test.says) {
 			t.Errorf("%v, want %q", err, test.says)
 		}
 	}
@@ -141,11 +141,11 @@ func TestReadyNeedsAHandler(t *testing.T) {
 		}
 		return handlers(ctx, 0)
 	}}
-	if err := p.Ready(t.Context()); err != nil {
+	if err := p.CheckReady(t.Context()); err != nil {
 		t.Error(err)
 	}
 	p.hung.Add(1)
-	if err := p.Ready(t.Context()); !errors.Is(err, errStuck) {
+	if err := p.CheckReady(t.Context()); !errors.Is(err, errStuck) {
 		t.Errorf("while a hook hangs: %v", err)
 	}
 }
@@ -359,7 +359,7 @@ func TestHungHookRefusesTheNextAtOnce(t *testing.T) {
 		if !errors.Is(err, want) || !strings.Contains(err.Error(), `container "main" of pod default/web`) {
 			t.Errorf("container %d: error %v, want %v", i, err, want)
 		}
-		if err := p.Alive(); !errors.Is(err, errStuck) {
+		if err := p.CheckAlive(); !errors.Is(err, errStuck) {
 			t.Errorf("after container %d, alive: %v", i, err)
 		}
 		p.budget.size = time.Hour // The others do not wait.
@@ -368,7 +368,7 @@ func TestHungHookRefusesTheNextAtOnce(t *testing.T) {
 		t.Errorf("%d workers were started, want 1", n)
 	}
 	close(source.block)
-	testutil.Eventually(t, "recovery", func() bool { return p.Alive() == nil })
+	testutil.Eventually(t, "recovery", func() bool { return p.CheckAlive() == nil })
 	if _, err := b.adjust(testPod(), container); errors.Is(err, errTooSlow) || errors.Is(err, errStuck) {
 		t.Errorf("after recovery: %v", err)
 	}
@@ -516,7 +516,7 @@ func TestNoDeciderRefusesTheContainer(t *testing.T) {
 				t.Errorf("error %v, want %q", err, want)
 			}
 		}
-		if err := p.Alive(); err != nil {
+		if err := p.CheckAlive(); err != nil {
 			t.Error(err)
 		}
 	}

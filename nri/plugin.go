@@ -103,12 +103,12 @@ type result struct {
 }
 
 // decide decides within the budget. Reading a file cannot be canceled, so a decision that
-// takes longer goes on in the background, and others are refused at once until it ends.
+// takes longer continues in the background, and others are refused at once until it ends.
 func (p *Plugin) decide(ctx context.Context, request decision.Request) (ocispec.Edits, bool, error) {
 	refuse := func(err error) (ocispec.Edits, bool, error) {
 		return ocispec.Edits{}, false, request.Container.Refuse(err)
 	}
-	if err := p.Alive(); err != nil {
+	if err := p.CheckAlive(); err != nil {
 		return refuse(err)
 	}
 	began := time.Now()
@@ -151,18 +151,18 @@ func (p *Plugin) decideUnbounded(ctx context.Context, request decision.Request) 
 	return r
 }
 
-// Alive returns an error while a decision hangs.
-func (p *Plugin) Alive() error {
+// CheckAlive returns an error while a decision hangs.
+func (p *Plugin) CheckAlive() error {
 	if p.hung.Load() > 0 {
 		return errStuck
 	}
 	return nil
 }
 
-// Ready returns an error while the plugin is not registered or cannot adjust containers, or the
+// CheckReady returns an error while the plugin is not registered or cannot adjust containers, or the
 // runtime has no handler whose containers can have GPUs.
-func (p *Plugin) Ready(ctx context.Context) error {
-	if err := p.Alive(); err != nil {
+func (p *Plugin) CheckReady(ctx context.Context) error {
+	if err := p.CheckAlive(); err != nil {
 		return err
 	}
 	if why := p.unregistered.Load(); why != nil {

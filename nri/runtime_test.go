@@ -67,7 +67,7 @@ func startRuntime(t testing.TB, socket string, before ...func() error) *adaptati
 // await waits until the plugin is ready or, if want is false, until it is not.
 func (p *Plugin) await(t testing.TB, want bool) {
 	t.Helper()
-	testutil.Eventually(t, fmt.Sprintf("ready: %t", want), func() bool { return want == (p.Ready(t.Context()) == nil) })
+	testutil.Eventually(t, fmt.Sprintf("ready: %t", want), func() bool { return want == (p.CheckReady(t.Context()) == nil) })
 }
 
 // startRunner runs p until stop is called, which waits for its end.
@@ -145,7 +145,7 @@ func TestConnectionLostInSynchronize(t *testing.T) {
 	})
 	for _, says := range []string{"crashed or closed the connection", "too large"} {
 		testutil.Eventually(t, says, func() bool {
-			err := b.plugin.Ready(t.Context())
+			err := b.plugin.CheckReady(t.Context())
 			return err != nil && strings.Contains(err.Error(), says)
 		})
 		if n := attempts.Load(); n != 2 {
@@ -181,7 +181,7 @@ func TestRunnerWithoutRuntime(t *testing.T) {
 	if err := runner.Run(ctx); err != nil {
 		t.Error(err)
 	}
-	err := p.Ready(t.Context())
+	err := p.CheckReady(t.Context())
 	for _, says := range []string{errUnregistered.Error() + " on " + socket, "no such file", "is containerd running, and is NRI enabled"} {
 		if err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v, want %q", err, says)

@@ -54,14 +54,14 @@ func (c *fileChanger) add(rule policy.AddedFile) {
 			file.Destination = winpath.Base(source)
 		}
 		if !winpath.IsLocal(file.Source) || !winpath.IsLocal(file.Destination) || len(winpath.Elements(file.Destination)) != 1 {
-			c.note(source, "added by runtimeFiles, but its name or path is not allowed in "+rule.Directory, false)
+			c.note(source, "added by runtimeFiles, but its name or path is not allowed in "+rule.Directory)
 			continue
 		}
 		i := slices.IndexFunc(*list, func(f discovery.RuntimeFile) bool { return winpath.Equal(f.Destination, file.Destination) })
 		if i < 0 {
 			*list = append(*list, file)
 		} else if !winpath.Equal((*list)[i].Source, source) {
-			c.note(source, fmt.Sprintf("added by runtimeFiles as %s, but that is already %s", file.Destination, (*list)[i].Source), false)
+			c.note(source, fmt.Sprintf("added by runtimeFiles as %s, but that is already %s", file.Destination, (*list)[i].Source))
 		}
 	}
 }
@@ -70,23 +70,24 @@ func (c *fileChanger) add(rule policy.AddedFile) {
 // store path.
 func (c *fileChanger) sources(pattern string) []string {
 	if c.device.DriverStorePath == "" || !winpath.IsLocalGlob(pattern) {
-		c.note(pattern, "added by runtimeFiles, but it is not below a driver store path", false)
+		c.note(pattern, "added by runtimeFiles, but it is not below a driver store path")
 		return nil
 	}
 	sources, err := c.files.Glob(c.device.DriverStorePath, pattern, maxAdded+1)
 	switch {
 	case err != nil:
-		c.note(pattern, "added by runtimeFiles, but the driver store cannot be read: "+err.Error(), false)
+		c.note(pattern, "added by runtimeFiles, but the driver store cannot be read: "+err.Error())
 		return nil
 	case len(sources) == 0:
-		c.note(pattern, "added by runtimeFiles, but the driver has no such file", true)
+		c.note(pattern, "added by runtimeFiles, but the driver has no such file")
+		c.notes[len(c.notes)-1].Minor = true
 	case len(sources) > maxAdded:
-		c.note(pattern, fmt.Sprintf("added by runtimeFiles, but more than %d files match; the rest is left out", maxAdded), false)
+		c.note(pattern, fmt.Sprintf("added by runtimeFiles, but more than %d files match; the rest is left out", maxAdded))
 		sources = sources[:maxAdded]
 	}
 	return sources
 }
 
-func (c *fileChanger) note(source, reason string, minor bool) {
-	c.notes = append(c.notes, Note{Device: c.device.Name(), Source: winpath.Join(c.device.DriverStorePath, source), Reason: reason, Minor: minor})
+func (c *fileChanger) note(source, reason string) {
+	c.notes = append(c.notes, Note{Device: c.device.Name(), Source: winpath.Join(c.device.DriverStorePath, source), Reason: reason})
 }

@@ -91,12 +91,12 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		}
 		return decision.NewDecider(o.stateDir, p, ocispec.Linux, hostfiles.Root(o.hostRoot), log)
 	}, containerd.LoadHandlers, m, log)
-	ready := readiness.NewServer(filepath.Join(o.runtimeDir, readiness.SocketName), plugin.Ready, log)
+	ready := readiness.NewServer(filepath.Join(o.runtimeDir, readiness.SocketName), plugin.CheckReady, log)
 	runner := &nri.Runner{
 		Socket: o.nriSocket, Name: "directx", Index: o.nriIndex, Plugin: plugin,
 		CheckSynchronize: containerd.CheckSynchronize, Log: log,
 	}
-	health := metrics.Health{Alive: func(context.Context) error { return plugin.Alive() }, Ready: plugin.Ready}
+	health := metrics.Health{Alive: func(context.Context) error { return plugin.CheckAlive() }, Ready: plugin.CheckReady}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return m.Serve(ctx, "--metrics-address", o.metricsAddress, health, log) })
 	log.WithField("version", cli.Version(version)).Info("Starting directx-nri")

@@ -204,7 +204,7 @@ func (r *Recorder) Attribute(id ID, namespace, pod, container string) error {
 	return nil
 }
 
-// End removes a record whose token no container will present any more. It does nothing
+// End removes a record whose token no container will present again. It does nothing
 // if the record has ended already.
 func (r *Recorder) End(id ID) error {
 	r.lockEntries()

@@ -62,7 +62,7 @@ func presets() map[string]preset {
 		discrete[i].Match.Integrated, discrete[i].Match.Detachable = &no, &no
 	}
 	display := func(name string, descriptions ...string) []policy.Resource {
-		return []policy.Resource{{Name: name, Match: policy.Match{Kind: "display", Descriptions: descriptions}, Policy: policy.Distributed}}
+		return []policy.Resource{{Name: name, Match: policy.Match{Kind: "display", Descriptions: descriptions}, AllocationPolicy: policy.Distributed}}
 	}
 	return map[string]preset{
 		"": {policy.AssignAuto, policy.DefaultResources()},
@@ -116,7 +116,7 @@ func (r rule) resource() policy.Resource {
 		}
 	}
 	return policy.Resource{
-		Name: string(r.Name), Match: match, Replicas: r.Replicas, Policy: cmp.Or(r.AllocationPolicy, policy.Distributed),
+		Name: string(r.Name), Match: match, Replicas: r.Replicas, AllocationPolicy: cmp.Or(r.AllocationPolicy, policy.Distributed),
 		MaxPerContainer: r.MaxPerContainer, MixedDrivers: r.MixedDrivers == "allow",
 	}
 }
@@ -150,7 +150,7 @@ func checkRules(d *document, rules []policy.Resource) {
 			continue
 		}
 		other := rules[j]
-		if r.Policy != other.Policy || r.MaxPerContainer != other.MaxPerContainer || r.MixedDrivers != other.MixedDrivers {
+		if r.AllocationPolicy != other.AllocationPolicy || r.MaxPerContainer != other.MaxPerContainer || r.MixedDrivers != other.MixedDrivers {
 			d.fail(path, "%s is also the resource of resources[%d]: allocationPolicy, maxPerContainer and mixedDrivers must be the same in both", r.Name, j)
 		}
 	}

@@ -115,8 +115,8 @@ func (d *document) fail(path, format string, args ...any) {
 	d.errors = append(d.errors, KeyError{File: d.name, Line: d.line(path), Path: path, Text: fmt.Sprintf(format, args...)})
 }
 
-// forgive removes the error of the key at path.
-func (d *document) forgive(path string) {
+// clear removes the error of the key at path.
+func (d *document) clear(path string) {
 	delete(d.failed, path)
 	d.errors = slices.DeleteFunc(d.errors, func(e KeyError) bool { return e.Path == path })
 }

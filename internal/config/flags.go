@@ -82,7 +82,7 @@ func (f Flags) apply(d *document, file *File) (map[string]string, error) {
 				return nil, err
 			}
 		}
-		d.forgive(flag.key) // What the file has there has no effect.
+		d.clear(flag.key) // What the file has there has no effect.
 		field, limits := fieldOf(file, flag.key)
 		tag := map[string]string{"int": "!!int", "bool": "!!bool", "string": "!!str"}[set.Type()]
 		d.check(flag.key, decodeScalar(&yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: value}, field, limits))

@@ -76,10 +76,9 @@ type nodePair struct {
 
 func (nodePair) shorthand() {}
 
-// ReadInventory returns the devices of an inventory file. Anyone may have written it if
-// inspect is true, which is for programs that only print the devices.
-func ReadInventory(path string, inspect bool) ([]discovery.Device, error) {
-	devices, _, err := Compiler{Inspect: inspect}.inventory(path)
+// ReadInventory returns the devices of an inventory file.
+func (c Compiler) ReadInventory(path string) ([]discovery.Device, error) {
+	devices, _, err := c.inventory(path)
 	return devices, err
 }
 

@@ -81,7 +81,7 @@ func ruleOf(r policy.Resource) rule {
 		mixed = "allow"
 	}
 	return rule{
-		Name: resourceName(r.Name), Match: m, Replicas: r.Replicas, AllocationPolicy: r.Policy, MaxPerContainer: r.MaxPerContainer, MixedDrivers: mixed,
+		Name: resourceName(r.Name), Match: m, Replicas: r.Replicas, AllocationPolicy: r.AllocationPolicy, MaxPerContainer: r.MaxPerContainer, MixedDrivers: mixed,
 	}
 }
 

@@ -239,9 +239,9 @@ func (e *editor) writeBuiltins(f File, s Settings) error {
 
 // addHandler adds a copy of the default handler.
 func (e *editor) addHandler(f File, s Settings) error {
-	i := slices.IndexFunc(f.Handlers, func(h Handler) bool { return h.Name == f.defaultHandler && h.Eligible(s.OS) })
+	i := slices.IndexFunc(f.Handlers, func(h Handler) bool { return h.Name == f.defaultHandler && h.CheckEligible(s.OS) == nil })
 	if i < 0 {
-		i = slices.IndexFunc(f.Handlers, func(h Handler) bool { return h.Eligible(s.OS) })
+		i = slices.IndexFunc(f.Handlers, func(h Handler) bool { return h.CheckEligible(s.OS) == nil })
 	}
 	if i < 0 {
 		return fmt.Errorf("the runtime handler %s cannot be added, because no runtime handler can have GPUs: %s", s.AddHandler, whyNone(f.Handlers, s.OS))

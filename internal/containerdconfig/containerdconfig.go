@@ -107,9 +107,6 @@ type Handler struct {
 // Ours reports whether the handler uses our shim.
 func (h Handler) Ours() bool { return shimfile.IsShim(h.RuntimePath) }
 
-// Eligible reports whether containers of the handler can have GPUs.
-func (h Handler) Eligible(os string) bool { return h.CheckEligible(os) == nil }
-
 // CheckEligible returns nil if containers of the handler can have GPUs: on Windows those
 // of runhcs with process isolation, on Linux those of runc. With a sandboxer other than
 // podsandbox, containerd leaves a pod's containers to that and runs no shim binary.

@@ -32,7 +32,9 @@ type Loaded struct {
 }
 
 // serves reports whether containers of h get their GPUs from the runtime shim.
-func (l Loaded) serves(h Handler) bool { return h.Ours() && h.Eligible(l.OS) && !l.bypassesShim() }
+func (l Loaded) serves(h Handler) bool {
+	return h.Ours() && h.CheckEligible(l.OS) == nil && !l.bypassesShim()
+}
 
 // bypassesShim reports whether containerd starts a pod's containers without
 // running a shim binary. containerd 2 does if the shim of the sandbox speaks
@@ -44,8 +46,8 @@ func (l Loaded) bypassesShim() bool { return l.OS == "linux" && l.Major >= 2 }
 // GPUs uses the runtime shim.
 var ErrNotRouted = errors.New("containerd does not start containers by " + shimfile.Base)
 
-// Fix is the remedy for [ErrNotRouted].
-const Fix = "run 'dxctl runtime configure --restart'"
+// NotRoutedRemedy is the remedy for [ErrNotRouted].
+const NotRoutedRemedy = "run 'dxctl runtime configure --restart'"
 
 // Check returns nil if at least one handler is served by the runtime shim and no other one
 // starts containers without their GPUs, and otherwise an error that matches [ErrNotRouted].
@@ -60,12 +62,12 @@ func (l Loaded) Check() error {
 	if slices.ContainsFunc(l.Handlers, l.serves) {
 		return nil
 	}
-	i := slices.IndexFunc(l.Handlers, func(h Handler) bool { return h.Eligible(l.OS) })
+	i := slices.IndexFunc(l.Handlers, func(h Handler) bool { return h.CheckEligible(l.OS) == nil })
 	if i < 0 {
-		return fmt.Errorf("%w: no runtime handler can have GPUs: %s; add one to containerd's configuration, or %s", ErrNotRouted, whyNone(l.Handlers, l.OS), Fix)
+		return fmt.Errorf("%w: no runtime handler can have GPUs: %s; add one to containerd's configuration, or %s", ErrNotRouted, whyNone(l.Handlers, l.OS), NotRoutedRemedy)
 	}
 	h := l.Handlers[i]
-	return fmt.Errorf("%w: runtime_path of the runtime handler %s is %s; %s", ErrNotRouted, h.Name, cmp.Or(h.RuntimePath, "not set"), Fix)
+	return fmt.Errorf("%w: runtime_path of the runtime handler %s is %s; %s", ErrNotRouted, h.Name, cmp.Or(h.RuntimePath, "not set"), NotRoutedRemedy)
 }
 
 // CheckHandler returns nil if containers of the named handler, "" for the default one,

@@ -85,7 +85,7 @@ func Listen(ctx context.Context, path string) (*Listener, error) {
 }
 
 // Intact reports whether the path still names this listener's socket. Otherwise no
-// client can connect any more.
+// client can connect.
 func (l *Listener) Intact() bool {
 	now, err := Identify(l.path)
 	return err == nil && now.Same(l.identity)

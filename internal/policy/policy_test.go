@@ -22,7 +22,7 @@ func example() Policy {
 		Source:       Source{Config: "/etc/directx-nri/config.yaml", ConfigSHA256: "00ff", Inventory: "/etc/directx-nri/gpus.yaml", InventorySHA256: "ff00"},
 		UseInventory: true,
 		Resources: []Resource{{
-			Name: "example.com/t4", Replicas: 4, Policy: Packed, MaxPerContainer: 2, MixedDrivers: true,
+			Name: "example.com/t4", Replicas: 4, AllocationPolicy: Packed, MaxPerContainer: 2, MixedDrivers: true,
 			Match: Match{
 				Kind: "display", Vendors: []uint16{0x10DE}, Descriptions: []string{"*T4*"}, LocationPaths: []string{"PCIROOT(0)#*"},
 				MinMemory: 1 << 30, MaxMemory: 1 << 34, MinDriver: DriverVersion{31, 0, 15, 5222}, MaxDriver: DriverVersion{31, 65535, 65535, 65535},

@@ -19,8 +19,8 @@ type Resource struct {
 	Match Match  `json:"match"`
 	// Replicas is how many containers can share a GPU, from 1 to [MaxReplicas].
 	Replicas int `json:"replicas"`
-	// Policy is the order in which GPUs are allocated.
-	Policy AllocationPolicy `json:"allocationPolicy"`
+	// AllocationPolicy is the order in which GPUs are allocated.
+	AllocationPolicy AllocationPolicy `json:"allocationPolicy"`
 	// MaxPerContainer limits the replicas that a container can request; 0 is no limit.
 	MaxPerContainer int `json:"maxPerContainer,omitempty"`
 	// MixedDrivers allows a container to have GPUs of different vendors or driver
@@ -186,8 +186,8 @@ const (
 // Replicas are 0: the compiler sets them.
 func DefaultResources() []Resource {
 	return []Resource{
-		{Name: "directx.microsoft.com/display", Match: Match{Kind: "display"}, Policy: Distributed},
-		{Name: "directx.microsoft.com/compute", Match: Match{Kind: "compute"}, Policy: Distributed},
+		{Name: "directx.microsoft.com/display", Match: Match{Kind: "display"}, AllocationPolicy: Distributed},
+		{Name: "directx.microsoft.com/compute", Match: Match{Kind: "compute"}, AllocationPolicy: Distributed},
 	}
 }
 

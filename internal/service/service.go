@@ -19,11 +19,6 @@ type Service interface {
 	String() string
 }
 
-// Named returns the named service of systemd, or of the service manager on Windows. There,
-// a restart stops the running services that depend on it and starts them again, and also
-// those of dependents that an earlier restart left stopped.
-func Named(name string, dependents ...string) Service { return newNamed(name, dependents) }
-
 // Command returns a service that a shell command restarts, for other init systems.
 func Command(command string) Service { return commandLine(command) }
 

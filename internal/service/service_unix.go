@@ -9,7 +9,8 @@ import (
 
 type named string
 
-func newNamed(name string, _ []string) Service { return named(name) }
+// Named returns the named service of systemd.
+func Named(name string, _ ...string) Service { return named(name) }
 
 // Dependents returns none: systemd restarts them.
 func Dependents(string) ([]string, error) { return nil, nil }

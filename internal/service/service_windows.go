@@ -28,7 +28,10 @@ type named struct {
 	dependents []string
 }
 
-func newNamed(name string, dependents []string) Service { return named{name, dependents} }
+// Named returns the named service of the service manager. Its restart stops the running
+// services that depend on it and starts them again, and also those of dependents that an
+// earlier restart left stopped.
+func Named(name string, dependents ...string) Service { return named{name, dependents} }
 
 func (n named) String() string { return "the service " + n.name }
 

@@ -228,7 +228,8 @@ func removeAll(path string) error {
 	})
 }
 
-// retry calls do until it succeeds, fails for good, or a shim has had time to exit.
+// retry calls do until it succeeds, fails with another error than isBusy accepts, or a shim
+// has had time to exit.
 func retry(isBusy func(error) bool, do func() error) error {
 	err := do()
 	for try := 0; try < busyTries && isBusy(err); try++ {

@@ -67,7 +67,7 @@ func (d *Daemon) resolveModes(p policy.Policy) policy.Policy {
 // configure returns the configuration of the device plugin, by what gives containers their GPUs:
 // the kubelet, the runtime shim or the NRI plugin. ready returns an error while that cannot.
 func (d *Daemon) configure(p policy.Policy, source discovery.Source) (c advertiser.Config, ready func(context.Context) error) {
-	g := &gate{Source: source, check: d.recorder.CheckWritable, log: d.log}
+	g := &checkedSource{Source: source, check: d.recorder.CheckWritable, log: d.log}
 	ready = func(context.Context) error { return nil }
 	c = advertiser.Config{
 		Source: g, Recorder: d.recorder, Resources: p.Resources, KubeletDir: d.options.KubeletDir, Pods: d.pods,
@@ -79,19 +79,19 @@ func (d *Daemon) configure(p policy.Policy, source discovery.Source) (c advertis
 		i := d.newInjector(p, source)
 		c.Inject = i.Inject
 		if !c.AtCreation {
-			c.Ready = i.Ready
+			c.CheckReady = i.CheckReady
 		}
 	case p.ServedBy == policy.ServedByShim:
 		ready = shimcheck.New(d.options.StateDir, d.options.CRISocket).Check
 		g.check = func(ctx context.Context) error { return errors.Join(d.recorder.CheckWritable(ctx), ready(ctx)) }
 		if c.AtCreation {
-			c.Ready = g.Ready
+			c.CheckReady = g.CheckReady
 		}
 	default:
 		ready = d.checkPlugin
 	}
-	if c.Ready == nil {
-		c.Ready = func(ctx context.Context, _ string, _ []string) error { return ready(ctx) }
+	if c.CheckReady == nil {
+		c.CheckReady = func(ctx context.Context, _ string, _ []string) error { return ready(ctx) }
 	}
 	return c, ready
 }

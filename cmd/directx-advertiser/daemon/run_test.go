@@ -45,7 +45,7 @@ func TestConfigure(t *testing.T) {
 		for what, check := range map[string]struct {
 			err  error
 			want string
-		}{"Ready": {c.Ready(t.Context(), "x/y", nil), test.want}, "health": {ready(t.Context()), test.ready}} {
+		}{"CheckReady": {c.CheckReady(t.Context(), "x/y", nil), test.want}, "health": {ready(t.Context()), test.ready}} {
 			if (check.err == nil) != (check.want == "") || check.err != nil && !strings.Contains(check.err.Error(), check.want) {
 				t.Errorf("%s: %s: %v, want %q", name, what, check.err, check.want)
 			}

@@ -24,7 +24,7 @@ type status struct {
 // checkAlive returns an error if the process hangs.
 func (d *Daemon) checkAlive(context.Context) error {
 	if a := d.status.Load().advertiser; a != nil {
-		return a.Alive()
+		return a.CheckAlive()
 	}
 	return nil
 }
@@ -35,7 +35,7 @@ func (d *Daemon) checkReady(ctx context.Context) error {
 	if s.advertiser == nil {
 		return s.problem
 	}
-	return errors.Join(s.advertiser.Registered(), s.ready(ctx), d.recorder.CheckWritable(ctx))
+	return errors.Join(s.advertiser.CheckRegistered(), s.ready(ctx), d.recorder.CheckWritable(ctx))
 }
 
 // reportNode sets the metrics of the node.

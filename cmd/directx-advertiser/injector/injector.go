@@ -63,13 +63,13 @@ func (i *Injector) answer(ctx context.Context, resource string, instanceIDs []st
 	return answer, nil
 }
 
-// Ready refuses the start of a container whose GPUs belong to several resources and
+// CheckReady refuses the start of a container whose GPUs belong to several resources and
 // whose answers clash: the kubelet drops one of each pair, and the container would
 // start with less than it requested.
 //
 // The kubelet holds no lock while it waits for PreStartContainer
 // (callPreStartContainerIfNeeded in pkg/kubelet/cm/devicemanager, v1.34).
-func (i *Injector) Ready(ctx context.Context, resource string, replicaIDs []string) error {
+func (i *Injector) CheckReady(ctx context.Context, resource string, replicaIDs []string) error {
 	containers, err := i.Containers(ctx)
 	found := slices.DeleteFunc(containers, func(c advertiser.ContainerDevices) bool { return !c.Holds(resource, replicaIDs) })
 	switch {

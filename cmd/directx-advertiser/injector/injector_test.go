@@ -135,7 +135,7 @@ func TestStartOfAContainerWithSeveralResources(t *testing.T) {
 				other := advertiser.ContainerDevices{Replicas: map[string][]string{"x/a": {"another"}}}
 				return append(test.more, other, advertiser.ContainerDevices{Replicas: test.held}), test.err
 			}
-			err := i.Ready(t.Context(), "x/a", test.held["x/a"])
+			err := i.CheckReady(t.Context(), "x/a", test.held["x/a"])
 			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 				t.Errorf("%v, want %q", err, test.want)
 			}

@@ -235,11 +235,11 @@ func (t *Restarter) restartOrRestore(ctx context.Context, out io.Writer, p *pend
 	return t.finish(ctx, out, p)
 }
 
-// finish is restartOrRestore by this process. It is killed at any moment: each step is
-// recorded before, and can be repeated.
+// finish is restartOrRestore by this process. It can be killed at any moment: each step is
+// recorded before it is made, and can be repeated.
 func (t *Restarter) finish(ctx context.Context, out io.Writer, p *pendingRestart) error {
 	if p.Failed != "" {
-		return t.restore(ctx, p, errors.New(p.Failed), false)
+		return t.restore(ctx, p, errors.New(p.Failed))
 	}
 	err := t.restartAndCheck(ctx, p.Services, p.ready)
 	switch {
@@ -250,19 +250,19 @@ func (t *Restarter) finish(ctx context.Context, out io.Writer, p *pendingRestart
 		return t.fail(p, err, p)
 	}
 	p.Failed = err.Error()
-	canceled := ctx.Err() != nil
-	if canceled {
+	if ctx.Err() != nil {
 		p.Attempt = "" // The cause is not the file.
 	}
 	if saveErr := t.save(p); saveErr != nil {
 		err = fmt.Errorf("%w; %w", err, saveErr)
 	}
-	return t.restore(ctx, p, err, canceled)
+	return t.restore(ctx, p, err)
 }
 
 // restore restores the configuration file and restarts containerd. It returns cause with the
 // result.
-func (t *Restarter) restore(ctx context.Context, p *pendingRestart, cause error, canceled bool) error {
+func (t *Restarter) restore(ctx context.Context, p *pendingRestart, cause error) error {
+	canceled := ctx.Err() != nil
 	// Even after a signal: a node without containerd is worse.
 	ctx = context.WithoutCancel(ctx)
 	err := p.Before.File.restore()

@@ -437,7 +437,7 @@ func (e *examination) handlers() {
 	if names := strings.Join(silent, ", "); names != "" {
 		e.report(finding{
 			check: CheckHandlers, object: names, problem: fmt.Sprintf("runtime handler %s does not pass on %s", names, containerdconfig.AnnotationPattern),
-			why: "the shim does not get the annotations of pods", fix: containerdconfig.Fix,
+			why: "the shim does not get the annotations of pods", fix: containerdconfig.NotRoutedRemedy,
 		})
 	}
 	names := strings.Join(stale, ", ")
@@ -450,10 +450,10 @@ func (e *examination) handlers() {
 	case !routed && len(notEligible) > 0 && len(notEligible) == len(c.Handlers):
 		e.report(finding{
 			check: CheckHandlers, object: c.ConfigPath, problem: "no runtime handler can have GPUs: " + strings.Join(notEligible, "; "), why: why,
-			fix: "add a handler without a sandboxer to {containerd}, then " + containerdconfig.Fix,
+			fix: "add a handler without a sandboxer to {containerd}, then " + containerdconfig.NotRoutedRemedy,
 		})
 	case !routed && !e.has(CheckLeftovers):
-		e.report(finding{check: CheckHandlers, object: c.ConfigPath, problem: "no runtime handler uses our shim", why: why, fix: containerdconfig.Fix})
+		e.report(finding{check: CheckHandlers, object: c.ConfigPath, problem: "no runtime handler uses our shim", why: why, fix: containerdconfig.NotRoutedRemedy})
 	}
 }
 

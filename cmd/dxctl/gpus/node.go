@@ -51,7 +51,7 @@ func (n *Node) Open(stderr io.Writer) (discovery.Source, policy.Policy, error) {
 	var source discovery.Source = discovery.Static(devices)
 	switch {
 	case n.Inventory != "":
-		if devices, err = config.ReadInventory(n.Inventory, !n.Trusted); err != nil {
+		if devices, err = (config.Compiler{Inspect: !n.Trusted}).ReadInventory(n.Inventory); err != nil {
 			return nil, p, err
 		}
 		source = discovery.Static(devices)

@@ -165,7 +165,7 @@ func checkFile(stdout io.Writer, file, nodeOS string) error {
 		return err
 	}
 	if inventory {
-		devices, err := config.ReadInventory(file, true)
+		devices, err := config.Compiler{Inspect: true}.ReadInventory(file)
 		return printResult(stdout, file, plural(len(devices), "GPU"), err)
 	}
 	p, _, err := config.Compiler{File: file, Required: true, StateDir: paths.Default().State, NodeOS: nodeOS, Inspect: true}.Compile()

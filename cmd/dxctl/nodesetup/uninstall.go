@@ -82,7 +82,7 @@ func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 	if policyErr != nil {
 		p.Shim, _ = policy.ReadShim(o.StateDir) // at least the log
 	}
-	err := o.unused(ctx)
+	err := o.checkUnused(ctx)
 	if err == nil {
 		err = o.CheckHolders(ctx, o.StateDir, stderr, o.force)
 	}
@@ -123,8 +123,8 @@ func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 	return nil
 }
 
-// unused returns an error if containerd uses the shim, or if that is unknown.
-func (o *uninstallOptions) unused(ctx context.Context) error {
+// checkUnused returns an error if containerd uses the shim, or if that is unknown.
+func (o *uninstallOptions) checkUnused(ctx context.Context) error {
 	const fix = "run 'dxctl runtime unconfigure --restart' first"
 	f, err := o.ReadFile(o.Node(ctx))
 	if err != nil {
@@ -167,7 +167,7 @@ func (o *uninstallOptions) handOver(ctx context.Context, stdout io.Writer, ours 
 		return err
 	}
 	// Until its restart, containerd calls our shim.
-	if err := o.RestartAfter(ctx, stdout, func() error { return shimfile.HandOff(found, successor) }); err != nil {
+	if err := o.RestartAfter(ctx, stdout, func() error { return shimfile.HandOver(found, successor) }); err != nil {
 		return err
 	}
 	for _, b := range found {

@@ -29,7 +29,7 @@ func writeBundle(t *testing.T, state, plugin, namespace, id, shim string) Bundle
 	return b
 }
 
-func TestHandOff(t *testing.T) {
+func TestHandOver(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
 	ours, other := filepath.Join(state, "bin", "ours"), filepath.Join(state, "bin", "real")
@@ -54,7 +54,7 @@ func TestHandOff(t *testing.T) {
 	if len(found) != 3 || found[0] != b1 || found[1] != b2 || found[2] != b3 {
 		t.Fatalf("found %v", found)
 	}
-	if err := HandOff(found, other); err != nil {
+	if err := HandOver(found, other); err != nil {
 		t.Fatal(err)
 	}
 	for _, b := range append(found, foreign) {
@@ -95,12 +95,12 @@ func TestFindBundlesThroughSymlink(t *testing.T) {
 	}
 }
 
-func TestHandOffIgnoresEndedContainers(t *testing.T) {
+func TestHandOverIgnoresEndedContainers(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
 	gone := Bundle{task, "default", "gone", filepath.Join(state, "gone")}
 	b := writeBundle(t, state, task, "default", "one", "ours")
-	if err := HandOff([]Bundle{gone, b}, "real"); err != nil || gone.Exists() {
+	if err := HandOver([]Bundle{gone, b}, "real"); err != nil || gone.Exists() {
 		t.Errorf("%v, exists %t", err, gone.Exists())
 	}
 	if got, err := os.ReadFile(filepath.Join(b.Path, binaryFile)); err != nil || string(got) != "real" {

@@ -88,20 +88,20 @@ func isSameFile(a, b string) bool {
 	return aErr == nil && bErr == nil && os.SameFile(aInfo, bInfo)
 }
 
-// HandOff makes the shim at path responsible for bundles, so that the shim which
+// HandOver makes the shim at path responsible for bundles, so that the shim which
 // started them can be removed. containerd notices at its next start. Bundles
 // that no longer exist are ignored.
-func HandOff(bundles []Bundle, path string) error {
+func HandOver(bundles []Bundle, path string) error {
 	var errs []error
 	for _, b := range bundles {
-		if err := handOff(b, path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, fmt.Errorf("hand off container %s to %s: %w", b, path, err))
+		if err := handOver(b, path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("hand container over %s to %s: %w", b, path, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func handOff(b Bundle, path string) error {
+func handOver(b Bundle, path string) error {
 	file := filepath.Join(b.Path, binaryFile)
 	info, err := os.Stat(file)
 	if err != nil {

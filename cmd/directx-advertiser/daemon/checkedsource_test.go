@@ -12,11 +12,11 @@ import (
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 )
 
-func TestGate(t *testing.T) {
+func TestCheckedSource(t *testing.T) {
 	t.Parallel()
 	log, lines := logtest.NewNullLogger()
 	var result error
-	g := &gate{Source: discovery.Static{{InstanceID: "GPU"}}, check: func(context.Context) error { return result }, log: log}
+	g := &checkedSource{Source: discovery.Static{{InstanceID: "GPU"}}, check: func(context.Context) error { return result }, log: log}
 	unknown := errors.New("no such socket")
 	for i, step := range []struct {
 		result  error
@@ -46,7 +46,7 @@ func TestGate(t *testing.T) {
 		if message != step.message {
 			t.Errorf("step %d: logged %q, want %q", i, message, step.message)
 		}
-		if ready := g.Ready(t.Context(), "", nil); (ready == nil) != (step.result == nil || errors.Is(step.result, unknown)) {
+		if ready := g.CheckReady(t.Context(), "", nil); (ready == nil) != (step.result == nil || errors.Is(step.result, unknown)) {
 			t.Errorf("step %d: ready: %v", i, ready)
 		}
 	}
