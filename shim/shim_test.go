@@ -270,6 +270,11 @@ func TestInfo(t *testing.T) {
 			t.Errorf("status %d, output %q, errors %q", r.status, r.stdout, r.stderr)
 		}
 	}
+	for _, other := range []string{"-v", "delete"} { // These go to the real shim, which is no program.
+		if r := b.run(other); r.status != exitFailure || r.stdout != "" || !strings.Contains(r.stderr, "run "+old) {
+			t.Errorf("%s: status %d, output %q, errors %q", other, r.status, r.stdout, r.stderr)
+		}
+	}
 }
 
 func TestWithoutARequestNothingChanges(t *testing.T) {
@@ -536,6 +541,10 @@ func TestRuntimeOfK3s(t *testing.T) {
 	}
 	if path, err := findRuntime(b.path("lib/shim"), realName, b.path("none")); err == nil {
 		t.Errorf("it found %s", path)
+	}
+	t.Setenv("PATH", b.path("bin"))
+	if path, err := findRuntime(b.shim, ourName, b.path("none")); err == nil || !strings.Contains(err.Error(), "directx-nri's own") {
+		t.Errorf("it found itself as %s: %v", path, err)
 	}
 }
 

@@ -5,6 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
 	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/ocispec"
 )
@@ -36,6 +39,7 @@ func TestMayRequestGPU(t *testing.T) {
 		"escape at the end":       {`{"a":"\u}`, true},
 		"torn in an escape":       {`{"a":"\u00}`, true},
 		"not an object":           {`[]`, true},
+		"something before it":     {`x{}`, true},
 		"nothing":                 {``, true},
 	} {
 		if got := mayRequestGPU([]byte(test.spec)); got != test.want {
@@ -107,6 +111,11 @@ func TestDescribe(t *testing.T) {
 		if _, ok := Describe(spec.Facts, "id"); ok != want {
 			t.Errorf("%s: %t", config, ok)
 		}
+	}
+	facts := ocispec.Facts{OS: ocispec.Windows, Env: []string{"A=B"}, Annotations: map[string]string{"c": "d"}, Devices: []specs.WindowsDevice{{ID: "x"}}, Windows: true, HyperV: true}
+	want := decision.Container{OS: facts.OS, ID: "id", Env: facts.Env, Annotations: facts.Annotations, Devices: facts.Devices, HyperV: true}
+	if got, _ := Describe(facts, "id"); !cmp.Equal(want, got) {
+		t.Error(cmp.Diff(want, got))
 	}
 }
 

@@ -113,7 +113,7 @@ func TestFilesThatAreGranted(t *testing.T) {
 		"to a directory of the policy":      {entries: []Entry{{Source: "amd.exe", Destination: `C:\app\bin\a.exe`}}, policy: []func(*Policy){into(`C:\app`)}, want: []string{otherStore + `\amd.exe > C:\app\bin\a.exe`}},
 		"a link within":                     {entries: []Entry{{Source: "within.dll"}}, want: []string{store + `\nvcuda_loader64.dll > C:\Windows\System32\within.dll`}},
 		"a host directory that is a link":   {entries: []Entry{{Source: `C:\moved\trace.exe`}}, policy: []func(*Policy){withDirs(`C:\moved`)}, want: []string{`C:\tools\trace.exe > C:\Windows\System32\trace.exe`}},
-		"letters beyond ASCII":              {entries: []Entry{{Source: "amd.exe", Destination: "Grünfläche.exe"}}, want: []string{otherStore + `\amd.exe > C:\Windows\System32\Grünfläche.exe`}},
+		"letters beyond ASCII":              {entries: []Entry{{Source: "amd.exe", Destination: "Gru\u0308nfläche.exe"}}, want: []string{otherStore + `\amd.exe > C:\Windows\System32\` + "Gru\u0308nfläche.exe"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -183,6 +183,8 @@ func TestFilesThatAreRefused(t *testing.T) {
 		"space at the end":                {entries: []Entry{{Source: "amd.exe "}}, want: errTrailing},
 		"wildcard":                        {entries: []Entry{{Source: "*.exe"}}, want: errCharacter},
 		"control character":               {entries: []Entry{{Source: "a\u0001.exe"}}, want: errCharacter},
+		"delete character":                {entries: []Entry{{Source: "a\u007f.exe"}}, want: errCharacter},
+		"full-width letter":               {entries: []Entry{{Source: "\uff41md.exe"}}, want: errCharacter},
 		"angle bracket":                   {entries: []Entry{{Source: "amd<exe"}}, want: errCharacter},
 		"full-width separator":            {entries: []Entry{{Source: "x86＼tool.exe"}}, want: errCharacter},
 		"full-width dots":                 {entries: []Entry{{Source: `．．\a`}}, want: errCharacter},
@@ -256,6 +258,8 @@ func TestLinuxContainers(t *testing.T) {
 	}{
 		"of a host directory":     {entry: Entry{Source: "/opt/gpu/lib.so"}, want: "/opt/gpu/lib.so > /usr/lib/wsl/lib/lib.so"},
 		"under another name":      {entry: Entry{Source: "/opt/gpu/lib.so", Destination: "a.so"}, want: "/opt/gpu/lib.so > /usr/lib/wsl/lib/a.so"},
+		"what the node has there": {entry: Entry{Source: "/opt/gpu/lib.so", Destination: "/opt/gpux/no.so"}, into: []string{"/opt/gpux"}, want: "/opt/gpu/lib.so > /opt/gpux/no.so"},
+		"control character":       {entry: Entry{Source: "/opt/gpu/a\u0085"}, err: errCharacter},
 		"to a directory":          {entry: Entry{Source: "/opt/gpu/lib.so", Destination: "/srv/x/a.so"}, into: []string{"/srv"}, want: "/opt/gpu/lib.so > /srv/x/a.so"},
 		"relative":                {entry: Entry{Source: "lib.so"}, err: errNoStore},
 		"elsewhere":               {entry: Entry{Source: "/secret/key"}, err: errSource},
