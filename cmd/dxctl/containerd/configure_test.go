@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -143,6 +144,26 @@ func TestConfigureDoesNotRestartAgainAndAgain(t *testing.T) {
 
 // unconfigure does not restart containerd if a handler would still use our shim
 // afterward, because others configured it.
+// TestConfigureRestartsWhenNecessary: for a change, and for what containerd has not loaded yet.
+func TestConfigureRestartsWhenNecessary(t *testing.T) {
+	t.Parallel()
+	b := containerdtest.New(t, containerdtest.Config)
+	count := filepath.Join(b.Root, "count")
+	restart := []string{"configure", "--restart", "--restart-command", "echo >>" + count + "; touch " + filepath.Join(b.Root, "restarted")}
+	must(t, b, "configure", "--no-nri")
+	checkLoaded(t, b, "without a restart", false)
+	for i, test := range []struct {
+		args []string
+		want int // restarts
+	}{{[]string{"--no-nri"}, 1}, {[]string{"--no-nri"}, 1}, {nil, 2}, {nil, 2}} {
+		must(t, b, append(slices.Clone(restart), test.args...)...)
+		if lines, err := os.ReadFile(count); err != nil || len(lines) != test.want {
+			t.Errorf("%d: %d restarts, want %d, %v", i, len(lines), test.want, err)
+		}
+	}
+	checkLoaded(t, b, "in the end", true)
+}
+
 func TestUnconfigureDoesNotRestartInVain(t *testing.T) {
 	t.Parallel()
 	b := containerdtest.New(t, containerdtest.Config)
