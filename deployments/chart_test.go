@@ -161,6 +161,10 @@ func TestRefuses(t *testing.T) {
 		"handlers without the shim":           {image + "linux: {enabled: true, handlers: [a], config: {inventory: /etc/directx-nri/a}}", "", "linux.shim.enabled"},
 		"RuntimeClass without the shim":       {linux + "linux: {enabled: true, config: {inventory: /etc/directx-nri/a}}\nruntimeClass: {enabled: true}", "", "linux.shim.enabled"},
 		"the same port twice":                 {image + "metrics: {port: 9401}", "", "metrics.pluginPort"},
+		"label of the chart for all objects":  {image + "commonLabels: {app.kubernetes.io/instance: x}", schema, "/commonLabels"},
+		"existing ConfigMap with a key":       {image + "config: {existing: a, replicas: 2}", schema, "/config"},
+		"existing ConfigMap and inventory":    {image + "config: {existing: a}\ninventory: 'devices: []'", "", "inventory and config.existing"},
+		"arguments of a pool for cmd.exe":     {image + "nodePools: {pools: {a: {extraArgs: {setup: ['a & b']}}}}", schema, "/nodePools/pools/a/extraArgs"},
 		"PodMonitor without metrics":          {image + "metrics: {podMonitor: {enabled: true}}", "", "metrics.enabled"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -173,9 +177,10 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-// The values of a pool replace those of its operating system, and these the common ones.
-// A null value removes a default. Files are rendered unchanged. A chart that includes this
-// one can set global values, and enabled as a condition.
+// The configuration of a pool is merged over that of its operating system, and this over
+// the common one; a text, an existing ConfigMap and an inventory replace them. A null value
+// removes a default. Files are rendered unchanged. A chart that includes this one can set
+// global values, and enabled as a condition.
 func TestConfigMaps(t *testing.T) {
 	t.Parallel()
 	read := func(file string) string {
@@ -192,8 +197,20 @@ func TestConfigMaps(t *testing.T) {
 		args   []string
 	}{
 		"configuration": {
-			values: image + "config: {replicas: 2}\nwindows: {config: {replicas: 3}}\nnodePools: {pools: {p: {config: {replicas: 4}}}}",
-			want:   map[string]string{"directx-nri-windows config.yaml": "replicas: 3", "directx-nri-windows-p config.yaml": "replicas: 4"},
+			values: image + "config: {replicas: 2, failOnInitError: true, log: {level: debug}, resources: [{name: a.b/c}]}\n" +
+				"windows: {config: {replicas: 3}}\nnodePools: {pools: {p: {config: {failOnInitError: false, log: {format: json}, resources: [{name: a.b/d}]}}}}",
+			want: map[string]string{
+				"directx-nri-windows config.yaml":   "failOnInitError: true\nkind: Configuration\nlog:\n  level: debug\nreplicas: 3\nresources:\n- name: a.b/c",
+				"directx-nri-windows-p config.yaml": "failOnInitError: false\nkind: Configuration\nlog:\n  format: json\n  level: debug\nreplicas: 3\nresources:\n- name: a.b/d",
+			},
+		},
+		"configurations that replace": {
+			values: image + "config: {replicas: 2}\nwindows: {config: {existing: mine}}\nnodePools: {pools: {p: {os: windows, config: {failOnInitError: true}}}}\n" +
+				"linux: {enabled: true, config: {existing: mine, injection: kubelet}}",
+			want: map[string]string{
+				"directx-nri-windows config.yaml": "", "directx-nri-linux config.yaml": "",
+				"directx-nri-windows-p config.yaml": "directx.microsoft.com/v1alpha1\nfailOnInitError: true\nkind: Configuration",
+			},
 		},
 		"inventory": {
 			values: linux + "inventory: 'a: 1'\nlinux: {enabled: true}\nnodePools: {pools: {p: {inventory: 'a: 2'}}}",
@@ -212,7 +229,8 @@ func TestConfigMaps(t *testing.T) {
 			want: map[string]string{"directx-nri-windows config.yaml": read("config/windows.yaml"), "directx-nri-windows inventory.yaml": read("inventory/windows-g4dn.yaml")},
 		},
 		"subchart": {values: image + "global: {a: b}\nenabled: true", want: map[string]string{"directx-nri-windows config.yaml": "kind: Configuration"}},
-		"null":     {values: image + "windows: {nodeSelector: , tolerations: , affinity: , handlers: , resources: , updateStrategy: , podAnnotations: , podLabels: , config: , inventory: }"},
+		"null": {values: image + "windows: {nodeSelector: , tolerations: , affinity: , handlers: , resources: , updateStrategy: , podAnnotations: , podLabels: , config: , inventory: , extraEnv: , extraArgs: }\n" +
+			"linux: {enabled: true, config: {inventory: /etc/directx-nri/a}, podSecurityContext: , containerSecurityContext: }\ncommonLabels:\ncommonAnnotations:"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -299,7 +317,7 @@ func TestMetrics(t *testing.T) {
 			for _, port := range typed.Spec.Ports {
 				got["Service of "+o.file] = append(got["Service of "+o.file], port.TargetPort.StrVal)
 			}
-		case *podMonitor:
+		case *monitor:
 			for _, e := range typed.Spec.PodMetricsEndpoints {
 				got["PodMonitor of "+o.file] = append(got["PodMonitor of "+o.file], e.Port)
 			}

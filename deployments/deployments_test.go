@@ -29,13 +29,26 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// podMonitor has the fields that the chart uses of the Prometheus operator's kind.
-type podMonitor struct {
+// monitor has the fields that the chart uses of the Prometheus operator's kinds.
+type monitor struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              struct {
-		Selector            metav1.LabelSelector              `json:"selector"`
-		PodMetricsEndpoints []struct{ Port, Interval string } `json:"podMetricsEndpoints"`
+		Selector                       metav1.LabelSelector
+		PodMetricsEndpoints, Endpoints []struct {
+			Port, Interval string
+			Relabelings    []struct {
+				SourceLabels []string
+				TargetLabel  string
+			}
+		}
+		Groups []struct {
+			Name  string
+			Rules []struct {
+				Alert, Expr, For    string
+				Labels, Annotations map[string]string
+			}
+		}
 	} `json:"spec"`
 }
 
@@ -52,15 +65,18 @@ func decode(text []byte) (found []any, err error) {
 		}
 		name := kind.APIVersion + " " + kind.Kind
 		object, ok := map[string]any{
-			"apps/v1 DaemonSet":                   &appsv1.DaemonSet{},
-			"batch/v1 Job":                        &batchv1.Job{},
-			"v1 ConfigMap":                        &corev1.ConfigMap{},
-			"v1 Namespace":                        &corev1.Namespace{},
-			"v1 Pod":                              &corev1.Pod{},
-			"v1 Service":                          &corev1.Service{},
-			"node.k8s.io/v1 RuntimeClass":         &nodev1.RuntimeClass{},
-			"networking.k8s.io/v1 NetworkPolicy":  &networkingv1.NetworkPolicy{},
-			"monitoring.coreos.com/v1 PodMonitor": &podMonitor{},
+			"monitoring.coreos.com/v1 PodMonitor":     &monitor{},
+			"monitoring.coreos.com/v1 PrometheusRule": &monitor{},
+			"monitoring.coreos.com/v1 ServiceMonitor": &monitor{},
+			"apps/v1 DaemonSet":                       &appsv1.DaemonSet{},
+			"batch/v1 Job":                            &batchv1.Job{},
+			"v1 ConfigMap":                            &corev1.ConfigMap{},
+			"v1 Namespace":                            &corev1.Namespace{},
+			"v1 Pod":                                  &corev1.Pod{},
+			"v1 Service":                              &corev1.Service{},
+			"v1 ServiceAccount":                       &corev1.ServiceAccount{},
+			"node.k8s.io/v1 RuntimeClass":             &nodev1.RuntimeClass{},
+			"networking.k8s.io/v1 NetworkPolicy":      &networkingv1.NetworkPolicy{},
 		}[name]
 		if !ok {
 			return nil, fmt.Errorf("unexpected kind %q: %s", name, document)

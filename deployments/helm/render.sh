@@ -25,7 +25,7 @@ for file in "$here"/manifests/*.yaml; do
 		echo '#'
 		echo '# Rendered from the chart by `make generate`.'
 		# Without what refers to helm.
-		"$helm" template directx-nri "$here/directx-nri" --namespace directx-nri --values "$file" "$@" |
+		"$helm" template directx-nri "$here/directx-nri" --skip-tests --namespace directx-nri --values "$file" "$@" |
 			sed -e '/^# Source: /d' -e '/^ *app.kubernetes.io\/managed-by: /d' -e '/^ *helm.sh\/chart: /d' -e '1{/^---$/d;}'
 	} >"$out/$name.new"
 	mv "$out/$name.new" "$out/$name"

@@ -36,6 +36,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/config"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
@@ -55,8 +56,9 @@ type gatherer struct {
 	runtimeDir string
 	timeout    time.Duration
 	output     string
-	// These are for doctor only.
-	kubeletDir, podResources string
+	// These are for doctor only. hostRoot is where the node's root directory is mounted, ""
+	// on Windows.
+	kubeletDir, podResources, hostRoot string
 }
 
 // addFlags adds the flags for containerd and for what uses it.
@@ -103,7 +105,7 @@ func (n *gatherer) gather(ctx context.Context) doctor.Facts {
 // gatherRuntime returns the facts of the configuration, Windows, containerd, the
 // shim and the NRI plugin.
 func (n *gatherer) gatherRuntime(ctx context.Context) doctor.Facts {
-	f := doctor.Facts{OS: n.OS, Version: n.version, NRIErr: readiness.ErrNotRunning, WSL: wslFacts("/")}
+	f := doctor.Facts{OS: n.OS, Version: n.version, NRIErr: readiness.ErrNotRunning, WSL: wslFacts(cmp.Or(n.hostRoot, "/"))}
 	var group sync.WaitGroup
 	group.Go(func() {
 		c, err := within(ctx, n.timeout, func(context.Context) (capabilities.Capabilities, error) { return capabilities.Query(), nil })
@@ -167,13 +169,13 @@ func (n *gatherer) gpus(ctx context.Context, c doctor.Config) ([]doctor.GPU, err
 	if c.Err != nil {
 		return nil, c.Err
 	}
-	source, err := gpus.OpenSource(c.Policy, n.stateDir, "")
+	source, err := gpus.OpenSource(c.Policy, n.stateDir, n.hostRoot)
 	if err != nil {
 		return nil, err
 	}
 	devices, err := source.Devices(ctx)
 	os := ocispec.OS(n.OS)
-	p, files := capabilities.InForce(c.Policy, n.OS), new(gpus.DriverFiles).Files()
+	p, files := capabilities.InForce(c.Policy, n.OS), hostfiles.Root(n.hostRoot)
 	var list []doctor.GPU
 	for i, r := range gpus.NewReports(devices, c.Policy, n.OS) {
 		gpu := doctor.GPU{Device: devices[i], Resource: r.Resource}

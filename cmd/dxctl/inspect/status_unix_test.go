@@ -112,3 +112,22 @@ func TestDoctorOnADiskThatHangs(t *testing.T) {
 		}
 	}
 }
+
+// In a container, device nodes and files of drivers are below the mount point of the node's root directory.
+func TestDoctorInAContainer(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	state, file, inventory := filepath.Join(dir, "state"), filepath.Join(dir, "config.yaml"), filepath.Join(dir, "gpus.yaml")
+	err := errors.Join(os.Mkdir(state, 0o700), os.WriteFile(file, []byte(configHead+"inventory: "+inventory+"\n"), 0o600), os.WriteFile(inventory, []byte(
+		"apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\ndevices: [{instanceID: A, driver: {version: '1'}, display: true, linux: {deviceNodes: [/dev/null], libraries: [/none.so]}}]\n"), 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply(t, file, state)
+	for hostRoot, want := range map[string]string{"/": "files of GPU A are not on this node: /none.so", t.TempDir(): "/dev/null"} {
+		out, err := ask(t, NewDoctorCommand("1.0"), append(emptyNode(dir), "--state-dir", state, "--host-root", hostRoot)...)
+		if err == nil || !strings.Contains(out, want) {
+			t.Errorf("%s: %v\n%s", hostRoot, err, out)
+		}
+	}
+}

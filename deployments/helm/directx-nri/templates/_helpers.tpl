@@ -23,6 +23,31 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimAll "-_." }}
 {{- end }}
 
+{{/* Namespace of all objects, except those of the cluster. */}}
+{{- define "directx-nri.namespace" -}}
+{{- .Values.namespaceOverride | default .Release.Namespace -}}
+{{- end }}
+
+{{/*
+Metadata of an object: (root, name), and optionally (labels, annotations) of its own, and
+cluster for an object without a namespace. The chart's labels take precedence.
+*/}}
+{{- define "directx-nri.metadata" -}}
+name: {{ .name }}
+{{- if not .cluster }}
+namespace: {{ include "directx-nri.namespace" .root }}
+{{- end }}
+labels: {{- toYaml (mergeOverwrite dict (.root.Values.commonLabels | default dict) (.labels | default dict) (include "directx-nri.labels" .root | fromYaml)) | nindent 2 }}
+{{- with mergeOverwrite dict (.root.Values.commonAnnotations | default dict) (.annotations | default dict) }}
+annotations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* Name of the pods' ServiceAccount, empty for the namespace's default. */}}
+{{- define "directx-nri.serviceAccountName" -}}
+{{- .Values.serviceAccount.name | default (.Values.serviceAccount.create | ternary (include "directx-nri.fullname" .) "") -}}
+{{- end }}
+
 {{/* Labels of a set's ConfigMap and DaemonSet, beside the common ones: (os, set). */}}
 {{- define "directx-nri.setLabels" -}}
 app.kubernetes.io/component: {{ .os }}
@@ -41,6 +66,18 @@ directx.microsoft.com/pool: {{ . | quote }}
 {{- else -}}
 {{- printf "%s:%s" $image.repository ($image.tag | default .Chart.AppVersion) -}}
 {{- end -}}
+{{- end }}
+
+{{/* What the containers of an operating system have in common: (root, values of the system). */}}
+{{- define "directx-nri.container" -}}
+{{- $root := first . -}}
+{{- $own := last . -}}
+image: {{ include "directx-nri.image" $root }}
+imagePullPolicy: {{ $root.Values.image.pullPolicy }}
+{{- with $own.extraEnv }}
+env: {{- toYaml . | nindent 2 }}
+{{- end }}
+resources: {{- toYaml $own.resources | nindent 2 }}
 {{- end }}
 
 {{/*
@@ -69,6 +106,9 @@ each pool: (root, os). A set becomes a ConfigMap and a DaemonSet:
   pool       name of the pool, "" for the first set
   values     values of the pool label that select the nodes
   avoid      values of the pool label of other sets
+  extraArgs  arguments of containers: those of the operating system, then those of the pool
+  settings   name of the ConfigMap that the advertiser reads, "" for none
+  files      files of that ConfigMap, by the flag that names them
   config     text of config.yaml, "" for none
   inventory  text of inventory.yaml, "" for none
   injection  runtime or kubelet
@@ -96,9 +136,15 @@ each pool: (root, os). A set becomes a ConfigMap and a DaemonSet:
 {{- end -}}
 {{- $sets := list -}}
 {{- range prepend $pools (dict "name" $name "pool" "" "values" list "avoid" $avoid "of" dict) -}}
+{{- $of := .of -}}
 {{- $set := omit . "of" -}}
+{{- $extraArgs := dict -}}
+{{- range $container := list "setup" "nri" "advertiser" "unconfigure" "uninstall" -}}
+{{- $_ := set $extraArgs $container (concat (index ((index $root.Values $os).extraArgs | default dict) $container | default list) (index ($of.extraArgs | default dict) $container | default list)) -}}
+{{- end -}}
+{{- $set = set $set "extraArgs" $extraArgs -}}
 {{- if not $root.Values.restore -}}
-{{- $set = merge $set (include "directx-nri.settings" (dict "root" $root "os" $os "pool" .pool "of" .of) | fromYaml) -}}
+{{- $set = merge $set (include "directx-nri.settings" (dict "root" $root "os" $os "pool" .pool "of" .of "name" .name) | fromYaml) -}}
 {{- end -}}
 {{- $sets = append $sets $set -}}
 {{- end -}}
@@ -106,51 +152,68 @@ each pool: (root, os). A set becomes a ConfigMap and a DaemonSet:
 {{- end }}
 
 {{/*
-Configuration and inventory of a set: (root, os, pool, of), where of has the pool's
-values. The values of a pool replace those of its operating system, and these replace
-the common ones.
+Configuration and inventory of a set: (root, os, pool, of, name), where of has the pool's
+values. A mapping is merged over the mappings before it, in the order: common, operating
+system, pool. A text or an existing ConfigMap replaces what is before it, and so does every
+inventory.
 */}}
 {{- define "directx-nri.settings" -}}
-{{- $config := .root.Values.config -}}
-{{- $configName := "config" -}}
-{{- $inventory := .root.Values.inventory -}}
-{{- $inventoryName := "inventory" -}}
+{{- $config := dict -}}
+{{- $text := "" -}}
+{{- $isSet := false -}}
+{{- $inventory := "" -}}
+{{- $inventoryName := "" -}}
+{{- /* The place of each key, for messages. */ -}}
+{{- $from := dict -}}
 {{- $own := index .root.Values .os -}}
-{{- range $place := list (list (printf "%s." .os) $own) (list (printf "nodePools.pools.%s." .pool) .of) -}}
-{{- if not (kindIs "invalid" (last $place).config) -}}
-{{- $config = (last $place).config -}}
-{{- $configName = printf "%sconfig" (first $place) -}}
+{{- range $place := list (list "" .root.Values) (list (printf "%s." .os) $own) (list (printf "nodePools.pools.%s." .pool) .of) -}}
+{{- $name := printf "%sconfig" (first $place) -}}
+{{- $values := last $place -}}
+{{- $layer := $values.config -}}
+{{- if kindIs "string" $layer -}}
+{{- $text = $layer -}}
+{{- $layer = include "directx-nri.parse" (list $name $text) | fromYaml -}}
+{{- if not (and $layer.apiVersion $layer.kind) -}}
+{{- fail (printf "%s: the text is not a complete config.yaml: apiVersion or kind is missing" $name) -}}
 {{- end -}}
-{{- if not (kindIs "invalid" (last $place).inventory) -}}
-{{- $inventory = (last $place).inventory -}}
+{{- $config = dict -}}
+{{- else if kindIs "map" $layer -}}
+{{- if or $text $layer.existing $config.existing -}}
+{{- $config = dict -}}
+{{- end -}}
+{{- $text = "" -}}
+{{- end -}}
+{{- if not (kindIs "invalid" $layer) -}}
+{{- $isSet = true -}}
+{{- $config = mergeOverwrite $config (deepCopy $layer) -}}
+{{- range keys $layer -}}
+{{- $_ := set $from . (printf "%s.%s" $name .) -}}
+{{- end -}}
+{{- end -}}
+{{- if not (kindIs "invalid" $values.inventory) -}}
+{{- $inventory = $values.inventory -}}
 {{- $inventoryName = printf "%sinventory" (first $place) -}}
 {{- end -}}
 {{- end -}}
-{{- $parsed := $config | default dict -}}
-{{- $text := "" -}}
-{{- if kindIs "string" $config -}}
-{{- $text = $config -}}
-{{- $parsed = include "directx-nri.parse" (list $configName $config) | fromYaml -}}
-{{- if not (and $parsed.apiVersion $parsed.kind) -}}
-{{- fail (printf "%s: the text is not a complete config.yaml: apiVersion or kind is missing" $configName) -}}
+{{- if and $isSet (not $text) (not $config.existing) -}}
+{{- $text = toYaml (merge (dict "apiVersion" "directx.microsoft.com/v1alpha1" "kind" "Configuration") $config) -}}
 {{- end -}}
-{{- else if not (kindIs "invalid" $config) -}}
-{{- $text = toYaml (merge dict $config (dict "apiVersion" "directx.microsoft.com/v1alpha1" "kind" "Configuration")) -}}
-{{- end -}}
-{{- $injection := $parsed.injection | default "runtime" -}}
+{{- $injection := $config.injection | default "runtime" -}}
 {{- $message := "" -}}
-{{- if $parsed.metrics -}}
-{{- $message = printf "%s.metrics: set metrics.port of the chart instead" $configName -}}
-{{- else if $parsed.servedBy -}}
-{{- $message = printf "%s.servedBy: the chart sets it" $configName -}}
-{{- else if and $inventory $parsed.inventory -}}
-{{- $message = printf "%s and %s.inventory are both set: remove one, or replace one by '' for these nodes" $inventoryName $configName -}}
-{{- else if and (eq .os "linux") $text (not $inventory) (not $parsed.inventory) (not $own.discover) -}}
-{{- $message = printf "Linux nodes need an inventory of their GPUs, and there is none with %s: set linux.discover for those with /dev/dxg, or set an inventory, such as --set-file linux.inventory=FILE, or name a file on the nodes, such as --set linux.config.inventory=/etc/directx-nri/gpus.yaml" $configName -}}
-{{- else if and (eq .os "linux") (not (hasPrefix "/etc/directx-nri/" ($parsed.inventory | default "/etc/directx-nri/"))) -}}
-{{- $message = printf "%s.inventory: %s is not in /etc/directx-nri, the only directory of the node that the advertiser can read" $configName $parsed.inventory -}}
-{{- else if and (eq .os "windows") $own.server2019 (eq ($parsed.assignmentMode | default "auto") "location-path") -}}
-{{- $message = printf "%s.assignmentMode: Windows Server 2019 does not support location-path: remove the key, or set windows.server2019 to false" $configName -}}
+{{- if $config.metrics -}}
+{{- $message = printf "%s: set metrics.port of the chart instead" $from.metrics -}}
+{{- else if $config.servedBy -}}
+{{- $message = printf "%s: the chart sets it" $from.servedBy -}}
+{{- else if and $inventory $config.existing -}}
+{{- $message = printf "%s and %s are both set: add inventory.yaml to the ConfigMap, and set inventory to its path below /directx-nri-config in config.yaml" $inventoryName $from.existing -}}
+{{- else if and $inventory $config.inventory -}}
+{{- $message = printf "%s and %s are both set: remove one, or replace one by '' for these nodes" $inventoryName $from.inventory -}}
+{{- else if and (eq .os "linux") $text (not $inventory) (not $config.inventory) (not $own.discover) -}}
+{{- $message = "Linux nodes need an inventory of their GPUs, and there is none: set linux.discover for those with /dev/dxg, or set an inventory, such as --set-file linux.inventory=FILE, or name a file on the nodes, such as --set linux.config.inventory=/etc/directx-nri/gpus.yaml" -}}
+{{- else if and (eq .os "linux") (not (hasPrefix "/etc/directx-nri/" ($config.inventory | default "/etc/directx-nri/"))) -}}
+{{- $message = printf "%s: %s is not in /etc/directx-nri, the only directory of the node that the advertiser can read" $from.inventory $config.inventory -}}
+{{- else if and (eq .os "windows") $own.server2019 (eq ($config.assignmentMode | default "auto") "location-path") -}}
+{{- $message = printf "%s: Windows Server 2019 does not support location-path: remove the key, or set windows.server2019 to false" $from.assignmentMode -}}
 {{- end -}}
 {{- if $message -}}
 {{- fail $message -}}
@@ -158,11 +221,18 @@ the common ones.
 {{- if and (eq .os "linux") $inventory -}}
 {{- include "directx-nri.checkHostPaths" (list $inventoryName $inventory $own.hostPaths) -}}
 {{- end -}}
-{{- $discover := and (eq .os "linux") $own.discover (not $inventory) (not $parsed.inventory) -}}
+{{- $discover := and (eq .os "linux") $own.discover (not $inventory) (not $config.inventory) -}}
 {{- if $discover -}}
 {{- include "directx-nri.checkHostPaths" (list "linux.discover" "devices: [{linux: {deviceNodes: [/dev/dxg], libraries: [/usr/lib/wsl]}}]" $own.hostPaths) -}}
 {{- end -}}
-{{- toYaml (dict "discover" $discover "config" $text "inventory" ($inventory | default "") "injection" $injection "nodeFiles" (or (not $text) (not (empty $parsed.inventory)))) -}}
+{{- $files := dict -}}
+{{- if or $text $config.existing -}}
+{{- $_ := set $files "config" "config.yaml" -}}
+{{- end -}}
+{{- if $inventory -}}
+{{- $_ := set $files "inventory" "inventory.yaml" -}}
+{{- end -}}
+{{- toYaml (dict "discover" $discover "config" $text "inventory" ($inventory | default "") "injection" $injection "nodeFiles" (or (not $text) (not (empty $config.inventory))) "files" $files "settings" ($config.existing | default (ternary .name "" (not (empty $files))))) -}}
 {{- end }}
 
 {{/* Parses a text: (name, text). */}}
@@ -221,12 +291,7 @@ terms are alternatives.
 {{- end -}}
 apiVersion: apps/v1
 kind: DaemonSet
-metadata:
-  name: {{ $set.name }}
-  namespace: {{ $root.Release.Namespace }}
-  labels:
-    {{- include "directx-nri.labels" $root | nindent 4 }}
-    {{- include "directx-nri.setLabels" . | nindent 4 }}
+metadata: {{- include "directx-nri.metadata" (dict "root" $root "name" $set.name "labels" (include "directx-nri.setLabels" . | fromYaml)) | nindent 2 }}
 spec:
   selector:
     matchLabels:
@@ -236,6 +301,9 @@ spec:
     matchExpressions:
       - {key: directx.microsoft.com/pool, operator: DoesNotExist}
     {{- end }}
+  {{- if not (kindIs "invalid" $root.Values.revisionHistoryLimit) }}
+  revisionHistoryLimit: {{ $root.Values.revisionHistoryLimit }}
+  {{- end }}
   {{- if $root.Values.restore }}
   # A pod whose last container fails immediately does not count as available.
   minReadySeconds: 5
@@ -246,7 +314,7 @@ spec:
   template:
     metadata:
       labels:
-        {{- with $own.podLabels }}
+        {{- with mergeOverwrite dict ($root.Values.commonLabels | default dict) ($own.podLabels | default dict) }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
         {{- include "directx-nri.selectorLabels" $root | nindent 8 }}
@@ -282,9 +350,15 @@ spec:
       # If dxctl is stopped while containerd restarts, it restores containerd's configuration,
       # which takes up to a minute (its --restart-timeout).
       terminationGracePeriodSeconds: 75
+      {{- with include "directx-nri.serviceAccountName" $root }}
+      serviceAccountName: {{ . }}
+      {{- end }}
       # The pods do not use the Kubernetes API.
       automountServiceAccountToken: false
       enableServiceLinks: false
+      {{- with $own.podSecurityContext }}
+      securityContext: {{- toYaml . | nindent 8 }}
+      {{- end }}
 {{- end }}
 
 {{/* Set if pods have AppArmor profiles in fields; older clusters use annotations. */}}
@@ -292,24 +366,17 @@ spec:
 {{- if semverCompare ">=1.30-0" .Capabilities.KubeVersion.Version -}}true{{- end -}}
 {{- end }}
 
-{{/* Metrics port and probes of a container: (port name, port, host, whether the pod's readiness depends on it). */}}
+{{/* Metrics port and probes of a container: (root, port name, port, host, whether the pod's readiness depends on it). */}}
 {{- define "directx-nri.health" -}}
-{{- $host := "" -}}
-{{- with index . 2 -}}
-{{- $host = printf ", host: %s" . -}}
+{{- $probes := (index . 0).Values.probes -}}
+{{- $endpoint := dict "port" (index . 1) -}}
+{{- with index . 3 -}}
+{{- $_ := set $endpoint "host" . -}}
 {{- end -}}
 ports:
-  - {name: {{ index . 0 }}, containerPort: {{ index . 1 }}}
-livenessProbe:
-  httpGet: {path: /healthz, port: {{ index . 0 }}{{ $host }}}
-  periodSeconds: 20
-  timeoutSeconds: 5
-  failureThreshold: 6
-{{- if index . 3 }}
-readinessProbe:
-  httpGet: {path: /readyz, port: {{ index . 0 }}{{ $host }}}
-  periodSeconds: 10
-  timeoutSeconds: 5
-  failureThreshold: 3
+  - {name: {{ index . 1 }}, containerPort: {{ index . 2 }}}
+livenessProbe: {{- toYaml (merge (dict "httpGet" (merge (dict "path" "/healthz") $endpoint)) ($probes.liveness | default dict)) | nindent 2 }}
+{{- if index . 4 }}
+readinessProbe: {{- toYaml (merge (dict "httpGet" (merge (dict "path" "/readyz") $endpoint)) ($probes.readiness | default dict)) | nindent 2 }}
 {{- end }}
 {{- end }}
