@@ -5,11 +5,10 @@ package config
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -245,8 +244,9 @@ func TestWatchTiming(t *testing.T) {
 		dir := t.TempDir()
 		file, stateDir := filepath.Join(dir, "config.yaml"), filepath.Join(dir, "state")
 		noRuntime := errors.New("the real shim is not there yet")
+		var hasRuntime atomic.Bool
 		c := Compiler{File: file, StateDir: stateDir, NodeOS: "linux", CheckRuntime: func(_, name string) error {
-			if name == "" {
+			if name == "" || hasRuntime.Load() {
 				return nil
 			}
 			return noRuntime
@@ -257,21 +257,23 @@ func TestWatchTiming(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		var reports []string
+		reports := make(chan error, 1000)
 		returned := make(chan policy.Policy, 1)
 		go func() {
-			next, _, _ := c.Watch(ctx, p, devices, func(err error) { reports = append(reports, fmt.Sprint(err)) })
+			next, _, _ := c.Watch(ctx, p, devices, func(err error) { reports <- err })
 			returned <- next
 		}()
 		wait := func(d time.Duration, want string) { // of errors since the last call
 			t.Helper()
 			time.Sleep(d)
 			synctest.Wait()
-			errs := slices.DeleteFunc(reports, func(r string) bool { return r == "<nil>" })
-			if got := strings.Join(errs, "\n"); (want == "") != (got == "") || !strings.Contains(got, want) {
-				t.Errorf("reported %q, want %q", got, want)
+			var got error
+			for len(reports) > 0 {
+				got = errors.Join(got, <-reports)
 			}
-			reports = nil
+			if (want == "") != (got == nil) || got != nil && !strings.Contains(got.Error(), want) {
+				t.Errorf("reported %v, want %q", got, want)
+			}
 		}
 		wait(pollInterval/2, "")
 		for range 2 * checkInterval / pollInterval { // It grows, and no part of it is valid.
@@ -295,7 +297,7 @@ func TestWatchTiming(t *testing.T) {
 		}
 		write(t, file, head+"shim: {runtime: containerd-shim-x}\n")
 		wait(2*pollInterval, noRuntime.Error())
-		noRuntime = nil
+		hasRuntime.Store(true)
 		wait(checkInterval+pollInterval, "")
 		if next := <-returned; next.Shim.Runtime != "containerd-shim-x" {
 			t.Errorf("%+v", next.Shim)
