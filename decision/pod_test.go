@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/runtime-spec/specs-go"
 	logtest "github.com/sirupsen/logrus/hooks/test"
 
 	"github.com/directx-nri/directx-nri/discovery"
@@ -66,6 +67,10 @@ func TestPodsOwnDevicesAreLookedUp(t *testing.T) {
 	}
 	if got, _ := gpusOf(edits); !slices.Equal(got, []string{path0, path1}) {
 		t.Errorf("it gets %v", got)
+	}
+	interlock := []specs.WindowsDevice{{ID: allocation.InterlockDeviceID, IDType: allocation.InterlockDeviceType}}
+	if !slices.Equal(edits.RemoveWindowsDevices, interlock) {
+		t.Errorf("the interlock is not removed: %v", edits.RemoveWindowsDevices)
 	}
 	if diff := cmp.Diff([][]string{{devices[0].InstanceID, devices[1].InstanceID}}, source.found); diff != "" {
 		t.Errorf("looked for (-want +got):\n%s", diff)

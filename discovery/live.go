@@ -172,7 +172,6 @@ func (l *Live) Watch(ctx context.Context, changed func()) error {
 	seen := l.state.Load().generation
 	// Changes just before the registration had no notification.
 	settlingUntil := time.Now().Add(settlingTime)
-	var due <-chan time.Time
 	for {
 		st, err := l.read(ctx)
 		if err != nil {
@@ -189,21 +188,30 @@ func (l *Live) Watch(ctx context.Context, changed func()) error {
 		case time.Now().Before(settlingUntil):
 			interval = settlingInterval
 		}
-		next := time.After(interval)
-		for due = nil; next != nil; {
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-wake:
-				settlingUntil = time.Now().Add(settlingTime)
-				if due == nil {
-					due = time.After(debounceTime)
-				}
-			case <-due:
-				next = nil
-			case <-next:
-				next = nil
+		if last := waitNotified(ctx, wake, interval); !last.IsZero() {
+			settlingUntil = last.Add(settlingTime)
+		}
+	}
+}
+
+// waitNotified waits for the interval, for debounceTime after a notification, or for the end of
+// ctx. It returns the time of the last notification, zero if there was none.
+func waitNotified(ctx context.Context, notified <-chan struct{}, interval time.Duration) (last time.Time) {
+	next := time.After(interval)
+	var debounced <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return last
+		case <-notified:
+			last = time.Now()
+			if debounced == nil {
+				debounced = time.After(debounceTime)
 			}
+		case <-debounced:
+			return last
+		case <-next:
+			return last
 		}
 	}
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"runtime"
-	"slices"
 
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
@@ -16,6 +15,7 @@ import (
 
 // Values of --allocate-at.
 const (
+	byNodeOS    = "auto"
 	atAdmission = "admission"
 	atCreation  = "creation"
 )
@@ -68,16 +68,12 @@ be restarted at any time.`,
 	set.StringVar(&o.PodResources, "pod-resources-socket", places.PodResources, "the kubelet's PodResources `SOCKET` or named pipe")
 	set.Var(&o.CRISocket, "cri-socket", "containerd's CRI `SOCKET` or named pipe, for --served-by shim")
 	set.StringVar(&o.SetupFile, "setup-file", "", "`FILE` by which 'dxctl runtime setup' reports that the node is set up; no GPU is offered before")
-	set.StringVar(&o.NodeOS, "node-os", runtime.GOOS, "operating system of the node's containers, windows or linux, if it is not this system's")
-	set.StringVar(&allocateAt, "allocate-at", "", "when the kubelet allocates: at `admission` of a pod, or at creation of a container as kubelets on Windows do without the feature gate WindowsCPUAndMemoryAffinity (default by --node-os). With a wrong admission no container with a GPU starts")
+	o.NodeOS = runtime.GOOS
+	cli.AddChoice(command, &o.NodeOS, "node-os", "", "operating system of the node's containers, if it is not this system's", "windows", "linux")
+	cli.AddChoice(command, &allocateAt, "allocate-at", "", "when the kubelet allocates: at the admission of a pod, or at the creation of a container as kubelets on Windows do without the feature gate WindowsCPUAndMemoryAffinity; auto is by --node-os. With a wrong admission no container with a GPU starts",
+		byNodeOS, atAdmission, atCreation)
 	command.RunE = func(command *cobra.Command, _ []string) error {
-		if !slices.Contains([]string{"", atAdmission, atCreation}, allocateAt) {
-			return cli.Usage("--allocate-at %s: must be %s or %s", allocateAt, atAdmission, atCreation)
-		}
-		if o.NodeOS != "windows" && o.NodeOS != "linux" {
-			return cli.Usage("--node-os %s: must be windows or linux", o.NodeOS)
-		}
-		o.AtCreation = allocateAt == atCreation || allocateAt == "" && o.NodeOS == "windows"
+		o.AtCreation = allocateAt == atCreation || allocateAt == byNodeOS && o.NodeOS == "windows"
 		log := logrus.New()
 		log.SetOutput(command.ErrOrStderr())
 		return daemon.New(o, config.Compiler{

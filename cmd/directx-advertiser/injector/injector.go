@@ -38,10 +38,12 @@ type Injector struct {
 // resources, the answer has no visibility hints: each would name one resource's GPUs,
 // and the kubelet keeps one hint of each name.
 func (i *Injector) Inject(ctx context.Context, resource string, instanceIDs []string) (*v1beta1.ContainerAllocateResponse, error) {
-	return i.answer(ctx, resource, instanceIDs, i.Policy.VisibilityHints && i.ResourcesWithGPUs() < 2)
+	p := i.Policy
+	p.VisibilityHints = p.VisibilityHints && i.ResourcesWithGPUs() < 2
+	return i.answer(ctx, resource, instanceIDs, p)
 }
 
-func (i *Injector) answer(ctx context.Context, resource string, instanceIDs []string, hints bool) (*v1beta1.ContainerAllocateResponse, error) {
+func (i *Injector) answer(ctx context.Context, resource string, instanceIDs []string, p policy.Policy) (*v1beta1.ContainerAllocateResponse, error) {
 	devices, err := decision.AllocatedDevices(ctx, i.Source, instanceIDs)
 	if err != nil {
 		return nil, err
@@ -49,8 +51,6 @@ func (i *Injector) answer(ctx context.Context, resource string, instanceIDs []st
 	for n := range devices {
 		devices[n].LibraryPath = nil // It would replace the image's LD_LIBRARY_PATH.
 	}
-	p := i.Policy
-	p.VisibilityHints = hints
 	edits, notes, err := ocispec.BuildEdits(i.OS, devices, nil, i.Files, p)
 	if err != nil {
 		return nil, err
@@ -80,11 +80,12 @@ func (i *Injector) CheckReady(ctx context.Context, resource string, replicaIDs [
 	case len(found[0].Replicas) < 2:
 		return nil
 	}
+	withoutHints := i.Policy // The container's own answers have none, and so no variables: see Inject.
+	withoutHints.VisibilityHints = false
 	taken := map[string]string{}
 	for _, resource := range slices.Sorted(maps.Keys(found[0].Replicas)) {
 		ids := advertiser.InstanceIDs(found[0].Replicas[resource])
-		// The container's own answers have no hints, and so no variables: see Inject.
-		answer, err := i.answer(ctx, resource, ids, false)
+		answer, err := i.answer(ctx, resource, ids, withoutHints)
 		if err != nil {
 			return err
 		}

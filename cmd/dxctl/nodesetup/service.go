@@ -14,10 +14,20 @@ import (
 	"github.com/directx-nri/directx-nri/internal/service"
 )
 
+// serviceOptions are the flags of 'dxctl service' on a node with the operating system nodeOS.
+type serviceOptions struct {
+	nodeOS, unitDir string
+	cdi             bool
+	programDir      string // for install
+	// These are for uninstall.
+	node     containerd.Instance
+	stateDir string
+	force    bool
+}
+
 // NewServiceCommand returns the group of commands for a node with this operating system.
 func NewServiceCommand(nodeOS string) *cobra.Command {
-	var unitDir, dir string
-	var cdi bool
+	o := serviceOptions{nodeOS: nodeOS}
 	command := &cobra.Command{
 		Use:   "service",
 		Short: "Run the daemons as services of a node without the chart",
@@ -28,27 +38,31 @@ systemd. On Windows the daemon logs to the Application event log.
 On Linux, with --cdi, runs in their place a service that keeps the CDI specification
 current: see 'dxctl cdi generate'.`,
 	}
-	// add adds a command that does something with each daemon.
-	add := func(below *cobra.Command, do func(c *cobra.Command, d service.Daemon, args []string) error) *cobra.Command {
-		if nodeOS != "windows" {
-			below.Flags().StringVar(&unitDir, "unit-dir", "/etc/systemd/system", "`DIRECTORY` of systemd's unit files")
-			below.Flags().BoolVar(&cdi, "cdi", false, "the service of the CDI specification, for Docker and Podman, in place of the daemons")
-		}
-		below.RunE = func(c *cobra.Command, args []string) error {
-			list := daemons(nodeOS, unitDir)
-			if cdi {
-				list = []service.Daemon{cdiDaemon(unitDir)}
-			}
-			var failed []error
-			for _, d := range list {
-				failed = append(failed, do(c, d, args))
-			}
-			return errors.Join(failed...)
-		}
-		command.AddCommand(below)
-		return below
+	command.AddCommand(o.installCommand(), o.uninstallCommand(), o.statusCommand())
+	return command
+}
+
+// forEach makes command call do with each daemon.
+func (o *serviceOptions) forEach(command *cobra.Command, do func(c *cobra.Command, d service.Daemon, args []string) error) {
+	if o.nodeOS != "windows" {
+		command.Flags().StringVar(&o.unitDir, "unit-dir", "/etc/systemd/system", "`DIRECTORY` of systemd's unit files")
+		command.Flags().BoolVar(&o.cdi, "cdi", false, "the service of the CDI specification, for Docker and Podman, in place of the daemons")
 	}
-	add(&cobra.Command{
+	command.RunE = func(c *cobra.Command, args []string) error {
+		list := daemons(o.nodeOS, o.unitDir)
+		if o.cdi {
+			list = []service.Daemon{cdiDaemon(o.unitDir)}
+		}
+		var failed []error
+		for _, d := range list {
+			failed = append(failed, do(c, d, args))
+		}
+		return errors.Join(failed...)
+	}
+}
+
+func (o *serviceOptions) installCommand() *cobra.Command {
+	command := &cobra.Command{
 		Use:   "install [-- FLAGS]",
 		Short: "Install and start the services, directx-advertiser with FLAGS",
 		Long: `Installs or replaces the services, and starts them. The programs must be where only
@@ -61,34 +75,44 @@ administrators can change them. Without systemctl, only the units are written.`,
 			}
 			return nil
 		},
-	}, func(c *cobra.Command, d service.Daemon, args []string) error {
-		return installDaemon(c, d, nodeOS, dir, args)
-	}).Flags().StringVar(&dir, "directory", "", "`DIRECTORY` of the daemons' programs (default that of dxctl)")
-	uninstall := add(&cobra.Command{
+	}
+	o.forEach(command, o.install)
+	command.Flags().StringVar(&o.programDir, "directory", "", "`DIRECTORY` of the daemons' programs (default that of dxctl)")
+	return command
+}
+
+func (o *serviceOptions) uninstallCommand() *cobra.Command {
+	command := &cobra.Command{
 		Use:     "uninstall",
 		Short:   "Stop and remove the services",
 		Long:    "Stops and removes the services. Running containers keep their GPUs.",
 		Example: "  dxctl service uninstall",
-	}, uninstallDaemon)
-	if nodeOS != "windows" {
-		node, stateDir, force := containerd.Instance{}, "", false
-		flags, places := uninstall.Flags(), paths.Default()
-		flags.StringVar(&node.CRISocket, "cri-socket", places.CRI, "containerd's CRI `SOCKET` or named pipe")
-		flags.StringVar(&stateDir, "state-dir", places.State, "state `DIRECTORY`")
-		containerd.AddForceFlag(flags, &force)
-		uninstall.PreRunE = func(c *cobra.Command, _ []string) error {
-			if cdi {
-				return nil
-			}
-			return node.CheckHolders(c.Context(), stateDir, c.ErrOrStderr(), force)
-		}
 	}
-	add(&cobra.Command{
+	o.forEach(command, uninstallDaemon)
+	if o.nodeOS == "windows" {
+		return command
+	}
+	flags, places := command.Flags(), paths.Default()
+	flags.StringVar(&o.node.CRISocket, "cri-socket", places.CRI, "containerd's CRI `SOCKET` or named pipe")
+	flags.StringVar(&o.stateDir, "state-dir", places.State, "state `DIRECTORY`")
+	containerd.AddForceFlag(flags, &o.force)
+	command.PreRunE = func(c *cobra.Command, _ []string) error {
+		if o.cdi {
+			return nil
+		}
+		return o.node.CheckHolders(c.Context(), o.stateDir, c.ErrOrStderr(), o.force)
+	}
+	return command
+}
+
+func (o *serviceOptions) statusCommand() *cobra.Command {
+	command := &cobra.Command{
 		Use:     "status",
 		Short:   "Show whether the services run",
 		Long:    "Shows whether the services run. Exit status: 1 if one does not.",
 		Example: "  dxctl service status",
-	}, func(c *cobra.Command, d service.Daemon, _ []string) error {
+	}
+	o.forEach(command, func(c *cobra.Command, d service.Daemon, _ []string) error {
 		state, err := d.Status(c.Context())
 		if err == nil {
 			fmt.Fprintf(c.OutOrStdout(), "%s\t%s\n", d.Name, state)
@@ -136,8 +160,9 @@ func cdiDaemon(unitDir string) service.Daemon {
 	}
 }
 
-// installDaemon installs d, whose program is in dir, or beside dxctl.
-func installDaemon(c *cobra.Command, d service.Daemon, nodeOS, dir string, args []string) error {
+// install installs d, whose program is in programDir, or beside dxctl.
+func (o *serviceOptions) install(c *cobra.Command, d service.Daemon, args []string) error {
+	dir := o.programDir
 	if dir == "" {
 		self, err := os.Executable()
 		if err != nil {
@@ -153,7 +178,7 @@ func installDaemon(c *cobra.Command, d service.Daemon, nodeOS, dir string, args 
 		program = "dxctl"
 	}
 	d.Program = filepath.Join(dir, program)
-	if nodeOS == "windows" {
+	if o.nodeOS == "windows" {
 		d.Program += ".exe"
 	}
 	if err := d.Install(c.Context()); err != nil {
