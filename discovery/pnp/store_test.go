@@ -36,7 +36,7 @@ func TestDriverStore(t *testing.T) {
 		"REG_SZ":                         {raw: Raw{Values: []win32.RegistryValue{{Name: "usermodedrivername", Type: regString, Data: utf16le(a + `\u.dll`)}}}, want: a, note: "unknown"},
 		"value of a subkey":              {raw: Raw{INFStore: a, Values: []win32.RegistryValue{multi("CopyToVmOverwrite", "UserModeDriverName", b+`\u.dll`)}}, want: a},
 		"another value":                  {raw: Raw{INFStore: a, Values: []win32.RegistryValue{multi("", "OpenGLDriverName", b+`\u.dll`)}}, want: a},
-		"driver in no repository":        {raw: Raw{Values: driver(`C:\DriverStore\other\x\u.dll`, `C:\other\FileRepository\x\u.dll`)}, err: "reinstall"},
+		"driver in no repository":        {raw: Raw{Values: driver(`C:\DriverStore\Temp\x\u.dll`, `C:\Temp\FileRepository\x\u.dll`)}, err: "reinstall"},
 		"they differ":                    {raw: Raw{INFStore: a, Values: driver(b + `\u.dll`)}, err: `inf_amd64_a" according to its INF and "` + strings.ReplaceAll(b, `\`, `\\`)},
 		"driver in two directories":      {raw: Raw{Values: driver(a+`\u.dll`, b+`\u.dll`)}, err: "in 2 of them"},
 		"neither":                        {raw: Raw{INFStoreErr: failed}, err: "not implemented"},
