@@ -3,7 +3,12 @@
 package deployments
 
 import (
+	"errors"
+	"maps"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -85,6 +90,61 @@ func TestHelmTest(t *testing.T) {
 		if pods != want {
 			t.Errorf("restore is %s: %d pods, want %d", restore, pods, want)
 		}
+	}
+}
+
+// The rules fire when they should, and each query of the dashboard has a result.
+func TestPromtool(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	// Without the clients of clouds.
+	build := exec.Command("go", "build", "-C", "../tools/promtool", "-trimpath", "-buildvcs=false", "-tags", "remove_all_sd", "-o", dir, "github.com/prometheus/prometheus/cmd/promtool")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	type sample struct {
+		Labels string `json:"labels"`
+		Value  int    `json:"value"`
+	}
+	type check struct {
+		Expr     string   `json:"expr"`
+		EvalTime string   `json:"eval_time"`
+		Samples  []sample `json:"exp_samples"`
+	}
+	var input []map[string]string
+	var checks []check
+	exported := metrics(t)
+	_, panels := queries(t)
+	for _, q := range panels {
+		checks = append(checks, check{"count(" + q.expr + ") > bool 0", "10m", []sample{{"{}", 1}}})
+		for _, use := range selector.FindAllStringSubmatch(q.expr, -1) {
+			labels := map[string]string{}
+			for _, label := range exported[use[1]] {
+				labels[label] = `"1"`
+			}
+			for _, m := range matcher.FindAllStringSubmatch(use[2], -1) {
+				if m[2] == "=" {
+					labels[m[1]] = m[3]
+				}
+			}
+			var text []string
+			for label, value := range labels {
+				text = append(text, label+"="+value)
+			}
+			slices.Sort(text)
+			one := map[string]string{"series": use[1] + "{" + strings.Join(text, ",") + "}", "values": "1+1x20"}
+			if !slices.ContainsFunc(input, func(other map[string]string) bool { return maps.Equal(one, other) }) {
+				input = append(input, one)
+			}
+		}
+	}
+	text, err := yaml.Marshal(map[string]any{"evaluation_interval": "1m", "tests": []any{map[string]any{"interval": "1m", "input_series": input, "promql_expr_test": checks}}})
+	file := filepath.Join(dir, "dashboard.test.yaml")
+	if err := errors.Join(err, os.WriteFile(file, text, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(filepath.Join(dir, "promtool"), "test", "rules", "helm/testdata/rules.test.yaml", file).CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
 	}
 }
 

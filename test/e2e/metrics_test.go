@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -147,6 +149,25 @@ func TestMetrics(t *testing.T) {
 		}
 		bed.MustContain(t, "the plugin's log", n.Plugin.Log(mark), "pod=default/"+pod, "container=main", "reason=policy")
 		plugin.waitFor(t, map[string]float64{`directx_refusals_total{by="nri",reason="policy"}`: float64(tries)})
+	})
+
+	t.Run("the rules and the dashboard use metrics that are served", func(t *testing.T) {
+		served := map[string]bool{"directx_allocation_failures_total": true} // It begins with the first failure.
+		for _, p := range []page{advertiser, plugin} {
+			for series := range p.numbers(t) {
+				name, _, _ := strings.Cut(series, "{")
+				served[name] = true
+			}
+		}
+		for _, file := range []string{"rules.yaml", "dashboard.json"} {
+			text, err := os.ReadFile("../../deployments/helm/directx-nri/monitoring/" + file)
+			bed.Check(t, err)
+			for _, name := range regexp.MustCompile(`directx_\w+`).FindAllString(string(text), -1) {
+				if !served[name] {
+					t.Errorf("%s: no daemon serves %s", file, name)
+				}
+			}
+		}
 	})
 
 	t.Run("the kubelet goes and comes", func(t *testing.T) {

@@ -1,0 +1,124 @@
+//go:build unix
+
+package deployments
+
+import (
+	"encoding/json"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+const monitoring = "helm/directx-nri/monitoring/"
+
+// query is an expression in PromQL, and what names labels of its result.
+type query struct{ expr, text string }
+
+// queries returns those of the rules and of the dashboard.
+func queries(t *testing.T) (rules, panels []query) {
+	t.Helper()
+	var ruleFile struct {
+		Groups []struct {
+			Rules []struct {
+				Expr        string
+				Annotations map[string]string
+			}
+		}
+	}
+	var dashboard struct {
+		Panels []struct {
+			Targets []struct{ Expr, LegendFormat string }
+		}
+	}
+	for file, into := range map[string]any{"rules.yaml": &ruleFile, "dashboard.json": &dashboard} {
+		text, err := os.ReadFile(monitoring + file)
+		if err == nil && file == "dashboard.json" {
+			err = json.Unmarshal(text, into)
+		} else if err == nil {
+			err = yaml.Unmarshal(text, into)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, rule := range ruleFile.Groups[0].Rules {
+		rules = append(rules, query{rule.Expr, rule.Annotations["summary"] + rule.Annotations["description"]})
+	}
+	// Grafana replaces these.
+	variables := strings.NewReplacer("$__rate_interval", "5m", "$instance", ".*")
+	for _, panel := range dashboard.Panels {
+		for _, target := range panel.Targets {
+			panels = append(panels, query{variables.Replace(target.Expr), target.LegendFormat})
+		}
+	}
+	if len(rules) < 7 || len(panels) < 12 {
+		t.Fatalf("%d rules, %d panels", len(rules), len(panels))
+	}
+	return rules, panels
+}
+
+var (
+	metricRow   = regexp.MustCompile("(?m)^\\| `(directx_\\w+)(?:\\{([\\w,]+)\\})?` \\| (\\w+) \\|")
+	selector    = regexp.MustCompile(`(directx_\w+)(?:\{([^}]*)\})?`)
+	matcher     = regexp.MustCompile(`(\w+)([!=]~?)("[^"]*")`)
+	grouping    = regexp.MustCompile(`\bby \(([^)]*)\)`)
+	placeholder = regexp.MustCompile(`\{\{ ?(?:\$labels\.)?(\w+) ?\}\}`)
+)
+
+// metrics returns the labels of the series that the daemons export, by name. docs/metrics.md is generated
+// from them.
+func metrics(t *testing.T) map[string][]string {
+	t.Helper()
+	page, err := os.ReadFile("../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	series := map[string][]string{}
+	for _, row := range metricRow.FindAllStringSubmatch(string(page), -1) {
+		name, labels := row[1], append(strings.FieldsFunc(row[2], func(r rune) bool { return r == ',' }), "instance")
+		if row[3] == "histogram" {
+			series[name+"_count"], series[name+"_bucket"] = labels, append(slices.Clone(labels), "le")
+			continue
+		}
+		series[name] = labels
+	}
+	return series
+}
+
+// The rules and the dashboard use metrics and labels that exist.
+func TestMonitoringMetrics(t *testing.T) {
+	t.Parallel()
+	series := metrics(t)
+	rules, panels := queries(t)
+	for _, q := range slices.Concat(rules, panels) {
+		var all []string
+		for _, use := range selector.FindAllStringSubmatch(q.expr, -1) {
+			labels, ok := series[use[1]]
+			if !ok {
+				t.Errorf("%s: there is no metric %s", q.expr, use[1])
+			}
+			all = append(all, labels...)
+			for _, m := range matcher.FindAllStringSubmatch(use[2], -1) {
+				if !slices.Contains(labels, m[1]) {
+					t.Errorf("%s: %s has no label %s", q.expr, use[1], m[1])
+				}
+			}
+		}
+		var used []string
+		for _, by := range grouping.FindAllStringSubmatch(q.expr, -1) {
+			used = append(used, strings.Split(by[1], ", ")...)
+		}
+		for _, name := range placeholder.FindAllStringSubmatch(q.text, -1) {
+			used = append(used, name[1])
+		}
+		for _, label := range used {
+			if !slices.Contains(all, label) {
+				t.Errorf("%s: its metrics have no label %s", q.expr, label)
+			}
+		}
+	}
+}
