@@ -10,12 +10,13 @@ import (
 // inFlight tracks the calls of Allocate for all resources.
 //
 // A kubelet that allocates at creation does so for several pods at once. When an
-// allocation begins, it drops state that those before it still write to when Allocate has
-// succeeded, which is a panic (devicesToReuse in pkg/kubelet/cm/devicemanager/manager.go,
-// v1.34 and v1.37). So of several that begin at once all but the last must fail, and
-// which is the last cannot be seen if they are close. When one fails, the kubelet takes
-// the replicas of those in flight for free (allocateContainerResources there). A kubelet
-// that allocates at admission does so for one pod after the other.
+// allocation begins, the kubelet drops state to which the earlier ones still write after
+// Allocate has succeeded: it panics (devicesToReuse in
+// pkg/kubelet/cm/devicemanager/manager.go, v1.34 and v1.37). So of several that begin at
+// once all but the last must fail, and if they are close, which one is the last is unknown.
+// When one fails, the kubelet considers the replicas of those in flight unused
+// (allocateContainerResources there). A kubelet that allocates at admission does so for one
+// pod after the other.
 type inFlight struct {
 	// quiet is how long no other allocation may begin or fail before and after one begins, 0
 	// if the kubelet allocates at admission.

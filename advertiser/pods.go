@@ -16,7 +16,7 @@ import (
 // process has one for all of its runs.
 //
 // A pod that the kubelet does not list may still exist: a restarted kubelet lists no pod of
-// the API server until it has reached that. A pod no longer exists if it is missing from
+// the API server until it has reached the server. A pod no longer exists if it is missing from
 // the list, and the same process of the kubelet
 //   - has listed it before, or
 //   - lists other pods of the API server, which it gets all at once, and has not

@@ -94,7 +94,7 @@ func (s *server) Allocate(ctx context.Context, request *v1beta1.AllocateRequest)
 		for _, token := range tokens {
 			err = errors.Join(err, s.config.Recorder.End(token.ID()))
 		}
-		s.inFlight.disturb() // The kubelet now takes the replicas of the others in flight for free.
+		s.inFlight.disturb() // The kubelet now considers the replicas of the others in flight unused.
 		return nil, s.refuse(err)
 	}
 	for i, token := range tokens {

@@ -57,8 +57,8 @@ func (a *Advertiser) Report(n metrics.Node, containers []ContainerDevices) {
 	}
 }
 
-// Allocating reports whether an allocation is in flight. The kubelet must not be asked for
-// its pods then: it would take the replicas for free and allocate them again
+// Allocating reports whether an allocation is in flight. The kubelet's pods must not be
+// listed then: it would consider the replicas unused and allocate them again
 // (UpdateAllocatedDevices in pkg/kubelet/cm/devicemanager, v1.34).
 func (a *Advertiser) Allocating() bool { return a.inFlight.count.Load() > 0 }
 

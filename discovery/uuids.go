@@ -9,11 +9,11 @@ import (
 )
 
 // WithUUIDs returns source with the UUIDs of NVIDIA's GPUs in its lists. query asks the
-// driver for those at the given PCI addresses, in the notation of NVML, and
-// returns them by place, with or without those at other places.
+// driver for those at the given PCI addresses, in the notation of NVML, and returns them by
+// address. It may return those at other addresses, too.
 //
-// A GPU has the UUID at its place. One whose place is unknown, or is also another's, has
-// one only if it is the only GPU of NVIDIA and query returns one UUID.
+// A GPU has the UUID at its address. A GPU whose address is unknown or not unique has a UUID
+// only if it is the only GPU of NVIDIA and query returns one UUID.
 //
 // The query can take seconds or hang, and cannot be interrupted. So there is one for
 // each GPU and start of its driver, a list waits for it for the given time at most, and a

@@ -23,9 +23,9 @@ const (
 	hostProcess = "microsoft.com/hostprocess-container"
 )
 
-// Describe returns the container of a spec. ok is false if it never gets a GPU: a
-// pod's sandbox, or a host process. That sees all GPUs anyway, and hcsshim ignores the
-// devices of its spec, an interlock included: it starts with the spec that it has.
+// Describe returns the container of a spec. ok is false if it never gets a GPU: a pod's
+// sandbox, or a host process. A host process sees all GPUs anyway, and hcsshim starts it
+// without the devices of its spec, an interlock included.
 func Describe(facts ocispec.Facts, id string) (c decision.Container, ok bool) {
 	kind := facts.Annotations[containerType]
 	if kind == typeSandbox || facts.Windows && facts.Annotations[hostProcess] == "true" {

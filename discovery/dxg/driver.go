@@ -44,9 +44,9 @@ func (d device) ioctl(request uintptr, argument unsafe.Pointer) error {
 
 // lost reports whether err means that the adapter or its host is gone: the driver has stopped
 // the adapter, its channel was withdrawn, or the host answered STATUS_DEVICE_REMOVED. Every other
-// error can be the answer to a single query of an adapter that works: ntstatus2int makes ENOENT
-// of a name that the host does not have, EPERM of a query that it does not support, and EINVAL
-// of every status that it does not know.
+// error can be the answer to a single query of an adapter that works: ntstatus2int returns
+// ENOENT for a name that the host does not have, EPERM for a query that it does not support,
+// and EINVAL for every status that it does not know.
 // https://github.com/microsoft/WSL2-Linux-Kernel/blob/linux-msft-wsl-6.6.y/drivers/hv/dxgkrnl/dxgvmbus.c
 // https://github.com/microsoft/WSL2-Linux-Kernel/blob/linux-msft-wsl-6.6.y/drivers/hv/dxgkrnl/dxgadapter.c
 func lost(err error) bool { return errors.Is(err, unix.ENODEV) }

@@ -12,11 +12,14 @@
 // invalid value is an error with the line and the path of the key. docs/configuration.md
 // lists all keys.
 //
-// A file becomes a policy in these steps: [Compiler.Compile] reads the bytes, parse
-// (document.go) makes a tree of YAML nodes with lines of them, decode (decode.go) a [File]
-// with valid values, to which the flags are applied, and build (build.go) the policy, after
-// checks of several keys together. An inventory goes the same way: its devices are built
-// in inventory.go. [Install] writes the result.
+// A file becomes a policy in these steps:
+//
+//  1. [Compiler.Compile] reads the bytes.
+//  2. parse (document.go) returns a tree of YAML nodes, which have line numbers.
+//  3. decode (decode.go) returns a [File] with valid values. The flags are applied to it.
+//  4. build (build.go) checks keys that depend on each other, and returns the policy. The
+//     devices of an inventory are built in inventory.go.
+//  5. [Install] writes the result.
 //
 // The files are compiled by one program on a node: directx-advertiser, at its start
 // and when one of them changes, or 'dxctl config apply':

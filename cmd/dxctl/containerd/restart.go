@@ -381,6 +381,6 @@ func (t *Restarter) isOutdated(ctx context.Context, c *Change) bool {
 		return false
 	}
 	started, err := process.Started()
-	// A time in the future is of before the clock was set back.
+	// A time in the future was recorded before the clock was set back.
 	return err == nil && c.At.After(started) && !c.At.After(time.Now())
 }

@@ -1,8 +1,8 @@
 // Package doctor finds out whether a node is set up for containers with GPUs, and
 // has a remedy for each problem.
 //
-// The facts of a node are gathered by the caller. [Examine] is a pure function over
-// them, so that its findings are tested without a broken node.
+// Package inspect has the command and gathers the facts of a node. [Examine] is a pure
+// function over them, so that its findings are tested without a broken node.
 package doctor
 
 import (

@@ -97,28 +97,35 @@ func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 	if err != nil {
 		return fmt.Errorf("nothing was removed: %w", err)
 	}
-	r := removal{stdout: stdout, stderr: stderr}
+	if err := o.removeFiles(ctx, &removal{stdout: stdout, stderr: stderr}, path, p.Shim.Log); err != nil {
+		return err
+	}
+	if o.hold {
+		fmt.Fprintln(stdout, "waiting for a signal")
+		<-ctx.Done()
+	}
+	return nil
+}
+
+// removeFiles removes the shim at path, its log, and what else dxctl and the daemons keep.
+func (o *uninstallOptions) removeFiles(ctx context.Context, r *removal, path, log string) error {
 	removed, err := shimfile.Remove(ctx, path)
 	r.removed(removed...)
 	r.err = errors.Join(err, shimfile.ClearNotServed(o.StateDir), containerd.DeleteTask(ctx), containerd.ForgetFailure(o.StateDir))
-	r.remove(os.Remove, append(containerd.TaskFiles(o.StateDir), p.Shim.Log, p.Shim.Log+".1", filepath.Join(o.StateDir, statefile.VerifyName))...)
+	r.remove(os.Remove, append(containerd.TaskFiles(o.StateDir), log, log+".1", filepath.Join(o.StateDir, statefile.VerifyName))...)
 	if o.purge {
 		r.remove(os.RemoveAll, paths.Allocations(o.StateDir))
 		r.remove(os.Remove, policy.Path(o.StateDir), policy.RuntimePath(o.StateDir), node.Inventory(o.StateDir).Path(), node.Discovered(o.StateDir).Path())
 		r.removeUnfinished(o.StateDir)
 		r.removeEmpty(o.runtimeDir, o.StateDir)
 	} else if os.Remove(o.StateDir) != nil && durable.Exists(o.StateDir) {
-		fmt.Fprintf(stderr, "kept %s: allocation records and the node policy; --purge removes them\n", o.StateDir)
+		fmt.Fprintf(r.stderr, "kept %s: allocation records and the node policy; --purge removes them\n", o.StateDir)
 	}
 	switch {
 	case r.err != nil:
 		return errors.New(strings.ReplaceAll(r.err.Error(), "\n", "; "))
 	case !r.any:
-		fmt.Fprintln(stdout, "there is nothing to remove")
-	}
-	if o.hold {
-		fmt.Fprintln(stdout, "waiting for a signal")
-		<-ctx.Done()
+		fmt.Fprintln(r.stdout, "there is nothing to remove")
 	}
 	return nil
 }
