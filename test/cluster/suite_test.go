@@ -71,6 +71,7 @@ func TestCluster(t *testing.T) {
 	s.run(t, "11 restore removes everything", s.testRestore)
 	s.run(t, "12 the restore manifest removes everything after helm uninstall", s.testRestoreManifest)
 	s.run(t, "13 Windows nodes are selected by build and pool", s.testWindows)
+	s.run(t, "14 the manifests of the page on scheduling apply", s.testSchedulingPage)
 }
 
 const (
