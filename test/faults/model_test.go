@@ -354,7 +354,7 @@ func (r *round) checkReports(reports string) {
 		}
 		replicas, abandoned, err := r.promised(podName, spec, tokens)
 		if abandoned {
-			r.statistics.abandoned++
+			r.abandoned++
 		}
 		if want := gpusOf(replicas); err != nil || !slices.Equal(gpus, want) {
 			r.errorf("container %s started with GPUs %v, and its records are for %v: %v", fields[0], gpus, want, err)

@@ -410,10 +410,15 @@ func (e *examination) handlers() {
 			fix: "use handlers of type io.containerd.runhcs.v1 while its shim exists, then 'dxctl runtime install'; otherwise set injection: kubelet, if the shim honors devices; see docs/limits.md",
 		})
 	}
-	c := e.Containerd
-	if c.FileErr != nil {
-		return
+	if e.Containerd.FileErr == nil {
+		e.handlerConfig(why)
 	}
+}
+
+// handlerConfig reports runtime handlers that do not use the shim as they should. why is the
+// consequence if none does.
+func (e *examination) handlerConfig(why string) {
+	c := e.Containerd
 	var silent, stale, notEligible []string
 	routed := false
 	for _, h := range c.Handlers {
