@@ -2,7 +2,7 @@ SHELL := /bin/bash -o pipefail
 .DEFAULT_GOAL := help
 
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
-BINARIES := directx-advertiser directx-nri containerd-shim-directx-v1 dxctl
+BINARIES := directx-advertiser directx-labeler directx-nri containerd-shim-directx-v1 dxctl
 PLATFORMS := linux-amd64 linux-arm64 windows-amd64 windows-arm64
 
 export CGO_ENABLED = 0

@@ -66,6 +66,9 @@ type Config struct {
 	CheckReady func(ctx context.Context, resource string, replicaIDs []string) error
 	// Pods finds the containers that hold replicas, and reports the pods that no longer exist.
 	Pods *PodTracker
+	// Listed, if set, is called with the devices and their resources whenever the devices were
+	// listed.
+	Listed func([]resources.Assigned)
 	// Inject, if set, makes the answers to the kubelet, which then have no token.
 	Inject Inject
 	// NodeOS is the operating system of the node's containers, "windows" or "linux". It

@@ -19,6 +19,9 @@ import (
 func (a *Advertiser) publishPools(devices []discovery.Device, live []allocation.Entry) error {
 	assigned := a.node.Assign(devices, a.config.Resources)
 	a.logUnadvertised(assigned)
+	if a.config.Listed != nil {
+		a.config.Listed(assigned)
+	}
 	gpus, err := a.gpusByResource(assigned, live)
 	if err != nil {
 		return err

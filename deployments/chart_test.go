@@ -341,15 +341,26 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// The service of the CDI specification is there only on request.
-func TestCDI(t *testing.T) {
+// What a user must ask for is absent from the chart otherwise.
+func TestOptional(t *testing.T) {
 	t.Parallel()
-	for _, on := range []bool{false, true} {
-		rendered := mustTemplate(t, fmt.Sprintf("image: {repository: directx-nri}\nlinux: {enabled: true, discover: true, cdi: %v}", on))
-		for _, want := range []string{"name: cdi\n", "--file=/var/run/cdi/directx-nri.yaml", "path: /var/run/cdi, type: DirectoryOrCreate"} {
-			if strings.Contains(rendered, want) != on {
-				t.Errorf("linux.cdi is %v, and the chart has %q: %v", on, want, !on)
+	for setting, texts := range map[string][]string{
+		"linux.cdi":      {"name: cdi\n", "--file=/var/run/cdi/directx-nri.yaml", "path: /var/run/cdi, type: DirectoryOrCreate"},
+		"linux.labels":   {"--labels-file=/etc/kubernetes/node-feature-discovery/features.d/directx-nri", "path: /etc/kubernetes/node-feature-discovery/features.d, type: DirectoryOrCreate"},
+		"windows.labels": {"kind: ServiceAccount", "ClusterRole", "ValidatingAdmissionPolicyBinding", "directx-labeler.exe", `--labels-file=C:\directx-nri-labels\labels`, "serviceAccountToken"},
+	} {
+		for _, on := range []bool{false, true} {
+			rendered := mustTemplate(t, "image: {repository: directx-nri}\nlinux: {enabled: true, discover: true}", "--set", fmt.Sprintf("%s=%v", setting, on))
+			for _, want := range texts {
+				if strings.Contains(rendered, want) != on {
+					t.Errorf("%s is %v, and the chart has %q: %v", setting, on, want, !on)
+				}
 			}
+		}
+	}
+	for _, args := range [][]string{{"--set", "windows.server2019=true"}, {"--kube-version", "1.29.3"}} {
+		if _, stderr, err := template(t, "windows: {labels: true}", args...); err == nil || !strings.Contains(stderr, "windows.labels") {
+			t.Errorf("windows.labels with %q: %v: %s", args, err, stderr)
 		}
 	}
 }

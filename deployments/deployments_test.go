@@ -20,11 +20,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	nodev1 "k8s.io/api/node/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 )
@@ -53,7 +55,7 @@ type monitor struct {
 }
 
 // decode returns the objects of a text with several documents. It refuses unknown fields
-// and kinds other than these; there is none of RBAC.
+// and kinds other than these.
 func decode(text []byte) (found []any, err error) {
 	for document := range strings.SplitSeq("\n"+string(text), "\n---\n") {
 		if strings.TrimSpace(document) == "" {
@@ -65,18 +67,22 @@ func decode(text []byte) (found []any, err error) {
 		}
 		name := kind.APIVersion + " " + kind.Kind
 		object, ok := map[string]any{
-			"monitoring.coreos.com/v1 PodMonitor":     &monitor{},
-			"monitoring.coreos.com/v1 PrometheusRule": &monitor{},
-			"monitoring.coreos.com/v1 ServiceMonitor": &monitor{},
-			"apps/v1 DaemonSet":                       &appsv1.DaemonSet{},
-			"batch/v1 Job":                            &batchv1.Job{},
-			"v1 ConfigMap":                            &corev1.ConfigMap{},
-			"v1 Namespace":                            &corev1.Namespace{},
-			"v1 Pod":                                  &corev1.Pod{},
-			"v1 Service":                              &corev1.Service{},
-			"v1 ServiceAccount":                       &corev1.ServiceAccount{},
-			"node.k8s.io/v1 RuntimeClass":             &nodev1.RuntimeClass{},
-			"networking.k8s.io/v1 NetworkPolicy":      &networkingv1.NetworkPolicy{},
+			"monitoring.coreos.com/v1 PodMonitor":             &monitor{},
+			"monitoring.coreos.com/v1 PrometheusRule":         &monitor{},
+			"monitoring.coreos.com/v1 ServiceMonitor":         &monitor{},
+			"apps/v1 DaemonSet":                               &appsv1.DaemonSet{},
+			"batch/v1 Job":                                    &batchv1.Job{},
+			"v1 ConfigMap":                                    &corev1.ConfigMap{},
+			"v1 Namespace":                                    &corev1.Namespace{},
+			"v1 Pod":                                          &corev1.Pod{},
+			"v1 Service":                                      &corev1.Service{},
+			"v1 ServiceAccount":                               &corev1.ServiceAccount{},
+			"node.k8s.io/v1 RuntimeClass":                     &nodev1.RuntimeClass{},
+			"networking.k8s.io/v1 NetworkPolicy":              &networkingv1.NetworkPolicy{},
+			"rbac.authorization.k8s.io/v1 ClusterRole":        &rbacv1.ClusterRole{},
+			"rbac.authorization.k8s.io/v1 ClusterRoleBinding": &rbacv1.ClusterRoleBinding{},
+			"admissionregistration.k8s.io/v1 ValidatingAdmissionPolicy":        &admissionv1.ValidatingAdmissionPolicy{},
+			"admissionregistration.k8s.io/v1 ValidatingAdmissionPolicyBinding": &admissionv1.ValidatingAdmissionPolicyBinding{},
 		}[name]
 		if !ok {
 			return nil, fmt.Errorf("unexpected kind %q: %s", name, document)
@@ -162,7 +168,7 @@ const volume = `%CONTAINER_SANDBOX_MOUNT_POINT%\`
 func TestProgramsAccept(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	build := exec.Command("go", "build", "-buildvcs=false", "-o", dir+"/", "github.com/directx-nri/directx-nri/cmd/dxctl", "github.com/directx-nri/directx-nri/cmd/directx-advertiser", "github.com/directx-nri/directx-nri/cmd/directx-nri")
+	build := exec.Command("go", "build", "-buildvcs=false", "-o", dir+"/", "github.com/directx-nri/directx-nri/cmd/dxctl", "github.com/directx-nri/directx-nri/cmd/directx-advertiser", "github.com/directx-nri/directx-nri/cmd/directx-labeler", "github.com/directx-nri/directx-nri/cmd/directx-nri")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -196,7 +202,7 @@ func TestProgramsAccept(t *testing.T) {
 			if len(c.Command) != 1 || c.Command[0] != want {
 				t.Errorf("%s: %s: command %q, want %q", s, c.Name, c.Command, want)
 			}
-			if len(c.Env) > 0 || len(c.EnvFrom) > 0 {
+			if len(c.Env) > 0 && c.Name != "labeler" || len(c.EnvFrom) > 0 {
 				t.Errorf("%s: %s: environment variables %v", s, c.Name, c.Env)
 			}
 			for _, arg := range c.Args {
@@ -260,7 +266,7 @@ const settings = "/directx-nri-config"
 func TestVolumes(t *testing.T) {
 	t.Parallel()
 	writable := []string{
-		"setup setup", "setup state", "setup shim", "setup containerd-config", "nri state", "nri run", "advertiser state", "advertiser device-plugins", "cdi cdi",
+		"setup setup", "setup state", "setup shim", "setup containerd-config", "nri state", "nri run", "advertiser state", "advertiser device-plugins", "advertiser features", "advertiser labels", "cdi cdi",
 	}
 	all := objects(t)
 	for _, s := range sets(t) {
@@ -275,6 +281,8 @@ func TestVolumes(t *testing.T) {
 				}) {
 					t.Errorf("%s: there is no ConfigMap %s", s, v.ConfigMap.Name)
 				}
+			case v.Projected != nil:
+				volumes[v.Name] = "/var/run/secrets/kubernetes.io/serviceaccount"
 			case v.EmptyDir != nil:
 				volumes[v.Name] = "/directx-nri-" + v.Name
 			case v.HostPath == nil || v.HostPath.Type == nil || v.HostPath.Path == "/" || s.windows():
@@ -355,7 +363,7 @@ func TestContainers(t *testing.T) {
 	want := map[string][2]string{ // of Linux and Windows
 		"manifests/linux.yaml": {linux}, "manifests/windows.yaml": {"", windows},
 		"manifests/restore-linux.yaml": {restore}, "manifests/restore-windows.yaml": {"", restore},
-		"kubelet.yaml": {" | advertiser", " | advertiser"}, "linux-discover.yaml": {" | nri advertiser cdi"}, "linux-k3s.yaml": {shim}, "linux-shim.yaml": {shim}, "linux-k3s-restore.yaml": {restore},
+		"kubelet.yaml": {" | advertiser", " | advertiser"}, "labels.yaml": {linux, " | advertiser labeler setup"}, "linux-discover.yaml": {" | nri advertiser cdi"}, "linux-k3s.yaml": {shim}, "linux-shim.yaml": {shim}, "linux-k3s-restore.yaml": {restore},
 		"metrics.yaml": {linux, windows}, "nodefiles.yaml": {" | nri advertiser", " | advertiser setup --no-configure"}, "pools.yaml": {linux, windows},
 		"restore.yaml": {restore, restore}, "runtimeclass.yaml": {shim, windows}, "server2019.yaml": {"", windows},
 		"values.yaml": {linux},
@@ -397,7 +405,7 @@ func TestContainers(t *testing.T) {
 	}
 }
 
-// Pods have no access to the cluster, and no more rights on the node than they need.
+// Pods have no access to the cluster, the labeler excepted, and no more rights on the node than they need.
 func TestPods(t *testing.T) {
 	t.Parallel()
 	selectors := map[string]*metav1.LabelSelector{}
@@ -415,6 +423,9 @@ func TestPods(t *testing.T) {
 			// The default of dxctl's --restart-timeout is 60 seconds.
 			TerminationGracePeriodSeconds: new(int64(75)), AutomountServiceAccountToken: new(false), EnableServiceLinks: new(false),
 			HostNetwork: s.windows(), HostPID: slices.ContainsFunc(s.containers(), signals),
+		}
+		if s.windows() && s.file == "labels.yaml" {
+			want.ServiceAccountName = "directx-nri-labeler"
 		}
 		if s.windows() {
 			want.SecurityContext = &corev1.PodSecurityContext{WindowsOptions: &corev1.WindowsSecurityContextOptions{HostProcess: new(true), RunAsUserName: new(`NT AUTHORITY\SYSTEM`)}}

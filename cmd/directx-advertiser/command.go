@@ -68,6 +68,7 @@ be restarted at any time.`,
 	set.StringVar(&o.PodResources, "pod-resources-socket", places.PodResources, "the kubelet's PodResources `SOCKET` or named pipe")
 	set.Var(&o.CRISocket, "cri-socket", "containerd's CRI `SOCKET` or named pipe, for --served-by shim")
 	set.StringVar(&o.SetupFile, "setup-file", "", "`FILE` by which 'dxctl runtime setup' reports that the node is set up; no GPU is offered before")
+	set.StringVar(&o.LabelsFile, "labels-file", "", "`FILE` to write with labels that describe the GPUs, as node-feature-discovery and directx-labeler read them")
 	o.NodeOS = runtime.GOOS
 	cli.AddChoice(command, &o.NodeOS, "node-os", "", "operating system of the node's containers, if it is not this system's", "windows", "linux")
 	cli.AddChoice(command, &allocateAt, "allocate-at", "", "when the kubelet allocates: at the admission of a pod, or at the creation of a container as kubelets on Windows do without the feature gate WindowsCPUAndMemoryAffinity; auto is by --node-os. With a wrong admission no container with a GPU starts",

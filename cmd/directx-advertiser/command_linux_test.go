@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/directx-nri/directx-nri/advertiser/nodelabels"
 	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
@@ -83,8 +84,14 @@ func TestNoDriver(t *testing.T) {
 	if err := command.ExecuteContext(t.Context()); !errors.Is(err, node.ErrNoInventory) {
 		t.Errorf("fail on init error: %v", err)
 	}
-	p.start("--inventory=", "--host-root", p.dir)
+	labels := filepath.Join(p.dir, "labels")
+	p.write(labels, nodelabels.Prefix+"count=1\n") // of an earlier run
+	p.start("--inventory=", "--host-root", p.dir, "--labels-file", labels)
 	p.await("/readyz", 200, "ok")
+	testutil.Eventually(t, "the labels are gone", func() bool {
+		got, err := nodelabels.Read(labels)
+		return err == nil && len(got) == 0
+	})
 	if err := os.Mkdir(filepath.Join(p.dir, "dev"), 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/directx-nri/directx-nri/advertiser/nodelabels"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/readiness"
 	"github.com/directx-nri/directx-nri/internal/testutil"
@@ -115,8 +116,13 @@ func (p *program) await(page string, status int, texts ...string) {
 func TestMetricsAndHealth(t *testing.T) {
 	t.Parallel()
 	p := newProgram(t)
-	p.start("--injection", "kubelet")
+	labels := filepath.Join(p.dir, "labels")
+	p.start("--injection", "kubelet", "--labels-file", labels)
 	p.await("/healthz", 200, "ok")
+	testutil.Eventually(t, "labels", func() bool {
+		got, _ := nodelabels.Read(labels)
+		return got[nodelabels.Prefix+"count"] == "1" && got[nodelabels.Prefix+"replicas"] == "4"
+	})
 	p.await("/readyz", 503, "the kubelet does not watch directx.microsoft.com/compute, directx.microsoft.com/display")
 	p.await("/metrics", 200,
 		`directx_build_info{`, `directx_injection_mode{mode="kubelet"} 1`, `directx_assignment_mode{mode="location-path",`, `directx_driver_files_mode{mode="mount",`,

@@ -36,7 +36,7 @@ kind: Config
 current-context: suite
 contexts: [{name: suite, context: {cluster: suite, user: suite}}]
 clusters: [{name: suite, cluster: {server: "` + apiURL + `", insecure-skip-tls-verify: true}}]
-users: [{name: suite, user: {token: ` + apiToken + `}}]
+users: [{name: suite, user: {token: %s}}]
 `
 
 // APIServer is a Kubernetes API server with its own etcd.
@@ -46,6 +46,19 @@ type APIServer struct {
 	Kubeconfig string
 
 	client *http.Client
+	token  string
+}
+
+// As returns the server for requests with the token of another user.
+func (a *APIServer) As(token string) *APIServer {
+	other := *a
+	other.token = token
+	return &other
+}
+
+// Patch merges body into an object.
+func (a *APIServer) Patch(path string, body any) error {
+	return a.do(http.MethodPatch, path, body, nil)
 }
 
 // StartAPIServer starts an API server with its files in dir, until the test ends. It does
@@ -69,17 +82,24 @@ func StartAPIServer(t testing.TB, parts Parts, dir, logs string) *APIServer {
 		Process: start("kube-apiserver",
 			"--etcd-servers", "http://"+etcdAddress, "--bind-address", "127.0.0.1", "--advertise-address", NodeAddress,
 			"--cert-dir", file("api-server"), "--token-auth-file", write("tokens.csv", apiToken+",suite,suite,system:masters\n"),
-			"--authorization-mode", "AlwaysAllow",
+			"--authorization-mode", "RBAC",
 			"--service-account-issuer", "https://suite", "--service-account-key-file", accounts,
 			"--service-account-signing-key-file", accounts, "--service-cluster-ip-range", "10.96.0.0/24",
 			"--endpoint-reconciler-type", "none", "--disable-admission-plugins", "ServiceAccount",
 			"--kubelet-preferred-address-types", "InternalIP",
 			// HostProcess containers are privileged.
 			"--allow-privileged"),
-		Kubeconfig: write("kubeconfig", kubeconfig),
+		Kubeconfig: WriteKubeconfig(t, file("kubeconfig"), apiToken),
+		token:      apiToken,
 		// The server's certificate is self-signed.
 		client: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}},
 	}
+}
+
+// WriteKubeconfig writes a file with which programs find the server as the user of a token.
+func WriteKubeconfig(t testing.TB, path, token string) string {
+	t.Helper()
+	return WriteFile(t, path, fmt.Sprintf(kubeconfig, token), 0o600)
 }
 
 // WaitAPI waits until the API server is ready.
@@ -106,7 +126,7 @@ func (a *APIServer) do(method, path string, body, into any) error {
 	if err != nil {
 		return err
 	}
-	request.Header.Set("Authorization", "Bearer "+apiToken)
+	request.Header.Set("Authorization", "Bearer "+a.token)
 	request.Header.Set("Content-Type", "application/json")
 	if method == http.MethodPatch {
 		request.Header.Set("Content-Type", "application/merge-patch+json")

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/directx-nri/directx-nri/advertiser/nodelabels"
 	"github.com/directx-nri/directx-nri/test/bed"
 )
 
@@ -27,12 +28,16 @@ func (s *suite) install(t *testing.T) {
 	t.Helper()
 	s.kubectl(t, "apply", "--filename", manifests+"/namespace.yaml")
 	s.helm(t, "upgrade", "--install", release, "oci://"+charts+"/directx-nri", "--version", s.older.version[1:], "--plain-http",
-		"--namespace", namespace, "--values", examples+"/values.yaml", "--set", "image.repository="+repository, "--set", "image.tag="+s.older.version, "--set", "restartSpread=1s", "--set", "linux.cdi=true")
+		"--namespace", namespace, "--values", examples+"/values.yaml", "--set", "image.repository="+repository, "--set", "image.tag="+s.older.version, "--set", "restartSpread=1s", "--set", "linux.cdi=true", "--set", "linux.labels=true")
 	s.rolledOut(t, daemonSet)
 	s.waitOffered(t, offered)
-	bed.Eventually(t, timeout, "the CDI specification is written", func() error {
+	bed.Eventually(t, timeout, "the CDI specification and the labels are written", func() error {
 		_, err := os.Stat(cdiFile)
-		return err
+		labels, labelsErr := nodelabels.Read(nodelabels.FeatureFile)
+		if want := "4"; labels[nodelabels.Prefix+"count"] != want {
+			labelsErr = errors.Join(labelsErr, fmt.Errorf("the labels are %v", labels))
+		}
+		return errors.Join(err, labelsErr)
 	})
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/directx-nri/directx-nri/advertiser/nodelabels"
 	"github.com/directx-nri/directx-nri/test/bed"
 )
 
@@ -114,7 +115,9 @@ func newSuite(t *testing.T) *suite {
 	s.apply(t, podManifest("bystander", forever, nil))
 	s.waitRunning(t, "bystander")
 	s.bystander = s.containers(t, "bystander")
-	bed.Check(t, os.Mkdir(filepath.Dir(cdiFile), 0o755)) // The kubelet would make it, and leave it.
+	for _, file := range []string{cdiFile, nodelabels.FeatureFile} {
+		bed.Check(t, os.MkdirAll(filepath.Dir(file), 0o755)) // The kubelet would make it, and leave it.
+	}
 	s.before = s.files(t)
 	return s
 }

@@ -5,12 +5,17 @@ package cluster
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 
+	"github.com/directx-nri/directx-nri/advertiser/nodelabels"
 	"github.com/directx-nri/directx-nri/test/bed"
 )
 
@@ -69,10 +74,11 @@ func (s *suite) testWindows(t *testing.T) {
 	t.Run("the API server accepts all objects", func(t *testing.T) {
 		rendered := s.helm(t, "template", release, chart, "--namespace", namespace, "--set", "image.repository="+repository,
 			"--values", examples+"/values.yaml", "--set", "windows.enabled=true", "--set", "linux.shim.enabled=true", "--values", s.values(t, pools),
-			"--set", "metrics.enabled=true", "--set", "runtimeClass.enabled=true")
+			"--set", "metrics.enabled=true", "--set", "runtimeClass.enabled=true", "--set", "windows.labels=true", "--set", "linux.labels=true")
 		bed.MustContain(t, "the chart", rendered, "kind: NetworkPolicy", "kind: RuntimeClass", "kind: Service")
 		s.apply(t, rendered, "--dry-run=server", "--validate=strict")
 	})
+	t.Run("the labeler labels its own node", s.testLabeler)
 	t.Run("namespace that does not admit the pods", func(t *testing.T) {
 		const confined = "confined"
 		s.apply(t, `{apiVersion: v1, kind: Namespace, metadata: {name: confined, labels: {pod-security.kubernetes.io/enforce: baseline}}}`)
@@ -84,6 +90,49 @@ func (s *suite) testWindows(t *testing.T) {
 		}
 		bed.MustContain(t, "helm's error", out, "kubectl label namespace "+confined)
 	})
+}
+
+// testLabeler runs directx-labeler with the rights that the chart gives it on a Windows node.
+func (s *suite) testLabeler(t *testing.T) {
+	const own, count = "ws2022", nodelabels.Prefix + "count"
+	s.helmUpgrade(t, "--set", "image.repository="+repository, "--set", "image.tag="+s.older.version, "--set", "windows.labels=true")
+	s.apply(t, fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: labeler, namespace: %s}, spec: {nodeName: %s, serviceAccountName: directx-nri-labeler, containers: [{name: labeler, image: none}]}}`, namespace, own))
+	t.Cleanup(func() { s.kubectl(t, "delete", "pod", "labeler", "--namespace", namespace, "--force") })
+	token := strings.TrimSpace(s.kubectl(t, "create", "token", "directx-nri-labeler", "--namespace", namespace, "--bound-object-kind", "Pod", "--bound-object-name", "labeler"))
+
+	file := filepath.Join(t.TempDir(), "labels")
+	s.start(t, "labeler", s.older.program("directx-labeler"), "--node", own, "--labels-file", file, "--kubeconfig", bed.WriteKubeconfig(t, s.file("labeler.yaml"), token))
+	for _, labels := range []map[string]string{{count: "2", nodelabels.Prefix + "kind": "display"}, {count: "1"}} {
+		bed.Check(t, nodelabels.Write(file, labels))
+		bed.Eventually(t, timeout, fmt.Sprintf("the node has the labels %v", labels), func() error {
+			var n corev1.Node
+			err := s.api.Get("/api/v1/nodes/"+own, &n)
+			maps.DeleteFunc(n.Labels, func(name, _ string) bool { return !strings.HasPrefix(name, nodelabels.Prefix) })
+			if !maps.Equal(labels, n.Labels) {
+				err = errors.Join(err, fmt.Errorf("they are %v", n.Labels))
+			}
+			return err
+		})
+	}
+
+	labels := func(labels map[string]any) any { return map[string]any{"metadata": map[string]any{"labels": labels}} }
+	for _, test := range []struct {
+		node  string
+		patch any
+		want  string
+	}{
+		{"ws2025", labels(map[string]any{count: "1"}), "its own node only"},
+		{own, labels(map[string]any{"node-role.kubernetes.io/control-plane": ""}), "labels directx.microsoft.com/gpu.* only"},
+		{own, labels(map[string]any{"zone": "b"}), "labels directx.microsoft.com/gpu.* only"},
+		{own, labels(map[string]any{"zone": nil}), "labels directx.microsoft.com/gpu.* only"},
+		{own, map[string]any{"spec": map[string]any{"unschedulable": true}}, "labels only"},
+		{own, map[string]any{"metadata": map[string]any{"annotations": map[string]any{"a": "b"}}}, "labels only"},
+		{own + "/status", map[string]any{"status": map[string]any{"capacity": map[string]any{"a": "1"}}}, "forbidden"},
+	} {
+		if err := s.api.As(token).Patch("/api/v1/nodes/"+test.node, test.patch); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("patch %v of node %s: %v, want %q", test.patch, test.node, err, test.want)
+		}
+	}
 }
 
 // waitScheduled waits until the DaemonSets have pods for exactly these nodes.

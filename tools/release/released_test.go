@@ -310,7 +310,7 @@ func checkImage(t *testing.T, index v1.ImageIndex, descriptor v1.Descriptor, pla
 
 // programs returns the names of the programs for a platform.
 func programs(platform string) []string {
-	names := []string{"containerd-shim-directx-v1", "directx-advertiser", "directx-nri", "dxctl"}
+	names := []string{"containerd-shim-directx-v1", "directx-advertiser", "directx-labeler", "directx-nri", "dxctl"}
 	if strings.HasPrefix(platform, "windows") {
 		for i := range names {
 			names[i] += ".exe"

@@ -12,6 +12,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/directx-nri/directx-nri/advertiser"
+	"github.com/directx-nri/directx-nri/advertiser/nodelabels"
+	"github.com/directx-nri/directx-nri/advertiser/resources"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/config"
@@ -23,8 +25,8 @@ import (
 // Options are the flags that have no key in config.yaml.
 type Options struct {
 	// For these see the help of the flags of the same names.
-	StateDir, RuntimeDir, HostRoot, KubeletDir, PodResources, SetupFile string
-	CRISocket                                                           paths.CRISocket
+	StateDir, RuntimeDir, HostRoot, KubeletDir, PodResources, SetupFile, LabelsFile string
+	CRISocket                                                                       paths.CRISocket
 	// NodeOS is the operating system of the node's containers, windows or linux.
 	NodeOS string
 	// AtCreation reports that the kubelet allocates when it creates a container.
@@ -44,9 +46,9 @@ type Daemon struct {
 	recorder *allocation.Recorder
 	// initialized reports that failOnInitError has been checked.
 	initialized bool
-	// refused is the last error of the configuration.
-	refused errlog.Last
-	status  atomic.Pointer[status]
+	// refused is the last error of the configuration, unlabeled that of the file of labels.
+	refused, unlabeled errlog.Last
+	status             atomic.Pointer[status]
 }
 
 // New returns the daemon of a program's version that compiles its configuration with compiler.
@@ -113,4 +115,12 @@ func (d *Daemon) serve(ctx context.Context, c *configuration) (next *configurati
 	d.metrics.Reloaded(time.Now(), nil)
 	d.log.WithField("config", d.compiler.File).Info("The configuration has changed and is in force")
 	return next, nil
+}
+
+// label writes the labels of a node with these devices.
+func (d *Daemon) label(devices []resources.Assigned) {
+	if d.options.LabelsFile != "" {
+		err := nodelabels.Write(d.options.LabelsFile, nodelabels.Of(devices))
+		d.unlabeled.Log(d.log, err, "Cannot write the labels of this node", "The labels of this node are written again")
+	}
 }

@@ -71,7 +71,7 @@ func (d *Daemon) configure(p policy.Policy, source discovery.Source) (c advertis
 	ready = func(context.Context) error { return nil }
 	c = advertiser.Config{
 		Source: g, Recorder: d.recorder, Resources: p.Resources, KubeletDir: d.options.KubeletDir, Pods: d.pods,
-		NodeOS: d.options.NodeOS, Metrics: d.metrics, Log: d.log, AtCreation: d.options.AtCreation,
+		NodeOS: d.options.NodeOS, Metrics: d.metrics, Log: d.log, AtCreation: d.options.AtCreation, Listed: d.label,
 		FailOnInitError: p.FailOnInitError && !d.initialized,
 	}
 	switch {
@@ -159,6 +159,7 @@ func (d *Daemon) retry(ctx context.Context, level logrus.Level, message string, 
 		problem := err
 		if errors.Is(err, readiness.ErrNoGPU) || errors.Is(err, node.ErrNoInventory) {
 			problem = nil
+			d.label(nil)
 		}
 		d.status.Store(&status{problem: problem})
 		if last.Replace(err) {

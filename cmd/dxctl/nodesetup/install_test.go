@@ -127,6 +127,7 @@ func (p place) uninstall(t *testing.T, args ...string) (stdout, stderr string, e
 	return containerdtest.Run(t, NewUninstallCommand("linux"), append([]string{
 		"--containerd-config", p.Config, "--cri-socket", p.Socket, "--state-dir", p.State, "--shim-dir", p.dir,
 		"--containerd-state", p.containerdState, "--runtime-dir", p.run, "--runtime", p.real,
+		"--labels-file", filepath.Join(p.Root, "labels"),
 	}, args...)...)
 }
 
@@ -206,6 +207,7 @@ func TestUninstallLeavesNothing(t *testing.T) {
 	for _, file := range []string{"shim.log", "shim.log.1", "allocations/record.json", "verify.json", ".directx-nri-tmp-1"} {
 		p.put(t, filepath.Join(p.State, file), "", 0o600)
 	}
+	p.put(t, filepath.Join(p.Root, "labels"), "", 0o600)
 	stdout, stderr := p.mustUninstall(t)
 	want := "removed " + p.shimPath() + "\nremoved " + p.State + "/shim.log\nremoved " + p.State + "/shim.log.1\nremoved " + p.State + "/verify.json\n"
 	if diff := cmp.Diff(want, stdout); diff != "" {
@@ -215,7 +217,7 @@ func TestUninstallLeavesNothing(t *testing.T) {
 		t.Error(stderr)
 	}
 	stdout, stderr = p.mustUninstall(t, "--purge")
-	if want := "removed " + p.State + "/allocations\nremoved " + p.State + "/policy.json\nremoved " + p.State + "/shim-runtime\nremoved " + p.State + "\n"; stdout != want || stderr != "" {
+	if want := "removed " + p.State + "/allocations\nremoved " + p.State + "/policy.json\nremoved " + p.State + "/shim-runtime\nremoved " + p.Root + "/labels\nremoved " + p.State + "\n"; stdout != want || stderr != "" {
 		t.Error(cmp.Diff(want, stdout), stderr)
 	}
 	if stdout, stderr = p.mustUninstall(t, "--purge"); stdout != "there is nothing to remove\n" || stderr != "" {

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/directx-nri/directx-nri/advertiser/nodelabels"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/statefile"
 	"github.com/directx-nri/directx-nri/discovery/node"
@@ -31,6 +32,7 @@ type uninstallOptions struct {
 	containerdState string
 	runtime         string
 	runtimeDir      string
+	labelsFile      string
 	purge           bool
 	hold            bool
 	force           bool
@@ -53,12 +55,17 @@ GPUs do not start again: delete them first, or set --force.`,
   dxctl runtime uninstall --restart --purge`,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },
 	}
+	labelsFile := nodelabels.FeatureFile
+	if goos == "windows" {
+		labelsFile = "" // It is the labeler's, in a volume of the pod.
+	}
 	flags := command.Flags()
 	o.AddFlags(flags)
 	flags.StringVar(&o.shimDir, "shim-dir", places.ShimDir, containerd.ShimDirUsage)
 	flags.StringVar(&o.runtime, "runtime", "", "the real shim, to which containers are handed over (default: the configured one)")
 	flags.StringVar(&o.containerdState, "containerd-state", places.ContainerdState, "containerd's state `DIRECTORY`")
 	flags.StringVar(&o.runtimeDir, "runtime-dir", places.Runtime, "runtime `DIRECTORY` of directx-nri, for --purge")
+	flags.StringVar(&o.labelsFile, "labels-file", labelsFile, "`FILE` of directx-advertiser with the node's labels, for --purge")
 	flags.BoolVar(&o.purge, "purge", false, "also remove the allocation records and the node policy")
 	containerd.AddForceFlag(flags, &o.force)
 	flags.BoolVar(&o.hold, "hold", false, "then wait for a signal, in a DaemonSet's pod")
@@ -115,7 +122,7 @@ func (o *uninstallOptions) removeFiles(ctx context.Context, r *removal, path, lo
 	r.remove(os.Remove, append(containerd.TaskFiles(o.StateDir), log, log+".1", filepath.Join(o.StateDir, statefile.VerifyName))...)
 	if o.purge {
 		r.remove(os.RemoveAll, paths.Allocations(o.StateDir))
-		r.remove(os.Remove, policy.Path(o.StateDir), policy.RuntimePath(o.StateDir), node.Inventory(o.StateDir).Path(), node.Discovered(o.StateDir).Path())
+		r.remove(os.Remove, policy.Path(o.StateDir), policy.RuntimePath(o.StateDir), node.Inventory(o.StateDir).Path(), node.Discovered(o.StateDir).Path(), o.labelsFile)
 		r.removeUnfinished(o.StateDir)
 		r.removeEmpty(o.runtimeDir, o.StateDir)
 	} else if os.Remove(o.StateDir) != nil && durable.Exists(o.StateDir) {

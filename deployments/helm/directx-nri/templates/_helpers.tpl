@@ -350,10 +350,11 @@ spec:
       # If dxctl is stopped while containerd restarts, it restores containerd's configuration,
       # which takes up to a minute (its --restart-timeout).
       terminationGracePeriodSeconds: 75
-      {{- with include "directx-nri.serviceAccountName" $root }}
+      {{- $labeler := and (eq .os "windows") $own.labels (not $root.Values.restore) }}
+      {{- with include ($labeler | ternary "directx-nri.labeler" "directx-nri.serviceAccountName") $root }}
       serviceAccountName: {{ . }}
       {{- end }}
-      # The pods do not use the Kubernetes API.
+      # The pods do not use the Kubernetes API, except for a container that mounts a token itself.
       automountServiceAccountToken: false
       enableServiceLinks: false
       {{- with $own.podSecurityContext }}

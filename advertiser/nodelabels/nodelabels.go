@@ -1,0 +1,127 @@
+// Package nodelabels describes the GPUs that a node offers in labels, by which pods and
+// autoscalers select nodes.
+package nodelabels
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/directx-nri/directx-nri/advertiser/resources"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/durable"
+)
+
+// Prefix is that of the names of all labels of this package. No other label has it.
+const Prefix = "directx.microsoft.com/gpu."
+
+// Names returns the names of all labels.
+func Names() []string {
+	names := []string{"present", "count", "product", "memory", "driver", "kind", "replicas", "sharing"}
+	for i, name := range names {
+		names[i] = Prefix + name
+	}
+	return names
+}
+
+// FeatureFile is where node-feature-discovery reads labels on Linux.
+// https://kubernetes-sigs.github.io/node-feature-discovery/stable/usage/customization-guide.html#local-feature-source
+const FeatureFile = "/etc/kubernetes/node-feature-discovery/features.d/directx-nri"
+
+// maxValue is the largest length of a label's value in bytes.
+// https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set
+const maxValue = 63
+
+// maxFile is the size in bytes of the largest file that [Read] reads.
+const maxFile = 1 << 16
+
+// Of returns the labels of a node with these devices, nil if it offers no GPU. Apart from
+// present and count, a label is missing if the GPUs that are offered differ in it, or it is
+// unknown.
+func Of(assigned []resources.Assigned) map[string]string {
+	offered := slices.DeleteFunc(slices.Clone(assigned), func(a resources.Assigned) bool { return a.Rule == nil })
+	if len(offered) == 0 {
+		return nil
+	}
+	labels := map[string]string{Prefix + "present": "true", Prefix + "count": strconv.Itoa(len(offered))}
+	for i, a := range offered {
+		for name, value := range of(a) {
+			switch before, ok := labels[Prefix+name]; {
+			case i == 0 && value != "":
+				labels[Prefix+name] = value
+			case ok && before != value:
+				delete(labels, Prefix+name)
+			}
+		}
+	}
+	return labels
+}
+
+// of returns the values of the labels that describe one GPU.
+func of(a resources.Assigned) map[string]string {
+	kind, sharing, memory := "compute", "exclusive", ""
+	if a.Device.Kind() == discovery.KindDisplay {
+		kind = "display"
+	}
+	if a.Rule.Replicas > 1 {
+		sharing = "shared"
+	}
+	if mib := a.Device.DedicatedMemory >> 20; mib > 0 {
+		memory = strconv.FormatUint(mib, 10)
+	}
+	return map[string]string{
+		"product": value(a.Device.Description), "memory": memory, "driver": value(a.Device.DriverVersion),
+		"kind": kind, "replicas": strconv.Itoa(a.Rule.Replicas), "sharing": sharing,
+	}
+}
+
+// value makes text the value of a label: "NVIDIA Tesla T4" becomes NVIDIA-Tesla-T4.
+func value(text string) string {
+	const end = "-_."
+	words := strings.FieldsFunc(text, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune(end, r)
+	})
+	text = strings.Join(words, "-")
+	return strings.Trim(text[:min(len(text), maxValue)], end)
+}
+
+// Write makes labels the content of a file in the format of [FeatureFile].
+func Write(path string, labels map[string]string) error {
+	text := "# Written by directx-advertiser.\n"
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
+		text += name + "=" + labels[name] + "\n"
+	}
+	if before, err := durable.Read(path, maxFile); err == nil && bytes.Equal(before, []byte(text)) {
+		return nil
+	}
+	// #nosec G301 G302 -- node-feature-discovery reads it, and does not run as root.
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return durable.Replace(path, []byte(text), 0o644)
+}
+
+// Read returns the labels of the file that [Write] wrote.
+func Read(path string) (map[string]string, error) {
+	data, err := durable.Read(path, maxFile)
+	if err != nil {
+		return nil, err
+	}
+	labels := map[string]string{}
+	for line := range strings.Lines(string(data)) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		name, value, found := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
+		if !found || !strings.HasPrefix(name, Prefix) {
+			return nil, fmt.Errorf("read %s: %q is no label that directx-advertiser writes", path, line)
+		}
+		labels[name] = value
+	}
+	return labels, nil
+}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/directx-nri/directx-nri/advertiser/nodelabels"
+	"github.com/directx-nri/directx-nri/internal/cli"
+)
+
+// TestRun has the program patch its node in an API server that fails at first. The cluster
+// suite runs it with a real one.
+func TestRun(t *testing.T) {
+	t.Parallel()
+	patches := make(chan string)
+	failures := 1
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if failures--; failures >= 0 {
+			http.Error(w, "the test fails the first request", http.StatusForbidden)
+			return
+		}
+		body, _ := io.ReadAll(r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata"}`)
+		patches <- fmt.Sprintf("%s %s %s", r.Method, r.URL.Path, body)
+	}))
+	defer server.Close()
+	dir := t.TempDir()
+	kubeconfig := filepath.Join(dir, "kubeconfig")
+	if err := os.WriteFile(kubeconfig, fmt.Appendf(nil, `{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c}}], clusters: [{name: c, cluster: {server: %q}}]}`, server.URL), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := options{node: "n1", file: filepath.Join(dir, "labels"), kubeconfig: kubeconfig, poll: time.Millisecond}
+	log := logrus.New()
+	log.SetOutput(t.Output())
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- o.run(ctx, log) }()
+	for _, test := range []struct {
+		labels map[string]string
+		want   string
+	}{
+		{map[string]string{nodelabels.Prefix + "count": "2", nodelabels.Prefix + "present": "true"}, `"directx.microsoft.com/gpu.count":"2","directx.microsoft.com/gpu.driver":null,`},
+		{nil, `"directx.microsoft.com/gpu.count":null,`},
+	} {
+		if err := nodelabels.Write(o.file, test.labels); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-patches; !strings.HasPrefix(got, `PATCH /api/v1/nodes/n1 {"metadata":{"labels":{`+test.want) {
+			t.Errorf("the node is patched by %s, want %s", got, test.want)
+		}
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestFlags(t *testing.T) {
+	t.Parallel()
+	var stderr strings.Builder
+	command := newCommand()
+	command.SetArgs([]string{})
+	if status := cli.Run(t.Context(), command, &stderr); status == 0 || !strings.Contains(stderr.String(), "--labels-file") {
+		t.Errorf("without flags: status %d\n%s", status, stderr.String())
+	}
+}
