@@ -28,7 +28,7 @@ func (s *suite) install(t *testing.T) {
 	t.Helper()
 	s.kubectl(t, "apply", "--filename", manifests+"/namespace.yaml")
 	s.helm(t, "upgrade", "--install", release, "oci://"+charts+"/directx-nri", "--version", s.older.version[1:], "--plain-http",
-		"--namespace", namespace, "--values", examples+"/values.yaml", "--set", "image.repository="+repository, "--set", "image.tag="+s.older.version, "--set", "restartSpread=1s", "--set", "linux.cdi=true", "--set", "linux.labels=true")
+		"--namespace", namespace, "--values", examples+"/values.yaml", "--set", "image.repository="+repository, "--set", "image.tag="+s.older.version, "--set", "restartSpread=1s", "--set", "linux.cdi=true", "--set", "linux.labels=true", "--set", "linux.doctor=true")
 	s.rolledOut(t, daemonSet)
 	s.waitOffered(t, offered)
 	bed.Eventually(t, timeout, "the CDI specification and the labels are written", func() error {
@@ -170,6 +170,8 @@ func (s *suite) testInstall(t *testing.T) {
 	if status := s.podOf(t, daemonSet).Status; restarts(status) > 0 {
 		t.Errorf("containers of the DaemonSet's pod restarted: %v", status.ContainerStatuses)
 	}
+	s.helm(t, "test", release, "--namespace", namespace)
+	s.kubectl(t, "exec", "--namespace", namespace, "daemonset/"+daemonSet, "--container", "advertiser", "--", "/dxctl", "doctor", "--host-root=/host")
 }
 
 // testExamples applies all Linux examples and compares their outputs with the expected

@@ -358,7 +358,7 @@ func (n *gatherer) access(c doctor.Config) (list []doctor.File) {
 	add(config.CheckAccess, c.Path, c.Policy.Source.Inventory)
 	if c.Policy.ExtraMounts.Sources == policy.MountHostDirectories {
 		for _, dir := range c.Policy.ExtraMounts.HostDirectories {
-			list = append(list, doctor.File{Kind: doctor.HostDirectory, Path: dir, Err: durable.CheckFile(dir)})
+			list = append(list, doctor.File{Kind: doctor.HostDirectory, Path: dir, Err: durable.CheckFile(filepath.Join(n.hostRoot, dir))})
 		}
 	}
 	return list

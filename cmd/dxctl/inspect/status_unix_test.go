@@ -113,20 +113,22 @@ func TestDoctorOnADiskThatHangs(t *testing.T) {
 	}
 }
 
-// In a container, device nodes and files of drivers are below the mount point of the node's root directory.
+// In a container, the node's files are below the mount point of its root directory.
 func TestDoctorInAContainer(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir, mounted := t.TempDir(), t.TempDir()
 	state, file, inventory := filepath.Join(dir, "state"), filepath.Join(dir, "config.yaml"), filepath.Join(dir, "gpus.yaml")
-	err := errors.Join(os.Mkdir(state, 0o700), os.WriteFile(file, []byte(configHead+"inventory: "+inventory+"\n"), 0o600), os.WriteFile(inventory, []byte(
-		"apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\ndevices: [{instanceID: A, driver: {version: '1'}, display: true, linux: {deviceNodes: [/dev/null], libraries: [/none.so]}}]\n"), 0o600))
+	err := errors.Join(os.Mkdir(state, 0o700), os.Mkdir(filepath.Join(mounted, "tools"), 0o700),
+		os.WriteFile(file, []byte(configHead+"inventory: "+inventory+"\nextraMounts: {sources: host-directories, hostDirectories: [/tools], destinations: [/tools]}\n"), 0o600),
+		os.WriteFile(inventory, []byte("apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\ndevices: [{instanceID: A, driver: {version: '1'}, display: true, linux: {deviceNodes: [/dev/null]}}]\n"), 0o600))
 	if err != nil {
 		t.Fatal(err)
 	}
 	apply(t, file, state)
-	for hostRoot, want := range map[string]string{"/": "files of GPU A are not on this node: /none.so", t.TempDir(): "/dev/null"} {
+	const device, tools = "problem devices: A", "problem permissions: /tools"
+	for hostRoot, want := range map[string][2]bool{"/": {false, true}, mounted: {true, false}} {
 		out, err := ask(t, NewDoctorCommand("1.0"), append(emptyNode(dir), "--state-dir", state, "--host-root", hostRoot)...)
-		if err == nil || !strings.Contains(out, want) {
+		if got := [2]bool{strings.Contains(out, device), strings.Contains(out, tools)}; err == nil || got != want {
 			t.Errorf("%s: %v\n%s", hostRoot, err, out)
 		}
 	}
