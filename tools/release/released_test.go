@@ -137,9 +137,11 @@ func checkPublish(t *testing.T, dir, release string) {
 	publish := exec.CommandContext(t.Context(), "tools/release/publish.sh", testVersion, image, charts)
 	publish.Dir = dir
 	publish.Env = append(os.Environ(), "DIRECTX_NRI_PARTS="+filepath.Dir(helm(t)))
+	var stderr strings.Builder
+	publish.Stderr = &stderr
 	published, err := publish.Output()
 	if err != nil {
-		t.Fatal(err, string(err.(*exec.ExitError).Stderr))
+		t.Fatal(err, stderr.String())
 	}
 	outer := open(t, filepath.Join(release, "directx-nri-image-"+testVersion+".tar"))
 	pulled, err := crane.Digest(image + ":" + testVersion)
