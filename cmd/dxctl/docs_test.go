@@ -67,8 +67,9 @@ func cliPage() string {
 	var page strings.Builder
 	page.WriteString(`# dxctl
 
-Generated from the commands' help, with the defaults on Linux. Flags for locations that several
-commands have are among the [common flags](#common-flags) only.
+Generated from the commands' help, with the defaults on Linux. The first output format (` + "`-o`" + `)
+is the default. Flags for locations that several commands have are among the
+[common flags](#common-flags) only.
 `)
 	commands := everyCommand(newCommand())
 	common := commonFlags(commands)
@@ -113,7 +114,7 @@ func describe(page *strings.Builder, command *cobra.Command, common map[string]*
 		if !command.Runnable() {
 			return
 		}
-		fmt.Fprintf(page, "\n## %s\n", command.CommandPath())
+		fmt.Fprintf(page, "\n## %s\n", strings.TrimPrefix(command.CommandPath(), "dxctl "))
 	}
 	for paragraph := range strings.SplitSeq(strings.TrimSpace(command.Long), "\n\n") {
 		if strings.HasPrefix(paragraph, "  ") {
@@ -125,9 +126,14 @@ func describe(page *strings.Builder, command *cobra.Command, common map[string]*
 	own := pflag.NewFlagSet("", pflag.ContinueOnError)
 	own.SortFlags = false
 	elsewhere := map[string][]string{}
+	formats := ""
 	command.NonInheritedFlags().VisitAll(func(f *pflag.Flag) {
 		var place string
 		switch {
+		case f.Name == "output":
+			list := strings.TrimPrefix(f.Usage, "output format: ")
+			formats = "  -o " + strings.NewReplacer(", ", "|", " or ", "|").Replace(list) + "\n"
+			return
 		case common[flagKey(f)] != nil:
 			if name, _ := pflag.UnquoteUsage(f); slices.Contains([]string{"FILE", "DIRECTORY", "SOCKET"}, name) {
 				return
@@ -141,8 +147,13 @@ func describe(page *strings.Builder, command *cobra.Command, common map[string]*
 		}
 		elsewhere[place] = append(elsewhere[place], "`--"+f.Name+"`")
 	})
-	block := strings.Trim(command.Example+"\n\n"+own.FlagUsages(), "\n")
-	fmt.Fprintf(page, "\n```text\n%s\n```\n", block)
+	example := command.Example
+	if !command.HasParent() || strings.TrimSpace(example) == command.CommandPath() {
+		example = "" // The other sections, or the heading, show it.
+	}
+	if block := strings.Trim(example+"\n\n"+formats+own.FlagUsages(), "\n"); block != "" {
+		fmt.Fprintf(page, "\n```text\n%s\n```\n", block)
+	}
 	for _, place := range slices.Sorted(maps.Keys(elsewhere)) {
 		list := place + ": " + strings.Join(elsewhere[place], ", ")
 		fmt.Fprintf(page, "\n%s", regexp.MustCompile(`(.{1,100})(?: |$)`).ReplaceAllString(list, "$1\n"))
