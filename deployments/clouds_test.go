@@ -1,0 +1,195 @@
+//go:build chart && unix
+
+package deployments
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// cloudPrograms are stand-ins of the programs that the scripts of clouds call. They write their command
+// lines to $LOG, and the cluster's file to $LOG.yaml. With $EXISTS set, all resources exist.
+const cloudPrograms = `#!/bin/sh
+program=${0##*/}
+echo "$program $*" >>"$LOG"
+case "$program $*" in
+"aws ec2 describe-images "*)
+	if [ -n "$EXISTS" ] || grep -q '^packer build' "$LOG"; then echo ami-0feed; else echo None; fi ;;
+"az feature show "*) echo Registered ;;
+"eksctl get "* | "az aks show "* | "az aks nodepool show "*) [ -n "$EXISTS" ] ;;
+"eksctl create cluster -f -") cat >"$LOG.yaml" ;;
+"kubectl apply -f -") cat >/dev/null ;;
+"kubectl "*" -f "*) test -f "$3" ;;
+esac
+`
+
+// runCloud runs a script with stand-ins, and returns their command lines and the cluster's file.
+func runCloud(t *testing.T, script, exists string) (lines []string, cluster []byte) {
+	t.Helper()
+	dir := t.TempDir()
+	for _, program := range []string{"aws", "az", "eksctl", "helm", "kubectl", "packer"} {
+		if err := os.WriteFile(filepath.Join(dir, program), []byte(cloudPrograms), 0o700); err != nil { //nolint:gosec // It is a program.
+			t.Fatal(err)
+		}
+	}
+	log := filepath.Join(dir, "log")
+	command := exec.Command("sh", script, "--set", "image.tag=v1.2.3")
+	command.Env = []string{"PATH=" + dir + ":/usr/bin:/bin", "LOG=" + log, "EXISTS=" + exists}
+	if out, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	text, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cluster, err = os.ReadFile(log + ".yaml")
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	return strings.Split(strings.TrimSpace(string(text)), "\n"), cluster
+}
+
+// The scripts create what does not exist, with values that the chart has, and run an example.
+func TestClouds(t *testing.T) {
+	t.Parallel()
+	for script, test := range map[string]struct {
+		creates  []string // the command lines that create something, without their ends
+		selector string   // the node selector's, in addition to the operating system
+	}{
+		"eks/create.sh": {[]string{"packer init", "packer build", "eksctl create cluster"}, ""},
+		"aks/create.sh": {[]string{"az aks create", "az aks nodepool add"}, "kubernetes.azure.com/agentpool"},
+	} {
+		for exists, want := range map[string][]string{"": test.creates, "1": nil} {
+			t.Run(script+" "+exists, func(t *testing.T) {
+				t.Parallel()
+				lines, _ := runCloud(t, script, exists)
+				var creates []string
+				for _, line := range lines {
+					if at := slices.IndexFunc(test.creates, func(create string) bool { return strings.HasPrefix(line, create+" ") }); at >= 0 {
+						creates = append(creates, test.creates[at])
+					}
+				}
+				if diff := cmp.Diff(want, creates); diff != "" {
+					t.Errorf("created (-want +got): %s", diff)
+				}
+				if last := lines[len(lines)-1]; last != "kubectl logs job/nvidia-smi-display" {
+					t.Errorf("the last command is %s", last)
+				}
+				at := slices.IndexFunc(lines, func(line string) bool { return strings.HasPrefix(line, "helm ") })
+				_, sets, _ := strings.Cut(lines[at], "--timeout 15m ")
+				decoded, err := decode([]byte(mustTemplate(t, "", strings.Fields(sets)...)))
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, o := range decoded {
+					if set, ok := o.(*appsv1.DaemonSet); ok {
+						pod := set.Spec.Template.Spec
+						if _, ok := pod.NodeSelector[test.selector]; ok != (test.selector != "") || !strings.HasSuffix(pod.Containers[0].Image, ":v1.2.3") {
+							t.Errorf("%s: node selector %v, image %s", set.Name, pod.NodeSelector, pod.Containers[0].Image)
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+// The AMI is for the cluster's region and version, and Packer's template has the variables and files.
+func TestEKSCluster(t *testing.T) {
+	t.Parallel()
+	lines, text := runCloud(t, "eks/create.sh", "")
+	type group struct {
+		Name, AMIFamily, AMI, InstanceType string
+		VolumeSize, DesiredCapacity        int
+	}
+	var cluster struct {
+		APIVersion, Kind              string
+		Metadata                      struct{ Name, Region, Version string }
+		ManagedNodeGroups, NodeGroups []group
+	}
+	if err := yaml.UnmarshalStrict(text, &cluster); err != nil {
+		t.Fatal(err)
+	}
+	if len(cluster.ManagedNodeGroups) != 1 || len(cluster.NodeGroups) != 1 || cluster.NodeGroups[0].AMI != "ami-0feed" {
+		t.Errorf("%+v", cluster)
+	}
+	build := fmt.Sprintf("packer build -var region=%s -var name=directx-nri-windows-2022-%[2]s -var kubernetes_version=%[2]s ami.pkr.hcl", cluster.Metadata.Region, cluster.Metadata.Version)
+	if cluster.Metadata.Region == "" || cluster.Metadata.Version == "" || !slices.Contains(lines, build) {
+		t.Errorf("no %s in %q", build, lines)
+	}
+
+	const file = "eks/ami.pkr.hcl"
+	template, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	formatted, err := exec.Command("go", "tool", "-modfile=../tools/go.mod", "hclfmt", "-check", file).Output()
+	if diff := cmp.Diff(string(template), string(formatted)); err != nil || diff != "" {
+		t.Errorf("%v: not formatted (-file +want): %s", err, diff)
+	}
+	for _, match := range regexp.MustCompile(`-var (\w+)=`).FindAllStringSubmatch(build, -1) {
+		if !strings.Contains(string(template), "variable \""+match[1]+"\" {") {
+			t.Errorf("%s has no variable %s", file, match[1])
+		}
+	}
+	scripts := regexp.MustCompile(`path\.root}/([a-z0-9.]+)"`).FindAllStringSubmatch(string(template), -1)
+	for _, match := range scripts {
+		text, err := os.ReadFile("eks/" + match[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := checkPowerShell(string(text)); err != nil {
+			t.Errorf("%s: %v", match[1], err)
+		}
+	}
+	if files, err := filepath.Glob("eks/*.ps1"); err != nil || len(files) != len(scripts) {
+		t.Errorf("%v, but the template uses %v (%v)", files, scripts, err)
+	}
+}
+
+// powerShellSkip matches comments and strings. They have no escapes and no nested quotes in our scripts.
+var powerShellSkip = regexp.MustCompile(`'[^'\n]*'|"[^"\n]*"|#[^\n]*`)
+
+// checkPowerShell refuses brackets and quotes without a counterpart, and what is not ASCII: without a byte
+// order mark, Windows PowerShell reads a file in the system's code page.
+func checkPowerShell(text string) error {
+	var open []rune
+	for _, r := range powerShellSkip.ReplaceAllString(text, "") {
+		switch at := strings.IndexRune(")}]", r); {
+		case r > '~' || r == '\'' || r == '"':
+			return fmt.Errorf("unexpected %q", r)
+		case strings.ContainsRune("({[", r):
+			open = append(open, r)
+		case at >= 0 && (len(open) == 0 || open[len(open)-1] != rune("({["[at])):
+			return fmt.Errorf("unexpected %q", r)
+		case at >= 0:
+			open = open[:len(open)-1]
+		}
+	}
+	if len(open) > 0 {
+		return fmt.Errorf("%q is not closed", open)
+	}
+	return nil
+}
+
+func TestCheckPowerShell(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{
+		"throw \"it's {\" # don't (\n@{ a = $b[0] }": true,
+		"if ($a) {": false, "($a])": false, "'a": false, "\u2013a": false, "}": false,
+	} {
+		if err := checkPowerShell(text); (err == nil) != want {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
