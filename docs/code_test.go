@@ -87,12 +87,12 @@ var notOurs = []string{
 // write: each piece of it stands in one of their texts, such as that of an error.
 func TestMessages(t *testing.T) {
 	t.Parallel()
-	_, table, _ := strings.Cut(read(t, "troubleshooting.md"), "<!-- messages: checked by TestMessages -->\n")
-	table, _, _ = strings.Cut(table, "<!-- end -->\n")
+	_, list, _ := strings.Cut(read(t, "troubleshooting.md"), "<!-- messages: checked by TestMessages -->\n")
+	list, _, _ = strings.Cut(list, "<!-- end -->\n")
 	written, count := texts(t, "advertiser", "cmd", "decision", "discovery", "internal", "nri", "ocispec", "shim"), 0
-	for row := range strings.SplitSeq(table, "\n") {
-		message, _, _ := strings.Cut(strings.TrimPrefix(row, "| "), " | ")
-		for _, match := range inlineCode.FindAllStringSubmatch(message, -1) {
+	for entry := range strings.SplitSeq(list, "\n- ") {
+		messages, _, _ := strings.Cut(entry, "`:")
+		for _, match := range inlineCode.FindAllStringSubmatch(messages+"`", -1) {
 			count++
 			for piece := range strings.SplitSeq(match[1], "…") {
 				piece = strings.TrimSpace(piece)
