@@ -157,6 +157,43 @@ func TestEKSCluster(t *testing.T) {
 	}
 }
 
+// The example that installs a driver runs on labeled nodes only, has no access to the cluster, and sets the
+// environment variables that its script reads.
+func TestDriverInstall(t *testing.T) {
+	t.Parallel()
+	decoded, err := decode(readExample(t, "driver-install/daemonset.yaml"))
+	if err != nil || len(decoded) != 1 {
+		t.Fatalf("%d objects, %v", len(decoded), err)
+	}
+	pod := decoded[0].(*appsv1.DaemonSet).Spec.Template.Spec //nolint:forcetypeassert // The test fails.
+	if pod.NodeSelector["driver-install"] != "true" || *pod.AutomountServiceAccountToken || !*pod.SecurityContext.WindowsOptions.HostProcess {
+		t.Errorf("%+v", pod)
+	}
+	container := pod.Containers[0]
+	set := map[string]bool{}
+	for _, variable := range container.Env {
+		set[variable.Name] = true
+	}
+	script := string(readExample(t, "driver-install/install.ps1"))
+	read := map[string]bool{}
+	for _, match := range regexp.MustCompile(`\$env:(DRIVER_\w+)`).FindAllStringSubmatch(script, -1) {
+		read[match[1]] = true
+	}
+	if diff := cmp.Diff(set, read); diff != "" {
+		t.Errorf("environment variables (-set +read): %s", diff)
+	}
+	if err := checkPowerShell(script); err != nil {
+		t.Error(err)
+	}
+	if file := container.Command[len(container.Command)-1]; file != `C:\driver-install\install.ps1` || container.VolumeMounts[0].MountPath != "/driver-install" {
+		t.Errorf("runs %s, and mounts %s", file, container.VolumeMounts[0].MountPath)
+	}
+	create := "kubectl create configmap " + pod.Volumes[0].ConfigMap.Name + " -n driver-install --from-file=install.ps1"
+	if !strings.Contains(string(readExample(t, "driver-install/README.md")), create) {
+		t.Errorf("the README does not run %s", create)
+	}
+}
+
 // powerShellSkip matches comments and strings. They have no escapes and no nested quotes in our scripts.
 var powerShellSkip = regexp.MustCompile(`'[^'\n]*'|"[^"\n]*"|#[^\n]*`)
 
