@@ -4,6 +4,7 @@ package bed
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -102,16 +103,14 @@ func viewProcess(id string, pid int, proc string) (View, error) {
 	view := View{ID: id, PID: pid, Tokens: make(map[string]string), Files: make(map[string]string)}
 	var environ []byte
 	for start := time.Now(); ; time.Sleep(pollInterval) {
-		program, err := os.Readlink(proc + "/exe")
-		if err != nil {
-			return View{}, err
-		}
+		var err error
 		if environ, err = os.ReadFile(proc + "/environ"); err != nil {
 			return View{}, err
 		}
-		// Before runc executes the container's program, the process has runc's environment, and
-		// then none for a moment. Containers have a PATH.
-		if !strings.Contains(program, "runc") && len(environ) > 0 {
+		// Before runc executes the container's program, the process has the environment of 'runc
+		// init', and then none for a moment. Containers have a PATH. Its program does not tell:
+		// runc 1.1 runs from a mount that it has removed, so that its path is "/".
+		if len(environ) > 0 && !bytes.Contains(environ, []byte("_LIBCONTAINER_")) {
 			break
 		}
 		if time.Since(start) > 10*time.Second {
