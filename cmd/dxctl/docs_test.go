@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -69,7 +70,7 @@ func cliPage() string {
 
 Generated from the commands' help, with the defaults on Linux. The first output format (` + "`-o`" + `)
 is the default. Flags for locations that several commands have are among the
-[common flags](#common-flags) only.
+[common flags](#common-flags) only. In a flag's text, a word in capitals is its value.
 `)
 	commands := everyCommand(newCommand())
 	common := commonFlags(commands)
@@ -79,14 +80,27 @@ is the default. Flags for locations that several commands have are among the
 	page.WriteString("\n## Common flags\n\n```text\n")
 	table := tabwriter.NewWriter(&page, 0, 0, 2, ' ', 0)
 	for _, key := range slices.Sorted(maps.Keys(common)) {
-		flags := pflag.NewFlagSet("", pflag.ContinueOnError)
-		flags.AddFlag(common[key])
-		flag, usage, _ := strings.Cut(strings.TrimSpace(flags.FlagUsages()), "   ")
-		fmt.Fprintf(table, "%s\t%s\n", flag, usage)
+		writeFlag(table, common[key])
 	}
 	table.Flush()
 	page.WriteString("```\n")
 	return page.String()
+}
+
+// flagUsage is a flag in its command's help: its name, its value and the rest.
+var flagUsage = regexp.MustCompile(`^(.*--\S+)( \S+)?   +(.*)\n$`)
+
+// writeFlag writes a flag and its usage as two columns. A value in capitals is left out:
+// the usage has it, too.
+func writeFlag(table io.Writer, f *pflag.Flag) {
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	flags.AddFlag(f)
+	parts := flagUsage.FindStringSubmatch(flags.FlagUsages())
+	value := parts[2]
+	if value == strings.ToUpper(value) {
+		value = ""
+	}
+	fmt.Fprintf(table, "%s%s\t%s\n", parts[1], value, parts[3])
 }
 
 // commonFlags returns the flags that several commands have with the same meaning, by
@@ -123,8 +137,8 @@ func describe(page *strings.Builder, command *cobra.Command, common map[string]*
 		}
 		fmt.Fprintf(page, "\n%s\n", strings.NewReplacer("<", "&lt;", "*", `\*`, "_", `\_`).Replace(paragraph))
 	}
-	own := pflag.NewFlagSet("", pflag.ContinueOnError)
-	own.SortFlags = false
+	var own strings.Builder
+	table := tabwriter.NewWriter(&own, 0, 0, 2, ' ', 0)
 	elsewhere := map[string][]string{}
 	formats := ""
 	command.NonInheritedFlags().VisitAll(func(f *pflag.Flag) {
@@ -142,16 +156,17 @@ func describe(page *strings.Builder, command *cobra.Command, common map[string]*
 		case strings.Contains(f.Usage, "(key "):
 			place = "[Keys](configuration.md#keys)"
 		default:
-			own.AddFlag(f)
+			writeFlag(table, f)
 			return
 		}
 		elsewhere[place] = append(elsewhere[place], "`--"+f.Name+"`")
 	})
+	table.Flush()
 	example := command.Example
-	if !command.HasParent() || strings.TrimSpace(example) == command.CommandPath() {
-		example = "" // The other sections, or the heading, show it.
+	if bare := strings.TrimSuffix(strings.TrimSpace(example), " -o json"); !command.HasParent() || bare == command.CommandPath() {
+		example = "" // The other sections, or the heading and the formats, show it.
 	}
-	if block := strings.Trim(example+"\n\n"+formats+own.FlagUsages(), "\n"); block != "" {
+	if block := strings.Trim(example+"\n\n"+formats+own.String(), "\n"); block != "" {
 		fmt.Fprintf(page, "\n```text\n%s\n```\n", block)
 	}
 	for _, place := range slices.Sorted(maps.Keys(elsewhere)) {
