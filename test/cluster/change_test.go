@@ -115,11 +115,16 @@ func (s *suite) testRollback(t *testing.T) {
 	s.mustGiveGPUs(t, display)
 }
 
-// pools gives nodes with a label a configuration of their own.
+// pools gives nodes with a label a configuration of their own, merged over the common one: its
+// resources replace the common ones.
 const pools = `nodePools:
   pools:
     render:
-      config: {replicas: 3}
+      config:
+        replicas: 3
+        resources:
+          - {name: directx.microsoft.com/display, match: {kind: display}}
+          - {name: directx.microsoft.com/compute, match: {kind: compute}}
 `
 
 func (s *suite) testPools(t *testing.T) {
