@@ -76,6 +76,9 @@ func (s *suite) testWindows(t *testing.T) {
 			"--values", examples+"/values.yaml", "--set", "windows.enabled=true", "--set", "linux.shim.enabled=true", "--values", s.values(t, pools),
 			"--set", "metrics.enabled=true", "--set", "runtimeClass.enabled=true", "--set", "windows.labels=true", "--set", "linux.labels=true")
 		bed.MustContain(t, "the chart", rendered, "kind: NetworkPolicy", "kind: RuntimeClass", "kind: Service")
+		// A dry run does not make the RuntimeClass, without which pods are refused.
+		s.apply(t, `{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: directx}, handler: directx}`)
+		t.Cleanup(func() { s.kubectl(t, "delete", "runtimeclass", "directx") })
 		s.apply(t, rendered, "--dry-run=server", "--validate=strict")
 	})
 	t.Run("the labeler labels its own node", s.testLabeler)
