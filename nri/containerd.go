@@ -29,12 +29,7 @@ func (c Containerd) LoadHandlers(ctx context.Context, peer int) (containerdconfi
 				"disable NRI or set another socket_path in its configuration (plugin io.containerd.nri.v1.nri) and restart both, or correct --cri-socket", c.NRISocket, peer, c.CRISocket, owner.PID)
 		}
 	}
-	connection, err := containerdconfig.Dial(c.CRISocket.String())
-	if err != nil {
-		return containerdconfig.Loaded{}, err
-	}
-	defer connection.Close()
-	loaded, err := containerdconfig.Load(ctx, connection)
+	loaded, err := containerdconfig.Load(ctx, c.CRISocket.String())
 	if err != nil {
 		return loaded, fmt.Errorf("%w; is --cri-socket %s correct?", err, c.CRISocket)
 	}
@@ -43,10 +38,5 @@ func (c Containerd) LoadHandlers(ctx context.Context, peer int) (containerdconfi
 
 // CheckSynchronize returns an error if containerd may crash when the plugin registers.
 func (c Containerd) CheckSynchronize(ctx context.Context) error {
-	connection, err := containerdconfig.Dial(c.CRISocket.String())
-	if err != nil {
-		return err
-	}
-	defer connection.Close()
-	return containerdconfig.CheckSynchronize(ctx, connection)
+	return containerdconfig.CheckSynchronize(ctx, c.CRISocket.String())
 }

@@ -93,19 +93,23 @@ func (l Loaded) CheckAnyHandler() error {
 	return fmt.Errorf("no runtime handler of containerd can have GPUs: %s; add one of runc", whyNone(l.Handlers, l.OS))
 }
 
-// Dial returns a connection to containerd's CRI socket. See [localgrpc.Dial].
-func Dial(address string) (*grpc.ClientConn, error) {
-	connection, err := localgrpc.Dial(address)
+// dial returns a connection to containerd's CRI socket, and a client that uses it.
+func dial(socket string) (*grpc.ClientConn, cri.RuntimeServiceClient, error) {
+	connection, err := localgrpc.Dial(socket)
 	if err != nil {
-		return nil, fmt.Errorf("connect to containerd: %w", err)
+		return nil, nil, fmt.Errorf("connect to containerd: %w", err)
 	}
-	return connection, nil
+	return connection, cri.NewRuntimeServiceClient(connection), nil
 }
 
-// Load returns the configuration of a running containerd. With an error, it may return
-// its version alone.
-func Load(ctx context.Context, connection grpc.ClientConnInterface) (Loaded, error) {
-	client := cri.NewRuntimeServiceClient(connection)
+// Load returns the configuration of the containerd that serves a CRI socket: see
+// [localgrpc.Dial]. With an error, it may return its version alone.
+func Load(ctx context.Context, socket string) (Loaded, error) {
+	connection, client, err := dial(socket)
+	if err != nil {
+		return Loaded{}, err
+	}
+	defer connection.Close()
 	version, err := client.Version(ctx, &cri.VersionRequest{})
 	if err != nil {
 		return Loaded{}, fmt.Errorf("get containerd's version: %w", err)
@@ -175,8 +179,12 @@ const (
 
 // CheckSynchronize returns an error if containerd may have more pods and containers than it
 // can send to an NRI plugin at once.
-func CheckSynchronize(ctx context.Context, connection grpc.ClientConnInterface) error {
-	client := cri.NewRuntimeServiceClient(connection)
+func CheckSynchronize(ctx context.Context, socket string) error {
+	connection, client, err := dial(socket)
+	if err != nil {
+		return err
+	}
+	defer connection.Close()
 	pods, err := client.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
 	if err != nil {
 		return fmt.Errorf("list containerd's pods: %w", err)
@@ -231,8 +239,13 @@ type Pod struct {
 }
 
 // Pods returns the pods that containerd has a sandbox of, by UID.
-func Pods(ctx context.Context, connection grpc.ClientConnInterface) (map[string]Pod, error) {
-	list, err := cri.NewRuntimeServiceClient(connection).ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
+func Pods(ctx context.Context, socket string) (map[string]Pod, error) {
+	connection, client, err := dial(socket)
+	if err != nil {
+		return nil, err
+	}
+	defer connection.Close()
+	list, err := client.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
 	if err != nil {
 		return nil, fmt.Errorf("list containerd's pods: %w", err)
 	}

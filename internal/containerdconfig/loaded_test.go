@@ -139,12 +139,7 @@ func TestCheckSynchronize(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			connection, err := Dial(serve(t, test.service))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer connection.Close()
-			if err := CheckSynchronize(t.Context(), connection); (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+			if err := CheckSynchronize(t.Context(), serve(t, test.service)); (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 				t.Errorf("%v, want %q", err, test.want)
 			}
 		})
@@ -170,11 +165,7 @@ func TestLoad(t *testing.T) {
 	t.Parallel()
 	socket := serve(t, runtimeService{})
 	for _, address := range []string{socket, "unix://" + socket, "unix:" + socket} {
-		connection, err := Dial(address)
-		if err != nil {
-			t.Fatal(err)
-		}
-		loaded, err := Load(t.Context(), connection)
+		loaded, err := Load(t.Context(), address)
 		want := Loaded{Default: "runc", OS: runtime.GOOS, Version: "v2.4.2", Major: 2, Handlers: []Handler{
 			{Name: "hv", RuntimeType: runhcs, SandboxIsolation: 1, Sandboxer: "podsandbox", PodAnnotations: []string{"a"}},
 			{Name: "runc", RuntimeType: runc, RuntimePath: "/x/containerd-shim-directx-v1", PodAnnotations: []string{}, ContainerAnnotations: []string{"b"}, Sandboxer: "shim", BinaryName: "/x/crun"},
@@ -182,11 +173,10 @@ func TestLoad(t *testing.T) {
 		if diff := cmp.Diff(want, loaded, cmpopts.IgnoreUnexported(Handler{})); err != nil || diff != "" {
 			t.Errorf("%s: %v (-want +got):\n%s", address, err, diff)
 		}
-		pods, err := Pods(t.Context(), connection)
+		pods, err := Pods(t.Context(), address)
 		if diff := cmp.Diff(map[string]Pod{"uid-1": {"a", "usual", true}, "uid-2": {"a", "ended", false}}, pods); err != nil || diff != "" {
 			t.Errorf("%s: %v %s", address, err, diff)
 		}
-		connection.Close()
 	}
 }
 

@@ -229,11 +229,8 @@ func (m *machine) mustRestart(command string, args ...string) string {
 // loaded waits for containerd and returns the runtime handlers that it has loaded.
 func (m *machine) loaded() (loaded containerdconfig.Loaded) {
 	m.Helper()
-	connection, err := containerdconfig.Dial(m.socket())
-	bed.Check(m, err)
-	defer connection.Close()
 	bed.Eventually(m, 30*time.Second, "containerd answers", func() (err error) {
-		loaded, err = containerdconfig.Load(m.Context(), connection)
+		loaded, err = containerdconfig.Load(m.Context(), m.socket())
 		return err
 	})
 	return loaded

@@ -80,12 +80,7 @@ func (c *Checker) query(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	socket := c.criSocket.String()
-	connection, err := containerdconfig.Dial(socket)
-	if err != nil {
-		return err
-	}
-	defer connection.Close()
-	loaded, err := containerdconfig.Load(ctx, connection)
+	loaded, err := containerdconfig.Load(ctx, socket)
 	if err != nil {
 		return fmt.Errorf("%w; is containerd running, and is --cri-socket %s right?", err, socket)
 	}

@@ -81,10 +81,5 @@ func (p Pods) IsRunning(h allocation.Holder) bool {
 func (i *Instance) Pods(ctx context.Context) (Pods, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	connection, err := containerdconfig.Dial(i.CRISocket)
-	if err != nil {
-		return nil, err
-	}
-	defer connection.Close()
-	return containerdconfig.Pods(ctx, connection)
+	return containerdconfig.Pods(ctx, i.CRISocket)
 }

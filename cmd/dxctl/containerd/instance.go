@@ -67,12 +67,7 @@ func (i *Instance) Node(ctx context.Context) containerdconfig.Node {
 
 // Load returns the configuration of the running containerd.
 func (i *Instance) Load(ctx context.Context) (containerdconfig.Loaded, error) {
-	connection, err := containerdconfig.Dial(i.CRISocket)
-	if err != nil {
-		return containerdconfig.Loaded{}, err
-	}
-	defer connection.Close()
-	return containerdconfig.Load(ctx, connection)
+	return containerdconfig.Load(ctx, i.CRISocket)
 }
 
 // ReadFile reads the configuration file. A file that does not exist is empty.

@@ -194,8 +194,8 @@ func (n *gatherer) gpus(ctx context.Context, c doctor.Config) ([]doctor.GPU, err
 func (n *gatherer) containerd(ctx context.Context) doctor.Containerd {
 	c := doctor.Containerd{ConfigPath: n.ConfigFile, Socket: n.CRISocket}
 	var loaded containerdconfig.Loaded
-	c.Err = n.call(ctx, n.CRISocket, func(ctx context.Context, connection *grpc.ClientConn) (err error) {
-		loaded, err = containerdconfig.Load(ctx, connection)
+	c.Err = n.call(ctx, n.CRISocket, func(ctx context.Context, _ *grpc.ClientConn) (err error) {
+		loaded, err = containerdconfig.Load(ctx, n.CRISocket)
 		return err
 	})
 	c.Version = loaded.Version
