@@ -18,7 +18,7 @@ import (
 // selfTest tests on this machine, with a made-up container and a GPU whose files exist
 // on each node, whether the shim edits the spec, and leaves another spec as it is.
 func selfTest() error {
-	dir, err := os.MkdirTemp(os.Getenv(shimfile.SelfTestParent), shimfile.SelfTestDirPrefix)
+	dir, err := os.MkdirTemp(os.Getenv(shimfile.SelfTestParent), "directx-nri-self-test-")
 	if err != nil {
 		return err
 	}

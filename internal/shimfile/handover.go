@@ -21,9 +21,6 @@ const binaryFile = "shim-binary-path"
 
 // Bundle is the bundle of a running container or sandbox.
 type Bundle struct {
-	// Plugin is the ID of containerd's plugin that runs it, such as
-	// io.containerd.runtime.v2.task.
-	Plugin string
 	// Namespace and ID identify the container.
 	Namespace, ID string
 	// Path is the bundle's directory.
@@ -34,10 +31,7 @@ type Bundle struct {
 func (b Bundle) String() string { return b.Namespace + "/" + b.ID }
 
 // Exists reports whether containerd still has the bundle.
-func (b Bundle) Exists() bool {
-	_, err := os.Stat(filepath.Join(b.Path, binaryFile))
-	return err == nil
-}
+func (b Bundle) Exists() bool { return durable.Exists(filepath.Join(b.Path, binaryFile)) }
 
 // FindBundles returns the bundles in containerd's state directory that were
 // started by the shim at path. The state directory need not exist.
@@ -67,7 +61,7 @@ func FindBundles(state, path string) ([]Bundle, error) {
 		case err != nil:
 			return err
 		case isSameFile(string(program), path):
-			found = append(found, Bundle{Plugin: names[0], Namespace: names[1], ID: names[2], Path: dir})
+			found = append(found, Bundle{Namespace: names[1], ID: names[2], Path: dir})
 		}
 		return fs.SkipDir
 	})
@@ -94,18 +88,14 @@ func isSameFile(a, b string) bool {
 func HandOver(bundles []Bundle, path string) error {
 	var errs []error
 	for _, b := range bundles {
-		if err := handOver(b, path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, fmt.Errorf("hand container over %s to %s: %w", b, path, err))
+		file := filepath.Join(b.Path, binaryFile)
+		info, err := os.Stat(file)
+		if err == nil {
+			err = durable.Replace(file, []byte(path), info.Mode().Perm())
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("hand container %s over to %s: %w", b, path, err))
 		}
 	}
 	return errors.Join(errs...)
-}
-
-func handOver(b Bundle, path string) error {
-	file := filepath.Join(b.Path, binaryFile)
-	info, err := os.Stat(file)
-	if err != nil {
-		return err
-	}
-	return durable.Replace(file, []byte(path), info.Mode().Perm())
 }

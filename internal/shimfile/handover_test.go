@@ -16,7 +16,7 @@ const (
 // writeBundle creates a bundle whose file names a shim.
 func writeBundle(t *testing.T, state, plugin, namespace, id, shim string) Bundle {
 	t.Helper()
-	b := Bundle{plugin, namespace, id, filepath.Join(state, plugin, namespace, id)}
+	b := Bundle{namespace, id, filepath.Join(state, plugin, namespace, id)}
 	if err := os.MkdirAll(b.Path, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestFindBundlesThroughSymlink(t *testing.T) {
 func TestHandOverIgnoresEndedContainers(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
-	gone := Bundle{task, "default", "gone", filepath.Join(state, "gone")}
+	gone := Bundle{"default", "gone", filepath.Join(state, "gone")}
 	b := writeBundle(t, state, task, "default", "one", "ours")
 	if err := HandOver([]Bundle{gone, b}, "real"); err != nil || gone.Exists() {
 		t.Errorf("%v, exists %t", err, gone.Exists())

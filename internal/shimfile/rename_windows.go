@@ -3,6 +3,7 @@ package shimfile
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"strconv"
 	"time"
 
@@ -16,7 +17,7 @@ func rename(temp, path string) error {
 	if err := retry(isBusy, func() error { return os.Rename(temp, path) }); !isBusy(err) {
 		return err
 	}
-	aside := sibling(path, retired+strconv.FormatInt(time.Now().UnixNano(), 36))
+	aside := filepath.Join(filepath.Dir(temp), strconv.FormatInt(time.Now().UnixNano(), 36))
 	if err := os.Rename(path, aside); err != nil {
 		return err
 	}

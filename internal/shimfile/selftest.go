@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -19,9 +18,7 @@ const (
 	// SelfTestPassed is the one line that a working shim prints then. Other
 	// programs may exit with status 0 too.
 	SelfTestPassed = "self-test passed"
-	// SelfTestDirPrefix begins the name of the self-test's directory.
-	SelfTestDirPrefix = "directx-nri-self-test-"
-	// SelfTestParent is the environment variable with the parent of that directory.
+	// SelfTestParent is the environment variable with the directory of the self-test's files.
 	SelfTestParent = "DIRECTX_NRI_SELF_TEST"
 
 	selfTestTimeout = time.Minute
@@ -30,8 +27,8 @@ const (
 // ErrSelfTest means that the shim does not work on this node.
 var ErrSelfTest = errors.New("the shim's self-test failed")
 
-// selfTest runs the self-test of the shim at path.
-func selfTest(ctx context.Context, path string) error {
+// selfTest runs the self-test of the shim at path, with its files below dir.
+func selfTest(ctx context.Context, path, dir string) error {
 	ctx, cancel := context.WithTimeout(ctx, selfTestTimeout)
 	defer cancel()
 	var stdout []byte
@@ -39,7 +36,7 @@ func selfTest(ctx context.Context, path string) error {
 	// longer: https://go.dev/issue/22315.
 	err := retry(isBeingWritten, func() (err error) {
 		command := exec.CommandContext(ctx, path, SelfTestFlag)
-		command.Env = append(os.Environ(), SelfTestParent+"="+filepath.Dir(path))
+		command.Env = append(os.Environ(), SelfTestParent+"="+dir)
 		command.WaitDelay = time.Second
 		stdout, err = command.Output()
 		return err

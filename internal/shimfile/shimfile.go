@@ -58,22 +58,11 @@ func IsShim(runtimePath string) bool {
 	return strings.TrimSuffix(base, ".exe") == Base
 }
 
-func staged(path string) string   { return sibling(path, "new") }
 func lockFile(path string) string { return path + ".lock" }
 
-// sibling returns path with word before its extension.
-func sibling(path, word string) string {
-	stem, ext := splitExt(path)
-	return stem + "." + word + ext
-}
-
-func splitExt(path string) (stem, ext string) {
-	if runtime.GOOS != "windows" {
-		return path, ""
-	}
-	ext = filepath.Ext(path)
-	return strings.TrimSuffix(path, ext), ext
-}
+// workDir returns the directory of an installation beside the shim: a file can be renamed
+// only within its volume, and programs may not be allowed to run from elsewhere.
+func workDir(path string) string { return path + ".install" }
 
 // Install installs the file source as the shim at path and reports whether that
 // changed the file. When the new shim fails its self-test, the present one stays
@@ -97,21 +86,26 @@ func Install(ctx context.Context, source, path string) (changed bool, err error)
 		return false, err
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
-	removeLeftovers(path)
+	// A shim that was moved aside may still run. Remove reports what cannot be removed.
+	clean := func() { _ = os.RemoveAll(workDir(path)) }
+	clean() // After an installation that was killed.
+	defer clean()
+	if err := os.MkdirAll(workDir(path), programPerm); err != nil {
+		return false, err
+	}
 	old, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, err
 	}
 	if bytes.Equal(old, data) && isExecutable(path) {
 		// It may have been copied here without a test.
-		return false, selfTest(ctx, path)
+		return false, selfTest(ctx, path, workDir(path))
 	}
-	temp := staged(path)
-	defer func() { err = errors.Join(err, durable.Remove(temp)) }()
+	temp := filepath.Join(workDir(path), filepath.Base(path))
 	if err := writeProgram(temp, data); err != nil {
 		return false, err
 	}
-	if err := selfTest(ctx, temp); err != nil {
+	if err := selfTest(ctx, temp, workDir(path)); err != nil {
 		return false, err
 	}
 	return true, rename(temp, path)
@@ -126,20 +120,6 @@ func writeProgram(path string, data []byte) error {
 	_, err = f.Write(data)
 	// The umask may have removed bits.
 	return errors.Join(err, f.Chmod(programPerm), f.Sync(), f.Close())
-}
-
-// removeLeftovers removes what earlier installations and self-tests left beside
-// the shim, as far as possible.
-func removeLeftovers(path string) {
-	files, err := shimFiles(path)
-	if err != nil {
-		return // The next step reports it.
-	}
-	for _, file := range files {
-		if file != path {
-			_ = os.RemoveAll(file) // A retired shim may still run. Remove reports what cannot be removed.
-		}
-	}
 }
 
 // lock locks the installation at path until unlock is called.
@@ -180,52 +160,18 @@ func Remove(ctx context.Context, path string) (removed []string, err error) {
 			err = errors.Join(err, durable.Remove(lockFile(path)))
 		}
 	}()
-	files, err := shimFiles(path)
-	if err != nil {
-		return nil, err
-	}
 	var errs []error
-	for _, file := range files {
-		if err := removeAll(file); err != nil {
+	for _, file := range []string{path, workDir(path)} {
+		if !durable.Exists(file) {
+			continue
+		}
+		if err := retry(isBusy, func() error { return os.RemoveAll(file) }); err != nil {
 			errs = append(errs, err)
 			continue
 		}
 		removed = append(removed, file)
 	}
 	return removed, errors.Join(errs...)
-}
-
-// shimFiles returns the files of the shim at path, the shim first.
-func shimFiles(path string) ([]string, error) {
-	dir := filepath.Dir(path)
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, err
-	}
-	stem, ext := splitExt(filepath.Base(path))
-	var files []string
-	for _, entry := range entries {
-		name := entry.Name()
-		word, ours := strings.CutPrefix(strings.TrimSuffix(name, ext), stem+".")
-		switch {
-		case name == filepath.Base(path):
-			files = append([]string{path}, files...)
-		case strings.HasPrefix(name, SelfTestDirPrefix), ours && (word == "new" || strings.HasPrefix(word, retired)):
-			files = append(files, filepath.Join(dir, name))
-		}
-	}
-	return files, nil
-}
-
-// removeAll removes a file or a directory and waits for a program that runs.
-func removeAll(path string) error {
-	return retry(isBusy, func() error {
-		err := os.Remove(path)
-		if info, statErr := os.Lstat(path); statErr == nil && info.IsDir() {
-			return os.RemoveAll(path)
-		}
-		return err
-	})
 }
 
 // retry calls do until it succeeds, fails with another error than isBusy accepts, or a shim
@@ -238,7 +184,3 @@ func retry(isBusy func(error) bool, do func() error) error {
 	}
 	return err
 }
-
-// retired begins the word in the name of a shim that was moved aside because it
-// was running; see rename on Windows.
-const retired = "retired-"
