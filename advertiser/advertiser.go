@@ -31,9 +31,8 @@ import (
 
 // Recorder keeps allocation records. [allocation.Recorder] implements it.
 type Recorder interface {
-	// Record writes a record, which is durable when Record returns. No container has the
-	// token of an injected one.
-	Record(ctx context.Context, resource string, replicas []allocation.Replica, injected bool) (allocation.Token, error)
+	// Record writes the record of an allocation, which is durable when Record returns.
+	Record(context.Context, allocation.Record) (allocation.Token, error)
 	// Attribute binds an injected record.
 	Attribute(id allocation.ID, namespace, pod, container string) error
 	// End removes a record whose token no container will present again.

@@ -98,7 +98,7 @@ type memoryRecorder struct {
 	made, ended, read int
 }
 
-func (r *memoryRecorder) Record(_ context.Context, resource string, replicas []allocation.Replica, injected bool) (allocation.Token, error) {
+func (r *memoryRecorder) Record(_ context.Context, record allocation.Record) (allocation.Token, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := r.made
@@ -109,7 +109,8 @@ func (r *memoryRecorder) Record(_ context.Context, resource string, replicas []a
 		}
 	}
 	token := allocation.Token(fmt.Sprintf("%032x", n))
-	r.live = append(r.live, allocation.Entry{Record: allocation.Record{ID: token.ID(), Resource: resource, Replicas: replicas, Injected: injected}})
+	record.ID = token.ID()
+	r.live = append(r.live, allocation.Entry{Record: record})
 	return token, nil
 }
 

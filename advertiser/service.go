@@ -124,7 +124,7 @@ func (s *server) allocate(ctx context.Context, request *v1beta1.AllocateRequest)
 	}
 	response, tokens := &v1beta1.AllocateResponse{}, make([]allocation.Token, 0, len(containers))
 	for _, replicas := range containers {
-		token, err := s.config.Recorder.Record(ctx, s.resource, replicas, s.config.Inject != nil)
+		token, err := s.config.Recorder.Record(ctx, allocation.Record{Resource: s.resource, Replicas: replicas, Injected: s.config.Inject != nil})
 		if err != nil {
 			return nil, tokens, fmt.Errorf("allocate %s: %w", s.resource, err)
 		}

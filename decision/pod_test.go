@@ -35,7 +35,7 @@ func recorded(t *testing.T, source discovery.Source, records map[string][]string
 		for _, id := range ids {
 			replicas = append(replicas, allocation.Replica{ID: id + "::0", InstanceID: id})
 		}
-		token, err := recorder.Record(t.Context(), resource, replicas, false)
+		token, err := recorder.Record(t.Context(), allocation.Record{Resource: resource, Replicas: replicas})
 		if err != nil {
 			t.Fatal(err)
 		}

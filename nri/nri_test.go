@@ -200,7 +200,7 @@ func (b *bed) allocate(t testing.TB, resource string, gpus ...string) string {
 	for i, n := range gpus {
 		replicas = append(replicas, allocation.Replica{ID: `VMBUS\` + n + "::" + string(rune('0'+i)), InstanceID: `VMBUS\` + n})
 	}
-	token, err := b.recorder.Record(context.Background(), resource, replicas, false)
+	token, err := b.recorder.Record(context.Background(), allocation.Record{Resource: resource, Replicas: replicas})
 	if err != nil {
 		t.Fatal(err)
 	}

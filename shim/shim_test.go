@@ -208,7 +208,7 @@ func (b *bed) allocate() string {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	token, err := recorder.Record(context.Background(), "directx.microsoft.com/display", []allocation.Replica{{ID: `VMBUS\0::0`, InstanceID: `VMBUS\0`}}, false)
+	token, err := recorder.Record(context.Background(), allocation.Record{Resource: "directx.microsoft.com/display", Replicas: []allocation.Replica{{ID: `VMBUS\0::0`, InstanceID: `VMBUS\0`}}})
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -41,7 +41,7 @@ func record(t testing.TB, r *Recorder, ids ...string) Token {
 	for _, id := range ids {
 		replicas = append(replicas, Replica{ID: id, InstanceID: `PCI\` + id})
 	}
-	token, err := r.Record(context.Background(), display, replicas, false)
+	token, err := r.Record(context.Background(), Record{Resource: display, Replicas: replicas})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -417,24 +417,24 @@ func TestLargestRecord(t *testing.T) {
 	for i := range replicas {
 		replicas[i] = Replica{ID: fmt.Sprintf("%s::%d", id, i), InstanceID: id}
 	}
-	token, err := r.Record(context.Background(), display, replicas[:4096], false)
+	token, err := r.Record(context.Background(), Record{Resource: display, Replicas: replicas[:4096]})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got, err := OpenStore(dir).Get(token); err != nil || len(got.Replicas) != 4096 {
 		t.Errorf("%d replicas, %v", len(got.Replicas), err)
 	}
-	if _, err := r.Record(context.Background(), display, replicas, false); err == nil || !strings.Contains(err.Error(), "request fewer") {
+	if _, err := r.Record(context.Background(), Record{Resource: display, Replicas: replicas}); err == nil || !strings.Contains(err.Error(), "request fewer") {
 		t.Errorf("a record that could not be read: error %v", err)
 	}
 	for resource, replicas := range map[string][]Replica{"": replicas[:1], display: nil} {
-		if _, err := r.Record(t.Context(), resource, replicas, false); err == nil {
+		if _, err := r.Record(t.Context(), Record{Resource: resource, Replicas: replicas}); err == nil {
 			t.Errorf("%d replicas of %q were recorded", len(replicas), resource)
 		}
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := r.Record(ended, display, replicas[:1], false); !errors.Is(err, context.Canceled) || len(live(t, r)) != 1 {
+	if _, err := r.Record(ended, Record{Resource: display, Replicas: replicas[:1]}); !errors.Is(err, context.Canceled) || len(live(t, r)) != 1 {
 		t.Errorf("with an ended context: error %v, %d records", err, len(live(t, r)))
 	}
 }

@@ -17,7 +17,7 @@ func inject(t *testing.T, r *Recorder, ids ...string) ID {
 	for _, id := range ids {
 		replicas = append(replicas, Replica{ID: id, InstanceID: `PCI\` + id})
 	}
-	token, err := r.Record(context.Background(), display, replicas, true)
+	token, err := r.Record(context.Background(), Record{Resource: display, Replicas: replicas, Injected: true})
 	if err != nil {
 		t.Fatal(err)
 	}

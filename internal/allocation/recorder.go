@@ -1,6 +1,7 @@
 package allocation
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -123,40 +124,28 @@ func (r *Recorder) holdsLock() bool {
 	return r.file.Locked() && os.SameFile(locked, now)
 }
 
-// Record writes a record of the allocation of replicas to a container, and returns the
-// token for the container. The record is on disk when it returns. It waits for nothing
-// else, because another allocation in the meantime can crash the kubelet on Windows
+// Record writes the record of an allocation, whose resource, replicas and Injected are given,
+// and returns the token for its container. The record is on disk when it returns. It waits for
+// nothing else, because another allocation in the meantime can crash the kubelet on Windows
 // (kubernetes#136021): other calls do not delay it, and [Recorder.Live] removes the
 // records of the same replicas that have ended.
 //
 // No container presents the token of an injected record. It ends when all of its
 // replicas are in newer records, or [Recorder.Attribute] bound it and another pod's
 // record is newer.
-func (r *Recorder) Record(ctx context.Context, resource string, replicas []Replica, injected bool) (Token, error) {
-	if resource == "" || len(replicas) == 0 {
-		return "", errors.New("record allocation: no resource or no replica")
-	}
-	if err := ctx.Err(); err != nil {
-		return "", fmt.Errorf("record allocation of %s: %w", resource, err)
-	}
+func (r *Recorder) Record(ctx context.Context, record Record) (Token, error) {
 	token := NewToken()
-	record := Record{
-		ID:        token.ID(),
-		Sequence:  r.nextSequence(),
-		Resource:  resource,
-		Replicas:  slices.Clone(replicas),
-		CreatedAt: time.Now().UTC(),
-		Injected:  injected,
-	}
+	record.ID, record.Sequence, record.CreatedAt = token.ID(), r.nextSequence(), time.Now().UTC()
 	data, err := encode(&record)
+	err = cmp.Or(ctx.Err(), record.check(record.ID), err)
+	if err == nil && len(data) > maxFileBytes {
+		err = fmt.Errorf("%d replicas for one container do not fit into a record: request fewer", len(record.Replicas))
+	}
+	if err == nil {
+		err = durable.Replace(r.store.path(record.ID, recordSuffix), data, 0o600)
+	}
 	if err != nil {
-		return "", fmt.Errorf("record allocation of %s: %w", resource, err)
-	}
-	if len(data) > maxFileBytes {
-		return "", fmt.Errorf("record allocation of %s: %d replicas for one container do not fit into a record: request fewer", resource, len(replicas))
-	}
-	if err := durable.Replace(r.store.path(record.ID, recordSuffix), data, 0o600); err != nil {
-		return "", fmt.Errorf("record allocation of %s: %w", resource, err)
+		return "", fmt.Errorf("record allocation of %s: %w", record.Resource, err)
 	}
 	r.newMu.Lock()
 	defer r.newMu.Unlock()

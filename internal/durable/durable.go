@@ -98,6 +98,13 @@ func withoutTempName(err error) error {
 	return err
 }
 
+// Exists reports whether there is a file at path. It is true if that is unknown: what cannot
+// be looked up may be there.
+func Exists(path string) bool {
+	_, err := os.Lstat(path)
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
 // Remove removes the file at path if it exists.
 func Remove(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -56,7 +56,7 @@ func TestVerify(t *testing.T) {
 		bed.Check(t, err)
 		t.Cleanup(func() { _ = recorder.Close() })
 		gpu := s.Inventory.GPUs[0].InstanceID()
-		_, err = recorder.Record(t.Context(), bed.Display, []allocation.Replica{{ID: gpu + "-0", InstanceID: gpu}}, false)
+		_, err = recorder.Record(t.Context(), allocation.Record{Resource: bed.Display, Replicas: []allocation.Replica{{ID: gpu + "-0", InstanceID: gpu}}})
 		bed.Check(t, err)
 		if status, stdout, stderr := call(t, verify()); status != 1 || stdout != "" || !strings.Contains(stderr, "--force") {
 			t.Errorf("exit status %d\n%s%s", status, stdout, stderr)

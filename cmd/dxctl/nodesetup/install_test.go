@@ -278,7 +278,7 @@ func TestRemovalRequiresForce(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer recorder.Close()
-	token, err := recorder.Record(t.Context(), "directx.microsoft.com/display", []allocation.Replica{{ID: "GPU::0", InstanceID: "GPU"}}, false)
+	token, err := recorder.Record(t.Context(), allocation.Record{Resource: "directx.microsoft.com/display", Replicas: []allocation.Replica{{ID: "GPU::0", InstanceID: "GPU"}}})
 	if err == nil {
 		err = allocation.OpenStore(dir).Bind(token, allocation.Holder{PodUID: "uid", Container: "main", PodNamespace: "team", PodName: "trainer"})
 	}

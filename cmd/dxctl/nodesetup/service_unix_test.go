@@ -107,7 +107,7 @@ func holding(t *testing.T) (state string) {
 		t.Fatal(err)
 	}
 	defer recorder.Close()
-	token, err := recorder.Record(t.Context(), "directx.microsoft.com/display", []allocation.Replica{{ID: "GPU::0", InstanceID: "GPU"}}, false)
+	token, err := recorder.Record(t.Context(), allocation.Record{Resource: "directx.microsoft.com/display", Replicas: []allocation.Replica{{ID: "GPU::0", InstanceID: "GPU"}}})
 	if err == nil {
 		err = allocation.OpenStore(dir).Bind(token, allocation.Holder{PodUID: "uid", Container: "main", PodNamespace: "default", PodName: "a"})
 	}

@@ -106,7 +106,7 @@ func holding(t *testing.T) (state string) {
 	defer recorder.Close()
 	for number, pod := range []string{"a", "b", ""} {
 		id := firstGPU + "::" + string(rune('0'+number))
-		token, err := recorder.Record(t.Context(), displays, []allocation.Replica{{ID: id, InstanceID: firstGPU}}, false)
+		token, err := recorder.Record(t.Context(), allocation.Record{Resource: displays, Replicas: []allocation.Replica{{ID: id, InstanceID: firstGPU}}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -47,7 +47,7 @@ func newSpecBed(t *testing.T) specBed {
 // record makes an allocation of a GPU and returns its token.
 func (b specBed) record(t *testing.T, instanceID string) string {
 	t.Helper()
-	token, err := b.recorder.Record(t.Context(), displayResource, []allocation.Replica{{ID: instanceID + "::0", InstanceID: instanceID}}, false)
+	token, err := b.recorder.Record(t.Context(), allocation.Record{Resource: displayResource, Replicas: []allocation.Replica{{ID: instanceID + "::0", InstanceID: instanceID}}})
 	if err != nil {
 		t.Fatal(err)
 	}

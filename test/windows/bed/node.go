@@ -389,7 +389,7 @@ func (n *Node) Processes(id string) []Process {
 // Record writes an allocation record and returns its token.
 func (n *Node) Record(t testing.TB, resource string, replicas ...allocation.Replica) allocation.Token {
 	t.Helper()
-	token, err := n.Recorder.Record(t.Context(), resource, replicas, false)
+	token, err := n.Recorder.Record(t.Context(), allocation.Record{Resource: resource, Replicas: replicas})
 	if err != nil {
 		t.Fatal(err)
 	}
