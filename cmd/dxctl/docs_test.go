@@ -44,7 +44,7 @@ func everyCommand(command *cobra.Command) []*cobra.Command {
 // TestRemediesOfDoctor checks that 'dxctl doctor' has the flags that its remedies name.
 func TestRemediesOfDoctor(t *testing.T) {
 	t.Parallel()
-	source, err := os.ReadFile(filepath.Join("doctor", "checks.go"))
+	source, err := os.ReadFile(filepath.Join("doctor", "findings.go"))
 	if err != nil {
 		t.Fatal(err)
 	}

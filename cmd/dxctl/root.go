@@ -10,7 +10,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/cdi"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
-	"github.com/directx-nri/directx-nri/cmd/dxctl/inspect"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/doctor"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/nodeconfig"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/nodesetup"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
@@ -43,7 +43,7 @@ dxctl was called incorrectly, 3 if a result is unknown.`,
 		id, title string
 		commands  []*cobra.Command
 	}{
-		{"inspect", "Inspect the node:", []*cobra.Command{show.NewDevicesCommand(), show.NewAllocationsCommand(), inspect.NewCapabilitiesCommand(v), inspect.NewDoctorCommand(v), verify.NewCommand(v)}},
+		{"inspect", "Inspect the node:", []*cobra.Command{show.NewDevicesCommand(), show.NewAllocationsCommand(), doctor.NewCapabilitiesCommand(v), doctor.NewCommand(v), verify.NewCommand(v)}},
 		{"containers", "Prepare containers:", containers},
 		{"setup", "Set up the node:", []*cobra.Command{newRuntimeCommand(), nodeconfig.NewCommand(), nodesetup.NewServiceCommand(runtime.GOOS)}},
 		{"shell", "Other commands:", []*cobra.Command{newVersionCommand()}},
@@ -93,7 +93,7 @@ func newRuntimeCommand() *cobra.Command {
 		Short: "Set up the runtime shim and containerd",
 	}
 	command.AddCommand(nodesetup.NewSetupCommand(runtime.GOOS), nodesetup.NewInstallCommand(), nodesetup.NewUninstallCommand(runtime.GOOS))
-	command.AddCommand(containerd.NewConfigureCommand(runtime.GOOS), containerd.NewUnconfigureCommand(runtime.GOOS), inspect.NewStatusCommand(runtime.GOOS, cli.Version(version)))
+	command.AddCommand(containerd.NewConfigureCommand(runtime.GOOS), containerd.NewUnconfigureCommand(runtime.GOOS), doctor.NewStatusCommand(runtime.GOOS, cli.Version(version)))
 	command.AddCommand(containerd.NewFinishRestartCommand(runtime.GOOS))
 	return command
 }

@@ -14,7 +14,6 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/directx-nri/directx-nri/cmd/dxctl/doctor"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/durable"
@@ -80,8 +79,11 @@ func (i *Instance) ReadFile(node containerdconfig.Node) (containerdconfig.File, 
 	return file, locate(i.ConfigFile, err)
 }
 
+// ErrOverridden reports that an imported file takes precedence over our settings.
+var ErrOverridden = errors.New("replaces what is configured there")
+
 // Imports returns an error for each file that f imports, directly or not, and that overrides
-// what we configure ([doctor.ErrOverridden]) or cannot be used: containerd does not start
+// what we configure ([ErrOverridden]) or cannot be used: containerd does not start
 // then.
 // https://github.com/containerd/containerd/blob/v2.4.2/cmd/containerd/server/config/config.go
 func (i *Instance) Imports(f containerdconfig.File, node containerdconfig.Node) (problems []error) {
@@ -107,7 +109,7 @@ func (i *Instance) Imports(f containerdconfig.File, node containerdconfig.Node) 
 		}
 		add(name, err)
 		for _, key := range keys {
-			problems = append(problems, fmt.Errorf("%s, which %s imports, has %s, which %w: move that to %[2]s", name, i.ConfigFile, key, doctor.ErrOverridden))
+			problems = append(problems, fmt.Errorf("%s, which %s imports, has %s, which %w: move that to %[2]s", name, i.ConfigFile, key, ErrOverridden))
 		}
 		imports, err = resolveImports(name, imports)
 		add(name, err)

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/directx-nri/directx-nri/cmd/dxctl/doctor"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/statefile"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/durable"
@@ -141,28 +140,44 @@ func IsConfigured(stateDir string) bool {
 	return err != nil || r.Change != nil || r.Restart != nil
 }
 
-// Unfinished returns the remains of interrupted commands.
-func Unfinished(configFile, stateDir string) (list []doctor.File) {
+// Leftover is what an interrupted command left in a file, and the problem with it.
+type Leftover struct {
+	Kind LeftoverKind
+	Path string
+	Err  error
+}
+
+// LeftoverKind is the kind of a [Leftover].
+type LeftoverKind int
+
+// The kinds of leftovers.
+const (
+	DamagedRecord LeftoverKind = iota
+	FailedRestart
+	PendingRestart
+)
+
+// Leftovers returns what interrupted commands left.
+func Leftovers(configFile, stateDir string) (list []Leftover) {
 	path := recordPath(stateDir)
 	r, err := readRecord(stateDir)
 	if err != nil {
-		return []doctor.File{{Kind: doctor.Journal, Path: path, Err: err}}
+		return []Leftover{{DamagedRecord, path, err}}
 	}
 	f, err := openFile(configFile, stateDir)
 	switch {
 	case err != nil && r.Change != nil:
-		list = append(list, doctor.File{Kind: doctor.Journal, Path: path, Err: err})
+		list = append(list, Leftover{DamagedRecord, path, err})
 	case err == nil && f.change == nil && durable.Exists(f.backupPath()):
-		list = append(list, doctor.File{Kind: doctor.Journal, Path: f.backupPath(), Err: errors.New("containerd's configuration has a backup without a record of the changes")})
+		list = append(list, Leftover{DamagedRecord, f.backupPath(), errors.New("containerd's configuration has a backup without a record of the changes")})
 	}
 	if r.Failure != nil {
-		list = append(list, doctor.File{Kind: doctor.FailedRestart, Path: path, Err: errors.New(r.Failure.String())})
+		list = append(list, Leftover{FailedRestart, path, errors.New(r.Failure.String())})
 	}
-	unfinished := doctor.File{Kind: doctor.PendingRestart, Path: path}
 	if r.Restart != nil {
-		unfinished.Err = errUnfinished
+		list = append(list, Leftover{PendingRestart, path, errUnfinished})
 	}
-	return append(list, unfinished)
+	return list
 }
 
 // savedFile is the content of a file.

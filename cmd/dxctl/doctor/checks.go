@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/capabilities"
@@ -20,29 +21,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/readiness"
-)
-
-// The names of the checks.
-const (
-	CheckSetup            = "setup"             // directx-nri is set up
-	CheckConfig           = "config"            // the configuration is valid and in force
-	CheckWSL              = "wsl"               // WSL has GPUs and runs services
-	CheckInventory        = "inventory"         // the GPUs can be listed
-	CheckDevices          = "devices"           // there are GPUs, and containers can have them
-	CheckDriverFiles      = "files"             // the files of drivers exist
-	CheckResources        = "resources"         // the configured resources match GPUs
-	CheckHCS              = "hcs"               // Windows can assign GPUs as configured
-	CheckContainerd       = "containerd"        // containerd answers and is recent enough
-	CheckContainerdConfig = "containerd-config" // its configuration is valid
-	CheckHandlers         = "handlers"          // runtime handlers use the shim
-	CheckShim             = "shim"              // the runtime shim and the real shim work
-	CheckNRI              = "nri"               // the NRI plugin is registered
-	CheckKubelet          = "kubelet"           // the kubelet accepts device plugins
-	CheckAdvertiser       = "advertiser"        // directx-advertiser answers
-	CheckRegistration     = "registration"      // the kubelet offers the GPUs
-	CheckRecords          = "records"           // the allocation records can be used
-	CheckPermissions      = "permissions"       // only administrators can write the files
-	CheckLeftovers        = "leftovers"         // no command was interrupted
 )
 
 // Components that add GPUs to containers.
@@ -54,19 +32,21 @@ const (
 
 // examination collects findings.
 type examination struct {
-	Facts
+	nodeState
 	r Report
 }
 
-// Examine returns the problems of a node: one finding for each cause, and none for
-// its consequences.
-func Examine(f Facts) Report {
-	e := &examination{Facts: f, r: Report{Version: f.Version, OS: f.OS, Role: RoleStandalone, ServedBy: f.servedBy(), Findings: []Finding{}}}
-	if f.Kubelet != nil {
+// examine returns the problems of a node: one finding for each cause, and none for its
+// consequences.
+func examine(n nodeState) Report {
+	e := &examination{nodeState: n, r: Report{Version: n.Version, OS: n.OS, Role: RoleStandalone, ServedBy: n.servedBy(), Findings: []Finding{}}}
+	if n.Kubelet != nil {
 		e.r.Role = RoleKubernetes
 	}
 	e.setup()
-	e.files()
+	for _, f := range n.Files {
+		e.report(f.kind, f.path, f.err)
+	}
 	e.config()
 	if e.wsl(); e.has(CheckWSL) {
 		return e.r // The remedy restarts everything.
@@ -75,7 +55,7 @@ func Examine(f Facts) Report {
 	e.windows()
 	e.containerd()
 	if e.served(byShim) {
-		if f.Kubelet != nil {
+		if n.Kubelet != nil {
 			e.handlers()
 		}
 		e.shims()
@@ -83,7 +63,7 @@ func Examine(f Facts) Report {
 	if e.served(byNRI) {
 		e.nri()
 	}
-	if f.Kubelet != nil && len(e.r.ServedBy) > 0 {
+	if n.Kubelet != nil && len(e.r.ServedBy) > 0 {
 		e.kubelet()
 	}
 	return e.r
@@ -91,20 +71,20 @@ func Examine(f Facts) Report {
 
 // servedBy returns the components that add GPUs to containers, none if directx-nri is
 // not set up.
-func (f Facts) servedBy() []string {
-	routed := slices.ContainsFunc(f.Containerd.Handlers, func(h Handler) bool { return h.Routed || h.Loaded })
-	hasShim := slices.ContainsFunc(f.Shims, func(s Shim) bool { return !errors.Is(s.Err, fs.ErrNotExist) })
-	plugin := f.OS != "windows" && !errors.Is(f.NRIErr, readiness.ErrNotRunning)
+func (n nodeState) servedBy() []string {
+	routed := slices.ContainsFunc(n.Containerd.Handlers, func(h handler) bool { return h.Routed || h.Loaded })
+	hasShim := slices.ContainsFunc(n.Shims, func(s shimState) bool { return !errors.Is(s.Err, fs.ErrNotExist) })
+	plugin := n.OS != "windows" && !errors.Is(n.NRIErr, readiness.ErrNotRunning)
 	list := []string{}
 	switch {
-	case !routed && !hasShim && !plugin && !f.Config.Applied:
+	case !routed && !hasShim && !plugin && !n.Config.Applied:
 		return list
-	case f.Kubelet == nil:
+	case n.Kubelet == nil:
 		return append(list, byShim)
-	case f.Config.Policy.Injection == policy.InjectByKubelet:
+	case n.Config.Policy.Injection == policy.InjectByKubelet:
 		list = append(list, byKubelet)
 	default:
-		list = append(list, string(f.Config.Policy.ServedBy))
+		list = append(list, string(n.Config.Policy.ServedBy))
 	}
 	if routed && !slices.Contains(list, byShim) {
 		list = append(list, byShim)
@@ -119,40 +99,33 @@ func (e *examination) has(checks ...string) bool {
 	return slices.ContainsFunc(e.r.Findings, func(f Finding) bool { return slices.Contains(checks, f.Check) })
 }
 
-// finding is a [Finding] before its texts are completed. Its problem is err, if that is set.
-type finding struct {
-	check, object, problem string
-	err                    error
-	why                    string
-	// fix can have the placeholders {config}, {containerd}, {restart} and {remove}.
-	fix string
-}
-
-// report adds a finding. A lack of permission is not a problem of the node.
-func (e *examination) report(n finding) {
-	severity := Problem
-	if n.err != nil {
-		n.problem = n.err.Error()
-	}
+// report adds a finding. A lack of permission is not a problem of the node, and the remedy that
+// an error names takes precedence.
+func (e *examination) report(k kind, object string, problem error) {
+	f := Finding{Check: k.check, Severity: Problem, Object: object, Problem: problem.Error(), Why: k.why, Fix: k.fix}
 	access := new(durable.AccessError)
+	cause, remedy, hasRemedy := strings.Cut(f.Problem, "; run ")
 	switch {
-	case errors.Is(n.err, fs.ErrPermission):
-		severity, n.why, n.fix = Unknown, "problems there are not detected", "run dxctl as root or an administrator"
-	case errors.As(n.err, &access):
-		n.problem, n.fix = fmt.Sprintf("%s: %v: %s", access.Path, access.Reason, access.Cause), access.Remedy
+	case errors.Is(problem, fs.ErrPermission):
+		f.Severity, f.Why, f.Fix = Unknown, "problems there are not detected", "run dxctl as root or an administrator"
+	case errors.As(problem, &access):
+		f.Problem, f.Fix = fmt.Sprintf("%s: %v: %s", access.Path, access.Reason, access.Cause), access.Remedy
+	case hasRemedy:
+		f.Problem, f.Fix = cause, "run "+remedy
 	}
-	restart, remove := "run 'systemctl restart containerd'", "rm "+n.object
+	restart, remove := "run 'systemctl restart containerd'", "rm "+object
 	switch {
 	case e.OS == "windows":
-		restart, remove = "in PowerShell: Restart-Service containerd", `del "`+n.object+`"`
+		restart, remove = "in PowerShell: Restart-Service containerd", `del "`+object+`"`
 	case strings.Contains(e.Containerd.Socket, "/k3s/"): // also on agents, and RKE2's
 		restart = "restart the service of k3s or RKE2"
 	}
-	fix := strings.NewReplacer("{config}", e.Config.Path, "{containerd}", e.Containerd.ConfigPath, "{restart}", restart, "{remove}", remove).Replace(n.fix)
-	e.r.Findings = append(e.r.Findings, Finding{
-		Check: n.check, Severity: severity, Object: errlog.OneLine(n.object),
-		Problem: errlog.OneLine(n.problem), Why: errlog.OneLine(n.why), Fix: errlog.OneLine(fix),
-	})
+	f.Fix = strings.NewReplacer("{config}", e.Config.Path, "{containerd}", e.Containerd.ConfigPath, "{restart}", restart, "{remove}", remove,
+		"{inventory}", cmp.Or(e.GPUs.Inventory, "the inventory file")).Replace(f.Fix)
+	for _, text := range []*string{&f.Object, &f.Problem, &f.Why, &f.Fix} {
+		*text = errlog.OneLine(*text)
+	}
+	e.r.Findings = append(e.r.Findings, f)
 }
 
 // setup reports a node that is not set up. One without a driver of GPUs has nothing to set up.
@@ -162,42 +135,22 @@ func (e *examination) setup() {
 	if len(e.r.ServedBy) > 0 || denied || errors.Is(e.GPUs.Err, node.ErrNoInventory) {
 		return
 	}
-	fix := "run 'dxctl runtime install', then 'dxctl runtime configure --restart' if pods get GPUs"
+	kind := notSetUp
 	if e.OS == "linux" && e.Kubelet != nil {
-		fix = "run 'dxctl service install', or install the chart"
+		kind = notSetUpByKube
 	}
-	e.report(finding{check: CheckSetup, problem: "directx-nri is not set up on this node", why: "no container can have a GPU", fix: fix})
-}
-
-func (e *examination) files() {
-	for _, f := range e.Files {
-		if f.Err != nil {
-			e.report(finding{check: f.Kind.check, object: f.Path, err: f.Err, why: f.Kind.why, fix: f.Kind.fix})
-		}
-	}
+	e.report(kind, "", errors.New("directx-nri is not set up on this node"))
 }
 
 func (e *examination) config() {
 	c := e.Config
 	switch {
 	case c.Err != nil && !errors.Is(c.Err, durable.ErrNotPrivate):
-		e.report(finding{
-			check: CheckConfig, object: "the node policy", err: c.Err,
-			why: "containers that request a GPU do not start",
-			fix: "run 'dxctl config apply', or restart directx-advertiser",
-		})
+		e.report(badPolicy, "the node policy", c.Err)
 	case c.Invalid != nil:
-		e.report(finding{
-			check: CheckConfig, object: c.Path, err: c.Invalid,
-			why: "the last valid configuration stays in force",
-			fix: "correct the file; 'dxctl config check' checks it",
-		})
+		e.report(invalidConfig, c.Path, c.Invalid)
 	case len(c.Stale) > 0:
-		e.report(finding{
-			check: CheckConfig, object: c.Path, problem: strings.Join(c.Stale, "; "),
-			why: "the change has no effect",
-			fix: "run 'dxctl config apply', or start directx-advertiser",
-		})
+		e.report(staleConfig, c.Path, errors.New(strings.Join(c.Stale, "; ")))
 	}
 }
 
@@ -206,25 +159,15 @@ func (e *examination) wsl() {
 	if w == nil {
 		return
 	}
-	const why, restart = "the node offers no GPU", "; then run 'wsl --shutdown' in Windows"
 	discovered := e.GPUs.Inventory == ""
 	stopped := e.Containerd.Err != nil || e.served(byNRI) && errors.Is(e.NRIErr, readiness.ErrNotRunning)
 	switch {
 	case discovered && !w.Driver:
-		e.report(finding{
-			check: CheckWSL, object: "/dev/dxg", problem: "kernel " + w.Kernel + " of WSL has no /dev/dxg", why: why,
-			fix: "run 'wsl --update' in Windows, or build your kernel with CONFIG_DXGKRNL" + restart,
-		})
+		e.report(wslDriver, "/dev/dxg", fmt.Errorf("kernel %s of WSL has no /dev/dxg", w.Kernel))
 	case discovered && !w.Libraries:
-		e.report(finding{
-			check: CheckWSL, object: "/usr/lib/wsl/lib", problem: "WSL has no libraries of GPU drivers: /usr/lib/wsl/lib does not exist", why: why,
-			fix: "install the current driver of the GPU in Windows, and remove enabled=false from section [gpu] of /etc/wsl.conf" + restart,
-		})
+		e.report(wslLibraries, "/usr/lib/wsl/lib", errors.New("WSL has no libraries of GPU drivers: /usr/lib/wsl/lib does not exist"))
 	case !w.Systemd && stopped:
-		e.report(finding{
-			check: CheckWSL, object: "/etc/wsl.conf", problem: "systemd, which starts containerd and directx-nri, does not run", why: why,
-			fix: "set systemd=true in section [boot] of /etc/wsl.conf" + restart,
-		})
+		e.report(wslSystemd, "/etc/wsl.conf", errors.New("systemd, which starts containerd and directx-nri, does not run"))
 	}
 }
 
@@ -248,65 +191,43 @@ func (e *examination) gpus() {
 	}
 	switch {
 	case len(usable) == 0:
-		e.report(finding{
-			check: CheckDevices, object: g.Inventory, problem: "the node has no GPU that a container can have", why: "there is nothing to offer",
-			fix: "install the GPU's driver, or complete the inventory",
-		})
+		e.report(noGPU, g.Inventory, errors.New("the node has no GPU that a container can have"))
 	case len(without) == len(usable):
-		e.report(finding{
-			check: CheckResources, object: few(without), problem: "no configured resource matches a GPU of this node", why: "the node offers no GPU",
-			fix: "compare 'dxctl devices -o wide' with resources in {config}",
-		})
+		e.report(noResource, few(without), errors.New("no configured resource matches a GPU of this node"))
 	}
 }
 
 // discovery reports why the GPUs cannot be listed.
-func (e *examination) discovery(g GPUs) {
-	const why = "the node offers no GPU, and containers that request one do not start"
+func (e *examination) discovery(g gpuList) {
 	switch {
 	case e.Config.Err != nil || e.has(CheckSetup):
 	case errors.Is(g.Err, node.ErrNoInventory):
-		e.report(finding{
-			check: CheckInventory, object: "/dev/dxg", err: g.Err, why: why,
-			fix: "assign a GPU to this VM in Hyper-V (GPU-PV), and load the module dxgkrnl; for GPUs of another kind, run 'dxctl config apply --inventory FILE'",
-		})
+		e.report(noSource, "/dev/dxg", g.Err)
 	case g.Inventory != "":
-		e.report(finding{check: CheckInventory, object: g.Inventory, err: g.Err, why: why, fix: "correct the inventory"})
+		e.report(badInventory, g.Inventory, g.Err)
 	default:
-		e.report(finding{
-			check: CheckInventory, object: "the GPUs of this node", err: g.Err, why: why,
-			fix: "check the GPU's driver, and see the log of directx-advertiser",
-		})
+		e.report(notListed, "the GPUs of this node", g.Err)
 	}
 }
 
-func (e *examination) gpu(d GPU, reported map[string]bool) {
+func (e *examination) gpu(d gpu, reported map[string]bool) {
 	windows := e.OS == "windows"
-	gpu, source := "GPU "+strings.TrimSuffix(d.Name()+" ("+d.Description+")", " ()"), cmp.Or(e.GPUs.Inventory, "the inventory file")
-	unusable := finding{
-		check: CheckDevices, object: d.Name(), why: "no container gets it",
-		fix: "enable the device, install a driver that supports containers, or complete " + source,
-	}
+	name := "GPU " + strings.TrimSuffix(d.Name()+" ("+d.Description+")", " ()")
+	kind := unusable
 	if !windows && e.GPUs.Inventory == "" {
-		unusable.fix = "update the GPU's driver in Windows, and restart the VM; in WSL, run 'wsl --shutdown' in Windows"
+		kind = unusableInVM
 	}
 	switch {
 	case !d.Health.OK():
-		unusable.problem = gpu + " is unhealthy: " + d.Health.String()
-		e.report(unusable)
+		e.report(kind, d.Name(), fmt.Errorf("%s is unhealthy: %s", name, d.Health))
 	case d.Err != nil:
-		unusable.err = d.Err
-		e.report(unusable)
+		e.report(kind, d.Name(), d.Err)
 	case windows && len(d.System32) == 0 && e.DriverFiles != policy.FilesNone:
-		unusable.problem = gpu + " has a driver without runtime files for containers"
-		e.report(unusable)
+		e.report(kind, d.Name(), fmt.Errorf("%s has a driver without runtime files for containers", name))
 	}
 	missing := strings.Join(d.Missing, "\n")
 	if missing != "" && !reported[missing] {
-		e.report(finding{
-			check: CheckDriverFiles, object: d.Name(), problem: fmt.Sprintf("files of GPU %s are not on this node: %s", d.Name(), few(d.Missing)),
-			why: "containers get the GPU incomplete", fix: "reinstall the driver, or correct " + source,
-		})
+		e.report(missingFiles, d.Name(), fmt.Errorf("files of GPU %s are not on this node: %s", d.Name(), few(d.Missing)))
 	}
 	reported[missing] = true
 }
@@ -318,23 +239,11 @@ func (e *examination) windows() {
 	auto, err := capabilities.Resolve(policy.Default(), e.OS, e.Windows.Windows.Build), e.Windows.HCSErr
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		e.report(finding{
-			check: CheckHCS, object: "vmcompute", err: fmt.Errorf("the Host Compute Service does not answer: %w", err),
-			why: "no container can be started or stopped",
-			fix: "in PowerShell: Restart-Service -Force vmcompute; or restart the node",
-		})
+		e.report(hcsHangs, "vmcompute", fmt.Errorf("the Host Compute Service does not answer: %w", err))
 	case auto.Assignment == policy.AssignByClass && e.Config.Policy.Assignment == policy.AssignByPath:
-		e.report(finding{
-			check: CheckHCS, object: e.Windows.Windows.String(), problem: auto.Reason,
-			why: "containers with a GPU do not start",
-			fix: "set assignmentMode: auto in {config}",
-		})
+		e.report(hcsAssigns, e.Windows.Windows.String(), errors.New(auto.Reason))
 	case auto.Assignment == policy.AssignByPath && errors.Is(err, errors.ErrUnsupported):
-		e.report(finding{
-			check: CheckHCS, err: fmt.Errorf("the Host Compute Service is not available: %w", err),
-			why: "no container can be started",
-			fix: "in PowerShell: Install-WindowsFeature Containers; then restart the node",
-		})
+		e.report(hcsIsMissing, "", fmt.Errorf("the Host Compute Service is not available: %w", err))
 	}
 }
 
@@ -343,27 +252,18 @@ func (e *examination) containerd() {
 	c := e.Containerd
 	for _, h := range c.Handlers {
 		if h.IgnoresDevices() && e.Kubelet != nil {
-			e.report(finding{
-				check: CheckHandlers, object: h.Name, problem: fmt.Sprintf("runtime handler %s runs a shim that starts containers without their devices", h.Name),
-				why: "its containers would start without their GPUs; with our shim, the node offers none",
-				fix: "remove the handler from {containerd}; then {restart}",
-			})
+			e.report(handlerIgnoresDevices, h.Name, fmt.Errorf("runtime handler %s runs a shim that starts containers without their devices", h.Name))
 		}
 	}
-	const why = "containerd does not start again"
 	if c.FileErr != nil {
-		e.report(finding{check: CheckContainerdConfig, object: c.ConfigPath, err: c.FileErr, why: why, fix: "correct the file, or set --containerd-config"})
+		e.report(badFile, c.ConfigPath, c.FileErr)
 	}
 	for _, bad := range c.Imports {
 		switch {
-		case !errors.Is(bad, ErrOverridden):
-			e.report(finding{check: CheckContainerdConfig, object: c.ConfigPath, err: bad, why: why, fix: "correct that file, or remove it from imports"})
+		case !errors.Is(bad, containerd.ErrOverridden):
+			e.report(badImport, c.ConfigPath, bad)
 		case e.served(byShim):
-			e.report(finding{
-				check: CheckContainerdConfig, object: c.ConfigPath, err: bad,
-				why: "the settings of 'dxctl runtime configure' have no effect",
-				fix: "move that table to {containerd}",
-			})
+			e.report(overridden, c.ConfigPath, bad)
 		}
 	}
 }
@@ -377,48 +277,25 @@ func (e *examination) containerdAnswer() {
 	switch {
 	case status.Code(c.Err) == codes.Unimplemented:
 		if e.Kubelet != nil {
-			e.report(finding{
-				check: CheckContainerd, object: c.Socket, problem: "containerd runs without its CRI plugin",
-				why: "the kubelet cannot start pods",
-				fix: "remove cri from disabled_plugins in {containerd}",
-			})
+			e.report(containerdNoCRI, c.Socket, errors.New("containerd runs without its CRI plugin"))
 		}
 	case c.Err != nil:
-		e.report(finding{
-			check: CheckContainerd, object: c.Socket, err: fmt.Errorf("containerd does not answer: %w", c.Err),
-			why: "no container can be started",
-			fix: "{restart}, see its log, or set --cri-socket",
-		})
+		e.report(containerdStopped, c.Socket, fmt.Errorf("containerd does not answer: %w", c.Err))
 	case known && (major < 1 || major == 1 && minor < 7):
-		e.report(finding{
-			check: CheckContainerd, object: version, problem: "containerd " + version + " is older than 1.7",
-			why: "it is not supported", fix: "install containerd 1.7 or later",
-		})
+		e.report(containerdOld, version, fmt.Errorf("containerd %s is older than 1.7", version))
 	case known && major >= 2 && e.OS == "linux" && e.Kubelet != nil && shimOnly:
-		e.report(finding{
-			check: CheckContainerd, object: version, problem: "containerd " + version + " on Linux runs the shim for a pod's sandbox only",
-			why: "pods with a GPU do not start", fix: "set servedBy: nri, and run directx-nri",
-		})
+		e.report(containerdNew, version, fmt.Errorf("containerd %s on Linux runs the shim for a pod's sandbox only", version))
 	}
 }
 
 func (e *examination) handlers() {
-	const why = "pods with a GPU do not start"
 	if e.NotServed != nil {
-		e.report(finding{
-			check: CheckHandlers, err: e.NotServed, why: why + ", and none is offered",
-			fix: "use handlers of type io.containerd.runhcs.v1 while its shim exists, then 'dxctl runtime install'; otherwise set injection: kubelet, if the shim honors devices; see docs/limits.md",
-		})
+		e.report(notServed, "", e.NotServed)
 	}
-	if e.Containerd.FileErr == nil {
-		e.handlerConfig(why)
-	}
-}
-
-// handlerConfig reports runtime handlers that do not use the shim as they should. why is the
-// consequence if none does.
-func (e *examination) handlerConfig(why string) {
 	c := e.Containerd
+	if c.FileErr != nil {
+		return
+	}
 	var silent, stale, notEligible []string
 	routed := false
 	for _, h := range c.Handlers {
@@ -427,10 +304,7 @@ func (e *examination) handlerConfig(why string) {
 			notEligible = append(notEligible, h.NotEligible)
 		}
 		if h.Routed && h.NotEligible != "" {
-			e.report(finding{
-				check: CheckHandlers, object: h.Name, problem: h.NotEligible + ", and uses our shim",
-				why: "its containers get no GPU", fix: "remove its runtime_path in {containerd}",
-			})
+			e.report(handlerNotEligible, h.Name, fmt.Errorf("%s, and uses our shim", h.NotEligible))
 		}
 		if h.Routed && !h.Annotations {
 			silent = append(silent, h.Name)
@@ -440,25 +314,16 @@ func (e *examination) handlerConfig(why string) {
 		}
 	}
 	if names := strings.Join(silent, ", "); names != "" {
-		e.report(finding{
-			check: CheckHandlers, object: names, problem: fmt.Sprintf("runtime handler %s does not pass on %s", names, containerdconfig.AnnotationPattern),
-			why: "the shim does not get the annotations of pods", fix: containerdconfig.NotRoutedRemedy,
-		})
+		e.report(noAnnotations, names, fmt.Errorf("runtime handler %s does not pass on %s", names, containerdconfig.AnnotationPattern))
 	}
 	names := strings.Join(stale, ", ")
 	switch {
 	case names != "":
-		e.report(finding{
-			check: CheckHandlers, object: names, problem: fmt.Sprintf("the running containerd has not loaded runtime handler %s as %s configures it", names, c.ConfigPath),
-			why: "the configuration has no effect until containerd is restarted", fix: "{restart}, or set --containerd-config",
-		})
+		e.report(notLoaded, names, fmt.Errorf("the running containerd has not loaded runtime handler %s as %s configures it", names, c.ConfigPath))
 	case !routed && len(notEligible) > 0 && len(notEligible) == len(c.Handlers):
-		e.report(finding{
-			check: CheckHandlers, object: c.ConfigPath, problem: "no runtime handler can have GPUs: " + strings.Join(notEligible, "; "), why: why,
-			fix: "add a handler without a sandboxer to {containerd}, then " + containerdconfig.NotRoutedRemedy,
-		})
+		e.report(noEligibleHandler, c.ConfigPath, fmt.Errorf("no runtime handler can have GPUs: %s", strings.Join(notEligible, "; ")))
 	case !routed && !e.has(CheckLeftovers):
-		e.report(finding{check: CheckHandlers, object: c.ConfigPath, problem: "no runtime handler uses our shim", why: why, fix: containerdconfig.NotRoutedRemedy})
+		e.report(noHandler, c.ConfigPath, errors.New("no runtime handler uses our shim"))
 	}
 }
 
@@ -471,35 +336,22 @@ func (e *examination) shims() {
 	}
 }
 
-func (e *examination) shim(s Shim) {
+func (e *examination) shim(s shimState) {
 	user := "ctr and nerdctl"
 	if len(s.Handlers) > 0 {
 		user = "runtime handler " + strings.Join(s.Handlers, ", ")
 	}
-	why := "containers of " + user + " do not start"
 	switch {
 	case errors.Is(s.Err, fs.ErrNotExist):
-		e.report(finding{
-			check: CheckShim, object: s.Path, problem: "the shim of " + user + " does not exist", why: why,
-			fix: "run 'dxctl runtime install', or 'dxctl runtime unconfigure --restart'",
-		})
+		e.report(noShim, s.Path, fmt.Errorf("the shim of %s does not exist", user))
 	case errors.Is(s.Err, durable.ErrUntrusted):
-		e.report(finding{check: CheckPermissions, object: s.Path, err: s.Err, why: "containerd runs the shim with all privileges"})
+		e.report(untrustedShim, s.Path, s.Err)
 	case s.Err != nil:
-		e.report(finding{
-			check: CheckShim, object: s.Path, err: fmt.Errorf("the shim of %s does not work: %w", user, s.Err), why: why,
-			fix: "run 'dxctl runtime install', which tests it",
-		})
+		e.report(badShim, s.Path, fmt.Errorf("the shim of %s does not work: %w", user, s.Err))
 	case s.Version != e.Version:
-		e.report(finding{
-			check: CheckShim, object: s.Path, problem: fmt.Sprintf("the shim has version %s, and dxctl has version %s", s.Version, e.Version),
-			why: "they may not read each other's files", fix: "run 'dxctl runtime install' of the same version",
-		})
+		e.report(otherVersion, s.Path, fmt.Errorf("the shim has version %s, and dxctl has version %s", s.Version, e.Version))
 	case s.RealErr != nil && !e.has(CheckShim, CheckConfig):
-		e.report(finding{
-			check: CheckShim, object: s.Path, problem: s.RealErr.Error(), why: "no container that uses our shim starts",
-			fix: "install the real shim beside containerd, or set shim.runtime in {config}",
-		})
+		e.report(noRealShim, s.Path, errors.New(s.RealErr.Error())) // A lack of permission is a problem of the node.
 	}
 }
 
@@ -509,84 +361,50 @@ func (e *examination) nri() {
 		return
 	}
 	disabled := c.FileErr == nil && !c.NRI && len(c.Imports) == 0 // An import may enable it.
-	const why = "pods with a GPU do not start while the NRI plugin is not registered"
 	switch {
 	case e.NRIErr == nil && disabled:
-		e.report(finding{
-			check: CheckNRI, object: c.ConfigPath, problem: "NRI is enabled in the running containerd and disabled in " + c.ConfigPath,
-			why: "pods with a GPU do not start after containerd's next restart",
-			fix: "run 'dxctl runtime configure --no-shim', or set --containerd-config",
-		})
+		e.report(nriDisabledNext, c.ConfigPath, fmt.Errorf("NRI is enabled in the running containerd and disabled in %s", c.ConfigPath))
 	case e.NRIErr == nil || disabled && e.has(CheckLeftovers):
 	case disabled:
-		e.report(finding{
-			check: CheckNRI, object: c.ConfigPath, problem: "NRI is disabled in containerd", why: why,
-			fix: "run 'dxctl runtime configure --no-shim --restart'",
-		})
+		e.report(nriDisabled, c.ConfigPath, errors.New("NRI is disabled in containerd"))
 	default:
-		e.report(finding{check: CheckNRI, object: "directx-nri", err: e.NRIErr, why: why, fix: "start directx-nri, or see its log"})
+		e.report(nriNotRegistered, "directx-nri", e.NRIErr)
 	}
 }
 
 func (e *examination) kubelet() {
 	k := e.Kubelet
 	if k.RestartErr != nil {
-		e.report(finding{
-			check: CheckKubelet, object: "kubelet.exe", err: k.RestartErr, why: "after its next restart, the node is not ready",
-			fix: "update Kubernetes; do not restart containerd before",
-		})
+		e.report(kubeletCannotRestart, "kubelet.exe", k.RestartErr)
 	}
 	switch {
 	case k.SocketErr != nil:
-		e.report(finding{
-			check: CheckKubelet, object: k.Dir, err: fmt.Errorf("the kubelet does not accept device plugins in %s: %w", k.Dir, k.SocketErr),
-			why: "the node cannot offer GPUs",
-			fix: "start the kubelet; on a node without Kubernetes, set --kubelet-dir ''",
-		})
+		e.report(kubeletStopped, k.Dir, fmt.Errorf("the kubelet does not accept device plugins in %s: %w", k.Dir, k.SocketErr))
 	case e.Config.Err != nil: // The names of the resources are unknown.
 	case k.AdvertiserErr != nil:
-		e.report(finding{
-			check: CheckAdvertiser, object: "directx-advertiser", err: fmt.Errorf("directx-advertiser does not answer in %s: %w", k.Dir, k.AdvertiserErr),
-			why: "pods that request a GPU stay pending",
-			fix: "start directx-advertiser, or see its log",
-		})
-	default:
-		e.registration()
+		e.report(advertiserStopped, "directx-advertiser", fmt.Errorf("directx-advertiser does not answer in %s: %w", k.Dir, k.AdvertiserErr))
+	case k.PodResourcesErr != nil:
+		e.report(noPodResources, "PodResources", fmt.Errorf("the kubelet's PodResources API cannot be reached: %w", k.PodResourcesErr))
+	// The advertiser advertises nothing that containers would not get.
+	case len(e.GPUs.List) == 0 || e.has(CheckHandlers, CheckShim, CheckContainerd) && !e.served(byNRI) && !e.served(byKubelet):
+	case e.OS != "windows" || len(k.Allocatable) > 0:
+		e.registration(k.Allocatable)
+	case k.ReadyErr != nil:
+		e.report(notReady, "directx-advertiser", k.ReadyErr)
 	}
 }
 
-func (e *examination) registration() {
-	k := e.Kubelet
-	if err := k.PodResourcesErr; err != nil {
-		e.report(finding{
-			check: CheckRegistration, object: "PodResources", err: fmt.Errorf("the kubelet's PodResources API cannot be reached: %w", err),
-			why: "GPUs of deleted pods stay allocated", fix: "set --pod-resources-socket",
-		})
-		return
-	}
-	// The advertiser advertises nothing that containers would not get.
-	if len(e.GPUs.List) == 0 || e.has(CheckHandlers, CheckShim, CheckContainerd) && !e.served(byNRI) && !e.served(byKubelet) {
-		return
-	}
-	const fix = "see the log of directx-advertiser"
-	if e.OS == "windows" && len(k.Allocatable) == 0 {
-		if k.ReadyErr != nil {
-			e.report(finding{check: CheckRegistration, object: "directx-advertiser", err: k.ReadyErr, why: "pods that request a GPU stay pending, or do not start", fix: fix})
-		}
-		return
-	}
+// registration reports resources of which the kubelet does not list a GPU.
+func (e *examination) registration(allocatable map[string][]string) {
 	reported := map[string]bool{}
 	for _, d := range e.GPUs.List {
 		prefix := strings.ToLower(d.InstanceID) + "::"
-		listed := slices.ContainsFunc(k.Allocatable[d.Resource], func(id string) bool { return strings.HasPrefix(strings.ToLower(id), prefix) })
+		listed := slices.ContainsFunc(allocatable[d.Resource], func(id string) bool { return strings.HasPrefix(strings.ToLower(id), prefix) })
 		if d.Resource == "" || d.Kind() == discovery.KindNone || !d.Health.OK() || listed || reported[d.Resource] {
 			continue
 		}
 		reported[d.Resource] = true
-		e.report(finding{
-			check: CheckRegistration, object: d.Resource, problem: fmt.Sprintf("the kubelet does not list GPU %s as allocatable %s", d.Name(), d.Resource),
-			why: "pods that request it stay pending, or share fewer GPUs", fix: fix,
-		})
+		e.report(notAllocatable, d.Resource, fmt.Errorf("the kubelet does not list GPU %s as allocatable %s", d.Name(), d.Resource))
 	}
 }
 

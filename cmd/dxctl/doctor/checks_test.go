@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/capabilities"
@@ -31,35 +32,35 @@ const (
 
 // healthyNode returns the facts of a Linux node of Kubernetes with the NRI plugin and the
 // shim.
-func healthyNode() Facts {
+func healthyNode() nodeState {
 	p := policy.Default()
 	p.ServedBy = policy.ServedByNRI // Also when the test runs on Windows.
-	return Facts{
+	return nodeState{
 		OS: "linux", Version: "1.0",
-		Config: Config{Path: "/etc/directx-nri/config.yaml", Policy: p, Applied: true},
-		GPUs: GPUs{Inventory: "/etc/directx-nri/inventory.yaml", List: []GPU{
+		Config: configState{Path: "/etc/directx-nri/config.yaml", Policy: p, Applied: true},
+		GPUs: gpuList{Inventory: "/etc/directx-nri/inventory.yaml", List: []gpu{
 			{Device: discovery.Device{InstanceID: "GPU-0", Description: "Tesla T4", SupportsDisplay: true, DeviceNodes: []discovery.DeviceNode{{Path: "/dev/dxg"}}}, Resource: display},
 			{Device: discovery.Device{InstanceID: "NPU", SupportsCompute: true, DeviceNodes: []discovery.DeviceNode{{Path: "/dev/npu"}}}, Resource: compute},
 			{Device: discovery.Device{InstanceID: "WARP", SupportsDisplay: true, Software: true}},
 		}},
-		Containerd: Containerd{
+		Containerd: containerdState{
 			ConfigPath: "/etc/containerd/config.toml", Socket: "/run/containerd/containerd.sock", Version: "v1.7.35", NRI: true,
-			Handlers: []Handler{{Handler: containerdconfig.Handler{Name: "runc", RuntimeType: "io.containerd.runc.v2", RuntimePath: shimPath}, Routed: true, Annotations: true, Loaded: true}},
+			Handlers: []handler{{Handler: containerdconfig.Handler{Name: "runc", RuntimeType: "io.containerd.runc.v2", RuntimePath: shimPath}, Routed: true, Annotations: true, Loaded: true}},
 		},
-		Shims: []Shim{{Path: shimPath, Handlers: []string{"runc"}, Version: "1.0"}},
-		Kubelet: &Kubelet{
+		Shims: []shimState{{Path: shimPath, Handlers: []string{"runc"}, Version: "1.0"}},
+		Kubelet: &kubeletState{
 			Dir:         "/var/lib/kubelet/device-plugins",
 			Allocatable: map[string][]string{display: {"GPU-0::0", "GPU-0::1"}, compute: {"NPU::0"}},
 		},
 	}
 }
 
-func healthyWindows() Facts {
+func healthyWindows() nodeState {
 	f := healthyNode()
 	f.OS = "windows"
 	f.Windows = windows(20348)
 	f.Config.Policy.ServedBy = policy.ServedByShim
-	f.GPUs = GPUs{List: []GPU{{Device: discovery.Device{InstanceID: "PCI-0", LocationPath: "PCIROOT(0)#PCI(1B00)", SupportsDisplay: true, System32: []discovery.RuntimeFile{{Source: "nvcuda.dll"}}}, Resource: display}}}
+	f.GPUs = gpuList{List: []gpu{{Device: discovery.Device{InstanceID: "PCI-0", LocationPath: "PCIROOT(0)#PCI(1B00)", SupportsDisplay: true, System32: []discovery.RuntimeFile{{Source: "nvcuda.dll"}}}, Resource: display}}}
 	f.NRIErr = readiness.ErrNotRunning
 	f.Containerd.NRI = false
 	f.Containerd.Handlers[0].RuntimeType = "io.containerd.runhcs.v1"
@@ -71,15 +72,15 @@ func windows(build uint32) *capabilities.Capabilities {
 	return &capabilities.Capabilities{Windows: win32.Version{Build: build}}
 }
 
-func healthyStandalone() Facts {
+func healthyStandalone() nodeState {
 	f := healthyNode()
 	f.Kubelet, f.NRIErr = nil, readiness.ErrNotRunning
-	f.Containerd.Handlers = []Handler{{Handler: containerdconfig.Handler{Name: "runc"}}}
+	f.Containerd.Handlers = []handler{{Handler: containerdconfig.Handler{Name: "runc"}}}
 	f.Shims[0].Handlers = nil
 	return f
 }
 
-func with(f Facts, change func(*Facts)) Facts {
+func with(f nodeState, change func(*nodeState)) nodeState {
 	change(&f)
 	return f
 }
@@ -97,39 +98,39 @@ func TestHealthyNodes(t *testing.T) {
 	t.Parallel()
 	nri, shim, both := []string{"nri"}, []string{"shim"}, []string{"nri", "shim"}
 	for name, test := range map[string]struct {
-		facts Facts
+		facts nodeState
 		by    []string
 	}{
 		"NRI and shim": {healthyNode(), both},
-		"NRI only": {with(healthyNode(), func(f *Facts) {
+		"NRI only": {with(healthyNode(), func(f *nodeState) {
 			f.Containerd.Handlers = nil
-			f.Shims = []Shim{{Path: shimPath, Err: fs.ErrNotExist, RealErr: fs.ErrNotExist}}
+			f.Shims = []shimState{{Path: shimPath, Err: fs.ErrNotExist, RealErr: fs.ErrNotExist}}
 			f.Config.Applied = false
 		}), nri},
-		"shim": {with(healthyNode(), func(f *Facts) {
+		"shim": {with(healthyNode(), func(f *nodeState) {
 			f.Config.Policy.ServedBy, f.Containerd.NRI, f.NRIErr = policy.ServedByShim, false, readiness.ErrNotRunning
 		}), shim},
 		"Windows": {healthyWindows(), shim},
-		"Windows Server 2025": {with(healthyWindows(), func(f *Facts) {
+		"Windows Server 2025": {with(healthyWindows(), func(f *nodeState) {
 			f.DriverFiles, f.GPUs.List[0].System32 = policy.FilesNone, nil
 		}), shim},
-		"kubelet": {with(healthyWindows(), func(f *Facts) {
+		"kubelet": {with(healthyWindows(), func(f *nodeState) {
 			f.Config.Policy.Injection, f.Containerd.Handlers, f.Shims = policy.InjectByKubelet, nil, nil
 		}), []string{"kubelet"}},
 		"standalone":             {healthyStandalone(), shim},
-		"standalone without CRI": {with(healthyStandalone(), func(f *Facts) { f.Containerd.Err = errWithoutCRI }), shim},
-		"handler of another product": {with(healthyNode(), func(f *Facts) {
-			f.Containerd.Handlers = append(f.Containerd.Handlers, Handler{Handler: containerdconfig.Handler{Name: "kata"}})
+		"standalone without CRI": {with(healthyStandalone(), func(f *nodeState) { f.Containerd.Err = errWithoutCRI }), shim},
+		"handler of another product": {with(healthyNode(), func(f *nodeState) {
+			f.Containerd.Handlers = append(f.Containerd.Handlers, handler{Handler: containerdconfig.Handler{Name: "kata"}})
 		}), both},
-		"NRI by import": {with(healthyNode(), func(f *Facts) {
-			f.Containerd.Handlers, f.Containerd.NRI, f.Containerd.Imports = nil, false, []error{ErrOverridden}
+		"NRI by import": {with(healthyNode(), func(f *nodeState) {
+			f.Containerd.Handlers, f.Containerd.NRI, f.Containerd.Imports = nil, false, []error{containerd.ErrOverridden}
 		}), nri},
 	} {
 		role := RoleKubernetes
 		if test.facts.Kubelet == nil {
 			role = RoleStandalone
 		}
-		if r := Examine(test.facts); len(r.Findings) > 0 || r.Role != role || !slices.Equal(r.ServedBy, test.by) {
+		if r := examine(test.facts); len(r.Findings) > 0 || r.Role != role || !slices.Equal(r.ServedBy, test.by) {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}
@@ -142,11 +143,11 @@ func TestHandlers(t *testing.T) {
 	}
 	file := []containerdconfig.Handler{handler("used", shimPath), handler("new", shimPath), handler("moved", "/opt"+shimPath), handler("old", ""), handler("other", "/opt/kata")}
 	loaded := []containerdconfig.Handler{handler("used", shimPath), handler("new", ""), handler("moved", shimPath), handler("old", shimPath), handler("gone", shimPath), handler("other", "")}
-	if h := Handlers("linux", []containerdconfig.Handler{{Name: "a", RuntimeType: "io.containerd.runc.v2", Sandboxer: "shim"}}, nil); !strings.Contains(h[0].NotEligible, "sandboxer") {
+	if h := handlers("linux", []containerdconfig.Handler{{Name: "a", RuntimeType: "io.containerd.runc.v2", Sandboxer: "shim"}}, nil); !strings.Contains(h[0].NotEligible, "sandboxer") {
 		t.Errorf("%+v", h)
 	}
 	var got []string
-	for _, h := range Handlers("linux", file, loaded) {
+	for _, h := range handlers("linux", file, loaded) {
 		got = append(got, fmt.Sprint(h.Name, " ", h.Routed, " ", h.Loaded))
 	}
 	if want := []string{"used true true", "new true false", "moved true false", "old false true", "other false false", "gone false true"}; !slices.Equal(got, want) {
@@ -156,21 +157,21 @@ func TestHandlers(t *testing.T) {
 
 // brokenNode is a node with one problem, and the expected finding.
 type brokenNode struct {
-	facts   Facts
+	facts   nodeState
 	check   string
 	problem string
 }
 
-func linux(check, problem string, change func(*Facts)) brokenNode {
+func linux(check, problem string, change func(*nodeState)) brokenNode {
 	return brokenNode{with(healthyNode(), change), check, problem}
 }
 
-func onWindows(check, problem string, change func(*Facts)) brokenNode {
+func onWindows(check, problem string, change func(*nodeState)) brokenNode {
 	return brokenNode{with(healthyWindows(), change), check, problem}
 }
 
-func file(check, problem string, kind FileKind, path string, err error) brokenNode {
-	return linux(check, problem, func(facts *Facts) { facts.Files = []File{{kind, path, err}} })
+func file(check, problem string, kind kind, path string, err error) brokenNode {
+	return linux(check, problem, func(facts *nodeState) { facts.Files = []fileProblem{{kind, path, err}} })
 }
 
 // errNotRegistered is what the NRI plugin answers without a containerd that has NRI.
@@ -183,131 +184,131 @@ func brokenNodes() []brokenNode {
 	}
 	const state, journal = "/var/lib/directx-nri", "/var/lib/directx-nri/runtime-configure.json"
 	return []brokenNode{
-		{Facts{
-			OS: "linux", GPUs: GPUs{Err: errGone}, Containerd: Containerd{Version: "v2.4.2", NRI: true},
-			Shims: []Shim{{Path: shimPath, Err: errGone}}, NRIErr: readiness.ErrNotRunning, Kubelet: &Kubelet{},
+		{nodeState{
+			OS: "linux", GPUs: gpuList{Err: errGone}, Containerd: containerdState{Version: "v2.4.2", NRI: true},
+			Shims: []shimState{{Path: shimPath, Err: errGone}}, NRIErr: readiness.ErrNotRunning, Kubelet: &kubeletState{},
 		}, CheckSetup, "directx-nri is not set up"},
-		{Facts{
-			OS: "linux", GPUs: GPUs{Err: node.ErrNoInventory}, Containerd: Containerd{Version: "v2.4.2", NRI: true}, NRIErr: readiness.ErrNotRunning,
+		{nodeState{
+			OS: "linux", GPUs: gpuList{Err: node.ErrNoInventory}, Containerd: containerdState{Version: "v2.4.2", NRI: true}, NRIErr: readiness.ErrNotRunning,
 		}, CheckInventory, "/dev/dxg does not exist"},
-		linux(CheckConfig, "format 7", func(f *Facts) {
+		linux(CheckConfig, "format 7", func(f *nodeState) {
 			f.Config.Err = errors.New("read node policy /var/lib/directx-nri/policy.json: format 7, want 1")
-			f.GPUs = GPUs{Err: f.Config.Err}
+			f.GPUs = gpuList{Err: f.Config.Err}
 		}),
-		linux(CheckConfig, "line 3", func(f *Facts) {
+		linux(CheckConfig, "line 3", func(f *nodeState) {
 			f.Config.Stale, f.Config.Invalid = []string{"x"}, errors.New("/etc/directx-nri/config.yaml: line 3: unknown key")
 		}),
-		linux(CheckConfig, "has changed since", func(f *Facts) {
+		linux(CheckConfig, "has changed since", func(f *nodeState) {
 			f.Config.Stale = []string{"/etc/directx-nri/config.yaml has changed since the policy in force was compiled"}
 		}),
-		linux(CheckInventory, "devices.jsonl", func(f *Facts) {
-			f.GPUs = GPUs{Inventory: "/etc/directx-nri/inventory.yaml", Err: errors.New("read devices.jsonl: damaged")}
+		linux(CheckInventory, "devices.jsonl", func(f *nodeState) {
+			f.GPUs = gpuList{Inventory: "/etc/directx-nri/inventory.yaml", Err: errors.New("read devices.jsonl: damaged")}
 		}),
-		linux(CheckInventory, "no inventory is configured", func(f *Facts) { f.GPUs = GPUs{Err: node.ErrNoInventory} }),
-		linux(CheckWSL, "has no /dev/dxg", func(f *Facts) {
-			f.WSL, f.GPUs = &WSL{Kernel: "5.15.0-microsoft", Libraries: true, Systemd: true}, GPUs{Err: node.ErrNoInventory}
+		linux(CheckInventory, "no inventory is configured", func(f *nodeState) { f.GPUs = gpuList{Err: node.ErrNoInventory} }),
+		linux(CheckWSL, "has no /dev/dxg", func(f *nodeState) {
+			f.WSL, f.GPUs = &wslState{Kernel: "5.15.0-microsoft", Libraries: true, Systemd: true}, gpuList{Err: node.ErrNoInventory}
 		}),
-		linux(CheckWSL, "no libraries", func(f *Facts) {
-			f.WSL, f.GPUs = &WSL{Driver: true, Systemd: true}, GPUs{List: f.GPUs.List}
+		linux(CheckWSL, "no libraries", func(f *nodeState) {
+			f.WSL, f.GPUs = &wslState{Driver: true, Systemd: true}, gpuList{List: f.GPUs.List}
 			f.GPUs.List[0].Health.Reason = "the VM has no libraries"
 			delete(f.Kubelet.Allocatable, display)
 		}),
-		linux(CheckWSL, "systemd", func(f *Facts) {
-			f.WSL, f.NRIErr = &WSL{Driver: true, Libraries: true}, readiness.ErrNotRunning
+		linux(CheckWSL, "systemd", func(f *nodeState) {
+			f.WSL, f.NRIErr = &wslState{Driver: true, Libraries: true}, readiness.ErrNotRunning
 		}),
-		linux(CheckWSL, "systemd", func(f *Facts) {
-			f.WSL, f.Containerd.Err = &WSL{Driver: true, Libraries: true}, errGone
+		linux(CheckWSL, "systemd", func(f *nodeState) {
+			f.WSL, f.Containerd.Err = &wslState{Driver: true, Libraries: true}, errGone
 			f.Kubelet.SocketErr, f.Kubelet.AdvertiserErr = errGone, errGone
 		}),
-		linux(CheckDevices, "no GPU that a container can have", func(f *Facts) { f.GPUs.List = f.GPUs.List[2:] }),
-		linux(CheckDevices, "GPU GPU-0 (Tesla T4) is unhealthy: it was disabled (22)", func(f *Facts) {
+		linux(CheckDevices, "no GPU that a container can have", func(f *nodeState) { f.GPUs.List = f.GPUs.List[2:] }),
+		linux(CheckDevices, "GPU GPU-0 (Tesla T4) is unhealthy: it was disabled (22)", func(f *nodeState) {
 			f.GPUs.List[0].Health.Reason = "it was disabled (22)"
 			delete(f.Kubelet.Allocatable, display)
 		}),
-		linux(CheckDevices, "GPU GPU-0 (Tesla T4) is unhealthy: the driver does not answer", func(f *Facts) {
+		linux(CheckDevices, "GPU GPU-0 (Tesla T4) is unhealthy: the driver does not answer", func(f *nodeState) {
 			f.GPUs.Inventory, f.GPUs.List[0].Health.Reason = "", "the driver does not answer: input/output error (EIO)"
 			delete(f.Kubelet.Allocatable, display)
 		}),
-		onWindows(CheckDevices, "no location path", func(f *Facts) {
+		onWindows(CheckDevices, "no location path", func(f *nodeState) {
 			f.GPUs.List[0].Err = errors.New("device PCI-0: the device cannot be assigned to a container: no location path")
 		}),
-		onWindows(CheckDevices, "without runtime files", func(f *Facts) { f.GPUs.List[0].System32 = nil }),
-		linux(CheckDriverFiles, "/a.so, /b.so, /c.so and 1 more", func(f *Facts) {
+		onWindows(CheckDevices, "without runtime files", func(f *nodeState) { f.GPUs.List[0].System32 = nil }),
+		linux(CheckDriverFiles, "/a.so, /b.so, /c.so and 1 more", func(f *nodeState) {
 			f.GPUs.List[0].Missing = []string{"/a.so", "/b.so", "/c.so", "/d.so"}
 			f.GPUs.List[1].Missing = f.GPUs.List[0].Missing
 		}),
-		linux(CheckResources, "no configured resource matches", func(f *Facts) {
+		linux(CheckResources, "no configured resource matches", func(f *nodeState) {
 			f.GPUs.List[0].Resource, f.GPUs.List[1].Resource, f.Kubelet.Allocatable = "", "", nil
 		}),
-		onWindows(CheckHCS, "build 17763 cannot", func(f *Facts) { f.Windows, f.Config.Policy.Assignment = windows(17763), policy.AssignByPath }),
-		onWindows(CheckHCS, "is not available", func(f *Facts) { f.Windows.HCSErr = errors.ErrUnsupported }),
-		onWindows(CheckHCS, "does not answer", func(f *Facts) { f.Windows.HCSErr = errSlow }),
-		linux(CheckContainerd, "does not answer: connection refused", func(f *Facts) {
+		onWindows(CheckHCS, "build 17763 cannot", func(f *nodeState) { f.Windows, f.Config.Policy.Assignment = windows(17763), policy.AssignByPath }),
+		onWindows(CheckHCS, "is not available", func(f *nodeState) { f.Windows.HCSErr = errors.ErrUnsupported }),
+		onWindows(CheckHCS, "does not answer", func(f *nodeState) { f.Windows.HCSErr = errSlow }),
+		linux(CheckContainerd, "does not answer: connection refused", func(f *nodeState) {
 			f.Containerd.Err, f.Containerd.Handlers[0].Loaded, f.NRIErr = syscall.ECONNREFUSED, false, errNotRegistered
 		}),
-		linux(CheckContainerd, "without its CRI plugin", func(f *Facts) { f.Containerd.Err = errWithoutCRI }),
-		linux(CheckContainerd, "older than 1.7", func(f *Facts) { f.Containerd.Version, f.NRIErr = "v1.6.36", errNotRegistered }),
-		linux(CheckContainerd, "for a pod's sandbox only", func(f *Facts) { f.Config.Policy.ServedBy, f.Containerd.Version = policy.ServedByShim, "v2.4.2" }),
-		linux(CheckContainerdConfig, "config.toml:3:1", func(f *Facts) {
-			f.Containerd = Containerd{Version: "v1.7.35", FileErr: errors.New("config.toml:3:1: expected")}
+		linux(CheckContainerd, "without its CRI plugin", func(f *nodeState) { f.Containerd.Err = errWithoutCRI }),
+		linux(CheckContainerd, "older than 1.7", func(f *nodeState) { f.Containerd.Version, f.NRIErr = "v1.6.36", errNotRegistered }),
+		linux(CheckContainerd, "for a pod's sandbox only", func(f *nodeState) { f.Config.Policy.ServedBy, f.Containerd.Version = policy.ServedByShim, "v2.4.2" }),
+		linux(CheckContainerdConfig, "config.toml:3:1", func(f *nodeState) {
+			f.Containerd = containerdState{Version: "v1.7.35", FileErr: errors.New("config.toml:3:1: expected")}
 		}),
-		linux(CheckContainerdConfig, "conf.d/x.toml", func(f *Facts) {
-			f.Containerd.Imports = []error{fmt.Errorf("conf.d/x.toml, which /etc/containerd/config.toml imports, has plugins.cri, which %w", ErrOverridden)}
+		linux(CheckContainerdConfig, "conf.d/x.toml", func(f *nodeState) {
+			f.Containerd.Imports = []error{fmt.Errorf("conf.d/x.toml, which /etc/containerd/config.toml imports, has plugins.cri, which %w", containerd.ErrOverridden)}
 		}),
-		linux(CheckContainerdConfig, "conf.d/x.toml:1:2", func(f *Facts) { f.Containerd.Imports = []error{errors.New("conf.d/x.toml:1:2: expected")} }),
-		onWindows(CheckHandlers, "no runtime handler uses our shim", func(f *Facts) {
+		linux(CheckContainerdConfig, "conf.d/x.toml:1:2", func(f *nodeState) { f.Containerd.Imports = []error{errors.New("conf.d/x.toml:1:2: expected")} }),
+		onWindows(CheckHandlers, "no runtime handler uses our shim", func(f *nodeState) {
 			f.Containerd.Handlers = nil
 		}),
-		linux(CheckHandlers, "has the sandboxer shim, not podsandbox, and uses our shim", func(f *Facts) {
+		linux(CheckHandlers, "has the sandboxer shim, not podsandbox, and uses our shim", func(f *nodeState) {
 			f.Containerd.Handlers[0].NotEligible = "runtime handler runc has the sandboxer shim, not podsandbox"
 		}),
-		onWindows(CheckHandlers, "no runtime handler can have GPUs: runtime handler a has", func(f *Facts) {
-			f.Containerd.Handlers = []Handler{{NotEligible: "runtime handler a has the sandboxer shim, not podsandbox"}}
+		onWindows(CheckHandlers, "no runtime handler can have GPUs: runtime handler a has", func(f *nodeState) {
+			f.Containerd.Handlers = []handler{{NotEligible: "runtime handler a has the sandboxer shim, not podsandbox"}}
 			f.Kubelet.Allocatable = nil
 		}),
-		onWindows(CheckHandlers, "bootstrap version 3", func(f *Facts) {
+		onWindows(CheckHandlers, "bootstrap version 3", func(f *nodeState) {
 			f.NotServed, f.Kubelet.Allocatable = errors.New("the real shim containerd-shim-wcowprocess-v2.exe answers with bootstrap version 3, so containerd does not run the runtime shim for the containers of pods"), nil
 		}),
-		onWindows(CheckHandlers, "b runs a shim that starts containers without their devices", func(f *Facts) {
-			f.Containerd.Handlers = append(f.Containerd.Handlers, Handler{Handler: containerdconfig.Handler{Name: "b", RuntimeType: "io.containerd.wcowprocess.v2"}})
+		onWindows(CheckHandlers, "b runs a shim that starts containers without their devices", func(f *nodeState) {
+			f.Containerd.Handlers = append(f.Containerd.Handlers, handler{Handler: containerdconfig.Handler{Name: "b", RuntimeType: "io.containerd.wcowprocess.v2"}})
 		}),
-		linux(CheckHandlers, "runc does not pass on", func(f *Facts) { f.Containerd.Handlers[0].Annotations = false }),
-		linux(CheckHandlers, "has not loaded runtime handler runc", func(f *Facts) { f.Containerd.Handlers[0].Loaded = false }),
-		linux(CheckShim, "the shim of runtime handler runc does not exist", func(f *Facts) { f.Shims[0].Err, f.Shims[0].RealErr = errGone, errGone }),
-		{with(healthyStandalone(), func(f *Facts) { f.Shims[0].Err = errGone }), CheckShim, "the shim of ctr and nerdctl does not exist"},
-		linux(CheckShim, "exec format error", func(f *Facts) { f.Shims[0].Err = errors.New("exec format error") }),
-		linux(CheckShim, "version 0.9, and dxctl has version 1.0", func(f *Facts) { f.Shims[0].Version = "0.9" }),
-		linux(CheckShim, "runtime shim not found", func(f *Facts) { f.Shims[0].RealErr = errors.New("runtime shim not found") }),
-		linux(CheckNRI, "NRI is disabled in containerd", func(f *Facts) { f.Containerd.NRI, f.NRIErr = false, errNotRegistered }),
-		linux(CheckNRI, "disabled in /etc/containerd/config.toml", func(f *Facts) { f.Containerd.NRI = false }),
-		linux(CheckNRI, "not running", func(f *Facts) { f.NRIErr = readiness.ErrNotRunning }),
-		linux(CheckKubelet, "does not accept device plugins", func(f *Facts) {
+		linux(CheckHandlers, "runc does not pass on", func(f *nodeState) { f.Containerd.Handlers[0].Annotations = false }),
+		linux(CheckHandlers, "has not loaded runtime handler runc", func(f *nodeState) { f.Containerd.Handlers[0].Loaded = false }),
+		linux(CheckShim, "the shim of runtime handler runc does not exist", func(f *nodeState) { f.Shims[0].Err, f.Shims[0].RealErr = errGone, errGone }),
+		{with(healthyStandalone(), func(f *nodeState) { f.Shims[0].Err = errGone }), CheckShim, "the shim of ctr and nerdctl does not exist"},
+		linux(CheckShim, "exec format error", func(f *nodeState) { f.Shims[0].Err = errors.New("exec format error") }),
+		linux(CheckShim, "version 0.9, and dxctl has version 1.0", func(f *nodeState) { f.Shims[0].Version = "0.9" }),
+		linux(CheckShim, "runtime shim not found", func(f *nodeState) { f.Shims[0].RealErr = errors.New("runtime shim not found") }),
+		linux(CheckNRI, "NRI is disabled in containerd", func(f *nodeState) { f.Containerd.NRI, f.NRIErr = false, errNotRegistered }),
+		linux(CheckNRI, "disabled in /etc/containerd/config.toml", func(f *nodeState) { f.Containerd.NRI = false }),
+		linux(CheckNRI, "not running", func(f *nodeState) { f.NRIErr = readiness.ErrNotRunning }),
+		linux(CheckKubelet, "does not accept device plugins", func(f *nodeState) {
 			f.Kubelet.SocketErr, f.Kubelet.AdvertiserErr, f.Kubelet.PodResourcesErr, f.Kubelet.Allocatable = errGone, errGone, errGone, nil
 		}),
-		onWindows(CheckKubelet, "does not start again after a restart", func(f *Facts) {
+		onWindows(CheckKubelet, "does not start again after a restart", func(f *nodeState) {
 			f.Kubelet.RestartErr = errors.New(`C:\k\kubelet.exe is of Kubernetes 1.31.0 and does not start again after a restart`)
 		}),
-		linux(CheckAdvertiser, "directx-advertiser does not answer", func(f *Facts) { f.Kubelet.AdvertiserErr, f.Kubelet.Allocatable = errGone, nil }),
-		linux(CheckRegistration, "does not list GPU GPU-0 as allocatable "+display, func(f *Facts) { delete(f.Kubelet.Allocatable, display) }),
-		onWindows(CheckRegistration, "the kubelet does not watch "+display, func(f *Facts) {
+		linux(CheckAdvertiser, "directx-advertiser does not answer", func(f *nodeState) { f.Kubelet.AdvertiserErr, f.Kubelet.Allocatable = errGone, nil }),
+		linux(CheckRegistration, "does not list GPU GPU-0 as allocatable "+display, func(f *nodeState) { delete(f.Kubelet.Allocatable, display) }),
+		onWindows(CheckRegistration, "the kubelet does not watch "+display, func(f *nodeState) {
 			f.Kubelet.ReadyErr = errors.New("directx-advertiser is not ready: the kubelet does not watch " + display + ": is it running?")
 		}),
-		onWindows(CheckRegistration, "does not list GPU PCIROOT(0)#PCI(1B00)", func(f *Facts) { f.Kubelet.Allocatable["example.com/fpga"] = []string{"0"} }),
-		linux(CheckRegistration, "PodResources API cannot be reached", func(f *Facts) { f.Kubelet.PodResourcesErr = errGone }),
-		file(CheckRecords, "checksum", Record, state+"/allocations/1f.json", errors.New("an allocation record cannot be used: its checksum does not match")),
-		linux(CheckPermissions, "others can write to it", func(f *Facts) { f.Shims[0].Err = others(shimPath, durable.ErrUntrusted) }),
-		linux(CheckPermissions, "not private", func(f *Facts) {
+		onWindows(CheckRegistration, "does not list GPU PCIROOT(0)#PCI(1B00)", func(f *nodeState) { f.Kubelet.Allocatable["example.com/fpga"] = []string{"0"} }),
+		linux(CheckRegistration, "PodResources API cannot be reached", func(f *nodeState) { f.Kubelet.PodResourcesErr = errGone }),
+		file(CheckRecords, "checksum", badRecord, state+"/allocations/1f.json", errors.New("an allocation record cannot be used: its checksum does not match")),
+		linux(CheckPermissions, "others can write to it", func(f *nodeState) { f.Shims[0].Err = others(shimPath, durable.ErrUntrusted) }),
+		linux(CheckPermissions, "not private", func(f *nodeState) {
 			f.Config.Err = others(state, durable.ErrNotPrivate)
-			f.GPUs.Err, f.Files = f.Config.Err, []File{{Private, state, f.Config.Err}}
+			f.GPUs.Err, f.Files = f.Config.Err, []fileProblem{{notPrivate, state, f.Config.Err}}
 		}),
-		file(CheckPermissions, "no answer", Unanswered, state, fmt.Errorf("check the files of directx-nri: no answer: %w", context.DeadlineExceeded)),
-		file(CheckPermissions, "does not exist", HostDirectory, "/srv/models", errors.New("check /srv/models: file does not exist")),
-		file(CheckLeftovers, "unexpected end", Journal, journal, errors.New("unexpected end of JSON input")),
-		linux(CheckLeftovers, "did not restart", func(f *Facts) {
-			f.Files = []File{{FailedRestart, journal, errors.New("containerd did not restart with this configuration")}}
+		file(CheckPermissions, "no answer", filesHang, state, fmt.Errorf("check the files of directx-nri: no answer: %w", context.DeadlineExceeded)),
+		file(CheckPermissions, "does not exist", badHostDirectory, "/srv/models", errors.New("check /srv/models: file does not exist")),
+		file(CheckLeftovers, "unexpected end", leftovers[containerd.DamagedRecord], journal, errors.New("unexpected end of JSON input")),
+		linux(CheckLeftovers, "did not restart", func(f *nodeState) {
+			f.Files = []fileProblem{{leftovers[containerd.FailedRestart], journal, errors.New("containerd did not restart with this configuration")}}
 			f.Containerd.Handlers, f.Containerd.NRI, f.NRIErr = nil, false, errNotRegistered
 		}),
-		file(CheckLeftovers, "did not finish", PendingRestart, journal, errors.New("an earlier command did not finish its restart of containerd")),
+		file(CheckLeftovers, "did not finish", leftovers[containerd.PendingRestart], journal, errors.New("an earlier command did not finish its restart of containerd")),
 	}
 }
 
@@ -315,7 +316,7 @@ func brokenNodes() []brokenNode {
 func TestBrokenNodes(t *testing.T) {
 	t.Parallel()
 	for _, test := range brokenNodes() {
-		r := Examine(test.facts)
+		r := examine(test.facts)
 		if len(r.Findings) != 1 || r.Findings[0].Check != test.check || r.Findings[0].Severity != Problem || !strings.Contains(r.Findings[0].Problem, test.problem) {
 			t.Errorf("%+v, want one finding of %s with %q", r.Findings, test.check, test.problem)
 			continue
@@ -330,16 +331,17 @@ func TestBrokenNodes(t *testing.T) {
 func TestRemedies(t *testing.T) {
 	t.Parallel()
 	broken := brokenNodes()[0].facts
-	for want, facts := range map[string]Facts{
+	for want, facts := range map[string]nodeState{
 		"service install":                     broken,
-		"runtime install":                     with(broken, func(f *Facts) { f.Kubelet = nil }),
-		"check the GPU's driver":              with(healthyNode(), func(f *Facts) { f.GPUs = GPUs{Err: errIO} }),
-		"'systemctl restart containerd', see": with(healthyNode(), func(f *Facts) { f.Containerd.Err = errIO }),
-		"restart the service of k3s or RKE2, see": with(healthyNode(), func(f *Facts) {
+		"runtime install":                     with(broken, func(f *nodeState) { f.Kubelet = nil }),
+		"check the GPU's driver":              with(healthyNode(), func(f *nodeState) { f.GPUs = gpuList{Err: errIO} }),
+		"'systemctl restart containerd', see": with(healthyNode(), func(f *nodeState) { f.Containerd.Err = errIO }),
+		"restart the service of k3s or RKE2, see": with(healthyNode(), func(f *nodeState) {
 			f.Containerd.Err, f.Containerd.Socket = errIO, "/run/k3s/containerd/containerd.sock"
 		}),
+		"run 'dxctl config apply' again": with(healthyNode(), func(f *nodeState) { f.Config.Err = fmt.Errorf("%w; run 'dxctl config apply' again", errIO) }),
 	} {
-		if r := Examine(facts); len(r.Findings) != 1 || !strings.Contains(r.Findings[0].Fix, want) {
+		if r := examine(facts); len(r.Findings) != 1 || !strings.Contains(r.Findings[0].Fix, want) || strings.Contains(r.Findings[0].Problem, want) {
 			t.Errorf("%+v, want %s", r.Findings, want)
 		}
 	}
@@ -348,27 +350,27 @@ func TestRemedies(t *testing.T) {
 // A lack of permission is not a problem of the node.
 func TestWithoutPermission(t *testing.T) {
 	t.Parallel()
-	f := with(healthyNode(), func(f *Facts) {
-		f.Containerd.Err, f.Files = errDenied, []File{{Record, "allocations", errDenied}}
-		f.Kubelet = &Kubelet{Dir: "/var/lib/kubelet/device-plugins", SocketErr: errDenied}
+	f := with(healthyNode(), func(f *nodeState) {
+		f.Containerd.Err, f.Files = errDenied, []fileProblem{{badRecord, "allocations", errDenied}}
+		f.Kubelet = &kubeletState{Dir: "/var/lib/kubelet/device-plugins", SocketErr: errDenied}
 	})
-	r := Examine(f)
+	r := examine(f)
 	if r.Problems() != 0 || len(r.Findings) != 3 || r.Findings[0].Object != "allocations" || !strings.Contains(r.Findings[0].Fix, "as root") {
 		t.Errorf("%+v", r)
 	}
 	f.GPUs.List[0].Missing = []string{"/a.so"}
-	if r := Examine(f); r.Problems() != 1 {
+	if r := examine(f); r.Problems() != 1 {
 		t.Errorf("%+v", r)
 	}
 }
 
 func TestPrint(t *testing.T) {
 	t.Parallel()
-	f := with(healthyNode(), func(f *Facts) {
-		f.Files = []File{{Record, "a\x1b[31mb", errGone}}
+	f := with(healthyNode(), func(f *nodeState) {
+		f.Files = []fileProblem{{badRecord, "a\x1b[31mb", errGone}}
 	})
 	var text strings.Builder
-	if err := Examine(f).Print(&text); err != nil {
+	if err := examine(f).Print(&text); err != nil {
 		t.Fatal(err)
 	}
 	const want = `problem records: a [31mb

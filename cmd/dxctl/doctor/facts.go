@@ -1,12 +1,10 @@
-// Package doctor finds out whether a node is set up for containers with GPUs, and
-// has a remedy for each problem.
+// Package doctor has the commands that show the state of a node and find its problems.
 //
-// Package inspect has the command and gathers the facts of a node. [Examine] is a pure
-// function over them, so that its findings are tested without a broken node.
+// A gatherer reads the state. [examine] is a pure function over it, so that its findings are
+// tested without a broken node.
 package doctor
 
 import (
-	"errors"
 	"slices"
 
 	"github.com/directx-nri/directx-nri/discovery"
@@ -15,20 +13,20 @@ import (
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
-// Facts is the state of a node. What could not be read has an error in its place,
+// nodeState is the state of a node. What could not be read has an error in its place,
 // which matches [io/fs.ErrNotExist], [io/fs.ErrPermission] or
 // [context.DeadlineExceeded] where that is the cause. The names of the fields that
 // 'dxctl capabilities' prints are stable.
-type Facts struct {
+type nodeState struct {
 	// OS is "windows" or "linux".
 	OS         string                     `json:"os"`
 	Version    string                     `json:"version"`           // dxctl's
 	Windows    *capabilities.Capabilities `json:"windows,omitempty"` // nil on other systems
-	WSL        *WSL                       `json:"wsl,omitempty"`     // nil outside of WSL
-	Config     Config                     `json:"config"`
-	Containerd Containerd                 `json:"containerd"`
+	WSL        *wslState                  `json:"wsl,omitempty"`     // nil outside of WSL
+	Config     configState                `json:"config"`
+	Containerd containerdState            `json:"containerd"`
 	// Shims are the files that containerd runs as our runtime shim.
-	Shims []Shim `json:"shims"`
+	Shims []shimState `json:"shims"`
 	// NotServed is why the containers of pods are not served, nil if they are.
 	NotServed error `json:"notServed,omitempty"`
 	// NRIErr is the result of [readiness.Check].
@@ -36,13 +34,13 @@ type Facts struct {
 	// Modes are those in force.
 	capabilities.Modes
 	// The rest is not gathered for 'dxctl capabilities'.
-	GPUs    GPUs     `json:"-"`
-	Kubelet *Kubelet `json:"-"` // nil on a node without Kubernetes
-	Files   []File   `json:"-"`
+	GPUs    gpuList       `json:"-"`
+	Kubelet *kubeletState `json:"-"` // nil on a node without Kubernetes
+	Files   []fileProblem `json:"-"`
 }
 
-// WSL is what GPUs in WSL depend on.
-type WSL struct {
+// wslState is what GPUs in WSL depend on.
+type wslState struct {
 	Kernel string `json:"kernel"`
 	// Driver reports whether there is /dev/dxg, Libraries whether there is
 	// /usr/lib/wsl/lib, and Systemd whether systemd runs.
@@ -51,8 +49,8 @@ type WSL struct {
 	Systemd   bool `json:"systemd"`
 }
 
-// Config is the node policy and the file that it is compiled from.
-type Config struct {
+// configState is the node policy and the file that it is compiled from.
+type configState struct {
 	// Path is config.yaml.
 	Path string `json:"path"`
 	// Policy is the node policy in force, or the defaults if Err is not nil.
@@ -67,16 +65,16 @@ type Config struct {
 	Invalid error `json:"invalid,omitempty"`
 }
 
-// GPUs is the result of discovery.
-type GPUs struct {
+// gpuList is the result of discovery.
+type gpuList struct {
 	// Inventory is the inventory file, "" if the GPUs are discovered.
 	Inventory string
-	List      []GPU
+	List      []gpu
 	Err       error
 }
 
-// GPU is a device of the node.
-type GPU struct {
+// gpu is a device of the node.
+type gpu struct {
 	discovery.Device
 	// Resource is the extended resource that offers it, "" for none.
 	Resource string
@@ -86,21 +84,21 @@ type GPU struct {
 	Missing []string
 }
 
-// Containerd is the configuration file of containerd and the state of the daemon.
-type Containerd struct {
+// containerdState is the configuration file of containerd and the state of the daemon.
+type containerdState struct {
 	// ConfigPath is the file, and FileErr why it cannot be read.
 	ConfigPath string `json:"config"`
 	FileErr    error  `json:"configError,omitempty"`
 	// NRI reports whether the file enables NRI.
 	NRI bool `json:"nri"`
-	// Imports are the problems of imported files. They match [ErrOverridden] if the
+	// Imports are the problems of imported files. They match [containerd.ErrOverridden] if the
 	// file is valid.
 	Imports []error `json:"imports,omitempty"`
 	Socket  string  `json:"socket"`
 	Version string  `json:"version,omitempty"`
 	// Err is why the daemon does not answer.
 	Err      error     `json:"error,omitempty"`
-	Handlers []Handler `json:"handlers"`
+	Handlers []handler `json:"handlers"`
 }
 
 // textError is an error whose JSON form is its message.
@@ -110,8 +108,8 @@ type textError struct{ error }
 func (e textError) MarshalText() ([]byte, error) { return []byte(e.Error()), nil }
 func (e textError) Unwrap() error                { return e.error }
 
-// AsText gives errors a JSON form, their message.
-func AsText(errs ...*error) {
+// asText gives errors a JSON form, their message.
+func asText(errs ...*error) {
 	for _, err := range errs {
 		if *err != nil {
 			*err = textError{*err}
@@ -119,11 +117,8 @@ func AsText(errs ...*error) {
 	}
 }
 
-// ErrOverridden reports that an imported file takes precedence over our settings.
-var ErrOverridden = errors.New("replaces what is configured there")
-
-// Handler is a runtime handler. The names of its fields are stable.
-type Handler struct {
+// handler is a runtime handler. The names of its fields are stable.
+type handler struct {
 	containerdconfig.Handler
 	// NotEligible is why its containers cannot have GPUs, "" if they can.
 	NotEligible string `json:"notEligible,omitempty"`
@@ -135,16 +130,16 @@ type Handler struct {
 	Loaded bool `json:"loaded"`
 }
 
-// Handlers returns the handlers of containerd's file, and those of the running
+// handlers returns the handlers of containerd's file, and those of the running
 // containerd that use our shim and are not in the file.
-func Handlers(os string, file, loaded []containerdconfig.Handler) []Handler {
-	list := []Handler{}
+func handlers(os string, file, loaded []containerdconfig.Handler) []handler {
+	list := []handler{}
 	add := func(h containerdconfig.Handler, routed, isLoaded bool) {
-		handler := Handler{Handler: h, Routed: routed, Annotations: h.PassesAnnotations(), Loaded: isLoaded}
+		added := handler{Handler: h, Routed: routed, Annotations: h.PassesAnnotations(), Loaded: isLoaded}
 		if err := h.CheckEligible(os); err != nil {
-			handler.NotEligible = err.Error()
+			added.NotEligible = err.Error()
 		}
-		list = append(list, handler)
+		list = append(list, added)
 	}
 	for _, h := range file {
 		add(h, h.Ours(), slices.ContainsFunc(loaded, func(l containerdconfig.Handler) bool {
@@ -159,8 +154,8 @@ func Handlers(os string, file, loaded []containerdconfig.Handler) []Handler {
 	return list
 }
 
-// Shim is a file of our runtime shim.
-type Shim struct {
+// shimState is a file of our runtime shim.
+type shimState struct {
 	Path string `json:"path"`
 	// Handlers are the runtime handlers that use it; none if it is the one that
 	// containerd finds for ctr and nerdctl.
@@ -172,8 +167,8 @@ type Shim struct {
 	RealErr error `json:"realShimError,omitempty"`
 }
 
-// Kubelet is the kubelet and its connection with the advertiser.
-type Kubelet struct {
+// kubeletState is the kubelet and its connection with the advertiser.
+type kubeletState struct {
 	// Dir is the kubelet's device plugin directory, and SocketErr why the kubelet
 	// cannot be reached there.
 	Dir       string
@@ -191,43 +186,9 @@ type Kubelet struct {
 	ReadyErr error
 }
 
-// File is a file or directory, and its problem unless Err is nil.
-type File struct {
-	Kind FileKind
-	Path string
-	Err  error
-}
-
-// FileKind is the check of a file, and the consequence and remedy of a problem with it.
-type FileKind struct{ check, why, fix string }
-
-// The kinds of files.
-//
-//nolint:gochecknoglobals // These are constants.
-var (
-	Private        = FileKind{CheckPermissions, "other users can change what containers get, or pretend to be the kubelet, directx-advertiser or directx-nri", "check the disk"}
-	HostDirectory  = FileKind{CheckPermissions, "pods with a GPU that request a file of it do not start, or get what other users wrote", "create it, or remove it from {config}"}
-	Record         = FileKind{CheckRecords, "a container whose record cannot be used does not start", "delete its pod, then the file: {remove}"}
-	Journal        = FileKind{CheckLeftovers, "'dxctl runtime unconfigure' cannot restore containerd's configuration", "compare it with {containerd}; if you do not need its content: {remove}"}
-	FailedRestart  = FileKind{CheckLeftovers, "the old configuration is in force, and the same change is not tried again for an hour", "see containerd's log; to try again now, set another --restart-timeout"}
-	Unanswered     = FileKind{CheckPermissions, "problems with them are not detected", "check the disks of the state directory, the inventory and extraMounts.hostDirectories"}
-	PendingRestart = FileKind{CheckLeftovers, "containerd may not have loaded its configuration, or still use a shim that is being removed", "run the command again, with --restart"}
-)
-
-// The severities of findings.
-const (
-	Problem = "problem" // something is wrong
-	Unknown = "unknown" // it could not be checked
-)
-
-// Finding is a problem of a node. The names of its fields are stable.
-type Finding struct {
-	Check    string `json:"check"`
-	Severity string `json:"severity"`
-	// Object is the file, device or runtime handler concerned.
-	Object string `json:"object,omitempty"`
-	// Problem, Why (the consequence) and Fix (the remedy) are a line each.
-	Problem string `json:"problem"`
-	Why     string `json:"why"`
-	Fix     string `json:"fix"`
+// fileProblem is a problem of a file or directory.
+type fileProblem struct {
+	kind kind
+	path string
+	err  error
 }

@@ -1,6 +1,6 @@
 //go:build unix
 
-package inspect
+package doctor
 
 import (
 	"errors"
@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/directx-nri/directx-nri/cmd/dxctl/doctor"
 	"github.com/directx-nri/directx-nri/internal/durable"
 )
 
@@ -23,7 +22,7 @@ func TestAccess(t *testing.T) {
 		"a directory is open": {0o777, 0o644, durable.ErrNotPrivate},
 		"a file is open":      {0o755, 0o666, durable.ErrUntrusted},
 	} {
-		c := doctor.Config{Path: filepath.Join(t.TempDir(), "config.yaml")}
+		c := configState{Path: filepath.Join(t.TempDir(), "config.yaml")}
 		c.Policy.Source.Inventory = filepath.Join(t.TempDir(), "gpus.yaml")
 		n := gatherer{stateDir: "/nonexistent"}
 		for _, path := range []string{c.Path, c.Policy.Source.Inventory} {
@@ -31,9 +30,9 @@ func TestAccess(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		files := n.access(c)
-		if len(files) != 2 || !errors.Is(files[0].Err, test.want) || !errors.Is(files[1].Err, test.want) {
-			t.Errorf("%s: %v, want %v", name, files, test.want)
+		problems := n.files(t.Context(), c)
+		if test.want == nil && len(problems) > 0 || test.want != nil && (len(problems) != 2 || !errors.Is(problems[0].err, test.want) || !errors.Is(problems[1].err, test.want)) {
+			t.Errorf("%s: %v, want %v", name, problems, test.want)
 		}
 	}
 }

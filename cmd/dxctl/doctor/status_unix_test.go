@@ -1,6 +1,6 @@
 //go:build unix
 
-package inspect
+package doctor
 
 import (
 	"errors"
@@ -79,7 +79,7 @@ func TestDoctorChecksTheKubeletsDirectory(t *testing.T) {
 	if err := errors.Join(os.Mkdir(filepath.Join(dir, "kubelet"), 0o700), os.Chmod(filepath.Join(dir, "kubelet"), 0o777)); err != nil {
 		t.Fatal(err)
 	}
-	out, err := ask(t, NewDoctorCommand("1.0"), append(emptyNode(dir), "--state-dir", filepath.Join(dir, "state"))...)
+	out, err := ask(t, NewCommand("1.0"), append(emptyNode(dir), "--state-dir", filepath.Join(dir, "state"))...)
 	if err == nil || !strings.Contains(out, "problem permissions: "+filepath.Join(dir, "kubelet")) {
 		t.Errorf("%v\n%s", err, out)
 	}
@@ -99,7 +99,7 @@ func TestDoctorOnADiskThatHangs(t *testing.T) {
 			t.Fatal(err)
 		}
 		args := append(emptyNode(dir), "--state-dir", state, "--timeout", "300ms")
-		out, err := ask(t, NewDoctorCommand("1.0"), args...)
+		out, err := ask(t, NewCommand("1.0"), args...)
 		if err == nil || !strings.Contains(out, want) {
 			t.Errorf("%v\n%s", err, out)
 		}
@@ -127,7 +127,7 @@ func TestDoctorInAContainer(t *testing.T) {
 	apply(t, file, state)
 	const device, tools = "problem devices: A", "problem permissions: /tools"
 	for hostRoot, want := range map[string][2]bool{"/": {false, true}, mounted: {true, false}} {
-		out, err := ask(t, NewDoctorCommand("1.0"), append(emptyNode(dir), "--state-dir", state, "--host-root", hostRoot)...)
+		out, err := ask(t, NewCommand("1.0"), append(emptyNode(dir), "--state-dir", state, "--host-root", hostRoot)...)
 		if got := [2]bool{strings.Contains(out, device), strings.Contains(out, tools)}; err == nil || got != want {
 			t.Errorf("%s: %v\n%s", hostRoot, err, out)
 		}

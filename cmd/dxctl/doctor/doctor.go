@@ -1,4 +1,4 @@
-package inspect
+package doctor
 
 import (
 	"context"
@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
-	"github.com/directx-nri/directx-nri/cmd/dxctl/doctor"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/durable"
@@ -22,8 +21,8 @@ type doctorOptions struct {
 	report string
 }
 
-// NewDoctorCommand returns the command of a dxctl with this version.
-func NewDoctorCommand(version string) *cobra.Command {
+// NewCommand returns the command of a dxctl with this version.
+func NewCommand(version string) *cobra.Command {
 	places := paths.Default()
 	o := doctorOptions{gatherer: gatherer{Instance: containerd.Instance{OS: runtime.GOOS}, version: version}}
 	command := &cobra.Command{
@@ -59,7 +58,7 @@ func (o *doctorOptions) run(ctx context.Context, stdout, stderr io.Writer) error
 	if err := ctx.Err(); err != nil {
 		return cli.Unknown(fmt.Errorf("check the node: %w", err))
 	}
-	report := doctor.Examine(facts)
+	report := examine(facts)
 	var err error
 	if o.output == printer.Text {
 		err = report.Print(stdout)

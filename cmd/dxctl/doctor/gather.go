@@ -1,5 +1,4 @@
-// Package inspect gathers the facts of a node, prints them, and finds its problems.
-package inspect
+package doctor
 
 import (
 	"bytes"
@@ -27,7 +26,6 @@ import (
 
 	"github.com/directx-nri/directx-nri/advertiser"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
-	"github.com/directx-nri/directx-nri/cmd/dxctl/doctor"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/gpus"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/nodesetup"
 	"github.com/directx-nri/directx-nri/internal/allocation"
@@ -81,21 +79,19 @@ func (n *gatherer) check() error {
 }
 
 // gather returns the facts. All queries run at once.
-func (n *gatherer) gather(ctx context.Context) doctor.Facts {
+func (n *gatherer) gather(ctx context.Context) nodeState {
 	f := n.gatherRuntime(ctx)
 	var group sync.WaitGroup
 	group.Go(func() {
 		f.GPUs.Inventory = f.Config.Policy.Source.Inventory
-		f.GPUs.List, f.GPUs.Err = within(ctx, n.timeout, func(ctx context.Context) ([]doctor.GPU, error) { return n.gpus(ctx, f.Config) })
+		f.GPUs.List, f.GPUs.Err = within(ctx, n.timeout, func(ctx context.Context) ([]gpu, error) { return n.gpus(ctx, f.Config) })
 	})
 	group.Go(func() { f.Kubelet = n.kubelet(ctx, f.Config.Policy) })
 	group.Go(func() {
 		var err error
-		f.Files, err = within(ctx, n.timeout, func(ctx context.Context) ([]doctor.File, error) {
-			return slices.Concat(n.access(f.Config), n.records(ctx), containerd.Unfinished(n.ConfigFile, n.stateDir)), nil
-		})
+		f.Files, err = within(ctx, n.timeout, func(ctx context.Context) ([]fileProblem, error) { return n.files(ctx, f.Config), nil })
 		if err != nil {
-			f.Files = []doctor.File{{Kind: doctor.Unanswered, Path: n.stateDir, Err: fmt.Errorf("check the files of directx-nri: %w", err)}}
+			f.Files = []fileProblem{{filesHang, n.stateDir, fmt.Errorf("check the files of directx-nri: %w", err)}}
 		}
 	})
 	group.Wait()
@@ -104,15 +100,15 @@ func (n *gatherer) gather(ctx context.Context) doctor.Facts {
 
 // gatherRuntime returns the facts of the configuration, Windows, containerd, the
 // shim and the NRI plugin.
-func (n *gatherer) gatherRuntime(ctx context.Context) doctor.Facts {
-	f := doctor.Facts{OS: n.OS, Version: n.version, NRIErr: readiness.ErrNotRunning, WSL: wslFacts(cmp.Or(n.hostRoot, "/"))}
+func (n *gatherer) gatherRuntime(ctx context.Context) nodeState {
+	f := nodeState{OS: n.OS, Version: n.version, NRIErr: readiness.ErrNotRunning, WSL: wslFacts(cmp.Or(n.hostRoot, "/"))}
 	var group sync.WaitGroup
 	group.Go(func() {
 		c, err := within(ctx, n.timeout, func(context.Context) (capabilities.Capabilities, error) { return capabilities.Query(), nil })
 		if err != nil {
 			c.Windows.Build, c.HCSErr = capabilities.Build(), err
 		}
-		if doctor.AsText(&c.HCSErr); n.OS == "windows" {
+		if asText(&c.HCSErr); n.OS == "windows" {
 			f.Windows = &c
 		}
 	})
@@ -121,15 +117,15 @@ func (n *gatherer) gatherRuntime(ctx context.Context) doctor.Facts {
 		group.Go(func() { f.NRIErr = readiness.Check(ctx, filepath.Join(n.runtimeDir, readiness.SocketName)) })
 	}
 	var err error
-	if f.Config, err = within(ctx, n.timeout, func(context.Context) (doctor.Config, error) { return n.policyFacts(), nil }); err != nil {
-		f.Config = doctor.Config{Path: paths.Default().Config, Policy: policy.Default(), Err: fmt.Errorf("read node policy: %w", err)}
+	if f.Config, err = within(ctx, n.timeout, func(context.Context) (configState, error) { return n.policyFacts(), nil }); err != nil {
+		f.Config = configState{Path: paths.Default().Config, Policy: policy.Default(), Err: fmt.Errorf("read node policy: %w", err)}
 	} else if reason, err := shimfile.ReadNotServed(n.stateDir); err != nil || reason != "" {
 		f.NotServed = cmp.Or(err, errors.New(reason))
 	}
 	group.Wait()
 	f.Modes = capabilities.Resolve(f.Config.Policy, n.OS, capabilities.Build())
 	f.Shims = n.shims(ctx, f.Containerd, f.Config.Policy)
-	doctor.AsText(&f.Config.Err, &f.Config.Invalid, &f.Containerd.Err, &f.Containerd.FileErr, &f.NRIErr, &f.NotServed)
+	asText(&f.Config.Err, &f.Config.Invalid, &f.Containerd.Err, &f.Containerd.FileErr, &f.NRIErr, &f.NotServed)
 	return f
 }
 
@@ -151,8 +147,8 @@ func within[T any](ctx context.Context, limit time.Duration, query func(context.
 	}
 }
 
-func (n *gatherer) policyFacts() doctor.Config {
-	c := doctor.Config{Path: paths.Default().Config, Policy: policy.Default(), Applied: durable.Exists(policy.Path(n.stateDir))}
+func (n *gatherer) policyFacts() configState {
+	c := configState{Path: paths.Default().Config, Policy: policy.Default(), Applied: durable.Exists(policy.Path(n.stateDir))}
 	if p, err := policy.Read(n.stateDir); err != nil {
 		c.Err = err
 		return c
@@ -165,7 +161,7 @@ func (n *gatherer) policyFacts() doctor.Config {
 	return c
 }
 
-func (n *gatherer) gpus(ctx context.Context, c doctor.Config) ([]doctor.GPU, error) {
+func (n *gatherer) gpus(ctx context.Context, c configState) ([]gpu, error) {
 	if c.Err != nil {
 		return nil, c.Err
 	}
@@ -176,9 +172,9 @@ func (n *gatherer) gpus(ctx context.Context, c doctor.Config) ([]doctor.GPU, err
 	devices, err := source.Devices(ctx)
 	os := ocispec.OS(n.OS)
 	p, files := capabilities.InForce(c.Policy, n.OS), hostfiles.Root(n.hostRoot)
-	var list []doctor.GPU
+	var list []gpu
 	for i, r := range gpus.NewReports(devices, c.Policy, n.OS) {
-		gpu := doctor.GPU{Device: devices[i], Resource: r.Resource}
+		gpu := gpu{Device: devices[i], Resource: r.Resource}
 		var notes []ocispec.Note
 		_, notes, gpu.Err = ocispec.BuildEdits(os, devices[i:i+1], nil, files, p)
 		for _, note := range notes {
@@ -191,8 +187,8 @@ func (n *gatherer) gpus(ctx context.Context, c doctor.Config) ([]doctor.GPU, err
 	return list, err
 }
 
-func (n *gatherer) containerd(ctx context.Context) doctor.Containerd {
-	c := doctor.Containerd{ConfigPath: n.ConfigFile, Socket: n.CRISocket}
+func (n *gatherer) containerd(ctx context.Context) containerdState {
+	c := containerdState{ConfigPath: n.ConfigFile, Socket: n.CRISocket}
 	var loaded containerdconfig.Loaded
 	c.Err = n.call(ctx, n.CRISocket, func(ctx context.Context, _ *grpc.ClientConn) (err error) {
 		loaded, err = containerdconfig.Load(ctx, n.CRISocket)
@@ -204,10 +200,10 @@ func (n *gatherer) containerd(ctx context.Context) doctor.Containerd {
 	if c.FileErr = err; err == nil {
 		c.NRI, c.Imports = file.NRI, n.Imports(file, node)
 		for i := range c.Imports {
-			doctor.AsText(&c.Imports[i])
+			asText(&c.Imports[i])
 		}
 	}
-	c.Handlers = doctor.Handlers(n.OS, file.Handlers, loaded.Handlers)
+	c.Handlers = handlers(n.OS, file.Handlers, loaded.Handlers)
 	return c
 }
 
@@ -247,19 +243,19 @@ func reach(ctx context.Context, address string) error {
 
 // shims returns the files that containerd runs as our shim: those of its handlers,
 // and the one that it finds by name for ctr and nerdctl.
-func (n *gatherer) shims(ctx context.Context, c doctor.Containerd, p policy.Policy) []doctor.Shim {
+func (n *gatherer) shims(ctx context.Context, c containerdState, p policy.Policy) []shimState {
 	handlers := map[string][]string{filepath.Join(n.shimDir, shimfile.FileName(n.OS)): nil}
 	for _, h := range c.Handlers {
 		if h.Ours() {
 			handlers[h.RuntimePath] = append(handlers[h.RuntimePath], h.Name)
 		}
 	}
-	var list []doctor.Shim
+	var list []shimState
 	for _, path := range slices.Sorted(maps.Keys(handlers)) {
-		s := doctor.Shim{Path: path, Handlers: handlers[path]}
+		s := shimState{Path: path, Handlers: handlers[path]}
 		s.Version, s.Err = n.shimVersion(ctx, path)
 		_, s.RealErr = shim.FindRuntime(path, p.Shim.Runtime)
-		doctor.AsText(&s.Err, &s.RealErr)
+		asText(&s.Err, &s.RealErr)
 		list = append(list, s)
 	}
 	return list
@@ -293,11 +289,11 @@ func (n *gatherer) shimVersion(ctx context.Context, path string) (string, error)
 
 // kubelet returns nil on a node without Kubernetes. The kubelet's directory stays if
 // the kubelet is stopped.
-func (n *gatherer) kubelet(ctx context.Context, p policy.Policy) *doctor.Kubelet {
+func (n *gatherer) kubelet(ctx context.Context, p policy.Policy) *kubeletState {
 	if _, err := os.Stat(n.kubeletDir); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	k := &doctor.Kubelet{Dir: n.kubeletDir, Allocatable: map[string][]string{}}
+	k := &kubeletState{Dir: n.kubeletDir, Allocatable: map[string][]string{}}
 	k.RestartErr = nodesetup.CheckKubelet(ctx, service.Programs)
 	k.SocketErr = reach(ctx, filepath.Join(n.kubeletDir, "kubelet.sock"))
 	k.PodResourcesErr = n.call(ctx, n.podResources, func(ctx context.Context, connection *grpc.ClientConn) error {
@@ -345,46 +341,48 @@ func (n *gatherer) checkAdvertiser(ctx context.Context, address string) error {
 	return err
 }
 
-// access checks who can write files that decide what containers get.
-func (n *gatherer) access(c doctor.Config) (list []doctor.File) {
-	add := func(check func(string) error, paths ...string) {
+// files returns the problems of files that decide what containers get.
+func (n *gatherer) files(ctx context.Context, c configState) (problems []fileProblem) {
+	add := func(kind kind, path string, err error) {
+		if err != nil {
+			problems = append(problems, fileProblem{kind, path, err})
+		}
+	}
+	checkAccess := func(check func(string) error, paths ...string) {
 		for _, path := range paths {
 			if path != "" && durable.Exists(path) {
-				list = append(list, doctor.File{Kind: doctor.Private, Path: path, Err: check(path)})
+				add(notPrivate, path, check(path))
 			}
 		}
 	}
-	add(durable.CheckPrivate, n.stateDir, n.runtimeDir, n.kubeletDir)
-	add(config.CheckAccess, c.Path, c.Policy.Source.Inventory)
+	checkAccess(durable.CheckPrivate, n.stateDir, n.runtimeDir, n.kubeletDir)
+	checkAccess(config.CheckAccess, c.Path, c.Policy.Source.Inventory)
 	if c.Policy.ExtraMounts.Sources == policy.MountHostDirectories {
 		for _, dir := range c.Policy.ExtraMounts.HostDirectories {
-			list = append(list, doctor.File{Kind: doctor.HostDirectory, Path: dir, Err: durable.CheckFile(filepath.Join(n.hostRoot, dir))})
+			add(badHostDirectory, dir, durable.CheckFile(filepath.Join(n.hostRoot, dir)))
 		}
 	}
-	return list
-}
-
-func (n *gatherer) records(ctx context.Context) (list []doctor.File) {
 	dir := paths.Allocations(n.stateDir)
-	_, problems, err := allocation.OpenStore(dir).List(ctx)
-	if err != nil {
-		list = append(list, doctor.File{Kind: doctor.Record, Path: dir, Err: err})
+	_, damaged, err := allocation.OpenStore(dir).List(ctx)
+	add(badRecord, dir, err)
+	for _, p := range damaged {
+		add(badRecord, p.Path, fmt.Errorf("an allocation record cannot be used: %w", p.Err))
 	}
-	for _, p := range problems {
-		list = append(list, doctor.File{Kind: doctor.Record, Path: p.Path, Err: fmt.Errorf("an allocation record cannot be used: %w", p.Err)})
+	for _, l := range containerd.Leftovers(n.ConfigFile, n.stateDir) {
+		add(leftovers[l.Kind], l.Path, l.Err)
 	}
-	return list
+	return problems
 }
 
 // wslFacts returns what GPUs in WSL depend on, nil if root is not that of WSL.
 // https://github.com/microsoft/WSL/issues/423#issuecomment-221627364
-func wslFacts(root string) *doctor.WSL {
+func wslFacts(root string) *wslState {
 	release, _ := os.ReadFile(filepath.Join(root, "proc/sys/kernel/osrelease"))
 	kernel := strings.TrimSpace(string(release))
 	if !strings.Contains(strings.ToLower(kernel), "microsoft") {
 		return nil
 	}
-	return &doctor.WSL{
+	return &wslState{
 		Kernel: kernel, Driver: durable.Exists(filepath.Join(root, "dev/dxg")), Libraries: durable.Exists(filepath.Join(root, "usr/lib/wsl/lib")),
 		Systemd: durable.Exists(filepath.Join(root, "run/systemd/system")), // as sd_booted(3) does
 	}

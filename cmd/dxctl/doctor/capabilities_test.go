@@ -1,4 +1,4 @@
-package inspect
+package doctor
 
 import (
 	"bytes"
@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/directx-nri/directx-nri/cmd/dxctl/doctor"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
 	"github.com/directx-nri/directx-nri/internal/capabilities"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
@@ -20,12 +19,12 @@ import (
 func TestPrintFacts(t *testing.T) {
 	t.Parallel()
 	routed := containerdconfig.Handler{Name: "routed", RuntimeType: "io.containerd.runhcs.v1", RuntimePath: `C:\shim\containerd-shim-directx-v1.exe`}
-	f := doctor.Facts{
-		OS: "windows", Config: doctor.Config{Policy: policy.Default()}, Windows: &capabilities.Capabilities{Windows: win32.Version{Build: 17763}, HCSSchemas: []string{"1.0", "2.1"}},
-		Containerd: doctor.Containerd{Handlers: doctor.Handlers("windows", []containerdconfig.Handler{routed, {Name: "other"}}, []containerdconfig.Handler{routed})},
-		Shims:      []doctor.Shim{{Path: "none", Err: fs.ErrNotExist}}, Modes: capabilities.Resolve(policy.Default(), "windows", 17763),
+	f := nodeState{
+		OS: "windows", Config: configState{Policy: policy.Default()}, Windows: &capabilities.Capabilities{Windows: win32.Version{Build: 17763}, HCSSchemas: []string{"1.0", "2.1"}},
+		Containerd: containerdState{Handlers: handlers("windows", []containerdconfig.Handler{routed, {Name: "other"}}, []containerdconfig.Handler{routed})},
+		Shims:      []shimState{{Path: "none", Err: fs.ErrNotExist}}, Modes: capabilities.Resolve(policy.Default(), "windows", 17763),
 	}
-	doctor.AsText(&f.Shims[0].Err, &f.Config.Err)
+	asText(&f.Shims[0].Err, &f.Config.Err)
 	var out bytes.Buffer
 	if err := printer.Document(&out, printer.YAML, f); err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-package inspect
+package doctor
 
 import (
 	"os"
@@ -6,13 +6,11 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/directx-nri/directx-nri/cmd/dxctl/doctor"
 )
 
 func TestWSLFacts(t *testing.T) {
 	t.Parallel()
-	for kernel, want := range map[string]*doctor.WSL{
+	for kernel, want := range map[string]*wslState{
 		"6.6.87.2-microsoft-standard-WSL2\n": {Kernel: "6.6.87.2-microsoft-standard-WSL2", Libraries: true},
 		"6.1.0-39-amd64\n":                   nil,
 	} {

@@ -1,4 +1,4 @@
-package inspect
+package doctor
 
 import (
 	"bytes"
@@ -33,7 +33,7 @@ func TestDoctorRefusals(t *testing.T) {
 		"no time":              {[]string{"--timeout", "0s"}, "is not positive"},
 		"a file that is there": {[]string{"--report", there}, "exists"},
 	} {
-		if out, err := ask(t, NewDoctorCommand("1.0"), test.args...); err == nil || !strings.Contains(err.Error(), test.want) || out != "" {
+		if out, err := ask(t, NewCommand("1.0"), test.args...); err == nil || !strings.Contains(err.Error(), test.want) || out != "" {
 			t.Errorf("%s: %v %s", name, err, out)
 		}
 	}
@@ -59,7 +59,7 @@ func emptyNode(dir string) []string {
 func TestDoctorOnAnEmptyNode(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	out, err := ask(t, NewDoctorCommand("1.0"), append(emptyNode(dir), "--state-dir", filepath.Join(dir, "state"))...)
+	out, err := ask(t, NewCommand("1.0"), append(emptyNode(dir), "--state-dir", filepath.Join(dir, "state"))...)
 	if err == nil || !strings.Contains(out, "a standalone node that is not set up") || !strings.Contains(out, "containerd does not answer") {
 		t.Errorf("%v\n%s", err, out)
 	}
@@ -106,7 +106,7 @@ func TestReportHasNoSecret(t *testing.T) {
 			apply(t, filepath.Join(dir, "config.yaml"), state)
 			write(invalid)
 			file := filepath.Join(dir, "report.json")
-			out, err := ask(t, NewDoctorCommand("1.0"), append(emptyNode(dir), "--state-dir", state, "--report", file)...)
+			out, err := ask(t, NewCommand("1.0"), append(emptyNode(dir), "--state-dir", state, "--report", file)...)
 			if err == nil || !strings.Contains(out, "wrote "+file) {
 				t.Fatalf("%v\n%s", err, out)
 			}

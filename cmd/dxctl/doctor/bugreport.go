@@ -1,7 +1,8 @@
-package inspect
+package doctor
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -9,11 +10,9 @@ import (
 	"runtime"
 	"strings"
 
-	"github.com/directx-nri/directx-nri/cmd/dxctl/doctor"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/gpus"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/statefile"
-	"github.com/directx-nri/directx-nri/cmd/dxctl/verify"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/durable"
 )
@@ -28,23 +27,24 @@ func lines(file string) []string {
 	if err != nil {
 		text = []byte(err.Error())
 	}
-	return strings.Split(string(doctor.Redact(bytes.ReplaceAll(text, []byte{0}, nil))), "\n")
+	return strings.Split(string(Redact(bytes.ReplaceAll(text, []byte{0}, nil))), "\n")
 }
 
 // bugReport is the file of 'dxctl doctor --report'. The only file of another program in it is
 // devices.def of Windows.
 type bugReport struct {
-	Doctor       doctor.Report `json:"doctor"`
-	Capabilities doctor.Facts  `json:"capabilities"`
+	Doctor       Report        `json:"doctor"`
+	Capabilities nodeState     `json:"capabilities"`
 	Devices      []gpus.Report `json:"devices"`
 	ShimLog      []string      `json:"shimLog"`
 	// DevicesDef is Windows' file of the devices that containers can have.
-	DevicesDef []string       `json:"devicesDef,omitempty"`
-	Verify     *verify.Result `json:"verify,omitempty"` // the last one
+	DevicesDef []string `json:"devicesDef,omitempty"`
+	// Verify is the last result of 'dxctl verify'.
+	Verify *json.RawMessage `json:"verify,omitempty"`
 }
 
 // writeReport writes the report without secrets.
-func (o *doctorOptions) writeReport(stderr io.Writer, facts doctor.Facts, report doctor.Report) error {
+func (o *doctorOptions) writeReport(stderr io.Writer, facts nodeState, report Report) error {
 	var devices []discovery.Device
 	for _, d := range facts.GPUs.List {
 		devices = append(devices, d.Device)
@@ -57,12 +57,12 @@ func (o *doctorOptions) writeReport(stderr io.Writer, facts doctor.Facts, report
 	if o.OS == "windows" {
 		r.DevicesDef = lines(filepath.Join(os.Getenv("SystemRoot"), "System32", "containers", "devices.def"))
 	}
-	r.Verify, _ = statefile.Read[verify.Result](filepath.Join(o.stateDir, statefile.VerifyName)) // A damaged one is left out.
+	r.Verify, _ = statefile.Read[json.RawMessage](filepath.Join(o.stateDir, statefile.VerifyName)) // A damaged one is left out.
 	var text bytes.Buffer
 	if err := printer.Document(&text, printer.JSON, r); err != nil {
 		return err
 	}
-	if err := durable.Create(o.report, doctor.Redact(text.Bytes()), 0o600); err != nil {
+	if err := durable.Create(o.report, Redact(text.Bytes()), 0o600); err != nil {
 		return err
 	}
 	fmt.Fprintf(stderr, "wrote %s; read it before you send it\n", o.report)

@@ -1,4 +1,4 @@
-package inspect
+package doctor
 
 import (
 	"errors"
@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
-	"github.com/directx-nri/directx-nri/cmd/dxctl/doctor"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
 )
 
@@ -21,7 +20,7 @@ func NewCapabilitiesCommand(version string) *cobra.Command {
 whether NRI is enabled, which runtime handlers use the shim, whether HCS answers, and
 which versions of its schema it supports.`,
 		Example: `  dxctl capabilities`,
-	}, func(doctor.Facts) error { return nil })
+	}, func(nodeState) error { return nil })
 }
 
 // NewStatusCommand returns the command for a node with this operating system.
@@ -34,8 +33,8 @@ func NewStatusCommand(goos, version string) *cobra.Command {
 Fails if no handler of the running containerd uses the shim, or if that is unknown;
 'dxctl doctor' has the cause.`,
 		Example: `  dxctl runtime status -o json`,
-	}, func(f doctor.Facts) error {
-		serves := func(h doctor.Handler) bool { return h.Routed && h.Loaded && h.NotEligible == "" }
+	}, func(f nodeState) error {
+		serves := func(h handler) bool { return h.Routed && h.Loaded && h.NotEligible == "" }
 		if f.NotServed == nil && slices.ContainsFunc(f.Containerd.Handlers, serves) {
 			return nil
 		}
@@ -44,7 +43,7 @@ Fails if no handler of the running containerd uses the shim, or if that is unkno
 }
 
 // factsCommand returns a command that prints the facts of the node and checks them.
-func factsCommand(goos, version string, command *cobra.Command, check func(doctor.Facts) error) *cobra.Command {
+func factsCommand(goos, version string, command *cobra.Command, check func(nodeState) error) *cobra.Command {
 	n := gatherer{Instance: containerd.Instance{OS: goos}, version: version}
 	command.RunE = func(c *cobra.Command, _ []string) error {
 		if err := n.check(); err != nil {
