@@ -92,6 +92,8 @@ type timing struct {
 	removalDelay time.Duration
 	// watch is how long after a registration the kubelet may take to call ListAndWatch.
 	watch time.Duration
+	// settle is how long the kubelet may take to end a connection whose stream has ended.
+	settle time.Duration
 	// stop bounds the wait for calls in flight when a server stops.
 	stop time.Duration
 	// quiet is how long no other allocation may begin before and after one, if the kubelet
@@ -102,7 +104,8 @@ type timing struct {
 func defaultTiming() timing {
 	return timing{
 		poll: time.Second, unwatched: 20 * time.Millisecond, recheck: 10 * time.Second, afterAllocate: time.Second,
-		removalDelay: 20 * time.Second, watch: 10 * time.Second, stop: 2 * time.Second,
+		removalDelay: 20 * time.Second, watch: 10 * time.Second,
+		settle: 500 * time.Millisecond, stop: 2 * time.Second,
 		quiet: 100 * time.Millisecond,
 	}
 }

@@ -257,6 +257,7 @@ func fastTiming() timing {
 		afterAllocate: time.Millisecond,
 		removalDelay:  60 * time.Millisecond,
 		watch:         500 * time.Millisecond,
+		settle:        5 * time.Millisecond,
 		stop:          time.Second,
 	}
 }

@@ -20,8 +20,8 @@ const registerTimeout = 10 * time.Second
 
 // stayRegistered registers with the kubelet whenever necessary, until ctx ends or the
 // socket is removed.
-func (s *server) stayRegistered(ctx context.Context, listener *localgrpc.Listener) {
-	r := registration{grace: s.timing.watch, retry: s.timing.poll}
+func (s *server) stayRegistered(ctx context.Context, listener *localgrpc.Listener, r *registration) {
+	r.accepted = false // The kubelet has not seen this socket.
 	for ctx.Err() == nil {
 		// The kubelet empties the directory before it creates its socket, so ours must
 		// be checked after the kubelet's.
@@ -30,18 +30,18 @@ func (s *server) stayRegistered(ctx context.Context, listener *localgrpc.Listene
 			s.log.Info("The socket was removed, creating it again")
 			return
 		}
-		open, opened := s.streams()
-		if err != nil || !r.due(time.Now(), kubelet, open > 0, opened) {
+		streams := s.countedStreams()
+		if err != nil || !r.due(time.Now(), kubelet, streams) {
 			// A kubelet admits its pods soon after it has created its socket, and refuses
 			// those whose devices are not registered by then.
 			interval := s.timing.unwatched
-			if open > 0 {
+			if streams.open > 0 {
 				interval = s.timing.poll
 			}
 			s.sleep(ctx, interval)
 			continue
 		}
-		r.opened = opened
+		r.opened = streams.opened
 		err = s.register(ctx)
 		if ctx.Err() != nil {
 			return
@@ -76,11 +76,9 @@ func (s *server) register(ctx context.Context) error {
 
 // registration is the state of the registration with the kubelet.
 type registration struct {
-	// grace is how long after a registration the kubelet may take to call
-	// ListAndWatch, retry the time until another attempt after a failed one.
-	grace, retry time.Duration
-	// with is the kubelet's socket at the last attempt, which ended at at. accepted
-	// reports whether it succeeded.
+	timing timing
+	// with is the kubelet's socket at the last attempt, and before the first one that at the
+	// server's start. The attempt ended at at; accepted reports whether it succeeded.
 	with     localgrpc.Identity
 	at       time.Time
 	accepted bool
@@ -91,17 +89,23 @@ type registration struct {
 // due reports whether to register with kubelet now.
 //
 // An accepted registration can still get lost, without notice, when the kubelet ends
-// an older connection for the same resource (runClient in plugin/v1beta1/client.go of
+// an older connection for the same resource (runClient in plugin/v1beta1/handler.go of
 // pkg/kubelet/cm/devicemanager, v1.34). The only sign of it is that the kubelet does
-// not watch our list, or no longer. opened is how often it began to.
-func (r *registration) due(now time.Time, kubelet localgrpc.Identity, watched bool, opened int) bool {
+// not watch our list, or no longer.
+//
+// There is not even that sign if the kubelet ends the older connection after it got our new
+// list: then it has no healthy device until we register again (kubernetes#121994; v1.37 can
+// refuse every later registration). So it gets the time to end the older one first, which may
+// be that of an earlier process. A kubelet that has started since then has none.
+func (r *registration) due(now time.Time, kubelet localgrpc.Identity, streams streams) bool {
+	sinceAttempt := now.Sub(r.at)
 	switch {
 	case !kubelet.Same(r.with):
 		return true
-	case r.accepted && opened > r.opened:
-		return !watched && now.Sub(r.at) >= r.retry
-	case r.accepted:
-		return !watched && now.Sub(r.at) >= r.grace
+	case streams.open > 0 && r.accepted, streams.open == 0 && now.Sub(streams.closed) < r.timing.settle:
+		return false
+	case r.accepted && streams.opened == r.opened:
+		return sinceAttempt >= r.timing.watch
 	}
-	return now.Sub(r.at) >= r.retry
+	return sinceAttempt >= r.timing.poll
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 func TestDue(t *testing.T) {
@@ -26,32 +27,61 @@ func TestDue(t *testing.T) {
 	one, other := identity("one"), identity("other")
 	accepted := registration{with: one, at: t0, accepted: true}
 	refused := registration{with: one, at: t0}
+	watched := streams{open: 1, opened: 1}
 	for _, test := range []struct {
 		name     string
 		standing registration
 		after    int // seconds
 		kubelet  localgrpc.Identity
-		watched  bool
-		opened   int
+		streams  streams
 		want     bool
 	}{
-		{name: "no longer watched, soon after", standing: accepted, after: 1, kubelet: one, opened: 1},
-		{name: "no longer watched", standing: accepted, after: 2, kubelet: one, opened: 1, want: true},
-		{name: "still watched", standing: accepted, after: 2, kubelet: one, opened: 1, watched: true},
+		{name: "no longer watched, soon after", standing: accepted, after: 1, kubelet: one, streams: streams{opened: 1, closed: at(-10)}},
+		{name: "no longer watched", standing: accepted, after: 2, kubelet: one, streams: streams{opened: 1, closed: at(-10)}, want: true},
+		{name: "no longer watched, the kubelet may be ending the connection", standing: accepted, after: 102, kubelet: one, streams: streams{opened: 1, closed: at(100)}},
+		{name: "no longer watched, the kubelet has ended the connection", standing: accepted, after: 103, kubelet: one, streams: streams{opened: 1, closed: at(100)}, want: true},
+		{name: "refused, the kubelet may be ending the connection", standing: refused, after: 102, kubelet: one, streams: streams{opened: 1, closed: at(100)}},
+		{name: "another kubelet ends no connection", standing: accepted, after: 102, kubelet: other, streams: streams{opened: 1, closed: at(102)}, want: true},
+		{name: "still watched", standing: accepted, after: 2, kubelet: one, streams: watched},
 		{name: "first", kubelet: one, want: true},
-		{name: "registered and watched", standing: accepted, after: 100, kubelet: one, watched: true},
-		{name: "another kubelet", standing: accepted, kubelet: other, watched: true, want: true},
+		{name: "registered and watched", standing: accepted, after: 100, kubelet: one, streams: watched},
+		{name: "another kubelet", standing: accepted, kubelet: other, streams: watched, want: true},
 		{name: "another kubelet after a failure", standing: refused, kubelet: other, want: true},
 		{name: "not watched yet", standing: accepted, after: 9, kubelet: one},
 		{name: "not watched", standing: accepted, after: 10, kubelet: one, want: true},
 		{name: "refused, soon after", standing: refused, after: 1, kubelet: one},
 		{name: "refused, later", standing: refused, after: 2, kubelet: one, want: true},
-		{name: "refused, though an old stream is open", standing: refused, after: 2, kubelet: one, watched: true, want: true},
+		{name: "refused, though an old stream is open", standing: refused, after: 2, kubelet: one, streams: watched, want: true},
 	} {
 		r := test.standing
-		r.grace, r.retry = 10*time.Second, 2*time.Second
-		if got := r.due(at(test.after), test.kubelet, test.watched, test.opened); got != test.want {
+		r.timing = timing{watch: 10 * time.Second, poll: 2 * time.Second, settle: 3 * time.Second}
+		if got := r.due(at(test.after), test.kubelet, test.streams); got != test.want {
 			t.Errorf("%s: %t", test.name, got)
 		}
 	}
+}
+
+// TestFirstRegistration: a kubelet that runs already may still have to end its connection to an earlier
+// process. One that starts later gets the devices at once, because it admits its pods soon.
+func TestFirstRegistration(t *testing.T) {
+	t.Parallel()
+	settling := fastTiming()
+	settling.settle = 300 * time.Millisecond
+	dir := testutil.ShortDir(t)
+	k := startKubelet(t, dir)
+	began := time.Now()
+	runWith(t, testConfig(t, dir, newSource(displayGPU("A"))), settling)
+	k.await(displayResource, "A::0 A::1")
+	if took := time.Since(began); took < settling.settle {
+		t.Errorf("registered after %s", took)
+	}
+
+	settling.settle = time.Hour
+	dir = testutil.ShortDir(t)
+	runWith(t, testConfig(t, dir, newSource(displayGPU("A"))), settling)
+	testutil.Eventually(t, "the socket", func() bool {
+		_, err := os.Stat(filepath.Join(dir, "directx-display.sock"))
+		return err == nil
+	})
+	startKubelet(t, dir).await(displayResource, "A::0 A::1")
 }

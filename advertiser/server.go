@@ -35,9 +35,14 @@ type server struct {
 	// pool is the newest one; replaced is closed when it no longer is.
 	pool     *pool
 	replaced chan struct{}
-	// openStreams counts the open ListAndWatch streams, openedStreams those that were ever
-	// opened.
-	openStreams, openedStreams int
+	streams  streams
+}
+
+// streams are the ListAndWatch streams of a server. The kubelet watches the list while one is open.
+type streams struct {
+	// open is the number of open ones, opened that of all that were ever opened.
+	open, opened int
+	closed       time.Time // when the last one was closed, and at first when the server was made
 }
 
 // newServer returns a server of p's resource.
@@ -45,7 +50,7 @@ func newServer(config Config, timing timing, calls *inFlight, p *pool) *server {
 	return &server{
 		config: config, timing: timing, resource: p.resource, log: config.Log.WithField("resource", p.resource),
 		inFlight: calls, streamsChanged: make(chan struct{}, 1), stopping: make(chan struct{}),
-		pool: p, replaced: make(chan struct{}),
+		pool: p, replaced: make(chan struct{}), streams: streams{closed: time.Now()},
 	}
 }
 
@@ -66,29 +71,32 @@ func (s *server) publish(p *pool) {
 
 // countStream counts a ListAndWatch stream that has opened. The caller calls closed at its end.
 func (s *server) countStream() (closed func()) {
-	add := func(opened, open int) {
+	count := func(change func(*streams)) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.openedStreams += opened
-		s.openStreams += open
+		change(&s.streams)
 		signal(s.streamsChanged)
 	}
-	add(1, 1)
-	return func() { add(0, -1) }
+	count(func(c *streams) { c.open, c.opened = c.open+1, c.opened+1 })
+	return func() {
+		count(func(c *streams) { c.open, c.closed = c.open-1, time.Now() })
+	}
 }
 
-// streams returns the numbers of ListAndWatch streams that are open and that were ever opened.
-// The kubelet watches the list while one is open.
-func (s *server) streams() (open, opened int) {
+func (s *server) countedStreams() streams {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.openStreams, s.openedStreams
+	return s.streams
 }
 
 // run serves and registers until ctx ends, through restarts of the kubelet. It returns
 // an error only if a gRPC server fails.
 func (s *server) run(ctx context.Context) error {
 	var failure errlog.Last
+	r := &registration{timing: s.timing}
+	if kubelet, err := localgrpc.Identify(filepath.Join(s.config.KubeletDir, kubeletSocket)); err == nil {
+		r.with = kubelet
+	}
 	for ctx.Err() == nil {
 		listener, err := localgrpc.Listen(ctx, filepath.Join(s.config.KubeletDir, SocketName(s.resource)))
 		if ctx.Err() == nil && failure.Replace(err) && err != nil {
@@ -96,7 +104,7 @@ func (s *server) run(ctx context.Context) error {
 		}
 		if err != nil {
 			s.sleep(ctx, s.timing.poll)
-		} else if err := s.serve(ctx, listener); err != nil {
+		} else if err := s.serve(ctx, listener, r); err != nil {
 			return fmt.Errorf("serve %s: %w", s.resource, err)
 		}
 	}
@@ -116,7 +124,7 @@ func (s *server) sleep(ctx context.Context, interval time.Duration) {
 
 // serve serves on listener and keeps the resource registered until ctx ends or the
 // socket is removed. When it returns, no call is in flight and the socket is removed.
-func (s *server) serve(ctx context.Context, listener *localgrpc.Listener) error {
+func (s *server) serve(ctx context.Context, listener *localgrpc.Listener, r *registration) error {
 	s.stopping = make(chan struct{})
 	rpc := grpc.NewServer(
 		// A request for a preferred allocation lists every available replica.
@@ -132,7 +140,7 @@ func (s *server) serve(ctx context.Context, listener *localgrpc.Listener) error 
 		fail(errors.Join(errors.New("server ended unexpectedly"), rpc.Serve(listener)))
 	}()
 
-	s.stayRegistered(serving, listener)
+	s.stayRegistered(serving, listener, r)
 	err := context.Cause(serving)
 	if ctx.Err() != nil {
 		err = nil
