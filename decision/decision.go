@@ -185,9 +185,20 @@ func (d *Decider) buildOutcome(request Request, devices []discovery.Device) (Out
 	if err != nil {
 		return Outcome{}, explain("", err)
 	}
-	extra, err := d.extraMounts(request, devices, edits.Mounts)
+	var lists []extramounts.List
+	for _, list := range request.extraMounts {
+		switch {
+		case !request.honors(list, d.Policy):
+		case list.variable && !d.Policy.ExtraMounts.Configured:
+			return Outcome{}, WithReason(ReasonPolicy, fmt.Errorf("extra mounts: %s has no effect unless the configuration sets extraMounts.sources; use the annotation %s", ExtraMountsVariable, ExtraMountsAnnotation))
+		default:
+			lists = append(lists, extramounts.List{Origin: list.origin, Text: list.text})
+		}
+	}
+	allowed := extramounts.Policy{ExtraMounts: d.Policy.ExtraMounts, OS: container.OS, Files: d.Files}
+	extra, err := allowed.Mounts(lists, devices, edits.Mounts)
 	if err != nil {
-		return Outcome{}, err
+		return Outcome{}, WithReason(ReasonPolicy, err)
 	}
 	edits.Mounts = append(edits.Mounts, extra...)
 	return Outcome{Devices: devices, Edits: edits, Notes: notes}, nil

@@ -25,7 +25,7 @@ const (
 	visibleNone = "none"
 )
 
-// A request for extra mounts, in the format of [extramounts.Parse]. The annotation
+// A request for extra mounts, in the format of [extramounts.List]. The annotation
 // of a pod is for all of its containers with an allocation; with a dot and a
 // container's name appended it is for that container, which gets the files of both.
 // (Kubernetes limits the name after the slash to 63 characters, so this works for

@@ -1,10 +1,9 @@
 // Package extramounts decides which files a container gets that its pod requests
 // in addition to the driver's own.
 //
-// Requests are untrusted. [Parse] reads them and [Policy.Mounts] checks them
-// three times: the paths as written, the files that they lead to, and what they
-// would hide in the container. All files are granted, or none and the error
-// says why.
+// Requests are untrusted. [Policy.Mounts] checks them three times: the paths as written,
+// the files that they lead to, and what they would hide in the container. All files are
+// granted, or none and the error says why.
 package extramounts
 
 import (
@@ -17,8 +16,24 @@ import (
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
-// Entry is one requested file.
-type Entry struct {
+// List is a list of requested files. Text has a line for each name or key:
+//
+//   - nvidia-smi.exe                    # to System32, under its own name
+//   - source: x86\tool.exe
+//     destination: tool.exe             # or an absolute path: C:\tools\tool.exe
+//     directory: SysWOW64               # default: System32
+//
+// or it is JSON: ["nvidia-smi.exe", {"source": "x86\\tool.exe", "directory": "SysWOW64"}].
+// Both are subsets of YAML, for which a library would add 0.13 ms to each start of the
+// runtime shim. In lines, the dash before a name can be left out.
+type List struct {
+	// Origin is where the list is set, for errors.
+	Origin string
+	Text   string
+}
+
+// entry is one requested file.
+type entry struct {
 	// Source is a path relative to the driver store path of one of the container's
 	// GPUs, or an absolute path on the node.
 	Source string `json:"source"`
@@ -36,19 +51,9 @@ const maxBytes = 64 << 10
 // errMalformed means that a list cannot be parsed.
 var errMalformed = errors.New("not a list of files")
 
-// Parse parses a list of requested files, with a line for each name or key:
-//
-//   - nvidia-smi.exe                    # to System32, under its own name
-//   - source: x86\tool.exe
-//     destination: tool.exe             # or an absolute path: C:\tools\tool.exe
-//     directory: SysWOW64               # default: System32
-//
-// or in JSON: ["nvidia-smi.exe", {"source": "x86\\tool.exe", "directory": "SysWOW64"}].
-// Both are subsets of YAML, for which a library would add 0.13 ms to each start of the
-// runtime shim. In lines, the dash before a name can be left out. name names the list in
-// the error, which is one line.
-func Parse(name, text string) ([]Entry, error) {
-	entries, err := parse(strings.TrimSpace(text))
+// parse returns the files of a list. An error is one line and names the list.
+func (l List) parse() ([]entry, error) {
+	entries, err := parseText(strings.TrimSpace(l.Text))
 	for _, r := range entries {
 		switch {
 		case err != nil:
@@ -59,12 +64,12 @@ func Parse(name, text string) ([]Entry, error) {
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w: %w", name, errMalformed, err)
+		return nil, fmt.Errorf("%s: %w: %w", l.Origin, errMalformed, err)
 	}
 	return entries, nil
 }
 
-func parse(text string) (entries []Entry, err error) {
+func parseText(text string) (entries []entry, err error) {
 	switch {
 	case len(text) > maxBytes:
 		return nil, fmt.Errorf("more than %d bytes", maxBytes)
@@ -78,17 +83,17 @@ func parse(text string) (entries []Entry, err error) {
 }
 
 // UnmarshalJSON implements [json.Unmarshaler]: a name stands for its Source.
-func (r *Entry) UnmarshalJSON(data []byte) error {
+func (r *entry) UnmarshalJSON(data []byte) error {
 	if data[0] == '"' {
 		return json.Unmarshal(data, &r.Source)
 	}
-	type object Entry // without this method
+	type object entry // without this method
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.DisallowUnknownFields()
 	return decoder.Decode((*object)(r))
 }
 
-func parseLines(text string) (entries []Entry, err error) {
+func parseLines(text string) (entries []entry, err error) {
 	for line := range strings.Lines(text) {
 		content, _, _ := strings.Cut(" "+line, " #")
 		content, hasDash := strings.CutPrefix(strings.TrimSpace(content), "- ")
@@ -100,7 +105,7 @@ func parseLines(text string) (entries []Entry, err error) {
 			continue
 		}
 		if hasDash || !hasKey || entries == nil {
-			entries = append(entries, Entry{})
+			entries = append(entries, entry{})
 		}
 		if err := entries[len(entries)-1].set(key, value); err != nil {
 			return nil, fmt.Errorf("line %s: %w", quote(strings.TrimSpace(line)), err)
@@ -113,7 +118,7 @@ func parseLines(text string) (entries []Entry, err error) {
 }
 
 // set sets the field of a line.
-func (r *Entry) set(key, value string) error {
+func (r *entry) set(key, value string) error {
 	const otherYAML = `'"{[&*!|>`
 	field, ok := map[string]*string{"source": &r.Source, "destination": &r.Destination, "directory": &r.Directory}[key]
 	switch {

@@ -10,7 +10,7 @@ import (
 
 func TestParse(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string][]Entry{
+	for text, want := range map[string][]entry{
 		"[]":       {},
 		"- a.exe":  {{Source: "a.exe"}},
 		" a.exe\n": {{Source: "a.exe"}},
@@ -24,7 +24,7 @@ func TestParse(t *testing.T) {
 			{Source: `a\b.exe`}, {Source: `C:\t, 1`, Destination: "b", Directory: "SysWOW64"},
 		},
 	} {
-		got, err := Parse("list", text)
+		got, err := List{"list", text}.parse()
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%q: %v (-want +got):\n%s", text, err, diff)
 		}
@@ -36,7 +36,7 @@ func TestParse(t *testing.T) {
 		"- source: a\n  directory: Temp": `directory "Temp" is neither`, "- source: a\n  source: b": `line "source: b": key source is repeated`,
 		"- source: a\n  more: b\n- c": `line "more: b": unknown key "more"; use`, "- 'a'": `line "- 'a'": write a name`, "- {source: a}": "without quotation marks", "source: [a]": "without quotation marks",
 	} {
-		got, err := Parse("list", text)
+		got, err := List{"list", text}.parse()
 		if !errors.Is(err, errMalformed) || got != nil || strings.ContainsAny(err.Error(), "\r\n") || !strings.HasPrefix(err.Error(), "list: ") || !strings.Contains(err.Error(), says) {
 			t.Errorf("%.20q: %+v, error %v, want %q", text, got, err, says)
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
@@ -52,11 +53,28 @@ type Policy struct {
 	Files Files
 }
 
-// Mounts returns the mounts of entries for a container that gets devices and the
-// mounts given. An error names the refused file, the cause and the remedy.
+// Mounts returns the mounts of the files on lists, for a container that gets devices and
+// the mounts given. An error names the list, the refused file, the cause and the remedy.
 //
 // A file that the container already gets at the same destination is skipped.
-func (p Policy) Mounts(entries []Entry, devices []discovery.Device, given []specs.Mount) ([]specs.Mount, error) {
+func (p Policy) Mounts(lists []List, devices []discovery.Device, given []specs.Mount) ([]specs.Mount, error) {
+	var entries []entry
+	var origins []string
+	for _, list := range lists {
+		parsed, err := list.parse()
+		if err != nil {
+			return nil, fmt.Errorf("extra mounts: %w; correct it", err)
+		}
+		entries, origins = append(entries, parsed...), append(origins, list.Origin)
+	}
+	mounts, err := p.mounts(entries, devices, given)
+	if err != nil {
+		return nil, fmt.Errorf("extra mounts (%s): %w", strings.Join(origins, ", "), err)
+	}
+	return mounts, nil
+}
+
+func (p Policy) mounts(entries []entry, devices []discovery.Device, given []specs.Mount) ([]specs.Mount, error) {
 	switch {
 	case len(entries) == 0:
 		return nil, nil
@@ -91,7 +109,7 @@ func (p Policy) Mounts(entries []Entry, devices []discovery.Device, given []spec
 }
 
 // resolve returns the node's file that entry leads to, and its destination.
-func (p Policy) resolve(entry Entry, devices []discovery.Device) (source, destination string, err error) {
+func (p Policy) resolve(entry entry, devices []discovery.Device) (source, destination string, err error) {
 	from, err := parsePath(p.OS, entry.Source)
 	if err != nil {
 		return "", "", err
@@ -110,7 +128,7 @@ func (p Policy) resolve(entry Entry, devices []discovery.Device) (source, destin
 }
 
 // destination returns the path in the container.
-func (p Policy) destination(entry Entry, from plainPath) (string, error) {
+func (p Policy) destination(entry entry, from plainPath) (string, error) {
 	text := entry.Destination
 	if text == "" {
 		text = base(p.OS, from.path)
