@@ -68,9 +68,9 @@ func cliPage() string {
 	var page strings.Builder
 	page.WriteString(`# dxctl
 
-Generated from the commands' help, with the defaults on Linux. The first output format (` + "`-o`" + `)
-is the default. Flags for locations that several commands have are among the
-[common flags](#common-flags) only. In a flag's text, a word in capitals is its value.
+Generated from the commands' help on Linux. The first output format (` + "`-o`" + `) is the default.
+Locations that several commands need are among the [common flags](#common-flags) only. In a flag's
+text, a word in capitals is its value.
 `)
 	commands := everyCommand(newCommand())
 	common := commonFlags(commands)

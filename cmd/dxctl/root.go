@@ -72,7 +72,7 @@ func newVersionCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:     "version",
 		Short:   "Show the version of dxctl",
-		Long:    "Shows the versions of dxctl and of the Go that built it, the operating system and the architecture.",
+		Long:    "Shows the versions of dxctl and of Go, the operating system and the architecture.",
 		Example: "  dxctl version -o json",
 		RunE: func(c *cobra.Command, _ []string) error {
 			r := versionReport{cli.Version(version), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}

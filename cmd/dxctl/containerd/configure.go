@@ -48,8 +48,8 @@ func (o *ConfigureOptions) command() *cobra.Command {
 annotations directx.microsoft.com/*, and enables NRI on Linux. With --add-handler, adds a
 handler instead, for pods with its RuntimeClass.
 
-If containerd does not start with the new file, --restart restores the old one. The same
-change is not tried again for an hour.
+If containerd does not start with the new file, --restart restores the old one, and does
+not try the same change again for an hour.
 
 In a pod on Linux, use --restart-mode signal, with hostPID: true and appArmorProfile:
 {type: Unconfined}. containerd's supervisor must start it again.`,
@@ -79,7 +79,7 @@ func (o *ConfigureOptions) AddFlags(command *cobra.Command) {
 	}
 	flags.IntVar(&o.fileVersion, "file-version", 2, "format version of a new file: 2, 3 or 4")
 	o.AddRestartFlags(command)
-	flags.DurationVar(&o.restartSpread, "restart-spread", 0, "wait a random part of this `TIME` before the first restart, to spread a cluster's restarts")
+	flags.DurationVar(&o.restartSpread, "restart-spread", 0, "wait a random part of this `TIME` before the first restart")
 }
 
 // Shim returns the path of the runtime shim.

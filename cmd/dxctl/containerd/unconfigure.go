@@ -28,8 +28,8 @@ func (o *unconfigureOptions) command() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "unconfigure",
 		Short: "Undo 'dxctl runtime configure'",
-		Long: `Restores containerd's configuration file byte for byte, or undoes our changes only if
-others changed the file since.
+		Long: `Restores containerd's configuration file byte for byte, or removes our keys if others
+changed the file since.
 
 Exit status: 1 if a runtime handler still uses the shim: do not remove the shim then.`,
 		Example: `  dxctl runtime unconfigure --restart`,

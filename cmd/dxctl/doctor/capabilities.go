@@ -17,8 +17,8 @@ func NewCapabilitiesCommand(version string) *cobra.Command {
 		Use:   "capabilities",
 		Short: "Show what this node supports",
 		Long: `Shows how containers are assigned GPUs, the versions of containerd and the shim,
-whether NRI is enabled, which runtime handlers use the shim, whether HCS answers, and
-which versions of its schema it supports.`,
+whether NRI is enabled, which runtime handlers use the shim, and the schema versions
+that HCS supports.`,
 		Example: `  dxctl capabilities`,
 	}, func(nodeState) error { return nil })
 }

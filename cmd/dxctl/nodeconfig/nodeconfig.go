@@ -200,8 +200,8 @@ func newConvertCommand() *cobra.Command {
 name the settings that have no counterpart.
 
 tensorworks: DaemonSets and ConfigMaps of TensorWorks' or Microsoft's plugins, as manifests
-or as 'kubectl get -o yaml' prints them, a configuration file, or lines NAME=VALUE of
-environment variables. nvidia: a configuration file (version: v1), or a ConfigMap of it.`,
+or as kubectl prints them, a configuration file, or environment variables (NAME=VALUE).
+nvidia: a configuration file (version: v1) or its ConfigMap.`,
 		Example: `  dxctl config convert --from tensorworks daemonsets.yaml
   dxctl config convert --from nvidia config.yaml`,
 		Args: cobra.ExactArgs(1),

@@ -46,7 +46,7 @@ current: see 'dxctl cdi generate'.`,
 func (o *serviceOptions) forEach(command *cobra.Command, do func(c *cobra.Command, d service.Daemon, args []string) error) {
 	if o.nodeOS != "windows" {
 		command.Flags().StringVar(&o.unitDir, "unit-dir", "/etc/systemd/system", "`DIRECTORY` of systemd's unit files")
-		command.Flags().BoolVar(&o.cdi, "cdi", false, "the service of the CDI specification, for Docker and Podman, in place of the daemons")
+		command.Flags().BoolVar(&o.cdi, "cdi", false, "the service of the CDI specification (Docker, Podman), not the daemons")
 	}
 	command.RunE = func(c *cobra.Command, args []string) error {
 		list := daemons(o.nodeOS, o.unitDir)

@@ -37,9 +37,8 @@ func NewDevicesCommand() *cobra.Command {
 		Short: "List this node's GPUs",
 		Long: `Lists the GPUs of this node. The index changes if a GPU is added or removed.
 
-With the index, location path, LUID or instance ID of a GPU, prints its details as
-YAML, and which of its driver files are missing. With -o name, lists location paths or
-instance IDs.`,
+With a GPU's index, location path, LUID or instance ID, prints its details as YAML, and
+its missing driver files. With -o name, lists location paths or instance IDs.`,
 		Example: `  dxctl devices 0
   dxctl devices --watch
   dxctl devices --inventory gpus.yaml -o json`,

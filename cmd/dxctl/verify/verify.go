@@ -49,12 +49,11 @@ func NewCommand(version string) *cobra.Command {
 		Use:   "verify [flags] [-- COMMAND [ARGUMENT...]]",
 		Short: "Start containers with GPUs, and find the driver files that this node refuses",
 		Long: `Starts short containers with ctr and removes them: without a GPU, with the interlock, with
-the GPUs alone, with their drivers' files, and as configured. If the files are refused,
-finds out which, and prints the settings with which containers start. Changes no
-configuration. 'dxctl doctor --report' includes the result.
+the GPUs alone, with their drivers' files, and as configured. If files are refused, finds
+out which, and prints the settings with which containers start. Changes no configuration.
+'dxctl doctor --report' includes the result.
 
-Fails if containers with GPUs do not start as configured, or one starts in spite of the
-interlock.`,
+Fails if containers with GPUs do not start as configured, or one with the interlock does.`,
 		Example: `  dxctl verify --index 0 --report verify.json
   dxctl verify --image mcr.microsoft.com/windows/nanoserver:ltsc2025 -- cmd.exe`,
 		Args: cobra.ArbitraryArgs,
