@@ -125,25 +125,17 @@ func (o *options) run(ctx context.Context, stdout, stderr io.Writer) error {
 // watch writes at once and after each change of the source, until ctx ends. An error is
 // printed once, as the next change may end it; a file of others ends the watch.
 func watch(ctx context.Context, source discovery.Source, write func() error, stderr io.Writer) error {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	var foreign error
 	var last errlog.Last
-	changed := func() {
+	return gpus.Follow(ctx, source, func() error {
 		err := write()
 		if errors.Is(err, errForeign) {
-			foreign = err
-			stop()
-		} else if last.Replace(err) && err != nil {
+			return err
+		}
+		if last.Replace(err) && err != nil {
 			fmt.Fprintf(stderr, "dxctl: %v; waiting for a change\n", err)
 		}
-	}
-	changed()
-	err := source.Watch(ctx, changed)
-	if ctx.Err() != nil {
-		return foreign
-	}
-	return err
+		return nil
+	})
 }
 
 // generate returns the specification of the source's GPUs and how many they are.

@@ -3,9 +3,11 @@ package printer
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -24,33 +26,45 @@ const (
 	Name  = "name" // a name on each line
 )
 
-// TableWriter writes aligned columns. Call Flush at the end.
-type TableWriter struct{ *tabwriter.Writer }
-
-// NewTable returns a table that is written to w.
-func NewTable(w io.Writer) TableWriter {
-	return TableWriter{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
+// List is how a list of items is printed.
+type List[T any] struct {
+	Name func(T) string
+	// Header has the titles of a table's columns, and Wide those of the further ones of a wide
+	// table. Cells returns an item's cells of both.
+	Header, Wide []string
+	Cells        func(T) []string
 }
 
-// Row writes a row. An empty cell is shown as "-".
-func (t TableWriter) Row(cells ...string) {
+// Print writes items in a format. An empty list has no table.
+func (l List[T]) Print(w io.Writer, format string, items []T) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	header := l.Header
+	switch {
+	case format == JSON || format == YAML:
+		return Document(w, format, items)
+	case format == Name:
+		for _, item := range items {
+			writeRow(table, l.Name(item))
+		}
+		return table.Flush()
+	case len(items) == 0:
+		return nil
+	case format == Wide:
+		header = slices.Concat(l.Header, l.Wide)
+	}
+	writeRow(table, header...)
+	for _, item := range items {
+		writeRow(table, l.Cells(item)[:len(header)]...)
+	}
+	return table.Flush()
+}
+
+// writeRow writes cells. An empty one is shown as "-".
+func writeRow(table *tabwriter.Writer, cells ...string) {
 	for i, cell := range cells {
-		cells[i] = cli.Printable(cell)
-		if cell == "" {
-			cells[i] = "-"
-		}
+		cells[i] = cmp.Or(cli.Printable(cell), "-")
 	}
-	fmt.Fprintln(t.Writer, strings.Join(cells, "\t"))
-}
-
-// Names writes each name on a line.
-func Names(w io.Writer, names ...string) error {
-	for _, name := range names {
-		if _, err := fmt.Fprintln(w, cli.Printable(name)); err != nil {
-			return err
-		}
-	}
-	return nil
+	fmt.Fprintln(table, strings.Join(cells, "\t"))
 }
 
 // Document writes v as JSON, or as YAML with the same fields.

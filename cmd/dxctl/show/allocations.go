@@ -212,35 +212,19 @@ func replicaNumber(id string) string {
 }
 
 func (o *allocationsOptions) print(stdout io.Writer, reports []allocationReport) error {
-	switch {
-	case o.output == printer.JSON || o.output == printer.YAML:
-		return printer.Document(stdout, o.output, reports)
-	case o.output == printer.Name:
-		for _, r := range reports {
-			if err := printer.Names(stdout, r.Replica); err != nil {
-				return err
+	return printer.List[allocationReport]{
+		Name:   func(r allocationReport) string { return r.Replica },
+		Header: []string{"GPU", "DESCRIPTION", "REPLICA", "RESOURCE", "POD", "CONTAINER", "SINCE", "STATE"},
+		Wide:   []string{"POD UID", "INSTANCE ID", "ALLOCATION", "REASON"},
+		Cells: func(r allocationReport) []string {
+			pod, since := "", ""
+			if r.Since != nil {
+				pod, since = r.Namespace+"/"+r.Pod, duration.HumanDuration(o.now().Sub(*r.Since))
 			}
-		}
-		return nil
-	case len(reports) == 0:
-		return nil
-	}
-	table := printer.NewTable(stdout)
-	header := []string{"GPU", "DESCRIPTION", "REPLICA", "RESOURCE", "POD", "CONTAINER", "SINCE", "STATE"}
-	if o.output == printer.Wide {
-		header = append(header, "POD UID", "INSTANCE ID", "ALLOCATION", "REASON")
-	}
-	table.Row(header...)
-	for _, r := range reports {
-		pod, since := "", ""
-		if r.Since != nil {
-			pod, since = r.Namespace+"/"+r.Pod, duration.HumanDuration(o.now().Sub(*r.Since))
-		}
-		cells := []string{cmp.Or(r.LocationPath, r.InstanceID), r.Description, replicaNumber(r.Replica), path.Base(r.Resource), pod, r.Container, since, r.State}
-		if o.output == printer.Wide {
-			cells = append(cells, r.PodUID, r.InstanceID, r.Allocation, r.Reason)
-		}
-		table.Row(cells...)
-	}
-	return table.Flush()
+			return []string{
+				cmp.Or(r.LocationPath, r.InstanceID), r.Description, replicaNumber(r.Replica), path.Base(r.Resource), pod, r.Container, since, r.State,
+				r.PodUID, r.InstanceID, r.Allocation, r.Reason,
+			}
+		},
+	}.Print(stdout, o.output, reports)
 }

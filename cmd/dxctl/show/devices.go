@@ -3,7 +3,6 @@ package show
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"reflect"
@@ -68,23 +67,24 @@ func (o *devicesOptions) run(ctx context.Context, args []string, stdout, stderr 
 		return err
 	}
 	o.policy = p
-	devices, err := source.Devices(ctx)
-	switch {
-	case err != nil:
-		return err
-	case o.watch:
-		return o.follow(ctx, source, devices, stdout, stderr)
-	case len(args) == 0:
-		return o.list(stdout, stderr, devices)
+	if o.watch {
+		return o.follow(ctx, source, stdout, stderr)
 	}
-	index, err := findDevice(args[0], devices)
+	devices, err := source.Devices(ctx)
 	if err != nil {
 		return err
 	}
-	r := gpus.NewReports(devices, o.policy, runtime.GOOS)[index]
+	if len(args) == 0 {
+		return o.list(stdout, stderr, devices)
+	}
+	index := discovery.IndexOf(devices, args[0])
+	if index < 0 {
+		return fmt.Errorf("none of the %d GPU(s) of this node is %q; 'dxctl devices -o wide' lists them", len(devices), args[0])
+	}
+	r := gpus.NewReports(devices, p, runtime.GOOS)[index]
 	switch o.output {
 	case printer.Name, printer.Wide:
-		return o.print(stdout, []gpus.Report{r})
+		return deviceList().Print(stdout, o.output, []gpus.Report{r})
 	case printer.JSON:
 		return printer.Document(stdout, printer.JSON, o.Detail(r))
 	}
@@ -92,84 +92,39 @@ func (o *devicesOptions) run(ctx context.Context, args []string, stdout, stderr 
 }
 
 func (o *devicesOptions) list(stdout, stderr io.Writer, devices []discovery.Device) error {
-	reports := gpus.NewReports(devices, o.policy, runtime.GOOS)
-	switch {
-	case o.output == printer.JSON || o.output == printer.YAML:
-		return printer.Document(stdout, o.output, reports)
-	case len(devices) == 0:
+	if len(devices) == 0 && o.output != printer.JSON && o.output != printer.YAML {
 		fmt.Fprintln(stderr, "This node has no GPU.")
-		return nil
 	}
-	return o.print(stdout, reports)
+	return deviceList().Print(stdout, o.output, gpus.NewReports(devices, o.policy, runtime.GOOS))
 }
 
-// print prints a name or a row of each device.
-func (o *devicesOptions) print(stdout io.Writer, reports []gpus.Report) error {
-	if o.output == printer.Name {
-		var names []string
-		for _, r := range reports {
-			names = append(names, r.Name())
-		}
-		return printer.Names(stdout, names...)
-	}
-	table := printer.NewTable(stdout)
-	header := []string{"INDEX", "DESCRIPTION", "VENDOR", "MEMORY", "DRIVER", "KIND", "LOCATION PATH", "HEALTH"}
-	if o.output == printer.Wide {
-		header = append(header, "RESOURCE", "REPLICAS", "LUID", "NUMA", "INSTANCE ID", "NOTES")
-	}
-	table.Row(header...)
-	for _, r := range reports {
-		cells := []string{strconv.Itoa(r.Index), r.Description, r.Vendor, r.Memory(), r.DriverVersion, r.Kind, r.LocationPath, r.Availability()}
-		if o.output == printer.Wide {
-			cells = append(cells, r.Resource, strconv.Itoa(r.Replicas), r.LUID, r.NUMA(), r.InstanceID, strings.Join(r.Notes, "; "))
-		}
-		table.Row(cells...)
-	}
-	return table.Flush()
-}
-
-// follow prints devices, and those of source after each change until ctx ends.
-func (o *devicesOptions) follow(ctx context.Context, source discovery.Source, devices []discovery.Device, stdout, stderr io.Writer) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	changed, ended := make(chan struct{}, 1), make(chan error, 1)
-	go func() {
-		ended <- source.Watch(ctx, func() {
-			select {
-			case changed <- struct{}{}:
-			default:
+func deviceList() printer.List[gpus.Report] {
+	return printer.List[gpus.Report]{
+		Name:   gpus.Report.Name,
+		Header: []string{"INDEX", "DESCRIPTION", "VENDOR", "MEMORY", "DRIVER", "KIND", "LOCATION PATH", "HEALTH"},
+		Wide:   []string{"RESOURCE", "REPLICAS", "LUID", "NUMA", "INSTANCE ID", "NOTES"},
+		Cells: func(r gpus.Report) []string {
+			return []string{
+				strconv.Itoa(r.Index), r.Description, r.Vendor, r.Memory(), r.DriverVersion, r.Kind, r.LocationPath, r.Availability(),
+				r.Resource, strconv.Itoa(r.Replicas), r.LUID, r.NUMA(), r.InstanceID, strings.Join(r.Notes, "; "),
 			}
-		})
-	}()
-	for {
-		if err := o.list(stdout, stderr, devices); err != nil {
+		},
+	}
+}
+
+// follow prints the devices of source at once and after each change, until ctx ends.
+func (o *devicesOptions) follow(ctx context.Context, source discovery.Source, stdout, stderr io.Writer) error {
+	var before []discovery.Device
+	printed := false
+	return gpus.Follow(ctx, source, func() error {
+		devices, err := source.Devices(ctx)
+		if err != nil || printed && reflect.DeepEqual(before, devices) {
 			return err
 		}
-		before := devices
-		for reflect.DeepEqual(before, devices) {
-			select {
-			case err := <-ended:
-				if ctx.Err() != nil {
-					return nil
-				}
-				return errors.Join(err, errors.New("the watch of the GPUs ended unexpectedly"))
-			case <-changed:
-			}
-			var err error
-			if devices, err = source.Devices(ctx); err != nil {
-				return err
-			}
+		if printed {
+			fmt.Fprintf(stderr, "\n%s: the GPUs have changed\n", time.Now().Format(time.DateTime))
 		}
-		fmt.Fprintf(stderr, "\n%s: the GPUs have changed\n", time.Now().Format(time.DateTime))
-	}
-}
-
-// findDevice returns the index of a device as [discovery.IndexOf] does, including one that
-// containers cannot have.
-func findDevice(name string, devices []discovery.Device) (int, error) {
-	i := discovery.IndexOf(devices, name)
-	if i < 0 {
-		return 0, fmt.Errorf("none of the %d GPU(s) of this node is %q; 'dxctl devices -o wide' lists them", len(devices), name)
-	}
-	return i, nil
+		before, printed = devices, true
+		return o.list(stdout, stderr, devices)
+	})
 }

@@ -177,7 +177,7 @@ func TestFollow(t *testing.T) {
 		result := make(chan error, 1)
 		o := devicesOptions{output: printer.Name}
 		go func() {
-			result <- o.follow(ctx, &changingSource{Static: first, next: discovery.Static{{InstanceID: "B"}}, ends: ends}, first, writer, io.Discard)
+			result <- o.follow(ctx, &changingSource{Static: first, next: discovery.Static{{InstanceID: "B"}}, ends: ends}, writer, io.Discard)
 			_ = writer.Close()
 		}()
 		lines := bufio.NewScanner(reader)
