@@ -78,7 +78,9 @@ func TestExamples(t *testing.T) {
 				t.Errorf("node selector kubernetes.io/os is %q, want %q", got, system)
 			}
 			for name, text := range e.annotations {
-				if _, err := extramounts.Parse(name, text); err != nil {
+				// What the list names is not on this machine.
+				_, err := extramounts.Policy{}.Mounts([]extramounts.List{{Origin: name, Text: text}}, nil, nil)
+				if err != nil && strings.Contains(err.Error(), "not a list of files") {
 					t.Error(err)
 				}
 			}
