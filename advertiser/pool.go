@@ -255,7 +255,7 @@ func (p *pool) validate(ids []string) ([]allocation.Replica, error) {
 	}
 	first := p.gpus[slices.Index(chosen, true)]
 	for i, g := range p.gpus {
-		if chosen[i] && g.driver != first.driver && !p.rule.MixedDrivers {
+		if chosen[i] && g.driver != first.driver && !bool(p.rule.MixedDrivers) {
 			return nil, p.mixedError(chosen, len(ids))
 		}
 	}

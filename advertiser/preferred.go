@@ -133,7 +133,7 @@ func (c *choice) candidates(need int) [][]int {
 	}
 	groups := slices.Collect(slices.Chunk(drivers, 1))
 	switch {
-	case len(required) > 1 && !c.pool.rule.MixedDrivers:
+	case len(required) > 1 && !bool(c.pool.rule.MixedDrivers):
 		return nil
 	case len(required) > 0:
 		groups = [][]driver{required}
@@ -151,7 +151,7 @@ func (c *choice) candidates(need int) [][]int {
 			enough = append(enough, set)
 		}
 	}
-	if len(enough) == 0 && (c.pool.rule.MixedDrivers || need == 0) {
+	if len(enough) == 0 && (bool(c.pool.rule.MixedDrivers) || need == 0) {
 		return [][]int{all}
 	}
 	return enough

@@ -85,8 +85,8 @@ func matches(d discovery.Device, m policy.Match) bool {
 		(len(m.Vendors) == 0 || slices.Contains(m.Vendors, uint16(d.VendorID))) &&
 		anyMatches(m.Descriptions, d.Description) &&
 		anyMatches(m.LocationPaths, d.LocationPath) &&
-		d.DedicatedMemory >= m.MinMemory &&
-		(m.MaxMemory == 0 || d.DedicatedMemory <= m.MaxMemory) &&
+		d.DedicatedMemory >= uint64(m.MinMemory) &&
+		(m.MaxMemory == 0 || d.DedicatedMemory <= uint64(m.MaxMemory)) &&
 		inBounds(d.DriverVersion, m.MinDriver, m.MaxDriver) &&
 		optional(m.Integrated, d.Integrated) &&
 		optional(m.Detachable, d.Detachable)

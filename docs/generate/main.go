@@ -108,25 +108,14 @@ func buildSchema(name string, file any, comments map[string]string) *jsonschema.
 		LookupComment: func(t reflect.Type, field string) string { return comments[t.Name()+"."+field] },
 	}
 	plain := reflector
-	// What a text can also be written as.
+	// What can also be written as one text.
 	reflector.Mapper = func(t reflect.Type) *jsonschema.Schema {
-		switch name, _, _ := strings.Cut(t.Name(), "["); name {
-		case "memory", "driverVersion":
-			return &jsonschema.Schema{Extras: types("string", "number")}
-		case "vendor":
-			return &jsonschema.Schema{Extras: types("string", "integer"), Minimum: "1", Maximum: "65535"}
-		case "luid":
-			return &jsonschema.Schema{Extras: types("string", "integer")}
-		case "pattern":
-			return &jsonschema.Schema{Extras: types("string", "number"), MaxLength: ptr(256), Pattern: `^\S(.*\S)?$`}
-		case "oneOrMore":
-			item := reflector.Mapper(t.Elem())
-			list := *item
-			list.Extras, list.MinItems, list.Items = types("string", "number", "array"), ptr(1), item
-			return &list
-		case "addedFile", "filePair", "nodePair":
+		switch t.Name() {
+		case "Vendors", "Patterns":
+			return &jsonschema.Schema{Type: "array", Items: &jsonschema.Schema{Type: "string"}, Extras: types("string", "number", "array")}
+		case "AddedFile", "filePair", "libraryPair", "nodePair":
 			mapping := plain.ReflectFromType(t)
-			mapping.Version, mapping.Type, mapping.Extras = "", "", types("string", "object")
+			mapping.Version, mapping.Extras = "", types("string", "object")
 			return mapping
 		}
 		return nil
@@ -134,26 +123,44 @@ func buildSchema(name string, file any, comments map[string]string) *jsonschema.
 	schema := reflector.Reflect(file)
 	schema.ID = jsonschema.ID("https://directx.microsoft.com/schemas/directx-nri/v1alpha1/" + name + ".schema.json")
 	schema.Title = "directx-nri " + name
-	limitTexts(schema)
+	completeTexts(schema)
 	return schema
 }
 
 func types(names ...string) map[string]any { return map[string]any{"type": names} }
 
-// limitTexts sets the lengths of texts that have no others.
-func limitTexts(s *jsonschema.Schema) {
+// completeTexts sets the types of texts that have a format, which can also be numbers, and
+// the lengths of texts that have no others.
+func completeTexts(s *jsonschema.Schema) {
 	if s == nil {
 		return
 	}
-	if _, several := s.Extras["type"]; (s.Type == "string" || several) && s.Enum == nil {
-		s.MinLength, s.MaxLength = cmp.Or(s.MinLength, ptr(1)), cmp.Or(s.MaxLength, ptr(config.MaxText))
-	}
-	limitTexts(s.Items)
-	limitTexts(s.AdditionalProperties)
+	completeTexts(s.AdditionalProperties)
 	if s.Properties != nil {
 		for pair := s.Properties.Oldest(); pair != nil; pair = pair.Next() {
-			limitTexts(pair.Value)
+			completeTexts(pair.Value)
 		}
+	}
+	if s.Format != "" && s.Enum == nil {
+		s.Extras, s.Items, s.MinItems, s.MaxItems = types("string", "number"), nil, nil, nil
+	}
+	if s.Format == "vendor" {
+		s.Minimum, s.Maximum = "1", "65535"
+	}
+	if s.Format == "pattern" {
+		s.MaxLength, s.Pattern = ptr(256), `^\S(.*\S)?$`
+	}
+	s.Format = ""
+	completeTexts(s.Items)
+	_, several := s.Extras["type"]
+	if (s.Type == "string" || several) && s.Enum == nil {
+		s.MinLength, s.MaxLength = cmp.Or(s.MinLength, ptr(1)), cmp.Or(s.MaxLength, ptr(config.MaxText))
+	}
+	if several {
+		s.Type = ""
+	}
+	if one := s.Items; several && one != nil { // It can stand without the list.
+		s.MinLength, s.MaxLength, s.Pattern, s.Minimum, s.Maximum = one.MinLength, one.MaxLength, one.Pattern, one.Minimum, one.Maximum
 	}
 }
 
@@ -175,7 +182,11 @@ func fieldComments() (map[string]string, error) {
 			}
 			if structure, ok := spec.Type.(*ast.StructType); ok {
 				for _, field := range structure.Fields.List {
-					for _, name := range field.Names {
+					names := field.Names
+					if embedded, ok := field.Type.(*ast.Ident); ok && names == nil {
+						names = []*ast.Ident{embedded}
+					}
+					for _, name := range names {
 						comments[spec.Name.Name+"."+name.Name] = strings.Join(strings.Fields(field.Doc.Text()), " ")
 					}
 				}

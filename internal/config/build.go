@@ -16,19 +16,13 @@ import (
 
 // build returns the policy of f, and adds errors of what its keys say together to d.
 func (c Compiler) build(d *document, f File) policy.Policy {
-	p := policy.Policy{
-		Source:          policy.Source{Inventory: f.Inventory},
-		Assignment:      cmp.Or(f.AssignmentMode, presets()[f.Preset].assignment),
-		DriverFiles:     f.DriverFiles,
-		Injection:       f.Injection,
-		ServedBy:        cmp.Or(f.ServedBy, policy.DefaultServedBy(c.NodeOS)),
-		ExtraMounts:     c.extraMounts(d, f.ExtraMounts),
-		VisibilityHints: f.VisibilityHints, FailOnInitError: f.FailOnInitError,
-		MetricsAddress: f.Metrics.Address, Shim: f.Shim, Log: f.Log,
-		RuntimeFiles:          runtimeFiles(f.RuntimeFiles),
-		StandaloneEnvironment: f.Standalone.Environment,
-		Resources:             resources(d, f),
-	}
+	p := f.Policy
+	p.Source = policy.Source{Inventory: f.Inventory}
+	p.Assignment = cmp.Or(p.Assignment, presets()[f.Preset].assignment)
+	p.ServedBy = cmp.Or(p.ServedBy, policy.DefaultServedBy(c.NodeOS))
+	p.ExtraMounts = c.extraMounts(d, p.ExtraMounts)
+	p.RuntimeFiles = runtimeFiles(d, f.RuntimeFiles)
+	p.Resources = resources(d, f)
 	for path, value := range map[string]string{"inventory": f.Inventory, "shim.log": f.Shim.Log} {
 		if value != "" && !c.isAbs(value) {
 			d.fail(path, "%q is not an absolute path", value)
@@ -85,48 +79,27 @@ type preset struct {
 
 // resources returns the rules, with their replicas set.
 func resources(d *document, f File) []policy.Resource {
-	rules := presets()[f.Preset].resources
-	if f.Resources != nil {
-		rules = nil
-		if f.Preset != "" {
-			d.fail("preset", "resources and preset exclude each other: remove one of them")
-		}
-		for _, r := range f.Resources {
-			rules = append(rules, r.resource())
-		}
-		if !d.failedBelow("resources") {
-			checkRules(d, rules)
-		}
+	rules := f.Resources
+	switch {
+	case rules == nil:
+		rules = presets()[f.Preset].resources
+	case f.Preset != "":
+		d.fail("preset", "resources and preset exclude each other: remove one of them")
+	}
+	if !d.failedBelow("resources") {
+		checkRules(d, rules)
 	}
 	for i := range rules {
-		rules[i].Replicas = cmp.Or(rules[i].Replicas, f.Replicas)
-	}
-	return rules
-}
-
-func (r rule) resource() policy.Resource {
-	match := policy.Match{
-		Kind: r.Match.Kind, Descriptions: listOf[string](r.Match.Description), LocationPaths: listOf[string](r.Match.LocationPath), Integrated: r.Match.Integrated, Detachable: r.Match.Detachable,
-		MinMemory: r.Match.DedicatedMemory.Min.bytes(), MaxMemory: r.Match.DedicatedMemory.Max.bytes(),
-		MinDriver: r.Match.DriverVersion.Min.fill(0), MaxDriver: r.Match.DriverVersion.Max.fill(highest),
-	}
-	for _, id := range r.Match.Vendor {
-		if !slices.Contains(match.Vendors, uint16(id)) {
-			match.Vendors = append(match.Vendors, uint16(id))
+		r, path := &rules[i], fmt.Sprintf("resources[%d].match.", i)
+		r.Replicas, r.AllocationPolicy = cmp.Or(r.Replicas, f.Replicas), cmp.Or(r.AllocationPolicy, policy.Distributed)
+		if m := r.Match; m.MaxMemory != 0 && m.MaxMemory < m.MinMemory {
+			d.fail(path+"dedicatedMemory", "max is less than min")
+		}
+		if m := r.Match; !m.MaxDriver.IsZero() && m.MaxDriver.Less(m.MinDriver) {
+			d.fail(path+"driverVersion", "max is less than min")
 		}
 	}
-	return policy.Resource{
-		Name: string(r.Name), Match: match, Replicas: r.Replicas, AllocationPolicy: cmp.Or(r.AllocationPolicy, policy.Distributed),
-		MaxPerContainer: r.MaxPerContainer, MixedDrivers: r.MixedDrivers == "allow",
-	}
-}
-
-// listOf returns texts as values of another type.
-func listOf[T, S ~string](texts []S) (list []T) {
-	for _, text := range texts {
-		list = append(list, T(text))
-	}
-	return list
+	return rules
 }
 
 // checkRules checks the rules together.
@@ -164,19 +137,26 @@ func covers(m, n policy.Match) bool {
 
 // runtimeFiles returns the built-in entries that are not disabled, and the file's
 // own in the order of vendor IDs.
-func runtimeFiles(byVendor map[vendor]vendorFiles) []policy.RuntimeFiles {
+func runtimeFiles(d *document, byVendor map[string]vendorFiles) []policy.RuntimeFiles {
 	list := policy.DefaultRuntimeFiles()
-	for _, id := range slices.Sorted(maps.Keys(byVendor)) {
-		entry, own := byVendor[id], policy.RuntimeFiles{Vendor: uint16(id)}
-		if entry.Defaults != nil && !*entry.Defaults {
+	idOf := func(key string) uint16 {
+		id, _ := parseVendor(key) // The decoder has checked the keys.
+		return id
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(byVendor), func(a, b string) int { return cmp.Compare(idOf(a), idOf(b)) }) {
+		own := byVendor[key]
+		own.Vendor = idOf(key)
+		if own.Defaults != nil && !*own.Defaults {
 			list = slices.DeleteFunc(list, func(r policy.RuntimeFiles) bool { return r.BuiltIn && r.Vendor == own.Vendor })
 		}
-		own.Remove = listOf[string](entry.Remove)
-		for _, file := range entry.Add {
-			own.Add = append(own.Add, policy.AddedFile{Source: string(file.Source), Directory: cmp.Or(file.Directory, policy.System32), Destination: string(file.Destination)})
+		for i, file := range own.Add {
+			own.Add[i].Directory = cmp.Or(file.Directory, policy.System32)
+			if file.Destination != "" && winpath.HasWildcard(file.Source) {
+				d.fail(fmt.Sprintf("runtimeFiles.%s.add[%d]", key, i), "one destination for what can be several files: remove it, or name the source without * and ?")
+			}
 		}
 		if len(own.Remove)+len(own.Add) > 0 {
-			list = append(list, own)
+			list = append(list, own.RuntimeFiles)
 		}
 	}
 	return list

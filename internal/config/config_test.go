@@ -104,9 +104,10 @@ func TestCompileEverything(t *testing.T) {
 		Source: policy.Source{Inventory: `C:\i.yaml`},
 		Resources: []policy.Resource{{
 			Name: "example.com/big", Match: policy.Match{
-				Kind: "display", Vendors: []uint16{0x10DE, 0x1A03}, Descriptions: []string{"NVIDIA Tesla*", "*A10?"}, LocationPaths: []string{"PCIROOT(0)#*"},
-				MinMemory: 8 << 30, MaxMemory: 16 << 30, MinDriver: policy.DriverVersion{31}, MaxDriver: policy.DriverVersion{32, 65535, 65535, 65535},
-				Integrated: &no, Detachable: &yes,
+				Kind: "display", Vendors: []uint16{0x10DE, 0x1A03, 0x10DE}, Descriptions: []string{"NVIDIA Tesla*", "*A10?"}, LocationPaths: []string{"PCIROOT(0)#*"},
+				MemoryBounds: policy.MemoryBounds{MinMemory: 8 << 30, MaxMemory: 16 << 30},
+				DriverBounds: policy.DriverBounds{MinDriver: policy.DriverVersion{31}, MaxDriver: policy.DriverVersion{32, 65535, 65535, 65535}},
+				Integrated:   &no, Detachable: &yes,
 			},
 			Replicas: 1024, AllocationPolicy: policy.Packed, MaxPerContainer: 2048, MixedDrivers: true,
 		}, {
@@ -122,7 +123,7 @@ func TestCompileEverything(t *testing.T) {
 		ExtraMounts: policy.ExtraMounts{
 			Sources: policy.MountHostDirectories, HostDirectories: []string{`D:\models`, `C:\Tools\x`}, Destinations: []string{`C:\app`, `C:\Windows\System32`}, Max: 4, Configured: true,
 		},
-		StandaloneEnvironment: true, FailOnInitError: true, MetricsAddress: ":9400",
+		Standalone: policy.Standalone{StandaloneEnvironment: true}, FailOnInitError: true, Metrics: policy.Metrics{MetricsAddress: ":9400"},
 		Shim: policy.Shim{Runtime: "other-shim", Log: `C:\shim.log`}, Log: policy.Log{Level: "debug", Format: "json"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -448,7 +449,7 @@ func FuzzCompile(f *testing.F) {
 			return
 		}
 		for _, r := range p.Resources {
-			if _, err := resourceName("").clean(r.Name); err != nil || r.Replicas < 1 || r.Replicas > policy.MaxReplicas || r.MaxPerContainer < 0 {
+			if err := checkResource(r.Name); err != nil || r.Replicas < 1 || r.Replicas > policy.MaxReplicas || r.MaxPerContainer < 0 {
 				t.Fatalf("accepted %+v", r)
 			}
 		}

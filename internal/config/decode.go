@@ -1,7 +1,6 @@
 package config
 
 import (
-	"encoding"
 	"errors"
 	"fmt"
 	"reflect"
@@ -13,14 +12,19 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/directx-nri/directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
-// shorthand is implemented by types of which a value can be written as one scalar: a list as
-// its only item, a mapping as the value of its first key.
-type shorthand interface{ shorthand() }
-
-// checker is implemented by types of mappings whose keys depend on each other.
-type checker interface{ check() error }
+// isShorthand reports whether a value of a type can be written as one scalar: a list as its
+// only item, a mapping as the value of its first key.
+func isShorthand(t reflect.Type) bool {
+	switch t {
+	case reflect.TypeFor[policy.Vendors](), reflect.TypeFor[policy.Patterns](), reflect.TypeFor[policy.AddedFile](),
+		reflect.TypeFor[filePair](), reflect.TypeFor[libraryPair](), reflect.TypeFor[nodePair]():
+		return true
+	}
+	return false
+}
 
 var errNoValue = errors.New("no value: set one, or remove the key")
 
@@ -37,9 +41,9 @@ func (d *document) decode(file any) {
 //
 // Package yaml's own strict decoder names fields and types of Go in its errors, not keys.
 func (d *document) decodeValue(path string, node *yaml.Node, v reflect.Value, l limits) {
+	d.lines[path] = node.Line
 	node = resolve(node)
-	_, short := v.Interface().(shorthand)
-	short = short && node.Kind == yaml.ScalarNode
+	short := node.Kind == yaml.ScalarNode && isShorthand(v.Type())
 	switch kind := v.Kind(); {
 	case node.ShortTag() == "!!null":
 		d.check(path, errNoValue)
@@ -50,16 +54,16 @@ func (d *document) decodeValue(path string, node *yaml.Node, v reflect.Value, l 
 		d.decodeValue(path, node, v.Field(0), keysOf(v.Type())[0].limits)
 	case kind == reflect.Slice && short:
 		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
-		d.decodeValue(path, node, v.Index(0), nil)
+		d.decodeValue(path, node, v.Index(0), l.ofItems())
 	case kind == reflect.Struct && node.Kind == yaml.MappingNode:
 		d.decodeStruct(path, node, v)
 	case kind == reflect.Map && node.Kind == yaml.MappingNode:
-		d.decodeMap(path, node, v)
+		d.decodeMap(path, node, v, l)
 	case kind == reflect.Slice && node.Kind == yaml.SequenceNode:
 		if d.check(path, l.checkItems(len(node.Content))) {
 			v.Set(reflect.MakeSlice(v.Type(), len(node.Content), len(node.Content)))
 			for i, item := range node.Content {
-				d.decodeValue(fmt.Sprintf("%s[%d]", path, i), item, v.Index(i), nil)
+				d.decodeValue(fmt.Sprintf("%s[%d]", path, i), item, v.Index(i), l.ofItems())
 			}
 		}
 	case node.Kind == yaml.ScalarNode:
@@ -78,65 +82,62 @@ func (d *document) decodeStruct(path string, node *yaml.Node, v reflect.Value) {
 			d.errors = append(d.errors, KeyError{File: d.name, Line: e.value.Line, Path: path, Text: text})
 			continue
 		}
-		d.decodeValue(join(path, e.key), e.value, v.Field(keys[i].field), keys[i].limits)
+		d.decodeValue(join(path, e.key), e.value, v.FieldByIndex(keys[i].field), keys[i].limits)
 	}
 	for _, k := range keys {
 		if k.limits["required"] != nil && !slices.ContainsFunc(found, func(e entry) bool { return e.key == k.name }) {
-			d.fail(join(path, k.name), "missing: want %s", wanted(v.Field(k.field), k.limits))
+			d.fail(join(path, k.name), "missing: want %s", wanted(v.FieldByIndex(k.field), k.limits))
 		}
-	}
-	if c, ok := v.Interface().(checker); ok {
-		d.check(path, c.check())
 	}
 }
 
-func (d *document) decodeMap(path string, node *yaml.Node, v reflect.Value) {
+// decodeMap decodes a mapping whose keys have the format of l.
+func (d *document) decodeMap(path string, node *yaml.Node, v reflect.Value, l limits) {
 	v.Set(reflect.MakeMap(v.Type()))
+	seen := map[any]bool{}
 	for _, e := range entries(node) {
 		path := join(path, e.key)
-		key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
-		if !d.check(path, decodeScalar(&yaml.Node{Kind: yaml.ScalarNode, Value: e.key}, key, nil)) {
-			continue
+		d.lines[path] = e.value.Line
+		key, err := parseText(l.format(), e.key)
+		if err == nil && seen[key] {
+			err = errors.New("the same as another key")
 		}
-		if v.MapIndex(key).IsValid() {
-			d.fail(path, "the same as another key")
+		if d.check(path, err) {
+			seen[key] = true
+			value := reflect.New(v.Type().Elem()).Elem()
+			d.decodeValue(path, e.value, value, nil)
+			v.SetMapIndex(reflect.ValueOf(e.key), value)
 		}
-		d.decodeValue(path, e.value, value, nil)
-		v.SetMapIndex(key, value)
 	}
 }
 
 // decodeScalar decodes a scalar as it is written: 010 is not 8, and 31.10 is not 31.1.
 func decodeScalar(node *yaml.Node, v reflect.Value, l limits) error {
-	tag, text := node.ShortTag(), node.Value
+	tag, text, format := node.ShortTag(), node.Value, l.format()
 	if tag == "!!binary" || strings.ContainsFunc(text, unicode.IsControl) {
 		return errors.New("not a single line of text")
 	}
-	if parser, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
-		return parser.UnmarshalText([]byte(text))
-	}
-	switch v.Kind() {
-	case reflect.String:
-		kind, cleans := v.Interface().(cleaner)
-		if tag == "!!bool" || !cleans && (tag == "!!int" || tag == "!!float") {
+	switch kind := v.Kind(); {
+	case kind == reflect.String || format != "":
+		if tag == "!!bool" || format == "" && (tag == "!!int" || tag == "!!float") {
 			return wrongType(node, v, l)
 		}
-		err := l.checkText(text)
-		if err == nil && cleans {
-			text, err = kind.clean(text)
+		if err := l.checkText(text); err != nil {
+			return err
 		}
+		value, err := parseText(format, text)
 		if err == nil {
-			v.SetString(text)
+			v.Set(reflect.ValueOf(value).Convert(v.Type()))
 		}
 		return err
-	case reflect.Int:
+	case kind == reflect.Int:
 		n, err := strconv.Atoi(text)
 		if tag != "!!int" || err != nil || strconv.Itoa(n) != text {
 			return wrongType(node, v, l)
 		}
 		v.SetInt(int64(n))
 		return l.checkNumber(n)
-	case reflect.Bool:
+	case kind == reflect.Bool:
 		yes := slices.Contains([]string{"on", "yes"}, text) // YAML 1.1
 		if !yes && tag != "!!bool" && !slices.Contains([]string{"off", "no"}, text) {
 			return wrongType(node, v, l)
@@ -162,6 +163,9 @@ func wrongType(node *yaml.Node, v reflect.Value, l limits) error {
 
 // wanted returns a phrase for the values that v can have.
 func wanted(v reflect.Value, l limits) string {
+	if l["enum"] != nil {
+		return cli.Either(l["enum"])
+	}
 	switch v.Kind() {
 	case reflect.Struct:
 		return "a mapping with " + cli.Either(names(keysOf(v.Type())))
@@ -174,25 +178,27 @@ func wanted(v reflect.Value, l limits) string {
 	case reflect.Bool:
 		return "true or false"
 	}
-	if l["enum"] != nil {
-		return cli.Either(l["enum"])
-	}
 	return "a text" + l.example()
 }
 
 // key is a key of a mapping: a field of a struct.
 type key struct {
 	name   string
-	field  int
+	field  []int // index
 	limits limits
 }
 
-// keysOf returns the keys of a struct type.
+// keysOf returns the keys of a struct type, with those of structs that are inlined.
 func keysOf(t reflect.Type) (keys []key) {
 	for i := range t.NumField() {
-		name, _, _ := strings.Cut(t.Field(i).Tag.Get("yaml"), ",")
-		if name != "-" {
-			keys = append(keys, key{name, i, limitsOf(t.Field(i).Tag.Get("jsonschema"))})
+		field := t.Field(i)
+		switch name, options, _ := strings.Cut(field.Tag.Get("yaml"), ","); {
+		case options == "inline":
+			for _, k := range keysOf(field.Type) {
+				keys = append(keys, key{k.name, append([]int{i}, k.field...), k.limits})
+			}
+		case name != "-":
+			keys = append(keys, key{name, []int{i}, limitsOf(field.Tag.Get("jsonschema"))})
 		}
 	}
 	return keys

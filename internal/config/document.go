@@ -59,11 +59,12 @@ type document struct {
 	root   *yaml.Node // nil if the file cannot be parsed
 	errors KeyErrors
 	failed map[string]bool // the paths of errors
+	lines  map[string]int  // of values that were decoded, by path
 }
 
 // parse parses a file that has a single YAML document.
 func parse(name string, data []byte, maxSize int) *document {
-	d := &document{name: name, failed: map[string]bool{}}
+	d := &document{name: name, failed: map[string]bool{}, lines: map[string]int{}}
 	if len(data) > maxSize {
 		d.fail("", "larger than %d bytes", maxSize)
 		return d
@@ -147,28 +148,12 @@ func (d *document) err() error {
 // line returns the line of the key at path, or of the nearest key that contains it; 0 is
 // that of the whole file.
 func (d *document) line(path string) int {
-	node, line := d.root, 0
-	for name := range strings.FieldsFuncSeq(path, func(r rune) bool { return strings.ContainsRune(".[]", r) }) {
-		if node = child(node, name); node == nil {
-			break
-		}
-		line = node.Line
-	}
-	return line
-}
-
-// child returns the value of a mapping's key, or the item of a list, or nil.
-func child(node *yaml.Node, name string) *yaml.Node {
-	node = resolve(node)
-	for _, e := range entries(node) {
-		if e.key == name {
-			return e.value
+	for ; path != ""; path = path[:max(strings.LastIndexAny(path, ".["), 0)] {
+		if line, ok := d.lines[path]; ok {
+			return line
 		}
 	}
-	if i, err := strconv.Atoi(name); err == nil && node.Kind == yaml.SequenceNode && i < len(node.Content) {
-		return node.Content[i]
-	}
-	return nil
+	return 0
 }
 
 // resolve returns what an alias stands for, or else node.
@@ -185,25 +170,17 @@ type entry struct {
 	value *yaml.Node
 }
 
-// entries returns the entries of a mapping, with those of another that it merges (<<).
+// entries returns the entries of a mapping in their order, with those of another that it
+// merges (<<).
 func entries(mapping *yaml.Node) (list []entry) {
-	if mapping.Kind != yaml.MappingNode {
-		return nil
+	var values map[string]yaml.Node
+	_ = mapping.Decode(&values) // What is no mapping has none; parse has decoded the others.
+	for key, value := range values {
+		list = append(list, entry{key, &value})
 	}
-	var merged []entry
-	for i := 0; i+1 < len(mapping.Content); i += 2 {
-		key, value := resolve(mapping.Content[i]), mapping.Content[i+1]
-		if key.ShortTag() == "!!merge" && resolve(value).Kind == yaml.MappingNode {
-			merged = append(merged, entries(resolve(value))...)
-		} else {
-			list = append(list, entry{key.Value, value})
-		}
-	}
-	for _, e := range merged {
-		if !slices.ContainsFunc(list, func(own entry) bool { return own.key == e.key }) {
-			list = append(list, e)
-		}
-	}
+	slices.SortFunc(list, func(a, b entry) int {
+		return cmp.Or(cmp.Compare(a.value.Line, b.value.Line), cmp.Compare(a.value.Column, b.value.Column))
+	})
 	return list
 }
 

@@ -97,7 +97,7 @@ func fieldOf(file *File, path string) (v reflect.Value, l limits) {
 	for name := range strings.SplitSeq(path, ".") {
 		for _, key := range keysOf(v.Type()) {
 			if key.name == name {
-				v, l = v.Field(key.field), key.limits
+				v, l = v.FieldByIndex(key.field), key.limits
 				break
 			}
 		}

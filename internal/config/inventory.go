@@ -4,10 +4,11 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"path"
 	"regexp"
 	"strconv"
 	"strings"
+
+	"go.yaml.in/yaml/v3"
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/winpath"
@@ -27,18 +28,18 @@ type Inventory struct {
 }
 
 type inventoryDevice struct {
-	InstanceID   string `yaml:"instanceID" jsonschema:"required,maxLength=200,pattern=^\\S(.*\\S)?$,example=PCI\\VEN_10DE&DEV_1EB8"` // MAX_DEVICE_ID_LEN
-	Description  string `yaml:"description" jsonschema:"maxLength=256"`
-	VendorID     vendor `yaml:"vendorID"`
-	LocationPath string `yaml:"locationPath" jsonschema:"maxLength=256,pattern=^\\w+\\(\\w+\\)(#\\w+\\(\\w+\\))*$,example=PCIROOT(0)#PCI(1B00)"`
-	LUID         luid   `yaml:"luid"`
-	UUID         string `yaml:"uuid" jsonschema:"pattern=^GPU-[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$,example=GPU-8932f937-d72c-4106-c12f-20bd9faed9f6 (see nvidia-smi -L)"`
-	PCIAddress   string `yaml:"pciAddress" jsonschema:"pattern=^[0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[01][0-9A-Fa-f]\\.[0-7]$,example=0000:1B:00.0"`
+	InstanceID   string             `yaml:"instanceID" jsonschema:"required,maxLength=200,pattern=^\\S(.*\\S)?$,example=PCI\\VEN_10DE&DEV_1EB8"` // MAX_DEVICE_ID_LEN
+	Description  string             `yaml:"description" jsonschema:"maxLength=256"`
+	VendorID     discovery.VendorID `yaml:"vendorID" jsonschema:"type=string,format=vendor"`
+	LocationPath string             `yaml:"locationPath" jsonschema:"maxLength=256,pattern=^\\w+\\(\\w+\\)(#\\w+\\(\\w+\\))*$,example=PCIROOT(0)#PCI(1B00)"`
+	LUID         discovery.LUID     `yaml:"luid" jsonschema:"type=string,format=luid"`
+	UUID         string             `yaml:"uuid" jsonschema:"pattern=^GPU-[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$,example=GPU-8932f937-d72c-4106-c12f-20bd9faed9f6 (see nvidia-smi -L)"`
+	PCIAddress   string             `yaml:"pciAddress" jsonschema:"pattern=^[0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[01][0-9A-Fa-f]\\.[0-7]$,example=0000:1B:00.0"`
 	Driver       struct {
-		Version   driverVersion `yaml:"version"`
-		StorePath storePath     `yaml:"storePath"`
+		Version   string `yaml:"version" jsonschema:"format=version"`
+		StorePath string `yaml:"storePath" jsonschema:"format=storePath"`
 	} `yaml:"driver"`
-	DedicatedMemory memory  `yaml:"dedicatedMemory"`
+	DedicatedMemory uint64  `yaml:"dedicatedMemory" jsonschema:"type=string,format=memory"`
 	NUMANode        *int    `yaml:"numaNode" jsonschema:"minimum=0,maximum=65535"` // Windows has a USHORT
 	Integrated      bool    `yaml:"integrated"`
 	Detachable      bool    `yaml:"detachable"`
@@ -50,8 +51,8 @@ type inventoryDevice struct {
 		SysWOW64 []filePair `yaml:"sysWOW64" jsonschema:"maxItems=512"`
 	} `yaml:"runtimeFiles"`
 	Linux struct {
-		DeviceNodes []nodePair `yaml:"deviceNodes" jsonschema:"maxItems=512"`
-		Libraries   []filePair `yaml:"libraries" jsonschema:"maxItems=512"`
+		DeviceNodes []nodePair    `yaml:"deviceNodes" jsonschema:"maxItems=512"`
+		Libraries   []libraryPair `yaml:"libraries" jsonschema:"maxItems=512"`
 	} `yaml:"linux"`
 }
 
@@ -59,22 +60,25 @@ type health struct {
 	Reason string `yaml:"reason" jsonschema:"required,maxLength=256,pattern=\\S,example=driver is not started (code 10)"`
 }
 
-// filePair is where a file is on the node and in the container. Without a destination,
-// both are the same.
+// filePair is where a file is below the driver store path, and in the container. Without a
+// destination, it has its name there.
 type filePair struct {
-	Source      string `yaml:"source" jsonschema:"required"`
-	Destination string `yaml:"destination"`
+	Source      string `yaml:"source" jsonschema:"required,format=runtimeFile"`
+	Destination string `yaml:"destination" jsonschema:"format=runtimeFile"`
 }
 
-func (filePair) shorthand() {}
+// libraryPair is where a file or directory is on a Linux node and in the container. Without a
+// destination, both are the same.
+type libraryPair struct {
+	Source      string `yaml:"source" jsonschema:"required,format=linuxPath"`
+	Destination string `yaml:"destination" jsonschema:"format=linuxPath"`
+}
 
-// nodePair is [filePair] for device nodes.
+// nodePair is [libraryPair] for device nodes.
 type nodePair struct {
-	Path          string `yaml:"path" jsonschema:"required"`
-	ContainerPath string `yaml:"containerPath"`
+	Path          string `yaml:"path" jsonschema:"required,format=linuxPath"`
+	ContainerPath string `yaml:"containerPath" jsonschema:"format=linuxPath"`
 }
-
-func (nodePair) shorthand() {}
 
 // ReadInventory returns the devices of an inventory file.
 func (c Compiler) ReadInventory(path string) ([]discovery.Device, error) {
@@ -88,12 +92,9 @@ func IsInventory(path string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	d := parse(path, data, maxInventory)
-	if d.root == nil {
-		return false, nil // The errors of a configuration say why.
-	}
-	kind := child(d.root, "kind")
-	return kind != nil && kind.Value == inventoryKind, nil
+	var head struct{ Kind string }
+	_ = yaml.Unmarshal(data, &head) // The errors of a configuration say why.
+	return head.Kind == inventoryKind, nil
 }
 
 // ParseInventory returns the devices of an inventory file in its order. The file's
@@ -116,8 +117,11 @@ func ParseInventory(name string, data []byte) ([]discovery.Device, error) {
 // unique has the paths of values that must be unique, by kind and value.
 type unique map[[2]string]string
 
-// claim adds a problem if another path has the value.
+// claim adds an error if another path has the value. "" is none.
 func (u unique) claim(d *document, path, kind, value string) {
+	if value == "" {
+		return
+	}
 	key := [2]string{kind, value}
 	if first, taken := u[key]; taken {
 		d.fail(path, "the same as %s: %s must be unique", first, kind)
@@ -128,15 +132,15 @@ func (u unique) claim(d *document, path, kind, value string) {
 
 func (i inventoryDevice) device(d *document, path string, seen unique) discovery.Device {
 	dev := discovery.Device{
-		InstanceID: i.InstanceID, Description: i.Description, LocationPath: i.LocationPath, LUID: discovery.LUID(i.LUID), UUID: i.UUID,
-		VendorID: discovery.PCIVendor(i.InstanceID), DriverVersion: string(i.Driver.Version), DriverStorePath: string(i.Driver.StorePath),
-		DedicatedMemory: i.DedicatedMemory.bytes(), NUMANode: i.NUMANode,
+		InstanceID: i.InstanceID, Description: i.Description, LocationPath: i.LocationPath, LUID: i.LUID, UUID: i.UUID,
+		VendorID: discovery.PCIVendor(i.InstanceID), DriverVersion: i.Driver.Version, DriverStorePath: i.Driver.StorePath,
+		DedicatedMemory: i.DedicatedMemory, NUMANode: i.NUMANode,
 		Integrated: i.Integrated, Detachable: i.Detachable, SupportsDisplay: i.Display, SupportsCompute: i.Compute,
 	}
 	d.check(path+".instanceID", checkInstanceID(i.InstanceID))
 	d.check(path+".locationPath", checkLocationPath(i.LocationPath))
 	if named := dev.VendorID; i.VendorID != 0 {
-		if dev.VendorID = discovery.VendorID(i.VendorID); named != 0 && named != dev.VendorID {
+		if dev.VendorID = i.VendorID; named != 0 && named != dev.VendorID {
 			d.fail(path+".vendorID", "0x%04X is not the vendor in the instance ID, 0x%04X", uint16(i.VendorID), uint16(named))
 		}
 	}
@@ -150,9 +154,7 @@ func (i inventoryDevice) device(d *document, path string, seen unique) discovery
 	for key, value := range map[string]string{
 		"instanceID": discovery.NormalizeID(i.InstanceID), "locationPath": i.LocationPath, "luid": id, "uuid": i.UUID, "pciAddress": i.PCIAddress,
 	} {
-		if value != "" {
-			seen.claim(d, path+"."+key, key, strings.ToUpper(value))
-		}
+		seen.claim(d, path+"."+key, key, strings.ToUpper(value))
 	}
 	if i.Health != nil {
 		dev.Health.Reason = i.Health.Reason
@@ -164,40 +166,27 @@ func (i inventoryDevice) device(d *document, path string, seen unique) discovery
 	}
 	taken := unique{} // of both lists, which share the container's file system
 	for n, p := range i.Linux.DeviceNodes {
-		host, container := posixPair(d, fmt.Sprintf("%s.linux.deviceNodes[%d]", path, n), p.Path, p.ContainerPath, taken)
-		dev.DeviceNodes = append(dev.DeviceNodes, discovery.DeviceNode{Path: host, ContainerPath: container})
+		dev.DeviceNodes = append(dev.DeviceNodes, discovery.DeviceNode{Path: p.Path, ContainerPath: cmp.Or(p.ContainerPath, p.Path)})
+		taken.claim(d, fmt.Sprintf("%s.linux.deviceNodes[%d]", path, n), "container path", dev.DeviceNodes[n].ContainerPath)
 	}
 	for n, p := range i.Linux.Libraries {
-		host, container := posixPair(d, fmt.Sprintf("%s.linux.libraries[%d]", path, n), p.Source, p.Destination, taken)
-		dev.Libraries = append(dev.Libraries, discovery.Library{Source: host, Destination: container})
+		dev.Libraries = append(dev.Libraries, discovery.Library{Source: p.Source, Destination: cmp.Or(p.Destination, p.Source)})
+		taken.claim(d, fmt.Sprintf("%s.linux.libraries[%d]", path, n), "container path", dev.Libraries[n].Destination)
 	}
 	return dev
 }
 
-func runtimeFileList(d *document, path string, list []filePair) []discovery.RuntimeFile {
-	var files []discovery.RuntimeFile
+func runtimeFileList(d *document, path string, list []filePair) (files []discovery.RuntimeFile) {
 	taken := unique{}
 	for i, p := range list {
-		item := fmt.Sprintf("%s[%d]", path, i)
-		source, err := cleanRuntimeFile(p.Source)
-		destination, destinationErr := winpath.Base(source), error(nil)
-		if p.Destination != "" {
-			destination, destinationErr = cleanRuntimeFile(p.Destination)
+		if p.Source == "" {
+			continue // It has an error.
 		}
-		if d.check(item, err) && d.check(item+".destination", destinationErr) {
-			taken.claim(d, item, "destination", winpath.Key(destination))
-			files = append(files, discovery.RuntimeFile{Source: source, Destination: destination})
-		}
+		destination := cmp.Or(p.Destination, winpath.Base(p.Source))
+		taken.claim(d, fmt.Sprintf("%s[%d]", path, i), "destination", winpath.Key(destination))
+		files = append(files, discovery.RuntimeFile{Source: p.Source, Destination: destination})
 	}
 	return files
-}
-
-func posixPair(d *document, path, from, to string, taken unique) (host, container string) {
-	to = cmp.Or(to, from)
-	if d.check(path, errors.Join(checkPOSIXPath(from), checkPOSIXPath(to))) {
-		taken.claim(d, path, "container path", to)
-	}
-	return from, to
 }
 
 func checkInstanceID(id string) error {
@@ -225,19 +214,4 @@ func parsePCIAddress(text string) (bus, address *uint32) {
 		return uint32(n)
 	}
 	return new(part(0, 4)<<8 | part(5, 7)), new(part(8, 10)<<16 | part(11, 12))
-}
-
-func cleanRuntimeFile(p string) (string, error) {
-	clean := winpath.Clean(p)
-	if !winpath.IsLocal(p) || clean == "." || endsBadly(clean) {
-		return "", fmt.Errorf("%q is not a file below a directory: use a relative Windows path such as nvcuda64.dll", p)
-	}
-	return clean, nil
-}
-
-func checkPOSIXPath(p string) error {
-	if !path.IsAbs(p) || path.Clean(p) != p || p == "/" {
-		return fmt.Errorf("%q is not a clean absolute path of a file or directory", p)
-	}
-	return nil
 }

@@ -38,6 +38,11 @@ func (l limits) number(keyword string, otherwise int) int {
 	return n
 }
 
+func (l limits) format() string { return strings.Join(l["format"], "") }
+
+// ofItems returns the limits of the items of a list.
+func (l limits) ofItems() limits { return limits{"format": l["format"], "example": l["example"]} }
+
 func (l limits) example() string {
 	if l["example"] == nil {
 		return ""

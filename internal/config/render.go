@@ -29,9 +29,13 @@ func Render(p, defaults policy.Policy) ([]byte, error) {
 
 // markEqual marks the values of a mapping that equal those of usual.
 func markEqual(mapping, usual *yaml.Node) {
+	others := map[string]*yaml.Node{}
+	for _, e := range entries(usual) {
+		others[e.key] = e.value
+	}
 	for i := 0; i+1 < len(mapping.Content); i += 2 {
 		key, value := mapping.Content[i], mapping.Content[i+1]
-		other := child(usual, key.Value)
+		other := others[key.Value]
 		switch {
 		case other == nil:
 		case value.Kind == yaml.MappingNode:
@@ -50,59 +54,25 @@ func equal(a, b *yaml.Node) bool {
 
 // fileOf returns the content of a config.yaml that compiles to p.
 func fileOf(p policy.Policy) File {
-	f := File{
-		APIVersion: APIVersion, Kind: Kind, Inventory: p.Source.Inventory,
-		AssignmentMode: p.Assignment, DriverFiles: p.DriverFiles, Injection: p.Injection, ServedBy: p.ServedBy,
-		VisibilityHints: p.VisibilityHints, ExtraMounts: p.ExtraMounts, Standalone: standalone{p.StandaloneEnvironment},
-		FailOnInitError: p.FailOnInitError, Shim: p.Shim, Log: p.Log, Metrics: metrics{p.MetricsAddress},
-		RuntimeFiles: vendorsOf(p.RuntimeFiles),
-	}
+	f := File{APIVersion: APIVersion, Kind: Kind, Inventory: p.Source.Inventory, Policy: p, RuntimeFiles: vendorsOf(p.RuntimeFiles)}
 	if !p.ExtraMounts.Configured {
 		f.ExtraMounts.Sources = ""
-	}
-	for _, r := range p.Resources {
-		f.Resources = append(f.Resources, ruleOf(r))
 	}
 	return f
 }
 
-func ruleOf(r policy.Resource) rule {
-	m := match{
-		Kind: r.Match.Kind, Integrated: r.Match.Integrated, Detachable: r.Match.Detachable,
-		DedicatedMemory: memoryBounds{memoryOf(r.Match.MinMemory), memoryOf(r.Match.MaxMemory)},
-		DriverVersion:   versionBounds{driverVersionOf(r.Match.MinDriver), driverVersionOf(r.Match.MaxDriver)},
-		Description:     listOf[pattern](r.Match.Descriptions), LocationPath: listOf[pattern](r.Match.LocationPaths),
-	}
-	for _, id := range r.Match.Vendors {
-		m.Vendor = append(m.Vendor, vendor(id))
-	}
-	mixed := "refuse"
-	if r.MixedDrivers {
-		mixed = "allow"
-	}
-	return rule{
-		Name: resourceName(r.Name), Match: m, Replicas: r.Replicas, AllocationPolicy: r.AllocationPolicy, MaxPerContainer: r.MaxPerContainer, MixedDrivers: mixed,
-	}
-}
-
 // vendorsOf returns the changes that make list of the built-in runtime files.
-func vendorsOf(list []policy.RuntimeFiles) map[vendor]vendorFiles {
-	byVendor, no := map[vendor]vendorFiles{}, false
+func vendorsOf(list []policy.RuntimeFiles) map[string]vendorFiles {
+	byVendor, no := map[string]vendorFiles{}, false
 	for _, builtIn := range policy.DefaultRuntimeFiles() {
 		if !slices.ContainsFunc(list, func(r policy.RuntimeFiles) bool { return r.BuiltIn && r.Vendor == builtIn.Vendor }) {
-			byVendor[vendor(builtIn.Vendor)] = vendorFiles{Defaults: &no}
+			byVendor[policy.VendorName(builtIn.Vendor)] = vendorFiles{Defaults: &no}
 		}
 	}
 	for _, r := range list {
-		if r.BuiltIn {
-			continue
+		if name := policy.VendorName(r.Vendor); !r.BuiltIn {
+			byVendor[name] = vendorFiles{byVendor[name].Defaults, r}
 		}
-		files := byVendor[vendor(r.Vendor)]
-		files.Remove = listOf[sourcePattern](r.Remove)
-		for _, a := range r.Add {
-			files.Add = append(files.Add, addedFile{sourcePattern(a.Source), a.Directory, fileName(a.Destination)})
-		}
-		byVendor[vendor(r.Vendor)] = files
 	}
 	return byVendor
 }

@@ -44,35 +44,50 @@ const (
 // Policy is the content of policy.json.
 type Policy struct {
 	// Source is what the policy was compiled from.
-	Source Source `json:"source"`
+	Source Source `json:"source" yaml:"-"`
 	// UseInventory reports that the GPUs are those of the compiled inventory beside
 	// policy.json and are not discovered.
-	UseInventory bool `json:"inventory,omitempty"`
+	UseInventory bool `json:"inventory,omitempty" yaml:"-"`
 
-	// Resources are the rules that assign GPUs to extended resources, in order: a
-	// GPU belongs to the first rule that matches it. There is at least one.
-	Resources   []Resource  `json:"resources"`
-	Assignment  Assignment  `json:"assignment"`
-	DriverFiles DriverFiles `json:"driverFiles"`
-	Injection   Injection   `json:"injection"`
-	ServedBy    ServedBy    `json:"servedBy"`
+	// Resources are the rules that assign GPUs to extended resources, in order: a GPU belongs to the first rule that matches it, and is not offered if none does.
+	Resources []Resource `json:"resources" yaml:"resources,omitempty" jsonschema:"minItems=1,maxItems=256"`
+	// How Windows containers are assigned devices: single ones (location-path), all of the node (class-guid), or what the node supports.
+	Assignment Assignment `json:"assignment" yaml:"assignmentMode,omitempty" jsonschema:"enum=auto,enum=location-path,enum=class-guid,default=auto"`
+	// Whether Windows containers get driver files (mount), or only those that runtimeFiles adds (none). auto is none from Windows Server 2025 (build 26100) on.
+	DriverFiles DriverFiles `json:"driverFiles" yaml:"driverFiles" jsonschema:"enum=auto,enum=mount,enum=none,default=auto"`
+	// What adds GPUs to containers: the runtime (by the NRI plugin or the runtime shim), or the kubelet.
+	Injection Injection `json:"injection" yaml:"injection" jsonschema:"enum=runtime,enum=kubelet,default=runtime"`
+	// Whether the NRI plugin (nri) or the runtime shim (shim) adds GPUs, with injection runtime. The default is nri on Linux, shim on Windows.
+	ServedBy ServedBy `json:"servedBy" yaml:"servedBy,omitempty" jsonschema:"enum=nri,enum=shim"`
+	// Adds environment variables to containers that name their GPUs.
+	VisibilityHints bool `json:"visibilityHints" yaml:"visibilityHints" jsonschema:"default=true"`
+	// ExtraMounts is what pods can request by annotation in addition to the driver's files.
+	ExtraMounts ExtraMounts `json:"extraMounts" yaml:"extraMounts"`
+	// Standalone configures containers outside Kubernetes.
+	Standalone `yaml:"standalone"`
 	// RuntimeFiles change the driver files of a vendor's containers, in order. A
 	// vendor may have several entries.
-	RuntimeFiles []RuntimeFiles `json:"runtimeFiles"`
-	ExtraMounts  ExtraMounts    `json:"extraMounts"`
-	// StandaloneEnvironment lets the environment of a Linux container outside
-	// Kubernetes, which its image can set, request GPUs.
-	StandaloneEnvironment bool `json:"standaloneEnvironment,omitempty"`
-	// VisibilityHints adds environment variables to containers that name their GPUs.
-	VisibilityHints bool `json:"visibilityHints"`
+	RuntimeFiles []RuntimeFiles `json:"runtimeFiles" yaml:"-"`
+	// Makes the advertiser exit with an error if there is no GPU when it starts.
+	FailOnInitError bool `json:"failOnInitError,omitempty" yaml:"failOnInitError" jsonschema:"default=false"`
+	// Shim configures the runtime shim.
+	Shim Shim `json:"shim" yaml:"shim,omitempty"`
+	// Log configures the log of directx-advertiser.
+	Log Log `json:"log" yaml:"log"`
+	// Metrics configures the metrics and health endpoints of directx-advertiser.
+	Metrics `yaml:"metrics,omitempty"`
+}
 
-	// FailOnInitError ends the advertiser with an error if there is no GPU when it starts.
-	FailOnInitError bool `json:"failOnInitError,omitempty"`
-	// MetricsAddress is the host:port of the advertiser's metrics and health
-	// endpoints. "" disables them.
-	MetricsAddress string `json:"metricsAddress,omitempty"`
-	Shim           Shim   `json:"shim"`
-	Log            Log    `json:"log"`
+// Standalone is the configuration of containers outside Kubernetes.
+type Standalone struct {
+	// Lets environment variables of Linux containers request GPUs, as those of Windows containers do. Images can set them, too.
+	StandaloneEnvironment bool `json:"standaloneEnvironment,omitempty" yaml:"environment" jsonschema:"default=false"`
+}
+
+// Metrics is the configuration of the advertiser's metrics and health endpoints.
+type Metrics struct {
+	// host:port of the metrics and health endpoints.
+	MetricsAddress string `json:"metricsAddress,omitempty" yaml:"address,omitempty" jsonschema:"minLength=0,pattern=^((\\[[0-9a-fA-F:]+\\]|[A-Za-z0-9.-]*):[1-9][0-9]{0\\,4})?$,example=127.0.0.1:9400"`
 }
 
 // Source identifies the files that a policy was compiled from. The hashes are

@@ -25,15 +25,15 @@ func example() Policy {
 			Name: "example.com/t4", Replicas: 4, AllocationPolicy: Packed, MaxPerContainer: 2, MixedDrivers: true,
 			Match: Match{
 				Kind: "display", Vendors: []uint16{0x10DE}, Descriptions: []string{"*T4*"}, LocationPaths: []string{"PCIROOT(0)#*"},
-				MinMemory: 1 << 30, MaxMemory: 1 << 34, MinDriver: DriverVersion{31, 0, 15, 5222}, MaxDriver: DriverVersion{31, 65535, 65535, 65535},
+				MemoryBounds: MemoryBounds{1 << 30, 1 << 34}, DriverBounds: DriverBounds{DriverVersion{31, 0, 15, 5222}, DriverVersion{31, 65535, 65535, 65535}},
 				Integrated: &no, Detachable: &no,
 			},
 		}},
 		Assignment: AssignByPath, DriverFiles: FilesNone, Injection: InjectByKubelet, ServedBy: ServedByShim,
-		RuntimeFiles:          []RuntimeFiles{{Vendor: 0x8086, Remove: []string{"*.txt"}, Add: []AddedFile{{Source: `bin\a.exe`, Directory: SysWOW64, Destination: "b.exe"}}}},
-		ExtraMounts:           ExtraMounts{Sources: MountHostDirectories, HostDirectories: []string{"/srv/models"}, Destinations: []string{"/opt"}, Max: 3, Configured: true},
-		StandaloneEnvironment: true,
-		VisibilityHints:       true, FailOnInitError: true, MetricsAddress: ":9400",
+		RuntimeFiles:    []RuntimeFiles{{Vendor: 0x8086, Remove: []string{"*.txt"}, Add: []AddedFile{{Source: `bin\a.exe`, Directory: SysWOW64, Destination: "b.exe"}}}},
+		ExtraMounts:     ExtraMounts{Sources: MountHostDirectories, HostDirectories: []string{"/srv/models"}, Destinations: []string{"/opt"}, Max: 3, Configured: true},
+		Standalone:      Standalone{true},
+		VisibilityHints: true, FailOnInitError: true, Metrics: Metrics{":9400"},
 		Shim: Shim{Runtime: "containerd-shim-runc-v2", Log: "/var/log/shim.log"}, Log: Log{Level: "debug", Format: "json"},
 	}
 }

@@ -10,46 +10,118 @@ import (
 // MaxReplicas is the largest number of containers that can share a GPU.
 const MaxReplicas = 1024
 
+// The comments of fields with YAML names are their descriptions in docs/configuration.md and
+// in the JSON schema, and the jsonschema tags are the limits of their values in config.yaml.
+
 // Resource is a rule: which GPUs an extended resource has, and how they are
 // shared. Several rules may have the same name and different Match and Replicas;
 // their other fields are equal.
 type Resource struct {
-	// Name is the extended resource, for example directx.microsoft.com/display.
-	Name  string `json:"name"`
-	Match Match  `json:"match"`
-	// Replicas is how many containers can share a GPU, from 1 to [MaxReplicas].
-	Replicas int `json:"replicas"`
-	// AllocationPolicy is the order in which GPUs are allocated.
-	AllocationPolicy AllocationPolicy `json:"allocationPolicy"`
-	// MaxPerContainer limits the replicas that a container can request; 0 is no limit.
-	MaxPerContainer int `json:"maxPerContainer,omitempty"`
-	// MixedDrivers allows a container to have GPUs of different vendors or driver
-	// versions. Their files have the same names, so only the first driver works.
-	MixedDrivers bool `json:"mixedDrivers,omitempty"`
+	// Extended resource that pods request.
+	Name string `json:"name" yaml:"name" jsonschema:"required,maxLength=308,format=resource,example=example.com/t4"`
+	// Match selects the rule's GPUs: those that match all of its keys.
+	Match Match `json:"match" yaml:"match,omitempty"`
+	// Number of containers that can share a GPU. Default: the top-level replicas.
+	Replicas int `json:"replicas" yaml:"replicas,omitempty" jsonschema:"minimum=1,maximum=1024"`
+	// Which GPU is allocated first: the least used (distributed), or the most used that has enough replicas left (packed).
+	AllocationPolicy AllocationPolicy `json:"allocationPolicy" yaml:"allocationPolicy,omitempty" jsonschema:"enum=distributed,enum=packed,default=distributed"`
+	// Limits the replicas that a container can request.
+	MaxPerContainer int `json:"maxPerContainer,omitempty" yaml:"maxPerContainer,omitempty" jsonschema:"minimum=1,maximum=1048576"`
+	// Whether a container can have GPUs of different drivers, whose files have the same names.
+	MixedDrivers MixedDrivers `json:"mixedDrivers,omitempty" yaml:"mixedDrivers" jsonschema:"type=string,enum=refuse,enum=allow,default=refuse,format=mixedDrivers"`
 }
 
 // Match selects GPUs: those that match all of its fields. The zero value of a
 // field matches every GPU.
 type Match struct {
-	// Kind is "display" or "compute".
-	Kind string `json:"kind,omitempty"`
-	// Vendors are PCI vendor IDs.
-	Vendors []uint16 `json:"vendors,omitempty"`
-	// Descriptions and LocationPaths are patterns with * and ?, without regard to
-	// case. One of them must match the whole text.
-	Descriptions  []string `json:"descriptions,omitempty"`
-	LocationPaths []string `json:"locationPaths,omitempty"`
-	// MinMemory and MaxMemory bound the dedicated memory in bytes, inclusively; 0
-	// is no bound.
-	MinMemory uint64 `json:"minMemory,omitempty"`
-	MaxMemory uint64 `json:"maxMemory,omitempty"`
-	// MinDriver and MaxDriver bound the driver version, inclusively; the zero value
-	// is no bound. A GPU whose version is unknown is outside of all bounds.
-	MinDriver DriverVersion `json:"minDriver,omitzero"`
-	MaxDriver DriverVersion `json:"maxDriver,omitzero"`
-	// Integrated and Detachable are required values; nil matches both.
-	Integrated *bool `json:"integrated,omitempty"`
-	Detachable *bool `json:"detachable,omitempty"`
+	// GPUs with Direct3D 11 or 12 graphics (display), or compute-only devices (MCDM).
+	Kind string `json:"kind,omitempty" yaml:"kind,omitempty" jsonschema:"enum=display,enum=compute"`
+	// amd, intel, microsoft, nvidia, qualcomm, a PCI vendor ID such as 0x10DE, or a list.
+	Vendors Vendors `json:"vendors,omitempty" yaml:"vendor,omitempty" jsonschema:"minItems=1,format=vendor"`
+	// Pattern for the GPU's name, with * and ?, not case-sensitive; or a list.
+	Descriptions Patterns `json:"descriptions,omitempty" yaml:"description,omitempty" jsonschema:"minItems=1,format=pattern,example=NVIDIA Tesla T4*"`
+	// DedicatedMemory bounds the GPU's own memory.
+	MemoryBounds `yaml:"dedicatedMemory,omitempty"`
+	// DriverVersion bounds the version of the driver. An unknown one does not match.
+	DriverBounds `yaml:"driverVersion,omitempty"`
+	// Whether the GPU shares the processor's memory.
+	Integrated *bool `json:"integrated,omitempty" yaml:"integrated,omitempty"`
+	// Whether the GPU can be unplugged while the node runs.
+	Detachable *bool `json:"detachable,omitempty" yaml:"detachable,omitempty"`
+	// Pattern for the GPU's PCIe location path; or a list.
+	LocationPaths Patterns `json:"locationPaths,omitempty" yaml:"locationPath,omitempty" jsonschema:"minItems=1,format=pattern,example=PCIROOT(0)#*"`
+}
+
+// MemoryBounds bound the dedicated memory in bytes, inclusively; 0 is no bound.
+type MemoryBounds struct {
+	// Least memory that matches, in bytes or with a unit such as Gi.
+	MinMemory Memory `json:"minMemory,omitempty" yaml:"min,omitempty" jsonschema:"type=string,format=memoryBound,example=15Gi"`
+	// Most memory that matches.
+	MaxMemory Memory `json:"maxMemory,omitempty" yaml:"max,omitempty" jsonschema:"type=string,format=memoryBound,example=16Gi"`
+}
+
+// Memory is a number of bytes.
+type Memory uint64
+
+// MarshalYAML implements [yaml.Marshaler].
+func (m Memory) MarshalYAML() (any, error) {
+	if m%(1<<30) != 0 {
+		return uint64(m), nil
+	}
+	return fmt.Sprintf("%dGi", m>>30), nil
+}
+
+// DriverBounds bound the driver version, inclusively; the zero value is no bound. A GPU whose
+// version is unknown is outside of all bounds.
+type DriverBounds struct {
+	// Lowest version that matches.
+	MinDriver DriverVersion `json:"minDriver,omitzero" yaml:"min,omitempty" jsonschema:"type=string,format=minVersion,example=31.0.15.5222"`
+	// Highest version that matches: 31 includes all of 31.x.
+	MaxDriver DriverVersion `json:"maxDriver,omitzero" yaml:"max,omitempty" jsonschema:"type=string,format=maxVersion,example=31"`
+}
+
+// Patterns are texts with * and ?, without regard to case. One of them must match the whole
+// text. In YAML, one can stand without the list.
+type Patterns []string
+
+// Vendors are PCI vendor IDs. In YAML, one can stand without the list, and those of
+// [VendorIDs] have their names.
+type Vendors []uint16
+
+// MarshalYAML implements [yaml.Marshaler].
+func (v Vendors) MarshalYAML() (any, error) {
+	var names []string
+	for _, id := range v {
+		names = append(names, VendorName(id))
+	}
+	return names, nil
+}
+
+// VendorIDs returns the vendors that have a name in config.yaml.
+func VendorIDs() map[string]uint16 {
+	return map[string]uint16{"amd": 0x1002, "intel": 0x8086, "microsoft": 0x1414, "nvidia": 0x10DE, "qualcomm": 0x5143}
+}
+
+// VendorName returns the name of a vendor in config.yaml.
+func VendorName(id uint16) string {
+	for name, named := range VendorIDs() {
+		if named == id {
+			return name
+		}
+	}
+	return fmt.Sprintf("0x%04X", id)
+}
+
+// MixedDrivers allows a container to have GPUs of different vendors or driver versions. Their
+// files have the same names, so only the first driver works.
+type MixedDrivers bool
+
+// MarshalYAML implements [yaml.Marshaler].
+func (m MixedDrivers) MarshalYAML() (any, error) {
+	if m {
+		return "allow", nil
+	}
+	return "refuse", nil
 }
 
 // DriverVersion is the version of a driver in Windows' four-part form.
@@ -72,6 +144,9 @@ func ParseDriverVersion(text string, missing uint16) (DriverVersion, error) {
 
 // String returns the version's numbers joined by dots.
 func (v DriverVersion) String() string { return fmt.Sprintf("%d.%d.%d.%d", v[0], v[1], v[2], v[3]) }
+
+// IsZero reports whether there is no version.
+func (v DriverVersion) IsZero() bool { return v == DriverVersion{} }
 
 // Less reports whether v is before w.
 func (v DriverVersion) Less(w DriverVersion) bool { return slices.Compare(v[:], w[:]) < 0 }
@@ -156,24 +231,24 @@ func DefaultServedBy(nodeOS string) ServedBy {
 // RuntimeFiles changes the driver files of containers with a vendor's GPUs.
 type RuntimeFiles struct {
 	// Vendor is the PCI vendor ID.
-	Vendor uint16 `json:"vendor"`
-	// Remove are patterns of sources, relative to the driver store path, that are
-	// removed from the driver's own list and from the additions of earlier entries.
-	Remove []string `json:"remove,omitempty"`
-	// Add are additional files.
-	Add []AddedFile `json:"add,omitempty"`
+	Vendor uint16 `json:"vendor" yaml:"-"`
+	// Files that are left out: patterns of paths below the driver store path.
+	Remove []string `json:"remove,omitempty" yaml:"remove,omitempty" jsonschema:"maxItems=64,format=source"`
+	// Add are additional files: paths, or mappings with source, directory and destination.
+	Add []AddedFile `json:"add,omitempty" yaml:"add,omitempty" jsonschema:"maxItems=64"`
 	// BuiltIn reports that the entry is of [DefaultRuntimeFiles].
-	BuiltIn bool `json:"builtIn,omitempty"`
+	BuiltIn bool `json:"builtIn,omitempty" yaml:"-"`
 }
 
-// AddedFile is one or more driver files that the driver does not list.
+// AddedFile is one or more driver files that the driver does not list. In YAML, it can be the
+// source alone.
 type AddedFile struct {
-	// Source is a path or pattern below the driver store path.
-	Source string `json:"source"`
-	// Directory of the container is [System32] or [SysWOW64].
-	Directory string `json:"directory"`
-	// Destination is the file's name in that directory, "" for that of the source.
-	Destination string `json:"destination,omitempty"`
+	// Path or pattern below the driver store path.
+	Source string `json:"source" yaml:"source" jsonschema:"required,format=source,example=bin/*.dll"`
+	// Directory of the container; SysWOW64 is for 32-bit programs.
+	Directory string `json:"directory" yaml:"directory,omitempty" jsonschema:"enum=System32,enum=SysWOW64,default=System32"`
+	// File name in that directory. The default is the name of the source.
+	Destination string `json:"destination,omitempty" yaml:"destination,omitempty" jsonschema:"format=fileName,example=vulkaninfo.exe"`
 }
 
 // The directories of a container that runtime files are mounted into.
