@@ -84,40 +84,44 @@ type list[T any] struct {
 	raw    []string
 }
 
-// reader reads values of a spec until one of them is wrong. After that all are empty.
-type reader struct{ err error }
+// editor reads and edits values of a spec until one of them is wrong. After that all are
+// empty, and edits do nothing.
+type editor struct {
+	err     error
+	changed bool // by an edit
+}
 
-func (r *reader) fail(path string, err error) {
-	if r.err == nil {
-		r.err = fmt.Errorf("%s: %w", path, err)
+func (e *editor) fail(path string, err error) {
+	if e.err == nil {
+		e.err = fmt.Errorf("%s: %w", path, err)
 	}
 }
 
 // get returns the value of key, which does not exist if there is none or null. Go's
 // decoder, which the runtimes use, ignores the case of keys and lets the last one win: a
 // key that exists twice or in another case cannot be edited safely and is an error.
-func (r *reader) get(o *object, key string) gjson.Result {
+func (e *editor) get(o *object, key string) gjson.Result {
 	found := ""
 	for _, m := range o.members {
 		switch {
 		case !strings.EqualFold(m.key, key):
 		case found != "" || m.key != key:
-			r.fail(o.path(key), errTwice)
+			e.fail(o.path(key), errTwice)
 		default:
 			found = m.value
 		}
 	}
-	if r.err != nil || found == "null" {
+	if e.err != nil || found == "null" {
 		return gjson.Result{}
 	}
 	return gjson.Parse(found)
 }
 
 // object returns the object at key, an empty one if there is none or null.
-func (r *reader) object(o *object, key string) *object {
-	value := r.get(o, key)
+func (e *editor) object(o *object, key string) *object {
+	value := e.get(o, key)
 	if value.Exists() && !value.IsObject() {
-		r.fail(o.path(key), errNoObject)
+		e.fail(o.path(key), errNoObject)
 	}
 	return &object{o, key, members(value)}
 }
@@ -132,11 +136,11 @@ func members(value gjson.Result) (all []member) {
 }
 
 // readList returns the list at key, an empty one if there is none or null.
-func readList[T any](r *reader, o *object, key string) list[T] {
+func readList[T any](e *editor, o *object, key string) list[T] {
 	l := list[T]{in: o, key: key}
-	value := r.get(o, key)
+	value := e.get(o, key)
 	if value.Exists() && !value.IsArray() {
-		r.fail(o.path(key), errNoList)
+		e.fail(o.path(key), errNoList)
 		return l
 	}
 	most := strings.Count(value.Raw, ",") + 1
@@ -144,9 +148,9 @@ func readList[T any](r *reader, o *object, key string) list[T] {
 	value.ForEach(func(_, element gjson.Result) bool {
 		l.values, l.raw = append(l.values, *new(T)), append(l.raw, element.Raw)
 		if err := decode(element, &l.values[len(l.values)-1]); err != nil {
-			r.fail(o.path(key), err)
+			e.fail(o.path(key), err)
 		}
-		return r.err == nil
+		return e.err == nil
 	})
 	return l
 }
@@ -161,10 +165,10 @@ func decode(value gjson.Result, v any) error {
 }
 
 // edit removes the elements of l whose keys are in remove, then appends those of add whose
-// keys no element has. It reports whether that changes the list.
-func edit[T any, K comparable](l list[T], remove []K, add []T, keyOf func(T) K) (changed bool, err error) {
-	if len(remove)+len(add) == 0 {
-		return false, nil
+// keys no element has.
+func edit[T any, K comparable](e *editor, l list[T], remove []K, add []T, keyOf func(T) K) {
+	if e.err != nil || len(remove)+len(add) == 0 {
+		return
 	}
 	known, kept := make([]K, 0, len(l.values)+len(add)), make([]string, 0, len(l.values)+len(add))
 	for i, value := range l.values {
@@ -172,7 +176,7 @@ func edit[T any, K comparable](l list[T], remove []K, add []T, keyOf func(T) K) 
 			known, kept = append(known, key), append(kept, l.raw[i])
 		}
 	}
-	changed = len(kept) < len(l.raw)
+	changed := len(kept) < len(l.raw)
 	for _, value := range add {
 		key := keyOf(value)
 		if slices.Contains(known, key) {
@@ -180,14 +184,23 @@ func edit[T any, K comparable](l list[T], remove []K, add []T, keyOf func(T) K) 
 		}
 		raw, err := marshal(value)
 		if err != nil {
-			return false, fmt.Errorf("%s: %w", l.in.path(l.key), err)
+			e.err = fmt.Errorf("%s: %w", l.in.path(l.key), err)
+			return
 		}
 		known, kept, changed = append(known, key), append(kept, raw), true
 	}
 	if changed {
+		e.changed = true
 		l.in.set(l.key, "["+strings.Join(kept, ",")+"]")
 	}
-	return changed, nil
+}
+
+// convert returns the result of f for each value.
+func convert[A, B any](values []A, f func(A) B) (converted []B) {
+	for _, value := range values {
+		converted = append(converted, f(value))
+	}
+	return converted
 }
 
 // marshal is json.Marshal without HTML escapes, so that "&" stays readable.

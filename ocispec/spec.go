@@ -21,10 +21,6 @@ type Spec struct {
 	root           *object
 	env            list[string]
 	windowsDevices list[specs.WindowsDevice]
-	// Apply reads the following lists.
-	linuxDevices list[specs.LinuxDevice]
-	deviceRules  list[specs.LinuxDeviceCgroup]
-	mounts       list[specs.Mount]
 }
 
 // Facts is what a decision needs of a spec.
@@ -52,28 +48,28 @@ func ParseSpec(data []byte) (Spec, error) {
 	if !value.IsObject() {
 		return Spec{}, fmt.Errorf("%w: %w", ErrSpec, errNoObject)
 	}
-	var r reader
+	var e editor
 	root := &object{members: members(value)}
-	windows := r.object(root, "windows")
+	windows := e.object(root, "windows")
 	s := Spec{
 		data: data, root: root,
-		env:            readList[string](&r, r.object(root, "process"), "env"),
-		windowsDevices: readList[specs.WindowsDevice](&r, windows, "devices"),
+		env:            readList[string](&e, e.object(root, "process"), "env"),
+		windowsDevices: readList[specs.WindowsDevice](&e, windows, "devices"),
 	}
 	s.Facts = Facts{
 		OS: Linux, Env: s.env.values, Devices: s.windowsDevices.values,
-		Windows: r.get(root, "windows").Exists(), HyperV: r.get(windows, "hyperv").Exists(),
+		Windows: e.get(root, "windows").Exists(), HyperV: e.get(windows, "hyperv").Exists(),
 	}
-	if s.Windows && !r.get(root, "linux").Exists() {
+	if s.Windows && !e.get(root, "linux").Exists() {
 		s.OS = Windows
 	}
-	if annotations := r.get(root, "annotations"); annotations.Exists() {
+	if annotations := e.get(root, "annotations"); annotations.Exists() {
 		if err := json.Unmarshal([]byte(annotations.Raw), &s.Annotations); err != nil {
-			r.fail("annotations", err)
+			e.fail("annotations", err)
 		}
 	}
-	if r.err != nil {
-		return Spec{}, fmt.Errorf("%w: %w", ErrSpec, r.err)
+	if e.err != nil {
+		return Spec{}, fmt.Errorf("%w: %w", ErrSpec, e.err)
 	}
 	return s, nil
 }
@@ -84,52 +80,43 @@ func ParseSpec(data []byte) (Spec, error) {
 // false. Errors match [ErrSpec]. The spec must not be used again.
 func (s Spec) Apply(edits Edits) (data []byte, changed bool, err error) {
 	// A container that gets no edits starts even if there is something wrong in these lists.
-	var r reader
-	linux := r.object(s.root, "linux")
-	s.linuxDevices = readList[specs.LinuxDevice](&r, linux, "devices")
-	s.deviceRules = readList[specs.LinuxDeviceCgroup](&r, r.object(linux, "resources"), "devices")
-	s.mounts = readList[specs.Mount](&r, s.root, "mounts")
-	if r.err != nil {
-		return nil, false, fmt.Errorf("%w: %w", ErrSpec, r.err)
-	}
-	for _, apply := range []func(Edits) (bool, error){
-		s.applyEnv, s.applyWindowsDevices, s.applyLinuxDevices, s.applyDeviceRules, s.applyMounts,
-	} {
-		did, err := apply(edits)
-		if err != nil {
-			return nil, false, fmt.Errorf("%w: %w", ErrSpec, err)
-		}
-		changed = changed || did
-	}
-	if !changed {
+	var e editor
+	linux := e.object(s.root, "linux")
+	devices := readList[specs.LinuxDevice](&e, linux, "devices")
+	rules := readList[specs.LinuxDeviceCgroup](&e, e.object(linux, "resources"), "devices")
+	mounts := readList[specs.Mount](&e, s.root, "mounts")
+
+	destinationKey := func(destination string) string { return DestinationKey(s.OS, destination) }
+	names, variables := s.changedEnv(edits.Env)
+	edit(&e, s.env, names, variables, envName)
+	edit(&e, s.windowsDevices, convert(edits.RemoveWindowsDevices, windowsDeviceKey), edits.WindowsDevices, windowsDeviceKey)
+	edit(&e, devices, nil, convert(edits.LinuxDevices, linuxDevice), func(d specs.LinuxDevice) string { return d.Path })
+	edit(&e, rules, nil, convert(edits.LinuxDevices, deviceRule), deviceRuleKey)
+	edit(&e, mounts, convert(edits.RemoveMounts, destinationKey), edits.Mounts, func(m specs.Mount) string { return destinationKey(m.Destination) })
+	switch {
+	case e.err != nil:
+		return nil, false, fmt.Errorf("%w: %w", ErrSpec, e.err)
+	case !e.changed:
 		return s.data, false, nil
 	}
 	return s.root.appendTo(make([]byte, 0, len(s.data)+8<<10)), true, nil
 }
 
-// applyEnv replaces variables. Those that have their values already stay where they are.
-func (s Spec) applyEnv(edits Edits) (bool, error) {
-	var names, variables []string
-	for i, variable := range edits.Env {
+// changedEnv returns those of variables whose values the container does not have yet, and
+// their names. The others stay where they are.
+func (s Spec) changedEnv(variables []string) (names, changed []string) {
+	for i, variable := range variables {
 		name, value, _ := strings.Cut(variable, "=")
-		_, replaced := LookupEnv(s.OS, edits.Env[i+1:], name)
+		_, replaced := LookupEnv(s.OS, variables[i+1:], name)
 		if before, found := LookupEnv(s.OS, s.Env, name); !replaced && (!found || before != value) {
-			names, variables = append(names, envName(variable)), append(variables, variable)
+			names, changed = append(names, envName(variable)), append(changed, variable)
 		}
 	}
-	return edit(s.env, names, variables, envName)
+	return names, changed
 }
 
 // envName returns the name of a variable with its "=", "" for what is no variable.
 func envName(variable string) string { return variable[:strings.IndexByte(variable, '=')+1] }
-
-func (s Spec) applyWindowsDevices(edits Edits) (bool, error) {
-	var removed []specs.WindowsDevice
-	for _, d := range edits.RemoveWindowsDevices {
-		removed = append(removed, windowsDeviceKey(d))
-	}
-	return edit(s.windowsDevices, removed, edits.WindowsDevices, windowsDeviceKey)
-}
 
 // windowsDeviceKey returns the same value for all spellings of a device.
 func windowsDeviceKey(d specs.WindowsDevice) specs.WindowsDevice {
@@ -139,21 +126,17 @@ func windowsDeviceKey(d specs.WindowsDevice) specs.WindowsDevice {
 	return specs.WindowsDevice{ID: strings.ToLower(strings.Trim(d.ID, "{}")), IDType: d.IDType}
 }
 
-func (s Spec) applyLinuxDevices(edits Edits) (bool, error) {
-	var added []specs.LinuxDevice
-	for _, d := range edits.LinuxDevices {
-		added = append(added, d.LinuxDevice)
-	}
-	return edit(s.linuxDevices, nil, added, func(d specs.LinuxDevice) string { return d.Path })
+func linuxDevice(d LinuxDevice) specs.LinuxDevice { return d.LinuxDevice }
+
+// deviceRule returns the rule that permits the use of d.
+func deviceRule(d LinuxDevice) specs.LinuxDeviceCgroup {
+	return specs.LinuxDeviceCgroup{Allow: true, Type: d.Type, Major: &d.Major, Minor: &d.Minor, Access: Access(d.LinuxDevice)}
 }
 
-// applyDeviceRules permits the use of the added devices.
-func (s Spec) applyDeviceRules(edits Edits) (bool, error) {
-	var added []specs.LinuxDeviceCgroup
-	for _, d := range edits.LinuxDevices {
-		added = append(added, specs.LinuxDeviceCgroup{Allow: true, Type: d.Type, Major: &d.Major, Minor: &d.Minor, Access: Access(d.LinuxDevice)})
-	}
-	return edit(s.deviceRules, nil, added, deviceRuleKey)
+// deviceRuleKey returns the same text for equal rules.
+func deviceRuleKey(rule specs.LinuxDeviceCgroup) string {
+	key, _ := json.Marshal(rule) // It has no value that cannot be encoded.
+	return string(key)
 }
 
 // Access returns the access to a device that NRI's generator grants, so that a
@@ -163,18 +146,4 @@ func Access(d specs.LinuxDevice) string {
 		return "rwm"
 	}
 	return "rw"
-}
-
-// deviceRuleKey returns the same text for equal rules.
-func deviceRuleKey(rule specs.LinuxDeviceCgroup) string {
-	key, _ := json.Marshal(rule) // It has no value that cannot be encoded.
-	return string(key)
-}
-
-func (s Spec) applyMounts(edits Edits) (bool, error) {
-	var removed []string
-	for _, destination := range edits.RemoveMounts {
-		removed = append(removed, DestinationKey(s.OS, destination))
-	}
-	return edit(s.mounts, removed, edits.Mounts, func(m specs.Mount) string { return DestinationKey(s.OS, m.Destination) })
 }
