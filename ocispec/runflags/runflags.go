@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"slices"
 	"strings"
 	"unicode"
 
@@ -24,9 +23,6 @@ const (
 	Ctr     Program = "ctr"
 	Nerdctl Program = "nerdctl"
 )
-
-// env is the flag of both programs for environment variables.
-const env = "--env"
 
 // ErrNoFlag is the error of an edit that the program has no flag for.
 var ErrNoFlag = errors.New("has no flag for it")
@@ -61,7 +57,7 @@ func Flags(program Program, os ocispec.OS, edits ocispec.Edits, files Files) ([]
 		flags = append(flags, flag, value)
 	}
 	for _, variable := range edits.Env {
-		flags = append(flags, env, variable)
+		flags = append(flags, "--env", variable)
 	}
 	for _, flag := range flags {
 		if strings.ContainsFunc(flag, unicode.IsControl) {
@@ -69,17 +65,6 @@ func Flags(program Program, os ocispec.OS, edits ocispec.Edits, files Files) ([]
 		}
 	}
 	return flags, nil
-}
-
-// WithoutVariable returns flags without the environment variable name, and reports
-// whether they had it.
-func WithoutVariable(flags []string, name string) ([]string, bool) {
-	for i := 0; i+1 < len(flags); i++ {
-		if flags[i] == env && strings.HasPrefix(flags[i+1], name+"=") {
-			return slices.Concat(flags[:i], flags[i+2:]), true
-		}
-	}
-	return flags, false
 }
 
 // windowsDevice returns the value of --device.

@@ -168,15 +168,3 @@ func readCtrMount(t *testing.T, value string) (m specs.Mount) {
 	}
 	return m
 }
-
-func TestWithoutVariable(t *testing.T) {
-	t.Parallel()
-	flags := []string{"--device", "A=", "--env", "AB=1", "--env", "A=1", "--mount", "x"}
-	without, had := WithoutVariable(flags, "A")
-	if want := slices.Concat(flags[:4], flags[6:]); !had || !slices.Equal(without, want) {
-		t.Errorf("%q, %t", without, had)
-	}
-	if again, had := WithoutVariable(without, "A"); had || !slices.Equal(again, without) {
-		t.Errorf("again: %q, %t", again, had)
-	}
-}

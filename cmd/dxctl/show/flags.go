@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -75,13 +76,6 @@ func (o *flagsOptions) run(ctx context.Context, stdout, stderr io.Writer) error 
 	if err != nil {
 		return err
 	}
-	if without, ok := runflags.WithoutVariable(flags, ocispec.DevicesVariable); ok {
-		// Windows PowerShell removes the quotation marks in it. It is a hint, and optional.
-		if os == ocispec.Windows && (o.output == printer.Text || o.output == outputArgs) {
-			fmt.Fprintf(stderr, "dxctl: left out: environment variable %s, which PowerShell cannot pass on\n", ocispec.DevicesVariable)
-			flags = without
-		}
-	}
 	return printFlags(stdout, o.output, os, flags)
 }
 
@@ -105,7 +99,12 @@ func (o *flagsOptions) flags(ctx context.Context, program runflags.Program, os o
 	}
 	edits, notes, err := ocispec.BuildEdits(os, devices, nil, o.Files(), p)
 	var flags []string
+	hints := len(edits.Env)
 	if err == nil {
+		if os == ocispec.Windows && (o.output == printer.Text || o.output == outputArgs) {
+			// Windows PowerShell removes the quotation marks in it. It is a hint, and optional.
+			edits.Env = slices.DeleteFunc(edits.Env, func(v string) bool { return strings.HasPrefix(v, ocispec.DevicesVariable+"=") })
+		}
 		flags, err = runflags.Flags(program, os, edits, o.Files())
 	}
 	switch {
@@ -115,6 +114,9 @@ func (o *flagsOptions) flags(ctx context.Context, program runflags.Program, os o
 		return nil, fmt.Errorf("%w; select GPUs that %s containers can have, or set --container-os", err, os)
 	}
 	o.ReportMissing(stderr, notes)
+	if len(edits.Env) < hints {
+		fmt.Fprintf(stderr, "dxctl: left out: environment variable %s, which PowerShell cannot pass on\n", ocispec.DevicesVariable)
+	}
 	return flags, err
 }
 

@@ -30,6 +30,7 @@ import (
 const (
 	outputDiff = "diff"
 	outputSpec = "spec"
+	untouched  = "untouched" // a decision
 )
 
 type specOptions struct {
@@ -91,14 +92,14 @@ func (o *specOptions) run(ctx context.Context, name string, stdin io.Reader, std
 		return cli.Unknown(fmt.Errorf("%s: %w", name, err))
 	}
 	if o.output == printer.JSON || o.output == printer.YAML {
-		return errors.Join(printer.Document(stdout, o.output, reportDecision(p)), p.refused)
+		return errors.Join(printer.Document(stdout, o.output, p.decisionReport), p.refused)
 	}
 	if p.refused != nil {
 		return p.refused
 	}
-	o.ReportMissing(stderr, p.outcome.Notes)
-	if p.unchanged != "" {
-		fmt.Fprintf(stderr, "dxctl: the spec is not changed: %s\n", p.unchanged)
+	o.ReportMissing(stderr, p.missing)
+	if p.Decision == untouched {
+		fmt.Fprintf(stderr, "dxctl: the spec is not changed: %s\n", p.Reason)
 	}
 	if o.output == outputSpec {
 		_, err := stdout.Write(p.spec)
@@ -133,74 +134,101 @@ func tokens() *regexp.Regexp {
 
 // preview is what the runtime shim would do to a container's spec.
 type preview struct {
-	container decision.Container
-	// unchanged is why the spec is not changed, "" if it is.
-	unchanged string
+	decisionReport
 	// refused is why the container would not start, or nil.
 	refused error
-	// outcome is what the container gets, even if its spec has it already.
-	outcome decision.Outcome
+	missing []ocispec.Note
 	spec    []byte
 }
 
-// Reasons why a spec is not changed.
-const (
-	notEligible = "a pod sandbox or host process gets no GPU"
-	noRequest   = "the container requests no GPU"
-	noGPU       = "the devices of the container are not GPUs of this node"
-	complete    = "it already has everything"
-)
+// decisionReport is the decision about a container. The names of its fields are
+// stable; those of edits are the runtime spec's.
+type decisionReport struct {
+	ID string `json:"id"`
+	// Pod is nil for a standalone container.
+	Pod *podReport `json:"pod,omitempty"`
+	OS  string     `json:"os,omitempty"`
+	// Decision is "given", "untouched" or "refused", and Reason is why.
+	Decision string `json:"decision"`
+	Reason   string `json:"reason,omitempty"`
+	// Devices are location paths or instance IDs, also of an untouched container that has
+	// everything already.
+	Devices []string `json:"devices,omitempty"`
+	// Edits include the removal of the interlock.
+	Edits *ocispec.Edits `json:"edits,omitempty"`
+	// LeftOut are driver files that do not exist.
+	LeftOut []string `json:"leftOut,omitempty"`
+}
+
+type podReport struct {
+	UID       string `json:"uid"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Container string `json:"container"`
+}
 
 // preview returns what the shim would do, and changes nothing. An error means that
 // this is unknown: the spec is invalid, or the node cannot be read.
-func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte) (preview, error) {
+func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte) (p preview, err error) {
 	spec, err := ocispec.ParseSpec(text)
 	if err != nil {
-		return preview{}, err
+		return p, err
 	}
 	container, eligible := shim.Describe(spec.Facts, o.id)
-	p := preview{container: container, spec: text}
+	p.spec, p.decisionReport = text, decisionReport{ID: o.id, OS: string(spec.OS), Decision: untouched}
 	if !eligible {
-		p.container, p.unchanged = decision.Container{OS: spec.OS, ID: o.id}, notEligible
+		p.Reason = "a pod sandbox or host process gets no GPU"
 		return p, nil
 	}
 	if request := o.Request(); request != "" {
-		p.container = requesting(container, request)
+		container = requesting(container, request)
 	}
-	gpuRequest, ok := decision.ReadRequest(p.container)
+	if pod := container.Pod; pod != nil {
+		p.Pod = &podReport{pod.UID, pod.Namespace, pod.Name, container.Name}
+	}
+	gpuRequest, ok := decision.ReadRequest(container)
 	if !ok {
-		p.unchanged = noRequest
+		p.Reason = "the container requests no GPU"
 		return p, nil
 	}
 	source, policy, err := o.Open(stderr)
 	if err != nil {
 		return p, err
 	}
-	policy = capabilities.InForce(policy, string(p.container.OS))
+	policy = capabilities.InForce(policy, string(container.OS))
 	decider := decision.Decider{
 		Source: discovery.ForPolicy(source, policy), Store: allocation.OpenStore(paths.Allocations(o.StateDir)),
 		Files: o.Files(), Policy: policy,
 	}
 	outcome, ok, err := decider.Preview(ctx, gpuRequest)
+	var edited []byte
+	changed := false
+	if err == nil && ok {
+		if edited, changed, err = spec.Apply(outcome.Edits); err != nil {
+			err = container.Refuse(err)
+		}
+	}
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		return p, err
 	case err != nil:
-		p.refused = err
+		p.Decision, p.Reason, p.refused = "refused", err.Error(), err
 		return p, nil
 	case !ok:
-		p.unchanged = noGPU
+		p.Reason = "the devices of the container are not GPUs of this node"
 		return p, nil
+	case changed:
+		p.Decision = "given"
+	default:
+		p.Reason = "it already has everything"
 	}
-	edited, changed, err := spec.Apply(outcome.Edits)
-	if err != nil {
-		p.refused = p.container.Refuse(err)
-		return p, nil
+	p.spec, p.missing = edited, outcome.Notes
+	for _, d := range outcome.Devices {
+		p.Devices, p.Edits = append(p.Devices, d.Name()), &outcome.Edits
 	}
-	if !changed {
-		p.unchanged = complete
+	for _, n := range outcome.Notes {
+		p.LeftOut = append(p.LeftOut, n.String())
 	}
-	p.outcome, p.spec = outcome, edited
 	return p, nil
 }
 
@@ -219,53 +247,4 @@ func requesting(c decision.Container, request string) decision.Container {
 	}
 	c.Annotations[decision.VisibleAnnotation] = request
 	return c
-}
-
-// decisionReport is the decision about a container. The names of its fields are
-// stable; those of edits are the runtime spec's.
-type decisionReport struct {
-	ID string `json:"id"`
-	// Pod is nil for a standalone container.
-	Pod *podReport `json:"pod,omitempty"`
-	OS  string     `json:"os,omitempty"`
-	// Decision is "given", "untouched" or "refused", and Reason is why.
-	Decision string `json:"decision"`
-	Reason   string `json:"reason,omitempty"`
-	// Devices are location paths or instance IDs.
-	Devices []string `json:"devices,omitempty"`
-	// Edits include the removal of the interlock.
-	Edits *ocispec.Edits `json:"edits,omitempty"`
-	// LeftOut are driver files that do not exist.
-	LeftOut []string `json:"leftOut,omitempty"`
-}
-
-type podReport struct {
-	UID       string `json:"uid"`
-	Namespace string `json:"namespace"`
-	Name      string `json:"name"`
-	Container string `json:"container"`
-}
-
-func reportDecision(p preview) decisionReport {
-	c := p.container
-	r := decisionReport{ID: c.ID, OS: string(c.OS), Decision: "given"}
-	if c.Pod != nil {
-		r.Pod = &podReport{UID: c.Pod.UID, Namespace: c.Pod.Namespace, Name: c.Pod.Name, Container: c.Name}
-	}
-	switch {
-	case p.refused != nil:
-		r.Decision, r.Reason = "refused", p.refused.Error()
-	case p.unchanged != "":
-		r.Decision, r.Reason = "untouched", p.unchanged
-	}
-	for _, d := range p.outcome.Devices {
-		r.Devices = append(r.Devices, d.Name())
-	}
-	for _, n := range p.outcome.Notes {
-		r.LeftOut = append(r.LeftOut, n.String())
-	}
-	if len(r.Devices) > 0 {
-		r.Edits = &p.outcome.Edits
-	}
-	return r
 }
