@@ -100,7 +100,7 @@ func unsuitable() map[string]string {
 		"shim":               "Imports",                      // It runs Go.
 		// They are about other systems.
 		"cmd/dxctl":      "^TestDocs$",
-		"cmd/dxctl/show": "^TestSpecWithoutPermission$|^TestDevicesAreNotLookedForElsewhere$|^TestAllocationsWithoutPermission$",
+		"cmd/dxctl/show": "^TestDevicesAreNotLookedForElsewhere$",
 	}
 }
 

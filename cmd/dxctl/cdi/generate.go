@@ -18,7 +18,6 @@ import (
 	"github.com/directx-nri/directx-nri/cmd/dxctl/gpus"
 	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/discovery"
-	"github.com/directx-nri/directx-nri/internal/capabilities"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
@@ -102,12 +101,12 @@ func (o *options) run(ctx context.Context, stdout, stderr io.Writer) error {
 		return err
 	}
 	o.HostRoot = o.Root()
-	source, p, err := o.Open(stderr)
+	source, p, err := o.Open(stderr, string(ocispec.Linux))
 	if err != nil {
 		return err
 	}
 	write := func() error {
-		data, count, err := generate(ctx, source, o.Files(), capabilities.InForce(p, string(ocispec.Linux)), stderr)
+		data, count, err := generate(ctx, source, o.Files(), p, stderr)
 		if err != nil {
 			return err
 		}

@@ -43,8 +43,8 @@ func (n *Node) AddSourceFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&n.ConfigFile, "config", "", "configuration `FILE` (default: the node policy in force)")
 }
 
-// Open returns the policy and the source of the GPUs.
-func (n *Node) Open(stderr io.Writer) (discovery.Source, policy.Policy, error) {
+// Open returns the source of the GPUs, and the policy in force for containers of os.
+func (n *Node) Open(stderr io.Writer, os string) (discovery.Source, policy.Policy, error) {
 	p, devices, err := n.read(stderr)
 	if err != nil {
 		return nil, p, err
@@ -63,17 +63,24 @@ func (n *Node) Open(stderr io.Writer) (discovery.Source, policy.Policy, error) {
 			return nil, p, fmt.Errorf("%w; --inventory names a file", err)
 		}
 	}
-	return discovery.ForPolicy(source, capabilities.InForce(p, runtime.GOOS)), p, nil
+	p = capabilities.InForce(p, os)
+	return discovery.ForPolicy(source, p), p, nil
+}
+
+// Devices returns the GPUs, and the policy in force for containers of os.
+func (n *Node) Devices(ctx context.Context, stderr io.Writer, os string) ([]discovery.Device, policy.Policy, error) {
+	source, p, err := n.Open(stderr, os)
+	if err != nil {
+		return nil, p, err
+	}
+	devices, err := source.Devices(ctx)
+	return devices, p, err
 }
 
 // Complete returns the completion of a text that names a GPU by a value of its report.
 func (n *Node) Complete(value func(Report) string) cobra.CompletionFunc {
 	return func(c *cobra.Command, _ []string, _ string) (list []cobra.Completion, _ cobra.ShellCompDirective) {
-		var devices []discovery.Device
-		source, p, err := n.Open(io.Discard)
-		if err == nil {
-			devices, err = source.Devices(c.Context())
-		}
+		devices, p, err := n.Devices(c.Context(), io.Discard, runtime.GOOS)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}

@@ -192,12 +192,7 @@ func (o *setupOptions) devices(ctx context.Context) ([]discovery.Device, policy.
 	if n.ConfigFile == "" && durable.Exists(o.defaultConfig) {
 		n.ConfigFile = o.defaultConfig // There is no node policy yet.
 	}
-	source, p, err := n.Open(io.Discard)
-	if err != nil {
-		return nil, p, err
-	}
-	devices, err := source.Devices(ctx)
-	return devices, p, err
+	return n.Devices(ctx, io.Discard, runtime.GOOS)
 }
 
 // lacks reports whether a device node does not exist.

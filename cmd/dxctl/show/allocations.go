@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -129,11 +130,7 @@ func reportProblems(stderr io.Writer, problems []allocation.Problem) error {
 }
 
 func (o *allocationsOptions) reports(ctx context.Context, stderr io.Writer, entries []allocation.Entry) []allocationReport {
-	var devices []discovery.Device
-	source, _, err := o.Open(stderr)
-	if err == nil {
-		devices, err = source.Devices(ctx)
-	}
+	devices, _, err := o.Devices(ctx, stderr, runtime.GOOS)
 	if err != nil {
 		fmt.Fprintf(stderr, "The GPUs are shown without their names: %v\n", err)
 	}

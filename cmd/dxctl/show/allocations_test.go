@@ -3,8 +3,6 @@ package show
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -183,19 +181,5 @@ func TestAllocationsThatCannotBeRead(t *testing.T) {
 	}
 	if strings.Count(stdout, "\n") != 4 || strings.Count(stderr, "problem: ") != 1 {
 		t.Errorf("%s%s", stdout, stderr)
-	}
-}
-
-// TestAllocationsWithoutPermission checks who may read them.
-func TestAllocationsWithoutPermission(t *testing.T) {
-	t.Parallel()
-	state := holding(t)
-	testutil.EnforceModes(t)
-	if err := os.Chmod(paths.Allocations(state), 0o300); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.Chmod(paths.Allocations(state), 0o700) })
-	if _, err := ask(t, append([]string{"allocations", "--state-dir", state}, nowhere(t)...)...); !errors.Is(err, fs.ErrPermission) {
-		t.Errorf("no permission: %v", err)
 	}
 }

@@ -62,7 +62,7 @@ func (o *devicesOptions) run(ctx context.Context, args []string, stdout, stderr 
 	if o.watch && len(args) > 0 {
 		return cli.Usage("--watch excludes the name of a GPU")
 	}
-	source, p, err := o.Open(stderr)
+	source, p, err := o.Open(stderr, runtime.GOOS)
 	if err != nil {
 		return err
 	}

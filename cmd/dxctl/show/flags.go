@@ -14,8 +14,6 @@ import (
 	"github.com/directx-nri/directx-nri/cmd/dxctl/gpus"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
 	"github.com/directx-nri/directx-nri/decision"
-	"github.com/directx-nri/directx-nri/discovery"
-	"github.com/directx-nri/directx-nri/internal/capabilities"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/ocispec"
 	"github.com/directx-nri/directx-nri/ocispec/runflags"
@@ -81,12 +79,7 @@ func (o *flagsOptions) run(ctx context.Context, stdout, stderr io.Writer) error 
 
 // flags returns the program's flags for the selected GPUs.
 func (o *flagsOptions) flags(ctx context.Context, program runflags.Program, os ocispec.OS, stderr io.Writer) ([]string, error) {
-	source, p, err := o.Open(stderr)
-	if err != nil {
-		return nil, err
-	}
-	p = capabilities.InForce(p, string(os))
-	present, err := discovery.ForPolicy(source, p).Devices(ctx)
+	present, p, err := o.Devices(ctx, stderr, o.containerOS)
 	if err != nil {
 		return nil, err
 	}

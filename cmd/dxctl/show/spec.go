@@ -18,9 +18,7 @@ import (
 	"github.com/directx-nri/directx-nri/cmd/dxctl/gpus"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
 	"github.com/directx-nri/directx-nri/decision"
-	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/allocation"
-	"github.com/directx-nri/directx-nri/internal/capabilities"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/ocispec"
@@ -191,15 +189,11 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 		p.Reason = "the container requests no GPU"
 		return p, nil
 	}
-	source, policy, err := o.Open(stderr)
+	source, policy, err := o.Open(stderr, string(container.OS))
 	if err != nil {
 		return p, err
 	}
-	policy = capabilities.InForce(policy, string(container.OS))
-	decider := decision.Decider{
-		Source: discovery.ForPolicy(source, policy), Store: allocation.OpenStore(paths.Allocations(o.StateDir)),
-		Files: o.Files(), Policy: policy,
-	}
+	decider := decision.Decider{Source: source, Store: allocation.OpenStore(paths.Allocations(o.StateDir)), Files: o.Files(), Policy: policy}
 	outcome, ok, err := decider.Preview(ctx, gpuRequest)
 	var edited []byte
 	changed := false

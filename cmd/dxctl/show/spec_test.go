@@ -249,19 +249,3 @@ func TestSpecOfTheSampleBundle(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
-
-// What we may not read, the shim may: it is no refusal.
-func TestSpecWithoutPermission(t *testing.T) {
-	t.Parallel()
-	b := newSpecBed(t)
-	pod := b.file(t, "pod.json", windowsSpec(true, displayVariable+"="+b.record(t, "GPU")))
-	allocations := filepath.Join(b.state, "allocations")
-	if err := os.Chmod(allocations, 0); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.Chmod(allocations, 0o700) })
-	testutil.EnforceModes(t)
-	if got := b.lines(t, "spec "+pod+" -o json"); !strings.Contains(got, "permission denied") || strings.Contains(got, "decision") {
-		t.Errorf("%s", got)
-	}
-}

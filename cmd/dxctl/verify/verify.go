@@ -125,11 +125,7 @@ func (o *options) prepare(ctx context.Context, version string, stdout, stderr io
 	if err := o.client.prepare(ctx); err != nil {
 		return nil, err
 	}
-	source, p, err := o.Open(stderr)
-	if err != nil {
-		return nil, err
-	}
-	present, err := source.Devices(ctx)
+	present, p, err := o.Devices(ctx, stderr, runtime.GOOS)
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +134,6 @@ func (o *options) prepare(ctx context.Context, version string, stdout, stderr io
 	if err != nil {
 		return nil, err
 	}
-	p = capabilities.InForce(p, runtime.GOOS)
 	m := &measurement{
 		client: &o.client, out: stdout, os: ocispec.OS(runtime.GOOS), devices: devices,
 		result: Result{

@@ -1,0 +1,50 @@
+package show
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/directx-nri/directx-nri/internal/paths"
+)
+
+// enforceModes makes file modes apply to the test even if it runs as root: it drops
+// the capabilities of the test's thread, which ends with the test. Other goroutines
+// are not affected.
+func enforceModes(t *testing.T) {
+	t.Helper()
+	runtime.LockOSThread() // Never unlocked, so that the thread is not reused.
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var sets [2]unix.CapUserData
+	if err := unix.Capget(&header, &sets[0]); err != nil {
+		t.Fatalf("read capabilities: %v", err)
+	}
+	sets[0].Effective &^= 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_DAC_READ_SEARCH
+	if err := unix.Capset(&header, &sets[0]); err != nil {
+		t.Fatalf("drop capabilities: %v", err)
+	}
+}
+
+// What dxctl may not read, the shim may: it is no refusal.
+func TestWithoutPermission(t *testing.T) {
+	t.Parallel()
+	b := newSpecBed(t)
+	pod := b.file(t, "pod.json", windowsSpec(true, displayVariable+"="+b.record(t, "GPU")))
+	allocations := paths.Allocations(b.state)
+	if err := os.Chmod(allocations, 0); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Chmod(allocations, 0o700) })
+	enforceModes(t)
+	if got := b.lines(t, "spec "+pod+" -o json"); !strings.Contains(got, "permission denied") || strings.Contains(got, "decision") {
+		t.Errorf("%s", got)
+	}
+	if _, err := ask(t, append([]string{"allocations", "--state-dir", b.state}, nowhere(t)...)...); !errors.Is(err, fs.ErrPermission) {
+		t.Errorf("allocations: %v", err)
+	}
+}
