@@ -63,11 +63,9 @@ func newGenerateCommand() *cobra.Command {
 index, each by a name that survives restarts, and all.
 
 A specification cannot append to a variable: LD_LIBRARY_PATH replaces the image's. Of
-several GPUs in one container, only the last one's hints are set: use
-directx.microsoft.com/gpu=all instead.`,
+several GPUs in a container, only the last one's hints are set: use gpu=all instead.`,
 		Example: `  dxctl cdi generate --file /var/run/cdi/directx-nri.yaml
-  docker run --rm --device directx.microsoft.com/gpu=0 IMAGE
-  podman run --rm --device directx.microsoft.com/gpu=all IMAGE`,
+  docker run --rm --device directx.microsoft.com/gpu=all IMAGE`,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },
 	}
 	flags := command.Flags()

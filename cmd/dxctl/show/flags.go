@@ -38,9 +38,9 @@ func NewFlagsCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "flags",
 		Short: "Print flags of ctr or nerdctl for a container with GPUs",
-		Long: `Prints flags of 'ctr run' or 'nerdctl run' (1.7 and later) for a container with GPUs
-and their driver files: as a line quoted for the shells of --container-os (text), an
-argument on each line (args), or a list (json, yaml).`,
+		Long: `Prints flags of 'ctr run' or 'nerdctl run' (1.7 and later) for GPUs and their driver
+files: a line quoted for the shells of --container-os (text), an argument on each line
+(args), or a list (json, yaml).`,
 		Example: `  # bash
   mapfile -t gpu < <(dxctl flags --index 0 -o args)
   ctr run --rm "${gpu[@]}" IMAGE ID

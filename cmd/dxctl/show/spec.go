@@ -45,9 +45,9 @@ func NewSpecCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "spec BUNDLE | CONFIG.json | -",
 		Short: "Show how the runtime shim changes a container's spec",
-		Long: `Shows how the runtime shim changes the OCI runtime spec of a bundle directory, of a
-file, or of standard input (-): the changes (diff), the changed spec, or the decision
-with GPUs, edits and missing files (json, yaml). Fails if the container would not start.
+		Long: `Shows how the runtime shim changes the OCI runtime spec of a bundle directory, a file
+or standard input (-): the changes (diff), the changed spec, or the decision with GPUs,
+edits and missing files (json, yaml). Fails if the container would not start.
 
 With --all, --index, --luid or --path, the container is a standalone one that requests
 these GPUs.`,
