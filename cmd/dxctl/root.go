@@ -104,7 +104,7 @@ func newManCommand() *cobra.Command {
 		Use:    "man DIRECTORY",
 		Short:  "Write the man pages of all commands",
 		Hidden: true,
-		Args:   cobra.ExactArgs(1),
+		Args:   cli.Arguments(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := os.MkdirAll(args[0], 0o755); err != nil {
 				return err

@@ -64,8 +64,11 @@ func suggestion(typed string, names []string, prefix string) string {
 	}
 	for distance := range 3 {
 		list.SuggestionsMinimumDistance = distance
-		if similar := list.SuggestionsFor(typed); len(similar) > 0 {
-			return fmt.Sprintf("; did you mean %s%s?", prefix, similar[0])
+		for _, similar := range list.SuggestionsFor(typed) {
+			// Short words of other meanings are similar, such as name and yaml.
+			if distance < 2 || strings.EqualFold(similar[:1], typed[:min(len(typed), 1)]) {
+				return fmt.Sprintf("; did you mean %s%s?", prefix, similar)
+			}
 		}
 	}
 	return ""

@@ -126,6 +126,16 @@ func prepare(command *cobra.Command) {
 	}
 }
 
+// Arguments accepts from least to most arguments.
+func Arguments(least, most int) cobra.PositionalArgs {
+	return func(command *cobra.Command, args []string) error {
+		if len(args) < least || len(args) > most {
+			return Usage("got %d arguments, want '%s'", len(args), command.UseLine())
+		}
+		return nil
+	}
+}
+
 // helpTopic accepts the names of a command, from its group's on.
 func helpTopic(help *cobra.Command, args []string) error {
 	command, rest, err := help.Root().Find(args)

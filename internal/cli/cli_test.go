@@ -60,6 +60,7 @@ func TestCommands(t *testing.T) {
 		"help":                 {[]string{"help", "group", "one"}, 0, help + " group one", ""},
 		"help of no command":   {[]string{"help", "gruop"}, 2, "", "prog: unknown command \"gruop\"; did you mean prog group?\nTry 'prog help --help'.\n"},
 		"no such shell":        {[]string{"completion", "bsh"}, 2, "", "prog: unknown command \"bsh\"; did you mean prog completion bash?\nTry 'prog completion --help'.\n"},
+		"too many arguments":   {[]string{"group", "two", "a", "b"}, 2, "", "prog: got 2 arguments, want 'prog group two [NAME] [flags]'\nTry 'prog group two --help'.\n"},
 		"two errors":           {[]string{"group", "three"}, 1, "", "prog: a\nprog: b\n"},
 		"argument":             {[]string{"group", "one", "x"}, 2, "", "prog: unexpected argument \"x\"\nTry 'prog group one --help'.\n"},
 		"unknown flag":         {[]string{"group", "one", "--x"}, 2, "", "prog: unknown flag: --x\nTry 'prog group one --help'.\n"},
@@ -67,6 +68,7 @@ func TestCommands(t *testing.T) {
 		"choice":               {[]string{"group", "one", "--color", "red"}, 0, "", ""},
 		"no choice":            {[]string{"group", "one", "--color", "gold"}, 2, "", "prog: invalid argument \"gold\" for \"--color\" flag: want blue, green or red\nTry 'prog group one --help'.\n"},
 		"similar choice":       {[]string{"group", "one", "--color", "gren"}, 2, "", "prog: invalid argument \"gren\" for \"--color\" flag: want blue, green or red; did you mean green?\nTry 'prog group one --help'.\n"},
+		"no similar choice":    {[]string{"group", "one", "--color", "seen"}, 2, "", "prog: invalid argument \"seen\" for \"--color\" flag: want blue, green or red\nTry 'prog group one --help'.\n"},
 		"completed choice":     {[]string{"__complete", "group", "one", "--color", ""}, 0, "blue\ngreen\nred\n:4\n", "Completion ended with directive: ShellCompDirectiveNoFileComp\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -75,7 +77,7 @@ func TestCommands(t *testing.T) {
 			command.AddCommand(group)
 			one := &cobra.Command{Use: "one", RunE: func(*cobra.Command, []string) error { return nil }}
 			AddChoice(one, new(string), "color", "", "the color", "blue", "green", "red")
-			group.AddCommand(one, &cobra.Command{Use: "two", RunE: func(*cobra.Command, []string) error { return Unknown(errors.New("not answered")) }},
+			group.AddCommand(one, &cobra.Command{Use: "two [NAME]", Args: Arguments(0, 1), RunE: func(*cobra.Command, []string) error { return Unknown(errors.New("not answered")) }},
 				&cobra.Command{Use: "three", RunE: func(*cobra.Command, []string) error { return errors.Join(errors.New("a"), errors.New("b")) }})
 			var stdout, stderr bytes.Buffer
 			// Cobra takes the arguments of the process in place of nil.

@@ -34,9 +34,8 @@ func (l *Last) Log(log logrus.FieldLogger, err error, failed, recovered string) 
 	}
 }
 
-// OneLine returns text without control characters and line breaks.
+// OneLine returns text as one line without control characters, which drivers and foreign files
+// may contain: they move the cursor, or worse.
 func OneLine(text string) string {
-	return strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, "\uFFFD"), func(r rune) bool {
-		return unicode.IsControl(r) || r == '\u2028' || r == '\u2029'
-	}), " ")
+	return strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, "\uFFFD"), func(r rune) bool { return !unicode.IsPrint(r) }), " ")
 }

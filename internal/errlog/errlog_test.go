@@ -37,7 +37,7 @@ func TestLast(t *testing.T) {
 
 func TestOneLine(t *testing.T) {
 	t.Parallel()
-	if got := OneLine("\na\r\n\tb c\u2028d\x1b[2J\xff\n"); got != "a b c d [2J\uFFFD" {
+	if got := OneLine("\na\r\n\tb  c\u2028d\u202E\x1b[2J\xff\n"); got != "a b  c d [2J\uFFFD" {
 		t.Errorf("%q", got)
 	}
 }

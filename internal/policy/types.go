@@ -160,63 +160,44 @@ func (v *DriverVersion) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// AllocationPolicy is the order in which GPUs are allocated.
-type AllocationPolicy string
-
-// The allocation policies.
-const (
-	// Distributed prefers the GPU with the fewest replicas in use.
-	Distributed AllocationPolicy = "distributed"
-	// Packed prefers the GPU with the most replicas in use that has enough left.
-	Packed AllocationPolicy = "packed"
+// The types of values of which there are a few.
+type (
+	// AllocationPolicy is the order in which GPUs are allocated.
+	AllocationPolicy string
+	// Assignment is how Windows containers are assigned devices.
+	Assignment string
+	// DriverFiles is whether Windows containers get the files that their GPUs' drivers list.
+	DriverFiles string
+	// Injection is how GPUs get into containers.
+	Injection string
+	// ServedBy is the component that adds GPUs to containers with [InjectByRuntime].
+	ServedBy string
+	// MountSources is where the files of extra mounts can come from.
+	MountSources string
 )
 
-// Assignment is how Windows containers are assigned devices.
-type Assignment string
-
-// The assignment modes.
+// These values, as they are in config.yaml and policy.json.
 const (
-	// AssignAuto is AssignByPath if the Host Compute Service supports it, and
-	// otherwise AssignByClass.
-	AssignAuto Assignment = "auto"
-	// AssignByPath assigns single devices by their PCIe location paths.
-	AssignByPath Assignment = "location-path"
-	// AssignByClass assigns all GPUs of the node by their interface class.
-	AssignByClass Assignment = "class-guid"
-)
+	Distributed AllocationPolicy = "distributed" // the GPU with the fewest replicas in use
+	Packed      AllocationPolicy = "packed"      // the GPU with the most that has enough left
 
-// DriverFiles is whether Windows containers get the files that their GPUs' drivers list.
-type DriverFiles string
+	AssignAuto    Assignment = "auto"          // AssignByPath if Windows supports it
+	AssignByPath  Assignment = "location-path" // single devices, by their PCIe location paths
+	AssignByClass Assignment = "class-guid"    // all GPUs of the node, by their interface class
 
-// The modes of driver files.
-const (
-	// FilesAuto is FilesMount on a Windows that does not supply driver files itself, and
-	// otherwise FilesNone.
-	FilesAuto DriverFiles = "auto"
-	// FilesMount mounts the driver's files and those of [DefaultRuntimeFiles].
-	FilesMount DriverFiles = "mount"
-	// FilesNone mounts only files that the configuration adds.
-	FilesNone DriverFiles = "none"
-)
+	FilesAuto  DriverFiles = "auto"  // FilesMount if Windows does not supply driver files itself
+	FilesMount DriverFiles = "mount" // the driver's files and those of [DefaultRuntimeFiles]
+	FilesNone  DriverFiles = "none"  // only files that the configuration adds
 
-// Injection is how GPUs get into containers.
-type Injection string
+	InjectByRuntime Injection = "runtime" // by the NRI plugin or the runtime shim
+	InjectByKubelet Injection = "kubelet" // in the advertiser's answer to the kubelet
 
-// The ways of injection.
-const (
-	// InjectByRuntime leaves it to the NRI plugin or the runtime shim.
-	InjectByRuntime Injection = "runtime"
-	// InjectByKubelet puts the GPUs into the advertiser's answer to the kubelet.
-	InjectByKubelet Injection = "kubelet"
-)
-
-// ServedBy is the component that adds GPUs to containers with [InjectByRuntime].
-type ServedBy string
-
-// The components that add GPUs to containers.
-const (
 	ServedByNRI  ServedBy = "nri"
 	ServedByShim ServedBy = "shim"
+
+	MountNothing         MountSources = "off"
+	MountDriverStore     MountSources = "driver-store"
+	MountHostDirectories MountSources = "host-directories" // the driver store, and HostDirectories
 )
 
 // DefaultServedBy returns the component for an operating system: containerd calls
@@ -288,14 +269,3 @@ type ExtraMounts struct {
 	// Largest number of extra mounts of a container.
 	Max int `json:"max" yaml:"max,omitempty" jsonschema:"minimum=1,maximum=1024,default=16"`
 }
-
-// MountSources is where the files of extra mounts can come from.
-type MountSources string
-
-// The sources of extra mounts.
-const (
-	MountNothing     MountSources = "off"
-	MountDriverStore MountSources = "driver-store"
-	// MountHostDirectories is the driver store and [ExtraMounts.HostDirectories].
-	MountHostDirectories MountSources = "host-directories"
-)

@@ -83,7 +83,7 @@ func newRemoveCommand() *cobra.Command {
 		Short:   "Remove the CDI specification",
 		Long:    "Removes the file that 'dxctl cdi generate' wrote. Running containers keep their GPUs.",
 		Example: "  dxctl cdi remove /var/run/cdi/directx-nri.yaml",
-		Args:    cobra.ExactArgs(1),
+		Args:    cli.Arguments(1, 1),
 		RunE:    func(c *cobra.Command, args []string) error { return remove(args[0], c.OutOrStdout()) },
 	}
 }

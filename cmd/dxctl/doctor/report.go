@@ -5,7 +5,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/directx-nri/directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 )
 
 // The values of [Report.Role].
@@ -42,9 +42,9 @@ func (r Report) Print(w io.Writer) error {
 	for _, f := range r.Findings {
 		fmt.Fprintf(&text, "%s %s", f.Severity, f.Check)
 		if f.Object != "" {
-			fmt.Fprintf(&text, ": %s", cli.Printable(f.Object))
+			fmt.Fprintf(&text, ": %s", errlog.OneLine(f.Object))
 		}
-		fmt.Fprintf(&text, "\n  what  %s\n  why   %s\n  fix   %s\n\n", cli.Printable(f.Problem), cli.Printable(f.Why), cli.Printable(f.Fix))
+		fmt.Fprintf(&text, "\n  what  %s\n  why   %s\n  fix   %s\n\n", errlog.OneLine(f.Problem), errlog.OneLine(f.Why), errlog.OneLine(f.Fix))
 	}
 	result := "no problems"
 	if len(r.Findings) > 0 {

@@ -204,7 +204,7 @@ or as kubectl prints them, a configuration file, or environment variables (NAME=
 nvidia: a configuration file (version: v1) or its ConfigMap.`,
 		Example: `  dxctl config convert --from tensorworks daemonsets.yaml
   dxctl config convert --from nvidia config.yaml`,
-		Args: cobra.ExactArgs(1),
+		Args: cli.Arguments(1, 1),
 		RunE: func(command *cobra.Command, files []string) error {
 			data, err := os.ReadFile(files[0])
 			if err != nil {

@@ -13,7 +13,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/directx-nri/directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 )
 
 // Output formats that several commands have.
@@ -62,7 +62,7 @@ func (l List[T]) Print(w io.Writer, format string, items []T) error {
 // writeRow writes cells. An empty one is shown as "-".
 func writeRow(table *tabwriter.Writer, cells ...string) {
 	for i, cell := range cells {
-		cells[i] = cmp.Or(cli.Printable(cell), "-")
+		cells[i] = cmp.Or(errlog.OneLine(cell), "-")
 	}
 	fmt.Fprintln(table, strings.Join(cells, "\t"))
 }

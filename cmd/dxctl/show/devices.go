@@ -41,7 +41,7 @@ its missing driver files. With -o name, lists location paths or instance IDs.`,
 		Example: `  dxctl devices 0
   dxctl devices --watch
   dxctl devices --inventory gpus.yaml -o json`,
-		Args: cobra.MaximumNArgs(1),
+		Args: cli.Arguments(0, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			return o.run(c.Context(), args, c.OutOrStdout(), c.ErrOrStderr())
 		},

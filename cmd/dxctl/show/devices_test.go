@@ -26,7 +26,7 @@ func TestDevicesRefusals(t *testing.T) {
 	}{
 		"no such inventory": {[]string{"--inventory", none}, none},
 		"one is watched":    {[]string{"--watch", "0"}, "--watch excludes the name of a GPU"},
-		"two at once":       {[]string{"0", "1"}, "accepts at most 1 arg(s)"},
+		"two at once":       {[]string{"0", "1"}, "got 2 arguments, want 'dxctl devices ["},
 	} {
 		if out, err := ask(t, append([]string{"devices"}, test.args...)...); err == nil || !strings.Contains(err.Error(), test.want) || out != "" {
 			t.Errorf("%s: %v %s", name, err, out)

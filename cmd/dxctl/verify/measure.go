@@ -14,7 +14,7 @@ import (
 	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/allocation"
-	"github.com/directx-nri/directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/winpath"
 	"github.com/directx-nri/directx-nri/ocispec"
@@ -133,7 +133,7 @@ func (m *measurement) startFlags(ctx context.Context, what string, flags []strin
 	}
 	line := "starts   " + what
 	if refused != "" {
-		line = "refused  " + what + ": " + cli.Printable(refused)
+		line = "refused  " + what + ": " + errlog.OneLine(refused)
 	}
 	fmt.Fprintln(m.out, line)
 	m.result.Containers = append(m.result.Containers, line)
