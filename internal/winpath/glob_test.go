@@ -57,29 +57,6 @@ func TestWithin(t *testing.T) {
 	}
 }
 
-func TestIsLocalGlob(t *testing.T) {
-	t.Parallel()
-	for pattern, want := range map[string]bool{
-		"*.dll": true, `x86\?.exe`: true, `..\*.dll`: false, `C:\*.dll`: false, `*:a`: false, `nul`: false, "": false, `\*`: false,
-	} {
-		if got := IsLocalGlob(pattern); got != want {
-			t.Errorf("%q: %t", pattern, got)
-		}
-	}
-}
-
-func TestLooksShort(t *testing.T) {
-	t.Parallel()
-	for p, want := range map[string]bool{
-		`C:\PROGRA~1\x`: true, `PROGRA~1.DLL`: true, `a~9`: true, `long name~12.dll`: true,
-		``: false, `~`: false, `a~`: false, `a~b`: false, `C:\Program Files\x~.dll`: false,
-	} {
-		if got := LooksShort(p); got != want {
-			t.Errorf("%q: %t", p, got)
-		}
-	}
-}
-
 func FuzzMatch(f *testing.F) {
 	f.Add("a*b?c", "aXXbYc")
 	f.Add("**", "")

@@ -110,34 +110,41 @@ func TestBaseAndDir(t *testing.T) {
 	}
 }
 
-func TestIsAbs(t *testing.T) {
+func TestForms(t *testing.T) {
 	t.Parallel()
-	for _, p := range []string{`C:\`, `c:/a`, `\\server\share`, `//server/share/a`, `\\?\C:\a`, `\\?\UNC\server\share`, `\\.\pipe\x`, `\??\C:\a`} {
-		if !IsAbs(p) {
-			t.Errorf("IsAbs(%q) = false", p)
-		}
-	}
-	for _, p := range []string{``, `.`, `a`, `C:`, `C:a`, `1:\a`, `\`, `\a`, `/a`, `\\`, `\\server`, `\\server\`, `\\?\`, `\\?`, `\\?\UNC\server`, `\\\a`} {
-		if IsAbs(p) {
-			t.Errorf("IsAbs(%q) = true", p)
-		}
-	}
-}
-
-func TestIsLocal(t *testing.T) {
-	t.Parallel()
-	for _, p := range []string{`a`, `.`, `a\b/c`, `a\..\b`, `a\..`, `nvcuda64.dll`, `a. `, `.hidden`, `NULL`, `COM10`, `console.dll`, `COMx`, `ä\ß.dll`} {
-		if !IsLocal(p) {
-			t.Errorf("IsLocal(%q) = false", p)
-		}
-	}
-	for _, p := range []string{
-		``, `\`, `/a`, `\a`, `\\server\share`, `C:`, `C:a`, `C:\a`, `..`, `a\..\..`, `../a`, `a\..\..\a`,
-		`a:stream`, `a\b:c`, `\\?\C:\a`, `...`, `.. `, `. .\a`, `a\ \b`, `nul`, `NUL.txt`, `a\Con `, `aux .c`, `com1`, `LPT³.x`, `conin$`,
-		"a\x00", "a\nb", `a*`, `a?`, `a|b`, `"a"`, `<a>`,
+	for name, test := range map[string]struct {
+		has     func(string) bool
+		yes, no []string
+	}{
+		"IsAbs": {
+			IsAbs,
+			[]string{`C:\`, `c:/a`, `\\server\share`, `//server/share/a`, `\\?\C:\a`, `\\?\UNC\server\share`, `\\.\pipe\x`, `\??\C:\a`},
+			[]string{``, `.`, `a`, `C:`, `C:a`, `1:\a`, `\`, `\a`, `/a`, `\\`, `\\server`, `\\server\`, `\\?\`, `\\?`, `\\?\UNC\server`, `\\\a`},
+		},
+		"IsLocal": {
+			IsLocal,
+			[]string{`a`, `.`, `a\b/c`, `a\..\b`, `a\..`, `nvcuda64.dll`, `a. `, `.hidden`, `NULL`, `COM10`, `console.dll`, `COMx`, `ä\ß.dll`},
+			[]string{
+				``, `\`, `/a`, `\a`, `\\server\share`, `C:`, `C:a`, `C:\a`, `..`, `a\..\..`, `../a`, `a\..\..\a`,
+				`a:stream`, `a\b:c`, `\\?\C:\a`, `...`, `.. `, `. .\a`, `a\ \b`, `nul`, `NUL.txt`, `a\Con `, `aux .c`, `com1`, `LPT³.x`, `conin$`,
+				"a\x00", "a\nb", `a*`, `a?`, `a|b`, `"a"`, `<a>`,
+			},
+		},
+		"IsLocalGlob": {IsLocalGlob, []string{`*.dll`, `x86\?.exe`}, []string{`..\*.dll`, `C:\*.dll`, `*:a`, `nul`, ``, `\*`}},
+		"LooksShort": {
+			LooksShort, []string{`C:\PROGRA~1\x`, `PROGRA~1.DLL`, `a~9`, `long name~12.dll`},
+			[]string{``, `~`, `a~`, `a~b`, `C:\Program Files\x~.dll`},
+		},
 	} {
-		if IsLocal(p) {
-			t.Errorf("IsLocal(%q) = true", p)
+		for _, p := range test.yes {
+			if !test.has(p) {
+				t.Errorf("%s(%q) = false", name, p)
+			}
+		}
+		for _, p := range test.no {
+			if test.has(p) {
+				t.Errorf("%s(%q) = true", name, p)
+			}
 		}
 	}
 }

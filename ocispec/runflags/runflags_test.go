@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/csv"
 	"errors"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -126,8 +125,9 @@ func FuzzMounts(f *testing.F) {
 		}
 		m := specs.Mount{Type: "bind", Source: "/" + source, Destination: "/" + destination, Options: []string{"rbind", "ro"}}
 		if value, ok := value(Ctr, ocispec.Linux, m); ok {
-			if got := readCtrMount(t, value); !reflect.DeepEqual(got, m) {
-				t.Errorf("ctr reads %s as %+v, want %+v", value, got, m)
+			fields, err := csv.NewReader(strings.NewReader(value)).Read()
+			if want := []string{"type=bind", "src=" + m.Source, "dst=" + m.Destination, "options=rbind:ro"}; err != nil || !slices.Equal(fields, want) {
+				t.Errorf("ctr reads %s as %q, %v, want %q", value, fields, err, want)
 			}
 		}
 		if value, ok := value(Nerdctl, ocispec.Linux, m); ok {
@@ -143,28 +143,4 @@ func FuzzMounts(f *testing.F) {
 			}
 		}
 	})
-}
-
-func readCtrMount(t *testing.T, value string) (m specs.Mount) {
-	t.Helper()
-	fields, err := csv.NewReader(strings.NewReader(value)).Read()
-	if err != nil {
-		t.Errorf("%s: %v", value, err)
-	}
-	for _, field := range fields {
-		key, value, _ := strings.Cut(field, "=")
-		switch key {
-		case "type":
-			m.Type = value
-		case "src":
-			m.Source = value
-		case "dst":
-			m.Destination = value
-		case "options":
-			m.Options = strings.Split(value, ":")
-		default:
-			t.Errorf("unknown %s", field)
-		}
-	}
-	return m
 }

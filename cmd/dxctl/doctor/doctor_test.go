@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"io"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd/containerdtest"
 	"github.com/directx-nri/directx-nri/internal/config"
 )
 
@@ -169,13 +169,8 @@ func apply(t *testing.T, file, stateDir string) {
 }
 
 // ask runs a command and returns what it printed.
-func ask(t *testing.T, command *cobra.Command, args ...string) (stdout string, err error) {
+func ask(t *testing.T, command *cobra.Command, args ...string) (output string, err error) {
 	t.Helper()
-	command.SilenceErrors, command.SilenceUsage = true, true
-	var out bytes.Buffer
-	command.SetArgs(args)
-	command.SetOut(&out)
-	command.SetErr(&out)
-	err = command.ExecuteContext(t.Context())
-	return out.String(), err
+	stdout, stderr, err := containerdtest.Run(t, command, args...)
+	return stdout + stderr, err
 }

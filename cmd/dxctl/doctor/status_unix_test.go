@@ -16,72 +16,42 @@ import (
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 )
 
-// configure configures a node's containerd, which has not loaded it then.
-func configure(t *testing.T, n *containerdtest.Node) {
-	t.Helper()
-	if _, _, err := containerdtest.Run(t, containerd.NewConfigureCommand("linux"), append(n.Flags(), "--shim-dir", n.ShimDir)...); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// runStatus runs 'dxctl runtime status'.
-func runStatus(t *testing.T, n *containerdtest.Node, args ...string) (stdout, stderr string, err error) {
-	t.Helper()
-	return containerdtest.Run(t, NewStatusCommand("linux", "1.0"), append(n.Flags(), args...)...)
-}
-
-func TestStatusOfANodeThatIsNotServed(t *testing.T) {
+// 'runtime status' fails for a node that is not served or whose state is unknown, and its output
+// has the cause.
+func TestStatus(t *testing.T) {
 	t.Parallel()
-	n := containerdtest.New(t, containerdtest.Config)
-	if err := shimfile.WriteNotServed(n.State, "the real shim /opt/real answers with bootstrap version 3"); err != nil {
-		t.Fatal(err)
-	}
-	if stdout, _, err := runStatus(t, n); err == nil || !strings.Contains(stdout, "the real shim /opt/real answers with bootstrap version 3") {
-		t.Errorf("%v\n%s", err, stdout)
-	}
-}
-
-func TestStatusRefusals(t *testing.T) {
-	t.Parallel()
-	n := containerdtest.New(t, containerdtest.Config)
-	for want, args := range map[string][]string{
-		"--containerd-major 3":             {"--containerd-major=3"},
-		"want yaml or json":                {"-o", "xml"},
-		"no runtime handler uses our shim": nil,
+	for name, test := range map[string]struct {
+		change      func(*containerdtest.Node) error
+		args        []string
+		err, output string
+	}{
+		"flags that cannot be used":  {args: []string{"--containerd-major=3"}, err: "--containerd-major 3"},
+		"an output that is none":     {args: []string{"-o", "xml"}, err: "want yaml or json"},
+		"configured, but not loaded": {err: "no runtime handler uses our shim; run 'dxctl doctor'", output: "loaded: false"},
+		"a shim that is not run": {func(n *containerdtest.Node) error {
+			return shimfile.WriteNotServed(n.State, "the real shim /opt/real answers with bootstrap version 3")
+		}, nil, "no runtime handler", "the real shim /opt/real answers with bootstrap version 3"},
+		"a broken file": {func(n *containerdtest.Node) error {
+			return os.WriteFile(n.Config, []byte("= 1"), 0o600)
+		}, nil, "no runtime handler", "config.toml:1:1: "},
+		"no containerd": {func(n *containerdtest.Node) error {
+			n.Socket = filepath.Join(n.Root, "none")
+			return nil
+		}, nil, "no runtime handler", "no such file or directory"},
 	} {
-		if _, _, err := runStatus(t, n, args...); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: error %v, want one with %q", args, err, want)
+		n := containerdtest.New(t, containerdtest.Config)
+		if _, _, err := containerdtest.Run(t, containerd.NewConfigureCommand("linux"), append(n.Flags(), "--shim-dir", n.ShimDir)...); err != nil {
+			t.Fatal(err)
 		}
-	}
-}
-
-// A status that is unknown is an error, and the output has the cause.
-func TestStatusIsUnknown(t *testing.T) {
-	t.Parallel()
-	for want, change := range map[string]func(b *containerdtest.Node){
-		"config.toml:1:1: ":         func(b *containerdtest.Node) { b.Write(t, b.Config, "= 1") },
-		"no such file or directory": func(b *containerdtest.Node) { b.Socket = filepath.Join(b.Root, "none") },
-	} {
-		b := containerdtest.New(t, containerdtest.Config)
-		configure(t, b)
-		change(b)
-		stdout, _, err := runStatus(t, b)
-		if err == nil || !strings.Contains(err.Error(), "dxctl doctor") || !strings.Contains(stdout, want) {
-			t.Errorf("error %v, want %q in\n%s", err, want, stdout)
+		if test.change != nil {
+			if err := test.change(n); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-}
-
-// The kubelet accepts plugins from everyone who can write its directory.
-func TestDoctorChecksTheKubeletsDirectory(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	if err := errors.Join(os.Mkdir(filepath.Join(dir, "kubelet"), 0o700), os.Chmod(filepath.Join(dir, "kubelet"), 0o777)); err != nil {
-		t.Fatal(err)
-	}
-	out, err := ask(t, NewCommand("1.0"), append(emptyNode(dir), "--state-dir", filepath.Join(dir, "state"))...)
-	if err == nil || !strings.Contains(out, "problem permissions: "+filepath.Join(dir, "kubelet")) {
-		t.Errorf("%v\n%s", err, out)
+		stdout, _, err := containerdtest.Run(t, NewStatusCommand("linux", "1.0"), append(n.Flags(), test.args...)...)
+		if err == nil || !strings.Contains(err.Error(), test.err) || !strings.Contains(stdout, test.output) {
+			t.Errorf("%s: error %v, want %q, and %q in\n%s", name, err, test.err, test.output, stdout)
+		}
 	}
 }
 

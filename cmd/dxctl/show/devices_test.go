@@ -1,41 +1,215 @@
 package show
 
 import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
+	"github.com/directx-nri/directx-nri/discovery"
 )
 
-// A configuration can name the inventory.
-func TestDevicesByConfiguration(t *testing.T) {
-	t.Parallel()
-	inventory, _, _ := newTestNode(t)
-	out, err := ask(t, "devices", "--config", configFile(t, "inventory: "+inventory+"\nreplicas: 3\n"), "-o", "json")
-	if err != nil || !strings.Contains(out, `"PCI\\VEN_10DE&DEV_1EB8\\1"`) || !strings.Contains(out, `"replicas": 3`) {
-		t.Errorf("%v: %s", err, out)
+// mixed is a node with a GPU of each sort. STORE is the driver's dir.
+const mixed = `apiVersion: directx.microsoft.com/v1alpha1
+kind: Inventory
+devices:
+- instanceID: PCI\VEN_10DE&DEV_1EB8\1
+  description: NVIDIA Tesla T4
+  locationPath: PCIROOT(0)#PCI(1B00)
+  luid: 0xC2F5
+  dedicatedMemory: 15Gi
+  numaNode: 0
+  display: true
+  compute: true
+  driver: {version: 31.0.15.5222, storePath: 'STORE'}
+  runtimeFiles:
+    system32: [nvapi64.dll, {source: nvcuda_loader64.dll, destination: nvcuda.dll}, gone.dll]
+    sysWOW64: [nvapi.dll]
+- instanceID: PCI\VEN_1002&DEV_73BF\2
+  description: AMD Radeon RX 6800 XT
+  locationPath: PCIROOT(0)#PCI(0100)#PCI(0000)#PCI(0000)
+  luid: 0xC2F6
+  dedicatedMemory: 16Gi
+  display: true
+  detachable: true
+  health: {reason: driver is not started (code 10)}
+  driver: {version: 31.0.12027.9001}
+- instanceID: PCI\VEN_8086&DEV_7D1D\3
+  description: Intel AI Boost
+  locationPath: PCIROOT(0)#PCI(0B00)
+  compute: true
+- instanceID: ROOT\BASICRENDER\0000
+  description: Microsoft Basic Render Driver
+- instanceID: PCI\VEN_8086&DEV_9A49\4
+  description: 日本のGPU
+  integrated: true
+  display: true
+`
+
+// newTestNode is a dir with mixed as gpus.yaml, and the files of its first GPU but
+// gone.dll. It returns the inventory's path, the root of the node, and what
+// [neutral] is to take out.
+func newTestNode(t *testing.T) (inventory, root string, dirs map[string]string) {
+	t.Helper()
+	dir := t.TempDir()
+	store, here := `C:\Windows\System32\DriverStore\FileRepository\nv.inf_amd64_1`, filepath.Join(dir, "C:", "Windows", "System32", "DriverStore", "FileRepository", "nv.inf_amd64_1")
+	if runtime.GOOS == "windows" {
+		store, here = filepath.Join(dir, "nv.inf_amd64_1"), filepath.Join(dir, "nv.inf_amd64_1")
+	}
+	if err := os.MkdirAll(here, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"nvapi64.dll", "nvcuda_loader64.dll", "nvapi.dll"} {
+		if err := os.WriteFile(filepath.Join(here, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	inventory = filepath.Join(dir, "gpus.yaml")
+	writeInventory(t, inventory, strings.ReplaceAll(mixed, "STORE", store))
+	return inventory, dir, map[string]string{store: "STORE", dir: "NODE"}
+}
+
+// writeInventory replaces the file as a whole.
+func writeInventory(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(file+".new", file); err != nil {
+		t.Fatal(err)
 	}
 }
 
-func TestDevicesRefusals(t *testing.T) {
+func TestDevicesForms(t *testing.T) {
 	t.Parallel()
-	none := filepath.Join(t.TempDir(), "none")
-	for name, test := range map[string]struct {
-		args []string
-		want string
-	}{
-		"no such inventory": {[]string{"--inventory", none}, none},
-		"one is watched":    {[]string{"--watch", "0"}, "--watch excludes the name of a GPU"},
-		"two at once":       {[]string{"0", "1"}, "got 2 arguments, want 'dxctl devices ["},
+	inventory, root, dirs := newTestNode(t)
+	for name, args := range map[string][]string{
+		"devices":          nil,
+		"devices-wide":     {"-o", "wide"},
+		"devices-name":     {"-o", "name"},
+		"devices-json":     {"-o", "json"},
+		"devices-yaml":     {"-o", "yaml"},
+		"devices-one":      {"PCIROOT(0)#PCI(1b00)"},
+		"devices-one-json": {"0xC2F5", "-o", "json"},
+		"devices-one-name": {"3", "-o", "name"},
+		"devices-broken":   {"1"},
+		"devices-software": {`ROOT\BASICRENDER\0000`},
 	} {
-		if out, err := ask(t, append([]string{"devices"}, test.args...)...); err == nil || !strings.Contains(err.Error(), test.want) || out != "" {
-			t.Errorf("%s: %v %s", name, err, out)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			out, err := ask(t, append([]string{"devices", "--inventory", inventory, "--host-root", root}, args...)...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden(t, name, neutral(out, dirs))
+		})
+	}
+}
+
+func TestDevicesAreNotLookedForElsewhere(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Skip("a drive is there, or the path is not absolute")
+	}
+	inventory, root, _ := newTestNode(t)
+	elsewhere := filepath.Join(root, "elsewhere")
+	if err := os.Mkdir(elsewhere, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for form, want := range map[string]string{"yaml": "notChecked: there is no C:\\ in " + elsewhere, "json": `"filesChecked": false`} {
+		out, err := ask(t, "devices", "0", "--inventory", inventory, "--host-root", elsewhere, "-o", form)
+		if err != nil || !strings.Contains(out, want) || strings.Contains(out, "missing") {
+			t.Errorf("%s: %v: %s", form, err, out)
 		}
 	}
-	if runtime.GOOS == "windows" {
-		return
+}
+
+func TestDevicesOutput(t *testing.T) {
+	t.Parallel()
+	inventory, _, _ := newTestNode(t)
+	empty, none := filepath.Join(t.TempDir(), "empty.yaml"), filepath.Join(t.TempDir(), "none")
+	writeInventory(t, empty, "apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\ndevices: []\n")
+	for name, test := range map[string]struct {
+		args      []string
+		want, err string
+	}{
+		"an inventory by configuration": {[]string{"--config", configFile(t, "inventory: "+inventory+"\nreplicas: 3\n"), "-o", "json"}, `"PCI\\VEN_10DE&DEV_1EB8\\1"`, ""},
+		"its replicas":                  {[]string{"--config", configFile(t, "inventory: "+inventory+"\nreplicas: 3\n"), "-o", "json"}, `"replicas": 3`, ""},
+		"no GPU in a table":             {[]string{"--inventory", empty}, "This node has no GPU.\n", ""},
+		"no GPU's name":                 {[]string{"--inventory", empty, "-o", "name"}, "This node has no GPU.\n", ""},
+		"no GPU in JSON":                {[]string{"--inventory", empty, "-o", "json"}, "[]\n", ""},
+		"no GPU in YAML":                {[]string{"--inventory", empty, "-o", "yaml"}, "[]\n", ""},
+		"a GPU that does not exist":     {[]string{"--inventory", empty, "0"}, "", `none of the 0 GPU(s) of this node is "0"`},
+		"no such inventory":             {[]string{"--inventory", none}, "", none},
+		"one is watched":                {[]string{"--watch", "0"}, "", "--watch excludes the name of a GPU"},
+		"two at once":                   {[]string{"0", "1"}, "", "got 2 arguments"},
+		"a node without GPUs":           {nil, "", "--inventory"},
+	} {
+		if runtime.GOOS == "windows" && test.args == nil {
+			continue
+		}
+		out, err := ask(t, append([]string{"devices"}, test.args...)...)
+		failed := err != nil && strings.Contains(err.Error(), test.err) && out == ""
+		if test.err == "" && (err != nil || !strings.Contains(out, test.want)) || test.err != "" && !failed {
+			t.Errorf("%s: %v: %q", name, err, out)
+		}
 	}
-	if out, err := ask(t, "devices"); err == nil || !strings.Contains(err.Error(), "--inventory") {
-		t.Errorf("without an inventory: %v %s", err, out)
+}
+
+// changingSource has a second list after it was watched.
+type changingSource struct {
+	discovery.Static
+	next discovery.Static
+	ends error
+}
+
+func (s *changingSource) Devices(ctx context.Context) ([]discovery.Device, error) {
+	return s.Static.Devices(ctx)
+}
+
+func (s *changingSource) Watch(ctx context.Context, changed func()) error {
+	s.Static = s.next
+	changed()
+	if s.ends == nil {
+		<-ctx.Done()
+	}
+	return s.ends
+}
+
+func TestFollow(t *testing.T) {
+	t.Parallel()
+	first := discovery.Static{{InstanceID: "A", SupportsDisplay: true}}
+	for name, ends := range map[string]error{"interrupted": nil, "watch ends": errors.New("no more events")} {
+		ctx, interrupt := context.WithCancel(t.Context())
+		defer interrupt()
+		reader, writer := io.Pipe()
+		result := make(chan error, 1)
+		o := devicesOptions{output: printer.Name}
+		go func() {
+			result <- o.follow(ctx, &changingSource{Static: first, next: discovery.Static{{InstanceID: "B"}}, ends: ends}, writer, io.Discard)
+			_ = writer.Close()
+		}()
+		lines := bufio.NewScanner(reader)
+		for _, want := range []string{"A", "B"} {
+			if want == "B" && ends != nil {
+				continue // The end may be seen first.
+			}
+			if !lines.Scan() || lines.Text() != want {
+				t.Errorf("%s: %s, want %s", name, lines.Text(), want)
+			}
+		}
+		if ends == nil {
+			interrupt()
+		}
+		_, _ = io.Copy(io.Discard, reader)
+		if err := <-result; (err == nil) != (ends == nil) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

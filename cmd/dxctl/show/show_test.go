@@ -1,8 +1,6 @@
 package show
 
 import (
-	"bytes"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,39 +9,28 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd/containerdtest"
 	"github.com/directx-nri/directx-nri/internal/config"
 )
 
-// execute runs a command without this machine's node policy, unless args have a state
-// directory.
-func execute(t *testing.T, stdin string, stdout, stderr io.Writer, args []string) error {
+// askApart runs a command and returns what it printed on each of its outputs. It runs without
+// this machine's node policy, unless args have a state directory.
+func askApart(t *testing.T, stdin string, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	if len(args) > 0 && !slices.Contains(args, "--state-dir") {
 		args = slices.Concat(args[:1], []string{"--state-dir", filepath.Join(t.TempDir(), "none")}, args[1:])
 	}
-	command := &cobra.Command{Use: "dxctl", SilenceErrors: true, SilenceUsage: true}
+	command := &cobra.Command{Use: "dxctl"}
 	command.AddCommand(NewDevicesCommand(), NewAllocationsCommand(), NewFlagsCommand(), NewSpecCommand())
-	command.SetArgs(args)
 	command.SetIn(strings.NewReader(stdin))
-	command.SetOut(stdout)
-	command.SetErr(stderr)
-	return command.ExecuteContext(t.Context())
+	return containerdtest.Run(t, command, args...)
 }
 
 // ask runs a command and returns what it printed.
 func ask(t *testing.T, args ...string) (output string, err error) {
 	t.Helper()
-	var out bytes.Buffer
-	err = execute(t, "", &out, &out, args)
-	return out.String(), err
-}
-
-// askApart runs a command and returns what it printed on each of its outputs.
-func askApart(t *testing.T, stdin string, args ...string) (stdout, stderr string, err error) {
-	t.Helper()
-	var out, errs bytes.Buffer
-	err = execute(t, stdin, &out, &errs, args)
-	return out.String(), errs.String(), err
+	stdout, stderr, err := askApart(t, "", args...)
+	return stderr + stdout, err
 }
 
 // configFile writes a configuration file that only this user can write.

@@ -226,11 +226,7 @@ func TestSpecRefusals(t *testing.T) {
 			t.Errorf("%s prints\n%s, want %q", line, got, want)
 		}
 	}
-	command := NewSpecCommand()
-	command.SilenceErrors, command.SilenceUsage = true, true
-	command.SetIn(strings.NewReader("{"))
-	command.SetArgs([]string{"-", "--state-dir", b.state})
-	if err := command.ExecuteContext(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "standard input: not an OCI runtime spec") {
+	if _, _, err := askApart(t, "{", "spec", "-", "--state-dir", b.state); err == nil || !strings.HasPrefix(err.Error(), "standard input: not an OCI runtime spec") {
 		t.Errorf("standard input: %v", err)
 	}
 	broken := b.file(t, "config.yaml", "x: [")

@@ -3,7 +3,6 @@
 package verify
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -15,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd/containerdtest"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/statefile"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/config"
@@ -167,14 +167,8 @@ func TestVerify(t *testing.T) {
 				t.Fatal(err)
 			}
 			report := filepath.Join(dir, "report.json")
-			command := NewCommand("1.0")
-			command.SilenceErrors, command.SilenceUsage = true, true
-			var stdout bytes.Buffer
-			command.SetOut(&stdout)
-			command.SetErr(&stdout)
-			command.SetArgs(append([]string{"--ctr", "sh," + filepath.Join(dir, "ctr"), "--state-dir", state, "--report", report}, test.flags...))
-			err = command.ExecuteContext(t.Context())
-			out := stdout.String()
+			args := append([]string{"--ctr", "sh," + filepath.Join(dir, "ctr"), "--state-dir", state, "--report", report}, test.flags...)
+			out, _, err := containerdtest.Run(t, NewCommand("1.0"), args...)
 			if test.err == "" && err != nil || test.err != "" && (err == nil || !strings.Contains(err.Error(), test.err)) {
 				t.Errorf("error %v, want %q\n%s", err, test.err, out)
 			}
