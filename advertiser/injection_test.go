@@ -189,7 +189,7 @@ func TestAttribution(t *testing.T) {
 	}}}
 	k := startKubelet(t, dir)
 	config := testConfig(t, dir, newSource(displayGPU("A"), displayGPU("B"), displayGPU("C"), displayGPU("D"), displayGPU("E")))
-	config.Recorder, config.Inject, config.Pods = recorder, injectDevices, NewPodTracker(PodResources{lister.serve(t)})
+	config.Recorder, config.Inject, config.Pods = recorder, injectDevices, NewPodTracker(lister.serve(t))
 	log, lines := newLog()
 	config.Log = log
 	run(t, config)

@@ -21,13 +21,6 @@ const podResourcesTimeout = 2 * time.Second
 // (pkg/kubelet/apis/podresources/constants.go, v1.34).
 const retryDelay = 50 * time.Millisecond
 
-// PodResources is a client of the kubelet's PodResources API.
-type PodResources struct {
-	// Socket is on Linux /var/lib/kubelet/pod-resources/kubelet.sock, and on Windows
-	// \\.\pipe\kubelet-pod-resources.
-	Socket string
-}
-
 // Pod names a pod.
 type Pod struct{ Namespace, Name string }
 
@@ -47,12 +40,13 @@ func (c ContainerDevices) Holds(resource string, ids []string) bool {
 	return slices.ContainsFunc(c.Replicas[resource], func(id string) bool { return slices.Contains(ids, id) })
 }
 
-// Containers returns all containers of the kubelet's active pods, without ordinary init
-// containers, or nil and an error. It takes at most two seconds.
-func (p PodResources) Containers(ctx context.Context) ([]ContainerDevices, error) {
+// listContainers returns all containers of the active pods of the kubelet that serves its
+// PodResources API on socket, without ordinary init containers, or nil and an error. It takes
+// at most two seconds.
+func listContainers(ctx context.Context, socket string) ([]ContainerDevices, error) {
 	ctx, cancel := context.WithTimeout(ctx, podResourcesTimeout)
 	defer cancel()
-	conn, err := localgrpc.Dial(p.Socket)
+	conn, err := localgrpc.Dial(socket)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +58,7 @@ func (p PodResources) Containers(ctx context.Context) ([]ContainerDevices, error
 		list, err = client.List(ctx, &podresources.ListPodResourcesRequest{})
 	}
 	if err != nil {
-		return nil, fmt.Errorf("list pods of the kubelet on %s: %w", p.Socket, err)
+		return nil, fmt.Errorf("list pods of the kubelet on %s: %w", socket, err)
 	}
 	containers := []ContainerDevices{}
 	for _, pod := range list.GetPodResources() {

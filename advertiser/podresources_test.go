@@ -67,7 +67,7 @@ func TestContainers(t *testing.T) {
 			t.Parallel()
 			lister := &podLister{list: &podresources.ListPodResourcesResponse{PodResources: test.pods}}
 			lister.refused.Store(3)
-			got, err := PodResources{lister.serve(t)}.Containers(t.Context())
+			got, err := listContainers(t.Context(), lister.serve(t))
 			if err != nil || len(got) != test.want {
 				t.Errorf("%d containers, %v; want %d", len(got), err, test.want)
 			}
@@ -83,14 +83,14 @@ func TestContainers(t *testing.T) {
 func TestContainersWithoutAnswer(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(testutil.ShortDir(t), "kubelet.sock")
-	if got, err := (PodResources{socket}).Containers(t.Context()); err == nil || got != nil || !strings.Contains(err.Error(), socket) {
+	if got, err := listContainers(t.Context(), socket); err == nil || got != nil || !strings.Contains(err.Error(), socket) {
 		t.Errorf("no kubelet: %v, %v", got, err)
 	}
 	lister := &podLister{}
 	lister.refused.Store(1 << 40)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*retryDelay)
 	defer cancel()
-	if _, err := (PodResources{lister.serve(t)}).Containers(ctx); err == nil {
+	if _, err := listContainers(ctx, lister.serve(t)); err == nil {
 		t.Error("no error from a kubelet that refuses all calls")
 	}
 }

@@ -51,10 +51,16 @@ const (
 	unlistedLimit = 2 * time.Minute
 )
 
-// NewPodTracker returns a tracker for the pods of the kubelet behind r.
-func NewPodTracker(r PodResources) *PodTracker {
-	return &PodTracker{list: r.Containers, now: time.Now}
+// NewPodTracker returns a tracker for the pods of the kubelet that serves its PodResources API
+// on socket, a path or on Windows a named pipe.
+func NewPodTracker(socket string) *PodTracker {
+	list := func(ctx context.Context) ([]ContainerDevices, error) { return listContainers(ctx, socket) }
+	return &PodTracker{list: list, now: time.Now}
 }
+
+// Containers returns all containers of the kubelet's active pods, without ordinary init
+// containers, or nil and an error. It takes at most two seconds.
+func (t *PodTracker) Containers(ctx context.Context) ([]ContainerDevices, error) { return t.list(ctx) }
 
 // update lists the kubelet's pods. It returns their containers, and the records
 // whose pods no longer exist. kubelet identifies the kubelet's process.

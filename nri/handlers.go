@@ -57,15 +57,6 @@ func (h *runtimeHandlers) CheckHandler(ctx context.Context, name string) error {
 	return loaded.CheckHandler(name)
 }
 
-// checkAny returns nil if the containers of any handler can have GPUs.
-func (h *runtimeHandlers) checkAny(ctx context.Context) error {
-	loaded, err := h.get(ctx)
-	if err != nil {
-		return err
-	}
-	return loaded.CheckAnyHandler()
-}
-
 // Containerd is the container runtime, by the paths of its sockets.
 type Containerd struct {
 	NRISocket string

@@ -170,5 +170,9 @@ func (p *Plugin) CheckReady(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	return p.handlers.checkAny(ctx)
+	loaded, err := p.handlers.get(ctx)
+	if err != nil {
+		return err
+	}
+	return loaded.CheckAnyHandler()
 }

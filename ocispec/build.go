@@ -77,11 +77,7 @@ func BuildEdits(os OS, devices []discovery.Device, env []string, files Files, p 
 		}
 	}
 	if p.VisibilityHints {
-		hints, err := visibilityHints(os, devices, env)
-		if err != nil {
-			return Edits{}, nil, err
-		}
-		b.edits.Env = hints
+		b.edits.Env = visibilityHints(os, devices, env)
 	}
 	if variable := libraryPath(devices, env); os == Linux && variable != "" {
 		b.edits.Env = append(b.edits.Env, variable)

@@ -2,7 +2,6 @@ package ocispec
 
 import (
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -51,11 +50,10 @@ type Hint struct {
 // Windows shows containers only their own GPUs. It gets nothing when a UUID is
 // unknown, and when there are AMD GPUs, because HIP reads the same variable and
 // understands indices only.
-func visibilityHints(os OS, devices []discovery.Device, env []string) ([]string, error) {
+func visibilityHints(os OS, devices []discovery.Device, env []string) (variables []string) {
 	if len(devices) == 0 {
-		return nil, nil
+		return nil
 	}
-	var variables []string
 	add := func(name, value string) {
 		if _, isSet := LookupEnv(os, env, name); !isSet {
 			variables = append(variables, name+"="+value)
@@ -65,10 +63,7 @@ func visibilityHints(os OS, devices []discovery.Device, env []string) ([]string,
 	for i, d := range devices {
 		hints[i] = hint(d)
 	}
-	text, err := json.Marshal(hints)
-	if err != nil {
-		return nil, fmt.Errorf("encode %s: %w", DevicesVariable, err)
-	}
+	text, _ := json.Marshal(hints) // It has no value that cannot be encoded.
 	add(DevicesVariable, string(text))
 	if ids := cudaUUIDs(devices); len(ids) > 0 {
 		add(CUDAVariable, strings.Join(ids, ","))
@@ -80,7 +75,7 @@ func visibilityHints(os OS, devices []discovery.Device, env []string) ([]string,
 	if os == Linux && slices.ContainsFunc(devices, func(d discovery.Device) bool { return d.VendorID == discovery.VendorAMD && d.LUID != 0 }) {
 		add(HSAVariable, "1")
 	}
-	return variables, nil
+	return variables
 }
 
 func hint(d discovery.Device) Hint {

@@ -40,15 +40,9 @@ type envelope struct {
 }
 
 func encode(c content) ([]byte, error) {
-	raw, err := json.Marshal(c)
-	if err != nil {
-		return nil, err
-	}
+	raw, bodyErr := json.Marshal(c)
 	data, err := json.Marshal(envelope{APIVersion: apiVersion, Kind: c.kind(), Body: raw, SHA256: checksum(raw)})
-	if err != nil {
-		return nil, err
-	}
-	return append(data, '\n'), nil
+	return append(data, '\n'), errors.Join(bodyErr, err)
 }
 
 // content is the decoded body of a file.

@@ -40,7 +40,6 @@ type Daemon struct {
 	version  string
 	log      *logrus.Logger
 	metrics  *metrics.Metrics
-	kubelet  advertiser.PodResources
 	pods     *advertiser.PodTracker
 	// recorder is nil until the state directory can be used.
 	recorder *allocation.Recorder
@@ -56,9 +55,8 @@ func New(options Options, compiler config.Compiler, version string, log *logrus.
 	d := &Daemon{
 		options: options, compiler: compiler, version: version, log: log,
 		metrics: metrics.New("directx-advertiser", version),
-		kubelet: advertiser.PodResources{Socket: options.PodResources},
+		pods:    advertiser.NewPodTracker(options.PodResources),
 	}
-	d.pods = advertiser.NewPodTracker(d.kubelet)
 	d.status.Store(&status{problem: errors.New("the advertiser is starting")})
 	d.metrics.CollectNode(d.reportNode)
 	return d

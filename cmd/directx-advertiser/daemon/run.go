@@ -104,7 +104,7 @@ func (d *Daemon) newInjector(p policy.Policy, source discovery.Source) *injector
 	}
 	return &injector.Injector{
 		Source: source, Files: hostfiles.Root(d.options.HostRoot), OS: ocispec.OS(d.options.NodeOS), Policy: p, Log: d.log,
-		Containers:        d.kubelet.Containers,
+		Containers:        d.pods.Containers,
 		ResourcesWithGPUs: func() int { return d.status.Load().advertiser.ResourcesWithGPUs() },
 	}
 }

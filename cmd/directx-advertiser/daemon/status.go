@@ -46,7 +46,7 @@ func (d *Daemon) reportNode(ctx context.Context, n metrics.Node) {
 	}
 	var containers []advertiser.ContainerDevices // nil if they are unknown
 	if !a.Allocating() {
-		containers, _ = d.kubelet.Containers(ctx)
+		containers, _ = d.pods.Containers(ctx)
 	}
 	a.Report(n, containers)
 }
