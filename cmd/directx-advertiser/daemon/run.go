@@ -26,13 +26,24 @@ import (
 // retryInterval is the delay before a failed step is retried.
 const retryInterval = 2 * time.Second
 
+const noGPU = "No GPU is advertised"
+
 // advertise runs the device plugin until ctx ends.
 func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
-	if err := d.awaitSetup(ctx); err != nil {
-		return err
+	if d.options.SetupFile != "" {
+		err := d.retry(ctx, logrus.InfoLevel, noGPU, func() error { return readiness.CheckSetup(d.options.SetupFile) })
+		if err != nil {
+			return err
+		}
 	}
-	if err := d.openRecorder(ctx); err != nil {
-		return err
+	if d.recorder == nil {
+		err := d.retry(ctx, logrus.ErrorLevel, "Cannot use the allocation records, and no GPU is advertised until that is possible", func() (err error) {
+			d.recorder, err = allocation.OpenRecorder(ctx, paths.Allocations(d.options.StateDir), d.log)
+			return err
+		})
+		if err != nil {
+			return err
+		}
 	}
 	p = d.resolveModes(p)
 	source, err := d.openSource(ctx, p)
@@ -121,27 +132,8 @@ func (d *Daemon) openSource(ctx context.Context, p policy.Policy) (source discov
 		}
 		return source, nil
 	}
-	err = d.retry(ctx, logrus.InfoLevel, "No GPU is advertised", open)
+	err = d.retry(ctx, logrus.InfoLevel, noGPU, open)
 	return source, err
-}
-
-// openRecorder opens the allocation records, and waits while that is not possible.
-func (d *Daemon) openRecorder(ctx context.Context) error {
-	if d.recorder != nil {
-		return nil
-	}
-	return d.retry(ctx, logrus.ErrorLevel, "Cannot use the allocation records, and no GPU is advertised until that is possible", func() (err error) {
-		d.recorder, err = allocation.OpenRecorder(ctx, paths.Allocations(d.options.StateDir), d.log)
-		return err
-	})
-}
-
-// awaitSetup waits until the node is set up, if there is a file that reports it.
-func (d *Daemon) awaitSetup(ctx context.Context) error {
-	if d.options.SetupFile == "" {
-		return nil
-	}
-	return d.retry(ctx, logrus.InfoLevel, "No GPU is advertised", func() error { return readiness.CheckSetup(d.options.SetupFile) })
 }
 
 // retry calls try until it succeeds or ctx ends. Meanwhile nothing is advertised. A node without
