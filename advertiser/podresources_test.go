@@ -3,18 +3,17 @@ package advertiser
 import (
 	"context"
 	"fmt"
-	"net"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/internal/testutil/grpctest"
 )
 
 // podLister is the kubelet's PodResources server. It refuses the first calls, as the
@@ -36,15 +35,7 @@ func (l *podLister) List(context.Context, *podresources.ListPodResourcesRequest)
 func (l *podLister) serve(t *testing.T) (socket string) {
 	t.Helper()
 	socket = filepath.Join(testutil.ShortDir(t), "kubelet.sock")
-	listener, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := grpc.NewServer()
-	podresources.RegisterPodResourcesListerServer(server, l)
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-	t.Cleanup(func() { server.Stop(); <-served })
+	grpctest.Serve(t, socket, &podresources.PodResourcesLister_ServiceDesc, l)
 	return socket
 }
 

@@ -24,14 +24,15 @@ import (
 	"github.com/containerd/ttrpc"
 	promtest "github.com/prometheus/client_golang/prometheus/testutil"
 	logtest "github.com/sirupsen/logrus/hooks/test"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/internal/testutil/grpctest"
 )
 
 // These tests run the plugin against NRI's own runtime side, the library that
@@ -366,13 +367,7 @@ func TestRunnerAnswersBeforeItEnds(t *testing.T) {
 func TestOtherRuntime(t *testing.T) {
 	t.Parallel()
 	c := Containerd{NRISocket: "/run/nri.sock", CRISocket: paths.CRISocket(filepath.Join(testutil.ShortDir(t), "cri.sock"))}
-	listener, err := net.Listen("unix", c.CRISocket.String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := grpc.NewServer()
-	go func() { _ = server.Serve(listener) }()
-	defer server.Stop()
+	grpctest.Serve(t, c.CRISocket.String(), &cri.RuntimeService_ServiceDesc, cri.UnimplementedRuntimeServiceServer{})
 	const reached = "is --cri-socket"
 	tests := map[int]string{0: reached}
 	if goruntime.GOOS == "linux" {

@@ -3,7 +3,6 @@ package containerdconfig
 import (
 	"context"
 	"errors"
-	"net"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -12,10 +11,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"google.golang.org/grpc"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/internal/testutil/grpctest"
 )
 
 // config is what containerd 1.7.35 and 2.4.2 answer, shortened to what is read;
@@ -150,14 +149,7 @@ func TestCheckSynchronize(t *testing.T) {
 func serve(t *testing.T, service cri.RuntimeServiceServer) (socket string) {
 	t.Helper()
 	socket = filepath.Join(testutil.ShortDir(t), "s")
-	listener, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := grpc.NewServer()
-	cri.RegisterRuntimeServiceServer(server, service)
-	go func() { _ = server.Serve(listener) }()
-	t.Cleanup(server.Stop)
+	grpctest.Serve(t, socket, &cri.RuntimeService_ServiceDesc, service)
 	return socket
 }
 

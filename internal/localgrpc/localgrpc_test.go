@@ -3,18 +3,17 @@ package localgrpc
 import (
 	"context"
 	"errors"
-	"net"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/internal/testutil/grpctest"
 )
 
 func TestParseAddress(t *testing.T) {
@@ -53,15 +52,7 @@ func TestDialAcceptsLargeAnswers(t *testing.T) {
 	t.Parallel()
 	needsUnixSockets(t)
 	socket := filepath.Join(testutil.ShortDir(t), "s")
-	listener, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := grpc.NewServer()
-	cri.RegisterRuntimeServiceServer(server, largeAnswer{})
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-	t.Cleanup(func() { server.Stop(); <-served })
+	grpctest.Serve(t, socket, &cri.RuntimeService_ServiceDesc, largeAnswer{})
 	for _, address := range []string{socket, "unix://" + socket, "unix:" + socket} {
 		if err := callVersion(t, address); err != nil {
 			t.Errorf("%s: %v", address, err)

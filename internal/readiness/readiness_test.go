@@ -13,12 +13,12 @@ import (
 	"time"
 
 	logtest "github.com/sirupsen/logrus/hooks/test"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
 	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/internal/testutil/grpctest"
 )
 
 func isReady(context.Context) error { return nil }
@@ -84,7 +84,7 @@ func TestCheckErrors(t *testing.T) {
 		return func(t *testing.T, path string) {
 			h := health.NewServer()
 			h.SetServingStatus(Service, status)
-			serve(t, listen(t, path), h)
+			grpctest.Serve(t, path, &healthpb.Health_ServiceDesc, h)
 		}
 	}
 	for _, test := range []struct {
@@ -118,7 +118,9 @@ func TestCheckErrors(t *testing.T) {
 				}
 			}()
 		}, want: ErrNotRunning},
-		{name: "another service", prepare: func(t *testing.T, path string) { serve(t, listen(t, path), health.NewServer()) }},
+		{name: "another service", prepare: func(t *testing.T, path string) {
+			grpctest.Serve(t, path, &healthpb.Health_ServiceDesc, health.NewServer())
+		}},
 		{name: "does not serve", prepare: answers(healthpb.HealthCheckResponse_NOT_SERVING), says: "it answers NOT_SERVING"},
 		{name: "unknown", prepare: answers(healthpb.HealthCheckResponse_UNKNOWN), says: "it answers UNKNOWN"},
 	} {
@@ -174,18 +176,6 @@ func TestRunRecovers(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-}
-
-func serve(t *testing.T, l net.Listener, h *health.Server) {
-	t.Helper()
-	server := grpc.NewServer()
-	healthpb.RegisterHealthServer(server, h)
-	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(l) }()
-	t.Cleanup(func() {
-		server.Stop()
-		<-ended
-	})
 }
 
 func TestRunCanceledAtOnce(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,12 +13,12 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
+	"github.com/directx-nri/directx-nri/internal/testutil/grpctest"
 )
 
 // containerd is one whose only handler has a runtime_path.
@@ -42,20 +41,6 @@ func (c *containerd) Status(context.Context, *cri.StatusRequest) (*cri.StatusRes
 
 func (*containerd) Version(context.Context, *cri.VersionRequest) (*cri.VersionResponse, error) {
 	return &cri.VersionResponse{RuntimeVersion: "v1.7.35"}, nil
-}
-
-// serve serves CRI at path until the test ends.
-func (c *containerd) serve(t *testing.T, path string) {
-	t.Helper()
-	listener, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := grpc.NewServer()
-	cri.RegisterRuntimeServiceServer(server, c)
-	done := make(chan struct{})
-	go func() { defer close(done); _ = server.Serve(listener) }()
-	t.Cleanup(func() { server.Stop(); <-done })
 }
 
 func newChecker(socket string) *Checker {
@@ -88,7 +73,7 @@ func TestChecker(t *testing.T) {
 			t.Parallel()
 			socket := filepath.Join(t.TempDir(), "s")
 			if test.path != "none" {
-				(&containerd{path: test.path, sandbox: test.sandbox}).serve(t, socket)
+				grpctest.Serve(t, socket, &cri.RuntimeService_ServiceDesc, &containerd{path: test.path, sandbox: test.sandbox})
 			}
 			err := newChecker(socket).Check(t.Context())
 			if (err == nil) != (test.want == nil && test.words == "") || !errors.Is(err, test.want) && test.want != nil {
@@ -105,7 +90,7 @@ func TestCheckerCaches(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "s")
 	c := &containerd{}
-	c.serve(t, socket)
+	grpctest.Serve(t, socket, &cri.RuntimeService_ServiceDesc, c)
 	checker := newChecker(socket)
 	now := time.Now()
 	checker.now = func() time.Time { return now }

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"net"
 	"os"
 	"path/filepath"
 	"sync"
@@ -13,11 +12,11 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/grpc"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
+	"github.com/directx-nri/directx-nri/internal/testutil/grpctest"
 )
 
 // Config is a configuration file without handlers.
@@ -83,15 +82,7 @@ func New(t *testing.T, config string) *Node {
 	if config != "" {
 		n.Write(t, n.Config, config)
 	}
-	listener, err := net.Listen("unix", n.Socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := grpc.NewServer()
-	cri.RegisterRuntimeServiceServer(server, &containerd{node: n, loaded: []byte(config)})
-	done := make(chan struct{})
-	go func() { defer close(done); _ = server.Serve(listener) }()
-	t.Cleanup(func() { server.Stop(); <-done })
+	grpctest.Serve(t, n.Socket, &cri.RuntimeService_ServiceDesc, &containerd{node: n, loaded: []byte(config)})
 	return n
 }
 

@@ -1,0 +1,24 @@
+// Package grpctest serves test doubles of gRPC services. It is apart from package testutil,
+// because few tests link gRPC.
+package grpctest
+
+import (
+	"net"
+	"testing"
+
+	"google.golang.org/grpc"
+)
+
+// Serve serves a service on the Unix socket at path until the test ends.
+func Serve(t testing.TB, path string, description *grpc.ServiceDesc, service any) {
+	t.Helper()
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	server.RegisterService(description, service)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	t.Cleanup(func() { server.Stop(); <-served })
+}
