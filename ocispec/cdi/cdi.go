@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/opencontainers/runtime-spec/specs-go"
 	"tags.cncf.io/container-device-interface/pkg/parser"
 	cdispec "tags.cncf.io/container-device-interface/specs-go"
 
@@ -56,13 +55,9 @@ func edits(e ocispec.Edits) cdispec.ContainerEdits {
 		})
 	}
 	for _, m := range e.Mounts {
-		out.Mounts = append(out.Mounts, mount(m))
+		out.Mounts = append(out.Mounts, &cdispec.Mount{HostPath: m.Source, ContainerPath: m.Destination, Options: m.Options, Type: m.Type})
 	}
 	return out
-}
-
-func mount(m specs.Mount) *cdispec.Mount {
-	return &cdispec.Mount{HostPath: m.Source, ContainerPath: m.Destination, Options: m.Options, Type: m.Type}
 }
 
 // Name returns text as the name of a device: other characters become hyphens.

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -16,15 +14,9 @@ import (
 // DiffJSON returns a unified diff of the pretty forms of two JSON documents, "" if
 // they are the same.
 func DiffJSON(name string, before, after []byte) (string, error) {
-	old, err := prettyJSON(before)
-	if err != nil {
-		return "", fmt.Errorf("%s: %w", name, err)
-	}
-	edited, err := prettyJSON(after)
-	if err != nil {
-		return "", fmt.Errorf("%s, changed: %w", name, err)
-	}
-	return DiffText(name, []byte(old), []byte(edited)), nil
+	old, oldErr := prettyJSON(before)
+	edited, editedErr := prettyJSON(after)
+	return DiffText(name, old, edited), errors.Join(oldErr, editedErr)
 }
 
 // DiffText returns a unified diff of two texts, "" if they are the same.
@@ -35,17 +27,14 @@ func DiffText(name string, before, after []byte) string {
 
 // prettyJSON returns the JSON in data with sorted keys and each element of a list on
 // its own line. Numbers are preserved as written.
-func prettyJSON(data []byte) (string, error) {
+func prettyJSON(data []byte) ([]byte, error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
 	var v any
 	if err := d.Decode(&v); err != nil {
-		return "", err
+		return nil, err
 	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return "", errors.New("data after the JSON value")
-	}
-	return pretty(v, "") + "\n", nil
+	return []byte(pretty(v, "") + "\n"), nil
 }
 
 func pretty(v any, indent string) string {

@@ -114,12 +114,6 @@ func (o *allocationsOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 	if err := o.print(stdout, reports); err != nil {
 		return err
 	}
-	return reportProblems(stderr, problems)
-}
-
-// reportProblems prints the problems of the store, and returns an error if there are
-// any.
-func reportProblems(stderr io.Writer, problems []allocation.Problem) error {
 	for _, p := range problems {
 		fmt.Fprintf(stderr, "problem: %v\n", p.Err)
 	}
@@ -134,21 +128,15 @@ func (o *allocationsOptions) reports(ctx context.Context, stderr io.Writer, entr
 	if err != nil {
 		fmt.Fprintf(stderr, "The GPUs are shown without their names: %v\n", err)
 	}
-	return slices.DeleteFunc(reportAllocations(entries, devices, o.pods(ctx, stderr, entries)), func(r allocationReport) bool {
+	var pods containerd.Pods // nil if they are unknown
+	if slices.ContainsFunc(entries, func(e allocation.Entry) bool { return e.Holder != nil }) {
+		if pods, err = (&containerd.Instance{CRISocket: o.criSocket}).Pods(ctx); err != nil {
+			fmt.Fprintf(stderr, "The pods of this node are unknown: %v; set --cri-socket\n", err)
+		}
+	}
+	return slices.DeleteFunc(reportAllocations(entries, devices, pods), func(r allocationReport) bool {
 		return o.namespace != "" && r.Namespace != o.namespace || o.stale && r.State != stateStale
 	})
-}
-
-// pods returns the pods of the node, nil if they are unknown or not of interest.
-func (o *allocationsOptions) pods(ctx context.Context, stderr io.Writer, entries []allocation.Entry) containerd.Pods {
-	if !slices.ContainsFunc(entries, func(e allocation.Entry) bool { return e.Holder != nil }) {
-		return nil
-	}
-	pods, err := (&containerd.Instance{CRISocket: o.criSocket}).Pods(ctx)
-	if err != nil {
-		fmt.Fprintf(stderr, "The pods of this node are unknown: %v; set --cri-socket\n", err)
-	}
-	return pods
 }
 
 // stateOf returns the state of an entry and the reason.
