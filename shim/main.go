@@ -1,6 +1,7 @@
 package shim
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"strings"
@@ -29,17 +30,17 @@ environment variable %[5]s names another directory.
 // Main runs the shim with the process's arguments and returns the exit status.
 // When containerd calls, only the real shim writes to standard output.
 func Main(version string) int {
-	self, err := os.Executable()
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "directx-nri: find own executable: %v", err)
-		return exitFailure
-	}
 	args := os.Args[1:]
 	stateDir := paths.Default().State
 	if len(args) == 1 {
 		switch args[0] {
 		case shimfile.SelfTestFlag:
-			return selfTestMain()
+			if err := selfTest(); err != nil {
+				fmt.Fprintf(os.Stderr, "%s: self-test: %v\n", shimfile.Base, err)
+				return exitFailure
+			}
+			fmt.Println(shimfile.SelfTestPassed)
+			return 0
 		case "--version":
 			fmt.Println(shimfile.Base, version)
 			return 0
@@ -48,21 +49,13 @@ func Main(version string) int {
 			return 0
 		}
 	}
-	bundle, err := os.Getwd()
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "directx-nri: find working directory: %v", err)
+	self, err := os.Executable()
+	bundle, bundleErr := os.Getwd()
+	if err = cmp.Or(err, bundleErr); err != nil {
+		fmt.Fprintf(os.Stderr, "directx-nri: find own executable and working directory: %v", err)
 		return exitFailure
 	}
 	return newShim(call{
 		self: self, args: args, env: os.Environ(), bundle: bundle, stateDir: stateDir, version: version, stdout: os.Stdout, stderr: os.Stderr,
 	}).main()
-}
-
-func selfTestMain() int {
-	if err := selfTest(); err != nil {
-		fmt.Fprintf(os.Stderr, "%s: self-test: %v\n", shimfile.Base, err)
-		return exitFailure
-	}
-	fmt.Println(shimfile.SelfTestPassed)
-	return 0
 }

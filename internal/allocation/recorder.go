@@ -73,24 +73,18 @@ func (r *Recorder) open(ctx context.Context) error {
 	if err := durable.MakePrivate(r.store.dir); err != nil {
 		return err
 	}
-	if err := r.acquire(ctx); err != nil {
-		return err
+	locked, err := r.file.TryLock()
+	if err == nil && !locked {
+		r.log.WithField("lock", r.file.Path()).Warn("Another process writes the allocation records of this node; waiting until it ends")
+		_, err = r.file.TryLockContext(ctx, lockRetry)
 	}
-	if err := r.load(ctx); err != nil {
+	if err == nil {
+		err = r.load(ctx)
+	}
+	if err != nil {
 		return errors.Join(err, r.Close())
 	}
 	return nil
-}
-
-// acquire takes the directory's lock, and waits for it if necessary.
-func (r *Recorder) acquire(ctx context.Context) error {
-	locked, err := r.file.TryLock()
-	if err != nil || locked {
-		return err
-	}
-	r.log.WithField("lock", r.file.Path()).Warn("Another process writes the allocation records of this node; waiting until it ends")
-	_, err = r.file.TryLockContext(ctx, lockRetry)
-	return err
 }
 
 // Close releases the directory's lock. The records stay.
