@@ -1,6 +1,9 @@
 package decision
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +12,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/ocispec"
 )
@@ -82,6 +86,42 @@ func TestIgnoredBy(t *testing.T) {
 		}
 		if read(test.c).IgnoredBy(policy.Policy{Standalone: policy.Standalone{StandaloneEnvironment: true}}) {
 			t.Errorf("%s: ignored by a policy that honors it", name)
+		}
+	}
+}
+
+func TestReasonOf(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		err  error
+		want Reason
+	}{
+		{nil, ""},
+		{allocation.ErrNotFound, ReasonNoRecord},
+		{allocation.ErrHeld, ReasonHeld},
+		{allocation.ErrUnreadable, ReasonUnreadable},
+		{durable.ErrNotPrivate, ReasonUnreadable},
+		{allocation.ErrMalformedToken, ReasonWrongVariable},
+		{errWrongVariable, ReasonWrongVariable},
+		{errDeviceGone, ReasonDeviceGone},
+		{errDeviceFailed, ReasonDeviceGone},
+		{errUnknownGPUs, ReasonDeviceGone},
+		{ocispec.ErrNotAssignable, ReasonDeviceGone},
+		{errHyperV, ReasonHyperV},
+		{errOutsidePod, ReasonRequest},
+		{errNoSuchGPU, ReasonRequest},
+		{errBadRequest, ReasonRequest},
+		{context.DeadlineExceeded, ReasonSlow},
+		{errors.New("a panic"), ReasonOther},
+		{WithReason(ReasonConfig, allocation.ErrHeld), ReasonConfig},
+	} {
+		err := test.err
+		if err != nil {
+			err = Container{Name: "main", Pod: &Pod{}}.Refuse(fmt.Errorf("X: %w; do this", err))
+		}
+		got := ReasonOf(err)
+		if got != test.want {
+			t.Errorf("%v: %q, want %q", err, got, test.want)
 		}
 	}
 }

@@ -7,7 +7,12 @@
 package ocispec
 
 import (
+	"path"
+	"strings"
+
 	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
 // OS is a container's operating system, as GOOS spells it.
@@ -75,4 +80,33 @@ func ReadOnlyMount(os OS, source, destination string) specs.Mount {
 		Source: source, Destination: destination, Type: "bind",
 		Options: []string{"bind", "ro", "rprivate", "nosuid", "nodev"},
 	}
+}
+
+const systemDrive = "C:"
+
+// DestinationKey returns a string that is the same for two destinations exactly
+// when they are the same place in a container.
+func DestinationKey(os OS, destination string) string {
+	if os == Windows {
+		// A path without a drive is on the container's system drive.
+		if rooted := strings.TrimLeft(destination, `/\`); len(rooted) == len(destination)-1 {
+			destination = systemDrive + destination
+		}
+		return winpath.Key(destination)
+	}
+	return path.Clean("/" + destination)
+}
+
+func samePath(os OS, a, b string) bool { return DestinationKey(os, a) == DestinationKey(os, b) }
+
+// LookupEnv returns the value of the variable name in env, the last one if there are
+// several, and reports whether there is one. Windows ignores the case of names.
+func LookupEnv(os OS, env []string, name string) (value string, found bool) {
+	for _, variable := range env {
+		n, v, ok := strings.Cut(variable, "=")
+		if ok && (n == name || os == Windows && strings.EqualFold(n, name)) {
+			value, found = v, true
+		}
+	}
+	return value, found
 }

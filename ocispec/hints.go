@@ -114,15 +114,3 @@ func isUUID(text string) bool {
 	}
 	return strings.Trim(strings.ToLower(digits), "0123456789abcdef-") == ""
 }
-
-// LookupEnv returns the value of the variable name in env, the last one if there are
-// several, and reports whether there is one. Windows ignores the case of names.
-func LookupEnv(os OS, env []string, name string) (value string, found bool) {
-	for _, variable := range env {
-		n, v, ok := strings.Cut(variable, "=")
-		if ok && (n == name || os == Windows && strings.EqualFold(n, name)) {
-			value, found = v, true
-		}
-	}
-	return value, found
-}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -17,10 +18,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/testutil"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 const display = "directx.microsoft.com/display"
@@ -633,5 +635,143 @@ func TestBindToDanglingLink(t *testing.T) {
 	}
 	if err := store.Bind(token, Holder{PodUID: "uid", Container: "main"}); !errors.Is(err, fs.ErrExist) {
 		t.Error(err)
+	}
+}
+
+// inject writes a record without a token.
+func inject(t *testing.T, r *Recorder, ids ...string) ID {
+	t.Helper()
+	var replicas []Replica
+	for _, id := range ids {
+		replicas = append(replicas, Replica{ID: id, InstanceID: `PCI\` + id})
+	}
+	token, err := r.Record(context.Background(), Record{Resource: display, Replicas: replicas, Injected: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token.ID()
+}
+
+// TestInjectedRecordEnds: injected records end without a holder, also after a restart.
+func TestInjectedRecordEnds(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "records")
+	r := openRecorder(t, dir)
+	bound := record(t, r, "a::0")
+	bind(t, dir, bound, "pod-a", "main")
+	inject(t, r, "a::0")
+	last := inject(t, r, "a::0")
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := live(t, openRecorder(t, dir)); !slices.Equal(got, []ID{last}) {
+		t.Errorf("live %v, want %v", got, last)
+	}
+}
+
+func TestAttribute(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "records")
+	r := openRecorder(t, dir)
+	id := inject(t, r, "a::0")
+	for range 2 {
+		if err := r.Attribute(id, "team", "web", "main"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.Attribute(id, "team", "other", "main"); !errors.Is(err, ErrHeld) {
+		t.Errorf("another pod: %v", err)
+	}
+	records := r.Live()
+	want := &Holder{PodUID: "name:team/web", Container: "main", PodNamespace: "team", PodName: "web"}
+	if len(records) != 1 || !cmp.Equal(want, records[0].Holder) || records[0].BoundAt.IsZero() {
+		t.Fatalf("%+v", records)
+	}
+	withToken := record(t, r, "b::0")
+	for _, other := range []ID{withToken.ID(), "none"} {
+		if err := r.Attribute(other, "team", "web", "main"); !errors.Is(err, ErrNotFound) {
+			t.Errorf("a record with a token, or none, was bound by a name: %v", err)
+		}
+	}
+	// The replica is in another pod's later record.
+	later := inject(t, r, "a::0")
+	if got := live(t, r); !slices.Equal(got, []ID{withToken.ID(), later}) {
+		t.Errorf("live %v", got)
+	}
+}
+
+func TestList(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "records")
+	if entries, problems, err := OpenStore(dir).List(t.Context()); err != nil || len(entries)+len(problems) > 0 {
+		t.Errorf("no directory: %v, %v, %v", entries, problems, err)
+	}
+	r := openRecorder(t, dir)
+	store := OpenStore(dir)
+	held, waiting := record(t, r, "gpu::0"), record(t, r, "gpu::1", "gpu::2")
+	holder := Holder{PodUID: "uid", Container: "main", PodNamespace: "default", PodName: "a"}
+	if err := store.Bind(held, holder); err != nil {
+		t.Fatal(err)
+	}
+	got, problems, err := store.List(t.Context())
+	if err != nil || len(problems) > 0 {
+		t.Fatalf("%v, %v", problems, err)
+	}
+	want := []Entry{
+		{Record: Record{ID: held.ID(), Resource: display, Replicas: []Replica{{ID: "gpu::0", InstanceID: `PCI\gpu::0`}}}, Holder: &holder},
+		{Record: Record{ID: waiting.ID(), Resource: display, Replicas: []Replica{{ID: "gpu::1", InstanceID: `PCI\gpu::1`}, {ID: "gpu::2", InstanceID: `PCI\gpu::2`}}}},
+	}
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreTypes(time.Time{}), cmpopts.IgnoreFields(Record{}, "Sequence")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := store.List(ended); !errors.Is(err, context.Canceled) {
+		t.Errorf("with an ended context: %v", err)
+	}
+	if got[0].BoundAt.IsZero() || !got[1].BoundAt.IsZero() || got[0].CreatedAt.IsZero() {
+		t.Errorf("bound at %v and %v", got[0].BoundAt, got[1].BoundAt)
+	}
+}
+
+func TestListProblems(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "records")
+	r := openRecorder(t, dir)
+	good, torn, unclear := record(t, r, "gpu::0"), record(t, r, "gpu::1"), record(t, r, "gpu::2")
+	bad := map[string]error{
+		string(torn.ID()) + recordSuffix:     ErrUnreadable,
+		string(unclear.ID()) + bindingSuffix: ErrUnreadable,
+	}
+	ignored := []string{string(NewToken().ID()) + bindingSuffix, string(good.ID()) + ".delivered", "README", ".directx-nri-tmp-1"}
+	for _, name := range slices.AppendSeq(ignored, maps.Keys(bad)) {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("{"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	store := OpenStore(dir)
+	entries, problems, err := store.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []ID
+	for _, e := range entries {
+		ids = append(ids, e.ID)
+		if e.Holder != nil || e.HolderUnknown != (e.ID == unclear.ID()) {
+			t.Errorf("%s: holder %v, unknown %t", e.ID, e.Holder, e.HolderUnknown)
+		}
+	}
+	if diff := cmp.Diff([]ID{good.ID(), unclear.ID()}, ids); diff != "" {
+		t.Errorf("records (-want +got):\n%s", diff)
+	}
+	for _, p := range problems {
+		want := bad[filepath.Base(p.Path)]
+		if want == nil || !errors.Is(p.Err, want) || !strings.Contains(p.Err.Error(), p.Path) {
+			t.Errorf("%s: %v, want %v", p.Path, p.Err, want)
+		}
+		delete(bad, filepath.Base(p.Path))
+	}
+	if len(bad) > 0 {
+		t.Errorf("no problem for %v", bad)
 	}
 }
