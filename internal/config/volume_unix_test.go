@@ -3,7 +3,6 @@
 package config
 
 import (
-	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -14,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/policy"
@@ -141,99 +141,109 @@ func TestCompileRefusesNamedPipe(t *testing.T) {
 	}
 }
 
-// TestWatch changes files as an editor and as the kubelet do.
-func TestWatch(t *testing.T) {
-	t.Parallel()
-	dir, inventoryDir := t.TempDir(), t.TempDir()
-	stateDir, file, inventory := filepath.Join(dir, "state"), filepath.Join(dir, "config.yaml"), filepath.Join(inventoryDir, "gpus.yaml")
-	for version, replicas := range map[string]string{"..1": "1", "..2": "2", "..bad": "0"} {
-		if err := os.Mkdir(filepath.Join(dir, version), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		write(t, filepath.Join(dir, version, "config.yaml"), head+"replicas: "+replicas+"\ninventory: "+inventory+"\n")
-	}
-	link := func(version string) {
-		t.Helper()
-		temp := filepath.Join(dir, "..data_tmp")
-		if err := errors.Join(os.Symlink(version, temp), os.Rename(temp, filepath.Join(dir, "..data"))); err != nil {
-			t.Fatal(err)
-		}
-	}
-	link("..1")
-	if err := os.Symlink(filepath.Join("..data", "config.yaml"), file); err != nil {
-		t.Fatal(err)
-	}
-	write(t, inventory, device("display: true"))
-	c := Compiler{File: file, StateDir: stateDir, NodeOS: "linux"}
+// watched is a node whose files a test changes while [Compiler.Watch] runs. The clock is the
+// test's own.
+type watched struct {
+	t        *testing.T
+	c        Compiler
+	p        policy.Policy
+	devices  []discovery.Device
+	reports  chan error
+	returned chan bool
+}
+
+// watch starts with the configuration that c compiles, as an earlier run has installed it.
+func watch(t *testing.T, c Compiler) *watched {
 	p, devices, err := c.Compile()
+	if err = errors.Join(err, Install(c.StateDir, p, devices)); err == nil {
+		p, err = policy.Read(c.StateDir)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	reports := make(chan error, 100)
-	report := func(err error) { reports <- err }
+	w := &watched{t, c, p, devices, make(chan error, 1000), make(chan bool, 1)}
+	go w.run()
+	return w
+}
 
-	link("..2")
-	if p, devices, err = c.Watch(t.Context(), p, devices, report); err != nil || p.Resources[0].Replicas != 2 {
-		t.Fatalf("a changed configuration: %+v, %v", p, err)
-	}
-	write(t, inventory, "# "+device("compute: true"))
-	write(t, inventory, device("compute: true"))
-	if p, devices, err = c.Watch(t.Context(), p, devices, report); err != nil || len(devices) != 1 || !devices[0].SupportsCompute {
-		t.Fatalf("a changed inventory: %+v, %v", devices, err)
-	}
-	for len(reports) > 0 {
-		<-reports
-	}
+func (w *watched) run() {
+	var err error
+	w.p, w.devices, err = w.c.Watch(w.t.Context(), w.p, w.devices, func(err error) { w.reports <- err })
+	w.returned <- err == nil
+}
 
-	// A policy or compiled inventory that is lost or damaged is written again.
-	truncate := func(path string) error { return os.Truncate(path, 10) }
-	for _, damage := range []func() error{
-		func() error { return os.Remove(policy.Path(stateDir)) }, func() error { return truncate(policy.Path(stateDir)) },
-		func() error { return os.Remove(node.Inventory(stateDir).Path()) }, func() error { return truncate(node.Inventory(stateDir).Path()) },
-	} {
-		if err := damage(); err != nil {
+// wait checks what has been reported after d, since the last call: an error with the text want,
+// or none; and whether Watch has returned with another policy, which the next call uses.
+func (w *watched) wait(d time.Duration, want string, wantNext bool) {
+	w.t.Helper()
+	time.Sleep(d)
+	synctest.Wait()
+	var got error
+	for len(w.reports) > 0 {
+		got = errors.Join(got, <-w.reports)
+	}
+	if (want == "") != (got == nil) || got != nil && !strings.Contains(got.Error(), want) {
+		w.t.Errorf("reported %v, want %q", got, want)
+	}
+	next := len(w.returned) > 0
+	if next != wantNext || w.c.lost(w.t.Context()) {
+		w.t.Errorf("a new policy is in force: %t, the installed one is lost: %t", next, w.c.lost(w.t.Context()))
+	}
+	if next {
+		<-w.returned
+		go w.run()
+	}
+}
+
+// TestWatch changes files as an editor and as the kubelet do.
+func TestWatch(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		dir, inventoryDir := t.TempDir(), t.TempDir()
+		stateDir, file, inventory := filepath.Join(dir, "state"), filepath.Join(dir, "config.yaml"), filepath.Join(inventoryDir, "gpus.yaml")
+		for version, text := range map[string]string{"..1": "replicas: 1", "..2": "replicas: 2", "..bad": "replicas: 0", "..comment": "replicas: 2 # comment"} {
+			if err := os.Mkdir(filepath.Join(dir, version), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			write(t, filepath.Join(dir, version, "config.yaml"), head+text+"\ninventory: "+inventory+"\n")
+		}
+		link := func(version string) {
+			t.Helper()
+			temp := filepath.Join(dir, "..data_tmp")
+			if err := errors.Join(os.Symlink(version, temp), os.Rename(temp, filepath.Join(dir, "..data"))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		link("..1")
+		if err := os.Symlink(filepath.Join("..data", "config.yaml"), file); err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		if _, _, err := c.Watch(ctx, p, devices, func(err error) { reports <- err; cancel() }); !errors.Is(err, context.Canceled) {
-			t.Errorf("error %v", err)
+		write(t, inventory, device("display: true"))
+		w := watch(t, Compiler{File: file, StateDir: stateDir, NodeOS: "linux"})
+		w.wait(2*pollInterval, "", false)
+		link("..2")
+		w.wait(2*pollInterval, "", true)
+		w.wait(2*pollInterval, "", false)
+		write(t, inventory, device("compute: true"))
+		w.wait(2*pollInterval, "", true)
+		if w.p.Resources[0].Replicas != 2 || len(w.devices) != 1 || !w.devices[0].SupportsCompute {
+			t.Errorf("%+v, %+v", w.p.Resources, w.devices)
 		}
-		err := <-reports
-		if _, lost := node.Inventory(stateDir).Devices(t.Context()); err != nil || c.lost(t.Context()) || lost != nil {
-			t.Errorf("%v, the policy is lost: %t, the inventory: %v", err, c.lost(t.Context()), lost)
+		// A policy or compiled inventory that is lost or damaged is written again.
+		for _, path := range []string{policy.Path(stateDir), node.Inventory(stateDir).Path()} {
+			for _, damage := range []func() error{func() error { return os.Remove(path) }, func() error { return os.Truncate(path, 10) }} {
+				if err := damage(); err != nil {
+					t.Fatal(err)
+				}
+				w.wait(checkInterval+pollInterval, "", false)
+			}
 		}
-	}
-
-	// An invalid file, and then one with another comment, change nothing, also not the
-	// policy of an earlier run.
-	if p, err = policy.Read(stateDir); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancelCause(t.Context())
-	ended := make(chan error)
-	go func() {
-		_, _, err := c.Watch(ctx, p, devices, report)
-		ended <- err
-	}()
-	<-reports
-	link("..bad")
-	for err := range reports {
-		if err != nil && strings.Contains(err.Error(), "replicas: 0 is out of range") {
-			break
-		}
-	}
-	write(t, filepath.Join(dir, "..2", "config.yaml"), head+"replicas: 2\ninventory: "+inventory+" # comment\n")
-	link("..2")
-	for err := range reports {
-		if err == nil {
-			break
-		}
-	}
-	end := errors.New("end")
-	cancel(end)
-	if err := <-ended; !errors.Is(err, end) {
-		t.Errorf("error %v, want %v", err, end)
-	}
+		// What is invalid changes nothing, nor does another comment.
+		link("..bad")
+		w.wait(2*pollInterval, "replicas: 0 is out of range", false)
+		link("..comment")
+		w.wait(2*pollInterval, "", false)
+	})
 }
 
 // TestWatchTiming: a file that appears is compiled when it is whole, and what was refused, or
@@ -245,62 +255,24 @@ func TestWatchTiming(t *testing.T) {
 		file, stateDir := filepath.Join(dir, "config.yaml"), filepath.Join(dir, "state")
 		noRuntime := errors.New("the real shim is not there yet")
 		var hasRuntime atomic.Bool
-		c := Compiler{File: file, StateDir: stateDir, NodeOS: "linux", CheckRuntime: func(_, name string) error {
+		w := watch(t, Compiler{File: file, StateDir: stateDir, NodeOS: "linux", CheckRuntime: func(_, name string) error {
 			if name == "" || hasRuntime.Load() {
 				return nil
 			}
 			return noRuntime
-		}}
-		p, devices, err := c.Compile() // the defaults
-		if err := errors.Join(err, Install(stateDir, p, devices)); err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		reports := make(chan error, 1000)
-		returned := make(chan policy.Policy, 1)
-		go func() {
-			next, _, _ := c.Watch(ctx, p, devices, func(err error) { reports <- err })
-			returned <- next
-		}()
-		wait := func(d time.Duration, want string) { // of errors since the last call
-			t.Helper()
-			time.Sleep(d)
-			synctest.Wait()
-			var got error
-			for len(reports) > 0 {
-				got = errors.Join(got, <-reports)
-			}
-			if (want == "") != (got == nil) || got != nil && !strings.Contains(got.Error(), want) {
-				t.Errorf("reported %v, want %q", got, want)
-			}
-		}
-		wait(pollInterval/2, "")
+		}})
+		w.wait(pollInterval/2, "", false)
 		for range 2 * checkInterval / pollInterval { // It grows, and no part of it is valid.
 			write(t, file, "# "+strings.Repeat("x", time.Now().Second()*1000+time.Now().Nanosecond()/1e6)+"\nreplicas: 0")
-			wait(pollInterval, "")
+			w.wait(pollInterval, "", false)
 		}
 		write(t, file, head+"shim: {runtime: containerd-shim-x}\n")
-		wait(2*pollInterval, noRuntime.Error())
-		wait(3*checkInterval, "") // It is reported once.
-		if err := os.Remove(policy.Path(stateDir)); err != nil {
-			t.Fatal(err)
-		}
-		write(t, file, head)
-		wait(2*pollInterval, "")
-		if err := os.Remove(policy.Path(stateDir)); err != nil {
-			t.Fatal(err)
-		}
-		wait(checkInterval+pollInterval, "")
-		if c.lost(t.Context()) || len(returned) > 0 {
-			t.Errorf("the policy is lost: %t, a new one is in force: %t", c.lost(t.Context()), len(returned) > 0)
-		}
-		write(t, file, head+"shim: {runtime: containerd-shim-x}\n")
-		wait(2*pollInterval, noRuntime.Error())
+		w.wait(2*pollInterval, noRuntime.Error(), false)
+		w.wait(3*checkInterval, "", false) // It is reported once.
 		hasRuntime.Store(true)
-		wait(checkInterval+pollInterval, "")
-		if next := <-returned; next.Shim.Runtime != "containerd-shim-x" {
-			t.Errorf("%+v", next.Shim)
+		w.wait(checkInterval+pollInterval, "", true)
+		if w.p.Shim.Runtime != "containerd-shim-x" {
+			t.Errorf("%+v", w.p.Shim)
 		}
 	})
 }
