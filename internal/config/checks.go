@@ -16,12 +16,19 @@ func endsBadly(p string) bool {
 	return slices.ContainsFunc(strings.Split(p, `\`), winpath.HasTrailingDot)
 }
 
+// cutDrive returns a clean Windows path and its part after the drive, and reports whether it
+// has a drive and is absolute.
+func cutDrive(path string) (clean, below string, ok bool) {
+	clean = winpath.Clean(path)
+	root, below := clean[:min(len(clean), 3)], clean[min(len(clean), 3):]
+	return clean, below, winpath.IsAbs(root) && strings.HasSuffix(root, `:\`)
+}
+
 // cleanDirectory checks and cleans the absolute path of a directory on a system.
 func cleanDirectory(os, p string) (string, error) {
 	if os == "windows" {
-		clean := winpath.Clean(p)
-		root, below := clean[:min(len(clean), 3)], clean[min(len(clean), 3):]
-		if !winpath.IsAbs(root) || !strings.HasSuffix(root, `:\`) || below != "" && !winpath.IsLocal(below) || strings.Contains(p, "..") || endsBadly(below) || winpath.LooksShort(below) {
+		clean, below, ok := cutDrive(p)
+		if !ok || below != "" && !winpath.IsLocal(below) || strings.Contains(p, "..") || endsBadly(below) || winpath.LooksShort(below) {
 			return "", fmt.Errorf(`%q is not the absolute path of a directory: use a drive and long names, such as C:\Tools`, p)
 		}
 		return clean, nil

@@ -1,16 +1,5 @@
-// Package config compiles config.yaml and the inventory file into the node policy.
-//
-//	apiVersion: directx.microsoft.com/v1alpha1
-//	kind: Configuration
-//	inventory: /etc/directx-nri/gpus.yaml
-//	resources:
-//	  - name: directx.microsoft.com/display
-//	    match: {kind: display, vendor: nvidia}
-//	    replicas: 4
-//
-// All keys but the first two are optional. Reading is strict: an unknown key or an
-// invalid value is an error with the line and the path of the key. docs/configuration.md
-// lists all keys.
+// Package config compiles config.yaml and the inventory file into the node policy. Reading is
+// strict: an unknown key or an invalid value is an error with the line and the path of the key.
 //
 // A file becomes a policy in these steps:
 //
@@ -21,16 +10,10 @@
 //     devices of an inventory are built in inventory.go.
 //  5. [Install] writes the result.
 //
-// The files are compiled by one program on a node: directx-advertiser, at its start
-// and when one of them changes, or 'dxctl config apply':
-//
-//	p, devices, err := compiler.Compile()
-//	if err == nil {
-//		err = config.Install(stateDir, p, devices)
-//	}
-//
-// All programs act on the result, which packages policy and discovery/node read. If the
-// files cannot be compiled, nothing is installed and the last policy stays in force.
+// One program on a node compiles them: directx-advertiser, at its start and when one of them
+// changes, or 'dxctl config apply'. All programs act on the result, which packages policy and
+// discovery/node read. If the files cannot be compiled, nothing is installed and the last policy
+// stays in force.
 //
 // The configuration names a program that runs as the system, and directories that
 // pods can read. So [Compiler.Compile] refuses config.yaml and the inventory unless only
@@ -142,7 +125,7 @@ func (c Compiler) compile(data []byte) (p policy.Policy, err error) {
 	p = c.build(d, file)
 	for _, e := range d.errors {
 		if name, ok := given[e.Path]; ok {
-			return policy.Policy{}, &FlagError{name, errors.New(e.Text)}
+			return policy.Policy{}, &FlagError{fmt.Errorf("--%s: %s", name, e.Text)}
 		}
 	}
 	if err := d.err(); err != nil {

@@ -14,17 +14,8 @@ import (
 // over the file. Add them to a command with [Flags.Add].
 type Flags struct{ set *pflag.FlagSet }
 
-// FlagError is a flag with an invalid value.
-type FlagError struct {
-	Flag string // without dashes
-	Err  error
-}
-
-// Error returns the flag and the cause.
-func (e *FlagError) Error() string { return "--" + e.Flag + ": " + e.Err.Error() }
-
-// Unwrap returns the cause.
-func (e *FlagError) Unwrap() error { return e.Err }
+// FlagError is the error of a flag with an invalid value.
+type FlagError struct{ error }
 
 // flag is a flag for a key of config.yaml.
 type flag struct{ name, key, usage string }

@@ -120,8 +120,7 @@ func parsePath(format, text string) (string, error) {
 	clean := winpath.Clean(text)
 	switch format {
 	case "storePath":
-		root, below := clean[:min(len(clean), 3)], clean[min(len(clean), 3):]
-		if !winpath.IsAbs(root) || !strings.HasSuffix(root, `:\`) || !winpath.IsLocal(below) {
+		if _, below, ok := cutDrive(text); !ok || !winpath.IsLocal(below) {
 			return "", fmt.Errorf(`%q is not the absolute Windows path of a directory, with its drive`, text)
 		}
 		return clean, nil
