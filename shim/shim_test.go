@@ -502,6 +502,9 @@ func TestRealShimIsFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.started(b.start(standalone()))
+	if r := b.start(standalone("DIRECTX_VISIBLE_DEVICES=all")); r.status != exitFailure || !strings.Contains(r.stderr, "policy.json: ") {
+		t.Errorf("status %d, output %q, errors %q", r.status, r.stdout, r.stderr)
+	}
 }
 
 // TestCheckConfigured: only a change is checked, and it must not stop all containers.

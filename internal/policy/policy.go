@@ -149,26 +149,27 @@ type file struct {
 	Policy
 }
 
-// Read returns the policy in the state directory, or [Default] with the Shim of [ReadShim] if
-// there is none. A file that is damaged, has another format, or lies in a directory that
-// others can write to ([durable.ErrNotPrivate]) is an error: the policy names a program that
-// runs as the system.
+// Read returns the policy in the state directory, or [Default] if there has been none. A file
+// that is damaged, lost though that of [RuntimePath] remains, has another format, or lies in a
+// directory that others can write to ([durable.ErrNotPrivate]) is an error: the policy names a
+// program that runs as the system.
 func Read(stateDir string) (p Policy, err error) {
 	path := Path(stateDir)
 	data, err := durable.Read(path, maxSize+1)
-	if errors.Is(err, fs.ErrNotExist) {
-		p = Default()
-		p.Shim, err = ReadShim(stateDir)
-		return p, err
-	}
-	if err == nil {
+	const remedy = "run 'dxctl config apply', or restart directx-advertiser, to compile it again"
+	switch lost := errors.Is(err, fs.ErrNotExist); {
+	case lost && !durable.Exists(RuntimePath(stateDir)):
+		return WithShimLog(Default(), stateDir), nil
+	case lost:
+		return Policy{}, fmt.Errorf("read node policy: %w; %s", err, remedy)
+	case err == nil:
 		err = durable.CheckPrivate(stateDir)
 	}
 	if err != nil {
 		return Policy{}, fmt.Errorf("read node policy: %w", err)
 	}
 	if p, err = decode(data); err != nil {
-		return Policy{}, fmt.Errorf("read node policy %s: %w; run 'dxctl config apply', or restart directx-advertiser, to compile it again", path, err)
+		return Policy{}, fmt.Errorf("read node policy %s: %w; %s", path, err, remedy)
 	}
 	return WithShimLog(p, stateDir), nil
 }
