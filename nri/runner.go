@@ -5,11 +5,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/containerd/nri/pkg/api"
+	"github.com/containerd/nri/pkg/stub"
+	"github.com/containerd/ttrpc"
 	"github.com/sirupsen/logrus"
 
 	"github.com/directx-nri/directx-nri/internal/errlog"
+	"github.com/directx-nri/directx-nri/internal/localgrpc"
 )
 
 // Runner keeps a plugin registered with the runtime. The runtime neither
@@ -94,3 +101,170 @@ func (r *Runner) attempt(ctx context.Context, losses int) error {
 	}
 	return r.session(ctx)
 }
+
+const (
+	// finishTimeout is how long hooks may still run when the program ends. The runtime
+	// waits no longer for their answers.
+	finishTimeout = 2 * time.Second
+	// answerTime is how long the stub may need to write an answer after its hook has returned.
+	answerTime = 50 * time.Millisecond
+)
+
+// session registers the plugin once and returns when the connection is lost: [errLost] if
+// the plugin was registered and synchronized.
+func (r *Runner) session(ctx context.Context) (err error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", r.Socket)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	peer, err := localgrpc.PeerPID(conn)
+	if err != nil {
+		return fmt.Errorf("find the process behind %s: %w", r.Socket, err)
+	}
+	h := newHooks(r.Plugin, peer)
+	defer func() {
+		if h.synchronizing.Load() {
+			err = errUnsynchronized
+		}
+	}()
+	// The stub passes the context of Start to hooks. A hook that runs when ctx ends must
+	// still answer, unless the connection is lost.
+	connected, disconnect := context.WithCancel(context.WithoutCancel(ctx))
+	defer disconnect()
+	plugin, err := stub.New(h,
+		stub.WithConnection(&watchedConn{Conn: conn, lost: disconnect}),
+		stub.WithPluginName(r.Name), stub.WithPluginIdx(r.Index),
+		stub.WithLogger(stubLogger{r.Log}),
+		// Newer runtimes fail the container whose adjustment is lost; others ignore it.
+		stub.WithFailurePolicy(&api.FailurePolicy{FailRequest: true}),
+		stub.WithTTRPCOptions([]ttrpc.ClientOpts{ttrpc.WithUnaryClientInterceptor(h.awaitConfigure)}, nil),
+	)
+	if err != nil {
+		return fmt.Errorf("create NRI stub: %w", err)
+	}
+	keep := context.AfterFunc(ctx, disconnect) // while the plugin registers
+	defer keep()
+	if err := plugin.Start(connected); err != nil {
+		return err
+	}
+	defer plugin.Stop()
+	if !keep() {
+		return ctx.Err()
+	}
+	select {
+	case <-h.synchronized:
+	case <-connected.Done():
+		return errLost
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	r.Plugin.unregistered.Store(nil)
+	r.Log.WithField("socket", r.Socket).Info("Registered with the container runtime")
+	select {
+	case <-connected.Done():
+	case <-ctx.Done():
+		r.Plugin.unregistered.Store(&errUnregistered)
+		h.finish()
+	}
+	return errLost
+}
+
+// watchedConn calls lost when either end is closed. The stub reports that only after it has
+// started.
+type watchedConn struct {
+	net.Conn
+	lost func()
+}
+
+// Close implements [net.Conn]. The stub calls it when it cannot go on, for example after a
+// malformed frame, and then reads no more.
+func (c *watchedConn) Close() error {
+	c.lost()
+	return c.Conn.Close()
+}
+
+// Read implements [net.Conn].
+func (c *watchedConn) Read(data []byte) (int, error) {
+	n, err := c.Conn.Read(data)
+	if err != nil {
+		c.lost()
+	}
+	return n, err
+}
+
+// hooks are those of a plugin for one registration.
+type hooks struct {
+	*Plugin
+	peer int // the runtime's process
+	// configured and synchronized are closed by the runtime's first calls.
+	configured, synchronized           chan struct{}
+	closeConfigured, closeSynchronized func()
+
+	synchronizing atomic.Bool  // between them
+	running       atomic.Int64 // calls of CreateContainer
+}
+
+func newHooks(p *Plugin, peer int) *hooks {
+	h := &hooks{Plugin: p, peer: peer, configured: make(chan struct{}), synchronized: make(chan struct{})}
+	h.closeConfigured = sync.OnceFunc(func() { close(h.configured) })
+	h.closeSynchronized = sync.OnceFunc(func() { close(h.synchronized) })
+	return h
+}
+
+// awaitConfigure makes a registration last until the runtime has configured the plugin.
+// The stub's Start would wait for that forever, also without a connection (NRI v0.12.5).
+func (h *hooks) awaitConfigure(ctx context.Context, request *ttrpc.Request, response *ttrpc.Response, _ *ttrpc.UnaryClientInfo, invoke ttrpc.Invoker) error {
+	if err := invoke(ctx, request, response); err != nil {
+		return err
+	}
+	select {
+	case <-h.configured:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("the runtime does not complete the registration: %w", ctx.Err())
+	}
+}
+
+// Configure implements the interface of the stub, which derives the events from the
+// hooks that there are.
+func (h *hooks) Configure(context.Context, string, string, string) (api.EventMask, error) {
+	h.synchronizing.Store(true)
+	h.closeConfigured()
+	return 0, nil
+}
+
+// Synchronize implements the interface of the stub. The runtime has accepted the
+// plugin. Existing containers need nothing: with the interlock, none that was not adjusted
+// starts.
+func (h *hooks) Synchronize(context.Context, []*api.PodSandbox, []*api.Container) ([]*api.ContainerUpdate, error) {
+	h.handlers.connect(h.peer)
+	h.synchronizing.Store(false)
+	h.closeSynchronized()
+	return nil, nil
+}
+
+// CreateContainer is [Plugin.CreateContainer].
+func (h *hooks) CreateContainer(ctx context.Context, pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+	h.running.Add(1)
+	defer h.running.Add(-1)
+	return h.Plugin.CreateContainer(ctx, pod, container)
+}
+
+// finish waits until the runtime has the answers of the hooks that run, which the stub does
+// not wait for when it stops.
+func (h *hooks) finish() {
+	for deadline := time.Now().Add(finishTimeout); h.running.Load() > 0 && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(answerTime)
+}
+
+// stubLogger logs the stub's messages. Informational ones are for debugging:
+// [Runner] logs what matters.
+type stubLogger struct{ log logrus.FieldLogger }
+
+func (l stubLogger) Debugf(_ context.Context, f string, args ...any) { l.log.Debugf(f, args...) }
+func (l stubLogger) Infof(_ context.Context, f string, args ...any)  { l.log.Debugf(f, args...) }
+func (l stubLogger) Warnf(_ context.Context, f string, args ...any)  { l.log.Warnf(f, args...) }
+func (l stubLogger) Errorf(_ context.Context, f string, args ...any) { l.log.Errorf(f, args...) }

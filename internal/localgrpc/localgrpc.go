@@ -5,9 +5,14 @@ package localgrpc
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
+	"os"
 	"strings"
+	"sync"
+	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
@@ -61,4 +66,143 @@ func ParseAddress(address string) (path string, isPipe bool) {
 	}
 	name = strings.TrimLeft(strings.ReplaceAll(name, "/", `\`), `\`)
 	return `\\.\` + strings.TrimPrefix(name, `.\`), true
+}
+
+// maxPath is the size of sun_path in sockaddr_un, less the terminating zero.
+// https://man7.org/linux/man-pages/man7/unix.7.html, afunix.h of the Windows SDK.
+const maxPath = 107
+
+// probeTimeout bounds how long a live process may take to accept a connection.
+const probeTimeout = time.Second
+
+// ErrInUse is returned by [Listen] when another live process listens on the socket.
+var ErrInUse = errors.New("another process listens on this socket")
+
+// Identity distinguishes a socket file from others that had the same path.
+type Identity struct{ info fs.FileInfo }
+
+// Identify returns the identity of the file at path. The error matches
+// [fs.ErrNotExist] when there is no file.
+func Identify(path string) (Identity, error) {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return Identity{}, err
+	}
+	// On Windows the file is opened at the first comparison. Do that before
+	// another file has the path.
+	os.SameFile(info, info)
+	return Identity{info: info}, nil
+}
+
+// Same reports whether i and other identify one file. The modification time is
+// compared too because file systems reuse the inode of a removed file. The zero
+// Identity is not the same as any.
+func (i Identity) Same(other Identity) bool {
+	if i.info == nil || other.info == nil {
+		return false
+	}
+	return os.SameFile(i.info, other.info) && i.info.ModTime().Equal(other.info.ModTime())
+}
+
+// Listener listens on a Unix socket to which only the account of the process can
+// connect. Other programs may remove or replace the socket's file.
+type Listener struct {
+	*net.UnixListener
+	path     string
+	identity Identity
+	close    func() error
+}
+
+// Listen creates the socket at path and listens on it. A socket on which no process
+// listens is removed first. The error matches [ErrInUse] when a process does.
+func Listen(ctx context.Context, path string) (*Listener, error) {
+	if len(path) > maxPath {
+		return nil, fmt.Errorf("listen on %s: the path of a Unix socket has at most %d bytes, choose a shorter directory", path, maxPath)
+	}
+	if err := removeStale(ctx, path); err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", path, err)
+	}
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	// The default, unlink on close, would also remove a socket that another
+	// process created at path.
+	listener.SetUnlinkOnClose(false)
+	l := &Listener{UnixListener: listener, path: path}
+	l.close = sync.OnceValue(l.closeAndRemove)
+	if l.identity, err = Identify(path); err == nil {
+		err = restrict(path)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("listen on %s: %w", path, err), l.Close())
+	}
+	return l, nil
+}
+
+// Intact reports whether the path still names this listener's socket. Otherwise no
+// client can connect.
+func (l *Listener) Intact() bool {
+	now, err := Identify(l.path)
+	return err == nil && now.Same(l.identity)
+}
+
+// Close stops listening and removes the socket, unless another file is at its path.
+// Further calls return the same error.
+func (l *Listener) Close() error { return l.close() }
+
+func (l *Listener) closeAndRemove() error {
+	var removed error
+	if l.Intact() {
+		if removed = os.Remove(l.path); errors.Is(removed, fs.ErrNotExist) {
+			removed = nil
+		}
+	}
+	return errors.Join(removed, l.UnixListener.Close())
+}
+
+func removeStale(ctx context.Context, path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if info.Mode()&fs.ModeSocket == 0 {
+		return errors.New("the file is not a socket: move it away")
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
+	switch {
+	case err == nil:
+		return errors.Join(ErrInUse, conn.Close())
+	case isBusy(err):
+		return fmt.Errorf("%w and does not accept connections", ErrInUse)
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case !isRefused(err):
+		// Any other error does not prove that no process listens.
+		return err
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// isRefused reports whether err, of a dial, means that no process listens.
+func isRefused(err error) bool {
+	const windowsRefused = syscall.Errno(10061) // WSAECONNREFUSED
+	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, windowsRefused)
+}
+
+// isBusy reports whether err, of a dial, means that a process listens and does not
+// accept connections.
+func isBusy(err error) bool {
+	var timeout net.Error
+	return errors.Is(err, syscall.EAGAIN) || errors.As(err, &timeout) && timeout.Timeout()
 }
