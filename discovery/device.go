@@ -99,27 +99,33 @@ type Device struct {
 // RuntimeFile is a driver file that is mounted into Windows containers.
 type RuntimeFile struct {
 	// Source is the path relative to the driver store path.
-	Source string
+	Source string `yaml:"source" jsonschema:"required,format=runtimeFile"`
 	// Destination is the file's name in System32 or SysWOW64, which can differ from
 	// that of Source: nvcuda_loader64.dll is mounted as nvcuda.dll.
-	Destination string
+	Destination string `yaml:"destination" jsonschema:"format=runtimeFile"`
 }
 
 // DeviceNode is a device node of a Linux node: Path on the host, for example /dev/dxg,
 // and ContainerPath in the container.
-type DeviceNode struct{ Path, ContainerPath string }
+type DeviceNode struct {
+	Path          string `yaml:"path" jsonschema:"required,format=linuxPath"`
+	ContainerPath string `yaml:"containerPath" jsonschema:"format=linuxPath"`
+}
 
 // Library is a file or directory of a Linux node's user-mode driver: Source on the host
 // and Destination in the container.
-type Library struct{ Source, Destination string }
+type Library struct {
+	Source      string `yaml:"source" jsonschema:"required,format=linuxPath"`
+	Destination string `yaml:"destination" jsonschema:"format=linuxPath"`
+}
 
 // Health is whether a device can be used, and why not. The zero value is healthy.
 type Health struct {
 	// Reason is a one-line cause, "" for a healthy device.
-	Reason string
+	Reason string `yaml:"reason" jsonschema:"required,maxLength=256,pattern=\\S,example=driver is not started (code 10)"`
 	// ByPathOnly reports that Reason does not apply when GPUs are assigned by class:
 	// see [Device.IgnorePathProblem].
-	ByPathOnly bool
+	ByPathOnly bool `yaml:"-"`
 }
 
 // OK reports whether the device can be used.

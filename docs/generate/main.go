@@ -113,7 +113,7 @@ func buildSchema(name string, file any, comments map[string]string) *jsonschema.
 		switch t.Name() {
 		case "Vendors", "Patterns":
 			return &jsonschema.Schema{Type: "array", Items: &jsonschema.Schema{Type: "string"}, Extras: types("string", "number", "array")}
-		case "AddedFile", "filePair", "libraryPair", "nodePair":
+		case "AddedFile", "RuntimeFile", "DeviceNode", "Library":
 			mapping := plain.ReflectFromType(t)
 			mapping.Version, mapping.Extras = "", types("string", "object")
 			return mapping

@@ -11,6 +11,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
@@ -20,7 +21,7 @@ import (
 func isShorthand(t reflect.Type) bool {
 	switch t {
 	case reflect.TypeFor[policy.Vendors](), reflect.TypeFor[policy.Patterns](), reflect.TypeFor[policy.AddedFile](),
-		reflect.TypeFor[filePair](), reflect.TypeFor[libraryPair](), reflect.TypeFor[nodePair]():
+		reflect.TypeFor[discovery.RuntimeFile](), reflect.TypeFor[discovery.DeviceNode](), reflect.TypeFor[discovery.Library]():
 		return true
 	}
 	return false
@@ -60,8 +61,8 @@ func (d *document) decodeValue(path string, node *yaml.Node, v reflect.Value, l 
 	case kind == reflect.Map && node.Kind == yaml.MappingNode:
 		d.decodeMap(path, node, v, l)
 	case kind == reflect.Slice && node.Kind == yaml.SequenceNode:
-		if d.check(path, l.checkItems(len(node.Content))) {
-			v.Set(reflect.MakeSlice(v.Type(), len(node.Content), len(node.Content)))
+		if n := len(node.Content); d.check(path, l.checkItems(n)) && n > 0 {
+			v.Set(reflect.MakeSlice(v.Type(), n, n))
 			for i, item := range node.Content {
 				d.decodeValue(fmt.Sprintf("%s[%d]", path, i), item, v.Index(i), l.ofItems())
 			}

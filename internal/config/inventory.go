@@ -39,45 +39,21 @@ type inventoryDevice struct {
 		Version   string `yaml:"version" jsonschema:"format=version"`
 		StorePath string `yaml:"storePath" jsonschema:"format=storePath"`
 	} `yaml:"driver"`
-	DedicatedMemory uint64  `yaml:"dedicatedMemory" jsonschema:"type=string,format=memory"`
-	NUMANode        *int    `yaml:"numaNode" jsonschema:"minimum=0,maximum=65535"` // Windows has a USHORT
-	Integrated      bool    `yaml:"integrated"`
-	Detachable      bool    `yaml:"detachable"`
-	Display         bool    `yaml:"display"`
-	Compute         bool    `yaml:"compute"`
-	Health          *health `yaml:"health"`
+	DedicatedMemory uint64            `yaml:"dedicatedMemory" jsonschema:"type=string,format=memory"`
+	NUMANode        *int              `yaml:"numaNode" jsonschema:"minimum=0,maximum=65535"` // Windows has a USHORT
+	Integrated      bool              `yaml:"integrated"`
+	Detachable      bool              `yaml:"detachable"`
+	Display         bool              `yaml:"display"`
+	Compute         bool              `yaml:"compute"`
+	Health          *discovery.Health `yaml:"health"`
 	RuntimeFiles    struct {
-		System32 []filePair `yaml:"system32" jsonschema:"maxItems=512"`
-		SysWOW64 []filePair `yaml:"sysWOW64" jsonschema:"maxItems=512"`
+		System32 []discovery.RuntimeFile `yaml:"system32" jsonschema:"maxItems=512"`
+		SysWOW64 []discovery.RuntimeFile `yaml:"sysWOW64" jsonschema:"maxItems=512"`
 	} `yaml:"runtimeFiles"`
 	Linux struct {
-		DeviceNodes []nodePair    `yaml:"deviceNodes" jsonschema:"maxItems=512"`
-		Libraries   []libraryPair `yaml:"libraries" jsonschema:"maxItems=512"`
+		DeviceNodes []discovery.DeviceNode `yaml:"deviceNodes" jsonschema:"maxItems=512"`
+		Libraries   []discovery.Library    `yaml:"libraries" jsonschema:"maxItems=512"`
 	} `yaml:"linux"`
-}
-
-type health struct {
-	Reason string `yaml:"reason" jsonschema:"required,maxLength=256,pattern=\\S,example=driver is not started (code 10)"`
-}
-
-// filePair is where a file is below the driver store path, and in the container. Without a
-// destination, it has its name there.
-type filePair struct {
-	Source      string `yaml:"source" jsonschema:"required,format=runtimeFile"`
-	Destination string `yaml:"destination" jsonschema:"format=runtimeFile"`
-}
-
-// libraryPair is where a file or directory is on a Linux node and in the container. Without a
-// destination, both are the same.
-type libraryPair struct {
-	Source      string `yaml:"source" jsonschema:"required,format=linuxPath"`
-	Destination string `yaml:"destination" jsonschema:"format=linuxPath"`
-}
-
-// nodePair is [libraryPair] for device nodes.
-type nodePair struct {
-	Path          string `yaml:"path" jsonschema:"required,format=linuxPath"`
-	ContainerPath string `yaml:"containerPath" jsonschema:"format=linuxPath"`
 }
 
 // ReadInventory returns the devices of an inventory file.
@@ -136,6 +112,7 @@ func (i inventoryDevice) device(d *document, path string, seen unique) discovery
 		VendorID: discovery.PCIVendor(i.InstanceID), DriverVersion: i.Driver.Version, DriverStorePath: i.Driver.StorePath,
 		DedicatedMemory: i.DedicatedMemory, NUMANode: i.NUMANode,
 		Integrated: i.Integrated, Detachable: i.Detachable, SupportsDisplay: i.Display, SupportsCompute: i.Compute,
+		System32: i.RuntimeFiles.System32, SysWOW64: i.RuntimeFiles.SysWOW64, DeviceNodes: i.Linux.DeviceNodes, Libraries: i.Linux.Libraries,
 	}
 	d.check(path+".instanceID", checkInstanceID(i.InstanceID))
 	d.check(path+".locationPath", checkLocationPath(i.LocationPath))
@@ -157,36 +134,36 @@ func (i inventoryDevice) device(d *document, path string, seen unique) discovery
 		seen.claim(d, path+"."+key, key, strings.ToUpper(value))
 	}
 	if i.Health != nil {
-		dev.Health.Reason = i.Health.Reason
+		dev.Health = *i.Health
 	}
-	dev.System32 = runtimeFileList(d, path+".runtimeFiles.system32", i.RuntimeFiles.System32)
-	dev.SysWOW64 = runtimeFileList(d, path+".runtimeFiles.sysWOW64", i.RuntimeFiles.SysWOW64)
+	setDestinations(d, path+".runtimeFiles.system32", dev.System32)
+	setDestinations(d, path+".runtimeFiles.sysWOW64", dev.SysWOW64)
 	if len(dev.System32)+len(dev.SysWOW64) > 0 && i.Driver.StorePath == "" && !d.failedBelow(path+".driver") {
 		d.fail(path+".runtimeFiles", "driver.storePath is missing: sources are relative to it")
 	}
 	taken := unique{} // of both lists, which share the container's file system
-	for n, p := range i.Linux.DeviceNodes {
-		dev.DeviceNodes = append(dev.DeviceNodes, discovery.DeviceNode{Path: p.Path, ContainerPath: cmp.Or(p.ContainerPath, p.Path)})
-		taken.claim(d, fmt.Sprintf("%s.linux.deviceNodes[%d]", path, n), "container path", dev.DeviceNodes[n].ContainerPath)
+	for n := range dev.DeviceNodes {
+		node := &dev.DeviceNodes[n]
+		node.ContainerPath = cmp.Or(node.ContainerPath, node.Path)
+		taken.claim(d, fmt.Sprintf("%s.linux.deviceNodes[%d]", path, n), "container path", node.ContainerPath)
 	}
-	for n, p := range i.Linux.Libraries {
-		dev.Libraries = append(dev.Libraries, discovery.Library{Source: p.Source, Destination: cmp.Or(p.Destination, p.Source)})
-		taken.claim(d, fmt.Sprintf("%s.linux.libraries[%d]", path, n), "container path", dev.Libraries[n].Destination)
+	for n := range dev.Libraries {
+		library := &dev.Libraries[n]
+		library.Destination = cmp.Or(library.Destination, library.Source)
+		taken.claim(d, fmt.Sprintf("%s.linux.libraries[%d]", path, n), "container path", library.Destination)
 	}
 	return dev
 }
 
-func runtimeFileList(d *document, path string, list []filePair) (files []discovery.RuntimeFile) {
+// setDestinations sets the names in the container that are not given: those of the sources.
+func setDestinations(d *document, path string, files []discovery.RuntimeFile) {
 	taken := unique{}
-	for i, p := range list {
-		if p.Source == "" {
-			continue // It has an error.
+	for i := range files {
+		if f := &files[i]; f.Source != "" { // Otherwise, it has an error.
+			f.Destination = cmp.Or(f.Destination, winpath.Base(f.Source))
+			taken.claim(d, fmt.Sprintf("%s[%d]", path, i), "destination", winpath.Key(f.Destination))
 		}
-		destination := cmp.Or(p.Destination, winpath.Base(p.Source))
-		taken.claim(d, fmt.Sprintf("%s[%d]", path, i), "destination", winpath.Key(destination))
-		files = append(files, discovery.RuntimeFile{Source: p.Source, Destination: destination})
 	}
-	return files
 }
 
 func checkInstanceID(id string) error {
