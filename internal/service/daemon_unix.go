@@ -69,9 +69,6 @@ func (d Daemon) installed() (bool, error) {
 }
 
 func (d Daemon) install(ctx context.Context) error {
-	if _, err := d.installed(); err != nil {
-		return err
-	}
 	if err := durable.Replace(d.unit(), []byte(d.unitText()), 0o644); err != nil {
 		return err
 	}
@@ -79,9 +76,6 @@ func (d Daemon) install(ctx context.Context) error {
 }
 
 func (d Daemon) uninstall(ctx context.Context) error {
-	if installed, err := d.installed(); err != nil || !installed {
-		return err
-	}
 	if err := systemctl(ctx, []string{"disable", "--now", d.Name}); err != nil {
 		return err
 	}
@@ -92,9 +86,6 @@ func (d Daemon) uninstall(ctx context.Context) error {
 }
 
 func (d Daemon) status(ctx context.Context) (string, error) {
-	if installed, err := d.installed(); err != nil || !installed {
-		return NotInstalled, err
-	}
 	if _, err := exec.LookPath("systemctl"); err != nil {
 		return "installed", nil
 	}

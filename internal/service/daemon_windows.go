@@ -25,55 +25,44 @@ const timeout = time.Minute
 // runAsService is the first argument of a process that the service manager starts.
 const runAsService = "--run-as-service"
 
-// open calls do with the service, which is nil if there is none. One that runs another
-// program, such as nssm, is [ErrForeign].
-func (d Daemon) open(do func(*mgr.Mgr, *mgr.Service) error) (err error) {
-	manager, err := mgr.Connect()
-	if err != nil {
-		return fmt.Errorf("connect to the service manager: %w", err)
+// installed reports whether there is a service. One that runs another program, such as nssm,
+// is [ErrForeign].
+func (d Daemon) installed() (bool, error) {
+	line, err := commandLineOf(d.Name)
+	if errors.Is(err, registry.ErrNotExist) {
+		return false, nil
 	}
-	defer func() { err = errors.Join(err, manager.Disconnect()) }()
-	service, err := manager.OpenService(d.Name)
-	if errors.Is(err, windows.ERROR_SERVICE_DOES_NOT_EXIST) {
-		return do(manager, nil)
+	if program := programOf(line); err == nil && !strings.EqualFold(winpath.Base(program), d.Name+".exe") {
+		err = fmt.Errorf("it runs %s: %w", program, ErrForeign)
 	}
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, service.Close()) }()
-	// Wine's service manager cannot be asked for the whole configuration.
-	key, err := registry.OpenKey(registry.LOCAL_MACHINE, `SYSTEM\CurrentControlSet\Services\`+d.Name, registry.QUERY_VALUE)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, key.Close()) }()
-	commandLine, _, err := key.GetStringValue("ImagePath")
-	if err != nil {
-		return err
-	}
-	if program := programOf(commandLine); !strings.EqualFold(winpath.Base(program), d.Name+".exe") {
-		return fmt.Errorf("it runs %s: %w", program, ErrForeign)
-	}
-	return do(manager, service)
+	return true, err
 }
 
 func (d Daemon) install(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	return d.open(func(manager *mgr.Mgr, service *mgr.Service) (err error) {
-		args := append([]string{runAsService}, d.Args...)
-		config := mgr.Config{
-			ServiceType: windows.SERVICE_WIN32_OWN_PROCESS, StartType: mgr.StartAutomatic, ErrorControl: mgr.ErrorNormal,
-			BinaryPathName: windows.ComposeCommandLine(append([]string{d.Program}, args...)), DisplayName: d.Name, Description: d.Description,
-		}
-		if service != nil {
-			err = stop(ctx, service)
-		} else if service, err = manager.CreateService(d.Name, d.Program, config, args...); err == nil {
-			defer func() { err = errors.Join(err, service.Close()) }()
-		}
-		if err != nil {
-			return err
-		}
+	args := append([]string{runAsService}, d.Args...)
+	config := mgr.Config{
+		ServiceType: windows.SERVICE_WIN32_OWN_PROCESS, StartType: mgr.StartAutomatic, ErrorControl: mgr.ErrorNormal,
+		BinaryPathName: windows.ComposeCommandLine(append([]string{d.Program}, args...)), DisplayName: d.Name, Description: d.Description,
+	}
+	err := stop(ctx, d.Name)
+	if errors.Is(err, windows.ERROR_SERVICE_DOES_NOT_EXIST) {
+		err = connect(func(manager *mgr.Mgr) error {
+			service, err := manager.CreateService(d.Name, d.Program, config, args...)
+			if err != nil {
+				return err
+			}
+			return service.Close()
+		})
+	}
+	if err == nil {
+		err = installEventSource(d.Name)
+	}
+	if err != nil {
+		return err
+	}
+	return open(d.Name, func(service *mgr.Service) error {
 		config.DelayedAutoStart = true
 		for _, set := range []func() error{
 			func() error { return service.UpdateConfig(config) },
@@ -85,13 +74,14 @@ func (d Daemon) install(ctx context.Context) error {
 				return err
 			}
 		}
-		if err := installEventSource(d.Name); err != nil {
+		if err := start(ctx, d.Name); err != nil {
 			return err
 		}
-		if err := start(ctx, service); err != nil {
-			return err
+		status, err := await(ctx, service, func(state svc.State) bool { return state != svc.Running && state != svc.Stopped })
+		if err == nil && status.State == svc.Stopped {
+			err = fmt.Errorf("it ended with status %d: see the event log", max(status.Win32ExitCode, status.ServiceSpecificExitCode))
 		}
-		return awaitRunning(ctx, service)
+		return err
 	})
 }
 
@@ -114,51 +104,23 @@ func installEventSource(name string) error {
 	return nil
 }
 
-func awaitRunning(ctx context.Context, service *mgr.Service) error {
-	for {
-		status, err := service.Query()
-		if err != nil || status.State == svc.Running {
-			return err
-		}
-		if status.State == svc.Stopped {
-			return fmt.Errorf("it ended with status %d: see the event log", max(status.Win32ExitCode, status.ServiceSpecificExitCode))
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("it has not started: %w", context.Cause(ctx))
-		case <-time.After(poll):
-		}
-	}
-}
-
 func (d Daemon) uninstall(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	return d.open(func(_ *mgr.Mgr, service *mgr.Service) error {
-		if service == nil {
-			return nil
-		}
-		if err := stop(ctx, service); err != nil {
-			return err
-		}
-		err := eventlog.Remove(d.Name)
-		if errors.Is(err, registry.ErrNotExist) {
-			err = nil
-		}
-		return errors.Join(service.Delete(), err)
-	})
+	if err := stop(ctx, d.Name); err != nil {
+		return err
+	}
+	err := eventlog.Remove(d.Name)
+	if errors.Is(err, registry.ErrNotExist) {
+		err = nil
+	}
+	return errors.Join(open(d.Name, (*mgr.Service).Delete), err)
 }
 
 func (d Daemon) status(context.Context) (state string, err error) {
-	err = d.open(func(_ *mgr.Mgr, service *mgr.Service) error {
-		if service == nil {
-			state = NotInstalled
-			return nil
-		}
+	err = open(d.Name, func(service *mgr.Service) error {
 		status, err := service.Query()
-		state = map[svc.State]string{
-			svc.Stopped: "stopped", svc.StartPending: "starting", svc.StopPending: "stopping", svc.Running: "running",
-		}[status.State]
+		state = stateNames[status.State]
 		return err
 	})
 	return state, err

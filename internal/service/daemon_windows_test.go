@@ -95,12 +95,6 @@ func TestDaemon(t *testing.T) {
 			return len(data) == want
 		})
 	}
-	control := func(do func(*mgr.Service) error) {
-		t.Helper()
-		if err := d.open(func(_ *mgr.Mgr, s *mgr.Service) error { return do(s) }); err != nil {
-			t.Fatal(err)
-		}
-	}
 	state("not installed")
 	for n := 1; n <= 2; n++ { // The second installation replaces the first.
 		if err := d.Install(ctx); err != nil {
@@ -109,9 +103,13 @@ func TestDaemon(t *testing.T) {
 		state("running")
 		starts(n)
 	}
-	control(func(s *mgr.Service) error { return stop(ctx, s) })
+	if err := stop(ctx, testDaemon); err != nil {
+		t.Fatal(err)
+	}
 	state("stopped")
-	control(func(s *mgr.Service) error { return start(ctx, s) })
+	if err := start(ctx, testDaemon); err != nil {
+		t.Fatal(err)
+	}
 	starts(3)
 	if err := os.WriteFile(filepath.Join(dir, "crash"), nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -120,13 +118,16 @@ func TestDaemon(t *testing.T) {
 		state("stopped")
 	} else {
 		starts(4)
-		control(func(s *mgr.Service) error {
+		err := open(testDaemon, func(s *mgr.Service) error {
 			config, err := s.Config()
 			if !config.DelayedAutoStart {
 				t.Error("no delayed start")
 			}
 			return err
 		})
+		if err != nil {
+			t.Error(err)
+		}
 	}
 	if err := d.Uninstall(ctx); err != nil {
 		t.Fatal(err)

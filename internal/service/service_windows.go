@@ -8,9 +8,9 @@ import (
 	"slices"
 	"syscall"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/windows"
+	"golang.org/x/sys/windows/registry"
 	"golang.org/x/sys/windows/svc"
 	"golang.org/x/sys/windows/svc/mgr"
 )
@@ -38,43 +38,60 @@ func (n named) String() string { return "the service " + n.name }
 // Check returns an error unless the service runs containerd.exe itself: see
 // [checkNative].
 func (n named) Check(context.Context) error {
-	return n.open("look up", func(_ *mgr.Mgr, service *mgr.Service) error {
-		// At most 8 KiB: https://learn.microsoft.com/windows/win32/api/winsvc/nf-winsvc-queryserviceconfigw
-		var buffer [1024]uint64
-		config, size := (*windows.QUERY_SERVICE_CONFIG)(unsafe.Pointer(&buffer)), uint32(unsafe.Sizeof(buffer))
-		if err := windows.QueryServiceConfig(service.Handle, config, size, &size); err != nil {
-			return fmt.Errorf("look up %s: %w", n, err)
-		}
-		return checkNative(n.name, windows.UTF16PtrToString(config.BinaryPathName))
-	})
+	line, err := commandLineOf(n.name)
+	if err != nil {
+		return n.notFound(err)
+	}
+	return checkNative(n.name, line)
+}
+
+func (n named) notFound(err error) error {
+	return fmt.Errorf("look up %s: %w; name the service of containerd with --service", n, err)
+}
+
+// commandLineOf returns the command line of a service. Wine's service manager cannot be asked
+// for the whole configuration.
+func commandLineOf(name string) (line string, err error) {
+	key, err := registry.OpenKey(registry.LOCAL_MACHINE, `SYSTEM\CurrentControlSet\Services\`+name, registry.QUERY_VALUE)
+	if err != nil {
+		return "", err
+	}
+	line, _, err = key.GetStringValue("ImagePath")
+	return line, errors.Join(err, key.Close())
 }
 
 // Dependents returns the running services that depend on a service, such as a kubelet.
 // Windows does not stop the service before them.
 func Dependents(name string) (dependents []string, err error) {
-	n := named{name: name}
-	err = n.open("look up", func(_ *mgr.Mgr, service *mgr.Service) error {
-		if dependents, err = service.ListDependentServices(svc.Active); err != nil {
-			return fmt.Errorf("look up %s: list dependent services: %w", n, err)
-		}
-		return nil
+	err = open(name, func(service *mgr.Service) error {
+		dependents, err = service.ListDependentServices(svc.Active)
+		return err
 	})
-	return dependents, err
+	if err != nil {
+		return nil, named{name: name}.notFound(err)
+	}
+	return dependents, nil
 }
 
-// open calls do with the service.
-func (n named) open(action string, do func(*mgr.Mgr, *mgr.Service) error) (err error) {
+// connect calls do with the service manager.
+func connect(do func(*mgr.Mgr) error) (err error) {
 	manager, err := mgr.Connect()
 	if err != nil {
-		return fmt.Errorf("%s %s: connect to the service manager: %w", action, n, err)
+		return fmt.Errorf("connect to the service manager: %w", err)
 	}
 	defer func() { err = errors.Join(err, manager.Disconnect()) }()
-	service, err := manager.OpenService(n.name)
-	if err != nil {
-		return fmt.Errorf("%s %s: %w; name the service of containerd with --service", action, n, err)
-	}
-	defer func() { err = errors.Join(err, service.Close()) }()
-	return do(manager, service)
+	return do(manager)
+}
+
+// open calls do with a service.
+func open(name string, do func(*mgr.Service) error) error {
+	return connect(func(manager *mgr.Mgr) error {
+		service, err := manager.OpenService(name)
+		if err != nil {
+			return err
+		}
+		return errors.Join(do(service), service.Close())
+	})
 }
 
 // Restart restarts the service and the running services that depend on it. Those are
@@ -87,89 +104,79 @@ func (n named) Restart(ctx context.Context) error {
 	// Windows lists them in the order in which they stop. Those that an earlier restart
 	// left stopped come from the caller, in that order too.
 	stopped := slices.DeleteFunc(slices.Clone(n.dependents), func(name string) bool { return slices.Contains(running, name) })
-	dependents := slices.Concat(running, stopped)
-	err = n.open("restart", func(manager *mgr.Mgr, service *mgr.Service) error {
-		var err error
-		for _, name := range running {
-			if err = with(manager, name, func(s *mgr.Service) error { return stop(ctx, s) }); err != nil {
-				break
-			}
+	for _, name := range slices.Concat(running, []string{n.name}) {
+		if err = stop(ctx, name); err != nil {
+			break
 		}
-		if err == nil {
-			err = stop(ctx, service)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), startLimit)
+	defer cancel()
+	for _, name := range slices.Backward(slices.Concat(running, stopped, []string{n.name})) {
+		switch startErr := start(ctx, name); {
+		case err == nil:
+			err = startErr
+		case startErr != nil:
+			err = fmt.Errorf("%w; %w", err, startErr)
 		}
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), startLimit)
-		defer cancel()
-		err = joinLine(err, start(ctx, service))
-		for _, name := range slices.Backward(dependents) {
-			err = joinLine(err, with(manager, name, func(s *mgr.Service) error { return start(ctx, s) }))
-		}
-		return err
-	})
+	}
 	if err != nil {
 		return fmt.Errorf("restart %s: %w", n, err)
 	}
 	return nil
 }
 
-// joinLine is [errors.Join] on one line.
-func joinLine(a, b error) error {
-	if a == nil || b == nil {
-		return errors.Join(a, b)
-	}
-	return fmt.Errorf("%w; %w", a, b)
-}
-
-func with(manager *mgr.Mgr, name string, do func(*mgr.Service) error) error {
-	service, err := manager.OpenService(name)
-	if err != nil {
-		return fmt.Errorf("open service %s: %w", name, err)
-	}
-	return errors.Join(do(service), service.Close())
-}
-
 // stop stops a service and waits until it has stopped.
-func stop(ctx context.Context, service *mgr.Service) error {
-	status, err := service.Control(svc.Stop)
-	switch {
-	case errors.Is(err, windows.ERROR_SERVICE_NOT_ACTIVE):
-		return nil
-	case errors.Is(err, windows.ERROR_SERVICE_CANNOT_ACCEPT_CTRL):
-		// An earlier attempt is stopping it.
-		status, err = service.Query()
-	}
-	for err == nil && status.State != svc.Stopped {
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("stop service %s: %w", service.Name, context.Cause(ctx))
-		case <-time.After(poll):
+func stop(ctx context.Context, name string) error {
+	err := open(name, func(service *mgr.Service) error {
+		_, err := service.Control(svc.Stop)
+		switch {
+		case errors.Is(err, windows.ERROR_SERVICE_NOT_ACTIVE):
+			return nil
+		case err != nil && !errors.Is(err, windows.ERROR_SERVICE_CANNOT_ACCEPT_CTRL): // An earlier attempt is stopping it.
+			return err
 		}
-		status, err = service.Query()
-	}
+		_, err = await(ctx, service, func(state svc.State) bool { return state != svc.Stopped })
+		return err
+	})
 	if err != nil {
-		return fmt.Errorf("stop service %s: %w", service.Name, err)
+		return fmt.Errorf("stop service %s: %w", name, err)
 	}
 	return nil
 }
 
 // start starts a service. One that is still stopping is started when it has stopped.
-func start(ctx context.Context, service *mgr.Service) error {
-	status, err := service.Query()
-	for err == nil && status.State == svc.StopPending {
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("start service %s: it is still stopping: %w", service.Name, context.Cause(ctx))
-		case <-time.After(poll):
+func start(ctx context.Context, name string) error {
+	err := open(name, func(service *mgr.Service) error {
+		_, err := await(ctx, service, func(state svc.State) bool { return state == svc.StopPending })
+		if err == nil {
+			err = service.Start()
 		}
-		status, err = service.Query()
-	}
-	if err == nil {
-		err = service.Start()
-	}
+		return err
+	})
 	if err != nil && !errors.Is(err, windows.ERROR_SERVICE_ALREADY_RUNNING) {
-		return fmt.Errorf("start service %s: %w", service.Name, err)
+		return fmt.Errorf("start service %s: %w", name, err)
 	}
 	return nil
+}
+
+// await waits while a service is in a state that isPending accepts.
+func await(ctx context.Context, service *mgr.Service, isPending func(svc.State) bool) (svc.Status, error) {
+	for {
+		status, err := service.Query()
+		if err != nil || !isPending(status.State) {
+			return status, err
+		}
+		select {
+		case <-ctx.Done():
+			return status, fmt.Errorf("it is %s: %w", stateNames[status.State], context.Cause(ctx))
+		case <-time.After(poll):
+		}
+	}
+}
+
+//nolint:gochecknoglobals // A constant.
+var stateNames = map[svc.State]string{
+	svc.Stopped: "stopped", svc.StartPending: "starting", svc.StopPending: "stopping", svc.Running: "running",
 }
 
 // shell returns a command line for cmd.exe, without Go's quoting.

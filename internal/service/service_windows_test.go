@@ -65,7 +65,7 @@ func install(t *testing.T, name string, pause time.Duration, dependencies ...str
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		if err := errors.Join(stop(ctx, service), service.Delete(), service.Close(), manager.Disconnect()); err != nil {
+		if err := errors.Join(stop(ctx, name), service.Delete(), service.Close(), manager.Disconnect()); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	})
@@ -116,8 +116,7 @@ func TestRestart(t *testing.T) {
 	}
 	// As an earlier restart that was killed left it.
 	for _, name := range dependents {
-		err := named{name: name}.open("stop", func(_ *mgr.Mgr, s *mgr.Service) error { return stop(t.Context(), s) })
-		if err != nil {
+		if err := stop(t.Context(), name); err != nil {
 			t.Fatal(err)
 		}
 	}

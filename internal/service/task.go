@@ -2,8 +2,8 @@ package service
 
 import (
 	"encoding/binary"
-	"encoding/xml"
 	"fmt"
+	"html"
 	"time"
 	"unicode/utf16"
 )
@@ -19,45 +19,38 @@ type Task struct {
 	Limit time.Duration
 }
 
-// taskXML is the definition of a task.
+// taskXML is the definition of a task, with its limit in seconds, program and arguments.
 // https://learn.microsoft.com/windows/win32/taskschd/task-scheduler-schema
-type taskXML struct {
-	XMLName     xml.Name `xml:"http://schemas.microsoft.com/windows/2004/02/mit/task Task"`
-	Version     string   `xml:"version,attr"`
-	Description string   `xml:"RegistrationInfo>Description"`
-	Principal   struct {
-		ID       string `xml:"id,attr"`
-		UserID   string `xml:"UserId"`
-		RunLevel string
-	} `xml:"Principals>Principal"`
-	Settings struct {
-		MultipleInstancesPolicy    string
-		DisallowStartIfOnBatteries bool
-		StopIfGoingOnBatteries     bool
-		AllowStartOnDemand         bool
-		Enabled                    bool
-		ExecutionTimeLimit         string
-	}
-	Actions struct {
-		Context string `xml:",attr"`
-		Exec    struct{ Command, Arguments string }
-	}
-}
+const taskXML = `<?xml version="1.0" encoding="UTF-16"?>
+<Task xmlns="http://schemas.microsoft.com/windows/2004/02/mit/task" version="1.2">
+  <RegistrationInfo>
+    <Description>Restarts containerd once for directx-nri.</Description>
+  </RegistrationInfo>
+  <Principals>
+    <Principal id="System">
+      <UserId>S-1-5-18</UserId>
+      <RunLevel>HighestAvailable</RunLevel>
+    </Principal>
+  </Principals>
+  <Settings>
+    <MultipleInstancesPolicy>IgnoreNew</MultipleInstancesPolicy>
+    <DisallowStartIfOnBatteries>false</DisallowStartIfOnBatteries>
+    <StopIfGoingOnBatteries>false</StopIfGoingOnBatteries>
+    <AllowStartOnDemand>true</AllowStartOnDemand>
+    <Enabled>true</Enabled>
+    <ExecutionTimeLimit>PT%.0fS</ExecutionTimeLimit>
+  </Settings>
+  <Actions Context="System">
+    <Exec>
+      <Command>%s</Command>
+      <Arguments>%s</Arguments>
+    </Exec>
+  </Actions>
+</Task>`
 
 // definition returns the task's definition, in UTF-16 as schtasks.exe reads it.
 func (t Task) definition(arguments string) ([]byte, error) {
-	d := taskXML{Version: "1.2", Description: "Restarts containerd once for directx-nri."}
-	d.Principal.ID, d.Principal.UserID, d.Principal.RunLevel = "System", "S-1-5-18", "HighestAvailable"
-	d.Settings.MultipleInstancesPolicy = "IgnoreNew"
-	d.Settings.AllowStartOnDemand, d.Settings.Enabled = true, true
-	d.Settings.ExecutionTimeLimit = fmt.Sprintf("PT%dS", int(t.Limit.Seconds()))
-	d.Actions.Context = d.Principal.ID
-	d.Actions.Exec.Command, d.Actions.Exec.Arguments = t.Program, arguments
-	text, err := xml.MarshalIndent(d, "", "  ")
-	if err != nil {
-		return nil, fmt.Errorf("define the scheduled task %q: %w", t.Name, err)
-	}
 	const byteOrderMark = "\ufeff"
-	utf16Text := utf16.Encode([]rune(byteOrderMark + `<?xml version="1.0" encoding="UTF-16"?>` + "\r\n" + string(text)))
-	return binary.Append(nil, binary.LittleEndian, utf16Text)
+	text := fmt.Sprintf(byteOrderMark+taskXML, t.Limit.Seconds(), html.EscapeString(t.Program), html.EscapeString(arguments))
+	return binary.Append(nil, binary.LittleEndian, utf16.Encode([]rune(text)))
 }

@@ -20,7 +20,7 @@ func TestTaskDefinition(t *testing.T) {
 	}
 	text := string(utf16.Decode(units))
 	for _, want := range []string{
-		"\ufeff<?xml version=\"1.0\" encoding=\"UTF-16\"?>\r\n", `<Task xmlns="http://schemas.microsoft.com/windows/2004/02/mit/task" version="1.2">`,
+		"\ufeff<?xml version=\"1.0\" encoding=\"UTF-16\"?>\n", `<Task xmlns="http://schemas.microsoft.com/windows/2004/02/mit/task" version="1.2">`,
 		"<UserId>S-1-5-18</UserId>", "<ExecutionTimeLimit>PT180S</ExecutionTimeLimit>", `<Actions Context="System">`,
 		`<Command>C:\ProgramData\directx-nri\task.exe</Command>`, `<Arguments>--state-dir &#34;C:\a &amp; b&#34;</Arguments>`,
 		"<StopIfGoingOnBatteries>false</StopIfGoingOnBatteries>",
