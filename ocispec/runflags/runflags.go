@@ -24,7 +24,7 @@ const (
 	Nerdctl Program = "nerdctl"
 )
 
-// ErrNoFlag is the error of an edit that the program has no flag for.
+// ErrNoFlag reports that the program has no flag for an edit.
 var ErrNoFlag = errors.New("has no flag for it")
 
 // Files follows the node's symbolic links.

@@ -11,7 +11,7 @@ import (
 	"github.com/directx-nri/directx-nri/ocispec"
 )
 
-// ErrNotQuotable is the error of arguments that cannot be quoted for a shell.
+// ErrNotQuotable reports that an argument cannot be quoted for a shell.
 var ErrNotQuotable = errors.New("cannot be quoted for a shell")
 
 // Line returns args quoted for a command line: of a POSIX shell on Linux, and of both
@@ -37,7 +37,7 @@ func Line(os ocispec.OS, args []string) (string, error) {
 var (
 	// plain is a flag's name, or a word that needs no quotation marks in both shells.
 	plain = regexp.MustCompile(`^(--[a-z-]+|[A-Za-z][A-Za-z0-9_./\\:-]*)$`)
-	// notQuotable is what a Windows shell expands in quotation marks, or that ends them.
+	// notQuotable is an argument that a Windows shell changes in quotation marks, or that ends them.
 	// PowerShell accepts typographic ones, and version 5.1 drops empty arguments.
 	// https://learn.microsoft.com/powershell/module/microsoft.powershell.core/about/about_parsing#passing-arguments-to-native-commands
 	notQuotable = regexp.MustCompile("[\"\u201c\u201d\u201e%!$`]|\\\\$|^$")

@@ -26,18 +26,17 @@ import (
 	"github.com/directx-nri/directx-nri/ocispec/cdi"
 )
 
-// head is the first line of our file, by which we know it.
+// head is the first line of a file that dxctl wrote.
 const head = "# Written by 'dxctl cdi generate'.\n"
 
-// maxSize is the size in bytes of the largest file that can be ours.
+// maxSize is a limit in bytes. No specification is larger.
 const maxSize = 1 << 20
 
-// errForeign means that others wrote the file. It is not replaced and not removed.
+// errForeign is the error of a file that another program wrote. It is neither replaced nor removed.
 var errForeign = errors.New("the file was not written by dxctl: remove it, or name another")
 
 type options struct {
 	gpus.Node
-	gpus.DriverFiles
 	file  string
 	watch bool
 }
@@ -73,7 +72,7 @@ several GPUs in a container, only the last one's hints are set: use gpu=all inst
 	flags.StringVar(&o.file, "file", "", "`FILE` to write; one that others wrote is not replaced")
 	flags.BoolVar(&o.watch, "watch", false, "write it again whenever GPUs or drivers change, and remove it on a signal")
 	o.Node.AddFlags(flags)
-	o.DriverFiles.AddFlags(flags)
+	o.AddFileFlags(flags)
 	return command
 }
 
@@ -98,7 +97,6 @@ func (o *options) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err := o.Check(); err != nil {
 		return err
 	}
-	o.HostRoot = o.Root()
 	source, p, err := o.Open(stderr, string(ocispec.Linux))
 	if err != nil {
 		return err
@@ -119,8 +117,8 @@ func (o *options) run(ctx context.Context, stdout, stderr io.Writer) error {
 	return remove(o.file, stdout)
 }
 
-// watch writes at once and after each change of the source, until ctx ends. An error is
-// printed once, as the next change may end it; a file of others ends the watch.
+// watch calls write at once and after each change of the source, until ctx ends. It prints an
+// error once, because write may succeed after the next change. A foreign file ends the watch.
 func watch(ctx context.Context, source discovery.Source, write func() error, stderr io.Writer) error {
 	var last errlog.Last
 	return gpus.Follow(ctx, source, func() error {
@@ -135,7 +133,7 @@ func watch(ctx context.Context, source discovery.Source, write func() error, std
 	})
 }
 
-// generate returns the specification of the source's GPUs and how many they are.
+// generate returns the specification of the source's GPUs and their number.
 func generate(ctx context.Context, source discovery.Source, files ocispec.Files, p policy.Policy, stderr io.Writer) (data []byte, count int, err error) {
 	present, err := source.Devices(ctx)
 	if err != nil {
@@ -201,7 +199,8 @@ func (o *options) write(data []byte, count int, stdout io.Writer) error {
 	return nil
 }
 
-// read returns our file, nil if there is none. One of others is [errForeign].
+// read returns the content of a file that dxctl wrote, nil if it does not exist. The error of a
+// foreign file is [errForeign].
 func read(path string) ([]byte, error) {
 	data, err := durable.Read(path, maxSize)
 	switch {
@@ -213,7 +212,7 @@ func read(path string) ([]byte, error) {
 	return data, err
 }
 
-// remove removes our file, if there is one.
+// remove removes a file that dxctl wrote.
 func remove(path string, stdout io.Writer) error {
 	data, err := read(path)
 	if err != nil {

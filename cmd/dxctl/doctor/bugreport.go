@@ -17,7 +17,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/durable"
 )
 
-// maxLog is a limit in bytes, above the size at which the shim's log is rotated.
+// maxLog is a limit in bytes. The shim's log is rotated below it.
 const maxLog = 4 << 20
 
 // lines returns the lines of a file without secrets, or why it cannot be read. A file in UTF-16
@@ -43,14 +43,14 @@ type bugReport struct {
 	Verify *json.RawMessage `json:"verify,omitempty"`
 }
 
-// writeReport writes the report without secrets.
+// writeReport writes the file for a bug report.
 func (o *doctorOptions) writeReport(stderr io.Writer, facts nodeState, report Report) error {
 	var devices []discovery.Device
 	for _, d := range facts.GPUs.List {
 		devices = append(devices, d.Device)
 	}
 	r := bugReport{Doctor: report.Redact(), Capabilities: facts, Devices: gpus.NewReports(devices, facts.Config.Policy, runtime.GOOS)}
-	// The findings have these errors, without what they quote.
+	// The findings have these errors, without what they quote from files.
 	c := &r.Capabilities
 	c.Config.Err, c.Config.Invalid, c.Containerd.FileErr, c.Containerd.Imports = nil, nil, nil, nil
 	r.ShimLog = lines(facts.Config.Policy.Shim.Log)

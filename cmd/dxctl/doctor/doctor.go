@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/gpus"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/durable"
@@ -41,11 +42,7 @@ of each problem. Requires root or an administrator.`,
 	flags.StringVar(&o.report, "report", "", "write a new `FILE` for a bug report, without secrets")
 	flags.StringVar(&o.kubeletDir, "kubelet-dir", places.DevicePlugins, "the kubelet's device plugin `DIRECTORY`")
 	flags.StringVar(&o.podResources, "pod-resources-socket", places.PodResources, "the kubelet's PodResources `SOCKET` or named pipe")
-	root := ""
-	if runtime.GOOS != "windows" {
-		root = "/"
-	}
-	flags.StringVar(&o.hostRoot, "host-root", root, "mount point of the node's root `DIRECTORY`, in a container on Linux")
+	gpus.AddHostRootFlag(flags, &o.hostRoot)
 	return command
 }
 

@@ -34,7 +34,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/config"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/durable"
-	"github.com/directx-nri/directx-nri/internal/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
@@ -45,7 +44,7 @@ import (
 	"github.com/directx-nri/directx-nri/shim"
 )
 
-// gatherer gathers the facts of a node for doctor, capabilities and runtime status.
+// gatherer reads the state of a node for doctor, capabilities and runtime status.
 type gatherer struct {
 	containerd.Instance
 	version    string // dxctl's
@@ -54,8 +53,8 @@ type gatherer struct {
 	runtimeDir string
 	timeout    time.Duration
 	output     string
-	// These are for doctor only. hostRoot is where the node's root directory is mounted, ""
-	// on Windows.
+	// These are for doctor only. hostRoot is the node's root directory, "" for this
+	// system's.
 	kubeletDir, podResources, hostRoot string
 }
 
@@ -78,7 +77,7 @@ func (n *gatherer) check() error {
 	return n.Check()
 }
 
-// gather returns the facts. All queries run at once.
+// gather returns the state of the node. All queries run at once.
 func (n *gatherer) gather(ctx context.Context) nodeState {
 	f := n.gatherRuntime(ctx)
 	var group sync.WaitGroup
@@ -98,8 +97,8 @@ func (n *gatherer) gather(ctx context.Context) nodeState {
 	return f
 }
 
-// gatherRuntime returns the facts of the configuration, Windows, containerd, the
-// shim and the NRI plugin.
+// gatherRuntime returns the state of the configuration, Windows, containerd, the shim and the
+// NRI plugin.
 func (n *gatherer) gatherRuntime(ctx context.Context) nodeState {
 	f := nodeState{OS: n.OS, Version: n.version, NRIErr: readiness.ErrNotRunning, WSL: wslFacts(cmp.Or(n.hostRoot, "/"))}
 	var group sync.WaitGroup
@@ -171,7 +170,7 @@ func (n *gatherer) gpus(ctx context.Context, c configState) ([]gpu, error) {
 	}
 	devices, err := source.Devices(ctx)
 	os := ocispec.OS(n.OS)
-	p, files := capabilities.InForce(c.Policy, n.OS), hostfiles.Root(n.hostRoot)
+	p, files := capabilities.InForce(c.Policy, n.OS), gpus.Root(n.hostRoot)
 	var list []gpu
 	for i, r := range gpus.NewReports(devices, c.Policy, n.OS) {
 		gpu := gpu{Device: devices[i], Resource: r.Resource}
@@ -276,8 +275,8 @@ func (n *gatherer) shimVersion(ctx context.Context, path string) (string, error)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return "", fmt.Errorf("run %s --version: %w", path, context.DeadlineExceeded)
-	case errors.Is(err, fs.ErrPermission) && os.Geteuid() == 0: // Not a matter of the user.
-		//nolint:errorlint // It is no ErrPermission to callers, who report that as a problem of the user.
+	case errors.Is(err, fs.ErrPermission) && os.Geteuid() == 0: // A problem of the node.
+		//nolint:errorlint // With %w, it would be reported as a lack of privileges of dxctl.
 		return "", fmt.Errorf("run it: %v: it is not executable, or its disk is mounted noexec", err)
 	case err != nil:
 		return "", fmt.Errorf("run %s --version: %w", path, err)
@@ -330,7 +329,7 @@ func (n *gatherer) checkAdvertiser(ctx context.Context, address string) error {
 	}
 	answer, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(request) // Without a proxy.
 	if err != nil {
-		return nil //nolint:nilerr // That it does not answer is another finding.
+		return nil //nolint:nilerr // Another finding reports that it does not answer.
 	}
 	defer func() { _ = answer.Body.Close() }()
 	const limit = 4 << 10

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// secrets returns patterns of secrets. What their first group has remains.
+// secrets returns patterns of secrets. The text of their first group is kept.
 func secrets() []*regexp.Regexp {
 	const name = `(?i)((?:password|secret|token|key|credentials?)\w*\\*["']?\s*[:=]\s*`
 	return []*regexp.Regexp{
@@ -15,7 +15,7 @@ func secrets() []*regexp.Regexp {
 		// log has & as \u0026.
 		regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://)\S+@`),
 		regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://[^\s?"'\\]+\?)(?:[^\s"'\\]|\\+u[0-9a-fA-F]{4})+`),
-		// A value with the name of a secret: in quotation marks, which remain, or in none.
+		// A value whose name is that of a secret, with quotation marks, which are kept, or without.
 		regexp.MustCompile(name + `\\+")(?:[^"\\]|\\+[^"\\])*`),
 		regexp.MustCompile(name + `")(?:[^"\\]|\\.)*`),
 		regexp.MustCompile(name + `')(?:[^'"\\\n]|\\.)*`),

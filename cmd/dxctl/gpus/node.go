@@ -8,32 +8,88 @@ import (
 	"io"
 	"io/fs"
 	"runtime"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/capabilities"
+	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/config"
+	"github.com/directx-nri/directx-nri/internal/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/ocispec"
 )
 
-// Node selects the policy and the GPUs that a command uses: by default those
+// Node selects the policy, the GPUs and the driver files that a command uses: by default those
 // of this node.
 type Node struct {
 	StateDir, ConfigFile, Inventory string
 	// Trusted refuses an inventory that other users can write: the command acts on it.
 	Trusted bool
-	// HostRoot is the directory where the node's root directory is mounted, "" for this system's.
-	HostRoot string
+	// HostRoot is the node's root directory, "" for this system's.
+	HostRoot    string
+	assumeFiles bool
 }
 
 // AddFlags adds the flags that select the policy and the GPUs.
 func (n *Node) AddFlags(flags *pflag.FlagSet) {
 	n.AddSourceFlags(flags)
 	flags.StringVar(&n.StateDir, "state-dir", paths.Default().State, "state `DIRECTORY`")
+}
+
+// AddFileFlags adds the flags that select driver files.
+func (n *Node) AddFileFlags(flags *pflag.FlagSet) {
+	AddHostRootFlag(flags, &n.HostRoot)
+	flags.BoolVar(&n.assumeFiles, "assume-files", false, "assume that all driver files exist")
+}
+
+// AddHostRootFlag adds the flag for the node's root directory.
+func AddHostRootFlag(flags *pflag.FlagSet, root *string) {
+	flags.StringVar(root, "host-root", "", "mount point of the node's root `DIRECTORY` (default: this system's)")
+}
+
+// Check returns an error about flags that exclude each other.
+func (n *Node) Check() error {
+	if n.assumeFiles && n.HostRoot != "" {
+		return cli.Usage("--assume-files excludes --host-root")
+	}
+	return nil
+}
+
+// Root returns the directory below which the files of a node are looked up.
+func Root(hostRoot string) hostfiles.Root {
+	if hostRoot == "" && runtime.GOOS != "windows" {
+		return "/"
+	}
+	return hostfiles.Root(hostRoot)
+}
+
+// Files returns where driver files are looked up.
+func (n *Node) Files() decision.Files {
+	if n.assumeFiles {
+		return hostfiles.Assumed{}
+	}
+	return Root(n.HostRoot)
+}
+
+// ReportMissing prints driver files that a container does not get.
+func (n *Node) ReportMissing(stderr io.Writer, notes []ocispec.Note) {
+	const most = 3
+	notes = slices.DeleteFunc(slices.Clone(notes), func(n ocispec.Note) bool { return n.Minor })
+	for _, note := range notes[:min(most, len(notes))] {
+		fmt.Fprintf(stderr, "dxctl: left out: %s\n", note)
+	}
+	if more := len(notes) - most; more > 0 {
+		fmt.Fprintf(stderr, "dxctl: left out: %d more driver files\n", more)
+	}
+	if len(notes) > 0 && n.HostRoot == "" {
+		fmt.Fprintln(stderr, "dxctl: for a node other than this one, add --assume-files, or --host-root")
+	}
 }
 
 // AddSourceFlags adds the flags that name files.

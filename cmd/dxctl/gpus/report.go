@@ -158,7 +158,7 @@ type Detail struct {
 }
 
 // Detail returns a device with the state of its files.
-func (n DriverFiles) Detail(r Report) Detail {
+func (n *Node) Detail(r Report) Detail {
 	d := Detail{Report: r}
 	d.NotChecked = d.checkFiles(n)
 	d.FilesChecked = d.NotChecked == ""
@@ -166,11 +166,11 @@ func (n DriverFiles) Detail(r Report) Detail {
 }
 
 // checkFiles looks the files up, or returns why that is not possible.
-func (d *Detail) checkFiles(files DriverFiles) (reason string) {
-	if files.assume {
+func (d *Detail) checkFiles(n *Node) (reason string) {
+	if n.assumeFiles {
 		return "--assume-files is set"
 	}
-	root, store := files.rootDir(), d.DriverStorePath
+	root, store := Root(n.HostRoot), d.DriverStorePath
 	if len(d.System32)+len(d.SysWOW64) > 0 {
 		if store == "" {
 			return "the driver store path is unknown"

@@ -1,20 +1,15 @@
 package gpus
 
 import (
-	"fmt"
-	"io"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/cli"
-	"github.com/directx-nri/directx-nri/internal/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/ocispec"
 )
@@ -96,57 +91,4 @@ func ShimFlags(os ocispec.OS, request string) []string {
 		return append(flags, "--env", decision.VisibleVariable+"="+request)
 	}
 	return append(flags, "--annotation", decision.VisibleAnnotation+"="+request)
-}
-
-// DriverFiles selects where the files of drivers are looked up.
-type DriverFiles struct {
-	root   string
-	assume bool
-}
-
-// AddFlags adds the flags that select the root directory.
-func (n *DriverFiles) AddFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&n.root, "host-root", "", "root `DIRECTORY` of the node (default: this system's)")
-	flags.BoolVar(&n.assume, "assume-files", false, "assume that all driver files exist")
-}
-
-// Check validates the flags.
-func (n *DriverFiles) Check() error {
-	if n.assume && n.root != "" {
-		return cli.Usage("--assume-files excludes --host-root")
-	}
-	return nil
-}
-
-// Root returns the root directory that is selected, "" for this system's.
-func (n *DriverFiles) Root() string { return n.root }
-
-func (n *DriverFiles) rootDir() hostfiles.Root {
-	if n.root == "" && runtime.GOOS != "windows" {
-		return "/"
-	}
-	return hostfiles.Root(n.root)
-}
-
-// Files returns where driver files are looked up.
-func (n *DriverFiles) Files() decision.Files {
-	if n.assume {
-		return hostfiles.Assumed{}
-	}
-	return n.rootDir()
-}
-
-// ReportMissing prints driver files that a container does not get.
-func (n *DriverFiles) ReportMissing(stderr io.Writer, notes []ocispec.Note) {
-	const most = 3
-	notes = slices.DeleteFunc(slices.Clone(notes), func(n ocispec.Note) bool { return n.Minor })
-	for _, note := range notes[:min(most, len(notes))] {
-		fmt.Fprintf(stderr, "dxctl: left out: %s\n", note)
-	}
-	if more := len(notes) - most; more > 0 {
-		fmt.Fprintf(stderr, "dxctl: left out: %d more driver files\n", more)
-	}
-	if len(notes) > 0 && n.root == "" {
-		fmt.Fprintln(stderr, "dxctl: for a node other than this one, add --assume-files, or --host-root")
-	}
 }

@@ -63,7 +63,7 @@ func (o *setupOptions) command() *cobra.Command {
 	o.gpus.AddSourceFlags(flags)
 	flags.StringVar(&o.install.from, "from", "", fromUsage)
 	flags.BoolVar(&o.noConfigure, "no-configure", false, "do not change containerd's configuration")
-	flags.StringVar(&o.hostRoot, "host-root", "", "mount point of the node's root `DIRECTORY`, in a container on Linux")
+	gpus.AddHostRootFlag(flags, &o.hostRoot)
 	flags.StringVar(&o.reportFile, "setup-file", "", "`FILE` that directx-advertiser reads: whether the node is set up")
 	return command
 }

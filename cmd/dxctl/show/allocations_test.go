@@ -91,8 +91,8 @@ func TestAllocationsOutput(t *testing.T) {
 	}
 }
 
-// holding returns a state dir with three records: one that the pod default/a
-// holds, one that default/b holds, and one that waits.
+// holding returns a state directory with three records: those of the pods default/a and
+// default/b, and one that is not bound.
 func holding(t *testing.T) (state string) {
 	t.Helper()
 	state = t.TempDir()

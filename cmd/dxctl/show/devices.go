@@ -22,7 +22,6 @@ import (
 
 type devicesOptions struct {
 	gpus.Node
-	gpus.DriverFiles
 	output string
 	watch  bool
 	policy policy.Policy
@@ -49,7 +48,7 @@ its missing driver files. With -o name, lists location paths or instance IDs.`,
 	}
 	flags := command.Flags()
 	o.Node.AddFlags(flags)
-	o.DriverFiles.AddFlags(flags)
+	o.AddFileFlags(flags)
 	cli.AddChoice(command, &o.output, "output", "o", "output format", printer.Table, printer.Wide, printer.JSON, printer.YAML, printer.Name)
 	flags.BoolVarP(&o.watch, "watch", "w", false, "print the list again after each change")
 	return command

@@ -15,7 +15,7 @@ import (
 	"github.com/directx-nri/directx-nri/discovery"
 )
 
-// mixed is a node with a GPU of each sort. STORE is the driver's dir.
+// mixed is the inventory of a node with a GPU of each kind. STORE is the driver store path.
 const mixed = `apiVersion: directx.microsoft.com/v1alpha1
 kind: Inventory
 devices:
@@ -52,9 +52,9 @@ devices:
   display: true
 `
 
-// newTestNode is a dir with mixed as gpus.yaml, and the files of its first GPU but
-// gone.dll. It returns the inventory's path, the root of the node, and what
-// [neutral] is to take out.
+// newTestNode creates a node's root directory with mixed as gpus.yaml, and the driver files of
+// the first GPU without gone.dll. It returns the inventory's path, the root directory, and the
+// directories for [neutral].
 func newTestNode(t *testing.T) (inventory, root string, dirs map[string]string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -135,6 +135,10 @@ func TestDevicesOutput(t *testing.T) {
 	inventory, _, _ := newTestNode(t)
 	empty, none := filepath.Join(t.TempDir(), "empty.yaml"), filepath.Join(t.TempDir(), "none")
 	writeInventory(t, empty, "apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\ndevices: []\n")
+	mounted := t.TempDir()
+	if err := errors.Join(os.Mkdir(filepath.Join(mounted, "dev"), 0o700), os.WriteFile(filepath.Join(mounted, "dev", "dxg"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
 	for name, test := range map[string]struct {
 		args      []string
 		want, err string
@@ -150,8 +154,9 @@ func TestDevicesOutput(t *testing.T) {
 		"one is watched":                {[]string{"--watch", "0"}, "", "--watch excludes the name of a GPU"},
 		"two at once":                   {[]string{"0", "1"}, "", "got 2 arguments"},
 		"a node without GPUs":           {nil, "", "--inventory"},
+		"a node that is mounted":        {[]string{"--host-root", mounted}, "", "find GPUs: "},
 	} {
-		if runtime.GOOS == "windows" && test.args == nil {
+		if runtime.GOOS == "windows" && (test.args == nil || test.args[0] == "--host-root") {
 			continue
 		}
 		out, err := ask(t, append([]string{"devices"}, test.args...)...)

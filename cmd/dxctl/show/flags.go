@@ -25,7 +25,6 @@ const outputArgs = "args"
 type flagsOptions struct {
 	gpus.Node
 	gpus.Selection
-	gpus.DriverFiles
 	program     string
 	withShim    bool
 	containerOS string
@@ -58,7 +57,7 @@ files: a line quoted for the shells of --container-os (text), an argument on eac
 	cli.AddChoice(command, &o.containerOS, "container-os", "", "the container's operating system", string(ocispec.Windows), string(ocispec.Linux))
 	cli.AddChoice(command, &o.output, "output", "o", "output format", printer.Text, outputArgs, printer.JSON, printer.YAML)
 	o.Node.AddFlags(flags)
-	o.DriverFiles.AddFlags(flags)
+	o.AddFileFlags(flags)
 	return command
 }
 
@@ -66,7 +65,7 @@ func (o *flagsOptions) run(ctx context.Context, stdout, stderr io.Writer) error 
 	if o.Empty() {
 		return cli.Usage("no GPU is selected: use --all, --index, --luid or --path; 'dxctl devices' lists the GPUs")
 	}
-	if err := errors.Join(o.Selection.Check(), o.DriverFiles.Check()); err != nil {
+	if err := errors.Join(o.Selection.Check(), o.Node.Check()); err != nil {
 		return err
 	}
 	os := ocispec.OS(o.containerOS)

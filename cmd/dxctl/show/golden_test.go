@@ -12,18 +12,16 @@ import (
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
-// golden compares got with testdata/golden/NAME.txt. What differs from run to run is
-// taken out of got with [neutral].
+// golden compares got with testdata/golden/NAME.txt.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	testutil.Golden(t, filepath.Join("testdata", "golden", name+".txt"), got)
 }
 
-// neutral returns text without what differs from run to run and from one system
-// to the other: each dir becomes the name that it has in dirs, and paths below
-// it are written with slashes.
+// neutral returns text without what differs between runs and systems: the paths of dirs are
+// replaced by their names, and paths below them have slashes.
 func neutral(text string, dirs map[string]string) string {
-	// A dir comes before the one that it is in.
+	// A directory is replaced before its parent.
 	for _, dir := range slices.SortedFunc(maps.Keys(dirs), func(a, b string) int { return len(b) - len(a) }) {
 		name := dirs[dir]
 		// In JSON, and in what Go quotes, a backslash is doubled.

@@ -34,7 +34,6 @@ const (
 type specOptions struct {
 	gpus.Node
 	gpus.Selection
-	gpus.DriverFiles
 	id     string
 	output string
 }
@@ -73,12 +72,12 @@ these GPUs.`,
 	flags.StringVar(&o.id, "id", "preview", "the container's `ID`")
 	cli.AddChoice(command, &o.output, "output", "o", "output format", outputDiff, outputSpec, printer.JSON, printer.YAML)
 	o.Node.AddFlags(flags)
-	o.DriverFiles.AddFlags(flags)
+	o.AddFileFlags(flags)
 	return command
 }
 
 func (o *specOptions) run(ctx context.Context, name string, stdin io.Reader, stdout, stderr io.Writer) error {
-	if err := errors.Join(o.Selection.Check(), o.DriverFiles.Check()); err != nil {
+	if err := errors.Join(o.Selection.Check(), o.Node.Check()); err != nil {
 		return err
 	}
 	name, spec, err := readSpec(name, stdin)

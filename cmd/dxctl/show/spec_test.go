@@ -64,9 +64,8 @@ func (b specBed) file(t *testing.T, name, spec string) string {
 	return path
 }
 
-// windowsSpec is a spec as containerd writes one, with a number that no float
-// has. A pod's has the token, "" for none, and a standalone one has the variables
-// alone.
+// windowsSpec returns a spec as containerd writes it for a container of a pod or a standalone
+// one, with a number that no float can have.
 func windowsSpec(pod bool, env ...string) string {
 	annotations := map[string]string{}
 	if pod {
@@ -87,8 +86,7 @@ func windowsSpec(pod bool, env ...string) string {
 	return string(data)
 }
 
-// lines runs dxctl with lines. Of each, SPEC/NAME is a spec, and STATE the dir
-// of the records.
+// lines runs dxctl with each of the lines, and the node's state directory.
 func (b specBed) lines(t *testing.T, lines ...string) string {
 	t.Helper()
 	for i, line := range lines {
@@ -178,7 +176,7 @@ func TestSpecAsTheShimWritesIt(t *testing.T) {
 	}
 }
 
-// A container that holds an allocation, of another pod or of a GPU that is gone.
+// A container does not start with the token of another container or of a GPU that no longer exists.
 func TestSpecTokens(t *testing.T) {
 	t.Parallel()
 	b := newSpecBed(t)

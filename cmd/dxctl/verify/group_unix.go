@@ -4,5 +4,5 @@ package verify
 
 import "syscall"
 
-// ownGroup keeps Ctrl-C from reaching a process.
+// ownGroup starts a process in its own group, so that Ctrl-C does not end it.
 func ownGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

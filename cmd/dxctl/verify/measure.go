@@ -37,7 +37,7 @@ type measurement struct {
 // edits returns the edits of a container with the devices.
 func (m *measurement) edits(p policy.Policy, mode policy.DriverFiles) (ocispec.Edits, error) {
 	p.DriverFiles = mode
-	edits, _, err := ocispec.BuildEdits(m.os, m.devices, nil, new(gpus.DriverFiles).Files(), p)
+	edits, _, err := ocispec.BuildEdits(m.os, m.devices, nil, gpus.Root(""), p)
 	return edits, err
 }
 
@@ -115,7 +115,7 @@ func (m *measurement) startConfigured(ctx context.Context) (refused string, err 
 // start starts a container with edits, to which the runtime shim adds nothing.
 func (m *measurement) start(ctx context.Context, what string, edits ocispec.Edits) (refused string, err error) {
 	edits.Env = []string{decision.VisibleVariable + "=none"}
-	flags, err := runflags.Flags(runflags.Ctr, m.os, edits, new(gpus.DriverFiles).Files())
+	flags, err := runflags.Flags(runflags.Ctr, m.os, edits, gpus.Root(""))
 	if err != nil {
 		return "", err
 	}

@@ -116,7 +116,7 @@ func (o *options) run(ctx context.Context, version string, stdout, stderr io.Wri
 
 // prepare checks that the containers disturb no pod, and returns what to measure.
 func (o *options) prepare(ctx context.Context, version string, stdout, stderr io.Writer) (*measurement, error) {
-	if err := o.Check(); err != nil {
+	if err := o.Selection.Check(); err != nil {
 		return nil, err
 	}
 	if err := o.checkUnused(ctx); err != nil && !o.force {

@@ -35,9 +35,9 @@ func TestFindRefused(t *testing.T) {
 	all := driverFiles(strings.Split("abcdefghijk", "")...)
 	failed := errors.New("no containerd")
 	for name, test := range map[string]struct {
-		// refuses are the groups that containers do not start with, as letters.
+		// refuses are groups of files, as letters, with which containers do not start.
 		refuses []string
-		// dies is the number of containers after which none starts.
+		// dies is the number of containers after which none starts, 0 for no limit.
 		dies   int
 		err    error
 		want   string
