@@ -48,7 +48,7 @@ type Container struct {
 type Pod struct {
 	UID, Namespace, Name string
 	// RuntimeHandler runs the pod's containers, "" for the default one. It is used
-	// only if the [Decider] has handlers.
+	// only if the [Decider] checks handlers.
 	RuntimeHandler string
 }
 
@@ -78,20 +78,15 @@ type Files interface {
 	extramounts.Files
 }
 
-// Handlers checks the runtime handlers of the node.
-type Handlers interface {
-	// CheckHandler returns nil if containers of the handler can have GPUs.
-	CheckHandler(ctx context.Context, name string) error
-}
-
 // Decider decides what containers get.
 type Decider struct {
 	// Source has the node's GPUs as the policy assigns them: see [discovery.ForPolicy].
 	Source discovery.Source
 	Store  *allocation.Store
 	Files  Files
-	// Handlers is nil if the containers of all runtime handlers can have GPUs.
-	Handlers Handlers
+	// CheckHandler returns nil if containers of a runtime handler can have GPUs. It is nil if
+	// those of all handlers can.
+	CheckHandler func(ctx context.Context, name string) error
 	Log      logrus.FieldLogger
 	// Policy is as in force: see capabilities.InForce.
 	Policy policy.Policy

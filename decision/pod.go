@@ -26,8 +26,8 @@ func (d *Decider) decidePod(ctx context.Context, request Request) (Outcome, bool
 	if container.HyperV {
 		return Outcome{}, false, explain("", errHyperV)
 	}
-	if d.Handlers != nil {
-		if err := d.Handlers.CheckHandler(ctx, pod.RuntimeHandler); err != nil {
+	if d.CheckHandler != nil {
+		if err := d.CheckHandler(ctx, pod.RuntimeHandler); err != nil {
 			return Outcome{}, false, WithReason(ReasonHandler, fmt.Errorf("%w; use a runtime class with a handler of runc, or none", err))
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
 	"github.com/directx-nri/directx-nri/internal/paths"
@@ -24,8 +23,6 @@ type runtimeHandlers struct {
 	peer   int
 	loaded *containerdconfig.Loaded // nil until it is loaded
 }
-
-var _ decision.Handlers = (*runtimeHandlers)(nil)
 
 // connect starts a registration with the runtime whose process ID is peer.
 func (h *runtimeHandlers) connect(peer int) {
@@ -47,9 +44,9 @@ func (h *runtimeHandlers) get(ctx context.Context) (containerdconfig.Loaded, err
 	return *h.loaded, nil
 }
 
-// CheckHandler implements [decision.Handlers]: a container of Kata Containers or gVisor
-// would run without its GPU, and either can be the default handler.
-func (h *runtimeHandlers) CheckHandler(ctx context.Context, name string) error {
+// check is [decision.Decider.CheckHandler]: a container of Kata Containers or gVisor would
+// run without its GPU, and either can be the default handler.
+func (h *runtimeHandlers) check(ctx context.Context, name string) error {
 	loaded, err := h.get(ctx)
 	if err != nil {
 		return err

@@ -147,7 +147,7 @@ func (p *Plugin) decideUnbounded(ctx context.Context, request decision.Request) 
 	if err != nil {
 		return result{err: request.Container.Refuse(err)}
 	}
-	decider.Handlers = p.handlers
+	decider.CheckHandler = p.handlers.check
 	r.edits, r.ok, r.err = decider.Decide(ctx, request)
 	return r
 }
