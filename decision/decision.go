@@ -87,7 +87,7 @@ type Decider struct {
 	// CheckHandler returns nil if containers of a runtime handler can have GPUs. It is nil if
 	// those of all handlers can.
 	CheckHandler func(ctx context.Context, name string) error
-	Log      logrus.FieldLogger
+	Log          logrus.FieldLogger
 	// Policy is as in force: see capabilities.InForce.
 	Policy policy.Policy
 }

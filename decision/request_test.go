@@ -92,36 +92,26 @@ func TestIgnoredBy(t *testing.T) {
 
 func TestReasonOf(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct {
-		err  error
-		want Reason
-	}{
-		{nil, ""},
-		{allocation.ErrNotFound, ReasonNoRecord},
-		{allocation.ErrHeld, ReasonHeld},
-		{allocation.ErrUnreadable, ReasonUnreadable},
-		{durable.ErrNotPrivate, ReasonUnreadable},
-		{allocation.ErrMalformedToken, ReasonWrongVariable},
-		{errWrongVariable, ReasonWrongVariable},
-		{errDeviceGone, ReasonDeviceGone},
-		{errDeviceFailed, ReasonDeviceGone},
-		{errUnknownGPUs, ReasonDeviceGone},
-		{ocispec.ErrNotAssignable, ReasonDeviceGone},
-		{errHyperV, ReasonHyperV},
-		{errOutsidePod, ReasonRequest},
-		{errNoSuchGPU, ReasonRequest},
-		{errBadRequest, ReasonRequest},
-		{context.DeadlineExceeded, ReasonSlow},
-		{errors.New("a panic"), ReasonOther},
-		{WithReason(ReasonConfig, allocation.ErrHeld), ReasonConfig},
+	for want, errs := range map[Reason][]error{
+		ReasonNoRecord:      {allocation.ErrNotFound},
+		ReasonHeld:          {allocation.ErrHeld},
+		ReasonUnreadable:    {allocation.ErrUnreadable, durable.ErrNotPrivate},
+		ReasonWrongVariable: {allocation.ErrMalformedToken, errWrongVariable, errOverridden},
+		ReasonDeviceGone:    {errDeviceGone, errDeviceFailed, errUnknownGPUs, ocispec.ErrNotAssignable},
+		ReasonHyperV:        {errHyperV},
+		ReasonRequest:       {errOutsidePod, errNoSuchGPU, errBadRequest},
+		ReasonSlow:          {context.DeadlineExceeded},
+		ReasonOther:         {errors.New("a panic")},
+		ReasonConfig:        {WithReason(ReasonConfig, allocation.ErrHeld)},
 	} {
-		err := test.err
-		if err != nil {
+		for _, err := range errs {
 			err = Container{Name: "main", Pod: &Pod{}}.Refuse(fmt.Errorf("X: %w; do this", err))
+			if got := ReasonOf(err); got != want {
+				t.Errorf("%v: %q, want %q", err, got, want)
+			}
 		}
-		got := ReasonOf(err)
-		if got != test.want {
-			t.Errorf("%v: %q, want %q", err, got, test.want)
-		}
+	}
+	if got := ReasonOf(nil); got != "" {
+		t.Errorf("no error: %q", got)
 	}
 }

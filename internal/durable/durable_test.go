@@ -97,20 +97,6 @@ func TestReadLimit(t *testing.T) {
 	}
 }
 
-func TestIsTemp(t *testing.T) {
-	t.Parallel()
-	f, err := os.CreateTemp(t.TempDir(), tempPrefix)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if name := filepath.Base(f.Name()); !IsTemp(name) || IsTemp("0123.json") {
-		t.Errorf("IsTemp(%q) = %t, IsTemp(0123.json) = %t", name, IsTemp(name), IsTemp("0123.json"))
-	}
-}
-
 func TestRemove(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

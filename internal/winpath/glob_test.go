@@ -27,6 +27,11 @@ func TestMatchPath(t *testing.T) {
 		{"", "a", false},
 		{"*.dll", "a.dll.x", false},
 		{"ü*", "Üx", true},
+		{"*aab", "aaab", true},
+		{"[a]", "a", false},
+		{"[a]", "[A]", true},
+		// Backtracking into every * would take too long.
+		{strings.Repeat("*a", 200) + "b", strings.Repeat("a", 4000), false},
 	} {
 		if got := MatchPath(test.pattern, test.path); got != test.want {
 			t.Errorf("match %q with %q: %t", test.path, test.pattern, got)
