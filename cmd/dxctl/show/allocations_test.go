@@ -3,6 +3,7 @@ package show
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,7 +15,6 @@ import (
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/paths"
-	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 const (
@@ -95,48 +95,32 @@ func TestAllocationsOutput(t *testing.T) {
 // default/b, and one that is not bound.
 func holding(t *testing.T) (state string) {
 	t.Helper()
-	state = t.TempDir()
-	dir := paths.Allocations(state)
-	recorder, err := allocation.OpenRecorder(t.Context(), dir, testutil.Quiet())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer recorder.Close()
-	for number, pod := range []string{"a", "b", ""} {
-		id := firstGPU + "::" + string(rune('0'+number))
-		token, err := recorder.Record(t.Context(), allocation.Record{Resource: displays, Replicas: []allocation.Replica{{ID: id, InstanceID: firstGPU}}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if pod == "" {
-			continue
-		}
-		if err := allocation.OpenStore(dir).Bind(token, allocation.Holder{PodUID: "uid-" + pod, Container: "main", PodNamespace: "default", PodName: pod}); err != nil {
+	b := newSpecBed(t)
+	for _, pod := range []string{"a", "b"} {
+		holder := allocation.Holder{PodUID: "uid-" + pod, Container: "main", PodNamespace: "default", PodName: pod}
+		if err := b.store.Bind(allocation.Token(b.record(t, "GPU-"+pod)), holder); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return state
+	b.record(t, "GPU-c")
+	return b.state
 }
 
-// nowhere returns the flags of a node without kubelet, containerd and GPUs.
-func nowhere(t *testing.T) []string {
+// runAllocations runs the command on a node without containerd and GPUs.
+func runAllocations(t *testing.T, state string, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	none := filepath.Join(t.TempDir(), "none")
-	return []string{"--inventory", none, "--cri-socket", none}
+	return askApart(t, "", append([]string{"allocations", "--state-dir", state, "--inventory", none, "--cri-socket", none}, args...)...)
 }
 
-func TestAllocationsWithoutKubelet(t *testing.T) {
+func TestAllocationsWithoutContainerd(t *testing.T) {
 	t.Parallel()
-	args := append([]string{"allocations", "--state-dir", holding(t), "-o", "json"}, nowhere(t)...)
-	stdout, stderr, err := askApart(t, "", args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	stdout, stderr, err := runAllocations(t, holding(t), "-o", "json")
 	var reports []allocationReport
-	if err := json.Unmarshal([]byte(stdout), &reports); err != nil || len(reports) != 3 {
+	if err := errors.Join(err, json.Unmarshal([]byte(stdout), &reports)); err != nil || len(reports) != 3 {
 		t.Fatalf("%v: %s", err, stdout)
 	}
-	if r := reports[0]; r.State != stateUnknown || r.Reason == "" || r.Pod != "a" || r.Since == nil || r.InstanceID != firstGPU || r.LocationPath != "" {
+	if r := reports[0]; r.State != stateUnknown || r.Reason == "" || r.Pod != "a" || r.Since == nil || r.InstanceID != "GPU-a" || r.LocationPath != "" {
 		t.Errorf("%+v", r)
 	}
 	if r := reports[2]; r.State != stateWaiting || r.Since != nil || r.AllocatedAt.IsZero() {
@@ -149,18 +133,16 @@ func TestAllocationsWithoutKubelet(t *testing.T) {
 	}
 }
 
-func TestAllocationsOfANodeWithoutAny(t *testing.T) {
+func TestNoAllocations(t *testing.T) {
 	t.Parallel()
-	for output, want := range map[string]string{"json": "[]\n", "yaml": "[]\n", "table": "", "wide": ""} {
+	for output, want := range map[string]string{"json": "[]\n", "yaml": "[]\n", "table": "", "wide": "", "name": ""} {
 		state := t.TempDir()
-		args := append([]string{"allocations", "--state-dir", state, "-o", output}, nowhere(t)...)
-		stdout, stderr, err := askApart(t, "", args...)
+		stdout, stderr, err := runAllocations(t, state, "-o", output)
 		if err != nil || stdout != want || stderr != "There are no allocation records in "+paths.Allocations(state)+".\n" {
 			t.Errorf("%s: %v, %q, %q", output, err, stdout, stderr)
 		}
 	}
-	args := append([]string{"allocations", "--state-dir", holding(t), "-n", "other"}, nowhere(t)...)
-	if stdout, stderr, err := askApart(t, "", args...); err != nil || stdout != "" || !strings.Contains(stderr, "No allocation matches") {
+	if stdout, stderr, err := runAllocations(t, holding(t), "-n", "other"); err != nil || stdout != "" || !strings.Contains(stderr, "No allocation matches") {
 		t.Errorf("another namespace: %v, %q, %q", err, stdout, stderr)
 	}
 }
@@ -168,14 +150,12 @@ func TestAllocationsOfANodeWithoutAny(t *testing.T) {
 func TestAllocationsThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	state := holding(t)
-	dir := paths.Allocations(state)
 	for name, content := range map[string]string{strings.Repeat("ab", 16) + ".json": "{", "README": "hello"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(paths.Allocations(state), name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	args := append([]string{"allocations", "--state-dir", state}, nowhere(t)...)
-	stdout, stderr, err := askApart(t, "", args...)
+	stdout, stderr, err := runAllocations(t, state)
 	if err == nil || !strings.Contains(err.Error(), "1 allocation record(s) could not be read") {
 		t.Errorf("error %v", err)
 	}

@@ -44,7 +44,7 @@ func TestWithoutPermission(t *testing.T) {
 	if got := b.lines(t, "spec "+pod+" -o json"); !strings.Contains(got, "permission denied") || strings.Contains(got, "decision") {
 		t.Errorf("%s", got)
 	}
-	if _, err := ask(t, append([]string{"allocations", "--state-dir", b.state}, nowhere(t)...)...); !errors.Is(err, fs.ErrPermission) {
+	if _, _, err := runAllocations(t, b.state); !errors.Is(err, fs.ErrPermission) {
 		t.Errorf("allocations: %v", err)
 	}
 }
