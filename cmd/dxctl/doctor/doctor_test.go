@@ -1,9 +1,11 @@
 package doctor
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -14,30 +16,41 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd/containerdtest"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
+	"github.com/directx-nri/directx-nri/internal/capabilities"
 	"github.com/directx-nri/directx-nri/internal/config"
+	"github.com/directx-nri/directx-nri/internal/containerdconfig"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/win32"
 )
 
-func TestDoctorRefusals(t *testing.T) {
+// Commands fail, and print nothing, if they are called incorrectly or the policy cannot be read:
+// the defaults are not in force then.
+func TestRefusals(t *testing.T) {
 	t.Parallel()
-	there := filepath.Join(t.TempDir(), "there.json")
-	if err := os.WriteFile(there, []byte("mine"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for name, test := range map[string]struct {
-		args []string
-		want string
-	}{
-		"no time":              {[]string{"--timeout", "0s"}, "is not positive"},
-		"a file that is there": {[]string{"--report", there}, "exists"},
-	} {
-		if out, err := ask(t, NewCommand("1.0"), test.args...); err == nil || !strings.Contains(err.Error(), test.want) || out != "" {
-			t.Errorf("%s: %v %s", name, err, out)
+	dir := t.TempDir()
+	for _, file := range []string{policy.Path(dir), filepath.Join(dir, "report.json")} {
+		if err := os.WriteFile(file, []byte("{"), 0o600); err != nil {
+			t.Fatal(err)
 		}
 	}
-	if text, err := os.ReadFile(there); err != nil || string(text) != "mine" {
+	for want, test := range map[string]struct {
+		command *cobra.Command
+		args    []string
+	}{
+		"is not positive":                      {NewCommand("1.0"), []string{"--timeout", "0s"}},
+		"report.json exists":                   {NewCommand("1.0"), []string{"--report", filepath.Join(dir, "report.json")}},
+		"read node policy " + policy.Path(dir): {NewCapabilitiesCommand("1.0"), []string{"--state-dir", dir}},
+	} {
+		if out, err := ask(t, test.command, test.args...); err == nil || !strings.Contains(err.Error(), want) || out != "" {
+			t.Errorf("%s: %v %s", want, err, out)
+		}
+	}
+	if text, err := os.ReadFile(filepath.Join(dir, "report.json")); err != nil || string(text) != "{" {
 		t.Errorf("the file is %q, %v", text, err)
 	}
 }
@@ -154,6 +167,49 @@ func TestCheckAdvertiser(t *testing.T) {
 	}
 	if err := n.checkAdvertiser(t.Context(), ""); err != nil {
 		t.Errorf("without metrics: %v", err)
+	}
+}
+
+// TestPrintFacts checks that errors are printed as text, and handlers and the
+// assignment mode as they are.
+func TestPrintFacts(t *testing.T) {
+	t.Parallel()
+	routed := containerdconfig.Handler{Name: "routed", RuntimeType: "io.containerd.runhcs.v1", RuntimePath: `C:\shim\containerd-shim-directx-v1.exe`}
+	f := nodeState{
+		OS: "windows", Config: configState{Policy: policy.Default()}, Windows: &capabilities.Capabilities{Windows: win32.Version{Build: 17763}, HCSSchemas: []string{"1.0", "2.1"}},
+		Containerd: containerdState{Handlers: handlers("windows", []containerdconfig.Handler{routed, {Name: "other"}}, []containerdconfig.Handler{routed})},
+		Shims:      []shimState{{Path: "none", Err: fs.ErrNotExist}}, Modes: capabilities.Resolve(policy.Default(), "windows", 17763),
+	}
+	asText(&f.Shims[0].Err, &f.Config.Err)
+	var out bytes.Buffer
+	if err := printer.Document(&out, printer.YAML, f); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"error: file does not exist", "hcsSchemas:", "- \"2.1\"", "assignment: class-guid", "Windows build 17763 cannot", "driverFiles: mount", "driverFilesReason: Windows build 17763", "loaded: true", "notEligible: runtime handler other has"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, &out)
+		}
+	}
+}
+
+func TestWSLFacts(t *testing.T) {
+	t.Parallel()
+	for kernel, want := range map[string]*wslState{
+		"6.6.87.2-microsoft-standard-WSL2\n": {Kernel: "6.6.87.2-microsoft-standard-WSL2", Libraries: true},
+		"6.1.0-39-amd64\n":                   nil,
+	} {
+		root := t.TempDir()
+		for _, dir := range []string{"proc/sys/kernel", "usr/lib/wsl/lib"} {
+			if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.WriteFile(filepath.Join(root, "proc/sys/kernel/osrelease"), []byte(kernel), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, wslFacts(root)); diff != "" {
+			t.Errorf("%s:\n%s", kernel, diff)
+		}
 	}
 }
 
