@@ -86,9 +86,6 @@ func resources(d *document, f File) []policy.Resource {
 	case f.Preset != "":
 		d.fail("preset", "resources and preset exclude each other: remove one of them")
 	}
-	if !d.failedBelow("resources") {
-		checkRules(d, rules)
-	}
 	for i := range rules {
 		r, path := &rules[i], fmt.Sprintf("resources[%d].match.", i)
 		r.Replicas, r.AllocationPolicy = cmp.Or(r.Replicas, f.Replicas), cmp.Or(r.AllocationPolicy, policy.Distributed)
@@ -99,34 +96,38 @@ func resources(d *document, f File) []policy.Resource {
 			d.fail(path+"driverVersion", "max is less than min")
 		}
 	}
+	if !d.failedBelow("resources") {
+		checkRules(d, rules)
+	}
 	return rules
 }
 
-// checkRules checks the rules together.
+// checkRules checks each rule together with those before it.
 func checkRules(d *document, rules []policy.Resource) {
-	first, byKey := map[string]int{}, map[string]string{}
 	for i, r := range rules {
 		path := fmt.Sprintf("resources[%d]", i)
-		if j := slices.IndexFunc(rules[:i], func(earlier policy.Resource) bool { return covers(earlier.Match, r.Match) }); j >= 0 {
-			d.fail(path, "matches no GPU that resources[%d] does not match first: move it before that rule, or make that rule match less", j)
-		}
-		j, seen := first[r.Name]
-		if !seen {
-			first[r.Name] = i
-			for _, key := range []string{allocation.EnvKey(r.Name), allocation.AnnotationKey(r.Name)} {
-				if other, taken := byKey[key]; taken && other != r.Name {
-					d.fail(path, "the names %s and %s are too similar: both map to %s", other, r.Name, key)
-					break
-				}
-				byKey[key] = r.Name
+		for j, earlier := range rules[:i] {
+			switch key := sharedKey(earlier.Name, r.Name); {
+			case covers(earlier.Match, r.Match):
+				d.fail(path, "matches no GPU that resources[%d] does not match first: move it before that rule, or make that rule match less", j)
+			case earlier.Name != r.Name && key != "":
+				d.fail(path, "the names %s and %s are too similar: both map to %s", earlier.Name, r.Name, key)
+			case earlier.Name == r.Name && (r.AllocationPolicy != earlier.AllocationPolicy || r.MaxPerContainer != earlier.MaxPerContainer || r.MixedDrivers != earlier.MixedDrivers):
+				d.fail(path, "%s is also the resource of resources[%d]: allocationPolicy, maxPerContainer and mixedDrivers must be the same in both", r.Name, j)
 			}
-			continue
-		}
-		other := rules[j]
-		if r.AllocationPolicy != other.AllocationPolicy || r.MaxPerContainer != other.MaxPerContainer || r.MixedDrivers != other.MixedDrivers {
-			d.fail(path, "%s is also the resource of resources[%d]: allocationPolicy, maxPerContainer and mixedDrivers must be the same in both", r.Name, j)
 		}
 	}
+}
+
+// sharedKey returns the environment variable or annotation that two resources have, or "".
+func sharedKey(a, b string) string {
+	switch {
+	case allocation.EnvKey(a) == allocation.EnvKey(b):
+		return allocation.EnvKey(a)
+	case allocation.AnnotationKey(a) == allocation.AnnotationKey(b):
+		return allocation.AnnotationKey(a)
+	}
+	return ""
 }
 
 // covers reports whether m matches every GPU that n matches: it is the same, or has no

@@ -185,7 +185,7 @@ func TestCompileAccepts(t *testing.T) {
 		"upper case":                  rules("{name: a.b/C_d.e-F}"),
 		"a wider rule behind":         rules("{name: a.b/t4, match: {description: '*T4*'}}", "{name: a.b/all}"),
 		"rules that overlap":          rules("{name: a.b/c, match: {vendor: nvidia}}", "{name: a.b/d, match: {kind: display}}"),
-		"rules with the same name":    rules("{name: a.b/c, match: {vendor: nvidia}, replicas: 2}", "{name: a.b/c, match: {vendor: amd}, replicas: 4}"),
+		"rules with the same name":    rules("{name: a.b/c, match: {vendor: nvidia}, replicas: 2}", "{name: a.b/c, match: {vendor: amd}, replicas: 4, allocationPolicy: distributed}"),
 		"host directories not in use": head + "extraMounts: {hostDirectories: [/opt/models]}\n",
 		"no built-in runtime files":   head + "runtimeFiles: {nvidia: {defaults: false}}\n",
 		"empty values":                head + "inventory: ''\npreset: ''\nmetrics: {address: ''}\nshim: {runtime: ''}\n",
