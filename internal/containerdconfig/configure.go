@@ -28,8 +28,6 @@ type Settings struct {
 	AddHandler string
 	// NRI enables NRI.
 	NRI bool
-	// Version is the version of a new file. The default is 2.
-	Version int
 }
 
 // Result is a configuration and its changes.
@@ -51,7 +49,7 @@ func Configure(text []byte, s Settings) (Result, error) {
 	if version, err := e.doc.version(); err != nil {
 		return Result{}, err
 	} else if version == 0 {
-		if err := e.set(nil, "version", max(s.Version, newFileVersion)); err != nil {
+		if err := e.set(nil, "version", newFileVersion); err != nil {
 			return Result{}, err
 		}
 	}
@@ -161,13 +159,21 @@ func (s Settings) checkShim(h Handler) error {
 
 // choose returns the handlers that will use the shim, and warnings about others.
 func choose(f File, s Settings) (chosen []Handler, warnings []string, err error) {
-	if len(s.Handlers) > 0 {
-		return chooseNamed(f, s)
+	for _, name := range s.Handlers {
+		if !slices.ContainsFunc(f.Handlers, named(name)) {
+			return nil, nil, fmt.Errorf("there is no runtime handler %q among %s", name, names(f.Handlers))
+		}
 	}
 	for _, h := range f.Handlers {
 		eligible, shim := h.CheckEligible(s.OS), s.checkShim(h)
-		switch {
-		case eligible == nil && shim == nil:
+		switch isNamed := slices.Contains(s.Handlers, h.Name); {
+		case len(s.Handlers) > 0 && !isNamed:
+		case isNamed && eligible != nil && h.RuntimeType != "":
+			return nil, nil, fmt.Errorf("its containers cannot have GPUs: %w", eligible)
+		case isNamed && shim != nil:
+			warnings = append(warnings, fmt.Sprintf("%v: it is replaced", shim))
+			chosen = append(chosen, h)
+		case isNamed || eligible == nil && shim == nil:
 			chosen = append(chosen, h)
 		case eligible == nil:
 			warnings = append(warnings, fmt.Sprintf("%v: it is left unchanged; --handler %s replaces it", shim, h.Name))
@@ -179,25 +185,6 @@ func choose(f File, s Settings) (chosen []Handler, warnings []string, err error)
 		err = fmt.Errorf("no runtime handler can have GPUs: %s", cmp.Or(strings.Join(warnings, ", "), whyNone(f.Handlers, s.OS)))
 	}
 	return chosen, warnings, err
-}
-
-func chooseNamed(f File, s Settings) (chosen []Handler, warnings []string, err error) {
-	for _, name := range s.Handlers {
-		i := slices.IndexFunc(f.Handlers, named(name))
-		if i < 0 {
-			return nil, nil, fmt.Errorf("there is no runtime handler %q among %s", name, names(f.Handlers))
-		}
-		if err := f.Handlers[i].CheckEligible(s.OS); err != nil && f.Handlers[i].RuntimeType != "" {
-			return nil, nil, fmt.Errorf("its containers cannot have GPUs: %w", err)
-		}
-		if !slices.ContainsFunc(chosen, named(name)) {
-			chosen = append(chosen, f.Handlers[i])
-		}
-		if err := s.checkShim(f.Handlers[i]); err != nil {
-			warnings = append(warnings, fmt.Sprintf("%v: it is replaced", err))
-		}
-	}
-	return chosen, warnings, nil
 }
 
 func names(handlers []Handler) string {
@@ -275,7 +262,15 @@ func Remove(text []byte, node Node) (result []byte, notes []string, err error) {
 			continue
 		}
 		for _, name := range []string{"runtime_path", "pod_annotations", "container_annotations"} {
-			if err := e.remove(append(slices.Clone(h.path), name)); err != nil {
+			edit := Edit{Path: append(slices.Clone(h.path), name)}
+			entry := e.doc.entry(edit.Path)
+			switch {
+			case entry == nil && e.has(edit.Path):
+				return nil, nil, fmt.Errorf("%s cannot be removed from within a line: do it by hand", dotted(edit.Path))
+			case entry != nil && (entry.kind != unstable.Array || slices.Equal(entry.strings, []string{AnnotationPattern})):
+				edit.New = e.doc.raw(entry) // All of it is ours.
+			}
+			if _, err := e.undo(edit); err != nil {
 				return nil, nil, err
 			}
 		}
@@ -285,18 +280,4 @@ func Remove(text []byte, node Node) (result []byte, notes []string, err error) {
 		notes = append(notes, "NRI stays enabled: whether it was enabled before is unknown")
 	}
 	return e.doc.bytes(e.doc.text), notes, nil
-}
-
-// remove removes the key at path, or only our pattern from a list with more.
-func (e *editor) remove(path []string) error {
-	entry := e.doc.entry(path)
-	switch {
-	case entry == nil && e.has(path):
-		return fmt.Errorf("%s cannot be removed from within a line: do it by hand", dotted(path))
-	case entry == nil || entry.kind == unstable.Array && entry.pattern() < 0:
-		return nil
-	case len(entry.strings) > 1:
-		return e.replace(e.doc.itemSpan(entry, entry.pattern()), "")
-	}
-	return e.replace(entry.line, "")
 }

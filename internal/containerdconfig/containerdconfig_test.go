@@ -194,7 +194,7 @@ func TestConfigureWrites(t *testing.T) {
   runtime_type = 'io.containerd.runhcs.v1'
 
 [plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runhcs-wcow-process]
-  container_annotations = ['io.microsoft.container.*', ` + p + `]
+  container_annotations = [` + p + `, 'io.microsoft.container.*']
   options = {ScrubLogs = true}
   runtime_type = 'io.containerd.runhcs.v1'
   runtime_path = '` + windowsShim + `'
@@ -206,7 +206,7 @@ func TestConfigureWrites(t *testing.T) {
   runtime_type = 'io.containerd.runhcs.v1'
   runtime_path = '` + windowsShim + `'
   pod_annotations = [` + p + `]
-  container_annotations = ['io.microsoft.container.*', ` + p + `]
+  container_annotations = [` + p + `, 'io.microsoft.container.*']
 `},
 		"only NRI":                   {"version = 2\n", onlyNRI, "version = 2\n\n[plugins.'io.containerd.nri.v1.nri']\n  disable = false\n"},
 		"NRI in a file of version 1": {"root = \"/x\"\n", onlyNRI, "root = \"/x\"\n\n[plugins.nri]\n  disable = false\n"},
@@ -218,7 +218,7 @@ func TestConfigureWrites(t *testing.T) {
 		"no end of line at the end": {"version = 2", onlyNRI, "version = 2\n\n[plugins.'io.containerd.nri.v1.nri']\n  disable = false"},
 		"lists keep what they have": {
 			"version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]\nruntime_path = ''\npod_annotations = [\n  'a', # one\n  \"b\",\n]\ncontainer_annotations = []\n", linux,
-			"version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]\nruntime_path = '" + linuxShim + "'\npod_annotations = [\n  'a', # one\n  \"b\", " + p + ",\n]\ncontainer_annotations = [" + p + "]\n",
+			"version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]\nruntime_path = '" + linuxShim + "'\npod_annotations = [" + p + ",\n  'a', # one\n  \"b\",\n]\ncontainer_annotations = [" + p + "]\n",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -309,8 +309,8 @@ func TestUndoKeepsWhatOthersChanged(t *testing.T) {
 			return strings.Replace(s, "version = 2\n", "version = 2\n[debug]\n  level = \"debug\"\n", 1)
 		}, ""},
 		"text at the end":      {"disable = false\n", "disable = false\n# end\n[x]\n", func(s string) string { return s + "# end\n[x]\n" }, ""},
-		"a longer list":        {`["a", 'directx.microsoft.com/*']`, `["a", 'directx.microsoft.com/*', "b"]`, func(s string) string { return strings.Replace(s, `["a"]`, `["a", "b"]`, 1) }, ""},
-		"an item less":         {`["a", 'directx.microsoft.com/*']`, `['directx.microsoft.com/*']`, func(s string) string { return strings.Replace(s, `["a"]`, `[]`, 1) }, ""},
+		"a longer list":        {`['directx.microsoft.com/*', "a"]`, `["a", 'directx.microsoft.com/*', "b"]`, func(s string) string { return strings.Replace(s, `["a"]`, `["a", "b"]`, 1) }, ""},
+		"an item less":         {`['directx.microsoft.com/*', "a"]`, `["directx.microsoft.com/*"]`, func(s string) string { return strings.Replace(s, `["a"]`, `[]`, 1) }, ""},
 		"another runtime_path": {linuxShim, "/opt/other", func(s string) string { return strings.Replace(s, `"/opt/shim"`, "'/opt/other'", 1) }, "was changed since"},
 		"a key in our table":   {"disable = false\n", "disable = false\n  socket_path = \"/x\"\n", func(s string) string { return s + "\n[plugins.'io.containerd.nri.v1.nri']\n  socket_path = \"/x\"\n" }, "has further keys"},
 		"our table gone":       {"\n[plugins.'io.containerd.nri.v1.nri']\n  disable = false\n", "", func(s string) string { return s }, ""},
@@ -358,6 +358,27 @@ func TestRemoveWithoutRecord(t *testing.T) {
 	again, notes, err := Remove(got, s.Node)
 	if err != nil || len(notes) != 0 || string(again) != before {
 		t.Errorf("again: %q %v\n%s", notes, err, again)
+	}
+	// As others write them.
+	const ours = before + "  runtime_path = '" + linuxShim + "'\n  pod_annotations = "
+	for list, want := range map[string]string{
+		`["a", "directx.microsoft.com/*"]`:              `["a"]`,
+		`["a", "directx.microsoft.com/*", "b"]`:         `["a", "b"]`,
+		"[\n 'directx.microsoft.com/*' ,\n 'a', # 1\n]": "[\n \n 'a', # 1\n]",
+		"[\n 'a', # 1\n 'directx.microsoft.com/*']":     "[\n 'a', # 1\n ]",
+	} {
+		got, _, err := Remove([]byte(ours+list+"\n"), s.Node)
+		if diff := cmp.Diff(before+"  pod_annotations = "+want+"\n", string(got)); err != nil || diff != "" {
+			t.Errorf("%s: %v (-want +got):\n%s", list, err, diff)
+		}
+	}
+	for text, want := range map[string]string{
+		ours + "['''directx.microsoft.com/*''', 'a']\n": "edit it manually",
+		"version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes]\nrunc = {runtime_path = '" + linuxShim + "'}\n": "runtime_path cannot be removed from within a line",
+	} {
+		if _, _, err := Remove([]byte(text), s.Node); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q", err, want)
+		}
 	}
 }
 

@@ -110,7 +110,7 @@ func FuzzConfigure(f *testing.F) {
 			case reflect.DeepEqual(value, now):
 			case !change:
 				t.Errorf("%q was %v and is %v", path, value, now)
-			case isList && (len(nowList) < len(list) || !reflect.DeepEqual(list, nowList[:len(list)])):
+			case isList && (len(nowList) < len(list) || !reflect.DeepEqual(list, nowList[len(nowList)-len(list):])):
 				t.Errorf("%q had %v and has %v", path, list, nowList)
 			}
 		}

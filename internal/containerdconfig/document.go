@@ -45,14 +45,8 @@ type entry struct {
 	value   span
 	line    span // whole lines, with line endings
 	kind    unstable.Kind
-	strings []element // of a list of strings
-	mixed   bool      // a list with other elements than strings
-}
-
-// element is a string in a list.
-type element struct {
-	text string
-	span span
+	strings []string // of a list of strings
+	mixed   bool     // a list with other elements than strings
 }
 
 // document is a parsed TOML text. It is immutable; an edited text is parsed again.
@@ -112,13 +106,10 @@ func (d *document) add(node *unstable.Node, path []string, key span) {
 	}
 	if e.kind == unstable.Array {
 		for children := node.Value().Children(); children.Next(); {
-			child := children.Node()
-			if child.Kind != unstable.String {
-				e.mixed = true
+			if e.mixed = children.Node().Kind != unstable.String; e.mixed {
 				break
 			}
-			at := span{int(child.Raw.Offset), int(child.Raw.Offset + child.Raw.Length)}
-			e.strings = append(e.strings, element{string(child.Data), at})
+			e.strings = append(e.strings, string(children.Node().Data))
 		}
 	}
 	d.sections[current].end = e.line.end

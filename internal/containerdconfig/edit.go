@@ -121,27 +121,29 @@ func (e *editor) addHeader(table []string) error {
 	return e.record(Edit{Path: table}, span{len(d.text), len(d.text)}, text)
 }
 
-// includePattern adds our pattern to the list at a table's key. A new list starts
-// with inherited.
+// includePattern adds our pattern to the list at a table's key, as its first item: comments in
+// the list keep their places. A new list has also what is inherited.
 func (e *editor) includePattern(table []string, name string, inherited []string) error {
 	path := slices.Concat(table, []string{name})
 	list := e.doc.entry(path)
 	switch {
 	case list == nil:
-		return e.set(table, name, slices.Concat(inherited, []string{AnnotationPattern}))
+		return e.set(table, name, slices.Concat([]string{AnnotationPattern}, inherited))
 	case list.kind != unstable.Array || list.mixed:
 		return fmt.Errorf("line %d: %s should be a list of strings", e.doc.line(list.key), dotted(path))
-	case list.pattern() >= 0:
+	case list.hasPattern():
 		return nil
 	}
-	at, text := list.value.start+len("["), encode(AnnotationPattern)
-	if n := len(list.strings); n > 0 {
-		at, text = list.strings[n-1].span.end, ", "+text
+	items := strings.TrimPrefix(e.doc.raw(list), "[")
+	switch {
+	case len(list.strings) == 0:
+	case strings.ContainsRune(" \t\r\n", rune(items[0])):
+		items = "," + items
+	default:
+		items = ", " + items
 	}
-	return e.change(list, e.doc.text[list.value.start:at]+text+e.doc.text[at:list.value.end])
+	return e.change(list, "["+encode(AnnotationPattern)+items)
 }
 
-// pattern returns the index of our pattern in a list, or -1.
-func (e *entry) pattern() int {
-	return slices.IndexFunc(e.strings, func(x element) bool { return x.text == AnnotationPattern })
-}
+// hasPattern reports whether a list has our pattern.
+func (e *entry) hasPattern() bool { return slices.Contains(e.strings, AnnotationPattern) }

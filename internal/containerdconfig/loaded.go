@@ -142,13 +142,9 @@ func parseStatus(config string) (handlers []Handler, defaultHandler string, err 
 		Containerd struct {
 			DefaultRuntimeName string `json:"defaultRuntimeName"`
 			Runtimes           map[string]struct {
-				RuntimeType          string   `json:"runtimeType"`
-				RuntimePath          string   `json:"runtimePath"`
-				Sandboxer            string   `json:"sandboxer"`   // 2.x
-				SandboxMode          string   `json:"sandboxMode"` // 1.7
-				PodAnnotations       []string `json:"PodAnnotations"`
-				ContainerAnnotations []string `json:"ContainerAnnotations"`
-				Options              struct {
+				Handler            // as 2.x names its fields
+				SandboxMode string `json:"sandboxMode"` // 1.7
+				Options     struct {
 					SandboxIsolation float64
 					BinaryName       string
 				} `json:"options"`
@@ -159,10 +155,10 @@ func parseStatus(config string) (handlers []Handler, defaultHandler string, err 
 		return nil, "", err
 	}
 	for name, r := range status.Containerd.Runtimes {
-		handlers = append(handlers, Handler{
-			Name: name, RuntimeType: r.RuntimeType, RuntimePath: r.RuntimePath, SandboxIsolation: int64(r.Options.SandboxIsolation), BinaryName: r.Options.BinaryName,
-			PodAnnotations: r.PodAnnotations, ContainerAnnotations: r.ContainerAnnotations, Sandboxer: cmp.Or(r.Sandboxer, r.SandboxMode),
-		})
+		h := r.Handler
+		h.Name, h.Sandboxer = name, cmp.Or(h.Sandboxer, r.SandboxMode)
+		h.SandboxIsolation, h.BinaryName = int64(r.Options.SandboxIsolation), r.Options.BinaryName
+		handlers = append(handlers, h)
 	}
 	slices.SortFunc(handlers, func(a, b Handler) int { return strings.Compare(a.Name, b.Name) })
 	return handlers, status.Containerd.DefaultRuntimeName, nil

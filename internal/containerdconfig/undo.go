@@ -2,6 +2,7 @@ package containerdconfig
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -37,10 +38,10 @@ func (e *editor) undo(edit Edit) (note string, err error) {
 		return "", e.replace(entry.value, edit.Old)
 	case e.doc.raw(entry) == edit.New:
 		return "", e.replace(entry.line, "")
-	case entry.pattern() >= 0:
-		return "", e.replace(e.doc.itemSpan(entry, entry.pattern()), "")
+	case entry.hasPattern():
+		return "", e.replace(entry.value, withoutPattern(e.doc.raw(entry)))
 	case len(entry.strings) > 0 || edit.New == "":
-		return "", nil // Our pattern was removed.
+		return "", nil // It has no pattern of ours.
 	}
 	return fmt.Sprintf("line %d: %s was changed since it was configured, and is left as it is", e.doc.line(entry.key), dotted(edit.Path)), nil
 }
@@ -61,25 +62,14 @@ func (e *editor) undoHeader(path []string) (note string, err error) {
 	return "", e.replace(header, "")
 }
 
-// itemSpan returns the range of string i of a list and the comma before it, or after
-// it for the first.
-func (d *document) itemSpan(list *entry, i int) span {
-	s := list.strings[i].span
-	if i > 0 {
-		// Comments between the strings are preserved.
-		gap := d.text[list.strings[i-1].span.end:s.start]
-		if strings.Trim(gap, " \t") == "," {
-			return span{list.strings[i-1].span.end, s.end}
-		}
+var patternItem = regexp.MustCompile(strings.ReplaceAll(`,[ \t]*ITEM|ITEM(\s*,[ \t]*)?`, "ITEM", `["']`+regexp.QuoteMeta(AnnotationPattern)+`["']`))
+
+// withoutPattern returns the text of a list without our pattern and a comma. A pattern with
+// escapes stays.
+func withoutPattern(list string) string {
+	at := patternItem.FindStringIndex(list)
+	if at == nil {
+		return list
 	}
-	rest := d.text[s.end:list.value.end]
-	trimmed := strings.TrimLeft(rest, " \t\r\n")
-	if !strings.HasPrefix(trimmed, ",") {
-		return s
-	}
-	after := trimmed[1:]
-	if i+1 < len(list.strings) {
-		after = strings.TrimLeft(after, " \t")
-	}
-	return span{s.start, s.end + len(rest) - len(after)}
+	return list[:at[0]] + list[at[1]:]
 }

@@ -31,7 +31,6 @@ type ConfigureOptions struct {
 	handlers      []string
 	addHandler    string
 	noNRI, dryRun bool
-	fileVersion   int
 	restartSpread time.Duration
 }
 
@@ -77,7 +76,6 @@ func (o *ConfigureOptions) AddFlags(command *cobra.Command) {
 	if o.OS != "windows" {
 		flags.BoolVar(&o.noNRI, "no-nri", false, "do not enable NRI")
 	}
-	flags.IntVar(&o.fileVersion, "file-version", 2, "format version of a new file: 2, 3 or 4")
 	o.AddRestartFlags(command)
 	flags.DurationVar(&o.restartSpread, "restart-spread", 0, "wait a random part of this `TIME` before the first restart")
 }
@@ -96,8 +94,6 @@ func (o *ConfigureOptions) Check() error {
 		return cli.Usage("--shim-dir %q is not an absolute path", o.ShimDir)
 	case o.addHandler != "" && !isLabel(o.addHandler):
 		return cli.Usage("--add-handler %q: the name must consist of lowercase letters, digits and hyphens", o.addHandler)
-	case o.fileVersion < 2 || o.fileVersion > 4:
-		return cli.Usage("--file-version %d: want 2, 3 or 4", o.fileVersion)
 	case o.dryRun && o.Restart:
 		return cli.Usage("--dry-run excludes --restart")
 	}
@@ -126,7 +122,7 @@ func (o *ConfigureOptions) Run(ctx context.Context, stdout, stderr io.Writer) er
 	file.step = o.at
 	settings := containerdconfig.Settings{
 		Node: o.Node(ctx), Shim: o.Shim(), RealShim: o.realShim(), Handlers: o.handlers, AddHandler: o.addHandler,
-		NRI: !o.noNRI && o.OS != "windows", Version: o.fileVersion,
+		NRI: !o.noNRI && o.OS != "windows",
 	}
 	if o.NoShim {
 		settings.Shim = ""

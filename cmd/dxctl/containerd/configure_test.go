@@ -245,7 +245,6 @@ func TestRefusals(t *testing.T) {
 		"handler, no shim":  {containerdtest.Config, []string{"configure", "--no-shim", "--handler=x"}, "excludes --handler"},
 		"handler's name":    {containerdtest.Config, []string{"configure", "--add-handler=GPU_1"}, "lowercase letters"},
 		"handler's hyphen":  {containerdtest.Config, []string{"configure", "--add-handler=-gpu"}, "lowercase letters"},
-		"file version":      {containerdtest.Config, []string{"configure", "--file-version=1"}, "--file-version 1"},
 		"command, no reset": {containerdtest.Config, []string{"configure", "--restart-command=x"}, "requires --restart"},
 	} {
 		t.Run(name, func(t *testing.T) {

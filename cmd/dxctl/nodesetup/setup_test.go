@@ -134,7 +134,7 @@ func TestSetupSteps(t *testing.T) {
 		"no shim":        {[]string{"--no-shim"}, false, true, ""},
 		"no configure":   {[]string{"--no-configure"}, true, false, ""},
 		"no such source": {[]string{"--from", "/nowhere/shim"}, false, false, "/nowhere/shim"},
-		"wrong flag":     {[]string{"--file-version", "1"}, false, false, "--file-version 1"},
+		"wrong flag":     {[]string{"--add-handler", "A"}, false, false, "--add-handler"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
