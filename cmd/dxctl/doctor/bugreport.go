@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/gpus"
-	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/statefile"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/durable"
@@ -44,25 +43,21 @@ type bugReport struct {
 }
 
 // writeReport writes the file for a bug report.
-func (o *doctorOptions) writeReport(stderr io.Writer, facts nodeState, report Report) error {
+func (o *doctorOptions) writeReport(stderr io.Writer, state nodeState, report Report) error {
 	var devices []discovery.Device
-	for _, d := range facts.GPUs.List {
+	for _, d := range state.GPUs.List {
 		devices = append(devices, d.Device)
 	}
-	r := bugReport{Doctor: report.Redact(), Capabilities: facts, Devices: gpus.NewReports(devices, facts.Config.Policy, runtime.GOOS)}
+	r := bugReport{Doctor: report.Redact(), Capabilities: state, Devices: gpus.NewReports(devices, state.Config.Policy, runtime.GOOS)}
 	// The findings have these errors, without what they quote from files.
 	c := &r.Capabilities
 	c.Config.Err, c.Config.Invalid, c.Containerd.FileErr, c.Containerd.Imports = nil, nil, nil, nil
-	r.ShimLog = lines(facts.Config.Policy.Shim.Log)
+	r.ShimLog = lines(state.Config.Policy.Shim.Log)
 	if o.OS == "windows" {
 		r.DevicesDef = lines(filepath.Join(os.Getenv("SystemRoot"), "System32", "containers", "devices.def"))
 	}
 	r.Verify, _ = statefile.Read[json.RawMessage](filepath.Join(o.stateDir, statefile.VerifyName)) // A damaged one is left out.
-	var text bytes.Buffer
-	if err := printer.Document(&text, printer.JSON, r); err != nil {
-		return err
-	}
-	if err := durable.Create(o.report, Redact(text.Bytes()), 0o600); err != nil {
+	if err := WriteReport(o.report, r); err != nil {
 		return err
 	}
 	fmt.Fprintf(stderr, "wrote %s; read it before you send it\n", o.report)

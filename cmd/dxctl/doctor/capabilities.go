@@ -13,7 +13,7 @@ import (
 
 // NewCapabilitiesCommand returns the command of a dxctl with this version.
 func NewCapabilitiesCommand(version string) *cobra.Command {
-	return factsCommand(runtime.GOOS, version, &cobra.Command{
+	return stateCommand(runtime.GOOS, version, &cobra.Command{
 		Use:   "capabilities",
 		Short: "Show what this node supports",
 		Long: `Shows how containers are assigned GPUs, the versions of containerd and the shim,
@@ -25,7 +25,7 @@ that HCS supports.`,
 
 // NewStatusCommand returns the command for a node with this operating system.
 func NewStatusCommand(goos, version string) *cobra.Command {
-	return factsCommand(goos, version, &cobra.Command{
+	return stateCommand(goos, version, &cobra.Command{
 		Use:   "status",
 		Short: "Show whether runtime handlers use the shim",
 		Long: `Prints what 'dxctl capabilities' prints.
@@ -42,8 +42,8 @@ Fails if no handler of the running containerd uses the shim, or if that is unkno
 	})
 }
 
-// factsCommand returns a command that prints the facts of the node and checks them.
-func factsCommand(goos, version string, command *cobra.Command, check func(nodeState) error) *cobra.Command {
+// stateCommand returns a command that prints the state of the node and checks them.
+func stateCommand(goos, version string, command *cobra.Command, check func(nodeState) error) *cobra.Command {
 	n := gatherer{Instance: containerd.Instance{OS: goos}, version: version}
 	command.RunE = func(c *cobra.Command, _ []string) error {
 		if err := n.check(); err != nil {

@@ -30,7 +30,7 @@ const (
 	compute  = "directx.microsoft.com/compute"
 )
 
-// healthyNode returns the facts of a Linux node of Kubernetes with the NRI plugin and the
+// healthyNode returns the state of a Linux node of Kubernetes with the NRI plugin and the
 // shim.
 func healthyNode() nodeState {
 	p := policy.Default()
@@ -98,7 +98,7 @@ func TestHealthyNodes(t *testing.T) {
 	t.Parallel()
 	nri, shim, both := []string{"nri"}, []string{"shim"}, []string{"nri", "shim"}
 	for name, test := range map[string]struct {
-		facts nodeState
+		state nodeState
 		by    []string
 	}{
 		"NRI and shim": {healthyNode(), both},
@@ -127,10 +127,10 @@ func TestHealthyNodes(t *testing.T) {
 		}), nri},
 	} {
 		role := RoleKubernetes
-		if test.facts.Kubelet == nil {
+		if test.state.Kubelet == nil {
 			role = RoleStandalone
 		}
-		if r := examine(test.facts); len(r.Findings) > 0 || r.Role != role || !slices.Equal(r.ServedBy, test.by) {
+		if r := examine(test.state); len(r.Findings) > 0 || r.Role != role || !slices.Equal(r.ServedBy, test.by) {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}
@@ -157,7 +157,7 @@ func TestHandlers(t *testing.T) {
 
 // brokenNode is a node with one problem, and the expected finding.
 type brokenNode struct {
-	facts   nodeState
+	state   nodeState
 	check   string
 	problem string
 }
@@ -171,7 +171,7 @@ func onWindows(check, problem string, change func(*nodeState)) brokenNode {
 }
 
 func file(check, problem string, kind kind, path string, err error) brokenNode {
-	return linux(check, problem, func(facts *nodeState) { facts.Files = []fileProblem{{kind, path, err}} })
+	return linux(check, problem, func(state *nodeState) { state.Files = []fileProblem{{kind, path, err}} })
 }
 
 // errNotRegistered is what the NRI plugin answers without a containerd that has NRI.
@@ -316,7 +316,7 @@ func brokenNodes() []brokenNode {
 func TestBrokenNodes(t *testing.T) {
 	t.Parallel()
 	for _, test := range brokenNodes() {
-		r := examine(test.facts)
+		r := examine(test.state)
 		if len(r.Findings) != 1 || r.Findings[0].Check != test.check || r.Findings[0].Severity != Problem || !strings.Contains(r.Findings[0].Problem, test.problem) {
 			t.Errorf("%+v, want one finding of %s with %q", r.Findings, test.check, test.problem)
 			continue
@@ -330,8 +330,8 @@ func TestBrokenNodes(t *testing.T) {
 // Remedies depend on what serves the node.
 func TestRemedies(t *testing.T) {
 	t.Parallel()
-	broken := brokenNodes()[0].facts
-	for want, facts := range map[string]nodeState{
+	broken := brokenNodes()[0].state
+	for want, state := range map[string]nodeState{
 		"service install":                     broken,
 		"runtime install":                     with(broken, func(f *nodeState) { f.Kubelet = nil }),
 		"check the GPU's driver":              with(healthyNode(), func(f *nodeState) { f.GPUs = gpuList{Err: errIO} }),
@@ -341,7 +341,7 @@ func TestRemedies(t *testing.T) {
 		}),
 		"run 'dxctl config apply' again": with(healthyNode(), func(f *nodeState) { f.Config.Err = fmt.Errorf("%w; run 'dxctl config apply' again", errIO) }),
 	} {
-		if r := examine(facts); len(r.Findings) != 1 || !strings.Contains(r.Findings[0].Fix, want) || strings.Contains(r.Findings[0].Problem, want) {
+		if r := examine(state); len(r.Findings) != 1 || !strings.Contains(r.Findings[0].Fix, want) || strings.Contains(r.Findings[0].Problem, want) {
 			t.Errorf("%+v, want %s", r.Findings, want)
 		}
 	}

@@ -53,11 +53,11 @@ func (o *doctorOptions) run(ctx context.Context, stdout, stderr io.Writer) error
 	if o.report != "" && durable.Exists(o.report) {
 		return cli.Usage("--report: %s exists", o.report)
 	}
-	facts := o.gather(ctx)
+	state := o.gather(ctx)
 	if err := ctx.Err(); err != nil {
 		return cli.Unknown(fmt.Errorf("check the node: %w", err))
 	}
-	report := examine(facts)
+	report := examine(state)
 	var err error
 	if o.output == printer.Text {
 		err = report.Print(stdout)
@@ -65,7 +65,7 @@ func (o *doctorOptions) run(ctx context.Context, stdout, stderr io.Writer) error
 		err = printer.Document(stdout, o.output, report)
 	}
 	if err == nil && o.report != "" {
-		err = o.writeReport(stderr, facts, report)
+		err = o.writeReport(stderr, state, report)
 	}
 	switch {
 	case err != nil:

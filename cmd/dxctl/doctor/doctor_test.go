@@ -170,9 +170,9 @@ func TestCheckAdvertiser(t *testing.T) {
 	}
 }
 
-// TestPrintFacts checks that errors are printed as text, and handlers and the
+// TestPrintState checks that errors are printed as text, and handlers and the
 // assignment mode as they are.
-func TestPrintFacts(t *testing.T) {
+func TestPrintState(t *testing.T) {
 	t.Parallel()
 	routed := containerdconfig.Handler{Name: "routed", RuntimeType: "io.containerd.runhcs.v1", RuntimePath: `C:\shim\containerd-shim-directx-v1.exe`}
 	f := nodeState{
@@ -192,7 +192,7 @@ func TestPrintFacts(t *testing.T) {
 	}
 }
 
-func TestWSLFacts(t *testing.T) {
+func TestReadWSL(t *testing.T) {
 	t.Parallel()
 	for kernel, want := range map[string]*wslState{
 		"6.6.87.2-microsoft-standard-WSL2\n": {Kernel: "6.6.87.2-microsoft-standard-WSL2", Libraries: true},
@@ -207,7 +207,7 @@ func TestWSLFacts(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(root, "proc/sys/kernel/osrelease"), []byte(kernel), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(want, wslFacts(root)); diff != "" {
+		if diff := cmp.Diff(want, readWSL(root)); diff != "" {
 			t.Errorf("%s:\n%s", kernel, diff)
 		}
 	}

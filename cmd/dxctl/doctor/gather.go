@@ -100,7 +100,7 @@ func (n *gatherer) gather(ctx context.Context) nodeState {
 // gatherRuntime returns the state of the configuration, Windows, containerd, the shim and the
 // NRI plugin.
 func (n *gatherer) gatherRuntime(ctx context.Context) nodeState {
-	f := nodeState{OS: n.OS, Version: n.version, NRIErr: readiness.ErrNotRunning, WSL: wslFacts(cmp.Or(n.hostRoot, "/"))}
+	f := nodeState{OS: n.OS, Version: n.version, NRIErr: readiness.ErrNotRunning, WSL: readWSL(cmp.Or(n.hostRoot, "/"))}
 	var group sync.WaitGroup
 	group.Go(func() {
 		c, err := within(ctx, n.timeout, func(context.Context) (capabilities.Capabilities, error) { return capabilities.Query(), nil })
@@ -116,7 +116,7 @@ func (n *gatherer) gatherRuntime(ctx context.Context) nodeState {
 		group.Go(func() { f.NRIErr = readiness.Check(ctx, filepath.Join(n.runtimeDir, readiness.SocketName)) })
 	}
 	var err error
-	if f.Config, err = within(ctx, n.timeout, func(context.Context) (configState, error) { return n.policyFacts(), nil }); err != nil {
+	if f.Config, err = within(ctx, n.timeout, func(context.Context) (configState, error) { return n.config(), nil }); err != nil {
 		f.Config = configState{Path: paths.Default().Config, Policy: policy.Default(), Err: fmt.Errorf("read node policy: %w", err)}
 	} else if reason, err := shimfile.ReadNotServed(n.stateDir); err != nil || reason != "" {
 		f.NotServed = cmp.Or(err, errors.New(reason))
@@ -146,7 +146,7 @@ func within[T any](ctx context.Context, limit time.Duration, query func(context.
 	}
 }
 
-func (n *gatherer) policyFacts() configState {
+func (n *gatherer) config() configState {
 	c := configState{Path: paths.Default().Config, Policy: policy.Default(), Applied: durable.Exists(policy.Path(n.stateDir))}
 	if p, err := policy.Read(n.stateDir); err != nil {
 		c.Err = err
@@ -373,9 +373,9 @@ func (n *gatherer) files(ctx context.Context, c configState) (problems []filePro
 	return problems
 }
 
-// wslFacts returns what GPUs in WSL depend on, nil if root is not that of WSL.
+// readWSL returns what GPUs in WSL depend on, nil if root is not that of WSL.
 // https://github.com/microsoft/WSL/issues/423#issuecomment-221627364
-func wslFacts(root string) *wslState {
+func readWSL(root string) *wslState {
 	release, _ := os.ReadFile(filepath.Join(root, "proc/sys/kernel/osrelease"))
 	kernel := strings.TrimSpace(string(release))
 	if !strings.Contains(strings.ToLower(kernel), "microsoft") {

@@ -1,9 +1,13 @@
 package doctor
 
 import (
+	"bytes"
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
+	"github.com/directx-nri/directx-nri/internal/durable"
 )
 
 // secrets returns patterns of secrets. The text of their first group is kept.
@@ -33,6 +37,15 @@ func Redact(text []byte) []byte {
 		clean = secret.ReplaceAllString(clean, "${1}REDACTED")
 	}
 	return []byte(clean)
+}
+
+// WriteReport writes a new file with content as JSON, without what looks like a secret.
+func WriteReport(file string, content any) error {
+	var text bytes.Buffer
+	if err := printer.Document(&text, printer.JSON, content); err != nil {
+		return err
+	}
+	return durable.Create(file, Redact(text.Bytes()), 0o600)
 }
 
 // quoted are the parts of an error that show the content of a file: what is quoted,

@@ -3,7 +3,6 @@
 package verify
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -20,7 +19,6 @@ import (
 	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/doctor"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/gpus"
-	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/statefile"
 	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/internal/allocation"
@@ -187,9 +185,8 @@ func (r *Result) print(w io.Writer) {
 // save writes the result for 'dxctl doctor --report', and to the file of --report.
 func (o *options) save(r *Result) error {
 	err := statefile.Write(filepath.Join(o.StateDir, statefile.VerifyName), r)
-	if o.reportFile == "" {
-		return err
+	if o.reportFile != "" {
+		err = errors.Join(err, doctor.WriteReport(o.reportFile, r))
 	}
-	var text bytes.Buffer
-	return errors.Join(err, printer.Document(&text, printer.JSON, r), durable.Create(o.reportFile, doctor.Redact(text.Bytes()), 0o600))
+	return err
 }
