@@ -45,7 +45,7 @@ type bugReport struct {
 // writeReport writes the file for a bug report.
 func (o *doctorOptions) writeReport(stderr io.Writer, state nodeState, report Report) error {
 	var devices []discovery.Device
-	for _, d := range state.GPUs.List {
+	for _, d := range state.GPUs {
 		devices = append(devices, d.Device)
 	}
 	r := bugReport{Doctor: report.Redact(), Capabilities: state, Devices: gpus.NewReports(devices, state.Config.Policy, runtime.GOOS)}

@@ -92,6 +92,9 @@ func (n nodeState) servedBy() []string {
 	return list
 }
 
+// inventory returns the inventory file, "" if the GPUs are discovered.
+func (e *examination) inventory() string { return e.Config.Policy.Source.Inventory }
+
 func (e *examination) served(by string) bool { return slices.Contains(e.r.ServedBy, by) }
 
 // has reports whether one of the checks has a finding.
@@ -121,7 +124,7 @@ func (e *examination) report(k kind, object string, problem error) {
 		restart = "restart the service of k3s or RKE2"
 	}
 	f.Fix = strings.NewReplacer("{config}", e.Config.Path, "{containerd}", e.Containerd.ConfigPath, "{restart}", restart, "{remove}", remove,
-		"{inventory}", cmp.Or(e.GPUs.Inventory, "the inventory file")).Replace(f.Fix)
+		"{inventory}", cmp.Or(e.inventory(), "the inventory file")).Replace(f.Fix)
 	for _, text := range []*string{&f.Object, &f.Problem, &f.Why, &f.Fix} {
 		*text = errlog.OneLine(*text)
 	}
@@ -132,7 +135,7 @@ func (e *examination) report(k kind, object string, problem error) {
 func (e *examination) setup() {
 	denied := slices.ContainsFunc([]error{e.Containerd.Err, e.Containerd.FileErr, e.NRIErr, e.Config.Err},
 		func(err error) bool { return errors.Is(err, fs.ErrPermission) })
-	if len(e.r.ServedBy) > 0 || denied || errors.Is(e.GPUs.Err, node.ErrNoInventory) {
+	if len(e.r.ServedBy) > 0 || denied || errors.Is(e.GPUsErr, node.ErrNoInventory) {
 		return
 	}
 	kind := notSetUp
@@ -159,7 +162,7 @@ func (e *examination) wsl() {
 	if w == nil {
 		return
 	}
-	discovered := e.GPUs.Inventory == ""
+	discovered := e.inventory() == ""
 	stopped := e.Containerd.Err != nil || e.served(byNRI) && errors.Is(e.NRIErr, readiness.ErrNotRunning)
 	switch {
 	case discovered && !w.Driver:
@@ -172,14 +175,13 @@ func (e *examination) wsl() {
 }
 
 func (e *examination) gpus() {
-	g := e.GPUs
-	if g.Err != nil {
-		e.discovery(g)
+	if e.GPUsErr != nil {
+		e.discovery()
 		return
 	}
 	var usable, without []string
 	missing := map[string]bool{} // GPUs with the same driver have the same files.
-	for _, d := range g.List {
+	for _, d := range e.GPUs {
 		if d.Kind() == discovery.KindNone {
 			continue
 		}
@@ -191,22 +193,22 @@ func (e *examination) gpus() {
 	}
 	switch {
 	case len(usable) == 0:
-		e.report(noGPU, g.Inventory, errors.New("the node has no GPU that a container can have"))
+		e.report(noGPU, e.inventory(), errors.New("the node has no GPU that a container can have"))
 	case len(without) == len(usable):
 		e.report(noResource, few(without), errors.New("no configured resource matches a GPU of this node"))
 	}
 }
 
 // discovery reports why the GPUs cannot be listed.
-func (e *examination) discovery(g gpuList) {
+func (e *examination) discovery() {
 	switch {
 	case e.Config.Err != nil || e.has(CheckSetup):
-	case errors.Is(g.Err, node.ErrNoInventory):
-		e.report(noSource, "/dev/dxg", g.Err)
-	case g.Inventory != "":
-		e.report(badInventory, g.Inventory, g.Err)
+	case errors.Is(e.GPUsErr, node.ErrNoInventory):
+		e.report(noSource, "/dev/dxg", e.GPUsErr)
+	case e.inventory() != "":
+		e.report(badInventory, e.inventory(), e.GPUsErr)
 	default:
-		e.report(notListed, "the GPUs of this node", g.Err)
+		e.report(notListed, "the GPUs of this node", e.GPUsErr)
 	}
 }
 
@@ -214,7 +216,7 @@ func (e *examination) gpu(d gpu, reported map[string]bool) {
 	windows := e.OS == "windows"
 	name := "GPU " + strings.TrimSuffix(d.Name()+" ("+d.Description+")", " ()")
 	kind := unusable
-	if !windows && e.GPUs.Inventory == "" {
+	if !windows && e.inventory() == "" {
 		kind = unusableInVM
 	}
 	switch {
@@ -386,7 +388,7 @@ func (e *examination) kubelet() {
 	case k.PodResourcesErr != nil:
 		e.report(noPodResources, "PodResources", fmt.Errorf("the kubelet's PodResources API cannot be reached: %w", k.PodResourcesErr))
 	// The advertiser advertises nothing that containers would not get.
-	case len(e.GPUs.List) == 0 || e.has(CheckHandlers, CheckShim, CheckContainerd) && !e.served(byNRI) && !e.served(byKubelet):
+	case len(e.GPUs) == 0 || e.has(CheckHandlers, CheckShim, CheckContainerd) && !e.served(byNRI) && !e.served(byKubelet):
 	case e.OS != "windows" || len(k.Allocatable) > 0:
 		e.registration(k.Allocatable)
 	case k.ReadyErr != nil:
@@ -397,7 +399,7 @@ func (e *examination) kubelet() {
 // registration reports resources of which the kubelet does not list a GPU.
 func (e *examination) registration(allocatable map[string][]string) {
 	reported := map[string]bool{}
-	for _, d := range e.GPUs.List {
+	for _, d := range e.GPUs {
 		prefix := strings.ToLower(d.InstanceID) + "::"
 		listed := slices.ContainsFunc(allocatable[d.Resource], func(id string) bool { return strings.HasPrefix(strings.ToLower(id), prefix) })
 		if d.Resource == "" || d.Kind() == discovery.KindNone || !d.Health.OK() || listed || reported[d.Resource] {

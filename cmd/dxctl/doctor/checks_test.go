@@ -35,14 +35,15 @@ const (
 func healthyNode() nodeState {
 	p := policy.Default()
 	p.ServedBy = policy.ServedByNRI // Also when the test runs on Windows.
+	p.Source.Inventory = "/etc/directx-nri/inventory.yaml"
 	return nodeState{
 		OS: "linux", Version: "1.0",
 		Config: configState{Path: "/etc/directx-nri/config.yaml", Policy: p, Applied: true},
-		GPUs: gpuList{Inventory: "/etc/directx-nri/inventory.yaml", List: []gpu{
+		GPUs: []gpu{
 			{Device: discovery.Device{InstanceID: "GPU-0", Description: "Tesla T4", SupportsDisplay: true, DeviceNodes: []discovery.DeviceNode{{Path: "/dev/dxg"}}}, Resource: display},
 			{Device: discovery.Device{InstanceID: "NPU", SupportsCompute: true, DeviceNodes: []discovery.DeviceNode{{Path: "/dev/npu"}}}, Resource: compute},
 			{Device: discovery.Device{InstanceID: "WARP", SupportsDisplay: true, Software: true}},
-		}},
+		},
 		Containerd: containerdState{
 			ConfigPath: "/etc/containerd/config.toml", Socket: "/run/containerd/containerd.sock", Version: "v1.7.35", NRI: true,
 			Handlers: []handler{{Handler: containerdconfig.Handler{Name: "runc", RuntimeType: "io.containerd.runc.v2", RuntimePath: shimPath}, Routed: true, Annotations: true, Loaded: true}},
@@ -60,7 +61,8 @@ func healthyWindows() nodeState {
 	f.OS = "windows"
 	f.Windows = windows(20348)
 	f.Config.Policy.ServedBy = policy.ServedByShim
-	f.GPUs = gpuList{List: []gpu{{Device: discovery.Device{InstanceID: "PCI-0", LocationPath: "PCIROOT(0)#PCI(1B00)", SupportsDisplay: true, System32: []discovery.RuntimeFile{{Source: "nvcuda.dll"}}}, Resource: display}}}
+	f.Config.Policy.Source.Inventory = ""
+	f.GPUs = []gpu{{Device: discovery.Device{InstanceID: "PCI-0", LocationPath: "PCIROOT(0)#PCI(1B00)", SupportsDisplay: true, System32: []discovery.RuntimeFile{{Source: "nvcuda.dll"}}}, Resource: display}}
 	f.NRIErr = readiness.ErrNotRunning
 	f.Containerd.NRI = false
 	f.Containerd.Handlers[0].RuntimeType = "io.containerd.runhcs.v1"
@@ -83,6 +85,11 @@ func healthyStandalone() nodeState {
 func with(f nodeState, change func(*nodeState)) nodeState {
 	change(&f)
 	return f
+}
+
+// undiscovered makes discovery fail.
+func undiscovered(f *nodeState, err error) {
+	f.GPUs, f.GPUsErr, f.Config.Policy.Source.Inventory = nil, err, ""
 }
 
 var (
@@ -112,7 +119,7 @@ func TestHealthyNodes(t *testing.T) {
 		}), shim},
 		"Windows": {healthyWindows(), shim},
 		"Windows Server 2025": {with(healthyWindows(), func(f *nodeState) {
-			f.DriverFiles, f.GPUs.List[0].System32 = policy.FilesNone, nil
+			f.DriverFiles, f.GPUs[0].System32 = policy.FilesNone, nil
 		}), shim},
 		"kubelet": {with(healthyWindows(), func(f *nodeState) {
 			f.Config.Policy.Injection, f.Containerd.Handlers, f.Shims = policy.InjectByKubelet, nil, nil
@@ -185,15 +192,15 @@ func brokenNodes() []brokenNode {
 	const state, journal = "/var/lib/directx-nri", "/var/lib/directx-nri/runtime-configure.json"
 	return []brokenNode{
 		{nodeState{
-			OS: "linux", GPUs: gpuList{Err: errGone}, Containerd: containerdState{Version: "v2.4.2", NRI: true},
+			OS: "linux", GPUsErr: errGone, Containerd: containerdState{Version: "v2.4.2", NRI: true},
 			Shims: []shimState{{Path: shimPath, Err: errGone}}, NRIErr: readiness.ErrNotRunning, Kubelet: &kubeletState{},
 		}, CheckSetup, "directx-nri is not set up"},
 		{nodeState{
-			OS: "linux", GPUs: gpuList{Err: node.ErrNoInventory}, Containerd: containerdState{Version: "v2.4.2", NRI: true}, NRIErr: readiness.ErrNotRunning,
+			OS: "linux", GPUsErr: node.ErrNoInventory, Containerd: containerdState{Version: "v2.4.2", NRI: true}, NRIErr: readiness.ErrNotRunning,
 		}, CheckInventory, "/dev/dxg does not exist"},
 		linux(CheckConfig, "format 7", func(f *nodeState) {
 			f.Config.Err = errors.New("read node policy /var/lib/directx-nri/policy.json: format 7, want 1")
-			f.GPUs = gpuList{Err: f.Config.Err}
+			undiscovered(f, f.Config.Err)
 		}),
 		linux(CheckConfig, "line 3", func(f *nodeState) {
 			f.Config.Stale, f.Config.Invalid = []string{"x"}, errors.New("/etc/directx-nri/config.yaml: line 3: unknown key")
@@ -202,15 +209,16 @@ func brokenNodes() []brokenNode {
 			f.Config.Stale = []string{"/etc/directx-nri/config.yaml has changed since the policy in force was compiled"}
 		}),
 		linux(CheckInventory, "devices.jsonl", func(f *nodeState) {
-			f.GPUs = gpuList{Inventory: "/etc/directx-nri/inventory.yaml", Err: errors.New("read devices.jsonl: damaged")}
+			f.GPUs, f.GPUsErr = nil, errors.New("read devices.jsonl: damaged")
 		}),
-		linux(CheckInventory, "no inventory is configured", func(f *nodeState) { f.GPUs = gpuList{Err: node.ErrNoInventory} }),
+		linux(CheckInventory, "no inventory is configured", func(f *nodeState) { undiscovered(f, node.ErrNoInventory) }),
 		linux(CheckWSL, "has no /dev/dxg", func(f *nodeState) {
-			f.WSL, f.GPUs = &wslState{Kernel: "5.15.0-microsoft", Libraries: true, Systemd: true}, gpuList{Err: node.ErrNoInventory}
+			f.WSL = &wslState{Kernel: "5.15.0-microsoft", Libraries: true, Systemd: true}
+			undiscovered(f, node.ErrNoInventory)
 		}),
 		linux(CheckWSL, "no libraries", func(f *nodeState) {
-			f.WSL, f.GPUs = &wslState{Driver: true, Systemd: true}, gpuList{List: f.GPUs.List}
-			f.GPUs.List[0].Health.Reason = "the VM has no libraries"
+			f.WSL, f.Config.Policy.Source.Inventory = &wslState{Driver: true, Systemd: true}, ""
+			f.GPUs[0].Health.Reason = "the VM has no libraries"
 			delete(f.Kubelet.Allocatable, display)
 		}),
 		linux(CheckWSL, "systemd", func(f *nodeState) {
@@ -220,25 +228,25 @@ func brokenNodes() []brokenNode {
 			f.WSL, f.Containerd.Err = &wslState{Driver: true, Libraries: true}, errGone
 			f.Kubelet.SocketErr, f.Kubelet.AdvertiserErr = errGone, errGone
 		}),
-		linux(CheckDevices, "no GPU that a container can have", func(f *nodeState) { f.GPUs.List = f.GPUs.List[2:] }),
+		linux(CheckDevices, "no GPU that a container can have", func(f *nodeState) { f.GPUs = f.GPUs[2:] }),
 		linux(CheckDevices, "GPU GPU-0 (Tesla T4) is unhealthy: it was disabled (22)", func(f *nodeState) {
-			f.GPUs.List[0].Health.Reason = "it was disabled (22)"
+			f.GPUs[0].Health.Reason = "it was disabled (22)"
 			delete(f.Kubelet.Allocatable, display)
 		}),
 		linux(CheckDevices, "GPU GPU-0 (Tesla T4) is unhealthy: the driver does not answer", func(f *nodeState) {
-			f.GPUs.Inventory, f.GPUs.List[0].Health.Reason = "", "the driver does not answer: input/output error (EIO)"
+			f.Config.Policy.Source.Inventory, f.GPUs[0].Health.Reason = "", "the driver does not answer: input/output error (EIO)"
 			delete(f.Kubelet.Allocatable, display)
 		}),
 		onWindows(CheckDevices, "no location path", func(f *nodeState) {
-			f.GPUs.List[0].Err = errors.New("device PCI-0: the device cannot be assigned to a container: no location path")
+			f.GPUs[0].Err = errors.New("device PCI-0: the device cannot be assigned to a container: no location path")
 		}),
-		onWindows(CheckDevices, "without runtime files", func(f *nodeState) { f.GPUs.List[0].System32 = nil }),
+		onWindows(CheckDevices, "without runtime files", func(f *nodeState) { f.GPUs[0].System32 = nil }),
 		linux(CheckDriverFiles, "/a.so, /b.so, /c.so and 1 more", func(f *nodeState) {
-			f.GPUs.List[0].Missing = []string{"/a.so", "/b.so", "/c.so", "/d.so"}
-			f.GPUs.List[1].Missing = f.GPUs.List[0].Missing
+			f.GPUs[0].Missing = []string{"/a.so", "/b.so", "/c.so", "/d.so"}
+			f.GPUs[1].Missing = f.GPUs[0].Missing
 		}),
 		linux(CheckResources, "no configured resource matches", func(f *nodeState) {
-			f.GPUs.List[0].Resource, f.GPUs.List[1].Resource, f.Kubelet.Allocatable = "", "", nil
+			f.GPUs[0].Resource, f.GPUs[1].Resource, f.Kubelet.Allocatable = "", "", nil
 		}),
 		onWindows(CheckHCS, "build 17763 cannot", func(f *nodeState) { f.Windows, f.Config.Policy.Assignment = windows(17763), policy.AssignByPath }),
 		onWindows(CheckHCS, "is not available", func(f *nodeState) { f.Windows.HCSErr = errors.ErrUnsupported }),
@@ -299,7 +307,7 @@ func brokenNodes() []brokenNode {
 		linux(CheckPermissions, "others can write to it", func(f *nodeState) { f.Shims[0].Err = others(shimPath, durable.ErrUntrusted) }),
 		linux(CheckPermissions, "not private", func(f *nodeState) {
 			f.Config.Err = others(state, durable.ErrNotPrivate)
-			f.GPUs.Err, f.Files = f.Config.Err, []fileProblem{{notPrivate, state, f.Config.Err}}
+			f.GPUsErr, f.Files = f.Config.Err, []fileProblem{{notPrivate, state, f.Config.Err}}
 		}),
 		file(CheckPermissions, "no answer", filesHang, state, fmt.Errorf("check the files of directx-nri: no answer: %w", context.DeadlineExceeded)),
 		file(CheckPermissions, "does not exist", badHostDirectory, "/srv/models", errors.New("check /srv/models: file does not exist")),
@@ -334,7 +342,7 @@ func TestRemedies(t *testing.T) {
 	for want, state := range map[string]nodeState{
 		"service install":                     broken,
 		"runtime install":                     with(broken, func(f *nodeState) { f.Kubelet = nil }),
-		"check the GPU's driver":              with(healthyNode(), func(f *nodeState) { f.GPUs = gpuList{Err: errIO} }),
+		"check the GPU's driver":              with(healthyNode(), func(f *nodeState) { undiscovered(f, errIO) }),
 		"'systemctl restart containerd', see": with(healthyNode(), func(f *nodeState) { f.Containerd.Err = errIO }),
 		"restart the service of k3s or RKE2, see": with(healthyNode(), func(f *nodeState) {
 			f.Containerd.Err, f.Containerd.Socket = errIO, "/run/k3s/containerd/containerd.sock"
@@ -358,7 +366,7 @@ func TestWithoutPermission(t *testing.T) {
 	if r.Problems() != 0 || len(r.Findings) != 3 || r.Findings[0].Object != "allocations" || !strings.Contains(r.Findings[0].Fix, "as root") {
 		t.Errorf("%+v", r)
 	}
-	f.GPUs.List[0].Missing = []string{"/a.so"}
+	f.GPUs[0].Missing = []string{"/a.so"}
 	if r := examine(f); r.Problems() != 1 {
 		t.Errorf("%+v", r)
 	}

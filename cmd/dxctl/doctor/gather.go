@@ -82,8 +82,7 @@ func (n *gatherer) gather(ctx context.Context) nodeState {
 	f := n.gatherRuntime(ctx)
 	var group sync.WaitGroup
 	group.Go(func() {
-		f.GPUs.Inventory = f.Config.Policy.Source.Inventory
-		f.GPUs.List, f.GPUs.Err = within(ctx, n.timeout, func(ctx context.Context) ([]gpu, error) { return n.gpus(ctx, f.Config) })
+		f.GPUs, f.GPUsErr = within(ctx, n.timeout, func(ctx context.Context) ([]gpu, error) { return n.gpus(ctx, f.Config) })
 	})
 	group.Go(func() { f.Kubelet = n.kubelet(ctx, f.Config.Policy) })
 	group.Go(func() {

@@ -34,7 +34,8 @@ type nodeState struct {
 	// Modes are those in force.
 	capabilities.Modes
 	// The rest is not gathered for 'dxctl capabilities'.
-	GPUs    gpuList       `json:"-"`
+	GPUs    []gpu         `json:"-"`
+	GPUsErr error         `json:"-"` // why they cannot be listed
 	Kubelet *kubeletState `json:"-"` // nil on a node without Kubernetes
 	Files   []fileProblem `json:"-"`
 }
@@ -63,14 +64,6 @@ type configState struct {
 	Stale []string `json:"stale,omitempty"`
 	// Invalid is why they cannot be compiled.
 	Invalid error `json:"invalid,omitempty"`
-}
-
-// gpuList is the result of discovery.
-type gpuList struct {
-	// Inventory is the inventory file, "" if the GPUs are discovered.
-	Inventory string
-	List      []gpu
-	Err       error
 }
 
 // gpu is a device of the node.
