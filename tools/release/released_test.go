@@ -63,29 +63,30 @@ func TestRelease(t *testing.T) {
 	}
 	output(t, first, "sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS")
 
-	images := []string{"linux-amd64", "linux-arm64", "windows-amd64"}
-	for _, platform := range images {
+	outer := open(t, filepath.Join(first, "directx-nri-image-"+testVersion+".tar"))
+	all, err := outer.ImageIndex(entries(t, outer)[0].Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, platform := range []string{"linux-amd64", "linux-arm64", "windows-amd64"} {
 		t.Run("image "+platform, func(t *testing.T) {
 			index := open(t, filepath.Join(first, "directx-nri-image-"+testVersion+"-"+platform+".tar"))
-			checkImage(t, index, entries(t, index)[0], platform)
+			image := entries(t, index)[0]
+			checkImage(t, index, image, platform)
+			if of := entries(t, all)[i]; of.Digest != image.Digest || of.Platform.OS+"-"+of.Platform.Architecture != platform {
+				t.Errorf("the image of all platforms has %v", of)
+			}
 		})
 	}
-	t.Run("image of all platforms", func(t *testing.T) {
-		outer := open(t, filepath.Join(first, "directx-nri-image-"+testVersion+".tar"))
-		index, err := outer.ImageIndex(entries(t, outer)[0].Digest)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i, platform := range images {
-			checkImage(t, index, entries(t, index)[i], platform)
-		}
-	})
 	for _, archive := range []string{"linux-amd64.tar.gz", "linux-arm64.tar.gz", "windows-amd64.zip", "windows-arm64.zip"} {
 		t.Run(archive, func(t *testing.T) { checkArchive(t, root, first, archive) })
 	}
 	t.Run("chart", func(t *testing.T) {
 		checkChart(t, root, filepath.Join(first, "directx-nri-"+testVersion[1:]+".tgz"))
 	})
+	for _, platform := range []string{"darwin-amd64", "darwin-arm64", "linux-amd64", "linux-arm64", "windows-amd64"} {
+		t.Run("kubectl-directx "+platform, func(t *testing.T) { checkKubectl(t, first, platform) })
+	}
 	t.Run("packages", func(t *testing.T) { checkPackages(t, first) })
 	t.Run("publish", func(t *testing.T) { checkPublish(t, one, first) })
 }
@@ -365,7 +366,7 @@ func checkArchive(t *testing.T, root, release, archive string) {
 	for _, file := range []string{
 		"LICENSE", "README.md", "THIRD_PARTY_NOTICES.txt", sbomFile, "help/completions/dxctl.bash", "help/completions/dxctl.powershell",
 		"help/man/dxctl.1", "docs/install.md", "deployments/config/windows.yaml", "deployments/helm/directx-nri/templates/_helpers.tpl",
-		"Dockerfile", "Dockerfile.windows", "internal/config/config.schema.json",
+		"Dockerfile", "Dockerfile.windows", "internal/config/config.schema.json", "deployments/monitoring/rules.yaml", "deployments/eks/cluster.yaml",
 	} {
 		if len(read(t, dir, file)) == 0 {
 			t.Errorf("%s is empty", file)
@@ -387,6 +388,22 @@ func checkArchive(t *testing.T, root, release, archive string) {
 	checkChart(t, root, filepath.Join(dir, "deployments", "helm", "directx-nri"))
 	if got := string(output(t, dir, "./dxctl", "--version")); !strings.Contains(got, testVersion) {
 		t.Errorf("the released dxctl has version %q, want %s", got, testVersion)
+	}
+}
+
+// checkKubectl checks the archive of kubectl's plugin for a platform, and what krew's manifest says of it.
+func checkKubectl(t *testing.T, release, platform string) {
+	t.Helper()
+	dir, name, program := t.TempDir(), "kubectl-directx-"+testVersion+"-"+platform+".tar.gz", "kubectl-directx"
+	if strings.HasPrefix(platform, "windows") {
+		program += ".exe"
+	}
+	output(t, dir, "tar", "--extract", "--gzip", "--file", filepath.Join(release, name))
+	checkProgram(t, program, read(t, dir, program), platform)
+	read(t, dir, "LICENSE")
+	entry := fmt.Sprintf("/%s/%s\n      sha256: %x\n      bin: %s\n", testVersion, name, sha256.Sum256(read(t, release, name)), program)
+	if manifest := string(read(t, release, "directx.yaml")); !strings.Contains(manifest, entry) {
+		t.Errorf("krew's manifest has no %q:\n%s", entry, manifest)
 	}
 }
 

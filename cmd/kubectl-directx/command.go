@@ -1,0 +1,127 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
+	"github.com/directx-nri/directx-nri/internal/cli"
+)
+
+func newCommand() *cobra.Command {
+	rules, overrides, format := clientcmd.NewDefaultClientConfigLoadingRules(), clientcmd.ConfigOverrides{}, ""
+	command := &cobra.Command{
+		Use:   "kubectl-directx",
+		Short: "Show the GPUs, their use and the problems of all nodes",
+		Long: `'kubectl directx' shows what the nodes of a cluster publish of their DirectX GPUs: labels,
+resources, metrics of directx-advertiser, and events of pods. You must be allowed to list
+nodes, pods and events, and to get pods/proxy.`,
+		Example:     "  kubectl directx\n  kubectl directx --context production -o json",
+		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl directx"},
+		Version:     cli.Version(version),
+		RunE: func(c *cobra.Command, _ []string) error {
+			config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &overrides).ClientConfig()
+			if err != nil {
+				return err
+			}
+			// A request for each node, all at the same time.
+			config.Timeout, config.QPS = 30*time.Second, -1
+			// The kinds of this group are enough, and make a smaller program than all.
+			scheme := runtime.NewScheme()
+			schemeErr := corev1.AddToScheme(scheme)
+			config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+			client, err := rest.UnversionedRESTClientFor(config)
+			if err := errors.Join(err, schemeErr); err != nil {
+				return err
+			}
+			state, err := read(c.Context(), client)
+			if err != nil {
+				return err
+			}
+			return printRows(c.OutOrStdout(), format, state.rows())
+		},
+	}
+	flags := command.Flags()
+	flags.StringVar(&rules.ExplicitPath, "kubeconfig", "", "`FILE` of the access to the cluster")
+	flags.StringVar(&overrides.CurrentContext, "context", "", "`NAME` of a context in it")
+	cli.AddChoice(command, &format, "output", "o", "output format", printer.Table, printer.JSON, printer.YAML)
+	return command
+}
+
+// cluster is what the API server returns.
+type cluster struct {
+	nodes  []corev1.Node
+	pods   []corev1.Pod
+	events []corev1.Event // warnings
+	// metrics has those of the advertisers, and failures why they are missing, by the names of nodes.
+	metrics  map[string]metrics
+	failures map[string]error
+}
+
+// metrics are those of an advertiser, by name.
+type metrics map[string]*dto.MetricFamily
+
+// read returns the state of the cluster. Metrics that cannot be read are no error.
+func read(ctx context.Context, client rest.Interface) (cluster, error) {
+	get := func(path string) rest.Result { return client.Get().RequestURI("/api/v1/" + path).Do(ctx) }
+	var nodes corev1.NodeList
+	var pods corev1.PodList
+	var events corev1.EventList
+	for path, list := range map[string]runtime.Object{"nodes": &nodes, "pods": &pods, "events?fieldSelector=type=Warning": &events} {
+		if err := get(path).Into(list); err != nil {
+			return cluster{}, err
+		}
+	}
+	c := cluster{nodes.Items, pods.Items, events.Items, map[string]metrics{}, map[string]error{}}
+	var lock sync.Mutex
+	var scrapes sync.WaitGroup
+	for _, pod := range c.pods {
+		port := advertiserPort(pod)
+		if port == "" || pod.Status.Phase != corev1.PodRunning {
+			continue
+		}
+		scrapes.Go(func() {
+			var families metrics
+			answer := get(fmt.Sprintf("namespaces/%s/pods/%s:%s/proxy/metrics", pod.Namespace, pod.Name, port))
+			err := answer.Error()
+			if err == nil {
+				text, _ := answer.Raw()
+				parser := expfmt.NewTextParser(model.UTF8Validation)
+				families, err = parser.TextToMetricFamilies(bytes.NewReader(text))
+			}
+			lock.Lock()
+			defer lock.Unlock()
+			c.metrics[pod.Spec.NodeName], c.failures[pod.Spec.NodeName] = families, err
+		})
+	}
+	scrapes.Wait()
+	return c, ctx.Err()
+}
+
+// advertiserPort returns the port of the metrics of a pod with directx-advertiser, "" for another pod.
+// The chart's settings change the names and labels of pods, but not these.
+func advertiserPort(pod corev1.Pod) string {
+	for _, c := range pod.Spec.Containers {
+		for _, port := range c.Ports {
+			if port.Name == "metrics" && c.Name == "advertiser" && strings.Contains(strings.Join(c.Command, " "), "directx-advertiser") {
+				return fmt.Sprint(port.ContainerPort)
+			}
+		}
+	}
+	return ""
+}

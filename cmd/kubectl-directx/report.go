@@ -1,0 +1,169 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/directx-nri/directx-nri/advertiser/nodelabels"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
+)
+
+// row is a GPU that a node offers as a resource. Without metrics of the node, it is the resource.
+type row struct {
+	Node     string `json:"node"` // "" for pods that wait for a node
+	Product  string `json:"product,omitempty"`
+	Resource string `json:"resource,omitempty"`
+	GPU      string `json:"gpu,omitempty"`
+	Replicas int64  `json:"replicas"`
+	// InUse is nil if it is not known.
+	InUse *int64 `json:"inUse,omitempty"`
+	// Pods are in the first row of a resource, and Problems in the first row of a node: nodes do not
+	// publish which pod has which GPU.
+	Pods     []string `json:"pods,omitempty"`
+	Problems []string `json:"problems,omitempty"`
+}
+
+// rows returns those of the nodes that have GPUs, our pods, or pods that request GPUs.
+func (c cluster) rows() []row {
+	rows := []row{}
+	resources := c.resources()
+	for _, n := range append(c.nodes, corev1.Node{}) {
+		var own []row
+		for _, name := range resources {
+			allocatable := n.Status.Allocatable[corev1.ResourceName(name)]
+			var pods []string
+			for _, pod := range c.pods {
+				if pod.Spec.NodeName == n.Name && requests(pod, name) {
+					pods = append(pods, pod.Namespace+"/"+pod.Name)
+				}
+			}
+			gpus := c.metrics[n.Name].gpus(name)
+			if len(gpus) == 0 && (allocatable.Value() > 0 || len(pods) > 0) {
+				gpus = []row{{Replicas: allocatable.Value()}}
+			}
+			for _, gpu := range gpus {
+				gpu.Node, gpu.Product, gpu.Resource, gpu.Pods = n.Name, n.Labels[nodelabels.Prefix+"product"], name, pods
+				own, pods = append(own, gpu), nil
+			}
+		}
+		problems := c.problems(n, resources)
+		if len(own) == 0 && len(problems) > 0 {
+			own = []row{{Node: n.Name}}
+		}
+		if len(own) > 0 {
+			own[0].Problems = problems
+		}
+		rows = append(rows, own...)
+	}
+	return rows
+}
+
+// resources returns the names of the GPUs' resources: the usual ones, and those in metrics.
+func (c cluster) resources() []string {
+	names := []string{"directx.microsoft.com/display", "directx.microsoft.com/compute"}
+	for _, m := range c.metrics {
+		for labels := range m.values("directx_resource_registered", "resource") {
+			names = append(names, labels[0])
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// requests reports whether a pod that has not ended requests one of these resources.
+func requests(pod corev1.Pod, resources ...string) bool {
+	for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		for name := range container.Resources.Limits {
+			if slices.Contains(resources, string(name)) {
+				return pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
+			}
+		}
+	}
+	return false
+}
+
+// problems returns those of a node, and why its pods that request GPUs, and our own, are not ready.
+func (c cluster) problems(n corev1.Node, resources []string) (problems []string) {
+	add := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	if err := c.failures[n.Name]; err != nil {
+		add("the metrics cannot be read: %v", err)
+	}
+	for _, inForce := range c.metrics[n.Name].values("directx_config_last_reload_successful") {
+		if inForce == 0 {
+			add("the configuration is refused, and the one before is in force")
+		}
+	}
+	for _, name := range resources {
+		capacity, allocatable := n.Status.Capacity[corev1.ResourceName(name)], n.Status.Allocatable[corev1.ResourceName(name)]
+		if missing := capacity.Value() - allocatable.Value(); missing > 0 {
+			add("%d of %d %s cannot be allocated", missing, capacity.Value(), name)
+		}
+	}
+	for _, pod := range c.pods {
+		ready := slices.ContainsFunc(pod.Status.Conditions, func(condition corev1.PodCondition) bool {
+			return condition.Type == corev1.PodReady && condition.Status == corev1.ConditionTrue
+		})
+		if ready || pod.Spec.NodeName != n.Name || !requests(pod, resources...) && advertiserPort(pod) == "" {
+			continue
+		}
+		last := corev1.Event{Message: "not ready"}
+		for _, event := range c.events {
+			if event.InvolvedObject.UID == pod.UID && !event.LastTimestamp.Before(&last.LastTimestamp) {
+				last = event
+			}
+		}
+		add("pod %s/%s: %s", pod.Namespace, pod.Name, last.Message)
+	}
+	return problems
+}
+
+// gpus returns the GPUs of a resource.
+func (m metrics) gpus(resource string) (gpus []row) {
+	inUse := m.values("directx_replicas_in_use", "resource", "gpu")
+	for labels, replicas := range m.values("directx_replicas", "resource", "gpu") {
+		if labels[0] != resource {
+			continue
+		}
+		gpu := row{GPU: labels[1], Replicas: int64(replicas)}
+		if value, ok := inUse[labels]; ok {
+			gpu.InUse = new(int64(value))
+		}
+		gpus = append(gpus, gpu)
+	}
+	slices.SortFunc(gpus, func(a, b row) int { return strings.Compare(a.GPU, b.GPU) })
+	return gpus
+}
+
+// values returns the values of a gauge by its values of these labels.
+func (m metrics) values(name string, labels ...string) map[[2]string]float64 {
+	values := map[[2]string]float64{}
+	for _, series := range m[name].GetMetric() {
+		var key [2]string
+		for _, pair := range series.GetLabel() {
+			if i := slices.Index(labels, pair.GetName()); i >= 0 {
+				key[i] = pair.GetValue()
+			}
+		}
+		values[key] = series.GetGauge().GetValue()
+	}
+	return values
+}
+
+// printRows writes rows in a format.
+func printRows(w io.Writer, format string, rows []row) error {
+	return printer.List[row]{
+		Header: []string{"NODE", "PRODUCT", "RESOURCE", "GPU", "REPLICAS", "IN USE", "PODS", "PROBLEMS"},
+		Cells: func(r row) []string {
+			inUse := ""
+			if r.InUse != nil {
+				inUse = strconv.FormatInt(*r.InUse, 10)
+			}
+			return []string{r.Node, r.Product, r.Resource, r.GPU, strconv.FormatInt(r.Replicas, 10), inUse, strings.Join(r.Pods, ","), strings.Join(r.Problems, "; ")}
+		},
+	}.Print(w, format, rows)
+}
