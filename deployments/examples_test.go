@@ -47,7 +47,7 @@ func examples(t *testing.T) (found []example) {
 			t.Fatalf("%s: unexpected kind %T", file, o)
 		}
 	}
-	if err := errors.Join(err, belowErr); err != nil || len(found) < 29 {
+	if err := errors.Join(err, belowErr); err != nil || len(found) < 30 {
 		t.Fatalf("%d examples: %v", len(found), err)
 	}
 	return found

@@ -35,6 +35,12 @@ func testExamples(t *testing.T) {
 			t.Errorf("%v: %v, want %q", test[1:], err, test[0])
 		}
 	}
+	out, err = machine.Program("cmd.exe", "/c", machine.Executable("examples", "apis.cmd"))
+	for _, name := range []string{"Direct3D 12", "Vulkan", "CUDA", "video encoders"} {
+		if err != nil || !strings.Contains(out, "=== "+name+": no, status 1") {
+			t.Errorf("apis: %v: %s", err, out)
+		}
+	}
 	out, err = run("opencl", "pi")
 	if err != nil && !strings.Contains(err.Error(), "error: OpenCL") || err == nil && !strings.HasSuffix(strings.TrimSpace(out), "passed") {
 		t.Errorf("opencl: %v\n%s", err, out)

@@ -19,6 +19,9 @@ static T property(IDXCoreAdapter *adapter, DXCoreAdapterProperty which, T value)
     return value;
 }
 
+// broken is the number of adapters on which Direct3D 12 creates no device.
+static unsigned broken;
+
 // feature returns the highest feature level of which Direct3D 12 creates a device.
 // https://learn.microsoft.com/windows/win32/direct3d12/hardware-feature-levels
 static const char *feature(IDXCoreAdapter *adapter) {
@@ -27,12 +30,14 @@ static const char *feature(IDXCoreAdapter *adapter) {
         const char *name;
     } levels[] = {{0xc200, "12_2"}, {0xc100, "12_1"}, {0xc000, "12_0"}, {0xb100, "11_1"}, {0xb000, "11_0"}, {0x1000, "1_0_CORE"}};
     HMODULE d3d12 = LoadLibraryExA("d3d12.dll", NULL, LOAD_LIBRARY_SEARCH_SYSTEM32);
+    broken++;
     if (!d3d12) return "d3d12.dll is not there: the image has no DirectX, take windows/server";
     auto create = reinterpret_cast<PFN_D3D12_CREATE_DEVICE>(function(d3d12, "D3D12CreateDevice"));
     for (const auto &l : levels) {
         ID3D12Device *device = nullptr;
         if (SUCCEEDED(create(adapter, static_cast<D3D_FEATURE_LEVEL>(l.level), IID_ID3D12Device, reinterpret_cast<void **>(&device))) && device) {
             device->Release();
+            broken--;
             return l.name;
         }
     }
@@ -69,7 +74,9 @@ static unsigned list(IDXCoreAdapterFactory *factory, const GUID &attribute, cons
     return index;
 }
 
-int main() {
+int main(int count, char **words) {
+    bool required = count == 2 && strcmp(words[1], "d3d12") == 0;
+    if (count > 1 && !required) FAIL("usage: adapters.exe [d3d12]");
     mine();
     HMODULE dxcore = library("dxcore.dll", "this Windows, or this image, has no DXCore: take windows/server:ltsc2022 or newer");
     auto create = reinterpret_cast<HRESULT(WINAPI *)(REFIID, void **)>(function(dxcore, "DXCoreCreateAdapterFactory"));
@@ -81,5 +88,6 @@ int main() {
     factory->Release();
     if (found == 0) FAIL("no GPU: the container has none, or its driver does not work in containers");
     printf("%u adapter(s)\n", found);
+    if (required && broken) FAIL("Direct3D 12 does not work on %u of them", broken);
     return 0;
 }

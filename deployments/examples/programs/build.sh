@@ -32,8 +32,9 @@ fi
 
 out=${1:-$here/../../../out/examples}
 mkdir -p "$out"
-for name in cuda opencl; do
-	x86_64-w64-mingw32-gcc -O2 -Wall -Wextra -Werror -static -s -o "$out/$name.exe" "$here/$name.c"
+cp "$here/apis.cmd" "$out"
+for name in cuda encoders opencl vulkan; do
+	x86_64-w64-mingw32-gcc -O2 -Wall -Wextra -Werror -static -s -o "$out/$name.exe" "$here/$name.c" -lole32 -lmfuuid
 done
 # The DirectX headers must come after mingw's.
 x86_64-w64-mingw32-g++ -O2 -Wall -Wextra -Werror -Wno-unused-parameter -static -s -idirafter /usr/include -o "$out/adapters.exe" "$here/adapters.cpp" -luuid

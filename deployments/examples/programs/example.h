@@ -11,7 +11,7 @@
 #define FAIL(...) (fprintf(stderr, "error: " __VA_ARGS__), fputc('\n', stderr), exit(1))
 
 /* library loads a DLL from System32, where the driver's files are mounted. */
-static HMODULE library(const char *name, const char *advice) {
+static inline HMODULE library(const char *name, const char *advice) {
     HMODULE module = LoadLibraryExA(name, NULL, LOAD_LIBRARY_SEARCH_SYSTEM32);
     if (!module) FAIL("cannot load %s (error %lu): %s", name, GetLastError(), advice);
     return module;
