@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/directx-nri/directx-nri/test/bed"
 )
@@ -113,6 +114,36 @@ func (s *suite) testRollback(t *testing.T) {
 	change(s.newer, offeredSix, "upgrade", release, chart, "--reuse-values", "--set", "config.replicas=6", "--set", "image.tag="+s.newer.version)
 	change(s.older, offeredFive, "rollback", release)
 	s.mustGiveGPUs(t, display)
+}
+
+// upgradedFrom is a commit whose programs and chart have been in use. A shallow clone lacks it.
+const upgradedFrom = "06d1026bffb1b0dd2c44b54ae2c4a162a38f699d"
+
+// testUpgrade leaves the node as install does. A pod with a GPU runs all the time, and restarts with its GPU then.
+func (s *suite) testUpgrade(t *testing.T) {
+	old := newImage("v0.9.0", s.file("earlier"))
+	// Root need not own the checkout.
+	s.machine.run(t, "sh", "-ec", `mkdir "$0"; git -c safe.directory='*' archive "$1" >"$0.tar"; tar --extract --file "$0.tar" --directory "$0"`, old.root, upgradedFrom)
+	s.publish(t, old)
+	s.installImage(t, old)
+	s.apply(t, podManifest("upgraded", forever, map[string]int{display: 1}))
+	s.waitRunning(t, "upgraded")
+	s.holders = s.containers(t, "upgraded")
+	before := s.holders["upgraded/main"]
+	_, gpu, _ := strings.Cut(before, "restarts, GPUs: ")
+	bed.MustContain(t, "pod upgraded", gpu, "PCIROOT", "/dev/dxg")
+
+	s.install(t)
+	s.mustBeUnaffected(t)
+	s.mustGiveGPUs(t, display)
+	s.holders = nil
+	id, _, _ := strings.Cut(before, " ")
+	_, err := s.cri.StopContainer(t.Context(), &cri.StopContainerRequest{ContainerId: strings.TrimPrefix(id, "containerd://")})
+	bed.Check(t, err)
+	s.kubectl(t, "wait", "pod/upgraded", "--for=jsonpath={.status.containerStatuses[0].restartCount}=1", "--timeout", timeout.String())
+	s.waitRunning(t, "upgraded")
+	bed.MustContain(t, "pod upgraded", s.containers(t, "upgraded")["upgraded/main"], "1 restarts, GPUs: "+gpu)
+	s.remove(t, "upgraded")
 }
 
 // pools gives nodes with a label a configuration of their own, merged over the common one: its

@@ -23,14 +23,11 @@ import (
 	"github.com/directx-nri/directx-nri/test/bed"
 )
 
-// install installs the chart from the registry with the values of the examples, and waits for the GPUs.
-func (s *suite) install(t *testing.T) {
+// install installs the chart from the registry with everything that the values of the examples leave off, or
+// upgrades the release to it. It returns the chart's notes.
+func (s *suite) install(t *testing.T) (notes string) {
 	t.Helper()
-	s.kubectl(t, "apply", "--filename", manifests+"/namespace.yaml")
-	s.helm(t, "upgrade", "--install", release, "oci://"+charts+"/directx-nri", "--version", s.older.version[1:], "--plain-http",
-		"--namespace", namespace, "--values", examples+"/values.yaml", "--set", "image.repository="+repository, "--set", "image.tag="+s.older.version, "--set", "restartSpread=1s", "--set", "linux.cdi=true", "--set", "linux.labels=true", "--set", "linux.doctor=true")
-	s.rolledOut(t, daemonSet)
-	s.waitOffered(t, offered)
+	notes = s.installImage(t, s.older, "--set", "linux.cdi=true", "--set", "linux.labels=true", "--set", "linux.doctor=true")
 	bed.Eventually(t, timeout, "the CDI specification and the labels are written", func() error {
 		_, err := os.Stat(cdiFile)
 		labels, labelsErr := nodelabels.Read(nodelabels.FeatureFile)
@@ -39,6 +36,18 @@ func (s *suite) install(t *testing.T) {
 		}
 		return errors.Join(err, labelsErr)
 	})
+	return notes
+}
+
+// installImage installs an image and its chart from the registry with the values of the examples, and waits for the GPUs.
+func (s *suite) installImage(t *testing.T, i *image, flags ...string) (notes string) {
+	t.Helper()
+	s.kubectl(t, "apply", "--filename", manifests+"/namespace.yaml")
+	notes = s.helm(t, append(flags, "upgrade", "--install", release, "oci://"+charts+"/directx-nri", "--version", i.version[1:], "--plain-http",
+		"--namespace", namespace, "--values", examples+"/values.yaml", "--set", "image.repository="+repository, "--set", "image.tag="+i.version, "--set", "restartSpread=1s")...)
+	s.rolledOut(t, daemonSet)
+	s.waitOffered(t, offered)
+	return notes
 }
 
 // offered is what the node offers with the values of the examples.
@@ -166,12 +175,17 @@ func mountIn(t *testing.T, pid int, file, path string) {
 }
 
 func (s *suite) testInstall(t *testing.T) {
-	s.install(t)
+	notes := s.install(t)
 	if status := s.podOf(t, daemonSet).Status; restarts(status) > 0 {
 		t.Errorf("containers of the DaemonSet's pod restarted: %v", status.ContainerStatuses)
 	}
-	s.helm(t, "test", release, "--namespace", namespace)
-	s.kubectl(t, "exec", "--namespace", namespace, "daemonset/"+daemonSet, "--container", "advertiser", "--", "/dxctl", "doctor", "--host-root=/host")
+	// Among others, the notes have 'helm test' and 'dxctl doctor'.
+	notes, _, _ = strings.Cut(notes, "`helm uninstall` alone")
+	notes = strings.NewReplacer("LINUX-POD", "daemonset/"+daemonSet, "POD", "daemonset/"+daemonSet).Replace(notes)
+	script := strings.Join(regexp.MustCompile(`(?m)^ +(kubectl|helm) .+$`).FindAllString(notes, -1), "\n")
+	bed.MustContain(t, "the notes' commands", script, "rollout status", "logs", "get nodes", "test "+release, "dxctl doctor")
+	s.machine.run(t, "env", "KUBECONFIG="+s.api.Kubeconfig, fmt.Sprintf("PATH=%s:%s:%s", filepath.Dir(s.parts.Stock(kubectl)), filepath.Dir(s.parts.Stock(helm)), os.Getenv("PATH")),
+		"sh", "-exc", script)
 }
 
 // testExamples applies all Linux examples and compares their outputs with the expected
@@ -289,6 +303,9 @@ func (s *suite) testRefused(t *testing.T) {
 	}
 	s.apply(t, podManifest("no-plugin", forever, map[string]int{compute: 1}))
 	s.waitRefused(t, "no-plugin", "NRI plugin")
+	table := s.machine.run(t, s.older.program("kubectl-directx"), "--kubeconfig", s.api.Kubeconfig)
+	bed.MustContain(t, "kubectl directx", strings.Join(strings.Fields(table), " "),
+		"node - "+display+" PCIROOT(0)#PCI(1B00) 4 4 default/holder-0,", " "+t4+" ", "pod default/no-plugin: ")
 	bed.Check(t, os.Rename(moved, socket))
 	s.rolledOut(t, daemonSet)
 	s.waitRunning(t, "no-plugin")

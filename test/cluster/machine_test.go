@@ -214,12 +214,11 @@ func (m *machine) importImage(t testing.TB, archive string, flags ...string) {
 	}
 }
 
-// image is an image of the product. The images differ in their version only, which is
-// also their tag.
-type image struct{ version, dir string }
+// image is an image of the product, built from the sources in root. Its tag is its version.
+type image struct{ version, root, dir string }
 
-func newImage(version string) *image {
-	return &image{version: version, dir: filepath.Join(bed.RunDir(), "images", version)}
+func newImage(version, root string) *image {
+	return &image{version: version, root: root, dir: filepath.Join(bed.RunDir(), "images", version)}
 }
 
 // program returns the path of a program of the image.
@@ -235,14 +234,14 @@ func (m *machine) startRegistry(t *testing.T) {
 // publish builds an image of the product and publishes it with the chart, as a release is.
 func (m *machine) publish(t testing.TB, i *image) {
 	t.Helper()
-	archive, err := bed.BuildImage(t.Context(), m.parts.Root, i.dir, i.version, platform)
+	archive, err := bed.BuildImage(t.Context(), i.root, i.dir, i.version, platform)
 	if err == nil {
 		err = os.Rename(archive, filepath.Join(i.dir, "directx-nri-image-"+i.version+".tar"))
 	}
 	if err != nil {
 		t.Fatalf("build image %s: %v", i.version, err)
 	}
-	m.helm(t, "package", chart, "--version", i.version[1:], "--app-version", i.version, "--destination", i.dir)
+	m.helm(t, "package", filepath.Join(i.root, chart), "--version", i.version[1:], "--app-version", i.version, "--destination", i.dir)
 	m.run(t, "tools/release/publish.sh", i.version, repository, charts, i.dir)
 }
 

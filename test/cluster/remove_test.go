@@ -23,9 +23,8 @@ func (s *suite) testRestore(t *testing.T) {
 	s.mustBeRestored(t)
 }
 
+// testRestoreManifest removes what testUpgrade has left.
 func (s *suite) testRestoreManifest(t *testing.T) {
-	s.install(t)
-	s.mustGiveGPUs(t, display)
 	s.uninstall(t)
 	const manifest = manifests + "/restore-linux.yaml"
 	imageLine := regexp.MustCompile(`(?m)^(\s*image: ).*$`)

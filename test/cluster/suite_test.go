@@ -70,9 +70,10 @@ func TestCluster(t *testing.T) {
 	s.run(t, "9 an upgrade and a rollback do not affect running pods", s.testRollback)
 	s.run(t, "10 a node's label selects its configuration", s.testPools)
 	s.run(t, "11 restore removes everything", s.testRestore)
-	s.run(t, "12 the restore manifest removes everything after helm uninstall", s.testRestoreManifest)
-	s.run(t, "13 Windows nodes are selected by build and pool", s.testWindows)
-	s.run(t, "14 the manifests of the page on scheduling apply", s.testSchedulingPage)
+	s.run(t, "12 an upgrade from an earlier commit does not affect running pods", s.testUpgrade)
+	s.run(t, "13 the restore manifest removes everything after helm uninstall", s.testRestoreManifest)
+	s.run(t, "14 Windows nodes are selected by build and pool", s.testWindows)
+	s.run(t, "15 the manifests of the page on scheduling apply", s.testSchedulingPage)
 }
 
 const (
@@ -109,7 +110,8 @@ type suite struct {
 
 func newSuite(t *testing.T) *suite {
 	t.Helper()
-	s := &suite{machine: startMachine(t), older: newImage("v0.9.1"), newer: newImage("v0.9.2")}
+	s := &suite{machine: startMachine(t)}
+	s.older, s.newer = newImage("v0.9.1", s.parts.Root), newImage("v0.9.2", s.parts.Root)
 	s.startRegistry(t)
 	s.publish(t, s.older)
 	s.apply(t, podManifest("bystander", forever, nil))
@@ -246,10 +248,10 @@ func (s *suite) waitOffered(t testing.TB, want map[string]int) {
 	t.Logf("after %v the node offers %v", took.Round(time.Millisecond), want)
 }
 
-// helmUpgrade installs or upgrades the release without waiting for pods.
-func (s *suite) helmUpgrade(t testing.TB, flags ...string) {
+// helmUpgrade installs or upgrades the release without waiting for pods, and returns the chart's notes.
+func (s *suite) helmUpgrade(t testing.TB, flags ...string) string {
 	t.Helper()
-	s.helm(t, append([]string{"upgrade", "--install", release, chart, "--namespace", namespace}, flags...)...)
+	return s.helm(t, append([]string{"upgrade", "--install", release, chart, "--namespace", namespace}, flags...)...)
 }
 
 // rolledOut waits until the pods of a DaemonSet have its current template and are ready.

@@ -59,16 +59,20 @@ func (s *suite) testWindows(t *testing.T) {
 		name  string
 		flags []string
 		want  map[string][]string // nodes by DaemonSet
+		notes string
 	}{
-		{"default", nil, map[string][]string{windows: {"unreleased", "ws2022", "ws2022-own", "ws2025"}}},
-		{"Server 2019", []string{"--set", "windows.server2019=true"}, map[string][]string{windows: {"unreleased", "ws2019", "ws2022", "ws2022-own", "ws2025"}}},
-		{"pools", []string{"--values", s.values(t, pools)}, map[string][]string{windows: {"unreleased", "ws2022", "ws2025"}, windows + "-render": {"ws2022-own"}}},
-		{"affinity", []string{"--values", s.values(t, pools+affinity)}, map[string][]string{windows: {"unreleased", "ws2022"}, windows + "-render": {"ws2022-own"}}},
-		{"restore", []string{"--set", "restore=true"}, map[string][]string{windows: {"unreleased", "ws2022", "ws2022-own", "ws2025"}}},
+		{"default", nil, map[string][]string{windows: {"unreleased", "ws2022", "ws2022-own", "ws2025"}}, "WINDOWS-POD -c advertiser"},
+		{"Server 2019", []string{"--set", "windows.server2019=true", "--set", "windows.restart=onReboot"}, map[string][]string{windows: {"unreleased", "ws2019", "ws2022", "ws2022-own", "ws2025"}}, "nodes' next reboot"},
+		{"pools", []string{"--values", s.values(t, pools), "--set", "windows.restart=task"}, map[string][]string{windows: {"unreleased", "ws2022", "ws2025"}, windows + "-render": {"ws2022-own"}}, "drain it first"},
+		{"affinity", []string{"--values", s.values(t, pools+affinity), "--set", "windows.updateStrategy.type=OnDelete"}, map[string][]string{windows: {"unreleased", "ws2022"}, windows + "-render": {"ws2022-own"}}, "delete a pod to replace it"},
+		{"restore", []string{"--set", "restore=true"}, map[string][]string{windows: {"unreleased", "ws2022", "ws2022-own", "ws2025"}}, "now restore the nodes"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			s.helmUpgrade(t, append([]string{"--set", "image.repository=" + repository, "--set", "image.tag=" + s.older.version}, test.flags...)...)
+			notes := s.helmUpgrade(t, append([]string{"--set", "image.repository=" + repository, "--set", "image.tag=" + s.older.version}, test.flags...)...)
 			s.waitScheduled(t, test.want)
+			for set := range test.want {
+				bed.MustContain(t, "the notes", notes, "rollout status daemonset/"+set+"\n", test.notes)
+			}
 		})
 	}
 	t.Run("the API server accepts all objects", func(t *testing.T) {
