@@ -165,6 +165,7 @@ func TestRefuses(t *testing.T) {
 		"existing ConfigMap with a key":       {image + "config: {existing: a, replicas: 2}", schema, "/config"},
 		"existing ConfigMap and inventory":    {image + "config: {existing: a}\ninventory: 'devices: []'", "", "inventory and config.existing"},
 		"arguments of a pool for cmd.exe":     {image + "nodePools: {pools: {a: {extraArgs: {setup: ['a & b']}}}}", schema, "/nodePools/pools/a/extraArgs"},
+		"labels for Server 2019":              {image + "windows: {labels: true, server2019: true}", "", "windows.labels"},
 		"PodMonitor without metrics":          {image + "metrics: {podMonitor: {enabled: true}}", "", "metrics.enabled"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -275,7 +276,8 @@ func TestReplacedPods(t *testing.T) {
 	}
 }
 
-// Clusters before 1.30 have AppArmor profiles in annotations. Older than 1.28 are refused.
+// Clusters before 1.30 have AppArmor profiles in annotations, and no labels of Windows nodes. Older than 1.28 are
+// refused.
 func TestKubernetesVersions(t *testing.T) {
 	t.Parallel()
 	const linux = "image: {repository: a}\nwindows: {enabled: false}\nlinux: {enabled: true, config: {inventory: /etc/directx-nri/a}}"
@@ -292,75 +294,49 @@ func TestKubernetesVersions(t *testing.T) {
 			}
 		}
 	}
-	if _, stderr, err := template(t, "image: {repository: a}", "--kube-version", "1.27.0"); err == nil || !strings.Contains(stderr, ">=1.28.0-0") {
-		t.Errorf("%v: %s", err, stderr)
+	for version, want := range map[string]string{"1.29.3": "windows.labels", "1.27.0": ">=1.28.0-0"} {
+		if _, stderr, err := template(t, "image: {repository: a}\nwindows: {labels: true}", "--kube-version", version); err == nil || !strings.Contains(stderr, want) {
+			t.Errorf("%s: %v: %s", version, err, stderr)
+		}
 	}
 }
 
 // Service, PodMonitor and NetworkPolicy name the ports of the pods.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
-	const file = "metrics.yaml"
-	ports := map[string]int32{}
-	got := map[string][]string{}
-	for _, o := range objects(t) {
-		switch typed := o.any.(type) {
+	decoded, err := decode(renderValues(t)["metrics.yaml"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]map[string]bool{"pods": {}, "Service": {}, "PodMonitor": {}, "NetworkPolicy": {}}
+	for _, o := range decoded {
+		switch typed := o.(type) {
 		case *appsv1.DaemonSet:
 			for _, c := range (set{DaemonSet: typed}).containers() {
 				for _, port := range c.Ports {
-					if o.file == file {
-						ports[port.Name] = port.ContainerPort
-					}
+					got["pods"][fmt.Sprint(port.Name, " ", port.ContainerPort)] = true
 				}
 			}
 		case *corev1.Service:
 			for _, port := range typed.Spec.Ports {
-				got["Service of "+o.file] = append(got["Service of "+o.file], port.TargetPort.StrVal)
+				got["Service"][port.TargetPort.StrVal] = true
 			}
 		case *monitor:
 			for _, e := range typed.Spec.PodMetricsEndpoints {
-				got["PodMonitor of "+o.file] = append(got["PodMonitor of "+o.file], e.Port)
+				got["PodMonitor"][e.Port] = true
 			}
 		case *networkingv1.NetworkPolicy:
-			for _, rule := range typed.Spec.Ingress {
-				for _, port := range rule.Ports {
-					got["NetworkPolicy of "+o.file] = append(got["NetworkPolicy of "+o.file], port.Port.StrVal)
-				}
+			for _, port := range typed.Spec.Ingress[0].Ports {
+				got["NetworkPolicy"][port.Port.StrVal] = true
 			}
 			if len(typed.Spec.Egress) > 0 {
-				t.Errorf("%s: egress %v", o.file, typed.Spec.Egress)
+				t.Errorf("egress %v", typed.Spec.Egress)
 			}
 		}
 	}
-	if want := map[string]int32{"metrics": 9500, "plugin-metrics": 9501}; !maps.Equal(ports, want) {
-		t.Errorf("ports are %v, want %v", ports, want)
-	}
-	names := []string{"metrics", "plugin-metrics"}
-	if want := map[string][]string{"Service of " + file: names, "PodMonitor of " + file: names, "NetworkPolicy of " + file: names}; !reflect.DeepEqual(got, want) {
+	names := map[string]bool{"metrics": true, "plugin-metrics": true}
+	want := map[string]map[string]bool{"pods": {"metrics 9500": true, "plugin-metrics 9501": true}, "Service": names, "PodMonitor": names, "NetworkPolicy": names}
+	if !reflect.DeepEqual(got, want) {
 		t.Errorf("ports are %v, want %v", got, want)
-	}
-}
-
-// What a user must ask for is absent from the chart otherwise.
-func TestOptional(t *testing.T) {
-	t.Parallel()
-	for setting, texts := range map[string][]string{
-		"linux.cdi":      {"name: cdi\n", "--file=/var/run/cdi/directx-nri.yaml", "path: /var/run/cdi, type: DirectoryOrCreate"},
-		"linux.labels":   {"--labels-file=/etc/kubernetes/node-feature-discovery/features.d/directx-nri", "path: /etc/kubernetes/node-feature-discovery/features.d, type: DirectoryOrCreate"},
-		"windows.labels": {"kind: ServiceAccount", "ClusterRole", "ValidatingAdmissionPolicyBinding", "directx-labeler.exe", `--labels-file=C:\directx-nri-labels\labels`, "serviceAccountToken"},
-	} {
-		for _, on := range []bool{false, true} {
-			rendered := mustTemplate(t, "image: {repository: directx-nri}\nlinux: {enabled: true, discover: true}", "--set", fmt.Sprintf("%s=%v", setting, on))
-			for _, want := range texts {
-				if strings.Contains(rendered, want) != on {
-					t.Errorf("%s is %v, and the chart has %q: %v", setting, on, want, !on)
-				}
-			}
-		}
-	}
-	for _, args := range [][]string{{"--set", "windows.server2019=true"}, {"--kube-version", "1.29.3"}} {
-		if _, stderr, err := template(t, "windows: {labels: true}", args...); err == nil || !strings.Contains(stderr, "windows.labels") {
-			t.Errorf("windows.labels with %q: %v: %s", args, err, stderr)
-		}
 	}
 }

@@ -62,42 +62,40 @@ func queries(t *testing.T) (rules, panels []query) {
 }
 
 var (
-	metricRow   = regexp.MustCompile("(?m)^\\| `(directx_\\w+)(?:\\{([\\w,]+)\\})?` \\| (\\w+) \\|")
+	seriesLine  = regexp.MustCompile(`(?m)^(directx_\w+)(?:{(.*)})? (\S+)$`)
 	selector    = regexp.MustCompile(`(directx_\w+)(?:\{([^}]*)\})?`)
 	matcher     = regexp.MustCompile(`(\w+)([!=]~?)("[^"]*")`)
 	grouping    = regexp.MustCompile(`\bby \(([^)]*)\)`)
 	placeholder = regexp.MustCompile(`\{\{ ?(?:\$labels\.)?(\w+) ?\}\}`)
 )
 
-// metrics returns the labels of the series that the daemons export, by name. docs/metrics.md is generated
-// from them.
-func metrics(t *testing.T) map[string][]string {
+// metrics returns the series of both daemons, each with its name, its labels and its value, and the names of the
+// labels by those of the metrics. The test TestMetrics of test/e2e scraped them, after a failed allocation.
+func metrics(t *testing.T) (series [][]string, labels map[string][]string) {
 	t.Helper()
-	page, err := os.ReadFile("../docs/metrics.md")
+	text, err := os.ReadFile("helm/testdata/metrics.txt")
 	if err != nil {
 		t.Fatal(err)
 	}
-	series := map[string][]string{}
-	for _, row := range metricRow.FindAllStringSubmatch(string(page), -1) {
-		name, labels := row[1], append(strings.FieldsFunc(row[2], func(r rune) bool { return r == ',' }), "instance")
-		if row[3] == "histogram" {
-			series[name+"_count"], series[name+"_bucket"] = labels, append(slices.Clone(labels), "le")
-			continue
+	series, labels = seriesLine.FindAllStringSubmatch(string(text), -1), map[string][]string{}
+	for _, s := range series {
+		labels[s[1]] = []string{"instance"}
+		for _, m := range matcher.FindAllStringSubmatch(s[2], -1) {
+			labels[s[1]] = append(labels[s[1]], m[1])
 		}
-		series[name] = labels
 	}
-	return series
+	return series, labels
 }
 
 // The rules and the dashboard use metrics and labels that exist.
 func TestMonitoringMetrics(t *testing.T) {
 	t.Parallel()
-	series := metrics(t)
+	_, exported := metrics(t)
 	rules, panels := queries(t)
 	for _, q := range slices.Concat(rules, panels) {
 		var all []string
 		for _, use := range selector.FindAllStringSubmatch(q.expr, -1) {
-			labels, ok := series[use[1]]
+			labels, ok := exported[use[1]]
 			if !ok {
 				t.Errorf("%s: there is no metric %s", q.expr, use[1])
 			}

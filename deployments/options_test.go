@@ -4,45 +4,50 @@ package deployments
 
 import (
 	"errors"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
+	"regexp"
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 )
 
-// The values that change nothing unless they are set, each with what it adds to the chart, and how often.
+// The values that change nothing unless they are set, each with what the chart has then only, and how often. By
+// default it has three kinds of objects.
 func TestOptions(t *testing.T) {
 	t.Parallel()
 	const both = "image: {repository: a}\nlinux: {enabled: true, config: {inventory: /etc/directx-nri/a}}\nmetrics: {enabled: true}"
 	const objects, sets, windows, linux = 8, 2, 2, 3 // The last two are containers.
 	without := mustTemplate(t, both)
 	for set, want := range map[string]map[string]int{
-		`namespaceOverride="gpus"`:                                             {"namespace: gpus\n": objects},
-		`commonLabels={"team":"graphics"}`:                                     {"team: graphics\n": objects + sets},
-		`commonAnnotations={"owner":"graphics"}`:                               {"owner: graphics\n": objects},
-		`revisionHistoryLimit=0`:                                               {"revisionHistoryLimit: 0\n": sets},
-		`serviceAccount={"create":true,"annotations":{"a":"b"}}`:               {"kind: ServiceAccount\n": 1, "a: b\n": 1, "serviceAccountName: directx-nri\n": sets},
-		`serviceAccount.name="mine"`:                                           {"serviceAccountName: mine\n": sets},
-		`probes.liveness.initialDelaySeconds=7`:                                {"initialDelaySeconds: 7\n": 3},
-		`probes.readiness.failureThreshold=9`:                                  {"failureThreshold: 9\n": 2},
-		`windows.extraEnv=[{"name":"GODEBUG","value":"a=1"}]`:                  {"name: GODEBUG\n": windows},
-		`linux.extraEnv=[{"name":"GODEBUG","value":"a=1"}]`:                    {"name: GODEBUG\n": linux},
-		`linux.podSecurityContext={"seLinuxOptions":{"level":"s0"}}`:           {"level: s0\n": 1},
-		`linux.containerSecurityContext={"seLinuxOptions":{"type":"spc_t"}}`:   {"type: spc_t\n": linux},
-		`linux.doctor=true`:                                                    {"mountPath: /host/dev,": 1, "mountPath: /etc/containerd, readOnly: true": 1, "mountPath: /run/containerd, readOnly: true": 1},
-		`config={"existing":"mine"}`:                                           {"configMap: {name: mine}": 1},
-		`windows.config={"existing":"mine","injection":"kubelet"}`:             {"configMap: {name: mine}": 1},
-		`nodePools.pools={"a":{"os":"windows","extraArgs":{"setup":["--x"]}}}`: {"- --x\n": 1},
-		`metrics.serviceMonitor={"enabled":true,"labels":{"a":"b"}}`:           {"kind: ServiceMonitor\n": 1, "a: b\n": 1, "- port: metrics\n": 1, "- port: plugin-metrics\n": 1},
-		`metrics.podMonitor={"enabled":true,"labels":{"a":"b"}}`:               {"kind: PodMonitor\n": 1, "a: b\n": 1, "- port: metrics\n": 1, "- port: plugin-metrics\n": 1},
-		`metrics.prometheusRule={"enabled":true,"labels":{"a":"b"}}`:           {"kind: PrometheusRule\n": 1, "a: b\n": 1, "- alert: ": 7},
-		`metrics.dashboard.enabled=true`:                                       {"grafana_dashboard: \"1\"\n": 1, "directx-nri.json: |\n": 1},
+		`namespaceOverride="gpus"`:                                           {"namespace: gpus\n": objects},
+		`commonLabels={"team":"graphics"}`:                                   {"team: graphics\n": objects + sets},
+		`commonAnnotations={"owner":"graphics"}`:                             {"owner: graphics\n": objects},
+		`revisionHistoryLimit=0`:                                             {"revisionHistoryLimit: 0\n": sets},
+		`serviceAccount={"create":true,"annotations":{"a":"b"}}`:             {"kind: ServiceAccount\n": 1, "a: b\n": 1, "serviceAccountName: directx-nri\n": sets},
+		`serviceAccount.name="mine"`:                                         {"serviceAccountName: mine\n": sets},
+		`probes.liveness.initialDelaySeconds=7`:                              {"initialDelaySeconds: 7\n": 3},
+		`probes.readiness.failureThreshold=9`:                                {"failureThreshold: 9\n": 2},
+		`windows.extraEnv=[{"name":"GODEBUG","value":"a=1"}]`:                {"name: GODEBUG\n": windows},
+		`linux.extraEnv=[{"name":"GODEBUG","value":"a=1"}]`:                  {"name: GODEBUG\n": linux},
+		`linux.podSecurityContext={"seLinuxOptions":{"level":"s0"}}`:         {"level: s0\n": 1},
+		`linux.containerSecurityContext={"seLinuxOptions":{"type":"spc_t"}}`: {"type: spc_t\n": linux},
+		`linux.doctor=true`:                                                  {"mountPath: /etc/containerd, readOnly: true": 1}, // The cluster suite runs it.
+		`linux.cdi=true`:                                                     {"name: cdi\n": 1, "--file=/var/run/cdi/directx-nri.yaml\n": 1, "path: /var/run/cdi, type: DirectoryOrCreate": 1},
+		`linux.labels=true`:                                                  {"--labels-file=/etc/kubernetes/node-feature-discovery/features.d/directx-nri\n": 1, "path: /etc/kubernetes/node-feature-discovery/features.d, type: DirectoryOrCreate": 1},
+		`windows.labels=true`: {
+			"kind: ServiceAccount\n": 1, "kind: ClusterRole\n": 1, "kind: ValidatingAdmissionPolicyBinding\n": 1, "directx-labeler.exe": 1, `--labels-file=C:\directx-nri-labels\labels`: 2, "serviceAccountToken": 1,
+		},
+		`config={"existing":"mine"}`:                                              {"configMap: {name: mine}": 1},
+		`windows.config={"existing":"mine","injection":"kubelet"}`:                {"configMap: {name: mine}": 1},
+		`nodePools.pools={"a":{"os":"windows","extraArgs":{"setup":["--x"]}}}`:    {"- --x\n": 1},
+		`metrics.serviceMonitor={"enabled":true,"labels":{"a":"b"}}`:              {"kind: ServiceMonitor\n": 1, "a: b\n": 1, "- port: metrics\n": 1, "- port: plugin-metrics\n": 1},
+		`metrics.podMonitor={"enabled":true,"labels":{"a":"b"}}`:                  {"kind: PodMonitor\n": 1, "a: b\n": 1, "- port: metrics\n": 1, "- port: plugin-metrics\n": 1},
+		`metrics.prometheusRule={"enabled":true,"labels":{"a":"b"}}`:              {"kind: PrometheusRule\n": 1, "a: b\n": 1, "- alert: ": 7},
+		`runtimeClass.enabled=true,linux.shim.enabled=true,test.resource="a.b/c"`: {"kind: RuntimeClass\n": 1, "runtimeClassName: directx\n": 2, "a.b/c: '1'}\n": 2},
+		`metrics.dashboard.enabled=true`:                                          {"grafana_dashboard: \"1\"\n": 1, "directx-nri.json: |\n": 1},
 		`windows.extraVolumes=[{"name":"mine","emptyDir":{}}],windows.extraVolumeMounts=[{"name":"mine","mountPath":"/mine"}]`: {
 			"name: mine\n": 1, `"mountPath":"/mine"`: windows,
 		},
@@ -55,8 +60,8 @@ func TestOptions(t *testing.T) {
 			t.Parallel()
 			rendered := mustTemplate(t, both, "--set-json", set)
 			for part, count := range want {
-				if got := strings.Count(rendered, part) - strings.Count(without, part); got != count {
-					t.Errorf("it adds %q %d times, want %d", part, got, count)
+				if got, before := strings.Count(rendered, part), strings.Count(without, part); got != count || before != 0 {
+					t.Errorf("the chart has %q %d times, and %d times without it, want %d and 0", part, got, before, count)
 				}
 			}
 			if _, err := decode([]byte(rendered)); err != nil {
@@ -64,36 +69,17 @@ func TestOptions(t *testing.T) {
 			}
 		})
 	}
-}
-
-// 'helm test' starts a pod with a GPU for each operating system. Nothing else is a hook.
-func TestHelmTest(t *testing.T) {
-	t.Parallel()
-	values := "image: {repository: a}\nlinux: {enabled: true, shim: {enabled: true}, config: {inventory: /etc/directx-nri/a}}\nruntimeClass: {enabled: true}\ntest: {resource: a.b/c}"
-	for restore, want := range map[string]int{"false": 2, "true": 0} {
-		decoded, err := decode([]byte(mustTemplate(t, values, "--set", "restore="+restore)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		pods := 0
-		for _, o := range decoded {
-			pod, ok := o.(*corev1.Pod)
-			if !ok {
-				continue
-			}
-			pods++
-			gpus := pod.Spec.Containers[0].Resources.Limits["a.b/c"]
-			if pod.Annotations["helm.sh/hook"] != "test" || gpus.Value() != 1 || *pod.Spec.RuntimeClassName != "directx" || pod.Spec.RestartPolicy != corev1.RestartPolicyNever {
-				t.Errorf("%+v", pod)
-			}
-		}
-		if pods != want {
-			t.Errorf("restore is %s: %d pods, want %d", restore, pods, want)
+	// The pod is of 'helm test'.
+	kinds := regexp.MustCompile(`(?m)^kind: \w+$|helm.sh/hook: \w+`)
+	for restore, want := range map[string]string{"false": "kind: ConfigMap,kind: DaemonSet,kind: Pod,helm.sh/hook: test", "true": "kind: DaemonSet"} {
+		found := kinds.FindAllString(mustTemplate(t, "image: {repository: a}", "--set", "restore="+restore), -1)
+		if got := strings.Join(found, ","); got != want {
+			t.Errorf("by default, with restore=%s, the chart has %s, want %s", restore, got, want)
 		}
 	}
 }
 
-// The rules fire when they should, and each query of the dashboard has a result.
+// The rules fire when they should, and each query of the dashboard has a result with metrics of the real daemons.
 func TestPromtool(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -112,31 +98,14 @@ func TestPromtool(t *testing.T) {
 		Samples  []sample `json:"exp_samples"`
 	}
 	var input []map[string]string
+	series, _ := metrics(t)
+	for _, s := range series {
+		input = append(input, map[string]string{"series": s[1] + `{instance="node",` + s[2] + "}", "values": s[3] + "+1x20"})
+	}
 	var checks []check
-	exported := metrics(t)
 	_, panels := queries(t)
 	for _, q := range panels {
 		checks = append(checks, check{"count(" + q.expr + ") > bool 0", "10m", []sample{{"{}", 1}}})
-		for _, use := range selector.FindAllStringSubmatch(q.expr, -1) {
-			labels := map[string]string{}
-			for _, label := range exported[use[1]] {
-				labels[label] = `"1"`
-			}
-			for _, m := range matcher.FindAllStringSubmatch(use[2], -1) {
-				if m[2] == "=" {
-					labels[m[1]] = m[3]
-				}
-			}
-			var text []string
-			for label, value := range labels {
-				text = append(text, label+"="+value)
-			}
-			slices.Sort(text)
-			one := map[string]string{"series": use[1] + "{" + strings.Join(text, ",") + "}", "values": "1+1x20"}
-			if !slices.ContainsFunc(input, func(other map[string]string) bool { return maps.Equal(one, other) }) {
-				input = append(input, one)
-			}
-		}
 	}
 	text, err := yaml.Marshal(map[string]any{"evaluation_interval": "1m", "tests": []any{map[string]any{"interval": "1m", "input_series": input, "promql_expr_test": checks}}})
 	file := filepath.Join(dir, "dashboard.test.yaml")
