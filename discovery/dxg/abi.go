@@ -12,16 +12,15 @@ import (
 // https://github.com/microsoft/WSL2-Linux-Kernel/blob/linux-msft-wsl-6.6.y/include/uapi/misc/d3dkmthk.h
 const (
 	ioctlQueryAdapterInfo = 3<<30 | 0x47<<8 | 0x09 | unsafe.Sizeof(queryAdapterInfo{})<<16
-	ioctlEnumAdapters2    = 3<<30 | 0x47<<8 | 0x14 | unsafe.Sizeof(enumAdapters2{})<<16
 	ioctlCloseAdapter     = 3<<30 | 0x47<<8 | 0x15 | unsafe.Sizeof(closeAdapter{})<<16
 	ioctlEnumAdapters3    = 3<<30 | 0x47<<8 | 0x3E | unsafe.Sizeof(enumAdapters3{})<<16
 )
 
 // Limits of D3DKMT and of the driver.
 const (
-	// maxAdapters is D3DKMT_ADAPTERS_MAX: LX_DXENUMADAPTERS2 refuses a larger buffer.
+	// maxAdapters is D3DKMT_ADAPTERS_MAX.
 	maxAdapters = 64
-	// maxEnumerated is the largest plausible answer of LX_DXENUMADAPTERS3.
+	// maxEnumerated is the largest plausible number of adapters.
 	maxEnumerated = 1024
 	maxPath       = 260 // MAX_PATH
 	// maxAnswer in bytes is below the driver's largest message to the host.
@@ -41,12 +40,6 @@ type adapterInfo struct {
 	luid                 winLUID
 	sources              uint32
 	moveRegionsPreferred uint32
-}
-
-// enumAdapters2 is struct d3dkmt_enumadapters2.
-type enumAdapters2 struct {
-	count, _ uint32
-	adapters unsafe.Pointer
 }
 
 // enumAdapters3 is struct d3dkmt_enumadapters3.

@@ -14,7 +14,6 @@ func TestLayout(t *testing.T) {
 	t.Parallel()
 	for name, numbers := range map[string][2]uintptr{
 		"LX_DXQUERYADAPTERINFO": {ioctlQueryAdapterInfo, 0xC0184709},
-		"LX_DXENUMADAPTERS2":    {ioctlEnumAdapters2, 0xC0104714},
 		"LX_DXCLOSEADAPTER":     {ioctlCloseAdapter, 0xC0044715},
 		"LX_DXENUMADAPTERS3":    {ioctlEnumAdapters3, 0xC018473E},
 
@@ -22,8 +21,6 @@ func TestLayout(t *testing.T) {
 		"d3dkmt_adapterinfo.adapter_luid":           {unsafe.Offsetof(adapterInfo{}.luid), 4},
 		"winluid.b":                                 {unsafe.Offsetof(winLUID{}.high), 4},
 		"d3dkmt_adapterinfo.num_sources":            {unsafe.Offsetof(adapterInfo{}.sources), 12},
-		"d3dkmt_enumadapters2":                      {unsafe.Sizeof(enumAdapters2{}), 16},
-		"d3dkmt_enumadapters2.adapters":             {unsafe.Offsetof(enumAdapters2{}.adapters), 8},
 		"d3dkmt_enumadapters3":                      {unsafe.Sizeof(enumAdapters3{}), 24},
 		"d3dkmt_enumadapters3.adapter_count":        {unsafe.Offsetof(enumAdapters3{}.count), 8},
 		"d3dkmt_enumadapters3.adapters":             {unsafe.Offsetof(enumAdapters3{}.adapters), 16},

@@ -77,26 +77,15 @@ func query(d driver, handle, kind uint32, data unsafe.Pointer, size int) error {
 	return call(d, ioctlQueryAdapterInfo, &queryAdapterInfo{handle: handle, kind: kind, data: data, size: uint32(size)})
 }
 
-// enumerate opens all adapters. The caller closes their handles.
+// enumerate opens all adapters, also compute-only ones. The caller closes their handles. The
+// driver does not check the size of the buffer, so it has to be large enough: the first request
+// asks for the number of adapters.
 func enumerate(d driver) ([]adapterInfo, error) {
-	adapters, err := enumerateBy(d, func(count int, buffer unsafe.Pointer) (uint32, error) {
+	request := func(count int, buffer unsafe.Pointer) (uint32, error) {
 		args := &enumAdapters3{filter: includeComputeOnly, count: uint32(count), adapters: buffer}
 		err := call(d, ioctlEnumAdapters3, args)
 		return args.count, err
-	})
-	if err == nil || lost(err) {
-		return adapters, err
 	}
-	return enumerateBy(d, func(count int, buffer unsafe.Pointer) (uint32, error) {
-		args := &enumAdapters2{count: uint32(count), adapters: buffer}
-		err := call(d, ioctlEnumAdapters2, args)
-		return args.count, err
-	})
-}
-
-// enumerateBy asks for the number of adapters and then for the adapters. The driver does
-// not check the size of the buffer of LX_DXENUMADAPTERS3, so it has to be large enough.
-func enumerateBy(d driver, request func(count int, buffer unsafe.Pointer) (uint32, error)) ([]adapterInfo, error) {
 	count, err := request(0, nil)
 	if err != nil {
 		return nil, fmt.Errorf("count adapters: %w", err)

@@ -34,8 +34,6 @@ type fakeAdapter struct {
 type fakeDriver struct {
 	mu       sync.Mutex
 	adapters []fakeAdapter
-	// old has no LX_DXENUMADAPTERS3.
-	old bool
 	// openErr and enumErr fail the requests.
 	openErr, enumErr error
 	// count is added to the reported number of adapters.
@@ -70,14 +68,8 @@ func (f *fakeDriver) ioctl(request uintptr, argument unsafe.Pointer) error {
 	switch request {
 	case ioctlEnumAdapters3:
 		args := (*enumAdapters3)(argument)
-		if f.old || args.filter != includeComputeOnly {
+		if args.filter != includeComputeOnly {
 			return unix.ENOTTY
-		}
-		return f.enumerate(&args.count, args.adapters)
-	case ioctlEnumAdapters2:
-		args := (*enumAdapters2)(argument)
-		if args.count > maxAdapters {
-			return unix.EINVAL
 		}
 		return f.enumerate(&args.count, args.adapters)
 	case ioctlCloseAdapter:

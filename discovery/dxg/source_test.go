@@ -76,7 +76,6 @@ func TestScenarios(t *testing.T) {
 		"hybrid laptop":     {&fakeDriver{adapters: []fakeAdapter{intel(), nvidia()}}, []string{nv, iris}},
 		"by memory":         {&fakeDriver{adapters: []fakeAdapter{intel().with(queryType, le(typeRender)), nvidia().with(querySegmentSize, le(0, 4))}}, []string{nv, iris}},
 		"by vendor":         {&fakeDriver{adapters: []fakeAdapter{intel().with(queryType, le(typeRender)).without(querySegmentSize), nvidia().without(querySegmentSize)}}, []string{nv, iris}},
-		"old kernel":        {&fakeDriver{old: true, adapters: []fakeAdapter{nvidia()}}, []string{nv}},
 		"long registry":     {&fakeDriver{adapters: []fakeAdapter{nvidia().with(queryRegistry, overflow)}}, []string{nv}},
 		"compute-only":      {npu("iigd_dch.inf_amd64_0a1b"), []string{"compute" + noNPU + "healthy"}},
 		"NPU":               {npu("npu.inf_amd64_1"), []string{noNPU + "/usr/lib/wsl/drivers/npu.inf_amd64_1 has no shared library, so it has no driver for Linux"}},
@@ -122,7 +121,6 @@ func TestErrors(t *testing.T) {
 		"enumeration":  {&fakeDriver{enumErr: unix.EIO}, "find GPUs: count adapters: input/output error"},
 		"no requests":  {&fakeDriver{enumErr: unix.ENOTTY}, "find GPUs: count adapters: inappropriate ioctl for device"},
 		"hostile size": {&fakeDriver{count: 1 << 31}, "find GPUs: count adapters: the driver reports 2147483648, more than 1024"},
-		"too many":     {&fakeDriver{count: 2000, old: true}, "find GPUs: count adapters: the driver reports 2000, more than 1024"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -147,7 +145,7 @@ func TestFailing(t *testing.T) {
 	check := func(name string, reasons ...string) {
 		want := []discovery.Device{}
 		for i, reason := range reasons {
-			d := good[i].Clone()
+			d := good[i]
 			d.Health = discovery.Health{Reason: reason}
 			want = append(want, d)
 		}

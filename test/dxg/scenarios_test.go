@@ -24,10 +24,10 @@ import (
 
 // scenario is what the double reads: see its program.
 type scenario struct {
-	NoEnumAdapters3, Noise bool
-	EnumErrno              syscall.Errno
-	Count                  *uint32
-	Adapters               []adapter
+	Noise     bool
+	EnumErrno syscall.Errno
+	Count     *uint32
+	Adapters  []adapter
 }
 
 type adapter struct {
@@ -126,7 +126,6 @@ var scenarios = []struct {
 	{"compute-only", adapters(npu.with(func(a *adapter) { a.DriverStore = intelArc.DriverStore }))},
 	{"NPU without a driver for Linux", adapters(npu, nvidia)},
 	{"software renderer only", adapters(basic)},
-	{"kernel without ENUMADAPTERS3", scenario{NoEnumAdapters3: true, Adapters: []adapter{nvidia, basic}}},
 	{"one vanishes after enumeration", adapters(nvidia, amd.with(func(a *adapter) { a.Gone = true }))},
 	{"queries fail with EIO", adapters(nvidia, amd.with(func(a *adapter) { a.Errno = syscall.EIO }))},
 	{"only the device IDs are known", adapters(amd.with(func(a *adapter) { a.Errno, a.Answers = syscall.EINVAL, map[int]answer{deviceIDs: {}} }))},

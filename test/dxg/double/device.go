@@ -108,16 +108,10 @@ func (f *file) Ioctl(ctx context.Context, command uint32, _ uint64, in, out []by
 	caller, _ := fuse.FromContext(ctx)
 	memory := memory(caller.Pid)
 	switch {
-	case command == enumAdapters2Command:
-		var args enumAdapters2
-		decode(in, &args)
-		errno := f.enumerate(memory, &args.Count, args.Adapters, false, 64, syscall.EOVERFLOW)
-		copy(out, encode(args))
-		return 0, errno
-	case command == enumAdapters3Command && !f.scenario.NoEnumAdapters3:
+	case command == enumAdapters3Command:
 		var args enumAdapters3
 		decode(in, &args)
-		errno := f.enumerate(memory, &args.Count, args.Adapters, args.Filter&1 != 0, 0xFFFF, 0)
+		errno := f.enumerate(memory, &args.Count, args.Adapters, args.Filter&1 != 0)
 		copy(out, encode(args))
 		return 0, errno
 	case command == closeAdapterCommand:
@@ -134,7 +128,7 @@ func (f *file) Ioctl(ctx context.Context, command uint32, _ uint64, in, out []by
 // and then the number. An address of 0 asks for the number alone. Compute-only adapters
 // are left out unless they are asked for, as Windows' documentation says; the driver
 // never does.
-func (f *file) enumerate(m memory, count *uint32, address uint64, withComputeOnly bool, limit int, tooSmall syscall.Errno) syscall.Errno {
+func (f *file) enumerate(m memory, count *uint32, address uint64, withComputeOnly bool) syscall.Errno {
 	var infos []adapterInfo
 	for _, a := range f.scenario.Adapters {
 		if withComputeOnly || a.Type&computeOnly == 0 {
@@ -149,8 +143,8 @@ func (f *file) enumerate(m memory, count *uint32, address uint64, withComputeOnl
 	case address == 0 || len(infos) == 0:
 		return 0
 	case room < len(infos):
-		return tooSmall
-	case room > limit:
+		return 0
+	case room > 0xFFFF:
 		return syscall.EINVAL
 	}
 	for i := range infos {

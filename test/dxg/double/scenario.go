@@ -11,8 +11,6 @@ import (
 
 // scenario is the content of the scenario file.
 type scenario struct {
-	// NoEnumAdapters3 makes it a kernel that has ENUMADAPTERS2 alone.
-	NoEnumAdapters3 bool
 	// EnumErrno is the error that enumeration fails with.
 	EnumErrno syscall.Errno
 	// Count is how many adapters enumeration reports in place of their number.

@@ -8,7 +8,6 @@ import "encoding/binary"
 // https://github.com/microsoft/WSL2-Linux-Kernel/blob/linux-msft-wsl-6.6.y/include/uapi/misc/d3dkmthk.h
 const (
 	queryAdapterInfoCommand = 0xC018_4709
-	enumAdapters2Command    = 0xC010_4714
 	closeAdapterCommand     = 0xC004_4715
 	enumAdapters3Command    = 0xC018_473E
 )
@@ -20,11 +19,6 @@ type adapterInfo struct {
 	Handle                                  uint32
 	LUIDLow, LUIDHigh                       uint32
 	Sources, PresentMoveRegionsArePreferred uint32
-}
-
-type enumAdapters2 struct {
-	Count, Reserved uint32
-	Adapters        uint64
 }
 
 type enumAdapters3 struct {

@@ -15,7 +15,6 @@ import (
 func TestLayout(t *testing.T) {
 	var (
 		info     adapterInfo
-		enum2    enumAdapters2
 		enum3    enumAdapters3
 		query    queryAdapterInfo
 		strings  adapterRegistryInfo
@@ -26,11 +25,10 @@ func TestLayout(t *testing.T) {
 	iowr := func(number, size uintptr) uintptr { return 3<<30 | size<<16 | 'G'<<8 | number }
 	for name, numbers := range map[string][2][]uintptr{
 		"ioctls": {
-			{iowr(9, unsafe.Sizeof(query)), iowr(0x14, unsafe.Sizeof(enum2)), iowr(0x15, unsafe.Sizeof(closeAdapter{})), iowr(0x3E, unsafe.Sizeof(enum3))},
-			{queryAdapterInfoCommand, enumAdapters2Command, closeAdapterCommand, enumAdapters3Command},
+			{iowr(9, unsafe.Sizeof(query)), iowr(0x15, unsafe.Sizeof(closeAdapter{})), iowr(0x3E, unsafe.Sizeof(enum3))},
+			{queryAdapterInfoCommand, closeAdapterCommand, enumAdapters3Command},
 		},
 		"adapterInfo":         {{unsafe.Sizeof(info), unsafe.Offsetof(info.LUIDLow), unsafe.Offsetof(info.Sources)}, {20, 4, 12}},
-		"enumAdapters2":       {{unsafe.Sizeof(enum2), unsafe.Offsetof(enum2.Adapters)}, {16, 8}},
 		"enumAdapters3":       {{unsafe.Sizeof(enum3), unsafe.Offsetof(enum3.Count), unsafe.Offsetof(enum3.Adapters)}, {24, 8, 16}},
 		"queryAdapterInfo":    {{unsafe.Sizeof(query), unsafe.Offsetof(query.Type), unsafe.Offsetof(query.Data), unsafe.Offsetof(query.Size)}, {24, 4, 8, 16}},
 		"adapterRegistryInfo": {{unsafe.Sizeof(strings), unsafe.Offsetof(strings.Chip)}, {2080, 1560}},
