@@ -117,12 +117,12 @@ func TestReplicaID(t *testing.T) {
 func TestNext(t *testing.T) {
 	t.Parallel()
 	a, b, c := displayGPU("A"), displayGPU("B"), displayGPU("C")
-	unhealthy := b.Clone()
+	unhealthy := b
 	unhealthy.Health.Reason = "driver stopped (code 43)"
 	node := 1
-	onNode := a.Clone()
+	onNode := a
 	onNode.NUMANode = &node
-	newDriver := a.Clone()
+	newDriver := a
 	newDriver.DriverVersion = "2"
 
 	type step struct {

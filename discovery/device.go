@@ -16,7 +16,8 @@ import (
 	"unicode/utf8"
 )
 
-// Device is one GPU of the node. Sources return copies that the caller may keep.
+// Device is one GPU of the node. What its pointers and slices refer to does not change: a caller
+// that changes a slice replaces it.
 type Device struct {
 	// InstanceID is the PnP device instance ID, for example
 	// `PCI\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1\4&1CFCA9AB&0&00D8`. It
@@ -263,26 +264,6 @@ func (d Device) PCIAddress() (segment, bus, device, function uint32, ok bool) {
 		return 0, 0, 0, 0, false
 	}
 	return *d.BusNumber >> 8 & 0xFFFF, *d.BusNumber & 0xFF, *d.Address >> 16, *d.Address & 0xFFFF, true
-}
-
-// Clone returns a deep copy of d.
-func (d Device) Clone() Device {
-	d.NUMANode, d.BusNumber, d.Address = clonePointer(d.NUMANode), clonePointer(d.BusNumber), clonePointer(d.Address)
-	d.Notes = slices.Clone(d.Notes)
-	d.System32 = slices.Clone(d.System32)
-	d.SysWOW64 = slices.Clone(d.SysWOW64)
-	d.DeviceNodes = slices.Clone(d.DeviceNodes)
-	d.Libraries = slices.Clone(d.Libraries)
-	d.LibraryPath = slices.Clone(d.LibraryPath)
-	return d
-}
-
-func clonePointer[T any](p *T) *T {
-	if p == nil {
-		return nil
-	}
-	v := *p
-	return &v
 }
 
 // NormalizeID returns the same text for all spellings of an instance ID: those that

@@ -9,8 +9,8 @@ import (
 
 // Source lists the GPUs of a node. It is safe for concurrent use.
 type Source interface {
-	// Devices returns the current devices in a stable order. A source that cannot
-	// read them returns the last good list and logs why; it returns an
+	// Devices returns the current devices in a stable order; the slice is the caller's. A
+	// source that cannot read them returns the last good list and logs why; it returns an
 	// error when there never was a good list.
 	Devices(ctx context.Context) ([]Device, error)
 
@@ -34,18 +34,11 @@ type Source interface {
 type Static []Device
 
 // Devices implements [Source].
-func (s Static) Devices(context.Context) ([]Device, error) {
-	devices := make([]Device, len(s))
-	for i, d := range s {
-		devices[i] = d.Clone()
-	}
-	return devices, nil
-}
+func (s Static) Devices(context.Context) ([]Device, error) { return slices.Clone(s), nil }
 
 // Find implements [Source].
-func (s Static) Find(ctx context.Context, instanceIDs []string) ([]Device, error) {
-	devices, err := s.Devices(ctx)
-	return WithIDs(devices, instanceIDs), err
+func (s Static) Find(_ context.Context, instanceIDs []string) ([]Device, error) {
+	return WithIDs(s, instanceIDs), nil
 }
 
 // At implements [Source].
@@ -55,7 +48,7 @@ func at(devices []Device, index int, err error) (Device, bool, error) {
 	if err != nil || index >= len(devices) {
 		return Device{}, false, err
 	}
-	return devices[index].Clone(), true, nil
+	return devices[index], true, nil
 }
 
 // Watch implements [Source]: it waits for the end of ctx.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 )
@@ -69,7 +70,7 @@ func (u *uuidSource) Devices(ctx context.Context) ([]Device, error) {
 		result := u.results[id] // None for the zero value.
 		devices[i].UUID = result.uuid
 		if result.err != nil && !errors.Is(result.err, errors.ErrUnsupported) {
-			devices[i].Notes = append(devices[i].Notes, fmt.Sprintf("its UUID is unknown: %q", result.err.Error()))
+			devices[i].Notes = append(slices.Clip(devices[i].Notes), fmt.Sprintf("its UUID is unknown: %q", result.err.Error()))
 		}
 	}
 	return devices, nil

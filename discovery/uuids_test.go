@@ -114,7 +114,9 @@ func TestUnknownUUIDs(t *testing.T) {
 		"no library":  {errors.ErrUnsupported, ""},
 	} {
 		driver := &nvml{err: test.err}
-		s := WithUUIDs(Static{nvidiaAt(1)}, time.Minute, driver.query)
+		d := nvidiaAt(1)
+		d.Notes = make([]string, 0, 1)
+		s := WithUUIDs(Static{d}, time.Minute, driver.query)
 		for range 2 {
 			devices, err := s.Devices(t.Context())
 			if err != nil {
@@ -125,8 +127,8 @@ func TestUnknownUUIDs(t *testing.T) {
 				t.Errorf("%s: UUID %q, notes %q", name, devices[0].UUID, notes)
 			}
 		}
-		if len(driver.queries) != 1 {
-			t.Errorf("%s: %d queries", name, len(driver.queries))
+		if len(driver.queries) != 1 || d.Notes[:1][0] != "" {
+			t.Errorf("%s: %d queries, and the source's own notes are %q", name, len(driver.queries), d.Notes[:1])
 		}
 		s.(*uuidSource).retry = -1 //nolint:forcetypeassert // From WithUUIDs.
 		if uuidsOf(t, s); len(driver.queries) != 2 {

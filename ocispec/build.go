@@ -226,7 +226,8 @@ const maxAdded = 128
 // that the driver lists, or that an earlier rule added, wins over a later one of
 // the same name.
 func withRuntimeFiles(d discovery.Device, rules []policy.RuntimeFiles, files Files) (discovery.Device, []Note) {
-	c := fileChanger{device: d.Clone(), files: files}
+	c := fileChanger{device: d, files: files}
+	c.device.System32, c.device.SysWOW64 = slices.Clone(d.System32), slices.Clone(d.SysWOW64)
 	for _, rule := range rules {
 		if d.VendorID != 0 && uint16(d.VendorID) == rule.Vendor {
 			c.remove(rule.Remove)
