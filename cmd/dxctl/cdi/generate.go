@@ -71,7 +71,7 @@ several GPUs in a container, only the last one's hints are set: use gpu=all inst
 	flags.SortFlags = false
 	flags.StringVar(&o.file, "file", "", "`FILE` to write; one that others wrote is not replaced")
 	flags.BoolVar(&o.watch, "watch", false, "write it again whenever GPUs or drivers change, and remove it on a signal")
-	o.Node.AddFlags(flags)
+	o.AddFlags(flags)
 	o.AddFileFlags(flags)
 	return command
 }

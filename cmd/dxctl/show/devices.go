@@ -47,7 +47,7 @@ its missing driver files. With -o name, lists location paths or instance IDs.`,
 		ValidArgsFunction: o.Complete(gpus.Report.Name),
 	}
 	flags := command.Flags()
-	o.Node.AddFlags(flags)
+	o.AddFlags(flags)
 	o.AddFileFlags(flags)
 	cli.AddChoice(command, &o.output, "output", "o", "output format", printer.Table, printer.Wide, printer.JSON, printer.YAML, printer.Name)
 	flags.BoolVarP(&o.watch, "watch", "w", false, "print the list again after each change")

@@ -18,7 +18,7 @@ func Serve(t testing.TB, path string, description *grpc.ServiceDesc, service any
 	}
 	server := grpc.NewServer()
 	server.RegisterService(description, service)
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
+	served := make(chan struct{})
+	go func() { defer close(served); _ = server.Serve(listener) }()
 	t.Cleanup(func() { server.Stop(); <-served })
 }
