@@ -68,8 +68,7 @@ type Compiler struct {
 }
 
 // Compile returns the policy and, if the configuration names an inventory, its
-// devices. It writes nothing: see [Install]. An invalid flag is a [FlagError], errors
-// in a file are [KeyErrors].
+// devices. It writes nothing: see [Install]. Errors in a file are [KeyErrors].
 func (c Compiler) Compile() (policy.Policy, []discovery.Device, error) {
 	p, err := c.configuration()
 	if err != nil || p.Source.Inventory == "" || c.Inspect {
@@ -118,16 +117,8 @@ func (c Compiler) configuration() (p policy.Policy, err error) {
 func (c Compiler) compile(data []byte) (p policy.Policy, err error) {
 	d, file := parse(c.File, data, maxConfig), defaultFile()
 	d.decode(&file)
-	given, err := c.Flags.apply(d, &file)
-	if err != nil {
-		return policy.Policy{}, err
-	}
+	c.Flags.apply(d, &file)
 	p = c.build(d, file)
-	for _, e := range d.errors {
-		if name, ok := given[e.Path]; ok {
-			return policy.Policy{}, &FlagError{fmt.Errorf("--%s: %s", name, e.Text)}
-		}
-	}
 	if err := d.err(); err != nil {
 		return policy.Policy{}, fmt.Errorf("configuration: %w", err)
 	}

@@ -363,9 +363,12 @@ func TestFlags(t *testing.T) {
 	if p, err = compileWith("--log-level=info"); err != nil || p.Log.Level != "info" || p.Shim.Runtime != "debug" {
 		t.Errorf("an anchor: %+v, %+v, %v", p.Log, p.Shim, err)
 	}
-	for _, arg := range []string{"--preset=x", "--replicas=0", "--injection=x", "--served-by=x", "--log-level=x", "--log-format=", "--metrics-address=x"} {
-		flag, _, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
-		if _, err := compileWith(arg); !errors.As(err, new(*FlagError)) || !strings.HasPrefix(err.Error(), "--"+flag+": ") {
+	if p, err = compileWith("--fail-on-init-error=1"); err != nil || !p.FailOnInitError {
+		t.Errorf("a boolean: %t, %v", p.FailOnInitError, err)
+	}
+	for _, arg := range []string{"--preset=x", "--replicas=0", "--replicas=x", "--injection=x", "--served-by=x", "--log-level=x", "--log-format=", "--metrics-address=x", "--fail-on-init-error=x"} {
+		flag, value, _ := strings.Cut(arg, "=")
+		if _, err := compileWith(arg); err == nil || !strings.HasPrefix(err.Error(), `invalid argument "`+value+`" for "`+flag+`" flag: `) {
 			t.Errorf("%s: error %v", arg, err)
 		}
 	}

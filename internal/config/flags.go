@@ -1,21 +1,19 @@
 package config
 
 import (
+	"fmt"
 	"path/filepath"
 	"reflect"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 )
 
 // Flags are the command-line flags for keys of config.yaml, which take precedence
 // over the file. Add them to a command with [Flags.Add].
-type Flags struct{ set *pflag.FlagSet }
-
-// FlagError is the error of a flag with an invalid value.
-type FlagError struct{ error }
+type Flags []*keyFlag
 
 // flag is a flag for a key of config.yaml.
 type flag struct{ name, key, usage string }
@@ -34,53 +32,65 @@ func flags() []flag {
 	}
 }
 
-// Add adds the flags to command, whose shells complete their values. [Compiler.Compile]
-// validates them.
+// Add adds the flags to command, whose shells complete their values.
 func (f *Flags) Add(command *cobra.Command) {
-	set, defaults := command.Flags(), defaultFile()
-	f.set = set
 	for _, flag := range flags() {
-		usage := flag.usage + " (key " + flag.key + ")"
-		value, limits := fieldOf(&defaults, flag.key)
-		switch value.Kind() {
-		case reflect.Int:
-			set.Int(flag.name, int(value.Int()), usage)
-		case reflect.Bool:
-			set.Bool(flag.name, value.Bool(), usage)
-		default:
-			set.String(flag.name, value.String(), usage)
+		own := defaultFile()
+		value := &keyFlag{key: flag.key}
+		value.field, value.limits = fieldOf(&own, flag.key)
+		*f = append(*f, value)
+		added := command.Flags().VarPF(value, flag.name, "", flag.usage+" (key "+flag.key+")")
+		if value.Type() == "bool" {
+			added.NoOptDefVal = "true"
 		}
-		if values := limits["enum"]; values != nil {
+		if values := value.limits["enum"]; values != nil {
 			// It fails only for a flag that does not exist.
 			_ = command.RegisterFlagCompletionFunc(flag.name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 		}
 	}
 }
 
-// apply decodes the flags that were given into their keys of file, and returns their names
-// by these keys.
-func (f Flags) apply(d *document, file *File) (map[string]string, error) {
-	given := map[string]string{}
-	for _, flag := range flags() {
-		if f.set == nil || !f.set.Changed(flag.name) {
-			continue
+// apply sets the keys of the flags that were given.
+func (f Flags) apply(d *document, file *File) {
+	for _, flag := range f {
+		if flag.given {
+			d.clear(flag.key) // What the file has there has no effect.
+			field, _ := fieldOf(file, flag.key)
+			field.Set(flag.field)
 		}
-		set := f.set.Lookup(flag.name).Value
-		value := set.String()
-		if flag.key == "inventory" && value != "" {
-			var err error
-			if value, err = filepath.Abs(value); err != nil {
-				return nil, err
-			}
-		}
-		d.clear(flag.key) // What the file has there has no effect.
-		field, limits := fieldOf(file, flag.key)
-		tag := map[string]string{"int": "!!int", "bool": "!!bool", "string": "!!str"}[set.Type()]
-		d.check(flag.key, decodeScalar(&yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: value}, field, limits))
-		given[flag.key] = flag.name
 	}
-	return given, nil
 }
+
+// keyFlag is the value of a flag. It has the limits of its key.
+type keyFlag struct {
+	key    string
+	field  reflect.Value // of a file of its own
+	limits limits
+	given  bool
+}
+
+// Set implements [pflag.Value].
+func (f *keyFlag) Set(text string) (err error) {
+	node := yaml.Node{Kind: yaml.ScalarNode, Value: text}
+	if b, err := strconv.ParseBool(text); err == nil && f.Type() == "bool" {
+		node.Value = strconv.FormatBool(b)
+	}
+	if f.Type() == "string" {
+		node.Tag = "!!str"
+	}
+	if f.key == "inventory" && text != "" {
+		if node.Value, err = filepath.Abs(text); err != nil {
+			return err
+		}
+	}
+	f.given = true
+	return decodeScalar(&node, f.field, f.limits)
+}
+
+func (f *keyFlag) String() string { return fmt.Sprint(f.field) }
+
+// Type implements [pflag.Value].
+func (f *keyFlag) Type() string { return f.field.Kind().String() }
 
 // fieldOf returns the field of file that has the key at path, and its limits.
 func fieldOf(file *File, path string) (v reflect.Value, l limits) {

@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"errors"
 	"os"
 	"time"
 
@@ -22,35 +21,27 @@ type configuration struct {
 
 // load compiles the configuration. If it is invalid, or cannot be written, the policy
 // of an earlier run stays in force. Without one it returns the problem, with the policy
-// of the flags: the defaults could advertise GPUs that the configuration excludes. Its own
-// error is one of the flags.
-func (d *Daemon) load(ctx context.Context) (*configuration, error) {
-	var flag *config.FlagError
+// of the flags: the defaults could advertise GPUs that the configuration excludes.
+func (d *Daemon) load(ctx context.Context) *configuration {
 	p, devices, problem := d.compiler.Compile()
-	if errors.As(problem, &flag) {
-		return nil, flag
-	}
 	if problem == nil {
 		problem = config.Install(d.options.StateDir, p, devices)
 	}
 	d.reportCompilation(problem)
 	if problem == nil {
-		return &configuration{policy: p, devices: devices}, nil
+		return &configuration{policy: p, devices: devices}
 	}
 	if _, err := os.Lstat(policy.Path(d.options.StateDir)); err == nil {
 		last, err := d.readInstalled(ctx)
 		if err == nil {
-			return last, nil
+			return last
 		}
 		d.log.WithError(err).Error("Cannot use the last node policy")
 	}
 	byFlags := d.compiler
 	byFlags.File, byFlags.Required, byFlags.CheckRuntime = "", false, nil
-	p, _, err := byFlags.Compile()
-	if errors.As(err, &flag) {
-		return nil, flag
-	}
-	return &configuration{policy: p, problem: problem}, nil
+	p, _, _ = byFlags.Compile() // Flags have valid values.
+	return &configuration{policy: p, problem: problem}
 }
 
 // readInstalled returns the configuration of the node policy that an earlier run has installed.

@@ -66,11 +66,8 @@ func New(options Options, compiler config.Compiler, version string, log *logrus.
 }
 
 // Run advertises until ctx ends.
-func (d *Daemon) Run(ctx context.Context) error {
-	c, err := d.load(ctx)
-	if err != nil {
-		return cli.Usage("%w", err)
-	}
+func (d *Daemon) Run(ctx context.Context) (err error) {
+	c := d.load(ctx)
 	d.log.WithField("version", d.version).Info("Starting directx-advertiser")
 	defer d.log.Info("Stopped directx-advertiser")
 	for c != nil && err == nil {

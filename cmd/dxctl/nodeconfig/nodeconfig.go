@@ -62,9 +62,6 @@ invalid, or others than administrators can write it, nothing changes.`,
 
 func apply(ctx context.Context, stdout io.Writer, c config.Compiler) error {
 	p, devices, err := c.Compile()
-	if errors.As(err, new(*config.FlagError)) {
-		return cli.Usage("%w", err)
-	}
 	if err != nil {
 		return err
 	}

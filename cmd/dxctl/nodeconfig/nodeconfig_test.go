@@ -140,7 +140,7 @@ func TestConfigApplyAndShow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out, err := apply("--served-by", "magic"); err == nil || !strings.Contains(err.Error(), "--served-by: ") {
+	if out, err := apply("--served-by", "magic"); err == nil || !strings.Contains(err.Error(), "for \"--served-by\" flag: ") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	if err := os.WriteFile(file, []byte(configHead+"replicas: 0\n"), 0o600); err != nil {
