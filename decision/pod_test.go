@@ -143,8 +143,8 @@ func TestPreviewBindsNothing(t *testing.T) {
 		t.Fatalf("%+v, ok %t, error %v", outcome, ok, err)
 	}
 	token := allocation.Token(tokens[display])
-	if holder, bound, err := d.Store.Holder(token); bound || err != nil {
-		t.Errorf("it is bound to %s, error %v", holder, err)
+	if _, bound, err := d.Store.Check(token, allocation.Holder{}); bound || err != nil {
+		t.Errorf("it is bound: %t, error %v", bound, err)
 	}
 	if entry := logged.LastEntry(); entry != nil {
 		t.Errorf("logged %v", entry)
@@ -158,8 +158,8 @@ func TestPreviewBindsNothing(t *testing.T) {
 		t.Errorf("the decision is another (-preview +decision):\n%s", diff)
 	}
 	want := allocation.Holder{PodUID: "u", Container: "main", PodNamespace: "n", PodName: "p"}
-	if holder, bound, err := d.Store.Holder(token); !bound || err != nil || holder != want {
-		t.Errorf("the decision binds %t to %s, error %v", bound, holder, err)
+	if entries, _, err := d.Store.List(t.Context()); err != nil || len(entries) != 1 || !cmp.Equal(entries[0].Holder, &want) {
+		t.Errorf("the decision binds %+v, error %v", entries, err)
 	}
 	if entry := logged.LastEntry(); entry == nil || !cmp.Equal(entry.Data["devices"], []string{path0}) {
 		t.Errorf("the decision is not logged: %v", entry)

@@ -217,9 +217,9 @@ func TestBindConcurrently(t *testing.T) {
 		})
 	}
 	group.Wait()
-	holder, ok, err := OpenStore(dir).Holder(token)
-	if err != nil || !ok || len(winners) != 1 || winners[0] != holder.PodUID {
-		t.Fatalf("winners %q, holder %v, %v", winners, holder, err)
+	b, ok, err := OpenStore(dir).binding(token.ID())
+	if err != nil || !ok || len(winners) != 1 || winners[0] != b.Holder.PodUID {
+		t.Fatalf("winners %q, holder %v, %v", winners, b.Holder, err)
 	}
 }
 

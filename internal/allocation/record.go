@@ -3,6 +3,7 @@ package allocation
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -71,4 +72,84 @@ type Entry struct {
 
 func oldestFirst(a, b Entry) int {
 	return cmp.Or(cmp.Compare(a.Sequence, b.Sequence), cmp.Compare(a.ID, b.ID))
+}
+
+// maxUnbound is how many records of one replica may wait for their container. The
+// oldest ends when there are more: pods that are admitted and never start would fill
+// the disk otherwise. A pod's containers can share a replica, each with a record that is
+// written at admission, so it must exceed the number of containers of any pod.
+const maxUnbound = 64
+
+// replicaKey identifies a replica. The kubelet counts replicas by resource: one that
+// moves to another resource is allocated independently in both.
+type replicaKey struct{ resource, id string }
+
+func (r Record) replicaKeys() []replicaKey {
+	keys := make([]replicaKey, 0, len(r.Replicas))
+	for _, replica := range r.Replicas {
+		keys = append(keys, replicaKey{r.Resource, replica.ID})
+	}
+	return keys
+}
+
+// ended returns those of the records, oldest first, whose tokens no container will present any
+// more. A record whose holder is unknown is kept.
+func ended(records []Entry) (ids []ID) {
+	byReplica := map[replicaKey][]Entry{}
+	for _, e := range records {
+		for _, key := range e.replicaKeys() {
+			byReplica[key] = append(byReplica[key], e)
+		}
+	}
+	superseded := map[ID]bool{}
+	for _, of := range byReplica {
+		for _, id := range supersededByHolders(of) {
+			superseded[id] = true
+		}
+	}
+	for _, e := range records {
+		if !e.HolderUnknown && (superseded[e.ID] || isHandedOn(e, byReplica)) {
+			ids = append(ids, e.ID)
+		}
+	}
+	return ids
+}
+
+// isHandedOn reports whether each of e's replicas is in a later injected record. Some are
+// not enough: a main container may have a part of its init container's replicas.
+func isHandedOn(e Entry, byReplica map[replicaKey][]Entry) bool {
+	return !slices.ContainsFunc(e.replicaKeys(), func(key replicaKey) bool {
+		return !slices.ContainsFunc(byReplica[key], func(later Entry) bool { return later.Injected && later.Sequence > e.Sequence })
+	})
+}
+
+// supersededByHolders returns those of one replica's records, oldest first, that newer ones and
+// their holders have ended.
+//
+// The kubelet allocates a replica again to a later container of the same pod (the
+// replicas of init containers), and when the pod no longer exists. So a newer record
+// proves nothing, but its holder does: if that is a container of another pod, the older
+// record's pod no longer exists; if it is the same container, the kubelet has forgotten
+// the older record (a recreated static pod keeps its UID). A pod's containers present
+// their tokens in the order of admission, so a record that is unbound when a newer one
+// is bound has ended too.
+func supersededByHolders(records []Entry) (ids []ID) {
+	unbound := 0
+	// newer are the holders of the newer records.
+	var newer []Holder
+	for _, e := range slices.Backward(records) {
+		if e.Holder == nil {
+			unbound++
+			if len(newer) > 0 || unbound > maxUnbound {
+				ids = append(ids, e.ID)
+			}
+			continue
+		}
+		if slices.ContainsFunc(newer, func(n Holder) bool { return n.PodUID != e.Holder.PodUID || n.Same(*e.Holder) }) {
+			ids = append(ids, e.ID)
+			continue
+		}
+		newer = append(newer, *e.Holder)
+	}
+	return ids
 }

@@ -43,13 +43,8 @@ func (s *Store) record(id ID) (r Record, err error) {
 	return r, err
 }
 
-// Holder returns the container that token's record is bound to; ok is false
-// when no container has presented it yet.
-func (s *Store) Holder(token Token) (holder Holder, ok bool, err error) {
-	b, ok, err := s.binding(token.ID())
-	return b.Holder, ok, err
-}
-
+// binding returns the binding of a record; ok is false if no container has presented its
+// token yet.
 func (s *Store) binding(id ID) (b binding, ok bool, err error) {
 	err = s.read(s.path(id, bindingSuffix), id, &b)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -79,12 +74,12 @@ func (s *Store) Check(token Token, holder Holder) (record Record, bound bool, er
 	if err != nil {
 		return Record{}, false, err
 	}
-	holds, bound, err := s.Holder(token)
+	b, bound, err := s.binding(token.ID())
+	if err == nil && bound && !b.Holder.Same(holder) {
+		err = fmt.Errorf("%w: %s", ErrHeld, b.Holder)
+	}
 	if err != nil {
 		return Record{}, false, err
-	}
-	if bound && !holds.Same(holder) {
-		return Record{}, false, fmt.Errorf("%w: %s", ErrHeld, holds)
 	}
 	return record, bound, nil
 }
