@@ -23,6 +23,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/internal/testutil/allocationtest"
 	"github.com/directx-nri/directx-nri/test/bed/fakekubelet"
 )
 
@@ -487,18 +488,9 @@ func TestAllocationToPod(t *testing.T) {
 	t.Parallel()
 	dir := testutil.ShortDir(t)
 	records := filepath.Join(dir, "records")
-	recorder, err := allocation.OpenRecorder(t.Context(), records, testutil.Quiet())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := recorder.Close(); err != nil {
-			t.Error(err)
-		}
-	})
 	k := startKubelet(t, filepath.Join(dir, "dp"))
 	config := testConfig(t, k.dir, newSource(displayGPU("A"), displayGPU("B")))
-	config.Recorder = recorder
+	config.Recorder = allocationtest.Open(t, records)
 	run(t, config)
 	c := k.client(displayResource)
 

@@ -16,9 +16,9 @@ import (
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/directx-nri/directx-nri/discovery"
-	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/metrics"
 	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/internal/testutil/allocationtest"
 )
 
 // injectDevices answers with one device for each GPU.
@@ -33,12 +33,7 @@ func injectDevices(_ context.Context, _ string, ids []string) (*v1beta1.Containe
 func TestInjection(t *testing.T) {
 	t.Parallel()
 	dir := testutil.ShortDir(t)
-	records := filepath.Join(t.TempDir(), "allocations")
-	recorder, err := allocation.OpenRecorder(t.Context(), records, testutil.Quiet())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer recorder.Close()
+	recorder := allocationtest.Open(t, filepath.Join(t.TempDir(), "allocations"))
 	k := startKubelet(t, dir)
 	config := testConfig(t, dir, newSource(displayGPU("A"), displayGPU("B")))
 	config.Recorder, config.Inject = recorder, injectDevices
@@ -173,11 +168,7 @@ func containerWith(name string, ids ...string) *podresources.ContainerResources 
 func TestAttribution(t *testing.T) {
 	t.Parallel()
 	dir := testutil.ShortDir(t)
-	recorder, err := allocation.OpenRecorder(t.Context(), filepath.Join(t.TempDir(), "allocations"), testutil.Quiet())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer recorder.Close()
+	recorder := allocationtest.Open(t, filepath.Join(t.TempDir(), "allocations"))
 	lister := &podLister{list: &podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{
 		// The kubelet's order is its own, and each NUMA node has an entry.
 		containersOf("web", &podresources.ContainerResources{Name: "main", Devices: []*podresources.ContainerDevices{

@@ -22,6 +22,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/internal/testutil/allocationtest"
 )
 
 func allocateRequest(containers ...[]string) *v1beta1.AllocateRequest {
@@ -237,10 +238,7 @@ func BenchmarkSocket(b *testing.B) {
 			benchAllocate(b, c, ids)
 		})
 		b.Run("Allocate/"+name, func(b *testing.B) {
-			recorder, err := allocation.OpenRecorder(b.Context(), filepath.Join(testutil.ShortDir(b), "records"), testutil.Quiet())
-			if err != nil {
-				b.Fatal(err)
-			}
+			recorder := allocationtest.Open(b, filepath.Join(testutil.ShortDir(b), "records"))
 			benchAllocate(b, benchClient(b, size.gpus, size.replicas, recorder), ids)
 		})
 		b.Run("GetPreferredAllocation/"+name, func(b *testing.B) {

@@ -18,6 +18,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/internal/testutil/allocationtest"
 	"github.com/directx-nri/directx-nri/internal/winpath"
 	"github.com/directx-nri/directx-nri/ocispec"
 )
@@ -27,22 +28,9 @@ import (
 func recorded(t *testing.T, source discovery.Source, records map[string][]string) (*Decider, map[string]string) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "allocations")
-	recorder, err := allocation.OpenRecorder(t.Context(), dir, testutil.Quiet())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = recorder.Close() })
 	tokens := map[string]string{}
 	for resource, ids := range records {
-		var replicas []allocation.Replica
-		for _, id := range ids {
-			replicas = append(replicas, allocation.Replica{ID: id + "::0", InstanceID: id})
-		}
-		token, err := recorder.Record(t.Context(), allocation.Record{Resource: resource, Replicas: replicas})
-		if err != nil {
-			t.Fatal(err)
-		}
-		tokens[resource] = string(token)
+		tokens[resource] = string(allocationtest.Record(t, dir, resource, ids...))
 	}
 	return &Decider{Source: source, Store: allocation.OpenStore(dir), Files: hostfiles.Assumed{}, Log: testutil.Quiet()}, tokens
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/metrics"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/internal/testutil/allocationtest"
 )
 
 const (
@@ -71,25 +72,16 @@ func gpu(n string) discovery.Device {
 // bed is a plugin with records and devices.
 type bed struct {
 	*decision.Decider
-	plugin   *Plugin
-	recorder *allocation.Recorder
-	dir      string
+	plugin *Plugin
+	dir    string
 }
 
 func newBed(t testing.TB, devices ...discovery.Device) *bed {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "allocations")
-	recorder, err := allocation.OpenRecorder(context.Background(), dir, testutil.Quiet())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = recorder.Close() })
-	b := &bed{
-		Decider: &decision.Decider{
-			Source: discovery.Static(devices), Store: allocation.OpenStore(dir), Files: nodeFiles{}, Log: testutil.Quiet(),
-		},
-		recorder: recorder, dir: dir,
-	}
+	b := &bed{dir: dir, Decider: &decision.Decider{
+		Source: discovery.Static(devices), Store: allocation.OpenStore(dir), Files: nodeFiles{}, Log: testutil.Quiet(),
+	}}
 	b.plugin = NewPlugin(func() (*decision.Decider, error) {
 		d := *b.Decider
 		return &d, nil
@@ -196,15 +188,10 @@ func (b *bed) adjust(pod *api.PodSandbox, container *api.Container) (*api.Contai
 // allocate records GPUs, by their number, and returns the token.
 func (b *bed) allocate(t testing.TB, resource string, gpus ...string) string {
 	t.Helper()
-	var replicas []allocation.Replica
 	for i, n := range gpus {
-		replicas = append(replicas, allocation.Replica{ID: `VMBUS\` + n + "::" + string(rune('0'+i)), InstanceID: `VMBUS\` + n})
+		gpus[i] = `VMBUS\` + n
 	}
-	token, err := b.recorder.Record(context.Background(), allocation.Record{Resource: resource, Replicas: replicas})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(token)
+	return string(allocationtest.Record(t, b.dir, resource, gpus...))
 }
 
 func testPod() *api.PodSandbox {

@@ -4,7 +4,6 @@ package shim
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -25,6 +24,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/internal/testutil/allocationtest"
 )
 
 // bed is a node with the shim, a real shim, and a bundle.
@@ -204,18 +204,7 @@ func podAnnotations(kind, uid string) map[string]string {
 
 func (b *bed) allocate() string {
 	b.t.Helper()
-	recorder, err := allocation.OpenRecorder(context.Background(), b.path("state/allocations"), testutil.Quiet())
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	token, err := recorder.Record(context.Background(), allocation.Record{Resource: "directx.microsoft.com/display", Replicas: []allocation.Replica{{ID: `VMBUS\0::0`, InstanceID: `VMBUS\0`}}})
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	if err := recorder.Close(); err != nil {
-		b.t.Fatal(err)
-	}
-	return string(token)
+	return string(allocationtest.Record(b.t, b.path("state/allocations"), "directx.microsoft.com/display", `VMBUS\0`))
 }
 
 func (b *bed) edited() specs.Spec {

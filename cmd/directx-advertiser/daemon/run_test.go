@@ -14,6 +14,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/internal/testutil/allocationtest"
 )
 
 // TestConfigure: before a container starts, what gives it its GPUs is checked. A kubelet that
@@ -35,14 +36,9 @@ func TestConfigure(t *testing.T) {
 		"kubelet":              {injection: policy.InjectByKubelet, inject: true},
 	} {
 		dir := testutil.ShortDir(t)
-		recorder, err := allocation.OpenRecorder(t.Context(), dir+"/records", testutil.Quiet())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer recorder.Close()
 		log := testutil.Quiet()
 		d := New(Options{StateDir: dir, RuntimeDir: dir, PodResources: dir + "/p", CRISocket: "/nowhere/s", NodeOS: "linux", AtCreation: test.atCreation}, config.Compiler{}, "v", log)
-		d.recorder = recorder
+		d.recorder = allocationtest.Open(t, dir+"/records")
 		c, ready := d.configure(policy.Policy{Injection: test.injection, ServedBy: test.servedBy}, discovery.Static{})
 		if (c.Inject != nil) != test.inject {
 			t.Errorf("%s: injects: %t", name, c.Inject != nil)

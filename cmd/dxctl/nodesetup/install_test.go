@@ -19,7 +19,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
-	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/internal/testutil/allocationtest"
 )
 
 // place is where a shim is installed on a node.
@@ -273,16 +273,8 @@ func TestRemovalRequiresForce(t *testing.T) {
 	p.mustInstall(t)
 	p.must(t, "configure")
 	dir := paths.Allocations(p.State)
-	recorder, err := allocation.OpenRecorder(t.Context(), dir, testutil.Quiet())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer recorder.Close()
-	token, err := recorder.Record(t.Context(), allocation.Record{Resource: "directx.microsoft.com/display", Replicas: []allocation.Replica{{ID: "GPU::0", InstanceID: "GPU"}}})
-	if err == nil {
-		err = allocation.OpenStore(dir).Bind(token, allocation.Holder{PodUID: "uid", Container: "main", PodNamespace: "team", PodName: "trainer"})
-	}
-	if err != nil {
+	token := allocationtest.Record(t, dir, "directx.microsoft.com/display", "GPU")
+	if err := allocation.OpenStore(dir).Bind(token, allocation.Holder{PodUID: "uid", Container: "main", PodNamespace: "team", PodName: "trainer"}); err != nil {
 		t.Fatal(err)
 	}
 	p.Sandboxes = []*cri.PodSandbox{{Metadata: &cri.PodSandboxMetadata{Uid: "uid", Namespace: "team", Name: "trainer"}}}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/paths"
-	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/internal/testutil/allocationtest"
 )
 
 func TestService(t *testing.T) {
@@ -102,16 +102,8 @@ func holding(t *testing.T) (state string) {
 	t.Helper()
 	state = t.TempDir()
 	dir := paths.Allocations(state)
-	recorder, err := allocation.OpenRecorder(t.Context(), dir, testutil.Quiet())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer recorder.Close()
-	token, err := recorder.Record(t.Context(), allocation.Record{Resource: "directx.microsoft.com/display", Replicas: []allocation.Replica{{ID: "GPU::0", InstanceID: "GPU"}}})
-	if err == nil {
-		err = allocation.OpenStore(dir).Bind(token, allocation.Holder{PodUID: "uid", Container: "main", PodNamespace: "default", PodName: "a"})
-	}
-	if err != nil {
+	token := allocationtest.Record(t, dir, "directx.microsoft.com/display", "GPU")
+	if err := allocation.OpenStore(dir).Bind(token, allocation.Holder{PodUID: "uid", Container: "main", PodNamespace: "default", PodName: "a"}); err != nil {
 		t.Fatal(err)
 	}
 	return state

@@ -10,14 +10,13 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/internal/testutil/allocationtest"
 )
 
 // specBed is a node with allocation records, and specs of containers.
 type specBed struct {
 	dir, state string
 	store      *allocation.Store
-	recorder   *allocation.Recorder
 }
 
 const (
@@ -29,29 +28,19 @@ func newSpecBed(t *testing.T) specBed {
 	t.Helper()
 	dir := t.TempDir()
 	b := specBed{dir: dir, state: filepath.Join(dir, "state")}
-	allocations := filepath.Join(b.state, "allocations")
-	recorder, err := allocation.OpenRecorder(t.Context(), allocations, testutil.Quiet())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = recorder.Close() })
 	p := policy.Default()
 	p.DriverFiles = policy.FilesMount // on each version of Windows
 	if err := policy.Write(b.state, p); err != nil {
 		t.Fatal(err)
 	}
-	b.store, b.recorder = allocation.OpenStore(allocations), recorder
+	b.store = allocation.OpenStore(filepath.Join(b.state, "allocations"))
 	return b
 }
 
 // record makes an allocation of a GPU and returns its token.
 func (b specBed) record(t *testing.T, instanceID string) string {
 	t.Helper()
-	token, err := b.recorder.Record(t.Context(), allocation.Record{Resource: displayResource, Replicas: []allocation.Replica{{ID: instanceID + "::0", InstanceID: instanceID}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(token)
+	return string(allocationtest.Record(t, filepath.Join(b.state, "allocations"), displayResource, instanceID))
 }
 
 // file writes a spec and returns its path.
@@ -129,8 +118,8 @@ func TestSpecOutput(t *testing.T) {
 	}
 	got = strings.ReplaceAll(got, token, "T")
 	golden(t, "spec", got)
-	if holder, bound, err := b.store.Holder(allocation.Token(token)); bound || err != nil {
-		t.Errorf("the allocation is bound to %s, %v", holder, err)
+	if _, bound, err := b.store.Check(allocation.Token(token), allocation.Holder{}); bound || err != nil {
+		t.Errorf("the allocation is bound: %t, %v", bound, err)
 	}
 }
 
@@ -196,7 +185,7 @@ func TestSpecTokens(t *testing.T) {
 			t.Errorf("%s", got)
 		}
 	}
-	if _, bound, err := b.store.Holder(allocation.Token(gone)); bound || err != nil {
+	if _, bound, err := b.store.Check(allocation.Token(gone), allocation.Holder{}); bound || err != nil {
 		t.Errorf("a preview has bound an allocation: %v", err)
 	}
 }

@@ -1,0 +1,39 @@
+// Package allocationtest writes allocation records for tests.
+package allocationtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/testutil"
+)
+
+// Open returns the recorder of a directory until the test ends.
+func Open(t testing.TB, dir string) *allocation.Recorder {
+	t.Helper()
+	recorder, err := allocation.OpenRecorder(context.Background(), dir, testutil.Quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = recorder.Close() })
+	return recorder
+}
+
+// Record writes the record of one container's GPUs, given by their instance IDs, and returns
+// its token.
+func Record(t testing.TB, dir, resource string, instanceIDs ...string) allocation.Token {
+	t.Helper()
+	recorder := Open(t, dir)
+	var replicas []allocation.Replica
+	for i, id := range instanceIDs {
+		replicas = append(replicas, allocation.Replica{ID: fmt.Sprintf("%s::%d", id, i), InstanceID: id})
+	}
+	token, err := recorder.Record(context.Background(), allocation.Record{Resource: resource, Replicas: replicas})
+	if err = errors.Join(err, recorder.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
