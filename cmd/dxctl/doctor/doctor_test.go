@@ -19,8 +19,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 
+	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd/containerdtest"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
+	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/capabilities"
 	"github.com/directx-nri/directx-nri/internal/config"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
@@ -210,6 +212,22 @@ func TestReadWSL(t *testing.T) {
 		if diff := cmp.Diff(want, readWSL(root)); diff != "" {
 			t.Errorf("%s:\n%s", kernel, diff)
 		}
+	}
+}
+
+// A GPU needs no location path if the policy assigns GPUs by class.
+func TestGPUsByClass(t *testing.T) {
+	t.Parallel()
+	n := gatherer{Instance: containerd.Instance{OS: "windows"}, stateDir: filepath.Join(t.TempDir(), "state")}
+	p := policy.Default()
+	p.UseInventory, p.Assignment = true, policy.AssignByClass
+	device := discovery.Device{InstanceID: "A", SupportsDisplay: true}
+	device.RequirePath()
+	if err := config.Install(n.stateDir, p, []discovery.Device{device}); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := n.gpus(t.Context(), n.config()); err != nil || len(list) != 1 || !list[0].Health.OK() || list[0].Err != nil {
+		t.Errorf("%+v %v", list, err)
 	}
 }
 

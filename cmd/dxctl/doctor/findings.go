@@ -54,13 +54,13 @@ type kind struct{ check, why, fix string }
 // Parts of several kinds.
 const (
 	offersNoGPU     = "the node offers no GPU"
-	noGPUForAny     = "the node offers no GPU, and containers that request one do not start"
+	noGPUAndNoStart = "the node offers no GPU, and containers that request one do not start"
 	noPodStarts     = "pods with a GPU do not start"
-	noUserStarts    = "containers that use it do not start"
+	noneOfItStarts  = "containers that use it do not start"
 	cannotRestart   = "containerd does not start again"
 	restartWSL      = "; then run 'wsl --shutdown' in Windows"
 	seeAdvertiser   = "see the log of directx-advertiser"
-	notRegisteredAs = "pods with a GPU do not start while the NRI plugin is not registered"
+	noPodWithoutNRI = "pods with a GPU do not start while the NRI plugin is not registered"
 )
 
 // The kinds of findings.
@@ -78,9 +78,9 @@ var (
 	wslLibraries = kind{CheckWSL, offersNoGPU, "install the current driver of the GPU in Windows, and remove enabled=false from section [gpu] of /etc/wsl.conf" + restartWSL}
 	wslSystemd   = kind{CheckWSL, offersNoGPU, "set systemd=true in section [boot] of /etc/wsl.conf" + restartWSL}
 
-	noSource     = kind{CheckInventory, noGPUForAny, "assign a GPU to this VM in Hyper-V (GPU-PV), and load the module dxgkrnl; for GPUs of another kind, run 'dxctl config apply --inventory FILE'"}
-	badInventory = kind{CheckInventory, noGPUForAny, "correct the inventory"}
-	notListed    = kind{CheckInventory, noGPUForAny, "check the GPU's driver, and " + seeAdvertiser}
+	noSource     = kind{CheckInventory, noGPUAndNoStart, "assign a GPU to this VM in Hyper-V (GPU-PV), and load the module dxgkrnl; for GPUs of another kind, run 'dxctl config apply --inventory FILE'"}
+	badInventory = kind{CheckInventory, noGPUAndNoStart, "correct the inventory"}
+	notListed    = kind{CheckInventory, noGPUAndNoStart, "check the GPU's driver, and " + seeAdvertiser}
 	noGPU        = kind{CheckDevices, "there is nothing to offer", "install the GPU's driver, or complete the inventory"}
 	unusable     = kind{CheckDevices, "no container gets it", "enable the device, install a driver that supports containers, or complete {inventory}"}
 	unusableInVM = kind{CheckDevices, "no container gets it", "update the GPU's driver in Windows, and restart the VM; in WSL, run 'wsl --shutdown' in Windows"}
@@ -107,15 +107,15 @@ var (
 	noEligibleHandler     = kind{CheckHandlers, noPodStarts, "add a handler without a sandboxer to {containerd}, then " + containerdconfig.NotRoutedRemedy}
 	noHandler             = kind{CheckHandlers, noPodStarts, containerdconfig.NotRoutedRemedy}
 
-	noShim        = kind{CheckShim, noUserStarts, "run 'dxctl runtime install', or 'dxctl runtime unconfigure --restart'"}
-	badShim       = kind{CheckShim, noUserStarts, "run 'dxctl runtime install', which tests it"}
+	noShim        = kind{CheckShim, noneOfItStarts, "run 'dxctl runtime install', or 'dxctl runtime unconfigure --restart'"}
+	badShim       = kind{CheckShim, noneOfItStarts, "run 'dxctl runtime install', which tests it"}
 	untrustedShim = kind{CheckPermissions, "containerd runs the shim with all privileges", ""}
 	otherVersion  = kind{CheckShim, "they may not read each other's files", "run 'dxctl runtime install' of the same version"}
 	noRealShim    = kind{CheckShim, "no container that uses our shim starts", "install the real shim beside containerd, or set shim.runtime in {config}"}
 
 	nriDisabledNext  = kind{CheckNRI, "pods with a GPU do not start after containerd's next restart", "run 'dxctl runtime configure --no-shim', or set --containerd-config"}
-	nriDisabled      = kind{CheckNRI, notRegisteredAs, "run 'dxctl runtime configure --no-shim --restart'"}
-	nriNotRegistered = kind{CheckNRI, notRegisteredAs, "start directx-nri, or see its log"}
+	nriDisabled      = kind{CheckNRI, noPodWithoutNRI, "run 'dxctl runtime configure --no-shim --restart'"}
+	nriNotRegistered = kind{CheckNRI, noPodWithoutNRI, "start directx-nri, or see its log"}
 
 	kubeletCannotRestart = kind{CheckKubelet, "after its next restart, the node is not ready", "update Kubernetes; do not restart containerd before"}
 	kubeletStopped       = kind{CheckKubelet, "the node cannot offer GPUs", "start the kubelet; on a node without Kubernetes, set --kubelet-dir ''"}

@@ -28,6 +28,7 @@ import (
 	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/gpus"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/nodesetup"
+	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/capabilities"
 	"github.com/directx-nri/directx-nri/internal/cli"
@@ -167,9 +168,8 @@ func (n *gatherer) gpus(ctx context.Context, c configState) ([]gpu, error) {
 	if err != nil {
 		return nil, err
 	}
-	devices, err := source.Devices(ctx)
-	os := ocispec.OS(n.OS)
-	p, files := capabilities.InForce(c.Policy, n.OS), gpus.Root(n.hostRoot)
+	os, files, p := ocispec.OS(n.OS), gpus.Root(n.hostRoot), capabilities.InForce(c.Policy, n.OS)
+	devices, err := discovery.ForPolicy(source, p).Devices(ctx)
 	var list []gpu
 	for i, r := range gpus.NewReports(devices, c.Policy, n.OS) {
 		gpu := gpu{Device: devices[i], Resource: r.Resource}
