@@ -30,7 +30,7 @@ type ConfigureOptions struct {
 	NoShim        bool // handlers keep their shim
 	handlers      []string
 	addHandler    string
-	noNRI, dryRun bool
+	noNRI         bool
 	restartSpread time.Duration
 }
 
@@ -58,7 +58,7 @@ In a pod on Linux, use --restart-mode signal, with hostPID: true and appArmorPro
 		RunE: func(c *cobra.Command, _ []string) error { return o.Run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },
 	}
 	o.AddFlags(command)
-	command.Flags().BoolVar(&o.dryRun, "dry-run", false, "print the change as a unified diff, and change nothing")
+	o.addDryRunFlag(command)
 	return command
 }
 
@@ -112,7 +112,7 @@ func (o *ConfigureOptions) Run(ctx context.Context, stdout, stderr io.Writer) er
 	if err := o.Check(); err != nil {
 		return err
 	}
-	if err := o.beforeChange(ctx, stderr, o.dryRun); err != nil {
+	if err := o.FinishPending(ctx, stderr); err != nil {
 		return err
 	}
 	file, err := openFile(o.ConfigFile, o.StateDir)
@@ -166,28 +166,30 @@ func (o *ConfigureOptions) realShim() string {
 // write writes the result, and restarts containerd if requested and necessary.
 func (o *ConfigureOptions) write(ctx context.Context, stdout, stderr io.Writer, file *file, result containerdconfig.Result) error {
 	changed := !bytes.Equal(file.Text, result.Text)
-	pending := newPending(file, savedFile{Exists: true, Text: result.Text})
-	pending.Shim, pending.Handlers = o.Shim(), result.Handlers
-	restart := o.Restart && (changed || !o.hasLoaded(ctx, o.RestartLimit, pending.ready) || o.isOutdated(ctx, file.change))
-	if restart {
-		pending.Attempt = hash(fmt.Appendf(nil, "%q %q %q %q %v", file.Path, file.Text, result.Text, o.service(), o.RestartLimit))
+	restart := newPending(file, savedFile{Exists: true, Text: result.Text})
+	restart.Shim, restart.Handlers = o.Shim(), result.Handlers
+	if o.Restart && (changed || !o.hasLoaded(ctx, o.RestartLimit, restart.ready) || o.isOutdated(ctx, file.change)) {
+		restart.Attempt = hash(fmt.Appendf(nil, "%q %q %q %q %v", file.Path, file.Text, result.Text, o.service(), o.RestartLimit))
 		err := o.CheckRestart(ctx)
 		if err == nil {
-			err = o.checkFailure(pending.Attempt)
+			err = o.checkFailure(restart.Attempt)
+		}
+		spread := file.change == nil && o.restartSpread > 0
+		if err == nil && spread {
+			err = o.spread(ctx, stderr)
 		}
 		if err != nil {
 			return fmt.Errorf("%s was not changed: %w", file.Path, err)
 		}
-		if file.change == nil && o.restartSpread > 0 {
-			if err := o.spread(ctx, stderr); err != nil {
-				return fmt.Errorf("%s was not changed: %w", file.Path, err)
-			}
+		if spread {
 			// The programs that set up a node may have changed the file meanwhile.
 			o.restartSpread = 0
 			return o.Run(ctx, stdout, stderr)
 		}
+	} else {
+		restart = nil
 	}
-	err := o.apply(ctx, stderr, pending, restart, changed, func() error {
+	err := o.apply(ctx, stderr, restart, func() error {
 		if !changed {
 			fmt.Fprintf(stderr, "%s is already configured%s\n", o.ConfigFile, handlerList(result.Handlers))
 			return nil
@@ -200,6 +202,9 @@ func (o *ConfigureOptions) write(ctx context.Context, stdout, stderr io.Writer, 
 	})
 	if err != nil {
 		return err
+	}
+	if changed && restart == nil {
+		fmt.Fprintln(stderr, toLoad)
 	}
 	if o.addHandler != "" {
 		_, err = io.WriteString(stdout, runtimeClass(o.addHandler, o.OS))

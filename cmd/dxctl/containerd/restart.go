@@ -27,6 +27,7 @@ type Restarter struct {
 	Instance
 	StateDir string
 	Restart  bool // containerd may be restarted
+	dryRun   bool
 
 	restartMode  string
 	serviceName  string
@@ -42,6 +43,13 @@ const (
 	restartBySignal  = "signal"
 	restartByTask    = "task"
 )
+
+func (t *Restarter) addDryRunFlag(command *cobra.Command) {
+	command.Flags().BoolVar(&t.dryRun, "dry-run", false, "print the change as a unified diff, and change nothing")
+}
+
+// toLoad is what is left to do after a change without a restart.
+const toLoad = "restart containerd, or reboot the node, to load the file"
 
 // AddRestartFlags adds the flags of a command that changes the configuration.
 func (t *Restarter) AddRestartFlags(command *cobra.Command) {
@@ -114,27 +122,33 @@ func (t *Restarter) save(p *pendingRestart) error {
 	return err
 }
 
-// begin records p before the change.
-func (t *Restarter) begin(p *pendingRestart) (err error) {
-	if t.restartBy == "" && t.restartMode != restartBySignal {
-		if p.Services, err = service.Dependents(t.serviceName); err != nil {
-			return fmt.Errorf("%s was not changed: %w", t.ConfigFile, err)
-		}
-	}
-	return t.save(p)
-}
-
 // RestartAfter makes a change that containerd finds when it starts, and restarts it. The
 // restart is recorded before: until it has succeeded, the next command repeats it.
 func (t *Restarter) RestartAfter(ctx context.Context, out io.Writer, change func() error) error {
-	restart := new(pendingRestart)
-	if err := t.begin(restart); err != nil {
-		return err
+	return t.apply(ctx, out, new(pendingRestart), change)
+}
+
+// apply is [Restarter.RestartAfter] with the restart, nil for none.
+func (t *Restarter) apply(ctx context.Context, out io.Writer, restart *pendingRestart, change func() error) (err error) {
+	if restart != nil {
+		if t.restartBy == "" && t.restartMode != restartBySignal {
+			if restart.Services, err = service.Dependents(t.serviceName); err != nil {
+				return fmt.Errorf("%s was not changed: %w", t.ConfigFile, err)
+			}
+		}
+		if err := t.save(restart); err != nil {
+			return err
+		}
 	}
 	if err := change(); err != nil {
 		return err
 	}
-	return t.restartOrRestore(ctx, out, restart)
+	if restart != nil {
+		if err := t.restartOrRestore(ctx, out, restart); err != nil {
+			return err
+		}
+	}
+	return ForgetFailure(t.StateDir)
 }
 
 // at reports a step to a test.
@@ -146,33 +160,28 @@ func (t *Restarter) at(step string) {
 
 var errUnfinished = errors.New("an earlier command did not finish its restart of containerd")
 
-// pending returns the restart that an earlier run of dxctl left unfinished. outdated is one
-// that is not necessary anymore.
-func (t *Restarter) pending(ctx context.Context) (p *pendingRestart, outdated bool, err error) {
-	r, err := readRecord(t.StateDir)
-	if err != nil || r.Restart == nil {
-		return nil, false, err
-	}
-	inPlace, err := r.Restart.inPlace()
-	if err != nil {
-		return nil, false, err
-	}
-	p = r.Restart
-	return p, !inPlace || p.Failed == "" && len(p.Handlers) > 0 && t.hasLoaded(ctx, t.RestartLimit, p.ready), nil
-}
-
-// FinishPending finishes a restart that an earlier run of dxctl left unfinished.
+// FinishPending finishes a restart that an earlier run of dxctl left unfinished. A dry run
+// only returns the error of a run without --restart.
 func (t *Restarter) FinishPending(ctx context.Context, out io.Writer) error {
 	if err := t.waitForTask(ctx); err != nil {
 		return err
 	}
-	p, outdated, err := t.pending(ctx)
-	switch {
-	case p == nil || err != nil:
+	r, err := readRecord(t.StateDir)
+	if err != nil || r.Restart == nil {
 		return err
-	case outdated:
+	}
+	p := r.Restart
+	inPlace, err := p.inPlace()
+	if err != nil {
+		return err
+	}
+	isUnnecessary := !inPlace || p.Failed == "" && len(p.Handlers) > 0 && t.hasLoaded(ctx, t.RestartLimit, p.ready)
+	switch {
+	case isUnnecessary && t.dryRun:
+		return nil
+	case isUnnecessary:
 		return t.save(nil)
-	case !t.Restart:
+	case !t.Restart || t.dryRun:
 		return fmt.Errorf("%w: add --restart", errUnfinished)
 	}
 	if err := t.CheckRestart(ctx); err != nil {
@@ -182,19 +191,6 @@ func (t *Restarter) FinishPending(ctx context.Context, out io.Writer) error {
 	return t.restartOrRestore(ctx, out, p)
 }
 
-// beforeChange finishes what an earlier run left unfinished. A dry run only returns the error
-// of a run without --restart.
-func (t *Restarter) beforeChange(ctx context.Context, out io.Writer, dryRun bool) error {
-	if !dryRun {
-		return t.FinishPending(ctx, out)
-	}
-	p, outdated, err := t.pending(ctx)
-	if p != nil && !outdated {
-		err = fmt.Errorf("%w: add --restart", errUnfinished)
-	}
-	return err
-}
-
 // hasLoaded reports whether the running containerd is known to have loaded what ready
 // accepts.
 func (t *Restarter) hasLoaded(ctx context.Context, limit time.Duration, ready func([]containerdconfig.Handler) error) bool {
@@ -202,28 +198,6 @@ func (t *Restarter) hasLoaded(ctx context.Context, limit time.Duration, ready fu
 	defer cancel()
 	loaded, err := t.Load(ctx)
 	return err == nil && ready(loaded.Handlers) == nil
-}
-
-// apply makes the change that p records with write, and restarts containerd if restart is
-// set. outdated reports whether containerd has not loaded the file then.
-func (t *Restarter) apply(ctx context.Context, out io.Writer, p *pendingRestart, restart, outdated bool, write func() error) error {
-	if restart {
-		if err := t.begin(p); err != nil {
-			return err
-		}
-	}
-	if err := write(); err != nil {
-		return err
-	}
-	switch {
-	case restart:
-		if err := t.restartOrRestore(ctx, out, p); err != nil {
-			return err
-		}
-	case outdated:
-		fmt.Fprintln(out, "restart containerd, or reboot the node, to load the file")
-	}
-	return ForgetFailure(t.StateDir)
 }
 
 // restartOrRestore restarts containerd for p, whose record is written. If containerd does

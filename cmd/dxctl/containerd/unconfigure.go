@@ -15,8 +15,7 @@ import (
 
 type unconfigureOptions struct {
 	Restarter
-	dryRun bool
-	force  bool
+	force bool
 }
 
 // NewUnconfigureCommand returns 'dxctl runtime unconfigure' for an operating system.
@@ -37,7 +36,7 @@ Exit status: 1 if a runtime handler still uses the shim: do not remove the shim 
 	}
 	flags := command.Flags()
 	o.AddFlags(flags)
-	flags.BoolVar(&o.dryRun, "dry-run", false, "print the change as a unified diff, and change nothing")
+	o.addDryRunFlag(command)
 	AddForceFlag(flags, &o.force)
 	o.AddRestartFlags(command)
 	return command
@@ -47,7 +46,7 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 	if err := o.Check(); err != nil {
 		return err
 	}
-	if err := o.beforeChange(ctx, stderr, o.dryRun); err != nil {
+	if err := o.FinishPending(ctx, stderr); err != nil {
 		return err
 	}
 	file, err := openFile(o.ConfigFile, o.StateDir)
@@ -72,17 +71,20 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 	}
 	stillOurs := OurHandlers(left.Handlers)
 	changed := file.Exists != result.Exists || !bytes.Equal(file.Text, result.Text)
-	restart := o.Restart && (changed || o.isLoaded(ctx, stillOurs) || o.isOutdated(ctx, file.change))
-	if changed || restart {
+	var restart *pendingRestart
+	if o.Restart && (changed || o.isLoaded(ctx, stillOurs) || o.isOutdated(ctx, file.change)) {
+		restart = newPending(file, result)
+	}
+	if changed || restart != nil {
 		err = o.CheckHolders(ctx, o.StateDir, stderr, o.force)
 	}
-	if err == nil && restart {
+	if err == nil && restart != nil {
 		err = o.CheckRestart(ctx)
 	}
 	if err != nil {
 		return fmt.Errorf("nothing was changed: %w", err)
 	}
-	err = o.apply(ctx, stderr, newPending(file, result), restart, changed, func() error {
+	err = o.apply(ctx, stderr, restart, func() error {
 		if !changed {
 			fmt.Fprintf(stderr, "%s has no changes to undo\n", o.ConfigFile)
 			return nil
@@ -96,6 +98,9 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 	})
 	if err != nil {
 		return err
+	}
+	if changed && restart == nil {
+		fmt.Fprintln(stderr, toLoad)
 	}
 	if len(stillOurs) > 0 {
 		return fmt.Errorf("runtime handlers in %s still use the shim%s: remove their runtime_path, and do not remove the shim before", o.ConfigFile, handlerList(stillOurs))
