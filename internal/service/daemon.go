@@ -17,11 +17,9 @@ type Daemon struct {
 	// Program is an absolute path.
 	Program string
 	Args    []string
-	// Prepare are arguments of Program for a run before each start, and Before the units
-	// that start after it, on Linux.
-	Prepare, Before []string
-	// UnitDir is systemd's directory of unit files.
-	UnitDir string
+	// Unit is the unit file of the packages, in which Program is in /usr/bin, and UnitDir
+	// systemd's directory, on Linux.
+	Unit, UnitDir string
 }
 
 // ErrForeign reports a service of the daemon's name that was not created by Install.

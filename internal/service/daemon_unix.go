@@ -21,39 +21,22 @@ const unitHead = "# Written by 'dxctl service install'.\n"
 
 func (d Daemon) unit() string { return filepath.Join(d.UnitDir, d.Name+".service") }
 
-// unitText returns the unit file. The daemons reconnect to containerd and the kubelet by
-// themselves, so the order of starts does not matter.
+// unitText returns the unit file, without the first line of that of the packages, which says
+// whose it is.
 func (d Daemon) unitText() string {
-	var before, prepare string
-	if len(d.Before) > 0 {
-		before = "Before=" + strings.Join(d.Before, " ") + "\n"
-	}
-	if len(d.Prepare) > 0 { // It may fail.
-		prepare = "ExecStartPre=-" + execLine(d.Program, d.Prepare) + "\n"
-	}
-	return unitHead + fmt.Sprintf(`[Unit]
-Description=%s
-%sStartLimitIntervalSec=0
-
-[Service]
-%sExecStart=%s
-Restart=always
-RestartSec=2
-
-[Install]
-WantedBy=multi-user.target
-`, d.Description, before, prepare, execLine(d.Program, d.Args))
+	_, unit, _ := strings.Cut(d.Unit, "\n")
+	return unitHead + strings.ReplaceAll(unit, `"/usr/bin/`+filepath.Base(d.Program)+`"`, d.execLine())
 }
 
-// execLine quotes a command line.
+// execLine returns the quoted command line.
 // https://www.freedesktop.org/software/systemd/man/latest/systemd.service.html#Command%20lines
-func execLine(program string, args []string) string {
+func (d Daemon) execLine() string {
 	quote := strings.NewReplacer(`\`, `\\`, `"`, `\"`, `%`, `%%`, `$`, `$$`)
-	words := []string{`"` + quote.Replace(program) + `"`}
-	for _, arg := range args {
-		words = append(words, `"`+quote.Replace(arg)+`"`)
+	line := `"` + quote.Replace(d.Program) + `"`
+	for _, arg := range d.Args {
+		line += ` "` + quote.Replace(arg) + `"`
 	}
-	return strings.Join(words, " ")
+	return line
 }
 
 // installed reports whether there is a unit file. One of others is [ErrForeign].

@@ -40,7 +40,7 @@ func program(t *testing.T) string {
 
 func TestUnit(t *testing.T) {
 	unitDir, calls := systemd(t)
-	d := Daemon{Name: "daemon", Description: "A daemon", Program: program(t), Args: []string{"--a", `"b" 100% $C \`}, UnitDir: unitDir}
+	d := Daemon{Name: "daemon", Description: "A daemon", Program: program(t), Args: []string{"--a", `"b" 100% $C \`}, Unit: "# packaged\n[Service]\nExecStart=\"/usr/bin/daemon\"\nRestart=always\n", UnitDir: unitDir}
 	ctx := context.Background()
 	if state, err := d.Status(ctx); err != nil || state != "not installed" || calls() != "" {
 		t.Errorf("before: %q, %v", state, err)

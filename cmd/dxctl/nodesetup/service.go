@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
+	"github.com/directx-nri/directx-nri/deployments/systemd"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/service"
 )
@@ -49,12 +49,13 @@ func (o *serviceOptions) forEach(command *cobra.Command, do func(c *cobra.Comman
 		command.Flags().BoolVar(&o.cdi, "cdi", false, "the service of the CDI specification (Docker, Podman), not the daemons")
 	}
 	command.RunE = func(c *cobra.Command, args []string) error {
-		list := daemons(o.nodeOS, o.unitDir)
-		if o.cdi {
-			list = []service.Daemon{cdiDaemon(o.unitDir)}
-		}
 		var failed []error
-		for _, d := range list {
+		for _, name := range o.names() {
+			unit, err := systemd.Units.ReadFile(name + ".service")
+			if err != nil {
+				return err
+			}
+			d := service.Daemon{Name: name, Description: "Offers the node's GPUs to the kubelet", Unit: string(unit), UnitDir: o.unitDir}
 			failed = append(failed, do(c, d, args))
 		}
 		return errors.Join(failed...)
@@ -125,13 +126,15 @@ func (o *serviceOptions) statusCommand() *cobra.Command {
 	return command
 }
 
-// daemons returns the node's daemons.
-func daemons(nodeOS, unitDir string) []service.Daemon {
-	advertiser := service.Daemon{Name: "directx-advertiser", Description: "Offers the node's GPUs to the kubelet", UnitDir: unitDir}
-	if nodeOS == "windows" {
-		return []service.Daemon{advertiser}
+// names returns the names of the node's services.
+func (o *serviceOptions) names() []string {
+	switch {
+	case o.nodeOS == "windows":
+		return []string{"directx-advertiser"}
+	case o.cdi:
+		return []string{"directx-cdi"}
 	}
-	return []service.Daemon{{Name: "directx-nri", Description: "Adds allocated GPUs to containers", UnitDir: unitDir}, advertiser}
+	return []string{"directx-nri", "directx-advertiser"}
 }
 
 // uninstallDaemon removes the service of d.
@@ -148,16 +151,6 @@ func uninstallDaemon(c *cobra.Command, d service.Daemon, _ []string) error {
 	}
 	fmt.Fprintf(c.OutOrStdout(), "removed the service %s\n", d.Name)
 	return nil
-}
-
-// cdiDaemon returns the service of the CDI specification. Docker starts after its first run,
-// so that containers with a restart policy find their GPU.
-func cdiDaemon(unitDir string) service.Daemon {
-	generate := []string{"cdi", "generate", "--file", "/var/run/cdi/directx-nri.yaml"}
-	return service.Daemon{
-		Name: "directx-cdi", Description: "Keeps the CDI specification of the GPUs current", UnitDir: unitDir,
-		Before: []string{"docker.service", "containerd.service"}, Prepare: generate, Args: append(slices.Clone(generate), "--watch"),
-	}
 }
 
 // install installs d, whose program is in programDir, or beside dxctl.
