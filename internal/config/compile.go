@@ -69,13 +69,23 @@ type Compiler struct {
 
 // Compile returns the policy and, if the configuration names an inventory, its
 // devices. It writes nothing: see [Install]. Errors in a file are [KeyErrors].
-func (c Compiler) Compile() (policy.Policy, []discovery.Device, error) {
-	p, err := c.configuration()
-	if err != nil || p.Source.Inventory == "" || c.Inspect {
+func (c Compiler) Compile() (p policy.Policy, devices []discovery.Device, err error) {
+	data, err := c.read(c.File, maxConfig)
+	hash := hashOf(data)
+	if errors.Is(err, fs.ErrNotExist) && !c.Required {
+		data, hash, err = fmt.Appendf(nil, "apiVersion: %s\nkind: %s\n", APIVersion, Kind), "", nil
+	}
+	if err != nil {
+		return p, nil, fmt.Errorf("read configuration: %w", err)
+	}
+	if p, err = c.compile(data); err != nil {
 		return p, nil, err
 	}
-	devices, hash, err := c.inventory(p.Source.Inventory)
-	p.UseInventory, p.Source.InventorySHA256 = err == nil, hash
+	p.Source.Config, p.Source.ConfigSHA256 = c.File, hash
+	if p.Source.Inventory != "" && !c.Inspect {
+		devices, p.Source.InventorySHA256, err = c.inventory(p.Source.Inventory)
+		p.UseInventory = err == nil
+	}
 	return p, devices, err
 }
 
@@ -97,28 +107,12 @@ func (c Compiler) inventory(path string) ([]discovery.Device, string, error) {
 	return devices, hashOf(data), nil
 }
 
-// configuration compiles config.yaml and the flags.
-func (c Compiler) configuration() (p policy.Policy, err error) {
-	data, err := c.read(c.File, maxConfig)
-	hash := hashOf(data)
-	if errors.Is(err, fs.ErrNotExist) && !c.Required {
-		data, hash, err = fmt.Appendf(nil, "apiVersion: %s\nkind: %s\n", APIVersion, Kind), "", nil
-	}
-	if err != nil {
-		return policy.Policy{}, fmt.Errorf("read configuration: %w", err)
-	}
-	if p, err = c.compile(data); err == nil {
-		p.Source.Config, p.Source.ConfigSHA256 = c.File, hash
-	}
-	return p, err
-}
-
 // compile compiles the text of config.yaml and the flags.
-func (c Compiler) compile(data []byte) (p policy.Policy, err error) {
+func (c Compiler) compile(data []byte) (policy.Policy, error) {
 	d, file := parse(c.File, data, maxConfig), defaultFile()
 	d.decode(&file)
 	c.Flags.apply(d, &file)
-	p = c.build(d, file)
+	p := c.build(d, file)
 	if err := d.err(); err != nil {
 		return policy.Policy{}, fmt.Errorf("configuration: %w", err)
 	}

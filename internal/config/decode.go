@@ -40,7 +40,8 @@ func (d *document) decode(file any) {
 // that is unknown or missing, and for each value that does not have the type of its field
 // or is outside of the limits in the field's jsonschema tag, which the JSON schema has, too.
 //
-// Package yaml's own strict decoder names fields and types of Go in its errors, not keys.
+// Strict decoders of libraries do less: yaml reports all errors, but names fields and types of
+// Go, not keys; goccy/go-yaml (v1.19.2) and sigs.k8s.io/yaml (v1.6.0) end at the first error.
 func (d *document) decodeValue(path string, node *yaml.Node, v reflect.Value, l limits) {
 	d.lines[path] = node.Line
 	node = resolve(node)
