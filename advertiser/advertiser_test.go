@@ -35,9 +35,8 @@ func computeGPU(id string) discovery.Device {
 
 func TestRegistration(t *testing.T) {
 	t.Parallel()
-	dir := testutil.ShortDir(t)
-	k := startKubelet(t, dir)
-	run(t, testConfig(t, dir, newSource(displayGPU("D"), computeGPU("C"), discovery.Device{InstanceID: "N"})))
+	k := newBed(t, displayGPU("D"), computeGPU("C"), discovery.Device{InstanceID: "N"})
+	k.run()
 	k.await(displayResource, "D::0 D::1")
 	k.await(computeResource, "C::0 C::1")
 
@@ -48,7 +47,7 @@ func TestRegistration(t *testing.T) {
 		if diff := cmp.Diff(want[resource].GetOptions(), got, protocmp.Transform()); err != nil || diff != "" {
 			t.Errorf("%s: options: %v %s", resource, err, diff)
 		}
-		if info, err := os.Lstat(filepath.Join(dir, name)); err != nil || info.Mode().Perm() != 0o600 {
+		if info, err := os.Lstat(filepath.Join(k.dir, name)); err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%s: mode %v, error %v", name, info.Mode(), err)
 		}
 	}
@@ -63,10 +62,8 @@ func TestRegistration(t *testing.T) {
 
 func TestDeviceChanges(t *testing.T) {
 	t.Parallel()
-	dir := testutil.ShortDir(t)
-	k := startKubelet(t, dir)
-	source := newSource()
-	r := run(t, testConfig(t, dir, source))
+	k := newBed(t)
+	source, r := k.source, k.run()
 	k.await(displayResource, "")
 	k.await(computeResource, "")
 
@@ -93,13 +90,10 @@ func TestDeviceChanges(t *testing.T) {
 // TestEvents: changes of devices and allocations are not found out by chance.
 func TestEvents(t *testing.T) {
 	t.Parallel()
-	dir := testutil.ShortDir(t)
-	k := startKubelet(t, dir)
-	source, recorder, timing := newSource(displayGPU("A")), &memoryRecorder{}, fastTiming()
+	k := newBed(t, displayGPU("A"))
+	source, recorder, timing := k.source, k.recorder, fastTiming()
 	timing.recheck = time.Hour
-	config := testConfig(t, dir, source)
-	config.Recorder = recorder
-	runWith(t, config, timing)
+	runWith(t, k.config, timing)
 	k.await(displayResource, "A::0 A::1")
 	testutil.Eventually(t, "watch", func() bool {
 		source.mu.Lock()
@@ -125,13 +119,8 @@ func TestEvents(t *testing.T) {
 // TestMissingGPUs follows a GPU that leaves while a pod holds it.
 func TestMissingGPUs(t *testing.T) {
 	t.Parallel()
-	dir := testutil.ShortDir(t)
-	k := startKubelet(t, dir)
-	source := newSource(displayGPU("A"), displayGPU("B"))
-	config := testConfig(t, dir, source)
-	recorder, pods := &memoryRecorder{}, &memoryPods{}
-	config.Recorder, config.Pods = recorder, pods.tracker()
-	r := run(t, config)
+	k := newBed(t, displayGPU("A"), displayGPU("B"))
+	source, recorder, pods, r := k.source, k.recorder, k.pods, k.run()
 	k.await(displayResource, "A::0 A::1 B::0 B::1")
 	if _, err := k.client(displayResource).Allocate(t.Context(), allocateRequest([]string{"A::1"})); err != nil {
 		t.Fatal(err)
@@ -146,7 +135,7 @@ func TestMissingGPUs(t *testing.T) {
 
 	// Another process finds the GPU in the record only.
 	r.stop(t)
-	run(t, config)
+	k.run()
 	k.await(displayResource, "A::0! A::1!")
 	recorder.bind()
 	pods.set(nil, "name-of-a")
@@ -164,15 +153,9 @@ func TestMissingGPUs(t *testing.T) {
 // TestListTooLarge: a list that is too large for the kubelet does not replace the last.
 func TestListTooLarge(t *testing.T) {
 	t.Parallel()
-	dir := testutil.ShortDir(t)
-	k := startKubelet(t, dir)
-	source := newSource(displayGPU("A"))
-	config := testConfig(t, dir, source)
-	config.Resources = twoKinds(policy.MaxReplicas)
-	recorder := &memoryRecorder{}
-	logger, log := newLog()
-	config.Recorder, config.Log = recorder, logger
-	r := run(t, config)
+	k := newBed(t, displayGPU("A"))
+	k.config.Resources = twoKinds(policy.MaxReplicas)
+	source, recorder, log, r := k.source, k.recorder, k.log, k.run()
 	listOf := func(instanceID string) string {
 		var ids []string
 		for n := range policy.MaxReplicas {
@@ -217,17 +200,15 @@ func TestStart(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			dir := testutil.ShortDir(t)
-			k := startKubelet(t, dir)
-			config := testConfig(t, dir, test.source)
-			config.FailOnInitError = test.fail
+			k := newBed(t)
+			k.config.Source, k.config.FailOnInitError = test.source, test.fail
 			if test.wantErr != "" {
-				if err := New(config).Run(t.Context()); err == nil || !strings.Contains(err.Error(), test.wantErr) {
+				if err := New(k.config).Run(t.Context()); err == nil || !strings.Contains(err.Error(), test.wantErr) {
 					t.Errorf("error %v, want one with %q", err, test.wantErr)
 				}
 				return
 			}
-			run(t, config)
+			k.run()
 			k.client(displayResource)
 			// A source whose first answer was an error may report no change later.
 			test.source.mu.Lock()
@@ -249,18 +230,16 @@ func TestBackgroundFailureEndsRun(t *testing.T) {
 	} {
 		t.Run(test.want, func(t *testing.T) {
 			t.Parallel()
-			dir := testutil.ShortDir(t)
-			k := startKubelet(t, dir)
-			source := newSource(displayGPU("A"))
-			r := run(t, testConfig(t, dir, source))
+			k := newBed(t, displayGPU("A"))
+			r := k.run()
 			k.await(displayResource, "A::0 A::1")
-			source.broken <- test.err
+			k.source.broken <- test.err
 			if err := r.wait(t); err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("Run returned %v, want an error with %q", err, test.want)
 			}
 			r.ended <- nil
 			for resource := range r.servers {
-				if _, err := os.Lstat(filepath.Join(dir, SocketName(resource))); !os.IsNotExist(err) {
+				if _, err := os.Lstat(filepath.Join(k.dir, SocketName(resource))); !os.IsNotExist(err) {
 					t.Errorf("%s still exists: %v", SocketName(resource), err)
 				}
 			}
@@ -270,18 +249,16 @@ func TestBackgroundFailureEndsRun(t *testing.T) {
 
 func TestEnd(t *testing.T) {
 	t.Parallel()
-	dir := testutil.ShortDir(t)
-	k := startKubelet(t, dir)
-	config := testConfig(t, dir, newSource(displayGPU("A")))
+	k := newBed(t, displayGPU("A"))
 	entered := make(chan struct{})
-	config.CheckReady = func(ctx context.Context, _ string, _ []string) error {
+	k.config.CheckReady = func(ctx context.Context, _ string, _ []string) error {
 		close(entered)
 		<-ctx.Done()
 		return ctx.Err()
 	}
 	timing := fastTiming()
 	timing.stop = 10 * time.Millisecond
-	r := runWith(t, config, timing)
+	r := runWith(t, k.config, timing)
 	c := k.client(displayResource)
 	k.await(displayResource, "A::0 A::1")
 	called := make(chan error, 1)
@@ -299,7 +276,7 @@ func TestEnd(t *testing.T) {
 		t.Error("a call that was cut off succeeded")
 	}
 	testutil.Eventually(t, "end of the stream", func() bool { _, _, ended := c.Listed(); return ended != nil })
-	left, err := filepath.Glob(filepath.Join(dir, "directx-*"))
+	left, err := filepath.Glob(filepath.Join(k.dir, "directx-*"))
 	if err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
@@ -314,20 +291,17 @@ func (readOnlyRecorder) End(allocation.ID) error { return syscall.EROFS }
 // read again because of it.
 func TestEndThatFails(t *testing.T) {
 	t.Parallel()
-	dir := testutil.ShortDir(t)
-	k := startKubelet(t, dir)
-	config := testConfig(t, dir, newSource(displayGPU("A")))
-	pods := &memoryPods{names: []string{"name-of-a"}}
-	recorder := readOnlyRecorder{&memoryRecorder{live: []allocation.Entry{bound("a", held(displayResource, "A::0"))}}}
-	log, lines := newLog()
-	config.Pods, config.Recorder, config.Log = pods.tracker(), recorder, log
-	run(t, config)
+	k := newBed(t, displayGPU("A"))
+	k.pods.set(nil, "name-of-a")
+	k.recorder.live = []allocation.Entry{bound("a", held(displayResource, "A::0"))}
+	k.config.Recorder = readOnlyRecorder{k.recorder}
+	k.run()
 	k.await(displayResource, "A::0 A::1")
-	recorder.awaitLooks(t)
-	pods.set(nil, "another")
-	testutil.Eventually(t, "the failure", func() bool { return len(lines.with("read-only file system")) > 0 })
-	recorder.awaitLooks(t)
-	if ended := lines.with("Allocation ended"); len(ended) > 0 {
+	k.recorder.awaitLooks(t)
+	k.pods.set(nil, "another")
+	testutil.Eventually(t, "the failure", func() bool { return len(k.log.with("read-only file system")) > 0 })
+	k.recorder.awaitLooks(t)
+	if ended := k.log.with("Allocation ended"); len(ended) > 0 {
 		t.Error(ended)
 	}
 }
@@ -464,9 +438,8 @@ func TestFrozenKubelet(t *testing.T) {
 // DaemonSet is updated.
 func TestTwoAdvertisers(t *testing.T) {
 	t.Parallel()
-	dir := testutil.ShortDir(t)
-	k := startKubelet(t, dir)
-	first := run(t, testConfig(t, dir, newSource(displayGPU("A"))))
+	k := newBed(t, displayGPU("A"))
+	dir, first := k.dir, k.run()
 	k.await(displayResource, "A::0 A::1")
 	before, err := localgrpc.Identify(filepath.Join(dir, "directx-display.sock"))
 	if err != nil {
@@ -486,12 +459,10 @@ func TestTwoAdvertisers(t *testing.T) {
 // TestAllocationToPod allocates over the socket, with records in files.
 func TestAllocationToPod(t *testing.T) {
 	t.Parallel()
-	dir := testutil.ShortDir(t)
-	records := filepath.Join(dir, "records")
-	k := startKubelet(t, filepath.Join(dir, "dp"))
-	config := testConfig(t, k.dir, newSource(displayGPU("A"), displayGPU("B")))
-	config.Recorder = allocationtest.Open(t, records)
-	run(t, config)
+	records := filepath.Join(t.TempDir(), "records")
+	k := newBed(t, displayGPU("A"), displayGPU("B"))
+	k.config.Recorder = allocationtest.Open(t, records)
+	k.run()
 	c := k.client(displayResource)
 
 	answer, err := c.Allocate(t.Context(), allocateRequest([]string{"A::0", "B::0"}, []string{"A::1"}))
@@ -520,20 +491,16 @@ const renamed = "example.com/renamed"
 // TestRestartWithOtherRules renames the resource of a GPU that a pod holds.
 func TestRestartWithOtherRules(t *testing.T) {
 	t.Parallel()
-	dir := testutil.ShortDir(t)
-	k := startKubelet(t, dir)
-	config := testConfig(t, dir, newSource(displayGPU("A"), displayGPU("B")))
-	recorder, pods := &memoryRecorder{}, &memoryPods{}
-	config.Recorder, config.Pods = recorder, pods.tracker()
-	r := run(t, config)
+	k := newBed(t, displayGPU("A"), displayGPU("B"))
+	recorder, pods, r := k.recorder, k.pods, k.run()
 	k.await(displayResource, "A::0 A::1 B::0 B::1")
 	if _, err := k.client(displayResource).Allocate(t.Context(), allocateRequest([]string{"A::0"})); err != nil {
 		t.Fatal(err)
 	}
 	r.stop(t)
 
-	config.Resources = []policy.Resource{{Name: renamed, Replicas: 3}}
-	r = run(t, config)
+	k.config.Resources = []policy.Resource{{Name: renamed, Replicas: 3}}
+	r = k.run()
 	k.await(renamed, "B::0 B::1 B::2")
 	k.await(displayResource, "A::0")
 	if _, err := k.client(renamed).Allocate(t.Context(), allocateRequest([]string{"A::0"})); err == nil {
@@ -547,9 +514,9 @@ func TestRestartWithOtherRules(t *testing.T) {
 		t.Fatalf("Run returned %v", err)
 	}
 	r.ended <- nil
-	run(t, config)
+	k.run()
 	k.await(renamed, "A::0 A::1 A::2 B::0 B::1 B::2")
-	if left, _ := filepath.Glob(filepath.Join(dir, "directx-display.sock")); left != nil {
+	if left, _ := filepath.Glob(filepath.Join(k.dir, "directx-display.sock")); left != nil {
 		t.Error("the old resource is still served")
 	}
 }
@@ -567,14 +534,11 @@ func TestRestartForAnotherName(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dir := testutil.ShortDir(t)
-			k := startKubelet(t, dir)
-			source, recorder := newSource(displayGPU("A")), &memoryRecorder{live: test.live}
-			config := testConfig(t, dir, source)
-			config.Recorder = recorder
-			r := run(t, config)
+			k := newBed(t, displayGPU("A"))
+			k.recorder.live = test.live
+			r := k.run()
 			k.await(displayResource, "A::0 A::1")
-			test.change(source, recorder)
+			test.change(k.source, k.recorder)
 			if err := r.wait(t); !errors.Is(err, ErrRestart) {
 				t.Errorf("Run returned %v", err)
 			}
@@ -607,18 +571,13 @@ func TestRecordOfOtherName(t *testing.T) {
 // system's containers is one of them.
 func TestUnadvertised(t *testing.T) {
 	t.Parallel()
-	dir := testutil.ShortDir(t)
-	k := startKubelet(t, dir)
 	windows := displayGPU("W")
 	windows.DeviceNodes, windows.LocationPath = nil, "PCIROOT(0)#PCI(1B00)"
-	config := testConfig(t, dir, newSource(displayGPU("A"), displayGPU("\xff"), discovery.Device{InstanceID: "N"}, windows))
-	recorder := &memoryRecorder{}
-	logger, log := newLog()
-	config.Recorder, config.Log = recorder, logger
-	run(t, config)
+	k := newBed(t, displayGPU("A"), displayGPU("\xff"), discovery.Device{InstanceID: "N"}, windows)
+	k.run()
 	k.await(displayResource, "A::0 A::1")
-	recorder.awaitLooks(t)
-	lines := log.with("Device is not advertised")
+	k.recorder.awaitLooks(t)
+	lines := k.log.with("Device is not advertised")
 	if text := strings.Join(lines, ""); len(lines) != 3 || !strings.Contains(text, "not valid UTF-8") || !strings.Contains(text, "no device node") {
 		t.Errorf("logged %q", lines)
 	}

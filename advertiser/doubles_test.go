@@ -286,6 +286,27 @@ func testConfig(t testing.TB, dir string, source discovery.Source) Config {
 	}
 }
 
+// bed is a kubelet and what an advertiser has beside it.
+type bed struct {
+	*kubelet
+	source   *memorySource
+	recorder *memoryRecorder
+	pods     *memoryPods
+	log      lineLog
+	config   Config
+}
+
+func newBed(t testing.TB, devices ...discovery.Device) *bed {
+	t.Helper()
+	b := &bed{kubelet: startKubelet(t, testutil.ShortDir(t)), source: newSource(devices...), recorder: &memoryRecorder{}, pods: &memoryPods{}}
+	b.config = testConfig(t, b.dir, b.source)
+	b.config.Recorder, b.config.Pods = b.recorder, b.pods.tracker()
+	b.config.Log, b.log = newLog()
+	return b
+}
+
+func (b *bed) run() *running { return run(b.t, b.config) }
+
 func run(t testing.TB, config Config) *running {
 	t.Helper()
 	return runWith(t, config, fastTiming())

@@ -32,12 +32,10 @@ func injectDevices(_ context.Context, _ string, ids []string) (*v1beta1.Containe
 
 func TestInjection(t *testing.T) {
 	t.Parallel()
-	dir := testutil.ShortDir(t)
 	recorder := allocationtest.Open(t, filepath.Join(t.TempDir(), "allocations"))
-	k := startKubelet(t, dir)
-	config := testConfig(t, dir, newSource(displayGPU("A"), displayGPU("B")))
-	config.Recorder, config.Inject = recorder, injectDevices
-	run(t, config)
+	k := newBed(t, displayGPU("A"), displayGPU("B"))
+	k.config.Recorder, k.config.Inject = recorder, injectDevices
+	k.run()
 	got, err := k.client(displayResource).Allocate(t.Context(), allocateRequest([]string{"A::0", "A::1", "B::0"}, []string{"B::1"}))
 	if err != nil {
 		t.Fatal(err)
@@ -57,11 +55,9 @@ func TestInjection(t *testing.T) {
 // container could lose one of its GPUs.
 func TestInjectionAtCreation(t *testing.T) {
 	t.Parallel()
-	dir := testutil.ShortDir(t)
-	k := startKubelet(t, dir)
-	config := testConfig(t, dir, newSource(computeGPU("C"), displayGPU("D")))
-	config.Inject, config.AtCreation = injectDevices, true
-	run(t, config)
+	k := newBed(t, computeGPU("C"), displayGPU("D"))
+	k.config.Inject, k.config.AtCreation = injectDevices, true
+	k.run()
 	k.await(displayResource, "D::0 D::1")
 	k.await(computeResource, "")
 }
@@ -70,19 +66,16 @@ func TestInjectionAtCreation(t *testing.T) {
 // would free its replicas.
 func TestNoListDuringAllocation(t *testing.T) {
 	t.Parallel()
-	dir := testutil.ShortDir(t)
-	k := startKubelet(t, dir)
-	recorder, entered, leave := &memoryRecorder{}, make(chan struct{}), make(chan struct{})
+	k := newBed(t, displayGPU("A"))
+	entered, leave := make(chan struct{}), make(chan struct{})
 	var lists atomic.Int32
-	config := testConfig(t, dir, newSource(displayGPU("A")))
-	config.Recorder = recorder
-	config.Pods = &PodTracker{now: time.Now, list: func(context.Context) ([]ContainerDevices, error) { lists.Add(1); return nil, nil }}
-	config.Inject = func(context.Context, string, []string) (*v1beta1.ContainerAllocateResponse, error) {
+	k.config.Pods = &PodTracker{now: time.Now, list: func(context.Context) ([]ContainerDevices, error) { lists.Add(1); return nil, nil }}
+	k.config.Inject = func(context.Context, string, []string) (*v1beta1.ContainerAllocateResponse, error) {
 		close(entered)
 		<-leave
 		return &v1beta1.ContainerAllocateResponse{}, nil
 	}
-	run(t, config)
+	k.run()
 	client := k.client(displayResource)
 	k.await(displayResource, "A::0 A::1")
 	ended := make(chan error, 1)
@@ -91,7 +84,7 @@ func TestNoListDuringAllocation(t *testing.T) {
 		ended <- err
 	}()
 	<-entered
-	recorder.awaitLooks(t)
+	k.recorder.awaitLooks(t)
 	if n := lists.Load(); n > 0 {
 		t.Errorf("%d lists during the allocation", n)
 	}
@@ -167,7 +160,6 @@ func containerWith(name string, ids ...string) *podresources.ContainerResources 
 // TestAttribution binds injected records to the containers that the kubelet names.
 func TestAttribution(t *testing.T) {
 	t.Parallel()
-	dir := testutil.ShortDir(t)
 	recorder := allocationtest.Open(t, filepath.Join(t.TempDir(), "allocations"))
 	lister := &podLister{list: &podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{
 		// The kubelet's order is its own, and each NUMA node has an entry.
@@ -178,12 +170,9 @@ func TestAttribution(t *testing.T) {
 		containersOf("more", containerWith("main", "C::0", "C::1")), containersOf("less", containerWith("main", "D::0")),
 		containersOf("twice", containerWith("main", "E::0"), containerWith("other", "E::0")),
 	}}}
-	k := startKubelet(t, dir)
-	config := testConfig(t, dir, newSource(displayGPU("A"), displayGPU("B"), displayGPU("C"), displayGPU("D"), displayGPU("E")))
-	config.Recorder, config.Inject, config.Pods = recorder, injectDevices, NewPodTracker(lister.serve(t))
-	log, lines := newLog()
-	config.Log = log
-	run(t, config)
+	k := newBed(t, displayGPU("A"), displayGPU("B"), displayGPU("C"), displayGPU("D"), displayGPU("E"))
+	k.config.Recorder, k.config.Inject, k.config.Pods = recorder, injectDevices, NewPodTracker(lister.serve(t))
+	k.run()
 	if _, err := k.client(displayResource).Allocate(t.Context(), allocateRequest([]string{"C::0"}, []string{"D::0", "D::1"}, []string{"E::0"}, []string{"B::1"}, []string{"A::0", "A::1"}, []string{"B::0"})); err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +188,7 @@ func TestAttribution(t *testing.T) {
 		return cmp.Equal(want, got)
 	})
 	time.Sleep(3 * fastTiming().recheck)
-	if found := lines.with("Found the container"); len(found) != 2 {
+	if found := k.log.with("Found the container"); len(found) != 2 {
 		t.Errorf("logged %q", found)
 	}
 }
