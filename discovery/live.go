@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -77,7 +78,13 @@ func (l *Live) Devices(ctx context.Context) ([]Device, error) {
 	if st.generation == 0 {
 		return nil, st.err
 	}
-	return Static(st.devices).Devices(ctx)
+	return slices.Clone(st.devices), nil
+}
+
+// Find implements [Source]. It costs as much as the list.
+func (l *Live) Find(ctx context.Context, instanceIDs []string) ([]Device, error) {
+	devices, err := l.Devices(ctx)
+	return WithIDs(devices, instanceIDs), err
 }
 
 // At implements [Source].

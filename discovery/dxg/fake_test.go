@@ -198,7 +198,7 @@ func newSource(t testing.TB, f *fakeDriver) (*Source, string) {
 	} {
 		write(t, filepath.Join(root, wsl, file), nil)
 	}
-	s := Open(Options{HostRoot: root, Log: testutil.Quiet()})
+	s := Open(root, testutil.Quiet())
 	s.sys, s.open = filepath.Join(root, "sys"), f.Open
 	t.Cleanup(func() {
 		if f.open != 0 || len(f.handles) != 0 {

@@ -24,14 +24,9 @@ const maxLibraries = 256
 // package, all packages are mounted.
 //
 // The libraries are found by LD_LIBRARY_PATH ([discovery.Device.LibraryPath]), which
-// the container's own value precedes. Others do it by:
-//   - nvidia-container-toolkit: single files, and a hook that runs ldconfig in the
-//     container. A hook is a program of the node in each container's start, and the file
-//     system of a container may be read-only.
-//   - Intel's GPU plugin: all of /usr/lib/wsl, and the image sets LD_LIBRARY_PATH.
-//   - Docker Desktop: as nvidia-container-toolkit, for NVIDIA's GPUs only.
-//
-// A file in /etc/ld.so.conf.d has no effect until ldconfig runs.
+// the container's own value precedes. A file in /etc/ld.so.conf.d has no effect until ldconfig
+// runs: nvidia-container-toolkit does that by a hook, which is a program of the node in each
+// container's start, and the file system of a container may be read-only.
 func addFiles(d *discovery.Device, v vm, a adapterProperties) {
 	d.DeviceNodes = []discovery.DeviceNode{{Path: DefaultDevice, ContainerPath: DefaultDevice}}
 	const drivers = wsl + "/drivers"

@@ -52,17 +52,11 @@ var ErrNoDevice = errors.New("no GPU: " + DefaultDevice + " does not exist")
 // wsl is the directory of the user-mode drivers, which Microsoft's libdxcore.so requires.
 const wsl = "/usr/lib/wsl"
 
-// Options configure [Open]. The zero value is for a program on the VM itself.
-type Options struct {
-	// HostRoot is where the VM's root directory is mounted, for a program in a container.
-	HostRoot string
-	Log      logrus.FieldLogger
-}
-
 // Source lists the GPUs behind /dev/dxg. Create it with [Open].
 type Source struct {
 	*discovery.Live
-	// root is Options.HostRoot, and sys is /sys, which is the VM's in a container, too.
+	// root is the directory of the VM's root, and sys is /sys, which is the VM's in a
+	// container, too.
 	root, sys string
 	open      func(path string) (driver, error)
 
@@ -80,17 +74,12 @@ type knownAdapter struct {
 }
 
 // Open returns the source of the GPUs. It reads nothing yet. If the adapters cannot be
-// listed, those of the last list are unhealthy.
-func Open(o Options) *Source {
-	s := &Source{root: o.HostRoot, sys: "/sys", open: openDevice}
-	s.Live = discovery.NewLive(o.Log, s.read, notify)
+// listed, those of the last list are unhealthy. hostRoot is where the VM's root directory is
+// mounted, for a program in a container, otherwise "".
+func Open(hostRoot string, log logrus.FieldLogger) *Source {
+	s := &Source{root: hostRoot, sys: "/sys", open: openDevice}
+	s.Live = discovery.NewLive(log, s.read, notify)
 	return s
-}
-
-// Find implements [discovery.Source].
-func (s *Source) Find(ctx context.Context, instanceIDs []string) ([]discovery.Device, error) {
-	devices, err := s.Devices(ctx)
-	return discovery.WithIDs(devices, instanceIDs), err
 }
 
 func (s *Source) read(context.Context) ([]discovery.Device, error) {

@@ -267,7 +267,7 @@ func TestRelevant(t *testing.T) {
 func TestDescriptors(t *testing.T) {
 	root := t.TempDir()
 	write(t, filepath.Join(root, DefaultDevice), nil)
-	s := Open(Options{HostRoot: root})
+	s := Open(root, nil)
 	count := func() int {
 		entries, err := os.ReadDir("/proc/self/fd")
 		if err != nil {
@@ -320,7 +320,7 @@ func FuzzAnswers(f *testing.F) {
 			t.Errorf("a buffer of %d", need)
 		}
 		a.storePath = text
-		s := Open(Options{HostRoot: "/nonexistent"})
+		s := Open("/nonexistent", nil)
 		s.sys = "/nonexistent"
 		for _, d := range s.devices([]adapterProperties{a, {luid: 1, storePath: `\FileRepository\good`}}) {
 			if d.InstanceID == "" || strings.ContainsAny(d.InstanceID+d.Description, "\n\x00\x1b") || len(d.InstanceID) > 200 {

@@ -21,7 +21,7 @@ import (
 // [discovery.WithUUIDs]. It asks nvidia-smi, which comes with the driver: NVIDIA's library
 // is for programs with cgo. Without nvidia-smi, the error matches [errors.ErrUnsupported].
 //
-// hostRoot is that of [Options]. A program in a container runs nvidia-smi there, with the
+// hostRoot is that of [Open]. A program in a container runs nvidia-smi there, with the
 // VM's loader, as its own image need not have glibc.
 func UUIDs(hostRoot string) (map[string]string, error) {
 	return queryNVIDIASMI(hostRoot, wsl+"/lib/nvidia-smi", 30*time.Second)

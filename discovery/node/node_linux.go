@@ -30,7 +30,7 @@ func openDriver(o Options) (discovery.Source, error) {
 	if !live {
 		return discovered, nil
 	}
-	source := discovery.Source(dxg.Open(dxg.Options{HostRoot: o.HostRoot, Log: o.Log}))
+	source := discovery.Source(dxg.Open(o.HostRoot, o.Log))
 	if o.UUIDs {
 		source = discovery.WithUUIDs(source, 0, func([]string) (map[string]string, error) { return dxg.UUIDs(o.HostRoot) })
 	}

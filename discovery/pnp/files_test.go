@@ -1,7 +1,6 @@
 package pnp
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -73,19 +72,5 @@ func TestInvalidRuntimeFiles(t *testing.T) {
 		if files, notes := runtimeFiles([]win32.RegistryValue{multi("CopyToVmOverwrite", "a", "good.dll", destination)}, system32Keys()...); len(files) != 0 || len(notes) != 1 {
 			t.Errorf("destination %q: files %v, notes %q", destination, files, notes)
 		}
-	}
-}
-
-func TestLongListOfRuntimeFiles(t *testing.T) {
-	t.Parallel()
-	var values []win32.RegistryValue
-	for i := range 300 {
-		values = append(values, multi("CopyToVmWhenNewer", fmt.Sprintf("file%03d", i), fmt.Sprintf("driver%03d.dll", i)))
-	}
-	dirs := strings.Repeat(`dir\`, 800)
-	values = append(values, multi("CopyToVmWhenNewer", "long", dirs+"x.dll", "x.dll"))
-	files, notes := runtimeFiles(values, system32Keys()...)
-	if len(files) != 301 || files[299].Source != "driver299.dll" || files[300].Source != dirs+"x.dll" || len(notes) != 0 {
-		t.Errorf("%d files, notes %q", len(files), notes)
 	}
 }

@@ -143,7 +143,7 @@ func adapters(devices []Raw) ([]Adapter, error) {
 			all = append(all, a)
 		}
 	}
-	attributes := []win32.AdapterAttribute{win32.D3D11Graphics(), win32.D3D12Graphics(), win32.D3D12CoreCompute(), win32.D3D12GenericML()}
+	attributes := []win32.AdapterAttribute{win32.D3D11Graphics, win32.D3D12Graphics, win32.D3D12CoreCompute, win32.D3D12GenericML}
 	for _, attribute := range attributes {
 		list, err := dxcore.Adapters(attribute)
 		if err != nil {
@@ -193,9 +193,9 @@ func readAdapter(adapter *win32.Adapter) Adapter {
 	a.Detachable = is(win32.IsDetachable)
 	a.DedicatedMemory, err = adapter.Uint64(win32.DedicatedAdapterMemory)
 	keep(err)
-	a.D3D11Graphics = adapter.Has(win32.D3D11Graphics())
-	a.D3D12Graphics = adapter.Has(win32.D3D12Graphics())
-	a.D3D12CoreCompute = adapter.Has(win32.D3D12CoreCompute())
-	a.D3D12GenericML = adapter.Has(win32.D3D12GenericML())
+	a.D3D11Graphics = adapter.Has(win32.D3D11Graphics)
+	a.D3D12Graphics = adapter.Has(win32.D3D12Graphics)
+	a.D3D12CoreCompute = adapter.Has(win32.D3D12CoreCompute)
+	a.D3D12GenericML = adapter.Has(win32.D3D12GenericML)
 	return a
 }

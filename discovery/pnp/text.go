@@ -3,7 +3,6 @@ package pnp
 import (
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -37,13 +36,5 @@ func textOf(v win32.RegistryValue) ([]string, error) {
 	return list, nil
 }
 
-// maxQuoted is the number of characters of a quoted text.
-const maxQuoted = 80
-
-// quote quotes and shortens text of unknown content.
-func quote(text string) string {
-	if utf8.RuneCountInString(text) > maxQuoted {
-		text = string([]rune(text)[:maxQuoted]) + "…"
-	}
-	return strconv.Quote(text)
-}
+// quote quotes text of unknown content, and shortens what is longer than a path.
+func quote(text string) string { return fmt.Sprintf("%.260q", text) }

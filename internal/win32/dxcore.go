@@ -6,52 +6,56 @@ package win32
 // https://learn.microsoft.com/windows/win32/dxcore/dxcore-reference
 // https://github.com/microsoft/DirectX-Headers (include/directx/dxcore_interface.h)
 const (
-	slotRelease = 2 // of IUnknown
+	_           = iota // QueryInterface
+	_                  // AddRef
+	slotRelease        // the last one of IUnknown
+	firstSlot          // of an interface's own functions
+)
 
-	slotFactoryCreateAdapterList = 3
-	slotFactoryGetAdapterByLuid  = 4
-	factorySlots                 = 8
+const (
+	slotFactoryCreateAdapterList = firstSlot + iota
+	slotFactoryGetAdapterByLuid
+)
 
-	slotListGetAdapter      = 3
-	slotListGetAdapterCount = 4
-	listSlots               = 9
+const (
+	slotListGetAdapter = firstSlot + iota
+	slotListGetAdapterCount
+)
 
-	slotAdapterIsAttributeSupported = 4
-	slotAdapterIsPropertySupported  = 5
-	slotAdapterGetProperty          = 6
-	slotAdapterGetPropertySize      = 7
-	adapterSlots                    = 13
+const (
+	_ = firstSlot + iota // IsValid
+	slotAdapterIsAttributeSupported
+	slotAdapterIsPropertySupported
+	slotAdapterGetProperty
+	slotAdapterGetPropertySize
+	usedSlots // in any interface; each has more
 )
 
 // AdapterAttribute is a capability of adapters.
 // https://learn.microsoft.com/windows/win32/dxcore/dxcore-adapter-attribute-guids
-type AdapterAttribute struct {
-	name string
-	id   GUID
+type AdapterAttribute int
+
+// The attributes.
+const (
+	D3D11Graphics AdapterAttribute = iota
+	D3D12Graphics
+	// D3D12CoreCompute is with or without graphics.
+	D3D12CoreCompute
+	// D3D12GenericML is machine learning, which neural processors can have without core
+	// compute. It is in the SDK since Windows build 26100.
+	// https://github.com/microsoft/DirectX-Headers/releases/tag/v1.614.0
+	D3D12GenericML
+)
+
+func (a AdapterAttribute) String() string {
+	return [...]string{"Direct3D 11 graphics", "Direct3D 12 graphics", "Direct3D 12 core compute", "Direct3D 12 machine learning"}[a]
 }
 
-func (a AdapterAttribute) String() string { return a.name }
-
-// D3D11Graphics is Direct3D 11 graphics.
-func D3D11Graphics() AdapterAttribute {
-	return AdapterAttribute{"Direct3D 11 graphics", parseGUID("8c47866b-7583-450d-f0f0-6bada895af4b")}
-}
-
-// D3D12Graphics is Direct3D 12 graphics.
-func D3D12Graphics() AdapterAttribute {
-	return AdapterAttribute{"Direct3D 12 graphics", parseGUID("0c9ece4d-2f6e-4f01-8c96-e89e331b47b1")}
-}
-
-// D3D12CoreCompute is Direct3D 12 core compute, with or without graphics.
-func D3D12CoreCompute() AdapterAttribute {
-	return AdapterAttribute{"Direct3D 12 core compute", parseGUID("248e2800-a793-4724-abaa-23a6de1be090")}
-}
-
-// D3D12GenericML is machine learning with Direct3D 12, which neural processors can have
-// without core compute. It is in the SDK since Windows build 26100.
-// https://github.com/microsoft/DirectX-Headers/releases/tag/v1.614.0
-func D3D12GenericML() AdapterAttribute {
-	return AdapterAttribute{"Direct3D 12 machine learning", parseGUID("b71b0d41-1088-422f-a27c-0250b7d3a988")}
+func (a AdapterAttribute) id() GUID {
+	return parseGUID([...]string{
+		"8c47866b-7583-450d-f0f0-6bada895af4b", "0c9ece4d-2f6e-4f01-8c96-e89e331b47b1",
+		"248e2800-a793-4724-abaa-23a6de1be090", "b71b0d41-1088-422f-a27c-0250b7d3a988",
+	}[a])
 }
 
 // AdapterProperty is a DXCoreAdapterProperty.

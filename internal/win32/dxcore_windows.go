@@ -18,7 +18,7 @@ func iidDXCoreAdapter() GUID        { return parseGUID("f0db4c7f-fe5a-42a2-bd62-
 // not in Go's memory.
 // https://learn.microsoft.com/windows/win32/com/the-component-object-model
 type comObject struct {
-	table *[adapterSlots]uintptr // the longest table in use
+	table *[usedSlots]uintptr
 }
 
 // call calls the function in slot with the object and args. What args point to stays
@@ -62,7 +62,7 @@ func (d *DXCore) Close() { d.factory.release() }
 // Adapters returns the present adapters with attribute. The caller closes each.
 // https://learn.microsoft.com/windows/win32/api/dxcore_interface/nf-dxcore_interface-idxcoreadapterfactory-createadapterlist(uint32_t_constguid_refiid_void)
 func (d *DXCore) Adapters(attribute AdapterAttribute) ([]*Adapter, error) {
-	filter, listID, adapterID := attribute.id, iidDXCoreAdapterList(), iidDXCoreAdapter()
+	filter, listID, adapterID := attribute.id(), iidDXCoreAdapterList(), iidDXCoreAdapter()
 	var list *comObject
 	err := hresultError(int32(d.factory.call(slotFactoryCreateAdapterList, 1,
 		uintptr(unsafe.Pointer(&filter)), uintptr(unsafe.Pointer(&listID)), uintptr(unsafe.Pointer(&list)))))
@@ -107,7 +107,7 @@ func (a *Adapter) Close() { a.object.release() }
 
 // Has reports whether the adapter has attribute.
 func (a *Adapter) Has(attribute AdapterAttribute) bool {
-	id := attribute.id
+	id := attribute.id()
 	return cppBool(a.object.call(slotAdapterIsAttributeSupported, uintptr(unsafe.Pointer(&id))))
 }
 

@@ -1,7 +1,6 @@
 package win32
 
 import (
-	"slices"
 	"testing"
 	"unsafe"
 )
@@ -41,58 +40,15 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-// The functions are in the order of dxcore_interface.h, without its templates, which
-// are not virtual.
-func TestSlots(t *testing.T) {
-	t.Parallel()
-	unknown := []string{"QueryInterface", "AddRef", "Release"}
-	for name, test := range map[string]struct {
-		methods []string
-		slots   map[string]int
-		length  int
-	}{
-		"IDXCoreAdapterFactory": {
-			[]string{"CreateAdapterList", "GetAdapterByLuid", "IsNotificationTypeSupported", "RegisterEventNotification", "UnregisterEventNotification"},
-			map[string]int{"Release": slotRelease, "CreateAdapterList": slotFactoryCreateAdapterList, "GetAdapterByLuid": slotFactoryGetAdapterByLuid},
-			factorySlots,
-		},
-		"IDXCoreAdapterList": {
-			[]string{"GetAdapter", "GetAdapterCount", "IsStale", "GetFactory", "Sort", "IsAdapterPreferenceSupported"},
-			map[string]int{"Release": slotRelease, "GetAdapter": slotListGetAdapter, "GetAdapterCount": slotListGetAdapterCount},
-			listSlots,
-		},
-		"IDXCoreAdapter": {
-			[]string{
-				"IsValid", "IsAttributeSupported", "IsPropertySupported", "GetProperty", "GetPropertySize",
-				"IsQueryStateSupported", "QueryState", "IsSetStateSupported", "SetState", "GetFactory",
-			},
-			map[string]int{
-				"Release": slotRelease, "IsAttributeSupported": slotAdapterIsAttributeSupported,
-				"IsPropertySupported": slotAdapterIsPropertySupported, "GetProperty": slotAdapterGetProperty,
-				"GetPropertySize": slotAdapterGetPropertySize,
-			},
-			adapterSlots,
-		},
-	} {
-		all := slices.Concat(unknown, test.methods)
-		if len(all) != test.length {
-			t.Errorf("%s: %d slots, want %d", name, test.length, len(all))
-		}
-		for method, slot := range test.slots {
-			if all[slot] != method {
-				t.Errorf("%s: slot %d is %s, want %s", name, slot, all[slot], method)
-			}
-		}
-	}
-	if adapterSlots < max(factorySlots, listSlots) {
-		t.Error("a function table is longer than comObject's")
-	}
-}
-
 func TestGUID(t *testing.T) {
 	t.Parallel()
 	if got := DisplayClass(); got.Data1 != 0x4d36e968 || got.String() != "{4d36e968-e325-11ce-bfc1-08002be10318}" {
 		t.Errorf("%+v, %s", got, got)
+	}
+	for a := D3D11Graphics; a <= D3D12GenericML; a++ {
+		if a.id() == (GUID{}) || a.String() == "" {
+			t.Errorf("attribute %d", a)
+		}
 	}
 }
 

@@ -13,17 +13,14 @@ type PropertyKey struct {
 	ID       uint32
 }
 
-// PropertyType is a DEVPROPTYPE.
+// The supported types of properties.
 // https://learn.microsoft.com/windows-hardware/drivers/install/property-data-type-identifiers
-type PropertyType uint32
-
-// The supported property types.
 const (
-	TypeUint32   PropertyType = 0x07
-	TypeInt64    PropertyType = 0x08
-	TypeUint64   PropertyType = 0x09
-	TypeText     PropertyType = 0x12
-	TypeTextList PropertyType = 0x2012
+	TypeUint32   = 0x07
+	TypeInt64    = 0x08
+	TypeUint64   = 0x09
+	TypeText     = 0x12
+	TypeTextList = 0x2012
 )
 
 // PropertyName is a property of devices. The constants follow Windows' DEVPKEY_ names.
@@ -92,7 +89,7 @@ func (n PropertyName) String() string { return n.property().name }
 
 // Property is the encoded value of a property.
 type Property struct {
-	Type PropertyType
+	Type uint32 // DEVPROPTYPE
 	Data []byte
 }
 
@@ -105,7 +102,7 @@ func (p Property) Text() (string, error) {
 // TextList decodes a [TypeTextList] property, which an empty text ends.
 func (p Property) TextList() ([]string, error) { return p.strings(TypeTextList) }
 
-func (p Property) strings(kind PropertyType) ([]string, error) {
+func (p Property) strings(kind uint32) ([]string, error) {
 	if err := p.check(kind, 0); err != nil {
 		return nil, err
 	}
@@ -133,9 +130,9 @@ func (p Property) Uint64() (uint64, error) {
 
 // check returns an error for a property of another type, or of another size unless
 // size is 0.
-func (p Property) check(want PropertyType, size int) error {
+func (p Property) check(want uint32, size int) error {
 	if p.Type != want {
-		return fmt.Errorf("type 0x%X, want 0x%X", uint32(p.Type), uint32(want))
+		return fmt.Errorf("type 0x%X, want 0x%X", p.Type, want)
 	}
 	if size > 0 && len(p.Data) != size {
 		return fmt.Errorf("%d bytes, want %d", len(p.Data), size)

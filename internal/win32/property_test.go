@@ -88,10 +88,10 @@ func FuzzProperty(f *testing.F) {
 		{TypeUint32, []byte{1, 2, 3, 4}},
 		{TypeUint64, []byte{1, 2, 3, 4, 5, 6, 7, 8}},
 	} {
-		f.Add(uint32(seed.Type), seed.Data)
+		f.Add(seed.Type, seed.Data)
 	}
 	f.Fuzz(func(t *testing.T, kind uint32, data []byte) {
-		p := Property{PropertyType(kind), data}
+		p := Property{kind, data}
 		text, err := p.Text()
 		if err == nil && (p.Type != TypeText || strings.Contains(text, "\x00") || len(text) > 3*len(data)/2) {
 			t.Errorf("%v has the text %q", p, text)

@@ -127,7 +127,7 @@ func TestDXCore(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dxcore.Close()
-	for _, attribute := range []AdapterAttribute{D3D11Graphics(), D3D12Graphics(), D3D12CoreCompute()} {
+	for _, attribute := range []AdapterAttribute{D3D11Graphics, D3D12Graphics, D3D12CoreCompute} {
 		adapters, err := dxcore.Adapters(attribute)
 		if err != nil {
 			t.Error(err)

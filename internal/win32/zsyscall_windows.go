@@ -104,7 +104,7 @@ func nvmlShutdown() (result uint32) {
 	return
 }
 
-func setupDiGetDeviceProperty(set windows.DevInfo, device *windows.DevInfoData, key *PropertyKey, propertyType *PropertyType, buffer *byte, size uint32, required *uint32, flags uint32) (err error) {
+func setupDiGetDeviceProperty(set windows.DevInfo, device *windows.DevInfoData, key *PropertyKey, propertyType *uint32, buffer *byte, size uint32, required *uint32, flags uint32) (err error) {
 	r1, _, e1 := syscall.SyscallN(procSetupDiGetDevicePropertyW.Addr(), uintptr(set), uintptr(unsafe.Pointer(device)), uintptr(unsafe.Pointer(key)), uintptr(unsafe.Pointer(propertyType)), uintptr(unsafe.Pointer(buffer)), uintptr(size), uintptr(unsafe.Pointer(required)), uintptr(flags))
 	if r1 == 0 {
 		err = errnoErr(e1)

@@ -205,7 +205,7 @@ func TestErrnos(t *testing.T) {
 }
 
 func (d *double) source() *dxg.Source {
-	return dxg.Open(dxg.Options{HostRoot: d.Root, Log: testutil.Quiet()})
+	return dxg.Open(d.Root, testutil.Quiet())
 }
 
 // TestRounds lists GPUs often and leaves no descriptor, handle or other file open.
