@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -31,7 +32,9 @@ type measurement struct {
 	withFiles, withoutFiles ocispec.Edits
 	// shimFlags request the GPUs from the runtime shim. Without it, there are none.
 	shimFlags []string
-	result    Result
+	// err is why the result is unknown. After it, no container is started.
+	err    error
+	result Result
 }
 
 // edits returns the edits of a container with the devices.
@@ -44,39 +47,25 @@ func (m *measurement) edits(p policy.Policy, mode policy.DriverFiles) (ocispec.E
 // run starts the containers. An error means that the result is unknown.
 func (m *measurement) run(ctx context.Context) error {
 	r := &m.result
-	plain, err := m.start(ctx, "without a GPU", ocispec.Edits{})
-	if err == nil && plain != "" {
-		err = fmt.Errorf("a container without a GPU does not start, so nothing is known of GPUs: %s", plain)
+	if plain := m.start(ctx, "without a GPU", ocispec.Edits{}); plain != "" {
+		return fmt.Errorf("a container without a GPU does not start, so nothing is known of GPUs: %s", plain)
 	}
-	if err != nil {
-		return err
-	}
-	locked, err := m.start(ctx, "with the interlock, which must be refused", interlock(m.os))
-	if err != nil {
-		return err
-	}
-	startWith := func(files []specs.Mount) (refused string, err error) {
+	locked := m.start(ctx, "with the interlock, which must be refused", interlock(m.os))
+	startWith := func(files []specs.Mount) (refused string) {
 		edits := m.withFiles
 		edits.Mounts = files
 		return m.start(ctx, fmt.Sprintf("with GPUs and %d of %d driver files", len(files), len(m.withFiles.Mounts)), edits)
 	}
-	alone, err := startWith(nil)
-	if err != nil {
-		return err
-	}
+	alone := startWith(nil)
 	if alone == "" {
-		if r.Refused, err = findRefused(m.withFiles.Mounts, startWith); err != nil {
-			return err
-		}
+		refused, err := findRefused(m.withFiles.Mounts, startWith)
+		r.Refused, m.err = refused, cmp.Or(m.err, err)
 	}
-	if m.os == ocispec.Windows { // Linux has no such settings.
-		r.Settings = settings(r.Refused, m.withoutFiles.Mounts, m.devices)
-	}
-	configured, err := m.startConfigured(ctx)
-	if err != nil {
-		return err
-	}
+	configured := m.startConfigured(ctx)
 	switch {
+	case m.err != nil:
+		r.Refused = nil
+		return m.err
 	case locked == "":
 		r.Reason = "a container starts in spite of the interlock: this node must not offer GPUs"
 	case alone != "":
@@ -88,6 +77,9 @@ func (m *measurement) run(ctx context.Context) error {
 		if r.DriverFiles == policy.FilesNone && len(r.Refused) == 0 {
 			r.Reason += ", and with driverFiles: mount"
 		}
+	}
+	if m.os == ocispec.Windows { // Linux has no such settings.
+		r.Settings = settings(r.Refused, m.withoutFiles.Mounts, m.devices)
 	}
 	return nil
 }
@@ -101,7 +93,7 @@ func interlock(os ocispec.OS) ocispec.Edits {
 }
 
 // startConfigured starts a container as the node's configuration does.
-func (m *measurement) startConfigured(ctx context.Context) (refused string, err error) {
+func (m *measurement) startConfigured(ctx context.Context) (refused string) {
 	const what = "as configured"
 	switch {
 	case m.shimFlags != nil:
@@ -113,23 +105,27 @@ func (m *measurement) startConfigured(ctx context.Context) (refused string, err 
 }
 
 // start starts a container with edits, to which the runtime shim adds nothing.
-func (m *measurement) start(ctx context.Context, what string, edits ocispec.Edits) (refused string, err error) {
+func (m *measurement) start(ctx context.Context, what string, edits ocispec.Edits) (refused string) {
 	edits.Env = []string{decision.VisibleVariable + "=none"}
 	flags, err := runflags.Flags(runflags.Ctr, m.os, edits, gpus.Root(""))
-	if err != nil {
-		return "", err
-	}
+	m.err = cmp.Or(m.err, err)
 	return m.startFlags(ctx, what, flags)
 }
 
 // startFlags starts a container with flags of ctr, again if that fails, as it can after a
-// boot. It prints the result. refused is why the container does not start, "" if it does.
-func (m *measurement) startFlags(ctx context.Context, what string, flags []string) (refused string, err error) {
-	if refused, err = m.client.start(ctx, flags); err == nil && refused != "" {
-		refused, err = m.client.start(ctx, flags)
+// boot. It prints the result. refused is why the container does not start, "" if it does or
+// after an error, which is in m.err.
+func (m *measurement) startFlags(ctx context.Context, what string, flags []string) (refused string) {
+	for range 2 {
+		if m.err == nil {
+			refused, m.err = m.client.start(ctx, flags)
+		}
+		if refused == "" {
+			break
+		}
 	}
-	if err != nil {
-		return "", err
+	if m.err != nil {
+		return ""
 	}
 	line := "starts   " + what
 	if refused != "" {
@@ -137,7 +133,7 @@ func (m *measurement) startFlags(ctx context.Context, what string, flags []strin
 	}
 	fmt.Fprintln(m.out, line)
 	m.result.Containers = append(m.result.Containers, line)
-	return refused, nil
+	return refused
 }
 
 // findRefused returns those of files with which a container does not start. It starts with
@@ -146,15 +142,12 @@ func (m *measurement) startFlags(ctx context.Context, what string, flags []strin
 //
 // A list that is refused is halved, and each half tried with the files accepted before it. Of
 // files that are refused only together, the last is returned.
-func findRefused(files []specs.Mount, start func(files []specs.Mount) (refused string, err error)) (refused []specs.Mount, err error) {
+func findRefused(files []specs.Mount, start func(files []specs.Mount) (refused string)) (refused []specs.Mount, err error) {
 	var accepted []specs.Mount
 	for pending := [][]specs.Mount{files}; len(pending) > 0 && len(files) > 0; {
 		list, half := pending[0], len(pending[0])/2
-		why, err := start(slices.Concat(accepted, list))
 		switch {
-		case err != nil:
-			return nil, err
-		case why == "":
+		case start(slices.Concat(accepted, list)) == "":
 			accepted, pending = append(accepted, list...), pending[1:]
 		case half > 0:
 			pending = slices.Replace(pending, 0, 1, list[:half], list[half:])
@@ -163,8 +156,7 @@ func findRefused(files []specs.Mount, start func(files []specs.Mount) (refused s
 		}
 	}
 	if len(refused) > 0 {
-		var why string
-		if why, err = start(accepted); why != "" {
+		if why := start(accepted); why != "" {
 			err = fmt.Errorf("containers that started before do not start anymore, so the result means nothing: %s", why)
 		}
 	}
