@@ -117,12 +117,7 @@ func printFlags(stdout io.Writer, output string, os ocispec.OS, flags []string) 
 	case printer.JSON, printer.YAML:
 		return printer.Document(stdout, output, flags)
 	case outputArgs:
-		for _, flag := range flags {
-			if strings.ContainsAny(flag, "\r\n") {
-				return fmt.Errorf("%q has more than one line: use -o %s", flag, printer.JSON)
-			}
-		}
-		_, err := fmt.Fprintln(stdout, strings.Join(flags, "\n"))
+		_, err := fmt.Fprintln(stdout, strings.Join(flags, "\n")) // None has a line break.
 		return err
 	}
 	line, err := runflags.Line(os, flags)

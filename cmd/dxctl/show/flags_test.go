@@ -116,7 +116,6 @@ func TestPrintFlags(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ output, flag, want string }{
 		"a variable of cmd":   {printer.Text, "%x%", "cannot be quoted for a shell: "},
-		"two lines":           {outputArgs, "a\nb", "has more than one line: use -o json"},
 		"a variable in lines": {outputArgs, "%x%", ""},
 	} {
 		var out bytes.Buffer

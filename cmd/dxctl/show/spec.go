@@ -56,12 +56,7 @@ these GPUs.`,
 
   dxctl spec /run/containerd/io.containerd.runtime.v2.task/k8s.io/ID
   ctr container info --spec ID | dxctl spec - --all -o json`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return errors.New("name one bundle directory, one config.json, or - for standard input")
-			}
-			return nil
-		},
+		Args: cli.Arguments(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			return o.run(c.Context(), args[0], c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
 		},

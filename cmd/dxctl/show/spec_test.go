@@ -196,8 +196,8 @@ func TestSpecRefusals(t *testing.T) {
 	plain := b.file(t, "plain.json", windowsSpec(false))
 	hyperv := b.file(t, "hyperv.json", `{"windows":{"hyperv":{}}}`)
 	for line, want := range map[string]string{
-		"spec":                               "name one bundle directory",
-		"spec a b":                           "name one bundle directory",
+		"spec":                               "got 0 arguments, want 'dxctl spec BUNDLE | CONFIG.json | - ",
+		"spec a b":                           "got 2 arguments",
 		"spec " + b.dir + "/none":            "dxctl: open ",
 		"spec " + plain + " --index 7":       `no GPU of this node matches "7"`,
 		"spec " + plain + " --all --index 0": "--all excludes",
