@@ -43,9 +43,7 @@ type Recorder interface {
 
 // Config is the configuration of an [Advertiser].
 type Config struct {
-	// Source lists the GPUs.
-	Source discovery.Source
-	// Recorder keeps the allocation records.
+	Source   discovery.Source
 	Recorder Recorder
 	// Resources are the rules that assign GPUs to resources. There is at least one.
 	Resources []policy.Resource
@@ -72,8 +70,7 @@ type Config struct {
 	Inject Inject
 	// NodeOS is the operating system of the node's containers, "windows" or "linux". It
 	// determines which GPUs they can have, and the form of the interlock.
-	NodeOS string
-	// Metrics counts what happens.
+	NodeOS  string
 	Metrics *metrics.Metrics
 	Log     logrus.FieldLogger
 	// FailOnInitError makes Run fail if the source has no GPU at the start.

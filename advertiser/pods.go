@@ -39,7 +39,6 @@ type PodTracker struct {
 	owners       map[allocation.ID]owner
 }
 
-// owner is the pod of a record.
 type owner struct {
 	pod Pod
 	// listed reports whether the kubelet has listed it, missed is how many times in
@@ -161,7 +160,6 @@ func soleHolder(containers []ContainerDevices, record allocation.Entry) (Contain
 	return found[0], true
 }
 
-// podResourcesTimeout bounds a call of the PodResources API.
 const podResourcesTimeout = 2 * time.Second
 
 // retryDelay is the time to wait when the kubelet limits the rate of calls: it

@@ -74,7 +74,6 @@ func (g gpu) allocatable() int {
 	return min(g.replicas, g.listed)
 }
 
-// newGPU returns a device that is advertised as replicas.
 func newGPU(d discovery.Device, replicas int) gpu {
 	g := gpu{
 		instanceID: d.InstanceID, name: d.Name(), uuid: d.UUID,

@@ -95,7 +95,6 @@ func recordOfOtherName(live []allocation.Entry, instanceID, rule string) (oldest
 	return oldest, ok
 }
 
-// logChanges logs the differences between two pools of a resource.
 func (a *Advertiser) logChanges(before, after *pool) {
 	for _, g := range after.gpus {
 		i, known := before.index[g.instanceID]

@@ -268,7 +268,6 @@ func (f *inFlight) disturb() {
 	f.disturbed.Store(&now)
 }
 
-// allocateCall is one call of Allocate.
 type allocateCall struct {
 	others *inFlight
 	began  time.Time

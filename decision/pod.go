@@ -14,7 +14,6 @@ import (
 	"github.com/directx-nri/directx-nri/ocispec"
 )
 
-// decidePod decides about a container of a pod.
 func (d *Decider) decidePod(ctx context.Context, request Request) (Outcome, bool, error) {
 	container, pod := request.Container, request.Container.Pod
 	if err := d.checkOverridden(request.overridden); err != nil {
@@ -93,7 +92,6 @@ func (d *Decider) findRecords(tokens []token, holder allocation.Holder) (records
 	return records, unbound, nil
 }
 
-// recordedDevices returns the devices of records.
 func (d *Decider) recordedDevices(ctx context.Context, records []allocation.Record) ([]discovery.Device, error) {
 	var resources, ids []string
 	uuids := map[string]string{} // by normalized instance ID

@@ -8,7 +8,6 @@ import (
 	"github.com/directx-nri/directx-nri/discovery"
 )
 
-// decideStandalone decides about a standalone container.
 func (d *Decider) decideStandalone(ctx context.Context, request Request) (Outcome, bool, error) {
 	if len(request.tokens) > 0 {
 		return Outcome{}, false, explain(request.tokens[0].variable, errOutsidePod)

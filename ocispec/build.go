@@ -110,8 +110,7 @@ type builder struct {
 	policy policy.Policy
 	edits  Edits
 	notes  []Note
-	// taken maps destinations to their sources.
-	taken map[string]string
+	taken  map[string]string // sources by destination
 }
 
 // mount is a file to mount, before its source is resolved.

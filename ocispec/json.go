@@ -41,7 +41,6 @@ func (o *object) path(key string) string {
 	return o.parent.path(o.key) + "." + key
 }
 
-// set sets the value of key.
 func (o *object) set(key, value string) {
 	o.member(key).value = value
 	for ; o.parent != nil; o = o.parent {
@@ -59,7 +58,6 @@ func (o *object) member(key string) *member {
 	return &o.members[i]
 }
 
-// appendTo appends the object as JSON to b.
 func (o *object) appendTo(b []byte) []byte {
 	b = append(b, '{')
 	for i, m := range o.members {

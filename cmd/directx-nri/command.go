@@ -21,7 +21,6 @@ import (
 	"github.com/directx-nri/directx-nri/ocispec"
 )
 
-// options are the program's flags.
 type options struct {
 	stateDir, runtimeDir, hostRoot string
 	nriSocket, nriIndex            string

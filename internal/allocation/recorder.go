@@ -34,16 +34,14 @@ type Recorder struct {
 
 	// newMu guards the following two. It is never held while files are used, so that
 	// Record waits for no other call.
-	newMu sync.Mutex
-	// sequence is the number of the newest record.
-	sequence uint64
+	newMu    sync.Mutex
+	sequence uint64 // of the newest record
 	// added are the records that are not in entries yet.
 	added []Entry
 
 	// mu guards entries. It is locked by lockEntries, and held while files are used.
-	mu sync.Mutex
-	// entries are the records that have not ended.
-	entries map[ID]*Entry
+	mu      sync.Mutex
+	entries map[ID]*Entry // that have not ended
 }
 
 // OpenRecorder creates dir if necessary and reads the records in it. Records that
@@ -237,7 +235,6 @@ func (r *Recorder) end(id ID) error {
 	return nil
 }
 
-// load reads the records.
 func (r *Recorder) load(ctx context.Context) error {
 	entries, problems, err := r.store.List(ctx)
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
-// configuration is what the daemon runs with.
 type configuration struct {
 	policy  policy.Policy
 	devices []discovery.Device

@@ -115,7 +115,6 @@ func (d *Daemon) serve(ctx context.Context, c *configuration) (next *configurati
 	return next, nil
 }
 
-// label writes the labels of a node with these devices.
 func (d *Daemon) label(devices []resources.Assigned) {
 	if d.options.LabelsFile != "" {
 		err := nodelabels.Write(d.options.LabelsFile, nodelabels.Of(devices))
@@ -133,7 +132,6 @@ type status struct {
 	ready func(context.Context) error
 }
 
-// checkAlive returns an error if the process hangs.
 func (d *Daemon) checkAlive(context.Context) error {
 	if a := d.status.Load().advertiser; a != nil {
 		return a.CheckAlive()
@@ -141,7 +139,6 @@ func (d *Daemon) checkAlive(context.Context) error {
 	return nil
 }
 
-// checkReady returns an error if containers cannot be given GPUs now.
 func (d *Daemon) checkReady(ctx context.Context) error {
 	s := d.status.Load()
 	if s.advertiser == nil {
@@ -150,7 +147,6 @@ func (d *Daemon) checkReady(ctx context.Context) error {
 	return errors.Join(s.advertiser.CheckRegistered(), s.ready(ctx), d.recorder.CheckWritable(ctx))
 }
 
-// reportNode sets the metrics of the node.
 func (d *Daemon) reportNode(ctx context.Context, n metrics.Node) {
 	a := d.status.Load().advertiser
 	if a == nil {

@@ -25,12 +25,10 @@ import (
 	"github.com/directx-nri/directx-nri/ocispec"
 )
 
-// retryInterval is the delay before a failed step is retried.
 const retryInterval = 2 * time.Second
 
 const noGPU = "No GPU is advertised"
 
-// advertise runs the device plugin until ctx ends.
 func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
 	if d.options.SetupFile != "" {
 		err := d.retry(ctx, logrus.InfoLevel, noGPU, func() error { return readiness.CheckSetup(d.options.SetupFile) })

@@ -23,14 +23,12 @@ import (
 // Injector makes the answers.
 type Injector struct {
 	// Source has the node's GPUs as the policy assigns them: see [discovery.ForPolicy].
-	Source discovery.Source
-	Files  ocispec.Files
-	OS     ocispec.OS
-	Policy policy.Policy
-	Log    logrus.FieldLogger
-	// Containers lists the kubelet's containers.
-	Containers func(context.Context) ([]advertiser.ContainerDevices, error)
-	// ResourcesWithGPUs returns how many resources have GPUs.
+	Source            discovery.Source
+	Files             ocispec.Files
+	OS                ocispec.OS
+	Policy            policy.Policy
+	Log               logrus.FieldLogger
+	Containers        func(context.Context) ([]advertiser.ContainerDevices, error)
 	ResourcesWithGPUs func() int
 }
 
