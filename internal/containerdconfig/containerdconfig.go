@@ -179,7 +179,7 @@ type File struct {
 	defaultHandler string
 }
 
-// Read parses a configuration. Syntax errors are a [*SyntaxError].
+// Read parses a configuration. Syntax errors are a [SyntaxError].
 func Read(text []byte, node Node) (File, error) {
 	d, err := parse(text)
 	if err != nil {

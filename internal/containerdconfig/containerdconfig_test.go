@@ -2,7 +2,6 @@ package containerdconfig
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"path"
@@ -254,7 +253,7 @@ func TestConfigureRefuses(t *testing.T) {
 		s    Settings
 		want string
 	}{
-		"not TOML":               {"version = 2\n[plugins\n", settings("linux"), "2:"},
+		"not TOML":               {"version = 2\n  x = = 1\n", settings("linux"), "2:7: "},
 		"a table twice":          {"version = 2\n[a]\n[a]\n", settings("linux"), "3:"},
 		"too new":                {"version = 5\n", settings("linux"), "version 5 is newer"},
 		"version is a string":    {"version = \"2\"\n", settings("linux"), "unsupported version"},
@@ -280,10 +279,6 @@ func TestConfigureRefuses(t *testing.T) {
 				t.Errorf("error %v, want one with %q", err, test.want)
 			}
 		})
-	}
-	var syntax *SyntaxError
-	if _, err := Configure([]byte("version = 2\n  x = = 1\n"), settings("linux")); !errors.As(err, &syntax) || syntax.Line != 2 || syntax.Column != 7 {
-		t.Errorf("%v: want line 2, column 7", err)
 	}
 }
 

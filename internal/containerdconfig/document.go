@@ -14,16 +14,8 @@ import (
 // bom is the UTF-8 byte order mark of some Windows editors. containerd 1.x skips it.
 const bom = "\xef\xbb\xbf"
 
-// SyntaxError is an error of invalid TOML.
-type SyntaxError struct {
-	// Line and Column begin at 1.
-	Line, Column int
-	Reason       string
-}
-
-func (e *SyntaxError) Error() string {
-	return fmt.Sprintf("%d:%d: %s", e.Line, e.Column, e.Reason)
-}
+// SyntaxError is an error of invalid TOML. Its text begins with the line and column.
+type SyntaxError struct{ error }
 
 // span is a half-open range of bytes.
 type span struct{ start, end int }
@@ -63,16 +55,16 @@ func parse(text []byte) (*document, error) {
 	body, hasBOM := strings.CutPrefix(string(text), bom)
 	d := &document{text: body, hasBOM: hasBOM, eol: endOfLine(body), sections: []section{{}}}
 	if err := toml.Unmarshal([]byte(body), &d.values); err != nil {
+		line, column := 1, 1
 		var decode *toml.DecodeError
 		if errors.As(err, &decode) {
-			line, column := decode.Position()
-			reason := strings.TrimPrefix(decode.Error(), "toml: ")
-			if strings.Contains(body, "{{") {
-				reason += "; a template with actions cannot be edited: copy containerd's config.toml, which k3s makes of it, to the template"
-			}
-			return nil, &SyntaxError{Line: line, Column: column, Reason: reason}
+			line, column = decode.Position()
 		}
-		return nil, &SyntaxError{Line: 1, Column: 1, Reason: strings.TrimPrefix(err.Error(), "toml: ")}
+		reason := strings.TrimPrefix(err.Error(), "toml: ")
+		if strings.Contains(body, "{{") {
+			reason += "; a template with actions cannot be edited: copy containerd's config.toml, which k3s makes of it, to the template"
+		}
+		return nil, SyntaxError{fmt.Errorf("%d:%d: %s", line, column, reason)}
 	}
 	var parser unstable.Parser
 	parser.Reset([]byte(body))
@@ -88,7 +80,7 @@ func parse(text []byte) (*document, error) {
 		}
 	}
 	if err := parser.Error(); err != nil {
-		return nil, &SyntaxError{Line: 1, Column: 1, Reason: err.Error()}
+		return nil, SyntaxError{fmt.Errorf("1:1: %w", err)}
 	}
 	return d, nil
 }

@@ -49,6 +49,19 @@ func (n named) notFound(err error) error {
 	return fmt.Errorf("look up %s: %w; name the service of containerd with --service", n, err)
 }
 
+type signaled struct{ program string }
+
+// BySignal works on Linux only: elsewhere its restarts fail.
+func BySignal(_, program string) Service { return signaled{program} }
+
+func (s signaled) String() string { return "a signal to " + s.program }
+
+func (s signaled) Restart(ctx context.Context) error { return s.Check(ctx) }
+
+func (s signaled) Check(context.Context) error {
+	return fmt.Errorf("restart by %s: %w", s, errors.ErrUnsupported)
+}
+
 // commandLineOf returns the command line of a service. Wine's service manager cannot be asked
 // for the whole configuration.
 func commandLineOf(name string) (line string, err error) {

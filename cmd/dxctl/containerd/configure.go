@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
 	"github.com/directx-nri/directx-nri/internal/cli"
@@ -92,19 +93,12 @@ func (o *ConfigureOptions) Check() error {
 		return cli.Usage("--no-shim excludes --handler and --add-handler")
 	case !filepath.IsAbs(o.ShimDir):
 		return cli.Usage("--shim-dir %q is not an absolute path", o.ShimDir)
-	case o.addHandler != "" && !isLabel(o.addHandler):
+	case o.addHandler != "" && len(validation.IsDNS1123Label(o.addHandler)) > 0:
 		return cli.Usage("--add-handler %q: the name must consist of lowercase letters, digits and hyphens", o.addHandler)
 	case o.dryRun && o.Restart:
 		return cli.Usage("--dry-run excludes --restart")
 	}
 	return o.Restarter.Check()
-}
-
-// isLabel reports whether name can be a runtime handler in Kubernetes.
-// https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#dns-label-names
-func isLabel(name string) bool {
-	const longest = 63
-	return len(name) <= longest && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") == "" && strings.Trim(name, "-") == name
 }
 
 // Run configures containerd: see the command's help.

@@ -59,14 +59,9 @@ func (i *Instance) Node(ctx context.Context) containerdconfig.Node {
 	}
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	loaded, _ := i.Load(ctx) // Without an answer, the version of the file decides.
+	loaded, _ := containerdconfig.Load(ctx, i.CRISocket) // Without an answer, the version of the file decides.
 	node.Major = loaded.Major
 	return node
-}
-
-// Load returns the configuration of the running containerd.
-func (i *Instance) Load(ctx context.Context) (containerdconfig.Loaded, error) {
-	return containerdconfig.Load(ctx, i.CRISocket)
 }
 
 // ReadFile reads the configuration file. A file that does not exist is empty.
@@ -137,7 +132,7 @@ func resolveImports(file string, imports []string) (files []string, err error) {
 
 // locate adds the name of a file to an error that does not have it.
 func locate(file string, err error) error {
-	var syntax *containerdconfig.SyntaxError
+	var syntax containerdconfig.SyntaxError
 	var named *fs.PathError
 	switch {
 	case err == nil || errors.As(err, &named):

@@ -67,19 +67,14 @@ func (t *Restarter) Check() error {
 	if err := t.Instance.Check(); err != nil {
 		return err
 	}
-	if t.restartBy != "" && !t.Restart {
+	isOfOneOS := t.restartMode == restartBySignal || t.restartMode == restartByTask
+	switch {
+	case t.restartBy != "" && !t.Restart:
 		return cli.Usage("--restart-command requires --restart")
-	}
-	switch t.restartMode {
-	case "": // Not every command has the flag.
-	case restartByService:
-	case restartBySignal, restartByTask:
-		if (t.OS == "windows") != (t.restartMode == restartByTask) {
-			return cli.Usage("--restart-mode %s is not supported on %s", t.restartMode, t.OS)
-		}
-		if t.restartBy != "" {
-			return cli.Usage("--restart-command excludes --restart-mode %s", t.restartMode)
-		}
+	case isOfOneOS && (t.OS == "windows") != (t.restartMode == restartByTask):
+		return cli.Usage("--restart-mode %s is not supported on %s", t.restartMode, t.OS)
+	case isOfOneOS && t.restartBy != "":
+		return cli.Usage("--restart-command excludes --restart-mode %s", t.restartMode)
 	}
 	return nil
 }
@@ -92,12 +87,9 @@ func newPending(f *file, changed savedFile) *pendingRestart {
 // ready returns an error unless containerd has loaded the change.
 func (p *pendingRestart) ready(loaded []containerdconfig.Handler) error {
 	for _, name := range p.Handlers {
-		i := slices.IndexFunc(loaded, func(h containerdconfig.Handler) bool { return h.Name == name })
-		if i < 0 {
-			return fmt.Errorf("runtime handler %s is not loaded", name)
-		}
-		if loaded[i].RuntimePath != p.Shim {
-			return fmt.Errorf("runtime handler %s is loaded with runtime_path %q", name, loaded[i].RuntimePath)
+		isLoaded := func(h containerdconfig.Handler) bool { return h.Name == name && h.RuntimePath == p.Shim }
+		if !slices.ContainsFunc(loaded, isLoaded) {
+			return fmt.Errorf("runtime handler %s is not loaded with runtime_path %q", name, p.Shim)
 		}
 	}
 	return nil
@@ -196,7 +188,7 @@ func (t *Restarter) FinishPending(ctx context.Context, out io.Writer) error {
 func (t *Restarter) hasLoaded(ctx context.Context, limit time.Duration, ready func([]containerdconfig.Handler) error) bool {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	loaded, err := t.Load(ctx)
+	loaded, err := containerdconfig.Load(ctx, t.CRISocket)
 	return err == nil && ready(loaded.Handlers) == nil
 }
 
@@ -314,7 +306,7 @@ func (t *Restarter) restartAndCheck(ctx context.Context, dependents []string, re
 	}
 	t.at("restarted")
 	for {
-		loaded, err := t.Load(ctx)
+		loaded, err := containerdconfig.Load(ctx, t.CRISocket)
 		if err == nil {
 			err = ready(loaded.Handlers)
 		}
@@ -328,7 +320,7 @@ func (t *Restarter) restartAndCheck(ctx context.Context, dependents []string, re
 		select {
 		case <-ctx.Done():
 			hint := ""
-			if t.restartBy == "" && t.restartMode == restartBySignal && status.Code(err) == codes.Unavailable {
+			if t.restartMode == restartBySignal && status.Code(err) == codes.Unavailable {
 				hint = "; if no supervisor starts containerd again, start it, and do not use --restart-mode " + restartBySignal
 			}
 			return fmt.Errorf("containerd was restarted by %s and has not loaded its configuration after %v: %w%s", t.service(), t.RestartLimit, err, hint)

@@ -124,6 +124,6 @@ func OurHandlers(handlers []containerdconfig.Handler) []string {
 func (o *unconfigureOptions) isLoaded(ctx context.Context, expected []string) bool {
 	ctx, cancel := context.WithTimeout(ctx, o.RestartLimit)
 	defer cancel()
-	loaded, err := o.Load(ctx)
+	loaded, err := containerdconfig.Load(ctx, o.CRISocket)
 	return err == nil && slices.ContainsFunc(OurHandlers(loaded.Handlers), func(name string) bool { return !slices.Contains(expected, name) })
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/directx-nri/directx-nri/cmd/dxctl/statefile"
 	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
@@ -149,7 +150,7 @@ func (o *uninstallOptions) checkUnused(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.RestartLimit)
 	defer cancel()
-	loaded, err := o.Load(ctx)
+	loaded, err := containerdconfig.Load(ctx, o.CRISocket)
 	switch status.Code(err) {
 	case codes.OK:
 	case codes.Unimplemented, codes.Unavailable: // It has no CRI plugin, or reads the file when it starts.
