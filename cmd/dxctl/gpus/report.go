@@ -66,9 +66,6 @@ type File struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// kindNone is the kind of a device that is never offered.
-const kindNone = "none"
-
 // NewReports returns the reports of devices, with the resources to which the policy of a
 // node with this operating system assigns them.
 func NewReports(devices []discovery.Device, p policy.Policy, os string) []Report {
@@ -77,7 +74,7 @@ func NewReports(devices []discovery.Device, p policy.Policy, os string) []Report
 		d := a.Device
 		r := Report{
 			Index: i, InstanceID: d.InstanceID, Description: d.Description,
-			Kind: cmp.Or(string(d.Kind()), kindNone), Display: d.SupportsDisplay, Compute: d.SupportsCompute,
+			Kind: cmp.Or(string(d.Kind()), "none"), Display: d.SupportsDisplay, Compute: d.SupportsCompute,
 			NotOffered: a.Reason, Health: d.Health.String(), Notes: d.Notes, Vendor: d.VendorID.String(), Manufacturer: d.Manufacturer,
 			LocationPath: d.LocationPath, DedicatedMemory: d.DedicatedMemory,
 			Integrated: d.Integrated, Detachable: d.Detachable, Software: d.Software,
@@ -137,10 +134,6 @@ func (r Report) Availability() string {
 	switch {
 	case r.Health != discovery.Health{}.String():
 		return r.Health
-	case r.Software:
-		return "not offered: software renderer"
-	case r.Kind == kindNone:
-		return "not offered: neither display nor compute"
 	case r.NotOffered != "":
 		return "not offered: " + r.NotOffered
 	case r.LocationPath == "" && len(r.DeviceNodes) == 0:
