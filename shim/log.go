@@ -7,6 +7,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
@@ -17,19 +18,9 @@ func (s *shim) log() *logrus.Logger {
 		p = &policy.Policy{Log: policy.Default().Log}
 		p.Shim, _ = policy.ReadShim(s.stateDir) // Errors are for realShim.
 	}
-	return newLog(p.Shim.Log, p.Log)
-}
-
-func newLog(path string, settings policy.Log) *logrus.Logger {
 	log := logrus.New()
-	log.SetOutput(&logFile{path: path})
-	log.SetFormatter(&logrus.TextFormatter{FullTimestamp: true, DisableColors: true})
-	if settings.Format == "json" {
-		log.SetFormatter(&logrus.JSONFormatter{})
-	}
-	if level, err := logrus.ParseLevel(settings.Level); err == nil {
-		log.SetLevel(level)
-	}
+	log.SetOutput(&logFile{path: p.Shim.Log})
+	_ = errlog.Configure(log, p.Log.Level, p.Log.Format) // The compiler of the policy has checked them.
 	return log
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/metrics"
 	"github.com/directx-nri/directx-nri/internal/paths"
@@ -115,5 +116,5 @@ func newLog(stateDir string, w io.Writer) (*logrus.Logger, error) {
 		log.WithError(err).Error("Containers that request a GPU are refused until the node policy is fixed")
 		p = policy.Default()
 	}
-	return log, cli.ConfigureLog(log, p.Log.Level, p.Log.Format)
+	return log, errlog.Configure(log, p.Log.Level, p.Log.Format)
 }

@@ -1,7 +1,9 @@
-// Package errlog helps to log errors: once while they persist, and in one line.
+// Package errlog has the format of logs, and helps to log errors: once while they persist,
+// and in one line.
 package errlog
 
 import (
+	"fmt"
 	"strings"
 	"unicode"
 
@@ -38,4 +40,24 @@ func (l *Last) Log(log logrus.FieldLogger, err error, failed, recovered string) 
 // may contain: they move the cursor, or worse.
 func OneLine(text string) string {
 	return strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, "\uFFFD"), func(r rune) bool { return !unicode.IsPrint(r) }), " ")
+}
+
+// Configure sets the level of log ("error", "warn", "info" or "debug") and its
+// format ("text" or "json"). It can be called while the log is in use. An invalid
+// value is an error and changes nothing.
+func Configure(log *logrus.Logger, level, format string) error {
+	parsed, ok := map[string]logrus.Level{"error": logrus.ErrorLevel, "warn": logrus.WarnLevel, "info": logrus.InfoLevel, "debug": logrus.DebugLevel}[level]
+	if !ok {
+		return fmt.Errorf("log level %q: want error, warn, info or debug", level)
+	}
+	switch format {
+	case "text":
+		log.SetFormatter(&logrus.TextFormatter{FullTimestamp: true, DisableColors: true})
+	case "json":
+		log.SetFormatter(&logrus.JSONFormatter{})
+	default:
+		return fmt.Errorf("log format %q: want text or json", format)
+	}
+	log.SetLevel(parsed)
+	return nil
 }

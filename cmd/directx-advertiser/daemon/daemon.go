@@ -17,7 +17,6 @@ import (
 	"github.com/directx-nri/directx-nri/advertiser/nodelabels"
 	"github.com/directx-nri/directx-nri/advertiser/resources"
 	"github.com/directx-nri/directx-nri/internal/allocation"
-	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/config"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/metrics"
@@ -88,7 +87,7 @@ var errChanged = errors.New("the configuration has changed")
 // serve runs everything with a configuration until it changes, and returns the next one, or nil
 // when ctx ends.
 func (d *Daemon) serve(ctx context.Context, c *configuration) (next *configuration, err error) {
-	if err := cli.ConfigureLog(d.log, c.policy.Log.Level, c.policy.Log.Format); err != nil {
+	if err := errlog.Configure(d.log, c.policy.Log.Level, c.policy.Log.Format); err != nil {
 		return nil, err
 	}
 	group, ctx := errgroup.WithContext(ctx)
