@@ -64,17 +64,8 @@ func matching(dir, element string) ([]fs.DirEntry, error) {
 		if err != nil {
 			return nil, err
 		}
-		return []fs.DirEntry{namedEntry{fs.FileInfoToDirEntry(info), element}}, nil
+		return []fs.DirEntry{fs.FileInfoToDirEntry(info)}, nil
 	}
 	entries, err := os.ReadDir(dir)
 	return slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return !winpath.Match(element, e.Name()) }), err
 }
-
-// namedEntry is an entry with the name that was looked up, which on Windows can
-// differ in case.
-type namedEntry struct {
-	fs.DirEntry
-	name string
-}
-
-func (n namedEntry) Name() string { return n.name }
