@@ -380,17 +380,26 @@ func TestRemoveWithoutRecord(t *testing.T) {
 func TestWarnings(t *testing.T) {
 	t.Parallel()
 	const table = "version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes."
-	for text, want := range map[string]string{
-		table + "other]\nruntime_type = 'io.containerd.runc.v2'\nsandboxer = 'shim'\n":       "runtime handler other has the sandboxer shim, not podsandbox: it is left unchanged",
-		table + "other]\nruntime_type = 'io.containerd.runc.v2'\nsandbox_mode = 'shim'\n":    "the sandboxer shim",
-		table + "other]\nruntime_type = 'io.containerd.runc.v2'\nsandboxer = 'podsandbox'\n": notForPods,
+	const sandboxer = "runtime handler other has the sandboxer shim, not podsandbox: it is left unchanged"
+	for name, test := range map[string]struct {
+		text  string
+		node  Node
+		wants []string
+	}{
+		"sandboxer":            {table + "other]\nruntime_type = 'io.containerd.runc.v2'\nsandboxer = 'shim'\n", Node{OS: "linux"}, []string{sandboxer, notForPods}},
+		"sandbox mode":         {table + "other]\nruntime_type = 'io.containerd.runc.v2'\nsandbox_mode = 'shim'\n", Node{OS: "linux"}, []string{sandboxer, notForPods}},
+		"usual sandboxer":      {table + "other]\nruntime_type = 'io.containerd.runc.v2'\nsandboxer = 'podsandbox'\n", Node{OS: "linux"}, []string{notForPods}},
+		"containerd 1":         {"version = 2\n", Node{OS: "linux", Major: 1}, nil},
+		"containerd 2":         {"version = 2\n", Node{OS: "linux", Major: 2}, []string{notForPods}},
+		"2 by file, Windows":   {"version = 3\n", Node{OS: "windows"}, nil},
+		"containerd 2 by file": {"version = 3\n", Node{OS: "linux"}, []string{notForPods}},
 	} {
-		r := configure(t, text, settings("linux"))
-		if len(r.Warnings) == 0 || !strings.Contains(r.Warnings[0], want) {
-			t.Errorf("%s: warnings %q, want %q", text, r.Warnings, want)
-		}
-		if ours := handler(t, r.Text, Node{OS: "linux"}, r.Handlers[0]).Ours(); !ours || strings.Contains(want, "unchanged") && len(r.Handlers) != 1 {
-			t.Errorf("%s: handlers %q", text, r.Handlers)
+		s := settings(test.node.OS)
+		s.Node = test.node
+		r := configure(t, test.text, s)
+		isLeft := slices.Contains(test.wants, sandboxer)
+		if !slices.Equal(r.Warnings, test.wants) || slices.Contains(r.Handlers, "other") && isLeft {
+			t.Errorf("%s: handlers %q, warnings %q", name, r.Handlers, r.Warnings)
 		}
 	}
 }
@@ -429,27 +438,6 @@ func TestOtherShims(t *testing.T) {
 		checkResult(t, []byte(text[test.os]), r, s)
 		if h := handler(t, r.Text, s.Node, "hardened"); h.Ours() != slices.Contains(test.want, "hardened") {
 			t.Errorf("%s: %+v", name, h)
-		}
-	}
-}
-
-func TestContainerd2OnLinuxIsWarnedAbout(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		text string
-		node Node
-		want bool
-	}{
-		"1.x":          {"version = 2\n", Node{OS: "linux", Major: 1}, false},
-		"2.x":          {"version = 2\n", Node{OS: "linux", Major: 2}, true},
-		"2.x, by file": {"version = 3\n", Node{OS: "linux"}, true},
-		"Windows":      {"version = 3\n", Node{OS: "windows", Major: 2}, false},
-	} {
-		s := settings(test.node.OS)
-		s.Node = test.node
-		r := configure(t, test.text, s)
-		if got := slices.Contains(r.Warnings, notForPods); got != test.want {
-			t.Errorf("%s: warnings %q", name, r.Warnings)
 		}
 	}
 }

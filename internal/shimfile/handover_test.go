@@ -1,9 +1,11 @@
 package shimfile
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -40,42 +42,36 @@ func TestHandOver(t *testing.T) {
 	writeBundle(t, state, task, "k8s.io", "not-started", "")
 	// Other things that containerd keeps there.
 	writeBundle(t, state, "io.containerd.grpc.v1.cri", "sandboxes", "five", "")
-	if err := os.WriteFile(filepath.Join(state, "containerd.sock"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(state, task, "k8s.io", "file"), nil, 0o600); err != nil {
-		t.Fatal(err)
+	for _, file := range []string{"containerd.sock", filepath.Join(task, "k8s.io", "file")} {
+		if err := os.WriteFile(filepath.Join(state, file), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 
 	found, err := FindBundles(state, ours)
-	if err != nil {
-		t.Fatal(err)
+	if err != nil || !slices.Equal(found, []Bundle{b1, b2, b3}) {
+		t.Fatalf("found %v, %v", found, err)
 	}
-	if len(found) != 3 || found[0] != b1 || found[1] != b2 || found[2] != b3 {
-		t.Fatalf("found %v", found)
-	}
-	if err := HandOver(found, other); err != nil {
-		t.Fatal(err)
+	gone := Bundle{"default", "gone", filepath.Join(state, "gone")} // It has ended meanwhile.
+	if err := HandOver(append(slices.Clone(found), gone), other); err != nil || gone.Exists() {
+		t.Fatal(err, gone.Exists())
 	}
 	for _, b := range append(found, foreign) {
 		file := filepath.Join(b.Path, binaryFile)
 		got, err := os.ReadFile(file)
 		info, statErr := os.Stat(file)
-		if err != nil || statErr != nil || string(got) != other {
+		if err != nil || statErr != nil || string(got) != other || runtime.GOOS != "windows" && info.Mode().Perm() != 0o640 {
 			t.Errorf("%s: %q, %v, %v", b, got, err, statErr)
-		} else if runtime.GOOS != "windows" && info.Mode().Perm() != 0o640 {
-			t.Errorf("%s: mode %v", b, info.Mode())
 		}
 		entries, err := os.ReadDir(b.Path)
 		if err != nil || len(entries) != 1 || !b.Exists() {
 			t.Errorf("%s: %v, %v, exists %t", b, entries, err, b.Exists())
 		}
 	}
-	if found, err := FindBundles(state, ours); err != nil || len(found) > 0 {
-		t.Errorf("again: %v, %v", found, err)
-	}
-	if found, err := FindBundles(filepath.Join(state, "none"), ours); err != nil || found != nil {
-		t.Errorf("no state directory: %v, %v", found, err)
+	for _, state := range []string{state, filepath.Join(state, "none")} {
+		if found, err := FindBundles(state, ours); err != nil || len(found) > 0 {
+			t.Errorf("%s: %v, %v", state, found, err)
+		}
 	}
 }
 
@@ -83,28 +79,12 @@ func TestFindBundlesThroughSymlink(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
 	file, link := filepath.Join(state, "file"), filepath.Join(state, "link")
-	if err := os.WriteFile(file, nil, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(file, link); err != nil {
+	if err := errors.Join(os.WriteFile(file, nil, 0o700), os.Symlink(file, link)); err != nil {
 		t.Skip(err)
 	}
 	b := writeBundle(t, state, task, "default", "one", link)
-	if found, err := FindBundles(state, file); err != nil || len(found) != 1 || found[0] != b {
+	if found, err := FindBundles(state, file); err != nil || !slices.Equal(found, []Bundle{b}) {
 		t.Errorf("%v, %v", found, err)
-	}
-}
-
-func TestHandOverIgnoresEndedContainers(t *testing.T) {
-	t.Parallel()
-	state := t.TempDir()
-	gone := Bundle{"default", "gone", filepath.Join(state, "gone")}
-	b := writeBundle(t, state, task, "default", "one", "ours")
-	if err := HandOver([]Bundle{gone, b}, "real"); err != nil || gone.Exists() {
-		t.Errorf("%v, exists %t", err, gone.Exists())
-	}
-	if got, err := os.ReadFile(filepath.Join(b.Path, binaryFile)); err != nil || string(got) != "real" {
-		t.Errorf("%q, %v", got, err)
 	}
 }
 
@@ -112,11 +92,9 @@ func TestFindBundlesReportsUnreadableFile(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
 	b := writeBundle(t, state, task, "default", "one", "")
-	if err := os.Mkdir(filepath.Join(b.Path, binaryFile), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	err := os.Mkdir(filepath.Join(b.Path, binaryFile), 0o700)
 	// An unknown shim is not the same as no shim.
-	if _, err := FindBundles(state, "ours"); err == nil || !strings.Contains(err.Error(), "one") {
-		t.Error(err)
+	if _, findErr := FindBundles(state, "ours"); err != nil || findErr == nil || !strings.Contains(findErr.Error(), "one") {
+		t.Error(err, findErr)
 	}
 }
