@@ -229,6 +229,8 @@ func TestCompileRefuses(t *testing.T) {
 		"unknown key":     {head + "Replicas: 2\n", `config.yaml:3: unknown key "Replicas": want apiVersion, kind, inventory, `},
 		"unknown in file": {head + "runtimeFiles: {amd: {add: [{source: a, folder: System32}]}}\n", `config.yaml:3: runtimeFiles.amd.add[0]: unknown key "folder": want source, directory or destination`},
 		"wrong type":      {head + "shim: 3\n", `config.yaml:3: shim: got 3, want a mapping with runtime or log`},
+		"no mapping":      {head + "runtimeFiles: nvidia\n", `config.yaml:3: runtimeFiles: got "nvidia", want a mapping`},
+		"no list":         {head + "runtimeFiles: {nvidia: {remove: a.dll}}\n", `config.yaml:3: runtimeFiles.nvidia.remove: got "a.dll", want a list`},
 		"no value":        {head + "replicas:\n", "config.yaml:3: replicas: no value"},
 		"twice":           {head + "replicas: 2\nreplicas: 3\n", "config.yaml:4: mapping key \"replicas\" already defined at line 3"},
 		"not YAML":        {head + "a: b: c\n", "config.yaml:3: mapping values are not allowed"},
@@ -236,6 +238,7 @@ func TestCompileRefuses(t *testing.T) {
 		"too long":        {head + strings.Repeat("#", maxConfig), "larger than"},
 		"binary":          {head + "inventory: !!binary YQ==\n", "not a single line of text"},
 		"two lines":       {head + `shim: {runtime: "a\nb"}` + "\n", "not a single line of text"},
+		"null as key":     {head + "~: 2\n", `config.yaml:3: unknown key "~"`},
 		"an alias as key": {head + "inventory: &replicas /x\n? *replicas\n: 2\n", `config.yaml:5: unknown key "/x"`},
 		"itself":          {head + "log: &a {level: *a}\n", "config.yaml"},
 

@@ -68,7 +68,7 @@ func (d *document) decodeValue(path string, node *yaml.Node, v reflect.Value, l 
 				d.decodeValue(fmt.Sprintf("%s[%d]", path, i), item, v.Index(i), l.ofItems())
 			}
 		}
-	case node.Kind == yaml.ScalarNode:
+	case node.Kind == yaml.ScalarNode && kind != reflect.Slice && kind != reflect.Map: // whose formats are those of items and keys
 		d.check(path, decodeScalar(node, v, l))
 	default:
 		d.check(path, wrongType(node, v, l))

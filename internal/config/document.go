@@ -178,6 +178,11 @@ func entries(mapping *yaml.Node) (list []entry) {
 	for key, value := range values {
 		list = append(list, entry{key, &value})
 	}
+	for i := 0; i+1 < len(mapping.Content); i += 2 {
+		if key := resolve(mapping.Content[i]); key.ShortTag() == "!!null" { // Decode ignores it.
+			list = append(list, entry{key.Value, mapping.Content[i+1]})
+		}
+	}
 	slices.SortFunc(list, func(a, b entry) int {
 		return cmp.Or(cmp.Compare(a.value.Line, b.value.Line), cmp.Compare(a.value.Column, b.value.Column))
 	})
