@@ -220,19 +220,16 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 	return p, nil
 }
 
-// requesting returns c as a standalone container with the given request only.
+// requesting returns c as a standalone container without tokens that requests GPUs. Its
+// annotation takes precedence over its environment.
 func requesting(c decision.Container, request string) decision.Container {
 	c.Pod, c.Name = nil, ""
-	c.Annotations = maps.Clone(c.Annotations)
 	c.Env = slices.DeleteFunc(slices.Clone(c.Env), func(variable string) bool {
-		if c.OS == ocispec.Windows {
-			variable = strings.ToUpper(variable)
-		}
-		return strings.HasPrefix(variable, decision.VisibleVariable) || strings.HasPrefix(variable, allocation.EnvPrefix)
+		return strings.HasPrefix(strings.ToUpper(variable), allocation.EnvPrefix)
 	})
-	if c.Annotations == nil {
-		c.Annotations = map[string]string{}
-	}
-	c.Annotations[decision.VisibleAnnotation] = request
+	annotations := map[string]string{}
+	maps.Copy(annotations, c.Annotations)
+	annotations[decision.VisibleAnnotation] = request
+	c.Annotations = annotations
 	return c
 }
