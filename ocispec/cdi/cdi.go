@@ -26,7 +26,7 @@ type Device struct {
 
 // Spec returns the specification of devices, in the oldest version that has what it
 // needs: Podman 4 reads none after 0.5.0. An error means that a name is not valid, or
-// that edits have something that the interface has not.
+// that CDI has no counterpart for an edit.
 func Spec(devices []Device) (*cdispec.Spec, error) {
 	spec := &cdispec.Spec{Kind: Kind}
 	for _, d := range devices {

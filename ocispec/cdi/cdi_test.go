@@ -22,8 +22,8 @@ import (
 	"github.com/directx-nri/directx-nri/ocispec"
 )
 
-// What a runtime makes of our specification, by the library that all of them use, is what
-// the shim makes of the same edits.
+// Runtimes that read our specification, with the library that all of them use, change a spec as
+// the shim does.
 func TestRuntimesMakeTheSameEdits(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "libd3d12.so")
@@ -80,7 +80,7 @@ func TestRuntimesMakeTheSameEdits(t *testing.T) {
 	}
 }
 
-func TestEditsThatTheInterfaceHasNot(t *testing.T) {
+func TestEditsWithoutCounterpart(t *testing.T) {
 	t.Parallel()
 	if _, err := Spec([]Device{{"0", ocispec.Edits{WindowsDevices: []specs.WindowsDevice{{ID: "x"}}}}}); !errors.Is(err, errors.ErrUnsupported) {
 		t.Error(err)

@@ -109,8 +109,8 @@ func TestWhatHasNoFlag(t *testing.T) {
 	}
 }
 
-// FuzzMounts reads flags as the programs do: what could not be read back as it
-// was is refused.
+// FuzzMounts reads flags as the programs do: a mount that they would read differently is
+// refused.
 func FuzzMounts(f *testing.F) {
 	for _, name := range []string{"nvcuda.dll", "a,b", `a"b`, " a", "a=b", "a:b", `a\b`, "ä", "\r", "a\n", ""} {
 		f.Add(name, name)

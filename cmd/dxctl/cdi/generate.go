@@ -1,4 +1,4 @@
-// Package cdi is the commands that write and remove the node's CDI specification.
+// Package cdi has the commands that write and remove the node's CDI specification.
 package cdi
 
 import (

@@ -133,7 +133,7 @@ func (n *Node) Devices(ctx context.Context, stderr io.Writer, os string) ([]disc
 	return devices, p, err
 }
 
-// Complete returns the completion of a text that names a GPU by a value of its report.
+// Complete returns a completion of values of the GPUs' reports.
 func (n *Node) Complete(value func(Report) string) cobra.CompletionFunc {
 	return func(c *cobra.Command, _ []string, _ string) (list []cobra.Completion, _ cobra.ShellCompDirective) {
 		devices, p, err := n.Devices(c.Context(), io.Discard, runtime.GOOS)
@@ -149,7 +149,7 @@ func (n *Node) Complete(value func(Report) string) cobra.CompletionFunc {
 	}
 }
 
-// read returns the policy, and the devices that it was compiled with by --config.
+// read returns the policy, and the devices of the inventory that the file of --config names.
 func (n *Node) read(stderr io.Writer) (policy.Policy, []discovery.Device, error) {
 	if n.ConfigFile != "" {
 		return config.Compiler{File: n.ConfigFile, Required: true, StateDir: n.StateDir, NodeOS: runtime.GOOS, Inspect: n.Inventory != ""}.Compile()

@@ -60,8 +60,8 @@ type Report struct {
 type File struct {
 	Source      string `json:"source"`
 	Destination string `json:"destination"`
-	// Missing reports that it does not exist, Problem why that is unknown. Both are
-	// set in the details of a GPU only.
+	// Missing reports that it does not exist. Problem is why that is unknown. Only the
+	// details of a GPU have them.
 	Missing bool   `json:"missing,omitempty"`
 	Problem string `json:"problem,omitempty"`
 }

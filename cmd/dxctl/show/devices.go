@@ -1,4 +1,4 @@
-// Package show is the commands that show GPUs, their containers, and what containers get.
+// Package show has the commands that list GPUs and allocations, and print what a container gets.
 package show
 
 import (

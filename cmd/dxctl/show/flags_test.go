@@ -111,7 +111,7 @@ func TestFlagsRefusals(t *testing.T) {
 	}
 }
 
-// TestPrintFlags prints what not every form has.
+// TestPrintFlags prints flags that cannot be quoted.
 func TestPrintFlags(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ output, flag, want string }{

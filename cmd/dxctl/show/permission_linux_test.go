@@ -30,7 +30,7 @@ func enforceModes(t *testing.T) {
 	}
 }
 
-// What dxctl may not read, the shim may: it is no refusal.
+// The shim can read files that dxctl may not read, so a lack of permission is no refusal.
 func TestWithoutPermission(t *testing.T) {
 	t.Parallel()
 	b := newSpecBed(t)

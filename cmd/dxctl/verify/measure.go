@@ -28,9 +28,9 @@ type measurement struct {
 	out     io.Writer
 	os      ocispec.OS
 	devices []discovery.Device
-	// withFiles and withoutFiles are the edits of a container by the mode of driver files.
+	// withFiles and withoutFiles are the edits for a container with driverFiles mount and none.
 	withFiles, withoutFiles ocispec.Edits
-	// shimFlags request the GPUs from the runtime shim. Without it, there are none.
+	// shimFlags request the GPUs from the runtime shim, nil without the shim.
 	shimFlags []string
 	// err is why the result is unknown. After it, no container is started.
 	err    error
@@ -104,7 +104,7 @@ func (m *measurement) startConfigured(ctx context.Context) (refused string) {
 	return m.start(ctx, what, m.withFiles)
 }
 
-// start starts a container with edits, to which the runtime shim adds nothing.
+// start starts a container with edits. The runtime shim adds nothing to it.
 func (m *measurement) start(ctx context.Context, what string, edits ocispec.Edits) (refused string) {
 	edits.Env = []string{decision.VisibleVariable + "=none"}
 	flags, err := runflags.Flags(runflags.Ctr, m.os, edits, gpus.Root(""))
@@ -136,12 +136,12 @@ func (m *measurement) startFlags(ctx context.Context, what string, flags []strin
 	return refused
 }
 
-// findRefused returns those of files with which a container does not start. It starts with
-// all others together. start returns why a container with files does not start, "" if it
-// does; without files it has started.
+// findRefused returns the files with which a container does not start. It starts with all
+// others together. start returns why a container with files does not start, "" if it does.
+// Without files, it has started before.
 //
-// A list that is refused is halved, and each half tried with the files accepted before it. Of
-// files that are refused only together, the last is returned.
+// If a container with a list does not start, findRefused tries each half of it together with
+// the files accepted before. Of files that are refused only together, it returns the last.
 func findRefused(files []specs.Mount, start func(files []specs.Mount) (refused string)) (refused []specs.Mount, err error) {
 	var accepted []specs.Mount
 	for pending := [][]specs.Mount{files}; len(pending) > 0 && len(files) > 0; {
@@ -163,8 +163,8 @@ func findRefused(files []specs.Mount, start func(files []specs.Mount) (refused s
 	return refused, err
 }
 
-// settings returns settings without the refused files: without driver files, of which only
-// those in none remain, and with all others.
+// settings returns settings with which containers do not get the refused files: driverFiles
+// none, if the files that it leaves are not refused, and mount without the refused files.
 func settings(refused, none []specs.Mount, devices []discovery.Device) (list []string) {
 	if len(refused) == 0 {
 		return nil
@@ -180,7 +180,7 @@ func settings(refused, none []specs.Mount, devices []discovery.Device) (list []s
 			return d.VendorID != 0 && d.DriverStorePath != "" && winpath.Within(d.DriverStorePath, m.Source)
 		})
 		if i < 0 {
-			return list // It cannot be named.
+			return list // The configuration cannot name the file.
 		}
 		path := winpath.Elements(m.Source)[len(winpath.Elements(devices[i].DriverStorePath)):]
 		vendor := strings.ToLower(devices[i].VendorID.String())

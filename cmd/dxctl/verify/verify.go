@@ -112,7 +112,7 @@ func (o *options) run(ctx context.Context, version string, stdout, stderr io.Wri
 	return errors.Join(err, o.save(&m.result))
 }
 
-// prepare checks that the containers disturb no pod, and returns what to measure.
+// prepare checks that no pod has GPUs, and returns the measurement.
 func (o *options) prepare(ctx context.Context, version string, stdout, stderr io.Writer) (*measurement, error) {
 	if err := o.Selection.Check(); err != nil {
 		return nil, err
