@@ -62,40 +62,16 @@ type document struct {
 	lines  map[string]int  // of values that were decoded, by path
 }
 
+var yamlLine = regexp.MustCompile(`^(?:yaml: )?(?:line (\d+): )?(.*)$`)
+
 // parse parses a file that has a single YAML document.
 func parse(name string, data []byte, maxSize int) *document {
 	d := &document{name: name, failed: map[string]bool{}, lines: map[string]int{}}
-	if len(data) > maxSize {
-		d.fail("", "larger than %d bytes", maxSize)
+	root, err := readRoot(data, maxSize)
+	if err == nil {
+		d.root = root
 		return d
 	}
-	decoder := yaml.NewDecoder(bytes.NewReader(data))
-	var first, second yaml.Node
-	switch err := decoder.Decode(&first); {
-	case errors.Is(err, io.EOF):
-		d.fail("", "the file is empty: it needs apiVersion: %s and kind", APIVersion)
-		return d
-	case err != nil:
-		d.failSyntax(err)
-		return d
-	}
-	if err := decoder.Decode(&second); !errors.Is(err, io.EOF) {
-		d.fail("", "more than one YAML document")
-		return d
-	}
-	var content any // Keys must be unique, and aliases must not multiply the content.
-	if err := first.Decode(&content); err != nil {
-		d.failSyntax(err)
-		return d
-	}
-	d.root = first.Content[0]
-	return d
-}
-
-var yamlLine = regexp.MustCompile(`^(?:yaml: )?(?:line (\d+): )?(.*)$`)
-
-// failSyntax adds the errors of package yaml.
-func (d *document) failSyntax(err error) {
 	texts := []string{err.Error()}
 	if several := (*yaml.TypeError)(nil); errors.As(err, &several) {
 		texts = several.Errors
@@ -105,6 +81,30 @@ func (d *document) failSyntax(err error) {
 		line, _ := strconv.Atoi(match[1])
 		d.errors = append(d.errors, KeyError{File: d.name, Line: line, Text: match[2]})
 	}
+	return d
+}
+
+func readRoot(data []byte, maxSize int) (*yaml.Node, error) {
+	if len(data) > maxSize {
+		return nil, fmt.Errorf("larger than %d bytes", maxSize)
+	}
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	var first, second yaml.Node
+	err := decoder.Decode(&first)
+	if errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("the file is empty: it needs apiVersion: %s and kind", APIVersion)
+	}
+	if err == nil && !errors.Is(decoder.Decode(&second), io.EOF) {
+		err = errors.New("more than one YAML document")
+	}
+	if err == nil {
+		var content any // Keys must be unique, and aliases must not multiply the content.
+		err = first.Decode(&content)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return first.Content[0], nil
 }
 
 // fail adds an error of the key at path, unless the key has one already.

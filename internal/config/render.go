@@ -29,20 +29,18 @@ func Render(p, defaults policy.Policy) ([]byte, error) {
 
 // markEqual marks the values of a mapping that equal those of usual.
 func markEqual(mapping, usual *yaml.Node) {
-	others := map[string]*yaml.Node{}
-	for _, e := range entries(usual) {
-		others[e.key] = e.value
-	}
+	var others map[string]yaml.Node
+	_ = usual.Decode(&others) // It is a mapping.
 	for i := 0; i+1 < len(mapping.Content); i += 2 {
 		key, value := mapping.Content[i], mapping.Content[i+1]
-		other := others[key.Value]
+		other, ok := others[key.Value]
 		switch {
-		case other == nil:
+		case !ok:
 		case value.Kind == yaml.MappingNode:
-			markEqual(value, other)
-		case equal(value, other) && value.Kind == yaml.ScalarNode:
+			markEqual(value, &other)
+		case equal(value, &other) && value.Kind == yaml.ScalarNode:
 			value.LineComment = "default"
-		case equal(value, other):
+		case equal(value, &other):
 			key.LineComment = "default"
 		}
 	}

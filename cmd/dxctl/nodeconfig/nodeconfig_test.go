@@ -143,17 +143,13 @@ func TestConfigApplyAndShow(t *testing.T) {
 	if out, err := apply("--served-by", "magic"); err == nil || !strings.Contains(err.Error(), "for \"--served-by\" flag: ") {
 		t.Errorf("%v\n%s", err, out)
 	}
-	if err := os.WriteFile(file, []byte(configHead+"replicas: 0\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := apply(); err == nil || !strings.Contains(err.Error(), file+":3: replicas: ") {
-		t.Errorf("%v\n%s", err, out)
-	}
-	if err := os.WriteFile(file, []byte(configHead+"shim: {runtime: "+file+".none}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := apply(); err == nil || !strings.Contains(err.Error(), file+":3: shim.runtime: runtime shim not found: ") {
-		t.Errorf("%v\n%s", err, out)
+	for text, want := range map[string]string{"replicas: 0\n": "replicas: ", "shim: {runtime: " + file + ".none}\n": "shim.runtime: runtime shim not found: "} {
+		if err := os.WriteFile(file, []byte(configHead+text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := apply(); err == nil || !strings.Contains(err.Error(), file+":3: "+want) {
+			t.Errorf("%v\n%s", err, out)
+		}
 	}
 	if after, err := os.ReadFile(policy.Path(stateDir)); err != nil || string(after) != string(before) {
 		t.Errorf("the policy has changed: %v\n%s", err, after)
