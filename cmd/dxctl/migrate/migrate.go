@@ -14,6 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/directx-nri/directx-nri/internal/config"
+	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
 // The plugins whose configurations can be converted.
@@ -73,38 +74,15 @@ func Detect(data []byte) string {
 	return ""
 }
 
-// The keys of config.yaml that are written.
-type (
-	file struct {
-		APIVersion      string                 `yaml:"apiVersion"`
-		Kind            string                 `yaml:"kind"`
-		AssignmentMode  string                 `yaml:"assignmentMode,omitempty"`
-		FailOnInitError *bool                  `yaml:"failOnInitError,omitempty"`
-		Resources       []rule                 `yaml:"resources"`
-		RuntimeFiles    map[string]vendorFiles `yaml:"runtimeFiles,omitempty"`
-	}
-	rule struct {
-		Name             string `yaml:"name"`
-		Match            match  `yaml:"match,flow"`
-		Replicas         uint32 `yaml:"replicas"`
-		AllocationPolicy string `yaml:"allocationPolicy,omitempty"`
-		MaxPerContainer  int    `yaml:"maxPerContainer,omitempty"`
-	}
-	match struct {
-		Kind       string `yaml:"kind,omitempty"`
-		Vendor     string `yaml:"vendor,omitempty"`
-		Integrated *bool  `yaml:"integrated,omitempty"`
-		Detachable *bool  `yaml:"detachable,omitempty"`
-	}
-	vendorFiles struct {
-		Add []addedFile `yaml:"add"`
-	}
-	addedFile struct {
-		Source      string `yaml:"source"`
-		Directory   string `yaml:"directory,omitempty"`
-		Destination string `yaml:"destination,omitempty"`
-	}
-)
+// file has the keys of config.yaml that are written.
+type file struct {
+	APIVersion      string                         `yaml:"apiVersion"`
+	Kind            string                         `yaml:"kind"`
+	AssignmentMode  policy.Assignment              `yaml:"assignmentMode,omitempty"`
+	FailOnInitError *bool                          `yaml:"failOnInitError,omitempty"`
+	Resources       []policy.Resource              `yaml:"resources"`
+	RuntimeFiles    map[string]policy.RuntimeFiles `yaml:"runtimeFiles,omitempty"`
+}
 
 // document is a YAML document, with the keys of the Kubernetes objects that can have settings.
 type document struct {

