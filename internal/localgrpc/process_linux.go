@@ -1,6 +1,7 @@
 package localgrpc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,10 +9,10 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 )
 
@@ -78,57 +79,45 @@ func PeerPID(connection net.Conn) (int, error) {
 // Close releases the reference to the process.
 func (p *Process) Close() error { return p.handle.Release() }
 
-// readText returns the content of a file of the process without the final newline.
-func (p *Process) readText(name string) (string, error) {
-	text, err := os.ReadFile(p.file(name))
-	return strings.TrimSuffix(string(text), "\n"), err
-}
-
-func (p *Process) file(name string) string { return filepath.Join("/proc", strconv.Itoa(p.PID), name) }
-
 // Is reports whether the process runs a program of that name. Every process can read
 // the name, and the path of the program only those that may trace the process.
 func (p *Process) Is(program string) (bool, error) {
-	name, err := p.readText("comm")
+	proc, err := procfs.NewProc(p.PID)
 	if err != nil {
 		return false, err
 	}
-	if name == program {
-		return true, nil
+	name, err := proc.Comm()
+	if err != nil || name == program {
+		return err == nil, err
 	}
-	file, err := os.Readlink(p.file("exe"))
+	file, err := proc.Executable()
 	return err == nil && filepath.Base(strings.TrimSuffix(file, " (deleted)")) == program, nil
 }
 
 // Name returns the kernel's name of the process.
 func (p *Process) Name() string {
-	name, err := p.readText("comm")
+	proc, err := procfs.NewProc(p.PID)
 	if err != nil {
 		return "unknown"
 	}
-	return name
+	name, _ := proc.Comm()
+	return cmp.Or(name, "unknown")
 }
 
 // Started returns when the process was started, to a hundredth of a second. The
 // current wall clock is the reference.
 // https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html
 func (p *Process) Started() (time.Time, error) {
-	stat, err := p.readText("stat")
-	if err != nil {
-		return time.Time{}, err
+	var stat procfs.ProcStat
+	proc, err := procfs.NewProc(p.PID)
+	if err == nil {
+		stat, err = proc.Stat()
 	}
-	// The second field, the program's name in parentheses, may contain anything.
-	const starttime = 22 - 3 // after the name
-	fields := strings.Fields(stat[strings.LastIndex(stat, ") ")+1:])
-	if len(fields) <= starttime {
-		return time.Time{}, fmt.Errorf("read %s: %q is not in the format of proc_pid_stat(5)", p.file("stat"), stat)
-	}
-	ticks, err := strconv.ParseInt(fields[starttime], 10, 64)
 	var sinceBoot unix.Timespec
 	if err = errors.Join(err, unix.ClockGettime(unix.CLOCK_BOOTTIME, &sinceBoot)); err != nil {
 		return time.Time{}, fmt.Errorf("start time of process %d: %w", p.PID, err)
 	}
-	return time.Now().Add(time.Duration(ticks)*(time.Second/100) - time.Duration(sinceBoot.Nano())), nil
+	return time.Now().Add(time.Duration(stat.Starttime)*(time.Second/100) - time.Duration(sinceBoot.Nano())), nil
 }
 
 // Signal sends a signal. The error matches [ErrExited] when the process has ended.
