@@ -11,20 +11,15 @@ import (
 	"testing"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 func TestResolve(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	for _, dir := range []string{"usr/lib/wsl/lib", "C:/Windows/System32"} {
-		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
 	for _, file := range []string{"usr/lib/wsl/lib/libd3d12.so.1", "C:/Windows/System32/a.dll"} {
-		if err := os.WriteFile(filepath.Join(root, file), nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testutil.WriteFile(t, filepath.Join(root, file), "", 0o644)
 	}
 	for link, target := range map[string]string{
 		"usr/lib/wsl/lib/libd3d12.so": "libd3d12.so.1",

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // windowsTree makes a small driver store, on Windows in a directory of its own.
@@ -24,13 +26,7 @@ func windowsTree(t *testing.T) (root Root, dir string) {
 	for path, content := range map[string]string{
 		"a.dll": "a", "B.dll": "a", "c.exe": "c", "x86/a.dll": "x", "x86/deep/d.dll": "d", "empty": "", "other/b.dll": "ab",
 	} {
-		here := filepath.Join(base, filepath.FromSlash(path))
-		if err := os.MkdirAll(filepath.Dir(here), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(here, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testutil.WriteFile(t, filepath.Join(base, filepath.FromSlash(path)), content, 0o644)
 	}
 	return Root(top), dir
 }

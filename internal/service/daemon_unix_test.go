@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // systemd is a directory of units and a systemctl that records its arguments and
@@ -18,9 +20,7 @@ func systemd(t *testing.T) (unitDir string, calls func() string) {
 	bin, unitDir := t.TempDir(), t.TempDir()
 	log := filepath.Join(bin, "log")
 	script := "#!/bin/sh\necho \"$*\" >> " + log + "\n[ \"$1\" != is-active ] || { echo ${STATE:-active}; exit 0; }\n"
-	if err := os.WriteFile(filepath.Join(bin, "systemctl"), []byte(script), 0o700); err != nil { //nolint:gosec // a program
-		t.Fatal(err)
-	}
+	testutil.WriteFile(t, filepath.Join(bin, "systemctl"), script, 0o700)
 	t.Setenv("PATH", bin+":/bin:/usr/bin")
 	return unitDir, func() string {
 		data, _ := os.ReadFile(log)
@@ -32,9 +32,7 @@ func systemd(t *testing.T) (unitDir string, calls func() string) {
 func program(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "daemon")
-	if err := os.WriteFile(path, nil, 0o700); err != nil { //nolint:gosec // a program
-		t.Fatal(err)
-	}
+	testutil.WriteFile(t, path, "", 0o700)
 	return path
 }
 
@@ -80,9 +78,7 @@ func TestInstallRefuses(t *testing.T) {
 	unitDir, calls := systemd(t)
 	d := Daemon{Name: "daemon", Program: program(t), UnitDir: unitDir}
 	foreign := filepath.Join(unitDir, "daemon.service")
-	if err := os.WriteFile(foreign, []byte("[Unit]\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testutil.WriteFile(t, foreign, "[Unit]\n", 0o600)
 	ctx := context.Background()
 	for name, err := range map[string]error{"install": d.Install(ctx), "uninstall": d.Uninstall(ctx)} {
 		if !errors.Is(err, ErrForeign) {

@@ -69,9 +69,7 @@ func TestDaemon(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := Daemon{Name: testDaemon, Description: "A test", Program: filepath.Join(dir, testDaemon+".exe"), Args: []string{dir}}
-	if err := os.WriteFile(d.Program, data, 0o700); err != nil { //nolint:gosec // a program
-		t.Fatal(err)
-	}
+	testutil.WriteFile(t, d.Program, string(data), 0o700)
 	ctx := context.Background()
 	t.Cleanup(func() {
 		if err := d.Uninstall(ctx); err != nil {
@@ -111,9 +109,7 @@ func TestDaemon(t *testing.T) {
 		t.Fatal(err)
 	}
 	starts(3)
-	if err := os.WriteFile(filepath.Join(dir, "crash"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testutil.WriteFile(t, filepath.Join(dir, "crash"), "", 0o600)
 	if wine {
 		state("stopped")
 	} else {

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 const (
@@ -19,15 +21,11 @@ const (
 func writeBundle(t *testing.T, state, plugin, namespace, id, shim string) Bundle {
 	t.Helper()
 	b := Bundle{namespace, id, filepath.Join(state, plugin, namespace, id)}
-	if err := os.MkdirAll(b.Path, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	file := binaryFile
 	if shim == "" {
-		return b
+		file = "config.json"
 	}
-	if err := os.WriteFile(filepath.Join(b.Path, binaryFile), []byte(shim), 0o640); err != nil {
-		t.Fatal(err)
-	}
+	testutil.WriteFile(t, filepath.Join(b.Path, file), shim, 0o640)
 	return b
 }
 
@@ -43,9 +41,7 @@ func TestHandOver(t *testing.T) {
 	// Other things that containerd keeps there.
 	writeBundle(t, state, "io.containerd.grpc.v1.cri", "sandboxes", "five", "")
 	for _, file := range []string{"containerd.sock", filepath.Join(task, "k8s.io", "file")} {
-		if err := os.WriteFile(filepath.Join(state, file), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testutil.WriteFile(t, filepath.Join(state, file), "", 0o600)
 	}
 
 	found, err := FindBundles(state, ours)

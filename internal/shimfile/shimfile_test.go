@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // mark goes before the word, at the very end of a copy of this test's program,
@@ -106,9 +108,7 @@ func newNode(t *testing.T) node {
 func (n node) source(does string) string {
 	n.t.Helper()
 	path := filepath.Join(filepath.Dir(filepath.Dir(n.path)), does+filepath.Ext(n.path))
-	if err := os.WriteFile(path, program(n.t, does), 0o600); err != nil {
-		n.t.Fatal(err)
-	}
+	testutil.WriteFile(n.t, path, string(program(n.t, does)), 0o600)
 	return path
 }
 
@@ -127,9 +127,8 @@ func (n node) mustInstall(does string) {
 // interrupted leaves what an installation that was killed leaves.
 func (n node) interrupted() {
 	n.t.Helper()
-	dir := workDir(n.path)
-	if err := errors.Join(os.MkdirAll(filepath.Join(dir, "self-test"), 0o700), os.WriteFile(filepath.Join(dir, Name()), []byte("half"), 0o700)); err != nil {
-		n.t.Fatal(err)
+	for _, file := range []string{Name(), "self-test/config.json"} {
+		testutil.WriteFile(n.t, filepath.Join(workDir(n.path), file), "half", 0o700)
 	}
 }
 
@@ -216,9 +215,7 @@ func TestInstallTestsTheSameFileAgain(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
 	n.mustInstall(good)
-	if err := os.WriteFile(n.path, program(t, broken), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testutil.WriteFile(t, n.path, string(program(t, broken)), 0o755)
 	if changed, err := n.install(broken); changed || !errors.Is(err, ErrSelfTest) {
 		t.Errorf("changed %t, %v", changed, err)
 	}
@@ -305,9 +302,7 @@ func TestRemove(t *testing.T) {
 	n.interrupted()
 	foreign := []string{filepath.Join(dir, "containerd"), n.path + "-of-mine"}
 	for _, file := range foreign {
-		if err := os.WriteFile(file, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testutil.WriteFile(t, file, "", 0o600)
 	}
 	if removed, err := Remove(t.Context(), n.path); err != nil || !slices.Equal(removed, []string{n.path, workDir(n.path)}) {
 		t.Errorf("removed %v, %v", removed, err)

@@ -2,8 +2,12 @@
 package testutil
 
 import (
+	"errors"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -20,6 +24,18 @@ func Eventually(t testing.TB, what string, condition func() bool) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s: not within %s", what, Timeout)
 		}
+	}
+}
+
+// WriteFile writes a file, which can be a program, and creates its directory.
+func WriteFile(t testing.TB, path, text string, perm fs.FileMode) {
+	t.Helper()
+	// A process that is forked meanwhile has the file open for an instant longer, and it could
+	// not be run: https://go.dev/issue/22315.
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), perm)); err != nil {
+		t.Fatal(err)
 	}
 }
 

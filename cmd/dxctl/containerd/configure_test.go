@@ -18,6 +18,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // newCommand returns a command of 'dxctl runtime'.
@@ -170,9 +171,7 @@ func TestUnconfigureDoesNotRestartInVain(t *testing.T) {
 	b := containerdtest.New(t, containerdtest.Config)
 	must(t, b, "configure")
 	b.Write(t, b.Config, strings.Replace(b.Read(t), b.Shim(), "/elsewhere/"+shimfile.Base, 1))
-	if err := os.WriteFile(filepath.Join(b.Root, "restarted"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testutil.WriteFile(t, filepath.Join(b.Root, "restarted"), "", 0o600)
 	flags, count := restarts(t, b)
 	for range 3 {
 		_, stderr, err := run(t, b, append([]string{"unconfigure"}, flags...)...)

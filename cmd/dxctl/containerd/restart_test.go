@@ -22,6 +22,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd/containerdtest"
 	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // killVariable makes this program a dxctl that is killed at the step with this number.
@@ -153,12 +154,7 @@ func TestPendingRestart(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := containerdtest.New(t, containerdtest.Config)
-			if err := os.Mkdir(b.State, 0o700); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(recordPath(b.State), []byte(strings.NewReplacer("BEFORE", `"before": {"file": {"path": "`+b.Config+`"}}`, "MINE", hash([]byte(containerdtest.Config))).Replace(`{"format": 1, "restart": `+test.record+`}`)), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testutil.WriteFile(t, recordPath(b.State), strings.NewReplacer("BEFORE", `"before": {"file": {"path": "`+b.Config+`"}}`, "MINE", hash([]byte(containerdtest.Config))).Replace(`{"format": 1, "restart": `+test.record+`}`), 0o600)
 			args := []string{"configure"}
 			switch {
 			case strings.Contains(name, "dry run"):

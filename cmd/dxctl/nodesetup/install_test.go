@@ -19,6 +19,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/testutil/allocationtest"
 )
 
@@ -38,8 +39,8 @@ func newPlace(t *testing.T, containerdConfig string) place {
 		Node: b, source: in("new"), dir: in("bin"), real: in("real"),
 		containerdState: in("containerd"), run: in("run"),
 	}
-	p.put(t, p.source, works, 0o644)
-	p.put(t, p.real, "", 0o755)
+	testutil.WriteFile(t, p.source, works, 0o644)
+	testutil.WriteFile(t, p.real, "", 0o755)
 	return p
 }
 
@@ -49,16 +50,6 @@ func (p place) apply(t *testing.T, realShim, log string) {
 	value := policy.Default()
 	value.Shim = policy.Shim{Runtime: realShim, Log: log}
 	if err := policy.Write(p.State, value); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func (p place) put(t *testing.T, path, text string, perm os.FileMode) {
-	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), perm); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -148,7 +139,7 @@ func TestUninstallWithDamagedPolicy(t *testing.T) {
 	t.Chdir(t.TempDir())
 	log := filepath.Join(p.State, "shim.log")
 	for path, text := range map[string]string{".1": "mine", policy.Path(p.State): "{", log: "ours", log + ".1": "ours"} {
-		p.put(t, path, text, 0o600)
+		testutil.WriteFile(t, path, text, 0o600)
 	}
 	p.mustUninstall(t)
 	if !durable.Exists(".1") || durable.Exists(log) || durable.Exists(log+".1") {
@@ -186,9 +177,9 @@ func TestInstallRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := newPlace(t, "")
-			p.put(t, p.source, test.source, 0o644)
+			testutil.WriteFile(t, p.source, test.source, 0o644)
 			if test.real == "SHIM" {
-				p.put(t, p.shimPath(), works, 0o755)
+				testutil.WriteFile(t, p.shimPath(), works, 0o755)
 			}
 			p.apply(t, strings.NewReplacer("SHIM", p.shimPath(), "REAL", p.real).Replace(test.real), "")
 			_, err := p.install(t, test.args...)
@@ -205,9 +196,9 @@ func TestUninstallLeavesNothing(t *testing.T) {
 	before := p.Names(t)
 	p.mustInstall(t)
 	for _, file := range []string{"shim.log", "shim.log.1", "allocations/record.json", "verify.json", ".directx-nri-tmp-1"} {
-		p.put(t, filepath.Join(p.State, file), "", 0o600)
+		testutil.WriteFile(t, filepath.Join(p.State, file), "", 0o600)
 	}
-	p.put(t, filepath.Join(p.Root, "labels"), "", 0o600)
+	testutil.WriteFile(t, filepath.Join(p.Root, "labels"), "", 0o600)
 	stdout, stderr := p.mustUninstall(t)
 	want := "removed " + p.shimPath() + "\nremoved " + p.State + "/shim.log\nremoved " + p.State + "/shim.log.1\nremoved " + p.State + "/verify.json\n"
 	if diff := cmp.Diff(want, stdout); diff != "" {
@@ -237,12 +228,12 @@ func TestUninstallKeepsFilesOfOthers(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, containerdtest.Config)
 	p.mustInstall(t)
-	p.put(t, filepath.Join(p.State, "mine"), "", 0o600)
+	testutil.WriteFile(t, filepath.Join(p.State, "mine"), "", 0o600)
 	if _, stderr := p.mustUninstall(t, "--purge"); stderr != "kept "+p.State+": it is not empty\n" {
 		t.Error(stderr)
 	}
 	logs := filepath.Join(p.Root, "logs")
-	p.put(t, filepath.Join(logs, "mine"), "", 0o600)
+	testutil.WriteFile(t, filepath.Join(logs, "mine"), "", 0o600)
 	p.apply(t, p.real, logs)
 	if _, _, err := p.uninstall(t); err == nil || !strings.Contains(err.Error(), logs) || !durable.Exists(filepath.Join(logs, "mine")) {
 		t.Error(err)
@@ -258,7 +249,7 @@ func TestUninstallRefusesAsLongAsContainerdUsesTheShim(t *testing.T) {
 	// The file is right, and containerd has not read it.
 	p.must(t, "unconfigure")
 	p.refuses(t, "runtime handler runc of the running containerd uses the shim")
-	p.put(t, filepath.Join(p.Root, "restarted"), "", 0o600)
+	testutil.WriteFile(t, filepath.Join(p.Root, "restarted"), "", 0o600)
 	p.mustUninstall(t)
 
 	p = newPlace(t, "version = [\n")
@@ -302,7 +293,7 @@ func TestUninstallHandsContainersOver(t *testing.T) {
 	p := newPlace(t, containerdtest.Config)
 	p.mustInstall(t)
 	file := filepath.Join(p.containerdState, "io.containerd.runtime.v2.task", "default", "one", "shim-binary-path")
-	p.put(t, file, p.shimPath(), 0o600)
+	testutil.WriteFile(t, file, p.shimPath(), 0o600)
 
 	p.refuses(t, "1 running container(s) (default/one) were started by the shim: add --restart")
 	if got := p.get(t, file); got != p.shimPath() {
@@ -334,7 +325,7 @@ func TestUninstallSeesWhatWasStartedMeanwhile(t *testing.T) {
 	p := newPlace(t, containerdtest.Config)
 	p.mustInstall(t)
 	bundle := filepath.Join(p.containerdState, "io.containerd.runtime.v2.task", "default")
-	p.put(t, filepath.Join(bundle, "one", "shim-binary-path"), p.shimPath(), 0o600)
+	testutil.WriteFile(t, filepath.Join(bundle, "one", "shim-binary-path"), p.shimPath(), 0o600)
 	again := "cp -r " + bundle + "/one " + bundle + "/two && printf %s " + p.shimPath() + " > " + bundle + "/two/shim-binary-path"
 	_, _, err := p.uninstall(t, "--restart", "--restart-command", again)
 	if err == nil || !strings.Contains(err.Error(), "1 running container(s) (default/two) were started by the shim in the meantime: run the command again") {

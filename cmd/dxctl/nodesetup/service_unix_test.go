@@ -12,6 +12,7 @@ import (
 	"github.com/directx-nri/directx-nri/deployments/systemd"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/testutil/allocationtest"
 )
 
@@ -19,9 +20,7 @@ func TestService(t *testing.T) {
 	t.Setenv("PATH", t.TempDir()) // There is no systemctl.
 	dir, unitDir := t.TempDir(), t.TempDir()
 	for _, name := range []string{"directx-nri", "directx-advertiser"} {
-		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o700); err != nil { //nolint:gosec // a program
-			t.Fatal(err)
-		}
+		testutil.WriteFile(t, filepath.Join(dir, name), "", 0o700)
 	}
 	where := []string{"--unit-dir", unitDir}
 	if out, err := serve(t, append([]string{"install", "--directory", dir}, append(where, "--", "--replicas", "4")...)...); err != nil || strings.Count(out, "\n") != 2 {
@@ -62,9 +61,7 @@ func TestPackagedUnits(t *testing.T) {
 	t.Setenv("PATH", t.TempDir()) // There is no systemctl.
 	dir, unitDir := t.TempDir(), t.TempDir()
 	for _, name := range []string{"directx-nri", "directx-advertiser", "dxctl"} {
-		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o700); err != nil { //nolint:gosec // a program
-			t.Fatal(err)
-		}
+		testutil.WriteFile(t, filepath.Join(dir, name), "", 0o700)
 	}
 	for _, more := range [][]string{nil, {"--cdi"}} {
 		if _, err := serve(t, append([]string{"install", "--directory", dir, "--unit-dir", unitDir}, more...)...); err != nil {

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -28,7 +27,7 @@ const header = "apiVersion: directx.microsoft.com/v1alpha1\nkind: "
 func (p place) inventory(t *testing.T, detail string) string {
 	t.Helper()
 	file := filepath.Join(p.Root, "inventory.yaml")
-	p.put(t, file, header+"Inventory\ndevices: [{instanceID: 'PCI\\1', driver: {version: '1'}, display: true, "+detail+"}]\n", 0o600)
+	testutil.WriteFile(t, file, header+"Inventory\ndevices: [{instanceID: 'PCI\\1', driver: {version: '1'}, display: true, "+detail+"}]\n", 0o600)
 	return file
 }
 
@@ -76,7 +75,7 @@ func TestSetup(t *testing.T) {
 				o.gpus.Inventory, reason = "", node.ErrNoInventory.Error()
 			case ownFile:
 				o.defaultConfig = filepath.Join(p.Root, "config.yaml")
-				p.put(t, o.defaultConfig, header+"Configuration\ninventory: "+o.gpus.Inventory+"\n", 0o600)
+				testutil.WriteFile(t, o.defaultConfig, header+"Configuration\ninventory: "+o.gpus.Inventory+"\n", 0o600)
 				o.gpus.Inventory = ""
 			}
 			if err := readiness.CheckSetup(p.report()); !errors.Is(err, readiness.ErrNotSetUp) {
@@ -112,7 +111,7 @@ func TestSetup(t *testing.T) {
 			if strings.HasPrefix(appear, "state/") {
 				text = `{"format": 1, "config": "` + p.Config + `"}`
 			}
-			p.put(t, filepath.Join(p.Root, appear), text, 0o600)
+			testutil.WriteFile(t, filepath.Join(p.Root, appear), text, 0o600)
 			testutil.Eventually(t, "the node is set up", func() bool { return readiness.CheckSetup(p.report()) == nil })
 			cancel()
 			if r := <-ended; r.err != nil || p.get(t, p.shimPath()) != works || !strings.Contains(p.Read(t), p.shimPath()) {
@@ -143,7 +142,7 @@ func TestSetupSteps(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			o := newSetup(p.inventory(t, "linux: {deviceNodes: [/null]}"))
-			p.put(t, filepath.Join(p.host(), "null"), "", 0o600)
+			testutil.WriteFile(t, filepath.Join(p.host(), "null"), "", 0o600)
 			go func() {
 				for ctx.Err() == nil && readiness.CheckSetup(p.report()) != nil {
 					time.Sleep(time.Millisecond)
@@ -178,7 +177,7 @@ func TestSetupCountsOfferedGPUs(t *testing.T) {
 		p := newPlace(t, "")
 		o := newSetup(p.inventory(t, c.detail))
 		o.gpus.ConfigFile = filepath.Join(p.Root, "config.yaml")
-		p.put(t, o.gpus.ConfigFile, header+"Configuration\nresources: [{name: example.com/gpu, match: {kind: "+c.kind+"}}]\n", 0o600)
+		testutil.WriteFile(t, o.gpus.ConfigFile, header+"Configuration\nresources: [{name: example.com/gpu, match: {kind: "+c.kind+"}}]\n", 0o600)
 		o.configure.StateDir, o.configure.ShimDir = p.State, p.dir
 		if err := o.checkGPU(t.Context()); !errors.Is(err, c.want) || c.want == nil && err != nil {
 			t.Errorf("%s: error %v, want %v", name, err, c.want)
@@ -211,12 +210,7 @@ func TestCheckKubelet(t *testing.T) {
 		p := newPlace(t, containerdtest.Config)
 		p.apply(t, p.real, "")
 		kubelet := filepath.Join(p.Root, "kubelet.exe")
-		syscall.ForkLock.RLock() // So that no child of another test has the file open.
-		err := os.WriteFile(kubelet, []byte("#!/bin/sh\n[ \"$1\" = --version ] && echo '"+version+"'\n"), 0o700)
-		syscall.ForkLock.RUnlock()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.WriteFile(t, kubelet, "#!/bin/sh\n[ \"$1\" = --version ] && echo '"+version+"'\n", 0o700)
 		o := setupOptions{programs: func(name string) []string {
 			return []string{filepath.Join(p.Root, "none", name), filepath.Join(p.Root, name)}
 		}}
@@ -231,7 +225,7 @@ func TestCheckKubelet(t *testing.T) {
 			}
 		}
 		check("first", refused)
-		p.put(t, p.shimPath(), "", 0o600)
+		testutil.WriteFile(t, p.shimPath(), "", 0o600)
 		check("set up before", false)
 	}
 }

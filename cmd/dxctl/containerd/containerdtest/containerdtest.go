@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"testing"
 
 	"github.com/spf13/cobra"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/testutil/grpctest"
 )
 
@@ -71,14 +71,7 @@ func New(t *testing.T, config string) *Node {
 	root := t.TempDir()
 	in := func(name string) string { return filepath.Join(root, name) }
 	n := &Node{Root: root, Config: in("config.toml"), State: in("state"), Socket: in("s"), ShimDir: root}
-	// A process that is forked meanwhile has the file open for an instant longer, and it could
-	// not be run: https://github.com/golang/go/issues/22315.
-	syscall.ForkLock.RLock()
-	err := os.WriteFile(n.Shim(), []byte("#!/bin/sh\necho "+shimfile.Base+" 1.0\n"), 0o700)
-	syscall.ForkLock.RUnlock()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.WriteFile(t, n.Shim(), "#!/bin/sh\necho "+shimfile.Base+" 1.0\n", 0o700)
 	if config != "" {
 		n.Write(t, n.Config, config)
 	}
@@ -104,9 +97,7 @@ func (n *Node) Flags() []string {
 // Write writes a file.
 func (n *Node) Write(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o640); err != nil {
-		t.Fatal(err)
-	}
+	testutil.WriteFile(t, path, text, 0o640)
 }
 
 // Read returns the configuration file, "" if there is none.
