@@ -15,7 +15,6 @@ import (
 	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/durable"
-	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
 )
 
@@ -112,9 +111,9 @@ func (r Report) Print(w io.Writer) error {
 	for _, f := range r.Findings {
 		fmt.Fprintf(&text, "%s %s", f.Severity, f.Check)
 		if f.Object != "" {
-			fmt.Fprintf(&text, ": %s", errlog.OneLine(f.Object))
+			fmt.Fprintf(&text, ": %s", f.Object)
 		}
-		fmt.Fprintf(&text, "\n  what  %s\n  why   %s\n  fix   %s\n\n", errlog.OneLine(f.Problem), errlog.OneLine(f.Why), errlog.OneLine(f.Fix))
+		fmt.Fprintf(&text, "\n  what  %s\n  why   %s\n  fix   %s\n\n", f.Problem, f.Why, f.Fix)
 	}
 	result := "no problems"
 	if len(r.Findings) > 0 {
