@@ -197,7 +197,7 @@ func brokenNodes() []brokenNode {
 		}, CheckSetup, "directx-nri is not set up"},
 		{nodeState{
 			OS: "linux", GPUsErr: node.ErrNoInventory, Containerd: containerdState{Version: "v2.4.2", NRI: true}, NRIErr: readiness.ErrNotRunning,
-		}, CheckInventory, "/dev/dxg does not exist"},
+		}, CheckInventory, node.ErrNoInventory.Error()},
 		linux(CheckConfig, "format 7", func(f *nodeState) {
 			f.Config.Err = errors.New("read node policy /var/lib/directx-nri/policy.json: format 7, want 1")
 			undiscovered(f, f.Config.Err)
