@@ -328,15 +328,7 @@ func (n *Node) KillContainer(t testing.TB, view View) {
 // StopSandbox stops a pod's sandbox, which the kubelet then replaces.
 func (n *Node) StopSandbox(t testing.TB, pod string) {
 	t.Helper()
-	list, err := n.CRI.ListPodSandbox(context.Background(), &cri.ListPodSandboxRequest{Filter: &cri.PodSandboxFilter{
-		State:         &cri.PodSandboxStateValue{State: cri.PodSandboxState_SANDBOX_READY},
-		LabelSelector: map[string]string{"io.kubernetes.pod.name": n.podName(pod)},
-	}})
-	if err != nil || len(list.GetItems()) != 1 {
-		t.Fatalf("find the sandbox of pod %s: %d found, %v", pod, len(list.GetItems()), err)
-	}
-	_, err = n.CRI.StopPodSandbox(context.Background(), &cri.StopPodSandboxRequest{PodSandboxId: list.GetItems()[0].GetId()})
-	Check(t, err)
+	Check(t, StopPods(n.CRI, map[string]string{"io.kubernetes.pod.name": n.podName(pod)}))
 }
 
 // View looks at the container of a status.

@@ -17,7 +17,7 @@ import (
 // the moment of each step.
 type Direct struct {
 	n      *Node
-	id     string
+	ID     string // the sandbox's
 	config *cri.PodSandboxConfig
 	next   uint32
 }
@@ -45,13 +45,10 @@ func (n *Node) RunSandbox(t testing.TB, name string) *Direct {
 	if err != nil {
 		t.Fatalf("make a pod sandbox: %v", err)
 	}
-	d.id = response.GetPodSandboxId()
+	d.ID = response.GetPodSandboxId()
 	t.Cleanup(func() { d.Remove(t) })
 	return d
 }
-
-// ID returns the sandbox's ID.
-func (d *Direct) ID() string { return d.id }
 
 // Create creates a container in the sandbox with what the advertiser answered for
 // it, and returns its ID.
@@ -75,7 +72,7 @@ func (d *Direct) Create(name string, answer Answer) (id string, err error) {
 		config.CDIDevices = append(config.CDIDevices, &cri.CDIDevice{Name: device.GetName()})
 	}
 	d.next++
-	response, err := d.n.CRI.CreateContainer(context.Background(), &cri.CreateContainerRequest{PodSandboxId: d.id, Config: config, SandboxConfig: d.config})
+	response, err := d.n.CRI.CreateContainer(context.Background(), &cri.CreateContainerRequest{PodSandboxId: d.ID, Config: config, SandboxConfig: d.config})
 	return response.GetContainerId(), err
 }
 
@@ -115,10 +112,10 @@ func (d *Direct) RemoveContainer(t testing.TB, id string) {
 // changes nothing.
 func (d *Direct) Remove(t testing.TB) {
 	t.Helper()
-	if _, err := d.n.CRI.StopPodSandbox(context.Background(), &cri.StopPodSandboxRequest{PodSandboxId: d.id}); err != nil {
+	if _, err := d.n.CRI.StopPodSandbox(context.Background(), &cri.StopPodSandboxRequest{PodSandboxId: d.ID}); err != nil {
 		t.Errorf("stop the pod sandbox: %v", err)
 	}
-	if _, err := d.n.CRI.RemovePodSandbox(context.Background(), &cri.RemovePodSandboxRequest{PodSandboxId: d.id}); err != nil {
+	if _, err := d.n.CRI.RemovePodSandbox(context.Background(), &cri.RemovePodSandboxRequest{PodSandboxId: d.ID}); err != nil {
 		t.Errorf("remove the pod sandbox: %v", err)
 	}
 }

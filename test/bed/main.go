@@ -49,10 +49,6 @@ func (f Dir) own(dir string) string {
 	return filepath.Join(dir, "over"+strings.ReplaceAll(f.Path, "/", "-"))
 }
 
-// Main runs the tests of m for a node of this package and returns the exit
-// status.
-func Main(m *testing.M) int { return NodeSuite().Main(m) }
-
 // NodeSuite is the suite of a node of this package.
 func NodeSuite() Suite {
 	return Suite{
@@ -118,10 +114,10 @@ func leftovers() (commands []string) {
 	return commands
 }
 
-// StopPods ends all pods of a container runtime, which would outlive it.
-func StopPods(runtime cri.RuntimeServiceClient) error {
+// StopPods ends the pods of a container runtime with these labels. They would outlive it.
+func StopPods(runtime cri.RuntimeServiceClient, labels map[string]string) error {
 	ctx := context.Background()
-	sandboxes, err := runtime.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
+	sandboxes, err := runtime.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{Filter: &cri.PodSandboxFilter{LabelSelector: labels}})
 	for _, s := range sandboxes.GetItems() {
 		_, stopErr := runtime.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: s.GetId()})
 		err = errors.Join(err, stopErr)

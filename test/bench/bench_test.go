@@ -26,7 +26,7 @@ import (
 	"github.com/directx-nri/directx-nri/test/bed"
 )
 
-func TestMain(m *testing.M) { os.Exit(bed.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(bed.NodeSuite().Main(m)) }
 
 // baselineVar names the runtime shim of another build.
 const baselineVar = "DIRECTX_NRI_BASELINE"

@@ -77,7 +77,7 @@ func startMachine(t *testing.T) *machine {
 	m.containerd = m.start(t, "containerd", "/bin/sh", "-c", supervise)
 	m.api = bed.StartAPIServer(t, parts, m.dir, m.logs)
 	m.waitContainerd(t)
-	t.Cleanup(func() { bed.Check(t, bed.StopPods(m.cri)) })
+	t.Cleanup(func() { bed.Check(t, bed.StopPods(m.cri, nil)) })
 	m.importBusybox(t)
 	m.api.WaitAPI(t)
 	m.start(t, "kube-controller-manager", parts.Stock(controllerManager),

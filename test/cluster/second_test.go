@@ -58,7 +58,7 @@ func (s *suite) testSecondNode(t *testing.T) {
 		return err
 	})
 	s.importImage(t, s.file("image.tar"), "--address", dir+containerdSocket)
-	t.Cleanup(func() { bed.Check(t, bed.StopPods(runtime)) })
+	t.Cleanup(func() { bed.Check(t, bed.StopPods(runtime, nil)) })
 	s.start(t, "second-kubelet", "nsenter", fmt.Sprintf("--mount=/proc/%d/ns/mnt", containerd.PID()), s.parts.Stock("kubelet"),
 		"--config", s.file("second.yaml"), "--kubeconfig", s.api.Kubeconfig, "--hostname-override", secondNode, "--node-ip", secondAddress,
 		"--register-with-taints", "test=second:NoSchedule", "--v", "2")

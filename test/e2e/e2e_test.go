@@ -15,7 +15,7 @@ import (
 	"github.com/directx-nri/directx-nri/test/bed"
 )
 
-func TestMain(m *testing.M) { os.Exit(bed.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(bed.NodeSuite().Main(m)) }
 
 // TestNode runs what can share a node: two GPUs for display and one for
 // compute, four replicas each. The names of its parts are what must hold.

@@ -67,7 +67,7 @@ func (s *suite) testHealthy(t *testing.T) {
 
 func (s *suite) testPodUntouched(t *testing.T) {
 	sandbox := s.RunSandbox(t, "untouched")
-	s.mustBeUntouched(t, sandbox.ID())
+	s.mustBeUntouched(t, sandbox.ID)
 	for name, answer := range map[string]bed.Answer{
 		"plain": nil,
 		// In a pod it grants nothing.
