@@ -22,9 +22,22 @@ static T property(IDXCoreAdapter *adapter, DXCoreAdapterProperty which, T value)
 // broken is the number of adapters on which Direct3D 12 creates no device.
 static unsigned broken;
 
-// feature returns the highest feature level of which Direct3D 12 creates a device.
+// directML reports whether DirectML creates a device.
+// https://learn.microsoft.com/windows/win32/api/directml/nf-directml-dmlcreatedevice
+static const char *directML(ID3D12Device *device) {
+    static const GUID wanted = {0x6dbd6437, 0x96fd, 0x423f, {0xa9, 0x8c, 0xae, 0x5e, 0x7c, 0x2a, 0x57, 0x3f}};
+    HMODULE library = LoadLibraryExA("DirectML.dll", NULL, LOAD_LIBRARY_SEARCH_SYSTEM32);
+    if (!library) return "DirectML.dll is not there";
+    auto create = reinterpret_cast<HRESULT(WINAPI *)(ID3D12Device *, int, REFIID, void **)>(function(library, "DMLCreateDevice"));
+    IUnknown *created = nullptr;
+    if (FAILED(create(device, 0, wanted, reinterpret_cast<void **>(&created))) || !created) return "no device";
+    created->Release();
+    return "works";
+}
+
+// feature returns the highest feature level of which Direct3D 12 creates a device, and what DirectML does with it.
 // https://learn.microsoft.com/windows/win32/direct3d12/hardware-feature-levels
-static const char *feature(IDXCoreAdapter *adapter) {
+static const char *feature(IDXCoreAdapter *adapter, const char **learning) {
     static const struct {
         int level;
         const char *name;
@@ -36,6 +49,7 @@ static const char *feature(IDXCoreAdapter *adapter) {
     for (const auto &l : levels) {
         ID3D12Device *device = nullptr;
         if (SUCCEEDED(create(adapter, static_cast<D3D_FEATURE_LEVEL>(l.level), IID_ID3D12Device, reinterpret_cast<void **>(&device))) && device) {
+            *learning = directML(device);
             device->Release();
             broken--;
             return l.name;
@@ -56,7 +70,9 @@ static void describe(unsigned index, IDXCoreAdapter *adapter) {
     printf("  LUID: 0x%08lX_0x%08lX\n", (unsigned long)luid.HighPart, (unsigned long)luid.LowPart);
     printf("  kind: %s\n", graphics ? "display" : "compute");
     printf("  dedicated memory: %llu MiB\n", (unsigned long long)memory >> 20);
-    printf("  Direct3D 12: %s\n", feature(adapter));
+    const char *learning = "no Direct3D 12 device";
+    printf("  Direct3D 12: %s\n", feature(adapter, &learning));
+    printf("  DirectML: %s\n", learning);
 }
 
 // list prints the hardware adapters that have an attribute and are not of the kind
