@@ -15,16 +15,10 @@ import (
 
 func TestDevicesOfSystem(t *testing.T) {
 	t.Parallel()
-	system := &fakeSystem{snapshot: node(2), err: errors.New("access is denied")}
+	system := &fakeSystem{snapshot: node(2)}
 	source := Open(system, testutil.Quiet())
-	if devices, err := source.Devices(t.Context()); err == nil || !strings.Contains(err.Error(), "access is denied") {
-		t.Errorf("%v, %v", devices, err)
-	}
-	for _, step := range []error{nil, errors.New("the last good list stays")} {
-		system.err = step
-		if devices, err := source.Devices(t.Context()); err != nil || len(devices) != 4 {
-			t.Errorf("%+v, %v", devices, err)
-		}
+	if devices, err := source.Devices(t.Context()); err != nil || len(devices) != 4 {
+		t.Errorf("%+v, %v", devices, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	system.notify = cancel

@@ -43,7 +43,7 @@ func newApplyCommand() *cobra.Command {
 		Use:   "apply",
 		Short: "Make the configuration file the node policy in force",
 		Long: `Compiles the configuration file and its inventory, as directx-advertiser does. If one is
-invalid, or others than administrators can write it, nothing changes.`,
+invalid, or can be written by users who are not administrators, nothing changes.`,
 		Example: `  # a node for ctr and nerdctl, with an inventory and no configuration file
   dxctl config apply --inventory /etc/directx-nri/gpus.yaml`,
 	}
