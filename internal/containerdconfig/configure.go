@@ -2,7 +2,6 @@ package containerdconfig
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -49,9 +48,7 @@ func Configure(text []byte, s Settings) (Result, error) {
 	if version, err := e.doc.version(); err != nil {
 		return Result{}, err
 	} else if version == 0 {
-		if err := e.set(nil, "version", newFileVersion); err != nil {
-			return Result{}, err
-		}
+		e.set(nil, "version", newFileVersion)
 	}
 	f, err := e.doc.read(s.Node)
 	if err != nil {
@@ -70,14 +67,12 @@ func Configure(text []byte, s Settings) (Result, error) {
 		if e.doc.disables(nriPlugin(f.Version)) {
 			return Result{}, fmt.Errorf("disabled_plugins has %s: remove it there to turn NRI on", nriPlugin(f.Version))
 		}
-		if err := e.set([]string{"plugins", nriPlugin(f.Version)}, "disable", false); err != nil {
-			return Result{}, err
-		}
+		e.set([]string{"plugins", nriPlugin(f.Version)}, "disable", false)
 	}
 	if len(e.edits) > head { // A version alone changes nothing.
 		r.Text, r.Edits = e.doc.bytes(e.doc.text), e.edits
 	}
-	return r, nil
+	return r, e.err
 }
 
 // notForPods is the warning about containerd 2 on Linux, which runs the shim for a
@@ -91,59 +86,49 @@ func (e *editor) route(f File, s Settings, r *Result) error {
 		s.Handlers = append(slices.Clone(s.Handlers), s.AddHandler)
 	}
 	if s.AddHandler != "" && !slices.ContainsFunc(f.Handlers, named(s.AddHandler)) {
-		if err := errors.Join(e.writeBuiltins(f, s), e.addHandler(f, s)); err != nil {
+		e.writeBuiltins(f, s)
+		e.addHandler(f, s)
+		added, err := e.doc.read(s.Node)
+		if err = cmp.Or(e.err, err); err != nil {
 			return err
 		}
-		var err error
-		if f, err = e.doc.read(s.Node); err != nil {
-			return err
-		}
+		f = added
 	}
 	chosen, warnings, err := choose(f, s)
 	if err != nil {
 		return err
 	}
 	r.Warnings = append(r.Warnings, warnings...)
-	if err := e.writeBuiltins(f, s); err != nil {
-		return err
-	}
+	e.writeBuiltins(f, s)
 	for _, h := range chosen {
-		if err := e.routeOne(h, s); err != nil {
-			return err
-		}
+		e.routeOne(h, s)
 		r.Handlers = append(r.Handlers, h.Name)
 	}
 	if s.OS == "linux" && s.merges(f.Version) {
 		r.Warnings = append(r.Warnings, notForPods)
 	}
-	return nil
+	return e.err
 }
 
 func (e *editor) has(path []string) bool { return lookup(e.doc.values, path...) != nil }
 
 // routeOne makes a handler use the shim, and pass on our annotations.
-func (e *editor) routeOne(h Handler, s Settings) error {
+func (e *editor) routeOne(h Handler, s Settings) {
 	if h.values["runtime_type"] == nil || !h.InFile && !e.has(h.path) {
 		kind := h.RuntimeType
 		if kind == "" {
 			kind, _ = builtins(s.OS)[h.Name]["runtime_type"].(string)
 		}
 		if kind == "" {
-			return fmt.Errorf("handler %s has no runtime_type: set it in the file", h.Name)
+			e.fail("handler %s has no runtime_type: set it in the file", h.Name)
 		}
-		if err := e.set(h.path, "runtime_type", kind); err != nil {
-			return err
-		}
+		e.set(h.path, "runtime_type", kind)
 	}
 	if h.RuntimePath != s.Shim {
-		if err := e.set(h.path, "runtime_path", s.Shim); err != nil {
-			return err
-		}
+		e.set(h.path, "runtime_path", s.Shim)
 	}
-	if err := e.includePattern(h.path, "pod_annotations", h.PodAnnotations); err != nil {
-		return err
-	}
-	return e.includePattern(h.path, "container_annotations", h.ContainerAnnotations)
+	e.includePattern(h.path, "pod_annotations", h.PodAnnotations)
+	e.includePattern(h.path, "container_annotations", h.ContainerAnnotations)
 }
 
 func named(name string) func(Handler) bool { return func(h Handler) bool { return h.Name == name } }
@@ -208,42 +193,36 @@ func whyNone(handlers []Handler, os string) string {
 
 // writeBuiltins writes the built-in handlers to the file if containerd would otherwise
 // lose them when the file names one.
-func (e *editor) writeBuiltins(f File, s Settings) error {
+func (e *editor) writeBuiltins(f File, s Settings) {
 	inFile := func(h Handler) bool { return h.InFile && h.path[len(h.path)-2] == "runtimes" }
 	if s.merges(f.Version) || slices.ContainsFunc(f.Handlers, inFile) {
-		return nil
+		return
 	}
 	for _, h := range f.Handlers {
-		if h.InFile || e.has(h.path) {
-			continue
-		}
-		if err := e.setAll(h.path, h.values); err != nil {
-			return err
+		if !h.InFile && !e.has(h.path) {
+			e.setAll(h.path, h.values)
 		}
 	}
-	return nil
 }
 
 // addHandler adds a copy of the default handler.
-func (e *editor) addHandler(f File, s Settings) error {
+func (e *editor) addHandler(f File, s Settings) {
 	i := slices.IndexFunc(f.Handlers, func(h Handler) bool { return h.Name == f.defaultHandler && h.CheckEligible(s.OS) == nil })
 	if i < 0 {
 		i = slices.IndexFunc(f.Handlers, func(h Handler) bool { return h.CheckEligible(s.OS) == nil })
 	}
 	if i < 0 {
-		return fmt.Errorf("the runtime handler %s cannot be added, because no runtime handler can have GPUs: %s", s.AddHandler, whyNone(f.Handlers, s.OS))
+		e.fail("the runtime handler %s cannot be added, because no runtime handler can have GPUs: %s", s.AddHandler, whyNone(f.Handlers, s.OS))
+		return
 	}
-	return e.setAll([]string{"plugins", criPlugin(f.Version), "containerd", "runtimes", s.AddHandler}, f.Handlers[i].values)
+	e.setAll([]string{"plugins", criPlugin(f.Version), "containerd", "runtimes", s.AddHandler}, f.Handlers[i].values)
 }
 
 // setAll writes a table.
-func (e *editor) setAll(table []string, values map[string]any) error {
+func (e *editor) setAll(table []string, values map[string]any) {
 	for _, name := range slices.Sorted(maps.Keys(values)) {
-		if err := e.set(table, name, values[name]); err != nil {
-			return err
-		}
+		e.set(table, name, values[name])
 	}
-	return nil
 }
 
 // Remove removes our shim's runtime_path and our annotation patterns from text, without
@@ -266,18 +245,16 @@ func Remove(text []byte, node Node) (result []byte, notes []string, err error) {
 			entry := e.doc.entry(edit.Path)
 			switch {
 			case entry == nil && e.has(edit.Path):
-				return nil, nil, fmt.Errorf("%s cannot be removed from within a line: do it by hand", dotted(edit.Path))
+				e.fail("%s cannot be removed from within a line: do it by hand", dotted(edit.Path))
 			case entry != nil && (entry.kind != unstable.Array || slices.Equal(entry.strings, []string{AnnotationPattern})):
 				edit.New = e.doc.raw(entry) // All of it is ours.
 			}
-			if _, err := e.undo(edit); err != nil {
-				return nil, nil, err
-			}
+			e.undo(edit)
 		}
-		notes = append(notes, fmt.Sprintf("handler %s is kept; a runtime_path that it had before is unknown", h.Name))
+		e.note("handler %s is kept; a runtime_path that it had before is unknown", h.Name)
 	}
-	if len(notes) > 0 && f.NRI && !node.merges(f.Version) {
-		notes = append(notes, "NRI stays enabled: whether it was enabled before is unknown")
+	if len(e.notes) > 0 && f.NRI && !node.merges(f.Version) {
+		e.note("NRI stays enabled: whether it was enabled before is unknown")
 	}
-	return e.doc.bytes(e.doc.text), notes, nil
+	return e.doc.bytes(e.doc.text), e.notes, e.err
 }

@@ -1,6 +1,7 @@
 package containerdconfig
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -23,6 +24,8 @@ type Edit struct {
 type editor struct {
 	doc   *document
 	edits []Edit
+	notes []string // about edits that could not be undone
+	err   error    // the first one, after which nothing is edited
 }
 
 func newEditor(text []byte) (*editor, error) {
@@ -33,51 +36,57 @@ func newEditor(text []byte) (*editor, error) {
 	return &editor{doc: d}, nil
 }
 
-// replace replaces s with text.
-func (e *editor) replace(s span, text string) error {
-	d, err := parse(e.doc.bytes(e.doc.text[:s.start] + text + e.doc.text[s.end:]))
-	if err != nil {
-		return fmt.Errorf("the change in line %d would make the file invalid (%w): edit it manually", e.doc.line(s.start), err)
-	}
-	e.doc = d
-	return nil
+func (e *editor) fail(format string, args ...any) { e.err = cmp.Or(e.err, fmt.Errorf(format, args...)) }
+
+func (e *editor) note(format string, args ...any) {
+	e.notes = append(e.notes, fmt.Sprintf(format, args...))
 }
 
-func (e *editor) record(edit Edit, s span, text string) error {
-	if err := e.replace(s, text); err != nil {
-		return err
+// replace replaces s with text.
+func (e *editor) replace(s span, text string) {
+	if e.err != nil {
+		return
 	}
+	d, err := parse(e.doc.bytes(e.doc.text[:s.start] + text + e.doc.text[s.end:]))
+	if err != nil {
+		e.fail("the change in line %d would make the file invalid (%w): edit it manually", e.doc.line(s.start), err)
+		return
+	}
+	e.doc = d
+}
+
+func (e *editor) record(edit Edit, s span, text string) {
+	e.replace(s, text)
 	e.edits = append(e.edits, edit)
-	return nil
 }
 
 // set sets a key of a table.
-func (e *editor) set(table []string, name string, value any) error {
+func (e *editor) set(table []string, name string, value any) {
 	path, raw := slices.Concat(table, []string{name}), encode(value)
 	if e.doc.inList(table) {
-		return fmt.Errorf("%s is a list of tables and should be a table", dotted(table))
+		e.fail("%s is a list of tables and should be a table", dotted(table))
 	}
 	if entry := e.doc.entry(path); entry != nil {
-		return e.change(entry, raw)
+		e.change(entry, raw)
+		return
+	}
+	if e.doc.section(table) < 0 {
+		e.addHeader(table)
 	}
 	i := e.doc.section(table)
-	if i < 0 {
-		if err := e.addHeader(table); err != nil {
-			return err
-		}
-		i = e.doc.section(table)
+	if e.err != nil {
+		return // There may be no section.
 	}
 	at := e.doc.sections[i].end
 	line := e.doc.asLine(at, e.doc.keyIndent(i)+dotted([]string{name})+" = "+raw)
-	return e.record(Edit{Path: path, New: raw}, span{at, at}, line)
+	e.record(Edit{Path: path, New: raw}, span{at, at}, line)
 }
 
 // change changes the value of a key.
-func (e *editor) change(entry *entry, raw string) error {
+func (e *editor) change(entry *entry, raw string) {
 	if old := e.doc.raw(entry); old != raw {
-		return e.record(Edit{Path: entry.path, Old: old, New: raw}, entry.value, raw)
+		e.record(Edit{Path: entry.path, Old: old, New: raw}, entry.value, raw)
 	}
-	return nil
 }
 
 // raw returns an entry's value as written.
@@ -106,33 +115,35 @@ func (d *document) asLine(at int, line string) string {
 }
 
 // addHeader adds the header of a table at the end.
-func (e *editor) addHeader(table []string) error {
+func (e *editor) addHeader(table []string) {
 	d := e.doc
 	for _, entry := range d.entries {
 		// Inline tables and tables of dotted keys cannot be extended by a header.
 		if part := entry.path[:len(d.sections[entry.section].path)+1]; hasPrefix(table, part) {
-			return fmt.Errorf("line %d: %s is not written as a table: write it as [%s]", d.line(entry.key), dotted(part), dotted(table))
+			e.fail("line %d: %s is not written as a table: write it as [%s]", d.line(entry.key), dotted(part), dotted(table))
 		}
 	}
 	text := d.asLine(len(d.text), "["+dotted(table)+"]")
 	if d.text != "" && !strings.HasSuffix(d.text, d.eol+d.eol) {
 		text = d.eol + text
 	}
-	return e.record(Edit{Path: table}, span{len(d.text), len(d.text)}, text)
+	e.record(Edit{Path: table}, span{len(d.text), len(d.text)}, text)
 }
 
 // includePattern adds our pattern to the list at a table's key, as its first item: comments in
 // the list keep their places. A new list has also what is inherited.
-func (e *editor) includePattern(table []string, name string, inherited []string) error {
+func (e *editor) includePattern(table []string, name string, inherited []string) {
 	path := slices.Concat(table, []string{name})
 	list := e.doc.entry(path)
 	switch {
 	case list == nil:
-		return e.set(table, name, slices.Concat([]string{AnnotationPattern}, inherited))
+		e.set(table, name, slices.Concat([]string{AnnotationPattern}, inherited))
+		return
 	case list.kind != unstable.Array || list.mixed:
-		return fmt.Errorf("line %d: %s should be a list of strings", e.doc.line(list.key), dotted(path))
+		e.fail("line %d: %s should be a list of strings", e.doc.line(list.key), dotted(path))
+		return
 	case list.hasPattern():
-		return nil
+		return
 	}
 	items := strings.TrimPrefix(e.doc.raw(list), "[")
 	switch {
@@ -142,7 +153,7 @@ func (e *editor) includePattern(table []string, name string, inherited []string)
 	default:
 		items = ", " + items
 	}
-	return e.change(list, "["+encode(AnnotationPattern)+items)
+	e.change(list, "["+encode(AnnotationPattern)+items)
 }
 
 // hasPattern reports whether a list has our pattern.

@@ -1,7 +1,6 @@
 package containerdconfig
 
 import (
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -16,50 +15,44 @@ func Undo(text []byte, edits []Edit) (result []byte, notes []string, err error) 
 		return nil, nil, err
 	}
 	for _, edit := range slices.Backward(edits) {
-		note, err := e.undo(edit)
-		if err != nil {
-			return nil, nil, err
-		}
-		if note != "" {
-			notes = append(notes, note)
-		}
+		e.undo(edit)
 	}
-	return e.doc.bytes(e.doc.text), notes, nil
+	return e.doc.bytes(e.doc.text), e.notes, e.err
 }
 
-func (e *editor) undo(edit Edit) (note string, err error) {
+func (e *editor) undo(edit Edit) {
 	entry := e.doc.entry(edit.Path)
 	switch {
 	case entry == nil:
-		return e.undoHeader(edit.Path)
-	case len(edit.Path) == 1 && len(e.doc.values) > 1:
-		return "", nil // Later settings of others depend on the version.
+		e.undoHeader(edit.Path)
+	case len(edit.Path) == 1 && len(e.doc.values) > 1: // Later settings of others depend on the version.
 	case e.doc.raw(entry) == edit.New && edit.Old != "":
-		return "", e.replace(entry.value, edit.Old)
+		e.replace(entry.value, edit.Old)
 	case e.doc.raw(entry) == edit.New:
-		return "", e.replace(entry.line, "")
+		e.replace(entry.line, "")
 	case entry.hasPattern():
-		return "", e.replace(entry.value, withoutPattern(e.doc.raw(entry)))
-	case len(entry.strings) > 0 || edit.New == "":
-		return "", nil // It has no pattern of ours.
+		e.replace(entry.value, withoutPattern(e.doc.raw(entry)))
+	case len(entry.strings) > 0 || edit.New == "": // It has no pattern of ours.
+	default:
+		e.note("line %d: %s was changed since it was configured, and is left as it is", e.doc.line(entry.key), dotted(edit.Path))
 	}
-	return fmt.Sprintf("line %d: %s was changed since it was configured, and is left as it is", e.doc.line(entry.key), dotted(edit.Path)), nil
 }
 
-// undoHeader removes the header of a table without keys.
-func (e *editor) undoHeader(path []string) (note string, err error) {
+// undoHeader removes the header of a table without keys, if others have not removed it.
+func (e *editor) undoHeader(path []string) {
 	i := e.doc.section(path)
 	if i < 0 {
-		return "", nil // Removed by others.
+		return
 	}
 	header := e.doc.sections[i].header
 	if slices.ContainsFunc(e.doc.entries, func(entry entry) bool { return entry.section == i }) {
-		return fmt.Sprintf("line %d: the table %s has further keys now, and is left", e.doc.line(header.start), dotted(path)), nil
+		e.note("line %d: the table %s has further keys now, and is left", e.doc.line(header.start), dotted(path))
+		return
 	}
 	if strings.HasSuffix(e.doc.text[:header.start], e.doc.eol+e.doc.eol) {
 		header.start -= len(e.doc.eol)
 	}
-	return "", e.replace(header, "")
+	e.replace(header, "")
 }
 
 var patternItem = regexp.MustCompile(strings.ReplaceAll(`,[ \t]*ITEM|ITEM(\s*,[ \t]*)?`, "ITEM", `["']`+regexp.QuoteMeta(AnnotationPattern)+`["']`))
