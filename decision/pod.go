@@ -115,6 +115,27 @@ func (d *Decider) recordedDevices(ctx context.Context, records []allocation.Reco
 	return devices, nil
 }
 
+// AllocatedDevices returns the devices with the given instance IDs, without duplicates. It is an
+// error if one of them does not exist or cannot be used.
+func AllocatedDevices(ctx context.Context, source discovery.Source, instanceIDs []string) ([]discovery.Device, error) {
+	present, err := source.Find(ctx, instanceIDs)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errUnknownGPUs, err)
+	}
+	var devices []discovery.Device
+	for _, id := range instanceIDs {
+		device, ok := discovery.Find(present, id)
+		if !ok {
+			return nil, fmt.Errorf("GPU %s was allocated, but %w", id, errDeviceGone)
+		}
+		if err := unusable(device); err != nil {
+			return nil, fmt.Errorf("GPU %s (%s) was allocated, but %w", device.Name(), id, err)
+		}
+		devices = union(devices, device)
+	}
+	return devices, nil
+}
+
 // removeInterlock makes edits remove the interlock of the advertiser's answer, so
 // that the runtime starts the container.
 func removeInterlock(os ocispec.OS, edits *ocispec.Edits) {
