@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -118,6 +119,16 @@ func TestWatch(t *testing.T) {
 	err := watch(ctx, source, func() error { written++; return results[written-1] }, &stderr)
 	if err != nil || written != len(results) || strings.Count(stderr.String(), "no GPU; waiting") != 2 {
 		t.Errorf("written %d times, %v:\n%s", written, err, &stderr)
+	}
+}
+
+// A foreign file ends a watch, whatever changes meanwhile.
+func TestWatchOfAForeignFile(t *testing.T) {
+	t.Parallel()
+	written := 0
+	err := watch(t.Context(), changes{times: 2}, func() error { written++; return errForeign }, io.Discard)
+	if !errors.Is(err, errForeign) || written != 1 {
+		t.Errorf("written %d times, %v", written, err)
 	}
 }
 

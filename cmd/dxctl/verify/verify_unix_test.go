@@ -88,6 +88,15 @@ func TestFindRefused(t *testing.T) {
 	}
 }
 
+// After an error, no container is started.
+func TestStartAfterAnError(t *testing.T) {
+	t.Parallel()
+	m := measurement{err: errors.New("no containerd")} // without a client
+	if refused := m.startFlags(t.Context(), "a container", nil); refused != "" || m.result.Containers != nil {
+		t.Errorf("%q %v", refused, m.result.Containers)
+	}
+}
+
 func TestSettings(t *testing.T) {
 	t.Parallel()
 	devices := []discovery.Device{{VendorID: discovery.VendorNVIDIA, DriverStorePath: `C:\NV`}, {VendorID: 0x1234, DriverStorePath: `C:\vendor`}, {DriverStorePath: `C:\unknown`}}
@@ -134,6 +143,9 @@ func TestVerify(t *testing.T) {
 			rules: interlock + "*/libcuda.so*) fail 'invalid\n  parameter';;", want: []string{"refused  with GPUs and 2 of 2 driver files: invalid parameter\n", "starts   with GPUs and 1 of 2", "refuses DIR/libcuda.so."},
 			err: "do not start as configured: invalid parameter",
 		},
+		"no container starts anymore": {
+			rules: interlock + "*/libcuda.so*) touch DIR/dead; fail refused;; *' run '*) test ! -e DIR/dead || fail dead;;", err: "means nothing: dead",
+		},
 		"no interlock":        {err: "in spite of the interlock"},
 		"no container starts": {rules: "*' run '*) fail broken;;", err: "nothing is known of GPUs: broken"},
 		"no GPU starts":       {rules: interlock + "*--device*) fail 'no device';;", want: []string{"refused  as configured"}, err: "even without driver files: no device"},
@@ -173,6 +185,9 @@ func TestVerify(t *testing.T) {
 				if want = strings.ReplaceAll(want, "DIR", dir); !strings.Contains(out, want) {
 					t.Errorf("no %q in\n%s", want, out)
 				}
+			}
+			if known := err == nil || strings.Contains(test.err, "as configured"); strings.Contains(out, "This node refuses") && !known {
+				t.Errorf("the result is unknown, and the output has one:\n%s", out)
 			}
 			if durable.Exists(report) == test.early || durable.Exists(filepath.Join(state, statefile.VerifyName)) == test.early {
 				t.Errorf("a report: %t, after\n%s", durable.Exists(report), out)
