@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -101,53 +102,31 @@ func linuxDevice(program Program, d ocispec.LinuxDevice, files Files) (string, e
 }
 
 // mount returns a mount's flag and its value.
-func mount(program Program, os ocispec.OS, m specs.Mount) (flag, value string, err error) {
-	switch {
-	case program == Ctr:
-		return "--mount", ctrMount(m), nil
-	case os == ocispec.Windows:
-		value, err = nerdctlVolume(m)
-		return "--volume", value, err
-	default:
-		value, err = nerdctlMount(m)
-		return "--mount", value, err
-	}
-}
-
-// ctrMount returns the value of ctr's --mount: a line of CSV, with options separated
-// by colons.
 // https://github.com/containerd/containerd/blob/v1.7.35/cmd/ctr/commands/run/run.go
-func ctrMount(m specs.Mount) string {
-	var fields []string
-	if m.Type != "" {
-		fields = append(fields, "type="+m.Type)
-	}
-	return csvLine(append(fields, "src="+m.Source, "dst="+m.Destination, "options="+strings.Join(m.Options, ":"))...)
-}
-
-// nerdctlMount returns the value of nerdctl's --mount on Linux. It has no quoting, and
-// is converted to colon-separated form before it is parsed.
-// https://github.com/containerd/nerdctl/blob/v1.7.7/pkg/mountutil/mountutil_linux.go
-func nerdctlMount(m specs.Mount) (string, error) {
-	for _, path := range []string{m.Source, m.Destination} {
-		if strings.ContainsAny(path, `,:"`) {
-			return "", fmt.Errorf("%s %w: %q has a comma, colon or quotation mark", Nerdctl, ErrNoFlag, path)
-		}
-	}
-	return "type=bind,src=" + m.Source + ",dst=" + m.Destination + ",ro,bind-propagation=rprivate", nil
-}
-
-// nerdctlVolume returns the value of nerdctl's --volume on Windows, where it has no
-// --mount. The colon of a drive marks the second path.
 // https://github.com/containerd/nerdctl/blob/v1.7.7/pkg/mountutil/mountutil_windows.go
-func nerdctlVolume(m specs.Mount) (string, error) {
-	path := regexp.MustCompile(`^[A-Za-z]:(\\[^\\/:*?"<>|]+)+$`)
-	for _, p := range []string{m.Source, m.Destination} {
-		if !path.MatchString(p) {
-			return "", fmt.Errorf(`%s %w: want a path such as C:\dir\file, not %s`, Nerdctl, ErrNoFlag, p)
+// https://github.com/containerd/nerdctl/blob/v1.7.7/pkg/mountutil/mountutil_linux.go
+func mount(program Program, os ocispec.OS, m specs.Mount) (flag, value string, err error) {
+	if program == Ctr { // It reads a line of CSV, with options separated by colons.
+		fields := []string{"src=" + m.Source, "dst=" + m.Destination, "options=" + strings.Join(m.Options, ":")}
+		if m.Type != "" {
+			fields = slices.Insert(fields, 0, "type="+m.Type)
+		}
+		return "--mount", csvLine(fields...), nil
+	}
+	windows := regexp.MustCompile(`^[A-Za-z]:(\\[^\\/:*?"<>|]+)+$`)
+	for _, path := range []string{m.Source, m.Destination} {
+		switch {
+		case os == ocispec.Windows && !windows.MatchString(path):
+			return "", "", fmt.Errorf(`%s %w: want a path such as C:\dir\file, not %s`, program, ErrNoFlag, path)
+		case os == ocispec.Linux && strings.ContainsAny(path, `,:"`):
+			return "", "", fmt.Errorf("%s %w: %q has a comma, colon or quotation mark", program, ErrNoFlag, path)
 		}
 	}
-	return m.Source + ":" + m.Destination + ":ro", nil
+	if os == ocispec.Windows { // It has no --mount there. The colon of a drive marks the second path.
+		return "--volume", m.Source + ":" + m.Destination + ":ro", nil
+	}
+	// It has no quoting, and is converted to colon-separated form before it is parsed.
+	return "--mount", "type=bind,src=" + m.Source + ",dst=" + m.Destination + ",ro,bind-propagation=rprivate", nil
 }
 
 // csvLine returns fields as a line of CSV, for a flag that takes a list.
