@@ -43,7 +43,7 @@ type bugReport struct {
 }
 
 // writeReport writes the file for a bug report.
-func (o *doctorOptions) writeReport(stderr io.Writer, state nodeState, report Report) error {
+func (n *gatherer) writeReport(stderr io.Writer, state nodeState, report Report) error {
 	var devices []discovery.Device
 	for _, d := range state.GPUs {
 		devices = append(devices, d.Device)
@@ -53,13 +53,13 @@ func (o *doctorOptions) writeReport(stderr io.Writer, state nodeState, report Re
 	c := &r.Capabilities
 	c.Config.Err, c.Config.Invalid, c.Containerd.FileErr, c.Containerd.Imports = nil, nil, nil, nil
 	r.ShimLog = lines(state.Config.Policy.Shim.Log)
-	if o.OS == "windows" {
+	if n.OS == "windows" {
 		r.DevicesDef = lines(filepath.Join(os.Getenv("SystemRoot"), "System32", "containers", "devices.def"))
 	}
-	r.Verify, _ = statefile.Read[json.RawMessage](filepath.Join(o.stateDir, statefile.VerifyName)) // A damaged one is left out.
-	if err := WriteReport(o.report, r); err != nil {
+	r.Verify, _ = statefile.Read[json.RawMessage](filepath.Join(n.stateDir, statefile.VerifyName)) // A damaged one is left out.
+	if err := WriteReport(n.report, r); err != nil {
 		return err
 	}
-	fmt.Fprintf(stderr, "wrote %s; read it before you send it\n", o.report)
+	fmt.Fprintf(stderr, "wrote %s; read it before you send it\n", n.report)
 	return nil
 }

@@ -18,15 +18,10 @@ import (
 	"github.com/directx-nri/directx-nri/internal/paths"
 )
 
-type doctorOptions struct {
-	gatherer
-	report string
-}
-
 // NewCommand returns the command of a dxctl with this version.
 func NewCommand(version string) *cobra.Command {
 	places := paths.Default()
-	o := doctorOptions{gatherer: gatherer{Instance: containerd.Instance{OS: runtime.GOOS}, version: version}}
+	n := gatherer{Instance: containerd.Instance{OS: runtime.GOOS}, version: version}
 	command := &cobra.Command{
 		Use:   "doctor",
 		Short: "Find problems of this node, and their remedies",
@@ -34,37 +29,37 @@ func NewCommand(version string) *cobra.Command {
 of each problem. Requires root or an administrator.`,
 		Example: `  # for a bug report; read it before you send it
   dxctl doctor --report node1.json`,
-		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },
+		RunE: func(c *cobra.Command, _ []string) error { return n.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },
 	}
 	flags := command.Flags()
-	o.addFlags(command, printer.Text, printer.JSON, printer.YAML)
-	flags.StringVar(&o.report, "report", "", "write a new `FILE` for a bug report, without secrets")
-	flags.StringVar(&o.kubeletDir, "kubelet-dir", places.DevicePlugins, "the kubelet's device plugin `DIRECTORY`")
-	flags.StringVar(&o.podResources, "pod-resources-socket", places.PodResources, "the kubelet's PodResources `SOCKET` or named pipe")
-	gpus.AddHostRootFlag(flags, &o.hostRoot)
+	n.addFlags(command, printer.Text, printer.JSON, printer.YAML)
+	flags.StringVar(&n.report, "report", "", "write a new `FILE` for a bug report, without secrets")
+	flags.StringVar(&n.kubeletDir, "kubelet-dir", places.DevicePlugins, "the kubelet's device plugin `DIRECTORY`")
+	flags.StringVar(&n.podResources, "pod-resources-socket", places.PodResources, "the kubelet's PodResources `SOCKET` or named pipe")
+	gpus.AddHostRootFlag(flags, &n.hostRoot)
 	return command
 }
 
-func (o *doctorOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
-	if err := o.check(); err != nil {
+func (n *gatherer) run(ctx context.Context, stdout, stderr io.Writer) error {
+	if err := n.check(); err != nil {
 		return err
 	}
-	if o.report != "" && durable.Exists(o.report) {
-		return cli.Usage("--report: %s exists", o.report)
+	if n.report != "" && durable.Exists(n.report) {
+		return cli.Usage("--report: %s exists", n.report)
 	}
-	state := o.gather(ctx)
+	state := n.gather(ctx)
 	if err := ctx.Err(); err != nil {
 		return cli.Unknown(fmt.Errorf("check the node: %w", err))
 	}
 	report := examine(state)
 	var err error
-	if o.output == printer.Text {
+	if n.output == printer.Text {
 		err = report.Print(stdout)
 	} else {
-		err = printer.Document(stdout, o.output, report)
+		err = printer.Document(stdout, n.output, report)
 	}
-	if err == nil && o.report != "" {
-		err = o.writeReport(stderr, state, report)
+	if err == nil && n.report != "" {
+		err = n.writeReport(stderr, state, report)
 	}
 	switch {
 	case err != nil:

@@ -55,8 +55,8 @@ type gatherer struct {
 	timeout    time.Duration
 	output     string
 	// These are for doctor only. hostRoot is the node's root directory, "" for this
-	// system's.
-	kubeletDir, podResources, hostRoot string
+	// system's, and report the file for a bug report, "" for none.
+	kubeletDir, podResources, hostRoot, report string
 }
 
 // addFlags adds the flags for containerd and for what uses it.

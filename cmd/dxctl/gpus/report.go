@@ -152,14 +152,13 @@ type Detail struct {
 
 // Detail returns a device with the state of its files.
 func (n *Node) Detail(r Report) Detail {
-	d := Detail{Report: r}
-	d.NotChecked = d.checkFiles(n)
-	d.FilesChecked = d.NotChecked == ""
-	return d
+	reason := n.checkFiles(r)
+	return Detail{r, reason == "", reason}
 }
 
-// checkFiles looks the files up, or returns why that is not possible.
-func (d *Detail) checkFiles(n *Node) (reason string) {
+// checkFiles looks the files of a device up and sets their states, or returns why that is not
+// possible.
+func (n *Node) checkFiles(d Report) (reason string) {
 	if n.assumeFiles {
 		return "--assume-files is set"
 	}
