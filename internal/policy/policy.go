@@ -206,21 +206,20 @@ func (p Policy) check() error {
 	case slices.ContainsFunc(p.Resources, func(r Resource) bool { return r.Name == "" || r.Replicas < 1 || r.Replicas > MaxReplicas }):
 		return fmt.Errorf("a resource without a name, or with replicas outside 1 to %d", MaxReplicas)
 	}
-	for _, value := range []struct {
-		key, value string
-		known      []string
-	}{
-		{"assignment", string(p.Assignment), []string{string(AssignAuto), string(AssignByPath), string(AssignByClass)}},
-		{"driverFiles", string(p.DriverFiles), []string{string(FilesAuto), string(FilesMount), string(FilesNone)}},
-		{"injection", string(p.Injection), []string{string(InjectByRuntime), string(InjectByKubelet)}},
-		{"servedBy", string(p.ServedBy), []string{string(ServedByNRI), string(ServedByShim)}},
-		{"extraMounts.sources", string(p.ExtraMounts.Sources), []string{string(MountNothing), string(MountDriverStore), string(MountHostDirectories)}},
-		{"log.level", p.Log.Level, []string{"error", "warn", "info", "debug"}},
-		{"log.format", p.Log.Format, []string{"text", "json"}},
-	} {
-		if !slices.Contains(value.known, value.value) {
-			return fmt.Errorf("unknown %s %q", value.key, value.value)
-		}
+	return cmp.Or(
+		checkKnown("assignment", p.Assignment, AssignAuto, AssignByPath, AssignByClass),
+		checkKnown("driverFiles", p.DriverFiles, FilesAuto, FilesMount, FilesNone),
+		checkKnown("injection", p.Injection, InjectByRuntime, InjectByKubelet),
+		checkKnown("servedBy", p.ServedBy, ServedByNRI, ServedByShim),
+		checkKnown("extraMounts.sources", p.ExtraMounts.Sources, MountNothing, MountDriverStore, MountHostDirectories),
+		checkKnown("log.level", p.Log.Level, "error", "warn", "info", "debug"),
+		checkKnown("log.format", p.Log.Format, "text", "json"),
+	)
+}
+
+func checkKnown[T ~string](key string, value T, known ...T) error {
+	if !slices.Contains(known, value) {
+		return fmt.Errorf("unknown %s %q", key, value)
 	}
 	return nil
 }

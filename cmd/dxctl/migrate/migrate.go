@@ -119,35 +119,33 @@ func parse(data []byte) (documents []document, err error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	for {
 		var root yaml.Node
-		err := decoder.Decode(&root)
-		if errors.Is(err, io.EOF) {
+		if err := decoder.Decode(&root); errors.Is(err, io.EOF) {
 			return documents, nil
-		}
-		if err != nil {
+		} else if err != nil {
 			return nil, err
 		}
-		d, err := decode(root.Content[0])
-		if err != nil {
+		if documents, err = add(documents, root.Content[0]); err != nil {
 			return nil, err
-		}
-		documents = append(documents, d)
-		for i := range d.Items {
-			item, err := decode(&d.Items[i])
-			if err != nil {
-				return nil, err
-			}
-			documents = append(documents, item)
 		}
 	}
 }
 
-func decode(root *yaml.Node) (document, error) {
+// add adds the document with a root, and its items.
+func add(documents []document, root *yaml.Node) ([]document, error) {
 	d := document{root: root}
-	if root.Kind != yaml.MappingNode {
-		return d, nil
+	if root.Kind == yaml.MappingNode {
+		if err := root.Decode(&d); err != nil {
+			return nil, err
+		}
 	}
-	err := root.Decode(&d)
-	return d, err
+	documents = append(documents, d)
+	for i := range d.Items {
+		var err error
+		if documents, err = add(documents, &d.Items[i]); err != nil {
+			return nil, err
+		}
+	}
+	return documents, nil
 }
 
 // configMap returns the data of the ConfigMap with a name.
