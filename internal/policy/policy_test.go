@@ -38,7 +38,8 @@ func example() Policy {
 	}
 }
 
-// TestWriteAndRead uses a policy with a value in each field, so that none is lost.
+// TestWriteAndRead uses a policy with a value in each field, so that none is lost. What is not
+// valid is not written, and version 0.1 had no driverFiles.
 func TestWriteAndRead(t *testing.T) {
 	t.Parallel()
 	stateDir := filepath.Join(t.TempDir(), "state")
@@ -50,6 +51,13 @@ func TestWriteAndRead(t *testing.T) {
 		if reflect.ValueOf(want).Field(i).IsZero() {
 			t.Errorf("the example has no %s", reflect.TypeFor[Policy]().Field(i).Name)
 		}
+	}
+	if err := Write(stateDir, Policy{}); err == nil || durable.Exists(Path(stateDir)) {
+		t.Errorf("the zero policy is written: %v", err)
+	}
+	text, err := json.Marshal(file{format, want})
+	if older, decodeErr := decode(bytes.Replace(text, []byte(`"driverFiles":"none",`), nil, 1)); err != nil || decodeErr != nil || older.DriverFiles != FilesAuto {
+		t.Errorf("driverFiles is %q, %v, %v; want auto", older.DriverFiles, err, decodeErr)
 	}
 	for _, p := range []Policy{want, Default()} {
 		if err := Write(stateDir, p); err != nil {
@@ -106,29 +114,6 @@ func TestReadRefuses(t *testing.T) {
 				t.Error(err)
 			}
 		})
-	}
-}
-
-// TestReadOlder reads a policy of version 0.1.
-func TestReadOlder(t *testing.T) {
-	t.Parallel()
-	text, err := json.Marshal(file{format, example()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if p, err := decode(bytes.Replace(text, []byte(`"driverFiles":"none",`), nil, 1)); err != nil || p.DriverFiles != FilesAuto {
-		t.Errorf("driverFiles is %q, error %v; want auto", p.DriverFiles, err)
-	}
-}
-
-func TestWriteRefusesInvalidPolicy(t *testing.T) {
-	t.Parallel()
-	stateDir := t.TempDir()
-	if err := Write(stateDir, Policy{}); err == nil {
-		t.Error("no error for the zero policy")
-	}
-	if _, err := os.Stat(Path(stateDir)); err == nil {
-		t.Error("the file was written")
 	}
 }
 
