@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // socketVariable is the environment variable that makes this program a daemon that
@@ -60,16 +62,13 @@ func daemon(t *testing.T, name string) (socket string, end func() error, process
 	ended := make(chan error, 1)
 	go func() { ended <- command.Wait() }()
 	t.Cleanup(func() { _ = command.Process.Kill() })
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	testutil.Eventually(t, "the daemon listens", func() bool {
 		connection, err := net.Dial("unix", socket)
 		if err == nil {
 			connection.Close()
-			break
 		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-	}
+		return err == nil
+	})
 	return socket, func() error { return <-ended }, command.Process
 }
 

@@ -90,7 +90,10 @@ func (s settings) decode() (p plugin, err error) {
 // tensorworks converts DaemonSets with their ConfigMaps or, for both plugins, a configuration
 // file, a ConfigMap alone, or lines NAME=VALUE of environment variables.
 func tensorworks(documents []document) (f file, notes []string, err error) {
-	plugins, notes, err := findPlugins(documents)
+	plugins, notes, err := deployedPlugins(documents)
+	if err == nil && len(plugins) == 0 {
+		plugins, err = bothPlugins(documents)
+	}
 	if err != nil {
 		return f, nil, err
 	}
@@ -135,8 +138,8 @@ func (f *file) add(byVendor map[string][]policy.AddedFile, directory string) {
 	}
 }
 
-// findPlugins returns the settings of each plugin that documents have.
-func findPlugins(documents []document) (plugins map[string]settings, notes []string, err error) {
+// deployedPlugins returns the settings of each plugin that documents deploy.
+func deployedPlugins(documents []document) (plugins map[string]settings, notes []string, err error) {
 	plugins = map[string]settings{}
 	for _, d := range documents {
 		spec := d.Spec.Template.Spec
@@ -162,9 +165,11 @@ func findPlugins(documents []document) (plugins map[string]settings, notes []str
 			}
 		}
 	}
-	if len(plugins) > 0 {
-		return plugins, notes, nil
-	}
+	return plugins, notes, nil
+}
+
+// bothPlugins returns the settings that documents have for both plugins.
+func bothPlugins(documents []document) (plugins map[string]settings, err error) {
 	both, env := settings{}, map[string]string{}
 	for _, d := range documents {
 		switch {
@@ -184,19 +189,20 @@ func findPlugins(documents []document) (plugins map[string]settings, notes []str
 			both[strings.ToLower(key)] = scalar(value)
 		}
 	}
+	plugins = map[string]settings{}
 	found := false
 	for name := range kinds() {
 		s, err := configured(name, both, env, documents)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		plugins[name] = s
 		found = found || slices.ContainsFunc(slices.Collect(maps.Keys(s)), isKey)
 	}
 	if !found {
-		return nil, nil, fmt.Errorf("%w of TensorWorks' or Microsoft's device plugins: want their DaemonSets and ConfigMaps, a configuration file, or environment variables", ErrOther)
+		return nil, fmt.Errorf("%w of TensorWorks' or Microsoft's device plugins: want their DaemonSets and ConfigMaps, a configuration file, or environment variables", ErrOther)
 	}
-	return plugins, nil, nil
+	return plugins, nil
 }
 
 // configured returns the settings of a plugin: those of its file, which is in a ConfigMap, and
