@@ -52,7 +52,7 @@ func handler(t testing.TB, text []byte, node Node, name string) Handler {
 	return Handler{}
 }
 
-// TestFilesOfRealNodes holds for each file what must hold for all.
+// TestFilesOfRealNodes checks for each file what holds for all.
 func TestFilesOfRealNodes(t *testing.T) {
 	t.Parallel()
 	ours := map[string][]string{
@@ -136,8 +136,8 @@ func TestTemplate(t *testing.T) {
 	}
 }
 
-// checkResult holds what every result must: only lines were added or changed,
-// a second time changes nothing, and undoing gives the text back.
+// checkResult checks what holds for each result: only lines were added or changed, a second
+// time changes nothing, and undoing restores the text.
 func checkResult(t testing.TB, before []byte, r Result, s Settings) {
 	t.Helper()
 	f, err := Read(r.Text, s.Node)
@@ -404,7 +404,7 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// TestOtherShims: a handler with a shim that ours does not run loses it only by its name.
+// TestOtherShims: a shim that ours does not run is replaced only if its handler is named.
 func TestOtherShims(t *testing.T) {
 	t.Parallel()
 	const runtimes = "[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes."

@@ -59,9 +59,9 @@ func mayEdit(path string) (add, change bool) {
 	return len(handler) > 0, len(handler) == 1 && slices.Contains([]string{"runtime_path", "pod_annotations", "container_annotations"}, key)
 }
 
-// FuzzConfigure holds for each text that Configure takes what checkResult says, and
-// compares what go-toml decodes before and after: nothing but our values differs, and
-// lists keep what they had.
+// FuzzConfigure checks each text that Configure accepts with checkResult, and compares
+// what go-toml decodes before and after: nothing but our values differs, and lists keep what
+// they had.
 func FuzzConfigure(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.toml")
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package hostfiles answers questions about the node's files: what a path
-// resolves to, which device a device node is, which files match a pattern.
+// Package hostfiles looks up the node's files: what a path resolves to, which device a
+// device node is, which files match a pattern.
 package hostfiles
 
 import (

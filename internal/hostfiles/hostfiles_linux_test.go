@@ -54,7 +54,7 @@ func TestResolve(t *testing.T) {
 			t.Errorf("%s resolves to %q, %v; want %q", path, got, err, want)
 		}
 	}
-	// All at once give the same results.
+	// ResolveAll gives the same results.
 	paths := slices.Sorted(maps.Keys(resolves))
 	all, errs := Root(root).ResolveAll(paths)
 	for i, path := range paths {

@@ -114,7 +114,7 @@ func TestRestart(t *testing.T) {
 	if slices.Contains(after, 0) {
 		t.Errorf("the services have the processes %d", after)
 	}
-	// As an earlier restart that was killed left it.
+	// An earlier restart was killed.
 	for _, name := range dependents {
 		if err := stop(t.Context(), name); err != nil {
 			t.Fatal(err)

@@ -81,11 +81,11 @@ func TestBySignalEndsTheProcess(t *testing.T) {
 	if err := BySignal(socket, "containerd").Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	// It has ended in an orderly way, and before Restart came back.
+	// It has ended with status 0, and before Restart returned.
 	if err := end(); err != nil {
 		t.Error(err)
 	}
-	// Now its supervisor is at it.
+	// Its supervisor would start it now.
 	if err := BySignal(socket, "containerd").Restart(t.Context()); err != nil {
 		t.Errorf("no listener: %v", err)
 	}

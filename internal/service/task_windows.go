@@ -53,8 +53,8 @@ func schtasks(ctx context.Context, args ...string) error {
 	return run(exec.CommandContext(ctx, filepath.Join(system, "schtasks.exe"), args...), fmt.Sprintf("schtasks.exe %s", args[0]))
 }
 
-// Programs returns the paths of the running programs with a file name, as far as they can be
-// read. Any user can start a program of that name.
+// Programs returns the paths of the running programs with a file name, without those that
+// cannot be read. Any user can start a program of that name.
 func Programs(name string) (paths []string) {
 	snapshot, err := windows.CreateToolhelp32Snapshot(windows.TH32CS_SNAPPROCESS, 0)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
-// mark goes before the word, at the very end of a copy of this test's program,
-// that says what the copy does in its self-test.
+// mark precedes the word at the end of a copy of this test's program that says what the copy
+// does in its self-test.
 const mark = "\nshim made for a test: "
 
 // What a copy does.
@@ -31,11 +31,11 @@ const (
 	hanging = "hanging"
 )
 
-// runFlag has a copy run until its standard input ends.
+// runFlag makes a copy run until its standard input ends.
 const runFlag = "--run-for-a-test"
 
 func TestMain(m *testing.M) {
-	// The race detector has every process wait a second at its end otherwise.
+	// Otherwise each process waits a second at its end with the race detector.
 	if err := os.Setenv("GORACE", "atexit_sleep_ms=0"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}
@@ -132,7 +132,7 @@ func (n node) interrupted() {
 	}
 }
 
-// has checks what files there are, by what they do.
+// has checks the names of the files and what they do.
 func (n node) has(want map[string]string) {
 	n.t.Helper()
 	entries, err := os.ReadDir(filepath.Dir(n.path))
@@ -267,7 +267,7 @@ func TestInstallTwoAtOnce(t *testing.T) {
 	}
 }
 
-// Windows replaces and removes no program that runs.
+// Windows does not replace or remove a program that runs.
 func TestInstallWhileTheOldOneRuns(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)

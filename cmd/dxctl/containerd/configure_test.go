@@ -93,7 +93,7 @@ func TestNothingToConfigure(t *testing.T) {
 	}
 }
 
-// restarts returns a command that counts, and how often it was called.
+// restarts returns the flags of a command that containerd does not notice, and how often it ran.
 func restarts(t *testing.T, b *containerdtest.Node) (flags []string, count func() int) {
 	t.Helper()
 	file := filepath.Join(b.Root, "restarts")
@@ -106,9 +106,8 @@ func restarts(t *testing.T, b *containerdtest.Node) (flags []string, count func(
 	}
 }
 
-// TestConfigureDoesNotRestartAgainAndAgain where containerd does not load the file,
-// as the kubelet has an init container do that fails.
-func TestConfigureDoesNotRestartAgainAndAgain(t *testing.T) {
+// TestConfigureWaitsAfterFailure: the kubelet runs an init container that fails again and again.
+func TestConfigureWaitsAfterFailure(t *testing.T) {
 	t.Parallel()
 	b := containerdtest.New(t, containerdtest.Config)
 	flags, count := restarts(t, b)
@@ -144,8 +143,6 @@ func TestConfigureDoesNotRestartAgainAndAgain(t *testing.T) {
 	}
 }
 
-// unconfigure does not restart containerd if a handler would still use our shim
-// afterward, because others configured it.
 // TestConfigureRestartsWhenNecessary: for a change, and for what containerd has not loaded yet.
 func TestConfigureRestartsWhenNecessary(t *testing.T) {
 	t.Parallel()
@@ -166,7 +163,8 @@ func TestConfigureRestartsWhenNecessary(t *testing.T) {
 	checkLoaded(t, b, "in the end", true)
 }
 
-func TestUnconfigureDoesNotRestartInVain(t *testing.T) {
+// A handler that others configured still uses our shim after a restart.
+func TestUnconfigureRestartsWhenNecessary(t *testing.T) {
 	t.Parallel()
 	b := containerdtest.New(t, containerdtest.Config)
 	must(t, b, "configure")
@@ -179,14 +177,14 @@ func TestUnconfigureDoesNotRestartInVain(t *testing.T) {
 			t.Fatalf("error %v, %s", err, stderr)
 		}
 	}
-	// The first time, our annotations are taken out.
+	// The first time, our annotations are removed.
 	if count() != 1 {
 		t.Errorf("%d restarts, want 1", count())
 	}
 }
 
 // In a pod, a link can point to a directory that is not mounted.
-func TestLinkThatLeadsNowhere(t *testing.T) {
+func TestDanglingLink(t *testing.T) {
 	t.Parallel()
 	b := containerdtest.New(t, "")
 	if err := os.Symlink(filepath.Join(b.Root, "unseen", "config.toml"), b.Config); err != nil {

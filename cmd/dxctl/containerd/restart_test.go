@@ -100,7 +100,7 @@ func TestKilledAtEachStep(t *testing.T) {
 				}
 				configured := b.Read(t)
 				if test.refuses {
-					// containerd starts with what it has now only.
+					// containerd starts with the present file only.
 					refuse := fmt.Sprintf("cmp -s %s %s && touch %s", b.Config, filepath.Join(b.Root, "accepted"), filepath.Join(b.Root, "restarted"))
 					b.Write(t, filepath.Join(b.Root, "accepted"), configured)
 					restart[2] = refuse
@@ -133,7 +133,7 @@ func TestKilledAtEachStep(t *testing.T) {
 	}
 }
 
-// TestPendingRestart tries a record in the states that it can be found in.
+// TestPendingRestart: the states in which a record can be found.
 func TestPendingRestart(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -268,8 +268,8 @@ type writerFunc func(text string)
 
 func (w writerFunc) Write(text []byte) (int, error) { w(string(text)); return len(text), nil }
 
-// TestRestartSpread waits before the first restart only, and keeps what others write to
-// the file meanwhile.
+// TestRestartSpread: there is a wait before the first restart only, and what others write to
+// the file meanwhile is kept.
 func TestRestartSpread(t *testing.T) {
 	t.Parallel()
 	b := containerdtest.New(t, containerdtest.Config)
@@ -327,7 +327,7 @@ func TestIsOutdated(t *testing.T) {
 	}
 }
 
-// TestConfigurationKeepsItsGroup, and the copy has it too: both can have credentials.
+// TestConfigurationKeepsItsGroup: the copy has the group, too. Both can have credentials.
 func TestConfigurationKeepsItsGroup(t *testing.T) {
 	t.Parallel()
 	b := containerdtest.New(t, containerdtest.Config)

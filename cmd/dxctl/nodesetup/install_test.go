@@ -147,8 +147,7 @@ func TestUninstallWithDamagedPolicy(t *testing.T) {
 	}
 }
 
-// refuses checks that an uninstallation fails with the words and leaves the
-// shim.
+// refuses checks that an uninstallation fails with an error and leaves the shim.
 func (p place) refuses(t *testing.T, want string, args ...string) {
 	t.Helper()
 	stdout, _, err := p.uninstall(t, args...)
@@ -240,13 +239,13 @@ func TestUninstallKeepsFilesOfOthers(t *testing.T) {
 	}
 }
 
-func TestUninstallRefusesAsLongAsContainerdUsesTheShim(t *testing.T) {
+func TestUninstallRefusesWhileContainerdUsesTheShim(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, containerdtest.Config)
 	p.mustInstall(t)
 	p.must(t, "configure", p.Restart()...)
 	p.refuses(t, "uses the shim: run 'dxctl runtime unconfigure --restart' first")
-	// The file is right, and containerd has not read it.
+	// The file is restored, and containerd has not read it.
 	p.must(t, "unconfigure")
 	p.refuses(t, "runtime handler runc of the running containerd uses the shim")
 	testutil.WriteFile(t, filepath.Join(p.Root, "restarted"), "", 0o600)
@@ -320,7 +319,7 @@ func TestUninstallHandsContainersOver(t *testing.T) {
 	}
 }
 
-func TestUninstallSeesWhatWasStartedMeanwhile(t *testing.T) {
+func TestUninstallFindsContainersStartedMeanwhile(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, containerdtest.Config)
 	p.mustInstall(t)

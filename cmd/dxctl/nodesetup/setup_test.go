@@ -31,7 +31,7 @@ func (p place) inventory(t *testing.T, detail string) string {
 	return file
 }
 
-// newSetup returns what finds the GPUs of an inventory.
+// newSetup returns the options for the GPUs of an inventory.
 func newSetup(inventory string) setupOptions {
 	return setupOptions{gpus: gpus.Node{Trusted: true, Inventory: inventory}, interval: time.Millisecond, programs: func(string) []string { return nil }}
 }
@@ -185,7 +185,7 @@ func TestSetupCountsOfferedGPUs(t *testing.T) {
 	}
 }
 
-// TestSetupChecksTheInventory: a file that anyone can write must not make a node change.
+// TestSetupChecksTheInventory: a file that anyone can write must not change a node.
 func TestSetupChecksTheInventory(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, "")

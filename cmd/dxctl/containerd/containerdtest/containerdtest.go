@@ -29,8 +29,8 @@ type Node struct {
 	Sandboxes                            []*cri.PodSandbox // set before the first query
 }
 
-// containerd answers for what the file said when it was last restarted, as the real one does
-// in its CRI status.
+// containerd reports what the file had when it was last restarted, as the real one does in its
+// CRI status.
 type containerd struct {
 	cri.UnimplementedRuntimeServiceServer
 	node *Node
