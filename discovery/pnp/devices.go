@@ -27,11 +27,11 @@ import (
 // last. Adapters without a Plug and Play device, such as software renderers, have the
 // instance ID `DXCORE\` and their LUID.
 func Devices(s Snapshot) []discovery.Device {
-	adapters := map[discovery.LUID]Adapter{}
+	adapters := map[discovery.LUID]win32.Adapter{}
 	if s.DXCoreErr == nil {
 		for _, a := range s.Adapters {
-			if _, known := adapters[a.LUID]; a.LUID != 0 && !known {
-				adapters[a.LUID] = a
+			if _, known := adapters[discovery.LUID(a.LUID)]; a.LUID != 0 && !known {
+				adapters[discovery.LUID(a.LUID)] = a
 			}
 		}
 	}
@@ -41,12 +41,12 @@ func Devices(s Snapshot) []discovery.Device {
 			matched[*raw.LUID] = true
 		}
 	}
-	core := dxcore{err: s.DXCoreErr, unmatched: slices.ContainsFunc(s.Adapters, func(a Adapter) bool {
-		return !matched[a.LUID] && (a.Hardware || len(a.Unread) > 0)
+	core := dxcore{err: s.DXCoreErr, unmatched: slices.ContainsFunc(s.Adapters, func(a win32.Adapter) bool {
+		return !matched[discovery.LUID(a.LUID)] && (a.Hardware || len(a.Unread) > 0)
 	})}
 	var devices []discovery.Device
 	for _, raw := range s.Devices {
-		var adapter *Adapter
+		var adapter *win32.Adapter
 		if raw.LUID != nil {
 			if a, ok := adapters[*raw.LUID]; ok {
 				adapter = &a
@@ -73,7 +73,7 @@ type dxcore struct {
 }
 
 // newDevice returns the device of raw and its DXCore adapter, which can be nil.
-func newDevice(raw Raw, adapter *Adapter, core dxcore) discovery.Device {
+func newDevice(raw Raw, adapter *win32.Adapter, core dxcore) discovery.Device {
 	d := discovery.Device{
 		InstanceID:    raw.InstanceID,
 		Description:   errlog.OneLine(raw.Description),
@@ -139,7 +139,7 @@ func addDriver(d *discovery.Device, raw Raw) {
 
 // classify adds the adapter's properties or, without an adapter, what the setup class
 // says. It returns why a started device cannot run Direct3D, "" if it can.
-func classify(d *discovery.Device, raw Raw, adapter *Adapter, core dxcore) string {
+func classify(d *discovery.Device, raw Raw, adapter *win32.Adapter, core dxcore) string {
 	const fromClass = "what it supports is taken from its setup class; its memory and whether it is integrated or detachable are unknown"
 	started := d.Health.OK()
 	d.Software = strings.HasPrefix(discovery.NormalizeID(raw.InstanceID), `ROOT\BASICRENDER\`) // Microsoft's
@@ -175,8 +175,8 @@ func classify(d *discovery.Device, raw Raw, adapter *Adapter, core dxcore) strin
 }
 
 // addAdapter adds the properties of a DXCore adapter.
-func addAdapter(d *discovery.Device, a Adapter) {
-	d.LUID = a.LUID
+func addAdapter(d *discovery.Device, a win32.Adapter) {
+	d.LUID = discovery.LUID(a.LUID)
 	d.Description = cmp.Or(d.Description, errlog.OneLine(a.Description))
 	d.Software = d.Software || !a.Hardware
 	d.Integrated, d.Detachable = a.Integrated, a.Detachable
@@ -192,8 +192,8 @@ func addAdapter(d *discovery.Device, a Adapter) {
 }
 
 // adapterOnly returns the device of a DXCore adapter without a Plug and Play device.
-func adapterOnly(a Adapter) discovery.Device {
-	d := discovery.Device{InstanceID: `DXCORE\` + a.LUID.String()}
+func adapterOnly(a win32.Adapter) discovery.Device {
+	d := discovery.Device{InstanceID: `DXCORE\` + discovery.LUID(a.LUID).String()}
 	addAdapter(&d, a)
 	if !d.Software {
 		d.SupportsDisplay, d.SupportsCompute = false, false

@@ -50,17 +50,17 @@ func gpu(edit func(*Raw)) Raw {
 func TestDevices(t *testing.T) {
 	t.Parallel()
 	luid := *t4(0).LUID
-	adapter := func(edit func(*Adapter)) []Adapter {
+	adapter := func(edit func(*win32.Adapter)) []win32.Adapter {
 		a := full(luid)
 		edit(&a)
-		return []Adapter{a}
+		return []win32.Adapter{a}
 	}
-	whole := adapter(func(*Adapter) {})
+	whole := adapter(func(*win32.Adapter) {})
 	same := gpu(func(*Raw) {})
 	noDXCore := errors.New("dxcore.dll is\r\nnot there")
 	for name, test := range map[string]struct {
 		raw       Raw
-		adapters  []Adapter
+		adapters  []win32.Adapter
 		dxcoreErr error
 		kind      discovery.Kind
 		compute   bool
@@ -70,25 +70,25 @@ func TestDevices(t *testing.T) {
 	}{
 		"all of Direct3D": {raw: same, adapters: whole, kind: discovery.KindDisplay, compute: true},
 		"graphics without compute": {
-			raw: same, adapters: adapter(func(a *Adapter) { a.D3D12CoreCompute = false }), kind: discovery.KindDisplay,
+			raw: same, adapters: adapter(func(a *win32.Adapter) { a.D3D12CoreCompute = false }), kind: discovery.KindDisplay,
 		},
 		"Direct3D 11 alone": {
-			raw: same, adapters: adapter(func(a *Adapter) { a.D3D12Graphics, a.D3D12CoreCompute = false, false }), kind: discovery.KindDisplay,
+			raw: same, adapters: adapter(func(a *win32.Adapter) { a.D3D12Graphics, a.D3D12CoreCompute = false, false }), kind: discovery.KindDisplay,
 		},
 		"compute-only neural processor": {
 			raw:      gpu(func(r *Raw) { r.Class = win32.ComputeAcceleratorClass() }),
-			adapters: adapter(func(a *Adapter) { a.D3D11Graphics, a.D3D12Graphics = false, false }), kind: discovery.KindCompute, compute: true,
+			adapters: adapter(func(a *win32.Adapter) { a.D3D11Graphics, a.D3D12Graphics = false, false }), kind: discovery.KindCompute, compute: true,
 		},
 		"compute-only, of the display class": {
-			raw: same, adapters: adapter(func(a *Adapter) { a.D3D11Graphics, a.D3D12Graphics = false, false }), kind: discovery.KindCompute, compute: true,
+			raw: same, adapters: adapter(func(a *win32.Adapter) { a.D3D11Graphics, a.D3D12Graphics = false, false }), kind: discovery.KindCompute, compute: true,
 		},
 		"machine learning alone": {
-			raw: same, adapters: adapter(func(a *Adapter) {
+			raw: same, adapters: adapter(func(a *win32.Adapter) {
 				a.D3D11Graphics, a.D3D12Graphics, a.D3D12CoreCompute, a.D3D12GenericML = false, false, false, true
 			}), kind: discovery.KindCompute, compute: true,
 		},
 		"nothing of Direct3D": {
-			raw: same, adapters: adapter(func(a *Adapter) { a.D3D11Graphics, a.D3D12Graphics, a.D3D12CoreCompute = false, false, false }), note: "neither Direct3D graphics, core compute nor machine learning",
+			raw: same, adapters: adapter(func(a *win32.Adapter) { a.D3D11Graphics, a.D3D12Graphics, a.D3D12CoreCompute = false, false, false }), note: "neither Direct3D graphics, core compute nor machine learning",
 		},
 		"AMD": {
 			raw: gpu(func(r *Raw) { r.InstanceID = `PCI\VEN_1002&DEV_73BF\6&1` }), adapters: whole, kind: discovery.KindDisplay, compute: true,
@@ -107,11 +107,11 @@ func TestDevices(t *testing.T) {
 			check: func(d discovery.Device) bool { return d.VendorID == 0 },
 		},
 		"integrated": {
-			raw: same, adapters: adapter(func(a *Adapter) { a.Integrated, a.DedicatedMemory = true, 128<<20 }), kind: discovery.KindDisplay, compute: true,
+			raw: same, adapters: adapter(func(a *win32.Adapter) { a.Integrated, a.DedicatedMemory = true, 128<<20 }), kind: discovery.KindDisplay, compute: true,
 			check: func(d discovery.Device) bool { return d.Integrated && !d.Detachable && d.DedicatedMemory == 128<<20 },
 		},
 		"Thunderbolt": {
-			raw: same, adapters: adapter(func(a *Adapter) { a.Detachable = true }), kind: discovery.KindDisplay, compute: true,
+			raw: same, adapters: adapter(func(a *win32.Adapter) { a.Detachable = true }), kind: discovery.KindDisplay, compute: true,
 			check: func(d discovery.Device) bool { return d.Detachable && !d.Integrated },
 		},
 		"virtual function of a partitioned GPU": {
@@ -121,13 +121,13 @@ func TestDevices(t *testing.T) {
 			adapters: whole, kind: discovery.KindDisplay, compute: true,
 		},
 		"software adapter": {
-			raw: same, adapters: adapter(func(a *Adapter) { a.Hardware = false }), compute: true, check: func(d discovery.Device) bool { return d.Software },
+			raw: same, adapters: adapter(func(a *win32.Adapter) { a.Hardware = false }), compute: true, check: func(d discovery.Device) bool { return d.Software },
 		},
 		"unread property": {
 			raw: gpu(func(r *Raw) { r.Unread = []error{errors.New("numa\nnode: 5")} }), adapters: whole, kind: discovery.KindDisplay, compute: true, note: "numa node: 5",
 		},
 		"unread DXCore property": {
-			raw: same, adapters: adapter(func(a *Adapter) { a.Unread = []error{errors.New("memory")} }), kind: discovery.KindDisplay, compute: true, note: "memory",
+			raw: same, adapters: adapter(func(a *win32.Adapter) { a.Unread = []error{errors.New("memory")} }), kind: discovery.KindDisplay, compute: true, note: "memory",
 		},
 		"no description": {
 			raw: gpu(func(r *Raw) { r.Description = "" }), adapters: whole, kind: discovery.KindDisplay, compute: true,
@@ -198,10 +198,10 @@ func TestDevices(t *testing.T) {
 			raw: gpu(func(r *Raw) { r.LUID = nil }), reason: "TCC mode",
 		},
 		"unknown LUID, only software adapters left": {
-			raw: gpu(func(r *Raw) { r.LUID = nil }), adapters: adapter(func(a *Adapter) { a.Hardware = false }), reason: "DXCore does not list it",
+			raw: gpu(func(r *Raw) { r.LUID = nil }), adapters: adapter(func(a *win32.Adapter) { a.Hardware = false }), reason: "DXCore does not list it",
 		},
 		"unknown LUID of device and adapter": {
-			raw: gpu(func(r *Raw) { r.LUID = nil }), adapters: []Adapter{{Unread: []error{errors.New("LUID")}}}, kind: discovery.KindDisplay, note: "DXCore adapter is unknown",
+			raw: gpu(func(r *Raw) { r.LUID = nil }), adapters: []win32.Adapter{{Unread: []error{errors.New("LUID")}}}, kind: discovery.KindDisplay, note: "DXCore adapter is unknown",
 		},
 		"disabled frame buffer": {
 			raw: func() Raw { raw := frameBuffer(); raw.Status, raw.Problem, raw.LUID = 0x01806400, 22, nil; return raw }(), reason: "problem code 22",
@@ -261,7 +261,7 @@ func TestAdaptersWithoutDevice(t *testing.T) {
 	t.Parallel()
 	software, hardware := full(0x1_0000_0002), full(7)
 	software.Hardware, software.Description = false, "WARP"
-	devices := Devices(Snapshot{Devices: []Raw{t4(0)}, Adapters: []Adapter{hardware, full(*t4(0).LUID), software, hardware, {}}})
+	devices := Devices(Snapshot{Devices: []Raw{t4(0)}, Adapters: []win32.Adapter{hardware, full(*t4(0).LUID), software, hardware, {}}})
 	if len(devices) != 3 {
 		t.Fatalf("%d devices: %+v", len(devices), devices)
 	}
@@ -286,7 +286,7 @@ func TestOrder(t *testing.T) {
 	for range raws {
 		raws = append(raws[1:], raws[0])
 		var got []string
-		for _, d := range Devices(Snapshot{Devices: raws, Adapters: []Adapter{full(*t4(0).LUID)}}) {
+		for _, d := range Devices(Snapshot{Devices: raws, Adapters: []win32.Adapter{full(*t4(0).LUID)}}) {
 			got = append(got, d.InstanceID)
 		}
 		if diff := cmp.Diff([]string{"A", "B", "C", "D", "E", "F", "G", frameBuffer().InstanceID}, got); diff != "" {

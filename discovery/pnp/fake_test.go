@@ -108,21 +108,21 @@ func t4(n int) Raw {
 }
 
 // full returns the adapter of a GPU that supports all of Direct3D.
-func full(luid discovery.LUID) Adapter {
-	return Adapter{
-		LUID: luid, Description: "adapter", Hardware: true, D3D11Graphics: true, D3D12Graphics: true, D3D12CoreCompute: true,
+func full(luid discovery.LUID) win32.Adapter {
+	return win32.Adapter{
+		LUID: uint64(luid), Description: "adapter", Hardware: true, D3D11Graphics: true, D3D12Graphics: true, D3D12CoreCompute: true,
 		DedicatedMemory: 15 << 30,
 	}
 }
 
 // basicRender is Microsoft's software renderer.
-func basicRender() (Raw, Adapter) {
+func basicRender() (Raw, win32.Adapter) {
 	luid := discovery.LUID(0xB0)
 	raw := Raw{
 		InstanceID: `ROOT\BASICRENDER\0000`, Class: win32.DisplayClass(), Description: "Microsoft Basic Render Driver", LUID: &luid,
 		DriverKey: win32.DisplayClass().String() + `\0000`, DriverVersion: "10.0.20348.1", Status: 0x0180200A, INFStore: `C:\Windows\System32\DriverStore\FileRepository\basicrender.inf_amd64_1`,
 	}
-	return raw, Adapter{LUID: luid, D3D11Graphics: true, D3D12Graphics: true, D3D12CoreCompute: true}
+	return raw, win32.Adapter{LUID: uint64(luid), D3D11Graphics: true, D3D12Graphics: true, D3D12CoreCompute: true}
 }
 
 // frameBuffer is the frame buffer of AWS virtual machines.
@@ -137,7 +137,7 @@ func frameBuffer() Raw {
 // node is a g4dn node with n GPUs.
 func node(n int) Snapshot {
 	render, software := basicRender()
-	s := Snapshot{Devices: []Raw{render, frameBuffer()}, Adapters: []Adapter{software}}
+	s := Snapshot{Devices: []Raw{render, frameBuffer()}, Adapters: []win32.Adapter{software}}
 	for i := range n {
 		s.Devices = append(s.Devices, t4(i))
 		s.Adapters = append(s.Adapters, full(*t4(i).LUID))

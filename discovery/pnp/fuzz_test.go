@@ -49,8 +49,8 @@ func FuzzDevices(f *testing.F) {
 		good := t4(1)
 		s := Snapshot{
 			Devices: []Raw{raw, good},
-			Adapters: []Adapter{full(*good.LUID), {
-				LUID: discovery.LUID(luid), Description: text, Hardware: bit(4), Integrated: bit(5), Detachable: bit(6), D3D11Graphics: bit(7), D3D12Graphics: bit(8), D3D12CoreCompute: bit(9), D3D12GenericML: bit(11),
+			Adapters: []win32.Adapter{full(*good.LUID), {
+				LUID: luid, Description: text, Hardware: bit(4), Integrated: bit(5), Detachable: bit(6), D3D11Graphics: bit(7), D3D12Graphics: bit(8), D3D12CoreCompute: bit(9), D3D12GenericML: bit(11),
 				DedicatedMemory: luid, Unread: []error{errors.New(text)},
 			}},
 		}

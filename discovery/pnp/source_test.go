@@ -88,9 +88,9 @@ func TestFindAgreesWithDevices(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			snapshot := Snapshot{Devices: []Raw{test.raw}, Adapters: []Adapter{full(*t4(0).LUID)}}
+			snapshot := Snapshot{Devices: []Raw{test.raw}, Adapters: []win32.Adapter{full(*t4(0).LUID)}}
 			if test.other {
-				snapshot = Snapshot{Devices: []Raw{test.raw, t4(1)}, Adapters: []Adapter{full(*t4(1).LUID)}}
+				snapshot = Snapshot{Devices: []Raw{test.raw, t4(1)}, Adapters: []win32.Adapter{full(*t4(1).LUID)}}
 			}
 			system := &fakeSystem{snapshot: snapshot}
 			source := Open(system, testutil.Quiet())

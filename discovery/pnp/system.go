@@ -17,7 +17,7 @@ type Snapshot struct {
 	// Devices are the present devices of both classes, in Windows' order.
 	Devices []Raw
 	// Adapters are DXCore's adapters, if DXCoreErr is nil.
-	Adapters []Adapter
+	Adapters []win32.Adapter
 	// DXCoreErr is why DXCore is not available: it is missing before Windows 10
 	// version 2004 and Windows Server 2022.
 	DXCoreErr error
@@ -59,21 +59,6 @@ type Raw struct {
 	INFStore string
 	// INFStoreErr is why INFStore is unknown.
 	INFStoreErr error
-	// Unread are the errors of properties that could not be read.
-	Unread []error
-}
-
-// Adapter is a DXCore adapter.
-// https://learn.microsoft.com/windows/win32/api/dxcore_interface/ne-dxcore_interface-dxcoreadapterproperty
-type Adapter struct {
-	LUID        discovery.LUID
-	Description string
-	// Hardware is false for software renderers.
-	Hardware, Integrated, Detachable bool
-	// The adapter's attributes.
-	D3D11Graphics, D3D12Graphics, D3D12CoreCompute, D3D12GenericML bool
-	// DedicatedMemory is in bytes.
-	DedicatedMemory uint64
 	// Unread are the errors of properties that could not be read.
 	Unread []error
 }

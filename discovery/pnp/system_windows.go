@@ -124,23 +124,23 @@ func optional[T any](r *reader, name win32.PropertyName, decode func(win32.Prope
 
 // adapters returns the DXCore adapters with a known attribute, and those of devices:
 // a neural processor may have no such attribute.
-func adapters(devices []Raw) ([]Adapter, error) {
+func adapters(devices []Raw) ([]win32.Adapter, error) {
 	dxcore, err := win32.OpenDXCore()
 	if err != nil {
 		return nil, err
 	}
 	defer dxcore.Close()
 	var (
-		all    []Adapter
+		all    []win32.Adapter
 		failed []error
 	)
-	known := map[discovery.LUID]bool{}
-	add := func(adapter *win32.Adapter) {
-		defer adapter.Close()
-		a := readAdapter(adapter)
-		if a.LUID == 0 || !known[a.LUID] {
-			known[a.LUID] = true
-			all = append(all, a)
+	known := map[uint64]bool{}
+	add := func(list ...win32.Adapter) {
+		for _, a := range list {
+			if a.LUID == 0 || !known[a.LUID] {
+				known[a.LUID] = true
+				all = append(all, a)
+			}
 		}
 	}
 	attributes := []win32.AdapterAttribute{win32.D3D11Graphics, win32.D3D12Graphics, win32.D3D12CoreCompute, win32.D3D12GenericML}
@@ -149,16 +149,14 @@ func adapters(devices []Raw) ([]Adapter, error) {
 		if err != nil {
 			failed = append(failed, err)
 		}
-		for _, adapter := range list {
-			add(adapter)
-		}
+		add(list...)
 	}
 	if len(failed) == len(attributes) {
 		return nil, errors.Join(failed...)
 	}
 	for i := range devices {
 		luid := devices[i].LUID
-		if luid == nil || known[*luid] {
+		if luid == nil || known[uint64(*luid)] {
 			continue
 		}
 		adapter, err := dxcore.AdapterByLUID(uint64(*luid))
@@ -169,33 +167,4 @@ func adapters(devices []Raw) ([]Adapter, error) {
 		add(adapter)
 	}
 	return all, nil
-}
-
-func readAdapter(adapter *win32.Adapter) Adapter {
-	var a Adapter
-	keep := func(err error) {
-		if err != nil {
-			a.Unread = append(a.Unread, err)
-		}
-	}
-	is := func(property win32.AdapterProperty) bool {
-		v, err := adapter.Bool(property)
-		keep(err)
-		return v
-	}
-	luid, err := adapter.Uint64(win32.InstanceLUID)
-	keep(err)
-	a.LUID = discovery.LUID(luid)
-	a.Description, err = adapter.Text(win32.DriverDescription)
-	keep(err)
-	a.Hardware = is(win32.IsHardware)
-	a.Integrated = is(win32.IsIntegrated)
-	a.Detachable = is(win32.IsDetachable)
-	a.DedicatedMemory, err = adapter.Uint64(win32.DedicatedAdapterMemory)
-	keep(err)
-	a.D3D11Graphics = adapter.Has(win32.D3D11Graphics)
-	a.D3D12Graphics = adapter.Has(win32.D3D12Graphics)
-	a.D3D12CoreCompute = adapter.Has(win32.D3D12CoreCompute)
-	a.D3D12GenericML = adapter.Has(win32.D3D12GenericML)
-	return a
 }

@@ -9,6 +9,74 @@ import (
 	"unsafe"
 )
 
+// The declarations of dxcore.h and dxcore_interface.h. A slot is an index of an
+// interface's function table: IUnknown's functions come first, then those of the
+// header in its order.
+// https://learn.microsoft.com/windows/win32/dxcore/dxcore-reference
+// https://github.com/microsoft/DirectX-Headers (include/directx/dxcore_interface.h)
+const (
+	_           = iota // QueryInterface
+	_                  // AddRef
+	slotRelease        // the last one of IUnknown
+	firstSlot          // of an interface's own functions
+)
+
+const (
+	slotFactoryCreateAdapterList = firstSlot + iota
+	slotFactoryGetAdapterByLuid
+)
+
+const (
+	slotListGetAdapter = firstSlot + iota
+	slotListGetAdapterCount
+)
+
+const (
+	_ = firstSlot + iota // IsValid
+	slotAdapterIsAttributeSupported
+	slotAdapterIsPropertySupported
+	slotAdapterGetProperty
+	slotAdapterGetPropertySize
+	usedSlots // in any interface; each has more
+)
+
+// AdapterAttribute is a capability of adapters.
+// https://learn.microsoft.com/windows/win32/dxcore/dxcore-adapter-attribute-guids
+type AdapterAttribute int
+
+// The attributes.
+const (
+	D3D11Graphics AdapterAttribute = iota
+	D3D12Graphics
+	// D3D12CoreCompute is with or without graphics.
+	D3D12CoreCompute
+	// D3D12GenericML is machine learning, which neural processors can have without core
+	// compute. It is in the SDK since Windows build 26100.
+	// https://github.com/microsoft/DirectX-Headers/releases/tag/v1.614.0
+	D3D12GenericML
+)
+
+func (a AdapterAttribute) String() string {
+	return [...]string{"Direct3D 11 graphics", "Direct3D 12 graphics", "Direct3D 12 core compute", "Direct3D 12 machine learning"}[a]
+}
+
+func (a AdapterAttribute) id() GUID {
+	return parseGUID([...]string{
+		"8c47866b-7583-450d-f0f0-6bada895af4b", "0c9ece4d-2f6e-4f01-8c96-e89e331b47b1",
+		"248e2800-a793-4724-abaa-23a6de1be090", "b71b0d41-1088-422f-a27c-0250b7d3a988",
+	}[a])
+}
+
+// The adapters' properties: DXCoreAdapterProperty.
+const (
+	propertyLUID            = 0  // 8 bytes, HighPart in the upper half
+	propertyDescription     = 2  // UTF-8 text with a terminator
+	propertyDedicatedMemory = 7  // 8 bytes
+	propertyHardware        = 11 // bool, one byte, as the next ones
+	propertyIntegrated      = 12
+	propertyDetachable      = 13
+)
+
 // The identifiers of dxcore_interface.h.
 func iidDXCoreAdapterFactory() GUID { return parseGUID("78ee5945-c36e-4b13-a669-005dd11c0f06") }
 func iidDXCoreAdapterList() GUID    { return parseGUID("526c7776-40e9-459b-b711-f32ad76dfc28") }
@@ -59,9 +127,9 @@ func OpenDXCore() (*DXCore, error) {
 // Close releases DXCore.
 func (d *DXCore) Close() { d.factory.release() }
 
-// Adapters returns the present adapters with attribute. The caller closes each.
+// Adapters returns the present adapters with attribute.
 // https://learn.microsoft.com/windows/win32/api/dxcore_interface/nf-dxcore_interface-idxcoreadapterfactory-createadapterlist(uint32_t_constguid_refiid_void)
-func (d *DXCore) Adapters(attribute AdapterAttribute) ([]*Adapter, error) {
+func (d *DXCore) Adapters(attribute AdapterAttribute) ([]Adapter, error) {
 	filter, listID, adapterID := attribute.id(), iidDXCoreAdapterList(), iidDXCoreAdapter()
 	var list *comObject
 	err := hresultError(int32(d.factory.call(slotFactoryCreateAdapterList, 1,
@@ -71,88 +139,72 @@ func (d *DXCore) Adapters(attribute AdapterAttribute) ([]*Adapter, error) {
 	}
 	defer list.release()
 	count := uint32(list.call(slotListGetAdapterCount))
-	adapters := make([]*Adapter, 0, count)
+	adapters := make([]Adapter, 0, count)
 	for i := range count {
 		var object *comObject
 		result := list.call(slotListGetAdapter, uintptr(i), uintptr(unsafe.Pointer(&adapterID)), uintptr(unsafe.Pointer(&object)))
-		if hresultError(int32(result)) != nil {
-			continue // It has just been removed.
+		if hresultError(int32(result)) == nil { // Otherwise it has just been removed.
+			adapters = append(adapters, readAdapter(object))
 		}
-		adapters = append(adapters, &Adapter{object: object})
 	}
 	return adapters, nil
 }
 
-// AdapterByLUID returns an adapter, which the caller closes.
+// AdapterByLUID returns the adapter with this LUID.
 // https://learn.microsoft.com/windows/win32/api/dxcore_interface/nf-dxcore_interface-idxcoreadapterfactory-getadapterbyluid(constluid_refiid_void)
-func (d *DXCore) AdapterByLUID(luid uint64) (*Adapter, error) {
+func (d *DXCore) AdapterByLUID(luid uint64) (Adapter, error) {
 	id := iidDXCoreAdapter()
 	var object *comObject
 	err := hresultError(int32(d.factory.call(slotFactoryGetAdapterByLuid,
 		uintptr(unsafe.Pointer(&luid)), uintptr(unsafe.Pointer(&id)), uintptr(unsafe.Pointer(&object)))))
 	if err != nil {
-		return nil, fmt.Errorf("get DXCore's adapter with LUID 0x%X: %w", luid, err)
+		return Adapter{}, fmt.Errorf("get DXCore's adapter with LUID 0x%X: %w", luid, err)
 	}
-	return &Adapter{object: object}, nil
+	return readAdapter(object), nil
 }
 
-// Adapter is a DXCore adapter.
+// readAdapter reads the adapter's properties and releases it.
 // https://learn.microsoft.com/windows/win32/api/dxcore_interface/nn-dxcore_interface-idxcoreadapter
-type Adapter struct {
-	object *comObject
-}
-
-// Close releases the adapter.
-func (a *Adapter) Close() { a.object.release() }
-
-// Has reports whether the adapter has attribute.
-func (a *Adapter) Has(attribute AdapterAttribute) bool {
-	id := attribute.id()
-	return cppBool(a.object.call(slotAdapterIsAttributeSupported, uintptr(unsafe.Pointer(&id))))
-}
-
-// Bool reads a bool property.
-func (a *Adapter) Bool(p AdapterProperty) (bool, error) {
-	data, err := a.property(p, 1)
-	if err != nil {
-		return false, err
+func readAdapter(o *comObject) (a Adapter) {
+	defer o.release()
+	read := func(property, size uintptr) []byte {
+		data, err := o.property(property, size)
+		if err != nil {
+			a.Unread = append(a.Unread, err)
+			return make([]byte, size)
+		}
+		return data
 	}
-	return data[0] != 0, nil
-}
-
-// Uint64 reads a 64-bit property.
-func (a *Adapter) Uint64(p AdapterProperty) (uint64, error) {
-	data, err := a.property(p, 8)
-	if err != nil {
-		return 0, err
+	has := func(attribute AdapterAttribute) bool {
+		id := attribute.id()
+		return cppBool(o.call(slotAdapterIsAttributeSupported, uintptr(unsafe.Pointer(&id))))
 	}
-	return binary.LittleEndian.Uint64(data), nil
+	a.LUID = binary.LittleEndian.Uint64(read(propertyLUID, 8))
+	description, _, _ := bytes.Cut(read(propertyDescription, 0), []byte{0})
+	a.Description = string(bytes.ToValidUTF8(description, []byte("\uFFFD")))
+	a.Hardware = read(propertyHardware, 1)[0] != 0
+	a.Integrated = read(propertyIntegrated, 1)[0] != 0
+	a.Detachable = read(propertyDetachable, 1)[0] != 0
+	a.DedicatedMemory = binary.LittleEndian.Uint64(read(propertyDedicatedMemory, 8))
+	a.D3D11Graphics, a.D3D12Graphics = has(D3D11Graphics), has(D3D12Graphics)
+	a.D3D12CoreCompute, a.D3D12GenericML = has(D3D12CoreCompute), has(D3D12GenericML)
+	return a
 }
 
-// Text reads a text property.
-func (a *Adapter) Text(p AdapterProperty) (string, error) {
-	data, err := a.property(p, 0)
-	if err != nil {
-		return "", err
-	}
-	s, _, _ := bytes.Cut(data, []byte{0})
-	return string(bytes.ToValidUTF8(s, []byte("\uFFFD"))), nil
-}
-
-// property reads a property of size bytes, or of any size if size is 0.
-func (a *Adapter) property(p AdapterProperty, size uintptr) ([]byte, error) {
-	if !cppBool(a.object.call(slotAdapterIsPropertySupported, uintptr(p))) {
+// property reads a property of an adapter of size bytes, or of any size if size is 0.
+func (o *comObject) property(p, size uintptr) ([]byte, error) {
+	if !cppBool(o.call(slotAdapterIsPropertySupported, p)) {
 		return nil, fmt.Errorf("read adapter property %d: %w", p, errors.ErrUnsupported)
 	}
 	var has uintptr
-	if err := hresultError(int32(a.object.call(slotAdapterGetPropertySize, uintptr(p), uintptr(unsafe.Pointer(&has))))); err != nil {
+	if err := hresultError(int32(o.call(slotAdapterGetPropertySize, p, uintptr(unsafe.Pointer(&has))))); err != nil {
 		return nil, fmt.Errorf("read the size of adapter property %d: %w", p, err)
 	}
 	if has == 0 || size > 0 && has != size {
 		return nil, fmt.Errorf("read adapter property %d: %d bytes, want %d", p, has, size)
 	}
 	data := make([]byte, has)
-	if err := hresultError(int32(a.object.call(slotAdapterGetProperty, uintptr(p), has, uintptr(unsafe.Pointer(&data[0]))))); err != nil {
+	if err := hresultError(int32(o.call(slotAdapterGetProperty, p, has, uintptr(unsafe.Pointer(&data[0]))))); err != nil {
 		return nil, fmt.Errorf("read adapter property %d: %w", p, err)
 	}
 	return data, nil

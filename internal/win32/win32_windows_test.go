@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"reflect"
 	"strings"
 	"syscall"
 	"testing"
@@ -127,44 +128,23 @@ func TestDXCore(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dxcore.Close()
-	for _, attribute := range []AdapterAttribute{D3D11Graphics, D3D12Graphics, D3D12CoreCompute} {
+	for attribute := D3D11Graphics; attribute <= D3D12GenericML; attribute++ {
 		adapters, err := dxcore.Adapters(attribute)
 		if err != nil {
 			t.Error(err)
 		}
 		for _, adapter := range adapters {
-			luid, err := adapter.Uint64(InstanceLUID)
-			if err != nil || !adapter.Has(attribute) {
-				t.Errorf("%v, %s: %t", err, attribute, adapter.Has(attribute))
+			has := []bool{adapter.D3D11Graphics, adapter.D3D12Graphics, adapter.D3D12CoreCompute, adapter.D3D12GenericML}
+			if !has[attribute] || adapter.Description == "" || len(adapter.Unread) > 0 {
+				t.Errorf("with %s: %+v", attribute, adapter)
 			}
-			same, err := dxcore.AdapterByLUID(luid)
-			if err != nil {
-				t.Fatal(err)
+			if same, err := dxcore.AdapterByLUID(adapter.LUID); err != nil || !reflect.DeepEqual(same, adapter) {
+				t.Errorf("%+v, then %+v, %v", adapter, same, err)
 			}
-			if again, err := same.Uint64(InstanceLUID); err != nil || again != luid {
-				t.Errorf("LUID 0x%X, then 0x%X, %v", luid, again, err)
-			}
-			if description, err := same.Text(DriverDescription); err != nil || description == "" {
-				t.Errorf("description %q, %v", description, err)
-			}
-			if _, err := same.Uint64(DedicatedAdapterMemory); err != nil {
-				t.Error(err)
-			}
-			for _, p := range []AdapterProperty{IsHardware, IsIntegrated, IsDetachable} {
-				if _, err := same.Bool(p); err != nil {
-					t.Error(err)
-				}
-			}
-			if _, err := same.Uint64(IsHardware); err == nil {
-				t.Error("read a property of another size")
-			}
-			same.Close()
-			adapter.Close()
 		}
 	}
 	if adapter, err := dxcore.AdapterByLUID(1<<64 - 2); err == nil {
-		adapter.Close()
-		t.Error("found a missing adapter")
+		t.Errorf("found a missing adapter: %+v", adapter)
 	}
 }
 
