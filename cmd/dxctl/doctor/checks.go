@@ -331,29 +331,24 @@ func (e *examination) handlers() {
 
 func (e *examination) shims() {
 	for _, s := range e.Shims {
-		// Pods use the shim of runtime_path; the one that ctr finds by name is optional.
-		if len(s.Handlers) > 0 || e.Kubelet == nil {
-			e.shim(s)
+		user := "ctr and nerdctl"
+		if len(s.Handlers) > 0 {
+			user = "runtime handler " + strings.Join(s.Handlers, ", ")
 		}
-	}
-}
-
-func (e *examination) shim(s shimState) {
-	user := "ctr and nerdctl"
-	if len(s.Handlers) > 0 {
-		user = "runtime handler " + strings.Join(s.Handlers, ", ")
-	}
-	switch {
-	case errors.Is(s.Err, fs.ErrNotExist):
-		e.report(noShim, s.Path, fmt.Errorf("the shim of %s does not exist", user))
-	case errors.Is(s.Err, durable.ErrUntrusted):
-		e.report(untrustedShim, s.Path, s.Err)
-	case s.Err != nil:
-		e.report(badShim, s.Path, fmt.Errorf("the shim of %s does not work: %w", user, s.Err))
-	case s.Version != e.Version:
-		e.report(otherVersion, s.Path, fmt.Errorf("the shim has version %s, and dxctl has version %s", s.Version, e.Version))
-	case s.RealErr != nil && !e.has(CheckShim, CheckConfig):
-		e.report(noRealShim, s.Path, errors.New(s.RealErr.Error())) // A lack of permission is a problem of the node.
+		switch {
+		// Pods use the shim of runtime_path; the one that ctr finds by name is optional.
+		case len(s.Handlers) == 0 && e.Kubelet != nil:
+		case errors.Is(s.Err, fs.ErrNotExist):
+			e.report(noShim, s.Path, fmt.Errorf("the shim of %s does not exist", user))
+		case errors.Is(s.Err, durable.ErrUntrusted):
+			e.report(untrustedShim, s.Path, s.Err)
+		case s.Err != nil:
+			e.report(badShim, s.Path, fmt.Errorf("the shim of %s does not work: %w", user, s.Err))
+		case s.Version != e.Version:
+			e.report(otherVersion, s.Path, fmt.Errorf("the shim has version %s, and dxctl has version %s", s.Version, e.Version))
+		case s.RealErr != nil && !e.has(CheckShim, CheckConfig):
+			e.report(noRealShim, s.Path, errors.New(s.RealErr.Error())) // A lack of permission is a problem of the node.
+		}
 	}
 }
 
