@@ -3,6 +3,8 @@
 package node
 
 import (
+	"errors"
+
 	"github.com/sirupsen/logrus"
 
 	"github.com/directx-nri/directx-nri/discovery"
@@ -25,6 +27,10 @@ type Options struct {
 	HostRoot string
 	Log      logrus.FieldLogger
 }
+
+// ErrNoInventory reports that there is no inventory, nor, on Linux, a driver of GPU
+// paravirtualization. On Windows it is not returned.
+var ErrNoInventory = errors.New("no inventory is configured")
 
 // Open returns the source of the node's GPUs: the compiled inventory, or those that are
 // discovered. It reads nothing yet. Its only error is [ErrNoInventory].

@@ -12,10 +12,6 @@ import (
 	"github.com/directx-nri/directx-nri/discovery/dxg"
 )
 
-// ErrNoInventory reports that there is neither a driver of GPU paravirtualization nor an
-// inventory.
-var ErrNoInventory = fmt.Errorf("%w, and no inventory is configured", dxg.ErrNoDevice)
-
 func openDriver(o Options) (discovery.Source, error) {
 	discovered, live := Discovered(o.StateDir), o.Live || o.Save
 	if !live {
@@ -25,7 +21,7 @@ func openDriver(o Options) (discovery.Source, error) {
 		}
 	}
 	if _, err := os.Lstat(filepath.Join(o.HostRoot, dxg.DefaultDevice)); errors.Is(err, fs.ErrNotExist) {
-		return nil, ErrNoInventory
+		return nil, fmt.Errorf("%w, and %w", dxg.ErrNoDevice, ErrNoInventory)
 	}
 	if !live {
 		return discovered, nil

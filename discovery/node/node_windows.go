@@ -1,16 +1,12 @@
 package node
 
 import (
-	"errors"
 	"time"
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/pnp"
 	"github.com/directx-nri/directx-nri/internal/win32"
 )
-
-// ErrNoInventory is not returned on Windows.
-var ErrNoInventory = errors.New("no inventory is configured")
 
 func openDriver(o Options) (discovery.Source, error) {
 	source := discovery.Source(pnp.Open(pnp.NewSystem(), o.Log))
