@@ -20,7 +20,7 @@ type Resource struct {
 	// Extended resource that pods request.
 	Name string `json:"name" yaml:"name" jsonschema:"required,maxLength=308,format=resource,example=example.com/t4"`
 	// Match selects the rule's GPUs: those that match all of its keys.
-	Match Match `json:"match" yaml:"match,omitempty,flow"`
+	Match Match `json:"match" yaml:"match,omitempty"`
 	// Number of containers that can share a GPU. Default: the top-level replicas.
 	Replicas int `json:"replicas" yaml:"replicas,omitempty" jsonschema:"minimum=1,maximum=1024"`
 	// Which GPU is allocated first: the least used (distributed), or the most used that has enough replicas left (packed).

@@ -42,8 +42,8 @@ func configMapOf(data string) string {
 const (
 	head    = "apiVersion: directx.microsoft.com/v1alpha1\nkind: Configuration\n"
 	byPath  = head + "assignmentMode: location-path\nresources:\n"
-	display = "  - name: directx.microsoft.com/display\n    match: {kind: display, integrated: false, detachable: false}\n    replicas: "
-	compute = "  - name: directx.microsoft.com/compute\n    match: {kind: compute, integrated: false, detachable: false}\n    replicas: "
+	display = "  - name: directx.microsoft.com/display\n    match:\n      kind: display\n      integrated: false\n      detachable: false\n    replicas: "
+	compute = "  - name: directx.microsoft.com/compute\n    match:\n      kind: compute\n      integrated: false\n      detachable: false\n    replicas: "
 	onNodes = "# nodeSelector of device-plugin-wddm is a value of the Helm chart.\n"
 	fromMap = "        env: [{name: WDDM_DEVICE_PLUGIN_MULTITENANCY, valueFrom: {configMapKeyRef: {name: device-plugin-config, key: multitenancy}}}]\n"
 	mounts  = `Multitenancy: 2
@@ -55,7 +55,7 @@ additionalMountsWow64:
   nvidia: [{source: vulkaninfo-x86.exe, destination: vulkaninfo.exe}]
 `
 	slicing = "version: v1\nsharing:\n  timeSlicing:\n    resources:\n    - {name: nvidia.com/gpu, replicas: 10}\n"
-	gpu     = head + "resources:\n  - name: nvidia.com/gpu\n    match: {vendor: [nvidia]}\n    replicas: "
+	gpu     = head + "resources:\n  - name: nvidia.com/gpu\n    match:\n      vendor:\n        - nvidia\n    replicas: "
 )
 
 func TestConvert(t *testing.T) {
@@ -64,14 +64,14 @@ func TestConvert(t *testing.T) {
 		"default-daemonsets.yml":     {TensorWorks, daemonSet("mcdm", "") + daemonSet("wddm", ""), strings.ReplaceAll(onNodes, "wddm", "mcdm") + onNodes + byPath + compute + "1\n" + display + "1\n"},
 		"multitenancy-inline.yml":    {TensorWorks, daemonSet("mcdm", env("MCDM_DEVICE_PLUGIN_MULTITENANCY", "3")) + daemonSet("wddm", env("WDDM_DEVICE_PLUGIN_MULTITENANCY", "4")), strings.ReplaceAll(onNodes, "wddm", "mcdm") + onNodes + byPath + compute + "3\n" + display + "4\n"},
 		"multitenancy-configmap.yml": {TensorWorks, configMapOf("  multitenancy: '4'\n") + daemonSet("wddm", fromMap), onNodes + byPath + display + "4\n"},
-		"as kubectl get prints them": {TensorWorks, "kind: List\nitems:\n- {kind: ConfigMap, metadata: {name: m}, data: {WDDM_DEVICE_PLUGIN_INCLUDE_DETACHABLE: 'True'}}\n- {kind: DaemonSet, spec: {template: {spec: {containers: [{name: wddm, envFrom: [{configMapRef: {name: m}}]}]}}}}\n", byPath + "  - name: directx.microsoft.com/display\n    match: {kind: display, integrated: false}\n    replicas: 1\n"},
+		"as kubectl get prints them": {TensorWorks, "kind: List\nitems:\n- {kind: ConfigMap, metadata: {name: m}, data: {WDDM_DEVICE_PLUGIN_INCLUDE_DETACHABLE: 'True'}}\n- {kind: DaemonSet, spec: {template: {spec: {containers: [{name: wddm, envFrom: [{configMapRef: {name: m}}]}]}}}}\n", byPath + "  - name: directx.microsoft.com/display\n    match:\n      kind: display\n      integrated: false\n    replicas: 1\n"},
 		"environment, over the file": {TensorWorks, configMapOf("  w.yaml: 'multitenancy: 2'\n") + daemonSet("wddm", strings.Replace(env("WDDM_DEVICE_PLUGIN_CONFIG_FILE", `C:\config\w.yaml`), "]", ", {name: WDDM_DEVICE_PLUGIN_MULTITENANCY, value: '5'}]", 1)), onNodes + byPath + display + "5\n"},
 		"the usual file":             {TensorWorks, configMapOf("  wddm.yaml: 'multitenancy: 2'\n") + daemonSet("wddm", ""), onNodes + byPath + display + "2\n"},
 		"a ConfigMap alone":          {TensorWorks, configMapOf("  multitenancy: '4'\n"), byPath + compute + "4\n" + display + "4\n"},
 		"variables":                  {TensorWorks, "WDDM_DEVICE_PLUGIN_MULTITENANCY=4\nMCDM_DEVICE_PLUGIN_MULTITENANCY=0\nWDDM_DEVICE_PLUGIN_NEW=x\nPATH=y\n", "# wddm.new has no counterpart.\n" + byPath + compute + "1\n" + display + "4\n"},
 		"a configuration file": {TensorWorks, mounts, `# The files of the mcdm plugin (runtimeFiles) are added to all GPUs of the vendor.
 # The files of the wddm plugin (runtimeFiles) are added to all GPUs of the vendor.
-` + strings.ReplaceAll(byPath+compute+"2\n"+display+"2\n", "integrated: false, ", "") + `runtimeFiles:
+` + strings.ReplaceAll(byPath+compute+"2\n"+display+"2\n", "      integrated: false\n", "") + `runtimeFiles:
   intel:
     add:
       - source: bin\a.exe
@@ -115,7 +115,7 @@ func TestConvertRefuses(t *testing.T) {
 		"our own":                 {TensorWorks, head + "multitenancy: 2\n", "not a configuration of TensorWorks'"},
 		"nothing":                 {NVIDIA, "", "not a configuration of NVIDIA's"},
 		"no YAML":                 {NVIDIA, "{", "not a configuration: yaml: line 1"},
-		"out of range":            {TensorWorks, "multitenancy: 5000\n", "converted:7: resources[0].replicas: 5000 is out of range"},
+		"out of range":            {TensorWorks, "multitenancy: 5000\n", "converted:10: resources[0].replicas: 5000 is out of range"},
 		"not a number":            {TensorWorks, "multitenancy: many\n", `settings of the mcdm plugin: strconv.ParseUint: parsing "many"`},
 		"another vendor":          {TensorWorks, "additionalMounts: {matrox: [{source: a.dll}]}\n", `"matrox" is not a vendor`},
 		"without its ConfigMap":   {TensorWorks, daemonSet("wddm", fromMap), "kubectl get configmap device-plugin-config -o yaml"},
