@@ -30,7 +30,6 @@ import (
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
-	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/testutil/grpctest"
 )
@@ -366,16 +365,17 @@ func TestRunnerAnswersBeforeItEnds(t *testing.T) {
 // TestOtherRuntime: the plugin is registered with one containerd, and the kubelet uses another.
 func TestOtherRuntime(t *testing.T) {
 	t.Parallel()
-	c := Containerd{NRISocket: "/run/nri.sock", CRISocket: paths.CRISocket(filepath.Join(testutil.ShortDir(t), "cri.sock"))}
-	grpctest.Serve(t, c.CRISocket.String(), &cri.RuntimeService_ServiceDesc, cri.UnimplementedRuntimeServiceServer{})
+	socket := filepath.Join(testutil.ShortDir(t), "cri.sock")
+	load := LoadFrom("/run/nri.sock", socket)
+	grpctest.Serve(t, socket, &cri.RuntimeService_ServiceDesc, cri.UnimplementedRuntimeServiceServer{})
 	const reached = "is --cri-socket"
 	tests := map[int]string{0: reached}
 	if goruntime.GOOS == "linux" {
 		tests[os.Getpid()] = reached
-		tests[os.Getppid()] = fmt.Sprintf("/run/nri.sock belongs to process %d, and %s to process %d: another containerd has replaced the NRI socket; disable NRI", os.Getppid(), c.CRISocket, os.Getpid())
+		tests[os.Getppid()] = fmt.Sprintf("/run/nri.sock belongs to process %d, and %s to process %d: another containerd has replaced the NRI socket; disable NRI", os.Getppid(), socket, os.Getpid())
 	}
 	for peer, want := range tests {
-		if _, err := c.LoadHandlers(t.Context(), peer); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := load(t.Context(), peer); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%d: %v, want %s", peer, err, want)
 		}
 	}

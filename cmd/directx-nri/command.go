@@ -12,6 +12,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/metrics"
@@ -83,18 +84,18 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		return err
 	}
 	m := metrics.New("directx-nri", cli.Version(version))
-	containerd := nri.Containerd{NRISocket: o.nriSocket, CRISocket: o.criSocket}
+	criSocket := o.criSocket.String()
 	plugin := nri.NewPlugin(func() (*decision.Decider, error) {
 		p, err := policy.Read(o.stateDir)
 		if err != nil {
 			return nil, decision.WithReason(decision.ReasonConfig, err)
 		}
 		return decision.NewDecider(o.stateDir, p, ocispec.Linux, hostfiles.Root(o.hostRoot), log)
-	}, containerd.LoadHandlers, m, log)
+	}, nri.LoadFrom(o.nriSocket, criSocket), m, log)
 	ready := readiness.NewServer(filepath.Join(o.runtimeDir, readiness.SocketName), plugin.CheckReady, log)
 	runner := &nri.Runner{
-		Socket: o.nriSocket, Name: "directx", Index: o.nriIndex, Plugin: plugin,
-		CheckSynchronize: containerd.CheckSynchronize, Log: log,
+		Socket: o.nriSocket, Name: "directx", Index: o.nriIndex, Plugin: plugin, Log: log,
+		CheckSynchronize: func(ctx context.Context) error { return containerdconfig.CheckSynchronize(ctx, criSocket) },
 	}
 	health := metrics.Health{Alive: func(context.Context) error { return plugin.CheckAlive() }, Ready: plugin.CheckReady}
 	group, ctx := errgroup.WithContext(ctx)
