@@ -92,7 +92,6 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		}
 		return decision.NewDecider(o.stateDir, p, ocispec.Linux, hostfiles.Root(o.hostRoot), log)
 	}, nri.LoadFrom(o.nriSocket, criSocket), m, log)
-	ready := readiness.NewServer(filepath.Join(o.runtimeDir, readiness.SocketName), plugin.CheckReady, log)
 	runner := &nri.Runner{
 		Socket: o.nriSocket, Name: "directx", Index: o.nriIndex, Plugin: plugin, Log: log,
 		CheckSynchronize: func(ctx context.Context) error { return containerdconfig.CheckSynchronize(ctx, criSocket) },
@@ -102,7 +101,9 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	group.Go(func() error { return m.Serve(ctx, "--metrics-address", o.metricsAddress, health, log) })
 	log.WithField("version", cli.Version(version)).Info("Starting directx-nri")
 	defer log.Info("Stopped directx-nri")
-	group.Go(func() error { return ready.Run(ctx) })
+	group.Go(func() error {
+		return readiness.Serve(ctx, filepath.Join(o.runtimeDir, readiness.SocketName), plugin.CheckReady, log)
+	})
 	group.Go(func() error { return runner.Run(ctx) })
 	return group.Wait()
 }

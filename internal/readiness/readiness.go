@@ -49,30 +49,15 @@ var (
 	ErrNoAnswer = errors.New("the NRI plugin does not answer")
 )
 
-// Server answers readiness checks for the NRI plugin.
-type Server struct {
-	path   string
-	ready  func(context.Context) error
-	health *health.Server
-	log    logrus.FieldLogger
-}
-
-// NewServer returns a server for the socket at path. ready returns why the plugin cannot
-// adjust containers, or nil.
-func NewServer(path string, ready func(context.Context) error, log logrus.FieldLogger) *Server {
-	s := &Server{path: path, ready: ready, health: health.NewServer(), log: log}
-	s.health.SetServingStatus(Service, healthpb.HealthCheckResponse_SERVING)
-	return s
-}
-
-// Run answers checks until ctx ends, and removes the socket. It creates the socket's
-// directory if necessary. While it cannot serve, or when another program has removed the
-// socket, it retries: the plugin works without. The error matches [localgrpc.ErrInUse]
-// when another process answers on the socket.
-func (s *Server) Run(ctx context.Context) error {
+// Serve answers checks on the socket at path until ctx ends, and removes it. ready returns why
+// the plugin cannot adjust containers, or nil. It creates the socket's directory if necessary.
+// While it cannot serve, or when another program has removed the socket, it retries: the plugin
+// works without. The error matches [localgrpc.ErrInUse] when another process answers on the
+// socket.
+func Serve(ctx context.Context, path string, ready func(context.Context) error, log logrus.FieldLogger) error {
 	var last errlog.Last
 	for {
-		err := s.serve(ctx)
+		err := serve(ctx, path, ready)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -80,7 +65,7 @@ func (s *Server) Run(ctx context.Context) error {
 			return fmt.Errorf("serve readiness: %w: is directx-nri running twice on this node?", err)
 		}
 		if last.Replace(err) && err != nil {
-			s.log.WithError(err).Error("Containers that request a GPU do not start: cannot serve readiness in the runtime directory, retrying; see --runtime-dir")
+			log.WithError(err).Error("Containers that request a GPU do not start: cannot serve readiness in the runtime directory, retrying; see --runtime-dir")
 		}
 		select {
 		case <-ctx.Done():
@@ -90,16 +75,24 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 // serve serves until ctx ends or the socket is removed.
-func (s *Server) serve(ctx context.Context) error {
-	if err := durable.MakePrivate(filepath.Dir(s.path)); err != nil {
+func serve(ctx context.Context, path string, ready func(context.Context) error) error {
+	if err := durable.MakePrivate(filepath.Dir(path)); err != nil {
 		return err
 	}
-	listener, err := localgrpc.Listen(ctx, s.path)
+	listener, err := localgrpc.Listen(ctx, path)
 	if err != nil {
 		return err
 	}
-	server := grpc.NewServer(grpc.ReadBufferSize(4<<10), grpc.WriteBufferSize(4<<10), grpc.UnaryInterceptor(s.checkReady))
-	healthpb.RegisterHealthServer(server, s.health)
+	checkReady := func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+		if err := ready(ctx); err != nil {
+			return nil, status.Error(codes.FailedPrecondition, err.Error())
+		}
+		return handler(ctx, request)
+	}
+	services := health.NewServer()
+	services.SetServingStatus(Service, healthpb.HealthCheckResponse_SERVING)
+	server := grpc.NewServer(grpc.ReadBufferSize(4<<10), grpc.WriteBufferSize(4<<10), grpc.UnaryInterceptor(checkReady))
+	healthpb.RegisterHealthServer(server, services)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	for ctx.Err() == nil && listener.Intact() {
@@ -112,13 +105,6 @@ func (s *Server) serve(ctx context.Context) error {
 	}
 	server.Stop() // A graceful stop would wait for clients that watch.
 	return <-served
-}
-
-func (s *Server) checkReady(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	if err := s.ready(ctx); err != nil {
-		return nil, status.Error(codes.FailedPrecondition, err.Error())
-	}
-	return handler(ctx, request)
 }
 
 // Check returns nil if the NRI plugin that serves the socket at path can adjust

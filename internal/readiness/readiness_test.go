@@ -26,10 +26,9 @@ func isReady(context.Context) error { return nil }
 // start runs a server on path until the returned function is called.
 func start(t *testing.T, path string, ready func(context.Context) error) (stop func()) {
 	t.Helper()
-	s := NewServer(path, ready, testutil.Quiet())
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
+	go func() { ended <- Serve(ctx, path, ready, testutil.Quiet()) }()
 	testutil.Eventually(t, "answer", func() bool { return !errors.Is(Check(t.Context(), path), ErrNotRunning) })
 	return func() {
 		cancel()
@@ -144,7 +143,7 @@ func TestRunSocketInUse(t *testing.T) {
 	path := filepath.Join(testutil.ShortDir(t), SocketName)
 	stop := start(t, path, isReady)
 	defer stop()
-	if err := NewServer(path, nil, testutil.Quiet()).Run(t.Context()); !errors.Is(err, localgrpc.ErrInUse) {
+	if err := Serve(t.Context(), path, nil, testutil.Quiet()); !errors.Is(err, localgrpc.ErrInUse) {
 		t.Errorf("second server: %v", err)
 	}
 	if err := Check(t.Context(), path); err != nil {
@@ -164,7 +163,7 @@ func TestRunRecovers(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	log, logged := logtest.NewNullLogger()
-	go func() { ended <- NewServer(path, isReady, log).Run(ctx) }()
+	go func() { ended <- Serve(ctx, path, isReady, log) }()
 	testutil.Eventually(t, "error", func() bool { return len(logged.AllEntries()) > 0 })
 	for _, remove := range []string{dir, path, dir} {
 		if err := os.RemoveAll(remove); err != nil {
@@ -184,7 +183,7 @@ func TestRunCanceledAtOnce(t *testing.T) {
 	for range 200 {
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan error, 1)
-		go func() { done <- NewServer(path, nil, testutil.Quiet()).Run(ctx) }()
+		go func() { done <- Serve(ctx, path, nil, testutil.Quiet()) }()
 		for len(done) == 0 {
 			if _, err := os.Lstat(path); err == nil {
 				break
