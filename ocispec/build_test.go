@@ -342,7 +342,8 @@ func TestRuntimeFilesOfTheConfiguration(t *testing.T) {
 			if files.resolve == nil {
 				files = onDisk(store)
 			}
-			got, notes := withRuntimeFiles(d, test.rules, files)
+			b := builder{files: files}
+			got, notes := b.withRuntimeFiles(d, test.rules), b.notes
 			if diff := cmp.Diff(test.want, got.System32); diff != "" {
 				t.Errorf("System32 (-want +got):\n%s", diff)
 			}
@@ -394,7 +395,8 @@ func TestTooManyRuntimeFilesAreCut(t *testing.T) {
 	d := t4("PCIROOT(0)#PCI(1B00)", store)
 	d.VendorID = discovery.VendorNVIDIA
 	rule := policy.RuntimeFiles{Vendor: uint16(discovery.VendorNVIDIA), Add: []policy.AddedFile{{Source: "f*.dll", Directory: "System32"}}}
-	got, notes := withRuntimeFiles(d, []policy.RuntimeFiles{rule}, driver(names...))
+	b := builder{files: driver(names...)}
+	got, notes := b.withRuntimeFiles(d, []policy.RuntimeFiles{rule}), b.notes
 	if len(got.System32) != len(d.System32)+maxAdded || len(notes) != 1 || notes[0].Minor {
 		t.Errorf("%d files, notes %v", len(got.System32), notes)
 	}
