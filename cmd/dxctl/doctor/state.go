@@ -127,22 +127,18 @@ type handler struct {
 // containerd that use our shim and are not in the file.
 func handlers(os string, file, loaded []containerdconfig.Handler) []handler {
 	list := []handler{}
-	add := func(h containerdconfig.Handler, routed, isLoaded bool) {
-		added := handler{Handler: h, Routed: routed, Annotations: h.PassesAnnotations(), Loaded: isLoaded}
+	onlyLoaded := slices.DeleteFunc(slices.Clone(loaded), func(l containerdconfig.Handler) bool {
+		return !l.Ours() || slices.ContainsFunc(file, func(h containerdconfig.Handler) bool { return h.Name == l.Name })
+	})
+	for i, h := range slices.Concat(file, onlyLoaded) {
+		isLoaded := slices.ContainsFunc(loaded, func(l containerdconfig.Handler) bool {
+			return l.Name == h.Name && l.Ours() && (!h.Ours() || l.RuntimePath == h.RuntimePath)
+		})
+		added := handler{Handler: h, Routed: i < len(file) && h.Ours(), Annotations: h.PassesAnnotations(), Loaded: isLoaded}
 		if err := h.CheckEligible(os); err != nil {
 			added.NotEligible = err.Error()
 		}
 		list = append(list, added)
-	}
-	for _, h := range file {
-		add(h, h.Ours(), slices.ContainsFunc(loaded, func(l containerdconfig.Handler) bool {
-			return l.Name == h.Name && l.Ours() && (!h.Ours() || l.RuntimePath == h.RuntimePath)
-		}))
-	}
-	for _, l := range loaded {
-		if l.Ours() && !slices.ContainsFunc(file, func(h containerdconfig.Handler) bool { return h.Name == l.Name }) {
-			add(l, false, true)
-		}
 	}
 	return list
 }
