@@ -11,33 +11,20 @@ import (
 
 // The declarations of dxcore.h and dxcore_interface.h. A slot is an index of an
 // interface's function table: IUnknown's functions come first, then those of the
-// header in its order.
+// header in its order. The Windows suite checks them with a DLL built from that header.
 // https://learn.microsoft.com/windows/win32/dxcore/dxcore-reference
 // https://github.com/microsoft/DirectX-Headers (include/directx/dxcore_interface.h)
 const (
-	_           = iota // QueryInterface
-	_                  // AddRef
-	slotRelease        // the last one of IUnknown
-	firstSlot          // of an interface's own functions
-)
-
-const (
-	slotFactoryCreateAdapterList = firstSlot + iota
-	slotFactoryGetAdapterByLuid
-)
-
-const (
-	slotListGetAdapter = firstSlot + iota
-	slotListGetAdapterCount
-)
-
-const (
-	_ = firstSlot + iota // IsValid
-	slotAdapterIsAttributeSupported
-	slotAdapterIsPropertySupported
-	slotAdapterGetProperty
-	slotAdapterGetPropertySize
-	usedSlots // in any interface; each has more
+	slotRelease                     = 2 // of IUnknown
+	slotFactoryCreateAdapterList    = 3
+	slotFactoryGetAdapterByLuid     = 4
+	slotListGetAdapter              = 3
+	slotListGetAdapterCount         = 4
+	slotAdapterIsAttributeSupported = 4
+	slotAdapterIsPropertySupported  = 5
+	slotAdapterGetProperty          = 6
+	slotAdapterGetPropertySize      = 7
+	usedSlots                       = 8 // each interface has more
 )
 
 // AdapterAttribute is a capability of adapters.
