@@ -115,10 +115,7 @@ func (e *editor) has(path []string) bool { return lookup(e.doc.values, path...) 
 // routeOne makes a handler use the shim, and pass on our annotations.
 func (e *editor) routeOne(h Handler, s Settings) {
 	if h.values["runtime_type"] == nil || !h.InFile && !e.has(h.path) {
-		kind := h.RuntimeType
-		if kind == "" {
-			kind, _ = builtins(s.OS)[h.Name]["runtime_type"].(string)
-		}
+		kind := cmp.Or(h.RuntimeType, get[string](builtins(s.OS), h.Name, "runtime_type"))
 		if kind == "" {
 			e.fail("handler %s has no runtime_type: set it in the file", h.Name)
 		}

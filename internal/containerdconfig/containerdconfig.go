@@ -240,22 +240,18 @@ func (d *document) handlers(version int, node Node) ([]Handler, error) {
 	if value != nil && !isTable {
 		return nil, fmt.Errorf("%s is not a table", dotted(runtimes))
 	}
-	var list []Handler
-	for name, builtin := range builtins(node.OS) {
-		if _, named := inFile[name]; !named && (len(inFile) == 0 || node.merges(version)) {
-			list = append(list, newHandler(name, runtimes, builtin))
-		}
+	tables := inFile
+	if len(inFile) == 0 || node.merges(version) {
+		tables = overlay(builtins(node.OS), inFile)
 	}
-	for name, value := range inFile {
+	var list []Handler
+	for name, value := range tables {
 		values, ok := value.(map[string]any)
 		if !ok {
 			return nil, fmt.Errorf("%s is not a table", dotted(append(slices.Clone(runtimes), name)))
 		}
-		if node.merges(version) {
-			values = overlay(builtins(node.OS)[name], values)
-		}
 		h := newHandler(name, runtimes, values)
-		h.InFile = true
+		_, h.InFile = inFile[name]
 		list = append(list, h)
 	}
 	// Deprecated tables of 1.x that define handlers.
@@ -297,9 +293,6 @@ func stringsOf(values map[string]any, name string) []string {
 // overlay returns upper merged into lower, table by table.
 func overlay(lower, upper map[string]any) map[string]any {
 	merged := maps.Clone(lower)
-	if merged == nil {
-		merged = map[string]any{}
-	}
 	for key, value := range upper {
 		below, belowIsTable := merged[key].(map[string]any)
 		above, aboveIsTable := value.(map[string]any)
@@ -321,17 +314,17 @@ func defaultHandler(os string) string {
 
 // builtins returns containerd's built-in handlers, from DefaultConfig of 1.7.35 and
 // DefaultRuntimeConfig of 2.4.2, without empty options.
-func builtins(os string) map[string]map[string]any {
+func builtins(os string) map[string]any {
 	if os != "windows" {
-		return map[string]map[string]any{"runc": {"runtime_type": runcType}}
+		return map[string]any{"runc": map[string]any{"runtime_type": runcType}}
 	}
-	return map[string]map[string]any{
-		"runhcs-wcow-process": {
+	return map[string]any{
+		"runhcs-wcow-process": map[string]any{
 			"runtime_type":          runhcsType,
 			"container_annotations": []any{"io.microsoft.container.*"},
 			"options":               map[string]any{"ScrubLogs": true},
 		},
-		"runhcs-wcow-hypervisor": {
+		"runhcs-wcow-hypervisor": map[string]any{
 			"runtime_type":          runhcsType,
 			"pod_annotations":       []any{"io.microsoft.virtualmachine.*"},
 			"container_annotations": []any{"io.microsoft.container.*"},
