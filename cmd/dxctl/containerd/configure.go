@@ -113,7 +113,6 @@ func (o *ConfigureOptions) Run(ctx context.Context, stdout, stderr io.Writer) er
 	if err != nil {
 		return err
 	}
-	file.step = o.at
 	settings := containerdconfig.Settings{
 		Node: o.Node(ctx), Shim: o.Shim(), RealShim: o.realShim(), Handlers: o.handlers, AddHandler: o.addHandler,
 		NRI: !o.noNRI && o.OS != "windows",
@@ -144,7 +143,7 @@ func (o *ConfigureOptions) Run(ctx context.Context, stdout, stderr io.Writer) er
 		_, err := io.WriteString(stdout, printer.DiffText(o.ConfigFile, file.Text, result.Text))
 		return err
 	}
-	return o.write(ctx, stdout, stderr, file, result)
+	return o.writeResult(ctx, stdout, stderr, file, result)
 }
 
 // realShim returns the path of the shim that ours runs, "" if it is unknown.
@@ -157,18 +156,18 @@ func (o *ConfigureOptions) realShim() string {
 	return path
 }
 
-// write writes the result, and restarts containerd if requested and necessary.
-func (o *ConfigureOptions) write(ctx context.Context, stdout, stderr io.Writer, file *file, result containerdconfig.Result) error {
+// writeResult writes the result, and restarts containerd if requested and necessary.
+func (o *ConfigureOptions) writeResult(ctx context.Context, stdout, stderr io.Writer, file version, result containerdconfig.Result) error {
 	changed := !bytes.Equal(file.Text, result.Text)
 	restart := newPending(file, savedFile{Exists: true, Text: result.Text})
 	restart.Shim, restart.Handlers = o.Shim(), result.Handlers
-	if o.Restart && (changed || !o.hasLoaded(ctx, o.RestartLimit, restart.ready) || o.isOutdated(ctx, file.change)) {
+	if o.Restart && (changed || !o.hasLoaded(ctx, o.RestartLimit, restart.ready) || o.isOutdated(ctx, file.Change)) {
 		restart.Attempt = hash(fmt.Appendf(nil, "%q %q %q %q %v", file.Path, file.Text, result.Text, o.service(), o.RestartLimit))
 		err := o.CheckRestart(ctx)
 		if err == nil {
 			err = o.checkFailure(restart.Attempt)
 		}
-		spread := file.change == nil && o.restartSpread > 0
+		spread := file.Change == nil && o.restartSpread > 0
 		if err == nil && spread {
 			err = o.spread(ctx, stderr)
 		}
@@ -188,7 +187,7 @@ func (o *ConfigureOptions) write(ctx context.Context, stdout, stderr io.Writer, 
 			fmt.Fprintf(stderr, "%s is already configured%s\n", o.ConfigFile, handlerList(result.Handlers))
 			return nil
 		}
-		if err := file.write(result); err != nil {
+		if err := o.configure(file, result); err != nil {
 			return err
 		}
 		fmt.Fprintf(stderr, "configured %s%s\n", o.ConfigFile, handlerList(result.Handlers))

@@ -53,7 +53,7 @@ type pendingRestart struct {
 	// Attempt identifies the change; see [failure]. "" if a failure is not recorded.
 	Attempt string `json:"attempt,omitempty"`
 	// Before is what a failure restores, nil if containerd's configuration does not change.
-	Before *before `json:"before,omitempty"`
+	Before *version `json:"before,omitempty"`
 	// Written is the fingerprint of the new configuration file.
 	Written string `json:"written,omitempty"`
 	// Handlers are those that must be loaded with Shim after the restart.
@@ -63,12 +63,6 @@ type pendingRestart struct {
 	Services []string `json:"services,omitempty"`
 	// Failed is why the file is restored; "" before.
 	Failed string `json:"failed,omitempty"`
-}
-
-// before is a configuration file before a change, and our earlier change of it.
-type before struct {
-	File   savedFile `json:"file"`
-	Change *Change   `json:"change,omitempty"`
 }
 
 // failure is a change with which containerd did not restart.
@@ -168,7 +162,7 @@ func Leftovers(configFile, stateDir string) (list []Leftover) {
 	switch {
 	case err != nil && r.Change != nil:
 		list = append(list, Leftover{DamagedRecord, path, err})
-	case err == nil && f.change == nil && durable.Exists(f.backupPath()):
+	case err == nil && f.Change == nil && durable.Exists(f.backupPath()):
 		list = append(list, Leftover{DamagedRecord, f.backupPath(), errors.New("containerd's configuration has a backup without a record of the changes")})
 	}
 	if r.Failure != nil {

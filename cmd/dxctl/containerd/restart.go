@@ -15,7 +15,6 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
-	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/service"
@@ -79,9 +78,9 @@ func (t *Restarter) Check() error {
 	return nil
 }
 
-// newPending returns the restart for a change of f to a new text.
-func newPending(f *file, changed savedFile) *pendingRestart {
-	return &pendingRestart{Written: changed.fingerprint(), Before: &before{f.savedFile, f.change}}
+// newPending returns the restart for a change of v to a new text.
+func newPending(v version, changed savedFile) *pendingRestart {
+	return &pendingRestart{Written: changed.fingerprint(), Before: &v}
 }
 
 // ready returns an error unless containerd has loaded the change.
@@ -102,9 +101,9 @@ func (p *pendingRestart) inPlace() (bool, error) {
 	if p.Before == nil {
 		return true, nil
 	}
-	now, err := saveFile(p.Before.File.Path)
+	now, err := saveFile(p.Before.Path)
 	found := now.fingerprint()
-	return found == p.Written || p.Failed != "" && found == p.Before.File.fingerprint(), err
+	return found == p.Written || p.Failed != "" && found == p.Before.fingerprint(), err
 }
 
 // save records the restart, nil when it is finished.
@@ -231,14 +230,11 @@ func (t *Restarter) restore(ctx context.Context, p *pendingRestart, cause error)
 	canceled := ctx.Err() != nil
 	// Even after a signal: a node without containerd is worse.
 	ctx = context.WithoutCancel(ctx)
-	err := p.Before.File.restore()
+	err := t.write(*p.Before)
 	if err == nil && p.Before.Change == nil {
-		err = durable.Remove(p.Before.File.Path + backupSuffix)
+		err = t.forget(*p.Before)
 	}
-	if err == nil {
-		t.at("restored")
-		err = updateRecord(t.StateDir, func(r *record) { r.Change = p.Before.Change })
-	}
+	t.at("restored")
 	if err != nil {
 		return fmt.Errorf("%w; restore %s: %w", cause, t.ConfigFile, err)
 	}

@@ -72,7 +72,7 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 	stillOurs := OurHandlers(left.Handlers)
 	changed := file.Exists != result.Exists || !bytes.Equal(file.Text, result.Text)
 	var restart *pendingRestart
-	if o.Restart && (changed || o.isLoaded(ctx, stillOurs) || o.isOutdated(ctx, file.change)) {
+	if o.Restart && (changed || o.isLoaded(ctx, stillOurs) || o.isOutdated(ctx, file.Change)) {
 		restart = newPending(file, result)
 	}
 	if changed || restart != nil {
@@ -89,10 +89,9 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 			fmt.Fprintf(stderr, "%s has no changes to undo\n", o.ConfigFile)
 			return nil
 		}
-		if err := file.restore(result); err != nil {
+		if err := o.write(version{result, file.Change}); err != nil {
 			return err
 		}
-		o.at("written")
 		fmt.Fprintf(stderr, "restored %s\n", o.ConfigFile)
 		return nil
 	})
@@ -105,7 +104,10 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 	if len(stillOurs) > 0 {
 		return fmt.Errorf("runtime handlers in %s still use the shim%s: remove their runtime_path, and do not remove the shim before", o.ConfigFile, handlerList(stillOurs))
 	}
-	return file.forget()
+	if file.Change == nil {
+		return nil
+	}
+	return o.forget(file)
 }
 
 // OurHandlers returns the names of handlers that use our shim.
