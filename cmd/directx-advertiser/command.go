@@ -13,13 +13,6 @@ import (
 	"github.com/directx-nri/directx-nri/shim"
 )
 
-// Values of --allocate-at.
-const (
-	byNodeOS    = "auto"
-	atAdmission = "admission"
-	atCreation  = "creation"
-)
-
 func newCommand() *cobra.Command {
 	var o daemon.Options
 	var flags config.Flags
@@ -72,9 +65,9 @@ be restarted at any time.`,
 	o.NodeOS = runtime.GOOS
 	cli.AddChoice(command, &o.NodeOS, "node-os", "", "operating system of the node's containers, if it is not this system's", "windows", "linux")
 	cli.AddChoice(command, &allocateAt, "allocate-at", "", "when the kubelet allocates: at the admission of a pod, or at the creation of a container as kubelets on Windows do without the feature gate WindowsCPUAndMemoryAffinity; auto is by --node-os. With a wrong admission no container with a GPU starts",
-		byNodeOS, atAdmission, atCreation)
+		"auto", "admission", "creation")
 	command.RunE = func(command *cobra.Command, _ []string) error {
-		o.AtCreation = allocateAt == atCreation || allocateAt == byNodeOS && o.NodeOS == "windows"
+		o.AtCreation = allocateAt == "creation" || allocateAt == "auto" && o.NodeOS == "windows"
 		log := logrus.New()
 		log.SetOutput(command.ErrOrStderr())
 		return daemon.New(o, config.Compiler{

@@ -178,17 +178,12 @@ type checkedSource struct {
 	advertised, everAdvertised bool
 }
 
-// isDefinite reports whether err means that containers cannot start with GPUs, and not that this
-// is unknown, as during a restart of containerd.
-func isDefinite(err error) bool {
-	return shimcheck.IsDefinite(err) || errors.Is(err, allocation.ErrNotWritable)
-}
-
 // Devices implements [discovery.Source]. Before the first definite result it returns the error of
 // the check. While the result is unknown, the last one stays in force.
 func (g *checkedSource) Devices(ctx context.Context) ([]discovery.Device, error) {
 	err := g.check(ctx)
-	refused := isDefinite(err)
+	// Other errors mean that it is unknown, as during a restart of containerd.
+	refused := shimcheck.IsDefinite(err) || errors.Is(err, allocation.ErrNotWritable)
 	if refused {
 		g.refusal.Store(&err)
 	} else {
