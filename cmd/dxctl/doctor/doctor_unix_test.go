@@ -133,3 +133,20 @@ func TestAccess(t *testing.T) {
 		}
 	}
 }
+
+func TestDoctorOfDamagedFiles(t *testing.T) {
+	t.Parallel()
+	for file, want := range map[string]string{
+		"runtime-configure.json": "problem leftovers: ", filepath.Join("allocations", strings.Repeat("ab", 16)+".json"): "problem records: ",
+	} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "state", file)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte("{"), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		out, err := ask(t, NewCommand("1.0"), append(emptyNode(dir), "--state-dir", filepath.Join(dir, "state"))...)
+		if err == nil || !strings.Contains(out, want+path) {
+			t.Errorf("%v\n%s", err, out)
+		}
+	}
+}
