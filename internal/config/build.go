@@ -107,27 +107,16 @@ func checkRules(d *document, rules []policy.Resource) {
 	for i, r := range rules {
 		path := fmt.Sprintf("resources[%d]", i)
 		for j, earlier := range rules[:i] {
-			switch key := sharedKey(earlier.Name, r.Name); {
+			switch key := allocation.EnvKey(r.Name); { // Names with one annotation have one variable, too.
 			case covers(earlier.Match, r.Match):
 				d.fail(path, "matches no GPU that resources[%d] does not match first: move it before that rule, or make that rule match less", j)
-			case earlier.Name != r.Name && key != "":
+			case earlier.Name != r.Name && key == allocation.EnvKey(earlier.Name):
 				d.fail(path, "the names %s and %s are too similar: both map to %s", earlier.Name, r.Name, key)
 			case earlier.Name == r.Name && (r.AllocationPolicy != earlier.AllocationPolicy || r.MaxPerContainer != earlier.MaxPerContainer || r.MixedDrivers != earlier.MixedDrivers):
 				d.fail(path, "%s is also the resource of resources[%d]: allocationPolicy, maxPerContainer and mixedDrivers must be the same in both", r.Name, j)
 			}
 		}
 	}
-}
-
-// sharedKey returns the environment variable or annotation that two resources have, or "".
-func sharedKey(a, b string) string {
-	switch {
-	case allocation.EnvKey(a) == allocation.EnvKey(b):
-		return allocation.EnvKey(a)
-	case allocation.AnnotationKey(a) == allocation.AnnotationKey(b):
-		return allocation.AnnotationKey(a)
-	}
-	return ""
 }
 
 // covers reports whether m matches every GPU that n matches: it is the same, or has no

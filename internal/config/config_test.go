@@ -191,6 +191,7 @@ func TestCompileAccepts(t *testing.T) {
 		"empty values":                head + "inventory: ''\npreset: ''\nmetrics: {address: ''}\nshim: {runtime: ''}\n",
 		"an anchor":                   head + "resources:\n- &a {name: a.b/c, match: &m {kind: display}}\n- {name: a.b/d, match: {kind: compute}}\n",
 		"IPv6":                        head + "metrics: {address: '[::1]:80'}\n",
+		"minima alone":                rules("{name: a.b/c, match: {dedicatedMemory: {min: 8Gi}, driverVersion: {min: 31}}}"),
 		"maximum 31 of 31.x":          rules("{name: a.b/c, match: {driverVersion: {min: 31.5, max: 31}}}"),
 	} {
 		if _, err := compile(t, "linux", text); err != nil {
@@ -264,6 +265,7 @@ func TestCompileRefuses(t *testing.T) {
 		"no memory":             {rules("{name: a.b/c, match: {dedicatedMemory: {max: 0}}}"), "0 is not a bound"},
 		"memory upside down":    {rules("{name: a.b/c, match: {dedicatedMemory: {min: 8Gi, max: 4Gi}}}"), "max is less than min"},
 		"version":               {rules("{name: a.b/c, match: {driverVersion: {min: latest}}}"), "is not a driver version"},
+		"no version":            {rules("{name: a.b/c, match: {driverVersion: {min: 0.0}}}"), "resources[0].match.driverVersion.min: 0 is not a bound"},
 		"versions upside down":  {rules("{name: a.b/c, match: {driverVersion: {min: 31.0.1, max: 31.0.0}}}"), "max is less than min"},
 
 		"name without domain":  {rules("{name: gpu}"), "is not an extended resource"},
@@ -275,6 +277,9 @@ func TestCompileRefuses(t *testing.T) {
 		"bad end":              {rules("{name: a.b/gpu-}"), "is not an extended resource"},
 		"similar names":        {rules("{name: a.b/c-d, match: {kind: display}}", "{name: a.b/c.d, match: {kind: compute}}"), "config.yaml:5: resources[1]: the names a.b/c-d and a.b/c.d are too similar"},
 		"policies differ":      {rules("{name: a.b/c, match: {kind: display}}", "{name: a.b/c, match: {kind: compute}, allocationPolicy: packed}"), "config.yaml:5: resources[1]: a.b/c is also the resource of resources[0]"},
+		"limits differ":        {rules("{name: a.b/c, match: {kind: display}}", "{name: a.b/c, match: {kind: compute}, maxPerContainer: 2}"), "must be the same in both"},
+		"drivers differ":       {rules("{name: a.b/c, match: {kind: display}}", "{name: a.b/c, match: {kind: compute}, mixedDrivers: allow}"), "must be the same in both"},
+		"a preset as a number": {head + "preset: 3\n", "preset: got 3, want tensorworks, microsoft or alibaba"},
 		"never matches":        {rules("{name: a.b/c, match: {kind: display}}", "{name: a.b/d, match: {kind: display, vendor: amd}}"), "config.yaml:5: resources[1]: matches no GPU that resources[0] does not match first"},
 
 		"file's vendor":      {head + "runtimeFiles: {ati: {}}\n", "runtimeFiles.ati"},
@@ -361,12 +366,12 @@ func TestFlags(t *testing.T) {
 		p.ServedBy != policy.ServedByShim || p.Log != (policy.Log{Level: "debug", Format: "json"}) || p.MetricsAddress != ":80" || !p.FailOnInitError {
 		t.Errorf("all flags: %+v, %v", p, err)
 	}
-	// A value that has an anchor is overridden in one place.
-	write(t, file, head+"log: {level: &a debug}\nshim: {runtime: *a}\n")
-	if p, err = compileWith("--log-level=info"); err != nil || p.Log.Level != "info" || p.Shim.Runtime != "debug" {
+	// A value that has an anchor is overridden in one place, and what is invalid has no effect.
+	write(t, file, head+"log: {level: &a loud}\nshim: {runtime: *a}\n")
+	if p, err = compileWith("--log-level=info"); err != nil || p.Log.Level != "info" || p.Shim.Runtime != "loud" {
 		t.Errorf("an anchor: %+v, %+v, %v", p.Log, p.Shim, err)
 	}
-	if p, err = compileWith("--fail-on-init-error=1"); err != nil || !p.FailOnInitError {
+	if p, err = compileWith("--log-level=info", "--fail-on-init-error=1"); err != nil || !p.FailOnInitError {
 		t.Errorf("a boolean: %t, %v", p.FailOnInitError, err)
 	}
 	for _, arg := range []string{"--preset=x", "--replicas=0", "--replicas=x", "--injection=x", "--served-by=x", "--log-level=x", "--log-format=", "--metrics-address=x", "--fail-on-init-error=x"} {

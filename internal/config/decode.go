@@ -165,8 +165,8 @@ func wrongType(node *yaml.Node, v reflect.Value, l limits) error {
 
 // wanted returns a phrase for the values that v can have.
 func wanted(v reflect.Value, l limits) string {
-	if l["enum"] != nil {
-		return cli.Either(l["enum"])
+	if known := l.known(); known != nil {
+		return cli.Either(known)
 	}
 	switch v.Kind() {
 	case reflect.Struct:

@@ -75,9 +75,6 @@ func (f *keyFlag) Set(text string) (err error) {
 	if b, err := strconv.ParseBool(text); err == nil && f.Type() == "bool" {
 		node.Value = strconv.FormatBool(b)
 	}
-	if f.Type() == "string" {
-		node.Tag = "!!str"
-	}
 	if f.key == "inventory" && text != "" {
 		if node.Value, err = filepath.Abs(text); err != nil {
 			return err

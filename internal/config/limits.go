@@ -50,8 +50,13 @@ func (l limits) example() string {
 	return ", such as " + l["example"][0]
 }
 
+// known returns the values that a text can have, nil if it can have others, without "".
+func (l limits) known() []string {
+	return slices.DeleteFunc(slices.Clone(l["enum"]), func(value string) bool { return value == "" })
+}
+
 func (l limits) checkText(text string) error {
-	known := slices.DeleteFunc(slices.Clone(l["enum"]), func(value string) bool { return value == "" })
+	known := l.known()
 	length, most := utf8.RuneCountInString(text), l.number("maxLength", MaxText)
 	switch {
 	case slices.Contains(l["enum"], text):
