@@ -131,7 +131,7 @@ func (p Policy) resolve(entry entry, devices []discovery.Device) (source, destin
 func (p Policy) destination(entry entry, from plainPath) (string, error) {
 	text := entry.Destination
 	if text == "" {
-		text = base(p.OS, from.path)
+		text = base(from.path)
 	}
 	to, err := parsePath(p.OS, text)
 	if err != nil {
@@ -145,7 +145,7 @@ func (p Policy) destination(entry entry, from plainPath) (string, error) {
 	switch {
 	case entry.Directory != "" && (to.absolute || p.OS != ocispec.Windows):
 		return "", errDirectory
-	case !to.absolute && base(p.OS, to.path) != to.path:
+	case !to.absolute && base(to.path) != to.path:
 		return "", fmt.Errorf("destination %s: %w", quote(text), errDestination)
 	case entry.Directory == policy.SysWOW64:
 		path = join(p.OS, dirs[1], to.path)

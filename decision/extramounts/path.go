@@ -131,9 +131,5 @@ func join(os ocispec.OS, dir, name string) string {
 	return path.Join(dir, name)
 }
 
-func base(os ocispec.OS, p string) string {
-	if os == ocispec.Windows {
-		return winpath.Base(p)
-	}
-	return path.Base(p)
-}
+// base returns the last element of a path of parsePath, which has no backslash on Linux.
+func base(p string) string { return p[strings.LastIndexAny(p, `/\`)+1:] }
