@@ -61,6 +61,7 @@ func startRuntime(t testing.TB, socket string, before ...func() error) *adaptati
 	if err := runtime.Start(); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(runtime.Stop)
 	return runtime
 }
 
@@ -101,8 +102,7 @@ func TestRunnerRegistersAgain(t *testing.T) {
 	b := newBed(t)
 	dir := testutil.ShortDir(t)
 	behind, front := filepath.Join(dir, "runtime.sock"), filepath.Join(dir, "nri.sock")
-	runtime := startRuntime(t, behind)
-	defer runtime.Stop()
+	startRuntime(t, behind)
 	b.plugin.handlers.load = func(ctx context.Context, peer int) (containerdconfig.Loaded, error) {
 		if goruntime.GOOS == "linux" && peer != os.Getpid() {
 			t.Errorf("the runtime's process is %d, want this one", peer)
@@ -129,13 +129,12 @@ func TestConnectionLostInSynchronize(t *testing.T) {
 	b := newBed(t)
 	socket := filepath.Join(testutil.ShortDir(t), "nri.sock")
 	var attempts, questions atomic.Int64
-	runtime := startRuntime(t, socket, func() error {
+	startRuntime(t, socket, func() error {
 		if attempts.Add(1) == 2 { // The first call is of its start.
 			return errors.New("for a test") // It closes the connection.
 		}
 		return nil
 	})
-	defer runtime.Stop()
 	began := time.Now()
 	startRunner(t, socket, b.plugin, func(context.Context) error {
 		if questions.Add(1) == 1 {
@@ -254,8 +253,7 @@ func TestConnectionLostBeforeConfigure(t *testing.T) {
 	if err := listener.Close(); err != nil {
 		t.Fatal(err)
 	}
-	runtime := startRuntime(t, socket)
-	defer runtime.Stop()
+	startRuntime(t, socket)
 	b.plugin.await(t, true)
 }
 
@@ -338,7 +336,6 @@ func TestRunnerAnswersBeforeItEnds(t *testing.T) {
 	b.Source = hangingSource{discovery.Static{gpu("0")}, calls, block}
 	socket := filepath.Join(testutil.ShortDir(t), "nri.sock")
 	runtime := startRuntime(t, socket)
-	defer runtime.Stop()
 	stop := startRunner(t, socket, b.plugin, nil)
 	b.plugin.await(t, true)
 	runtime.BlockPluginSync().Unblock()
