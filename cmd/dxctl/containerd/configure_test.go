@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
@@ -123,8 +124,8 @@ func TestConfigureWaitsAfterFailure(t *testing.T) {
 	attempts(2, back)
 	attempts(2, refused)
 	attempts(2, refused)
-	if b.Read(t) != containerdtest.Config {
-		t.Errorf("the file is\n%s", b.Read(t))
+	if b.Read(t) != containerdtest.Config || IsConfigured(b.State) || durable.Exists(b.Config+backupSuffix) {
+		t.Errorf("configured: %t; the file is\n%s", IsConfigured(b.State), b.Read(t))
 	}
 	if err := ForgetFailure(b.State); err != nil {
 		t.Fatal(err)
@@ -149,7 +150,11 @@ func TestConfigureRestartsWhenNecessary(t *testing.T) {
 	b := containerdtest.New(t, containerdtest.Config)
 	count := filepath.Join(b.Root, "count")
 	restart := []string{"configure", "--restart", "--restart-command", "echo >>" + count + "; touch " + filepath.Join(b.Root, "restarted")}
-	must(t, b, "configure", "--no-nri")
+	began := time.Now()
+	_, stderr := must(t, b, "configure", "--no-nri")
+	if r, err := readRecord(b.State); err != nil || r.At.Before(began) || !strings.Contains(stderr, toLoad) {
+		t.Errorf("the time of the change is %v, %v; %s", r.At, err, stderr)
+	}
 	checkLoaded(t, b, "without a restart", false)
 	for i, test := range []struct {
 		args []string
@@ -161,6 +166,9 @@ func TestConfigureRestartsWhenNecessary(t *testing.T) {
 		}
 	}
 	checkLoaded(t, b, "in the end", true)
+	if _, stderr := must(t, b, "unconfigure"); !strings.Contains(stderr, toLoad) {
+		t.Error(stderr)
+	}
 }
 
 // A handler that others configured still uses our shim after a restart.

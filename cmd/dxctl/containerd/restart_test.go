@@ -145,6 +145,8 @@ func TestPendingRestart(t *testing.T) {
 		"replaced by others after a failure": {`{"written": "x", "failed": "why", BEFORE}`, true, "restarted containerd"},
 		"no --restart":                       {`{"written": "MINE", "failed": "why", BEFORE}`, false, "add --restart"},
 		"dry run":                            {`{"written": "MINE", "failed": "why", BEFORE}`, false, "add --restart"},
+		"dry run, replaced by others":        {`{"written": "x", BEFORE}`, false, "<nil>"},
+		"dry run with --restart":             {`{"written": "MINE", "failed": "why", BEFORE}`, true, "add --restart"},
 		// The socket is this test's, and not containerd's.
 		"cannot be restarted":    {`{"written": "MINE", "failed": "why", BEFORE}`, true, "did not finish its restart of containerd: restart by a signal"},
 		"damaged":                {`{`, true, recordName},
@@ -157,8 +159,16 @@ func TestPendingRestart(t *testing.T) {
 			testutil.WriteFile(t, recordPath(b.State), strings.NewReplacer("BEFORE", `"before": {"file": {"path": "`+b.Config+`"}}`, "MINE", hash([]byte(containerdtest.Config))).Replace(`{"format": 1, "restart": `+test.record+`}`), 0o600)
 			args := []string{"configure"}
 			switch {
-			case strings.Contains(name, "dry run"):
-				args = append(args, "--dry-run")
+			case strings.HasPrefix(name, "dry run"):
+				args = []string{"unconfigure", "--dry-run"}
+				if test.restart {
+					args = append(args, b.Restart()...)
+				}
+				defer func() {
+					if r, err := readRecord(b.State); err != nil || r.Restart == nil || durable.Exists(filepath.Join(b.Root, "restarted")) {
+						t.Errorf("the node was changed: %v", err)
+					}
+				}()
 			case strings.Contains(name, "cannot"):
 				args = append(args, "--restart", "--restart-mode", "signal", "--cri-socket", b.Socket)
 			case test.restart:
