@@ -55,9 +55,11 @@ func (h *runtimeHandlers) check(ctx context.Context, name string) error {
 
 // LoadFrom returns what loads the configuration of the containerd at these sockets. It is an
 // error if another process than peer serves the CRI socket: the last containerd that starts
-// replaces the NRI socket.
-func LoadFrom(nriSocket, criSocket string) LoadHandlers {
+// replaces the NRI socket. At boot, k3s creates its CRI socket after the plugin has started, so
+// the path of that is determined at each use: see paths.CRISocket.
+func LoadFrom(nriSocket string, cri fmt.Stringer) LoadHandlers {
 	return func(ctx context.Context, peer int) (containerdconfig.Loaded, error) {
+		criSocket := cri.String()
 		if peer != 0 {
 			owner, err := localgrpc.SocketOwner(ctx, criSocket)
 			if err != nil {

@@ -84,17 +84,16 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		return err
 	}
 	m := metrics.New("directx-nri", cli.Version(version))
-	criSocket := o.criSocket.String()
 	plugin := nri.NewPlugin(func() (*decision.Decider, error) {
 		p, err := policy.Read(o.stateDir)
 		if err != nil {
 			return nil, decision.WithReason(decision.ReasonConfig, err)
 		}
 		return decision.NewDecider(o.stateDir, p, ocispec.Linux, hostfiles.Root(o.hostRoot), log)
-	}, nri.LoadFrom(o.nriSocket, criSocket), m, log)
+	}, nri.LoadFrom(o.nriSocket, o.criSocket), m, log)
 	runner := &nri.Runner{
 		Socket: o.nriSocket, Name: "directx", Index: o.nriIndex, Plugin: plugin, Log: log,
-		CheckSynchronize: func(ctx context.Context) error { return containerdconfig.CheckSynchronize(ctx, criSocket) },
+		CheckSynchronize: func(ctx context.Context) error { return containerdconfig.CheckSynchronize(ctx, o.criSocket.String()) },
 	}
 	health := metrics.Health{Alive: func(context.Context) error { return plugin.CheckAlive() }, Ready: plugin.CheckReady}
 	group, ctx := errgroup.WithContext(ctx)
