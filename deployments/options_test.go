@@ -45,7 +45,7 @@ func TestOptions(t *testing.T) {
 		`nodePools.pools={"a":{"os":"windows","extraArgs":{"setup":["--x"]}}}`:    {"- --x\n": 1},
 		`metrics.serviceMonitor={"enabled":true,"labels":{"a":"b"}}`:              {"kind: ServiceMonitor\n": 1, "a: b\n": 1, "- port: metrics\n": 1, "- port: plugin-metrics\n": 1},
 		`metrics.podMonitor={"enabled":true,"labels":{"a":"b"}}`:                  {"kind: PodMonitor\n": 1, "a: b\n": 1, "- port: metrics\n": 1, "- port: plugin-metrics\n": 1},
-		`metrics.prometheusRule={"enabled":true,"labels":{"a":"b"}}`:              {"kind: PrometheusRule\n": 1, "a: b\n": 1, "- alert: ": 7},
+		`metrics.prometheusRule={"enabled":true,"labels":{"a":"b"}}`:              {"kind: PrometheusRule\n": 1, "a: b\n": 1, "- alert: ": 8},
 		`runtimeClass.enabled=true,linux.shim.enabled=true,test.resource="a.b/c"`: {"kind: RuntimeClass\n": 1, "runtimeClassName: directx\n": 2, "a.b/c: '1'}\n": 2},
 		`metrics.dashboard.enabled=true`:                                          {"grafana_dashboard: \"1\"\n": 1, "directx-nri.json: |\n": 1},
 		`windows.extraVolumes=[{"name":"mine","emptyDir":{}}],windows.extraVolumeMounts=[{"name":"mine","mountPath":"/mine"}]`: {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/directx-nri/directx-nri/advertiser/nodelabels"
+	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/readiness"
 	"github.com/directx-nri/directx-nri/internal/testutil"
@@ -128,6 +129,12 @@ func TestMetricsAndHealth(t *testing.T) {
 		`directx_build_info{`, `directx_injection_mode{mode="kubelet"} 1`, `directx_assignment_mode{mode="location-path",`, `directx_driver_files_mode{mode="mount",`,
 		`directx_devices{health="healthy",kind="display"} 1`, `directx_replicas{gpu="VMBUS\\0",resource="directx.microsoft.com/display"} 4`,
 		`directx_resource_registered{resource="directx.microsoft.com/display"} 0`, "directx_config_last_reload_successful 1", "process_resident_memory_bytes")
+	for text, want := range map[string]string{"{}": "directx_verified 0", `{"works": true}`: "directx_verified 1"} {
+		if err := os.WriteFile(paths.Verification(p.stateDir), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		p.await("/metrics", 200, want)
+	}
 	for _, want := range []string{"no extra mounts", "containers outside Kubernetes"} {
 		if !strings.Contains(p.log.String(), want) {
 			t.Errorf("the log does not contain %q: %s", want, p.log)

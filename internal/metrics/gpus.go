@@ -14,6 +14,7 @@ type Node struct {
 	Registered *prometheus.GaugeVec // by resource
 	Replicas   *prometheus.GaugeVec // by resource and GPU
 	InUse      *prometheus.GaugeVec // by resource and GPU
+	Verified   *prometheus.GaugeVec // without labels
 }
 
 // scrapeTimeout bounds the collection for one scrape.
@@ -32,13 +33,14 @@ func (m *Metrics) CollectNode(set func(context.Context, Node)) {
 			Registered: gauges("resource_registered", "1 while the kubelet watches the resource.", "resource"),
 			Replicas:   gauges("replicas", "Replicas of the GPU.", "resource", "gpu"),
 			InUse:      gauges("replicas_in_use", "Replicas that containers hold; absent while the PodResources API does not answer.", "resource", "gpu"),
+			Verified:   gauges("verified", "Whether containers got GPUs in the last 'dxctl verify'; absent before the first."),
 		}
 		for _, kind := range []string{"display", "compute"} { // They are 0 without a device, not absent.
 			n.Devices.WithLabelValues(kind, "healthy")
 			n.Devices.WithLabelValues(kind, "unhealthy")
 		}
 		set(ctx, n)
-		for _, v := range []*prometheus.GaugeVec{n.Devices, n.Registered, n.Replicas, n.InUse} {
+		for _, v := range []*prometheus.GaugeVec{n.Devices, n.Registered, n.Replicas, n.InUse, n.Verified} {
 			v.Collect(to)
 		}
 	}))

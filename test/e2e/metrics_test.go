@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/directx-nri/directx-nri/decision"
+	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/test/bed"
 )
@@ -152,7 +153,8 @@ func TestMetrics(t *testing.T) {
 	})
 
 	t.Run("the rules and the dashboard use metrics that are served", func(t *testing.T) {
-		served := map[string]bool{"directx_allocation_failures_total": true} // It begins with the first failure.
+		bed.WriteFile(t, paths.Verification(n.StateDir), `{"works": true}`, 0o600) // As 'dxctl verify' leaves it.
+		served := map[string]bool{"directx_allocation_failures_total": true}       // It begins with the first failure.
 		for _, p := range []page{advertiser, plugin} {
 			for series := range p.numbers(t) {
 				name, _, _ := strings.Cut(series, "{")

@@ -4,6 +4,7 @@ package daemon
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 	"github.com/directx-nri/directx-nri/advertiser/resources"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/config"
+	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/metrics"
 	"github.com/directx-nri/directx-nri/internal/paths"
@@ -147,6 +149,15 @@ func (d *Daemon) checkReady(ctx context.Context) error {
 }
 
 func (d *Daemon) reportNode(ctx context.Context, n metrics.Node) {
+	if data, err := durable.Read(paths.Verification(d.options.StateDir), 16<<20); err == nil {
+		var result struct{ Works bool }
+		if json.Unmarshal(data, &result) == nil { // A damaged one is none.
+			n.Verified.WithLabelValues().Set(0)
+			if result.Works {
+				n.Verified.WithLabelValues().Set(1)
+			}
+		}
+	}
 	a := d.status.Load().advertiser
 	if a == nil {
 		return

@@ -14,6 +14,7 @@ import (
 	"github.com/directx-nri/directx-nri/cmd/dxctl/statefile"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/paths"
 )
 
 // maxLog is a limit in bytes. The shim's log is rotated below it.
@@ -56,7 +57,7 @@ func (n *gatherer) writeReport(stderr io.Writer, state nodeState, report Report)
 	if n.OS == "windows" {
 		r.DevicesDef = lines(filepath.Join(os.Getenv("SystemRoot"), "System32", "containers", "devices.def"))
 	}
-	r.Verify, _ = statefile.Read[json.RawMessage](filepath.Join(n.stateDir, statefile.VerifyName)) // A damaged one is left out.
+	r.Verify, _ = statefile.Read[json.RawMessage](paths.Verification(n.stateDir)) // A damaged one is left out.
 	if err := WriteReport(n.report, r); err != nil {
 		return err
 	}

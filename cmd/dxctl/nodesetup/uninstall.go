@@ -16,7 +16,6 @@ import (
 
 	"github.com/directx-nri/directx-nri/advertiser/nodelabels"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
-	"github.com/directx-nri/directx-nri/cmd/dxctl/statefile"
 	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
@@ -120,7 +119,7 @@ func (o *uninstallOptions) removeFiles(ctx context.Context, r *removal, path, lo
 	removed, err := shimfile.Remove(ctx, path)
 	r.removed(removed...)
 	r.err = errors.Join(err, shimfile.ClearNotServed(o.StateDir), containerd.DeleteTask(ctx), containerd.ForgetFailure(o.StateDir))
-	r.remove(os.Remove, append(containerd.TaskFiles(o.StateDir), log, log+".1", filepath.Join(o.StateDir, statefile.VerifyName))...)
+	r.remove(os.Remove, append(containerd.TaskFiles(o.StateDir), log, log+".1", paths.Verification(o.StateDir))...)
 	if o.purge {
 		r.remove(os.RemoveAll, paths.Allocations(o.StateDir))
 		r.remove(os.Remove, policy.Path(o.StateDir), policy.RuntimePath(o.StateDir), node.Inventory(o.StateDir).Path(), node.Discovered(o.StateDir).Path(), o.labelsFile)

@@ -14,9 +14,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/durable"
 )
 
-// VerifyName is the name of the file with the last result of 'dxctl verify'.
-const VerifyName = "verify.json"
-
 // Read returns the content of a file, nil if the file does not exist. A file that other users
 // can write is an error: its content decides what a privileged program does.
 func Read[T any](path string) (*T, error) {

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"time"
@@ -184,7 +183,7 @@ func (r *Result) print(w io.Writer) {
 
 // save writes the result for 'dxctl doctor --report', and to the file of --report.
 func (o *options) save(r *Result) error {
-	err := statefile.Write(filepath.Join(o.StateDir, statefile.VerifyName), r)
+	err := statefile.Write(paths.Verification(o.StateDir), r)
 	if o.reportFile != "" {
 		err = errors.Join(err, doctor.WriteReport(o.reportFile, r))
 	}

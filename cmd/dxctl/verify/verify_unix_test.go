@@ -15,10 +15,10 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd/containerdtest"
-	"github.com/directx-nri/directx-nri/cmd/dxctl/statefile"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/config"
 	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 )
 
@@ -189,7 +189,7 @@ func TestVerify(t *testing.T) {
 			if known := err == nil || strings.Contains(test.err, "as configured"); strings.Contains(out, "This node refuses") && !known {
 				t.Errorf("the result is unknown, and the output has one:\n%s", out)
 			}
-			if durable.Exists(report) == test.early || durable.Exists(filepath.Join(state, statefile.VerifyName)) == test.early {
+			if durable.Exists(report) == test.early || durable.Exists(paths.Verification(state)) == test.early {
 				t.Errorf("a report: %t, after\n%s", durable.Exists(report), out)
 			}
 		})
