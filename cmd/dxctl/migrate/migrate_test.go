@@ -115,6 +115,7 @@ func TestConvertRefuses(t *testing.T) {
 		"our own":                 {TensorWorks, head + "multitenancy: 2\n", "not a configuration of TensorWorks'"},
 		"nothing":                 {NVIDIA, "", "not a configuration of NVIDIA's"},
 		"no YAML":                 {NVIDIA, "{", "not a configuration: yaml: line 1"},
+		"no replicas":             {NVIDIA, strings.Replace(slicing, ", replicas: 10", "", 1), "sharing.timeSlicing.resources[0].replicas: 0 is out of range"},
 		"out of range":            {TensorWorks, "multitenancy: 5000\n", "converted:10: resources[0].replicas: 5000 is out of range"},
 		"not a number":            {TensorWorks, "multitenancy: many\n", `settings of the mcdm plugin: strconv.ParseUint: parsing "many"`},
 		"another vendor":          {TensorWorks, "additionalMounts: {matrox: [{source: a.dll}]}\n", `"matrox" is not a vendor`},

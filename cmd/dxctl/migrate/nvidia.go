@@ -55,7 +55,9 @@ func nvidia(documents []document) (f file, notes []string, err error) {
 			notes = append(notes, path+" has no counterpart: it is not "+nvidiaGPU+".")
 			continue
 		}
-		gpu.Replicas = r.Replicas
+		if gpu.Replicas = r.Replicas; r.Replicas < 1 { // In our file, 0 would be left out.
+			return f, nil, fmt.Errorf("%s.replicas: %d is out of range: use 1 or more", path, r.Replicas)
+		}
 		if slicing.RenameByDefault {
 			gpu.Name = nvidiaGPU + ".shared"
 		}
