@@ -69,7 +69,10 @@ func commandLineOf(name string) (line string, err error) {
 	if err != nil {
 		return "", err
 	}
-	line, _, err = key.GetStringValue("ImagePath")
+	line, kind, err := key.GetStringValue("ImagePath")
+	if err == nil && kind == registry.EXPAND_SZ {
+		line, err = registry.ExpandString(line) // As the service manager does.
+	}
 	return line, errors.Join(err, key.Close())
 }
 

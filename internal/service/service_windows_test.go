@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/windows"
+	"golang.org/x/sys/windows/registry"
 	"golang.org/x/sys/windows/svc"
 	"golang.org/x/sys/windows/svc/mgr"
 )
@@ -135,6 +136,31 @@ func TestRestart(t *testing.T) {
 }
 
 // A restart that is canceled leaves everything running.
+// TestCheck: the command line of a service can have environment variables.
+func TestCheck(t *testing.T) {
+	name := fmt.Sprintf("directx-nri-test-check-%d", os.Getpid())
+	path := `SYSTEM\CurrentControlSet\Services\` + name
+	key, _, err := registry.CreateKey(registry.LOCAL_MACHINE, path, registry.SET_VALUE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(key.Close(), registry.DeleteKey(registry.LOCAL_MACHINE, path)); err != nil {
+			t.Error(err)
+		}
+	})
+	for line, native := range map[string]bool{
+		`%SystemRoot%\containerd.exe --run-service`: true, `"%SystemRoot%\containerd.exe" --run-service`: true, `%SystemRoot%\nssm.exe`: false,
+	} {
+		if err := key.SetExpandStringValue("ImagePath", line); err != nil {
+			t.Fatal(err)
+		}
+		if err := Named(name).Check(t.Context()); (err == nil) != native {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
+}
+
 func TestRestartCanceled(t *testing.T) {
 	containerd := install(t, "dxtest-slow", 2*time.Second)
 	kubelet := install(t, "dxtest-of-slow", 0, "dxtest-slow")
