@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -199,6 +201,9 @@ func CheckSynchronize(ctx context.Context, socket string) error {
 			continue // NRI does not send it.
 		}
 		answer, err := client.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: c.GetId(), Verbose: true})
+		if status.Code(err) == codes.NotFound {
+			continue // It was removed after the list was made.
+		}
 		var info struct {
 			Spec struct {
 				Process, Mounts, Hooks, Annotations json.RawMessage

@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/directx-nri/directx-nri/internal/testutil"
@@ -91,6 +93,7 @@ type synchronized struct {
 	cri.UnimplementedRuntimeServiceServer
 	env    []int // bytes
 	exited int   // the index of one that has ended
+	gone   int   // how many of the last are removed after the list was made
 	broken bool
 }
 
@@ -114,6 +117,9 @@ func (s synchronized) ListContainers(context.Context, *cri.ListContainersRequest
 
 func (s synchronized) ContainerStatus(_ context.Context, r *cri.ContainerStatusRequest) (*cri.ContainerStatusResponse, error) {
 	i, err := strconv.Atoi(r.GetContainerId())
+	if err == nil && i >= len(s.env)-s.gone {
+		err = status.Error(codes.NotFound, "no such container")
+	}
 	if err != nil || s.broken || !r.GetVerbose() {
 		return &cri.ContainerStatusResponse{}, err
 	}
@@ -132,6 +138,7 @@ func TestCheckSynchronize(t *testing.T) {
 		"none":                {service: synchronized{}},
 		"below the limit":     {service: synchronized{env: []int{mib, mib, mib, mib - 20<<10}, exited: -1}},
 		"one has ended":       {service: synchronized{env: []int{mib, mib, mib, mib, mib - 20<<10}, exited: 2}},
+		"one was removed":     {service: synchronized{env: []int{mib, mib, mib, mib - 20<<10, mib}, exited: -1, gone: 1}},
 		"above the limit":     {synchronized{env: []int{mib, 2 * mib, mib}, exited: -1}, "4096 KiB to a plugin; delete the largest, such as pod a/even with 20"},
 		"one pod is larger":   {synchronized{env: []int{0, 2 * mib, mib, mib}, exited: -1}, "such as pod a/odd with 30"},
 		"not in the response": {synchronized{env: []int{0}, exited: -1, broken: true}, "get the size of container 0"},

@@ -32,7 +32,7 @@ func (m *Metrics) CollectNode(set func(context.Context, Node)) {
 			Devices:    gauges("devices", "Devices, also those not advertised (kind none).", "kind", "health"),
 			Registered: gauges("resource_registered", "1 while the kubelet watches the resource.", "resource"),
 			Replicas:   gauges("replicas", "Replicas of the GPU.", "resource", "gpu"),
-			InUse:      gauges("replicas_in_use", "Replicas that containers hold; absent while the PodResources API does not answer.", "resource", "gpu"),
+			InUse:      gauges("replicas_in_use", "Replicas that containers hold; absent during an allocation and while the PodResources API does not answer.", "resource", "gpu"),
 			Verified:   gauges("verified", "Whether containers got GPUs in the last 'dxctl verify'; absent before the first."),
 		}
 		for _, kind := range []string{"display", "compute"} { // They are 0 without a device, not absent.

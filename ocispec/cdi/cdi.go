@@ -7,6 +7,7 @@ package cdi
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"tags.cncf.io/container-device-interface/pkg/parser"
@@ -25,13 +26,16 @@ type Device struct {
 }
 
 // Spec returns the specification of devices, in the oldest version that has what it
-// needs: Podman 4 reads none after 0.5.0. An error means that a name is not valid, or
+// needs: Podman 4 reads none after 0.5.0. An error means that a name is not valid or not unique, or
 // that CDI has no counterpart for an edit.
 func Spec(devices []Device) (*cdispec.Spec, error) {
 	spec := &cdispec.Spec{Kind: Kind}
-	for _, d := range devices {
+	for i, d := range devices {
 		if err := parser.ValidateDeviceName(d.Name); err != nil {
 			return nil, fmt.Errorf("CDI device %q: %w", d.Name, err)
+		}
+		if slices.ContainsFunc(devices[:i], func(other Device) bool { return other.Name == d.Name }) {
+			return nil, fmt.Errorf("two GPUs have the CDI name %q: change an instanceID in the inventory", d.Name)
 		}
 		if len(d.Edits.RemoveMounts)+len(d.Edits.RemoveWindowsDevices)+len(d.Edits.WindowsDevices) > 0 {
 			return nil, fmt.Errorf("CDI device %q: %w", d.Name, errors.ErrUnsupported)

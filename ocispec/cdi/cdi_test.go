@@ -88,6 +88,9 @@ func TestEditsWithoutCounterpart(t *testing.T) {
 	if _, err := Spec([]Device{{Name: "a b"}}); err == nil || !strings.Contains(err.Error(), `"a b"`) {
 		t.Error(err)
 	}
+	if _, err := Spec([]Device{{Name: "0"}, {Name: "0"}}); err == nil || !strings.Contains(err.Error(), `"0"`) {
+		t.Error(err)
+	}
 }
 
 func TestName(t *testing.T) {

@@ -5,7 +5,6 @@ package injector
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -75,13 +74,22 @@ func (i *Injector) CheckReady(ctx context.Context, resource string, replicaIDs [
 		i.Log.WithError(err).WithField("replicas", replicaIDs).
 			Warn("A container is started without knowing whether it holds GPUs of several resources: the kubelet does not name one container, as with replicas of init containers")
 		return nil
-	case len(found[0].Replicas) < 2:
+	}
+	// The other resources are those of other device plugins, whose IDs can look like ours.
+	ours := []string{resource}
+	for name := range found[0].Replicas {
+		if name != resource && slices.ContainsFunc(i.Policy.Resources, func(r policy.Resource) bool { return r.Name == name }) {
+			ours = append(ours, name)
+		}
+	}
+	if len(ours) < 2 {
 		return nil
 	}
+	slices.Sort(ours)
 	withoutHints := i.Policy // The container's own answers have none, and so no variables: see Inject.
 	withoutHints.VisibilityHints = false
 	taken := map[string]string{}
-	for _, resource := range slices.Sorted(maps.Keys(found[0].Replicas)) {
+	for _, resource := range ours {
 		ids := advertiser.InstanceIDs(found[0].Replicas[resource])
 		answer, err := i.answer(ctx, resource, ids, withoutHints)
 		if err != nil {

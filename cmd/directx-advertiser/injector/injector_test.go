@@ -121,7 +121,7 @@ func TestStartOfAContainerWithSeveralResources(t *testing.T) {
 		"two GPUs":                      {os: "windows", held: map[string][]string{"x/a": ids(a), "x/b": ids(b)}, want: "which both set the device: the kubelet would pass on only one"},
 		"by class, one driver":          {os: "windows", policy: policy.Policy{Assignment: policy.AssignByClass}, held: map[string][]string{"x/a": ids(a), "x/b": ids(b)}},
 		"by class, two drivers":         {os: "windows", policy: policy.Policy{Assignment: policy.AssignByClass}, held: map[string][]string{"x/a": ids(a), "x/b": ids(other)}, want: `mount at C:\Windows\`},
-		"another plugin's":              {os: "windows", held: map[string][]string{"x/a": ids(a), "other/thing": {"y"}}},
+		"another plugin's":              {os: "windows", held: map[string][]string{"x/a": ids(a), "nvidia.com/gpu.shared": {"GPU-1::0"}}},
 		"one device node for two":       {os: "linux", held: map[string][]string{"x/a": ids(linuxGPU("0")), "x/b": ids(linuxGPU("1"))}, want: "device /dev/dxg"},
 		"no kubelet":                    {os: "windows", err: errors.New("refused")},
 		"the kubelet names none":        {os: "windows"},
@@ -130,6 +130,7 @@ func TestStartOfAContainerWithSeveralResources(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			test.policy.Resources = []policy.Resource{{Name: "x/a"}, {Name: "x/b"}}
 			i := testInjector(test.os, test.policy, a, b, other, linuxGPU("0"), linuxGPU("1"))
 			i.Containers = func(context.Context) ([]advertiser.ContainerDevices, error) {
 				other := advertiser.ContainerDevices{Replicas: map[string][]string{"x/a": {"another"}}}

@@ -107,18 +107,18 @@ func (f *file) Ioctl(ctx context.Context, command uint32, _ uint64, in, out []by
 	}
 	caller, _ := fuse.FromContext(ctx)
 	memory := memory(caller.Pid)
-	switch {
-	case command == enumAdapters3Command:
+	switch command {
+	case enumAdapters3Command:
 		var args enumAdapters3
 		decode(in, &args)
 		errno := f.enumerate(memory, &args.Count, args.Adapters, args.Filter&1 != 0)
 		copy(out, encode(args))
 		return 0, errno
-	case command == closeAdapterCommand:
+	case closeAdapterCommand:
 		var args closeAdapter
 		decode(in, &args)
 		return 0, f.closeHandle(args.Handle)
-	case command == queryAdapterInfoCommand:
+	case queryAdapterInfoCommand:
 		return 0, f.query(memory, in)
 	}
 	return 0, syscall.ENOTTY
