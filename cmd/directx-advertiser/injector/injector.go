@@ -69,8 +69,7 @@ func (i *Injector) answer(ctx context.Context, resource string, instanceIDs []st
 func (i *Injector) CheckReady(ctx context.Context, resource string, replicaIDs []string) error {
 	containers, err := i.Containers(ctx)
 	found := slices.DeleteFunc(containers, func(c advertiser.ContainerDevices) bool { return !c.Holds(resource, replicaIDs) })
-	switch {
-	case err != nil || len(found) != 1:
+	if err != nil || len(found) != 1 {
 		i.Log.WithError(err).WithField("replicas", replicaIDs).
 			Warn("A container is started without knowing whether it holds GPUs of several resources: the kubelet does not name one container, as with replicas of init containers")
 		return nil
