@@ -46,7 +46,7 @@ func (s *server) stayRegistered(ctx context.Context, listener *localgrpc.Listene
 		if ctx.Err() != nil {
 			return
 		}
-		r.with, r.at, r.accepted = kubelet, time.Now(), err == nil
+		r.kubelet, r.attempted, r.accepted = kubelet, time.Now(), err == nil
 		if changed := r.failure.Replace(err); err == nil {
 			s.log.Info("Registered with the kubelet")
 		} else if changed {
@@ -77,13 +77,13 @@ func (s *server) register(ctx context.Context) error {
 // registration is the state of the registration with the kubelet.
 type registration struct {
 	timing timing
-	// with is the kubelet's socket at the last attempt, and before the first one that at the
-	// server's start. The attempt ended at at; accepted reports whether it succeeded.
-	with     localgrpc.Identity
-	at       time.Time
-	accepted bool
-	opened   int // how often the kubelet had begun to watch the list before
-	failure  errlog.Last
+	// kubelet is the kubelet's socket at the last attempt, and before the first one that at the
+	// server's start. The attempt ended at attempted; accepted reports whether it succeeded.
+	kubelet   localgrpc.Identity
+	attempted time.Time
+	accepted  bool
+	opened    int // how often the kubelet had begun to watch the list before
+	failure   errlog.Last
 }
 
 // due reports whether to register with kubelet now.
@@ -98,9 +98,9 @@ type registration struct {
 // refuse every later registration). So it gets the time to end the older one first, which may
 // be that of an earlier process. A kubelet that has started since then has none.
 func (r *registration) due(now time.Time, kubelet localgrpc.Identity, streams streams) bool {
-	sinceAttempt := now.Sub(r.at)
+	sinceAttempt := now.Sub(r.attempted)
 	switch {
-	case !kubelet.Same(r.with):
+	case !kubelet.Same(r.kubelet):
 		return true
 	case streams.open > 0 && r.accepted, streams.open == 0 && now.Sub(streams.closed) < r.timing.settle:
 		return false

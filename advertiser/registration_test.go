@@ -25,8 +25,8 @@ func TestDue(t *testing.T) {
 		return id
 	}
 	one, other := identity("one"), identity("other")
-	accepted := registration{with: one, at: t0, accepted: true}
-	refused := registration{with: one, at: t0}
+	accepted := registration{kubelet: one, attempted: t0, accepted: true}
+	refused := registration{kubelet: one, attempted: t0}
 	watched := streams{open: 1, opened: 1}
 	for _, test := range []struct {
 		name     string

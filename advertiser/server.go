@@ -69,18 +69,21 @@ func (s *server) publish(p *pool) {
 	s.replaced = make(chan struct{})
 }
 
-// countStream counts a ListAndWatch stream that has opened. The caller calls closed at its end.
-func (s *server) countStream() (closed func()) {
-	count := func(change func(*streams)) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		change(&s.streams)
-		signal(s.streamsChanged)
-	}
-	count(func(c *streams) { c.open, c.opened = c.open+1, c.opened+1 })
-	return func() {
-		count(func(c *streams) { c.open, c.closed = c.open-1, time.Now() })
-	}
+// streamOpened counts a ListAndWatch stream that has opened, and streamClosed one that has ended.
+func (s *server) streamOpened() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.streams.open++
+	s.streams.opened++
+	signal(s.streamsChanged)
+}
+
+func (s *server) streamClosed() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.streams.open--
+	s.streams.closed = time.Now()
+	signal(s.streamsChanged)
 }
 
 func (s *server) countedStreams() streams {
@@ -95,7 +98,7 @@ func (s *server) run(ctx context.Context) error {
 	var failure errlog.Last
 	r := &registration{timing: s.timing}
 	if kubelet, err := localgrpc.Identify(filepath.Join(s.config.KubeletDir, kubeletSocket)); err == nil {
-		r.with = kubelet
+		r.kubelet = kubelet // It may still have a connection to an earlier process.
 	}
 	for ctx.Err() == nil {
 		listener, err := localgrpc.Listen(ctx, filepath.Join(s.config.KubeletDir, SocketName(s.resource)))

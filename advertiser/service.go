@@ -38,8 +38,8 @@ func (s *server) GetDevicePluginOptions(context.Context, *v1beta1.Empty) (*v1bet
 
 // ListAndWatch implements v1beta1.DevicePluginServer.
 func (s *server) ListAndWatch(_ *v1beta1.Empty, stream grpc.ServerStreamingServer[v1beta1.ListAndWatchResponse]) error {
-	closed := s.countStream()
-	defer closed()
+	s.streamOpened()
+	defer s.streamClosed()
 	var sent *pool
 	for {
 		pool, replaced := s.current()

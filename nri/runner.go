@@ -143,13 +143,13 @@ func (r *Runner) session(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("create NRI stub: %w", err)
 	}
-	keep := context.AfterFunc(ctx, disconnect) // while the plugin registers
-	defer keep()
+	stopWatching := context.AfterFunc(ctx, disconnect) // while the plugin registers
+	defer stopWatching()
 	if err := plugin.Start(connected); err != nil {
 		return err
 	}
 	defer plugin.Stop()
-	if !keep() {
+	if !stopWatching() {
 		return ctx.Err()
 	}
 	select {

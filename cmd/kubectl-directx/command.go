@@ -63,10 +63,13 @@ nodes, pods and events, and to get pods/proxy.`,
 	return command
 }
 
+// notEnded selects the pods that can hold GPUs.
+const notEnded = "status.phase!=Succeeded,status.phase!=Failed"
+
 // cluster is what the API server returns.
 type cluster struct {
 	nodes  []corev1.Node
-	pods   []corev1.Pod
+	pods   []corev1.Pod   // not ended
 	events []corev1.Event // warnings
 	// metrics has those of the advertisers, and failures why they are missing, by the names of nodes.
 	metrics  map[string]metrics
@@ -82,7 +85,7 @@ func read(ctx context.Context, client rest.Interface) (cluster, error) {
 	var nodes corev1.NodeList
 	var pods corev1.PodList
 	var events corev1.EventList
-	for path, list := range map[string]runtime.Object{"nodes": &nodes, "pods": &pods, "events?fieldSelector=type=Warning": &events} {
+	for path, list := range map[string]runtime.Object{"nodes": &nodes, "pods?fieldSelector=" + notEnded: &pods, "events?fieldSelector=type=Warning": &events} {
 		if err := get(path).Into(list); err != nil {
 			return cluster{}, err
 		}

@@ -36,7 +36,6 @@ items:
 		pod("advertiser-c", "broken", "advertiser", "Pending", "False") +
 		pod("trains", "a", "directx.microsoft.com/display", "Running", "True") +
 		pod("refused", "a", "directx.microsoft.com/display", "Pending", "False") +
-		pod("done", "a", "directx.microsoft.com/display", "Succeeded", "False") +
 		pod("custom", "a", "example.com/t4", "Running", "True") +
 		pod("web", "a", "cpu", "Pending", "False") +
 		pod("waits", "", "directx.microsoft.com/compute", "Pending", "False"),
@@ -77,6 +76,9 @@ func TestTable(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		answer, ok := answers[r.URL.Path]
+		if r.URL.Path == "/api/v1/pods" && r.FormValue("fieldSelector") != notEnded {
+			answer += pod("done", "a", "directx.microsoft.com/display", "Succeeded", "False")
+		}
 		if !ok {
 			answer = "\napiVersion: v1\nkind: Status\nstatus: Failure\nmessage: connection refused"
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/advertiser/nodelabels"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
+	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
 // row is a GPU that a node offers as a resource. Without metrics of the node, it is the resource.
@@ -65,7 +66,10 @@ func (c cluster) rows() []row {
 
 // resources returns the names of the GPUs' resources: the usual ones, and those in metrics.
 func (c cluster) resources() []string {
-	names := []string{"directx.microsoft.com/display", "directx.microsoft.com/compute"}
+	var names []string
+	for _, usual := range policy.DefaultResources() {
+		names = append(names, usual.Name)
+	}
 	for _, m := range c.metrics {
 		for labels := range m.values("directx_resource_registered", "resource") {
 			names = append(names, labels[0])
@@ -75,12 +79,12 @@ func (c cluster) resources() []string {
 	return slices.Compact(names)
 }
 
-// requests reports whether a pod that has not ended requests one of these resources.
+// requests reports whether a pod requests one of these resources.
 func requests(pod corev1.Pod, resources ...string) bool {
 	for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		for name := range container.Resources.Limits {
 			if slices.Contains(resources, string(name)) {
-				return pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
+				return true
 			}
 		}
 	}

@@ -228,7 +228,7 @@ func TestCompileRefuses(t *testing.T) {
 		"no kind":         {"log: {}\n", "config.yaml: apiVersion: missing: want directx.microsoft.com/v1alpha1"},
 		"other kind":      {"apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\nx: y\n", `config.yaml:2: kind: "Inventory" is not valid: want Configuration`},
 		"unknown key":     {head + "Replicas: 2\n", `config.yaml:3: unknown key "Replicas": want apiVersion, kind, inventory, `},
-		"unknown in file": {head + "runtimeFiles: {amd: {add: [{source: a, folder: System32}]}}\n", `config.yaml:3: runtimeFiles.amd.add[0]: unknown key "folder": want source, directory or destination`},
+		"unknown in file": {head + "runtimeFiles: {amd: {add: [{source: a, target: System32}]}}\n", `config.yaml:3: runtimeFiles.amd.add[0]: unknown key "target": want source, directory or destination`},
 		"wrong type":      {head + "shim: 3\n", `config.yaml:3: shim: got 3, want a mapping with runtime or log`},
 		"no mapping":      {head + "runtimeFiles: nvidia\n", `config.yaml:3: runtimeFiles: got "nvidia", want a mapping`},
 		"no list":         {head + "runtimeFiles: {nvidia: {remove: a.dll}}\n", `config.yaml:3: runtimeFiles.nvidia.remove: got "a.dll", want a list`},

@@ -5,6 +5,7 @@ package injector
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -75,16 +76,12 @@ func (i *Injector) CheckReady(ctx context.Context, resource string, replicaIDs [
 		return nil
 	}
 	// The other resources are those of other device plugins, whose IDs can look like ours.
-	ours := []string{resource}
-	for name := range found[0].Replicas {
-		if name != resource && slices.ContainsFunc(i.Policy.Resources, func(r policy.Resource) bool { return r.Name == name }) {
-			ours = append(ours, name)
-		}
-	}
+	ours := slices.DeleteFunc(slices.Sorted(maps.Keys(found[0].Replicas)), func(name string) bool {
+		return name != resource && !slices.ContainsFunc(i.Policy.Resources, func(r policy.Resource) bool { return r.Name == name })
+	})
 	if len(ours) < 2 {
 		return nil
 	}
-	slices.Sort(ours)
 	withoutHints := i.Policy // The container's own answers have none, and so no variables: see Inject.
 	withoutHints.VisibilityHints = false
 	taken := map[string]string{}

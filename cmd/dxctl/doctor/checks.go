@@ -140,7 +140,7 @@ func (e *examination) setup() {
 	}
 	kind := notSetUp
 	if e.OS == "linux" && e.Kubelet != nil {
-		kind = notSetUpByKube
+		kind = notSetUpForKubelet
 	}
 	e.report(kind, "", errors.New("directx-nri is not set up on this node"))
 }

@@ -53,22 +53,22 @@ type kind struct{ check, why, fix string }
 
 // Parts of several kinds.
 const (
-	offersNoGPU     = "the node offers no GPU"
-	noGPUAndNoStart = "the node offers no GPU, and containers that request one do not start"
-	noPodStarts     = "pods with a GPU do not start"
-	noneOfItStarts  = "containers that use it do not start"
-	cannotRestart   = "containerd does not start again"
-	restartWSL      = "; then run 'wsl --shutdown' in Windows"
-	seeAdvertiser   = "see the log of directx-advertiser"
-	noPodWithoutNRI = "pods with a GPU do not start while the NRI plugin is not registered"
+	offersNoGPU          = "the node offers no GPU"
+	noGPUAndNoStart      = "the node offers no GPU, and containers that request one do not start"
+	noPodStarts          = "pods with a GPU do not start"
+	containersDoNotStart = "containers that use it do not start"
+	cannotRestart        = "containerd does not start again"
+	restartWSL           = "; then run 'wsl --shutdown' in Windows"
+	seeAdvertiser        = "see the log of directx-advertiser"
+	noPodWithoutNRI      = "pods with a GPU do not start while the NRI plugin is not registered"
 )
 
 // The kinds of findings.
 //
 //nolint:gochecknoglobals // These are constants.
 var (
-	notSetUp       = kind{CheckSetup, "no container can have a GPU", "run 'dxctl runtime install', then 'dxctl runtime configure --restart' if pods get GPUs"}
-	notSetUpByKube = kind{CheckSetup, "no container can have a GPU", "run 'dxctl service install', or install the chart"}
+	notSetUp           = kind{CheckSetup, "no container can have a GPU", "run 'dxctl runtime install', then 'dxctl runtime configure --restart' if pods get GPUs"}
+	notSetUpForKubelet = kind{CheckSetup, "no container can have a GPU", "run 'dxctl service install', or install the chart"}
 
 	badPolicy     = kind{CheckConfig, "containers that request a GPU do not start", "run 'dxctl config apply', or restart directx-advertiser"}
 	invalidConfig = kind{CheckConfig, "the last valid configuration stays in force", "correct the file; 'dxctl config check' checks it"}
@@ -107,8 +107,8 @@ var (
 	noEligibleHandler     = kind{CheckHandlers, noPodStarts, "add a handler without a sandboxer to {containerd}, then " + containerdconfig.NotRoutedRemedy}
 	noHandler             = kind{CheckHandlers, noPodStarts, containerdconfig.NotRoutedRemedy}
 
-	noShim        = kind{CheckShim, noneOfItStarts, "run 'dxctl runtime install', or 'dxctl runtime unconfigure --restart'"}
-	badShim       = kind{CheckShim, noneOfItStarts, "run 'dxctl runtime install', which tests it"}
+	noShim        = kind{CheckShim, containersDoNotStart, "run 'dxctl runtime install', or 'dxctl runtime unconfigure --restart'"}
+	badShim       = kind{CheckShim, containersDoNotStart, "run 'dxctl runtime install', which tests it"}
 	untrustedShim = kind{CheckPermissions, "containerd runs the shim with all privileges", ""}
 	otherVersion  = kind{CheckShim, "they may not read each other's files", "run 'dxctl runtime install' of the same version"}
 	noRealShim    = kind{CheckShim, "no container that uses our shim starts", "install the real shim beside containerd, or set shim.runtime in {config}"}
