@@ -33,8 +33,8 @@ import (
 type Recorder interface {
 	// Record writes the record of an allocation, which is durable when Record returns.
 	Record(context.Context, allocation.Record) (allocation.Token, error)
-	// Attribute binds an injected record.
-	Attribute(id allocation.ID, namespace, pod, container string) error
+	// BindByName binds an injected record.
+	BindByName(id allocation.ID, namespace, pod, container string) error
 	// End removes a record whose token no container will present again.
 	End(id allocation.ID) error
 	// Live returns the records that have not ended, oldest first.
@@ -63,9 +63,9 @@ type Config struct {
 	CheckReady func(ctx context.Context, resource string, replicaIDs []string) error
 	// Pods finds the containers that hold replicas, and reports the pods that no longer exist.
 	Pods *PodTracker
-	// Listed, if set, is called with the devices and their resources whenever the devices were
+	// OnDevices, if set, is called with the devices and their resources whenever the devices were
 	// listed.
-	Listed func([]resources.Assigned)
+	OnDevices func([]resources.Assigned)
 	// Inject, if set, makes the answers to the kubelet, which then have no token.
 	Inject Inject
 	// NodeOS is the operating system of the node's containers, "windows" or "linux". It
@@ -93,9 +93,9 @@ type timing struct {
 	settle time.Duration
 	// stop bounds the wait for calls in flight when a server stops.
 	stop time.Duration
-	// quiet is how long no other allocation may begin before and after one, if the kubelet
-	// allocates at creation: see [inFlight].
-	quiet time.Duration
+	// conflictWindow is how long no other allocation may begin before and after one, if the kubelet
+	// allocates at creation: see [allocateCalls].
+	conflictWindow time.Duration
 }
 
 func defaultTiming() timing {
@@ -103,7 +103,7 @@ func defaultTiming() timing {
 		poll: time.Second, unwatched: 20 * time.Millisecond, recheck: 10 * time.Second, afterAllocate: time.Second,
 		removalDelay: 20 * time.Second, watch: 10 * time.Second,
 		settle: 500 * time.Millisecond, stop: 2 * time.Second,
-		quiet: 100 * time.Millisecond,
+		conflictWindow: 100 * time.Millisecond,
 	}
 }
 
@@ -112,10 +112,10 @@ type Advertiser struct {
 	config Config
 	timing timing
 	now    func() time.Time
-	node   resources.Node
+	node   resources.Assigner
 	// servers by resource are constant.
-	servers  map[string]*server
-	inFlight *inFlight
+	servers       map[string]*server
+	allocateCalls *allocateCalls
 	// devicesChanged receives a value when the devices of the source have changed.
 	devicesChanged chan struct{}
 
@@ -125,8 +125,8 @@ type Advertiser struct {
 	devices []discovery.Device
 	// listingBegan is when the devices were last listed.
 	listingBegan time.Time
-	// tooLarge is why not all devices can be advertised.
-	tooLarge error
+	// listSizeErr is why not all devices can be advertised.
+	listSizeErr error
 
 	// The goroutine of Run, and later that of refreshLoop, owns the following fields.
 
@@ -145,8 +145,8 @@ func New(config Config) *Advertiser { return newAdvertiser(config, defaultTiming
 func newAdvertiser(config Config, timing timing) *Advertiser {
 	a := &Advertiser{
 		config: config, timing: timing, now: time.Now,
-		node:           resources.Node{OS: config.NodeOS, OneResource: config.Inject != nil && config.AtCreation},
-		inFlight:       newInFlight(config.AtCreation, timing.quiet),
+		node:           resources.Assigner{OS: config.NodeOS, OneResource: config.Inject != nil && config.AtCreation},
+		allocateCalls:  newAllocateCalls(config.AtCreation, timing.conflictWindow),
 		devicesChanged: make(chan struct{}, 1),
 		servers:        map[string]*server{}, resourceNames: map[string]string{},
 	}
@@ -161,7 +161,7 @@ func newAdvertiser(config Config, timing timing) *Advertiser {
 	for name, rule := range rules {
 		p := &pool{resource: name, rule: rule}
 		// The kubelet's first list must have what it has allocated before.
-		a.servers[name] = newServer(config, timing, a.inFlight, p.next(nil, holdings(live, name), a.now(), timing.removalDelay))
+		a.servers[name] = newServer(config, timing, a.allocateCalls, p.next(nil, heldByGPU(live, name), a.now(), timing.removalDelay))
 	}
 	return a
 }
@@ -237,7 +237,7 @@ func (a *Advertiser) refreshLoop(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-a.inFlight.succeeded:
+		case <-a.allocateCalls.succeeded:
 			// A pod must be seen while it exists.
 			if !soon {
 				soon = true
@@ -290,12 +290,12 @@ func (a *Advertiser) trackPods(ctx context.Context, live []allocation.Entry) err
 		signal(a.devicesChanged)
 	}
 	for _, record := range live {
-		c, ok := soleHolder(containers, record)
+		c, ok := uniqueHolder(containers, record)
 		if !ok || !record.Injected || record.Holder != nil || slices.Contains(ended, record.ID) {
 			continue
 		}
 		a.config.Log.WithFields(logrus.Fields{"allocation": record.ID, "pod": c.Pod.String(), "container": c.Container}).Info("Found the container of an allocation")
-		err = errors.Join(err, a.config.Recorder.Attribute(record.ID, c.Pod.Namespace, c.Pod.Name, c.Container))
+		err = errors.Join(err, a.config.Recorder.BindByName(record.ID, c.Pod.Namespace, c.Pod.Name, c.Container))
 	}
 	return err
 }

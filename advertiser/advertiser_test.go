@@ -561,7 +561,7 @@ func TestRecordOfOtherName(t *testing.T) {
 		"both names":         {[]allocation.Entry{held("old", "A::0"), held("new", "A::1")}, ""},
 		"several other ones": {[]allocation.Entry{held("old", "A::0"), held("older", "A::1")}, "old"},
 	} {
-		if got, ok := recordOfOtherName(test.live, "A", "new"); got.Resource != test.want || ok != (test.want != "") {
+		if got, ok := recordUnderOtherName(test.live, "A", "new"); got.Resource != test.want || ok != (test.want != "") {
 			t.Errorf("%s: %q, %t, want %q", name, got.Resource, ok, test.want)
 		}
 	}

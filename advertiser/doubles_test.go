@@ -114,7 +114,7 @@ func (r *memoryRecorder) Record(_ context.Context, record allocation.Record) (al
 	return token, nil
 }
 
-func (r *memoryRecorder) Attribute(id allocation.ID, namespace, pod, container string) error {
+func (r *memoryRecorder) BindByName(id allocation.ID, namespace, pod, container string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range r.live {

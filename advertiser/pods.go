@@ -25,7 +25,7 @@ import (
 // the list, and the same process of the kubelet
 //   - has listed it before, or
 //   - lists other pods of the API server, which it gets all at once, and has not
-//     listed this one for [unlistedLimit]. The pod was deleted while the advertiser or
+//     listed this one for [neverListedTimeout]. The pod was deleted while the advertiser or
 //     the kubelet did not run.
 type PodTracker struct {
 	list func(ctx context.Context) ([]ContainerDevices, error)
@@ -49,10 +49,10 @@ type owner struct {
 }
 
 const (
-	// enoughMissed is how many times a pod must be missing from the list in a row.
-	enoughMissed = 2
-	// unlistedLimit is how long a pod that was never listed must be missing.
-	unlistedLimit = 2 * time.Minute
+	// missThreshold is how many times a pod must be missing from the list in a row.
+	missThreshold = 2
+	// neverListedTimeout is how long a pod that was never listed must be missing.
+	neverListedTimeout = 2 * time.Minute
 )
 
 // NewPodTracker returns a tracker for the pods of the kubelet that serves its PodResources API
@@ -103,7 +103,7 @@ func (t *PodTracker) update(ctx context.Context, live []allocation.Entry, kubele
 			o.missed++
 		}
 		owners[record.ID] = o
-		if o.missed >= enoughMissed && (o.listed || t.now().Sub(o.missedSince) >= unlistedLimit) {
+		if o.missed >= missThreshold && (o.listed || t.now().Sub(o.missedSince) >= neverListedTimeout) {
 			ended = append(ended, record.ID)
 		}
 	}
@@ -146,10 +146,10 @@ func replicaIDs(record allocation.Entry) (ids []string) {
 	return ids
 }
 
-// soleHolder returns the one container that holds exactly the replicas of record. A
+// uniqueHolder returns the one container that holds exactly the replicas of record. A
 // replica that an init container had is listed with the container that took it over,
 // whose own record names it too, and perhaps others.
-func soleHolder(containers []ContainerDevices, record allocation.Entry) (ContainerDevices, bool) {
+func uniqueHolder(containers []ContainerDevices, record allocation.Entry) (ContainerDevices, bool) {
 	want := replicaIDs(record)
 	found := slices.DeleteFunc(slices.Clone(containers), func(c ContainerDevices) bool {
 		return !slices.Equal(want, slices.Sorted(slices.Values(c.Replicas[record.Resource])))

@@ -53,8 +53,8 @@ type gpu struct {
 	// replicas while a record holds one with a higher number.
 	listed int
 	// needed is what listed must be, since is when needed changed.
-	needed int
-	since  time.Time
+	needed      int
+	neededSince time.Time
 }
 
 // driver is what GPUs must have in common to be used by one program together.
@@ -88,17 +88,17 @@ func newGPU(d discovery.Device, replicas int) gpu {
 	return g
 }
 
-// holding is what live records hold of a GPU.
-type holding struct {
+// heldReplicas is what live records hold of a GPU.
+type heldReplicas struct {
 	instanceID string
 	// replicas is one more than the highest number of a replica that is held.
 	replicas int
 }
 
-// holdings returns what live records hold of each GPU as resource, by normalized
+// heldByGPU returns what live records hold of each GPU as resource, by normalized
 // instance ID.
-func holdings(live []allocation.Entry, resource string) map[string]holding {
-	held := map[string]holding{}
+func heldByGPU(live []allocation.Entry, resource string) map[string]heldReplicas {
+	held := map[string]heldReplicas{}
 	for _, record := range live {
 		if record.Resource != resource {
 			continue
@@ -107,7 +107,7 @@ func holdings(live []allocation.Entry, resource string) map[string]holding {
 			_, number, _ := ParseReplicaID(replica.ID)
 			key := discovery.NormalizeID(replica.InstanceID)
 			h := held[key]
-			held[key] = holding{cmp.Or(h.instanceID, replica.InstanceID), max(h.replicas, number+1)}
+			held[key] = heldReplicas{cmp.Or(h.instanceID, replica.InstanceID), max(h.replicas, number+1)}
 		}
 	}
 	return held
@@ -121,7 +121,7 @@ func holdings(live []allocation.Entry, resource string) map[string]holding {
 // (allocateContainerResources) and when it finds a container running after a restart
 // (GetTopologyHints). So a replica is removed from the list when no record has held
 // it for as long as removalDelay.
-func (p *pool) next(gpus []gpu, held map[string]holding, now time.Time, removalDelay time.Duration) *pool {
+func (p *pool) next(gpus []gpu, held map[string]heldReplicas, now time.Time, removalDelay time.Duration) *pool {
 	next := &pool{resource: p.resource, rule: p.rule, index: make(map[string]int, len(gpus))}
 	before := make(map[string]gpu, len(p.gpus))
 	all := slices.Clone(gpus)
@@ -142,14 +142,14 @@ func (p *pool) next(gpus []gpu, held map[string]holding, now time.Time, removalD
 		added[key] = true
 		old := before[key]
 		g.instanceID = cmp.Or(old.instanceID, held[key].instanceID, g.instanceID)
-		g.needed, g.since = held[key].replicas, old.since
+		g.needed, g.neededSince = held[key].replicas, old.neededSince
 		if i < len(gpus) {
 			g.needed = max(g.needed, g.replicas)
 		}
 		if g.needed != old.needed {
-			g.since = now
+			g.neededSince = now
 		}
-		if g.listed = max(g.needed, old.listed); now.Sub(g.since) >= removalDelay {
+		if g.listed = max(g.needed, old.listed); now.Sub(g.neededSince) >= removalDelay {
 			g.listed = g.needed
 		}
 		if g.listed > 0 {

@@ -37,7 +37,9 @@ func poolOf(replicas int, devices ...discovery.Device) *pool {
 	return emptyPool(mixing).next(gpusOf(replicas, devices...), nil, t0, testDelay)
 }
 
-func heldBy(live ...allocation.Entry) map[string]holding { return holdings(live, displayResource) }
+func heldBy(live ...allocation.Entry) map[string]heldReplicas {
+	return heldByGPU(live, displayResource)
+}
 
 // mixing is the rule of the tests that are about something else.
 var mixing = policy.Resource{AllocationPolicy: policy.Distributed, MixedDrivers: true}
@@ -229,9 +231,9 @@ func TestNext(t *testing.T) {
 			t.Parallel()
 			p := emptyPool(mixing).next(nil, heldBy(test.live...), t0, testDelay)
 			for i, step := range test.steps {
-				held := map[string]holding{}
+				held := map[string]heldReplicas{}
 				for id, n := range step.held {
-					held[id] = holding{id, n}
+					held[id] = heldReplicas{id, n}
 				}
 				next := p.next(gpusOf(4, step.devices...), held, at(step.at), testDelay)
 				if got := describe(next); got != step.want {

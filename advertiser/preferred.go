@@ -45,25 +45,25 @@ func (p *pool) prefer(available, mustInclude []string, size int) ([]string, erro
 	case need > free:
 		return nil, fmt.Errorf("%w: %d replicas of %s requested and %d available", errInvalidRequest, size, p.resource, free+len(mustInclude))
 	}
-	sets := c.candidates(need)
+	sets := c.driverGroups(need)
 	if len(sets) == 0 {
 		usable := make([]bool, len(c.gpus))
 		for i, g := range c.gpus {
-			usable[i] = g.free+g.given > 0
+			usable[i] = g.free+g.included > 0
 		}
 		return nil, p.mixedError(usable, size)
 	}
-	best := c.plan(sets[0], need)
+	best := c.selectFrom(sets[0], need)
 	for _, set := range sets[1:] {
 		// The sets are in the order of the source: on a tie the earlier one is better.
-		other := c.plan(set, need)
-		if cmp.Or(cmp.Compare(best.different, other.different), p.byUse(other.load, best.load), cmp.Compare(other.nodes, best.nodes)) < 0 {
+		other := c.selectFrom(set, need)
+		if cmp.Or(cmp.Compare(best.distinctGPUs, other.distinctGPUs), p.byUse(other.load, best.load), cmp.Compare(other.nodes, best.nodes)) < 0 {
 			best = other
 		}
 	}
 	chosen := append(make([]string, 0, size), mustInclude...)
 	for i, g := range c.gpus {
-		for number, n := 0, best.gpus[i].given-g.given; n > 0; number++ {
+		for number, n := 0, best.gpus[i].included-g.included; n > 0; number++ {
 			if g.open[number] {
 				chosen = append(chosen, replicaID(p.gpus[i].instanceID, number))
 				n--
@@ -85,8 +85,8 @@ type candidate struct {
 	// open are the replicas that can still be chosen, by number, free is how many.
 	open []bool
 	free int
-	// given is how many are in mustInclude, used how many containers have.
-	given, used int
+	// included is how many are in mustInclude, used how many containers have.
+	included, used int
 }
 
 func (p *pool) newChoice(available, mustInclude []string) (*choice, error) {
@@ -104,7 +104,7 @@ func (p *pool) newChoice(available, mustInclude []string) (*choice, error) {
 			return nil, fmt.Errorf("%w: %q must be included twice", errInvalidRequest, id)
 		}
 		isGiven[id] = true
-		c.gpus[i].given++
+		c.gpus[i].included++
 		c.gpus[i].used--
 	}
 	for _, id := range available {
@@ -117,9 +117,9 @@ func (p *pool) newChoice(available, mustInclude []string) (*choice, error) {
 	return c, nil
 }
 
-// candidates returns the sets of GPUs of which one provides all of need replicas: by
+// driverGroups returns the sets of GPUs of which one provides all of need replicas: by
 // rule 2 the GPUs of each driver, and otherwise, if drivers can be mixed, all GPUs.
-func (c *choice) candidates(need int) [][]int {
+func (c *choice) driverGroups(need int) [][]int {
 	var all []int
 	var drivers, required []driver
 	for i, g := range c.pool.gpus {
@@ -127,7 +127,7 @@ func (c *choice) candidates(need int) [][]int {
 		if !slices.Contains(drivers, g.driver) {
 			drivers = append(drivers, g.driver)
 		}
-		if c.gpus[i].given > 0 && !slices.Contains(required, g.driver) {
+		if c.gpus[i].included > 0 && !slices.Contains(required, g.driver) {
 			required = append(required, g.driver)
 		}
 	}
@@ -157,12 +157,12 @@ func (c *choice) candidates(need int) [][]int {
 	return enough
 }
 
-// plan is one way to choose, and how good it is.
-type plan struct {
+// selection is one way to choose replicas, with what ranks it among others.
+type selection struct {
 	// gpus are the candidates after the choice: given has grown by what is chosen.
 	gpus []candidate
-	// different is the number of different GPUs, mustInclude's among them.
-	different int
+	// distinctGPUs is the number of different GPUs, mustInclude's among them.
+	distinctGPUs int
 	// load is the sum, over the replicas chosen, of how many of their GPU were in
 	// use before.
 	load int
@@ -170,13 +170,13 @@ type plan struct {
 	nodes int
 }
 
-// plan chooses need replicas of the GPUs in set, which has enough, one at a time by
+// selectFrom chooses need replicas of the GPUs in set, which has enough, one at a time by
 // rules 3 to 6.
-func (c *choice) plan(set []int, need int) plan {
-	p := plan{gpus: slices.Clone(c.gpus)}
+func (c *choice) selectFrom(set []int, need int) selection {
+	p := selection{gpus: slices.Clone(c.gpus)}
 	onNode := map[int]int{} // the number of GPUs chosen from by NUMA node
 	add := func(i int) {
-		p.different++
+		p.distinctGPUs++
 		if node := c.pool.gpus[i].numaNode; node == nil {
 			p.nodes++
 		} else {
@@ -184,7 +184,7 @@ func (c *choice) plan(set []int, need int) plan {
 		}
 	}
 	for i, g := range c.gpus {
-		if g.given > 0 {
+		if g.included > 0 {
 			add(i)
 		}
 	}
@@ -195,9 +195,9 @@ func (c *choice) plan(set []int, need int) plan {
 				open[*node]++
 			}
 		}
-		// nearness ranks GPUs by their nodes: those chosen from most, then those that provide most
+		// numaRank ranks GPUs by their nodes: those chosen from most, then those that provide most
 		// of need.
-		nearness := func(i int) (chosen, provides int) {
+		numaRank := func(i int) (chosen, provides int) {
 			node := c.pool.gpus[i].numaNode
 			if node == nil {
 				return -1, 0
@@ -206,21 +206,21 @@ func (c *choice) plan(set []int, need int) plan {
 		}
 		i := slices.MinFunc(set, func(a, b int) int {
 			x, y := p.gpus[a], p.gpus[b]
-			chosenX, providesX := nearness(a)
-			chosenY, providesY := nearness(b)
+			chosenX, providesX := numaRank(a)
+			chosenY, providesY := numaRank(b)
 			return cmp.Or(
 				cmp.Compare(min(y.free, 1), min(x.free, 1)),
-				cmp.Compare(min(x.given, 1), min(y.given, 1)),
-				c.pool.byUse(x.used+x.given, y.used+y.given),
+				cmp.Compare(min(x.included, 1), min(y.included, 1)),
+				c.pool.byUse(x.used+x.included, y.used+y.included),
 				cmp.Compare(chosenY, chosenX),
 				cmp.Compare(providesY, providesX),
 			)
 		})
-		if p.gpus[i].given == 0 {
+		if p.gpus[i].included == 0 {
 			add(i)
 		}
-		p.load += p.gpus[i].used + p.gpus[i].given
-		p.gpus[i].given++
+		p.load += p.gpus[i].used + p.gpus[i].included
+		p.gpus[i].included++
 		p.gpus[i].free--
 	}
 	p.nodes += len(onNode)

@@ -19,24 +19,24 @@ import (
 func (a *Advertiser) publishPools(devices []discovery.Device, live []allocation.Entry) error {
 	assigned := a.node.Assign(devices, a.config.Resources)
 	a.logUnadvertised(assigned)
-	if a.config.Listed != nil {
-		a.config.Listed(assigned)
+	if a.config.OnDevices != nil {
+		a.config.OnDevices(assigned)
 	}
 	gpus, err := a.gpusByResource(assigned, live)
 	if err != nil {
 		return err
 	}
-	var tooLarge error
+	var sizeErr error
 	for _, name := range slices.Sorted(maps.Keys(a.servers)) {
 		before, _ := a.servers[name].current()
-		after := before.next(gpus[name], holdings(live, name), a.now(), a.timing.removalDelay)
+		after := before.next(gpus[name], heldByGPU(live, name), a.now(), a.timing.removalDelay)
 		if len(after.gpus) == 0 && after.rule.Name == "" {
 			a.config.Log.WithField("resource", name).Info("Restarting without the resource: it has no rule, and nothing is allocated under its name")
 			return ErrRestart
 		}
 		if !after.sameList(before) {
 			if err := after.checkSize(); err != nil {
-				tooLarge = errors.Join(tooLarge, err)
+				sizeErr = errors.Join(sizeErr, err)
 				continue
 			}
 		}
@@ -44,9 +44,9 @@ func (a *Advertiser) publishPools(devices []discovery.Device, live []allocation.
 		a.servers[name].publish(after)
 	}
 	a.mu.Lock()
-	a.devices, a.tooLarge = devices, tooLarge
+	a.devices, a.listSizeErr = devices, sizeErr
 	a.mu.Unlock()
-	a.publishing.Log(a.config.Log, tooLarge, "Cannot advertise the GPUs of this node", "All GPUs are advertised again")
+	a.publishing.Log(a.config.Log, sizeErr, "Cannot advertise the GPUs of this node", "All GPUs are advertised again")
 	return nil
 }
 
@@ -59,10 +59,10 @@ func (a *Advertiser) gpusByResource(assigned []resources.Assigned, live []alloca
 		}
 		id := discovery.NormalizeID(d.Device.InstanceID)
 		name, replicas := d.Rule.Name, d.Rule.Replicas
-		oldest, isHeld := recordOfOtherName(live, id, name)
+		oldest, isHeld := recordUnderOtherName(live, id, name)
 		if isHeld {
 			name = oldest.Resource
-			replicas = holdings(live, name)[id].replicas
+			replicas = heldByGPU(live, name)[id].replicas
 		}
 		switch before, ok := a.resourceNames[id]; {
 		case ok && before != name:
@@ -78,9 +78,9 @@ func (a *Advertiser) gpusByResource(assigned []resources.Assigned, live []alloca
 	return gpus, nil
 }
 
-// recordOfOtherName returns the oldest live record of a GPU; ok is false if there is none, or
+// recordUnderOtherName returns the oldest live record of a GPU; ok is false if there is none, or
 // one is under the name of the GPU's rule.
-func recordOfOtherName(live []allocation.Entry, instanceID, rule string) (oldest allocation.Entry, ok bool) {
+func recordUnderOtherName(live []allocation.Entry, instanceID, rule string) (oldest allocation.Entry, ok bool) {
 	for _, record := range live {
 		if !slices.ContainsFunc(record.Replicas, func(r allocation.Replica) bool { return strings.EqualFold(r.InstanceID, instanceID) }) {
 			continue

@@ -41,7 +41,7 @@ func (s *server) stayRegistered(ctx context.Context, listener *localgrpc.Listene
 			s.sleep(ctx, interval)
 			continue
 		}
-		r.opened = streams.opened
+		r.openedBefore = streams.opened
 		err = s.register(ctx)
 		if ctx.Err() != nil {
 			return
@@ -79,11 +79,11 @@ type registration struct {
 	timing timing
 	// kubelet is the kubelet's socket at the last attempt, and before the first one that at the
 	// server's start. The attempt ended at attempted; accepted reports whether it succeeded.
-	kubelet   localgrpc.Identity
-	attempted time.Time
-	accepted  bool
-	opened    int // how often the kubelet had begun to watch the list before
-	failure   errlog.Last
+	kubelet      localgrpc.Identity
+	attempted    time.Time
+	accepted     bool
+	openedBefore int // how often the kubelet had begun to watch the list before
+	failure      errlog.Last
 }
 
 // due reports whether to register with kubelet now.
@@ -104,7 +104,7 @@ func (r *registration) due(now time.Time, kubelet localgrpc.Identity, streams st
 		return true
 	case streams.open > 0 && r.accepted, streams.open == 0 && now.Sub(streams.closed) < r.timing.settle:
 		return false
-	case r.accepted && streams.opened == r.opened:
+	case r.accepted && streams.opened == r.openedBefore:
 		return sinceAttempt >= r.timing.watch
 	}
 	return sinceAttempt >= r.timing.poll

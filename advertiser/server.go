@@ -21,11 +21,11 @@ import (
 type server struct {
 	v1beta1.UnimplementedDevicePluginServer
 
-	config   Config
-	timing   timing
-	resource string
-	log      logrus.FieldLogger
-	inFlight *inFlight // for all resources
+	config        Config
+	timing        timing
+	resource      string
+	log           logrus.FieldLogger
+	allocateCalls *allocateCalls // for all resources
 	// streamsChanged receives a value when a ListAndWatch stream has opened or closed.
 	streamsChanged chan struct{}
 	// stopping is closed when streams must end.
@@ -46,10 +46,10 @@ type streams struct {
 }
 
 // newServer returns a server of p's resource.
-func newServer(config Config, timing timing, calls *inFlight, p *pool) *server {
+func newServer(config Config, timing timing, calls *allocateCalls, p *pool) *server {
 	return &server{
 		config: config, timing: timing, resource: p.resource, log: config.Log.WithField("resource", p.resource),
-		inFlight: calls, streamsChanged: make(chan struct{}, 1), stopping: make(chan struct{}),
+		allocateCalls: calls, streamsChanged: make(chan struct{}, 1), stopping: make(chan struct{}),
 		pool: p, replaced: make(chan struct{}), streams: streams{closed: time.Now()},
 	}
 }

@@ -61,8 +61,8 @@ func (s *server) ListAndWatch(_ *v1beta1.Empty, stream grpc.ServerStreamingServe
 
 // GetPreferredAllocation implements v1beta1.DevicePluginServer with [pool.prefer].
 func (s *server) GetPreferredAllocation(_ context.Context, request *v1beta1.PreferredAllocationRequest) (*v1beta1.PreferredAllocationResponse, error) {
-	if s.inFlight.count.Load() > 0 {
-		s.inFlight.disturb() // Another allocation has begun, even if no call of Allocate follows.
+	if s.allocateCalls.count.Load() > 0 {
+		s.allocateCalls.markConflict() // Another allocation has begun, even if no call of Allocate follows.
 	}
 	pool, _ := s.current()
 	response := &v1beta1.PreferredAllocationResponse{}
@@ -83,11 +83,11 @@ func (s *server) GetPreferredAllocation(_ context.Context, request *v1beta1.Pref
 // shim adds that when the container is created. With [Config.Inject] the answer has
 // the GPU's devices and mounts and no token.
 func (s *server) Allocate(ctx context.Context, request *v1beta1.AllocateRequest) (*v1beta1.AllocateResponse, error) {
-	call := s.inFlight.begin()
+	call := s.allocateCalls.begin()
 	defer call.end()
 	response, tokens, err := s.allocate(ctx, request)
 	if err == nil {
-		err = call.awaitQuiet(ctx)
+		err = call.awaitConflictWindow(ctx)
 	}
 	if err == nil && ctx.Err() != nil {
 		err = fmt.Errorf("allocate %s: %w", s.resource, context.Cause(ctx))
@@ -96,14 +96,14 @@ func (s *server) Allocate(ctx context.Context, request *v1beta1.AllocateRequest)
 		for _, token := range tokens {
 			err = errors.Join(err, s.config.Recorder.End(token.ID()))
 		}
-		s.inFlight.disturb() // The kubelet now considers the replicas of the others in flight unused.
+		s.allocateCalls.markConflict() // The kubelet now considers the replicas of the others in flight unused.
 		return nil, s.refuse(err)
 	}
 	for i, token := range tokens {
 		s.log.WithFields(logrus.Fields{"allocation": token.ID(), "replicas": request.GetContainerRequests()[i].GetDevicesIds()}).Info("Allocated")
 		s.config.Metrics.Allocations.WithLabelValues(s.resource).Inc()
 	}
-	signal(s.inFlight.succeeded)
+	signal(s.allocateCalls.succeeded)
 	return response, nil
 }
 
@@ -233,7 +233,7 @@ func (s *server) answer(ctx context.Context, token allocation.Token, replicas []
 	return answer, nil
 }
 
-// inFlight tracks the calls of Allocate for all resources.
+// allocateCalls tracks the calls of Allocate for all resources.
 //
 // A kubelet that allocates at creation does so for several pods at once. When an
 // allocation begins, the kubelet drops state to which the earlier ones still write after
@@ -243,44 +243,44 @@ func (s *server) answer(ctx context.Context, token allocation.Token, replicas []
 // When one fails, the kubelet considers the replicas of those in flight unused
 // (allocateContainerResources there). A kubelet that allocates at admission does so for one
 // pod after the other.
-type inFlight struct {
-	// quiet is how long no other allocation may begin or fail before and after one begins, 0
+type allocateCalls struct {
+	// conflictWindow is how long no other allocation may begin or fail before and after one begins, 0
 	// if the kubelet allocates at admission.
-	quiet time.Duration
-	count atomic.Int32
-	// disturbed is when an allocation last began or failed, nil if there was none.
-	disturbed atomic.Pointer[time.Time]
+	conflictWindow time.Duration
+	count          atomic.Int32
+	// lastConflict is when an allocation last began or failed, nil if there was none.
+	lastConflict atomic.Pointer[time.Time]
 	// succeeded receives a value after a successful allocation.
 	succeeded chan struct{}
 }
 
-func newInFlight(atCreation bool, quiet time.Duration) *inFlight {
-	f := &inFlight{succeeded: make(chan struct{}, 1)}
+func newAllocateCalls(atCreation bool, conflictWindow time.Duration) *allocateCalls {
+	f := &allocateCalls{succeeded: make(chan struct{}, 1)}
 	if atCreation {
-		f.quiet = quiet
+		f.conflictWindow = conflictWindow
 	}
 	return f
 }
 
-// disturb makes the allocations in flight fail, and those that begin within quiet.
-func (f *inFlight) disturb() {
+// markConflict makes the allocations in flight fail, and those that begin within conflictWindow.
+func (f *allocateCalls) markConflict() {
 	now := time.Now()
-	f.disturbed.Store(&now)
+	f.lastConflict.Store(&now)
 }
 
 type allocateCall struct {
-	others *inFlight
+	others *allocateCalls
 	began  time.Time
-	// wasQuiet reports that no other allocation began or failed just before.
-	wasQuiet bool
+	// beganAlone reports that no other allocation began or failed just before.
+	beganAlone bool
 }
 
 // begin counts a call of Allocate until end.
-func (f *inFlight) begin() *allocateCall {
+func (f *allocateCalls) begin() *allocateCall {
 	f.count.Add(1)
 	call := &allocateCall{others: f, began: time.Now()}
-	last := f.disturbed.Swap(&call.began)
-	call.wasQuiet = last == nil || call.began.Sub(*last) >= f.quiet
+	last := f.lastConflict.Swap(&call.began)
+	call.beganAlone = last == nil || call.began.Sub(*last) >= f.conflictWindow
 	return call
 }
 
@@ -288,19 +288,19 @@ func (c *allocateCall) end() { c.others.count.Add(-1) }
 
 var errConcurrent = errors.New("the allocation for another container began meanwhile, and two at once can crash the kubelet of Windows (kubernetes#136021); the kubelet tries again in 10 to 15 seconds")
 
-// awaitQuiet waits until the call has lasted for quiet, and returns errConcurrent if another
+// awaitConflictWindow waits until the call has lasted for conflictWindow, and returns errConcurrent if another
 // allocation began or failed meanwhile, or in the same time before the call.
-func (c *allocateCall) awaitQuiet(ctx context.Context) error {
-	if c.others.quiet == 0 {
+func (c *allocateCall) awaitConflictWindow(ctx context.Context) error {
+	if c.others.conflictWindow == 0 {
 		return nil
 	}
-	timer := time.NewTimer(time.Until(c.began.Add(c.others.quiet)))
+	timer := time.NewTimer(time.Until(c.began.Add(c.others.conflictWindow)))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 	case <-ctx.Done():
 	}
-	if !c.wasQuiet || c.others.disturbed.Load() != &c.began {
+	if !c.beganAlone || c.others.lastConflict.Load() != &c.began {
 		return errConcurrent
 	}
 	return nil

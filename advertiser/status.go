@@ -60,7 +60,7 @@ func (a *Advertiser) Report(n metrics.Node, containers []ContainerDevices) {
 // Allocating reports whether an allocation is in flight. The kubelet's pods must not be
 // listed then: it would consider the replicas unused and allocate them again
 // (UpdateAllocatedDevices in pkg/kubelet/cm/devicemanager, v1.34).
-func (a *Advertiser) Allocating() bool { return a.inFlight.count.Load() > 0 }
+func (a *Advertiser) Allocating() bool { return a.allocateCalls.count.Load() > 0 }
 
 // ResourcesWithGPUs returns the number of resources that have GPUs. It may be called at any time.
 func (a *Advertiser) ResourcesWithGPUs() (n int) {
@@ -93,5 +93,5 @@ func (a *Advertiser) CheckRegistered() error {
 	if missing := a.unwatched(); len(missing) > 0 {
 		return fmt.Errorf("the kubelet does not watch %s: is it running?", strings.Join(missing, ", "))
 	}
-	return a.tooLarge
+	return a.listSizeErr
 }

@@ -100,7 +100,7 @@ func NewDecider(stateDir string, p policy.Policy, os ocispec.OS, files Files, lo
 	quiet.SetOutput(io.Discard)
 	source, err := node.Open(node.Options{UseInventory: p.UseInventory, StateDir: stateDir, Log: quiet})
 	if err != nil {
-		return nil, explain("", fmt.Errorf("%w: %w", errUnknownGPUs, err))
+		return nil, withRemedy("", fmt.Errorf("%w: %w", errUnknownGPUs, err))
 	}
 	p = capabilities.InForce(p, string(os))
 	return &Decider{
@@ -150,7 +150,7 @@ func (d *Decider) Decide(ctx context.Context, request Request) (edits ocispec.Ed
 func (d *Decider) bind(outcome Outcome) error {
 	for _, t := range outcome.unbound {
 		if err := d.Store.Bind(allocation.Token(t.value), outcome.holder); err != nil {
-			return explain(t.variable, err)
+			return withRemedy(t.variable, err)
 		}
 	}
 	return nil
@@ -178,7 +178,7 @@ func (d *Decider) buildOutcome(request Request, devices []discovery.Device) (Out
 	container := request.Container
 	edits, notes, err := ocispec.BuildEdits(container.OS, devices, container.Env, d.Files, d.Policy)
 	if err != nil {
-		return Outcome{}, explain("", err)
+		return Outcome{}, withRemedy("", err)
 	}
 	var lists []extramounts.List
 	for _, list := range request.extraMounts {

@@ -94,8 +94,8 @@ func lookupError(err error) knownError {
 	return knownError{err, ReasonOther, runDoctor}
 }
 
-// explain returns err with its remedy, and with subject before it if there is one.
-func explain(subject string, err error) error {
+// withRemedy returns err with its remedy, and with subject before it if there is one.
+func withRemedy(subject string, err error) error {
 	if subject != "" {
 		err = fmt.Errorf("%s: %w", subject, err)
 	}

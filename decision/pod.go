@@ -23,7 +23,7 @@ func (d *Decider) decidePod(ctx context.Context, request Request) (Outcome, bool
 		return Outcome{}, false, nil
 	}
 	if container.HyperV {
-		return Outcome{}, false, explain("", errHyperV)
+		return Outcome{}, false, withRemedy("", errHyperV)
 	}
 	if d.CheckHandler != nil {
 		if err := d.CheckHandler(ctx, pod.RuntimeHandler); err != nil {
@@ -60,9 +60,9 @@ func (d *Decider) checkOverridden(overridden []allocation.Token) error {
 		switch {
 		case errors.Is(err, allocation.ErrNotFound):
 		case err != nil:
-			return explain("", err)
+			return withRemedy("", err)
 		default:
-			return explain(record.Resource, fmt.Errorf("%w %s", errOverridden, allocation.EnvKey(record.Resource)))
+			return withRemedy(record.Resource, fmt.Errorf("%w %s", errOverridden, allocation.EnvKey(record.Resource)))
 		}
 	}
 	return nil
@@ -75,14 +75,14 @@ func (d *Decider) findRecords(tokens []token, holder allocation.Holder) (records
 	for _, t := range tokens {
 		parsed, err := allocation.ParseToken(t.value)
 		if err != nil {
-			return nil, nil, explain(t.variable, err)
+			return nil, nil, withRemedy(t.variable, err)
 		}
 		record, bound, err := d.Store.Check(parsed, holder)
 		if want := allocation.EnvKey(record.Resource); err == nil && want != t.variable {
 			err = fmt.Errorf("%w: it belongs in %s", errWrongVariable, want)
 		}
 		if err != nil {
-			return nil, nil, explain(t.variable, err)
+			return nil, nil, withRemedy(t.variable, err)
 		}
 		if !bound {
 			unbound = append(unbound, t)
@@ -107,7 +107,7 @@ func (d *Decider) recordedDevices(ctx context.Context, records []allocation.Reco
 	}
 	devices, err := AllocatedDevices(ctx, d.Source, ids)
 	if err != nil {
-		return nil, explain(strings.Join(resources, ", "), err)
+		return nil, withRemedy(strings.Join(resources, ", "), err)
 	}
 	for i, device := range devices { // A lookup of single devices does not query their drivers.
 		devices[i].UUID = cmp.Or(device.UUID, uuids[discovery.NormalizeID(device.InstanceID)])
@@ -128,10 +128,10 @@ func AllocatedDevices(ctx context.Context, source discovery.Source, instanceIDs 
 		if !ok {
 			return nil, fmt.Errorf("GPU %s was allocated, but %w", id, errDeviceGone)
 		}
-		if err := unusable(device); err != nil {
+		if err := checkUsable(device); err != nil {
 			return nil, fmt.Errorf("GPU %s (%s) was allocated, but %w", device.Name(), id, err)
 		}
-		devices = union(devices, device)
+		devices = appendMissing(devices, device)
 	}
 	return devices, nil
 }

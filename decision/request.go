@@ -178,15 +178,15 @@ func findAssigned(devices []specs.WindowsDevice) assignedDevices {
 
 func (a assignedDevices) any() bool { return a.class || len(a.paths) > 0 }
 
-// of returns the GPUs of present that are assigned. Paths of other devices are
+// among returns the GPUs of present that are assigned. Paths of other devices are
 // ignored.
-func (a assignedDevices) of(present []discovery.Device) []discovery.Device {
+func (a assignedDevices) among(present []discovery.Device) []discovery.Device {
 	return slices.DeleteFunc(slices.Clone(present), func(d discovery.Device) bool {
 		if d.LocationPath == "" {
 			return true
 		}
 		named := slices.ContainsFunc(a.paths, func(p string) bool { return strings.EqualFold(p, d.LocationPath) })
-		return !named && (!a.class || unusable(d) != nil)
+		return !named && (!a.class || checkUsable(d) != nil)
 	})
 }
 

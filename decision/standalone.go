@@ -12,7 +12,7 @@ import (
 
 func (d *Decider) decideStandalone(ctx context.Context, request Request) (Outcome, bool, error) {
 	if len(request.tokens) > 0 {
-		return Outcome{}, false, explain(request.tokens[0].variable, errOutsidePod)
+		return Outcome{}, false, withRemedy(request.tokens[0].variable, errOutsidePod)
 	}
 	visible, assigned, hyperV := request.visible, request.assigned, request.Container.HyperV
 	if request.IgnoredBy(d.Policy) {
@@ -22,7 +22,7 @@ func (d *Decider) decideStandalone(ctx context.Context, request Request) (Outcom
 	case visible.text == "" && !assigned.any():
 		return Outcome{}, false, nil
 	case hyperV && visible.text != "":
-		return Outcome{}, false, explain(visible.origin, errHyperV)
+		return Outcome{}, false, withRemedy(visible.origin, errHyperV)
 	case hyperV:
 		return Outcome{}, false, nil
 	}
@@ -46,7 +46,7 @@ func (d *Decider) decideStandalone(ctx context.Context, request Request) (Outcom
 func (d *Decider) standaloneDevices(ctx context.Context, visible setting, assigned assignedDevices) ([]discovery.Device, error) {
 	// A list of 64 GPUs takes 1.3 ms longer to read than one of them.
 	if index, err := strconv.ParseUint(visible.text, 10, 31); err == nil && !assigned.any() {
-		if device, ok, err := d.Source.At(ctx, int(index)); ok && err == nil && unusable(device) == nil {
+		if device, ok, err := d.Source.At(ctx, int(index)); ok && err == nil && checkUsable(device) == nil {
 			return []discovery.Device{device}, nil
 		}
 	}
@@ -58,11 +58,11 @@ func (d *Decider) standaloneDevices(ctx context.Context, visible setting, assign
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", visible.origin, err)
 	}
-	return union(devices, assigned.of(present)...), nil
+	return appendMissing(devices, assigned.among(present)...), nil
 }
 
-// unusable returns why d cannot be given to a container, nil if it can.
-func unusable(d discovery.Device) error {
+// checkUsable returns why d cannot be given to a container, nil if it can.
+func checkUsable(d discovery.Device) error {
 	switch {
 	case !d.Health.OK():
 		return fmt.Errorf("%w: %s", errDeviceFailed, d.Health)
@@ -81,7 +81,7 @@ func Select(request string, present []discovery.Device) ([]discovery.Device, err
 	case request == "":
 		return nil, nil
 	case strings.EqualFold(request, visibleAll):
-		usable := slices.DeleteFunc(slices.Clone(present), func(d discovery.Device) bool { return unusable(d) != nil })
+		usable := slices.DeleteFunc(slices.Clone(present), func(d discovery.Device) bool { return checkUsable(d) != nil })
 		if len(usable) == 0 {
 			return nil, fmt.Errorf("%w %q: %s", errNoSuchGPU, request, describe(present))
 		}
@@ -98,10 +98,10 @@ func Select(request string, present []discovery.Device) ([]discovery.Device, err
 			return nil, fmt.Errorf("%w %q: %s", errNoSuchGPU, selector, describe(present))
 		}
 		device := present[i]
-		if err := unusable(device); err != nil {
+		if err := checkUsable(device); err != nil {
 			return nil, fmt.Errorf("%q is GPU %s, but %w; %s", selector, device.Name(), err, describe(present))
 		}
-		devices = union(devices, device)
+		devices = appendMissing(devices, device)
 	}
 	return devices, nil
 }
@@ -120,7 +120,7 @@ func describe(present []discovery.Device) string {
 		if d.LUID != 0 {
 			more = append(more, "LUID "+d.LUID.String())
 		}
-		if err := unusable(d); err != nil {
+		if err := checkUsable(d); err != nil {
 			more = append(more, err.Error())
 		}
 		texts[i] = fmt.Sprintf("%d %s", i, d.Name())
@@ -131,8 +131,8 @@ func describe(present []discovery.Device) string {
 	return "this node has " + strings.Join(texts, ", ")
 }
 
-// union appends those of more that are not in devices.
-func union(devices []discovery.Device, more ...discovery.Device) []discovery.Device {
+// appendMissing appends those of more that are not in devices.
+func appendMissing(devices []discovery.Device, more ...discovery.Device) []discovery.Device {
 	for _, d := range more {
 		if _, ok := discovery.Find(devices, d.InstanceID); !ok {
 			devices = append(devices, d)

@@ -9,14 +9,14 @@ import (
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
 )
 
-// LoadHandlers returns the configuration that the runtime with the process ID peer has
+// HandlerLoader returns the configuration that the runtime with the process ID peer has
 // loaded; peer is 0 if it is unknown.
-type LoadHandlers func(ctx context.Context, peer int) (containerdconfig.Loaded, error)
+type HandlerLoader func(ctx context.Context, peer int) (containerdconfig.Loaded, error)
 
 // runtimeHandlers are those of the runtime that the plugin is registered with. They are
 // loaded once for each registration, when they are first needed, and again after an error.
 type runtimeHandlers struct {
-	load LoadHandlers
+	load HandlerLoader
 
 	mu     sync.Mutex
 	peer   int
@@ -53,11 +53,11 @@ func (h *runtimeHandlers) check(ctx context.Context, name string) error {
 	return loaded.CheckHandler(name)
 }
 
-// LoadFrom returns what loads the configuration of the containerd at these sockets. It is an
+// NewHandlerLoader returns what loads the configuration of the containerd at these sockets. It is an
 // error if another process than peer serves the CRI socket: the last containerd that starts
 // replaces the NRI socket. At boot, k3s creates its CRI socket after the plugin has started, so
 // the path of that is determined at each use: see paths.CRISocket.
-func LoadFrom(nriSocket string, cri fmt.Stringer) LoadHandlers {
+func NewHandlerLoader(nriSocket string, cri fmt.Stringer) HandlerLoader {
 	return func(ctx context.Context, peer int) (containerdconfig.Loaded, error) {
 		criSocket := cri.String()
 		if peer != 0 {

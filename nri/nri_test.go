@@ -106,14 +106,14 @@ func TestReadyNeedsAHandler(t *testing.T) {
 	if err := p.CheckReady(t.Context()); !errors.Is(err, errUnregistered) {
 		t.Errorf("before a registration: %v", err)
 	}
-	p.unregistered.Store(nil)
-	only := func(handlers ...containerdconfig.Handler) LoadHandlers {
+	p.unregisteredErr.Store(nil)
+	only := func(handlers ...containerdconfig.Handler) HandlerLoader {
 		return func(context.Context, int) (containerdconfig.Loaded, error) {
 			return containerdconfig.Loaded{OS: "linux", Default: "runc", Handlers: handlers}, nil
 		}
 	}
 	for _, test := range []struct {
-		load LoadHandlers
+		load HandlerLoader
 		says string // the error, "" if the plugin is ready
 	}{
 		{unknown, "the runtime handlers of containerd are unknown: connection refused"},
@@ -148,7 +148,7 @@ func TestRuntimeHandlers(t *testing.T) {
 	token := b.allocate(t, display, "0")
 	for _, test := range []struct {
 		handler string
-		load    LoadHandlers
+		load    HandlerLoader
 		says    string // the error, "" if the container gets its GPU
 	}{
 		{"kata", unknown, "the runtime handlers of containerd are unknown: connection refused"},

@@ -43,14 +43,14 @@ type Plugin struct {
 	budget budget
 	hung   atomic.Int64 // decisions that did not end within the budget and still run
 
-	unregistered atomic.Pointer[error] // why the plugin is not registered, nil if it is
+	unregisteredErr atomic.Pointer[error] // why the plugin is not registered, nil if it is
 }
 
 // NewPlugin returns a plugin. newDecider returns a decider with the node policy in
 // force; it is called for each container that requests a GPU.
-func NewPlugin(newDecider func() (*decision.Decider, error), load LoadHandlers, m *metrics.Metrics, log logrus.FieldLogger) *Plugin {
+func NewPlugin(newDecider func() (*decision.Decider, error), load HandlerLoader, m *metrics.Metrics, log logrus.FieldLogger) *Plugin {
 	p := &Plugin{newDecider: newDecider, handlers: &runtimeHandlers{load: load}, metrics: m, log: log, budget: budget{size: hookBudget}}
-	p.unregistered.Store(&errUnregistered)
+	p.unregisteredErr.Store(&errUnregistered)
 	return p
 }
 
@@ -166,7 +166,7 @@ func (p *Plugin) CheckReady(ctx context.Context) error {
 	if err := p.CheckAlive(); err != nil {
 		return err
 	}
-	if why := p.unregistered.Load(); why != nil {
+	if why := p.unregisteredErr.Load(); why != nil {
 		return *why
 	}
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)

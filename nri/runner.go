@@ -73,7 +73,7 @@ func (r *Runner) Run(ctx context.Context) error {
 			err = fmt.Errorf("%w: is containerd running, and is NRI enabled in its configuration?", err)
 		}
 		err = fmt.Errorf("%w on %s: %w", errUnregistered, r.Socket, err)
-		r.Plugin.unregistered.Store(&err)
+		r.Plugin.unregisteredErr.Store(&err)
 		if logged.Replace(err) {
 			r.Log.WithError(err).Warn("Containers that request a GPU do not start, retrying")
 		}
@@ -159,12 +159,12 @@ func (r *Runner) session(ctx context.Context) (err error) {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	r.Plugin.unregistered.Store(nil)
+	r.Plugin.unregisteredErr.Store(nil)
 	r.Log.WithField("socket", r.Socket).Info("Registered with the container runtime")
 	select {
 	case <-connected.Done():
 	case <-ctx.Done():
-		r.Plugin.unregistered.Store(&errUnregistered)
+		r.Plugin.unregisteredErr.Store(&errUnregistered)
 		h.finish()
 	}
 	return errLost

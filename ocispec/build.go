@@ -190,16 +190,16 @@ func (b *builder) addMounts(d discovery.Device, mounts []mount) error {
 			b.note(d, m.source, "the driver lists this file, but it does not exist")
 		case err != nil:
 			return fmt.Errorf("runtime file %s: %w", m.source, err)
-		case b.take(d, resolved[i], m.destination):
+		case b.reserve(d, resolved[i], m.destination):
 			b.edits.Mounts = append(b.edits.Mounts, ReadOnlyMount(b.os, resolved[i], m.destination))
 		}
 	}
 	return nil
 }
 
-// take reserves destination for source and reports whether it was free. Devices
+// reserve reserves destination for source and reports whether it was free. Devices
 // of one driver share files: the same source again is no conflict.
-func (b *builder) take(d discovery.Device, source, destination string) bool {
+func (b *builder) reserve(d discovery.Device, source, destination string) bool {
 	key := DestinationKey(b.os, destination)
 	first, taken := b.taken[key]
 	if taken {

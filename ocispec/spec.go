@@ -16,15 +16,15 @@ var ErrSpec = errors.New("not an OCI runtime spec that can be edited")
 // Spec is a parsed OCI runtime spec. It consists of the JSON and the lists in it that
 // edits change.
 type Spec struct {
-	Facts
+	SpecInfo
 	data           []byte
 	root           *object
 	env            list[string]
 	windowsDevices list[specs.WindowsDevice]
 }
 
-// Facts is what a decision needs of a spec.
-type Facts struct {
+// SpecInfo is what a decision needs of a spec.
+type SpecInfo struct {
 	// OS is the container's operating system. The spec of a Linux container on
 	// Windows has the parts of both.
 	// https://github.com/opencontainers/runtime-spec/blob/main/config.md#platform-specific-configuration
@@ -56,7 +56,7 @@ func ParseSpec(data []byte) (Spec, error) {
 		env:            readList[string](&e, e.object(root, "process"), "env"),
 		windowsDevices: readList[specs.WindowsDevice](&e, windows, "devices"),
 	}
-	s.Facts = Facts{
+	s.SpecInfo = SpecInfo{
 		OS: Linux, Env: s.env.values, Devices: s.windowsDevices.values,
 		Windows: e.get(root, "windows").Exists(), HyperV: e.get(windows, "hyperv").Exists(),
 	}

@@ -219,8 +219,8 @@ func FuzzSpec(f *testing.F) {
 			if err != nil || readErr != nil {
 				continue
 			}
-			if want := factsOf(read); !cmp.Equal(spec.Facts, want, cmpopts.EquateEmpty()) {
-				t.Fatalf("%+v, the runtimes read %+v", spec.Facts, want)
+			if want := factsOf(read); !cmp.Equal(spec.SpecInfo, want, cmpopts.EquateEmpty()) {
+				t.Fatalf("%+v, the runtimes read %+v", spec.SpecInfo, want)
 			}
 			var edited specs.Spec
 			if err := json.Unmarshal(once, &edited); err != nil {
@@ -249,8 +249,8 @@ func FuzzSpec(f *testing.F) {
 }
 
 // factsOf returns the facts of a decoded spec.
-func factsOf(s specs.Spec) Facts {
-	f := Facts{OS: Linux, Annotations: s.Annotations, Windows: s.Windows != nil}
+func factsOf(s specs.Spec) SpecInfo {
+	f := SpecInfo{OS: Linux, Annotations: s.Annotations, Windows: s.Windows != nil}
 	if s.Windows != nil && s.Linux == nil {
 		f.OS = Windows
 	}

@@ -40,10 +40,10 @@ func BenchmarkPrepare(b *testing.B) {
 				b.StopTimer()
 				node.write("bundle/config.json", spec)
 				b.StartTimer()
-				s := newShim(call{
+				s := newShim(invocation{
 					self: "/none", args: []string{"-id", "bench", "start"}, bundle: node.path("bundle"), stateDir: node.path("state"), stderr: io.Discard,
 				})
-				if err := s.prepare(); err != nil {
+				if err := s.editBundle(); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -53,7 +53,7 @@ func Main(version string) int {
 			fmt.Println(shimfile.Base, version)
 			return 0
 		case "--help", "-h":
-			fmt.Printf(help, shimfile.Base, shimfile.SelfTestFlag, strings.TrimSuffix(defaultRuntime, ".exe"), stateDir, paths.StateDirVariable, shimfile.RuntimeName)
+			fmt.Printf(help, shimfile.Base, shimfile.SelfTestFlag, strings.TrimSuffix(defaultRealShim, ".exe"), stateDir, paths.StateDirVariable, shimfile.RuntimeName)
 			return 0
 		}
 	}
@@ -63,7 +63,7 @@ func Main(version string) int {
 		fmt.Fprintf(os.Stderr, "directx-nri: find own executable and working directory: %v", err)
 		return exitFailure
 	}
-	return newShim(call{
+	return newShim(invocation{
 		self: self, args: args, env: os.Environ(), bundle: bundle, stateDir: stateDir, version: version, stdout: os.Stdout, stderr: os.Stderr,
 	}).main()
 }
@@ -99,7 +99,7 @@ func selfTest() error {
 		if err := os.WriteFile(config, []byte(before), 0o600); err != nil {
 			return err
 		}
-		if err := newShim(call{args: []string{"start"}, bundle: dir, stateDir: state}).prepare(); err != nil {
+		if err := newShim(invocation{args: []string{"start"}, bundle: dir, stateDir: state}).editBundle(); err != nil {
 			return err
 		}
 		after, err := os.ReadFile(config)

@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	case ourName:
 		os.Exit(Main("test"))
 	case brokenName:
-		s := newShim(call{self: self, args: os.Args[1:], env: os.Environ(), bundle: ".", stateDir: paths.Default().State, stderr: os.Stderr})
+		s := newShim(invocation{self: self, args: os.Args[1:], env: os.Environ(), bundle: ".", stateDir: paths.Default().State, stderr: os.Stderr})
 		s.parse = panicking
 		os.Exit(s.main())
 	case realName:

@@ -27,7 +27,7 @@ func (s *shim) realShim() (string, error) {
 	} else if settings, err = policy.ReadShim(s.stateDir); err != nil {
 		return "", fmt.Errorf("directx-nri: container %q is not started: the real runtime shim is unknown: %w", s.container.ID, err)
 	}
-	path, err := FindRuntime(s.self, settings.Runtime)
+	path, err := FindRealShim(s.self, settings.Runtime)
 	if err != nil {
 		return "", fmt.Errorf("directx-nri: no container can be started: %w; install it, or set shim.runtime in the configuration", err)
 	}
@@ -38,18 +38,18 @@ func (s *shim) realShim() (string, error) {
 // https://github.com/k3s-io/k3s/blob/main/cmd/k3s/main.go
 const k3sBin = "/var/lib/rancher/k3s/data/current/bin"
 
-// FindRuntime returns the path of the real shim for the shim at the path self.
+// FindRealShim returns the path of the real shim for the shim at the path self.
 // name is an absolute path, or the name of a file that is looked up beside self, on PATH and
 // in the directory of k3s; "" is the default. It never returns self.
-func FindRuntime(self, name string) (string, error) { return findRuntime(self, name, k3sBin) }
+func FindRealShim(self, name string) (string, error) { return findRealShim(self, name, k3sBin) }
 
-func findRuntime(self, name, k3sBin string) (string, error) {
-	name = cmp.Or(name, defaultRuntime)
+func findRealShim(self, name, k3sBin string) (string, error) {
+	name = cmp.Or(name, defaultRealShim)
 	if filepath.IsAbs(name) {
-		return name, checkRuntime(self, name)
+		return name, checkProgram(self, name)
 	}
 	beside := filepath.Join(filepath.Dir(self), name)
-	if checkRuntime(self, beside) == nil {
+	if checkProgram(self, beside) == nil {
 		return beside, nil
 	}
 	path, err := exec.LookPath(name)
@@ -59,18 +59,18 @@ func findRuntime(self, name, k3sBin string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%w: %s is neither in %s nor on PATH", errNoShim, name, filepath.Dir(self))
 	}
-	return path, checkRuntime(self, path)
+	return path, checkProgram(self, path)
 }
 
-// CheckConfigured returns an error if the policy in stateDir has another real shim than name,
+// CheckRealShim returns an error if the policy in stateDir has another real shim than name,
 // and this program does not find that, or others can replace it: containers could not start.
 // A pod finds it only in a directory of the node that it has mounted.
-func CheckConfigured(stateDir, name string) error {
+func CheckRealShim(stateDir, name string) error {
 	last, _ := policy.ReadShim(stateDir)
-	if cmp.Or(name, defaultRuntime) == cmp.Or(last.Runtime, defaultRuntime) {
+	if cmp.Or(name, defaultRealShim) == cmp.Or(last.Runtime, defaultRealShim) {
 		return nil
 	}
-	path, err := FindRuntime(filepath.Join(paths.Default().ShimDir, shimfile.Name()), name)
+	path, err := FindRealShim(filepath.Join(paths.Default().ShimDir, shimfile.Name()), name)
 	if err == nil {
 		err = durable.CheckProgram(path)
 	}
@@ -80,9 +80,9 @@ func CheckConfigured(stateDir, name string) error {
 	return nil
 }
 
-// checkRuntime returns an error if there is no program at path, or if it is self,
+// checkProgram returns an error if there is no program at path, or if it is self,
 // which would run itself forever.
-func checkRuntime(self, path string) error {
+func checkProgram(self, path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errNoShim, err)

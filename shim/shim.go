@@ -37,8 +37,8 @@ import (
 // exitFailure is the exit status of a refused start.
 const exitFailure = 1
 
-// call is one call of the shim.
-type call struct {
+// invocation is one invocation of the shim.
+type invocation struct {
 	self     string   // the path of this executable
 	args     []string // without the program's name
 	env      []string // NAME=value
@@ -52,16 +52,16 @@ type call struct {
 }
 
 type shim struct {
-	call
+	invocation
 	parse     func([]byte) (ocispec.Spec, error)
 	container decision.Container
 	config    []byte         // config.json before our edits, nil until it is read
 	policy    *policy.Policy // nil until it is read
 }
 
-func newShim(c call) *shim {
+func newShim(c invocation) *shim {
 	id := cmp.Or(flagsOf(c.args)["id"], filepath.Base(c.bundle))
-	return &shim{call: c, parse: ocispec.ParseSpec, container: decision.Container{ID: id}}
+	return &shim{invocation: c, parse: ocispec.ParseSpec, container: decision.Container{ID: id}}
 }
 
 // main handles the call and returns the exit status, which is the real shim's if that could
@@ -78,7 +78,7 @@ func (s *shim) main() int {
 
 func (s *shim) run() (int, error) {
 	if s.isStart() {
-		if err := s.prepare(); err != nil {
+		if err := s.editBundle(); err != nil {
 			decision.LogRefusal(s.log(), s.container, err)
 			return 0, err
 		}
@@ -130,9 +130,9 @@ func flagsOf(args []string) map[string]string {
 // specName is the file of a bundle with the OCI runtime spec.
 const specName = "config.json"
 
-// prepare edits the bundle's config.json if the container requests a GPU. A panic
+// editBundle edits the bundle's config.json if the container requests a GPU. A panic
 // refuses the container.
-func (s *shim) prepare() (err error) {
+func (s *shim) editBundle() (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			s.log().WithField("stack", string(debug.Stack())).Error(r)
@@ -153,7 +153,7 @@ func (s *shim) prepare() (err error) {
 	if err != nil {
 		return s.container.Refuse(fmt.Errorf("%s: %w; whether the container requests a GPU is unknown", specName, err))
 	}
-	container, ok := Describe(spec.Facts, s.container.ID)
+	container, ok := Describe(spec.SpecInfo, s.container.ID)
 	if !ok {
 		return nil
 	}

@@ -513,13 +513,13 @@ func TestCheckConfigured(t *testing.T) {
 		last: "", b.path("good/shim"): "", b.path("gone2"): "no such file", b.path("file"): "is not an executable file",
 		b.path("good"): "is not an executable file", b.path("open/shim"): "others can write to it", "no-such-shim": "nor on PATH",
 	} {
-		err := CheckConfigured(stateDir, name)
+		err := CheckRealShim(stateDir, name)
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", name, err, want)
 		}
 	}
 	b.configure(func(p *policy.Policy) { p.Shim.Runtime = "" })
-	if err := CheckConfigured(stateDir, defaultRuntime); err != nil {
+	if err := CheckRealShim(stateDir, defaultRealShim); err != nil {
 		t.Errorf("the default by its name: %v", err)
 	}
 }
@@ -528,14 +528,14 @@ func TestCheckConfigured(t *testing.T) {
 func TestRuntimeOfK3s(t *testing.T) {
 	b := newBed(t)
 	t.Setenv("PATH", b.path("lib"))
-	if path, err := findRuntime(b.path("lib/shim"), realName, b.path("bin")); err != nil || path != b.path("bin/"+realName) {
+	if path, err := findRealShim(b.path("lib/shim"), realName, b.path("bin")); err != nil || path != b.path("bin/"+realName) {
 		t.Errorf("%s, %v", path, err)
 	}
-	if path, err := findRuntime(b.path("lib/shim"), realName, b.path("none")); err == nil {
+	if path, err := findRealShim(b.path("lib/shim"), realName, b.path("none")); err == nil {
 		t.Errorf("it found %s", path)
 	}
 	t.Setenv("PATH", b.path("bin"))
-	if path, err := findRuntime(b.shim, ourName, b.path("none")); err == nil || !strings.Contains(err.Error(), "directx-nri's own") {
+	if path, err := findRealShim(b.shim, ourName, b.path("none")); err == nil || !strings.Contains(err.Error(), "directx-nri's own") {
 		t.Errorf("it found itself as %s: %v", path, err)
 	}
 }
@@ -545,7 +545,7 @@ func TestRuntimeOfK3s(t *testing.T) {
 func TestRecordVersion(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
-	s := newShim(call{self: b.shim, args: []string{"-id", "c1", "start"}, bundle: b.path("bundle"), stateDir: b.path("state")})
+	s := newShim(invocation{self: b.shim, args: []string{"-id", "c1", "start"}, bundle: b.path("bundle"), stateDir: b.path("state")})
 	for _, version := range []int{2, 3, 3, 4, 2, 2} {
 		s.recordVersion("/real", version)
 		reason, err := shimfile.ReadNotServed(b.path("state"))
@@ -554,7 +554,7 @@ func TestRecordVersion(t *testing.T) {
 		}
 	}
 	b.write("bundle/config.json", specOf(podAnnotations("sandbox", "u1")))
-	if err := s.prepare(); err != nil || !hasSandbox(s.config) {
+	if err := s.editBundle(); err != nil || !hasSandbox(s.config) {
 		t.Errorf("the sandbox is not recognized: %v", err)
 	}
 }

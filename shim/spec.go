@@ -26,7 +26,7 @@ const (
 // Describe returns the container of a spec. ok is false if it never gets a GPU: a pod's
 // sandbox, or a host process. A host process sees all GPUs anyway, and hcsshim starts it
 // without the devices of its spec, an interlock included.
-func Describe(facts ocispec.Facts, id string) (c decision.Container, ok bool) {
+func Describe(facts ocispec.SpecInfo, id string) (c decision.Container, ok bool) {
 	kind := facts.Annotations[containerType]
 	if kind == typeSandbox || facts.Windows && facts.Annotations[hostProcess] == "true" {
 		return decision.Container{}, false
@@ -69,12 +69,12 @@ func mayRequestGPU(config []byte) bool {
 			return true
 		}
 	}
-	return hasDirectX(config)
+	return mentionsDirectX(config)
 }
 
-// hasDirectX looks for "directx" in any case, with which all variables, annotations and
+// mentionsDirectX looks for "directx" in any case, with which all variables, annotations and
 // the interlock begin. To convert everything to lower case would cost 0.1 ms for 60 kB.
-func hasDirectX(config []byte) bool {
+func mentionsDirectX(config []byte) bool {
 	word := []byte("directx")
 	for _, last := range []string{"x", "X"} {
 		for part := range bytes.SplitAfterSeq(config, []byte(last)) {

@@ -82,7 +82,7 @@ func FuzzConfigJSON(f *testing.F) {
 		if err != nil {
 			return
 		}
-		c, ok := Describe(spec.Facts, "id")
+		c, ok := Describe(spec.SpecInfo, "id")
 		if _, requests := decision.ReadRequest(c); short && ok && requests {
 			t.Fatalf("a request was overlooked: %s", data)
 		}
@@ -108,11 +108,11 @@ func TestDescribe(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, ok := Describe(spec.Facts, "id"); ok != want {
+		if _, ok := Describe(spec.SpecInfo, "id"); ok != want {
 			t.Errorf("%s: %t", config, ok)
 		}
 	}
-	facts := ocispec.Facts{OS: ocispec.Windows, Env: []string{"A=B"}, Annotations: map[string]string{"c": "d"}, Devices: []specs.WindowsDevice{{ID: "x"}}, Windows: true, HyperV: true}
+	facts := ocispec.SpecInfo{OS: ocispec.Windows, Env: []string{"A=B"}, Annotations: map[string]string{"c": "d"}, Devices: []specs.WindowsDevice{{ID: "x"}}, Windows: true, HyperV: true}
 	want := decision.Container{OS: facts.OS, ID: "id", Env: facts.Env, Annotations: facts.Annotations, Devices: facts.Devices, HyperV: true}
 	if got, _ := Describe(facts, "id"); !cmp.Equal(want, got) {
 		t.Error(cmp.Diff(want, got))
@@ -135,7 +135,7 @@ func TestCall(t *testing.T) {
 		"start":                           {true, "bundle"},
 		"":                                {false, "bundle"},
 	} {
-		s := newShim(call{args: strings.Fields(args), bundle: "/x/bundle"})
+		s := newShim(invocation{args: strings.Fields(args), bundle: "/x/bundle"})
 		if s.isStart() != want.start || s.container.ID != want.id {
 			t.Errorf("%s: start %t, ID %s, want %+v", args, s.isStart(), s.container.ID, want)
 		}

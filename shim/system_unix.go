@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// defaultRuntime is the file name of the real shim unless another one is configured.
-const defaultRuntime = "containerd-shim-runc-v2"
+// defaultRealShim is the file name of the real shim unless another one is configured.
+const defaultRealShim = "containerd-shim-runc-v2"
 
 // root is the node's root directory.
 const root = "/"

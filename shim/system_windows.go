@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// defaultRuntime is the file name of the real shim unless another one is configured.
-const defaultRuntime = "containerd-shim-runhcs-v1.exe"
+// defaultRealShim is the file name of the real shim unless another one is configured.
+const defaultRealShim = "containerd-shim-runhcs-v1.exe"
 
 // root is unused: Windows has drives.
 const root = ""

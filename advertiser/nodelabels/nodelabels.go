@@ -40,17 +40,17 @@ const maxValue = 63
 // maxFile is the size in bytes of the largest file that [Read] reads.
 const maxFile = 1 << 16
 
-// Of returns the labels of a node with these devices, nil if it offers no GPU. Apart from
+// ForDevices returns the labels of a node with these devices, nil if it offers no GPU. Apart from
 // present and count, a label is missing if the GPUs that are offered differ in it, or it is
 // unknown.
-func Of(assigned []resources.Assigned) map[string]string {
+func ForDevices(assigned []resources.Assigned) map[string]string {
 	offered := slices.DeleteFunc(slices.Clone(assigned), func(a resources.Assigned) bool { return a.Rule == nil })
 	if len(offered) == 0 {
 		return nil
 	}
 	labels := map[string]string{Prefix + "present": "true", Prefix + "count": strconv.Itoa(len(offered))}
 	for i, a := range offered {
-		for name, value := range of(a) {
+		for name, value := range forDevice(a) {
 			switch before, ok := labels[Prefix+name]; {
 			case i == 0 && value != "":
 				labels[Prefix+name] = value
@@ -62,8 +62,8 @@ func Of(assigned []resources.Assigned) map[string]string {
 	return labels
 }
 
-// of returns the values of the labels that describe one GPU.
-func of(a resources.Assigned) map[string]string {
+// forDevice returns the values of the labels that describe one GPU.
+func forDevice(a resources.Assigned) map[string]string {
 	kind, sharing, memory := "compute", "exclusive", ""
 	if a.Device.Kind() == discovery.KindDisplay {
 		kind = "display"

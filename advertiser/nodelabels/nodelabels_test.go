@@ -68,7 +68,7 @@ func TestOf(t *testing.T) {
 					want[Prefix+name] = value
 				}
 			}
-			got := Of(test.assigned)
+			got := ForDevices(test.assigned)
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -82,7 +82,7 @@ func TestOf(t *testing.T) {
 			}
 		})
 	}
-	if got := Of(nil); got != nil {
+	if got := ForDevices(nil); got != nil {
 		t.Errorf("a node without a GPU has the labels %v", got)
 	}
 }

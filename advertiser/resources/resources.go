@@ -22,8 +22,8 @@ type Assigned struct {
 	Reason string
 }
 
-// Node is what limits the GPUs that a node can advertise.
-type Node struct {
+// Assigner assigns the GPUs of a node to resources, except those that it cannot advertise.
+type Assigner struct {
 	// OS is the operating system of its containers, "" if it does not matter.
 	OS string
 	// OneResource limits the node to the first resource of the configuration. It is set if
@@ -33,34 +33,34 @@ type Node struct {
 	OneResource bool
 }
 
-// LimitedToOne returns [Node.OneResource] of a node whose kubelet allocates when that is usual
+// LimitedToOne returns [Assigner.OneResource] of a node whose kubelet allocates when that is usual
 // for the operating system: on Windows at creation.
 func LimitedToOne(p policy.Policy, os string) bool {
 	return p.Injection == policy.InjectByKubelet && os == "windows"
 }
 
 // Assign returns the devices, in their order, each with the first of rules that matches it.
-func (n Node) Assign(devices []discovery.Device, rules []policy.Resource) []Assigned {
+func (a Assigner) Assign(devices []discovery.Device, rules []policy.Resource) []Assigned {
 	all := make([]Assigned, 0, len(devices))
 	for _, d := range devices {
-		a := Assigned{Device: d, Reason: n.reason(d)}
+		assigned := Assigned{Device: d, Reason: a.reason(d)}
 		i := slices.IndexFunc(rules, func(r policy.Resource) bool { return matches(d, r.Match) })
 		switch {
-		case a.Reason != "":
+		case assigned.Reason != "":
 		case i < 0:
-			a.Reason = "none of the configuration's resources is for it"
-		case n.OneResource && rules[i].Name != rules[0].Name:
-			a.Reason = fmt.Sprintf("with injection: kubelet, a Windows node can have GPUs of one resource, which is %s, the first of the configuration; move %s to the front to advertise this GPU instead", rules[0].Name, rules[i].Name)
+			assigned.Reason = "none of the configuration's resources is for it"
+		case a.OneResource && rules[i].Name != rules[0].Name:
+			assigned.Reason = fmt.Sprintf("with injection: kubelet, a Windows node can have GPUs of one resource, which is %s, the first of the configuration; move %s to the front to advertise this GPU instead", rules[0].Name, rules[i].Name)
 		default:
-			a.Rule = &rules[i]
+			assigned.Rule = &rules[i]
 		}
-		all = append(all, a)
+		all = append(all, assigned)
 	}
 	return all
 }
 
 // reason returns why a device can belong to no resource, "" if it can.
-func (n Node) reason(d discovery.Device) string {
+func (a Assigner) reason(d discovery.Device) string {
 	switch {
 	case d.Software:
 		return "it is a software renderer"
@@ -71,9 +71,9 @@ func (n Node) reason(d discovery.Device) string {
 	case d.InstanceID == "" || !utf8.ValidString(d.InstanceID):
 		// The ID would not survive the way to the kubelet and back.
 		return "its instance ID is empty or not valid UTF-8"
-	case n.OS == "linux" && len(d.DeviceNodes) == 0:
+	case a.OS == "linux" && len(d.DeviceNodes) == 0:
 		return "it has no device node, so Linux containers cannot have it"
-	case n.OS == "windows" && len(d.DeviceNodes) > 0 && d.LocationPath == "":
+	case a.OS == "windows" && len(d.DeviceNodes) > 0 && d.LocationPath == "":
 		return "it has device nodes and no location path, so Windows containers cannot have it"
 	}
 	return ""

@@ -96,7 +96,7 @@ func TestAssign(t *testing.T) {
 		{name: "the first that matches", rules: []policy.Resource{small, all, big}, want: "WARP:software A100=x/rest*1 T4=x/gpu*2 MCDM=x/rest*1 NOTHING:neither NPU:library"},
 		{name: "two rules of one name", rules: []policy.Resource{small, big}, want: "WARP:software A100=x/gpu*8 T4=x/gpu*2 MCDM:rule NOTHING:neither NPU:library"},
 	} {
-		if diff := cmp.Diff(test.want, written(Node{}.Assign([]discovery.Device{software, a100, tesla, mcdm, nothing, withdrawn}, test.rules))); diff != "" {
+		if diff := cmp.Diff(test.want, written(Assigner{}.Assign([]discovery.Device{software, a100, tesla, mcdm, nothing, withdrawn}, test.rules))); diff != "" {
 			t.Errorf("%s: %s", test.name, diff)
 		}
 	}
@@ -110,7 +110,7 @@ func TestOtherSystem(t *testing.T) {
 	noPath.InstanceID, noPath.LocationPath = "NOPATH", ""
 	noID.InstanceID = "\xff"
 	for os, want := range map[string]string{"windows": "T4=x/gpu*1 LINUX:no location path BOTH=x/gpu*1 NOPATH=x/gpu*1 \xff:ID", "linux": "T4:no device node LINUX=x/gpu*1 BOTH=x/gpu*1 NOPATH:no device node \xff:ID"} {
-		if got := written(Node{OS: os}.Assign([]discovery.Device{t4(), linux, both, noPath, noID}, []policy.Resource{{Name: "x/gpu", Replicas: 1}})); got != want {
+		if got := written(Assigner{OS: os}.Assign([]discovery.Device{t4(), linux, both, noPath, noID}, []policy.Resource{{Name: "x/gpu", Replicas: 1}})); got != want {
 			t.Errorf("%s: %s, want %s", os, got, want)
 		}
 	}
@@ -131,7 +131,7 @@ func TestOneResource(t *testing.T) {
 		"MCDM:one resource":                {mcdm},
 		"T4=x/display*1":                   {t4()},
 	} {
-		if got := written(Node{OneResource: true}.Assign(devices, []policy.Resource{
+		if got := written(Assigner{OneResource: true}.Assign(devices, []policy.Resource{
 			{Name: "x/display", Replicas: 1, Match: policy.Match{Kind: "display"}}, {Name: "x/compute", Replicas: 1, Match: policy.Match{Kind: "compute"}},
 		})); got != want {
 			t.Errorf("%s, want %s", got, want)

@@ -72,7 +72,7 @@ be restarted at any time.`,
 		log.SetOutput(command.ErrOrStderr())
 		return daemon.New(o, config.Compiler{
 			File: configFile, Required: set.Changed("config"), StateDir: o.StateDir,
-			OwnDirs: []string{o.RuntimeDir, o.KubeletDir}, NodeOS: o.NodeOS, Flags: flags, CheckRuntime: shim.CheckConfigured,
+			ReservedDirs: []string{o.RuntimeDir, o.KubeletDir}, NodeOS: o.NodeOS, Flags: flags, CheckRealShim: shim.CheckRealShim,
 		}, cli.Version(version), log).Run(command.Context())
 	}
 	return command

@@ -90,7 +90,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 			return nil, decision.WithReason(decision.ReasonConfig, err)
 		}
 		return decision.NewDecider(o.stateDir, p, ocispec.Linux, hostfiles.Root(o.hostRoot), log)
-	}, nri.LoadFrom(o.nriSocket, o.criSocket), m, log)
+	}, nri.NewHandlerLoader(o.nriSocket, o.criSocket), m, log)
 	runner := &nri.Runner{
 		Socket: o.nriSocket, Name: "directx", Index: o.nriIndex, Plugin: plugin, Log: log,
 		CheckSynchronize: func(ctx context.Context) error { return containerdconfig.CheckSynchronize(ctx, o.criSocket.String()) },

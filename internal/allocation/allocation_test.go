@@ -675,11 +675,11 @@ func TestAttribute(t *testing.T) {
 	r := openRecorder(t, dir)
 	id := inject(t, r, "a::0")
 	for range 2 {
-		if err := r.Attribute(id, "team", "web", "main"); err != nil {
+		if err := r.BindByName(id, "team", "web", "main"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := r.Attribute(id, "team", "other", "main"); !errors.Is(err, ErrHeld) {
+	if err := r.BindByName(id, "team", "other", "main"); !errors.Is(err, ErrHeld) {
 		t.Errorf("another pod: %v", err)
 	}
 	records := r.Live()
@@ -689,7 +689,7 @@ func TestAttribute(t *testing.T) {
 	}
 	withToken := record(t, r, "b::0")
 	for _, other := range []ID{withToken.ID(), "none"} {
-		if err := r.Attribute(other, "team", "web", "main"); !errors.Is(err, ErrNotFound) {
+		if err := r.BindByName(other, "team", "web", "main"); !errors.Is(err, ErrNotFound) {
 			t.Errorf("a record with a token, or none, was bound by a name: %v", err)
 		}
 	}

@@ -123,7 +123,7 @@ func (r *Recorder) holdsLock() bool {
 // records of the same replicas that have ended.
 //
 // No container presents the token of an injected record. It ends when all of its
-// replicas are in newer records, or [Recorder.Attribute] bound it and another pod's
+// replicas are in newer records, or [Recorder.BindByName] bound it and another pod's
 // record is newer.
 func (r *Recorder) Record(ctx context.Context, record Record) (Token, error) {
 	token := NewToken()
@@ -167,11 +167,11 @@ func (r *Recorder) lockEntries() {
 	r.added = nil
 }
 
-// Attribute binds an injected record to the container that the kubelet names as
+// BindByName binds an injected record to the container that the kubelet names as
 // its holder. The kubelet names no UID, so the pod's name stands for it: a pod
 // that is recreated under the same name counts as the same. Its errors are those
 // of [Store.Bind].
-func (r *Recorder) Attribute(id ID, namespace, pod, container string) error {
+func (r *Recorder) BindByName(id ID, namespace, pod, container string) error {
 	r.lockEntries()
 	defer r.mu.Unlock()
 	e, ok := r.entries[id]

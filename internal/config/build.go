@@ -30,8 +30,8 @@ func (c Compiler) build(d *document, f File) policy.Policy {
 	}
 	if r := f.Shim.Runtime; !c.isAbs(r) && strings.ContainsAny(r, `/\:`) { // C:x is in a drive's working directory.
 		d.fail("shim.runtime", "%q is neither an absolute path nor a file name", r)
-	} else if c.CheckRuntime != nil && !c.Inspect && d.root != nil && !d.failedBelow("shim") {
-		d.check("shim.runtime", c.CheckRuntime(c.StateDir, r))
+	} else if c.CheckRealShim != nil && !c.Inspect && d.root != nil && !d.failedBelow("shim") {
+		d.check("shim.runtime", c.CheckRealShim(c.StateDir, r))
 	}
 	return policy.WithShimLog(p, c.StateDir)
 }
@@ -166,7 +166,7 @@ func (c Compiler) extraMounts(d *document, m policy.ExtraMounts) policy.ExtraMou
 		}
 	}
 	clean("hostDirectories", m.HostDirectories, func(dir string) error {
-		return checkHostDirectory(c.NodeOS, dir, append([]string{c.StateDir}, c.OwnDirs...))
+		return checkHostDirectory(c.NodeOS, dir, append([]string{c.StateDir}, c.ReservedDirs...))
 	})
 	clean("destinations", m.Destinations, func(string) error { return nil })
 	if m.Sources == policy.MountHostDirectories && len(m.HostDirectories) == 0 {

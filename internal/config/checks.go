@@ -10,9 +10,9 @@ import (
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
-// endsBadly reports whether an element of a path ends with a dot or a space, which
+// elementEndsInDot reports whether an element of a path ends with a dot or a space, which
 // Windows removes.
-func endsBadly(p string) bool {
+func elementEndsInDot(p string) bool {
 	return slices.ContainsFunc(strings.Split(p, `\`), winpath.HasTrailingDot)
 }
 
@@ -28,7 +28,7 @@ func cutDrive(path string) (clean, below string, ok bool) {
 func cleanDirectory(os, p string) (string, error) {
 	if os == "windows" {
 		clean, below, ok := cutDrive(p)
-		if !ok || below != "" && !winpath.IsLocal(below) || strings.Contains(p, "..") || endsBadly(below) || winpath.LooksShort(below) {
+		if !ok || below != "" && !winpath.IsLocal(below) || strings.Contains(p, "..") || elementEndsInDot(below) || winpath.LooksShort(below) {
 			return "", fmt.Errorf(`%q is not the absolute path of a directory: use a drive and long names, such as C:\Tools`, p)
 		}
 		return clean, nil
@@ -39,9 +39,9 @@ func cleanDirectory(os, p string) (string, error) {
 	return p, nil
 }
 
-// windowsSecrets returns directories, of every drive, that only the node's own
+// windowsSecretDirs returns directories, of every drive, that only the node's own
 // programs may read: accounts, keys, tokens and the files of other containers.
-func windowsSecrets() []string {
+func windowsSecretDirs() []string {
 	return []string{
 		`Windows\System32\config`, `Windows\System32\Microsoft\Protect`, `Windows\NTDS`, `Windows\repair`, `Windows\ServiceProfiles`,
 		`Windows\System32\LogFiles`, `Windows\System32\winevt`, `Windows\System32\Tasks`, `Windows\Tasks`, `Windows\Temp`, `Windows\Panther`, `Windows\Security`, `Windows\MEMORY.DMP`,
@@ -52,8 +52,8 @@ func windowsSecrets() []string {
 	}
 }
 
-// linuxSecrets is [windowsSecrets] for Linux.
-func linuxSecrets() []string {
+// linuxSecretDirs is [windowsSecretDirs] for Linux.
+func linuxSecretDirs() []string {
 	return []string{
 		"/etc", "/root", "/home", "/boot", "/proc", "/sys", "/dev", "/run", "/tmp", "/var/run", "/var/tmp", "/var/log", "/var/spool", "/var/backups",
 		"/var/lib/kubelet", "/var/lib/containerd", "/var/lib/docker", "/var/lib/containers", "/var/lib/etcd", "/var/lib/cni", "/var/lib/cloud", "/var/lib/rancher", "/var/lib/k0s", "/srv/kubernetes",
@@ -63,14 +63,14 @@ func linuxSecrets() []string {
 // checkHostDirectory refuses a directory that contains, is, or is part of one with
 // secrets: the well-known ones, and own.
 func checkHostDirectory(os, dir string, own []string) error {
-	within, secrets := withinPOSIX, linuxSecrets()
+	within, secrets := withinPOSIX, linuxSecretDirs()
 	if os == "windows" {
 		within, secrets = winpath.Within, nil
 		drive := dir[:min(len(dir), 3)]
 		if len(dir) <= 3 {
 			return errors.New("a whole drive contains the node's secrets: use a directory that has only what pods may read")
 		}
-		for _, secret := range windowsSecrets() {
+		for _, secret := range windowsSecretDirs() {
 			secrets = append(secrets, drive+secret)
 		}
 	}

@@ -52,16 +52,16 @@ type Compiler struct {
 	File     string
 	Required bool
 	// StateDir receives the policy. Pods cannot have extra mounts from it, nor from
-	// OwnDirs, the other directories of this node's programs.
-	StateDir string
-	OwnDirs  []string
+	// ReservedDirs, the other directories of this node's programs.
+	StateDir     string
+	ReservedDirs []string
 	// NodeOS is the operating system of the node's containers: "windows" or "linux".
 	NodeOS string
 	// Flags take precedence over the file.
 	Flags Flags
-	// CheckRuntime returns an error if containers could not start with the real shim of that
+	// CheckRealShim returns an error if containers could not start with the real shim of that
 	// name (shim.runtime) in place of the last policy's. nil checks nothing.
-	CheckRuntime func(stateDir, name string) error
+	CheckRealShim func(stateDir, name string) error
 	// Inspect compiles files that anyone may have written, without the inventory that
 	// config.yaml names: it may be on another machine. The result is not for [Install].
 	Inspect bool

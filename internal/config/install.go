@@ -16,8 +16,8 @@ import (
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
-// lost reports whether the policy, or the inventory that it refers to, cannot be read.
-func (c Compiler) lost(ctx context.Context) bool {
+// installedUnreadable reports whether the policy, or the inventory that it refers to, cannot be read.
+func (c Compiler) installedUnreadable(ctx context.Context) bool {
 	_, missing := os.Lstat(policy.Path(c.StateDir))
 	p, err := policy.Read(c.StateDir)
 	if err == nil && p.UseInventory {
@@ -74,7 +74,7 @@ func (c Compiler) Watch(ctx context.Context, inForce policy.Policy, devices []di
 		if whole && (now != compiled || time.Since(checked) >= checkInterval) {
 			checked = time.Now()
 			next, nextDevices, err := inForce, devices, error(nil)
-			if lost := c.lost(ctx); now != compiled || refused != "" || lost {
+			if lost := c.installedUnreadable(ctx); now != compiled || refused != "" || lost {
 				next, nextDevices, err = c.Compile()
 				if err == nil && (lost || !reflect.DeepEqual(next, inForce)) {
 					err = Install(c.StateDir, next, nextDevices)

@@ -186,8 +186,8 @@ func (w *watched) wait(d time.Duration, want string, wantNext bool) {
 		w.t.Errorf("reported %v, want %q", got, want)
 	}
 	next := len(w.returned) > 0
-	if next != wantNext || w.c.lost(w.t.Context()) {
-		w.t.Errorf("a new policy is in force: %t, the installed one is lost: %t", next, w.c.lost(w.t.Context()))
+	if next != wantNext || w.c.installedUnreadable(w.t.Context()) {
+		w.t.Errorf("a new policy is in force: %t, the installed one is lost: %t", next, w.c.installedUnreadable(w.t.Context()))
 	}
 	if next {
 		<-w.returned
@@ -255,7 +255,7 @@ func TestWatchTiming(t *testing.T) {
 		file, stateDir := filepath.Join(dir, "config.yaml"), filepath.Join(dir, "state")
 		noRuntime := errors.New("the real shim is not there yet")
 		var hasRuntime atomic.Bool
-		w := watch(t, Compiler{File: file, StateDir: stateDir, NodeOS: "linux", CheckRuntime: func(_, name string) error {
+		w := watch(t, Compiler{File: file, StateDir: stateDir, NodeOS: "linux", CheckRealShim: func(_, name string) error {
 			if name == "" || hasRuntime.Load() {
 				return nil
 			}

@@ -138,10 +138,10 @@ func (p Policy) AssignsByClass() bool { return p.Assignment == AssignByClass }
 // Path returns the path of policy.json in the state directory.
 func Path(stateDir string) string { return filepath.Join(stateDir, fileName) }
 
-// RuntimePath returns the path of the file with Shim.Runtime, which exists while the policy in
+// RealShimPath returns the path of the file with Shim.Runtime, which exists while the policy in
 // the state directory sets it: a policy.json that is lost or damaged must not replace the
 // runtime of containers.
-func RuntimePath(stateDir string) string { return filepath.Join(stateDir, "shim-runtime") }
+func RealShimPath(stateDir string) string { return filepath.Join(stateDir, "shim-runtime") }
 
 // file is the JSON form of policy.json.
 type file struct {
@@ -150,7 +150,7 @@ type file struct {
 }
 
 // Read returns the policy in the state directory, or [Default] if there has been none. A file
-// that is damaged, lost though that of [RuntimePath] remains, has another format, or lies in a
+// that is damaged, lost though that of [RealShimPath] remains, has another format, or lies in a
 // directory that others can write to ([durable.ErrNotPrivate]) is an error: the policy names a
 // program that runs as the system.
 func Read(stateDir string) (p Policy, err error) {
@@ -158,7 +158,7 @@ func Read(stateDir string) (p Policy, err error) {
 	data, err := durable.Read(path, maxSize+1)
 	const remedy = "run 'dxctl config apply', or restart directx-advertiser, to compile it again"
 	switch lost := errors.Is(err, fs.ErrNotExist); {
-	case lost && !durable.Exists(RuntimePath(stateDir)):
+	case lost && !durable.Exists(RealShimPath(stateDir)):
 		return WithShimLog(Default(), stateDir), nil
 	case lost:
 		return Policy{}, fmt.Errorf("read node policy: %w; %s", err, remedy)
@@ -244,9 +244,9 @@ func Write(stateDir string, p Policy) (err error) {
 	}
 	// Until policy.json has changed, too, ReadShim reads the runtime of one or the other.
 	if p.Shim.Runtime == "" {
-		err = durable.Remove(RuntimePath(stateDir))
+		err = durable.Remove(RealShimPath(stateDir))
 	} else {
-		err = durable.Replace(RuntimePath(stateDir), []byte(p.Shim.Runtime), 0o600)
+		err = durable.Replace(RealShimPath(stateDir), []byte(p.Shim.Runtime), 0o600)
 	}
 	if err != nil {
 		return err
@@ -256,7 +256,7 @@ func Write(stateDir string, p Policy) (err error) {
 
 // ReadShim returns the shim's part of the policy, which all containers of the node depend on:
 // a policy.json that cannot be read is no error and changes Log only. Runtime is that of
-// [RuntimePath], or of policy.json: version 0.1 wrote that alone. It is also set with an
+// [RealShimPath], or of policy.json: version 0.1 wrote that alone. It is also set with an
 // error. Log is the default in a directory that others can write to: the shim appends to it
 // as the system, and 'dxctl runtime uninstall' removes it.
 func ReadShim(stateDir string) (Shim, error) {
@@ -264,7 +264,7 @@ func ReadShim(stateDir string) (Shim, error) {
 	compiled := gjson.GetBytes(data, "shim") // Package json takes 0.05 ms at its first use, and each call of the shim waits.
 	shim := WithShimLog(Policy{}, stateDir).Shim
 	log := cmp.Or(compiled.Get("log").String(), shim.Log)
-	name, err := durable.Read(RuntimePath(stateDir), maxSize)
+	name, err := durable.Read(RealShimPath(stateDir), maxSize)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
 		err = nil
@@ -281,7 +281,7 @@ func ReadShim(stateDir string) (Shim, error) {
 		}
 	}
 	if err != nil {
-		err = fmt.Errorf("read the real shim's name %s: %w; run 'dxctl config apply', or restart directx-advertiser, to write it again", RuntimePath(stateDir), err)
+		err = fmt.Errorf("read the real shim's name %s: %w; run 'dxctl config apply', or restart directx-advertiser, to write it again", RealShimPath(stateDir), err)
 	}
 	return shim, err
 }

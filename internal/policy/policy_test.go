@@ -159,8 +159,8 @@ func TestReadShim(t *testing.T) {
 		"removed, with a runtime":            {policy: &set, damage: func(dir string) error { return os.Remove(Path(dir)) }, want: "/opt/hardened"},
 		"unreadable, with a runtime":         {policy: &set, damage: func(dir string) error { return errors.Join(os.Remove(Path(dir)), os.Mkdir(Path(dir), 0o700)) }, want: "/opt/hardened"},
 		"no state directory":                 {damage: func(dir string) error { return errors.Join(os.Remove(dir), os.WriteFile(dir, nil, 0o600)) }},
-		"the runtime's file is removed":      {policy: &set, damage: func(dir string) error { return os.Remove(RuntimePath(dir)) }, want: "/opt/hardened"},
-		"the runtime's file is damaged":      {policy: &set, damage: func(dir string) error { return os.Truncate(RuntimePath(dir), 0) }, want: "/opt/hardened", wantErr: true},
+		"the runtime's file is removed":      {policy: &set, damage: func(dir string) error { return os.Remove(RealShimPath(dir)) }, want: "/opt/hardened"},
+		"the runtime's file is damaged":      {policy: &set, damage: func(dir string) error { return os.Truncate(RealShimPath(dir), 0) }, want: "/opt/hardened", wantErr: true},
 		"another format":                     {policy: ptr(Default()), damage: content(`{"format":2,"shimX":{}}`)},
 		"an older version's, with a runtime": {damage: content(`{"format":9,"resources":7,"shim":{"runtime":"/a"}}`), want: "/a"},
 	} {

@@ -30,7 +30,7 @@ func TestReadRefusesOpenDirectory(t *testing.T) {
 		if shim, err := ReadShim(stateDir); shim.Runtime != "/opt/hardened" || shim.Log != filepath.Join(stateDir, "shim.log") || !errors.Is(err, durable.ErrNotPrivate) {
 			t.Errorf("%+v, error %v, want %v", shim, err, durable.ErrNotPrivate)
 		}
-		if err := durable.Remove(RuntimePath(stateDir)); err != nil {
+		if err := durable.Remove(RealShimPath(stateDir)); err != nil {
 			t.Fatal(err)
 		}
 	}

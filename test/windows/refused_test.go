@@ -57,7 +57,7 @@ func TestBroken(t *testing.T) {
 	t.Parallel()
 	n := start(t, bed.Options{Name: "broken"})
 	file := filepath.Join(n.StateDir, "policy.json")
-	if err := os.Remove(nodepolicy.RuntimePath(n.StateDir)); err != nil {
+	if err := os.Remove(nodepolicy.RealShimPath(n.StateDir)); err != nil {
 		t.Fatal(err)
 	}
 	for _, test := range []struct {

@@ -38,7 +38,7 @@ func (d *Daemon) load(ctx context.Context) *configuration {
 		d.log.WithError(err).Error("Cannot use the last node policy")
 	}
 	byFlags := d.compiler
-	byFlags.File, byFlags.Required, byFlags.CheckRuntime = "", false, nil
+	byFlags.File, byFlags.Required, byFlags.CheckRealShim = "", false, nil
 	p, _, _ = byFlags.Compile() // Flags have valid values.
 	return &configuration{policy: p, problem: problem}
 }

@@ -118,7 +118,7 @@ func (d *Daemon) serve(ctx context.Context, c *configuration) (next *configurati
 
 func (d *Daemon) label(devices []resources.Assigned) {
 	if d.options.LabelsFile != "" {
-		err := nodelabels.Write(d.options.LabelsFile, nodelabels.Of(devices))
+		err := nodelabels.Write(d.options.LabelsFile, nodelabels.ForDevices(devices))
 		d.unlabeled.Log(d.log, err, "Cannot write the labels of this node", "The labels of this node are written again")
 	}
 }

@@ -82,7 +82,7 @@ func (d *Daemon) configure(p policy.Policy, source discovery.Source) (c advertis
 	ready = func(context.Context) error { return nil }
 	c = advertiser.Config{
 		Source: g, Recorder: d.recorder, Resources: p.Resources, KubeletDir: d.options.KubeletDir, Pods: d.pods,
-		NodeOS: d.options.NodeOS, Metrics: d.metrics, Log: d.log, AtCreation: d.options.AtCreation, Listed: d.label,
+		NodeOS: d.options.NodeOS, Metrics: d.metrics, Log: d.log, AtCreation: d.options.AtCreation, OnDevices: d.label,
 		FailOnInitError: p.FailOnInitError && !d.initialized,
 	}
 	switch {

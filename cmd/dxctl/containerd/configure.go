@@ -152,7 +152,7 @@ func (o *ConfigureOptions) realShim() string {
 	if err != nil {
 		return ""
 	}
-	path, _ := shim.FindRuntime(o.Shim(), p.Shim.Runtime)
+	path, _ := shim.FindRealShim(o.Shim(), p.Shim.Runtime)
 	return path
 }
 

@@ -155,7 +155,7 @@ func (n *gatherer) config() configState {
 		c.Path = p.Source.Config
 	}
 	if c.Stale = config.Stale(c.Policy, c.Path); len(c.Stale) > 0 {
-		_, _, c.Invalid = config.Compiler{File: c.Path, StateDir: n.stateDir, NodeOS: n.OS, CheckRuntime: shim.CheckConfigured}.Compile()
+		_, _, c.Invalid = config.Compiler{File: c.Path, StateDir: n.stateDir, NodeOS: n.OS, CheckRealShim: shim.CheckRealShim}.Compile()
 	}
 	return c
 }
@@ -252,7 +252,7 @@ func (n *gatherer) shims(ctx context.Context, c containerdState, p policy.Policy
 	for _, path := range slices.Sorted(maps.Keys(handlers)) {
 		s := shimState{Path: path, Handlers: handlers[path]}
 		s.Version, s.Err = n.shimVersion(ctx, path)
-		_, s.RealErr = shim.FindRuntime(path, p.Shim.Runtime)
+		_, s.RealErr = shim.FindRealShim(path, p.Shim.Runtime)
 		asText(&s.Err, &s.RealErr)
 		list = append(list, s)
 	}

@@ -70,7 +70,7 @@ type File struct {
 // node with this operating system assigns them.
 func NewReports(devices []discovery.Device, p policy.Policy, os string) []Report {
 	reports := make([]Report, len(devices))
-	for i, a := range (resources.Node{OneResource: resources.LimitedToOne(p, os)}).Assign(devices, p.Resources) {
+	for i, a := range (resources.Assigner{OneResource: resources.LimitedToOne(p, os)}).Assign(devices, p.Resources) {
 		d := a.Device
 		r := Report{
 			Index: i, InstanceID: d.InstanceID, Description: d.Description,

@@ -38,7 +38,7 @@ func NewCommand() *cobra.Command {
 
 func newApplyCommand() *cobra.Command {
 	places := paths.Default()
-	c := config.Compiler{OwnDirs: []string{places.Runtime, places.DevicePlugins}, CheckRuntime: shim.CheckConfigured}
+	c := config.Compiler{ReservedDirs: []string{places.Runtime, places.DevicePlugins}, CheckRealShim: shim.CheckRealShim}
 	command := &cobra.Command{
 		Use:   "apply",
 		Short: "Make the configuration file the node policy in force",
@@ -134,7 +134,7 @@ and that only administrators can write both.`,
 	command.RunE = func(command *cobra.Command, files []string) error {
 		if len(files) == 0 {
 			places := paths.Default()
-			return checkNode(command.OutOrStdout(), config.Compiler{File: places.Config, StateDir: places.State, NodeOS: nodeOS, CheckRuntime: shim.CheckConfigured})
+			return checkNode(command.OutOrStdout(), config.Compiler{File: places.Config, StateDir: places.State, NodeOS: nodeOS, CheckRealShim: shim.CheckRealShim})
 		}
 		var err error
 		for _, file := range files {

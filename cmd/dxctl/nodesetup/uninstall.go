@@ -98,7 +98,7 @@ func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 			if o.runtime == "" && policyErr != nil {
 				return "", fmt.Errorf("the real shim is unknown: %w; set --runtime", policyErr)
 			}
-			return shim.FindRuntime(path, cmp.Or(o.runtime, p.Shim.Runtime))
+			return shim.FindRealShim(path, cmp.Or(o.runtime, p.Shim.Runtime))
 		})
 	}
 	if err != nil {
@@ -122,7 +122,7 @@ func (o *uninstallOptions) removeFiles(ctx context.Context, r *removal, path, lo
 	r.remove(os.Remove, append(containerd.TaskFiles(o.StateDir), log, log+".1", paths.Verification(o.StateDir))...)
 	if o.purge {
 		r.remove(os.RemoveAll, paths.Allocations(o.StateDir))
-		r.remove(os.Remove, policy.Path(o.StateDir), policy.RuntimePath(o.StateDir), node.Inventory(o.StateDir).Path(), node.Discovered(o.StateDir).Path(), o.labelsFile)
+		r.remove(os.Remove, policy.Path(o.StateDir), policy.RealShimPath(o.StateDir), node.Inventory(o.StateDir).Path(), node.Discovered(o.StateDir).Path(), o.labelsFile)
 		r.removeUnfinished(o.StateDir)
 		r.removeEmpty(o.runtimeDir, o.StateDir)
 	} else if os.Remove(o.StateDir) != nil && durable.Exists(o.StateDir) {
