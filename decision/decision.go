@@ -93,8 +93,8 @@ type Decider struct {
 }
 
 // NewDecider returns the decider of this node with the policy p, for containers
-// of the operating system os. stateDir has the records and the compiled inventory. An
-// error has its remedy.
+// of the operating system os. stateDir has the records and the compiled inventory.
+// Errors include the remedy.
 func NewDecider(stateDir string, p policy.Policy, os ocispec.OS, files Files, log logrus.FieldLogger) (*Decider, error) {
 	quiet := logrus.New() // Everything that matters is in the errors too.
 	quiet.SetOutput(io.Discard)
@@ -116,16 +116,15 @@ type Outcome struct {
 	// Notes report files that the container does not get.
 	Notes []ocispec.Note
 
-	// The allocations of unbound are to be bound to holder.
-	unbound []token
+	// unbound are the tokens whose allocations [Decider.Decide] binds to holder.
+	unbound []presentedToken
 	holder  allocation.Holder
 }
 
-// Decide returns the edits of the container that makes the request. ok is false if it
-// gets nothing; then it must not be touched. An error means that it must not start: one
-// line that names the container, the cause and the remedy.
-//
-// A pod's container owns its allocation from then on.
+// Decide returns the edits of the container that makes the request, and binds the
+// allocations of a pod's container to it. ok is false if the container gets nothing; then it
+// must not be changed. An error means that it must not start: one line that names the
+// container, the cause and the remedy.
 func (d *Decider) Decide(ctx context.Context, request Request) (edits ocispec.Edits, ok bool, err error) {
 	container := request.Container
 	outcome, ok, err := d.decide(ctx, request)
@@ -172,8 +171,8 @@ func (d *Decider) decide(ctx context.Context, request Request) (Outcome, bool, e
 	return d.decidePod(ctx, request)
 }
 
-// buildOutcome returns what gives devices to the container, with the extra mounts that
-// it requests.
+// buildOutcome returns the outcome for a container that gets devices and the extra mounts
+// that it requests.
 func (d *Decider) buildOutcome(request Request, devices []discovery.Device) (Outcome, error) {
 	container := request.Container
 	edits, notes, err := ocispec.BuildEdits(container.OS, devices, container.Env, d.Files, d.Policy)

@@ -51,9 +51,9 @@ func (d *Decider) decidePod(ctx context.Context, request Request) (Outcome, bool
 	return outcome, true, nil
 }
 
-// checkOverridden refuses a container whose own variables override the token of
-// an allocation: it would start without the GPU that it requested. An annotation
-// without a record is not ours.
+// checkOverridden refuses a container whose own environment variables override the token
+// of an allocation: it would start without the GPU that it requested. An annotation without
+// a record is not from the advertiser.
 func (d *Decider) checkOverridden(overridden []allocation.Token) error {
 	for _, token := range overridden {
 		record, err := d.Store.Get(token)
@@ -71,7 +71,7 @@ func (d *Decider) checkOverridden(overridden []allocation.Token) error {
 // findRecords returns the records of tokens, and those of the tokens that are
 // not bound to a container yet. Nothing is bound before all are checked, so that
 // a refused container takes nothing from another one.
-func (d *Decider) findRecords(tokens []token, holder allocation.Holder) (records []allocation.Record, unbound []token, err error) {
+func (d *Decider) findRecords(tokens []presentedToken, holder allocation.Holder) (records []allocation.Record, unbound []presentedToken, err error) {
 	for _, t := range tokens {
 		parsed, err := allocation.ParseToken(t.value)
 		if err != nil {

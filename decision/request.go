@@ -15,8 +15,9 @@ import (
 
 // The request of a standalone container: all, none, or a comma-separated list of
 // indices, location paths and LUIDs. The annotation, which no image can set, takes
-// precedence over the variable. On Linux, the variable counts only where the policy
-// says so; on Windows always, because ctr 1.7 drops annotations there.
+// precedence over the environment variable. On Linux, the environment variable has an
+// effect only if the policy allows it. On Windows it always has, because ctr 1.7 drops
+// annotations there.
 const (
 	VisibleVariable   = "DIRECTX_VISIBLE_DEVICES"
 	VisibleAnnotation = "directx.microsoft.com/visible-devices"
@@ -29,8 +30,8 @@ const (
 // of a pod is for all of its containers with an allocation; with a dot and a
 // container's name appended it is for that container, which gets the files of both.
 // (Kubernetes limits the name after the slash to 63 characters, so this works for
-// container names of up to 50.) The variable is for standalone containers only,
-// and only under a policy that an administrator has set: images can set it, too.
+// container names of up to 50.) The environment variable is for standalone containers, and
+// has an effect only if the configuration sets extraMounts.sources: images can set it, too.
 const (
 	ExtraMountsAnnotation = "directx.microsoft.com/extra-mounts"
 	ExtraMountsVariable   = "DIRECTX_EXTRA_MOUNTS"
@@ -40,9 +41,9 @@ const (
 type Request struct {
 	Container Container
 
-	tokens []token
-	// overridden are the tokens of annotations that no variable presents. The advertiser
-	// sets both; a variable of the pod overrides the advertiser's.
+	tokens []presentedToken
+	// overridden are the tokens of annotations that no environment variable presents. The
+	// advertiser sets both; a variable of the pod overrides the advertiser's.
 	overridden []allocation.Token
 
 	// visible and assigned are the request of a standalone container.
@@ -52,17 +53,17 @@ type Request struct {
 	extraMounts []setting
 }
 
-// token is an environment variable that presents an allocation's token.
-type token struct{ variable, value string }
+// presentedToken is an environment variable whose value is an allocation's token.
+type presentedToken struct{ variable, value string }
 
-// setting is a text of a container and where it is set.
+// setting is a string that a container sets, and where.
 type setting struct {
 	origin, text string
 	variable     bool // an environment variable, which an image can set
 }
 
 // ReadRequest returns the request of c. ok is false if c requests no GPU; then it must
-// not be touched, whatever the state of this node.
+// not be changed, whatever the state of this node.
 func ReadRequest(c Container) (request Request, ok bool) {
 	request = Request{Container: c, tokens: presentedTokens(c)}
 	if c.Pod != nil {
@@ -88,13 +89,13 @@ func (r Request) honors(s setting, p policy.Policy) bool {
 	return !s.variable || r.Container.OS == ocispec.Windows || p.StandaloneEnvironment
 }
 
-// presentedTokens returns the environment variables of c that present tokens, sorted: a
-// container with such a variable gets what the token stands for or is refused. In a pod, a
-// variable with another value is among them only if the container has the annotation that
+// presentedTokens returns the environment variables of c that present tokens, sorted. A
+// container that has one gets the GPUs of the token's allocation or is refused. In a pod, a
+// variable whose value is not a token counts only if the container has the annotation that
 // belongs to it: for a Service with such a name, the kubelet sets variables in each container
 // of the namespace.
-func presentedTokens(c Container) []token {
-	var tokens []token
+func presentedTokens(c Container) []presentedToken {
+	var tokens []presentedToken
 	for _, variable := range c.Env {
 		name, value, _ := strings.Cut(variable, "=")
 		// Windows ignores the case of names. Letters outside ASCII that Go considers
@@ -106,10 +107,10 @@ func presentedTokens(c Container) []token {
 			continue
 		}
 		if _, err := allocation.ParseToken(value); err == nil || c.Pod == nil || isAnnotated(c.Annotations, name) {
-			tokens = append(tokens, token{name, value})
+			tokens = append(tokens, presentedToken{name, value})
 		}
 	}
-	slices.SortFunc(tokens, func(a, b token) int {
+	slices.SortFunc(tokens, func(a, b presentedToken) int {
 		return cmp.Or(cmp.Compare(a.variable, b.variable), cmp.Compare(a.value, b.value))
 	})
 	return slices.Compact(tokens)
@@ -131,15 +132,15 @@ func isAnnotated(annotations map[string]string, variable string) bool {
 }
 
 // overriddenTokens returns the tokens of a container's annotations that none of
-// its variables presents.
-func overriddenTokens(annotations map[string]string, presented []token) []allocation.Token {
+// its environment variables presents.
+func overriddenTokens(annotations map[string]string, presented []presentedToken) []allocation.Token {
 	var overridden []allocation.Token
 	for key, value := range annotations {
 		if !strings.HasPrefix(key, allocation.AnnotationPrefix+".") {
 			continue
 		}
 		parsed, err := allocation.ParseToken(value)
-		if err == nil && !slices.ContainsFunc(presented, func(t token) bool { return t.value == value }) {
+		if err == nil && !slices.ContainsFunc(presented, func(t presentedToken) bool { return t.value == value }) {
 			overridden = append(overridden, parsed)
 		}
 	}

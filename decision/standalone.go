@@ -74,8 +74,8 @@ func checkUsable(d discovery.Device) error {
 	return nil
 }
 
-// Select returns the GPUs of present that request names, in its order and without
-// duplicates; see [VisibleVariable] for its format. Errors list the GPUs.
+// Select returns the GPUs of present that request names, in the order of the request and
+// without duplicates. [VisibleVariable] describes the format. Errors list the GPUs.
 func Select(request string, present []discovery.Device) ([]discovery.Device, error) {
 	switch {
 	case request == "":

@@ -221,8 +221,8 @@ func (b *builder) note(d discovery.Device, source, reason string) {
 const maxAdded = 128
 
 // withRuntimeFiles returns d with rules applied to its files, in order. A file
-// that the driver lists, or that an earlier rule added, wins over a later one of
-// the same name.
+// that the driver lists, or that an earlier rule added, takes precedence over a later one
+// of the same name.
 func (b *builder) withRuntimeFiles(d discovery.Device, rules []policy.RuntimeFiles) discovery.Device {
 	d.System32, d.SysWOW64 = slices.Clone(d.System32), slices.Clone(d.SysWOW64)
 	for _, rule := range rules {

@@ -75,7 +75,7 @@ func ParseSpec(data []byte) (Spec, error) {
 }
 
 // Apply returns the spec with edits applied. Everything else stays as it is,
-// unknown fields included, and the spec's own mounts win. When there is nothing
+// unknown fields included, and the spec's own mounts take precedence. When there is nothing
 // to change, the result is the data that the spec was parsed from and changed is
 // false. Errors match [ErrSpec]. The spec must not be used again.
 func (s Spec) Apply(edits Edits) (data []byte, changed bool, err error) {

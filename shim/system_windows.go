@@ -44,16 +44,16 @@ func (s *shim) exec(path string) (int, error) {
 		command.Stdout = io.MultiWriter(os.Stdout, &answer)
 	}
 	// The container starts without a job object, too.
-	shimOnly := hasHostProcess(s.config)
-	job, jobErr := newJob(shimOnly)
-	if jobErr == nil && !shimOnly {
+	breakaway := hasHostProcess(s.config)
+	job, jobErr := newJob(breakaway)
+	if jobErr == nil && !breakaway {
 		// Children inherit the job, so that none of theirs escapes.
 		jobErr = windows.AssignProcessToJobObject(job, windows.CurrentProcess())
 	}
 	if err := command.Start(); err != nil {
 		return 0, fmt.Errorf("directx-nri: run %s: %w", path, errors.Join(err, release(job)))
 	}
-	if jobErr == nil && shimOnly {
+	if jobErr == nil && breakaway {
 		err := command.Process.WithHandle(func(process uintptr) {
 			jobErr = windows.AssignProcessToJobObject(job, windows.Handle(process))
 		})
@@ -89,15 +89,15 @@ func ownGroup(command *exec.Cmd) *exec.Cmd {
 	return command
 }
 
-// newJob returns a job object that ends its processes when its last handle is closed. If
-// shimOnly, their children are not in it.
-func newJob(shimOnly bool) (windows.Handle, error) {
+// newJob returns a job object that ends its processes when its last handle is closed. With
+// breakaway, the children of its processes are not in it.
+func newJob(breakaway bool) (windows.Handle, error) {
 	job, err := windows.CreateJobObject(nil, nil)
 	if err != nil {
 		return 0, fmt.Errorf("create job object: %w", err)
 	}
 	flags := uint32(windows.JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE)
-	if shimOnly {
+	if breakaway {
 		flags |= windows.JOB_OBJECT_LIMIT_SILENT_BREAKAWAY_OK
 	}
 	if err := limit(job, flags); err != nil {
