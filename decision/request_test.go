@@ -24,21 +24,21 @@ func TestPresentedTokens(t *testing.T) {
 		os         ocispec.OS
 		env        []string
 		annotation string // of the allocation in a pod, "" for a standalone container
-		want       []token
+		want       []presentedToken
 	}{
 		"nothing":              {ocispec.Linux, []string{"A=1", "DIRECTX_VISIBLE_DEVICES=all", "XDIRECTX_ALLOCATION=1"}, "", nil},
-		"sorted, each once":    {ocispec.Linux, []string{"DIRECTX_ALLOCATION_B=2", "DIRECTX_ALLOCATION_A=1", "DIRECTX_ALLOCATION_A=1"}, "", []token{{"DIRECTX_ALLOCATION_A", "1"}, {"DIRECTX_ALLOCATION_B", "2"}}},
-		"twice, two values":    {ocispec.Linux, []string{"DIRECTX_ALLOCATION_A=2", "DIRECTX_ALLOCATION_A=1"}, "", []token{{"DIRECTX_ALLOCATION_A", "1"}, {"DIRECTX_ALLOCATION_A", "2"}}},
-		"no value":             {ocispec.Linux, []string{"DIRECTX_ALLOCATION"}, "", []token{{"DIRECTX_ALLOCATION", ""}}},
+		"sorted, each once":    {ocispec.Linux, []string{"DIRECTX_ALLOCATION_B=2", "DIRECTX_ALLOCATION_A=1", "DIRECTX_ALLOCATION_A=1"}, "", []presentedToken{{"DIRECTX_ALLOCATION_A", "1"}, {"DIRECTX_ALLOCATION_B", "2"}}},
+		"twice, two values":    {ocispec.Linux, []string{"DIRECTX_ALLOCATION_A=2", "DIRECTX_ALLOCATION_A=1"}, "", []presentedToken{{"DIRECTX_ALLOCATION_A", "1"}, {"DIRECTX_ALLOCATION_A", "2"}}},
+		"no value":             {ocispec.Linux, []string{"DIRECTX_ALLOCATION"}, "", []presentedToken{{"DIRECTX_ALLOCATION", ""}}},
 		"other case, Linux":    {ocispec.Linux, []string{"directx_allocation_a=1"}, "", nil},
-		"other case, Windows":  {ocispec.Windows, []string{"directx_Allocation_a=1"}, "", []token{{"DIRECTX_ALLOCATION_A", "1"}}},
-		"no resource, Windows": {ocispec.Windows, []string{"directx_allocation=1"}, "", []token{{"DIRECTX_ALLOCATION", "1"}}},
+		"other case, Windows":  {ocispec.Windows, []string{"directx_Allocation_a=1"}, "", []presentedToken{{"DIRECTX_ALLOCATION_A", "1"}}},
+		"no resource, Windows": {ocispec.Windows, []string{"directx_allocation=1"}, "", []presentedToken{{"DIRECTX_ALLOCATION", "1"}}},
 		"other annotation":     {ocispec.Linux, []string{"DIRECTX_ALLOCATION_DISPLAY=1"}, "directx.microsoft.com/display", nil},
 		"letter of another":    {ocispec.Windows, []string{"D\u0131RECTX_ALLOCATION_A=1"}, "", nil},
-		"links of a Service":   {ocispec.Linux, []string{"DIRECTX_ALLOCATION_SERVICE_HOST=10.0.0.1", "DIRECTX_ALLOCATION_PORT=tcp://10.0.0.1:80", "DIRECTX_ALLOCATION_A=" + of16}, displayKey, []token{{"DIRECTX_ALLOCATION_A", of16}}},
-		"overridden, Linux":    {ocispec.Linux, []string{"DIRECTX_ALLOCATION_DISPLAY=", "DIRECTX_ALLOCATION_COMPUTE="}, displayKey, []token{{"DIRECTX_ALLOCATION_DISPLAY", ""}}},
-		"overridden, Windows":  {ocispec.Windows, []string{"directx_allocation_Display=1"}, displayKey, []token{{"DIRECTX_ALLOCATION_DISPLAY", "1"}}},
-		"another domain's":     {ocispec.Linux, []string{"DIRECTX_ALLOCATION_A_COM_GPU=1"}, "directx.microsoft.com/allocation.a.com.gpu", []token{{"DIRECTX_ALLOCATION_A_COM_GPU", "1"}}},
+		"links of a Service":   {ocispec.Linux, []string{"DIRECTX_ALLOCATION_SERVICE_HOST=10.0.0.1", "DIRECTX_ALLOCATION_PORT=tcp://10.0.0.1:80", "DIRECTX_ALLOCATION_A=" + of16}, displayKey, []presentedToken{{"DIRECTX_ALLOCATION_A", of16}}},
+		"overridden, Linux":    {ocispec.Linux, []string{"DIRECTX_ALLOCATION_DISPLAY=", "DIRECTX_ALLOCATION_COMPUTE="}, displayKey, []presentedToken{{"DIRECTX_ALLOCATION_DISPLAY", ""}}},
+		"overridden, Windows":  {ocispec.Windows, []string{"directx_allocation_Display=1"}, displayKey, []presentedToken{{"DIRECTX_ALLOCATION_DISPLAY", "1"}}},
+		"another domain's":     {ocispec.Linux, []string{"DIRECTX_ALLOCATION_A_COM_GPU=1"}, "directx.microsoft.com/allocation.a.com.gpu", []presentedToken{{"DIRECTX_ALLOCATION_A_COM_GPU", "1"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -46,7 +46,7 @@ func TestPresentedTokens(t *testing.T) {
 			if test.annotation != "" {
 				c.Pod, c.Annotations = &Pod{}, map[string]string{test.annotation: "x"}
 			}
-			if diff := cmp.Diff(test.want, presentedTokens(c), cmp.AllowUnexported(token{})); diff != "" {
+			if diff := cmp.Diff(test.want, presentedTokens(c), cmp.AllowUnexported(presentedToken{})); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
@@ -61,7 +61,7 @@ func TestOverriddenTokens(t *testing.T) {
 		"directx.microsoft.com/allocation.c": "x", "directx.microsoft.com/other": of("3"),
 	}
 	want := []allocation.Token{allocation.Token(of("1")), allocation.Token(of("2"))}
-	if got := overriddenTokens(annotations, []token{{"DIRECTX_ALLOCATION_DISPLAY", of("0")}}); !slices.Equal(got, want) {
+	if got := overriddenTokens(annotations, []presentedToken{{"DIRECTX_ALLOCATION_DISPLAY", of("0")}}); !slices.Equal(got, want) {
 		t.Errorf("%d tokens", len(got))
 	}
 }
