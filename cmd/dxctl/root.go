@@ -13,7 +13,6 @@ import (
 	"github.com/directx-nri/directx-nri/cmd/dxctl/doctor"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/nodeconfig"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/nodesetup"
-	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/show"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/verify"
 	"github.com/directx-nri/directx-nri/internal/cli"
@@ -76,14 +75,14 @@ func newVersionCommand() *cobra.Command {
 		Example: "  dxctl version -o json",
 		RunE: func(c *cobra.Command, _ []string) error {
 			r := versionReport{cli.Version(version), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
-			if output != printer.Text {
-				return printer.Document(c.OutOrStdout(), output, r)
+			if output != cli.Text {
+				return cli.PrintDocument(c.OutOrStdout(), output, r)
 			}
 			_, err := fmt.Fprintf(c.OutOrStdout(), "dxctl version %s\nbuilt with %s for %s\n", r.Version, r.GoVersion, r.Platform)
 			return err
 		},
 	}
-	cli.AddChoice(command, &output, "output", "o", "output format", printer.Text, printer.JSON, printer.YAML)
+	cli.AddOutputFlag(command, &output, cli.Text, cli.JSON, cli.YAML)
 	return command
 }
 

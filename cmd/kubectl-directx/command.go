@@ -19,7 +19,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
 	"github.com/directx-nri/directx-nri/internal/cli"
 )
 
@@ -59,7 +58,7 @@ nodes, pods and events, and to get pods/proxy.`,
 	flags := command.Flags()
 	flags.StringVar(&rules.ExplicitPath, "kubeconfig", "", "`FILE` of the access to the cluster")
 	flags.StringVar(&overrides.CurrentContext, "context", "", "`NAME` of a context in it")
-	cli.AddChoice(command, &format, "output", "o", "output format", printer.Table, printer.JSON, printer.YAML)
+	cli.AddOutputFlag(command, &format, cli.Table, cli.JSON, cli.YAML)
 	return command
 }
 

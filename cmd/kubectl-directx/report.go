@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/directx-nri/directx-nri/advertiser/nodelabels"
-	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
+	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
@@ -160,7 +160,7 @@ func (m metrics) values(name string, labels ...string) map[[2]string]float64 {
 
 // printRows writes rows in a format.
 func printRows(w io.Writer, format string, rows []row) error {
-	return printer.List[row]{
+	return cli.List[row]{
 		Header: []string{"NODE", "PRODUCT", "RESOURCE", "GPU", "REPLICAS", "IN USE", "PODS", "PROBLEMS"},
 		Cells: func(r row) []string {
 			inUse := ""

@@ -20,7 +20,7 @@ type choice struct {
 // the first. Shells complete the choices, and the usage lists them.
 func AddChoice(command *cobra.Command, value *string, name, shorthand, usage string, choices ...string) {
 	*value = cmp.Or(*value, choices[0])
-	command.Flags().VarP(choice{value, choices}, name, shorthand, usage+": "+Either(choices))
+	command.Flags().VarP(choice{value, choices}, name, shorthand, usage+": "+JoinOr(choices))
 	// It fails only for a flag that does not exist.
 	_ = command.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(choices, cobra.ShellCompDirectiveNoFileComp))
 }
@@ -28,7 +28,7 @@ func AddChoice(command *cobra.Command, value *string, name, shorthand, usage str
 // Set implements [pflag.Value].
 func (c choice) Set(text string) error {
 	if !slices.Contains(c.choices, text) {
-		return errors.New(Want(text, c.choices))
+		return errors.New(WantOneOf(text, c.choices))
 	}
 	*c.value = text
 	return nil
@@ -39,8 +39,8 @@ func (c choice) String() string { return *c.value }
 // Type implements [pflag.Value].
 func (choice) Type() string { return "string" }
 
-// Either returns values as text: a, b or c.
-func Either(values []string) string {
+// JoinOr returns values as a list in a sentence: "a, b or c".
+func JoinOr(values []string) string {
 	last := len(values) - 1
 	if last < 1 {
 		return strings.Join(values, "")
@@ -48,10 +48,10 @@ func Either(values []string) string {
 	return strings.Join(values[:last], ", ") + " or " + values[last]
 }
 
-// Want returns the remedy for a text that is none of choices: all of them, and the one that
-// was probably meant.
-func Want(typed string, choices []string) string {
-	return "want " + Either(choices) + suggestion(typed, choices, "")
+// WantOneOf returns the remedy for a value that is none of choices: all of them, and the one that
+// the user probably meant.
+func WantOneOf(typed string, choices []string) string {
+	return "want " + JoinOr(choices) + suggestion(typed, choices, "")
 }
 
 // suggestion returns the question whether the user meant one of names, "" if none is

@@ -1,5 +1,5 @@
-// Package cli has what the command lines of our programs share: signals, exit
-// statuses, suggestions, logs and the version.
+// Package cli has what the command lines of our programs share: signals, exit statuses, flags,
+// suggestions, output formats and the version.
 package cli
 
 import (

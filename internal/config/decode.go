@@ -80,7 +80,7 @@ func (d *document) decodeStruct(path string, node *yaml.Node, v reflect.Value) {
 	for _, e := range found {
 		i := slices.IndexFunc(keys, func(k key) bool { return k.name == e.key })
 		if i < 0 {
-			text := fmt.Sprintf("unknown key %q: %s", e.key, cli.Want(e.key, names(keys)))
+			text := fmt.Sprintf("unknown key %q: %s", e.key, cli.WantOneOf(e.key, names(keys)))
 			d.errors = append(d.errors, KeyError{File: d.name, Line: e.value.Line, Path: path, Text: text})
 			continue
 		}
@@ -166,11 +166,11 @@ func wrongType(node *yaml.Node, v reflect.Value, l limits) error {
 // wanted returns a phrase for the values that v can have.
 func wanted(v reflect.Value, l limits) string {
 	if known := l.known(); known != nil {
-		return cli.Either(known)
+		return cli.JoinOr(known)
 	}
 	switch v.Kind() {
 	case reflect.Struct:
-		return "a mapping with " + cli.Either(names(keysOf(v.Type())))
+		return "a mapping with " + cli.JoinOr(names(keysOf(v.Type())))
 	case reflect.Map:
 		return "a mapping"
 	case reflect.Slice:

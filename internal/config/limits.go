@@ -64,7 +64,7 @@ func (l limits) checkText(text string) error {
 	case length == 0 && l.number("minLength", 1) > 0:
 		return errNoValue
 	case known != nil:
-		return fmt.Errorf("%q is not valid: %s", text, cli.Want(text, known))
+		return fmt.Errorf("%q is not valid: %s", text, cli.WantOneOf(text, known))
 	}
 	if length > most {
 		return fmt.Errorf("%d characters: use %d or fewer", length, most)

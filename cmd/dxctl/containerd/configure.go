@@ -12,10 +12,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rogpeppe/go-internal/diff"
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/paths"
@@ -140,7 +140,7 @@ func (o *ConfigureOptions) Run(ctx context.Context, stdout, stderr io.Writer) er
 		fmt.Fprintf(stderr, "warning: %s\n", warning)
 	}
 	if o.dryRun {
-		_, err := io.WriteString(stdout, printer.DiffText(o.ConfigFile, file.Text, result.Text))
+		_, err := stdout.Write(diff.Diff(o.ConfigFile, file.Text, o.ConfigFile, result.Text))
 		return err
 	}
 	return o.writeResult(ctx, stdout, stderr, file, result)

@@ -7,9 +7,9 @@ import (
 	"io"
 	"slices"
 
+	"github.com/rogpeppe/go-internal/diff"
 	"github.com/spf13/cobra"
 
-	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 )
 
@@ -59,7 +59,7 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 		return err
 	}
 	if o.dryRun {
-		_, err := io.WriteString(stdout, printer.DiffText(o.ConfigFile, file.Text, result.Text))
+		_, err := stdout.Write(diff.Diff(o.ConfigFile, file.Text, o.ConfigFile, result.Text))
 		return err
 	}
 	for _, note := range notes {

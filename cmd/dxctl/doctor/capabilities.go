@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
-	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
+	"github.com/directx-nri/directx-nri/internal/cli"
 )
 
 // NewCapabilitiesCommand returns the command of a dxctl with this version.
@@ -53,11 +53,11 @@ func stateCommand(goos, version string, command *cobra.Command, check func(nodeS
 		if f.Config.Err != nil { // The modes in force depend on the policy.
 			return f.Config.Err
 		}
-		if err := printer.Document(c.OutOrStdout(), n.output, f); err != nil {
+		if err := cli.PrintDocument(c.OutOrStdout(), n.output, f); err != nil {
 			return err
 		}
 		return check(f)
 	}
-	n.addFlags(command, printer.YAML, printer.JSON)
+	n.addFlags(command, cli.YAML, cli.JSON)
 	return command
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/gpus"
-	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/paths"
@@ -32,7 +31,7 @@ of each problem. Requires root or an administrator.`,
 		RunE: func(c *cobra.Command, _ []string) error { return n.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },
 	}
 	flags := command.Flags()
-	n.addFlags(command, printer.Text, printer.JSON, printer.YAML)
+	n.addFlags(command, cli.Text, cli.JSON, cli.YAML)
 	flags.StringVar(&n.report, "report", "", "write a new `FILE` for a bug report, without secrets")
 	flags.StringVar(&n.kubeletDir, "kubelet-dir", places.DevicePlugins, "the kubelet's device plugin `DIRECTORY`")
 	flags.StringVar(&n.podResources, "pod-resources-socket", places.PodResources, "the kubelet's PodResources `SOCKET` or named pipe")
@@ -53,10 +52,10 @@ func (n *gatherer) run(ctx context.Context, stdout, stderr io.Writer) error {
 	}
 	report := examine(state)
 	var err error
-	if n.output == printer.Text {
+	if n.output == cli.Text {
 		err = report.Print(stdout)
 	} else {
-		err = printer.Document(stdout, n.output, report)
+		err = cli.PrintDocument(stdout, n.output, report)
 	}
 	if err == nil && n.report != "" {
 		err = n.writeReport(stderr, state, report)

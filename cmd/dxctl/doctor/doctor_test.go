@@ -21,9 +21,9 @@ import (
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd/containerdtest"
-	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/capabilities"
+	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/config"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/policy"
@@ -184,7 +184,7 @@ func TestPrintState(t *testing.T) {
 	}
 	asText(&f.Shims[0].Err, &f.Config.Err)
 	var out bytes.Buffer
-	if err := printer.Document(&out, printer.YAML, f); err != nil {
+	if err := cli.PrintDocument(&out, cli.YAML, f); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"error: file does not exist", "hcsSchemas:", "- \"2.1\"", "assignment: class-guid", "Windows build 17763 cannot", "driverFiles: mount", "driverFilesReason: Windows build 17763", "loaded: true", "notEligible: runtime handler other has"} {

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
+	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/durable"
 )
 
@@ -42,7 +42,7 @@ func Redact(text []byte) []byte {
 // WriteReport writes a new file with content as JSON, without what looks like a secret.
 func WriteReport(file string, content any) error {
 	var text bytes.Buffer
-	if err := printer.Document(&text, printer.JSON, content); err != nil {
+	if err := cli.PrintDocument(&text, cli.JSON, content); err != nil {
 		return err
 	}
 	return durable.Create(file, Redact(text.Bytes()), 0o600)

@@ -16,7 +16,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/migrate"
-	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/cli"
@@ -245,7 +244,7 @@ defaults. Warns about files that have changed since.`,
 	flags := command.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&stateDir, "state-dir", paths.Default().State, "state `DIRECTORY`")
-	cli.AddChoice(command, &output, "output", "o", "output format", printer.YAML, printer.JSON)
+	cli.AddOutputFlag(command, &output, cli.YAML, cli.JSON)
 	return command
 }
 
@@ -255,7 +254,7 @@ func printPolicy(stdout io.Writer, output string, p policy.Policy, stateDir stri
 	if err != nil {
 		return err
 	}
-	if output == printer.YAML {
+	if output == cli.YAML {
 		_, err := fmt.Fprintf(stdout, "# %s\n%s", origin(p, stateDir), text)
 		return err
 	}
@@ -263,7 +262,7 @@ func printPolicy(stdout io.Writer, output string, p policy.Policy, stateDir stri
 	if err := yaml.Unmarshal(text, &content); err != nil {
 		return err
 	}
-	return printer.Document(stdout, output, content)
+	return cli.PrintDocument(stdout, output, content)
 }
 
 // origin returns a sentence about where the policy in stateDir comes from.

@@ -17,7 +17,6 @@ import (
 	"github.com/directx-nri/directx-nri/advertiser"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/gpus"
-	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/cli"
@@ -56,7 +55,7 @@ With -o name, lists the replicas. Requires root or an administrator.`,
 	flags.StringVar(&o.criSocket, "cri-socket", places.CRI, "containerd's CRI `SOCKET` or named pipe")
 	flags.StringVarP(&o.namespace, "namespace", "n", "", "list pods of this `NAMESPACE` only")
 	flags.BoolVar(&o.stale, "stale", false, "list stale allocations only")
-	cli.AddChoice(command, &o.output, "output", "o", "output format", printer.Table, printer.Wide, printer.JSON, printer.YAML, printer.Name)
+	cli.AddOutputFlag(command, &o.output, cli.Table, cli.Wide, cli.JSON, cli.YAML, cli.Name)
 	return command
 }
 
@@ -197,7 +196,7 @@ func replicaNumber(id string) string {
 }
 
 func (o *allocationsOptions) print(stdout io.Writer, reports []allocationReport) error {
-	return printer.List[allocationReport]{
+	return cli.List[allocationReport]{
 		Name:   func(r allocationReport) string { return r.Replica },
 		Header: []string{"GPU", "DESCRIPTION", "REPLICA", "RESOURCE", "POD", "CONTAINER", "SINCE", "STATE"},
 		Wide:   []string{"POD UID", "INSTANCE ID", "ALLOCATION", "REASON"},

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
-	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/paths"
 )
 
@@ -81,7 +81,7 @@ func TestAllocationsOutput(t *testing.T) {
 	entries := []allocation.Entry{entry("c", "uid-c", "10"), entry("a", "uid-a", "0"), both, entry("", "", "1")}
 	reports := reportAllocations(entries, devices, containerd.Pods{"uid-a": {Ready: true}, "uid-b": {Ready: true}})
 	now := entries[0].BoundAt.Add(3 * time.Hour)
-	for _, output := range []string{printer.Table, printer.Wide, printer.JSON, printer.YAML} {
+	for _, output := range []string{cli.Table, cli.Wide, cli.JSON, cli.YAML} {
 		o := allocationsOptions{output: output, now: func() time.Time { return now }}
 		var stdout bytes.Buffer
 		if err := o.print(&stdout, reports); err != nil {

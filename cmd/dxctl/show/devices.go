@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/gpus"
-	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/policy"
@@ -49,7 +48,7 @@ its missing driver files. With -o name, lists location paths or instance IDs.`,
 	flags := command.Flags()
 	o.AddFlags(flags)
 	o.AddFileFlags(flags)
-	cli.AddChoice(command, &o.output, "output", "o", "output format", printer.Table, printer.Wide, printer.JSON, printer.YAML, printer.Name)
+	cli.AddOutputFlag(command, &o.output, cli.Table, cli.Wide, cli.JSON, cli.YAML, cli.Name)
 	flags.BoolVarP(&o.watch, "watch", "w", false, "print the list again after each change")
 	return command
 }
@@ -82,23 +81,23 @@ func (o *devicesOptions) run(ctx context.Context, args []string, stdout, stderr 
 	}
 	r := gpus.NewReports(devices, p, runtime.GOOS)[index]
 	switch o.output {
-	case printer.Name, printer.Wide:
+	case cli.Name, cli.Wide:
 		return deviceList().Print(stdout, o.output, []gpus.Report{r})
-	case printer.JSON:
-		return printer.Document(stdout, printer.JSON, o.Detail(r))
+	case cli.JSON:
+		return cli.PrintDocument(stdout, cli.JSON, o.Detail(r))
 	}
-	return printer.Document(stdout, printer.YAML, o.Detail(r))
+	return cli.PrintDocument(stdout, cli.YAML, o.Detail(r))
 }
 
 func (o *devicesOptions) list(stdout, stderr io.Writer, devices []discovery.Device) error {
-	if len(devices) == 0 && o.output != printer.JSON && o.output != printer.YAML {
+	if len(devices) == 0 && o.output != cli.JSON && o.output != cli.YAML {
 		fmt.Fprintln(stderr, "This node has no GPU.")
 	}
 	return deviceList().Print(stdout, o.output, gpus.NewReports(devices, o.policy, runtime.GOOS))
 }
 
-func deviceList() printer.List[gpus.Report] {
-	return printer.List[gpus.Report]{
+func deviceList() cli.List[gpus.Report] {
+	return cli.List[gpus.Report]{
 		Name:   gpus.Report.Name,
 		Header: []string{"INDEX", "DESCRIPTION", "VENDOR", "MEMORY", "DRIVER", "KIND", "LOCATION PATH", "HEALTH"},
 		Wide:   []string{"RESOURCE", "REPLICAS", "LUID", "NUMA", "INSTANCE ID", "NOTES"},

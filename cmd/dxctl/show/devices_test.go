@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
 	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/cli"
 )
 
 // mixed is the inventory of a node with a GPU of each kind. STORE is the driver store path.
@@ -195,7 +195,7 @@ func TestFollow(t *testing.T) {
 		defer interrupt()
 		reader, writer := io.Pipe()
 		result := make(chan error, 1)
-		o := devicesOptions{output: printer.Name}
+		o := devicesOptions{output: cli.Name}
 		go func() {
 			result <- o.follow(ctx, &changingSource{Static: first, next: discovery.Static{{InstanceID: "B"}}, ends: ends}, writer, io.Discard)
 			_ = writer.Close()

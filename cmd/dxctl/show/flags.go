@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/gpus"
-	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
 	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/ocispec"
@@ -55,7 +54,7 @@ files: a line quoted for the shells of --container-os (text), an argument on eac
 	o.Selection.AddFlags(command, &o.Node)
 	flags.BoolVar(&o.withShim, "with-shim", false, "print flags that use the runtime shim")
 	cli.AddChoice(command, &o.containerOS, "container-os", "", "the container's operating system", string(ocispec.Windows), string(ocispec.Linux))
-	cli.AddChoice(command, &o.output, "output", "o", "output format", printer.Text, outputArgs, printer.JSON, printer.YAML)
+	cli.AddOutputFlag(command, &o.output, cli.Text, outputArgs, cli.JSON, cli.YAML)
 	o.Node.AddFlags(flags)
 	o.AddFileFlags(flags)
 	return command
@@ -93,7 +92,7 @@ func (o *flagsOptions) flags(ctx context.Context, program runflags.Program, os o
 	var flags []string
 	hints := len(edits.Env)
 	if err == nil {
-		if os == ocispec.Windows && (o.output == printer.Text || o.output == outputArgs) {
+		if os == ocispec.Windows && (o.output == cli.Text || o.output == outputArgs) {
 			// Windows PowerShell removes the quotation marks in it. It is a hint, and optional.
 			edits.Env = slices.DeleteFunc(edits.Env, func(v string) bool { return strings.HasPrefix(v, ocispec.DevicesVariable+"=") })
 		}
@@ -114,15 +113,15 @@ func (o *flagsOptions) flags(ctx context.Context, program runflags.Program, os o
 
 func printFlags(stdout io.Writer, output string, os ocispec.OS, flags []string) error {
 	switch output {
-	case printer.JSON, printer.YAML:
-		return printer.Document(stdout, output, flags)
+	case cli.JSON, cli.YAML:
+		return cli.PrintDocument(stdout, output, flags)
 	case outputArgs:
 		_, err := fmt.Fprintln(stdout, strings.Join(flags, "\n")) // None has a line break.
 		return err
 	}
 	line, err := runflags.Line(os, flags)
 	if err != nil {
-		return fmt.Errorf("%w: use -o %s or -o %s", err, outputArgs, printer.JSON)
+		return fmt.Errorf("%w: use -o %s or -o %s", err, outputArgs, cli.JSON)
 	}
 	_, err = fmt.Fprintln(stdout, line)
 	return err

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
+	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/ocispec"
 )
 
@@ -115,7 +115,7 @@ func TestFlagsRefusals(t *testing.T) {
 func TestPrintFlags(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ output, flag, want string }{
-		"a variable of cmd":   {printer.Text, "%x%", "cannot be quoted for a shell: "},
+		"a variable of cmd":   {cli.Text, "%x%", "cannot be quoted for a shell: "},
 		"a variable in lines": {outputArgs, "%x%", ""},
 	} {
 		var out bytes.Buffer

@@ -16,7 +16,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/gpus"
-	"github.com/directx-nri/directx-nri/cmd/dxctl/printer"
 	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/cli"
@@ -65,7 +64,7 @@ these GPUs.`,
 	flags.SortFlags = false
 	o.Selection.AddFlags(command, &o.Node)
 	flags.StringVar(&o.id, "id", "preview", "the container's `ID`")
-	cli.AddChoice(command, &o.output, "output", "o", "output format", outputDiff, outputSpec, printer.JSON, printer.YAML)
+	cli.AddOutputFlag(command, &o.output, outputDiff, outputSpec, cli.JSON, cli.YAML)
 	o.Node.AddFlags(flags)
 	o.AddFileFlags(flags)
 	return command
@@ -83,8 +82,8 @@ func (o *specOptions) run(ctx context.Context, name string, stdin io.Reader, std
 	if err != nil {
 		return cli.Unknown(fmt.Errorf("%s: %w", name, err))
 	}
-	if o.output == printer.JSON || o.output == printer.YAML {
-		return errors.Join(printer.Document(stdout, o.output, p.decisionReport), p.refused)
+	if o.output == cli.JSON || o.output == cli.YAML {
+		return errors.Join(cli.PrintDocument(stdout, o.output, p.decisionReport), p.refused)
 	}
 	if p.refused != nil {
 		return p.refused
@@ -97,7 +96,7 @@ func (o *specOptions) run(ctx context.Context, name string, stdin io.Reader, std
 		_, err := stdout.Write(p.spec)
 		return err
 	}
-	text, err := printer.DiffJSON(name, spec, p.spec)
+	text, err := diffJSON(name, spec, p.spec)
 	if err != nil {
 		return err
 	}

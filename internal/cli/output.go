@@ -1,5 +1,4 @@
-// Package printer has the output formats of dxctl: tables, JSON, YAML and differences.
-package printer
+package cli
 
 import (
 	"bytes"
@@ -11,6 +10,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/directx-nri/directx-nri/internal/errlog"
@@ -25,6 +25,11 @@ const (
 	YAML  = "yaml"
 	Name  = "name" // a name on each line
 )
+
+// AddOutputFlag adds the flag that chooses one of formats. The default is the first.
+func AddOutputFlag(command *cobra.Command, format *string, formats ...string) {
+	AddChoice(command, format, "output", "o", "output format", formats...)
+}
 
 // List is how a list of items is printed.
 type List[T any] struct {
@@ -41,7 +46,7 @@ func (l List[T]) Print(w io.Writer, format string, items []T) error {
 	header := l.Header
 	switch {
 	case format == JSON || format == YAML:
-		return Document(w, format, items)
+		return PrintDocument(w, format, items)
 	case format == Name:
 		for _, item := range items {
 			writeRow(table, l.Name(item))
@@ -67,8 +72,8 @@ func writeRow(table *tabwriter.Writer, cells ...string) {
 	fmt.Fprintln(table, strings.Join(cells, "\t"))
 }
 
-// Document writes v as JSON, or as YAML with the same fields.
-func Document(w io.Writer, format string, v any) error {
+// PrintDocument writes v as JSON, or as YAML with the same fields.
+func PrintDocument(w io.Writer, format string, v any) error {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
 	encoder.SetIndent("", "  ")

@@ -1,4 +1,4 @@
-package printer
+package show
 
 import (
 	"bytes"
@@ -11,18 +11,12 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 )
 
-// DiffJSON returns a unified diff of the pretty forms of two JSON documents, "" if
-// they are the same.
-func DiffJSON(name string, before, after []byte) (string, error) {
+// diffJSON returns a unified diff of the pretty forms of two JSON documents, "" if they are the
+// same.
+func diffJSON(name string, before, after []byte) (string, error) {
 	old, oldErr := prettyJSON(before)
 	edited, editedErr := prettyJSON(after)
-	return DiffText(name, old, edited), errors.Join(oldErr, editedErr)
-}
-
-// DiffText returns a unified diff of two texts, "" if they are the same.
-func DiffText(name string, before, after []byte) string {
-	_, hunks, _ := strings.Cut(string(diff.Diff(name, before, name, after)), "\n") // "diff NAME NAME"
-	return hunks
+	return string(diff.Diff(name, old, name, edited)), errors.Join(oldErr, editedErr)
 }
 
 // prettyJSON returns the JSON in data with sorted keys and each element of a list on
