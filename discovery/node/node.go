@@ -20,7 +20,7 @@ type Options struct {
 	Live bool
 	// Save is Live, and writes [Discovered] on Linux.
 	Save bool
-	// UUIDs adds the GPUs' UUIDs to the list: see [discovery.WithUUIDs].
+	// UUIDs adds the GPUs' UUIDs to the list: see package uuids.
 	UUIDs bool
 	// HostRoot is where the node's root directory is mounted, for a program in a container
 	// on Linux.

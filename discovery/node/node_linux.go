@@ -10,6 +10,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/dxg"
+	"github.com/directx-nri/directx-nri/discovery/uuids"
 )
 
 func openDriver(o Options) (discovery.Source, error) {
@@ -28,7 +29,7 @@ func openDriver(o Options) (discovery.Source, error) {
 	}
 	source := discovery.Source(dxg.Open(o.HostRoot, o.Log))
 	if o.UUIDs {
-		source = discovery.WithUUIDs(source, 0, func([]string) (map[string]string, error) { return dxg.UUIDs(o.HostRoot) })
+		source = uuids.Add(source, o.HostRoot)
 	}
 	if o.Save {
 		source = savingSource{source, discovered}

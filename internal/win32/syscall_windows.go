@@ -23,14 +23,6 @@ import (
 //sys	dxcoreCreateAdapterFactory(interfaceID *GUID, factory **comObject) (result int32) = dxcore.DXCoreCreateAdapterFactory
 // https://learn.microsoft.com/virtualization/api/hcs/reference/hcsgetserviceproperties
 //sys	hcsGetServiceProperties(query *uint16, properties **uint16) (result int32) = computecore.HcsGetServiceProperties
-//
-// NVIDIA's management library is a part of its driver.
-// https://docs.nvidia.com/deploy/nvml-api/group__nvmlInitializationAndCleanup.html
-//sys	nvmlInit() (result uint32) = nvml.nvmlInit_v2
-//sys	nvmlShutdown() (result uint32) = nvml.nvmlShutdown
-// https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html
-//sys	nvmlDeviceByBusID(busID *byte, device *uintptr) (result uint32) = nvml.nvmlDeviceGetHandleByPciBusId_v2
-//sys	nvmlDeviceUUID(device uintptr, buffer *byte, length uint32) (result uint32) = nvml.nvmlDeviceGetUUID
 
 // available returns an error that matches [errors.ErrUnsupported] if this Windows does
 // not have the function.

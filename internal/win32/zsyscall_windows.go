@@ -41,19 +41,14 @@ var (
 	modcfgmgr32    = windows.NewLazySystemDLL("cfgmgr32.dll")
 	modcomputecore = windows.NewLazySystemDLL("computecore.dll")
 	moddxcore      = windows.NewLazySystemDLL("dxcore.dll")
-	modnvml        = windows.NewLazySystemDLL("nvml.dll")
 	modsetupapi    = windows.NewLazySystemDLL("setupapi.dll")
 
-	procCM_Register_Notification         = modcfgmgr32.NewProc("CM_Register_Notification")
-	procCM_Unregister_Notification       = modcfgmgr32.NewProc("CM_Unregister_Notification")
-	procHcsGetServiceProperties          = modcomputecore.NewProc("HcsGetServiceProperties")
-	procDXCoreCreateAdapterFactory       = moddxcore.NewProc("DXCoreCreateAdapterFactory")
-	procnvmlDeviceGetHandleByPciBusId_v2 = modnvml.NewProc("nvmlDeviceGetHandleByPciBusId_v2")
-	procnvmlDeviceGetUUID                = modnvml.NewProc("nvmlDeviceGetUUID")
-	procnvmlInit_v2                      = modnvml.NewProc("nvmlInit_v2")
-	procnvmlShutdown                     = modnvml.NewProc("nvmlShutdown")
-	procSetupDiGetDevicePropertyW        = modsetupapi.NewProc("SetupDiGetDevicePropertyW")
-	procSetupGetInfDriverStoreLocationW  = modsetupapi.NewProc("SetupGetInfDriverStoreLocationW")
+	procCM_Register_Notification        = modcfgmgr32.NewProc("CM_Register_Notification")
+	procCM_Unregister_Notification      = modcfgmgr32.NewProc("CM_Unregister_Notification")
+	procHcsGetServiceProperties         = modcomputecore.NewProc("HcsGetServiceProperties")
+	procDXCoreCreateAdapterFactory      = moddxcore.NewProc("DXCoreCreateAdapterFactory")
+	procSetupDiGetDevicePropertyW       = modsetupapi.NewProc("SetupDiGetDevicePropertyW")
+	procSetupGetInfDriverStoreLocationW = modsetupapi.NewProc("SetupGetInfDriverStoreLocationW")
 )
 
 func cmRegisterNotification(filter *notifyFilter, context uintptr, callback uintptr, handle *uintptr) (result uint32) {
@@ -77,30 +72,6 @@ func hcsGetServiceProperties(query *uint16, properties **uint16) (result int32) 
 func dxcoreCreateAdapterFactory(interfaceID *GUID, factory **comObject) (result int32) {
 	r0, _, _ := syscall.SyscallN(procDXCoreCreateAdapterFactory.Addr(), uintptr(unsafe.Pointer(interfaceID)), uintptr(unsafe.Pointer(factory)))
 	result = int32(r0)
-	return
-}
-
-func nvmlDeviceByBusID(busID *byte, device *uintptr) (result uint32) {
-	r0, _, _ := syscall.SyscallN(procnvmlDeviceGetHandleByPciBusId_v2.Addr(), uintptr(unsafe.Pointer(busID)), uintptr(unsafe.Pointer(device)))
-	result = uint32(r0)
-	return
-}
-
-func nvmlDeviceUUID(device uintptr, buffer *byte, length uint32) (result uint32) {
-	r0, _, _ := syscall.SyscallN(procnvmlDeviceGetUUID.Addr(), uintptr(device), uintptr(unsafe.Pointer(buffer)), uintptr(length))
-	result = uint32(r0)
-	return
-}
-
-func nvmlInit() (result uint32) {
-	r0, _, _ := syscall.SyscallN(procnvmlInit_v2.Addr())
-	result = uint32(r0)
-	return
-}
-
-func nvmlShutdown() (result uint32) {
-	r0, _, _ := syscall.SyscallN(procnvmlShutdown.Addr())
-	result = uint32(r0)
 	return
 }
 

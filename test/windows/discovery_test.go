@@ -283,16 +283,16 @@ func testLive(t *testing.T) {
 	})
 }
 
-// testUUIDs checks the UUIDs that NVIDIA's driver reports.
+// testUUIDs checks the UUIDs that nvidia-smi reports.
 func testUUIDs(t *testing.T) {
 	gpus := t4s(3)
 	machine.Plug(t, gpus...)
 	want := map[string]string{}
-	for i, g := range gpus[:2] { // The driver does not report the last.
+	for i, g := range gpus[:2] { // It does not report the last.
 		gpus[i].UUID = fmt.Sprintf("GPU-8932f937-d72c-4106-c12f-20bd9faed9f%d", i)
 		want[g.InstanceID] = gpus[i].UUID
 	}
-	for _, d := range machine.Identified(t, gpus[:2]...) {
+	for _, d := range machine.WithUUIDs(t, gpus[:2]...) {
 		if d.UUID != want[d.InstanceID] || d.Kind() != discovery.KindDisplay || !d.Health.OK() {
 			t.Errorf("it is found as %+v, want UUID %q", d, want[d.InstanceID])
 		}

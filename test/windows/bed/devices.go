@@ -11,15 +11,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/windows"
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/pnp"
+	"github.com/directx-nri/directx-nri/discovery/uuids"
 	"github.com/directx-nri/directx-nri/internal/testutil"
-	"github.com/directx-nri/directx-nri/internal/win32"
 )
 
 // SetHCSProperties sets what the double of the Host Compute Service answers to queries,
@@ -73,16 +72,45 @@ func (m *Machine) Find(t testing.TB, ids ...string) []discovery.Device {
 	return found(t)(pnp.Open(pnp.NewSystem(), testutil.Quiet()).Find(t.Context(), ids))
 }
 
-// Identified returns the devices with NVIDIA's driver, which reports the UUIDs of gpus by
-// PCI address.
-func (m *Machine) Identified(t testing.TB, gpus ...GPU) []discovery.Device {
+// WithUUIDs returns the devices, of which the double of nvidia-smi reports the UUIDs of gpus.
+// It is this program, in their driver store directory.
+func (m *Machine) WithUUIDs(t testing.TB, gpus ...GPU) (devices []discovery.Device) {
 	t.Helper()
 	var lines strings.Builder
 	for _, g := range gpus {
-		fmt.Fprintf(&lines, "00000000:%02X:%02X.0 %s\n", *g.BusNumber, *g.Address>>16, g.UUID)
+		fmt.Fprintf(&lines, "00000000:%02X:%02X.0, %s\r\n", *g.BusNumber, *g.Address>>16, g.UUID)
 	}
-	Replace(t, `C:\nvml.txt`, []byte(lines.String()))
-	return found(t)(discovery.WithUUIDs(pnp.Open(pnp.NewSystem(), testutil.Quiet()), time.Minute, win32.NVMLUUIDs).Devices(t.Context()))
+	program := gpus[0].DriverStorePath + `\nvidia-smi.exe`
+	WriteFile(t, program+".csv", lines.String())
+	if err := copyFile(self(t), program); err != nil {
+		t.Fatal(err)
+	}
+	source := uuids.Add(pnp.Open(pnp.NewSystem(), testutil.Quiet()), "")
+	Eventually(t, "the UUIDs are known", func() error {
+		devices = found(t)(source.Devices(t.Context()))
+		if !slices.ContainsFunc(devices, func(d discovery.Device) bool { return d.UUID != "" }) {
+			return fmt.Errorf("none of %+v has a UUID", devices)
+		}
+		return nil
+	})
+	return devices
+}
+
+// uuidsCommand is the argument with which this program is nvidia-smi.
+const uuidsCommand = "--query-gpu=pci.bus_id,uuid"
+
+// printUUIDs prints the file beside this program.
+func printUUIDs([]string) error {
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	lines, err := os.ReadFile(program + ".csv")
+	if err != nil {
+		return err
+	}
+	_, err = os.Stdout.Write(lines)
+	return err
 }
 
 // found returns a function that returns found devices, without Wine's own: it has a GPU as

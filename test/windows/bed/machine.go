@@ -59,6 +59,7 @@ const programsVariable = "DIRECTX_NRI_WINE_PROGRAMS"
 func Main(m *testing.M, machine **Machine) (status int) {
 	programs := map[string]func(args []string) error{
 		watchCommand:   watch,
+		uuidsCommand:   printUUIDs,
 		restartCommand: requestRestart,
 		serviceCommand: func(args []string) error { return svc.Run("", service{args}) },
 	}

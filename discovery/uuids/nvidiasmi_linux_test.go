@@ -1,0 +1,71 @@
+package uuids
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/testutil"
+)
+
+// Its subtests are not parallel: a program that is open for writing cannot run.
+func TestNVIDIASMI(t *testing.T) {
+	const two = "map[00000000:01:00.0:" + testUUID + " 0000000A:02:00.0:GPU-x]"
+	for name, test := range map[string]struct {
+		script string
+		mode   os.FileMode
+		want   string
+		err    string
+	}{
+		"two GPUs": {
+			`[ "$*" = "--query-gpu=pci.bus_id,uuid --format=csv,noheader" ] && printf '00000000:01:00.0, ` + testUUID + `\n0000000a:02:00.0, GPU-x\r\n\nFailed, badly\n'`,
+			0o755, two, "",
+		},
+		"a third GPU is lost": {`printf '00000000:01:00.0, ` + testUUID + `\n0000000a:02:00.0, GPU-x\nGPU is lost\n'; exit 15`, 0o755, two, "exit status 15"},
+		"no GPU":              {"echo No devices were found; exit 6", 0o755, "map[]", "exit status 6"},
+		"it hangs":            {"exec sleep 100", 0o755, "map[]", "deadline exceeded"},
+		"it is missing":       {"", 0, "map[]", errors.ErrUnsupported.Error()},
+		"others can write it": {"echo a, GPU-b", 0o757, "map[]", durable.ErrUntrusted.Error()},
+
+		"in a container, no glibc": {"echo a, GPU-b", 0o755, "map[]", errors.ErrUnsupported.Error()},
+		// What is found does not run.
+		"in a container of Fedora":      {"echo a, GPU-b", 0o755, "map[]", "/usr/lib64/ld-linux-x86-64.so.2: "},
+		"in a container of Azure Linux": {"echo a, GPU-b", 0o755, "map[]", "/usr/lib/ld-linux-x86-64.so.2: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			program := filepath.Join(t.TempDir(), "nvidia-smi")
+			if test.mode != 0 {
+				if err := errors.Join(os.WriteFile(program, []byte("#!/bin/sh\n"+test.script+"\n"), 0o755), os.Chmod(program, test.mode)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			root := "/" // The programs' default.
+			if strings.HasPrefix(name, "in a container") {
+				root, program = filepath.Dir(program), "/"+filepath.Base(program)
+				if loader, _, found := strings.Cut(test.err, ": "); found {
+					testutil.WriteFile(t, filepath.Join(root, loader), "", 0o644)
+				}
+			}
+			begin := time.Now()
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			defer cancel()
+			var uuids map[string]string
+			command, err := commandBelow(ctx, root, program)
+			if err == nil {
+				uuids, err = run(ctx, command)
+			}
+			if fmt.Sprint(uuids) != test.want || (err != nil) != (test.err != "") || err != nil && !strings.Contains(err.Error(), test.err) {
+				t.Errorf("%v, %v; want %s, %s", uuids, err, test.want, test.err)
+			}
+			if took := time.Since(begin); took > 10*time.Second {
+				t.Errorf("it took %s", took)
+			}
+		})
+	}
+}
