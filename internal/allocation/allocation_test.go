@@ -20,6 +20,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	logtest "github.com/sirupsen/logrus/hooks/test"
 
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/testutil"
@@ -39,11 +40,22 @@ func openRecorder(t testing.TB, dir string) *Recorder {
 
 func record(t testing.TB, r *Recorder, ids ...string) Token {
 	t.Helper()
-	var replicas []Replica
+	return write(t, r, Record{}, ids...)
+}
+
+// inject writes a record whose token no container has.
+func inject(t testing.TB, r *Recorder, ids ...string) ID {
+	t.Helper()
+	return write(t, r, Record{Injected: true}, ids...).ID()
+}
+
+func write(t testing.TB, r *Recorder, record Record, ids ...string) Token {
+	t.Helper()
+	record.Resource = display
 	for _, id := range ids {
-		replicas = append(replicas, Replica{ID: id, InstanceID: `PCI\` + id})
+		record.Replicas = append(record.Replicas, Replica{ID: id, InstanceID: `PCI\` + id})
 	}
-	token, err := r.Record(context.Background(), Record{Resource: display, Replicas: replicas})
+	token, err := r.Record(t.Context(), record)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,11 +262,11 @@ func TestEnded(t *testing.T) {
 		"recreated static pod with init container": {[]string{"a/init", "a/main", "a/init", "a/main"}, []int{0, 1}},
 		"recreated static pod, only its init ran":  {[]string{"a/init", "a/main", "a/init", ""}, []int{0}},
 		"unknown holder":                           {[]string{"?", "b/main"}, nil},
-		"unknown holder, handed on":                {[]string{"?", "inject 0 "}, nil},
+		"unknown holder, allocated again":          {[]string{"?", "inject 0 "}, nil},
 		"one of two replicas":                      {[]string{"0+1 a/main", "1 b/main"}, []int{0}},
 		"many that wait":                           {append([]string{"a/main"}, many...), oldest},
-		"injected, half of it is handed on":        {[]string{"inject 0+1 ", "inject 0 "}, nil},
-		"injected, all of it is handed on":         {[]string{"inject 0+1 ", "inject 0 ", "inject 1 "}, []int{0}},
+		"injected, half of it is allocated again":  {[]string{"inject 0+1 ", "inject 0 "}, nil},
+		"injected, all of it is allocated again":   {[]string{"inject 0+1 ", "inject 0 ", "inject 1 "}, []int{0}},
 		"injected after tokens":                    {[]string{"0 a/main", "1 ", "inject 0 ", "inject 1 "}, []int{0, 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -486,27 +498,16 @@ func TestRecorderKeepsUnusableFiles(t *testing.T) {
 			t.Errorf("%s still exists", path)
 		}
 	}
-	for _, bad := range []Token{torn, misnamed} {
+	if err := os.WriteFile(r.store.path(token.ID(), bindingSuffix), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for bad, file := range map[Token]string{torn: recordSuffix, misnamed: recordSuffix, token: bindingSuffix} {
 		err := OpenStore(dir).Bind(bad, Holder{PodUID: "a", Container: "main"})
-		if !errors.Is(err, ErrUnreadable) || !strings.Contains(err.Error(), string(bad.ID())+recordSuffix) {
+		if !errors.Is(err, ErrUnreadable) || !strings.Contains(err.Error(), string(bad.ID())+file) {
 			t.Errorf("error %v, want ErrUnreadable with the file's name", err)
 		}
 	}
-}
-
-func TestUnreadableBinding(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "records")
-	r := openRecorder(t, dir)
-	token := record(t, r, "gpu::0")
-	path := filepath.Join(dir, string(token.ID())+bindingSuffix)
-	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	err := OpenStore(dir).Bind(token, Holder{PodUID: "a", Container: "main"})
-	if !errors.Is(err, ErrUnreadable) || !strings.Contains(err.Error(), path) {
-		t.Errorf("error %v, want ErrUnreadable with the file's name", err)
-	}
+	// A record whose binding cannot be read does not end.
 	next := record(t, r, "gpu::0")
 	bind(t, dir, next, "pod-b", "main")
 	if diff := cmp.Diff([]ID{token.ID(), next.ID()}, live(t, r)); diff != "" {
@@ -546,7 +547,7 @@ func TestDecodeRefuses(t *testing.T) {
 	const id, gpu, uid = ID("abababababababababababababababab"), "gpu", "u"
 	whole := &Record{ID: id, Resource: display, Replicas: []Replica{{ID: gpu, InstanceID: gpu}}}
 	for name, test := range map[string]struct {
-		body     content
+		body     fileBody
 		old, new string // replaced in the file
 		want     string // in the error, "" if there is none
 	}{
@@ -571,7 +572,7 @@ func TestDecodeRefuses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		into := content(&Record{})
+		into := fileBody(&Record{})
 		if _, ok := test.body.(*binding); ok {
 			into = &binding{}
 		}
@@ -597,9 +598,44 @@ func TestClockSetBack(t *testing.T) {
 	}
 }
 
+// TestLiveFollowsTheDirectory: a record whose file is lost has ended. What is read once stays known: a
+// file that is damaged later, and all records while the directory cannot be read.
+func TestLiveFollowsTheDirectory(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "records")
+	log, logged := logtest.NewNullLogger()
+	r, err := OpenRecorder(t.Context(), dir, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	lost, damaged, kept := record(t, r, "a::0").ID(), record(t, r, "b::0").ID(), record(t, r, "c::0").ID()
+	check := func(want ...ID) {
+		t.Helper()
+		for range 2 {
+			if diff := cmp.Diff(want, live(t, r)); diff != "" {
+				t.Errorf("records (-want +got):\n%s", diff)
+			}
+		}
+	}
+	check(lost, damaged, kept)
+	path := func(id ID) string { return r.store.path(id, recordSuffix) }
+	if err := errors.Join(os.Remove(path(lost)), os.WriteFile(path(damaged), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	check(damaged, kept)
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	check(damaged, kept)
+	if entries := logged.AllEntries(); len(entries) != 1 || !strings.Contains(entries[0].Message, "the last known ones stay in force") {
+		t.Errorf("logged %v", entries)
+	}
+}
+
 func FuzzDecode(f *testing.F) {
 	id := ID(strings.Repeat("ab", 16))
-	for _, body := range []content{
+	for _, body := range []fileBody{
 		&Record{ID: id, Sequence: 7, Resource: display, Replicas: []Replica{{ID: `PCI\VEN_10DE::0`, InstanceID: `PCI\VEN_10DE`}}},
 		&binding{ID: id, Holder: Holder{PodUID: "uid", Container: "main"}},
 	} {
@@ -638,27 +674,12 @@ func TestBindToDanglingLink(t *testing.T) {
 	}
 }
 
-// inject writes a record without a token.
-func inject(t *testing.T, r *Recorder, ids ...string) ID {
-	t.Helper()
-	var replicas []Replica
-	for _, id := range ids {
-		replicas = append(replicas, Replica{ID: id, InstanceID: `PCI\` + id})
-	}
-	token, err := r.Record(context.Background(), Record{Resource: display, Replicas: replicas, Injected: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return token.ID()
-}
-
 // TestInjectedRecordEnds: injected records end without a holder, also after a restart.
 func TestInjectedRecordEnds(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")
 	r := openRecorder(t, dir)
-	bound := record(t, r, "a::0")
-	bind(t, dir, bound, "pod-a", "main")
+	bind(t, dir, record(t, r, "a::0"), "pod-a", "main")
 	inject(t, r, "a::0")
 	last := inject(t, r, "a::0")
 	if err := r.Close(); err != nil {
@@ -669,7 +690,7 @@ func TestInjectedRecordEnds(t *testing.T) {
 	}
 }
 
-func TestAttribute(t *testing.T) {
+func TestBindByName(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")
 	r := openRecorder(t, dir)

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// binding is the content of a binding file.
+// binding is the body of a binding file.
 type binding struct {
 	ID      ID        `json:"id"`
 	Holder  Holder    `json:"holder"`
@@ -30,8 +30,7 @@ const (
 	maxFileBytes = 16 << 20
 )
 
-// envelope is the format of all files. The checksum is that of the body's bytes in the
-// file.
+// envelope is the format of all files. SHA256 is the checksum of the bytes of Body.
 type envelope struct {
 	APIVersion string          `json:"apiVersion"`
 	Kind       string          `json:"kind"`
@@ -39,23 +38,23 @@ type envelope struct {
 	SHA256     string          `json:"sha256"`
 }
 
-func encode(c content) ([]byte, error) {
-	raw, bodyErr := json.Marshal(c)
-	data, err := json.Marshal(envelope{APIVersion: apiVersion, Kind: c.kind(), Body: raw, SHA256: checksum(raw)})
+func encode(body fileBody) ([]byte, error) {
+	raw, bodyErr := json.Marshal(body)
+	data, err := json.Marshal(envelope{APIVersion: apiVersion, Kind: body.kind(), Body: raw, SHA256: checksum(raw)})
 	return append(data, '\n'), errors.Join(bodyErr, err)
 }
 
-// content is the decoded body of a file.
-type content interface {
+// fileBody is the decoded body of a file.
+type fileBody interface {
 	// kind returns the kind of its file.
 	kind() string
-	// check returns an error if it is not whole, or that of another allocation.
+	// check returns an error if it is incomplete, or belongs to another allocation.
 	check(id ID) error
 }
 
-// decode decodes the file of an allocation, and refuses content that is damaged or not
-// as encoded.
-func decode(data []byte, id ID, c content) error {
+// decode decodes the file of an allocation into body. It refuses a file that is damaged or has
+// unknown fields.
+func decode(data []byte, id ID, body fileBody) error {
 	if len(data) > maxFileBytes {
 		return fmt.Errorf("it is longer than %d bytes", maxFileBytes)
 	}
@@ -64,15 +63,15 @@ func decode(data []byte, id ID, c content) error {
 	switch {
 	case err != nil:
 		return err
-	case e.Kind != c.kind() || e.APIVersion != apiVersion:
-		return fmt.Errorf("it is a %q of version %q, want %q of %q", e.Kind, e.APIVersion, c.kind(), apiVersion)
+	case e.Kind != body.kind() || e.APIVersion != apiVersion:
+		return fmt.Errorf("it is a %q of version %q, want %q of %q", e.Kind, e.APIVersion, body.kind(), apiVersion)
 	case e.SHA256 != checksum(e.Body):
 		return errors.New("its checksum does not match")
 	}
-	if err := strictJSON(e.Body, c); err != nil {
+	if err := strictJSON(e.Body, body); err != nil {
 		return err
 	}
-	return c.check(id)
+	return body.check(id)
 }
 
 func (r *Record) kind() string { return "Allocation" }

@@ -21,21 +21,22 @@ type Replica struct {
 // Record is the allocation of replicas of one resource to one container.
 type Record struct {
 	ID ID `json:"id"`
-	// Sequence orders the records of a node: a newer one has a larger number. The
-	// clock may be set back, so CreatedAt does not.
+	// Sequence orders the records of a node: a newer record has a larger number. CreatedAt
+	// cannot do so, because the clock may be set back.
 	Sequence uint64 `json:"sequence"`
 	// Resource is the extended resource's name, directx.microsoft.com/display.
 	Resource string `json:"resource"`
-	// Replicas are in the order of the kubelet.
+	// Replicas are in the order of the kubelet's request.
 	Replicas  []Replica `json:"replicas"`
 	CreatedAt time.Time `json:"createdAt"`
-	// Injected reports that the container got devices from the kubelet, and no token.
+	// Injected reports that the kubelet gave the container its devices, and no token.
 	Injected bool `json:"injected,omitempty"`
 }
 
 // Holder is the container that a record is bound to.
 type Holder struct {
-	// PodUID and Container identify the holder.
+	// PodUID and Container identify it. After [Recorder.BindByName], PodUID is made of the
+	// pod's name.
 	PodUID    string `json:"podUID"`
 	Container string `json:"container"`
 	// PodNamespace and PodName may be empty.
@@ -43,11 +44,11 @@ type Holder struct {
 	PodName      string `json:"podName,omitempty"`
 }
 
-// nameOnlyPrefix begins a UID that is made of the pod's name.
-const nameOnlyPrefix = "name:"
+// namePrefix begins a PodUID that is made of the pod's name.
+const namePrefix = "name:"
 
-// NameOnly reports whether the UID is unknown, and PodUID is made of the pod's name.
-func (h Holder) NameOnly() bool { return strings.HasPrefix(h.PodUID, nameOnlyPrefix) }
+// BoundByName reports whether the pod's UID is unknown: see [Recorder.BindByName].
+func (h Holder) BoundByName() bool { return strings.HasPrefix(h.PodUID, namePrefix) }
 
 // Same reports whether h and other are one container of one pod. A restarted container
 // is the same; one of a recreated pod with the same name is not.
@@ -59,14 +60,14 @@ func (h Holder) String() string {
 	return fmt.Sprintf("container %q of pod %s/%s (%s)", h.Container, h.PodNamespace, h.PodName, h.PodUID)
 }
 
-// Entry is a record that has not ended, with its container.
+// Entry is a record that has not ended, with its binding.
 type Entry struct {
 	Record
-	// Holder is the container that the record is bound to, nil if none has presented
-	// its token yet, or the binding cannot be read. BoundAt is when it did.
+	// Holder is the container that the record was bound to at BoundAt. It is nil if the record
+	// is not bound yet, or its binding cannot be read.
 	Holder  *Holder
 	BoundAt time.Time
-	// HolderUnknown reports that the record is bound and its binding cannot be read.
+	// HolderUnknown reports that the binding cannot be read.
 	HolderUnknown bool
 }
 
@@ -74,9 +75,8 @@ func oldestFirst(a, b Entry) int {
 	return cmp.Or(cmp.Compare(a.Sequence, b.Sequence), cmp.Compare(a.ID, b.ID))
 }
 
-// maxUnbound is how many records of one replica may wait for their container. The
-// oldest ends when there are more: pods that are admitted and never start would fill
-// the disk otherwise. A pod's containers can share a replica, each with a record that is
+// maxUnbound is how many records of one replica may be unbound. The oldest ends when there
+// are more: pods that are admitted and never start would fill the disk otherwise. A pod's containers can share a replica, each with a record that is
 // written at admission, so it must exceed the number of containers of any pod.
 const maxUnbound = 64
 
@@ -92,8 +92,8 @@ func (r Record) replicaKeys() []replicaKey {
 	return keys
 }
 
-// ended returns those of the records, oldest first, whose tokens no container will present any
-// more. A record whose holder is unknown is kept.
+// ended returns those of the records, oldest first, whose tokens no container will present
+// again. A record whose holder is unknown has not ended.
 func ended(records []Entry) (ids []ID) {
 	byReplica := map[replicaKey][]Entry{}
 	for _, e := range records {
@@ -108,23 +108,23 @@ func ended(records []Entry) (ids []ID) {
 		}
 	}
 	for _, e := range records {
-		if !e.HolderUnknown && (superseded[e.ID] || isHandedOn(e, byReplica)) {
+		if !e.HolderUnknown && (superseded[e.ID] || isReallocated(e, byReplica)) {
 			ids = append(ids, e.ID)
 		}
 	}
 	return ids
 }
 
-// isHandedOn reports whether each of e's replicas is in a later injected record. Some are
-// not enough: a main container may have a part of its init container's replicas.
-func isHandedOn(e Entry, byReplica map[replicaKey][]Entry) bool {
+// isReallocated reports whether each of e's replicas is in a later injected record. One of them
+// is not enough: a main container may get a part of its init container's replicas.
+func isReallocated(e Entry, byReplica map[replicaKey][]Entry) bool {
 	return !slices.ContainsFunc(e.replicaKeys(), func(key replicaKey) bool {
 		return !slices.ContainsFunc(byReplica[key], func(later Entry) bool { return later.Injected && later.Sequence > e.Sequence })
 	})
 }
 
-// supersededByHolders returns those of one replica's records, oldest first, that newer ones and
-// their holders have ended.
+// supersededByHolders returns those of one replica's records, oldest first, that have ended
+// because of newer ones and their holders.
 //
 // The kubelet allocates a replica again to a later container of the same pod (the
 // replicas of init containers), and when the pod no longer exists. So a newer record

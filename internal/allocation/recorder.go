@@ -16,6 +16,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 )
 
 // lockName is the file that the recorder of a directory locks. It is never removed,
@@ -29,19 +30,40 @@ const lockRetry = 200 * time.Millisecond
 // number may read beside it with a [Store].
 type Recorder struct {
 	store *Store
-	file  *flock.Flock // the directory's lock
 	log   logrus.FieldLogger
+	// sequence numbers the records.
+	sequence sequence
 
-	// newMu guards the following two. It is never held while files are used, so that
-	// Record waits for no other call.
-	newMu    sync.Mutex
-	sequence uint64 // of the newest record
-	// added are the records that are not in entries yet.
-	added []Entry
+	// mu guards the following fields. It is held while files are read, so Record, End and
+	// BindByName, which Allocate calls or waits for, do not lock it.
+	mu   sync.Mutex
+	lock *flock.Flock // of the directory
+	// live are the records that had not ended when the directory was last read, oldest first.
+	live []Entry
+	// unlisted is why the directory could not be read, unusable why some of its records could not.
+	unlisted, unusable errlog.Last
+}
 
-	// mu guards entries. It is locked by lockEntries, and held while files are used.
-	mu      sync.Mutex
-	entries map[ID]*Entry // that have not ended
+// sequence numbers the records of a node.
+type sequence struct {
+	mu   sync.Mutex
+	last uint64
+}
+
+// next returns a number above those of all records.
+func (s *sequence) next() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	// The clock leaves room for the number of a record that cannot be read now.
+	s.last = max(s.last+1, uint64(time.Now().UnixNano()))
+	return s.last
+}
+
+// skip makes all further numbers larger than n.
+func (s *sequence) skip(n uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last = max(s.last, n)
 }
 
 // OpenRecorder creates dir if necessary and reads the records in it. Records that
@@ -52,15 +74,15 @@ type Recorder struct {
 func OpenRecorder(ctx context.Context, dir string, log logrus.FieldLogger) (*Recorder, error) {
 	r := &Recorder{
 		store: OpenStore(dir),
+		log:   log,
 		// On a read-only file system the lock cannot be opened, and nothing be recorded.
-		file:    flock.New(filepath.Join(dir, lockName), flock.SetPermissions(0o600), flock.SetFlag(os.O_CREATE|os.O_RDWR)),
-		log:     log,
-		entries: map[ID]*Entry{},
+		lock: flock.New(filepath.Join(dir, lockName), flock.SetPermissions(0o600), flock.SetFlag(os.O_CREATE|os.O_RDWR)),
 	}
-	if err := r.open(ctx); err != nil {
-		return nil, fmt.Errorf("open allocation records in %s: %w", dir, err)
+	err := r.open(ctx)
+	if err == nil {
+		err = r.removeLeftovers()
 	}
-	if err := r.removeLeftovers(); err != nil {
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open allocation records in %s: %w", dir, err), r.Close())
 	}
 	return r, nil
@@ -71,38 +93,36 @@ func (r *Recorder) open(ctx context.Context) error {
 	if err := durable.MakePrivate(r.store.dir); err != nil {
 		return err
 	}
-	locked, err := r.file.TryLock()
+	locked, err := r.lock.TryLock()
 	if err == nil && !locked {
-		r.log.WithField("lock", r.file.Path()).Warn("Another process writes the allocation records of this node; waiting until it ends")
-		_, err = r.file.TryLockContext(ctx, lockRetry)
-	}
-	if err == nil {
-		err = r.load(ctx)
+		r.log.WithField("lock", r.lock.Path()).Warn("Another process writes the allocation records of this node; waiting until it ends")
+		_, err = r.lock.TryLockContext(ctx, lockRetry)
 	}
 	if err != nil {
-		return errors.Join(err, r.Close())
+		return err
 	}
-	return nil
+	return r.refresh(ctx)
 }
 
 // Close releases the directory's lock. The records stay.
-func (r *Recorder) Close() error { return r.file.Close() }
+func (r *Recorder) Close() error { return r.lock.Close() }
 
 // ErrNotWritable means that no record can be written now.
 var ErrNotWritable = errors.New("allocations cannot be recorded")
 
 // CheckWritable returns [ErrNotWritable] on a file system that has become read-only. If
-// the directory or its lock was removed, it opens the records again.
+// the directory or its lock was removed, it creates them again.
 func (r *Recorder) CheckWritable(ctx context.Context) error {
-	r.lockEntries()
+	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.holdsLock() {
-		if err := errors.Join(r.Close(), r.open(ctx)); err != nil {
-			return fmt.Errorf("%w: %w", ErrNotWritable, err)
+		err := errors.Join(r.Close(), r.open(ctx))
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrNotWritable, errors.Join(err, r.Close()))
 		}
-		r.log.WithField("records", len(r.entries)).Error("The allocation records or their lock were removed; a container whose record is lost cannot start again: delete its pod")
+		r.log.WithField("records", len(r.live)).Error("The allocation records or their lock were removed; a container whose record is lost cannot start again: delete its pod")
 	}
-	f, err := os.OpenFile(r.file.Path(), os.O_WRONLY, 0)
+	f, err := os.OpenFile(r.lock.Path(), os.O_WRONLY, 0)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNotWritable, err)
 	}
@@ -111,9 +131,9 @@ func (r *Recorder) CheckWritable(ctx context.Context) error {
 
 // holdsLock reports whether r has locked the file that is now in the directory.
 func (r *Recorder) holdsLock() bool {
-	locked, _ := r.file.Stat()
-	now, _ := os.Stat(r.file.Path())
-	return r.file.Locked() && os.SameFile(locked, now)
+	locked, _ := r.lock.Stat()
+	now, _ := os.Stat(r.lock.Path())
+	return r.lock.Locked() && os.SameFile(locked, now)
 }
 
 // Record writes the record of an allocation, whose resource, replicas and Injected are given,
@@ -127,7 +147,7 @@ func (r *Recorder) holdsLock() bool {
 // record is newer.
 func (r *Recorder) Record(ctx context.Context, record Record) (Token, error) {
 	token := NewToken()
-	record.ID, record.Sequence, record.CreatedAt = token.ID(), r.nextSequence(), time.Now().UTC()
+	record.ID, record.Sequence, record.CreatedAt = token.ID(), r.sequence.next(), time.Now().UTC()
 	data, err := encode(&record)
 	err = cmp.Or(ctx.Err(), record.check(record.ID), err)
 	if err == nil && len(data) > maxFileBytes {
@@ -139,32 +159,7 @@ func (r *Recorder) Record(ctx context.Context, record Record) (Token, error) {
 	if err != nil {
 		return "", fmt.Errorf("record allocation of %s: %w", record.Resource, err)
 	}
-	r.newMu.Lock()
-	defer r.newMu.Unlock()
-	r.added = append(r.added, Entry{Record: record})
 	return token, nil
-}
-
-// nextSequence returns a number above those of all records.
-func (r *Recorder) nextSequence() uint64 {
-	r.newMu.Lock()
-	defer r.newMu.Unlock()
-	// The clock leaves room for the number of a record that cannot be read now.
-	r.sequence = max(r.sequence+1, uint64(time.Now().UnixNano()))
-	return r.sequence
-}
-
-// lockEntries locks mu, and adds the records that were written since it was last locked.
-func (r *Recorder) lockEntries() {
-	r.mu.Lock()
-	r.newMu.Lock()
-	defer r.newMu.Unlock()
-	for _, e := range r.added {
-		if r.entries[e.ID] == nil { // CheckWritable may have found it in the directory.
-			r.entries[e.ID] = &e
-		}
-	}
-	r.added = nil
 }
 
 // BindByName binds an injected record to the container that the kubelet names as
@@ -172,15 +167,15 @@ func (r *Recorder) lockEntries() {
 // that is recreated under the same name counts as the same. Its errors are those
 // of [Store.Bind].
 func (r *Recorder) BindByName(id ID, namespace, pod, container string) error {
-	r.lockEntries()
-	defer r.mu.Unlock()
-	e, ok := r.entries[id]
-	if !ok || !e.Injected {
-		return fmt.Errorf("attribute allocation %s: %w", id, ErrNotFound)
+	record, err := r.store.record(id)
+	if err == nil && !record.Injected {
+		err = ErrNotFound
 	}
-	holder := Holder{PodUID: nameOnlyPrefix + namespace + "/" + pod, Container: container, PodNamespace: namespace, PodName: pod}
-	if err := r.store.bind(id, holder); err != nil {
-		return fmt.Errorf("attribute allocation %s: %w", id, err)
+	if err == nil {
+		err = r.store.bind(id, Holder{PodUID: namePrefix + namespace + "/" + pod, Container: container, PodNamespace: namespace, PodName: pod})
+	}
+	if err != nil {
+		return fmt.Errorf("bind allocation %s by the name of its pod: %w", id, err)
 	}
 	return nil
 }
@@ -188,67 +183,50 @@ func (r *Recorder) BindByName(id ID, namespace, pod, container string) error {
 // End removes a record whose token no container will present again. It does nothing
 // if the record has ended already.
 func (r *Recorder) End(id ID) error {
-	r.lockEntries()
-	defer r.mu.Unlock()
-	if err := r.end(id); err != nil {
-		return fmt.Errorf("end allocation %s: %w", id, err)
-	}
-	return nil
-}
-
-// Live returns the records that have not ended, oldest first. It removes those that have; a
-// failure is logged, and the next call tries again.
-func (r *Recorder) Live() []Entry {
-	r.lockEntries()
-	defer r.mu.Unlock()
-	for _, e := range r.entries {
-		if err := r.store.readHolder(e); err != nil {
-			r.log.WithError(err).WithField("allocation", e.ID).Warn("Cannot read the binding of an allocation; its record is kept")
-		}
-	}
-	for _, id := range ended(r.sorted()) {
-		if err := r.end(id); err != nil {
-			r.log.WithError(err).WithField("allocation", id).Warn("Cannot remove an allocation record that has ended, retrying later")
-		}
-	}
-	return r.sorted()
-}
-
-func (r *Recorder) sorted() []Entry {
-	all := make([]Entry, 0, len(r.entries))
-	for _, e := range r.entries {
-		all = append(all, *e)
-	}
-	slices.SortFunc(all, oldestFirst)
-	return all
-}
-
-// end removes the files of a record, before those of its binding: a record without a binding could
-// be bound again, and a binding without a record grants nothing.
-func (r *Recorder) end(id ID) error {
+	// A record without its binding could be bound again; a binding without its record grants nothing.
 	for _, suffix := range []string{recordSuffix, bindingSuffix} {
 		if err := os.Remove(r.store.path(id, suffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
+			return fmt.Errorf("end allocation %s: %w", id, err)
 		}
 	}
-	delete(r.entries, id)
 	return nil
 }
 
-func (r *Recorder) load(ctx context.Context) error {
-	entries, problems, err := r.store.List(ctx)
+// Live returns the records that have not ended, oldest first: those in the directory, or if that
+// cannot be read, those that were last there. It removes the records that have ended. A failure
+// is logged, and the next call tries again.
+func (r *Recorder) Live() []Entry {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.unlisted.Log(r.log, r.refresh(context.Background()), "Cannot list the allocation records; the last known ones stay in force", "The allocation records can be listed again")
+	for _, id := range ended(r.live) {
+		if err := r.End(id); err != nil {
+			r.log.WithError(err).Warn("Cannot remove an allocation record that has ended, retrying later")
+			continue
+		}
+		r.live = slices.DeleteFunc(r.live, func(e Entry) bool { return e.ID == id })
+	}
+	return slices.Clone(r.live)
+}
+
+// refresh reads the records and bindings that were written since the last call.
+func (r *Recorder) refresh(ctx context.Context) error {
+	known := make(map[ID]Entry, len(r.live))
+	for _, e := range r.live {
+		known[e.ID] = e
+	}
+	live, problems, err := r.store.list(ctx, known)
 	if err != nil {
 		return err
 	}
+	var unusable error
 	for _, p := range problems {
-		r.log.WithError(p.Err).Error("An allocation record cannot be used, and the container that holds it cannot start again: delete its pod, then remove the file")
+		unusable = errors.Join(unusable, p.Err)
 	}
-	clear(r.entries)
-	r.newMu.Lock()
-	defer r.newMu.Unlock()
-	for _, e := range entries {
-		r.entries[e.ID] = &e
-		r.sequence = max(r.sequence, e.Sequence)
+	r.unusable.Log(r.log, unusable, "Allocation records cannot be used, and the containers that hold them cannot start again: delete their pods, then remove the files", "All allocation records can be used again")
+	r.live = live
+	for _, e := range live {
+		r.sequence.skip(e.Sequence)
 	}
 	return nil
 }

@@ -53,11 +53,18 @@ func (s *Store) binding(id ID) (b binding, ok bool, err error) {
 	return b, err == nil, err
 }
 
-// readHolder sets the holder of e, unless it is known already.
-func (s *Store) readHolder(e *Entry) error {
-	if e.Holder != nil {
-		return nil
+// isBound reports whether the record is bound to holder. If it is bound to another container,
+// the error matches [ErrHeld].
+func (s *Store) isBound(id ID, holder Holder) (bool, error) {
+	b, bound, err := s.binding(id)
+	if err == nil && bound && !b.Holder.Same(holder) {
+		err = fmt.Errorf("%w: %s", ErrHeld, b.Holder)
 	}
+	return bound && err == nil, err
+}
+
+// readHolder sets the holder of e.
+func (s *Store) readHolder(e *Entry) error {
 	b, bound, err := s.binding(e.ID)
 	if bound {
 		e.Holder, e.BoundAt = &b.Holder, b.BoundAt
@@ -71,12 +78,8 @@ func (s *Store) readHolder(e *Entry) error {
 // [ErrHeld] if another container has it.
 func (s *Store) Check(token Token, holder Holder) (record Record, bound bool, err error) {
 	record, err = s.Get(token)
-	if err != nil {
-		return Record{}, false, err
-	}
-	b, bound, err := s.binding(token.ID())
-	if err == nil && bound && !b.Holder.Same(holder) {
-		err = fmt.Errorf("%w: %s", ErrHeld, b.Holder)
+	if err == nil {
+		bound, err = s.isBound(token.ID(), holder)
 	}
 	if err != nil {
 		return Record{}, false, err
@@ -86,31 +89,22 @@ func (s *Store) Check(token Token, holder Holder) (record Record, bound bool, er
 
 // Bind binds the record that token stands for to holder, unless an earlier call
 // did, in this process or in another. Its errors are those of [Store.Check].
-func (s *Store) Bind(token Token, holder Holder) error {
-	if err := s.bind(token.ID(), holder); err != nil {
-		return err
-	}
-	// The recorder may have ended the record meanwhile.
-	_, err := s.Get(token)
-	return err
-}
+func (s *Store) Bind(token Token, holder Holder) error { return s.bind(token.ID(), holder) }
 
 func (s *Store) bind(id ID, holder Holder) error {
 	err := s.bindOnce(id, holder)
 	if errors.Is(err, fs.ErrExist) {
 		err = s.bindOnce(id, holder) // Another process has bound it meanwhile.
 	}
+	if err == nil {
+		_, err = s.record(id) // The recorder may have ended it meanwhile.
+	}
 	return err
 }
 
 func (s *Store) bindOnce(id ID, holder Holder) error {
-	switch b, bound, err := s.binding(id); {
-	case err != nil:
+	if bound, err := s.isBound(id, holder); bound || err != nil {
 		return err
-	case bound && b.Holder.Same(holder):
-		return nil
-	case bound:
-		return fmt.Errorf("%w: %s", ErrHeld, b.Holder)
 	}
 	// Do not bind a record that does not exist.
 	if _, err := s.record(id); err != nil {
@@ -130,9 +124,9 @@ func (s *Store) path(id ID, suffix string) string {
 	return filepath.Join(s.dir, string(id)+suffix)
 }
 
-// read decodes a file of an allocation into c. It reads nothing if other accounts can
+// read decodes a file of an allocation into body. It reads nothing if other accounts can
 // write to the directory. The error matches [fs.ErrNotExist] if there is no file.
-func (s *Store) read(path string, id ID, c content) error {
+func (s *Store) read(path string, id ID, body fileBody) error {
 	if err := durable.CheckPrivate(s.dir); err != nil {
 		return fmt.Errorf("read allocation record: %w", err)
 	}
@@ -140,7 +134,7 @@ func (s *Store) read(path string, id ID, c content) error {
 	if err != nil {
 		return fmt.Errorf("read allocation record: %w", err)
 	}
-	if err := decode(data, id, c); err != nil {
+	if err := decode(data, id, body); err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrUnreadable, path, err)
 	}
 	return nil
@@ -160,8 +154,12 @@ type Problem struct {
 //
 // The error is one of the directory as a whole, such as [durable.ErrNotPrivate], and
 // nothing is listed then.
-func (s *Store) List(ctx context.Context) ([]Entry, []Problem, error) {
-	err := durable.CheckPrivate(s.dir)
+func (s *Store) List(ctx context.Context) ([]Entry, []Problem, error) { return s.list(ctx, nil) }
+
+// list is [Store.List]. It does not read the records in known again, nor their bindings: neither
+// ever changes.
+func (s *Store) list(ctx context.Context, known map[ID]Entry) (entries []Entry, problems []Problem, err error) {
+	err = durable.CheckPrivate(s.dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, nil
 	}
@@ -172,8 +170,6 @@ func (s *Store) List(ctx context.Context) ([]Entry, []Problem, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("list allocation records: %w", err)
 	}
-	var entries []Entry
-	var problems []Problem
 	for _, file := range files {
 		if err := ctx.Err(); err != nil {
 			return nil, nil, fmt.Errorf("list allocation records in %s: %w", s.dir, err)
@@ -182,18 +178,27 @@ func (s *Store) List(ctx context.Context) ([]Entry, []Problem, error) {
 		if suffix != recordSuffix {
 			continue
 		}
-		record, err := s.record(id)
-		if err == nil {
-			entry := Entry{Record: record}
-			suffix, err = bindingSuffix, s.readHolder(&entry)
-			// A record that has ended meanwhile has lost its binding with it.
-			if _, ended := os.Lstat(s.path(id, recordSuffix)); !errors.Is(ended, fs.ErrNotExist) {
-				entries = append(entries, entry)
+		path := s.path(id, recordSuffix)
+		entry, isKnown := known[id]
+		if !isKnown {
+			entry.Record, err = s.record(id)
+			if err != nil && !errors.Is(err, ErrNotFound) {
+				problems = append(problems, Problem{path, err})
+			}
+			if err != nil {
+				continue
 			}
 		}
-		if err != nil && !errors.Is(err, ErrNotFound) {
-			problems = append(problems, Problem{s.path(id, suffix), err})
+		if entry.Holder == nil {
+			if err := s.readHolder(&entry); err != nil {
+				problems = append(problems, Problem{s.path(id, bindingSuffix), err})
+			}
+			// A record that has ended meanwhile has lost its binding with it.
+			if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
 		}
+		entries = append(entries, entry)
 	}
 	slices.SortFunc(entries, oldestFirst)
 	return entries, problems, nil

@@ -65,9 +65,8 @@ func shorten(s string, n int) string {
 	return strings.ToValidUTF8(s[:n], "") + "…"
 }
 
-// A token is passed to its container in an environment variable and an annotation. A
-// container with a token in a variable that begins with EnvPrefix presents it, whatever set
-// the variable.
+// A container gets its token in an environment variable and an annotation. It presents each token
+// that it has in an environment variable whose name begins with EnvPrefix, whatever set it.
 const (
 	EnvPrefix        = "DIRECTX_ALLOCATION"
 	AnnotationPrefix = "directx.microsoft.com/allocation"
@@ -75,10 +74,10 @@ const (
 	domain = "directx.microsoft.com/"
 )
 
-// EnvKey returns the variable for resource:
-// DIRECTX_ALLOCATION_DISPLAY for directx.microsoft.com/display. The kubelet
-// merges the answers for a container's resources by key and drops all but the
-// first of a clash, so each resource has a key of its own.
+// EnvKey returns the environment variable for resource:
+// DIRECTX_ALLOCATION_DISPLAY for directx.microsoft.com/display. The kubelet merges the answers
+// for a container's resources, and of several values for one key it keeps only the first, so each
+// resource has its own key.
 func EnvKey(resource string) string {
 	return EnvPrefix + "_" + strings.ToUpper(mapName(resource, '_'))
 }
@@ -89,7 +88,7 @@ func AnnotationKey(resource string) string {
 	return AnnotationPrefix + "." + mapName(resource, '.')
 }
 
-// mapName removes our own domain and replaces all characters but letters and digits.
+// mapName removes our domain and replaces all characters except letters and digits.
 func mapName(resource string, replacement rune) string {
 	return strings.Map(func(r rune) rune {
 		switch {

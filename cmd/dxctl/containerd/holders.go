@@ -66,7 +66,7 @@ type Pods map[string]containerdconfig.Pod
 
 // IsRunning reports whether the pod of a holder runs.
 func (p Pods) IsRunning(h allocation.Holder) bool {
-	if !h.NameOnly() {
+	if !h.BoundByName() {
 		return p[h.PodUID].Ready
 	}
 	for _, pod := range p {
