@@ -81,6 +81,7 @@ func hasKey(function *ast.FuncDecl, row string) (found bool) {
 var notOurs = []string{
 	"GetPreferredAllocation rpc failed", "Insufficient directx.microsoft.com/display",
 	"hcs::CreateComputeSystem", ": The parameter is incorrect.",
+	"no devices found allocated in local cache",
 }
 
 // Each message that the page on troubleshooting explains is one that the programs can
