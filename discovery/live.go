@@ -15,30 +15,31 @@ import (
 	"github.com/directx-nri/directx-nri/internal/errlog"
 )
 
-// Intervals of [Live.Watch].
 const (
 	// debounceTime is the time from the first notification to the read. Further notifications
 	// do not postpone it: the installation of a driver sends them for a long time.
 	debounceTime = 200 * time.Millisecond
-	// settlingInterval is the interval of reads for settlingTime after a notification: DXCore,
-	// the registry and the host of a VM can lag behind it.
-	settlingInterval, settlingTime = time.Second, 10 * time.Second
-	// pollInterval is the interval of reads otherwise, for changes without a notification, and
-	// retryInterval the one without notifications, or after a read that failed.
-	pollInterval, retryInterval = 30 * time.Second, 2 * time.Second
-	// stopTimeout is how long a read that is running when ctx ends is waited for.
+	// fastInterval is the interval of reads for settlingTime after a notification, because
+	// DXCore, the registry and the host of a VM can lag behind it. It is also the interval
+	// while the system does not notify, and after a read that failed.
+	fastInterval, settlingTime = time.Second, 10 * time.Second
+	// slowInterval is the interval of reads otherwise, for changes without a notification. It
+	// is also the time after which a failed registration for notifications is retried.
+	slowInterval = 30 * time.Second
+	// stopTimeout is how long Watch waits at its end for a read that is running.
 	stopTimeout = time.Second
 )
 
-// Live is the part of a [Source] that sources of the system's own GPUs share: the list in
-// force, its changes, and the log of them. Create it with [NewLive].
+// Live is a [Source] of the system's own GPUs, whose drivers can fail or hang. It keeps the last
+// list, reports and logs changes, and reads the GPUs in one goroutine at a time. Create it with
+// [NewLive].
 type Live struct {
 	log    logrus.FieldLogger
 	list   func(ctx context.Context) ([]Device, error)
 	notify func(ctx context.Context, changed func()) error
 
 	state atomic.Pointer[state]
-	// reading is a mutex whose Lock can be canceled.
+	// reading has an element during a read. Unlike the lock of a mutex, sending can be canceled.
 	reading chan struct{}
 	failure errlog.Last // of the last read
 }
@@ -52,12 +53,11 @@ type state struct {
 	err error
 }
 
-// NewLive returns a source without Find.
+// NewLive returns a source of the devices that list returns. A nil log discards.
 //
-// list reads the devices and is not called concurrently. It need not end with its
-// context. With an error, the devices that it returns, unless nil, replace the last list.
-// notify calls changed after each event that may concern a GPU, until ctx ends or with an
-// error. A nil log discards.
+// list is not called concurrently, and may ignore its context. If it returns an error and
+// devices, they replace the last list. notify calls changed after each event that may concern a
+// GPU. It returns when ctx ends or, with an error, when it cannot receive events any longer.
 func NewLive(log logrus.FieldLogger, list func(ctx context.Context) ([]Device, error), notify func(ctx context.Context, changed func()) error) *Live {
 	if log == nil {
 		discard := logrus.New()
@@ -69,7 +69,7 @@ func NewLive(log logrus.FieldLogger, list func(ctx context.Context) ([]Device, e
 	return l
 }
 
-// Devices implements [Source]. It reads everything at each call.
+// Devices implements [Source]. Each call reads all devices.
 func (l *Live) Devices(ctx context.Context) ([]Device, error) {
 	st, err := l.read(ctx)
 	if err != nil {
@@ -81,7 +81,7 @@ func (l *Live) Devices(ctx context.Context) ([]Device, error) {
 	return slices.Clone(st.devices), nil
 }
 
-// Find implements [Source]. It costs as much as the list.
+// Find implements [Source]. It reads all devices.
 func (l *Live) Find(ctx context.Context, instanceIDs []string) ([]Device, error) {
 	devices, err := l.Devices(ctx)
 	return WithIDs(devices, instanceIDs), err
@@ -93,8 +93,8 @@ func (l *Live) At(ctx context.Context, index int) (Device, bool, error) {
 	return at(devices, index, err)
 }
 
-// read reads the devices and returns the new state. Its error is that of ctx, which does
-// not interrupt the read: drivers can hang.
+// read reads the devices and returns the new state. If ctx ends, it returns the cause and leaves
+// the read running, because a driver that hangs cannot be interrupted.
 func (l *Live) read(ctx context.Context) (*state, error) {
 	done := make(chan *state, 1)
 	if ctx.Err() == nil { // Otherwise select may choose to read.
@@ -118,7 +118,7 @@ func (l *Live) read(ctx context.Context) (*state, error) {
 	}
 }
 
-// update makes a list, or the error of one, the state.
+// update sets and logs the result of a read, and returns the new state.
 func (l *Live) update(devices []Device, err error) *state {
 	old := l.state.Load()
 	next := *old
@@ -161,11 +161,9 @@ func (l *Live) logChanges(before, now []Device) {
 	}
 }
 
-// Watch implements [Source]. Changes without a notification, such as an edited list of
-// runtime files, are found within half a minute.
-//
-// It calls changed at once if the list differs from the one that [Live.Devices] returned
-// last, so that no change in between is lost.
+// Watch implements [Source]. It finds changes without a notification, such as an edited list
+// of runtime files, within half a minute. It begins with a read, and so reports a change since the
+// last call of [Live.Devices] at once.
 func (l *Live) Watch(ctx context.Context, changed func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var notifying sync.WaitGroup
@@ -188,43 +186,28 @@ func (l *Live) Watch(ctx context.Context, changed func()) error {
 			seen = st.generation
 			changed()
 		}
-		interval := pollInterval
-		switch {
-		case !notified.Load() || st.err != nil:
-			interval = retryInterval
-		case time.Now().Before(settlingUntil):
-			interval = settlingInterval
+		interval := slowInterval
+		if !notified.Load() || st.err != nil || time.Now().Before(settlingUntil) {
+			interval = fastInterval
 		}
-		if last := waitNotified(ctx, wake, interval); !last.IsZero() {
-			settlingUntil = last.Add(settlingTime)
-		}
-	}
-}
-
-// waitNotified waits for the interval, for debounceTime after a notification, or for the end of
-// ctx. It returns the time of the last notification, zero if there was none.
-func waitNotified(ctx context.Context, notified <-chan struct{}, interval time.Duration) (last time.Time) {
-	next := time.After(interval)
-	var debounced <-chan time.Time
-	for {
 		select {
 		case <-ctx.Done():
-			return last
-		case <-notified:
-			last = time.Now()
-			if debounced == nil {
-				debounced = time.After(debounceTime)
+		case <-time.After(interval):
+		case <-wake:
+			select {
+			case <-ctx.Done():
+			case <-time.After(debounceTime):
 			}
-		case <-debounced:
-			return last
-		case <-next:
-			return last
+			select {
+			case <-wake: // The next read covers this notification, too.
+			default:
+			}
+			settlingUntil = time.Now().Add(settlingTime)
 		}
 	}
 }
 
-// waitRead waits for the read that is running, so that a program that ends has closed what
-// it opened, unless the driver hangs.
+// waitRead waits until the running read has closed what it opened, unless the driver hangs.
 func (l *Live) waitRead() {
 	select {
 	case l.reading <- struct{}{}:
@@ -233,8 +216,8 @@ func (l *Live) waitRead() {
 	}
 }
 
-// keepNotified stays registered for notifications until ctx ends. wake has an element
-// after each, and after notified has changed to false.
+// keepNotified stays registered for notifications until ctx ends. It sets notified while it is,
+// and sends to wake after each notification and after a registration has ended.
 func (l *Live) keepNotified(ctx context.Context, notified *atomic.Bool, wake chan struct{}) {
 	signal := func() {
 		select {
@@ -248,11 +231,11 @@ func (l *Live) keepNotified(ctx context.Context, notified *atomic.Bool, wake cha
 		notified.Store(false)
 		signal()
 		if !warned && ctx.Err() == nil {
-			l.log.WithError(err).Warn("The system does not report changes of GPUs; polling every two seconds until it does")
+			l.log.WithError(err).Warn("The system does not report changes of GPUs; reading the GPUs every second until it does")
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(pollInterval):
+		case <-time.After(slowInterval):
 		}
 	}
 }

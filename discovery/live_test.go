@@ -176,13 +176,13 @@ func TestWatchNotifications(t *testing.T) {
 			t.Errorf("%d reads", n)
 		}
 		f.plug(2) // DXCore, the registry and the host can lag behind the notification.
-		sleep(settlingInterval)
+		sleep(fastInterval)
 		if n := changes.Swap(0); n != 1 {
 			t.Errorf("%d changes after the notification", n)
 		}
 		sleep(time.Minute)
 		f.plug(1)
-		sleep(pollInterval)
+		sleep(slowInterval)
 		if n := changes.Swap(0); n != 1 {
 			t.Errorf("%d changes without a notification", n)
 		}
@@ -195,13 +195,13 @@ func TestWatchPollsWhenNotificationsEnd(t *testing.T) {
 			f.broken <- errors.New("invalid handle")
 			sleep(debounceTime)
 			f.plug(n)
-			sleep(retryInterval)
+			sleep(fastInterval)
 			if got := changes.Swap(0); got != 1 {
 				t.Errorf("%d changes", got)
 			}
-			sleep(pollInterval + settlingTime)
+			sleep(slowInterval + settlingTime)
 			before := f.count()
-			sleep(pollInterval)
+			sleep(slowInterval)
 			if reads := f.count() - before; reads != 1 {
 				t.Errorf("%d reads although there are notifications again", reads)
 			}
@@ -225,7 +225,7 @@ func TestWatchBeforeFirstList(t *testing.T) {
 			f.err = nil
 		})
 		err := NewLive(nil, f.list, f.notify).Watch(ctx, func() { changes = append(changes, time.Since(start)) })
-		if err != nil || len(changes) != 1 || changes[0] < time.Minute || changes[0] > time.Minute+retryInterval {
+		if err != nil || len(changes) != 1 || changes[0] < time.Minute || changes[0] > time.Minute+fastInterval {
 			t.Errorf("changes after %v, %v", changes, err)
 		}
 	})

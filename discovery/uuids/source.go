@@ -35,35 +35,27 @@ func Add(source discovery.Source, hostRoot string) discovery.Source {
 	return newSource(source, func(gpus []discovery.Device) (map[string]string, error) { return query(hostRoot, gpus) })
 }
 
-type queryFunc func(gpus []discovery.Device) (uuids map[string]string, err error)
-
-func newSource(s discovery.Source, query queryFunc) *source { return &source{Source: s, query: query} }
-
 type source struct {
 	discovery.Source
 	// query returns UUIDs by PCI address, and why some are missing.
-	query queryFunc
+	query func(gpus []discovery.Device) (map[string]string, error)
 
 	mu sync.Mutex
-	// uuids has the GPUs of the last query, with "" for unknown UUIDs.
-	uuids map[gpuID]string
-	// err is the error of the last query, and queried is when it began.
-	err     error
-	queried time.Time
-	running bool
-	// changed is the function of Watch, nil while nothing watches.
-	changed func()
+	// uuids is the result of the last query by [key], with "" for unknown UUIDs.
+	uuids map[string]string
+	err   error // of the last query
+	// running is closed when the running query ends, nil if there is none.
+	running chan struct{}
+	retryAt time.Time
+	changed func() // that of Watch
 }
 
-// gpuID identifies a GPU until its driver restarts, which changes the LUID.
-type gpuID struct {
-	instanceID string
-	luid       discovery.LUID
+func newSource(s discovery.Source, query func([]discovery.Device) (map[string]string, error)) *source {
+	return &source{Source: s, query: query, changed: func() {}}
 }
 
-func idOf(d discovery.Device) gpuID { return gpuID{d.InstanceID, d.LUID} }
-
-func isNVIDIA(d discovery.Device) bool { return d.VendorID == discovery.VendorNVIDIA }
+// key identifies a GPU until its driver restarts, which changes the LUID.
+func key(d discovery.Device) string { return d.InstanceID + d.LUID.String() }
 
 // Devices implements [discovery.Source].
 func (s *source) Devices(ctx context.Context) ([]discovery.Device, error) {
@@ -81,7 +73,7 @@ func (s *source) Devices(ctx context.Context) ([]discovery.Device, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, d := range devices {
-		uuid, queried := s.uuids[idOf(d)]
+		uuid, queried := s.uuids[key(d)]
 		devices[i].UUID = uuid
 		if queried && uuid == "" && s.err != nil && !errors.Is(s.err, errors.ErrUnsupported) {
 			devices[i].Notes = append(slices.Clip(d.Notes), fmt.Sprintf("its UUID is unknown: %q", s.err.Error()))
@@ -92,72 +84,61 @@ func (s *source) Devices(ctx context.Context) ([]discovery.Device, error) {
 
 // startQuery starts a query if a healthy GPU needs one and none is running. It returns a channel
 // that is closed at its end, nil if it did not start one.
-func (s *source) startQuery(devices []discovery.Device) (ended chan struct{}) {
-	gpus := slices.DeleteFunc(slices.Clone(devices), func(d discovery.Device) bool { return !isNVIDIA(d) })
+func (s *source) startQuery(devices []discovery.Device) <-chan struct{} {
+	gpus := slices.DeleteFunc(slices.Clone(devices), func(d discovery.Device) bool { return d.VendorID != discovery.VendorNVIDIA })
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	due := func(d discovery.Device) bool {
-		uuid, queried := s.uuids[idOf(d)]
-		return d.IgnorePathProblem().Health.OK() && uuid == "" && (!queried || time.Since(s.queried) > retryInterval)
+		uuid, queried := s.uuids[key(d)]
+		return d.IgnorePathProblem().Health.OK() && uuid == "" && (!queried || time.Now().After(s.retryAt))
 	}
-	if s.running || !slices.ContainsFunc(gpus, due) {
+	if s.running != nil || !slices.ContainsFunc(gpus, due) {
 		return nil
 	}
-	s.running, s.queried, ended = true, time.Now(), make(chan struct{})
+	ended := make(chan struct{})
+	s.running, s.retryAt = ended, time.Now().Add(retryInterval)
 	go func() {
 		defer close(ended)
 		byAddress, err := s.query(gpus)
-		s.update(assign(gpus, byAddress), err)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		uuids := assign(gpus, byAddress)
+		for gpu := range uuids {
+			uuids[gpu] = cmp.Or(uuids[gpu], s.uuids[gpu])
+		}
+		if !maps.Equal(uuids, s.uuids) {
+			s.changed()
+		}
+		s.uuids, s.err, s.running = uuids, err, nil
 	}()
 	return ended
 }
 
-// update sets the result of a query. A UUID that was known before stays.
-func (s *source) update(uuids map[gpuID]string, err error) {
-	s.mu.Lock()
-	for id := range uuids {
-		uuids[id] = cmp.Or(uuids[id], s.uuids[id])
-	}
-	changed := s.changed
-	if maps.Equal(uuids, s.uuids) {
-		changed = nil
-	}
-	s.uuids, s.err, s.running = uuids, err, false
-	s.mu.Unlock()
-	if changed != nil {
-		changed()
-	}
-}
-
-// Watch implements [discovery.Source].
+// Watch implements [discovery.Source]. The lock keeps changed from being called concurrently.
 func (s *source) Watch(ctx context.Context, changed func()) error {
-	var calls sync.Mutex
 	set := func(f func()) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.changed = f
 	}
-	oneAtATime := func() {
-		calls.Lock()
-		defer calls.Unlock()
-		if ctx.Err() == nil {
-			changed()
-		}
-	}
-	set(oneAtATime)
-	defer set(nil)
-	return s.Source.Watch(ctx, oneAtATime)
+	set(changed)
+	defer set(func() {})
+	return s.Source.Watch(ctx, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		changed()
+	})
 }
 
-// assign returns the UUIDs of gpus, "" for unknown ones. A GPU has the UUID at its PCI
+// assign returns the UUIDs of gpus by [key], "" for unknown ones. A GPU has the UUID at its PCI
 // address. A GPU whose address is unknown or not unique has a UUID only if it is the only
 // GPU and there is one UUID.
-func assign(gpus []discovery.Device, byAddress map[string]string) map[gpuID]string {
+func assign(gpus []discovery.Device, byAddress map[string]string) map[string]string {
 	atAddress := map[string]int{}
 	for _, d := range gpus {
 		atAddress[pciAddress(d)]++
 	}
-	uuids := map[gpuID]string{}
+	uuids := map[string]string{}
 	for _, d := range gpus {
 		address, uuid := pciAddress(d), ""
 		switch {
@@ -167,7 +148,7 @@ func assign(gpus []discovery.Device, byAddress map[string]string) map[gpuID]stri
 			for _, uuid = range byAddress {
 			}
 		}
-		uuids[idOf(d)] = uuid
+		uuids[key(d)] = uuid
 	}
 	return uuids
 }
