@@ -104,7 +104,7 @@ func NewDecider(stateDir string, p policy.Policy, os ocispec.OS, files Files, lo
 	}
 	p = capabilities.InForce(p, string(os))
 	return &Decider{
-		Source: discovery.ForPolicy(source, p), Store: allocation.OpenStore(paths.Allocations(stateDir)),
+		Source: discovery.ForPolicy(source, p, string(os)), Store: allocation.OpenStore(paths.Allocations(stateDir)),
 		Files: files, Log: log, Policy: p,
 	}, nil
 }

@@ -124,9 +124,6 @@ type Library struct {
 type Health struct {
 	// Reason is a one-line cause, "" for a healthy device.
 	Reason string `yaml:"reason" jsonschema:"required,maxLength=256,pattern=\\S,example=driver is not started (code 10)"`
-	// ByPathOnly reports that Reason does not apply when GPUs are assigned by class:
-	// see [Device.IgnorePathProblem].
-	ByPathOnly bool `yaml:"-"`
 }
 
 // OK reports whether the device can be used.
@@ -234,25 +231,6 @@ func (d Device) Name() string {
 		return d.LocationPath
 	}
 	return d.InstanceID
-}
-
-// IgnorePathProblem returns d as it is on a node that assigns GPUs by class, where a device
-// needs no location path.
-func (d Device) IgnorePathProblem() Device {
-	if d.Health.ByPathOnly {
-		d.Health = Health{}
-	}
-	return d
-}
-
-// RequirePath makes a device of a Windows node unusable if nothing assigns it to containers.
-func (d *Device) RequirePath() {
-	if d.Health.OK() && d.LocationPath == "" && len(d.DeviceNodes) == 0 {
-		d.Health = Health{
-			Reason:     "it has no location path, by which containers are assigned a device: use a GPU that has one, such as one on a PCI bus",
-			ByPathOnly: true,
-		}
-	}
 }
 
 // PCIAddress returns the PCI address of d; ok is false if it is unknown. A bus number

@@ -62,35 +62,42 @@ func WithIDs(devices []Device, instanceIDs []string) []Device {
 	return slices.DeleteFunc(slices.Clone(devices), func(d Device) bool { return !ContainsID(instanceIDs, d.InstanceID) })
 }
 
-// ForPolicy returns source for a node with p in force: if p assigns GPUs by class, their
-// location paths do not matter, and [Device.IgnorePathProblem] is applied to its devices.
-func ForPolicy(source Source, p policy.Policy) Source {
-	if p.AssignsByClass() {
-		return withoutPathProblems{source}
+// ForPolicy returns source for containers of os on a node with p in force. If Windows containers
+// are assigned GPUs by their location path, a device without one is unhealthy.
+func ForPolicy(source Source, p policy.Policy, os string) Source {
+	if os != "windows" || p.AssignsByClass() {
+		return source
 	}
-	return source
+	return pathRequired{source}
 }
 
-type withoutPathProblems struct{ Source }
+type pathRequired struct{ Source }
 
-func (s withoutPathProblems) Devices(ctx context.Context) ([]Device, error) {
+func (s pathRequired) Devices(ctx context.Context) ([]Device, error) {
 	devices, err := s.Source.Devices(ctx)
-	return ignorePathProblems(devices), err
+	return requirePaths(devices), err
 }
 
-func (s withoutPathProblems) Find(ctx context.Context, instanceIDs []string) ([]Device, error) {
+func (s pathRequired) Find(ctx context.Context, instanceIDs []string) ([]Device, error) {
 	devices, err := s.Source.Find(ctx, instanceIDs)
-	return ignorePathProblems(devices), err
+	return requirePaths(devices), err
 }
 
-func (s withoutPathProblems) At(ctx context.Context, index int) (Device, bool, error) {
+func (s pathRequired) At(ctx context.Context, index int) (Device, bool, error) {
 	device, ok, err := s.Source.At(ctx, index)
-	return device.IgnorePathProblem(), ok, err
+	return requirePath(device), ok, err
 }
 
-func ignorePathProblems(devices []Device) []Device {
+func requirePaths(devices []Device) []Device {
 	for i, d := range devices {
-		devices[i] = d.IgnorePathProblem()
+		devices[i] = requirePath(d)
 	}
 	return devices
+}
+
+func requirePath(d Device) Device {
+	if d.LocationPath == "" && len(d.DeviceNodes) == 0 && d.Health.OK() && !d.Software {
+		d.Health.Reason = "it has no location path, by which containers are assigned a device: use a GPU that has one, such as one on a PCI bus"
+	}
+	return d
 }

@@ -1,27 +1,40 @@
 package discovery
 
 import (
+	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
-func TestByClassIgnoresMissingLocationPaths(t *testing.T) {
+func TestForPolicy(t *testing.T) {
 	t.Parallel()
 	devices := Static{
-		{InstanceID: "no path", Health: Health{Reason: "it has no location path", ByPathOnly: true}},
-		{InstanceID: "broken", Health: Health{Reason: "it is broken"}},
+		{InstanceID: "no path"},
+		{InstanceID: "path", LocationPath: "PCIROOT(0)"},
+		{InstanceID: "device node", DeviceNodes: []DeviceNode{{Path: "/dev/dxg"}}},
+		{InstanceID: "software", Software: true},
 	}
-	for mode, on := range map[policy.Assignment]bool{policy.AssignByClass: true, policy.AssignByPath: false} {
-		source := ForPolicy(devices, policy.Policy{Assignment: mode})
+	for _, test := range []struct {
+		mode policy.Assignment
+		os   string
+		ok   bool
+	}{{policy.AssignByClass, "windows", true}, {policy.AssignByPath, "windows", false}, {policy.AssignByPath, "linux", true}} {
+		source := ForPolicy(devices, policy.Policy{Assignment: test.mode}, test.os)
 		listed, err := source.Devices(t.Context())
-		if err != nil || listed[0].Health.OK() != on || listed[1].Health.OK() {
-			t.Errorf("%s: %+v, %v", mode, listed, err)
+		for i, d := range listed {
+			if want := test.ok || i > 0; d.Health.OK() != want || !want && !strings.Contains(d.Health.Reason, "no location path") {
+				t.Errorf("%+v: %+v", test, d)
+			}
 		}
-		found, err := source.Find(t.Context(), []string{"NO PATH"})
-		if err != nil || len(found) != 1 || found[0].Health.OK() != on {
-			t.Errorf("%s: found %+v, %v", mode, found, err)
+		found, findErr := source.Find(t.Context(), []string{"NO PATH"})
+		if err := errors.Join(err, findErr); err != nil || len(found) != 1 || found[0].Health.OK() != test.ok {
+			t.Errorf("%+v: found %+v, %v", test, found, err)
+		}
+		if first, ok, err := source.At(t.Context(), 0); err != nil || !ok || first.Health.OK() != test.ok {
+			t.Errorf("%+v: at 0 %+v, %v", test, first, err)
 		}
 	}
 }

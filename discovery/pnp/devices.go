@@ -112,7 +112,6 @@ func newDevice(raw Raw, adapter *win32.Adapter, core dxcore) discovery.Device {
 	if d.Health.OK() {
 		d.Health.Reason = noDirect3D
 	}
-	d.RequirePath()
 	return d
 }
 

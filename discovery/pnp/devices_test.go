@@ -171,8 +171,8 @@ func TestDevices(t *testing.T) {
 		"problem without code": {raw: gpu(func(r *Raw) { r.Status |= statusHasProblem }), adapters: whole, kind: discovery.KindDisplay, compute: true, reason: "reports a problem"},
 		"not started":          {raw: gpu(func(r *Raw) { r.Status = 0x01802000 }), adapters: whole, kind: discovery.KindDisplay, compute: true, reason: "not started"},
 		"unknown status":       {raw: gpu(func(r *Raw) { r.Status = 0 }), adapters: whole, kind: discovery.KindDisplay, compute: true, note: "whether it is started"},
-		"no location path":     {raw: gpu(func(r *Raw) { r.LocationPaths = nil }), adapters: whole, kind: discovery.KindDisplay, compute: true, reason: "no location path"},
-		"empty location path":  {raw: gpu(func(r *Raw) { r.LocationPaths = []string{"", "x"} }), adapters: whole, kind: discovery.KindDisplay, compute: true, reason: "no location path"},
+		"no location path":     {raw: gpu(func(r *Raw) { r.LocationPaths = nil }), adapters: whole, kind: discovery.KindDisplay, compute: true},
+		"empty location path":  {raw: gpu(func(r *Raw) { r.LocationPaths = []string{"", "x"} }), adapters: whole, kind: discovery.KindDisplay, compute: true},
 		"driver directories differ": {
 			raw: gpu(func(r *Raw) { r.INFStore += "x" }), adapters: whole, kind: discovery.KindDisplay, compute: true, reason: "according to its INF",
 			check: func(d discovery.Device) bool { return d.DriverStorePath == "" },
@@ -222,7 +222,7 @@ func TestDevices(t *testing.T) {
 			}(),
 			dxcoreErr: noDXCore, reason: "no user-mode driver", note: "dxcore.dll",
 		},
-		"without DXCore, virtual":  {raw: gpu(func(r *Raw) { r.LocationPaths = nil }), dxcoreErr: noDXCore, reason: "no location path", note: "dxcore.dll"},
+		"without DXCore, virtual":  {raw: gpu(func(r *Raw) { r.LocationPaths = nil }), dxcoreErr: noDXCore, note: "dxcore.dll"},
 		"without DXCore, disabled": {raw: gpu(func(r *Raw) { r.Problem = 22 }), dxcoreErr: noDXCore, kind: discovery.KindDisplay, reason: "problem code 22"},
 		"without DXCore, software": {
 			raw:       func() Raw { raw, _ := basicRender(); return raw }(),

@@ -90,7 +90,7 @@ func (s *source) startQuery(devices []discovery.Device) <-chan struct{} {
 	defer s.mu.Unlock()
 	due := func(d discovery.Device) bool {
 		uuid, queried := s.uuids[key(d)]
-		return d.IgnorePathProblem().Health.OK() && uuid == "" && (!queried || time.Now().After(s.retryAt))
+		return d.Health.OK() && uuid == "" && (!queried || time.Now().After(s.retryAt))
 	}
 	if s.running != nil || !slices.ContainsFunc(gpus, due) {
 		return nil

@@ -99,11 +99,6 @@ func (c Compiler) inventory(path string) ([]discovery.Device, string, error) {
 	if err != nil {
 		return nil, "", fmt.Errorf("inventory: %w", err)
 	}
-	if c.NodeOS == "windows" {
-		for i := range devices {
-			devices[i].RequirePath()
-		}
-	}
 	return devices, hashOf(data), nil
 }
 

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -172,28 +170,6 @@ func TestParseInventoryRefuses(t *testing.T) {
 		devices, err := ParseInventory("inv.yaml", []byte(test.text))
 		if problems := (KeyErrors)(nil); devices != nil || !errors.As(err, &problems) || !strings.HasPrefix(err.Error(), "inv.yaml") || !strings.Contains(err.Error(), test.says) {
 			t.Errorf("%s: got %v, error %v; want one with %q", name, devices, err, test.says)
-		}
-	}
-}
-
-// TestDevicesWithoutPath: no container of a Windows node could be assigned such a device,
-// except by class.
-func TestDevicesWithoutPath(t *testing.T) {
-	t.Parallel()
-	file := filepath.Join(t.TempDir(), "gpus.yaml")
-	write(t, file, inventoryHead+"- instanceID: neither\n- {instanceID: path, locationPath: PCIROOT(0)#PCI(1B00)}\n- {instanceID: nodes, linux: {deviceNodes: [/dev/dxg]}}\n- {instanceID: broken, health: {reason: x}}\n")
-	for os, unusable := range map[string][]string{"windows": {"neither", "broken"}, "linux": {"broken"}} {
-		devices, _, err := Compiler{NodeOS: os}.inventory(file)
-		if err != nil || len(devices) != 4 {
-			t.Fatal(devices, err)
-		}
-		for _, d := range devices {
-			if want := !slices.Contains(unusable, d.InstanceID); d.Health.OK() != want {
-				t.Errorf("%s: device %s has health %q", os, d.InstanceID, d.Health)
-			}
-			if byClass := d.IgnorePathProblem().Health; byClass.OK() != (d.InstanceID != "broken") {
-				t.Errorf("%s, by class: device %s has health %q", os, d.InstanceID, byClass)
-			}
 		}
 	}
 }

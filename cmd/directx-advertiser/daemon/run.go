@@ -50,7 +50,7 @@ func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
 	if err != nil {
 		return err
 	}
-	c, ready := d.configure(p, discovery.ForPolicy(source, p))
+	c, ready := d.configure(p, discovery.ForPolicy(source, p, d.options.NodeOS))
 	for {
 		a := advertiser.New(c)
 		d.status.Store(&status{advertiser: a, ready: ready})

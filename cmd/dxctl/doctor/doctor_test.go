@@ -222,7 +222,6 @@ func TestGPUsByClass(t *testing.T) {
 	p := policy.Default()
 	p.UseInventory, p.Assignment = true, policy.AssignByClass
 	device := discovery.Device{InstanceID: "A", SupportsDisplay: true}
-	device.RequirePath()
 	if err := config.Install(n.stateDir, p, []discovery.Device{device}); err != nil {
 		t.Fatal(err)
 	}

@@ -169,7 +169,7 @@ func (n *gatherer) gpus(ctx context.Context, c configState) ([]gpu, error) {
 		return nil, err
 	}
 	os, files, p := ocispec.OS(n.OS), gpus.Root(n.hostRoot), capabilities.InForce(c.Policy, n.OS)
-	devices, err := discovery.ForPolicy(source, p).Devices(ctx)
+	devices, err := discovery.ForPolicy(source, p, n.OS).Devices(ctx)
 	var list []gpu
 	for i, r := range gpus.NewReports(devices, c.Policy, n.OS) {
 		gpu := gpu{Device: devices[i], Resource: r.Resource}

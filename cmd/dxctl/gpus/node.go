@@ -120,7 +120,7 @@ func (n *Node) Open(stderr io.Writer, os string) (discovery.Source, policy.Polic
 		}
 	}
 	p = capabilities.InForce(p, os)
-	return discovery.ForPolicy(source, p), p, nil
+	return discovery.ForPolicy(source, p, os), p, nil
 }
 
 // Devices returns the GPUs, and the policy in force for containers of os.

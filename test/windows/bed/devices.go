@@ -18,6 +18,7 @@ import (
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/pnp"
 	"github.com/directx-nri/directx-nri/discovery/uuids"
+	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
@@ -63,7 +64,8 @@ const HCSProperties = `{"Properties":[{"SupportedSchemaVersions":[{"Major":2,"Mi
 // Devices returns the devices that the product's discovery finds.
 func (m *Machine) Devices(t testing.TB) []discovery.Device {
 	t.Helper()
-	return found(t)(pnp.Open(pnp.NewSystem(), testutil.Quiet()).Devices(t.Context()))
+	source := discovery.ForPolicy(pnp.Open(pnp.NewSystem(), testutil.Quiet()), policy.Default(), "windows")
+	return found(t)(source.Devices(t.Context()))
 }
 
 // Find returns the devices with these instance IDs, as looked up for a pod's container.
