@@ -189,8 +189,8 @@ func (d *Decider) buildOutcome(request Request, devices []discovery.Device) (Out
 			lists = append(lists, extramounts.List{Origin: list.origin, Text: list.text})
 		}
 	}
-	allowed := extramounts.Policy{ExtraMounts: d.Policy.ExtraMounts, OS: container.OS, Files: d.Files}
-	extra, err := allowed.Mounts(lists, devices, edits.Mounts)
+	resolver := extramounts.Resolver{ExtraMounts: d.Policy.ExtraMounts, OS: container.OS, Files: d.Files}
+	extra, err := resolver.Mounts(lists, devices, edits.Mounts)
 	if err != nil {
 		return Outcome{}, WithReason(ReasonPolicy, err)
 	}

@@ -79,7 +79,7 @@ func TestExamples(t *testing.T) {
 			}
 			for name, text := range e.annotations {
 				// What the list names is not on this machine.
-				_, err := extramounts.Policy{}.Mounts([]extramounts.List{{Origin: name, Text: text}}, nil, nil)
+				_, err := extramounts.Resolver{}.Mounts([]extramounts.List{{Origin: name, Text: text}}, nil, nil)
 				if err != nil && strings.Contains(err.Error(), "not a list of files") {
 					t.Error(err)
 				}

@@ -1,7 +1,7 @@
 // Package extramounts decides which files a container gets that its pod requests
 // in addition to the driver's own.
 //
-// Requests are untrusted. [Policy.Mounts] checks them three times: the paths as written,
+// Requests are untrusted. [Resolver.Mounts] checks them three times: the paths as written,
 // the files that they lead to, and what they would hide in the container. All files are
 // granted, or none and the error says why.
 package extramounts
@@ -32,8 +32,8 @@ type List struct {
 	Text   string
 }
 
-// entry is one requested file.
-type entry struct {
+// requestedFile is a file on a list.
+type requestedFile struct {
 	// Source is a path relative to the driver store path of one of the container's
 	// GPUs, or an absolute path on the node.
 	Source string `json:"source"`
@@ -51,49 +51,49 @@ const maxBytes = 64 << 10
 // errMalformed means that a list cannot be parsed.
 var errMalformed = errors.New("not a list of files")
 
-// parse returns the files of a list. An error is one line and names the list.
-func (l List) parse() ([]entry, error) {
-	entries, err := parseText(strings.TrimSpace(l.Text))
-	for _, r := range entries {
+// parse returns the files of a list. The error is one line and names the list.
+func (l List) parse() ([]requestedFile, error) {
+	files, err := parseList(strings.TrimSpace(l.Text))
+	for _, f := range files {
 		switch {
 		case err != nil:
-		case r.Source == "":
+		case f.Source == "":
 			err = errors.New("an entry has no source")
-		case r.Directory != "" && r.Directory != policy.System32 && r.Directory != policy.SysWOW64:
-			err = fmt.Errorf("directory %s is neither %s nor %s", quote(r.Directory), policy.System32, policy.SysWOW64)
+		case f.Directory != "" && f.Directory != policy.System32 && f.Directory != policy.SysWOW64:
+			err = fmt.Errorf("directory %s is neither %s nor %s", quote(f.Directory), policy.System32, policy.SysWOW64)
 		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", l.Origin, errMalformed, err)
 	}
-	return entries, nil
+	return files, nil
 }
 
-func parseText(text string) (entries []entry, err error) {
+func parseList(text string) (files []requestedFile, err error) {
 	switch {
 	case len(text) > maxBytes:
 		return nil, fmt.Errorf("more than %d bytes", maxBytes)
 	case !strings.HasPrefix(text, "["):
 		return parseLines(text)
 	}
-	if err := json.Unmarshal([]byte(text), &entries); err != nil {
+	if err := json.Unmarshal([]byte(text), &files); err != nil {
 		return nil, fmt.Errorf("not JSON: %w; write a line for each file instead", err)
 	}
-	return entries, nil
+	return files, nil
 }
 
 // UnmarshalJSON implements [json.Unmarshaler]: a name stands for its Source.
-func (r *entry) UnmarshalJSON(data []byte) error {
+func (f *requestedFile) UnmarshalJSON(data []byte) error {
 	if data[0] == '"' {
-		return json.Unmarshal(data, &r.Source)
+		return json.Unmarshal(data, &f.Source)
 	}
-	type object entry // without this method
+	type object requestedFile // without this method
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.DisallowUnknownFields()
-	return decoder.Decode((*object)(r))
+	return decoder.Decode((*object)(f))
 }
 
-func parseLines(text string) (entries []entry, err error) {
+func parseLines(text string) (files []requestedFile, err error) {
 	for line := range strings.Lines(text) {
 		content, _, _ := strings.Cut(" "+line, " #")
 		content, hasDash := strings.CutPrefix(strings.TrimSpace(content), "- ")
@@ -104,23 +104,23 @@ func parseLines(text string) (entries []entry, err error) {
 		if value = strings.TrimSpace(value); value == "" {
 			continue
 		}
-		if hasDash || !hasKey || entries == nil {
-			entries = append(entries, entry{})
+		if hasDash || !hasKey || files == nil {
+			files = append(files, requestedFile{})
 		}
-		if err := entries[len(entries)-1].set(key, value); err != nil {
+		if err := files[len(files)-1].set(key, value); err != nil {
 			return nil, fmt.Errorf("line %s: %w", quote(strings.TrimSpace(line)), err)
 		}
 	}
-	if entries == nil {
+	if files == nil {
 		return nil, errors.New("empty; write [] or remove it")
 	}
-	return entries, nil
+	return files, nil
 }
 
 // set sets the field of a line.
-func (r *entry) set(key, value string) error {
+func (f *requestedFile) set(key, value string) error {
 	const otherYAML = `'"{[&*!|>`
-	field, ok := map[string]*string{"source": &r.Source, "destination": &r.Destination, "directory": &r.Directory}[key]
+	field, ok := map[string]*string{"source": &f.Source, "destination": &f.Destination, "directory": &f.Directory}[key]
 	switch {
 	case strings.IndexAny(key, otherYAML) == 0, strings.IndexAny(value, otherYAML) == 0:
 		return errors.New("write a name, or a key and its value, without quotation marks and brackets")

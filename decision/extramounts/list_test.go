@@ -10,7 +10,7 @@ import (
 
 func TestParse(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string][]entry{
+	for text, want := range map[string][]requestedFile{
 		"[]":       {},
 		"- a.exe":  {{Source: "a.exe"}},
 		" a.exe\n": {{Source: "a.exe"}},

@@ -1,6 +1,7 @@
 package extramounts
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,7 +15,7 @@ import (
 	"github.com/directx-nri/directx-nri/ocispec"
 )
 
-// Errors of [Policy.Mounts], in addition to those of paths.
+// Errors of [Resolver.Mounts], in addition to those of paths.
 var (
 	errOff         = errors.New("extra mounts are disabled on this node; remove the request, or ask the administrator to set extraMounts.sources")
 	errTooMany     = errors.New("too many files; request fewer, or ask the administrator to raise extraMounts.max")
@@ -46,8 +47,8 @@ type Files interface {
 	SameContent(a, b string) (bool, error)
 }
 
-// Policy decides about the lists of containers of an operating system.
-type Policy struct {
+// Resolver resolves the requests of containers of an operating system.
+type Resolver struct {
 	policy.ExtraMounts
 	OS    ocispec.OS
 	Files Files
@@ -57,142 +58,147 @@ type Policy struct {
 // the mounts given. An error names the list, the refused file, the cause and the remedy.
 //
 // A file that the container already gets at the same destination is skipped.
-func (p Policy) Mounts(lists []List, devices []discovery.Device, given []specs.Mount) ([]specs.Mount, error) {
-	var entries []entry
+func (r Resolver) Mounts(lists []List, devices []discovery.Device, given []specs.Mount) ([]specs.Mount, error) {
+	var files []requestedFile
 	var origins []string
 	for _, list := range lists {
 		parsed, err := list.parse()
 		if err != nil {
 			return nil, fmt.Errorf("extra mounts: %w; correct it", err)
 		}
-		entries, origins = append(entries, parsed...), append(origins, list.Origin)
+		files, origins = append(files, parsed...), append(origins, list.Origin)
 	}
-	mounts, err := p.mounts(entries, devices, given)
+	mounts, err := r.mounts(files, devices, given)
 	if err != nil {
 		return nil, fmt.Errorf("extra mounts (%s): %w", strings.Join(origins, ", "), err)
 	}
 	return mounts, nil
 }
 
-func (p Policy) mounts(entries []entry, devices []discovery.Device, given []specs.Mount) ([]specs.Mount, error) {
+func (r Resolver) mounts(files []requestedFile, devices []discovery.Device, given []specs.Mount) ([]specs.Mount, error) {
 	switch {
-	case len(entries) == 0:
+	case len(files) == 0:
 		return nil, nil
-	case p.Sources != policy.MountDriverStore && p.Sources != policy.MountHostDirectories:
+	case r.Sources != policy.MountDriverStore && r.Sources != policy.MountHostDirectories:
 		return nil, errOff
-	case len(entries) > p.Max:
-		return nil, fmt.Errorf("%d files requested, %d allowed: %w", len(entries), p.Max, errTooMany)
+	case len(files) > r.Max:
+		return nil, fmt.Errorf("%d files requested, %d allowed: %w", len(files), r.Max, errTooMany)
 	}
-	taken := map[string]string{}
+	sources := map[string]string{} // by destination
 	for _, m := range given {
-		taken[ocispec.DestinationKey(p.OS, m.Destination)] = m.Source
+		sources[ocispec.DestinationKey(r.OS, m.Destination)] = m.Source
 	}
 	var mounts []specs.Mount
-	for _, entry := range entries {
-		source, destination, err := p.resolve(entry, devices)
+	for _, file := range files {
+		source, destination, err := r.resolve(file, devices)
 		if err != nil {
-			return nil, fmt.Errorf("source %s: %w", quote(entry.Source), err)
+			return nil, fmt.Errorf("source %s: %w", quote(file.Source), err)
 		}
-		key := ocispec.DestinationKey(p.OS, destination)
-		switch other, isTaken := taken[key]; {
+		key := ocispec.DestinationKey(r.OS, destination)
+		other, isTaken := sources[key]
+		switch {
 		case !isTaken:
-			if err := p.checkSystem(source, destination); err != nil {
-				return nil, fmt.Errorf("destination %s: %w", quote(destination), err)
-			}
-			taken[key] = source
-			mounts = append(mounts, ocispec.ReadOnlyMount(p.OS, source, destination))
-		case ocispec.DestinationKey(p.OS, other) != ocispec.DestinationKey(p.OS, source):
-			return nil, fmt.Errorf("destination %s: %w", quote(destination), errTaken)
+			err = r.checkSystem(source, destination)
+		case ocispec.DestinationKey(r.OS, other) != ocispec.DestinationKey(r.OS, source):
+			err = errTaken
+		}
+		if err != nil {
+			return nil, fmt.Errorf("destination %s: %w", quote(destination), err)
+		}
+		if !isTaken {
+			sources[key] = source
+			mounts = append(mounts, ocispec.ReadOnlyMount(r.OS, source, destination))
 		}
 	}
 	return mounts, nil
 }
 
-// resolve returns the node's file that entry leads to, and its destination.
-func (p Policy) resolve(entry entry, devices []discovery.Device) (source, destination string, err error) {
-	from, err := parsePath(p.OS, entry.Source)
+// resolve returns the file of the node and its path in the container.
+func (r Resolver) resolve(file requestedFile, devices []discovery.Device) (source, destination string, err error) {
+	from, err := parsePath(r.OS, file.Source)
 	if err != nil {
 		return "", "", err
 	}
-	// Checks of the path come first: an error must not reveal which files exist
-	// outside of the allowed directories.
-	if destination, err = p.destination(entry, from); err != nil {
-		return "", "", err
+	// The checks of both paths come first: an error must not reveal which files exist outside
+	// of the allowed directories.
+	to := cmp.Or(file.Destination, baseName(from.path))
+	if destination, err = r.destination(to, file.Directory); err != nil {
+		return "", "", fmt.Errorf("destination %s: %w", quote(to), err)
 	}
 	if from.absolute {
-		source, err = p.hostFile(from.path)
+		source, err = r.hostFile(from.path)
 	} else {
-		source, err = p.driverFile(from.path, devices)
+		source, err = r.driverFile(from.path, devices)
 	}
 	return source, destination, err
 }
 
-// destination returns the path in the container.
-func (p Policy) destination(entry entry, from plainPath) (string, error) {
-	text := entry.Destination
-	if text == "" {
-		text = base(from.path)
-	}
-	to, err := parsePath(p.OS, text)
+// destination returns the path in the container for a destination and a directory of a request.
+func (r Resolver) destination(text, directory string) (string, error) {
+	to, err := parsePath(r.OS, text)
 	if err != nil {
-		return "", fmt.Errorf("destination: %w", err)
+		return "", err
 	}
 	// The directories for destinations that are file names.
 	path, dirs := to.path, []string{ocispec.System32, ocispec.SysWOW64}
-	if p.OS == ocispec.Linux {
+	if r.OS == ocispec.Linux {
 		dirs = []string{linuxDir}
 	}
 	switch {
-	case entry.Directory != "" && (to.absolute || p.OS != ocispec.Windows):
+	case directory != "" && (to.absolute || r.OS != ocispec.Windows):
 		return "", errDirectory
-	case !to.absolute && base(to.path) != to.path:
-		return "", fmt.Errorf("destination %s: %w", quote(text), errDestination)
-	case entry.Directory == policy.SysWOW64:
-		path = join(p.OS, dirs[1], to.path)
+	case !to.absolute && baseName(to.path) != to.path:
+		return "", errDestination
+	case directory == policy.SysWOW64:
+		path = joinPath(r.OS, dirs[1], to.path)
 	case !to.absolute:
-		path = join(p.OS, dirs[0], to.path)
+		path = joinPath(r.OS, dirs[0], to.path)
 	}
-	if len(p.Destinations) > 0 {
-		dirs = p.Destinations
+	if len(r.Destinations) > 0 {
+		dirs = r.Destinations
 	}
-	if !slices.ContainsFunc(dirs, func(dir string) bool { return below(p.OS, dir, path) }) {
-		return "", fmt.Errorf("destination %s: %w", quote(path), errDestination)
+	if !r.isBelowAny(dirs, path) {
+		return "", errDestination
 	}
 	return path, nil
 }
 
+func (r Resolver) isBelowAny(dirs []string, path string) bool {
+	return slices.ContainsFunc(dirs, func(dir string) bool { return isBelow(r.OS, dir, path) })
+}
+
 // hostFile returns the file that an absolute path leads to.
-func (p Policy) hostFile(path string) (string, error) {
-	if p.Sources != policy.MountHostDirectories || !slices.ContainsFunc(p.HostDirectories, func(f string) bool { return below(p.OS, f, path) }) {
+func (r Resolver) hostFile(path string) (string, error) {
+	if r.Sources != policy.MountHostDirectories || !r.isBelowAny(r.HostDirectories, path) {
 		return "", errSource
 	}
-	return p.regular(path, p.HostDirectories)
+	return r.regularFile(path, r.HostDirectories)
 }
 
 // driverFile returns the file that a relative path leads to in the first driver
 // store directory that has it.
-func (p Policy) driverFile(path string, devices []discovery.Device) (string, error) {
-	missing := errNoStore
-	if p.OS == ocispec.Linux {
-		return "", missing
+func (r Resolver) driverFile(path string, devices []discovery.Device) (string, error) {
+	if r.OS == ocispec.Linux {
+		return "", errNoStore
 	}
+	err := errNoStore
 	for _, d := range devices {
 		if d.DriverStorePath == "" {
 			continue
 		}
-		source, err := p.regular(join(p.OS, d.DriverStorePath, path), []string{d.DriverStorePath})
+		var source string
+		source, err = r.regularFile(joinPath(r.OS, d.DriverStorePath, path), []string{d.DriverStorePath})
 		if !errors.Is(err, errMissing) {
 			return source, err
 		}
-		missing = errMissing
 	}
-	return "", missing
+	return "", err
 }
 
-// regular returns the regular file that path leads to, below what one of
-// dirs leads to.
-func (p Policy) regular(path string, dirs []string) (string, error) {
-	final, isRegular, err := p.Files.Resolve(path)
+// regularFile returns the regular file that path leads to. It must be below what one of dirs
+// leads to.
+func (r Resolver) regularFile(path string, dirs []string) (string, error) {
+	final, isRegular, err := r.Files.Resolve(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return "", errMissing
@@ -200,45 +206,40 @@ func (p Policy) regular(path string, dirs []string) (string, error) {
 		return "", fmt.Errorf("read file: %w", err)
 	}
 	for _, dir := range dirs {
-		root, _, err := p.Files.Resolve(dir)
+		root, _, err := r.Files.Resolve(dir)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			continue
 		case err != nil:
 			return "", fmt.Errorf("read directory: %w", err)
-		}
-		if below(p.OS, root, final) {
-			if !isRegular {
-				return "", errNotFile
-			}
+		case !isBelow(r.OS, root, final):
+		case !isRegular:
+			return "", errNotFile
+		default:
 			return final, nil
 		}
 	}
 	return "", errLeadsOut
 }
 
-// checkSystem refuses a destination that is a file of Windows. The node's files
-// stand for the image's: a file of that name in the node's Windows directory is a
-// file of Windows, unless it has the same content as source. Then the driver's
-// installation copied it there.
-func (p Policy) checkSystem(source, destination string) error {
-	if p.OS != ocispec.Windows || !below(p.OS, windowsDir, destination) {
+// checkSystem refuses a destination that is a file of Windows. The node's files represent the
+// image's: a file of that name in the node's Windows directory is a file of Windows, unless it
+// has the same content as source. Then the driver's installation copied it there.
+func (r Resolver) checkSystem(source, destination string) error {
+	if r.OS != ocispec.Windows || !isBelow(r.OS, windowsDir, destination) {
 		return nil
 	}
-	_, isRegular, err := p.Files.Resolve(destination)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	_, isRegular, err := r.Files.Resolve(destination)
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil
-	case err != nil:
-		return fmt.Errorf("%w (checking the node's own file failed: %w)", errSystemFile, err)
-	case !isRegular:
-		return errSystemFile
 	}
-	same, err := p.Files.SameContent(source, destination)
+	isCopy := false
+	if err == nil && isRegular {
+		isCopy, err = r.Files.SameContent(source, destination)
+	}
 	switch {
 	case err != nil:
-		return fmt.Errorf("%w (comparing the node's own file failed: %w)", errSystemFile, err)
-	case !same:
+		return fmt.Errorf("%w (reading the node's own file failed: %w)", errSystemFile, err)
+	case !isCopy:
 		return errSystemFile
 	}
 	return nil

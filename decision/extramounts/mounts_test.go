@@ -76,53 +76,53 @@ func devices() []discovery.Device {
 	}
 }
 
-func windowsPolicy(files Files) Policy {
-	return Policy{OS: ocispec.Windows, Files: files, ExtraMounts: policy.ExtraMounts{Sources: policy.MountDriverStore, Max: 4}}
+func windowsResolver(files Files) Resolver {
+	return Resolver{OS: ocispec.Windows, Files: files, ExtraMounts: policy.ExtraMounts{Sources: policy.MountDriverStore, Max: 4}}
 }
 
-func withDirs(dirs ...string) func(*Policy) {
-	return func(p *Policy) { p.Sources, p.HostDirectories = policy.MountHostDirectories, dirs }
+func withDirs(dirs ...string) func(*Resolver) {
+	return func(r *Resolver) { r.Sources, r.HostDirectories = policy.MountHostDirectories, dirs }
 }
 
-func into(dirs ...string) func(*Policy) {
-	return func(p *Policy) { p.Destinations = dirs }
+func into(dirs ...string) func(*Resolver) {
+	return func(r *Resolver) { r.Destinations = dirs }
 }
 
 func TestFilesThatAreGranted(t *testing.T) {
 	t.Parallel()
 	root := windowsNode()
 	for name, test := range map[string]struct {
-		entries []entry
-		policy  []func(*Policy)
-		want    []string // source > destination
+		files  []requestedFile
+		policy []func(*Resolver)
+		want   []string // source > destination
 	}{
-		"nothing":                           {entries: []entry{}},
-		"by name":                           {entries: []entry{{Source: "nvcuda_loader64.dll"}}, want: []string{store + `\nvcuda_loader64.dll > C:\Windows\System32\nvcuda_loader64.dll`}},
-		"under another name":                {entries: []entry{{Source: "nvcuda_loader64.dll", Destination: "x.dll"}}, want: []string{store + `\nvcuda_loader64.dll > C:\Windows\System32\x.dll`}},
-		"for 32-bit programs":               {entries: []entry{{Source: `x86\tool.exe`, Directory: "SysWOW64"}}, want: []string{store + `\x86\tool.exe > C:\Windows\SysWOW64\tool.exe`}},
-		"either separator":                  {entries: []entry{{Source: "x86/tool.exe"}}, want: []string{store + `\x86\tool.exe > C:\Windows\System32\tool.exe`}},
-		"of the second device":              {entries: []entry{{Source: "amd.exe"}}, want: []string{otherStore + `\amd.exe > C:\Windows\System32\amd.exe`}},
-		"several":                           {entries: []entry{{Source: "amd.exe"}, {Source: `x86\tool.exe`}}, want: []string{otherStore + `\amd.exe > C:\Windows\System32\amd.exe`, store + `\x86\tool.exe > C:\Windows\System32\tool.exe`}},
-		"below System32, a new name":        {entries: []entry{{Source: "amd.exe", Destination: `C:\Windows\System32\amd\a.exe`}}, want: []string{otherStore + `\amd.exe > C:\Windows\System32\amd\a.exe`}},
-		"the same twice is one":             {entries: []entry{{Source: "amd.exe"}, {Source: "amd.exe"}}, want: []string{otherStore + `\amd.exe > C:\Windows\System32\amd.exe`}},
-		"what the container gets anyway":    {entries: []entry{{Source: "nvcuda_loader64.dll", Destination: "nvcuda.dll"}}},
-		"the same file as the node's":       {entries: []entry{{Source: "nvidia-smi.exe"}}, want: []string{store + `\nvidia-smi.exe > C:\Windows\System32\nvidia-smi.exe`}},
-		"of a host directory":               {entries: []entry{{Source: `C:\tools\sub\deep.exe`}}, policy: []func(*Policy){withDirs(`C:\else`, `C:\tools`)}, want: []string{`C:\tools\sub\deep.exe > C:\Windows\System32\deep.exe`}},
-		"of a host directory in any case":   {entries: []entry{{Source: "c:/tools/trace.exe"}}, policy: []func(*Policy){withDirs(`C:\TOOLS\`)}, want: []string{`C:\tools\trace.exe > C:\Windows\System32\trace.exe`}},
-		"driver store and host directories": {entries: []entry{{Source: "amd.exe"}}, policy: []func(*Policy){withDirs(`C:\tools`)}, want: []string{otherStore + `\amd.exe > C:\Windows\System32\amd.exe`}},
-		"to a directory of the policy":      {entries: []entry{{Source: "amd.exe", Destination: `C:\app\bin\a.exe`}}, policy: []func(*Policy){into(`C:\app`)}, want: []string{otherStore + `\amd.exe > C:\app\bin\a.exe`}},
-		"a link within":                     {entries: []entry{{Source: "within.dll"}}, want: []string{store + `\nvcuda_loader64.dll > C:\Windows\System32\within.dll`}},
-		"a host directory that is a link":   {entries: []entry{{Source: `C:\moved\trace.exe`}}, policy: []func(*Policy){withDirs(`C:\moved`)}, want: []string{`C:\tools\trace.exe > C:\Windows\System32\trace.exe`}},
-		"letters beyond ASCII":              {entries: []entry{{Source: "amd.exe", Destination: "Gru\u0308nfläche.exe"}}, want: []string{otherStore + `\amd.exe > C:\Windows\System32\` + "Gru\u0308nfläche.exe"}},
+		"nothing":                           {files: []requestedFile{}},
+		"by name":                           {files: []requestedFile{{Source: "nvcuda_loader64.dll"}}, want: []string{store + `\nvcuda_loader64.dll > C:\Windows\System32\nvcuda_loader64.dll`}},
+		"under another name":                {files: []requestedFile{{Source: "nvcuda_loader64.dll", Destination: "x.dll"}}, want: []string{store + `\nvcuda_loader64.dll > C:\Windows\System32\x.dll`}},
+		"for 32-bit programs":               {files: []requestedFile{{Source: `x86\tool.exe`, Directory: "SysWOW64"}}, want: []string{store + `\x86\tool.exe > C:\Windows\SysWOW64\tool.exe`}},
+		"either separator":                  {files: []requestedFile{{Source: "x86/tool.exe"}}, want: []string{store + `\x86\tool.exe > C:\Windows\System32\tool.exe`}},
+		"of the second device":              {files: []requestedFile{{Source: "amd.exe"}}, want: []string{otherStore + `\amd.exe > C:\Windows\System32\amd.exe`}},
+		"several":                           {files: []requestedFile{{Source: "amd.exe"}, {Source: `x86\tool.exe`}}, want: []string{otherStore + `\amd.exe > C:\Windows\System32\amd.exe`, store + `\x86\tool.exe > C:\Windows\System32\tool.exe`}},
+		"below System32, a new name":        {files: []requestedFile{{Source: "amd.exe", Destination: `C:\Windows\System32\amd\a.exe`}}, want: []string{otherStore + `\amd.exe > C:\Windows\System32\amd\a.exe`}},
+		"the same twice is one":             {files: []requestedFile{{Source: "amd.exe"}, {Source: "amd.exe"}}, want: []string{otherStore + `\amd.exe > C:\Windows\System32\amd.exe`}},
+		"what the container gets anyway":    {files: []requestedFile{{Source: "nvcuda_loader64.dll", Destination: "nvcuda.dll"}}},
+		"the same file as the node's":       {files: []requestedFile{{Source: "nvidia-smi.exe"}}, want: []string{store + `\nvidia-smi.exe > C:\Windows\System32\nvidia-smi.exe`}},
+		"of a host directory":               {files: []requestedFile{{Source: `C:\tools\sub\deep.exe`}}, policy: []func(*Resolver){withDirs(`C:\else`, `C:\tools`)}, want: []string{`C:\tools\sub\deep.exe > C:\Windows\System32\deep.exe`}},
+		"of a host directory in any case":   {files: []requestedFile{{Source: "c:/tools/trace.exe"}}, policy: []func(*Resolver){withDirs(`C:\TOOLS\`)}, want: []string{`C:\tools\trace.exe > C:\Windows\System32\trace.exe`}},
+		"driver store and host directories": {files: []requestedFile{{Source: "amd.exe"}}, policy: []func(*Resolver){withDirs(`C:\tools`)}, want: []string{otherStore + `\amd.exe > C:\Windows\System32\amd.exe`}},
+		"to a directory of the policy":      {files: []requestedFile{{Source: "amd.exe", Destination: `C:\app\bin\a.exe`}}, policy: []func(*Resolver){into(`C:\app`)}, want: []string{otherStore + `\amd.exe > C:\app\bin\a.exe`}},
+		"a link within":                     {files: []requestedFile{{Source: "within.dll"}}, want: []string{store + `\nvcuda_loader64.dll > C:\Windows\System32\within.dll`}},
+		"a host directory that is a link":   {files: []requestedFile{{Source: `C:\moved\trace.exe`}}, policy: []func(*Resolver){withDirs(`C:\moved`)}, want: []string{`C:\tools\trace.exe > C:\Windows\System32\trace.exe`}},
+		"letters beyond ASCII":              {files: []requestedFile{{Source: "amd.exe", Destination: "Gru\u0308nfläche.exe"}}, want: []string{otherStore + `\amd.exe > C:\Windows\System32\` + "Gru\u0308nfläche.exe"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := windowsPolicy(root)
+			p := windowsResolver(root)
 			for _, change := range test.policy {
 				change(&p)
 			}
 			given := []specs.Mount{{Source: store + `\NVCUDA_loader64.dll`, Destination: `c:\windows\system32\nvcuda.dll`}}
-			mounts, err := p.mounts(test.entries, devices(), given)
+			mounts, err := p.mounts(test.files, devices(), given)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -144,96 +144,96 @@ func TestFilesThatAreRefused(t *testing.T) {
 	t.Parallel()
 	root := windowsNode()
 	for name, test := range map[string]struct {
-		entries []entry
-		policy  []func(*Policy)
-		want    error
+		files  []requestedFile
+		policy []func(*Resolver)
+		want   error
 	}{
-		"off":                             {entries: []entry{{Source: "amd.exe"}}, policy: []func(*Policy){func(p *Policy) { p.Sources = policy.MountNothing }}, want: errOff},
-		"no policy at all":                {entries: []entry{{Source: "amd.exe"}}, policy: []func(*Policy){func(p *Policy) { p.ExtraMounts = policy.ExtraMounts{} }}, want: errOff},
-		"too many":                        {entries: []entry{{Source: "a"}, {Source: "b"}, {Source: "c"}, {Source: "d"}, {Source: "e"}}, want: errTooMany},
-		"missing":                         {entries: []entry{{Source: "nothere.exe"}}, want: errMissing},
-		"a directory":                     {entries: []entry{{Source: "dir"}}, want: errNotFile},
-		"one good, one not":               {entries: []entry{{Source: "amd.exe"}, {Source: "nothere.exe"}}, want: errMissing},
-		"dots":                            {entries: []entry{{Source: `..\secret.inf_1\secret.txt`}}, want: errDots},
-		"dots inside":                     {entries: []entry{{Source: `x86\..\amd.exe`}}, want: errDots},
-		"dots with slashes":               {entries: []entry{{Source: "../secret.inf_1/secret.txt"}}, want: errDots},
-		"one dot":                         {entries: []entry{{Source: `.\amd.exe`}}, want: errDots},
-		"three dots":                      {entries: []entry{{Source: `...\amd.exe`}}, want: errTrailing},
-		"stream":                          {entries: []entry{{Source: "amd.exe:hidden"}}, want: errStream},
-		"the file's own stream":           {entries: []entry{{Source: "amd.exe::$DATA"}}, want: errStream},
-		"stream of a directory":           {entries: []entry{{Source: `x86:$I30:$INDEX_ALLOCATION\tool.exe`}}, want: errStream},
-		"device path":                     {entries: []entry{{Source: `\\.\PhysicalDrive0`}}, want: errNotAbsolute},
-		"literal path":                    {entries: []entry{{Source: `\\?\C:\tools\trace.exe`}}, want: errNotAbsolute},
-		"literal path with slashes":       {entries: []entry{{Source: "//?/C:/tools/trace.exe"}}, want: errNotAbsolute},
-		"object manager path":             {entries: []entry{{Source: `\??\C:\tools\trace.exe`}}, want: errNotAbsolute},
-		"network path":                    {entries: []entry{{Source: `\\server\share\a.exe`}}, want: errNotAbsolute},
-		"network path with slashes":       {entries: []entry{{Source: "//server/share/a.exe"}}, want: errNotAbsolute},
-		"drive's current directory":       {entries: []entry{{Source: "C:trace.exe"}}, want: errStream},
-		"a drive":                         {entries: []entry{{Source: "C:"}}, want: errStream},
-		"current drive":                   {entries: []entry{{Source: `\tools\trace.exe`}}, want: errNotAbsolute},
-		"a root":                          {entries: []entry{{Source: `C:\`}}, want: errEmptyElement},
-		"two separators":                  {entries: []entry{{Source: `x86\\tool.exe`}}, want: errEmptyElement},
-		"separator at the end":            {entries: []entry{{Source: `dir\`}}, want: errEmptyElement},
-		"reserved name":                   {entries: []entry{{Source: "NUL"}}, want: errReservedName},
-		"reserved, with an extension":     {entries: []entry{{Source: "con.txt"}}, want: errReservedName},
-		"reserved, spaces inside":         {entries: []entry{{Source: "Com1 .dll"}}, want: errReservedName},
-		"reserved, superscript":           {entries: []entry{{Source: "COM¹"}}, want: errReservedName},
-		"reserved directory":              {entries: []entry{{Source: `aux\a.dll`}}, want: errReservedName},
-		"dot at the end":                  {entries: []entry{{Source: "amd.exe."}}, want: errTrailing},
-		"space at the end":                {entries: []entry{{Source: "amd.exe "}}, want: errTrailing},
-		"wildcard":                        {entries: []entry{{Source: "*.exe"}}, want: errCharacter},
-		"control character":               {entries: []entry{{Source: "a\u0001.exe"}}, want: errCharacter},
-		"delete character":                {entries: []entry{{Source: "a\u007f.exe"}}, want: errCharacter},
-		"full-width letter":               {entries: []entry{{Source: "\uff41md.exe"}}, want: errCharacter},
-		"angle bracket":                   {entries: []entry{{Source: "amd<exe"}}, want: errCharacter},
-		"full-width separator":            {entries: []entry{{Source: "x86＼tool.exe"}}, want: errCharacter},
-		"full-width dots":                 {entries: []entry{{Source: `．．\a`}}, want: errCharacter},
-		"division slash":                  {entries: []entry{{Source: "x86∕tool.exe"}}, want: errCharacter},
-		"invisible":                       {entries: []entry{{Source: "amd\u200b.exe"}}, want: errCharacter},
-		"right to left":                   {entries: []entry{{Source: "amd\u202eexe.dll"}}, want: errCharacter},
-		"Kelvin sign":                     {entries: []entry{{Source: "amd.exe", Destination: "\u212aernel32.dll"}}, want: errCharacter},
-		"short name":                      {entries: []entry{{Source: "NVCUDA~1.DLL"}}, want: errShortName},
-		"short name of a directory":       {entries: []entry{{Source: "amd.exe", Destination: `C:\PROGRA~1\a.exe`}}, policy: []func(*Policy){into(`C:\PROGRA~1`)}, want: errShortName},
-		"absolute by default":             {entries: []entry{{Source: store + `\nvidia-smi.exe`}}, want: errSource},
-		"no directory of the policy":      {entries: []entry{{Source: `C:\secret\key.pem`}}, policy: []func(*Policy){withDirs(`C:\tools`)}, want: errSource},
-		"a directory that begins alike":   {entries: []entry{{Source: `C:\toolsmith\no.exe`}}, policy: []func(*Policy){withDirs(`C:\tools`)}, want: errSource},
-		"the directory itself":            {entries: []entry{{Source: `C:\tools`}}, policy: []func(*Policy){withDirs(`C:\tools`)}, want: errSource},
-		"a directory in a host directory": {entries: []entry{{Source: `C:\tools\sub`}}, policy: []func(*Policy){withDirs(`C:\tools`)}, want: errNotFile},
-		"another drive":                   {entries: []entry{{Source: `D:\tools\trace.exe`}}, policy: []func(*Policy){withDirs(`C:\tools`)}, want: errSource},
-		"destination with a directory":    {entries: []entry{{Source: "amd.exe", Destination: `sub\a.exe`}}, want: errDestination},
-		"destination elsewhere":           {entries: []entry{{Source: "amd.exe", Destination: `C:\app\a.exe`}}, want: errDestination},
-		"destination begins alike":        {entries: []entry{{Source: "amd.exe", Destination: `C:\Windows\System32x\a.exe`}}, want: errDestination},
-		"destination is the directory":    {entries: []entry{{Source: "amd.exe", Destination: `C:\Windows\System32`}}, want: errDestination},
-		"destination's other drive":       {entries: []entry{{Source: "amd.exe", Destination: `D:\Windows\System32\a.exe`}}, want: errDestination},
-		"System32 is not in policy":       {entries: []entry{{Source: "amd.exe"}}, policy: []func(*Policy){into(`C:\app`)}, want: errDestination},
-		"destination with dots":           {entries: []entry{{Source: "amd.exe", Destination: `..\a.exe`}}, want: errDots},
-		"destination's stream":            {entries: []entry{{Source: "amd.exe", Destination: "kernel32.dll::$DATA"}}, want: errStream},
-		"destination is a device":         {entries: []entry{{Source: "amd.exe", Destination: `\\.\pipe\a`}}, want: errNotAbsolute},
-		"destination's dot at end":        {entries: []entry{{Source: "amd.exe", Destination: "kernel32.dll."}}, want: errTrailing},
-		"destination and directory":       {entries: []entry{{Source: "amd.exe", Destination: `C:\Windows\System32\a.exe`, Directory: "SysWOW64"}}, want: errDirectory},
-		"a file of Windows":               {entries: []entry{{Source: "kernel32.dll"}}, want: errSystemFile},
-		"what cannot be compared":         {entries: []entry{{Source: "amd.exe", Destination: "held.dll"}}, want: errSystemFile},
-		"a directory of Windows":          {entries: []entry{{Source: "amd.exe", Destination: "drivers"}}, want: errSystemFile},
-		"Windows' file, by its path":      {entries: []entry{{Source: "amd.exe", Destination: "c:/windows/System32/kernel32.dll"}}, policy: []func(*Policy){into(`C:\`)}, want: errSystemFile},
-		"a driver's place":                {entries: []entry{{Source: "amd.exe", Destination: "NVCUDA.dll"}}, want: errTaken},
-		"two files at one place":          {entries: []entry{{Source: "amd.exe", Destination: "a.exe"}, {Source: `x86\tool.exe`, Destination: "A.EXE"}}, want: errTaken},
+		"off":                             {files: []requestedFile{{Source: "amd.exe"}}, policy: []func(*Resolver){func(r *Resolver) { r.Sources = policy.MountNothing }}, want: errOff},
+		"no policy at all":                {files: []requestedFile{{Source: "amd.exe"}}, policy: []func(*Resolver){func(r *Resolver) { r.ExtraMounts = policy.ExtraMounts{} }}, want: errOff},
+		"too many":                        {files: []requestedFile{{Source: "a"}, {Source: "b"}, {Source: "c"}, {Source: "d"}, {Source: "e"}}, want: errTooMany},
+		"missing":                         {files: []requestedFile{{Source: "nothere.exe"}}, want: errMissing},
+		"a directory":                     {files: []requestedFile{{Source: "dir"}}, want: errNotFile},
+		"one good, one not":               {files: []requestedFile{{Source: "amd.exe"}, {Source: "nothere.exe"}}, want: errMissing},
+		"dots":                            {files: []requestedFile{{Source: `..\secret.inf_1\secret.txt`}}, want: errDots},
+		"dots inside":                     {files: []requestedFile{{Source: `x86\..\amd.exe`}}, want: errDots},
+		"dots with slashes":               {files: []requestedFile{{Source: "../secret.inf_1/secret.txt"}}, want: errDots},
+		"one dot":                         {files: []requestedFile{{Source: `.\amd.exe`}}, want: errDots},
+		"three dots":                      {files: []requestedFile{{Source: `...\amd.exe`}}, want: errTrailing},
+		"stream":                          {files: []requestedFile{{Source: "amd.exe:hidden"}}, want: errStream},
+		"the file's own stream":           {files: []requestedFile{{Source: "amd.exe::$DATA"}}, want: errStream},
+		"stream of a directory":           {files: []requestedFile{{Source: `x86:$I30:$INDEX_ALLOCATION\tool.exe`}}, want: errStream},
+		"device path":                     {files: []requestedFile{{Source: `\\.\PhysicalDrive0`}}, want: errNotAbsolute},
+		"literal path":                    {files: []requestedFile{{Source: `\\?\C:\tools\trace.exe`}}, want: errNotAbsolute},
+		"literal path with slashes":       {files: []requestedFile{{Source: "//?/C:/tools/trace.exe"}}, want: errNotAbsolute},
+		"object manager path":             {files: []requestedFile{{Source: `\??\C:\tools\trace.exe`}}, want: errNotAbsolute},
+		"network path":                    {files: []requestedFile{{Source: `\\server\share\a.exe`}}, want: errNotAbsolute},
+		"network path with slashes":       {files: []requestedFile{{Source: "//server/share/a.exe"}}, want: errNotAbsolute},
+		"drive's current directory":       {files: []requestedFile{{Source: "C:trace.exe"}}, want: errStream},
+		"a drive":                         {files: []requestedFile{{Source: "C:"}}, want: errStream},
+		"current drive":                   {files: []requestedFile{{Source: `\tools\trace.exe`}}, want: errNotAbsolute},
+		"a root":                          {files: []requestedFile{{Source: `C:\`}}, want: errEmptyElement},
+		"two separators":                  {files: []requestedFile{{Source: `x86\\tool.exe`}}, want: errEmptyElement},
+		"separator at the end":            {files: []requestedFile{{Source: `dir\`}}, want: errEmptyElement},
+		"reserved name":                   {files: []requestedFile{{Source: "NUL"}}, want: errReservedName},
+		"reserved, with an extension":     {files: []requestedFile{{Source: "con.txt"}}, want: errReservedName},
+		"reserved, spaces inside":         {files: []requestedFile{{Source: "Com1 .dll"}}, want: errReservedName},
+		"reserved, superscript":           {files: []requestedFile{{Source: "COM¹"}}, want: errReservedName},
+		"reserved directory":              {files: []requestedFile{{Source: `aux\a.dll`}}, want: errReservedName},
+		"dot at the end":                  {files: []requestedFile{{Source: "amd.exe."}}, want: errTrailing},
+		"space at the end":                {files: []requestedFile{{Source: "amd.exe "}}, want: errTrailing},
+		"wildcard":                        {files: []requestedFile{{Source: "*.exe"}}, want: errCharacter},
+		"control character":               {files: []requestedFile{{Source: "a\u0001.exe"}}, want: errCharacter},
+		"delete character":                {files: []requestedFile{{Source: "a\u007f.exe"}}, want: errCharacter},
+		"full-width letter":               {files: []requestedFile{{Source: "\uff41md.exe"}}, want: errCharacter},
+		"angle bracket":                   {files: []requestedFile{{Source: "amd<exe"}}, want: errCharacter},
+		"full-width separator":            {files: []requestedFile{{Source: "x86＼tool.exe"}}, want: errCharacter},
+		"full-width dots":                 {files: []requestedFile{{Source: `．．\a`}}, want: errCharacter},
+		"division slash":                  {files: []requestedFile{{Source: "x86∕tool.exe"}}, want: errCharacter},
+		"invisible":                       {files: []requestedFile{{Source: "amd\u200b.exe"}}, want: errCharacter},
+		"right to left":                   {files: []requestedFile{{Source: "amd\u202eexe.dll"}}, want: errCharacter},
+		"Kelvin sign":                     {files: []requestedFile{{Source: "amd.exe", Destination: "\u212aernel32.dll"}}, want: errCharacter},
+		"short name":                      {files: []requestedFile{{Source: "NVCUDA~1.DLL"}}, want: errShortName},
+		"short name of a directory":       {files: []requestedFile{{Source: "amd.exe", Destination: `C:\PROGRA~1\a.exe`}}, policy: []func(*Resolver){into(`C:\PROGRA~1`)}, want: errShortName},
+		"absolute by default":             {files: []requestedFile{{Source: store + `\nvidia-smi.exe`}}, want: errSource},
+		"no directory of the policy":      {files: []requestedFile{{Source: `C:\secret\key.pem`}}, policy: []func(*Resolver){withDirs(`C:\tools`)}, want: errSource},
+		"a directory that begins alike":   {files: []requestedFile{{Source: `C:\toolsmith\no.exe`}}, policy: []func(*Resolver){withDirs(`C:\tools`)}, want: errSource},
+		"the directory itself":            {files: []requestedFile{{Source: `C:\tools`}}, policy: []func(*Resolver){withDirs(`C:\tools`)}, want: errSource},
+		"a directory in a host directory": {files: []requestedFile{{Source: `C:\tools\sub`}}, policy: []func(*Resolver){withDirs(`C:\tools`)}, want: errNotFile},
+		"another drive":                   {files: []requestedFile{{Source: `D:\tools\trace.exe`}}, policy: []func(*Resolver){withDirs(`C:\tools`)}, want: errSource},
+		"destination with a directory":    {files: []requestedFile{{Source: "amd.exe", Destination: `sub\a.exe`}}, want: errDestination},
+		"destination elsewhere":           {files: []requestedFile{{Source: "amd.exe", Destination: `C:\app\a.exe`}}, want: errDestination},
+		"destination begins alike":        {files: []requestedFile{{Source: "amd.exe", Destination: `C:\Windows\System32x\a.exe`}}, want: errDestination},
+		"destination is the directory":    {files: []requestedFile{{Source: "amd.exe", Destination: `C:\Windows\System32`}}, want: errDestination},
+		"destination's other drive":       {files: []requestedFile{{Source: "amd.exe", Destination: `D:\Windows\System32\a.exe`}}, want: errDestination},
+		"System32 is not in policy":       {files: []requestedFile{{Source: "amd.exe"}}, policy: []func(*Resolver){into(`C:\app`)}, want: errDestination},
+		"destination with dots":           {files: []requestedFile{{Source: "amd.exe", Destination: `..\a.exe`}}, want: errDots},
+		"destination's stream":            {files: []requestedFile{{Source: "amd.exe", Destination: "kernel32.dll::$DATA"}}, want: errStream},
+		"destination is a device":         {files: []requestedFile{{Source: "amd.exe", Destination: `\\.\pipe\a`}}, want: errNotAbsolute},
+		"destination's dot at end":        {files: []requestedFile{{Source: "amd.exe", Destination: "kernel32.dll."}}, want: errTrailing},
+		"destination and directory":       {files: []requestedFile{{Source: "amd.exe", Destination: `C:\Windows\System32\a.exe`, Directory: "SysWOW64"}}, want: errDirectory},
+		"a file of Windows":               {files: []requestedFile{{Source: "kernel32.dll"}}, want: errSystemFile},
+		"what cannot be compared":         {files: []requestedFile{{Source: "amd.exe", Destination: "held.dll"}}, want: errSystemFile},
+		"a directory of Windows":          {files: []requestedFile{{Source: "amd.exe", Destination: "drivers"}}, want: errSystemFile},
+		"Windows' file, by its path":      {files: []requestedFile{{Source: "amd.exe", Destination: "c:/windows/System32/kernel32.dll"}}, policy: []func(*Resolver){into(`C:\`)}, want: errSystemFile},
+		"a driver's place":                {files: []requestedFile{{Source: "amd.exe", Destination: "NVCUDA.dll"}}, want: errTaken},
+		"two files at one place":          {files: []requestedFile{{Source: "amd.exe", Destination: "a.exe"}, {Source: `x86\tool.exe`, Destination: "A.EXE"}}, want: errTaken},
 		// A link or junction is judged by where it leads.
-		"a link to another driver":       {entries: []entry{{Source: "away.txt"}}, want: errLeadsOut},
-		"a directory that leads out":     {entries: []entry{{Source: `dir\up\secret.txt`}}, want: errLeadsOut},
-		"a link to what begins alike":    {entries: []entry{{Source: "neighbor.txt"}}, want: errLeadsOut},
-		"a link to another directory":    {entries: []entry{{Source: `secret\key.pem`}}, want: errLeadsOut},
-		"a junction to a network share":  {entries: []entry{{Source: `share\a.dll`}}, want: errLeadsOut},
-		"a link to nothing":              {entries: []entry{{Source: "dangling.txt"}}, want: errMissing},
-		"a link out of a host directory": {entries: []entry{{Source: `C:\tools\away.pem`}}, policy: []func(*Policy){withDirs(`C:\tools`)}, want: errLeadsOut},
+		"a link to another driver":       {files: []requestedFile{{Source: "away.txt"}}, want: errLeadsOut},
+		"a directory that leads out":     {files: []requestedFile{{Source: `dir\up\secret.txt`}}, want: errLeadsOut},
+		"a link to what begins alike":    {files: []requestedFile{{Source: "neighbor.txt"}}, want: errLeadsOut},
+		"a link to another directory":    {files: []requestedFile{{Source: `secret\key.pem`}}, want: errLeadsOut},
+		"a junction to a network share":  {files: []requestedFile{{Source: `share\a.dll`}}, want: errLeadsOut},
+		"a link to nothing":              {files: []requestedFile{{Source: "dangling.txt"}}, want: errMissing},
+		"a link out of a host directory": {files: []requestedFile{{Source: `C:\tools\away.pem`}}, policy: []func(*Resolver){withDirs(`C:\tools`)}, want: errLeadsOut},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := windowsPolicy(root)
+			p := windowsResolver(root)
 			for _, change := range test.policy {
 				change(&p)
 			}
 			given := []specs.Mount{{Source: store + `\nvcuda_loader64.dll`, Destination: `C:\Windows\System32\nvcuda.dll`}}
-			mounts, err := p.mounts(test.entries, devices(), given)
+			mounts, err := p.mounts(test.files, devices(), given)
 			if !errors.Is(err, test.want) || mounts != nil {
 				t.Fatalf("%v, error %v, want %v", mounts, err, test.want)
 			}
@@ -251,35 +251,35 @@ func TestLinuxContainers(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	for name, test := range map[string]struct {
-		entry entry
-		into  []string
-		want  string
-		err   error
+		file requestedFile
+		into []string
+		want string
+		err  error
 	}{
-		"of a host directory":     {entry: entry{Source: "/opt/gpu/lib.so"}, want: "/opt/gpu/lib.so > /usr/lib/wsl/lib/lib.so"},
-		"under another name":      {entry: entry{Source: "/opt/gpu/lib.so", Destination: "a.so"}, want: "/opt/gpu/lib.so > /usr/lib/wsl/lib/a.so"},
-		"what the node has there": {entry: entry{Source: "/opt/gpu/lib.so", Destination: "/opt/gpux/no.so"}, into: []string{"/opt/gpux"}, want: "/opt/gpu/lib.so > /opt/gpux/no.so"},
-		"control character":       {entry: entry{Source: "/opt/gpu/a\u0085"}, err: errCharacter},
-		"to a directory":          {entry: entry{Source: "/opt/gpu/lib.so", Destination: "/srv/x/a.so"}, into: []string{"/srv"}, want: "/opt/gpu/lib.so > /srv/x/a.so"},
-		"relative":                {entry: entry{Source: "lib.so"}, err: errNoStore},
-		"elsewhere":               {entry: entry{Source: "/secret/key"}, err: errSource},
-		"begins alike":            {entry: entry{Source: "/opt/gpux/no.so"}, err: errSource},
-		"dots":                    {entry: entry{Source: "/opt/gpu/../../secret/key"}, err: errDots},
-		"two slashes":             {entry: entry{Source: "//opt/gpu/lib.so"}, err: errEmptyElement},
-		"backslash":               {entry: entry{Source: `/opt/gpu\lib.so`}, err: errCharacter},
-		"a link away":             {entry: entry{Source: "/opt/gpu/away.so"}, err: errLeadsOut},
-		"a directory":             {entry: entry{Source: "/opt/gpu/sub"}, err: errNotFile},
-		"missing":                 {entry: entry{Source: "/opt/gpu/no.so"}, err: errMissing},
-		"destination":             {entry: entry{Source: "/opt/gpu/lib.so", Destination: "/etc/passwd"}, err: errDestination},
-		"destination of dots":     {entry: entry{Source: "/opt/gpu/lib.so", Destination: "../a"}, err: errDots},
-		"a directory of Windows'": {entry: entry{Source: "/opt/gpu/lib.so", Directory: "System32"}, err: errDirectory},
+		"of a host directory":     {file: requestedFile{Source: "/opt/gpu/lib.so"}, want: "/opt/gpu/lib.so > /usr/lib/wsl/lib/lib.so"},
+		"under another name":      {file: requestedFile{Source: "/opt/gpu/lib.so", Destination: "a.so"}, want: "/opt/gpu/lib.so > /usr/lib/wsl/lib/a.so"},
+		"what the node has there": {file: requestedFile{Source: "/opt/gpu/lib.so", Destination: "/opt/gpux/no.so"}, into: []string{"/opt/gpux"}, want: "/opt/gpu/lib.so > /opt/gpux/no.so"},
+		"control character":       {file: requestedFile{Source: "/opt/gpu/a\u0085"}, err: errCharacter},
+		"to a directory":          {file: requestedFile{Source: "/opt/gpu/lib.so", Destination: "/srv/x/a.so"}, into: []string{"/srv"}, want: "/opt/gpu/lib.so > /srv/x/a.so"},
+		"relative":                {file: requestedFile{Source: "lib.so"}, err: errNoStore},
+		"elsewhere":               {file: requestedFile{Source: "/secret/key"}, err: errSource},
+		"begins alike":            {file: requestedFile{Source: "/opt/gpux/no.so"}, err: errSource},
+		"dots":                    {file: requestedFile{Source: "/opt/gpu/../../secret/key"}, err: errDots},
+		"two slashes":             {file: requestedFile{Source: "//opt/gpu/lib.so"}, err: errEmptyElement},
+		"backslash":               {file: requestedFile{Source: `/opt/gpu\lib.so`}, err: errCharacter},
+		"a link away":             {file: requestedFile{Source: "/opt/gpu/away.so"}, err: errLeadsOut},
+		"a directory":             {file: requestedFile{Source: "/opt/gpu/sub"}, err: errNotFile},
+		"missing":                 {file: requestedFile{Source: "/opt/gpu/no.so"}, err: errMissing},
+		"destination":             {file: requestedFile{Source: "/opt/gpu/lib.so", Destination: "/etc/passwd"}, err: errDestination},
+		"destination of dots":     {file: requestedFile{Source: "/opt/gpu/lib.so", Destination: "../a"}, err: errDots},
+		"a directory of Windows'": {file: requestedFile{Source: "/opt/gpu/lib.so", Directory: "System32"}, err: errDirectory},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := Policy{OS: ocispec.Linux, Files: hostfiles.Root(root), ExtraMounts: policy.ExtraMounts{
+			p := Resolver{OS: ocispec.Linux, Files: hostfiles.Root(root), ExtraMounts: policy.ExtraMounts{
 				Sources: policy.MountHostDirectories, HostDirectories: []string{"/opt/gpu"}, Destinations: test.into, Max: 1,
 			}}
-			mounts, err := p.mounts([]entry{test.entry}, devices(), nil)
+			mounts, err := p.mounts([]requestedFile{test.file}, devices(), nil)
 			if !errors.Is(err, test.err) {
 				t.Fatalf("%v, error %v, want %v", mounts, err, test.err)
 			}
@@ -305,14 +305,14 @@ func FuzzMounts(f *testing.F) {
 	root := windowsNode()
 	allowed := []string{ocispec.System32, ocispec.SysWOW64}
 	f.Fuzz(func(t *testing.T, text string) {
-		entries, err := List{"list", text}.parse()
+		files, err := List{"list", text}.parse()
 		if err != nil {
 			if !errors.Is(err, errMalformed) || strings.ContainsAny(err.Error(), "\n\r") {
 				t.Fatalf("%q", err)
 			}
 			return
 		}
-		mounts, err := windowsPolicy(root).mounts(entries, devices(), nil)
+		mounts, err := windowsResolver(root).mounts(files, devices(), nil)
 		if err != nil {
 			if mounts != nil || strings.ContainsAny(err.Error(), "\n\r") {
 				t.Fatalf("%v, %q", mounts, err)

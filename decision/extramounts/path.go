@@ -2,7 +2,6 @@ package extramounts
 
 import (
 	"errors"
-	"fmt"
 	"path"
 	"strings"
 	"unicode"
@@ -23,30 +22,25 @@ var (
 	errEmptyElement = errors.New("a path element is empty")
 )
 
-// plainPath is a path in which each element is just the name of a file or
+// requestedPath is a path of a request, in which each element is just the name of a file or
 // directory.
-type plainPath struct {
+type requestedPath struct {
 	path     string
 	absolute bool
 }
 
 // parsePath parses a path of the operating system. Its errors are those above.
-func parsePath(os ocispec.OS, text string) (plainPath, error) {
-	check := parseWindowsPath
+func parsePath(os ocispec.OS, text string) (requestedPath, error) {
 	if os == ocispec.Linux {
-		check = parseLinuxPath
+		return parseLinuxPath(text)
 	}
-	p, err := check(text)
-	if err != nil {
-		return plainPath{}, fmt.Errorf("%s: %w", quote(text), err)
-	}
-	return p, nil
+	return parseWindowsPath(text)
 }
 
-func parseWindowsPath(text string) (plainPath, error) {
+func parseWindowsPath(text string) (requestedPath, error) {
 	p := strings.ReplaceAll(text, "/", `\`)
 	if strings.HasPrefix(p, `\`) {
-		return plainPath{}, errNotAbsolute
+		return requestedPath{}, errNotAbsolute
 	}
 	rest, absolute := p, winpath.IsAbs(p)
 	if absolute {
@@ -54,10 +48,10 @@ func parseWindowsPath(text string) (plainPath, error) {
 	}
 	for name := range strings.SplitSeq(rest, `\`) {
 		if err := checkName(name); err != nil {
-			return plainPath{}, err
+			return requestedPath{}, err
 		}
 	}
-	return plainPath{path: winpath.Clean(p), absolute: absolute}, nil
+	return requestedPath{path: winpath.Clean(p), absolute: absolute}, nil
 }
 
 // checkName checks one element of a Windows path.
@@ -70,7 +64,7 @@ func checkName(name string) error {
 		return errDots
 	case strings.Contains(name, ":"):
 		return errStream
-	case strings.ContainsFunc(name, func(r rune) bool { return !plainRune(r) }):
+	case strings.ContainsFunc(name, func(r rune) bool { return !isAllowed(r) }):
 		return errCharacter
 	case winpath.HasTrailingDot(name):
 		return errTrailing
@@ -82,10 +76,10 @@ func checkName(name string) error {
 	return nil
 }
 
-// plainRune reports whether r is allowed in a name. Beyond ASCII those are letters
+// isAllowed reports whether r is allowed in a name. Beyond ASCII those are letters
 // and digits, except for those that a conversion of width or case makes ASCII, such
 // as the Kelvin sign.
-func plainRune(r rune) bool {
+func isAllowed(r rune) bool {
 	if r <= unicode.MaxASCII {
 		return r >= ' ' && r != 0x7F && !strings.ContainsRune(`<>"|?*`, r)
 	}
@@ -98,24 +92,24 @@ func plainRune(r rune) bool {
 	return !wide && r != unicode.ReplacementChar && (unicode.IsLetter(r) || unicode.IsMark(r) || unicode.IsNumber(r))
 }
 
-func parseLinuxPath(text string) (plainPath, error) {
+func parseLinuxPath(text string) (requestedPath, error) {
 	if strings.ContainsFunc(text, func(r rune) bool { return unicode.IsControl(r) || r == '\\' || r == unicode.ReplacementChar }) {
-		return plainPath{}, errCharacter
+		return requestedPath{}, errCharacter
 	}
 	rest, absolute := strings.CutPrefix(text, "/")
 	for name := range strings.SplitSeq(rest, "/") {
 		switch name {
 		case "":
-			return plainPath{}, errEmptyElement
+			return requestedPath{}, errEmptyElement
 		case ".", "..":
-			return plainPath{}, errDots
+			return requestedPath{}, errDots
 		}
 	}
-	return plainPath{path: path.Clean(text), absolute: absolute}, nil
+	return requestedPath{path: path.Clean(text), absolute: absolute}, nil
 }
 
-// below reports whether p is below dir.
-func below(os ocispec.OS, dir, p string) bool {
+// isBelow reports whether p is below dir.
+func isBelow(os ocispec.OS, dir, p string) bool {
 	if os == ocispec.Windows {
 		return winpath.Within(dir, p) && !winpath.Equal(dir, p)
 	}
@@ -123,13 +117,13 @@ func below(os ocispec.OS, dir, p string) bool {
 	return p != dir && strings.HasPrefix(p, strings.TrimRight(dir, "/")+"/")
 }
 
-// join returns the path of name in dir.
-func join(os ocispec.OS, dir, name string) string {
+// joinPath returns the path of name in dir.
+func joinPath(os ocispec.OS, dir, name string) string {
 	if os == ocispec.Windows {
 		return winpath.Join(dir, name)
 	}
 	return path.Join(dir, name)
 }
 
-// base returns the last element of a path of parsePath, which has no backslash on Linux.
-func base(p string) string { return p[strings.LastIndexAny(p, `/\`)+1:] }
+// baseName returns the last element of a path of parsePath, which has no backslash on Linux.
+func baseName(p string) string { return p[strings.LastIndexAny(p, `/\`)+1:] }
