@@ -3,7 +3,6 @@ module github.com/directx-nri/directx-nri
 go 1.26.0
 
 require (
-	al.essio.dev/pkg/shellescape v1.6.1
 	github.com/Microsoft/go-winio v0.6.4
 	github.com/VictoriaMetrics/easyproto v1.1.3
 	github.com/containerd/containerd/api v1.8.0

@@ -92,8 +92,7 @@ func newRuntimeCommand() *cobra.Command {
 		Short: "Set up the runtime shim and containerd",
 	}
 	command.AddCommand(nodesetup.NewSetupCommand(runtime.GOOS), nodesetup.NewInstallCommand(), nodesetup.NewUninstallCommand(runtime.GOOS))
-	command.AddCommand(containerd.NewConfigureCommand(runtime.GOOS), containerd.NewUnconfigureCommand(runtime.GOOS), doctor.NewStatusCommand(runtime.GOOS, cli.Version(version)))
-	command.AddCommand(containerd.NewFinishRestartCommand(runtime.GOOS))
+	command.AddCommand(containerd.NewConfigureCommand(runtime.GOOS), containerd.NewUnconfigureCommand(runtime.GOOS))
 	return command
 }
 

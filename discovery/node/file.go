@@ -53,8 +53,8 @@ func (f File) Write(devices []discovery.Device) error {
 	if err == nil {
 		err = durable.MakePrivate(f.stateDir)
 	}
-	if now, readErr := durable.Read(f.Path(), int64(len(data))+1); err == nil && (readErr != nil || !bytes.Equal(now, data)) {
-		err = durable.Replace(f.Path(), data, 0o600)
+	if err == nil {
+		err = durable.Update(f.Path(), data, 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("write the list of GPUs: %w", err)
@@ -101,7 +101,7 @@ func (f File) Watch(ctx context.Context, _ func()) error {
 func (f File) read(wanted func(line []byte) bool) (devices []discovery.Device, err error) {
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("read the list of GPUs %s: %w; run 'dxctl config apply', or restart directx-advertiser, to write it again", f.Path(), err)
+			err = durable.WithRemedy(fmt.Errorf("read the list of GPUs %s: %w", f.Path(), err), "run 'dxctl config apply', or restart directx-advertiser, to write it again")
 		}
 	}()
 	if err := durable.CheckPrivate(f.stateDir); err != nil {

@@ -29,8 +29,8 @@ func checkVolumeBy(f *os.File, usualDir string, isReadOnly func(*os.File) bool) 
 	if err == nil {
 		err = durable.CheckOpen(f)
 	}
-	if access := (*durable.AccessError)(nil); errors.As(err, &access) && elsewhere {
-		access.Remedy = fmt.Sprintf("use a copy that only root can change: install -D -m 644 %s %s", path, filepath.Join(usualDir, filepath.Base(path)))
+	if denied := (*durable.RemedyError)(nil); errors.As(err, &denied) && elsewhere {
+		denied.Remedy = fmt.Sprintf("use a copy that only root can change: install -D -m 644 %s %s", path, filepath.Join(usualDir, filepath.Base(path)))
 	}
 	return err
 }

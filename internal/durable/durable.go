@@ -3,6 +3,7 @@
 package durable
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -34,6 +35,14 @@ func Read(path string, limit int64) ([]byte, error) {
 // Replace writes data to path atomically and syncs the file and its directory.
 func Replace(path string, data []byte, perm fs.FileMode) error {
 	return ReplaceLike("", path, data, perm)
+}
+
+// Update is [Replace] unless the file has the content already.
+func Update(path string, data []byte, perm fs.FileMode) error {
+	if content, err := Read(path, int64(len(data))+1); err == nil && bytes.Equal(content, data) {
+		return nil
+	}
+	return Replace(path, data, perm)
 }
 
 // ReplaceLike is [Replace] with the owner and the group, on Windows the access control
@@ -120,22 +129,26 @@ var (
 	ErrUntrusted = errors.New("others can write to it")
 )
 
-// AccessError reports that another account can write to a file or directory.
-type AccessError struct {
-	Path string
-	// Reason is [ErrNotPrivate] or [ErrUntrusted].
-	Reason error
-	// Cause and Remedy are phrases.
-	Cause, Remedy string
+// RemedyError is an error with the remedy for its cause. 'dxctl doctor' prints them apart.
+type RemedyError struct {
+	Err    error
+	Remedy string
 }
 
-// Error returns the path, the reason, the cause and the remedy.
-func (e *AccessError) Error() string {
-	return fmt.Sprintf("check %s: %v: %s; %s", e.Path, e.Reason, e.Cause, e.Remedy)
-}
+// WithRemedy returns err with a remedy.
+func WithRemedy(err error, remedy string) error { return &RemedyError{err, remedy} }
 
-// Unwrap returns Reason.
-func (e *AccessError) Unwrap() error { return e.Reason }
+// Error returns the error and the remedy.
+func (e *RemedyError) Error() string { return e.Err.Error() + "; " + e.Remedy }
+
+// Unwrap returns the error without the remedy.
+func (e *RemedyError) Unwrap() error { return e.Err }
+
+// accessError returns an error about a file or directory that other accounts can write. reason is
+// [ErrNotPrivate] or [ErrUntrusted].
+func accessError(path string, reason error, cause, remedy string) error {
+	return WithRemedy(fmt.Errorf("check %s: %w: %s", path, reason, cause), remedy)
+}
 
 // MakePrivate creates dir and its missing parents so that only the calling user
 // (on Windows: SYSTEM and Administrators) has access. An existing directory is left

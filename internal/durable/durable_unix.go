@@ -44,7 +44,7 @@ func createPrivate(dir string) error { return os.MkdirAll(dir, 0o700) }
 func CheckPrivate(dir string) error {
 	info, err := os.Lstat(dir)
 	if err == nil && !info.IsDir() {
-		return &AccessError{dir, ErrNotPrivate, "not a directory", "remove it"}
+		return accessError(dir, ErrNotPrivate, "not a directory", "remove it")
 	}
 	return checkWriters(dir, info, err, ErrNotPrivate, "700")
 }
@@ -111,9 +111,9 @@ func checkWriters(path string, info fs.FileInfo, err, reason error, mode string)
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	switch {
 	case !ok || stat.Uid != 0 && int(stat.Uid) != os.Geteuid():
-		return &AccessError{path, reason, "it does not belong to root", "remove it, or give it to root when you trust its content"}
+		return accessError(path, reason, "it does not belong to root", "remove it, or give it to root when you trust its content")
 	case mode != "" && info.Mode().Perm()&0o022 != 0:
-		return &AccessError{path, reason, fmt.Sprintf("mode %04o", info.Mode().Perm()), fmt.Sprintf("remove it, or 'chmod %s' it when you trust its content", mode)}
+		return accessError(path, reason, fmt.Sprintf("mode %04o", info.Mode().Perm()), fmt.Sprintf("remove it, or 'chmod %s' it when you trust its content", mode))
 	}
 	return nil
 }

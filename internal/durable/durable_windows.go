@@ -146,7 +146,7 @@ func CheckPrivate(dir string) error {
 		return fmt.Errorf("check %s: %w", dir, err)
 	}
 	if !info.IsDir() {
-		return &AccessError{dir, ErrNotPrivate, "not a directory", "remove it"}
+		return accessError(dir, ErrNotPrivate, "not a directory", "remove it")
 	}
 	return checkWriters(dir, dir, ErrNotPrivate)
 }
@@ -171,7 +171,7 @@ func CheckProgram(path string) error { return CheckFile(path) }
 func CheckOwner(path string) error {
 	other, err := untrusted(path, windows.OWNER_SECURITY_INFORMATION)
 	if err == nil && other != "" {
-		err = &AccessError{path, ErrUntrusted, "it belongs to " + other, "give it to Administrators when you trust its content"}
+		err = accessError(path, ErrUntrusted, "it belongs to "+other, "give it to Administrators when you trust its content")
 	}
 	return err
 }
@@ -181,8 +181,8 @@ func CheckOwner(path string) error {
 func checkWriters(path, dir string, reason error) error {
 	other, err := untrusted(path, windows.OWNER_SECURITY_INFORMATION|windows.DACL_SECURITY_INFORMATION)
 	if err == nil && other != "" {
-		err = &AccessError{path, reason, other + " can change it", fmt.Sprintf(
-			`when you trust what is there, restrict its access, in cmd.exe, with: icacls "%s" /setowner *S-1-5-32-544 /t && icacls "%[1]s" /inheritance:r /grant:r *S-1-5-18:(OI)(CI)F *S-1-5-32-544:(OI)(CI)F`, dir)}
+		err = accessError(path, reason, other+" can change it", fmt.Sprintf(
+			`when you trust what is there, restrict its access, in cmd.exe, with: icacls "%s" /setowner *S-1-5-32-544 /t && icacls "%[1]s" /inheritance:r /grant:r *S-1-5-18:(OI)(CI)F *S-1-5-32-544:(OI)(CI)F`, dir))
 	}
 	return err
 }

@@ -1,5 +1,5 @@
-// Package runflags converts [ocispec.Edits] to flags of ctr and nerdctl, which make
-// them on nodes without the runtime shim, and quotes flags for shells.
+// Package runflags converts [ocispec.Edits] to flags of ctr and nerdctl, which make them on nodes
+// without the runtime shim.
 package runflags
 
 import (

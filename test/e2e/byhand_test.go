@@ -5,6 +5,7 @@ package e2e
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os/exec"
 	"slices"
 	"strings"
@@ -26,7 +27,7 @@ func TestByHand(t *testing.T) {
 	s.Dxctl(t, "config", "apply", "--config", s.ConfigFile())
 	sideBySide(t, map[string]func(*testing.T){
 		"flags give what the shim gives":                       s.testFlags,
-		"flags from a line that bash reads":                    s.testBash,
+		"flags that bash reads into an array":                  s.testBash,
 		"flags for nerdctl give what the shim gives":           s.testNerdctlFlags,
 		"the shown spec is the one that is run, byte for byte": s.testDxctlSpec,
 	})
@@ -34,12 +35,12 @@ func TestByHand(t *testing.T) {
 
 // testNoFlag has GPUs whose device nodes have another path in the container.
 func (s *suite) testNoFlag(t *testing.T) {
-	status, stdout, stderr := call(t, s.DxctlCommand("flags", "--for", "ctr", "--index", "1"))
+	status, stdout, stderr := call(t, s.DxctlCommand("flags", "--for", "ctr", "--gpus", "1"))
 	if status != 1 || stdout != "" || strings.Count(stderr, "\n") != 1 {
 		t.Errorf("status %d\n%s%s", status, stdout, stderr)
 	}
 	bed.MustContain(t, "what dxctl prints", stderr, s.Inventory.GPUs[1].ContainerPath(), "--with-shim")
-	s.CtrDetach(t, "no-flag", strings.Fields(s.Dxctl(t, "flags", "--index", "1", "--with-shim", "-o", "args"))...)
+	s.CtrDetach(t, "no-flag", strings.Fields(s.Dxctl(t, "flags", "--gpus", "1", "--with-shim"))...)
 	s.mustHave(t, "no-flag", 1)
 }
 
@@ -49,12 +50,8 @@ func (s *suite) testFlags(t *testing.T) {
 	for id, request := range map[string]string{"all": "all", "one": "1", "two": "2,0"} {
 		t.Run(id, func(t *testing.T) {
 			t.Parallel()
-			selection := []string{"--index", request}
-			if request == "all" {
-				selection = []string{"--all"}
-			}
 			var flags []string
-			bed.Check(t, json.Unmarshal([]byte(s.Dxctl(t, "flags", append(selection, "-o", "json")...)), &flags))
+			bed.Check(t, json.Unmarshal([]byte(s.Dxctl(t, "flags", "--gpus", request, "-o", "json")), &flags))
 			s.CtrDetach(t, "flags-"+id, append([]string{"--runtime", bed.Runc}, flags...)...)
 			s.run(t, "shim-"+id, annotation(request)...)
 			s.mustBeAlike(t, "flags-"+id, "shim-"+id)
@@ -114,18 +111,18 @@ func (s *suite) given(t *testing.T, id string) (g gpuParts) {
 	return g
 }
 
-// testBash pastes the flags into a command line. The node's paths need no quoting, so
-// an environment variable that does is added.
+// testBash reads the flags into an array, as the help of 'dxctl flags' does.
 func (s *suite) testBash(t *testing.T) {
-	flags := strings.TrimSpace(s.Dxctl(t, "flags", "--for", "ctr", "--all"))
-	line := strings.Join(slices.Concat(
-		[]string{"exec", s.Stock("ctr"), "--address", s.Address(), "run", "--rm"}, s.CtrRunFlags("bash"),
-		[]string{flags, "--env", "'HARD=a b#(c)&\"'", bed.Image, "bash", "/bin/sh", "-c", "'ls /usr/lib/wsl/lib; echo \"$HARD\"'"}), " ")
-	out, err := exec.Command("bash", "-c", line).CombinedOutput()
+	dxctl := s.DxctlCommand("flags", "--gpus", "all")
+	script := fmt.Sprintf("mapfile -t gpu < <(%s)\nexec %s", strings.Join(dxctl.Args, " "), strings.Join(slices.Concat(
+		[]string{s.Stock("ctr"), "--address", s.Address(), "run", "--rm"}, s.CtrRunFlags("bash"), []string{`"${gpu[@]}"`, bed.Image, "bash", "/bin/sh", "-c", "'ls /usr/lib/wsl/lib; echo $DIRECTX_DEVICES'"}), " "))
+	command := exec.Command("bash", "-c", script)
+	command.Env = dxctl.Env
+	out, err := command.CombinedOutput()
 	if err != nil {
-		t.Fatalf("%s: %v\n%s", line, err, out)
+		t.Fatalf("%s: %v\n%s", script, err, out)
 	}
-	bed.MustContain(t, "the container", string(out), "libd3d12.so\nlibdxcore.so\n", `a b#(c)&"`)
+	bed.MustContain(t, "the container", string(out), "libd3d12.so\nlibdxcore.so\n", s.Inventory.GPUs[0].LUID())
 }
 
 // testDxctlSpec compares dxctl's preview of a spec with the shim's edit of it.
@@ -147,7 +144,7 @@ func (s *suite) testDxctlSpec(t *testing.T) {
 // testNerdctlFlags compares what a container that nerdctl makes with dxctl's flags
 // has of GPUs with what the shim gives.
 func (s *suite) testNerdctlFlags(t *testing.T) {
-	flags := strings.Split(strings.TrimSpace(s.Dxctl(t, "flags", "--for", "nerdctl", "--index", "0,2", "-o", "args")), "\n")
+	flags := strings.Split(strings.TrimSpace(s.Dxctl(t, "flags", "--for", "nerdctl", "--gpus", "0,2")), "\n")
 	out, err := s.Nerdctl(t, slices.Concat([]string{"run", "--detach"}, []string{"--name", "nerdctl-flags", "--net", "none", "--cgroup-parent", bed.Cgroup()}, flags,
 		[]string{bed.Image, "/bin/sh", "-c", "sleep 600"})...)
 	t.Cleanup(func() {

@@ -208,9 +208,7 @@ func (m *machine) runtime(command string, args ...string) *exec.Cmd {
 	if command != "install" {
 		all = append(all, "--containerd-config", m.path("config.toml"), "--cri-socket", m.socket())
 	}
-	if command != "status" {
-		all = append(all, "--state-dir", m.path("ours"))
-	}
+	all = append(all, "--state-dir", m.path("ours"))
 	switch {
 	case command == "install":
 		all = append(all, "--shim-dir", m.path("bin"))
@@ -227,7 +225,7 @@ func (m *machine) mustRestart(command string, args ...string) string {
 }
 
 // loaded waits for containerd and returns the runtime handlers that it has loaded.
-func (m *machine) loaded() (loaded containerdconfig.Loaded) {
+func (m *machine) loaded() (loaded containerdconfig.RunningConfig) {
 	m.Helper()
 	bed.Eventually(m, 30*time.Second, "containerd answers", func() (err error) {
 		loaded, err = containerdconfig.Load(m.Context(), m.socket())

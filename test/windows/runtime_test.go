@@ -5,7 +5,6 @@ package windows
 import (
 	"bytes"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/directx-nri/directx-nri/internal/winpath"
@@ -16,7 +15,7 @@ import (
 // and in unit tests that also run under Wine.
 func TestRuntime(t *testing.T) {
 	t.Parallel()
-	parallel(t, part{"configure", testConfigure}, part{"restart", testRestartCommand}, part{"task", testRestartTask})
+	parallel(t, part{"configure", testConfigure}, part{"restart", testRestartCommand}, part{"service", testService})
 }
 
 // dxctl runs 'dxctl.exe runtime' and fails the test unless it exits with that status and
@@ -24,11 +23,8 @@ func TestRuntime(t *testing.T) {
 func (n node) dxctl(t *testing.T, status int, parts []string, command string, flags ...string) string {
 	t.Helper()
 	args := []string{"runtime", command, "--containerd-config", n.Path("containerd.toml"), "--cri-socket", n.Pipe()}
-	switch command {
-	case "configure":
+	if command == "configure" {
 		args = append(args, "--shim-dir", winpath.Dir(n.Shim()))
-	case "status":
-		args = append(args, "--timeout", "90s")
 	}
 	stdout, stderr := n.Dxctl(t, status, append(args, flags...)...)
 	for _, part := range parts {
@@ -40,6 +36,21 @@ func (n node) dxctl(t *testing.T, status int, parts []string, command string, fl
 }
 
 func says(parts ...string) []string { return parts }
+
+// shimPaths returns runtime_path of the handlers that use the shim.
+func (n node) shimPaths(t *testing.T) map[string]string {
+	t.Helper()
+	stdout, _ := n.Dxctl(t, 0, "capabilities", "--containerd-config", n.Path("containerd.toml"), "--cri-socket", n.Pipe(), "--timeout", "90s", "--output", "json")
+	return bed.ShimPaths(t, stdout)
+}
+
+// mustNotUseShim fails the test if a handler uses the shim.
+func (n node) mustNotUseShim(t *testing.T) {
+	t.Helper()
+	if paths := n.shimPaths(t); len(paths) > 0 {
+		t.Errorf("handlers use the shim: %v", paths)
+	}
+}
 
 // testConfigure configures containerd.exe with configuration files of several providers.
 func testConfigure(t *testing.T) {
@@ -67,13 +78,13 @@ func testConfigure(t *testing.T) {
 			}
 			n := start(t, bed.Options{Name: "configure-" + test.name, Release: test.release, Config: &config})
 			before := n.ContainerdConfig(t)
-			n.dxctl(t, 1, says("no runtime handler uses our shim"), "status")
+			n.mustNotUseShim(t)
 			n.dxctl(t, 0, says("runtime handlers "+strings.Join(test.handlers, ", ")+"\n", "restart containerd"), "configure")
 			configured := n.ContainerdConfig(t)
-			n.dxctl(t, 1, says("no runtime handler uses our shim"), "status")
+			n.mustNotUseShim(t)
 			n.Kill()
 			n.Start(t)
-			paths := bed.LoadedPaths(t, n.dxctl(t, 0, nil, "status", "--output", "json"))
+			paths := n.shimPaths(t)
 			if len(paths) != len(test.handlers) {
 				t.Errorf("the handlers that use the shim are %v, want %q", paths, test.handlers)
 			}
@@ -93,7 +104,7 @@ func testConfigure(t *testing.T) {
 			if after := n.ContainerdConfig(t); !bytes.Equal(after, before) || (after == nil) != (before == nil) {
 				t.Errorf("unconfigured, the file is\n%s\nand was\n%s", after, before)
 			}
-			n.dxctl(t, 1, says("no runtime handler uses our shim"), "status")
+			n.mustNotUseShim(t)
 		})
 	}
 }
@@ -111,12 +122,12 @@ func testRestartCommand(t *testing.T) {
 		if got := n.ContainerdConfig(t); string(got) != config {
 			t.Errorf("%s: the file is\n%s", problem, got)
 		}
-		n.dxctl(t, 1, says("no runtime handler uses our shim"), "status")
+		n.mustNotUseShim(t)
 	}
 	n.dxctl(t, 1, says(" was not changed: containerd did not restart with this configuration"), "configure", restart...)
 	restart[len(restart)-1] = "7m"
 	n.dxctl(t, 0, says("restarted containerd"), "configure", restart...)
-	if paths := bed.LoadedPaths(t, n.dxctl(t, 0, nil, "status", "--output", "json")); len(paths) == 0 {
+	if paths := n.shimPaths(t); len(paths) == 0 {
 		t.Error("no handler uses the shim")
 	}
 	if count := restarter.Count(); count != 5 {
@@ -127,29 +138,17 @@ func testRestartCommand(t *testing.T) {
 	if got := n.ContainerdConfig(t); string(got) != config {
 		t.Errorf("unconfigured, the file is\n%s", got)
 	}
-	n.dxctl(t, 1, says("no runtime handler uses our shim"), "status")
+	n.mustNotUseShim(t)
 }
 
-// testRestartTask restarts a containerd.exe that is no native service, by the program of
-// a scheduled task.
-func testRestartTask(t *testing.T) {
-	machine.NeedsDoubles(t, "Wine registers the task, and the test runs its program")
+// testService does not restart a containerd.exe that is no native service.
+func testService(t *testing.T) {
+	machine.NeedsDoubles(t, "containerd is a service that is made for the test")
 	config := "version = 2\r\n"
-	n := start(t, bed.Options{Name: "task", Config: &config})
+	n := start(t, bed.Options{Name: "service", Config: &config})
 	service := n.NewService(t)
-	restart := []string{"--service", service.Name, "--restart", "--restart-timeout", "2m"}
-	n.dxctl(t, 1, says(" was not changed: containerd is not a native service"), "configure", restart...)
+	n.dxctl(t, 1, says(" was not changed: containerd is not a native service"), "configure", "--service", service, "--restart")
 	if got := n.ContainerdConfig(t); string(got) != config {
 		t.Errorf("the file is\n%s", got)
 	}
-	var configured sync.WaitGroup
-	configured.Go(func() { n.dxctl(t, 0, nil, "configure", append(restart, "--restart-mode", "task")...) }) // Ends with the task.
-	if log := service.RunTask(t); !strings.Contains(log, "restarted containerd") {
-		t.Errorf("the task logs\n%s", log)
-	}
-	configured.Wait()
-	if paths := bed.LoadedPaths(t, n.dxctl(t, 0, nil, "status", "--output", "json")); len(paths) == 0 {
-		t.Error("no handler uses the shim")
-	}
-	n.dxctl(t, 0, says("already configured"), "configure", restart...)
 }

@@ -119,19 +119,17 @@ func (n node) calls(t *testing.T, id string) []string {
 func (n node) testFlags(t *testing.T) {
 	first, second := n.GPUs[0], n.GPUs[1]
 	for id, test := range map[string]struct {
-		name    string
-		flags   []string
-		request string
-		want    []bed.GPU
+		name, request string
+		want          []bed.GPU
 	}{
-		"flags-all":   {"all GPUs", []string{"--all"}, "all", n.GPUs},
-		"flags-index": {"a GPU by index", []string{"--index", "1"}, "1", []bed.GPU{second}},
-		"flags-luid":  {"a GPU by LUID", []string{"--luid", first.LUID.String()}, first.LUID.String(), []bed.GPU{first}},
-		"flags-path":  {"a GPU by location path", []string{"--path", second.LocationPath}, second.LocationPath, []bed.GPU{second}},
+		"flags-all":   {"all GPUs", "all", n.GPUs},
+		"flags-index": {"a GPU by index", "1", []bed.GPU{second}},
+		"flags-luid":  {"a GPU by LUID", first.LUID.String(), []bed.GPU{first}},
+		"flags-path":  {"a GPU by location path", second.LocationPath, []bed.GPU{second}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			flags, _ := n.Dxctl(t, 0, append([]string{"flags", "--for", "ctr", "-o", "json"}, test.flags...)...)
+			flags, _ := n.Dxctl(t, 0, "flags", "--for", "ctr", "-o", "json", "--gpus", test.request)
 			n.MustRunImage(t, bed.Runhcs, id, bed.Decode[[]string](t, flags)...)
 			n.MustHave(t, id, test.want...)
 			byShim := id + "-shim"

@@ -36,7 +36,7 @@ const maxSize = 1 << 20
 var errForeign = errors.New("the file was not written by dxctl: remove it, or name another")
 
 type options struct {
-	gpus.Node
+	gpus.NodeFlags
 	file  string
 	watch bool
 }

@@ -7,9 +7,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 
+	"github.com/directx-nri/directx-nri/cmd/dxctl/bugreport"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/gpus"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/statefile"
 	"github.com/directx-nri/directx-nri/discovery"
@@ -27,7 +30,7 @@ func lines(file string) []string {
 	if err != nil {
 		text = []byte(err.Error())
 	}
-	return strings.Split(string(Redact(bytes.ReplaceAll(text, []byte{0}, nil))), "\n")
+	return strings.Split(string(bugreport.Redact(bytes.ReplaceAll(text, []byte{0}, nil))), "\n")
 }
 
 // bugReport is the file of 'dxctl doctor --report'. The only file of another program in it is
@@ -49,7 +52,7 @@ func (n *gatherer) writeReport(stderr io.Writer, state nodeState, report Report)
 	for _, d := range state.GPUs {
 		devices = append(devices, d.Device)
 	}
-	r := bugReport{Doctor: report.Redact(), Capabilities: state, Devices: gpus.NewReports(devices, state.Config.Policy, runtime.GOOS)}
+	r := bugReport{Doctor: report.withoutQuotes(), Capabilities: state, Devices: gpus.NewReports(devices, state.Config.Policy, runtime.GOOS)}
 	// The findings have these errors, without what they quote from files.
 	c := &r.Capabilities
 	c.Config.Err, c.Config.Invalid, c.Containerd.FileErr, c.Containerd.Imports = nil, nil, nil, nil
@@ -58,9 +61,22 @@ func (n *gatherer) writeReport(stderr io.Writer, state nodeState, report Report)
 		r.DevicesDef = lines(filepath.Join(os.Getenv("SystemRoot"), "System32", "containers", "devices.def"))
 	}
 	r.Verify, _ = statefile.Read[json.RawMessage](paths.Verification(n.stateDir)) // A damaged one is left out.
-	if err := WriteReport(n.report, r); err != nil {
+	if err := bugreport.Write(n.report, r); err != nil {
 		return err
 	}
 	fmt.Fprintf(stderr, "wrote %s; read it before you send it\n", n.report)
 	return nil
+}
+
+// quoted are the parts of an error that show the content of a file: what is quoted,
+// and keys that the YAML library does not quote.
+var quoted = regexp.MustCompile("`[^`]*`|\"(?:[^\"\\\\]|\\\\.)*\"|'[^']*'|\\bfield .* not found in type|\\bkey .* already set")
+
+// withoutQuotes returns the report with findings that quote no file.
+func (r Report) withoutQuotes() Report {
+	r.Findings = slices.Clone(r.Findings)
+	for i := range r.Findings {
+		r.Findings[i].Problem = quoted.ReplaceAllString(r.Findings[i].Problem, "'…'")
+	}
+	return r
 }

@@ -104,17 +104,14 @@ func (e *examination) has(checks ...string) bool {
 
 // report adds a finding. A lack of permission is not a problem of the node, and the remedy that
 // an error names takes precedence.
-func (e *examination) report(k kind, object string, problem error) {
+func (e *examination) report(k findingKind, object string, problem error) {
 	f := Finding{Check: k.check, Severity: Problem, Object: object, Problem: problem.Error(), Why: k.why, Fix: k.fix}
-	access := new(durable.AccessError)
-	cause, remedy, hasRemedy := strings.Cut(f.Problem, "; run ")
+	remedied := new(durable.RemedyError)
 	switch {
 	case errors.Is(problem, fs.ErrPermission):
 		f.Severity, f.Why, f.Fix = Unknown, "problems there are not detected", "run dxctl as root or an administrator"
-	case errors.As(problem, &access):
-		f.Problem, f.Fix = fmt.Sprintf("%s: %v: %s", access.Path, access.Reason, access.Cause), access.Remedy
-	case hasRemedy:
-		f.Problem, f.Fix = cause, "run "+remedy
+	case errors.As(problem, &remedied):
+		f.Problem, f.Fix = remedied.Err.Error(), remedied.Remedy
 	}
 	restart, remove := "run 'systemctl restart containerd'", "rm "+object
 	switch {
@@ -195,7 +192,7 @@ func (e *examination) gpus() {
 	case len(usable) == 0:
 		e.report(noGPU, e.inventory(), errors.New("the node has no GPU that a container can have"))
 	case len(without) == len(usable):
-		e.report(noResource, few(without), errors.New("no configured resource matches a GPU of this node"))
+		e.report(noResource, abbreviate(without), errors.New("no configured resource matches a GPU of this node"))
 	}
 }
 
@@ -229,7 +226,8 @@ func (e *examination) gpu(d gpu, reported map[string]bool) {
 	}
 	missing := strings.Join(d.Missing, "\n")
 	if missing != "" && !reported[missing] {
-		e.report(missingFiles, d.Name(), fmt.Errorf("files of GPU %s are not on this node: %s", d.Name(), few(d.Missing)))
+		e.report(missingFiles, d.Name(), fmt.Errorf("files of GPU %s are not on this node: %s", d.Name(), abbreviate(d.Missing)))
+		e.r.Findings[len(e.r.Findings)-1].Files = d.Missing
 	}
 	reported[missing] = true
 }
@@ -298,7 +296,7 @@ func (e *examination) handlers() {
 	if c.FileErr != nil {
 		return
 	}
-	var silent, stale, notEligible []string
+	var withoutAnnotations, stale, notEligible []string
 	routed := false
 	for _, h := range c.Handlers {
 		routed = routed || h.Routed
@@ -309,13 +307,13 @@ func (e *examination) handlers() {
 			e.report(handlerNotEligible, h.Name, fmt.Errorf("%s, and uses our shim", h.NotEligible))
 		}
 		if h.Routed && !h.Annotations {
-			silent = append(silent, h.Name)
+			withoutAnnotations = append(withoutAnnotations, h.Name)
 		}
 		if h.Routed != h.Loaded && c.Err == nil {
 			stale = append(stale, h.Name)
 		}
 	}
-	if names := strings.Join(silent, ", "); names != "" {
+	if names := strings.Join(withoutAnnotations, ", "); names != "" {
 		e.report(noAnnotations, names, fmt.Errorf("runtime handler %s does not pass on %s", names, containerdconfig.AnnotationPattern))
 	}
 	names := strings.Join(stale, ", ")
@@ -405,8 +403,8 @@ func (e *examination) registration(allocatable map[string][]string) {
 	}
 }
 
-// few returns the first elements of a list and the number of the others.
-func few(list []string) string {
+// abbreviate returns the first elements of a list and the number of the others.
+func abbreviate(list []string) string {
 	const most = 3
 	if len(list) <= most {
 		return strings.Join(list, ", ")

@@ -174,7 +174,7 @@ func onWindows(check, problem string, change func(*nodeState)) brokenNode {
 	return brokenNode{with(healthyWindows(), change), check, problem}
 }
 
-func file(check, problem string, kind kind, path string, err error) brokenNode {
+func file(check, problem string, kind findingKind, path string, err error) brokenNode {
 	return linux(check, problem, func(state *nodeState) { state.Files = []fileProblem{{kind, path, err}} })
 }
 
@@ -184,7 +184,7 @@ var errNotRegistered = errors.New("the NRI plugin cannot work: not registered wi
 // brokenNodes are nodes of which each has one problem.
 func brokenNodes() []brokenNode {
 	others := func(path string, reason error) error {
-		return &durable.AccessError{Path: path, Reason: reason, Cause: "mode 0777", Remedy: "remove it, or restrict its access"}
+		return durable.WithRemedy(fmt.Errorf("check %s: %w: mode 0777", path, reason), "remove it, or restrict its access")
 	}
 	const state, journal = "/var/lib/directx-nri", "/var/lib/directx-nri/runtime-configure.json"
 	return []brokenNode{
@@ -326,7 +326,8 @@ func TestBrokenNodes(t *testing.T) {
 			t.Errorf("%+v, want one finding of %s with %q", r.Findings, test.check, test.problem)
 			continue
 		}
-		if f := r.Findings[0]; f.Why == "" || f.Fix == "" || strings.Contains(f.Problem+f.Why+f.Fix, "\n") {
+		f := r.Findings[0]
+		if f.Why == "" || f.Fix == "" || strings.Contains(f.Problem+f.Why+f.Fix, "\n") || (f.Check == CheckDriverFiles) != (len(f.Files) == 4) {
 			t.Errorf("%+v", f)
 		}
 	}
@@ -344,7 +345,7 @@ func TestRemedies(t *testing.T) {
 		"restart the service of k3s or RKE2, see": with(healthyNode(), func(f *nodeState) {
 			f.Containerd.Err, f.Containerd.Socket = errIO, "/run/k3s/containerd/containerd.sock"
 		}),
-		"run 'dxctl config apply' again": with(healthyNode(), func(f *nodeState) { f.Config.Err = fmt.Errorf("%w; run 'dxctl config apply' again", errIO) }),
+		"run 'dxctl config apply' again": with(healthyNode(), func(f *nodeState) { f.Config.Err = durable.WithRemedy(errIO, "run 'dxctl config apply' again") }),
 	} {
 		if r := examine(state); len(r.Findings) != 1 || !strings.Contains(r.Findings[0].Fix, want) || strings.Contains(r.Findings[0].Problem, want) {
 			t.Errorf("%+v, want %s", r.Findings, want)

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -138,6 +139,18 @@ func TestReportHasNoSecret(t *testing.T) {
 	}
 }
 
+func TestWithoutQuotes(t *testing.T) {
+	t.Parallel()
+	const text = "line 3: cannot unmarshal !!str `hunter2` into x; \"hunter3\" 'hunter4'; field hunter5 not found in type y; key \"hunter6\" already set"
+	r := Report{Findings: []Finding{{Problem: text}}}
+	if got := r.withoutQuotes().Findings[0].Problem; strings.Contains(got, "hunter") || !strings.Contains(got, "line 3") {
+		t.Error(got)
+	}
+	if r.Findings[0].Problem != text {
+		t.Error("the original report has changed")
+	}
+}
+
 // TestCheckAdvertiser queries the address of the metrics, which may have no host.
 func TestCheckAdvertiser(t *testing.T) {
 	t.Parallel()
@@ -182,7 +195,7 @@ func TestPrintState(t *testing.T) {
 		Containerd: containerdState{Handlers: handlers("windows", []containerdconfig.Handler{routed, {Name: "other"}}, []containerdconfig.Handler{routed})},
 		Shims:      []shimState{{Path: "none", Err: fs.ErrNotExist}}, Modes: capabilities.Resolve(policy.Default(), "windows", 17763),
 	}
-	asText(&f.Shims[0].Err, &f.Config.Err)
+	makeMarshalable(&f.Shims[0].Err, &f.Config.Err)
 	var out bytes.Buffer
 	if err := cli.PrintDocument(&out, cli.YAML, f); err != nil {
 		t.Fatal(err)
@@ -215,17 +228,18 @@ func TestReadWSL(t *testing.T) {
 	}
 }
 
-// A GPU needs no location path if the policy assigns GPUs by class.
-func TestGPUsByClass(t *testing.T) {
+// A GPU needs no location path if the policy assigns GPUs by class. Driver files that do not exist
+// are missing.
+func TestGPUs(t *testing.T) {
 	t.Parallel()
 	n := gatherer{Instance: containerd.Instance{OS: "windows"}, stateDir: filepath.Join(t.TempDir(), "state")}
 	p := policy.Default()
-	p.UseInventory, p.Assignment = true, policy.AssignByClass
-	device := discovery.Device{InstanceID: "A", SupportsDisplay: true}
+	p.UseInventory, p.Assignment, p.DriverFiles = true, policy.AssignByClass, policy.FilesMount
+	device := discovery.Device{InstanceID: "A", SupportsDisplay: true, DriverStorePath: `C:\none`, System32: []discovery.RuntimeFile{{Source: "gone.dll", Destination: "gone.dll"}}}
 	if err := config.Install(n.stateDir, p, []discovery.Device{device}); err != nil {
 		t.Fatal(err)
 	}
-	if list, err := n.gpus(t.Context(), n.config()); err != nil || len(list) != 1 || !list[0].Health.OK() || list[0].Err != nil {
+	if list, err := n.gpus(t.Context(), n.config()); err != nil || len(list) != 1 || !list[0].Health.OK() || list[0].Err != nil || !slices.Equal(list[0].Missing, []string{`C:\none\gone.dll`}) {
 		t.Errorf("%+v %v", list, err)
 	}
 }

@@ -45,7 +45,7 @@ import (
 	"github.com/directx-nri/directx-nri/shim"
 )
 
-// gatherer reads the state of a node for doctor, capabilities and runtime status.
+// gatherer reads the state of a node for doctor and capabilities.
 type gatherer struct {
 	containerd.Instance
 	version    string // dxctl's
@@ -83,12 +83,12 @@ func (n *gatherer) gather(ctx context.Context) nodeState {
 	f := n.gatherRuntime(ctx)
 	var group sync.WaitGroup
 	group.Go(func() {
-		f.GPUs, f.GPUsErr = within(ctx, n.timeout, func(ctx context.Context) ([]gpu, error) { return n.gpus(ctx, f.Config) })
+		f.GPUs, f.GPUsErr = withTimeout(ctx, n.timeout, func(ctx context.Context) ([]gpu, error) { return n.gpus(ctx, f.Config) })
 	})
 	group.Go(func() { f.Kubelet = n.kubelet(ctx, f.Config.Policy) })
 	group.Go(func() {
 		var err error
-		f.Files, err = within(ctx, n.timeout, func(ctx context.Context) ([]fileProblem, error) { return n.files(ctx, f.Config), nil })
+		f.Files, err = withTimeout(ctx, n.timeout, func(ctx context.Context) ([]fileProblem, error) { return n.files(ctx, f.Config), nil })
 		if err != nil {
 			f.Files = []fileProblem{{filesHang, n.stateDir, fmt.Errorf("check the files of directx-nri: %w", err)}}
 		}
@@ -103,11 +103,11 @@ func (n *gatherer) gatherRuntime(ctx context.Context) nodeState {
 	f := nodeState{OS: n.OS, Version: n.version, NRIErr: readiness.ErrNotRunning, WSL: readWSL(cmp.Or(n.hostRoot, "/"))}
 	var group sync.WaitGroup
 	group.Go(func() {
-		c, err := within(ctx, n.timeout, func(context.Context) (capabilities.Capabilities, error) { return capabilities.Query(), nil })
+		c, err := withTimeout(ctx, n.timeout, func(context.Context) (capabilities.Capabilities, error) { return capabilities.Query(), nil })
 		if err != nil {
 			c.Windows.Build, c.HCSErr = capabilities.Build(), err
 		}
-		if asText(&c.HCSErr); n.OS == "windows" {
+		if makeMarshalable(&c.HCSErr); n.OS == "windows" {
 			f.Windows = &c
 		}
 	})
@@ -116,7 +116,7 @@ func (n *gatherer) gatherRuntime(ctx context.Context) nodeState {
 		group.Go(func() { f.NRIErr = readiness.Check(ctx, filepath.Join(n.runtimeDir, readiness.SocketName)) })
 	}
 	var err error
-	if f.Config, err = within(ctx, n.timeout, func(context.Context) (configState, error) { return n.config(), nil }); err != nil {
+	if f.Config, err = withTimeout(ctx, n.timeout, func(context.Context) (configState, error) { return n.config(), nil }); err != nil {
 		f.Config = configState{Path: paths.Default().Config, Policy: policy.Default(), Err: fmt.Errorf("read node policy: %w", err)}
 	} else if reason, err := shimfile.ReadNotServed(n.stateDir); err != nil || reason != "" {
 		f.NotServed = cmp.Or(err, errors.New(reason))
@@ -124,13 +124,13 @@ func (n *gatherer) gatherRuntime(ctx context.Context) nodeState {
 	group.Wait()
 	f.Modes = capabilities.Resolve(f.Config.Policy, n.OS, capabilities.Build())
 	f.Shims = n.shims(ctx, f.Containerd, f.Config.Policy)
-	asText(&f.Config.Err, &f.Config.Invalid, &f.Containerd.Err, &f.Containerd.FileErr, &f.NRIErr, &f.NotServed)
+	makeMarshalable(&f.Config.Err, &f.Config.Invalid, &f.Containerd.Err, &f.Containerd.FileErr, &f.NRIErr, &f.NotServed)
 	return f
 }
 
-// within returns the result of query, unless that takes too long. A driver, a Windows
+// withTimeout returns the result of query, unless that takes too long. A driver, a Windows
 // service or a disk that hangs cannot be interrupted: query continues in the background.
-func within[T any](ctx context.Context, limit time.Duration, query func(context.Context) (T, error)) (result T, err error) {
+func withTimeout[T any](ctx context.Context, limit time.Duration, query func(context.Context) (T, error)) (result T, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	answers := make(chan func() (T, error), 1)
@@ -187,18 +187,18 @@ func (n *gatherer) gpus(ctx context.Context, c configState) ([]gpu, error) {
 
 func (n *gatherer) containerd(ctx context.Context) containerdState {
 	c := containerdState{ConfigPath: n.ConfigFile, Socket: n.CRISocket}
-	var loaded containerdconfig.Loaded
+	var loaded containerdconfig.RunningConfig
 	c.Err = n.call(ctx, n.CRISocket, func(ctx context.Context, _ *grpc.ClientConn) (err error) {
 		loaded, err = containerdconfig.Load(ctx, n.CRISocket)
 		return err
 	})
 	c.Version = loaded.Version
-	node := containerdconfig.Node{OS: n.OS, Major: cmp.Or(n.Major, loaded.Major)}
+	node := containerdconfig.Target{OS: n.OS, Major: cmp.Or(n.Major, loaded.Major)}
 	file, err := n.ReadFile(node)
 	if c.FileErr = err; err == nil {
 		c.NRI, c.Imports = file.NRI, n.Imports(file, node)
 		for i := range c.Imports {
-			asText(&c.Imports[i])
+			makeMarshalable(&c.Imports[i])
 		}
 	}
 	c.Handlers = handlers(n.OS, file.Handlers, loaded.Handlers)
@@ -253,7 +253,7 @@ func (n *gatherer) shims(ctx context.Context, c containerdState, p policy.Policy
 		s := shimState{Path: path, Handlers: handlers[path]}
 		s.Version, s.Err = n.shimVersion(ctx, path)
 		_, s.RealErr = shim.FindRealShim(path, p.Shim.Runtime)
-		asText(&s.Err, &s.RealErr)
+		makeMarshalable(&s.Err, &s.RealErr)
 		list = append(list, s)
 	}
 	return list
@@ -341,7 +341,7 @@ func (n *gatherer) checkAdvertiser(ctx context.Context, address string) error {
 
 // files returns the problems of files that decide what containers get.
 func (n *gatherer) files(ctx context.Context, c configState) (problems []fileProblem) {
-	add := func(kind kind, path string, err error) {
+	add := func(kind findingKind, path string, err error) {
 		if err != nil {
 			problems = append(problems, fileProblem{kind, path, err})
 		}

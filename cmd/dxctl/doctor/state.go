@@ -94,18 +94,18 @@ type containerdState struct {
 	Handlers []handler `json:"handlers"`
 }
 
-// textError is an error whose JSON form is its message.
-type textError struct{ error }
+// marshalableError is an error whose JSON form is its message.
+type marshalableError struct{ error }
 
 // MarshalText returns the error's message.
-func (e textError) MarshalText() ([]byte, error) { return []byte(e.Error()), nil }
-func (e textError) Unwrap() error                { return e.error }
+func (e marshalableError) MarshalText() ([]byte, error) { return []byte(e.Error()), nil }
+func (e marshalableError) Unwrap() error                { return e.error }
 
-// asText gives errors a JSON form, their message.
-func asText(errs ...*error) {
+// makeMarshalable gives errors a JSON form, their message.
+func makeMarshalable(errs ...*error) {
 	for _, err := range errs {
 		if *err != nil {
-			*err = textError{*err}
+			*err = marshalableError{*err}
 		}
 	}
 }
@@ -177,7 +177,7 @@ type kubeletState struct {
 
 // fileProblem is a problem of a file or directory.
 type fileProblem struct {
-	kind kind
+	kind findingKind
 	path string
 	err  error
 }

@@ -2,9 +2,7 @@ package gpus
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
-	"io/fs"
 	"strconv"
 
 	"github.com/dustin/go-humanize"
@@ -12,7 +10,6 @@ import (
 	"github.com/directx-nri/directx-nri/advertiser/resources"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
 // Report is a device. The names of its fields are stable.
@@ -49,8 +46,8 @@ type Report struct {
 	DriverKey       string   `json:"driverKey,omitempty"`
 	DriverVersion   string   `json:"driverVersion,omitempty"`
 	DriverStorePath string   `json:"driverStorePath,omitempty"`
-	System32        []File   `json:"system32,omitempty" yaml:"system32,omitempty"`
-	SysWOW64        []File   `json:"sysWOW64,omitempty" yaml:"sysWOW64,omitempty"`
+	System32        []File   `json:"system32,omitempty"`
+	SysWOW64        []File   `json:"sysWOW64,omitempty"`
 	DeviceNodes     []File   `json:"deviceNodes,omitempty"`
 	Libraries       []File   `json:"libraries,omitempty"`
 }
@@ -60,17 +57,13 @@ type Report struct {
 type File struct {
 	Source      string `json:"source"`
 	Destination string `json:"destination"`
-	// Missing reports that it does not exist. Problem is why that is unknown. Only the
-	// details of a GPU have them.
-	Missing bool   `json:"missing,omitempty"`
-	Problem string `json:"problem,omitempty"`
 }
 
 // NewReports returns the reports of devices, with the resources to which the policy of a
 // node with this operating system assigns them.
 func NewReports(devices []discovery.Device, p policy.Policy, os string) []Report {
 	reports := make([]Report, len(devices))
-	for i, a := range (resources.Assigner{OneResource: resources.LimitedToOne(p, os)}).Assign(devices, p.Resources) {
+	for i, a := range (resources.Assigner{Injected: p.Injection == policy.InjectByKubelet, AtCreation: os == "windows"}).Assign(devices, p.Resources) {
 		d := a.Device
 		r := Report{
 			Index: i, InstanceID: d.InstanceID, Description: d.Description,
@@ -140,55 +133,4 @@ func (r Report) Availability() string {
 		return "not available: no location path"
 	}
 	return r.Health
-}
-
-// Detail is a device and the state of its files.
-type Detail struct {
-	Report
-	// FilesChecked reports whether the files were looked up, and NotChecked why not.
-	FilesChecked bool   `json:"filesChecked"`
-	NotChecked   string `json:"notChecked,omitempty"`
-}
-
-// Detail returns a device with the state of its files.
-func (n *Node) Detail(r Report) Detail {
-	reason := n.checkFiles(r)
-	return Detail{r, reason == "", reason}
-}
-
-// checkFiles looks the files of a device up and sets their states, or returns why that is not
-// possible.
-func (n *Node) checkFiles(d Report) (reason string) {
-	if n.assumeFiles {
-		return "--assume-files is set"
-	}
-	root, store := Root(n.HostRoot), d.DriverStorePath
-	if len(d.System32)+len(d.SysWOW64) > 0 {
-		if store == "" {
-			return "the driver store path is unknown"
-		}
-		if len(store) > 2 && store[1] == ':' { // The inventory may be that of another node.
-			if _, _, err := root.Resolve(store[:3]); errors.Is(err, fs.ErrNotExist) {
-				return fmt.Sprintf("there is no %s in %s; --host-root names the root directory of the node", store[:3], root)
-			}
-		}
-	}
-	for _, list := range []struct {
-		files []File
-		dir   string
-	}{{d.System32, store}, {d.SysWOW64, store}, {d.DeviceNodes, ""}, {d.Libraries, ""}} {
-		for i := range list.files {
-			path := list.files[i].Source
-			if list.dir != "" {
-				path = winpath.Join(list.dir, path)
-			}
-			switch _, _, err := root.Resolve(path); {
-			case errors.Is(err, fs.ErrNotExist):
-				list.files[i].Missing = true
-			case err != nil:
-				list.files[i].Problem = err.Error()
-			}
-		}
-	}
-	return ""
 }

@@ -24,7 +24,7 @@ import (
 )
 
 type allocationsOptions struct {
-	gpus.Node
+	gpus.NodeFlags
 	criSocket string
 	namespace string
 	stale     bool

@@ -20,7 +20,7 @@ import (
 )
 
 type devicesOptions struct {
-	gpus.Node
+	gpus.NodeFlags
 	output string
 	watch  bool
 	policy policy.Policy
@@ -34,8 +34,8 @@ func NewDevicesCommand() *cobra.Command {
 		Short: "List this node's GPUs",
 		Long: `Lists the GPUs of this node. The index changes if a GPU is added or removed.
 
-With a GPU's index, location path, LUID or instance ID, prints its details as YAML, and
-its missing driver files. With -o name, lists location paths or instance IDs.`,
+With a GPU's index, location path, LUID or instance ID, prints its details as YAML. With
+-o name, lists location paths or instance IDs.`,
 		Example: `  dxctl devices 0
   dxctl devices --watch
   dxctl devices --inventory gpus.yaml -o json`,
@@ -43,20 +43,17 @@ its missing driver files. With -o name, lists location paths or instance IDs.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			return o.run(c.Context(), args, c.OutOrStdout(), c.ErrOrStderr())
 		},
-		ValidArgsFunction: o.Complete(gpus.Report.Name),
+		ValidArgsFunction: o.Complete,
 	}
 	flags := command.Flags()
 	o.AddFlags(flags)
-	o.AddFileFlags(flags)
+	gpus.AddHostRootFlag(flags, &o.HostRoot)
 	cli.AddOutputFlag(command, &o.output, cli.Table, cli.Wide, cli.JSON, cli.YAML, cli.Name)
 	flags.BoolVarP(&o.watch, "watch", "w", false, "print the list again after each change")
 	return command
 }
 
 func (o *devicesOptions) run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	if err := o.Check(); err != nil {
-		return err
-	}
 	if o.watch && len(args) > 0 {
 		return cli.Usage("--watch excludes the name of a GPU")
 	}
@@ -84,9 +81,9 @@ func (o *devicesOptions) run(ctx context.Context, args []string, stdout, stderr 
 	case cli.Name, cli.Wide:
 		return deviceList().Print(stdout, o.output, []gpus.Report{r})
 	case cli.JSON:
-		return cli.PrintDocument(stdout, cli.JSON, o.Detail(r))
+		return cli.PrintDocument(stdout, cli.JSON, r)
 	}
-	return cli.PrintDocument(stdout, cli.YAML, o.Detail(r))
+	return cli.PrintDocument(stdout, cli.YAML, r)
 }
 
 func (o *devicesOptions) list(stdout, stderr io.Writer, devices []discovery.Device) error {

@@ -1,15 +1,11 @@
 package show
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/directx-nri/directx-nri/internal/cli"
-	"github.com/directx-nri/directx-nri/ocispec"
 )
 
 // handInventory describes GPUs of both operating systems, for containers that are
@@ -58,29 +54,27 @@ func transcript(t *testing.T, dir string, lines ...string) string {
 		}
 		b.WriteString("\n")
 	}
-	return neutral(b.String(), map[string]string{dir: "DIR"})
+	return withoutDir(t, b.String(), dir)
 }
 
 func TestFlagsOutput(t *testing.T) {
 	t.Parallel()
 	golden(t, "flags", transcript(t, t.TempDir(),
-		"flags --for ctr --index 0 --container-os windows --assume-files",
-		"flags --for ctr --luid 0xC2F5 --container-os windows --assume-files",
-		"flags --for nerdctl --path PCIROOT(0)#PCI(1B00) --container-os windows --assume-files",
-		"flags --for ctr --index 0 --container-os windows --assume-files -o json",
-		"flags --for ctr --index 0 --container-os windows --assume-files -o args",
-		"flags --for ctr --index 0 --container-os windows",
-		"flags --for ctr --index 1 --container-os linux --assume-files",
-		"flags --for nerdctl --index 1 --container-os linux --assume-files",
-		"flags --for ctr --index 0 --container-os linux --with-shim",
-		"flags --for nerdctl --path PCIROOT(0)#PCI(1B00) --index 1 --container-os windows --with-shim",
+		"flags --for ctr --gpus 0 --container-os windows --assume-files",
+		"flags --for nerdctl --gpus PCIROOT(0)#PCI(1B00) --container-os windows --assume-files",
+		"flags --for ctr --gpus 0xC2F5 --container-os windows --assume-files -o json",
+		"flags --for ctr --gpus 0 --container-os windows",
+		"flags --for ctr --gpus 1 --container-os linux --assume-files",
+		"flags --for nerdctl --gpus 1 --container-os linux --assume-files",
+		"flags --for ctr --gpus 0 --container-os linux --with-shim",
+		"flags --for nerdctl --gpus PCIROOT(0)#PCI(1B00),1 --container-os windows --with-shim",
 	))
 }
 
 func TestFlagsWithoutDriverFiles(t *testing.T) {
 	t.Parallel()
-	got := transcript(t, t.TempDir(), "flags --index 0 --container-os windows --assume-files --config "+configFile(t, "driverFiles: none\n"))
-	if !strings.HasSuffix(got, "\n--device \"vpci-location-path://PCIROOT(0)#PCI(1B00)\"\n\n") {
+	got := transcript(t, t.TempDir(), "flags --gpus 0 --container-os windows --assume-files --config "+configFile(t, "driverFiles: none\n"))
+	if !strings.HasSuffix(got, "\n--device\nvpci-location-path://PCIROOT(0)#PCI(1B00)\n\n") {
 		t.Error(got)
 	}
 }
@@ -88,40 +82,18 @@ func TestFlagsWithoutDriverFiles(t *testing.T) {
 func TestFlagsRefusals(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{
-		"flags":                                     "no GPU is selected: use --all",
-		"flags --all --index 0":                     "--all excludes --index",
-		"flags --index 0 --luid 1":                  `--luid "1" is not a LUID in hexadecimal`,
-		"flags --luid=":                             `--luid "" is not a LUID in hexadecimal`,
-		"flags --path=":                             `--path "" is neither a location path`,
-		"flags --path 1":                            `--path "1" is neither a location path`,
-		"flags --path 0xC2F5":                       `--path "0xC2F5" is neither a location path`,
-		"flags --path ALL":                          `--path "ALL" is neither a location path`,
-		"flags --path 0,PCIROOT":                    `--path "0,PCIROOT" has a comma`,
-		"flags --all --assume-files --host-root /x": "--assume-files excludes --host-root",
-		"flags --index 7":                           `matches "7": this node has 0 PCIROOT(0)#PCI(1B00)`,
-		"flags --index x":                           `--index "x" is not an index in 'dxctl devices', such as 0`,
-		"flags --index 1 --container-os windows --assume-files":             "no location path; select GPUs that windows containers can have",
-		"flags --for ctr --index 2 --container-os linux --assume-files":     "ctr has no flag for it: device node /dev/npu7-of-another-node must be /dev/npu0 in the container, and the program keeps the path; use the runtime shim, with --with-shim",
-		"flags --for nerdctl --index 2 --container-os linux --assume-files": "nerdctl has no flag for it",
+		"flags":             "no GPU is selected: set --gpus",
+		"flags --gpus none": "no GPU is selected: set --gpus",
+		"flags --gpus all --assume-files --host-root /x": "--assume-files excludes --host-root",
+		"flags --gpus 7":     `matches "7": this node has 0 PCIROOT(0)#PCI(1B00)`,
+		"flags --gpus 0,all": "use all, none, or a comma-separated list of indices, location paths and LUIDs",
+		"flags --gpus 1 --container-os windows --assume-files":             "no location path; select GPUs that windows containers can have",
+		"flags --for ctr --gpus 2 --container-os linux --assume-files":     "ctr has no flag for it: device node /dev/npu7-of-another-node must be /dev/npu0 in the container, and the program keeps the path; use the runtime shim, with --with-shim",
+		"flags --for nerdctl --gpus 2 --container-os linux --assume-files": "nerdctl has no flag for it",
 	} {
 		got := transcript(t, t.TempDir(), line)
 		if !strings.Contains(got, want) || strings.Count(got, "\n") != 3 {
 			t.Errorf("%s prints\n%s, want %q", line, got, want)
-		}
-	}
-}
-
-// TestPrintFlags prints flags that cannot be quoted.
-func TestPrintFlags(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct{ output, flag, want string }{
-		"a variable of cmd":   {cli.Text, "%x%", "cannot be quoted for a shell: "},
-		"a variable in lines": {outputArgs, "%x%", ""},
-	} {
-		var out bytes.Buffer
-		err := printFlags(&out, test.output, ocispec.Windows, []string{test.flag})
-		if (err == nil) != (test.want == "") || err != nil && (!strings.Contains(err.Error(), test.want) || out.Len() > 0) {
-			t.Errorf("%s: %v %s", name, err, &out)
 		}
 	}
 }

@@ -45,12 +45,11 @@ func configFile(t *testing.T, text string) string {
 
 func TestCompletionOfGPUs(t *testing.T) {
 	t.Parallel()
-	inventory, _, _ := newTestNode(t)
+	inventory := newInventory(t)
 	for want, args := range map[string][]string{
-		"0\tNVIDIA Tesla T4":                   {"flags", "--index", ""},
-		"0x00000000_0x0000C2F5\tNVIDIA":        {"flags", "--luid", ""},
-		"PCIROOT(0)#PCI(0B00)\tIntel AI Boost": {"spec", "--path", ""},
-		`ROOT\BASICRENDER\0000`:                {"devices", ""},
+		"0\tNVIDIA Tesla T4":                     {"flags", "--gpus", ""},
+		"1,PCIROOT(0)#PCI(0B00)\tIntel AI Boost": {"spec", "--gpus", "1,PCI"},
+		`ROOT\BASICRENDER\0000`:                  {"devices", ""},
 	} {
 		args = slices.Insert(args, 1, "--inventory", inventory, "--state-dir", t.TempDir())
 		if out, err := ask(t, append([]string{cobra.ShellCompRequestCmd}, args...)...); err != nil || !strings.Contains(out, "\n"+want) && !strings.HasPrefix(out, want) {

@@ -31,8 +31,7 @@ const (
 )
 
 type specOptions struct {
-	gpus.Node
-	gpus.Selection
+	gpus.NodeFlags
 	id     string
 	output string
 }
@@ -47,14 +46,13 @@ func NewSpecCommand() *cobra.Command {
 or standard input (-): the changes (diff), the changed spec, or the decision with GPUs,
 edits and missing files (json, yaml). Fails if the container would not start.
 
-With --all, --index, --luid or --path, the container is a standalone one that requests
-these GPUs.`,
+With --gpus, the container is a standalone one that requests these GPUs.`,
 		Example: `  # the sample bundle, on a node with other GPUs
-  dxctl spec deployments/examples/bundle --index 0 \
+  dxctl spec deployments/examples/bundle --gpus 0 \
     --inventory deployments/inventory/windows-g4dn.yaml --assume-files
 
   dxctl spec /run/containerd/io.containerd.runtime.v2.task/k8s.io/ID
-  ctr container info --spec ID | dxctl spec - --all -o json`,
+  ctr container info --spec ID | dxctl spec - --gpus all -o json`,
 		Args: cli.Arguments(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			return o.run(c.Context(), args[0], c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
@@ -62,16 +60,16 @@ these GPUs.`,
 	}
 	flags := command.Flags()
 	flags.SortFlags = false
-	o.Selection.AddFlags(command, &o.Node)
+	o.AddRequestFlag(command, "GPUs that a standalone container requests")
 	flags.StringVar(&o.id, "id", "preview", "the container's `ID`")
 	cli.AddOutputFlag(command, &o.output, outputDiff, outputSpec, cli.JSON, cli.YAML)
-	o.Node.AddFlags(flags)
+	o.AddFlags(flags)
 	o.AddFileFlags(flags)
 	return command
 }
 
 func (o *specOptions) run(ctx context.Context, name string, stdin io.Reader, stdout, stderr io.Writer) error {
-	if err := errors.Join(o.Selection.Check(), o.Node.Check()); err != nil {
+	if err := o.Check(); err != nil {
 		return err
 	}
 	name, spec, err := readSpec(name, stdin)
@@ -171,8 +169,8 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 		p.Reason = "a pod sandbox or host process gets no GPU"
 		return p, nil
 	}
-	if request := o.Request(); request != "" {
-		container = requesting(container, request)
+	if o.Request != "" {
+		container = requesting(container, o.Request)
 	}
 	if pod := container.Pod; pod != nil {
 		p.Pod = &podReport{pod.UID, pod.Namespace, pod.Name, container.Name}

@@ -100,14 +100,14 @@ func TestSpecOutput(t *testing.T) {
 		"spec "+pod+" --assume-files -o json",
 		"spec "+plain,
 		"spec "+plain+" -o json",
-		"spec "+plain+" --index 0 --assume-files",
-		"spec "+plain+" --assume-files --index 0 -o json --id abc",
+		"spec "+plain+" --gpus 0 --assume-files",
+		"spec "+plain+" --assume-files --gpus 0 -o json --id abc",
 		"spec "+asks+" -o json",
 		"spec "+cheat,
 		"spec "+cheat+" -o json",
 		"spec "+sandbox,
 		"spec "+pretends,
-		"spec "+pod+" --index 0 --assume-files -o json",
+		"spec "+pod+" --gpus 0 --assume-files -o json",
 	)
 	// Tokens, and what is named by them, are different each time.
 	for _, text := range []string{token, lost} {
@@ -196,15 +196,13 @@ func TestSpecRefusals(t *testing.T) {
 	plain := b.file(t, "plain.json", windowsSpec(false))
 	hyperv := b.file(t, "hyperv.json", `{"windows":{"hyperv":{}}}`)
 	for line, want := range map[string]string{
-		"spec":                               "got 0 arguments, want 'dxctl spec BUNDLE | CONFIG.json | - ",
-		"spec a b":                           "got 2 arguments",
-		"spec " + b.dir + "/none":            "dxctl: open ",
-		"spec " + plain + " --index 7":       `no GPU of this node matches "7"`,
-		"spec " + plain + " --all --index 0": "--all excludes",
+		"spec":                        "got 0 arguments, want 'dxctl spec BUNDLE | CONFIG.json | - ",
+		"spec a b":                    "got 2 arguments",
+		"spec " + b.dir + "/none":     "dxctl: open ",
+		"spec " + plain + " --gpus 7": `no GPU of this node matches "7"`,
 		"spec " + plain + " --assume-files --host-root /x": "--assume-files excludes --host-root",
-		"spec " + plain + " --path=":                       `--path "" is neither a location path`,
-		"spec " + hyperv + " --index 0":                    "isolated by Hyper-V",
-		"spec " + plain + " --index 1":                     "no location path",
+		"spec " + hyperv + " --gpus 0":                     "isolated by Hyper-V",
+		"spec " + plain + " --gpus 1":                      "no location path",
 		"spec " + b.file(t, "x.json", "{"):                 "not an OCI runtime spec",
 		"spec " + b.file(t, "y.json", "null"):              "not an OCI runtime spec",
 	} {
@@ -217,7 +215,7 @@ func TestSpecRefusals(t *testing.T) {
 		t.Errorf("standard input: %v", err)
 	}
 	broken := b.file(t, "config.yaml", "x: [")
-	if out, err := ask(t, "spec", plain, "--index", "0", "--config", broken); err == nil || !strings.Contains(err.Error(), broken) {
+	if out, err := ask(t, "spec", plain, "--gpus", "0", "--config", broken); err == nil || !strings.Contains(err.Error(), broken) {
 		t.Errorf("%v %s", err, out)
 	}
 }
@@ -226,7 +224,7 @@ func TestSpecRefusals(t *testing.T) {
 func TestSpecOfTheSampleBundle(t *testing.T) {
 	t.Parallel()
 	deployments := filepath.Join("..", "..", "..", "deployments")
-	out, err := ask(t, "spec", filepath.Join(deployments, "examples", "bundle"), "--index", "0",
+	out, err := ask(t, "spec", filepath.Join(deployments, "examples", "bundle"), "--gpus", "0",
 		"--inventory", filepath.Join(deployments, "inventory", "windows-g4dn.yaml"), "--assume-files", "--config", configFile(t, mountsFiles))
 	if err != nil || !strings.Contains(out, `+      {"id":"PCIROOT(0)`) || !strings.Contains(out, "nvcuda.dll") {
 		t.Errorf("%v\n%s", err, out)

@@ -3,7 +3,6 @@
 package verify
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,8 +14,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/spf13/cobra"
 
+	"github.com/directx-nri/directx-nri/cmd/dxctl/bugreport"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
-	"github.com/directx-nri/directx-nri/cmd/dxctl/doctor"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/gpus"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/statefile"
 	"github.com/directx-nri/directx-nri/decision"
@@ -32,8 +31,7 @@ import (
 
 // options are the flags of the command.
 type options struct {
-	gpus.Node
-	gpus.Selection
+	gpus.NodeFlags
 	client     ctr
 	force      bool
 	reportFile string
@@ -41,7 +39,7 @@ type options struct {
 
 // NewCommand returns the command for a program with this version.
 func NewCommand(version string) *cobra.Command {
-	var o options
+	o := options{NodeFlags: gpus.NodeFlags{Request: "all"}}
 	command := &cobra.Command{
 		Use:   "verify [flags] [-- COMMAND [ARGUMENT...]]",
 		Short: "Start containers with GPUs, and find the driver files that this node refuses",
@@ -51,7 +49,7 @@ out which, and prints the settings with which containers start. Changes no confi
 'dxctl doctor --report' includes the result.
 
 Fails if containers with GPUs do not start as configured, or one with the interlock does.`,
-		Example: `  dxctl verify --index 0 --report verify.json
+		Example: `  dxctl verify --gpus 0 --report verify.json
   dxctl verify --image mcr.microsoft.com/windows/nanoserver:ltsc2025 -- cmd.exe`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -61,7 +59,7 @@ Fails if containers with GPUs do not start as configured, or one with the interl
 	}
 	flags := command.Flags()
 	flags.SortFlags = false
-	o.Selection.AddFlags(command, &o.Node)
+	o.AddRequestFlag(command, "GPUs of the containers")
 	o.client.addFlags(flags)
 	flags.StringVar(&o.StateDir, "state-dir", paths.Default().State, "state `DIRECTORY`")
 	flags.BoolVar(&o.force, "force", false, "continue although pods have GPUs")
@@ -113,7 +111,7 @@ func (o *options) run(ctx context.Context, version string, stdout, stderr io.Wri
 
 // prepare checks that no pod has GPUs, and returns the measurement.
 func (o *options) prepare(ctx context.Context, version string, stdout, stderr io.Writer) (*measurement, error) {
-	if err := o.Selection.Check(); err != nil {
+	if err := o.CheckRequest(); err != nil {
 		return nil, err
 	}
 	if err := o.checkUnused(ctx); err != nil && !o.force {
@@ -126,8 +124,7 @@ func (o *options) prepare(ctx context.Context, version string, stdout, stderr io
 	if err != nil {
 		return nil, err
 	}
-	request := cmp.Or(o.Request(), "all")
-	devices, err := decision.Select(request, present)
+	devices, err := decision.Select(o.Request, present)
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +136,7 @@ func (o *options) prepare(ctx context.Context, version string, stdout, stderr io
 		},
 	}
 	if o.client.runtime == shimfile.RuntimeName {
-		m.shimFlags = gpus.ShimFlags(m.os, request)
+		m.shimFlags = gpus.ShimFlags(m.os, o.Request)
 	}
 	if m.withFiles, err = m.edits(p, policy.FilesMount); err != nil {
 		return nil, err
@@ -185,7 +182,7 @@ func (r *Result) print(w io.Writer) {
 func (o *options) save(r *Result) error {
 	err := statefile.Write(paths.Verification(o.StateDir), r)
 	if o.reportFile != "" {
-		err = errors.Join(err, doctor.WriteReport(o.reportFile, r))
+		err = errors.Join(err, bugreport.Write(o.reportFile, r))
 	}
 	return err
 }

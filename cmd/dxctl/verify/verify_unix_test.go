@@ -137,7 +137,7 @@ func TestVerify(t *testing.T) {
 		"fine": {rules: interlock, want: []string{"refused  with the interlock, which must be refused: inside /proc\n", "starts   as configured\n"}},
 		"the shim and a pause image": {
 			rules: interlock + "*' run '*=none*/pause:3.9*|*' run '*visible-devices=0*/pause:3.9*) ;; *' run '*) fail other;;",
-			flags: []string{"--runtime", shimfile.RuntimeName, "--index", "0"},
+			flags: []string{"--runtime", shimfile.RuntimeName, "--gpus", "0"},
 		},
 		"a file is refused": {
 			rules: interlock + "*/libcuda.so*) fail 'invalid\n  parameter';;", want: []string{"refused  with GPUs and 2 of 2 driver files: invalid parameter\n", "starts   with GPUs and 1 of 2", "refuses DIR/libcuda.so."},

@@ -401,21 +401,21 @@ func (n *Node) RecordFile(token allocation.Token) string {
 	return filepath.Join(paths.Allocations(n.StateDir), string(token.ID())+".json")
 }
 
-// LoadedPaths returns runtime_path of the handlers that use the shim, in the file and in
-// the running containerd, from the JSON output of 'dxctl.exe runtime status'.
-func LoadedPaths(t testing.TB, out string) map[string]string {
+// ShimPaths returns runtime_path of the handlers that use the shim, in the file and in
+// the running containerd, from the JSON output of 'dxctl.exe capabilities'.
+func ShimPaths(t testing.TB, out string) map[string]string {
 	t.Helper()
-	status := Decode[struct {
+	state := Decode[struct {
 		Containerd struct {
 			Handlers []struct {
-				Name, RuntimePath   string
-				Loaded, Annotations bool
+				Name, RuntimePath           string
+				Routed, Loaded, Annotations bool
 			}
 		}
 	}](t, out)
 	paths := map[string]string{}
-	for _, h := range status.Containerd.Handlers {
-		if !h.Loaded {
+	for _, h := range state.Containerd.Handlers {
+		if !h.Routed || !h.Loaded {
 			continue
 		}
 		paths[h.Name] = h.RuntimePath

@@ -259,11 +259,11 @@ func (m *rollout) install(t *testing.T) {
 	m.mustHaveShim(t, oldVersion)
 	m.mustRestart(t, 1)
 	// It needs no flags for paths.
-	out, err := m.Program(hostProcesses+`\one-setup\dxctl.exe`, "runtime", "status", "--output", "json")
+	out, err := m.Program(hostProcesses+`\one-setup\dxctl.exe`, "capabilities", "--output", "json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	paths := bed.LoadedPaths(t, out)
+	paths := bed.ShimPaths(t, out)
 	for _, handler := range []string{"default", "runhcs-wcow-process"} {
 		if paths[handler] != m.Shim() {
 			t.Errorf("containerd has loaded %v, want %s for %s", paths, m.Shim(), handler)

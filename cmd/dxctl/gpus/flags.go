@@ -1,4 +1,4 @@
-// Package gpus selects the GPUs of a node by flags, and reports them.
+// Package gpus has the flags that select the GPUs of a node, and reports of GPUs.
 package gpus
 
 import (
@@ -9,25 +9,29 @@ import (
 	"io/fs"
 	"runtime"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/discovery"
-	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/capabilities"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/config"
 	"github.com/directx-nri/directx-nri/internal/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/ocispec"
 )
 
-// Node selects the policy, the GPUs and the driver files that a command uses: by default those
-// of this node.
-type Node struct {
+// NodeFlags are flags that select the policy, the GPUs and the driver files that a command uses:
+// by default those of this node.
+type NodeFlags struct {
+	// Request names GPUs in the form of DIRECTX_VISIBLE_DEVICES. [decision.Select] reads it.
+	Request                         string
 	StateDir, ConfigFile, Inventory string
 	// Trusted refuses an inventory that other users can write: the command acts on it.
 	Trusted bool
@@ -37,13 +41,13 @@ type Node struct {
 }
 
 // AddFlags adds the flags that select the policy and the GPUs.
-func (n *Node) AddFlags(flags *pflag.FlagSet) {
+func (n *NodeFlags) AddFlags(flags *pflag.FlagSet) {
 	n.AddSourceFlags(flags)
 	flags.StringVar(&n.StateDir, "state-dir", paths.Default().State, "state `DIRECTORY`")
 }
 
 // AddFileFlags adds the flags that select driver files.
-func (n *Node) AddFileFlags(flags *pflag.FlagSet) {
+func (n *NodeFlags) AddFileFlags(flags *pflag.FlagSet) {
 	AddHostRootFlag(flags, &n.HostRoot)
 	flags.BoolVar(&n.assumeFiles, "assume-files", false, "assume that all driver files exist")
 }
@@ -53,24 +57,31 @@ func AddHostRootFlag(flags *pflag.FlagSet, root *string) {
 	flags.StringVar(root, "host-root", "", "mount point of the node's root `DIRECTORY` (default: this system's)")
 }
 
+// AddRequestFlag adds the flag --gpus. Its default is n.Request.
+func (n *NodeFlags) AddRequestFlag(command *cobra.Command, usage string) {
+	command.Flags().StringVar(&n.Request, "gpus", n.Request, usage+": all, or a comma-separated `LIST` of indices, location paths or LUIDs")
+	// It fails only for a flag that does not exist.
+	_ = command.RegisterFlagCompletionFunc("gpus", n.Complete)
+}
+
+// CheckRequest returns an error if no GPU is requested.
+func (n *NodeFlags) CheckRequest() error {
+	if n.Request == "" || strings.EqualFold(n.Request, "none") {
+		return cli.Usage("no GPU is selected: set --gpus to all, or to indices in 'dxctl devices', such as 0,2")
+	}
+	return nil
+}
+
 // Check returns an error about flags that exclude each other.
-func (n *Node) Check() error {
+func (n *NodeFlags) Check() error {
 	if n.assumeFiles && n.HostRoot != "" {
 		return cli.Usage("--assume-files excludes --host-root")
 	}
 	return nil
 }
 
-// Root returns the directory below which the files of a node are looked up.
-func Root(hostRoot string) hostfiles.Root {
-	if hostRoot == "" && runtime.GOOS != "windows" {
-		return "/"
-	}
-	return hostfiles.Root(hostRoot)
-}
-
 // Files returns where driver files are looked up.
-func (n *Node) Files() decision.Files {
+func (n *NodeFlags) Files() decision.Files {
 	if n.assumeFiles {
 		return hostfiles.Assumed{}
 	}
@@ -78,7 +89,7 @@ func (n *Node) Files() decision.Files {
 }
 
 // ReportMissing prints driver files that a container does not get.
-func (n *Node) ReportMissing(stderr io.Writer, notes []ocispec.Note) {
+func (n *NodeFlags) ReportMissing(stderr io.Writer, notes []ocispec.Note) {
 	const most = 3
 	notes = slices.DeleteFunc(slices.Clone(notes), func(n ocispec.Note) bool { return n.Minor })
 	for _, note := range notes[:min(most, len(notes))] {
@@ -93,14 +104,14 @@ func (n *Node) ReportMissing(stderr io.Writer, notes []ocispec.Note) {
 }
 
 // AddSourceFlags adds the flags that name files.
-func (n *Node) AddSourceFlags(flags *pflag.FlagSet) {
+func (n *NodeFlags) AddSourceFlags(flags *pflag.FlagSet) {
 	flags.SortFlags = false
 	flags.StringVar(&n.Inventory, "inventory", "", "inventory `FILE` of the GPUs (default: this node's GPUs)")
 	flags.StringVar(&n.ConfigFile, "config", "", "configuration `FILE` (default: the node policy in force)")
 }
 
 // Open returns the source of the GPUs, and the policy in force for containers of os.
-func (n *Node) Open(stderr io.Writer, os string) (discovery.Source, policy.Policy, error) {
+func (n *NodeFlags) Open(stderr io.Writer, os string) (discovery.Source, policy.Policy, error) {
 	p, devices, err := n.read(stderr)
 	if err != nil {
 		return nil, p, err
@@ -108,7 +119,7 @@ func (n *Node) Open(stderr io.Writer, os string) (discovery.Source, policy.Polic
 	var source discovery.Source = discovery.Static(devices)
 	switch {
 	case n.Inventory != "":
-		if devices, err = (config.Compiler{Inspect: !n.Trusted}).ReadInventory(n.Inventory); err != nil {
+		if devices, err = (config.Compiler{InspectOnly: !n.Trusted}).ReadInventory(n.Inventory); err != nil {
 			return nil, p, err
 		}
 		source = discovery.Static(devices)
@@ -124,7 +135,7 @@ func (n *Node) Open(stderr io.Writer, os string) (discovery.Source, policy.Polic
 }
 
 // Devices returns the GPUs, and the policy in force for containers of os.
-func (n *Node) Devices(ctx context.Context, stderr io.Writer, os string) ([]discovery.Device, policy.Policy, error) {
+func (n *NodeFlags) Devices(ctx context.Context, stderr io.Writer, os string) ([]discovery.Device, policy.Policy, error) {
 	source, p, err := n.Open(stderr, os)
 	if err != nil {
 		return nil, p, err
@@ -133,26 +144,25 @@ func (n *Node) Devices(ctx context.Context, stderr io.Writer, os string) ([]disc
 	return devices, p, err
 }
 
-// Complete returns a completion of values of the GPUs' reports.
-func (n *Node) Complete(value func(Report) string) cobra.CompletionFunc {
-	return func(c *cobra.Command, _ []string, _ string) (list []cobra.Completion, _ cobra.ShellCompDirective) {
-		devices, p, err := n.Devices(c.Context(), io.Discard, runtime.GOOS)
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveError
-		}
-		for _, r := range NewReports(devices, p, runtime.GOOS) {
-			if text := value(r); text != "" {
-				list = append(list, cobra.CompletionWithDesc(text, r.Description))
-			}
-		}
-		return list, cobra.ShellCompDirectiveNoFileComp
+// Complete completes the last GPU of a comma-separated list with the indices and names of the GPUs.
+func (n *NodeFlags) Complete(c *cobra.Command, _ []string, typed string) (list []cobra.Completion, _ cobra.ShellCompDirective) {
+	devices, _, err := n.Devices(c.Context(), io.Discard, runtime.GOOS)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
 	}
+	before := typed[:strings.LastIndex(typed, ",")+1]
+	for i, d := range devices {
+		for _, name := range []string{strconv.Itoa(i), d.Name()} {
+			list = append(list, cobra.CompletionWithDesc(before+name, d.Description))
+		}
+	}
+	return list, cobra.ShellCompDirectiveNoFileComp
 }
 
 // read returns the policy, and the devices of the inventory that the file of --config names.
-func (n *Node) read(stderr io.Writer) (policy.Policy, []discovery.Device, error) {
+func (n *NodeFlags) read(stderr io.Writer) (policy.Policy, []discovery.Device, error) {
 	if n.ConfigFile != "" {
-		return config.Compiler{File: n.ConfigFile, Required: true, StateDir: n.StateDir, NodeOS: runtime.GOOS, Inspect: n.Inventory != ""}.Compile()
+		return config.Compiler{File: n.ConfigFile, Required: true, StateDir: n.StateDir, NodeOS: runtime.GOOS, InspectOnly: n.Inventory != ""}.Compile()
 	}
 	p, err := policy.Read(n.StateDir)
 	if errors.Is(err, fs.ErrPermission) && n.Inventory != "" {
@@ -162,26 +172,12 @@ func (n *Node) read(stderr io.Writer) (policy.Policy, []discovery.Device, error)
 	return p, nil, err
 }
 
-// OpenSource opens the source of the GPUs of a node with the policy p. hostRoot is as in [Node].
-func OpenSource(p policy.Policy, stateDir, hostRoot string) (discovery.Source, error) {
-	return node.Open(node.Options{UseInventory: p.UseInventory, StateDir: stateDir, HostRoot: hostRoot, Live: true})
-}
-
-// Follow calls do at once and after each change of source, until ctx ends or do fails.
-func Follow(ctx context.Context, source discovery.Source, do func() error) (failed error) {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	changed := func() {
-		if failed == nil {
-			failed = do()
-		}
-		if failed != nil {
-			stop()
-		}
+// ShimFlags returns the flags of ctr and nerdctl that run a container with the runtime shim and
+// request GPUs. Images cannot set annotations. On Windows, ctr 1.7 drops them.
+func ShimFlags(os ocispec.OS, request string) []string {
+	flags := []string{"--runtime", shimfile.RuntimeName}
+	if os == ocispec.Windows {
+		return append(flags, "--env", decision.VisibleVariable+"="+request)
 	}
-	changed()
-	if err := source.Watch(ctx, changed); ctx.Err() == nil {
-		return errors.Join(err, errors.New("the watch of the GPUs ended unexpectedly"))
-	}
-	return failed
+	return append(flags, "--annotation", decision.VisibleAnnotation+"="+request)
 }

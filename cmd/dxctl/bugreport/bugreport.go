@@ -1,9 +1,9 @@
-package doctor
+// Package bugreport writes files for bug reports, without secrets.
+package bugreport
 
 import (
 	"bytes"
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/directx-nri/directx-nri/internal/cli"
@@ -39,24 +39,11 @@ func Redact(text []byte) []byte {
 	return []byte(clean)
 }
 
-// WriteReport writes a new file with content as JSON, without what looks like a secret.
-func WriteReport(file string, content any) error {
+// Write writes a new file with content as JSON, without what looks like a secret.
+func Write(file string, content any) error {
 	var text bytes.Buffer
 	if err := cli.PrintDocument(&text, cli.JSON, content); err != nil {
 		return err
 	}
 	return durable.Create(file, Redact(text.Bytes()), 0o600)
-}
-
-// quoted are the parts of an error that show the content of a file: what is quoted,
-// and keys that the YAML library does not quote.
-var quoted = regexp.MustCompile("`[^`]*`|\"(?:[^\"\\\\]|\\\\.)*\"|'[^']*'|\\bfield .* not found in type|\\bkey .* already set")
-
-// Redact returns the report with findings that quote no file.
-func (r Report) Redact() Report {
-	r.Findings = slices.Clone(r.Findings)
-	for i := range r.Findings {
-		r.Findings[i].Problem = quoted.ReplaceAllString(r.Findings[i].Problem, "'…'")
-	}
-	return r
 }
