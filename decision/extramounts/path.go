@@ -66,7 +66,7 @@ func checkName(name string) error {
 		return errStream
 	case strings.ContainsFunc(name, func(r rune) bool { return !isAllowed(r) }):
 		return errCharacter
-	case winpath.HasTrailingDot(name):
+	case strings.TrimRight(name, ". ") != name:
 		return errTrailing
 	case winpath.LooksShort(name):
 		return errShortName

@@ -61,41 +61,15 @@ func runtimeFile(value win32.RegistryValue) (discovery.RuntimeFile, error) {
 		return discovery.RuntimeFile{}, fmt.Errorf("has %d strings, want a source and at most one destination", len(names))
 	}
 	source := winpath.Clean(names[0])
-	if err := checkSource(names[0], source); err != nil {
-		return discovery.RuntimeFile{}, err
+	if !winpath.IsLocal(names[0]) || source == "." || strings.Contains(names[0], "..") {
+		return discovery.RuntimeFile{}, fmt.Errorf("has the source %s, which is not a file below the driver's directory", quote(names[0]))
 	}
-	file := discovery.RuntimeFile{Source: source, Destination: winpath.Base(source)}
-	if len(names) == 2 {
-		if err := checkName(names[1]); err != nil {
-			return discovery.RuntimeFile{}, err
-		}
-		file.Destination = names[1]
+	destination := names[len(names)-1]
+	if len(names) == 1 {
+		destination = winpath.Base(source)
 	}
-	return file, nil
+	if !winpath.IsLocal(destination) || destination == "." || winpath.Base(destination) != destination {
+		return discovery.RuntimeFile{}, fmt.Errorf("has the destination %s, which is not a file name", quote(destination))
+	}
+	return discovery.RuntimeFile{Source: source, Destination: destination}, nil
 }
-
-// checkSource refuses a path that is not a file below a directory, or that has "..".
-func checkSource(path, clean string) error {
-	if !winpath.IsLocal(path) || clean == "." || slices.Contains(strings.FieldsFunc(path, isSeparator), "..") {
-		return fmt.Errorf("has the source %s, which is not a file below the driver's directory", quote(path))
-	}
-	for element := range strings.SplitSeq(clean, `\`) {
-		if err := checkName(element); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// checkName refuses what is not a file name, or a name that Windows would change.
-func checkName(name string) error {
-	switch {
-	case strings.ContainsFunc(name, isSeparator) || !winpath.IsLocal(name) || name == "." || name == "..":
-		return fmt.Errorf("has the name %s, which is not a file name", quote(name))
-	case winpath.HasTrailingDot(name):
-		return fmt.Errorf("has the name %s with a trailing dot or space, which Windows drops", quote(name))
-	}
-	return nil
-}
-
-func isSeparator(r rune) bool { return r == '\\' || r == '/' }

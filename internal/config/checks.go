@@ -10,12 +10,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
-// elementEndsInDot reports whether an element of a path ends with a dot or a space, which
-// Windows removes.
-func elementEndsInDot(p string) bool {
-	return slices.ContainsFunc(strings.Split(p, `\`), winpath.HasTrailingDot)
-}
-
 // cutDrive returns a clean Windows path and its part after the drive, and reports whether it
 // has a drive and is absolute.
 func cutDrive(path string) (clean, below string, ok bool) {
@@ -28,7 +22,7 @@ func cutDrive(path string) (clean, below string, ok bool) {
 func cleanDirectory(os, p string) (string, error) {
 	if os == "windows" {
 		clean, below, ok := cutDrive(p)
-		if !ok || below != "" && !winpath.IsLocal(below) || strings.Contains(p, "..") || elementEndsInDot(below) || winpath.LooksShort(below) {
+		if !ok || below != "" && !winpath.IsLocal(below) || strings.Contains(p, "..") || winpath.LooksShort(below) {
 			return "", fmt.Errorf(`%q is not the absolute path of a directory: use a drive and long names, such as C:\Tools`, p)
 		}
 		return clean, nil

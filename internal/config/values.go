@@ -125,17 +125,17 @@ func parsePath(format, text string) (string, error) {
 		}
 		return clean, nil
 	case "source": // below the driver store path, or a pattern of several
-		if !winpath.IsLocalGlob(text) || clean == "." || strings.Contains(text, "..") || elementEndsInDot(clean) {
+		if !winpath.IsLocalGlob(text) || clean == "." || strings.Contains(text, "..") {
 			return "", fmt.Errorf(`%q is not a file below the driver store path: use a relative Windows path such as nvidia-smi.exe or bin\*.dll`, text)
 		}
 		return clean, nil
 	case "runtimeFile":
-		if !winpath.IsLocal(text) || clean == "." || elementEndsInDot(clean) {
+		if !winpath.IsLocal(text) || clean == "." {
 			return "", fmt.Errorf("%q is not a file below a directory: use a relative Windows path such as nvcuda64.dll", text)
 		}
 		return clean, nil
 	case "fileName":
-		if !winpath.IsLocal(text) || winpath.Base(text) != text || elementEndsInDot(text) {
+		if !winpath.IsLocal(text) || winpath.Base(text) != text {
 			return "", fmt.Errorf("%q is not a file name", text)
 		}
 	case "linuxPath":

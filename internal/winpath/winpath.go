@@ -69,9 +69,9 @@ func IsAbs(p string) bool {
 	return c.complete && c.rooted
 }
 
-// IsLocal reports whether p, joined to a directory, is a file or directory below it: p
-// is relative, no `..` leaves it, and no element means something else to Windows (a
-// stream `name:stream`, a wildcard, a device such as NUL, dots and spaces only).
+// IsLocal reports whether p, joined to a directory, is a file or directory below it: p is relative,
+// no `..` leaves it, and no element means something else to Windows: a stream (`name:stream`), a
+// wildcard, a device such as NUL, or a name that ends with dots or spaces.
 func IsLocal(p string) bool {
 	if p == "" || isSeparator(p[0]) {
 		return false
@@ -233,7 +233,7 @@ func plainName(name string) bool {
 	if strings.ContainsFunc(name, unicode.IsControl) || strings.ContainsAny(name, `<>:"|?*`) {
 		return false
 	}
-	if strings.TrimRight(name, ". ") == "" {
+	if strings.TrimRight(name, ". ") != name { // Windows drops them.
 		return false
 	}
 	stem, _, _ := strings.Cut(name, ".")
@@ -253,10 +253,6 @@ func reserved(stem string) bool {
 	}
 	return isPort && slices.Contains([]string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "¹", "²", "³"}, port)
 }
-
-// HasTrailingDot reports whether name, an element of a path, ends with dots or spaces, which
-// Windows drops.
-func HasTrailingDot(name string) bool { return strings.TrimRight(name, ". ") != name }
 
 // upper folds case as NTFS does: single UTF-16 units, and never from outside ASCII to
 // ASCII, as Unicode does for ı and ſ.

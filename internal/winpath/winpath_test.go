@@ -123,10 +123,10 @@ func TestForms(t *testing.T) {
 		},
 		"IsLocal": {
 			IsLocal,
-			[]string{`a`, `.`, `a\b/c`, `a\..\b`, `a\..`, `nvcuda64.dll`, `a. `, `.hidden`, `NULL`, `COM10`, `console.dll`, `COMx`, `ä\ß.dll`},
+			[]string{`a`, `.`, `a\b/c`, `a\..\b`, `a\..`, `nvcuda64.dll`, `.hidden`, `NULL`, `COM10`, `console.dll`, `COMx`, `ä\ß.dll`},
 			[]string{
 				``, `\`, `/a`, `\a`, `\\server\share`, `C:`, `C:a`, `C:\a`, `..`, `a\..\..`, `../a`, `a\..\..\a`,
-				`a:stream`, `a\b:c`, `\\?\C:\a`, `...`, `.. `, `. .\a`, `a\ \b`, `nul`, `NUL.txt`, `a\Con `, `aux .c`, `com1`, `LPT³.x`, `conin$`,
+				`a:stream`, `a\b:c`, `\\?\C:\a`, `...`, `.. `, `a.`, `a `, `b\a. .`, `a.\b`, `. .\a`, `a\ \b`, `nul`, `NUL.txt`, `a\Con `, `aux .c`, `com1`, `LPT³.x`, `conin$`,
 				"a\x00", "a\nb", `a*`, `a?`, `a|b`, `"a"`, `<a>`,
 			},
 		},
