@@ -29,37 +29,25 @@ import (
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
-// Recorder keeps allocation records. [allocation.Recorder] implements it.
-type Recorder interface {
-	// Record writes the record of an allocation, which is durable when Record returns.
-	Record(context.Context, allocation.Record) (allocation.Token, error)
-	// BindByName binds an injected record.
-	BindByName(id allocation.ID, namespace, pod, container string) error
-	// End removes a record whose token no container will present again.
-	End(id allocation.ID) error
-	// Live returns the records that have not ended, oldest first.
-	Live() []allocation.Entry
-}
-
 // Config is the configuration of an [Advertiser].
 type Config struct {
 	Source   discovery.Source
-	Recorder Recorder
+	Recorder *allocation.Recorder
 	// Resources are the rules that assign GPUs to resources. There is at least one.
 	Resources []policy.Resource
 	// KubeletDir is the kubelet's device plugin directory, on Linux
 	// /var/lib/kubelet/device-plugins. It need not exist yet.
 	KubeletDir string
-	// AtCreation reports that the kubelet allocates when it creates a container, as on
-	// Windows, and not when it admits a pod: admission has a fake topology manager
-	// there (pkg/kubelet/cm/container_manager_windows.go, v1.34 and v1.37). Such a kubelet
-	// retries an error of Allocate.
+	// AtCreation reports that the kubelet allocates when it creates a container, and not when
+	// it admits a pod. On Windows it does, because admission has a fake topology manager there
+	// (pkg/kubelet/cm/container_manager_windows.go, v1.34 and v1.37). Such a kubelet retries
+	// an error of Allocate.
 	AtCreation bool
 	// CheckReady returns an error, with cause and remedy, if the component that adjusts
 	// containers cannot do so now. It is called concurrently, before each start of a
 	// container, once for each resource with the replicas that the container holds. With
-	// AtCreation it is called by Allocate instead, during which another allocation can
-	// crash the kubelet (kubernetes#136021): it must return at once.
+	// AtCreation, Allocate calls it instead, and it must return at once: another allocation
+	// that begins in the meantime can crash the kubelet (kubernetes#136021).
 	CheckReady func(ctx context.Context, resource string, replicaIDs []string) error
 	// Pods finds the containers that hold replicas, and reports the pods that no longer exist.
 	Pods *PodTracker
@@ -109,13 +97,13 @@ func defaultTiming() timing {
 
 // Advertiser is the device plugin for all resources, for one run.
 type Advertiser struct {
-	config Config
-	timing timing
-	now    func() time.Time
-	node   resources.Assigner
+	config   Config
+	timing   timing
+	now      func() time.Time
+	assigner resources.Assigner
 	// servers by resource are constant.
-	servers       map[string]*server
-	allocateCalls *allocateCalls
+	servers map[string]*server
+	calls   *allocateCalls // of all servers
 	// devicesChanged receives a value when the devices of the source have changed.
 	devicesChanged chan struct{}
 
@@ -145,8 +133,8 @@ func New(config Config) *Advertiser { return newAdvertiser(config, defaultTiming
 func newAdvertiser(config Config, timing timing) *Advertiser {
 	a := &Advertiser{
 		config: config, timing: timing, now: time.Now,
-		node:           resources.Assigner{OS: config.NodeOS, OneResource: config.Inject != nil && config.AtCreation},
-		allocateCalls:  newAllocateCalls(config.AtCreation, timing.conflictWindow),
+		assigner:       resources.Assigner{OS: config.NodeOS, Injected: config.Inject != nil, AtCreation: config.AtCreation},
+		calls:          newAllocateCalls(config.AtCreation, timing.conflictWindow),
 		devicesChanged: make(chan struct{}, 1),
 		servers:        map[string]*server{}, resourceNames: map[string]string{},
 	}
@@ -161,7 +149,7 @@ func newAdvertiser(config Config, timing timing) *Advertiser {
 	for name, rule := range rules {
 		p := &pool{resource: name, rule: rule}
 		// The kubelet's first list must have what it has allocated before.
-		a.servers[name] = newServer(config, timing, a.allocateCalls, p.next(nil, heldByGPU(live, name), a.now(), timing.removalDelay))
+		a.servers[name] = newServer(config, timing, a.calls, p.next(nil, heldByGPU(live, name), a.now(), timing.removalDelay))
 	}
 	return a
 }
@@ -205,7 +193,7 @@ func (a *Advertiser) Run(ctx context.Context) error {
 // are complete.
 func (a *Advertiser) publishFirst(ctx context.Context) error {
 	devices, err := a.listDevices(ctx)
-	found := slices.ContainsFunc(a.node.Assign(devices, a.config.Resources), func(d resources.Assigned) bool { return d.Rule != nil })
+	found := slices.ContainsFunc(a.assigner.Assign(devices, a.config.Resources), func(d resources.Assigned) bool { return d.Rule != nil })
 	if a.config.FailOnInitError && !found {
 		return fmt.Errorf("%w, and failOnInitError is set", cmp.Or(err, errors.New("there is no GPU for any resource on this node")))
 	}
@@ -237,7 +225,7 @@ func (a *Advertiser) refreshLoop(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-a.allocateCalls.succeeded:
+		case <-a.calls.succeeded:
 			// A pod must be seen while it exists.
 			if !soon {
 				soon = true

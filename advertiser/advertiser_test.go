@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -23,7 +22,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
-	"github.com/directx-nri/directx-nri/internal/testutil/allocationtest"
 	"github.com/directx-nri/directx-nri/test/bed/fakekubelet"
 )
 
@@ -74,8 +72,7 @@ func TestDeviceChanges(t *testing.T) {
 	source.set(nil, unhealthy, displayGPU("B"))
 	k.await(displayResource, "A::0! A::1! B::0 B::1")
 	source.set(errors.New("half a file"))
-	// After a second failed call, the first failure was handled.
-	testutil.Eventually(t, "failed looks at the GPUs", func() bool { return source.failures() >= 2 })
+	source.awaitRefreshes(t)
 	if p, _ := r.servers[displayResource].current(); describe(p) != "A! B" {
 		t.Errorf("the GPUs cannot be listed, and %q is advertised, want what was before", describe(p))
 	}
@@ -91,7 +88,7 @@ func TestDeviceChanges(t *testing.T) {
 func TestEvents(t *testing.T) {
 	t.Parallel()
 	k := newBed(t, displayGPU("A"))
-	source, recorder, timing := k.source, k.recorder, fastTiming()
+	source, timing := k.source, fastTiming()
 	timing.recheck = time.Hour
 	runWith(t, k.config, timing)
 	k.await(displayResource, "A::0 A::1")
@@ -102,17 +99,10 @@ func TestEvents(t *testing.T) {
 	})
 	source.set(nil, displayGPU("B"))
 	k.await(displayResource, "B::0 B::1 A::0! A::1!")
-	looks := func() int {
-		recorder.mu.Lock()
-		defer recorder.mu.Unlock()
-		return recorder.read
-	}
 	for range 2 {
-		before := looks()
-		if _, err := k.client(displayResource).Allocate(t.Context(), allocateRequest([]string{"B::0"})); err != nil {
-			t.Fatal(err)
-		}
-		testutil.Eventually(t, "a look after an allocation", func() bool { return looks() > before })
+		before := source.lists()
+		k.allocate("B::0")
+		testutil.Eventually(t, "a refresh after an allocation", func() bool { return source.lists() > before })
 	}
 }
 
@@ -120,11 +110,9 @@ func TestEvents(t *testing.T) {
 func TestMissingGPUs(t *testing.T) {
 	t.Parallel()
 	k := newBed(t, displayGPU("A"), displayGPU("B"))
-	source, recorder, pods, r := k.source, k.recorder, k.pods, k.run()
+	source, pods, r := k.source, k.pods, k.run()
 	k.await(displayResource, "A::0 A::1 B::0 B::1")
-	if _, err := k.client(displayResource).Allocate(t.Context(), allocateRequest([]string{"A::1"})); err != nil {
-		t.Fatal(err)
-	}
+	token := k.allocate("A::1")
 
 	source.set(nil)
 	k.await(displayResource, "A::0! A::1!")
@@ -137,11 +125,11 @@ func TestMissingGPUs(t *testing.T) {
 	r.stop(t)
 	k.run()
 	k.await(displayResource, "A::0! A::1!")
-	recorder.bind()
+	k.bind(token)
 	pods.set(nil, "name-of-a")
-	recorder.awaitLooks(t)
+	source.awaitRefreshes(t)
 	pods.set(errors.New("no such socket"))
-	recorder.awaitLooks(t)
+	source.awaitRefreshes(t)
 	k.await(displayResource, "A::0! A::1!")
 
 	pods.set(nil, "another")
@@ -155,7 +143,7 @@ func TestListTooLarge(t *testing.T) {
 	t.Parallel()
 	k := newBed(t, displayGPU("A"))
 	k.config.Resources = twoKinds(policy.MaxReplicas)
-	source, recorder, log, r := k.source, k.recorder, k.log, k.run()
+	source, log, r := k.source, k.log, k.run()
 	listOf := func(instanceID string) string {
 		var ids []string
 		for n := range policy.MaxReplicas {
@@ -168,7 +156,7 @@ func TestListTooLarge(t *testing.T) {
 
 	source.set(nil, append(bigNode(64), computeGPU("C"))...)
 	k.await(computeResource, listOf("C"))
-	recorder.awaitLooks(t)
+	source.awaitRefreshes(t)
 	k.await(displayResource, ofA)
 	const complaint = "Cannot advertise the GPUs"
 	if lines := log.with(complaint); len(lines) != 1 || !strings.Contains(lines[0], "lower replicas in the configuration to ") {
@@ -282,25 +270,24 @@ func TestEnd(t *testing.T) {
 	}
 }
 
-// readOnlyRecorder is a recorder whose state directory cannot be written.
-type readOnlyRecorder struct{ *memoryRecorder }
-
-func (readOnlyRecorder) End(allocation.ID) error { return syscall.EROFS }
-
 // TestEndThatFails: a record that cannot be removed has not ended, and nothing is to be
 // read again because of it.
 func TestEndThatFails(t *testing.T) {
 	t.Parallel()
 	k := newBed(t, displayGPU("A"))
 	k.pods.set(nil, "name-of-a")
-	k.recorder.live = []allocation.Entry{bound("a", held(displayResource, "A::0"))}
-	k.config.Recorder = readOnlyRecorder{k.recorder}
+	token := k.record(displayResource, "A::0")
+	k.bind(token)
 	k.run()
 	k.await(displayResource, "A::0 A::1")
-	k.recorder.awaitLooks(t)
+	k.source.awaitRefreshes(t)
+	file := filepath.Join(k.records, string(token.ID())+".json")
+	if err := errors.Join(os.Remove(file), os.MkdirAll(filepath.Join(file, "not empty"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
 	k.pods.set(nil, "another")
-	testutil.Eventually(t, "the failure", func() bool { return len(k.log.with("read-only file system")) > 0 })
-	k.recorder.awaitLooks(t)
+	testutil.Eventually(t, "the failure", func() bool { return len(k.log.with("directory not empty")) > 0 })
+	k.source.awaitRefreshes(t)
 	if ended := k.log.with("Allocation ended"); len(ended) > 0 {
 		t.Error(ended)
 	}
@@ -310,9 +297,10 @@ func TestEndThatFails(t *testing.T) {
 // goroutines and open files.
 func TestKubeletRestarts(t *testing.T) {
 	dir := testutil.ShortDir(t)
+	config := testConfig(t, dir, newSource(displayGPU("A"), computeGPU("C")))
 	goroutines, files := runtime.NumGoroutine(), openFiles(t)
 	k := startKubelet(t, dir)
-	r := run(t, testConfig(t, dir, newSource(displayGPU("A"), computeGPU("C"))))
+	r := run(t, config)
 	registered := func() {
 		t.Helper()
 		k.await(displayResource, "A::0 A::1")
@@ -459,9 +447,7 @@ func TestTwoAdvertisers(t *testing.T) {
 // TestAllocationToPod allocates over the socket, with records in files.
 func TestAllocationToPod(t *testing.T) {
 	t.Parallel()
-	records := filepath.Join(t.TempDir(), "records")
 	k := newBed(t, displayGPU("A"), displayGPU("B"))
-	k.config.Recorder = allocationtest.Open(t, records)
 	k.run()
 	c := k.client(displayResource)
 
@@ -469,7 +455,7 @@ func TestAllocationToPod(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store := allocation.OpenStore(records)
+	store := allocation.OpenStore(k.records)
 	for i, want := range [][]allocation.Replica{{{ID: "A::0", InstanceID: "A"}, {ID: "B::0", InstanceID: "B"}}, {{ID: "A::1", InstanceID: "A"}}} {
 		got := answer.GetContainerResponses()[i]
 		token, err := allocation.ParseToken(got.GetEnvs()["DIRECTX_ALLOCATION_DISPLAY"])
@@ -492,11 +478,9 @@ const renamed = "example.com/renamed"
 func TestRestartWithOtherRules(t *testing.T) {
 	t.Parallel()
 	k := newBed(t, displayGPU("A"), displayGPU("B"))
-	recorder, pods, r := k.recorder, k.pods, k.run()
+	source, pods, r := k.source, k.pods, k.run()
 	k.await(displayResource, "A::0 A::1 B::0 B::1")
-	if _, err := k.client(displayResource).Allocate(t.Context(), allocateRequest([]string{"A::0"})); err != nil {
-		t.Fatal(err)
-	}
+	token := k.allocate("A::0")
 	r.stop(t)
 
 	k.config.Resources = []policy.Resource{{Name: renamed, Replicas: 3}}
@@ -506,9 +490,9 @@ func TestRestartWithOtherRules(t *testing.T) {
 	if _, err := k.client(renamed).Allocate(t.Context(), allocateRequest([]string{"A::0"})); err == nil {
 		t.Error("allocated under two names")
 	}
-	recorder.bind()
+	k.bind(token)
 	pods.set(nil, "name-of-a")
-	recorder.awaitLooks(t)
+	source.awaitRefreshes(t)
 	pods.set(nil, "other")
 	if err := r.wait(t); !errors.Is(err, ErrRestart) {
 		t.Fatalf("Run returned %v", err)
@@ -525,20 +509,17 @@ func TestRestartWithOtherRules(t *testing.T) {
 // without a rule that no record holds any more.
 func TestRestartForAnotherName(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		live   []allocation.Entry
-		change func(*memorySource, *memoryRecorder)
-	}{
-		"another kind": {nil, func(source *memorySource, _ *memoryRecorder) { source.set(nil, computeGPU("A")) }},
-		"no record":    {[]allocation.Entry{held(renamed, "X::0")}, func(_ *memorySource, r *memoryRecorder) { _ = r.End("") }},
+	for name, change := range map[string]func(*bed, allocation.ID){
+		"another kind": func(k *bed, _ allocation.ID) { k.source.set(nil, computeGPU("A")) },
+		"no record":    func(k *bed, id allocation.ID) { _ = k.config.Recorder.End(id) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			k := newBed(t, displayGPU("A"))
-			k.recorder.live = test.live
+			token := k.record(renamed, "X::0")
 			r := k.run()
 			k.await(displayResource, "A::0 A::1")
-			test.change(k.source, k.recorder)
+			change(k, token.ID())
 			if err := r.wait(t); !errors.Is(err, ErrRestart) {
 				t.Errorf("Run returned %v", err)
 			}
@@ -576,7 +557,7 @@ func TestUnadvertised(t *testing.T) {
 	k := newBed(t, displayGPU("A"), displayGPU("\xff"), discovery.Device{InstanceID: "N"}, windows)
 	k.run()
 	k.await(displayResource, "A::0 A::1")
-	k.recorder.awaitLooks(t)
+	k.source.awaitRefreshes(t)
 	lines := k.log.with("Device is not advertised")
 	if text := strings.Join(lines, ""); len(lines) != 3 || !strings.Contains(text, "not valid UTF-8") || !strings.Contains(text, "no device node") {
 		t.Errorf("logged %q", lines)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -19,6 +20,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/metrics"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/internal/testutil/allocationtest"
 	"github.com/directx-nri/directx-nri/test/bed/fakekubelet"
 )
 
@@ -32,8 +34,8 @@ type memorySource struct {
 	mu      sync.Mutex
 	devices []discovery.Device
 	err     error
-	// failed is the number of failed calls of Devices.
-	failed  int
+	// listed is the number of calls of Devices.
+	listed  int
 	changed []func()
 	// broken ends Watch with its error.
 	broken chan error
@@ -46,9 +48,7 @@ func newSource(devices ...discovery.Device) *memorySource {
 func (s *memorySource) Devices(ctx context.Context) ([]discovery.Device, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.err != nil {
-		s.failed++
-	}
+	s.listed++
 	return slices.Clone(s.devices), errors.Join(s.err, ctx.Err())
 }
 
@@ -56,10 +56,18 @@ func (s *memorySource) At(ctx context.Context, index int) (discovery.Device, boo
 	return discovery.Static(s.devices).At(ctx, index)
 }
 
-func (s *memorySource) failures() int {
+func (s *memorySource) lists() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.failed
+	return s.listed
+}
+
+// awaitRefreshes waits until the advertiser has refreshed some more times. It begins each refresh
+// with a list.
+func (s *memorySource) awaitRefreshes(t testing.TB) {
+	t.Helper()
+	before := s.lists()
+	testutil.Eventually(t, "further refreshes", func() bool { return s.lists() > before+5 })
 }
 
 func (s *memorySource) Find(ctx context.Context, instanceIDs []string) ([]discovery.Device, error) {
@@ -86,79 +94,6 @@ func (s *memorySource) set(err error, devices ...discovery.Device) {
 	for _, changed := range s.changed {
 		changed()
 	}
-}
-
-// memoryRecorder is a recorder without files.
-type memoryRecorder struct {
-	mu   sync.Mutex
-	live []allocation.Entry
-	// fail, if set, returns the error of the nth record, from 0.
-	fail func(n int) error
-	// made and ended count records, and read the calls of Live.
-	made, ended, read int
-}
-
-func (r *memoryRecorder) Record(_ context.Context, record allocation.Record) (allocation.Token, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	n := r.made
-	r.made++
-	if r.fail != nil {
-		if err := r.fail(n); err != nil {
-			return "", err
-		}
-	}
-	token := allocation.Token(fmt.Sprintf("%032x", n))
-	record.ID = token.ID()
-	r.live = append(r.live, allocation.Entry{Record: record})
-	return token, nil
-}
-
-func (r *memoryRecorder) BindByName(id allocation.ID, namespace, pod, container string) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for i := range r.live {
-		if r.live[i].ID == id {
-			r.live[i].Holder = &allocation.Holder{PodUID: "name:" + pod, Container: container, PodNamespace: namespace, PodName: pod}
-		}
-	}
-	return nil
-}
-
-func (r *memoryRecorder) End(id allocation.ID) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.ended++
-	r.live = slices.DeleteFunc(r.live, func(record allocation.Entry) bool { return record.ID == id })
-	return nil
-}
-
-func (r *memoryRecorder) Live() []allocation.Entry {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.read++
-	return slices.Clone(r.live)
-}
-
-// bind binds every record to a container of the pod with UID "a".
-func (r *memoryRecorder) bind() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for i := range r.live {
-		r.live[i] = bound("a", r.live[i])
-	}
-}
-
-// awaitLooks waits until the advertiser has read the records some more times.
-func (r *memoryRecorder) awaitLooks(t testing.TB) {
-	t.Helper()
-	looks := func() int {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		return r.read
-	}
-	before := looks()
-	testutil.Eventually(t, "further looks at what is held", func() bool { return looks() > before+5 })
 }
 
 // memoryPods is the kubelet's list of pods.
@@ -275,7 +210,7 @@ func testConfig(t testing.TB, dir string, source discovery.Source) Config {
 	t.Helper()
 	return Config{
 		Source:     source,
-		Recorder:   &memoryRecorder{},
+		Recorder:   allocationtest.Open(t, filepath.Join(t.TempDir(), "records")),
 		Resources:  twoKinds(2),
 		NodeOS:     "linux",
 		KubeletDir: dir,
@@ -289,23 +224,55 @@ func testConfig(t testing.TB, dir string, source discovery.Source) Config {
 // bed is a kubelet and what an advertiser has beside it.
 type bed struct {
 	*kubelet
-	source   *memorySource
-	recorder *memoryRecorder
-	pods     *memoryPods
-	log      lineLog
-	config   Config
+	source  *memorySource
+	records string // the directory
+	pods    *memoryPods
+	log     lineLog
+	config  Config
 }
 
 func newBed(t testing.TB, devices ...discovery.Device) *bed {
 	t.Helper()
-	b := &bed{kubelet: startKubelet(t, testutil.ShortDir(t)), source: newSource(devices...), recorder: &memoryRecorder{}, pods: &memoryPods{}}
+	b := &bed{kubelet: startKubelet(t, testutil.ShortDir(t)), source: newSource(devices...), records: filepath.Join(t.TempDir(), "records"), pods: &memoryPods{}}
 	b.config = testConfig(t, b.dir, b.source)
-	b.config.Recorder, b.config.Pods = b.recorder, b.pods.tracker()
+	b.config.Recorder, b.config.Pods = allocationtest.Open(t, b.records), b.pods.tracker()
 	b.config.Log, b.log = newLog()
 	return b
 }
 
 func (b *bed) run() *running { return run(b.t, b.config) }
+
+// allocate allocates replicas of the display resource to a container and returns its token.
+func (b *bed) allocate(ids ...string) allocation.Token {
+	b.t.Helper()
+	answer, err := b.client(displayResource).Allocate(b.t.Context(), allocateRequest(ids))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	token, err := allocation.ParseToken(answer.GetContainerResponses()[0].GetEnvs()["DIRECTX_ALLOCATION_DISPLAY"])
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return token
+}
+
+// record writes the record of a container that an earlier run has allocated replicas to.
+func (b *bed) record(resource string, ids ...string) allocation.Token {
+	b.t.Helper()
+	token, err := b.config.Recorder.Record(b.t.Context(), held(resource, ids...).Record)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return token
+}
+
+// bind binds a record to a container of the pod with UID "a".
+func (b *bed) bind(token allocation.Token) {
+	b.t.Helper()
+	if err := allocation.OpenStore(b.records).Bind(token, *bound("a", allocation.Entry{}).Holder); err != nil {
+		b.t.Fatal(err)
+	}
+}
 
 func run(t testing.TB, config Config) *running {
 	t.Helper()

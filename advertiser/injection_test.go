@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -18,7 +17,6 @@ import (
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/metrics"
 	"github.com/directx-nri/directx-nri/internal/testutil"
-	"github.com/directx-nri/directx-nri/internal/testutil/allocationtest"
 )
 
 // injectDevices answers with one device for each GPU.
@@ -32,9 +30,8 @@ func injectDevices(_ context.Context, _ string, ids []string) (*v1beta1.Containe
 
 func TestInjection(t *testing.T) {
 	t.Parallel()
-	recorder := allocationtest.Open(t, filepath.Join(t.TempDir(), "allocations"))
 	k := newBed(t, displayGPU("A"), displayGPU("B"))
-	k.config.Recorder, k.config.Inject = recorder, injectDevices
+	k.config.Inject = injectDevices
 	k.run()
 	got, err := k.client(displayResource).Allocate(t.Context(), allocateRequest([]string{"A::0", "A::1", "B::0"}, []string{"B::1"}))
 	if err != nil {
@@ -46,7 +43,7 @@ func TestInjection(t *testing.T) {
 	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
 		t.Errorf("the answer has a token, or not what was made (-want +got):\n%s", diff)
 	}
-	if live := recorder.Live(); len(live) != 2 || !live[0].Injected || !live[1].Injected {
+	if live := k.config.Recorder.Live(); len(live) != 2 || !live[0].Injected || !live[1].Injected {
 		t.Errorf("records %+v", live)
 	}
 }
@@ -84,7 +81,7 @@ func TestNoListDuringAllocation(t *testing.T) {
 		ended <- err
 	}()
 	<-entered
-	k.recorder.awaitLooks(t)
+	k.source.awaitRefreshes(t)
 	if n := lists.Load(); n > 0 {
 		t.Errorf("%d lists during the allocation", n)
 	}
@@ -157,10 +154,9 @@ func containerWith(name string, ids ...string) *podresources.ContainerResources 
 	}}
 }
 
-// TestAttribution binds injected records to the containers that the kubelet names.
-func TestAttribution(t *testing.T) {
+// TestBindByName binds injected records to the containers that the kubelet names.
+func TestBindByName(t *testing.T) {
 	t.Parallel()
-	recorder := allocationtest.Open(t, filepath.Join(t.TempDir(), "allocations"))
 	lister := &podLister{list: &podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{
 		// The kubelet's order is its own, and each NUMA node has an entry.
 		containersOf("web", &podresources.ContainerResources{Name: "main", Devices: []*podresources.ContainerDevices{
@@ -171,7 +167,7 @@ func TestAttribution(t *testing.T) {
 		containersOf("twice", containerWith("main", "E::0"), containerWith("other", "E::0")),
 	}}}
 	k := newBed(t, displayGPU("A"), displayGPU("B"), displayGPU("C"), displayGPU("D"), displayGPU("E"))
-	k.config.Recorder, k.config.Inject, k.config.Pods = recorder, injectDevices, NewPodTracker(lister.serve(t))
+	k.config.Inject, k.config.Pods = injectDevices, NewPodTracker(lister.serve(t))
 	k.run()
 	if _, err := k.client(displayResource).Allocate(t.Context(), allocateRequest([]string{"C::0"}, []string{"D::0", "D::1"}, []string{"E::0"}, []string{"B::1"}, []string{"A::0", "A::1"}, []string{"B::0"})); err != nil {
 		t.Fatal(err)
@@ -179,7 +175,7 @@ func TestAttribution(t *testing.T) {
 	want := map[string]string{"A::0": "team/web/main", "B::0": "team/job/main", "B::1": "", "C::0": "", "D::0": "", "E::0": ""}
 	testutil.Eventually(t, "holders", func() bool {
 		got := map[string]string{}
-		for _, r := range recorder.Live() {
+		for _, r := range k.config.Recorder.Live() {
 			got[r.Replicas[0].ID] = ""
 			if r.Holder != nil {
 				got[r.Replicas[0].ID] = r.Holder.PodNamespace + "/" + r.Holder.PodName + "/" + r.Holder.Container

@@ -52,7 +52,7 @@ type gpu struct {
 	// listed is the number of replicas in the kubelet's list. It is more than
 	// replicas while a record holds one with a higher number.
 	listed int
-	// needed is what listed must be, since is when needed changed.
+	// needed is the least that listed must be; it has been so since neededSince.
 	needed      int
 	neededSince time.Time
 }
@@ -68,8 +68,8 @@ const faultMissing = "the GPU is no longer on this node, or belongs to another r
 
 func (g gpu) usable() bool { return g.fault == "" }
 
-// allocatable is the number of the listed replicas that can be allocated, which are the first
-// ones.
+// allocatable returns how many of the listed replicas can be allocated: those with the lowest
+// numbers.
 func (g gpu) allocatable() int {
 	if !g.usable() {
 		return 0
@@ -191,13 +191,13 @@ func (p *pool) list() *v1beta1.ListAndWatchResponse {
 // gRPC's default (plugin/v1beta1/client.go in pkg/kubelet/cm/devicemanager, v1.34).
 const maxListBytes = 4 << 20
 
-// checkSize returns an error if the kubelet would not accept p's list, whatever the
-// health of its GPUs. "Unhealthy" is the longer text.
+// checkSize returns an error if the kubelet would not accept p's list when all of its GPUs are
+// unhealthy. That is the longer word, so the list cannot become too large later.
 func (p *pool) checkSize() error {
-	size, replicas := 0, 0 // of the whole list, of one GPU at most
-	for i, g := range p.gpus {
-		part := pool{gpus: p.gpus[i : i+1]} // The whole list takes megabytes.
-		size += proto.Size(part.list()) + g.listed*(len(v1beta1.Unhealthy)-len(v1beta1.Healthy))
+	size, replicas := 0, 0
+	for _, g := range p.gpus { // one after the other, because the whole list takes megabytes
+		g.fault = faultMissing
+		size += proto.Size((&pool{gpus: []gpu{g}}).list())
 		replicas = max(replicas, g.replicas)
 	}
 	if size > maxListBytes {
@@ -292,7 +292,7 @@ func (p *pool) mixedError(chosen []bool, n int) error {
 }
 
 // idSeparator separates the instance ID from the number in a replica ID. An instance
-// ID may contain it, so the last one is the separator.
+// ID may contain it, so the last occurrence is the separator.
 const idSeparator = "::"
 
 // replicaID returns the ID of one replica of a GPU. It is the same after every
@@ -317,7 +317,7 @@ func ParseReplicaID(id string) (instanceID string, number int, ok bool) {
 	return id[:i], int(n), true
 }
 
-// InstanceIDs returns the GPUs of replicas, each once.
+// InstanceIDs returns the instance IDs of the GPUs of replicas, each once.
 func InstanceIDs(replicaIDs []string) (ids []string) {
 	for _, replica := range replicaIDs {
 		if id, _, ok := ParseReplicaID(replica); ok && !slices.Contains(ids, id) {

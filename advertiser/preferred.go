@@ -94,21 +94,21 @@ func (p *pool) newChoice(available, mustInclude []string) (*choice, error) {
 	for i, g := range p.gpus {
 		c.gpus[i] = candidate{open: make([]bool, g.replicas), used: g.replicas}
 	}
-	isGiven := map[string]bool{}
+	isIncluded := map[string]bool{}
 	for _, id := range mustInclude {
 		i, _, err := p.find(id)
 		if err != nil {
 			return nil, fmt.Errorf("replica to include: %w", err)
 		}
-		if isGiven[id] {
+		if isIncluded[id] {
 			return nil, fmt.Errorf("%w: %q must be included twice", errInvalidRequest, id)
 		}
-		isGiven[id] = true
+		isIncluded[id] = true
 		c.gpus[i].included++
 		c.gpus[i].used--
 	}
 	for _, id := range available {
-		if i, number, err := p.find(id); err == nil && !isGiven[id] && !c.gpus[i].open[number] {
+		if i, number, err := p.find(id); err == nil && !isIncluded[id] && !c.gpus[i].open[number] {
 			c.gpus[i].open[number] = true
 			c.gpus[i].free++
 			c.gpus[i].used--
@@ -159,26 +159,26 @@ func (c *choice) driverGroups(need int) [][]int {
 
 // selection is one way to choose replicas, with what ranks it among others.
 type selection struct {
-	// gpus are the candidates after the choice: given has grown by what is chosen.
+	// gpus are the candidates after the choice, which included counts.
 	gpus []candidate
 	// distinctGPUs is the number of different GPUs, mustInclude's among them.
 	distinctGPUs int
-	// load is the sum, over the replicas chosen, of how many of their GPU were in
-	// use before.
+	// load is the sum, over the chosen replicas, of how many replicas of their GPU were in use
+	// before.
 	load int
-	// nodes is the number of NUMA nodes. Each GPU on an unknown node counts as one.
+	// nodes is the number of NUMA nodes. Each GPU whose node is unknown counts as one.
 	nodes int
 }
 
 // selectFrom chooses need replicas of the GPUs in set, which has enough, one at a time by
 // rules 3 to 6.
 func (c *choice) selectFrom(set []int, need int) selection {
-	p := selection{gpus: slices.Clone(c.gpus)}
+	s := selection{gpus: slices.Clone(c.gpus)}
 	onNode := map[int]int{} // the number of GPUs chosen from by NUMA node
 	add := func(i int) {
-		p.distinctGPUs++
+		s.distinctGPUs++
 		if node := c.pool.gpus[i].numaNode; node == nil {
-			p.nodes++
+			s.nodes++
 		} else {
 			onNode[*node]++
 		}
@@ -191,7 +191,7 @@ func (c *choice) selectFrom(set []int, need int) selection {
 	for ; need > 0; need-- {
 		open := map[int]int{} // the number of GPUs to choose from by NUMA node
 		for _, i := range set {
-			if node := c.pool.gpus[i].numaNode; node != nil && p.gpus[i].free > 0 {
+			if node := c.pool.gpus[i].numaNode; node != nil && s.gpus[i].free > 0 {
 				open[*node]++
 			}
 		}
@@ -205,7 +205,7 @@ func (c *choice) selectFrom(set []int, need int) selection {
 			return onNode[*node], min(open[*node], need)
 		}
 		i := slices.MinFunc(set, func(a, b int) int {
-			x, y := p.gpus[a], p.gpus[b]
+			x, y := s.gpus[a], s.gpus[b]
 			chosenX, providesX := numaRank(a)
 			chosenY, providesY := numaRank(b)
 			return cmp.Or(
@@ -216,15 +216,15 @@ func (c *choice) selectFrom(set []int, need int) selection {
 				cmp.Compare(providesY, providesX),
 			)
 		})
-		if p.gpus[i].included == 0 {
+		if s.gpus[i].included == 0 {
 			add(i)
 		}
-		p.load += p.gpus[i].used + p.gpus[i].included
-		p.gpus[i].included++
-		p.gpus[i].free--
+		s.load += s.gpus[i].used + s.gpus[i].included
+		s.gpus[i].included++
+		s.gpus[i].free--
 	}
-	p.nodes += len(onNode)
-	return p
+	s.nodes += len(onNode)
+	return s
 }
 
 // byUse compares GPUs with a and b replicas in use: it is negative when the first is

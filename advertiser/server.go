@@ -21,18 +21,18 @@ import (
 type server struct {
 	v1beta1.UnimplementedDevicePluginServer
 
-	config        Config
-	timing        timing
-	resource      string
-	log           logrus.FieldLogger
-	allocateCalls *allocateCalls // for all resources
+	config   Config
+	timing   timing
+	resource string
+	log      logrus.FieldLogger
+	calls    *allocateCalls // of all servers
 	// streamsChanged receives a value when a ListAndWatch stream has opened or closed.
 	streamsChanged chan struct{}
 	// stopping is closed when streams must end.
 	stopping chan struct{}
 
 	mu sync.Mutex // guards the following fields
-	// pool is the newest one; replaced is closed when it no longer is.
+	// pool is the newest one; replaced is closed when a newer one is published.
 	pool     *pool
 	replaced chan struct{}
 	streams  streams
@@ -40,21 +40,22 @@ type server struct {
 
 // streams are the ListAndWatch streams of a server. The kubelet watches the list while one is open.
 type streams struct {
-	// open is the number of open ones, opened that of all that were ever opened.
+	// open is the number of open streams, opened that of all that were ever opened.
 	open, opened int
-	closed       time.Time // when the last one was closed, and at first when the server was made
+	// closed is when the last stream was closed, and before that when the server was created.
+	closed time.Time
 }
 
 // newServer returns a server of p's resource.
 func newServer(config Config, timing timing, calls *allocateCalls, p *pool) *server {
 	return &server{
 		config: config, timing: timing, resource: p.resource, log: config.Log.WithField("resource", p.resource),
-		allocateCalls: calls, streamsChanged: make(chan struct{}, 1), stopping: make(chan struct{}),
+		calls: calls, streamsChanged: make(chan struct{}, 1), stopping: make(chan struct{}),
 		pool: p, replaced: make(chan struct{}), streams: streams{closed: time.Now()},
 	}
 }
 
-// current returns the newest pool, and a channel that is closed when it is replaced.
+// current returns the newest pool, and a channel that is closed when a newer one is published.
 func (s *server) current() (*pool, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,7 +70,6 @@ func (s *server) publish(p *pool) {
 	s.replaced = make(chan struct{})
 }
 
-// streamOpened counts a ListAndWatch stream that has opened, and streamClosed one that has ended.
 func (s *server) streamOpened() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -61,8 +61,8 @@ func (s *server) ListAndWatch(_ *v1beta1.Empty, stream grpc.ServerStreamingServe
 
 // GetPreferredAllocation implements v1beta1.DevicePluginServer with [pool.prefer].
 func (s *server) GetPreferredAllocation(_ context.Context, request *v1beta1.PreferredAllocationRequest) (*v1beta1.PreferredAllocationResponse, error) {
-	if s.allocateCalls.count.Load() > 0 {
-		s.allocateCalls.markConflict() // Another allocation has begun, even if no call of Allocate follows.
+	if s.calls.inFlight.Load() > 0 {
+		s.calls.markConflict() // Another allocation has begun, even if no call of Allocate follows.
 	}
 	pool, _ := s.current()
 	response := &v1beta1.PreferredAllocationResponse{}
@@ -83,7 +83,7 @@ func (s *server) GetPreferredAllocation(_ context.Context, request *v1beta1.Pref
 // shim adds that when the container is created. With [Config.Inject] the answer has
 // the GPU's devices and mounts and no token.
 func (s *server) Allocate(ctx context.Context, request *v1beta1.AllocateRequest) (*v1beta1.AllocateResponse, error) {
-	call := s.allocateCalls.begin()
+	call := s.calls.begin()
 	defer call.end()
 	response, tokens, err := s.allocate(ctx, request)
 	if err == nil {
@@ -96,14 +96,14 @@ func (s *server) Allocate(ctx context.Context, request *v1beta1.AllocateRequest)
 		for _, token := range tokens {
 			err = errors.Join(err, s.config.Recorder.End(token.ID()))
 		}
-		s.allocateCalls.markConflict() // The kubelet now considers the replicas of the others in flight unused.
+		s.calls.markConflict() // The kubelet now considers the replicas of the calls in flight unused.
 		return nil, s.refuse(err)
 	}
 	for i, token := range tokens {
 		s.log.WithFields(logrus.Fields{"allocation": token.ID(), "replicas": request.GetContainerRequests()[i].GetDevicesIds()}).Info("Allocated")
 		s.config.Metrics.Allocations.WithLabelValues(s.resource).Inc()
 	}
-	signal(s.allocateCalls.succeeded)
+	signal(s.calls.succeeded)
 	return response, nil
 }
 
@@ -239,15 +239,15 @@ func (s *server) answer(ctx context.Context, token allocation.Token, replicas []
 // allocation begins, the kubelet drops state to which the earlier ones still write after
 // Allocate has succeeded: it panics (devicesToReuse in
 // pkg/kubelet/cm/devicemanager/manager.go, v1.34 and v1.37). So of several that begin at
-// once all but the last must fail, and if they are close, which one is the last is unknown.
-// When one fails, the kubelet considers the replicas of those in flight unused
+// once, all but the last must fail, and if they begin within a short time, which one is the last
+// is unknown. When one fails, the kubelet considers the replicas of those in flight unused
 // (allocateContainerResources there). A kubelet that allocates at admission does so for one
 // pod after the other.
 type allocateCalls struct {
-	// conflictWindow is how long no other allocation may begin or fail before and after one begins, 0
-	// if the kubelet allocates at admission.
+	// conflictWindow is how long before and after a call begins no other allocation may begin or
+	// fail. It is 0 if the kubelet allocates at admission.
 	conflictWindow time.Duration
-	count          atomic.Int32
+	inFlight       atomic.Int32
 	// lastConflict is when an allocation last began or failed, nil if there was none.
 	lastConflict atomic.Pointer[time.Time]
 	// succeeded receives a value after a successful allocation.
@@ -255,52 +255,53 @@ type allocateCalls struct {
 }
 
 func newAllocateCalls(atCreation bool, conflictWindow time.Duration) *allocateCalls {
-	f := &allocateCalls{succeeded: make(chan struct{}, 1)}
+	c := &allocateCalls{succeeded: make(chan struct{}, 1)}
 	if atCreation {
-		f.conflictWindow = conflictWindow
+		c.conflictWindow = conflictWindow
 	}
-	return f
+	return c
 }
 
-// markConflict makes the allocations in flight fail, and those that begin within conflictWindow.
-func (f *allocateCalls) markConflict() {
+// markConflict makes the calls in flight fail, and those that begin within conflictWindow.
+func (c *allocateCalls) markConflict() {
 	now := time.Now()
-	f.lastConflict.Store(&now)
+	c.lastConflict.Store(&now)
 }
 
+// allocateCall is one call of Allocate.
 type allocateCall struct {
-	others *allocateCalls
-	began  time.Time
-	// beganAlone reports that no other allocation began or failed just before.
+	all   *allocateCalls
+	began time.Time
+	// beganAlone reports that no other allocation began or failed in the conflictWindow before.
 	beganAlone bool
 }
 
-// begin counts a call of Allocate until end.
-func (f *allocateCalls) begin() *allocateCall {
-	f.count.Add(1)
-	call := &allocateCall{others: f, began: time.Now()}
-	last := f.lastConflict.Swap(&call.began)
-	call.beganAlone = last == nil || call.began.Sub(*last) >= f.conflictWindow
+// begin returns a call that is in flight until its end.
+func (c *allocateCalls) begin() *allocateCall {
+	c.inFlight.Add(1)
+	call := &allocateCall{all: c, began: time.Now()}
+	last := c.lastConflict.Swap(&call.began)
+	call.beganAlone = last == nil || call.began.Sub(*last) >= c.conflictWindow
 	return call
 }
 
-func (c *allocateCall) end() { c.others.count.Add(-1) }
+func (c *allocateCall) end() { c.all.inFlight.Add(-1) }
 
 var errConcurrent = errors.New("the allocation for another container began meanwhile, and two at once can crash the kubelet of Windows (kubernetes#136021); the kubelet tries again in 10 to 15 seconds")
 
-// awaitConflictWindow waits until the call has lasted for conflictWindow, and returns errConcurrent if another
-// allocation began or failed meanwhile, or in the same time before the call.
+// awaitConflictWindow waits until the call's conflictWindow has passed. It returns errConcurrent
+// if another allocation began or failed in the conflictWindow before or after the call began.
 func (c *allocateCall) awaitConflictWindow(ctx context.Context) error {
-	if c.others.conflictWindow == 0 {
+	if c.all.conflictWindow == 0 {
 		return nil
 	}
-	timer := time.NewTimer(time.Until(c.began.Add(c.others.conflictWindow)))
+	timer := time.NewTimer(time.Until(c.began.Add(c.all.conflictWindow)))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 	case <-ctx.Done():
 	}
-	if !c.beganAlone || c.others.lastConflict.Load() != &c.began {
+	if !c.beganAlone || c.all.lastConflict.Load() != &c.began {
 		return errConcurrent
 	}
 	return nil

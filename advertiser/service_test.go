@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -60,39 +61,39 @@ func TestCalls(t *testing.T) {
 		_, err := s.PreStartContainer(ctx, &v1beta1.PreStartContainerRequest{DevicesIds: []string{"A::0"}})
 		return err
 	}
-	fails := func(err error) Inject {
-		return func(context.Context, string, []string) (*v1beta1.ContainerAllocateResponse, error) { return nil, err }
+	type response = v1beta1.ContainerAllocateResponse
+	fails := func(err error) func(func()) Inject {
+		return func(func()) Inject {
+			return func(context.Context, string, []string) (*response, error) { return nil, err }
+		}
+	}
+	cancels := func(cancel func()) Inject {
+		return func(context.Context, string, []string) (*response, error) { cancel(); return &response{}, nil }
 	}
 	failed := func(reason string) string {
 		return `allocation_failures_total{reason="` + reason + `",resource="directx.microsoft.com/display"} 1`
 	}
 	for name, test := range map[string]struct {
 		call       call
-		record     func(n int, cancel func()) error
-		inject     Inject
+		noRecords  bool // their directory is removed
+		inject     func(cancel func()) Inject
 		ready      error
 		atCreation bool
 		code       codes.Code
 		want       string // in the error and in the log
 		metric     string
-		ended      int // the number of records
 	}{
 		"no container":                 {call: allocate()},
 		"two containers":               {call: allocate([]string{"A::0"}, []string{"A::0"}), metric: "allocations_total{"},
 		"bad ID in the last container": {call: allocate([]string{"A::0"}, []string{"A::1", "X::0"}), code: codes.InvalidArgument, want: "X::0", metric: failed("invalid_request")},
 		"container without ID":         {call: allocate([]string{"A::0"}, nil), code: codes.InvalidArgument, want: "without replicas", metric: failed("invalid_request")},
-		"second record fails": {call: allocate([]string{"A::0"}, []string{"A::1"}), record: func(n int, _ func()) error {
-			if n == 1 {
-				return errors.New("write /var/lib/x.json: no space left on device")
-			}
-			return nil
-		}, code: codes.Internal, want: "/var/lib/x.json", metric: failed("other"), ended: 1},
-		"canceled": {call: allocate([]string{"A::0"}), record: func(_ int, cancel func()) error { cancel(); return nil },
-			code: codes.Canceled, want: "canceled", metric: failed("canceled"), ended: 1},
+		"no record can be written":     {call: allocate([]string{"A::0"}), noRecords: true, code: codes.Internal, want: "no such file", metric: failed("other")},
+		"canceled":                     {call: allocate([]string{"A::0"}), inject: cancels, code: codes.Canceled, want: "canceled", metric: failed("canceled")},
+		"canceled after one of two":    {call: allocate([]string{"A::0"}, []string{"A::1"}), inject: cancels, code: codes.Canceled, want: "canceled", metric: failed("canceled")},
 		"injection, the request's fault": {call: allocate([]string{"A::0"}), inject: fails(fmt.Errorf("two GPUs: %w", ErrNotInjectable)),
-			code: codes.InvalidArgument, want: "two GPUs", metric: failed("not_injectable"), ended: 1},
+			code: codes.InvalidArgument, want: "two GPUs", metric: failed("not_injectable")},
 		"injection, the node's fault": {call: allocate([]string{"A::0"}), inject: fails(errors.New("no driver")),
-			code: codes.Internal, want: "no driver", metric: failed("other"), ended: 1},
+			code: codes.Internal, want: "no driver", metric: failed("other")},
 		// This ends the pod's admission, and no call of Allocate follows.
 		"preferred allocation": {call: prefer, code: codes.InvalidArgument, want: "2 replicas of directx.microsoft.com/display requested and 1 available", metric: failed("invalid_request")},
 		"start":                {call: start, metric: `start_check_duration_seconds_count{resource="directx.microsoft.com/display",result="passed"} 1`},
@@ -107,13 +108,15 @@ func TestCalls(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			recorder := &memoryRecorder{}
 			logger, lines := newLog()
-			if test.record != nil {
-				recorder.fail = func(n int) error { return test.record(n, cancel) }
+			config, records := testConfig(t, "", nil), filepath.Join(t.TempDir(), "records")
+			config.Recorder, config.Log, config.AtCreation = allocationtest.Open(t, records), logger, test.atCreation
+			if test.inject != nil {
+				config.Inject = test.inject(cancel)
 			}
-			config := testConfig(t, "", nil)
-			config.Recorder, config.Log, config.Inject, config.AtCreation = recorder, logger, test.inject, test.atCreation
+			if test.noRecords {
+				_ = os.RemoveAll(records)
+			}
 			config.CheckReady = func(ctx context.Context, _ string, _ []string) error {
 				if deadline, ok := ctx.Deadline(); !test.atCreation && (!ok || time.Until(deadline) > readyTimeout) {
 					t.Errorf("deadline %v, %t", deadline, ok)
@@ -125,8 +128,8 @@ func TestCalls(t *testing.T) {
 			if status.Code(err) != test.code || err != nil && !strings.Contains(err.Error(), test.want) {
 				t.Errorf("error %v, want %s with %q", err, test.code, test.want)
 			}
-			if err != nil && (len(recorder.live) != 0 || recorder.ended != test.ended || len(lines.with(" refused")) != 1 || len(lines.with(test.want)) != 1) {
-				t.Errorf("%d records are left, %d ended, want %d; logged %q", len(recorder.live), recorder.ended, test.ended, lines.with(""))
+			if left := config.Recorder.Live(); err != nil && (len(left) != 0 || len(lines.with(" refused")) != 1 || len(lines.with(test.want)) != 1) {
+				t.Errorf("records are left: %v; logged %q", left, lines.with(""))
 			}
 			page := httptest.NewRecorder()
 			s.config.Metrics.Handler(testutil.Quiet()).ServeHTTP(page, httptest.NewRequest(http.MethodGet, "/metrics", nil))
@@ -196,9 +199,8 @@ func TestAllocationsAtOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				recorder := &memoryRecorder{}
 				config := testConfig(t, "", nil)
-				config.Recorder, config.AtCreation = recorder, test.atCreation
+				config.AtCreation = test.atCreation
 				s := testServer(config)
 				granted := make([]bool, len(test.begin))
 				var group sync.WaitGroup
@@ -219,7 +221,7 @@ func TestAllocationsAtOnce(t *testing.T) {
 					})
 				}
 				group.Wait()
-				if n := len(recorder.Live()); !slices.Equal(granted, test.granted) || n != strings.Count(fmt.Sprint(test.granted), "true") {
+				if n := len(config.Recorder.Live()); !slices.Equal(granted, test.granted) || n != strings.Count(fmt.Sprint(test.granted), "true") {
 					t.Errorf("granted %v, want %v; %d records", granted, test.granted, n)
 				}
 			})
@@ -233,16 +235,17 @@ func BenchmarkSocket(b *testing.B) {
 	for _, size := range []struct{ gpus, replicas int }{{2, 4}, {64, 256}} {
 		_, ids := bigPool(size.gpus, size.replicas)
 		name := fmt.Sprintf("%dx%d", size.gpus, size.replicas)
-		b.Run("AllocateInMemory/"+name, func(b *testing.B) {
-			c := benchClient(b, size.gpus, size.replicas, &memoryRecorder{})
-			benchAllocate(b, c, ids)
-		})
 		b.Run("Allocate/"+name, func(b *testing.B) {
-			recorder := allocationtest.Open(b, filepath.Join(testutil.ShortDir(b), "records"))
-			benchAllocate(b, benchClient(b, size.gpus, size.replicas, recorder), ids)
+			c, n := benchClient(b, size.gpus, size.replicas), 0
+			for b.Loop() {
+				if _, err := c.Allocate(b.Context(), allocateRequest([]string{ids[n%len(ids)]})); err != nil {
+					b.Fatal(err)
+				}
+				n++
+			}
 		})
 		b.Run("GetPreferredAllocation/"+name, func(b *testing.B) {
-			c := benchClient(b, size.gpus, size.replicas, &memoryRecorder{})
+			c := benchClient(b, size.gpus, size.replicas)
 			request := &v1beta1.PreferredAllocationRequest{ContainerRequests: []*v1beta1.ContainerPreferredAllocationRequest{{AvailableDeviceIDs: ids, AllocationSize: 2}}}
 			for b.Loop() {
 				if _, err := c.GetPreferredAllocation(b.Context(), request); err != nil {
@@ -253,23 +256,12 @@ func BenchmarkSocket(b *testing.B) {
 	}
 }
 
-func benchClient(b *testing.B, gpus, replicas int, recorder Recorder) v1beta1.DevicePluginClient {
+func benchClient(b *testing.B, gpus, replicas int) v1beta1.DevicePluginClient {
 	b.Helper()
 	dir := testutil.ShortDir(b)
 	k := startKubelet(b, dir)
 	config := testConfig(b, dir, newSource(bigNode(gpus)...))
-	config.Resources, config.Recorder = twoKinds(replicas), recorder
+	config.Resources = twoKinds(replicas)
 	runWith(b, config, defaultTiming())
 	return k.client(displayResource)
-}
-
-func benchAllocate(b *testing.B, c v1beta1.DevicePluginClient, ids []string) {
-	b.Helper()
-	n := 0
-	for b.Loop() {
-		if _, err := c.Allocate(b.Context(), allocateRequest([]string{ids[n%len(ids)]})); err != nil {
-			b.Fatal(err)
-		}
-		n++
-	}
 }

@@ -60,7 +60,7 @@ func (a *Advertiser) Report(n metrics.Node, containers []ContainerDevices) {
 // Allocating reports whether an allocation is in flight. The kubelet's pods must not be
 // listed then: it would consider the replicas unused and allocate them again
 // (UpdateAllocatedDevices in pkg/kubelet/cm/devicemanager, v1.34).
-func (a *Advertiser) Allocating() bool { return a.allocateCalls.count.Load() > 0 }
+func (a *Advertiser) Allocating() bool { return a.calls.inFlight.Load() > 0 }
 
 // ResourcesWithGPUs returns the number of resources that have GPUs. It may be called at any time.
 func (a *Advertiser) ResourcesWithGPUs() (n int) {

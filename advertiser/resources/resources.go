@@ -24,19 +24,13 @@ type Assigned struct {
 
 // Assigner assigns the GPUs of a node to resources, except those that it cannot advertise.
 type Assigner struct {
-	// OS is the operating system of its containers, "" if it does not matter.
+	// OS is the operating system of the node's containers, "" if it does not matter.
 	OS string
-	// OneResource limits the node to the first resource of the configuration. It is set if
-	// answers to the kubelet have GPUs and the kubelet allocates at creation, as on Windows:
-	// of a container with GPUs of two resources, the kubelet would silently drop some, and no
-	// call of it shows that a container has both.
-	OneResource bool
-}
-
-// LimitedToOne returns [Assigner.OneResource] of a node whose kubelet allocates when that is usual
-// for the operating system: on Windows at creation.
-func LimitedToOne(p policy.Policy, os string) bool {
-	return p.Injection == policy.InjectByKubelet && os == "windows"
+	// Injected reports that the answers to the kubelet have the GPUs, AtCreation that the kubelet
+	// allocates when it creates a container, as on Windows. With both, the node is limited to the
+	// first resource of the configuration: of a container with GPUs of two resources, the kubelet
+	// would silently drop some, and none of its calls shows that a container has both.
+	Injected, AtCreation bool
 }
 
 // Assign returns the devices, in their order, each with the first of rules that matches it.
@@ -49,7 +43,7 @@ func (a Assigner) Assign(devices []discovery.Device, rules []policy.Resource) []
 		case assigned.Reason != "":
 		case i < 0:
 			assigned.Reason = "none of the configuration's resources is for it"
-		case a.OneResource && rules[i].Name != rules[0].Name:
+		case a.Injected && a.AtCreation && rules[i].Name != rules[0].Name:
 			assigned.Reason = fmt.Sprintf("with injection: kubelet, a Windows node can have GPUs of one resource, which is %s, the first of the configuration; move %s to the front to advertise this GPU instead", rules[0].Name, rules[i].Name)
 		default:
 			assigned.Rule = &rules[i]

@@ -119,19 +119,20 @@ func TestOtherSystem(t *testing.T) {
 // TestOneResource: the resource of a node that can have one is the same whatever GPUs it has now.
 func TestOneResource(t *testing.T) {
 	t.Parallel()
-	for os, injection := range map[string]policy.Injection{"windows": policy.InjectByKubelet, "linux": policy.InjectByKubelet, "Windows": policy.InjectByRuntime} {
-		if got := LimitedToOne(policy.Policy{Injection: injection}, strings.ToLower(os)); got != (os == "windows") {
-			t.Errorf("%s, injection %s: limited %t", os, injection, got)
-		}
-	}
 	mcdm := t4()
 	mcdm.InstanceID, mcdm.SupportsDisplay = "MCDM", false
-	for want, devices := range map[string][]discovery.Device{
-		"MCDM:one resource T4=x/display*1": {mcdm, t4()},
-		"MCDM:one resource":                {mcdm},
-		"T4=x/display*1":                   {t4()},
+	limited := Assigner{Injected: true, AtCreation: true}
+	for want, test := range map[string]struct {
+		assigner Assigner
+		devices  []discovery.Device
+	}{
+		"MCDM:one resource T4=x/display*1": {limited, []discovery.Device{mcdm, t4()}},
+		"MCDM:one resource":                {limited, []discovery.Device{mcdm}},
+		"T4=x/display*1":                   {limited, []discovery.Device{t4()}},
+		"MCDM=x/compute*1":                 {Assigner{Injected: true}, []discovery.Device{mcdm}},
+		"T4=x/display*1 MCDM=x/compute*1":  {Assigner{AtCreation: true}, []discovery.Device{t4(), mcdm}},
 	} {
-		if got := written(Assigner{OneResource: true}.Assign(devices, []policy.Resource{
+		if got := written(test.assigner.Assign(test.devices, []policy.Resource{
 			{Name: "x/display", Replicas: 1, Match: policy.Match{Kind: "display"}}, {Name: "x/compute", Replicas: 1, Match: policy.Match{Kind: "compute"}},
 		})); got != want {
 			t.Errorf("%s, want %s", got, want)
