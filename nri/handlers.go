@@ -11,7 +11,7 @@ import (
 
 // HandlerLoader returns the configuration that the runtime with the process ID peer has
 // loaded; peer is 0 if it is unknown.
-type HandlerLoader func(ctx context.Context, peer int) (containerdconfig.Loaded, error)
+type HandlerLoader func(ctx context.Context, peer int) (containerdconfig.RunningConfig, error)
 
 // runtimeHandlers are those of the runtime that the plugin is registered with. They are
 // loaded once for each registration, when they are first needed, and again after an error.
@@ -20,7 +20,7 @@ type runtimeHandlers struct {
 
 	mu     sync.Mutex
 	peer   int
-	loaded *containerdconfig.Loaded // nil until it is loaded
+	loaded *containerdconfig.RunningConfig // nil until it is loaded
 }
 
 // connect starts a registration with the runtime whose process ID is peer.
@@ -30,7 +30,7 @@ func (h *runtimeHandlers) connect(peer int) {
 	h.peer, h.loaded = peer, nil
 }
 
-func (h *runtimeHandlers) get(ctx context.Context) (containerdconfig.Loaded, error) {
+func (h *runtimeHandlers) get(ctx context.Context) (containerdconfig.RunningConfig, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.loaded == nil {
@@ -58,16 +58,16 @@ func (h *runtimeHandlers) check(ctx context.Context, name string) error {
 // replaces the NRI socket. At boot, k3s creates its CRI socket after the plugin has started, so
 // the path of that is determined at each use: see paths.CRISocket.
 func NewHandlerLoader(nriSocket string, cri fmt.Stringer) HandlerLoader {
-	return func(ctx context.Context, peer int) (containerdconfig.Loaded, error) {
+	return func(ctx context.Context, peer int) (containerdconfig.RunningConfig, error) {
 		criSocket := cri.String()
 		if peer != 0 {
 			owner, err := localgrpc.SocketOwner(ctx, criSocket)
 			if err != nil {
-				return containerdconfig.Loaded{}, err
+				return containerdconfig.RunningConfig{}, err
 			}
 			defer func() { _ = owner.Close() }()
 			if owner.PID != peer {
-				return containerdconfig.Loaded{}, fmt.Errorf("%s belongs to process %d, and %s to process %d: another containerd has replaced the NRI socket; "+
+				return containerdconfig.RunningConfig{}, fmt.Errorf("%s belongs to process %d, and %s to process %d: another containerd has replaced the NRI socket; "+
 					"disable NRI or set another socket_path in its configuration (plugin io.containerd.nri.v1.nri) and restart both, or correct --cri-socket", nriSocket, peer, criSocket, owner.PID)
 			}
 		}

@@ -90,14 +90,14 @@ func newBed(t testing.TB, devices ...discovery.Device) *bed {
 }
 
 // handlers has one of runc, which is the default, and one of Kata Containers.
-func handlers(context.Context, int) (containerdconfig.Loaded, error) {
-	return containerdconfig.Loaded{OS: "linux", Default: "runc", Handlers: []containerdconfig.Handler{
+func handlers(context.Context, int) (containerdconfig.RunningConfig, error) {
+	return containerdconfig.RunningConfig{OS: "linux", Default: "runc", Handlers: []containerdconfig.Handler{
 		{Name: "kata", RuntimeType: "io.containerd.kata.v2"}, {Name: "runc", RuntimeType: "io.containerd.runc.v2"},
 	}}, nil
 }
 
-func unknown(context.Context, int) (containerdconfig.Loaded, error) {
-	return containerdconfig.Loaded{}, errors.New("connection refused")
+func unknown(context.Context, int) (containerdconfig.RunningConfig, error) {
+	return containerdconfig.RunningConfig{}, errors.New("connection refused")
 }
 
 func TestReadyNeedsAHandler(t *testing.T) {
@@ -108,8 +108,8 @@ func TestReadyNeedsAHandler(t *testing.T) {
 	}
 	p.unregisteredErr.Store(nil)
 	only := func(handlers ...containerdconfig.Handler) HandlerLoader {
-		return func(context.Context, int) (containerdconfig.Loaded, error) {
-			return containerdconfig.Loaded{OS: "linux", Default: "runc", Handlers: handlers}, nil
+		return func(context.Context, int) (containerdconfig.RunningConfig, error) {
+			return containerdconfig.RunningConfig{OS: "linux", Default: "runc", Handlers: handlers}, nil
 		}
 	}
 	for _, test := range []struct {
@@ -127,7 +127,7 @@ func TestReadyNeedsAHandler(t *testing.T) {
 			t.Errorf("%v, want %q", err, test.says)
 		}
 	}
-	p.handlers = &runtimeHandlers{load: func(ctx context.Context, _ int) (containerdconfig.Loaded, error) {
+	p.handlers = &runtimeHandlers{load: func(ctx context.Context, _ int) (containerdconfig.RunningConfig, error) {
 		if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > 900*time.Millisecond {
 			t.Error("a query of containerd may take longer than package readiness waits")
 		}

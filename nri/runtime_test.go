@@ -103,7 +103,7 @@ func TestRunnerRegistersAgain(t *testing.T) {
 	dir := testutil.ShortDir(t)
 	behind, front := filepath.Join(dir, "runtime.sock"), filepath.Join(dir, "nri.sock")
 	startRuntime(t, behind)
-	b.plugin.handlers.load = func(ctx context.Context, peer int) (containerdconfig.Loaded, error) {
+	b.plugin.handlers.load = func(ctx context.Context, peer int) (containerdconfig.RunningConfig, error) {
 		if goruntime.GOOS == "linux" && peer != os.Getpid() {
 			t.Errorf("the runtime's process is %d, want this one", peer)
 		}

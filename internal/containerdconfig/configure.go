@@ -14,7 +14,7 @@ import (
 
 // Settings are the wanted settings of a configuration.
 type Settings struct {
-	Node
+	Target
 	// Shim is the absolute path of our shim, "" to leave the handlers unchanged.
 	Shim string
 	// RealShim is the path of the shim that ours runs, "" if it is unknown.
@@ -50,7 +50,7 @@ func Configure(text []byte, s Settings) (Result, error) {
 	} else if version == 0 {
 		e.set(nil, "version", newFileVersion)
 	}
-	f, err := e.doc.read(s.Node)
+	f, err := e.doc.read(s.Target)
 	if err != nil {
 		return Result{}, err
 	}
@@ -59,7 +59,7 @@ func Configure(text []byte, s Settings) (Result, error) {
 		if e.doc.disables(criPlugin(f.Version)) {
 			return Result{}, fmt.Errorf("disabled_plugins has %s, without which there are no runtime handlers: remove it there", criPlugin(f.Version))
 		}
-		if err := e.route(f, s, &r); err != nil {
+		if err := e.useShim(f, s, &r); err != nil {
 			return Result{}, err
 		}
 	}
@@ -80,15 +80,15 @@ func Configure(text []byte, s Settings) (Result, error) {
 // https://github.com/containerd/containerd/blob/v2.4.2/core/runtime/v2/shim_manager.go
 const notForPods = "containerd 2 on Linux runs the shim for a pod's sandbox only: pods get GPUs by NRI, and the shim serves ctr and nerdctl"
 
-// route makes the requested handlers use the shim.
-func (e *editor) route(f File, s Settings, r *Result) error {
+// useShim makes the requested handlers use the shim.
+func (e *editor) useShim(f File, s Settings, r *Result) error {
 	if s.AddHandler != "" {
 		s.Handlers = append(slices.Clone(s.Handlers), s.AddHandler)
 	}
 	if s.AddHandler != "" && !slices.ContainsFunc(f.Handlers, named(s.AddHandler)) {
 		e.writeBuiltins(f, s)
 		e.addHandler(f, s)
-		added, err := e.doc.read(s.Node)
+		added, err := e.doc.read(s.Target)
 		if err = cmp.Or(e.err, err); err != nil {
 			return err
 		}
@@ -101,7 +101,7 @@ func (e *editor) route(f File, s Settings, r *Result) error {
 	r.Warnings = append(r.Warnings, warnings...)
 	e.writeBuiltins(f, s)
 	for _, h := range chosen {
-		e.routeOne(h, s)
+		e.setShim(h, s)
 		r.Handlers = append(r.Handlers, h.Name)
 	}
 	if s.OS == "linux" && s.merges(f.Version) {
@@ -112,8 +112,8 @@ func (e *editor) route(f File, s Settings, r *Result) error {
 
 func (e *editor) has(path []string) bool { return lookup(e.doc.values, path...) != nil }
 
-// routeOne makes a handler use the shim, and pass on our annotations.
-func (e *editor) routeOne(h Handler, s Settings) {
+// setShim makes a handler use the shim, and pass on our annotations.
+func (e *editor) setShim(h Handler, s Settings) {
 	if h.values["runtime_type"] == nil || !h.InFile && !e.has(h.path) {
 		kind := cmp.Or(h.RuntimeType, get[string](builtins(s.OS), h.Name, "runtime_type"))
 		if kind == "" {
@@ -224,12 +224,12 @@ func (e *editor) setAll(table []string, values map[string]any) {
 
 // Remove removes our shim's runtime_path and our annotation patterns from text, without
 // a record of the changes. Notes describe what may differ from the original.
-func Remove(text []byte, node Node) (result []byte, notes []string, err error) {
+func Remove(text []byte, target Target) (result []byte, notes []string, err error) {
 	e, err := newEditor(text)
 	if err != nil {
 		return nil, nil, err
 	}
-	f, err := e.doc.read(node)
+	f, err := e.doc.read(target)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -250,7 +250,7 @@ func Remove(text []byte, node Node) (result []byte, notes []string, err error) {
 		}
 		e.note("handler %s is kept; a runtime_path that it had before is unknown", h.Name)
 	}
-	if len(e.notes) > 0 && f.NRI && !node.merges(f.Version) {
+	if len(e.notes) > 0 && f.NRI && !target.merges(f.Version) {
 		e.note("NRI stays enabled: whether it was enabled before is unknown")
 	}
 	return e.doc.bytes(e.doc.text), e.notes, e.err

@@ -70,8 +70,8 @@ func nriPlugin(version int) string {
 	return "io.containerd.nri.v1.nri"
 }
 
-// Node determines how containerd reads a file.
-type Node struct {
+// Target is the containerd that reads a file.
+type Target struct {
 	// OS is the node's operating system: "windows" or "linux".
 	OS string
 	// Major is containerd's major version, or 0 if unknown: then files of version 1
@@ -81,7 +81,7 @@ type Node struct {
 
 // merges reports whether containerd merges a file of this version into its built-in
 // configuration.
-func (n Node) merges(version int) bool { return version > 2 || n.Major >= 2 }
+func (t Target) merges(version int) bool { return version > 2 || t.Major >= 2 }
 
 // Handler is a CRI runtime handler of containerd.
 type Handler struct {
@@ -123,8 +123,8 @@ func (h Handler) CheckEligible(os string) error {
 		return fmt.Errorf("runtime handler %s has runtime_type %q, not %s", h.Name, h.RuntimeType, runtimeType)
 	case os == "windows" && h.SandboxIsolation != 0:
 		return fmt.Errorf("runtime handler %s has Hyper-V isolation", h.Name)
-	case h.ownKernel() != "":
-		return fmt.Errorf("runtime handler %s runs %s, whose containers have a kernel of their own", h.Name, h.ownKernel())
+	case h.sandboxedRuntime() != "":
+		return fmt.Errorf("runtime handler %s runs %s, whose containers have a kernel of their own", h.Name, h.sandboxedRuntime())
 	case h.Sandboxer != "" && h.Sandboxer != podSandbox:
 		return fmt.Errorf("runtime handler %s has the sandboxer %s, not %s", h.Name, h.Sandboxer, podSandbox)
 	}
@@ -140,9 +140,9 @@ func (h Handler) IgnoresDevices() bool {
 	return strings.Contains(strings.ToLower(shim), "process-v2")
 }
 
-// ownKernel returns the handler's shim, or the program that runc's shim runs, if its
-// containers have a kernel of their own.
-func (h Handler) ownKernel() string {
+// sandboxedRuntime returns the handler's shim, or the program that runc's shim runs, if its
+// containers have a kernel of their own, and "" otherwise.
+func (h Handler) sandboxedRuntime() string {
 	for _, program := range []string{h.BinaryName, h.RuntimePath} {
 		// gVisor, Kata Containers, libkrun.
 		if slices.ContainsFunc([]string{"runsc", "kata", "krun"}, func(name string) bool { return strings.Contains(winpath.Base(program), name) }) {
@@ -180,28 +180,28 @@ type File struct {
 }
 
 // Read parses a configuration. Syntax errors are a [SyntaxError].
-func Read(text []byte, node Node) (File, error) {
+func Read(text []byte, target Target) (File, error) {
 	d, err := parse(text)
 	if err != nil {
 		return File{}, err
 	}
-	return d.read(node)
+	return d.read(target)
 }
 
-func (d *document) read(node Node) (File, error) {
+func (d *document) read(target Target) (File, error) {
 	version, err := d.version()
 	if err != nil {
 		return File{}, err
 	}
-	f := File{Version: version, NRI: node.merges(version)}
+	f := File{Version: version, NRI: target.merges(version)}
 	if disable := lookup(d.values, "plugins", nriPlugin(version), "disable"); disable != nil {
 		f.NRI = disable == false
 	}
 	f.NRI = f.NRI && !d.disables(nriPlugin(version))
 	f.Imports = stringsOf(d.values, "imports")
 	name := get[string](d.values, "plugins", criPlugin(version), "containerd", "default_runtime_name")
-	f.defaultHandler = cmp.Or(name, defaultHandler(node.OS))
-	f.Handlers, err = d.handlers(version, node)
+	f.defaultHandler = cmp.Or(name, defaultHandler(target.OS))
+	f.Handlers, err = d.handlers(version, target)
 	return f, err
 }
 
@@ -232,7 +232,7 @@ func (d *document) disables(plugin string) bool {
 	return slices.Contains(stringsOf(d.values, "disabled_plugins"), plugin)
 }
 
-func (d *document) handlers(version int, node Node) ([]Handler, error) {
+func (d *document) handlers(version int, target Target) ([]Handler, error) {
 	containerd := []string{"plugins", criPlugin(version), "containerd"}
 	runtimes := append(slices.Clone(containerd), "runtimes")
 	value := lookup(d.values, runtimes...)
@@ -241,8 +241,8 @@ func (d *document) handlers(version int, node Node) ([]Handler, error) {
 		return nil, fmt.Errorf("%s is not a table", dotted(runtimes))
 	}
 	tables := inFile
-	if len(inFile) == 0 || node.merges(version) {
-		tables = overlay(builtins(node.OS), inFile)
+	if len(inFile) == 0 || target.merges(version) {
+		tables = mergeTables(builtins(target.OS), inFile)
 	}
 	var list []Handler
 	for name, value := range tables {
@@ -257,7 +257,7 @@ func (d *document) handlers(version int, node Node) ([]Handler, error) {
 	// Deprecated tables of 1.x that define handlers.
 	for table, name := range map[string]string{"default_runtime": "default", "untrusted_workload_runtime": "untrusted"} {
 		old := get[map[string]any](d.values, append(slices.Clone(containerd), table)...)
-		if node.merges(version) || get[string](old, "runtime_type") == "" {
+		if target.merges(version) || get[string](old, "runtime_type") == "" {
 			continue
 		}
 		h := newHandler(name, containerd, old)
@@ -290,14 +290,14 @@ func stringsOf(values map[string]any, name string) []string {
 	return all
 }
 
-// overlay returns upper merged into lower, table by table.
-func overlay(lower, upper map[string]any) map[string]any {
+// mergeTables returns upper merged into lower, table by table.
+func mergeTables(lower, upper map[string]any) map[string]any {
 	merged := maps.Clone(lower)
 	for key, value := range upper {
 		below, belowIsTable := merged[key].(map[string]any)
 		above, aboveIsTable := value.(map[string]any)
 		if belowIsTable && aboveIsTable {
-			value = overlay(below, above)
+			value = mergeTables(below, above)
 		}
 		merged[key] = value
 	}
@@ -335,7 +335,7 @@ func builtins(os string) map[string]any {
 
 // Overrides returns the keys and tables of an imported file that override what we
 // configure in f, as TOML keys, and the files that it imports in turn.
-func Overrides(imported []byte, f File, node Node) (keys, imports []string, err error) {
+func Overrides(imported []byte, f File, target Target) (keys, imports []string, err error) {
 	d, err := parse(imported)
 	if err != nil {
 		return nil, nil, err
@@ -347,7 +347,7 @@ func Overrides(imported []byte, f File, node Node) (keys, imports []string, err 
 	}
 	for version := 1; version <= 3; version++ { // containerd converts files of other versions.
 		cri, nri := criPlugin(version), nriPlugin(version)
-		if !node.merges(f.Version) {
+		if !target.merges(f.Version) {
 			add("plugins", cri)
 			add("plugins", nri)
 			continue

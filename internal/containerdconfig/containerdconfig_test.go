@@ -23,9 +23,9 @@ const (
 
 func settings(file string) Settings {
 	if strings.Contains(file, "windows") {
-		return Settings{Node: Node{OS: "windows"}, Shim: windowsShim}
+		return Settings{Target: Target{OS: "windows"}, Shim: windowsShim}
 	}
-	return Settings{Node: Node{OS: "linux"}, Shim: linuxShim, NRI: true}
+	return Settings{Target: Target{OS: "linux"}, Shim: linuxShim, NRI: true}
 }
 
 func configure(t testing.TB, text string, s Settings) Result {
@@ -37,9 +37,9 @@ func configure(t testing.TB, text string, s Settings) Result {
 	return r
 }
 
-func handler(t testing.TB, text []byte, node Node, name string) Handler {
+func handler(t testing.TB, text []byte, target Target, name string) Handler {
 	t.Helper()
-	f, err := Read(text, node)
+	f, err := Read(text, target)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,12 +90,12 @@ func TestFilesOfRealNodes(t *testing.T) {
 					t.Errorf("%s: handlers (-want +got):\n%s", variant, diff)
 				}
 				checkResult(t, text, r, s)
-				before, err := Read(text, s.Node)
+				before, err := Read(text, s.Target)
 				if err != nil {
 					t.Fatal(err)
 				}
 				for _, h := range before.Handlers {
-					got := handler(t, r.Text, s.Node, h.Name)
+					got := handler(t, r.Text, s.Target, h.Name)
 					if got.RuntimeType != h.RuntimeType || got.SandboxIsolation != h.SandboxIsolation {
 						t.Errorf("%s: %s was %+v and is %+v", variant, h.Name, h, got)
 					}
@@ -122,7 +122,7 @@ func TestTemplate(t *testing.T) {
 	}
 	for version, major := range map[int]int{2: 1, 3: 2} {
 		const user = "{{ template \"base\" . }}\n[debug]\n  level = \"info\"\n"
-		s := Settings{Node: Node{OS: "linux", Major: major}, Shim: linuxShim, NRI: true}
+		s := Settings{Target: Target{OS: "linux", Major: major}, Shim: linuxShim, NRI: true}
 		if _, err := Configure([]byte(user), s); err == nil || !strings.Contains(err.Error(), "1:1: invalid character at start of key: U+007B '{'; a template with actions cannot be edited") {
 			t.Errorf("version %d: %v", version, err)
 		}
@@ -130,7 +130,7 @@ func TestTemplate(t *testing.T) {
 		r := configure(t, rendered, s)
 		checkResult(t, []byte(rendered), r, s)
 		again := render(string(r.Text), version)
-		if again != string(r.Text) || !slices.Equal(r.Handlers, []string{"crun", "runc"}) || !handler(t, []byte(again), s.Node, "crun").Ours() {
+		if again != string(r.Text) || !slices.Equal(r.Handlers, []string{"crun", "runc"}) || !handler(t, []byte(again), s.Target, "crun").Ours() {
 			t.Errorf("version %d: handlers %v, rendered:\n%s", version, r.Handlers, again)
 		}
 	}
@@ -140,7 +140,7 @@ func TestTemplate(t *testing.T) {
 // time changes nothing, and undoing restores the text.
 func checkResult(t testing.TB, before []byte, r Result, s Settings) {
 	t.Helper()
-	f, err := Read(r.Text, s.Node)
+	f, err := Read(r.Text, s.Target)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,9 +148,9 @@ func checkResult(t testing.TB, before []byte, r Result, s Settings) {
 		t.Error("NRI is off")
 	}
 	for _, name := range r.Handlers {
-		h := handler(t, r.Text, s.Node, name)
+		h := handler(t, r.Text, s.Target, name)
 		if h.RuntimePath != s.Shim || !h.PassesAnnotations() {
-			t.Errorf("handler %s is not routed: %+v", name, h)
+			t.Errorf("handler %s does not use the shim: %+v", name, h)
 		}
 	}
 	again, err := Configure(r.Text, s)
@@ -158,15 +158,21 @@ func checkResult(t testing.TB, before []byte, r Result, s Settings) {
 		t.Errorf("a second time changes: %v\n%s", err, cmp.Diff(string(r.Text), string(again.Text)))
 	}
 	undone, notes, err := Undo(r.Text, r.Edits)
-	if err != nil || len(notes) > 0 || !bytes.Equal(bytes.TrimRight(undone, "\r\n"), bytes.TrimRight(before, "\r\n")) {
+	if err != nil || len(notes) > 0 || !bytes.Equal(undone, before) {
 		t.Errorf("undone: %v %q (-want +got):\n%s", err, notes, cmp.Diff(string(before), string(undone)))
+	}
+	// A run that was killed can have recorded edits that are not in the file, or twice.
+	for _, edits := range [][]Edit{r.Edits, append(slices.Clone(r.Edits), r.Edits...)} {
+		if again, notes, err := Undo(undone, edits); err != nil || len(notes) > 0 || !bytes.Equal(again, before) {
+			t.Errorf("undone twice: %v %q (-want +got):\n%s", err, notes, cmp.Diff(string(before), string(again)))
+		}
 	}
 }
 
 func TestConfigureWrites(t *testing.T) {
 	t.Parallel()
 	linux, windows := settings("linux"), settings("windows")
-	onlyNRI := Settings{Node: Node{OS: "linux"}, NRI: true}
+	onlyNRI := Settings{Target: Target{OS: "linux"}, NRI: true}
 	const p = `'directx.microsoft.com/*'`
 	for name, test := range map[string]struct {
 		text string
@@ -343,14 +349,14 @@ func TestRemoveWithoutRecord(t *testing.T) {
 `
 	s := settings("linux")
 	s.NRI = false
-	got, notes, err := Remove(configure(t, before, s).Text, s.Node)
+	got, notes, err := Remove(configure(t, before, s).Text, s.Target)
 	if err != nil || len(notes) != 1 {
 		t.Fatal(notes, err)
 	}
 	if diff := cmp.Diff(before, string(got)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	again, notes, err := Remove(got, s.Node)
+	again, notes, err := Remove(got, s.Target)
 	if err != nil || len(notes) != 0 || string(again) != before {
 		t.Errorf("again: %q %v\n%s", notes, err, again)
 	}
@@ -362,7 +368,7 @@ func TestRemoveWithoutRecord(t *testing.T) {
 		"[\n 'directx.microsoft.com/*' ,\n 'a', # 1\n]": "[\n \n 'a', # 1\n]",
 		"[\n 'a', # 1\n 'directx.microsoft.com/*']":     "[\n 'a', # 1\n ]",
 	} {
-		got, _, err := Remove([]byte(ours+list+"\n"), s.Node)
+		got, _, err := Remove([]byte(ours+list+"\n"), s.Target)
 		if diff := cmp.Diff(before+"  pod_annotations = "+want+"\n", string(got)); err != nil || diff != "" {
 			t.Errorf("%s: %v (-want +got):\n%s", list, err, diff)
 		}
@@ -371,7 +377,7 @@ func TestRemoveWithoutRecord(t *testing.T) {
 		ours + "['''directx.microsoft.com/*''', 'a']\n": "edit it manually",
 		"version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes]\nrunc = {runtime_path = '" + linuxShim + "'}\n": "runtime_path cannot be removed from within a line",
 	} {
-		if _, _, err := Remove([]byte(text), s.Node); err == nil || !strings.Contains(err.Error(), want) {
+		if _, _, err := Remove([]byte(text), s.Target); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
 		}
 	}
@@ -382,20 +388,20 @@ func TestWarnings(t *testing.T) {
 	const table = "version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes."
 	const sandboxer = "runtime handler other has the sandboxer shim, not podsandbox: it is left unchanged"
 	for name, test := range map[string]struct {
-		text  string
-		node  Node
-		wants []string
+		text   string
+		target Target
+		wants  []string
 	}{
-		"sandboxer":            {table + "other]\nruntime_type = 'io.containerd.runc.v2'\nsandboxer = 'shim'\n", Node{OS: "linux"}, []string{sandboxer, notForPods}},
-		"sandbox mode":         {table + "other]\nruntime_type = 'io.containerd.runc.v2'\nsandbox_mode = 'shim'\n", Node{OS: "linux"}, []string{sandboxer, notForPods}},
-		"usual sandboxer":      {table + "other]\nruntime_type = 'io.containerd.runc.v2'\nsandboxer = 'podsandbox'\n", Node{OS: "linux"}, []string{notForPods}},
-		"containerd 1":         {"version = 2\n", Node{OS: "linux", Major: 1}, nil},
-		"containerd 2":         {"version = 2\n", Node{OS: "linux", Major: 2}, []string{notForPods}},
-		"2 by file, Windows":   {"version = 3\n", Node{OS: "windows"}, nil},
-		"containerd 2 by file": {"version = 3\n", Node{OS: "linux"}, []string{notForPods}},
+		"sandboxer":            {table + "other]\nruntime_type = 'io.containerd.runc.v2'\nsandboxer = 'shim'\n", Target{OS: "linux"}, []string{sandboxer, notForPods}},
+		"sandbox mode":         {table + "other]\nruntime_type = 'io.containerd.runc.v2'\nsandbox_mode = 'shim'\n", Target{OS: "linux"}, []string{sandboxer, notForPods}},
+		"usual sandboxer":      {table + "other]\nruntime_type = 'io.containerd.runc.v2'\nsandboxer = 'podsandbox'\n", Target{OS: "linux"}, []string{notForPods}},
+		"containerd 1":         {"version = 2\n", Target{OS: "linux", Major: 1}, nil},
+		"containerd 2":         {"version = 2\n", Target{OS: "linux", Major: 2}, []string{notForPods}},
+		"2 by file, Windows":   {"version = 3\n", Target{OS: "windows"}, nil},
+		"containerd 2 by file": {"version = 3\n", Target{OS: "linux"}, []string{notForPods}},
 	} {
-		s := settings(test.node.OS)
-		s.Node = test.node
+		s := settings(test.target.OS)
+		s.Target = test.target
 		r := configure(t, test.text, s)
 		isLeft := slices.Contains(test.wants, sandboxer)
 		if !slices.Equal(r.Warnings, test.wants) || slices.Contains(r.Handlers, "other") && isLeft {
@@ -436,7 +442,7 @@ func TestOtherShims(t *testing.T) {
 			t.Errorf("%s: handlers %q, warnings %q", name, r.Handlers, r.Warnings)
 		}
 		checkResult(t, []byte(text[test.os]), r, s)
-		if h := handler(t, r.Text, s.Node, "hardened"); h.Ours() != slices.Contains(test.want, "hardened") {
+		if h := handler(t, r.Text, s.Target, "hardened"); h.Ours() != slices.Contains(test.want, "hardened") {
 			t.Errorf("%s: %+v", name, h)
 		}
 	}
@@ -444,11 +450,11 @@ func TestOtherShims(t *testing.T) {
 
 func TestOverrides(t *testing.T) {
 	t.Parallel()
-	linux, two := Node{OS: "linux"}, Node{OS: "linux", Major: 2}
+	linux, two := Target{OS: "linux"}, Target{OS: "linux", Major: 2}
 	for name, test := range map[string]struct {
 		text    string
 		version int
-		node    Node
+		target  Target
 		want    []string
 	}{
 		"nothing of ours":        {"version = 2\n[plugins.x]\n", 2, linux, nil},
@@ -460,11 +466,11 @@ func TestOverrides(t *testing.T) {
 		"NRI in 2.x":             {"version = 3\n[plugins.'io.containerd.nri.v1.nri']\ndisable = true\n", 3, linux, []string{"plugins.'io.containerd.nri.v1.nri'.disable"}},
 		"NRI's socket in 2.x":    {"version = 3\n[plugins.'io.containerd.nri.v1.nri']\nsocket_path = 'x'\n", 3, linux, nil},
 	} {
-		f, err := Read(fmt.Appendf(nil, "version = %d\n", test.version), test.node)
+		f, err := Read(fmt.Appendf(nil, "version = %d\n", test.version), test.target)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, imports, err := Overrides([]byte("imports = ['a', 'b']\n"+test.text), f, test.node)
+		got, imports, err := Overrides([]byte("imports = ['a', 'b']\n"+test.text), f, test.target)
 		if diff := cmp.Diff(test.want, got); err != nil || diff != "" || len(imports) != 2 {
 			t.Errorf("%s: %v (-want +got):\n%s", name, err, diff)
 		}

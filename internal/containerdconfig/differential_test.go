@@ -95,7 +95,16 @@ func FuzzConfigure(f *testing.F) {
 			return
 		}
 		checkResult(t, []byte(text), r, s)
-		if _, _, err := Remove(r.Text, s.Node); err != nil && !strings.Contains(err.Error(), "by hand") {
+		second := s
+		second.AddHandler = "second"
+		if changed, err := Configure(r.Text, second); err == nil {
+			checkResult(t, r.Text, changed, second)
+			undone, notes, err := Undo(changed.Text, append(r.Edits, changed.Edits...))
+			if err != nil || len(notes) > 0 || string(undone) != text {
+				t.Errorf("both undone: %v %q\n%q", err, notes, undone)
+			}
+		}
+		if _, _, err := Remove(r.Text, s.Target); err != nil && !strings.Contains(err.Error(), "by hand") {
 			t.Error(err)
 		}
 		before, after := leaves(t, []byte(text)), leaves(t, r.Text)

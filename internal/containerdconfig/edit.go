@@ -18,6 +18,9 @@ type Edit struct {
 	// added, and New for a header.
 	Old string `json:"old,omitempty"`
 	New string `json:"new,omitempty"`
+	// Inserted is the whole text that was inserted for an added key or header: its line with
+	// the line endings before and after it. Earlier versions did not record it.
+	Inserted string `json:"inserted,omitempty"`
 }
 
 // editor edits a document and records its edits.
@@ -55,8 +58,10 @@ func (e *editor) replace(s span, text string) {
 	e.doc = d
 }
 
-func (e *editor) record(edit Edit, s span, text string) {
-	e.replace(s, text)
+// insert inserts the line of an added key or header.
+func (e *editor) insert(edit Edit, at int, text string) {
+	edit.Inserted = text
+	e.replace(span{at, at}, text)
 	e.edits = append(e.edits, edit)
 }
 
@@ -79,13 +84,14 @@ func (e *editor) set(table []string, name string, value any) {
 	}
 	at := e.doc.sections[i].end
 	line := e.doc.asLine(at, e.doc.keyIndent(i)+dotted([]string{name})+" = "+raw)
-	e.record(Edit{Path: path, New: raw}, span{at, at}, line)
+	e.insert(Edit{Path: path, New: raw}, at, line)
 }
 
 // change changes the value of a key.
 func (e *editor) change(entry *entry, raw string) {
 	if old := e.doc.raw(entry); old != raw {
-		e.record(Edit{Path: entry.path, Old: old, New: raw}, entry.value, raw)
+		e.replace(entry.value, raw)
+		e.edits = append(e.edits, Edit{Path: entry.path, Old: old, New: raw})
 	}
 }
 
@@ -127,7 +133,7 @@ func (e *editor) addHeader(table []string) {
 	if d.text != "" && !strings.HasSuffix(d.text, d.eol+d.eol) {
 		text = d.eol + text
 	}
-	e.record(Edit{Path: table}, span{len(d.text), len(d.text)}, text)
+	e.insert(Edit{Path: table}, len(d.text), text)
 }
 
 // includePattern adds our pattern to the list at a table's key, as its first item: comments in

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Undo reverts edits of text in reverse order. Later changes by others are kept, and
-// notes describe the edits that could not be reverted because of them. Only empty lines at
-// the end can differ from the original text otherwise.
+// Undo reverts edits of text in reverse order. Without later changes by others, the result is
+// the original text. Others' changes are kept, and notes describe the edits that could not be
+// reverted because of them. Edits that the text does not have are ignored.
 func Undo(text []byte, edits []Edit) (result []byte, notes []string, err error) {
 	e, err := newEditor(text)
 	if err != nil {
@@ -24,12 +24,13 @@ func (e *editor) undo(edit Edit) {
 	entry := e.doc.entry(edit.Path)
 	switch {
 	case entry == nil:
-		e.undoHeader(edit.Path)
+		e.undoHeader(edit)
 	case len(edit.Path) == 1 && len(e.doc.values) > 1: // Later settings of others depend on the version.
 	case e.doc.raw(entry) == edit.New && edit.Old != "":
 		e.replace(entry.value, edit.Old)
 	case e.doc.raw(entry) == edit.New:
-		e.replace(entry.line, "")
+		e.removeLine(entry.line, edit.Inserted)
+	case e.doc.raw(entry) == edit.Old:
 	case entry.hasPattern():
 		e.replace(entry.value, withoutPattern(e.doc.raw(entry)))
 	case len(entry.strings) > 0 || edit.New == "": // It has no pattern of ours.
@@ -39,20 +40,31 @@ func (e *editor) undo(edit Edit) {
 }
 
 // undoHeader removes the header of a table without keys, if others have not removed it.
-func (e *editor) undoHeader(path []string) {
-	i := e.doc.section(path)
+func (e *editor) undoHeader(edit Edit) {
+	i := e.doc.section(edit.Path)
 	if i < 0 {
 		return
 	}
 	header := e.doc.sections[i].header
 	if slices.ContainsFunc(e.doc.entries, func(entry entry) bool { return entry.section == i }) {
-		e.note("line %d: the table %s has further keys now, and is left", e.doc.line(header.start), dotted(path))
+		e.note("line %d: the table %s has further keys now, and is left", e.doc.line(header.start), dotted(edit.Path))
 		return
 	}
-	if strings.HasSuffix(e.doc.text[:header.start], e.doc.eol+e.doc.eol) {
-		header.start -= len(e.doc.eol)
+	e.removeLine(header, edit.Inserted)
+}
+
+// removeLine removes a line with the line endings that were inserted with it, unless others
+// have changed it.
+func (e *editor) removeLine(line span, inserted string) {
+	text, content := e.doc.text, strings.Trim(inserted, "\r\n")
+	added := span{start: line.start - strings.Index(inserted, content)}
+	added.end = added.start + len(inserted)
+	isUnchanged := strings.TrimRight(text[line.start:line.end], "\r\n") == content &&
+		added.start >= 0 && added.end <= len(text) && text[added.start:added.end] == inserted
+	if isUnchanged {
+		line = added
 	}
-	e.replace(header, "")
+	e.replace(line, "")
 }
 
 var patternItem = regexp.MustCompile(strings.ReplaceAll(`,[ \t]*ITEM|ITEM(\s*,[ \t]*)?`, "ITEM", `["']`+regexp.QuoteMeta(AnnotationPattern)+`["']`))

@@ -104,22 +104,6 @@ func (p *Process) Name() string {
 	return cmp.Or(name, "unknown")
 }
 
-// Started returns when the process was started, to a hundredth of a second. The
-// current wall clock is the reference.
-// https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html
-func (p *Process) Started() (time.Time, error) {
-	var stat procfs.ProcStat
-	proc, err := procfs.NewProc(p.PID)
-	if err == nil {
-		stat, err = proc.Stat()
-	}
-	var sinceBoot unix.Timespec
-	if err = errors.Join(err, unix.ClockGettime(unix.CLOCK_BOOTTIME, &sinceBoot)); err != nil {
-		return time.Time{}, fmt.Errorf("start time of process %d: %w", p.PID, err)
-	}
-	return time.Now().Add(time.Duration(stat.Starttime)*(time.Second/100) - time.Duration(sinceBoot.Nano())), nil
-}
-
 // Signal sends a signal. The error matches [ErrExited] when the process has ended.
 func (p *Process) Signal(signal unix.Signal) error { return p.handle.Signal(signal) }
 

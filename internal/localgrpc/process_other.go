@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"time"
 )
 
 // Process is implemented on Linux only.
@@ -17,9 +16,6 @@ func SocketOwner(context.Context, string) (*Process, error) { return nil, errors
 
 // PeerPID returns 0: unknown.
 func PeerPID(net.Conn) (int, error) { return 0, nil }
-
-// Started is never called.
-func (*Process) Started() (time.Time, error) { return time.Time{}, errors.ErrUnsupported }
 
 // Is is never called.
 func (*Process) Is(string) (bool, error) { return false, errors.ErrUnsupported }

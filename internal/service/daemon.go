@@ -41,29 +41,13 @@ func (d Daemon) Install(ctx context.Context) error {
 	return d.failed("install", err)
 }
 
-// Uninstall stops and removes the service, if there is one.
-func (d Daemon) Uninstall(ctx context.Context) error {
+// Uninstall stops and removes the service. It reports whether there was one.
+func (d Daemon) Uninstall(ctx context.Context) (removed bool, err error) {
 	installed, err := d.installed()
 	if err == nil && installed {
 		err = d.uninstall(ctx)
 	}
-	return d.failed("uninstall", err)
-}
-
-// NotInstalled is the state of a service that does not exist.
-const NotInstalled = "not installed"
-
-// Status returns the state of the service in one word or two, such as "running" or
-// [NotInstalled].
-func (d Daemon) Status(ctx context.Context) (state string, err error) {
-	installed, err := d.installed()
-	if err == nil && !installed {
-		return NotInstalled, nil
-	}
-	if err == nil {
-		state, err = d.status(ctx)
-	}
-	return state, d.failed("query", err)
+	return installed, d.failed("uninstall", err)
 }
 
 func (d Daemon) failed(action string, err error) error {

@@ -68,22 +68,6 @@ func (d Daemon) uninstall(ctx context.Context) error {
 	return systemctl(ctx, []string{"daemon-reload"})
 }
 
-func (d Daemon) status(ctx context.Context) (string, error) {
-	if _, err := exec.LookPath("systemctl"); err != nil {
-		return "installed", nil
-	}
-	// Its exit status repeats the state.
-	out, err := exec.CommandContext(ctx, "systemctl", "is-active", d.Name).Output()
-	switch state := strings.TrimSpace(string(out)); state {
-	case "":
-		return "", err
-	case "active":
-		return "running", nil
-	default:
-		return state, nil
-	}
-}
-
 // systemctl runs commands where systemctl exists.
 func systemctl(ctx context.Context, commands ...[]string) error {
 	if _, err := exec.LookPath("systemctl"); err != nil {

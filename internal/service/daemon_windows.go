@@ -117,15 +117,6 @@ func (d Daemon) uninstall(ctx context.Context) error {
 	return errors.Join(open(d.Name, (*mgr.Service).Delete), err)
 }
 
-func (d Daemon) status(context.Context) (state string, err error) {
-	err = open(d.Name, func(service *mgr.Service) error {
-		status, err := service.Query()
-		state = stateNames[status.State]
-		return err
-	})
-	return state, err
-}
-
 // Run runs a daemon that the service manager has started, with the event log as its
 // log. ok is false for a process that was started another way.
 func Run(name string, main Main) (status int, ok bool) {

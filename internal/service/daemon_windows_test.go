@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/windows"
+	"golang.org/x/sys/windows/svc"
 	"golang.org/x/sys/windows/svc/mgr"
 
 	"github.com/directx-nri/directx-nri/internal/testutil"
@@ -70,21 +71,22 @@ func TestDaemon(t *testing.T) {
 	}
 	d := Daemon{Name: testDaemon, Description: "A test", Program: filepath.Join(dir, testDaemon+".exe"), Args: []string{dir}}
 	testutil.WriteFile(t, d.Program, string(data), 0o700)
-	ctx := context.Background()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	t.Cleanup(cancel)
 	t.Cleanup(func() {
-		if err := d.Uninstall(ctx); err != nil {
+		if _, err := d.Uninstall(ctx); err != nil {
 			t.Error(err)
 		}
 	})
-	state := func(want string) {
+	state := func(want svc.State) {
 		t.Helper()
-		testutil.Eventually(t, "state "+want, func() bool {
-			state, err := d.Status(ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return state == want
+		err := open(testDaemon, func(s *mgr.Service) error {
+			_, err := await(ctx, s, func(state svc.State) bool { return state != want })
+			return err
 		})
+		if err != nil {
+			t.Fatalf("state %s: %v", stateNames[want], err)
+		}
 	}
 	starts := func(want int) {
 		t.Helper()
@@ -93,25 +95,24 @@ func TestDaemon(t *testing.T) {
 			return len(data) == want
 		})
 	}
-	state("not installed")
 	for n := 1; n <= 2; n++ { // The second installation replaces the first.
 		if err := d.Install(ctx); err != nil {
 			t.Fatal(err)
 		}
-		state("running")
+		state(svc.Running)
 		starts(n)
 	}
 	if err := stop(ctx, testDaemon); err != nil {
 		t.Fatal(err)
 	}
-	state("stopped")
+	state(svc.Stopped)
 	if err := start(ctx, testDaemon); err != nil {
 		t.Fatal(err)
 	}
 	starts(3)
 	testutil.WriteFile(t, filepath.Join(dir, "crash"), "", 0o600)
 	if wine {
-		state("stopped")
+		state(svc.Stopped)
 	} else {
 		starts(4)
 		err := open(testDaemon, func(s *mgr.Service) error {
@@ -125,10 +126,11 @@ func TestDaemon(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := d.Uninstall(ctx); err != nil {
-		t.Fatal(err)
+	for _, want := range []bool{true, false} { // There is none the second time.
+		if removed, err := d.Uninstall(ctx); removed != want || err != nil {
+			t.Fatal(removed, err)
+		}
 	}
-	state("not installed")
 
 	// One that runs another program is left alone.
 	manager, err := mgr.Connect()
@@ -139,7 +141,8 @@ func TestDaemon(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, err := range map[string]error{"install": d.Install(ctx), "uninstall": d.Uninstall(ctx)} {
+	_, uninstallErr := d.Uninstall(ctx)
+	for name, err := range map[string]error{"install": d.Install(ctx), "uninstall": uninstallErr} {
 		if !errors.Is(err, ErrForeign) || !strings.Contains(err.Error(), "nssm.exe") {
 			t.Errorf("%s: %v", name, err)
 		}

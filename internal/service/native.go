@@ -20,7 +20,7 @@ func checkNative(service, commandLine string) error {
 		return nil
 	}
 	return fmt.Errorf("containerd is not a native service: the service %s runs %s, and its restart can stop every container of this node, this one included. "+
-		"Leave out --restart (in the chart: windows.restart=onReboot), and reboot the node; or drain it and use --restart-mode task, which restarts containerd from a scheduled task; or set injection: kubelet, which needs no restart", service, program)
+		"Leave out --restart (in the chart: windows.restart=onReboot), and reboot the node; or set injection: kubelet, which needs no restart", service, program)
 }
 
 // programOf returns the program of a command line. A path without quotation marks

@@ -23,26 +23,23 @@ const (
 	startLimit = time.Minute
 )
 
-type named struct {
-	name       string
-	dependents []string
-}
+type named string
 
 // Named returns the named service of the service manager. Its restart stops the running
-// services that depend on it and starts them again, and also those of dependents that an
-// earlier restart left stopped.
-func Named(name string, dependents ...string) Service { return named{name, dependents} }
+// services that depend on it, such as a kubelet, and starts them again. It also starts those
+// that start with the system: a restart that was killed may have left them stopped.
+func Named(name string) Service { return named(name) }
 
-func (n named) String() string { return "the service " + n.name }
+func (n named) String() string { return "the service " + string(n) }
 
 // Check returns an error unless the service runs containerd.exe itself: see
 // [checkNative].
 func (n named) Check(context.Context) error {
-	line, err := commandLineOf(n.name)
+	line, err := commandLineOf(string(n))
 	if err != nil {
 		return n.notFound(err)
 	}
-	return checkNative(n.name, line)
+	return checkNative(string(n), line)
 }
 
 func (n named) notFound(err error) error {
@@ -62,31 +59,50 @@ func (s signaled) Check(context.Context) error {
 	return fmt.Errorf("restart by %s: %w", s, errors.ErrUnsupported)
 }
 
-// commandLineOf returns the command line of a service. Wine's service manager cannot be asked
+// readKey calls read with the registry key of a service. Wine's service manager cannot be asked
 // for the whole configuration.
-func commandLineOf(name string) (line string, err error) {
+func readKey(name string, read func(registry.Key) error) error {
 	key, err := registry.OpenKey(registry.LOCAL_MACHINE, `SYSTEM\CurrentControlSet\Services\`+name, registry.QUERY_VALUE)
 	if err != nil {
-		return "", err
+		return err
 	}
-	line, kind, err := key.GetStringValue("ImagePath")
-	if err == nil && kind == registry.EXPAND_SZ {
-		line, err = registry.ExpandString(line) // As the service manager does.
-	}
-	return line, errors.Join(err, key.Close())
+	return errors.Join(read(key), key.Close())
 }
 
-// Dependents returns the running services that depend on a service, such as a kubelet.
-// Windows does not stop the service before them.
-func Dependents(name string) (dependents []string, err error) {
-	err = open(name, func(service *mgr.Service) error {
-		dependents, err = service.ListDependentServices(svc.Active)
+// commandLineOf returns the command line of a service.
+func commandLineOf(name string) (line string, err error) {
+	err = readKey(name, func(key registry.Key) error {
+		value, kind, err := key.GetStringValue("ImagePath")
+		if err == nil && kind == registry.EXPAND_SZ {
+			value, err = registry.ExpandString(value) // As the service manager does.
+		}
+		line = value
+		return err
+	})
+	return line, err
+}
+
+// startsWithSystem reports whether a service starts with the system.
+func startsWithSystem(name string) bool {
+	var startType uint64
+	err := readKey(name, func(key registry.Key) (err error) {
+		startType, _, err = key.GetIntegerValue("Start")
+		return err
+	})
+	return err == nil && startType == mgr.StartAutomatic
+}
+
+// dependents returns the services of a state that depend on the service, in the order in which
+// they stop. Windows does not stop the service before those that run.
+func (n named) dependents(state svc.ActivityStatus) (names []string, err error) {
+	err = open(string(n), func(service *mgr.Service) error {
+		names, err = service.ListDependentServices(state)
 		return err
 	})
 	if err != nil {
-		return nil, named{name: name}.notFound(err)
+		return nil, n.notFound(err)
 	}
-	return dependents, nil
+	return names, nil
 }
 
 // connect calls do with the service manager.
@@ -113,25 +129,28 @@ func open(name string, do func(*mgr.Service) error) error {
 // Restart restarts the service and the running services that depend on it. Those are
 // started whatever happens.
 func (n named) Restart(ctx context.Context) error {
-	running, err := Dependents(n.name)
-	if err != nil {
+	all, err := n.dependents(svc.AnyActivity)
+	running, runningErr := n.dependents(svc.Active)
+	if err = errors.Join(err, runningErr); err != nil {
 		return err
 	}
-	// Windows lists them in the order in which they stop. Those that an earlier restart
-	// left stopped come from the caller, in that order too.
-	stopped := slices.DeleteFunc(slices.Clone(n.dependents), func(name string) bool { return slices.Contains(running, name) })
-	for _, name := range slices.Concat(running, []string{n.name}) {
+	for _, name := range append(slices.Clone(running), string(n)) {
 		if err = stop(ctx, name); err != nil {
 			break
 		}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), startLimit)
 	defer cancel()
-	for _, name := range slices.Backward(slices.Concat(running, stopped, []string{n.name})) {
+	for _, name := range slices.Backward(append(all, string(n))) {
+		wasRunning := name == string(n) || slices.Contains(running, name)
+		if !wasRunning && !startsWithSystem(name) {
+			continue
+		}
 		switch startErr := start(ctx, name); {
+		case startErr == nil || !wasRunning: // It may have stopped for another reason.
 		case err == nil:
 			err = startErr
-		case startErr != nil:
+		default:
 			err = fmt.Errorf("%w; %w", err, startErr)
 		}
 	}

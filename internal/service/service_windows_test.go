@@ -49,7 +49,7 @@ func (h stopHandler) Execute(_ []string, requests <-chan svc.ChangeRequest, stat
 
 // install installs and starts a service, and returns a function that returns its process,
 // 0 if it does not run.
-func install(t *testing.T, name string, pause time.Duration, dependencies ...string) (pid func() uint32) {
+func install(t *testing.T, name string, pause time.Duration, config mgr.Config) (pid func() uint32) {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -59,7 +59,7 @@ func install(t *testing.T, name string, pause time.Duration, dependencies ...str
 	if err != nil {
 		t.Fatal(err)
 	}
-	service, err := manager.CreateService(name, self, mgr.Config{Dependencies: dependencies}, serviceArgument, pause.String())
+	service, err := manager.CreateService(name, self, config, serviceArgument, pause.String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,20 +89,18 @@ func install(t *testing.T, name string, pause time.Duration, dependencies ...str
 }
 
 func TestRestart(t *testing.T) {
-	containerd := install(t, "dxtest-containerd", 0)
-	kubelet := install(t, "dxtest-kubelet", 0, "dxtest-containerd")
-	proxy := install(t, "dxtest-proxy", 0, "dxtest-kubelet")
+	containerd := install(t, "dxtest-containerd", 0, mgr.Config{})
+	kubelet := install(t, "dxtest-kubelet", 0, mgr.Config{Dependencies: []string{"dxtest-containerd"}, StartType: mgr.StartAutomatic})
+	proxy := install(t, "dxtest-proxy", 0, mgr.Config{Dependencies: []string{"dxtest-kubelet"}, StartType: mgr.StartManual})
+	service := named("dxtest-containerd")
 	before := []uint32{containerd(), kubelet(), proxy()}
-	want := []string{"dxtest-proxy", "dxtest-kubelet"}
-	dependents, err := Dependents("dxtest-containerd")
-	wine := windows.NewLazySystemDLL("ntdll.dll").NewProc("wine_get_version").Find() == nil
-	if wine && len(dependents) == 0 {
-		dependents, before = want, before[:1] // Wine lists none, and stops services under dependent ones.
-	}
-	if err != nil || !slices.Equal(dependents, want) {
+	dependents, err := service.dependents(svc.Active)
+	wine := windows.NewLazySystemDLL("ntdll.dll").NewProc("wine_get_version").Find() == nil && len(dependents) == 0
+	if wine {
+		before = before[:1] // Wine lists no dependents, and stops services under dependent ones.
+	} else if err != nil || !slices.Equal(dependents, []string{"dxtest-proxy", "dxtest-kubelet"}) {
 		t.Fatalf("dependents %q, %v", dependents, err)
 	}
-	service := Named("dxtest-containerd", dependents...)
 	if err := service.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -115,8 +113,8 @@ func TestRestart(t *testing.T) {
 	if slices.Contains(after, 0) {
 		t.Errorf("the services have the processes %d", after)
 	}
-	// An earlier restart was killed.
-	for _, name := range dependents {
+	// An earlier restart was killed. What does not start with the system may be stopped.
+	for _, name := range []string{"dxtest-proxy", "dxtest-kubelet"} {
 		if err := stop(t.Context(), name); err != nil {
 			t.Fatal(err)
 		}
@@ -124,8 +122,13 @@ func TestRestart(t *testing.T) {
 	if err := service.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if kubelet() == 0 || proxy() == 0 {
-		t.Error("dependent services do not run")
+	if !wine && kubelet() == 0 {
+		t.Error("the kubelet does not run")
+	}
+	for name, want := range map[string]bool{"dxtest-kubelet": true, "dxtest-proxy": false, "dxtest-none": false} {
+		if got := startsWithSystem(name); got != want {
+			t.Errorf("%s starts with the system: %t", name, got)
+		}
 	}
 	if err := service.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "is not a native service") {
 		t.Errorf("check: %v", err)
@@ -135,7 +138,6 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// A restart that is canceled leaves everything running.
 // TestCheck: the command line of a service can have environment variables.
 func TestCheck(t *testing.T) {
 	name := fmt.Sprintf("directx-nri-test-check-%d", os.Getpid())
@@ -161,9 +163,10 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// A restart that is canceled leaves everything running.
 func TestRestartCanceled(t *testing.T) {
-	containerd := install(t, "dxtest-slow", 2*time.Second)
-	kubelet := install(t, "dxtest-of-slow", 0, "dxtest-slow")
+	containerd := install(t, "dxtest-slow", 2*time.Second, mgr.Config{})
+	kubelet := install(t, "dxtest-of-slow", 0, mgr.Config{Dependencies: []string{"dxtest-slow"}})
 	before := containerd()
 	kubelet()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -176,22 +179,6 @@ func TestRestartCanceled(t *testing.T) {
 	}
 	if kubelet() == 0 {
 		t.Error("the dependent service does not run")
-	}
-}
-
-func TestRunTask(t *testing.T) {
-	dir := t.TempDir()
-	task := Task{Name: "dxtest task", Program: filepath.Join(dir, "a program.exe"), Args: []string{"a b", `c"d`}, Limit: time.Minute}
-	if err := RunTask(t.Context(), task); err != nil {
-		t.Fatal(err)
-	}
-	for range 2 { // There is none the second time.
-		if err := DeleteTask(t.Context(), task.Name); err != nil {
-			t.Error(err)
-		}
-	}
-	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
-		t.Errorf("left: %v, %v", left, err)
 	}
 }
 

@@ -24,7 +24,7 @@ func rename(temp, path string) error {
 	if err := os.Rename(temp, path); err != nil {
 		return errors.Join(err, os.Rename(aside, path))
 	}
-	return nil // The next installation or the removal removes aside.
+	return nil // The removal of the shim removes aside if it still runs now.
 }
 
 func isBusy(err error) bool {

@@ -17,10 +17,6 @@ import (
 	"runtime"
 	"strings"
 	"time"
-
-	"github.com/gofrs/flock"
-
-	"github.com/directx-nri/directx-nri/internal/durable"
 )
 
 // RuntimeName is the name of a runtime from which containerd derives [Base].
@@ -30,8 +26,6 @@ const RuntimeName = "io.containerd.directx.v1"
 const Base = "containerd-shim-directx-v1"
 
 const (
-	// lockRetry is the interval between attempts to lock the installation.
-	lockRetry = 100 * time.Millisecond
 	// busyTries and busyPause bound the wait for a file that a shim has open; a
 	// shim runs for milliseconds.
 	busyTries = 50
@@ -58,16 +52,13 @@ func IsShim(runtimePath string) bool {
 	return strings.TrimSuffix(base, ".exe") == Base
 }
 
-func lockFile(path string) string { return path + ".lock" }
-
-// workDir returns the directory of an installation beside the shim: a file can be renamed
-// only within its volume, and programs may not be allowed to run from elsewhere.
-func workDir(path string) string { return path + ".install" }
+// workDirPrefix returns the prefix of the directories of installations beside the shim: a file
+// can be renamed only within its volume, and programs may not be allowed to run from elsewhere.
+func workDirPrefix(path string) string { return filepath.Base(path) + ".install-" }
 
 // Install installs the file source as the shim at path and reports whether that
 // changed the file. When the new shim fails its self-test, the present one stays
 // and the error matches [ErrSelfTest].
-// Concurrent installations wait for each other.
 func Install(ctx context.Context, source, path string) (changed bool, err error) {
 	defer func() {
 		if err != nil {
@@ -81,31 +72,25 @@ func Install(ctx context.Context, source, path string) (changed bool, err error)
 	if err := os.MkdirAll(filepath.Dir(path), programPerm); err != nil {
 		return false, err
 	}
-	unlock, err := lock(ctx, path)
-	if err != nil {
-		return false, err
-	}
-	defer func() { err = errors.Join(err, unlock()) }()
-	// A shim that was moved aside may still run. Remove reports what cannot be removed.
-	clean := func() { _ = os.RemoveAll(workDir(path)) }
-	clean() // After an installation that was killed.
-	defer clean()
-	if err := os.MkdirAll(workDir(path), programPerm); err != nil {
-		return false, err
-	}
 	old, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, err
 	}
+	workDir, err := os.MkdirTemp(filepath.Dir(path), workDirPrefix(path))
+	if err != nil {
+		return false, err
+	}
+	// A shim that was moved aside may still run. Remove reports what cannot be removed.
+	defer func() { _ = os.RemoveAll(workDir) }()
 	if bytes.Equal(old, data) && isExecutable(path) {
 		// It may have been copied here without a test.
-		return false, selfTest(ctx, path, workDir(path))
+		return false, selfTest(ctx, path, workDir)
 	}
-	temp := filepath.Join(workDir(path), filepath.Base(path))
+	temp := filepath.Join(workDir, filepath.Base(path))
 	if err := writeProgram(temp, data); err != nil {
 		return false, err
 	}
-	if err := selfTest(ctx, temp, workDir(path)); err != nil {
+	if err := selfTest(ctx, temp, workDir); err != nil {
 		return false, err
 	}
 	return true, rename(temp, path)
@@ -122,15 +107,6 @@ func writeProgram(path string, data []byte) error {
 	return errors.Join(err, f.Chmod(programPerm), f.Sync(), f.Close())
 }
 
-// lock locks the installation at path until unlock is called.
-func lock(ctx context.Context, path string) (unlock func() error, err error) {
-	l := flock.New(lockFile(path), flock.SetPermissions(0o600))
-	if _, err := l.TryLockContext(ctx, lockRetry); err != nil {
-		return nil, fmt.Errorf("wait for another installation: %w", err)
-	}
-	return l.Close, nil
-}
-
 func isExecutable(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && (runtime.GOOS == "windows" || info.Mode().Perm()&0o111 == 0o111)
@@ -138,31 +114,20 @@ func isExecutable(path string) bool {
 
 // Remove removes the shim at path with all files that belong to it, and returns
 // the removed files.
-func Remove(ctx context.Context, path string) (removed []string, err error) {
+func Remove(path string) (removed []string, err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("remove shim %s: %w", path, err)
 		}
 	}()
-	if _, err := os.Stat(filepath.Dir(path)); errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	unlock, err := lock(ctx, path)
-	if err != nil {
+	entries, err := os.ReadDir(filepath.Dir(path))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	defer func() {
-		// Removed while locked, or another process may have locked it; but Windows
-		// does not remove an open file.
-		removeErr := durable.Remove(lockFile(path))
-		err = errors.Join(err, unlock())
-		if removeErr != nil {
-			err = errors.Join(err, durable.Remove(lockFile(path)))
-		}
-	}()
 	var errs []error
-	for _, file := range []string{path, workDir(path)} {
-		if !durable.Exists(file) {
+	for _, entry := range entries {
+		file := filepath.Join(filepath.Dir(path), entry.Name())
+		if file != filepath.Clean(path) && !strings.HasPrefix(entry.Name(), workDirPrefix(path)) {
 			continue
 		}
 		if err := retry(isBusy, func() error { return os.RemoveAll(file) }); err != nil {

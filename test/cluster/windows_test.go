@@ -63,7 +63,7 @@ func (s *suite) testWindows(t *testing.T) {
 	}{
 		{"default", nil, map[string][]string{windows: {"unreleased", "ws2022", "ws2022-own", "ws2025"}}, "WINDOWS-POD -c advertiser"},
 		{"Server 2019", []string{"--set", "windows.server2019=true", "--set", "windows.restart=onReboot"}, map[string][]string{windows: {"unreleased", "ws2019", "ws2022", "ws2022-own", "ws2025"}}, "nodes' next reboot"},
-		{"pools", []string{"--values", s.values(t, pools), "--set", "windows.restart=task"}, map[string][]string{windows: {"unreleased", "ws2022", "ws2025"}, windows + "-render": {"ws2022-own"}}, "drain it first"},
+		{"pools", []string{"--values", s.values(t, pools)}, map[string][]string{windows: {"unreleased", "ws2022", "ws2025"}, windows + "-render": {"ws2022-own"}}, "WINDOWS-POD -c advertiser"},
 		{"affinity", []string{"--values", s.values(t, pools+affinity), "--set", "windows.updateStrategy.type=OnDelete"}, map[string][]string{windows: {"unreleased", "ws2022"}, windows + "-render": {"ws2022-own"}}, "delete a pod to replace it"},
 		{"restore", []string{"--set", "restore=true"}, map[string][]string{windows: {"unreleased", "ws2022", "ws2022-own", "ws2025"}}, "now restore the nodes"},
 	} {

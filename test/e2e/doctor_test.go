@@ -299,8 +299,7 @@ func (n *doctorNode) breakages(record string) []breakage {
 		row("the record directory is open to others", doctor.CheckRecords, "", permit("ours/allocations", 0o777)),
 		row("the state directory is open to others", doctor.CheckPermissions, "", permit("ours", 0o777)),
 		row("the runtime directory is open to others", doctor.CheckPermissions, "", permit("run", 0o777)),
-		row("a restart was broken off", doctor.CheckLeftovers, "", edit("ours/runtime-configure.json", `"format": 1,`, `"format": 1, "restart": {},`)),
-		row("what was configured is forgotten", doctor.CheckLeftovers, "config.toml", move("ours/runtime-configure.json")),
+		row("a restart was broken off", doctor.CheckLeftovers, "", edit("ours/runtime-configure.json", `"format": 1,`, `"format": 1, "restartDue": true,`)),
 	}
 }
 

@@ -286,7 +286,7 @@ func (s *suite) testUpgrade(t *testing.T) {
 	s.run(t, "upgrade-after", annotation("1")...)
 	s.mustHave(t, "upgrade-after", 1)
 
-	if _, err := shimfile.Remove(t.Context(), s.ShimFile()); err != nil {
+	if _, err := shimfile.Remove(s.ShimFile()); err != nil {
 		t.Fatal(err)
 	}
 	if after := s.mustHave(t, "upgrade-long", 0, 1, 2); after.PID != before.PID {

@@ -26,12 +26,12 @@ func TestConfigure(t *testing.T) {
 		servedBy   policy.ServedBy
 		atCreation bool
 		inject     bool
-		want       string // in the error of Ready
-		ready      string // in that of the health check
+		want       string // in the error of CheckReady
+		health     string // in that of the health check
 	}{
-		"plugin":               {want: "is directx-nri running", ready: "is directx-nri running"},
-		"shim":                 {servedBy: policy.ServedByShim, want: "is containerd running", ready: "is containerd running"},
-		"shim, at creation":    {servedBy: policy.ServedByShim, atCreation: true, ready: "is containerd running"},
+		"plugin":               {want: "is directx-nri running", health: "is directx-nri running"},
+		"shim":                 {servedBy: policy.ServedByShim, want: "is containerd running", health: "is containerd running"},
+		"shim, at creation":    {servedBy: policy.ServedByShim, atCreation: true, health: "is containerd running"},
 		"kubelet, at creation": {injection: policy.InjectByKubelet, atCreation: true, inject: true},
 		"kubelet":              {injection: policy.InjectByKubelet, inject: true},
 	} {
@@ -39,14 +39,14 @@ func TestConfigure(t *testing.T) {
 		log := testutil.Quiet()
 		d := New(Options{StateDir: dir, RuntimeDir: dir, PodResources: dir + "/p", CRISocket: "/nowhere/s", NodeOS: "linux", AtCreation: test.atCreation}, config.Compiler{}, "v", log)
 		d.recorder = allocationtest.Open(t, dir+"/records")
-		c, ready := d.configure(policy.Policy{Injection: test.injection, ServedBy: test.servedBy}, discovery.Static{})
+		c, checkReady := d.configure(policy.Policy{Injection: test.injection, ServedBy: test.servedBy}, discovery.Static{})
 		if (c.Inject != nil) != test.inject {
 			t.Errorf("%s: injects: %t", name, c.Inject != nil)
 		}
 		for what, check := range map[string]struct {
 			err  error
 			want string
-		}{"CheckReady": {c.CheckReady(t.Context(), "x/y", nil), test.want}, "health": {ready(t.Context()), test.ready}} {
+		}{"CheckReady": {c.CheckReady(t.Context(), "x/y", nil), test.want}, "health": {checkReady(t.Context()), test.health}} {
 			if (check.err == nil) != (check.want == "") || check.err != nil && !strings.Contains(check.err.Error(), check.want) {
 				t.Errorf("%s: %s: %v, want %q", name, what, check.err, check.want)
 			}
@@ -67,7 +67,7 @@ func TestCheckedSource(t *testing.T) {
 		message string // logged
 	}{
 		{result: unknown, wantErr: true},
-		{result: containerdconfig.ErrNotRouted, wantErr: true},
+		{result: containerdconfig.ErrShimNotUsed, wantErr: true},
 		{result: nil, want: 1, message: "Advertising GPUs"},
 		{result: nil, want: 1},
 		{result: unknown, want: 1},

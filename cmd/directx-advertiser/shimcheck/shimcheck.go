@@ -24,7 +24,7 @@ const (
 )
 
 // Definite reasons why containers would not start with GPUs, beside
-// [containerdconfig.ErrNotRouted].
+// [containerdconfig.ErrShimNotUsed].
 var (
 	errShimMissing = errors.New("runtime shim not found")
 	errNotServed   = errors.New("the containers of pods are not served")
@@ -33,7 +33,7 @@ var (
 // IsDefinite reports whether err is a reason why containers would not start with GPUs. Other
 // errors of [Checker.Check] mean that this is not known, as during a restart of containerd.
 func IsDefinite(err error) bool {
-	return errors.Is(err, containerdconfig.ErrNotRouted) || errors.Is(err, errShimMissing) || errors.Is(err, errNotServed)
+	return errors.Is(err, containerdconfig.ErrShimNotUsed) || errors.Is(err, errShimMissing) || errors.Is(err, errNotServed)
 }
 
 // Checker checks the running containerd.

@@ -63,9 +63,9 @@ func TestChecker(t *testing.T) {
 		words   string
 	}{
 		"routed":            {path: shim},
-		"another sandboxer": {path: shim, sandbox: "shim", want: containerdconfig.ErrNotRouted, words: "no runtime handler can have GPUs"},
-		"not routed":        {path: "", want: containerdconfig.ErrNotRouted, words: "runtime handler usual is not set; run 'dxctl runtime configure --restart'"},
-		"another shim":      {path: "/usr/bin/other", want: containerdconfig.ErrNotRouted, words: "/usr/bin/other"},
+		"another sandboxer": {path: shim, sandbox: "shim", want: containerdconfig.ErrShimNotUsed, words: "no runtime handler can have GPUs"},
+		"not routed":        {path: "", want: containerdconfig.ErrShimNotUsed, words: "runtime handler usual is not set; run 'dxctl runtime configure --restart'"},
+		"another shim":      {path: "/usr/bin/other", want: containerdconfig.ErrShimNotUsed, words: "/usr/bin/other"},
 		"shim is gone":      {path: filepath.Join(dir, "gone", shimfile.Base), want: errShimMissing, words: "run 'dxctl runtime install'"},
 		"no containerd":     {path: "none", words: "/s right?"},
 	} {
@@ -96,13 +96,13 @@ func TestCheckerCaches(t *testing.T) {
 	checker.now = func() time.Time { return now }
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := checker.Check(ended); err == nil || errors.Is(err, containerdconfig.ErrNotRouted) {
+	if err := checker.Check(ended); err == nil || errors.Is(err, containerdconfig.ErrShimNotUsed) {
 		t.Errorf("with an ended context: %v", err)
 	}
 	var group sync.WaitGroup
 	for range 10 {
 		group.Go(func() {
-			if err := checker.Check(t.Context()); !errors.Is(err, containerdconfig.ErrNotRouted) {
+			if err := checker.Check(t.Context()); !errors.Is(err, containerdconfig.ErrShimNotUsed) {
 				t.Error(err)
 			}
 		})
@@ -112,7 +112,7 @@ func TestCheckerCaches(t *testing.T) {
 		t.Errorf("%d queries", c.queries)
 	}
 	now = now.Add(maxAge)
-	if err := checker.Check(t.Context()); !errors.Is(err, containerdconfig.ErrNotRouted) || c.queries != 2 {
+	if err := checker.Check(t.Context()); !errors.Is(err, containerdconfig.ErrShimNotUsed) || c.queries != 2 {
 		t.Errorf("later: %v, %d queries", err, c.queries)
 	}
 	if err := errors.Join(os.Chmod(checker.stateDir, 0o700), shimfile.WriteNotServed(checker.stateDir, "a reason")); err != nil {

@@ -1,8 +1,9 @@
 package containerd
 
 import (
-	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -48,8 +49,8 @@ func (o *ConfigureOptions) command() *cobra.Command {
 annotations directx.microsoft.com/*, and enables NRI on Linux. With --add-handler, adds a
 handler instead, for pods with its RuntimeClass.
 
-If containerd does not start with the new file, --restart restores the old one, and does
-not try the same change again for an hour.
+If containerd does not start with the change, --restart undoes it, and does not try the same
+change again for an hour.
 
 In a pod on Linux, use --restart-mode signal, with hostPID: true and appArmorProfile:
 {type: Unconfined}. containerd's supervisor must start it again.`,
@@ -95,7 +96,7 @@ func (o *ConfigureOptions) Check() error {
 		return cli.Usage("--shim-dir %q is not an absolute path", o.ShimDir)
 	case o.addHandler != "" && len(validation.IsDNS1123Label(o.addHandler)) > 0:
 		return cli.Usage("--add-handler %q: the name must consist of lowercase letters, digits and hyphens", o.addHandler)
-	case o.dryRun && o.Restart:
+	case o.dryRun && o.AllowRestart:
 		return cli.Usage("--dry-run excludes --restart")
 	}
 	return o.Restarter.Check()
@@ -106,29 +107,26 @@ func (o *ConfigureOptions) Run(ctx context.Context, stdout, stderr io.Writer) er
 	if err := o.Check(); err != nil {
 		return err
 	}
-	if err := o.FinishPending(ctx, stderr); err != nil {
-		return err
-	}
-	file, err := openFile(o.ConfigFile, o.StateDir)
+	c, err := openChange(o.ConfigFile, o.StateDir)
 	if err != nil {
 		return err
 	}
 	settings := containerdconfig.Settings{
-		Node: o.Node(ctx), Shim: o.Shim(), RealShim: o.realShim(), Handlers: o.handlers, AddHandler: o.addHandler,
+		Target: o.Target(ctx), Shim: o.Shim(), RealShim: o.realShim(), Handlers: o.handlers, AddHandler: o.addHandler,
 		NRI: !o.noNRI && o.OS != "windows",
 	}
 	if o.NoShim {
 		settings.Shim = ""
 	}
-	result, err := containerdconfig.Configure(file.Text, settings)
+	result, err := containerdconfig.Configure(c.text, settings)
 	if err != nil {
 		return locate(o.ConfigFile, err)
 	}
-	f, err := containerdconfig.Read(result.Text, settings.Node)
+	f, err := containerdconfig.Read(result.Text, settings.Target)
 	if err != nil {
 		return locate(o.ConfigFile, err)
 	}
-	if err := errors.Join(o.Imports(f, settings.Node)...); err != nil {
+	if err := errors.Join(o.Imports(f, settings.Target)...); err != nil {
 		return err
 	}
 	if settings.Shim != "" {
@@ -140,10 +138,10 @@ func (o *ConfigureOptions) Run(ctx context.Context, stdout, stderr io.Writer) er
 		fmt.Fprintf(stderr, "warning: %s\n", warning)
 	}
 	if o.dryRun {
-		_, err := stdout.Write(diff.Diff(o.ConfigFile, file.Text, o.ConfigFile, result.Text))
+		_, err := stdout.Write(diff.Diff(o.ConfigFile, c.text, o.ConfigFile, result.Text))
 		return err
 	}
-	return o.writeResult(ctx, stdout, stderr, file, result)
+	return o.apply(ctx, stdout, stderr, c, result)
 }
 
 // realShim returns the path of the shim that ours runs, "" if it is unknown.
@@ -156,62 +154,66 @@ func (o *ConfigureOptions) realShim() string {
 	return path
 }
 
-// writeResult writes the result, and restarts containerd if requested and necessary.
-func (o *ConfigureOptions) writeResult(ctx context.Context, stdout, stderr io.Writer, file version, result containerdconfig.Result) error {
-	changed := !bytes.Equal(file.Text, result.Text)
-	restart := newPending(file, savedFile{Exists: true, Text: result.Text})
-	restart.Shim, restart.Handlers = o.Shim(), result.Handlers
-	if o.Restart && (changed || !o.hasLoaded(ctx, o.RestartLimit, restart.ready) || o.isOutdated(ctx, file.Change)) {
-		restart.Attempt = hash(fmt.Appendf(nil, "%q %q %q %q %v", file.Path, file.Text, result.Text, o.service(), o.RestartLimit))
+// apply writes the result, and restarts containerd if allowed and necessary.
+func (o *ConfigureOptions) apply(ctx context.Context, stdout, stderr io.Writer, c change, result containerdconfig.Result) error {
+	changed, check := len(result.Edits) > 0, withShim(result.Handlers, o.Shim())
+	restart := o.AllowRestart && (changed || c.Pending > 0 || c.RestartDue || !o.hasLoaded(ctx, o.RestartTimeout, check))
+	attempt := hash(fmt.Appendf(nil, "%q %q %q %v", c.path, result.Text, o.service(), o.RestartTimeout))
+	if restart {
 		err := o.CheckRestart(ctx)
 		if err == nil {
-			err = o.checkFailure(restart.Attempt)
+			err = c.Failure.check(attempt, time.Now())
 		}
-		spread := file.Change == nil && o.restartSpread > 0
+		spread := len(c.Edits) == 0 && o.restartSpread > 0
 		if err == nil && spread {
 			err = o.spread(ctx, stderr)
 		}
 		if err != nil {
-			return fmt.Errorf("%s was not changed: %w", file.Path, err)
+			return fmt.Errorf("%s was not changed: %w", c.path, err)
 		}
 		if spread {
 			// The programs that set up a node may have changed the file meanwhile.
 			o.restartSpread = 0
 			return o.Run(ctx, stdout, stderr)
 		}
-	} else {
-		restart = nil
 	}
-	err := o.apply(ctx, stderr, restart, func() error {
-		if !changed {
-			fmt.Fprintf(stderr, "%s is already configured%s\n", o.ConfigFile, handlerList(result.Handlers))
-			return nil
-		}
-		if err := o.configure(file, result); err != nil {
+	if changed {
+		c.addEdits(result.Edits)
+	}
+	c.RestartDue = c.RestartDue || restart
+	if changed || restart { // The next run continues one that is killed.
+		if err := c.save(o.StateDir); err != nil {
 			return err
 		}
-		fmt.Fprintf(stderr, "configured %s%s\n", o.ConfigFile, handlerList(result.Handlers))
-		return nil
-	})
-	if err != nil {
-		return err
 	}
-	if changed && restart == nil {
-		fmt.Fprintln(stderr, toLoad)
+	if changed {
+		if err := c.write(result.Text); err != nil {
+			return err
+		}
+	}
+	message := "configured %s%s\n"
+	if !changed {
+		message = "%s is already configured%s\n"
+	}
+	fmt.Fprintf(stderr, message, o.ConfigFile, handlerList(result.Handlers))
+	switch {
+	case restart:
+		if err := o.restart(ctx, stderr, c, attempt, check); err != nil {
+			return err
+		}
+	case changed:
+		fmt.Fprintln(stderr, restartNotice)
 	}
 	if o.addHandler != "" {
-		_, err = io.WriteString(stdout, runtimeClass(o.addHandler, o.OS))
-	}
-	return err
-}
-
-// checkFailure returns an error if an attempt has failed a short time ago.
-func (o *ConfigureOptions) checkFailure(attempt string) error {
-	r, err := readRecord(o.StateDir)
-	if err != nil {
+		_, err := io.WriteString(stdout, runtimeClass(o.addHandler, o.OS))
 		return err
 	}
-	return r.Failure.check(attempt, time.Now())
+	return nil
+}
+
+func hash(text []byte) string {
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
 }
 
 // handlerList returns the names of handlers, for a message.

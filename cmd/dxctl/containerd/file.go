@@ -2,133 +2,109 @@ package containerd
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/durable"
 )
 
-// backupSuffix is the suffix of the copy of the original file.
-const backupSuffix = ".directx-nri.bak"
-
-// version is containerd's configuration file with our change of it.
-type version struct {
-	savedFile `json:"file"` // symbolic links in its path are resolved
-	Change    *Change       `json:"change,omitempty"` // nil if there is none
+// configFile is containerd's configuration file. A file that does not exist is empty.
+type configFile struct {
+	path   string // without symbolic links
+	exists bool
+	text   []byte
+	perm   fs.FileMode
 }
 
-// openFile reads a configuration file and our change of it.
-func openFile(path, stateDir string) (version, error) {
+// readConfigFile reads a file that another process may replace at the same time.
+func readConfigFile(path string) (f configFile, err error) {
 	resolved, err := filepath.EvalSymlinks(path)
 	switch {
 	case err == nil:
 		path = resolved
 	case durable.Exists(path):
 		// A new file would replace the link.
-		return version{}, fmt.Errorf("%w: %s is a symbolic link; use its target instead, and in a pod mount the target's directory", err, path)
+		return f, fmt.Errorf("%w: %s is a symbolic link; use its target instead, and in a pod mount the target's directory", err, path)
 	}
 	if path, err = filepath.Abs(path); err != nil {
-		return version{}, err
+		return f, err
 	}
-	saved, err := saveFile(path)
-	if err != nil {
-		return version{}, err
+	f = configFile{path: path, perm: 0o644}
+	if f.text, err = durable.Read(path, math.MaxInt64); errors.Is(err, fs.ErrNotExist) {
+		return f, nil
 	}
-	r, err := readRecord(stateDir)
-	if err != nil {
-		return version{}, err
+	info, statErr := os.Stat(path)
+	if err = errors.Join(err, statErr); err == nil {
+		f.exists, f.perm = true, info.Mode().Perm()
 	}
-	if r.Change != nil && r.Config != path {
-		return version{}, fmt.Errorf("the record %s is that of %s: use another --state-dir for %s", recordPath(stateDir), r.Config, path)
-	}
-	return version{saved, r.Change}, nil
+	return f, err
 }
 
-func (v version) backupPath() string { return v.Path + backupSuffix }
-
-func hash(text []byte) string {
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:])
+// write replaces the text.
+func (f configFile) write(text []byte) error {
+	if err := os.MkdirAll(filepath.Dir(f.path), 0o755); err != nil {
+		return fmt.Errorf("create the directory of %s: %w", f.path, err)
+	}
+	return durable.Rewrite(f.path, text, f.perm)
 }
 
-// configure replaces v by the result r. What is needed to undo it is written before.
-func (t *Restarter) configure(v version, r containerdconfig.Result) error {
-	if err := os.MkdirAll(filepath.Dir(v.Path), 0o755); err != nil {
-		return fmt.Errorf("create the directory of %s: %w", v.Path, err)
-	}
-	next := Change{Config: v.Path, Created: !v.Exists, Original: hash(v.Text)}
-	if v.hasChange() {
-		next = *v.Change
-		if next.Written != hash(v.Text) {
-			next.Original = ""
-		}
-	} else if v.Exists {
-		if err := durable.ReplaceLike(v.Path, v.backupPath(), v.Text, v.Perm); err != nil {
-			return err
-		}
-		t.at("copied")
-	}
-	next.Written = hash(r.Text)
-	next.Edits = append(next.Edits, r.Edits...)
-	return t.write(version{savedFile{v.Path, true, r.Text, v.Perm}, &next})
+// change is containerd's configuration file with the record of our changes.
+type change struct {
+	configFile
+	record
 }
 
-// write writes v, after the record of its change.
-func (t *Restarter) write(v version) error {
-	if v.Change != nil {
-		change := *v.Change
-		change.At = time.Now()
-		if err := updateRecord(t.StateDir, func(r *record) { r.Change = &change }); err != nil {
-			return err
-		}
-		t.at("recorded")
+// openChange reads the configuration file and the record.
+func openChange(path, stateDir string) (c change, err error) {
+	if c.configFile, err = readConfigFile(path); err != nil {
+		return c, err
 	}
-	err := v.restore()
-	t.at("written")
-	return err
+	if c.record, err = readRecord(stateDir); err == nil && c.Config != "" && c.Config != c.path {
+		err = fmt.Errorf("the record %s is that of %s: use another --state-dir for %s", recordPath(stateDir), c.Config, c.path)
+	}
+	return c, err
 }
 
-// forget removes the copy of v and the record of our change.
-func (t *Restarter) forget(v version) error {
-	return errors.Join(durable.Remove(v.backupPath()), updateRecord(t.StateDir, func(r *record) { r.Change = nil }))
+// addEdits adds the edits that are made next to the record.
+func (c *change) addEdits(edits []containerdconfig.Edit) {
+	// Others may have replaced the file, and a run may have been killed before it wrote it.
+	if text, _, err := containerdconfig.Undo(c.text, c.Edits); err == nil && bytes.Equal(text, c.text) {
+		c.dropEdits(0)
+	}
+	if len(c.Edits) == 0 {
+		c.Config, c.Created = c.path, !c.exists
+	}
+	c.Edits, c.Pending, c.Failure = append(c.Edits, edits...), c.Pending+len(edits), nil
 }
 
-// hasChange reports whether the file has our change. It does not if it was never written, or
-// if another program replaced it.
-func (v version) hasChange() bool {
-	if v.Change == nil || v.Change.Original == hash(v.Text) {
-		return false
+// dropEdits removes the edits after the first n ones from the record.
+func (c *change) dropEdits(n int) {
+	c.Edits, c.Pending = c.Edits[:n], max(0, c.Pending-(len(c.Edits)-n))
+	if n == 0 {
+		c.Config, c.Created, c.Edits = "", false, nil
 	}
-	undone, _, err := containerdconfig.Undo(v.Text, v.Change.Edits)
-	return err != nil || !bytes.Equal(undone, v.Text)
 }
 
-// reverted returns the file without our change, and notes about what may differ from the
-// original. It changes nothing.
-func (v version) reverted(node containerdconfig.Node) (result savedFile, notes []string, err error) {
-	result = v.savedFile
-	switch c := v.Change; {
-	case !v.Exists:
-		return result, nil, nil
-	case c == nil:
-		result.Text, notes, err = containerdconfig.Remove(v.Text, node)
-		return result, notes, locate(v.Path, err)
-	case c.Original != "" && c.Written == hash(v.Text):
-		if c.Created {
-			return savedFile{Path: v.Path}, nil, nil
-		}
-		if backup, err := saveFile(v.backupPath()); err == nil && hash(backup.Text) == c.Original {
-			result.Text = backup.Text
-			return result, nil, nil
-		}
+// textWithoutEdits returns the text without all edits of the record, and notes about what may differ
+// from the original.
+func (c *change) textWithoutEdits(target containerdconfig.Target) (text []byte, notes []string, err error) {
+	if len(c.Edits) == 0 {
+		text, notes, err = containerdconfig.Remove(c.text, target)
+	} else {
+		text, notes, err = containerdconfig.Undo(c.text, c.Edits)
 	}
-	result.Text, notes, err = containerdconfig.Undo(v.Text, v.Change.Edits)
-	result.Exists = !v.Change.Created || len(bytes.TrimSpace(result.Text)) > 0
-	return result, notes, locate(v.Path, err)
+	return text, notes, locate(c.path, err)
+}
+
+// restore writes the text without edits. A file that we created is removed if it is blank.
+func (c *change) restore(text []byte) error {
+	if c.Created && len(bytes.TrimSpace(text)) == 0 {
+		return durable.Remove(c.path)
+	}
+	return c.write(text)
 }

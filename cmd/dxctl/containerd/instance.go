@@ -36,10 +36,10 @@ type Instance struct {
 
 // AddFlags adds the flags that select the containerd.
 func (i *Instance) AddFlags(flags *pflag.FlagSet) {
-	places := paths.Default()
+	defaults := paths.Default()
 	flags.SortFlags = false
-	flags.StringVar(&i.ConfigFile, "containerd-config", places.ContainerdConfig, "containerd's configuration `FILE`")
-	flags.StringVar(&i.CRISocket, "cri-socket", places.CRI, "containerd's CRI `SOCKET` or named pipe")
+	flags.StringVar(&i.ConfigFile, "containerd-config", defaults.ContainerdConfig, "containerd's configuration `FILE`")
+	flags.StringVar(&i.CRISocket, "cri-socket", defaults.CRI, "containerd's CRI `SOCKET` or named pipe")
 	flags.IntVar(&i.Major, "containerd-major", 0, "containerd's major version, 1 or 2 (default: the running one's)")
 }
 
@@ -51,26 +51,26 @@ func (i *Instance) Check() error {
 	return nil
 }
 
-// Node returns how containerd reads its file.
-func (i *Instance) Node(ctx context.Context) containerdconfig.Node {
-	node := containerdconfig.Node{OS: i.OS, Major: i.Major}
-	if node.Major != 0 {
-		return node
+// Target returns the containerd that reads the configuration file.
+func (i *Instance) Target(ctx context.Context) containerdconfig.Target {
+	target := containerdconfig.Target{OS: i.OS, Major: i.Major}
+	if target.Major != 0 {
+		return target
 	}
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	loaded, _ := containerdconfig.Load(ctx, i.CRISocket) // Without an answer, the version of the file decides.
-	node.Major = loaded.Major
-	return node
+	running, _ := containerdconfig.Load(ctx, i.CRISocket) // Without an answer, the version of the file decides.
+	target.Major = running.Major
+	return target
 }
 
 // ReadFile reads the configuration file. A file that does not exist is empty.
-func (i *Instance) ReadFile(node containerdconfig.Node) (containerdconfig.File, error) {
-	saved, err := saveFile(i.ConfigFile)
+func (i *Instance) ReadFile(target containerdconfig.Target) (containerdconfig.File, error) {
+	read, err := readConfigFile(i.ConfigFile)
 	if err != nil {
 		return containerdconfig.File{}, err
 	}
-	file, err := containerdconfig.Read(saved.Text, node)
+	file, err := containerdconfig.Read(read.text, target)
 	return file, locate(i.ConfigFile, err)
 }
 
@@ -81,7 +81,7 @@ var ErrOverridden = errors.New("replaces what is configured there")
 // what we configure ([ErrOverridden]) or cannot be used: containerd does not start
 // then.
 // https://github.com/containerd/containerd/blob/v2.4.2/cmd/containerd/server/config/config.go
-func (i *Instance) Imports(f containerdconfig.File, node containerdconfig.Node) (problems []error) {
+func (i *Instance) Imports(f containerdconfig.File, target containerdconfig.Target) (problems []error) {
 	add := func(file string, err error) {
 		if err != nil {
 			problems = append(problems, locate(file, err))
@@ -100,7 +100,7 @@ func (i *Instance) Imports(f containerdconfig.File, node containerdconfig.Node) 
 		text, err := durable.Read(name, math.MaxInt64)
 		var keys, imports []string
 		if err == nil {
-			keys, imports, err = containerdconfig.Overrides(text, f, node)
+			keys, imports, err = containerdconfig.Overrides(text, f, target)
 		}
 		add(name, err)
 		for _, key := range keys {

@@ -4,10 +4,12 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/durable"
 )
 
@@ -40,26 +42,26 @@ func TestFailure(t *testing.T) {
 func TestRecord(t *testing.T) {
 	t.Parallel()
 	state := filepath.Join(t.TempDir(), "state")
-	change := func(r *record) { r.Change, r.Failure = &Change{Config: "/c", Written: "w"}, &failure{Attempt: "a"} }
-	if err := updateRecord(state, change); err != nil {
+	r := record{Format: recordFormat, Config: "/c", Edits: []containerdconfig.Edit{{Path: []string{"version"}, New: "2", Inserted: "version = 2\n"}}, Pending: 1, Failure: &failure{Attempt: "a"}}
+	if err := r.save(state); err != nil {
 		t.Fatal(err)
 	}
-	r, err := readRecord(state)
-	if err != nil || r.Config != "/c" || r.Failure == nil || r.Restart != nil || !IsConfigured(state) {
-		t.Errorf("%+v, %v", r, err)
+	if got, err := readRecord(state); err != nil || !reflect.DeepEqual(got, r) || !IsConfigured(state) {
+		t.Errorf("%+v, %v", got, err)
 	}
-	err = errors.Join(ForgetFailure(state), updateRecord(state, func(r *record) { r.Change = nil }))
-	if err != nil || durable.Exists(state) || IsConfigured(state) {
+	c := change{record: r}
+	c.dropEdits(0)
+	if err := errors.Join(c.save(state), ForgetFailure(state)); err != nil || durable.Exists(state) || IsConfigured(state) {
 		t.Errorf("the record or the state directory is left: %v", err)
 	}
-	// The form without the restart and the failure, which had files of their own.
-	const old = `{"format": 1, "config": "/c", "original": "o", "written": "w", "edits": [{"path": ["version"], "new": "2"}]}`
+	// The form of earlier versions, with an unfinished restart.
+	const old = `{"format": 1, "config": "/c", "original": "o", "written": "w", "at": "2026-01-02T03:04:05Z", "edits": [{"path": ["version"], "new": "2"}], "restart": {"before": {"file": {}}, "services": ["kubelet"]}}`
 	for text, want := range map[string]string{old: "", `{"format": 2}`: "unknown format 2", "{": "read the record"} {
 		if err := errors.Join(os.MkdirAll(state, 0o700), os.WriteFile(recordPath(state), []byte(text), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 		r, err := readRecord(state)
-		if want == "" && (err != nil || r.Change == nil || r.Original != "o" || len(r.Edits) != 1) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+		if want == "" && (err != nil || r.Config != "/c" || len(r.Edits) != 1) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %+v, %v", text, r, err)
 		}
 	}

@@ -27,8 +27,8 @@ func (o *unconfigureOptions) command() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "unconfigure",
 		Short: "Undo 'dxctl runtime configure'",
-		Long: `Restores containerd's configuration file byte for byte, or removes our keys if others
-changed the file since.
+		Long: `Removes what 'dxctl runtime configure' added to containerd's configuration file. Without
+changes by others, the file is then byte for byte what it was.
 
 Exit status: 1 if a runtime handler still uses the shim: do not remove the shim then.`,
 		Example: `  dxctl runtime unconfigure --restart`,
@@ -46,68 +46,69 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 	if err := o.Check(); err != nil {
 		return err
 	}
-	if err := o.FinishPending(ctx, stderr); err != nil {
-		return err
-	}
-	file, err := openFile(o.ConfigFile, o.StateDir)
+	c, err := openChange(o.ConfigFile, o.StateDir)
 	if err != nil {
 		return err
 	}
-	node := o.Node(ctx)
-	result, notes, err := file.reverted(node)
+	target := o.Target(ctx)
+	text, notes, err := c.textWithoutEdits(target)
 	if err != nil {
 		return err
 	}
 	if o.dryRun {
-		_, err := stdout.Write(diff.Diff(o.ConfigFile, file.Text, o.ConfigFile, result.Text))
+		_, err := stdout.Write(diff.Diff(o.ConfigFile, c.text, o.ConfigFile, text))
 		return err
 	}
 	for _, note := range notes {
 		fmt.Fprintf(stderr, "note: %s: %s\n", o.ConfigFile, note)
 	}
-	left, err := containerdconfig.Read(result.Text, node)
+	left, err := containerdconfig.Read(text, target)
 	if err != nil {
 		return locate(o.ConfigFile, err)
 	}
 	stillOurs := OurHandlers(left.Handlers)
-	changed := file.Exists != result.Exists || !bytes.Equal(file.Text, result.Text)
-	var restart *pendingRestart
-	if o.Restart && (changed || o.isLoaded(ctx, stillOurs) || o.isOutdated(ctx, file.Change)) {
-		restart = newPending(file, result)
-	}
-	if changed || restart != nil {
+	changed := !bytes.Equal(c.text, text)
+	restart := o.AllowRestart && (changed || c.RestartDue || o.isLoaded(ctx, stillOurs))
+	if changed || restart {
 		err = o.CheckHolders(ctx, o.StateDir, stderr, o.force)
 	}
-	if err == nil && restart != nil {
+	if err == nil && restart {
 		err = o.CheckRestart(ctx)
 	}
 	if err != nil {
 		return fmt.Errorf("nothing was changed: %w", err)
 	}
-	err = o.apply(ctx, stderr, restart, func() error {
+	write := func() error {
 		if !changed {
 			fmt.Fprintf(stderr, "%s has no changes to undo\n", o.ConfigFile)
 			return nil
 		}
-		if err := o.write(version{result, file.Change}); err != nil {
+		if err := c.restore(text); err != nil {
 			return err
 		}
 		fmt.Fprintf(stderr, "restored %s\n", o.ConfigFile)
 		return nil
-	})
+	}
+	if restart {
+		err = o.RestartAfter(ctx, stderr, write)
+	} else {
+		err = write()
+	}
 	if err != nil {
 		return err
 	}
-	if changed && restart == nil {
-		fmt.Fprintln(stderr, toLoad)
+	if changed && !restart {
+		fmt.Fprintln(stderr, restartNotice)
 	}
 	if len(stillOurs) > 0 {
 		return fmt.Errorf("runtime handlers in %s still use the shim%s: remove their runtime_path, and do not remove the shim before", o.ConfigFile, handlerList(stillOurs))
 	}
-	if file.Change == nil {
-		return nil
+	if c.record, err = readRecord(o.StateDir); err != nil {
+		return err
 	}
-	return o.forget(file)
+	c.dropEdits(0)
+	c.Failure = nil
+	return c.save(o.StateDir)
 }
 
 // OurHandlers returns the names of handlers that use our shim.
@@ -124,8 +125,8 @@ func OurHandlers(handlers []containerdconfig.Handler) []string {
 // isLoaded reports whether handlers of the running containerd use our shim, other
 // than those that do after a restart.
 func (o *unconfigureOptions) isLoaded(ctx context.Context, expected []string) bool {
-	ctx, cancel := context.WithTimeout(ctx, o.RestartLimit)
+	ctx, cancel := context.WithTimeout(ctx, o.RestartTimeout)
 	defer cancel()
-	loaded, err := containerdconfig.Load(ctx, o.CRISocket)
-	return err == nil && slices.ContainsFunc(OurHandlers(loaded.Handlers), func(name string) bool { return !slices.Contains(expected, name) })
+	running, err := containerdconfig.Load(ctx, o.CRISocket)
+	return err == nil && slices.ContainsFunc(OurHandlers(running.Handlers), func(name string) bool { return !slices.Contains(expected, name) })
 }

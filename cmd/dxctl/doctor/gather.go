@@ -68,7 +68,7 @@ func (n *gatherer) addFlags(command *cobra.Command, outputs ...string) {
 	flags.StringVar(&n.shimDir, "shim-dir", places.ShimDir, containerd.ShimDirUsage)
 	flags.StringVar(&n.runtimeDir, "runtime-dir", places.Runtime, "runtime `DIRECTORY` of directx-nri")
 	flags.DurationVar(&n.timeout, "timeout", 5*time.Second, "limit for each query")
-	cli.AddChoice(command, &n.output, "output", "o", "output format", outputs...)
+	cli.AddOutputFlag(command, &n.output, outputs...)
 }
 
 func (n *gatherer) check() error {

@@ -25,7 +25,7 @@ var fromUsage = "the shim's `FILE` (default: " + shimfile.Name() + " beside dxct
 // NewInstallCommand returns 'dxctl runtime install'.
 func NewInstallCommand() *cobra.Command {
 	var o installOptions
-	places := paths.Default()
+	defaults := paths.Default()
 	command := &cobra.Command{
 		Use:   "install",
 		Short: "Install the runtime shim beside containerd",
@@ -37,8 +37,8 @@ that fails, the old file is restored. For pods, run 'dxctl runtime configure' ne
 	flags := command.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&o.from, "from", "", fromUsage)
-	flags.StringVar(&o.shimDir, "shim-dir", places.ShimDir, containerd.ShimDirUsage)
-	flags.StringVar(&o.stateDir, "state-dir", places.State, "state `DIRECTORY`")
+	flags.StringVar(&o.shimDir, "shim-dir", defaults.ShimDir, containerd.ShimDirUsage)
+	flags.StringVar(&o.stateDir, "state-dir", defaults.State, "state `DIRECTORY`")
 	return command
 }
 

@@ -306,7 +306,7 @@ func TestUninstallHandsContainersOver(t *testing.T) {
 	p.refuses(t, "restart by the command", "--restart", "--restart-command", "false")
 	p.refuses(t, "did not finish its restart of containerd: add --restart")
 	stdout, _ := p.mustUninstall(t, p.Restart()...)
-	if want := "removed "; !strings.HasPrefix(stdout, want) {
+	if want := "restarted containerd\nremoved "; !strings.HasPrefix(stdout, want) {
 		t.Error(stdout)
 	}
 	if got := p.get(t, file); got != p.real {

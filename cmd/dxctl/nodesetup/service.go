@@ -38,7 +38,7 @@ systemd. On Windows the daemon logs to the Application event log.
 On Linux, with --cdi, runs in their place a service that keeps the CDI specification
 current: see 'dxctl cdi generate'.`,
 	}
-	command.AddCommand(o.installCommand(), o.uninstallCommand(), o.statusCommand())
+	command.AddCommand(o.installCommand(), o.uninstallCommand())
 	return command
 }
 
@@ -93,9 +93,9 @@ func (o *serviceOptions) uninstallCommand() *cobra.Command {
 	if o.nodeOS == "windows" {
 		return command
 	}
-	flags, places := command.Flags(), paths.Default()
-	flags.StringVar(&o.node.CRISocket, "cri-socket", places.CRI, "containerd's CRI `SOCKET` or named pipe")
-	flags.StringVar(&o.stateDir, "state-dir", places.State, "state `DIRECTORY`")
+	flags, defaults := command.Flags(), paths.Default()
+	flags.StringVar(&o.node.CRISocket, "cri-socket", defaults.CRI, "containerd's CRI `SOCKET` or named pipe")
+	flags.StringVar(&o.stateDir, "state-dir", defaults.State, "state `DIRECTORY`")
 	containerd.AddForceFlag(flags, &o.force)
 	command.PreRunE = func(c *cobra.Command, _ []string) error {
 		if o.cdi {
@@ -103,26 +103,6 @@ func (o *serviceOptions) uninstallCommand() *cobra.Command {
 		}
 		return o.node.CheckHolders(c.Context(), o.stateDir, c.ErrOrStderr(), o.force)
 	}
-	return command
-}
-
-func (o *serviceOptions) statusCommand() *cobra.Command {
-	command := &cobra.Command{
-		Use:     "status",
-		Short:   "Show whether the services run",
-		Long:    "Shows whether the services run. Exit status: 1 if one does not.",
-		Example: "  dxctl service status",
-	}
-	o.forEach(command, func(c *cobra.Command, d service.Daemon, _ []string) error {
-		state, err := d.Status(c.Context())
-		if err == nil {
-			fmt.Fprintf(c.OutOrStdout(), "%s\t%s\n", d.Name, state)
-		}
-		if err == nil && state != "running" {
-			err = fmt.Errorf("%s does not run", d.Name)
-		}
-		return err
-	})
 	return command
 }
 
@@ -139,17 +119,15 @@ func (o *serviceOptions) names() []string {
 
 // uninstallDaemon removes the service of d.
 func uninstallDaemon(c *cobra.Command, d service.Daemon, _ []string) error {
-	switch state, err := d.Status(c.Context()); {
-	case err != nil:
-		return err
-	case state == service.NotInstalled:
-		fmt.Fprintf(c.OutOrStdout(), "the service %s is not installed\n", d.Name)
-		return nil
-	}
-	if err := d.Uninstall(c.Context()); err != nil {
+	removed, err := d.Uninstall(c.Context())
+	if err != nil {
 		return err
 	}
-	fmt.Fprintf(c.OutOrStdout(), "removed the service %s\n", d.Name)
+	message := "removed the service %s\n"
+	if !removed {
+		message = "the service %s is not installed\n"
+	}
+	fmt.Fprintf(c.OutOrStdout(), message, d.Name)
 	return nil
 }
 

@@ -41,7 +41,7 @@ type uninstallOptions struct {
 // NewUninstallCommand returns 'dxctl runtime uninstall' for an operating system.
 func NewUninstallCommand(goos string) *cobra.Command {
 	o := uninstallOptions{Restarter: containerd.Restarter{Instance: containerd.Instance{OS: goos}}}
-	places := paths.Default()
+	defaults := paths.Default()
 	command := &cobra.Command{
 		Use:   "uninstall",
 		Short: "Remove the runtime shim",
@@ -61,10 +61,10 @@ GPUs do not start again: delete them first, or set --force.`,
 	}
 	flags := command.Flags()
 	o.AddFlags(flags)
-	flags.StringVar(&o.shimDir, "shim-dir", places.ShimDir, containerd.ShimDirUsage)
+	flags.StringVar(&o.shimDir, "shim-dir", defaults.ShimDir, containerd.ShimDirUsage)
 	flags.StringVar(&o.runtime, "runtime", "", "the real shim, to which containers are handed over (default: the configured one)")
-	flags.StringVar(&o.containerdState, "containerd-state", places.ContainerdState, "containerd's state `DIRECTORY`")
-	flags.StringVar(&o.runtimeDir, "runtime-dir", places.Runtime, "runtime `DIRECTORY` of directx-nri, for --purge")
+	flags.StringVar(&o.containerdState, "containerd-state", defaults.ContainerdState, "containerd's state `DIRECTORY`")
+	flags.StringVar(&o.runtimeDir, "runtime-dir", defaults.Runtime, "runtime `DIRECTORY` of directx-nri, for --purge")
 	flags.StringVar(&o.labelsFile, "labels-file", labelsFile, "`FILE` of directx-advertiser with the node's labels, for --purge")
 	flags.BoolVar(&o.purge, "purge", false, "also remove the allocation records and the node policy")
 	containerd.AddForceFlag(flags, &o.force)
@@ -80,7 +80,8 @@ func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 	if err := o.Check(); err != nil {
 		return err
 	}
-	if err := o.FinishPending(ctx, stderr); err != nil {
+	restartDue, err := o.RestartDue()
+	if err != nil {
 		return err
 	}
 	path := filepath.Join(o.shimDir, shimfile.Name())
@@ -89,12 +90,11 @@ func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 	if policyErr != nil {
 		p.Shim, _ = policy.ReadShim(o.StateDir) // at least the log
 	}
-	err := o.checkUnused(ctx)
-	if err == nil {
+	if err = o.checkUnused(ctx, restartDue); err == nil {
 		err = o.CheckHolders(ctx, o.StateDir, stderr, o.force)
 	}
 	if err == nil {
-		err = o.handOver(ctx, stdout, path, func() (string, error) {
+		err = o.handOver(ctx, stdout, path, restartDue, func() (string, error) {
 			if o.runtime == "" && policyErr != nil {
 				return "", fmt.Errorf("the real shim is unknown: %w; set --runtime", policyErr)
 			}
@@ -104,7 +104,7 @@ func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 	if err != nil {
 		return fmt.Errorf("nothing was removed: %w", err)
 	}
-	if err := o.removeFiles(ctx, &removal{stdout: stdout, stderr: stderr}, path, p.Shim.Log); err != nil {
+	if err := o.removeFiles(&removal{stdout: stdout, stderr: stderr}, path, p.Shim.Log); err != nil {
 		return err
 	}
 	if o.hold {
@@ -115,11 +115,11 @@ func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 }
 
 // removeFiles removes the shim at path, its log, and what else dxctl and the daemons keep.
-func (o *uninstallOptions) removeFiles(ctx context.Context, r *removal, path, log string) error {
-	removed, err := shimfile.Remove(ctx, path)
+func (o *uninstallOptions) removeFiles(r *removal, path, log string) error {
+	removed, err := shimfile.Remove(path)
 	r.removed(removed...)
-	r.err = errors.Join(err, shimfile.ClearNotServed(o.StateDir), containerd.DeleteTask(ctx), containerd.ForgetFailure(o.StateDir))
-	r.remove(os.Remove, append(containerd.TaskFiles(o.StateDir), log, log+".1", paths.Verification(o.StateDir))...)
+	r.err = errors.Join(err, shimfile.ClearNotServed(o.StateDir), containerd.ForgetFailure(o.StateDir))
+	r.remove(os.Remove, log, log+".1", paths.Verification(o.StateDir))
 	if o.purge {
 		r.remove(os.RemoveAll, paths.Allocations(o.StateDir))
 		r.remove(os.Remove, policy.Path(o.StateDir), policy.RealShimPath(o.StateDir), node.Inventory(o.StateDir).Path(), node.Discovered(o.StateDir).Path(), o.labelsFile)
@@ -137,19 +137,20 @@ func (o *uninstallOptions) removeFiles(ctx context.Context, r *removal, path, lo
 	return nil
 }
 
-// checkUnused returns an error if containerd uses the shim, or if that is unknown.
-func (o *uninstallOptions) checkUnused(ctx context.Context) error {
+// checkUnused returns an error if containerd uses the shim, or if that is unknown. restartDue
+// reports that containerd will be restarted.
+func (o *uninstallOptions) checkUnused(ctx context.Context, restartDue bool) error {
 	const fix = "run 'dxctl runtime unconfigure --restart' first"
-	f, err := o.ReadFile(o.Node(ctx))
+	f, err := o.ReadFile(o.Target(ctx))
 	if err != nil {
 		return err
 	}
 	if ours := containerd.OurHandlers(f.Handlers); len(ours) > 0 {
 		return fmt.Errorf("runtime handler %s in %s uses the shim: %s", ours[0], o.ConfigFile, fix)
 	}
-	ctx, cancel := context.WithTimeout(ctx, o.RestartLimit)
+	ctx, cancel := context.WithTimeout(ctx, o.RestartTimeout)
 	defer cancel()
-	loaded, err := containerdconfig.Load(ctx, o.CRISocket)
+	running, err := containerdconfig.Load(ctx, o.CRISocket)
 	switch status.Code(err) {
 	case codes.OK:
 	case codes.Unimplemented, codes.Unavailable: // It has no CRI plugin, or reads the file when it starts.
@@ -157,25 +158,25 @@ func (o *uninstallOptions) checkUnused(ctx context.Context) error {
 	default:
 		return fmt.Errorf("containerd's runtime handlers are unknown: %w; is --cri-socket %s correct?", err, o.CRISocket)
 	}
-	if ours := containerd.OurHandlers(loaded.Handlers); len(ours) > 0 {
+	if ours := containerd.OurHandlers(running.Handlers); len(ours) > 0 && !restartDue {
 		return fmt.Errorf("runtime handler %s of the running containerd uses the shim: restart containerd, or %s", ours[0], fix)
 	}
 	return nil
 }
 
-// handOver assigns the containers of our shim to the real one, and restarts
-// containerd.
-func (o *uninstallOptions) handOver(ctx context.Context, stdout io.Writer, ours string, realShim func() (string, error)) error {
+// handOver assigns the containers of our shim to the real one, and restarts containerd.
+func (o *uninstallOptions) handOver(ctx context.Context, stdout io.Writer, ours string, restartDue bool, realShim func() (string, error)) error {
 	found, err := shimfile.FindBundles(o.containerdState, ours)
+	successor := ""
 	switch {
-	case err != nil || len(found) == 0:
+	case err != nil || len(found) == 0 && !restartDue:
 		return err
-	case !o.Restart:
+	case !o.AllowRestart:
 		return fmt.Errorf("%s were started by the shim: add --restart, which hands them over to the real shim, or stop them", describeBundles(found))
-	}
-	successor, err := realShim()
-	if err != nil {
-		return err
+	case len(found) > 0:
+		if successor, err = realShim(); err != nil {
+			return err
+		}
 	}
 	if err := o.CheckRestart(ctx); err != nil {
 		return err

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"os/exec"
 	"strings"
 	"sync/atomic"
@@ -90,45 +89,25 @@ func requestRestart(args []string) error {
 	return nil
 }
 
-// Service is a service of Wine's that runs a node's containerd.exe as nssm does.
-type Service struct {
-	Name string
-	node *Node
-}
-
-// NewService makes the node's containerd a service until the test ends.
-func (n *Node) NewService(t testing.TB) *Service {
+// NewService makes the node's containerd a service of Wine's, which runs containerd.exe as nssm
+// does, until the test ends. It returns the service's name.
+func (n *Node) NewService(t testing.TB) (name string) {
 	t.Helper()
 	n.Kill()
-	s := &Service{Name: n.Name("containerd"), node: n}
+	name = n.Name("containerd")
+	sc := func(args ...string) {
+		t.Helper()
+		n.Exec(t, 0, n.Command(context.Background(), "sc.exe", args...))
+	}
 	line := strings.Join(append([]string{self(t), serviceCommand, n.Path(containerdExe)}, n.containerdArgs("")...), " ")
-	s.sc(t, "create", s.Name, "binPath=", line)
+	sc("create", name, "binPath=", line)
 	t.Cleanup(func() {
-		s.sc(t, "stop", s.Name)
-		s.sc(t, "delete", s.Name)
+		sc("stop", name)
+		sc("delete", name)
 		n.Start(t)
 	})
-	s.sc(t, "start", s.Name)
-	return s
-}
-
-func (s *Service) sc(t testing.TB, args ...string) {
-	t.Helper()
-	s.node.Exec(t, 0, s.node.Command(context.Background(), "sc.exe", args...))
-}
-
-// RunTask waits for the scheduled task of dxctl, which Wine registers and does not run,
-// and runs its program. It returns what that logs.
-func (s *Service) RunTask(t testing.TB) (log string) {
-	t.Helper()
-	n := s.node
-	Eventually(t, "the task is registered", func() error {
-		_, err := os.Stat(`C:\windows\system32\tasks\directx-nri restart containerd`)
-		return err
-	})
-	stdout, stderr := n.Exec(t, 0, n.Command(context.Background(), n.StateDir+`\restart-task.exe`, "runtime", "finish-restart",
-		"--state-dir", n.StateDir, "--containerd-config", n.toml, "--cri-socket", n.Pipe(), "--service", s.Name, "--restart-timeout", "2m", "--restart"))
-	return string(ReadFile(t, n.StateDir+`\restart-task.log`)) + stdout + stderr
+	sc("start", name)
+	return name
 }
 
 // serviceCommand is the argument with which this program is a service that runs a program

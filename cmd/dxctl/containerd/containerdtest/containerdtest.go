@@ -45,7 +45,7 @@ func (c *containerd) Status(context.Context, *cri.StatusRequest) (*cri.StatusRes
 	if os.Remove(c.node.restarted()) == nil {
 		c.loaded, _ = os.ReadFile(c.node.Config)
 	}
-	f, err := containerdconfig.Read(c.loaded, containerdconfig.Node{OS: "linux"})
+	f, err := containerdconfig.Read(c.loaded, containerdconfig.Target{OS: "linux"})
 	if err != nil {
 		return nil, err
 	}

@@ -20,8 +20,8 @@ import (
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 )
 
-// Loaded is the configuration that a running containerd has loaded.
-type Loaded struct {
+// RunningConfig is the configuration that a running containerd has loaded.
+type RunningConfig struct {
 	// Handlers are sorted by name.
 	Handlers []Handler
 	// Default is the name of the handler of pods without a runtime class.
@@ -33,66 +33,66 @@ type Loaded struct {
 	Major   int
 }
 
-// serves reports whether containers of h get their GPUs from the runtime shim.
-func (l Loaded) serves(h Handler) bool {
-	return h.Ours() && h.CheckEligible(l.OS) == nil && !l.bypassesShim()
+// startsByShim reports whether containers of h get their GPUs from the runtime shim.
+func (c RunningConfig) startsByShim(h Handler) bool {
+	return h.Ours() && h.CheckEligible(c.OS) == nil && !c.bypassesShim()
 }
 
 // bypassesShim reports whether containerd starts a pod's containers without
 // running a shim binary. containerd 2 does if the shim of the sandbox speaks
 // version 3 of the shim protocol: runc's does, runhcs' does not.
 // https://github.com/containerd/containerd/blob/v2.4.2/core/runtime/v2/shim_manager.go
-func (l Loaded) bypassesShim() bool { return l.OS == "linux" && l.Major >= 2 }
+func (c RunningConfig) bypassesShim() bool { return c.OS == "linux" && c.Major >= 2 }
 
-// ErrNotRouted is the error of a node on which no runtime handler that can have
+// ErrShimNotUsed is the error of a node on which no runtime handler that can have
 // GPUs uses the runtime shim.
-var ErrNotRouted = errors.New("containerd does not start containers by " + shimfile.Base)
+var ErrShimNotUsed = errors.New("containerd does not start containers by " + shimfile.Base)
 
-// NotRoutedRemedy is the remedy for [ErrNotRouted].
-const NotRoutedRemedy = "run 'dxctl runtime configure --restart'"
+// ShimNotUsedRemedy is the remedy for [ErrShimNotUsed].
+const ShimNotUsedRemedy = "run 'dxctl runtime configure --restart'"
 
-// Check returns nil if at least one handler is served by the runtime shim and no other one
-// starts containers without their GPUs, and otherwise an error that matches [ErrNotRouted].
-func (l Loaded) Check() error {
-	if i := slices.IndexFunc(l.Handlers, Handler.IgnoresDevices); i >= 0 {
-		h := l.Handlers[i]
-		return fmt.Errorf("%w: the runtime handler %s runs %s, which starts containers without their GPUs; remove that handler from containerd's configuration", ErrNotRouted, h.Name, cmp.Or(h.RuntimePath, h.RuntimeType))
+// Check returns nil if at least one handler starts containers by the runtime shim and no other
+// one starts them without their GPUs, and otherwise an error that matches [ErrShimNotUsed].
+func (c RunningConfig) Check() error {
+	if i := slices.IndexFunc(c.Handlers, Handler.IgnoresDevices); i >= 0 {
+		h := c.Handlers[i]
+		return fmt.Errorf("%w: the runtime handler %s runs %s, which starts containers without their GPUs; remove that handler from containerd's configuration", ErrShimNotUsed, h.Name, cmp.Or(h.RuntimePath, h.RuntimeType))
 	}
-	if l.bypassesShim() {
-		return fmt.Errorf("%w: containerd %d on Linux runs the shim for a pod's sandbox only; use the NRI plugin, with --served-by nri", ErrNotRouted, l.Major)
+	if c.bypassesShim() {
+		return fmt.Errorf("%w: containerd %d on Linux runs the shim for a pod's sandbox only; use the NRI plugin, with --served-by nri", ErrShimNotUsed, c.Major)
 	}
-	if slices.ContainsFunc(l.Handlers, l.serves) {
+	if slices.ContainsFunc(c.Handlers, c.startsByShim) {
 		return nil
 	}
-	i := slices.IndexFunc(l.Handlers, func(h Handler) bool { return h.CheckEligible(l.OS) == nil })
+	i := slices.IndexFunc(c.Handlers, func(h Handler) bool { return h.CheckEligible(c.OS) == nil })
 	if i < 0 {
-		return fmt.Errorf("%w: no runtime handler can have GPUs: %s; add one to containerd's configuration, or %s", ErrNotRouted, whyNone(l.Handlers, l.OS), NotRoutedRemedy)
+		return fmt.Errorf("%w: no runtime handler can have GPUs: %s; add one to containerd's configuration, or %s", ErrShimNotUsed, whyNone(c.Handlers, c.OS), ShimNotUsedRemedy)
 	}
-	h := l.Handlers[i]
-	return fmt.Errorf("%w: runtime_path of the runtime handler %s is %s; %s", ErrNotRouted, h.Name, cmp.Or(h.RuntimePath, "not set"), NotRoutedRemedy)
+	h := c.Handlers[i]
+	return fmt.Errorf("%w: runtime_path of the runtime handler %s is %s; %s", ErrShimNotUsed, h.Name, cmp.Or(h.RuntimePath, "not set"), ShimNotUsedRemedy)
 }
 
 // CheckHandler returns nil if containers of the named handler, "" for the default one,
 // can have GPUs from the NRI plugin.
-func (l Loaded) CheckHandler(name string) error {
-	name = cmp.Or(name, l.Default)
-	i := slices.IndexFunc(l.Handlers, func(h Handler) bool { return h.Name == name })
+func (c RunningConfig) CheckHandler(name string) error {
+	name = cmp.Or(name, c.Default)
+	i := slices.IndexFunc(c.Handlers, func(h Handler) bool { return h.Name == name })
 	switch {
 	case i < 0:
 		return fmt.Errorf("containerd has no runtime handler %q", name)
-	case l.Handlers[i].RuntimeType == shimType:
+	case c.Handlers[i].RuntimeType == shimType:
 		return nil
 	}
-	return l.Handlers[i].CheckEligible(l.OS)
+	return c.Handlers[i].CheckEligible(c.OS)
 }
 
 // CheckAnyHandler returns nil if containers of at least one handler can have GPUs from the
 // NRI plugin.
-func (l Loaded) CheckAnyHandler() error {
-	if slices.ContainsFunc(l.Handlers, func(h Handler) bool { return l.CheckHandler(h.Name) == nil }) {
+func (c RunningConfig) CheckAnyHandler() error {
+	if slices.ContainsFunc(c.Handlers, func(h Handler) bool { return c.CheckHandler(h.Name) == nil }) {
 		return nil
 	}
-	return fmt.Errorf("no runtime handler of containerd can have GPUs: %s; add one of runc", whyNone(l.Handlers, l.OS))
+	return fmt.Errorf("no runtime handler of containerd can have GPUs: %s; add one of runc", whyNone(c.Handlers, c.OS))
 }
 
 // dial returns a connection to containerd's CRI socket, and a client that uses it.
@@ -106,17 +106,17 @@ func dial(socket string) (*grpc.ClientConn, cri.RuntimeServiceClient, error) {
 
 // Load returns the configuration of the containerd that serves a CRI socket: see
 // [localgrpc.Dial]. With an error, it may return its version alone.
-func Load(ctx context.Context, socket string) (Loaded, error) {
+func Load(ctx context.Context, socket string) (RunningConfig, error) {
 	connection, client, err := dial(socket)
 	if err != nil {
-		return Loaded{}, err
+		return RunningConfig{}, err
 	}
 	defer connection.Close()
 	version, err := client.Version(ctx, &cri.VersionRequest{})
 	if err != nil {
-		return Loaded{}, fmt.Errorf("get containerd's version: %w", err)
+		return RunningConfig{}, fmt.Errorf("get containerd's version: %w", err)
 	}
-	loaded := Loaded{OS: runtime.GOOS, Version: version.GetRuntimeVersion(), Major: Major(version.GetRuntimeVersion())}
+	loaded := RunningConfig{OS: runtime.GOOS, Version: version.GetRuntimeVersion(), Major: Major(version.GetRuntimeVersion())}
 	status, err := client.Status(ctx, &cri.StatusRequest{Verbose: true})
 	if err != nil {
 		return loaded, fmt.Errorf("get containerd's CRI status: %w", err)

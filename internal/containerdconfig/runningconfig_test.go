@@ -55,11 +55,11 @@ func TestCheck(t *testing.T) {
 		"its type, our path":   {"windows", 2, []Handler{{Name: "a", RuntimeType: runhcs, RuntimePath: ours}, {Name: "b", RuntimeType: "io.containerd.process.v2", RuntimePath: ours}}, ""},
 		"type of the other OS": {"linux", 1, []Handler{{Name: "b", RuntimeType: runhcs, RuntimePath: ours}, {Name: "a", RuntimeType: runc}}, notSet},
 	} {
-		err := Loaded{Handlers: test.handlers, OS: test.os, Major: test.major}.Check()
+		err := RunningConfig{Handlers: test.handlers, OS: test.os, Major: test.major}.Check()
 		switch {
 		case test.want == "" && err != nil:
 			t.Errorf("%s: %v", name, err)
-		case test.want != "" && (!errors.Is(err, ErrNotRouted) || !strings.Contains(err.Error(), test.want)):
+		case test.want != "" && (!errors.Is(err, ErrShimNotUsed) || !strings.Contains(err.Error(), test.want)):
 			t.Errorf("%s: error %v, want %q", name, err, test.want)
 		}
 	}
@@ -165,7 +165,7 @@ func TestLoad(t *testing.T) {
 	socket := serve(t, runtimeService{})
 	for _, address := range []string{socket, "unix://" + socket, "unix:" + socket} {
 		loaded, err := Load(t.Context(), address)
-		want := Loaded{Default: "runc", OS: runtime.GOOS, Version: "v2.4.2", Major: 2, Handlers: []Handler{
+		want := RunningConfig{Default: "runc", OS: runtime.GOOS, Version: "v2.4.2", Major: 2, Handlers: []Handler{
 			{Name: "hv", RuntimeType: runhcs, SandboxIsolation: 1, Sandboxer: "podsandbox", PodAnnotations: []string{"a"}},
 			{Name: "runc", RuntimeType: runc, RuntimePath: "/x/containerd-shim-directx-v1", PodAnnotations: []string{}, ContainerAnnotations: []string{"b"}, Sandboxer: "shim", BinaryName: "/x/crun"},
 		}}
