@@ -30,11 +30,13 @@ type adapterProperties struct {
 	failure error
 }
 
-// adapterQuery queries one adapter, until it is lost.
+// adapterQuery queries one adapter.
 type adapterQuery struct {
-	driver  driver
-	handle  uint32
+	driver driver
+	handle uint32
+	// refusal is the error of the last query that was refused.
 	refusal error
+	// failure is why the adapter is lost. Further queries fail at once.
 	failure error
 }
 
@@ -43,14 +45,15 @@ type adapterQuery struct {
 // https://github.com/microsoft/WSL2-Linux-Kernel/blob/linux-msft-wsl-6.6.y/drivers/hv/dxgkrnl/dxgvmbus.c
 var errEmpty = errors.New("its answers are empty")
 
-func (q *adapterQuery) get(kind uint32, data unsafe.Pointer, size int) bool {
+// run runs a query, and reports whether data has an answer.
+func (q *adapterQuery) run(kind uint32, data unsafe.Pointer, size int) bool {
 	if q.failure != nil {
 		return false
 	}
 	switch err := query(q.driver, q.handle, kind, data, size); {
 	case err == nil:
 		return true
-	case lost(err):
+	case isDeviceLost(err):
 		q.failure = err
 	default:
 		q.refusal = err
@@ -58,10 +61,11 @@ func (q *adapterQuery) get(kind uint32, data unsafe.Pointer, size int) bool {
 	return false
 }
 
-// get returns the answer to a query of a fixed size, nil if there is none or it is zero.
+// get returns the answer to a query whose answer has a fixed size. It returns nil if there is no
+// answer, or only zeros.
 func get[T comparable](q *adapterQuery, kind uint32) *T {
 	v := new(T)
-	if !q.get(kind, unsafe.Pointer(v), int(unsafe.Sizeof(*v))) || *v == *new(T) {
+	if !q.run(kind, unsafe.Pointer(v), int(unsafe.Sizeof(*v))) || *v == *new(T) {
 		return nil
 	}
 	return v
@@ -77,8 +81,8 @@ func getType(q *adapterQuery) *uint32 {
 	return bits
 }
 
-// read returns all properties of an open adapter.
-func read(d driver, adapter adapterInfo) adapterProperties {
+// readProperties returns all properties of an open adapter.
+func readProperties(d driver, adapter adapterInfo) adapterProperties {
 	q := &adapterQuery{driver: d, handle: adapter.handle}
 	a := adapterProperties{luid: adapter.luid.number()}
 	a.typeBits = getType(q)
@@ -105,8 +109,8 @@ func read(d driver, adapter adapterInfo) adapterProperties {
 	return a
 }
 
-// check returns why an adapter that answered before does not work now, nil if it does.
-func check(d driver, adapter adapterInfo, before adapterProperties) error {
+// checkAdapter returns why an adapter that answered before does not work now, nil if it works.
+func checkAdapter(d driver, adapter adapterInfo, before adapterProperties) error {
 	q := &adapterQuery{driver: d, handle: adapter.handle}
 	if getType(q) == nil && before.typeBits != nil {
 		return cmp.Or(q.failure, q.refusal, errEmpty)
@@ -115,14 +119,14 @@ func check(d driver, adapter adapterInfo, before adapterProperties) error {
 }
 
 // queryStorePath returns the driver store path. The first buffer has room for MAX_PATH
-// characters.
+// characters; the second has the size that the driver requests.
 func queryStorePath(q *adapterQuery) (string, error) {
 	size := registryQuerySize + 2*maxPath
 	for range 2 {
 		buffer := make([]uint64, (size+7)/8) // aligned
 		header := (*registryQuery)(unsafe.Pointer(&buffer[0]))
 		header.kind = registryDriverStorePath
-		if !q.get(queryRegistry, unsafe.Pointer(&buffer[0]), size) {
+		if !q.run(queryRegistry, unsafe.Pointer(&buffer[0]), size) {
 			return "", cmp.Or(q.failure, q.refusal)
 		}
 		output := unsafe.Slice((*byte)(unsafe.Pointer(&buffer[0])), size)[unsafe.Sizeof(*header):]
@@ -135,8 +139,8 @@ func queryStorePath(q *adapterQuery) (string, error) {
 	return "", errors.New("it does not fit into a buffer of the size that the driver requests")
 }
 
-// decodeStorePath returns the text of a registry query's answer, or how many bytes
-// its output needs.
+// decodeStorePath returns the string in the answer to a registry query, or the number of bytes that
+// the answer needs.
 func decodeStorePath(header registryQuery, output []byte) (text string, need int, err error) {
 	size := int64(header.outputSize)
 	switch {
@@ -151,11 +155,11 @@ func decodeStorePath(header registryQuery, output []byte) (text string, need int
 	for i := range units {
 		units[i] = uint16(output[2*i]) | uint16(output[2*i+1])<<8
 	}
-	return text16(units), 0, nil
+	return decodeUTF16(units), 0, nil
 }
 
-// text16 returns the characters before the first NUL, in one line.
-func text16(units []uint16) string {
+// decodeUTF16 returns the string before the first NUL, in one line.
+func decodeUTF16(units []uint16) string {
 	text, _, _ := strings.Cut(string(utf16.Decode(units)), "\x00")
 	return strings.TrimSpace(errlog.OneLine(text))
 }
@@ -195,7 +199,7 @@ const basicRender = 0x8C
 // unknownModel is in the instance IDs of adapters without a known model.
 const unknownModel = `DXG`
 
-// model returns the adapter's part of a PnP device instance ID that its model decides.
+// model returns the part of the instance ID that is the same for all adapters of a model.
 func (a adapterProperties) model() string {
 	if a.ids == nil || a.ids.vendor == 0 {
 		return unknownModel
@@ -219,9 +223,9 @@ func (a adapterProperties) pciAddress() string {
 	return fmt.Sprintf("%02X.%02X.%X", a.address.bus, a.address.device, a.address.function)
 }
 
-// device returns the adapter's properties without identity and files.
+// device returns a device with the adapter's properties, without its instance ID and files.
 func (a adapterProperties) device() discovery.Device {
-	d := discovery.Device{LUID: a.luid, Description: text16(a.registry.adapter[:]), DedicatedMemory: a.memory}
+	d := discovery.Device{LUID: a.luid, Description: decodeUTF16(a.registry.adapter[:]), DedicatedMemory: a.memory}
 	if a.ids != nil {
 		switch vendor := a.ids.vendor; {
 		case vendor <= 0xFFFF:

@@ -42,14 +42,14 @@ func (d device) ioctl(request uintptr, argument unsafe.Pointer) error {
 	}
 }
 
-// lost reports whether err means that the adapter or its host is gone: the driver has stopped
-// the adapter, its channel was withdrawn, or the host answered STATUS_DEVICE_REMOVED. Every other
-// error can be the answer to a single query of an adapter that works: ntstatus2int returns
-// ENOENT for a name that the host does not have, EPERM for a query that it does not support,
-// and EINVAL for every status that it does not know.
+// isDeviceLost reports whether err means that the adapter or its host is gone: the driver has stopped
+// the adapter, the host has removed its channel, or the host has answered STATUS_DEVICE_REMOVED. An
+// adapter that works can answer single queries with any other error: ntstatus2int returns ENOENT for a
+// name that the host does not have, EPERM for a query that the host does not support, and EINVAL for
+// a status that the driver does not know.
 // https://github.com/microsoft/WSL2-Linux-Kernel/blob/linux-msft-wsl-6.6.y/drivers/hv/dxgkrnl/dxgvmbus.c
 // https://github.com/microsoft/WSL2-Linux-Kernel/blob/linux-msft-wsl-6.6.y/drivers/hv/dxgkrnl/dxgadapter.c
-func lost(err error) bool { return errors.Is(err, unix.ENODEV) }
+func isDeviceLost(err error) bool { return errors.Is(err, unix.ENODEV) }
 
 // errnoText returns an error's text with the name of its errno.
 func errnoText(err error) string {
@@ -60,7 +60,7 @@ func errnoText(err error) string {
 	return err.Error()
 }
 
-// call runs a request with a pinned argument.
+// call runs a request, and pins its argument meanwhile.
 func call[T any](d driver, request uintptr, argument *T) error {
 	var pin runtime.Pinner
 	pin.Pin(argument)
@@ -77,9 +77,8 @@ func query(d driver, handle, kind uint32, data unsafe.Pointer, size int) error {
 	return call(d, ioctlQueryAdapterInfo, &queryAdapterInfo{handle: handle, kind: kind, data: data, size: uint32(size)})
 }
 
-// enumerate opens all adapters, also compute-only ones. The caller closes their handles. The
-// driver does not check the size of the buffer, so it has to be large enough: the first request
-// asks for the number of adapters.
+// enumerate opens all adapters, including compute-only ones. The caller closes their handles. The
+// driver does not check the size of the buffer, so the first request gets the number of adapters.
 func enumerate(d driver) ([]adapterInfo, error) {
 	request := func(count int, buffer unsafe.Pointer) (uint32, error) {
 		args := &enumAdapters3{filter: includeComputeOnly, count: uint32(count), adapters: buffer}

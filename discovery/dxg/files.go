@@ -17,24 +17,23 @@ const maxLibraries = 256
 
 // addFiles adds the device node and the user-mode driver to d.
 //
-// The driver store directory is one read-only mount, because drivers load files by
-// names that they do not list. The files of /usr/lib/wsl/lib are single mounts at
-// their own paths, without those of other vendors: extra mounts go into the same
-// directory, and nothing can be mounted in a read-only one. Without a known driver
-// package, all packages are mounted.
+// The driver store directory is one read-only mount, because drivers load files that they do not
+// list. If the driver package is unknown, all packages are mounted. Each file of /usr/lib/wsl/lib is
+// a mount of its own, because extra mounts go into the same directory, and nothing can be mounted in
+// a read-only one. Files of other vendors are left out.
 //
-// The libraries are found by LD_LIBRARY_PATH ([discovery.Device.LibraryPath]), which
-// the container's own value precedes. A file in /etc/ld.so.conf.d has no effect until ldconfig
-// runs: nvidia-container-toolkit does that by a hook, which is a program of the node in each
-// container's start, and the file system of a container may be read-only.
-func addFiles(d *discovery.Device, v vm, a adapterProperties) {
+// Programs find the libraries by LD_LIBRARY_PATH ([discovery.Device.LibraryPath]), in which the
+// container's own value comes first. A file in /etc/ld.so.conf.d would need ldconfig:
+// nvidia-container-toolkit runs it in a hook at each container's start, and the file system of a
+// container may be read-only.
+func addFiles(d *discovery.Device, shared libraries, a adapterProperties) {
 	d.DeviceNodes = []discovery.DeviceNode{{Path: DefaultDevice, ContainerPath: DefaultDevice}}
 	const drivers = wsl + "/drivers"
 	if name := driverPackage(a.storePath); name != "" {
 		d.DriverStorePath = filepath.Join(drivers, name)
 	}
 	for _, directory := range []string{d.DriverStorePath, drivers} {
-		if mode(filepath.Join(v.root, directory)).IsDir() {
+		if fileMode(filepath.Join(shared.root, directory)).IsDir() {
 			d.Libraries = []discovery.Library{{Source: directory, Destination: directory}}
 			break
 		}
@@ -43,7 +42,7 @@ func addFiles(d *discovery.Device, v vm, a adapterProperties) {
 	cause := ""
 	switch {
 	case len(d.Libraries) == 0:
-		fail(d, drivers+" does not exist: the VM has no user-mode driver")
+		markUnhealthy(d, drivers+" does not exist: the VM has no user-mode driver")
 	case d.Kind() == discovery.KindNone:
 	case a.storeErr != nil:
 		cause = "its driver store path is unknown: " + errnoText(a.storeErr)
@@ -51,8 +50,8 @@ func addFiles(d *discovery.Device, v vm, a adapterProperties) {
 		cause = "its driver store path has no package"
 	case d.Libraries[0].Source == drivers:
 		cause = d.DriverStorePath + " does not exist"
-	case !hasLibrary(filepath.Join(v.root, d.DriverStorePath)):
-		withdraw(d, d.DriverStorePath+" has no shared library, so it has no driver for Linux")
+	case !hasLibrary(filepath.Join(shared.root, d.DriverStorePath)):
+		markUnsupported(d, d.DriverStorePath+" has no shared library, so it has no driver for Linux")
 	case d.VendorID == discovery.VendorIntel:
 		// Libraries there load others by name.
 		d.LibraryPath = append(d.LibraryPath, d.DriverStorePath)
@@ -60,14 +59,14 @@ func addFiles(d *discovery.Device, v vm, a adapterProperties) {
 	switch {
 	case cause == "":
 	case d.Kind() == discovery.KindCompute:
-		withdraw(d, cause+": whether it has a driver for Linux is unknown")
+		markUnsupported(d, cause+": whether it has a driver for Linux is unknown")
 	default:
 		d.Notes = append(d.Notes, cause+"; containers get all of "+drivers)
 	}
-	if v.err != nil {
-		fail(d, "the VM has no libraries: "+v.err.Error())
+	if shared.err != nil {
+		markUnhealthy(d, "the VM has no libraries: "+shared.err.Error())
 	}
-	for _, file := range v.files {
+	for _, file := range shared.files {
 		name := filepath.Base(file)
 		if !forVendor(name, d.VendorID) {
 			continue
@@ -79,14 +78,14 @@ func addFiles(d *discovery.Device, v vm, a adapterProperties) {
 	}
 }
 
-// withdraw makes d a device that is listed and not offered.
-func withdraw(d *discovery.Device, reason string) {
-	fail(d, reason)
+// markUnsupported makes d an unhealthy device without a kind, which is listed but not advertised.
+func markUnsupported(d *discovery.Device, reason string) {
+	markUnhealthy(d, reason)
 	d.SupportsDisplay, d.SupportsCompute = false, false
 }
 
 // hasLibrary reports whether a driver package may have a user-mode driver for Linux. AMD's is in a
-// subdirectory. WSL lists NPUs, too, which cannot be used without.
+// subdirectory. WSL also lists NPUs, which often have no such driver.
 // https://github.com/microsoft/WSL/issues/40445
 func hasLibrary(directory string) bool {
 	for _, pattern := range []string{"*.so", "*.so.[0-9]*", "*/*.so", "*/*.so.[0-9]*"} {
@@ -97,30 +96,29 @@ func hasLibrary(directory string) bool {
 	return false
 }
 
-// vm is what all GPUs of a VM share.
-type vm struct {
-	// root is the directory of the VM's root.
-	root string
-	// files are those of /usr/lib/wsl/lib.
+// libraries are the files of /usr/lib/wsl/lib, which all GPUs of a VM share.
+type libraries struct {
+	// root is where the VM's root directory is mounted.
+	root  string
 	files []string
 	// err is why there are no files.
 	err error
 }
 
-func openVM(root string) vm {
-	v := vm{root: root}
+func readLibraries(root string) libraries {
+	l := libraries{root: root}
 	entries, err := os.ReadDir(filepath.Join(root, wsl, "lib"))
-	v.err = err
+	l.err = err
 	for _, e := range entries[:min(len(entries), maxLibraries)] {
-		if file := filepath.Join(wsl, "lib", e.Name()); mode(filepath.Join(root, file)).IsRegular() {
-			v.files = append(v.files, file)
+		if file := filepath.Join(wsl, "lib", e.Name()); fileMode(filepath.Join(root, file)).IsRegular() {
+			l.files = append(l.files, file)
 		}
 	}
-	return v
+	return l
 }
 
-// fail makes a healthy device unhealthy.
-func fail(d *discovery.Device, reason string) {
+// markUnhealthy makes a healthy device unhealthy.
+func markUnhealthy(d *discovery.Device, reason string) {
 	if d.Health.OK() {
 		d.Health.Reason = reason
 	}
@@ -134,8 +132,8 @@ func forVendor(name string, vendor discovery.VendorID) bool {
 	return !slices.ContainsFunc([]string{"libcuda", "libnv", "nvidia-"}, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
-// mode returns the type of a file, an irregular one if it cannot be read.
-func mode(path string) fs.FileMode {
+// fileMode returns the mode of a file, or [fs.ModeIrregular] if it cannot be read.
+func fileMode(path string) fs.FileMode {
 	info, err := os.Stat(path)
 	if err != nil {
 		return fs.ModeIrregular

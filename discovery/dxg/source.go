@@ -4,25 +4,29 @@
 // by the requests of /dev/dxg, as Microsoft's header describes them. It needs neither
 // cgo nor libdxcore.
 //
-// A query that the kernel or the host refuses leaves its value empty: machines that work
-// have many. An adapter is unhealthy if it is gone, or no longer answers its type, and keeps
-// what it answered last. One that never answered has no kind, so that it is not offered.
+// A query that the kernel or the host refuses leaves its value empty: there are many on machines
+// that work. An adapter is unhealthy if it is gone or no longer answers the query of its type; it
+// keeps its last properties. An adapter that never answered has no kind, so that it is not
+// advertised.
 //
 // # Identity
 //
-// A device's instance ID is the model, as in `PCI\VEN_10DE&DEV_2684&SUBSYS_16F110DE&REV_A1`,
-// and the unit: the address on the host's PCI bus if the host reports it, 0 for the only
-// adapter of a model, and otherwise the LUID. In a VM, that is the start of the VMBus
-// channel's ID, and not the LUID of the host's adapter, which no request returns
-// (dxgglobal_create_adapter in dxgmodule.c). It can change when the VM or the host's driver
-// restarts, and be another adapter's then, so that IDs of equal GPUs can change places. No
-// container survives a restart of the VM, and an ID never names a GPU of another model. A
-// record of an ID that no longer exists matches no GPU: its container is refused until the
-// pod is replaced. While a program runs and the adapter is present, it keeps its ID, unless
-// it fails and another one, such as itself with a new LUID, has taken its place.
+// A device's instance ID consists of the model, as in
+// `PCI\VEN_10DE&DEV_2684&SUBSYS_16F110DE&REV_A1`, and a unit. The unit is the address on the host's
+// PCI bus if the host reports it, 0 for the only adapter of a model, and otherwise the LUID.
 //
-// The location path is that of the virtual function in the VM. It is not part of the
-// identity, because whether it survives a restart of the VM is the host's choice.
+// The LUID in a VM is the start of the VMBus channel's ID. It is not the LUID of the host's
+// adapter, which no request returns (dxgglobal_create_adapter in dxgmodule.c). It can change when
+// the VM or the host's driver restarts, and equal GPUs can then exchange their IDs. This does no
+// harm: no container survives a restart of the VM, and an ID never names a GPU of another model. An
+// allocation record of an ID that no longer exists matches no GPU, and its container is refused
+// until the pod is replaced.
+//
+// While a program runs and the adapter is present, the adapter keeps its ID. The exception is an
+// adapter that fails while another one with the same ID, such as itself with a new LUID, works.
+//
+// The location path is that of the virtual function in the VM. It is not part of the ID, because it
+// depends on the host whether it survives a restart of the VM.
 package dxg
 
 import (
@@ -32,7 +36,6 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
-	"sync"
 
 	"github.com/sirupsen/logrus"
 
@@ -41,10 +44,6 @@ import (
 
 // DefaultDevice is the driver's device node, also in containers.
 const DefaultDevice = "/dev/dxg"
-
-// readers is the number of adapters that are read at once: the host answers each query, and
-// the reader waits.
-const readers = 4
 
 // ErrNoDevice reports that the system has no driver of GPU paravirtualization.
 var ErrNoDevice = errors.New("no GPU: " + DefaultDevice + " does not exist")
@@ -60,7 +59,7 @@ type Source struct {
 	root, sys string
 	open      func(path string) (driver, error)
 
-	// last is the last list, and known has its adapters that answered.
+	// last is the last list, and known has those of its adapters that have answered.
 	last  []discovery.Device
 	known map[discovery.LUID]knownAdapter
 }
@@ -110,36 +109,30 @@ func (s *Source) list() (devices []discovery.Device, err error) {
 		return nil, err
 	}
 	defer closeAll(d, adapters)
-	all := make([]adapterProperties, len(adapters))
-	var group sync.WaitGroup
-	for first := range readers {
-		group.Go(func() {
-			for i := first; i < len(adapters); i += readers {
-				all[i] = s.properties(d, adapters[i])
-			}
-		})
+	var all []adapterProperties
+	for _, adapter := range adapters {
+		all = append(all, s.properties(d, adapter))
 	}
-	group.Wait()
 	return s.devices(all), nil
 }
 
-// properties returns what is known of an adapter.
+// properties returns the properties of an adapter. It reads those of a known adapter only once,
+// because they change with the LUID only, and the driver logs each refused query.
 func (s *Source) properties(d driver, adapter adapterInfo) adapterProperties {
 	a, known := s.known[adapter.luid.number()]
 	if !known {
-		return read(d, adapter)
+		return readProperties(d, adapter)
 	}
-	// The rest changes with the LUID only, and the driver logs each refused query.
-	a.failure = check(d, adapter, a.adapterProperties)
+	a.failure = checkAdapter(d, adapter, a.adapterProperties)
 	return a.adapterProperties
 }
 
-// devices turns the adapters' answers into devices, in the order of [preferred].
+// devices turns the adapters' answers into devices, in the order of [compareByPreference].
 func (s *Source) devices(all []adapterProperties) []discovery.Device {
 	slices.SortStableFunc(all, func(a, b adapterProperties) int { return cmp.Compare(a.luid, b.luid) })
 	all = slices.CompactFunc(all, func(a, b adapterProperties) bool { return a.luid == b.luid })
 	ids := s.instanceIDs(all)
-	pci, files, known := functions(s.sys), openVM(s.root), map[discovery.LUID]knownAdapter{}
+	pci, files, known := readPCIFunctions(s.sys), readLibraries(s.root), map[discovery.LUID]knownAdapter{}
 	devices := []discovery.Device{}
 	for _, a := range all {
 		d := a.device()
@@ -156,16 +149,16 @@ func (s *Source) devices(all []adapterProperties) []discovery.Device {
 		devices = append(devices, d)
 	}
 	s.known = known
-	slices.SortStableFunc(devices, preferred)
+	slices.SortStableFunc(devices, compareByPreference)
 	return devices
 }
 
-// preferred orders the devices of a VM: software renderers and integrated GPUs come last, because
-// on a tie the first GPU is allocated. The bit for an integrated GPU is set in hybrid systems
-// only. Without it, the GPU with more memory of its own comes first, or, where the host does not
-// report that, the one of a vendor that mostly makes discrete GPUs. LUIDs come last: they are
-// random.
-func preferred(a, b discovery.Device) int {
+// compareByPreference compares two devices of a VM. The preferred one comes first, because on a tie
+// the first GPU is allocated. Software renderers and integrated GPUs come last. Only hybrid systems
+// mark integrated GPUs, so the next criteria are the dedicated memory and, where the host does not
+// report it, whether the vendor makes mostly discrete GPUs. The LUID is the last criterion, because
+// it is random.
+func compareByPreference(a, b discovery.Device) int {
 	rank := func(is bool) int {
 		if is {
 			return 1
@@ -179,7 +172,8 @@ func preferred(a, b discovery.Device) int {
 		rank(maybeIntegrated(a))-rank(maybeIntegrated(b)), cmp.Compare(a.LUID, b.LUID))
 }
 
-// instanceIDs returns the adapters' instance IDs. Those that work come first.
+// instanceIDs returns the adapters' instance IDs. If two adapters have the same one, it is given to
+// the adapter that works.
 func (s *Source) instanceIDs(all []adapterProperties) map[discovery.LUID]string {
 	equal := map[string]int{} // adapters that work at the same PCI address
 	for _, a := range all {

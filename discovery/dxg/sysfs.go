@@ -23,33 +23,33 @@ const (
 	channelIDOffset    = 192
 )
 
-// function is the PCI function of a virtual GPU.
-type function struct {
+// pciFunction is the PCI function of a virtual GPU.
+type pciFunction struct {
 	locationPath string
 	computeOnly  bool
 }
 
-// functions returns the virtual GPUs' PCI functions whose configuration space can be read:
+// readPCIFunctions returns the virtual GPUs' PCI functions whose configuration space can be read:
 // beyond its first 64 bytes, only by root.
-func functions(sys string) map[discovery.LUID]function {
-	found := map[discovery.LUID]function{}
+func readPCIFunctions(sys string) map[discovery.LUID]pciFunction {
+	found := map[discovery.LUID]pciFunction{}
 	directories, _ := filepath.Glob(filepath.Join(sys, "bus/pci/devices/*"))
 	for _, directory := range directories {
-		if attribute(directory, "vendor") != microsoftVendor {
+		if readAttribute(directory, "vendor") != microsoftVendor {
 			continue
 		}
-		id := attribute(directory, "device")
+		id := readAttribute(directory, "device")
 		config, err := os.ReadFile(filepath.Join(directory, "config"))
 		if id != virtualRender && id != computeAccelerator || err != nil || len(config) < channelIDOffset+16 {
 			continue
 		}
 		luid := discovery.LUID(binary.LittleEndian.Uint64(config[channelIDOffset:]))
-		found[luid] = function{locationPath(filepath.Base(directory)), id == computeAccelerator}
+		found[luid] = pciFunction{locationPath(filepath.Base(directory)), id == computeAccelerator}
 	}
 	return found
 }
 
-func attribute(directory, name string) string {
+func readAttribute(directory, name string) string {
 	data, _ := os.ReadFile(filepath.Join(directory, name))
 	return strings.TrimSpace(string(data))
 }

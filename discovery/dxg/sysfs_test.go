@@ -28,13 +28,13 @@ func TestFunctions(t *testing.T) {
 		plug(t, root, f.address, f.vendor, f.device, f.config)
 	}
 	write(t, root+"/sys/bus/pci/devices/0005:00:00.0", nil) // It has no attributes.
-	want := map[discovery.LUID]function{
+	want := map[discovery.LUID]pciFunction{
 		1: {"PCIROOT(3DB8)#PCI(0000)", false}, 2: {"PCIROOT(10000)#PCI(1F07)", true}, 6: {"", false}, 7: {"", false},
 	}
-	if diff := cmp.Diff(want, functions(root+"/sys"), cmp.AllowUnexported(function{})); diff != "" {
+	if diff := cmp.Diff(want, readPCIFunctions(root+"/sys"), cmp.AllowUnexported(pciFunction{})); diff != "" {
 		t.Error(diff)
 	}
-	if got := functions(root + "/none"); len(got) != 0 {
+	if got := readPCIFunctions(root + "/none"); len(got) != 0 {
 		t.Errorf("without sysfs: %v", got)
 	}
 }

@@ -36,30 +36,30 @@ func Devices(s Snapshot) []discovery.Device {
 		}
 	}
 	matched := map[discovery.LUID]bool{}
-	for _, raw := range s.Devices {
-		if raw.LUID != nil {
-			matched[*raw.LUID] = true
+	for _, p := range s.Devices {
+		if p.LUID != nil {
+			matched[*p.LUID] = true
 		}
 	}
 	core := dxcore{err: s.DXCoreErr, unmatched: slices.ContainsFunc(s.Adapters, func(a win32.Adapter) bool {
 		return !matched[discovery.LUID(a.LUID)] && (a.Hardware || len(a.Unread) > 0)
 	})}
 	var devices []discovery.Device
-	for _, raw := range s.Devices {
+	for _, p := range s.Devices {
 		var adapter *win32.Adapter
-		if raw.LUID != nil {
-			if a, ok := adapters[*raw.LUID]; ok {
+		if p.LUID != nil {
+			if a, ok := adapters[*p.LUID]; ok {
 				adapter = &a
 			}
 		}
-		devices = append(devices, newDevice(raw, adapter, core))
+		devices = append(devices, newDevice(p, adapter, core))
 	}
 	for luid, a := range adapters {
 		if !matched[luid] {
 			devices = append(devices, adapterOnly(a))
 		}
 	}
-	slices.SortStableFunc(devices, comparePlaces)
+	slices.SortStableFunc(devices, compareAddresses)
 	return devices
 }
 
@@ -72,43 +72,43 @@ type dxcore struct {
 	unmatched bool
 }
 
-// newDevice returns the device of raw and its DXCore adapter, which can be nil.
-func newDevice(raw Raw, adapter *win32.Adapter, core dxcore) discovery.Device {
+// newDevice returns the device of p and its DXCore adapter, which can be nil.
+func newDevice(p Properties, adapter *win32.Adapter, core dxcore) discovery.Device {
 	d := discovery.Device{
-		InstanceID:    raw.InstanceID,
-		Description:   errlog.OneLine(raw.Description),
-		VendorID:      vendor(raw),
-		Manufacturer:  errlog.OneLine(raw.Manufacturer),
-		DriverKey:     raw.DriverKey,
-		DriverVersion: errlog.OneLine(raw.DriverVersion),
-		NUMANode:      numaNode(raw.NUMANode),
-		BusNumber:     raw.BusNumber,
-		Address:       raw.Address,
-		Status:        raw.Status,
-		Problem:       raw.Problem,
+		InstanceID:    p.InstanceID,
+		Description:   errlog.OneLine(p.Description),
+		VendorID:      vendor(p),
+		Manufacturer:  errlog.OneLine(p.Manufacturer),
+		DriverKey:     p.DriverKey,
+		DriverVersion: errlog.OneLine(p.DriverVersion),
+		NUMANode:      numaNode(p.NUMANode),
+		BusNumber:     p.BusNumber,
+		Address:       p.Address,
+		Status:        p.Status,
+		Problem:       p.Problem,
 	}
-	if len(raw.LocationPaths) > 0 {
-		d.LocationPath = raw.LocationPaths[0]
+	if len(p.LocationPaths) > 0 {
+		d.LocationPath = p.LocationPaths[0]
 	}
-	if raw.LUID != nil {
-		d.LUID = *raw.LUID
+	if p.LUID != nil {
+		d.LUID = *p.LUID
 	}
-	for _, err := range raw.Unread {
+	for _, err := range p.Unread {
 		d.Notes = append(d.Notes, "failed to read a property: "+errlog.OneLine(err.Error()))
 	}
-	if raw.Status == 0 && raw.Problem == 0 {
+	if p.Status == 0 && p.Problem == 0 {
 		d.Notes = append(d.Notes, "whether it is started is unknown")
 	}
 
-	d.Health.Reason = pnpProblem(raw)
-	if d.Health.OK() && raw.DriverKey == "" {
+	d.Health.Reason = pnpProblem(p)
+	if d.Health.OK() && p.DriverKey == "" {
 		d.Health.Reason = "it has no driver: install the manufacturer's"
 	}
-	noDirect3D := classify(&d, raw, adapter, core)
+	noDirect3D := classify(&d, p, adapter, core)
 	if d.Software {
 		return d
 	}
-	addDriver(&d, raw)
+	addDriver(&d, p)
 	if d.Health.OK() {
 		d.Health.Reason = noDirect3D
 	}
@@ -116,8 +116,8 @@ func newDevice(raw Raw, adapter *win32.Adapter, core dxcore) discovery.Device {
 }
 
 // addDriver adds the driver's directory and its runtime files.
-func addDriver(d *discovery.Device, raw Raw) {
-	dir, note, err := driverStore(raw)
+func addDriver(d *discovery.Device, p Properties) {
+	dir, note, err := driverStore(p)
 	d.DriverStorePath = dir
 	if note != "" {
 		d.Notes = append(d.Notes, note)
@@ -126,29 +126,29 @@ func addDriver(d *discovery.Device, raw Raw) {
 		d.Health.Reason = err.Error()
 	}
 	// With an incomplete list, containers would start and not work.
-	if raw.ValuesErr != nil && d.Health.OK() {
-		d.Health.Reason = "the list of its runtime files cannot be read (" + errlog.OneLine(raw.ValuesErr.Error()) + "); if retries do not help, reinstall the driver"
+	if p.ValuesErr != nil && d.Health.OK() {
+		d.Health.Reason = "the list of its runtime files cannot be read (" + errlog.OneLine(p.ValuesErr.Error()) + "); if retries do not help, reinstall the driver"
 	}
 	var notes []string
-	d.System32, notes = runtimeFiles(raw.Values, system32Keys()...)
+	d.System32, notes = runtimeFiles(p.Values, system32Keys()...)
 	d.Notes = append(d.Notes, notes...)
-	d.SysWOW64, notes = runtimeFiles(raw.Values, sysWOW64Keys()...)
+	d.SysWOW64, notes = runtimeFiles(p.Values, sysWOW64Keys()...)
 	d.Notes = append(d.Notes, notes...)
 }
 
 // classify adds the adapter's properties or, without an adapter, what the setup class
 // says. It returns why a started device cannot run Direct3D, "" if it can.
-func classify(d *discovery.Device, raw Raw, adapter *win32.Adapter, core dxcore) string {
+func classify(d *discovery.Device, p Properties, adapter *win32.Adapter, core dxcore) string {
 	const fromClass = "what it supports is taken from its setup class; its memory and whether it is integrated or detachable are unknown"
 	started := d.Health.OK()
-	d.Software = strings.HasPrefix(discovery.NormalizeID(raw.InstanceID), `ROOT\BASICRENDER\`) // Microsoft's
+	d.Software = strings.HasPrefix(discovery.NormalizeID(p.InstanceID), `ROOT\BASICRENDER\`) // Microsoft's
 	switch {
 	case adapter != nil:
 		addAdapter(d, *adapter)
 		return ""
 	case d.Software:
 		return ""
-	case started && core.err == nil && (raw.LUID != nil || !core.unmatched):
+	case started && core.err == nil && (p.LUID != nil || !core.unmatched):
 		return "DXCore does not list it, so that it does not run Direct3D: if it is a GPU, install the manufacturer's driver and switch off TCC mode"
 	case started && core.err == nil:
 		d.Notes = append(d.Notes, "its DXCore adapter is unknown: "+fromClass)
@@ -159,10 +159,10 @@ func classify(d *discovery.Device, raw Raw, adapter *win32.Adapter, core dxcore)
 	switch {
 	case d.LocationPath == "":
 		// A virtual adapter, which cannot be assigned.
-	case raw.Class == win32.ComputeAcceleratorClass():
+	case p.Class == win32.ComputeAcceleratorClass():
 		d.SupportsCompute = true
-	case raw.Class != win32.DisplayClass():
-	case raw.DriverKey != "" && raw.Problem != problemNoDriver && raw.ValuesErr == nil && len(userModeFiles(raw.Values)) == 0:
+	case p.Class != win32.DisplayClass():
+	case p.DriverKey != "" && p.Problem != problemNoDriver && p.ValuesErr == nil && len(userModeFiles(p.Values)) == 0:
 		return "it has no user-mode driver, so that it does not run Direct3D: if it is a GPU, install the manufacturer's driver"
 	default:
 		d.SupportsDisplay = true
@@ -203,8 +203,8 @@ func adapterOnly(a win32.Adapter) discovery.Device {
 
 // vendor returns the vendor in the device's PCI IDs. The instance ID has none below
 // buses such as VPCI.
-func vendor(raw Raw) discovery.VendorID {
-	for _, id := range append([]string{raw.InstanceID}, raw.HardwareIDs...) {
+func vendor(p Properties) discovery.VendorID {
+	for _, id := range append([]string{p.InstanceID}, p.HardwareIDs...) {
 		if v := discovery.PCIVendor(id); v != 0 {
 			return v
 		}
@@ -222,7 +222,7 @@ func numaNode(node *uint32) *int {
 	return &n
 }
 
-func comparePlaces(a, b discovery.Device) int {
+func compareAddresses(a, b discovery.Device) int {
 	key := func(d discovery.Device) []uint64 {
 		keys := []uint64{0, math.MaxUint64, math.MaxUint64} // Unknown numbers are last.
 		if d.Kind() == discovery.KindNone {

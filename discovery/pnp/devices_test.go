@@ -19,13 +19,13 @@ func TestG4DN(t *testing.T) {
 		t.Fatalf("%d devices", len(devices))
 	}
 	for i, luid := range []discovery.LUID{7048070, 7098126, 7148182, 7198238} {
-		raw := t4(i)
+		p := t4(i)
 		system32, _ := runtimeFiles(g4dnValues(), system32Keys()...)
 		sysWOW64, _ := runtimeFiles(g4dnValues(), sysWOW64Keys()...)
 		want := discovery.Device{
-			InstanceID: raw.InstanceID, Description: "NVIDIA Tesla T4", VendorID: discovery.VendorNVIDIA, Manufacturer: "NVIDIA",
-			LocationPath: fmt.Sprintf("PCIROOT(0)#PCI(%02X00)", 0x1B+i), LUID: luid, DriverKey: raw.DriverKey, DriverVersion: "31.0.15.5222",
-			DriverStorePath: g4dnStore, DedicatedMemory: 15 << 30, NUMANode: new(int), BusNumber: raw.BusNumber, Address: raw.Address, Status: raw.Status,
+			InstanceID: p.InstanceID, Description: "NVIDIA Tesla T4", VendorID: discovery.VendorNVIDIA, Manufacturer: "NVIDIA",
+			LocationPath: fmt.Sprintf("PCIROOT(0)#PCI(%02X00)", 0x1B+i), LUID: luid, DriverKey: p.DriverKey, DriverVersion: "31.0.15.5222",
+			DriverStorePath: g4dnStore, DedicatedMemory: 15 << 30, NUMANode: new(int), BusNumber: p.BusNumber, Address: p.Address, Status: p.Status,
 			SupportsDisplay: true, SupportsCompute: true, System32: system32, SysWOW64: sysWOW64,
 		}
 		if diff := cmp.Diff(want, devices[i]); diff != "" {
@@ -41,10 +41,10 @@ func TestG4DN(t *testing.T) {
 }
 
 // gpu returns a healthy GPU after edit.
-func gpu(edit func(*Raw)) Raw {
-	raw := t4(0)
-	edit(&raw)
-	return raw
+func gpu(edit func(*Properties)) Properties {
+	p := t4(0)
+	edit(&p)
+	return p
 }
 
 func TestDevices(t *testing.T) {
@@ -56,10 +56,10 @@ func TestDevices(t *testing.T) {
 		return []win32.Adapter{a}
 	}
 	whole := adapter(func(*win32.Adapter) {})
-	same := gpu(func(*Raw) {})
+	same := gpu(func(*Properties) {})
 	noDXCore := errors.New("dxcore.dll is\r\nnot there")
 	for name, test := range map[string]struct {
-		raw       Raw
+		p         Properties
 		adapters  []win32.Adapter
 		dxcoreErr error
 		kind      discovery.Kind
@@ -68,34 +68,34 @@ func TestDevices(t *testing.T) {
 		note      string // part of a note, "" for no notes
 		check     func(discovery.Device) bool
 	}{
-		"all of Direct3D": {raw: same, adapters: whole, kind: discovery.KindDisplay, compute: true},
+		"all of Direct3D": {p: same, adapters: whole, kind: discovery.KindDisplay, compute: true},
 		"graphics without compute": {
-			raw: same, adapters: adapter(func(a *win32.Adapter) { a.D3D12CoreCompute = false }), kind: discovery.KindDisplay,
+			p: same, adapters: adapter(func(a *win32.Adapter) { a.D3D12CoreCompute = false }), kind: discovery.KindDisplay,
 		},
 		"Direct3D 11 alone": {
-			raw: same, adapters: adapter(func(a *win32.Adapter) { a.D3D12Graphics, a.D3D12CoreCompute = false, false }), kind: discovery.KindDisplay,
+			p: same, adapters: adapter(func(a *win32.Adapter) { a.D3D12Graphics, a.D3D12CoreCompute = false, false }), kind: discovery.KindDisplay,
 		},
 		"compute-only neural processor": {
-			raw:      gpu(func(r *Raw) { r.Class = win32.ComputeAcceleratorClass() }),
+			p:        gpu(func(r *Properties) { r.Class = win32.ComputeAcceleratorClass() }),
 			adapters: adapter(func(a *win32.Adapter) { a.D3D11Graphics, a.D3D12Graphics = false, false }), kind: discovery.KindCompute, compute: true,
 		},
 		"compute-only, of the display class": {
-			raw: same, adapters: adapter(func(a *win32.Adapter) { a.D3D11Graphics, a.D3D12Graphics = false, false }), kind: discovery.KindCompute, compute: true,
+			p: same, adapters: adapter(func(a *win32.Adapter) { a.D3D11Graphics, a.D3D12Graphics = false, false }), kind: discovery.KindCompute, compute: true,
 		},
 		"machine learning alone": {
-			raw: same, adapters: adapter(func(a *win32.Adapter) {
+			p: same, adapters: adapter(func(a *win32.Adapter) {
 				a.D3D11Graphics, a.D3D12Graphics, a.D3D12CoreCompute, a.D3D12GenericML = false, false, false, true
 			}), kind: discovery.KindCompute, compute: true,
 		},
 		"nothing of Direct3D": {
-			raw: same, adapters: adapter(func(a *win32.Adapter) { a.D3D11Graphics, a.D3D12Graphics, a.D3D12CoreCompute = false, false, false }), note: "neither Direct3D graphics, core compute nor machine learning",
+			p: same, adapters: adapter(func(a *win32.Adapter) { a.D3D11Graphics, a.D3D12Graphics, a.D3D12CoreCompute = false, false, false }), note: "neither Direct3D graphics, core compute nor machine learning",
 		},
 		"AMD": {
-			raw: gpu(func(r *Raw) { r.InstanceID = `PCI\VEN_1002&DEV_73BF\6&1` }), adapters: whole, kind: discovery.KindDisplay, compute: true,
+			p: gpu(func(r *Properties) { r.InstanceID = `PCI\VEN_1002&DEV_73BF\6&1` }), adapters: whole, kind: discovery.KindDisplay, compute: true,
 			check: func(d discovery.Device) bool { return d.VendorID == discovery.VendorAMD },
 		},
 		"vendor by a hardware ID": {
-			raw: gpu(func(r *Raw) {
+			p: gpu(func(r *Properties) {
 				r.InstanceID, r.HardwareIDs, r.Manufacturer = `VPCI\{1}\1`, []string{`VPCI\X`, `pci\ven_8086&dev_56C0`}, "NVIDIA"
 			}), adapters: whole, kind: discovery.KindDisplay, compute: true,
 			check: func(d discovery.Device) bool {
@@ -103,137 +103,137 @@ func TestDevices(t *testing.T) {
 			},
 		},
 		"unknown vendor": {
-			raw: gpu(func(r *Raw) { r.InstanceID, r.HardwareIDs = `ACPI\QCOM0C36\2&1`, nil }), adapters: whole, kind: discovery.KindDisplay, compute: true,
+			p: gpu(func(r *Properties) { r.InstanceID, r.HardwareIDs = `ACPI\QCOM0C36\2&1`, nil }), adapters: whole, kind: discovery.KindDisplay, compute: true,
 			check: func(d discovery.Device) bool { return d.VendorID == 0 },
 		},
 		"integrated": {
-			raw: same, adapters: adapter(func(a *win32.Adapter) { a.Integrated, a.DedicatedMemory = true, 128<<20 }), kind: discovery.KindDisplay, compute: true,
+			p: same, adapters: adapter(func(a *win32.Adapter) { a.Integrated, a.DedicatedMemory = true, 128<<20 }), kind: discovery.KindDisplay, compute: true,
 			check: func(d discovery.Device) bool { return d.Integrated && !d.Detachable && d.DedicatedMemory == 128<<20 },
 		},
 		"Thunderbolt": {
-			raw: same, adapters: adapter(func(a *win32.Adapter) { a.Detachable = true }), kind: discovery.KindDisplay, compute: true,
+			p: same, adapters: adapter(func(a *win32.Adapter) { a.Detachable = true }), kind: discovery.KindDisplay, compute: true,
 			check: func(d discovery.Device) bool { return d.Detachable && !d.Integrated },
 		},
 		"virtual function of a partitioned GPU": {
-			raw: gpu(func(r *Raw) {
+			p: gpu(func(r *Properties) {
 				r.InstanceID, r.LocationPaths = `PCI\VEN_10DE&DEV_2237&SUBSYS_14AD10DE&REV_A1\5&1&0&0`, []string{"VMBUS(1)#PCI(0000)"}
 			}),
 			adapters: whole, kind: discovery.KindDisplay, compute: true,
 		},
 		"software adapter": {
-			raw: same, adapters: adapter(func(a *win32.Adapter) { a.Hardware = false }), compute: true, check: func(d discovery.Device) bool { return d.Software },
+			p: same, adapters: adapter(func(a *win32.Adapter) { a.Hardware = false }), compute: true, check: func(d discovery.Device) bool { return d.Software },
 		},
 		"unread property": {
-			raw: gpu(func(r *Raw) { r.Unread = []error{errors.New("numa\nnode: 5")} }), adapters: whole, kind: discovery.KindDisplay, compute: true, note: "numa node: 5",
+			p: gpu(func(r *Properties) { r.Unread = []error{errors.New("numa\nnode: 5")} }), adapters: whole, kind: discovery.KindDisplay, compute: true, note: "numa node: 5",
 		},
 		"unread DXCore property": {
-			raw: same, adapters: adapter(func(a *win32.Adapter) { a.Unread = []error{errors.New("memory")} }), kind: discovery.KindDisplay, compute: true, note: "memory",
+			p: same, adapters: adapter(func(a *win32.Adapter) { a.Unread = []error{errors.New("memory")} }), kind: discovery.KindDisplay, compute: true, note: "memory",
 		},
 		"no description": {
-			raw: gpu(func(r *Raw) { r.Description = "" }), adapters: whole, kind: discovery.KindDisplay, compute: true,
+			p: gpu(func(r *Properties) { r.Description = "" }), adapters: whole, kind: discovery.KindDisplay, compute: true,
 			check: func(d discovery.Device) bool { return d.Description == "adapter" },
 		},
 		"skipped runtime file": {
-			raw: gpu(func(r *Raw) { r.Values = append(r.Values, multi("CopyToVmWhenNewer", "z", `..\x`)) }), adapters: whole, kind: discovery.KindDisplay, compute: true, note: `..`,
+			p: gpu(func(r *Properties) { r.Values = append(r.Values, multi("CopyToVmWhenNewer", "z", `..\x`)) }), adapters: whole, kind: discovery.KindDisplay, compute: true, note: `..`,
 		},
 		"unknown NUMA node": {
-			raw: gpu(func(r *Raw) { r.NUMANode = pointer(uint32(0xFFFFFFFF)) }), adapters: whole, kind: discovery.KindDisplay, compute: true,
+			p: gpu(func(r *Properties) { r.NUMANode = pointer(uint32(0xFFFFFFFF)) }), adapters: whole, kind: discovery.KindDisplay, compute: true,
 			check: func(d discovery.Device) bool { return d.NUMANode == nil },
 		},
 
 		"disabled": {
-			raw:  gpu(func(r *Raw) { r.Status, r.Problem, r.LUID = 0x01806400, 22, nil }),
+			p:    gpu(func(r *Properties) { r.Status, r.Problem, r.LUID = 0x01806400, 22, nil }),
 			kind: discovery.KindDisplay, reason: "it is disabled (problem code 22): enable it",
 		},
 		"disabled, and driver directories differ": {
-			raw:  gpu(func(r *Raw) { r.Status, r.Problem, r.LUID, r.INFStore = 0x01806400, 22, nil, r.INFStore+"x" }),
+			p:    gpu(func(r *Properties) { r.Status, r.Problem, r.LUID, r.INFStore = 0x01806400, 22, nil, r.INFStore+"x" }),
 			kind: discovery.KindDisplay, reason: "problem code 22",
 		},
 		"disabled neural processor": {
-			raw: gpu(func(r *Raw) {
+			p: gpu(func(r *Properties) {
 				r.Class, r.Status, r.Problem, r.LUID = win32.ComputeAcceleratorClass(), 0x01806400, 22, nil
 			}),
 			kind: discovery.KindCompute, compute: true, reason: "problem code 22",
 		},
 		"no driver, with code": {
-			raw: gpu(func(r *Raw) {
+			p: gpu(func(r *Properties) {
 				r.Status, r.Problem, r.LUID, r.DriverKey, r.Values, r.INFStore = 0x01806400, 28, nil, "", nil, ""
 			}),
 			kind: discovery.KindDisplay, reason: "it has no driver (problem code 28)",
 		},
 		"no driver, without code": {
-			raw: gpu(func(r *Raw) { r.LUID, r.DriverKey, r.Values, r.INFStore = nil, "", nil, "" }), kind: discovery.KindDisplay, reason: "it has no driver",
+			p: gpu(func(r *Properties) { r.LUID, r.DriverKey, r.Values, r.INFStore = nil, "", nil, "" }), kind: discovery.KindDisplay, reason: "it has no driver",
 		},
 		"failed after its start, with an adapter left": {
-			raw: gpu(func(r *Raw) { r.Status, r.Problem = 0x01806400, 43 }), adapters: whole, kind: discovery.KindDisplay, compute: true, reason: "problem code 43",
+			p: gpu(func(r *Properties) { r.Status, r.Problem = 0x01806400, 43 }), adapters: whole, kind: discovery.KindDisplay, compute: true, reason: "problem code 43",
 		},
-		"unknown code":         {raw: gpu(func(r *Raw) { r.Problem = 99 }), adapters: whole, kind: discovery.KindDisplay, compute: true, reason: "problem code 99"},
-		"problem without code": {raw: gpu(func(r *Raw) { r.Status |= statusHasProblem }), adapters: whole, kind: discovery.KindDisplay, compute: true, reason: "reports a problem"},
-		"not started":          {raw: gpu(func(r *Raw) { r.Status = 0x01802000 }), adapters: whole, kind: discovery.KindDisplay, compute: true, reason: "not started"},
-		"unknown status":       {raw: gpu(func(r *Raw) { r.Status = 0 }), adapters: whole, kind: discovery.KindDisplay, compute: true, note: "whether it is started"},
-		"no location path":     {raw: gpu(func(r *Raw) { r.LocationPaths = nil }), adapters: whole, kind: discovery.KindDisplay, compute: true},
-		"empty location path":  {raw: gpu(func(r *Raw) { r.LocationPaths = []string{"", "x"} }), adapters: whole, kind: discovery.KindDisplay, compute: true},
+		"unknown code":         {p: gpu(func(r *Properties) { r.Problem = 99 }), adapters: whole, kind: discovery.KindDisplay, compute: true, reason: "problem code 99"},
+		"problem without code": {p: gpu(func(r *Properties) { r.Status |= statusHasProblem }), adapters: whole, kind: discovery.KindDisplay, compute: true, reason: "reports a problem"},
+		"not started":          {p: gpu(func(r *Properties) { r.Status = 0x01802000 }), adapters: whole, kind: discovery.KindDisplay, compute: true, reason: "not started"},
+		"unknown status":       {p: gpu(func(r *Properties) { r.Status = 0 }), adapters: whole, kind: discovery.KindDisplay, compute: true, note: "whether it is started"},
+		"no location path":     {p: gpu(func(r *Properties) { r.LocationPaths = nil }), adapters: whole, kind: discovery.KindDisplay, compute: true},
+		"empty location path":  {p: gpu(func(r *Properties) { r.LocationPaths = []string{"", "x"} }), adapters: whole, kind: discovery.KindDisplay, compute: true},
 		"driver directories differ": {
-			raw: gpu(func(r *Raw) { r.INFStore += "x" }), adapters: whole, kind: discovery.KindDisplay, compute: true, reason: "according to its INF",
+			p: gpu(func(r *Properties) { r.INFStore += "x" }), adapters: whole, kind: discovery.KindDisplay, compute: true, reason: "according to its INF",
 			check: func(d discovery.Device) bool { return d.DriverStorePath == "" },
 		},
 		"unread list of files": {
-			raw: gpu(func(r *Raw) { r.ValuesErr = errors.New("CopyToVmOverwrite:\naccess is denied") }), adapters: whole, kind: discovery.KindDisplay, compute: true, reason: "CopyToVmOverwrite: access is denied",
+			p: gpu(func(r *Properties) { r.ValuesErr = errors.New("CopyToVmOverwrite:\naccess is denied") }), adapters: whole, kind: discovery.KindDisplay, compute: true, reason: "CopyToVmOverwrite: access is denied",
 		},
 		"disabled, unread list of files": {
-			raw: gpu(func(r *Raw) {
+			p: gpu(func(r *Properties) {
 				r.Status, r.Problem, r.LUID, r.Values, r.ValuesErr = 0x01806400, 22, nil, nil, errors.New("access is denied")
 			}),
 			kind: discovery.KindDisplay, reason: "problem code 22",
 		},
 		"DXCore does not list it": {
-			raw: gpu(func(r *Raw) { r.LUID = pointer(discovery.LUID(1)) }), reason: "DXCore does not list it",
+			p: gpu(func(r *Properties) { r.LUID = pointer(discovery.LUID(1)) }), reason: "DXCore does not list it",
 		},
 		"problem and no location path": {
-			raw: gpu(func(r *Raw) { r.LocationPaths, r.LUID, r.Problem = nil, nil, 10 }), reason: "problem code 10",
+			p: gpu(func(r *Properties) { r.LocationPaths, r.LUID, r.Problem = nil, nil, 10 }), reason: "problem code 10",
 		},
-		"unknown LUID":                 {raw: gpu(func(r *Raw) { r.LUID = nil }), adapters: whole, kind: discovery.KindDisplay, note: "DXCore adapter is unknown"},
-		"no LUID, no user-mode driver": {raw: gpu(func(r *Raw) { r.LUID, r.Values = nil, nil }), adapters: whole, reason: "no user-mode driver", note: "DXCore adapter is unknown"},
+		"unknown LUID":                 {p: gpu(func(r *Properties) { r.LUID = nil }), adapters: whole, kind: discovery.KindDisplay, note: "DXCore adapter is unknown"},
+		"no LUID, no user-mode driver": {p: gpu(func(r *Properties) { r.LUID, r.Values = nil, nil }), adapters: whole, reason: "no user-mode driver", note: "DXCore adapter is unknown"},
 		"unknown LUID, all adapters have devices": {
-			raw: gpu(func(r *Raw) { r.LUID = nil }), reason: "TCC mode",
+			p: gpu(func(r *Properties) { r.LUID = nil }), reason: "TCC mode",
 		},
 		"unknown LUID, only software adapters left": {
-			raw: gpu(func(r *Raw) { r.LUID = nil }), adapters: adapter(func(a *win32.Adapter) { a.Hardware = false }), reason: "DXCore does not list it",
+			p: gpu(func(r *Properties) { r.LUID = nil }), adapters: adapter(func(a *win32.Adapter) { a.Hardware = false }), reason: "DXCore does not list it",
 		},
 		"unknown LUID of device and adapter": {
-			raw: gpu(func(r *Raw) { r.LUID = nil }), adapters: []win32.Adapter{{Unread: []error{errors.New("LUID")}}}, kind: discovery.KindDisplay, note: "DXCore adapter is unknown",
+			p: gpu(func(r *Properties) { r.LUID = nil }), adapters: []win32.Adapter{{Unread: []error{errors.New("LUID")}}}, kind: discovery.KindDisplay, note: "DXCore adapter is unknown",
 		},
 		"disabled frame buffer": {
-			raw: func() Raw { raw := frameBuffer(); raw.Status, raw.Problem, raw.LUID = 0x01806400, 22, nil; return raw }(), reason: "problem code 22",
+			p: func() Properties { p := frameBuffer(); p.Status, p.Problem, p.LUID = 0x01806400, 22, nil; return p }(), reason: "problem code 22",
 		},
 		"no driver, remains of one": {
-			raw: gpu(func(r *Raw) { r.Status, r.Problem, r.LUID, r.Values = 0x01806400, 28, nil, nil }), kind: discovery.KindDisplay, reason: "problem code 28",
+			p: gpu(func(r *Properties) { r.Status, r.Problem, r.LUID, r.Values = 0x01806400, 28, nil, nil }), kind: discovery.KindDisplay, reason: "problem code 28",
 		},
-		"without DXCore":                   {raw: same, dxcoreErr: noDXCore, kind: discovery.KindDisplay, note: "dxcore.dll is not there"},
-		"without DXCore, adapters ignored": {raw: same, dxcoreErr: noDXCore, adapters: whole, kind: discovery.KindDisplay, note: "dxcore.dll is not there"},
-		"without DXCore, compute":          {raw: gpu(func(r *Raw) { r.Class = win32.ComputeAcceleratorClass() }), dxcoreErr: noDXCore, kind: discovery.KindCompute, compute: true, note: "dxcore.dll"},
-		"without DXCore, another class":    {raw: gpu(func(r *Raw) { r.Class = win32.GUID{} }), dxcoreErr: noDXCore, note: "dxcore.dll"},
-		"without DXCore, frame buffer":     {raw: frameBuffer(), dxcoreErr: noDXCore, reason: "no user-mode driver", note: "dxcore.dll"},
+		"without DXCore":                   {p: same, dxcoreErr: noDXCore, kind: discovery.KindDisplay, note: "dxcore.dll is not there"},
+		"without DXCore, adapters ignored": {p: same, dxcoreErr: noDXCore, adapters: whole, kind: discovery.KindDisplay, note: "dxcore.dll is not there"},
+		"without DXCore, compute":          {p: gpu(func(r *Properties) { r.Class = win32.ComputeAcceleratorClass() }), dxcoreErr: noDXCore, kind: discovery.KindCompute, compute: true, note: "dxcore.dll"},
+		"without DXCore, another class":    {p: gpu(func(r *Properties) { r.Class = win32.GUID{} }), dxcoreErr: noDXCore, note: "dxcore.dll"},
+		"without DXCore, frame buffer":     {p: frameBuffer(), dxcoreErr: noDXCore, reason: "no user-mode driver", note: "dxcore.dll"},
 		"without DXCore, frame buffer with a runtime file UserModeDriverName": {
-			raw: func() Raw {
-				raw := frameBuffer()
-				raw.Values = []win32.RegistryValue{multi("CopyToVmOverwrite", "UserModeDriverName", "x.dll")}
-				return raw
+			p: func() Properties {
+				p := frameBuffer()
+				p.Values = []win32.RegistryValue{multi("CopyToVmOverwrite", "UserModeDriverName", "x.dll")}
+				return p
 			}(),
 			dxcoreErr: noDXCore, reason: "no user-mode driver", note: "dxcore.dll",
 		},
-		"without DXCore, virtual":  {raw: gpu(func(r *Raw) { r.LocationPaths = nil }), dxcoreErr: noDXCore, note: "dxcore.dll"},
-		"without DXCore, disabled": {raw: gpu(func(r *Raw) { r.Problem = 22 }), dxcoreErr: noDXCore, kind: discovery.KindDisplay, reason: "problem code 22"},
+		"without DXCore, virtual":  {p: gpu(func(r *Properties) { r.LocationPaths = nil }), dxcoreErr: noDXCore, note: "dxcore.dll"},
+		"without DXCore, disabled": {p: gpu(func(r *Properties) { r.Problem = 22 }), dxcoreErr: noDXCore, kind: discovery.KindDisplay, reason: "problem code 22"},
 		"without DXCore, software": {
-			raw:       func() Raw { raw, _ := basicRender(); return raw }(),
+			p:         func() Properties { p, _ := basicRender(); return p }(),
 			dxcoreErr: noDXCore, check: func(d discovery.Device) bool { return d.Software },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			other := t4(3)
-			devices := Devices(Snapshot{Devices: []Raw{test.raw, other}, Adapters: append(test.adapters, full(*other.LUID)), DXCoreErr: test.dxcoreErr})
-			d, found := discovery.Find(devices, test.raw.InstanceID)
+			devices := Devices(Snapshot{Devices: []Properties{test.p, other}, Adapters: append(test.adapters, full(*other.LUID)), DXCoreErr: test.dxcoreErr})
+			d, found := discovery.Find(devices, test.p.InstanceID)
 			if !found {
 				t.Fatalf("not in %+v", devices)
 			}
@@ -261,7 +261,7 @@ func TestAdaptersWithoutDevice(t *testing.T) {
 	t.Parallel()
 	software, hardware := full(0x1_0000_0002), full(7)
 	software.Hardware, software.Description = false, "WARP"
-	devices := Devices(Snapshot{Devices: []Raw{t4(0)}, Adapters: []win32.Adapter{hardware, full(*t4(0).LUID), software, hardware, {}}})
+	devices := Devices(Snapshot{Devices: []Properties{t4(0)}, Adapters: []win32.Adapter{hardware, full(*t4(0).LUID), software, hardware, {}}})
 	if len(devices) != 3 {
 		t.Fatalf("%d devices: %+v", len(devices), devices)
 	}
@@ -276,17 +276,17 @@ func TestAdaptersWithoutDevice(t *testing.T) {
 // The order does not depend on Windows'.
 func TestOrder(t *testing.T) {
 	t.Parallel()
-	place := func(id string, bus, address *uint32) Raw {
-		return gpu(func(r *Raw) { r.InstanceID, r.BusNumber, r.Address = id, bus, address })
+	place := func(id string, bus, address *uint32) Properties {
+		return gpu(func(r *Properties) { r.InstanceID, r.BusNumber, r.Address = id, bus, address })
 	}
 	one, two := pointer(uint32(1)), pointer(uint32(2))
-	raws := []Raw{
+	list := []Properties{
 		frameBuffer(), place("F", nil, nil), place("E", nil, one), place("C", two, one), place("B", one, two), place("D", two, nil), place("A", one, one), place("G", nil, nil),
 	}
-	for range raws {
-		raws = append(raws[1:], raws[0])
+	for range list {
+		list = append(list[1:], list[0])
 		var got []string
-		for _, d := range Devices(Snapshot{Devices: raws, Adapters: []win32.Adapter{full(*t4(0).LUID)}}) {
+		for _, d := range Devices(Snapshot{Devices: list, Adapters: []win32.Adapter{full(*t4(0).LUID)}}) {
 			got = append(got, d.InstanceID)
 		}
 		if diff := cmp.Diff([]string{"A", "B", "C", "D", "E", "F", "G", frameBuffer().InstanceID}, got); diff != "" {

@@ -28,8 +28,8 @@ func (f *fakeSystem) Snapshot(ctx context.Context) (Snapshot, error) {
 	return Snapshot{Devices: slices.Clone(f.snapshot.Devices), Adapters: slices.Clone(f.snapshot.Adapters), DXCoreErr: f.snapshot.DXCoreErr}, errors.Join(f.err, ctx.Err())
 }
 
-func (f *fakeSystem) Find(_ context.Context, ids []string) ([]Raw, error) {
-	return slices.DeleteFunc(slices.Clone(f.snapshot.Devices), func(r Raw) bool {
+func (f *fakeSystem) Find(_ context.Context, ids []string) ([]Properties, error) {
+	return slices.DeleteFunc(slices.Clone(f.snapshot.Devices), func(r Properties) bool {
 		return !slices.ContainsFunc(ids, func(id string) bool { return strings.EqualFold(id, r.InstanceID) })
 	}), f.err
 }
@@ -86,8 +86,8 @@ func g4dnValues() []win32.RegistryValue {
 }
 
 // t4 is the n-th T4 of a g4dn node.
-func t4(n int) Raw {
-	return Raw{
+func t4(n int) Properties {
+	return Properties{
 		InstanceID:    fmt.Sprintf(`PCI\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1\3&13C0B0C5&1&%02X`, 0xD8+8*n),
 		Class:         win32.DisplayClass(),
 		Description:   "NVIDIA Tesla T4",
@@ -116,18 +116,18 @@ func full(luid discovery.LUID) win32.Adapter {
 }
 
 // basicRender is Microsoft's software renderer.
-func basicRender() (Raw, win32.Adapter) {
+func basicRender() (Properties, win32.Adapter) {
 	luid := discovery.LUID(0xB0)
-	raw := Raw{
+	p := Properties{
 		InstanceID: `ROOT\BASICRENDER\0000`, Class: win32.DisplayClass(), Description: "Microsoft Basic Render Driver", LUID: &luid,
 		DriverKey: win32.DisplayClass().String() + `\0000`, DriverVersion: "10.0.20348.1", Status: 0x0180200A, INFStore: `C:\Windows\System32\DriverStore\FileRepository\basicrender.inf_amd64_1`,
 	}
-	return raw, win32.Adapter{LUID: uint64(luid), D3D11Graphics: true, D3D12Graphics: true, D3D12CoreCompute: true}
+	return p, win32.Adapter{LUID: uint64(luid), D3D11Graphics: true, D3D12Graphics: true, D3D12CoreCompute: true}
 }
 
 // frameBuffer is the frame buffer of AWS virtual machines.
-func frameBuffer() Raw {
-	return Raw{
+func frameBuffer() Properties {
+	return Properties{
 		InstanceID: `PCI\VEN_1D0F&DEV_1111&SUBSYS_00000000&REV_00\3&13C0B0C5&0&18`, Class: win32.DisplayClass(), Description: "Microsoft Basic Display Adapter",
 		LocationPaths: []string{"PCIROOT(0)#PCI(0300)"}, LUID: pointer(discovery.LUID(0xFB)), DriverKey: win32.DisplayClass().String() + `\0005`, DriverVersion: "10.0.20348.1",
 		BusNumber: pointer(uint32(0)), Address: pointer(uint32(3 << 16)), Status: 0x0180200A, INFStore: `C:\Windows\System32\DriverStore\FileRepository\display.inf_amd64_1`,
@@ -137,7 +137,7 @@ func frameBuffer() Raw {
 // node is a g4dn node with n GPUs.
 func node(n int) Snapshot {
 	render, software := basicRender()
-	s := Snapshot{Devices: []Raw{render, frameBuffer()}, Adapters: []win32.Adapter{software}}
+	s := Snapshot{Devices: []Properties{render, frameBuffer()}, Adapters: []win32.Adapter{software}}
 	for i := range n {
 		s.Devices = append(s.Devices, t4(i))
 		s.Adapters = append(s.Adapters, full(*t4(i).LUID))

@@ -51,7 +51,7 @@ func runtimeFiles(values []win32.RegistryValue, subkeys ...string) (files []disc
 func nameOf(v win32.RegistryValue) string { return quote(v.Name) + " of " + quote(v.Subkey) }
 
 func runtimeFile(value win32.RegistryValue) (discovery.RuntimeFile, error) {
-	names, err := textOf(value)
+	names, err := stringsOf(value)
 	switch {
 	case err != nil:
 		return discovery.RuntimeFile{}, err

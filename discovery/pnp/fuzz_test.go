@@ -25,30 +25,30 @@ func FuzzDevices(f *testing.F) {
 			return
 		}
 		bit := func(n int) bool { return bits>>n&1 == 1 }
-		raw := Raw{
+		p := Properties{
 			InstanceID: id, Description: text, Manufacturer: text, HardwareIDs: []string{text, id}, LocationPaths: []string{location},
 			DriverKey: text, DriverVersion: text, NUMANode: &problem, BusNumber: &status, Address: &kind, Status: status, Problem: problem, INFStore: store,
 			Unread: []error{errors.New(text)}, INFStoreErr: errors.New(text),
 		}
 		for i, subkey := range append(append(system32Keys(), sysWOW64Keys()...), "", text) {
-			raw.Values = append(raw.Values, win32.RegistryValue{Subkey: subkey, Name: text, Type: kind, Data: data}, win32.RegistryValue{Subkey: subkey, Name: id, Type: regMultiString, Data: data[min(i, len(data)):]})
+			p.Values = append(p.Values, win32.RegistryValue{Subkey: subkey, Name: text, Type: kind, Data: data}, win32.RegistryValue{Subkey: subkey, Name: id, Type: regMultiString, Data: data[min(i, len(data)):]})
 		}
-		raw.Values = append(raw.Values, win32.RegistryValue{Name: "UserModeDriverName", Type: kind, Data: data})
+		p.Values = append(p.Values, win32.RegistryValue{Name: "UserModeDriverName", Type: kind, Data: data})
 		if bit(0) {
-			raw.Class = win32.DisplayClass()
+			p.Class = win32.DisplayClass()
 		}
 		if bit(1) {
-			raw.Class = win32.ComputeAcceleratorClass()
+			p.Class = win32.ComputeAcceleratorClass()
 		}
 		if bit(2) {
-			raw.LUID = pointer(discovery.LUID(luid))
+			p.LUID = pointer(discovery.LUID(luid))
 		}
 		if bit(3) {
-			raw.DriverKey = ""
+			p.DriverKey = ""
 		}
 		good := t4(1)
 		s := Snapshot{
-			Devices: []Raw{raw, good},
+			Devices: []Properties{p, good},
 			Adapters: []win32.Adapter{full(*good.LUID), {
 				LUID: luid, Description: text, Hardware: bit(4), Integrated: bit(5), Detachable: bit(6), D3D11Graphics: bit(7), D3D12Graphics: bit(8), D3D12CoreCompute: bit(9), D3D12GenericML: bit(11),
 				DedicatedMemory: luid, Unread: []error{errors.New(text)},

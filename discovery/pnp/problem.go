@@ -2,7 +2,7 @@ package pnp
 
 import "fmt"
 
-// Bits of [Raw].Status.
+// Bits of [Properties].Status.
 // https://learn.microsoft.com/windows/win32/api/cfgmgr32/nf-cfgmgr32-cm_get_devnode_status
 const (
 	statusStarted    = 0x00000008 // DN_STARTED
@@ -36,14 +36,14 @@ func problemText(code uint32) (cause, remedy string) {
 }
 
 // pnpProblem returns why Plug and Play has not started the device, "" if it has.
-func pnpProblem(raw Raw) string {
+func pnpProblem(p Properties) string {
 	switch {
-	case raw.Problem != 0:
-		cause, remedy := problemText(raw.Problem)
-		return fmt.Sprintf("%s (problem code %d): %s", cause, raw.Problem, remedy)
-	case raw.Status&statusHasProblem != 0:
+	case p.Problem != 0:
+		cause, remedy := problemText(p.Problem)
+		return fmt.Sprintf("%s (problem code %d): %s", cause, p.Problem, remedy)
+	case p.Status&statusHasProblem != 0:
 		return "Windows reports a problem without a code: see the device in Device Manager"
-	case raw.Status != 0 && raw.Status&statusStarted == 0:
+	case p.Status != 0 && p.Status&statusStarted == 0:
 		return "it is not started: see the device in Device Manager"
 	}
 	return ""

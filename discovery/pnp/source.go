@@ -38,12 +38,12 @@ var errNotQueried = errors.New("DXCore was not queried")
 // detachable are unknown. If only DXCore can report whether a device works, it
 // reads everything.
 func (s *Source) Find(ctx context.Context, instanceIDs []string) ([]discovery.Device, error) {
-	raws, err := s.system.Find(ctx, instanceIDs)
+	list, err := s.system.Find(ctx, instanceIDs)
 	if err != nil {
 		return nil, fmt.Errorf("find GPUs: %w", err)
 	}
-	if !slices.ContainsFunc(raws, needsDXCore) {
-		return Devices(Snapshot{Devices: raws, DXCoreErr: errNotQueried}), nil
+	if !slices.ContainsFunc(list, needsDXCore) {
+		return Devices(Snapshot{Devices: list, DXCoreErr: errNotQueried}), nil
 	}
 	snapshot, err := s.system.Snapshot(ctx)
 	if err != nil {
@@ -52,8 +52,8 @@ func (s *Source) Find(ctx context.Context, instanceIDs []string) ([]discovery.De
 	return discovery.WithIDs(Devices(snapshot), instanceIDs), nil
 }
 
-// needsDXCore reports whether raw has started but lacks what a Direct3D driver
+// needsDXCore reports whether p has started but lacks what a Direct3D driver
 // provides.
-func needsDXCore(raw Raw) bool {
-	return pnpProblem(raw) == "" && (raw.LUID == nil || len(userModeFiles(raw.Values)) == 0)
+func needsDXCore(p Properties) bool {
+	return pnpProblem(p) == "" && (p.LUID == nil || len(userModeFiles(p.Values)) == 0)
 }

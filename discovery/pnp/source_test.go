@@ -63,34 +63,34 @@ func TestFind(t *testing.T) {
 func TestFindAgreesWithDevices(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		raw Raw
+		p Properties
 		// other has the only adapter instead of the device.
 		other     bool
 		healthy   bool
 		snapshots int
 	}{
-		"complete":               {raw: gpu(func(*Raw) {}), healthy: true},
-		"no user-mode driver":    {raw: gpu(func(r *Raw) { r.Values = nil }), healthy: true, snapshots: 1},
-		"no LUID":                {raw: gpu(func(r *Raw) { r.LUID = nil }), healthy: true, snapshots: 1},
-		"unknown status":         {raw: gpu(func(r *Raw) { r.Status = 0 }), healthy: true},
-		"INF alone":              {raw: gpu(func(r *Raw) { r.Values = r.Values[1:] }), healthy: true, snapshots: 1},
-		"user-mode driver alone": {raw: gpu(func(r *Raw) { r.INFStore = "" }), healthy: true},
-		"compute class":          {raw: gpu(func(r *Raw) { r.Class = win32.ComputeAcceleratorClass() }), healthy: true},
-		"unknown class":          {raw: gpu(func(r *Raw) { r.Class = win32.GUID{} }), healthy: true},
-		"invalid runtime file":   {raw: gpu(func(r *Raw) { r.Values[3].Type = 4 }), healthy: true},
+		"complete":               {p: gpu(func(*Properties) {}), healthy: true},
+		"no user-mode driver":    {p: gpu(func(r *Properties) { r.Values = nil }), healthy: true, snapshots: 1},
+		"no LUID":                {p: gpu(func(r *Properties) { r.LUID = nil }), healthy: true, snapshots: 1},
+		"unknown status":         {p: gpu(func(r *Properties) { r.Status = 0 }), healthy: true},
+		"INF alone":              {p: gpu(func(r *Properties) { r.Values = r.Values[1:] }), healthy: true, snapshots: 1},
+		"user-mode driver alone": {p: gpu(func(r *Properties) { r.INFStore = "" }), healthy: true},
+		"compute class":          {p: gpu(func(r *Properties) { r.Class = win32.ComputeAcceleratorClass() }), healthy: true},
+		"unknown class":          {p: gpu(func(r *Properties) { r.Class = win32.GUID{} }), healthy: true},
+		"invalid runtime file":   {p: gpu(func(r *Properties) { r.Values[3].Type = 4 }), healthy: true},
 
-		"Windows' own driver": {raw: gpu(func(r *Raw) { r.Values = nil; r.LUID = pointer(discovery.LUID(0xFB)) }), other: true, snapshots: 1},
-		"no Direct3D":         {raw: gpu(func(r *Raw) { r.LUID = nil }), other: true, snapshots: 1},
-		"frame buffer":        {raw: frameBuffer(), other: true, snapshots: 1},
-		"disabled":            {raw: gpu(func(r *Raw) { r.Problem = 22 }), other: true},
-		"unread files":        {raw: gpu(func(r *Raw) { r.ValuesErr = errors.New("access is denied") }), other: true},
-		"missing":             {raw: gpu(func(r *Raw) { r.LUID, r.Problem = nil, 24 }), other: true},
+		"Windows' own driver": {p: gpu(func(r *Properties) { r.Values = nil; r.LUID = pointer(discovery.LUID(0xFB)) }), other: true, snapshots: 1},
+		"no Direct3D":         {p: gpu(func(r *Properties) { r.LUID = nil }), other: true, snapshots: 1},
+		"frame buffer":        {p: frameBuffer(), other: true, snapshots: 1},
+		"disabled":            {p: gpu(func(r *Properties) { r.Problem = 22 }), other: true},
+		"unread files":        {p: gpu(func(r *Properties) { r.ValuesErr = errors.New("access is denied") }), other: true},
+		"missing":             {p: gpu(func(r *Properties) { r.LUID, r.Problem = nil, 24 }), other: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			snapshot := Snapshot{Devices: []Raw{test.raw}, Adapters: []win32.Adapter{full(*t4(0).LUID)}}
+			snapshot := Snapshot{Devices: []Properties{test.p}, Adapters: []win32.Adapter{full(*t4(0).LUID)}}
 			if test.other {
-				snapshot = Snapshot{Devices: []Raw{test.raw, t4(1)}, Adapters: []win32.Adapter{full(*t4(1).LUID)}}
+				snapshot = Snapshot{Devices: []Properties{test.p, t4(1)}, Adapters: []win32.Adapter{full(*t4(1).LUID)}}
 			}
 			system := &fakeSystem{snapshot: snapshot}
 			source := Open(system, testutil.Quiet())
@@ -98,8 +98,8 @@ func TestFindAgreesWithDevices(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			listed, _ := discovery.Find(all, test.raw.InstanceID)
-			found, err := source.Find(t.Context(), []string{strings.ToLower(test.raw.InstanceID)})
+			listed, _ := discovery.Find(all, test.p.InstanceID)
+			found, err := source.Find(t.Context(), []string{strings.ToLower(test.p.InstanceID)})
 			if err != nil || len(found) != 1 {
 				t.Fatalf("%+v, %v", found, err)
 			}
@@ -113,7 +113,7 @@ func TestFindAgreesWithDevices(t *testing.T) {
 				t.Errorf("found %+v; files: %s", found[0], diff)
 			}
 			system.snapshot.Devices = system.snapshot.Devices[1:]
-			if found, err = source.Find(t.Context(), []string{test.raw.InstanceID}); err != nil || len(found) > 0 {
+			if found, err = source.Find(t.Context(), []string{test.p.InstanceID}); err != nil || len(found) > 0 {
 				t.Errorf("removed: %+v, %v", found, err)
 			}
 		})

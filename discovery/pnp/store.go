@@ -10,26 +10,26 @@ import (
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
-// driverStore returns the directory of raw's driver package in the driver store.
+// driverStore returns the directory of p's driver package in the driver store.
 //
 // It is known from the driver's INF and from the path of the user-mode driver. If they
 // differ, a driver waits for a restart of Windows. One of them is enough, and note says why
 // that of the user-mode driver is used alone.
-func driverStore(raw Raw) (dir, note string, err error) {
-	byDriver := userModeDirs(raw.Values)
-	if raw.INFStore == "" {
+func driverStore(p Properties) (dir, note string, err error) {
+	byDriver := userModeDirs(p.Values)
+	if p.INFStore == "" {
 		cause := "it has no INF"
-		if raw.INFStoreErr != nil {
-			cause = errlog.OneLine(raw.INFStoreErr.Error())
+		if p.INFStoreErr != nil {
+			cause = errlog.OneLine(p.INFStoreErr.Error())
 		}
 		if len(byDriver) != 1 {
 			return "", "", fmt.Errorf("its driver's directory in the driver store is unknown (%s, and its user-mode driver is in %d of them): reinstall the driver", cause, len(byDriver))
 		}
 		return byDriver[0], "the INF's directory in the driver store is unknown; using the user-mode driver's: " + cause, nil
 	}
-	dir = winpath.Clean(raw.INFStore)
+	dir = winpath.Clean(p.INFStore)
 	if !onDrive(dir) {
-		return "", "", fmt.Errorf("its driver's INF is in %s, which is not a directory on a drive: reinstall the driver", quote(raw.INFStore))
+		return "", "", fmt.Errorf("its driver's INF is in %s, which is not a directory on a drive: reinstall the driver", quote(p.INFStore))
 	}
 	if len(byDriver) > 0 && !slices.ContainsFunc(byDriver, func(d string) bool { return winpath.Equal(d, dir) }) {
 		return "", "", fmt.Errorf("its driver's directory is %s according to its INF and %s according to its user-mode driver: restart Windows to complete the driver's installation, or reinstall it",
@@ -57,7 +57,7 @@ func userModeDirs(values []win32.RegistryValue) (dirs []string) {
 func userModeFiles(values []win32.RegistryValue) (files []string) {
 	for _, v := range values {
 		if v.Subkey == "" && strings.EqualFold(v.Name, userModeName) {
-			names, _ := textOf(v) // Values of other types are ignored.
+			names, _ := stringsOf(v) // Values of other types are ignored.
 			files = append(files, names...)
 		}
 	}

@@ -17,42 +17,42 @@ func TestDriverStore(t *testing.T) {
 		return []win32.RegistryValue{multi("", "UserModeDriverName", texts...)}
 	}
 	for name, test := range map[string]struct {
-		raw  Raw
+		p    Properties
 		want string
 		note string // "" for none
 		err  string
 	}{
-		"both agree":                     {raw: Raw{INFStore: a, Values: driver(a+`\u.dll`, a+`\u.dll`)}, want: a},
-		"both agree, case differs":       {raw: Raw{INFStore: a, Values: driver(strings.ToUpper(a) + `\U.DLL`)}, want: a},
-		"both agree, subdirectory":       {raw: Raw{INFStore: a, Values: driver(a + `\B0261\u.dll`)}, want: a},
-		"INF alone":                      {raw: Raw{INFStore: a}, want: a},
-		"INF is cleaned":                 {raw: Raw{INFStore: a + `\`}, want: a},
-		"INF, driver without a path":     {raw: Raw{INFStore: a, Values: driver("u.dll", "<>")}, want: a},
-		"INF, driver elsewhere":          {raw: Raw{INFStore: a, Values: driver(`C:\Windows\System32\u.dll`)}, want: a},
-		"INF among the driver's":         {raw: Raw{INFStore: a, Values: driver(b+`\u.dll`, a+`\u.dll`)}, want: a},
-		"driver alone":                   {raw: Raw{INFStoreErr: failed, Values: driver(a + `\u.dll`)}, want: a, note: "not implemented"},
-		"driver alone, no reason":        {raw: Raw{Values: driver(a + `\u.dll`)}, want: a, note: "unknown"},
-		"driver without paths":           {raw: Raw{Values: driver("<>", "", "<>")}, err: "reinstall"},
-		"REG_SZ":                         {raw: Raw{Values: []win32.RegistryValue{{Name: "usermodedrivername", Type: regString, Data: utf16le(a + `\u.dll`)}}}, want: a, note: "unknown"},
-		"value of a subkey":              {raw: Raw{INFStore: a, Values: []win32.RegistryValue{multi("CopyToVmOverwrite", "UserModeDriverName", b+`\u.dll`)}}, want: a},
-		"another value":                  {raw: Raw{INFStore: a, Values: []win32.RegistryValue{multi("", "OpenGLDriverName", b+`\u.dll`)}}, want: a},
-		"driver in no repository":        {raw: Raw{Values: driver(`C:\DriverStore\Temp\x\u.dll`, `C:\Temp\FileRepository\x\u.dll`)}, err: "reinstall"},
-		"they differ":                    {raw: Raw{INFStore: a, Values: driver(b + `\u.dll`)}, err: `inf_amd64_a" according to its INF and "` + strings.ReplaceAll(b, `\`, `\\`)},
-		"driver in two directories":      {raw: Raw{Values: driver(a+`\u.dll`, b+`\u.dll`)}, err: "in 2 of them"},
-		"neither":                        {raw: Raw{INFStoreErr: failed}, err: "not implemented"},
-		"neither, no reason":             {raw: Raw{}, err: "reinstall"},
-		"INF in a relative directory":    {raw: Raw{INFStore: `DriverStore\x`}, err: "not a directory on a drive"},
-		"driver in a relative directory": {raw: Raw{Values: driver(`%SystemRoot%\System32\DriverStore\FileRepository\x\u.dll`)}, err: "reinstall"},
-		"INF on a share":                 {raw: Raw{INFStore: `\\server\c$\Windows\System32\DriverStore\FileRepository\x`}, err: "not a directory on a drive"},
-		"driver on a share":              {raw: Raw{Values: driver(`\\server\c$\Windows\System32\DriverStore\FileRepository\x\u.dll`)}, err: "reinstall"},
-		"driver by a device path alone":  {raw: Raw{Values: driver(`\??\` + a + `\u.dll`)}, err: "reinstall"},
-		"driver by a device path":        {raw: Raw{INFStore: a, Values: driver(`\\?\` + a + `\u.dll`)}, want: a},
-		"driver in the repository":       {raw: Raw{Values: driver(repo + `u.dll`)}, err: "reinstall"},
-		"driver that goes up":            {raw: Raw{Values: driver(repo + `x\..\u.dll`)}, err: "reinstall"},
+		"both agree":                     {p: Properties{INFStore: a, Values: driver(a+`\u.dll`, a+`\u.dll`)}, want: a},
+		"both agree, case differs":       {p: Properties{INFStore: a, Values: driver(strings.ToUpper(a) + `\U.DLL`)}, want: a},
+		"both agree, subdirectory":       {p: Properties{INFStore: a, Values: driver(a + `\B0261\u.dll`)}, want: a},
+		"INF alone":                      {p: Properties{INFStore: a}, want: a},
+		"INF is cleaned":                 {p: Properties{INFStore: a + `\`}, want: a},
+		"INF, driver without a path":     {p: Properties{INFStore: a, Values: driver("u.dll", "<>")}, want: a},
+		"INF, driver elsewhere":          {p: Properties{INFStore: a, Values: driver(`C:\Windows\System32\u.dll`)}, want: a},
+		"INF among the driver's":         {p: Properties{INFStore: a, Values: driver(b+`\u.dll`, a+`\u.dll`)}, want: a},
+		"driver alone":                   {p: Properties{INFStoreErr: failed, Values: driver(a + `\u.dll`)}, want: a, note: "not implemented"},
+		"driver alone, no reason":        {p: Properties{Values: driver(a + `\u.dll`)}, want: a, note: "unknown"},
+		"driver without paths":           {p: Properties{Values: driver("<>", "", "<>")}, err: "reinstall"},
+		"REG_SZ":                         {p: Properties{Values: []win32.RegistryValue{{Name: "usermodedrivername", Type: regString, Data: utf16le(a + `\u.dll`)}}}, want: a, note: "unknown"},
+		"value of a subkey":              {p: Properties{INFStore: a, Values: []win32.RegistryValue{multi("CopyToVmOverwrite", "UserModeDriverName", b+`\u.dll`)}}, want: a},
+		"another value":                  {p: Properties{INFStore: a, Values: []win32.RegistryValue{multi("", "OpenGLDriverName", b+`\u.dll`)}}, want: a},
+		"driver in no repository":        {p: Properties{Values: driver(`C:\DriverStore\Temp\x\u.dll`, `C:\Temp\FileRepository\x\u.dll`)}, err: "reinstall"},
+		"they differ":                    {p: Properties{INFStore: a, Values: driver(b + `\u.dll`)}, err: `inf_amd64_a" according to its INF and "` + strings.ReplaceAll(b, `\`, `\\`)},
+		"driver in two directories":      {p: Properties{Values: driver(a+`\u.dll`, b+`\u.dll`)}, err: "in 2 of them"},
+		"neither":                        {p: Properties{INFStoreErr: failed}, err: "not implemented"},
+		"neither, no reason":             {p: Properties{}, err: "reinstall"},
+		"INF in a relative directory":    {p: Properties{INFStore: `DriverStore\x`}, err: "not a directory on a drive"},
+		"driver in a relative directory": {p: Properties{Values: driver(`%SystemRoot%\System32\DriverStore\FileRepository\x\u.dll`)}, err: "reinstall"},
+		"INF on a share":                 {p: Properties{INFStore: `\\server\c$\Windows\System32\DriverStore\FileRepository\x`}, err: "not a directory on a drive"},
+		"driver on a share":              {p: Properties{Values: driver(`\\server\c$\Windows\System32\DriverStore\FileRepository\x\u.dll`)}, err: "reinstall"},
+		"driver by a device path alone":  {p: Properties{Values: driver(`\??\` + a + `\u.dll`)}, err: "reinstall"},
+		"driver by a device path":        {p: Properties{INFStore: a, Values: driver(`\\?\` + a + `\u.dll`)}, want: a},
+		"driver in the repository":       {p: Properties{Values: driver(repo + `u.dll`)}, err: "reinstall"},
+		"driver that goes up":            {p: Properties{Values: driver(repo + `x\..\u.dll`)}, err: "reinstall"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, note, err := driverStore(test.raw)
+			got, note, err := driverStore(test.p)
 			if got != test.want || !strings.Contains(note, test.note) || (note == "") != (test.note == "") {
 				t.Errorf("%q, note %q; want %q, note with %q", got, note, test.want, test.note)
 			}

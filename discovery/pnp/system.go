@@ -15,7 +15,7 @@ import (
 // Snapshot is the state of Windows at one moment.
 type Snapshot struct {
 	// Devices are the present devices of both classes, in Windows' order.
-	Devices []Raw
+	Devices []Properties
 	// Adapters are DXCore's adapters, if DXCoreErr is nil.
 	Adapters []win32.Adapter
 	// DXCoreErr is why DXCore is not available: it is missing before Windows 10
@@ -23,9 +23,9 @@ type Snapshot struct {
 	DXCoreErr error
 }
 
-// Raw is the properties of a device. One that the device does not have is the zero
+// Properties is the properties of a device. One that the device does not have is the zero
 // value or nil; the errors of those that could not be read are in Unread.
-type Raw struct {
+type Properties struct {
 	InstanceID string
 	// Class is [win32.DisplayClass] for devices with a WDDM driver, or
 	// [win32.ComputeAcceleratorClass] for those with an MCDM driver: neural
@@ -69,7 +69,7 @@ type System interface {
 	Snapshot(ctx context.Context) (Snapshot, error)
 
 	// Find reads the present devices with the given instance IDs, without DXCore.
-	Find(ctx context.Context, instanceIDs []string) ([]Raw, error)
+	Find(ctx context.Context, instanceIDs []string) ([]Properties, error)
 
 	// Notify calls changed after a device of the classes has been added, removed,
 	// started, stopped, or given another driver, until ctx ends. changed must not

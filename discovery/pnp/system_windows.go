@@ -26,13 +26,13 @@ func (system) Snapshot(ctx context.Context) (s Snapshot, err error) {
 }
 
 // Find implements [System].
-func (system) Find(ctx context.Context, instanceIDs []string) ([]Raw, error) {
+func (system) Find(ctx context.Context, instanceIDs []string) ([]Properties, error) {
 	return devices(ctx, func(id string) bool { return discovery.ContainsID(instanceIDs, id) })
 }
 
 // devices reads the present devices of both classes whose instance ID is wanted, in
 // Windows' order.
-func devices(ctx context.Context, wanted func(instanceID string) bool) (list []Raw, err error) {
+func devices(ctx context.Context, wanted func(instanceID string) bool) (list []Properties, err error) {
 	for _, class := range []win32.GUID{win32.DisplayClass(), win32.ComputeAcceleratorClass()} {
 		err := win32.VisitDevices(class, func(device win32.Device) error {
 			id, err := device.InstanceID()
@@ -53,9 +53,9 @@ func (system) Notify(ctx context.Context, changed func()) error {
 	return win32.WatchDevices(ctx, []win32.GUID{win32.DisplayInterface(), win32.ComputeInterface()}, changed)
 }
 
-func readDevice(device win32.Device, instanceID string, class win32.GUID) Raw {
+func readDevice(device win32.Device, instanceID string, class win32.GUID) Properties {
 	r := &reader{device: device}
-	raw := Raw{
+	p := Properties{
 		InstanceID:    instanceID,
 		Class:         class,
 		Description:   value(r, win32.DeviceDesc, win32.Property.Text),
@@ -72,17 +72,17 @@ func readDevice(device win32.Device, instanceID string, class win32.GUID) Raw {
 		Status:        value(r, win32.DevNodeStatus, win32.Property.Uint32),
 		Problem:       value(r, win32.ProblemCode, win32.Property.Uint32),
 	}
-	raw.Unread = r.unread
-	if raw.DriverKey != "" {
-		raw.Values, raw.ValuesErr = win32.DriverValues(raw.DriverKey, []string{userModeName}, slices.Concat(system32Keys(), sysWOW64Keys()))
+	p.Unread = r.unread
+	if p.DriverKey != "" {
+		p.Values, p.ValuesErr = win32.DriverValues(p.DriverKey, []string{userModeName}, slices.Concat(system32Keys(), sysWOW64Keys()))
 	}
-	if raw.INF != "" {
-		path, err := win32.DriverStoreINF(raw.INF)
-		if raw.INFStoreErr = err; err == nil {
-			raw.INFStore = winpath.Dir(path)
+	if p.INF != "" {
+		path, err := win32.DriverStoreINF(p.INF)
+		if p.INFStoreErr = err; err == nil {
+			p.INFStore = winpath.Dir(path)
 		}
 	}
-	return raw
+	return p
 }
 
 func decodeLUID(p win32.Property) (discovery.LUID, error) {
@@ -124,7 +124,7 @@ func optional[T any](r *reader, name win32.PropertyName, decode func(win32.Prope
 
 // adapters returns the DXCore adapters with a known attribute, and those of devices:
 // a neural processor may have no such attribute.
-func adapters(devices []Raw) ([]win32.Adapter, error) {
+func adapters(devices []Properties) ([]win32.Adapter, error) {
 	dxcore, err := win32.OpenDXCore()
 	if err != nil {
 		return nil, err

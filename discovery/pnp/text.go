@@ -17,8 +17,8 @@ const (
 
 var errNotText = errors.New("is not valid UTF-16")
 
-// textOf returns the strings of a REG_SZ or REG_MULTI_SZ value.
-func textOf(v win32.RegistryValue) ([]string, error) {
+// stringsOf returns the strings of a REG_SZ or REG_MULTI_SZ value.
+func stringsOf(v win32.RegistryValue) ([]string, error) {
 	if v.Type != regString && v.Type != regMultiString {
 		return nil, fmt.Errorf("has registry type %d, want REG_SZ (%d) or REG_MULTI_SZ (%d)", v.Type, regString, regMultiString)
 	}
