@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"os"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -19,10 +20,14 @@ type schema = map[string]any
 // additions are the parts of chart.schema.yaml that no value has had yet, by name.
 type additions map[string]schema
 
-// chartSchemaOf returns values.schema.json.
-func chartSchemaOf(valuesYAML, configSchema []byte) ([]byte, error) {
+// valuesSchema returns values.schema.json, which includes the schema of config.yaml.
+func valuesSchema(configSchema []byte) ([]byte, error) {
+	values, err := os.ReadFile(chart + "values.yaml")
+	if err != nil {
+		return nil, err
+	}
 	var document yaml.Node
-	if err := yaml.Unmarshal(valuesYAML, &document); err != nil {
+	if err := yaml.Unmarshal(values, &document); err != nil {
 		return nil, fmt.Errorf("values.yaml: %w", err)
 	}
 	var more struct {

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -39,56 +40,33 @@ const (
 
 func run() error {
 	files, err := generate()
+	if err != nil {
+		return err
+	}
 	for path, content := range files {
-		if err := os.WriteFile(path, content, 0o644); err != nil {
-			return err
-		}
+		err = errors.Join(err, os.WriteFile(path, content, 0o644))
 	}
 	return err
 }
 
 // generate returns the content of the generated files by their paths.
 func generate() (map[string][]byte, error) {
-	comments, err := fieldComments()
-	if err != nil {
-		return nil, err
-	}
-	schema := buildSchema("config", config.File{}, comments)
-	text, err := encode(schema)
-	if err != nil {
-		return nil, err
-	}
-	inventory, err := encode(buildSchema("inventory", config.Inventory{}, nil))
-	if err != nil {
-		return nil, err
-	}
-	keys := rows("", schema)
-	for _, r := range keys {
-		if r.description == "" {
-			return nil, fmt.Errorf("%s has no comment", r.path)
-		}
-	}
-	page, err := fill(docs+"configuration.md", lists(keys))
-	if err != nil {
-		return nil, err
-	}
-	metrics, err := metricsList()
-	if err != nil {
-		return nil, err
-	}
-	metricsPage, err := fill(docs+"metrics.md", map[string]string{"metrics": metrics})
-	if err != nil {
-		return nil, err
-	}
-	valuesText, err := os.ReadFile(chart + "values.yaml")
-	if err != nil {
-		return nil, err
-	}
-	valuesSchema, err := chartSchemaOf(valuesText, text)
+	comments, commentsErr := fieldComments()
+	configSchema := buildSchema("config", config.File{}, comments)
+	configText, configErr := encode(configSchema)
+	inventoryText, inventoryErr := encode(buildSchema("inventory", config.Inventory{}, nil))
+	keys, keysErr := keyLists(configSchema)
+	configPage, configPageErr := fill(docs+"configuration.md", keys)
+	metrics, metricsErr := metricsList()
+	metricsPage, metricsPageErr := fill(docs+"metrics.md", map[string]string{"metrics": metrics})
+	valuesText, valuesErr := valuesSchema(configText)
 	return map[string][]byte{
-		shipped + "config/config.schema.json": text, shipped + "config/inventory.schema.json": inventory, docs + "configuration.md": page, docs + "metrics.md": metricsPage,
-		chart + "values.schema.json": valuesSchema,
-	}, err
+		shipped + "config/config.schema.json":    configText,
+		shipped + "config/inventory.schema.json": inventoryText,
+		docs + "configuration.md":                configPage,
+		docs + "metrics.md":                      metricsPage,
+		chart + "values.schema.json":             valuesText,
+	}, errors.Join(commentsErr, configErr, inventoryErr, keysErr, configPageErr, metricsErr, metricsPageErr, valuesErr)
 }
 
 func encode(v any) ([]byte, error) {
@@ -107,60 +85,54 @@ func buildSchema(name string, file any, comments map[string]string) *jsonschema.
 		Anonymous: true, DoNotReference: true, ExpandedStruct: true, FieldNameTag: "yaml", RequiredFromJSONSchemaTags: true,
 		LookupComment: func(t reflect.Type, field string) string { return comments[t.Name()+"."+field] },
 	}
-	plain := reflector
-	// What can also be written as one text.
-	reflector.Mapper = func(t reflect.Type) *jsonschema.Schema {
-		switch t.Name() {
-		case "Vendors", "Patterns":
-			return &jsonschema.Schema{Type: "array", Items: &jsonschema.Schema{Type: "string"}, Extras: types("string", "number", "array")}
-		case "AddedFile", "RuntimeFile", "DeviceNode", "Library":
-			mapping := plain.ReflectFromType(t)
-			mapping.Version, mapping.Extras = "", types("string", "object")
-			return mapping
-		}
-		return nil
-	}
 	schema := reflector.Reflect(file)
 	schema.ID = jsonschema.ID("https://directx.microsoft.com/schemas/directx-nri/v1alpha1/" + name + ".schema.json")
 	schema.Title = "directx-nri " + name
-	completeTexts(schema)
+	complete(schema)
 	return schema
 }
 
-func types(names ...string) map[string]any { return map[string]any{"type": names} }
+func setTypes(s *jsonschema.Schema, names ...string) {
+	s.Type, s.Extras = "", map[string]any{"type": names}
+}
 
-// completeTexts sets the types of texts that have a format, which can also be numbers, and
-// the lengths of texts that have no others.
-func completeTexts(s *jsonschema.Schema) {
+// complete sets, in a schema and those below it, what the tags imply: strings with a format can
+// also be numbers, strings without limits have the usual ones, and a shorthand (see package
+// config) is one of two types.
+func complete(s *jsonschema.Schema) {
 	if s == nil {
 		return
 	}
-	completeTexts(s.AdditionalProperties)
 	if s.Properties != nil {
 		for pair := s.Properties.Oldest(); pair != nil; pair = pair.Next() {
-			completeTexts(pair.Value)
+			complete(pair.Value)
 		}
 	}
+	complete(s.AdditionalProperties)
+	complete(s.Items)
 	if s.Format != "" && s.Enum == nil {
-		s.Extras, s.Items, s.MinItems, s.MaxItems = types("string", "number"), nil, nil, nil
+		s.Items, s.MinItems, s.MaxItems = nil, nil, nil // of a driver version
+		setTypes(s, "string", "number")
 	}
-	if s.Format == "vendor" {
+	if _, alsoNumber := s.Extras["type"]; (s.Type == "string" || alsoNumber) && s.Enum == nil {
+		s.MinLength, s.MaxLength = cmp.Or(s.MinLength, ptr(1)), cmp.Or(s.MaxLength, ptr(config.MaxString))
+	}
+	switch s.Format {
+	case "vendor":
 		s.Minimum, s.Maximum = "1", "65535"
-	}
-	if s.Format == "pattern" {
-		s.MaxLength, s.Pattern = ptr(256), `^\S(.*\S)?$`
+	case "pattern":
+		s.Pattern = `^\S(.*\S)?$`
 	}
 	s.Format = ""
-	completeTexts(s.Items)
-	_, several := s.Extras["type"]
-	if (s.Type == "string" || several) && s.Enum == nil {
-		s.MinLength, s.MaxLength = cmp.Or(s.MinLength, ptr(1)), cmp.Or(s.MaxLength, ptr(config.MaxText))
-	}
-	if several {
-		s.Type = ""
-	}
-	if one := s.Items; several && one != nil { // It can stand without the list.
-		s.MinLength, s.MaxLength, s.Pattern, s.Minimum, s.Maximum = one.MinLength, one.MaxLength, one.Pattern, one.Minimum, one.Maximum
+	switch item := s.Items; {
+	case s.Extras["shorthand"] == nil:
+	case item.Properties == nil: // A string without the list has the limits of an item.
+		s.MinLength, s.MaxLength, s.Pattern, s.Minimum, s.Maximum = item.MinLength, item.MaxLength, item.Pattern, item.Minimum, item.Maximum
+		setTypes(s, "string", "number", "array")
+	default:
+		s.Extras = nil
+		setTypes(item, "string", "object")
+		item.MinLength, item.MaxLength = ptr(1), ptr(config.MaxString)
 	}
 }
 
@@ -216,32 +188,51 @@ func metricsList() (string, error) {
 	return strings.ReplaceAll(list, "{}", ""), nil
 }
 
-// row is a key in a list.
-type row struct{ path, values, description string }
+// keyLists returns the lists of docs/configuration.md. Three have the keys below one key, the
+// first has the others.
+func keyLists(schema *jsonschema.Schema) (map[string]string, error) {
+	lists := map[string]string{"settings": "", "resources": "", "runtimeFiles": "", "extraMounts": ""}
+	for _, k := range keysBelow("", schema) {
+		if k.Description == "" {
+			return nil, fmt.Errorf("%s has no comment", k.path)
+		}
+		name, _, _ := strings.Cut(strings.ReplaceAll(k.path, "[", "."), ".")
+		if _, ok := lists[name]; !ok {
+			name = "settings"
+		}
+		lists[name] += fmt.Sprintf("- `%s`%s: %s\n", k.path, valuesOf(k.Schema), k.Description)
+	}
+	return lists, nil
+}
 
-// rows returns the keys of a schema, with [] for each item of a list and VENDOR for
-// a vendor's name. Keys with other keys below them are left to the text.
-func rows(path string, s *jsonschema.Schema) (list []row) {
+// key is a key of config.yaml, with [] for each item of a list and VENDOR for a vendor's name.
+type key struct {
+	path string
+	*jsonschema.Schema
+}
+
+// keysBelow returns the keys below path. Keys with other keys below them are left to the text.
+func keysBelow(path string, s *jsonschema.Schema) (keys []key) {
 	if s.Properties != nil {
 		for pair := s.Properties.Oldest(); pair != nil; pair = pair.Next() {
-			list = append(list, rows(strings.TrimPrefix(path+"."+pair.Key, "."), pair.Value)...)
+			keys = append(keys, keysBelow(strings.TrimPrefix(path+"."+pair.Key, "."), pair.Value)...)
 		}
 	}
 	if s.AdditionalProperties != nil && s.AdditionalProperties.Properties != nil {
-		list = append(list, rows(path+".VENDOR", s.AdditionalProperties)...)
+		keys = append(keys, keysBelow(path+".VENDOR", s.AdditionalProperties)...)
 	}
 	if s.Items != nil {
-		list = append(list, rows(path+"[]", s.Items)...)
+		keys = append(keys, keysBelow(path+"[]", s.Items)...)
 	}
-	if len(list) > 0 || path == "apiVersion" || path == "kind" || strings.HasSuffix(path, "[]") {
-		return list
+	if len(keys) > 0 || path == "apiVersion" || path == "kind" || strings.HasSuffix(path, "[]") {
+		return keys
 	}
-	return append(list, row{path, defaults(s), s.Description})
+	return append(keys, key{path, s})
 }
 
-// defaults returns the values of a key with its default in bold, or else an example, in
+// valuesOf returns the values of a key with its default in bold, or else an example, in
 // parentheses; or nothing.
-func defaults(s *jsonschema.Schema) string {
+func valuesOf(s *jsonschema.Schema) string {
 	var list []string
 	for _, value := range s.Enum {
 		if value != "" && value != s.Default {
@@ -257,20 +248,6 @@ func defaults(s *jsonschema.Schema) string {
 		return ""
 	}
 	return " (" + strings.Join(list, ", ") + ")"
-}
-
-// lists returns the lists of docs/configuration.md. Three have the keys below one
-// key, the first has the others.
-func lists(all []row) map[string]string {
-	lists := map[string]string{"settings": "", "resources": "", "runtimeFiles": "", "extraMounts": ""}
-	for _, r := range all {
-		name, _, _ := strings.Cut(strings.ReplaceAll(r.path, "[", "."), ".")
-		if _, ok := lists[name]; !ok {
-			name = "settings"
-		}
-		lists[name] += fmt.Sprintf("- `%s`%s: %s\n", r.path, r.values, r.description)
-	}
-	return lists
 }
 
 // A list is between these lines.

@@ -30,7 +30,7 @@ func (c Compiler) build(d *document, f File) policy.Policy {
 	}
 	if r := f.Shim.Runtime; !c.isAbs(r) && strings.ContainsAny(r, `/\:`) { // C:x is in a drive's working directory.
 		d.fail("shim.runtime", "%q is neither an absolute path nor a file name", r)
-	} else if c.CheckRealShim != nil && !c.Inspect && d.root != nil && !d.failedBelow("shim") {
+	} else if c.CheckRealShim != nil && !c.InspectOnly && !d.hasErrors("shim") {
 		d.check("shim.runtime", c.CheckRealShim(c.StateDir, r))
 	}
 	return policy.WithShimLog(p, c.StateDir)
@@ -39,10 +39,10 @@ func (c Compiler) build(d *document, f File) policy.Policy {
 // isAbs reports whether a path is absolute on the machine that has it: the node if the
 // configuration is inspected anywhere, or else this one.
 func (c Compiler) isAbs(path string) bool {
-	if c.Inspect && c.NodeOS == "windows" {
+	if c.InspectOnly && c.NodeOS == "windows" {
 		return winpath.IsAbs(path)
 	}
-	if c.Inspect {
+	if c.InspectOnly {
 		return strings.HasPrefix(path, "/")
 	}
 	return filepath.IsAbs(path)
@@ -96,7 +96,7 @@ func resources(d *document, f File) []policy.Resource {
 			d.fail(path+"driverVersion", "max is less than min")
 		}
 	}
-	if !d.failedBelow("resources") {
+	if !d.hasErrors("resources") {
 		checkRules(d, rules)
 	}
 	return rules

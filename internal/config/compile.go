@@ -5,7 +5,7 @@
 //
 //  1. [Compiler.Compile] reads the bytes.
 //  2. parse (document.go) returns a tree of YAML nodes, which have line numbers.
-//  3. decode (decode.go) returns a [File] with valid values. The flags are applied to it.
+//  3. decode (decode.go) stores the tree, with the values of flags, in a [File] and checks it.
 //  4. build (build.go) checks keys that depend on each other, and returns the policy. The
 //     devices of an inventory are built in inventory.go.
 //  5. [Install] writes the result.
@@ -62,9 +62,9 @@ type Compiler struct {
 	// CheckRealShim returns an error if containers could not start with the real shim of that
 	// name (shim.runtime) in place of the last policy's. nil checks nothing.
 	CheckRealShim func(stateDir, name string) error
-	// Inspect compiles files that anyone may have written, without the inventory that
+	// InspectOnly compiles files that any user may have written, without the inventory that
 	// config.yaml names: it may be on another machine. The result is not for [Install].
-	Inspect bool
+	InspectOnly bool
 }
 
 // Compile returns the policy and, if the configuration names an inventory, its
@@ -82,7 +82,7 @@ func (c Compiler) Compile() (p policy.Policy, devices []discovery.Device, err er
 		return p, nil, err
 	}
 	p.Source.Config, p.Source.ConfigSHA256 = c.File, hash
-	if p.Source.Inventory != "" && !c.Inspect {
+	if p.Source.Inventory != "" && !c.InspectOnly {
 		devices, p.Source.InventorySHA256, err = c.inventory(p.Source.Inventory)
 		p.UseInventory = err == nil
 	}
@@ -104,9 +104,13 @@ func (c Compiler) inventory(path string) ([]discovery.Device, string, error) {
 
 // compile compiles the text of config.yaml and the flags.
 func (c Compiler) compile(data []byte) (policy.Policy, error) {
-	d, file := parse(c.File, data, maxConfig), defaultFile()
+	d, err := parse(c.File, data, maxConfig)
+	if err != nil {
+		return policy.Policy{}, fmt.Errorf("configuration: %w", err)
+	}
+	file := defaultFile()
+	d.flags = c.Flags
 	d.decode(&file)
-	c.Flags.apply(d, &file)
 	p := c.build(d, file)
 	if err := d.err(); err != nil {
 		return policy.Policy{}, fmt.Errorf("configuration: %w", err)
@@ -116,7 +120,7 @@ func (c Compiler) compile(data []byte) (policy.Policy, error) {
 
 // Check returns the errors of a configuration for nodes with this operating system.
 func Check(name string, text []byte, nodeOS string) error {
-	_, err := Compiler{File: name, NodeOS: nodeOS, Inspect: true}.compile(text)
+	_, err := Compiler{File: name, NodeOS: nodeOS, InspectOnly: true}.compile(text)
 	return err
 }
 
@@ -142,7 +146,7 @@ func (c Compiler) read(path string, limit int64) (data []byte, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	if !c.Inspect {
+	if !c.InspectOnly {
 		if err := checkVolume(f, filepath.Dir(paths.Default().Config)); err != nil {
 			return nil, err
 		}

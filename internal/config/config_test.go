@@ -34,7 +34,7 @@ func compile(t *testing.T, nodeOS, text string) (policy.Policy, error) {
 	if nodeOS == "windows" {
 		stateDir = `C:\ProgramData\directx-nri`
 	}
-	p, _, err := Compiler{File: file, Required: true, StateDir: stateDir, NodeOS: nodeOS, Inspect: true}.Compile()
+	p, _, err := Compiler{File: file, Required: true, StateDir: stateDir, NodeOS: nodeOS, InspectOnly: true}.Compile()
 	if p.Source.Config != "" && (p.Source.Config != file || p.Source.ConfigSHA256 != hashOf([]byte(text))) {
 		t.Errorf("source %+v", p.Source)
 	}
@@ -252,7 +252,7 @@ func TestCompileRefuses(t *testing.T) {
 		"no rules":              {head + "resources: []\n", "resources: the list is empty"},
 		"preset and rules":      {head + "preset: alibaba\nresources: [{name: a.b/c}]\n", "exclude each other"},
 		"unknown preset":        {head + "preset: nvidia\n", `preset: "nvidia" is not valid: want tensorworks, microsoft or alibaba`},
-		"no name":               {rules("{replicas: 2}"), "config.yaml:4: resources[0].name: missing: want a text, such as example.com/t4"},
+		"no name":               {rules("{replicas: 2}"), "config.yaml:4: resources[0].name: missing: want a string, such as example.com/t4"},
 		"rule's replicas":       {rules("{name: a.b/c}", "{name: a.b/d, replicas: 0}"), "config.yaml:5: resources[1].replicas: 0 is out of range"},
 		"vendor":                {rules("{name: a.b/c, match: {vendor: Nvidia}}"), `"Nvidia" is not a vendor: want amd, intel, microsoft, nvidia, qualcomm or a PCI vendor ID such as 0x10DE; did you mean nvidia?`},
 		"vendor without its 0x": {rules("{name: a.b/c, match: {vendor: 8086}}"), `"8086" is not a vendor`},
@@ -262,10 +262,10 @@ func TestCompileRefuses(t *testing.T) {
 		"space at an end":       {rules("{name: a.b/c, match: {description: 'T4 '}}"), `"T4 " begins or ends with a space`},
 		"long pattern":          {rules("{name: a.b/c, match: {description: '" + strings.Repeat("a", 257) + "'}}"), "257 characters: use 256 or fewer"},
 		"memory":                {rules("{name: a.b/c, match: {dedicatedMemory: {min: 8 XB}}}"), "is not an amount of memory"},
-		"no memory":             {rules("{name: a.b/c, match: {dedicatedMemory: {max: 0}}}"), "0 is not a bound"},
+		"no memory":             {rules("{name: a.b/c, match: {dedicatedMemory: {max: 0}}}"), `"0" is not a bound`},
 		"memory upside down":    {rules("{name: a.b/c, match: {dedicatedMemory: {min: 8Gi, max: 4Gi}}}"), "max is less than min"},
 		"version":               {rules("{name: a.b/c, match: {driverVersion: {min: latest}}}"), "is not a driver version"},
-		"no version":            {rules("{name: a.b/c, match: {driverVersion: {min: 0.0}}}"), "resources[0].match.driverVersion.min: 0 is not a bound"},
+		"no version":            {rules("{name: a.b/c, match: {driverVersion: {min: 0.0}}}"), `resources[0].match.driverVersion.min: "0.0" is not a bound`},
 		"versions upside down":  {rules("{name: a.b/c, match: {driverVersion: {min: 31.0.1, max: 31.0.0}}}"), "max is less than min"},
 
 		"name without domain":  {rules("{name: gpu}"), "is not an extended resource"},
@@ -283,7 +283,7 @@ func TestCompileRefuses(t *testing.T) {
 		"never matches":        {rules("{name: a.b/c, match: {kind: display}}", "{name: a.b/d, match: {kind: display, vendor: amd}}"), "config.yaml:5: resources[1]: matches no GPU that resources[0] does not match first"},
 
 		"file's vendor":      {head + "runtimeFiles: {ati: {}}\n", "runtimeFiles.ati"},
-		"vendor twice":       {head + "runtimeFiles: {nvidia: {}, 0x10DE: {}}\n", "runtimeFiles.0x10DE: the same as another key"},
+		"vendor twice":       {head + "runtimeFiles: {nvidia: {}, 0x10DE: {}}\n", "runtimeFiles.nvidia: the same as 0x10DE: remove one of them"},
 		"file above":         {head + "runtimeFiles: {amd: {remove: ['..\\a']}}\n", "runtimeFiles.amd.remove[0]"},
 		"file with an end":   {head + "runtimeFiles: {amd: {add: ['a.exe.']}}\n", "runtimeFiles.amd.add[0]"},
 		"directory":          {head + "runtimeFiles: {amd: {add: [{source: a, directory: drivers}]}}\n", "directory: "},
@@ -347,7 +347,7 @@ func TestFlags(t *testing.T) {
 	write(t, file, head+"replicas: 7\nlog: {level: warn}\nservedBy: nri\n")
 	nodeOS := "linux"
 	compileWith := func(args ...string) (policy.Policy, error) {
-		c := Compiler{File: file, StateDir: "/x", NodeOS: nodeOS, Inspect: true}
+		c := Compiler{File: file, StateDir: "/x", NodeOS: nodeOS, InspectOnly: true}
 		command := &cobra.Command{}
 		c.Flags.Add(command)
 		if err := command.ParseFlags(args); err != nil {
@@ -445,7 +445,11 @@ func FuzzCompile(f *testing.F) {
 	}
 	schema := readSchema(f, "config.schema.json")
 	f.Fuzz(func(t *testing.T, data []byte) {
-		d, file := parse("config.yaml", data, maxConfig), defaultFile()
+		d, err := parse("config.yaml", data, maxConfig)
+		if err != nil {
+			return
+		}
+		file := defaultFile()
 		d.decode(&file)
 		if len(d.errors) == 0 && !oldBooleans.Match(data) {
 			if err := schema.Validate(content(d.root)); err != nil {

@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -11,29 +12,14 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/cli"
-	"github.com/directx-nri/directx-nri/internal/policy"
 )
-
-// isShorthand reports whether a value of a type can be written as one scalar: a list as its
-// only item, a mapping as the value of its first key.
-func isShorthand(t reflect.Type) bool {
-	switch t {
-	case reflect.TypeFor[policy.Vendors](), reflect.TypeFor[policy.Patterns](), reflect.TypeFor[policy.AddedFile](),
-		reflect.TypeFor[discovery.RuntimeFile](), reflect.TypeFor[discovery.DeviceNode](), reflect.TypeFor[discovery.Library]():
-		return true
-	}
-	return false
-}
 
 var errNoValue = errors.New("no value: set one, or remove the key")
 
 // decode decodes the document into file, a pointer to a [File] or an [Inventory].
 func (d *document) decode(file any) {
-	if d.root != nil {
-		d.decodeValue("", d.root, reflect.ValueOf(file).Elem(), nil)
-	}
+	d.decodeValue("", d.root, reflect.ValueOf(file).Elem(), limits{})
 }
 
 // decodeValue decodes the value of the key at path into v. It adds an error for each key below
@@ -45,7 +31,7 @@ func (d *document) decode(file any) {
 func (d *document) decodeValue(path string, node *yaml.Node, v reflect.Value, l limits) {
 	d.lines[path] = node.Line
 	node = resolve(node)
-	short := node.Kind == yaml.ScalarNode && isShorthand(v.Type())
+	short := l.shorthand && node.Kind == yaml.ScalarNode
 	switch kind := v.Kind(); {
 	case node.ShortTag() == "!!null":
 		d.check(path, errNoValue)
@@ -54,9 +40,9 @@ func (d *document) decodeValue(path string, node *yaml.Node, v reflect.Value, l 
 		d.decodeValue(path, node, v.Elem(), l)
 	case kind == reflect.Struct && short:
 		d.decodeValue(path, node, v.Field(0), keysOf(v.Type())[0].limits)
-	case kind == reflect.Slice && short:
+	case kind == reflect.Slice && short && v.Type().Elem().Kind() != reflect.Struct:
 		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
-		d.decodeValue(path, node, v.Index(0), l.ofItems())
+		d.decodeValue(path, node, v.Index(0), l)
 	case kind == reflect.Struct && node.Kind == yaml.MappingNode:
 		d.decodeStruct(path, node, v)
 	case kind == reflect.Map && node.Kind == yaml.MappingNode:
@@ -65,7 +51,7 @@ func (d *document) decodeValue(path string, node *yaml.Node, v reflect.Value, l 
 		if n := len(node.Content); d.check(path, l.checkItems(n)) && n > 0 {
 			v.Set(reflect.MakeSlice(v.Type(), n, n))
 			for i, item := range node.Content {
-				d.decodeValue(fmt.Sprintf("%s[%d]", path, i), item, v.Index(i), l.ofItems())
+				d.decodeValue(fmt.Sprintf("%s[%d]", path, i), item, v.Index(i), l)
 			}
 		}
 	case node.Kind == yaml.ScalarNode && kind != reflect.Slice && kind != reflect.Map: // whose formats are those of items and keys
@@ -75,59 +61,63 @@ func (d *document) decodeValue(path string, node *yaml.Node, v reflect.Value, l 
 	}
 }
 
-func (d *document) decodeStruct(path string, node *yaml.Node, v reflect.Value) {
-	keys, found := keysOf(v.Type()), entries(node)
-	for _, e := range found {
-		i := slices.IndexFunc(keys, func(k key) bool { return k.name == e.key })
-		if i < 0 {
-			text := fmt.Sprintf("unknown key %q: %s", e.key, cli.WantOneOf(e.key, names(keys)))
-			d.errors = append(d.errors, KeyError{File: d.name, Line: e.value.Line, Path: path, Text: text})
-			continue
-		}
-		d.decodeValue(join(path, e.key), e.value, v.FieldByIndex(keys[i].field), keys[i].limits)
-	}
+func (d *document) decodeStruct(path string, mapping *yaml.Node, v reflect.Value) {
+	values, keys := entries(mapping), keysOf(v.Type())
 	for _, k := range keys {
-		if k.limits["required"] != nil && !slices.ContainsFunc(found, func(e entry) bool { return e.key == k.name }) {
-			d.fail(join(path, k.name), "missing: want %s", wanted(v.FieldByIndex(k.field), k.limits))
+		path, field, value := join(path, k.name), v.FieldByIndex(k.index), values[k.name]
+		delete(values, k.name)
+		if flag := d.flags[path]; flag != nil {
+			value = flag
 		}
+		switch {
+		case value != nil:
+			d.decodeValue(path, value, field, k.limits)
+		case k.limits.required:
+			d.fail(path, "missing: want %s", wanted(field, k.limits))
+		case field.Kind() == reflect.Struct: // There may be flags for keys below it.
+			d.decodeStruct(path, &yaml.Node{}, field)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		d.add(values[name].Line, path, fmt.Sprintf("unknown key %q: %s", name, cli.WantOneOf(name, names(keys))))
 	}
 }
 
 // decodeMap decodes a mapping whose keys have the format of l.
-func (d *document) decodeMap(path string, node *yaml.Node, v reflect.Value, l limits) {
+func (d *document) decodeMap(path string, mapping *yaml.Node, v reflect.Value, l limits) {
 	v.Set(reflect.MakeMap(v.Type()))
-	seen := map[any]bool{}
-	for _, e := range entries(node) {
-		path := join(path, e.key)
-		d.lines[path] = e.value.Line
-		key, err := parseText(l.format(), e.key)
-		if err == nil && seen[key] {
-			err = errors.New("the same as another key")
+	values, names := entries(mapping), map[any]string{}
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		path := join(path, name)
+		d.lines[path] = values[name].Line
+		key, err := parseFormat(l.format, name)
+		if other := names[key]; err == nil && other != "" {
+			err = fmt.Errorf("the same as %s: remove one of them", other)
 		}
 		if d.check(path, err) {
-			seen[key] = true
+			names[key] = name
 			value := reflect.New(v.Type().Elem()).Elem()
-			d.decodeValue(path, e.value, value, nil)
-			v.SetMapIndex(reflect.ValueOf(e.key), value)
+			d.decodeValue(path, values[name], value, limits{})
+			v.SetMapIndex(reflect.ValueOf(name), value)
 		}
 	}
 }
 
 // decodeScalar decodes a scalar as it is written: 010 is not 8, and 31.10 is not 31.1.
 func decodeScalar(node *yaml.Node, v reflect.Value, l limits) error {
-	tag, text, format := node.ShortTag(), node.Value, l.format()
+	tag, text := node.ShortTag(), node.Value
 	if tag == "!!binary" || strings.ContainsFunc(text, unicode.IsControl) {
 		return errors.New("not a single line of text")
 	}
 	switch kind := v.Kind(); {
-	case kind == reflect.String || format != "":
-		if tag == "!!bool" || format == "" && (tag == "!!int" || tag == "!!float") {
+	case kind == reflect.String || l.format != "":
+		if tag == "!!bool" || l.format == "" && (tag == "!!int" || tag == "!!float") {
 			return wrongType(node, v, l)
 		}
-		if err := l.checkText(text); err != nil {
+		if err := l.checkString(text); err != nil {
 			return err
 		}
-		value, err := parseText(format, text)
+		value, err := parseFormat(l.format, text)
 		if err == nil {
 			v.Set(reflect.ValueOf(value).Convert(v.Type()))
 		}
@@ -165,8 +155,8 @@ func wrongType(node *yaml.Node, v reflect.Value, l limits) error {
 
 // wanted returns a phrase for the values that v can have.
 func wanted(v reflect.Value, l limits) string {
-	if known := l.known(); known != nil {
-		return cli.JoinOr(known)
+	if values := l.values(); values != nil {
+		return cli.JoinOr(values)
 	}
 	switch v.Kind() {
 	case reflect.Struct:
@@ -180,13 +170,13 @@ func wanted(v reflect.Value, l limits) string {
 	case reflect.Bool:
 		return "true or false"
 	}
-	return "a text" + l.example()
+	return "a string" + l.suchAs()
 }
 
 // key is a key of a mapping: a field of a struct.
 type key struct {
 	name   string
-	field  []int // index
+	index  []int // of the field
 	limits limits
 }
 
@@ -197,10 +187,10 @@ func keysOf(t reflect.Type) (keys []key) {
 		switch name, options, _ := strings.Cut(field.Tag.Get("yaml"), ","); {
 		case options == "inline":
 			for _, k := range keysOf(field.Type) {
-				keys = append(keys, key{k.name, append([]int{i}, k.field...), k.limits})
+				keys = append(keys, key{k.name, append([]int{i}, k.index...), k.limits})
 			}
 		case name != "-":
-			keys = append(keys, key{name, []int{i}, limitsOf(field.Tag.Get("jsonschema"))})
+			keys = append(keys, key{name, []int{i}, limitsOf(field.Tag)})
 		}
 	}
 	return keys

@@ -41,14 +41,13 @@ type KeyErrors []KeyError
 
 // Error returns a line for each error, 50 at most.
 func (e KeyErrors) Error() string {
-	const most = 50
+	const maxLines = 50
 	var lines []string
-	for i, one := range e {
-		if i == most {
-			lines = append(lines, fmt.Sprintf("%s: and %d more", one.File, len(e)-most))
-			break
-		}
-		lines = append(lines, one.Error())
+	for _, keyError := range e[:min(len(e), maxLines)] {
+		lines = append(lines, keyError.Error())
+	}
+	if len(e) > maxLines {
+		lines = append(lines, fmt.Sprintf("%s: and %d more", e[0].File, len(e)-maxLines))
 	}
 	return strings.Join(lines, "\n")
 }
@@ -56,21 +55,20 @@ func (e KeyErrors) Error() string {
 // document is a YAML file, with the errors found so far.
 type document struct {
 	name   string
-	root   *yaml.Node // nil if the file cannot be parsed
+	root   *yaml.Node
+	flags  Flags // take precedence over the values in root
 	errors KeyErrors
-	failed map[string]bool // the paths of errors
-	lines  map[string]int  // of values that were decoded, by path
+	lines  map[string]int // of values that were decoded, by path
 }
 
 var yamlLine = regexp.MustCompile(`^(?:yaml: )?(?:line (\d+): )?(.*)$`)
 
-// parse parses a file that has a single YAML document.
-func parse(name string, data []byte, maxSize int) *document {
-	d := &document{name: name, failed: map[string]bool{}, lines: map[string]int{}}
-	root, err := readRoot(data, maxSize)
-	if err == nil {
-		d.root = root
-		return d
+// parse parses a file that has a single YAML document. Its errors are [KeyErrors].
+func parse(name string, data []byte, maxSize int) (*document, error) {
+	d := &document{name: name, lines: map[string]int{}}
+	var err error
+	if d.root, err = readRoot(data, maxSize); err == nil {
+		return d, nil
 	}
 	texts := []string{err.Error()}
 	if several := (*yaml.TypeError)(nil); errors.As(err, &several) {
@@ -79,9 +77,9 @@ func parse(name string, data []byte, maxSize int) *document {
 	for _, text := range texts {
 		match := yamlLine.FindStringSubmatch(strings.ReplaceAll(text, "\n", " "))
 		line, _ := strconv.Atoi(match[1])
-		d.errors = append(d.errors, KeyError{File: d.name, Line: line, Text: match[2]})
+		d.add(line, "", match[2])
 	}
-	return d
+	return nil, d.err()
 }
 
 func readRoot(data []byte, maxSize int) (*yaml.Node, error) {
@@ -107,19 +105,14 @@ func readRoot(data []byte, maxSize int) (*yaml.Node, error) {
 	return first.Content[0], nil
 }
 
-// fail adds an error of the key at path, unless the key has one already.
-func (d *document) fail(path, format string, args ...any) {
-	if d.failed[path] {
-		return
-	}
-	d.failed[path] = true
-	d.errors = append(d.errors, KeyError{File: d.name, Line: d.line(path), Path: path, Text: fmt.Sprintf(format, args...)})
+// add adds an error of the key at path.
+func (d *document) add(line int, path, text string) {
+	d.errors = append(d.errors, KeyError{File: d.name, Line: line, Path: path, Text: text})
 }
 
-// clear removes the error of the key at path.
-func (d *document) clear(path string) {
-	delete(d.failed, path)
-	d.errors = slices.DeleteFunc(d.errors, func(e KeyError) bool { return e.Path == path })
+// fail is add with the line of the key.
+func (d *document) fail(path, format string, args ...any) {
+	d.add(d.line(path), path, fmt.Sprintf(format, args...))
 }
 
 // check adds err, if there is one, as an error of the key at path, and reports whether
@@ -131,8 +124,8 @@ func (d *document) check(path string, err error) bool {
 	return err == nil
 }
 
-// failedBelow reports whether a key at or below path has an error.
-func (d *document) failedBelow(path string) bool {
+// hasErrors reports whether a key at or below path has an error.
+func (d *document) hasErrors(path string) bool {
 	return slices.ContainsFunc(d.errors, func(e KeyError) bool { return strings.HasPrefix(e.Path, path) })
 }
 
@@ -145,8 +138,8 @@ func (d *document) err() error {
 	return d.errors
 }
 
-// line returns the line of the key at path, or of the nearest key that contains it; 0 is
-// that of the whole file.
+// line returns the line of the key at path, or of the nearest key that contains it, 0 if there
+// is none.
 func (d *document) line(path string) int {
 	for ; path != ""; path = path[:max(strings.LastIndexAny(path, ".["), 0)] {
 		if line, ok := d.lines[path]; ok {
@@ -156,7 +149,7 @@ func (d *document) line(path string) int {
 	return 0
 }
 
-// resolve returns what an alias stands for, or else node.
+// resolve returns the node that an alias refers to, or node if it is not an alias.
 func resolve(node *yaml.Node) *yaml.Node {
 	if node.Kind == yaml.AliasNode {
 		return node.Alias
@@ -164,29 +157,20 @@ func resolve(node *yaml.Node) *yaml.Node {
 	return node
 }
 
-// entry is a key of a mapping, with its value.
-type entry struct {
-	key   string
-	value *yaml.Node
-}
-
-// entries returns the entries of a mapping in their order, with those of another that it
-// merges (<<).
-func entries(mapping *yaml.Node) (list []entry) {
-	var values map[string]yaml.Node
-	_ = mapping.Decode(&values) // What is no mapping has none; parse has decoded the others.
-	for key, value := range values {
-		list = append(list, entry{key, &value})
+// entries returns the values of a mapping by key, with those of another that it merges (<<).
+func entries(mapping *yaml.Node) map[string]*yaml.Node {
+	var merged map[string]yaml.Node
+	_ = mapping.Decode(&merged) // parse has decoded the whole file.
+	values := map[string]*yaml.Node{}
+	for key, value := range merged {
+		values[key] = &value
 	}
 	for i := 0; i+1 < len(mapping.Content); i += 2 {
 		if key := resolve(mapping.Content[i]); key.ShortTag() == "!!null" { // Decode ignores it.
-			list = append(list, entry{key.Value, mapping.Content[i+1]})
+			values[key.Value] = mapping.Content[i+1]
 		}
 	}
-	slices.SortFunc(list, func(a, b entry) int {
-		return cmp.Or(cmp.Compare(a.value.Line, b.value.Line), cmp.Compare(a.value.Column, b.value.Column))
-	})
-	return list
+	return values
 }
 
 func join(path, key string) string {

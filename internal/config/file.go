@@ -4,7 +4,7 @@ import "github.com/directx-nri/directx-nri/internal/policy"
 
 // File is the content of config.yaml: the node policy, as it is written in YAML. The comments
 // of the fields are the descriptions in the JSON schema and in docs/configuration.md. Their
-// jsonschema tags are the limits of the values; parseText has the formats.
+// jsonschema tags are the limits of the values; parseFormat has the formats.
 type File struct {
 	// Version of the file's format.
 	APIVersion string `yaml:"apiVersion" jsonschema:"required,enum=directx.microsoft.com/v1alpha1"`

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -11,9 +12,9 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Flags are the command-line flags for keys of config.yaml, which take precedence
-// over the file. Add them to a command with [Flags.Add].
-type Flags []*keyFlag
+// Flags are the values of the command-line flags for keys of config.yaml, by key. They take
+// precedence over the file. Add the flags to a command with [Flags.Add].
+type Flags map[string]*yaml.Node
 
 // flag is a flag for a key of config.yaml.
 type flag struct{ name, key, usage string }
@@ -32,46 +33,45 @@ func flags() []flag {
 	}
 }
 
-// Add adds the flags to command, whose shells complete their values.
+// Add adds the flags to command, whose shells complete their values. f has the values when the
+// command runs.
 func (f *Flags) Add(command *cobra.Command) {
+	*f = Flags{}
 	for _, flag := range flags() {
-		own := defaultFile()
-		value := &keyFlag{key: flag.key}
-		value.field, value.limits = fieldOf(&own, flag.key)
-		*f = append(*f, value)
+		value := newKeyFlag(*f, flag.key)
 		added := command.Flags().VarPF(value, flag.name, "", flag.usage+" (key "+flag.key+")")
 		if value.Type() == "bool" {
 			added.NoOptDefVal = "true"
 		}
-		if values := value.limits["enum"]; values != nil {
+		if values := value.limits.values(); values != nil {
 			// It fails only for a flag that does not exist.
 			_ = command.RegisterFlagCompletionFunc(flag.name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 		}
 	}
 }
 
-// apply sets the keys of the flags that were given.
-func (f Flags) apply(d *document, file *File) {
-	for _, flag := range f {
-		if flag.given {
-			d.clear(flag.key) // What the file has there has no effect.
-			field, _ := fieldOf(file, flag.key)
-			field.Set(flag.field)
-		}
-	}
+// keyFlag is a flag for a key of config.yaml, with the type and the limits of the key.
+type keyFlag struct {
+	flags  Flags
+	key    string
+	value  reflect.Value // if it is not in flags, the default
+	limits limits
 }
 
-// keyFlag is the value of a flag. It has the limits of its key.
-type keyFlag struct {
-	key    string
-	field  reflect.Value // of a file of its own
-	limits limits
-	given  bool
+func newKeyFlag(flags Flags, path string) *keyFlag {
+	file := defaultFile()
+	f := &keyFlag{flags: flags, key: path, value: reflect.ValueOf(&file).Elem()}
+	for name := range strings.SplitSeq(path, ".") {
+		keys := keysOf(f.value.Type())
+		k := keys[slices.IndexFunc(keys, func(k key) bool { return k.name == name })]
+		f.value, f.limits = f.value.FieldByIndex(k.index), k.limits
+	}
+	return f
 }
 
 // Set implements [pflag.Value].
 func (f *keyFlag) Set(text string) (err error) {
-	node := yaml.Node{Kind: yaml.ScalarNode, Value: text}
+	node := &yaml.Node{Kind: yaml.ScalarNode, Value: text}
 	if b, err := strconv.ParseBool(text); err == nil && f.Type() == "bool" {
 		node.Value = strconv.FormatBool(b)
 	}
@@ -80,25 +80,14 @@ func (f *keyFlag) Set(text string) (err error) {
 			return err
 		}
 	}
-	f.given = true
-	return decodeScalar(&node, f.field, f.limits)
+	if f.Type() == "string" {
+		node.Tag = "!!str" // Without a tag, an empty value is null.
+	}
+	f.flags[f.key] = node
+	return decodeScalar(node, f.value, f.limits)
 }
 
-func (f *keyFlag) String() string { return fmt.Sprint(f.field) }
+func (f *keyFlag) String() string { return fmt.Sprint(f.value) }
 
 // Type implements [pflag.Value].
-func (f *keyFlag) Type() string { return f.field.Kind().String() }
-
-// fieldOf returns the field of file that has the key at path, and its limits.
-func fieldOf(file *File, path string) (v reflect.Value, l limits) {
-	v = reflect.ValueOf(file).Elem()
-	for name := range strings.SplitSeq(path, ".") {
-		for _, key := range keysOf(v.Type()) {
-			if key.name == name {
-				v, l = v.FieldByIndex(key.field), key.limits
-				break
-			}
-		}
-	}
-	return v, l
-}
+func (f *keyFlag) Type() string { return f.value.Kind().String() }

@@ -16,19 +16,9 @@ import (
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
-// installedUnreadable reports whether the policy, or the inventory that it refers to, cannot be read.
-func (c Compiler) installedUnreadable(ctx context.Context) bool {
-	_, missing := os.Lstat(policy.Path(c.StateDir))
-	p, err := policy.Read(c.StateDir)
-	if err == nil && p.UseInventory {
-		_, err = node.Inventory(c.StateDir).Devices(ctx)
-	}
-	return missing != nil || err != nil
-}
-
-// Install writes the result of [Compiler.Compile] into the state directory. The
-// policy never refers to a compiled inventory that does not exist. A policy that
-// cannot be read is replaced: the files that it is compiled from have everything.
+// Install writes what differs from the result of [Compiler.Compile] into the state directory.
+// The policy never refers to a compiled inventory that does not exist. A policy that cannot be
+// read is replaced: the files that it is compiled from have everything.
 func Install(stateDir string, p policy.Policy, devices []discovery.Device) error {
 	if p.UseInventory {
 		if err := node.Inventory(stateDir).Write(devices); err != nil {
@@ -44,18 +34,20 @@ func Install(stateDir string, p policy.Policy, devices []discovery.Device) error
 	return nil
 }
 
-// pollInterval is the time between polls of the files. A file that is written in several
-// steps is compiled when two polls are equal.
-const pollInterval = 250 * time.Millisecond
+const (
+	// pollInterval is the time between polls of the files. A file that is written in several
+	// steps is compiled when two polls are equal.
+	pollInterval = 250 * time.Millisecond
+	// compileInterval is the longest time between compilations: files that were refused because
+	// of something else, such as a missing program, are tried again, and what is lost in the
+	// state directory is written again.
+	compileInterval = 10 * time.Second
+)
 
-// checkInterval is the time between checks of what is installed, and between attempts to
-// compile files that were refused.
-const checkInterval = 10 * time.Second
-
-// Watch compiles the configuration again when config.yaml or the inventory has changed, and
-// installs what differs from the policy in force, or was lost. It returns when that is more
-// than a difference in layout or comments, with the new policy and devices, so that the
-// caller can restart with them; or with an error, the cause of ctx, when ctx ends.
+// Watch compiles the configuration when config.yaml or the inventory has changed, and every ten
+// seconds, and installs the result. It returns when that differs from the policy in force in
+// more than layout and comments, with the new policy and devices, so that the caller can
+// restart with them; or with an error, the cause of ctx, when ctx ends.
 //
 // A configuration that cannot be compiled or installed changes nothing. report is called
 // with each different error, and with nil when the configuration is valid.
@@ -65,23 +57,19 @@ const checkInterval = 10 * time.Second
 func (c Compiler) Watch(ctx context.Context, inForce policy.Policy, devices []discovery.Device, report func(error)) (policy.Policy, []discovery.Device, error) {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
-	var refused errlog.Last
-	var before, compiled string
-	for checked := (time.Time{}); ctx.Err() == nil; {
-		now := c.fingerprint(inForce.Source.Inventory)
-		whole := now == before
-		before = now
-		if whole && (now != compiled || time.Since(checked) >= checkInterval) {
-			checked = time.Now()
-			next, nextDevices, err := inForce, devices, error(nil)
-			if lost := c.installedUnreadable(ctx); now != compiled || refused != "" || lost {
-				next, nextDevices, err = c.Compile()
-				if err == nil && (lost || !reflect.DeepEqual(next, inForce)) {
-					err = Install(c.StateDir, next, nextDevices)
-				}
-				compiled = now
+	var polled, compiled string
+	var compiledAt time.Time
+	var last errlog.Last
+	for ctx.Err() == nil {
+		before := polled
+		polled = c.fingerprint(inForce.Source.Inventory)
+		if polled == before && (polled != compiled || time.Since(compiledAt) >= compileInterval) {
+			compiled, compiledAt = polled, time.Now()
+			next, nextDevices, err := c.Compile()
+			if err == nil {
+				err = Install(c.StateDir, next, nextDevices)
 			}
-			if refused.Replace(err) || err == nil {
+			if last.Replace(err) || err == nil {
 				report(err)
 			}
 			if err == nil {
@@ -99,10 +87,10 @@ func (c Compiler) Watch(ctx context.Context, inForce policy.Policy, devices []di
 	return policy.Policy{}, nil, context.Cause(ctx)
 }
 
-// fingerprint returns a text that differs if the content of config.yaml or the inventory
-// does, or whether they can be read.
-func (c Compiler) fingerprint(inventory string) string {
-	text := ""
+// fingerprint returns a string that changes with the content of config.yaml and the inventory,
+// and with the error of reading them. Modification times would not show all changes: package
+// managers keep them.
+func (c Compiler) fingerprint(inventory string) (text string) {
 	for _, file := range []string{c.File, inventory} {
 		data, err := c.read(file, maxInventory)
 		text += fmt.Sprintf("%s %v\n", hashOf(data), err)
@@ -123,7 +111,7 @@ func Stale(p policy.Policy, file string) []string {
 		if f.path == "" {
 			continue
 		}
-		data, err := Compiler{Inspect: true}.read(f.path, maxInventory)
+		data, err := Compiler{InspectOnly: true}.read(f.path, maxInventory)
 		_, dirErr := os.Stat(filepath.Dir(f.path))
 		switch {
 		case errors.Is(err, fs.ErrNotExist) && f.hash != "" && dirErr == nil:

@@ -47,12 +47,12 @@ type inventoryDevice struct {
 	Compute         bool              `yaml:"compute"`
 	Health          *discovery.Health `yaml:"health"`
 	RuntimeFiles    struct {
-		System32 []discovery.RuntimeFile `yaml:"system32" jsonschema:"maxItems=512"`
-		SysWOW64 []discovery.RuntimeFile `yaml:"sysWOW64" jsonschema:"maxItems=512"`
+		System32 []discovery.RuntimeFile `yaml:"system32" jsonschema:"maxItems=512" jsonschema_extras:"shorthand=true"`
+		SysWOW64 []discovery.RuntimeFile `yaml:"sysWOW64" jsonschema:"maxItems=512" jsonschema_extras:"shorthand=true"`
 	} `yaml:"runtimeFiles"`
 	Linux struct {
-		DeviceNodes []discovery.DeviceNode `yaml:"deviceNodes" jsonschema:"maxItems=512"`
-		Libraries   []discovery.Library    `yaml:"libraries" jsonschema:"maxItems=512"`
+		DeviceNodes []discovery.DeviceNode `yaml:"deviceNodes" jsonschema:"maxItems=512" jsonschema_extras:"shorthand=true"`
+		Libraries   []discovery.Library    `yaml:"libraries" jsonschema:"maxItems=512" jsonschema_extras:"shorthand=true"`
 	} `yaml:"linux"`
 }
 
@@ -64,7 +64,7 @@ func (c Compiler) ReadInventory(path string) ([]discovery.Device, error) {
 
 // IsInventory reports whether the file at path has the kind of an inventory.
 func IsInventory(path string) (bool, error) {
-	data, err := Compiler{Inspect: true}.read(path, maxInventory)
+	data, err := Compiler{InspectOnly: true}.read(path, maxInventory)
 	if err != nil {
 		return false, err
 	}
@@ -76,7 +76,10 @@ func IsInventory(path string) (bool, error) {
 // ParseInventory returns the devices of an inventory file in its order. The file's
 // name is for errors, which are [KeyErrors].
 func ParseInventory(name string, data []byte) ([]discovery.Device, error) {
-	d := parse(name, data, maxInventory)
+	d, err := parse(name, data, maxInventory)
+	if err != nil {
+		return nil, err
+	}
 	var file Inventory
 	d.decode(&file)
 	devices := []discovery.Device{}
@@ -138,7 +141,7 @@ func (i inventoryDevice) device(d *document, path string, seen unique) discovery
 	}
 	setDestinations(d, path+".runtimeFiles.system32", dev.System32)
 	setDestinations(d, path+".runtimeFiles.sysWOW64", dev.SysWOW64)
-	if len(dev.System32)+len(dev.SysWOW64) > 0 && i.Driver.StorePath == "" && !d.failedBelow(path+".driver") {
+	if len(dev.System32)+len(dev.SysWOW64) > 0 && i.Driver.StorePath == "" && !d.hasErrors(path+".driver") {
 		d.fail(path+".runtimeFiles", "driver.storePath is missing: sources are relative to it")
 	}
 	taken := unique{} // of both lists, which share the container's file system

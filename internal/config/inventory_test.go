@@ -130,7 +130,7 @@ func TestParseInventoryRefuses(t *testing.T) {
 		"unknown key in file": {files("[{source: a, from: b}]"), `:6: devices[0].runtimeFiles.system32[0]: unknown key "from"`},
 		"escape sequence":     {device(`description: "a\e[1m"`), ":5: devices[0].description: not a single line of text"},
 
-		"no instance ID":        {inventoryHead + "- {display: true}\n", ":4: devices[0].instanceID: missing: want a text"},
+		"no instance ID":        {inventoryHead + "- {display: true}\n", ":4: devices[0].instanceID: missing: want a string"},
 		"separator":             {inventoryHead + "- instanceID: a::0\n", ":4: devices[0].instanceID: "},
 		"white space":           {inventoryHead + "- instanceID: ' a'\n", "devices[0].instanceID"},
 		"instance ID twice":     {inventoryHead + "- instanceID: Kk\n- instanceID: \"\u212aK\"\n", ":5: devices[1].instanceID: the same as devices[0].instanceID"},
@@ -151,7 +151,7 @@ func TestParseInventoryRefuses(t *testing.T) {
 		"negative memory":         {device("dedicatedMemory: -1"), "devices[0].dedicatedMemory"},
 		"memory beyond 64 bits":   {device("dedicatedMemory: 17179869184Gi"), "devices[0].dedicatedMemory"},
 		"negative NUMA node":      {device("numaNode: -1"), ":5: devices[0].numaNode: -1 is out of range"},
-		"health without a reason": {device("health: {}"), "devices[0].health.reason: missing: want a text"},
+		"health without a reason": {device("health: {}"), "devices[0].health.reason: missing: want a string"},
 
 		"files without a store path": {device("runtimeFiles: {sysWOW64: [a.dll]}"), ":5: devices[0].runtimeFiles: driver.storePath is missing"},
 		"destination twice":          {files("[nvcuda.dll, {source: x.dll, destination: NVCUDA.DLL}]"), ":6: devices[0].runtimeFiles.system32[1]: the same as devices[0].runtimeFiles.system32[0]"},
@@ -164,7 +164,7 @@ func TestParseInventoryRefuses(t *testing.T) {
 		"destination above":          {files("[{source: a, destination: '../a'}]"), "system32[0].destination"},
 		"too many files":             {files("[" + strings.Repeat("a,", 513) + "]"), "system32: 513 items: use 512 or fewer"},
 		"relative node":              {device("linux: {deviceNodes: [dev/dxg]}"), ":5: devices[0].linux.deviceNodes[0]"},
-		"node with a library's keys": {device("linux: {deviceNodes: [{source: /a}]}"), "deviceNodes[0].path: missing: want a text"},
+		"node with a library's keys": {device("linux: {deviceNodes: [{source: /a}]}"), "deviceNodes[0].path: missing: want a string"},
 		"container path twice":       {device("linux:", "  deviceNodes: [/a]", "  libraries: [{source: /b, destination: /a}]"), ":7: devices[0].linux.libraries[0]: the same as devices[0].linux.deviceNodes[0]"},
 	} {
 		devices, err := ParseInventory("inv.yaml", []byte(test.text))
@@ -208,7 +208,11 @@ func FuzzParseInventory(f *testing.F) {
 			}
 			return
 		}
-		if err := schema.Validate(content(parse("inv.yaml", data, maxInventory).root)); err != nil && !oldBooleans.Match(data) {
+		d, err := parse("inv.yaml", data, maxInventory)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := schema.Validate(content(d.root)); err != nil && !oldBooleans.Match(data) {
 			t.Fatalf("the schema refuses it: %v", err)
 		}
 		stateDir := t.TempDir()

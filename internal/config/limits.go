@@ -3,6 +3,8 @@ package config
 import (
 	"errors"
 	"fmt"
+	"math"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -12,87 +14,95 @@ import (
 	"github.com/directx-nri/directx-nri/internal/cli"
 )
 
-// MaxText is the greatest length of a text, in characters, unless maxLength sets another.
-const MaxText = 4095
+// MaxString is the greatest length of a string, in characters, unless maxLength sets another.
+const MaxString = 4095
 
-// limits are the keywords of a jsonschema tag, with their values. A text is not empty unless
-// minLength is 0.
-type limits map[string][]string
+// limits are the keywords in the jsonschema tag of a key. For a list, all but the number of
+// items are those of an item; for a mapping without fixed keys, the format is that of a key.
+type limits struct {
+	required bool
+	// shorthand allows a scalar where a list of scalars has one item, or instead of a mapping
+	// in a list, as the value of its first key. It is a tag of its own, jsonschema_extras,
+	// which docs/generate reads, too.
+	shorthand                bool
+	enum                     []string
+	format, pattern, example string
+	minLength, maxLength     int
+	minimum, maximum         int
+	minItems, maxItems       int
+}
 
-func limitsOf(tag string) limits {
-	l := limits{}
+// limitsOf returns the limits in the tag of a field. By default, a string is not empty.
+func limitsOf(tag reflect.StructTag) limits {
+	l := limits{minLength: 1, maxLength: MaxString, minimum: math.MinInt, maximum: math.MaxInt, maxItems: math.MaxInt}
+	l.shorthand = tag.Get("jsonschema_extras") == "shorthand=true"
+	texts := map[string]*string{"format": &l.format, "pattern": &l.pattern, "example": &l.example}
+	numbers := map[string]*int{
+		"minLength": &l.minLength, "maxLength": &l.maxLength, "minimum": &l.minimum, "maximum": &l.maximum, "minItems": &l.minItems, "maxItems": &l.maxItems,
+	}
 	const comma = "\x00"
-	for part := range strings.SplitSeq(strings.ReplaceAll(tag, `\,`, comma), ",") {
+	for part := range strings.SplitSeq(strings.ReplaceAll(tag.Get("jsonschema"), `\,`, comma), ",") {
 		keyword, value, _ := strings.Cut(strings.ReplaceAll(part, comma, ","), "=")
-		l[keyword] = append(l[keyword], value)
+		switch {
+		case keyword == "required":
+			l.required = true
+		case keyword == "enum":
+			l.enum = append(l.enum, value)
+		case texts[keyword] != nil:
+			*texts[keyword] = value
+		case numbers[keyword] != nil:
+			*numbers[keyword], _ = strconv.Atoi(value)
+		}
 	}
 	return l
 }
 
-// number returns the value of a keyword, or otherwise if there is none.
-func (l limits) number(keyword string, otherwise int) int {
-	if l[keyword] == nil {
-		return otherwise
-	}
-	n, _ := strconv.Atoi(l[keyword][0])
-	return n
+// values returns the values of an enumeration without "", nil for a string with other limits.
+func (l limits) values() []string {
+	return slices.DeleteFunc(slices.Clone(l.enum), func(value string) bool { return value == "" })
 }
 
-func (l limits) format() string { return strings.Join(l["format"], "") }
-
-// ofItems returns the limits of the items of a list.
-func (l limits) ofItems() limits { return limits{"format": l["format"], "example": l["example"]} }
-
-func (l limits) example() string {
-	if l["example"] == nil {
+func (l limits) suchAs() string {
+	if l.example == "" {
 		return ""
 	}
-	return ", such as " + l["example"][0]
+	return ", such as " + l.example
 }
 
-// known returns the values that a text can have, nil if it can have others, without "".
-func (l limits) known() []string {
-	return slices.DeleteFunc(slices.Clone(l["enum"]), func(value string) bool { return value == "" })
-}
-
-func (l limits) checkText(text string) error {
-	known := l.known()
-	length, most := utf8.RuneCountInString(text), l.number("maxLength", MaxText)
+func (l limits) checkString(text string) error {
+	length := utf8.RuneCountInString(text)
 	switch {
-	case slices.Contains(l["enum"], text):
+	case slices.Contains(l.enum, text):
 		return nil
-	case length == 0 && l.number("minLength", 1) > 0:
+	case length == 0 && l.minLength > 0:
 		return errNoValue
-	case known != nil:
-		return fmt.Errorf("%q is not valid: %s", text, cli.WantOneOf(text, known))
+	case l.enum != nil:
+		return fmt.Errorf("%q is not valid: %s", text, cli.WantOneOf(text, l.values()))
+	case length > l.maxLength:
+		return fmt.Errorf("%d characters: use %d or fewer", length, l.maxLength)
 	}
-	if length > most {
-		return fmt.Errorf("%d characters: use %d or fewer", length, most)
-	}
-	if l["pattern"] != nil {
-		if valid, err := regexp.MatchString(l["pattern"][0], text); err != nil || !valid {
-			return errors.Join(fmt.Errorf("%q is not valid: want a text%s", text, l.example()), err)
-		}
+	if valid, err := regexp.MatchString(l.pattern, text); err != nil || !valid {
+		return errors.Join(fmt.Errorf("%q is not valid: want a string%s", text, l.suchAs()), err)
 	}
 	return nil
 }
 
 func (l limits) checkNumber(n int) error {
-	if least := l.number("minimum", n); n < least {
-		return fmt.Errorf("%d is out of range: use %d or more", n, least)
-	}
-	if most := l.number("maximum", n); n > most {
-		return fmt.Errorf("%d is out of range: use %d or less", n, most)
+	switch {
+	case n < l.minimum:
+		return fmt.Errorf("%d is out of range: use %d or more", n, l.minimum)
+	case n > l.maximum:
+		return fmt.Errorf("%d is out of range: use %d or less", n, l.maximum)
 	}
 	return nil
 }
 
 func (l limits) checkItems(n int) error {
-	if n < l.number("minItems", 0) {
+	switch {
+	case n < l.minItems:
 		return errors.New("the list is empty: add an item, or remove the key")
-	}
-	if most := l.number("maxItems", n); n > most {
-		return fmt.Errorf("%d items: use %d or fewer", n, most)
+	case n > l.maxItems:
+		return fmt.Errorf("%d items: use %d or fewer", n, l.maxItems)
 	}
 	return nil
 }

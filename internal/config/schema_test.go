@@ -28,7 +28,7 @@ func readSchema(t testing.TB, name string) *jsonschema.Schema {
 	return compiled
 }
 
-// oldBooleans finds words that the decoder takes for true and false, and editors for texts.
+// oldBooleans finds words that the decoder takes for true and false, and editors for strings.
 var oldBooleans = regexp.MustCompile(`\b(on|off|yes|no)\b`)
 
 // content returns a value of a YAML file as an editor validates it.
@@ -37,8 +37,8 @@ func content(node *yaml.Node) any {
 	switch node.Kind {
 	case yaml.MappingNode:
 		mapping := map[string]any{}
-		for _, e := range entries(node) {
-			mapping[e.key] = content(e.value)
+		for key, value := range entries(node) {
+			mapping[key] = content(value)
 		}
 		return mapping
 	case yaml.SequenceNode:
@@ -72,7 +72,10 @@ func TestSchemaRefuses(t *testing.T) {
 	} {
 		compiled := readSchema(t, schema)
 		for _, text := range texts {
-			d := parse("file.yaml", []byte(text), maxInventory)
+			d, err := parse("file.yaml", []byte(text), maxInventory)
+			if err != nil {
+				t.Fatal(err)
+			}
 			if schema == "config.schema.json" {
 				d.decode(&File{})
 			} else {

@@ -2,7 +2,6 @@ package config
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"path"
@@ -19,39 +18,61 @@ import (
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
-// parseText checks a text of a format that a jsonschema tag names, and returns the value that
-// it stands for.
-func parseText(format, text string) (any, error) {
+// parseFormat checks a string of a format that a jsonschema tag names, and returns the value
+// that it stands for. "" is the format of any string.
+func parseFormat(format, text string) (any, error) {
+	const notABound = "is not a bound: remove the key"
+	clean := winpath.Clean(text)
 	switch format {
 	case "resource":
 		return text, checkResource(text)
 	case "vendor":
 		return parseVendor(text)
+	case "pattern": // of a GPU's name or location path
+		return text, require(strings.TrimSpace(text) == text, text, "begins or ends with a space")
+	case "mixedDrivers":
+		return text == "allow", nil
 	case "memory":
 		return parseMemory(text)
 	case "memoryBound":
 		memory, err := parseMemory(text)
-		return memory, cmp.Or(err, checkBound(memory == 0))
+		return memory, cmp.Or(err, require(memory != 0, text, notABound))
 	case "version":
 		_, err := policy.ParseDriverVersion(text, 0)
 		return text, err
 	case "minVersion":
 		version, err := policy.ParseDriverVersion(text, 0)
-		return version, cmp.Or(err, checkBound(version.IsZero()))
+		return version, cmp.Or(err, require(!version.IsZero(), text, notABound))
 	case "maxVersion":
 		return policy.ParseDriverVersion(text, 65535)
-	case "mixedDrivers":
-		return text == "allow", nil
 	case "luid":
 		id, ok := discovery.ParseLUID(text)
-		if !ok || id == 0 {
-			return nil, fmt.Errorf("%q is not a LUID: use 0x00000000_0x0000C2F5 or 0xC2F5", text)
-		}
-		return id, nil
-	case "pattern":
-		return text, checkPattern(text)
+		return id, require(ok && id != 0, text, "is not a LUID: use 0x00000000_0x0000C2F5 or 0xC2F5")
+	case "storePath":
+		_, below, ok := cutDrive(text)
+		return clean, require(ok && winpath.IsLocal(below), text, "is not the absolute Windows path of a directory, with its drive")
+	case "source": // below the driver store path, or a pattern of several
+		ok := winpath.IsLocalGlob(text) && clean != "." && !strings.Contains(text, "..")
+		return clean, require(ok, text, `is not a file below the driver store path: use a relative Windows path such as nvidia-smi.exe or bin\*.dll`)
+	case "runtimeFile":
+		ok := winpath.IsLocal(text) && clean != "."
+		return clean, require(ok, text, "is not a file below a directory: use a relative Windows path such as nvcuda64.dll")
+	case "fileName":
+		ok := winpath.IsLocal(text) && winpath.Base(text) == text
+		return text, require(ok, text, "is not a file name")
+	case "linuxPath":
+		ok := path.IsAbs(text) && path.Clean(text) == text && text != "/"
+		return text, require(ok, text, "is not a clean absolute path of a file or directory")
 	}
-	return parsePath(format, text)
+	return text, nil
+}
+
+// require returns an error about text with a message, nil if ok.
+func require(ok bool, text, message string) error {
+	if !ok {
+		return fmt.Errorf("%q %s", text, message)
+	}
+	return nil
 }
 
 // checkResource checks the name of an extended resource as the API server does.
@@ -98,50 +119,4 @@ func parseMemory(text string) (uint64, error) {
 		return 0, fmt.Errorf("%q is not an amount of memory: use bytes, or a unit as in 15Gi", text)
 	}
 	return bytes, nil
-}
-
-func checkBound(isZero bool) error {
-	if isZero {
-		return errors.New("0 is not a bound: remove the key")
-	}
-	return nil
-}
-
-// checkPattern checks a pattern of a GPU's name or location path.
-func checkPattern(text string) error {
-	if strings.TrimSpace(text) != text {
-		return fmt.Errorf("%q begins or ends with a space", text)
-	}
-	return limits{"maxLength": {"256"}}.checkText(text)
-}
-
-// parsePath is [parseText] for formats of paths. It returns the clean path.
-func parsePath(format, text string) (string, error) {
-	clean := winpath.Clean(text)
-	switch format {
-	case "storePath":
-		if _, below, ok := cutDrive(text); !ok || !winpath.IsLocal(below) {
-			return "", fmt.Errorf(`%q is not the absolute Windows path of a directory, with its drive`, text)
-		}
-		return clean, nil
-	case "source": // below the driver store path, or a pattern of several
-		if !winpath.IsLocalGlob(text) || clean == "." || strings.Contains(text, "..") {
-			return "", fmt.Errorf(`%q is not a file below the driver store path: use a relative Windows path such as nvidia-smi.exe or bin\*.dll`, text)
-		}
-		return clean, nil
-	case "runtimeFile":
-		if !winpath.IsLocal(text) || clean == "." {
-			return "", fmt.Errorf("%q is not a file below a directory: use a relative Windows path such as nvcuda64.dll", text)
-		}
-		return clean, nil
-	case "fileName":
-		if !winpath.IsLocal(text) || winpath.Base(text) != text {
-			return "", fmt.Errorf("%q is not a file name", text)
-		}
-	case "linuxPath":
-		if !path.IsAbs(text) || path.Clean(text) != text || text == "/" {
-			return "", fmt.Errorf("%q is not a clean absolute path of a file or directory", text)
-		}
-	}
-	return text, nil
 }

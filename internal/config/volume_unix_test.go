@@ -136,7 +136,7 @@ func TestCompileRefusesNamedPipe(t *testing.T) {
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := (Compiler{File: path, Inspect: true}).Compile(); err == nil || !strings.Contains(err.Error(), "is not a regular file") {
+	if _, _, err := (Compiler{File: path, InspectOnly: true}).Compile(); err == nil || !strings.Contains(err.Error(), "is not a regular file") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -186,8 +186,12 @@ func (w *watched) wait(d time.Duration, want string, wantNext bool) {
 		w.t.Errorf("reported %v, want %q", got, want)
 	}
 	next := len(w.returned) > 0
-	if next != wantNext || w.c.installedUnreadable(w.t.Context()) {
-		w.t.Errorf("a new policy is in force: %t, the installed one is lost: %t", next, w.c.installedUnreadable(w.t.Context()))
+	installed, err := policy.Read(w.c.StateDir)
+	if err == nil && installed.UseInventory {
+		_, err = node.Inventory(w.c.StateDir).Devices(w.t.Context())
+	}
+	if next != wantNext || err != nil || !durable.Exists(policy.Path(w.c.StateDir)) {
+		w.t.Errorf("a new policy is in force: %t; the installed one: %v", next, err)
 	}
 	if next {
 		<-w.returned
@@ -235,7 +239,7 @@ func TestWatch(t *testing.T) {
 				if err := damage(); err != nil {
 					t.Fatal(err)
 				}
-				w.wait(checkInterval+pollInterval, "", false)
+				w.wait(compileInterval+pollInterval, "", false)
 			}
 		}
 		// What is invalid changes nothing, nor does another comment.
@@ -262,15 +266,15 @@ func TestWatchTiming(t *testing.T) {
 			return noRuntime
 		}})
 		w.wait(pollInterval/2, "", false)
-		for range 2 * checkInterval / pollInterval { // It grows, and no part of it is valid.
+		for range 2 * compileInterval / pollInterval { // It grows, and no part of it is valid.
 			write(t, file, "# "+strings.Repeat("x", time.Now().Second()*1000+time.Now().Nanosecond()/1e6)+"\nreplicas: 0")
 			w.wait(pollInterval, "", false)
 		}
 		write(t, file, head+"shim: {runtime: containerd-shim-x}\n")
 		w.wait(2*pollInterval, noRuntime.Error(), false)
-		w.wait(3*checkInterval, "", false) // It is reported once.
+		w.wait(3*compileInterval, "", false) // It is reported once.
 		hasRuntime.Store(true)
-		w.wait(checkInterval+pollInterval, "", true)
+		w.wait(compileInterval+pollInterval, "", true)
 		if w.p.Shim.Runtime != "containerd-shim-x" {
 			t.Errorf("%+v", w.p.Shim)
 		}

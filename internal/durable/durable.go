@@ -34,7 +34,7 @@ func Read(path string, limit int64) ([]byte, error) {
 
 // Replace writes data to path atomically and syncs the file and its directory.
 func Replace(path string, data []byte, perm fs.FileMode) error {
-	return ReplaceLike("", path, data, perm)
+	return write(path, data, perm, nil, replaceFile)
 }
 
 // Update is [Replace] unless the file has the content already.
@@ -45,22 +45,29 @@ func Update(path string, data []byte, perm fs.FileMode) error {
 	return Replace(path, data, perm)
 }
 
-// ReplaceLike is [Replace] with the owner and the group, on Windows the access control
-// list, of the file at like, if there is one.
-func ReplaceLike(like, path string, data []byte, perm fs.FileMode) error {
-	return write(like, path, data, perm, replaceFile, syncDir)
+// Rewrite is [Replace] that keeps the owner and the group of the file, on Windows its access
+// control list, if it exists.
+func Rewrite(path string, data []byte, perm fs.FileMode) error {
+	keepAccess := func(f *os.File) error {
+		if err := copyAccess(path, f); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("keep its access: %w", err)
+		}
+		return nil
+	}
+	return write(path, data, perm, keepAccess, replaceFile)
 }
 
 // Create is [Replace] for a new file. Its error matches [fs.ErrExist] when path
 // exists: one of several concurrent callers succeeds. The directory is not synced,
 // so that after a power loss the file is complete or absent.
 func Create(path string, data []byte, perm fs.FileMode) error {
-	return write("", path, data, perm, linkFile, func(string) error { return nil })
+	return write(path, data, perm, nil, linkFile)
 }
 
-func write(like, path string, data []byte, perm fs.FileMode, publish func(temp, path string) error, sync func(dir string) error) (err error) {
-	dir := filepath.Dir(path)
-	f, err := os.CreateTemp(dir, tempPrefix)
+// write writes a temporary file, which publish gives its name. prepare, unless nil, is called
+// with the empty file.
+func write(path string, data []byte, perm fs.FileMode, prepare func(*os.File) error, publish func(temp, path string) error) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), tempPrefix)
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, withoutTempName(err))
 	}
@@ -70,12 +77,12 @@ func write(like, path string, data []byte, perm fs.FileMode, publish func(temp, 
 			err = fmt.Errorf("write %s: %w", path, errors.Join(withoutTempName(err), Remove(temp)))
 		}
 	}()
-	if like != "" {
-		if err = copyAccess(like, f); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return errors.Join(fmt.Errorf("keep the access to %s: %w", like, err), f.Close())
-		}
+	if prepare != nil {
+		err = prepare(f)
 	}
-	_, err = f.Write(data)
+	if err == nil {
+		_, err = f.Write(data)
+	}
 	if err == nil && perm != tempPerm {
 		err = f.Chmod(perm)
 	}
@@ -87,10 +94,7 @@ func write(like, path string, data []byte, perm fs.FileMode, publish func(temp, 
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	if err = publish(temp, path); err != nil {
-		return err
-	}
-	return sync(dir)
+	return publish(temp, path)
 }
 
 // withoutTempName removes the random temporary name from err, so that callers that

@@ -13,7 +13,17 @@ import (
 	"syscall"
 )
 
-func replaceFile(temp, path string) error { return os.Rename(temp, path) }
+// replaceFile renames temp to path and syncs the directory.
+func replaceFile(temp, path string) error {
+	if err := os.Rename(temp, path); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
 
 // linkFile renames temp to path unless path exists, which rename(2) would replace.
 func linkFile(temp, path string) error {
@@ -28,14 +38,6 @@ func Rename(temp, path string) error { return os.Rename(temp, path) }
 
 // Open opens path for reading without keeping others from renaming or removing it.
 func Open(path string) (*os.File, error) { return os.Open(path) }
-
-func syncDir(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
-}
 
 func createPrivate(dir string) error { return os.MkdirAll(dir, 0o700) }
 

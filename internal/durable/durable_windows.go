@@ -34,45 +34,44 @@ func moveFile(from, to string, flags uint32) error {
 	if err = errors.Join(err, toErr); err != nil {
 		return err
 	}
-	deadline := time.Now().Add(sharingTimeout)
-	for {
-		err := windows.MoveFileEx(fromPtr, toPtr, flags)
-		if err == nil {
-			return nil
-		}
-		busy := errors.Is(err, windows.ERROR_SHARING_VIOLATION) || errors.Is(err, windows.ERROR_ACCESS_DENIED)
-		if !busy || time.Now().After(deadline) {
+	return retryWhile(func() error {
+		if err := windows.MoveFileEx(fromPtr, toPtr, flags); err != nil {
 			return &os.LinkError{Op: "rename", Old: from, New: to, Err: err}
 		}
-		time.Sleep(time.Millisecond)
+		return nil
+	}, windows.ERROR_SHARING_VIOLATION, windows.ERROR_ACCESS_DENIED)
+}
+
+// retryWhile calls f until its error is none of busy, for the time of sharingTimeout at most.
+func retryWhile(f func() error, busy ...error) error {
+	for deadline := time.Now().Add(sharingTimeout); ; time.Sleep(time.Millisecond) {
+		err := f()
+		if !slices.ContainsFunc(busy, func(b error) bool { return errors.Is(err, b) }) || time.Now().After(deadline) {
+			return err
+		}
 	}
 }
 
 // Open opens path for reading without keeping others from renaming or removing it.
 // It retries for a while because a file that is being renamed cannot be opened.
 // https://learn.microsoft.com/windows/win32/fileio/creating-and-opening-files
-func Open(path string) (*os.File, error) {
+func Open(path string) (f *os.File, err error) {
 	name, err := windows.UTF16PtrFromString(path)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
-	deadline := time.Now().Add(sharingTimeout)
-	for {
+	err = retryWhile(func() error {
 		handle, err := windows.CreateFile(name, windows.GENERIC_READ,
 			windows.FILE_SHARE_READ|windows.FILE_SHARE_WRITE|windows.FILE_SHARE_DELETE, nil,
 			windows.OPEN_EXISTING, windows.FILE_ATTRIBUTE_NORMAL, 0)
-		if err == nil {
-			return os.NewFile(uintptr(handle), path), nil
+		if err != nil {
+			return &os.PathError{Op: "open", Path: path, Err: err}
 		}
-		if !errors.Is(err, windows.ERROR_SHARING_VIOLATION) || time.Now().After(deadline) {
-			return nil, &os.PathError{Op: "open", Path: path, Err: err}
-		}
-		time.Sleep(time.Millisecond)
-	}
+		f = os.NewFile(uintptr(handle), path)
+		return nil
+	}, windows.ERROR_SHARING_VIOLATION)
+	return f, err
 }
-
-// syncDir does nothing: MOVEFILE_WRITE_THROUGH covers it.
-func syncDir(string) error { return nil }
 
 // privateSDDL grants SYSTEM and Administrators full control, inherited by all
 // content, and inherits nothing from above.

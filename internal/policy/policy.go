@@ -1,10 +1,10 @@
 // Package policy has the node policy: the validated configuration, with its
 // defaults in place, that the node's programs act on.
 //
-// config.yaml is read by one program, directx-advertiser or 'dxctl config apply',
-// which compiles it (package config) and calls [Write]. The runtime shim and the
-// NRI plugin call [Read] at each decision for a container that requests a GPU.
-// Nothing here parses YAML, watches a file or falls back to an older version:
+// One program, directx-advertiser or 'dxctl config apply', compiles config.yaml
+// (package config) and calls [Write]. The runtime shim and the NRI plugin call [Read]
+// at each decision for a container that requests a GPU. Nothing here parses YAML,
+// watches a file or uses an older version of it:
 //
 //	p, err := policy.Read(stateDir) // no file: policy.Default()
 //	if err != nil {
@@ -138,9 +138,9 @@ func (p Policy) AssignsByClass() bool { return p.Assignment == AssignByClass }
 // Path returns the path of policy.json in the state directory.
 func Path(stateDir string) string { return filepath.Join(stateDir, fileName) }
 
-// RealShimPath returns the path of the file with Shim.Runtime, which exists while the policy in
-// the state directory sets it: a policy.json that is lost or damaged must not replace the
-// runtime of containers.
+// RealShimPath returns the path of a file with Shim.Runtime, which exists while the policy in the
+// state directory sets it: all containers need the real shim, even if policy.json is lost or
+// damaged.
 func RealShimPath(stateDir string) string { return filepath.Join(stateDir, "shim-runtime") }
 
 // file is the JSON form of policy.json.
@@ -149,38 +149,40 @@ type file struct {
 	Policy
 }
 
-// Read returns the policy in the state directory, or [Default] if there has been none. A file
-// that is damaged, lost though that of [RealShimPath] remains, has another format, or lies in a
-// directory that others can write to ([durable.ErrNotPrivate]) is an error: the policy names a
-// program that runs as the system.
-func Read(stateDir string) (p Policy, err error) {
+// Read returns the policy in the state directory, or [Default] if none was ever written. It is an
+// error if the file is damaged, has another format, is lost (the file of [RealShimPath] still
+// exists), or lies in a directory that others can write to ([durable.ErrNotPrivate]): the policy
+// names a program that runs as the system.
+func Read(stateDir string) (Policy, error) {
+	const remedy = "run 'dxctl config apply', or restart directx-advertiser, to compile it again"
 	path := Path(stateDir)
 	data, err := durable.Read(path, maxSize+1)
-	const remedy = "run 'dxctl config apply', or restart directx-advertiser, to compile it again"
-	switch lost := errors.Is(err, fs.ErrNotExist); {
-	case lost && !durable.Exists(RealShimPath(stateDir)):
+	if errors.Is(err, fs.ErrNotExist) && !durable.Exists(RealShimPath(stateDir)) {
 		return WithShimLog(Default(), stateDir), nil
-	case lost:
-		return Policy{}, fmt.Errorf("read node policy: %w; %s", err, remedy)
-	case err == nil:
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return Policy{}, durable.WithRemedy(fmt.Errorf("read node policy: %w", err), remedy)
+	}
+	if err == nil {
 		err = durable.CheckPrivate(stateDir)
 	}
 	if err != nil {
 		return Policy{}, fmt.Errorf("read node policy: %w", err)
 	}
-	if p, err = decode(data); err != nil {
-		return Policy{}, fmt.Errorf("read node policy %s: %w; %s", path, err, remedy)
+	p, err := decode(data)
+	if err != nil {
+		return Policy{}, durable.WithRemedy(fmt.Errorf("read node policy %s: %w", path, err), remedy)
 	}
 	return WithShimLog(p, stateDir), nil
 }
 
-// WithShimLog returns p with the default of Shim.Log in the state directory, if p has none.
+// WithShimLog returns p with the default of Shim.Log, if p has none.
 func WithShimLog(p Policy, stateDir string) Policy {
-	if p.Shim.Log == "" {
-		p.Shim.Log = filepath.Join(stateDir, "shim.log")
-	}
+	p.Shim.Log = cmp.Or(p.Shim.Log, defaultShimLog(stateDir))
 	return p
 }
+
+func defaultShimLog(stateDir string) string { return filepath.Join(stateDir, "shim.log") }
 
 func decode(data []byte) (Policy, error) {
 	if len(data) > maxSize {
@@ -224,8 +226,8 @@ func checkKnown[T ~string](key string, value T, known ...T) error {
 	return nil
 }
 
-// Write makes p the policy of the state directory, which it creates if necessary.
-// The file is replaced in one step and synced.
+// Write makes p the policy of the state directory, which it creates if necessary. A file that
+// has the content already is left as it is; another one is replaced in one step and synced.
 func Write(stateDir string, p Policy) (err error) {
 	defer func() {
 		if err != nil {
@@ -246,38 +248,40 @@ func Write(stateDir string, p Policy) (err error) {
 	if p.Shim.Runtime == "" {
 		err = durable.Remove(RealShimPath(stateDir))
 	} else {
-		err = durable.Replace(RealShimPath(stateDir), []byte(p.Shim.Runtime), 0o600)
+		err = durable.Update(RealShimPath(stateDir), []byte(p.Shim.Runtime), 0o600)
 	}
 	if err != nil {
 		return err
 	}
-	return durable.Replace(Path(stateDir), append(data, '\n'), 0o600)
+	return durable.Update(Path(stateDir), append(data, '\n'), 0o600)
 }
 
-// ReadShim returns the shim's part of the policy, which all containers of the node depend on:
-// a policy.json that cannot be read is no error and changes Log only. Runtime is that of
-// [RealShimPath], or of policy.json: version 0.1 wrote that alone. It is also set with an
-// error. Log is the default in a directory that others can write to: the shim appends to it
+// ReadShim returns Policy.Shim, on which all containers of the node depend: a policy.json that
+// cannot be read is no error. Runtime comes from the file of [RealShimPath], or from policy.json,
+// where version 0.1 wrote it alone. With an error, Runtime is what could be read. In a directory
+// that others can write to, a Runtime is an error, and Log is the default: the shim appends to it
 // as the system, and 'dxctl runtime uninstall' removes it.
 func ReadShim(stateDir string) (Shim, error) {
 	data, _ := durable.Read(Path(stateDir), maxSize)
 	compiled := gjson.GetBytes(data, "shim") // Package json takes 0.05 ms at its first use, and each call of the shim waits.
-	shim := WithShimLog(Policy{}, stateDir).Shim
-	log := cmp.Or(compiled.Get("log").String(), shim.Log)
 	name, err := durable.Read(RealShimPath(stateDir), maxSize)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
 		err = nil
 	case err == nil && len(name) == 0:
-		err = errors.New("damaged")
+		err = errors.New("the file is empty")
 	}
-	shim.Runtime = cmp.Or(string(name), compiled.Get("runtime").String())
-	if shim.Runtime != "" || log != shim.Log {
-		switch private := durable.CheckPrivate(stateDir); {
-		case private == nil:
-			shim.Log = log
-		case err == nil && shim.Runtime != "":
-			err = private
+	defaultLog := defaultShimLog(stateDir)
+	shim := Shim{
+		Runtime: cmp.Or(string(name), compiled.Get("runtime").String()),
+		Log:     cmp.Or(compiled.Get("log").String(), defaultLog),
+	}
+	if shim.Runtime != "" || shim.Log != defaultLog {
+		if notPrivate := durable.CheckPrivate(stateDir); notPrivate != nil {
+			shim.Log = defaultLog
+			if shim.Runtime != "" {
+				err = cmp.Or(err, notPrivate)
+			}
 		}
 	}
 	if err != nil {

@@ -37,9 +37,9 @@ type Match struct {
 	// GPUs with Direct3D 11 or 12 graphics (display), or compute-only devices (MCDM).
 	Kind string `json:"kind,omitempty" yaml:"kind,omitempty" jsonschema:"enum=display,enum=compute"`
 	// amd, intel, microsoft, nvidia, qualcomm, a PCI vendor ID such as 0x10DE, or a list.
-	Vendors Vendors `json:"vendors,omitempty" yaml:"vendor,omitempty" jsonschema:"minItems=1,format=vendor"`
+	Vendors Vendors `json:"vendors,omitempty" yaml:"vendor,omitempty" jsonschema:"minItems=1,format=vendor" jsonschema_extras:"shorthand=true"`
 	// Pattern for the GPU's name, with * and ?, not case-sensitive; or a list.
-	Descriptions Patterns `json:"descriptions,omitempty" yaml:"description,omitempty" jsonschema:"minItems=1,format=pattern,example=NVIDIA Tesla T4*"`
+	Descriptions Patterns `json:"descriptions,omitempty" yaml:"description,omitempty" jsonschema:"minItems=1,maxLength=256,format=pattern,example=NVIDIA Tesla T4*" jsonschema_extras:"shorthand=true"`
 	// DedicatedMemory bounds the GPU's own memory.
 	MemoryBounds `yaml:"dedicatedMemory,omitempty"`
 	// DriverVersion bounds the version of the driver. An unknown one does not match.
@@ -49,7 +49,7 @@ type Match struct {
 	// Whether the GPU can be unplugged while the node runs.
 	Detachable *bool `json:"detachable,omitempty" yaml:"detachable,omitempty"`
 	// Pattern for the GPU's PCIe location path; or a list.
-	LocationPaths Patterns `json:"locationPaths,omitempty" yaml:"locationPath,omitempty" jsonschema:"minItems=1,format=pattern,example=PCIROOT(0)#*"`
+	LocationPaths Patterns `json:"locationPaths,omitempty" yaml:"locationPath,omitempty" jsonschema:"minItems=1,maxLength=256,format=pattern,example=PCIROOT(0)#*" jsonschema_extras:"shorthand=true"`
 }
 
 // MemoryBounds bound the dedicated memory in bytes, inclusively; 0 is no bound.
@@ -216,7 +216,7 @@ type RuntimeFiles struct {
 	// Files that are left out: patterns of paths below the driver store path.
 	Remove []string `json:"remove,omitempty" yaml:"remove,omitempty" jsonschema:"maxItems=64,format=source"`
 	// Add are additional files: paths, or mappings with source, directory and destination.
-	Add []AddedFile `json:"add,omitempty" yaml:"add,omitempty" jsonschema:"maxItems=64"`
+	Add []AddedFile `json:"add,omitempty" yaml:"add,omitempty" jsonschema:"maxItems=64" jsonschema_extras:"shorthand=true"`
 	// BuiltIn reports that the entry is of [DefaultRuntimeFiles].
 	BuiltIn bool `json:"builtIn,omitempty" yaml:"-"`
 }

@@ -161,10 +161,10 @@ func checkFile(stdout io.Writer, file, nodeOS string) error {
 		return err
 	}
 	if inventory {
-		devices, err := config.Compiler{Inspect: true}.ReadInventory(file)
+		devices, err := config.Compiler{InspectOnly: true}.ReadInventory(file)
 		return printResult(stdout, file, plural(len(devices), "GPU"), err)
 	}
-	p, _, err := config.Compiler{File: file, Required: true, StateDir: paths.Default().State, NodeOS: nodeOS, Inspect: true}.Compile()
+	p, _, err := config.Compiler{File: file, Required: true, StateDir: paths.Default().State, NodeOS: nodeOS, InspectOnly: true}.Compile()
 	return printResult(stdout, file, summary(p, nil), err)
 }
 
