@@ -11,16 +11,18 @@ import (
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
+// configuration is the compiled one. The zero value differs from all valid ones.
 type configuration struct {
 	policy  policy.Policy
 	devices []discovery.Device
-	// problem is why nothing can be advertised, nil if there is none.
+	// problem is why there is no valid configuration, so that nothing can be advertised.
 	problem error
 }
 
 // load compiles the configuration. If it is invalid, or cannot be written, the policy
-// of an earlier run stays in force. Without one it returns the problem, with the policy
-// of the flags: the defaults could advertise GPUs that the configuration excludes.
+// of an earlier run stays in force. Without an earlier one, it returns the problem, and the log
+// and metrics settings of the flags: the defaults could advertise GPUs that the configuration
+// excludes.
 func (d *Daemon) load(ctx context.Context) *configuration {
 	p, devices, problem := d.compiler.Compile()
 	if problem == nil {
@@ -59,7 +61,7 @@ func (d *Daemon) readInstalled(ctx context.Context) (*configuration, error) {
 
 // reportCompilation logs and counts the result of a compilation, if it differs from the last.
 func (d *Daemon) reportCompilation(err error) {
-	switch differs := d.refused.Replace(err); {
+	switch differs := d.compilation.Replace(err); {
 	case err == nil:
 		d.metrics.ConfigRead(time.Now())
 	case differs:
@@ -68,24 +70,11 @@ func (d *Daemon) reportCompilation(err error) {
 	}
 }
 
-// awaitChange returns the configuration that follows c, or nil when ctx ends.
+// awaitChange returns the valid configuration that follows c, or nil when ctx ends.
 func (d *Daemon) awaitChange(ctx context.Context, c *configuration) *configuration {
-	if c.problem == nil {
-		return d.watch(ctx, c)
+	if c.problem != nil {
+		c = &configuration{} // None is in force, so any valid one is a change.
 	}
-	// The state directory can become writable without a change of a file: try again from the start.
-	for ctx.Err() == nil {
-		attempt, cancel := context.WithTimeout(ctx, retryInterval)
-		next := d.watch(attempt, &configuration{})
-		cancel()
-		if next != nil {
-			return next
-		}
-	}
-	return nil
-}
-
-func (d *Daemon) watch(ctx context.Context, c *configuration) *configuration {
 	p, devices, err := d.compiler.Watch(ctx, c.policy, c.devices, d.reportCompilation)
 	if err != nil {
 		return nil // ctx has ended.

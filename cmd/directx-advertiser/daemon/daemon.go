@@ -49,9 +49,10 @@ type Daemon struct {
 	recorder *allocation.Recorder
 	// initialized reports that failOnInitError has been checked.
 	initialized bool
-	// refused is the last error of the configuration, unlabeled that of the file of labels.
-	refused, unlabeled errlog.Last
-	status             atomic.Pointer[status]
+	// compilation is the last error of compiling the configuration, labeling that of writing the
+	// file of labels.
+	compilation, labeling errlog.Last
+	status                atomic.Pointer[status]
 }
 
 // New returns the daemon of a program's version that compiles its configuration with compiler.
@@ -116,10 +117,11 @@ func (d *Daemon) serve(ctx context.Context, c *configuration) (next *configurati
 	return next, nil
 }
 
+// label writes the file of labels, if there is one.
 func (d *Daemon) label(devices []resources.Assigned) {
 	if d.options.LabelsFile != "" {
 		err := nodelabels.Write(d.options.LabelsFile, nodelabels.ForDevices(devices))
-		d.unlabeled.Log(d.log, err, "Cannot write the labels of this node", "The labels of this node are written again")
+		d.labeling.Log(d.log, err, "Cannot write the labels of this node", "The labels of this node are written again")
 	}
 }
 
@@ -129,8 +131,8 @@ type status struct {
 	// nothing to advertise.
 	advertiser *advertiser.Advertiser
 	problem    error
-	// ready returns an error while containers cannot be given GPUs.
-	ready func(context.Context) error
+	// checkReady returns an error while containers cannot be given GPUs.
+	checkReady func(context.Context) error
 }
 
 func (d *Daemon) checkAlive(context.Context) error {
@@ -145,13 +147,13 @@ func (d *Daemon) checkReady(ctx context.Context) error {
 	if s.advertiser == nil {
 		return s.problem
 	}
-	return errors.Join(s.advertiser.CheckRegistered(), s.ready(ctx), d.recorder.CheckWritable(ctx))
+	return errors.Join(s.advertiser.CheckRegistered(), s.checkReady(ctx), d.recorder.CheckWritable(ctx))
 }
 
 func (d *Daemon) reportNode(ctx context.Context, n metrics.Node) {
 	if data, err := durable.Read(paths.Verification(d.options.StateDir), 16<<20); err == nil {
 		var result struct{ Works bool }
-		if json.Unmarshal(data, &result) == nil { // A damaged one is none.
+		if json.Unmarshal(data, &result) == nil {
 			n.Verified.WithLabelValues().Set(0)
 			if result.Works {
 				n.Verified.WithLabelValues().Set(1)

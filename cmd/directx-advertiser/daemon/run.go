@@ -29,6 +29,8 @@ const retryInterval = 2 * time.Second
 
 const noGPU = "No GPU is advertised"
 
+// advertise runs the device plugin with the policy p until ctx ends. It waits while the node is
+// not set up, its records cannot be used or it has no GPU.
 func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
 	if d.options.SetupFile != "" {
 		err := d.retry(ctx, logrus.InfoLevel, noGPU, func() error { return readiness.CheckSetup(d.options.SetupFile) })
@@ -50,10 +52,10 @@ func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
 	if err != nil {
 		return err
 	}
-	c, ready := d.configure(p, discovery.ForPolicy(source, p, d.options.NodeOS))
+	c, checkReady := d.configure(p, discovery.ForPolicy(source, p, d.options.NodeOS))
 	for {
 		a := advertiser.New(c)
-		d.status.Store(&status{advertiser: a, ready: ready})
+		d.status.Store(&status{advertiser: a, checkReady: checkReady})
 		d.initialized, c.FailOnInitError = true, false
 		if err := a.Run(ctx); !errors.Is(err, advertiser.ErrRestart) {
 			return err
@@ -76,35 +78,33 @@ func (d *Daemon) resolveModes(p policy.Policy) policy.Policy {
 }
 
 // configure returns the configuration of the device plugin, by what gives containers their GPUs:
-// the kubelet, the runtime shim or the NRI plugin. ready returns an error while that cannot.
-func (d *Daemon) configure(p policy.Policy, source discovery.Source) (c advertiser.Config, ready func(context.Context) error) {
-	g := &checkedSource{Source: source, check: d.recorder.CheckWritable, log: d.log}
-	ready = func(context.Context) error { return nil }
+// the kubelet, the runtime shim or the NRI plugin. checkReady returns an error while that cannot.
+func (d *Daemon) configure(p policy.Policy, source discovery.Source) (c advertiser.Config, checkReady func(context.Context) error) {
+	checked := &checkedSource{Source: source, check: d.recorder.CheckWritable, log: d.log}
 	c = advertiser.Config{
-		Source: g, Recorder: d.recorder, Resources: p.Resources, KubeletDir: d.options.KubeletDir, Pods: d.pods,
+		Source: checked, Recorder: d.recorder, Resources: p.Resources, KubeletDir: d.options.KubeletDir, Pods: d.pods,
 		NodeOS: d.options.NodeOS, Metrics: d.metrics, Log: d.log, AtCreation: d.options.AtCreation, OnDevices: d.label,
 		FailOnInitError: p.FailOnInitError && !d.initialized,
+		CheckReady:      func(ctx context.Context, _ string, _ []string) error { return checkReady(ctx) },
 	}
 	switch {
 	case p.Injection == policy.InjectByKubelet:
+		checkReady = func(context.Context) error { return nil }
 		i := d.newInjector(p, source)
 		c.Inject = i.Inject
 		if !c.AtCreation {
 			c.CheckReady = i.CheckReady
 		}
 	case p.ServedBy == policy.ServedByShim:
-		ready = shimcheck.New(d.options.StateDir, d.options.CRISocket).Check
-		g.check = func(ctx context.Context) error { return errors.Join(d.recorder.CheckWritable(ctx), ready(ctx)) }
+		checkReady = shimcheck.New(d.options.StateDir, d.options.CRISocket).Check
+		checked.check = func(ctx context.Context) error { return errors.Join(d.recorder.CheckWritable(ctx), checkReady(ctx)) }
 		if c.AtCreation {
-			c.CheckReady = g.CheckReady
+			c.CheckReady = checked.CheckReady
 		}
 	default:
-		ready = d.checkPlugin
+		checkReady = d.checkPlugin
 	}
-	if c.CheckReady == nil {
-		c.CheckReady = func(ctx context.Context, _ string, _ []string) error { return ready(ctx) }
-	}
-	return c, ready
+	return c, checkReady
 }
 
 func (d *Daemon) newInjector(p policy.Policy, source discovery.Source) *injector.Injector {
@@ -165,42 +165,55 @@ func (d *Daemon) retry(ctx context.Context, level logrus.Level, message string, 
 	}
 }
 
-// checkedSource is a source that lists its GPUs while check finds that containers can be given them.
+// checkedSource lists the GPUs of a source while containers can be given them.
 type checkedSource struct {
 	discovery.Source
+	// check returns an error if containers cannot be given GPUs, or that is unknown, as during a
+	// restart of containerd: see isDefinite.
 	check func(context.Context) error
 	log   logrus.FieldLogger
 	// refusal is the last error of check if it is definite, else nil.
 	refusal atomic.Pointer[error]
-
-	// advertised is whether the last definite result of check was nil, everAdvertised whether one was.
-	// Only Devices uses them, and one goroutine calls it.
-	advertised, everAdvertised bool
+	// state is used by Devices only, which one goroutine calls.
+	state advertising
 }
 
-// Devices implements [discovery.Source]. Before the first definite result it returns the error of
+// advertising is the state of a [checkedSource], by the definite results of its check.
+type advertising int
+
+const (
+	neverAdvertised advertising = iota // no result was nil
+	advertised                         // the last one was nil
+	stopped                            // the last one was an error
+)
+
+// isDefinite reports whether err, of a check, means that containers cannot be given GPUs.
+func isDefinite(err error) bool {
+	return shimcheck.IsDefinite(err) || errors.Is(err, allocation.ErrNotWritable)
+}
+
+// Devices implements [discovery.Source]. Before the check has passed once, it returns the error of
 // the check. While the result is unknown, the last one stays in force.
-func (g *checkedSource) Devices(ctx context.Context) ([]discovery.Device, error) {
-	err := g.check(ctx)
-	// Other errors mean that it is unknown, as during a restart of containerd.
-	refused := shimcheck.IsDefinite(err) || errors.Is(err, allocation.ErrNotWritable)
+func (s *checkedSource) Devices(ctx context.Context) ([]discovery.Device, error) {
+	err := s.check(ctx)
+	refused := isDefinite(err)
 	if refused {
-		g.refusal.Store(&err)
+		s.refusal.Store(&err)
 	} else {
-		g.refusal.Store(nil)
+		s.refusal.Store(nil)
 	}
 	switch {
-	case err == nil && !g.advertised:
-		g.log.Info("Advertising GPUs")
-		g.advertised, g.everAdvertised = true, true
-	case refused && g.advertised:
-		g.log.WithError(err).Error("Stopped advertising GPUs: containers cannot start with them")
-		g.advertised = false
+	case err == nil && s.state != advertised:
+		s.log.Info("Advertising GPUs")
+		s.state = advertised
+	case refused && s.state == advertised:
+		s.log.WithError(err).Error("Stopped advertising GPUs: containers cannot start with them")
+		s.state = stopped
 	}
-	switch {
-	case g.advertised:
-		return g.Source.Devices(ctx)
-	case g.everAdvertised:
+	switch s.state {
+	case advertised:
+		return s.Source.Devices(ctx)
+	case stopped:
 		return nil, nil
 	}
 	return nil, fmt.Errorf("containers would not start with a GPU: %w", err)
@@ -210,8 +223,8 @@ func (g *checkedSource) Devices(ctx context.Context) ([]discovery.Device, error)
 // unknown result is no error: with the feature gate WindowsCPUAndMemoryAffinity a refused
 // allocation fails the pod permanently, and the interlock stops a container that the check lets
 // pass.
-func (g *checkedSource) CheckReady(context.Context, string, []string) error {
-	if err := g.refusal.Load(); err != nil {
+func (s *checkedSource) CheckReady(context.Context, string, []string) error {
+	if err := s.refusal.Load(); err != nil {
 		return *err
 	}
 	return nil
