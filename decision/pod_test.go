@@ -32,7 +32,7 @@ func recorded(t *testing.T, source discovery.Source, records map[string][]string
 	for resource, ids := range records {
 		tokens[resource] = string(allocationtest.Record(t, dir, resource, ids...))
 	}
-	return &Decider{Source: source, Store: allocation.OpenStore(dir), Files: hostfiles.Assumed{}, Log: testutil.Quiet()}, tokens
+	return &Decider{Source: source, Store: allocation.OpenStore(dir), Files: hostfiles.AssumedToExist{}, Log: testutil.Quiet()}, tokens
 }
 
 const (
@@ -161,13 +161,13 @@ func TestPreviewBindsNothing(t *testing.T) {
 
 // lateFiles runs a function while the edits are made.
 type lateFiles struct {
-	hostfiles.Assumed
+	hostfiles.AssumedToExist
 	meanwhile func()
 }
 
 func (f lateFiles) ResolveAll(paths []string) ([]string, []error) {
 	f.meanwhile()
-	return f.Assumed.ResolveAll(paths)
+	return f.AssumedToExist.ResolveAll(paths)
 }
 
 // What changes during a decision refuses the container.
@@ -210,7 +210,7 @@ func TestUUIDsOfRecords(t *testing.T) {
 }
 
 // storeFiles has every file of the driver store but other.exe, which another GPU's has.
-type storeFiles struct{ hostfiles.Assumed }
+type storeFiles struct{ hostfiles.AssumedToExist }
 
 func (storeFiles) Resolve(path string) (string, bool, error) {
 	if other := `C:\second`; !winpath.Within(`C:\store`, path) && !winpath.Within(other, path) || winpath.Base(path) == "other.exe" && winpath.Dir(path) != other {

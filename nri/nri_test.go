@@ -52,7 +52,7 @@ func (s hangingSource) Find(ctx context.Context, instanceIDs []string) ([]discov
 }
 
 // nodeFiles has every file, and device nodes that are numbered by their names.
-type nodeFiles struct{ hostfiles.Assumed }
+type nodeFiles struct{ hostfiles.AssumedToExist }
 
 func (nodeFiles) DeviceNode(path string) (specs.LinuxDevice, error) {
 	if strings.Contains(path, "missing") {

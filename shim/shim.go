@@ -195,7 +195,7 @@ func (s *shim) decide(request decision.Request) (edits ocispec.Edits, ok bool, e
 // 'make demo', has files of a node that is not this machine.
 func files(os ocispec.OS) decision.Files {
 	if string(os) != runtime.GOOS {
-		return hostfiles.Assumed{}
+		return hostfiles.AssumedToExist{}
 	}
 	return hostfiles.Root(root)
 }

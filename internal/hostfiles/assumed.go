@@ -8,28 +8,30 @@ import (
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
-// Assumed stands for the files of another node: every file exists and none is a
-// link. It cannot resolve wildcards or the numbers of device nodes.
-type Assumed struct{}
+// AssumedToExist is used for a node whose files cannot be read. Every file is assumed to exist, and not
+// to be a link. Patterns with wildcards match no file, and device nodes have no numbers.
+type AssumedToExist struct{}
 
 // ResolveAll returns paths.
-func (Assumed) ResolveAll(paths []string) (resolved []string, errs []error) {
+func (AssumedToExist) ResolveAll(paths []string) (resolved []string, errs []error) {
 	return paths, make([]error, len(paths))
 }
 
 // Resolve returns path, as a regular file.
-func (Assumed) Resolve(path string) (final string, regular bool, err error) { return path, true, nil }
+func (AssumedToExist) Resolve(path string) (final string, regular bool, err error) {
+	return path, true, nil
+}
 
 // SameContent returns true.
-func (Assumed) SameContent(string, string) (bool, error) { return true, nil }
+func (AssumedToExist) SameContent(string, string) (bool, error) { return true, nil }
 
 // DeviceNode returns a device node without numbers.
-func (Assumed) DeviceNode(path string) (specs.LinuxDevice, error) {
+func (AssumedToExist) DeviceNode(path string) (specs.LinuxDevice, error) {
 	return specs.LinuxDevice{Path: path, Type: "c"}, nil
 }
 
 // Glob returns a pattern without wildcards, and nothing for others.
-func (Assumed) Glob(_, pattern string, limit int) ([]string, error) {
+func (AssumedToExist) Glob(_, pattern string, limit int) ([]string, error) {
 	if limit < 1 || strings.ContainsAny(pattern, "*?") {
 		return nil, nil
 	}

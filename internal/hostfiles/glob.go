@@ -28,8 +28,8 @@ func glob(dir, under string, elements []string, limit int) ([]string, error) {
 	if len(elements) == 0 || limit <= 0 {
 		return nil, nil
 	}
-	here := filepath.Join(dir, filepath.FromSlash(strings.ReplaceAll(under, `\`, "/")))
-	entries, err := matching(here, elements[0])
+	directory := filepath.Join(dir, filepath.FromSlash(strings.ReplaceAll(under, `\`, "/")))
+	entries, err := matching(directory, elements[0])
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -1,5 +1,5 @@
-// Package hostfiles looks up the node's files: what a path resolves to, which device a
-// device node is, which files match a pattern.
+// Package hostfiles reads the node's files: it resolves links in paths, describes device nodes, and
+// finds the files that match a pattern.
 package hostfiles
 
 import (
@@ -13,23 +13,21 @@ import (
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
-// Root is the directory where the node's root directory is visible: "/" (or ""
-// on Windows) for a program on the node itself, a mount point in a container. All
-// paths that its methods take and return are the node's own.
+// Root is where the node's root directory is mounted: "/" (or "" on Windows) for a program on the
+// node itself. All paths that its methods take and return are the node's own.
 //
-// On Linux, a Windows path C:\dir is looked up as Root/C:/dir: the disk of a
-// Windows node can be mounted there.
+// On Linux, the Windows path C:\dir is Root/C:/dir, so that the disk of a Windows node can be mounted
+// there.
 type Root string
 
 var errNotRegular = errors.New("not a regular file")
 
-// maxCompared is the largest size in bytes of files that are compared: a
-// container's start waits for it.
+// maxCompared is the largest size in bytes of files that are compared, because a container's start
+// waits for it.
 const maxCompared = 16 << 20
 
-// ResolveAll is [Root.Resolve] for each of paths, and refuses directories that have mounts
-// below them: those would be writable in a container. It resolves a directory once, and
-// looks at each file once.
+// ResolveAll is [Root.Resolve] for each of paths. It resolves each directory only once. Directories
+// with mounts below them have an error, because those mounts would be writable in a container.
 func (r Root) ResolveAll(paths []string) (resolved []string, errs []error) {
 	type result struct {
 		path string
@@ -86,10 +84,10 @@ func (r Root) content(path string) ([]byte, error) {
 	case !regular:
 		return nil, fmt.Errorf("%s: %w", path, errNotRegular)
 	}
-	here := r.local(final)
-	info, err := os.Stat(here)
+	file := r.local(final)
+	info, err := os.Stat(file)
 	if err != nil || info.Size() > maxCompared {
 		return nil, err
 	}
-	return os.ReadFile(here)
+	return os.ReadFile(file)
 }

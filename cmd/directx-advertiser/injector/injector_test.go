@@ -39,7 +39,7 @@ func linuxGPU(name string) discovery.Device {
 }
 
 func testInjector(os ocispec.OS, p policy.Policy, devices ...discovery.Device) *Injector {
-	return &Injector{Source: discovery.Static(devices), Files: hostfiles.Assumed{}, OS: os, Log: testutil.Quiet(), Policy: p, ResourcesWithGPUs: func() int { return 1 }}
+	return &Injector{Source: discovery.Static(devices), Files: hostfiles.AssumedToExist{}, OS: os, Log: testutil.Quiet(), Policy: p, ResourcesWithGPUs: func() int { return 1 }}
 }
 
 func TestInject(t *testing.T) {

@@ -83,7 +83,7 @@ func (n *NodeFlags) Check() error {
 // Files returns where driver files are looked up.
 func (n *NodeFlags) Files() decision.Files {
 	if n.assumeFiles {
-		return hostfiles.Assumed{}
+		return hostfiles.AssumedToExist{}
 	}
 	return Root(n.HostRoot)
 }

@@ -6,13 +6,13 @@ import (
 	"os"
 	"strings"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/windows"
 )
 
-// Resolve returns path with all symbolic links, junctions and mount points followed
-// as the node would follow them, and short (8.3) names replaced by long ones.
-// regular reports whether it is a regular file. The error matches
-// [fs.ErrNotExist] if there is no file. It is safe for untrusted paths.
+// Resolve returns path with all symbolic links, junctions and mount points followed as the node
+// follows them, and with long names in place of short (8.3) ones. regular reports whether it is a
+// regular file. The error matches [fs.ErrNotExist] if there is no file. Untrusted paths are safe.
 //
 // Windows returns the path of an open handle, which gives no access to the file.
 // https://learn.microsoft.com/windows/win32/api/fileapi/nf-fileapi-getfinalpathnamebyhandlew
@@ -61,5 +61,13 @@ func finalName(handle windows.Handle) (string, error) {
 	return path, nil
 }
 
-// local returns the node's path as a path of this process.
+// local returns the path by which this process finds the node's path.
 func (r Root) local(path string) string { return path }
+
+// checkMounts does nothing: hcsshim's mounts are read-only with all that is below them.
+func checkMounts(string) error { return nil }
+
+// DeviceNode returns an error that matches [errors.ErrUnsupported].
+func (r Root) DeviceNode(path string) (specs.LinuxDevice, error) {
+	return specs.LinuxDevice{}, fmt.Errorf("device node %s: %w", path, errors.ErrUnsupported)
+}

@@ -1,0 +1,104 @@
+package hostfiles
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	securejoin "github.com/cyphar/filepath-securejoin"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/directx-nri/directx-nri/internal/winpath"
+)
+
+// Resolve returns path with all symbolic links, junctions and mount points followed as the node
+// follows them, and with long names in place of short (8.3) ones. regular reports whether it is a
+// regular file. The error matches [fs.ErrNotExist] if there is no file. Untrusted paths are safe.
+//
+// The result does not leave the root. If a link in a Windows path leads out of the drives, the result
+// is a Linux path.
+func (r Root) Resolve(path string) (final string, regular bool, err error) {
+	file, err := r.resolveInRoot(path)
+	if err != nil {
+		return "", false, err
+	}
+	info, err := os.Lstat(file)
+	if err != nil {
+		return "", false, err
+	}
+	relative, err := filepath.Rel(string(r), file)
+	if err != nil {
+		return "", false, err
+	}
+	final = filepath.Join("/", relative)
+	if windows := winpath.Clean(relative + "/"); winpath.IsAbs(path) && winpath.IsAbs(windows) {
+		final = windows
+	}
+	return final, info.Mode().IsRegular(), nil
+}
+
+// resolveInRoot returns the path by which this process finds the node's path. It follows links without
+// leaving the root.
+func (r Root) resolveInRoot(path string) (string, error) {
+	file, err := securejoin.SecureJoin(string(r), slashes(path))
+	if err != nil {
+		return "", fmt.Errorf("resolve %s: %w", path, err)
+	}
+	return file, nil
+}
+
+// local returns the path by which this process finds the node's path, which has no links.
+func (r Root) local(path string) string { return filepath.Join(string(r), slashes(path)) }
+
+func slashes(path string) string {
+	if winpath.IsAbs(path) {
+		return strings.ReplaceAll(winpath.Clean(path), `\`, "/")
+	}
+	return path
+}
+
+// DeviceNode describes the device node at the node's path.
+func (r Root) DeviceNode(path string) (specs.LinuxDevice, error) {
+	file, err := r.resolveInRoot(path)
+	if err != nil {
+		return specs.LinuxDevice{}, err
+	}
+	info, err := os.Lstat(file)
+	if err != nil {
+		return specs.LinuxDevice{}, err
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || info.Mode()&fs.ModeDevice == 0 {
+		return specs.LinuxDevice{}, fmt.Errorf("%s is not a device node", path)
+	}
+	kind := "b"
+	if info.Mode()&fs.ModeCharDevice != 0 {
+		kind = "c"
+	}
+	mode := info.Mode().Perm()
+	return specs.LinuxDevice{
+		Path: path, Type: kind,
+		Major: int64(unix.Major(stat.Rdev)), Minor: int64(unix.Minor(stat.Rdev)),
+		FileMode: &mode, UID: &stat.Uid, GID: &stat.Gid,
+	}, nil
+}
+
+// checkMounts returns an error if there are mounts below dir.
+// https://man7.org/linux/man-pages/man5/proc_pid_mountinfo.5.html
+func checkMounts(dir string) error {
+	table, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return err
+	}
+	below := strings.NewReplacer(" ", `\040`, "\t", `\011`, "\n", `\012`, `\`, `\134`).Replace(strings.TrimSuffix(dir, "/") + "/")
+	for line := range strings.Lines(string(table)) {
+		if fields := strings.Fields(line); len(fields) > 4 && fields[4] != "/" && strings.HasPrefix(fields[4], below) {
+			return fmt.Errorf("the directory cannot be mounted read-only because there is a mount at %s below it: list the directories beside and below that one by one", strings.TrimPrefix(fields[4], below))
+		}
+	}
+	return nil
+}
