@@ -19,7 +19,7 @@ import (
 
 // NewCommand returns the command of a dxctl with this version.
 func NewCommand(version string) *cobra.Command {
-	places := paths.Default()
+	defaults := paths.Default()
 	n := gatherer{Instance: containerd.Instance{OS: runtime.GOOS}, version: version}
 	command := &cobra.Command{
 		Use:   "doctor",
@@ -33,8 +33,8 @@ of each problem. Requires root or an administrator.`,
 	flags := command.Flags()
 	n.addFlags(command, cli.Text, cli.JSON, cli.YAML)
 	flags.StringVar(&n.report, "report", "", "write a new `FILE` for a bug report, without secrets")
-	flags.StringVar(&n.kubeletDir, "kubelet-dir", places.DevicePlugins, "the kubelet's device plugin `DIRECTORY`")
-	flags.StringVar(&n.podResources, "pod-resources-socket", places.PodResources, "the kubelet's PodResources `SOCKET` or named pipe")
+	flags.StringVar(&n.kubeletDir, "kubelet-dir", defaults.DevicePlugins, "the kubelet's device plugin `DIRECTORY`")
+	flags.StringVar(&n.podResources, "pod-resources-socket", defaults.PodResources, "the kubelet's PodResources `SOCKET` or named pipe")
 	gpus.AddHostRootFlag(flags, &n.hostRoot)
 	return command
 }

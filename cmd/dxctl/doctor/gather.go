@@ -62,11 +62,11 @@ type gatherer struct {
 // addFlags adds the flags for containerd and for what uses it.
 func (n *gatherer) addFlags(command *cobra.Command, outputs ...string) {
 	flags := command.Flags()
-	places := paths.Default()
+	defaults := paths.Default()
 	n.AddFlags(flags)
-	flags.StringVar(&n.stateDir, "state-dir", places.State, "state `DIRECTORY`")
-	flags.StringVar(&n.shimDir, "shim-dir", places.ShimDir, containerd.ShimDirUsage)
-	flags.StringVar(&n.runtimeDir, "runtime-dir", places.Runtime, "runtime `DIRECTORY` of directx-nri")
+	flags.StringVar(&n.stateDir, "state-dir", defaults.State, "state `DIRECTORY`")
+	flags.StringVar(&n.shimDir, "shim-dir", defaults.ShimDir, containerd.ShimDirUsage)
+	flags.StringVar(&n.runtimeDir, "runtime-dir", defaults.Runtime, "runtime `DIRECTORY` of directx-nri")
 	flags.DurationVar(&n.timeout, "timeout", 5*time.Second, "limit for each query")
 	cli.AddOutputFlag(command, &n.output, outputs...)
 }

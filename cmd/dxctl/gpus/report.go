@@ -88,7 +88,7 @@ func NewReports(devices []discovery.Device, p policy.Policy, os string) []Report
 			r.DeviceNodes = append(r.DeviceNodes, File{Source: node.Path, Destination: node.ContainerPath})
 		}
 		for _, library := range d.Libraries {
-			r.Libraries = append(r.Libraries, File{Source: library.Source, Destination: library.Destination})
+			r.Libraries = append(r.Libraries, File(library))
 		}
 		reports[i] = r
 	}
@@ -98,7 +98,7 @@ func NewReports(devices []discovery.Device, p policy.Policy, os string) []Report
 func runtimeFiles(files []discovery.RuntimeFile) []File {
 	var reports []File
 	for _, f := range files {
-		reports = append(reports, File{Source: f.Source, Destination: f.Destination})
+		reports = append(reports, File(f))
 	}
 	return reports
 }

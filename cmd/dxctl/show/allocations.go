@@ -35,7 +35,6 @@ type allocationsOptions struct {
 // NewAllocationsCommand returns the command.
 func NewAllocationsCommand() *cobra.Command {
 	o := allocationsOptions{now: time.Now}
-	places := paths.Default()
 	command := &cobra.Command{
 		Use:   "allocations",
 		Short: "List which containers hold which GPUs",
@@ -52,7 +51,7 @@ With -o name, lists the replicas. Requires root or an administrator.`,
 	}
 	flags := command.Flags()
 	o.AddFlags(flags)
-	flags.StringVar(&o.criSocket, "cri-socket", places.CRI, "containerd's CRI `SOCKET` or named pipe")
+	flags.StringVar(&o.criSocket, "cri-socket", paths.Default().CRI, "containerd's CRI `SOCKET` or named pipe")
 	flags.StringVarP(&o.namespace, "namespace", "n", "", "list pods of this `NAMESPACE` only")
 	flags.BoolVar(&o.stale, "stale", false, "list stale allocations only")
 	cli.AddOutputFlag(command, &o.output, cli.Table, cli.Wide, cli.JSON, cli.YAML, cli.Name)

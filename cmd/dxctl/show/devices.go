@@ -23,7 +23,6 @@ type devicesOptions struct {
 	gpus.NodeFlags
 	output string
 	watch  bool
-	policy policy.Policy
 }
 
 // NewDevicesCommand returns the command.
@@ -61,16 +60,15 @@ func (o *devicesOptions) run(ctx context.Context, args []string, stdout, stderr 
 	if err != nil {
 		return err
 	}
-	o.policy = p
 	if o.watch {
-		return o.follow(ctx, source, stdout, stderr)
+		return o.follow(ctx, source, p, stdout, stderr)
 	}
 	devices, err := source.Devices(ctx)
 	if err != nil {
 		return err
 	}
 	if len(args) == 0 {
-		return o.list(stdout, stderr, devices)
+		return o.list(stdout, stderr, devices, p)
 	}
 	index := discovery.IndexOf(devices, args[0])
 	if index < 0 {
@@ -86,11 +84,11 @@ func (o *devicesOptions) run(ctx context.Context, args []string, stdout, stderr 
 	return cli.PrintDocument(stdout, cli.YAML, r)
 }
 
-func (o *devicesOptions) list(stdout, stderr io.Writer, devices []discovery.Device) error {
+func (o *devicesOptions) list(stdout, stderr io.Writer, devices []discovery.Device, p policy.Policy) error {
 	if len(devices) == 0 && o.output != cli.JSON && o.output != cli.YAML {
 		fmt.Fprintln(stderr, "This node has no GPU.")
 	}
-	return deviceList().Print(stdout, o.output, gpus.NewReports(devices, o.policy, runtime.GOOS))
+	return deviceList().Print(stdout, o.output, gpus.NewReports(devices, p, runtime.GOOS))
 }
 
 func deviceList() cli.List[gpus.Report] {
@@ -108,7 +106,7 @@ func deviceList() cli.List[gpus.Report] {
 }
 
 // follow prints the devices of source at once and after each change, until ctx ends.
-func (o *devicesOptions) follow(ctx context.Context, source discovery.Source, stdout, stderr io.Writer) error {
+func (o *devicesOptions) follow(ctx context.Context, source discovery.Source, p policy.Policy, stdout, stderr io.Writer) error {
 	var before []discovery.Device
 	printed := false
 	return gpus.Follow(ctx, source, func() error {
@@ -120,6 +118,6 @@ func (o *devicesOptions) follow(ctx context.Context, source discovery.Source, st
 			fmt.Fprintf(stderr, "\n%s: the GPUs have changed\n", time.Now().Format(time.DateTime))
 		}
 		before, printed = devices, true
-		return o.list(stdout, stderr, devices)
+		return o.list(stdout, stderr, devices, p)
 	})
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
 // mixed is the inventory of a node with a GPU of each kind.
@@ -164,7 +165,7 @@ func TestFollow(t *testing.T) {
 		result := make(chan error, 1)
 		o := devicesOptions{output: cli.Name}
 		go func() {
-			result <- o.follow(ctx, &changingSource{Static: first, next: discovery.Static{{InstanceID: "B"}}, ends: ends}, writer, io.Discard)
+			result <- o.follow(ctx, &changingSource{Static: first, next: discovery.Static{{InstanceID: "B"}}, ends: ends}, policy.Default(), writer, io.Discard)
 			_ = writer.Close()
 		}()
 		lines := bufio.NewScanner(reader)
