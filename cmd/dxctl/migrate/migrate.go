@@ -9,11 +9,11 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"unicode"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/directx-nri/directx-nri/internal/config"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
@@ -44,13 +44,7 @@ func Convert(from string, data []byte) ([]byte, error) {
 	}
 	var text bytes.Buffer
 	for _, note := range notes {
-		// A key can have any characters. A comment is one line.
-		fmt.Fprintf(&text, "# %s\n", strings.Map(func(r rune) rune {
-			if unicode.IsPrint(r) {
-				return r
-			}
-			return '?'
-		}, note))
+		fmt.Fprintf(&text, "# %s\n", errlog.OneLine(note)) // A key can have any characters.
 	}
 	file.APIVersion, file.Kind = config.APIVersion, config.Kind
 	encoder := yaml.NewEncoder(&text)
@@ -124,14 +118,14 @@ func parse(data []byte) (documents []document, err error) {
 		} else if err != nil {
 			return nil, err
 		}
-		if documents, err = add(documents, root.Content[0]); err != nil {
+		if documents, err = appendDocument(documents, root.Content[0]); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// add adds the document with a root, and its items.
-func add(documents []document, root *yaml.Node) ([]document, error) {
+// appendDocument appends the document with this root, and its items.
+func appendDocument(documents []document, root *yaml.Node) ([]document, error) {
 	d := document{root: root}
 	if root.Kind == yaml.MappingNode {
 		if err := root.Decode(&d); err != nil {
@@ -141,7 +135,7 @@ func add(documents []document, root *yaml.Node) ([]document, error) {
 	documents = append(documents, d)
 	for i := range d.Items {
 		var err error
-		if documents, err = add(documents, &d.Items[i]); err != nil {
+		if documents, err = appendDocument(documents, &d.Items[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -158,25 +152,21 @@ func configMap(documents []document, name string) map[string]string {
 	return nil
 }
 
-// unknown returns a note for each setting in a value that is not converted. What is off or
+// unconverted returns a note for each setting in a value that is not converted. What is off or
 // empty needs no counterpart.
-func unknown(path string, value any) (notes []string) {
+func unconverted(path string, value any) (notes []string) {
 	switch value := value.(type) {
 	case map[string]any:
 		for _, key := range slices.Sorted(maps.Keys(value)) {
-			notes = append(notes, unknown(strings.TrimPrefix(path+"."+key, "."), value[key])...)
+			notes = append(notes, unconverted(strings.TrimPrefix(path+"."+key, "."), value[key])...)
 		}
 		return notes
-	case nil, []any:
-		if list, _ := value.([]any); len(list) == 0 {
+	case []any:
+		if len(value) == 0 {
 			return nil
 		}
-	case bool:
-		if !value {
-			return nil
-		}
-	case string:
-		if value == "" || value == "none" {
+	default:
+		if value == nil || value == false || value == "" || value == "none" {
 			return nil
 		}
 	}

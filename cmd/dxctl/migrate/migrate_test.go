@@ -90,7 +90,7 @@ flags: {migStrategy: mixed, failOnInitError: true, gdsEnabled: false, mpsRoot: "
 "a\nb": {c: 1}
 `, `# sharing.timeSlicing.resources[0].rename has no counterpart.
 # sharing.timeSlicing.resources[1] has no counterpart: it is not nvidia.com/gpu.
-# a?b.c has no counterpart.
+# a b.c has no counterpart.
 # flags.migStrategy has no counterpart.
 # flags.plugin.deviceListStrategy has no counterpart.
 ` + strings.Replace(gpu, "resources:\n  - name: nvidia.com/gpu", "failOnInitError: true\nresources:\n  - name: nvidia.com/gpu.shared", 1) + "10\n    allocationPolicy: packed\n    maxPerContainer: 1\n"},

@@ -65,7 +65,7 @@ func nvidia(documents []document) (f file, notes []string, err error) {
 			gpu.MaxPerContainer = 1
 		}
 		// Their plugin ignores rename, too: DisableResourceNamingInConfig (config.go).
-		notes = append(notes, unknown(path, r.Other)...)
+		notes = append(notes, unconverted(path, r.Other)...)
 	}
 	for _, other := range []struct {
 		path   string
@@ -73,7 +73,7 @@ func nvidia(documents []document) (f file, notes []string, err error) {
 	}{
 		{"", c.Other}, {"flags", c.Flags.Other}, {"flags.plugin", c.Flags.Plugin.Other}, {"sharing", c.Sharing.Other}, {"sharing.timeSlicing", slicing.Other},
 	} {
-		notes = append(notes, unknown(other.path, other.values)...)
+		notes = append(notes, unconverted(other.path, other.values)...)
 	}
 	return file{FailOnInitError: c.Flags.FailOnInitError, Resources: []policy.Resource{gpu}}, notes, nil
 }

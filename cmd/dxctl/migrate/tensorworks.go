@@ -16,8 +16,8 @@ import (
 
 // plugin is the configuration of one of TensorWorks' plugins, which Microsoft's have, too:
 // plugins/internal/plugin/plugin_configuration.go in
-// https://github.com/TensorWorks/DirectX-Device-Plugins at 5862bd7. It reads keys in any case, and numbers
-// and booleans as texts.
+// https://github.com/TensorWorks/DirectX-Device-Plugins at 5862bd7. The plugins read keys in any case,
+// and numbers and booleans from strings, too.
 type plugin struct {
 	Multitenancy          count
 	IncludeIntegrated     boolean                       `yaml:"includeintegrated"`
@@ -45,12 +45,12 @@ func (b *boolean) UnmarshalYAML(node *yaml.Node) error {
 	return err
 }
 
-// unless returns false, nil if b.
-func (b boolean) unless() *bool {
-	if b {
-		return nil
+// match returns the condition of a resource for GPUs that a plugin includes or not.
+func (include boolean) match() *bool {
+	if include {
+		return nil // any GPU
 	}
-	return new(bool)
+	return new(false)
 }
 
 // settings are the values of a plugin's keys, in lower case.
@@ -70,7 +70,7 @@ func settingsOf(node *yaml.Node) settings {
 
 func scalar(value string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Value: value} }
 
-// isKey reports whether a plugin has a key, in any case.
+// isKey reports whether the plugins have a setting with this name, in any case.
 func isKey(key string) bool {
 	return slices.Contains([]string{"multitenancy", "includeintegrated", "includedetachable", "additionalmounts", "additionalmountswow64"}, strings.ToLower(key))
 }
@@ -106,14 +106,14 @@ func tensorworks(documents []document) (f file, notes []string, err error) {
 		kind := kinds()[name]
 		f.Resources = append(f.Resources, policy.Resource{
 			Name: "directx.microsoft.com/" + kind, Replicas: max(int(p.Multitenancy), 1),
-			Match: policy.Match{Kind: kind, Integrated: p.IncludeIntegrated.unless(), Detachable: p.IncludeDetachable.unless()},
+			Match: policy.Match{Kind: kind, Integrated: p.IncludeIntegrated.match(), Detachable: p.IncludeDetachable.match()},
 		})
 		if len(p.AdditionalMounts)+len(p.AdditionalMountsWow64) > 0 {
 			notes = append(notes, fmt.Sprintf("The files of the %s plugin (runtimeFiles) are added to all GPUs of the vendor.", name))
 		}
 		f.add(p.AdditionalMounts, "")
 		f.add(p.AdditionalMountsWow64, policy.SysWOW64)
-		notes = append(notes, unknown(name, p.Other)...)
+		notes = append(notes, unconverted(name, p.Other)...)
 	}
 	return f, notes, nil
 }
@@ -155,7 +155,7 @@ func deployedPlugins(documents []document) (plugins map[string]settings, notes [
 			if err != nil {
 				return nil, nil, err
 			}
-			if plugins[name], err = configured(name, settings{}, env, documents); err != nil {
+			if plugins[name], err = pluginSettings(name, settings{}, env, documents); err != nil {
 				return nil, nil, err
 			}
 			for _, key := range []string{"nodeSelector", "tolerations", "affinity", "priorityClassName", "imagePullSecrets"} {
@@ -192,7 +192,7 @@ func bothPlugins(documents []document) (plugins map[string]settings, err error) 
 	plugins = map[string]settings{}
 	found := false
 	for name := range kinds() {
-		s, err := configured(name, both, env, documents)
+		s, err := pluginSettings(name, both, env, documents)
 		if err != nil {
 			return nil, err
 		}
@@ -205,9 +205,9 @@ func bothPlugins(documents []document) (plugins map[string]settings, err error) 
 	return plugins, nil
 }
 
-// configured returns the settings of a plugin: those of its file, which is in a ConfigMap, and
+// pluginSettings returns the settings of a plugin: those of its file, which is in a ConfigMap, and
 // of environment variables, which take precedence, added to base.
-func configured(name string, base settings, env map[string]string, documents []document) (settings, error) {
+func pluginSettings(name string, base settings, env map[string]string, documents []document) (settings, error) {
 	s, prefix := maps.Clone(base), strings.ToUpper(name)+"_DEVICE_PLUGIN_"
 	set := env[prefix+"CONFIG_FILE"]
 	file, found := winpath.Base(cmp.Or(set, name+".yaml")), false
@@ -238,7 +238,7 @@ func (c container) environment(documents []document) (map[string]string, error) 
 	for _, from := range c.EnvFrom {
 		data := configMap(documents, from.ConfigMapRef.Name)
 		if data == nil {
-			return nil, missing(from.ConfigMapRef.Name)
+			return nil, missingConfigMap(from.ConfigMapRef.Name)
 		}
 		maps.Copy(env, data)
 	}
@@ -247,7 +247,7 @@ func (c container) environment(documents []document) (map[string]string, error) 
 		if ref := e.ValueFrom.ConfigMapKeyRef; ref.Name != "" {
 			value, ok := configMap(documents, ref.Name)[ref.Key]
 			if !ok {
-				return nil, missing(ref.Name)
+				return nil, missingConfigMap(ref.Name)
 			}
 			env[e.Name] = value
 		}
@@ -255,6 +255,6 @@ func (c container) environment(documents []document) (map[string]string, error) 
 	return env, nil
 }
 
-func missing(configMap string) error {
-	return fmt.Errorf("a value is in ConfigMap %[1]s: add it to the file, as 'kubectl get configmap %[1]s -o yaml' prints it, after a line ---", configMap)
+func missingConfigMap(name string) error {
+	return fmt.Errorf("a value is in ConfigMap %[1]s: add it to the file, as 'kubectl get configmap %[1]s -o yaml' prints it, after a line ---", name)
 }
