@@ -36,7 +36,7 @@ type setupOptions struct {
 	// reportFile is read by the advertiser.
 	reportFile string
 	interval   time.Duration
-	gpus       gpus.Node
+	gpus       gpus.NodeFlags
 	// defaultConfig is the configuration file that the advertiser reads.
 	defaultConfig string
 	programs      func(name string) []string // [service.Programs]
@@ -44,7 +44,7 @@ type setupOptions struct {
 
 // NewSetupCommand returns 'dxctl runtime setup' for an operating system.
 func NewSetupCommand(goos string) *cobra.Command {
-	o := setupOptions{interval: 5 * time.Second, gpus: gpus.Node{Trusted: true}, defaultConfig: paths.Default().Config, programs: service.Programs}
+	o := setupOptions{interval: 5 * time.Second, gpus: gpus.NodeFlags{Trusted: true}, defaultConfig: paths.Default().Config, programs: service.Programs}
 	o.configure.OS = goos
 	return o.command()
 }

@@ -33,7 +33,7 @@ func (p place) inventory(t *testing.T, detail string) string {
 
 // newSetup returns the options for the GPUs of an inventory.
 func newSetup(inventory string) setupOptions {
-	return setupOptions{gpus: gpus.Node{Trusted: true, Inventory: inventory}, interval: time.Millisecond, programs: func(string) []string { return nil }}
+	return setupOptions{gpus: gpus.NodeFlags{Trusted: true, Inventory: inventory}, interval: time.Millisecond, programs: func(string) []string { return nil }}
 }
 
 // setup runs 'dxctl runtime setup' on a node until ctx ends, and returns what it prints.
@@ -194,8 +194,8 @@ func TestSetupChecksTheInventory(t *testing.T) {
 	if err := errors.Join(os.Chmod(o.gpus.Inventory, 0o644), o.checkGPU(t.Context())); !errors.Is(err, errNoGPU) {
 		t.Errorf("error %v, want %v", err, errNoGPU)
 	}
-	var access *durable.AccessError
-	if err := errors.Join(os.Chmod(o.gpus.Inventory, 0o666), o.checkGPU(t.Context())); !errors.As(err, &access) {
+	var denied *durable.RemedyError
+	if err := errors.Join(os.Chmod(o.gpus.Inventory, 0o666), o.checkGPU(t.Context())); !errors.As(err, &denied) {
 		t.Errorf("an inventory that anyone can write: error %v", err)
 	}
 }
