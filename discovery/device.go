@@ -1,9 +1,9 @@
 // Package discovery describes the GPUs of a node, and the driver files and device
 // nodes that a container needs to use them.
 //
-// A [Source] lists [Device] values. Package pnp has the one for Windows' Plug and
-// Play, package dxg the one for GPU paravirtualization in Linux VMs, and package node the
-// one for an inventory.
+// A [Source] lists [Device] values. Package pnp has the source for Windows' Plug and Play, package dxg
+// the source for GPU paravirtualization in Linux VMs, and package node opens the source of a node.
+// Package uuids adds the UUIDs of NVIDIA's GPUs.
 package discovery
 
 import (
@@ -16,8 +16,8 @@ import (
 	"unicode/utf8"
 )
 
-// Device is one GPU of the node. What its pointers and slices refer to does not change: a caller
-// that changes a slice replaces it.
+// Device is one GPU of the node. Copies share what its pointers and slices refer to, so no caller
+// changes it.
 type Device struct {
 	// InstanceID is the PnP device instance ID, for example
 	// `PCI\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1\4&1CFCA9AB&0&00D8`. It
@@ -90,8 +90,8 @@ type Device struct {
 	// programs, in the driver's order.
 	System32, SysWOW64 []RuntimeFile
 
-	// DeviceNodes and Libraries are what a Linux container needs. LibraryPath are
-	// directories of libraries that its dynamic linker does not search by itself.
+	// DeviceNodes and Libraries are what a Linux container needs. LibraryPath has the directories
+	// of libraries that its dynamic linker does not search by default.
 	DeviceNodes []DeviceNode
 	Libraries   []Library
 	LibraryPath []string `json:",omitempty"`
@@ -224,14 +224,8 @@ func (d Device) Kind() Kind {
 	return KindNone
 }
 
-// Name returns the name of d for messages: its location path, or its instance ID if
-// it has none.
-func (d Device) Name() string {
-	if d.LocationPath != "" {
-		return d.LocationPath
-	}
-	return d.InstanceID
-}
+// Name returns the name of d for messages: its location path, otherwise its instance ID.
+func (d Device) Name() string { return cmp.Or(d.LocationPath, d.InstanceID) }
 
 // PCIAddress returns the PCI address of d; ok is false if it is unknown. A bus number
 // has 8 bits for the bus, 16 for the segment, and 8 that are reserved.
@@ -244,8 +238,7 @@ func (d Device) PCIAddress() (segment, bus, device, function uint32, ok bool) {
 	return *d.BusNumber >> 8 & 0xFFFF, *d.BusNumber & 0xFF, *d.Address >> 16, *d.Address & 0xFFFF, true
 }
 
-// NormalizeID returns the same text for all spellings of an instance ID: those that
-// [strings.EqualFold] considers equal.
+// NormalizeID returns the same string for all instance IDs that [strings.EqualFold] considers equal.
 func NormalizeID(instanceID string) string {
 	return strings.Map(func(r rune) rune {
 		if r < utf8.RuneSelf {
@@ -274,8 +267,8 @@ func Find(devices []Device, instanceID string) (Device, bool) {
 	return devices[i], true
 }
 
-// IndexOf returns the index of the device that a user names by its index, hexadecimal LUID,
-// location path or instance ID, -1 if there is none.
+// IndexOf returns the index of the device with the given index, hexadecimal LUID, location path or
+// instance ID, as users name devices. It returns -1 if there is none.
 func IndexOf(devices []Device, name string) int {
 	if index, err := strconv.ParseUint(name, 10, 32); err == nil && index < uint64(len(devices)) {
 		return int(index)

@@ -9,19 +9,19 @@ import (
 
 // Source lists the GPUs of a node. It is safe for concurrent use.
 type Source interface {
-	// Devices returns the current devices in a stable order; the slice is the caller's. A
-	// source that cannot read them returns the last good list and logs why; it returns an
-	// error when there never was a good list.
+	// Devices returns the current devices in a stable order. The caller can change the slice. If
+	// the devices cannot be read, it logs why and returns the last list, or an error if there
+	// never was a list.
 	Devices(ctx context.Context) ([]Device, error)
 
-	// Find returns the present devices with the given instance IDs, in any order,
-	// with their health and everything that a container is given. It reads them at
-	// each call, for less than [Source.Devices] costs. Which kind a device is may be
-	// missing, unless it is [KindNone].
+	// Find returns the present devices with the given instance IDs, in any order, with their
+	// health and everything that a container is given. It reads them at each call, which can take
+	// less time than Devices. A device of a kind other than [KindNone] can have another kind than
+	// in the list.
 	Find(ctx context.Context, instanceIDs []string) ([]Device, error)
 
-	// At returns the device with this index in the list of Devices, and reports whether
-	// there is one. It can cost less than the list.
+	// At returns the device with this index in the list of Devices, and reports whether there is
+	// one. It can take less time than Devices.
 	At(ctx context.Context, index int) (device Device, ok bool, err error)
 
 	// Watch calls changed after the list has changed, until ctx ends or the source

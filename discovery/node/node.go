@@ -1,5 +1,5 @@
-// Package node opens the source of this node's GPUs: the compiled inventory, the driver, or
-// the list that the driver gave last.
+// Package node opens the source of this node's GPUs: the compiled inventory, the driver, or the file
+// with the GPUs that were discovered last.
 package node
 
 import (
@@ -15,10 +15,11 @@ type Options struct {
 	// UseInventory selects the compiled inventory in StateDir: see policy.Policy.
 	UseInventory bool
 	StateDir     string
-	// Live asks the driver on Linux, too. Otherwise the GPUs there are those of
-	// [Discovered], so that a container's start does not wait for the driver.
+	// Live queries the driver on Linux. Without it, the GPUs are those in the file [Discovered],
+	// so that a container's start does not wait for the driver. On Windows, the driver is always
+	// queried.
 	Live bool
-	// Save is Live, and writes [Discovered] on Linux.
+	// Save implies Live, and writes the file [Discovered] on Linux.
 	Save bool
 	// UUIDs adds the GPUs' UUIDs to the list: see package uuids.
 	UUIDs bool
@@ -28,12 +29,12 @@ type Options struct {
 	Log      logrus.FieldLogger
 }
 
-// ErrNoInventory reports that there is no inventory, nor, on Linux, a driver of GPU
-// paravirtualization. On Windows it is not returned.
+// ErrNoInventory reports that a Linux node has neither an inventory nor a driver of GPU
+// paravirtualization.
 var ErrNoInventory = errors.New("no inventory is configured")
 
-// Open returns the source of the node's GPUs: the compiled inventory, or those that are
-// discovered. It reads nothing yet. Its only error is [ErrNoInventory].
+// Open returns the source of the node's GPUs: the compiled inventory, or the discovered GPUs. It
+// reads nothing yet. Its error matches [ErrNoInventory].
 func Open(o Options) (discovery.Source, error) {
 	if o.UseInventory {
 		return Inventory(o.StateDir), nil

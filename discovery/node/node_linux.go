@@ -16,7 +16,7 @@ import (
 func openDriver(o Options) (discovery.Source, error) {
 	discovered, live := Discovered(o.StateDir), o.Live || o.Save
 	if !live {
-		// The file is enough: the driver may be outside of this program's container.
+		// A container of this program need not have /dev/dxg.
 		if _, err := os.Lstat(discovered.Path()); err == nil {
 			return discovered, nil
 		}

@@ -15,17 +15,16 @@ import (
 // Devices returns all devices of s, including those that cannot be used, with the
 // reason.
 //
-// The kind of a device comes from DXCore: display with Direct3D 11 or 12 graphics,
-// compute with core compute or machine learning alone. DXCore does not list a device that has not
-// started; the setup class then decides, as it does for all devices when there is no
-// DXCore. A started device that DXCore does not list is of no kind: it is a frame
-// buffer, as many virtual machines have beside their GPUs, or a GPU whose driver runs
-// without Direct3D, such as NVIDIA's in TCC mode.
+// DXCore determines the kind of a device: display with Direct3D 11 or 12 graphics, compute with
+// core compute or machine learning alone. DXCore does not list devices that have not started. Their
+// kind depends on the setup class, as that of all devices does when DXCore is not available. A started
+// device that DXCore does not list has no kind: it is a frame buffer, which many virtual machines
+// have beside their GPUs, or a GPU whose driver runs without Direct3D, such as NVIDIA's in TCC mode.
 //
-// Devices are ordered by bus and address, so that the order changes only with the
-// hardware. Those without a place follow by instance ID, and devices of no kind come
-// last. Adapters without a Plug and Play device, such as software renderers, have the
-// instance ID `DXCORE\` and their LUID.
+// Devices are in the order of their bus and address, so that only changes of hardware change the
+// order. Devices without an address follow by instance ID, and devices of no kind come last. Adapters
+// without a Plug and Play device, such as software renderers, have an instance ID that consists of
+// `DXCORE\` and their LUID.
 func Devices(s Snapshot) []discovery.Device {
 	adapters := map[discovery.LUID]win32.Adapter{}
 	if s.DXCoreErr == nil {
@@ -63,16 +62,16 @@ func Devices(s Snapshot) []discovery.Device {
 	return devices
 }
 
-// dxcore is the state of DXCore as a whole.
+// dxcore is the state of DXCore.
 type dxcore struct {
 	// err is why it is not available.
 	err error
-	// unmatched reports an adapter that is not known to be software and has no
-	// device: it may belong to a device of unknown LUID.
+	// unmatched reports that DXCore lists an adapter that has no device and may be hardware. It can
+	// be the adapter of a device whose LUID is unknown.
 	unmatched bool
 }
 
-// newDevice returns the device of p and its DXCore adapter, which can be nil.
+// newDevice returns the device with the properties p and, unless it is nil, the DXCore adapter.
 func newDevice(p Properties, adapter *win32.Adapter, core dxcore) discovery.Device {
 	d := discovery.Device{
 		InstanceID:    p.InstanceID,
@@ -136,8 +135,8 @@ func addDriver(d *discovery.Device, p Properties) {
 	d.Notes = append(d.Notes, notes...)
 }
 
-// classify adds the adapter's properties or, without an adapter, what the setup class
-// says. It returns why a started device cannot run Direct3D, "" if it can.
+// classify adds the adapter's properties or, without an adapter, those that follow from the setup
+// class. It returns why a started device cannot run Direct3D, "" if it can.
 func classify(d *discovery.Device, p Properties, adapter *win32.Adapter, core dxcore) string {
 	const fromClass = "what it supports is taken from its setup class; its memory and whether it is integrated or detachable are unknown"
 	started := d.Health.OK()
@@ -212,8 +211,8 @@ func vendor(p Properties) discovery.VendorID {
 	return 0
 }
 
-// numaNode returns the node's number, nil if it is unknown: Windows numbers nodes up
-// to 0xFFFE and uses larger values for that.
+// numaNode returns the number of a NUMA node, nil if it is unknown: Windows' numbers end at 0xFFFE,
+// and larger values mean that the node is unknown.
 func numaNode(node *uint32) *int {
 	if node == nil || *node > 0xFFFE {
 		return nil
@@ -222,6 +221,8 @@ func numaNode(node *uint32) *int {
 	return &n
 }
 
+// compareAddresses compares devices by bus and address, and then by instance ID. Devices of no kind
+// come last.
 func compareAddresses(a, b discovery.Device) int {
 	key := func(d discovery.Device) []uint64 {
 		keys := []uint64{0, math.MaxUint64, math.MaxUint64} // Unknown numbers are last.

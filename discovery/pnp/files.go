@@ -12,9 +12,9 @@ import (
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
-// The subkeys of the driver key that list runtime files, for System32 and 64-bit
-// programs and for SysWOW64 and 32-bit ones. Whether an existing file would be
-// overwritten does not matter to a mount.
+// The subkeys of the driver key that list runtime files: for System32 and 64-bit programs, and for
+// SysWOW64 and 32-bit programs. Mounts make no difference between files that are always overwritten
+// and files that are overwritten when newer.
 // https://learn.microsoft.com/windows-hardware/drivers/display/container-non-dx
 func system32Keys() []string { return []string{"CopyToVmOverwrite", "CopyToVmWhenNewer"} }
 func sysWOW64Keys() []string { return []string{"CopyToVmOverwriteWow64", "CopyToVmWhenNewerWow64"} }
@@ -22,9 +22,9 @@ func sysWOW64Keys() []string { return []string{"CopyToVmOverwriteWow64", "CopyTo
 // runtimeFiles returns the files listed by the values of subkeys, and notes about
 // values that were skipped.
 //
-// A value has a path relative to the driver's directory and optionally another name
-// for the container. Files are ordered by subkey and name, because the registry
-// enumerates values in any order. The first of two files with one destination wins.
+// A value has a path relative to the driver's directory and optionally another name for the
+// container. Files are in the order of subkeys and names, because the registry lists values in any
+// order. Of two files with the same destination, the first one is returned.
 func runtimeFiles(values []win32.RegistryValue, subkeys ...string) (files []discovery.RuntimeFile, notes []string) {
 	taken := map[string]win32.RegistryValue{}
 	for _, subkey := range subkeys {

@@ -33,10 +33,9 @@ func Open(system System, log logrus.FieldLogger) *Source {
 
 var errNotQueried = errors.New("DXCore was not queried")
 
-// Find implements [discovery.Source]. It reads these devices only and nothing from
-// DXCore, so that compute support, memory, and whether a device is integrated or
-// detachable are unknown. If only DXCore can report whether a device works, it
-// reads everything.
+// Find implements [discovery.Source]. It reads these devices only, and does not query DXCore. So
+// compute support, memory, and whether a device is integrated or detachable are unknown. It reads
+// everything if only DXCore can report whether one of the devices works.
 func (s *Source) Find(ctx context.Context, instanceIDs []string) ([]discovery.Device, error) {
 	list, err := s.system.Find(ctx, instanceIDs)
 	if err != nil {
@@ -52,8 +51,8 @@ func (s *Source) Find(ctx context.Context, instanceIDs []string) ([]discovery.De
 	return discovery.WithIDs(Devices(snapshot), instanceIDs), nil
 }
 
-// needsDXCore reports whether p has started but lacks what a Direct3D driver
-// provides.
+// needsDXCore reports whether only DXCore can report that a started device works, because its driver
+// has set no LUID or has no user-mode driver.
 func needsDXCore(p Properties) bool {
 	return pnpProblem(p) == "" && (p.LUID == nil || len(userModeFiles(p.Values)) == 0)
 }

@@ -12,9 +12,9 @@ import (
 
 // driverStore returns the directory of p's driver package in the driver store.
 //
-// It is known from the driver's INF and from the path of the user-mode driver. If they
-// differ, a driver waits for a restart of Windows. One of them is enough, and note says why
-// that of the user-mode driver is used alone.
+// It follows from the driver's INF and from the path of the user-mode driver. One of them is enough.
+// If only the user-mode driver has one, note is why. If they differ, the installation of a driver is
+// not complete until Windows restarts.
 func driverStore(p Properties) (dir, note string, err error) {
 	byDriver := userModeDirs(p.Values)
 	if p.INFStore == "" {

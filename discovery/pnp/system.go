@@ -1,8 +1,8 @@
 // Package pnp finds the GPUs of a Windows node with Plug and Play, the registry, the
 // driver store and DXCore.
 //
-// A [System] reads a [Snapshot] of Windows, which [Devices] evaluates. Everything but
-// the System runs, and is tested, on any operating system.
+// A [System] reads a [Snapshot] of Windows, and [Devices] returns the devices in it. All but the System
+// is also built and tested on Linux.
 package pnp
 
 import (
@@ -23,8 +23,8 @@ type Snapshot struct {
 	DXCoreErr error
 }
 
-// Properties is the properties of a device. One that the device does not have is the zero
-// value or nil; the errors of those that could not be read are in Unread.
+// Properties are the properties of a device. A property that the device does not have, or that could
+// not be read, is the zero value or nil.
 type Properties struct {
 	InstanceID string
 	// Class is [win32.DisplayClass] for devices with a WDDM driver, or
@@ -49,8 +49,8 @@ type Properties struct {
 	// Status is a set of DN_ bits, Problem a CM_PROB_ code or 0.
 	// https://learn.microsoft.com/windows/win32/api/cfgmgr32/nf-cfgmgr32-cm_get_devnode_status
 	Status, Problem uint32
-	// Values are those of the driver key that concern files: the names of the
-	// user-mode driver (Subkey "") and the content of the subkeys of runtime files.
+	// Values are the values of the driver key with names of files: those of the user-mode driver
+	// (Subkey "") and all values of the subkeys of runtime files.
 	// https://learn.microsoft.com/windows-hardware/drivers/display/container-non-dx
 	Values []win32.RegistryValue
 	// ValuesErr is why Values is incomplete.
@@ -71,8 +71,7 @@ type System interface {
 	// Find reads the present devices with the given instance IDs, without DXCore.
 	Find(ctx context.Context, instanceIDs []string) ([]Properties, error)
 
-	// Notify calls changed after a device of the classes has been added, removed,
-	// started, stopped, or given another driver, until ctx ends. changed must not
-	// block.
+	// Notify calls changed after each change of a device of the classes, such as its start, its
+	// removal or another driver, until ctx ends. changed must not block.
 	Notify(ctx context.Context, changed func()) error
 }

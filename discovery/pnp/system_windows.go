@@ -11,8 +11,8 @@ import (
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
-// NewSystem returns the [System] of this computer. It caches nothing, not even driver
-// store directories: the name of an INF file, such as oem12.inf, is reused.
+// NewSystem returns the [System] of this computer. It caches nothing. Even a driver store directory
+// can change, because Windows reuses the names of INF files, such as oem12.inf.
 func NewSystem() System { return system{} }
 
 type system struct{}
@@ -30,8 +30,7 @@ func (system) Find(ctx context.Context, instanceIDs []string) ([]Properties, err
 	return devices(ctx, func(id string) bool { return discovery.ContainsID(instanceIDs, id) })
 }
 
-// devices reads the present devices of both classes whose instance ID is wanted, in
-// Windows' order.
+// devices reads the present devices of both classes with a wanted instance ID, in Windows' order.
 func devices(ctx context.Context, wanted func(instanceID string) bool) (list []Properties, err error) {
 	for _, class := range []win32.GUID{win32.DisplayClass(), win32.ComputeAcceleratorClass()} {
 		err := win32.VisitDevices(class, func(device win32.Device) error {
@@ -90,7 +89,7 @@ func decodeLUID(p win32.Property) (discovery.LUID, error) {
 	return discovery.LUID(n), err
 }
 
-// reader reads a device's properties and keeps the errors.
+// reader reads a device's properties and collects the errors.
 type reader struct {
 	device win32.Device
 	unread []error
@@ -122,8 +121,8 @@ func optional[T any](r *reader, name win32.PropertyName, decode func(win32.Prope
 	return &v
 }
 
-// adapters returns the DXCore adapters with a known attribute, and those of devices:
-// a neural processor may have no such attribute.
+// adapters returns the DXCore adapters with a known attribute, and the adapters of devices, because a
+// neural processor may have no such attribute.
 func adapters(devices []Properties) ([]win32.Adapter, error) {
 	dxcore, err := win32.OpenDXCore()
 	if err != nil {
