@@ -94,8 +94,8 @@ type Decider struct {
 
 // NewDecider returns the decider of this node with the policy p, for containers
 // of the operating system os. stateDir has the records and the compiled inventory.
-// Errors include the remedy.
-func NewDecider(stateDir string, p policy.Policy, os ocispec.OS, files Files, log logrus.FieldLogger) (*Decider, error) {
+// checkHandler is [Decider.CheckHandler]. Errors include the remedy.
+func NewDecider(stateDir string, p policy.Policy, os ocispec.OS, files Files, checkHandler func(context.Context, string) error, log logrus.FieldLogger) (*Decider, error) {
 	quiet := logrus.New() // Everything that matters is in the errors too.
 	quiet.SetOutput(io.Discard)
 	source, err := node.Open(node.Options{UseInventory: p.UseInventory, StateDir: stateDir, Log: quiet})
@@ -105,7 +105,7 @@ func NewDecider(stateDir string, p policy.Policy, os ocispec.OS, files Files, lo
 	p = capabilities.InForce(p, string(os))
 	return &Decider{
 		Source: discovery.ForPolicy(source, p, string(os)), Store: allocation.OpenStore(paths.Allocations(stateDir)),
-		Files: files, Log: log, Policy: p,
+		Files: files, CheckHandler: checkHandler, Log: log, Policy: p,
 	}, nil
 }
 

@@ -84,10 +84,13 @@ func newBed(t testing.TB, devices ...discovery.Device) *bed {
 	}}
 	b.plugin = NewPlugin(func() (*decision.Decider, error) {
 		d := *b.Decider
+		d.CheckHandler = b.plugin.handlers.Check
 		return &d, nil
-	}, handlers, metrics.New("p", "v"), testutil.Quiet())
+	}, &RuntimeHandlers{load: handlers}, metrics.New("p", "v"), testutil.Quiet())
 	return b
 }
+
+type loader = func(context.Context, int) (containerdconfig.RunningConfig, error)
 
 // handlers has one of runc, which is the default, and one of Kata Containers.
 func handlers(context.Context, int) (containerdconfig.RunningConfig, error) {
@@ -107,13 +110,13 @@ func TestReadyNeedsAHandler(t *testing.T) {
 		t.Errorf("before a registration: %v", err)
 	}
 	p.unregisteredErr.Store(nil)
-	only := func(handlers ...containerdconfig.Handler) HandlerLoader {
+	only := func(handlers ...containerdconfig.Handler) loader {
 		return func(context.Context, int) (containerdconfig.RunningConfig, error) {
 			return containerdconfig.RunningConfig{OS: "linux", Default: "runc", Handlers: handlers}, nil
 		}
 	}
 	for _, test := range []struct {
-		load HandlerLoader
+		load loader
 		says string // the error, "" if the plugin is ready
 	}{
 		{unknown, "the runtime handlers of containerd are unknown: connection refused"},
@@ -122,12 +125,12 @@ func TestReadyNeedsAHandler(t *testing.T) {
 		{only(containerdconfig.Handler{Name: "runc", RuntimeType: "io.containerd.directx.v1"}), ""}, // our shim's, whose containers are runc's
 		{handlers, ""},
 	} {
-		p.handlers = &runtimeHandlers{load: test.load}
+		p.handlers = &RuntimeHandlers{load: test.load}
 		if err := p.CheckReady(t.Context()); (err == nil) != (test.says == "") || err != nil && !strings.Contains(err.Error(), test.says) {
 			t.Errorf("%v, want %q", err, test.says)
 		}
 	}
-	p.handlers = &runtimeHandlers{load: func(ctx context.Context, _ int) (containerdconfig.RunningConfig, error) {
+	p.handlers = &RuntimeHandlers{load: func(ctx context.Context, _ int) (containerdconfig.RunningConfig, error) {
 		if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > 900*time.Millisecond {
 			t.Error("a query of containerd may take longer than package readiness waits")
 		}
@@ -148,7 +151,7 @@ func TestRuntimeHandlers(t *testing.T) {
 	token := b.allocate(t, display, "0")
 	for _, test := range []struct {
 		handler string
-		load    HandlerLoader
+		load    loader
 		says    string // the error, "" if the container gets its GPU
 	}{
 		{"kata", unknown, "the runtime handlers of containerd are unknown: connection refused"},
@@ -174,7 +177,7 @@ func TestRuntimeHandlers(t *testing.T) {
 		}
 	}
 	// Another containerd may have other handlers.
-	if _, err := newHooks(b.plugin, 7).Synchronize(t.Context(), nil, nil); err != nil || b.plugin.handlers.loaded != nil || b.plugin.handlers.peer != 7 {
+	if _, err := newSessionHooks(b.plugin, 7).Synchronize(t.Context(), nil, nil); err != nil || b.plugin.handlers.loaded != nil || b.plugin.handlers.peer != 7 {
 		t.Errorf("%v, %v", b.plugin.handlers.loaded, err)
 	}
 }
@@ -475,7 +478,7 @@ func TestNoRequestDependsOnNothing(t *testing.T) {
 	p := NewPlugin(func() (*decision.Decider, error) {
 		t.Error("the policy is read")
 		return nil, errors.New("no policy")
-	}, handlers, metrics.New("p", "v"), testutil.Quiet())
+	}, &RuntimeHandlers{load: handlers}, metrics.New("p", "v"), testutil.Quiet())
 	p.hung.Add(1)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -496,7 +499,7 @@ func TestNoDeciderRefusesTheContainer(t *testing.T) {
 		"no policy":                         func() (*decision.Decider, error) { return nil, errors.New("no policy") },
 		decision.ErrInternal.Error() + ": ": func() (*decision.Decider, error) { panic("for a test") }, //nolint:forbidigo // The plugin must survive it.
 	} {
-		p := NewPlugin(newDecider, handlers, metrics.New("p", "v"), testutil.Quiet())
+		p := NewPlugin(newDecider, &RuntimeHandlers{load: handlers}, metrics.New("p", "v"), testutil.Quiet())
 		for range 2 {
 			_, _, err := p.CreateContainer(t.Context(), testPod(), testContainer(displayKey+"="+string(allocation.NewToken())))
 			if want := `container "main" of pod default/web is not started: ` + says; err == nil || !strings.Contains(err.Error(), want) {

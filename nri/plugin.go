@@ -29,27 +29,27 @@ var (
 	errStuck        = decision.WithReason(decision.ReasonSlow, errors.New("the allocation records or the driver's files of this node cannot be read: the disk does not respond"))
 )
 
-// readyTimeout bounds [Plugin.Ready]. Package readiness waits for a second, and then reports that
-// the plugin does not answer instead of the cause.
+// readyTimeout bounds [Plugin.CheckReady]. After a second, package readiness would report that the
+// plugin does not answer instead of the cause.
 const readyTimeout = 600 * time.Millisecond
 
 // Plugin has the hooks of the NRI plugin.
 type Plugin struct {
 	newDecider func() (*decision.Decider, error)
-	handlers   *runtimeHandlers
+	handlers   *RuntimeHandlers
 	metrics    *metrics.Metrics
 	log        logrus.FieldLogger
 
 	budget budget
-	hung   atomic.Int64 // decisions that did not end within the budget and still run
+	hung   atomic.Int64 // decisions that have exceeded the budget and still run
 
 	unregisteredErr atomic.Pointer[error] // why the plugin is not registered, nil if it is
 }
 
-// NewPlugin returns a plugin. newDecider returns a decider with the node policy in
-// force; it is called for each container that requests a GPU.
-func NewPlugin(newDecider func() (*decision.Decider, error), load HandlerLoader, m *metrics.Metrics, log logrus.FieldLogger) *Plugin {
-	p := &Plugin{newDecider: newDecider, handlers: &runtimeHandlers{load: load}, metrics: m, log: log, budget: budget{size: hookBudget}}
+// NewPlugin returns a plugin. newDecider returns a decider with the node policy in force, which
+// checks handlers; it is called for each container that requests a GPU.
+func NewPlugin(newDecider func() (*decision.Decider, error), handlers *RuntimeHandlers, m *metrics.Metrics, log logrus.FieldLogger) *Plugin {
+	p := &Plugin{newDecider: newDecider, handlers: handlers, metrics: m, log: log, budget: budget{size: hookBudget}}
 	p.unregisteredErr.Store(&errUnregistered)
 	return p
 }
@@ -87,7 +87,7 @@ func describe(pod *api.PodSandbox, container *api.Container) decision.Container 
 }
 
 // handlerOf returns the name of the handler that runs pod, "" for the default one. For a pod
-// with this annotation, containerd takes another than it reports to plugins (GetSandboxRuntime in
+// with this annotation, containerd uses another one than it reports to plugins (GetSandboxRuntime in
 // https://github.com/containerd/containerd/blob/v2.4.2/internal/cri/config/config.go).
 func handlerOf(pod *api.PodSandbox) string {
 	if pod.GetAnnotations()["io.kubernetes.cri.untrusted-workload"] == "true" {
@@ -104,7 +104,8 @@ type result struct {
 }
 
 // decide decides within the budget. Reading a file cannot be canceled, so a decision that
-// takes longer continues in the background, and others are refused at once until it ends.
+// takes longer continues in the background, and until it ends, other containers are refused at
+// once.
 func (p *Plugin) decide(ctx context.Context, request decision.Request) (ocispec.Edits, bool, error) {
 	refuse := func(err error) (ocispec.Edits, bool, error) {
 		return ocispec.Edits{}, false, request.Container.Refuse(err)
@@ -147,7 +148,6 @@ func (p *Plugin) decideUnbounded(ctx context.Context, request decision.Request) 
 	if err != nil {
 		return result{err: request.Container.Refuse(err)}
 	}
-	decider.CheckHandler = p.handlers.check
 	r.edits, r.ok, r.err = decider.Decide(ctx, request)
 	return r
 }
@@ -179,8 +179,8 @@ func (p *Plugin) CheckReady(ctx context.Context) error {
 }
 
 // hookBudget is how long decisions may take. The runtime drops a plugin that has not
-// answered a hook within 2 s and starts the container without it, where the interlock
-// fails it with a message that does not name the cause.
+// answered a hook within 2 s and continues without it. Then the interlock makes the container's
+// start fail, with a message that does not name the cause.
 const hookBudget = 1200 * time.Millisecond
 
 // budget is the time that decisions may take together: the runtime calls one hook at a time,
@@ -189,17 +189,17 @@ const hookBudget = 1200 * time.Millisecond
 type budget struct {
 	size time.Duration
 
-	mu    sync.Mutex
-	used  time.Duration
-	since time.Time // used is as of then
+	mu   sync.Mutex
+	used time.Duration
+	asOf time.Time // when used was last updated
 }
 
 // left returns how long a decision that begins now may take.
 func (b *budget) left(now time.Time) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.used = max(0, b.used-max(0, now.Sub(b.since)))
-	b.since = now
+	b.used = max(0, b.used-max(0, now.Sub(b.asOf)))
+	b.asOf = now
 	return b.size - b.used
 }
 
@@ -208,5 +208,5 @@ func (b *budget) use(began, ended time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.used += ended.Sub(began)
-	b.since = ended
+	b.asOf = ended
 }

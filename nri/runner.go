@@ -28,8 +28,8 @@ type Runner struct {
 	// their indices, 00 to 99.
 	Name, Index string
 	Plugin      *Plugin
-	// CheckSynchronize returns an error if a registration can crash the runtime. It is
-	// called if the one before was lost before Synchronize had ended.
+	// CheckSynchronize returns an error if a registration can crash the runtime. It is called
+	// before an attempt if the last one was lost before Synchronize had ended.
 	CheckSynchronize func(context.Context) error
 	Log              logrus.FieldLogger
 
@@ -37,9 +37,9 @@ type Runner struct {
 }
 
 const (
-	// retryInterval is the pause between attempts to register. Each one in a row that is lost
-	// before Synchronize has ended makes it 8 times as long, up to maxRetryInterval: it may
-	// have crashed the runtime.
+	// retryInterval is the pause between attempts to register. An attempt that is lost before
+	// Synchronize has ended may have crashed the runtime: each in a row makes the pause 8 times
+	// as long, up to maxRetryInterval.
 	retryInterval    = 500 * time.Millisecond
 	maxRetryInterval = 5 * time.Minute
 	// checkTimeout bounds a call of CheckSynchronize.
@@ -52,8 +52,8 @@ var (
 	errUnsynchronized = errors.New("containerd crashed or closed the connection while it sent its pods and containers to the plugin; see its log")
 )
 
-// Run registers the plugin, again whenever the connection is lost, until ctx
-// ends. Then it returns nil.
+// Run registers the plugin, and again whenever the connection is lost. It returns nil when ctx
+// ends.
 func (r *Runner) Run(ctx context.Context) error {
 	var logged errlog.Last
 	losses := 0 // in a row, before Synchronize had ended
@@ -90,7 +90,7 @@ func pause(interval time.Duration, losses int) time.Duration {
 	return min(interval<<(3*min(losses, 4)), maxRetryInterval)
 }
 
-// attempt is a session, if that cannot crash the runtime. Its error is not nil.
+// attempt runs a session, unless that can crash the runtime. Its error is not nil.
 func (r *Runner) attempt(ctx context.Context, losses int) error {
 	if losses > 0 {
 		bounded, cancel := context.WithTimeout(ctx, checkTimeout)
@@ -103,15 +103,15 @@ func (r *Runner) attempt(ctx context.Context, losses int) error {
 }
 
 const (
-	// finishTimeout is how long hooks may still run when the program ends. The runtime
-	// waits no longer for their answers.
+	// finishTimeout is how long hooks may still run when the program ends: as long as the
+	// runtime waits for their answers.
 	finishTimeout = 2 * time.Second
-	// answerTime is how long the stub may need to write an answer after its hook has returned.
+	// answerTime is how long the stub may take to write the answer of a hook that has returned.
 	answerTime = 50 * time.Millisecond
 )
 
-// session registers the plugin once and returns when the connection is lost: [errLost] if
-// the plugin was registered and synchronized.
+// session registers the plugin once. It returns when the connection is lost, with [errLost] if the
+// plugin was registered.
 func (r *Runner) session(ctx context.Context) (err error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", r.Socket)
 	if err != nil {
@@ -122,7 +122,7 @@ func (r *Runner) session(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("find the process behind %s: %w", r.Socket, err)
 	}
-	h := newHooks(r.Plugin, peer)
+	h := newSessionHooks(r.Plugin, peer)
 	defer func() {
 		if h.synchronizing.Load() {
 			err = errUnsynchronized
@@ -133,7 +133,7 @@ func (r *Runner) session(ctx context.Context) (err error) {
 	connected, disconnect := context.WithCancel(context.WithoutCancel(ctx))
 	defer disconnect()
 	plugin, err := stub.New(h,
-		stub.WithConnection(&watchedConn{Conn: conn, lost: disconnect}),
+		stub.WithConnection(&watchedConn{Conn: conn, closed: disconnect}),
 		stub.WithPluginName(r.Name), stub.WithPluginIdx(r.Index),
 		stub.WithLogger(stubLogger{r.Log}),
 		// Newer runtimes fail the container whose adjustment is lost; others ignore it.
@@ -170,17 +170,17 @@ func (r *Runner) session(ctx context.Context) (err error) {
 	return errLost
 }
 
-// watchedConn calls lost when either end is closed. The stub reports that only after it has
-// started.
+// watchedConn calls closed when either end has closed the connection. The stub reports that only
+// after it has started.
 type watchedConn struct {
 	net.Conn
-	lost func()
+	closed func()
 }
 
-// Close implements [net.Conn]. The stub calls it when it cannot go on, for example after a
+// Close implements [net.Conn]. The stub calls it when it cannot continue, for example after a
 // malformed frame, and then reads no more.
 func (c *watchedConn) Close() error {
-	c.lost()
+	c.closed()
 	return c.Conn.Close()
 }
 
@@ -188,33 +188,35 @@ func (c *watchedConn) Close() error {
 func (c *watchedConn) Read(data []byte) (int, error) {
 	n, err := c.Conn.Read(data)
 	if err != nil {
-		c.lost()
+		c.closed()
 	}
 	return n, err
 }
 
-// hooks are those of a plugin for one registration.
-type hooks struct {
+// sessionHooks are the hooks that the stub finds for one session, and the session's state.
+type sessionHooks struct {
 	*Plugin
 	peer int // the runtime's process
-	// configured and synchronized are closed by the runtime's first calls.
+	// configured and synchronized are closed when the runtime calls the hooks Configure and
+	// Synchronize, which it does in this order.
 	configured, synchronized           chan struct{}
 	closeConfigured, closeSynchronized func()
 
-	synchronizing atomic.Bool  // between them
+	synchronizing atomic.Bool  // between the two
 	running       atomic.Int64 // calls of CreateContainer
 }
 
-func newHooks(p *Plugin, peer int) *hooks {
-	h := &hooks{Plugin: p, peer: peer, configured: make(chan struct{}), synchronized: make(chan struct{})}
+func newSessionHooks(p *Plugin, peer int) *sessionHooks {
+	h := &sessionHooks{Plugin: p, peer: peer, configured: make(chan struct{}), synchronized: make(chan struct{})}
 	h.closeConfigured = sync.OnceFunc(func() { close(h.configured) })
 	h.closeSynchronized = sync.OnceFunc(func() { close(h.synchronized) })
 	return h
 }
 
-// awaitConfigure makes a registration last until the runtime has configured the plugin.
-// The stub's Start would wait for that forever, also without a connection (NRI v0.12.5).
-func (h *hooks) awaitConfigure(ctx context.Context, request *ttrpc.Request, response *ttrpc.Response, _ *ttrpc.UnaryClientInfo, invoke ttrpc.Invoker) error {
+// awaitConfigure makes the stub's call to register the plugin last until the runtime has
+// configured it. After that call, the stub's Start waits for Configure forever, also without a
+// connection (NRI v0.12.5).
+func (h *sessionHooks) awaitConfigure(ctx context.Context, request *ttrpc.Request, response *ttrpc.Response, _ *ttrpc.UnaryClientInfo, invoke ttrpc.Invoker) error {
 	if err := invoke(ctx, request, response); err != nil {
 		return err
 	}
@@ -226,34 +228,34 @@ func (h *hooks) awaitConfigure(ctx context.Context, request *ttrpc.Request, resp
 	}
 }
 
-// Configure implements the interface of the stub, which derives the events from the
-// hooks that there are.
-func (h *hooks) Configure(context.Context, string, string, string) (api.EventMask, error) {
+// Configure implements [stub.ConfigureInterface]. Without a mask of events, the stub subscribes
+// to those of all hooks that exist.
+func (h *sessionHooks) Configure(context.Context, string, string, string) (api.EventMask, error) {
 	h.synchronizing.Store(true)
 	h.closeConfigured()
 	return 0, nil
 }
 
-// Synchronize implements the interface of the stub. The runtime has accepted the
-// plugin. Existing containers need nothing: with the interlock, none that was not adjusted
-// starts.
-func (h *hooks) Synchronize(context.Context, []*api.PodSandbox, []*api.Container) ([]*api.ContainerUpdate, error) {
-	h.handlers.connect(h.peer)
+// Synchronize implements [stub.SynchronizeInterface]. The runtime has accepted the plugin.
+// Existing containers need nothing: because of the interlock, none of them runs without its
+// adjustment.
+func (h *sessionHooks) Synchronize(context.Context, []*api.PodSandbox, []*api.Container) ([]*api.ContainerUpdate, error) {
+	h.handlers.reset(h.peer)
 	h.synchronizing.Store(false)
 	h.closeSynchronized()
 	return nil, nil
 }
 
-// CreateContainer is [Plugin.CreateContainer].
-func (h *hooks) CreateContainer(ctx context.Context, pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+// CreateContainer implements [stub.CreateContainerInterface] with [Plugin.CreateContainer].
+func (h *sessionHooks) CreateContainer(ctx context.Context, pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	h.running.Add(1)
 	defer h.running.Add(-1)
 	return h.Plugin.CreateContainer(ctx, pod, container)
 }
 
-// finish waits until the runtime has the answers of the hooks that run, which the stub does
-// not wait for when it stops.
-func (h *hooks) finish() {
+// finish waits until the runtime has the answers of running hooks: the stub does not wait for
+// them when it stops.
+func (h *sessionHooks) finish() {
 	for deadline := time.Now().Add(finishTimeout); h.running.Load() > 0 && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}

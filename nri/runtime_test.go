@@ -369,7 +369,7 @@ func TestOtherRuntime(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(testutil.ShortDir(t), "cri.sock")
 	later := &criSocket{}
-	load := NewHandlerLoader("/run/nri.sock", later)
+	load := NewRuntimeHandlers("/run/nri.sock", later).load
 	later.path = socket // At boot, the plugin starts before k3s creates its socket.
 	grpctest.Serve(t, socket, &cri.RuntimeService_ServiceDesc, cri.UnimplementedRuntimeServiceServer{})
 	const reached = "is --cri-socket"

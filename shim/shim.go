@@ -180,7 +180,7 @@ func (s *shim) decide(request decision.Request) (edits ocispec.Edits, ok bool, e
 		return ocispec.Edits{}, false, s.container.Refuse(decision.WithReason(decision.ReasonConfig, err))
 	}
 	s.policy = &p
-	decider, err := decision.NewDecider(s.stateDir, p, s.container.OS, files(s.container.OS), s.log())
+	decider, err := decision.NewDecider(s.stateDir, p, s.container.OS, files(s.container.OS), nil, s.log())
 	switch {
 	case err == nil:
 		return decider.Decide(context.Background(), request)

@@ -84,13 +84,14 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		return err
 	}
 	m := metrics.New("directx-nri", cli.Version(version))
+	handlers := nri.NewRuntimeHandlers(o.nriSocket, o.criSocket)
 	plugin := nri.NewPlugin(func() (*decision.Decider, error) {
 		p, err := policy.Read(o.stateDir)
 		if err != nil {
 			return nil, decision.WithReason(decision.ReasonConfig, err)
 		}
-		return decision.NewDecider(o.stateDir, p, ocispec.Linux, hostfiles.Root(o.hostRoot), log)
-	}, nri.NewHandlerLoader(o.nriSocket, o.criSocket), m, log)
+		return decision.NewDecider(o.stateDir, p, ocispec.Linux, hostfiles.Root(o.hostRoot), handlers.Check, log)
+	}, handlers, m, log)
 	runner := &nri.Runner{
 		Socket: o.nriSocket, Name: "directx", Index: o.nriIndex, Plugin: plugin, Log: log,
 		CheckSynchronize: func(ctx context.Context) error { return containerdconfig.CheckSynchronize(ctx, o.criSocket.String()) },
