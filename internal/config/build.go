@@ -14,7 +14,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
-// build returns the policy of f, and adds errors of what its keys say together to d.
+// build returns the policy of f, and adds errors of keys that depend on each other to d.
 func (c Compiler) build(d *document, f File) policy.Policy {
 	p := f.Policy
 	p.Source = policy.Source{Inventory: f.Inventory}
@@ -36,8 +36,8 @@ func (c Compiler) build(d *document, f File) policy.Policy {
 	return policy.WithShimLog(p, c.StateDir)
 }
 
-// isAbs reports whether a path is absolute on the machine that has it: the node if the
-// configuration is inspected anywhere, or else this one.
+// isAbs reports whether a path is absolute: on the node's system if the configuration is only
+// inspected, on this one otherwise.
 func (c Compiler) isAbs(path string) bool {
 	if c.InspectOnly && c.NodeOS == "windows" {
 		return winpath.IsAbs(path)
@@ -102,24 +102,32 @@ func resources(d *document, f File) []policy.Resource {
 	return rules
 }
 
-// checkRules checks each rule together with those before it.
+// checkRules adds an error for each rule that conflicts with one before it.
 func checkRules(d *document, rules []policy.Resource) {
 	for i, r := range rules {
-		path := fmt.Sprintf("resources[%d]", i)
 		for j, earlier := range rules[:i] {
-			switch key := allocation.EnvKey(r.Name); { // Names with one annotation have one variable, too.
-			case covers(earlier.Match, r.Match):
-				d.fail(path, "matches no GPU that resources[%d] does not match first: move it before that rule, or make that rule match less", j)
-			case earlier.Name != r.Name && key == allocation.EnvKey(earlier.Name):
-				d.fail(path, "the names %s and %s are too similar: both map to %s", earlier.Name, r.Name, key)
-			case earlier.Name == r.Name && (r.AllocationPolicy != earlier.AllocationPolicy || r.MaxPerContainer != earlier.MaxPerContainer || r.MixedDrivers != earlier.MixedDrivers):
-				d.fail(path, "%s is also the resource of resources[%d]: allocationPolicy, maxPerContainer and mixedDrivers must be the same in both", r.Name, j)
+			if !d.check(fmt.Sprintf("resources[%d]", i), checkPair(earlier, r, j)) {
+				break
 			}
 		}
 	}
 }
 
-// covers reports whether m matches every GPU that n matches: it is the same, or has no
+// checkPair returns an error if rule r conflicts with an earlier one, which has an index.
+func checkPair(earlier, r policy.Resource, index int) error {
+	key := allocation.EnvKey(r.Name) // Names with one annotation have one environment variable, too.
+	switch {
+	case covers(earlier.Match, r.Match):
+		return fmt.Errorf("matches no GPU that resources[%d] does not match first: move it before that rule, or make that rule match less", index)
+	case earlier.Name != r.Name && key == allocation.EnvKey(earlier.Name):
+		return fmt.Errorf("the names %s and %s are too similar: both map to %s", earlier.Name, r.Name, key)
+	case earlier.Name == r.Name && (r.AllocationPolicy != earlier.AllocationPolicy || r.MaxPerContainer != earlier.MaxPerContainer || r.MixedDrivers != earlier.MixedDrivers):
+		return fmt.Errorf("%s is also the resource of resources[%d]: allocationPolicy, maxPerContainer and mixedDrivers must be the same in both", r.Name, index)
+	}
+	return nil
+}
+
+// covers reports whether m matches every GPU that n matches, because it is equal, or has no
 // condition but the kind.
 func covers(m, n policy.Match) bool {
 	return reflect.DeepEqual(m, n) || reflect.DeepEqual(m, policy.Match{Kind: m.Kind}) && (m.Kind == "" || m.Kind == n.Kind)
@@ -152,23 +160,23 @@ func runtimeFiles(d *document, byVendor map[string]vendorFiles) []policy.Runtime
 	return list
 }
 
-// extraMounts checks m and completes it.
+// extraMounts checks m, and returns it with clean paths and the default of Sources.
 func (c Compiler) extraMounts(d *document, m policy.ExtraMounts) policy.ExtraMounts {
 	m.Configured = m.Sources != ""
 	m.Sources = cmp.Or(m.Sources, policy.MountDriverStore)
-	clean := func(key string, dirs []string, check func(string) error) {
+	own := append([]string{c.StateDir}, c.ReservedDirs...)
+	for key, dirs := range map[string][]string{"hostDirectories": m.HostDirectories, "destinations": m.Destinations} {
 		for i, dir := range dirs {
+			if dir == "" {
+				continue // decode has added an error.
+			}
 			var err error
-			if dirs[i], err = cleanDirectory(c.NodeOS, dir); err == nil {
-				err = check(dirs[i])
+			if dirs[i], err = cleanDirectory(c.NodeOS, dir); err == nil && key == "hostDirectories" {
+				err = checkHostDirectory(c.NodeOS, dirs[i], own)
 			}
 			d.check(fmt.Sprintf("extraMounts.%s[%d]", key, i), err)
 		}
 	}
-	clean("hostDirectories", m.HostDirectories, func(dir string) error {
-		return checkHostDirectory(c.NodeOS, dir, append([]string{c.StateDir}, c.ReservedDirs...))
-	})
-	clean("destinations", m.Destinations, func(string) error { return nil })
 	if m.Sources == policy.MountHostDirectories && len(m.HostDirectories) == 0 {
 		d.fail("extraMounts.sources", "%s needs extraMounts.hostDirectories", m.Sources)
 	}

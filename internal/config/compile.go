@@ -79,7 +79,7 @@ func (c Compiler) Compile() (p policy.Policy, devices []discovery.Device, err er
 		return p, nil, fmt.Errorf("read configuration: %w", err)
 	}
 	if p, err = c.compile(data); err != nil {
-		return p, nil, err
+		return p, nil, fmt.Errorf("configuration: %w", err)
 	}
 	p.Source.Config, p.Source.ConfigSHA256 = c.File, hash
 	if p.Source.Inventory != "" && !c.InspectOnly {
@@ -106,14 +106,14 @@ func (c Compiler) inventory(path string) ([]discovery.Device, string, error) {
 func (c Compiler) compile(data []byte) (policy.Policy, error) {
 	d, err := parse(c.File, data, maxConfig)
 	if err != nil {
-		return policy.Policy{}, fmt.Errorf("configuration: %w", err)
+		return policy.Policy{}, err
 	}
 	file := defaultFile()
 	d.flags = c.Flags
 	d.decode(&file)
 	p := c.build(d, file)
 	if err := d.err(); err != nil {
-		return policy.Policy{}, fmt.Errorf("configuration: %w", err)
+		return policy.Policy{}, err
 	}
 	return p, nil
 }
@@ -124,8 +124,8 @@ func Check(name string, text []byte, nodeOS string) error {
 	return err
 }
 
-// CheckAccess returns an error if others can write the file at path, so that
-// [Compiler.Compile] refuses it, or it cannot be read.
+// CheckAccess returns an error if [Compiler.Compile] refuses the file at path because others can
+// write it, or if the file cannot be read.
 func CheckAccess(path string) error {
 	_, err := Compiler{}.read(path, maxInventory)
 	return err

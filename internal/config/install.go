@@ -12,7 +12,6 @@ import (
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/node"
-	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
@@ -49,8 +48,8 @@ const (
 // more than layout and comments, with the new policy and devices, so that the caller can
 // restart with them; or with an error, the cause of ctx, when ctx ends.
 //
-// A configuration that cannot be compiled or installed changes nothing. report is called
-// with each different error, and with nil when the configuration is valid.
+// report is called after each attempt, with the error if the configuration cannot be compiled or
+// installed, which changes nothing.
 //
 // Watch polls: that also works for files and directories that do not exist yet, and for
 // Kubernetes volumes, which the kubelet changes through a symbolic link.
@@ -59,7 +58,6 @@ func (c Compiler) Watch(ctx context.Context, inForce policy.Policy, devices []di
 	defer ticker.Stop()
 	var polled, compiled string
 	var compiledAt time.Time
-	var last errlog.Last
 	for ctx.Err() == nil {
 		before := polled
 		polled = c.fingerprint(inForce.Source.Inventory)
@@ -69,11 +67,9 @@ func (c Compiler) Watch(ctx context.Context, inForce policy.Policy, devices []di
 			if err == nil {
 				err = Install(c.StateDir, next, nextDevices)
 			}
-			if last.Replace(err) || err == nil {
-				report(err)
-			}
+			report(err)
 			if err == nil {
-				inForce.Source.Config, inForce.Source.ConfigSHA256, inForce.Source.InventorySHA256 = next.Source.Config, next.Source.ConfigSHA256, next.Source.InventorySHA256
+				inForce.Source = next.Source // with the hashes of files in another layout
 				if !reflect.DeepEqual(next, inForce) || !reflect.DeepEqual(nextDevices, devices) {
 					return next, nextDevices, nil
 				}

@@ -14,12 +14,12 @@ import (
 // those of defaults are marked.
 func Render(p, defaults policy.Policy) ([]byte, error) {
 	usual := fileOf(defaults)
-	usual.APIVersion, usual.Kind = "", ""
+	usual.APIVersion, usual.Kind = "", "" // They are not marked.
 	var root, usualRoot yaml.Node
 	if err := errors.Join(root.Encode(fileOf(p)), usualRoot.Encode(usual)); err != nil {
 		return nil, err
 	}
-	markEqual(&root, &usualRoot)
+	markDefaults(&root, &usualRoot)
 	var text bytes.Buffer
 	encoder := yaml.NewEncoder(&text)
 	encoder.SetIndent(2)
@@ -27,20 +27,19 @@ func Render(p, defaults policy.Policy) ([]byte, error) {
 	return text.Bytes(), err
 }
 
-// markEqual marks the values of a mapping that equal those of usual.
-func markEqual(mapping, usual *yaml.Node) {
-	var others map[string]yaml.Node
-	_ = usual.Decode(&others) // It is a mapping.
+// markDefaults marks the values of a mapping that equal those of defaults.
+func markDefaults(mapping, defaults *yaml.Node) {
+	defaultValues := entries(defaults)
 	for i := 0; i+1 < len(mapping.Content); i += 2 {
 		key, value := mapping.Content[i], mapping.Content[i+1]
-		other, ok := others[key.Value]
+		defaultValue := defaultValues[key.Value]
 		switch {
-		case !ok:
+		case defaultValue == nil:
 		case value.Kind == yaml.MappingNode:
-			markEqual(value, &other)
-		case equal(value, &other) && value.Kind == yaml.ScalarNode:
+			markDefaults(value, defaultValue)
+		case equal(value, defaultValue) && value.Kind == yaml.ScalarNode:
 			value.LineComment = "default"
-		case equal(value, &other):
+		case equal(value, defaultValue):
 			key.LineComment = "default"
 		}
 	}
@@ -59,7 +58,7 @@ func fileOf(p policy.Policy) File {
 	return f
 }
 
-// vendorsOf returns the changes that make list of the built-in runtime files.
+// vendorsOf returns the key runtimeFiles of a config.yaml that compiles to list.
 func vendorsOf(list []policy.RuntimeFiles) map[string]vendorFiles {
 	byVendor, no := map[string]vendorFiles{}, false
 	for _, builtIn := range policy.DefaultRuntimeFiles() {

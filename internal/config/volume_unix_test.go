@@ -172,7 +172,7 @@ func (w *watched) run() {
 	w.returned <- err == nil
 }
 
-// wait checks what has been reported after d, since the last call: an error with the text want,
+// wait checks what has been reported after d, since the last call: errors with the text want,
 // or none; and whether Watch has returned with another policy, which the next call uses.
 func (w *watched) wait(d time.Duration, want string, wantNext bool) {
 	w.t.Helper()
@@ -272,7 +272,7 @@ func TestWatchTiming(t *testing.T) {
 		}
 		write(t, file, head+"shim: {runtime: containerd-shim-x}\n")
 		w.wait(2*pollInterval, noRuntime.Error(), false)
-		w.wait(3*compileInterval, "", false) // It is reported once.
+		w.wait(3*compileInterval, noRuntime.Error(), false)
 		hasRuntime.Store(true)
 		w.wait(compileInterval+pollInterval, "", true)
 		if w.p.Shim.Runtime != "containerd-shim-x" {
