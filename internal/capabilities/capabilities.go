@@ -9,34 +9,43 @@ import (
 	"github.com/directx-nri/directx-nri/internal/win32"
 )
 
-// firstBuild is the first Windows build whose Host Compute Service (HCS) is known to assign
-// single devices to containers: Windows Server 2022. Microsoft documents device classes
-// alone, and hcsshim checks no build. TensorWorks' plugins, which assign single devices,
-// require it: README.md and deployments/default-daemonsets.yml in
+// singleDevicesBuild is the first Windows build whose Host Compute Service (HCS) is known to assign single
+// devices to containers: Windows Server 2022. Microsoft documents only the assignment of device
+// classes, and hcsshim checks no build. TensorWorks' plugins assign single devices and require this
+// build: see README.md and deployments/default-daemonsets.yml in
 // https://github.com/TensorWorks/DirectX-Device-Plugins.
-const firstBuild = 20348
+const singleDevicesBuild = 20348
 
-// ownFiles is the first Windows build known to supply the files of GPU drivers to containers
-// itself and to refuse a GPU together with a mount of one: Windows Server 2025. Which files
-// those are is unknown.
+// suppliesFilesBuild is the first Windows build that is known to supply files of GPU drivers to containers, and
+// to refuse a container with a GPU and a mount of such a file: Windows Server 2025. The list of these
+// files is unknown.
 //   - https://github.com/AppMana/cloud-provisioning/tree/0d7fe740cec13148f195e7c3706bc5a096078caa:
 //     docs/validation/windows-cold-start-order-results.json has an NVIDIA L4 on this build
 //     that fails with the driver's files and works without;
 //     harness/e2e/observe/testdata/windows-gpu-success.json has it with them on 20348.
 //   - https://github.com/microsoft/Windows-Containers/issues/594, 2026-06-02: CUDA works
 //     with the device class alone.
-const ownFiles = 26100
+const suppliesFilesBuild = 26100
 
-// Capabilities are those of a Windows.
+// Capabilities is what an installation of Windows supports.
 type Capabilities struct {
 	Windows win32.Version `json:"windows"`
 	// HCSErr is why HCS does not answer. It matches [errors.ErrUnsupported] if there is
 	// no HCS: the Windows feature Containers is not installed.
 	HCSErr error `json:"hcsError,omitempty"`
-	// HCSSchemas are the versions of HCS' schema that it supports, such as 2.1. They are
-	// none if HCS does not list them.
+	// HCSSchemas are the supported versions of HCS's schema, such as 2.1. It is empty if HCS does
+	// not list them.
 	HCSSchemas []string `json:"hcsSchemas,omitempty"`
 }
+
+// Query returns what this Windows supports.
+func Query() Capabilities {
+	properties, err := win32.HCSProperties()
+	return Capabilities{Windows: win32.WindowsVersion(), HCSErr: err, HCSSchemas: schemas(properties)}
+}
+
+// Build returns the build number of this Windows, 0 on another system.
+func Build() uint32 { return win32.WindowsBuild() }
 
 // schemas returns the supported versions in basic properties of HCS.
 // https://learn.microsoft.com/virtualization/api/hcs/schemareference#BasicInformation
@@ -57,7 +66,7 @@ func schemas(properties string) (versions []string) {
 	return versions
 }
 
-// Modes are what the modes of a policy mean on a node. None is auto. Each reason is one line.
+// Modes are the modes of a policy with auto resolved for a node. Each reason is one line.
 type Modes struct {
 	// Assignment is [policy.AssignByPath] for single devices, or [policy.AssignByClass]
 	// for all GPUs of the node.
@@ -67,15 +76,15 @@ type Modes struct {
 	DriverFilesReason string             `json:"driverFilesReason"`
 }
 
-// Resolve returns what the modes of p mean. os is the operating system of the containers,
-// and build the number of Windows, 0 on a Linux machine that stands in for a Windows node.
+// Resolve returns the modes of p. os is the operating system of the containers, and build the build
+// number of Windows. It is 0 in a test of a Windows node on Linux.
 func Resolve(p policy.Policy, os string, build uint32) (m Modes) {
 	m.Assignment, m.Reason = resolveAssignment(p.Assignment, os, build)
 	m.DriverFiles, m.DriverFilesReason = resolveDriverFiles(p.DriverFiles, os, build)
 	return m
 }
 
-// InForce returns p with the modes m.
+// InForce returns p with the modes m in place of its own.
 func (m Modes) InForce(p policy.Policy) policy.Policy {
 	p.Assignment, p.DriverFiles = m.Assignment, m.DriverFiles
 	return p
@@ -92,10 +101,10 @@ func resolveDriverFiles(mode policy.DriverFiles, os string, build uint32) (polic
 		return mode, fmt.Sprintf("driverFiles is %s", mode)
 	case build == 0:
 		return policy.FilesMount, notWindows
-	case build < ownFiles:
-		return policy.FilesMount, fmt.Sprintf("Windows build %d does not supply driver files, as builds since %d (Windows Server 2025) do", build, ownFiles)
+	case build < suppliesFilesBuild:
+		return policy.FilesMount, fmt.Sprintf("Windows build %d does not supply driver files, as builds since %d (Windows Server 2025) do", build, suppliesFilesBuild)
 	}
-	return policy.FilesNone, fmt.Sprintf("Windows build %d supplies driver files itself, as all builds since %d do, and refuses mounts of them", build, ownFiles)
+	return policy.FilesNone, fmt.Sprintf("Windows build %d supplies driver files itself, as all builds since %d do, and refuses mounts of them", build, suppliesFilesBuild)
 }
 
 const notWindows = "the default, because this is not Windows"
@@ -110,8 +119,8 @@ func resolveAssignment(mode policy.Assignment, os string, build uint32) (policy.
 		return mode, fmt.Sprintf("assignmentMode is %s: containers get all GPUs of the node", mode)
 	case build == 0:
 		return policy.AssignByPath, notWindows
-	case build < firstBuild:
-		return policy.AssignByClass, fmt.Sprintf("Windows build %d cannot assign single devices, which requires %d (Windows Server 2022): containers get all GPUs of the node", build, firstBuild)
+	case build < singleDevicesBuild:
+		return policy.AssignByClass, fmt.Sprintf("Windows build %d cannot assign single devices, which requires %d (Windows Server 2022): containers get all GPUs of the node", build, singleDevicesBuild)
 	}
-	return policy.AssignByPath, fmt.Sprintf("Windows build %d assigns single devices, as all builds since %d do", build, firstBuild)
+	return policy.AssignByPath, fmt.Sprintf("Windows build %d assigns single devices, as all builds since %d do", build, singleDevicesBuild)
 }

@@ -1,4 +1,4 @@
-// Package paths has the default places of files, directories and sockets.
+// Package paths has the default paths of files, directories and sockets.
 package paths
 
 import (
@@ -8,14 +8,14 @@ import (
 	"runtime"
 )
 
-// StateDirVariable is the environment variable that replaces the default state
-// directory of all programs.
+// StateDirVariable is the environment variable with the state directory of all programs, if it is not
+// the default.
 const StateDirVariable = "DIRECTX_NRI_STATE_DIR"
 
-// Paths are places on a node.
+// Paths are the paths on a node.
 type Paths struct {
-	// State is the directory of everything that must survive a reboot, as the
-	// kubelet's checkpoint of allocations does.
+	// State is the directory of files that must survive a reboot, because the kubelet's
+	// checkpoint of allocations does.
 	State string
 	// Runtime is the directory of the project's sockets.
 	Runtime string
@@ -38,14 +38,14 @@ type Paths struct {
 	ContainerdState string
 }
 
-// k3sSocket is that of the containerd which k3s runs, also beside another one.
+// k3sSocket is the socket of the containerd that k3s runs. Another containerd can run beside it.
 // https://docs.k3s.io/advanced#configuring-containerd
 //
 //nolint:gochecknoglobals // A test replaces it.
 var k3sSocket = "/run/k3s/containerd/containerd.sock"
 
-// Default returns the paths of this operating system, with those of k3s's containerd
-// where it runs.
+// Default returns the default paths of this operating system. Where k3s runs, the paths of containerd are
+// those of k3s.
 func Default() Paths {
 	if runtime.GOOS != "windows" {
 		p := Paths{
@@ -81,8 +81,8 @@ func Default() Paths {
 	}
 }
 
-// CRISocket is a flag for containerd's CRI socket. If it is not set, it is the default at
-// each use: at boot, services start before k3s creates its socket.
+// CRISocket is a flag for containerd's CRI socket. If it is not set, the default is determined at each
+// use, because services start before k3s creates its socket at boot.
 type CRISocket string
 
 // String implements [fmt.Stringer].

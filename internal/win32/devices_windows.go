@@ -49,9 +49,9 @@ func (d Device) InstanceID() (string, error) {
 	return id, nil
 }
 
-// Property reads a property; ok is false if the device does not have it.
+// Property reads a property. ok is false if the device does not have it.
 func (d Device) Property(name PropertyName) (p Property, ok bool, err error) {
-	key := name.Key()
+	key := name.key()
 	buffer := make([]byte, 512)
 	for {
 		var size uint32

@@ -9,9 +9,9 @@ import (
 	"unsafe"
 )
 
-// The declarations of dxcore.h and dxcore_interface.h. A slot is an index of an
-// interface's function table: IUnknown's functions come first, then those of the
-// header in its order. The Windows suite checks them with a DLL built from that header.
+// The declarations of dxcore.h and dxcore_interface.h. A slot is an index in an interface's function
+// table. The functions of IUnknown come first, then those of the interface in the order of the header.
+// The Windows suite checks the slots with a DLL that is built from that header.
 // https://learn.microsoft.com/windows/win32/dxcore/dxcore-reference
 // https://github.com/microsoft/DirectX-Headers (include/directx/dxcore_interface.h)
 const (
@@ -35,7 +35,7 @@ type AdapterAttribute int
 const (
 	D3D11Graphics AdapterAttribute = iota
 	D3D12Graphics
-	// D3D12CoreCompute is with or without graphics.
+	// D3D12CoreCompute is compute, with or without graphics.
 	D3D12CoreCompute
 	// D3D12GenericML is machine learning, which neural processors can have without core
 	// compute. It is in the SDK since Windows build 26100.
@@ -76,7 +76,7 @@ type comObject struct {
 	table *[usedSlots]uintptr
 }
 
-// call calls the function in slot with the object and args. What args point to stays
+// call calls the function in slot with the object and args. The compiler keeps what args point to
 // alive and in place.
 //
 //go:uintptrescapes
@@ -178,7 +178,7 @@ func readAdapter(o *comObject) (a Adapter) {
 	return a
 }
 
-// property reads a property of an adapter of size bytes, or of any size if size is 0.
+// property reads a property of an adapter. Its size must be the given number of bytes, unless that is 0.
 func (o *comObject) property(p, size uintptr) ([]byte, error) {
 	if !cppBool(o.call(slotAdapterIsPropertySupported, p)) {
 		return nil, fmt.Errorf("read adapter property %d: %w", p, errors.ErrUnsupported)

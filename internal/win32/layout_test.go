@@ -13,7 +13,7 @@ func TestLayout(t *testing.T) {
 	}
 	var (
 		id     GUID
-		key    PropertyKey
+		key    propertyKey
 		filter notifyFilter
 	)
 	for name, test := range map[string]struct{ got, want uintptr }{
@@ -49,10 +49,10 @@ func TestGUID(t *testing.T) {
 
 func TestPropertyKeysAreUnique(t *testing.T) {
 	t.Parallel()
-	seen := map[PropertyKey]PropertyName{}
+	seen := map[propertyKey]PropertyName{}
 	for name := DeviceDesc; name <= GPULUID; name++ {
-		key := name.Key()
-		if other, ok := seen[key]; ok || key == (PropertyKey{}) {
+		key := name.key()
+		if other, ok := seen[key]; ok || key == (propertyKey{}) {
 			t.Errorf("%s has the key %v of %s", name, key, other)
 		}
 		seen[key] = name

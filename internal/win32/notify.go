@@ -2,9 +2,9 @@ package win32
 
 import "unsafe"
 
-// notifyFilter is CM_NOTIFY_FILTER for a device interface class: FilterType is then
-// CM_NOTIFY_FILTER_TYPE_DEVICEINTERFACE, 0. The other members of its union determine its
-// alignment, by a handle, and its size, by an instance ID of MAX_DEVICE_ID_LEN.
+// notifyFilter is CM_NOTIFY_FILTER for a device interface class, with the FilterType
+// CM_NOTIFY_FILTER_TYPE_DEVICEINTERFACE, which is 0. Other members of its union determine its alignment
+// (a handle) and its size (an instance ID of MAX_DEVICE_ID_LEN).
 // https://learn.microsoft.com/windows/win32/api/cfgmgr32/ns-cfgmgr32-cm_notify_filter
 type notifyFilter struct {
 	_          [0]uint64

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Windows passes a number, and not a pointer, to the callback, because an event can follow
-// the end of its receiver. The memory of callbacks is never freed, so there is one for all
-// receivers.
+// receivers are the functions that the callback calls. Windows passes the number of a receiver to the
+// callback, and not a pointer, because an event can arrive after the receiver was removed. There is one
+// callback for all receivers, because its memory is never freed.
 //
 //nolint:gochecknoglobals // See above.
 var (
@@ -28,8 +28,8 @@ var (
 	})
 )
 
-// WatchDevices calls changed after each event of the interface classes until ctx ends.
-// changed may be called concurrently, and must not block: the end waits for it.
+// WatchDevices calls changed after each event of the interface classes until ctx ends. changed can be
+// called concurrently. It must not block, because WatchDevices waits for it when ctx ends.
 func WatchDevices(ctx context.Context, interfaces []GUID, changed func()) (err error) {
 	if err := available(procCM_Register_Notification); err != nil {
 		return err

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// PropertyKey identifies a property of a device: DEVPROPKEY.
+// propertyKey identifies a property of a device: DEVPROPKEY.
 // https://learn.microsoft.com/windows-hardware/drivers/install/devpropkey
-type PropertyKey struct {
+type propertyKey struct {
 	Category GUID
 	ID       uint32
 }
@@ -16,11 +16,11 @@ type PropertyKey struct {
 // The supported types of properties.
 // https://learn.microsoft.com/windows-hardware/drivers/install/property-data-type-identifiers
 const (
-	TypeUint32   = 0x07
-	TypeInt64    = 0x08
-	TypeUint64   = 0x09
-	TypeText     = 0x12
-	TypeTextList = 0x2012
+	typeUint32     = 0x07
+	typeInt64      = 0x08
+	typeUint64     = 0x09
+	typeString     = 0x12
+	typeStringList = 0x2012
 )
 
 // PropertyName is a property of devices. The constants follow Windows' DEVPKEY_ names.
@@ -29,20 +29,20 @@ type PropertyName int
 
 // The properties of devices, with their types.
 const (
-	DeviceDesc    PropertyName = iota // TypeText
-	HardwareIDs                       // TypeTextList
-	Driver                            // TypeText
-	Manufacturer                      // TypeText
-	BusNumber                         // TypeUint32
-	Address                           // TypeUint32
-	LocationPaths                     // TypeTextList
-	DriverVersion                     // TypeText
-	DriverINF                         // TypeText
-	NUMANode                          // TypeUint32
-	DevNodeStatus                     // TypeUint32
-	ProblemCode                       // TypeUint32
+	DeviceDesc    PropertyName = iota // typeString
+	HardwareIDs                       // typeStringList
+	Driver                            // typeString
+	Manufacturer                      // typeString
+	BusNumber                         // typeUint32
+	Address                           // typeUint32
+	LocationPaths                     // typeStringList
+	DriverVersion                     // typeString
+	DriverINF                         // typeString
+	NUMANode                          // typeUint32
+	DevNodeStatus                     // typeUint32
+	ProblemCode                       // typeUint32
 	// GPULUID is set by the graphics kernel and is in no Windows header. Others read it as
-	// TypeUint64 (System Informer) and as a signed number (TensorWorks).
+	// typeUint64 (System Informer) and as a signed number (TensorWorks).
 	// https://github.com/winsiderss/systeminformer,
 	// https://github.com/TensorWorks/DirectX-Device-Plugins (library/src/WmiQuery.cpp)
 	GPULUID
@@ -79,10 +79,10 @@ func (n PropertyName) property() property {
 	}[n]
 }
 
-// Key returns the property's key.
-func (n PropertyName) Key() PropertyKey {
+// key returns the property's key.
+func (n PropertyName) key() propertyKey {
 	p := n.property()
-	return PropertyKey{parseGUID(p.category), p.id}
+	return propertyKey{parseGUID(p.category), p.id}
 }
 
 func (n PropertyName) String() string { return n.property().name }
@@ -93,14 +93,14 @@ type Property struct {
 	Data []byte
 }
 
-// Text decodes a [TypeText] property.
-func (p Property) Text() (string, error) {
-	list, err := p.strings(TypeText)
+// StringValue decodes a [typeString] property.
+func (p Property) StringValue() (string, error) {
+	list, err := p.strings(typeString)
 	return strings.Join(list[:min(len(list), 1)], ""), err
 }
 
-// TextList decodes a [TypeTextList] property, which an empty text ends.
-func (p Property) TextList() ([]string, error) { return p.strings(TypeTextList) }
+// StringList decodes a [typeStringList] property, whose last string is empty.
+func (p Property) StringList() ([]string, error) { return p.strings(typeStringList) }
 
 func (p Property) strings(kind uint32) ([]string, error) {
 	if err := p.check(kind, 0); err != nil {
@@ -109,20 +109,20 @@ func (p Property) strings(kind uint32) ([]string, error) {
 	return Strings(p.Data)
 }
 
-// Uint32 decodes a [TypeUint32] property.
+// Uint32 decodes a [typeUint32] property.
 func (p Property) Uint32() (uint32, error) {
-	if err := p.check(TypeUint32, 4); err != nil {
+	if err := p.check(typeUint32, 4); err != nil {
 		return 0, err
 	}
 	return binary.LittleEndian.Uint32(p.Data), nil
 }
 
-// Uint64 decodes a [TypeUint64] property, or the bits of a [TypeInt64] one.
+// Uint64 decodes a [typeUint64] property, or the bits of a [typeInt64] one.
 func (p Property) Uint64() (uint64, error) {
-	if p.Type == TypeInt64 {
-		p.Type = TypeUint64
+	if p.Type == typeInt64 {
+		p.Type = typeUint64
 	}
-	if err := p.check(TypeUint64, 8); err != nil {
+	if err := p.check(typeUint64, 8); err != nil {
 		return 0, err
 	}
 	return binary.LittleEndian.Uint64(p.Data), nil

@@ -12,9 +12,9 @@ import (
 // https://learn.microsoft.com/windows-hardware/drivers/install/hklm-system-currentcontrolset-control-registry-tree
 const classes = `SYSTEM\CurrentControlSet\Control\Class\`
 
-// DriverValues returns values of a driver key, by the value of the property [Driver]:
-// those with names of the key itself, and all of subkeys. With an error, which matches
-// [fs.ErrNotExist] if there is no such key, values are missing.
+// DriverValues returns values of a driver key: those with the given names in the key itself, and all
+// values of the given subkeys. driver is the value of the property [Driver]. If there is an error, values
+// are missing. It matches [fs.ErrNotExist] if there is no such key.
 func DriverValues(driver string, names, subkeys []string) ([]RegistryValue, error) {
 	return driverValues(registry.LOCAL_MACHINE, classes+driver, names, subkeys)
 }
@@ -44,7 +44,7 @@ func driverValues(root registry.Key, path string, names, subkeys []string) (valu
 	return values, errors.Join(failed...)
 }
 
-// readValues reads those of the values with names that exist.
+// readValues reads the values with these names. Names without a value are ignored.
 func readValues(key registry.Key, subkey string, names []string) (values []RegistryValue, err error) {
 	var failed []error
 	for _, name := range names {

@@ -12,7 +12,7 @@ import (
 // are in the files without build tags.
 //
 // https://learn.microsoft.com/windows/win32/api/setupapi/nf-setupapi-setupdigetdevicepropertyw
-//sys	setupDiGetDeviceProperty(set windows.DevInfo, device *windows.DevInfoData, key *PropertyKey, propertyType *uint32, buffer *byte, size uint32, required *uint32, flags uint32) (err error) = setupapi.SetupDiGetDevicePropertyW
+//sys	setupDiGetDeviceProperty(set windows.DevInfo, device *windows.DevInfoData, key *propertyKey, propertyType *uint32, buffer *byte, size uint32, required *uint32, flags uint32) (err error) = setupapi.SetupDiGetDevicePropertyW
 // https://learn.microsoft.com/windows/win32/api/setupapi/nf-setupapi-setupgetinfdriverstorelocationw
 //sys	setupGetInfDriverStoreLocation(inf *uint16, platform uintptr, locale *uint16, buffer *uint16, size uint32, required *uint32) (err error) = setupapi.SetupGetInfDriverStoreLocationW
 // https://learn.microsoft.com/windows/win32/api/cfgmgr32/nf-cfgmgr32-cm_register_notification

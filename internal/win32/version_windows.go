@@ -8,8 +8,8 @@ import (
 // WindowsBuild returns the build number of this Windows.
 func WindowsBuild() uint32 { return windows.RtlGetVersion().BuildNumber }
 
-// WindowsVersion returns the version of this Windows. What the registry does not have
-// is left out.
+// WindowsVersion returns the version of this Windows. Fields are empty if the registry does not have
+// them.
 func WindowsVersion() Version {
 	v := Version{Build: WindowsBuild()}
 	key, err := registry.OpenKey(registry.LOCAL_MACHINE, `SOFTWARE\Microsoft\Windows NT\CurrentVersion`, registry.QUERY_VALUE)

@@ -1,11 +1,11 @@
-// Package win32 calls Windows' DLLs: devices, their drivers, DXCore, the Host Compute
-// Service and the version of Windows.
+// Package win32 calls functions of Windows' DLLs, for devices, their drivers, DXCore, the Host Compute
+// Service and the version of Windows. It contains no decisions.
 //
-// It only translates. The ABI (structures, COM interfaces, encoded values) is in files
-// that build everywhere, so that its tests run everywhere.
+// Structures and encoded values are in files that are also built on Linux, so that their tests run
+// there.
 //
-// The error for a function that this Windows does not have names it and matches
-// [errors.ErrUnsupported]. DLLs are loaded from Windows' system directory only.
+// If this Windows does not have a function, the error names the function and matches
+// [errors.ErrUnsupported]. DLLs are loaded only from Windows' system directory.
 package win32
 
 //go:generate go tool -modfile=../../tools/go.mod mkwinsyscall -output zsyscall_windows.go syscall_windows.go
@@ -32,7 +32,8 @@ func (g GUID) String() string {
 	return fmt.Sprintf("{%08x-%04x-%04x-%x-%x}", g.Data1, g.Data2, g.Data3, g.Data4[:2], g.Data4[2:])
 }
 
-// parseGUID parses a constant. (go-winio's package guid would load crypto into the shim.)
+// parseGUID parses a constant. The package guid of go-winio is not used because it imports crypto,
+// which makes the start of the shim slower.
 func parseGUID(text string) GUID {
 	data, err := hex.DecodeString(strings.ReplaceAll(text, "-", ""))
 	if err != nil {
@@ -61,7 +62,7 @@ func DisplayInterface() GUID { return parseGUID("1ca05180-a699-450a-9a0c-de4fbe3
 // https://github.com/winsiderss/systeminformer (phnt's d3dkmthk.h)
 func ComputeInterface() GUID { return parseGUID("1024e4c9-47c9-48d3-b4a8-f9df78523b53") }
 
-// hresultError returns nil for the HRESULT of a success.
+// hresultError returns the error of an HRESULT, nil for a success.
 // https://learn.microsoft.com/openspecs/windows_protocols/ms-erref/0642cb2f-2075-4469-918c-4441e69c548a
 func hresultError(result int32) error {
 	if result >= 0 {
@@ -70,8 +71,8 @@ func hresultError(result int32) error {
 	return fmt.Errorf("HRESULT 0x%08X", uint32(result))
 }
 
-// Strings decodes NUL-terminated UTF-16 strings up to the first empty one or the end of
-// data. Terminators may be missing. Invalid UTF-16 becomes [utf8.RuneError].
+// Strings decodes NUL-terminated UTF-16 strings, up to the first empty string or the end of data. The
+// terminators at the end can be missing. Invalid UTF-16 is decoded as [utf8.RuneError].
 func Strings(data []byte) (list []string, err error) {
 	if len(data)%2 != 0 {
 		return nil, fmt.Errorf("%d bytes of UTF-16 text", len(data))

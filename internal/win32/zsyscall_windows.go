@@ -75,7 +75,7 @@ func dxcoreCreateAdapterFactory(interfaceID *GUID, factory **comObject) (result 
 	return
 }
 
-func setupDiGetDeviceProperty(set windows.DevInfo, device *windows.DevInfoData, key *PropertyKey, propertyType *uint32, buffer *byte, size uint32, required *uint32, flags uint32) (err error) {
+func setupDiGetDeviceProperty(set windows.DevInfo, device *windows.DevInfoData, key *propertyKey, propertyType *uint32, buffer *byte, size uint32, required *uint32, flags uint32) (err error) {
 	r1, _, e1 := syscall.SyscallN(procSetupDiGetDevicePropertyW.Addr(), uintptr(set), uintptr(unsafe.Pointer(device)), uintptr(unsafe.Pointer(key)), uintptr(unsafe.Pointer(propertyType)), uintptr(unsafe.Pointer(buffer)), uintptr(size), uintptr(unsafe.Pointer(required)), uintptr(flags))
 	if r1 == 0 {
 		err = errnoErr(e1)

@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// Match reports whether the whole of name matches pattern, in which * is any number of
-// characters and ? is one, without regard to case.
+// Match reports whether all of name matches pattern, in which * means any number of characters and ?
+// means one. Case is ignored.
 func Match(pattern, name string) bool {
 	p, n := []rune(strings.Map(upper, pattern)), []rune(strings.Map(upper, name))
-	// After a mismatch, the last * takes one more character; earlier ones need not.
+	// After a mismatch, the last * matches one more character. Earlier ones need not match more.
 	star, taken := -1, 0
 	i, j := 0, 0
 	for j < len(n) {
@@ -53,8 +53,8 @@ func Within(dir, p string) bool {
 	return k == d || strings.HasPrefix(k, strings.TrimRight(d, `\`)+`\`)
 }
 
-// LooksShort reports whether p has an element such as PROGRA~1, the form of the second
-// name that Windows gives to files.
+// LooksShort reports whether p has an element such as PROGRA~1, the form of the short names that Windows
+// gives to files in addition to their long names.
 // https://learn.microsoft.com/windows/win32/fileio/naming-a-file#short-vs-long-names
 func LooksShort(p string) bool {
 	for i := range len(p) - 1 {

@@ -19,14 +19,14 @@ import (
 	"unicode"
 )
 
-// Clean returns the shortest equivalent path: one `\` between elements, `.` and `..`
-// resolved, the drive letter in upper case. `..` cannot leave the drive, share or
-// device. The empty path is ".". Unlike Windows, Clean resolves dots below \\?\.
+// Clean returns the shortest equivalent path, which has one `\` between elements, no `.` or `..` that
+// can be resolved, and a drive letter in upper case. `..` cannot leave the drive, share or device. The
+// empty path is ".". Unlike Windows, Clean resolves dots below \\?\.
 func Clean(p string) string { return parse(p).String() }
 
-// Join appends all further arguments to the first non-empty one and cleans the result.
-// Only that one can make it absolute or give it a drive: what follows is below it,
-// except for `..` (see [IsLocal]). Join of nothing is "".
+// Join appends all further arguments to the first non-empty one and cleans the result. Only the first
+// one can make the path absolute or have a drive. The result is below it, unless a further argument has
+// `..` (see [IsLocal]). Join of nothing is "".
 func Join(elem ...string) string {
 	first := slices.IndexFunc(elem, func(e string) bool { return e != "" })
 	if first < 0 {
@@ -41,7 +41,7 @@ func Join(elem ...string) string {
 	return Clean(p.String())
 }
 
-// Base returns the last element of the cleaned path, `\` for a root, or ".".
+// Base returns the last element of the cleaned path, `\` for a root, or "." for an empty path.
 func Base(p string) string {
 	c := parse(p)
 	switch {
@@ -62,8 +62,8 @@ func Dir(p string) string {
 	return c.String()
 }
 
-// IsAbs reports whether p does not depend on the current drive and directory: it begins
-// with a drive and a separator, or is a UNC or device path.
+// IsAbs reports whether p does not depend on the current drive and directory, because it begins with a
+// drive and a separator or is a UNC or device path.
 func IsAbs(p string) bool {
 	c := parse(p)
 	return c.complete && c.rooted
@@ -93,10 +93,9 @@ func IsLocal(p string) bool {
 	return true
 }
 
-// Key returns the same string for paths that Windows considers equal, for use as a map
-// key. Beyond [Clean] it folds case, drops the dots and spaces that Win32 drops at the
-// end of names, and \\?\ before a drive or a UNC share. It ignores short names and
-// links.
+// Key returns the same string for all paths that Windows considers equal, for use as a map key. In
+// addition to [Clean], it folds case, and removes the dots and spaces that Win32 removes at the end of
+// names and the prefix \\?\ of drives and UNC shares. It does not resolve short names or links.
 func Key(p string) string {
 	c := parse(p).withoutDevicePrefix()
 	for i, name := range c.elements {
@@ -240,8 +239,8 @@ func plainName(name string) bool {
 	return !reserved(strings.ToUpper(strings.TrimRight(stem, " ")))
 }
 
-// reserved reports whether stem is a DOS device, which exists in every directory with
-// any extension.
+// reserved reports whether stem is the name of a DOS device. Such a name, with any extension, means the
+// device in every directory.
 func reserved(stem string) bool {
 	switch stem {
 	case "CON", "PRN", "AUX", "NUL", "CONIN$", "CONOUT$":
@@ -254,7 +253,7 @@ func reserved(stem string) bool {
 	return isPort && slices.Contains([]string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "¹", "²", "³"}, port)
 }
 
-// upper folds case as NTFS does: single UTF-16 units, and never from outside ASCII to
+// upper folds case as NTFS does. It converts single UTF-16 units, and converts no other character to
 // ASCII, as Unicode does for ı and ſ.
 func upper(r rune) rune {
 	u := unicode.ToUpper(r)

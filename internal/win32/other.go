@@ -1,0 +1,14 @@
+//go:build !windows
+
+package win32
+
+import "errors"
+
+// WindowsBuild returns 0: this is not Windows.
+func WindowsBuild() uint32 { return 0 }
+
+// WindowsVersion returns the zero value: this is not Windows.
+func WindowsVersion() Version { return Version{} }
+
+// HCSProperties returns [errors.ErrUnsupported]: this is not Windows.
+func HCSProperties() (string, error) { return "", errors.ErrUnsupported }
