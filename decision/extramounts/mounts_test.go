@@ -76,8 +76,12 @@ func devices() []discovery.Device {
 	}
 }
 
-func windowsResolver(files Files) Resolver {
-	return Resolver{OS: ocispec.Windows, Files: files, ExtraMounts: policy.ExtraMounts{Sources: policy.MountDriverStore, Max: 4}}
+func windowsResolver(files Files, changes []func(*Resolver)) Resolver {
+	r := Resolver{OS: ocispec.Windows, Files: files, ExtraMounts: policy.ExtraMounts{Sources: policy.MountDriverStore, Max: 4}}
+	for _, change := range changes {
+		change(&r)
+	}
+	return r
 }
 
 func withDirs(dirs ...string) func(*Resolver) {
@@ -86,6 +90,27 @@ func withDirs(dirs ...string) func(*Resolver) {
 
 func into(dirs ...string) func(*Resolver) {
 	return func(r *Resolver) { r.Destinations = dirs }
+}
+
+// checkMounts checks the mounts (source > destination), or the error, of a request for files in a
+// container that has a driver file.
+func checkMounts(t *testing.T, r Resolver, files []requestedFile, want []string, wantErr error) {
+	t.Helper()
+	given := []specs.Mount{{Source: store + `\NVCUDA_loader64.dll`, Destination: `c:\windows\system32\nvcuda.dll`}}
+	mounts, err := r.mounts(files, devices(), given)
+	var got []string
+	for _, m := range mounts {
+		got = append(got, m.Source+" > "+m.Destination)
+		if !slices.Contains(m.Options, "ro") {
+			t.Errorf("%s has the options %v", m.Destination, m.Options)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" || !errors.Is(err, wantErr) {
+		t.Errorf("error %v, want %v; mounts (-want +got):\n%s", err, wantErr, diff)
+	}
+	if err != nil && strings.ContainsAny(err.Error(), "\n\r") {
+		t.Errorf("the error is not one line: %v", err)
+	}
 }
 
 func TestFilesThatAreGranted(t *testing.T) {
@@ -117,25 +142,7 @@ func TestFilesThatAreGranted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := windowsResolver(root)
-			for _, change := range test.policy {
-				change(&p)
-			}
-			given := []specs.Mount{{Source: store + `\NVCUDA_loader64.dll`, Destination: `c:\windows\system32\nvcuda.dll`}}
-			mounts, err := p.mounts(test.files, devices(), given)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var got []string
-			for _, m := range mounts {
-				got = append(got, m.Source+" > "+m.Destination)
-				if !slices.Equal(m.Options, []string{"ro"}) {
-					t.Errorf("%s has the options %v", m.Destination, m.Options)
-				}
-			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("mounts (-want +got):\n%s", diff)
-			}
+			checkMounts(t, windowsResolver(root, test.policy), test.files, test.want, nil)
 		})
 	}
 }
@@ -228,18 +235,7 @@ func TestFilesThatAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := windowsResolver(root)
-			for _, change := range test.policy {
-				change(&p)
-			}
-			given := []specs.Mount{{Source: store + `\nvcuda_loader64.dll`, Destination: `C:\Windows\System32\nvcuda.dll`}}
-			mounts, err := p.mounts(test.files, devices(), given)
-			if !errors.Is(err, test.want) || mounts != nil {
-				t.Fatalf("%v, error %v, want %v", mounts, err, test.want)
-			}
-			if strings.ContainsAny(err.Error(), "\n\r") {
-				t.Errorf("the error is not one line: %v", err)
-			}
+			checkMounts(t, windowsResolver(root, test.policy), test.files, nil, test.want)
 		})
 	}
 }
@@ -276,16 +272,14 @@ func TestLinuxContainers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := Resolver{OS: ocispec.Linux, Files: hostfiles.Root(root), ExtraMounts: policy.ExtraMounts{
+			r := Resolver{OS: ocispec.Linux, Files: hostfiles.Root(root), ExtraMounts: policy.ExtraMounts{
 				Sources: policy.MountHostDirectories, HostDirectories: []string{"/opt/gpu"}, Destinations: test.into, Max: 1,
 			}}
-			mounts, err := p.mounts([]requestedFile{test.file}, devices(), nil)
-			if !errors.Is(err, test.err) {
-				t.Fatalf("%v, error %v, want %v", mounts, err, test.err)
+			var want []string
+			if test.err == nil {
+				want = []string{test.want}
 			}
-			if test.err == nil && (len(mounts) != 1 || mounts[0].Source+" > "+mounts[0].Destination != test.want || !slices.Contains(mounts[0].Options, "ro")) {
-				t.Errorf("%+v, want %s", mounts, test.want)
-			}
+			checkMounts(t, r, []requestedFile{test.file}, want, test.err)
 		})
 	}
 }
@@ -312,7 +306,7 @@ func FuzzMounts(f *testing.F) {
 			}
 			return
 		}
-		mounts, err := windowsResolver(root).mounts(files, devices(), nil)
+		mounts, err := windowsResolver(root, nil).mounts(files, devices(), nil)
 		if err != nil {
 			if mounts != nil || strings.ContainsAny(err.Error(), "\n\r") {
 				t.Fatalf("%v, %q", mounts, err)

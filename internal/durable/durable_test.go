@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // onlyFile checks that a directory contains one file, with the given content.
@@ -38,6 +39,23 @@ func TestReplaceKeepsOldFileOnFailure(t *testing.T) {
 		t.Fatalf("error %v, want %v", err, failed)
 	}
 	onlyFile(t, path, "new")
+}
+
+// TestUpdate: a file that has the content is left as it is.
+func TestUpdate(t *testing.T) {
+	t.Parallel()
+	path, old := filepath.Join(t.TempDir(), "file"), time.Unix(1e9, 0)
+	if err := os.WriteFile(path, []byte("a"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"a", "ab", ""} {
+		err := errors.Join(os.Chtimes(path, old, old), Update(path, []byte(text), 0o600))
+		info, statErr := os.Stat(path)
+		if err := errors.Join(err, statErr); err != nil || info.ModTime().Equal(old) != (text == "a") {
+			t.Errorf("%q: error %v, modified %v", text, err, info.ModTime())
+		}
+		onlyFile(t, path, text)
+	}
 }
 
 // The random temporary name is not in the error.

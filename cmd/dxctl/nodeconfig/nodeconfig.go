@@ -64,8 +64,7 @@ func apply(ctx context.Context, stdout io.Writer, c config.Compiler) error {
 	if err != nil {
 		return err
 	}
-	// An error means a damaged policy, which is replaced.
-	before, readErr := policy.Read(c.StateDir)
+	before, readErr := policy.Read(c.StateDir) // A damaged policy is replaced.
 	if err := config.Install(c.StateDir, p, devices); err != nil {
 		return err
 	}
@@ -95,7 +94,7 @@ func recordGPUs(ctx context.Context, c config.Compiler, p policy.Policy) (string
 	return fmt.Sprintf("; %s discovered", plural(len(devices), "GPU")), err
 }
 
-// summary returns a policy's resources and where its GPUs come from.
+// summary returns a phrase with a policy's resources and the GPUs of its inventory.
 func summary(p policy.Policy, devices []discovery.Device) string {
 	var names []string
 	for _, r := range p.Resources {
@@ -154,7 +153,7 @@ func checkNode(stdout io.Writer, c config.Compiler) error {
 	return printResult(stdout, c.File, summary(p, devices), err)
 }
 
-// checkFile checks a file of any machine, of the kind that it has.
+// checkFile checks a configuration or an inventory of any machine.
 func checkFile(stdout io.Writer, file, nodeOS string) error {
 	inventory, err := config.IsInventory(file)
 	if err != nil {
@@ -172,10 +171,9 @@ func checkFile(stdout io.Writer, file, nodeOS string) error {
 func printResult(stdout io.Writer, file, summary string, err error) error {
 	invalid := config.KeyErrors(nil)
 	if errors.As(err, &invalid) {
-		// A file that cannot be read any more had these errors in any case.
-		text, _ := os.ReadFile(file)
+		text, _ := os.ReadFile(file) // If it is gone, its errors are printed.
 		if from := migrate.Detect(text); from != "" {
-			return fmt.Errorf("%[2]s is a configuration of another device plugin (%[1]s): run 'dxctl config convert --from %[1]s %[2]s'", from, file)
+			return fmt.Errorf("%s is a configuration of another device plugin (%s): run 'dxctl config convert --from %s %s'", file, from, from, file)
 		}
 		fmt.Fprintln(stdout, invalid)
 		return fmt.Errorf("%s: %s", invalid[0].File, plural(len(invalid), "error"))
@@ -265,7 +263,7 @@ func printPolicy(stdout io.Writer, output string, p policy.Policy, stateDir stri
 	return cli.PrintDocument(stdout, output, content)
 }
 
-// origin returns a sentence about where the policy in stateDir comes from.
+// origin returns a sentence that names what the policy in stateDir was compiled from.
 func origin(p policy.Policy, stateDir string) string {
 	path := policy.Path(stateDir)
 	switch _, err := os.Lstat(path); {
