@@ -199,8 +199,7 @@ func decode(data []byte) (Policy, error) {
 	return f.Policy, f.check()
 }
 
-// check refuses a policy that no compiler wrote. The values themselves were
-// validated when they were compiled.
+// check refuses a policy that the compiler cannot have written. It has validated all values.
 func (p Policy) check() error {
 	switch {
 	case len(p.Resources) == 0:
@@ -209,18 +208,18 @@ func (p Policy) check() error {
 		return fmt.Errorf("a resource without a name, or with replicas outside 1 to %d", MaxReplicas)
 	}
 	return cmp.Or(
-		checkKnown("assignment", p.Assignment, AssignAuto, AssignByPath, AssignByClass),
-		checkKnown("driverFiles", p.DriverFiles, FilesAuto, FilesMount, FilesNone),
-		checkKnown("injection", p.Injection, InjectByRuntime, InjectByKubelet),
-		checkKnown("servedBy", p.ServedBy, ServedByNRI, ServedByShim),
-		checkKnown("extraMounts.sources", p.ExtraMounts.Sources, MountNothing, MountDriverStore, MountHostDirectories),
-		checkKnown("log.level", p.Log.Level, "error", "warn", "info", "debug"),
-		checkKnown("log.format", p.Log.Format, "text", "json"),
+		checkOneOf("assignment", p.Assignment, AssignAuto, AssignByPath, AssignByClass),
+		checkOneOf("driverFiles", p.DriverFiles, FilesAuto, FilesMount, FilesNone),
+		checkOneOf("injection", p.Injection, InjectByRuntime, InjectByKubelet),
+		checkOneOf("servedBy", p.ServedBy, ServedByNRI, ServedByShim),
+		checkOneOf("extraMounts.sources", p.ExtraMounts.Sources, MountNothing, MountDriverStore, MountHostDirectories),
+		checkOneOf("log.level", p.Log.Level, "error", "warn", "info", "debug"),
+		checkOneOf("log.format", p.Log.Format, "text", "json"),
 	)
 }
 
-func checkKnown[T ~string](key string, value T, known ...T) error {
-	if !slices.Contains(known, value) {
+func checkOneOf[T ~string](key string, value T, values ...T) error {
+	if !slices.Contains(values, value) {
 		return fmt.Errorf("unknown %s %q", key, value)
 	}
 	return nil
@@ -244,7 +243,7 @@ func Write(stateDir string, p Policy) (err error) {
 	if err := durable.MakePrivate(stateDir); err != nil {
 		return err
 	}
-	// Until policy.json has changed, too, ReadShim reads the runtime of one or the other.
+	// Until policy.json is replaced, ReadShim returns the new runtime, or that of policy.json.
 	if p.Shim.Runtime == "" {
 		err = durable.Remove(RealShimPath(stateDir))
 	} else {

@@ -13,9 +13,8 @@ const MaxReplicas = 1024
 // The comments of fields with YAML names are their descriptions in docs/configuration.md and
 // in the JSON schema, and the jsonschema tags are the limits of their values in config.yaml.
 
-// Resource is a rule: which GPUs an extended resource has, and how they are
-// shared. Several rules may have the same name and different Match and Replicas;
-// their other fields are equal.
+// Resource is a rule: which GPUs an extended resource has, and how they are shared. Several rules
+// may have the same name; their fields other than Match and Replicas are equal.
 type Resource struct {
 	// Extended resource that pods request.
 	Name string `json:"name" yaml:"name" jsonschema:"required,maxLength=308,format=resource,example=example.com/t4"`
@@ -52,7 +51,7 @@ type Match struct {
 	LocationPaths Patterns `json:"locationPaths,omitempty" yaml:"locationPath,omitempty" jsonschema:"minItems=1,maxLength=256,format=pattern,example=PCIROOT(0)#*" jsonschema_extras:"shorthand=true"`
 }
 
-// MemoryBounds bound the dedicated memory in bytes, inclusively; 0 is no bound.
+// MemoryBounds are inclusive bounds of the dedicated memory in bytes; 0 is no bound.
 type MemoryBounds struct {
 	// Least memory that matches, in bytes or with a unit such as Gi.
 	MinMemory Memory `json:"minMemory,omitempty" yaml:"min,omitempty" jsonschema:"type=string,format=memoryBound,example=15Gi"`
@@ -71,7 +70,7 @@ func (m Memory) MarshalYAML() (any, error) {
 	return fmt.Sprintf("%dGi", m>>30), nil
 }
 
-// DriverBounds bound the driver version, inclusively; the zero value is no bound. A GPU whose
+// DriverBounds are inclusive bounds of the driver version; the zero value is no bound. A GPU whose
 // version is unknown is outside of all bounds.
 type DriverBounds struct {
 	// Lowest version that matches.
@@ -80,12 +79,12 @@ type DriverBounds struct {
 	MaxDriver DriverVersion `json:"maxDriver,omitzero" yaml:"max,omitempty" jsonschema:"type=string,format=maxVersion,example=31"`
 }
 
-// Patterns are texts with * and ?, without regard to case. One of them must match the whole
-// text. In YAML, one can stand without the list.
+// Patterns are strings with * and ?, not case-sensitive. One of them must match the whole value.
+// In YAML, a single one can be written without a list.
 type Patterns []string
 
-// Vendors are PCI vendor IDs. In YAML, one can stand without the list, and those of
-// [VendorIDs] have their names.
+// Vendors are PCI vendor IDs. In YAML, a single one can be written without a list, and those of
+// [VendorIDs] by name.
 type Vendors []uint16
 
 // MarshalYAML implements [yaml.Marshaler].
@@ -127,8 +126,8 @@ func (m MixedDrivers) MarshalYAML() (any, error) {
 // DriverVersion is the version of a driver in Windows' four-part form.
 type DriverVersion [4]uint16
 
-// ParseDriverVersion parses one to four numbers joined by dots, and sets those
-// that are left out to missing.
+// ParseDriverVersion parses one to four numbers joined by dots. Numbers that are left out are
+// set to missing.
 func ParseDriverVersion(text string, missing uint16) (DriverVersion, error) {
 	version := DriverVersion{missing, missing, missing, missing}
 	parts := strings.Split(text, ".")
@@ -160,7 +159,7 @@ func (v *DriverVersion) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// The types of values of which there are a few.
+// The types of keys that have one of a few values.
 type (
 	// AllocationPolicy is the order in which GPUs are allocated.
 	AllocationPolicy string
@@ -176,7 +175,7 @@ type (
 	MountSources string
 )
 
-// These values, as they are in config.yaml and policy.json.
+// The values of these keys in config.yaml and policy.json.
 const (
 	Distributed AllocationPolicy = "distributed" // the GPU with the fewest replicas in use
 	Packed      AllocationPolicy = "packed"      // the GPU with the most that has enough left
@@ -221,8 +220,8 @@ type RuntimeFiles struct {
 	BuiltIn bool `json:"builtIn,omitempty" yaml:"-"`
 }
 
-// AddedFile is one or more driver files that the driver does not list. In YAML, it can be the
-// source alone.
+// AddedFile is one or more driver files that the driver does not list. In YAML, it can be written
+// as the source alone.
 type AddedFile struct {
 	// Path or pattern below the driver store path.
 	Source string `json:"source" yaml:"source" jsonschema:"required,format=source,example=bin/*.dll"`
