@@ -264,17 +264,6 @@ func TestStandaloneEnvironmentOnLinux(t *testing.T) {
 	}
 }
 
-// One GPU is looked up by its index without the others.
-func TestStandaloneByIndex(t *testing.T) {
-	t.Parallel()
-	d := decider()
-	d.Source = &source{Static: testDevices(), listErr: errors.New("the whole list was read")}
-	edits, _, err := d.Decide(t.Context(), read(requesting(" 1 ")))
-	if got, _ := gpusOf(edits); err != nil || !slices.Equal(got, []string{path1}) {
-		t.Errorf("%v, error %v", got, err)
-	}
-}
-
 // read returns the request of c, also if it requests nothing.
 func read(c Container) Request {
 	request, _ := ReadRequest(c)

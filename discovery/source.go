@@ -20,10 +20,6 @@ type Source interface {
 	// in the list.
 	Find(ctx context.Context, instanceIDs []string) ([]Device, error)
 
-	// At returns the device with this index in the list of Devices, and reports whether there is
-	// one. It can take less time than Devices.
-	At(ctx context.Context, index int) (device Device, ok bool, err error)
-
 	// Watch calls changed after the list has changed, until ctx ends or the source
 	// cannot watch any longer. Changes in quick succession may be reported as one.
 	// changed is not called concurrently and must not block.
@@ -39,16 +35,6 @@ func (s Static) Devices(context.Context) ([]Device, error) { return slices.Clone
 // Find implements [Source].
 func (s Static) Find(_ context.Context, instanceIDs []string) ([]Device, error) {
 	return WithIDs(s, instanceIDs), nil
-}
-
-// At implements [Source].
-func (s Static) At(_ context.Context, index int) (Device, bool, error) { return at(s, index, nil) }
-
-func at(devices []Device, index int, err error) (Device, bool, error) {
-	if err != nil || index >= len(devices) {
-		return Device{}, false, err
-	}
-	return devices[index], true, nil
 }
 
 // Watch implements [Source]: it waits for the end of ctx.
@@ -83,21 +69,11 @@ func (s pathRequired) Find(ctx context.Context, instanceIDs []string) ([]Device,
 	return requirePaths(devices), err
 }
 
-func (s pathRequired) At(ctx context.Context, index int) (Device, bool, error) {
-	device, ok, err := s.Source.At(ctx, index)
-	return requirePath(device), ok, err
-}
-
 func requirePaths(devices []Device) []Device {
 	for i, d := range devices {
-		devices[i] = requirePath(d)
+		if d.LocationPath == "" && len(d.DeviceNodes) == 0 && d.Health.OK() && !d.Software {
+			devices[i].Health.Reason = "it has no location path, by which containers are assigned a device: use a GPU that has one, such as one on a PCI bus"
+		}
 	}
 	return devices
-}
-
-func requirePath(d Device) Device {
-	if d.LocationPath == "" && len(d.DeviceNodes) == 0 && d.Health.OK() && !d.Software {
-		d.Health.Reason = "it has no location path, by which containers are assigned a device: use a GPU that has one, such as one on a PCI bus"
-	}
-	return d
 }

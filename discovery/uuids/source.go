@@ -22,8 +22,8 @@ const (
 	retryInterval = time.Minute
 )
 
-// Add returns source with the UUIDs of NVIDIA's GPUs in its lists. [discovery.Source.Find] and
-// At do not add them.
+// Add returns source with the UUIDs of NVIDIA's GPUs in its lists. [discovery.Source.Find] does
+// not add them.
 //
 // nvidia-smi can take seconds, so a list waits for it only for a moment. When it reports
 // other UUIDs later, Watch calls changed. It runs for GPUs that are new, for GPUs whose driver
