@@ -102,7 +102,7 @@ func (o *options) run(ctx context.Context, stdout, stderr io.Writer) error {
 		return err
 	}
 	write := func() error {
-		data, count, err := generate(ctx, source, o.Files(), p, stderr)
+		data, count, err := o.generate(ctx, source, p, stderr)
 		if err != nil {
 			return err
 		}
@@ -134,7 +134,7 @@ func watch(ctx context.Context, source discovery.Source, write func() error, std
 }
 
 // generate returns the specification of the source's GPUs and their number.
-func generate(ctx context.Context, source discovery.Source, files ocispec.Files, p policy.Policy, stderr io.Writer) (data []byte, count int, err error) {
+func (o *options) generate(ctx context.Context, source discovery.Source, p policy.Policy, stderr io.Writer) (data []byte, count int, err error) {
 	present, err := source.Devices(ctx)
 	if err != nil {
 		return nil, 0, err
@@ -144,32 +144,26 @@ func generate(ctx context.Context, source discovery.Source, files ocispec.Files,
 		return nil, 0, err
 	}
 	var devices []cdi.Device
-	add := func(gpus []discovery.Device, names ...string) error {
-		edits, notes, err := ocispec.BuildEdits(ocispec.Linux, gpus, nil, files, p)
-		if err != nil {
-			return err
-		}
-		for _, note := range notes {
-			if !note.Minor && len(gpus) == 1 {
-				fmt.Fprintf(stderr, "dxctl: left out: %s\n", note)
-			}
-		}
+	add := func(gpus []discovery.Device, names ...string) (notes []ocispec.Note, err error) {
+		edits, notes, err := ocispec.BuildEdits(ocispec.Linux, gpus, nil, o.Files(), p)
 		for _, name := range names {
 			devices = append(devices, cdi.Device{Name: name, Edits: edits})
 		}
-		return nil
+		return notes, err
 	}
 	for i, d := range present {
 		if _, usable := discovery.Find(all, d.InstanceID); !usable {
 			continue
 		}
-		if err := add([]discovery.Device{d}, strconv.Itoa(i), cdi.Name(d.InstanceID)); err != nil {
+		if _, err := add([]discovery.Device{d}, strconv.Itoa(i), cdi.Name(d.InstanceID)); err != nil {
 			return nil, 0, err
 		}
 	}
-	if err := add(all, "all"); err != nil {
+	notes, err := add(all, "all")
+	if err != nil {
 		return nil, 0, err
 	}
+	o.ReportMissing(stderr, notes)
 	spec, err := cdi.Spec(devices)
 	if err != nil {
 		return nil, 0, err

@@ -86,7 +86,7 @@ var (
 	noGPU        = findingKind{CheckDevices, "there is nothing to offer", "install the GPU's driver, or complete the inventory"}
 	unusable     = findingKind{CheckDevices, "no container gets it", "enable the device, install a driver that supports containers, or complete {inventory}"}
 	unusableInVM = findingKind{CheckDevices, "no container gets it", "update the GPU's driver in Windows, and restart the VM; in WSL, run 'wsl --shutdown' in Windows"}
-	missingFiles = findingKind{CheckDriverFiles, "containers get the GPU incomplete", "reinstall the driver, or correct {inventory}"}
+	missingFiles = findingKind{CheckDriverFiles, "containers get the GPU without them", "reinstall the driver, or correct {inventory}"}
 	noResource   = findingKind{CheckResources, offersNoGPU, "compare 'dxctl devices -o wide' with resources in {config}"}
 
 	hcsHangs     = findingKind{CheckHCS, "no container can be started or stopped", "in PowerShell: Restart-Service -Force vmcompute; or restart the node"}
