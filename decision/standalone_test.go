@@ -3,7 +3,6 @@ package decision
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 
