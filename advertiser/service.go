@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -125,13 +124,13 @@ func (s *server) allocate(ctx context.Context, request *v1beta1.AllocateRequest)
 		containers = append(containers, replicas)
 	}
 	response, tokens := &v1beta1.AllocateResponse{}, make([]allocation.Token, 0, len(containers))
-	for _, replicas := range containers {
+	for i, replicas := range containers {
 		token, err := s.config.Recorder.Record(ctx, allocation.Record{Resource: s.resource, Replicas: replicas, Injected: s.config.Inject != nil})
 		if err != nil {
 			return nil, tokens, fmt.Errorf("allocate %s: %w", s.resource, err)
 		}
 		tokens = append(tokens, token)
-		answer, err := s.answer(ctx, token, replicas)
+		answer, err := s.answer(ctx, token, request.GetContainerRequests()[i].GetDevicesIds())
 		if err != nil {
 			return nil, tokens, fmt.Errorf("allocate %s: %w", s.resource, err)
 		}
@@ -204,22 +203,16 @@ type Inject func(ctx context.Context, resource string, instanceIDs []string) (*v
 // express.
 var ErrNotInjectable = errors.New("the kubelet cannot pass it on")
 
-// answer returns the answer for a container. Without [Config.Inject] it has the token of the
+// answer returns the answer for a container with these replicas. Without [Config.Inject] it has the token of the
 // container's allocation record, and the interlock, with which no runtime starts a container
 // whose record was not looked up.
 //
 // containerd accepts Windows devices without a container path and permissions only
 // (WithDevices in pkg/cri/opts/spec_windows_opts.go, v1.7). Of the interlocks of
 // several resources the kubelet passes on one, which is enough.
-func (s *server) answer(ctx context.Context, token allocation.Token, replicas []allocation.Replica) (*v1beta1.ContainerAllocateResponse, error) {
+func (s *server) answer(ctx context.Context, token allocation.Token, replicaIDs []string) (*v1beta1.ContainerAllocateResponse, error) {
 	if s.config.Inject != nil {
-		var instanceIDs []string
-		for _, r := range replicas {
-			if !slices.Contains(instanceIDs, r.InstanceID) {
-				instanceIDs = append(instanceIDs, r.InstanceID)
-			}
-		}
-		return s.config.Inject(ctx, s.resource, instanceIDs)
+		return s.config.Inject(ctx, s.resource, InstanceIDs(replicaIDs))
 	}
 	answer := &v1beta1.ContainerAllocateResponse{
 		Envs:        map[string]string{allocation.EnvKey(s.resource): string(token)},

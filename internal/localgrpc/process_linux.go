@@ -16,15 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Errors of [SocketOwner] and [Process.Signal].
-var (
-	// ErrNoListener is returned when no process listens on the socket.
-	ErrNoListener = errors.New("no process listens")
-	// ErrHidden is returned when the process is in another PID namespace.
-	ErrHidden = errors.New("its process is in another PID namespace; in a pod set hostPID: true")
-	// ErrExited is returned when the process has ended.
-	ErrExited = os.ErrProcessDone
-)
+// ErrNoListener is returned by [SocketOwner] when no process listens on the socket.
+var ErrNoListener = errors.New("no process listens")
 
 // Process refers to a process of this machine. It does not refer to another process
 // that gets the same ID later, on kernels with pidfds. Close it after use.
@@ -34,28 +27,33 @@ type Process struct {
 }
 
 // SocketOwner returns the process that listens on socket, a path or unix:// URL. The
-// error matches [ErrNoListener] or [ErrHidden].
-func SocketOwner(ctx context.Context, socket string) (*Process, error) {
+// error matches [ErrNoListener] if there is none.
+func SocketOwner(ctx context.Context, socket string) (_ *Process, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("find the process behind %s: %w", socket, err)
+		}
+	}()
 	path, _ := ParseAddress(socket)
 	connection, err := new(net.Dialer).DialContext(ctx, "unix", path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) || isRefused(err):
-		return nil, fmt.Errorf("find the process behind %s: %w: %w", socket, ErrNoListener, err)
+		return nil, fmt.Errorf("%w: %w", ErrNoListener, err)
 	case err != nil:
-		return nil, fmt.Errorf("find the process behind %s: %w", socket, err)
+		return nil, err
 	}
 	// The process cannot have ended while the connection is open.
 	defer connection.Close()
 	pid, err := PeerPID(connection)
 	if err == nil && pid == 0 {
-		err = ErrHidden
-	}
-	var handle *os.Process
-	if err == nil {
-		handle, err = os.FindProcess(pid)
+		err = errors.New("its process is in another PID namespace; in a pod set hostPID: true")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("find the process behind %s: %w", socket, err)
+		return nil, err
+	}
+	handle, err := os.FindProcess(pid)
+	if err != nil {
+		return nil, err
 	}
 	return &Process{PID: pid, handle: handle}, nil
 }
@@ -104,7 +102,7 @@ func (p *Process) Name() string {
 	return cmp.Or(name, "unknown")
 }
 
-// Signal sends a signal. The error matches [ErrExited] when the process has ended.
+// Signal sends a signal. The error matches [os.ErrProcessDone] if the process has ended.
 func (p *Process) Signal(signal unix.Signal) error { return p.handle.Signal(signal) }
 
 // exitPoll is the interval at which [Process.Wait] checks the process.
@@ -129,5 +127,5 @@ func (p *Process) exited() (exited bool) {
 		n, _ := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
 		exited = n > 0
 	})
-	return exited || err != nil && errors.Is(p.Signal(0), ErrExited)
+	return exited || err != nil && errors.Is(p.Signal(0), os.ErrProcessDone)
 }

@@ -71,7 +71,7 @@ func TestWaitAndSignal(t *testing.T) {
 		t.Error(err)
 	}
 	_ = command.Wait() // Its status is the signal.
-	if err := p.Signal(unix.SIGTERM); !errors.Is(err, ErrExited) {
+	if err := p.Signal(unix.SIGTERM); !errors.Is(err, os.ErrProcessDone) {
 		t.Errorf("it has ended: %v", err)
 	}
 }

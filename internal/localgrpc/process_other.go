@@ -17,8 +17,5 @@ func SocketOwner(context.Context, string) (*Process, error) { return nil, errors
 // PeerPID returns 0: unknown.
 func PeerPID(net.Conn) (int, error) { return 0, nil }
 
-// Is is never called.
-func (*Process) Is(string) (bool, error) { return false, errors.ErrUnsupported }
-
 // Close does nothing.
 func (*Process) Close() error { return nil }

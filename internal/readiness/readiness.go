@@ -1,5 +1,5 @@
 // Package readiness reports to other processes of the node whether the NRI plugin can
-// adjust containers.
+// adjust containers, and whether the node is set up.
 //
 // The plugin serves the gRPC health checking protocol on a Unix socket. The advertiser
 // checks it before each start of a container with a GPU.
@@ -41,13 +41,8 @@ const (
 	listenInterval = time.Second
 )
 
-// Errors of [Check].
-var (
-	// ErrNotRunning: no process listens on the socket.
-	ErrNotRunning = errors.New("the NRI plugin is not running")
-	// ErrNoAnswer: the plugin hangs.
-	ErrNoAnswer = errors.New("the NRI plugin does not answer")
-)
+// ErrNotRunning is returned by [Check] if no process listens on the socket.
+var ErrNotRunning = errors.New("the NRI plugin is not running")
 
 // Serve answers checks on the socket at path until ctx ends, and removes it. ready returns why
 // the plugin cannot adjust containers, or nil. It creates the socket's directory if necessary.
@@ -108,8 +103,8 @@ func serve(ctx context.Context, path string, ready func(context.Context) error) 
 }
 
 // Check returns nil if the NRI plugin that serves the socket at path can adjust
-// containers. Otherwise the error matches [ErrNotRunning] or [ErrNoAnswer] if one of them is
-// the cause. It takes at most a second. Each call makes a new connection.
+// containers. Otherwise the error matches [ErrNotRunning] if that is the cause. It takes at most
+// a second. Each call makes a new connection.
 func Check(ctx context.Context, path string) error {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrPermission) {
 		return fmt.Errorf("query the NRI plugin: %w: run as the account that directx-nri runs as", err)
@@ -130,43 +125,11 @@ func Check(ctx context.Context, path string) error {
 	case errors.Is(ctx.Err(), context.Canceled):
 		return fmt.Errorf("query the NRI plugin on %s: %w", path, ctx.Err())
 	case bounded.Err() != nil:
-		return fmt.Errorf("%w within %s on %s", ErrNoAnswer, checkTimeout, path)
+		return fmt.Errorf("the NRI plugin does not answer within %s on %s", checkTimeout, path)
 	case status.Code(err) == codes.FailedPrecondition:
 		return fmt.Errorf("the NRI plugin cannot work: %s", status.Convert(err).Message())
 	case status.Code(err) == codes.Unavailable:
 		return fmt.Errorf("%w: %s", ErrNotRunning, status.Convert(err).Message())
 	}
 	return fmt.Errorf("query the NRI plugin on %s: %w", path, err)
-}
-
-// Errors of [CheckSetup].
-var (
-	// ErrNotSetUp: the node is being set up, or that failed.
-	ErrNotSetUp = errors.New("the node is not set up: see the output of 'dxctl runtime setup'")
-	// ErrNoGPU: the node is left as it is until it has a GPU.
-	ErrNoGPU = errors.New("the node is set up when it has a GPU")
-)
-
-// ReportSetup writes to the file at path that the node is set up, or the reason why it
-// is left as it is.
-func ReportSetup(path string, reason error) error {
-	text := ""
-	if reason != nil {
-		text = reason.Error()
-	}
-	return durable.Replace(path, []byte(text), 0o600)
-}
-
-// CheckSetup returns nil if the node is set up, by the file at path.
-func CheckSetup(path string) error {
-	const limit = 4 << 10
-	switch text, err := durable.Read(path, limit); {
-	case errors.Is(err, fs.ErrNotExist):
-		return ErrNotSetUp
-	case err != nil:
-		return fmt.Errorf("%w: %w", ErrNotSetUp, err)
-	case len(text) > 0:
-		return fmt.Errorf("%w: %s", ErrNoGPU, text)
-	}
-	return nil
 }

@@ -101,7 +101,7 @@ func TestCheckErrors(t *testing.T) {
 		{name: "stopped process", prepare: func(t *testing.T, path string) {
 			// The kernel accepts connections for a process that does nothing.
 			listen(t, path)
-		}, want: ErrNoAnswer},
+		}, says: "does not answer within 1s"},
 		{name: "dies during the check", prepare: func(t *testing.T, path string) {
 			l := listen(t, path)
 			ended := make(chan struct{})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 
 	"golang.org/x/sys/unix"
 
@@ -48,7 +49,7 @@ func (s signaled) send(ctx context.Context, signal unix.Signal) (err error) {
 		}
 	}
 	switch {
-	case err == nil || errors.Is(err, localgrpc.ErrExited) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH):
+	case err == nil || errors.Is(err, os.ErrProcessDone) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH):
 		return nil // It has exited.
 	case errors.Is(err, fs.ErrPermission):
 		err = fmt.Errorf("%w; run as root, and in a pod set appArmorProfile: {type: Unconfined} for this container", err)

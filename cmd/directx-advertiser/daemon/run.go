@@ -96,7 +96,9 @@ func (d *Daemon) configure(p policy.Policy, source discovery.Source) (c advertis
 			c.CheckReady = i.CheckReady
 		}
 	case p.ServedBy == policy.ServedByShim:
-		checkReady = shimcheck.New(d.options.StateDir, d.options.CRISocket).Check
+		checkReady = func(ctx context.Context) error {
+			return shimcheck.Check(ctx, d.options.StateDir, d.options.CRISocket.String())
+		}
 		checked.check = func(ctx context.Context) error { return errors.Join(d.recorder.CheckWritable(ctx), checkReady(ctx)) }
 		if c.AtCreation {
 			c.CheckReady = checked.CheckReady
@@ -123,7 +125,7 @@ func (d *Daemon) newInjector(p policy.Policy, source discovery.Source) *injector
 // openSource opens the source of the GPUs, and waits while the node has none.
 func (d *Daemon) openSource(ctx context.Context, p policy.Policy) (source discovery.Source, err error) {
 	open := func() (err error) {
-		source, err = node.Open(node.Options{UseInventory: p.UseInventory, StateDir: d.options.StateDir, Save: true, UUIDs: true, HostRoot: d.options.HostRoot, Log: d.log})
+		source, err = node.Open(node.Options{UseInventory: p.UseInventory, StateDir: d.options.StateDir, Save: true, HostRoot: d.options.HostRoot, Log: d.log})
 		return err
 	}
 	if p.FailOnInitError && !d.initialized {
