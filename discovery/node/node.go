@@ -19,10 +19,9 @@ type Options struct {
 	// so that a container's start does not wait for the driver. On Windows, the driver is always
 	// queried.
 	Live bool
-	// Save implies Live, and writes the file [Discovered] on Linux.
+	// Save implies Live. The list has the UUIDs of NVIDIA's GPUs, and on Linux is written to the file
+	// [Discovered].
 	Save bool
-	// UUIDs adds the GPUs' UUIDs to the list: see package uuids.
-	UUIDs bool
 	// HostRoot is where the node's root directory is mounted, for a program in a container
 	// on Linux.
 	HostRoot string

@@ -27,12 +27,9 @@ func openDriver(o Options) (discovery.Source, error) {
 	if !live {
 		return discovered, nil
 	}
-	source := discovery.Source(dxg.Open(o.HostRoot, o.Log))
-	if o.UUIDs {
-		source = uuids.Add(source, o.HostRoot)
-	}
+	source := dxg.Open(o.HostRoot, o.Log)
 	if o.Save {
-		source = savingSource{source, discovered}
+		return savingSource{uuids.Add(source, o.HostRoot), discovered}, nil
 	}
 	return source, nil
 }

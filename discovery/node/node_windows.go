@@ -7,9 +7,9 @@ import (
 )
 
 func openDriver(o Options) (discovery.Source, error) {
-	source := discovery.Source(pnp.Open(pnp.NewSystem(), o.Log))
-	if o.UUIDs {
-		source = uuids.Add(source, "")
+	source := pnp.Open(pnp.NewSystem(), o.Log)
+	if o.Save {
+		return uuids.Add(source, ""), nil
 	}
 	return source, nil
 }
