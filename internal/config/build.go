@@ -25,11 +25,11 @@ func (c Compiler) build(d *document, f File) policy.Policy {
 	p.Resources = resources(d, f)
 	for path, value := range map[string]string{"inventory": f.Inventory, "shim.log": f.Shim.Log} {
 		if value != "" && !c.isAbs(value) {
-			d.fail(path, "%q is not an absolute path", value)
+			d.errorf(path, "%q is not an absolute path", value)
 		}
 	}
 	if r := f.Shim.Runtime; !c.isAbs(r) && strings.ContainsAny(r, `/\:`) { // C:x is in a drive's working directory.
-		d.fail("shim.runtime", "%q is neither an absolute path nor a file name", r)
+		d.errorf("shim.runtime", "%q is neither an absolute path nor a file name", r)
 	} else if c.CheckRealShim != nil && !c.InspectOnly && !d.hasErrors("shim") {
 		d.check("shim.runtime", c.CheckRealShim(c.StateDir, r))
 	}
@@ -84,16 +84,16 @@ func resources(d *document, f File) []policy.Resource {
 	case rules == nil:
 		rules = presets()[f.Preset].resources
 	case f.Preset != "":
-		d.fail("preset", "resources and preset exclude each other: remove one of them")
+		d.errorf("preset", "resources and preset exclude each other: remove one of them")
 	}
 	for i := range rules {
 		r, path := &rules[i], fmt.Sprintf("resources[%d].match.", i)
 		r.Replicas, r.AllocationPolicy = cmp.Or(r.Replicas, f.Replicas), cmp.Or(r.AllocationPolicy, policy.Distributed)
 		if m := r.Match; m.MaxMemory != 0 && m.MaxMemory < m.MinMemory {
-			d.fail(path+"dedicatedMemory", "max is less than min")
+			d.errorf(path+"dedicatedMemory", "max is less than min")
 		}
 		if m := r.Match; !m.MaxDriver.IsZero() && m.MaxDriver.Less(m.MinDriver) {
-			d.fail(path+"driverVersion", "max is less than min")
+			d.errorf(path+"driverVersion", "max is less than min")
 		}
 	}
 	if !d.hasErrors("resources") {
@@ -150,7 +150,7 @@ func runtimeFiles(d *document, byVendor map[string]vendorFiles) []policy.Runtime
 		for i, file := range own.Add {
 			own.Add[i].Directory = cmp.Or(file.Directory, policy.System32)
 			if file.Destination != "" && winpath.HasWildcard(file.Source) {
-				d.fail(fmt.Sprintf("runtimeFiles.%s.add[%d]", key, i), "one destination for what can be several files: remove it, or name the source without * and ?")
+				d.errorf(fmt.Sprintf("runtimeFiles.%s.add[%d]", key, i), "one destination for what can be several files: remove it, or name the source without * and ?")
 			}
 		}
 		if len(own.Remove)+len(own.Add) > 0 {
@@ -178,7 +178,7 @@ func (c Compiler) extraMounts(d *document, m policy.ExtraMounts) policy.ExtraMou
 		}
 	}
 	if m.Sources == policy.MountHostDirectories && len(m.HostDirectories) == 0 {
-		d.fail("extraMounts.sources", "%s needs extraMounts.hostDirectories", m.Sources)
+		d.errorf("extraMounts.sources", "%s needs extraMounts.hostDirectories", m.Sources)
 	}
 	return m
 }

@@ -31,16 +31,16 @@ func (d *document) decode(file any) {
 func (d *document) decodeValue(path string, node *yaml.Node, v reflect.Value, l limits) {
 	d.lines[path] = node.Line
 	node = resolve(node)
-	short := l.shorthand && node.Kind == yaml.ScalarNode
+	isShorthand := l.shorthand && node.Kind == yaml.ScalarNode
 	switch kind := v.Kind(); {
 	case node.ShortTag() == "!!null":
 		d.check(path, errNoValue)
 	case kind == reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
 		d.decodeValue(path, node, v.Elem(), l)
-	case kind == reflect.Struct && short:
+	case kind == reflect.Struct && isShorthand:
 		d.decodeValue(path, node, v.Field(0), keysOf(v.Type())[0].limits)
-	case kind == reflect.Slice && short && v.Type().Elem().Kind() != reflect.Struct:
+	case kind == reflect.Slice && isShorthand && v.Type().Elem().Kind() != reflect.Struct:
 		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
 		d.decodeValue(path, node, v.Index(0), l)
 	case kind == reflect.Struct && node.Kind == yaml.MappingNode:
@@ -73,7 +73,7 @@ func (d *document) decodeStruct(path string, mapping *yaml.Node, v reflect.Value
 		case value != nil:
 			d.decodeValue(path, value, field, k.limits)
 		case k.limits.required:
-			d.fail(path, "missing: want %s", wanted(field, k.limits))
+			d.errorf(path, "missing: want %s", wanted(field, k.limits))
 		case field.Kind() == reflect.Struct: // There may be flags for keys below it.
 			d.decodeStruct(path, &yaml.Node{}, field)
 		}

@@ -110,8 +110,8 @@ func (d *document) add(line int, path, text string) {
 	d.errors = append(d.errors, KeyError{File: d.name, Line: line, Path: path, Text: text})
 }
 
-// fail is add with the line of the key.
-func (d *document) fail(path, format string, args ...any) {
+// errorf is add with the line of the key.
+func (d *document) errorf(path, format string, args ...any) {
 	d.add(d.line(path), path, fmt.Sprintf(format, args...))
 }
 
@@ -119,7 +119,7 @@ func (d *document) fail(path, format string, args ...any) {
 // there is none.
 func (d *document) check(path string, err error) bool {
 	if err != nil {
-		d.fail(path, "%v", err)
+		d.errorf(path, "%v", err)
 	}
 	return err == nil
 }

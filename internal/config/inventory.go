@@ -85,7 +85,7 @@ func ParseInventory(name string, data []byte) ([]discovery.Device, error) {
 	devices := []discovery.Device{}
 	seen := unique{}
 	for i, device := range file.Devices {
-		devices = append(devices, device.device(d, fmt.Sprintf("devices[%d]", i), seen))
+		devices = append(devices, device.build(d, fmt.Sprintf("devices[%d]", i), seen))
 	}
 	if err := d.err(); err != nil {
 		return nil, err
@@ -96,20 +96,22 @@ func ParseInventory(name string, data []byte) ([]discovery.Device, error) {
 // unique has the paths of values that must be unique, by kind and value.
 type unique map[[2]string]string
 
-// claim adds an error if another path has the value. "" is none.
-func (u unique) claim(d *document, path, kind, value string) {
+// add adds a value, or an error if another path has it. "" is no value.
+func (u unique) add(d *document, path, kind, value string) {
 	if value == "" {
 		return
 	}
 	key := [2]string{kind, value}
 	if first, taken := u[key]; taken {
-		d.fail(path, "the same as %s: %s must be unique", first, kind)
+		d.errorf(path, "the same as %s: %s must be unique", first, kind)
 		return
 	}
 	u[key] = path
 }
 
-func (i inventoryDevice) device(d *document, path string, seen unique) discovery.Device {
+// build returns the device, and adds errors of keys that depend on each other to d. seen has the
+// values of the devices before it.
+func (i inventoryDevice) build(d *document, path string, seen unique) discovery.Device {
 	dev := discovery.Device{
 		InstanceID: i.InstanceID, Description: i.Description, LocationPath: i.LocationPath, LUID: i.LUID, UUID: i.UUID,
 		VendorID: discovery.PCIVendor(i.InstanceID), DriverVersion: i.Driver.Version, DriverStorePath: i.Driver.StorePath,
@@ -121,7 +123,7 @@ func (i inventoryDevice) device(d *document, path string, seen unique) discovery
 	d.check(path+".locationPath", checkLocationPath(i.LocationPath))
 	if named := dev.VendorID; i.VendorID != 0 {
 		if dev.VendorID = i.VendorID; named != 0 && named != dev.VendorID {
-			d.fail(path+".vendorID", "0x%04X is not the vendor in the instance ID, 0x%04X", uint16(i.VendorID), uint16(named))
+			d.errorf(path+".vendorID", "0x%04X is not the vendor in the instance ID, 0x%04X", uint16(i.VendorID), uint16(named))
 		}
 	}
 	if i.PCIAddress != "" {
@@ -134,7 +136,7 @@ func (i inventoryDevice) device(d *document, path string, seen unique) discovery
 	for key, value := range map[string]string{
 		"instanceID": discovery.NormalizeID(i.InstanceID), "locationPath": i.LocationPath, "luid": id, "uuid": i.UUID, "pciAddress": i.PCIAddress,
 	} {
-		seen.claim(d, path+"."+key, key, strings.ToUpper(value))
+		seen.add(d, path+"."+key, key, strings.ToUpper(value))
 	}
 	if i.Health != nil {
 		dev.Health = *i.Health
@@ -142,18 +144,18 @@ func (i inventoryDevice) device(d *document, path string, seen unique) discovery
 	setDestinations(d, path+".runtimeFiles.system32", dev.System32)
 	setDestinations(d, path+".runtimeFiles.sysWOW64", dev.SysWOW64)
 	if len(dev.System32)+len(dev.SysWOW64) > 0 && i.Driver.StorePath == "" && !d.hasErrors(path+".driver") {
-		d.fail(path+".runtimeFiles", "driver.storePath is missing: sources are relative to it")
+		d.errorf(path+".runtimeFiles", "driver.storePath is missing: sources are relative to it")
 	}
 	taken := unique{} // of both lists, which share the container's file system
 	for n := range dev.DeviceNodes {
 		node := &dev.DeviceNodes[n]
 		node.ContainerPath = cmp.Or(node.ContainerPath, node.Path)
-		taken.claim(d, fmt.Sprintf("%s.linux.deviceNodes[%d]", path, n), "container path", node.ContainerPath)
+		taken.add(d, fmt.Sprintf("%s.linux.deviceNodes[%d]", path, n), "container path", node.ContainerPath)
 	}
 	for n := range dev.Libraries {
 		library := &dev.Libraries[n]
 		library.Destination = cmp.Or(library.Destination, library.Source)
-		taken.claim(d, fmt.Sprintf("%s.linux.libraries[%d]", path, n), "container path", library.Destination)
+		taken.add(d, fmt.Sprintf("%s.linux.libraries[%d]", path, n), "container path", library.Destination)
 	}
 	return dev
 }
@@ -164,7 +166,7 @@ func setDestinations(d *document, path string, files []discovery.RuntimeFile) {
 	for i := range files {
 		if f := &files[i]; f.Source != "" { // Otherwise, it has an error.
 			f.Destination = cmp.Or(f.Destination, winpath.Base(f.Source))
-			taken.claim(d, fmt.Sprintf("%s[%d]", path, i), "destination", winpath.Key(f.Destination))
+			taken.add(d, fmt.Sprintf("%s[%d]", path, i), "destination", winpath.Key(f.Destination))
 		}
 	}
 }

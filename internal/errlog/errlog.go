@@ -1,5 +1,4 @@
-// Package errlog has the format of logs, and helps to log errors: once while they persist,
-// and in one line.
+// Package errlog configures logs, and logs errors once while they persist and in one line.
 package errlog
 
 import (
