@@ -27,7 +27,7 @@ func newCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "kubectl-directx",
 		Short: "Show the GPUs, their use and the problems of all nodes",
-		Long: `'kubectl directx' shows what the nodes of a cluster publish of their DirectX GPUs: labels,
+		Long: `'kubectl directx' shows what the nodes of a cluster publish about their DirectX GPUs: labels,
 resources, metrics of directx-advertiser, and events of pods. You must be allowed to list
 nodes, pods and events, and to get pods/proxy.`,
 		Example:     "  kubectl directx\n  kubectl directx --context production -o json",
