@@ -70,7 +70,7 @@ func openChange(path, stateDir string) (c change, err error) {
 	return c, err
 }
 
-// addEdits adds the edits that are made next to the record.
+// addEdits adds edits that are made next to the record.
 func (c *change) addEdits(edits []containerdconfig.Edit) {
 	// Others may have replaced the file, and a run may have been killed before it wrote it.
 	if text, _, err := containerdconfig.Undo(c.text, c.Edits); err == nil && bytes.Equal(text, c.text) {
@@ -82,16 +82,16 @@ func (c *change) addEdits(edits []containerdconfig.Edit) {
 	c.Edits, c.Pending, c.Failure = append(c.Edits, edits...), c.Pending+len(edits), nil
 }
 
-// dropEdits removes the edits after the first n ones from the record.
+// dropEdits removes the edits after the first n ones, with which containerd has started.
 func (c *change) dropEdits(n int) {
-	c.Edits, c.Pending = c.Edits[:n], max(0, c.Pending-(len(c.Edits)-n))
+	c.Edits, c.Pending = c.Edits[:n], 0
 	if n == 0 {
 		c.Config, c.Created, c.Edits = "", false, nil
 	}
 }
 
-// textWithoutEdits returns the text without all edits of the record, and notes about what may differ
-// from the original.
+// textWithoutEdits returns the text without all edits of the record, and notes about what may
+// differ from the original.
 func (c *change) textWithoutEdits(target containerdconfig.Target) (text []byte, notes []string, err error) {
 	if len(c.Edits) == 0 {
 		text, notes, err = containerdconfig.Remove(c.text, target)

@@ -74,7 +74,7 @@ func readRecord(stateDir string) (record, error) {
 	case r.Format != recordFormat:
 		return record{}, fmt.Errorf("the record %s has the unknown format %d", recordPath(stateDir), r.Format)
 	}
-	r.Pending = min(max(r.Pending, 0), len(r.Edits))
+	r.Pending = min(max(r.Pending, 0), len(r.Edits)) // Others may have edited it.
 	return *r, nil
 }
 

@@ -41,29 +41,13 @@ func checkRemoved(t *testing.T, b *containerdtest.Node, original string) {
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	const original = "version = 2 # mine" // without an end of line
-	states := map[string]func(t *testing.T, b *containerdtest.Node, before string, beforeRecord, changed record){
-		"before the file": func(t *testing.T, b *containerdtest.Node, before string, _, changed record) {
-			t.Helper()
-			b.Write(t, b.Config, before)
-			save(t, b, changed)
-		},
-		"before the restart": func(t *testing.T, b *containerdtest.Node, _ string, _, changed record) {
-			t.Helper()
-			save(t, b, changed)
-		},
-		"after the restart": func(t *testing.T, b *containerdtest.Node, _ string, _, changed record) {
-			t.Helper()
-			testutil.WriteFile(t, filepath.Join(b.Root, "restarted"), "", 0o600)
-			save(t, b, changed)
-		},
-		"before the second restart": func(t *testing.T, b *containerdtest.Node, before string, beforeRecord, _ record) {
-			t.Helper()
-			b.Write(t, b.Config, before)
-			beforeRecord.RestartDue = true
-			save(t, b, beforeRecord)
-		},
-	}
-	for name, leave := range states {
+	for name, killed := range map[string]struct {
+		file      bool // The file is written.
+		restarted bool
+		undone    bool // The file was restored, because containerd did not start with the change.
+	}{
+		"before the file": {}, "before the restart": {file: true}, "after the restart": {file: true, restarted: true}, "before the second restart": {undone: true},
+	} {
 		for _, isSecond := range []bool{false, true} {
 			for _, next := range []string{"configure", "refused", "unconfigure"} {
 				t.Run(fmt.Sprintf("%s, second %t, %s", name, isSecond, next), func(t *testing.T) {
@@ -74,11 +58,20 @@ func TestKilled(t *testing.T) {
 						must(t, b, append([]string{"configure", "--no-nri"}, b.Restart()...)...)
 						configure = append(configure, "--add-handler", "directx")
 					}
-					before, beforeRecord := b.Read(t), mustRead(t, b)
+					before, left := b.Read(t), mustRead(t, b)
 					must(t, b, configure...)
-					changed, changedRecord := b.Read(t), mustRead(t, b)
-					changedRecord.RestartDue = true
-					leave(t, b, before, beforeRecord, changedRecord)
+					changed := b.Read(t)
+					if !killed.undone {
+						left = mustRead(t, b)
+					}
+					left.RestartDue = true
+					save(t, b, left)
+					if !killed.file {
+						b.Write(t, b.Config, before)
+					}
+					if killed.restarted {
+						testutil.WriteFile(t, filepath.Join(b.Root, "restarted"), "", 0o600)
+					}
 					switch {
 					case next == "configure":
 						must(t, b, append(configure, b.Restart()...)...)
@@ -86,7 +79,7 @@ func TestKilled(t *testing.T) {
 							t.Errorf("%+v; the file is\n%s", r, b.Read(t))
 						}
 						checkLoaded(t, b, "configured", true)
-					case next == "refused" && name != "after the restart":
+					case next == "refused" && !killed.restarted:
 						// containerd starts with the file before the change only.
 						b.Write(t, filepath.Join(b.Root, "accepted"), before)
 						accept := fmt.Sprintf("cmp -s %s %s && touch %s", b.Config, filepath.Join(b.Root, "accepted"), filepath.Join(b.Root, "restarted"))
