@@ -21,7 +21,7 @@ const registerTimeout = 10 * time.Second
 // stayRegistered registers with the kubelet whenever necessary, until ctx ends or the
 // socket is removed.
 func (s *server) stayRegistered(ctx context.Context, listener *localgrpc.Listener, r *registration) {
-	r.accepted = false // The kubelet has not seen this socket.
+	r.accepted = false // The kubelet does not have this socket yet.
 	for ctx.Err() == nil {
 		// The kubelet empties the directory before it creates its socket, so ours must
 		// be checked after the kubelet's.
@@ -38,7 +38,7 @@ func (s *server) stayRegistered(ctx context.Context, listener *localgrpc.Listene
 			if streams.open > 0 {
 				interval = s.timing.poll
 			}
-			s.sleep(ctx, interval)
+			s.waitForStreams(ctx, interval)
 			continue
 		}
 		r.openedBefore = streams.opened
@@ -77,12 +77,13 @@ func (s *server) register(ctx context.Context) error {
 // registration is the state of the registration with the kubelet.
 type registration struct {
 	timing timing
-	// kubelet is the kubelet's socket at the last attempt, and before the first one that at the
-	// server's start. The attempt ended at attempted; accepted reports whether it succeeded.
+	// kubelet is the kubelet's socket at the last attempt, or at the server's start if there was
+	// none. The attempt ended at attempted; accepted reports whether it succeeded, and openedBefore
+	// is streams.opened from before it.
 	kubelet      localgrpc.Identity
 	attempted    time.Time
 	accepted     bool
-	openedBefore int // how often the kubelet had begun to watch the list before
+	openedBefore int
 	failure      errlog.Last
 }
 
@@ -90,13 +91,13 @@ type registration struct {
 //
 // An accepted registration can still get lost, without notice, when the kubelet ends
 // an older connection for the same resource (runClient in plugin/v1beta1/handler.go of
-// pkg/kubelet/cm/devicemanager, v1.34). The only sign of it is that the kubelet does
-// not watch our list, or no longer.
+// pkg/kubelet/cm/devicemanager, v1.34). The only sign is that the kubelet does not watch
+// our list, or stops watching it.
 //
-// There is not even that sign if the kubelet ends the older connection after it got our new
-// list: then it has no healthy device until we register again (kubernetes#121994; v1.37 can
-// refuse every later registration). So it gets the time to end the older one first, which may
-// be that of an earlier process. A kubelet that has started since then has none.
+// There is no sign at all if the kubelet ends the older connection after it got our new list:
+// then it has no healthy device until we register again (kubernetes#121994; v1.37 can refuse
+// every later registration). So the kubelet gets time to end the older connection first, which
+// may be one to an earlier process of ours. A kubelet that was started later has none.
 func (r *registration) due(now time.Time, kubelet localgrpc.Identity, streams streams) bool {
 	sinceAttempt := now.Sub(r.attempted)
 	switch {

@@ -106,7 +106,7 @@ func (s *server) run(ctx context.Context) error {
 			s.log.WithError(err).Warn("Cannot listen in the kubelet's device plugin directory, retrying; is the kubelet running, and no other advertiser?")
 		}
 		if err != nil {
-			s.sleep(ctx, s.timing.poll)
+			s.waitForStreams(ctx, s.timing.poll)
 		} else if err := s.serve(ctx, listener, r); err != nil {
 			return fmt.Errorf("serve %s: %w", s.resource, err)
 		}
@@ -114,9 +114,9 @@ func (s *server) run(ctx context.Context) error {
 	return nil
 }
 
-// sleep waits for interval, or until a stream opens or closes, or ctx ends.
-func (s *server) sleep(ctx context.Context, interval time.Duration) {
-	timer := time.NewTimer(interval)
+// waitForStreams waits until a stream opens or closes, at most for a time, or until ctx ends.
+func (s *server) waitForStreams(ctx context.Context, atMost time.Duration) {
+	timer := time.NewTimer(atMost)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():

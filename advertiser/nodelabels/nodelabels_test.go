@@ -24,7 +24,7 @@ func gpu(change func(*discovery.Device, *policy.Resource)) resources.Assigned {
 	return resources.Assigned{Device: d, Rule: &rule}
 }
 
-func TestOf(t *testing.T) {
+func TestForDevices(t *testing.T) {
 	t.Parallel()
 	t4 := map[string]string{
 		"present": "true", "count": "1", "product": "NVIDIA-Tesla-T4", "memory": "16384", "driver": "31.0.15.3770",

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
@@ -81,14 +80,8 @@ func TestMetricsAndHealth(t *testing.T) {
 		{"/readyz", 503, []string{"not registered with the container runtime", "is containerd running"}},
 		{"/metrics", 200, []string{`directx_build_info{`, `program="directx-nri"`}},
 	} {
-		var problem string
-		for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-			if problem = testutil.Answers(t, "http://"+address+page.path, page.status, page.says...); problem == "" {
-				break
-			}
-		}
-		if problem != "" {
-			t.Errorf("%s: %s", page.path, problem)
-		}
+		testutil.Eventually(t, page.path, func() bool {
+			return testutil.Answers(t, "http://"+address+page.path, page.status, page.says...) == ""
+		})
 	}
 }

@@ -31,11 +31,11 @@ const lockRetry = 200 * time.Millisecond
 type Recorder struct {
 	store *Store
 	log   logrus.FieldLogger
-	// sequence numbers the records.
+	// sequence numbers the records. It has its own mutex, which is locked last and for an instant.
 	sequence sequence
 
-	// mu guards the following fields. It is held while files are read, so Record, End and
-	// BindByName, which Allocate calls or waits for, do not lock it.
+	// mu guards the following fields. It is held while files are read, so Record and End, which
+	// Allocate calls, do not lock it.
 	mu   sync.Mutex
 	lock *flock.Flock // of the directory
 	// live are the records that had not ended when the directory was last read, oldest first.
