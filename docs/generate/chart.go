@@ -17,7 +17,7 @@ var chartSchema []byte
 
 type schema = map[string]any
 
-// additions are the parts of chart.schema.yaml that no value has had yet, by name.
+// additions are the parts of chart.schema.yaml that are not in the schema yet, by name.
 type additions map[string]schema
 
 // valuesSchema returns values.schema.json, which includes the schema of config.yaml.
@@ -95,7 +95,7 @@ func (a additions) read(prefix string, mapping *yaml.Node) (properties schema, s
 	return properties, sections, nil
 }
 
-// schemaOf returns the schema of a value that is no section. It removes what it uses of the
+// schemaOf returns the schema of a value that is not a section, and removes its parts from the
 // additions.
 func (a additions) schemaOf(name, description string, node *yaml.Node) schema {
 	s := schema{"description": description}

@@ -13,6 +13,7 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"strings"
@@ -33,9 +34,9 @@ func main() {
 
 // Directories of the generated files, and of the types.
 const (
-	docs    = "../"
-	chart   = "../../deployments/helm/directx-nri/"
-	shipped = "../../internal/"
+	docs     = "../"
+	chart    = "../../deployments/helm/directx-nri/"
+	internal = "../../internal/"
 )
 
 func run() error {
@@ -61,11 +62,11 @@ func generate() (map[string][]byte, error) {
 	metricsPage, metricsPageErr := fill(docs+"metrics.md", map[string]string{"metrics": metrics})
 	valuesText, valuesErr := valuesSchema(configText)
 	return map[string][]byte{
-		shipped + "config/config.schema.json":    configText,
-		shipped + "config/inventory.schema.json": inventoryText,
-		docs + "configuration.md":                configPage,
-		docs + "metrics.md":                      metricsPage,
-		chart + "values.schema.json":             valuesText,
+		internal + "config/config.schema.json":    configText,
+		internal + "config/inventory.schema.json": inventoryText,
+		docs + "configuration.md":                 configPage,
+		docs + "metrics.md":                       metricsPage,
+		chart + "values.schema.json":              valuesText,
 	}, errors.Join(commentsErr, configErr, inventoryErr, keysErr, configPageErr, metricsErr, metricsPageErr, valuesErr)
 }
 
@@ -143,7 +144,7 @@ func ptr(n uint64) *uint64 { return &n }
 func fieldComments() (map[string]string, error) {
 	comments := map[string]string{}
 	for _, file := range []string{"config/file.go", "policy/policy.go", "policy/types.go"} {
-		parsed, err := parser.ParseFile(token.NewFileSet(), shipped+file, nil, parser.ParseComments)
+		parsed, err := parser.ParseFile(token.NewFileSet(), internal+file, nil, parser.ParseComments)
 		if err != nil {
 			return nil, err
 		}
@@ -174,18 +175,17 @@ var metricCall = regexp.MustCompile(`\b(?:counter|gauge|histogram)s\("(\w+)",\s*
 
 // metricsList returns the list of the metrics that internal/metrics creates.
 func metricsList() (string, error) {
+	files, err := filepath.Glob(internal + "metrics/*.go")
 	list := ""
-	for _, file := range []string{"metrics/gpus.go", "metrics/metrics.go"} {
-		text, err := os.ReadFile(shipped + file)
-		if err != nil {
-			return "", err
-		}
+	for _, file := range files {
+		text, readErr := os.ReadFile(file)
+		err = errors.Join(err, readErr)
 		for _, call := range metricCall.FindAllStringSubmatch(string(text), -1) {
 			labels := strings.TrimPrefix(strings.NewReplacer(`"`, "", " ", "").Replace(call[3]), ",")
 			list += fmt.Sprintf("- `directx_%s{%s}`: %s\n", call[1], labels, call[2])
 		}
 	}
-	return strings.ReplaceAll(list, "{}", ""), nil
+	return strings.ReplaceAll(list, "{}", ""), err
 }
 
 // keyLists returns the lists of docs/configuration.md. Three have the keys below one key, the

@@ -84,8 +84,8 @@ func (c Compiler) Watch(ctx context.Context, inForce policy.Policy, devices []di
 }
 
 // fingerprint returns a string that changes with the content of config.yaml and the inventory,
-// and with the error of reading them. Modification times would not show all changes: package
-// managers keep them.
+// and with the error of reading them. It does not compare modification times, which tools such
+// as rsync keep.
 func (c Compiler) fingerprint(inventory string) (text string) {
 	for _, file := range []string{c.File, inventory} {
 		data, err := c.read(file, maxInventory)

@@ -21,9 +21,8 @@ const MaxString = 4095
 // items are those of an item; for a mapping without fixed keys, the format is that of a key.
 type limits struct {
 	required bool
-	// shorthand allows a scalar where a list of scalars has one item, or instead of a mapping
-	// in a list, as the value of its first key. It is a tag of its own, jsonschema_extras,
-	// which docs/generate reads, too.
+	// shorthand allows a scalar in place of a list with one item, or of a mapping in a list, as
+	// the value of its first key. It is in the tag jsonschema_extras, which docs/generate reads.
 	shorthand                bool
 	enum                     []string
 	format, pattern, example string
@@ -57,7 +56,7 @@ func limitsOf(tag reflect.StructTag) limits {
 	return l
 }
 
-// values returns the values of an enumeration without "", nil for a string with other limits.
+// values returns the enum without "", nil if there is none.
 func (l limits) values() []string {
 	return slices.DeleteFunc(slices.Clone(l.enum), func(value string) bool { return value == "" })
 }
