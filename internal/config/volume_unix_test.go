@@ -210,13 +210,23 @@ func TestWatch(t *testing.T) {
 		if w.p.Resources[0].Replicas != 2 || len(w.devices) != 1 || !w.devices[0].SupportsCompute {
 			t.Errorf("%+v, %+v", w.p.Resources, w.devices)
 		}
-		// A policy or compiled inventory that is lost or damaged is written again.
+		// A policy or compiled inventory that is lost, damaged or changed is written again.
 		for _, path := range []string{policy.Path(stateDir), node.Inventory(stateDir).Path()} {
-			for _, damage := range []func() error{func() error { return os.Remove(path) }, func() error { return os.Truncate(path, 10) }} {
-				if err := damage(); err != nil {
+			good, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, text := range []string{"", string(good[:10]), string(good[:len(good)-1]) + " "} {
+				if err := os.Remove(path); err != nil {
 					t.Fatal(err)
 				}
+				if text != "" {
+					write(t, path, text)
+				}
 				w.wait(compileInterval+pollInterval, "", false)
+				if got, err := os.ReadFile(path); err != nil || string(got) != string(good) {
+					t.Errorf("%s: %v, %q instead of %q", path, err, got, text)
+				}
 			}
 		}
 		// What is invalid changes nothing, nor does another comment.

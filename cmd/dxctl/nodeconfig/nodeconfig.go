@@ -41,8 +41,9 @@ func newApplyCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "apply",
 		Short: "Make the configuration file the node policy in force",
-		Long: `Compiles the configuration file and its inventory, as directx-advertiser does. If one is
-invalid, or can be written by users who are not administrators, nothing changes.`,
+		Long: `Compiles the configuration file and its inventory. If one is invalid, or can be written by
+users who are not administrators, nothing changes. A running directx-advertiser does this
+itself, with its own flags.`,
 		Example: `  # a node for ctr and nerdctl, with an inventory and no configuration file
   dxctl config apply --inventory /etc/directx-nri/gpus.yaml`,
 	}
