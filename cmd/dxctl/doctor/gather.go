@@ -80,27 +80,27 @@ func (n *gatherer) check() error {
 
 // gather returns the state of the node. All queries run at once.
 func (n *gatherer) gather(ctx context.Context) nodeState {
-	f := n.gatherRuntime(ctx)
+	state := n.gatherRuntime(ctx)
 	var group sync.WaitGroup
 	group.Go(func() {
-		f.GPUs, f.GPUsErr = withTimeout(ctx, n.timeout, func(ctx context.Context) ([]gpu, error) { return n.gpus(ctx, f.Config) })
+		state.GPUs, state.GPUsErr = withTimeout(ctx, n.timeout, func(ctx context.Context) ([]gpu, error) { return n.gpus(ctx, state.Config) })
 	})
-	group.Go(func() { f.Kubelet = n.kubelet(ctx, f.Config.Policy) })
+	group.Go(func() { state.Kubelet = n.kubelet(ctx, state.Config.Policy) })
 	group.Go(func() {
 		var err error
-		f.Files, err = withTimeout(ctx, n.timeout, func(ctx context.Context) ([]fileProblem, error) { return n.files(ctx, f.Config), nil })
+		state.Files, err = withTimeout(ctx, n.timeout, func(ctx context.Context) ([]fileProblem, error) { return n.files(ctx, state.Config), nil })
 		if err != nil {
-			f.Files = []fileProblem{{filesHang, n.stateDir, fmt.Errorf("check the files of directx-nri: %w", err)}}
+			state.Files = []fileProblem{{filesHang, n.stateDir, fmt.Errorf("check the files of directx-nri: %w", err)}}
 		}
 	})
 	group.Wait()
-	return f
+	return state
 }
 
 // gatherRuntime returns the state of the configuration, Windows, containerd, the shim and the
 // NRI plugin.
 func (n *gatherer) gatherRuntime(ctx context.Context) nodeState {
-	f := nodeState{OS: n.OS, Version: n.version, NRIErr: readiness.ErrNotRunning, WSL: readWSL(cmp.Or(n.hostRoot, "/"))}
+	state := nodeState{OS: n.OS, Version: n.version, NRIErr: readiness.ErrNotRunning, WSL: readWSL(cmp.Or(n.hostRoot, "/"))}
 	var group sync.WaitGroup
 	group.Go(func() {
 		c, err := withTimeout(ctx, n.timeout, func(context.Context) (capabilities.Capabilities, error) { return capabilities.Query(), nil })
@@ -108,24 +108,24 @@ func (n *gatherer) gatherRuntime(ctx context.Context) nodeState {
 			c.Windows.Build, c.HCSErr = capabilities.Build(), err
 		}
 		if makeMarshalable(&c.HCSErr); n.OS == "windows" {
-			f.Windows = &c
+			state.Windows = &c
 		}
 	})
-	group.Go(func() { f.Containerd = n.containerd(ctx) })
+	group.Go(func() { state.Containerd = n.containerd(ctx) })
 	if n.OS != "windows" {
-		group.Go(func() { f.NRIErr = readiness.Check(ctx, filepath.Join(n.runtimeDir, readiness.SocketName)) })
+		group.Go(func() { state.NRIErr = readiness.Check(ctx, filepath.Join(n.runtimeDir, readiness.SocketName)) })
 	}
 	var err error
-	if f.Config, err = withTimeout(ctx, n.timeout, func(context.Context) (configState, error) { return n.config(), nil }); err != nil {
-		f.Config = configState{Path: paths.Default().Config, Policy: policy.Default(), Err: fmt.Errorf("read node policy: %w", err)}
+	if state.Config, err = withTimeout(ctx, n.timeout, func(context.Context) (configState, error) { return n.config(), nil }); err != nil {
+		state.Config = configState{Path: paths.Default().Config, Policy: policy.Default(), Err: fmt.Errorf("read node policy: %w", err)}
 	} else if reason, err := shimfile.ReadNotServed(n.stateDir); err != nil || reason != "" {
-		f.NotServed = cmp.Or(err, errors.New(reason))
+		state.NotServed = cmp.Or(err, errors.New(reason))
 	}
 	group.Wait()
-	f.Modes = capabilities.Resolve(f.Config.Policy, n.OS, capabilities.Build())
-	f.Shims = n.shims(ctx, f.Containerd, f.Config.Policy)
-	makeMarshalable(&f.Config.Err, &f.Config.Invalid, &f.Containerd.Err, &f.Containerd.FileErr, &f.NRIErr, &f.NotServed)
-	return f
+	state.Modes = capabilities.Resolve(state.Config.Policy, n.OS, capabilities.Build())
+	state.Shims = n.shims(ctx, state.Containerd, state.Config.Policy)
+	makeMarshalable(&state.Config.Err, &state.Config.Invalid, &state.Containerd.Err, &state.Containerd.FileErr, &state.NRIErr, &state.NotServed)
+	return state
 }
 
 // withTimeout returns the result of query, unless that takes too long. A driver, a Windows
