@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"strconv"
 	"strings"
@@ -473,8 +474,8 @@ func FuzzCompile(f *testing.F) {
 		if err := Install(stateDir, p, nil); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := policy.Read(stateDir); err != nil {
-			t.Fatal(err)
+		if got, err := policy.Read(stateDir); err != nil || !reflect.DeepEqual(got, p) {
+			t.Fatalf("%v, (-want +got):\n%s", err, cmp.Diff(p, got))
 		}
 	})
 }

@@ -74,7 +74,7 @@ func apply(ctx context.Context, stdout io.Writer, c config.Compiler) error {
 		return err
 	}
 	verb := "applied"
-	if after, err := policy.Read(c.StateDir); readErr == nil && err == nil && reflect.DeepEqual(before, after) {
+	if readErr == nil && reflect.DeepEqual(before, p) {
 		verb = "already in force"
 	}
 	_, err = fmt.Fprintf(stdout, "%s: %s%s\n", verb, summary(p, devices), found)
