@@ -72,7 +72,7 @@ func (s pathRequired) Find(ctx context.Context, instanceIDs []string) ([]Device,
 func requirePaths(devices []Device) []Device {
 	for i, d := range devices {
 		if d.LocationPath == "" && len(d.DeviceNodes) == 0 && d.Health.OK() && !d.Software {
-			devices[i].Health.Reason = "it has no location path, by which containers are assigned a device: use a GPU that has one, such as one on a PCI bus"
+			devices[i].Health.Reason = "it has no location path, which is needed to assign it to a container: use a GPU that has one, such as a GPU on a PCI bus"
 		}
 	}
 	return devices

@@ -41,7 +41,7 @@ func Devices(s Snapshot) []discovery.Device {
 		}
 	}
 	core := dxcore{err: s.DXCoreErr, unmatched: slices.ContainsFunc(s.Adapters, func(a win32.Adapter) bool {
-		return !matched[discovery.LUID(a.LUID)] && (a.Hardware || len(a.Unread) > 0)
+		return !matched[discovery.LUID(a.LUID)] && (a.Hardware || len(a.ReadErrors) > 0)
 	})}
 	var devices []discovery.Device
 	for _, p := range s.Devices {
@@ -92,7 +92,7 @@ func newDevice(p Properties, adapter *win32.Adapter, core dxcore) discovery.Devi
 	if p.LUID != nil {
 		d.LUID = *p.LUID
 	}
-	for _, err := range p.Unread {
+	for _, err := range p.ReadErrors {
 		d.Notes = append(d.Notes, "failed to read a property: "+errlog.OneLine(err.Error()))
 	}
 	if p.Status == 0 && p.Problem == 0 {
@@ -148,7 +148,7 @@ func classify(d *discovery.Device, p Properties, adapter *win32.Adapter, core dx
 	case d.Software:
 		return ""
 	case started && core.err == nil && (p.LUID != nil || !core.unmatched):
-		return "DXCore does not list it, so that it does not run Direct3D: if it is a GPU, install the manufacturer's driver and switch off TCC mode"
+		return "DXCore does not list it, so it cannot run Direct3D: if it is a GPU, install the manufacturer's driver and switch off TCC mode"
 	case started && core.err == nil:
 		d.Notes = append(d.Notes, "its DXCore adapter is unknown: "+fromClass)
 	case started && errors.Is(core.err, errNotQueried):
@@ -162,7 +162,7 @@ func classify(d *discovery.Device, p Properties, adapter *win32.Adapter, core dx
 		d.SupportsCompute = true
 	case p.Class != win32.DisplayClass():
 	case p.DriverKey != "" && p.Problem != problemNoDriver && p.ValuesErr == nil && len(userModeFiles(p.Values)) == 0:
-		return "it has no user-mode driver, so that it does not run Direct3D: if it is a GPU, install the manufacturer's driver"
+		return "it has no user-mode driver, so it cannot run Direct3D: if it is a GPU, install the manufacturer's driver"
 	default:
 		d.SupportsDisplay = true
 		if started {
@@ -184,7 +184,7 @@ func addAdapter(d *discovery.Device, a win32.Adapter) {
 	if !d.SupportsDisplay && !d.SupportsCompute {
 		d.Notes = append(d.Notes, "according to DXCore it supports neither Direct3D graphics, core compute nor machine learning")
 	}
-	for _, err := range a.Unread {
+	for _, err := range a.ReadErrors {
 		d.Notes = append(d.Notes, "failed to read a DXCore property: "+errlog.OneLine(err.Error()))
 	}
 }
@@ -195,7 +195,7 @@ func adapterOnly(a win32.Adapter) discovery.Device {
 	addAdapter(&d, a)
 	if !d.Software {
 		d.SupportsDisplay, d.SupportsCompute = false, false
-		d.Health.Reason = "no Plug and Play device has the LUID of this DXCore adapter, so that it cannot be assigned: if this persists, restart Windows"
+		d.Health.Reason = "no Plug and Play device has the LUID of this DXCore adapter, so it cannot be assigned: if this persists, restart Windows"
 	}
 	return d
 }

@@ -124,10 +124,10 @@ func TestDevices(t *testing.T) {
 			p: same, adapters: adapter(func(a *win32.Adapter) { a.Hardware = false }), compute: true, check: func(d discovery.Device) bool { return d.Software },
 		},
 		"unread property": {
-			p: gpu(func(r *Properties) { r.Unread = []error{errors.New("numa\nnode: 5")} }), adapters: whole, kind: discovery.KindDisplay, compute: true, note: "numa node: 5",
+			p: gpu(func(r *Properties) { r.ReadErrors = []error{errors.New("numa\nnode: 5")} }), adapters: whole, kind: discovery.KindDisplay, compute: true, note: "numa node: 5",
 		},
 		"unread DXCore property": {
-			p: same, adapters: adapter(func(a *win32.Adapter) { a.Unread = []error{errors.New("memory")} }), kind: discovery.KindDisplay, compute: true, note: "memory",
+			p: same, adapters: adapter(func(a *win32.Adapter) { a.ReadErrors = []error{errors.New("memory")} }), kind: discovery.KindDisplay, compute: true, note: "memory",
 		},
 		"no description": {
 			p: gpu(func(r *Properties) { r.Description = "" }), adapters: whole, kind: discovery.KindDisplay, compute: true,
@@ -201,7 +201,7 @@ func TestDevices(t *testing.T) {
 			p: gpu(func(r *Properties) { r.LUID = nil }), adapters: adapter(func(a *win32.Adapter) { a.Hardware = false }), reason: "DXCore does not list it",
 		},
 		"unknown LUID of device and adapter": {
-			p: gpu(func(r *Properties) { r.LUID = nil }), adapters: []win32.Adapter{{Unread: []error{errors.New("LUID")}}}, kind: discovery.KindDisplay, note: "DXCore adapter is unknown",
+			p: gpu(func(r *Properties) { r.LUID = nil }), adapters: []win32.Adapter{{ReadErrors: []error{errors.New("LUID")}}}, kind: discovery.KindDisplay, note: "DXCore adapter is unknown",
 		},
 		"disabled frame buffer": {
 			p: func() Properties { p := frameBuffer(); p.Status, p.Problem, p.LUID = 0x01806400, 22, nil; return p }(), reason: "problem code 22",

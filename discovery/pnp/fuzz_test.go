@@ -28,7 +28,7 @@ func FuzzDevices(f *testing.F) {
 		p := Properties{
 			InstanceID: id, Description: text, Manufacturer: text, HardwareIDs: []string{text, id}, LocationPaths: []string{location},
 			DriverKey: text, DriverVersion: text, NUMANode: &problem, BusNumber: &status, Address: &kind, Status: status, Problem: problem, INFStore: store,
-			Unread: []error{errors.New(text)}, INFStoreErr: errors.New(text),
+			ReadErrors: []error{errors.New(text)}, INFStoreErr: errors.New(text),
 		}
 		for i, subkey := range append(append(system32Keys(), sysWOW64Keys()...), "", text) {
 			p.Values = append(p.Values, win32.RegistryValue{Subkey: subkey, Name: text, Type: kind, Data: data}, win32.RegistryValue{Subkey: subkey, Name: id, Type: regMultiString, Data: data[min(i, len(data)):]})
@@ -51,7 +51,7 @@ func FuzzDevices(f *testing.F) {
 			Devices: []Properties{p, good},
 			Adapters: []win32.Adapter{full(*good.LUID), {
 				LUID: luid, Description: text, Hardware: bit(4), Integrated: bit(5), Detachable: bit(6), D3D11Graphics: bit(7), D3D12Graphics: bit(8), D3D12CoreCompute: bit(9), D3D12GenericML: bit(11),
-				DedicatedMemory: luid, Unread: []error{errors.New(text)},
+				DedicatedMemory: luid, ReadErrors: []error{errors.New(text)},
 			}},
 		}
 		if bit(10) {

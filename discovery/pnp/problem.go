@@ -17,7 +17,7 @@ const problemNoDriver = 28
 func problemText(code uint32) (cause, remedy string) {
 	text, known := map[uint32][2]string{
 		10:              {"it cannot start", "update or reinstall its driver"},
-		12:              {"it finds no free resources", "give the firmware more room for PCI devices, or remove another device"},
+		12:              {"there are not enough free resources for it", "enlarge the address space for PCI devices in the firmware settings, or remove another device"},
 		14:              {"it needs a restart of Windows", "restart Windows"},
 		22:              {"it is disabled", "enable it in Device Manager or with pnputil /enable-device"},
 		24:              {"it is missing, does not work, or lacks a part of its driver", "check the hardware, then reinstall its driver"},

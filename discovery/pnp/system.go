@@ -59,8 +59,8 @@ type Properties struct {
 	INFStore string
 	// INFStoreErr is why INFStore is unknown.
 	INFStoreErr error
-	// Unread are the errors of properties that could not be read.
-	Unread []error
+	// ReadErrors are the errors of properties that could not be read.
+	ReadErrors []error
 }
 
 // System reads the state of Windows. It is safe for concurrent use.

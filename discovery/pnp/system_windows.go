@@ -71,7 +71,7 @@ func readDevice(device win32.Device, instanceID string, class win32.GUID) Proper
 		Status:        value(r, win32.DevNodeStatus, win32.Property.Uint32),
 		Problem:       value(r, win32.ProblemCode, win32.Property.Uint32),
 	}
-	p.Unread = r.unread
+	p.ReadErrors = r.errors
 	if p.DriverKey != "" {
 		p.Values, p.ValuesErr = win32.DriverValues(p.DriverKey, []string{userModeName}, slices.Concat(system32Keys(), sysWOW64Keys()))
 	}
@@ -92,7 +92,7 @@ func decodeLUID(p win32.Property) (discovery.LUID, error) {
 // reader reads a device's properties and collects the errors.
 type reader struct {
 	device win32.Device
-	unread []error
+	errors []error
 }
 
 // value reads a property, the zero value if the device does not have it or on an error.
@@ -107,7 +107,7 @@ func value[T any](r *reader, name win32.PropertyName, decode func(win32.Property
 func optional[T any](r *reader, name win32.PropertyName, decode func(win32.Property) (T, error)) *T {
 	p, ok, err := r.device.Property(name)
 	if err != nil {
-		r.unread = append(r.unread, err)
+		r.errors = append(r.errors, err)
 		return nil
 	}
 	if !ok {
@@ -115,7 +115,7 @@ func optional[T any](r *reader, name win32.PropertyName, decode func(win32.Prope
 	}
 	v, err := decode(p)
 	if err != nil {
-		r.unread = append(r.unread, fmt.Errorf("read %s: %w", name, err))
+		r.errors = append(r.errors, fmt.Errorf("read %s: %w", name, err))
 		return nil
 	}
 	return &v
@@ -160,7 +160,7 @@ func adapters(devices []Properties) ([]win32.Adapter, error) {
 		}
 		adapter, err := dxcore.AdapterByLUID(uint64(*luid))
 		if err != nil {
-			devices[i].Unread = append(devices[i].Unread, err)
+			devices[i].ReadErrors = append(devices[i].ReadErrors, err)
 			continue
 		}
 		add(adapter)

@@ -12,6 +12,6 @@ type Adapter struct {
 	D3D11Graphics, D3D12Graphics, D3D12CoreCompute, D3D12GenericML bool
 	// DedicatedMemory is in bytes.
 	DedicatedMemory uint64
-	// Unread are the errors of properties that could not be read.
-	Unread []error
+	// ReadErrors are the errors of properties that could not be read.
+	ReadErrors []error
 }

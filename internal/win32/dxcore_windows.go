@@ -157,7 +157,7 @@ func readAdapter(o *comObject) (a Adapter) {
 	read := func(property, size uintptr) []byte {
 		data, err := o.property(property, size)
 		if err != nil {
-			a.Unread = append(a.Unread, err)
+			a.ReadErrors = append(a.ReadErrors, err)
 			return make([]byte, size)
 		}
 		return data

@@ -58,7 +58,7 @@ func (n PropertyName) property() property {
 	const (
 		device  = "a45c254e-df1c-4efd-8020-67d146a850e0"
 		status  = "4340a6c5-93fa-4706-972c-7b648008a5a7"
-		places  = "540b947e-8b40-45bc-a8a2-6a0b894cbda2"
+		numa    = "540b947e-8b40-45bc-a8a2-6a0b894cbda2"
 		drivers = "a8b865dd-2e3d-4094-ad97-e593a70c75d6"
 		gpu     = "60b193cb-5276-4d0f-96fc-f173abad3ec6"
 	)
@@ -72,7 +72,7 @@ func (n PropertyName) property() property {
 		LocationPaths: {"DEVPKEY_Device_LocationPaths", device, 37},
 		DriverVersion: {"DEVPKEY_Device_DriverVersion", drivers, 3},
 		DriverINF:     {"DEVPKEY_Device_DriverInfPath", drivers, 5},
-		NUMANode:      {"DEVPKEY_Device_Numa_Node", places, 3},
+		NUMANode:      {"DEVPKEY_Device_Numa_Node", numa, 3},
 		DevNodeStatus: {"DEVPKEY_Device_DevNodeStatus", status, 2},
 		ProblemCode:   {"DEVPKEY_Device_ProblemCode", status, 3},
 		GPULUID:       {"DEVPKEY_Gpu_Luid", gpu, 2},

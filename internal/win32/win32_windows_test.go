@@ -135,7 +135,7 @@ func TestDXCore(t *testing.T) {
 		}
 		for _, adapter := range adapters {
 			has := []bool{adapter.D3D11Graphics, adapter.D3D12Graphics, adapter.D3D12CoreCompute, adapter.D3D12GenericML}
-			if !has[attribute] || adapter.Description == "" || len(adapter.Unread) > 0 {
+			if !has[attribute] || adapter.Description == "" || len(adapter.ReadErrors) > 0 {
 				t.Errorf("with %s: %+v", attribute, adapter)
 			}
 			if same, err := dxcore.AdapterByLUID(adapter.LUID); err != nil || !reflect.DeepEqual(same, adapter) {
