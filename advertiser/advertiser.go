@@ -1,6 +1,6 @@
 // Package advertiser is the Kubernetes device plugin: it advertises replicas of each GPU
-// to the kubelet and records what the kubelet allocates. It has no knowledge of
-// devices and mounts; answers that contain any are made by [Config.Inject].
+// to the kubelet and records what the kubelet allocates. Its answers have no devices and mounts
+// of GPUs, except those that [Config.Inject] makes.
 //
 // One [Advertiser] reads the devices and the live records, and makes a pool of GPUs for each
 // resource. A server for each resource gives the newest pool to the kubelet and allocates
@@ -54,7 +54,7 @@ type Config struct {
 	// OnDevices, if set, is called with the devices and their resources whenever the devices were
 	// listed.
 	OnDevices func([]resources.Assigned)
-	// Inject, if set, makes the answers to the kubelet, which then have no token.
+	// Inject, if set, makes the answers to the kubelet, which have no token then.
 	Inject Inject
 	// NodeOS is the operating system of the node's containers, "windows" or "linux". It
 	// determines which GPUs they can have, and the form of the interlock.
@@ -226,7 +226,7 @@ func (a *Advertiser) refreshLoop(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-a.calls.succeeded:
-			// A pod must be seen while it exists.
+			// The kubelet's pods must be listed while the new pod exists.
 			if !soon {
 				soon = true
 				timer.Reset(a.timing.afterAllocate)

@@ -84,7 +84,7 @@ func TestDeviceChanges(t *testing.T) {
 	}
 }
 
-// TestEvents: changes of devices and allocations are not found out by chance.
+// TestEvents: changes of devices and allocations cause a refresh at once.
 func TestEvents(t *testing.T) {
 	t.Parallel()
 	k := newBed(t, displayGPU("A"))
@@ -106,7 +106,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestMissingGPUs follows a GPU that leaves while a pod holds it.
+// TestMissingGPUs follows a GPU that is removed while a pod holds it.
 func TestMissingGPUs(t *testing.T) {
 	t.Parallel()
 	k := newBed(t, displayGPU("A"), displayGPU("B"))
@@ -121,7 +121,7 @@ func TestMissingGPUs(t *testing.T) {
 		t.Errorf("allocated a missing GPU: %v", err)
 	}
 
-	// Another process finds the GPU in the record only.
+	// A new process knows the GPU from the record only.
 	r.stop(t)
 	k.run()
 	k.await(displayResource, "A::0! A::1!")
@@ -138,7 +138,7 @@ func TestMissingGPUs(t *testing.T) {
 	k.await(displayResource, "A::0 A::1")
 }
 
-// TestListTooLarge: a list that is too large for the kubelet does not replace the last.
+// TestListTooLarge: a list that is too large for the kubelet does not replace the last one.
 func TestListTooLarge(t *testing.T) {
 	t.Parallel()
 	k := newBed(t, displayGPU("A"))
@@ -270,8 +270,7 @@ func TestEnd(t *testing.T) {
 	}
 }
 
-// TestEndThatFails: a record that cannot be removed has not ended, and nothing is to be
-// read again because of it.
+// TestEndThatFails: a record that cannot be removed has not ended, and causes no refresh.
 func TestEndThatFails(t *testing.T) {
 	t.Parallel()
 	k := newBed(t, displayGPU("A"))
@@ -334,8 +333,8 @@ func TestRegistersAgain(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name string
-		// happen is what happens to a registered advertiser; it returns the
-		// kubelet from then on.
+		// happen does something to a registered advertiser, and returns the kubelet that runs
+		// afterward.
 		happen func(t *testing.T, k *kubelet) *kubelet
 	}{
 		{name: "the directory is emptied while the kubelet is down", happen: func(t *testing.T, k *kubelet) *kubelet {
@@ -505,7 +504,7 @@ func TestRestartWithOtherRules(t *testing.T) {
 	}
 }
 
-// TestRestartForAnotherName: a GPU that becomes another resource's, and a resource
+// TestRestartForAnotherName: a GPU changes to another resource's, and a resource
 // without a rule that no record holds any more.
 func TestRestartForAnotherName(t *testing.T) {
 	t.Parallel()
@@ -528,7 +527,7 @@ func TestRestartForAnotherName(t *testing.T) {
 	}
 }
 
-// TestRecordOfOtherName: records decide on the name only if none is under the name of the rule.
+// TestRecordOfOtherName: records determine the name only if none is under the name of the rule.
 func TestRecordOfOtherName(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

@@ -17,7 +17,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
 )
 
-// PodTracker finds the pods of allocation records and when they cease to exist. A
+// PodTracker finds the pods to which allocation records belong, and those that no longer exist. A
 // process has one for all of its runs.
 //
 // A pod that the kubelet does not list may still exist: a restarted kubelet lists no pod of
@@ -41,8 +41,8 @@ type PodTracker struct {
 
 type owner struct {
 	pod Pod
-	// listed reports whether the kubelet has listed it, missed is how many times in
-	// a row it has not listed it since, the first time at missedSince.
+	// listed reports whether the kubelet has listed the pod. It has not listed it the last missed
+	// times, the first of them at missedSince.
 	listed      bool
 	missed      int
 	missedSince time.Time

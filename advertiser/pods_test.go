@@ -37,7 +37,7 @@ func TestPodTracker(t *testing.T) {
 		listed string
 		// after is the time since the last step.
 		after time.Duration
-		// newSocket is before the call, restart during it.
+		// The kubelet creates a new socket before the call, or during it (restart).
 		newSocket, restart, noSocket bool
 		err                          error
 		ended                        bool

@@ -259,7 +259,7 @@ func TestValidate(t *testing.T) {
 		want    []allocation.Replica
 		wantErr string
 	}{
-		// The source of a container's start does not ask drivers for UUIDs.
+		// UUIDs are recorded, because the source that a container's start uses does not look them up.
 		{name: "one", ids: []string{"A::3"}, want: []allocation.Replica{{ID: "A::3", InstanceID: "A", UUID: uuid}}},
 		{name: "several, in the kubelet's order", ids: []string{"B::0", "E::0", "B::2"}, want: []allocation.Replica{
 			{ID: "B::0", InstanceID: "B"}, {ID: "E::0", InstanceID: "E"}, {ID: "B::2", InstanceID: "B"}}},
@@ -272,7 +272,7 @@ func TestValidate(t *testing.T) {
 		{name: "fault", ids: []string{"FAULTY::0"}, wantErr: `"FAULTY::0" cannot be allocated: GPU FAULTY is unhealthy (driver stopped (code 43))`},
 		{name: "missing", ids: []string{"GONE::0"}, wantErr: "belongs to another resource"},
 		{name: "twice", ids: []string{"A::0", "B::0", "A::0"}, wantErr: `"A::0" is named twice`},
-		// The kubelet does not always ask what it should allocate.
+		// The kubelet does not call GetPreferredAllocation before each Allocate.
 		{name: "one driver", rule: one, ids: []string{"A::0", "B::0"}, want: []allocation.Replica{{ID: "A::0", InstanceID: "A", UUID: uuid}, {ID: "B::0", InstanceID: "B"}}},
 		{name: "mixed drivers", rule: one, ids: []string{"A::0", "E::0"}, wantErr: "A (NVIDIA, driver 1), E (NVIDIA, driver unknown). Request"},
 		{name: "too many", rule: limited, ids: []string{"A::0", "A::1"}, wantErr: "raise maxPerContainer"},

@@ -388,7 +388,7 @@ func TestSlowHooksTogether(t *testing.T) {
 	})
 }
 
-// TestBudget: each moment restores the budget once.
+// TestBudget: time restores the budget once, also if decisions overlap.
 func TestBudget(t *testing.T) {
 	t.Parallel()
 	began := time.Now()

@@ -301,8 +301,8 @@ func (r registration) UpdateContainers(context.Context, *api.UpdateContainersReq
 // TestRunnerEndsAtAnyMoment ends it while it registers, and before.
 func TestRunnerEndsAtAnyMoment(t *testing.T) {
 	t.Parallel()
-	// NRI's runtime side (v0.12.5) has a data race of its own when a plugin leaves
-	// while it registers; a runtime that never answers has not.
+	// NRI's runtime side (v0.12.5) has a data race when a plugin disconnects while it
+	// registers. A runtime that never answers avoids it.
 	silent := filepath.Join(testutil.ShortDir(t), "nri.sock")
 	listener, err := net.Listen("unix", silent)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/durable"
 )
 
-// Prefix is that of the names of all labels of this package. No other label has it.
+// Prefix begins the names of all labels of this package, and of no others.
 const Prefix = "directx.microsoft.com/gpu."
 
 // Names returns the names of all labels.
@@ -80,7 +80,7 @@ func forDevice(a resources.Assigned) map[string]string {
 	}
 }
 
-// value makes text the value of a label: "NVIDIA Tesla T4" becomes NVIDIA-Tesla-T4.
+// value returns text as the value of a label: NVIDIA-Tesla-T4 for "NVIDIA Tesla T4".
 func value(text string) string {
 	const end = "-_."
 	words := strings.FieldsFunc(text, func(r rune) bool {
@@ -90,7 +90,7 @@ func value(text string) string {
 	return strings.Trim(text[:min(len(text), maxValue)], end)
 }
 
-// Write makes labels the content of a file in the format of [FeatureFile].
+// Write writes labels to a file in the format of [FeatureFile], unless it has them already.
 func Write(path string, labels map[string]string) error {
 	text := "# Written by directx-advertiser.\n"
 	for _, name := range slices.Sorted(maps.Keys(labels)) {

@@ -17,7 +17,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
-// TestReadOnlyStateDirectory: the program stays up, says what is wrong, and recovers. The
+// TestReadOnlyStateDirectory: the program stays up, reports the cause, and recovers. The
 // test runs itself in namespaces of its own, where an ordinary user can mount.
 func TestReadOnlyStateDirectory(t *testing.T) {
 	t.Parallel()
@@ -73,7 +73,7 @@ func TestReadOnlyStateDirectory(t *testing.T) {
 	}
 }
 
-// TestNoDriver: a node without /dev/dxg is ready, and its driver may come later.
+// TestNoDriver: a node without /dev/dxg is ready, and its driver may be installed later.
 func TestNoDriver(t *testing.T) {
 	t.Parallel()
 	p := newProgram(t)

@@ -170,7 +170,7 @@ func TestConfigurationChanges(t *testing.T) {
 		t.Errorf("want two errors: %s", p.log)
 	}
 	stop()
-	// The files of the policy in force are unchanged, but that of the flag is not there yet.
+	// The files of the policy in force are unchanged, but that of the flag does not exist yet.
 	p.start("--inventory", filepath.Join(p.dir, "later.yaml"))
 	p.await("/metrics", 200, `directx_replicas{gpu="VMBUS\\1"`, "directx_config_last_reload_successful 0")
 	p.write(filepath.Join(p.dir, "later.yaml"), inventoryText)
@@ -206,7 +206,7 @@ func TestRuntimeIsNotFound(t *testing.T) {
 	})
 	inForce(shim)
 	stop()
-	// In a new pod that does not see it, the last one stays, also if its policy is lost.
+	// In a new pod without that file, the last shim stays in force, also if its policy is lost.
 	if err := errors.Join(os.Remove(shim), os.Remove(policy.Path(p.stateDir))); err != nil {
 		t.Fatal(err)
 	}

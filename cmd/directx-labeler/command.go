@@ -83,7 +83,7 @@ func (o options) run(ctx context.Context, log logrus.FieldLogger) error {
 			}
 		}
 		if errors.Is(err, fs.ErrNotExist) {
-			err = fmt.Errorf("%w: directx-advertiser writes it when it knows the GPUs", err)
+			err = fmt.Errorf("%w: directx-advertiser writes it after it has listed the GPUs", err)
 		}
 		failed.Log(log, err, "The node's labels stay as they are", "The node's labels are current again")
 		select {

@@ -240,8 +240,9 @@ func TestEnded(t *testing.T) {
 	for i := range 2 * maxUnbound {
 		oldest = append(oldest, i+1)
 	}
-	// The records are "POD/CONTAINER", or "" for unbound ones, oldest first. Before that can be
-	// "REPLICAS " other than 0, and "inject ". want are the indexes of those that have ended.
+	// A record is "[inject ][REPLICAS ]HOLDER", the oldest first. HOLDER is POD/CONTAINER, "" if it
+	// is not bound or "?" if it is unknown; the replica is 0 by default. want are the indexes of
+	// the records that have ended.
 	for name, test := range map[string]struct {
 		records []string
 		want    []int
@@ -295,7 +296,7 @@ func TestEnded(t *testing.T) {
 			}
 		})
 	}
-	// The kubelet counts the replicas of each resource on its own.
+	// The kubelet allocates the replicas of each resource independently.
 	both := []Entry{
 		{Record: Record{ID: "0", Resource: display, Replicas: []Replica{{ID: "0"}}}, Holder: &Holder{PodUID: "a"}},
 		{Record: Record{ID: "1", Resource: "x/y", Replicas: []Replica{{ID: "0"}}, Sequence: 1}, Holder: &Holder{PodUID: "b"}},
@@ -311,7 +312,7 @@ func TestRecordEnds(t *testing.T) {
 	r := openRecorder(t, dir)
 	old := record(t, r, "gpu::0", "gpu::1")
 	bind(t, dir, old, "pod-a", "main")
-	// The kubelet handed one of the two out again.
+	// The kubelet allocates one of the two again.
 	next := record(t, r, "gpu::1")
 	if diff := cmp.Diff([]ID{old.ID(), next.ID()}, live(t, r)); diff != "" {
 		t.Fatalf("after the newer record was written (-want +got):\n%s", diff)
@@ -539,7 +540,8 @@ func TestDamagedRecord(t *testing.T) {
 	}
 }
 
-// TestDecodeRefuses has files with right checksums that are not whole, or another allocation's.
+// TestDecodeRefuses has files whose checksums match, and which are incomplete or those of another
+// allocation.
 func TestDecodeRefuses(t *testing.T) {
 	t.Parallel()
 	const id, gpu, uid = ID("abababababababababababababababab"), "gpu", "u"
@@ -581,7 +583,7 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
-// TestClockSetBack: a record is newer than those of a later clock.
+// TestClockSetBack: a new record is newer than one from before the clock was set back.
 func TestClockSetBack(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")
@@ -596,8 +598,8 @@ func TestClockSetBack(t *testing.T) {
 	}
 }
 
-// TestLiveFollowsTheDirectory: a record whose file is lost has ended. What is read once stays known: a
-// file that is damaged later, and all records while the directory cannot be read.
+// TestLiveFollowsTheDirectory: a record whose file is lost has ended. A record stays known if its
+// file is damaged after it was read, and while the directory cannot be read.
 func TestLiveFollowsTheDirectory(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")
@@ -658,7 +660,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// TestBindToDanglingLink has a binding that exists and cannot be found.
+// TestBindToDanglingLink: a binding that can be neither read nor created is an error.
 func TestBindToDanglingLink(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")

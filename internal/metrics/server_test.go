@@ -43,7 +43,7 @@ func get(t *testing.T, method, url string) (status int, body string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A client of its own keeps no connection beyond the test.
+	// The default client would keep the connection beyond the test.
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	response, err := client.Do(request)
 	if err != nil {
@@ -106,7 +106,7 @@ func TestServeWaitsForItsAddress(t *testing.T) {
 	})
 }
 
-// TestServeInvalidAddress covers the flag of directx-nri, which nothing validates before.
+// TestServeInvalidAddress: directx-nri does not validate its flag.
 func TestServeInvalidAddress(t *testing.T) {
 	t.Parallel()
 	for _, address := range []string{"no port", "127.0.0.1:99999"} {

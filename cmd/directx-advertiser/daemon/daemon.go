@@ -127,8 +127,8 @@ func (d *Daemon) label(devices []resources.Assigned) {
 
 // status is what the daemon does now, for its health and metrics.
 type status struct {
-	// advertiser is nil if nothing can be advertised. problem is the reason, nil if there is
-	// nothing to advertise.
+	// advertiser is nil if nothing can be advertised. problem is the reason, or nil if the node
+	// has no GPU.
 	advertiser *advertiser.Advertiser
 	problem    error
 	// checkReady returns an error while containers cannot be given GPUs.

@@ -17,8 +17,8 @@ import (
 	"github.com/directx-nri/directx-nri/internal/testutil/allocationtest"
 )
 
-// TestConfigure: before a container starts, what gives it its GPUs is checked. A kubelet that
-// allocates at creation waits for no query.
+// TestConfigure: before a container starts, the component that gives it its GPUs is checked. A
+// kubelet that allocates at creation waits for no query.
 func TestConfigure(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
