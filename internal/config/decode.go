@@ -73,7 +73,7 @@ func (d *document) decodeStruct(path string, mapping *yaml.Node, v reflect.Value
 		case value != nil:
 			d.decodeValue(path, value, field, k.limits)
 		case k.limits.required:
-			d.errorf(path, "missing: want %s", wanted(field, k.limits))
+			d.errorf(path, "missing: want %s", validValues(field, k.limits))
 		case field.Kind() == reflect.Struct: // There may be flags for keys below it.
 			d.decodeStruct(path, &yaml.Node{}, field)
 		}
@@ -150,11 +150,11 @@ func wrongType(node *yaml.Node, v reflect.Value, l limits) error {
 	case node.ShortTag() == "!!str":
 		got = strconv.Quote(node.Value)
 	}
-	return fmt.Errorf("got %s, want %s", got, wanted(v, l))
+	return fmt.Errorf("got %s, want %s", got, validValues(v, l))
 }
 
-// wanted returns a phrase for the values that v can have.
-func wanted(v reflect.Value, l limits) string {
+// validValues returns a phrase for the values that v can have.
+func validValues(v reflect.Value, l limits) string {
 	if values := l.values(); values != nil {
 		return cli.JoinOr(values)
 	}

@@ -106,8 +106,8 @@ func parseVendor(text string) (uint16, error) {
 	digits, hexErr := strconv.ParseUint(text, 16, 16)
 	without0x := hexErr == nil && slices.Contains(slices.Collect(maps.Values(vendors)), uint16(digits))
 	if err != nil || n == 0 || len(text) > 1 && text[0] == '0' && !strings.ContainsAny(text[1:2], "xX") || without0x {
-		known := append(slices.Sorted(maps.Keys(vendors)), "a PCI vendor ID such as 0x10DE")
-		return 0, fmt.Errorf("%q is not a vendor: %s", text, cli.WantOneOf(text, known))
+		choices := append(slices.Sorted(maps.Keys(vendors)), "a PCI vendor ID such as 0x10DE")
+		return 0, fmt.Errorf("%q is not a vendor: %s", text, cli.WantOneOf(text, choices))
 	}
 	return uint16(n), nil
 }
