@@ -164,14 +164,28 @@ func (l *Live) Watch(ctx context.Context, changed func()) error {
 	defer l.waitRead()
 	defer notifying.Wait()
 	defer cancel()
-	var notified atomic.Bool
-	wake := make(chan struct{}, 1)
-	notifying.Go(func() { l.keepNotified(ctx, &notified, wake) })
-
-	seen := l.state.Load().generation
-	// Changes just before the registration had no notification.
-	settlingUntil := time.Now().Add(settlingTime)
-	for {
+	var (
+		events        = make(chan struct{}, 1)
+		ended         = make(chan error, 1)
+		notified      bool
+		registerAgain <-chan time.Time
+		settlingUntil time.Time
+		warned        bool
+	)
+	register := func() {
+		// Changes just before the registration had no notification.
+		notified, settlingUntil = true, time.Now().Add(settlingTime)
+		notifying.Go(func() {
+			ended <- l.notify(ctx, func() {
+				select {
+				case events <- struct{}{}:
+				default:
+				}
+			})
+		})
+	}
+	register()
+	for seen := l.state.Load().generation; ; {
 		st, err := l.read(ctx)
 		if err != nil {
 			return nil //nolint:nilerr // ctx has ended.
@@ -181,19 +195,27 @@ func (l *Live) Watch(ctx context.Context, changed func()) error {
 			changed()
 		}
 		interval := slowInterval
-		if !notified.Load() || st.err != nil || time.Now().Before(settlingUntil) {
+		if !notified || st.err != nil || time.Now().Before(settlingUntil) {
 			interval = fastInterval
 		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(interval):
-		case <-wake:
+		case <-registerAgain:
+			register()
+		case err := <-ended:
+			notified, registerAgain = false, time.After(slowInterval)
+			if !warned && ctx.Err() == nil {
+				l.log.WithError(err).Warn("The system does not report changes of GPUs; reading the GPUs every second until it does")
+			}
+			warned = true
+		case <-events:
 			select {
 			case <-ctx.Done():
 			case <-time.After(debounceTime):
 			}
 			select {
-			case <-wake: // The next read covers this notification, too.
+			case <-events: // The next read covers this one, too.
 			default:
 			}
 			settlingUntil = time.Now().Add(settlingTime)
@@ -207,29 +229,5 @@ func (l *Live) waitRead() {
 	case l.reading <- struct{}{}:
 		<-l.reading
 	case <-time.After(stopTimeout):
-	}
-}
-
-// keepNotified stays registered for notifications until ctx ends. It sets notified while it is,
-// and sends to wake after each notification and after a registration has ended.
-func (l *Live) keepNotified(ctx context.Context, notified *atomic.Bool, wake chan struct{}) {
-	signal := func() {
-		select {
-		case wake <- struct{}{}:
-		default:
-		}
-	}
-	for warned := false; ctx.Err() == nil; warned = true {
-		notified.Store(true)
-		err := l.notify(ctx, signal)
-		notified.Store(false)
-		signal()
-		if !warned && ctx.Err() == nil {
-			l.log.WithError(err).Warn("The system does not report changes of GPUs; reading the GPUs every second until it does")
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(slowInterval):
-		}
 	}
 }
