@@ -31,7 +31,8 @@ import (
 // by default those of this node.
 type NodeFlags struct {
 	// Request names GPUs in the form of DIRECTX_VISIBLE_DEVICES. [decision.Select] reads it.
-	Request                         string
+	Request string
+
 	StateDir, ConfigFile, Inventory string
 	// Trusted refuses an inventory that other users can write: the command acts on it.
 	Trusted bool
@@ -40,7 +41,14 @@ type NodeFlags struct {
 	assumeFiles bool
 }
 
-// AddFlags adds the flags that select the policy and the GPUs.
+// AddSourceFlags adds the flags that select the policy and the GPUs by files.
+func (n *NodeFlags) AddSourceFlags(flags *pflag.FlagSet) {
+	flags.SortFlags = false
+	flags.StringVar(&n.Inventory, "inventory", "", "inventory `FILE` of the GPUs (default: this node's GPUs)")
+	flags.StringVar(&n.ConfigFile, "config", "", "configuration `FILE` (default: the node policy in force)")
+}
+
+// AddFlags adds those of AddSourceFlags and the state directory.
 func (n *NodeFlags) AddFlags(flags *pflag.FlagSet) {
 	n.AddSourceFlags(flags)
 	flags.StringVar(&n.StateDir, "state-dir", paths.Default().State, "state `DIRECTORY`")
@@ -101,13 +109,6 @@ func (n *NodeFlags) ReportMissing(stderr io.Writer, notes []ocispec.Note) {
 	if len(notes) > 0 && n.HostRoot == "" {
 		fmt.Fprintln(stderr, "dxctl: for a node other than this one, add --assume-files, or --host-root")
 	}
-}
-
-// AddSourceFlags adds the flags that name files.
-func (n *NodeFlags) AddSourceFlags(flags *pflag.FlagSet) {
-	flags.SortFlags = false
-	flags.StringVar(&n.Inventory, "inventory", "", "inventory `FILE` of the GPUs (default: this node's GPUs)")
-	flags.StringVar(&n.ConfigFile, "config", "", "configuration `FILE` (default: the node policy in force)")
 }
 
 // Open returns the source of the GPUs, and the policy in force for containers of os.
