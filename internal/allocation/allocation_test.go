@@ -516,25 +516,26 @@ func TestRecorderKeepsUnusableFiles(t *testing.T) {
 
 func TestDamagedRecord(t *testing.T) {
 	t.Parallel()
-	token := NewToken()
-	whole, err := encode(&Record{ID: token.ID(), Sequence: 1, Resource: display, Replicas: []Replica{{ID: "gpu::0", InstanceID: "gpu"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var want, got Record
-	if err := decode(whole, token.ID(), &want); err != nil {
-		t.Fatal(err)
+	// Records of earlier versions must stay readable.
+	whole := []byte(`{"apiVersion":"directx.microsoft.com/v1alpha1","kind":"Allocation","body":{"id":"abababababababababababababababab","sequence":1,` +
+		`"resource":"directx.microsoft.com/display","replicas":[{"id":"gpu::0","instanceID":"gpu"}],"createdAt":"2026-01-02T03:04:05Z"},` +
+		`"sha256":"827d09cd03e00dfa1bdae2bfd89acd7483c4176bc6a1167ede6e3325045c8247"}` + "\n")
+	id := ID(strings.Repeat("ab", 16))
+	want := Record{ID: id, Sequence: 1, Resource: display, Replicas: []Replica{{ID: "gpu::0", InstanceID: "gpu"}}, CreatedAt: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+	var got Record
+	if err := decode(whole, id, &got); err != nil || !cmp.Equal(got, want) {
+		t.Fatalf("%+v, %v", got, err)
 	}
 	for i := range whole {
 		if i < len(whole)-2 { // the last byte is a newline, without which the record is whole
-			if err := decode(whole[:i], token.ID(), &got); err == nil {
+			if err := decode(whole[:i], id, &got); err == nil {
 				t.Errorf("cut after %d bytes: no error", i)
 			}
 		}
 		damaged := bytes.Clone(whole)
 		damaged[i] ^= 1
 		got = Record{}
-		if err := decode(damaged, token.ID(), &got); err == nil && !cmp.Equal(got, want) {
+		if err := decode(damaged, id, &got); err == nil && !cmp.Equal(got, want) {
 			t.Errorf("byte %d changed: read as %+v", i, got)
 		}
 	}
