@@ -16,41 +16,12 @@ import (
 
 // plugin is the configuration of one of TensorWorks' plugins, which Microsoft's have, too:
 // plugins/internal/plugin/plugin_configuration.go in
-// https://github.com/TensorWorks/DirectX-Device-Plugins at 5862bd7. The plugins read keys in any case,
-// and numbers and booleans from strings, too.
+// https://github.com/TensorWorks/DirectX-Device-Plugins at 5862bd7.
 type plugin struct {
-	Multitenancy          count
-	IncludeIntegrated     boolean                       `yaml:"includeintegrated"`
-	IncludeDetachable     boolean                       `yaml:"includedetachable"`
-	AdditionalMounts      map[string][]policy.AddedFile `yaml:"additionalmounts"`
-	AdditionalMountsWow64 map[string][]policy.AddedFile `yaml:"additionalmountswow64"`
-	Other                 map[string]any                `yaml:",inline"`
-}
-
-type count uint32
-
-// UnmarshalYAML implements [yaml.Unmarshaler].
-func (c *count) UnmarshalYAML(node *yaml.Node) error {
-	n, err := strconv.ParseUint(node.Value, 0, 32)
-	*c = count(n)
-	return err
-}
-
-type boolean bool
-
-// UnmarshalYAML implements [yaml.Unmarshaler].
-func (b *boolean) UnmarshalYAML(node *yaml.Node) error {
-	value, err := strconv.ParseBool(node.Value)
-	*b = boolean(value)
-	return err
-}
-
-// match returns the condition of a resource for GPUs that a plugin includes or not.
-func (include boolean) match() *bool {
-	if include {
-		return nil // any GPU
-	}
-	return new(false)
+	multitenancy                         uint64
+	includeIntegrated, includeDetachable bool
+	// additionalMounts and additionalMountsWow64 are files by vendor.
+	additionalMounts, additionalMountsWow64 map[string][]policy.AddedFile
 }
 
 // settings are the values of a plugin's keys, in lower case.
@@ -78,13 +49,43 @@ func isKey(key string) bool {
 // kinds returns the kind of GPUs of each plugin.
 func kinds() map[string]string { return map[string]string{"wddm": "display", "mcdm": "compute"} }
 
-func (s settings) decode() (p plugin, err error) {
-	mapping := &yaml.Node{Kind: yaml.MappingNode}
+// decode returns the configuration, and notes on settings that are not converted. The plugins read
+// numbers and booleans from strings, too.
+func (s settings) decode(name string) (p plugin, notes []string, err error) {
 	for _, key := range slices.Sorted(maps.Keys(s)) {
-		mapping.Content = append(mapping.Content, scalar(key), s[key])
+		value := s[key]
+		if value.ShortTag() == "!!null" {
+			continue
+		}
+		switch key {
+		case "multitenancy":
+			p.multitenancy, err = strconv.ParseUint(value.Value, 0, 32)
+		case "includeintegrated":
+			p.includeIntegrated, err = strconv.ParseBool(value.Value)
+		case "includedetachable":
+			p.includeDetachable, err = strconv.ParseBool(value.Value)
+		case "additionalmounts":
+			err = value.Decode(&p.additionalMounts)
+		case "additionalmountswow64":
+			err = value.Decode(&p.additionalMountsWow64)
+		default:
+			var unknown any
+			err = value.Decode(&unknown)
+			notes = append(notes, unconverted(name+"."+key, unknown)...)
+		}
+		if err != nil {
+			return p, nil, fmt.Errorf("settings of the %s plugin: %w", name, err)
+		}
 	}
-	err = mapping.Decode(&p)
-	return p, err
+	return p, notes, nil
+}
+
+// matchUnless returns the condition of a resource that excludes GPUs, nil if they are included.
+func matchUnless(included bool) *bool {
+	if included {
+		return nil
+	}
+	return new(false)
 }
 
 // tensorworks converts DaemonSets with their ConfigMaps or, for both plugins, a configuration
@@ -99,21 +100,21 @@ func tensorworks(documents []document) (f file, notes []string, err error) {
 	}
 	f.AssignmentMode, f.RuntimeFiles = policy.AssignByPath, map[string]policy.RuntimeFiles{}
 	for _, name := range slices.Sorted(maps.Keys(plugins)) {
-		p, err := plugins[name].decode()
+		p, unknown, err := plugins[name].decode(name)
 		if err != nil {
-			return f, nil, fmt.Errorf("settings of the %s plugin: %w", name, err)
+			return f, nil, err
 		}
 		kind := kinds()[name]
 		f.Resources = append(f.Resources, policy.Resource{
-			Name: "directx.microsoft.com/" + kind, Replicas: max(int(p.Multitenancy), 1),
-			Match: policy.Match{Kind: kind, Integrated: p.IncludeIntegrated.match(), Detachable: p.IncludeDetachable.match()},
+			Name: "directx.microsoft.com/" + kind, Replicas: max(int(p.multitenancy), 1),
+			Match: policy.Match{Kind: kind, Integrated: matchUnless(p.includeIntegrated), Detachable: matchUnless(p.includeDetachable)},
 		})
-		if len(p.AdditionalMounts)+len(p.AdditionalMountsWow64) > 0 {
+		if len(p.additionalMounts)+len(p.additionalMountsWow64) > 0 {
 			notes = append(notes, fmt.Sprintf("The files of the %s plugin (runtimeFiles) are added to all GPUs of the vendor.", name))
 		}
-		f.add(p.AdditionalMounts, "")
-		f.add(p.AdditionalMountsWow64, policy.SysWOW64)
-		notes = append(notes, unconverted(name, p.Other)...)
+		f.add(p.additionalMounts, "")
+		f.add(p.additionalMountsWow64, policy.SysWOW64)
+		notes = append(notes, unknown...)
 	}
 	return f, notes, nil
 }
