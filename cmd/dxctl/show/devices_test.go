@@ -75,6 +75,8 @@ func writeInventory(t *testing.T, file, text string) {
 func TestDevicesForms(t *testing.T) {
 	t.Parallel()
 	inventory := newInventory(t)
+	// On Windows, too, a GPU is then healthy without a location path.
+	byClass := configFile(t, "assignmentMode: class-guid\n")
 	for name, args := range map[string][]string{
 		"devices":          nil,
 		"devices-wide":     {"-o", "wide"},
@@ -89,7 +91,7 @@ func TestDevicesForms(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			out, err := ask(t, append([]string{"devices", "--inventory", inventory}, args...)...)
+			out, err := ask(t, append([]string{"devices", "--inventory", inventory, "--config", byClass}, args...)...)
 			if err != nil {
 				t.Fatal(err)
 			}
