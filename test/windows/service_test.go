@@ -35,33 +35,31 @@ func TestService(t *testing.T) {
 		dxctl(0, "install", "--", "--state-dir", dir+"state", "--kubelet-dir", dir+"plugins", "--metrics-address", address)
 		testutil.Eventually(t, "the daemon answers", answers)
 	}
-	state := func(want string) {
+	ends := func() {
 		t.Helper()
-		status := 1
-		if want == "running" {
-			status = 0
-		}
-		if out := dxctl(status, "status"); out != "directx-advertiser\t"+want+"\n" {
-			t.Errorf("status %q, want %s", out, want)
+		testutil.Eventually(t, "the daemon has ended", func() bool { return !answers() })
+	}
+	uninstall := func(want string) {
+		t.Helper()
+		if out := dxctl(0, "uninstall"); out != want {
+			t.Errorf("it prints %q, want %q", out, want)
 		}
 	}
-	state("not installed")
+	const none = "the service directx-advertiser is not installed\n"
+	uninstall(none)
 	install()
-	state("running")
 	run(0, "net", "stop", "directx-advertiser")
-	state("stopped")
+	ends()
 	install()
-	state("running")
 
 	// A service of the same name that runs another program is left alone.
-	dxctl(0, "uninstall")
-	state("not installed")
-	testutil.Eventually(t, "the daemon has ended", func() bool { return !answers() })
+	uninstall("removed the service directx-advertiser\n")
+	ends()
 	run(0, "sc", "create", "directx-advertiser", "binPath=", `C:\windows\system32\nssm.exe`)
 	dxctl(1, "install")
 	dxctl(1, "uninstall")
 	run(0, "sc", "delete", "directx-advertiser")
-	state("not installed")
+	uninstall(none)
 	if _, err := os.Stat(dir + "state"); err != nil {
 		t.Errorf("the daemon did not write its state: %v", err)
 	}
