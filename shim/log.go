@@ -20,7 +20,7 @@ func (s *shim) log() *logrus.Logger {
 	}
 	log := logrus.New()
 	log.SetOutput(&logFile{path: p.Shim.Log})
-	_ = errlog.Configure(log, p.Log.Level, p.Log.Format) // The compiler of the policy has checked them.
+	errlog.Configure(log, p.Log.Level, p.Log.Format)
 	return log
 }
 

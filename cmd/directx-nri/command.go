@@ -79,10 +79,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	log, err := newLog(o.stateDir, stderr)
-	if err != nil {
-		return err
-	}
+	log := newLog(o.stateDir, stderr)
 	m := metrics.New("directx-nri", cli.Version(version))
 	handlers := nri.NewRuntimeHandlers(o.nriSocket, o.criSocket)
 	plugin := nri.NewPlugin(func() (*decision.Decider, error) {
@@ -109,7 +106,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 }
 
 // newLog returns the log that the node policy configures.
-func newLog(stateDir string, w io.Writer) (*logrus.Logger, error) {
+func newLog(stateDir string, w io.Writer) *logrus.Logger {
 	log := logrus.New()
 	log.SetOutput(w)
 	p, err := policy.Read(stateDir)
@@ -118,5 +115,6 @@ func newLog(stateDir string, w io.Writer) (*logrus.Logger, error) {
 		log.WithError(err).Error("Containers that request a GPU are refused until the node policy is fixed")
 		p = policy.Default()
 	}
-	return log, errlog.Configure(log, p.Log.Level, p.Log.Format)
+	errlog.Configure(log, p.Log.Level, p.Log.Format)
+	return log
 }

@@ -4,12 +4,10 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
@@ -34,19 +32,6 @@ func TestFlags(t *testing.T) {
 				t.Errorf("error %v, want %q", err, test.want)
 			}
 		})
-	}
-}
-
-// TestPolicyWithoutLog: a policy that no compiler wrote does not keep the plugin from starting.
-func TestPolicyWithoutLog(t *testing.T) {
-	t.Parallel()
-	stateDir := t.TempDir()
-	text := `{"format":1,"resources":[{"name":"a/b","replicas":1}],"assignment":"auto","injection":"runtime","servedBy":"nri","extraMounts":{"sources":"off"}}`
-	if err := os.WriteFile(policy.Path(stateDir), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := newLog(stateDir, io.Discard); err != nil {
-		t.Error(err)
 	}
 }
 

@@ -90,9 +90,7 @@ var errChanged = errors.New("the configuration has changed")
 // serve runs everything with a configuration until it changes, and returns the next one, or nil
 // when ctx ends.
 func (d *Daemon) serve(ctx context.Context, c *configuration) (next *configuration, err error) {
-	if err := errlog.Configure(d.log, c.policy.Log.Level, c.policy.Log.Format); err != nil {
-		return nil, err
-	}
+	errlog.Configure(d.log, c.policy.Log.Level, c.policy.Log.Format)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		return d.metrics.Serve(ctx, "metrics.address", c.policy.MetricsAddress, metrics.Health{Alive: d.checkAlive, Ready: d.checkReady}, d.log)
