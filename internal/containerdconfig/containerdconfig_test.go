@@ -340,6 +340,23 @@ func TestUndoKeepsWhatOthersChanged(t *testing.T) {
 	}
 }
 
+// TestUndoAtTheEnd: the file had no end of line at its end, and others added text after ours.
+func TestUndoAtTheEnd(t *testing.T) {
+	t.Parallel()
+	const before, others = "version = 2", "\n[debug]\n"
+	r := configure(t, before, settings("linux"))
+	if undone, notes, err := Undo(append(r.Text, others...), r.Edits); err != nil || len(notes) > 0 || string(undone) != before+others {
+		t.Errorf("%v %q\n%q", err, notes, undone)
+	}
+	// Earlier versions did not record the inserted text.
+	for i := range r.Edits {
+		r.Edits[i].Inserted = ""
+	}
+	if undone, notes, err := Undo(r.Text, r.Edits); err != nil || len(notes) > 0 || strings.TrimSpace(string(undone)) != before {
+		t.Errorf("%v %q\n%q", err, notes, undone)
+	}
+}
+
 func TestRemoveWithoutRecord(t *testing.T) {
 	t.Parallel()
 	const before = `version = 2

@@ -128,7 +128,7 @@ func (t *Restarter) RestartAfter(ctx context.Context, out io.Writer, change func
 	}
 	err = t.restartAndCheck(ctx, anyHandlers)
 	if err != nil && status.Code(err) != codes.Unimplemented { // It answers, without its CRI plugin.
-		return err
+		return fmt.Errorf("%w; run the command again to restart containerd", err)
 	}
 	fmt.Fprintln(out, "restarted containerd")
 	r.RestartDue, r.Failure = false, nil
