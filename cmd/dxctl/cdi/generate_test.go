@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -107,28 +106,27 @@ func TestGenerate(t *testing.T) {
 	}
 }
 
-// A watch writes what is there, waits while there is nothing to write, and ends without an error.
+// A watch waits while there is nothing to write, and ends without an error. A foreign file ends it,
+// whatever changes meanwhile.
 func TestWatch(t *testing.T) {
 	t.Parallel()
-	var stderr bytes.Buffer
-	written := 0
-	results := []error{errors.New("no GPU"), errors.New("no GPU"), nil, errors.New("no GPU")}
-	source := changes{times: len(results) - 1}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-	defer cancel()
-	err := watch(ctx, source, func() error { written++; return results[written-1] }, &stderr)
-	if err != nil || written != len(results) || strings.Count(stderr.String(), "no GPU; waiting") != 2 {
-		t.Errorf("written %d times, %v:\n%s", written, err, &stderr)
-	}
-}
-
-// A foreign file ends a watch, whatever changes meanwhile.
-func TestWatchOfAForeignFile(t *testing.T) {
-	t.Parallel()
-	written := 0
-	err := watch(t.Context(), changes{times: 2}, func() error { written++; return errForeign }, io.Discard)
-	if !errors.Is(err, errForeign) || written != 1 {
-		t.Errorf("written %d times, %v", written, err)
+	noGPU := errors.New("no GPU")
+	for name, test := range map[string]struct {
+		results           []error // of each call of write
+		written, messages int
+		err               error
+	}{
+		"GPUs that come and go": {[]error{noGPU, noGPU, nil, noGPU}, 4, 2, nil},
+		"a foreign file":        {[]error{errForeign, nil, nil}, 1, 0, errForeign},
+	} {
+		var stderr bytes.Buffer
+		written := 0
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		err := watch(ctx, changes{times: len(test.results) - 1}, func() error { written++; return test.results[written-1] }, &stderr)
+		cancel()
+		if !errors.Is(err, test.err) || written != test.written || strings.Count(stderr.String(), "no GPU; waiting") != test.messages {
+			t.Errorf("%s: written %d times, %v:\n%s", name, written, err, &stderr)
+		}
 	}
 }
 
