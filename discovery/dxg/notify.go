@@ -41,8 +41,8 @@ func notify(ctx context.Context, changed func()) error {
 	}
 }
 
-// relevant reports whether a kernel event may be about a GPU: strings that end with
-// NUL, of which the first is a heading.
+// relevant reports whether a kernel event may concern a GPU. An event consists of NUL-terminated strings,
+// of which the first is a header.
 // https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-uevent
 func relevant(event []byte) bool {
 	for field := range bytes.SplitSeq(event, []byte{0}) {

@@ -29,8 +29,8 @@ type pciFunction struct {
 	computeOnly  bool
 }
 
-// readPCIFunctions returns the virtual GPUs' PCI functions whose configuration space can be read:
-// beyond its first 64 bytes, only by root.
+// readPCIFunctions returns the PCI functions of the virtual GPUs whose configuration space can be read.
+// Only root can read it beyond the first 64 bytes.
 func readPCIFunctions(sys string) map[discovery.LUID]pciFunction {
 	found := map[discovery.LUID]pciFunction{}
 	directories, _ := filepath.Glob(filepath.Join(sys, "bus/pci/devices/*"))
@@ -54,8 +54,8 @@ func readAttribute(directory, name string) string {
 	return strings.TrimSpace(string(data))
 }
 
-// locationPath returns the location path of a PCI address such as 3db8:00:00.0, "" if
-// it has none. Each virtual GPU is alone in a domain of its own, which is its root.
+// locationPath returns the location path of a PCI address such as 3db8:00:00.0, "" if there is none.
+// Each virtual GPU is the only device of a PCI domain, whose number is that of the root.
 func locationPath(address string) string {
 	var domain, bus, device, number uint32
 	if n, err := fmt.Sscanf(address, "%x:%x:%x.%x", &domain, &bus, &device, &number); n != 4 || err != nil || bus != 0 {
