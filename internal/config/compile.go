@@ -68,7 +68,7 @@ type Compiler struct {
 }
 
 // Compile returns the policy and, if the configuration names an inventory, its
-// devices. It writes nothing: see [Install]. Errors in a file are [KeyErrors].
+// devices. It writes nothing: see [Compiler.Apply]. Errors in a file are [KeyErrors].
 func (c Compiler) Compile() (p policy.Policy, devices []discovery.Device, err error) {
 	data, err := c.read(c.File, maxConfig)
 	hash := hashOf(data)

@@ -388,18 +388,14 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-func TestCompileAndInstallInventory(t *testing.T) {
+func TestApplyInventory(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	stateDir, file, inventory := filepath.Join(dir, "state"), filepath.Join(dir, "config.yaml"), filepath.Join(dir, "gpus.yaml")
 	c := Compiler{File: file, StateDir: stateDir, NodeOS: "linux"}
-	install := func() {
+	apply := func() {
 		t.Helper()
-		p, devices, err := c.Compile()
-		if err == nil {
-			err = Install(stateDir, p, devices)
-		}
-		if err != nil {
+		if _, _, err := c.Apply(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -413,7 +409,7 @@ func TestCompileAndInstallInventory(t *testing.T) {
 	}
 	text := inventoryHead + "- instanceID: a\n"
 	write(t, inventory, text)
-	install()
+	apply()
 	p, err := policy.Read(stateDir)
 	want := policy.Source{Config: file, ConfigSHA256: p.Source.ConfigSHA256, Inventory: inventory, InventorySHA256: hashOf([]byte(text))}
 	if err != nil || !p.UseInventory || p.Source != want {
@@ -425,7 +421,7 @@ func TestCompileAndInstallInventory(t *testing.T) {
 	// A damaged policy is replaced.
 	write(t, policy.Path(stateDir), "{")
 	write(t, file, head)
-	install()
+	apply()
 	if p, err := policy.Read(stateDir); err != nil || p.UseInventory {
 		t.Errorf("%+v, %v", p, err)
 	}

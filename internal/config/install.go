@@ -15,6 +15,15 @@ import (
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
+// Apply compiles the configuration and installs the result, which it returns.
+func (c Compiler) Apply() (policy.Policy, []discovery.Device, error) {
+	p, devices, err := c.Compile()
+	if err == nil {
+		err = Install(c.StateDir, p, devices)
+	}
+	return p, devices, err
+}
+
 // Install writes what differs from the result of [Compiler.Compile] into the state directory.
 // The policy never refers to a compiled inventory that does not exist. A policy that cannot be
 // read is replaced: the files that it is compiled from have everything.
@@ -43,13 +52,11 @@ const (
 	compileInterval = 10 * time.Second
 )
 
-// Watch compiles the configuration when config.yaml or the inventory has changed, and every ten
-// seconds, and installs the result. It returns when that differs from the policy in force in
-// more than layout and comments, with the new policy and devices, so that the caller can
-// restart with them; or with an error, the cause of ctx, when ctx ends.
-//
-// report is called after each attempt, with the error if the configuration cannot be compiled or
-// installed, which changes nothing.
+// Watch applies the configuration when config.yaml or the inventory has changed, and every ten
+// seconds. It returns when the result differs from the policy in force in more than layout and
+// comments, with the new policy and devices, so that the caller can restart with them; or with
+// an error, the cause of ctx, when ctx ends. A configuration that cannot be applied changes
+// nothing. report is called with the result of each attempt.
 //
 // Watch polls: that also works for files and directories that do not exist yet, and for
 // Kubernetes volumes, which the kubelet changes through a symbolic link.
@@ -63,10 +70,7 @@ func (c Compiler) Watch(ctx context.Context, inForce policy.Policy, devices []di
 		polled = c.fingerprint(inForce.Source.Inventory)
 		if polled == before && (polled != compiled || time.Since(compiledAt) >= compileInterval) {
 			compiled, compiledAt = polled, time.Now()
-			next, nextDevices, err := c.Compile()
-			if err == nil {
-				err = Install(c.StateDir, next, nextDevices)
-			}
+			next, nextDevices, err := c.Apply()
 			report(err)
 			if err == nil {
 				inForce.Source = next.Source // with the hashes of files in another layout

@@ -131,10 +131,7 @@ type watched struct {
 
 // watch starts with the configuration that c compiles, as an earlier run has installed it.
 func watch(t *testing.T, c Compiler) *watched {
-	p, devices, err := c.Compile()
-	if err = errors.Join(err, Install(c.StateDir, p, devices)); err == nil {
-		p, err = policy.Read(c.StateDir)
-	}
+	p, devices, err := c.Apply()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/node"
-	"github.com/directx-nri/directx-nri/internal/config"
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
@@ -24,10 +23,7 @@ type configuration struct {
 // and metrics settings of the flags: the defaults could advertise GPUs that the configuration
 // excludes.
 func (d *Daemon) load(ctx context.Context) *configuration {
-	p, devices, problem := d.compiler.Compile()
-	if problem == nil {
-		problem = config.Install(d.options.StateDir, p, devices)
-	}
+	p, devices, problem := d.compiler.Apply()
 	d.reportCompilation(problem)
 	if problem == nil {
 		return &configuration{policy: p, devices: devices}

@@ -61,12 +61,9 @@ itself, with its own flags.`,
 }
 
 func apply(ctx context.Context, stdout io.Writer, c config.Compiler) error {
-	p, devices, err := c.Compile()
-	if err != nil {
-		return err
-	}
 	before, readErr := policy.Read(c.StateDir) // A damaged policy is replaced.
-	if err := config.Install(c.StateDir, p, devices); err != nil {
+	p, devices, err := c.Apply()
+	if err != nil {
 		return err
 	}
 	found, err := recordGPUs(ctx, c, p)
