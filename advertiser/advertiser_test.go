@@ -443,34 +443,6 @@ func TestTwoAdvertisers(t *testing.T) {
 	k.await(displayResource, "B::0 B::1")
 }
 
-// TestAllocationToPod allocates over the socket, with records in files.
-func TestAllocationToPod(t *testing.T) {
-	t.Parallel()
-	k := newBed(t, displayGPU("A"), displayGPU("B"))
-	k.run()
-	c := k.client(displayResource)
-
-	answer, err := c.Allocate(t.Context(), allocateRequest([]string{"A::0", "B::0"}, []string{"A::1"}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	store := allocation.OpenStore(k.records)
-	for i, want := range [][]allocation.Replica{{{ID: "A::0", InstanceID: "A"}, {ID: "B::0", InstanceID: "B"}}, {{ID: "A::1", InstanceID: "A"}}} {
-		got := answer.GetContainerResponses()[i]
-		token, err := allocation.ParseToken(got.GetEnvs()["DIRECTX_ALLOCATION_DISPLAY"])
-		if err != nil {
-			t.Fatal(err)
-		}
-		record, err := store.Get(token)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(want, record.Replicas); diff != "" || record.Resource != displayResource {
-			t.Errorf("recorded for %s: %s", record.Resource, diff)
-		}
-	}
-}
-
 const renamed = "example.com/renamed"
 
 // TestRestartWithOtherRules renames the resource of a GPU that a pod holds.

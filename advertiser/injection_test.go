@@ -15,6 +15,7 @@ import (
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/metrics"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
@@ -28,23 +29,39 @@ func injectDevices(_ context.Context, _ string, ids []string) (*v1beta1.Containe
 	return answer, nil
 }
 
-func TestInjection(t *testing.T) {
+// TestAllocate allocates to two containers over the socket, with tokens and by injection.
+func TestAllocate(t *testing.T) {
 	t.Parallel()
-	k := newBed(t, displayGPU("A"), displayGPU("B"))
-	k.config.Inject = injectDevices
-	k.run()
-	got, err := k.client(displayResource).Allocate(t.Context(), allocateRequest([]string{"A::0", "A::1", "B::0"}, []string{"B::1"}))
-	if err != nil {
-		t.Fatal(err)
-	}
 	both, _ := injectDevices(t.Context(), "", []string{"A", "B"})
 	one, _ := injectDevices(t.Context(), "", []string{"B"})
-	want := &v1beta1.AllocateResponse{ContainerResponses: []*v1beta1.ContainerAllocateResponse{both, one}}
-	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
-		t.Errorf("the answer has a token, or not what was made (-want +got):\n%s", diff)
+	want := []struct {
+		replicas []allocation.Replica
+		injected *v1beta1.ContainerAllocateResponse
+	}{
+		{[]allocation.Replica{{ID: "A::0", InstanceID: "A"}, {ID: "A::1", InstanceID: "A"}, {ID: "B::0", InstanceID: "B"}}, both},
+		{[]allocation.Replica{{ID: "B::1", InstanceID: "B"}}, one},
 	}
-	if live := k.config.Recorder.Live(); len(live) != 2 || !live[0].Injected || !live[1].Injected {
-		t.Errorf("records %+v", live)
+	for _, inject := range []Inject{nil, injectDevices} {
+		k := newBed(t, displayGPU("A"), displayGPU("B"))
+		k.config.Inject = inject
+		k.run()
+		answer, err := k.client(displayResource).Allocate(t.Context(), allocateRequest([]string{"A::0", "A::1", "B::0"}, []string{"B::1"}))
+		live := k.config.Recorder.Live()
+		if err != nil || len(live) != len(want) {
+			t.Fatalf("records %+v, %v", live, err)
+		}
+		for i, got := range answer.GetContainerResponses() {
+			if diff := cmp.Diff(want[i].replicas, live[i].Replicas); diff != "" || live[i].Resource != displayResource || live[i].Injected != (inject != nil) {
+				t.Errorf("record %+v: %s", live[i], diff)
+			}
+			if inject != nil {
+				if diff := cmp.Diff(want[i].injected, got, protocmp.Transform()); diff != "" {
+					t.Errorf("the answer has a token, or not what was made (-want +got):\n%s", diff)
+				}
+			} else if token, err := allocation.ParseToken(got.GetEnvs()["DIRECTX_ALLOCATION_DISPLAY"]); err != nil || token.ID() != live[i].ID {
+				t.Errorf("token of %s, %v, want that of %s", token.ID(), err, live[i].ID)
+			}
+		}
 	}
 }
 
