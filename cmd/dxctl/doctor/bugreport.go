@@ -47,7 +47,7 @@ type bugReport struct {
 }
 
 // writeReport writes the file for a bug report.
-func (n *gatherer) writeReport(stderr io.Writer, state nodeState, report Report) error {
+func (g *gatherer) writeReport(stderr io.Writer, state nodeState, report Report) error {
 	var devices []discovery.Device
 	for _, d := range state.GPUs {
 		devices = append(devices, d.Device)
@@ -57,14 +57,14 @@ func (n *gatherer) writeReport(stderr io.Writer, state nodeState, report Report)
 	c := &r.Capabilities
 	c.Config.Err, c.Config.Invalid, c.Containerd.FileErr, c.Containerd.Imports = nil, nil, nil, nil
 	r.ShimLog = lines(state.Config.Policy.Shim.Log)
-	if n.OS == "windows" {
+	if g.OS == "windows" {
 		r.DevicesDef = lines(filepath.Join(os.Getenv("SystemRoot"), "System32", "containers", "devices.def"))
 	}
-	r.Verify, _ = statefile.Read[json.RawMessage](paths.Verification(n.stateDir)) // A damaged one is left out.
-	if err := bugreport.Write(n.report, r); err != nil {
+	r.Verify, _ = statefile.Read[json.RawMessage](paths.Verification(g.stateDir)) // A damaged one is left out.
+	if err := bugreport.Write(g.report, r); err != nil {
 		return err
 	}
-	fmt.Fprintf(stderr, "wrote %s; read it before you send it\n", n.report)
+	fmt.Fprintf(stderr, "wrote %s; read it before you send it\n", g.report)
 	return nil
 }
 

@@ -11,7 +11,7 @@ import (
 
 // NewCapabilitiesCommand returns the command of a dxctl with this version.
 func NewCapabilitiesCommand(version string) *cobra.Command {
-	n := gatherer{Instance: containerd.Instance{OS: runtime.GOOS}, version: version}
+	g := gatherer{Instance: containerd.Instance{OS: runtime.GOOS}, version: version}
 	command := &cobra.Command{
 		Use:   "capabilities",
 		Short: "Show what this node supports",
@@ -20,16 +20,16 @@ whether NRI is enabled, which runtime handlers use the shim, and the schema vers
 that HCS supports.`,
 		Example: `  dxctl capabilities`,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if err := n.check(); err != nil {
+			if err := g.check(); err != nil {
 				return err
 			}
-			state := n.gatherRuntime(c.Context())
+			state := g.gatherRuntime(c.Context())
 			if state.Config.Err != nil { // The modes in force depend on the policy.
 				return state.Config.Err
 			}
-			return cli.PrintDocument(c.OutOrStdout(), n.output, state)
+			return cli.PrintDocument(c.OutOrStdout(), g.output, state)
 		},
 	}
-	n.addFlags(command, cli.YAML, cli.JSON)
+	g.addFlags(command, cli.YAML, cli.JSON)
 	return command
 }

@@ -20,7 +20,7 @@ import (
 // NewCommand returns the command of a dxctl with this version.
 func NewCommand(version string) *cobra.Command {
 	defaults := paths.Default()
-	n := gatherer{Instance: containerd.Instance{OS: runtime.GOOS}, version: version}
+	g := gatherer{Instance: containerd.Instance{OS: runtime.GOOS}, version: version}
 	command := &cobra.Command{
 		Use:   "doctor",
 		Short: "Find problems of this node, and their remedies",
@@ -28,37 +28,37 @@ func NewCommand(version string) *cobra.Command {
 of each problem. Requires root or an administrator.`,
 		Example: `  # for a bug report; read it before you send it
   dxctl doctor --report node1.json`,
-		RunE: func(c *cobra.Command, _ []string) error { return n.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },
+		RunE: func(c *cobra.Command, _ []string) error { return g.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },
 	}
 	flags := command.Flags()
-	n.addFlags(command, cli.Text, cli.JSON, cli.YAML)
-	flags.StringVar(&n.report, "report", "", "write a new `FILE` for a bug report, without secrets")
-	flags.StringVar(&n.kubeletDir, "kubelet-dir", defaults.DevicePlugins, "the kubelet's device plugin `DIRECTORY`")
-	flags.StringVar(&n.podResources, "pod-resources-socket", defaults.PodResources, "the kubelet's PodResources `SOCKET` or named pipe")
-	gpus.AddHostRootFlag(flags, &n.hostRoot)
+	g.addFlags(command, cli.Text, cli.JSON, cli.YAML)
+	flags.StringVar(&g.report, "report", "", "write a new `FILE` for a bug report, without secrets")
+	flags.StringVar(&g.kubeletDir, "kubelet-dir", defaults.DevicePlugins, "the kubelet's device plugin `DIRECTORY`")
+	flags.StringVar(&g.podResources, "pod-resources-socket", defaults.PodResources, "the kubelet's PodResources `SOCKET` or named pipe")
+	gpus.AddHostRootFlag(flags, &g.hostRoot)
 	return command
 }
 
-func (n *gatherer) run(ctx context.Context, stdout, stderr io.Writer) error {
-	if err := n.check(); err != nil {
+func (g *gatherer) run(ctx context.Context, stdout, stderr io.Writer) error {
+	if err := g.check(); err != nil {
 		return err
 	}
-	if n.report != "" && durable.Exists(n.report) {
-		return cli.Usage("--report: %s exists", n.report)
+	if g.report != "" && durable.Exists(g.report) {
+		return cli.Usage("--report: %s exists", g.report)
 	}
-	state := n.gather(ctx)
+	state := g.gather(ctx)
 	if err := ctx.Err(); err != nil {
 		return cli.Unknown(fmt.Errorf("check the node: %w", err))
 	}
 	report := examine(state)
 	var err error
-	if n.output == cli.Text {
+	if g.output == cli.Text {
 		err = report.Print(stdout)
 	} else {
-		err = cli.PrintDocument(stdout, n.output, report)
+		err = cli.PrintDocument(stdout, g.output, report)
 	}
-	if err == nil && n.report != "" {
-		err = n.writeReport(stderr, state, report)
+	if err == nil && g.report != "" {
+		err = g.writeReport(stderr, state, report)
 	}
 	switch {
 	case err != nil:

@@ -60,37 +60,37 @@ type gatherer struct {
 }
 
 // addFlags adds the flags for containerd and for what uses it.
-func (n *gatherer) addFlags(command *cobra.Command, outputs ...string) {
+func (g *gatherer) addFlags(command *cobra.Command, outputs ...string) {
 	flags := command.Flags()
 	defaults := paths.Default()
-	n.AddFlags(flags)
-	flags.StringVar(&n.stateDir, "state-dir", defaults.State, "state `DIRECTORY`")
-	flags.StringVar(&n.shimDir, "shim-dir", defaults.ShimDir, containerd.ShimDirUsage)
-	flags.StringVar(&n.runtimeDir, "runtime-dir", defaults.Runtime, "runtime `DIRECTORY` of directx-nri")
-	flags.DurationVar(&n.timeout, "timeout", 5*time.Second, "limit for each query")
-	cli.AddOutputFlag(command, &n.output, outputs...)
+	g.AddFlags(flags)
+	flags.StringVar(&g.stateDir, "state-dir", defaults.State, "state `DIRECTORY`")
+	flags.StringVar(&g.shimDir, "shim-dir", defaults.ShimDir, containerd.ShimDirUsage)
+	flags.StringVar(&g.runtimeDir, "runtime-dir", defaults.Runtime, "runtime `DIRECTORY` of directx-nri")
+	flags.DurationVar(&g.timeout, "timeout", 5*time.Second, "limit for each query")
+	cli.AddOutputFlag(command, &g.output, outputs...)
 }
 
-func (n *gatherer) check() error {
-	if n.timeout <= 0 {
-		return cli.Usage("--timeout %s is not positive", n.timeout)
+func (g *gatherer) check() error {
+	if g.timeout <= 0 {
+		return cli.Usage("--timeout %s is not positive", g.timeout)
 	}
-	return n.Check()
+	return g.Check()
 }
 
 // gather returns the state of the node. All queries run at once.
-func (n *gatherer) gather(ctx context.Context) nodeState {
-	state := n.gatherRuntime(ctx)
+func (g *gatherer) gather(ctx context.Context) nodeState {
+	state := g.gatherRuntime(ctx)
 	var group sync.WaitGroup
 	group.Go(func() {
-		state.GPUs, state.GPUsErr = withTimeout(ctx, n.timeout, func(ctx context.Context) ([]gpu, error) { return n.gpus(ctx, state.Config) })
+		state.GPUs, state.GPUsErr = withTimeout(ctx, g.timeout, func(ctx context.Context) ([]gpu, error) { return g.gpus(ctx, state.Config) })
 	})
-	group.Go(func() { state.Kubelet = n.kubelet(ctx, state.Config.Policy) })
+	group.Go(func() { state.Kubelet = g.kubelet(ctx, state.Config.Policy) })
 	group.Go(func() {
 		var err error
-		state.Files, err = withTimeout(ctx, n.timeout, func(ctx context.Context) ([]fileProblem, error) { return n.files(ctx, state.Config), nil })
+		state.Files, err = withTimeout(ctx, g.timeout, func(ctx context.Context) ([]fileProblem, error) { return g.files(ctx, state.Config), nil })
 		if err != nil {
-			state.Files = []fileProblem{{filesHang, n.stateDir, fmt.Errorf("check the files of directx-nri: %w", err)}}
+			state.Files = []fileProblem{{filesHang, g.stateDir, fmt.Errorf("check the files of directx-nri: %w", err)}}
 		}
 	})
 	group.Wait()
@@ -99,31 +99,31 @@ func (n *gatherer) gather(ctx context.Context) nodeState {
 
 // gatherRuntime returns the state of the configuration, Windows, containerd, the shim and the
 // NRI plugin.
-func (n *gatherer) gatherRuntime(ctx context.Context) nodeState {
-	state := nodeState{OS: n.OS, Version: n.version, NRIErr: readiness.ErrNotRunning, WSL: readWSL(cmp.Or(n.hostRoot, "/"))}
+func (g *gatherer) gatherRuntime(ctx context.Context) nodeState {
+	state := nodeState{OS: g.OS, Version: g.version, NRIErr: readiness.ErrNotRunning, WSL: readWSL(cmp.Or(g.hostRoot, "/"))}
 	var group sync.WaitGroup
 	group.Go(func() {
-		c, err := withTimeout(ctx, n.timeout, func(context.Context) (capabilities.Capabilities, error) { return capabilities.Query(), nil })
+		c, err := withTimeout(ctx, g.timeout, func(context.Context) (capabilities.Capabilities, error) { return capabilities.Query(), nil })
 		if err != nil {
 			c.Windows.Build, c.HCSErr = capabilities.Build(), err
 		}
-		if makeMarshalable(&c.HCSErr); n.OS == "windows" {
+		if makeMarshalable(&c.HCSErr); g.OS == "windows" {
 			state.Windows = &c
 		}
 	})
-	group.Go(func() { state.Containerd = n.containerd(ctx) })
-	if n.OS != "windows" {
-		group.Go(func() { state.NRIErr = readiness.Check(ctx, filepath.Join(n.runtimeDir, readiness.SocketName)) })
+	group.Go(func() { state.Containerd = g.containerd(ctx) })
+	if g.OS != "windows" {
+		group.Go(func() { state.NRIErr = readiness.Check(ctx, filepath.Join(g.runtimeDir, readiness.SocketName)) })
 	}
 	var err error
-	if state.Config, err = withTimeout(ctx, n.timeout, func(context.Context) (configState, error) { return n.config(), nil }); err != nil {
+	if state.Config, err = withTimeout(ctx, g.timeout, func(context.Context) (configState, error) { return g.config(), nil }); err != nil {
 		state.Config = configState{Path: paths.Default().Config, Policy: policy.Default(), Err: fmt.Errorf("read node policy: %w", err)}
-	} else if reason, err := shimfile.ReadNotServed(n.stateDir); err != nil || reason != "" {
+	} else if reason, err := shimfile.ReadNotServed(g.stateDir); err != nil || reason != "" {
 		state.NotServed = cmp.Or(err, errors.New(reason))
 	}
 	group.Wait()
-	state.Modes = capabilities.Resolve(state.Config.Policy, n.OS, capabilities.Build())
-	state.Shims = n.shims(ctx, state.Containerd, state.Config.Policy)
+	state.Modes = capabilities.Resolve(state.Config.Policy, g.OS, capabilities.Build())
+	state.Shims = g.shims(ctx, state.Containerd, state.Config.Policy)
 	makeMarshalable(&state.Config.Err, &state.Config.Invalid, &state.Containerd.Err, &state.Containerd.FileErr, &state.NRIErr, &state.NotServed)
 	return state
 }
@@ -146,32 +146,32 @@ func withTimeout[T any](ctx context.Context, limit time.Duration, query func(con
 	}
 }
 
-func (n *gatherer) config() configState {
-	c := configState{Path: paths.Default().Config, Policy: policy.Default(), Applied: durable.Exists(policy.Path(n.stateDir))}
-	if p, err := policy.Read(n.stateDir); err != nil {
+func (g *gatherer) config() configState {
+	c := configState{Path: paths.Default().Config, Policy: policy.Default(), Applied: durable.Exists(policy.Path(g.stateDir))}
+	if p, err := policy.Read(g.stateDir); err != nil {
 		c.Err = err
 		return c
 	} else if c.Policy = p; p.Source.Config != "" {
 		c.Path = p.Source.Config
 	}
 	if c.Stale = config.Stale(c.Policy, c.Path); len(c.Stale) > 0 {
-		_, _, c.Invalid = config.Compiler{File: c.Path, StateDir: n.stateDir, NodeOS: n.OS, CheckRealShim: shim.CheckRealShim}.Compile()
+		_, _, c.Invalid = config.Compiler{File: c.Path, StateDir: g.stateDir, NodeOS: g.OS, CheckRealShim: shim.CheckRealShim}.Compile()
 	}
 	return c
 }
 
-func (n *gatherer) gpus(ctx context.Context, c configState) ([]gpu, error) {
+func (g *gatherer) gpus(ctx context.Context, c configState) ([]gpu, error) {
 	if c.Err != nil {
 		return nil, c.Err
 	}
-	source, err := gpus.OpenSource(c.Policy, n.stateDir, n.hostRoot)
+	source, err := gpus.OpenSource(c.Policy, g.stateDir, g.hostRoot)
 	if err != nil {
 		return nil, err
 	}
-	os, files, p := ocispec.OS(n.OS), gpus.Root(n.hostRoot), capabilities.InForce(c.Policy, n.OS)
-	devices, err := discovery.ForPolicy(source, p, n.OS).Devices(ctx)
+	os, files, p := ocispec.OS(g.OS), gpus.Root(g.hostRoot), capabilities.InForce(c.Policy, g.OS)
+	devices, err := discovery.ForPolicy(source, p, g.OS).Devices(ctx)
 	var list []gpu
-	for i, r := range gpus.NewReports(devices, c.Policy, n.OS) {
+	for i, r := range gpus.NewReports(devices, c.Policy, g.OS) {
 		gpu := gpu{Device: devices[i], Resource: r.Resource}
 		var notes []ocispec.Note
 		_, notes, gpu.Err = ocispec.BuildEdits(os, devices[i:i+1], nil, files, p)
@@ -185,30 +185,30 @@ func (n *gatherer) gpus(ctx context.Context, c configState) ([]gpu, error) {
 	return list, err
 }
 
-func (n *gatherer) containerd(ctx context.Context) containerdState {
-	c := containerdState{ConfigPath: n.ConfigFile, Socket: n.CRISocket}
+func (g *gatherer) containerd(ctx context.Context) containerdState {
+	c := containerdState{ConfigPath: g.ConfigFile, Socket: g.CRISocket}
 	var loaded containerdconfig.RunningConfig
-	c.Err = n.call(ctx, n.CRISocket, func(ctx context.Context, _ *grpc.ClientConn) (err error) {
-		loaded, err = containerdconfig.Load(ctx, n.CRISocket)
+	c.Err = g.call(ctx, g.CRISocket, func(ctx context.Context, _ *grpc.ClientConn) (err error) {
+		loaded, err = containerdconfig.Load(ctx, g.CRISocket)
 		return err
 	})
 	c.Version = loaded.Version
-	node := containerdconfig.Target{OS: n.OS, Major: cmp.Or(n.Major, loaded.Major)}
-	file, err := n.ReadFile(node)
+	node := containerdconfig.Target{OS: g.OS, Major: cmp.Or(g.Major, loaded.Major)}
+	file, err := g.ReadFile(node)
 	if c.FileErr = err; err == nil {
-		c.NRI, c.Imports = file.NRI, n.Imports(file, node)
+		c.NRI, c.Imports = file.NRI, g.Imports(file, node)
 		for i := range c.Imports {
 			makeMarshalable(&c.Imports[i])
 		}
 	}
-	c.Handlers = handlers(n.OS, file.Handlers, loaded.Handlers)
+	c.Handlers = handlers(g.OS, file.Handlers, loaded.Handlers)
 	return c
 }
 
 // call passes a connection to a socket to do. Its errors match those of [os] and
 // [context].
-func (n *gatherer) call(ctx context.Context, socket string, do func(context.Context, *grpc.ClientConn) error) error {
-	ctx, cancel := context.WithTimeout(ctx, n.timeout)
+func (g *gatherer) call(ctx context.Context, socket string, do func(context.Context, *grpc.ClientConn) error) error {
+	ctx, cancel := context.WithTimeout(ctx, g.timeout)
 	defer cancel()
 	if err := reach(ctx, socket); err != nil {
 		return err
@@ -241,8 +241,8 @@ func reach(ctx context.Context, address string) error {
 
 // shims returns the files that containerd runs as our shim: those of its handlers,
 // and the one that it finds by name for ctr and nerdctl.
-func (n *gatherer) shims(ctx context.Context, c containerdState, p policy.Policy) []shimState {
-	handlers := map[string][]string{filepath.Join(n.shimDir, shimfile.FileName(n.OS)): nil}
+func (g *gatherer) shims(ctx context.Context, c containerdState, p policy.Policy) []shimState {
+	handlers := map[string][]string{filepath.Join(g.shimDir, shimfile.FileName(g.OS)): nil}
 	for _, h := range c.Handlers {
 		if h.Ours() {
 			handlers[h.RuntimePath] = append(handlers[h.RuntimePath], h.Name)
@@ -251,7 +251,7 @@ func (n *gatherer) shims(ctx context.Context, c containerdState, p policy.Policy
 	var list []shimState
 	for _, path := range slices.Sorted(maps.Keys(handlers)) {
 		s := shimState{Path: path, Handlers: handlers[path]}
-		s.Version, s.Err = n.shimVersion(ctx, path)
+		s.Version, s.Err = g.shimVersion(ctx, path)
 		_, s.RealErr = shim.FindRealShim(path, p.Shim.Runtime)
 		makeMarshalable(&s.Err, &s.RealErr)
 		list = append(list, s)
@@ -261,11 +261,11 @@ func (n *gatherer) shims(ctx context.Context, c containerdState, p policy.Policy
 
 // shimVersion runs a shim, unless other users can write it: dxctl may run with all
 // privileges.
-func (n *gatherer) shimVersion(ctx context.Context, path string) (string, error) {
+func (g *gatherer) shimVersion(ctx context.Context, path string) (string, error) {
 	if err := durable.CheckFile(path); err != nil {
 		return "", err
 	}
-	ctx, cancel := context.WithTimeout(ctx, n.timeout)
+	ctx, cancel := context.WithTimeout(ctx, g.timeout)
 	defer cancel()
 	command := exec.CommandContext(ctx, path, "--version")
 	command.WaitDelay = time.Second
@@ -287,14 +287,14 @@ func (n *gatherer) shimVersion(ctx context.Context, path string) (string, error)
 
 // kubelet returns nil on a node without Kubernetes. The kubelet's directory stays if
 // the kubelet is stopped.
-func (n *gatherer) kubelet(ctx context.Context, p policy.Policy) *kubeletState {
-	if _, err := os.Stat(n.kubeletDir); errors.Is(err, fs.ErrNotExist) {
+func (g *gatherer) kubelet(ctx context.Context, p policy.Policy) *kubeletState {
+	if _, err := os.Stat(g.kubeletDir); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	k := &kubeletState{Dir: n.kubeletDir, Allocatable: map[string][]string{}}
+	k := &kubeletState{Dir: g.kubeletDir, Allocatable: map[string][]string{}}
 	k.RestartErr = nodesetup.CheckKubelet(ctx, service.Programs)
-	k.SocketErr = reach(ctx, filepath.Join(n.kubeletDir, "kubelet.sock"))
-	k.PodResourcesErr = n.call(ctx, n.podResources, func(ctx context.Context, connection *grpc.ClientConn) error {
+	k.SocketErr = reach(ctx, filepath.Join(g.kubeletDir, "kubelet.sock"))
+	k.PodResourcesErr = g.call(ctx, g.podResources, func(ctx context.Context, connection *grpc.ClientConn) error {
 		answer, err := podresources.NewPodResourcesListerClient(connection).GetAllocatableResources(ctx, &podresources.AllocatableResourcesRequest{})
 		for _, devices := range answer.GetDevices() {
 			k.Allocatable[devices.GetResourceName()] = append(k.Allocatable[devices.GetResourceName()], devices.GetDeviceIds()...)
@@ -302,10 +302,10 @@ func (n *gatherer) kubelet(ctx context.Context, p policy.Policy) *kubeletState {
 		return err
 	})
 	if len(k.Allocatable) == 0 {
-		k.ReadyErr = n.checkAdvertiser(ctx, p.MetricsAddress)
+		k.ReadyErr = g.checkAdvertiser(ctx, p.MetricsAddress)
 	}
 	for _, resource := range p.Resources {
-		err := n.call(ctx, filepath.Join(n.kubeletDir, advertiser.SocketName(resource.Name)), func(ctx context.Context, connection *grpc.ClientConn) error {
+		err := g.call(ctx, filepath.Join(g.kubeletDir, advertiser.SocketName(resource.Name)), func(ctx context.Context, connection *grpc.ClientConn) error {
 			_, err := v1beta1.NewDevicePluginClient(connection).GetDevicePluginOptions(ctx, &v1beta1.Empty{})
 			return err
 		})
@@ -319,8 +319,8 @@ func (n *gatherer) kubelet(ctx context.Context, p policy.Policy) *kubeletState {
 
 // checkAdvertiser returns why directx-advertiser is not ready, from the address of its
 // metrics. It returns nil if no advertiser answers there.
-func (n *gatherer) checkAdvertiser(ctx context.Context, address string) error {
-	ctx, cancel := context.WithTimeout(ctx, n.timeout)
+func (g *gatherer) checkAdvertiser(ctx context.Context, address string) error {
+	ctx, cancel := context.WithTimeout(ctx, g.timeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/readyz", nil)
 	if address == "" || err != nil {
@@ -340,7 +340,7 @@ func (n *gatherer) checkAdvertiser(ctx context.Context, address string) error {
 }
 
 // files returns the problems of files that decide what containers get.
-func (n *gatherer) files(ctx context.Context, c configState) (problems []fileProblem) {
+func (g *gatherer) files(ctx context.Context, c configState) (problems []fileProblem) {
 	add := func(kind findingKind, path string, err error) {
 		if err != nil {
 			problems = append(problems, fileProblem{kind, path, err})
@@ -353,20 +353,20 @@ func (n *gatherer) files(ctx context.Context, c configState) (problems []filePro
 			}
 		}
 	}
-	checkAccess(durable.CheckPrivate, n.stateDir, n.runtimeDir, n.kubeletDir)
+	checkAccess(durable.CheckPrivate, g.stateDir, g.runtimeDir, g.kubeletDir)
 	checkAccess(config.CheckAccess, c.Path, c.Policy.Source.Inventory)
 	if c.Policy.ExtraMounts.Sources == policy.MountHostDirectories {
 		for _, dir := range c.Policy.ExtraMounts.HostDirectories {
-			add(badHostDirectory, dir, durable.CheckFile(filepath.Join(n.hostRoot, dir)))
+			add(badHostDirectory, dir, durable.CheckFile(filepath.Join(g.hostRoot, dir)))
 		}
 	}
-	dir := paths.Allocations(n.stateDir)
+	dir := paths.Allocations(g.stateDir)
 	_, damaged, err := allocation.OpenStore(dir).List(ctx)
 	add(badRecord, dir, err)
 	for _, p := range damaged {
 		add(badRecord, p.Path, fmt.Errorf("an allocation record cannot be used: %w", p.Err))
 	}
-	for _, l := range containerd.Leftovers(n.ConfigFile, n.stateDir) {
+	for _, l := range containerd.Leftovers(g.ConfigFile, g.stateDir) {
 		add(leftovers[l.Kind], l.Path, l.Err)
 	}
 	return problems
