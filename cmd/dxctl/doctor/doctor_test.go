@@ -235,12 +235,19 @@ func TestGPUs(t *testing.T) {
 	n := gatherer{Instance: containerd.Instance{OS: "windows"}, stateDir: filepath.Join(t.TempDir(), "state")}
 	p := policy.Default()
 	p.UseInventory, p.Assignment, p.DriverFiles = true, policy.AssignByClass, policy.FilesMount
-	device := discovery.Device{InstanceID: "A", SupportsDisplay: true, DriverStorePath: `C:\none`, System32: []discovery.RuntimeFile{{Source: "gone.dll", Destination: "gone.dll"}}}
+	device := discovery.Device{
+		InstanceID: "A", SupportsDisplay: true,
+		DriverStorePath: `C:\none`, System32: []discovery.RuntimeFile{{Source: "gone.dll", Destination: "gone.dll"}},
+	}
 	if err := config.Install(n.stateDir, p, []discovery.Device{device}); err != nil {
 		t.Fatal(err)
 	}
-	if list, err := n.gpus(t.Context(), n.config()); err != nil || len(list) != 1 || !list[0].Health.OK() || list[0].Err != nil || !slices.Equal(list[0].Missing, []string{`C:\none\gone.dll`}) {
-		t.Errorf("%+v %v", list, err)
+	list, err := n.gpus(t.Context(), n.config())
+	if err != nil || len(list) != 1 || !list[0].Health.OK() || list[0].Err != nil {
+		t.Fatalf("%+v %v", list, err)
+	}
+	if want := []string{`C:\none\gone.dll`}; !slices.Equal(list[0].Missing, want) {
+		t.Errorf("the missing files are %q, want %q", list[0].Missing, want)
 	}
 }
 
