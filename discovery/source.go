@@ -20,6 +20,10 @@ type Source interface {
 	// in the list.
 	Find(ctx context.Context, instanceIDs []string) ([]Device, error)
 
+	// At returns the device with this index in the list of Devices, and reports whether there is
+	// one. It can take less time than Devices.
+	At(ctx context.Context, index int) (device Device, ok bool, err error)
+
 	// Watch calls changed after the list has changed, until ctx ends or the source
 	// cannot watch any longer. Changes in quick succession may be reported as one.
 	// changed is not called concurrently and must not block.
@@ -35,6 +39,16 @@ func (s Static) Devices(context.Context) ([]Device, error) { return slices.Clone
 // Find implements [Source].
 func (s Static) Find(_ context.Context, instanceIDs []string) ([]Device, error) {
 	return WithIDs(s, instanceIDs), nil
+}
+
+// At implements [Source].
+func (s Static) At(_ context.Context, index int) (Device, bool, error) { return at(s, index, nil) }
+
+func at(devices []Device, index int, err error) (Device, bool, error) {
+	if err != nil || index >= len(devices) {
+		return Device{}, false, err
+	}
+	return devices[index], true, nil
 }
 
 // Watch implements [Source]: it waits for the end of ctx.
@@ -67,6 +81,11 @@ func (s pathRequired) Devices(ctx context.Context) ([]Device, error) {
 func (s pathRequired) Find(ctx context.Context, instanceIDs []string) ([]Device, error) {
 	devices, err := s.Source.Find(ctx, instanceIDs)
 	return requirePaths(devices), err
+}
+
+func (s pathRequired) At(ctx context.Context, index int) (Device, bool, error) {
+	device, ok, err := s.Source.At(ctx, index)
+	return requirePaths([]Device{device})[0], ok, err
 }
 
 func requirePaths(devices []Device) []Device {

@@ -33,6 +33,9 @@ func TestForPolicy(t *testing.T) {
 		if err := errors.Join(err, findErr); err != nil || len(found) != 1 || found[0].Health.OK() != test.ok {
 			t.Errorf("%+v: found %+v, %v", test, found, err)
 		}
+		if first, ok, err := source.At(t.Context(), 0); err != nil || !ok || first.Health.OK() != test.ok {
+			t.Errorf("%+v: at 0 %+v, %v", test, first, err)
+		}
 	}
 }
 

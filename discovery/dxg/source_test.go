@@ -327,3 +327,18 @@ func FuzzAnswers(f *testing.F) {
 		}
 	})
 }
+
+func BenchmarkDevices(b *testing.B) {
+	f := &fakeDriver{}
+	for i := range 64 {
+		a := nvidia()
+		a.luid = uint32(i + 1)
+		f.adapters = append(f.adapters, a)
+	}
+	s, _ := newSource(b, f)
+	for b.Loop() {
+		if devices, err := s.Devices(b.Context()); err != nil || len(devices) != 64 {
+			b.Fatal(devices, err)
+		}
+	}
+}

@@ -77,6 +77,19 @@ func (f File) Find(_ context.Context, instanceIDs []string) ([]discovery.Device,
 	})
 }
 
+// At implements [discovery.Source]. It decodes this device only.
+func (f File) At(_ context.Context, index int) (device discovery.Device, ok bool, err error) {
+	number := -1
+	devices, err := f.read(func([]byte) bool {
+		number++
+		return number == index
+	})
+	if len(devices) == 0 {
+		return discovery.Device{}, false, err
+	}
+	return devices[0], true, err
+}
+
 // Watch implements [discovery.Source]. It returns when ctx ends and never calls changed: the
 // advertiser compiles a changed inventory, and then restarts with the new policy.
 func (f File) Watch(ctx context.Context, _ func()) error {

@@ -65,6 +65,11 @@ func TestFile(t *testing.T) {
 			t.Errorf("%s: got %+v, %v; want %+v", name, got, err, test.want)
 		}
 	}
+	for index, want := range map[int]bool{0: true, 2: true, 3: false} {
+		if got, ok, err := source.At(t.Context(), index); err != nil || ok != want || ok && !reflect.DeepEqual(got, list[index]) {
+			t.Errorf("device %d: got %+v, %t, %v", index, got, ok, err)
+		}
+	}
 	if err := source.Write(nil); err != nil {
 		t.Fatal(err)
 	}

@@ -99,3 +99,23 @@ func checkDevice(t *testing.T, d discovery.Device) {
 		}
 	}
 }
+
+func BenchmarkDevices(b *testing.B) {
+	s := node(64)
+	for b.Loop() {
+		if got := len(Devices(s)); got != 66 {
+			b.Fatalf("%d devices", got)
+		}
+	}
+}
+
+func BenchmarkFind(b *testing.B) {
+	system := &fakeSystem{snapshot: node(64)}
+	source := Open(system, nil)
+	ids := []string{t4(63).InstanceID}
+	for b.Loop() {
+		if devices, err := source.Find(b.Context(), ids); err != nil || len(devices) != 1 {
+			b.Fatal(devices, err)
+		}
+	}
+}

@@ -14,12 +14,13 @@ import (
 )
 
 // newCommand returns the command that runs nvidia-smi.exe. It is in the driver store directory
-// of the GPUs' driver, and installations usually copy it to System32. Older drivers have it in
-// C:\Program Files\NVIDIA Corporation\NVSMI, which is not supported.
+// of the GPUs' driver, and installations copy it to System32. Older drivers have it in
+// C:\Program Files\NVIDIA Corporation\NVSMI.
 // https://stackoverflow.com/questions/57100015/how-do-i-run-nvidia-smi-on-windows
 func newCommand(ctx context.Context, _ string, gpus []discovery.Device) (*exec.Cmd, error) {
 	system32, err := windows.GetSystemDirectory()
-	if err != nil {
+	programs, programsErr := windows.KnownFolderPath(windows.FOLDERID_ProgramFiles, 0)
+	if err := errors.Join(err, programsErr); err != nil {
 		return nil, err
 	}
 	var directories []string
@@ -28,7 +29,7 @@ func newCommand(ctx context.Context, _ string, gpus []discovery.Device) (*exec.C
 			directories = append(directories, d.DriverStorePath)
 		}
 	}
-	for _, directory := range append(directories, system32) {
+	for _, directory := range append(directories, system32, winpath.Join(programs, `NVIDIA Corporation\NVSMI`)) {
 		program := winpath.Join(directory, "nvidia-smi.exe")
 		err := durable.CheckProgram(program)
 		if errors.Is(err, fs.ErrNotExist) {

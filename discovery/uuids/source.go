@@ -22,8 +22,8 @@ const (
 	retryInterval = time.Minute
 )
 
-// Add returns source with the UUIDs of NVIDIA's GPUs in its lists. [discovery.Source.Find] does
-// not add them.
+// Add returns source with the UUIDs of NVIDIA's GPUs in its lists. [discovery.Source.Find] and
+// At do not add them.
 //
 // nvidia-smi can take seconds, so a list waits for it only for a moment. When it reports
 // other UUIDs later, Watch calls changed. It runs for GPUs that are new, for GPUs whose driver
@@ -47,6 +47,9 @@ type source struct {
 	// running is closed when the running query ends, nil if there is none.
 	running chan struct{}
 	retryAt time.Time
+
+	// watchMu guards changed, and keeps it from being called concurrently.
+	watchMu sync.Mutex
 	changed func() // that of Watch
 }
 
@@ -99,35 +102,45 @@ func (s *source) startQuery(devices []discovery.Device) <-chan struct{} {
 	s.running, s.retryAt = ended, time.Now().Add(retryInterval)
 	go func() {
 		defer close(ended)
-		byAddress, err := s.query(gpus)
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		uuids := assign(gpus, byAddress)
-		for gpu := range uuids {
-			uuids[gpu] = cmp.Or(uuids[gpu], s.uuids[gpu])
+		if s.finishQuery(gpus) {
+			s.notify()
 		}
-		if !maps.Equal(uuids, s.uuids) {
-			s.changed()
-		}
-		s.uuids, s.err, s.running = uuids, err, nil
 	}()
 	return ended
 }
 
-// Watch implements [discovery.Source]. The lock keeps changed from being called concurrently.
-func (s *source) Watch(ctx context.Context, changed func()) error {
-	set := func(f func()) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.changed = f
+// finishQuery queries the UUIDs of gpus and reports whether they have changed.
+func (s *source) finishQuery(gpus []discovery.Device) (changed bool) {
+	byAddress, err := s.query(gpus)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	uuids := assign(gpus, byAddress)
+	for gpu := range uuids {
+		uuids[gpu] = cmp.Or(uuids[gpu], s.uuids[gpu])
 	}
-	set(changed)
-	defer set(func() {})
-	return s.Source.Watch(ctx, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		changed()
-	})
+	changed = !maps.Equal(uuids, s.uuids)
+	s.uuids, s.err, s.running = uuids, err, nil
+	return changed
+}
+
+// Watch implements [discovery.Source].
+func (s *source) Watch(ctx context.Context, changed func()) error {
+	s.setChanged(changed)
+	defer s.setChanged(func() {})
+	return s.Source.Watch(ctx, s.notify)
+}
+
+func (s *source) setChanged(changed func()) {
+	s.watchMu.Lock()
+	defer s.watchMu.Unlock()
+	s.changed = changed
+}
+
+// notify calls the function of Watch.
+func (s *source) notify() {
+	s.watchMu.Lock()
+	defer s.watchMu.Unlock()
+	s.changed()
 }
 
 // assign returns the UUIDs of gpus by [key], "" for unknown ones. A GPU has the UUID at its PCI
