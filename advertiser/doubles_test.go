@@ -52,6 +52,10 @@ func (s *memorySource) Devices(ctx context.Context) ([]discovery.Device, error) 
 	return slices.Clone(s.devices), errors.Join(s.err, ctx.Err())
 }
 
+func (s *memorySource) At(ctx context.Context, index int) (discovery.Device, bool, error) {
+	return discovery.Static(s.devices).At(ctx, index)
+}
+
 func (s *memorySource) lists() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
