@@ -277,13 +277,16 @@ func TestEndThatFails(t *testing.T) {
 	k.pods.set(nil, "name-of-a")
 	token := k.record(displayResource, "A::0")
 	k.bind(token)
-	k.run()
-	k.await(displayResource, "A::0 A::1")
-	k.source.awaitRefreshes(t)
+	if live := k.config.Recorder.Live(); len(live) != 1 || live[0].Holder == nil { // They are not read again.
+		t.Fatal(live)
+	}
 	file := filepath.Join(k.records, string(token.ID())+".json")
 	if err := errors.Join(os.Remove(file), os.MkdirAll(filepath.Join(file, "not empty"), 0o700)); err != nil {
 		t.Fatal(err)
 	}
+	k.run()
+	k.await(displayResource, "A::0 A::1")
+	k.source.awaitRefreshes(t)
 	k.pods.set(nil, "another")
 	testutil.Eventually(t, "the failure", func() bool { return len(k.log.with("directory not empty")) > 0 })
 	k.source.awaitRefreshes(t)

@@ -53,14 +53,14 @@ func (p *pool) prefer(available, mustInclude []string, size int) ([]string, erro
 		}
 		return nil, p.mixedError(usable, size)
 	}
-	best := c.selectFrom(sets[0], need)
-	for _, set := range sets[1:] {
-		// The sets are in the order of the source: on a tie the earlier one is better.
-		other := c.selectFrom(set, need)
-		if cmp.Or(cmp.Compare(best.distinctGPUs, other.distinctGPUs), p.byUse(other.load, best.load), cmp.Compare(other.nodes, best.nodes)) < 0 {
-			best = other
-		}
+	selections := make([]selection, 0, len(sets))
+	for _, set := range sets {
+		selections = append(selections, c.selectFrom(set, need))
 	}
+	// The sets are in the order of the source, and of equal ones the first is chosen.
+	best := slices.MaxFunc(selections, func(a, b selection) int {
+		return cmp.Or(cmp.Compare(a.distinctGPUs, b.distinctGPUs), p.byUse(b.load, a.load), cmp.Compare(b.nodes, a.nodes))
+	})
 	chosen := append(make([]string, 0, size), mustInclude...)
 	for i, g := range c.gpus {
 		for number, n := 0, best.gpus[i].included-g.included; n > 0; number++ {
@@ -73,8 +73,7 @@ func (p *pool) prefer(available, mustInclude []string, size int) ([]string, erro
 	return chosen, nil
 }
 
-// choice is one request for a preferred allocation. It has a candidate for each GPU of
-// the pool.
+// choice is one request for a preferred allocation, with a candidate for each GPU of the pool.
 type choice struct {
 	pool *pool
 	gpus []candidate

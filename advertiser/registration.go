@@ -30,7 +30,7 @@ func (s *server) stayRegistered(ctx context.Context, listener *localgrpc.Listene
 			s.log.Info("The socket was removed, creating it again")
 			return
 		}
-		streams := s.countedStreams()
+		streams := s.currentStreams()
 		if err != nil || !r.due(time.Now(), kubelet, streams) {
 			// A kubelet admits its pods soon after it has created its socket, and refuses
 			// those whose devices are not registered by then.

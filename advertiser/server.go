@@ -86,7 +86,7 @@ func (s *server) streamClosed() {
 	signal(s.streamsChanged)
 }
 
-func (s *server) countedStreams() streams {
+func (s *server) currentStreams() streams {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.streams

@@ -13,7 +13,7 @@ import (
 // unwatched returns the resources whose lists the kubelet does not watch, sorted.
 func (a *Advertiser) unwatched() (names []string) {
 	for name, s := range a.servers {
-		if s.countedStreams().open == 0 {
+		if s.currentStreams().open == 0 {
 			names = append(names, name)
 		}
 	}
@@ -37,7 +37,7 @@ func (a *Advertiser) Report(n metrics.Node, containers []ContainerDevices) {
 		n.Devices.WithLabelValues(cmp.Or(string(d.Kind()), "none"), health).Inc()
 	}
 	for name, s := range a.servers {
-		open := s.countedStreams().open
+		open := s.currentStreams().open
 		n.Registered.WithLabelValues(name).Set(float64(min(open, 1)))
 		inUse := map[string]float64{}
 		for _, c := range containers {

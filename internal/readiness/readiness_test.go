@@ -33,7 +33,7 @@ func start(t *testing.T, path string, ready func(context.Context) error) (stop f
 	return func() {
 		cancel()
 		if err := <-ended; err != nil {
-			t.Errorf("Run: %v", err)
+			t.Errorf("Serve: %v", err)
 		}
 	}
 }
@@ -138,7 +138,7 @@ func TestCheckErrors(t *testing.T) {
 	}
 }
 
-func TestRunSocketInUse(t *testing.T) {
+func TestServeSocketInUse(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(testutil.ShortDir(t), SocketName)
 	stop := start(t, path, isReady)
@@ -151,9 +151,9 @@ func TestRunSocketInUse(t *testing.T) {
 	}
 }
 
-// TestRunRecovers: the plugin stays up when its directory cannot be used, and its socket
+// TestServeRecovers: the plugin stays up when its directory cannot be used, and its socket
 // is created again.
-func TestRunRecovers(t *testing.T) {
+func TestServeRecovers(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(testutil.ShortDir(t), "run")
 	if err := os.WriteFile(dir, nil, 0o600); err != nil {
@@ -177,7 +177,7 @@ func TestRunRecovers(t *testing.T) {
 	}
 }
 
-func TestRunCanceledAtOnce(t *testing.T) {
+func TestServeCanceledAtOnce(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(testutil.ShortDir(t), "s")
 	for range 200 {
