@@ -44,7 +44,7 @@ dxctl was called incorrectly, 3 if a result is unknown.`,
 	}{
 		{"inspect", "Inspect the node:", []*cobra.Command{show.NewDevicesCommand(), show.NewAllocationsCommand(), doctor.NewCapabilitiesCommand(v), doctor.NewCommand(v), verify.NewCommand(v)}},
 		{"containers", "Prepare containers:", containers},
-		{"setup", "Set up the node:", []*cobra.Command{newRuntimeCommand(), nodeconfig.NewCommand(), nodesetup.NewServiceCommand(runtime.GOOS)}},
+		{"setup", "Set up the node:", []*cobra.Command{newRuntimeCommand(), nodeconfig.NewCommand(), nodesetup.NewServiceCommand()}},
 		{"shell", "Other commands:", []*cobra.Command{newVersionCommand()}},
 	} {
 		command.AddGroup(&cobra.Group{ID: group.id, Title: group.title})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"golang.org/x/sys/windows/svc/eventlog"
 	"golang.org/x/sys/windows/svc/mgr"
 
+	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
@@ -25,15 +27,49 @@ const timeout = time.Minute
 // runAsService is the first argument of a process that the service manager starts.
 const runAsService = "--run-as-service"
 
+// errForeign reports a service of the daemon's name that Install has not created.
+var errForeign = errors.New("it was not created by 'dxctl service install': remove it first")
+
+// Install creates or replaces the service, starts it, and makes it start with the
+// system. The service runs as the system, so others must not be able to replace Program.
+func (d Daemon) Install(ctx context.Context) error {
+	err := fmt.Errorf("%s is not an absolute path", d.Program)
+	if filepath.IsAbs(d.Program) {
+		err = durable.CheckProgram(d.Program)
+	}
+	if err == nil {
+		_, err = d.installed()
+	}
+	if err == nil {
+		err = d.install(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("install the service %s: %w", d.Name, err)
+	}
+	return nil
+}
+
+// Uninstall stops and removes the service. It reports whether there was one.
+func (d Daemon) Uninstall(ctx context.Context) (removed bool, err error) {
+	installed, err := d.installed()
+	if err == nil && installed {
+		err = d.uninstall(ctx)
+	}
+	if err != nil {
+		return false, fmt.Errorf("uninstall the service %s: %w", d.Name, err)
+	}
+	return installed, nil
+}
+
 // installed reports whether there is a service. One that runs another program, such as nssm,
-// is [ErrForeign].
+// is [errForeign].
 func (d Daemon) installed() (bool, error) {
 	line, err := commandLineOf(d.Name)
 	if errors.Is(err, registry.ErrNotExist) {
 		return false, nil
 	}
 	if program := programOf(line); err == nil && !strings.EqualFold(winpath.Base(program), d.Name+".exe") {
-		err = fmt.Errorf("it runs %s: %w", program, ErrForeign)
+		err = fmt.Errorf("it runs %s: %w", program, errForeign)
 	}
 	return true, err
 }

@@ -143,7 +143,7 @@ func TestDaemon(t *testing.T) {
 	}
 	_, uninstallErr := d.Uninstall(ctx)
 	for name, err := range map[string]error{"install": d.Install(ctx), "uninstall": uninstallErr} {
-		if !errors.Is(err, ErrForeign) || !strings.Contains(err.Error(), "nssm.exe") {
+		if !errors.Is(err, errForeign) || !strings.Contains(err.Error(), "nssm.exe") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -338,7 +338,7 @@ func TestRemedies(t *testing.T) {
 	t.Parallel()
 	broken := brokenNodes()[0].state
 	for want, state := range map[string]nodeState{
-		"service install":                     broken,
+		"services of the package":             broken,
 		"runtime install":                     with(broken, func(f *nodeState) { f.Kubelet = nil }),
 		"check the GPU's driver":              with(healthyNode(), func(f *nodeState) { undiscovered(f, errIO) }),
 		"'systemctl restart containerd', see": with(healthyNode(), func(f *nodeState) { f.Containerd.Err = errIO }),

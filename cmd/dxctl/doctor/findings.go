@@ -70,7 +70,7 @@ const (
 //nolint:gochecknoglobals // These are constants.
 var (
 	notSetUp           = findingKind{CheckSetup, "no container can have a GPU", "run 'dxctl runtime install', then 'dxctl runtime configure --restart' if pods get GPUs"}
-	notSetUpForKubelet = findingKind{CheckSetup, "no container can have a GPU", "run 'dxctl service install', or install the chart"}
+	notSetUpForKubelet = findingKind{CheckSetup, "no container can have a GPU", "start the services of the package with systemctl, or install the chart"}
 
 	badPolicy     = findingKind{CheckConfig, "containers that request a GPU do not start", "run 'dxctl config apply', or restart directx-advertiser"}
 	invalidConfig = findingKind{CheckConfig, "the last valid configuration stays in force", "correct the file; 'dxctl config check' checks it"}

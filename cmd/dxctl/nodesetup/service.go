@@ -1,160 +1,84 @@
 package nodesetup
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
 
-	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
-	"github.com/directx-nri/directx-nri/deployments/systemd"
-	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/service"
 )
 
-// serviceOptions are the flags of 'dxctl service' on a node with the operating system nodeOS.
-type serviceOptions struct {
-	nodeOS, unitDir string
-	cdi             bool
-	programDir      string // for install
-	// These are for uninstall.
-	node     containerd.Instance
-	stateDir string
-	force    bool
-}
-
-// NewServiceCommand returns the group of commands for a node with this operating system.
-func NewServiceCommand(nodeOS string) *cobra.Command {
-	o := serviceOptions{nodeOS: nodeOS}
+// NewServiceCommand returns the group of commands.
+func NewServiceCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "service",
-		Short: "Run the daemons as services of a node without the chart",
-		Long: `Runs directx-advertiser, and on Linux also directx-nri, as services that start with
-the node and are started again when they end: native Windows services, or units of
-systemd. On Windows the daemon logs to the Application event log.
-
-On Linux, with --cdi, runs in their place a service that keeps the CDI specification
-current: see 'dxctl cdi generate'.`,
+		Short: "Run directx-advertiser as a Windows service, without the chart",
+		Long: `Runs directx-advertiser as a native Windows service. It starts with the node and again when
+it ends, and logs to the Application event log. On Linux, use the units of the packages.`,
 	}
-	command.AddCommand(o.installCommand(), o.uninstallCommand())
+	command.AddCommand(newServiceInstallCommand(), newServiceUninstallCommand())
 	return command
 }
 
-// forEach makes command call do with each daemon.
-func (o *serviceOptions) forEach(command *cobra.Command, do func(c *cobra.Command, d service.Daemon, args []string) error) {
-	if o.nodeOS != "windows" {
-		command.Flags().StringVar(&o.unitDir, "unit-dir", "/etc/systemd/system", "`DIRECTORY` of systemd's unit files")
-		command.Flags().BoolVar(&o.cdi, "cdi", false, "the service of the CDI specification (Docker, Podman), not the daemons")
-	}
-	command.RunE = func(c *cobra.Command, args []string) error {
-		var failed []error
-		for _, name := range o.names() {
-			unit, err := systemd.Units.ReadFile(name + ".service")
-			if err != nil {
-				return err
-			}
-			d := service.Daemon{Name: name, Description: "Offers the node's GPUs to the kubelet", Unit: string(unit), UnitDir: o.unitDir}
-			failed = append(failed, do(c, d, args))
-		}
-		return errors.Join(failed...)
-	}
-}
+const advertiserName = "directx-advertiser"
 
-func (o *serviceOptions) installCommand() *cobra.Command {
+func newServiceInstallCommand() *cobra.Command {
+	var programDir string
 	command := &cobra.Command{
 		Use:   "install [-- FLAGS]",
-		Short: "Install and start the services, directx-advertiser with FLAGS",
-		Long: `Installs or replaces the services, and starts them. The programs must be where only
-administrators can change them. Without systemctl, only the units are written.`,
+		Short: "Install and start the service with FLAGS of directx-advertiser",
+		Long: `Installs or replaces the service, and starts it. The program must be where only
+administrators can change it.`,
 		Example: `  dxctl service install
-  dxctl service install -- --inventory /etc/directx-nri/gpus.yaml --replicas 4`,
+  dxctl service install -- --inventory C:\gpus.yaml --replicas 4`,
 		Args: func(c *cobra.Command, args []string) error {
 			if at := c.ArgsLenAtDash(); len(args) > 0 && at != 0 {
 				return fmt.Errorf("unexpected argument %q: flags of directx-advertiser follow --", args[0])
 			}
 			return nil
 		},
-	}
-	o.forEach(command, o.install)
-	command.Flags().StringVar(&o.programDir, "directory", "", "`DIRECTORY` of the daemons' programs (default that of dxctl)")
-	return command
-}
-
-func (o *serviceOptions) uninstallCommand() *cobra.Command {
-	command := &cobra.Command{
-		Use:     "uninstall",
-		Short:   "Stop and remove the services",
-		Long:    "Stops and removes the services. Running containers keep their GPUs.",
-		Example: "  dxctl service uninstall",
-	}
-	o.forEach(command, uninstallDaemon)
-	if o.nodeOS == "windows" {
-		return command
-	}
-	flags, defaults := command.Flags(), paths.Default()
-	flags.StringVar(&o.node.CRISocket, "cri-socket", defaults.CRI, "containerd's CRI `SOCKET` or named pipe")
-	flags.StringVar(&o.stateDir, "state-dir", defaults.State, "state `DIRECTORY`")
-	containerd.AddForceFlag(flags, &o.force)
-	command.PreRunE = func(c *cobra.Command, _ []string) error {
-		if o.cdi {
+		RunE: func(c *cobra.Command, args []string) error {
+			if programDir == "" {
+				self, err := os.Executable()
+				if err != nil {
+					return err
+				}
+				programDir = filepath.Dir(self)
+			}
+			d := service.Daemon{
+				Name: advertiserName, Description: "Offers the node's GPUs to the kubelet",
+				Program: filepath.Join(programDir, advertiserName+".exe"), Args: args,
+			}
+			if err := d.Install(c.Context()); err != nil {
+				return err
+			}
+			fmt.Fprintf(c.OutOrStdout(), "installed the service %s: %s\n", d.Name, d.Program)
 			return nil
-		}
-		return o.node.CheckHolders(c.Context(), o.stateDir, c.ErrOrStderr(), o.force)
+		},
 	}
+	command.Flags().StringVar(&programDir, "directory", "", "`DIRECTORY` of directx-advertiser.exe (default that of dxctl)")
 	return command
 }
 
-// names returns the names of the node's services.
-func (o *serviceOptions) names() []string {
-	switch {
-	case o.nodeOS == "windows":
-		return []string{"directx-advertiser"}
-	case o.cdi:
-		return []string{"directx-cdi"}
+func newServiceUninstallCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "uninstall",
+		Short:   "Stop and remove the service",
+		Long:    "Stops and removes the service. Running containers keep their GPUs.",
+		Example: "  dxctl service uninstall",
+		RunE: func(c *cobra.Command, _ []string) error {
+			removed, err := service.Daemon{Name: advertiserName}.Uninstall(c.Context())
+			if err != nil {
+				return err
+			}
+			message := "removed the service %s\n"
+			if !removed {
+				message = "the service %s is not installed\n"
+			}
+			fmt.Fprintf(c.OutOrStdout(), message, advertiserName)
+			return nil
+		},
 	}
-	return []string{"directx-nri", "directx-advertiser"}
-}
-
-// uninstallDaemon removes the service of d.
-func uninstallDaemon(c *cobra.Command, d service.Daemon, _ []string) error {
-	removed, err := d.Uninstall(c.Context())
-	if err != nil {
-		return err
-	}
-	message := "removed the service %s\n"
-	if !removed {
-		message = "the service %s is not installed\n"
-	}
-	fmt.Fprintf(c.OutOrStdout(), message, d.Name)
-	return nil
-}
-
-// install installs d, whose program is in programDir, or beside dxctl.
-func (o *serviceOptions) install(c *cobra.Command, d service.Daemon, args []string) error {
-	dir := o.programDir
-	if dir == "" {
-		self, err := os.Executable()
-		if err != nil {
-			return err
-		}
-		dir = filepath.Dir(self)
-	}
-	program := d.Name
-	switch d.Name {
-	case "directx-advertiser":
-		d.Args = args
-	case "directx-cdi":
-		program = "dxctl"
-	}
-	d.Program = filepath.Join(dir, program)
-	if o.nodeOS == "windows" {
-		d.Program += ".exe"
-	}
-	if err := d.Install(c.Context()); err != nil {
-		return err
-	}
-	fmt.Fprintf(c.OutOrStdout(), "installed the service %s: %s\n", d.Name, d.Program)
-	return nil
 }
