@@ -106,7 +106,7 @@ func checkMounts(t *testing.T, r Resolver, files []requestedFile, want []string,
 		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" || !errors.Is(err, wantErr) {
-		t.Errorf("error %v, want %v; mounts (-want +got):\n%s", err, wantErr, diff)
+		t.Errorf("%+v: error %v, want %v; mounts (-want +got):\n%s", files, err, wantErr, diff)
 	}
 	if err != nil && strings.ContainsAny(err.Error(), "\n\r") {
 		t.Errorf("the error is not one line: %v", err)
@@ -161,46 +161,6 @@ func TestFilesThatAreRefused(t *testing.T) {
 		"missing":                         {files: []requestedFile{{Source: "nothere.exe"}}, want: errMissing},
 		"a directory":                     {files: []requestedFile{{Source: "dir"}}, want: errNotFile},
 		"one good, one not":               {files: []requestedFile{{Source: "amd.exe"}, {Source: "nothere.exe"}}, want: errMissing},
-		"dots":                            {files: []requestedFile{{Source: `..\secret.inf_1\secret.txt`}}, want: errDots},
-		"dots inside":                     {files: []requestedFile{{Source: `x86\..\amd.exe`}}, want: errDots},
-		"dots with slashes":               {files: []requestedFile{{Source: "../secret.inf_1/secret.txt"}}, want: errDots},
-		"one dot":                         {files: []requestedFile{{Source: `.\amd.exe`}}, want: errDots},
-		"three dots":                      {files: []requestedFile{{Source: `...\amd.exe`}}, want: errTrailing},
-		"stream":                          {files: []requestedFile{{Source: "amd.exe:hidden"}}, want: errStream},
-		"the file's own stream":           {files: []requestedFile{{Source: "amd.exe::$DATA"}}, want: errStream},
-		"stream of a directory":           {files: []requestedFile{{Source: `x86:$I30:$INDEX_ALLOCATION\tool.exe`}}, want: errStream},
-		"device path":                     {files: []requestedFile{{Source: `\\.\PhysicalDrive0`}}, want: errNotAbsolute},
-		"literal path":                    {files: []requestedFile{{Source: `\\?\C:\tools\trace.exe`}}, want: errNotAbsolute},
-		"literal path with slashes":       {files: []requestedFile{{Source: "//?/C:/tools/trace.exe"}}, want: errNotAbsolute},
-		"object manager path":             {files: []requestedFile{{Source: `\??\C:\tools\trace.exe`}}, want: errNotAbsolute},
-		"network path":                    {files: []requestedFile{{Source: `\\server\share\a.exe`}}, want: errNotAbsolute},
-		"network path with slashes":       {files: []requestedFile{{Source: "//server/share/a.exe"}}, want: errNotAbsolute},
-		"drive's current directory":       {files: []requestedFile{{Source: "C:trace.exe"}}, want: errStream},
-		"a drive":                         {files: []requestedFile{{Source: "C:"}}, want: errStream},
-		"current drive":                   {files: []requestedFile{{Source: `\tools\trace.exe`}}, want: errNotAbsolute},
-		"a root":                          {files: []requestedFile{{Source: `C:\`}}, want: errEmptyElement},
-		"two separators":                  {files: []requestedFile{{Source: `x86\\tool.exe`}}, want: errEmptyElement},
-		"separator at the end":            {files: []requestedFile{{Source: `dir\`}}, want: errEmptyElement},
-		"reserved name":                   {files: []requestedFile{{Source: "NUL"}}, want: errReservedName},
-		"reserved, with an extension":     {files: []requestedFile{{Source: "con.txt"}}, want: errReservedName},
-		"reserved, spaces inside":         {files: []requestedFile{{Source: "Com1 .dll"}}, want: errReservedName},
-		"reserved, superscript":           {files: []requestedFile{{Source: "COM¹"}}, want: errReservedName},
-		"reserved directory":              {files: []requestedFile{{Source: `aux\a.dll`}}, want: errReservedName},
-		"dot at the end":                  {files: []requestedFile{{Source: "amd.exe."}}, want: errTrailing},
-		"space at the end":                {files: []requestedFile{{Source: "amd.exe "}}, want: errTrailing},
-		"wildcard":                        {files: []requestedFile{{Source: "*.exe"}}, want: errCharacter},
-		"control character":               {files: []requestedFile{{Source: "a\u0001.exe"}}, want: errCharacter},
-		"delete character":                {files: []requestedFile{{Source: "a\u007f.exe"}}, want: errCharacter},
-		"full-width letter":               {files: []requestedFile{{Source: "\uff41md.exe"}}, want: errCharacter},
-		"angle bracket":                   {files: []requestedFile{{Source: "amd<exe"}}, want: errCharacter},
-		"full-width separator":            {files: []requestedFile{{Source: "x86＼tool.exe"}}, want: errCharacter},
-		"full-width dots":                 {files: []requestedFile{{Source: `．．\a`}}, want: errCharacter},
-		"division slash":                  {files: []requestedFile{{Source: "x86∕tool.exe"}}, want: errCharacter},
-		"invisible":                       {files: []requestedFile{{Source: "amd\u200b.exe"}}, want: errCharacter},
-		"right to left":                   {files: []requestedFile{{Source: "amd\u202eexe.dll"}}, want: errCharacter},
-		"Kelvin sign":                     {files: []requestedFile{{Source: "amd.exe", Destination: "\u212aernel32.dll"}}, want: errCharacter},
-		"short name":                      {files: []requestedFile{{Source: "NVCUDA~1.DLL"}}, want: errShortName},
-		"short name of a directory":       {files: []requestedFile{{Source: "amd.exe", Destination: `C:\PROGRA~1\a.exe`}}, policy: []func(*Resolver){into(`C:\PROGRA~1`)}, want: errShortName},
 		"absolute by default":             {files: []requestedFile{{Source: store + `\nvidia-smi.exe`}}, want: errSource},
 		"no directory of the policy":      {files: []requestedFile{{Source: `C:\secret\key.pem`}}, policy: []func(*Resolver){withDirs(`C:\tools`)}, want: errSource},
 		"a directory that begins alike":   {files: []requestedFile{{Source: `C:\toolsmith\no.exe`}}, policy: []func(*Resolver){withDirs(`C:\tools`)}, want: errSource},
@@ -213,10 +173,6 @@ func TestFilesThatAreRefused(t *testing.T) {
 		"destination is the directory":    {files: []requestedFile{{Source: "amd.exe", Destination: `C:\Windows\System32`}}, want: errDestination},
 		"destination's other drive":       {files: []requestedFile{{Source: "amd.exe", Destination: `D:\Windows\System32\a.exe`}}, want: errDestination},
 		"System32 is not in policy":       {files: []requestedFile{{Source: "amd.exe"}}, policy: []func(*Resolver){into(`C:\app`)}, want: errDestination},
-		"destination with dots":           {files: []requestedFile{{Source: "amd.exe", Destination: `..\a.exe`}}, want: errDots},
-		"destination's stream":            {files: []requestedFile{{Source: "amd.exe", Destination: "kernel32.dll::$DATA"}}, want: errStream},
-		"destination is a device":         {files: []requestedFile{{Source: "amd.exe", Destination: `\\.\pipe\a`}}, want: errNotAbsolute},
-		"destination's dot at end":        {files: []requestedFile{{Source: "amd.exe", Destination: "kernel32.dll."}}, want: errTrailing},
 		"destination and directory":       {files: []requestedFile{{Source: "amd.exe", Destination: `C:\Windows\System32\a.exe`, Directory: "SysWOW64"}}, want: errDirectory},
 		"a file of Windows":               {files: []requestedFile{{Source: "kernel32.dll"}}, want: errSystemFile},
 		"what cannot be compared":         {files: []requestedFile{{Source: "amd.exe", Destination: "held.dll"}}, want: errSystemFile},
@@ -237,6 +193,35 @@ func TestFilesThatAreRefused(t *testing.T) {
 			t.Parallel()
 			checkMounts(t, windowsResolver(root, test.policy), test.files, nil, test.want)
 		})
+	}
+}
+
+// TestWindowsPathsThatAreRefused: as a source and as a destination alike.
+func TestWindowsPathsThatAreRefused(t *testing.T) {
+	t.Parallel()
+	r := windowsResolver(windowsNode(), nil)
+	for want, paths := range map[error][]string{
+		errDots: {`..\secret.inf_1\secret.txt`, "../secret.inf_1/secret.txt", `x86\..\amd.exe`, `.\amd.exe`},
+		// Streams of files and of a directory, and the current directory of a drive.
+		errStream: {"amd.exe:hidden", "kernel32.dll::$DATA", `x86:$I30:$INDEX_ALLOCATION\tool.exe`, "C:", "C:trace.exe"},
+		// Devices, literal paths, network shares, and the current drive.
+		errNotAbsolute: {
+			`\\.\PhysicalDrive0`, `\??\C:\tools\trace.exe`, `\\?\C:\tools\trace.exe`, "//?/C:/tools/trace.exe", `\\server\share\a.exe`, "//server/share/a.exe", `\tools\trace.exe`,
+		},
+		errEmptyElement: {`C:\`, `x86\\tool.exe`, `dir\`},
+		errReservedName: {"NUL", "con.txt", "Com1 .dll", "COM¹", `aux\a.dll`},
+		errTrailing:     {"amd.exe.", "amd.exe ", `...\amd.exe`},
+		errShortName:    {"NVCUDA~1.DLL", `C:\PROGRA~1\a.exe`},
+		errCharacter: {
+			"*.exe", "amd<exe", "a\u0001.exe", "a\u007f.exe",
+			"\uff41md.exe", "x86\uff3ctool.exe", "\uff0e\uff0e\\a", // full-width: a letter, a backslash and dots
+			"x86\u2215tool.exe", "amd\u200b.exe", "amd\u202eexe.dll", "\u212aernel32.dll", // a division slash, no width, right to left, and the Kelvin sign
+		},
+	} {
+		for _, path := range paths {
+			checkMounts(t, r, []requestedFile{{Source: path}}, nil, want)
+			checkMounts(t, r, []requestedFile{{Source: "amd.exe", Destination: path}}, nil, want)
+		}
 	}
 }
 
