@@ -16,6 +16,7 @@ import (
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 
 	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 const inventory = `apiVersion: directx.microsoft.com/v1alpha1
@@ -39,18 +40,11 @@ func run(ctx context.Context, t *testing.T, args ...string) (stdout string, err 
 	return out.String(), err
 }
 
-func write(t *testing.T, path, text string) {
-	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func TestGenerate(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	gpus, file := filepath.Join(dir, "gpus.yaml"), filepath.Join(dir, "cdi", "directx-nri.yaml")
-	write(t, gpus, inventory)
+	testutil.WriteFile(t, gpus, inventory, 0o600)
 	generate := []string{"generate", "--inventory", gpus, "--state-dir", filepath.Join(dir, "none")}
 	toFile := append(slices.Clone(generate), "--file", file)
 
@@ -89,7 +83,7 @@ func TestGenerate(t *testing.T) {
 		t.Errorf("removing nothing: %q %v", out, err)
 	}
 
-	write(t, file, "# of others\n")
+	testutil.WriteFile(t, file, "# of others\n", 0o600)
 	for _, args := range [][]string{toFile, {"remove", file}, append(slices.Clone(toFile), "--watch")} {
 		if _, err := run(t.Context(), t, args...); !errors.Is(err, errForeign) {
 			t.Errorf("%s: %v", args, err)

@@ -28,6 +28,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/config"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/win32"
 )
 
@@ -37,9 +38,7 @@ func TestRefusals(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for _, file := range []string{policy.Path(dir), filepath.Join(dir, "report.json")} {
-		if err := os.WriteFile(file, []byte("{"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testutil.WriteFile(t, file, "{", 0o600)
 	}
 	for want, test := range map[string]struct {
 		command *cobra.Command
@@ -110,13 +109,8 @@ func TestReportHasNoSecret(t *testing.T) {
 			write := func(files map[string]string) {
 				for file, text := range files {
 					text = strings.ReplaceAll(text, "INVENTORY", filepath.Join(dir, "gpus.yaml"))
-					if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
-						t.Fatal(err)
-					}
+					testutil.WriteFile(t, filepath.Join(dir, file), text, 0o600)
 				}
-			}
-			if err := os.Mkdir(state, 0o700); err != nil {
-				t.Fatal(err)
 			}
 			write(valid)
 			apply(t, filepath.Join(dir, "config.yaml"), state)
@@ -214,14 +208,8 @@ func TestReadWSL(t *testing.T) {
 		"6.1.0-39-amd64\n":                   nil,
 	} {
 		root := t.TempDir()
-		for _, dir := range []string{"proc/sys/kernel", "usr/lib/wsl/lib"} {
-			if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := os.WriteFile(filepath.Join(root, "proc/sys/kernel/osrelease"), []byte(kernel), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testutil.WriteFile(t, filepath.Join(root, "proc/sys/kernel/osrelease"), kernel, 0o600)
+		testutil.WriteFile(t, filepath.Join(root, "usr/lib/wsl/lib/libdxcore.so"), "", 0o600)
 		if diff := cmp.Diff(want, readWSL(root)); diff != "" {
 			t.Errorf("%s:\n%s", kernel, diff)
 		}

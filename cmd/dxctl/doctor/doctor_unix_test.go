@@ -16,6 +16,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // 'dxctl capabilities' prints whether the shim is used, and why what it reports is unknown.
@@ -89,12 +90,9 @@ func TestDoctorInAContainer(t *testing.T) {
 	t.Parallel()
 	dir, mounted := t.TempDir(), t.TempDir()
 	state, file, inventory := filepath.Join(dir, "state"), filepath.Join(dir, "config.yaml"), filepath.Join(dir, "gpus.yaml")
-	err := errors.Join(os.Mkdir(state, 0o700), os.Mkdir(filepath.Join(mounted, "tools"), 0o700),
-		os.WriteFile(file, []byte(configHead+"inventory: "+inventory+"\nextraMounts: {sources: host-directories, hostDirectories: [/tools], destinations: [/tools]}\n"), 0o600),
-		os.WriteFile(inventory, []byte("apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\ndevices: [{instanceID: A, driver: {version: '1'}, display: true, linux: {deviceNodes: [/dev/null]}}]\n"), 0o600))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.WriteFile(t, filepath.Join(mounted, "tools", "file"), "", 0o600)
+	testutil.WriteFile(t, file, configHead+"inventory: "+inventory+"\nextraMounts: {sources: host-directories, hostDirectories: [/tools], destinations: [/tools]}\n", 0o600)
+	testutil.WriteFile(t, inventory, "apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\ndevices: [{instanceID: A, driver: {version: '1'}, display: true, linux: {deviceNodes: [/dev/null]}}]\n", 0o600)
 	apply(t, file, state)
 	const device, tools = "problem devices: A", "problem permissions: /tools"
 	for hostRoot, want := range map[string][2]bool{"/": {false, true}, mounted: {true, false}} {
@@ -140,9 +138,7 @@ func TestDoctorOfDamagedFiles(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		path := filepath.Join(dir, "state", file)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte("{"), 0o600)); err != nil {
-			t.Fatal(err)
-		}
+		testutil.WriteFile(t, path, "{", 0o600)
 		out, err := ask(t, NewCommand("1.0"), append(emptyNode(dir), "--state-dir", filepath.Join(dir, "state"))...)
 		if err == nil || !strings.Contains(out, want+path) {
 			t.Errorf("%v\n%s", err, out)

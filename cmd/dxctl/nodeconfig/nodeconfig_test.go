@@ -1,7 +1,6 @@
 package nodeconfig
 
 import (
-	"bytes"
 	"errors"
 	"io/fs"
 	"os"
@@ -9,10 +8,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd/containerdtest"
 	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/config"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 const configHead = "apiVersion: directx.microsoft.com/v1alpha1\nkind: Configuration\n"
@@ -26,9 +27,7 @@ func configFile(t *testing.T, text string) string {
 func privateFile(t *testing.T, name, text string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testutil.WriteFile(t, file, text, 0o600)
 	return file
 }
 
@@ -144,9 +143,7 @@ func TestConfigApplyAndShow(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	for text, want := range map[string]string{"replicas: 0\n": "replicas: ", "shim: {runtime: " + file + ".none}\n": "shim.runtime: runtime shim not found: "} {
-		if err := os.WriteFile(file, []byte(configHead+text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testutil.WriteFile(t, file, configHead+text, 0o600)
 		if out, err := apply(); err == nil || !strings.Contains(err.Error(), file+":3: "+want) {
 			t.Errorf("%v\n%s", err, out)
 		}
@@ -160,14 +157,8 @@ func TestConfigApplyAndShow(t *testing.T) {
 }
 
 // ask runs a command and returns what it printed.
-func ask(t *testing.T, args ...string) (stdout string, err error) {
+func ask(t *testing.T, args ...string) (output string, err error) {
 	t.Helper()
-	command := NewCommand()
-	command.SetArgs(args)
-	command.SilenceErrors, command.SilenceUsage = true, true
-	var out bytes.Buffer
-	command.SetOut(&out)
-	command.SetErr(&out)
-	err = command.ExecuteContext(t.Context())
-	return out.String(), err
+	stdout, stderr, err := containerdtest.Run(t, NewCommand(), args...)
+	return stdout + stderr, err
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,6 +14,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 const (
@@ -151,9 +151,7 @@ func TestAllocationsThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	state := holding(t)
 	for name, content := range map[string]string{strings.Repeat("ab", 16) + ".json": "{", "README": "hello"} {
-		if err := os.WriteFile(filepath.Join(paths.Allocations(state), name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testutil.WriteFile(t, filepath.Join(paths.Allocations(state), name), content, 0o600)
 	}
 	stdout, stderr, err := runAllocations(t, state)
 	if err == nil || !strings.Contains(err.Error(), "1 allocation record(s) could not be read") {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // mixed is the inventory of a node with a GPU of each kind.
@@ -57,19 +57,8 @@ devices:
 func newInventory(t *testing.T) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "gpus.yaml")
-	writeInventory(t, file, mixed)
+	testutil.WriteFile(t, file, mixed, 0o600)
 	return file
-}
-
-// writeInventory replaces the file as a whole.
-func writeInventory(t *testing.T, file, text string) {
-	t.Helper()
-	if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(file+".new", file); err != nil {
-		t.Fatal(err)
-	}
 }
 
 func TestDevicesForms(t *testing.T) {
@@ -104,11 +93,9 @@ func TestDevicesOutput(t *testing.T) {
 	t.Parallel()
 	inventory := newInventory(t)
 	empty, none := filepath.Join(t.TempDir(), "empty.yaml"), filepath.Join(t.TempDir(), "none")
-	writeInventory(t, empty, "apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\ndevices: []\n")
+	testutil.WriteFile(t, empty, "apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\ndevices: []\n", 0o600)
 	mounted := t.TempDir()
-	if err := errors.Join(os.Mkdir(filepath.Join(mounted, "dev"), 0o700), os.WriteFile(filepath.Join(mounted, "dev", "dxg"), nil, 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	testutil.WriteFile(t, filepath.Join(mounted, "dev", "dxg"), "", 0o600)
 	for name, test := range map[string]struct {
 		args      []string
 		want, err string

@@ -2,10 +2,11 @@ package show
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // handInventory describes GPUs of both operating systems, for containers that are
@@ -40,9 +41,7 @@ const mountsFiles = "driverFiles: mount\n"
 func transcript(t *testing.T, dir string, lines ...string) string {
 	t.Helper()
 	inventory := filepath.Join(dir, "gpus.yaml")
-	if err := os.WriteFile(inventory, []byte(handInventory), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testutil.WriteFile(t, inventory, handInventory, 0o600)
 	var b strings.Builder
 	for _, line := range lines {
 		args := strings.Fields(line)

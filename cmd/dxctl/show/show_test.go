@@ -1,7 +1,6 @@
 package show
 
 import (
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd/containerdtest"
 	"github.com/directx-nri/directx-nri/internal/config"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // askApart runs a command and returns what it printed on each of its outputs. It runs without
@@ -37,9 +37,7 @@ func ask(t *testing.T, args ...string) (output string, err error) {
 func configFile(t *testing.T, text string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(file, []byte("apiVersion: "+config.APIVersion+"\nkind: "+config.Kind+"\n"+text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testutil.WriteFile(t, file, "apiVersion: "+config.APIVersion+"\nkind: "+config.Kind+"\n"+text, 0o600)
 	return file
 }
 

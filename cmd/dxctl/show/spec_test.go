@@ -3,13 +3,13 @@ package show
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/testutil/allocationtest"
 )
 
@@ -47,9 +47,7 @@ func (b specBed) record(t *testing.T, instanceID string) string {
 func (b specBed) file(t *testing.T, name, spec string) string {
 	t.Helper()
 	path := filepath.Join(b.dir, name)
-	if err := os.WriteFile(path, []byte(spec), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testutil.WriteFile(t, path, spec, 0o600)
 	return path
 }
 

@@ -5,7 +5,6 @@ package verify
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -20,6 +19,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // driverFiles returns mounts of files of the driver store C:\nv.
@@ -166,9 +166,7 @@ func TestVerify(t *testing.T) {
 				"ctr": "fail() { echo 'level=warning msg=first' >&2; echo \"ctr: $1\" >&2; exit 1; }\ncase \"$* \" in " + test.rules +
 					" *' images list '*) printf 'a.test/pause:3.9\\na.test/pause:3.6\\nz.test/other:1\\n';; esac\n",
 			} {
-				if err := os.WriteFile(filepath.Join(dir, file), []byte(strings.ReplaceAll(text, "DIR", dir)), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				testutil.WriteFile(t, filepath.Join(dir, file), strings.ReplaceAll(text, "DIR", dir), 0o600)
 			}
 			state := filepath.Join(dir, "state")
 			p, devices, err := config.Compiler{File: filepath.Join(dir, "config.yaml"), StateDir: state, NodeOS: runtime.GOOS, Required: true}.Compile()
