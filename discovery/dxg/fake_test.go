@@ -196,7 +196,7 @@ func newSource(t testing.TB, f *fakeDriver) (*Source, string) {
 		"lib/libdxcore.so", "lib/libd3d12.so", "lib/libcuda.so.1", "lib/nvidia-smi",
 		"drivers/nv_dispi.inf_amd64_1f2e/libnvwgf2umx.so", "drivers/iigd_dch.inf_amd64_0a1b/B1/libigd.so.12", "drivers/npu.inf_amd64_1/npu.so.dll",
 	} {
-		write(t, filepath.Join(root, wsl, file), nil)
+		testutil.WriteFile(t, filepath.Join(root, wsl, file), "", 0o644)
 	}
 	s := Open(root, testutil.Quiet())
 	s.sys, s.open = filepath.Join(root, "sys"), f.Open
@@ -215,8 +215,8 @@ func plug(t testing.TB, root, address, vendor, device string, config []byte) {
 	t.Helper()
 	domain, _, _ := strings.Cut(address, ":")
 	directory := fmt.Sprintf("devices/LNXSYSTM:00/VMBUS:00/5582a4c1-%s-4f0e-9a53-0d1f3c7e21b8/pci%[1]s:00/%s", domain, address)
-	for name, data := range map[string][]byte{"vendor": []byte(vendor + "\n"), "device": []byte(device + "\n"), "config": config} {
-		write(t, filepath.Join(root, "sys", directory, name), data)
+	for name, data := range map[string]string{"vendor": vendor + "\n", "device": device + "\n", "config": string(config)} {
+		testutil.WriteFile(t, filepath.Join(root, "sys", directory, name), data, 0o644)
 	}
 	link := filepath.Join(root, "sys/bus/pci/devices", address)
 	if err := errors.Join(os.MkdirAll(filepath.Dir(link), 0o755), os.Symlink("../../../"+directory, link)); err != nil {
@@ -230,13 +230,4 @@ func config(luid uint32) []byte {
 	space := make([]byte, 4096)
 	binary.LittleEndian.PutUint32(space[channelIDOffset:], luid)
 	return space
-}
-
-func write(t testing.TB, path string, data []byte) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, data, 0o644); err != nil {
-		t.Fatal(err)
-	}
 }

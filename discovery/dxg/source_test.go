@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 func TestDevice(t *testing.T) {
@@ -267,7 +268,7 @@ func TestRelevant(t *testing.T) {
 // of other tests would count.
 func TestDescriptors(t *testing.T) {
 	root := t.TempDir()
-	write(t, filepath.Join(root, DefaultDevice), nil)
+	testutil.WriteFile(t, filepath.Join(root, DefaultDevice), "", 0o644)
 	s := Open(root, nil)
 	count := func() int {
 		entries, err := os.ReadDir("/proc/self/fd")
@@ -326,19 +327,4 @@ func FuzzAnswers(f *testing.F) {
 			}
 		}
 	})
-}
-
-func BenchmarkDevices(b *testing.B) {
-	f := &fakeDriver{}
-	for i := range 64 {
-		a := nvidia()
-		a.luid = uint32(i + 1)
-		f.adapters = append(f.adapters, a)
-	}
-	s, _ := newSource(b, f)
-	for b.Loop() {
-		if devices, err := s.Devices(b.Context()); err != nil || len(devices) != 64 {
-			b.Fatal(devices, err)
-		}
-	}
 }

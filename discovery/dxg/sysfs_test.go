@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 func TestFunctions(t *testing.T) {
@@ -27,7 +28,7 @@ func TestFunctions(t *testing.T) {
 	} {
 		plug(t, root, f.address, f.vendor, f.device, f.config)
 	}
-	write(t, root+"/sys/bus/pci/devices/0005:00:00.0", nil) // It has no attributes.
+	testutil.WriteFile(t, root+"/sys/bus/pci/devices/0005:00:00.0", "", 0o644) // It has no attributes.
 	want := map[discovery.LUID]pciFunction{
 		1: {"PCIROOT(3DB8)#PCI(0000)", false}, 2: {"PCIROOT(10000)#PCI(1F07)", true}, 6: {"", false}, 7: {"", false},
 	}

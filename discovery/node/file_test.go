@@ -3,12 +3,12 @@ package node
 import (
 	"bytes"
 	"fmt"
-	"os"
 	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 func device(n int) discovery.Device {
@@ -102,9 +102,7 @@ func TestDamaged(t *testing.T) {
 			t.Parallel()
 			stateDir := t.TempDir()
 			file := Inventory(stateDir)
-			if err := os.WriteFile(file.Path(), damaged, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testutil.WriteFile(t, file.Path(), string(damaged), 0o600)
 			if _, err := file.Devices(t.Context()); err == nil || !strings.Contains(err.Error(), file.Path()) {
 				t.Errorf("error %v; want one that names the file", err)
 			}

@@ -13,14 +13,13 @@ import (
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/dxg"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 func TestOpenLive(t *testing.T) {
 	t.Parallel()
 	o := Options{StateDir: t.TempDir(), HostRoot: t.TempDir()}
-	if err := errors.Join(os.Mkdir(filepath.Join(o.HostRoot, "dev"), 0o700), os.WriteFile(filepath.Join(o.HostRoot, dxg.DefaultDevice), nil, 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	testutil.WriteFile(t, filepath.Join(o.HostRoot, dxg.DefaultDevice), "", 0o600)
 	open := func(o Options) discovery.Source {
 		source, err := Open(o)
 		if err != nil {
@@ -75,9 +74,7 @@ func TestSavingSource(t *testing.T) {
 		t.Error(err)
 	}
 	gpus.err, gpus.list, s.file = nil, nil, Discovered(filepath.Join(t.TempDir(), "file", "state"))
-	if err := os.WriteFile(filepath.Dir(s.file.stateDir), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testutil.WriteFile(t, filepath.Dir(s.file.stateDir), "", 0o600)
 	if devices, err := s.Devices(t.Context()); err == nil {
 		t.Errorf("it is not saved: %v", devices)
 	}

@@ -108,14 +108,3 @@ func BenchmarkDevices(b *testing.B) {
 		}
 	}
 }
-
-func BenchmarkFind(b *testing.B) {
-	system := &fakeSystem{snapshot: node(64)}
-	source := Open(system, nil)
-	ids := []string{t4(63).InstanceID}
-	for b.Loop() {
-		if devices, err := source.Find(b.Context(), ids); err != nil || len(devices) != 1 {
-			b.Fatal(devices, err)
-		}
-	}
-}
