@@ -11,7 +11,17 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
+
+// must ends the test if a step that prepares it fails.
+func must(t *testing.T, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
 
 // onlyFile checks that a directory contains one file, with the given content.
 func onlyFile(t *testing.T, path, want string) {
@@ -28,9 +38,7 @@ func TestReplaceKeepsOldFileOnFailure(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file")
 	for _, text := range []string{"old", "new"} {
-		if err := Replace(path, []byte(text), 0o640); err != nil {
-			t.Fatal(err)
-		}
+		must(t, Replace(path, []byte(text), 0o640))
 	}
 	// A failed rename stands for every failure after the first byte.
 	failed := errors.New("no")
@@ -45,9 +53,7 @@ func TestReplaceKeepsOldFileOnFailure(t *testing.T) {
 func TestUpdate(t *testing.T) {
 	t.Parallel()
 	path, old := filepath.Join(t.TempDir(), "file"), time.Unix(1e9, 0)
-	if err := os.WriteFile(path, []byte("a"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testutil.WriteFile(t, path, "a", 0o600)
 	for _, text := range []string{"a", "ab", ""} {
 		err := errors.Join(os.Chtimes(path, old, old), Update(path, []byte(text), 0o600))
 		info, statErr := os.Stat(path)
@@ -63,9 +69,7 @@ func TestReplaceErrorIsStable(t *testing.T) {
 	t.Parallel()
 	base := t.TempDir()
 	taken := filepath.Join(base, "taken")
-	if err := os.MkdirAll(filepath.Join(taken, "file"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Join(taken, "file"), 0o700))
 	for path, want := range map[string]error{filepath.Join(base, "none", "file"): fs.ErrNotExist, taken: nil} {
 		first, second := Replace(path, nil, 0o600), Replace(path, nil, 0o600)
 		if first == nil || second == nil || first.Error() != second.Error() || want != nil && !errors.Is(first, want) {
@@ -102,9 +106,7 @@ func TestCreateHasOneWinner(t *testing.T) {
 func TestReadLimit(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(path, []byte("12345"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testutil.WriteFile(t, path, "12345", 0o600)
 	for limit, want := range map[int64]string{3: "123", 5: "12345", math.MaxInt64: "12345"} {
 		if got, err := Read(path, limit); err != nil || string(got) != want {
 			t.Errorf("limit %d: %q, %v; want %q", limit, got, err, want)
@@ -119,12 +121,9 @@ func TestRemove(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "file")
-	if err := errors.Join(os.WriteFile(path, nil, 0o600), Remove(path), Remove(path)); err != nil {
-		t.Error(err)
-	}
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testutil.WriteFile(t, path, "", 0o600)
+	must(t, Remove(path), Remove(path))
+	testutil.WriteFile(t, path, "", 0o600)
 	if err := Remove(dir); err == nil || !Exists(path) {
 		t.Errorf("a directory that is not empty: %v", err)
 	}

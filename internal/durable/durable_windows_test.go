@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/windows"
+
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 func setDACL(t *testing.T, path, sddl string) {
@@ -20,9 +22,7 @@ func setDACL(t *testing.T, path, sddl string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := windows.SetNamedSecurityInfo(path, windows.SE_FILE_OBJECT, windows.DACL_SECURITY_INFORMATION|windows.PROTECTED_DACL_SECURITY_INFORMATION, nil, nil, list, nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, windows.SetNamedSecurityInfo(path, windows.SE_FILE_OBJECT, windows.DACL_SECURITY_INFORMATION|windows.PROTECTED_DACL_SECURITY_INFORMATION, nil, nil, list, nil))
 }
 
 func dacl(t *testing.T, path string) string {
@@ -62,17 +62,13 @@ func TestCheckFile(t *testing.T) {
 			t.Parallel()
 			dir := filepath.Join(t.TempDir(), "dir")
 			path := filepath.Join(dir, "file")
-			if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(path, nil, 0o600)); err != nil {
-				t.Fatal(err)
-			}
+			testutil.WriteFile(t, path, "", 0o600)
 			setDACL(t, dir, ours(t)+test.dir)
 			setDACL(t, path, ours(t)+test.file)
 			if err := CheckFile(path); errors.Is(err, ErrUntrusted) == test.trusted || test.trusted && err != nil {
 				t.Error(err)
 			}
-			if err := CheckOwner(path); err != nil {
-				t.Error(err)
-			}
+			must(t, CheckOwner(path))
 		})
 	}
 }
@@ -80,9 +76,7 @@ func TestCheckFile(t *testing.T) {
 func TestMakePrivateCreatesPrivateDirectories(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "a", "b")
-	if err := MakePrivate(dir); err != nil {
-		t.Fatal(err)
-	}
+	must(t, MakePrivate(dir))
 	for _, path := range []string{dir, filepath.Dir(dir)} {
 		if sddl := dacl(t, path); strings.Contains(sddl, ";;;WD)") || strings.Contains(sddl, ";;;BU)") {
 			t.Errorf("%s: %s", path, sddl)
@@ -97,9 +91,7 @@ func TestMakePrivateLeavesExistingDirectories(t *testing.T) {
 		private bool
 	}{"everyone reads": {everyoneReads, true}, "everyone writes": {everyoneWrites, false}} {
 		dir := filepath.Join(t.TempDir(), "dir")
-		if err := os.Mkdir(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Mkdir(dir, 0o700))
 		setDACL(t, dir, ours(t)+test.sddl)
 		before := dacl(t, dir)
 		if err := MakePrivate(dir); errors.Is(err, ErrNotPrivate) == test.private || test.private && err != nil {
@@ -116,9 +108,7 @@ func TestRewrite(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "dir")
 	path := filepath.Join(dir, "file")
-	if err := errors.Join(os.Mkdir(dir, 0o700), Rewrite(path, nil, 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(dir, 0o700), Rewrite(path, nil, 0o600))
 	setDACL(t, dir, ours(t))
 	inherited := dacl(t, path)
 	setDACL(t, path, ours(t)+everyoneWrites)
@@ -134,9 +124,7 @@ func TestRewrite(t *testing.T) {
 		}
 	}
 	check(set)
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(path))
 	check(inherited)
 	check(inherited)
 }
