@@ -18,6 +18,7 @@ import (
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 const head = "apiVersion: directx.microsoft.com/v1alpha1\nkind: Configuration\n"
@@ -31,7 +32,7 @@ func rules(lines ...string) string {
 func compile(t *testing.T, nodeOS, text string) (policy.Policy, error) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "config.yaml")
-	write(t, file, text)
+	testutil.WriteFile(t, file, text, 0o600)
 	stateDir := "/var/lib/directx-nri"
 	if nodeOS == "windows" {
 		stateDir = `C:\ProgramData\directx-nri`
@@ -42,13 +43,6 @@ func compile(t *testing.T, nodeOS, text string) (policy.Policy, error) {
 	}
 	p.Source.Config, p.Source.ConfigSHA256 = "", ""
 	return p, err
-}
-
-func write(t *testing.T, path, text string) {
-	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // everything has a value other than the default for each key of a Windows node.
@@ -343,7 +337,7 @@ func TestAllErrorsAreReported(t *testing.T) {
 func TestFlags(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "config.yaml")
-	write(t, file, head+"replicas: 7\nlog: {level: warn}\nservedBy: nri\n")
+	testutil.WriteFile(t, file, head+"replicas: 7\nlog: {level: warn}\nservedBy: nri\n", 0o600)
 	nodeOS := "linux"
 	compileWith := func(args ...string) (policy.Policy, error) {
 		c := Compiler{File: file, StateDir: "/x", NodeOS: nodeOS, InspectOnly: true}
@@ -366,7 +360,7 @@ func TestFlags(t *testing.T) {
 		t.Errorf("all flags: %+v, %v", p, err)
 	}
 	// A value that has an anchor is overridden in one place, and what is invalid has no effect.
-	write(t, file, head+"log: {level: &a loud}\nshim: {runtime: *a}\n")
+	testutil.WriteFile(t, file, head+"log: {level: &a loud}\nshim: {runtime: *a}\n", 0o600)
 	if p, err = compileWith("--log-level=info"); err != nil || p.Log.Level != "info" || p.Shim.Runtime != "loud" {
 		t.Errorf("an anchor: %+v, %+v, %v", p.Log, p.Shim, err)
 	}
@@ -381,7 +375,7 @@ func TestFlags(t *testing.T) {
 	}
 	// A path is relative to the working directory, of this system.
 	nodeOS = runtime.GOOS
-	write(t, file, head)
+	testutil.WriteFile(t, file, head, 0o600)
 	inventory, absErr := filepath.Abs("i.yaml")
 	if p, err = compileWith("--inventory", "i.yaml"); err != nil || absErr != nil || p.Source.Inventory != inventory {
 		t.Errorf("--inventory: %+v, %v", p.Source, err)
@@ -399,16 +393,16 @@ func TestApplyInventory(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write(t, file, head+"inventory: '"+inventory+"'\n")
+	testutil.WriteFile(t, file, head+"inventory: '"+inventory+"'\n", 0o600)
 	if _, _, err := c.Compile(); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no inventory: %v", err)
 	}
-	write(t, inventory, inventoryHead+"- instanceID: a\n  numaNode: -1\n")
+	testutil.WriteFile(t, inventory, inventoryHead+"- instanceID: a\n  numaNode: -1\n", 0o600)
 	if _, _, err := c.Compile(); err == nil || !strings.Contains(err.Error(), inventory+":5: devices[0].numaNode: ") {
 		t.Errorf("invalid inventory: %v", err)
 	}
 	text := inventoryHead + "- instanceID: a\n"
-	write(t, inventory, text)
+	testutil.WriteFile(t, inventory, text, 0o600)
 	apply()
 	p, err := policy.Read(stateDir)
 	want := policy.Source{Config: file, ConfigSHA256: p.Source.ConfigSHA256, Inventory: inventory, InventorySHA256: hashOf([]byte(text))}
@@ -419,8 +413,8 @@ func TestApplyInventory(t *testing.T) {
 		t.Errorf("devices %v, %v", devices, err)
 	}
 	// A damaged policy is replaced.
-	write(t, policy.Path(stateDir), "{")
-	write(t, file, head)
+	testutil.WriteFile(t, policy.Path(stateDir), "{", 0o600)
+	testutil.WriteFile(t, file, head, 0o600)
 	apply()
 	if p, err := policy.Read(stateDir); err != nil || p.UseInventory {
 		t.Errorf("%+v, %v", p, err)

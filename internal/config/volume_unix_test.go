@@ -17,12 +17,13 @@ import (
 	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 func TestCheckVolume(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "config.yaml")
-	write(t, path, head)
+	testutil.WriteFile(t, path, head, 0o600)
 	mounted := func(readOnly bool) func(*os.File) bool { return func(*os.File) bool { return readOnly } }
 	for name, test := range map[string]struct {
 		dir, file os.FileMode
@@ -35,9 +36,7 @@ func TestCheckVolume(t *testing.T) {
 		"a file that others can write":      {0o700, 0o666, mounted(false), durable.ErrUntrusted},
 		"such a file in a read-only volume": {0o777, 0o666, mounted(true), durable.ErrUntrusted},
 	} {
-		if err := errors.Join(os.Chmod(path, test.file), os.Chmod(filepath.Dir(path), test.dir)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Chmod(path, test.file), os.Chmod(filepath.Dir(path), test.dir))
 		f := openFile(t, path)
 		err := checkVolumeBy(f, "/etc", test.readOnly)
 		if !errors.Is(err, test.want) || err != nil && !strings.HasSuffix(err.Error(), "; use a copy that only root can change: install -D -m 644 "+path+" /etc/config.yaml") {
@@ -54,12 +53,18 @@ func TestCheckVolume(t *testing.T) {
 	}
 }
 
+// must ends the test if a step that prepares it fails.
+func must(t *testing.T, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func openFile(t *testing.T, path string) *os.File {
 	t.Helper()
 	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = f.Close() })
 	return f
 }
@@ -68,12 +73,10 @@ func openFile(t *testing.T, path string) *os.File {
 func TestCheckVolumeOfReplacedFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "config.yaml")
-	write(t, path, head)
+	testutil.WriteFile(t, path, head, 0o600)
 	f := openFile(t, path)
-	if err := errors.Join(os.Chmod(path, 0o666), os.Remove(path)); err != nil {
-		t.Fatal(err)
-	}
-	write(t, path, head)
+	must(t, os.Chmod(path, 0o666), os.Remove(path))
+	testutil.WriteFile(t, path, head, 0o600)
 	if err := checkVolume(f, "/etc"); !errors.Is(err, durable.ErrUntrusted) {
 		t.Errorf("error %v, want %v", err, durable.ErrUntrusted)
 	}
@@ -84,25 +87,20 @@ func TestCompileChecksWhoCanWrite(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file, inventory := filepath.Join(dir, "config.yaml"), filepath.Join(dir, "gpus.yaml")
-	write(t, file, head+"inventory: "+inventory+"\n")
-	write(t, inventory, device("display: true"))
+	testutil.WriteFile(t, file, head+"inventory: "+inventory+"\n", 0o600)
+	testutil.WriteFile(t, inventory, device("display: true"), 0o600)
 	c := Compiler{File: file, StateDir: "/x", NodeOS: "linux"}
-	if _, _, err := c.Compile(); err != nil {
-		t.Fatal(err)
-	}
+	_, _, err := c.Compile()
+	must(t, err)
 	for _, path := range []string{file, inventory} {
-		if err := os.Chmod(path, 0o666); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Chmod(path, 0o666))
 		usual := filepath.Join("/etc/directx-nri", filepath.Base(path))
 		_, _, err := c.Compile()
 		want := "check " + path + ": others can write to it: mode 0666; use a copy that only root can change: install -D -m 644 " + path + " " + usual
 		if !errors.Is(err, durable.ErrUntrusted) || !strings.HasSuffix(err.Error(), want) {
 			t.Errorf("error %v, want %s", err, want)
 		}
-		if err := os.Chmod(path, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Chmod(path, 0o600))
 	}
 }
 
@@ -110,9 +108,7 @@ func TestCompileChecksWhoCanWrite(t *testing.T) {
 func TestCompileRefusesNamedPipe(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "config.yaml")
-	if err := syscall.Mkfifo(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Mkfifo(path, 0o600))
 	if _, _, err := (Compiler{File: path, InspectOnly: true}).Compile(); err == nil || !strings.Contains(err.Error(), "is not a regular file") {
 		t.Errorf("error %v", err)
 	}
@@ -132,9 +128,7 @@ type watched struct {
 // watch starts with the configuration that c compiles, as an earlier run has installed it.
 func watch(t *testing.T, c Compiler) *watched {
 	p, devices, err := c.Apply()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	w := &watched{t, c, p, devices, make(chan error, 1000), make(chan bool, 1)}
 	go w.run()
 	return w
@@ -180,29 +174,22 @@ func TestWatch(t *testing.T) {
 		dir, inventoryDir := t.TempDir(), t.TempDir()
 		stateDir, file, inventory := filepath.Join(dir, "state"), filepath.Join(dir, "config.yaml"), filepath.Join(inventoryDir, "gpus.yaml")
 		for version, text := range map[string]string{"..1": "replicas: 1", "..2": "replicas: 2", "..bad": "replicas: 0", "..comment": "replicas: 2 # comment"} {
-			if err := os.Mkdir(filepath.Join(dir, version), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			write(t, filepath.Join(dir, version, "config.yaml"), head+text+"\ninventory: "+inventory+"\n")
+			testutil.WriteFile(t, filepath.Join(dir, version, "config.yaml"), head+text+"\ninventory: "+inventory+"\n", 0o600)
 		}
 		link := func(version string) {
 			t.Helper()
 			temp := filepath.Join(dir, "..data_tmp")
-			if err := errors.Join(os.Symlink(version, temp), os.Rename(temp, filepath.Join(dir, "..data"))); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.Symlink(version, temp), os.Rename(temp, filepath.Join(dir, "..data")))
 		}
 		link("..1")
-		if err := os.Symlink(filepath.Join("..data", "config.yaml"), file); err != nil {
-			t.Fatal(err)
-		}
-		write(t, inventory, device("display: true"))
+		must(t, os.Symlink(filepath.Join("..data", "config.yaml"), file))
+		testutil.WriteFile(t, inventory, device("display: true"), 0o600)
 		w := watch(t, Compiler{File: file, StateDir: stateDir, NodeOS: "linux"})
 		w.wait(2*pollInterval, "", false)
 		link("..2")
 		w.wait(2*pollInterval, "", true)
 		w.wait(2*pollInterval, "", false)
-		write(t, inventory, device("compute: true"))
+		testutil.WriteFile(t, inventory, device("compute: true"), 0o600)
 		w.wait(2*pollInterval, "", true)
 		if w.p.Resources[0].Replicas != 2 || len(w.devices) != 1 || !w.devices[0].SupportsCompute {
 			t.Errorf("%+v, %+v", w.p.Resources, w.devices)
@@ -210,15 +197,11 @@ func TestWatch(t *testing.T) {
 		// A policy or compiled inventory that is lost, damaged or changed is written again.
 		for _, path := range []string{policy.Path(stateDir), node.Inventory(stateDir).Path()} {
 			good, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			for _, text := range []string{"", string(good[:10]), string(good[:len(good)-1]) + " "} {
-				if err := os.Remove(path); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.Remove(path))
 				if text != "" {
-					write(t, path, text)
+					testutil.WriteFile(t, path, text, 0o600)
 				}
 				w.wait(compileInterval+pollInterval, "", false)
 				if got, err := os.ReadFile(path); err != nil || string(got) != string(good) {
@@ -251,10 +234,10 @@ func TestWatchTiming(t *testing.T) {
 		}})
 		w.wait(pollInterval/2, "", false)
 		for range 2 * compileInterval / pollInterval { // It grows, and no part of it is valid.
-			write(t, file, "# "+strings.Repeat("x", time.Now().Second()*1000+time.Now().Nanosecond()/1e6)+"\nreplicas: 0")
+			testutil.WriteFile(t, file, "# "+strings.Repeat("x", time.Now().Second()*1000+time.Now().Nanosecond()/1e6)+"\nreplicas: 0", 0o600)
 			w.wait(pollInterval, "", false)
 		}
-		write(t, file, head+"shim: {runtime: containerd-shim-x}\n")
+		testutil.WriteFile(t, file, head+"shim: {runtime: containerd-shim-x}\n", 0o600)
 		w.wait(2*pollInterval, noRuntime.Error(), false)
 		w.wait(3*compileInterval, noRuntime.Error(), false)
 		hasRuntime.Store(true)
