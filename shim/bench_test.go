@@ -43,9 +43,7 @@ func BenchmarkPrepare(b *testing.B) {
 				s := newShim(invocation{
 					self: "/none", args: []string{"-id", "bench", "start"}, bundle: node.path("bundle"), stateDir: node.path("state"), stderr: io.Discard,
 				})
-				if err := s.editBundle(); err != nil {
-					b.Fatal(err)
-				}
+				node.must(s.editBundle())
 			}
 			b.StopTimer()
 			if edited := strings.Contains(node.read("bundle/config.json"), "library19"); edited != (row.request != "A=B") {
@@ -68,9 +66,7 @@ func benchNode(b *testing.B) *bed {
 		n.write(name, "")
 		gpu.Libraries = append(gpu.Libraries, discovery.Library{Source: n.path(name), Destination: "/usr/lib/wsl/" + name})
 	}
-	if err := node.Inventory(n.path("state")).Write([]discovery.Device{gpu}); err != nil {
-		b.Fatal(err)
-	}
+	n.must(node.Inventory(n.path("state")).Write([]discovery.Device{gpu}))
 	return n
 }
 

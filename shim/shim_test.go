@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -38,11 +37,7 @@ type bed struct {
 func newBed(t testing.TB) *bed {
 	t.Helper()
 	b := &bed{t: t, dir: t.TempDir()}
-	for _, dir := range []string{"bin", "bundle", "lib", "state"} {
-		if err := os.Mkdir(b.path(dir), 0o700); err != nil {
-			t.Fatal(err)
-		}
-	}
+	b.must(os.Mkdir(b.path("bundle"), 0o700), os.Mkdir(b.path("state"), 0o700))
 	b.shim = b.program("bin/" + ourName)
 	b.program("bin/" + realName)
 	b.write("lib/d3d12.so", "")
@@ -54,9 +49,7 @@ func newBed(t testing.TB) *bed {
 		DeviceNodes: []discovery.DeviceNode{{Path: "/dev/null", ContainerPath: "/dev/dxg"}},
 		Libraries:   []discovery.Library{library("d3d12.so"), library("missing.so")},
 	}
-	if err := node.Inventory(b.path("state")).Write([]discovery.Device{gpu}); err != nil {
-		t.Fatal(err)
-	}
+	b.must(node.Inventory(b.path("state")).Write([]discovery.Device{gpu}))
 	b.configure(nil)
 	return b
 }
@@ -70,9 +63,22 @@ func (b *bed) configure(change func(*policy.Policy)) {
 	if change != nil {
 		change(&p)
 	}
-	if err := policy.Write(b.path("state"), p); err != nil {
+	b.must(policy.Write(b.path("state"), p))
+}
+
+// must ends the test if a step that prepares it fails.
+func (b *bed) must(errs ...error) {
+	b.t.Helper()
+	if err := errors.Join(errs...); err != nil {
 		b.t.Fatal(err)
 	}
+}
+
+func (b *bed) stat(name string) os.FileInfo {
+	b.t.Helper()
+	info, err := os.Stat(b.path(name))
+	b.must(err)
+	return info
 }
 
 func (b *bed) path(name string) string { return filepath.Join(b.dir, name) }
@@ -81,36 +87,22 @@ func (b *bed) path(name string) string { return filepath.Join(b.dir, name) }
 func (b *bed) program(name string) string {
 	b.t.Helper()
 	self, err := os.Executable()
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	b.must(err)
 	data, err := os.ReadFile(self)
-	if err == nil {
-		// A process that is forked meanwhile has the file open for an instant
-		// longer, and it could not be run: https://github.com/golang/go/issues/22315.
-		syscall.ForkLock.RLock()
-		err = os.WriteFile(b.path(name), data, 0o700)
-		syscall.ForkLock.RUnlock()
-	}
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	b.must(err)
+	testutil.WriteFile(b.t, b.path(name), string(data), 0o700)
 	return b.path(name)
 }
 
 func (b *bed) write(name, content string) {
 	b.t.Helper()
-	if err := os.WriteFile(b.path(name), []byte(content), 0o600); err != nil {
-		b.t.Fatal(err)
-	}
+	testutil.WriteFile(b.t, b.path(name), content, 0o600)
 }
 
 func (b *bed) read(name string) string {
 	b.t.Helper()
 	data, err := os.ReadFile(b.path(name))
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	b.must(err)
 	return string(data)
 }
 
@@ -210,9 +202,7 @@ func (b *bed) allocate() string {
 func (b *bed) edited() specs.Spec {
 	b.t.Helper()
 	var s specs.Spec
-	if err := json.Unmarshal([]byte(b.read("bundle/config.json")), &s); err != nil {
-		b.t.Fatal(err)
-	}
+	b.must(json.Unmarshal([]byte(b.read("bundle/config.json")), &s))
 	return s
 }
 
@@ -250,9 +240,7 @@ func TestInfo(t *testing.T) {
 	b := newBed(t)
 	old := b.path("containerd-shim-runhcs-v1.exe")
 	b.write(filepath.Base(old), "never run")
-	if err := os.Chmod(old, 0o700); err != nil { //nolint:gosec // a program
-		t.Fatal(err)
-	}
+	b.must(os.Chmod(old, 0o700)) //nolint:gosec // a program
 	b.configure(func(p *policy.Policy) { p.Shim.Runtime = old })
 	for _, flag := range []string{"-info", "--info"} {
 		if r := b.run(flag); r.status != 0 || r.stdout != string(runtimeInfo(shimfile.RuntimeName, "test")) || r.stderr != "" {
@@ -288,15 +276,9 @@ func TestWithoutARequestNothingChanges(t *testing.T) {
 			for _, content := range []string{b.read("state/policy.json"), "{", ""} {
 				b.write("state/policy.json", content)
 				b.write("bundle/config.json", spec)
-				before, err := os.Stat(b.path("bundle/config.json"))
-				if err != nil {
-					t.Fatal(err)
-				}
+				before := b.stat("bundle/config.json")
 				b.started(b.run("-namespace", "default", "-id", "c1", "start"))
-				after, err := os.Stat(b.path("bundle/config.json"))
-				if err != nil {
-					t.Fatal(err)
-				}
+				after := b.stat("bundle/config.json")
 				if got := b.read("bundle/config.json"); got != spec || !os.SameFile(before, after) || before.ModTime() != after.ModTime() {
 					t.Errorf("config.json was touched: %s", got)
 				}
@@ -322,23 +304,14 @@ func TestEditsKeepModeAndAreDoneOnce(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	b.write("bundle/config.json", standalone("DIRECTX_VISIBLE_DEVICES=all"))
-	if err := os.Chmod(b.path("bundle/config.json"), 0o646); err != nil {
-		t.Fatal(err)
-	}
+	b.must(os.Chmod(b.path("bundle/config.json"), 0o646))
 	b.started(b.run("-namespace", "default", "-id", "c1", "start"))
-	first, err := os.Stat(b.path("bundle/config.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := b.stat("bundle/config.json")
 	if first.Mode().Perm() != 0o646 {
 		t.Errorf("mode %v", first.Mode())
 	}
 	b.started(b.run("-namespace", "default", "-id", "c1", "start"))
-	second, err := os.Stat(b.path("bundle/config.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !os.SameFile(first, second) {
+	if !os.SameFile(first, b.stat("bundle/config.json")) {
 		t.Error("what was edited already is written again")
 	}
 	b.hasGPU()
@@ -446,9 +419,7 @@ func TestConfigJSONThatCannotBeRead(t *testing.T) {
 	}
 	// The runtimes ignore the case of keys.
 	b.refused(b.start(`{"Linux":{},"process":{"env":["DIRECTX_VISIBLE_DEVICES=all"]}}`), "in another case")
-	if err := os.Remove(b.path("bundle/config.json")); err != nil {
-		t.Fatal(err)
-	}
+	b.must(os.Remove(b.path("bundle/config.json")))
 	b.started(b.run("-namespace", "default", "-id", "c1", "start"))
 }
 
@@ -456,18 +427,18 @@ func TestRealShimIsFound(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	configure := func(runtime string) { b.configure(func(p *policy.Policy) { p.Shim.Runtime = runtime }) }
-	if err := os.Mkdir(b.path("other"), 0o700); err != nil {
-		t.Fatal(err)
-	}
 	b.program("other/" + realName)
-	if err := os.Remove(b.path("bin/" + realName)); err != nil {
-		t.Fatal(err)
-	}
+	b.must(os.Remove(b.path("bin/" + realName)))
 	b.env = []string{"PATH="} // This machine may have one.
-	r := b.run("delete")
-	if r.status != exitFailure || !strings.Contains(r.stderr, realName) || !strings.Contains(r.stderr, "shim.runtime") || strings.Contains(r.stderr, "\n") {
-		t.Errorf("status %d, errors %q", r.status, r.stderr)
+	fails := func(r result, says ...string) {
+		t.Helper()
+		for _, text := range says {
+			if r.status != exitFailure || r.stdout != "" || !strings.Contains(r.stderr, text) || strings.Contains(r.stderr, "\n") {
+				t.Errorf("status %d, output %q, errors %q; want %q", r.status, r.stdout, r.stderr, text)
+			}
+		}
 	}
+	fails(b.run("delete"), realName, "shim.runtime")
 	b.env = []string{"PATH=" + b.path("other")}
 	b.passed(b.run("delete"), "delete")
 	b.env = nil
@@ -475,25 +446,17 @@ func TestRealShimIsFound(t *testing.T) {
 	b.passed(b.run("delete"), "delete")
 	for _, wrong := range []string{b.path("none"), b.shim, ourName} {
 		configure(wrong)
-		if r := b.run("delete"); r.status != exitFailure || r.stdout != "" || !strings.Contains(r.stderr, "shim.runtime") {
-			t.Errorf("shim.runtime %s: status %d, output %q, errors %q", wrong, r.status, r.stdout, r.stderr)
-		}
+		fails(b.run("delete"), "shim.runtime")
 	}
 	// Without its policy, a node keeps its runtime.
 	configure(b.path("other/" + realName))
 	b.env = []string{"PATH="}
 	b.write("state/policy.json", strings.TrimSuffix(b.read("state/policy.json"), "}\n"))
 	b.started(b.start(standalone()))
-	if r := b.start(standalone("DIRECTX_VISIBLE_DEVICES=all")); r.status != exitFailure || !strings.Contains(r.stderr, "policy.json") {
-		t.Errorf("status %d, output %q, errors %q", r.status, r.stdout, r.stderr)
-	}
-	if err := os.Remove(b.path("state/policy.json")); err != nil {
-		t.Fatal(err)
-	}
+	b.refused(b.start(standalone("DIRECTX_VISIBLE_DEVICES=all")), "policy.json")
+	b.must(os.Remove(b.path("state/policy.json")))
 	b.started(b.start(standalone()))
-	if r := b.start(standalone("DIRECTX_VISIBLE_DEVICES=all")); r.status != exitFailure || !strings.Contains(r.stderr, "policy.json: ") {
-		t.Errorf("status %d, output %q, errors %q", r.status, r.stdout, r.stderr)
-	}
+	b.refused(b.start(standalone("DIRECTX_VISIBLE_DEVICES=all")), "policy.json: ")
 }
 
 // TestCheckConfigured: only a change is checked, and it must not stop all containers.
@@ -504,10 +467,8 @@ func TestCheckConfigured(t *testing.T) {
 	b.configure(func(p *policy.Policy) { p.Shim.Runtime = last })
 	b.write("file", "")
 	for dir, mode := range map[string]os.FileMode{"good": 0o755, "open": 0o777} {
-		err := errors.Join(os.Mkdir(b.path(dir), 0o700), os.WriteFile(b.path(dir+"/shim"), nil, 0o700), os.Chmod(b.path(dir), mode)) //nolint:gosec // a program
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.WriteFile(t, b.path(dir+"/shim"), "", 0o700)
+		b.must(os.Chmod(b.path(dir), mode))
 	}
 	for name, want := range map[string]string{
 		last: "", b.path("good/shim"): "", b.path("gone2"): "no such file", b.path("file"): "is not an executable file",
@@ -571,9 +532,7 @@ func TestLogIsRotated(t *testing.T) {
 		"twice as large, in use": {stuck: true, before: 2*maxLog + 1, after: 2*maxLog + 1},
 	} {
 		path := filepath.Join(t.TempDir(), "shim.log")
-		if err := os.WriteFile(path, make([]byte, test.before), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testutil.WriteFile(t, path, strings.Repeat("x", int(test.before)), 0o600)
 		if test.stuck {
 			if err := os.MkdirAll(path+".1/x", 0o700); err != nil {
 				t.Fatal(err)
@@ -664,11 +623,10 @@ func (b *bed) killAt(n int) (killed bool) {
 	command := exec.Command(b.shim, "-namespace", "default", "-id", "c1", "start")
 	command.Dir = b.path("bundle")
 	command.Env = append(os.Environ(), paths.StateDirVariable+"="+b.path("state"))
-	if _, err := testutil.Trace(command, func(call int, _ uint64) bool {
+	_, err := testutil.Trace(command, func(call int, _ uint64) bool {
 		killed = call == n
 		return killed
-	}); err != nil {
-		b.t.Fatal(err)
-	}
+	})
+	b.must(err)
 	return killed
 }

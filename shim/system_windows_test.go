@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/windows"
+
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // TestCtrlCSparesContainers: a Ctrl-C to the console of containerd does not reach the
@@ -30,9 +32,7 @@ func TestCtrlCSparesContainers(t *testing.T) {
 func TestReplaceWaitsForAScanner(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), specName)
-	if err := os.WriteFile(path, []byte("before"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testutil.WriteFile(t, path, "before", 0o600)
 	name, err := windows.UTF16PtrFromString(path)
 	if err != nil {
 		t.Fatal(err)
