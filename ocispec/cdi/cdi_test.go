@@ -19,6 +19,7 @@ import (
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/ocispec"
 )
 
@@ -27,9 +28,7 @@ import (
 func TestRuntimesMakeTheSameEdits(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "libd3d12.so")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testutil.WriteFile(t, file, "", 0o600)
 	devices := []discovery.Device{{
 		InstanceID: "pci-0000:01:00.0", Description: "A GPU", SupportsDisplay: true, VendorID: discovery.VendorAMD, LUID: 7,
 		DeviceNodes: []discovery.DeviceNode{{Path: "/dev/null", ContainerPath: "/dev/dxg"}},
