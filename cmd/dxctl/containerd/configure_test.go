@@ -147,8 +147,8 @@ func TestConfigureWaitsAfterFailure(t *testing.T) {
 func TestConfigureRestartsWhenNecessary(t *testing.T) {
 	t.Parallel()
 	b := containerdtest.New(t, containerdtest.Config)
-	count := filepath.Join(b.Root, "count")
-	restart := []string{"configure", "--restart", "--restart-command", "echo >>" + count + "; touch " + filepath.Join(b.Root, "restarted")}
+	_, count := restarts(t, b)
+	restart := []string{"configure", "--restart", "--restart-command", "echo restart >>" + filepath.Join(b.Root, "restarts") + "; touch " + filepath.Join(b.Root, "restarted")}
 	if _, stderr := must(t, b, "configure", "--no-nri"); !strings.Contains(stderr, restartNotice) {
 		t.Error(stderr)
 	}
@@ -158,8 +158,8 @@ func TestConfigureRestartsWhenNecessary(t *testing.T) {
 		want int // restarts
 	}{{[]string{"--no-nri"}, 1}, {[]string{"--no-nri"}, 1}, {nil, 2}, {nil, 2}} {
 		must(t, b, append(slices.Clone(restart), test.args...)...)
-		if lines, err := os.ReadFile(count); err != nil || len(lines) != test.want {
-			t.Errorf("%d: %d restarts, want %d, %v", i, len(lines), test.want, err)
+		if count() != test.want {
+			t.Errorf("%d: %d restarts, want %d", i, count(), test.want)
 		}
 	}
 	checkLoaded(t, b, "in the end", true)
@@ -250,6 +250,7 @@ func TestRefusals(t *testing.T) {
 		"handler's hyphen":  {containerdtest.Config, []string{"configure", "--add-handler=-gpu"}, "lowercase letters"},
 		"command, no reset": {containerdtest.Config, []string{"configure", "--restart-command=x"}, "requires --restart"},
 		"command and mode":  {containerdtest.Config, []string{"configure", "--restart", "--restart-command=x", "--restart-mode=signal"}, "excludes --restart-mode"},
+		"not containerd's":  {containerdtest.Config, []string{"configure", "--restart", "--restart-mode=signal"}, "was not changed: restart by a signal"}, // but this test's
 		"unknown mode":      {containerdtest.Config, []string{"configure", "--restart", "--restart-mode=task"}, "want service or signal"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -259,8 +260,8 @@ func TestRefusals(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("error %v, want one with %q", err, test.want)
 			}
-			if b.Read(t) != test.config {
-				t.Errorf("the file is\n%s", b.Read(t))
+			if b.Read(t) != test.config || durable.Exists(b.State) {
+				t.Errorf("the state directory exists: %t; the file is\n%s", durable.Exists(b.State), b.Read(t))
 			}
 		})
 	}
