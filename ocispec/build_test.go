@@ -45,12 +45,12 @@ func (f fakeFiles) Glob(dir, pattern string, limit int) ([]string, error) {
 	var found []string
 	for path := range f.resolve {
 		relative, below := strings.CutPrefix(path, dir+`\`)
-		if below && winpath.MatchPath(pattern, relative) && len(found) < limit {
+		if below && winpath.MatchPath(pattern, relative) {
 			found = append(found, relative)
 		}
 	}
 	slices.Sort(found)
-	return found, nil
+	return found[:min(len(found), limit)], nil
 }
 
 const store = `C:\Windows\System32\DriverStore\FileRepository\nv.inf_amd64_1`
@@ -94,37 +94,26 @@ func TestBuildEditsWindows(t *testing.T) {
 	linked.resolve[store+`\nvapi64.dll`] = `D:\real\nvapi64.dll`
 	missing := onDisk(store)
 	delete(missing.resolve, store+`\nvapi64.dll`)
+	first, second, otherDriver := t4("PCIROOT(0)#PCI(1B00)", store), t4("PCIROOT(0)#PCI(1C00)", store), t4("PCIROOT(0)#PCI(1C00)", other)
 
 	for name, test := range map[string]struct {
 		devices []discovery.Device
 		files   fakeFiles
-		devs    []string
 		mounts  []specs.Mount
 		notes   []string
 	}{
-		"one GPU": {[]discovery.Device{t4("PCIROOT(0)#PCI(1B00)", store)}, onDisk(store), []string{"PCIROOT(0)#PCI(1B00)"}, one, nil},
-		"two GPUs of one driver share its files": {
-			[]discovery.Device{t4("PCIROOT(0)#PCI(1B00)", store), t4("PCIROOT(0)#PCI(1C00)", store)}, onDisk(store),
-			[]string{"PCIROOT(0)#PCI(1B00)", "PCIROOT(0)#PCI(1C00)"}, one, nil,
-		},
-		"the first of two drivers wins": {
-			[]discovery.Device{t4("PCIROOT(0)#PCI(1B00)", store), t4("PCIROOT(0)#PCI(1C00)", other)}, onDisk(store, other),
-			[]string{"PCIROOT(0)#PCI(1B00)", "PCIROOT(0)#PCI(1C00)"}, one,
+		"one GPU":                                {[]discovery.Device{first}, onDisk(store), one, nil},
+		"two GPUs of one driver share its files": {[]discovery.Device{first, second}, onDisk(store), one, nil},
+		"the first of two drivers takes precedence": {
+			[]discovery.Device{first, otherDriver}, onDisk(store, other), one,
 			[]string{"PCI(1C00): " + other + `\nvcuda_loader64.dll: C:\Windows\System32\nvcuda.dll is taken`, "nvapi64", "SysWOW64"},
 		},
-		"a file that is not on disk is left out": {
-			[]discovery.Device{t4("PCIROOT(0)#PCI(1B00)", store)}, missing,
-			[]string{"PCIROOT(0)#PCI(1B00)"}, []specs.Mount{one[0], one[2]}, []string{"does not exist"},
-		},
+		"a file that is not on disk is left out": {[]discovery.Device{first}, missing, []specs.Mount{one[0], one[2]}, []string{"does not exist"}},
 		"a symbolic link is resolved": {
-			[]discovery.Device{t4("PCIROOT(0)#PCI(1B00)", store)}, linked,
-			[]string{"PCIROOT(0)#PCI(1B00)"}, []specs.Mount{one[0], ro(`D:\real\nvapi64.dll`, `C:\Windows\System32\nvapi64.dll`), one[2]}, nil,
+			[]discovery.Device{first}, linked, []specs.Mount{one[0], ro(`D:\real\nvapi64.dll`, `C:\Windows\System32\nvapi64.dll`), one[2]}, nil,
 		},
-		"a path that leads out is left out": {
-			[]discovery.Device{escaping}, onDisk(store),
-			[]string{"PCIROOT(0)#PCI(1B00)"}, one, []string{"leads out", "leads out"},
-		},
-		"no GPU": {nil, onDisk(store), nil, nil, nil},
+		"a path that leads out is left out": {[]discovery.Device{escaping}, onDisk(store), one, []string{"leads out", "leads out"}},
+		"no GPU":                            {nil, onDisk(store), nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -133,8 +122,8 @@ func TestBuildEditsWindows(t *testing.T) {
 				t.Fatal(err)
 			}
 			var want Edits
-			for _, d := range test.devs {
-				want.WindowsDevices = append(want.WindowsDevices, specs.WindowsDevice{ID: d, IDType: "vpci-location-path"})
+			for _, d := range test.devices {
+				want.WindowsDevices = append(want.WindowsDevices, specs.WindowsDevice{ID: d.LocationPath, IDType: "vpci-location-path"})
 			}
 			want.Mounts = test.mounts
 			if diff := cmp.Diff(want, got); diff != "" {
@@ -277,6 +266,12 @@ func TestRuntimeFilesOfTheConfiguration(t *testing.T) {
 		return discovery.RuntimeFile{Source: source, Destination: destination}
 	}
 	own := t4("", "").System32
+	var many []string
+	var mostAdded []discovery.RuntimeFile
+	for i := range maxAdded + 5 {
+		many = append(many, fmt.Sprintf("f%03d.dll", i))
+		mostAdded = append(mostAdded, file(many[i], many[i]))
+	}
 	for name, test := range map[string]struct {
 		rules    []policy.RuntimeFiles
 		files    fakeFiles
@@ -293,6 +288,10 @@ func TestRuntimeFilesOfTheConfiguration(t *testing.T) {
 		"added by a glob, in order": {
 			rules: []policy.RuntimeFiles{{Vendor: nvidia, Add: []policy.AddedFile{{Source: `tools\*.exe`, Directory: "System32"}}}},
 			files: driver(`tools\b.exe`, `tools\A.EXE`, `tools\deep\c.exe`), want: append(slices.Clone(own), file(`tools\A.EXE`, "A.EXE"), file(`tools\b.exe`, "b.exe")),
+		},
+		"more than the most by a glob": {
+			rules: []policy.RuntimeFiles{{Vendor: nvidia, Add: []policy.AddedFile{{Source: "f*.dll", Directory: "System32"}}}},
+			files: driver(many...), want: append(slices.Clone(own), mostAdded[:maxAdded]...), notes: []string{"more than 128 files match"},
 		},
 		"for 32-bit programs": {
 			rules: []policy.RuntimeFiles{{Vendor: nvidia, Add: []policy.AddedFile{{Source: "vulkaninfo-x86.exe", Directory: "SysWOW64"}}}},
@@ -383,21 +382,5 @@ func TestDriverFiles(t *testing.T) {
 	}
 	if len(p.RuntimeFiles) != 2 || len(gpu.System32) != 2 {
 		t.Errorf("the policy or the device was changed: %+v, %+v", p.RuntimeFiles, gpu)
-	}
-}
-
-func TestTooManyRuntimeFilesAreCut(t *testing.T) {
-	t.Parallel()
-	var names []string
-	for i := range maxAdded + 5 {
-		names = append(names, fmt.Sprintf("f%03d.dll", i))
-	}
-	d := t4("PCIROOT(0)#PCI(1B00)", store)
-	d.VendorID = discovery.VendorNVIDIA
-	rule := policy.RuntimeFiles{Vendor: uint16(discovery.VendorNVIDIA), Add: []policy.AddedFile{{Source: "f*.dll", Directory: "System32"}}}
-	b := builder{files: driver(names...)}
-	got, notes := b.withRuntimeFiles(d, []policy.RuntimeFiles{rule}), b.notes
-	if len(got.System32) != len(d.System32)+maxAdded || len(notes) != 1 || notes[0].Minor {
-		t.Errorf("%d files, notes %v", len(got.System32), notes)
 	}
 }
