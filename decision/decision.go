@@ -128,11 +128,11 @@ type Outcome struct {
 func (d *Decider) Decide(ctx context.Context, request Request) (edits ocispec.Edits, ok bool, err error) {
 	container := request.Container
 	outcome, ok, err := d.decide(ctx, request)
-	if err == nil {
-		err = d.bind(outcome)
-	}
 	if err == nil && ok && ctx.Err() != nil {
 		err = fmt.Errorf("too late: %w", ctx.Err())
+	}
+	if err == nil {
+		err = d.bind(outcome)
 	}
 	if err != nil {
 		return ocispec.Edits{}, false, container.Refuse(err)
@@ -183,7 +183,7 @@ func (d *Decider) buildOutcome(request Request, devices []discovery.Device) (Out
 	for _, list := range request.extraMounts {
 		switch {
 		case !request.honors(list, d.Policy):
-		case list.variable && !d.Policy.ExtraMounts.Configured:
+		case list.fromEnv && !d.Policy.ExtraMounts.Configured:
 			return Outcome{}, WithReason(ReasonPolicy, fmt.Errorf("extra mounts: %s has no effect unless the configuration sets extraMounts.sources; use the annotation %s", ExtraMountsVariable, ExtraMountsAnnotation))
 		default:
 			lists = append(lists, extramounts.List{Origin: list.origin, Text: list.text})

@@ -59,7 +59,7 @@ type presentedToken struct{ variable, value string }
 // setting is a string that a container sets, and where.
 type setting struct {
 	origin, text string
-	variable     bool // an environment variable, which an image can set
+	fromEnv      bool // set by an environment variable, which an image can set
 }
 
 // ReadRequest returns the request of c. ok is false if c requests no GPU; then it must
@@ -86,7 +86,7 @@ func (r Request) IgnoredBy(p policy.Policy) bool {
 
 // honors reports whether p honors a setting of a standalone container.
 func (r Request) honors(s setting, p policy.Policy) bool {
-	return !s.variable || r.Container.OS == ocispec.Windows || p.StandaloneEnvironment
+	return !s.fromEnv || r.Container.OS == ocispec.Windows || p.StandaloneEnvironment
 }
 
 // presentedTokens returns the environment variables of c that present tokens, sorted. A
@@ -179,9 +179,9 @@ func findAssigned(devices []specs.WindowsDevice) assignedDevices {
 
 func (a assignedDevices) any() bool { return a.class || len(a.paths) > 0 }
 
-// among returns the GPUs of present that are assigned. Paths of other devices are
+// filter returns the GPUs of present that are assigned. Paths of other devices are
 // ignored.
-func (a assignedDevices) among(present []discovery.Device) []discovery.Device {
+func (a assignedDevices) filter(present []discovery.Device) []discovery.Device {
 	return slices.DeleteFunc(slices.Clone(present), func(d discovery.Device) bool {
 		if d.LocationPath == "" {
 			return true

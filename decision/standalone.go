@@ -58,7 +58,7 @@ func (d *Decider) standaloneDevices(ctx context.Context, visible setting, assign
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", visible.origin, err)
 	}
-	return appendMissing(devices, assigned.among(present)...), nil
+	return appendMissing(devices, assigned.filter(present)...), nil
 }
 
 // checkUsable returns why d cannot be given to a container, nil if it can.
@@ -83,7 +83,7 @@ func Select(request string, present []discovery.Device) ([]discovery.Device, err
 	case strings.EqualFold(request, visibleAll):
 		usable := slices.DeleteFunc(slices.Clone(present), func(d discovery.Device) bool { return checkUsable(d) != nil })
 		if len(usable) == 0 {
-			return nil, fmt.Errorf("%w %q: %s", errNoSuchGPU, request, describe(present))
+			return nil, fmt.Errorf("%w %q: %s", errNoSuchGPU, request, listGPUs(present))
 		}
 		return usable, nil
 	}
@@ -95,19 +95,19 @@ func Select(request string, present []discovery.Device) ([]discovery.Device, err
 		}
 		i := discovery.IndexOf(present, selector)
 		if i < 0 {
-			return nil, fmt.Errorf("%w %q: %s", errNoSuchGPU, selector, describe(present))
+			return nil, fmt.Errorf("%w %q: %s", errNoSuchGPU, selector, listGPUs(present))
 		}
 		device := present[i]
 		if err := checkUsable(device); err != nil {
-			return nil, fmt.Errorf("%q is GPU %s, but %w; %s", selector, device.Name(), err, describe(present))
+			return nil, fmt.Errorf("%q is GPU %s, but %w; %s", selector, device.Name(), err, listGPUs(present))
 		}
 		devices = appendMissing(devices, device)
 	}
 	return devices, nil
 }
 
-// describe describes the GPUs of this node in one line.
-func describe(present []discovery.Device) string {
+// listGPUs returns a list of the GPUs of this node, in one line.
+func listGPUs(present []discovery.Device) string {
 	if len(present) == 0 {
 		return "this node has no GPU"
 	}

@@ -153,7 +153,7 @@ func (s *shim) editBundle() (err error) {
 	if err != nil {
 		return s.container.Refuse(fmt.Errorf("%s: %w; whether the container requests a GPU is unknown", specName, err))
 	}
-	container, ok := Describe(spec.SpecInfo, s.container.ID)
+	container, ok := ContainerOf(spec.SpecInfo, s.container.ID)
 	if !ok {
 		return nil
 	}

@@ -23,21 +23,21 @@ const (
 	hostProcess = "microsoft.com/hostprocess-container"
 )
 
-// Describe returns the container of a spec. ok is false if it never gets a GPU: a pod's
+// ContainerOf returns the container of a spec. ok is false if it never gets a GPU: a pod's
 // sandbox, or a host process. A host process sees all GPUs anyway, and hcsshim starts it
 // without the devices of its spec, an interlock included.
-func Describe(facts ocispec.SpecInfo, id string) (c decision.Container, ok bool) {
-	kind := facts.Annotations[containerType]
-	if kind == typeSandbox || facts.Windows && facts.Annotations[hostProcess] == "true" {
+func ContainerOf(info ocispec.SpecInfo, id string) (c decision.Container, ok bool) {
+	kind := info.Annotations[containerType]
+	if kind == typeSandbox || info.Windows && info.Annotations[hostProcess] == "true" {
 		return decision.Container{}, false
 	}
 	c = decision.Container{
-		OS: facts.OS, ID: id, Env: facts.Env, Annotations: facts.Annotations,
-		Devices: facts.Devices, HyperV: facts.HyperV,
+		OS: info.OS, ID: id, Env: info.Env, Annotations: info.Annotations,
+		Devices: info.Devices, HyperV: info.HyperV,
 	}
 	if kind != "" {
-		c.Name = facts.Annotations[containerName]
-		c.Pod = &decision.Pod{UID: facts.Annotations[sandboxUID], Namespace: facts.Annotations[sandboxNamespace], Name: facts.Annotations[sandboxName]}
+		c.Name = info.Annotations[containerName]
+		c.Pod = &decision.Pod{UID: info.Annotations[sandboxUID], Namespace: info.Annotations[sandboxNamespace], Name: info.Annotations[sandboxName]}
 	}
 	return c, true
 }

@@ -82,7 +82,7 @@ func FuzzConfigJSON(f *testing.F) {
 		if err != nil {
 			return
 		}
-		c, ok := Describe(spec.SpecInfo, "id")
+		c, ok := ContainerOf(spec.SpecInfo, "id")
 		if _, requests := decision.ReadRequest(c); short && ok && requests {
 			t.Fatalf("a request was overlooked: %s", data)
 		}
@@ -94,7 +94,7 @@ func FuzzConfigJSON(f *testing.F) {
 }
 
 // TestDescribe: only Windows has host processes; a pod of Linux can have the annotation, too.
-func TestDescribe(t *testing.T) {
+func TestContainerOf(t *testing.T) {
 	t.Parallel()
 	for config, want := range map[string]bool{
 		`{"linux":{}}`: true, `{"windows":{}}`: true,
@@ -108,13 +108,13 @@ func TestDescribe(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, ok := Describe(spec.SpecInfo, "id"); ok != want {
+		if _, ok := ContainerOf(spec.SpecInfo, "id"); ok != want {
 			t.Errorf("%s: %t", config, ok)
 		}
 	}
 	facts := ocispec.SpecInfo{OS: ocispec.Windows, Env: []string{"A=B"}, Annotations: map[string]string{"c": "d"}, Devices: []specs.WindowsDevice{{ID: "x"}}, Windows: true, HyperV: true}
 	want := decision.Container{OS: facts.OS, ID: "id", Env: facts.Env, Annotations: facts.Annotations, Devices: facts.Devices, HyperV: true}
-	if got, _ := Describe(facts, "id"); !cmp.Equal(want, got) {
+	if got, _ := ContainerOf(facts, "id"); !cmp.Equal(want, got) {
 		t.Error(cmp.Diff(want, got))
 	}
 }

@@ -32,10 +32,12 @@ func (s *shim) exec(path string) (int, error) {
 	var stdin io.Reader = os.Stdin
 	args := s.args
 	if s.isStart() && isRunhcs(path) {
-		if given, err := io.ReadAll(os.Stdin); err == nil {
-			given, args = runhcsStart(given, args)
-			stdin = bytes.NewReader(given)
+		given, err := io.ReadAll(os.Stdin)
+		if err != nil {
+			return 0, fmt.Errorf("directx-nri: read what containerd passes to %s: %w", path, err)
 		}
+		given, args = runhcsStart(given, args)
+		stdin = bytes.NewReader(given)
 	}
 	command := ownGroup(exec.Command(path, args...))
 	command.Stdin, command.Stdout, command.Stderr, command.Env = stdin, os.Stdout, os.Stderr, s.env
@@ -72,7 +74,7 @@ func (s *shim) exec(path string) (int, error) {
 		return 0, fmt.Errorf("directx-nri: wait for %s: %w", path, err)
 	}
 	if err := release(job); err != nil {
-		s.log().WithError(err).Error("The container ends with this process: the limit of its job object cannot be removed")
+		return 0, fmt.Errorf("directx-nri: the container ends with this process: %w", err)
 	}
 	if hasSandbox(s.config) {
 		s.recordVersion(path, bootstrapVersion(answer.Bytes()))

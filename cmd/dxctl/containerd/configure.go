@@ -111,8 +111,12 @@ func (o *ConfigureOptions) Run(ctx context.Context, stdout, stderr io.Writer) er
 	if err != nil {
 		return err
 	}
+	target := o.Target(ctx)
+	if c.Pending > 0 && o.hasLoaded(ctx, o.RestartTimeout, asInFile(c.text, target)) {
+		c.Pending = 0 // Others have restarted containerd or the node. A failure must not undo what works.
+	}
 	settings := containerdconfig.Settings{
-		Target: o.Target(ctx), Shim: o.Shim(), RealShim: o.realShim(), Handlers: o.handlers, AddHandler: o.addHandler,
+		Target: target, Shim: o.Shim(), RealShim: o.realShim(), Handlers: o.handlers, AddHandler: o.addHandler,
 		NRI: !o.noNRI && o.OS != "windows",
 	}
 	if o.NoShim {
@@ -198,7 +202,7 @@ func (o *ConfigureOptions) apply(ctx context.Context, stdout, stderr io.Writer, 
 	fmt.Fprintf(stderr, message, o.ConfigFile, handlerList(result.Handlers))
 	switch {
 	case restart:
-		if err := o.restart(ctx, stderr, c, attempt, check); err != nil {
+		if err := o.restartOrUndo(ctx, stderr, c, attempt, check); err != nil {
 			return err
 		}
 	case changed:

@@ -92,6 +92,32 @@ func withShim(names []string, shim string) handlersCheck {
 	}
 }
 
+// asInFile returns a check that the handlers of a file that use the shim are loaded as they are
+// there. Without one, it is unknown whether the file is loaded.
+func asInFile(text []byte, target containerdconfig.Target) handlersCheck {
+	return func(loaded []containerdconfig.Handler) error {
+		f, err := containerdconfig.Read(text, target)
+		if err != nil {
+			return err
+		}
+		unknown := errors.New("no runtime handler of the file uses the shim")
+		for _, h := range f.Handlers {
+			if !h.Ours() {
+				continue
+			}
+			unknown = nil
+			isSame := func(l containerdconfig.Handler) bool {
+				return l.Name == h.Name && l.RuntimePath == h.RuntimePath &&
+					slices.Equal(l.PodAnnotations, h.PodAnnotations) && slices.Equal(l.ContainerAnnotations, h.ContainerAnnotations)
+			}
+			if !slices.ContainsFunc(loaded, isSame) {
+				return fmt.Errorf("runtime handler %s is not loaded as it is in the file", h.Name)
+			}
+		}
+		return unknown
+	}
+}
+
 // hasLoaded reports whether the running containerd is known to have loaded what check accepts.
 func (t *Restarter) hasLoaded(ctx context.Context, timeout time.Duration, check handlersCheck) bool {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -113,18 +139,21 @@ func (t *Restarter) RestartDue() (due bool, err error) {
 }
 
 // RestartAfter makes a change that containerd finds when it starts, and restarts it. Until the
-// restart has succeeded, it is due, and the next command repeats it.
-func (t *Restarter) RestartAfter(ctx context.Context, out io.Writer, change func() error) error {
+// restart has succeeded, it is due, and the next command repeats it. change reports whether it has
+// changed anything, also with an error.
+func (t *Restarter) RestartAfter(ctx context.Context, out io.Writer, change func() (changed bool, err error)) error {
 	r, err := readRecord(t.StateDir)
 	if err != nil {
 		return err
 	}
+	wasDue := r.RestartDue
 	r.RestartDue = true
 	if err := r.save(t.StateDir); err != nil {
 		return err
 	}
-	if err := change(); err != nil {
-		return err
+	if changed, err := change(); err != nil {
+		r.RestartDue = wasDue || changed
+		return errors.Join(err, r.save(t.StateDir))
 	}
 	err = t.restartAndCheck(ctx, anyHandlers)
 	if err != nil && status.Code(err) != codes.Unimplemented { // It answers, without its CRI plugin.
@@ -135,10 +164,10 @@ func (t *Restarter) RestartAfter(ctx context.Context, out io.Writer, change func
 	return r.save(t.StateDir)
 }
 
-// restart restarts containerd for a change that is written. If containerd does not load what
-// check accepts, restart undoes the pending edits and restarts containerd again; the error
+// restartOrUndo restarts containerd for a change that is written. If containerd does not load what
+// check accepts, restartOrUndo undoes the pending edits and restarts containerd again; the error
 // describes both. attempt identifies the change: see [failure].
-func (t *Restarter) restart(ctx context.Context, out io.Writer, c change, attempt string, check handlersCheck) error {
+func (t *Restarter) restartOrUndo(ctx context.Context, out io.Writer, c change, attempt string, check handlersCheck) error {
 	cause := t.restartAndCheck(ctx, check)
 	if cause == nil {
 		fmt.Fprintln(out, "restarted containerd")
@@ -150,9 +179,10 @@ func (t *Restarter) restart(ctx context.Context, out io.Writer, c change, attemp
 	ctx = context.WithoutCancel(ctx)
 	if c.Pending > 0 {
 		if err := t.undoPending(&c); err != nil {
-			return fmt.Errorf("%w; restore %s: %w", cause, c.path, err)
+			cause = fmt.Errorf("%w; %s was not restored: %w", cause, c.path, err)
+		} else {
+			cause = fmt.Errorf("%w; %s was restored", cause, c.path)
 		}
-		cause = fmt.Errorf("%w; %s was restored", cause, c.path)
 		// On Windows, a pod's process has 5 s to end. Another restart could be killed when
 		// the kubelet is stopped, and nothing would run dxctl again: the next run does it.
 		// https://github.com/microsoft/hcsshim/blob/v0.14.1/internal/jobcontainers/jobcontainer.go
@@ -162,7 +192,7 @@ func (t *Restarter) restart(ctx context.Context, out io.Writer, c change, attemp
 		if err := t.restartAndCheck(ctx, anyHandlers); err != nil {
 			cause = fmt.Errorf("%w; %w", cause, err)
 		} else {
-			cause, c.RestartDue = fmt.Errorf("%w, and containerd runs with it", cause), false
+			cause, c.RestartDue = fmt.Errorf("%w, and containerd runs with it", cause), c.Pending > 0
 		}
 	}
 	// The failure is recorded last: a run that is killed before must be continued at once.
@@ -231,7 +261,7 @@ func (t *Restarter) restartAndCheck(ctx context.Context, check handlersCheck) er
 			if t.restartMode == restartBySignal && status.Code(err) == codes.Unavailable {
 				hint = "; if no supervisor starts containerd again, start it, and do not use --restart-mode " + restartBySignal
 			}
-			return fmt.Errorf("containerd was restarted by %s and has not loaded its configuration after %v: %w%s", t.service(), t.RestartTimeout, err, hint)
+			return fmt.Errorf("containerd was restarted by %s, but has not loaded its configuration within %v: %w%s", t.service(), t.RestartTimeout, err, hint)
 		case <-time.After(100 * time.Millisecond):
 		}
 	}

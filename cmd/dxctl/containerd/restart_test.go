@@ -108,19 +108,30 @@ func save(t *testing.T, b *containerdtest.Node, r record) {
 func TestFailureUndoesItsOwnChange(t *testing.T) {
 	t.Parallel()
 	const others = "# of another program\n"
-	b := containerdtest.New(t, containerdtest.Config)
-	must(t, b, append([]string{"configure"}, b.Restart()...)...)
-	first := b.Read(t)
-	edit := fmt.Sprintf("grep -q 'another program' %s || printf '%%s\\n' '%s' >> %[1]s", b.Config, strings.TrimSpace(others))
-	_, _, err := run(t, b, "configure", "--add-handler", "directx", "--restart", "--restart-command", edit, "--restart-timeout", "1500ms")
-	if err == nil || !strings.Contains(err.Error(), "was restored, and containerd runs with it") || b.Read(t) != first+others {
-		t.Errorf("%v; the file is\n%s", err, b.Read(t))
+	for name, restartedByOthers := range map[string]bool{"the first change was restarted for": false, "others have restarted containerd since": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := containerdtest.New(t, containerdtest.Config)
+			if restartedByOthers {
+				must(t, b, "configure")
+				testutil.WriteFile(t, filepath.Join(b.Root, "restarted"), "", 0o600)
+				must(t, b, "configure", "--restart", "--restart-command", "false") // Nothing is left to restart for.
+			} else {
+				must(t, b, append([]string{"configure"}, b.Restart()...)...)
+			}
+			first := b.Read(t)
+			edit := fmt.Sprintf("grep -q 'another program' %s || printf '%%s\\n' '%s' >> %[1]s", b.Config, strings.TrimSpace(others))
+			_, _, err := run(t, b, "configure", "--add-handler", "directx", "--restart", "--restart-command", edit, "--restart-timeout", "1500ms")
+			if err == nil || !strings.Contains(err.Error(), "was restored, and containerd runs with it") || b.Read(t) != first+others {
+				t.Errorf("%v; the file is\n%s", err, b.Read(t))
+			}
+			if r := mustRead(t, b); r.Failure == nil || r.Pending != 0 || r.RestartDue || len(r.Edits) == 0 {
+				t.Errorf("%+v", r)
+			}
+			must(t, b, append([]string{"unconfigure"}, b.Restart()...)...)
+			checkRemoved(t, b, containerdtest.Config+others)
+		})
 	}
-	if r := mustRead(t, b); r.Failure == nil || r.Pending != 0 || r.RestartDue || len(r.Edits) == 0 {
-		t.Errorf("%+v", r)
-	}
-	must(t, b, append([]string{"unconfigure"}, b.Restart()...)...)
-	checkRemoved(t, b, containerdtest.Config+others)
 }
 
 // TestUnconfigureRestartFails: the restart stays due.
@@ -136,13 +147,16 @@ func TestUnconfigureRestartFails(t *testing.T) {
 	checkRemoved(t, b, containerdtest.Config)
 }
 
-// TestRestartIsCheckedFirst: the socket is this test's, and not containerd's.
-func TestRestartIsCheckedFirst(t *testing.T) {
+// TestFailedChange: a restart is due only if something has changed.
+func TestFailedChange(t *testing.T) {
 	t.Parallel()
-	b := containerdtest.New(t, containerdtest.Config)
-	_, _, err := run(t, b, "configure", "--restart", "--restart-mode", "signal")
-	if err == nil || !strings.Contains(err.Error(), "was not changed: restart by a signal") || b.Read(t) != containerdtest.Config || durable.Exists(b.State) {
-		t.Errorf("%v; the file is\n%s", err, b.Read(t))
+	for _, changed := range []bool{false, true} {
+		b := containerdtest.New(t, containerdtest.Config)
+		r := Restarter{StateDir: b.State}
+		err := r.RestartAfter(t.Context(), io.Discard, func() (bool, error) { return changed, io.ErrShortWrite })
+		if due := mustRead(t, b).RestartDue; !errors.Is(err, io.ErrShortWrite) || due != changed {
+			t.Errorf("changed: %t, due: %t, %v", changed, due, err)
+		}
 	}
 }
 
@@ -169,7 +183,7 @@ func TestCanceled(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		err = r.restart(ctx, io.Discard, c, "a", withShim([]string{"runc"}, b.Shim()))
+		err = r.restartOrUndo(ctx, io.Discard, c, "a", withShim([]string{"runc"}, b.Shim()))
 		if err == nil || !strings.Contains(err.Error(), want.message) || count() != want.restarts || b.Read(t) != containerdtest.Config {
 			t.Errorf("%s: %d restarts, %v; the file is\n%s", goos, count(), err, b.Read(t))
 		}

@@ -78,21 +78,21 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 	if err != nil {
 		return fmt.Errorf("nothing was changed: %w", err)
 	}
-	write := func() error {
+	write := func() (bool, error) {
 		if !changed {
 			fmt.Fprintf(stderr, "%s has no changes to undo\n", o.ConfigFile)
-			return nil
+			return false, nil
 		}
 		if err := c.restore(text); err != nil {
-			return err
+			return false, err
 		}
 		fmt.Fprintf(stderr, "restored %s\n", o.ConfigFile)
-		return nil
+		return true, nil
 	}
 	if restart {
 		err = o.RestartAfter(ctx, stderr, write)
 	} else {
-		err = write()
+		_, err = write()
 	}
 	if err != nil {
 		return err

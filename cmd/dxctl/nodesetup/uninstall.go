@@ -182,7 +182,7 @@ func (o *uninstallOptions) handOver(ctx context.Context, stdout io.Writer, ours 
 		return err
 	}
 	// Until its restart, containerd calls our shim.
-	if err := o.RestartAfter(ctx, stdout, func() error { return shimfile.HandOver(found, successor) }); err != nil {
+	if err := o.RestartAfter(ctx, stdout, func() (bool, error) { return true, shimfile.HandOver(found, successor) }); err != nil {
 		return err
 	}
 	for _, b := range found {

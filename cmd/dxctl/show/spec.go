@@ -163,7 +163,7 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 	if err != nil {
 		return p, err
 	}
-	container, eligible := shim.Describe(spec.SpecInfo, o.id)
+	container, eligible := shim.ContainerOf(spec.SpecInfo, o.id)
 	p.spec, p.decisionReport = text, decisionReport{ID: o.id, OS: string(spec.OS), Decision: untouched}
 	if !eligible {
 		p.Reason = "a pod sandbox or host process gets no GPU"

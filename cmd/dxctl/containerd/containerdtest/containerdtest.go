@@ -51,7 +51,7 @@ func (c *containerd) Status(context.Context, *cri.StatusRequest) (*cri.StatusRes
 	}
 	runtimes := map[string]any{}
 	for _, h := range f.Handlers {
-		runtimes[h.Name] = map[string]any{"runtimeType": h.RuntimeType, "runtimePath": h.RuntimePath}
+		runtimes[h.Name] = h
 	}
 	config, err := json.Marshal(map[string]any{"containerd": map[string]any{"runtimes": runtimes}})
 	return &cri.StatusResponse{Info: map[string]string{"config": string(config)}}, err
