@@ -338,3 +338,17 @@ func TestByClass(t *testing.T) {
 		t.Errorf("standalone: %v, error %v", edits.WindowsDevices, err)
 	}
 }
+
+func TestTooLateTakesNoAllocation(t *testing.T) {
+	t.Parallel()
+	devices := testDevices()
+	d, tokens := recorded(t, discovery.Static(devices), map[string][]string{display: {devices[0].InstanceID}})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, ok, err := d.Decide(ctx, read(ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display]))); ok || !errors.Is(err, context.Canceled) {
+		t.Errorf("ok %t, error %v", ok, err)
+	}
+	if _, bound, err := d.Store.Check(allocation.Token(tokens[display]), allocation.Holder{PodUID: "other", Container: "main"}); bound || err != nil {
+		t.Errorf("the record is bound: %t, error %v", bound, err)
+	}
+}

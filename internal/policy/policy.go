@@ -102,7 +102,7 @@ type Source struct {
 
 // Shim is the configuration of the runtime shim. [Read] sets Log if it is not configured.
 type Shim struct {
-	// The real shim: an absolute path, or a name that is looked up beside our shim and on PATH. The default is the system's usual one.
+	// The real shim: an absolute path, or a name that is looked up beside the runtime shim and on PATH. The default is the system's usual one.
 	Runtime string `json:"runtime,omitempty" yaml:"runtime,omitempty" jsonschema:"minLength=0,example=containerd-shim-runc-v2"`
 	// Log file of the shim. The default is shim.log in the state directory.
 	Log string `json:"log,omitempty" yaml:"log,omitempty" jsonschema:"example=/var/log/directx-shim.log"`

@@ -45,7 +45,7 @@ func (o *ConfigureOptions) command() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "configure",
 		Short: "Make containerd use the runtime shim, and enable NRI",
-		Long: `Makes the runtime handlers that can have GPUs run our shim (runtime_path) and pass on the
+		Long: `Makes the runtime handlers that can have GPUs run the runtime shim (runtime_path) and pass on the
 annotations directx.microsoft.com/*, and enables NRI on Linux. With --add-handler, adds a
 handler instead, for pods with its RuntimeClass.
 

@@ -304,7 +304,7 @@ func (e *examination) handlers() {
 			notEligible = append(notEligible, h.NotEligible)
 		}
 		if h.Routed && h.NotEligible != "" {
-			e.report(handlerNotEligible, h.Name, fmt.Errorf("%s, and uses our shim", h.NotEligible))
+			e.report(handlerNotEligible, h.Name, fmt.Errorf("%s, and uses the runtime shim", h.NotEligible))
 		}
 		if h.Routed && !h.Annotations {
 			withoutAnnotations = append(withoutAnnotations, h.Name)
@@ -323,7 +323,7 @@ func (e *examination) handlers() {
 	case !routed && len(notEligible) > 0 && len(notEligible) == len(c.Handlers):
 		e.report(noEligibleHandler, c.ConfigPath, fmt.Errorf("no runtime handler can have GPUs: %s", strings.Join(notEligible, "; ")))
 	case !routed && !e.has(CheckLeftovers):
-		e.report(noHandler, c.ConfigPath, errors.New("no runtime handler uses our shim"))
+		e.report(noHandler, c.ConfigPath, errors.New("no runtime handler uses the runtime shim"))
 	}
 }
 

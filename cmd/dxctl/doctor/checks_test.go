@@ -261,10 +261,10 @@ func brokenNodes() []brokenNode {
 			f.Containerd.Imports = []error{fmt.Errorf("conf.d/x.toml, which /etc/containerd/config.toml imports, has plugins.cri, which %w", containerd.ErrOverridden)}
 		}),
 		linux(CheckContainerdConfig, "conf.d/x.toml:1:2", func(f *nodeState) { f.Containerd.Imports = []error{errors.New("conf.d/x.toml:1:2: expected")} }),
-		onWindows(CheckHandlers, "no runtime handler uses our shim", func(f *nodeState) {
+		onWindows(CheckHandlers, "no runtime handler uses the runtime shim", func(f *nodeState) {
 			f.Containerd.Handlers = nil
 		}),
-		linux(CheckHandlers, "has the sandboxer shim, not podsandbox, and uses our shim", func(f *nodeState) {
+		linux(CheckHandlers, "has the sandboxer shim, not podsandbox, and uses the runtime shim", func(f *nodeState) {
 			f.Containerd.Handlers[0].NotEligible = "runtime handler runc has the sandboxer shim, not podsandbox"
 		}),
 		onWindows(CheckHandlers, "no runtime handler can have GPUs: runtime handler a has", func(f *nodeState) {

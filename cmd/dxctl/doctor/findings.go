@@ -101,7 +101,7 @@ var (
 	badImport         = findingKind{CheckContainerdConfig, cannotRestart, "correct that file, or remove it from imports"}
 	overridden        = findingKind{CheckContainerdConfig, "the settings of 'dxctl runtime configure' have no effect", "move that table to {containerd}"}
 
-	handlerIgnoresDevices = findingKind{CheckHandlers, "its containers would start without their GPUs; with our shim, the node offers none", "remove the handler from {containerd}; then {restart}"}
+	handlerIgnoresDevices = findingKind{CheckHandlers, "its containers would start without their GPUs; with the runtime shim, the node offers none", "remove the handler from {containerd}; then {restart}"}
 	notServed             = findingKind{CheckHandlers, noPodStarts + ", and none is offered", "use handlers of type io.containerd.runhcs.v1 while its shim exists, then 'dxctl runtime install'; otherwise set injection: kubelet, if the shim honors devices; see docs/limits.md"}
 	handlerNotEligible    = findingKind{CheckHandlers, "its containers get no GPU", "remove its runtime_path in {containerd}"}
 	noAnnotations         = findingKind{CheckHandlers, "the shim does not get the annotations of pods", containerdconfig.ShimNotUsedRemedy}
@@ -113,7 +113,7 @@ var (
 	badShim       = findingKind{CheckShim, containersDoNotStart, "run 'dxctl runtime install', which tests it"}
 	untrustedShim = findingKind{CheckPermissions, "containerd runs the shim with all privileges", ""}
 	otherVersion  = findingKind{CheckShim, "they may not read each other's files", "run 'dxctl runtime install' of the same version"}
-	noRealShim    = findingKind{CheckShim, "no container that uses our shim starts", "install the real shim beside containerd, or set shim.runtime in {config}"}
+	noRealShim    = findingKind{CheckShim, "no container that uses the runtime shim starts", "install the real shim beside containerd, or set shim.runtime in {config}"}
 
 	nriDisabledNext  = findingKind{CheckNRI, "pods with a GPU do not start after containerd's next restart", "run 'dxctl runtime configure --no-shim', or set --containerd-config"}
 	nriDisabled      = findingKind{CheckNRI, noPodWithoutNRI, "run 'dxctl runtime configure --no-shim --restart'"}

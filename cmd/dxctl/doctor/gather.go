@@ -280,7 +280,7 @@ func (g *gatherer) shimVersion(ctx context.Context, path string) (string, error)
 	case err != nil:
 		return "", fmt.Errorf("run %s --version: %w", path, err)
 	case len(fields) != 2 || fields[0] != shimfile.Base:
-		return "", fmt.Errorf("%s is another program: it does not print its version as our shim does", path)
+		return "", fmt.Errorf("%s is another program: it does not print its version as the runtime shim does", path)
 	}
 	return fields[1], nil
 }
