@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -38,7 +39,7 @@ nodes, pods and events, and to get pods/proxy.`,
 			if err != nil {
 				return err
 			}
-			// A request for each node, all at the same time.
+			// A request for each node: see read.
 			config.Timeout, config.QPS = 30*time.Second, -1
 			// The kinds of this group are enough, and make a smaller program than all.
 			scheme := runtime.NewScheme()
@@ -91,13 +92,14 @@ func read(ctx context.Context, client rest.Interface) (cluster, error) {
 	}
 	c := cluster{nodes.Items, pods.Items, events.Items, map[string]metrics{}, map[string]error{}}
 	var lock sync.Mutex
-	var scrapes sync.WaitGroup
+	var scrapes errgroup.Group
+	scrapes.SetLimit(32) // The API server proxies each.
 	for _, pod := range c.pods {
 		port := advertiserPort(pod)
 		if port == "" || pod.Status.Phase != corev1.PodRunning {
 			continue
 		}
-		scrapes.Go(func() {
+		scrapes.Go(func() error {
 			var families metrics
 			answer := get(fmt.Sprintf("namespaces/%s/pods/%s:%s/proxy/metrics", pod.Namespace, pod.Name, port))
 			err := answer.Error()
@@ -109,10 +111,10 @@ func read(ctx context.Context, client rest.Interface) (cluster, error) {
 			lock.Lock()
 			defer lock.Unlock()
 			c.metrics[pod.Spec.NodeName], c.failures[pod.Spec.NodeName] = families, err
+			return nil
 		})
 	}
-	scrapes.Wait()
-	return c, ctx.Err()
+	return c, errors.Join(scrapes.Wait(), ctx.Err())
 }
 
 // advertiserPort returns the port of the metrics of a pod with directx-advertiser, "" for another pod.
