@@ -167,7 +167,7 @@ func (d *Daemon) retry(ctx context.Context, level logrus.Level, message string, 
 	}
 }
 
-// checkedSource lists the GPUs of a source while containers can be given them.
+// checkedSource lists the GPUs of a source, as unhealthy ones while containers cannot be given them.
 type checkedSource struct {
 	discovery.Source
 	// check returns an error if containers cannot be given GPUs, or that is unknown, as during a
@@ -176,18 +176,12 @@ type checkedSource struct {
 	log   logrus.FieldLogger
 	// refusal is the last error of check if it is definite, else nil.
 	refusal atomic.Pointer[error]
-	// state is used by Devices only, which one goroutine calls.
-	state advertising
+
+	// The following fields are used by Devices only, which one goroutine calls. passed reports
+	// whether check has passed once, and stopped is its last definite result.
+	passed  bool
+	stopped error
 }
-
-// advertising is the state of a [checkedSource], by the definite results of its check.
-type advertising int
-
-const (
-	neverAdvertised advertising = iota // no result was nil
-	advertised                         // the last one was nil
-	stopped                            // the last one was an error
-)
 
 // isDefinite reports whether err, of a check, means that containers cannot be given GPUs.
 func isDefinite(err error) bool {
@@ -197,28 +191,34 @@ func isDefinite(err error) bool {
 // Devices implements [discovery.Source]. Before the check has passed once, it returns the error of
 // the check. While the result is unknown, the last one stays in force.
 func (s *checkedSource) Devices(ctx context.Context) ([]discovery.Device, error) {
-	err := s.check(ctx)
-	refused := isDefinite(err)
-	if refused {
-		s.refusal.Store(&err)
+	result := s.check(ctx)
+	if isDefinite(result) {
+		s.refusal.Store(&result)
 	} else {
 		s.refusal.Store(nil)
 	}
 	switch {
-	case err == nil && s.state != advertised:
-		s.log.Info("Advertising GPUs")
-		s.state = advertised
-	case refused && s.state == advertised:
-		s.log.WithError(err).Error("Stopped advertising GPUs: containers cannot start with them")
-		s.state = stopped
+	case isDefinite(result):
+		if s.passed && s.stopped == nil {
+			s.log.WithError(result).Error("Stopped advertising GPUs: containers cannot start with them")
+		}
+		s.stopped = result
+	case result == nil:
+		if !s.passed || s.stopped != nil {
+			s.log.Info("Advertising GPUs")
+		}
+		s.passed, s.stopped = true, nil
 	}
-	switch s.state {
-	case advertised:
-		return s.Source.Devices(ctx)
-	case stopped:
-		return nil, nil
+	if !s.passed {
+		return nil, fmt.Errorf("containers would not start with a GPU: %w", result)
 	}
-	return nil, fmt.Errorf("containers would not start with a GPU: %w", err)
+	devices, err := s.Source.Devices(ctx)
+	for i := range devices {
+		if s.stopped != nil && devices[i].Health.OK() {
+			devices[i].Health.Reason = errlog.OneLine(s.stopped.Error())
+		}
+	}
+	return devices, err
 }
 
 // CheckReady returns the last error of the check if it is definite. It uses no file and no socket. An
