@@ -15,14 +15,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
-// must ends the test if a step that prepares it fails.
-func must(t *testing.T, errs ...error) {
-	t.Helper()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // onlyFile checks that a directory contains one file, with the given content.
 func onlyFile(t *testing.T, path, want string) {
 	t.Helper()
@@ -38,7 +30,7 @@ func TestReplaceKeepsOldFileOnFailure(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file")
 	for _, text := range []string{"old", "new"} {
-		must(t, Replace(path, []byte(text), 0o640))
+		testutil.NoError(t, Replace(path, []byte(text), 0o640))
 	}
 	// A failed rename stands for every failure after the first byte.
 	failed := errors.New("no")
@@ -69,7 +61,7 @@ func TestReplaceErrorIsStable(t *testing.T) {
 	t.Parallel()
 	base := t.TempDir()
 	taken := filepath.Join(base, "taken")
-	must(t, os.MkdirAll(filepath.Join(taken, "file"), 0o700))
+	testutil.NoError(t, os.MkdirAll(filepath.Join(taken, "file"), 0o700))
 	for path, want := range map[string]error{filepath.Join(base, "none", "file"): fs.ErrNotExist, taken: nil} {
 		first, second := Replace(path, nil, 0o600), Replace(path, nil, 0o600)
 		if first == nil || second == nil || first.Error() != second.Error() || want != nil && !errors.Is(first, want) {
@@ -122,7 +114,7 @@ func TestRemove(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "file")
 	testutil.WriteFile(t, path, "", 0o600)
-	must(t, Remove(path), Remove(path))
+	testutil.NoError(t, Remove(path), Remove(path))
 	testutil.WriteFile(t, path, "", 0o600)
 	if err := Remove(dir); err == nil || !Exists(path) {
 		t.Errorf("a directory that is not empty: %v", err)

@@ -18,7 +18,7 @@ func TestMakePrivateCreatesPrivateDirectories(t *testing.T) {
 	t.Parallel()
 	base := t.TempDir()
 	dir := filepath.Join(base, "a", "b")
-	must(t, MakePrivate(dir))
+	testutil.NoError(t, MakePrivate(dir))
 	for _, path := range []string{dir, filepath.Dir(dir)} {
 		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o700 {
 			t.Errorf("%s: mode %v, %v; want 0700", path, info.Mode(), err)
@@ -30,7 +30,7 @@ func TestMakePrivateLeavesExistingDirectories(t *testing.T) {
 	t.Parallel()
 	base := t.TempDir()
 	link := filepath.Join(base, "link")
-	must(t, os.Symlink(base, link), os.WriteFile(filepath.Join(base, "file"), nil, 0o600))
+	testutil.NoError(t, os.Symlink(base, link), os.WriteFile(filepath.Join(base, "file"), nil, 0o600))
 	for name, test := range map[string]struct {
 		perm    fs.FileMode // 0: is not created
 		private bool
@@ -40,7 +40,7 @@ func TestMakePrivateLeavesExistingDirectories(t *testing.T) {
 	} {
 		dir := filepath.Join(base, name)
 		if test.perm != 0 {
-			must(t, os.Mkdir(dir, 0o700), os.Chmod(dir, test.perm))
+			testutil.NoError(t, os.Mkdir(dir, 0o700), os.Chmod(dir, test.perm))
 		}
 		if err := MakePrivate(dir); errors.Is(err, ErrNotPrivate) == test.private || test.private && err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -59,12 +59,12 @@ func TestCheckFile(t *testing.T) {
 	}
 	testutil.WriteFile(t, path, "", 0o600)
 	for perm, trusted := range map[fs.FileMode]bool{0o600: true, 0o644: true, 0o664: false, 0o646: false} {
-		must(t, os.Chmod(path, perm))
+		testutil.NoError(t, os.Chmod(path, perm))
 		if err := CheckFile(path); errors.Is(err, ErrUntrusted) == trusted || trusted && err != nil {
 			t.Errorf("%v: %v", perm, err)
 		}
 	}
-	must(t, os.Chmod(path, 0o600))
+	testutil.NoError(t, os.Chmod(path, 0o600))
 	if err := os.Chown(path, 12345, 12345); err != nil {
 		return // Only root can.
 	}
@@ -78,7 +78,7 @@ func TestCheckProgram(t *testing.T) {
 	t.Parallel()
 	base := t.TempDir()
 	at := func(name string) string { return filepath.Join(base, name) }
-	must(t, os.MkdirAll(at("a/b"), 0o700), os.MkdirAll(at("c/d"), 0o700), os.Mkdir(at("links"), 0o700),
+	testutil.NoError(t, os.MkdirAll(at("a/b"), 0o700), os.MkdirAll(at("c/d"), 0o700), os.Mkdir(at("links"), 0o700),
 		os.WriteFile(at("a/b/program"), nil, 0o700), //nolint:gosec // a program
 		os.Symlink("../links/two", at("c/one")), os.Symlink("d/../../a/b", at("links/two")), os.Symlink("../c/d", at("links/d")),
 		os.Symlink(at("loop"), at("loop")))
@@ -89,12 +89,12 @@ func TestCheckProgram(t *testing.T) {
 	}
 	for _, dir := range []string{"a", "a/b", "a/b/program", "c", "links"} {
 		for mode, trusted := range map[fs.FileMode]bool{0o777: false, 0o770: false, 0o755: true, 0o777 | fs.ModeSticky: dir != "a/b/program"} {
-			must(t, os.Chmod(at(dir), mode))
+			testutil.NoError(t, os.Chmod(at(dir), mode))
 			if err := CheckProgram(at("c/one/program")); (err == nil) != trusted || !trusted && (!errors.Is(err, ErrUntrusted) || !strings.Contains(err.Error(), "check "+at(dir)+": ")) {
 				t.Errorf("%s with mode %v: %v", dir, mode, err)
 			}
 		}
-		must(t, os.Chmod(at(dir), 0o700))
+		testutil.NoError(t, os.Chmod(at(dir), 0o700))
 	}
 	if err := os.Lchown(at("c/one"), 12345, 12345); err != nil {
 		return // Only root can.
@@ -109,11 +109,11 @@ func TestRewrite(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "file")
-	must(t, Rewrite(path, nil, 0o640))
+	testutil.NoError(t, Rewrite(path, nil, 0o640))
 	if os.Chown(path, 12345, 23456) != nil {
 		return // Only root can.
 	}
-	must(t, os.Chown(dir, 0, 34567), os.Chmod(dir, 0o700|fs.ModeSetgid), Rewrite(path, []byte("new"), 0o640))
+	testutil.NoError(t, os.Chown(dir, 0, 34567), os.Chmod(dir, 0o700|fs.ModeSetgid), Rewrite(path, []byte("new"), 0o640))
 	info, err := os.Stat(path)
 	if stat, _ := info.Sys().(*syscall.Stat_t); err != nil || stat.Uid != 12345 || stat.Gid != 23456 || info.Mode() != 0o640 {
 		t.Errorf("owner %d, group %d, mode %v", stat.Uid, stat.Gid, info.Mode())

@@ -15,22 +15,16 @@ import (
 func setDACL(t *testing.T, path, sddl string) {
 	t.Helper()
 	descriptor, err := windows.SecurityDescriptorFromString(sddl)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	list, _, err := descriptor.DACL()
-	if err != nil {
-		t.Fatal(err)
-	}
-	must(t, windows.SetNamedSecurityInfo(path, windows.SE_FILE_OBJECT, windows.DACL_SECURITY_INFORMATION|windows.PROTECTED_DACL_SECURITY_INFORMATION, nil, nil, list, nil))
+	testutil.NoError(t, err)
+	testutil.NoError(t, windows.SetNamedSecurityInfo(path, windows.SE_FILE_OBJECT, windows.DACL_SECURITY_INFORMATION|windows.PROTECTED_DACL_SECURITY_INFORMATION, nil, nil, list, nil))
 }
 
 func dacl(t *testing.T, path string) string {
 	t.Helper()
 	descriptor, err := windows.GetNamedSecurityInfo(path, windows.SE_FILE_OBJECT, windows.DACL_SECURITY_INFORMATION)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	return descriptor.String()
 }
 
@@ -38,9 +32,7 @@ func dacl(t *testing.T, path string) string {
 func ours(t *testing.T) string {
 	t.Helper()
 	user, err := windows.GetCurrentProcessToken().GetTokenUser()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	return "D:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;OICI;FA;;;" + user.User.Sid.String() + ")"
 }
 
@@ -68,7 +60,7 @@ func TestCheckFile(t *testing.T) {
 			if err := CheckFile(path); errors.Is(err, ErrUntrusted) == test.trusted || test.trusted && err != nil {
 				t.Error(err)
 			}
-			must(t, CheckOwner(path))
+			testutil.NoError(t, CheckOwner(path))
 		})
 	}
 }
@@ -76,7 +68,7 @@ func TestCheckFile(t *testing.T) {
 func TestMakePrivateCreatesPrivateDirectories(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "a", "b")
-	must(t, MakePrivate(dir))
+	testutil.NoError(t, MakePrivate(dir))
 	for _, path := range []string{dir, filepath.Dir(dir)} {
 		if sddl := dacl(t, path); strings.Contains(sddl, ";;;WD)") || strings.Contains(sddl, ";;;BU)") {
 			t.Errorf("%s: %s", path, sddl)
@@ -91,7 +83,7 @@ func TestMakePrivateLeavesExistingDirectories(t *testing.T) {
 		private bool
 	}{"everyone reads": {everyoneReads, true}, "everyone writes": {everyoneWrites, false}} {
 		dir := filepath.Join(t.TempDir(), "dir")
-		must(t, os.Mkdir(dir, 0o700))
+		testutil.NoError(t, os.Mkdir(dir, 0o700))
 		setDACL(t, dir, ours(t)+test.sddl)
 		before := dacl(t, dir)
 		if err := MakePrivate(dir); errors.Is(err, ErrNotPrivate) == test.private || test.private && err != nil {
@@ -108,7 +100,7 @@ func TestRewrite(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "dir")
 	path := filepath.Join(dir, "file")
-	must(t, os.Mkdir(dir, 0o700), Rewrite(path, nil, 0o600))
+	testutil.NoError(t, os.Mkdir(dir, 0o700), Rewrite(path, nil, 0o600))
 	setDACL(t, dir, ours(t))
 	inherited := dacl(t, path)
 	setDACL(t, path, ours(t)+everyoneWrites)
@@ -124,7 +116,7 @@ func TestRewrite(t *testing.T) {
 		}
 	}
 	check(set)
-	must(t, os.Remove(path))
+	testutil.NoError(t, os.Remove(path))
 	check(inherited)
 	check(inherited)
 }

@@ -25,9 +25,7 @@ func TestResolve(t *testing.T) {
 		"dangling":                    "/nowhere",
 		"out":                         "../../../../../../etc/hostname",
 	} {
-		if err := os.Symlink(target, filepath.Join(root, link)); err != nil {
-			t.Fatal(err)
-		}
+		testutil.NoError(t, os.Symlink(target, filepath.Join(root, link)))
 	}
 	resolves := map[string]string{
 		"/usr/lib/wsl/lib/libd3d12.so.1": "/usr/lib/wsl/lib/libd3d12.so.1",
@@ -59,9 +57,7 @@ func TestResolve(t *testing.T) {
 func TestDeviceNode(t *testing.T) {
 	t.Parallel()
 	got, err := Root("/").DeviceNode("/dev/null")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	if got.Path != "/dev/null" || got.Type != "c" || got.Major != 1 || got.Minor != 3 || got.FileMode.Perm() != 0o666 {
 		t.Errorf("/dev/null is %+v", got)
 	}
@@ -77,9 +73,7 @@ func TestDeviceNode(t *testing.T) {
 func TestMountsBelowADirectory(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if err := os.Symlink("/", filepath.Join(dir, "link")); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, os.Symlink("/", filepath.Join(dir, "link")))
 	_, errs := Root("/").ResolveAll([]string{"/", dir + "/link", dir, "/proc/self/status"})
 	for i, refused := range []bool{true, true, false, false} {
 		if err := errs[i]; (err != nil) != refused || refused && !strings.Contains(err.Error(), "there is a mount at ") {

@@ -62,13 +62,9 @@ func TestDaemon(t *testing.T) {
 	wine := windows.NewLazySystemDLL("ntdll.dll").NewProc("wine_get_version").Find() == nil
 	dir := t.TempDir()
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	data, err := os.ReadFile(self)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	d := Daemon{Name: testDaemon, Description: "A test", Program: filepath.Join(dir, testDaemon+".exe"), Args: []string{dir}}
 	testutil.WriteFile(t, d.Program, string(data), 0o700)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -96,19 +92,13 @@ func TestDaemon(t *testing.T) {
 		})
 	}
 	for n := 1; n <= 2; n++ { // The second installation replaces the first.
-		if err := d.Install(ctx); err != nil {
-			t.Fatal(err)
-		}
+		testutil.NoError(t, d.Install(ctx))
 		state(svc.Running)
 		starts(n)
 	}
-	if err := stop(ctx, testDaemon); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, stop(ctx, testDaemon))
 	state(svc.Stopped)
-	if err := start(ctx, testDaemon); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, start(ctx, testDaemon))
 	starts(3)
 	testutil.WriteFile(t, filepath.Join(dir, "crash"), "", 0o600)
 	if wine {
@@ -134,13 +124,9 @@ func TestDaemon(t *testing.T) {
 
 	// One that runs another program is left alone.
 	manager, err := mgr.Connect()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	foreign, err := manager.CreateService(testDaemon, `C:\k\nssm.exe`, mgr.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	_, uninstallErr := d.Uninstall(ctx)
 	for name, err := range map[string]error{"install": d.Install(ctx), "uninstall": uninstallErr} {
 		if !errors.Is(err, errForeign) || !strings.Contains(err.Error(), "nssm.exe") {

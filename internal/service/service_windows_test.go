@@ -15,6 +15,8 @@ import (
 	"golang.org/x/sys/windows/registry"
 	"golang.org/x/sys/windows/svc"
 	"golang.org/x/sys/windows/svc/mgr"
+
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // serviceArgument makes this program a service that stops after the time that follows.
@@ -52,17 +54,11 @@ func (h stopHandler) Execute(_ []string, requests <-chan svc.ChangeRequest, stat
 func install(t *testing.T, name string, pause time.Duration, config mgr.Config) (pid func() uint32) {
 	t.Helper()
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	manager, err := mgr.Connect()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	service, err := manager.CreateService(name, self, config, serviceArgument, pause.String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
@@ -70,15 +66,11 @@ func install(t *testing.T, name string, pause time.Duration, config mgr.Config) 
 			t.Errorf("%s: %v", name, err)
 		}
 	})
-	if err := service.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, service.Start())
 	return func() uint32 {
 		for range 100 {
 			status, err := service.Query()
-			if err != nil {
-				t.Fatal(err)
-			}
+			testutil.NoError(t, err)
 			if status.State == svc.Running {
 				return status.ProcessId
 			}
@@ -101,9 +93,7 @@ func TestRestart(t *testing.T) {
 	} else if err != nil || !slices.Equal(dependents, []string{"dxtest-proxy", "dxtest-kubelet"}) {
 		t.Fatalf("dependents %q, %v", dependents, err)
 	}
-	if err := service.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, service.Restart(t.Context()))
 	after := []uint32{containerd(), kubelet(), proxy()}
 	for i, was := range before {
 		if after[i] == was {
@@ -115,13 +105,9 @@ func TestRestart(t *testing.T) {
 	}
 	// An earlier restart was killed. What does not start with the system may be stopped.
 	for _, name := range []string{"dxtest-proxy", "dxtest-kubelet"} {
-		if err := stop(t.Context(), name); err != nil {
-			t.Fatal(err)
-		}
+		testutil.NoError(t, stop(t.Context(), name))
 	}
-	if err := service.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, service.Restart(t.Context()))
 	if !wine && kubelet() == 0 {
 		t.Error("the kubelet does not run")
 	}
@@ -143,9 +129,7 @@ func TestCheck(t *testing.T) {
 	name := fmt.Sprintf("directx-nri-test-check-%d", os.Getpid())
 	path := `SYSTEM\CurrentControlSet\Services\` + name
 	key, _, err := registry.CreateKey(registry.LOCAL_MACHINE, path, registry.SET_VALUE)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	t.Cleanup(func() {
 		if err := errors.Join(key.Close(), registry.DeleteKey(registry.LOCAL_MACHINE, path)); err != nil {
 			t.Error(err)
@@ -154,9 +138,7 @@ func TestCheck(t *testing.T) {
 	for line, native := range map[string]bool{
 		`%SystemRoot%\containerd.exe --run-service`: true, `"%SystemRoot%\containerd.exe" --run-service`: true, `%SystemRoot%\nssm.exe`: false,
 	} {
-		if err := key.SetExpandStringValue("ImagePath", line); err != nil {
-			t.Fatal(err)
-		}
+		testutil.NoError(t, key.SetExpandStringValue("ImagePath", line))
 		if err := Named(name).Check(t.Context()); (err == nil) != native {
 			t.Errorf("%s: %v", line, err)
 		}
@@ -185,9 +167,7 @@ func TestRestartCanceled(t *testing.T) {
 func TestPrograms(t *testing.T) {
 	t.Parallel()
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	if found := Programs(strings.ToUpper(filepath.Base(self))); !slices.ContainsFunc(found, func(path string) bool { return strings.EqualFold(path, self) }) {
 		t.Errorf("%q, want %s", found, self)
 	}

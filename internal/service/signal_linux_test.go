@@ -44,21 +44,15 @@ func TestMain(m *testing.M) {
 func daemon(t *testing.T, name string) (socket string, end func() error, process *os.Process) {
 	t.Helper()
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	dir := t.TempDir()
 	socket = filepath.Join(dir, "s")
 	program := filepath.Join(dir, name)
-	if err := os.Symlink(self, program); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, os.Symlink(self, program))
 	command := exec.Command(program)
 	command.Env = append(os.Environ(), socketVariable+"="+socket)
 	command.Stderr = os.Stderr
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, command.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- command.Wait() }()
 	t.Cleanup(func() { _ = command.Process.Kill() })
@@ -75,12 +69,8 @@ func daemon(t *testing.T, name string) (socket string, end func() error, process
 func TestBySignalEndsTheProcess(t *testing.T) {
 	t.Parallel()
 	socket, end, _ := daemon(t, "containerd")
-	if err := BySignal(socket, "containerd").Check(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := BySignal(socket, "containerd").Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, BySignal(socket, "containerd").Check(t.Context()))
+	testutil.NoError(t, BySignal(socket, "containerd").Restart(t.Context()))
 	// It has ended with status 0, and before Restart returned.
 	if err := end(); err != nil {
 		t.Error(err)

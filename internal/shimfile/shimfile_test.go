@@ -85,13 +85,9 @@ func actAsShim() int {
 func program(t *testing.T, does string) []byte {
 	t.Helper()
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	data, err := os.ReadFile(self)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	return append(data, mark+does...)
 }
 
@@ -138,15 +134,11 @@ func (n node) interrupted() (workDir string) {
 func (n node) has(want map[string]string) {
 	n.t.Helper()
 	entries, err := os.ReadDir(filepath.Dir(n.path))
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	testutil.NoError(n.t, err)
 	got := map[string]string{}
 	for _, entry := range entries {
 		data, err := os.ReadFile(filepath.Join(filepath.Dir(n.path), entry.Name()))
-		if err != nil {
-			n.t.Fatal(err)
-		}
+		testutil.NoError(n.t, err)
 		_, got[entry.Name()], _ = strings.Cut(string(data[max(0, bytes.LastIndex(data, []byte(mark))):]), mark)
 	}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
@@ -264,12 +256,8 @@ func TestInstallWhileTheOldOneRuns(t *testing.T) {
 	n.mustInstall(good)
 	running := exec.CommandContext(t.Context(), n.path, runFlag)
 	end, err := running.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := running.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
+	testutil.NoError(t, running.Start())
 	n.mustInstall(other)
 	data, err := os.ReadFile(n.path)
 	if err != nil || !bytes.HasSuffix(data, []byte(mark+other)) {

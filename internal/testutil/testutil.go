@@ -27,6 +27,14 @@ func Eventually(t testing.TB, what string, condition func() bool) {
 	}
 }
 
+// NoError ends the test if a step that it depends on has failed.
+func NoError(t testing.TB, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // WriteFile writes a file, which can be a program, and creates its directory.
 func WriteFile(t testing.TB, path, text string, perm fs.FileMode) {
 	t.Helper()
@@ -34,9 +42,7 @@ func WriteFile(t testing.TB, path, text string, perm fs.FileMode) {
 	// not be run: https://go.dev/issue/22315.
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
-	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), perm)); err != nil {
-		t.Fatal(err)
-	}
+	NoError(t, os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), perm))
 }
 
 // ShortDir returns a temporary directory whose path leaves room for a socket's name,
