@@ -92,9 +92,7 @@ standalone: {environment: true}
 func TestCompileEverything(t *testing.T) {
 	t.Parallel()
 	got, err := compile(t, "windows", everything)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	no, yes := false, true
 	want := policy.Policy{
 		Source: policy.Source{Inventory: `C:\i.yaml`},
@@ -461,9 +459,7 @@ func FuzzCompile(f *testing.F) {
 			t.Fatalf("accepted %+v", p)
 		}
 		stateDir := t.TempDir()
-		if err := Install(stateDir, p, nil); err != nil {
-			t.Fatal(err)
-		}
+		testutil.NoError(t, Install(stateDir, p, nil))
 		if got, err := policy.Read(stateDir); err != nil || !reflect.DeepEqual(got, p) {
 			t.Fatalf("%v, (-want +got):\n%s", err, cmp.Diff(p, got))
 		}
@@ -477,13 +473,9 @@ func TestRender(t *testing.T) {
 		"defaults": head, "everything": everything, "no built-in files": head + "runtimeFiles: {nvidia: {defaults: false, remove: [a.dll]}}\n",
 	} {
 		want, err := compile(t, "windows", text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.NoError(t, err)
 		rendered, err := Render(want, policy.Default())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.NoError(t, err)
 		got, err := compile(t, "windows", string(rendered))
 		if diff := cmp.Diff(want, got); err != nil || diff != "" {
 			t.Errorf("%s: %v (-want +got):\n%s\n%s", name, err, diff, rendered)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/node"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // inventoryHead is the first three lines of an inventory.
@@ -209,16 +210,12 @@ func FuzzParseInventory(f *testing.F) {
 			return
 		}
 		d, err := parse("inv.yaml", data, maxInventory)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.NoError(t, err)
 		if err := schema.Validate(content(d.root)); err != nil && !oldBooleans.Match(data) {
 			t.Fatalf("the schema refuses it: %v", err)
 		}
 		stateDir := t.TempDir()
-		if err := node.Inventory(stateDir).Write(devices); err != nil {
-			t.Fatal(err)
-		}
+		testutil.NoError(t, node.Inventory(stateDir).Write(devices))
 		for _, d := range devices {
 			found, err := node.Inventory(stateDir).Find(t.Context(), []string{d.InstanceID})
 			if err != nil || !cmp.Equal(found, []discovery.Device{d}) {

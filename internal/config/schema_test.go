@@ -2,7 +2,6 @@ package config
 
 import (
 	"encoding/json"
-	"errors"
 	"os"
 	"regexp"
 	"strings"
@@ -10,6 +9,8 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // readSchema returns a schema that command docs/generate wrote.
@@ -18,13 +19,9 @@ func readSchema(t testing.TB, name string) *jsonschema.Schema {
 	data, err := os.ReadFile(name)
 	var schema any
 	compiler := jsonschema.NewCompiler()
-	if err := errors.Join(err, json.Unmarshal(data, &schema), compiler.AddResource(name, schema)); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err, json.Unmarshal(data, &schema), compiler.AddResource(name, schema))
 	compiled, err := compiler.Compile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	return compiled
 }
 
@@ -73,9 +70,7 @@ func TestSchemaRefuses(t *testing.T) {
 		compiled := readSchema(t, schema)
 		for _, text := range texts {
 			d, err := parse("file.yaml", []byte(text), maxInventory)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testutil.NoError(t, err)
 			if schema == "config.schema.json" {
 				d.decode(&File{})
 			} else {

@@ -36,7 +36,7 @@ func TestCheckVolume(t *testing.T) {
 		"a file that others can write":      {0o700, 0o666, mounted(false), durable.ErrUntrusted},
 		"such a file in a read-only volume": {0o777, 0o666, mounted(true), durable.ErrUntrusted},
 	} {
-		must(t, os.Chmod(path, test.file), os.Chmod(filepath.Dir(path), test.dir))
+		testutil.NoError(t, os.Chmod(path, test.file), os.Chmod(filepath.Dir(path), test.dir))
 		f := openFile(t, path)
 		err := checkVolumeBy(f, "/etc", test.readOnly)
 		if !errors.Is(err, test.want) || err != nil && !strings.HasSuffix(err.Error(), "; use a copy that only root can change: install -D -m 644 "+path+" /etc/config.yaml") {
@@ -53,18 +53,10 @@ func TestCheckVolume(t *testing.T) {
 	}
 }
 
-// must ends the test if a step that prepares it fails.
-func must(t *testing.T, errs ...error) {
-	t.Helper()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func openFile(t *testing.T, path string) *os.File {
 	t.Helper()
 	f, err := os.Open(path)
-	must(t, err)
+	testutil.NoError(t, err)
 	t.Cleanup(func() { _ = f.Close() })
 	return f
 }
@@ -75,7 +67,7 @@ func TestCheckVolumeOfReplacedFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.yaml")
 	testutil.WriteFile(t, path, head, 0o600)
 	f := openFile(t, path)
-	must(t, os.Chmod(path, 0o666), os.Remove(path))
+	testutil.NoError(t, os.Chmod(path, 0o666), os.Remove(path))
 	testutil.WriteFile(t, path, head, 0o600)
 	if err := checkVolume(f, "/etc"); !errors.Is(err, durable.ErrUntrusted) {
 		t.Errorf("error %v, want %v", err, durable.ErrUntrusted)
@@ -91,16 +83,16 @@ func TestCompileChecksWhoCanWrite(t *testing.T) {
 	testutil.WriteFile(t, inventory, device("display: true"), 0o600)
 	c := Compiler{File: file, StateDir: "/x", NodeOS: "linux"}
 	_, _, err := c.Compile()
-	must(t, err)
+	testutil.NoError(t, err)
 	for _, path := range []string{file, inventory} {
-		must(t, os.Chmod(path, 0o666))
+		testutil.NoError(t, os.Chmod(path, 0o666))
 		usual := filepath.Join("/etc/directx-nri", filepath.Base(path))
 		_, _, err := c.Compile()
 		want := "check " + path + ": others can write to it: mode 0666; use a copy that only root can change: install -D -m 644 " + path + " " + usual
 		if !errors.Is(err, durable.ErrUntrusted) || !strings.HasSuffix(err.Error(), want) {
 			t.Errorf("error %v, want %s", err, want)
 		}
-		must(t, os.Chmod(path, 0o600))
+		testutil.NoError(t, os.Chmod(path, 0o600))
 	}
 }
 
@@ -108,7 +100,7 @@ func TestCompileChecksWhoCanWrite(t *testing.T) {
 func TestCompileRefusesNamedPipe(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "config.yaml")
-	must(t, syscall.Mkfifo(path, 0o600))
+	testutil.NoError(t, syscall.Mkfifo(path, 0o600))
 	if _, _, err := (Compiler{File: path, InspectOnly: true}).Compile(); err == nil || !strings.Contains(err.Error(), "is not a regular file") {
 		t.Errorf("error %v", err)
 	}
@@ -128,7 +120,7 @@ type watched struct {
 // watch starts with the configuration that c compiles, as an earlier run has installed it.
 func watch(t *testing.T, c Compiler) *watched {
 	p, devices, err := c.Apply()
-	must(t, err)
+	testutil.NoError(t, err)
 	w := &watched{t, c, p, devices, make(chan error, 1000), make(chan bool, 1)}
 	go w.run()
 	return w
@@ -179,10 +171,10 @@ func TestWatch(t *testing.T) {
 		link := func(version string) {
 			t.Helper()
 			temp := filepath.Join(dir, "..data_tmp")
-			must(t, os.Symlink(version, temp), os.Rename(temp, filepath.Join(dir, "..data")))
+			testutil.NoError(t, os.Symlink(version, temp), os.Rename(temp, filepath.Join(dir, "..data")))
 		}
 		link("..1")
-		must(t, os.Symlink(filepath.Join("..data", "config.yaml"), file))
+		testutil.NoError(t, os.Symlink(filepath.Join("..data", "config.yaml"), file))
 		testutil.WriteFile(t, inventory, device("display: true"), 0o600)
 		w := watch(t, Compiler{File: file, StateDir: stateDir, NodeOS: "linux"})
 		w.wait(2*pollInterval, "", false)
@@ -197,9 +189,9 @@ func TestWatch(t *testing.T) {
 		// A policy or compiled inventory that is lost, damaged or changed is written again.
 		for _, path := range []string{policy.Path(stateDir), node.Inventory(stateDir).Path()} {
 			good, err := os.ReadFile(path)
-			must(t, err)
+			testutil.NoError(t, err)
 			for _, text := range []string{"", string(good[:10]), string(good[:len(good)-1]) + " "} {
-				must(t, os.Remove(path))
+				testutil.NoError(t, os.Remove(path))
 				if text != "" {
 					testutil.WriteFile(t, path, text, 0o600)
 				}

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 const (
@@ -31,18 +32,14 @@ func settings(file string) Settings {
 func configure(t testing.TB, text string, s Settings) Result {
 	t.Helper()
 	r, err := Configure([]byte(text), s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	return r
 }
 
 func handler(t testing.TB, text []byte, target Target, name string) Handler {
 	t.Helper()
 	f, err := Read(text, target)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	for _, h := range f.Handlers {
 		if h.Name == name {
 			return h
@@ -74,9 +71,7 @@ func TestFilesOfRealNodes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testutil.NoError(t, err)
 			for variant, s := range map[string]Settings{
 				"default":     settings(name),
 				"own handler": func() Settings { s := settings(name); s.AddHandler = "directx"; return s }(),
@@ -91,9 +86,7 @@ func TestFilesOfRealNodes(t *testing.T) {
 				}
 				checkResult(t, text, r, s)
 				before, err := Read(text, s.Target)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testutil.NoError(t, err)
 				for _, h := range before.Handlers {
 					got := handler(t, r.Text, s.Target, h.Name)
 					if got.RuntimeType != h.RuntimeType || got.SandboxIsolation != h.SandboxIsolation {
@@ -115,9 +108,7 @@ func TestTemplate(t *testing.T) {
 		var out strings.Builder
 		parsed := template.Must(template.New("user").Parse(text))
 		template.Must(parsed.New("base").Parse(fmt.Sprintf(base, version, criPlugin(version))))
-		if err := parsed.Execute(&out, map[string]any{"Program": "k3s", "Runtimes": map[string]string{"crun": "/usr/bin/crun"}}); err != nil {
-			t.Fatal(err)
-		}
+		testutil.NoError(t, parsed.Execute(&out, map[string]any{"Program": "k3s", "Runtimes": map[string]string{"crun": "/usr/bin/crun"}}))
 		return out.String()
 	}
 	for version, major := range map[int]int{2: 1, 3: 2} {
@@ -141,9 +132,7 @@ func TestTemplate(t *testing.T) {
 func checkResult(t testing.TB, before []byte, r Result, s Settings) {
 	t.Helper()
 	f, err := Read(r.Text, s.Target)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	if s.NRI && !f.NRI {
 		t.Error("NRI is off")
 	}
@@ -323,9 +312,7 @@ func TestUndoKeepsWhatOthersChanged(t *testing.T) {
 				t.Fatalf("nothing to change in\n%s", r.Text)
 			}
 			undone, notes, err := Undo([]byte(changed), r.Edits)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testutil.NoError(t, err)
 			if diff := cmp.Diff(test.undone(before), string(undone)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -484,9 +471,7 @@ func TestOverrides(t *testing.T) {
 		"NRI's socket in 2.x":    {"version = 3\n[plugins.'io.containerd.nri.v1.nri']\nsocket_path = 'x'\n", 3, linux, nil},
 	} {
 		f, err := Read(fmt.Appendf(nil, "version = %d\n", test.version), test.target)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.NoError(t, err)
 		got, imports, err := Overrides([]byte("imports = ['a', 'b']\n"+test.text), f, test.target)
 		if diff := cmp.Diff(test.want, got); err != nil || diff != "" || len(imports) != 2 {
 			t.Errorf("%s: %v (-want +got):\n%s", name, err, diff)

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/pelletier/go-toml/v2"
+
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // leaves returns the values of a decoded file that are not tables, by path.
@@ -64,14 +66,10 @@ func mayEdit(path string) (add, change bool) {
 // they had.
 func FuzzConfigure(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.toml")
-	if err != nil {
-		f.Fatal(err)
-	}
+	testutil.NoError(f, err)
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			f.Fatal(err)
-		}
+		testutil.NoError(f, err)
 		if len(text) < 3000 {
 			f.Add(string(text), strings.Contains(file, "windows"), "directx")
 		}
