@@ -4,7 +4,6 @@ package dxg
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -219,9 +218,7 @@ func plug(t testing.TB, root, address, vendor, device string, config []byte) {
 		testutil.WriteFile(t, filepath.Join(root, "sys", directory, name), data, 0o644)
 	}
 	link := filepath.Join(root, "sys/bus/pci/devices", address)
-	if err := errors.Join(os.MkdirAll(filepath.Dir(link), 0o755), os.Symlink("../../../"+directory, link)); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, os.MkdirAll(filepath.Dir(link), 0o755), os.Symlink("../../../"+directory, link))
 }
 
 // config returns the configuration space of the virtual function of an adapter, as root

@@ -272,9 +272,7 @@ func TestDescriptors(t *testing.T) {
 	s := Open(root, nil)
 	count := func() int {
 		entries, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.NoError(t, err)
 		return len(entries)
 	}
 	before := count()

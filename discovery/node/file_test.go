@@ -43,9 +43,7 @@ func TestFile(t *testing.T) {
 	if _, err := source.Devices(t.Context()); err == nil {
 		t.Error("no error without a file")
 	}
-	if err := source.Write(list); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, source.Write(list))
 	if got, err := source.Devices(t.Context()); err != nil || !reflect.DeepEqual(got, list) {
 		t.Errorf("got %+v, %v", got, err)
 	}
@@ -70,9 +68,7 @@ func TestFile(t *testing.T) {
 			t.Errorf("device %d: got %+v, %t, %v", index, got, ok, err)
 		}
 	}
-	if err := source.Write(nil); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, source.Write(nil))
 	if got, err := source.Devices(t.Context()); err != nil || got == nil || len(got) != 0 {
 		t.Errorf("no devices: %v, %v; want an empty list", got, err)
 	}
@@ -86,9 +82,7 @@ func TestFile(t *testing.T) {
 func TestDamaged(t *testing.T) {
 	t.Parallel()
 	data, err := encode(devices(2))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	for name, damaged := range map[string][]byte{
 		"empty":             nil,
 		"header alone":      data[:bytes.IndexByte(data, '\n')+1],
@@ -112,9 +106,7 @@ func TestDamaged(t *testing.T) {
 
 func FuzzDecode(f *testing.F) {
 	data, err := encode(devices(2))
-	if err != nil {
-		f.Fatal(err)
-	}
+	testutil.NoError(f, err)
 	f.Add(data)
 	f.Add(data[:200])
 	f.Add([]byte("{\"format\":3}\n"))
@@ -124,9 +116,7 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		again, err := encode(devices)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.NoError(t, err)
 		if got, err := decode(bytes.NewReader(again), func([]byte) bool { return true }); err != nil || !reflect.DeepEqual(got, devices) {
 			t.Errorf("%q: %+v, %v", data, got, err)
 		}
@@ -138,9 +128,7 @@ func BenchmarkFind(b *testing.B) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			stateDir := b.TempDir()
 			source, ids := Inventory(stateDir), []string{device(n - 1).InstanceID}
-			if err := source.Write(devices(n)); err != nil {
-				b.Fatal(err)
-			}
+			testutil.NoError(b, source.Write(devices(n)))
 			for b.Loop() {
 				if got, err := source.Find(b.Context(), ids); err != nil || len(got) != 1 {
 					b.Fatal(err)

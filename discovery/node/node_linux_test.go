@@ -22,9 +22,7 @@ func TestOpenLive(t *testing.T) {
 	testutil.WriteFile(t, filepath.Join(o.HostRoot, dxg.DefaultDevice), "", 0o600)
 	open := func(o Options) discovery.Source {
 		source, err := Open(o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.NoError(t, err)
 		return source
 	}
 	if _, err := open(o).Devices(t.Context()); !errors.Is(err, fs.ErrNotExist) {
@@ -42,9 +40,7 @@ func TestOpenLive(t *testing.T) {
 	if _, err := open(live).Devices(t.Context()); !errors.Is(err, unix.ENOTTY) {
 		t.Errorf("a file that is no driver: %v", err)
 	}
-	if err := Discovered(o.StateDir).Write([]discovery.Device{{InstanceID: "A"}}); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, Discovered(o.StateDir).Write([]discovery.Device{{InstanceID: "A"}}))
 	o.HostRoot = "/nonexistent" // outside of the program's container
 	if devices, err := open(o).Find(t.Context(), []string{"a"}); err != nil || len(devices) != 1 {
 		t.Errorf("saved: %v, %v", devices, err)
@@ -58,9 +54,7 @@ func TestSavingSource(t *testing.T) {
 	for _, list := range [][]discovery.Device{{}, {{InstanceID: "A"}, {InstanceID: "B", LibraryPath: []string{"/usr/lib/wsl/lib"}}}, {{InstanceID: "B"}}, nil} {
 		if list == nil { // The file is lost.
 			list = gpus.list
-			if err := os.Remove(s.file.Path()); err != nil {
-				t.Fatal(err)
-			}
+			testutil.NoError(t, os.Remove(s.file.Path()))
 		}
 		gpus.list = list
 		devices, err := s.Devices(t.Context())

@@ -37,9 +37,7 @@ func TestFind(t *testing.T) {
 		t.Fatalf("%+v, %v, %d snapshots", devices, err, n)
 	}
 	all, err := source.Devices(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	want, _ := discovery.Find(all, id)
 	// Only DXCore has these.
 	want.DedicatedMemory, want.SupportsCompute = 0, false
@@ -95,9 +93,7 @@ func TestFindAgreesWithDevices(t *testing.T) {
 			system := &fakeSystem{snapshot: snapshot}
 			source := Open(system, testutil.Quiet())
 			all, err := source.Devices(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			testutil.NoError(t, err)
 			listed, _ := discovery.Find(all, test.p.InstanceID)
 			found, err := source.Find(t.Context(), []string{strings.ToLower(test.p.InstanceID)})
 			if err != nil || len(found) != 1 {

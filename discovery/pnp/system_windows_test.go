@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/windows"
 
+	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/win32"
 )
 
@@ -16,9 +17,7 @@ func TestFindReadsWhatSnapshotReads(t *testing.T) {
 	t.Parallel()
 	system := NewSystem()
 	all, err := system.Snapshot(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	if all.DXCoreErr != nil {
 		t.Log(all.DXCoreErr)
 	}

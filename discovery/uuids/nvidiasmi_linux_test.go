@@ -41,9 +41,7 @@ func TestNVIDIASMI(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			program := filepath.Join(t.TempDir(), "nvidia-smi")
 			if test.mode != 0 {
-				if err := errors.Join(os.WriteFile(program, []byte("#!/bin/sh\n"+test.script+"\n"), 0o755), os.Chmod(program, test.mode)); err != nil {
-					t.Fatal(err)
-				}
+				testutil.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\n"+test.script+"\n"), 0o755), os.Chmod(program, test.mode))
 			}
 			root := "/" // The programs' default.
 			if strings.HasPrefix(name, "in a container") {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 const testUUID, otherUUID = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6", "GPU-00000000-d72c-4106-c12f-20bd9faed9f6"
@@ -44,9 +45,7 @@ func (f *fakeDriver) query([]discovery.Device) (map[string]string, error) {
 func uuidsOf(t *testing.T, s discovery.Source) (list []string) {
 	t.Helper()
 	devices, err := s.Devices(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	for _, d := range devices {
 		list = append(list, d.UUID)
 	}
@@ -133,9 +132,7 @@ func TestUnknownUUIDs(t *testing.T) {
 		s := newSource(discovery.Static{d}, driver.query)
 		for range 2 {
 			devices, err := s.Devices(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			testutil.NoError(t, err)
 			notes := strings.Join(devices[0].Notes, "; ")
 			if devices[0].UUID != "" || (notes != "") != (test.note != "") || !strings.Contains(notes, test.note) {
 				t.Errorf("%s: UUID %q, notes %q", name, devices[0].UUID, notes)
