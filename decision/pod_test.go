@@ -279,9 +279,7 @@ func TestPodsRequestExtraMounts(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			testutil.NoError(t, err)
 			if got := mounted(edits); !ok || !slices.Equal(got, test.want) {
 				t.Errorf("it gets %v, want %v", got, test.want)
 			}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
@@ -118,9 +119,7 @@ func TestBuildEditsWindows(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got, notes, err := BuildEdits(Windows, test.devices, nil, test.files, policy.Policy{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testutil.NoError(t, err)
 			var want Edits
 			for _, d := range test.devices {
 				want.WindowsDevices = append(want.WindowsDevices, specs.WindowsDevice{ID: d.LocationPath, IDType: "vpci-location-path"})

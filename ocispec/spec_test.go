@@ -14,14 +14,13 @@ import (
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 func editsFor(t testing.TB, os OS, devices []discovery.Device, files fakeFiles) Edits {
 	t.Helper()
 	edits, _, err := BuildEdits(os, devices, nil, files, policy.Policy{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	return edits
 }
 
@@ -114,9 +113,7 @@ func TestApply(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got, err := apply([]byte(test.in), test.edits)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testutil.NoError(t, err)
 			if string(got) != test.want {
 				t.Errorf("got  %s\nwant %s", got, test.want)
 			}
@@ -236,9 +233,7 @@ func FuzzSpec(f *testing.F) {
 				t.Fatalf("changed: %t, applied twice: %v\nonce  %s\ntwice %s", changed, err, once, twice)
 			}
 			var before, after map[string]json.RawMessage
-			if err := errors.Join(json.Unmarshal(data, &before), json.Unmarshal(once, &after)); err != nil {
-				t.Fatal(err)
-			}
+			testutil.NoError(t, json.Unmarshal(data, &before), json.Unmarshal(once, &after))
 			for key := range before {
 				if _, ok := after[key]; !ok {
 					t.Fatalf("%q was lost", key)

@@ -42,38 +42,26 @@ func TestRuntimesMakeTheSameEdits(t *testing.T) {
 		t.Fatalf("%+v %v", edits, err)
 	}
 	spec, err := Spec([]Device{{"all", edits}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	if spec.Version != "0.5.0" {
 		t.Errorf("the specification has version %s, which Podman 4 does not read", spec.Version)
 	}
 	data, err := yaml.Marshal(spec)
 	dir := t.TempDir()
-	if err := errors.Join(err, os.WriteFile(filepath.Join(dir, "directx-nri.yaml"), data, 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err, os.WriteFile(filepath.Join(dir, "directx-nri.yaml"), data, 0o600))
 	cache, err := cdi.NewCache(cdi.WithSpecDirs(dir), cdi.WithAutoRefresh(false))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 
 	const before = `{"ociVersion":"1.2.0","process":{"env":["PATH=/bin"]},"mounts":[{"destination":"/proc","type":"proc","source":"proc"}],"linux":{"resources":{"devices":[{"allow":false,"access":"rwm"}]}}}`
 	var byRuntime, byShim specs.Spec
-	if err := json.Unmarshal([]byte(before), &byRuntime); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, json.Unmarshal([]byte(before), &byRuntime))
 	if missing, err := cache.InjectDevices(&byRuntime, Kind+"=all"); err != nil || len(missing) > 0 {
 		t.Fatalf("%v is missing: %v %v", missing, err, cache.GetErrors())
 	}
 	parsed, err := ocispec.ParseSpec([]byte(before))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	after, _, err := parsed.Apply(edits)
-	if err := errors.Join(err, json.Unmarshal(after, &byShim)); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err, json.Unmarshal(after, &byShim))
 	if diff := cmp.Diff(byShim, byRuntime, cmpopts.EquateEmpty(), cmpopts.SortSlices(func(a, b specs.LinuxDevice) bool { return a.Path < b.Path })); diff != "" {
 		t.Errorf("the shim (-) and the library (+) differ:\n%s", diff)
 	}
