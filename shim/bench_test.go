@@ -11,6 +11,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/node"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // libraries is how many runtime files the benchmarks' GPU has.
@@ -43,7 +44,7 @@ func BenchmarkPrepare(b *testing.B) {
 				s := newShim(invocation{
 					self: "/none", args: []string{"-id", "bench", "start"}, bundle: node.path("bundle"), stateDir: node.path("state"), stderr: io.Discard,
 				})
-				node.must(s.editBundle())
+				testutil.NoError(b, s.editBundle())
 			}
 			b.StopTimer()
 			if edited := strings.Contains(node.read("bundle/config.json"), "library19"); edited != (row.request != "A=B") {
@@ -66,7 +67,7 @@ func benchNode(b *testing.B) *bed {
 		n.write(name, "")
 		gpu.Libraries = append(gpu.Libraries, discovery.Library{Source: n.path(name), Destination: "/usr/lib/wsl/" + name})
 	}
-	n.must(node.Inventory(n.path("state")).Write([]discovery.Device{gpu}))
+	testutil.NoError(b, node.Inventory(n.path("state")).Write([]discovery.Device{gpu}))
 	return n
 }
 
@@ -84,8 +85,6 @@ func benchSpec(b *testing.B, request string, size int) string {
 		"ociVersion": "1.1.0", "process": map[string]any{"args": []string{"/bin/true"}, "env": env, "cwd": "/"}, "linux": map[string]any{},
 		"mounts": []map[string]any{{"destination": "/proc", "type": "proc", "source": "proc"}},
 	})
-	if err != nil {
-		b.Fatal(err)
-	}
+	testutil.NoError(b, err)
 	return string(data)
 }

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/directx-nri/directx-nri/internal/shimfile"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 func text(b []byte, number protowire.Number, value string) []byte {
@@ -94,9 +95,7 @@ func TestIsRunhcs(t *testing.T) {
 func TestRuntimeInfo(t *testing.T) {
 	t.Parallel()
 	var got types.RuntimeInfo
-	if err := proto.Unmarshal(runtimeInfo(shimfile.RuntimeName, "v1.2.3"), &got); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, proto.Unmarshal(runtimeInfo(shimfile.RuntimeName, "v1.2.3"), &got))
 	want := &types.RuntimeInfo{Name: "io.containerd.directx.v1", Version: &types.RuntimeVersion{Version: "v1.2.3"}}
 	if !proto.Equal(&got, want) {
 		t.Errorf("%v, want %v", &got, want)

@@ -5,7 +5,6 @@ package shim
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -37,7 +36,7 @@ type bed struct {
 func newBed(t testing.TB) *bed {
 	t.Helper()
 	b := &bed{t: t, dir: t.TempDir()}
-	b.must(os.Mkdir(b.path("bundle"), 0o700), os.Mkdir(b.path("state"), 0o700))
+	testutil.NoError(b.t, os.Mkdir(b.path("bundle"), 0o700), os.Mkdir(b.path("state"), 0o700))
 	b.shim = b.program("bin/" + ourName)
 	b.program("bin/" + realName)
 	b.write("lib/d3d12.so", "")
@@ -49,7 +48,7 @@ func newBed(t testing.TB) *bed {
 		DeviceNodes: []discovery.DeviceNode{{Path: "/dev/null", ContainerPath: "/dev/dxg"}},
 		Libraries:   []discovery.Library{library("d3d12.so"), library("missing.so")},
 	}
-	b.must(node.Inventory(b.path("state")).Write([]discovery.Device{gpu}))
+	testutil.NoError(b.t, node.Inventory(b.path("state")).Write([]discovery.Device{gpu}))
 	b.configure(nil)
 	return b
 }
@@ -63,21 +62,13 @@ func (b *bed) configure(change func(*policy.Policy)) {
 	if change != nil {
 		change(&p)
 	}
-	b.must(policy.Write(b.path("state"), p))
-}
-
-// must ends the test if a step that prepares it fails.
-func (b *bed) must(errs ...error) {
-	b.t.Helper()
-	if err := errors.Join(errs...); err != nil {
-		b.t.Fatal(err)
-	}
+	testutil.NoError(b.t, policy.Write(b.path("state"), p))
 }
 
 func (b *bed) stat(name string) os.FileInfo {
 	b.t.Helper()
 	info, err := os.Stat(b.path(name))
-	b.must(err)
+	testutil.NoError(b.t, err)
 	return info
 }
 
@@ -87,9 +78,9 @@ func (b *bed) path(name string) string { return filepath.Join(b.dir, name) }
 func (b *bed) program(name string) string {
 	b.t.Helper()
 	self, err := os.Executable()
-	b.must(err)
+	testutil.NoError(b.t, err)
 	data, err := os.ReadFile(self)
-	b.must(err)
+	testutil.NoError(b.t, err)
 	testutil.WriteFile(b.t, b.path(name), string(data), 0o700)
 	return b.path(name)
 }
@@ -102,7 +93,7 @@ func (b *bed) write(name, content string) {
 func (b *bed) read(name string) string {
 	b.t.Helper()
 	data, err := os.ReadFile(b.path(name))
-	b.must(err)
+	testutil.NoError(b.t, err)
 	return string(data)
 }
 
@@ -202,7 +193,7 @@ func (b *bed) allocate() string {
 func (b *bed) edited() specs.Spec {
 	b.t.Helper()
 	var s specs.Spec
-	b.must(json.Unmarshal([]byte(b.read("bundle/config.json")), &s))
+	testutil.NoError(b.t, json.Unmarshal([]byte(b.read("bundle/config.json")), &s))
 	return s
 }
 
@@ -240,7 +231,7 @@ func TestInfo(t *testing.T) {
 	b := newBed(t)
 	old := b.path("containerd-shim-runhcs-v1.exe")
 	b.write(filepath.Base(old), "never run")
-	b.must(os.Chmod(old, 0o700)) //nolint:gosec // a program
+	testutil.NoError(b.t, os.Chmod(old, 0o700)) //nolint:gosec // a program
 	b.configure(func(p *policy.Policy) { p.Shim.Runtime = old })
 	for _, flag := range []string{"-info", "--info"} {
 		if r := b.run(flag); r.status != 0 || r.stdout != string(runtimeInfo(shimfile.RuntimeName, "test")) || r.stderr != "" {
@@ -304,7 +295,7 @@ func TestEditsKeepModeAndAreDoneOnce(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	b.write("bundle/config.json", standalone("DIRECTX_VISIBLE_DEVICES=all"))
-	b.must(os.Chmod(b.path("bundle/config.json"), 0o646))
+	testutil.NoError(b.t, os.Chmod(b.path("bundle/config.json"), 0o646))
 	b.started(b.run("-namespace", "default", "-id", "c1", "start"))
 	first := b.stat("bundle/config.json")
 	if first.Mode().Perm() != 0o646 {
@@ -419,7 +410,7 @@ func TestConfigJSONThatCannotBeRead(t *testing.T) {
 	}
 	// The runtimes ignore the case of keys.
 	b.refused(b.start(`{"Linux":{},"process":{"env":["DIRECTX_VISIBLE_DEVICES=all"]}}`), "in another case")
-	b.must(os.Remove(b.path("bundle/config.json")))
+	testutil.NoError(b.t, os.Remove(b.path("bundle/config.json")))
 	b.started(b.run("-namespace", "default", "-id", "c1", "start"))
 }
 
@@ -428,7 +419,7 @@ func TestRealShimIsFound(t *testing.T) {
 	b := newBed(t)
 	configure := func(runtime string) { b.configure(func(p *policy.Policy) { p.Shim.Runtime = runtime }) }
 	b.program("other/" + realName)
-	b.must(os.Remove(b.path("bin/" + realName)))
+	testutil.NoError(b.t, os.Remove(b.path("bin/"+realName)))
 	b.env = []string{"PATH="} // This machine may have one.
 	fails := func(r result, says ...string) {
 		t.Helper()
@@ -454,7 +445,7 @@ func TestRealShimIsFound(t *testing.T) {
 	b.write("state/policy.json", strings.TrimSuffix(b.read("state/policy.json"), "}\n"))
 	b.started(b.start(standalone()))
 	b.refused(b.start(standalone("DIRECTX_VISIBLE_DEVICES=all")), "policy.json")
-	b.must(os.Remove(b.path("state/policy.json")))
+	testutil.NoError(b.t, os.Remove(b.path("state/policy.json")))
 	b.started(b.start(standalone()))
 	b.refused(b.start(standalone("DIRECTX_VISIBLE_DEVICES=all")), "policy.json: ")
 }
@@ -468,7 +459,7 @@ func TestCheckConfigured(t *testing.T) {
 	b.write("file", "")
 	for dir, mode := range map[string]os.FileMode{"good": 0o755, "open": 0o777} {
 		testutil.WriteFile(t, b.path(dir+"/shim"), "", 0o700)
-		b.must(os.Chmod(b.path(dir), mode))
+		testutil.NoError(b.t, os.Chmod(b.path(dir), mode))
 	}
 	for name, want := range map[string]string{
 		last: "", b.path("good/shim"): "", b.path("gone2"): "no such file", b.path("file"): "is not an executable file",
@@ -534,9 +525,7 @@ func TestLogIsRotated(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "shim.log")
 		testutil.WriteFile(t, path, strings.Repeat("x", int(test.before)), 0o600)
 		if test.stuck {
-			if err := os.MkdirAll(path+".1/x", 0o700); err != nil {
-				t.Fatal(err)
-			}
+			testutil.NoError(t, os.MkdirAll(path+".1/x", 0o700))
 		}
 		l := &logFile{path: path}
 		if n, err := l.Write([]byte("line\n")); n != 5 || err != nil {
@@ -627,6 +616,6 @@ func (b *bed) killAt(n int) (killed bool) {
 		killed = call == n
 		return killed
 	})
-	b.must(err)
+	testutil.NoError(b.t, err)
 	return killed
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/directx-nri/directx-nri/decision"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/ocispec"
 )
 
@@ -105,9 +106,7 @@ func TestContainerOf(t *testing.T) {
 		`{"windows":{},"linux":{},"annotations":{"microsoft.com/hostprocess-container":"true"}}`: false,
 	} {
 		spec, err := ocispec.ParseSpec([]byte(config))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.NoError(t, err)
 		if _, ok := ContainerOf(spec.SpecInfo, "id"); ok != want {
 			t.Errorf("%s: %t", config, ok)
 		}

@@ -34,13 +34,9 @@ func TestReplaceWaitsForAScanner(t *testing.T) {
 	path := filepath.Join(t.TempDir(), specName)
 	testutil.WriteFile(t, path, "before", 0o600)
 	name, err := windows.UTF16PtrFromString(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	scanner, err := windows.CreateFile(name, windows.GENERIC_READ, windows.FILE_SHARE_READ|windows.FILE_SHARE_WRITE, nil, windows.OPEN_EXISTING, 0, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	closed := make(chan error)
 	go func() {
 		time.Sleep(50 * time.Millisecond)
