@@ -45,13 +45,9 @@ func everyCommand(command *cobra.Command) []*cobra.Command {
 func TestRemediesOfDoctor(t *testing.T) {
 	t.Parallel()
 	source, err := os.ReadFile(filepath.Join("doctor", "findings.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	doctor, _, err := newCommand().Find([]string{"doctor"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	named := regexp.MustCompile(`\bset --([a-z-]+)`).FindAllStringSubmatch(string(source), -1)
 	if len(named) == 0 {
 		t.Error("no remedy names a flag")

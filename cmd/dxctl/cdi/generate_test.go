@@ -49,9 +49,7 @@ func TestGenerate(t *testing.T) {
 	toFile := append(slices.Clone(generate), "--file", file)
 
 	printed, err := run(t.Context(), t, generate...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	if out, err := run(t.Context(), t, toFile...); err != nil || out != "wrote "+file+": 2 GPUs\n" {
 		t.Fatalf("%q %v", out, err)
 	}
@@ -59,9 +57,7 @@ func TestGenerate(t *testing.T) {
 		t.Errorf("the file differs from what is printed: %v\n%s", err, data)
 	}
 	spec, err := cdi.ReadSpec(file, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	var names []string
 	for _, d := range spec.Devices {
 		names = append(names, d.Name)

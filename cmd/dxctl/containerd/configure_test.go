@@ -126,9 +126,7 @@ func TestConfigureWaitsAfterFailure(t *testing.T) {
 	if b.Read(t) != containerdtest.Config || IsConfigured(b.State) {
 		t.Errorf("configured: %t; the file is\n%s", IsConfigured(b.State), b.Read(t))
 	}
-	if err := ForgetFailure(b.State); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, ForgetFailure(b.State))
 	attempts(4, back)
 	b.Write(t, b.Config, containerdtest.Config+"# changed\n")
 	attempts(6, back)
@@ -192,9 +190,7 @@ func TestUnconfigureRestartsWhenNecessary(t *testing.T) {
 func TestDanglingLink(t *testing.T) {
 	t.Parallel()
 	b := containerdtest.New(t, "")
-	if err := os.Symlink(filepath.Join(b.Root, "unseen", "config.toml"), b.Config); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, os.Symlink(filepath.Join(b.Root, "unseen", "config.toml"), b.Config))
 	for _, command := range []string{"configure", "unconfigure"} {
 		if _, _, err := run(t, b, command); err == nil || !strings.Contains(err.Error(), b.Config+" is a symbolic link; use its target") {
 			t.Errorf("%s: %v", command, err)
@@ -286,9 +282,7 @@ func TestImports(t *testing.T) {
 		"bad pattern":        {`["conf.d/[*"]`, nil, "syntax error in pattern"},
 	} {
 		b := containerdtest.New(t, "imports = "+test.imports+"\n"+containerdtest.Config)
-		if err := os.Mkdir(filepath.Join(b.Root, "conf.d"), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		testutil.NoError(t, os.Mkdir(filepath.Join(b.Root, "conf.d"), 0o700))
 		for file, text := range test.files {
 			b.Write(t, filepath.Join(b.Root, "conf.d", file), text)
 		}
@@ -319,9 +313,7 @@ func TestRecordThatCannotBeUsed(t *testing.T) {
 		if text != "" {
 			b.Write(t, record, text)
 		}
-		if err := os.Chmod(record, perm); err != nil {
-			t.Fatal(err)
-		}
+		testutil.NoError(t, os.Chmod(record, perm))
 		configured := b.Read(t)
 		for _, command := range []string{"configure", "unconfigure"} {
 			if _, _, err := run(t, b, command); err == nil || !strings.Contains(err.Error(), record) || text == "" && !errors.Is(err, durable.ErrUntrusted) {
@@ -338,9 +330,7 @@ func TestLinkStaysALink(t *testing.T) {
 	t.Parallel()
 	b := containerdtest.New(t, containerdtest.Config)
 	link := filepath.Join(b.Root, "link.toml")
-	if err := os.Symlink(b.Config, link); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, os.Symlink(b.Config, link))
 	target := b.Config
 	b.Config = link
 	must(t, b, "configure")
@@ -362,9 +352,7 @@ func TestRealShim(t *testing.T) {
 	}
 	p := policy.Default()
 	p.Shim.Runtime = "/opt/a"
-	if err := policy.Write(b.State, p); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, policy.Write(b.State, p))
 	if stdout, stderr := must(t, b, "configure", "--dry-run"); stderr != "" || !strings.Contains(stdout, "-runtime_path = '/opt/a'\n+runtime_path = '"+b.Shim()+"'") {
 		t.Errorf("the policy's shim: %s%s", stdout, stderr)
 	}

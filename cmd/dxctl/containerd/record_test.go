@@ -11,6 +11,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 func TestFailure(t *testing.T) {
@@ -43,9 +44,7 @@ func TestRecord(t *testing.T) {
 	t.Parallel()
 	state := filepath.Join(t.TempDir(), "state")
 	r := record{Format: recordFormat, Config: "/c", Edits: []containerdconfig.Edit{{Path: []string{"version"}, New: "2", Inserted: "version = 2\n"}}, Pending: 1, Failure: &failure{Attempt: "a"}}
-	if err := r.save(state); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, r.save(state))
 	if got, err := readRecord(state); err != nil || !reflect.DeepEqual(got, r) || !IsConfigured(state) {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -57,9 +56,7 @@ func TestRecord(t *testing.T) {
 	// The form of earlier versions, with an unfinished restart.
 	const old = `{"format": 1, "config": "/c", "original": "o", "written": "w", "at": "2026-01-02T03:04:05Z", "edits": [{"path": ["version"], "new": "2"}], "restart": {"before": {"file": {}}, "services": ["kubelet"]}}`
 	for text, want := range map[string]string{old: "", `{"format": 2}`: "unknown format 2", "{": "read the record"} {
-		if err := errors.Join(os.MkdirAll(state, 0o700), os.WriteFile(recordPath(state), []byte(text), 0o600)); err != nil {
-			t.Fatal(err)
-		}
+		testutil.NoError(t, os.MkdirAll(state, 0o700), os.WriteFile(recordPath(state), []byte(text), 0o600))
 		r, err := readRecord(state)
 		if want == "" && (err != nil || r.Config != "/c" || len(r.Edits) != 1) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %+v, %v", text, r, err)

@@ -22,9 +22,7 @@ import (
 func mustRead(t *testing.T, b *containerdtest.Node) record {
 	t.Helper()
 	r, err := readRecord(b.State)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	return r
 }
 
@@ -99,9 +97,7 @@ func TestKilled(t *testing.T) {
 
 func save(t *testing.T, b *containerdtest.Node, r record) {
 	t.Helper()
-	if err := r.save(b.State); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, r.save(b.State))
 }
 
 // TestFailureUndoesItsOwnChange: earlier changes, and those of others meanwhile, are kept.
@@ -172,9 +168,7 @@ func TestCanceled(t *testing.T) {
 		must(t, b, "configure")
 		_, count := restarts(t, b)
 		c, err := openChange(b.Config, b.State)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.NoError(t, err)
 		c.RestartDue = true
 		save(t, b, c.record)
 		r := Restarter{
@@ -230,9 +224,7 @@ func TestConfigurationKeepsItsGroup(t *testing.T) {
 	if os.Chown(b.Config, 0, 23456) != nil {
 		return // Only root can.
 	}
-	if err := errors.Join(os.Chmod(b.Config, 0o640), os.Chown(b.Root, 0, 34567), os.Chmod(b.Root, 0o755|os.ModeSetgid)); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, os.Chmod(b.Config, 0o640), os.Chown(b.Root, 0, 34567), os.Chmod(b.Root, 0o755|os.ModeSetgid))
 	check := func(when string) {
 		t.Helper()
 		info, err := os.Stat(b.Config)

@@ -21,6 +21,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/readiness"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/win32"
 )
 
@@ -376,9 +377,7 @@ func TestPrint(t *testing.T) {
 		f.Files = []fileProblem{{badRecord, "a\x1b[31mb", errGone}}
 	})
 	var text strings.Builder
-	if err := examine(f).Print(&text); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, examine(f).Print(&text))
 	const want = `problem records: a [31mb
   what  stat: file does not exist
   why   a container whose record cannot be used does not start

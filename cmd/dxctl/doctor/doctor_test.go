@@ -3,7 +3,6 @@ package doctor
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"io"
 	"io/fs"
 	"net"
@@ -191,9 +190,7 @@ func TestPrintState(t *testing.T) {
 	}
 	makeMarshalable(&f.Shims[0].Err, &f.Config.Err)
 	var out bytes.Buffer
-	if err := cli.PrintDocument(&out, cli.YAML, f); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, cli.PrintDocument(&out, cli.YAML, f))
 	for _, want := range []string{"error: file does not exist", "hcsSchemas:", "- \"2.1\"", "assignment: class-guid", "Windows build 17763 cannot", "driverFiles: mount", "driverFilesReason: Windows build 17763", "loaded: true", "notEligible: runtime handler other has"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, &out)
@@ -227,9 +224,7 @@ func TestGPUs(t *testing.T) {
 		InstanceID: "A", SupportsDisplay: true,
 		DriverStorePath: `C:\none`, System32: []discovery.RuntimeFile{{Source: "gone.dll", Destination: "gone.dll"}},
 	}
-	if err := config.Install(n.stateDir, p, []discovery.Device{device}); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, config.Install(n.stateDir, p, []discovery.Device{device}))
 	list, err := n.gpus(t.Context(), n.config())
 	if err != nil || len(list) != 1 || !list[0].Health.OK() || list[0].Err != nil {
 		t.Fatalf("%+v %v", list, err)
@@ -245,9 +240,7 @@ const configHead = "apiVersion: " + config.APIVersion + "\nkind: " + config.Kind
 func apply(t *testing.T, file, stateDir string) {
 	t.Helper()
 	p, devices, err := config.Compiler{File: file, StateDir: stateDir, NodeOS: runtime.GOOS, Required: true}.Compile()
-	if err := errors.Join(err, config.Install(stateDir, p, devices)); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err, config.Install(stateDir, p, devices))
 }
 
 // ask runs a command and returns what it printed.

@@ -46,9 +46,7 @@ func TestCapabilities(t *testing.T) {
 			t.Fatal(err)
 		}
 		if test.change != nil {
-			if err := test.change(n); err != nil {
-				t.Fatal(err)
-			}
+			testutil.NoError(t, test.change(n))
 		}
 		stdout, _, err := containerdtest.Run(t, NewCapabilitiesCommand("1.0"), append(n.Flags(), test.args...)...)
 		if (err != nil) != (test.err != "") || err != nil && !strings.Contains(err.Error(), test.err) || !strings.Contains(stdout, test.output) {
@@ -67,18 +65,14 @@ func TestDoctorOnADiskThatHangs(t *testing.T) {
 		dir := t.TempDir()
 		state := filepath.Join(dir, "state")
 		pipe := filepath.Join(state, name)
-		if err := errors.Join(os.Mkdir(state, 0o700), syscall.Mkfifo(pipe, 0o600)); err != nil {
-			t.Fatal(err)
-		}
+		testutil.NoError(t, os.Mkdir(state, 0o700), syscall.Mkfifo(pipe, 0o600))
 		args := append(emptyNode(dir), "--state-dir", state, "--timeout", "300ms")
 		out, err := ask(t, NewCommand("1.0"), args...)
 		if err == nil || !strings.Contains(out, want) {
 			t.Errorf("%v\n%s", err, out)
 		}
 		writer, err := os.OpenFile(pipe, os.O_WRONLY, 0) // The query in the background ends.
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.NoError(t, err)
 		if err := writer.Close(); err != nil {
 			t.Error(err)
 		}
@@ -120,9 +114,7 @@ func TestAccess(t *testing.T) {
 		c.Policy.Source.Inventory = filepath.Join(t.TempDir(), "gpus.yaml")
 		n := gatherer{stateDir: "/nonexistent", kubeletDir: filepath.Dir(c.Path)}
 		for _, path := range []string{c.Path, c.Policy.Source.Inventory} {
-			if err := errors.Join(os.WriteFile(path, nil, 0o600), os.Chmod(path, test.file), os.Chmod(filepath.Dir(path), test.dir)); err != nil {
-				t.Fatal(err)
-			}
+			testutil.NoError(t, os.WriteFile(path, nil, 0o600), os.Chmod(path, test.file), os.Chmod(filepath.Dir(path), test.dir))
 		}
 		problems := n.files(t.Context(), c)
 		if len(problems) != test.problems || slices.ContainsFunc(problems, func(p fileProblem) bool { return p.kind != notPrivate || !errors.Is(p.err, test.want) }) {

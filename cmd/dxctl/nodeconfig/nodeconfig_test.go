@@ -34,9 +34,7 @@ func privateFile(t *testing.T, name, text string) string {
 func TestConfigCheck(t *testing.T) {
 	t.Parallel()
 	valid := configFile(t, "preset: tensorworks\ninventory: "+filepath.Join(t.TempDir(), "elsewhere.yaml")+"\n")
-	if err := os.Chmod(valid, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, os.Chmod(valid, 0o666))
 	invalid := configFile(t, "replicas: 0\nlog: {level: loud}\nresources: [{name: x}]\n")
 	inventory := privateFile(t, "gpus.yaml", "apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\ndevices: [{instanceID: a}]\n")
 	other := privateFile(t, "nvidia.yaml", "version: v1\n")
@@ -136,9 +134,7 @@ func TestConfigApplyAndShow(t *testing.T) {
 
 	// What is invalid changes nothing.
 	before, err := os.ReadFile(policy.Path(stateDir))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	if out, err := apply("--served-by", "magic"); err == nil || !strings.Contains(err.Error(), "for \"--served-by\" flag: ") {
 		t.Errorf("%v\n%s", err, out)
 	}

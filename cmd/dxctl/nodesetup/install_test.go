@@ -49,17 +49,13 @@ func (p place) apply(t *testing.T, realShim, log string) {
 	t.Helper()
 	value := policy.Default()
 	value.Shim = policy.Shim{Runtime: realShim, Log: log}
-	if err := policy.Write(p.State, value); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, policy.Write(p.State, value))
 }
 
 func (p place) get(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	return string(text)
 }
 
@@ -69,9 +65,7 @@ func (p place) shimPath() string { return filepath.Join(p.dir, shimfile.Name()) 
 func (p place) must(t *testing.T, name string, args ...string) (stderr string) {
 	t.Helper()
 	_, stderr, err := p.configure(t, name, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	return stderr
 }
 
@@ -93,9 +87,7 @@ func (p place) mustInstall(t *testing.T, args ...string) string {
 	t.Helper()
 	p.apply(t, p.real, "")
 	stdout, err := p.install(t, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	return stdout
 }
 
@@ -104,9 +96,7 @@ func TestInstallClearsNotServed(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, containerdtest.Config)
 	p.mustInstall(t)
-	if err := shimfile.WriteNotServed(p.State, "the real shim "+p.real+" answers with bootstrap version 3"); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, shimfile.WriteNotServed(p.State, "the real shim "+p.real+" answers with bootstrap version 3"))
 	p.mustInstall(t)
 	if reason, err := shimfile.ReadNotServed(p.State); reason != "" || err != nil {
 		t.Errorf("%q, %v", reason, err)
@@ -125,9 +115,7 @@ func (p place) uninstall(t *testing.T, args ...string) (stdout, stderr string, e
 func (p place) mustUninstall(t *testing.T, args ...string) (stdout, stderr string) {
 	t.Helper()
 	stdout, stderr, err := p.uninstall(t, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	return stdout, stderr
 }
 
@@ -264,9 +252,7 @@ func TestRemovalRequiresForce(t *testing.T) {
 	p.must(t, "configure")
 	dir := paths.Allocations(p.State)
 	token := allocationtest.Record(t, dir, "directx.microsoft.com/display", "GPU")
-	if err := allocation.OpenStore(dir).Bind(token, allocation.Holder{PodUID: "uid", Container: "main", PodNamespace: "team", PodName: "trainer"}); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, allocation.OpenStore(dir).Bind(token, allocation.Holder{PodUID: "uid", Container: "main", PodNamespace: "team", PodName: "trainer"}))
 	p.Sandboxes = []*cri.PodSandbox{{Metadata: &cri.PodSandboxMetadata{Uid: "uid", Namespace: "team", Name: "trainer"}}}
 	const names = "1 running container(s) with GPUs will not start again afterward: team/trainer/main: delete their pods first, or add --force"
 	configured := p.Read(t)

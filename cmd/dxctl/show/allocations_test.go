@@ -98,9 +98,7 @@ func holding(t *testing.T) (state string) {
 	b := newSpecBed(t)
 	for _, pod := range []string{"a", "b"} {
 		holder := allocation.Holder{PodUID: "uid-" + pod, Container: "main", PodNamespace: "default", PodName: pod}
-		if err := b.store.Bind(allocation.Token(b.record(t, "GPU-"+pod)), holder); err != nil {
-			t.Fatal(err)
-		}
+		testutil.NoError(t, b.store.Bind(allocation.Token(b.record(t, "GPU-"+pod)), holder))
 	}
 	b.record(t, "GPU-c")
 	return b.state

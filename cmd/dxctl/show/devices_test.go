@@ -81,9 +81,7 @@ func TestDevicesForms(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			out, err := ask(t, append([]string{"devices", "--inventory", inventory, "--config", byClass}, args...)...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testutil.NoError(t, err)
 			golden(t, name, out)
 		})
 	}

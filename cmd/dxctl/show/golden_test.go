@@ -20,9 +20,7 @@ func golden(t *testing.T, name, got string) {
 func withoutDir(t *testing.T, text, dir string) string {
 	t.Helper()
 	quoted, err := json.Marshal(dir) // In JSON, and in what Go quotes, a backslash is doubled.
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	for _, form := range []string{strings.Trim(string(quoted), `"`), dir} {
 		text = strings.ReplaceAll(text, form, "DIR")
 	}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // enforceModes makes file modes apply to the test even if it runs as root: it drops
@@ -36,9 +37,7 @@ func TestWithoutPermission(t *testing.T) {
 	b := newSpecBed(t)
 	pod := b.file(t, "pod.json", windowsSpec(true, displayVariable+"="+b.record(t, "GPU")))
 	allocations := paths.Allocations(b.state)
-	if err := os.Chmod(allocations, 0); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, os.Chmod(allocations, 0))
 	t.Cleanup(func() { _ = os.Chmod(allocations, 0o700) })
 	enforceModes(t)
 	if got := b.lines(t, "spec "+pod+" -o json"); !strings.Contains(got, "permission denied") || strings.Contains(got, "decision") {

@@ -30,9 +30,7 @@ func newSpecBed(t *testing.T) specBed {
 	b := specBed{dir: dir, state: filepath.Join(dir, "state")}
 	p := policy.Default()
 	p.DriverFiles = policy.FilesMount // on each version of Windows
-	if err := policy.Write(b.state, p); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, policy.Write(b.state, p))
 	b.store = allocation.OpenStore(filepath.Join(b.state, "allocations"))
 	return b
 }
@@ -168,9 +166,7 @@ func TestSpecTokens(t *testing.T) {
 	t.Parallel()
 	b := newSpecBed(t)
 	gpu, gone := b.record(t, `PCI\VEN_10DE&DEV_1EB8\1`), b.record(t, `PCI\GONE`)
-	if err := b.store.Bind(allocation.Token(gpu), allocation.Holder{PodUID: "uid-9", Container: "worker", PodNamespace: "team", PodName: "other"}); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, b.store.Bind(allocation.Token(gpu), allocation.Holder{PodUID: "uid-9", Container: "worker", PodNamespace: "team", PodName: "other"}))
 	for token, want := range map[string]string{
 		gpu:  `belongs to another container: container "worker" of pod team/other`,
 		gone: "is no longer on this node",

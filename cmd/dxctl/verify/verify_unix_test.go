@@ -170,9 +170,7 @@ func TestVerify(t *testing.T) {
 			}
 			state := filepath.Join(dir, "state")
 			p, devices, err := config.Compiler{File: filepath.Join(dir, "config.yaml"), StateDir: state, NodeOS: runtime.GOOS, Required: true}.Compile()
-			if err := errors.Join(err, config.Install(state, p, devices)); err != nil {
-				t.Fatal(err)
-			}
+			testutil.NoError(t, err, config.Install(state, p, devices))
 			report := filepath.Join(dir, "report.json")
 			args := append([]string{"--ctr", "sh," + filepath.Join(dir, "ctr"), "--state-dir", state, "--report", report}, test.flags...)
 			out, _, err := containerdtest.Run(t, NewCommand("1.0"), args...)
