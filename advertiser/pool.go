@@ -64,7 +64,7 @@ type driver struct {
 }
 
 // faultMissing is the fault of a GPU that is listed only because records hold it.
-const faultMissing = "the GPU is no longer on this node, or belongs to another resource"
+const faultMissing = "the GPU is not available on this node, or is advertised as another resource now"
 
 func (g gpu) usable() bool { return g.fault == "" }
 

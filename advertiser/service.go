@@ -201,7 +201,7 @@ type Inject func(ctx context.Context, resource string, instanceIDs []string) (*v
 
 // ErrNotInjectable is returned for a request that an answer to the kubelet cannot
 // express.
-var ErrNotInjectable = errors.New("the kubelet cannot pass it on")
+var ErrNotInjectable = errors.New("the response of a device plugin cannot express this request")
 
 // answer returns the answer for a container with these replicas. Without [Config.Inject] it has the token of the
 // container's allocation record, and the interlock, with which no runtime starts a container
@@ -280,7 +280,7 @@ func (c *allocateCalls) begin() *allocateCall {
 
 func (c *allocateCall) end() { c.all.inFlight.Add(-1) }
 
-var errConcurrent = errors.New("the allocation for another container began meanwhile, and two at once can crash the kubelet of Windows (kubernetes#136021); the kubelet tries again in 10 to 15 seconds")
+var errConcurrent = errors.New("another allocation began at the same time, and concurrent allocations can crash the kubelet of Windows (kubernetes#136021); the kubelet tries again in 10 to 15 seconds")
 
 // awaitConflictWindow waits until the call's conflictWindow has passed. It returns errConcurrent
 // if another allocation began or failed in the conflictWindow before or after the call began.

@@ -74,7 +74,7 @@ func errorTable() []knownError {
 		{allocation.ErrHeld, ReasonHeld, requestByLimits},
 		{allocation.ErrNotFound, ReasonNoRecord, removeVariables + "; if there are none, the record is lost: delete the pod, and its replacement gets a new one"},
 		{allocation.ErrUnreadable, ReasonUnreadable, "delete the pod so that its replacement gets a new allocation, then remove the file"},
-		{durable.ErrNotPrivate, ReasonUnreadable, "until then no container on this node gets a GPU"},
+		{durable.ErrNotPrivate, ReasonUnreadable, "no container on this node gets a GPU until this is fixed"},
 		{errDeviceGone, ReasonDeviceGone, restoreGPU},
 		{errDeviceFailed, ReasonDeviceGone, restoreGPU},
 		{ocispec.ErrNotAssignable, ReasonDeviceGone, "check how discovery describes the device: 'dxctl devices'"},

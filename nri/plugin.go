@@ -26,7 +26,7 @@ import (
 var (
 	errUnregistered = errors.New("not registered with the container runtime")
 	errTooSlow      = decision.WithReason(decision.ReasonSlow, errors.New("reading the allocation records, the driver's files or the runtime handlers of this node took too long; the kubelet retries"))
-	errStuck        = decision.WithReason(decision.ReasonSlow, errors.New("the allocation records or the driver's files of this node cannot be read: the disk does not respond"))
+	errStuck        = decision.WithReason(decision.ReasonSlow, errors.New("an earlier decision still waits for the disk, the driver's files or containerd; the kubelet retries"))
 )
 
 // readyTimeout bounds [Plugin.CheckReady]. After a second, package readiness would report that the

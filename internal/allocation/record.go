@@ -76,8 +76,9 @@ func oldestFirst(a, b Entry) int {
 }
 
 // maxUnbound is how many records of one replica may be unbound. The oldest ends when there
-// are more: pods that are admitted and never start would fill the disk otherwise. A pod's containers can share a replica, each with a record that is
-// written at admission, so it must exceed the number of containers of any pod.
+// are more: otherwise, pods that are admitted and never start would fill the disk. The
+// containers of a pod can share a replica, each with a record that is written at admission, so
+// maxUnbound must exceed the number of containers in any pod.
 const maxUnbound = 64
 
 // replicaKey identifies a replica. The kubelet counts replicas by resource: one that

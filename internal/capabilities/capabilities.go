@@ -107,7 +107,7 @@ func resolveDriverFiles(mode policy.DriverFiles, os string, build uint32) (polic
 	return policy.FilesNone, fmt.Sprintf("Windows build %d supplies driver files itself, as all builds since %d do, and refuses mounts of them", build, suppliesFilesBuild)
 }
 
-const notWindows = "the default, because this is not Windows"
+const notWindows = "the default outside of Windows"
 
 func resolveAssignment(mode policy.Assignment, os string, build uint32) (policy.Assignment, string) {
 	switch {
