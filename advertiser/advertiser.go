@@ -38,15 +38,15 @@ type Config struct {
 	// KubeletDir is the kubelet's device plugin directory, on Linux
 	// /var/lib/kubelet/device-plugins. It need not exist yet.
 	KubeletDir string
-	// AtCreation reports that the kubelet allocates when it creates a container, and not when
+	// AllocatesAtCreation reports that the kubelet allocates when it creates a container, and not when
 	// it admits a pod. On Windows it does, because admission has a fake topology manager there
 	// (pkg/kubelet/cm/container_manager_windows.go, v1.34 and v1.37). Such a kubelet retries
 	// an error of Allocate.
-	AtCreation bool
+	AllocatesAtCreation bool
 	// CheckReady returns an error, with cause and remedy, if the component that adjusts
 	// containers cannot do so now. It is called concurrently, before each start of a
 	// container, once for each resource with the replicas that the container holds. With
-	// AtCreation, Allocate calls it instead, and it must return at once: another allocation
+	// AllocatesAtCreation, Allocate calls it instead, and it must return at once: another allocation
 	// that begins in the meantime can crash the kubelet (kubernetes#136021).
 	CheckReady func(ctx context.Context, resource string, replicaIDs []string) error
 	// Pods finds the containers that hold replicas, and reports the pods that no longer exist.
@@ -133,8 +133,8 @@ func New(config Config) *Advertiser { return newAdvertiser(config, defaultTiming
 func newAdvertiser(config Config, timing timing) *Advertiser {
 	a := &Advertiser{
 		config: config, timing: timing, now: time.Now,
-		assigner:       resources.Assigner{OS: config.NodeOS, Injected: config.Inject != nil, AtCreation: config.AtCreation},
-		calls:          newAllocateCalls(config.AtCreation, timing.conflictWindow),
+		assigner:       resources.Assigner{OS: config.NodeOS, Injected: config.Inject != nil, AllocatesAtCreation: config.AllocatesAtCreation},
+		calls:          newAllocateCalls(config.AllocatesAtCreation, timing.conflictWindow),
 		devicesChanged: make(chan struct{}, 1),
 		servers:        map[string]*server{}, resourceNames: map[string]string{},
 	}

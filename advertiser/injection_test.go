@@ -70,7 +70,7 @@ func TestAllocate(t *testing.T) {
 func TestInjectionAtCreation(t *testing.T) {
 	t.Parallel()
 	k := newBed(t, computeGPU("C"), displayGPU("D"))
-	k.config.Inject, k.config.AtCreation = injectDevices, true
+	k.config.Inject, k.config.AllocatesAtCreation = injectDevices, true
 	k.run()
 	k.await(displayResource, "D::0 D::1")
 	k.await(computeResource, "")

@@ -27,7 +27,7 @@ const readyTimeout = 4 * time.Second
 // nothing is allocated yet, never starts the container
 // (GetDeviceRunContainerOptions in pkg/kubelet/cm/devicemanager, v1.34 and v1.37).
 func (s *server) options() *v1beta1.DevicePluginOptions {
-	return &v1beta1.DevicePluginOptions{PreStartRequired: !s.config.AtCreation, GetPreferredAllocationAvailable: true}
+	return &v1beta1.DevicePluginOptions{PreStartRequired: !s.config.AllocatesAtCreation, GetPreferredAllocationAvailable: true}
 }
 
 // GetDevicePluginOptions implements v1beta1.DevicePluginServer.
@@ -112,7 +112,7 @@ func (s *server) allocate(ctx context.Context, request *v1beta1.AllocateRequest)
 	pool, _ := s.current()
 	var containers [][]allocation.Replica
 	for _, container := range request.GetContainerRequests() {
-		if s.config.AtCreation {
+		if s.config.AllocatesAtCreation {
 			if err := s.config.CheckReady(ctx, s.resource, container.GetDevicesIds()); err != nil {
 				return nil, nil, fmt.Errorf("%w: %w", errNotReady, err)
 			}
@@ -144,7 +144,7 @@ var errNotReady = errors.New("the container cannot start with its GPU now; the k
 
 // PreStartContainer implements v1beta1.DevicePluginServer. The kubelet calls it
 // before every start of a container that holds a replica, and again later if it
-// fails. It does not if [Config.AtCreation] is set.
+// fails. It does not if [Config.AllocatesAtCreation] is set.
 func (s *server) PreStartContainer(ctx context.Context, request *v1beta1.PreStartContainerRequest) (*v1beta1.PreStartContainerResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()

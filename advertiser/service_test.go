@@ -37,7 +37,7 @@ func allocateRequest(containers ...[]string) *v1beta1.AllocateRequest {
 // testServer returns a server that is not run. Its GPU A has 4 replicas.
 func testServer(config Config) *server {
 	timing := defaultTiming()
-	return newServer(config, timing, newAllocateCalls(config.AtCreation, timing.conflictWindow), poolOf(4, displayGPU("A")))
+	return newServer(config, timing, newAllocateCalls(config.AllocatesAtCreation, timing.conflictWindow), poolOf(4, displayGPU("A")))
 }
 
 // TestCalls makes one call each of a server that has one GPU. A refused request leaves
@@ -110,7 +110,7 @@ func TestCalls(t *testing.T) {
 			defer cancel()
 			logger, lines := newLog()
 			config, records := testConfig(t, "", nil), filepath.Join(t.TempDir(), "records")
-			config.Recorder, config.Log, config.AtCreation = allocationtest.Open(t, records), logger, test.atCreation
+			config.Recorder, config.Log, config.AllocatesAtCreation = allocationtest.Open(t, records), logger, test.atCreation
 			if test.inject != nil {
 				config.Inject = test.inject(cancel)
 			}
@@ -153,7 +153,7 @@ func TestAnswers(t *testing.T) {
 		"windows": {atCreation: true, devices: []*v1beta1.DeviceSpec{{HostPath: "directx-nri://not-started-through-the-runtime-shim"}}},
 	} {
 		config := testConfig(t, "", nil)
-		config.NodeOS, config.AtCreation = os, test.atCreation
+		config.NodeOS, config.AllocatesAtCreation = os, test.atCreation
 		s := testServer(config)
 		want := &v1beta1.ContainerAllocateResponse{
 			Envs:        map[string]string{"DIRECTX_ALLOCATION_DISPLAY": string(token)},
@@ -200,7 +200,7 @@ func TestAllocationsAtOnce(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				config := testConfig(t, "", nil)
-				config.AtCreation = test.atCreation
+				config.AllocatesAtCreation = test.atCreation
 				s := testServer(config)
 				granted := make([]bool, len(test.begin))
 				var group sync.WaitGroup

@@ -88,7 +88,7 @@ type Decider struct {
 	// those of all handlers can.
 	CheckHandler func(ctx context.Context, name string) error
 	Log          logrus.FieldLogger
-	// Policy is as in force: see capabilities.InForce.
+	// Policy is as in force: see capabilities.EffectivePolicy.
 	Policy policy.Policy
 }
 
@@ -102,7 +102,7 @@ func NewDecider(stateDir string, p policy.Policy, os ocispec.OS, files Files, ch
 	if err != nil {
 		return nil, withRemedy("", fmt.Errorf("%w: %w", errUnknownGPUs, err))
 	}
-	p = capabilities.InForce(p, string(os))
+	p = capabilities.EffectivePolicy(p, string(os))
 	return &Decider{
 		Source: discovery.ForPolicy(source, p, string(os)), Store: allocation.OpenStore(paths.Allocations(stateDir)),
 		Files: files, CheckHandler: checkHandler, Log: log, Policy: p,

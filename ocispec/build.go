@@ -57,7 +57,7 @@ func LogNotes(log logrus.FieldLogger, notes []Note) {
 func (n Note) String() string { return fmt.Sprintf("device %s: %s: %s", n.Device, n.Source, n.Reason) }
 
 // BuildEdits returns the edits that give devices to a container with the
-// environment env, on a node with p in force: see capabilities.InForce.
+// environment env, on a node with p in force: see capabilities.EffectivePolicy.
 //
 // A missing mount source fails the whole container, so files that do not exist
 // are left out, and so are files whose destination an earlier device has taken;

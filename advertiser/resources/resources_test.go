@@ -121,7 +121,7 @@ func TestOneResource(t *testing.T) {
 	t.Parallel()
 	mcdm := t4()
 	mcdm.InstanceID, mcdm.SupportsDisplay = "MCDM", false
-	limited := Assigner{Injected: true, AtCreation: true}
+	limited := Assigner{Injected: true, AllocatesAtCreation: true}
 	for want, test := range map[string]struct {
 		assigner Assigner
 		devices  []discovery.Device
@@ -130,7 +130,7 @@ func TestOneResource(t *testing.T) {
 		"MCDM:one resource":                {limited, []discovery.Device{mcdm}},
 		"T4=x/display*1":                   {limited, []discovery.Device{t4()}},
 		"MCDM=x/compute*1":                 {Assigner{Injected: true}, []discovery.Device{mcdm}},
-		"T4=x/display*1 MCDM=x/compute*1":  {Assigner{AtCreation: true}, []discovery.Device{t4(), mcdm}},
+		"T4=x/display*1 MCDM=x/compute*1":  {Assigner{AllocatesAtCreation: true}, []discovery.Device{t4(), mcdm}},
 	} {
 		if got := written(test.assigner.Assign(test.devices, []policy.Resource{
 			{Name: "x/display", Replicas: 1, Match: policy.Match{Kind: "display"}}, {Name: "x/compute", Replicas: 1, Match: policy.Match{Kind: "compute"}},

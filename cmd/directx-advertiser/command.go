@@ -45,20 +45,20 @@ be restarted at any time.`,
   directx-advertiser --replicas 4`,
 		Version: cli.Version(version),
 	}
-	places := paths.Default()
+	defaults := paths.Default()
 	root := "/"
 	if runtime.GOOS == "windows" {
 		root = ""
 	}
 	set := command.Flags()
 	set.SortFlags = false
-	set.StringVar(&configFile, "config", places.Config, "configuration `FILE`; the default one need not exist")
+	set.StringVar(&configFile, "config", defaults.Config, "configuration `FILE`; the default one need not exist")
 	flags.Add(command)
-	set.StringVar(&o.StateDir, "state-dir", places.State, "`DIRECTORY` of the node policy and the allocation records, the same for all programs")
-	set.StringVar(&o.RuntimeDir, "runtime-dir", places.Runtime, "`DIRECTORY` of directx-nri's socket, the same for both programs")
+	set.StringVar(&o.StateDir, "state-dir", defaults.State, "`DIRECTORY` of the node policy and the allocation records, the same for all programs")
+	set.StringVar(&o.RuntimeDir, "runtime-dir", defaults.Runtime, "`DIRECTORY` of directx-nri's socket, the same for both programs")
 	set.StringVar(&o.HostRoot, "host-root", root, "`DIRECTORY` where the node's root is mounted, if this program runs in a container on Linux")
-	set.StringVar(&o.KubeletDir, "kubelet-dir", places.DevicePlugins, "the kubelet's device plugin `DIRECTORY`")
-	set.StringVar(&o.PodResources, "pod-resources-socket", places.PodResources, "the kubelet's PodResources `SOCKET` or named pipe")
+	set.StringVar(&o.KubeletDir, "kubelet-dir", defaults.DevicePlugins, "the kubelet's device plugin `DIRECTORY`")
+	set.StringVar(&o.PodResources, "pod-resources-socket", defaults.PodResources, "the kubelet's PodResources `SOCKET` or named pipe")
 	set.Var(&o.CRISocket, "cri-socket", "containerd's CRI `SOCKET` or named pipe, for --served-by shim")
 	set.StringVar(&o.SetupFile, "setup-file", "", "`FILE` by which 'dxctl runtime setup' reports that the node is set up; no GPU is offered before")
 	set.StringVar(&o.LabelsFile, "labels-file", "", "`FILE` to write with labels that describe the GPUs, as node-feature-discovery and directx-labeler read them")
@@ -67,7 +67,7 @@ be restarted at any time.`,
 	cli.AddChoice(command, &allocateAt, "allocate-at", "", "when the kubelet allocates: at the admission of a pod, or at the creation of a container as kubelets on Windows do without the feature gate WindowsCPUAndMemoryAffinity; auto is by --node-os. With a wrong admission no container with a GPU starts",
 		"auto", "admission", "creation")
 	command.RunE = func(command *cobra.Command, _ []string) error {
-		o.AtCreation = allocateAt == "creation" || allocateAt == "auto" && o.NodeOS == "windows"
+		o.AllocatesAtCreation = allocateAt == "creation" || allocateAt == "auto" && o.NodeOS == "windows"
 		log := logrus.New()
 		log.SetOutput(command.ErrOrStderr())
 		return daemon.New(o, config.Compiler{

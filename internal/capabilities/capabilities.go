@@ -84,14 +84,14 @@ func Resolve(p policy.Policy, os string, build uint32) (m Modes) {
 	return m
 }
 
-// InForce returns p with the modes m in place of its own.
-func (m Modes) InForce(p policy.Policy) policy.Policy {
+// ApplyTo returns p with the modes m in place of its own.
+func (m Modes) ApplyTo(p policy.Policy) policy.Policy {
 	p.Assignment, p.DriverFiles = m.Assignment, m.DriverFiles
 	return p
 }
 
-// InForce returns p as it is in force on this machine, for containers of os.
-func InForce(p policy.Policy, os string) policy.Policy { return Resolve(p, os, Build()).InForce(p) }
+// EffectivePolicy returns p as it is in force on this machine, for containers of os.
+func EffectivePolicy(p policy.Policy, os string) policy.Policy { return Resolve(p, os, Build()).ApplyTo(p) }
 
 func resolveDriverFiles(mode policy.DriverFiles, os string, build uint32) (policy.DriverFiles, string) {
 	switch {
@@ -107,7 +107,7 @@ func resolveDriverFiles(mode policy.DriverFiles, os string, build uint32) (polic
 	return policy.FilesNone, fmt.Sprintf("Windows build %d supplies driver files itself, as all builds since %d do, and refuses mounts of them", build, suppliesFilesBuild)
 }
 
-const notWindows = "the default outside of Windows"
+const notWindows = "the default, as the system is not Windows"
 
 func resolveAssignment(mode policy.Assignment, os string, build uint32) (policy.Assignment, string) {
 	switch {

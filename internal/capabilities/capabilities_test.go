@@ -54,7 +54,7 @@ func TestResolve(t *testing.T) {
 			got.DriverFiles != test.want.DriverFiles || !strings.Contains(got.DriverFilesReason, test.want.DriverFilesReason) {
 			t.Errorf("%s: %+v, want %+v", name, got, test.want)
 		}
-		if p := got.InForce(policy.Default()); p.Assignment != got.Assignment || p.DriverFiles != got.DriverFiles {
+		if p := got.ApplyTo(policy.Default()); p.Assignment != got.Assignment || p.DriverFiles != got.DriverFiles {
 			t.Errorf("%s: in force are %s and %s", name, p.Assignment, p.DriverFiles)
 		}
 	}

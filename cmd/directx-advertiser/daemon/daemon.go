@@ -33,8 +33,8 @@ type Options struct {
 	CRISocket                                                                       paths.CRISocket
 	// NodeOS is the operating system of the node's containers, windows or linux.
 	NodeOS string
-	// AtCreation reports that the kubelet allocates when it creates a container.
-	AtCreation bool
+	// AllocatesAtCreation reports that the kubelet allocates when it creates a container.
+	AllocatesAtCreation bool
 }
 
 // Daemon runs the device plugin. Each run has one configuration.

@@ -74,7 +74,7 @@ func (d *Daemon) resolveModes(p policy.Policy) policy.Policy {
 	d.metrics.DriverFiles.WithLabelValues(string(modes.DriverFiles), modes.DriverFilesReason).Set(1)
 	d.metrics.Injection.Reset()
 	d.metrics.Injection.WithLabelValues(string(p.Injection)).Set(1)
-	return modes.InForce(p)
+	return modes.ApplyTo(p)
 }
 
 // configure returns the configuration of the device plugin, by what gives containers their GPUs:
@@ -83,7 +83,7 @@ func (d *Daemon) configure(p policy.Policy, source discovery.Source) (c advertis
 	checked := &checkedSource{Source: source, check: d.recorder.CheckWritable, log: d.log}
 	c = advertiser.Config{
 		Source: checked, Recorder: d.recorder, Resources: p.Resources, KubeletDir: d.options.KubeletDir, Pods: d.pods,
-		NodeOS: d.options.NodeOS, Metrics: d.metrics, Log: d.log, AtCreation: d.options.AtCreation, OnDevices: d.label,
+		NodeOS: d.options.NodeOS, Metrics: d.metrics, Log: d.log, AllocatesAtCreation: d.options.AllocatesAtCreation, OnDevices: d.label,
 		FailOnInitError: p.FailOnInitError && !d.initialized,
 		CheckReady:      func(ctx context.Context, _ string, _ []string) error { return checkReady(ctx) },
 	}
@@ -92,7 +92,7 @@ func (d *Daemon) configure(p policy.Policy, source discovery.Source) (c advertis
 		checkReady = func(context.Context) error { return nil }
 		i := d.newInjector(p, source)
 		c.Inject = i.Inject
-		if !c.AtCreation {
+		if !c.AllocatesAtCreation {
 			c.CheckReady = i.CheckReady
 		}
 	case p.ServedBy == policy.ServedByShim:
@@ -100,7 +100,7 @@ func (d *Daemon) configure(p policy.Policy, source discovery.Source) (c advertis
 			return shimcheck.Check(ctx, d.options.StateDir, d.options.CRISocket.String())
 		}
 		checked.check = func(ctx context.Context) error { return errors.Join(d.recorder.CheckWritable(ctx), checkReady(ctx)) }
-		if c.AtCreation {
+		if c.AllocatesAtCreation {
 			c.CheckReady = checked.CheckReady
 		}
 	default:

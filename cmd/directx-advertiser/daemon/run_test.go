@@ -37,7 +37,7 @@ func TestConfigure(t *testing.T) {
 	} {
 		dir := testutil.ShortDir(t)
 		log := testutil.Quiet()
-		d := New(Options{StateDir: dir, RuntimeDir: dir, PodResources: dir + "/p", CRISocket: "/nowhere/s", NodeOS: "linux", AtCreation: test.atCreation}, config.Compiler{}, "v", log)
+		d := New(Options{StateDir: dir, RuntimeDir: dir, PodResources: dir + "/p", CRISocket: "/nowhere/s", NodeOS: "linux", AllocatesAtCreation: test.atCreation}, config.Compiler{}, "v", log)
 		d.recorder = allocationtest.Open(t, dir+"/records")
 		c, checkReady := d.configure(policy.Policy{Injection: test.injection, ServedBy: test.servedBy}, discovery.Static{})
 		if (c.Inject != nil) != test.inject {

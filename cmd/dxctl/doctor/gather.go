@@ -168,7 +168,7 @@ func (g *gatherer) gpus(ctx context.Context, c configState) ([]gpu, error) {
 	if err != nil {
 		return nil, err
 	}
-	os, files, p := ocispec.OS(g.OS), gpus.Root(g.hostRoot), capabilities.InForce(c.Policy, g.OS)
+	os, files, p := ocispec.OS(g.OS), gpus.Root(g.hostRoot), capabilities.EffectivePolicy(c.Policy, g.OS)
 	devices, err := discovery.ForPolicy(source, p, g.OS).Devices(ctx)
 	var list []gpu
 	for i, r := range gpus.NewReports(devices, c.Policy, g.OS) {

@@ -131,7 +131,7 @@ func (n *NodeFlags) Open(stderr io.Writer, os string) (discovery.Source, policy.
 			return nil, p, fmt.Errorf("%w; --inventory names a file", err)
 		}
 	}
-	p = capabilities.InForce(p, os)
+	p = capabilities.EffectivePolicy(p, os)
 	return discovery.ForPolicy(source, p, os), p, nil
 }
 
