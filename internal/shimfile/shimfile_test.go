@@ -158,8 +158,22 @@ func TestInstall(t *testing.T) {
 		t.Errorf("again: changed %t, %v", changed, err)
 	}
 	n.has(map[string]string{Name(): good})
+
+	// Windows does not replace or remove a program that runs.
+	running := exec.CommandContext(t.Context(), n.path, runFlag)
+	end, err := running.StdinPipe()
+	testutil.NoError(t, err)
+	testutil.NoError(t, running.Start())
 	n.mustInstall(other)
-	n.has(map[string]string{Name(): other})
+	data, err := os.ReadFile(n.path)
+	if err != nil || !bytes.HasSuffix(data, []byte(mark+other)) {
+		t.Errorf("the new one is not in its place: %v", err)
+	}
+	testutil.NoError(t, end.Close(), running.Wait())
+	if _, err := Remove(n.path); err != nil {
+		t.Error(err)
+	}
+	n.has(map[string]string{})
 }
 
 func TestInstallRefuses(t *testing.T) {
@@ -247,29 +261,6 @@ func TestInstallTwoAtOnce(t *testing.T) {
 	if err != nil || len(entries) != 1 {
 		t.Errorf("left: %v, %v", entries, err)
 	}
-}
-
-// Windows does not replace or remove a program that runs.
-func TestInstallWhileTheOldOneRuns(t *testing.T) {
-	t.Parallel()
-	n := newNode(t)
-	n.mustInstall(good)
-	running := exec.CommandContext(t.Context(), n.path, runFlag)
-	end, err := running.StdinPipe()
-	testutil.NoError(t, err)
-	testutil.NoError(t, running.Start())
-	n.mustInstall(other)
-	data, err := os.ReadFile(n.path)
-	if err != nil || !bytes.HasSuffix(data, []byte(mark+other)) {
-		t.Errorf("the new one is not in its place: %v", err)
-	}
-	if err := errors.Join(end.Close(), running.Wait()); err != nil {
-		t.Error(err)
-	}
-	if _, err := Remove(n.path); err != nil {
-		t.Error(err)
-	}
-	n.has(map[string]string{})
 }
 
 func TestRemove(t *testing.T) {
