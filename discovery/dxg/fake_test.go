@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"unicode/utf16"
 	"unsafe"
@@ -31,7 +30,6 @@ type fakeAdapter struct {
 
 // fakeDriver is a driver whose adapters are in memory.
 type fakeDriver struct {
-	mu       sync.Mutex
 	adapters []fakeAdapter
 	// openErr and enumErr fail the requests.
 	openErr, enumErr error
@@ -45,8 +43,6 @@ type fakeDriver struct {
 }
 
 func (f *fakeDriver) Open(string) (driver, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	if f.openErr != nil {
 		return nil, f.openErr
 	}
@@ -55,15 +51,11 @@ func (f *fakeDriver) Open(string) (driver, error) {
 }
 
 func (f *fakeDriver) Close() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	f.open--
 	return nil
 }
 
 func (f *fakeDriver) ioctl(request uintptr, argument unsafe.Pointer) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	switch request {
 	case ioctlEnumAdapters3:
 		args := (*enumAdapters3)(argument)

@@ -47,6 +47,14 @@ func gpu(edit func(*Properties)) Properties {
 	return p
 }
 
+// stopped returns a GPU that Windows stopped because of a problem, after edit.
+func stopped(problem uint32, edit func(*Properties)) Properties {
+	return gpu(func(r *Properties) {
+		r.Status, r.Problem, r.LUID = 0x01806400, problem, nil
+		edit(r)
+	})
+}
+
 func TestDevices(t *testing.T) {
 	t.Parallel()
 	luid := *t4(0).LUID
@@ -141,25 +149,15 @@ func TestDevices(t *testing.T) {
 			check: func(d discovery.Device) bool { return d.NUMANode == nil },
 		},
 
-		"disabled": {
-			p:    gpu(func(r *Properties) { r.Status, r.Problem, r.LUID = 0x01806400, 22, nil }),
-			kind: discovery.KindDisplay, reason: "it is disabled (problem code 22): enable it",
-		},
+		"disabled": {p: stopped(22, func(*Properties) {}), kind: discovery.KindDisplay, reason: "it is disabled (problem code 22): enable it"},
 		"disabled, and driver directories differ": {
-			p:    gpu(func(r *Properties) { r.Status, r.Problem, r.LUID, r.INFStore = 0x01806400, 22, nil, r.INFStore+"x" }),
-			kind: discovery.KindDisplay, reason: "problem code 22",
+			p: stopped(22, func(r *Properties) { r.INFStore += "x" }), kind: discovery.KindDisplay, reason: "problem code 22",
 		},
 		"disabled neural processor": {
-			p: gpu(func(r *Properties) {
-				r.Class, r.Status, r.Problem, r.LUID = win32.ComputeAcceleratorClass(), 0x01806400, 22, nil
-			}),
-			kind: discovery.KindCompute, compute: true, reason: "problem code 22",
+			p: stopped(22, func(r *Properties) { r.Class = win32.ComputeAcceleratorClass() }), kind: discovery.KindCompute, compute: true, reason: "problem code 22",
 		},
 		"no driver, with code": {
-			p: gpu(func(r *Properties) {
-				r.Status, r.Problem, r.LUID, r.DriverKey, r.Values, r.INFStore = 0x01806400, 28, nil, "", nil, ""
-			}),
-			kind: discovery.KindDisplay, reason: "it has no driver (problem code 28)",
+			p: stopped(28, func(r *Properties) { r.DriverKey, r.Values, r.INFStore = "", nil, "" }), kind: discovery.KindDisplay, reason: "it has no driver (problem code 28)",
 		},
 		"no driver, without code": {
 			p: gpu(func(r *Properties) { r.LUID, r.DriverKey, r.Values, r.INFStore = nil, "", nil, "" }), kind: discovery.KindDisplay, reason: "it has no driver",
@@ -181,10 +179,7 @@ func TestDevices(t *testing.T) {
 			p: gpu(func(r *Properties) { r.ValuesErr = errors.New("CopyToVmOverwrite:\naccess is denied") }), adapters: whole, kind: discovery.KindDisplay, compute: true, reason: "CopyToVmOverwrite: access is denied",
 		},
 		"disabled, unread list of files": {
-			p: gpu(func(r *Properties) {
-				r.Status, r.Problem, r.LUID, r.Values, r.ValuesErr = 0x01806400, 22, nil, nil, errors.New("access is denied")
-			}),
-			kind: discovery.KindDisplay, reason: "problem code 22",
+			p: stopped(22, func(r *Properties) { r.Values, r.ValuesErr = nil, errors.New("access is denied") }), kind: discovery.KindDisplay, reason: "problem code 22",
 		},
 		"DXCore does not list it": {
 			p: gpu(func(r *Properties) { r.LUID = pointer(discovery.LUID(1)) }), reason: "DXCore does not list it",
@@ -207,7 +202,7 @@ func TestDevices(t *testing.T) {
 			p: func() Properties { p := frameBuffer(); p.Status, p.Problem, p.LUID = 0x01806400, 22, nil; return p }(), reason: "problem code 22",
 		},
 		"no driver, remains of one": {
-			p: gpu(func(r *Properties) { r.Status, r.Problem, r.LUID, r.Values = 0x01806400, 28, nil, nil }), kind: discovery.KindDisplay, reason: "problem code 28",
+			p: stopped(28, func(r *Properties) { r.Values = nil }), kind: discovery.KindDisplay, reason: "problem code 28",
 		},
 		"without DXCore":                   {p: same, dxcoreErr: noDXCore, kind: discovery.KindDisplay, note: "dxcore.dll is not there"},
 		"without DXCore, adapters ignored": {p: same, dxcoreErr: noDXCore, adapters: whole, kind: discovery.KindDisplay, note: "dxcore.dll is not there"},
