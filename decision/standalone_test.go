@@ -3,7 +3,6 @@ package decision
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 
@@ -94,10 +93,11 @@ func TestStandaloneGetsWhatItRequests(t *testing.T) {
 		annotation     string
 		has            []specs.WindowsDevice
 		devices, files []string
+		alone          bool // it is looked up without the list of GPUs
 	}{
 		"all that can be used":       {request: "all", devices: []string{path0, path1}, files: []string{path0, path1}},
 		"in capitals":                {request: "ALL", devices: []string{path0, path1}, files: []string{path0, path1}},
-		"by index":                   {request: "1", devices: []string{path1}, files: []string{path1}},
+		"by index":                   {request: "1", devices: []string{path1}, files: []string{path1}, alone: true},
 		"by indices, in their order": {request: "1, 0", devices: []string{path1, path0}, files: []string{path1, path0}},
 		"the same twice":             {request: "0,0," + path0, devices: []string{path0}, files: []string{path0}},
 		"by location path":           {request: path0, devices: []string{path0}, files: []string{path0}},
@@ -105,7 +105,7 @@ func TestStandaloneGetsWhatItRequests(t *testing.T) {
 		"by LUID":                    {request: "0x00000001_0x000000A1", devices: []string{path1}, files: []string{path1}},
 		"by LUID as one number":      {request: "0xa0", devices: []string{path0}, files: []string{path0}},
 		"annotation":                 {annotation: "0", devices: []string{path0}, files: []string{path0}},
-		"annotation wins":            {request: "all", annotation: "0", devices: []string{path0}, files: []string{path0}},
+		"annotation and variable":    {request: "all", annotation: "0", devices: []string{path0}, files: []string{path0}},
 		"device in the spec":         {has: []specs.WindowsDevice{location(path1)}, devices: []string{path1}, files: []string{path1}},
 		"device in spec, requested":  {request: "0", has: []specs.WindowsDevice{location(path1)}, devices: []string{path0, path1}, files: []string{path0, path1}},
 		"class in the spec":          {has: []specs.WindowsDevice{class}, files: []string{path0, path1}},
@@ -114,7 +114,7 @@ func TestStandaloneGetsWhatItRequests(t *testing.T) {
 		"class in spec, requested":   {request: "1", has: []specs.WindowsDevice{class}, files: []string{path1, path0}},
 		"failed device in the spec":  {has: []specs.WindowsDevice{location(path2)}, devices: []string{path2}, files: []string{path2}},
 		"GPU and another PCI device": {has: []specs.WindowsDevice{location("PCIROOT(0)#PCI(0200)"), location(path0)}, devices: []string{path0}, files: []string{path0}},
-		"spaces around":              {request: "  0 ", devices: []string{path0}, files: []string{path0}},
+		"spaces around":              {request: "  0 ", devices: []string{path0}, files: []string{path0}, alone: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -126,7 +126,11 @@ func TestStandaloneGetsWhatItRequests(t *testing.T) {
 			if !ok {
 				t.Error("no request was read")
 			}
-			edits, ok, err := decider().Decide(t.Context(), request)
+			d := decider()
+			if test.alone {
+				d.Source = &source{Static: testDevices(), listErr: errors.New("the whole list was read")}
+			}
+			edits, ok, err := d.Decide(t.Context(), request)
 			if err != nil || !ok {
 				t.Fatalf("ok %t, error %v", ok, err)
 			}
@@ -261,17 +265,6 @@ func TestStandaloneEnvironmentOnLinux(t *testing.T) {
 		if err != nil || ok != test.requests || len(edits.Mounts) > 0 || logged.LastEntry() == nil || strings.Contains(logged.LastEntry().Message, "has no effect") == ok {
 			t.Errorf("%+v: %+v, ok %t, error %v, logged %v", test, edits, ok, err, logged.AllEntries())
 		}
-	}
-}
-
-// One GPU is looked up by its index without the others.
-func TestStandaloneByIndex(t *testing.T) {
-	t.Parallel()
-	d := decider()
-	d.Source = &source{Static: testDevices(), listErr: errors.New("the whole list was read")}
-	edits, _, err := d.Decide(t.Context(), read(requesting(" 1 ")))
-	if got, _ := gpusOf(edits); err != nil || !slices.Equal(got, []string{path1}) {
-		t.Errorf("%v, error %v", got, err)
 	}
 }
 

@@ -309,11 +309,11 @@ func TestRuntimeFilesOfTheConfiguration(t *testing.T) {
 			rules: []policy.RuntimeFiles{{Vendor: nvidia, Remove: []string{"nvapi64.dll"}, Add: []policy.AddedFile{{Source: "my.dll", Directory: "System32", Destination: "nvapi64.dll"}}}},
 			files: driver("my.dll"), want: append(slices.Clone(own[:1]), file("my.dll", "nvapi64.dll")),
 		},
-		"what the driver lists wins": {
+		"what the driver lists takes precedence": {
 			rules: []policy.RuntimeFiles{{Vendor: nvidia, Add: []policy.AddedFile{{Source: "my.dll", Directory: "System32", Destination: "NVAPI64.DLL"}}}},
 			files: driver("my.dll"), want: own, notes: []string{"that is already nvapi64.dll"},
 		},
-		"what the driver lists, again": {
+		"what the driver lists, too": {
 			rules: []policy.RuntimeFiles{{Vendor: nvidia, Add: []policy.AddedFile{{Source: "nvapi64.dll", Directory: "System32"}}}}, want: own,
 		},
 		"a later entry removes an earlier one's": {

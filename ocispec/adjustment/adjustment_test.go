@@ -38,7 +38,7 @@ func TestNew(t *testing.T) {
 			},
 		},
 		"mount":                                 {edits: ocispec.Edits{Mounts: []specs.Mount{library}}, mounts: []string{"/data"}, want: mounts(added)},
-		"the container's own mount wins":        {edits: ocispec.Edits{Mounts: []specs.Mount{library}}, mounts: []string{"/usr/lib/wsl//lib/../lib/libd3d12.so"}, want: mounts()},
+		"the container's own mount is kept":     {edits: ocispec.Edits{Mounts: []specs.Mount{library}}, mounts: []string{"/usr/lib/wsl//lib/../lib/libd3d12.so"}, want: mounts()},
 		"case makes a difference":               {edits: ocispec.Edits{Mounts: []specs.Mount{library}}, mounts: []string{"/usr/lib/WSL/lib/libd3d12.so"}, want: mounts(added)},
 		"removal, as the container names it":    {edits: ocispec.Edits{RemoveMounts: []string{"/proc/interlock"}}, mounts: []string{"/proc", "/proc//interlock"}, want: mounts(removed)},
 		"removal of what the container has not": {edits: ocispec.Edits{RemoveMounts: []string{"/proc/interlock"}}, mounts: []string{"/proc"}, want: mounts()},
