@@ -3,7 +3,6 @@
 package nodesetup
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -142,8 +141,8 @@ func (p place) refuses(t *testing.T, want string, args ...string) {
 	if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") || stdout != "" {
 		t.Errorf("error %v, want one with %q; output %q", err, want, stdout)
 	}
-	if _, err := os.Stat(p.shimPath()); err != nil {
-		t.Error(err)
+	if !durable.Exists(p.shimPath()) {
+		t.Error("the shim was removed")
 	}
 }
 
@@ -280,14 +279,16 @@ func TestUninstallHandsContainersOver(t *testing.T) {
 	file := filepath.Join(p.containerdState, "io.containerd.runtime.v2.task", "default", "one", "shim-binary-path")
 	testutil.WriteFile(t, file, p.shimPath(), 0o600)
 
+	bundleNames := func(shim string) {
+		t.Helper()
+		if got := p.get(t, file); got != shim {
+			t.Errorf("the bundle names %q, want %q", got, shim)
+		}
+	}
 	p.refuses(t, "1 running container(s) (default/one) were started by the shim: add --restart")
-	if got := p.get(t, file); got != p.shimPath() {
-		t.Errorf("without --restart the bundle names %q", got)
-	}
+	bundleNames(p.shimPath())
 	p.refuses(t, "/nowhere/real", append(p.Restart(), "--runtime", "/nowhere/real")...)
-	if got := p.get(t, file); got != p.shimPath() {
-		t.Errorf("without a real shim the bundle names %q", got)
-	}
+	bundleNames(p.shimPath())
 	// containerd reads the file only when it starts, also for the next command.
 	p.refuses(t, "restart by the command", "--restart", "--restart-command", "false")
 	p.refuses(t, "did not finish its restart of containerd: add --restart")
@@ -295,13 +296,9 @@ func TestUninstallHandsContainersOver(t *testing.T) {
 	if want := "restarted containerd\nremoved "; !strings.HasPrefix(stdout, want) {
 		t.Error(stdout)
 	}
-	if got := p.get(t, file); got != p.real {
-		t.Errorf("the bundle names %q", got)
-	}
-	for _, path := range []string{filepath.Join(p.State, "runtime-configure.json"), p.shimPath()} {
-		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("%s is left: %v", path, err)
-		}
+	bundleNames(p.real)
+	if record := filepath.Join(p.State, "runtime-configure.json"); durable.Exists(record) || durable.Exists(p.shimPath()) {
+		t.Errorf("the record is left: %t; the shim: %t", durable.Exists(record), durable.Exists(p.shimPath()))
 	}
 }
 
@@ -316,7 +313,7 @@ func TestUninstallFindsContainersStartedMeanwhile(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "1 running container(s) (default/two) were started by the shim in the meantime: run the command again") {
 		t.Error(err)
 	}
-	if _, err := os.Stat(p.shimPath()); err != nil {
-		t.Error(err)
+	if !durable.Exists(p.shimPath()) {
+		t.Error("the shim was removed")
 	}
 }

@@ -129,10 +129,6 @@ type changingSource struct {
 	ends error
 }
 
-func (s *changingSource) Devices(ctx context.Context) ([]discovery.Device, error) {
-	return s.Static.Devices(ctx)
-}
-
 func (s *changingSource) Watch(ctx context.Context, changed func()) error {
 	s.Static = s.next
 	changed()
