@@ -24,3 +24,14 @@ func TestCommand(t *testing.T) {
 		t.Errorf("error %v, want the status and the last line", err)
 	}
 }
+
+func TestLevelOf(t *testing.T) {
+	t.Parallel()
+	for entry, want := range map[string]string{
+		`time="x" level=warning msg="level=info"`: "warning", `{"level":"info","msg":"x"}`: "info", "directx-advertiser: no": "error",
+	} {
+		if got := levelOf(entry); got != want {
+			t.Errorf("%s: %s, want %s", entry, got, want)
+		}
+	}
+}
