@@ -14,6 +14,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 )
 
 const (
@@ -101,7 +102,7 @@ func (f File) Watch(ctx context.Context, _ func()) error {
 func (f File) read(wanted func(line []byte) bool) (devices []discovery.Device, err error) {
 	defer func() {
 		if err != nil {
-			err = durable.WithRemedy(fmt.Errorf("read the list of GPUs %s: %w", f.Path(), err), "run 'dxctl config apply', or restart directx-advertiser, to write it again")
+			err = errlog.WithRemedy(fmt.Errorf("read the list of GPUs %s: %w", f.Path(), err), "run 'dxctl config apply', or restart directx-advertiser, to write it again")
 		}
 	}()
 	if err := durable.CheckPrivate(f.stateDir); err != nil {

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 )
 
 // checkVolume checks who can write an open file. The kubelet creates the directory of a
@@ -29,7 +30,7 @@ func checkVolumeBy(f *os.File, usualDir string, isReadOnly func(*os.File) bool) 
 	if err == nil {
 		err = durable.CheckOpen(f)
 	}
-	if denied := (*durable.RemedyError)(nil); errors.As(err, &denied) && elsewhere {
+	if denied := (*errlog.RemedyError)(nil); errors.As(err, &denied) && elsewhere {
 		denied.Remedy = fmt.Sprintf("use a copy that only root can change: install -D -m 644 %s %s", path, filepath.Join(usualDir, filepath.Base(path)))
 	}
 	return err

@@ -11,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/directx-nri/directx-nri/internal/errlog"
 )
 
 const (
@@ -133,25 +135,10 @@ var (
 	ErrUntrusted = errors.New("others can write to it")
 )
 
-// RemedyError is an error with the remedy for its cause. 'dxctl doctor' prints them apart.
-type RemedyError struct {
-	Err    error
-	Remedy string
-}
-
-// WithRemedy returns err with a remedy.
-func WithRemedy(err error, remedy string) error { return &RemedyError{err, remedy} }
-
-// Error returns the error and the remedy.
-func (e *RemedyError) Error() string { return e.Err.Error() + "; " + e.Remedy }
-
-// Unwrap returns the error without the remedy.
-func (e *RemedyError) Unwrap() error { return e.Err }
-
 // accessError returns an error about a file or directory that other accounts can write. reason is
 // [ErrNotPrivate] or [ErrUntrusted].
 func accessError(path string, reason error, cause, remedy string) error {
-	return WithRemedy(fmt.Errorf("check %s: %w: %s", path, reason, cause), remedy)
+	return errlog.WithRemedy(fmt.Errorf("check %s: %w: %s", path, reason, cause), remedy)
 }
 
 // MakePrivate creates dir and its missing parents so that only the calling user

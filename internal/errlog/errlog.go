@@ -1,4 +1,5 @@
-// Package errlog configures logs, and logs errors once while they persist and in one line.
+// Package errlog configures logs, and has what errors need there: they are logged once while they
+// persist and in one line, and have remedies.
 package errlog
 
 import (

@@ -30,6 +30,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 )
 
 const (
@@ -161,7 +162,7 @@ func Read(stateDir string) (Policy, error) {
 		return WithShimLog(Default(), stateDir), nil
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return Policy{}, durable.WithRemedy(fmt.Errorf("read node policy: %w", err), remedy)
+		return Policy{}, errlog.WithRemedy(fmt.Errorf("read node policy: %w", err), remedy)
 	}
 	if err == nil {
 		err = durable.CheckPrivate(stateDir)
@@ -171,7 +172,7 @@ func Read(stateDir string) (Policy, error) {
 	}
 	p, err := decode(data)
 	if err != nil {
-		return Policy{}, durable.WithRemedy(fmt.Errorf("read node policy %s: %w", path, err), remedy)
+		return Policy{}, errlog.WithRemedy(fmt.Errorf("read node policy %s: %w", path, err), remedy)
 	}
 	return WithShimLog(p, stateDir), nil
 }

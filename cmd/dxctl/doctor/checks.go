@@ -106,7 +106,7 @@ func (e *examination) has(checks ...string) bool {
 // an error names takes precedence.
 func (e *examination) report(k findingKind, object string, problem error) {
 	f := Finding{Check: k.check, Severity: Problem, Object: object, Problem: problem.Error(), Why: k.why, Fix: k.fix}
-	remedied := new(durable.RemedyError)
+	remedied := new(errlog.RemedyError)
 	switch {
 	case errors.Is(problem, fs.ErrPermission):
 		f.Severity, f.Why, f.Fix = Unknown, "problems there are not detected", "run dxctl as root or an administrator"

@@ -19,6 +19,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/capabilities"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/readiness"
 	"github.com/directx-nri/directx-nri/internal/testutil"
@@ -185,7 +186,7 @@ var errNotRegistered = errors.New("the NRI plugin cannot work: not registered wi
 // brokenNodes are nodes of which each has one problem.
 func brokenNodes() []brokenNode {
 	others := func(path string, reason error) error {
-		return durable.WithRemedy(fmt.Errorf("check %s: %w: mode 0777", path, reason), "remove it, or restrict its access")
+		return errlog.WithRemedy(fmt.Errorf("check %s: %w: mode 0777", path, reason), "remove it, or restrict its access")
 	}
 	const state, journal = "/var/lib/directx-nri", "/var/lib/directx-nri/runtime-configure.json"
 	return []brokenNode{
@@ -346,7 +347,7 @@ func TestRemedies(t *testing.T) {
 		"restart the service of k3s or RKE2, see": with(healthyNode(), func(f *nodeState) {
 			f.Containerd.Err, f.Containerd.Socket = errIO, "/run/k3s/containerd/containerd.sock"
 		}),
-		"run 'dxctl config apply' again": with(healthyNode(), func(f *nodeState) { f.Config.Err = durable.WithRemedy(errIO, "run 'dxctl config apply' again") }),
+		"run 'dxctl config apply' again": with(healthyNode(), func(f *nodeState) { f.Config.Err = errlog.WithRemedy(errIO, "run 'dxctl config apply' again") }),
 	} {
 		if r := examine(state); len(r.Findings) != 1 || !strings.Contains(r.Findings[0].Fix, want) || strings.Contains(r.Findings[0].Problem, want) {
 			t.Errorf("%+v, want %s", r.Findings, want)

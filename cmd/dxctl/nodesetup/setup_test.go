@@ -15,7 +15,7 @@ import (
 	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd/containerdtest"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/gpus"
 	"github.com/directx-nri/directx-nri/discovery/node"
-	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/readiness"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/internal/testutil"
@@ -194,7 +194,7 @@ func TestSetupChecksTheInventory(t *testing.T) {
 	if err := errors.Join(os.Chmod(o.gpus.Inventory, 0o644), o.checkGPU(t.Context())); !errors.Is(err, errNoGPU) {
 		t.Errorf("error %v, want %v", err, errNoGPU)
 	}
-	var denied *durable.RemedyError
+	var denied *errlog.RemedyError
 	if err := errors.Join(os.Chmod(o.gpus.Inventory, 0o666), o.checkGPU(t.Context())); !errors.As(err, &denied) {
 		t.Errorf("an inventory that anyone can write: error %v", err)
 	}

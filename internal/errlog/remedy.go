@@ -1,0 +1,16 @@
+package errlog
+
+// RemedyError is an error with the remedy for its cause. 'dxctl doctor' prints them apart.
+type RemedyError struct {
+	Err    error
+	Remedy string
+}
+
+// WithRemedy returns err with a remedy.
+func WithRemedy(err error, remedy string) error { return &RemedyError{err, remedy} }
+
+// Error returns the error and the remedy.
+func (e *RemedyError) Error() string { return e.Err.Error() + "; " + e.Remedy }
+
+// Unwrap returns the error without the remedy.
+func (e *RemedyError) Unwrap() error { return e.Err }
