@@ -103,7 +103,7 @@ type Advertiser struct {
 	assigner resources.Assigner
 	// servers by resource are constant.
 	servers map[string]*server
-	calls   *allocateCalls // of all servers
+	calls   *allocateGuard // of all servers
 	// devicesChanged receives a value when the devices of the source have changed.
 	devicesChanged chan struct{}
 
@@ -122,7 +122,7 @@ type Advertiser struct {
 	resourceNames map[string]string
 	// unadvertised has the reasons why devices are not advertised, by instance ID.
 	unadvertised                  map[string]string
-	listing, publishing, tracking errlog.Last
+	listing, publishing, tracking errlog.LastError
 }
 
 // New returns an advertiser.
@@ -133,12 +133,12 @@ func New(config Config) *Advertiser { return newAdvertiser(config, defaultTiming
 func newAdvertiser(config Config, timing timing) *Advertiser {
 	a := &Advertiser{
 		config: config, timing: timing, now: time.Now,
-		assigner:       resources.Assigner{OS: config.NodeOS, Injected: config.Inject != nil, AllocatesAtCreation: config.AllocatesAtCreation},
+		assigner:       resources.Assigner{OS: config.NodeOS, KubeletInjection: config.Inject != nil, AllocatesAtCreation: config.AllocatesAtCreation},
 		calls:          newAllocateCalls(config.AllocatesAtCreation, timing.conflictWindow),
 		devicesChanged: make(chan struct{}, 1),
 		servers:        map[string]*server{}, resourceNames: map[string]string{},
 	}
-	live := config.Recorder.Live()
+	live := config.Recorder.Refresh()
 	rules := map[string]policy.Resource{} // the first one of each name
 	for _, record := range live {
 		rules[record.Resource] = policy.Resource{}
@@ -200,7 +200,7 @@ func (a *Advertiser) publishFirst(ctx context.Context) error {
 	if err != nil {
 		return nil //nolint:nilerr // There may be GPUs later.
 	}
-	return a.publishPools(devices, a.config.Recorder.Live())
+	return a.publishPools(devices, a.config.Recorder.Refresh())
 }
 
 func (a *Advertiser) listDevices(ctx context.Context) ([]discovery.Device, error) {
@@ -249,7 +249,7 @@ func (a *Advertiser) refresh(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return nil
 	}
-	live := a.config.Recorder.Live()
+	live := a.config.Recorder.Refresh()
 	if err == nil {
 		if err := a.publishPools(devices, live); err != nil {
 			return err

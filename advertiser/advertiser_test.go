@@ -277,7 +277,7 @@ func TestEndThatFails(t *testing.T) {
 	k.pods.set(nil, "name-of-a")
 	token := k.record(displayResource, "A::0")
 	k.bind(token)
-	if live := k.config.Recorder.Live(); len(live) != 1 || live[0].Holder == nil { // They are not read again.
+	if live := k.config.Recorder.Refresh(); len(live) != 1 || live[0].Holder == nil { // They are not read again.
 		t.Fatal(live)
 	}
 	file := filepath.Join(k.records, string(token.ID())+".json")

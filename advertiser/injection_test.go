@@ -46,7 +46,7 @@ func TestAllocate(t *testing.T) {
 		k.config.Inject = inject
 		k.run()
 		answer, err := k.client(displayResource).Allocate(t.Context(), allocateRequest([]string{"A::0", "A::1", "B::0"}, []string{"B::1"}))
-		live := k.config.Recorder.Live()
+		live := k.config.Recorder.Refresh()
 		if err != nil || len(live) != len(want) {
 			t.Fatalf("records %+v, %v", live, err)
 		}
@@ -192,7 +192,7 @@ func TestBindByName(t *testing.T) {
 	want := map[string]string{"A::0": "team/web/main", "B::0": "team/job/main", "B::1": "", "C::0": "", "D::0": "", "E::0": ""}
 	testutil.Eventually(t, "holders", func() bool {
 		got := map[string]string{}
-		for _, r := range k.config.Recorder.Live() {
+		for _, r := range k.config.Recorder.Refresh() {
 			got[r.Replicas[0].ID] = ""
 			if r.Holder != nil {
 				got[r.Replicas[0].ID] = r.Holder.PodNamespace + "/" + r.Holder.PodName + "/" + r.Holder.Container

@@ -84,7 +84,7 @@ type registration struct {
 	attempted    time.Time
 	accepted     bool
 	openedBefore int
-	failure      errlog.Last
+	failure      errlog.LastError
 }
 
 // due reports whether to register with kubelet now.

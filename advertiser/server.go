@@ -25,7 +25,7 @@ type server struct {
 	timing   timing
 	resource string
 	log      logrus.FieldLogger
-	calls    *allocateCalls // of all servers
+	calls    *allocateGuard // of all servers
 	// streamsChanged receives a value when a ListAndWatch stream has opened or closed.
 	streamsChanged chan struct{}
 	// stopping is closed when streams must end.
@@ -47,7 +47,7 @@ type streams struct {
 }
 
 // newServer returns a server of p's resource.
-func newServer(config Config, timing timing, calls *allocateCalls, p *pool) *server {
+func newServer(config Config, timing timing, calls *allocateGuard, p *pool) *server {
 	return &server{
 		config: config, timing: timing, resource: p.resource, log: config.Log.WithField("resource", p.resource),
 		calls: calls, streamsChanged: make(chan struct{}, 1), stopping: make(chan struct{}),
@@ -95,7 +95,7 @@ func (s *server) currentStreams() streams {
 // run serves and registers until ctx ends, through restarts of the kubelet. It returns
 // an error only if a gRPC server fails.
 func (s *server) run(ctx context.Context) error {
-	var failure errlog.Last
+	var failure errlog.LastError
 	r := &registration{timing: s.timing}
 	if kubelet, err := localgrpc.Identify(filepath.Join(s.config.KubeletDir, kubeletSocket)); err == nil {
 		r.kubelet = kubelet // It may still have a connection to an earlier process.

@@ -226,7 +226,7 @@ func (s *server) answer(ctx context.Context, token allocation.Token, replicaIDs 
 	return answer, nil
 }
 
-// allocateCalls tracks the calls of Allocate for all resources.
+// allocateGuard tracks the calls of Allocate for all resources.
 //
 // A kubelet that allocates at creation does so for several pods at once. When an
 // allocation begins, the kubelet drops state to which the earlier ones still write after
@@ -236,7 +236,7 @@ func (s *server) answer(ctx context.Context, token allocation.Token, replicaIDs 
 // is unknown. When one fails, the kubelet considers the replicas of those in flight unused
 // (allocateContainerResources there). A kubelet that allocates at admission does so for one
 // pod after the other.
-type allocateCalls struct {
+type allocateGuard struct {
 	// conflictWindow is how long before and after a call begins no other allocation may begin or
 	// fail. It is 0 if the kubelet allocates at admission.
 	conflictWindow time.Duration
@@ -247,8 +247,8 @@ type allocateCalls struct {
 	succeeded chan struct{}
 }
 
-func newAllocateCalls(atCreation bool, conflictWindow time.Duration) *allocateCalls {
-	c := &allocateCalls{succeeded: make(chan struct{}, 1)}
+func newAllocateCalls(atCreation bool, conflictWindow time.Duration) *allocateGuard {
+	c := &allocateGuard{succeeded: make(chan struct{}, 1)}
 	if atCreation {
 		c.conflictWindow = conflictWindow
 	}
@@ -256,35 +256,35 @@ func newAllocateCalls(atCreation bool, conflictWindow time.Duration) *allocateCa
 }
 
 // markConflict makes the calls in flight fail, and those that begin within conflictWindow.
-func (c *allocateCalls) markConflict() {
+func (c *allocateGuard) markConflict() {
 	now := time.Now()
 	c.lastConflict.Store(&now)
 }
 
-// allocateCall is one call of Allocate.
-type allocateCall struct {
-	all   *allocateCalls
+// guardedCall is one call of Allocate.
+type guardedCall struct {
+	all   *allocateGuard
 	began time.Time
 	// beganAlone reports that no other allocation began or failed in the conflictWindow before.
 	beganAlone bool
 }
 
 // begin returns a call that is in flight until its end.
-func (c *allocateCalls) begin() *allocateCall {
+func (c *allocateGuard) begin() *guardedCall {
 	c.inFlight.Add(1)
-	call := &allocateCall{all: c, began: time.Now()}
+	call := &guardedCall{all: c, began: time.Now()}
 	last := c.lastConflict.Swap(&call.began)
 	call.beganAlone = last == nil || call.began.Sub(*last) >= c.conflictWindow
 	return call
 }
 
-func (c *allocateCall) end() { c.all.inFlight.Add(-1) }
+func (c *guardedCall) end() { c.all.inFlight.Add(-1) }
 
 var errConcurrent = errors.New("another allocation began at the same time, and concurrent allocations can crash the kubelet of Windows (kubernetes#136021); the kubelet tries again in 10 to 15 seconds")
 
 // awaitConflictWindow waits until the call's conflictWindow has passed. It returns errConcurrent
 // if another allocation began or failed in the conflictWindow before or after the call began.
-func (c *allocateCall) awaitConflictWindow(ctx context.Context) error {
+func (c *guardedCall) awaitConflictWindow(ctx context.Context) error {
 	if c.all.conflictWindow == 0 {
 		return nil
 	}

@@ -128,7 +128,7 @@ func TestCalls(t *testing.T) {
 			if status.Code(err) != test.code || err != nil && !strings.Contains(err.Error(), test.want) {
 				t.Errorf("error %v, want %s with %q", err, test.code, test.want)
 			}
-			if left := config.Recorder.Live(); err != nil && (len(left) != 0 || len(lines.with(" refused")) != 1 || len(lines.with(test.want)) != 1) {
+			if left := config.Recorder.Refresh(); err != nil && (len(left) != 0 || len(lines.with(" refused")) != 1 || len(lines.with(test.want)) != 1) {
 				t.Errorf("records are left: %v; logged %q", left, lines.with(""))
 			}
 			page := httptest.NewRecorder()
@@ -221,7 +221,7 @@ func TestAllocationsAtOnce(t *testing.T) {
 					})
 				}
 				group.Wait()
-				if n := len(config.Recorder.Live()); !slices.Equal(granted, test.granted) || n != strings.Count(fmt.Sprint(test.granted), "true") {
+				if n := len(config.Recorder.Refresh()); !slices.Equal(granted, test.granted) || n != strings.Count(fmt.Sprint(test.granted), "true") {
 					t.Errorf("granted %v, want %v; %d records", granted, test.granted, n)
 				}
 			})

@@ -80,7 +80,7 @@ type Files interface {
 
 // Decider decides what containers get.
 type Decider struct {
-	// Source has the node's GPUs as the policy assigns them: see [discovery.ForPolicy].
+	// Source has the node's GPUs as the policy assigns them: see [discovery.RequirePaths].
 	Source discovery.Source
 	Store  *allocation.Store
 	Files  Files
@@ -104,7 +104,7 @@ func NewDecider(stateDir string, p policy.Policy, os ocispec.OS, files Files, ch
 	}
 	p = capabilities.EffectivePolicy(p, string(os))
 	return &Decider{
-		Source: discovery.ForPolicy(source, p, string(os)), Store: allocation.OpenStore(paths.Allocations(stateDir)),
+		Source: discovery.RequirePaths(source, p, string(os)), Store: allocation.OpenStore(paths.Allocations(stateDir)),
 		Files: files, CheckHandler: checkHandler, Log: log, Policy: p,
 	}, nil
 }

@@ -35,63 +35,62 @@ const (
 // ErrInternal is the error of a recovered panic.
 var ErrInternal = errors.New("internal error in directx-nri, please report it")
 
-// Errors of decisions, in addition to those of records.
-var (
-	errWrongVariable = errors.New("the allocation is for another resource")
-	errOverridden    = errors.New("it was allocated, but the container overrides the environment variable")
-	errHyperV        = errors.New("it is isolated by Hyper-V, and GPUs are for process-isolated containers only")
-	errOutsidePod    = errors.New("it presents an allocation but belongs to no pod")
-	errDeviceGone    = errors.New("it is no longer on this node")
-	errDeviceFailed  = errors.New("it cannot be used")
-	errNoSuchGPU     = errors.New("no GPU of this node matches")
-	errBadRequest    = errors.New("invalid request")
-	errUnknownGPUs   = errors.New("the GPUs of this node are unknown")
-)
-
 const (
 	removeVariables = "remove environment variables that begin with " + allocation.EnvPrefix + " from the pod and the image"
+	requestByLimits = removeVariables + ", and request the GPU in the container's resource limits"
+	restoreGPU      = "restore the GPU, or delete the pod so that its replacement gets another one"
 	runDoctor       = "run 'dxctl doctor' on this node"
 )
 
-// knownError is a row of the error table.
-type knownError struct {
-	err    error
+// cause is why a container is not started: an error with its reason and its remedy, "" if the text
+// has it.
+type cause struct {
+	error
 	reason Reason
 	remedy string
 }
 
-// errorTable returns the reason and remedy of each known error; the first match
-// applies.
-func errorTable() []knownError {
-	const restoreGPU = "restore the GPU, or delete the pod so that its replacement gets another one"
-	const requestByLimits = removeVariables + ", and request the GPU in the container's resource limits"
-	return []knownError{
-		{errHyperV, ReasonHyperV, "use a runtime class with process isolation"},
-		{errOutsidePod, ReasonRequest, removeVariables + "; outside Kubernetes a container requests GPUs with the annotation " + VisibleAnnotation + " or, on Windows, the environment variable " + VisibleVariable},
-		{errOverridden, ReasonWrongVariable, removeVariables},
+func newCause(reason Reason, text, remedy string) cause {
+	return cause{errors.New(text), reason, remedy}
+}
+
+// Causes that are found by decisions.
+var (
+	errHyperV        = newCause(ReasonHyperV, "it is isolated by Hyper-V, and GPUs are for process-isolated containers only", "use a runtime class with process isolation")
+	errOutsidePod    = newCause(ReasonRequest, "it presents an allocation but belongs to no pod", removeVariables+"; outside Kubernetes a container requests GPUs with the annotation "+VisibleAnnotation+" or, on Windows, the environment variable "+VisibleVariable)
+	errOverridden    = newCause(ReasonWrongVariable, "it was allocated, but the container overrides the environment variable", removeVariables)
+	errWrongVariable = newCause(ReasonWrongVariable, "the allocation is for another resource", requestByLimits)
+	errDeviceGone    = newCause(ReasonDeviceGone, "it is no longer on this node", restoreGPU)
+	errDeviceFailed  = newCause(ReasonDeviceGone, "it cannot be used", restoreGPU)
+	errUnknownGPUs   = newCause(ReasonDeviceGone, "the GPUs of this node are unknown", runDoctor)
+	errNoSuchGPU     = newCause(ReasonRequest, "no GPU of this node matches", "")
+	errBadRequest    = newCause(ReasonRequest, "invalid request", "")
+)
+
+// foreignCauses returns the causes that other packages find.
+func foreignCauses() []cause {
+	return []cause{
 		{allocation.ErrMalformedToken, ReasonWrongVariable, requestByLimits},
-		{errWrongVariable, ReasonWrongVariable, requestByLimits},
 		{allocation.ErrHeld, ReasonHeld, requestByLimits},
 		{allocation.ErrNotFound, ReasonNoRecord, removeVariables + "; if there are none, the record is lost: delete the pod, and its replacement gets a new one"},
 		{allocation.ErrUnreadable, ReasonUnreadable, "delete the pod so that its replacement gets a new allocation, then remove the file"},
 		{durable.ErrNotPrivate, ReasonUnreadable, "no container on this node gets a GPU until this is fixed"},
-		{errDeviceGone, ReasonDeviceGone, restoreGPU},
-		{errDeviceFailed, ReasonDeviceGone, restoreGPU},
 		{ocispec.ErrNotAssignable, ReasonDeviceGone, "check how discovery describes the device: 'dxctl devices'"},
-		{errUnknownGPUs, ReasonDeviceGone, runDoctor},
-		{errNoSuchGPU, ReasonRequest, ""},
-		{errBadRequest, ReasonRequest, ""},
 		{context.DeadlineExceeded, ReasonSlow, runDoctor},
 	}
 }
 
-func lookupError(err error) knownError {
-	for _, known := range errorTable() {
-		if errors.Is(err, known.err) {
-			return known
+// causeOf returns the cause of err.
+func causeOf(err error) cause {
+	if own := (cause{}); errors.As(err, &own) {
+		return own
+	}
+	for _, foreign := range foreignCauses() {
+		if errors.Is(err, foreign.error) {
+			return foreign
 		}
 	}
-	return knownError{err, ReasonOther, runDoctor}
+	return cause{err, ReasonOther, runDoctor}
 }
 
 // withRemedy returns err with its remedy, and with subject before it if there is one.
@@ -99,31 +98,24 @@ func withRemedy(subject string, err error) error {
 	if subject != "" {
 		err = fmt.Errorf("%s: %w", subject, err)
 	}
-	if remedy := lookupError(err).remedy; remedy != "" {
+	if remedy := causeOf(err).remedy; remedy != "" {
 		err = fmt.Errorf("%w; %s", err, remedy)
 	}
 	return err
 }
 
-// WithReason returns err with a reason that takes precedence over the error table.
-func WithReason(reason Reason, err error) error { return reasonError{err, reason} }
+// WithReason returns err, which has its remedy, with a reason.
+func WithReason(reason Reason, err error) error { return cause{err, reason, ""} }
 
-type reasonError struct {
-	error
-	reason Reason
-}
-
-func (r reasonError) Unwrap() error { return r.error }
+// Unwrap returns the error without reason and remedy.
+func (c cause) Unwrap() error { return c.error }
 
 // ReasonOf returns the reason of err, "" for nil.
 func ReasonOf(err error) Reason {
 	if err == nil {
 		return ""
 	}
-	if stated := (reasonError{}); errors.As(err, &stated) {
-		return stated.reason
-	}
-	return lookupError(err).reason
+	return causeOf(err).reason
 }
 
 // LogRefusal logs the refusal of c in one line.

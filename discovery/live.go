@@ -41,7 +41,7 @@ type Live struct {
 	state atomic.Pointer[state]
 	// reading has an element during a read. Unlike the lock of a mutex, sending can be canceled.
 	reading chan struct{}
-	failure errlog.Last // of the last read
+	failure errlog.LastError // of the last read
 }
 
 // state is the result of all reads so far. It is immutable.

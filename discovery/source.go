@@ -62,9 +62,9 @@ func WithIDs(devices []Device, instanceIDs []string) []Device {
 	return slices.DeleteFunc(slices.Clone(devices), func(d Device) bool { return !ContainsID(instanceIDs, d.InstanceID) })
 }
 
-// ForPolicy returns source for containers of os on a node with p in force. If Windows containers
+// RequirePaths returns source for containers of os on a node with p in force. If Windows containers
 // are assigned GPUs by their location path, a device without one is unhealthy.
-func ForPolicy(source Source, p policy.Policy, os string) Source {
+func RequirePaths(source Source, p policy.Policy, os string) Source {
 	if os != "windows" || p.AssignsByClass() {
 		return source
 	}

@@ -55,7 +55,7 @@ var (
 // Run registers the plugin, and again whenever the connection is lost. It returns nil when ctx
 // ends.
 func (r *Runner) Run(ctx context.Context) error {
-	var logged errlog.Last
+	var logged errlog.LastError
 	losses := 0 // in a row, before Synchronize had ended
 	for {
 		err := r.attempt(ctx, losses)

@@ -27,7 +27,7 @@ func (s *shim) realShim() (string, error) {
 	} else if settings, err = policy.ReadShim(s.stateDir); err != nil {
 		return "", fmt.Errorf("directx-nri: container %q is not started: the real runtime shim is unknown: %w", s.container.ID, err)
 	}
-	path, err := FindRealShim(s.self, settings.Runtime)
+	path, err := FindRealShim(s.self, settings.RealShim)
 	if err != nil {
 		return "", fmt.Errorf("directx-nri: no container can be started: %w; install it, or set shim.runtime in the configuration", err)
 	}
@@ -67,7 +67,7 @@ func findRealShim(self, name, k3sBin string) (string, error) {
 // A pod finds it only in a directory of the node that it has mounted.
 func CheckRealShim(stateDir, name string) error {
 	last, _ := policy.ReadShim(stateDir)
-	if cmp.Or(name, defaultRealShim) == cmp.Or(last.Runtime, defaultRealShim) {
+	if cmp.Or(name, defaultRealShim) == cmp.Or(last.RealShim, defaultRealShim) {
 		return nil
 	}
 	path, err := FindRealShim(filepath.Join(paths.Default().ShimDir, shimfile.Name()), name)

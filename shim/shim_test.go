@@ -232,7 +232,7 @@ func TestInfo(t *testing.T) {
 	old := b.path("containerd-shim-runhcs-v1.exe")
 	b.write(filepath.Base(old), "never run")
 	testutil.NoError(b.t, os.Chmod(old, 0o700)) //nolint:gosec // a program
-	b.configure(func(p *policy.Policy) { p.Shim.Runtime = old })
+	b.configure(func(p *policy.Policy) { p.Shim.RealShim = old })
 	for _, flag := range []string{"-info", "--info"} {
 		if r := b.run(flag); r.status != 0 || r.stdout != string(runtimeInfo(shimfile.RuntimeName, "test")) || r.stderr != "" {
 			t.Errorf("status %d, output %q, errors %q", r.status, r.stdout, r.stderr)
@@ -417,7 +417,7 @@ func TestConfigJSONThatCannotBeRead(t *testing.T) {
 func TestRealShimIsFound(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
-	configure := func(runtime string) { b.configure(func(p *policy.Policy) { p.Shim.Runtime = runtime }) }
+	configure := func(runtime string) { b.configure(func(p *policy.Policy) { p.Shim.RealShim = runtime }) }
 	b.program("other/" + realName)
 	testutil.NoError(b.t, os.Remove(b.path("bin/"+realName)))
 	b.env = []string{"PATH="} // This machine may have one.
@@ -455,7 +455,7 @@ func TestCheckConfigured(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	stateDir, last := b.path("state"), b.path("gone")
-	b.configure(func(p *policy.Policy) { p.Shim.Runtime = last })
+	b.configure(func(p *policy.Policy) { p.Shim.RealShim = last })
 	b.write("file", "")
 	for dir, mode := range map[string]os.FileMode{"good": 0o755, "open": 0o777} {
 		testutil.WriteFile(t, b.path(dir+"/shim"), "", 0o700)
@@ -470,7 +470,7 @@ func TestCheckConfigured(t *testing.T) {
 			t.Errorf("%s: %v, want %q", name, err, want)
 		}
 	}
-	b.configure(func(p *policy.Policy) { p.Shim.Runtime = "" })
+	b.configure(func(p *policy.Policy) { p.Shim.RealShim = "" })
 	if err := CheckRealShim(stateDir, defaultRealShim); err != nil {
 		t.Errorf("the default by its name: %v", err)
 	}
@@ -564,7 +564,7 @@ func TestKilledAtEachSystemCall(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	b.shim = buildShim(t)
-	b.configure(func(p *policy.Policy) { p.Shim.Runtime = "/bin/true" })
+	b.configure(func(p *policy.Policy) { p.Shim.RealShim = "/bin/true" })
 	const noToken = "TOKEN"
 	var complete string // with noToken for the token
 	// Calls of Go's scheduler come and go: the last run that is killed is not the longest.

@@ -192,7 +192,7 @@ func TestRuntimeIsNotFound(t *testing.T) {
 	}
 	inForce := func(want string) {
 		t.Helper()
-		if in, err := policy.ReadShim(p.stateDir); err != nil || in.Runtime != want {
+		if in, err := policy.ReadShim(p.stateDir); err != nil || in.RealShim != want {
 			t.Errorf("%+v, %v, want %s", in, err, want)
 		}
 	}

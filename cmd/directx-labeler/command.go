@@ -72,7 +72,7 @@ func (o options) run(ctx context.Context, log logrus.FieldLogger) error {
 	nodes := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "nodes"})
 	ticker := time.NewTicker(o.poll)
 	defer ticker.Stop()
-	var failed errlog.Last
+	var failed errlog.LastError
 	var inForce map[string]string
 	for patched := (time.Time{}); ; {
 		labels, err := nodelabels.Read(o.file)

@@ -29,7 +29,7 @@ func openDriver(o Options) (discovery.Source, error) {
 	}
 	source := dxg.Open(o.HostRoot, o.Log)
 	if o.Save {
-		return savingSource{uuids.Add(source, o.HostRoot), discovered}, nil
+		return savingSource{uuids.WithUUIDs(source, o.HostRoot), discovered}, nil
 	}
 	return source, nil
 }

@@ -9,7 +9,7 @@ import (
 func openDriver(o Options) (discovery.Source, error) {
 	source := pnp.Open(pnp.NewSystem(), o.Log)
 	if o.Save {
-		return uuids.Add(source, ""), nil
+		return uuids.WithUUIDs(source, ""), nil
 	}
 	return source, nil
 }

@@ -22,7 +22,7 @@ const (
 	retryInterval = time.Minute
 )
 
-// Add returns source with the UUIDs of NVIDIA's GPUs in its lists. [discovery.Source.Find] and
+// WithUUIDs returns source with the UUIDs of NVIDIA's GPUs in its lists. [discovery.Source.Find] and
 // At do not add them.
 //
 // nvidia-smi can take seconds, so a list waits for it only for a moment. When it reports
@@ -31,7 +31,7 @@ const (
 //
 // hostRoot is where the node's root directory is mounted, for a program in a container on
 // Linux, otherwise "".
-func Add(source discovery.Source, hostRoot string) discovery.Source {
+func WithUUIDs(source discovery.Source, hostRoot string) discovery.Source {
 	return newSource(source, func(gpus []discovery.Device) (map[string]string, error) { return query(hostRoot, gpus) })
 }
 

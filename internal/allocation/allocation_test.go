@@ -70,7 +70,7 @@ func bind(t testing.TB, dir string, token Token, pod, container string) {
 func live(t testing.TB, r *Recorder) []ID {
 	t.Helper()
 	var ids []ID
-	for _, r := range r.Live() {
+	for _, r := range r.Refresh() {
 		ids = append(ids, r.ID)
 	}
 	return ids
@@ -277,7 +277,7 @@ func TestEnded(t *testing.T) {
 				if !ok {
 					replicas, holder = "0", text
 				}
-				e := Entry{Record: Record{ID: ID(strconv.Itoa(i)), Sequence: uint64(i), Injected: injected}, HolderUnknown: holder == "?"}
+				e := Entry{Record: Record{ID: ID(strconv.Itoa(i)), Sequence: uint64(i), Injected: injected}, BindingUnreadable: holder == "?"}
 				for id := range strings.SplitSeq(replicas, "+") {
 					e.Replicas = append(e.Replicas, Replica{ID: id})
 				}
@@ -688,7 +688,7 @@ func TestBindByName(t *testing.T) {
 	if err := r.BindByName(id, "team", "other", "main"); !errors.Is(err, ErrHeld) {
 		t.Errorf("another pod: %v", err)
 	}
-	records := r.Live()
+	records := r.Refresh()
 	want := &Holder{PodUID: "name:team/web", Container: "main", PodNamespace: "team", PodName: "web"}
 	if len(records) != 1 || !cmp.Equal(want, records[0].Holder) || records[0].BoundAt.IsZero() {
 		t.Fatalf("%+v", records)
@@ -734,7 +734,7 @@ func TestList(t *testing.T) {
 	want := []Entry{
 		{Record: Record{ID: held.ID(), Resource: display, Replicas: []Replica{{ID: "gpu::0", InstanceID: `PCI\gpu::0`}}}, Holder: &holder},
 		{Record: Record{ID: waiting.ID(), Resource: display, Replicas: []Replica{{ID: "gpu::1", InstanceID: `PCI\gpu::1`}, {ID: "gpu::2", InstanceID: `PCI\gpu::2`}}}},
-		{Record: Record{ID: unclear.ID(), Resource: display, Replicas: []Replica{{ID: "gpu::3", InstanceID: `PCI\gpu::3`}}}, HolderUnknown: true},
+		{Record: Record{ID: unclear.ID(), Resource: display, Replicas: []Replica{{ID: "gpu::3", InstanceID: `PCI\gpu::3`}}}, BindingUnreadable: true},
 	}
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreTypes(time.Time{}), cmpopts.IgnoreFields(Record{}, "Sequence")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -67,8 +67,8 @@ type Entry struct {
 	// is not bound yet, or its binding cannot be read.
 	Holder  *Holder
 	BoundAt time.Time
-	// HolderUnknown reports that the binding cannot be read.
-	HolderUnknown bool
+	// BindingUnreadable reports that the binding cannot be read.
+	BindingUnreadable bool
 }
 
 func oldestFirst(a, b Entry) int {
@@ -109,7 +109,7 @@ func ended(records []Entry) (ids []ID) {
 		}
 	}
 	for _, e := range records {
-		if !e.HolderUnknown && (superseded[e.ID] || isReallocated(e, byReplica)) {
+		if !e.BindingUnreadable && (superseded[e.ID] || isReallocated(e, byReplica)) {
 			ids = append(ids, e.ID)
 		}
 	}

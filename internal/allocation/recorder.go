@@ -41,7 +41,7 @@ type Recorder struct {
 	// live are the records that had not ended when the directory was last read, oldest first.
 	live []Entry
 	// unlisted is why the directory could not be read, unusable why some of its records could not.
-	unlisted, unusable errlog.Last
+	unlisted, unusable errlog.LastError
 }
 
 // sequence numbers the records of a node.
@@ -139,7 +139,7 @@ func (r *Recorder) holdsLock() bool {
 // Record writes the record of an allocation, whose resource, replicas and Injected are given,
 // and returns the token for its container. The record is on disk when it returns. It waits for
 // nothing else, because another allocation in the meantime can crash the kubelet on Windows
-// (kubernetes#136021): other calls do not delay it, and [Recorder.Live] removes the
+// (kubernetes#136021): other calls do not delay it, and [Recorder.Refresh] removes the
 // records of the same replicas that have ended.
 //
 // No container presents the token of an injected record. It ends when all of its
@@ -192,10 +192,10 @@ func (r *Recorder) End(id ID) error {
 	return nil
 }
 
-// Live returns the records that have not ended, oldest first: those in the directory, or if that
+// Refresh returns the records that have not ended, oldest first: those in the directory, or if that
 // cannot be read, those that were last there. It removes the records that have ended. A failure
 // is logged, and the next call tries again.
-func (r *Recorder) Live() []Entry {
+func (r *Recorder) Refresh() []Entry {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.unlisted.Log(r.log, r.refresh(context.Background()), "Cannot list the allocation records; the last known ones stay in force", "The allocation records can be listed again")

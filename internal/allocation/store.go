@@ -69,7 +69,7 @@ func (s *Store) readHolder(e *Entry) error {
 	if bound {
 		e.Holder, e.BoundAt = &b.Holder, b.BoundAt
 	}
-	e.HolderUnknown = err != nil
+	e.BindingUnreadable = err != nil
 	return err
 }
 

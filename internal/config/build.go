@@ -28,7 +28,7 @@ func (c Compiler) build(d *document, f File) policy.Policy {
 			d.errorf(path, "%q is not an absolute path", value)
 		}
 	}
-	if r := f.Shim.Runtime; !c.isAbs(r) && strings.ContainsAny(r, `/\:`) { // C:x is in a drive's working directory.
+	if r := f.Shim.RealShim; !c.isAbs(r) && strings.ContainsAny(r, `/\:`) { // C:x is in a drive's working directory.
 		d.errorf("shim.runtime", "%q is neither an absolute path nor a file name", r)
 	} else if c.CheckRealShim != nil && !c.InspectOnly && !d.hasErrors("shim") {
 		d.check("shim.runtime", c.CheckRealShim(c.StateDir, r))

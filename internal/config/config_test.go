@@ -118,7 +118,7 @@ func TestCompileEverything(t *testing.T) {
 			Sources: policy.MountHostDirectories, HostDirectories: []string{`D:\models`, `C:\Tools\x`}, Destinations: []string{`C:\app`, `C:\Windows\System32`}, Max: 4, Configured: true,
 		},
 		Standalone: policy.Standalone{StandaloneEnvironment: true}, FailOnInitError: true, Metrics: policy.Metrics{MetricsAddress: ":9400"},
-		Shim: policy.Shim{Runtime: "other-shim", Log: `C:\shim.log`}, Log: policy.Log{Level: "debug", Format: "json"},
+		Shim: policy.Shim{RealShim: "other-shim", Log: `C:\shim.log`}, Log: policy.Log{Level: "debug", Format: "json"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -359,7 +359,7 @@ func TestFlags(t *testing.T) {
 	}
 	// A value that has an anchor is overridden in one place, and what is invalid has no effect.
 	testutil.WriteFile(t, file, head+"log: {level: &a loud}\nshim: {runtime: *a}\n", 0o600)
-	if p, err = compileWith("--log-level=info"); err != nil || p.Log.Level != "info" || p.Shim.Runtime != "loud" {
+	if p, err = compileWith("--log-level=info"); err != nil || p.Log.Level != "info" || p.Shim.RealShim != "loud" {
 		t.Errorf("an anchor: %+v, %+v, %v", p.Log, p.Shim, err)
 	}
 	if p, err = compileWith("--log-level=info", "--fail-on-init-error=1"); err != nil || !p.FailOnInitError {

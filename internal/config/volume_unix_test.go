@@ -234,7 +234,7 @@ func TestWatchTiming(t *testing.T) {
 		w.wait(3*compileInterval, noRuntime.Error(), false)
 		hasRuntime.Store(true)
 		w.wait(compileInterval+pollInterval, "", true)
-		if w.p.Shim.Runtime != "containerd-shim-x" {
+		if w.p.Shim.RealShim != "containerd-shim-x" {
 			t.Errorf("%+v", w.p.Shim)
 		}
 	})

@@ -9,24 +9,24 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// Last is the text of the last error of an operation that is repeated, "" after a success.
+// LastError is the text of the last error of an operation that is repeated, "" after a success.
 // With it, an error that persists is logged once.
-type Last string
+type LastError string
 
 // Replace makes err, nil for a success, the last error and reports whether it differs from
 // the one before.
-func (l *Last) Replace(err error) (differs bool) {
+func (l *LastError) Replace(err error) (differs bool) {
 	before := *l
 	*l = ""
 	if err != nil {
-		*l = Last(err.Error())
+		*l = LastError(err.Error())
 	}
 	return *l != before
 }
 
-// Log is [Last.Replace], and logs an error that differs with the message failed, or the first
+// Log is [LastError.Replace], and logs an error that differs with the message failed, or the first
 // success after an error with the message recovered.
-func (l *Last) Log(log logrus.FieldLogger, err error, failed, recovered string) {
+func (l *LastError) Log(log logrus.FieldLogger, err error, failed, recovered string) {
 	switch differs := l.Replace(err); {
 	case differs && err != nil:
 		log.WithError(err).Error(failed)

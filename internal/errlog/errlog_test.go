@@ -14,7 +14,7 @@ func TestLast(t *testing.T) {
 	var out bytes.Buffer
 	log := logrus.New()
 	log.SetOutput(&out)
-	var last Last
+	var last LastError
 	for i, test := range []struct {
 		err  error
 		want string

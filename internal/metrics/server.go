@@ -79,7 +79,7 @@ func (m *Metrics) Serve(ctx context.Context, setting, address string, health Hea
 // listen listens on address. While that is not possible, it logs the cause and retries:
 // containers get their GPUs without metrics, too. It returns nil when ctx has ended.
 func listen(ctx context.Context, setting, address string, log logrus.FieldLogger) net.Listener {
-	var last errlog.Last
+	var last errlog.LastError
 	for {
 		listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 		if err == nil {

@@ -104,7 +104,7 @@ type Source struct {
 // Shim is the configuration of the runtime shim. [Read] sets Log if it is not configured.
 type Shim struct {
 	// The real shim: an absolute path, or a name that is looked up beside the runtime shim and on PATH. The default is the system's usual one.
-	Runtime string `json:"runtime,omitempty" yaml:"runtime,omitempty" jsonschema:"minLength=0,example=containerd-shim-runc-v2"`
+	RealShim string `json:"runtime,omitempty" yaml:"runtime,omitempty" jsonschema:"minLength=0,example=containerd-shim-runc-v2"`
 	// Log file of the shim. The default is shim.log in the state directory.
 	Log string `json:"log,omitempty" yaml:"log,omitempty" jsonschema:"example=/var/log/directx-shim.log"`
 }
@@ -245,10 +245,10 @@ func Write(stateDir string, p Policy) (err error) {
 		return err
 	}
 	// Until policy.json is replaced, ReadShim returns the new runtime, or that of policy.json.
-	if p.Shim.Runtime == "" {
+	if p.Shim.RealShim == "" {
 		err = durable.Remove(RealShimPath(stateDir))
 	} else {
-		err = durable.Update(RealShimPath(stateDir), []byte(p.Shim.Runtime), 0o600)
+		err = durable.Update(RealShimPath(stateDir), []byte(p.Shim.RealShim), 0o600)
 	}
 	if err != nil {
 		return err
@@ -273,13 +273,13 @@ func ReadShim(stateDir string) (Shim, error) {
 	}
 	defaultLog := defaultShimLog(stateDir)
 	shim := Shim{
-		Runtime: cmp.Or(string(name), compiled.Get("runtime").String()),
+		RealShim: cmp.Or(string(name), compiled.Get("runtime").String()),
 		Log:     cmp.Or(compiled.Get("log").String(), defaultLog),
 	}
-	if shim.Runtime != "" || shim.Log != defaultLog {
+	if shim.RealShim != "" || shim.Log != defaultLog {
 		if notPrivate := durable.CheckPrivate(stateDir); notPrivate != nil {
 			shim.Log = defaultLog
-			if shim.Runtime != "" {
+			if shim.RealShim != "" {
 				err = cmp.Or(err, notPrivate)
 			}
 		}

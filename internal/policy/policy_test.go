@@ -34,7 +34,7 @@ func example() Policy {
 		ExtraMounts:     ExtraMounts{Sources: MountHostDirectories, HostDirectories: []string{"/srv/models"}, Destinations: []string{"/opt"}, Max: 3, Configured: true},
 		Standalone:      Standalone{true},
 		VisibilityHints: true, FailOnInitError: true, Metrics: Metrics{":9400"},
-		Shim: Shim{Runtime: "containerd-shim-runc-v2", Log: "/var/log/shim.log"}, Log: Log{Level: "debug", Format: "json"},
+		Shim: Shim{RealShim: "containerd-shim-runc-v2", Log: "/var/log/shim.log"}, Log: Log{Level: "debug", Format: "json"},
 	}
 }
 
@@ -144,7 +144,7 @@ func FuzzRead(f *testing.F) {
 func TestReadShim(t *testing.T) {
 	t.Parallel()
 	set := Default()
-	set.Shim.Runtime = "/opt/hardened"
+	set.Shim.RealShim = "/opt/hardened"
 	for name, test := range map[string]struct {
 		policy  *Policy
 		damage  func(stateDir string) error
@@ -176,7 +176,7 @@ func TestReadShim(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, err := ReadShim(stateDir)
-		if got.Runtime != test.want || (err != nil) != test.wantErr || got.Log == "" {
+		if got.RealShim != test.want || (err != nil) != test.wantErr || got.Log == "" {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 	}
@@ -188,7 +188,7 @@ func TestReadLost(t *testing.T) {
 	stateDir := filepath.Join(t.TempDir(), "state")
 	for runtime, says := range map[string]string{"/opt/hardened": "; run 'dxctl config apply'", "": ""} {
 		p := Default()
-		p.Shim.Runtime = runtime
+		p.Shim.RealShim = runtime
 		if err := errors.Join(Write(stateDir, p), os.Remove(Path(stateDir))); err != nil {
 			t.Fatal(err)
 		}

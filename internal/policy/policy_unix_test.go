@@ -15,7 +15,7 @@ func TestReadRefusesOpenDirectory(t *testing.T) {
 	t.Parallel()
 	stateDir := t.TempDir()
 	p := Default()
-	p.Shim = Shim{Runtime: "/opt/hardened", Log: "/etc/passwd"}
+	p.Shim = Shim{RealShim: "/opt/hardened", Log: "/etc/passwd"}
 	if err := Write(stateDir, p); err != nil {
 		t.Fatal(err)
 	}
@@ -27,14 +27,14 @@ func TestReadRefusesOpenDirectory(t *testing.T) {
 	}
 	// Who can write there can remove the runtime's file, too.
 	for range 2 {
-		if shim, err := ReadShim(stateDir); shim.Runtime != "/opt/hardened" || shim.Log != filepath.Join(stateDir, "shim.log") || !errors.Is(err, durable.ErrNotPrivate) {
+		if shim, err := ReadShim(stateDir); shim.RealShim != "/opt/hardened" || shim.Log != filepath.Join(stateDir, "shim.log") || !errors.Is(err, durable.ErrNotPrivate) {
 			t.Errorf("%+v, error %v, want %v", shim, err, durable.ErrNotPrivate)
 		}
 		if err := durable.Remove(RealShimPath(stateDir)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	p.Shim.Runtime = ""
+	p.Shim.RealShim = ""
 	if err := errors.Join(os.Chmod(stateDir, 0o700), Write(stateDir, p), os.Chmod(stateDir, 0o777)); err != nil {
 		t.Fatal(err)
 	}

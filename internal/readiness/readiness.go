@@ -50,7 +50,7 @@ var ErrNotRunning = errors.New("the NRI plugin is not running")
 // works without. The error matches [localgrpc.ErrInUse] when another process answers on the
 // socket.
 func Serve(ctx context.Context, path string, ready func(context.Context) error, log logrus.FieldLogger) error {
-	var last errlog.Last
+	var last errlog.LastError
 	for {
 		err := serve(ctx, path, ready)
 		if ctx.Err() != nil {

@@ -36,8 +36,8 @@ func (s signaled) send(ctx context.Context, signal unix.Signal) (err error) {
 		return fmt.Errorf("restart by %s: %w", s, err)
 	}
 	defer func() { err = errors.Join(err, process.Close()) }()
-	is, err := process.Is(s.program)
-	if err == nil && !is {
+	matches, err := process.Is(s.program)
+	if err == nil && !matches {
 		err = fmt.Errorf("it listens on %s, and is %s and not %s; restart %[3]s another way", s.socket, process.Name(), s.program)
 	}
 	if err == nil {

@@ -51,7 +51,7 @@ type Daemon struct {
 	initialized bool
 	// compilation is the last error of compiling the configuration, labeling that of writing the
 	// file of labels.
-	compilation, labeling errlog.Last
+	compilation, labeling errlog.LastError
 	status                atomic.Pointer[status]
 }
 

@@ -52,7 +52,7 @@ func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
 	if err != nil {
 		return err
 	}
-	c, checkReady := d.configure(p, discovery.ForPolicy(source, p, d.options.NodeOS))
+	c, checkReady := d.configure(p, discovery.RequirePaths(source, p, d.options.NodeOS))
 	for {
 		a := advertiser.New(c)
 		d.status.Store(&status{advertiser: a, checkReady: checkReady})
@@ -141,7 +141,7 @@ func (d *Daemon) openSource(ctx context.Context, p policy.Policy) (source discov
 // retry calls try until it succeeds or ctx ends. Meanwhile nothing is advertised. A node without
 // a GPU is ready: it has nothing to advertise.
 func (d *Daemon) retry(ctx context.Context, level logrus.Level, message string, try func() error) error {
-	var last errlog.Last
+	var last errlog.LastError
 	for {
 		err := try()
 		if err == nil {

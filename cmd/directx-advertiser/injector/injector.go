@@ -22,7 +22,7 @@ import (
 
 // Injector makes the answers.
 type Injector struct {
-	// Source has the node's GPUs as the policy assigns them: see [discovery.ForPolicy].
+	// Source has the node's GPUs as the policy assigns them: see [discovery.RequirePaths].
 	Source            discovery.Source
 	Files             ocispec.Files
 	OS                ocispec.OS

@@ -120,7 +120,7 @@ func (o *options) run(ctx context.Context, stdout, stderr io.Writer) error {
 // watch calls write at once and after each change of the source, until ctx ends. It prints an
 // error once, because write may succeed after the next change. A foreign file ends the watch.
 func watch(ctx context.Context, source discovery.Source, write func() error, stderr io.Writer) error {
-	var last errlog.Last
+	var last errlog.LastError
 	return gpus.Follow(ctx, source, func() error {
 		err := write()
 		if errors.Is(err, errForeign) {

@@ -154,12 +154,12 @@ func (o *ConfigureOptions) realShim() string {
 	if err != nil {
 		return ""
 	}
-	path, _ := shim.FindRealShim(o.Shim(), p.Shim.Runtime)
+	path, _ := shim.FindRealShim(o.Shim(), p.Shim.RealShim)
 	return path
 }
 
 // apply writes the result, and restarts containerd if allowed and necessary.
-func (o *ConfigureOptions) apply(ctx context.Context, stdout, stderr io.Writer, c change, result containerdconfig.Result) error {
+func (o *ConfigureOptions) apply(ctx context.Context, stdout, stderr io.Writer, c recordedConfig, result containerdconfig.Result) error {
 	changed, check := len(result.Edits) > 0, withShim(result.Handlers, o.Shim())
 	restart := o.AllowRestart && (changed || c.Pending > 0 || c.RestartDue || !o.hasLoaded(ctx, o.RestartTimeout, check))
 	attempt := hash(fmt.Appendf(nil, "%q %q %q %v", c.path, result.Text, o.service(), o.RestartTimeout))

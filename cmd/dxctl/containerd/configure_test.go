@@ -351,7 +351,7 @@ func TestRealShim(t *testing.T) {
 		t.Errorf("another shim: %v", err)
 	}
 	p := policy.Default()
-	p.Shim.Runtime = "/opt/a"
+	p.Shim.RealShim = "/opt/a"
 	testutil.NoError(t, policy.Write(b.State, p))
 	if stdout, stderr := must(t, b, "configure", "--dry-run"); stderr != "" || !strings.Contains(stdout, "-runtime_path = '/opt/a'\n+runtime_path = '"+b.Shim()+"'") {
 		t.Errorf("the policy's shim: %s%s", stdout, stderr)

@@ -53,25 +53,25 @@ func (f configFile) write(text []byte) error {
 	return durable.Rewrite(f.path, text, f.perm)
 }
 
-// change is containerd's configuration file with the record of our changes.
-type change struct {
+// recordedConfig is containerd's configuration file with the record of our changes.
+type recordedConfig struct {
 	configFile
-	record
+	changeRecord
 }
 
 // openChange reads the configuration file and the record.
-func openChange(path, stateDir string) (c change, err error) {
+func openChange(path, stateDir string) (c recordedConfig, err error) {
 	if c.configFile, err = readConfigFile(path); err != nil {
 		return c, err
 	}
-	if c.record, err = readRecord(stateDir); err == nil && c.Config != "" && c.Config != c.path {
+	if c.changeRecord, err = readRecord(stateDir); err == nil && c.Config != "" && c.Config != c.path {
 		err = fmt.Errorf("the record %s is that of %s: use another --state-dir for %s", recordPath(stateDir), c.Config, c.path)
 	}
 	return c, err
 }
 
 // addEdits adds edits that are made next to the record.
-func (c *change) addEdits(edits []containerdconfig.Edit) {
+func (c *recordedConfig) addEdits(edits []containerdconfig.Edit) {
 	// Others may have replaced the file, and a run may have been killed before it wrote it.
 	if text, _, err := containerdconfig.Undo(c.text, c.Edits); err == nil && bytes.Equal(text, c.text) {
 		c.dropEdits(0)
@@ -83,7 +83,7 @@ func (c *change) addEdits(edits []containerdconfig.Edit) {
 }
 
 // dropEdits removes the edits after the first n ones, with which containerd has started.
-func (c *change) dropEdits(n int) {
+func (c *recordedConfig) dropEdits(n int) {
 	c.Edits, c.Pending = c.Edits[:n], 0
 	if n == 0 {
 		c.Config, c.Created, c.Edits = "", false, nil
@@ -92,7 +92,7 @@ func (c *change) dropEdits(n int) {
 
 // textWithoutEdits returns the text without all edits of the record, and notes about what may
 // differ from the original.
-func (c *change) textWithoutEdits(target containerdconfig.Target) (text []byte, notes []string, err error) {
+func (c *recordedConfig) textWithoutEdits(target containerdconfig.Target) (text []byte, notes []string, err error) {
 	if len(c.Edits) == 0 {
 		text, notes, err = containerdconfig.Remove(c.text, target)
 	} else {
@@ -102,7 +102,7 @@ func (c *change) textWithoutEdits(target containerdconfig.Target) (text []byte, 
 }
 
 // restore writes the text without edits. A file that we created is removed if it is blank.
-func (c *change) restore(text []byte) error {
+func (c *recordedConfig) restore(text []byte) error {
 	if c.Created && len(bytes.TrimSpace(text)) == 0 {
 		return durable.Remove(c.path)
 	}

@@ -16,9 +16,9 @@ const (
 	recordFormat = 1
 )
 
-// record is the file in the state directory with our changes of containerd's configuration. It
+// changeRecord is the file in the state directory with our changes of containerd's configuration. It
 // is written before each change, so that the next run can continue one that was killed.
-type record struct {
+type changeRecord struct {
 	Format int `json:"format"`
 	// Config is the configuration file, "" if there are no edits, and Created reports whether
 	// it did not exist before.
@@ -64,23 +64,23 @@ func (f *failure) check(attempt string, now time.Time) error {
 func recordPath(stateDir string) string { return filepath.Join(stateDir, recordName) }
 
 // readRecord returns the record of a state directory, which is empty if there is no file.
-func readRecord(stateDir string) (record, error) {
-	r, err := statefile.Read[record](recordPath(stateDir))
+func readRecord(stateDir string) (changeRecord, error) {
+	r, err := statefile.Read[changeRecord](recordPath(stateDir))
 	switch {
 	case err != nil:
-		return record{}, err
+		return changeRecord{}, err
 	case r == nil:
-		return record{Format: recordFormat}, nil
+		return changeRecord{Format: recordFormat}, nil
 	case r.Format != recordFormat:
-		return record{}, fmt.Errorf("the record %s has the unknown format %d", recordPath(stateDir), r.Format)
+		return changeRecord{}, fmt.Errorf("the record %s has the unknown format %d", recordPath(stateDir), r.Format)
 	}
 	r.Pending = min(max(r.Pending, 0), len(r.Edits)) // Others may have edited it.
 	return *r, nil
 }
 
 // save writes the record. An empty one is removed, and the directory if it is empty then.
-func (r record) save(stateDir string) error {
-	if reflect.DeepEqual(r, record{Format: recordFormat}) {
+func (r changeRecord) save(stateDir string) error {
+	if reflect.DeepEqual(r, changeRecord{Format: recordFormat}) {
 		return statefile.Remove(recordPath(stateDir))
 	}
 	return statefile.Write(recordPath(stateDir), r)

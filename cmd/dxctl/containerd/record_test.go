@@ -43,12 +43,12 @@ func TestFailure(t *testing.T) {
 func TestRecord(t *testing.T) {
 	t.Parallel()
 	state := filepath.Join(t.TempDir(), "state")
-	r := record{Format: recordFormat, Config: "/c", Edits: []containerdconfig.Edit{{Path: []string{"version"}, New: "2", Inserted: "version = 2\n"}}, Pending: 1, Failure: &failure{Attempt: "a"}}
+	r := changeRecord{Format: recordFormat, Config: "/c", Edits: []containerdconfig.Edit{{Path: []string{"version"}, New: "2", Inserted: "version = 2\n"}}, Pending: 1, Failure: &failure{Attempt: "a"}}
 	testutil.NoError(t, r.save(state))
 	if got, err := readRecord(state); err != nil || !reflect.DeepEqual(got, r) || !IsConfigured(state) {
 		t.Errorf("%+v, %v", got, err)
 	}
-	c := change{record: r}
+	c := recordedConfig{changeRecord: r}
 	c.dropEdits(0)
 	if err := errors.Join(c.save(state), ForgetFailure(state)); err != nil || durable.Exists(state) || IsConfigured(state) {
 		t.Errorf("the record or the state directory is left: %v", err)

@@ -167,7 +167,7 @@ func (t *Restarter) RestartAfter(ctx context.Context, out io.Writer, change func
 // restartOrUndo restarts containerd for a change that is written. If containerd does not load what
 // check accepts, restartOrUndo undoes the pending edits and restarts containerd again; the error
 // describes both. attempt identifies the change: see [failure].
-func (t *Restarter) restartOrUndo(ctx context.Context, out io.Writer, c change, attempt string, check handlersCheck) error {
+func (t *Restarter) restartOrUndo(ctx context.Context, out io.Writer, c recordedConfig, attempt string, check handlersCheck) error {
 	cause := t.restartAndCheck(ctx, check)
 	if cause == nil {
 		fmt.Fprintln(out, "restarted containerd")
@@ -207,7 +207,7 @@ func (t *Restarter) restartOrUndo(ctx context.Context, out io.Writer, c change, 
 
 // undoPending undoes the edits with which containerd has not started. Others may have changed
 // the file since it was read.
-func (t *Restarter) undoPending(c *change) (err error) {
+func (t *Restarter) undoPending(c *recordedConfig) (err error) {
 	if c.configFile, err = readConfigFile(c.path); err != nil {
 		return err
 	}

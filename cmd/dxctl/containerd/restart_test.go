@@ -19,7 +19,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
-func mustRead(t *testing.T, b *containerdtest.Node) record {
+func mustRead(t *testing.T, b *containerdtest.Node) changeRecord {
 	t.Helper()
 	r, err := readRecord(b.State)
 	testutil.NoError(t, err)
@@ -95,7 +95,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-func save(t *testing.T, b *containerdtest.Node, r record) {
+func save(t *testing.T, b *containerdtest.Node, r changeRecord) {
 	t.Helper()
 	testutil.NoError(t, r.save(b.State))
 }
@@ -170,7 +170,7 @@ func TestCanceled(t *testing.T) {
 		c, err := openChange(b.Config, b.State)
 		testutil.NoError(t, err)
 		c.RestartDue = true
-		save(t, b, c.record)
+		save(t, b, c.changeRecord)
 		r := Restarter{
 			Instance: Instance{OS: goos, ConfigFile: b.Config, CRISocket: b.Socket}, StateDir: b.State, AllowRestart: true,
 			restartCommand: "echo restart >>" + filepath.Join(b.Root, "restarts"), RestartTimeout: time.Minute,

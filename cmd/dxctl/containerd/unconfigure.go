@@ -103,7 +103,7 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 	if len(stillOurs) > 0 {
 		return fmt.Errorf("runtime handlers in %s still use the shim%s: remove their runtime_path, and do not remove the shim before", o.ConfigFile, handlerList(stillOurs))
 	}
-	if c.record, err = readRecord(o.StateDir); err != nil {
+	if c.changeRecord, err = readRecord(o.StateDir); err != nil {
 		return err
 	}
 	c.dropEdits(0)

@@ -169,7 +169,7 @@ func (g *gatherer) gpus(ctx context.Context, c configState) ([]gpu, error) {
 		return nil, err
 	}
 	os, files, p := ocispec.OS(g.OS), gpus.Root(g.hostRoot), capabilities.EffectivePolicy(c.Policy, g.OS)
-	devices, err := discovery.ForPolicy(source, p, g.OS).Devices(ctx)
+	devices, err := discovery.RequirePaths(source, p, g.OS).Devices(ctx)
 	var list []gpu
 	for i, r := range gpus.NewReports(devices, c.Policy, g.OS) {
 		gpu := gpu{Device: devices[i], Resource: r.Resource}
@@ -252,7 +252,7 @@ func (g *gatherer) shims(ctx context.Context, c containerdState, p policy.Policy
 	for _, path := range slices.Sorted(maps.Keys(handlers)) {
 		s := shimState{Path: path, Handlers: handlers[path]}
 		s.Version, s.Err = g.shimVersion(ctx, path)
-		_, s.RealErr = shim.FindRealShim(path, p.Shim.Runtime)
+		_, s.RealErr = shim.FindRealShim(path, p.Shim.RealShim)
 		makeMarshalable(&s.Err, &s.RealErr)
 		list = append(list, s)
 	}

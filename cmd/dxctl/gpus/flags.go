@@ -132,7 +132,7 @@ func (n *NodeFlags) Open(stderr io.Writer, os string) (discovery.Source, policy.
 		}
 	}
 	p = capabilities.EffectivePolicy(p, os)
-	return discovery.ForPolicy(source, p, os), p, nil
+	return discovery.RequirePaths(source, p, os), p, nil
 }
 
 // Devices returns the GPUs, and the policy in force for containers of os.

@@ -63,7 +63,7 @@ type File struct {
 // node with this operating system assigns them.
 func NewReports(devices []discovery.Device, p policy.Policy, os string) []Report {
 	reports := make([]Report, len(devices))
-	for i, a := range (resources.Assigner{Injected: p.Injection == policy.InjectByKubelet, AllocatesAtCreation: os == "windows"}).Assign(devices, p.Resources) {
+	for i, a := range (resources.Assigner{KubeletInjection: p.Injection == policy.InjectByKubelet, AllocatesAtCreation: os == "windows"}).Assign(devices, p.Resources) {
 		d := a.Device
 		r := Report{
 			Index: i, InstanceID: d.InstanceID, Description: d.Description,

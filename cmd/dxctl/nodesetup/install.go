@@ -63,7 +63,7 @@ func (o *installOptions) run(ctx context.Context, stdout io.Writer) error {
 	}
 	path := filepath.Join(o.shimDir, shimfile.Name())
 	// Without the real shim, no container would start.
-	if _, err := shim.FindRealShim(path, p.Shim.Runtime); err != nil {
+	if _, err := shim.FindRealShim(path, p.Shim.RealShim); err != nil {
 		return fmt.Errorf("the shim was not installed: %w; set shim.runtime in the configuration", err)
 	}
 	changed, err := shimfile.Install(ctx, from, path)

@@ -47,7 +47,7 @@ func newPlace(t *testing.T, containerdConfig string) place {
 func (p place) apply(t *testing.T, realShim, log string) {
 	t.Helper()
 	value := policy.Default()
-	value.Shim = policy.Shim{Runtime: realShim, Log: log}
+	value.Shim = policy.Shim{RealShim: realShim, Log: log}
 	testutil.NoError(t, policy.Write(p.State, value))
 }
 

@@ -98,7 +98,7 @@ func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 			if o.runtime == "" && policyErr != nil {
 				return "", fmt.Errorf("the real shim is unknown: %w; set --runtime", policyErr)
 			}
-			return shim.FindRealShim(path, cmp.Or(o.runtime, p.Shim.Runtime))
+			return shim.FindRealShim(path, cmp.Or(o.runtime, p.Shim.RealShim))
 		})
 	}
 	if err != nil {

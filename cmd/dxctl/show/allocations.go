@@ -140,7 +140,7 @@ func (o *allocationsOptions) reports(ctx context.Context, stderr io.Writer, entr
 // stateOf returns the state of an entry and the reason.
 func stateOf(e allocation.Entry, pods containerd.Pods) (state, reason string) {
 	switch {
-	case e.HolderUnknown:
+	case e.BindingUnreadable:
 		return stateUnknown, "its holder cannot be read"
 	case e.Holder == nil:
 		return stateWaiting, ""

@@ -64,7 +64,7 @@ const HCSProperties = `{"Properties":[{"SupportedSchemaVersions":[{"Major":2,"Mi
 // Devices returns the devices that the product's discovery finds.
 func (m *Machine) Devices(t testing.TB) []discovery.Device {
 	t.Helper()
-	source := discovery.ForPolicy(pnp.Open(pnp.NewSystem(), testutil.Quiet()), policy.Default(), "windows")
+	source := discovery.RequirePaths(pnp.Open(pnp.NewSystem(), testutil.Quiet()), policy.Default(), "windows")
 	return found(t)(source.Devices(t.Context()))
 }
 
@@ -87,7 +87,7 @@ func (m *Machine) WithUUIDs(t testing.TB, gpus ...GPU) (devices []discovery.Devi
 	if err := copyFile(self(t), program); err != nil {
 		t.Fatal(err)
 	}
-	source := uuids.Add(pnp.Open(pnp.NewSystem(), testutil.Quiet()), "")
+	source := uuids.WithUUIDs(pnp.Open(pnp.NewSystem(), testutil.Quiet()), "")
 	Eventually(t, "the UUIDs are known", func() error {
 		devices = found(t)(source.Devices(t.Context()))
 		if !slices.ContainsFunc(devices, func(d discovery.Device) bool { return d.UUID != "" }) {
