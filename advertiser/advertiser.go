@@ -133,7 +133,7 @@ func New(config Config) *Advertiser { return newAdvertiser(config, defaultTiming
 func newAdvertiser(config Config, timing timing) *Advertiser {
 	a := &Advertiser{
 		config: config, timing: timing, now: time.Now,
-		assigner:       resources.Assigner{OS: config.NodeOS, KubeletInjection: config.Inject != nil, AllocatesAtCreation: config.AllocatesAtCreation},
+		assigner:       resources.Assigner{OS: config.NodeOS, OneResource: config.Inject != nil},
 		calls:          newAllocateCalls(config.AllocatesAtCreation, timing.conflictWindow),
 		devicesChanged: make(chan struct{}, 1),
 		servers:        map[string]*server{}, resourceNames: map[string]string{},

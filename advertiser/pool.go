@@ -317,8 +317,8 @@ func ParseReplicaID(id string) (instanceID string, number int, ok bool) {
 	return id[:i], int(n), true
 }
 
-// InstanceIDs returns the instance IDs of the GPUs of replicas, each once.
-func InstanceIDs(replicaIDs []string) (ids []string) {
+// instanceIDs returns the instance IDs of the GPUs of replicas, each once.
+func instanceIDs(replicaIDs []string) (ids []string) {
 	for _, replica := range replicaIDs {
 		if id, _, ok := ParseReplicaID(replica); ok && !slices.Contains(ids, id) {
 			ids = append(ids, id)

@@ -212,7 +212,7 @@ var ErrNotInjectable = errors.New("the response of a device plugin cannot expres
 // several resources the kubelet passes on one, which is enough.
 func (s *server) answer(ctx context.Context, token allocation.Token, replicaIDs []string) (*v1beta1.ContainerAllocateResponse, error) {
 	if s.config.Inject != nil {
-		return s.config.Inject(ctx, s.resource, InstanceIDs(replicaIDs))
+		return s.config.Inject(ctx, s.resource, instanceIDs(replicaIDs))
 	}
 	answer := &v1beta1.ContainerAllocateResponse{
 		Envs:        map[string]string{allocation.EnvKey(s.resource): string(token)},

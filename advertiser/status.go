@@ -62,16 +62,6 @@ func (a *Advertiser) Report(n metrics.Node, containers []ContainerDevices) {
 // (UpdateAllocatedDevices in pkg/kubelet/cm/devicemanager, v1.34).
 func (a *Advertiser) Allocating() bool { return a.calls.inFlight.Load() > 0 }
 
-// ResourcesWithGPUs returns the number of resources that have GPUs. It may be called at any time.
-func (a *Advertiser) ResourcesWithGPUs() (n int) {
-	for _, s := range a.servers {
-		if pool, _ := s.current(); len(pool.gpus) > 0 {
-			n++
-		}
-	}
-	return n
-}
-
 // maxSilence is how long after a listing of GPUs began the next one must begin.
 const maxSilence = 2 * time.Minute
 

@@ -26,12 +26,10 @@ type Assigned struct {
 type Assigner struct {
 	// OS is the operating system of the node's containers, "" if it does not matter.
 	OS string
-	// KubeletInjection reports that the answers to the kubelet have the GPUs, and
-	// AllocatesAtCreation that the kubelet allocates when it creates a container, as on Windows.
-	// With both, the node is limited to the first resource of the configuration: of a container
-	// with GPUs of two resources, the kubelet would silently drop some, and none of its calls
-	// shows that a container has both.
-	KubeletInjection, AllocatesAtCreation bool
+	// OneResource limits the node to the first resource of the configuration. It is set if the
+	// answers to the kubelet have the GPUs: of a container with GPUs of two resources, the kubelet
+	// can silently drop some.
+	OneResource bool
 }
 
 // Assign returns the devices, in their order, each with the first of rules that matches it.
@@ -44,8 +42,8 @@ func (a Assigner) Assign(devices []discovery.Device, rules []policy.Resource) []
 		case assigned.Reason != "":
 		case i < 0:
 			assigned.Reason = "none of the configuration's resources is for it"
-		case a.KubeletInjection && a.AllocatesAtCreation && rules[i].Name != rules[0].Name:
-			assigned.Reason = fmt.Sprintf("with injection: kubelet, a Windows node can have GPUs of one resource, which is %s, the first of the configuration; move %s to the front to advertise this GPU instead", rules[0].Name, rules[i].Name)
+		case a.OneResource && rules[i].Name != rules[0].Name:
+			assigned.Reason = fmt.Sprintf("with injection: kubelet, a node can have GPUs of one resource, which is %s, the first of the configuration; move %s to the front to advertise this GPU instead", rules[0].Name, rules[i].Name)
 		default:
 			assigned.Rule = &rules[i]
 		}

@@ -121,7 +121,7 @@ func TestOneResource(t *testing.T) {
 	t.Parallel()
 	mcdm := t4()
 	mcdm.InstanceID, mcdm.SupportsDisplay = "MCDM", false
-	limited := Assigner{KubeletInjection: true, AllocatesAtCreation: true}
+	limited := Assigner{OneResource: true}
 	for want, test := range map[string]struct {
 		assigner Assigner
 		devices  []discovery.Device
@@ -129,8 +129,7 @@ func TestOneResource(t *testing.T) {
 		"MCDM:one resource T4=x/display*1": {limited, []discovery.Device{mcdm, t4()}},
 		"MCDM:one resource":                {limited, []discovery.Device{mcdm}},
 		"T4=x/display*1":                   {limited, []discovery.Device{t4()}},
-		"MCDM=x/compute*1":                 {Assigner{KubeletInjection: true}, []discovery.Device{mcdm}},
-		"T4=x/display*1 MCDM=x/compute*1":  {Assigner{AllocatesAtCreation: true}, []discovery.Device{t4(), mcdm}},
+		"T4=x/display*1 MCDM=x/compute*1":  {Assigner{}, []discovery.Device{t4(), mcdm}},
 	} {
 		if got := written(test.assigner.Assign(test.devices, []policy.Resource{
 			{Name: "x/display", Replicas: 1, Match: policy.Match{Kind: "display"}}, {Name: "x/compute", Replicas: 1, Match: policy.Match{Kind: "compute"}},

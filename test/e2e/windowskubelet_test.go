@@ -74,8 +74,7 @@ func TestConcurrentPods(t *testing.T) {
 	}
 }
 
-// TestWindowsKubeletInjection: with injection: kubelet, nothing shows that a container holds
-// GPUs of two resources, so only one is offered.
+// TestWindowsKubeletInjection: with injection: kubelet, only one resource is offered.
 func TestWindowsKubeletInjection(t *testing.T) {
 	s := start(t, bed.Options{
 		WindowsKubelet: true, NRIOff: true, Replicas: 4, Inventory: bed.NewInventory(2, 1), Config: "injection: kubelet",

@@ -90,11 +90,7 @@ func (d *Daemon) configure(p policy.Policy, source discovery.Source) (c advertis
 	switch {
 	case p.Injection == policy.InjectByKubelet:
 		checkReady = func(context.Context) error { return nil }
-		i := d.newInjector(p, source)
-		c.Inject = i.Inject
-		if !c.AllocatesAtCreation {
-			c.CheckReady = i.CheckReady
-		}
+		c.Inject = d.newInjector(p, source).Inject
 	case p.ServedBy == policy.ServedByShim:
 		checkReady = func(ctx context.Context) error {
 			return shimcheck.Check(ctx, d.options.StateDir, d.options.CRISocket.String())
@@ -117,8 +113,6 @@ func (d *Daemon) newInjector(p policy.Policy, source discovery.Source) *injector
 	}
 	return &injector.Injector{
 		Source: source, Files: hostfiles.Root(d.options.HostRoot), OS: ocispec.OS(d.options.NodeOS), Policy: p, Log: d.log,
-		Containers:        d.pods.Containers,
-		ResourcesWithGPUs: func() int { return d.status.Load().advertiser.ResourcesWithGPUs() },
 	}
 }
 

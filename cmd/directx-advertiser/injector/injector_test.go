@@ -1,7 +1,6 @@
 package injector
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -39,7 +38,7 @@ func linuxGPU(name string) discovery.Device {
 }
 
 func testInjector(os ocispec.OS, p policy.Policy, devices ...discovery.Device) *Injector {
-	return &Injector{Source: discovery.Static(devices), Files: hostfiles.AssumedToExist{}, OS: os, Log: testutil.Quiet(), Policy: p, ResourcesWithGPUs: func() int { return 1 }}
+	return &Injector{Source: discovery.Static(devices), Files: hostfiles.AssumedToExist{}, OS: os, Log: testutil.Quiet(), Policy: p}
 }
 
 func TestInject(t *testing.T) {
@@ -83,62 +82,6 @@ func TestInject(t *testing.T) {
 			}
 			if diff := cmp.Diff(test.want, got, protocmp.Transform()); diff != "" || err != nil {
 				t.Error(err, diff)
-			}
-		})
-	}
-}
-
-// TestInjectHints: of the hints of several resources the kubelet would keep one.
-func TestInjectHints(t *testing.T) {
-	t.Parallel()
-	a := windowsGPU("1B00", "nv.inf")
-	a.UUID = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"
-	for resources, want := range []int{2, 2, 0} {
-		i := testInjector("windows", policy.Policy{VisibilityHints: true}, a)
-		i.ResourcesWithGPUs = func() int { return resources }
-		got, err := i.Inject(t.Context(), "x/y", []string{a.InstanceID})
-		if envs := got.GetEnvs(); err != nil || len(envs) != want || want > 0 && (envs[ocispec.CUDAVariable] != a.UUID || !strings.Contains(envs[ocispec.DevicesVariable], a.LocationPath)) {
-			t.Errorf("%d resources: %v, %v", resources, envs, err)
-		}
-	}
-}
-
-func TestStartOfAContainerWithSeveralResources(t *testing.T) {
-	t.Parallel()
-	a, b, other := windowsGPU("1B00", "nv.inf"), windowsGPU("1C00", "nv.inf"), windowsGPU("1D00", "other.inf")
-	ids := func(d discovery.Device) []string { return []string{d.InstanceID + "::0", d.InstanceID + "::1"} }
-	for name, test := range map[string]struct {
-		os     ocispec.OS
-		policy policy.Policy
-		held   map[string][]string
-		more   []advertiser.ContainerDevices
-		err    error
-		want   string
-	}{
-		"one resource":                  {os: "windows", held: map[string][]string{"x/a": ids(a)}},
-		"one resource, its GPU is gone": {os: "windows", held: map[string][]string{"x/a": {"gone::0"}}},
-		"the same GPU's twice":          {os: "windows", held: map[string][]string{"x/a": ids(a), "x/b": ids(a)}},
-		"two GPUs":                      {os: "windows", held: map[string][]string{"x/a": ids(a), "x/b": ids(b)}, want: "which both set the device: the kubelet would pass on only one"},
-		"by class, one driver":          {os: "windows", policy: policy.Policy{Assignment: policy.AssignByClass}, held: map[string][]string{"x/a": ids(a), "x/b": ids(b)}},
-		"by class, two drivers":         {os: "windows", policy: policy.Policy{Assignment: policy.AssignByClass}, held: map[string][]string{"x/a": ids(a), "x/b": ids(other)}, want: `mount at C:\Windows\`},
-		"another plugin's":              {os: "windows", held: map[string][]string{"x/a": ids(a), "nvidia.com/gpu.shared": {"GPU-1::0"}}},
-		"one device node for two":       {os: "linux", held: map[string][]string{"x/a": ids(linuxGPU("0")), "x/b": ids(linuxGPU("1"))}, want: "device /dev/dxg"},
-		"no kubelet":                    {os: "windows", err: errors.New("refused")},
-		"the kubelet names none":        {os: "windows"},
-		"the kubelet names two":         {os: "windows", held: map[string][]string{"x/a": ids(a), "x/b": ids(b)}, more: []advertiser.ContainerDevices{{Replicas: map[string][]string{"x/a": ids(a)}}}},
-		"a GPU of it cannot be given":   {os: "windows", held: map[string][]string{"x/a": ids(a), "x/b": {"gone::0"}}, want: "no longer on this node"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			test.policy.Resources = []policy.Resource{{Name: "x/a"}, {Name: "x/b"}}
-			i := testInjector(test.os, test.policy, a, b, other, linuxGPU("0"), linuxGPU("1"))
-			i.Containers = func(context.Context) ([]advertiser.ContainerDevices, error) {
-				other := advertiser.ContainerDevices{Replicas: map[string][]string{"x/a": {"another"}}}
-				return append(test.more, other, advertiser.ContainerDevices{Replicas: test.held}), test.err
-			}
-			err := i.CheckReady(t.Context(), "x/a", test.held["x/a"])
-			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
-				t.Errorf("%v, want %q", err, test.want)
 			}
 		})
 	}

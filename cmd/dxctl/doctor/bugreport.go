@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
 	"strings"
 
@@ -52,7 +51,7 @@ func (g *gatherer) writeReport(stderr io.Writer, state nodeState, report Report)
 	for _, d := range state.GPUs {
 		devices = append(devices, d.Device)
 	}
-	r := bugReport{Doctor: report.withoutQuotes(), Capabilities: state, Devices: gpus.NewReports(devices, state.Config.Policy, runtime.GOOS)}
+	r := bugReport{Doctor: report.withoutQuotes(), Capabilities: state, Devices: gpus.NewReports(devices, state.Config.Policy)}
 	// The findings have these errors, without what they quote from files.
 	c := &r.Capabilities
 	c.Config.Err, c.Config.Invalid, c.Containerd.FileErr, c.Containerd.Imports = nil, nil, nil, nil

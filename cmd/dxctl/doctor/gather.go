@@ -171,7 +171,7 @@ func (g *gatherer) gpus(ctx context.Context, c configState) ([]gpu, error) {
 	os, files, p := ocispec.OS(g.OS), gpus.Root(g.hostRoot), capabilities.EffectivePolicy(c.Policy, g.OS)
 	devices, err := discovery.RequirePaths(source, p, g.OS).Devices(ctx)
 	var list []gpu
-	for i, r := range gpus.NewReports(devices, c.Policy, g.OS) {
+	for i, r := range gpus.NewReports(devices, c.Policy) {
 		gpu := gpu{Device: devices[i], Resource: r.Resource}
 		var notes []ocispec.Note
 		_, notes, gpu.Err = ocispec.BuildEdits(os, devices[i:i+1], nil, files, p)

@@ -59,11 +59,10 @@ type File struct {
 	Destination string `json:"destination"`
 }
 
-// NewReports returns the reports of devices, with the resources to which the policy of a
-// node with this operating system assigns them.
-func NewReports(devices []discovery.Device, p policy.Policy, os string) []Report {
+// NewReports returns the reports of devices, with the resources to which the policy assigns them.
+func NewReports(devices []discovery.Device, p policy.Policy) []Report {
 	reports := make([]Report, len(devices))
-	for i, a := range (resources.Assigner{KubeletInjection: p.Injection == policy.InjectByKubelet, AllocatesAtCreation: os == "windows"}).Assign(devices, p.Resources) {
+	for i, a := range (resources.Assigner{OneResource: p.Injection == policy.InjectByKubelet}).Assign(devices, p.Resources) {
 		d := a.Device
 		r := Report{
 			Index: i, InstanceID: d.InstanceID, Description: d.Description,

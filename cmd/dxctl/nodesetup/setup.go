@@ -177,7 +177,7 @@ func (o *setupOptions) checkGPU(ctx context.Context) error {
 	}
 	// Only a GPU that the advertiser would offer counts. An inventory can be that of several
 	// nodes, also of both operating systems.
-	for _, a := range (resources.Assigner{OS: runtime.GOOS, KubeletInjection: p.Injection == policy.InjectByKubelet, AllocatesAtCreation: runtime.GOOS == "windows"}).Assign(devices, p.Resources) {
+	for _, a := range (resources.Assigner{OS: runtime.GOOS, OneResource: p.Injection == policy.InjectByKubelet}).Assign(devices, p.Resources) {
 		if a.Rule != nil && !slices.ContainsFunc(a.Device.DeviceNodes, o.lacks) {
 			return nil
 		}

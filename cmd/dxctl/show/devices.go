@@ -74,7 +74,7 @@ func (o *devicesOptions) run(ctx context.Context, args []string, stdout, stderr 
 	if index < 0 {
 		return fmt.Errorf("none of the %d GPU(s) of this node is %q; 'dxctl devices -o wide' lists them", len(devices), args[0])
 	}
-	r := gpus.NewReports(devices, p, runtime.GOOS)[index]
+	r := gpus.NewReports(devices, p)[index]
 	switch o.output {
 	case cli.Name, cli.Wide:
 		return deviceList().Print(stdout, o.output, []gpus.Report{r})
@@ -88,7 +88,7 @@ func (o *devicesOptions) list(stdout, stderr io.Writer, devices []discovery.Devi
 	if len(devices) == 0 && o.output != cli.JSON && o.output != cli.YAML {
 		fmt.Fprintln(stderr, "This node has no GPU.")
 	}
-	return deviceList().Print(stdout, o.output, gpus.NewReports(devices, p, runtime.GOOS))
+	return deviceList().Print(stdout, o.output, gpus.NewReports(devices, p))
 }
 
 func deviceList() cli.List[gpus.Report] {

@@ -132,7 +132,7 @@ func (o *options) prepare(ctx context.Context, version string, stdout, stderr io
 		client: &o.client, out: stdout, os: ocispec.OS(runtime.GOOS), devices: devices,
 		result: Result{
 			Version: version, OS: runtime.GOOS, Build: capabilities.Build(), At: time.Now().UTC(), Image: o.client.image, Runtime: o.client.runtime,
-			DriverFiles: p.DriverFiles, Devices: gpus.NewReports(present, p, runtime.GOOS),
+			DriverFiles: p.DriverFiles, Devices: gpus.NewReports(present, p),
 		},
 	}
 	if o.client.runtime == shimfile.RuntimeName {
