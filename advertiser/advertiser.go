@@ -45,10 +45,10 @@ type Config struct {
 	AllocatesAtCreation bool
 	// CheckReady returns an error, with cause and remedy, if the component that adjusts
 	// containers cannot do so now. It is called concurrently, before each start of a
-	// container, once for each resource with the replicas that the container holds. With
+	// container, once for each of its resources. With
 	// AllocatesAtCreation, Allocate calls it instead, and it must return at once: another allocation
 	// that begins in the meantime can crash the kubelet (kubernetes#136021).
-	CheckReady func(ctx context.Context, resource string, replicaIDs []string) error
+	CheckReady func(ctx context.Context) error
 	// Pods finds the containers that hold replicas, and reports the pods that no longer exist.
 	Pods *PodTracker
 	// OnDevices, if set, is called with the devices and their resources whenever the devices were

@@ -239,7 +239,7 @@ func TestEnd(t *testing.T) {
 	t.Parallel()
 	k := newBed(t, displayGPU("A"))
 	entered := make(chan struct{})
-	k.config.CheckReady = func(ctx context.Context, _ string, _ []string) error {
+	k.config.CheckReady = func(ctx context.Context) error {
 		close(entered)
 		<-ctx.Done()
 		return ctx.Err()

@@ -214,7 +214,7 @@ func testConfig(t testing.TB, dir string, source discovery.Source) Config {
 		Resources:  twoKinds(2),
 		NodeOS:     "linux",
 		KubeletDir: dir,
-		CheckReady: func(context.Context, string, []string) error { return nil },
+		CheckReady: func(context.Context) error { return nil },
 		Pods:       (&memoryPods{}).tracker(),
 		Metrics:    metrics.New("p", "v"),
 		Log:        testutil.Quiet(),

@@ -109,14 +109,14 @@ func (s *server) Allocate(ctx context.Context, request *v1beta1.AllocateRequest)
 // allocate validates the whole request before it records anything. It returns the
 // tokens of all records, also with an error.
 func (s *server) allocate(ctx context.Context, request *v1beta1.AllocateRequest) (*v1beta1.AllocateResponse, []allocation.Token, error) {
+	if s.config.AllocatesAtCreation {
+		if err := s.config.CheckReady(ctx); err != nil {
+			return nil, nil, fmt.Errorf("%w: %w", errNotReady, err)
+		}
+	}
 	pool, _ := s.current()
 	var containers [][]allocation.Replica
 	for _, container := range request.GetContainerRequests() {
-		if s.config.AllocatesAtCreation {
-			if err := s.config.CheckReady(ctx, s.resource, container.GetDevicesIds()); err != nil {
-				return nil, nil, fmt.Errorf("%w: %w", errNotReady, err)
-			}
-		}
 		replicas, err := pool.validate(container.GetDevicesIds())
 		if err != nil {
 			return nil, nil, err
@@ -149,7 +149,7 @@ func (s *server) PreStartContainer(ctx context.Context, request *v1beta1.PreStar
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	began := time.Now()
-	err := s.config.CheckReady(ctx, s.resource, request.GetDevicesIds())
+	err := s.config.CheckReady(ctx)
 	result := "passed"
 	if err != nil {
 		result = "refused"

@@ -117,7 +117,7 @@ func TestCalls(t *testing.T) {
 			if test.noRecords {
 				_ = os.RemoveAll(records)
 			}
-			config.CheckReady = func(ctx context.Context, _ string, _ []string) error {
+			config.CheckReady = func(ctx context.Context) error {
 				if deadline, ok := ctx.Deadline(); !test.atCreation && (!ok || time.Until(deadline) > readyTimeout) {
 					t.Errorf("deadline %v, %t", deadline, ok)
 				}

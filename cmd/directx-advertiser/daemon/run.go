@@ -85,7 +85,7 @@ func (d *Daemon) configure(p policy.Policy, source discovery.Source) (c advertis
 		Source: checked, Recorder: d.recorder, Resources: p.Resources, KubeletDir: d.options.KubeletDir, Pods: d.pods,
 		NodeOS: d.options.NodeOS, Metrics: d.metrics, Log: d.log, AllocatesAtCreation: d.options.AllocatesAtCreation, OnDevices: d.label,
 		FailOnInitError: p.FailOnInitError && !d.initialized,
-		CheckReady:      func(ctx context.Context, _ string, _ []string) error { return checkReady(ctx) },
+		CheckReady:      func(ctx context.Context) error { return checkReady(ctx) },
 	}
 	switch {
 	case p.Injection == policy.InjectByKubelet:
@@ -219,7 +219,7 @@ func (s *checkedSource) Devices(ctx context.Context) ([]discovery.Device, error)
 // unknown result is no error: with the feature gate WindowsCPUAndMemoryAffinity a refused
 // allocation fails the pod permanently, and the interlock stops a container that the check lets
 // pass.
-func (s *checkedSource) CheckReady(context.Context, string, []string) error {
+func (s *checkedSource) CheckReady(context.Context) error {
 	if err := s.refusal.Load(); err != nil {
 		return *err
 	}

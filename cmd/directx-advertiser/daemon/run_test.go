@@ -46,7 +46,7 @@ func TestConfigure(t *testing.T) {
 		for what, check := range map[string]struct {
 			err  error
 			want string
-		}{"CheckReady": {c.CheckReady(t.Context(), "x/y", nil), test.want}, "health": {checkReady(t.Context()), test.health}} {
+		}{"CheckReady": {c.CheckReady(t.Context()), test.want}, "health": {checkReady(t.Context()), test.health}} {
 			if (check.err == nil) != (check.want == "") || check.err != nil && !strings.Contains(check.err.Error(), check.want) {
 				t.Errorf("%s: %s: %v, want %q", name, what, check.err, check.want)
 			}
@@ -96,7 +96,7 @@ func TestCheckedSource(t *testing.T) {
 		if message != step.message {
 			t.Errorf("step %d: logged %q, want %q", i, message, step.message)
 		}
-		if ready := g.CheckReady(t.Context(), "", nil); (ready == nil) != (step.result == nil || errors.Is(step.result, unknown)) {
+		if ready := g.CheckReady(t.Context()); (ready == nil) != (step.result == nil || errors.Is(step.result, unknown)) {
 			t.Errorf("step %d: ready: %v", i, ready)
 		}
 	}
