@@ -1,6 +1,6 @@
 // Package advertiser is the Kubernetes device plugin: it advertises replicas of each GPU
-// to the kubelet and records what the kubelet allocates. Its answers have no devices and mounts
-// of GPUs, except those that [Config.Inject] makes.
+// to the kubelet and records what the kubelet allocates. Its answers to Allocate do not have the
+// devices and mounts of a GPU, unless [Config.Inject] is set.
 //
 // One [Advertiser] reads the devices and the live records, and makes a pool of GPUs for each
 // resource. A server for each resource gives the newest pool to the kubelet and allocates
@@ -67,30 +67,31 @@ type Config struct {
 
 // timing are the durations that the package waits for. Tests shorten them.
 type timing struct {
-	// poll is the interval of checks of the sockets, and the delay before a failed step is
-	// retried. unwatched is the interval while the kubelet does not watch the list.
-	poll, unwatched time.Duration
-	// recheck is the interval at which devices, records and pods are read again,
-	// afterAllocate the delay before they are read after an allocation.
-	recheck, afterAllocate time.Duration
-	// removalDelay is how long a replica must be free before it leaves the list.
+	// pollInterval is the interval of checks of the sockets, and the delay before a failed step is
+	// retried. unwatchedInterval is the interval of checks while the kubelet does not watch the
+	// list.
+	pollInterval, unwatchedInterval time.Duration
+	// recheckInterval is the interval at which devices, records and pods are read again, and
+	// allocateDelay the delay before they are read after an allocation.
+	recheckInterval, allocateDelay time.Duration
+	// removalDelay is how long no record must hold a replica before it is removed from the list.
 	removalDelay time.Duration
-	// watch is how long after a registration the kubelet may take to call ListAndWatch.
-	watch time.Duration
-	// settle is how long the kubelet may take to end a connection whose stream has ended.
-	settle time.Duration
-	// stop bounds the wait for calls in flight when a server stops.
-	stop time.Duration
+	// watchTimeout is how long after a registration the kubelet may take to call ListAndWatch.
+	watchTimeout time.Duration
+	// settleTime is how long the kubelet may take to end a connection whose stream has ended.
+	settleTime time.Duration
+	// stopTimeout bounds the wait for calls in flight when a server stops.
+	stopTimeout time.Duration
 	// conflictWindow is how long no other allocation may begin before and after one, if the kubelet
-	// allocates at creation: see [allocateCalls].
+	// allocates at creation: see [allocateGuard].
 	conflictWindow time.Duration
 }
 
 func defaultTiming() timing {
 	return timing{
-		poll: time.Second, unwatched: 20 * time.Millisecond, recheck: 10 * time.Second, afterAllocate: time.Second,
-		removalDelay: 20 * time.Second, watch: 10 * time.Second,
-		settle: 500 * time.Millisecond, stop: 2 * time.Second,
+		pollInterval: time.Second, unwatchedInterval: 20 * time.Millisecond, recheckInterval: 10 * time.Second, allocateDelay: time.Second,
+		removalDelay: 20 * time.Second, watchTimeout: 10 * time.Second,
+		settleTime: 500 * time.Millisecond, stopTimeout: 2 * time.Second,
 		conflictWindow: 100 * time.Millisecond,
 	}
 }
@@ -103,7 +104,7 @@ type Advertiser struct {
 	assigner resources.Assigner
 	// servers by resource are constant.
 	servers map[string]*server
-	calls   *allocateGuard // of all servers
+	guard   *allocateGuard // of all servers
 	// devicesChanged receives a value when the devices of the source have changed.
 	devicesChanged chan struct{}
 
@@ -121,8 +122,9 @@ type Advertiser struct {
 	// resourceNames has the resource name of each GPU of this run, by normalized instance ID.
 	resourceNames map[string]string
 	// unadvertised has the reasons why devices are not advertised, by instance ID.
-	unadvertised                  map[string]string
-	listing, publishing, tracking errlog.LastError
+	unadvertised map[string]string
+	// The last errors of listing devices, publishing pools and tracking pods.
+	lastListErr, lastPublishErr, lastTrackErr errlog.LastError
 }
 
 // New returns an advertiser.
@@ -133,8 +135,8 @@ func New(config Config) *Advertiser { return newAdvertiser(config, defaultTiming
 func newAdvertiser(config Config, timing timing) *Advertiser {
 	a := &Advertiser{
 		config: config, timing: timing, now: time.Now,
-		assigner:       resources.Assigner{OS: config.NodeOS, OneResource: config.Inject != nil},
-		calls:          newAllocateCalls(config.AllocatesAtCreation, timing.conflictWindow),
+		assigner:       resources.Assigner{NodeOS: config.NodeOS, OneResource: config.Inject != nil},
+		guard:          newAllocateGuard(config.AllocatesAtCreation, timing.conflictWindow),
 		devicesChanged: make(chan struct{}, 1),
 		servers:        map[string]*server{}, resourceNames: map[string]string{},
 	}
@@ -149,7 +151,7 @@ func newAdvertiser(config Config, timing timing) *Advertiser {
 	for name, rule := range rules {
 		p := &pool{resource: name, rule: rule}
 		// The kubelet's first list must have what it has allocated before.
-		a.servers[name] = newServer(config, timing, a.calls, p.next(nil, heldByGPU(live, name), a.now(), timing.removalDelay))
+		a.servers[name] = newServer(config, timing, a.guard, p.next(nil, heldByGPU(live, name), a.now(), timing.removalDelay))
 	}
 	return a
 }
@@ -167,7 +169,7 @@ var ErrRestart = errors.New("GPUs can be advertised under other resource names")
 // GPU has no more replicas than are held. A record is live from before Allocate
 // returns until its pod no longer exists ([PodTracker]) or another pod has bound a
 // newer record of one of its replicas, so it also covers init containers and slow
-// image pulls. When the name would be another one, Run returns [ErrRestart]; by then
+// image pulls. When a GPU's name would change, Run returns [ErrRestart]. By then
 // no call of Allocate is in flight, and the records are complete for the next run.
 func (a *Advertiser) Run(ctx context.Context) error {
 	err := a.publishFirst(ctx)
@@ -193,8 +195,8 @@ func (a *Advertiser) Run(ctx context.Context) error {
 // are complete.
 func (a *Advertiser) publishFirst(ctx context.Context) error {
 	devices, err := a.listDevices(ctx)
-	found := slices.ContainsFunc(a.assigner.Assign(devices, a.config.Resources), func(d resources.Assigned) bool { return d.Rule != nil })
-	if a.config.FailOnInitError && !found {
+	hasGPU := slices.ContainsFunc(a.assigner.Assign(devices, a.config.Resources), func(d resources.Assigned) bool { return d.Rule != nil })
+	if a.config.FailOnInitError && !hasGPU {
 		return fmt.Errorf("%w, and failOnInitError is set", cmp.Or(err, errors.New("there is no GPU for any resource on this node")))
 	}
 	if err != nil {
@@ -209,7 +211,7 @@ func (a *Advertiser) listDevices(ctx context.Context) ([]discovery.Device, error
 	a.mu.Unlock()
 	devices, err := a.config.Source.Devices(ctx)
 	if ctx.Err() == nil {
-		a.listing.Log(a.config.Log, err, "Cannot list GPUs; the last known ones stay advertised", "GPUs can be listed again")
+		a.lastListErr.Log(a.config.Log, err, "Cannot list GPUs; the last known ones stay advertised", "GPUs can be listed again")
 	}
 	return devices, err
 }
@@ -220,23 +222,23 @@ func (a *Advertiser) listDevices(ctx context.Context) ([]discovery.Device, error
 func (a *Advertiser) refreshLoop(ctx context.Context) error {
 	timer := time.NewTimer(0) // There may have been changes before the watch began.
 	defer timer.Stop()
-	soon := false
+	isSoon := false // The next refresh is the one after an allocation.
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-a.calls.succeeded:
+		case <-a.guard.succeeded:
 			// The kubelet's pods must be listed while the new pod exists.
-			if !soon {
-				soon = true
-				timer.Reset(a.timing.afterAllocate)
+			if !isSoon {
+				isSoon = true
+				timer.Reset(a.timing.allocateDelay)
 			}
 			continue
 		case <-a.devicesChanged:
 		case <-timer.C:
 		}
-		soon = false
-		timer.Reset(a.timing.recheck)
+		isSoon = false
+		timer.Reset(a.timing.recheckInterval)
 		if err := a.refresh(ctx); err != nil {
 			return err
 		}
@@ -257,7 +259,7 @@ func (a *Advertiser) refresh(ctx context.Context) error {
 	}
 	err = a.trackPods(ctx, live)
 	if ctx.Err() == nil {
-		a.tracking.Log(a.config.Log, err, "Cannot find out which pods hold GPUs; their allocations are kept", "The pods that hold GPUs are known again")
+		a.lastTrackErr.Log(a.config.Log, err, "Cannot find out which pods hold GPUs; their allocations are kept", "The pods that hold GPUs are known again")
 	}
 	return nil
 }
@@ -270,15 +272,15 @@ func (a *Advertiser) trackPods(ctx context.Context, live []allocation.Entry) err
 	}
 	containers, ended, err := a.config.Pods.update(ctx, live, a.identifyKubelet)
 	for _, id := range ended {
-		if failed := a.config.Recorder.End(id); failed != nil {
-			err = errors.Join(err, failed) // The next recheck tries again.
+		if endErr := a.config.Recorder.End(id); endErr != nil {
+			err = errors.Join(err, endErr) // The next recheck tries again.
 			continue
 		}
 		a.config.Log.WithField("allocation", id).Info("Allocation ended: its pod no longer exists")
 		signal(a.devicesChanged)
 	}
 	for _, record := range live {
-		c, ok := uniqueHolder(containers, record)
+		c, ok := findHolder(containers, record)
 		if !ok || !record.Injected || record.Holder != nil || slices.Contains(ended, record.ID) {
 			continue
 		}
@@ -288,9 +290,9 @@ func (a *Advertiser) trackPods(ctx context.Context, live []allocation.Entry) err
 	return err
 }
 
-// identifyKubelet identifies the process of the kubelet that watches our lists. Without a
-// stream it may already be another one: a kubelet that starts lists pods before it
-// replaces the socket of the last one.
+// identifyKubelet identifies the process of the kubelet that watches the lists. Without a stream,
+// the process behind the socket may not be the one that lists pods: a kubelet that starts serves
+// its pods before it replaces the registration socket of the previous one.
 func (a *Advertiser) identifyKubelet() (localgrpc.Identity, error) {
 	if !a.isWatched() {
 		return localgrpc.Identity{}, errors.New("the kubelet does not watch any list")

@@ -89,7 +89,7 @@ func TestEvents(t *testing.T) {
 	t.Parallel()
 	k := newBed(t, displayGPU("A"))
 	source, timing := k.source, fastTiming()
-	timing.recheck = time.Hour
+	timing.recheckInterval = time.Hour
 	runWith(t, k.config, timing)
 	k.await(displayResource, "A::0 A::1")
 	testutil.Eventually(t, "watch", func() bool {
@@ -245,7 +245,7 @@ func TestEnd(t *testing.T) {
 		return ctx.Err()
 	}
 	timing := fastTiming()
-	timing.stop = 10 * time.Millisecond
+	timing.stopTimeout = 10 * time.Millisecond
 	r := runWith(t, k.config, timing)
 	c := k.client(displayResource)
 	k.await(displayResource, "A::0 A::1")

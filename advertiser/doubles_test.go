@@ -186,14 +186,14 @@ type running struct {
 // fastTiming makes everything happen soon. Nothing below depends on how soon.
 func fastTiming() timing {
 	return timing{
-		poll:          20 * time.Millisecond,
-		unwatched:     time.Millisecond,
-		recheck:       20 * time.Millisecond,
-		afterAllocate: time.Millisecond,
-		removalDelay:  60 * time.Millisecond,
-		watch:         500 * time.Millisecond,
-		settle:        5 * time.Millisecond,
-		stop:          time.Second,
+		pollInterval:      20 * time.Millisecond,
+		unwatchedInterval: time.Millisecond,
+		recheckInterval:   20 * time.Millisecond,
+		allocateDelay:     time.Millisecond,
+		removalDelay:      60 * time.Millisecond,
+		watchTimeout:      500 * time.Millisecond,
+		settleTime:        5 * time.Millisecond,
+		stopTimeout:       time.Second,
 	}
 }
 

@@ -124,7 +124,7 @@ func TestStatus(t *testing.T) {
 	k.await(displayResource, "A::0 A::1 B::0! B::1!")
 	testutil.Eventually(t, "registration", func() bool { return r.CheckRegistered() == nil })
 	m := metrics.New("p", "v")
-	m.CollectNode(func(_ context.Context, n metrics.Node) { r.Report(n, containers) })
+	m.CollectNode(func(_ context.Context, n metrics.NodeMetrics) { r.Report(n, containers) })
 	page := httptest.NewRecorder()
 	m.Handler(testutil.Quiet()).ServeHTTP(page, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	for _, want := range []string{
@@ -196,7 +196,7 @@ func TestBindByName(t *testing.T) {
 		}
 		return cmp.Equal(want, got)
 	})
-	time.Sleep(3 * fastTiming().recheck)
+	time.Sleep(3 * fastTiming().recheckInterval)
 	if found := k.log.with("Found the container"); len(found) != 2 {
 		t.Errorf("logged %q", found)
 	}

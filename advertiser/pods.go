@@ -39,11 +39,12 @@ type PodTracker struct {
 	owners       map[allocation.ID]owner
 }
 
+// owner is the pod of a record.
 type owner struct {
 	pod Pod
-	// listed reports whether the kubelet has listed the pod. It has not listed it the last missed
-	// times, the first of them at missedSince.
-	listed      bool
+	// listed reports whether the kubelet has listed the pod since its process started.
+	listed bool
+	// missed is how many times in a row the pod was missing from the list, first at missedSince.
 	missed      int
 	missedSince time.Time
 }
@@ -113,13 +114,13 @@ func (t *PodTracker) update(ctx context.Context, live []allocation.Entry, kubele
 
 // hasAPIPod reports whether one of pods is certainly from the API server. The names
 // of all others end in a dash and the node's name (generatePodName in
-// pkg/kubelet/config, v1.34), so they have the same text after the last dash.
+// pkg/kubelet/config, v1.34), so they have the same suffix after the last dash.
 func hasAPIPod(pods map[Pod]bool) bool {
-	endings := map[string]bool{}
+	suffixes := map[string]bool{}
 	for pod := range pods {
-		endings[pod.Name[strings.LastIndexByte(pod.Name, '-')+1:]] = true
+		suffixes[pod.Name[strings.LastIndexByte(pod.Name, '-')+1:]] = true
 	}
-	return len(endings) > 1
+	return len(suffixes) > 1
 }
 
 // ownerOf returns the pod of a record: its holder, and before the record is bound the
@@ -130,15 +131,15 @@ func ownerOf(record allocation.Entry, containers []ContainerDevices) (Pod, bool)
 		return Pod{h.PodNamespace, h.PodName}, h.PodName != ""
 	}
 	for _, c := range containers {
-		if c.Holds(record.Resource, replicaIDs(record)) {
+		if c.Holds(record.Resource, sortedReplicaIDs(record)) {
 			return c.Pod, true
 		}
 	}
 	return Pod{}, false
 }
 
-// replicaIDs returns the sorted IDs of a record's replicas.
-func replicaIDs(record allocation.Entry) (ids []string) {
+// sortedReplicaIDs returns the sorted IDs of a record's replicas.
+func sortedReplicaIDs(record allocation.Entry) (ids []string) {
 	for _, r := range record.Replicas {
 		ids = append(ids, r.ID)
 	}
@@ -146,11 +147,11 @@ func replicaIDs(record allocation.Entry) (ids []string) {
 	return ids
 }
 
-// uniqueHolder returns the one container that holds exactly the replicas of record. A
-// replica that an init container had is listed with the container that took it over,
-// whose own record names it too, and perhaps others.
-func uniqueHolder(containers []ContainerDevices, record allocation.Entry) (ContainerDevices, bool) {
-	want := replicaIDs(record)
+// findHolder returns the container that holds exactly the replicas of record; ok is false if there
+// is none or more than one. The kubelet lists a replica that an init container had with the
+// container that took it over, whose own record can name further replicas.
+func findHolder(containers []ContainerDevices, record allocation.Entry) (holder ContainerDevices, ok bool) {
+	want := sortedReplicaIDs(record)
 	found := slices.DeleteFunc(slices.Clone(containers), func(c ContainerDevices) bool {
 		return !slices.Equal(want, slices.Sorted(slices.Values(c.Replicas[record.Resource])))
 	})

@@ -20,12 +20,12 @@ import (
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
-// pool is what one resource advertises: GPUs, each as a number of replicas. A pool is
+// pool has the GPUs that one resource advertises, each as a number of replicas. A pool is
 // immutable; [pool.next] derives the following one.
 type pool struct {
 	resource string
-	// rule is the first one of the resource, the zero value if there is none: the rules
-	// of one name have all but Match and Replicas in common.
+	// rule is the first rule of the resource, the zero value if there is none. The rules of a
+	// resource differ only in Match and Replicas.
 	rule policy.Resource
 	// gpus are in the order of the source. Those that the source does not list for
 	// this resource are at the end.
@@ -52,9 +52,10 @@ type gpu struct {
 	// listed is the number of replicas in the kubelet's list. It is more than
 	// replicas while a record holds one with a higher number.
 	listed int
-	// needed is the least that listed must be; it has been so since neededSince.
-	needed      int
-	neededSince time.Time
+	// minListed is the smallest value that listed may have: the larger of replicas and what
+	// records hold. It last changed at minListedSince.
+	minListed      int
+	minListedSince time.Time
 }
 
 // driver is what GPUs must have in common to be used by one program together.
@@ -88,15 +89,15 @@ func newGPU(d discovery.Device, replicas int) gpu {
 	return g
 }
 
-// heldReplicas is what live records hold of a GPU.
+// heldReplicas are the replicas of a GPU that live records hold.
 type heldReplicas struct {
 	instanceID string
-	// replicas is one more than the highest number of a replica that is held.
+	// replicas is one more than the highest number of these replicas.
 	replicas int
 }
 
-// heldByGPU returns what live records hold of each GPU as resource, by normalized
-// instance ID.
+// heldByGPU returns the replicas of a resource that live records hold, by the normalized
+// instance ID of their GPU.
 func heldByGPU(live []allocation.Entry, resource string) map[string]heldReplicas {
 	held := map[string]heldReplicas{}
 	for _, record := range live {
@@ -106,15 +107,15 @@ func heldByGPU(live []allocation.Entry, resource string) map[string]heldReplicas
 		for _, replica := range record.Replicas {
 			_, number, _ := ParseReplicaID(replica.ID)
 			key := discovery.NormalizeID(replica.InstanceID)
-			h := held[key]
-			held[key] = heldReplicas{cmp.Or(h.instanceID, replica.InstanceID), max(h.replicas, number+1)}
+			before := held[key]
+			held[key] = heldReplicas{cmp.Or(before.instanceID, replica.InstanceID), max(before.replicas, number+1)}
 		}
 	}
 	return held
 }
 
-// next returns the pool that follows p, with the GPUs that are advertised now. What live
-// records hold stays listed, and cannot be allocated if it is not advertised.
+// next returns the pool that follows p, with the GPUs that are advertised now. Replicas that
+// live records hold stay listed. Those of GPUs that are not advertised cannot be allocated.
 //
 // The kubelet (v1.34, pkg/kubelet/cm/devicemanager) crashes when a device that it
 // has allocated is not in the list, both when Allocate returns
@@ -124,7 +125,7 @@ func heldByGPU(live []allocation.Entry, resource string) map[string]heldReplicas
 func (p *pool) next(gpus []gpu, held map[string]heldReplicas, now time.Time, removalDelay time.Duration) *pool {
 	next := &pool{resource: p.resource, rule: p.rule, index: make(map[string]int, len(gpus))}
 	before := make(map[string]gpu, len(p.gpus))
-	all := slices.Clone(gpus)
+	all := slices.Clone(gpus) // those that are advertised now, then all others
 	for _, g := range p.gpus {
 		before[discovery.NormalizeID(g.instanceID)] = g
 		g.fault, g.name = faultMissing, g.instanceID // Another GPU can have its location path.
@@ -140,17 +141,17 @@ func (p *pool) next(gpus []gpu, held map[string]heldReplicas, now time.Time, rem
 			continue
 		}
 		added[key] = true
-		old := before[key]
+		old, isAdvertised := before[key], i < len(gpus)
 		g.instanceID = cmp.Or(old.instanceID, held[key].instanceID, g.instanceID)
-		g.needed, g.neededSince = held[key].replicas, old.neededSince
-		if i < len(gpus) {
-			g.needed = max(g.needed, g.replicas)
+		g.minListed, g.minListedSince = held[key].replicas, old.minListedSince
+		if isAdvertised {
+			g.minListed = max(g.minListed, g.replicas)
 		}
-		if g.needed != old.needed {
-			g.neededSince = now
+		if g.minListed != old.minListed {
+			g.minListedSince = now
 		}
-		if g.listed = max(g.needed, old.listed); now.Sub(g.neededSince) >= removalDelay {
-			g.listed = g.needed
+		if g.listed = max(g.minListed, old.listed); now.Sub(g.minListedSince) >= removalDelay {
+			g.listed = g.minListed
 		}
 		if g.listed > 0 {
 			next.index[g.instanceID] = len(next.gpus)
@@ -192,10 +193,10 @@ func (p *pool) list() *v1beta1.ListAndWatchResponse {
 const maxListBytes = 4 << 20
 
 // checkSize returns an error if the kubelet would not accept p's list when all of its GPUs are
-// unhealthy. That is the longer word, so the list cannot become too large later.
+// unhealthy. "Unhealthy" is longer than "Healthy", so that is the longest that the list can become.
 func (p *pool) checkSize() error {
 	size, replicas := 0, 0
-	for _, g := range p.gpus { // one after the other, because the whole list takes megabytes
+	for _, g := range p.gpus { // one at a time, because the whole list can take megabytes
 		g.fault = faultMissing
 		size += proto.Size((&pool{gpus: []gpu{g}}).list())
 		replicas = max(replicas, g.replicas)
@@ -212,20 +213,20 @@ func (p *pool) checkSize() error {
 var errInvalidRequest = errors.New("invalid request")
 
 // find returns the index of the GPU of a replica that can be allocated, and its number.
-func (p *pool) find(id string) (i, number int, err error) {
-	instanceID, number, ok := ParseReplicaID(id)
+func (p *pool) find(replicaID string) (i, number int, err error) {
+	instanceID, number, ok := ParseReplicaID(replicaID)
 	if !ok {
-		return 0, 0, fmt.Errorf("%w: %q is not a replica of %s", errInvalidRequest, id, p.resource)
+		return 0, 0, fmt.Errorf("%w: %q is not a replica of %s", errInvalidRequest, replicaID, p.resource)
 	}
 	i, ok = p.index[instanceID]
 	if !ok {
-		return 0, 0, fmt.Errorf("%w: %q is a replica of a GPU that %s does not have on this node: delete the pod, so that it is scheduled again", errInvalidRequest, id, p.resource)
+		return 0, 0, fmt.Errorf("%w: %q is a replica of a GPU that %s does not have on this node: delete the pod, so that it is scheduled again", errInvalidRequest, replicaID, p.resource)
 	}
 	switch g := p.gpus[i]; {
 	case !g.usable():
-		return 0, 0, fmt.Errorf("%w: %q cannot be allocated: GPU %s is unhealthy (%s)", errInvalidRequest, id, g.name, g.fault)
+		return 0, 0, fmt.Errorf("%w: %q cannot be allocated: GPU %s is unhealthy (%s)", errInvalidRequest, replicaID, g.name, g.fault)
 	case number >= g.replicas:
-		return 0, 0, fmt.Errorf("%w: %q is beyond the %d replicas of its GPU: delete the pod, so that it is scheduled again, or raise replicas", errInvalidRequest, id, g.replicas)
+		return 0, 0, fmt.Errorf("%w: %q is beyond the %d replicas of its GPU: delete the pod, so that it is scheduled again, or raise replicas", errInvalidRequest, replicaID, g.replicas)
 	}
 	return i, number, nil
 }
@@ -250,7 +251,7 @@ func (p *pool) validate(ids []string) ([]allocation.Replica, error) {
 			return nil, err
 		}
 		if seen[id] {
-			return nil, fmt.Errorf("%w: %q is named twice for one container: delete the pod, so that it is scheduled again", errInvalidRequest, id)
+			return nil, fmt.Errorf("%w: %q is requested twice for one container: delete the pod, so that it is scheduled again", errInvalidRequest, id)
 		}
 		seen[id], chosen[i] = true, true
 		replicas = append(replicas, allocation.Replica{ID: id, InstanceID: p.gpus[i].instanceID, UUID: p.gpus[i].uuid})
@@ -258,18 +259,18 @@ func (p *pool) validate(ids []string) ([]allocation.Replica, error) {
 	first := p.gpus[slices.Index(chosen, true)]
 	for i, g := range p.gpus {
 		if chosen[i] && g.driver != first.driver && !bool(p.rule.MixedDrivers) {
-			return nil, p.mixedError(chosen, len(ids))
+			return nil, p.mixedDriversError(chosen, len(ids))
 		}
 	}
 	return replicas, nil
 }
 
-// checkCount refuses more replicas than one container may have.
+// checkCount returns an error if n replicas are more than one container may have.
 //
 // GetPreferredAllocation and Allocate both check it: the kubelet does not call
 // GetPreferredAllocation when the replicas of an init container, or those of a NUMA node,
 // are exactly enough (devicesToAllocate in pkg/kubelet/cm/devicemanager, v1.34). Either
-// error ends the pod's admission, and its text is the pod's status.
+// error fails the pod's admission, and the pod's status shows the error.
 func (p *pool) checkCount(n int) error {
 	if limit := p.rule.MaxPerContainer; limit > 0 && n > limit {
 		return fmt.Errorf("%w: a container requests %d of %s and the limit of this node is %d: request fewer, or raise maxPerContainer of that resource in the configuration",
@@ -278,9 +279,9 @@ func (p *pool) checkCount(n int) error {
 	return nil
 }
 
-// mixedError is the error of a request for n replicas that only the chosen GPUs, of
-// different drivers, could meet.
-func (p *pool) mixedError(chosen []bool, n int) error {
+// mixedDriversError returns the error for a request of n replicas that only GPUs of different
+// drivers, the chosen ones, could satisfy.
+func (p *pool) mixedDriversError(chosen []bool, n int) error {
 	var names []string
 	for i, g := range p.gpus {
 		if chosen[i] {
@@ -319,8 +320,8 @@ func ParseReplicaID(id string) (instanceID string, number int, ok bool) {
 
 // instanceIDs returns the instance IDs of the GPUs of replicas, each once.
 func instanceIDs(replicaIDs []string) (ids []string) {
-	for _, replica := range replicaIDs {
-		if id, _, ok := ParseReplicaID(replica); ok && !slices.Contains(ids, id) {
+	for _, replicaID := range replicaIDs {
+		if id, _, ok := ParseReplicaID(replicaID); ok && !slices.Contains(ids, id) {
 			ids = append(ids, id)
 		}
 	}
@@ -330,8 +331,8 @@ func instanceIDs(replicaIDs []string) (ids []string) {
 // SocketName returns the name of a resource's socket in the kubelet's device plugin
 // directory. It is short because the whole path is limited to 107 bytes.
 func SocketName(resource string) string {
-	name, ours := strings.CutPrefix(resource, "directx.microsoft.com/")
-	if !ours || len(name) > 10 {
+	name, isDefaultDomain := strings.CutPrefix(resource, "directx.microsoft.com/")
+	if !isDefaultDomain || len(name) > 10 {
 		digest := sha256.Sum256([]byte(resource))
 		name = hex.EncodeToString(digest[:5])
 	}

@@ -271,7 +271,7 @@ func TestValidate(t *testing.T) {
 		{name: "number too high", ids: []string{"A::4"}, wantErr: `"A::4" is beyond the 4 replicas`},
 		{name: "fault", ids: []string{"FAULTY::0"}, wantErr: `"FAULTY::0" cannot be allocated: GPU FAULTY is unhealthy (driver stopped (code 43))`},
 		{name: "missing", ids: []string{"GONE::0"}, wantErr: "advertised as another resource"},
-		{name: "twice", ids: []string{"A::0", "B::0", "A::0"}, wantErr: `"A::0" is named twice`},
+		{name: "twice", ids: []string{"A::0", "B::0", "A::0"}, wantErr: `"A::0" is requested twice`},
 		// The kubelet does not call GetPreferredAllocation before each Allocate.
 		{name: "one driver", rule: one, ids: []string{"A::0", "B::0"}, want: []allocation.Replica{{ID: "A::0", InstanceID: "A", UUID: uuid}, {ID: "B::0", InstanceID: "B"}}},
 		{name: "mixed drivers", rule: one, ids: []string{"A::0", "E::0"}, wantErr: "A (NVIDIA, driver 1), E (NVIDIA, driver unknown). Request"},

@@ -8,16 +8,16 @@ import (
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
-// prefer chooses size of the available replicas for one container. An earlier rule
+// prefer chooses size of the available replicas for one container. An earlier criterion
 // takes precedence over all later ones:
 //
 //  1. every replica of mustInclude is chosen;
-//  2. all GPUs have one vendor and driver version: that of mustInclude's GPUs, and
-//     without any the one whose choice is best by the later rules. When no driver has
-//     enough replicas available, or mustInclude's GPUs already have several and not
-//     enough, drivers are mixed if the rule allows it; otherwise it is an error;
-//  3. as many different GPUs as possible, whatever the policy: a container gets no
-//     more of a GPU by two of its replicas;
+//  2. all GPUs have one vendor and driver version: that of mustInclude's GPUs, or if
+//     mustInclude is empty, the one that is best by the later criteria. When no driver has
+//     enough available replicas, or mustInclude's GPUs already have several drivers and not
+//     enough replicas, drivers are mixed if the resource allows it; otherwise it is an error;
+//  3. as many different GPUs as possible, whatever the policy: two replicas of one GPU give a
+//     container no more of the GPU than one replica;
 //  4. the GPUs with the fewest replicas in use, those chosen here included, or with the
 //     most if the policy is packed. In use are the replicas that are not available;
 //  5. GPUs of one NUMA node, known nodes before unknown ones;
@@ -31,40 +31,40 @@ func (p *pool) prefer(available, mustInclude []string, size int) ([]string, erro
 	if err := p.checkCount(size); err != nil {
 		return nil, err
 	}
-	c, err := p.newChoice(available, mustInclude)
+	r, err := p.newPreferredRequest(available, mustInclude)
 	if err != nil {
 		return nil, err
 	}
-	need, free := size-len(mustInclude), 0
-	for _, g := range c.gpus {
-		free += g.free
+	need, numAvailable := size-len(mustInclude), 0
+	for _, g := range r.candidates {
+		numAvailable += g.available
 	}
 	switch {
 	case need < 0:
 		return nil, fmt.Errorf("%w: %d replicas of %s requested, of which %d must be included", errInvalidRequest, size, p.resource, len(mustInclude))
-	case need > free:
-		return nil, fmt.Errorf("%w: %d replicas of %s requested and %d available", errInvalidRequest, size, p.resource, free+len(mustInclude))
+	case need > numAvailable:
+		return nil, fmt.Errorf("%w: %d replicas of %s requested and %d available", errInvalidRequest, size, p.resource, numAvailable+len(mustInclude))
 	}
-	sets := c.driverGroups(need)
-	if len(sets) == 0 {
-		usable := make([]bool, len(c.gpus))
-		for i, g := range c.gpus {
-			usable[i] = g.free+g.included > 0
+	groups := r.driverGroups(need)
+	if len(groups) == 0 {
+		usable := make([]bool, len(r.candidates))
+		for i, g := range r.candidates {
+			usable[i] = g.available+g.included > 0
 		}
-		return nil, p.mixedError(usable, size)
+		return nil, p.mixedDriversError(usable, size)
 	}
-	selections := make([]selection, 0, len(sets))
-	for _, set := range sets {
-		selections = append(selections, c.selectFrom(set, need))
+	selections := make([]selection, 0, len(groups))
+	for _, group := range groups {
+		selections = append(selections, r.selectFrom(group, need))
 	}
-	// The sets are in the order of the source, and of equal ones the first is chosen.
+	// The groups are in the order of the source. Of equally good ones, the first is chosen.
 	best := slices.MaxFunc(selections, func(a, b selection) int {
-		return cmp.Or(cmp.Compare(a.distinctGPUs, b.distinctGPUs), p.byUse(b.load, a.load), cmp.Compare(b.nodes, a.nodes))
+		return cmp.Or(cmp.Compare(a.distinctGPUs, b.distinctGPUs), p.compareInUse(b.totalInUse, a.totalInUse), cmp.Compare(b.numaNodes, a.numaNodes))
 	})
 	chosen := append(make([]string, 0, size), mustInclude...)
-	for i, g := range c.gpus {
-		for number, n := 0, best.gpus[i].included-g.included; n > 0; number++ {
-			if g.open[number] {
+	for i, g := range r.candidates {
+		for number, n := 0, best.candidates[i].included-g.included; n > 0; number++ {
+			if g.isAvailable[number] {
 				chosen = append(chosen, replicaID(p.gpus[i].instanceID, number))
 				n--
 			}
@@ -73,25 +73,29 @@ func (p *pool) prefer(available, mustInclude []string, size int) ([]string, erro
 	return chosen, nil
 }
 
-// choice is one request for a preferred allocation, with a candidate for each GPU of the pool.
-type choice struct {
+// preferredRequest is one request for a preferred allocation.
+type preferredRequest struct {
 	pool *pool
-	gpus []candidate
+	// candidates are the pool's GPUs, in its order.
+	candidates []candidate
 }
 
 // candidate is a GPU in one request.
 type candidate struct {
-	// open are the replicas that can still be chosen, by number, free is how many.
-	open []bool
-	free int
-	// included is how many are in mustInclude, used how many containers have.
-	included, used int
+	// isAvailable reports by number whether a replica is available and not in mustInclude.
+	isAvailable []bool
+	// available is the number of those that are not chosen yet.
+	available int
+	// included is the number of replicas in mustInclude, and later also of those chosen.
+	included int
+	// inUse is the number of replicas that containers have.
+	inUse int
 }
 
-func (p *pool) newChoice(available, mustInclude []string) (*choice, error) {
-	c := &choice{pool: p, gpus: make([]candidate, len(p.gpus))}
+func (p *pool) newPreferredRequest(available, mustInclude []string) (*preferredRequest, error) {
+	r := &preferredRequest{pool: p, candidates: make([]candidate, len(p.gpus))}
 	for i, g := range p.gpus {
-		c.gpus[i] = candidate{open: make([]bool, g.replicas), used: g.replicas}
+		r.candidates[i] = candidate{isAvailable: make([]bool, g.replicas), inUse: g.replicas}
 	}
 	isIncluded := map[string]bool{}
 	for _, id := range mustInclude {
@@ -103,132 +107,133 @@ func (p *pool) newChoice(available, mustInclude []string) (*choice, error) {
 			return nil, fmt.Errorf("%w: %q must be included twice", errInvalidRequest, id)
 		}
 		isIncluded[id] = true
-		c.gpus[i].included++
-		c.gpus[i].used--
+		r.candidates[i].included++
+		r.candidates[i].inUse--
 	}
 	for _, id := range available {
-		if i, number, err := p.find(id); err == nil && !isIncluded[id] && !c.gpus[i].open[number] {
-			c.gpus[i].open[number] = true
-			c.gpus[i].free++
-			c.gpus[i].used--
+		if i, number, err := p.find(id); err == nil && !isIncluded[id] && !r.candidates[i].isAvailable[number] {
+			r.candidates[i].isAvailable[number] = true
+			r.candidates[i].available++
+			r.candidates[i].inUse--
 		}
 	}
-	return c, nil
+	return r, nil
 }
 
-// driverGroups returns the sets of GPUs of which one provides all of need replicas: by
-// rule 2 the GPUs of each driver, and otherwise, if drivers can be mixed, all GPUs.
-func (c *choice) driverGroups(need int) [][]int {
+// driverGroups returns the groups of GPUs, by their indices, that criterion 2 permits and that have need
+// available replicas: the GPUs of each driver, or if there is no such group and drivers can be
+// mixed, all GPUs.
+func (r *preferredRequest) driverGroups(need int) [][]int {
 	var all []int
 	var drivers, required []driver
-	for i, g := range c.pool.gpus {
+	for i, g := range r.pool.gpus {
 		all = append(all, i)
 		if !slices.Contains(drivers, g.driver) {
 			drivers = append(drivers, g.driver)
 		}
-		if c.gpus[i].included > 0 && !slices.Contains(required, g.driver) {
+		if r.candidates[i].included > 0 && !slices.Contains(required, g.driver) {
 			required = append(required, g.driver)
 		}
 	}
-	groups := slices.Collect(slices.Chunk(drivers, 1))
+	driverSets := slices.Collect(slices.Chunk(drivers, 1))
 	switch {
-	case len(required) > 1 && !bool(c.pool.rule.MixedDrivers):
+	case len(required) > 1 && !bool(r.pool.rule.MixedDrivers):
 		return nil
 	case len(required) > 0:
-		groups = [][]driver{required}
+		driverSets = [][]driver{required}
 	}
-	var enough [][]int
-	for _, group := range groups {
-		set, free := make([]int, 0, len(all)), 0
-		for i, g := range c.pool.gpus {
-			if slices.Contains(group, g.driver) {
-				set = append(set, i)
-				free += c.gpus[i].free
+	var groups [][]int
+	for _, driverSet := range driverSets {
+		group, available := make([]int, 0, len(all)), 0
+		for i, g := range r.pool.gpus {
+			if slices.Contains(driverSet, g.driver) {
+				group = append(group, i)
+				available += r.candidates[i].available
 			}
 		}
-		if free >= need {
-			enough = append(enough, set)
+		if available >= need {
+			groups = append(groups, group)
 		}
 	}
-	if len(enough) == 0 && (bool(c.pool.rule.MixedDrivers) || need == 0) {
+	if len(groups) == 0 && (bool(r.pool.rule.MixedDrivers) || need == 0) {
 		return [][]int{all}
 	}
-	return enough
+	return groups
 }
 
-// selection is one way to choose replicas, with what ranks it among others.
+// selection is one way to choose replicas, with the values by which it is compared to others.
 type selection struct {
-	// gpus are the candidates after the choice, which included counts.
-	gpus []candidate
-	// distinctGPUs is the number of different GPUs, mustInclude's among them.
+	// candidates are those of the request, updated by each replica that is chosen.
+	candidates []candidate
+	// distinctGPUs is the number of different GPUs, including those of mustInclude.
 	distinctGPUs int
-	// load is the sum, over the chosen replicas, of how many replicas of their GPU were in use
-	// before.
-	load int
-	// nodes is the number of NUMA nodes. Each GPU whose node is unknown counts as one.
-	nodes int
+	// totalInUse is a sum over the chosen replicas: the number of replicas of the same GPU that
+	// were in use before.
+	totalInUse int
+	// numaNodes is the number of NUMA nodes. Each GPU whose node is unknown counts as one.
+	numaNodes int
 }
 
-// selectFrom chooses need replicas of the GPUs in set, which has enough, one at a time by
-// rules 3 to 6.
-func (c *choice) selectFrom(set []int, need int) selection {
-	s := selection{gpus: slices.Clone(c.gpus)}
-	onNode := map[int]int{} // the number of GPUs chosen from by NUMA node
-	add := func(i int) {
+// selectFrom chooses need replicas of the GPUs in group, one at a time by criteria 3 to 6. The group
+// has enough of them.
+func (r *preferredRequest) selectFrom(group []int, need int) selection {
+	s := selection{candidates: slices.Clone(r.candidates)}
+	chosenOnNode := map[int]int{} // the number of GPUs of which replicas are chosen, by NUMA node
+	addGPU := func(i int) {
 		s.distinctGPUs++
-		if node := c.pool.gpus[i].numaNode; node == nil {
-			s.nodes++
+		if node := r.pool.gpus[i].numaNode; node == nil {
+			s.numaNodes++
 		} else {
-			onNode[*node]++
+			chosenOnNode[*node]++
 		}
 	}
-	for i, g := range c.gpus {
+	for i, g := range r.candidates {
 		if g.included > 0 {
-			add(i)
+			addGPU(i)
 		}
 	}
 	for ; need > 0; need-- {
-		open := map[int]int{} // the number of GPUs to choose from by NUMA node
-		for _, i := range set {
-			if node := c.pool.gpus[i].numaNode; node != nil && s.gpus[i].free > 0 {
-				open[*node]++
+		availableOnNode := map[int]int{} // the number of GPUs with available replicas, by NUMA node
+		for _, i := range group {
+			if node := r.pool.gpus[i].numaNode; node != nil && s.candidates[i].available > 0 {
+				availableOnNode[*node]++
 			}
 		}
-		// numaRank ranks GPUs by their nodes: those chosen from most, then those that provide most
-		// of need.
+		// numaRank returns the numbers by which GPUs are ranked: how many GPUs of the same node are
+		// chosen already, then how many of the needed GPUs the node can provide.
 		numaRank := func(i int) (chosen, provides int) {
-			node := c.pool.gpus[i].numaNode
+			node := r.pool.gpus[i].numaNode
 			if node == nil {
 				return -1, 0
 			}
-			return onNode[*node], min(open[*node], need)
+			return chosenOnNode[*node], min(availableOnNode[*node], need)
 		}
-		i := slices.MinFunc(set, func(a, b int) int {
-			x, y := s.gpus[a], s.gpus[b]
+		i := slices.MinFunc(group, func(a, b int) int {
+			x, y := s.candidates[a], s.candidates[b]
 			chosenX, providesX := numaRank(a)
 			chosenY, providesY := numaRank(b)
 			return cmp.Or(
-				cmp.Compare(min(y.free, 1), min(x.free, 1)),
+				cmp.Compare(min(y.available, 1), min(x.available, 1)),
 				cmp.Compare(min(x.included, 1), min(y.included, 1)),
-				c.pool.byUse(x.used+x.included, y.used+y.included),
+				r.pool.compareInUse(x.inUse+x.included, y.inUse+y.included),
 				cmp.Compare(chosenY, chosenX),
 				cmp.Compare(providesY, providesX),
 			)
 		})
-		if s.gpus[i].included == 0 {
-			add(i)
+		if s.candidates[i].included == 0 {
+			addGPU(i)
 		}
-		s.load += s.gpus[i].used + s.gpus[i].included
-		s.gpus[i].included++
-		s.gpus[i].free--
+		s.totalInUse += s.candidates[i].inUse + s.candidates[i].included
+		s.candidates[i].included++
+		s.candidates[i].available--
 	}
-	s.nodes += len(onNode)
+	s.numaNodes += len(chosenOnNode)
 	return s
 }
 
-// byUse compares GPUs with a and b replicas in use: it is negative when the first is
-// the better one to allocate from.
-func (p *pool) byUse(a, b int) int {
+// compareInUse compares two GPUs with a and b replicas in use by criterion 4: it returns a negative
+// number if the first GPU is preferred.
+func (p *pool) compareInUse(a, b int) int {
 	if p.rule.AllocationPolicy == policy.Packed {
 		return cmp.Compare(b, a)
 	}

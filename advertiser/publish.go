@@ -46,7 +46,7 @@ func (a *Advertiser) publishPools(devices []discovery.Device, live []allocation.
 	a.mu.Lock()
 	a.devices, a.listSizeErr = devices, sizeErr
 	a.mu.Unlock()
-	a.publishing.Log(a.config.Log, sizeErr, "Cannot advertise the GPUs of this node", "All GPUs are advertised again")
+	a.lastPublishErr.Log(a.config.Log, sizeErr, "Cannot advertise the GPUs of this node", "All GPUs are advertised again")
 	return nil
 }
 
@@ -79,13 +79,13 @@ func (a *Advertiser) gpusByResource(assigned []resources.Assigned, live []alloca
 }
 
 // recordUnderOtherName returns the oldest live record of a GPU; ok is false if there is none, or
-// one is under the name of the GPU's rule.
-func recordUnderOtherName(live []allocation.Entry, instanceID, rule string) (oldest allocation.Entry, ok bool) {
+// one of them is a record of resource, the name in the GPU's rule.
+func recordUnderOtherName(live []allocation.Entry, instanceID, resource string) (oldest allocation.Entry, ok bool) {
 	for _, record := range live {
 		if !slices.ContainsFunc(record.Replicas, func(r allocation.Replica) bool { return strings.EqualFold(r.InstanceID, instanceID) }) {
 			continue
 		}
-		if record.Resource == rule {
+		if record.Resource == resource {
 			return allocation.Entry{}, false
 		}
 		if !ok {

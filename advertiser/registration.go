@@ -15,7 +15,7 @@ import (
 // kubeletSocket is the name of the kubelet's registration socket.
 const kubeletSocket = "kubelet.sock"
 
-// registerTimeout bounds one registration, during which the kubelet connects to us.
+// registerTimeout bounds one registration, during which the kubelet connects to the server.
 const registerTimeout = 10 * time.Second
 
 // stayRegistered registers with the kubelet whenever necessary, until ctx ends or the
@@ -23,8 +23,8 @@ const registerTimeout = 10 * time.Second
 func (s *server) stayRegistered(ctx context.Context, listener *localgrpc.Listener, r *registration) {
 	r.accepted = false // The kubelet does not have this socket yet.
 	for ctx.Err() == nil {
-		// The kubelet empties the directory before it creates its socket, so ours must
-		// be checked after the kubelet's.
+		// The kubelet empties the directory before it creates its socket, so the
+		// server's socket must be checked after the kubelet's.
 		kubelet, err := localgrpc.Identify(filepath.Join(s.config.KubeletDir, kubeletSocket))
 		if !listener.Intact() {
 			s.log.Info("The socket was removed, creating it again")
@@ -34,20 +34,20 @@ func (s *server) stayRegistered(ctx context.Context, listener *localgrpc.Listene
 		if err != nil || !r.due(time.Now(), kubelet, streams) {
 			// A kubelet admits its pods soon after it has created its socket, and refuses
 			// those whose devices are not registered by then.
-			interval := s.timing.unwatched
+			interval := s.timing.unwatchedInterval
 			if streams.open > 0 {
-				interval = s.timing.poll
+				interval = s.timing.pollInterval
 			}
 			s.waitForStreams(ctx, interval)
 			continue
 		}
-		r.openedBefore = streams.opened
+		r.openedBefore = streams.totalOpened
 		err = s.register(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		r.kubelet, r.attempted, r.accepted = kubelet, time.Now(), err == nil
-		if changed := r.failure.Replace(err); err == nil {
+		if changed := r.lastErr.Changed(err); err == nil {
 			s.log.Info("Registered with the kubelet")
 		} else if changed {
 			s.log.WithError(err).Warn("Cannot register with the kubelet, retrying")
@@ -79,12 +79,12 @@ type registration struct {
 	timing timing
 	// kubelet is the kubelet's socket at the last attempt, or at the server's start if there was
 	// none. The attempt ended at attempted; accepted reports whether it succeeded, and openedBefore
-	// is streams.opened from before it.
+	// is streams.totalOpened from before it.
 	kubelet      localgrpc.Identity
 	attempted    time.Time
 	accepted     bool
 	openedBefore int
-	failure      errlog.LastError
+	lastErr      errlog.LastError // of an attempt
 }
 
 // due reports whether to register with kubelet now.
@@ -92,21 +92,21 @@ type registration struct {
 // An accepted registration can still get lost, without notice, when the kubelet ends
 // an older connection for the same resource (runClient in plugin/v1beta1/handler.go of
 // pkg/kubelet/cm/devicemanager, v1.34). The only sign is that the kubelet does not watch
-// our list, or stops watching it.
+// the server's list, or stops watching it.
 //
-// There is no sign at all if the kubelet ends the older connection after it got our new list:
-// then it has no healthy device until we register again (kubernetes#121994; v1.37 can refuse
+// There is no sign at all if the kubelet ends the older connection after it got the new list:
+// then it has no healthy device until the server registers again (kubernetes#121994; v1.37 can refuse
 // every later registration). So the kubelet gets time to end the older connection first, which
-// may be one to an earlier process of ours. A kubelet that was started later has none.
+// may be one to an earlier advertiser process. A kubelet that was started later has none.
 func (r *registration) due(now time.Time, kubelet localgrpc.Identity, streams streams) bool {
 	sinceAttempt := now.Sub(r.attempted)
 	switch {
 	case !kubelet.Same(r.kubelet):
 		return true
-	case streams.open > 0 && r.accepted, streams.open == 0 && now.Sub(streams.closed) < r.timing.settle:
+	case streams.open > 0 && r.accepted, streams.open == 0 && now.Sub(streams.lastClosed) < r.timing.settleTime:
 		return false
-	case r.accepted && streams.opened == r.openedBefore:
-		return sinceAttempt >= r.timing.watch
+	case r.accepted && streams.totalOpened == r.openedBefore:
+		return sinceAttempt >= r.timing.watchTimeout
 	}
-	return sinceAttempt >= r.timing.poll
+	return sinceAttempt >= r.timing.pollInterval
 }

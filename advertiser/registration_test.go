@@ -27,7 +27,7 @@ func TestDue(t *testing.T) {
 	one, other := identity("one"), identity("other")
 	accepted := registration{kubelet: one, attempted: t0, accepted: true}
 	refused := registration{kubelet: one, attempted: t0}
-	watched := streams{open: 1, opened: 1}
+	watched := streams{open: 1, totalOpened: 1}
 	for _, test := range []struct {
 		name     string
 		standing registration
@@ -36,12 +36,12 @@ func TestDue(t *testing.T) {
 		streams  streams
 		want     bool
 	}{
-		{name: "no longer watched, soon after", standing: accepted, after: 1, kubelet: one, streams: streams{opened: 1, closed: at(-10)}},
-		{name: "no longer watched", standing: accepted, after: 2, kubelet: one, streams: streams{opened: 1, closed: at(-10)}, want: true},
-		{name: "no longer watched, the kubelet may be ending the connection", standing: accepted, after: 102, kubelet: one, streams: streams{opened: 1, closed: at(100)}},
-		{name: "no longer watched, the kubelet has ended the connection", standing: accepted, after: 103, kubelet: one, streams: streams{opened: 1, closed: at(100)}, want: true},
-		{name: "refused, the kubelet may be ending the connection", standing: refused, after: 102, kubelet: one, streams: streams{opened: 1, closed: at(100)}},
-		{name: "another kubelet ends no connection", standing: accepted, after: 102, kubelet: other, streams: streams{opened: 1, closed: at(102)}, want: true},
+		{name: "no longer watched, soon after", standing: accepted, after: 1, kubelet: one, streams: streams{totalOpened: 1, lastClosed: at(-10)}},
+		{name: "no longer watched", standing: accepted, after: 2, kubelet: one, streams: streams{totalOpened: 1, lastClosed: at(-10)}, want: true},
+		{name: "no longer watched, the kubelet may be ending the connection", standing: accepted, after: 102, kubelet: one, streams: streams{totalOpened: 1, lastClosed: at(100)}},
+		{name: "no longer watched, the kubelet has ended the connection", standing: accepted, after: 103, kubelet: one, streams: streams{totalOpened: 1, lastClosed: at(100)}, want: true},
+		{name: "refused, the kubelet may be ending the connection", standing: refused, after: 102, kubelet: one, streams: streams{totalOpened: 1, lastClosed: at(100)}},
+		{name: "another kubelet ends no connection", standing: accepted, after: 102, kubelet: other, streams: streams{totalOpened: 1, lastClosed: at(102)}, want: true},
 		{name: "still watched", standing: accepted, after: 2, kubelet: one, streams: watched},
 		{name: "first", kubelet: one, want: true},
 		{name: "registered and watched", standing: accepted, after: 100, kubelet: one, streams: watched},
@@ -54,7 +54,7 @@ func TestDue(t *testing.T) {
 		{name: "refused, though an old stream is open", standing: refused, after: 2, kubelet: one, streams: watched, want: true},
 	} {
 		r := test.standing
-		r.timing = timing{watch: 10 * time.Second, poll: 2 * time.Second, settle: 3 * time.Second}
+		r.timing = timing{watchTimeout: 10 * time.Second, pollInterval: 2 * time.Second, settleTime: 3 * time.Second}
 		if got := r.due(at(test.after), test.kubelet, test.streams); got != test.want {
 			t.Errorf("%s: %t", test.name, got)
 		}
@@ -66,19 +66,19 @@ func TestDue(t *testing.T) {
 func TestFirstRegistration(t *testing.T) {
 	t.Parallel()
 	settling := fastTiming()
-	settling.settle = 300 * time.Millisecond
+	settling.settleTime = 300 * time.Millisecond
 	dir := testutil.ShortDir(t)
 	k := startKubelet(t, dir)
 	began := time.Now()
 	runWith(t, testConfig(t, dir, newSource(displayGPU("A"))), settling)
 	k.await(displayResource, "A::0 A::1")
-	if took := time.Since(began); took < settling.settle {
+	if took := time.Since(began); took < settling.settleTime {
 		t.Errorf("registered after %s", took)
 	}
 
 	// A kubelet's socket exists an instant before it accepts connections. A registration that fails for
 	// that reason is repeated after settle, so one of a few must not wait.
-	settling.settle = 2 * time.Second
+	settling.settleTime = 2 * time.Second
 	for attempt := 1; ; attempt++ {
 		dir := testutil.ShortDir(t)
 		runWith(t, testConfig(t, dir, newSource(displayGPU("A"))), settling)
@@ -89,7 +89,7 @@ func TestFirstRegistration(t *testing.T) {
 		began := time.Now()
 		startKubelet(t, dir).await(displayResource, "A::0 A::1")
 		took := time.Since(began)
-		if took < settling.settle/2 {
+		if took < settling.settleTime/2 {
 			return
 		}
 		if attempt == 3 {

@@ -25,14 +25,14 @@ type server struct {
 	timing   timing
 	resource string
 	log      logrus.FieldLogger
-	calls    *allocateGuard // of all servers
+	guard    *allocateGuard // of all servers
 	// streamsChanged receives a value when a ListAndWatch stream has opened or closed.
 	streamsChanged chan struct{}
 	// stopping is closed when streams must end.
 	stopping chan struct{}
 
 	mu sync.Mutex // guards the following fields
-	// pool is the newest one; replaced is closed when a newer one is published.
+	// pool is the newest pool. replaced is closed when a newer one is published.
 	pool     *pool
 	replaced chan struct{}
 	streams  streams
@@ -40,18 +40,19 @@ type server struct {
 
 // streams are the ListAndWatch streams of a server. The kubelet watches the list while one is open.
 type streams struct {
-	// open is the number of open streams, opened that of all that were ever opened.
-	open, opened int
-	// closed is when the last stream was closed, and before that when the server was created.
-	closed time.Time
+	// open is the number of open streams, and totalOpened that of all streams since the server was
+	// created.
+	open, totalOpened int
+	// lastClosed is when a stream was last closed, or if none was, when the server was created.
+	lastClosed time.Time
 }
 
 // newServer returns a server of p's resource.
-func newServer(config Config, timing timing, calls *allocateGuard, p *pool) *server {
+func newServer(config Config, timing timing, guard *allocateGuard, p *pool) *server {
 	return &server{
 		config: config, timing: timing, resource: p.resource, log: config.Log.WithField("resource", p.resource),
-		calls: calls, streamsChanged: make(chan struct{}, 1), stopping: make(chan struct{}),
-		pool: p, replaced: make(chan struct{}), streams: streams{closed: time.Now()},
+		guard: guard, streamsChanged: make(chan struct{}, 1), stopping: make(chan struct{}),
+		pool: p, replaced: make(chan struct{}), streams: streams{lastClosed: time.Now()},
 	}
 }
 
@@ -74,7 +75,7 @@ func (s *server) streamOpened() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.streams.open++
-	s.streams.opened++
+	s.streams.totalOpened++
 	signal(s.streamsChanged)
 }
 
@@ -82,7 +83,7 @@ func (s *server) streamClosed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.streams.open--
-	s.streams.closed = time.Now()
+	s.streams.lastClosed = time.Now()
 	signal(s.streamsChanged)
 }
 
@@ -95,18 +96,18 @@ func (s *server) currentStreams() streams {
 // run serves and registers until ctx ends, through restarts of the kubelet. It returns
 // an error only if a gRPC server fails.
 func (s *server) run(ctx context.Context) error {
-	var failure errlog.LastError
+	var lastErr errlog.LastError
 	r := &registration{timing: s.timing}
 	if kubelet, err := localgrpc.Identify(filepath.Join(s.config.KubeletDir, kubeletSocket)); err == nil {
 		r.kubelet = kubelet // It may still have a connection to an earlier process.
 	}
 	for ctx.Err() == nil {
 		listener, err := localgrpc.Listen(ctx, filepath.Join(s.config.KubeletDir, SocketName(s.resource)))
-		if ctx.Err() == nil && failure.Replace(err) && err != nil {
+		if ctx.Err() == nil && lastErr.Changed(err) && err != nil {
 			s.log.WithError(err).Warn("Cannot listen in the kubelet's device plugin directory, retrying; is the kubelet running, and no other advertiser?")
 		}
 		if err != nil {
-			s.waitForStreams(ctx, s.timing.poll)
+			s.waitForStreams(ctx, s.timing.pollInterval)
 		} else if err := s.serve(ctx, listener, r); err != nil {
 			return fmt.Errorf("serve %s: %w", s.resource, err)
 		}
@@ -114,9 +115,9 @@ func (s *server) run(ctx context.Context) error {
 	return nil
 }
 
-// waitForStreams waits until a stream opens or closes, at most for a time, or until ctx ends.
-func (s *server) waitForStreams(ctx context.Context, atMost time.Duration) {
-	timer := time.NewTimer(atMost)
+// waitForStreams waits until a stream opens or closes, ctx ends or the timeout has passed.
+func (s *server) waitForStreams(ctx context.Context, timeout time.Duration) {
+	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
@@ -132,26 +133,26 @@ func (s *server) serve(ctx context.Context, listener *localgrpc.Listener, r *reg
 	rpc := grpc.NewServer(
 		// A request for a preferred allocation lists every available replica.
 		grpc.MaxRecvMsgSize(16<<20),
-		// An allocation that is recorded after the run would not be in the next one's list.
+		// An allocation that is recorded after the run would be missing from the next run's list.
 		grpc.WaitForHandlers(true),
 	)
 	v1beta1.RegisterDevicePluginServer(rpc, s)
-	serving, fail := context.WithCancelCause(ctx)
+	servingCtx, fail := context.WithCancelCause(ctx)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		fail(errors.Join(errors.New("server ended unexpectedly"), rpc.Serve(listener)))
 	}()
 
-	s.stayRegistered(serving, listener, r)
-	err := context.Cause(serving)
+	s.stayRegistered(servingCtx, listener, r)
+	err := context.Cause(servingCtx)
 	if ctx.Err() != nil {
 		err = nil
 	}
 	close(s.stopping)
-	cutOff := time.AfterFunc(s.timing.stop, rpc.Stop)
+	stopTimer := time.AfterFunc(s.timing.stopTimeout, rpc.Stop)
 	rpc.GracefulStop()
-	cutOff.Stop()
+	stopTimer.Stop()
 	<-ended
 	if err := listener.Close(); err != nil {
 		s.log.WithError(err).Warn("Cannot remove the socket")

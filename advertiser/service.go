@@ -60,8 +60,8 @@ func (s *server) ListAndWatch(_ *v1beta1.Empty, stream grpc.ServerStreamingServe
 
 // GetPreferredAllocation implements v1beta1.DevicePluginServer with [pool.prefer].
 func (s *server) GetPreferredAllocation(_ context.Context, request *v1beta1.PreferredAllocationRequest) (*v1beta1.PreferredAllocationResponse, error) {
-	if s.calls.inFlight.Load() > 0 {
-		s.calls.markConflict() // Another allocation has begun, even if no call of Allocate follows.
+	if s.guard.inFlight.Load() > 0 {
+		s.guard.markConflict() // Another allocation has begun, even if no call of Allocate follows.
 	}
 	pool, _ := s.current()
 	response := &v1beta1.PreferredAllocationResponse{}
@@ -82,7 +82,7 @@ func (s *server) GetPreferredAllocation(_ context.Context, request *v1beta1.Pref
 // shim adds that when the container is created. With [Config.Inject] the answer has
 // the GPU's devices and mounts and no token.
 func (s *server) Allocate(ctx context.Context, request *v1beta1.AllocateRequest) (*v1beta1.AllocateResponse, error) {
-	call := s.calls.begin()
+	call := s.guard.begin()
 	defer call.end()
 	response, tokens, err := s.allocate(ctx, request)
 	if err == nil {
@@ -95,14 +95,14 @@ func (s *server) Allocate(ctx context.Context, request *v1beta1.AllocateRequest)
 		for _, token := range tokens {
 			err = errors.Join(err, s.config.Recorder.End(token.ID()))
 		}
-		s.calls.markConflict() // The kubelet now considers the replicas of the calls in flight unused.
+		s.guard.markConflict() // The kubelet now considers the replicas of the calls in flight unused.
 		return nil, s.refuse(err)
 	}
 	for i, token := range tokens {
 		s.log.WithFields(logrus.Fields{"allocation": token.ID(), "replicas": request.GetContainerRequests()[i].GetDevicesIds()}).Info("Allocated")
 		s.config.Metrics.Allocations.WithLabelValues(s.resource).Inc()
 	}
-	signal(s.calls.succeeded)
+	signal(s.guard.succeeded)
 	return response, nil
 }
 
@@ -144,7 +144,7 @@ var errNotReady = errors.New("the container cannot start with its GPU now; the k
 
 // PreStartContainer implements v1beta1.DevicePluginServer. The kubelet calls it
 // before every start of a container that holds a replica, and again later if it
-// fails. It does not if [Config.AllocatesAtCreation] is set.
+// fails. The kubelet does not call it if [Config.AllocatesAtCreation] is set.
 func (s *server) PreStartContainer(ctx context.Context, request *v1beta1.PreStartContainerRequest) (*v1beta1.PreStartContainerResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
@@ -171,7 +171,7 @@ func (s *server) refuse(err error) error {
 	return status.Error(code, err.Error())
 }
 
-// classify returns the reason of an error for metrics, and its gRPC code.
+// classify returns the value of the reason label of metrics for err, and its gRPC code.
 func classify(err error) (reason string, code codes.Code) {
 	switch {
 	case errors.Is(err, errInvalidRequest):
@@ -195,7 +195,7 @@ func classify(err error) (reason string, code codes.Code) {
 //
 // The kubelet repeats the answer at each start of the container. It merges the
 // answers of several resources by ContainerPath of devices and mounts and by name of
-// variables, and of two with the same key it drops an arbitrary one
+// environment variables, and of two with the same key it drops an arbitrary one
 // (deviceRunContainerOptions in pkg/kubelet/cm/devicemanager, v1.34).
 type Inject func(ctx context.Context, resource string, instanceIDs []string) (*v1beta1.ContainerAllocateResponse, error)
 
@@ -203,9 +203,9 @@ type Inject func(ctx context.Context, resource string, instanceIDs []string) (*v
 // express.
 var ErrNotInjectable = errors.New("the response of a device plugin cannot express this request")
 
-// answer returns the answer for a container with these replicas. Without [Config.Inject] it has the token of the
-// container's allocation record, and the interlock, with which no runtime starts a container
-// whose record was not looked up.
+// answer returns the answer for a container with these replicas. Without [Config.Inject] it has
+// the token of the container's allocation record, and the interlock, with which no runtime starts
+// a container until the NRI plugin or the runtime shim has removed it.
 //
 // containerd accepts Windows devices without a container path and permissions only
 // (WithDevices in pkg/cri/opts/spec_windows_opts.go, v1.7). Of the interlocks of
@@ -229,13 +229,13 @@ func (s *server) answer(ctx context.Context, token allocation.Token, replicaIDs 
 // allocateGuard tracks the calls of Allocate for all resources.
 //
 // A kubelet that allocates at creation does so for several pods at once. When an
-// allocation begins, the kubelet drops state to which the earlier ones still write after
-// Allocate has succeeded: it panics (devicesToReuse in
-// pkg/kubelet/cm/devicemanager/manager.go, v1.34 and v1.37). So of several that begin at
-// once, all but the last must fail, and if they begin within a short time, which one is the last
-// is unknown. When one fails, the kubelet considers the replicas of those in flight unused
-// (allocateContainerResources there). A kubelet that allocates at admission does so for one
-// pod after the other.
+// allocation begins, the kubelet deletes state to which earlier allocations still write after
+// Allocate has succeeded, and panics (devicesToReuse in
+// pkg/kubelet/cm/devicemanager/manager.go, v1.34 and v1.37). So of several allocations that
+// begin at once, all but the last must fail, and if they begin within a short time, it is unknown
+// which one is the last. When one fails, the kubelet considers the replicas of those in flight unused
+// (allocateContainerResources in the same file). A kubelet that allocates at admission handles
+// one pod after the other.
 type allocateGuard struct {
 	// conflictWindow is how long before and after a call begins no other allocation may begin or
 	// fail. It is 0 if the kubelet allocates at admission.
@@ -247,54 +247,54 @@ type allocateGuard struct {
 	succeeded chan struct{}
 }
 
-func newAllocateCalls(atCreation bool, conflictWindow time.Duration) *allocateGuard {
-	c := &allocateGuard{succeeded: make(chan struct{}, 1)}
+func newAllocateGuard(atCreation bool, conflictWindow time.Duration) *allocateGuard {
+	g := &allocateGuard{succeeded: make(chan struct{}, 1)}
 	if atCreation {
-		c.conflictWindow = conflictWindow
+		g.conflictWindow = conflictWindow
 	}
-	return c
+	return g
 }
 
 // markConflict makes the calls in flight fail, and those that begin within conflictWindow.
-func (c *allocateGuard) markConflict() {
+func (g *allocateGuard) markConflict() {
 	now := time.Now()
-	c.lastConflict.Store(&now)
+	g.lastConflict.Store(&now)
 }
 
 // guardedCall is one call of Allocate.
 type guardedCall struct {
-	all   *allocateGuard
+	guard *allocateGuard
 	began time.Time
 	// beganAlone reports that no other allocation began or failed in the conflictWindow before.
 	beganAlone bool
 }
 
 // begin returns a call that is in flight until its end.
-func (c *allocateGuard) begin() *guardedCall {
-	c.inFlight.Add(1)
-	call := &guardedCall{all: c, began: time.Now()}
-	last := c.lastConflict.Swap(&call.began)
-	call.beganAlone = last == nil || call.began.Sub(*last) >= c.conflictWindow
+func (g *allocateGuard) begin() *guardedCall {
+	g.inFlight.Add(1)
+	call := &guardedCall{guard: g, began: time.Now()}
+	last := g.lastConflict.Swap(&call.began)
+	call.beganAlone = last == nil || call.began.Sub(*last) >= g.conflictWindow
 	return call
 }
 
-func (c *guardedCall) end() { c.all.inFlight.Add(-1) }
+func (c *guardedCall) end() { c.guard.inFlight.Add(-1) }
 
 var errConcurrent = errors.New("another allocation began at the same time, and concurrent allocations can crash the kubelet of Windows (kubernetes#136021); the kubelet tries again in 10 to 15 seconds")
 
 // awaitConflictWindow waits until the call's conflictWindow has passed. It returns errConcurrent
 // if another allocation began or failed in the conflictWindow before or after the call began.
 func (c *guardedCall) awaitConflictWindow(ctx context.Context) error {
-	if c.all.conflictWindow == 0 {
+	if c.guard.conflictWindow == 0 {
 		return nil
 	}
-	timer := time.NewTimer(time.Until(c.began.Add(c.all.conflictWindow)))
+	timer := time.NewTimer(time.Until(c.began.Add(c.guard.conflictWindow)))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 	case <-ctx.Done():
 	}
-	if !c.beganAlone || c.all.lastConflict.Load() != &c.began {
+	if !c.beganAlone || c.guard.lastConflict.Load() != &c.began {
 		return errConcurrent
 	}
 	return nil

@@ -37,7 +37,7 @@ func allocateRequest(containers ...[]string) *v1beta1.AllocateRequest {
 // testServer returns a server that is not run. Its GPU A has 4 replicas.
 func testServer(config Config) *server {
 	timing := defaultTiming()
-	return newServer(config, timing, newAllocateCalls(config.AllocatesAtCreation, timing.conflictWindow), poolOf(4, displayGPU("A")))
+	return newServer(config, timing, newAllocateGuard(config.AllocatesAtCreation, timing.conflictWindow), poolOf(4, displayGPU("A")))
 }
 
 // TestCalls makes one call each of a server that has one GPU. A refused request leaves

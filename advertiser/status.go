@@ -26,7 +26,7 @@ func (a *Advertiser) isWatched() bool { return len(a.unwatched()) < len(a.server
 
 // Report sets the metrics of the current state, with the containers that hold GPUs, nil
 // if they are unknown. It may be called at any time.
-func (a *Advertiser) Report(n metrics.Node, containers []ContainerDevices) {
+func (a *Advertiser) Report(n metrics.NodeMetrics, containers []ContainerDevices) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, d := range a.devices {
@@ -60,7 +60,7 @@ func (a *Advertiser) Report(n metrics.Node, containers []ContainerDevices) {
 // Allocating reports whether an allocation is in flight. The kubelet's pods must not be
 // listed then: it would consider the replicas unused and allocate them again
 // (UpdateAllocatedDevices in pkg/kubelet/cm/devicemanager, v1.34).
-func (a *Advertiser) Allocating() bool { return a.calls.inFlight.Load() > 0 }
+func (a *Advertiser) Allocating() bool { return a.guard.inFlight.Load() > 0 }
 
 // maxSilence is how long after a listing of GPUs began the next one must begin.
 const maxSilence = 2 * time.Minute

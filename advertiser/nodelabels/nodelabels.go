@@ -33,16 +33,16 @@ func Names() []string {
 // https://kubernetes-sigs.github.io/node-feature-discovery/stable/usage/customization-guide.html#local-feature-source
 const FeatureFile = "/etc/kubernetes/node-feature-discovery/features.d/directx-nri"
 
-// maxValue is the largest length of a label's value in bytes.
+// maxValueBytes is the largest length of a label's value.
 // https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set
-const maxValue = 63
+const maxValueBytes = 63
 
-// maxFile is the size in bytes of the largest file that [Read] reads.
-const maxFile = 1 << 16
+// maxFileBytes is the size of the largest file that [Read] reads.
+const maxFileBytes = 1 << 16
 
 // ForDevices returns the labels of a node with these devices, nil if it offers no GPU. Apart from
-// present and count, a label is missing if the GPUs that are offered differ in it, or it is
-// unknown.
+// present and count, a label is left out if its value is unknown or not the same for all of the
+// GPUs that are offered.
 func ForDevices(assigned []resources.Assigned) map[string]string {
 	offered := slices.DeleteFunc(slices.Clone(assigned), func(a resources.Assigned) bool { return a.Rule == nil })
 	if len(offered) == 0 {
@@ -50,7 +50,7 @@ func ForDevices(assigned []resources.Assigned) map[string]string {
 	}
 	labels := map[string]string{Prefix + "present": "true", Prefix + "count": strconv.Itoa(len(offered))}
 	for i, a := range offered {
-		for name, value := range forDevice(a) {
+		for name, value := range deviceLabels(a) {
 			switch before, ok := labels[Prefix+name]; {
 			case i == 0 && value != "":
 				labels[Prefix+name] = value
@@ -62,8 +62,8 @@ func ForDevices(assigned []resources.Assigned) map[string]string {
 	return labels
 }
 
-// forDevice returns the values of the labels that describe one GPU.
-func forDevice(a resources.Assigned) map[string]string {
+// deviceLabels returns the values of the labels that describe one GPU.
+func deviceLabels(a resources.Assigned) map[string]string {
 	kind, sharing, memory := "compute", "exclusive", ""
 	if a.Device.Kind() == discovery.KindDisplay {
 		kind = "display"
@@ -75,19 +75,19 @@ func forDevice(a resources.Assigned) map[string]string {
 		memory = strconv.FormatUint(mib, 10)
 	}
 	return map[string]string{
-		"product": value(a.Device.Description), "memory": memory, "driver": value(a.Device.DriverVersion),
+		"product": labelValue(a.Device.Description), "memory": memory, "driver": labelValue(a.Device.DriverVersion),
 		"kind": kind, "replicas": strconv.Itoa(a.Rule.Replicas), "sharing": sharing,
 	}
 }
 
-// value returns text as the value of a label: NVIDIA-Tesla-T4 for "NVIDIA Tesla T4".
-func value(text string) string {
+// labelValue returns text as the value of a label: NVIDIA-Tesla-T4 for "NVIDIA Tesla T4".
+func labelValue(text string) string {
 	const end = "-_."
 	words := strings.FieldsFunc(text, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune(end, r)
 	})
 	text = strings.Join(words, "-")
-	return strings.Trim(text[:min(len(text), maxValue)], end)
+	return strings.Trim(text[:min(len(text), maxValueBytes)], end)
 }
 
 // Write writes labels to a file in the format of [FeatureFile], unless it has them already.
@@ -96,7 +96,7 @@ func Write(path string, labels map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(labels)) {
 		text += name + "=" + labels[name] + "\n"
 	}
-	if before, err := durable.Read(path, maxFile); err == nil && bytes.Equal(before, []byte(text)) {
+	if before, err := durable.Read(path, maxFileBytes); err == nil && bytes.Equal(before, []byte(text)) {
 		return nil
 	}
 	// #nosec G301 G302 -- node-feature-discovery reads it, and does not run as root.
@@ -108,7 +108,7 @@ func Write(path string, labels map[string]string) error {
 
 // Read returns the labels of the file that [Write] wrote.
 func Read(path string) (map[string]string, error) {
-	data, err := durable.Read(path, maxFile)
+	data, err := durable.Read(path, maxFileBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +119,7 @@ func Read(path string) (map[string]string, error) {
 		}
 		name, value, found := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
 		if !found || !strings.HasPrefix(name, Prefix) {
-			return nil, fmt.Errorf("read %s: %q is no label that directx-advertiser writes", path, line)
+			return nil, fmt.Errorf("read %s: %q is not a label that directx-advertiser writes", path, line)
 		}
 		labels[name] = value
 	}

@@ -52,9 +52,9 @@ func TestForDevices(t *testing.T) {
 		},
 		"a long name": {
 			assigned: []resources.Assigned{gpu(func(d *discovery.Device, _ *policy.Resource) {
-				d.Description = strings.Repeat("a", maxValue-1) + " (TM)"
+				d.Description = strings.Repeat("a", maxValueBytes-1) + " (TM)"
 			})},
-			change: map[string]string{"product": strings.Repeat("a", maxValue-1)},
+			change: map[string]string{"product": strings.Repeat("a", maxValueBytes-1)},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

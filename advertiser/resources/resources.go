@@ -18,17 +18,17 @@ type Assigned struct {
 	Device discovery.Device
 	// Rule is the first rule that matches the device, nil if there is none.
 	Rule *policy.Resource
-	// Reason is why there is no rule.
+	// Reason is why Rule is nil, "" if it is not.
 	Reason string
 }
 
 // Assigner assigns the GPUs of a node to resources, except those that it cannot advertise.
 type Assigner struct {
-	// OS is the operating system of the node's containers, "" if it does not matter.
-	OS string
+	// NodeOS is the operating system of the node's containers, "" if it does not matter.
+	NodeOS string
 	// OneResource limits the node to the first resource of the configuration. It is set if the
-	// answers to the kubelet have the GPUs: of a container with GPUs of two resources, the kubelet
-	// can silently drop some.
+	// answers to the kubelet have the GPUs: if a container requests GPUs of two resources, the
+	// kubelet can silently drop some of them.
 	OneResource bool
 }
 
@@ -36,12 +36,12 @@ type Assigner struct {
 func (a Assigner) Assign(devices []discovery.Device, rules []policy.Resource) []Assigned {
 	all := make([]Assigned, 0, len(devices))
 	for _, d := range devices {
-		assigned := Assigned{Device: d, Reason: a.reason(d)}
+		assigned := Assigned{Device: d, Reason: a.exclusionReason(d)}
 		i := slices.IndexFunc(rules, func(r policy.Resource) bool { return matches(d, r.Match) })
 		switch {
 		case assigned.Reason != "":
 		case i < 0:
-			assigned.Reason = "none of the configuration's resources is for it"
+			assigned.Reason = "no resource of the configuration matches it"
 		case a.OneResource && rules[i].Name != rules[0].Name:
 			assigned.Reason = fmt.Sprintf("with injection: kubelet, a node can have GPUs of one resource, which is %s, the first of the configuration; move %s to the front to advertise this GPU instead", rules[0].Name, rules[i].Name)
 		default:
@@ -52,8 +52,8 @@ func (a Assigner) Assign(devices []discovery.Device, rules []policy.Resource) []
 	return all
 }
 
-// reason returns why a device can belong to no resource, "" if it can.
-func (a Assigner) reason(d discovery.Device) string {
+// exclusionReason returns why a device can belong to no resource, "" if it can belong to one.
+func (a Assigner) exclusionReason(d discovery.Device) string {
 	switch {
 	case d.Software:
 		return "it is a software renderer"
@@ -62,11 +62,11 @@ func (a Assigner) reason(d discovery.Device) string {
 	case d.Kind() == discovery.KindNone:
 		return "it supports neither display nor compute"
 	case d.InstanceID == "" || !utf8.ValidString(d.InstanceID):
-		// The ID would not survive the way to the kubelet and back.
+		// The kubelet could not return this ID unchanged.
 		return "its instance ID is empty or not valid UTF-8"
-	case a.OS == "linux" && len(d.DeviceNodes) == 0:
+	case a.NodeOS == "linux" && len(d.DeviceNodes) == 0:
 		return "it has no device node, so Linux containers cannot have it"
-	case a.OS == "windows" && len(d.DeviceNodes) > 0 && d.LocationPath == "":
+	case a.NodeOS == "windows" && len(d.DeviceNodes) > 0 && d.LocationPath == "":
 		return "it has device nodes and no location path, so Windows containers cannot have it"
 	}
 	return ""
@@ -80,18 +80,18 @@ func matches(d discovery.Device, m policy.Match) bool {
 		anyMatches(m.LocationPaths, d.LocationPath) &&
 		d.DedicatedMemory >= uint64(m.MinMemory) &&
 		(m.MaxMemory == 0 || d.DedicatedMemory <= uint64(m.MaxMemory)) &&
-		inBounds(d.DriverVersion, m.MinDriver, m.MaxDriver) &&
-		optional(m.Integrated, d.Integrated) &&
-		optional(m.Detachable, d.Detachable)
+		versionInRange(d.DriverVersion, m.MinDriver, m.MaxDriver) &&
+		flagMatches(m.Integrated, d.Integrated) &&
+		flagMatches(m.Detachable, d.Detachable)
 }
 
-func optional(wanted *bool, found bool) bool { return wanted == nil || *wanted == found }
+func flagMatches(want *bool, value bool) bool { return want == nil || *want == value }
 
-func anyMatches(patterns []string, text string) bool {
-	return len(patterns) == 0 || slices.ContainsFunc(patterns, func(p string) bool { return winpath.Match(p, text) })
+func anyMatches(patterns []string, value string) bool {
+	return len(patterns) == 0 || slices.ContainsFunc(patterns, func(p string) bool { return winpath.Match(p, value) })
 }
 
-func inBounds(version string, from, to policy.DriverVersion) bool {
+func versionInRange(version string, from, to policy.DriverVersion) bool {
 	none := policy.DriverVersion{}
 	if from == none && to == none {
 		return true

@@ -110,7 +110,7 @@ func TestOtherSystem(t *testing.T) {
 	noPath.InstanceID, noPath.LocationPath = "NOPATH", ""
 	noID.InstanceID = "\xff"
 	for os, want := range map[string]string{"windows": "T4=x/gpu*1 LINUX:no location path BOTH=x/gpu*1 NOPATH=x/gpu*1 \xff:ID", "linux": "T4:no device node LINUX=x/gpu*1 BOTH=x/gpu*1 NOPATH:no device node \xff:ID"} {
-		if got := written(Assigner{OS: os}.Assign([]discovery.Device{t4(), linux, both, noPath, noID}, []policy.Resource{{Name: "x/gpu", Replicas: 1}})); got != want {
+		if got := written(Assigner{NodeOS: os}.Assign([]discovery.Device{t4(), linux, both, noPath, noID}, []policy.Resource{{Name: "x/gpu", Replicas: 1}})); got != want {
 			t.Errorf("%s: %s, want %s", os, got, want)
 		}
 	}
@@ -147,7 +147,7 @@ func written(all []Assigned) string {
 		if a.Rule != nil {
 			word += "=" + a.Rule.Name + "*" + string(rune('0'+a.Rule.Replicas))
 		}
-		for reason, short := range map[string]string{"software": "software", "neither": "neither", "none of": "rule", "no device node": "no device node", "no location path": "no location path", "move x/compute to the front": "one resource", "library": "library", "instance ID": "ID"} {
+		for reason, short := range map[string]string{"software": "software", "neither": "neither", "no resource of": "rule", "no device node": "no device node", "no location path": "no location path", "move x/compute to the front": "one resource", "library": "library", "instance ID": "ID"} {
 			if strings.Contains(a.Reason, reason) {
 				word += ":" + short
 			}

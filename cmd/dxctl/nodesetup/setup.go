@@ -70,7 +70,7 @@ func (o *setupOptions) command() *cobra.Command {
 
 // run sets the node up when it has a GPU, and waits for the end of ctx.
 func (o *setupOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
-	if err := o.configure.Check(); err != nil {
+	if err := o.configure.CheckFlags(); err != nil {
 		return err
 	}
 	o.install.shimDir, o.install.stateDir = o.configure.ShimDir, o.configure.StateDir
@@ -177,7 +177,7 @@ func (o *setupOptions) checkGPU(ctx context.Context) error {
 	}
 	// Only a GPU that the advertiser would offer counts. An inventory can be that of several
 	// nodes, also of both operating systems.
-	for _, a := range (resources.Assigner{OS: runtime.GOOS, OneResource: p.Injection == policy.InjectByKubelet}).Assign(devices, p.Resources) {
+	for _, a := range (resources.Assigner{NodeOS: runtime.GOOS, OneResource: p.Injection == policy.InjectByKubelet}).Assign(devices, p.Resources) {
 		if a.Rule != nil && !slices.ContainsFunc(a.Device.DeviceNodes, o.lacks) {
 			return nil
 		}
