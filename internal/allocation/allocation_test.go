@@ -227,7 +227,7 @@ func TestBindConcurrently(t *testing.T) {
 		})
 	}
 	group.Wait()
-	b, ok, err := OpenStore(dir).binding(token.ID())
+	b, ok, err := OpenStore(dir).readBinding(token.ID())
 	if err != nil || !ok || len(winners) != 1 || winners[0] != b.Holder.PodUID {
 		t.Fatalf("winners %q, holder %v, %v", winners, b.Holder, err)
 	}
@@ -354,7 +354,7 @@ func TestRecorderWaitsForLock(t *testing.T) {
 	select {
 	case <-opened:
 		t.Error("a second recorder was opened beside the first")
-	case <-time.After(2 * lockRetry):
+	case <-time.After(2 * lockRetryInterval):
 	}
 	if err := first.Close(); err != nil {
 		t.Fatal(err)

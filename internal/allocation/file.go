@@ -48,8 +48,8 @@ func encode(body fileBody) ([]byte, error) {
 type fileBody interface {
 	// kind returns the kind of its file.
 	kind() string
-	// check returns an error if it is incomplete, or belongs to another allocation.
-	check(id ID) error
+	// validate returns an error if it is incomplete, or belongs to another allocation.
+	validate(id ID) error
 }
 
 // decode decodes the file of an allocation into body. It refuses a file that is damaged or has
@@ -71,12 +71,12 @@ func decode(data []byte, id ID, body fileBody) error {
 	if err := strictJSON(e.Body, body); err != nil {
 		return err
 	}
-	return body.check(id)
+	return body.validate(id)
 }
 
 func (r *Record) kind() string { return "Allocation" }
 
-func (r *Record) check(id ID) error {
+func (r *Record) validate(id ID) error {
 	incomplete := func(r Replica) bool { return r.ID == "" || r.InstanceID == "" }
 	switch {
 	case r.ID != id:
@@ -89,7 +89,7 @@ func (r *Record) check(id ID) error {
 
 func (b *binding) kind() string { return "AllocationBinding" }
 
-func (b *binding) check(id ID) error {
+func (b *binding) validate(id ID) error {
 	switch {
 	case b.ID != id:
 		return fmt.Errorf("it is the binding of another allocation (%s)", shorten(string(b.ID), 40))
@@ -120,7 +120,7 @@ func strictJSON(data []byte, v any) error {
 // splitName splits the name of a file into the ID of its allocation and its suffix.
 func splitName(name string) (id ID, suffix string, ok bool) {
 	for _, suffix := range []string{recordSuffix, bindingSuffix} {
-		if base, found := strings.CutSuffix(name, suffix); found && wellFormed(base) {
+		if base, found := strings.CutSuffix(name, suffix); found && isWellFormed(base) {
 			return ID(base), suffix, true
 		}
 	}

@@ -93,8 +93,8 @@ func (r Record) replicaKeys() []replicaKey {
 	return keys
 }
 
-// ended returns those of the records, oldest first, whose tokens no container will present
-// again. A record whose holder is unknown has not ended.
+// ended returns the IDs of the records whose tokens no container will present again. records are
+// sorted, oldest first. A record whose holder is unknown has not ended.
 func ended(records []Entry) (ids []ID) {
 	byReplica := map[replicaKey][]Entry{}
 	for _, e := range records {
@@ -103,8 +103,8 @@ func ended(records []Entry) (ids []ID) {
 		}
 	}
 	superseded := map[ID]bool{}
-	for _, of := range byReplica {
-		for _, id := range supersededByHolders(of) {
+	for _, ofReplica := range byReplica {
+		for _, id := range supersededByHolders(ofReplica) {
 			superseded[id] = true
 		}
 	}
@@ -116,41 +116,40 @@ func ended(records []Entry) (ids []ID) {
 	return ids
 }
 
-// isReallocated reports whether each of e's replicas is in a later injected record. One of them
-// is not enough: a main container may get a part of its init container's replicas.
+// isReallocated reports whether each replica of e is in a later injected record. It is not enough
+// that one of them is: a main container may get a part of its init container's replicas.
 func isReallocated(e Entry, byReplica map[replicaKey][]Entry) bool {
 	return !slices.ContainsFunc(e.replicaKeys(), func(key replicaKey) bool {
 		return !slices.ContainsFunc(byReplica[key], func(later Entry) bool { return later.Injected && later.Sequence > e.Sequence })
 	})
 }
 
-// supersededByHolders returns those of one replica's records, oldest first, that have ended
-// because of newer ones and their holders.
+// supersededByHolders returns the IDs of those records of one replica, oldest first, that have
+// ended because of newer records and their holders.
 //
 // The kubelet allocates a replica again to a later container of the same pod (the
 // replicas of init containers), and when the pod no longer exists. So a newer record
-// proves nothing, but its holder does: if that is a container of another pod, the older
-// record's pod no longer exists; if it is the same container, the kubelet has forgotten
-// the older record (a recreated static pod keeps its UID). A pod's containers present
+// alone does not show that the older one has ended, but its holder can: if that is a container of
+// another pod, the older record's pod no longer exists; if it is the same container, the kubelet
+// has forgotten the older record (a recreated static pod keeps its UID). A pod's containers present
 // their tokens in the order of admission, so a record that is unbound when a newer one
 // is bound has ended too.
 func supersededByHolders(records []Entry) (ids []ID) {
 	unbound := 0
-	// newer are the holders of the newer records.
-	var newer []Holder
+	var newerHolders []Holder
 	for _, e := range slices.Backward(records) {
 		if e.Holder == nil {
 			unbound++
-			if len(newer) > 0 || unbound > maxUnbound {
+			if len(newerHolders) > 0 || unbound > maxUnbound {
 				ids = append(ids, e.ID)
 			}
 			continue
 		}
-		if slices.ContainsFunc(newer, func(n Holder) bool { return n.PodUID != e.Holder.PodUID || n.Same(*e.Holder) }) {
+		if slices.ContainsFunc(newerHolders, func(n Holder) bool { return n.PodUID != e.Holder.PodUID || n.Same(*e.Holder) }) {
 			ids = append(ids, e.ID)
 			continue
 		}
-		newer = append(newer, *e.Holder)
+		newerHolders = append(newerHolders, *e.Holder)
 	}
 	return ids
 }

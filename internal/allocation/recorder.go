@@ -23,15 +23,15 @@ import (
 // because a removed file can be locked twice.
 const lockName = ".lock"
 
-// lockRetry is the interval of attempts to take a lock that another process has.
-const lockRetry = 200 * time.Millisecond
+// lockRetryInterval is the interval of attempts to take a lock that another process has.
+const lockRetryInterval = 200 * time.Millisecond
 
-// Recorder writes records and ends them. One process at a time has one; any
-// number may read beside it with a [Store].
+// Recorder writes records and ends them. One process at a time has a recorder for a directory. Any
+// number of processes can read the records at the same time with a [Store].
 type Recorder struct {
 	store *Store
 	log   logrus.FieldLogger
-	// sequence numbers the records. It has its own mutex, which is locked last and for an instant.
+	// sequence numbers the records. It has its own mutex, which is locked only for an instant.
 	sequence sequence
 
 	// mu guards the following fields. It is held while files are read, so Record and End, which
@@ -40,8 +40,9 @@ type Recorder struct {
 	lock *flock.Flock // of the directory
 	// live are the records that had not ended when the directory was last read, oldest first.
 	live []Entry
-	// unlisted is why the directory could not be read, unusable why some of its records could not.
-	unlisted, unusable errlog.LastError
+	// lastListErr is why the directory could not be read, lastRecordErr why some of its records
+	// could not be read.
+	lastListErr, lastRecordErr errlog.LastError
 }
 
 // sequence numbers the records of a node.
@@ -54,13 +55,13 @@ type sequence struct {
 func (s *sequence) next() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// The clock leaves room for the number of a record that cannot be read now.
+	// The time is above the number of a record that cannot be read now.
 	s.last = max(s.last+1, uint64(time.Now().UnixNano()))
 	return s.last
 }
 
-// skip makes all further numbers larger than n.
-func (s *sequence) skip(n uint64) {
+// startAfter makes all further numbers larger than n.
+func (s *sequence) startAfter(n uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.last = max(s.last, n)
@@ -69,13 +70,13 @@ func (s *sequence) skip(n uint64) {
 // OpenRecorder creates dir if necessary and reads the records in it. Records that
 // cannot be read are logged and kept, and files with other names are ignored.
 //
-// While another process has the directory's recorder, as during an update, it waits:
-// the order of records must be determined by one process.
+// OpenRecorder waits while another process has the directory's recorder, as during an update:
+// one process must determine the order of the records.
 func OpenRecorder(ctx context.Context, dir string, log logrus.FieldLogger) (*Recorder, error) {
 	r := &Recorder{
 		store: OpenStore(dir),
 		log:   log,
-		// On a read-only file system the lock cannot be opened, and nothing be recorded.
+		// Opening the lock fails on a read-only file system, on which nothing can be recorded.
 		lock: flock.New(filepath.Join(dir, lockName), flock.SetPermissions(0o600), flock.SetFlag(os.O_CREATE|os.O_RDWR)),
 	}
 	err := r.open(ctx)
@@ -96,7 +97,7 @@ func (r *Recorder) open(ctx context.Context) error {
 	locked, err := r.lock.TryLock()
 	if err == nil && !locked {
 		r.log.WithField("lock", r.lock.Path()).Warn("Another process writes the allocation records of this node; waiting until it ends")
-		_, err = r.lock.TryLockContext(ctx, lockRetry)
+		_, err = r.lock.TryLockContext(ctx, lockRetryInterval)
 	}
 	if err != nil {
 		return err
@@ -142,14 +143,14 @@ func (r *Recorder) holdsLock() bool {
 // (kubernetes#136021): other calls do not delay it, and [Recorder.Refresh] removes the
 // records of the same replicas that have ended.
 //
-// No container presents the token of an injected record. It ends when all of its
-// replicas are in newer records, or [Recorder.BindByName] bound it and another pod's
-// record is newer.
+// No container presents the token of an injected record. The record ends when all of its
+// replicas are in newer records, or if [Recorder.BindByName] has bound it, when a record of
+// another pod is newer.
 func (r *Recorder) Record(ctx context.Context, record Record) (Token, error) {
 	token := NewToken()
 	record.ID, record.Sequence, record.CreatedAt = token.ID(), r.sequence.next(), time.Now().UTC()
 	data, err := encode(&record)
-	err = cmp.Or(ctx.Err(), record.check(record.ID), err)
+	err = cmp.Or(ctx.Err(), record.validate(record.ID), err)
 	if err == nil && len(data) > maxFileBytes {
 		err = fmt.Errorf("%d replicas for one container do not fit into a record: request fewer", len(record.Replicas))
 	}
@@ -167,7 +168,7 @@ func (r *Recorder) Record(ctx context.Context, record Record) (Token, error) {
 // that is recreated under the same name counts as the same. Its errors are those
 // of [Store.Bind].
 func (r *Recorder) BindByName(id ID, namespace, pod, container string) error {
-	record, err := r.store.record(id)
+	record, err := r.store.readRecord(id)
 	if err == nil && !record.Injected {
 		err = ErrNotFound
 	}
@@ -198,7 +199,7 @@ func (r *Recorder) End(id ID) error {
 func (r *Recorder) Refresh() []Entry {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.unlisted.Log(r.log, r.refresh(context.Background()), "Cannot list the allocation records; the last known ones stay in force", "The allocation records can be listed again")
+	r.lastListErr.Log(r.log, r.refresh(context.Background()), "Cannot list the allocation records; the last known ones stay in force", "The allocation records can be listed again")
 	for _, id := range ended(r.live) {
 		if err := r.End(id); err != nil {
 			r.log.WithError(err).Warn("Cannot remove an allocation record that has ended, retrying later")
@@ -219,14 +220,14 @@ func (r *Recorder) refresh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var unusable error
+	var recordErr error
 	for _, p := range problems {
-		unusable = errors.Join(unusable, p.Err)
+		recordErr = errors.Join(recordErr, p.Err)
 	}
-	r.unusable.Log(r.log, unusable, "Allocation records cannot be used, and the containers that hold them cannot start again: delete their pods, then remove the files", "All allocation records can be used again")
+	r.lastRecordErr.Log(r.log, recordErr, "Allocation records cannot be used, and the containers that hold them cannot start again: delete their pods, then remove the files", "All allocation records can be used again")
 	r.live = live
 	for _, e := range live {
-		r.sequence.skip(e.Sequence)
+		r.sequence.startAfter(e.Sequence)
 	}
 	return nil
 }
@@ -236,13 +237,13 @@ func (r *Recorder) removeLeftovers() error {
 	files, err := os.ReadDir(r.store.dir)
 	for _, file := range files {
 		id, suffix, ok := splitName(file.Name())
-		// No other process writes records, and one whose binding fails tries again.
-		leftover := durable.IsTemp(file.Name())
+		// No other process writes records, and a process whose temporary binding is removed tries again.
+		isLeftover := durable.IsTemp(file.Name())
 		if ok && suffix == bindingSuffix {
 			_, err := os.Lstat(r.store.path(id, recordSuffix))
-			leftover = errors.Is(err, fs.ErrNotExist)
+			isLeftover = errors.Is(err, fs.ErrNotExist)
 		}
-		if leftover {
+		if isLeftover {
 			if err := os.Remove(filepath.Join(r.store.dir, file.Name())); err != nil {
 				r.log.WithError(err).Warn("Cannot remove a file of an earlier run")
 			}

@@ -15,11 +15,11 @@ import (
 
 // Errors of [Store].
 var (
-	// ErrNotFound: there is no record for the token.
+	// ErrNotFound means that there is no record for the token.
 	ErrNotFound = errors.New("no allocation is recorded for this token")
-	// ErrHeld: the record belongs to another container.
+	// ErrHeld means that the record belongs to another container.
 	ErrHeld = errors.New("the allocation belongs to another container")
-	// ErrUnreadable: the content of the record or its binding is wrong or damaged.
+	// ErrUnreadable means that the content of the record or of its binding is wrong or damaged.
 	ErrUnreadable = errors.New("the allocation's record cannot be used")
 )
 
@@ -33,20 +33,20 @@ func OpenStore(dir string) *Store { return &Store{dir} }
 // Get returns the record that token stands for. Its error matches
 // [ErrNotFound], [ErrUnreadable] or [durable.ErrNotPrivate], or is that of the
 // file system, and names the file.
-func (s *Store) Get(token Token) (Record, error) { return s.record(token.ID()) }
+func (s *Store) Get(token Token) (Record, error) { return s.readRecord(token.ID()) }
 
-func (s *Store) record(id ID) (r Record, err error) {
-	err = s.read(s.path(id, recordSuffix), id, &r)
+func (s *Store) readRecord(id ID) (r Record, err error) {
+	err = s.readFile(s.path(id, recordSuffix), id, &r)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Record{}, fmt.Errorf("%w (%s)", ErrNotFound, s.path(id, recordSuffix))
 	}
 	return r, err
 }
 
-// binding returns the binding of a record; ok is false if no container has presented its
+// readBinding returns the binding of a record; ok is false if no container has presented its
 // token yet.
-func (s *Store) binding(id ID) (b binding, ok bool, err error) {
-	err = s.read(s.path(id, bindingSuffix), id, &b)
+func (s *Store) readBinding(id ID) (b binding, ok bool, err error) {
+	err = s.readFile(s.path(id, bindingSuffix), id, &b)
 	if errors.Is(err, fs.ErrNotExist) {
 		return binding{}, false, nil
 	}
@@ -56,7 +56,7 @@ func (s *Store) binding(id ID) (b binding, ok bool, err error) {
 // isBound reports whether the record is bound to holder. If it is bound to another container,
 // the error matches [ErrHeld].
 func (s *Store) isBound(id ID, holder Holder) (bool, error) {
-	b, bound, err := s.binding(id)
+	b, bound, err := s.readBinding(id)
 	if err == nil && bound && !b.Holder.Same(holder) {
 		err = fmt.Errorf("%w: %s", ErrHeld, b.Holder)
 	}
@@ -65,7 +65,7 @@ func (s *Store) isBound(id ID, holder Holder) (bool, error) {
 
 // readHolder sets the holder of e.
 func (s *Store) readHolder(e *Entry) error {
-	b, bound, err := s.binding(e.ID)
+	b, bound, err := s.readBinding(e.ID)
 	if bound {
 		e.Holder, e.BoundAt = &b.Holder, b.BoundAt
 	}
@@ -73,9 +73,9 @@ func (s *Store) readHolder(e *Entry) error {
 	return err
 }
 
-// Check returns the record that token stands for when holder may have it, and
-// whether it is bound to holder already; otherwise it is unbound. The error matches
-// [ErrHeld] if another container has it.
+// Check returns the record that token stands for, and whether it is bound to holder. If it is
+// not, it is not bound to any container: if it is bound to another one, the error matches
+// [ErrHeld].
 func (s *Store) Check(token Token, holder Holder) (record Record, bound bool, err error) {
 	record, err = s.Get(token)
 	if err == nil {
@@ -94,10 +94,10 @@ func (s *Store) Bind(token Token, holder Holder) error { return s.bind(token.ID(
 func (s *Store) bind(id ID, holder Holder) error {
 	err := s.bindOnce(id, holder)
 	if errors.Is(err, fs.ErrExist) {
-		err = s.bindOnce(id, holder) // Another process has bound it meanwhile.
+		err = s.bindOnce(id, holder) // Another process has bound it in the meantime.
 	}
 	if err == nil {
-		_, err = s.record(id) // The recorder may have ended it meanwhile.
+		_, err = s.readRecord(id) // The recorder may have ended it in the meantime.
 	}
 	return err
 }
@@ -107,7 +107,7 @@ func (s *Store) bindOnce(id ID, holder Holder) error {
 		return err
 	}
 	// Do not bind a record that does not exist.
-	if _, err := s.record(id); err != nil {
+	if _, err := s.readRecord(id); err != nil {
 		return err
 	}
 	data, err := encode(&binding{ID: id, Holder: holder, BoundAt: time.Now().UTC()})
@@ -124,9 +124,9 @@ func (s *Store) path(id ID, suffix string) string {
 	return filepath.Join(s.dir, string(id)+suffix)
 }
 
-// read decodes a file of an allocation into body. It reads nothing if other accounts can
+// readFile decodes a file of an allocation into body. It reads nothing if other accounts can
 // write to the directory. The error matches [fs.ErrNotExist] if there is no file.
-func (s *Store) read(path string, id ID, body fileBody) error {
+func (s *Store) readFile(path string, id ID, body fileBody) error {
 	if err := durable.CheckPrivate(s.dir); err != nil {
 		return fmt.Errorf("read allocation record: %w", err)
 	}
@@ -148,12 +148,12 @@ type Problem struct {
 }
 
 // List returns the records of the directory, oldest first, and the problems by path.
-// It changes nothing, needs no token, and may be called while others write: a record
-// that ends meanwhile may be listed or not. A directory that does not exist has no
-// record, and files with other names are ignored.
+// It changes nothing, needs no token, and may be called while other processes write: a record
+// that ends in the meantime may be listed or not. A directory that does not exist has no
+// records, and files with other names are ignored.
 //
-// The error is one of the directory as a whole, such as [durable.ErrNotPrivate], and
-// nothing is listed then.
+// An error, such as [durable.ErrNotPrivate], is about the whole directory, and nothing is listed
+// then.
 func (s *Store) List(ctx context.Context) ([]Entry, []Problem, error) { return s.list(ctx, nil) }
 
 // list is [Store.List]. It does not read the records in known again, nor their bindings: neither
@@ -181,7 +181,7 @@ func (s *Store) list(ctx context.Context, known map[ID]Entry) (entries []Entry, 
 		path := s.path(id, recordSuffix)
 		entry, isKnown := known[id]
 		if !isKnown {
-			entry.Record, err = s.record(id)
+			entry.Record, err = s.readRecord(id)
 			if err != nil && !errors.Is(err, ErrNotFound) {
 				problems = append(problems, Problem{path, err})
 			}
@@ -193,7 +193,7 @@ func (s *Store) list(ctx context.Context, known map[ID]Entry) (entries []Entry, 
 			if err := s.readHolder(&entry); err != nil {
 				problems = append(problems, Problem{s.path(id, bindingSuffix), err})
 			}
-			// A record that has ended meanwhile has lost its binding with it.
+			// A record that has ended in the meantime has no binding any longer.
 			if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 				continue
 			}

@@ -33,13 +33,13 @@ func NewToken() Token {
 
 // ParseToken returns s as a token. It accepts one spelling only.
 func ParseToken(s string) (Token, error) {
-	if !wellFormed(s) {
+	if !isWellFormed(s) {
 		return "", fmt.Errorf("the value (%q, %d characters) is %w", shorten(s, 4), len(s), ErrMalformedToken)
 	}
 	return Token(s), nil
 }
 
-func wellFormed(s string) bool {
+func isWellFormed(s string) bool {
 	return len(s) == 2*tokenBytes && strings.Trim(s, "0123456789abcdef") == ""
 }
 
@@ -65,13 +65,13 @@ func shorten(s string, n int) string {
 	return strings.ToValidUTF8(s[:n], "") + "…"
 }
 
-// A container gets its token in an environment variable and an annotation. It presents each token
-// that it has in an environment variable whose name begins with EnvPrefix, whatever set it.
+// A container gets its token in an environment variable and an annotation. It presents the token
+// of each environment variable whose name begins with EnvPrefix, wherever the variable comes from.
 const (
 	EnvPrefix        = "DIRECTX_ALLOCATION"
 	AnnotationPrefix = "directx.microsoft.com/allocation"
 
-	domain = "directx.microsoft.com/"
+	resourceDomain = "directx.microsoft.com/"
 )
 
 // EnvKey returns the environment variable for resource:
@@ -88,7 +88,8 @@ func AnnotationKey(resource string) string {
 	return AnnotationPrefix + "." + mapName(resource, '.')
 }
 
-// mapName removes our domain and replaces all characters except letters and digits.
+// mapName removes the default domain of resources and replaces all characters except letters and
+// digits.
 func mapName(resource string, replacement rune) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -96,7 +97,7 @@ func mapName(resource string, replacement rune) string {
 			return r
 		}
 		return replacement
-	}, strings.TrimPrefix(resource, domain))
+	}, strings.TrimPrefix(resource, resourceDomain))
 }
 
 // The interlock is part of the advertiser's answer to Allocate. No runtime starts
