@@ -40,7 +40,7 @@ type Container struct {
 	Annotations, PodAnnotations map[string]string
 	// Devices are the Windows devices of the container's spec.
 	Devices []specs.WindowsDevice
-	// HyperV means that the container runs in a virtual machine of its own.
+	// HyperV reports that the container runs in a virtual machine of its own.
 	HyperV bool
 }
 
@@ -60,7 +60,7 @@ func (c Container) String() string {
 }
 
 // Refuse returns err as the error with which the container's creation fails: one
-// line that begins with our name and the container's.
+// line that begins with directx-nri and the container's name.
 func (c Container) Refuse(err error) error {
 	return fmt.Errorf("directx-nri: %s is not started: %w", c, err)
 }
@@ -88,7 +88,7 @@ type Decider struct {
 	// those of all handlers can.
 	CheckHandler func(ctx context.Context, name string) error
 	Log          logrus.FieldLogger
-	// Policy is as in force: see capabilities.EffectivePolicy.
+	// Policy is the policy in force: see capabilities.EffectivePolicy.
 	Policy policy.Policy
 }
 
@@ -96,9 +96,9 @@ type Decider struct {
 // of the operating system os. stateDir has the records and the compiled inventory.
 // checkHandler is [Decider.CheckHandler]. Errors include the remedy.
 func NewDecider(stateDir string, p policy.Policy, os ocispec.OS, files Files, checkHandler func(context.Context, string) error, log logrus.FieldLogger) (*Decider, error) {
-	quiet := logrus.New() // Everything that matters is in the errors too.
-	quiet.SetOutput(io.Discard)
-	source, err := node.Open(node.Options{UseInventory: p.UseInventory, StateDir: stateDir, Log: quiet})
+	discard := logrus.New() // The errors have everything that matters.
+	discard.SetOutput(io.Discard)
+	source, err := node.Open(node.Options{UseInventory: p.UseInventory, StateDir: stateDir, Log: discard})
 	if err != nil {
 		return nil, withRemedy("", fmt.Errorf("%w: %w", errUnknownGPUs, err))
 	}
@@ -113,23 +113,23 @@ func NewDecider(stateDir string, p policy.Policy, os ocispec.OS, files Files, ch
 type Outcome struct {
 	Devices []discovery.Device
 	Edits   ocispec.Edits
-	// Notes report files that the container does not get.
-	Notes []ocispec.Note
+	// Skipped are files that the container does not get.
+	Skipped []ocispec.SkippedFile
 
-	// unbound are the tokens whose allocations [Decider.Decide] binds to holder.
+	// unbound are the tokens of the allocations that [Decider.Decide] binds to holder.
 	unbound []presentedToken
 	holder  allocation.Holder
 }
 
-// Decide returns the edits of the container that makes the request, and binds the
-// allocations of a pod's container to it. ok is false if the container gets nothing; then it
-// must not be changed. An error means that it must not start: one line that names the
-// container, the cause and the remedy.
+// Decide returns the edits of the container that makes the request, and binds the allocations of a
+// pod's container to it. ok is false if the container gets nothing; then it must not be changed. An
+// error means that it must not start. The error is one line that names the container, the cause and
+// the remedy.
 func (d *Decider) Decide(ctx context.Context, request Request) (edits ocispec.Edits, ok bool, err error) {
 	container := request.Container
 	outcome, ok, err := d.decide(ctx, request)
 	if err == nil && ok && ctx.Err() != nil {
-		err = fmt.Errorf("too late: %w", ctx.Err())
+		err = fmt.Errorf("the decision took too long: %w", ctx.Err())
 	}
 	if err == nil {
 		err = d.bind(outcome)
@@ -175,7 +175,7 @@ func (d *Decider) decide(ctx context.Context, request Request) (Outcome, bool, e
 // that it requests.
 func (d *Decider) buildOutcome(request Request, devices []discovery.Device) (Outcome, error) {
 	container := request.Container
-	edits, notes, err := ocispec.BuildEdits(container.OS, devices, container.Env, d.Files, d.Policy)
+	edits, skipped, err := ocispec.BuildEdits(container.OS, devices, container.Env, d.Files, d.Policy)
 	if err != nil {
 		return Outcome{}, withRemedy("", err)
 	}
@@ -186,7 +186,7 @@ func (d *Decider) buildOutcome(request Request, devices []discovery.Device) (Out
 		case list.fromEnv && !d.Policy.ExtraMounts.Configured:
 			return Outcome{}, WithReason(ReasonPolicy, fmt.Errorf("extra mounts: %s has no effect unless the configuration sets extraMounts.sources; use the annotation %s", ExtraMountsVariable, ExtraMountsAnnotation))
 		default:
-			lists = append(lists, extramounts.List{Origin: list.origin, Text: list.text})
+			lists = append(lists, extramounts.List{Origin: list.origin, Text: list.value})
 		}
 	}
 	resolver := extramounts.Resolver{ExtraMounts: d.Policy.ExtraMounts, OS: container.OS, Files: d.Files}
@@ -195,7 +195,7 @@ func (d *Decider) buildOutcome(request Request, devices []discovery.Device) (Out
 		return Outcome{}, WithReason(ReasonPolicy, err)
 	}
 	edits.Mounts = append(edits.Mounts, extra...)
-	return Outcome{Devices: devices, Edits: edits, Notes: notes}, nil
+	return Outcome{Devices: devices, Edits: edits, Skipped: skipped}, nil
 }
 
 func (d *Decider) log(c Container, outcome Outcome) {
@@ -205,5 +205,5 @@ func (d *Decider) log(c Container, outcome Outcome) {
 	}
 	log := d.Log.WithFields(c.fields())
 	log.WithField("devices", names).Info("Container gets GPUs")
-	ocispec.LogNotes(log, outcome.Notes)
+	ocispec.LogSkipped(log, outcome.Skipped)
 }

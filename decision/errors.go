@@ -22,7 +22,7 @@ const (
 	ReasonHeld          Reason = "held"           // the allocation belongs to another container
 	ReasonDeviceGone    Reason = "device_gone"    // a GPU does not exist or cannot be used
 	ReasonUnreadable    Reason = "unreadable"     // a record cannot be read or trusted
-	ReasonWrongVariable Reason = "wrong_variable" // the container's own variables break the token
+	ReasonWrongVariable Reason = "wrong_variable" // the container's environment hides or moves the token
 	ReasonPolicy        Reason = "policy"         // the node policy does not allow an extra mount
 	ReasonHyperV        Reason = "hyperv"         // the container is isolated by Hyper-V
 	ReasonHandler       Reason = "handler"        // the pod's runtime handler cannot give GPUs
@@ -42,19 +42,19 @@ const (
 	runDoctor       = "run 'dxctl doctor' on this node"
 )
 
-// cause is why a container is not started: an error with its reason and its remedy, "" if the text
-// has it.
+// cause is why a container is not started: an error with its reason and its remedy, "" if the
+// error's string includes it.
 type cause struct {
 	error
 	reason Reason
 	remedy string
 }
 
-func newCause(reason Reason, text, remedy string) cause {
-	return cause{errors.New(text), reason, remedy}
+func newCause(reason Reason, message, remedy string) cause {
+	return cause{errors.New(message), reason, remedy}
 }
 
-// Causes that are found by decisions.
+// Causes that decisions find.
 var (
 	errHyperV        = newCause(ReasonHyperV, "it is isolated by Hyper-V, and GPUs are for process-isolated containers only", "use a runtime class with process isolation")
 	errOutsidePod    = newCause(ReasonRequest, "it presents an allocation but belongs to no pod", removeVariables+"; outside Kubernetes a container requests GPUs with the annotation "+VisibleAnnotation+" or, on Windows, the environment variable "+VisibleVariable)
@@ -67,7 +67,7 @@ var (
 	errBadRequest    = newCause(ReasonRequest, "invalid request", "")
 )
 
-// foreignCauses returns the causes that other packages find.
+// foreignCauses returns the causes whose errors other packages define.
 func foreignCauses() []cause {
 	return []cause{
 		{allocation.ErrMalformedToken, ReasonWrongVariable, requestByLimits},
@@ -82,12 +82,12 @@ func foreignCauses() []cause {
 
 // causeOf returns the cause of err.
 func causeOf(err error) cause {
-	if own := (cause{}); errors.As(err, &own) {
-		return own
+	if c := (cause{}); errors.As(err, &c) {
+		return c
 	}
-	for _, foreign := range foreignCauses() {
-		if errors.Is(err, foreign.error) {
-			return foreign
+	for _, c := range foreignCauses() {
+		if errors.Is(err, c.error) {
+			return c
 		}
 	}
 	return cause{err, ReasonOther, runDoctor}
@@ -104,7 +104,7 @@ func withRemedy(subject string, err error) error {
 	return err
 }
 
-// WithReason returns err, which has its remedy, with a reason.
+// WithReason returns err, which includes its remedy, with a reason.
 func WithReason(reason Reason, err error) error { return cause{err, reason, ""} }
 
 // Unwrap returns the error without reason and remedy.

@@ -51,9 +51,9 @@ func (d *Decider) decidePod(ctx context.Context, request Request) (Outcome, bool
 	return outcome, true, nil
 }
 
-// checkOverridden refuses a container whose own environment variables override the token
-// of an allocation: it would start without the GPU that it requested. An annotation without
-// a record is not from the advertiser.
+// checkOverridden returns an error if the container's own environment variables override the token
+// of an allocation: it would start without the GPU that it requested. An annotation whose token has
+// no record is not from the advertiser.
 func (d *Decider) checkOverridden(overridden []allocation.Token) error {
 	for _, token := range overridden {
 		record, err := d.Store.Get(token)
@@ -68,16 +68,16 @@ func (d *Decider) checkOverridden(overridden []allocation.Token) error {
 	return nil
 }
 
-// findRecords returns the records of tokens, and those of the tokens that are
-// not bound to a container yet. Nothing is bound before all are checked, so that
+// findRecords returns the records of tokens, and those of the tokens whose records are not bound to
+// a container yet. Nothing is bound before all are checked, so that
 // a refused container takes nothing from another one.
 func (d *Decider) findRecords(tokens []presentedToken, holder allocation.Holder) (records []allocation.Record, unbound []presentedToken, err error) {
 	for _, t := range tokens {
-		parsed, err := allocation.ParseToken(t.value)
+		token, err := allocation.ParseToken(t.value)
 		if err != nil {
 			return nil, nil, withRemedy(t.variable, err)
 		}
-		record, bound, err := d.Store.Check(parsed, holder)
+		record, bound, err := d.Store.Check(token, holder)
 		if want := allocation.EnvKey(record.Resource); err == nil && want != t.variable {
 			err = fmt.Errorf("%w: it belongs in %s", errWrongVariable, want)
 		}
@@ -109,7 +109,7 @@ func (d *Decider) recordedDevices(ctx context.Context, records []allocation.Reco
 	if err != nil {
 		return nil, withRemedy(strings.Join(resources, ", "), err)
 	}
-	for i, device := range devices { // A lookup of single devices does not query their drivers.
+	for i, device := range devices { // Source.Find does not query UUIDs.
 		devices[i].UUID = cmp.Or(device.UUID, uuids[discovery.NormalizeID(device.InstanceID)])
 	}
 	return devices, nil

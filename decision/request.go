@@ -16,7 +16,7 @@ import (
 // The request of a standalone container: all, none, or a comma-separated list of
 // indices, location paths and LUIDs. The annotation, which no image can set, takes
 // precedence over the environment variable. On Linux, the environment variable has an
-// effect only if the policy allows it. On Windows it always has, because ctr 1.7 drops
+// effect only if the policy allows it. On Windows, it always has an effect, because ctr 1.7 ignores
 // annotations there.
 const (
 	VisibleVariable   = "DIRECTX_VISIBLE_DEVICES"
@@ -42,8 +42,8 @@ type Request struct {
 	Container Container
 
 	tokens []presentedToken
-	// overridden are the tokens of annotations that no environment variable presents. The
-	// advertiser sets both; a variable of the pod overrides the advertiser's.
+	// overridden are the tokens of annotations that no environment variable presents. The advertiser
+	// sets both; an environment variable of the pod overrides the advertiser's.
 	overridden []allocation.Token
 
 	// visible and assigned are the request of a standalone container.
@@ -58,8 +58,8 @@ type presentedToken struct{ variable, value string }
 
 // setting is a string that a container sets, and where.
 type setting struct {
-	origin, text string
-	fromEnv      bool // set by an environment variable, which an image can set
+	origin, value string
+	fromEnv       bool // set by an environment variable, which an image can set
 }
 
 // ReadRequest returns the request of c. ok is false if c requests no GPU; then it must
@@ -68,10 +68,10 @@ func ReadRequest(c Container) (request Request, ok bool) {
 	request = Request{Container: c, tokens: presentedTokens(c)}
 	if c.Pod != nil {
 		request.overridden = overriddenTokens(c.Annotations, request.tokens)
-	} else if visible := visibleDevices(c); !strings.EqualFold(visible.text, visibleNone) {
+	} else if visible := visibleDevices(c); !strings.EqualFold(visible.value, visibleNone) {
 		request.visible, request.assigned = visible, findAssigned(c.Devices)
 	}
-	ok = len(request.tokens)+len(request.overridden) > 0 || request.visible.text != "" || request.assigned.any()
+	ok = len(request.tokens)+len(request.overridden) > 0 || request.visible.value != "" || request.assigned.any()
 	if ok {
 		request.extraMounts = extraMounts(c)
 	}
@@ -81,7 +81,7 @@ func ReadRequest(c Container) (request Request, ok bool) {
 // IgnoredBy reports whether a standalone container requests GPUs only by its environment,
 // and p ignores that.
 func (r Request) IgnoredBy(p policy.Policy) bool {
-	return r.visible.text != "" && !r.honors(r.visible, p) && len(r.tokens) == 0
+	return r.visible.value != "" && !r.honors(r.visible, p) && len(r.tokens) == 0
 }
 
 // honors reports whether p honors a setting of a standalone container.
@@ -90,10 +90,10 @@ func (r Request) honors(s setting, p policy.Policy) bool {
 }
 
 // presentedTokens returns the environment variables of c that present tokens, sorted. A
-// container that has one gets the GPUs of the token's allocation or is refused. In a pod, a
-// variable whose value is not a token counts only if the container has the annotation that
-// belongs to it: for a Service with such a name, the kubelet sets variables in each container
-// of the namespace.
+// container that has one gets the GPUs of the token's allocation or is refused. In a pod, an
+// environment variable whose value is not a token counts only if the container has the annotation
+// of the same resource: for a Service with such a name, the kubelet sets environment variables in
+// each container of the namespace.
 func presentedTokens(c Container) []presentedToken {
 	var tokens []presentedToken
 	for _, variable := range c.Env {
@@ -120,8 +120,8 @@ func hasPrefixFold(s, prefix string) bool {
 	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
 }
 
-// isAnnotated reports whether a container's annotations have the allocation whose token
-// belongs in variable.
+// isAnnotated reports whether a container's annotations have the token that belongs in the
+// environment variable.
 func isAnnotated(annotations map[string]string, variable string) bool {
 	for key := range annotations {
 		if resource, ok := strings.CutPrefix(key, allocation.AnnotationPrefix+"."); ok && allocation.EnvKey(resource) == variable {
@@ -148,20 +148,20 @@ func overriddenTokens(annotations map[string]string, presented []presentedToken)
 	return overridden
 }
 
-// visibleDevices returns the request of a standalone container. Without one, its text is
-// empty, and its origin is where it can be set.
+// visibleDevices returns the request of a standalone container. If it makes none, the value is empty,
+// and the origin is where a request can be set.
 func visibleDevices(c Container) setting {
-	if text := strings.TrimSpace(c.Annotations[VisibleAnnotation]); text != "" {
-		return setting{origin: "annotation " + VisibleAnnotation, text: text}
+	if value := strings.TrimSpace(c.Annotations[VisibleAnnotation]); value != "" {
+		return setting{origin: "annotation " + VisibleAnnotation, value: value}
 	}
-	text, _ := ocispec.LookupEnv(c.OS, c.Env, VisibleVariable)
-	return setting{"environment variable " + VisibleVariable, strings.TrimSpace(text), true}
+	value, _ := ocispec.LookupEnv(c.OS, c.Env, VisibleVariable)
+	return setting{"environment variable " + VisibleVariable, strings.TrimSpace(value), true}
 }
 
-// assignedDevices is the GPUs among the Windows devices of a container's spec.
+// assignedDevices are the GPUs among the Windows devices of a container's spec.
 type assignedDevices struct {
-	class bool     // all GPUs, by their interface class
-	paths []string // location paths
+	allByClass    bool // all GPUs, by their interface class
+	locationPaths []string
 }
 
 func findAssigned(devices []specs.WindowsDevice) assignedDevices {
@@ -169,25 +169,24 @@ func findAssigned(devices []specs.WindowsDevice) assignedDevices {
 	for _, d := range devices {
 		switch d.IDType {
 		case ocispec.IDTypeLocationPath:
-			a.paths = append(a.paths, d.ID)
+			a.locationPaths = append(a.locationPaths, d.ID)
 		case ocispec.IDTypeClass, ocispec.IDTypeClassGUID:
-			a.class = a.class || strings.EqualFold(strings.Trim(d.ID, "{}"), ocispec.DisplayClass)
+			a.allByClass = a.allByClass || strings.EqualFold(strings.Trim(d.ID, "{}"), ocispec.DisplayClass)
 		}
 	}
 	return a
 }
 
-func (a assignedDevices) any() bool { return a.class || len(a.paths) > 0 }
+func (a assignedDevices) any() bool { return a.allByClass || len(a.locationPaths) > 0 }
 
-// filter returns the GPUs of present that are assigned. Paths of other devices are
-// ignored.
+// filter returns the GPUs of present that are assigned. Location paths of other devices are ignored.
 func (a assignedDevices) filter(present []discovery.Device) []discovery.Device {
 	return slices.DeleteFunc(slices.Clone(present), func(d discovery.Device) bool {
 		if d.LocationPath == "" {
 			return true
 		}
-		named := slices.ContainsFunc(a.paths, func(p string) bool { return strings.EqualFold(p, d.LocationPath) })
-		return !named && (!a.class || checkUsable(d) != nil)
+		isNamed := slices.ContainsFunc(a.locationPaths, func(p string) bool { return strings.EqualFold(p, d.LocationPath) })
+		return !isNamed && (!a.allByClass || checkUsable(d) != nil)
 	})
 }
 
@@ -200,17 +199,17 @@ func extraMounts(c Container) []setting {
 	}
 	for _, key := range keys {
 		// For the shim, the pod's annotations are among the container's.
-		text, ok := c.PodAnnotations[key]
+		value, ok := c.PodAnnotations[key]
 		if !ok {
-			text, ok = c.Annotations[key]
+			value, ok = c.Annotations[key]
 		}
 		if ok {
-			lists = append(lists, setting{origin: "annotation " + key, text: text})
+			lists = append(lists, setting{origin: "annotation " + key, value: value})
 		}
 	}
 	if c.Pod == nil && len(lists) == 0 {
-		if text, _ := ocispec.LookupEnv(c.OS, c.Env, ExtraMountsVariable); text != "" {
-			lists = append(lists, setting{"environment variable " + ExtraMountsVariable, text, true})
+		if value, _ := ocispec.LookupEnv(c.OS, c.Env, ExtraMountsVariable); value != "" {
+			lists = append(lists, setting{"environment variable " + ExtraMountsVariable, value, true})
 		}
 	}
 	return lists

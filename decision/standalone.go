@@ -16,12 +16,12 @@ func (d *Decider) decideStandalone(ctx context.Context, request Request) (Outcom
 	}
 	visible, assigned, hyperV := request.visible, request.assigned, request.Container.HyperV
 	if request.IgnoredBy(d.Policy) {
-		visible.text = ""
+		visible.value = ""
 	}
 	switch {
-	case visible.text == "" && !assigned.any():
+	case visible.value == "" && !assigned.any():
 		return Outcome{}, false, nil
-	case hyperV && visible.text != "":
+	case hyperV && visible.value != "":
 		return Outcome{}, false, withRemedy(visible.origin, errHyperV)
 	case hyperV:
 		return Outcome{}, false, nil
@@ -31,21 +31,21 @@ func (d *Decider) decideStandalone(ctx context.Context, request Request) (Outcom
 		return Outcome{}, false, err
 	}
 	if len(devices) == 0 {
-		return Outcome{}, false, nil // The assigned devices are no GPUs.
+		return Outcome{}, false, nil // None of the assigned devices is a GPU.
 	}
 	outcome, err := d.buildOutcome(request, devices)
 	if err != nil {
 		return Outcome{}, false, err
 	}
-	if assigned.class {
+	if assigned.allByClass {
 		outcome.Edits.WindowsDevices = nil // The class includes them.
 	}
 	return outcome, true, nil
 }
 
 func (d *Decider) standaloneDevices(ctx context.Context, visible setting, assigned assignedDevices) ([]discovery.Device, error) {
-	// A list of 64 GPUs takes 1.3 ms longer to read than one of them.
-	if index, err := strconv.ParseUint(visible.text, 10, 31); err == nil && !assigned.any() {
+	// Reading one GPU is 1.3 ms faster than reading a list of 64.
+	if index, err := strconv.ParseUint(visible.value, 10, 31); err == nil && !assigned.any() {
 		if device, ok, err := d.Source.At(ctx, int(index)); ok && err == nil && checkUsable(device) == nil {
 			return []discovery.Device{device}, nil
 		}
@@ -54,7 +54,7 @@ func (d *Decider) standaloneDevices(ctx context.Context, visible setting, assign
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w; to start the container without a GPU, set the %s to %s", errUnknownGPUs, err, visible.origin, visibleNone)
 	}
-	devices, err := Select(visible.text, present)
+	devices, err := Select(visible.value, present)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", visible.origin, err)
 	}
@@ -111,24 +111,24 @@ func listGPUs(present []discovery.Device) string {
 	if len(present) == 0 {
 		return "this node has no GPU"
 	}
-	texts := make([]string, len(present))
+	entries := make([]string, len(present))
 	for i, d := range present {
-		var more []string
+		var details []string
 		if d.Description != "" {
-			more = append(more, d.Description)
+			details = append(details, d.Description)
 		}
 		if d.LUID != 0 {
-			more = append(more, "LUID "+d.LUID.String())
+			details = append(details, "LUID "+d.LUID.String())
 		}
 		if err := checkUsable(d); err != nil {
-			more = append(more, err.Error())
+			details = append(details, err.Error())
 		}
-		texts[i] = fmt.Sprintf("%d %s", i, d.Name())
-		if len(more) > 0 {
-			texts[i] += " (" + strings.Join(more, ", ") + ")"
+		entries[i] = fmt.Sprintf("%d %s", i, d.Name())
+		if len(details) > 0 {
+			entries[i] += " (" + strings.Join(details, ", ") + ")"
 		}
 	}
-	return "this node has " + strings.Join(texts, ", ")
+	return "this node has " + strings.Join(entries, ", ")
 }
 
 // appendMissing appends those of more that are not in devices.

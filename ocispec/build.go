@@ -19,7 +19,7 @@ import (
 // operating system.
 var ErrNotAssignable = errors.New("the device cannot be assigned to a container")
 
-// Files answers questions about the node's files.
+// Files reads the node's files.
 type Files interface {
 	// ResolveAll returns each path with all symbolic links followed, or an error that
 	// matches [fs.ErrNotExist] if there is no file.
@@ -32,39 +32,40 @@ type Files interface {
 	Glob(dir, pattern string, limit int) ([]string, error)
 }
 
-// Note reports a file that a container does not get although a driver lists it or
-// the configuration adds it.
-type Note struct {
+// SkippedFile is a file that a container does not get although a driver lists it or the
+// configuration adds it.
+type SkippedFile struct {
 	Device string // the device's name
 	Source string // the file on the node
 	Reason string
-	// Minor means that this is common, such as an optional file which this driver
-	// does not have.
+	// Minor reports that the reason is common, such as an optional file that this driver does not
+	// have.
 	Minor bool
 }
 
-// LogNotes logs notes.
-func LogNotes(log logrus.FieldLogger, notes []Note) {
-	for _, note := range notes {
-		if note.Minor {
-			log.Debug(note)
+// LogSkipped logs the files that a container does not get.
+func LogSkipped(log logrus.FieldLogger, skipped []SkippedFile) {
+	for _, file := range skipped {
+		if file.Minor {
+			log.Debug(file)
 		} else {
-			log.Warn(note)
+			log.Warn(file)
 		}
 	}
 }
 
-func (n Note) String() string { return fmt.Sprintf("device %s: %s: %s", n.Device, n.Source, n.Reason) }
+func (f SkippedFile) String() string {
+	return fmt.Sprintf("device %s: %s: %s", f.Device, f.Source, f.Reason)
+}
 
-// BuildEdits returns the edits that give devices to a container with the
-// environment env, on a node with p in force: see capabilities.EffectivePolicy.
+// BuildEdits returns the edits that give devices to a container with the environment env, on a node
+// with the policy p in force: see capabilities.EffectivePolicy.
 //
-// A missing mount source fails the whole container, so files that do not exist
-// are left out, and so are files whose destination an earlier device has taken;
-// notes report both. Mount sources have their symbolic links resolved, because
-// HCS cannot follow a link to a file.
-func BuildEdits(os OS, devices []discovery.Device, env []string, files Files, p policy.Policy) (Edits, []Note, error) {
-	b := builder{os: os, files: files, policy: p, taken: map[string]string{}}
+// A container with a missing mount source does not start, so files that do not exist are skipped.
+// Files whose destination is already that of another file are skipped, too. Symbolic links in mount
+// sources are resolved, because HCS cannot follow a link to a file.
+func BuildEdits(os OS, devices []discovery.Device, env []string, files Files, p policy.Policy) (Edits, []SkippedFile, error) {
+	b := builder{os: os, files: files, policy: p, sources: map[string]string{}}
 	for _, d := range devices {
 		var err error
 		if os == Windows {
@@ -82,11 +83,11 @@ func BuildEdits(os OS, devices []discovery.Device, env []string, files Files, p 
 	if variable := libraryPath(devices, env); os == Linux && variable != "" {
 		b.edits.Env = append(b.edits.Env, variable)
 	}
-	return b.edits, b.notes, nil
+	return b.edits, b.skipped, nil
 }
 
-// libraryPath returns LD_LIBRARY_PATH of env with the devices' directories appended, ""
-// if it has them all.
+// libraryPath returns the environment variable LD_LIBRARY_PATH of env with the devices' directories
+// appended, "" if it already has all of them.
 func libraryPath(devices []discovery.Device, env []string) string {
 	const name = "LD_LIBRARY_PATH"
 	before, _ := LookupEnv(Linux, env, name)
@@ -109,8 +110,10 @@ type builder struct {
 	files  Files
 	policy policy.Policy
 	edits  Edits
-	notes  []Note
-	taken  map[string]string // sources by destination
+	// skipped are the files that are not among edits.
+	skipped []SkippedFile
+	// sources has what is mounted, or is a device node, by the key of its destination.
+	sources map[string]string
 }
 
 // mount is a file to mount, before its source is resolved.
@@ -138,9 +141,9 @@ func (b *builder) addWindows(d discovery.Device) error {
 		files []discovery.RuntimeFile
 	}{{System32, d.System32}, {SysWOW64, d.SysWOW64}} {
 		for _, f := range list.files {
-			// Sources check this too, but files are mounted as SYSTEM.
+			// Discovery checks this, too. It is checked again because SYSTEM mounts the files.
 			if !winpath.IsLocal(f.Source) || !winpath.IsLocal(f.Destination) {
-				b.note(d, f.Source, "its path leads out of the driver store or out of "+list.dir)
+				b.skip(d, f.Source, "its path leads out of the driver store or out of "+list.dir)
 				continue
 			}
 			mounts = append(mounts, mount{winpath.Join(d.DriverStorePath, f.Source), winpath.Join(list.dir, f.Destination)})
@@ -160,9 +163,9 @@ func (b *builder) addLinux(d discovery.Device) error {
 		}
 		node.Path = n.ContainerPath
 		key := DestinationKey(b.os, n.ContainerPath)
-		switch first, taken := b.taken[key]; {
+		switch first, taken := b.sources[key]; {
 		case !taken:
-			b.taken[key] = n.Path
+			b.sources[key] = n.Path
 			b.edits.LinuxDevices = append(b.edits.LinuxDevices, LinuxDevice{node, n.Path})
 		case first != n.Path:
 			return fmt.Errorf("%w together with the others: device nodes %s and %s have the same path %s in the container", ErrNotAssignable, first, n.Path, n.ContainerPath)
@@ -187,7 +190,7 @@ func (b *builder) addMounts(d discovery.Device, mounts []mount) error {
 	for i, m := range mounts {
 		switch err := errs[i]; {
 		case errors.Is(err, fs.ErrNotExist):
-			b.note(d, m.source, "the driver lists this file, but it does not exist")
+			b.skip(d, m.source, "the driver lists this file, but it does not exist")
 		case err != nil:
 			return fmt.Errorf("runtime file %s: %w", m.source, err)
 		case b.reserve(d, resolved[i], m.destination):
@@ -197,28 +200,29 @@ func (b *builder) addMounts(d discovery.Device, mounts []mount) error {
 	return nil
 }
 
-// reserve reserves destination for source and reports whether it was free. Devices
-// of one driver share files: the same source again is no conflict.
+// reserve reserves destination for source and reports whether it was not reserved yet. Devices of
+// one driver share files, so the same source again is no conflict.
 func (b *builder) reserve(d discovery.Device, source, destination string) bool {
 	key := DestinationKey(b.os, destination)
-	first, taken := b.taken[key]
+	first, taken := b.sources[key]
 	if taken {
 		if !samePath(b.os, first, source) {
-			b.note(d, source, fmt.Sprintf("%s is taken by %s of an earlier device", destination, first))
+			b.skip(d, source, fmt.Sprintf("%s is already %s of an earlier device", destination, first))
 		}
 		return false
 	}
-	b.taken[key] = source
+	b.sources[key] = source
 	return true
 }
 
-func (b *builder) note(d discovery.Device, source, reason string) {
-	b.notes = append(b.notes, Note{Device: d.Name(), Source: source, Reason: reason})
+// skip records that a file is skipped.
+func (b *builder) skip(d discovery.Device, source, reason string) {
+	b.skipped = append(b.skipped, SkippedFile{Device: d.Name(), Source: source, Reason: reason})
 }
 
-// maxAdded is how many files one entry of [policy.RuntimeFiles] can add. More
-// is a mistake in the pattern, and each file is a mount.
-const maxAdded = 128
+// maxFilesPerRule is how many files one entry of Add in [policy.RuntimeFiles] can add. A pattern
+// that matches more is probably a mistake, and each file is a mount.
+const maxFilesPerRule = 128
 
 // withRuntimeFiles returns d with rules applied to its files, in order. A file
 // that the driver lists, or that an earlier rule added, takes precedence over a later one
@@ -229,64 +233,64 @@ func (b *builder) withRuntimeFiles(d discovery.Device, rules []policy.RuntimeFil
 		if d.VendorID == 0 || uint16(d.VendorID) != rule.Vendor {
 			continue
 		}
-		removed := func(f discovery.RuntimeFile) bool {
+		isRemoved := func(f discovery.RuntimeFile) bool {
 			return slices.ContainsFunc(rule.Remove, func(pattern string) bool { return winpath.MatchPath(pattern, f.Source) })
 		}
-		d.System32 = slices.DeleteFunc(d.System32, removed)
-		d.SysWOW64 = slices.DeleteFunc(d.SysWOW64, removed)
-		for _, add := range rule.Add {
+		d.System32 = slices.DeleteFunc(d.System32, isRemoved)
+		d.SysWOW64 = slices.DeleteFunc(d.SysWOW64, isRemoved)
+		for _, entry := range rule.Add {
 			list := &d.System32
-			if add.Directory == policy.SysWOW64 {
+			if entry.Directory == policy.SysWOW64 {
 				list = &d.SysWOW64
 			}
-			b.addFiles(d, list, add)
+			b.addFiles(d, list, entry)
 		}
 	}
 	return d
 }
 
-// addFiles adds the files of a rule to a list of d.
-func (b *builder) addFiles(d discovery.Device, list *[]discovery.RuntimeFile, rule policy.AddedFile) {
-	for _, source := range b.addedSources(d, rule.Source) {
-		file := discovery.RuntimeFile{Source: source, Destination: rule.Destination}
-		if file.Destination == "" || winpath.HasWildcard(rule.Source) {
+// addFiles adds the files that match an entry of a rule to a list of d.
+func (b *builder) addFiles(d discovery.Device, list *[]discovery.RuntimeFile, entry policy.AddedFile) {
+	for _, source := range b.matchingFiles(d, entry.Source) {
+		file := discovery.RuntimeFile{Source: source, Destination: entry.Destination}
+		if file.Destination == "" || winpath.HasWildcard(entry.Source) {
 			file.Destination = winpath.Base(source)
 		}
 		if !winpath.IsLocal(file.Source) || !winpath.IsLocal(file.Destination) || len(winpath.Elements(file.Destination)) != 1 {
-			b.noteAdded(d, source, "but its name or path is not allowed in "+rule.Directory)
+			b.skipAdded(d, source, "but its name or path is not allowed in "+entry.Directory)
 			continue
 		}
 		i := slices.IndexFunc(*list, func(f discovery.RuntimeFile) bool { return winpath.Equal(f.Destination, file.Destination) })
 		if i < 0 {
 			*list = append(*list, file)
 		} else if !winpath.Equal((*list)[i].Source, source) {
-			b.note(d, winpath.Join(d.DriverStorePath, source), fmt.Sprintf("added by runtimeFiles as %s, but that is already %s", file.Destination, (*list)[i].Source))
+			b.skip(d, winpath.Join(d.DriverStorePath, source), fmt.Sprintf("added by runtimeFiles as %s, but that is already %s", file.Destination, (*list)[i].Source))
 		}
 	}
 }
 
-// addedSources returns the existing files that match pattern, relative to the driver
-// store path.
-func (b *builder) addedSources(d discovery.Device, pattern string) []string {
+// matchingFiles returns the existing files that match pattern, relative to the driver store path.
+func (b *builder) matchingFiles(d discovery.Device, pattern string) []string {
 	if d.DriverStorePath == "" || !winpath.IsLocalGlob(pattern) {
-		b.noteAdded(d, pattern, "but it is not below a driver store path")
+		b.skipAdded(d, pattern, "but it is not below a driver store path")
 		return nil
 	}
-	sources, err := b.files.Glob(d.DriverStorePath, pattern, maxAdded+1)
+	sources, err := b.files.Glob(d.DriverStorePath, pattern, maxFilesPerRule+1)
 	switch {
 	case err != nil:
-		b.noteAdded(d, pattern, "but the driver store cannot be read: "+err.Error())
+		b.skipAdded(d, pattern, "but the driver store cannot be read: "+err.Error())
 		return nil
 	case len(sources) == 0:
-		b.noteAdded(d, pattern, "but the driver has no such file")
-		b.notes[len(b.notes)-1].Minor = true
-	case len(sources) > maxAdded:
-		b.noteAdded(d, pattern, fmt.Sprintf("but more than %d files match; the rest is left out", maxAdded))
-		sources = sources[:maxAdded]
+		b.skipAdded(d, pattern, "but the driver has no such file")
+		b.skipped[len(b.skipped)-1].Minor = true
+	case len(sources) > maxFilesPerRule:
+		b.skipAdded(d, pattern, fmt.Sprintf("but more than %d files match; the others are skipped", maxFilesPerRule))
+		sources = sources[:maxFilesPerRule]
 	}
 	return sources
 }
 
-func (b *builder) noteAdded(d discovery.Device, source, reason string) {
-	b.note(d, winpath.Join(d.DriverStorePath, source), "added by runtimeFiles, "+reason)
+// skipAdded records that a file that the configuration adds is skipped.
+func (b *builder) skipAdded(d discovery.Device, source, reason string) {
+	b.skip(d, winpath.Join(d.DriverStorePath, source), "added by runtimeFiles, "+reason)
 }

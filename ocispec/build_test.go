@@ -101,13 +101,13 @@ func TestBuildEditsWindows(t *testing.T) {
 		devices []discovery.Device
 		files   fakeFiles
 		mounts  []specs.Mount
-		notes   []string
+		skipped []string
 	}{
 		"one GPU":                                {[]discovery.Device{first}, onDisk(store), one, nil},
 		"two GPUs of one driver share its files": {[]discovery.Device{first, second}, onDisk(store), one, nil},
 		"the first of two drivers takes precedence": {
 			[]discovery.Device{first, otherDriver}, onDisk(store, other), one,
-			[]string{"PCI(1C00): " + other + `\nvcuda_loader64.dll: C:\Windows\System32\nvcuda.dll is taken`, "nvapi64", "SysWOW64"},
+			[]string{"PCI(1C00): " + other + `\nvcuda_loader64.dll: C:\Windows\System32\nvcuda.dll is already`, "nvapi64", "SysWOW64"},
 		},
 		"a file that is not on disk is left out": {[]discovery.Device{first}, missing, []specs.Mount{one[0], one[2]}, []string{"does not exist"}},
 		"a symbolic link is resolved": {
@@ -118,7 +118,7 @@ func TestBuildEditsWindows(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, notes, err := BuildEdits(Windows, test.devices, nil, test.files, policy.Policy{})
+			got, skipped, err := BuildEdits(Windows, test.devices, nil, test.files, policy.Policy{})
 			testutil.NoError(t, err)
 			var want Edits
 			for _, d := range test.devices {
@@ -128,12 +128,12 @@ func TestBuildEditsWindows(t *testing.T) {
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("edits (-want +got):\n%s", diff)
 			}
-			if len(notes) != len(test.notes) {
-				t.Fatalf("notes %v, want %d", notes, len(test.notes))
+			if len(skipped) != len(test.skipped) {
+				t.Fatalf("skipped %v, want %d", skipped, len(test.skipped))
 			}
-			for i, want := range test.notes {
-				if !strings.Contains(notes[i].String(), want) {
-					t.Errorf("note %q does not say %q", notes[i], want)
+			for i, want := range test.skipped {
+				if !strings.Contains(skipped[i].String(), want) {
+					t.Errorf("file %q does not say %q", skipped[i], want)
 				}
 			}
 		})
@@ -163,9 +163,9 @@ func linuxFiles() fakeFiles {
 
 func TestBuildEditsLinux(t *testing.T) {
 	t.Parallel()
-	got, notes, err := BuildEdits(Linux, []discovery.Device{dxg(), dxg()}, nil, linuxFiles(), policy.Policy{})
-	if err != nil || len(notes) != 0 {
-		t.Fatal(err, notes)
+	got, skipped, err := BuildEdits(Linux, []discovery.Device{dxg(), dxg()}, nil, linuxFiles(), policy.Policy{})
+	if err != nil || len(skipped) != 0 {
+		t.Fatal(err, skipped)
 	}
 	want := Edits{
 		LinuxDevices: []LinuxDevice{{linuxFiles().nodes["/dev/dxg"], "/dev/dxg"}},
@@ -267,7 +267,7 @@ func TestRuntimeFilesOfTheConfiguration(t *testing.T) {
 	own := t4("", "").System32
 	var many []string
 	var mostAdded []discovery.RuntimeFile
-	for i := range maxAdded + 5 {
+	for i := range maxFilesPerRule + 5 {
 		many = append(many, fmt.Sprintf("f%03d.dll", i))
 		mostAdded = append(mostAdded, file(many[i], many[i]))
 	}
@@ -276,7 +276,7 @@ func TestRuntimeFilesOfTheConfiguration(t *testing.T) {
 		files    fakeFiles
 		want     []discovery.RuntimeFile
 		wow      []discovery.RuntimeFile
-		notes    []string
+		skipped  []string
 		allMinor bool
 	}{
 		"none": {want: own},
@@ -290,7 +290,7 @@ func TestRuntimeFilesOfTheConfiguration(t *testing.T) {
 		},
 		"more than the most by a glob": {
 			rules: []policy.RuntimeFiles{{Vendor: nvidia, Add: []policy.AddedFile{{Source: "f*.dll", Directory: "System32"}}}},
-			files: driver(many...), want: append(slices.Clone(own), mostAdded[:maxAdded]...), notes: []string{"more than 128 files match"},
+			files: driver(many...), want: append(slices.Clone(own), mostAdded[:maxFilesPerRule]...), skipped: []string{"more than 128 files match"},
 		},
 		"for 32-bit programs": {
 			rules: []policy.RuntimeFiles{{Vendor: nvidia, Add: []policy.AddedFile{{Source: "vulkaninfo-x86.exe", Directory: "SysWOW64"}}}},
@@ -302,7 +302,7 @@ func TestRuntimeFilesOfTheConfiguration(t *testing.T) {
 		},
 		"not on disk is no matter": {
 			rules: []policy.RuntimeFiles{{Vendor: nvidia, Add: []policy.AddedFile{{Source: "nvidia-smi.exe", Directory: "System32"}}}},
-			want:  own, notes: []string{"no such file"}, allMinor: true,
+			want:  own, skipped: []string{"no such file"}, allMinor: true,
 		},
 		"removed": {rules: []policy.RuntimeFiles{{Vendor: nvidia, Remove: []string{"NVAPI*.dll"}}}, want: own[:1]},
 		"removed and added": {
@@ -311,7 +311,7 @@ func TestRuntimeFilesOfTheConfiguration(t *testing.T) {
 		},
 		"what the driver lists takes precedence": {
 			rules: []policy.RuntimeFiles{{Vendor: nvidia, Add: []policy.AddedFile{{Source: "my.dll", Directory: "System32", Destination: "NVAPI64.DLL"}}}},
-			files: driver("my.dll"), want: own, notes: []string{"that is already nvapi64.dll"},
+			files: driver("my.dll"), want: own, skipped: []string{"that is already nvapi64.dll"},
 		},
 		"what the driver lists, too": {
 			rules: []policy.RuntimeFiles{{Vendor: nvidia, Add: []policy.AddedFile{{Source: "nvapi64.dll", Directory: "System32"}}}}, want: own,
@@ -325,11 +325,11 @@ func TestRuntimeFilesOfTheConfiguration(t *testing.T) {
 		},
 		"out of the driver store": {
 			rules: []policy.RuntimeFiles{{Vendor: nvidia, Add: []policy.AddedFile{{Source: `..\secret.txt`, Directory: "System32"}, {Source: `C:\secret.txt`, Directory: "System32"}}}},
-			want:  own, notes: []string{"not below a driver store", "not below a driver store"},
+			want:  own, skipped: []string{"not below a driver store", "not below a driver store"},
 		},
 		"a name that cannot be": {
 			rules: []policy.RuntimeFiles{{Vendor: nvidia, Add: []policy.AddedFile{{Source: "a.exe", Directory: "System32", Destination: `sub\a.exe`}}}},
-			files: driver("a.exe"), want: own, notes: []string{"not allowed in System32"},
+			files: driver("a.exe"), want: own, skipped: []string{"not allowed in System32"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -341,19 +341,19 @@ func TestRuntimeFilesOfTheConfiguration(t *testing.T) {
 				files = onDisk(store)
 			}
 			b := builder{files: files}
-			got, notes := b.withRuntimeFiles(d, test.rules), b.notes
+			got, skipped := b.withRuntimeFiles(d, test.rules), b.skipped
 			if diff := cmp.Diff(test.want, got.System32); diff != "" {
 				t.Errorf("System32 (-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff(test.wow, got.SysWOW64); diff != "" {
 				t.Errorf("SysWOW64 (-want +got):\n%s", diff)
 			}
-			if len(notes) != len(test.notes) {
-				t.Fatalf("notes %v, want %d", notes, len(test.notes))
+			if len(skipped) != len(test.skipped) {
+				t.Fatalf("skipped %v, want %d", skipped, len(test.skipped))
 			}
-			for i, note := range notes {
-				if !strings.Contains(note.Reason, test.notes[i]) || note.Minor != test.allMinor {
-					t.Errorf("note %+v, want one that says %q", note, test.notes[i])
+			for i, file := range skipped {
+				if !strings.Contains(file.Reason, test.skipped[i]) || file.Minor != test.allMinor {
+					t.Errorf("file %+v, want one that says %q", file, test.skipped[i])
 				}
 			}
 			if diff := cmp.Diff(own, d.System32); diff != "" {
@@ -373,10 +373,10 @@ func TestDriverFiles(t *testing.T) {
 	p.RuntimeFiles = append(p.RuntimeFiles, policy.RuntimeFiles{Vendor: 0x10DE, Add: []policy.AddedFile{{Source: "tool.exe", Directory: policy.System32}}})
 	for mode, want := range map[policy.DriverFiles]int{policy.FilesMount: 7, policy.FilesNone: 1} {
 		p.DriverFiles = mode
-		edits, notes, err := BuildEdits(Windows, []discovery.Device{gpu}, nil, files, p)
-		if err != nil || len(notes) != 0 || len(edits.WindowsDevices) != 1 || len(edits.Mounts) != want ||
+		edits, skipped, err := BuildEdits(Windows, []discovery.Device{gpu}, nil, files, p)
+		if err != nil || len(skipped) != 0 || len(edits.WindowsDevices) != 1 || len(edits.Mounts) != want ||
 			!slices.ContainsFunc(edits.Mounts, func(m specs.Mount) bool { return m.Destination == System32+`\tool.exe` }) {
-			t.Errorf("%s: %+v, notes %v, error %v; want %d files", mode, edits, notes, err, want)
+			t.Errorf("%s: %+v, skipped %v, error %v; want %d files", mode, edits, skipped, err, want)
 		}
 	}
 	if len(p.RuntimeFiles) != 2 || len(gpu.System32) != 2 {

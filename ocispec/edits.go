@@ -1,9 +1,9 @@
 // Package ocispec turns devices into [Edits] of a container and applies edits to
 // the JSON of an OCI runtime spec.
 //
-// It is pure except for the questions in [Files]. Applying edits twice changes
-// nothing. The runtime shim links it, so each other form of edits is in a package of
-// its own: adjustment for NRI, injection for the kubelet, runflags for ctr and nerdctl.
+// It reads the node only through [Files]. Applying edits twice changes nothing. The runtime shim
+// links this package, so the other forms of edits are in packages of their own: adjustment for NRI,
+// injection for the kubelet, runflags for ctr and nerdctl, and cdi.
 package ocispec
 
 import (
@@ -55,7 +55,7 @@ type Edits struct {
 	// RemoveWindowsDevices are Windows devices to remove.
 	RemoveWindowsDevices []specs.WindowsDevice `json:"removeWindowsDevices,omitempty"`
 
-	// Env are NAME=value; each replaces the container's variable of that name.
+	// Env has NAME=value; each replaces the container's environment variable of that name.
 	Env            []string              `json:"env,omitempty"`
 	WindowsDevices []specs.WindowsDevice `json:"windowsDevices,omitempty"`
 	LinuxDevices   []LinuxDevice         `json:"linuxDevices,omitempty"`
@@ -69,9 +69,9 @@ type LinuxDevice struct {
 	HostPath string `json:"-"`
 }
 
-// ReadOnlyMount returns a mount as the runtimes expect it: runc needs a bind
-// mount, hcsshim interprets a type as a kind of disk. The mounts below a directory are left
-// out, because "ro" does not apply to them.
+// ReadOnlyMount returns a mount as the runtimes expect it: runc needs a bind mount, and hcsshim
+// interprets a type as a kind of disk. The bind mount is not recursive, because "ro" does not apply
+// to the mounts below a directory.
 func ReadOnlyMount(os OS, source, destination string) specs.Mount {
 	if os == Windows {
 		return specs.Mount{Source: source, Destination: destination, Options: []string{"ro"}}
@@ -84,8 +84,8 @@ func ReadOnlyMount(os OS, source, destination string) specs.Mount {
 
 const systemDrive = "C:"
 
-// DestinationKey returns a string that is the same for two destinations exactly
-// when they are the same place in a container.
+// DestinationKey returns a string that is the same for all spellings of a destination in a
+// container, and differs for different destinations.
 func DestinationKey(os OS, destination string) string {
 	if os == Windows {
 		// A path without a drive is on the container's system drive.
@@ -99,7 +99,7 @@ func DestinationKey(os OS, destination string) string {
 
 func samePath(os OS, a, b string) bool { return DestinationKey(os, a) == DestinationKey(os, b) }
 
-// LookupEnv returns the value of the variable name in env, the last one if there are
+// LookupEnv returns the value of the environment variable name in env, the last one if there are
 // several, and reports whether there is one. Windows ignores the case of names.
 func LookupEnv(os OS, env []string, name string) (value string, found bool) {
 	for _, variable := range env {

@@ -8,8 +8,8 @@ import (
 	"github.com/directx-nri/directx-nri/discovery"
 )
 
-// Environment variables that name a container's GPUs. A Windows container sees
-// every GPU of the node, whichever it was given.
+// Environment variables that name a container's GPUs. A Windows container sees every GPU of the
+// node, not only those that it was given.
 // https://github.com/microsoft/Windows-Containers/issues/333
 const (
 	// DevicesVariable is a JSON list of [Hint].
@@ -43,13 +43,12 @@ type Hint struct {
 	Function  *uint32 `json:"function,omitempty"`
 }
 
-// visibilityHints returns the variables, as NAME=value, that name devices to a container
-// with the environment env. Variables that env sets are left out.
+// visibilityHints returns the environment variables, as NAME=value, that name devices to a container
+// with the environment env. Those that env sets are left out.
 //
-// CUDA gets UUIDs or nothing: an index would select another GPU, or none, once
-// Windows shows containers only their own GPUs. It gets nothing when a UUID is
-// unknown, and when there are AMD GPUs, because HIP reads the same variable and
-// understands indices only.
+// [CUDAVariable] has UUIDs, because an index would select another GPU, or none, once Windows shows
+// containers only their own GPUs. It is not set when a UUID is unknown or there are AMD GPUs,
+// because HIP reads it, too, and understands indices only.
 func visibilityHints(os OS, devices []discovery.Device, env []string) (variables []string) {
 	if len(devices) == 0 {
 		return nil
@@ -61,14 +60,14 @@ func visibilityHints(os OS, devices []discovery.Device, env []string) (variables
 	}
 	hints := make([]Hint, len(devices))
 	for i, d := range devices {
-		hints[i] = hint(d)
+		hints[i] = newHint(d)
 	}
-	text, _ := json.Marshal(hints) // It has no value that cannot be encoded.
-	add(DevicesVariable, string(text))
+	list, _ := json.Marshal(hints) // It has no value that cannot be encoded.
+	add(DevicesVariable, string(list))
 	if ids := cudaUUIDs(devices); len(ids) > 0 {
 		add(CUDAVariable, strings.Join(ids, ","))
 	}
-	// Only a discovered GPU has a LUID, and the driver's name.
+	// Only the description of a discovered GPU, which has a LUID, is the name of its adapter.
 	if d := devices[0]; os == Linux && len(devices) == 1 && d.LUID != 0 && d.Description != "" {
 		add(MesaVariable, d.Description)
 	}
@@ -78,7 +77,7 @@ func visibilityHints(os OS, devices []discovery.Device, env []string) (variables
 	return variables
 }
 
-func hint(d discovery.Device) Hint {
+func newHint(d discovery.Device) Hint {
 	h := Hint{LocationPath: d.LocationPath, UUID: d.UUID, Description: d.Description}
 	if d.LUID != 0 {
 		h.LUID = d.LUID.String()
@@ -89,7 +88,7 @@ func hint(d discovery.Device) Hint {
 	return h
 }
 
-// cudaUUIDs returns the UUIDs for CUDA, nil when there must be none.
+// cudaUUIDs returns the UUIDs for [CUDAVariable], nil if it must not be set.
 func cudaUUIDs(devices []discovery.Device) []string {
 	var ids []string
 	for _, d := range devices {
@@ -97,7 +96,7 @@ func cudaUUIDs(devices []discovery.Device) []string {
 		case discovery.VendorAMD:
 			return nil
 		case discovery.VendorNVIDIA:
-			if !isUUID(d.UUID) {
+			if !isNVIDIAUUID(d.UUID) {
 				return nil
 			}
 			ids = append(ids, d.UUID)
@@ -106,8 +105,8 @@ func cudaUUIDs(devices []discovery.Device) []string {
 	return ids
 }
 
-// isUUID reports whether text is the whole UUID of an NVIDIA GPU.
-func isUUID(text string) bool {
+// isNVIDIAUUID reports whether text is the complete UUID of an NVIDIA GPU.
+func isNVIDIAUUID(text string) bool {
 	digits, ok := strings.CutPrefix(text, "GPU-")
 	if !ok || len(digits) != len("8932f937-d72c-4106-c12f-20bd9faed9f6") {
 		return false

@@ -12,10 +12,10 @@ import (
 )
 
 var (
-	errMalformed = errors.New("malformed JSON")
-	errNoObject  = errors.New("not a JSON object")
-	errNoList    = errors.New("not a JSON list")
-	errTwice     = errors.New("exists twice or in another case")
+	errMalformed    = errors.New("malformed JSON")
+	errNotObject    = errors.New("not a JSON object")
+	errNotList      = errors.New("not a JSON list")
+	errAmbiguousKey = errors.New("exists twice or in another case")
 )
 
 // object is a JSON object of a spec. Its members keep their order and their bytes, so
@@ -30,7 +30,7 @@ type object struct {
 type member struct {
 	key         string
 	name, value string
-	edited      *object // replaces value
+	edited      *object // replaces value, if it is not nil
 }
 
 // path returns the keys that lead to key in the object.
@@ -74,19 +74,19 @@ func (o *object) appendTo(b []byte) []byte {
 	return append(b, '}')
 }
 
-// list is a JSON array of a spec, with its elements decoded and as they are.
+// list is a JSON array at key of parent. It has its elements decoded and as raw JSON.
 type list[T any] struct {
-	in     *object
+	parent *object
 	key    string
 	values []T
 	raw    []string
 }
 
-// editor reads and edits values of a spec until one of them is wrong. After that all are
-// empty, and edits do nothing.
+// editor reads and edits values of a spec. After the first error, all values are empty and edits do
+// nothing.
 type editor struct {
 	err     error
-	changed bool // by an edit
+	changed bool // whether an edit has changed the spec
 }
 
 func (e *editor) fail(path string, err error) {
@@ -95,16 +95,16 @@ func (e *editor) fail(path string, err error) {
 	}
 }
 
-// get returns the value of key, which does not exist if there is none or null. Go's
-// decoder, which the runtimes use, ignores the case of keys and lets the last one win: a
-// key that exists twice or in another case cannot be edited safely and is an error.
+// get returns the value of key. A value that is null does not exist. Go's decoder, which the
+// runtimes use, ignores the case of keys, and the last one takes precedence. So a key that exists
+// twice or in another case cannot be edited safely and is an error.
 func (e *editor) get(o *object, key string) gjson.Result {
 	found := ""
 	for _, m := range o.members {
 		switch {
 		case !strings.EqualFold(m.key, key):
 		case found != "" || m.key != key:
-			e.fail(o.path(key), errTwice)
+			e.fail(o.path(key), errAmbiguousKey)
 		default:
 			found = m.value
 		}
@@ -119,7 +119,7 @@ func (e *editor) get(o *object, key string) gjson.Result {
 func (e *editor) object(o *object, key string) *object {
 	value := e.get(o, key)
 	if value.Exists() && !value.IsObject() {
-		e.fail(o.path(key), errNoObject)
+		e.fail(o.path(key), errNotObject)
 	}
 	return &object{o, key, members(value)}
 }
@@ -135,14 +135,14 @@ func members(value gjson.Result) (all []member) {
 
 // readList returns the list at key, an empty one if there is none or null.
 func readList[T any](e *editor, o *object, key string) list[T] {
-	l := list[T]{in: o, key: key}
+	l := list[T]{parent: o, key: key}
 	value := e.get(o, key)
 	if value.Exists() && !value.IsArray() {
-		e.fail(o.path(key), errNoList)
+		e.fail(o.path(key), errNotList)
 		return l
 	}
-	most := strings.Count(value.Raw, ",") + 1
-	l.values, l.raw = make([]T, 0, most), make([]string, 0, most)
+	capacity := strings.Count(value.Raw, ",") + 1
+	l.values, l.raw = make([]T, 0, capacity), make([]string, 0, capacity)
 	value.ForEach(func(_, element gjson.Result) bool {
 		l.values, l.raw = append(l.values, *new(T)), append(l.raw, element.Raw)
 		if err := decode(element, &l.values[len(l.values)-1]); err != nil {
@@ -153,7 +153,7 @@ func readList[T any](e *editor, o *object, key string) list[T] {
 	return l
 }
 
-// decode is json.Unmarshal, but faster for strings: the environment is most of a spec.
+// decode is json.Unmarshal, but faster for strings: most of a spec is the environment.
 func decode(value gjson.Result, v any) error {
 	if s, ok := v.(*string); ok && value.Type == gjson.String && !strings.Contains(value.Raw, `\`) && utf8.ValidString(value.Str) {
 		*s = value.Str
@@ -162,9 +162,9 @@ func decode(value gjson.Result, v any) error {
 	return json.Unmarshal([]byte(value.Raw), v)
 }
 
-// edit removes the elements of l whose keys are in remove, then appends those of add whose
+// editList removes the elements of l whose keys are in remove, then appends those of add whose
 // keys no element has.
-func edit[T any, K comparable](e *editor, l list[T], remove []K, add []T, keyOf func(T) K) {
+func editList[T any, K comparable](e *editor, l list[T], remove []K, add []T, keyOf func(T) K) {
 	if e.err != nil || len(remove)+len(add) == 0 {
 		return
 	}
@@ -182,14 +182,14 @@ func edit[T any, K comparable](e *editor, l list[T], remove []K, add []T, keyOf 
 		}
 		raw, err := marshal(value)
 		if err != nil {
-			e.err = fmt.Errorf("%s: %w", l.in.path(l.key), err)
+			e.err = fmt.Errorf("%s: %w", l.parent.path(l.key), err)
 			return
 		}
 		known, kept, changed = append(known, key), append(kept, raw), true
 	}
 	if changed {
 		e.changed = true
-		l.in.set(l.key, "["+strings.Join(kept, ",")+"]")
+		l.parent.set(l.key, "["+strings.Join(kept, ",")+"]")
 	}
 }
 

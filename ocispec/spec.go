@@ -23,7 +23,7 @@ type Spec struct {
 	windowsDevices list[specs.WindowsDevice]
 }
 
-// SpecInfo is what a decision needs of a spec.
+// SpecInfo has the parts of a spec that a decision needs.
 type SpecInfo struct {
 	// OS is the container's operating system. The spec of a Linux container on
 	// Windows has the parts of both.
@@ -33,9 +33,9 @@ type SpecInfo struct {
 	Annotations map[string]string
 	// Devices are the Windows devices.
 	Devices []specs.WindowsDevice
-	// Windows means that the spec has a Windows part, HyperV that the container has
-	// a virtual machine of its own.
-	Windows, HyperV bool
+	// HasWindows reports that the spec has a Windows part, HyperV that the container runs in a
+	// virtual machine of its own.
+	HasWindows, HyperV bool
 }
 
 // ParseSpec parses a spec, which keeps data: it must not be changed. The error matches
@@ -46,7 +46,7 @@ func ParseSpec(data []byte) (Spec, error) {
 	}
 	value := gjson.ParseBytes(data)
 	if !value.IsObject() {
-		return Spec{}, fmt.Errorf("%w: %w", ErrSpec, errNoObject)
+		return Spec{}, fmt.Errorf("%w: %w", ErrSpec, errNotObject)
 	}
 	var e editor
 	root := &object{members: members(value)}
@@ -58,9 +58,9 @@ func ParseSpec(data []byte) (Spec, error) {
 	}
 	s.SpecInfo = SpecInfo{
 		OS: Linux, Env: s.env.values, Devices: s.windowsDevices.values,
-		Windows: e.get(root, "windows").Exists(), HyperV: e.get(windows, "hyperv").Exists(),
+		HasWindows: e.get(root, "windows").Exists(), HyperV: e.get(windows, "hyperv").Exists(),
 	}
-	if s.Windows && !e.get(root, "linux").Exists() {
+	if s.HasWindows && !e.get(root, "linux").Exists() {
 		s.OS = Windows
 	}
 	if annotations := e.get(root, "annotations"); annotations.Exists() {
@@ -79,20 +79,21 @@ func ParseSpec(data []byte) (Spec, error) {
 // to change, the result is the data that the spec was parsed from and changed is
 // false. Errors match [ErrSpec]. The spec must not be used again.
 func (s Spec) Apply(edits Edits) (data []byte, changed bool, err error) {
-	// A container that gets no edits starts even if there is something wrong in these lists.
+	// These lists are read only now, so that an error in them does not stop a container that gets
+	// no edits.
 	var e editor
 	linux := e.object(s.root, "linux")
 	devices := readList[specs.LinuxDevice](&e, linux, "devices")
-	rules := readList[specs.LinuxDeviceCgroup](&e, e.object(linux, "resources"), "devices")
+	deviceRules := readList[specs.LinuxDeviceCgroup](&e, e.object(linux, "resources"), "devices")
 	mounts := readList[specs.Mount](&e, s.root, "mounts")
 
 	destinationKey := func(destination string) string { return DestinationKey(s.OS, destination) }
 	names, variables := s.changedEnv(edits.Env)
-	edit(&e, s.env, names, variables, envName)
-	edit(&e, s.windowsDevices, convert(edits.RemoveWindowsDevices, windowsDeviceKey), edits.WindowsDevices, windowsDeviceKey)
-	edit(&e, devices, nil, convert(edits.LinuxDevices, linuxDevice), func(d specs.LinuxDevice) string { return d.Path })
-	edit(&e, rules, nil, convert(edits.LinuxDevices, deviceRule), deviceRuleKey)
-	edit(&e, mounts, convert(edits.RemoveMounts, destinationKey), edits.Mounts, func(m specs.Mount) string { return destinationKey(m.Destination) })
+	editList(&e, s.env, names, variables, envName)
+	editList(&e, s.windowsDevices, convert(edits.RemoveWindowsDevices, windowsDeviceKey), edits.WindowsDevices, windowsDeviceKey)
+	editList(&e, devices, nil, convert(edits.LinuxDevices, linuxDevice), func(d specs.LinuxDevice) string { return d.Path })
+	editList(&e, deviceRules, nil, convert(edits.LinuxDevices, deviceRule), deviceRuleKey)
+	editList(&e, mounts, convert(edits.RemoveMounts, destinationKey), edits.Mounts, func(m specs.Mount) string { return destinationKey(m.Destination) })
 	switch {
 	case e.err != nil:
 		return nil, false, fmt.Errorf("%w: %w", ErrSpec, e.err)
@@ -107,15 +108,15 @@ func (s Spec) Apply(edits Edits) (data []byte, changed bool, err error) {
 func (s Spec) changedEnv(variables []string) (names, changed []string) {
 	for i, variable := range variables {
 		name, value, _ := strings.Cut(variable, "=")
-		_, replaced := LookupEnv(s.OS, variables[i+1:], name)
-		if before, found := LookupEnv(s.OS, s.Env, name); !replaced && (!found || before != value) {
+		_, isOverridden := LookupEnv(s.OS, variables[i+1:], name)
+		if before, found := LookupEnv(s.OS, s.Env, name); !isOverridden && (!found || before != value) {
 			names, changed = append(names, envName(variable)), append(changed, variable)
 		}
 	}
 	return names, changed
 }
 
-// envName returns the name of a variable with its "=", "" for what is no variable.
+// envName returns the name of an environment variable with its "=", "" if there is no "=".
 func envName(variable string) string { return variable[:strings.IndexByte(variable, '=')+1] }
 
 // windowsDeviceKey returns the same value for all spellings of a device.
@@ -133,7 +134,7 @@ func deviceRule(d LinuxDevice) specs.LinuxDeviceCgroup {
 	return specs.LinuxDeviceCgroup{Allow: true, Type: d.Type, Major: &d.Major, Minor: &d.Minor, Access: Access(d.LinuxDevice)}
 }
 
-// deviceRuleKey returns the same text for equal rules.
+// deviceRuleKey returns the same string for equal rules.
 func deviceRuleKey(rule specs.LinuxDeviceCgroup) string {
 	key, _ := json.Marshal(rule) // It has no value that cannot be encoded.
 	return string(key)

@@ -198,7 +198,7 @@ func FuzzSpec(f *testing.F) {
 		for _, edits := range []Edits{windows, linux, environment, {}} {
 			spec, err := ParseSpec(data)
 			refused := func(err error) bool {
-				return err != nil && readErr == nil && !errors.Is(err, errTwice) && !errors.Is(err, errNoObject)
+				return err != nil && readErr == nil && !errors.Is(err, errAmbiguousKey) && !errors.Is(err, errNotObject)
 			}
 			if refused(err) {
 				t.Fatalf("the runtimes accept what is refused: %v", err)
@@ -245,7 +245,7 @@ func FuzzSpec(f *testing.F) {
 
 // factsOf returns the facts of a decoded spec.
 func factsOf(s specs.Spec) SpecInfo {
-	f := SpecInfo{OS: Linux, Annotations: s.Annotations, Windows: s.Windows != nil}
+	f := SpecInfo{OS: Linux, Annotations: s.Annotations, HasWindows: s.Windows != nil}
 	if s.Windows != nil && s.Linux == nil {
 		f.OS = Windows
 	}

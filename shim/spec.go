@@ -28,7 +28,7 @@ const (
 // without the devices of its spec, an interlock included.
 func ContainerOf(info ocispec.SpecInfo, id string) (c decision.Container, ok bool) {
 	kind := info.Annotations[containerType]
-	if kind == typeSandbox || info.Windows && info.Annotations[hostProcess] == "true" {
+	if kind == typeSandbox || info.HasWindows && info.Annotations[hostProcess] == "true" {
 		return decision.Container{}, false
 	}
 	c = decision.Container{

@@ -107,7 +107,7 @@ func parseLines(text string) (files []requestedFile, err error) {
 		if hasDash || !hasKey || files == nil {
 			files = append(files, requestedFile{})
 		}
-		if err := files[len(files)-1].set(key, value); err != nil {
+		if err := files[len(files)-1].setField(key, value); err != nil {
 			return nil, fmt.Errorf("line %s: %w", quote(strings.TrimSpace(line)), err)
 		}
 	}
@@ -117,8 +117,8 @@ func parseLines(text string) (files []requestedFile, err error) {
 	return files, nil
 }
 
-// set sets the field of a line.
-func (f *requestedFile) set(key, value string) error {
+// setField sets the field with the name key.
+func (f *requestedFile) setField(key, value string) error {
 	const otherYAML = `'"{[&*!|>`
 	field, ok := map[string]*string{"source": &f.Source, "destination": &f.Destination, "directory": &f.Directory}[key]
 	switch {
@@ -133,8 +133,8 @@ func (f *requestedFile) set(key, value string) error {
 	return nil
 }
 
-// quote returns text in quotation marks, with escapes only where it has
-// characters that cannot be printed.
+// quote returns text in quotation marks, with escapes only if it has characters that cannot be
+// printed.
 func quote(text string) string {
 	if quoted := fmt.Sprintf("%+q", text); strings.ReplaceAll(quoted, `\\`, `\`) != `"`+text+`"` {
 		return quoted

@@ -54,11 +54,11 @@ type Resolver struct {
 	Files Files
 }
 
-// Mounts returns the mounts of the files on lists, for a container that gets devices and
-// the mounts given. An error names the list, the refused file, the cause and the remedy.
+// Mounts returns the mounts of the files on lists, for a container that gets devices and already has
+// the existing mounts. An error names the list, the refused file, the cause and the remedy.
 //
 // A file that the container already gets at the same destination is skipped.
-func (r Resolver) Mounts(lists []List, devices []discovery.Device, given []specs.Mount) ([]specs.Mount, error) {
+func (r Resolver) Mounts(lists []List, devices []discovery.Device, existing []specs.Mount) ([]specs.Mount, error) {
 	var files []requestedFile
 	var origins []string
 	for _, list := range lists {
@@ -68,14 +68,14 @@ func (r Resolver) Mounts(lists []List, devices []discovery.Device, given []specs
 		}
 		files, origins = append(files, parsed...), append(origins, list.Origin)
 	}
-	mounts, err := r.mounts(files, devices, given)
+	mounts, err := r.mounts(files, devices, existing)
 	if err != nil {
 		return nil, fmt.Errorf("extra mounts (%s): %w", strings.Join(origins, ", "), err)
 	}
 	return mounts, nil
 }
 
-func (r Resolver) mounts(files []requestedFile, devices []discovery.Device, given []specs.Mount) ([]specs.Mount, error) {
+func (r Resolver) mounts(files []requestedFile, devices []discovery.Device, existing []specs.Mount) ([]specs.Mount, error) {
 	switch {
 	case len(files) == 0:
 		return nil, nil
@@ -85,7 +85,7 @@ func (r Resolver) mounts(files []requestedFile, devices []discovery.Device, give
 		return nil, fmt.Errorf("%d files requested, %d allowed: %w", len(files), r.Max, errTooMany)
 	}
 	sources := map[string]string{} // by destination
-	for _, m := range given {
+	for _, m := range existing {
 		sources[ocispec.DestinationKey(r.OS, m.Destination)] = m.Source
 	}
 	var mounts []specs.Mount
@@ -98,7 +98,7 @@ func (r Resolver) mounts(files []requestedFile, devices []discovery.Device, give
 		other, isTaken := sources[key]
 		switch {
 		case !isTaken:
-			err = r.checkSystem(source, destination)
+			err = r.checkNotSystemFile(source, destination)
 		case ocispec.DestinationKey(r.OS, other) != ocispec.DestinationKey(r.OS, source):
 			err = errTaken
 		}
@@ -128,7 +128,7 @@ func (r Resolver) resolve(file requestedFile, devices []discovery.Device) (sourc
 	if from.absolute {
 		source, err = r.hostFile(from.path)
 	} else {
-		source, err = r.driverFile(from.path, devices)
+		source, err = r.driverStoreFile(from.path, devices)
 	}
 	return source, destination, err
 }
@@ -139,7 +139,7 @@ func (r Resolver) destination(text, directory string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// The directories for destinations that are file names.
+	// dirs are the directories of destinations that are file names.
 	path, dirs := to.path, []string{ocispec.System32, ocispec.SysWOW64}
 	if r.OS == ocispec.Linux {
 		dirs = []string{linuxDir}
@@ -175,9 +175,9 @@ func (r Resolver) hostFile(path string) (string, error) {
 	return r.regularFile(path, r.HostDirectories)
 }
 
-// driverFile returns the file that a relative path leads to in the first driver
-// store directory that has it.
-func (r Resolver) driverFile(path string, devices []discovery.Device) (string, error) {
+// driverStoreFile returns the file that a relative path leads to in the first driver store directory
+// that has it.
+func (r Resolver) driverStoreFile(path string, devices []discovery.Device) (string, error) {
 	if r.OS == ocispec.Linux {
 		return "", errNoStore
 	}
@@ -221,10 +221,11 @@ func (r Resolver) regularFile(path string, dirs []string) (string, error) {
 	return "", errLeadsOut
 }
 
-// checkSystem refuses a destination that is a file of Windows. The node's files represent the
-// image's: a file of that name in the node's Windows directory is a file of Windows, unless it
-// has the same content as source. Then the driver's installation copied it there.
-func (r Resolver) checkSystem(source, destination string) error {
+// checkNotSystemFile returns an error if destination is a file of Windows. The image's files are not
+// known here, so the node's are checked: a file of that name in the node's Windows directory is a
+// file of Windows, unless it has the same content as source. Then the driver's installation has
+// copied it there.
+func (r Resolver) checkNotSystemFile(source, destination string) error {
 	if r.OS != ocispec.Windows || !isBelow(r.OS, windowsDir, destination) {
 		return nil
 	}

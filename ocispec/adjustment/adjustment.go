@@ -12,18 +12,18 @@ import (
 )
 
 // New returns edits as an adjustment of a container that has the given mounts.
-// An edit at the destination of one of them is left out: the runtime would
-// replace the container's own mount. A removed mount is named as the container
-// has it, because the runtime compares the names.
+// An edit at the destination of one of them is left out: the runtime would replace the container's
+// own mount. The destination of a removed mount is spelled as in the container's mount, because the
+// runtime compares the strings.
 func New(edits ocispec.Edits, mounts []*api.Mount) *api.ContainerAdjustment {
 	key := func(destination string) string { return ocispec.DestinationKey(ocispec.Linux, destination) }
-	removed := func(m *api.Mount) bool {
+	isRemoved := func(m *api.Mount) bool {
 		return slices.ContainsFunc(edits.RemoveMounts, func(d string) bool { return key(d) == key(m.GetDestination()) })
 	}
 	adjustment := &api.ContainerAdjustment{}
 	taken := map[string]bool{}
 	for _, m := range mounts {
-		if removed(m) {
+		if isRemoved(m) {
 			adjustment.RemoveMount(m.GetDestination())
 		} else {
 			taken[key(m.GetDestination())] = true

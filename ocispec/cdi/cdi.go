@@ -1,6 +1,6 @@
 // Package cdi converts [ocispec.Edits] of Linux containers to a specification of the
 // Container Device Interface, by which Docker, Podman, nerdctl and containerd's CRI
-// make them without our plugin and shim.
+// plugin make them without the NRI plugin and the runtime shim.
 // https://github.com/cncf-tags/container-device-interface/blob/v1.1.1/SPEC.md
 package cdi
 
@@ -16,7 +16,7 @@ import (
 	"github.com/directx-nri/directx-nri/ocispec"
 )
 
-// Kind is that of the GPUs: containers request directx.microsoft.com/gpu=NAME.
+// Kind is the CDI kind of the GPUs: containers request directx.microsoft.com/gpu=NAME.
 const Kind = "directx.microsoft.com/gpu"
 
 // Device is a name and the edits of a container that requests it.
@@ -26,7 +26,7 @@ type Device struct {
 }
 
 // Spec returns the specification of devices, in the oldest version that has what it
-// needs: Podman 4 reads none after 0.5.0. An error means that a name is not valid or not unique, or
+// needs: Podman 4 reads no version after 0.5.0. An error means that a name is not valid or not unique, or
 // that CDI has no counterpart for an edit.
 func Spec(devices []Device) (*cdispec.Spec, error) {
 	spec := &cdispec.Spec{Kind: Kind}
@@ -40,7 +40,7 @@ func Spec(devices []Device) (*cdispec.Spec, error) {
 		if len(d.Edits.RemoveMounts)+len(d.Edits.RemoveWindowsDevices)+len(d.Edits.WindowsDevices) > 0 {
 			return nil, fmt.Errorf("CDI device %q: %w", d.Name, errors.ErrUnsupported)
 		}
-		spec.Devices = append(spec.Devices, cdispec.Device{Name: d.Name, ContainerEdits: edits(d.Edits)})
+		spec.Devices = append(spec.Devices, cdispec.Device{Name: d.Name, ContainerEdits: containerEdits(d.Edits)})
 	}
 	version, err := cdispec.MinimumRequiredVersion(spec)
 	if err != nil {
@@ -50,21 +50,21 @@ func Spec(devices []Device) (*cdispec.Spec, error) {
 	return spec, nil
 }
 
-func edits(e ocispec.Edits) cdispec.ContainerEdits {
-	out := cdispec.ContainerEdits{Env: e.Env}
-	for _, d := range e.LinuxDevices {
-		// The runtime reads the numbers of the node, which change when its driver is loaded again.
-		out.DeviceNodes = append(out.DeviceNodes, &cdispec.DeviceNode{
+func containerEdits(edits ocispec.Edits) cdispec.ContainerEdits {
+	converted := cdispec.ContainerEdits{Env: edits.Env}
+	for _, d := range edits.LinuxDevices {
+		// The runtime reads the device numbers: they change when the driver is loaded again.
+		converted.DeviceNodes = append(converted.DeviceNodes, &cdispec.DeviceNode{
 			Path: d.Path, HostPath: d.HostPath, Permissions: ocispec.Access(d.LinuxDevice), FileMode: d.FileMode, UID: d.UID, GID: d.GID,
 		})
 	}
-	for _, m := range e.Mounts {
-		out.Mounts = append(out.Mounts, &cdispec.Mount{HostPath: m.Source, ContainerPath: m.Destination, Options: m.Options, Type: m.Type})
+	for _, m := range edits.Mounts {
+		converted.Mounts = append(converted.Mounts, &cdispec.Mount{HostPath: m.Source, ContainerPath: m.Destination, Options: m.Options, Type: m.Type})
 	}
-	return out
+	return converted
 }
 
-// Name returns text as the name of a device: other characters become hyphens.
+// Name returns text as the name of a CDI device: characters that are not allowed become hyphens.
 func Name(text string) string {
 	name := strings.Map(func(r rune) rune {
 		if parser.IsAlphaNumeric(r) || strings.ContainsRune("_-.:", r) {

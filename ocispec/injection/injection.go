@@ -11,8 +11,7 @@ import (
 	"github.com/directx-nri/directx-nri/ocispec"
 )
 
-// New returns edits as an answer for one container. It is an error that the kubelet
-// cannot pass them on.
+// New returns edits as an answer for one container, or an error if the kubelet cannot pass them on.
 //
 // containerd's CRI on Windows accepts devices without ContainerPath and Permissions
 // only (WithWindowsDevices in pkg/cri/opts/spec_windows_opts.go of 1.7, and still in
@@ -23,11 +22,11 @@ func New(edits ocispec.Edits) (*v1beta1.ContainerAllocateResponse, error) {
 	}
 	answer := &v1beta1.ContainerAllocateResponse{}
 	for _, d := range edits.WindowsDevices {
-		host := d.IDType + "://" + d.ID
+		hostPath := d.IDType + "://" + d.ID
 		if d.IDType == ocispec.IDTypeClass {
-			host = "class/" + d.ID // Older releases of containerd accept this form only.
+			hostPath = "class/" + d.ID // Older releases of containerd accept this form only.
 		}
-		answer.Devices = append(answer.Devices, &v1beta1.DeviceSpec{HostPath: host})
+		answer.Devices = append(answer.Devices, &v1beta1.DeviceSpec{HostPath: hostPath})
 	}
 	for _, d := range edits.LinuxDevices {
 		answer.Devices = append(answer.Devices, &v1beta1.DeviceSpec{HostPath: d.HostPath, ContainerPath: d.Path, Permissions: "rwm"})

@@ -1,5 +1,5 @@
-// Package runflags converts [ocispec.Edits] to flags of ctr and nerdctl, which make them on nodes
-// without the runtime shim.
+// Package runflags converts [ocispec.Edits] to flags of ctr and nerdctl, which make the edits on
+// nodes without the runtime shim.
 package runflags
 
 import (
@@ -34,7 +34,7 @@ type Files interface {
 }
 
 // Flags returns the flags of the program's run command that make edits. An error matches
-// [ErrNoFlag] if the shim could make an edit that flags cannot.
+// [ErrNoFlag] if the program has no flag for an edit that the shim makes.
 //
 // Two things differ from the shim: with ctr, a Linux container can create device nodes
 // (access "rwm"), and nerdctl's mounts lack nosuid and nodev.
@@ -113,10 +113,10 @@ func mount(program Program, os ocispec.OS, m specs.Mount) (flag, value string, e
 		}
 		return "--mount", csvLine(fields...), nil
 	}
-	windows := regexp.MustCompile(`^[A-Za-z]:(\\[^\\/:*?"<>|]+)+$`)
+	windowsPath := regexp.MustCompile(`^[A-Za-z]:(\\[^\\/:*?"<>|]+)+$`)
 	for _, path := range []string{m.Source, m.Destination} {
 		switch {
-		case os == ocispec.Windows && !windows.MatchString(path):
+		case os == ocispec.Windows && !windowsPath.MatchString(path):
 			return "", "", fmt.Errorf(`%s %w: want a path such as C:\dir\file, not %s`, program, ErrNoFlag, path)
 		case os == ocispec.Linux && strings.ContainsAny(path, `,:"`):
 			return "", "", fmt.Errorf("%s %w: %q has a comma, colon or quotation mark", program, ErrNoFlag, path)

@@ -1,5 +1,6 @@
-// Package injector makes the answers to the kubelet by which containers get their GPUs when
-// injection is kubelet. They have the same edits as with the NRI plugin or the shim.
+// Package injector makes the answers to the kubelet that give containers their GPUs if the
+// configuration has injection: kubelet. They have the same edits that the NRI plugin and the shim
+// make.
 package injector
 
 import (
@@ -36,11 +37,11 @@ func (i *Injector) Inject(ctx context.Context, resource string, instanceIDs []st
 	for n := range devices {
 		devices[n].LibraryPath = nil // It would replace the image's LD_LIBRARY_PATH.
 	}
-	edits, notes, err := ocispec.BuildEdits(i.OS, devices, nil, i.Files, i.Policy)
+	edits, skipped, err := ocispec.BuildEdits(i.OS, devices, nil, i.Files, i.Policy)
 	if err != nil {
 		return nil, err
 	}
-	ocispec.LogNotes(i.Log.WithField("resource", resource), notes)
+	ocispec.LogSkipped(i.Log.WithField("resource", resource), skipped)
 	answer, err := injection.New(edits)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", advertiser.ErrNotInjectable, err)
