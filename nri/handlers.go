@@ -9,70 +9,71 @@ import (
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
 )
 
-// RuntimeHandlers are those of the containerd that the plugin is registered with. They are
-// loaded once for each registration, when they are first needed, and again after an error.
+// RuntimeHandlers are those of the containerd that the plugin is registered with. Its configuration
+// is read once for each registration, when it is first needed, and again after an error.
 type RuntimeHandlers struct {
-	// load returns the configuration that the containerd with the process ID peer has loaded;
-	// peer is 0 if it is unknown.
-	load func(ctx context.Context, peer int) (containerdconfig.RunningConfig, error)
+	// read returns the configuration that the containerd with the process ID peerPID has loaded;
+	// peerPID is 0 if it is unknown.
+	read func(ctx context.Context, peerPID int) (containerdconfig.RunningConfig, error)
 
-	mu     sync.Mutex
-	peer   int
-	loaded *containerdconfig.RunningConfig // nil until it is loaded
+	mu      sync.Mutex
+	peerPID int
+	config  *containerdconfig.RunningConfig // nil until it is read
 }
 
-// NewRuntimeHandlers returns the handlers of the containerd at these sockets. Loading them fails if
-// the two belong to different processes: the last containerd that starts replaces the NRI socket.
+// NewRuntimeHandlers returns the handlers of the containerd at these sockets. Reading them fails if
+// the two belong to different processes: the containerd that starts last replaces the NRI socket.
 // At boot, k3s creates its CRI socket after the plugin has started, so cri determines its path at
 // each use: see paths.CRISocket.
 func NewRuntimeHandlers(nriSocket string, cri fmt.Stringer) *RuntimeHandlers {
-	return &RuntimeHandlers{load: func(ctx context.Context, peer int) (containerdconfig.RunningConfig, error) {
+	return &RuntimeHandlers{read: func(ctx context.Context, peerPID int) (containerdconfig.RunningConfig, error) {
 		criSocket := cri.String()
-		if peer != 0 {
+		if peerPID != 0 {
 			owner, err := localgrpc.SocketOwner(ctx, criSocket)
 			if err != nil {
 				return containerdconfig.RunningConfig{}, err
 			}
 			defer func() { _ = owner.Close() }()
-			if owner.PID != peer {
+			if owner.PID != peerPID {
 				return containerdconfig.RunningConfig{}, fmt.Errorf("%s belongs to process %d, and %s to process %d: another containerd has replaced the NRI socket; "+
-					"disable NRI or set another socket_path in its configuration (plugin io.containerd.nri.v1.nri) and restart both, or correct --cri-socket", nriSocket, peer, criSocket, owner.PID)
+					"disable NRI or set another socket_path in its configuration (plugin io.containerd.nri.v1.nri) and restart both, or correct --cri-socket", nriSocket, peerPID, criSocket, owner.PID)
 			}
 		}
-		loaded, err := containerdconfig.Load(ctx, criSocket)
+		config, err := containerdconfig.ReadRunning(ctx, criSocket)
 		if err != nil {
-			return loaded, fmt.Errorf("%w; is --cri-socket %s correct?", err, criSocket)
+			return config, fmt.Errorf("%w; is --cri-socket %s correct?", err, criSocket)
 		}
-		return loaded, nil
+		return config, nil
 	}}
 }
 
-// reset forgets the handlers, for a registration with the containerd whose process ID is peer.
-func (h *RuntimeHandlers) reset(peer int) {
+// reset discards the configuration, for a registration with the containerd whose process ID is
+// peerPID.
+func (h *RuntimeHandlers) reset(peerPID int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.peer, h.loaded = peer, nil
+	h.peerPID, h.config = peerPID, nil
 }
 
-func (h *RuntimeHandlers) get(ctx context.Context) (containerdconfig.RunningConfig, error) {
+func (h *RuntimeHandlers) runningConfig(ctx context.Context) (containerdconfig.RunningConfig, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.loaded == nil {
-		loaded, err := h.load(ctx, h.peer)
+	if h.config == nil {
+		config, err := h.read(ctx, h.peerPID)
 		if err != nil {
-			return loaded, fmt.Errorf("the runtime handlers of containerd are unknown: %w; the kubelet retries", err)
+			return config, fmt.Errorf("the runtime handlers of containerd are unknown: %w; the kubelet retries", err)
 		}
-		h.loaded = &loaded
+		h.config = &config
 	}
-	return *h.loaded, nil
+	return *h.config, nil
 }
 
-// Check is for [decision.Decider.CheckHandler]: a container of Kata Containers or gVisor would
-// run without its GPU, and either can be the default handler.
+// Check implements [decision.Decider.CheckHandler]. A container of Kata Containers or gVisor would
+// run without its GPU, and each of them can be the default handler.
 func (h *RuntimeHandlers) Check(ctx context.Context, name string) error {
-	loaded, err := h.get(ctx)
+	config, err := h.runningConfig(ctx)
 	if err != nil {
 		return err
 	}
-	return loaded.CheckHandler(name)
+	return config.CheckHandler(name)
 }

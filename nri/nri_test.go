@@ -86,7 +86,7 @@ func newBed(t testing.TB, devices ...discovery.Device) *bed {
 		d := *b.Decider
 		d.CheckHandler = b.plugin.handlers.Check
 		return &d, nil
-	}, &RuntimeHandlers{load: handlers}, metrics.New("p", "v"), testutil.Quiet())
+	}, &RuntimeHandlers{read: handlers}, metrics.New("p", "v"), testutil.Quiet())
 	return b
 }
 
@@ -125,12 +125,12 @@ func TestReadyNeedsAHandler(t *testing.T) {
 		{only(containerdconfig.Handler{Name: "runc", RuntimeType: "io.containerd.directx.v1"}), ""}, // our shim's, whose containers are runc's
 		{handlers, ""},
 	} {
-		p.handlers = &RuntimeHandlers{load: test.load}
+		p.handlers = &RuntimeHandlers{read: test.load}
 		if err := p.CheckReady(t.Context()); (err == nil) != (test.says == "") || err != nil && !strings.Contains(err.Error(), test.says) {
 			t.Errorf("%v, want %q", err, test.says)
 		}
 	}
-	p.handlers = &RuntimeHandlers{load: func(ctx context.Context, _ int) (containerdconfig.RunningConfig, error) {
+	p.handlers = &RuntimeHandlers{read: func(ctx context.Context, _ int) (containerdconfig.RunningConfig, error) {
 		if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > 900*time.Millisecond {
 			t.Error("a query of containerd may take longer than package readiness waits")
 		}
@@ -139,8 +139,8 @@ func TestReadyNeedsAHandler(t *testing.T) {
 	if err := p.CheckReady(t.Context()); err != nil {
 		t.Error(err)
 	}
-	p.hung.Add(1)
-	if err := p.CheckReady(t.Context()); !errors.Is(err, errStuck) {
+	p.overdue.Add(1)
+	if err := p.CheckReady(t.Context()); !errors.Is(err, errOverdue) {
 		t.Errorf("while a hook hangs: %v", err)
 	}
 }
@@ -162,7 +162,7 @@ func TestRuntimeHandlers(t *testing.T) {
 		{"runc", nil, ""},
 		{"", nil, ""},
 	} {
-		b.plugin.handlers.load = test.load
+		b.plugin.handlers.read = test.load
 		pod := testPod()
 		pod.RuntimeHandler = test.handler
 		if test.handler == "untrusted" { // containerd does not tell plugins.
@@ -177,8 +177,8 @@ func TestRuntimeHandlers(t *testing.T) {
 		}
 	}
 	// Another containerd may have other handlers.
-	if _, err := newSessionHooks(b.plugin, 7).Synchronize(t.Context(), nil, nil); err != nil || b.plugin.handlers.loaded != nil || b.plugin.handlers.peer != 7 {
-		t.Errorf("%v, %v", b.plugin.handlers.loaded, err)
+	if _, err := newSessionHooks(b.plugin, 7).Synchronize(t.Context(), nil, nil); err != nil || b.plugin.handlers.config != nil || b.plugin.handlers.peerPID != 7 {
+		t.Errorf("%v, %v", b.plugin.handlers.config, err)
 	}
 }
 
@@ -344,12 +344,12 @@ func TestHungHookRefusesTheNextAtOnce(t *testing.T) {
 	p := b.plugin
 	p.budget.size = 20 * time.Millisecond
 	container := testContainer(displayKey + "=" + b.allocate(t, display, "0"))
-	for i, want := range []error{errTooSlow, errStuck, errStuck} {
+	for i, want := range []error{errTooSlow, errOverdue, errOverdue} {
 		_, err := b.adjust(testPod(), container)
 		if !errors.Is(err, want) || !strings.Contains(err.Error(), `container "main" of pod default/web`) {
 			t.Errorf("container %d: error %v, want %v", i, err, want)
 		}
-		if err := p.CheckAlive(); !errors.Is(err, errStuck) {
+		if err := p.CheckAlive(); !errors.Is(err, errOverdue) {
 			t.Errorf("after container %d, alive: %v", i, err)
 		}
 		p.budget.size = time.Hour // The others do not wait.
@@ -359,7 +359,7 @@ func TestHungHookRefusesTheNextAtOnce(t *testing.T) {
 	}
 	close(source.block)
 	testutil.Eventually(t, "recovery", func() bool { return p.CheckAlive() == nil })
-	if _, err := b.adjust(testPod(), container); errors.Is(err, errTooSlow) || errors.Is(err, errStuck) {
+	if _, err := b.adjust(testPod(), container); errors.Is(err, errTooSlow) || errors.Is(err, errOverdue) {
 		t.Errorf("after recovery: %v", err)
 	}
 }
@@ -478,8 +478,8 @@ func TestNoRequestDependsOnNothing(t *testing.T) {
 	p := NewPlugin(func() (*decision.Decider, error) {
 		t.Error("the policy is read")
 		return nil, errors.New("no policy")
-	}, &RuntimeHandlers{load: handlers}, metrics.New("p", "v"), testutil.Quiet())
-	p.hung.Add(1)
+	}, &RuntimeHandlers{read: handlers}, metrics.New("p", "v"), testutil.Quiet())
+	p.overdue.Add(1)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 2 {
@@ -499,7 +499,7 @@ func TestNoDeciderRefusesTheContainer(t *testing.T) {
 		"no policy":                         func() (*decision.Decider, error) { return nil, errors.New("no policy") },
 		decision.ErrInternal.Error() + ": ": func() (*decision.Decider, error) { panic("for a test") }, //nolint:forbidigo // The plugin must survive it.
 	} {
-		p := NewPlugin(newDecider, &RuntimeHandlers{load: handlers}, metrics.New("p", "v"), testutil.Quiet())
+		p := NewPlugin(newDecider, &RuntimeHandlers{read: handlers}, metrics.New("p", "v"), testutil.Quiet())
 		for range 2 {
 			_, _, err := p.CreateContainer(t.Context(), testPod(), testContainer(displayKey+"="+string(allocation.NewToken())))
 			if want := `container "main" of pod default/web is not started: ` + says; err == nil || !strings.Contains(err.Error(), want) {

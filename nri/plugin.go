@@ -26,11 +26,11 @@ import (
 var (
 	errUnregistered = errors.New("not registered with the container runtime")
 	errTooSlow      = decision.WithReason(decision.ReasonSlow, errors.New("reading the allocation records, the driver's files or the runtime handlers of this node took too long; the kubelet retries"))
-	errStuck        = decision.WithReason(decision.ReasonSlow, errors.New("an earlier decision still waits for the disk, the driver's files or containerd; the kubelet retries"))
+	errOverdue      = decision.WithReason(decision.ReasonSlow, errors.New("an earlier decision still waits for the disk, the driver's files or containerd; the kubelet retries"))
 )
 
 // readyTimeout bounds [Plugin.CheckReady]. After a second, package readiness would report that the
-// plugin does not answer instead of the cause.
+// plugin does not answer, and not the cause.
 const readyTimeout = 600 * time.Millisecond
 
 // Plugin has the hooks of the NRI plugin.
@@ -40,8 +40,8 @@ type Plugin struct {
 	metrics    *metrics.Metrics
 	log        logrus.FieldLogger
 
-	budget budget
-	hung   atomic.Int64 // decisions that have exceeded the budget and still run
+	budget  budget
+	overdue atomic.Int64 // decisions that have exceeded the budget and still run
 
 	unregisteredErr atomic.Pointer[error] // why the plugin is not registered, nil if it is
 }
@@ -59,7 +59,7 @@ func NewPlugin(newDecider func() (*decision.Decider, error), handlers *RuntimeHa
 func (p *Plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	began := time.Now()
 	defer func() { p.metrics.Hooks.WithLabelValues("CreateContainer").Observe(time.Since(began).Seconds()) }()
-	request, ok := decision.ReadRequest(describe(pod, container))
+	request, ok := decision.ReadRequest(containerOf(pod, container))
 	if !ok {
 		return nil, nil, nil
 	}
@@ -75,7 +75,7 @@ func (p *Plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox, conta
 	return adjustment.New(edits, container.GetMounts()), nil, nil
 }
 
-func describe(pod *api.PodSandbox, container *api.Container) decision.Container {
+func containerOf(pod *api.PodSandbox, container *api.Container) decision.Container {
 	return decision.Container{
 		OS:             ocispec.Linux,
 		Pod:            &decision.Pod{UID: pod.GetUid(), Namespace: pod.GetNamespace(), Name: pod.GetName(), RuntimeHandler: handlerOf(pod)},
@@ -86,8 +86,9 @@ func describe(pod *api.PodSandbox, container *api.Container) decision.Container 
 	}
 }
 
-// handlerOf returns the name of the handler that runs pod, "" for the default one. For a pod
-// with this annotation, containerd uses another one than it reports to plugins (GetSandboxRuntime in
+// handlerOf returns the name of the handler that runs pod, "" for the default one. For a pod with the
+// annotation of untrusted workloads, containerd does not use the handler that it reports to plugins
+// (GetSandboxRuntime in
 // https://github.com/containerd/containerd/blob/v2.4.2/internal/cri/config/config.go).
 func handlerOf(pod *api.PodSandbox) string {
 	if pod.GetAnnotations()["io.kubernetes.cri.untrusted-workload"] == "true" {
@@ -96,7 +97,7 @@ func handlerOf(pod *api.PodSandbox) string {
 	return pod.GetRuntimeHandler()
 }
 
-// result is that of [decision.Decider.Decide].
+// result is the result of [decision.Decider.Decide].
 type result struct {
 	edits ocispec.Edits
 	ok    bool
@@ -104,8 +105,7 @@ type result struct {
 }
 
 // decide decides within the budget. Reading a file cannot be canceled, so a decision that
-// takes longer continues in the background, and until it ends, other containers are refused at
-// once.
+// takes longer continues in the background. Until it ends, other containers are refused at once.
 func (p *Plugin) decide(ctx context.Context, request decision.Request) (ocispec.Edits, bool, error) {
 	refuse := func(err error) (ocispec.Edits, bool, error) {
 		return ocispec.Edits{}, false, request.Container.Refuse(err)
@@ -127,16 +127,16 @@ func (p *Plugin) decide(ctx context.Context, request decision.Request) (ocispec.
 	case r := <-results:
 		return r.edits, r.ok, r.err
 	case <-ctx.Done():
-		p.hung.Add(1)
+		p.overdue.Add(1)
 		go func() {
 			<-results
-			p.hung.Add(-1)
+			p.overdue.Add(-1)
 		}()
 		return refuse(fmt.Errorf("%w (waited %s)", errTooSlow, time.Since(began).Round(time.Millisecond)))
 	}
 }
 
-// decideUnbounded decides; a panic refuses the container.
+// decideUnbounded decides without a time limit. A panic refuses the container.
 func (p *Plugin) decideUnbounded(ctx context.Context, request decision.Request) (r result) {
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -152,10 +152,10 @@ func (p *Plugin) decideUnbounded(ctx context.Context, request decision.Request) 
 	return r
 }
 
-// CheckAlive returns an error while a decision hangs.
+// CheckAlive returns an error while a decision is overdue.
 func (p *Plugin) CheckAlive() error {
-	if p.hung.Load() > 0 {
-		return errStuck
+	if p.overdue.Load() > 0 {
+		return errOverdue
 	}
 	return nil
 }
@@ -166,16 +166,16 @@ func (p *Plugin) CheckReady(ctx context.Context) error {
 	if err := p.CheckAlive(); err != nil {
 		return err
 	}
-	if why := p.unregisteredErr.Load(); why != nil {
-		return *why
+	if err := p.unregisteredErr.Load(); err != nil {
+		return *err
 	}
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	loaded, err := p.handlers.get(ctx)
+	config, err := p.handlers.runningConfig(ctx)
 	if err != nil {
 		return err
 	}
-	return loaded.CheckAnyHandler()
+	return config.CheckAnyHandler()
 }
 
 // hookBudget is how long decisions may take. The runtime drops a plugin that has not

@@ -19,8 +19,8 @@ import (
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
 )
 
-// Runner keeps a plugin registered with the runtime. The runtime neither
-// restarts nor redials a plugin, and drops one that was slow once.
+// Runner keeps a plugin registered with the runtime. The runtime does not connect to a plugin again,
+// and drops a plugin that was slow once.
 type Runner struct {
 	// Socket is the path of the runtime's NRI socket.
 	Socket string
@@ -37,9 +37,9 @@ type Runner struct {
 }
 
 const (
-	// retryInterval is the pause between attempts to register. An attempt that is lost before
-	// Synchronize has ended may have crashed the runtime: each in a row makes the pause 8 times
-	// as long, up to maxRetryInterval.
+	// retryInterval is the delay between attempts to register. An attempt that is lost before
+	// Synchronize has ended may have crashed the runtime: each such attempt in a row makes the delay
+	// 8 times as long, up to maxRetryInterval.
 	retryInterval    = 500 * time.Millisecond
 	maxRetryInterval = 5 * time.Minute
 	// checkTimeout bounds a call of CheckSynchronize.
@@ -47,15 +47,15 @@ const (
 )
 
 var (
-	// errLost is the end of a session in which the plugin was registered.
-	errLost           = errors.New("connection lost")
+	// errConnectionLost ends a session in which the plugin was registered.
+	errConnectionLost = errors.New("connection lost")
 	errUnsynchronized = errors.New("containerd crashed or closed the connection while it sent its pods and containers to the plugin; see its log")
 )
 
-// Run registers the plugin, and again whenever the connection is lost. It returns nil when ctx
-// ends.
+// Run registers the plugin, and registers it again whenever the connection is lost. It returns nil
+// when ctx ends.
 func (r *Runner) Run(ctx context.Context) error {
-	var logged errlog.LastError
+	var lastErr errlog.LastError
 	losses := 0 // in a row, before Synchronize had ended
 	for {
 		err := r.attempt(ctx, losses)
@@ -66,129 +66,129 @@ func (r *Runner) Run(ctx context.Context) error {
 		case errors.Is(err, errUnsynchronized):
 			losses++
 			r.Plugin.metrics.SynchronizeLosses.WithLabelValues().Inc()
-		case errors.Is(err, errLost):
-			losses, logged = 0, ""
+		case errors.Is(err, errConnectionLost):
+			losses, lastErr = 0, ""
 		}
 		if losses == 0 {
 			err = fmt.Errorf("%w: is containerd running, and is NRI enabled in its configuration?", err)
 		}
 		err = fmt.Errorf("%w on %s: %w", errUnregistered, r.Socket, err)
 		r.Plugin.unregisteredErr.Store(&err)
-		if logged.Replace(err) {
+		if lastErr.Changed(err) {
 			r.Log.WithError(err).Warn("Containers that request a GPU do not start, retrying")
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(pause(cmp.Or(r.retryInterval, retryInterval), losses)):
+		case <-time.After(retryDelay(cmp.Or(r.retryInterval, retryInterval), losses)):
 		}
 	}
 }
 
-// pause returns how long to wait after that many losses in a row.
-func pause(interval time.Duration, losses int) time.Duration {
+// retryDelay returns how long to wait after that many losses in a row.
+func retryDelay(interval time.Duration, losses int) time.Duration {
 	return min(interval<<(3*min(losses, 4)), maxRetryInterval)
 }
 
 // attempt runs a session, unless that can crash the runtime. Its error is not nil.
 func (r *Runner) attempt(ctx context.Context, losses int) error {
 	if losses > 0 {
-		bounded, cancel := context.WithTimeout(ctx, checkTimeout)
+		checkCtx, cancel := context.WithTimeout(ctx, checkTimeout)
 		defer cancel()
-		if err := r.CheckSynchronize(bounded); err != nil {
+		if err := r.CheckSynchronize(checkCtx); err != nil {
 			return err
 		}
 	}
-	return r.session(ctx)
+	return r.runSession(ctx)
 }
 
 const (
-	// finishTimeout is how long hooks may still run when the program ends: as long as the
-	// runtime waits for their answers.
-	finishTimeout = 2 * time.Second
-	// answerTime is how long the stub may take to write the answer of a hook that has returned.
-	answerTime = 50 * time.Millisecond
+	// drainTimeout is how long hooks may still run when the program ends: the runtime waits no longer
+	// for their answers.
+	drainTimeout = 2 * time.Second
+	// answerDelay is how long the stub may take to write the answer of a hook that has returned.
+	answerDelay = 50 * time.Millisecond
 )
 
-// session registers the plugin once. It returns when the connection is lost, with [errLost] if the
-// plugin was registered.
-func (r *Runner) session(ctx context.Context) (err error) {
+// runSession registers the plugin once. It returns when the connection is lost, with
+// [errConnectionLost] if the plugin was registered.
+func (r *Runner) runSession(ctx context.Context) (err error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", r.Socket)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	peer, err := localgrpc.PeerPID(conn)
+	peerPID, err := localgrpc.PeerPID(conn)
 	if err != nil {
-		return fmt.Errorf("find the process behind %s: %w", r.Socket, err)
+		return fmt.Errorf("find the process that serves %s: %w", r.Socket, err)
 	}
-	h := newSessionHooks(r.Plugin, peer)
+	hooks := newSessionHooks(r.Plugin, peerPID)
 	defer func() {
-		if h.synchronizing.Load() {
+		if hooks.synchronizing.Load() {
 			err = errUnsynchronized
 		}
 	}()
-	// The stub passes the context of Start to hooks. A hook that runs when ctx ends must
-	// still answer, unless the connection is lost.
-	connected, disconnect := context.WithCancel(context.WithoutCancel(ctx))
+	// The stub passes the context of Start to hooks. It does not end with ctx, so that running hooks
+	// can still answer, but when the connection is lost.
+	connCtx, disconnect := context.WithCancel(context.WithoutCancel(ctx))
 	defer disconnect()
-	plugin, err := stub.New(h,
-		stub.WithConnection(&watchedConn{Conn: conn, closed: disconnect}),
+	plugin, err := stub.New(hooks,
+		stub.WithConnection(&closeNotifyConn{Conn: conn, onClose: disconnect}),
 		stub.WithPluginName(r.Name), stub.WithPluginIdx(r.Index),
 		stub.WithLogger(stubLogger{r.Log}),
 		// Newer runtimes fail the container whose adjustment is lost; others ignore it.
 		stub.WithFailurePolicy(&api.FailurePolicy{FailRequest: true}),
-		stub.WithTTRPCOptions([]ttrpc.ClientOpts{ttrpc.WithUnaryClientInterceptor(h.awaitConfigure)}, nil),
+		stub.WithTTRPCOptions([]ttrpc.ClientOpts{ttrpc.WithUnaryClientInterceptor(hooks.waitForConfigure)}, nil),
 	)
 	if err != nil {
 		return fmt.Errorf("create NRI stub: %w", err)
 	}
-	stopWatching := context.AfterFunc(ctx, disconnect) // while the plugin registers
-	defer stopWatching()
-	if err := plugin.Start(connected); err != nil {
+	cancelDisconnect := context.AfterFunc(ctx, disconnect) // While the plugin registers, no hook runs.
+	defer cancelDisconnect()
+	if err := plugin.Start(connCtx); err != nil {
 		return err
 	}
 	defer plugin.Stop()
-	if !stopWatching() {
+	if !cancelDisconnect() {
 		return ctx.Err()
 	}
 	select {
-	case <-h.synchronized:
-	case <-connected.Done():
-		return errLost
+	case <-hooks.synchronized:
+	case <-connCtx.Done():
+		return errConnectionLost
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	r.Plugin.unregisteredErr.Store(nil)
 	r.Log.WithField("socket", r.Socket).Info("Registered with the container runtime")
 	select {
-	case <-connected.Done():
+	case <-connCtx.Done():
 	case <-ctx.Done():
 		r.Plugin.unregisteredErr.Store(&errUnregistered)
-		h.finish()
+		hooks.drain()
 	}
-	return errLost
+	return errConnectionLost
 }
 
-// watchedConn calls closed when either end has closed the connection. The stub reports that only
-// after it has started.
-type watchedConn struct {
+// closeNotifyConn is a connection that calls onClose when either end has closed it. The stub reports
+// this only after it has started.
+type closeNotifyConn struct {
 	net.Conn
-	closed func()
+	onClose func()
 }
 
 // Close implements [net.Conn]. The stub calls it when it cannot continue, for example after a
-// malformed frame, and then reads no more.
-func (c *watchedConn) Close() error {
-	c.closed()
+// malformed frame. It does not read after that.
+func (c *closeNotifyConn) Close() error {
+	c.onClose()
 	return c.Conn.Close()
 }
 
 // Read implements [net.Conn].
-func (c *watchedConn) Read(data []byte) (int, error) {
+func (c *closeNotifyConn) Read(data []byte) (int, error) {
 	n, err := c.Conn.Read(data)
 	if err != nil {
-		c.closed()
+		c.onClose()
 	}
 	return n, err
 }
@@ -196,32 +196,32 @@ func (c *watchedConn) Read(data []byte) (int, error) {
 // sessionHooks are the hooks that the stub finds for one session, and the session's state.
 type sessionHooks struct {
 	*Plugin
-	peer int // the runtime's process
+	peerPID int // the runtime's process
 	// configured and synchronized are closed when the runtime calls the hooks Configure and
 	// Synchronize, which it does in this order.
 	configured, synchronized           chan struct{}
 	closeConfigured, closeSynchronized func()
 
-	synchronizing atomic.Bool  // between the two
-	running       atomic.Int64 // calls of CreateContainer
+	synchronizing atomic.Bool  // Configure was called, and Synchronize was not yet
+	inFlight      atomic.Int64 // calls of CreateContainer
 }
 
-func newSessionHooks(p *Plugin, peer int) *sessionHooks {
-	h := &sessionHooks{Plugin: p, peer: peer, configured: make(chan struct{}), synchronized: make(chan struct{})}
-	h.closeConfigured = sync.OnceFunc(func() { close(h.configured) })
-	h.closeSynchronized = sync.OnceFunc(func() { close(h.synchronized) })
-	return h
+func newSessionHooks(p *Plugin, peerPID int) *sessionHooks {
+	s := &sessionHooks{Plugin: p, peerPID: peerPID, configured: make(chan struct{}), synchronized: make(chan struct{})}
+	s.closeConfigured = sync.OnceFunc(func() { close(s.configured) })
+	s.closeSynchronized = sync.OnceFunc(func() { close(s.synchronized) })
+	return s
 }
 
-// awaitConfigure makes the stub's call to register the plugin last until the runtime has
-// configured it. After that call, the stub's Start waits for Configure forever, also without a
-// connection (NRI v0.12.5).
-func (h *sessionHooks) awaitConfigure(ctx context.Context, request *ttrpc.Request, response *ttrpc.Response, _ *ttrpc.UnaryClientInfo, invoke ttrpc.Invoker) error {
+// waitForConfigure is an interceptor of the stub's call that registers the plugin. It returns after
+// the runtime has called Configure: the stub's Start, which waits for Configure next, would wait
+// forever if the connection is lost (NRI v0.12.5).
+func (s *sessionHooks) waitForConfigure(ctx context.Context, request *ttrpc.Request, response *ttrpc.Response, _ *ttrpc.UnaryClientInfo, invoke ttrpc.Invoker) error {
 	if err := invoke(ctx, request, response); err != nil {
 		return err
 	}
 	select {
-	case <-h.configured:
+	case <-s.configured:
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("the runtime does not complete the registration: %w", ctx.Err())
@@ -230,36 +230,36 @@ func (h *sessionHooks) awaitConfigure(ctx context.Context, request *ttrpc.Reques
 
 // Configure implements [stub.ConfigureInterface]. Without a mask of events, the stub subscribes
 // to those of all hooks that exist.
-func (h *sessionHooks) Configure(context.Context, string, string, string) (api.EventMask, error) {
-	h.synchronizing.Store(true)
-	h.closeConfigured()
+func (s *sessionHooks) Configure(context.Context, string, string, string) (api.EventMask, error) {
+	s.synchronizing.Store(true)
+	s.closeConfigured()
 	return 0, nil
 }
 
 // Synchronize implements [stub.SynchronizeInterface]. The runtime has accepted the plugin.
 // Existing containers need nothing: because of the interlock, none of them runs without its
 // adjustment.
-func (h *sessionHooks) Synchronize(context.Context, []*api.PodSandbox, []*api.Container) ([]*api.ContainerUpdate, error) {
-	h.handlers.reset(h.peer)
-	h.synchronizing.Store(false)
-	h.closeSynchronized()
+func (s *sessionHooks) Synchronize(context.Context, []*api.PodSandbox, []*api.Container) ([]*api.ContainerUpdate, error) {
+	s.handlers.reset(s.peerPID)
+	s.synchronizing.Store(false)
+	s.closeSynchronized()
 	return nil, nil
 }
 
 // CreateContainer implements [stub.CreateContainerInterface] with [Plugin.CreateContainer].
-func (h *sessionHooks) CreateContainer(ctx context.Context, pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
-	h.running.Add(1)
-	defer h.running.Add(-1)
-	return h.Plugin.CreateContainer(ctx, pod, container)
+func (s *sessionHooks) CreateContainer(ctx context.Context, pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+	s.inFlight.Add(1)
+	defer s.inFlight.Add(-1)
+	return s.Plugin.CreateContainer(ctx, pod, container)
 }
 
-// finish waits until the runtime has the answers of running hooks: the stub does not wait for
-// them when it stops.
-func (h *sessionHooks) finish() {
-	for deadline := time.Now().Add(finishTimeout); h.running.Load() > 0 && time.Now().Before(deadline); {
+// drain waits until the runtime has the answers of the calls in flight, because the stub does not
+// wait for them when it stops.
+func (s *sessionHooks) drain() {
+	for deadline := time.Now().Add(drainTimeout); s.inFlight.Load() > 0 && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}
-	time.Sleep(answerTime)
+	time.Sleep(answerDelay)
 }
 
 // stubLogger logs the stub's messages. Informational ones are for debugging:

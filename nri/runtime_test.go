@@ -103,7 +103,7 @@ func TestRunnerRegistersAgain(t *testing.T) {
 	dir := testutil.ShortDir(t)
 	behind, front := filepath.Join(dir, "runtime.sock"), filepath.Join(dir, "nri.sock")
 	startRuntime(t, behind)
-	b.plugin.handlers.load = func(ctx context.Context, peer int) (containerdconfig.RunningConfig, error) {
+	b.plugin.handlers.read = func(ctx context.Context, peer int) (containerdconfig.RunningConfig, error) {
 		if goruntime.GOOS == "linux" && peer != os.Getpid() {
 			t.Errorf("the runtime's process is %d, want this one", peer)
 		}
@@ -152,7 +152,7 @@ func TestConnectionLostInSynchronize(t *testing.T) {
 		}
 	}
 	b.plugin.await(t, true)
-	if took := time.Since(began); took < 2*pause(testInterval, 1) {
+	if took := time.Since(began); took < 2*retryDelay(testInterval, 1) {
 		t.Errorf("it registered again after %s", took)
 	}
 	if n := promtest.ToFloat64(b.plugin.metrics.SynchronizeLosses); n != 1 {
@@ -163,7 +163,7 @@ func TestConnectionLostInSynchronize(t *testing.T) {
 func TestPause(t *testing.T) {
 	t.Parallel()
 	for losses, want := range map[int]time.Duration{0: 500 * time.Millisecond, 1: 4 * time.Second, 2: 32 * time.Second, 3: 256 * time.Second, 4: 5 * time.Minute, 1 << 40: 5 * time.Minute} {
-		if got := pause(retryInterval, losses); got != want {
+		if got := retryDelay(retryInterval, losses); got != want {
 			t.Errorf("%d losses: %s, want %s", losses, got, want)
 		}
 	}
@@ -352,7 +352,7 @@ func TestRunnerAnswersBeforeItEnds(t *testing.T) {
 	<-calls
 	go stop()
 	b.plugin.await(t, false)
-	time.Sleep(2 * answerTime)
+	time.Sleep(2 * answerDelay)
 	close(block)
 	if got := devicePaths(<-adjusted); len(got) != 1 {
 		t.Errorf("devices %v, want the allocated one", got)
@@ -369,7 +369,7 @@ func TestOtherRuntime(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(testutil.ShortDir(t), "cri.sock")
 	later := &criSocket{}
-	load := NewRuntimeHandlers("/run/nri.sock", later).load
+	load := NewRuntimeHandlers("/run/nri.sock", later).read
 	later.path = socket // At boot, the plugin starts before k3s creates its socket.
 	grpctest.Serve(t, socket, &cri.RuntimeService_ServiceDesc, cri.UnimplementedRuntimeServiceServer{})
 	const reached = "is --cri-socket"
