@@ -19,17 +19,17 @@ import (
 
 // Fields of containerd's BootstrapParams and its Extension, containerd/api
 // v1.12, runtime/bootstrap/v1/bootstrap.proto. The runtime's options are a
-// google.protobuf.Any, which has the fields 1 and 2 alone.
+// google.protobuf.Any, which has only the fields 1 and 2.
 const (
 	paramsExtensions = 8
 	extensionValue   = 1
-	lastOfAny        = 2
+	lastFieldOfAny   = 2
 )
 
-// paramsFlags are the flags of a start with the same values as bootstrap parameters.
-// containerd marks the flags as to be removed.
+// flagsByField returns the flags of a start that have the values of bootstrap parameters, by the
+// numbers of the parameters' fields. containerd plans to remove the flags.
 // https://github.com/containerd/containerd/blob/v2.4.2/core/runtime/v2/command.go
-func paramsFlags() map[uint32]string {
+func flagsByField() map[uint32]string {
 	return map[uint32]string{1: "id", 2: "namespace", 6: "address", 7: "publish-binary"}
 }
 
@@ -44,23 +44,23 @@ const (
 	versionVersion = 1
 )
 
-// isRunhcs reports whether the real shim at path is runhcs. That reads only the runtime's
-// options from its standard input and has no -info. containerd 2.3 and later passes its
-// bootstrap parameters there, except to shims that it recognizes by their file names,
-// and so passes them to ours.
+// isRunhcs reports whether the real shim at path is runhcs, which expects the runtime's options on
+// its standard input and has no -info. containerd 2.3 and later passes bootstrap parameters on the
+// standard input of all shims, including this one, except those that it recognizes by their file
+// names.
 func isRunhcs(path string) bool {
-	return strings.Contains(strings.ToLower(filepath.Base(path)), "shim-runhcs-v1") // Windows finds it in any case.
+	return strings.Contains(strings.ToLower(filepath.Base(path)), "shim-runhcs-v1") // Windows ignores the case of file names.
 }
 
-// runhcsStart returns the standard input and the arguments of a start for runhcs: of
-// bootstrap parameters the runtime's options, an Any, and the flags that are missing.
-// Everything else stays as it is.
-func runhcsStart(stdin []byte, args []string) (options []byte, _ []string) {
+// adaptToRunhcs returns the standard input and the arguments of a start in the form that runhcs
+// expects. If stdin has bootstrap parameters, the standard input becomes the runtime's options in
+// them, an Any, and flags that args do not have are added. Everything else stays as it is.
+func adaptToRunhcs(stdin []byte, args []string) (options []byte, allArgs []string) {
 	params := map[string]string{}
 	isParams := false
 	ok := eachField(stdin, func(f easyproto.FieldContext) {
-		isParams = isParams || f.FieldNum > lastOfAny
-		if flag := paramsFlags()[f.FieldNum]; flag != "" {
+		isParams = isParams || f.FieldNum > lastFieldOfAny
+		if flag := flagsByField()[f.FieldNum]; flag != "" {
 			params[flag], _ = f.String()
 		}
 		if extension, ok := f.MessageData(); ok && f.FieldNum == paramsExtensions && options == nil {
@@ -70,17 +70,18 @@ func runhcsStart(stdin []byte, args []string) (options []byte, _ []string) {
 	if !ok || !isParams {
 		return stdin, args
 	}
-	given, allArgs := flagsOf(args), args
+	existing := flagsOf(args)
+	allArgs = args
 	for _, flag := range slices.Sorted(maps.Keys(params)) {
-		if _, ok := given[flag]; !ok {
+		if _, ok := existing[flag]; !ok {
 			allArgs = append([]string{"-" + flag, params[flag]}, allArgs...)
 		}
 	}
 	return options, allArgs
 }
 
-// bootstrapVersion returns the version in a shim's answer to start, as containerd reads
-// it: protobuf, JSON, or an address, which is version 2.
+// bootstrapVersion returns the version in a shim's answer to start as containerd reads it. The answer
+// is protobuf, JSON, or an address, which means version 2.
 // https://github.com/containerd/containerd/blob/v2.4.2/core/runtime/v2/shim.go
 func bootstrapVersion(answer []byte) int {
 	version := 0
@@ -105,13 +106,13 @@ func bootstrapVersion(answer []byte) int {
 // containers: containerd 2.x does not if the sandbox's shim at path has answered start with
 // bootstrap version 3 or more (startTask in core/runtime/v2/shim_manager.go).
 func (s *shim) recordVersion(path string, version int) {
-	recorded, err := shimfile.ReadNotServed(s.stateDir)
+	recorded, err := shimfile.NotServedReason(s.stateDir)
 	switch {
 	case err != nil:
 	case version >= 3 && recorded == "":
 		reason := fmt.Sprintf("the real shim %s answers with bootstrap version %d, so containerd does not start the containers of pods with the runtime shim; use a shim that answers version 2, or one that honors windows.devices with injection: kubelet; then run 'dxctl runtime install'", path, version)
 		s.log().Error(reason)
-		err = shimfile.WriteNotServed(s.stateDir, reason)
+		err = shimfile.RecordNotServed(s.stateDir, reason)
 	case version < 3 && recorded != "":
 		err = shimfile.ClearNotServed(s.stateDir)
 	}

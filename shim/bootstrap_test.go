@@ -49,7 +49,7 @@ func TestRunhcsStart(t *testing.T) {
 		"torn":                         {params(text(nil, 1, string(options)))[:39], params(text(nil, 1, string(options)))[:39]},
 	} {
 		args := []string{"-id", "c", "--namespace=n", "-publish-binary", "p", "-address", "a", "start"}
-		if got, gotArgs := runhcsStart(test.given, args); !bytes.Equal(got, test.want) || !slices.Equal(gotArgs, args) {
+		if got, gotArgs := adaptToRunhcs(test.given, args); !bytes.Equal(got, test.want) || !slices.Equal(gotArgs, args) {
 			t.Errorf("%s: %q %q, want %q", name, got, gotArgs, test.want)
 		}
 	}
@@ -57,11 +57,11 @@ func TestRunhcsStart(t *testing.T) {
 
 func TestRunhcsStartAddsMissingFlags(t *testing.T) {
 	t.Parallel()
-	_, got := runhcsStart(params(), []string{"-debug", "-id", "c", "start"})
+	_, got := adaptToRunhcs(params(), []string{"-debug", "-id", "c", "start"})
 	if want := []string{"-publish-binary", "containerd", "-namespace", "k8s.io", "-address", "address", "-debug", "-id", "c", "start"}; !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}
-	if _, got := runhcsStart([]byte("runtime options"), []string{"start"}); len(got) != 1 {
+	if _, got := adaptToRunhcs([]byte("runtime options"), []string{"start"}); len(got) != 1 {
 		t.Errorf("without parameters: %q", got)
 	}
 }
@@ -107,7 +107,7 @@ func FuzzRunhcsStart(f *testing.F) {
 	f.Add(params(text(nil, 1, "x")))
 	f.Add(params([]byte{0x0a, 0x7f}))
 	f.Fuzz(func(t *testing.T, given []byte) {
-		if got, args := runhcsStart(given, []string{"start"}); len(got) > len(given) || len(args)%2 == 0 {
+		if got, args := adaptToRunhcs(given, []string{"start"}); len(got) > len(given) || len(args)%2 == 0 {
 			t.Fatalf("%q became %q %q", given, got, args)
 		}
 		bootstrapVersion(given)

@@ -24,8 +24,8 @@ func (s *shim) log() *logrus.Logger {
 	return log
 }
 
-// maxLog is the size in bytes at which the log is renamed to a backup.
-const maxLog = 1 << 20
+// maxLogBytes is the size at which the log is renamed to a backup.
+const maxLogBytes = 1 << 20
 
 // logFile is a log file that is opened when something is written. Errors are
 // ignored: a full disk must not stop a container.
@@ -53,9 +53,9 @@ func openLog(path string) (*os.File, error) {
 			return nil, err
 		}
 	}
-	if info, err := os.Stat(path); err == nil && info.Size() > maxLog {
+	if info, err := os.Stat(path); err == nil && info.Size() > maxLogBytes {
 		// On Windows this fails while another start has the log open.
-		if err := os.Rename(path, path+".1"); err != nil && info.Size() > 2*maxLog {
+		if err := os.Rename(path, path+".1"); err != nil && info.Size() > 2*maxLogBytes {
 			return nil, err
 		}
 	}

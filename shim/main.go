@@ -36,7 +36,7 @@ environment variable %[5]s names another directory.
 `
 
 // Main runs the shim with the process's arguments and returns the exit status.
-// When containerd calls, only the real shim writes to standard output.
+// In a call of containerd, only the real shim writes to standard output.
 func Main(version string) int {
 	args := os.Args[1:]
 	stateDir := paths.Default().State
@@ -44,16 +44,16 @@ func Main(version string) int {
 		switch args[0] {
 		case shimfile.SelfTestFlag:
 			if err := selfTest(); err != nil {
-				fmt.Fprintf(os.Stderr, "%s: self-test: %v\n", shimfile.Base, err)
+				fmt.Fprintf(os.Stderr, "%s: self-test: %v\n", shimfile.BaseName, err)
 				return exitFailure
 			}
 			fmt.Println(shimfile.SelfTestPassed)
 			return 0
 		case "--version":
-			fmt.Println(shimfile.Base, version)
+			fmt.Println(shimfile.BaseName, version)
 			return 0
 		case "--help", "-h":
-			fmt.Printf(help, shimfile.Base, shimfile.SelfTestFlag, strings.TrimSuffix(defaultRealShim, ".exe"), stateDir, paths.StateDirVariable, shimfile.RuntimeName)
+			fmt.Printf(help, shimfile.BaseName, shimfile.SelfTestFlag, strings.TrimSuffix(defaultRealShim, ".exe"), stateDir, paths.StateDirVariable, shimfile.RuntimeName)
 			return 0
 		}
 	}
@@ -68,8 +68,8 @@ func Main(version string) int {
 	}).main()
 }
 
-// selfTest tests on this machine, with a made-up container and a GPU whose files exist
-// on each node, whether the shim edits the spec, and leaves another spec as it is.
+// selfTest tests whether the shim edits the spec of a made-up container that requests a GPU, and does
+// not change that of another one. The files of the GPU exist on each node.
 func selfTest() error {
 	dir, err := os.MkdirTemp(os.Getenv(shimfile.SelfTestParent), "directx-nri-self-test-")
 	if err != nil {
@@ -78,10 +78,10 @@ func selfTest() error {
 	// A virus scanner may still have files open. The next installation removes them.
 	defer func() { _ = os.RemoveAll(dir) }()
 	gpu := discovery.Device{InstanceID: "SELF-TEST", SupportsDisplay: true}
-	system, want := `"linux":{}`, `"path":"/dev/null"`
+	platform, want := `"linux":{}`, `"path":"/dev/null"`
 	if runtime.GOOS == "windows" {
 		gpu.LocationPath = "PCIROOT(0)#PCI(1B00)"
-		system, want = `"windows":{"layerFolders":["C:\\none"]}`, ocispec.IDTypeLocationPath
+		platform, want = `"windows":{"layerFolders":["C:\\none"]}`, ocispec.IDTypeLocationPath
 	} else {
 		gpu.DeviceNodes = []discovery.DeviceNode{{Path: "/dev/null", ContainerPath: "/dev/null"}}
 	}
@@ -94,7 +94,7 @@ func selfTest() error {
 		return err
 	}
 	for _, variable := range []string{"DIRECTX_VISIBLE_DEVICES=all", "A=B"} {
-		before := `{"ociVersion":"1.1.0","process":{"env":["` + variable + `"]},` + system + `}`
+		before := `{"ociVersion":"1.1.0","process":{"env":["` + variable + `"]},` + platform + `}`
 		config := filepath.Join(dir, specName)
 		if err := os.WriteFile(config, []byte(before), 0o600); err != nil {
 			return err

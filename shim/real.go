@@ -62,15 +62,15 @@ func findRealShim(self, name, k3sBin string) (string, error) {
 	return path, checkProgram(self, path)
 }
 
-// CheckRealShim returns an error if the policy in stateDir has another real shim than name,
-// and this program does not find that, or others can replace it: containers could not start.
-// A pod finds it only in a directory of the node that it has mounted.
+// CheckRealShim returns an error if name is not the real shim of the policy in stateDir, and this
+// program does not find it, or other accounts can replace it: containers could not start. In a pod,
+// the real shim is found only in a directory of the node that the pod has mounted.
 func CheckRealShim(stateDir, name string) error {
 	last, _ := policy.ReadShim(stateDir)
 	if cmp.Or(name, defaultRealShim) == cmp.Or(last.RealShim, defaultRealShim) {
 		return nil
 	}
-	path, err := FindRealShim(filepath.Join(paths.Default().ShimDir, shimfile.Name()), name)
+	path, err := FindRealShim(filepath.Join(paths.Default().ShimDir, shimfile.FileName()), name)
 	if err == nil {
 		err = durable.CheckProgram(path)
 	}
@@ -81,7 +81,7 @@ func CheckRealShim(stateDir, name string) error {
 }
 
 // checkProgram returns an error if there is no program at path, or if it is self,
-// which would run itself forever.
+// which would then run itself in an endless loop.
 func checkProgram(self, path string) error {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -7,8 +7,8 @@
 // the same arguments, standard streams and environment. All other calls go to the
 // real shim unchanged. A running container does not depend on this program.
 //
-// It runs at least twice for each container of a node, so it links as little as
-// possible: see TestImports.
+// The program runs at least twice for each container of a node, so it links as little as possible:
+// see TestImports.
 package shim
 
 import (
@@ -46,8 +46,9 @@ type invocation struct {
 	stateDir string   // has the node policy, the inventory and the allocation records
 	version  string   // the program's own
 	stdout   io.Writer
-	// stderr receives one line when a start is refused. containerd reports it; on
-	// success it takes all output for the address of the container's shim.
+	// stderr receives one line when a start is refused, which containerd reports. When a start
+	// succeeds, nothing may be written, because containerd reads the output as the address of the
+	// container's shim.
 	stderr io.Writer
 }
 
@@ -55,21 +56,21 @@ type shim struct {
 	invocation
 	parse     func([]byte) (ocispec.Spec, error)
 	container decision.Container
-	config    []byte         // config.json before our edits, nil until it is read
+	config    []byte         // config.json before the edits, nil until it is read
 	policy    *policy.Policy // nil until it is read
 }
 
-func newShim(c invocation) *shim {
-	id := cmp.Or(flagsOf(c.args)["id"], filepath.Base(c.bundle))
-	return &shim{invocation: c, parse: ocispec.ParseSpec, container: decision.Container{ID: id}}
+func newShim(i invocation) *shim {
+	id := cmp.Or(flagsOf(i.args)["id"], filepath.Base(i.bundle))
+	return &shim{invocation: i, parse: ocispec.ParseSpec, container: decision.Container{ID: id}}
 }
 
-// main handles the call and returns the exit status, which is the real shim's if that could
-// be started. On Linux, main does not return then.
+// main handles the call and returns the exit status: that of the real shim if it was started. On
+// Linux, main does not return if the real shim is started.
 func (s *shim) main() int {
 	status, err := s.run()
 	if err != nil {
-		// containerd appends its own text, so the line has no end.
+		// The line has no newline, because containerd appends to it.
 		fmt.Fprint(s.stderr, errlog.OneLine(err.Error()))
 		return exitFailure
 	}
@@ -87,15 +88,15 @@ func (s *shim) run() (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if s.isInfo() && isRunhcs(path) { // Others answer by themselves.
+	if s.isInfo() && isRunhcs(path) { // Other real shims answer themselves.
 		_, err := s.stdout.Write(runtimeInfo(shimfile.RuntimeName, s.version))
 		return 0, err
 	}
 	return s.exec(path)
 }
 
-// isStart reports whether the call is a start. containerd appends the action to the flags,
-// which a container can have as its name.
+// isStart reports whether the call is a start. containerd appends the action to the flags. The last
+// one counts, because a container can have the name of an action.
 func (s *shim) isStart() bool {
 	for _, arg := range slices.Backward(s.args) {
 		if arg == "start" || arg == "delete" {
@@ -105,15 +106,15 @@ func (s *shim) isStart() bool {
 	return false
 }
 
-// isInfo reports whether the call is -info. containerd 2.2 and later makes it at the
-// creation of a task, unless the runtime's name is io.containerd.runc.v2 or
+// isInfo reports whether the call is -info. containerd 2.2 and later makes this call when it creates
+// a task, unless the runtime's name is io.containerd.runc.v2 or
 // io.containerd.runhcs.v1.
 func (s *shim) isInfo() bool {
 	return len(s.args) == 1 && strings.TrimLeft(s.args[0], "-") == "info"
 }
 
-// flagsOf returns the flags in args with their values. An argument after a flag that is
-// none itself is its value.
+// flagsOf returns the flags in args with their values. The argument after a flag without "=" is its
+// value.
 func flagsOf(args []string) map[string]string {
 	flags := map[string]string{}
 	for i, arg := range args {
@@ -166,7 +167,7 @@ func (s *shim) editBundle() (err error) {
 	if err != nil || !ok {
 		return err
 	}
-	if err := edit(path, spec, edits); err != nil {
+	if err := editSpec(path, spec, edits); err != nil {
 		return s.container.Refuse(err)
 	}
 	return nil
@@ -180,7 +181,7 @@ func (s *shim) decide(request decision.Request) (edits ocispec.Edits, ok bool, e
 		return ocispec.Edits{}, false, s.container.Refuse(decision.WithReason(decision.ReasonConfig, err))
 	}
 	s.policy = &p
-	decider, err := decision.NewDecider(s.stateDir, p, s.container.OS, files(s.container.OS), nil, s.log())
+	decider, err := decision.NewDecider(s.stateDir, p, s.container.OS, nodeFiles(s.container.OS), nil, s.log())
 	switch {
 	case err == nil:
 		return decider.Decide(context.Background(), request)
@@ -191,17 +192,17 @@ func (s *shim) decide(request decision.Request) (edits ocispec.Edits, ok bool, e
 	}
 }
 
-// files are the node's files. A container of another operating system, as in
-// 'make demo', has files of a node that is not this machine.
-func files(os ocispec.OS) decision.Files {
+// nodeFiles returns the node's files. A container of another operating system, as in 'make demo', is
+// for a node that is not this machine, so its files are assumed to exist.
+func nodeFiles(os ocispec.OS) decision.Files {
 	if string(os) != runtime.GOOS {
 		return hostfiles.AssumedToExist{}
 	}
-	return hostfiles.Root(root)
+	return hostfiles.Root(nodeRoot)
 }
 
-// edit makes edits of the spec, which was read from path.
-func edit(path string, spec ocispec.Spec, edits ocispec.Edits) error {
+// editSpec applies edits to spec and writes it to path, from which it was read.
+func editSpec(path string, spec ocispec.Spec, edits ocispec.Edits) error {
 	edited, changed, err := spec.Apply(edits)
 	if err != nil {
 		return fmt.Errorf("%s: %w", specName, err)
@@ -209,12 +210,12 @@ func edit(path string, spec ocispec.Spec, edits ocispec.Edits) error {
 	if !changed {
 		return nil
 	}
-	return replace(path, edited)
+	return replaceFile(path, edited)
 }
 
-// replace replaces the file at path with data in one step and keeps its mode and
-// owner. It does not sync: no container survives what a sync protects from.
-func replace(path string, data []byte) (err error) {
+// replaceFile replaces the file at path with data in one step and keeps its mode and owner. It does
+// not sync, because a crash of the system, from which a sync protects, also ends the container.
+func replaceFile(path string, data []byte) (err error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return fmt.Errorf("edit %s: %w", path, err)

@@ -500,7 +500,7 @@ func TestRecordVersion(t *testing.T) {
 	s := newShim(invocation{self: b.shim, args: []string{"-id", "c1", "start"}, bundle: b.path("bundle"), stateDir: b.path("state")})
 	for _, version := range []int{2, 3, 3, 4, 2, 2} {
 		s.recordVersion("/real", version)
-		reason, err := shimfile.ReadNotServed(b.path("state"))
+		reason, err := shimfile.NotServedReason(b.path("state"))
 		if err != nil || strings.Contains(reason, "the real shim /real answers with bootstrap version 3") != (version >= 3) || version < 3 && reason != "" {
 			t.Errorf("version %d: %q, %v", version, reason, err)
 		}
@@ -517,10 +517,10 @@ func TestLogIsRotated(t *testing.T) {
 		stuck         bool // it cannot be renamed, as when another start has it open on Windows
 		before, after int64
 	}{
-		"small":                  {before: maxLog, after: maxLog + 5},
-		"large":                  {before: maxLog + 1, after: 5},
-		"large, in use":          {stuck: true, before: maxLog + 1, after: maxLog + 6},
-		"twice as large, in use": {stuck: true, before: 2*maxLog + 1, after: 2*maxLog + 1},
+		"small":                  {before: maxLogBytes, after: maxLogBytes + 5},
+		"large":                  {before: maxLogBytes + 1, after: 5},
+		"large, in use":          {stuck: true, before: maxLogBytes + 1, after: maxLogBytes + 6},
+		"twice as large, in use": {stuck: true, before: 2*maxLogBytes + 1, after: 2*maxLogBytes + 1},
 	} {
 		path := filepath.Join(t.TempDir(), "shim.log")
 		testutil.WriteFile(t, path, strings.Repeat("x", int(test.before)), 0o600)

@@ -111,7 +111,7 @@ func TestContainerOf(t *testing.T) {
 			t.Errorf("%s: %t", config, ok)
 		}
 	}
-	facts := ocispec.SpecInfo{OS: ocispec.Windows, Env: []string{"A=B"}, Annotations: map[string]string{"c": "d"}, Devices: []specs.WindowsDevice{{ID: "x"}}, Windows: true, HyperV: true}
+	facts := ocispec.SpecInfo{OS: ocispec.Windows, Env: []string{"A=B"}, Annotations: map[string]string{"c": "d"}, Devices: []specs.WindowsDevice{{ID: "x"}}, HasWindows: true, HyperV: true}
 	want := decision.Container{OS: facts.OS, ID: "id", Env: facts.Env, Annotations: facts.Annotations, Devices: facts.Devices, HyperV: true}
 	if got, _ := ContainerOf(facts, "id"); !cmp.Equal(want, got) {
 		t.Error(cmp.Diff(want, got))

@@ -12,8 +12,8 @@ import (
 // defaultRealShim is the file name of the real shim unless another one is configured.
 const defaultRealShim = "containerd-shim-runc-v2"
 
-// root is the node's root directory.
-const root = "/"
+// nodeRoot is the node's root directory.
+const nodeRoot = "/"
 
 // exec replaces this process by the real shim at path.
 func (s *shim) exec(path string) (int, error) {

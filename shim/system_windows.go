@@ -17,43 +17,43 @@ import (
 // defaultRealShim is the file name of the real shim unless another one is configured.
 const defaultRealShim = "containerd-shim-runhcs-v1.exe"
 
-// root is unused: Windows has drives.
-const root = ""
+// nodeRoot is empty: Windows has no root directory, but drives.
+const nodeRoot = ""
 
 // exec runs the real shim at path and waits for it.
 //
 // containerd ends this process when a start takes too long. The real shim would continue
 // and leave a half-started container behind, so it runs in a job object that ends
-// with its last handle, which is ours. After a success the limit is removed.
-// Everything that the real shim has started is in the job too, unless it starts host
-// processes, which are job objects themselves.
+// with its last handle, which this process has. After a success the limit is removed.
+// Everything that the real shim has started is in the job, too, except host processes, which have
+// job objects of their own.
 // https://learn.microsoft.com/windows/win32/procthread/job-objects
 func (s *shim) exec(path string) (int, error) {
 	var stdin io.Reader = os.Stdin
 	args := s.args
 	if s.isStart() && isRunhcs(path) {
-		given, err := io.ReadAll(os.Stdin)
+		input, err := io.ReadAll(os.Stdin)
 		if err != nil {
 			return 0, fmt.Errorf("directx-nri: read what containerd passes to %s: %w", path, err)
 		}
-		given, args = runhcsStart(given, args)
-		stdin = bytes.NewReader(given)
+		input, args = adaptToRunhcs(input, args)
+		stdin = bytes.NewReader(input)
 	}
-	command := ownGroup(exec.Command(path, args...))
+	command := inOwnGroup(exec.Command(path, args...))
 	command.Stdin, command.Stdout, command.Stderr, command.Env = stdin, os.Stdout, os.Stderr, s.env
-	var answer bytes.Buffer
+	var output bytes.Buffer
 	if hasSandbox(s.config) {
-		command.Stdout = io.MultiWriter(os.Stdout, &answer)
+		command.Stdout = io.MultiWriter(os.Stdout, &output)
 	}
-	// The container starts without a job object, too.
+	// If the job object fails, the container starts without one.
 	breakaway := hasHostProcess(s.config)
 	job, jobErr := newJob(breakaway)
 	if jobErr == nil && !breakaway {
-		// Children inherit the job, so that none of theirs escapes.
+		// Children inherit the job, so all descendants are in it.
 		jobErr = windows.AssignProcessToJobObject(job, windows.CurrentProcess())
 	}
 	if err := command.Start(); err != nil {
-		return 0, fmt.Errorf("directx-nri: run %s: %w", path, errors.Join(err, release(job)))
+		return 0, fmt.Errorf("directx-nri: run %s: %w", path, errors.Join(err, releaseJob(job)))
 	}
 	if jobErr == nil && breakaway {
 		err := command.Process.WithHandle(func(process uintptr) {
@@ -73,20 +73,20 @@ func (s *shim) exec(path string) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("directx-nri: wait for %s: %w", path, err)
 	}
-	if err := release(job); err != nil {
+	if err := releaseJob(job); err != nil {
 		return 0, fmt.Errorf("directx-nri: the container ends with this process: %w", err)
 	}
 	if hasSandbox(s.config) {
-		s.recordVersion(path, bootstrapVersion(answer.Bytes()))
+		s.recordVersion(path, bootstrapVersion(output.Bytes()))
 	}
 	return 0, nil
 }
 
-// ownGroup starts command in a process group of its own, in which Ctrl-C is ignored.
+// inOwnGroup makes command start in a process group of its own, in which Ctrl-C is ignored.
 // Service managers such as nssm send Ctrl-C to all processes of containerd's console
 // to stop containerd, and the real shim's process would end with its containers.
 // https://learn.microsoft.com/windows/win32/procthread/process-creation-flags
-func ownGroup(command *exec.Cmd) *exec.Cmd {
+func inOwnGroup(command *exec.Cmd) *exec.Cmd {
 	command.SysProcAttr = &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP}
 	return command
 }
@@ -102,13 +102,13 @@ func newJob(breakaway bool) (windows.Handle, error) {
 	if breakaway {
 		flags |= windows.JOB_OBJECT_LIMIT_SILENT_BREAKAWAY_OK
 	}
-	if err := limit(job, flags); err != nil {
+	if err := setLimits(job, flags); err != nil {
 		return 0, errors.Join(err, windows.CloseHandle(job))
 	}
 	return job, nil
 }
 
-func limit(job windows.Handle, flags uint32) error {
+func setLimits(job windows.Handle, flags uint32) error {
 	var info windows.JOBOBJECT_EXTENDED_LIMIT_INFORMATION
 	info.BasicLimitInformation.LimitFlags = flags
 	_, err := windows.SetInformationJobObject(job, windows.JobObjectExtendedLimitInformation, uintptr(unsafe.Pointer(&info)), uint32(unsafe.Sizeof(info)))
@@ -118,12 +118,12 @@ func limit(job windows.Handle, flags uint32) error {
 	return nil
 }
 
-// release lets the processes of job outlive this one.
-func release(job windows.Handle) error {
+// releaseJob removes the limit of job, so that its processes continue when this one ends.
+func releaseJob(job windows.Handle) error {
 	if job == 0 {
 		return nil
 	}
-	return limit(job, 0)
+	return setLimits(job, 0)
 }
 
 // keepOwner does nothing: a file inherits owner and permissions from its directory.

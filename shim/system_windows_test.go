@@ -42,7 +42,7 @@ func TestReplaceWaitsForAScanner(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 		closed <- windows.CloseHandle(scanner)
 	}()
-	err = replace(path, []byte("after"))
+	err = replaceFile(path, []byte("after"))
 	if closeErr := <-closed; closeErr != nil {
 		t.Fatal(closeErr)
 	}

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 func sendCtrlC() int {
 	signal.Notify(make(chan os.Signal, 1), os.Interrupt) // This process continues.
 	ended := map[string]chan error{}
-	for name, group := range map[string]func(*exec.Cmd) *exec.Cmd{"same": func(c *exec.Cmd) *exec.Cmd { return c }, "own": ownGroup} {
+	for name, group := range map[string]func(*exec.Cmd) *exec.Cmd{"same": func(c *exec.Cmd) *exec.Cmd { return c }, "own": inOwnGroup} {
 		command := group(exec.Command(os.Args[0]))
 		command.Env = append(os.Environ(), consoleMode+"=shim")
 		out, err := command.StdoutPipe()
