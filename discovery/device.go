@@ -3,7 +3,7 @@
 //
 // A [Source] lists [Device] values. Package pnp has the source for Windows' Plug and Play, package dxg
 // the source for GPU paravirtualization in Linux VMs, and package node opens the source of a node.
-// Package uuids adds the UUIDs of NVIDIA's GPUs.
+// Package nvidia adds the UUIDs of NVIDIA's GPUs.
 package discovery
 
 import (
@@ -74,15 +74,15 @@ type Device struct {
 	// memory, and Detachable one that can be unplugged while the node runs.
 	Software, Integrated, Detachable bool
 
-	// SupportsDisplay marks a device with Direct3D 11 or 12 graphics, SupportsCompute one
-	// with Direct3D 12 core compute or machine learning. A device with the latter alone
-	// is compute-only (MCDM).
+	// SupportsDisplay marks a device with Direct3D 11 or 12 graphics, SupportsCompute one with
+	// Direct3D 12 core compute or machine learning. A device that only supports compute is
+	// compute-only (MCDM).
 	SupportsDisplay, SupportsCompute bool
 
 	// Health is whether containers can use the device now.
 	Health Health
 
-	// Notes are one-line remarks about properties that are unknown or were ignored.
+	// Notes are remarks of one line each about properties that are unknown or were ignored.
 	// They do not affect health.
 	Notes []string
 

@@ -16,15 +16,14 @@ import (
 )
 
 const (
-	// debounceTime is the time from the first notification to the read. Further notifications
-	// do not postpone it: the installation of a driver sends them for a long time.
+	// debounceTime is the time from the first event to the read. Further events do not postpone it: the installation of a driver causes them for a long time.
 	debounceTime = 200 * time.Millisecond
-	// fastInterval is the interval of reads for settlingTime after a notification, because
-	// DXCore, the registry and the host of a VM can lag behind it. It is also the interval
-	// while the system does not notify, and after a read that failed.
+	// fastInterval is the interval of reads for settlingTime after an event, because DXCore, the
+	// registry and the host of a VM can change later. It is also the interval while the system
+	// reports no events, and after a read that failed.
 	fastInterval, settlingTime = time.Second, 10 * time.Second
-	// slowInterval is the interval of reads otherwise, for changes without a notification. It
-	// is also the time after which a failed registration for notifications is retried.
+	// slowInterval is the interval of reads otherwise, for changes without an event. It is also the
+	// time after which watching events is retried if it failed.
 	slowInterval = 30 * time.Second
 	// stopTimeout is how long Watch waits at its end for a read that is running.
 	stopTimeout = time.Second
@@ -34,14 +33,14 @@ const (
 // list, reports and logs changes, and reads the GPUs in one goroutine at a time. Create it with
 // [NewLive].
 type Live struct {
-	log    logrus.FieldLogger
-	list   func(ctx context.Context) ([]Device, error)
-	notify func(ctx context.Context, changed func()) error
+	log         logrus.FieldLogger
+	list        func(ctx context.Context) ([]Device, error)
+	watchEvents func(ctx context.Context, changed func()) error
 
 	state atomic.Pointer[state]
 	// reading has an element during a read. Unlike the lock of a mutex, sending can be canceled.
 	reading chan struct{}
-	failure errlog.LastError // of the last read
+	lastErr errlog.LastError // of a read
 }
 
 // state is the result of all reads so far. It is immutable.
@@ -53,18 +52,18 @@ type state struct {
 	err error
 }
 
-// NewLive returns a source of the devices that list returns. A nil log discards.
+// NewLive returns a source of the devices that list returns. If log is nil, nothing is logged.
 //
 // list is not called concurrently, and may ignore its context. If it returns an error and
-// devices, they replace the last list. notify calls changed after each event that may concern a
+// devices, they replace the last list. watchEvents calls changed after each event that may concern a
 // GPU. It returns when ctx ends or, with an error, when it cannot receive events any longer.
-func NewLive(log logrus.FieldLogger, list func(ctx context.Context) ([]Device, error), notify func(ctx context.Context, changed func()) error) *Live {
+func NewLive(log logrus.FieldLogger, list func(ctx context.Context) ([]Device, error), watchEvents func(ctx context.Context, changed func()) error) *Live {
 	if log == nil {
 		discard := logrus.New()
 		discard.SetOutput(io.Discard)
 		log = discard
 	}
-	l := &Live{log: log, list: list, notify: notify, reading: make(chan struct{}, 1)}
+	l := &Live{log: log, list: list, watchEvents: watchEvents, reading: make(chan struct{}, 1)}
 	l.state.Store(&state{})
 	return l
 }
@@ -97,7 +96,7 @@ func (l *Live) At(ctx context.Context, index int) (Device, bool, error) {
 // the read running, because a driver that hangs cannot be interrupted.
 func (l *Live) read(ctx context.Context) (*state, error) {
 	done := make(chan *state, 1)
-	if ctx.Err() == nil { // Otherwise select may choose to read.
+	if ctx.Err() == nil { // If ctx has ended, select could still choose to read.
 		select {
 		case l.reading <- struct{}{}:
 			go func() {
@@ -129,7 +128,7 @@ func (l *Live) update(devices []Device, err error) *state {
 		next.devices = devices
 		next.generation++
 	}
-	l.failure.Log(l.log, next.err, "Failed to read the GPUs", "GPUs can be read again")
+	l.lastErr.Log(l.log, next.err, "Failed to read the GPUs", "GPUs can be read again")
 	l.logChanges(old.devices, next.devices)
 	l.state.Store(&next)
 	return &next
@@ -137,8 +136,8 @@ func (l *Live) update(devices []Device, err error) *state {
 
 func (l *Live) logChanges(before, now []Device) {
 	for _, d := range now {
-		was, known := Find(before, d.InstanceID)
-		if known && reflect.DeepEqual(was, d) {
+		old, known := Find(before, d.InstanceID)
+		if known && reflect.DeepEqual(old, d) {
 			continue
 		}
 		log := l.log.WithFields(logrus.Fields{
@@ -161,28 +160,28 @@ func (l *Live) logChanges(before, now []Device) {
 	}
 }
 
-// Watch implements [Source]. It finds changes without a notification, such as an edited list
-// of runtime files, within half a minute. It begins with a read, and so reports a change since the
-// last call of [Live.Devices] at once.
+// Watch implements [Source]. It finds changes without an event, such as an edited list of
+// runtime files, within half a minute. It begins with a read, so it reports a change since the last
+// call of [Live.Devices] at once.
 func (l *Live) Watch(ctx context.Context, changed func()) error {
 	ctx, cancel := context.WithCancel(ctx)
-	var notifying sync.WaitGroup
-	defer l.waitRead()
-	defer notifying.Wait()
+	var watching sync.WaitGroup
+	defer l.waitForRead()
+	defer watching.Wait()
 	defer cancel()
 	var (
 		events        = make(chan struct{}, 1)
-		ended         = make(chan error, 1)
-		notified      bool
-		registerAgain <-chan time.Time
+		watchErr      = make(chan error, 1)
+		isWatching    bool
+		retryWatch    <-chan time.Time
 		settlingUntil time.Time
 		warned        bool
 	)
-	register := func() {
-		// Changes just before the registration had no notification.
-		notified, settlingUntil = true, time.Now().Add(settlingTime)
-		notifying.Go(func() {
-			ended <- l.notify(ctx, func() {
+	startWatch := func() {
+		// Changes just before this had no event.
+		isWatching, settlingUntil = true, time.Now().Add(settlingTime)
+		watching.Go(func() {
+			watchErr <- l.watchEvents(ctx, func() {
 				select {
 				case events <- struct{}{}:
 				default:
@@ -190,27 +189,27 @@ func (l *Live) Watch(ctx context.Context, changed func()) error {
 			})
 		})
 	}
-	register()
-	for seen := l.state.Load().generation; ; {
+	startWatch()
+	for reported := l.state.Load().generation; ; {
 		st, err := l.read(ctx)
 		if err != nil {
 			return nil //nolint:nilerr // ctx has ended.
 		}
-		if seen != st.generation {
-			seen = st.generation
+		if reported != st.generation {
+			reported = st.generation
 			changed()
 		}
 		interval := slowInterval
-		if !notified || st.err != nil || time.Now().Before(settlingUntil) {
+		if !isWatching || st.err != nil || time.Now().Before(settlingUntil) {
 			interval = fastInterval
 		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(interval):
-		case <-registerAgain:
-			register()
-		case err := <-ended:
-			notified, registerAgain = false, time.After(slowInterval)
+		case <-retryWatch:
+			startWatch()
+		case err := <-watchErr:
+			isWatching, retryWatch = false, time.After(slowInterval)
 			if !warned && ctx.Err() == nil {
 				l.log.WithError(err).Warn("The system does not report changes of GPUs; reading the GPUs every second until it does")
 			}
@@ -229,8 +228,9 @@ func (l *Live) Watch(ctx context.Context, changed func()) error {
 	}
 }
 
-// waitRead waits until the running read has closed what it opened, unless the driver hangs.
-func (l *Live) waitRead() {
+// waitForRead waits until the running read has ended and closed its files, at most for stopTimeout:
+// the driver may hang.
+func (l *Live) waitForRead() {
 	select {
 	case l.reading <- struct{}{}:
 		<-l.reading

@@ -63,7 +63,7 @@ func (f *fakeGPUs) count() int {
 	return f.reads
 }
 
-func (f *fakeGPUs) notify(ctx context.Context, changed func()) error {
+func (f *fakeGPUs) watchEvents(ctx context.Context, changed func()) error {
 	f.mu.Lock()
 	f.changed = changed
 	f.mu.Unlock()
@@ -80,7 +80,7 @@ func TestLiveDevices(t *testing.T) {
 	t.Parallel()
 	f := newFake(2)
 	log, hook := logtest.NewNullLogger()
-	l := NewLive(log, f.list, f.notify)
+	l := NewLive(log, f.list, f.watchEvents)
 	failed := errors.New("access is denied")
 	broken := []Device{{InstanceID: "0", SupportsDisplay: true, Health: Health{Reason: "broken"}}}
 	for _, step := range []struct {
@@ -137,7 +137,7 @@ func watched(t *testing.T, test func(f *fakeGPUs, changes *atomic.Int64)) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(2)
 		log, _ := logtest.NewNullLogger()
-		l := NewLive(log, f.list, f.notify)
+		l := NewLive(log, f.list, f.watchEvents)
 		if _, err := l.Devices(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -224,7 +224,7 @@ func TestWatchBeforeFirstList(t *testing.T) {
 			defer f.mu.Unlock()
 			f.err = nil
 		})
-		err := NewLive(nil, f.list, f.notify).Watch(ctx, func() { changes = append(changes, time.Since(start)) })
+		err := NewLive(nil, f.list, f.watchEvents).Watch(ctx, func() { changes = append(changes, time.Since(start)) })
 		if err != nil || len(changes) != 1 || changes[0] < time.Minute || changes[0] > time.Minute+fastInterval {
 			t.Errorf("changes after %v, %v", changes, err)
 		}

@@ -62,33 +62,36 @@ func WithIDs(devices []Device, instanceIDs []string) []Device {
 	return slices.DeleteFunc(slices.Clone(devices), func(d Device) bool { return !ContainsID(instanceIDs, d.InstanceID) })
 }
 
-// RequirePaths returns source for containers of os on a node with p in force. If Windows containers
-// are assigned GPUs by their location path, a device without one is unhealthy.
-func RequirePaths(source Source, p policy.Policy, os string) Source {
-	if os != "windows" || p.AssignsByClass() {
+// RequirePaths returns source for a node with containers of the operating system nodeOS and the
+// policy p in force. If Windows containers are assigned GPUs by their location paths, a device
+// without one is unhealthy.
+func RequirePaths(source Source, p policy.Policy, nodeOS string) Source {
+	if nodeOS != "windows" || p.AssignsByClass() {
 		return source
 	}
-	return pathRequired{source}
+	return requirePathsSource{source}
 }
 
-type pathRequired struct{ Source }
+// requirePathsSource is the source that [RequirePaths] returns.
+type requirePathsSource struct{ Source }
 
-func (s pathRequired) Devices(ctx context.Context) ([]Device, error) {
+func (s requirePathsSource) Devices(ctx context.Context) ([]Device, error) {
 	devices, err := s.Source.Devices(ctx)
-	return requirePaths(devices), err
+	return markMissingPaths(devices), err
 }
 
-func (s pathRequired) Find(ctx context.Context, instanceIDs []string) ([]Device, error) {
+func (s requirePathsSource) Find(ctx context.Context, instanceIDs []string) ([]Device, error) {
 	devices, err := s.Source.Find(ctx, instanceIDs)
-	return requirePaths(devices), err
+	return markMissingPaths(devices), err
 }
 
-func (s pathRequired) At(ctx context.Context, index int) (Device, bool, error) {
+func (s requirePathsSource) At(ctx context.Context, index int) (Device, bool, error) {
 	device, ok, err := s.Source.At(ctx, index)
-	return requirePaths([]Device{device})[0], ok, err
+	return markMissingPaths([]Device{device})[0], ok, err
 }
 
-func requirePaths(devices []Device) []Device {
+// markMissingPaths makes healthy devices without a location path unhealthy.
+func markMissingPaths(devices []Device) []Device {
 	for i, d := range devices {
 		if d.LocationPath == "" && len(d.DeviceNodes) == 0 && d.Health.OK() && !d.Software {
 			devices[i].Health.Reason = "it has no location path, which is needed to assign it to a container: use a GPU that has one, such as a GPU on a PCI bus"

@@ -23,7 +23,7 @@ type adapterProperties struct {
 	registry registryInfo
 	memory   uint64
 	version  uint64
-	// storePath is the driver store path as Windows has it, and storeErr why it is unknown.
+	// storePath is the driver store path in Windows' spelling, and storeErr why it is unknown.
 	storePath string
 	storeErr  error
 	// failure is why the adapter does not work, nil if it does.
@@ -61,9 +61,9 @@ func (q *adapterQuery) run(kind uint32, data unsafe.Pointer, size int) bool {
 	return false
 }
 
-// get returns the answer to a query whose answer has a fixed size. It returns nil if there is no
+// readAnswer returns the answer to a query whose answer has a fixed size. It returns nil if there is no
 // answer, or only zeros.
-func get[T comparable](q *adapterQuery, kind uint32) *T {
+func readAnswer[T comparable](q *adapterQuery, kind uint32) *T {
 	v := new(T)
 	if !q.run(kind, unsafe.Pointer(v), int(unsafe.Sizeof(*v))) || *v == *new(T) {
 		return nil
@@ -71,10 +71,10 @@ func get[T comparable](q *adapterQuery, kind uint32) *T {
 	return v
 }
 
-// getType returns the adapter's type, nil if it is unknown: the driver sets typeParavirtualized
+// readType returns the adapter's type, nil if it is unknown: the driver sets typeParavirtualized
 // in every answer.
-func getType(q *adapterQuery) *uint32 {
-	bits := get[uint32](q, queryType)
+func readType(q *adapterQuery) *uint32 {
+	bits := readAnswer[uint32](q, queryType)
 	if bits != nil && *bits == typeParavirtualized {
 		return nil
 	}
@@ -85,20 +85,20 @@ func getType(q *adapterQuery) *uint32 {
 func readProperties(d driver, adapter adapterInfo) adapterProperties {
 	q := &adapterQuery{driver: d, handle: adapter.handle}
 	a := adapterProperties{luid: adapter.luid.number()}
-	a.typeBits = getType(q)
-	a.ids = get[deviceIDs](q, queryDeviceIDs)
-	a.address = get[adapterAddress](q, queryAddress)
-	if info := get[registryInfo](q, queryRegistryInfo); info != nil {
+	a.typeBits = readType(q)
+	a.ids = readAnswer[deviceIDs](q, queryDeviceIDs)
+	a.address = readAnswer[adapterAddress](q, queryAddress)
+	if info := readAnswer[registryInfo](q, queryRegistryInfo); info != nil {
 		a.registry = *info
 	}
-	if size := get[segmentSize](q, querySegmentSize); size != nil {
+	if size := readAnswer[segmentSize](q, querySegmentSize); size != nil {
 		a.memory = size.dedicatedVideo
-	} else if size := get[segmentGroupSize](q, querySegmentGroupSize); size != nil {
+	} else if size := readAnswer[segmentGroupSize](q, querySegmentGroupSize); size != nil {
 		a.memory = size.legacy.dedicatedVideo
 	}
-	if version := get[uint64](q, queryUserModeVersion); version != nil {
+	if version := readAnswer[uint64](q, queryUserModeVersion); version != nil {
 		a.version = *version
-	} else if version := get[uint64](q, queryKernelVersion); version != nil {
+	} else if version := readAnswer[uint64](q, queryKernelVersion); version != nil {
 		a.version = *version
 	}
 	a.storePath, a.storeErr = queryStorePath(q)
@@ -112,7 +112,7 @@ func readProperties(d driver, adapter adapterInfo) adapterProperties {
 // checkAdapter returns why an adapter that answered before does not work now, nil if it works.
 func checkAdapter(d driver, adapter adapterInfo, before adapterProperties) error {
 	q := &adapterQuery{driver: d, handle: adapter.handle}
-	if getType(q) == nil && before.typeBits != nil {
+	if readType(q) == nil && before.typeBits != nil {
 		return cmp.Or(q.failure, q.refusal, errEmpty)
 	}
 	return q.failure
@@ -223,8 +223,8 @@ func (a adapterProperties) pciAddress() string {
 	return fmt.Sprintf("%02X.%02X.%X", a.address.bus, a.address.device, a.address.function)
 }
 
-// device returns a device with the adapter's properties, without its instance ID and files.
-func (a adapterProperties) device() discovery.Device {
+// newDevice returns a device with the adapter's properties, without its instance ID and files.
+func (a adapterProperties) newDevice() discovery.Device {
 	d := discovery.Device{LUID: a.luid, Description: decodeUTF16(a.registry.adapter[:]), DedicatedMemory: a.memory}
 	if a.ids != nil {
 		switch vendor := a.ids.vendor; {

@@ -77,9 +77,9 @@ func query(d driver, handle, kind uint32, data unsafe.Pointer, size int) error {
 	return call(d, ioctlQueryAdapterInfo, &queryAdapterInfo{handle: handle, kind: kind, data: data, size: uint32(size)})
 }
 
-// enumerate opens all adapters, including compute-only ones. The caller closes their handles. The
+// openAdapters opens all adapters, including compute-only ones. The caller closes their handles. The
 // driver does not check the size of the buffer, so the first request gets the number of adapters.
-func enumerate(d driver) ([]adapterInfo, error) {
+func openAdapters(d driver) ([]adapterInfo, error) {
 	request := func(count int, buffer unsafe.Pointer) (uint32, error) {
 		args := &enumAdapters3{filter: includeComputeOnly, count: uint32(count), adapters: buffer}
 		err := call(d, ioctlEnumAdapters3, args)
@@ -101,20 +101,20 @@ func enumerate(d driver) ([]adapterInfo, error) {
 	case err != nil:
 		return nil, fmt.Errorf("enumerate adapters: %w", err)
 	case int64(found) > int64(len(buffer)):
-		closeAll(d, opened(buffer))
+		closeAdapters(d, withHandle(buffer))
 		return nil, fmt.Errorf("enumerate adapters: the driver reports %d in a list of %d", found, len(buffer))
 	}
-	closeAll(d, opened(buffer[found:]))
-	return opened(buffer[:found]), nil
+	closeAdapters(d, withHandle(buffer[found:]))
+	return withHandle(buffer[:found]), nil
 }
 
-// opened returns the elements of adapters with a handle.
-func opened(adapters []adapterInfo) []adapterInfo {
+// withHandle returns the elements of adapters with a handle.
+func withHandle(adapters []adapterInfo) []adapterInfo {
 	return slices.DeleteFunc(slices.Clone(adapters), func(a adapterInfo) bool { return a.handle == 0 })
 }
 
-// closeAll closes the adapters' handles.
-func closeAll(d driver, adapters []adapterInfo) {
+// closeAdapters closes the adapters' handles.
+func closeAdapters(d driver, adapters []adapterInfo) {
 	for _, a := range adapters {
 		_ = call(d, ioctlCloseAdapter, &closeAdapter{a.handle}) // closing d closes it, too
 	}

@@ -187,7 +187,7 @@ func newSource(t testing.TB, f *fakeDriver) (*Source, string) {
 		"lib/libdxcore.so", "lib/libd3d12.so", "lib/libcuda.so.1", "lib/nvidia-smi",
 		"drivers/nv_dispi.inf_amd64_1f2e/libnvwgf2umx.so", "drivers/iigd_dch.inf_amd64_0a1b/B1/libigd.so.12", "drivers/npu.inf_amd64_1/npu.so.dll",
 	} {
-		testutil.WriteFile(t, filepath.Join(root, wsl, file), "", 0o644)
+		testutil.WriteFile(t, filepath.Join(root, wslDir, file), "", 0o644)
 	}
 	s := Open(root, testutil.Quiet())
 	s.sys, s.open = filepath.Join(root, "sys"), f.Open

@@ -28,7 +28,7 @@ const maxLibraries = 256
 // container may be read-only.
 func addFiles(d *discovery.Device, shared libraries, a adapterProperties) {
 	d.DeviceNodes = []discovery.DeviceNode{{Path: DefaultDevice, ContainerPath: DefaultDevice}}
-	const drivers = wsl + "/drivers"
+	const drivers = wslDir + "/drivers"
 	if name := driverPackage(a.storePath); name != "" {
 		d.DriverStorePath = filepath.Join(drivers, name)
 	}
@@ -38,7 +38,7 @@ func addFiles(d *discovery.Device, shared libraries, a adapterProperties) {
 			break
 		}
 	}
-	d.LibraryPath = []string{wsl + "/lib"}
+	d.LibraryPath = []string{wslDir + "/lib"}
 	cause := ""
 	switch {
 	case len(d.Libraries) == 0:
@@ -68,7 +68,7 @@ func addFiles(d *discovery.Device, shared libraries, a adapterProperties) {
 	}
 	for _, file := range shared.files {
 		name := filepath.Base(file)
-		if !forVendor(name, d.VendorID) {
+		if !mayBelongToVendor(name, d.VendorID) {
 			continue
 		}
 		d.Libraries = append(d.Libraries, discovery.Library{Source: file, Destination: file})
@@ -107,10 +107,10 @@ type libraries struct {
 
 func readLibraries(root string) libraries {
 	l := libraries{root: root}
-	entries, err := os.ReadDir(filepath.Join(root, wsl, "lib"))
+	entries, err := os.ReadDir(filepath.Join(root, wslDir, "lib"))
 	l.err = err
 	for _, e := range entries[:min(len(entries), maxLibraries)] {
-		if file := filepath.Join(wsl, "lib", e.Name()); fileMode(filepath.Join(root, file)).IsRegular() {
+		if file := filepath.Join(wslDir, "lib", e.Name()); fileMode(filepath.Join(root, file)).IsRegular() {
 			l.files = append(l.files, file)
 		}
 	}
@@ -124,8 +124,8 @@ func markUnhealthy(d *discovery.Device, reason string) {
 	}
 }
 
-// forVendor reports whether a file of /usr/lib/wsl/lib may belong to a vendor's driver.
-func forVendor(name string, vendor discovery.VendorID) bool {
+// mayBelongToVendor reports whether a file of /usr/lib/wsl/lib may belong to a vendor's driver.
+func mayBelongToVendor(name string, vendor discovery.VendorID) bool {
 	if vendor == 0 || vendor == discovery.VendorNVIDIA {
 		return true
 	}

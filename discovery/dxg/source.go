@@ -48,8 +48,8 @@ const DefaultDevice = "/dev/dxg"
 // ErrNoDevice reports that the system has no driver of GPU paravirtualization.
 var ErrNoDevice = errors.New("no GPU: " + DefaultDevice + " does not exist")
 
-// wsl is the directory of the user-mode drivers, which Microsoft's libdxcore.so requires.
-const wsl = "/usr/lib/wsl"
+// wslDir is the directory of the user-mode drivers, which Microsoft's libdxcore.so requires.
+const wslDir = "/usr/lib/wsl"
 
 // Source lists the GPUs behind /dev/dxg. Create it with [Open].
 type Source struct {
@@ -77,12 +77,14 @@ type knownAdapter struct {
 // mounted, for a program in a container, otherwise "".
 func Open(hostRoot string, log logrus.FieldLogger) *Source {
 	s := &Source{root: hostRoot, sys: "/sys", open: openDevice}
-	s.Live = discovery.NewLive(log, s.read, notify)
+	s.Live = discovery.NewLive(log, s.devicesOrLast, watchEvents)
 	return s
 }
 
-func (s *Source) read(context.Context) ([]discovery.Device, error) {
-	devices, err := s.list()
+// devicesOrLast returns the devices of all adapters. If they cannot be read, it returns those of the
+// last list as unhealthy ones, and the error.
+func (s *Source) devicesOrLast(context.Context) ([]discovery.Device, error) {
+	devices, err := s.readDevices()
 	if err == nil {
 		s.last = devices
 		return devices, nil
@@ -94,8 +96,8 @@ func (s *Source) read(context.Context) ([]discovery.Device, error) {
 	return devices, err
 }
 
-// list reads all adapters.
-func (s *Source) list() (devices []discovery.Device, err error) {
+// readDevices returns the devices of all adapters.
+func (s *Source) readDevices() (devices []discovery.Device, err error) {
 	d, err := s.open(filepath.Join(s.root, DefaultDevice))
 	if errors.Is(err, fs.ErrNotExist) {
 		err = ErrNoDevice
@@ -104,21 +106,21 @@ func (s *Source) list() (devices []discovery.Device, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
-	adapters, err := enumerate(d)
+	adapters, err := openAdapters(d)
 	if err != nil {
 		return nil, err
 	}
-	defer closeAll(d, adapters)
+	defer closeAdapters(d, adapters)
 	var all []adapterProperties
 	for _, adapter := range adapters {
-		all = append(all, s.properties(d, adapter))
+		all = append(all, s.propertiesOf(d, adapter))
 	}
-	return s.devices(all), nil
+	return s.newDevices(all), nil
 }
 
-// properties returns the properties of an adapter. It reads those of a known adapter only once,
+// propertiesOf returns the properties of an adapter. It reads those of a known adapter only once,
 // because they change with the LUID only, and the driver logs each refused query.
-func (s *Source) properties(d driver, adapter adapterInfo) adapterProperties {
+func (s *Source) propertiesOf(d driver, adapter adapterInfo) adapterProperties {
 	a, known := s.known[adapter.luid.number()]
 	if !known {
 		return readProperties(d, adapter)
@@ -127,15 +129,15 @@ func (s *Source) properties(d driver, adapter adapterInfo) adapterProperties {
 	return a.adapterProperties
 }
 
-// devices turns the adapters' answers into devices, in the order of [compareByPreference].
-func (s *Source) devices(all []adapterProperties) []discovery.Device {
+// newDevices turns the adapters' answers into devices, in the order of [compareByPreference].
+func (s *Source) newDevices(all []adapterProperties) []discovery.Device {
 	slices.SortStableFunc(all, func(a, b adapterProperties) int { return cmp.Compare(a.luid, b.luid) })
 	all = slices.CompactFunc(all, func(a, b adapterProperties) bool { return a.luid == b.luid })
 	ids := s.instanceIDs(all)
 	pci, files, known := readPCIFunctions(s.sys), readLibraries(s.root), map[discovery.LUID]knownAdapter{}
 	devices := []discovery.Device{}
 	for _, a := range all {
-		d := a.device()
+		d := a.newDevice()
 		d.InstanceID = ids[a.luid]
 		d.LocationPath = pci[a.luid].locationPath
 		if pci[a.luid].computeOnly {
@@ -159,8 +161,8 @@ func (s *Source) devices(all []adapterProperties) []discovery.Device {
 // report it, whether the vendor makes mostly discrete GPUs. The LUID is the last criterion, because
 // it is random.
 func compareByPreference(a, b discovery.Device) int {
-	rank := func(is bool) int {
-		if is {
+	rank := func(last bool) int {
+		if last {
 			return 1
 		}
 		return 0
@@ -175,10 +177,10 @@ func compareByPreference(a, b discovery.Device) int {
 // instanceIDs returns the adapters' instance IDs. If two adapters have the same one, it is given to
 // the adapter that works.
 func (s *Source) instanceIDs(all []adapterProperties) map[discovery.LUID]string {
-	equal := map[string]int{} // adapters that work at the same PCI address
+	working := map[string]int{} // the number of working adapters, by model and PCI address
 	for _, a := range all {
 		if a.failure == nil {
-			equal[a.model()+a.pciAddress()]++
+			working[a.model()+a.pciAddress()]++
 		}
 	}
 	ids, taken := map[discovery.LUID]string{}, map[string]bool{}
@@ -188,7 +190,7 @@ func (s *Source) instanceIDs(all []adapterProperties) map[discovery.LUID]string 
 				continue
 			}
 			unit := cmp.Or(a.pciAddress(), "0")
-			if equal[a.model()+a.pciAddress()] > 1 || a.model()+a.pciAddress() == unknownModel {
+			if working[a.model()+a.pciAddress()] > 1 || a.model()+a.pciAddress() == unknownModel {
 				unit = a.luid.String()
 			}
 			id := cmp.Or(s.known[a.luid].instanceID, a.model()+`\`+unit)

@@ -34,15 +34,15 @@ func TestDevice(t *testing.T) {
 		InstanceID:  `PCI\VEN_10DE&DEV_2684&SUBSYS_16F11043&REV_A1\01.00.0`,
 		Description: "NVIDIA GeForce RTX 4090", VendorID: discovery.VendorNVIDIA, Manufacturer: "NVIDIA",
 		LocationPath: "PCIROOT(3DB8)#PCI(0000)", LUID: 0xC2F5, DriverVersion: "32.0.15.6094",
-		DriverStorePath: wsl + "/drivers/nv_dispi.inf_amd64_1f2e", DedicatedMemory: 8 << 30,
+		DriverStorePath: wslDir + "/drivers/nv_dispi.inf_amd64_1f2e", DedicatedMemory: 8 << 30,
 		BusNumber: &one, Address: &zero, SupportsDisplay: true, SupportsCompute: true,
 		DeviceNodes: []discovery.DeviceNode{{Path: "/dev/dxg", ContainerPath: "/dev/dxg"}},
 		Libraries: []discovery.Library{
-			same(wsl + "/drivers/nv_dispi.inf_amd64_1f2e"),
-			same(wsl + "/lib/libcuda.so.1"), same(wsl + "/lib/libd3d12.so"), same(wsl + "/lib/libdxcore.so"), same(wsl + "/lib/nvidia-smi"),
-			{Source: wsl + "/lib/nvidia-smi", Destination: "/usr/bin/nvidia-smi"},
+			same(wslDir + "/drivers/nv_dispi.inf_amd64_1f2e"),
+			same(wslDir + "/lib/libcuda.so.1"), same(wslDir + "/lib/libd3d12.so"), same(wslDir + "/lib/libdxcore.so"), same(wslDir + "/lib/nvidia-smi"),
+			{Source: wslDir + "/lib/nvidia-smi", Destination: "/usr/bin/nvidia-smi"},
 		},
-		LibraryPath: []string{wsl + "/lib"},
+		LibraryPath: []string{wslDir + "/lib"},
 	}}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
@@ -214,18 +214,18 @@ func TestNoFiles(t *testing.T) {
 		}
 		return devices[0], devices[1]
 	}
-	if _, d := first(); len(d.Libraries) != 3 || filepath.Base(d.Libraries[1].Source) != "libd3d12.so" || !slices.Equal(d.LibraryPath, []string{wsl + "/lib", wsl + "/drivers/iigd_dch.inf_amd64_0a1b"}) {
+	if _, d := first(); len(d.Libraries) != 3 || filepath.Base(d.Libraries[1].Source) != "libd3d12.so" || !slices.Equal(d.LibraryPath, []string{wslDir + "/lib", wslDir + "/drivers/iigd_dch.inf_amd64_0a1b"}) {
 		t.Errorf("Intel: %v, %v", d.Libraries, d.LibraryPath)
 	}
-	os.RemoveAll(filepath.Join(root, wsl, "drivers/nv_dispi.inf_amd64_1f2e"))
-	if d, _ := first(); !d.Health.OK() || d.Libraries[0].Source != wsl+"/drivers" || len(d.Notes) != 1 {
+	os.RemoveAll(filepath.Join(root, wslDir, "drivers/nv_dispi.inf_amd64_1f2e"))
+	if d, _ := first(); !d.Health.OK() || d.Libraries[0].Source != wslDir+"/drivers" || len(d.Notes) != 1 {
 		t.Errorf("no package: %+v", d)
 	}
-	os.RemoveAll(filepath.Join(root, wsl, "drivers"))
+	os.RemoveAll(filepath.Join(root, wslDir, "drivers"))
 	if d, _ := first(); !strings.HasSuffix(d.Health.Reason, "wsl/drivers does not exist: the VM has no user-mode driver") {
 		t.Errorf("no drivers: %v", d.Health)
 	}
-	os.RemoveAll(filepath.Join(root, wsl))
+	os.RemoveAll(filepath.Join(root, wslDir))
 	if d, _ := first(); d.Health.OK() || len(d.Libraries) != 0 {
 		t.Errorf("no files: %+v", d)
 	}
@@ -258,7 +258,7 @@ func TestRelevant(t *testing.T) {
 		"add@/devices/virtual/net/vmbus\x00SUBSYSTEM=net\x00INTERFACE=vmbus0": false,
 		"": false,
 	} {
-		if relevant([]byte(event)) != want {
+		if isRelevant([]byte(event)) != want {
 			t.Errorf("%q", event)
 		}
 	}
@@ -316,11 +316,11 @@ func FuzzAnswers(f *testing.F) {
 		a.storePath = text
 		s := Open("/nonexistent", nil)
 		s.sys = "/nonexistent"
-		for _, d := range s.devices([]adapterProperties{a, {luid: 1, storePath: `\FileRepository\good`}}) {
+		for _, d := range s.newDevices([]adapterProperties{a, {luid: 1, storePath: `\FileRepository\good`}}) {
 			if d.InstanceID == "" || strings.ContainsAny(d.InstanceID+d.Description, "\n\x00\x1b") || len(d.InstanceID) > 200 {
 				t.Errorf("device %+v", d)
 			}
-			if d.DriverStorePath != "" && filepath.Dir(d.DriverStorePath) != wsl+"/drivers" {
+			if d.DriverStorePath != "" && filepath.Dir(d.DriverStorePath) != wslDir+"/drivers" {
 				t.Errorf("driver store path %s", d.DriverStorePath)
 			}
 		}

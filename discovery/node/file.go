@@ -18,10 +18,11 @@ import (
 )
 
 const (
+	// format is the version of the file format.
 	format = 3
-	// maxLine in bytes is more than any device takes.
-	maxLine = 16 << 20
-	// bufferSize is enough for the lines of usual drivers.
+	// maxLineBytes is more than any device takes.
+	maxLineBytes = 16 << 20
+	// bufferSize is enough for the lines of most drivers.
 	bufferSize = 16 << 10
 )
 
@@ -71,19 +72,19 @@ func (f File) Devices(context.Context) ([]discovery.Device, error) {
 	return f.read(func([]byte) bool { return true })
 }
 
-// Find implements [discovery.Source]. It decodes the devices that it returns only.
+// Find implements [discovery.Source]. It decodes only the devices that it returns.
 func (f File) Find(_ context.Context, instanceIDs []string) ([]discovery.Device, error) {
 	return f.read(func(line []byte) bool {
 		return discovery.ContainsID(instanceIDs, gjson.GetBytes(line, "InstanceID").String())
 	})
 }
 
-// At implements [discovery.Source]. It decodes this device only.
+// At implements [discovery.Source]. It decodes only this device.
 func (f File) At(_ context.Context, index int) (device discovery.Device, ok bool, err error) {
-	number := -1
+	current := -1
 	devices, err := f.read(func([]byte) bool {
-		number++
-		return number == index
+		current++
+		return current == index
 	})
 	if len(devices) == 0 {
 		return discovery.Device{}, false, err
@@ -98,7 +99,7 @@ func (f File) Watch(ctx context.Context, _ func()) error {
 	return nil
 }
 
-// read returns the devices whose lines are wanted.
+// read returns the devices on the lines for which wanted returns true.
 func (f File) read(wanted func(line []byte) bool) (devices []discovery.Device, err error) {
 	defer func() {
 		if err != nil {
@@ -108,12 +109,12 @@ func (f File) read(wanted func(line []byte) bool) (devices []discovery.Device, e
 	if err := durable.CheckPrivate(f.stateDir); err != nil {
 		return nil, err
 	}
-	content, err := durable.Open(f.Path())
+	file, err := durable.Open(f.Path())
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, content.Close()) }()
-	return decode(content, wanted)
+	defer func() { err = errors.Join(err, file.Close()) }()
+	return decode(file, wanted)
 }
 
 func encode(devices []discovery.Device) ([]byte, error) {
@@ -126,9 +127,9 @@ func encode(devices []discovery.Device) ([]byte, error) {
 	return data.Bytes(), err
 }
 
-func decode(content io.Reader, wanted func(line []byte) bool) ([]discovery.Device, error) {
-	lines := bufio.NewScanner(content)
-	lines.Buffer(make([]byte, bufferSize), maxLine)
+func decode(r io.Reader, wanted func(line []byte) bool) ([]discovery.Device, error) {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(make([]byte, bufferSize), maxLineBytes)
 	lines.Scan()
 	var h header
 	if err := json.Unmarshal(lines.Bytes(), &h); err != nil {

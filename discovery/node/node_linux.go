@@ -10,13 +10,13 @@ import (
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/dxg"
-	"github.com/directx-nri/directx-nri/discovery/uuids"
+	"github.com/directx-nri/directx-nri/discovery/nvidia"
 )
 
 func openDriver(o Options) (discovery.Source, error) {
-	discovered, live := Discovered(o.StateDir), o.Live || o.Save
-	if !live {
-		// A container of this program need not have /dev/dxg.
+	discovered, isLive := Discovered(o.StateDir), o.Live || o.Save
+	if !isLive {
+		// If this program runs in a container, the container need not have /dev/dxg.
 		if _, err := os.Lstat(discovered.Path()); err == nil {
 			return discovered, nil
 		}
@@ -24,12 +24,12 @@ func openDriver(o Options) (discovery.Source, error) {
 	if _, err := os.Lstat(filepath.Join(o.HostRoot, dxg.DefaultDevice)); errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w, and %w", dxg.ErrNoDevice, ErrNoInventory)
 	}
-	if !live {
+	if !isLive {
 		return discovered, nil
 	}
 	source := dxg.Open(o.HostRoot, o.Log)
 	if o.Save {
-		return savingSource{uuids.WithUUIDs(source, o.HostRoot), discovered}, nil
+		return savingSource{nvidia.WithUUIDs(source, o.HostRoot), discovered}, nil
 	}
 	return source, nil
 }

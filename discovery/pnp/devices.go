@@ -55,7 +55,7 @@ func Devices(s Snapshot) []discovery.Device {
 	}
 	for luid, a := range adapters {
 		if !matched[luid] {
-			devices = append(devices, adapterOnly(a))
+			devices = append(devices, deviceOfAdapter(a))
 		}
 	}
 	slices.SortStableFunc(devices, compareAddresses)
@@ -103,7 +103,7 @@ func newDevice(p Properties, adapter *win32.Adapter, core dxcore) discovery.Devi
 	if d.Health.OK() && p.DriverKey == "" {
 		d.Health.Reason = "it has no driver: install the manufacturer's"
 	}
-	noDirect3D := classify(&d, p, adapter, core)
+	noDirect3D := setKind(&d, p, adapter, core)
 	if d.Software {
 		return d
 	}
@@ -135,9 +135,9 @@ func addDriver(d *discovery.Device, p Properties) {
 	d.Notes = append(d.Notes, notes...)
 }
 
-// classify adds the adapter's properties or, without an adapter, those that follow from the setup
+// setKind adds the adapter's properties or, without an adapter, those that follow from the setup
 // class. It returns why a started device cannot run Direct3D, "" if it can.
-func classify(d *discovery.Device, p Properties, adapter *win32.Adapter, core dxcore) string {
+func setKind(d *discovery.Device, p Properties, adapter *win32.Adapter, core dxcore) string {
 	const fromClass = "what it supports is taken from its setup class; its memory and whether it is integrated or detachable are unknown"
 	started := d.Health.OK()
 	d.Software = strings.HasPrefix(discovery.NormalizeID(p.InstanceID), `ROOT\BASICRENDER\`) // Microsoft's
@@ -189,8 +189,8 @@ func addAdapter(d *discovery.Device, a win32.Adapter) {
 	}
 }
 
-// adapterOnly returns the device of a DXCore adapter without a Plug and Play device.
-func adapterOnly(a win32.Adapter) discovery.Device {
+// deviceOfAdapter returns the device of a DXCore adapter without a Plug and Play device.
+func deviceOfAdapter(a win32.Adapter) discovery.Device {
 	d := discovery.Device{InstanceID: `DXCORE\` + discovery.LUID(a.LUID).String()}
 	addAdapter(&d, a)
 	if !d.Software {

@@ -34,7 +34,7 @@ func (f *fakeSystem) Find(_ context.Context, ids []string) ([]Properties, error)
 	}), f.err
 }
 
-func (f *fakeSystem) Notify(context.Context, func()) error {
+func (f *fakeSystem) WatchEvents(context.Context, func()) error {
 	f.notify()
 	return nil
 }

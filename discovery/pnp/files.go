@@ -35,10 +35,10 @@ func runtimeFiles(values []win32.RegistryValue, subkeys ...string) (files []disc
 			file, err := runtimeFile(value)
 			key := winpath.Key(file.Destination)
 			if first, ok := taken[key]; ok && err == nil {
-				err = fmt.Errorf("has the destination %s of %s", quote(file.Destination), nameOf(first))
+				err = fmt.Errorf("has the destination %s of %s", quote(file.Destination), valueName(first))
 			}
 			if err != nil {
-				notes = append(notes, fmt.Sprintf("runtime file skipped: %s %v", nameOf(value), err))
+				notes = append(notes, fmt.Sprintf("runtime file skipped: %s %v", valueName(value), err))
 				continue
 			}
 			taken[key] = value
@@ -48,11 +48,11 @@ func runtimeFiles(values []win32.RegistryValue, subkeys ...string) (files []disc
 	return files, notes
 }
 
-// nameOf returns a value's name for messages.
-func nameOf(v win32.RegistryValue) string { return quote(v.Name) + " of " + quote(v.Subkey) }
+// valueName returns a value's name for messages.
+func valueName(v win32.RegistryValue) string { return quote(v.Name) + " of " + quote(v.Subkey) }
 
 func runtimeFile(value win32.RegistryValue) (discovery.RuntimeFile, error) {
-	names, err := stringsOf(value)
+	names, err := valueStrings(value)
 	switch {
 	case err != nil:
 		return discovery.RuntimeFile{}, err
@@ -75,16 +75,16 @@ func runtimeFile(value win32.RegistryValue) (discovery.RuntimeFile, error) {
 	return discovery.RuntimeFile{Source: source, Destination: destination}, nil
 }
 
-// The REG_ types that hold text.
+// The REG_ types of strings.
 const (
 	regString      = 1 // REG_SZ
 	regMultiString = 7 // REG_MULTI_SZ
 )
 
-var errNotText = errors.New("is not valid UTF-16")
+var errNotUTF16 = errors.New("is not valid UTF-16")
 
-// stringsOf returns the strings of a REG_SZ or REG_MULTI_SZ value.
-func stringsOf(v win32.RegistryValue) ([]string, error) {
+// valueStrings returns the strings of a REG_SZ or REG_MULTI_SZ value.
+func valueStrings(v win32.RegistryValue) ([]string, error) {
 	if v.Type != regString && v.Type != regMultiString {
 		return nil, fmt.Errorf("has registry type %d, want REG_SZ (%d) or REG_MULTI_SZ (%d)", v.Type, regString, regMultiString)
 	}
@@ -97,10 +97,10 @@ func stringsOf(v win32.RegistryValue) ([]string, error) {
 	}
 	// A replacement character would name another file.
 	if strings.ContainsRune(strings.Join(list, ""), utf8.RuneError) {
-		return nil, errNotText
+		return nil, errNotUTF16
 	}
 	return list, nil
 }
 
-// quote quotes text of unknown content, and shortens what is longer than a path.
+// quote returns text in quotation marks with escapes. It shortens text that is longer than a path.
 func quote(text string) string { return fmt.Sprintf("%.260q", text) }

@@ -12,9 +12,9 @@ const (
 // problemNoDriver is CM_PROB_FAILED_INSTALL.
 const problemNoDriver = 28
 
-// problemText returns the cause and remedy of a CM_PROB_ code.
+// causeAndRemedy returns the cause and remedy of a CM_PROB_ code.
 // https://learn.microsoft.com/windows-hardware/drivers/install/device-manager-error-messages
-func problemText(code uint32) (cause, remedy string) {
+func causeAndRemedy(code uint32) (cause, remedy string) {
 	text, known := map[uint32][2]string{
 		10:              {"it cannot start", "update or reinstall its driver"},
 		12:              {"there are not enough free resources for it", "enlarge the address space for PCI devices in the firmware settings, or remove another device"},
@@ -39,7 +39,7 @@ func problemText(code uint32) (cause, remedy string) {
 func pnpProblem(p Properties) string {
 	switch {
 	case p.Problem != 0:
-		cause, remedy := problemText(p.Problem)
+		cause, remedy := causeAndRemedy(p.Problem)
 		return fmt.Sprintf("%s (problem code %d): %s", cause, p.Problem, remedy)
 	case p.Status&statusHasProblem != 0:
 		return "Windows reports a problem without a code: see the device in Device Manager"

@@ -12,28 +12,28 @@ import (
 
 // driverStore returns the directory of p's driver package in the driver store.
 //
-// It follows from the driver's INF and from the path of the user-mode driver. One of them is enough.
-// If only the user-mode driver has one, note is why. If they differ, the installation of a driver is
+// Both the driver's INF and the path of the user-mode driver determine it. One of them is enough. If
+// only the user-mode driver does, note reports why. If they differ, the installation of a driver is
 // not complete until Windows restarts.
 func driverStore(p Properties) (dir, note string, err error) {
-	byDriver := userModeDirs(p.Values)
+	driverDirs := userModeDirs(p.Values)
 	if p.INFStore == "" {
 		cause := "it has no INF"
 		if p.INFStoreErr != nil {
 			cause = errlog.OneLine(p.INFStoreErr.Error())
 		}
-		if len(byDriver) != 1 {
-			return "", "", fmt.Errorf("its driver's directory in the driver store is unknown (%s, and its user-mode driver is in %d of them): reinstall the driver", cause, len(byDriver))
+		if len(driverDirs) != 1 {
+			return "", "", fmt.Errorf("its driver's directory in the driver store is unknown (%s, and its user-mode driver is in %d of them): reinstall the driver", cause, len(driverDirs))
 		}
-		return byDriver[0], "the INF's directory in the driver store is unknown; using the user-mode driver's: " + cause, nil
+		return driverDirs[0], "the INF's directory in the driver store is unknown; using the user-mode driver's: " + cause, nil
 	}
 	dir = winpath.Clean(p.INFStore)
-	if !onDrive(dir) {
+	if !isOnDrive(dir) {
 		return "", "", fmt.Errorf("its driver's INF is in %s, which is not a directory on a drive: reinstall the driver", quote(p.INFStore))
 	}
-	if len(byDriver) > 0 && !slices.ContainsFunc(byDriver, func(d string) bool { return winpath.Equal(d, dir) }) {
+	if len(driverDirs) > 0 && !slices.ContainsFunc(driverDirs, func(d string) bool { return winpath.Equal(d, dir) }) {
 		return "", "", fmt.Errorf("its driver's directory is %s according to its INF and %s according to its user-mode driver: restart Windows to complete the driver's installation, or reinstall it",
-			quote(dir), quote(byDriver[0]))
+			quote(dir), quote(driverDirs[0]))
 	}
 	return dir, "", nil
 }
@@ -57,7 +57,7 @@ func userModeDirs(values []win32.RegistryValue) (dirs []string) {
 func userModeFiles(values []win32.RegistryValue) (files []string) {
 	for _, v := range values {
 		if v.Subkey == "" && strings.EqualFold(v.Name, userModeName) {
-			names, _ := stringsOf(v) // Values of other types are ignored.
+			names, _ := valueStrings(v) // Values of other types are ignored.
 			files = append(files, names...)
 		}
 	}
@@ -69,14 +69,14 @@ func packageDir(path string) (string, bool) {
 	path = winpath.Clean(path)
 	elements := strings.Split(path, `\`)
 	for i := range len(elements) - 3 {
-		if strings.EqualFold(elements[i], "DriverStore") && strings.EqualFold(elements[i+1], "FileRepository") && onDrive(path) {
+		if strings.EqualFold(elements[i], "DriverStore") && strings.EqualFold(elements[i+1], "FileRepository") && isOnDrive(path) {
 			return strings.Join(elements[:i+3], `\`), true
 		}
 	}
 	return "", false
 }
 
-// onDrive reports whether a cleaned path is absolute and on a drive.
-func onDrive(path string) bool {
+// isOnDrive reports whether a cleaned path is absolute and on a drive.
+func isOnDrive(path string) bool {
 	return winpath.IsAbs(path) && !strings.HasPrefix(path, `\`)
 }

@@ -19,24 +19,24 @@ type system struct{}
 
 // Snapshot implements [System].
 func (system) Snapshot(ctx context.Context) (s Snapshot, err error) {
-	if s.Devices, err = devices(ctx, func(string) bool { return true }); err == nil {
-		s.Adapters, s.DXCoreErr = adapters(s.Devices)
+	if s.Devices, err = readDevices(ctx, func(string) bool { return true }); err == nil {
+		s.Adapters, s.DXCoreErr = readAdapters(s.Devices)
 	}
 	return s, err
 }
 
 // Find implements [System].
 func (system) Find(ctx context.Context, instanceIDs []string) ([]Properties, error) {
-	return devices(ctx, func(id string) bool { return discovery.ContainsID(instanceIDs, id) })
+	return readDevices(ctx, func(id string) bool { return discovery.ContainsID(instanceIDs, id) })
 }
 
-// devices reads the present devices of both classes with a wanted instance ID, in Windows' order.
-func devices(ctx context.Context, wanted func(instanceID string) bool) (list []Properties, err error) {
+// readDevices reads the present devices of both classes with a wanted instance ID, in Windows' order.
+func readDevices(ctx context.Context, wanted func(instanceID string) bool) (list []Properties, err error) {
 	for _, class := range []win32.GUID{win32.DisplayClass(), win32.ComputeAcceleratorClass()} {
 		err := win32.VisitDevices(class, func(device win32.Device) error {
 			id, err := device.InstanceID()
-			if err == nil && wanted(id) { // Otherwise it has just been removed.
-				list = append(list, readDevice(device, id, class))
+			if err == nil && wanted(id) { // An error means that the device has just been removed.
+				list = append(list, readProperties(device, id, class))
 			}
 			return ctx.Err()
 		})
@@ -47,29 +47,29 @@ func devices(ctx context.Context, wanted func(instanceID string) bool) (list []P
 	return list, ctx.Err()
 }
 
-// Notify implements [System].
-func (system) Notify(ctx context.Context, changed func()) error {
+// WatchEvents implements [System].
+func (system) WatchEvents(ctx context.Context, changed func()) error {
 	return win32.WatchDevices(ctx, []win32.GUID{win32.DisplayInterface(), win32.ComputeInterface()}, changed)
 }
 
-func readDevice(device win32.Device, instanceID string, class win32.GUID) Properties {
-	r := &reader{device: device}
+func readProperties(device win32.Device, instanceID string, class win32.GUID) Properties {
+	r := &propertyReader{device: device}
 	p := Properties{
 		InstanceID:    instanceID,
 		Class:         class,
-		Description:   value(r, win32.DeviceDesc, win32.Property.StringValue),
-		Manufacturer:  value(r, win32.Manufacturer, win32.Property.StringValue),
-		HardwareIDs:   value(r, win32.HardwareIDs, win32.Property.StringList),
-		LocationPaths: value(r, win32.LocationPaths, win32.Property.StringList),
-		LUID:          optional(r, win32.GPULUID, decodeLUID),
-		DriverKey:     value(r, win32.Driver, win32.Property.StringValue),
-		DriverVersion: value(r, win32.DriverVersion, win32.Property.StringValue),
-		INF:           value(r, win32.DriverINF, win32.Property.StringValue),
-		NUMANode:      optional(r, win32.NUMANode, win32.Property.Uint32),
-		BusNumber:     optional(r, win32.BusNumber, win32.Property.Uint32),
-		Address:       optional(r, win32.Address, win32.Property.Uint32),
-		Status:        value(r, win32.DevNodeStatus, win32.Property.Uint32),
-		Problem:       value(r, win32.ProblemCode, win32.Property.Uint32),
+		Description:   readValue(r, win32.DeviceDesc, win32.Property.StringValue),
+		Manufacturer:  readValue(r, win32.Manufacturer, win32.Property.StringValue),
+		HardwareIDs:   readValue(r, win32.HardwareIDs, win32.Property.StringList),
+		LocationPaths: readValue(r, win32.LocationPaths, win32.Property.StringList),
+		LUID:          readOptional(r, win32.GPULUID, decodeLUID),
+		DriverKey:     readValue(r, win32.Driver, win32.Property.StringValue),
+		DriverVersion: readValue(r, win32.DriverVersion, win32.Property.StringValue),
+		INF:           readValue(r, win32.DriverINF, win32.Property.StringValue),
+		NUMANode:      readOptional(r, win32.NUMANode, win32.Property.Uint32),
+		BusNumber:     readOptional(r, win32.BusNumber, win32.Property.Uint32),
+		Address:       readOptional(r, win32.Address, win32.Property.Uint32),
+		Status:        readValue(r, win32.DevNodeStatus, win32.Property.Uint32),
+		Problem:       readValue(r, win32.ProblemCode, win32.Property.Uint32),
 	}
 	p.ReadErrors = r.errors
 	if p.DriverKey != "" {
@@ -89,22 +89,22 @@ func decodeLUID(p win32.Property) (discovery.LUID, error) {
 	return discovery.LUID(n), err
 }
 
-// reader reads a device's properties and collects the errors.
-type reader struct {
+// propertyReader reads a device's properties and collects the errors.
+type propertyReader struct {
 	device win32.Device
 	errors []error
 }
 
-// value reads a property, the zero value if the device does not have it or on an error.
-func value[T any](r *reader, name win32.PropertyName, decode func(win32.Property) (T, error)) (v T) {
-	if p := optional(r, name, decode); p != nil {
+// readValue reads a property, the zero value if the device does not have it or on an error.
+func readValue[T any](r *propertyReader, name win32.PropertyName, decode func(win32.Property) (T, error)) (v T) {
+	if p := readOptional(r, name, decode); p != nil {
 		v = *p
 	}
 	return v
 }
 
-// optional reads a property, nil if the device does not have it or on an error.
-func optional[T any](r *reader, name win32.PropertyName, decode func(win32.Property) (T, error)) *T {
+// readOptional reads a property, nil if the device does not have it or on an error.
+func readOptional[T any](r *propertyReader, name win32.PropertyName, decode func(win32.Property) (T, error)) *T {
 	p, ok, err := r.device.Property(name)
 	if err != nil {
 		r.errors = append(r.errors, err)
@@ -121,17 +121,17 @@ func optional[T any](r *reader, name win32.PropertyName, decode func(win32.Prope
 	return &v
 }
 
-// adapters returns the DXCore adapters with a known attribute, and the adapters of devices, because a
+// readAdapters returns the DXCore adapters with a known attribute, and the adapters of devices, because a
 // neural processor may have no such attribute.
-func adapters(devices []Properties) ([]win32.Adapter, error) {
+func readAdapters(devices []Properties) ([]win32.Adapter, error) {
 	dxcore, err := win32.OpenDXCore()
 	if err != nil {
 		return nil, err
 	}
 	defer dxcore.Close()
 	var (
-		all    []win32.Adapter
-		failed []error
+		all  []win32.Adapter
+		errs []error
 	)
 	known := map[uint64]bool{}
 	add := func(list ...win32.Adapter) {
@@ -146,12 +146,12 @@ func adapters(devices []Properties) ([]win32.Adapter, error) {
 	for _, attribute := range attributes {
 		list, err := dxcore.Adapters(attribute)
 		if err != nil {
-			failed = append(failed, err)
+			errs = append(errs, err)
 		}
 		add(list...)
 	}
-	if len(failed) == len(attributes) {
-		return nil, errors.Join(failed...)
+	if len(errs) == len(attributes) {
+		return nil, errors.Join(errs...)
 	}
 	for i := range devices {
 		luid := devices[i].LUID

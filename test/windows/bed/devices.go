@@ -17,7 +17,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/pnp"
-	"github.com/directx-nri/directx-nri/discovery/uuids"
+	"github.com/directx-nri/directx-nri/discovery/nvidia"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
@@ -87,7 +87,7 @@ func (m *Machine) WithUUIDs(t testing.TB, gpus ...GPU) (devices []discovery.Devi
 	if err := copyFile(self(t), program); err != nil {
 		t.Fatal(err)
 	}
-	source := uuids.WithUUIDs(pnp.Open(pnp.NewSystem(), testutil.Quiet()), "")
+	source := nvidia.WithUUIDs(pnp.Open(pnp.NewSystem(), testutil.Quiet()), "")
 	Eventually(t, "the UUIDs are known", func() error {
 		devices = found(t)(source.Devices(t.Context()))
 		if !slices.ContainsFunc(devices, func(d discovery.Device) bool { return d.UUID != "" }) {

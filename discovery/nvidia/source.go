@@ -1,6 +1,6 @@
-// Package uuids adds the UUIDs of NVIDIA's GPUs to the lists of a source, as nvidia-smi
+// Package nvidia adds the UUIDs of NVIDIA's GPUs to the lists of a source, as nvidia-smi
 // reports them.
-package uuids
+package nvidia
 
 import (
 	"cmp"
@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// maxWait is how long a list waits for nvidia-smi.
+	// maxWait is how long a call of Devices waits for nvidia-smi.
 	maxWait = time.Second
 	// retryInterval is the time after which an unknown UUID is queried again.
 	retryInterval = time.Minute
@@ -25,9 +25,9 @@ const (
 // WithUUIDs returns source with the UUIDs of NVIDIA's GPUs in its lists. [discovery.Source.Find] and
 // At do not add them.
 //
-// nvidia-smi can take seconds, so a list waits for it only for a moment. When it reports
-// other UUIDs later, Watch calls changed. It runs for GPUs that are new, for GPUs whose driver
-// has restarted, and again after a while for GPUs whose UUID it did not report.
+// nvidia-smi can take seconds, so Devices does not wait long for it. When nvidia-smi reports other
+// UUIDs later, Watch calls changed. nvidia-smi runs for GPUs that are new, for GPUs whose driver has
+// restarted, and again after a minute for GPUs whose UUID it did not report.
 //
 // hostRoot is where the node's root directory is mounted, for a program in a container on
 // Linux, otherwise "".
@@ -37,7 +37,7 @@ func WithUUIDs(source discovery.Source, hostRoot string) discovery.Source {
 
 type source struct {
 	discovery.Source
-	// query returns UUIDs by PCI address, and why some are missing.
+	// query returns UUIDs by PCI address, and an error if some are missing.
 	query func(gpus []discovery.Device) (map[string]string, error)
 
 	mu sync.Mutex
@@ -50,7 +50,7 @@ type source struct {
 
 	// watchMu guards changed, and keeps it from being called concurrently.
 	watchMu sync.Mutex
-	changed func() // that of Watch
+	changed func() // the argument of Watch
 }
 
 func newSource(s discovery.Source, query func([]discovery.Device) (map[string]string, error)) *source {
@@ -91,11 +91,11 @@ func (s *source) startQuery(devices []discovery.Device) <-chan struct{} {
 	gpus := slices.DeleteFunc(slices.Clone(devices), func(d discovery.Device) bool { return d.VendorID != discovery.VendorNVIDIA })
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	due := func(d discovery.Device) bool {
+	isDue := func(d discovery.Device) bool {
 		uuid, queried := s.uuids[key(d)]
 		return d.Health.OK() && uuid == "" && (!queried || time.Now().After(s.retryAt))
 	}
-	if s.running != nil || !slices.ContainsFunc(gpus, due) {
+	if s.running != nil || !slices.ContainsFunc(gpus, isDue) {
 		return nil
 	}
 	ended := make(chan struct{})
@@ -103,7 +103,7 @@ func (s *source) startQuery(devices []discovery.Device) <-chan struct{} {
 	go func() {
 		defer close(ended)
 		if s.finishQuery(gpus) {
-			s.notify()
+			s.callChanged()
 		}
 	}()
 	return ended
@@ -127,7 +127,7 @@ func (s *source) finishQuery(gpus []discovery.Device) (changed bool) {
 func (s *source) Watch(ctx context.Context, changed func()) error {
 	s.setChanged(changed)
 	defer s.setChanged(func() {})
-	return s.Source.Watch(ctx, s.notify)
+	return s.Source.Watch(ctx, s.callChanged)
 }
 
 func (s *source) setChanged(changed func()) {
@@ -136,8 +136,8 @@ func (s *source) setChanged(changed func()) {
 	s.changed = changed
 }
 
-// notify calls the function of Watch.
-func (s *source) notify() {
+// callChanged calls the function of Watch.
+func (s *source) callChanged() {
 	s.watchMu.Lock()
 	defer s.watchMu.Unlock()
 	s.changed()

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// notify calls changed after a kernel event of the VMBus or of its virtual PCI devices.
-func notify(ctx context.Context, changed func()) error {
+// watchEvents calls changed after a kernel event of the VMBus or of its virtual PCI devices.
+func watchEvents(ctx context.Context, changed func()) error {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_KOBJECT_UEVENT)
 	if err != nil {
 		return fmt.Errorf("open kernel events: %w", err)
@@ -34,17 +34,17 @@ func notify(ctx context.Context, changed func()) error {
 		case errors.Is(err, unix.ENOBUFS): // Events were lost.
 		case err != nil:
 			return fmt.Errorf("read kernel events: %w", err)
-		case !relevant(buffer[:n]):
+		case !isRelevant(buffer[:n]):
 			continue
 		}
 		changed()
 	}
 }
 
-// relevant reports whether a kernel event may concern a GPU. An event consists of NUL-terminated strings,
+// isRelevant reports whether a kernel event may concern a GPU. An event consists of NUL-terminated strings,
 // of which the first is a header.
 // https://www.kernel.org/doc/Documentation/ABI/testing/sysfs-uevent
-func relevant(event []byte) bool {
+func isRelevant(event []byte) bool {
 	for field := range bytes.SplitSeq(event, []byte{0}) {
 		switch string(field) {
 		case "SUBSYSTEM=vmbus", "SUBSYSTEM=pci", "DEVNAME=dxg":

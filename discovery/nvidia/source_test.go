@@ -1,4 +1,4 @@
-package uuids
+package nvidia
 
 import (
 	"context"
