@@ -22,18 +22,18 @@ import (
 	"github.com/directx-nri/directx-nri/internal/errlog"
 )
 
-// resync is the time between patches of the node although the file has not changed: others may
-// have removed labels.
-const resync = 10 * time.Minute
+// resyncInterval is the time between patches of the node if the file has not changed. Other programs
+// may have removed labels.
+const resyncInterval = 10 * time.Minute
 
 type options struct {
-	node, file, kubeconfig string
-	// poll is the time between reads of the file.
-	poll time.Duration
+	node, labelsFile, kubeconfig string
+	// pollInterval is the time between reads of the file.
+	pollInterval time.Duration
 }
 
 func newCommand() *cobra.Command {
-	o := options{poll: 10 * time.Second}
+	o := options{pollInterval: 10 * time.Second}
 	command := &cobra.Command{
 		Use:   "directx-labeler",
 		Short: "Label this Kubernetes node with what its GPUs are",
@@ -43,7 +43,7 @@ node-feature-discovery does not support. It may patch nodes, and nothing else.`,
 		Example: `  directx-labeler --node "$NODE_NAME" --labels-file /directx-nri-labels/labels`,
 		Version: cli.Version(version),
 		RunE: func(c *cobra.Command, _ []string) error {
-			if o.node == "" || o.file == "" {
+			if o.node == "" || o.labelsFile == "" {
 				return cli.Usage("--node and --labels-file are required")
 			}
 			log := logrus.New()
@@ -54,7 +54,7 @@ node-feature-discovery does not support. It may patch nodes, and nothing else.`,
 	flags := command.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&o.node, "node", "", "`NAME` of the node")
-	flags.StringVar(&o.file, "labels-file", "", "`FILE` of the labels")
+	flags.StringVar(&o.labelsFile, "labels-file", "", "`FILE` of the labels")
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "`FILE` of the access to the cluster (default: that of the pod)")
 	return command
 }
@@ -70,22 +70,22 @@ func (o options) run(ctx context.Context, log logrus.FieldLogger) error {
 		return err
 	}
 	nodes := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "nodes"})
-	ticker := time.NewTicker(o.poll)
+	ticker := time.NewTicker(o.pollInterval)
 	defer ticker.Stop()
-	var failed errlog.LastError
-	var inForce map[string]string
-	for patched := (time.Time{}); ; {
-		labels, err := nodelabels.Read(o.file)
-		if err == nil && (!maps.Equal(labels, inForce) || time.Since(patched) >= resync) {
+	var lastErr errlog.LastError
+	var applied map[string]string
+	for patchedAt := (time.Time{}); ; {
+		labels, err := nodelabels.Read(o.labelsFile)
+		if err == nil && (!maps.Equal(labels, applied) || time.Since(patchedAt) >= resyncInterval) {
 			if _, err = nodes.Patch(ctx, o.node, types.MergePatchType, patch(labels), metav1.PatchOptions{}); err == nil {
 				log.WithField("labels", labels).Info("Labeled the node")
-				inForce, patched = labels, time.Now()
+				applied, patchedAt = labels, time.Now()
 			}
 		}
 		if errors.Is(err, fs.ErrNotExist) {
 			err = fmt.Errorf("%w: directx-advertiser writes it after it has listed the GPUs", err)
 		}
-		failed.Log(log, err, "The node's labels stay as they are", "The node's labels are current again")
+		lastErr.Log(log, err, "The node's labels stay as they are", "The node's labels are current again")
 		select {
 		case <-ctx.Done():
 			return nil
@@ -94,7 +94,8 @@ func (o options) run(ctx context.Context, log logrus.FieldLogger) error {
 	}
 }
 
-// patch returns the JSON merge patch that gives a node these labels and no others of ours.
+// patch returns the JSON merge patch that gives a node these labels, and removes all others of
+// package nodelabels.
 // https://datatracker.ietf.org/doc/html/rfc7386
 func patch(labels map[string]string) []byte {
 	values := map[string]*string{}

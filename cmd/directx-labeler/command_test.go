@@ -40,7 +40,7 @@ func TestRun(t *testing.T) {
 	if err := os.WriteFile(kubeconfig, fmt.Appendf(nil, `{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c}}], clusters: [{name: c, cluster: {server: %q}}]}`, server.URL), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	o := options{node: "n1", file: filepath.Join(dir, "labels"), kubeconfig: kubeconfig, poll: time.Millisecond}
+	o := options{node: "n1", labelsFile: filepath.Join(dir, "labels"), kubeconfig: kubeconfig, pollInterval: time.Millisecond}
 	log := logrus.New()
 	log.SetOutput(t.Output())
 	ctx, cancel := context.WithCancel(t.Context())
@@ -53,7 +53,7 @@ func TestRun(t *testing.T) {
 		{map[string]string{nodelabels.Prefix + "count": "2", nodelabels.Prefix + "present": "true"}, `"directx.microsoft.com/gpu.count":"2","directx.microsoft.com/gpu.driver":null,`},
 		{nil, `"directx.microsoft.com/gpu.count":null,`},
 	} {
-		if err := nodelabels.Write(o.file, test.labels); err != nil {
+		if err := nodelabels.Write(o.labelsFile, test.labels); err != nil {
 			t.Fatal(err)
 		}
 		if got := <-patches; !strings.HasPrefix(got, `PATCH /api/v1/nodes/n1 {"metadata":{"labels":{`+test.want) {

@@ -74,7 +74,7 @@ func (o options) check() error {
 	return nil
 }
 
-// run serves containerd until ctx ends.
+// run runs the plugin until ctx ends.
 func run(ctx context.Context, o options, stderr io.Writer) error {
 	if err := o.check(); err != nil {
 		return err
@@ -111,7 +111,7 @@ func newLog(stateDir string, w io.Writer) *logrus.Logger {
 	log.SetOutput(w)
 	p, err := policy.Read(stateDir)
 	if err != nil {
-		// The plugin starts, so that other containers do: this error fails decisions only.
+		// The plugin starts nevertheless: only containers that request a GPU depend on the policy.
 		log.WithError(err).Error("Containers that request a GPU are refused until the node policy is fixed")
 		p = policy.Default()
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
-// configuration is the compiled one. The zero value differs from all valid ones.
+// configuration is a compiled configuration. The zero value differs from all valid ones.
 type configuration struct {
 	policy  policy.Policy
 	devices []discovery.Device
@@ -18,11 +18,11 @@ type configuration struct {
 	problem error
 }
 
-// load compiles the configuration. If it is invalid, or cannot be written, the policy
-// of an earlier run stays in force. Without an earlier one, it returns the problem, and the log
-// and metrics settings of the flags: the defaults could advertise GPUs that the configuration
-// excludes.
-func (d *Daemon) load(ctx context.Context) *configuration {
+// initialConfiguration compiles the configuration. If it is invalid, or cannot be written, the policy
+// of an earlier run stays in force. If there is no such policy, it returns the problem, with the log
+// and metrics settings of the flags. It does not return the default resources, which could advertise
+// GPUs that the configuration excludes.
+func (d *Daemon) initialConfiguration(ctx context.Context) *configuration {
 	p, devices, problem := d.compiler.Apply()
 	d.reportCompilation(problem)
 	if problem == nil {
@@ -35,9 +35,9 @@ func (d *Daemon) load(ctx context.Context) *configuration {
 		}
 		d.log.WithError(err).Error("Cannot use the last node policy")
 	}
-	byFlags := d.compiler
-	byFlags.File, byFlags.Required, byFlags.CheckRealShim = "", false, nil
-	p, _, _ = byFlags.Compile() // Flags have valid values.
+	flagsOnly := d.compiler
+	flagsOnly.File, flagsOnly.Required, flagsOnly.CheckRealShim = "", false, nil
+	p, _, _ = flagsOnly.Compile() // Flags have valid values.
 	return &configuration{policy: p, problem: problem}
 }
 
@@ -57,17 +57,17 @@ func (d *Daemon) readInstalled(ctx context.Context) (*configuration, error) {
 
 // reportCompilation logs and counts the result of a compilation, if it differs from the last.
 func (d *Daemon) reportCompilation(err error) {
-	switch differs := d.compilation.Replace(err); {
+	switch changed := d.lastCompileErr.Changed(err); {
 	case err == nil:
 		d.metrics.ConfigRead(time.Now())
-	case differs:
+	case changed:
 		d.metrics.Reloaded(time.Now(), err)
 		d.log.WithError(err).WithField("config", d.compiler.File).Error("Cannot use the configuration; correct it, no restart is needed")
 	}
 }
 
-// awaitChange returns the valid configuration that follows c, or nil when ctx ends.
-func (d *Daemon) awaitChange(ctx context.Context, c *configuration) *configuration {
+// waitForChange returns the valid configuration that follows c, or nil when ctx ends.
+func (d *Daemon) waitForChange(ctx context.Context, c *configuration) *configuration {
 	if c.problem != nil {
 		c = &configuration{} // None is in force, so any valid one is a change.
 	}

@@ -49,10 +49,10 @@ type Daemon struct {
 	recorder *allocation.Recorder
 	// initialized reports that failOnInitError has been checked.
 	initialized bool
-	// compilation is the last error of compiling the configuration, labeling that of writing the
-	// file of labels.
-	compilation, labeling errlog.LastError
-	status                atomic.Pointer[status]
+	// lastCompileErr is the last error of compiling the configuration, lastLabelErr that of writing
+	// the file of labels.
+	lastCompileErr, lastLabelErr errlog.LastError
+	status                       atomic.Pointer[status]
 }
 
 // New returns the daemon of a program's version that compiles its configuration with compiler.
@@ -69,7 +69,7 @@ func New(options Options, compiler config.Compiler, version string, log *logrus.
 
 // Run advertises until ctx ends.
 func (d *Daemon) Run(ctx context.Context) (err error) {
-	c := d.load(ctx)
+	c := d.initialConfiguration(ctx)
 	d.log.WithField("version", d.version).Info("Starting directx-advertiser")
 	defer d.log.Info("Stopped directx-advertiser")
 	for c != nil && err == nil {
@@ -87,8 +87,8 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 // errChanged ends the goroutines of a configuration that is no longer in force.
 var errChanged = errors.New("the configuration has changed")
 
-// serve runs everything with a configuration until it changes, and returns the next one, or nil
-// when ctx ends.
+// serve runs everything with the configuration c until the configuration changes. It returns the
+// next one, or nil when ctx ends.
 func (d *Daemon) serve(ctx context.Context, c *configuration) (next *configuration, err error) {
 	errlog.Configure(d.log, c.policy.Log.Level, c.policy.Log.Format)
 	group, ctx := errgroup.WithContext(ctx)
@@ -101,7 +101,7 @@ func (d *Daemon) serve(ctx context.Context, c *configuration) (next *configurati
 		d.status.Store(&status{problem: c.problem})
 	}
 	group.Go(func() error {
-		if next = d.awaitChange(ctx, c); next != nil {
+		if next = d.waitForChange(ctx, c); next != nil {
 			return errChanged
 		}
 		return nil
@@ -115,11 +115,11 @@ func (d *Daemon) serve(ctx context.Context, c *configuration) (next *configurati
 	return next, nil
 }
 
-// label writes the file of labels, if there is one.
-func (d *Daemon) label(devices []resources.Assigned) {
+// writeLabels writes the file of labels, if there is one.
+func (d *Daemon) writeLabels(devices []resources.Assigned) {
 	if d.options.LabelsFile != "" {
 		err := nodelabels.Write(d.options.LabelsFile, nodelabels.ForDevices(devices))
-		d.labeling.Log(d.log, err, "Cannot write the labels of this node", "The labels of this node are written again")
+		d.lastLabelErr.Log(d.log, err, "Cannot write the labels of this node", "The labels of this node are written again")
 	}
 }
 
@@ -148,7 +148,7 @@ func (d *Daemon) checkReady(ctx context.Context) error {
 	return errors.Join(s.advertiser.CheckRegistered(), s.checkReady(ctx), d.recorder.CheckWritable(ctx))
 }
 
-func (d *Daemon) reportNode(ctx context.Context, n metrics.Node) {
+func (d *Daemon) reportNode(ctx context.Context, n metrics.NodeMetrics) {
 	if data, err := durable.Read(paths.Verification(d.options.StateDir), 16<<20); err == nil {
 		var result struct{ Works bool }
 		if json.Unmarshal(data, &result) == nil {

@@ -27,19 +27,20 @@ import (
 
 const retryInterval = 2 * time.Second
 
-const noGPU = "No GPU is advertised"
+// noGPUMessage is the log message while the advertiser waits.
+const noGPUMessage = "No GPU is advertised"
 
 // advertise runs the device plugin with the policy p until ctx ends. It waits while the node is
 // not set up, its records cannot be used or it has no GPU.
 func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
 	if d.options.SetupFile != "" {
-		err := d.retry(ctx, logrus.InfoLevel, noGPU, func() error { return readiness.CheckSetup(d.options.SetupFile) })
+		err := d.retryUntilReady(ctx, logrus.InfoLevel, noGPUMessage, func() error { return readiness.CheckSetup(d.options.SetupFile) })
 		if err != nil {
 			return err
 		}
 	}
 	if d.recorder == nil {
-		err := d.retry(ctx, logrus.ErrorLevel, "Cannot use the allocation records, and no GPU is advertised until that is possible", func() (err error) {
+		err := d.retryUntilReady(ctx, logrus.ErrorLevel, "Cannot use the allocation records, and no GPU is advertised until that is possible", func() (err error) {
 			d.recorder, err = allocation.OpenRecorder(ctx, paths.Allocations(d.options.StateDir), d.log)
 			return err
 		})
@@ -77,13 +78,14 @@ func (d *Daemon) resolveModes(p policy.Policy) policy.Policy {
 	return modes.ApplyTo(p)
 }
 
-// configure returns the configuration of the device plugin, by what gives containers their GPUs:
-// the kubelet, the runtime shim or the NRI plugin. checkReady returns an error while that cannot.
+// configure returns the configuration of the device plugin. It depends on what gives containers their
+// GPUs: the kubelet, the runtime shim or the NRI plugin. checkReady returns an error while that
+// component cannot give them.
 func (d *Daemon) configure(p policy.Policy, source discovery.Source) (c advertiser.Config, checkReady func(context.Context) error) {
 	checked := &checkedSource{Source: source, check: d.recorder.CheckWritable, log: d.log}
 	c = advertiser.Config{
 		Source: checked, Recorder: d.recorder, Resources: p.Resources, KubeletDir: d.options.KubeletDir, Pods: d.pods,
-		NodeOS: d.options.NodeOS, Metrics: d.metrics, Log: d.log, AllocatesAtCreation: d.options.AllocatesAtCreation, OnDevices: d.label,
+		NodeOS: d.options.NodeOS, Metrics: d.metrics, Log: d.log, AllocatesAtCreation: d.options.AllocatesAtCreation, OnDevices: d.writeLabels,
 		FailOnInitError: p.FailOnInitError && !d.initialized,
 		CheckReady:      func(ctx context.Context) error { return checkReady(ctx) },
 	}
@@ -118,24 +120,24 @@ func (d *Daemon) newInjector(p policy.Policy, source discovery.Source) *injector
 
 // openSource opens the source of the GPUs, and waits while the node has none.
 func (d *Daemon) openSource(ctx context.Context, p policy.Policy) (source discovery.Source, err error) {
-	open := func() (err error) {
+	openNode := func() (err error) {
 		source, err = node.Open(node.Options{UseInventory: p.UseInventory, StateDir: d.options.StateDir, Save: true, HostRoot: d.options.HostRoot, Log: d.log})
 		return err
 	}
 	if p.FailOnInitError && !d.initialized {
-		if err := open(); err != nil {
+		if err := openNode(); err != nil {
 			return nil, cli.Usage("%w; --inventory names one", err)
 		}
 		return source, nil
 	}
-	err = d.retry(ctx, logrus.InfoLevel, noGPU, open)
+	err = d.retryUntilReady(ctx, logrus.InfoLevel, noGPUMessage, openNode)
 	return source, err
 }
 
-// retry calls try until it succeeds or ctx ends. Meanwhile nothing is advertised. A node without
-// a GPU is ready: it has nothing to advertise.
-func (d *Daemon) retry(ctx context.Context, level logrus.Level, message string, try func() error) error {
-	var last errlog.LastError
+// retryUntilReady calls try until it succeeds or ctx ends. Until then, nothing is advertised. A node
+// without a GPU is reported as ready, because it has nothing to advertise.
+func (d *Daemon) retryUntilReady(ctx context.Context, level logrus.Level, message string, try func() error) error {
+	var lastErr errlog.LastError
 	for {
 		err := try()
 		if err == nil {
@@ -147,10 +149,10 @@ func (d *Daemon) retry(ctx context.Context, level logrus.Level, message string, 
 		problem := err
 		if errors.Is(err, readiness.ErrNoGPU) || errors.Is(err, node.ErrNoInventory) {
 			problem = nil
-			d.label(nil)
+			d.writeLabels(nil)
 		}
 		d.status.Store(&status{problem: problem})
-		if last.Replace(err) {
+		if lastErr.Changed(err) {
 			d.log.WithError(err).Log(level, message)
 		}
 		select {
@@ -161,20 +163,21 @@ func (d *Daemon) retry(ctx context.Context, level logrus.Level, message string, 
 	}
 }
 
-// checkedSource lists the GPUs of a source, as unhealthy ones while containers cannot be given them.
+// checkedSource lists the GPUs of a source. They are unhealthy while containers cannot be given GPUs.
 type checkedSource struct {
 	discovery.Source
 	// check returns an error if containers cannot be given GPUs, or that is unknown, as during a
 	// restart of containerd: see isDefinite.
 	check func(context.Context) error
 	log   logrus.FieldLogger
-	// refusal is the last error of check if it is definite, else nil.
-	refusal atomic.Pointer[error]
+	// currentErr is the last error of check if it is definite, nil otherwise.
+	currentErr atomic.Pointer[error]
 
-	// The following fields are used by Devices only, which one goroutine calls. passed reports
-	// whether check has passed once, and stopped is its last definite result.
-	passed  bool
-	stopped error
+	// The following fields are used only by Devices, which one goroutine calls. passed reports whether
+	// check has passed once. stopCause is its last definite result: the error because of which GPUs
+	// are unhealthy, or nil.
+	passed    bool
+	stopCause error
 }
 
 // isDefinite reports whether err, of a check, means that containers cannot be given GPUs.
@@ -182,45 +185,45 @@ func isDefinite(err error) bool {
 	return shimcheck.IsDefinite(err) || errors.Is(err, allocation.ErrNotWritable)
 }
 
-// Devices implements [discovery.Source]. Before the check has passed once, it returns the error of
-// the check. While the result is unknown, the last one stays in force.
+// Devices implements [discovery.Source]. Until the check has passed once, Devices returns its error.
+// While the result is unknown, the last definite result applies.
 func (s *checkedSource) Devices(ctx context.Context) ([]discovery.Device, error) {
-	result := s.check(ctx)
-	if isDefinite(result) {
-		s.refusal.Store(&result)
+	checkErr := s.check(ctx)
+	if isDefinite(checkErr) {
+		s.currentErr.Store(&checkErr)
 	} else {
-		s.refusal.Store(nil)
+		s.currentErr.Store(nil)
 	}
 	switch {
-	case isDefinite(result):
-		if s.passed && s.stopped == nil {
-			s.log.WithError(result).Error("Stopped advertising GPUs: containers cannot start with them")
+	case isDefinite(checkErr):
+		if s.passed && s.stopCause == nil {
+			s.log.WithError(checkErr).Error("Stopped advertising GPUs: containers cannot start with them")
 		}
-		s.stopped = result
-	case result == nil:
-		if !s.passed || s.stopped != nil {
+		s.stopCause = checkErr
+	case checkErr == nil:
+		if !s.passed || s.stopCause != nil {
 			s.log.Info("Advertising GPUs")
 		}
-		s.passed, s.stopped = true, nil
+		s.passed, s.stopCause = true, nil
 	}
 	if !s.passed {
-		return nil, fmt.Errorf("containers would not start with a GPU: %w", result)
+		return nil, fmt.Errorf("containers would not start with a GPU: %w", checkErr)
 	}
 	devices, err := s.Source.Devices(ctx)
 	for i := range devices {
-		if s.stopped != nil && devices[i].Health.OK() {
-			devices[i].Health.Reason = errlog.OneLine(s.stopped.Error())
+		if s.stopCause != nil && devices[i].Health.OK() {
+			devices[i].Health.Reason = errlog.OneLine(s.stopCause.Error())
 		}
 	}
 	return devices, err
 }
 
-// CheckReady returns the last error of the check if it is definite. It uses no file and no socket. An
-// unknown result is no error: with the feature gate WindowsCPUAndMemoryAffinity a refused
-// allocation fails the pod permanently, and the interlock stops a container that the check lets
-// pass.
+// CheckReady returns the last error of the check if it is definite. It uses no file and no socket. It
+// returns no error while the result is unknown: with the feature gate WindowsCPUAndMemoryAffinity, a
+// refused allocation fails the pod permanently, and the interlock still stops a container that
+// cannot be given its GPU.
 func (s *checkedSource) CheckReady(context.Context) error {
-	if err := s.refusal.Load(); err != nil {
+	if err := s.currentErr.Load(); err != nil {
 		return *err
 	}
 	return nil

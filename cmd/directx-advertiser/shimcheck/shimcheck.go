@@ -31,10 +31,10 @@ func IsDefinite(err error) bool {
 }
 
 // Check returns nil if the containerd at criSocket starts the pods of at least one runtime handler
-// with our shim. A pod with another runtime handler is refused by its interlock. In stateDir, the
-// shim reports that containerd does not start it for the containers of pods.
+// with the shim. The interlock stops the containers of pods with other runtime handlers. The shim
+// records in stateDir that containerd does not run it for the containers of pods.
 func Check(ctx context.Context, stateDir, criSocket string) error {
-	switch reason, err := shimfile.ReadNotServed(stateDir); {
+	switch reason, err := shimfile.NotServedReason(stateDir); {
 	case err != nil:
 		return err
 	case reason != "":
@@ -42,19 +42,19 @@ func Check(ctx context.Context, stateDir, criSocket string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	loaded, err := containerdconfig.Load(ctx, criSocket)
+	running, err := containerdconfig.ReadRunning(ctx, criSocket)
 	if err != nil {
-		return fmt.Errorf("%w; is containerd running, and is --cri-socket %s right?", err, criSocket)
+		return fmt.Errorf("%w; is containerd running, and is --cri-socket %s correct?", err, criSocket)
 	}
-	if err := loaded.Check(); err != nil {
+	if err := running.CheckShimUsed(); err != nil {
 		return err
 	}
-	for _, h := range loaded.Handlers {
-		if !h.Ours() {
+	for _, handler := range running.Handlers {
+		if !handler.UsesShim() {
 			continue
 		}
-		if _, err := os.Stat(h.RuntimePath); errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("%w: %s, the runtime_path of the handler %s, does not exist; run 'dxctl runtime install'", errShimMissing, h.RuntimePath, h.Name)
+		if _, err := os.Stat(handler.RuntimePath); errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("%w: %s, the runtime_path of the handler %s, does not exist; run 'dxctl runtime install'", errShimMissing, handler.RuntimePath, handler.Name)
 		} else if err != nil {
 			return fmt.Errorf("find the runtime shim: %w", err)
 		}

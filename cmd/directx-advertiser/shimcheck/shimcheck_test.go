@@ -37,7 +37,7 @@ func (*containerd) Version(context.Context, *cri.VersionRequest) (*cri.VersionRe
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	shim := filepath.Join(dir, shimfile.Base)
+	shim := filepath.Join(dir, shimfile.BaseName)
 	if err := os.WriteFile(shim, nil, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -52,9 +52,9 @@ func TestCheck(t *testing.T) {
 		"another sandboxer": {path: shim, sandbox: "shim", want: containerdconfig.ErrShimNotUsed, words: "no runtime handler can have GPUs"},
 		"not routed":        {path: "", want: containerdconfig.ErrShimNotUsed, words: "runtime handler usual is not set; run 'dxctl runtime configure --restart'"},
 		"another shim":      {path: "/usr/bin/other", want: containerdconfig.ErrShimNotUsed, words: "/usr/bin/other"},
-		"shim is gone":      {path: filepath.Join(dir, "gone", shimfile.Base), want: errShimMissing, words: "run 'dxctl runtime install'"},
+		"shim is gone":      {path: filepath.Join(dir, "gone", shimfile.BaseName), want: errShimMissing, words: "run 'dxctl runtime install'"},
 		"not served":        {path: shim, notServed: "bootstrap version 3", want: errNotServed, words: "bootstrap version 3"},
-		"no containerd":     {path: "none", words: "/s right?"},
+		"no containerd":     {path: "none", words: "/s correct?"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -64,7 +64,7 @@ func TestCheck(t *testing.T) {
 				grpctest.Serve(t, socket, &cri.RuntimeService_ServiceDesc, &containerd{path: test.path, sandbox: test.sandbox})
 			}
 			if test.notServed != "" {
-				if err := errors.Join(os.Chmod(stateDir, 0o700), shimfile.WriteNotServed(stateDir, test.notServed)); err != nil {
+				if err := errors.Join(os.Chmod(stateDir, 0o700), shimfile.RecordNotServed(stateDir, test.notServed)); err != nil {
 					t.Fatal(err)
 				}
 			}
