@@ -33,8 +33,8 @@ import (
 type Config struct {
 	Source   discovery.Source
 	Recorder *allocation.Recorder
-	// Resources are the rules that assign GPUs to resources. There is at least one.
-	Resources []policy.Resource
+	// Rules assign GPUs to resources. There is at least one.
+	Rules []policy.Resource
 	// KubeletDir is the kubelet's device plugin directory, on Linux
 	// /var/lib/kubelet/device-plugins. It need not exist yet.
 	KubeletDir string
@@ -51,8 +51,8 @@ type Config struct {
 	CheckReady func(ctx context.Context) error
 	// Pods finds the containers that hold replicas, and reports the pods that no longer exist.
 	Pods *PodTracker
-	// OnDevices, if set, is called with the devices and their resources whenever the devices were
-	// listed.
+	// OnDevices, if set, is called with the devices and their resources each time the devices have
+	// been listed.
 	OnDevices func([]resources.Assigned)
 	// Inject, if set, makes the answers to the kubelet, which have no token then.
 	Inject Inject
@@ -102,7 +102,7 @@ type Advertiser struct {
 	timing   timing
 	now      func() time.Time
 	assigner resources.Assigner
-	// servers by resource are constant.
+	// servers has the server of each resource. It does not change.
 	servers map[string]*server
 	guard   *allocateGuard // of all servers
 	// devicesChanged receives a value when the devices of the source have changed.
@@ -114,7 +114,7 @@ type Advertiser struct {
 	devices []discovery.Device
 	// listingBegan is when the devices were last listed.
 	listingBegan time.Time
-	// listSizeErr is why not all devices can be advertised.
+	// listSizeErr is why some devices cannot be advertised.
 	listSizeErr error
 
 	// The goroutine of Run, and later that of refreshLoop, owns the following fields.
@@ -141,11 +141,11 @@ func newAdvertiser(config Config, timing timing) *Advertiser {
 		servers:        map[string]*server{}, resourceNames: map[string]string{},
 	}
 	live := config.Recorder.Refresh()
-	rules := map[string]policy.Resource{} // the first one of each name
+	rules := map[string]policy.Resource{} // the first rule of each resource
 	for _, record := range live {
 		rules[record.Resource] = policy.Resource{}
 	}
-	for _, rule := range slices.Backward(config.Resources) {
+	for _, rule := range slices.Backward(config.Rules) {
 		rules[rule.Name] = rule
 	}
 	for name, rule := range rules {
@@ -195,7 +195,7 @@ func (a *Advertiser) Run(ctx context.Context) error {
 // are complete.
 func (a *Advertiser) publishFirst(ctx context.Context) error {
 	devices, err := a.listDevices(ctx)
-	hasGPU := slices.ContainsFunc(a.assigner.Assign(devices, a.config.Resources), func(d resources.Assigned) bool { return d.Rule != nil })
+	hasGPU := slices.ContainsFunc(a.assigner.Assign(devices, a.config.Rules), func(d resources.Assigned) bool { return d.Rule != nil })
 	if a.config.FailOnInitError && !hasGPU {
 		return fmt.Errorf("%w, and failOnInitError is set", cmp.Or(err, errors.New("there is no GPU for any resource on this node")))
 	}

@@ -142,7 +142,7 @@ func TestMissingGPUs(t *testing.T) {
 func TestListTooLarge(t *testing.T) {
 	t.Parallel()
 	k := newBed(t, displayGPU("A"))
-	k.config.Resources = twoKinds(policy.MaxReplicas)
+	k.config.Rules = twoKinds(policy.MaxReplicas)
 	source, log, r := k.source, k.log, k.run()
 	listOf := func(instanceID string) string {
 		var ids []string
@@ -457,7 +457,7 @@ func TestRestartWithOtherRules(t *testing.T) {
 	token := k.allocate("A::0")
 	r.stop(t)
 
-	k.config.Resources = []policy.Resource{{Name: renamed, Replicas: 3}}
+	k.config.Rules = []policy.Resource{{Name: renamed, Replicas: 3}}
 	r = k.run()
 	k.await(renamed, "B::0 B::1 B::2")
 	k.await(displayResource, "A::0")

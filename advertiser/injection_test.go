@@ -115,7 +115,7 @@ func TestStatus(t *testing.T) {
 	a.LocationPath = "PCIROOT(0)#PCI(1B00)"
 	unhealthy := displayGPU("B")
 	unhealthy.Health.Reason = "it stopped"
-	containers := []ContainerDevices{{Replicas: map[string][]string{displayResource: {"A::0"}, "other/thing": {"x"}}}}
+	containers := []ContainerDevices{{ReplicaIDs: map[string][]string{displayResource: {"A::0"}, "other/thing": {"x"}}}}
 	r := run(t, testConfig(t, dir, newSource(a, unhealthy, discovery.Device{InstanceID: "N"})))
 	if err := r.CheckRegistered(); err == nil {
 		t.Error("registered without a kubelet")

@@ -153,7 +153,7 @@ func sortedReplicaIDs(record allocation.Entry) (ids []string) {
 func findHolder(containers []ContainerDevices, record allocation.Entry) (holder ContainerDevices, ok bool) {
 	want := sortedReplicaIDs(record)
 	found := slices.DeleteFunc(slices.Clone(containers), func(c ContainerDevices) bool {
-		return !slices.Equal(want, slices.Sorted(slices.Values(c.Replicas[record.Resource])))
+		return !slices.Equal(want, slices.Sorted(slices.Values(c.ReplicaIDs[record.Resource])))
 	})
 	if len(found) != 1 {
 		return ContainerDevices{}, false
@@ -178,13 +178,13 @@ func (p Pod) String() string { return p.Namespace + "/" + p.Name }
 type ContainerDevices struct {
 	Pod       Pod
 	Container string
-	// Replicas are replica IDs by resource.
-	Replicas map[string][]string
+	// ReplicaIDs are by resource.
+	ReplicaIDs map[string][]string
 }
 
 // Holds reports whether c holds one of the replicas of a resource.
-func (c ContainerDevices) Holds(resource string, ids []string) bool {
-	return slices.ContainsFunc(c.Replicas[resource], func(id string) bool { return slices.Contains(ids, id) })
+func (c ContainerDevices) Holds(resource string, replicaIDs []string) bool {
+	return slices.ContainsFunc(c.ReplicaIDs[resource], func(id string) bool { return slices.Contains(replicaIDs, id) })
 }
 
 // listContainers returns all containers of the active pods of the kubelet that serves its
@@ -210,9 +210,9 @@ func listContainers(ctx context.Context, socket string) ([]ContainerDevices, err
 	containers := []ContainerDevices{}
 	for _, pod := range list.GetPodResources() {
 		for _, container := range pod.GetContainers() {
-			c := ContainerDevices{Pod: Pod{pod.GetNamespace(), pod.GetName()}, Container: container.GetName(), Replicas: map[string][]string{}}
+			c := ContainerDevices{Pod: Pod{pod.GetNamespace(), pod.GetName()}, Container: container.GetName(), ReplicaIDs: map[string][]string{}}
 			for _, devices := range container.GetDevices() {
-				c.Replicas[devices.GetResourceName()] = append(c.Replicas[devices.GetResourceName()], devices.GetDeviceIds()...)
+				c.ReplicaIDs[devices.GetResourceName()] = append(c.ReplicaIDs[devices.GetResourceName()], devices.GetDeviceIds()...)
 			}
 			containers = append(containers, c)
 		}

@@ -92,7 +92,7 @@ func TestPodTracker(t *testing.T) {
 				}
 				for _, word := range strings.Fields(now.listed) {
 					pod, replica, _ := strings.Cut(word, ":")
-					containers = append(containers, ContainerDevices{Pod: Pod{"default", pod}, Replicas: map[string][]string{displayResource: {replica}}})
+					containers = append(containers, ContainerDevices{Pod: Pod{"default", pod}, ReplicaIDs: map[string][]string{displayResource: {replica}}})
 				}
 				return containers, now.err
 			}}

@@ -235,17 +235,17 @@ func (p *pool) find(replicaID string) (i, number int, err error) {
 // [errInvalidRequest] and names the first ID that cannot be allocated. The requests
 // of two containers may have an ID in common: a pod's later containers take over the
 // replicas of its init containers.
-func (p *pool) validate(ids []string) ([]allocation.Replica, error) {
-	if len(ids) == 0 {
+func (p *pool) validate(replicaIDs []string) ([]allocation.Replica, error) {
+	if len(replicaIDs) == 0 {
 		return nil, fmt.Errorf("%w: a container requests %s without replicas", errInvalidRequest, p.resource)
 	}
-	if err := p.checkCount(len(ids)); err != nil {
+	if err := p.checkCount(len(replicaIDs)); err != nil {
 		return nil, err
 	}
-	seen := make(map[string]bool, len(ids))
+	seen := make(map[string]bool, len(replicaIDs))
 	chosen := make([]bool, len(p.gpus))
-	replicas := make([]allocation.Replica, 0, len(ids))
-	for _, id := range ids {
+	replicas := make([]allocation.Replica, 0, len(replicaIDs))
+	for _, id := range replicaIDs {
 		i, _, err := p.find(id)
 		if err != nil {
 			return nil, err
@@ -259,7 +259,7 @@ func (p *pool) validate(ids []string) ([]allocation.Replica, error) {
 	first := p.gpus[slices.Index(chosen, true)]
 	for i, g := range p.gpus {
 		if chosen[i] && g.driver != first.driver && !bool(p.rule.MixedDrivers) {
-			return nil, p.mixedDriversError(chosen, len(ids))
+			return nil, p.mixedDriversError(chosen, len(replicaIDs))
 		}
 	}
 	return replicas, nil

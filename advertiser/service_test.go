@@ -261,7 +261,7 @@ func benchClient(b *testing.B, gpus, replicas int) v1beta1.DevicePluginClient {
 	dir := testutil.ShortDir(b)
 	k := startKubelet(b, dir)
 	config := testConfig(b, dir, newSource(bigNode(gpus)...))
-	config.Resources = twoKinds(replicas)
+	config.Rules = twoKinds(replicas)
 	runWith(b, config, defaultTiming())
 	return k.client(displayResource)
 }

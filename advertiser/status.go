@@ -24,8 +24,8 @@ func (a *Advertiser) unwatched() (names []string) {
 // isWatched reports whether the kubelet watches the list of any resource.
 func (a *Advertiser) isWatched() bool { return len(a.unwatched()) < len(a.servers) }
 
-// Report sets the metrics of the current state, with the containers that hold GPUs, nil
-// if they are unknown. It may be called at any time.
+// Report sets the metrics of the current state. containers are those that hold GPUs, nil if they are
+// unknown. It may be called at any time.
 func (a *Advertiser) Report(n metrics.NodeMetrics, containers []ContainerDevices) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -41,7 +41,7 @@ func (a *Advertiser) Report(n metrics.NodeMetrics, containers []ContainerDevices
 		n.Registered.WithLabelValues(name).Set(float64(min(open, 1)))
 		inUse := map[string]float64{}
 		for _, c := range containers {
-			for _, id := range c.Replicas[name] {
+			for _, id := range c.ReplicaIDs[name] {
 				instanceID, _, _ := ParseReplicaID(id)
 				inUse[instanceID]++
 			}
@@ -80,8 +80,8 @@ func (a *Advertiser) CheckAlive() error {
 func (a *Advertiser) CheckRegistered() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if missing := a.unwatched(); len(missing) > 0 {
-		return fmt.Errorf("the kubelet does not watch %s: is it running?", strings.Join(missing, ", "))
+	if unwatched := a.unwatched(); len(unwatched) > 0 {
+		return fmt.Errorf("the kubelet does not watch %s: is it running?", strings.Join(unwatched, ", "))
 	}
 	return a.listSizeErr
 }

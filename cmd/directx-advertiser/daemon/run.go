@@ -84,7 +84,7 @@ func (d *Daemon) resolveModes(p policy.Policy) policy.Policy {
 func (d *Daemon) configure(p policy.Policy, source discovery.Source) (c advertiser.Config, checkReady func(context.Context) error) {
 	checked := &checkedSource{Source: source, check: d.recorder.CheckWritable, log: d.log}
 	c = advertiser.Config{
-		Source: checked, Recorder: d.recorder, Resources: p.Resources, KubeletDir: d.options.KubeletDir, Pods: d.pods,
+		Source: checked, Recorder: d.recorder, Rules: p.Resources, KubeletDir: d.options.KubeletDir, Pods: d.pods,
 		NodeOS: d.options.NodeOS, Metrics: d.metrics, Log: d.log, AllocatesAtCreation: d.options.AllocatesAtCreation, OnDevices: d.writeLabels,
 		FailOnInitError: p.FailOnInitError && !d.initialized,
 		CheckReady:      func(ctx context.Context) error { return checkReady(ctx) },
