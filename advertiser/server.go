@@ -104,7 +104,7 @@ func (s *server) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		listener, err := localgrpc.Listen(ctx, filepath.Join(s.config.KubeletDir, SocketName(s.resource)))
 		if ctx.Err() == nil && lastErr.Changed(err) && err != nil {
-			s.log.WithError(err).Warn("Cannot listen in the kubelet's device plugin directory, retrying; is the kubelet running, and no other advertiser?")
+			s.log.WithError(err).Warn("Cannot listen in the kubelet's device plugin directory, retrying; check that the kubelet runs, and that no other advertiser does")
 		}
 		if err != nil {
 			s.waitForStreams(ctx, s.timing.pollInterval)

@@ -27,7 +27,7 @@ func (d *Decider) decidePod(ctx context.Context, request Request) (Outcome, bool
 	}
 	if d.CheckHandler != nil {
 		if err := d.CheckHandler(ctx, pod.RuntimeHandler); err != nil {
-			return Outcome{}, false, WithReason(ReasonHandler, fmt.Errorf("%w; use a runtime class with a handler of runc, or none", err))
+			return Outcome{}, false, WithReason(ReasonHandler, fmt.Errorf("%w; use a runtime class whose handler runs runc, or no runtime class", err))
 		}
 	}
 	holder := allocation.Holder{PodUID: pod.UID, Container: container.Name, PodNamespace: pod.Namespace, PodName: pod.Name}

@@ -156,7 +156,7 @@ func TestRuntimeHandlers(t *testing.T) {
 	}{
 		{"kata", unknown, "the runtime handlers of containerd are unknown: connection refused"},
 		{"", unknown, "the runtime handlers of containerd are unknown: connection refused"},
-		{"kata", handlers, `runtime handler kata has runtime_type "io.containerd.kata.v2", not io.containerd.runc.v2; use a runtime class with a handler of runc, or none`},
+		{"kata", handlers, `runtime handler kata has runtime_type "io.containerd.kata.v2", not io.containerd.runc.v2; use a runtime class whose handler runs runc, or no runtime class`},
 		{"untrusted", nil, `no runtime handler "untrusted"`},
 		{"gone", nil, `no runtime handler "gone"`}, // They are loaded once.
 		{"runc", nil, ""},

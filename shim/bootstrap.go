@@ -117,7 +117,7 @@ func (s *shim) recordVersion(path string, version int) {
 		err = shimfile.ClearNotServed(s.stateDir)
 	}
 	if err != nil {
-		s.log().WithError(err).Error("The bootstrap version of the real shim cannot be recorded")
+		s.log().WithError(err).Error("Cannot record the bootstrap version of the real shim")
 	}
 }
 

@@ -91,7 +91,7 @@ func checkProgram(self, path string) error {
 		return fmt.Errorf("%w: %s is not an executable file", errNoShim, path)
 	}
 	if own, err := os.Stat(self); err == nil && os.SameFile(info, own) {
-		return fmt.Errorf("%w: %s is directx-nri's own", errNoShim, path)
+		return fmt.Errorf("%w: %s is the runtime shim of directx-nri", errNoShim, path)
 	}
 	return nil
 }

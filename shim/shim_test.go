@@ -487,7 +487,7 @@ func TestRuntimeOfK3s(t *testing.T) {
 		t.Errorf("it found %s", path)
 	}
 	t.Setenv("PATH", b.path("bin"))
-	if path, err := findRealShim(b.shim, ourName, b.path("none")); err == nil || !strings.Contains(err.Error(), "directx-nri's own") {
+	if path, err := findRealShim(b.shim, ourName, b.path("none")); err == nil || !strings.Contains(err.Error(), "runtime shim of directx-nri") {
 		t.Errorf("it found itself as %s: %v", path, err)
 	}
 }

@@ -34,7 +34,7 @@ func (s *shim) exec(path string) (int, error) {
 	if s.isStart() && isRunhcs(path) {
 		input, err := io.ReadAll(os.Stdin)
 		if err != nil {
-			return 0, fmt.Errorf("directx-nri: read what containerd passes to %s: %w", path, err)
+			return 0, fmt.Errorf("directx-nri: read the standard input for %s: %w", path, err)
 		}
 		input, args = adaptToRunhcs(input, args)
 		stdin = bytes.NewReader(input)
@@ -74,7 +74,7 @@ func (s *shim) exec(path string) (int, error) {
 		return 0, fmt.Errorf("directx-nri: wait for %s: %w", path, err)
 	}
 	if err := releaseJob(job); err != nil {
-		return 0, fmt.Errorf("directx-nri: the container ends with this process: %w", err)
+		return 0, fmt.Errorf("directx-nri: the container would end with the runtime shim: %w", err)
 	}
 	if hasSandbox(s.config) {
 		s.recordVersion(path, bootstrapVersion(output.Bytes()))

@@ -19,7 +19,7 @@ import (
 var (
 	errOff         = errors.New("extra mounts are disabled on this node; remove the request, or ask the administrator to set extraMounts.sources")
 	errTooMany     = errors.New("too many files; request fewer, or ask the administrator to raise extraMounts.max")
-	errSource      = errors.New("files from there are not allowed; use a path relative to the driver store, or ask the administrator to allow the directory in extraMounts")
+	errSource      = errors.New("files of this directory are not allowed; use a path relative to the driver store, or ask the administrator to allow the directory in extraMounts")
 	errNoStore     = errors.New("none of the container's GPUs has a driver store for a relative path; use an absolute path in a directory that extraMounts allows")
 	errMissing     = errors.New("no such file; correct the path")
 	errNotFile     = errors.New("not a regular file; request single files")
@@ -27,7 +27,7 @@ var (
 	errDestination = errors.New("destination is not allowed; use a file name, or a path in a directory of extraMounts.destinations")
 	errDirectory   = errors.New("directory is only for a destination that is a file name, on Windows; remove it")
 	errSystemFile  = errors.New("a file of Windows cannot be replaced; use another name")
-	errTaken       = errors.New("another file is mounted there; use another name")
+	errTaken       = errors.New("another file is mounted at this destination; use another name")
 )
 
 const (

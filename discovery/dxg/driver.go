@@ -102,7 +102,7 @@ func openAdapters(d driver) ([]adapterInfo, error) {
 		return nil, fmt.Errorf("enumerate adapters: %w", err)
 	case int64(found) > int64(len(buffer)):
 		closeAdapters(d, withHandle(buffer))
-		return nil, fmt.Errorf("enumerate adapters: the driver reports %d in a list of %d", found, len(buffer))
+		return nil, fmt.Errorf("enumerate adapters: the driver reports %d adapters for a list of %d", found, len(buffer))
 	}
 	closeAdapters(d, withHandle(buffer[found:]))
 	return withHandle(buffer[:found]), nil

@@ -225,8 +225,8 @@ func (p *policy) testExtraMounts(t *testing.T) {
 		})
 	}
 	refused(map[string]string{
-		secret: "files from there are not allowed",
-		p.GPUs[1].DriverStorePath + `\amdhip64.dll`:         "files from there are not allowed",
+		secret: "files of this directory are not allowed",
+		p.GPUs[1].DriverStorePath + `\amdhip64.dll`:         "files of this directory are not allowed",
 		`nvidia-smi.exe:secret`:                             "alternate data stream",
 		`tools`:                                             "not a regular file",
 		`nothing.dll`:                                       "no such file",
@@ -237,7 +237,7 @@ func (p *policy) testExtraMounts(t *testing.T) {
 	allow("off")
 	refused(map[string]string{`nvidia-smi.exe`: "extra mounts are disabled on this node"})
 	allow("driver-store")
-	refused(map[string]string{tool: "files from there are not allowed"})
+	refused(map[string]string{tool: "files of this directory are not allowed"})
 
 	t.Run("a refused start does not bind the allocation", func(t *testing.T) {
 		token := p.Record(t, bed.Display, first[0].Replica(0))
