@@ -77,7 +77,7 @@ func TestFirstRegistration(t *testing.T) {
 	}
 
 	// A kubelet's socket exists an instant before it accepts connections. A registration that fails for
-	// that reason is repeated after settle, so one of a few must not wait.
+	// that reason is repeated after settleTime, so one of a few must not wait.
 	settling.settleTime = 2 * time.Second
 	for attempt := 1; ; attempt++ {
 		dir := testutil.ShortDir(t)

@@ -70,14 +70,14 @@ func NewLive(log logrus.FieldLogger, list func(ctx context.Context) ([]Device, e
 
 // Devices implements [Source]. Each call reads all devices.
 func (l *Live) Devices(ctx context.Context) ([]Device, error) {
-	st, err := l.read(ctx)
+	current, err := l.read(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if st.generation == 0 {
-		return nil, st.err
+	if current.generation == 0 {
+		return nil, current.err
 	}
-	return slices.Clone(st.devices), nil
+	return slices.Clone(current.devices), nil
 }
 
 // Find implements [Source]. It reads all devices.
@@ -110,8 +110,8 @@ func (l *Live) read(ctx context.Context) (*state, error) {
 		}
 	}
 	select {
-	case st := <-done:
-		return st, nil
+	case current := <-done:
+		return current, nil
 	case <-ctx.Done():
 		return nil, fmt.Errorf("find GPUs: %w", context.Cause(ctx))
 	}
@@ -191,16 +191,16 @@ func (l *Live) Watch(ctx context.Context, changed func()) error {
 	}
 	startWatch()
 	for reported := l.state.Load().generation; ; {
-		st, err := l.read(ctx)
+		current, err := l.read(ctx)
 		if err != nil {
 			return nil //nolint:nilerr // ctx has ended.
 		}
-		if reported != st.generation {
-			reported = st.generation
+		if reported != current.generation {
+			reported = current.generation
 			changed()
 		}
 		interval := slowInterval
-		if !isWatching || st.err != nil || time.Now().Before(settlingUntil) {
+		if !isWatching || current.err != nil || time.Now().Before(settlingUntil) {
 			interval = fastInterval
 		}
 		select {

@@ -30,7 +30,7 @@ const (
 // winLUID is struct winluid: LUID.LowPart and LUID.HighPart.
 type winLUID struct{ low, high uint32 }
 
-func (l winLUID) number() discovery.LUID {
+func (l winLUID) value() discovery.LUID {
 	return discovery.LUID(l.high)<<32 | discovery.LUID(l.low)
 }
 

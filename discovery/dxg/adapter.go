@@ -84,7 +84,7 @@ func readType(q *adapterQuery) *uint32 {
 // readProperties returns all properties of an open adapter.
 func readProperties(d driver, adapter adapterInfo) adapterProperties {
 	q := &adapterQuery{driver: d, handle: adapter.handle}
-	a := adapterProperties{luid: adapter.luid.number()}
+	a := adapterProperties{luid: adapter.luid.value()}
 	a.typeBits = readType(q)
 	a.ids = readAnswer[deviceIDs](q, queryDeviceIDs)
 	a.address = readAnswer[adapterAddress](q, queryAddress)

@@ -121,7 +121,7 @@ func (s *Source) readDevices() (devices []discovery.Device, err error) {
 // propertiesOf returns the properties of an adapter. It reads those of a known adapter only once,
 // because they change with the LUID only, and the driver logs each refused query.
 func (s *Source) propertiesOf(d driver, adapter adapterInfo) adapterProperties {
-	a, known := s.known[adapter.luid.number()]
+	a, known := s.known[adapter.luid.value()]
 	if !known {
 		return readProperties(d, adapter)
 	}

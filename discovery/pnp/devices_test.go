@@ -151,16 +151,16 @@ func TestDevices(t *testing.T) {
 
 		"disabled": {p: stopped(22, func(*Properties) {}), kind: discovery.KindDisplay, reason: "it is disabled (problem code 22): enable it"},
 		"disabled, and driver directories differ": {
-			p: stopped(22, func(r *Properties) { r.INFStore += "x" }), kind: discovery.KindDisplay, reason: "problem code 22",
+			p: stopped(22, func(r *Properties) { r.PackageDir += "x" }), kind: discovery.KindDisplay, reason: "problem code 22",
 		},
 		"disabled neural processor": {
 			p: stopped(22, func(r *Properties) { r.Class = win32.ComputeAcceleratorClass() }), kind: discovery.KindCompute, compute: true, reason: "problem code 22",
 		},
 		"no driver, with code": {
-			p: stopped(28, func(r *Properties) { r.DriverKey, r.Values, r.INFStore = "", nil, "" }), kind: discovery.KindDisplay, reason: "it has no driver (problem code 28)",
+			p: stopped(28, func(r *Properties) { r.DriverKey, r.Values, r.PackageDir = "", nil, "" }), kind: discovery.KindDisplay, reason: "it has no driver (problem code 28)",
 		},
 		"no driver, without code": {
-			p: gpu(func(r *Properties) { r.LUID, r.DriverKey, r.Values, r.INFStore = nil, "", nil, "" }), kind: discovery.KindDisplay, reason: "it has no driver",
+			p: gpu(func(r *Properties) { r.LUID, r.DriverKey, r.Values, r.PackageDir = nil, "", nil, "" }), kind: discovery.KindDisplay, reason: "it has no driver",
 		},
 		"failed after its start, with an adapter left": {
 			p: gpu(func(r *Properties) { r.Status, r.Problem = 0x01806400, 43 }), adapters: whole, kind: discovery.KindDisplay, compute: true, reason: "problem code 43",
@@ -172,7 +172,7 @@ func TestDevices(t *testing.T) {
 		"no location path":     {p: gpu(func(r *Properties) { r.LocationPaths = nil }), adapters: whole, kind: discovery.KindDisplay, compute: true},
 		"empty location path":  {p: gpu(func(r *Properties) { r.LocationPaths = []string{"", "x"} }), adapters: whole, kind: discovery.KindDisplay, compute: true},
 		"driver directories differ": {
-			p: gpu(func(r *Properties) { r.INFStore += "x" }), adapters: whole, kind: discovery.KindDisplay, compute: true, reason: "according to its INF",
+			p: gpu(func(r *Properties) { r.PackageDir += "x" }), adapters: whole, kind: discovery.KindDisplay, compute: true, reason: "according to its INF",
 			check: func(d discovery.Device) bool { return d.DriverStorePath == "" },
 		},
 		"unread list of files": {

@@ -103,7 +103,7 @@ func t4(n int) Properties {
 		Address:       pointer(uint32((0x1B + n) << 16)),
 		Status:        0x0180600A,
 		Values:        g4dnValues(),
-		INFStore:      g4dnStore,
+		PackageDir:    g4dnStore,
 	}
 }
 
@@ -120,7 +120,7 @@ func basicRender() (Properties, win32.Adapter) {
 	luid := discovery.LUID(0xB0)
 	p := Properties{
 		InstanceID: `ROOT\BASICRENDER\0000`, Class: win32.DisplayClass(), Description: "Microsoft Basic Render Driver", LUID: &luid,
-		DriverKey: win32.DisplayClass().String() + `\0000`, DriverVersion: "10.0.20348.1", Status: 0x0180200A, INFStore: `C:\Windows\System32\DriverStore\FileRepository\basicrender.inf_amd64_1`,
+		DriverKey: win32.DisplayClass().String() + `\0000`, DriverVersion: "10.0.20348.1", Status: 0x0180200A, PackageDir: `C:\Windows\System32\DriverStore\FileRepository\basicrender.inf_amd64_1`,
 	}
 	return p, win32.Adapter{LUID: uint64(luid), D3D11Graphics: true, D3D12Graphics: true, D3D12CoreCompute: true}
 }
@@ -130,7 +130,7 @@ func frameBuffer() Properties {
 	return Properties{
 		InstanceID: `PCI\VEN_1D0F&DEV_1111&SUBSYS_00000000&REV_00\3&13C0B0C5&0&18`, Class: win32.DisplayClass(), Description: "Microsoft Basic Display Adapter",
 		LocationPaths: []string{"PCIROOT(0)#PCI(0300)"}, LUID: pointer(discovery.LUID(0xFB)), DriverKey: win32.DisplayClass().String() + `\0005`, DriverVersion: "10.0.20348.1",
-		BusNumber: pointer(uint32(0)), Address: pointer(uint32(3 << 16)), Status: 0x0180200A, INFStore: `C:\Windows\System32\DriverStore\FileRepository\display.inf_amd64_1`,
+		BusNumber: pointer(uint32(0)), Address: pointer(uint32(3 << 16)), Status: 0x0180200A, PackageDir: `C:\Windows\System32\DriverStore\FileRepository\display.inf_amd64_1`,
 	}
 }
 

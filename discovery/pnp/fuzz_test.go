@@ -27,8 +27,8 @@ func FuzzDevices(f *testing.F) {
 		bit := func(n int) bool { return bits>>n&1 == 1 }
 		p := Properties{
 			InstanceID: id, Description: text, Manufacturer: text, HardwareIDs: []string{text, id}, LocationPaths: []string{location},
-			DriverKey: text, DriverVersion: text, NUMANode: &problem, BusNumber: &status, Address: &kind, Status: status, Problem: problem, INFStore: store,
-			ReadErrors: []error{errors.New(text)}, INFStoreErr: errors.New(text),
+			DriverKey: text, DriverVersion: text, NUMANode: &problem, BusNumber: &status, Address: &kind, Status: status, Problem: problem, PackageDir: store,
+			ReadErrors: []error{errors.New(text)}, PackageDirErr: errors.New(text),
 		}
 		for i, subkey := range append(append(system32Keys(), sysWOW64Keys()...), "", text) {
 			p.Values = append(p.Values, win32.RegistryValue{Subkey: subkey, Name: text, Type: kind, Data: data}, win32.RegistryValue{Subkey: subkey, Name: id, Type: regMultiString, Data: data[min(i, len(data)):]})

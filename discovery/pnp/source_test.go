@@ -44,7 +44,7 @@ func TestFind(t *testing.T) {
 	}
 
 	// Nothing is cached: neither the driver's files nor the last good list.
-	system.snapshot.Devices[4].INFStore, system.snapshot.Devices[4].Values = `C:\new`, []win32.RegistryValue{multi("CopyToVmOverwrite", "a", "new.dll")}
+	system.snapshot.Devices[4].PackageDir, system.snapshot.Devices[4].Values = `C:\new`, []win32.RegistryValue{multi("CopyToVmOverwrite", "a", "new.dll")}
 	if devices, err = source.Find(t.Context(), []string{id}); err != nil || devices[0].DriverStorePath != `C:\new` || devices[0].System32[0].Source != "new.dll" {
 		t.Errorf("%+v, %v", devices, err)
 	}
@@ -69,7 +69,7 @@ func TestFindAgreesWithDevices(t *testing.T) {
 		"no LUID":                {p: gpu(func(r *Properties) { r.LUID = nil }), healthy: true, snapshots: 1},
 		"unknown status":         {p: gpu(func(r *Properties) { r.Status = 0 }), healthy: true},
 		"INF alone":              {p: gpu(func(r *Properties) { r.Values = r.Values[1:] }), healthy: true, snapshots: 1},
-		"user-mode driver alone": {p: gpu(func(r *Properties) { r.INFStore = "" }), healthy: true},
+		"user-mode driver alone": {p: gpu(func(r *Properties) { r.PackageDir = "" }), healthy: true},
 		"compute class":          {p: gpu(func(r *Properties) { r.Class = win32.ComputeAcceleratorClass() }), healthy: true},
 		"unknown class":          {p: gpu(func(r *Properties) { r.Class = win32.GUID{} }), healthy: true},
 		"invalid runtime file":   {p: gpu(func(r *Properties) { r.Values[3].Type = 4 }), healthy: true},

@@ -17,19 +17,19 @@ import (
 // not complete until Windows restarts.
 func driverStore(p Properties) (dir, note string, err error) {
 	driverDirs := userModeDirs(p.Values)
-	if p.INFStore == "" {
+	if p.PackageDir == "" {
 		cause := "it has no INF"
-		if p.INFStoreErr != nil {
-			cause = errlog.OneLine(p.INFStoreErr.Error())
+		if p.PackageDirErr != nil {
+			cause = errlog.OneLine(p.PackageDirErr.Error())
 		}
 		if len(driverDirs) != 1 {
 			return "", "", fmt.Errorf("its driver's directory in the driver store is unknown (%s, and its user-mode driver is in %d of them): reinstall the driver", cause, len(driverDirs))
 		}
 		return driverDirs[0], "the INF's directory in the driver store is unknown; using the user-mode driver's: " + cause, nil
 	}
-	dir = winpath.Clean(p.INFStore)
+	dir = winpath.Clean(p.PackageDir)
 	if !isOnDrive(dir) {
-		return "", "", fmt.Errorf("its driver's INF is in %s, which is not a directory on a drive: reinstall the driver", quote(p.INFStore))
+		return "", "", fmt.Errorf("its driver's INF is in %s, which is not a directory on a drive: reinstall the driver", quote(p.PackageDir))
 	}
 	if len(driverDirs) > 0 && !slices.ContainsFunc(driverDirs, func(d string) bool { return winpath.Equal(d, dir) }) {
 		return "", "", fmt.Errorf("its driver's directory is %s according to its INF and %s according to its user-mode driver: restart Windows to complete the driver's installation, or reinstall it",

@@ -55,10 +55,10 @@ type Properties struct {
 	Values []win32.RegistryValue
 	// ValuesErr is why Values is incomplete.
 	ValuesErr error
-	// INFStore is the directory of INF's driver package in the driver store.
-	INFStore string
-	// INFStoreErr is why INFStore is unknown.
-	INFStoreErr error
+	// PackageDir is the directory of the driver package with the INF in the driver store.
+	PackageDir string
+	// PackageDirErr is why PackageDir is unknown.
+	PackageDirErr error
 	// ReadErrors are the errors of properties that could not be read.
 	ReadErrors []error
 }

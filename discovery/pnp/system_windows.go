@@ -77,8 +77,8 @@ func readProperties(device win32.Device, instanceID string, class win32.GUID) Pr
 	}
 	if p.INF != "" {
 		path, err := win32.DriverStoreINF(p.INF)
-		if p.INFStoreErr = err; err == nil {
-			p.INFStore = winpath.Dir(path)
+		if p.PackageDirErr = err; err == nil {
+			p.PackageDir = winpath.Dir(path)
 		}
 	}
 	return p
