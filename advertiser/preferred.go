@@ -37,7 +37,7 @@ func (p *pool) prefer(available, mustInclude []string, size int) ([]string, erro
 	}
 	need, numAvailable := size-len(mustInclude), 0
 	for _, g := range r.candidates {
-		numAvailable += g.available
+		numAvailable += g.numAvailable
 	}
 	switch {
 	case need < 0:
@@ -49,7 +49,7 @@ func (p *pool) prefer(available, mustInclude []string, size int) ([]string, erro
 	if len(groups) == 0 {
 		usable := make([]bool, len(r.candidates))
 		for i, g := range r.candidates {
-			usable[i] = g.available+g.included > 0
+			usable[i] = g.numAvailable+g.included > 0
 		}
 		return nil, p.mixedDriversError(usable, size)
 	}
@@ -84,8 +84,8 @@ type preferredRequest struct {
 type candidate struct {
 	// isAvailable reports by number whether a replica is available and not in mustInclude.
 	isAvailable []bool
-	// available is the number of those that are not chosen yet.
-	available int
+	// numAvailable is the number of those that are not chosen yet.
+	numAvailable int
 	// included is the number of replicas in mustInclude, and later also of those chosen.
 	included int
 	// inUse is the number of replicas that containers have.
@@ -113,7 +113,7 @@ func (p *pool) newPreferredRequest(available, mustInclude []string) (*preferredR
 	for _, id := range available {
 		if i, number, err := p.find(id); err == nil && !isIncluded[id] && !r.candidates[i].isAvailable[number] {
 			r.candidates[i].isAvailable[number] = true
-			r.candidates[i].available++
+			r.candidates[i].numAvailable++
 			r.candidates[i].inUse--
 		}
 	}
@@ -148,7 +148,7 @@ func (r *preferredRequest) driverGroups(need int) [][]int {
 		for i, g := range r.pool.gpus {
 			if slices.Contains(driverSet, g.driver) {
 				group = append(group, i)
-				available += r.candidates[i].available
+				available += r.candidates[i].numAvailable
 			}
 		}
 		if available >= need {
@@ -195,7 +195,7 @@ func (r *preferredRequest) selectFrom(group []int, need int) selection {
 	for ; need > 0; need-- {
 		availableOnNode := map[int]int{} // the number of GPUs with available replicas, by NUMA node
 		for _, i := range group {
-			if node := r.pool.gpus[i].numaNode; node != nil && s.candidates[i].available > 0 {
+			if node := r.pool.gpus[i].numaNode; node != nil && s.candidates[i].numAvailable > 0 {
 				availableOnNode[*node]++
 			}
 		}
@@ -213,7 +213,7 @@ func (r *preferredRequest) selectFrom(group []int, need int) selection {
 			chosenX, providesX := numaRank(a)
 			chosenY, providesY := numaRank(b)
 			return cmp.Or(
-				cmp.Compare(min(y.available, 1), min(x.available, 1)),
+				cmp.Compare(min(y.numAvailable, 1), min(x.numAvailable, 1)),
 				cmp.Compare(min(x.included, 1), min(y.included, 1)),
 				r.pool.compareInUse(x.inUse+x.included, y.inUse+y.included),
 				cmp.Compare(chosenY, chosenX),
@@ -225,7 +225,7 @@ func (r *preferredRequest) selectFrom(group []int, need int) selection {
 		}
 		s.totalInUse += s.candidates[i].inUse + s.candidates[i].included
 		s.candidates[i].included++
-		s.candidates[i].available--
+		s.candidates[i].numAvailable--
 	}
 	s.numaNodes += len(chosenOnNode)
 	return s

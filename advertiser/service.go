@@ -233,8 +233,8 @@ func (s *server) answer(ctx context.Context, token allocation.Token, replicaIDs 
 // Allocate has succeeded, and panics (devicesToReuse in
 // pkg/kubelet/cm/devicemanager/manager.go, v1.34 and v1.37). So of several allocations that
 // begin at once, all but the last must fail, and if they begin within a short time, it is unknown
-// which one is the last. When one fails, the kubelet considers the replicas of those in flight unused
-// (allocateContainerResources in the same file). A kubelet that allocates at admission handles
+// which one is the last. When one fails, the kubelet considers the replicas of those in flight
+// unused (allocateContainerResources in the same file). A kubelet that allocates at admission handles
 // one pod after the other.
 type allocateGuard struct {
 	// conflictWindow is how long before and after a call begins no other allocation may begin or
