@@ -48,9 +48,9 @@ dxctl was called incorrectly, 3 if a result is unknown.`,
 		{"shell", "Other commands:", []*cobra.Command{newVersionCommand()}},
 	} {
 		command.AddGroup(&cobra.Group{ID: group.id, Title: group.title})
-		for _, below := range group.commands {
-			below.GroupID = group.id
-			command.AddCommand(below)
+		for _, subcommand := range group.commands {
+			subcommand.GroupID = group.id
+			command.AddCommand(subcommand)
 		}
 	}
 	command.AddCommand(newManCommand())
@@ -107,7 +107,7 @@ func newManCommand() *cobra.Command {
 			if err := os.MkdirAll(args[0], 0o755); err != nil {
 				return err
 			}
-			// The date is SOURCE_DATE_EPOCH's.
+			// The date of the pages is the environment variable SOURCE_DATE_EPOCH.
 			return doc.GenManTree(c.Root(), &doc.GenManHeader{Source: "directx-nri", Manual: "directx-nri"}, args[0])
 		},
 	}

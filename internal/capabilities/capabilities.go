@@ -66,7 +66,8 @@ func schemas(properties string) (versions []string) {
 	return versions
 }
 
-// Modes are the modes of a policy with auto resolved for a node. Each reason is one line.
+// Modes are the modes of a policy, with auto replaced by the mode that the node supports. Each
+// reason is one line.
 type Modes struct {
 	// Assignment is [policy.AssignByPath] for single devices, or [policy.AssignByClass]
 	// for all GPUs of the node.
@@ -90,8 +91,10 @@ func (m Modes) ApplyTo(p policy.Policy) policy.Policy {
 	return p
 }
 
-// EffectivePolicy returns p as it is in force on this machine, for containers of os.
-func EffectivePolicy(p policy.Policy, os string) policy.Policy { return Resolve(p, os, Build()).ApplyTo(p) }
+// EffectivePolicy returns p with the modes that this machine supports for containers of os.
+func EffectivePolicy(p policy.Policy, os string) policy.Policy {
+	return Resolve(p, os, Build()).ApplyTo(p)
+}
 
 func resolveDriverFiles(mode policy.DriverFiles, os string, build uint32) (policy.DriverFiles, string) {
 	switch {

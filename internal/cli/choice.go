@@ -16,8 +16,8 @@ type choice struct {
 	choices []string
 }
 
-// AddChoice adds a flag to command that has one of choices. The default is *value, or else
-// the first. Shells complete the choices, and the usage lists them.
+// AddChoice adds a flag whose value is one of choices. The default is *value, or the first choice if
+// *value is empty. Shells complete the choices, and the usage lists them.
 func AddChoice(command *cobra.Command, value *string, name, shorthand, usage string, choices ...string) {
 	*value = cmp.Or(*value, choices[0])
 	command.Flags().VarP(choice{value, choices}, name, shorthand, usage+": "+JoinOr(choices))
@@ -48,14 +48,22 @@ func JoinOr(values []string) string {
 	return strings.Join(values[:last], ", ") + " or " + values[last]
 }
 
-// WantOneOf returns the remedy for a value that is none of choices: all of them, and the one that
-// the user probably meant.
+// Abbreviate returns the first elements of a list, and the number of the others.
+func Abbreviate(list []string, limit int) string {
+	if len(list) <= limit {
+		return strings.Join(list, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(list[:limit], ", "), len(list)-limit)
+}
+
+// WantOneOf returns the remedy for a value that is not one of choices. It lists all choices, and
+// suggests the one that the user probably meant.
 func WantOneOf(typed string, choices []string) string {
 	return "want " + JoinOr(choices) + suggestion(typed, choices, "")
 }
 
-// suggestion returns the question whether the user meant one of names, "" if none is
-// similar to what was typed. The names are shown with a prefix.
+// suggestion returns the question whether the user meant a similar one of names, "" if none is
+// similar. It prints the name with a prefix.
 func suggestion(typed string, names []string, prefix string) string {
 	// Cobra compares the names of commands only.
 	list := &cobra.Command{}

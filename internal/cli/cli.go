@@ -1,4 +1,4 @@
-// Package cli has what the command lines of our programs share: signals, exit statuses, flags,
+// Package cli has what the command lines of all programs share: signals, exit statuses, flags,
 // suggestions, output formats and the version.
 package cli
 
@@ -26,7 +26,7 @@ const (
 	exitUnknown = 3
 )
 
-// statusError is an error with an exit status of its own.
+// statusError is an error with an exit status.
 type statusError struct {
 	error
 	status int
@@ -39,7 +39,7 @@ func Usage(format string, args ...any) error {
 	return statusError{fmt.Errorf(format, args...), exitUsage}
 }
 
-// Unknown returns err as the reason why the result of a check is unknown.
+// Unknown returns an error that reports that the result of a check is unknown because of err.
 func Unknown(err error) error { return statusError{err, exitUnknown} }
 
 // Main runs command with the arguments of the process until it returns or a signal
@@ -60,15 +60,15 @@ func run(ctx context.Context, command *cobra.Command, args []string, stdout, std
 	command.SetOut(stdout)
 	command.SetErr(stderr)
 	command.SilenceErrors, command.SilenceUsage = true, true
-	command.SetFlagErrorFunc(flagError)
+	command.SetFlagErrorFunc(usageError)
 	command.InitDefaultHelpCmd()
 	command.InitDefaultCompletionCmd(args...)
-	prepare(command)
+	checkArguments(command)
 	called, err := command.ExecuteContextC(ctx)
 	if err == nil {
 		return exitOK
 	}
-	// Joined errors are a line each.
+	// Each of several joined errors is a line.
 	fmt.Fprintf(stderr, "%s: %s\n", command.Name(), strings.ReplaceAll(err.Error(), "\n", "\n"+command.Name()+": "))
 	status := statusError{status: exitFailure}
 	_ = errors.As(err, &status)
@@ -87,9 +87,9 @@ func permissionRemedy(program string, err error, administrator bool) string {
 	return fmt.Sprintf("Run %s as %s.\n", program, administratorName)
 }
 
-// flagError makes an error of a flag one of usage. An unknown flag may be a known one
-// with a typing error.
-func flagError(command *cobra.Command, err error) error {
+// usageError returns a flag's error as an error of usage. For an unknown flag, it suggests a similar
+// one.
+func usageError(command *cobra.Command, err error) error {
 	unknown := &pflag.NotExistError{}
 	if !errors.As(err, &unknown) {
 		return Usage("%w", err)
@@ -100,11 +100,11 @@ func flagError(command *cobra.Command, err error) error {
 	return Usage("%w%s", err, hint)
 }
 
-// prepare makes command and those below it accept flags only, unless they have Args,
-// and makes a group of commands print its help.
-func prepare(command *cobra.Command) {
-	for _, below := range command.Commands() {
-		prepare(below)
+// checkArguments makes command and its subcommands accept flags only, unless they have Args, and
+// makes a group of commands print its help.
+func checkArguments(command *cobra.Command) {
+	for _, subcommand := range command.Commands() {
+		checkArguments(subcommand)
 	}
 	check, isGroup := command.Args, command.HasSubCommands() && !command.Runnable()
 	switch {
@@ -126,17 +126,17 @@ func prepare(command *cobra.Command) {
 	}
 }
 
-// Arguments accepts from least to most arguments.
-func Arguments(least, most int) cobra.PositionalArgs {
+// Arguments accepts between minimum and maximum arguments.
+func Arguments(minimum, maximum int) cobra.PositionalArgs {
 	return func(command *cobra.Command, args []string) error {
-		if len(args) < least || len(args) > most {
+		if len(args) < minimum || len(args) > maximum {
 			return Usage("got %d arguments, want '%s'", len(args), command.UseLine())
 		}
 		return nil
 	}
 }
 
-// helpTopic accepts the names of a command, from its group's on.
+// helpTopic accepts the path of a command, such as "runtime configure".
 func helpTopic(help *cobra.Command, args []string) error {
 	command, rest, err := help.Root().Find(args)
 	if err != nil {
@@ -153,9 +153,9 @@ func noArguments(command *cobra.Command, args []string) error {
 		return Usage("unexpected argument %q", args[0])
 	}
 	var names []string
-	for _, below := range command.Commands() {
-		if below.IsAvailableCommand() {
-			names = append(names, below.Name())
+	for _, subcommand := range command.Commands() {
+		if subcommand.IsAvailableCommand() {
+			names = append(names, subcommand.Name())
 		}
 	}
 	return Usage("unknown command %q%s", args[0], suggestion(args[0], names, command.CommandPath()+" "))

@@ -31,16 +31,16 @@ func AddOutputFlag(command *cobra.Command, format *string, formats ...string) {
 	AddChoice(command, format, "output", "o", "output format", formats...)
 }
 
-// List is how a list of items is printed.
+// List defines how a list of items is printed.
 type List[T any] struct {
 	Name func(T) string
-	// Header has the titles of a table's columns, and Wide those of the further ones of a wide
-	// table. Cells returns an item's cells of both.
+	// Header has the titles of a table's columns, and Wide the titles of the additional columns of a
+	// wide table. Cells returns an item's cells in all columns.
 	Header, Wide []string
 	Cells        func(T) []string
 }
 
-// Print writes items in a format. An empty list has no table.
+// Print writes items in a format. For an empty list, it writes no table.
 func (l List[T]) Print(w io.Writer, format string, items []T) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	header := l.Header
@@ -64,7 +64,7 @@ func (l List[T]) Print(w io.Writer, format string, items []T) error {
 	return table.Flush()
 }
 
-// writeRow writes cells. An empty one is shown as "-".
+// writeRow writes the cells of a row. An empty cell is shown as "-".
 func writeRow(table *tabwriter.Writer, cells ...string) {
 	for i, cell := range cells {
 		cells[i] = cmp.Or(errlog.OneLine(cell), "-")
@@ -81,12 +81,12 @@ func PrintDocument(w io.Writer, format string, v any) error {
 	if err := encoder.Encode(v); err != nil {
 		return err
 	}
-	if format == YAML { // JSON is YAML in another style.
+	if format == YAML { // JSON is YAML in flow style.
 		var document yaml.Node
 		if err := yaml.Unmarshal(text.Bytes(), &document); err != nil {
 			return err
 		}
-		useBlocks(&document)
+		useBlockStyle(&document)
 		text.Reset()
 		encoder := yaml.NewEncoder(&text)
 		encoder.SetIndent(2)
@@ -98,9 +98,9 @@ func PrintDocument(w io.Writer, format string, v any) error {
 	return err
 }
 
-func useBlocks(node *yaml.Node) {
+func useBlockStyle(node *yaml.Node) {
 	node.Style = 0
-	for _, below := range node.Content {
-		useBlocks(below)
+	for _, child := range node.Content {
+		useBlockStyle(child)
 	}
 }

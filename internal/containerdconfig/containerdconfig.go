@@ -1,5 +1,5 @@
 // Package containerdconfig reads and edits containerd's config.toml: which CRI
-// runtime handlers use our shim, which annotations they pass on, and whether NRI is
+// runtime handlers use the runtime shim, which annotations they pass on, and whether NRI is
 // enabled. It edits text and preserves comments, order, line endings and formatting.
 //
 // How containerd reads the file (observed with containerd 1.7.35 and 2.4.2):
@@ -35,14 +35,14 @@ import (
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
-// AnnotationPattern matches our annotations, which a runtime handler must pass on to
-// the shim.
+// AnnotationPattern matches the annotations of directx-nri, which a runtime handler must
+// pass on to the shim.
 const AnnotationPattern = "directx.microsoft.com/*"
 
 const (
 	runhcsType = "io.containerd.runhcs.v1"
 	runcType   = "io.containerd.runc.v2"
-	shimType   = "io.containerd.directx.v1" // our shim, which runs runc's
+	shimType   = "io.containerd.directx.v1" // the runtime shim, which runs runc's
 	podSandbox = "podsandbox"               // the default sandboxer
 
 	// newFileVersion is the version of a new file, which all releases read.
@@ -50,8 +50,8 @@ const (
 	maxVersion     = 4
 )
 
-// criPlugin returns the plugin that has the runtime handlers in a file of this
-// version.
+// criPlugin returns the name of the plugin that has the runtime handlers in a file of
+// this version.
 func criPlugin(version int) string {
 	switch version {
 	case 1:
@@ -70,23 +70,23 @@ func nriPlugin(version int) string {
 	return "io.containerd.nri.v1.nri"
 }
 
-// Target is the containerd that reads a file.
-type Target struct {
+// Release identifies the containerd that reads a configuration.
+type Release struct {
 	// OS is the node's operating system: "windows" or "linux".
 	OS string
-	// Major is containerd's major version, or 0 if unknown: then files of version 1
-	// and 2 are assumed to be for 1.x.
+	// Major is containerd's major version, 0 if it is unknown. In that case, files of
+	// version 1 and 2 are assumed to be for 1.x.
 	Major int
 }
 
 // merges reports whether containerd merges a file of this version into its built-in
 // configuration.
-func (t Target) merges(version int) bool { return version > 2 || t.Major >= 2 }
+func (t Release) merges(version int) bool { return version > 2 || t.Major >= 2 }
 
 // Handler is a CRI runtime handler of containerd.
 type Handler struct {
 	Name string `json:"name"`
-	// InFile reports whether the file has it; others are built in.
+	// InFile reports whether the file has the handler. Other handlers are built in.
 	InFile      bool   `json:"inFile"`
 	RuntimeType string `json:"runtimeType"`
 	RuntimePath string `json:"runtimePath,omitempty"`
@@ -101,16 +101,16 @@ type Handler struct {
 	ContainerAnnotations []string `json:"containerAnnotations,omitempty"`
 
 	path   []string       // of its table
-	values map[string]any // of the file, merged into the built-in ones
+	values map[string]any // of the file, merged into the built-in values
 }
 
-// Ours reports whether the handler uses our shim.
-func (h Handler) Ours() bool { return shimfile.IsShim(h.RuntimePath) }
+// UsesShim reports whether the handler uses the runtime shim.
+func (h Handler) UsesShim() bool { return shimfile.IsShim(h.RuntimePath) }
 
 // CheckEligible returns nil if containers of the handler can have GPUs: on Windows those
-// of runhcs with process isolation, on Linux those of runc. With a sandboxer other than
-// podsandbox, containerd leaves a pod's containers to that and runs no shim binary.
-// Programs in place of runc can have GPUs if they start containers in the node's kernel.
+// of runhcs with process isolation, on Linux those of runc, or of a program in place of runc
+// that starts containers in the node's kernel. With a sandboxer other than podsandbox, the
+// sandboxer starts a pod's containers, and containerd runs no shim binary.
 // https://github.com/containerd/containerd/blob/v2.4.2/internal/cri/config/config.go,
 // https://github.com/containerd/containerd/blob/v1.7.35/pkg/cri/config/config.go
 func (h Handler) CheckEligible(os string) error {
@@ -131,9 +131,9 @@ func (h Handler) CheckEligible(os string) error {
 	return nil
 }
 
-// IgnoresDevices reports whether the handler's shim starts a Windows container without its
-// devices, and so in spite of its interlock: hcsshim's draft of
-// containerd-shim-wcowprocess-v2, announced as containerd-shim-process-v2.
+// IgnoresDevices reports whether the handler's shim ignores the devices of a Windows container,
+// and with them the interlock. hcsshim's draft of containerd-shim-wcowprocess-v2, announced as
+// containerd-shim-process-v2, does.
 // https://github.com/microsoft/hcsshim/tree/process-v2-shim/cmd/containerd-shim-wcowprocess-v2
 func (h Handler) IgnoresDevices() bool {
 	shim := strings.ReplaceAll(winpath.Base(cmp.Or(h.RuntimePath, h.RuntimeType)), ".", "-")
@@ -141,7 +141,7 @@ func (h Handler) IgnoresDevices() bool {
 }
 
 // sandboxedRuntime returns the handler's shim, or the program that runc's shim runs, if its
-// containers have a kernel of their own, and "" otherwise.
+// containers have their own kernel, and "" otherwise.
 func (h Handler) sandboxedRuntime() string {
 	for _, program := range []string{h.BinaryName, h.RuntimePath} {
 		// gVisor, Kata Containers, libkrun.
@@ -152,21 +152,21 @@ func (h Handler) sandboxedRuntime() string {
 	return ""
 }
 
-// PassesAnnotations reports whether the handler passes on our annotations.
+// PassesAnnotations reports whether the handler passes on the annotations of directx-nri.
 func (h Handler) PassesAnnotations() bool {
-	return passes(h.PodAnnotations) && passes(h.ContainerAnnotations)
+	return matchesAnnotations(h.PodAnnotations) && matchesAnnotations(h.ContainerAnnotations)
 }
 
-// passes reports whether one of the patterns matches all our annotations.
-func passes(patterns []string) bool {
+// matchesAnnotations reports whether one of the patterns matches all annotations of directx-nri.
+func matchesAnnotations(patterns []string) bool {
 	return slices.ContainsFunc(patterns, func(pattern string) bool {
 		matches, err := path.Match(pattern, strings.TrimSuffix(AnnotationPattern, "*")+"allocation.display")
 		return err == nil && matches && strings.HasSuffix(pattern, "*")
 	})
 }
 
-// File is the part of a configuration that is relevant to us.
-type File struct {
+// Config has the settings of a configuration that are relevant to directx-nri.
+type Config struct {
 	// Version of the format, 0 if the file has no setting.
 	Version int
 	// Handlers are sorted by name.
@@ -180,29 +180,29 @@ type File struct {
 }
 
 // Read parses a configuration. Syntax errors are a [SyntaxError].
-func Read(text []byte, target Target) (File, error) {
+func Read(text []byte, release Release) (Config, error) {
 	d, err := parse(text)
 	if err != nil {
-		return File{}, err
+		return Config{}, err
 	}
-	return d.read(target)
+	return d.read(release)
 }
 
-func (d *document) read(target Target) (File, error) {
+func (d *document) read(release Release) (Config, error) {
 	version, err := d.version()
 	if err != nil {
-		return File{}, err
+		return Config{}, err
 	}
-	f := File{Version: version, NRI: target.merges(version)}
+	c := Config{Version: version, NRI: release.merges(version)}
 	if disable := lookup(d.values, "plugins", nriPlugin(version), "disable"); disable != nil {
-		f.NRI = disable == false
+		c.NRI = disable == false
 	}
-	f.NRI = f.NRI && !d.disables(nriPlugin(version))
-	f.Imports = stringsOf(d.values, "imports")
+	c.NRI = c.NRI && !d.disables(nriPlugin(version))
+	c.Imports = stringsOf(d.values, "imports")
 	name := get[string](d.values, "plugins", criPlugin(version), "containerd", "default_runtime_name")
-	f.defaultHandler = cmp.Or(name, defaultHandler(target.OS))
-	f.Handlers, err = d.handlers(version, target)
-	return f, err
+	c.defaultHandler = cmp.Or(name, defaultHandler(release.OS))
+	c.Handlers, err = d.handlers(version, release)
+	return c, err
 }
 
 // version returns the version of the format, 0 if the file has no setting.
@@ -232,32 +232,32 @@ func (d *document) disables(plugin string) bool {
 	return slices.Contains(stringsOf(d.values, "disabled_plugins"), plugin)
 }
 
-func (d *document) handlers(version int, target Target) ([]Handler, error) {
+func (d *document) handlers(version int, release Release) ([]Handler, error) {
 	containerd := []string{"plugins", criPlugin(version), "containerd"}
 	runtimes := append(slices.Clone(containerd), "runtimes")
 	value := lookup(d.values, runtimes...)
 	inFile, isTable := value.(map[string]any)
 	if value != nil && !isTable {
-		return nil, fmt.Errorf("%s is not a table", dotted(runtimes))
+		return nil, fmt.Errorf("%s is not a table", tomlKey(runtimes))
 	}
 	tables := inFile
-	if len(inFile) == 0 || target.merges(version) {
-		tables = mergeTables(builtins(target.OS), inFile)
+	if len(inFile) == 0 || release.merges(version) {
+		tables = mergeTables(builtinHandlers(release.OS), inFile)
 	}
 	var list []Handler
 	for name, value := range tables {
 		values, ok := value.(map[string]any)
 		if !ok {
-			return nil, fmt.Errorf("%s is not a table", dotted(append(slices.Clone(runtimes), name)))
+			return nil, fmt.Errorf("%s is not a table", tomlKey(append(slices.Clone(runtimes), name)))
 		}
 		h := newHandler(name, runtimes, values)
 		_, h.InFile = inFile[name]
 		list = append(list, h)
 	}
-	// Deprecated tables of 1.x that define handlers.
+	// These deprecated tables of 1.x define handlers.
 	for table, name := range map[string]string{"default_runtime": "default", "untrusted_workload_runtime": "untrusted"} {
 		old := get[map[string]any](d.values, append(slices.Clone(containerd), table)...)
-		if target.merges(version) || get[string](old, "runtime_type") == "" {
+		if release.merges(version) || get[string](old, "runtime_type") == "" {
 			continue
 		}
 		h := newHandler(name, containerd, old)
@@ -290,7 +290,7 @@ func stringsOf(values map[string]any, name string) []string {
 	return all
 }
 
-// mergeTables returns upper merged into lower, table by table.
+// mergeTables returns lower with the values of upper, table by table.
 func mergeTables(lower, upper map[string]any) map[string]any {
 	merged := maps.Clone(lower)
 	for key, value := range upper {
@@ -312,9 +312,9 @@ func defaultHandler(os string) string {
 	return "runc"
 }
 
-// builtins returns containerd's built-in handlers, from DefaultConfig of 1.7.35 and
+// builtinHandlers returns containerd's built-in handlers, from DefaultConfig of 1.7.35 and
 // DefaultRuntimeConfig of 2.4.2, without empty options.
-func builtins(os string) map[string]any {
+func builtinHandlers(os string) map[string]any {
 	if os != "windows" {
 		return map[string]any{"runc": map[string]any{"runtime_type": runcType}}
 	}
@@ -333,26 +333,26 @@ func builtins(os string) map[string]any {
 	}
 }
 
-// Overrides returns the keys and tables of an imported file that override what we
-// configure in f, as TOML keys, and the files that it imports in turn.
-func Overrides(imported []byte, f File, target Target) (keys, imports []string, err error) {
+// Overrides returns the keys and tables of an imported file that override what [Configure]
+// sets in c, as TOML keys, and the files that the imported file imports in turn.
+func Overrides(imported []byte, c Config, release Release) (keys, imports []string, err error) {
 	d, err := parse(imported)
 	if err != nil {
 		return nil, nil, err
 	}
 	add := func(path ...string) {
 		if lookup(d.values, path...) != nil {
-			keys = append(keys, dotted(path))
+			keys = append(keys, tomlKey(path))
 		}
 	}
-	for version := 1; version <= 3; version++ { // containerd converts files of other versions.
+	for version := 1; version <= 3; version++ { // containerd converts an imported file of another version.
 		cri, nri := criPlugin(version), nriPlugin(version)
-		if !target.merges(f.Version) {
+		if !release.merges(c.Version) {
 			add("plugins", cri)
 			add("plugins", nri)
 			continue
 		}
-		for _, h := range f.Handlers {
+		for _, h := range c.Handlers {
 			add("plugins", cri, "containerd", "runtimes", h.Name)
 		}
 		add("plugins", nri, "disable")

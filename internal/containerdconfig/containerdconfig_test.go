@@ -24,9 +24,9 @@ const (
 
 func settings(file string) Settings {
 	if strings.Contains(file, "windows") {
-		return Settings{Target: Target{OS: "windows"}, Shim: windowsShim}
+		return Settings{Release: Release{OS: "windows"}, Shim: windowsShim}
 	}
-	return Settings{Target: Target{OS: "linux"}, Shim: linuxShim, NRI: true}
+	return Settings{Release: Release{OS: "linux"}, Shim: linuxShim, NRI: true}
 }
 
 func configure(t testing.TB, text string, s Settings) Result {
@@ -36,9 +36,9 @@ func configure(t testing.TB, text string, s Settings) Result {
 	return r
 }
 
-func handler(t testing.TB, text []byte, target Target, name string) Handler {
+func handler(t testing.TB, text []byte, release Release, name string) Handler {
 	t.Helper()
-	f, err := Read(text, target)
+	f, err := Read(text, release)
 	testutil.NoError(t, err)
 	for _, h := range f.Handlers {
 		if h.Name == name {
@@ -85,10 +85,10 @@ func TestFilesOfRealNodes(t *testing.T) {
 					t.Errorf("%s: handlers (-want +got):\n%s", variant, diff)
 				}
 				checkResult(t, text, r, s)
-				before, err := Read(text, s.Target)
+				before, err := Read(text, s.Release)
 				testutil.NoError(t, err)
 				for _, h := range before.Handlers {
-					got := handler(t, r.Text, s.Target, h.Name)
+					got := handler(t, r.Text, s.Release, h.Name)
 					if got.RuntimeType != h.RuntimeType || got.SandboxIsolation != h.SandboxIsolation {
 						t.Errorf("%s: %s was %+v and is %+v", variant, h.Name, h, got)
 					}
@@ -113,7 +113,7 @@ func TestTemplate(t *testing.T) {
 	}
 	for version, major := range map[int]int{2: 1, 3: 2} {
 		const user = "{{ template \"base\" . }}\n[debug]\n  level = \"info\"\n"
-		s := Settings{Target: Target{OS: "linux", Major: major}, Shim: linuxShim, NRI: true}
+		s := Settings{Release: Release{OS: "linux", Major: major}, Shim: linuxShim, NRI: true}
 		if _, err := Configure([]byte(user), s); err == nil || !strings.Contains(err.Error(), "1:1: invalid character at start of key: U+007B '{'; a template with actions cannot be edited") {
 			t.Errorf("version %d: %v", version, err)
 		}
@@ -121,7 +121,7 @@ func TestTemplate(t *testing.T) {
 		r := configure(t, rendered, s)
 		checkResult(t, []byte(rendered), r, s)
 		again := render(string(r.Text), version)
-		if again != string(r.Text) || !slices.Equal(r.Handlers, []string{"crun", "runc"}) || !handler(t, []byte(again), s.Target, "crun").Ours() {
+		if again != string(r.Text) || !slices.Equal(r.Handlers, []string{"crun", "runc"}) || !handler(t, []byte(again), s.Release, "crun").UsesShim() {
 			t.Errorf("version %d: handlers %v, rendered:\n%s", version, r.Handlers, again)
 		}
 	}
@@ -131,13 +131,13 @@ func TestTemplate(t *testing.T) {
 // time changes nothing, and undoing restores the text.
 func checkResult(t testing.TB, before []byte, r Result, s Settings) {
 	t.Helper()
-	f, err := Read(r.Text, s.Target)
+	f, err := Read(r.Text, s.Release)
 	testutil.NoError(t, err)
 	if s.NRI && !f.NRI {
 		t.Error("NRI is off")
 	}
 	for _, name := range r.Handlers {
-		h := handler(t, r.Text, s.Target, name)
+		h := handler(t, r.Text, s.Release, name)
 		if h.RuntimePath != s.Shim || !h.PassesAnnotations() {
 			t.Errorf("handler %s does not use the shim: %+v", name, h)
 		}
@@ -161,7 +161,7 @@ func checkResult(t testing.TB, before []byte, r Result, s Settings) {
 func TestConfigureWrites(t *testing.T) {
 	t.Parallel()
 	linux, windows := settings("linux"), settings("windows")
-	onlyNRI := Settings{Target: Target{OS: "linux"}, NRI: true}
+	onlyNRI := Settings{Release: Release{OS: "linux"}, NRI: true}
 	const p = `'directx.microsoft.com/*'`
 	for name, test := range map[string]struct {
 		text string
@@ -255,7 +255,7 @@ func TestConfigureRefuses(t *testing.T) {
 		"BOM in version 3":       {bom + "version = 3\n", settings("linux"), "byte order mark"},
 		"no such handler":        {"version = 2\n", chosen, `no runtime handler "kata" among runc`},
 		"nothing to choose":      {"version = 2\n[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.kata]\nruntime_type = 'io.containerd.kata.v2'\n", settings("linux"), `no runtime handler can have GPUs: runtime handler kata has runtime_type "io.containerd.kata.v2"`},
-		"a shim of its own":      {"version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]\nruntime_path = '/opt/hardened'\n", settings("linux"), "runc has runtime_path /opt/hardened, which is not the shim that ours runs (shim.runtime): it is left unchanged; --handler runc replaces it"},
+		"a shim of its own":      {"version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]\nruntime_path = '/opt/hardened'\n", settings("linux"), "runc has runtime_path /opt/hardened, which is not the real shim (shim.runtime): it is left unchanged; --handler runc replaces it"},
 		"a shim of Kata":         {"version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.kata]\nruntime_type = 'io.containerd.runc.v2'\nruntime_path = '/opt/containerd-shim-kata-v2'\n", chosen, "runs /opt/containerd-shim-kata-v2, whose containers have a kernel of their own"},
 		"a kernel of its own":    {"version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.kata]\nruntime_type = 'io.containerd.runc.v2'\noptions.BinaryName = '/opt/kata-runtime'\n", chosen, "runs /opt/kata-runtime, whose containers have a kernel of their own"},
 		"a sandboxer of its own": {"version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.kata]\nruntime_type = 'io.containerd.runc.v2'\nsandboxer = 'shim'\n", chosen, "runtime handler kata has the sandboxer shim, not podsandbox"},
@@ -353,14 +353,14 @@ func TestRemoveWithoutRecord(t *testing.T) {
 `
 	s := settings("linux")
 	s.NRI = false
-	got, notes, err := Remove(configure(t, before, s).Text, s.Target)
+	got, notes, err := Remove(configure(t, before, s).Text, s.Release)
 	if err != nil || len(notes) != 1 {
 		t.Fatal(notes, err)
 	}
 	if diff := cmp.Diff(before, string(got)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	again, notes, err := Remove(got, s.Target)
+	again, notes, err := Remove(got, s.Release)
 	if err != nil || len(notes) != 0 || string(again) != before {
 		t.Errorf("again: %q %v\n%s", notes, err, again)
 	}
@@ -372,16 +372,16 @@ func TestRemoveWithoutRecord(t *testing.T) {
 		"[\n 'directx.microsoft.com/*' ,\n 'a', # 1\n]": "[\n \n 'a', # 1\n]",
 		"[\n 'a', # 1\n 'directx.microsoft.com/*']":     "[\n 'a', # 1\n ]",
 	} {
-		got, _, err := Remove([]byte(ours+list+"\n"), s.Target)
+		got, _, err := Remove([]byte(ours+list+"\n"), s.Release)
 		if diff := cmp.Diff(before+"  pod_annotations = "+want+"\n", string(got)); err != nil || diff != "" {
 			t.Errorf("%s: %v (-want +got):\n%s", list, err, diff)
 		}
 	}
 	for text, want := range map[string]string{
 		ours + "['''directx.microsoft.com/*''', 'a']\n": "edit it manually",
-		"version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes]\nrunc = {runtime_path = '" + linuxShim + "'}\n": "runtime_path cannot be removed from within a line",
+		"version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes]\nrunc = {runtime_path = '" + linuxShim + "'}\n": "runtime_path is part of an inline table",
 	} {
-		if _, _, err := Remove([]byte(text), s.Target); err == nil || !strings.Contains(err.Error(), want) {
+		if _, _, err := Remove([]byte(text), s.Release); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
 		}
 	}
@@ -393,19 +393,19 @@ func TestWarnings(t *testing.T) {
 	const sandboxer = "runtime handler other has the sandboxer shim, not podsandbox: it is left unchanged"
 	for name, test := range map[string]struct {
 		text   string
-		target Target
+		target Release
 		wants  []string
 	}{
-		"sandboxer":            {table + "other]\nruntime_type = 'io.containerd.runc.v2'\nsandboxer = 'shim'\n", Target{OS: "linux"}, []string{sandboxer, notForPods}},
-		"sandbox mode":         {table + "other]\nruntime_type = 'io.containerd.runc.v2'\nsandbox_mode = 'shim'\n", Target{OS: "linux"}, []string{sandboxer, notForPods}},
-		"usual sandboxer":      {table + "other]\nruntime_type = 'io.containerd.runc.v2'\nsandboxer = 'podsandbox'\n", Target{OS: "linux"}, []string{notForPods}},
-		"containerd 1":         {"version = 2\n", Target{OS: "linux", Major: 1}, nil},
-		"containerd 2":         {"version = 2\n", Target{OS: "linux", Major: 2}, []string{notForPods}},
-		"2 by file, Windows":   {"version = 3\n", Target{OS: "windows"}, nil},
-		"containerd 2 by file": {"version = 3\n", Target{OS: "linux"}, []string{notForPods}},
+		"sandboxer":            {table + "other]\nruntime_type = 'io.containerd.runc.v2'\nsandboxer = 'shim'\n", Release{OS: "linux"}, []string{sandboxer, notForPods}},
+		"sandbox mode":         {table + "other]\nruntime_type = 'io.containerd.runc.v2'\nsandbox_mode = 'shim'\n", Release{OS: "linux"}, []string{sandboxer, notForPods}},
+		"usual sandboxer":      {table + "other]\nruntime_type = 'io.containerd.runc.v2'\nsandboxer = 'podsandbox'\n", Release{OS: "linux"}, []string{notForPods}},
+		"containerd 1":         {"version = 2\n", Release{OS: "linux", Major: 1}, nil},
+		"containerd 2":         {"version = 2\n", Release{OS: "linux", Major: 2}, []string{notForPods}},
+		"2 by file, Windows":   {"version = 3\n", Release{OS: "windows"}, nil},
+		"containerd 2 by file": {"version = 3\n", Release{OS: "linux"}, []string{notForPods}},
 	} {
 		s := settings(test.target.OS)
-		s.Target = test.target
+		s.Release = test.target
 		r := configure(t, test.text, s)
 		isLeft := slices.Contains(test.wants, sandboxer)
 		if !slices.Equal(r.Warnings, test.wants) || slices.Contains(r.Handlers, "other") && isLeft {
@@ -431,7 +431,7 @@ func TestOtherShims(t *testing.T) {
 		want     []string
 		warning  string
 	}{
-		"another shim":          {"linux", "/usr/bin/containerd-shim-runc-v2", nil, []string{"ours"}, "hardened has runtime_path /opt/Hardened, which is not the shim that ours runs (shim.runtime): it is left unchanged"},
+		"another shim":          {"linux", "/usr/bin/containerd-shim-runc-v2", nil, []string{"ours"}, "hardened has runtime_path /opt/Hardened, which is not the real shim (shim.runtime): it is left unchanged"},
 		"unknown":               {"linux", "", nil, []string{"ours"}, "left unchanged"},
 		"another in upper case": {"linux", "/opt/hardened", nil, []string{"ours"}, "left unchanged"},
 		"by name":               {"linux", "", []string{"hardened"}, []string{"hardened"}, "it is replaced"},
@@ -446,7 +446,7 @@ func TestOtherShims(t *testing.T) {
 			t.Errorf("%s: handlers %q, warnings %q", name, r.Handlers, r.Warnings)
 		}
 		checkResult(t, []byte(text[test.os]), r, s)
-		if h := handler(t, r.Text, s.Target, "hardened"); h.Ours() != slices.Contains(test.want, "hardened") {
+		if h := handler(t, r.Text, s.Release, "hardened"); h.UsesShim() != slices.Contains(test.want, "hardened") {
 			t.Errorf("%s: %+v", name, h)
 		}
 	}
@@ -454,11 +454,11 @@ func TestOtherShims(t *testing.T) {
 
 func TestOverrides(t *testing.T) {
 	t.Parallel()
-	linux, two := Target{OS: "linux"}, Target{OS: "linux", Major: 2}
+	linux, two := Release{OS: "linux"}, Release{OS: "linux", Major: 2}
 	for name, test := range map[string]struct {
 		text    string
 		version int
-		target  Target
+		target  Release
 		want    []string
 	}{
 		"nothing of ours":        {"version = 2\n[plugins.x]\n", 2, linux, nil},
@@ -487,7 +487,7 @@ func TestPatternsAsContainerdMatchesThem(t *testing.T) {
 		}
 	}
 	for pattern, want := range map[string]bool{"directx.microsoft.com/*": true, "*": false, "*/*": true, "directx.microsoft.com/allocation.display": false, "io.*": false, "[": false} {
-		if got := passes([]string{pattern}); got != want {
+		if got := matchesAnnotations([]string{pattern}); got != want {
 			t.Errorf("%q: %t", pattern, got)
 		}
 	}

@@ -24,13 +24,13 @@ type span struct{ start, end int }
 // a document has no header.
 type section struct {
 	path   []string
-	list   bool // [[table]]
+	list   bool // an element of a list of tables: [[table]]
 	header span // the header's line with its line ending
-	end    int  // of the last key's line, where a line can be added
+	end    int  // offset after the last key's line, where a line can be added
 }
 
-// entry is one `key = value`.
-type entry struct {
+// keyValue is one `key = value`.
+type keyValue struct {
 	path    []string // from the document's root
 	section int
 	key     int // offset
@@ -38,7 +38,7 @@ type entry struct {
 	line    span // whole lines, with line endings
 	kind    unstable.Kind
 	strings []string // of a list of strings
-	mixed   bool     // a list with other elements than strings
+	mixed   bool     // a list with elements that are not strings
 }
 
 // document is a parsed TOML text. It is immutable; an edited text is parsed again.
@@ -47,7 +47,7 @@ type document struct {
 	hasBOM   bool
 	eol      string
 	sections []section
-	entries  []entry
+	entries  []keyValue
 	values   map[string]any
 }
 
@@ -70,13 +70,13 @@ func parse(text []byte) (*document, error) {
 	parser.Reset([]byte(body))
 	for parser.NextExpression() {
 		node := parser.Expression()
-		path, first, last := key(node)
+		path, start, end := keyOf(node)
 		switch node.Kind {
 		case unstable.Table, unstable.ArrayTable:
-			line := d.lines(span{first, last})
+			line := d.lines(span{start, end})
 			d.sections = append(d.sections, section{path: path, list: node.Kind == unstable.ArrayTable, header: line, end: line.end})
 		case unstable.KeyValue:
-			d.add(node, path, span{first, last})
+			d.addKeyValue(node, path, span{start, end})
 		}
 	}
 	if err := parser.Error(); err != nil {
@@ -85,14 +85,14 @@ func parse(text []byte) (*document, error) {
 	return d, nil
 }
 
-// add records a key of the last section.
-func (d *document) add(node *unstable.Node, path []string, key span) {
+// addKeyValue records a key of the last section.
+func (d *document) addKeyValue(node *unstable.Node, path []string, key span) {
 	whole := span{int(node.Raw.Offset), int(node.Raw.Offset + node.Raw.Length)}
-	// The key is followed by an equals sign in spaces.
+	// Between the key and the value are an equals sign and white space.
 	start := key.end + strings.IndexByte(d.text[key.end:], '=') + 1
 	start += len(d.text[start:]) - len(strings.TrimLeft(d.text[start:], " \t"))
 	current := len(d.sections) - 1
-	e := entry{
+	e := keyValue{
 		path: slices.Concat(d.sections[current].path, path), section: current, key: key.start,
 		value: span{start, whole.end}, line: d.lines(span{key.start, whole.end}), kind: node.Value().Kind,
 	}
@@ -108,8 +108,8 @@ func (d *document) add(node *unstable.Node, path []string, key span) {
 	d.entries = append(d.entries, e)
 }
 
-// key returns the key of a node and its offsets.
-func key(node *unstable.Node) (path []string, start, end int) {
+// keyOf returns the key of a node and its offsets.
+func keyOf(node *unstable.Node) (path []string, start, end int) {
 	parts := node.Key()
 	for first := true; parts.Next(); first = false {
 		part := parts.Node()
@@ -147,8 +147,8 @@ func (d *document) bytes(text string) []byte {
 	return []byte(text)
 }
 
-// entry returns the entry at path, or nil.
-func (d *document) entry(path []string) *entry {
+// entry returns the key and value at path, or nil.
+func (d *document) entry(path []string) *keyValue {
 	for i := range d.entries {
 		if slices.Equal(d.entries[i].path, path) && !d.inList(path) {
 			return &d.entries[i]
@@ -190,18 +190,18 @@ func lookup(values map[string]any, path ...string) any {
 	return value
 }
 
-// get is [lookup] for values of one type: others count as missing.
+// get returns the value at path, or the zero value if there is none of this type.
 func get[T any](values map[string]any, path ...string) T {
 	value, _ := lookup(values, path...).(T)
 	return value
 }
 
-// dotted returns path as a TOML key.
-func dotted(path []string) string {
+// tomlKey returns path as a TOML key.
+func tomlKey(path []string) string {
 	keys := make([]string, len(path))
 	for i, name := range path {
 		if keys[i] = name; !bareKey.MatchString(name) {
-			keys[i] = encode(name)
+			keys[i] = tomlValue(name)
 		}
 	}
 	return strings.Join(keys, ".")
@@ -209,11 +209,11 @@ func dotted(path []string) string {
 
 var bareKey = regexp.MustCompile("^[A-Za-z0-9_-]+$")
 
-// encode returns a value of a document as TOML, on one line.
-func encode(value any) string {
+// tomlValue returns a value of a document as TOML, on one line.
+func tomlValue(value any) string {
 	var b strings.Builder
 	if err := toml.NewEncoder(&b).SetTablesInline(true).Encode(map[string]any{"v": value}); err != nil {
-		return "" // Not TOML: the edit is refused.
+		return "" // The document is invalid with it, so that the edit is refused.
 	}
 	return strings.TrimSuffix(strings.TrimPrefix(b.String(), "v = "), "\n")
 }

@@ -9,13 +9,12 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// Edit is a change that can be reverted even if other parts of the text have changed
-// since.
+// Edit is a change that can be reverted even after other parts of the text have changed.
 type Edit struct {
 	// Path is the key, or the table whose header was added.
 	Path []string `json:"path"`
 	// Old and New are the values as written in the text. Old is "" for a key that was
-	// added, and New for a header.
+	// added. Both are "" for a header.
 	Old string `json:"old,omitempty"`
 	New string `json:"new,omitempty"`
 	// Inserted is the whole text that was inserted for an added key or header: its line with
@@ -58,7 +57,7 @@ func (e *editor) replace(s span, text string) {
 	e.doc = d
 }
 
-// insert inserts the line of an added key or header.
+// insert inserts the line of a new key or header.
 func (e *editor) insert(edit Edit, at int, text string) {
 	edit.Inserted = text
 	e.replace(span{at, at}, text)
@@ -67,9 +66,9 @@ func (e *editor) insert(edit Edit, at int, text string) {
 
 // set sets a key of a table.
 func (e *editor) set(table []string, name string, value any) {
-	path, raw := slices.Concat(table, []string{name}), encode(value)
+	path, raw := slices.Concat(table, []string{name}), tomlValue(value)
 	if e.doc.inList(table) {
-		e.fail("%s is a list of tables and should be a table", dotted(table))
+		e.fail("%s is a list of tables and should be a table", tomlKey(table))
 	}
 	if entry := e.doc.entry(path); entry != nil {
 		e.change(entry, raw)
@@ -80,15 +79,15 @@ func (e *editor) set(table []string, name string, value any) {
 	}
 	i := e.doc.section(table)
 	if e.err != nil {
-		return // There may be no section.
+		return // The header may not have been added.
 	}
 	at := e.doc.sections[i].end
-	line := e.doc.asLine(at, e.doc.keyIndent(i)+dotted([]string{name})+" = "+raw)
+	line := e.doc.withLineEnding(at, e.doc.keyIndent(i)+tomlKey([]string{name})+" = "+raw)
 	e.insert(Edit{Path: path, New: raw}, at, line)
 }
 
 // change changes the value of a key.
-func (e *editor) change(entry *entry, raw string) {
+func (e *editor) change(entry *keyValue, raw string) {
 	if old := e.doc.raw(entry); old != raw {
 		e.replace(entry.value, raw)
 		e.edits = append(e.edits, Edit{Path: entry.path, Old: old, New: raw})
@@ -96,9 +95,9 @@ func (e *editor) change(entry *entry, raw string) {
 }
 
 // raw returns an entry's value as written.
-func (d *document) raw(e *entry) string { return d.text[e.value.start:e.value.end] }
+func (d *document) raw(e *keyValue) string { return d.text[e.value.start:e.value.end] }
 
-// keyIndent returns the indentation of a new key in section i.
+// keyIndent returns the indentation for a new key in section i.
 func (d *document) keyIndent(i int) string {
 	for _, e := range slices.Backward(d.entries) {
 		if e.section == i {
@@ -111,34 +110,34 @@ func (d *document) keyIndent(i int) string {
 	return d.indent(d.sections[i].header.start) + "  "
 }
 
-// asLine returns line with a line ending, which comes first if the line before at has
-// none.
-func (d *document) asLine(at int, line string) string {
+// withLineEnding returns line with a line ending. The line ending comes first if the line before
+// at has none.
+func (d *document) withLineEnding(at int, line string) string {
 	if at > 0 && d.text[at-1] != '\n' {
 		return d.eol + line
 	}
 	return line + d.eol
 }
 
-// addHeader adds the header of a table at the end.
+// addHeader adds the header of a table at the end of the document.
 func (e *editor) addHeader(table []string) {
 	d := e.doc
 	for _, entry := range d.entries {
-		// Inline tables and tables of dotted keys cannot be extended by a header.
+		// TOML does not allow a header that extends an inline table or a table of dotted keys.
 		if part := entry.path[:len(d.sections[entry.section].path)+1]; hasPrefix(table, part) {
-			e.fail("line %d: %s is not written as a table: write it as [%s]", d.line(entry.key), dotted(part), dotted(table))
+			e.fail("line %d: %s is not written as a table: write it as [%s]", d.line(entry.key), tomlKey(part), tomlKey(table))
 		}
 	}
-	text := d.asLine(len(d.text), "["+dotted(table)+"]")
+	text := d.withLineEnding(len(d.text), "["+tomlKey(table)+"]")
 	if d.text != "" && !strings.HasSuffix(d.text, d.eol+d.eol) {
 		text = d.eol + text
 	}
 	e.insert(Edit{Path: table}, len(d.text), text)
 }
 
-// includePattern adds our pattern to the list at a table's key, as its first item: comments in
-// the list keep their places. A new list has also what is inherited.
-func (e *editor) includePattern(table []string, name string, inherited []string) {
+// addPattern adds [AnnotationPattern] to the list at a table's key, as its first item, so that
+// comments in the list keep their places. A new list also has the inherited items.
+func (e *editor) addPattern(table []string, name string, inherited []string) {
 	path := slices.Concat(table, []string{name})
 	list := e.doc.entry(path)
 	switch {
@@ -146,7 +145,7 @@ func (e *editor) includePattern(table []string, name string, inherited []string)
 		e.set(table, name, slices.Concat([]string{AnnotationPattern}, inherited))
 		return
 	case list.kind != unstable.Array || list.mixed:
-		e.fail("line %d: %s should be a list of strings", e.doc.line(list.key), dotted(path))
+		e.fail("line %d: %s should be a list of strings", e.doc.line(list.key), tomlKey(path))
 		return
 	case list.hasPattern():
 		return
@@ -159,8 +158,8 @@ func (e *editor) includePattern(table []string, name string, inherited []string)
 	default:
 		items = ", " + items
 	}
-	e.change(list, "["+encode(AnnotationPattern)+items)
+	e.change(list, "["+tomlValue(AnnotationPattern)+items)
 }
 
-// hasPattern reports whether a list has our pattern.
-func (e *entry) hasPattern() bool { return slices.Contains(e.strings, AnnotationPattern) }
+// hasPattern reports whether a list has [AnnotationPattern].
+func (e *keyValue) hasPattern() bool { return slices.Contains(e.strings, AnnotationPattern) }

@@ -33,27 +33,27 @@ type RunningConfig struct {
 	Major   int
 }
 
-// startsByShim reports whether containers of h get their GPUs from the runtime shim.
-func (c RunningConfig) startsByShim(h Handler) bool {
-	return h.Ours() && h.CheckEligible(c.OS) == nil && !c.bypassesShim()
+// shimServes reports whether the runtime shim adds GPUs to the containers of h.
+func (c RunningConfig) shimServes(h Handler) bool {
+	return h.UsesShim() && h.CheckEligible(c.OS) == nil && !c.bypassesShim()
 }
 
 // bypassesShim reports whether containerd starts a pod's containers without
-// running a shim binary. containerd 2 does if the shim of the sandbox speaks
-// version 3 of the shim protocol: runc's does, runhcs' does not.
+// running a shim binary. containerd 2 does so if the shim of the sandbox has
+// version 3 of the shim protocol. runc's shim has it, and runhcs does not.
 // https://github.com/containerd/containerd/blob/v2.4.2/core/runtime/v2/shim_manager.go
 func (c RunningConfig) bypassesShim() bool { return c.OS == "linux" && c.Major >= 2 }
 
 // ErrShimNotUsed is the error of a node on which no runtime handler that can have
 // GPUs uses the runtime shim.
-var ErrShimNotUsed = errors.New("containerd does not start containers by " + shimfile.Base)
+var ErrShimNotUsed = errors.New("containerd does not start containers with " + shimfile.BaseName)
 
 // ShimNotUsedRemedy is the remedy for [ErrShimNotUsed].
 const ShimNotUsedRemedy = "run 'dxctl runtime configure --restart'"
 
-// Check returns nil if at least one handler starts containers by the runtime shim and no other
-// one starts them without their GPUs, and otherwise an error that matches [ErrShimNotUsed].
-func (c RunningConfig) Check() error {
+// CheckShimUsed returns an error that matches [ErrShimNotUsed] unless at least one handler starts
+// containers with the runtime shim, and none starts containers without their GPUs.
+func (c RunningConfig) CheckShimUsed() error {
 	if i := slices.IndexFunc(c.Handlers, Handler.IgnoresDevices); i >= 0 {
 		h := c.Handlers[i]
 		return fmt.Errorf("%w: the runtime handler %s runs %s, which starts containers without their GPUs; remove that handler from containerd's configuration", ErrShimNotUsed, h.Name, cmp.Or(h.RuntimePath, h.RuntimeType))
@@ -61,12 +61,12 @@ func (c RunningConfig) Check() error {
 	if c.bypassesShim() {
 		return fmt.Errorf("%w: containerd %d on Linux runs the shim for a pod's sandbox only; use the NRI plugin, with --served-by nri", ErrShimNotUsed, c.Major)
 	}
-	if slices.ContainsFunc(c.Handlers, c.startsByShim) {
+	if slices.ContainsFunc(c.Handlers, c.shimServes) {
 		return nil
 	}
 	i := slices.IndexFunc(c.Handlers, func(h Handler) bool { return h.CheckEligible(c.OS) == nil })
 	if i < 0 {
-		return fmt.Errorf("%w: no runtime handler can have GPUs: %s; add one to containerd's configuration, or %s", ErrShimNotUsed, whyNone(c.Handlers, c.OS), ShimNotUsedRemedy)
+		return fmt.Errorf("%w: no runtime handler can have GPUs: %s; add one to containerd's configuration, or %s", ErrShimNotUsed, whyNotEligible(c.Handlers, c.OS), ShimNotUsedRemedy)
 	}
 	h := c.Handlers[i]
 	return fmt.Errorf("%w: runtime_path of the runtime handler %s is %s; %s", ErrShimNotUsed, h.Name, cmp.Or(h.RuntimePath, "not set"), ShimNotUsedRemedy)
@@ -92,7 +92,7 @@ func (c RunningConfig) CheckAnyHandler() error {
 	if slices.ContainsFunc(c.Handlers, func(h Handler) bool { return c.CheckHandler(h.Name) == nil }) {
 		return nil
 	}
-	return fmt.Errorf("no runtime handler of containerd can have GPUs: %s; add one of runc", whyNone(c.Handlers, c.OS))
+	return fmt.Errorf("no runtime handler of containerd can have GPUs: %s; add one of runc", whyNotEligible(c.Handlers, c.OS))
 }
 
 // dial returns a connection to containerd's CRI socket, and a client that uses it.
@@ -104,9 +104,9 @@ func dial(socket string) (*grpc.ClientConn, cri.RuntimeServiceClient, error) {
 	return connection, cri.NewRuntimeServiceClient(connection), nil
 }
 
-// Load returns the configuration of the containerd that serves a CRI socket: see
-// [localgrpc.Dial]. With an error, it may return its version alone.
-func Load(ctx context.Context, socket string) (RunningConfig, error) {
+// ReadRunning returns the configuration of the containerd that serves a CRI socket: see
+// [localgrpc.Dial]. With an error, it can return the version alone.
+func ReadRunning(ctx context.Context, socket string) (RunningConfig, error) {
 	connection, client, err := dial(socket)
 	if err != nil {
 		return RunningConfig{}, err
@@ -116,15 +116,15 @@ func Load(ctx context.Context, socket string) (RunningConfig, error) {
 	if err != nil {
 		return RunningConfig{}, fmt.Errorf("get containerd's version: %w", err)
 	}
-	loaded := RunningConfig{OS: runtime.GOOS, Version: version.GetRuntimeVersion(), Major: Major(version.GetRuntimeVersion())}
+	running := RunningConfig{OS: runtime.GOOS, Version: version.GetRuntimeVersion(), Major: Major(version.GetRuntimeVersion())}
 	status, err := client.Status(ctx, &cri.StatusRequest{Verbose: true})
 	if err != nil {
-		return loaded, fmt.Errorf("get containerd's CRI status: %w", err)
+		return running, fmt.Errorf("get containerd's CRI status: %w", err)
 	}
-	if loaded.Handlers, loaded.Default, err = parseStatus(status.GetInfo()["config"]); err != nil {
-		return loaded, fmt.Errorf("read the configuration in containerd's CRI status: %w", err)
+	if running.Handlers, running.Default, err = parseStatus(status.GetInfo()["config"]); err != nil {
+		return running, fmt.Errorf("read the configuration in containerd's CRI status: %w", err)
 	}
-	return loaded, nil
+	return running, nil
 }
 
 // Major returns the major number of a version, 0 if it has none.
@@ -167,16 +167,16 @@ func parseStatus(config string) (handlers []Handler, defaultHandler string, err 
 }
 
 const (
-	// maxSynchronize limits the message by which NRI sends all pods and containers to a plugin.
+	// maxSynchronizeBytes limits the message by which NRI sends all pods and containers to a plugin.
 	// It splits a larger one, and can panic (v0.8.0 to v0.12.5): recalcObjsPerSyncMsg in
 	// https://github.com/containerd/nri/blob/v0.12.5/pkg/adaptation/plugin.go
-	maxSynchronize = 4 << 20
-	// fixedBytes is enough for what a pod or a container has in that message and not in CRI's.
-	fixedBytes = 1 << 10
+	maxSynchronizeBytes = 4 << 20
+	// extraBytes is enough for the fields of a pod or container that only NRI's message has.
+	extraBytes = 1 << 10
 )
 
 // CheckSynchronize returns an error if containerd may have more pods and containers than it
-// can send to an NRI plugin at once.
+// can send to an NRI plugin in one message.
 func CheckSynchronize(ctx context.Context, socket string) error {
 	connection, client, err := dial(socket)
 	if err != nil {
@@ -192,7 +192,7 @@ func CheckSynchronize(ctx context.Context, socket string) error {
 		return fmt.Errorf("list containerd's containers: %w", err)
 	}
 	total, byPod := 0, map[string]int{}
-	add := func(pod string, bytes int) { total, byPod[pod] = total+bytes+fixedBytes, byPod[pod]+bytes+fixedBytes }
+	add := func(pod string, bytes int) { total, byPod[pod] = total+bytes+extraBytes, byPod[pod]+bytes+extraBytes }
 	for _, p := range pods.GetItems() {
 		add(p.GetId(), proto.Size(p))
 	}
@@ -219,7 +219,7 @@ func CheckSynchronize(ctx context.Context, socket string) error {
 		s := info.Spec
 		add(c.GetPodSandboxId(), proto.Size(c)+len(s.Process)+len(s.Mounts)+len(s.Hooks)+len(s.Annotations)+len(s.Linux.Devices)+len(s.Linux.Resources))
 	}
-	if total <= maxSynchronize {
+	if total <= maxSynchronizeBytes {
 		return nil
 	}
 	largest := &cri.PodSandbox{}
@@ -229,7 +229,7 @@ func CheckSynchronize(ctx context.Context, socket string) error {
 		}
 	}
 	return fmt.Errorf("the pods and containers of this node have %d KiB of environment variables, annotations and the like, and containerd can crash when it sends more than %d KiB to a plugin; "+
-		"delete the largest, such as pod %s/%s with %d KiB", total>>10, maxSynchronize>>10, largest.GetMetadata().GetNamespace(), largest.GetMetadata().GetName(), byPod[largest.GetId()]>>10)
+		"delete the largest, such as pod %s/%s with %d KiB", total>>10, maxSynchronizeBytes>>10, largest.GetMetadata().GetNamespace(), largest.GetMetadata().GetName(), byPod[largest.GetId()]>>10)
 }
 
 // Pod is a pod that containerd has a sandbox of.

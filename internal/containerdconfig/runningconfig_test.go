@@ -55,7 +55,7 @@ func TestCheck(t *testing.T) {
 		"its type, our path":   {"windows", 2, []Handler{{Name: "a", RuntimeType: runhcs, RuntimePath: ours}, {Name: "b", RuntimeType: "io.containerd.process.v2", RuntimePath: ours}}, ""},
 		"type of the other OS": {"linux", 1, []Handler{{Name: "b", RuntimeType: runhcs, RuntimePath: ours}, {Name: "a", RuntimeType: runc}}, notSet},
 	} {
-		err := RunningConfig{Handlers: test.handlers, OS: test.os, Major: test.major}.Check()
+		err := RunningConfig{Handlers: test.handlers, OS: test.os, Major: test.major}.CheckShimUsed()
 		switch {
 		case test.want == "" && err != nil:
 			t.Errorf("%s: %v", name, err)
@@ -164,7 +164,7 @@ func TestLoad(t *testing.T) {
 	t.Parallel()
 	socket := serve(t, runtimeService{})
 	for _, address := range []string{socket, "unix://" + socket, "unix:" + socket} {
-		loaded, err := Load(t.Context(), address)
+		loaded, err := ReadRunning(t.Context(), address)
 		want := RunningConfig{Default: "runc", OS: runtime.GOOS, Version: "v2.4.2", Major: 2, Handlers: []Handler{
 			{Name: "hv", RuntimeType: runhcs, SandboxIsolation: 1, Sandboxer: "podsandbox", PodAnnotations: []string{"a"}},
 			{Name: "runc", RuntimeType: runc, RuntimePath: "/x/containerd-shim-directx-v1", PodAnnotations: []string{}, ContainerAnnotations: []string{"b"}, Sandboxer: "shim", BinaryName: "/x/crun"},

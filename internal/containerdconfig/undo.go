@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Undo reverts edits of text in reverse order. Without later changes by others, the result is
-// the original text. Others' changes are kept, and notes describe the edits that could not be
-// reverted because of them. Edits that the text does not have are ignored.
+// Undo reverts edits of text in reverse order. If the text has no other changes, the result is the
+// original text. Other changes are kept, and notes describe the edits that cannot be reverted
+// because of them. Edits that the text does not have are ignored.
 func Undo(text []byte, edits []Edit) (result []byte, notes []string, err error) {
 	e, err := newEditor(text)
 	if err != nil {
@@ -25,7 +25,7 @@ func (e *editor) undo(edit Edit) {
 	switch {
 	case entry == nil:
 		e.undoHeader(edit)
-	case len(edit.Path) == 1 && len(e.doc.values) > 1: // Later settings of others depend on the version.
+	case len(edit.Path) == 1 && len(e.doc.values) > 1: // Settings that others added depend on the version.
 	case e.doc.raw(entry) == edit.New && edit.Old != "":
 		e.replace(entry.value, edit.Old)
 	case e.doc.raw(entry) == edit.New:
@@ -33,28 +33,28 @@ func (e *editor) undo(edit Edit) {
 	case e.doc.raw(entry) == edit.Old:
 	case entry.hasPattern():
 		e.replace(entry.value, withoutPattern(e.doc.raw(entry)))
-	case len(entry.strings) > 0 || edit.New == "": // It has no pattern of ours.
+	case len(entry.strings) > 0 || edit.New == "": // The list does not have the pattern.
 	default:
-		e.note("line %d: %s was changed since it was configured, and is left as it is", e.doc.line(entry.key), dotted(edit.Path))
+		e.note("line %d: %s was changed since it was configured, and is left as it is", e.doc.line(entry.key), tomlKey(edit.Path))
 	}
 }
 
-// undoHeader removes the header of a table without keys, if others have not removed it.
+// undoHeader removes the header of a table, unless the table has keys.
 func (e *editor) undoHeader(edit Edit) {
 	i := e.doc.section(edit.Path)
 	if i < 0 {
 		return
 	}
 	header := e.doc.sections[i].header
-	if slices.ContainsFunc(e.doc.entries, func(entry entry) bool { return entry.section == i }) {
-		e.note("line %d: the table %s has further keys now, and is left", e.doc.line(header.start), dotted(edit.Path))
+	if slices.ContainsFunc(e.doc.entries, func(entry keyValue) bool { return entry.section == i }) {
+		e.note("line %d: the table %s has further keys now, and is left", e.doc.line(header.start), tomlKey(edit.Path))
 		return
 	}
 	e.removeLine(header, edit.Inserted)
 }
 
-// removeLine removes a line with the line endings that were inserted with it, unless others
-// have changed it.
+// removeLine removes a line, and the line endings that were inserted with it if the line is
+// unchanged.
 func (e *editor) removeLine(line span, inserted string) {
 	text, content := e.doc.text, strings.Trim(inserted, "\r\n")
 	added := span{start: line.start - strings.Index(inserted, content)}
@@ -69,8 +69,8 @@ func (e *editor) removeLine(line span, inserted string) {
 
 var patternItem = regexp.MustCompile(strings.ReplaceAll(`,[ \t]*ITEM|ITEM(\s*,[ \t]*)?`, "ITEM", `["']`+regexp.QuoteMeta(AnnotationPattern)+`["']`))
 
-// withoutPattern returns the text of a list without our pattern and a comma. A pattern with
-// escapes stays.
+// withoutPattern returns the text of a list without [AnnotationPattern] and one comma. It does not
+// find a pattern that is written with escape sequences.
 func withoutPattern(list string) string {
 	at := patternItem.FindStringIndex(list)
 	if at == nil {

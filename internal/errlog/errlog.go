@@ -1,5 +1,5 @@
-// Package errlog configures logs, and has what errors need there: they are logged once while they
-// persist and in one line, and have remedies.
+// Package errlog configures logs and prepares errors for them: an error that persists is logged
+// once, an error is one line, and it can have a remedy.
 package errlog
 
 import (
@@ -13,9 +13,9 @@ import (
 // With it, an error that persists is logged once.
 type LastError string
 
-// Replace makes err, nil for a success, the last error and reports whether it differs from
-// the one before.
-func (l *LastError) Replace(err error) (differs bool) {
+// Changed reports whether err, nil for a success, differs from the last error, and makes it the
+// last error.
+func (l *LastError) Changed(err error) bool {
 	before := *l
 	*l = ""
 	if err != nil {
@@ -24,13 +24,13 @@ func (l *LastError) Replace(err error) (differs bool) {
 	return *l != before
 }
 
-// Log is [LastError.Replace], and logs an error that differs with the message failed, or the first
-// success after an error with the message recovered.
+// Log calls [LastError.Changed]. It logs an error that differs with the message failed, and the
+// first success after an error with the message recovered.
 func (l *LastError) Log(log logrus.FieldLogger, err error, failed, recovered string) {
-	switch differs := l.Replace(err); {
-	case differs && err != nil:
+	switch changed := l.Changed(err); {
+	case changed && err != nil:
 		log.WithError(err).Error(failed)
-	case differs:
+	case changed:
 		log.Info(recovered)
 	}
 }

@@ -1,6 +1,6 @@
 package errlog
 
-// RemedyError is an error with the remedy for its cause. 'dxctl doctor' prints them apart.
+// RemedyError is an error with the remedy for its cause. 'dxctl doctor' prints the two separately.
 type RemedyError struct {
 	Err    error
 	Remedy string

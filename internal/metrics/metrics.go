@@ -39,17 +39,17 @@ type Metrics struct {
 // New returns the metrics of a program of that name and version.
 func New(program, version string) *Metrics {
 	registry := prometheus.NewRegistry()
-	in := promauto.With(registry)
+	factory := promauto.With(registry)
 	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return in.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
+		return factory.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
 	}
 	gauges := func(name, help string, labels ...string) *prometheus.GaugeVec {
-		return in.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, labels)
+		return factory.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, labels)
 	}
 	histograms := func(name, help string, labels ...string) *prometheus.HistogramVec {
-		// In seconds. A hook may take 1.2, and the runtime gives it 2.
+		// In seconds. Hooks are limited to 1.2 s, and containerd waits 2 s for them.
 		buckets := []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2}
-		return in.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: name, Help: help, Buckets: buckets}, labels)
+		return factory.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: name, Help: help, Buckets: buckets}, labels)
 	}
 	gauges("build_info", "Always 1.", "program", "version", "goversion").WithLabelValues(program, version, runtime.Version()).Set(1)
 	registry.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewGoCollector())
@@ -75,7 +75,7 @@ func (m *Metrics) Handler(log logrus.FieldLogger) http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
 		ErrorLog: errorLog{log}, ErrorHandling: promhttp.ContinueOnError,
 		MaxRequestsInFlight: 4, Timeout: 5 * time.Second,
-		// Compression of ten kilobytes takes more memory than everything else here.
+		// To compress ten kilobytes takes more memory than everything else here.
 		DisableCompression: true,
 	})
 }

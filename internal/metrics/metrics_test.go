@@ -62,7 +62,7 @@ func TestConfigMetrics(t *testing.T) {
 func TestLint(t *testing.T) {
 	t.Parallel()
 	m := New("p", "v")
-	m.CollectNode(func(_ context.Context, n Node) {
+	m.CollectNode(func(_ context.Context, n NodeMetrics) {
 		n.Registered.WithLabelValues("r").Set(1)
 		n.Replicas.WithLabelValues("r", "g").Set(1)
 		n.InUse.WithLabelValues("r", "g").Set(1)

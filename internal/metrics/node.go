@@ -7,9 +7,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Node has the metrics of a node's state at one moment. Values of labels are
+// NodeMetrics has the metrics of a node's state at one moment. Values of labels are
 // valid UTF-8.
-type Node struct {
+type NodeMetrics struct {
 	Devices    *prometheus.GaugeVec // by kind and health
 	Registered *prometheus.GaugeVec // by resource
 	Replicas   *prometheus.GaugeVec // by resource and GPU
@@ -21,14 +21,14 @@ type Node struct {
 const scrapeTimeout = 2 * time.Second
 
 // CollectNode adds metrics of the node's state, which set fills in at each scrape.
-func (m *Metrics) CollectNode(set func(context.Context, Node)) {
+func (m *Metrics) CollectNode(set func(context.Context, NodeMetrics)) {
 	gauges := func(name, help string, labels ...string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, labels)
 	}
 	m.registry.MustRegister(prometheus.CollectorFunc(func(to chan<- prometheus.Metric) {
 		ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 		defer cancel()
-		n := Node{
+		n := NodeMetrics{
 			Devices:    gauges("devices", "Devices, also those not advertised (kind none).", "kind", "health"),
 			Registered: gauges("resource_registered", "1 while the kubelet watches the resource.", "resource"),
 			Replicas:   gauges("replicas", "Replicas of the GPU.", "resource", "gpu"),

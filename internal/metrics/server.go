@@ -14,7 +14,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/errlog"
 )
 
-// Limits on what a client can make the server wait for.
+// Limits on how long the server waits for a client.
 const (
 	readTimeout  = 5 * time.Second
 	writeTimeout = 10 * time.Second
@@ -53,8 +53,8 @@ func (m *Metrics) Serve(ctx context.Context, setting, address string, health Hea
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", m.Handler(log))
-	mux.HandleFunc("GET /healthz", answer(health.Alive))
-	mux.HandleFunc("GET /readyz", answer(health.Ready))
+	mux.HandleFunc("GET /healthz", healthHandler(health.Alive))
+	mux.HandleFunc("GET /readyz", healthHandler(health.Ready))
 	server := &http.Server{
 		Handler: mux, ReadHeaderTimeout: readTimeout, ReadTimeout: readTimeout,
 		WriteTimeout: writeTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
@@ -76,8 +76,8 @@ func (m *Metrics) Serve(ctx context.Context, setting, address string, health Hea
 	return nil
 }
 
-// listen listens on address. While that is not possible, it logs the cause and retries:
-// containers get their GPUs without metrics, too. It returns nil when ctx has ended.
+// listen listens on address. If that fails, it logs the cause and retries, because containers get
+// their GPUs without metrics, too. It returns nil when ctx has ended.
 func listen(ctx context.Context, setting, address string, log logrus.FieldLogger) net.Listener {
 	var last errlog.LastError
 	for {
@@ -85,7 +85,7 @@ func listen(ctx context.Context, setting, address string, log logrus.FieldLogger
 		if err == nil {
 			return listener
 		}
-		if last.Replace(err) && ctx.Err() == nil {
+		if last.Changed(err) && ctx.Err() == nil {
 			log.WithError(err).Errorf("Cannot serve metrics and health, retrying; set %s to an unused address of this node, such as 127.0.0.1:9400", setting)
 		}
 		select {
@@ -96,7 +96,7 @@ func listen(ctx context.Context, setting, address string, log logrus.FieldLogger
 	}
 }
 
-func answer(check func(context.Context) error) http.HandlerFunc {
+func healthHandler(check func(context.Context) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), checkTimeout)
 		defer cancel()

@@ -8,13 +8,12 @@ import (
 	"runtime"
 )
 
-// StateDirVariable is the environment variable with the state directory of all programs, if it is not
-// the default.
+// StateDirVariable is the environment variable that replaces the default state directory of all programs.
 const StateDirVariable = "DIRECTX_NRI_STATE_DIR"
 
 // Paths are the paths on a node.
 type Paths struct {
-	// State is the directory of files that must survive a reboot, because the kubelet's
+	// State is the directory of the files that must survive a reboot, as the kubelet's
 	// checkpoint of allocations does.
 	State string
 	// Runtime is the directory of the project's sockets.

@@ -41,14 +41,14 @@ const (
 	listenInterval = time.Second
 )
 
-// ErrNotRunning is returned by [Check] if no process listens on the socket.
+// ErrNotRunning means that no process listens on the socket.
 var ErrNotRunning = errors.New("the NRI plugin is not running")
 
-// Serve answers checks on the socket at path until ctx ends, and removes it. ready returns why
-// the plugin cannot adjust containers, or nil. It creates the socket's directory if necessary.
-// While it cannot serve, or when another program has removed the socket, it retries: the plugin
-// works without. The error matches [localgrpc.ErrInUse] when another process answers on the
-// socket.
+// Serve answers checks on the socket at path until ctx ends, and then removes the socket. ready
+// returns why the plugin cannot adjust containers, or nil. Serve creates the socket's directory if
+// necessary. If it cannot serve, or another program removes the socket, it retries, because the
+// plugin works without the socket. The error matches [localgrpc.ErrInUse] if another process
+// answers on the socket.
 func Serve(ctx context.Context, path string, ready func(context.Context) error, log logrus.FieldLogger) error {
 	var last errlog.LastError
 	for {
@@ -59,7 +59,7 @@ func Serve(ctx context.Context, path string, ready func(context.Context) error, 
 		if errors.Is(err, localgrpc.ErrInUse) {
 			return fmt.Errorf("serve readiness: %w: is directx-nri running twice on this node?", err)
 		}
-		if last.Replace(err) && err != nil {
+		if last.Changed(err) && err != nil {
 			log.WithError(err).Error("Containers that request a GPU do not start: cannot serve readiness in the runtime directory, retrying; see --runtime-dir")
 		}
 		select {
@@ -102,21 +102,21 @@ func serve(ctx context.Context, path string, ready func(context.Context) error) 
 	return <-served
 }
 
-// Check returns nil if the NRI plugin that serves the socket at path can adjust
-// containers. Otherwise the error matches [ErrNotRunning] if that is the cause. It takes at most
-// a second. Each call makes a new connection.
+// Check returns nil if the NRI plugin that serves the socket at path can adjust containers. The
+// error matches [ErrNotRunning] if no process listens on the socket. Check takes at most a second,
+// and makes a new connection.
 func Check(ctx context.Context, path string) error {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrPermission) {
 		return fmt.Errorf("query the NRI plugin: %w: run as the account that directx-nri runs as", err)
 	}
-	bounded, cancel := context.WithTimeout(ctx, checkTimeout)
+	checkCtx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	conn, err := localgrpc.Dial(path)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	answer, err := healthpb.NewHealthClient(conn).Check(bounded, &healthpb.HealthCheckRequest{Service: Service})
+	answer, err := healthpb.NewHealthClient(conn).Check(checkCtx, &healthpb.HealthCheckRequest{Service: Service})
 	switch {
 	case err == nil && answer.GetStatus() == healthpb.HealthCheckResponse_SERVING:
 		return nil
@@ -124,7 +124,7 @@ func Check(ctx context.Context, path string) error {
 		return fmt.Errorf("query the NRI plugin on %s: it answers %s", path, answer.GetStatus())
 	case errors.Is(ctx.Err(), context.Canceled):
 		return fmt.Errorf("query the NRI plugin on %s: %w", path, ctx.Err())
-	case bounded.Err() != nil:
+	case checkCtx.Err() != nil:
 		return fmt.Errorf("the NRI plugin does not answer within %s on %s", checkTimeout, path)
 	case status.Code(err) == codes.FailedPrecondition:
 		return fmt.Errorf("the NRI plugin cannot work: %s", status.Convert(err).Message())

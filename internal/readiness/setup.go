@@ -10,14 +10,14 @@ import (
 
 // Errors of [CheckSetup].
 var (
-	// ErrNotSetUp: the node is being set up, or that failed.
+	// ErrNotSetUp means that the node is being set up, or that its setup failed.
 	ErrNotSetUp = errors.New("the node is not set up: see the output of 'dxctl runtime setup'")
-	// ErrNoGPU: the node is left as it is until it has a GPU.
+	// ErrNoGPU means that the node is left unchanged until it has a GPU.
 	ErrNoGPU = errors.New("the node is set up when it has a GPU")
 )
 
 // ReportSetup writes to the file at path that the node is set up, or the reason why it
-// is left as it is.
+// is left unchanged.
 func ReportSetup(path string, reason error) error {
 	text := ""
 	if reason != nil {
@@ -26,7 +26,7 @@ func ReportSetup(path string, reason error) error {
 	return durable.Replace(path, []byte(text), 0o600)
 }
 
-// CheckSetup returns nil if the node is set up, by the file at path.
+// CheckSetup returns nil if the file at path says that the node is set up.
 func CheckSetup(path string) error {
 	const limit = 4 << 10
 	switch text, err := durable.Read(path, limit); {

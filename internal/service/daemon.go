@@ -5,7 +5,7 @@ import (
 	"io"
 )
 
-// Daemon is a program of ours that the service manager of Windows runs.
+// Daemon is a daemon of directx-nri that the service manager of Windows runs.
 type Daemon struct {
 	Name, Description string
 	// Program is an absolute path.

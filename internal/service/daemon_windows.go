@@ -21,17 +21,17 @@ import (
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
-// timeout bounds the wait for a service that is started or stopped.
-const timeout = time.Minute
+// serviceTimeout bounds the wait for a service that is started or stopped.
+const serviceTimeout = time.Minute
 
 // runAsService is the first argument of a process that the service manager starts.
 const runAsService = "--run-as-service"
 
-// errForeign reports a service of the daemon's name that Install has not created.
+// errForeign means that Install has not created the service with the daemon's name.
 var errForeign = errors.New("it was not created by 'dxctl service install': remove it first")
 
 // Install creates or replaces the service, starts it, and makes it start with the
-// system. The service runs as the system, so others must not be able to replace Program.
+// system. The service runs as the system, so other users must not be able to write Program.
 func (d Daemon) Install(ctx context.Context) error {
 	err := fmt.Errorf("%s is not an absolute path", d.Program)
 	if filepath.IsAbs(d.Program) {
@@ -61,8 +61,8 @@ func (d Daemon) Uninstall(ctx context.Context) (removed bool, err error) {
 	return installed, nil
 }
 
-// installed reports whether there is a service. One that runs another program, such as nssm,
-// is [errForeign].
+// installed reports whether the service exists. The error matches [errForeign] if it runs another
+// program, such as nssm.
 func (d Daemon) installed() (bool, error) {
 	line, err := commandLineOf(d.Name)
 	if errors.Is(err, registry.ErrNotExist) {
@@ -75,7 +75,7 @@ func (d Daemon) installed() (bool, error) {
 }
 
 func (d Daemon) install(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeout(ctx, serviceTimeout)
 	defer cancel()
 	args := append([]string{runAsService}, d.Args...)
 	config := mgr.Config{
@@ -84,7 +84,7 @@ func (d Daemon) install(ctx context.Context) error {
 	}
 	err := stop(ctx, d.Name)
 	if errors.Is(err, windows.ERROR_SERVICE_DOES_NOT_EXIST) {
-		err = connect(func(manager *mgr.Mgr) error {
+		err = withManager(func(manager *mgr.Mgr) error {
 			service, err := manager.CreateService(d.Name, d.Program, config, args...)
 			if err != nil {
 				return err
@@ -98,11 +98,11 @@ func (d Daemon) install(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return open(d.Name, func(service *mgr.Service) error {
+	return withService(d.Name, func(service *mgr.Service) error {
 		config.DelayedAutoStart = true
 		for _, set := range []func() error{
 			func() error { return service.UpdateConfig(config) },
-			func() error { return service.SetRecoveryActions(recovery(), uint32(time.Hour.Seconds())) },
+			func() error { return service.SetRecoveryActions(recoveryActions(), uint32(time.Hour.Seconds())) },
 			func() error { return service.SetRecoveryActionsOnNonCrashFailures(true) },
 		} {
 			// Wine's service manager has no delayed start and no recovery.
@@ -113,7 +113,7 @@ func (d Daemon) install(ctx context.Context) error {
 		if err := start(ctx, d.Name); err != nil {
 			return err
 		}
-		status, err := await(ctx, service, func(state svc.State) bool { return state != svc.Running && state != svc.Stopped })
+		status, err := waitWhile(ctx, service, func(state svc.State) bool { return state != svc.Running && state != svc.Stopped })
 		if err == nil && status.State == svc.Stopped {
 			err = fmt.Errorf("it ended with status %d: see the event log", max(status.Win32ExitCode, status.ServiceSpecificExitCode))
 		}
@@ -121,9 +121,9 @@ func (d Daemon) install(ctx context.Context) error {
 	})
 }
 
-// recovery returns the actions after a daemon has ended without having been stopped:
-// the last one is repeated.
-func recovery() []mgr.RecoveryAction {
+// recoveryActions returns the actions that follow if a daemon exits without having been stopped.
+// The service manager repeats the last one.
+func recoveryActions() []mgr.RecoveryAction {
 	var actions []mgr.RecoveryAction
 	for _, delay := range []time.Duration{2 * time.Second, 5 * time.Second, 30 * time.Second} {
 		actions = append(actions, mgr.RecoveryAction{Type: mgr.ServiceRestart, Delay: delay})
@@ -131,7 +131,7 @@ func recovery() []mgr.RecoveryAction {
 	return actions
 }
 
-// installEventSource registers the daemon as a source of the Application event log.
+// installEventSource registers the daemon as a source of events in the Application event log.
 func installEventSource(name string) error {
 	err := eventlog.InstallAsEventCreate(name, eventlog.Error|eventlog.Warning|eventlog.Info)
 	if err != nil && !strings.Contains(err.Error(), "already exists") {
@@ -141,7 +141,7 @@ func installEventSource(name string) error {
 }
 
 func (d Daemon) uninstall(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeout(ctx, serviceTimeout)
 	defer cancel()
 	if err := stop(ctx, d.Name); err != nil {
 		return err
@@ -150,12 +150,12 @@ func (d Daemon) uninstall(ctx context.Context) error {
 	if errors.Is(err, registry.ErrNotExist) {
 		err = nil
 	}
-	return errors.Join(open(d.Name, (*mgr.Service).Delete), err)
+	return errors.Join(withService(d.Name, (*mgr.Service).Delete), err)
 }
 
 // Run runs a daemon that the service manager has started, with the event log as its
-// log. ok is false for a process that was started another way.
-func Run(name string, main Main) (status int, ok bool) {
+// log. started is false for a process that was started another way.
+func Run(name string, main Main) (status int, started bool) {
 	if len(os.Args) < 2 || os.Args[1] != runAsService {
 		return 0, false
 	}
@@ -165,7 +165,7 @@ func Run(name string, main Main) (status int, ok bool) {
 		defer func() { _ = events.Close() }()
 		log = eventWriter{events}
 	}
-	h := &handler{main: main, log: log}
+	h := &serviceHandler{main: main, log: log}
 	if err := svc.Run(name, h); err != nil {
 		fmt.Fprintf(log, "level=error msg=%q\n", err)
 		return 1, true
@@ -173,15 +173,15 @@ func Run(name string, main Main) (status int, ok bool) {
 	return h.status, true
 }
 
-// handler is a daemon as the service manager controls it.
-type handler struct {
+// serviceHandler runs a daemon for the service manager.
+type serviceHandler struct {
 	main   Main
 	log    io.Writer
 	status int
 }
 
 // Execute implements [svc.Handler].
-func (h *handler) Execute(_ []string, requests <-chan svc.ChangeRequest, changes chan<- svc.Status) (specific bool, status uint32) {
+func (h *serviceHandler) Execute(_ []string, requests <-chan svc.ChangeRequest, changes chan<- svc.Status) (specific bool, status uint32) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	running := svc.Status{State: svc.Running, Accepts: svc.AcceptStop | svc.AcceptShutdown}

@@ -76,8 +76,8 @@ func TestDaemon(t *testing.T) {
 	})
 	state := func(want svc.State) {
 		t.Helper()
-		err := open(testDaemon, func(s *mgr.Service) error {
-			_, err := await(ctx, s, func(state svc.State) bool { return state != want })
+		err := withService(testDaemon, func(s *mgr.Service) error {
+			_, err := waitWhile(ctx, s, func(state svc.State) bool { return state != want })
 			return err
 		})
 		if err != nil {
@@ -105,7 +105,7 @@ func TestDaemon(t *testing.T) {
 		state(svc.Stopped)
 	} else {
 		starts(4)
-		err := open(testDaemon, func(s *mgr.Service) error {
+		err := withService(testDaemon, func(s *mgr.Service) error {
 			config, err := s.Config()
 			if !config.DelayedAutoStart {
 				t.Error("no delayed start")

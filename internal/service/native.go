@@ -9,7 +9,7 @@ import (
 )
 
 // checkNative returns an error unless the command line of a Windows service
-// runs containerd.exe. A service manager such as nssm sends Ctrl-C to every process
+// runs containerd.exe itself. A wrapper such as nssm sends Ctrl-C to every process
 // of the service's console when the service stops. containerd starts shims in its
 // own console, and containerd-shim-runhcs-v1 does not handle Ctrl-C, so a restart
 // would end every container of the node (nssm's process.cpp, containerd's
@@ -24,7 +24,7 @@ func checkNative(service, commandLine string) error {
 }
 
 // programOf returns the program of a command line. A path without quotation marks
-// can have spaces: then the program ends with the first .exe before a space.
+// can have spaces, so it ends with the first .exe before a space.
 func programOf(commandLine string) string {
 	if quoted, ok := strings.CutPrefix(commandLine, `"`); ok {
 		program, _, _ := strings.Cut(quoted, `"`)
@@ -38,13 +38,13 @@ func programOf(commandLine string) string {
 	return commandLine
 }
 
-// level finds the level in an entry of logrus, as text or JSON.
-var level = regexp.MustCompile(`\blevel"?[=:]"?(\w+)`)
+// levelPattern matches the level in a log entry of logrus, as text or JSON.
+var levelPattern = regexp.MustCompile(`\blevel"?[=:]"?(\w+)`)
 
-// levelOf returns the level of a log entry. Other lines, such as the cause of the
-// process's end, are errors.
+// levelOf returns the level of a log entry, "error" for other lines, such as the error with
+// which the process exits.
 func levelOf(entry string) string {
-	if match := level.FindStringSubmatch(entry); match != nil {
+	if match := levelPattern.FindStringSubmatch(entry); match != nil {
 		return match[1]
 	}
 	return "error"

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Programs returns the paths of the running programs with a file name, without those that
-// cannot be read. Any user can start a program of that name.
-func Programs(name string) (paths []string) {
+// RunningPrograms returns the paths of the running programs with a file name, except paths that
+// cannot be read. Any user can start a program with that name.
+func RunningPrograms(name string) (paths []string) {
 	snapshot, err := windows.CreateToolhelp32Snapshot(windows.TH32CS_SNAPPROCESS, 0)
 	if err != nil {
 		return nil

@@ -1,5 +1,5 @@
-// Package service restarts services of the operating system, such as containerd, and runs our
-// daemons as services.
+// Package service restarts services of the operating system, such as containerd, and runs the
+// daemons of directx-nri as Windows services.
 package service
 
 import (
@@ -19,7 +19,7 @@ type Service interface {
 	String() string
 }
 
-// Command returns a service that a shell command restarts, for other init systems.
+// Command returns a service that is restarted by a shell command. It is for other init systems.
 func Command(command string) Service { return commandLine(command) }
 
 type commandLine string

@@ -7,21 +7,21 @@ import (
 	"os/exec"
 )
 
-type named string
+type managedService string
 
 // Named returns the named service of systemd.
-func Named(name string) Service { return named(name) }
+func Named(name string) Service { return managedService(name) }
 
-func (n named) String() string { return "systemctl restart " + string(n) }
+func (n managedService) String() string { return "systemctl restart " + string(n) }
 
-func (n named) Check(context.Context) error { return nil }
+func (n managedService) Check(context.Context) error { return nil }
 
-func (n named) Restart(ctx context.Context) error {
+func (n managedService) Restart(ctx context.Context) error {
 	return run(exec.CommandContext(ctx, "systemctl", "restart", "--", string(n)), n.String())
 }
 
-// Programs returns nothing: it is supported on Windows only.
-func Programs(string) []string { return nil }
+// RunningPrograms returns nothing: it is supported on Windows only.
+func RunningPrograms(string) []string { return nil }
 
 func shell(ctx context.Context, command string) *exec.Cmd {
 	return exec.CommandContext(ctx, "/bin/sh", "-c", command)

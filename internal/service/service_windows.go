@@ -16,51 +16,52 @@ import (
 )
 
 const (
-	// poll is the interval of queries for a service's state.
-	poll = 200 * time.Millisecond
-	// startLimit bounds the start of the services that were stopped. It does not end with
-	// the caller's context: a node without containerd and a kubelet is worse.
-	startLimit = time.Minute
+	// pollInterval is the interval of queries for a service's state.
+	pollInterval = 200 * time.Millisecond
+	// startTimeout bounds the start of the services that were stopped. The end of the caller's
+	// context does not interrupt it, because the node needs containerd and the kubelet.
+	startTimeout = time.Minute
 )
 
-type named string
+type managedService string
 
 // Named returns the named service of the service manager. Its restart stops the running
-// services that depend on it, such as a kubelet, and starts them again. It also starts those
-// that start with the system: a restart that was killed may have left them stopped.
-func Named(name string) Service { return named(name) }
+// services that depend on it, such as the kubelet, and starts them again. It also starts the
+// dependent services that start with the system, because a restart that was killed may have
+// left them stopped.
+func Named(name string) Service { return managedService(name) }
 
-func (n named) String() string { return "the service " + string(n) }
+func (n managedService) String() string { return "the service " + string(n) }
 
 // Check returns an error unless the service runs containerd.exe itself: see
 // [checkNative].
-func (n named) Check(context.Context) error {
+func (n managedService) Check(context.Context) error {
 	line, err := commandLineOf(string(n))
 	if err != nil {
-		return n.notFound(err)
+		return n.lookupError(err)
 	}
 	return checkNative(string(n), line)
 }
 
-func (n named) notFound(err error) error {
-	return fmt.Errorf("look up %s: %w; name the service of containerd with --service", n, err)
+func (n managedService) lookupError(err error) error {
+	return fmt.Errorf("look up %s: %w; set --service to the name of containerd's service", n, err)
 }
 
-type signaled struct{ program string }
+type signaledProcess struct{ program string }
 
-// BySignal works on Linux only: elsewhere its restarts fail.
-func BySignal(_, program string) Service { return signaled{program} }
+// BySignal works on Linux only. On other systems, its methods return an error.
+func BySignal(_, program string) Service { return signaledProcess{program} }
 
-func (s signaled) String() string { return "a signal to " + s.program }
+func (s signaledProcess) String() string { return "a signal to " + s.program }
 
-func (s signaled) Restart(ctx context.Context) error { return s.Check(ctx) }
+func (s signaledProcess) Restart(ctx context.Context) error { return s.Check(ctx) }
 
-func (s signaled) Check(context.Context) error {
+func (s signaledProcess) Check(context.Context) error {
 	return fmt.Errorf("restart by %s: %w", s, errors.ErrUnsupported)
 }
 
-// readKey calls read with the registry key of a service. Wine's service manager cannot be asked
-// for the whole configuration.
+// readKey calls read with the registry key of a service. It does not use the service manager, because
+// that of Wine does not return the whole configuration.
 func readKey(name string, read func(registry.Key) error) error {
 	key, err := registry.OpenKey(registry.LOCAL_MACHINE, `SYSTEM\CurrentControlSet\Services\`+name, registry.QUERY_VALUE)
 	if err != nil {
@@ -92,21 +93,21 @@ func startsWithSystem(name string) bool {
 	return err == nil && startType == mgr.StartAutomatic
 }
 
-// dependents returns the services of a state that depend on the service, in the order in which
-// they stop. Windows does not stop the service before those that run.
-func (n named) dependents(state svc.ActivityStatus) (names []string, err error) {
-	err = open(string(n), func(service *mgr.Service) error {
+// dependents returns the services in a state that depend on the service, in the order in which they
+// must be stopped. Windows does not stop a service while dependent services run.
+func (n managedService) dependents(state svc.ActivityStatus) (names []string, err error) {
+	err = withService(string(n), func(service *mgr.Service) error {
 		names, err = service.ListDependentServices(state)
 		return err
 	})
 	if err != nil {
-		return nil, n.notFound(err)
+		return nil, n.lookupError(err)
 	}
 	return names, nil
 }
 
-// connect calls do with the service manager.
-func connect(do func(*mgr.Mgr) error) (err error) {
+// withManager calls do with the service manager.
+func withManager(do func(*mgr.Mgr) error) (err error) {
 	manager, err := mgr.Connect()
 	if err != nil {
 		return fmt.Errorf("connect to the service manager: %w", err)
@@ -115,9 +116,9 @@ func connect(do func(*mgr.Mgr) error) (err error) {
 	return do(manager)
 }
 
-// open calls do with a service.
-func open(name string, do func(*mgr.Service) error) error {
-	return connect(func(manager *mgr.Mgr) error {
+// withService calls do with a service.
+func withService(name string, do func(*mgr.Service) error) error {
+	return withManager(func(manager *mgr.Mgr) error {
 		service, err := manager.OpenService(name)
 		if err != nil {
 			return err
@@ -126,9 +127,9 @@ func open(name string, do func(*mgr.Service) error) error {
 	})
 }
 
-// Restart restarts the service and the running services that depend on it. Those are
-// started whatever happens.
-func (n named) Restart(ctx context.Context) error {
+// Restart restarts the service and the running services that depend on it. It starts them even
+// after an error.
+func (n managedService) Restart(ctx context.Context) error {
 	all, err := n.dependents(svc.AnyActivity)
 	running, runningErr := n.dependents(svc.Active)
 	if err = errors.Join(err, runningErr); err != nil {
@@ -139,7 +140,7 @@ func (n named) Restart(ctx context.Context) error {
 			break
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), startLimit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
 	defer cancel()
 	for _, name := range slices.Backward(append(all, string(n))) {
 		wasRunning := name == string(n) || slices.Contains(running, name)
@@ -147,7 +148,7 @@ func (n named) Restart(ctx context.Context) error {
 			continue
 		}
 		switch startErr := start(ctx, name); {
-		case startErr == nil || !wasRunning: // It may have stopped for another reason.
+		case startErr == nil || !wasRunning: // A service that did not run may have another problem.
 		case err == nil:
 			err = startErr
 		default:
@@ -162,7 +163,7 @@ func (n named) Restart(ctx context.Context) error {
 
 // stop stops a service and waits until it has stopped.
 func stop(ctx context.Context, name string) error {
-	err := open(name, func(service *mgr.Service) error {
+	err := withService(name, func(service *mgr.Service) error {
 		_, err := service.Control(svc.Stop)
 		switch {
 		case errors.Is(err, windows.ERROR_SERVICE_NOT_ACTIVE):
@@ -170,7 +171,7 @@ func stop(ctx context.Context, name string) error {
 		case err != nil && !errors.Is(err, windows.ERROR_SERVICE_CANNOT_ACCEPT_CTRL): // An earlier attempt is stopping it.
 			return err
 		}
-		_, err = await(ctx, service, func(state svc.State) bool { return state != svc.Stopped })
+		_, err = waitWhile(ctx, service, func(state svc.State) bool { return state != svc.Stopped })
 		return err
 	})
 	if err != nil {
@@ -179,10 +180,10 @@ func stop(ctx context.Context, name string) error {
 	return nil
 }
 
-// start starts a service. One that is still stopping is started when it has stopped.
+// start starts a service. If it is stopping, start waits until it has stopped.
 func start(ctx context.Context, name string) error {
-	err := open(name, func(service *mgr.Service) error {
-		_, err := await(ctx, service, func(state svc.State) bool { return state == svc.StopPending })
+	err := withService(name, func(service *mgr.Service) error {
+		_, err := waitWhile(ctx, service, func(state svc.State) bool { return state == svc.StopPending })
 		if err == nil {
 			err = service.Start()
 		}
@@ -194,8 +195,8 @@ func start(ctx context.Context, name string) error {
 	return nil
 }
 
-// await waits while a service is in a state that isPending accepts.
-func await(ctx context.Context, service *mgr.Service, isPending func(svc.State) bool) (svc.Status, error) {
+// waitWhile waits while a service is in a state that isPending accepts.
+func waitWhile(ctx context.Context, service *mgr.Service, isPending func(svc.State) bool) (svc.Status, error) {
 	for {
 		status, err := service.Query()
 		if err != nil || !isPending(status.State) {
@@ -204,7 +205,7 @@ func await(ctx context.Context, service *mgr.Service, isPending func(svc.State) 
 		select {
 		case <-ctx.Done():
 			return status, fmt.Errorf("it is %s: %w", stateNames[status.State], context.Cause(ctx))
-		case <-time.After(poll):
+		case <-time.After(pollInterval):
 		}
 	}
 }

@@ -74,7 +74,7 @@ func install(t *testing.T, name string, pause time.Duration, config mgr.Config) 
 			if status.State == svc.Running {
 				return status.ProcessId
 			}
-			time.Sleep(poll)
+			time.Sleep(pollInterval)
 		}
 		return 0
 	}
@@ -84,7 +84,7 @@ func TestRestart(t *testing.T) {
 	containerd := install(t, "dxtest-containerd", 0, mgr.Config{})
 	kubelet := install(t, "dxtest-kubelet", 0, mgr.Config{Dependencies: []string{"dxtest-containerd"}, StartType: mgr.StartAutomatic})
 	proxy := install(t, "dxtest-proxy", 0, mgr.Config{Dependencies: []string{"dxtest-kubelet"}, StartType: mgr.StartManual})
-	service := named("dxtest-containerd")
+	service := managedService("dxtest-containerd")
 	before := []uint32{containerd(), kubelet(), proxy()}
 	dependents, err := service.dependents(svc.Active)
 	wine := windows.NewLazySystemDLL("ntdll.dll").NewProc("wine_get_version").Find() == nil && len(dependents) == 0
@@ -168,10 +168,10 @@ func TestPrograms(t *testing.T) {
 	t.Parallel()
 	self, err := os.Executable()
 	testutil.NoError(t, err)
-	if found := Programs(strings.ToUpper(filepath.Base(self))); !slices.ContainsFunc(found, func(path string) bool { return strings.EqualFold(path, self) }) {
+	if found := RunningPrograms(strings.ToUpper(filepath.Base(self))); !slices.ContainsFunc(found, func(path string) bool { return strings.EqualFold(path, self) }) {
 		t.Errorf("%q, want %s", found, self)
 	}
-	if found := Programs("no-such.exe"); len(found) > 0 {
+	if found := RunningPrograms("no-such.exe"); len(found) > 0 {
 		t.Errorf("%q", found)
 	}
 }

@@ -12,22 +12,24 @@ import (
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
 )
 
-// signaled is a process that listens on a socket and has a supervisor.
-type signaled struct{ socket, program string }
+// signaledProcess is a process that listens on a socket and is restarted by its supervisor after a
+// signal.
+type signaledProcess struct{ socket, program string }
 
-// BySignal returns the service of the process that listens on socket, which must be
+// BySignal returns the service of the process that listens on socket, which must run
 // program. Restart sends SIGTERM, and its supervisor starts it again. If no process
-// listens, it is assumed to be starting.
-func BySignal(socket, program string) Service { return signaled{socket, program} }
+// listens, the service is assumed to be starting.
+func BySignal(socket, program string) Service { return signaledProcess{socket, program} }
 
-func (s signaled) String() string { return "a signal to " + s.program }
+func (s signaledProcess) String() string { return "a signal to " + s.program }
 
-func (s signaled) Check(ctx context.Context) error { return s.send(ctx, 0) }
+func (s signaledProcess) Check(ctx context.Context) error { return s.send(ctx, 0) }
 
-func (s signaled) Restart(ctx context.Context) error { return s.send(ctx, unix.SIGTERM) }
+func (s signaledProcess) Restart(ctx context.Context) error { return s.send(ctx, unix.SIGTERM) }
 
-// send sends a signal to the process, if there is one, and waits for its end after a SIGTERM.
-func (s signaled) send(ctx context.Context, signal unix.Signal) (err error) {
+// send sends a signal to the process, if there is one. After SIGTERM, it waits until the process has
+// exited.
+func (s signaledProcess) send(ctx context.Context, signal unix.Signal) (err error) {
 	process, err := localgrpc.SocketOwner(ctx, s.socket)
 	if errors.Is(err, localgrpc.ErrNoListener) {
 		return nil
@@ -38,7 +40,7 @@ func (s signaled) send(ctx context.Context, signal unix.Signal) (err error) {
 	defer func() { err = errors.Join(err, process.Close()) }()
 	matches, err := process.Is(s.program)
 	if err == nil && !matches {
-		err = fmt.Errorf("it listens on %s, and is %s and not %s; restart %[3]s another way", s.socket, process.Name(), s.program)
+		err = fmt.Errorf("it listens on %s, but runs %s instead of %s; restart %[3]s another way", s.socket, process.Name(), s.program)
 	}
 	if err == nil {
 		err = process.Signal(signal)

@@ -91,7 +91,7 @@ func TestBySignalLeavesOthersAlone(t *testing.T) {
 	if check := BySignal(socket, "containerd").Check(t.Context()); check == nil || check.Error() != err.Error() {
 		t.Errorf("it is known before: %v", check)
 	}
-	if err == nil || !strings.Contains(err.Error(), "is proxy and not containerd; restart containerd another way") {
+	if err == nil || !strings.Contains(err.Error(), "runs proxy instead of containerd; restart containerd another way") {
 		t.Errorf("error %v", err)
 	}
 	if err := process.Signal(syscall.Signal(0)); err != nil {

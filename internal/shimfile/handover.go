@@ -12,10 +12,10 @@ import (
 	"github.com/directx-nri/directx-nri/internal/durable"
 )
 
-// binaryFile is the file of a bundle that names the shim which started the
-// container. When the container's shim process has died, containerd calls that
-// program to clean up; containerd reads the file at its start and deletes
-// bundles whose program no longer exists, even if the container still runs.
+// binaryFile is the file of a bundle with the path of the shim that started the container.
+// When the container's shim process has died, containerd calls that program to clean up.
+// At its start, containerd reads the file and deletes the bundle if the program no longer
+// exists, even if the container still runs.
 // https://github.com/containerd/containerd/blob/v1.7.35/runtime/v2/shim_load.go
 const binaryFile = "shim-binary-path"
 
@@ -37,7 +37,7 @@ func (b Bundle) Exists() bool { return durable.Exists(filepath.Join(b.Path, bina
 // started by the shim at path. The state directory need not exist.
 func FindBundles(state, path string) ([]Bundle, error) {
 	var found []Bundle
-	// containerd keeps bundles as PLUGIN/NAMESPACE/ID.
+	// The path of a bundle is PLUGIN/NAMESPACE/ID.
 	err := filepath.WalkDir(state, func(dir string, entry fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist): // The container has ended.
@@ -82,9 +82,9 @@ func isSameFile(a, b string) bool {
 	return aErr == nil && bErr == nil && os.SameFile(aInfo, bInfo)
 }
 
-// HandOver makes the shim at path responsible for bundles, so that the shim which
-// started them can be removed. containerd notices at its next start. Bundles
-// that no longer exist are ignored.
+// HandOver makes the shim at path responsible for bundles, so that the shim that started
+// them can be removed. It has an effect after the next start of containerd. Bundles that no
+// longer exist are ignored.
 func HandOver(bundles []Bundle, path string) error {
 	var errs []error
 	for _, b := range bundles {

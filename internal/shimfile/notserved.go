@@ -10,21 +10,21 @@ import (
 	"github.com/directx-nri/directx-nri/internal/durable"
 )
 
-// The shim records that containerd does not run it for the containers of pods, whose
-// sandboxes it is run for. The advertiser offers no GPU while the record exists.
+// The shim writes a record if containerd runs it for the sandboxes of pods, and not for the pods'
+// containers. directx-advertiser offers no GPU while the record exists.
 
 func notServedPath(stateDir string) string { return filepath.Join(stateDir, "not-served") }
 
-// WriteNotServed records durably why the containers of pods are not served.
-func WriteNotServed(stateDir, reason string) error {
+// RecordNotServed records durably why the containers of pods are not served.
+func RecordNotServed(stateDir, reason string) error {
 	if err := durable.MakePrivate(stateDir); err != nil {
 		return err
 	}
 	return durable.Replace(notServedPath(stateDir), []byte(reason+"\n"), 0o600)
 }
 
-// ReadNotServed returns why the containers of pods are not served, "" if they are.
-func ReadNotServed(stateDir string) (reason string, err error) {
+// NotServedReason returns why the containers of pods are not served, "" if they are.
+func NotServedReason(stateDir string) (reason string, err error) {
 	data, err := durable.Read(notServedPath(stateDir), 64<<10)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
@@ -32,5 +32,5 @@ func ReadNotServed(stateDir string) (reason string, err error) {
 	return cmp.Or(strings.TrimSpace(string(data)), "the reason is unknown"), err
 }
 
-// ClearNotServed removes what [WriteNotServed] wrote, if anything.
+// ClearNotServed removes what [RecordNotServed] wrote, if anything.
 func ClearNotServed(stateDir string) error { return durable.Remove(notServedPath(stateDir)) }

@@ -10,13 +10,13 @@ func TestNotServed(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	check := func(want string) {
 		t.Helper()
-		if reason, err := ReadNotServed(dir); reason != want || err != nil {
+		if reason, err := NotServedReason(dir); reason != want || err != nil {
 			t.Errorf("%q, %v, want %q", reason, err, want)
 		}
 	}
 	check("")
 	for reason, want := range map[string]string{"version 3": "version 3", "": "the reason is unknown"} {
-		if err := WriteNotServed(dir, reason); err != nil {
+		if err := RecordNotServed(dir, reason); err != nil {
 			t.Fatal(err)
 		}
 		check(want)

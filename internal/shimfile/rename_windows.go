@@ -10,21 +10,21 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// rename moves the program temp to path. Windows cannot replace a running
-// program but can rename it: rename waits for the shim at path to exit, and if
-// it does not, moves it aside. For an instant there is no shim at path then.
+// rename moves the program temp to path. Windows cannot replace a running program, but it
+// can rename one. rename waits for the shim at path to exit. If it does not exit, rename
+// moves it to another name, and for an instant there is no shim at path.
 func rename(temp, path string) error {
 	if err := retry(isBusy, func() error { return os.Rename(temp, path) }); !isBusy(err) {
 		return err
 	}
-	aside := filepath.Join(filepath.Dir(temp), strconv.FormatInt(time.Now().UnixNano(), 36))
-	if err := os.Rename(path, aside); err != nil {
+	oldPath := filepath.Join(filepath.Dir(temp), strconv.FormatInt(time.Now().UnixNano(), 36))
+	if err := os.Rename(path, oldPath); err != nil {
 		return err
 	}
 	if err := os.Rename(temp, path); err != nil {
-		return errors.Join(err, os.Rename(aside, path))
+		return errors.Join(err, os.Rename(oldPath, path))
 	}
-	return nil // The removal of the shim removes aside if it still runs now.
+	return nil // If the old shim still runs, Remove removes it later.
 }
 
 func isBusy(err error) bool {

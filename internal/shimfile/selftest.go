@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	// SelfTestFlag makes the shim test itself with a made-up container.
+	// SelfTestFlag makes the shim test itself with a sample container.
 	SelfTestFlag = "--self-test"
-	// SelfTestPassed is the one line that a working shim prints then. Other
-	// programs may exit with status 0 too.
+	// SelfTestPassed is the only line that the shim prints if its self-test passes. The exit
+	// status is not enough, because other programs may ignore the flag.
 	SelfTestPassed = "self-test passed"
-	// SelfTestParent is the environment variable with the directory of the self-test's files.
+	// SelfTestParent is the environment variable with the parent directory of the self-test's files.
 	SelfTestParent = "DIRECTX_NRI_SELF_TEST"
 
 	selfTestTimeout = time.Minute
@@ -32,7 +32,7 @@ func selfTest(ctx context.Context, path, dir string) error {
 	ctx, cancel := context.WithTimeout(ctx, selfTestTimeout)
 	defer cancel()
 	var stdout []byte
-	// A process that was forked while the file was written has it open for a moment
+	// A process that was forked while the file was written has the file open for a moment
 	// longer: https://go.dev/issue/22315.
 	err := retry(isBeingWritten, func() (err error) {
 		command := exec.CommandContext(ctx, path, SelfTestFlag)
@@ -50,7 +50,7 @@ func selfTest(ctx context.Context, path, dir string) error {
 	case err != nil:
 		return fmt.Errorf("%w: %s: %w", ErrSelfTest, path, err)
 	case string(bytes.TrimSpace(stdout)) != SelfTestPassed:
-		return fmt.Errorf("%w: %s: it printed %q instead of %q: is it %s?", ErrSelfTest, path, excerpt(stdout), SelfTestPassed, Base)
+		return fmt.Errorf("%w: %s: it printed %q instead of %q: is it %s?", ErrSelfTest, path, excerpt(stdout), SelfTestPassed, BaseName)
 	default:
 		return nil
 	}
@@ -60,10 +60,10 @@ func isBeingWritten(err error) bool { return errors.Is(err, syscall.ETXTBSY) }
 
 // excerpt returns the beginning of a program's output, on one line.
 func excerpt(output []byte) string {
-	const most = 500
+	const maxLength = 500
 	text := strings.Join(strings.Fields(strings.ToValidUTF8(string(output), "?")), " ")
-	if len(text) > most {
-		text = text[:most] + "…"
+	if len(text) > maxLength {
+		text = text[:maxLength] + "…"
 	}
 	return text
 }

@@ -1,9 +1,9 @@
 // Package shimfile manages the runtime shim's executable on a node: its name,
-// its installation and removal, and the handoff of running containers to
+// its installation and removal, and the handover of running containers to
 // another shim.
 //
-// Each container of the node starts through the shim, so a new file is tested
-// beside the present one before it replaces it.
+// All containers of the node start with the shim, so a new file is tested before
+// it replaces the old one.
 package shimfile
 
 import (
@@ -19,46 +19,47 @@ import (
 	"time"
 )
 
-// RuntimeName is the name of a runtime from which containerd derives [Base].
+// RuntimeName is the name of a runtime from which containerd derives [BaseName].
 const RuntimeName = "io.containerd.directx.v1"
 
-// Base is the shim's file name without the extension that Windows needs.
-const Base = "containerd-shim-directx-v1"
+// BaseName is the shim's file name without the extension that Windows needs.
+const BaseName = "containerd-shim-directx-v1"
 
 const (
-	// busyTries and busyPause bound the wait for a file that a shim has open; a
+	// retryLimit and retryInterval bound the wait for a file that a running shim uses. A
 	// shim runs for milliseconds.
-	busyTries = 50
-	busyPause = 20 * time.Millisecond
+	retryLimit    = 50
+	retryInterval = 20 * time.Millisecond
 
 	programPerm fs.FileMode = 0o755
 )
 
-// FileName returns the shim's file name on the given GOOS.
-func FileName(goos string) string {
+// FileNameFor returns the shim's file name on the given GOOS.
+func FileNameFor(goos string) string {
 	if goos == "windows" {
-		return Base + ".exe"
+		return BaseName + ".exe"
 	}
-	return Base
+	return BaseName
 }
 
-// Name returns the shim's file name on this system.
-func Name() string { return FileName(runtime.GOOS) }
+// FileName returns the shim's file name on this system.
+func FileName() string { return FileNameFor(runtime.GOOS) }
 
 // IsShim reports whether a containerd runtime_path names the shim, in any
 // directory and for any operating system.
 func IsShim(runtimePath string) bool {
 	base := strings.ToLower(runtimePath[strings.LastIndexAny(runtimePath, `/\`)+1:])
-	return strings.TrimSuffix(base, ".exe") == Base
+	return strings.TrimSuffix(base, ".exe") == BaseName
 }
 
-// workDirPrefix returns the prefix of the directories of installations beside the shim: a file
-// can be renamed only within its volume, and programs may not be allowed to run from elsewhere.
+// workDirPrefix returns the prefix of the temporary directories in which the shim at path is
+// installed. They are beside the shim, because a file can be renamed only within its volume and may
+// not be allowed to run elsewhere.
 func workDirPrefix(path string) string { return filepath.Base(path) + ".install-" }
 
-// Install installs the file source as the shim at path and reports whether that
-// changed the file. When the new shim fails its self-test, the present one stays
-// and the error matches [ErrSelfTest].
+// Install copies the file source to the shim at path, and reports whether the shim
+// has changed. If the new shim fails its self-test, the old one stays and the error
+// matches [ErrSelfTest].
 func Install(ctx context.Context, source, path string) (changed bool, err error) {
 	defer func() {
 		if err != nil {
@@ -80,10 +81,10 @@ func Install(ctx context.Context, source, path string) (changed bool, err error)
 	if err != nil {
 		return false, err
 	}
-	// A shim that was moved aside may still run. Remove reports what cannot be removed.
+	// An error is ignored, because the old shim, which rename moved there, may still run.
 	defer func() { _ = os.RemoveAll(workDir) }()
 	if bytes.Equal(old, data) && isExecutable(path) {
-		// It may have been copied here without a test.
+		// The file may have been copied there without a test.
 		return false, selfTest(ctx, path, workDir)
 	}
 	temp := filepath.Join(workDir, filepath.Base(path))
@@ -103,7 +104,7 @@ func writeProgram(path string, data []byte) error {
 		return err
 	}
 	_, err = f.Write(data)
-	// The umask may have removed bits.
+	// Chmod, because the umask may have removed bits.
 	return errors.Join(err, f.Chmod(programPerm), f.Sync(), f.Close())
 }
 
@@ -112,8 +113,8 @@ func isExecutable(path string) bool {
 	return err == nil && (runtime.GOOS == "windows" || info.Mode().Perm()&0o111 == 0o111)
 }
 
-// Remove removes the shim at path with all files that belong to it, and returns
-// the removed files.
+// Remove removes the shim at path and the temporary directories of its installations.
+// It returns the paths of the removed files.
 func Remove(path string) (removed []string, err error) {
 	defer func() {
 		if err != nil {
@@ -139,12 +140,12 @@ func Remove(path string) (removed []string, err error) {
 	return removed, errors.Join(errs...)
 }
 
-// retry calls do until it succeeds, fails with another error than isBusy accepts, or a shim
-// has had time to exit.
-func retry(isBusy func(error) bool, do func() error) error {
+// retry calls do until it succeeds or fails with an error that is not temporary, or until a running
+// shim must have exited.
+func retry(isTemporary func(error) bool, do func() error) error {
 	err := do()
-	for try := 0; try < busyTries && isBusy(err); try++ {
-		time.Sleep(busyPause)
+	for try := 0; try < retryLimit && isTemporary(err); try++ {
+		time.Sleep(retryInterval)
 		err = do()
 	}
 	return err

@@ -98,7 +98,7 @@ type node struct {
 }
 
 func newNode(t *testing.T) node {
-	return node{t, filepath.Join(t.TempDir(), "bin", Name())}
+	return node{t, filepath.Join(t.TempDir(), "bin", FileName())}
 }
 
 func (n node) source(does string) string {
@@ -124,7 +124,7 @@ func (n node) mustInstall(does string) {
 func (n node) interrupted() (workDir string) {
 	n.t.Helper()
 	workDir = n.path + ".install-1"
-	for _, file := range []string{Name(), "self-test/config.json"} {
+	for _, file := range []string{FileName(), "self-test/config.json"} {
 		testutil.WriteFile(n.t, filepath.Join(workDir, file), "half", 0o700)
 	}
 	return workDir
@@ -150,14 +150,14 @@ func TestInstall(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
 	n.mustInstall(good)
-	n.has(map[string]string{Name(): good})
+	n.has(map[string]string{FileName(): good})
 	if !isExecutable(n.path) {
 		t.Error("it cannot be run")
 	}
 	if changed, err := n.install(good); err != nil || changed {
 		t.Errorf("again: changed %t, %v", changed, err)
 	}
-	n.has(map[string]string{Name(): good})
+	n.has(map[string]string{FileName(): good})
 
 	// Windows does not replace or remove a program that runs.
 	running := exec.CommandContext(t.Context(), n.path, runFlag)
@@ -193,7 +193,7 @@ func TestInstallRefuses(t *testing.T) {
 			n, want := newNode(t), map[string]string{}
 			if !test.first {
 				n.mustInstall(good)
-				want[Name()] = good
+				want[FileName()] = good
 			}
 			_, err := n.install(test.does)
 			if !errors.Is(err, ErrSelfTest) || !strings.Contains(err.Error(), test.says) || strings.Contains(err.Error(), "\n") {
@@ -214,7 +214,7 @@ func TestInstallEndsWithItsContext(t *testing.T) {
 	if _, err := Install(ctx, source, n.path); !errors.Is(err, ErrSelfTest) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)
 	}
-	n.has(map[string]string{Name(): good})
+	n.has(map[string]string{FileName(): good})
 }
 
 func TestInstallTestsTheSameFileAgain(t *testing.T) {
@@ -280,7 +280,7 @@ func TestRemove(t *testing.T) {
 	if err != nil || len(entries) != len(foreign) {
 		t.Errorf("left: %v, %v", entries, err)
 	}
-	for _, path := range []string{n.path, filepath.Join(dir, "none", Name())} {
+	for _, path := range []string{n.path, filepath.Join(dir, "none", FileName())} {
 		if removed, err := Remove(path); err != nil || len(removed) > 0 {
 			t.Errorf("again: %v, %v", removed, err)
 		}
@@ -290,14 +290,14 @@ func TestRemove(t *testing.T) {
 func TestFileNames(t *testing.T) {
 	t.Parallel()
 	for path, want := range map[string]bool{
-		"": false, "/usr/local/bin/" + Base: true, `C:\Program Files\containerd\Containerd-Shim-DirectX-v1.EXE`: true,
-		Base: true, "/usr/local/bin/containerd-shim-runc-v2": false, "/" + Base + "/x": false,
+		"": false, "/usr/local/bin/" + BaseName: true, `C:\Program Files\containerd\Containerd-Shim-DirectX-v1.EXE`: true,
+		BaseName: true, "/usr/local/bin/containerd-shim-runc-v2": false, "/" + BaseName + "/x": false,
 	} {
 		if got := IsShim(path); got != want {
 			t.Errorf("IsShim(%q) = %t", path, got)
 		}
 	}
-	if FileName("windows") != Base+".exe" || FileName("linux") != Base {
-		t.Error(FileName("windows"), FileName("linux"))
+	if FileNameFor("windows") != BaseName+".exe" || FileNameFor("linux") != BaseName {
+		t.Error(FileNameFor("windows"), FileNameFor("linux"))
 	}
 }

@@ -99,7 +99,7 @@ func (n *Node) dxctlRuntime(t testing.TB, args ...string) string {
 }
 
 // ShimFile is where the runtime shim is installed, on containerd's PATH.
-func (n *Node) ShimFile() string { return filepath.Join(n.Dir, "shim", shimfile.Name()) }
+func (n *Node) ShimFile() string { return filepath.Join(n.Dir, "shim", shimfile.FileName()) }
 
 // ConfigFile is the product's configuration file, which the advertiser compiles.
 func (n *Node) ConfigFile() string { return filepath.Join(n.Dir, "config.yaml") }

@@ -174,7 +174,7 @@ func Start(t *testing.T, opts Options) *Node {
 	}
 	n.WriteConfig(t, opts.Config)
 	if n.Shim {
-		_, err := shimfile.Install(t.Context(), n.Product(shimfile.Name()), n.ShimFile())
+		_, err := shimfile.Install(t.Context(), n.Product(shimfile.FileName()), n.ShimFile())
 		Check(t, err)
 	}
 	n.declareProcesses(t)

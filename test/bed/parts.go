@@ -70,7 +70,7 @@ func (p Parts) check() error {
 	if err := p.CheckStock("nerdctl", ""); err != nil {
 		return err
 	}
-	for _, name := range []string{"directx-advertiser", "directx-nri", "dxctl", shimfile.Name()} {
+	for _, name := range []string{"directx-advertiser", "directx-nri", "dxctl", shimfile.FileName()} {
 		if _, err := os.Stat(p.Product(name)); err != nil {
 			return fmt.Errorf("the product's %s is missing: run make bin (%w)", name, err)
 		}

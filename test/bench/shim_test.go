@@ -139,7 +139,7 @@ func TestShimCalls(t *testing.T) {
 			samples := []*sample{direct, least}
 			// Older builds have the second variable.
 			env := []string{"DIRECTX_NRI_STATE_DIR=" + n.StateDir, "DIRECTX_NRI_CONFIG=" + n.ConfigFile()}
-			samples = append(samples, call("ours", n.Product(shimfile.Base), r.action, env, r.spec))
+			samples = append(samples, call("ours", n.Product(shimfile.BaseName), r.action, env, r.spec))
 			if shim := os.Getenv(baselineVar); shim != "" {
 				samples = append(samples, call("baseline", shim, r.action, env, r.spec))
 			}

@@ -243,7 +243,7 @@ func loaded(do change) change {
 
 // breakages returns all ways to break the node, one record of which is in a file.
 func (n *doctorNode) breakages(record string) []breakage {
-	const config, inventory, containerd, shim = "etc/config.yaml", "etc/gpus.yaml", "config.toml", "bin/" + shimfile.Base
+	const config, inventory, containerd, shim = "etc/config.yaml", "etc/gpus.yaml", "config.toml", "bin/" + shimfile.BaseName
 	const nri = `[plugins."io.containerd.nri.v1.nri"]`
 	const runtimes = `[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.`
 	row := func(name, check, says string, do change, flags ...string) breakage {
@@ -264,8 +264,8 @@ func (n *doctorNode) breakages(record string) []breakage {
 
 		row("the shim is gone", doctor.CheckShim, "runc", move(shim)),
 		row("the shim is of another version", doctor.CheckShim, "0.9-test", func(n *doctorNode) func() {
-			bed.Check(n, bed.Build(n.path("old"), "0.9-test", shimfile.Base))
-			return replace(shim, n.read("old/"+shimfile.Base))(n)
+			bed.Check(n, bed.Build(n.path("old"), "0.9-test", shimfile.BaseName))
+			return replace(shim, n.read("old/"+shimfile.BaseName))(n)
 		}),
 		row("the shim is damaged", doctor.CheckShim, "", replace(shim, "no program")),
 		row("the shim is not executable", doctor.CheckShim, "executable", permit(shim, 0o644)),

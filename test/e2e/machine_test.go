@@ -153,7 +153,7 @@ func (m *machine) path(name string) string { return filepath.Join(m.dir, name) }
 func (m *machine) socket() string { return m.path("s") }
 
 // shim is where the runtime shim is installed.
-func (m *machine) shim() string { return m.path("bin/" + shimfile.Base) }
+func (m *machine) shim() string { return m.path("bin/" + shimfile.BaseName) }
 
 // text replaces DIR in a text by the machine's directory.
 func (m *machine) text(text string) string { return strings.ReplaceAll(text, "DIR", m.dir) }
@@ -228,7 +228,7 @@ func (m *machine) mustRestart(command string, args ...string) string {
 func (m *machine) loaded() (loaded containerdconfig.RunningConfig) {
 	m.Helper()
 	bed.Eventually(m, 30*time.Second, "containerd answers", func() (err error) {
-		loaded, err = containerdconfig.Load(m.Context(), m.socket())
+		loaded, err = containerdconfig.ReadRunning(m.Context(), m.socket())
 		return err
 	})
 	return loaded

@@ -31,7 +31,7 @@ type configured struct{ *machine }
 func newConfigured(t *testing.T, containerd, config string, kept bool) *configured {
 	t.Helper()
 	n := &configured{newMachine(t, machineOptions{containerd: containerd, config: config, isolated: true, kept: kept})}
-	n.write("bin/"+shimfile.Base, "#!/bin/sh\necho "+shimfile.Base+" test\n", 0o755)
+	n.write("bin/"+shimfile.BaseName, "#!/bin/sh\necho "+shimfile.BaseName+" test\n", 0o755)
 	return n
 }
 
@@ -216,7 +216,7 @@ func TestConfigureAndBack(t *testing.T) {
 					t.Errorf("NRI was not off, or containerd words it differently:\n%s", logged)
 				}
 				n.mustRestart("configure")
-				if err := n.loaded().Check(); errors.Is(err, containerdconfig.ErrShimNotUsed) != (name == containerd2) {
+				if err := n.loaded().CheckShimUsed(); errors.Is(err, containerdconfig.ErrShimNotUsed) != (name == containerd2) {
 					t.Errorf("pods go through the shim: %v", err)
 				}
 				after := n.handlers()

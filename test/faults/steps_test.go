@@ -382,7 +382,7 @@ func traceShim(args []string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	program := filepath.Join(dir, shimfile.Name())
+	program := filepath.Join(dir, shimfile.FileName())
 	command := exec.Command(program, args[4:]...)
 	command.Stdin, command.Stdout, command.Stderr = os.Stdin, os.Stdout, os.Stderr
 	status, err := testutil.Trace(command, func(n int, _ uint64) (kill bool) {

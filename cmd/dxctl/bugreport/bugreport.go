@@ -10,7 +10,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/durable"
 )
 
-// secrets returns patterns of secrets. The text of their first group is kept.
+// secrets returns patterns of secrets. [Redact] keeps the text of their first group.
 func secrets() []*regexp.Regexp {
 	const name = `(?i)((?:password|secret|token|key|credentials?)\w*\\*["']?\s*[:=]\s*`
 	return []*regexp.Regexp{
@@ -19,18 +19,17 @@ func secrets() []*regexp.Regexp {
 		// log has & as \u0026.
 		regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://)\S+@`),
 		regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://[^\s?"'\\]+\?)(?:[^\s"'\\]|\\+u[0-9a-fA-F]{4})+`),
-		// A value whose name is that of a secret, with quotation marks, which are kept, or without.
+		// A value whose name is that of a secret, with or without quotation marks, which are kept.
 		regexp.MustCompile(name + `\\+")(?:[^"\\]|\\+[^"\\])*`),
 		regexp.MustCompile(name + `")(?:[^"\\]|\\.)*`),
 		regexp.MustCompile(name + `')(?:[^'"\\\n]|\\.)*`),
 		regexp.MustCompile(name + `)[^\s"'\\,;}\]]+`),
-		// An allocation token. A JSON escape such as \u003e ends in such digits.
+		// An allocation token. A JSON escape sequence such as \u003e also ends with hexadecimal digits.
 		regexp.MustCompile(`(\\u[0-9a-fA-F]{4})?[0-9a-fA-F]{32,}`),
 	}
 }
 
-// Redact returns text without what looks like a secret: passwords, users in URLs, and
-// long hexadecimal numbers.
+// Redact replaces what looks like a secret: passwords, users in URLs, and long hexadecimal numbers.
 func Redact(text []byte) []byte {
 	clean := strings.ToValidUTF8(string(text), "?")
 	for _, secret := range secrets() {

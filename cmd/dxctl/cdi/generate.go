@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
-	"github.com/directx-nri/directx-nri/cmd/dxctl/gpus"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/nodegpus"
 	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/cli"
@@ -26,28 +26,28 @@ import (
 	"github.com/directx-nri/directx-nri/ocispec/cdi"
 )
 
-// head is the first line of a file that dxctl wrote.
-const head = "# Written by 'dxctl cdi generate'.\n"
+// header is the first line of the files that dxctl writes.
+const header = "# Written by 'dxctl cdi generate'.\n"
 
-// maxSize is a limit in bytes. No specification is larger.
+// maxSize is the maximum size of a specification in bytes.
 const maxSize = 1 << 20
 
-// errForeign is the error of a file that another program wrote. It is neither replaced nor removed.
-var errForeign = errors.New("the file was not written by dxctl: remove it, or name another")
+// errForeign is the error of a file that another program wrote, which is not replaced or removed.
+var errForeign = errors.New("the file was not written by dxctl: remove it, or use another name")
 
 type options struct {
-	gpus.NodeFlags
+	nodegpus.Flags
 	file  string
 	watch bool
 }
 
-// NewCommand returns the group of commands.
+// NewCommand returns 'dxctl cdi'.
 func NewCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "cdi",
 		Short: "Give the GPUs to Docker, Podman and others by CDI",
 		Long: `Writes a specification of the Container Device Interface, by which Docker 25, Podman 4,
-nerdctl 2 and containerd give GPUs to Linux containers without our daemons and shim.`,
+nerdctl 2 and containerd give GPUs to Linux containers, without a daemon or the shim.`,
 	}
 	command.AddCommand(newGenerateCommand(), newRemoveCommand())
 	return command
@@ -61,8 +61,9 @@ func newGenerateCommand() *cobra.Command {
 		Long: `Prints the specification, or writes it to a file. Its devices are each GPU by its
 index, each by a name that survives restarts, and all.
 
-A specification cannot append to a variable: LD_LIBRARY_PATH replaces the image's. Of
-several GPUs in a container, only the last one's hints are set: use gpu=all instead.`,
+A specification cannot append to an environment variable: its LD_LIBRARY_PATH replaces the
+image's. If a container has several GPUs, only the hints of the last one are set: use
+gpu=all instead.`,
 		Example: `  dxctl cdi generate --file /var/run/cdi/directx-nri.yaml
   docker run --rm --device directx.microsoft.com/gpu=all IMAGE`,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },
@@ -90,11 +91,11 @@ func newRemoveCommand() *cobra.Command {
 func (o *options) run(ctx context.Context, stdout, stderr io.Writer) error {
 	switch extension := filepath.Ext(o.file); {
 	case o.watch && o.file == "":
-		return cli.Usage("--watch needs --file")
+		return cli.Usage("--watch requires --file")
 	case o.file != "" && extension != ".yaml":
 		return cli.Usage("--file %s: its name must end with .yaml, as other files are not read", o.file)
 	}
-	if err := o.Check(); err != nil {
+	if err := o.CheckFlags(); err != nil {
 		return err
 	}
 	source, p, err := o.Open(stderr, string(ocispec.Linux))
@@ -121,12 +122,12 @@ func (o *options) run(ctx context.Context, stdout, stderr io.Writer) error {
 // error once, because write may succeed after the next change. A foreign file ends the watch.
 func watch(ctx context.Context, source discovery.Source, write func() error, stderr io.Writer) error {
 	var last errlog.LastError
-	return gpus.Follow(ctx, source, func() error {
+	return nodegpus.Follow(ctx, source, func() error {
 		err := write()
 		if errors.Is(err, errForeign) {
 			return err
 		}
-		if last.Replace(err) && err != nil {
+		if last.Changed(err) && err != nil {
 			fmt.Fprintf(stderr, "dxctl: %v; waiting for a change\n", err)
 		}
 		return nil
@@ -144,7 +145,7 @@ func (o *options) generate(ctx context.Context, source discovery.Source, p polic
 		return nil, 0, err
 	}
 	var devices []cdi.Device
-	add := func(gpus []discovery.Device, names ...string) (notes []ocispec.Note, err error) {
+	add := func(gpus []discovery.Device, names ...string) (notes []ocispec.SkippedFile, err error) {
 		edits, notes, err := ocispec.BuildEdits(ocispec.Linux, gpus, nil, o.Files(), p)
 		for _, name := range names {
 			devices = append(devices, cdi.Device{Name: name, Edits: edits})
@@ -169,7 +170,7 @@ func (o *options) generate(ctx context.Context, source discovery.Source, p polic
 		return nil, 0, err
 	}
 	data, err = yaml.Marshal(spec)
-	return append([]byte(head), data...), len(all), err
+	return append([]byte(header), data...), len(all), err
 }
 
 // write prints the specification of count GPUs, or writes it to the file if that differs.
@@ -200,7 +201,7 @@ func read(path string) ([]byte, error) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, nil
-	case err == nil && !bytes.HasPrefix(data, []byte(head)):
+	case err == nil && !bytes.HasPrefix(data, []byte(header)):
 		err = fmt.Errorf("%s: %w", path, errForeign)
 	}
 	return data, err

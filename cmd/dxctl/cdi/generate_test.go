@@ -87,7 +87,7 @@ func TestGenerate(t *testing.T) {
 	}
 	for want, args := range map[string][]string{
 		"must end with .yaml": append(slices.Clone(generate), "--file", filepath.Join(dir, "x.json")),
-		"needs --file":        append(slices.Clone(generate), "--watch"),
+		"requires --file":     append(slices.Clone(generate), "--watch"),
 		"not a directory":     append(slices.Clone(generate), "--file", filepath.Join(gpus, "x.yaml")),
 	} {
 		if _, err := run(t.Context(), t, args...); err == nil || !strings.Contains(err.Error(), want) {

@@ -25,11 +25,11 @@ import (
 	"github.com/directx-nri/directx-nri/shim"
 )
 
-// ConfigureOptions are those of 'dxctl runtime configure'.
+// ConfigureOptions are the options of 'dxctl runtime configure'.
 type ConfigureOptions struct {
 	Restarter
 	ShimDir       string
-	NoShim        bool // handlers keep their shim
+	NoShim        bool // leave the handlers unchanged
 	handlers      []string
 	addHandler    string
 	noNRI         bool
@@ -67,7 +67,7 @@ In a pod on Linux, use --restart-mode signal, with hostPID: true and appArmorPro
 // ShimDirUsage describes the flag --shim-dir.
 const ShimDirUsage = "`DIRECTORY` of the runtime shim: that of containerd, or one on its PATH"
 
-// AddFlags adds the flags of what is configured and how.
+// AddFlags adds the flags, except --dry-run.
 func (o *ConfigureOptions) AddFlags(command *cobra.Command) {
 	flags := command.Flags()
 	o.Instance.AddFlags(flags)
@@ -83,10 +83,10 @@ func (o *ConfigureOptions) AddFlags(command *cobra.Command) {
 }
 
 // Shim returns the path of the runtime shim.
-func (o *ConfigureOptions) Shim() string { return filepath.Join(o.ShimDir, shimfile.FileName(o.OS)) }
+func (o *ConfigureOptions) Shim() string { return filepath.Join(o.ShimDir, shimfile.FileNameFor(o.OS)) }
 
-// Check returns an error about flags that cannot be used.
-func (o *ConfigureOptions) Check() error {
+// CheckFlags returns an error about flags that cannot be used.
+func (o *ConfigureOptions) CheckFlags() error {
 	switch {
 	case o.NoShim && (o.noNRI || o.OS == "windows"):
 		return cli.Usage("--no-shim and --no-nri leave nothing to configure")
@@ -99,38 +99,38 @@ func (o *ConfigureOptions) Check() error {
 	case o.dryRun && o.AllowRestart:
 		return cli.Usage("--dry-run excludes --restart")
 	}
-	return o.Restarter.Check()
+	return o.Restarter.CheckFlags()
 }
 
 // Run configures containerd: see the command's help.
 func (o *ConfigureOptions) Run(ctx context.Context, stdout, stderr io.Writer) error {
-	if err := o.Check(); err != nil {
+	if err := o.CheckFlags(); err != nil {
 		return err
 	}
-	c, err := openChange(o.ConfigFile, o.StateDir)
+	file, err := readRecordedConfig(o.ConfigFile, o.StateDir)
 	if err != nil {
 		return err
 	}
-	target := o.Target(ctx)
-	if c.Pending > 0 && o.hasLoaded(ctx, o.RestartTimeout, asInFile(c.text, target)) {
-		c.Pending = 0 // Others have restarted containerd or the node. A failure must not undo what works.
+	release := o.Release(ctx)
+	if file.Pending > 0 && o.hasLoaded(ctx, o.RestartTimeout, handlersMatchFile(file.text, release)) {
+		file.Pending = 0 // Containerd has started with the edits. A later failure must not undo them.
 	}
 	settings := containerdconfig.Settings{
-		Target: target, Shim: o.Shim(), RealShim: o.realShim(), Handlers: o.handlers, AddHandler: o.addHandler,
+		Release: release, Shim: o.Shim(), RealShim: o.realShim(), Handlers: o.handlers, AddHandler: o.addHandler,
 		NRI: !o.noNRI && o.OS != "windows",
 	}
 	if o.NoShim {
 		settings.Shim = ""
 	}
-	result, err := containerdconfig.Configure(c.text, settings)
+	result, err := containerdconfig.Configure(file.text, settings)
 	if err != nil {
-		return locate(o.ConfigFile, err)
+		return withFileName(o.ConfigFile, err)
 	}
-	f, err := containerdconfig.Read(result.Text, settings.Target)
+	config, err := containerdconfig.Read(result.Text, release)
 	if err != nil {
-		return locate(o.ConfigFile, err)
+		return withFileName(o.ConfigFile, err)
 	}
-	if err := errors.Join(o.Imports(f, settings.Target)...); err != nil {
+	if err := errors.Join(o.CheckImports(config, release)...); err != nil {
 		return err
 	}
 	if settings.Shim != "" {
@@ -142,13 +142,13 @@ func (o *ConfigureOptions) Run(ctx context.Context, stdout, stderr io.Writer) er
 		fmt.Fprintf(stderr, "warning: %s\n", warning)
 	}
 	if o.dryRun {
-		_, err := stdout.Write(diff.Diff(o.ConfigFile, c.text, o.ConfigFile, result.Text))
+		_, err := stdout.Write(diff.Diff(o.ConfigFile, file.text, o.ConfigFile, result.Text))
 		return err
 	}
-	return o.apply(ctx, stdout, stderr, c, result)
+	return o.apply(ctx, stdout, stderr, file, result)
 }
 
-// realShim returns the path of the shim that ours runs, "" if it is unknown.
+// realShim returns the path of the real shim, "" if it is unknown.
 func (o *ConfigureOptions) realShim() string {
 	p, err := policy.Read(o.StateDir)
 	if err != nil {
@@ -159,39 +159,40 @@ func (o *ConfigureOptions) realShim() string {
 }
 
 // apply writes the result, and restarts containerd if allowed and necessary.
-func (o *ConfigureOptions) apply(ctx context.Context, stdout, stderr io.Writer, c recordedConfig, result containerdconfig.Result) error {
-	changed, check := len(result.Edits) > 0, withShim(result.Handlers, o.Shim())
-	restart := o.AllowRestart && (changed || c.Pending > 0 || c.RestartDue || !o.hasLoaded(ctx, o.RestartTimeout, check))
-	attempt := hash(fmt.Appendf(nil, "%q %q %q %v", c.path, result.Text, o.service(), o.RestartTimeout))
+func (o *ConfigureOptions) apply(ctx context.Context, stdout, stderr io.Writer, file recordedConfig, result containerdconfig.Result) error {
+	changed, check := len(result.Edits) > 0, handlersUseShim(result.Handlers, o.Shim())
+	restart := o.AllowRestart && (changed || file.Pending > 0 || file.RestartDue || !o.hasLoaded(ctx, o.RestartTimeout, check))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %v", file.path, result.Text, o.service(), o.RestartTimeout))
+	attempt := hex.EncodeToString(sum[:])
 	if restart {
 		err := o.CheckRestart(ctx)
 		if err == nil {
-			err = c.Failure.check(attempt, time.Now())
+			err = file.Failure.checkRetry(attempt, time.Now())
 		}
-		spread := len(c.Edits) == 0 && o.restartSpread > 0
-		if err == nil && spread {
-			err = o.spread(ctx, stderr)
+		mustWait := len(file.Edits) == 0 && o.restartSpread > 0
+		if err == nil && mustWait {
+			err = o.waitBeforeRestart(ctx, stderr)
 		}
 		if err != nil {
-			return fmt.Errorf("%s was not changed: %w", c.path, err)
+			return fmt.Errorf("%s was not changed: %w", file.path, err)
 		}
-		if spread {
+		if mustWait {
 			// The programs that set up a node may have changed the file meanwhile.
 			o.restartSpread = 0
 			return o.Run(ctx, stdout, stderr)
 		}
 	}
 	if changed {
-		c.addEdits(result.Edits)
+		file.addEdits(result.Edits)
 	}
-	c.RestartDue = c.RestartDue || restart
-	if changed || restart { // The next run continues one that is killed.
-		if err := c.save(o.StateDir); err != nil {
+	file.RestartDue = file.RestartDue || restart
+	if changed || restart { // If this run is killed, the next one continues it.
+		if err := file.save(o.StateDir); err != nil {
 			return err
 		}
 	}
 	if changed {
-		if err := c.write(result.Text); err != nil {
+		if err := file.write(result.Text); err != nil {
 			return err
 		}
 	}
@@ -202,7 +203,7 @@ func (o *ConfigureOptions) apply(ctx context.Context, stdout, stderr io.Writer, 
 	fmt.Fprintf(stderr, message, o.ConfigFile, handlerList(result.Handlers))
 	switch {
 	case restart:
-		if err := o.restartOrUndo(ctx, stderr, c, attempt, check); err != nil {
+		if err := o.restartOrUndo(ctx, stderr, file, attempt, check); err != nil {
 			return err
 		}
 	case changed:
@@ -215,11 +216,6 @@ func (o *ConfigureOptions) apply(ctx context.Context, stdout, stderr io.Writer, 
 	return nil
 }
 
-func hash(text []byte) string {
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:])
-}
-
 // handlerList returns the names of handlers, for a message.
 func handlerList(handlers []string) string {
 	if len(handlers) == 0 {
@@ -228,9 +224,9 @@ func handlerList(handlers []string) string {
 	return ": runtime handlers " + strings.Join(handlers, ", ")
 }
 
-// spread waits for a random part of the time over which a cluster's nodes restart
-// containerd when they are first configured.
-func (o *ConfigureOptions) spread(ctx context.Context, stderr io.Writer) error {
+// waitBeforeRestart waits for a random part of --restart-spread, so that the nodes of a cluster do
+// not restart containerd all at once.
+func (o *ConfigureOptions) waitBeforeRestart(ctx context.Context, stderr io.Writer) error {
 	pause := rand.N(o.restartSpread) //nolint:gosec // No secret.
 	fmt.Fprintf(stderr, "restarting containerd in %v (--restart-spread)\n", pause.Round(time.Second))
 	select {
@@ -242,7 +238,7 @@ func (o *ConfigureOptions) spread(ctx context.Context, stderr io.Writer) error {
 }
 
 // runtimeClass returns the manifest of the RuntimeClass for a handler.
-func runtimeClass(handler, os string) string {
+func runtimeClass(handler, nodeOS string) string {
 	return fmt.Sprintf(`apiVersion: node.k8s.io/v1
 kind: RuntimeClass
 metadata:
@@ -251,5 +247,5 @@ handler: %[1]s
 scheduling:
   nodeSelector:
     kubernetes.io/os: %s
-`, handler, os)
+`, handler, nodeOS)
 }

@@ -31,7 +31,7 @@ func newCommand(name string, r Restarter) *cobra.Command {
 }
 
 // flags returns the arguments of a command on a node; the first one is its name.
-func flags(n *containerdtest.Node, args []string) []string {
+func flags(n *containerdtest.FakeNode, args []string) []string {
 	all := n.Flags()
 	if args[0] == "configure" {
 		all = append(all, "--shim-dir", n.ShimDir)
@@ -40,12 +40,12 @@ func flags(n *containerdtest.Node, args []string) []string {
 }
 
 // run runs 'dxctl runtime'.
-func run(t *testing.T, n *containerdtest.Node, args ...string) (stdout, stderr string, err error) {
+func run(t *testing.T, n *containerdtest.FakeNode, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	return containerdtest.Run(t, newCommand(args[0], Restarter{}), flags(n, args)...)
 }
 
-func must(t *testing.T, n *containerdtest.Node, args ...string) (stdout, stderr string) {
+func must(t *testing.T, n *containerdtest.FakeNode, args ...string) (stdout, stderr string) {
 	t.Helper()
 	stdout, stderr, err := run(t, n, args...)
 	if err != nil {
@@ -55,10 +55,10 @@ func must(t *testing.T, n *containerdtest.Node, args ...string) (stdout, stderr 
 }
 
 // checkLoaded fails the test unless the running containerd uses the shim, or does not.
-func checkLoaded(t *testing.T, n *containerdtest.Node, when string, want bool) {
+func checkLoaded(t *testing.T, n *containerdtest.FakeNode, when string, want bool) {
 	t.Helper()
-	loaded, err := containerdconfig.Load(t.Context(), n.Socket)
-	if got := len(OurHandlers(loaded.Handlers)) > 0; err != nil || got != want {
+	loaded, err := containerdconfig.ReadRunning(t.Context(), n.Socket)
+	if got := len(HandlersWithShim(loaded.Handlers)) > 0; err != nil || got != want {
 		t.Errorf("%s: containerd uses the shim: %t, %v", when, got, err)
 	}
 }
@@ -94,7 +94,7 @@ func TestNothingToConfigure(t *testing.T) {
 }
 
 // restarts returns the flags of a command that containerd does not notice, and how often it ran.
-func restarts(t *testing.T, b *containerdtest.Node) (flags []string, count func() int) {
+func restarts(t *testing.T, b *containerdtest.FakeNode) (flags []string, count func() int) {
 	t.Helper()
 	file := filepath.Join(b.Root, "restarts")
 	return []string{"--restart", "--restart-command", "echo restart >>" + file, "--restart-timeout", "1500ms"}, func() int {
@@ -171,7 +171,7 @@ func TestUnconfigureRestartsWhenNecessary(t *testing.T) {
 	t.Parallel()
 	b := containerdtest.New(t, containerdtest.Config)
 	must(t, b, "configure")
-	b.Write(t, b.Config, strings.Replace(b.Read(t), b.Shim(), "/elsewhere/"+shimfile.Base, 1))
+	b.Write(t, b.Config, strings.Replace(b.Read(t), b.Shim(), "/elsewhere/"+shimfile.BaseName, 1))
 	testutil.WriteFile(t, filepath.Join(b.Root, "restarted"), "", 0o600)
 	flags, count := restarts(t, b)
 	for range 3 {
@@ -298,7 +298,7 @@ func TestImports(t *testing.T) {
 
 func TestSignalOnWindows(t *testing.T) {
 	t.Parallel()
-	err := (&Restarter{Instance: Instance{OS: "windows"}, AllowRestart: true, restartMode: restartBySignal}).Check()
+	err := (&Restarter{Instance: Instance{OS: "windows"}, AllowRestart: true, restartMode: restartBySignal}).CheckFlags()
 	if err == nil || !strings.Contains(err.Error(), "is not supported on windows") {
 		t.Error(err)
 	}
@@ -331,10 +331,10 @@ func TestLinkStaysALink(t *testing.T) {
 	b := containerdtest.New(t, containerdtest.Config)
 	link := filepath.Join(b.Root, "link.toml")
 	testutil.NoError(t, os.Symlink(b.Config, link))
-	target := b.Config
+	release := b.Config
 	b.Config = link
 	must(t, b, "configure")
-	if got, err := os.Readlink(link); err != nil || got != target {
+	if got, err := os.Readlink(link); err != nil || got != release {
 		t.Errorf("%q, %v", got, err)
 	}
 	must(t, b, "unconfigure")
@@ -347,7 +347,7 @@ func TestLinkStaysALink(t *testing.T) {
 func TestRealShim(t *testing.T) {
 	t.Parallel()
 	b := containerdtest.New(t, containerdtest.Config+"[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.a]\nruntime_type = 'io.containerd.runc.v2'\nruntime_path = '/opt/a'\n")
-	if _, _, err := run(t, b, "configure", "--dry-run"); err == nil || !strings.Contains(err.Error(), "runtime handler a has runtime_path /opt/a, which is not the shim that ours runs") {
+	if _, _, err := run(t, b, "configure", "--dry-run"); err == nil || !strings.Contains(err.Error(), "runtime handler a has runtime_path /opt/a, which is not the real shim") {
 		t.Errorf("another shim: %v", err)
 	}
 	p := policy.Default()

@@ -59,8 +59,8 @@ type recordedConfig struct {
 	changeRecord
 }
 
-// openChange reads the configuration file and the record.
-func openChange(path, stateDir string) (c recordedConfig, err error) {
+// readRecordedConfig reads the configuration file and the record, which must be that of the file.
+func readRecordedConfig(path, stateDir string) (c recordedConfig, err error) {
 	if c.configFile, err = readConfigFile(path); err != nil {
 		return c, err
 	}
@@ -70,9 +70,10 @@ func openChange(path, stateDir string) (c recordedConfig, err error) {
 	return c, err
 }
 
-// addEdits adds edits that are made next to the record.
+// addEdits adds edits to the record, before they are written to the file.
 func (c *recordedConfig) addEdits(edits []containerdconfig.Edit) {
-	// Others may have replaced the file, and a run may have been killed before it wrote it.
+	// The record can have edits that the file does not have: another program replaced the file, or
+	// a run was killed before it wrote the file.
 	if text, _, err := containerdconfig.Undo(c.text, c.Edits); err == nil && bytes.Equal(text, c.text) {
 		c.dropEdits(0)
 	}
@@ -82,7 +83,7 @@ func (c *recordedConfig) addEdits(edits []containerdconfig.Edit) {
 	c.Edits, c.Pending, c.Failure = append(c.Edits, edits...), c.Pending+len(edits), nil
 }
 
-// dropEdits removes the edits after the first n ones, with which containerd has started.
+// dropEdits removes all edits from the record but the first n, with which containerd has started.
 func (c *recordedConfig) dropEdits(n int) {
 	c.Edits, c.Pending = c.Edits[:n], 0
 	if n == 0 {
@@ -90,18 +91,19 @@ func (c *recordedConfig) dropEdits(n int) {
 	}
 }
 
-// textWithoutEdits returns the text without all edits of the record, and notes about what may
+// textWithoutEdits returns the text without the edits in the record, and notes about what may
 // differ from the original.
-func (c *recordedConfig) textWithoutEdits(target containerdconfig.Target) (text []byte, notes []string, err error) {
+func (c *recordedConfig) textWithoutEdits(release containerdconfig.Release) (text []byte, notes []string, err error) {
 	if len(c.Edits) == 0 {
-		text, notes, err = containerdconfig.Remove(c.text, target)
+		text, notes, err = containerdconfig.Remove(c.text, release)
 	} else {
 		text, notes, err = containerdconfig.Undo(c.text, c.Edits)
 	}
-	return text, notes, locate(c.path, err)
+	return text, notes, withFileName(c.path, err)
 }
 
-// restore writes the text without edits. A file that we created is removed if it is blank.
+// restore writes the text without edits. If the text is blank and dxctl created the file, restore
+// removes the file.
 func (c *recordedConfig) restore(text []byte) error {
 	if c.Created && len(bytes.TrimSpace(text)) == 0 {
 		return durable.Remove(c.path)

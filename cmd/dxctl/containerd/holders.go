@@ -20,8 +20,8 @@ func AddForceFlag(flags *pflag.FlagSet, force *bool) {
 	flags.BoolVar(force, "force", false, "continue although running containers with GPUs will not start again")
 }
 
-// CheckHolders returns an error that names the running containers with an interlock,
-// which start again only while directx-nri edits them. With force, it prints their names.
+// CheckHolders returns an error that names the running containers with an interlock, because they
+// do not start again without directx-nri. With force, it prints the error as a warning.
 func (i *Instance) CheckHolders(ctx context.Context, stateDir string, stderr io.Writer, force bool) error {
 	entries, problems, err := allocation.OpenStore(paths.Allocations(stateDir)).List(ctx)
 	for _, p := range problems {
@@ -48,12 +48,12 @@ func (i *Instance) CheckHolders(ctx context.Context, stateDir string, stderr io.
 	return nil
 }
 
-// runningHolders returns the containers of entries whose pod runs, or all if that is
-// unknown. Those with GPUs by the kubelet have no interlock.
-func runningHolders(entries []allocation.Entry, pods Pods, unknown bool) []string {
+// runningHolders returns the containers of entries whose pods run, or all containers if the pods
+// are unknown. Containers that get their GPUs from the kubelet have no interlock and are left out.
+func runningHolders(entries []allocation.Entry, pods Pods, podsUnknown bool) []string {
 	var names []string
 	for _, e := range entries {
-		if h := e.Holder; h != nil && !e.Injected && (unknown || pods.IsRunning(*h)) {
+		if h := e.Holder; h != nil && !e.Injected && (podsUnknown || pods.IsRunning(*h)) {
 			names = append(names, h.PodNamespace+"/"+h.PodName+"/"+h.Container)
 		}
 	}
@@ -64,7 +64,7 @@ func runningHolders(entries []allocation.Entry, pods Pods, unknown bool) []strin
 // Pods are the pods that containerd has a sandbox of, by UID.
 type Pods map[string]containerdconfig.Pod
 
-// IsRunning reports whether the pod of a holder runs.
+// IsRunning reports whether the pod of a holder is running.
 func (p Pods) IsRunning(h allocation.Holder) bool {
 	if !h.BoundByName() {
 		return p[h.PodUID].Ready

@@ -31,7 +31,7 @@ type Instance struct {
 	OS         string // the node's, as in runtime.GOOS
 	ConfigFile string
 	CRISocket  string
-	Major      int // 0 for that of the running containerd
+	Major      int // major version; 0 for that of the running containerd
 }
 
 // AddFlags adds the flags that select the containerd.
@@ -43,52 +43,53 @@ func (i *Instance) AddFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&i.Major, "containerd-major", 0, "containerd's major version, 1 or 2 (default: the running one's)")
 }
 
-// Check returns an error about flags that cannot be used.
-func (i *Instance) Check() error {
+// CheckFlags returns an error about flags that cannot be used.
+func (i *Instance) CheckFlags() error {
 	if i.Major < 0 || i.Major > 2 {
 		return cli.Usage("--containerd-major %d: want 1, 2, or 0", i.Major)
 	}
 	return nil
 }
 
-// Target returns the containerd that reads the configuration file.
-func (i *Instance) Target(ctx context.Context) containerdconfig.Target {
-	target := containerdconfig.Target{OS: i.OS, Major: i.Major}
-	if target.Major != 0 {
-		return target
+// Release returns the release of the containerd that reads the configuration file.
+func (i *Instance) Release(ctx context.Context) containerdconfig.Release {
+	release := containerdconfig.Release{OS: i.OS, Major: i.Major}
+	if release.Major != 0 {
+		return release
 	}
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	running, _ := containerdconfig.Load(ctx, i.CRISocket) // Without an answer, the version of the file decides.
-	target.Major = running.Major
-	return target
+	// If containerd does not answer, the version of the file is used instead.
+	running, _ := containerdconfig.ReadRunning(ctx, i.CRISocket)
+	release.Major = running.Major
+	return release
 }
 
-// ReadFile reads the configuration file. A file that does not exist is empty.
-func (i *Instance) ReadFile(target containerdconfig.Target) (containerdconfig.File, error) {
-	read, err := readConfigFile(i.ConfigFile)
+// ReadConfig reads the configuration file. A file that does not exist is empty.
+func (i *Instance) ReadConfig(release containerdconfig.Release) (containerdconfig.Config, error) {
+	file, err := readConfigFile(i.ConfigFile)
 	if err != nil {
-		return containerdconfig.File{}, err
+		return containerdconfig.Config{}, err
 	}
-	file, err := containerdconfig.Read(read.text, target)
-	return file, locate(i.ConfigFile, err)
+	config, err := containerdconfig.Read(file.text, release)
+	return config, withFileName(i.ConfigFile, err)
 }
 
-// ErrOverridden reports that an imported file takes precedence over our settings.
+// ErrOverridden means that an imported file overrides the settings of 'dxctl runtime configure'.
 var ErrOverridden = errors.New("replaces what is configured there")
 
-// Imports returns an error for each file that f imports, directly or not, and that overrides
-// what we configure ([ErrOverridden]) or cannot be used: containerd does not start
-// then.
+// CheckImports returns an error for each file that c imports, directly or not, and that overrides
+// the settings of 'dxctl runtime configure' ([ErrOverridden]), or with which containerd does not
+// start.
 // https://github.com/containerd/containerd/blob/v2.4.2/cmd/containerd/server/config/config.go
-func (i *Instance) Imports(f containerdconfig.File, target containerdconfig.Target) (problems []error) {
+func (i *Instance) CheckImports(c containerdconfig.Config, release containerdconfig.Release) (problems []error) {
 	add := func(file string, err error) {
 		if err != nil {
-			problems = append(problems, locate(file, err))
+			problems = append(problems, withFileName(file, err))
 		}
 	}
 	read := map[string]bool{filepath.Clean(i.ConfigFile): true}
-	pending, err := resolveImports(i.ConfigFile, f.Imports)
+	pending, err := resolveImports(i.ConfigFile, c.Imports)
 	add(i.ConfigFile, err)
 	for len(pending) > 0 {
 		name := pending[0]
@@ -100,7 +101,7 @@ func (i *Instance) Imports(f containerdconfig.File, target containerdconfig.Targ
 		text, err := durable.Read(name, math.MaxInt64)
 		var keys, imports []string
 		if err == nil {
-			keys, imports, err = containerdconfig.Overrides(text, f, target)
+			keys, imports, err = containerdconfig.Overrides(text, c, release)
 		}
 		add(name, err)
 		for _, key := range keys {
@@ -130,14 +131,14 @@ func resolveImports(file string, imports []string) (files []string, err error) {
 	return files, nil
 }
 
-// locate adds the name of a file to an error that does not have it.
-func locate(file string, err error) error {
-	var syntax containerdconfig.SyntaxError
-	var named *fs.PathError
+// withFileName adds the name of a file to an error that does not name one.
+func withFileName(file string, err error) error {
+	var syntaxErr containerdconfig.SyntaxError
+	var pathErr *fs.PathError
 	switch {
-	case err == nil || errors.As(err, &named):
+	case err == nil || errors.As(err, &pathErr):
 		return err
-	case errors.As(err, &syntax):
+	case errors.As(err, &syntaxErr):
 		return fmt.Errorf("%s:%w", file, err)
 	}
 	return fmt.Errorf("%s: %w", file, err)

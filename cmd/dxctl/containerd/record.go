@@ -16,18 +16,19 @@ const (
 	recordFormat = 1
 )
 
-// changeRecord is the file in the state directory with our changes of containerd's configuration. It
-// is written before each change, so that the next run can continue one that was killed.
+// changeRecord is the content of the file that records dxctl's changes of containerd's
+// configuration. It is written before each change, so that the next run can continue a run that was
+// killed.
 type changeRecord struct {
 	Format int `json:"format"`
-	// Config is the configuration file, "" if there are no edits, and Created reports whether
-	// it did not exist before.
+	// Config is the configuration file, "" if there are no edits. Created reports whether dxctl
+	// created it.
 	Config  string                  `json:"config,omitempty"`
 	Created bool                    `json:"created,omitempty"`
 	Edits   []containerdconfig.Edit `json:"edits,omitempty"`
-	// Pending is how many of the last edits containerd has not started with yet.
+	// Pending is the number of the last edits, with which containerd has not started yet.
 	Pending int `json:"pending,omitempty"`
-	// RestartDue reports that a command has to restart containerd and has not finished that.
+	// RestartDue reports whether a command has not finished its restart of containerd.
 	RestartDue bool `json:"restartDue,omitempty"`
 	// Failure is nil if the last restart succeeded.
 	Failure *failure `json:"failure,omitempty"`
@@ -35,7 +36,7 @@ type changeRecord struct {
 
 // failure is a change with which containerd did not restart.
 type failure struct {
-	// Attempt is a hash of everything that affects the result.
+	// Attempt is a hash of everything that can affect the result of the restart.
 	Attempt string    `json:"attempt"`
 	At      time.Time `json:"at"`
 	Cause   string    `json:"error"`
@@ -45,13 +46,12 @@ func (f failure) String() string {
 	return fmt.Sprintf("containerd did not restart with this configuration at %s: %s", f.At.UTC().Format(time.RFC3339), f.Cause)
 }
 
-// retryPause is how long the same configuration is not tried again. The kubelet restarts a
-// failed init container every few minutes, and each attempt stops the node's containerd
-// twice.
+// retryPause is the time before the same configuration is tried again. The kubelet restarts a
+// failed init container every few minutes, and each attempt restarts the node's containerd twice.
 const retryPause = time.Hour
 
-// check returns an error if an attempt has failed within [retryPause].
-func (f *failure) check(attempt string, now time.Time) error {
+// checkRetry returns an error if an attempt has failed within [retryPause].
+func (f *failure) checkRetry(attempt string, now time.Time) error {
 	if f == nil || f.Attempt != attempt {
 		return nil
 	}
@@ -74,11 +74,12 @@ func readRecord(stateDir string) (changeRecord, error) {
 	case r.Format != recordFormat:
 		return changeRecord{}, fmt.Errorf("the record %s has the unknown format %d", recordPath(stateDir), r.Format)
 	}
-	r.Pending = min(max(r.Pending, 0), len(r.Edits)) // Others may have edited it.
+	r.Pending = min(max(r.Pending, 0), len(r.Edits)) // An administrator may have edited the file.
 	return *r, nil
 }
 
-// save writes the record. An empty one is removed, and the directory if it is empty then.
+// save writes the record. It removes the file of an empty record, and then the state directory if
+// that is empty.
 func (r changeRecord) save(stateDir string) error {
 	if reflect.DeepEqual(r, changeRecord{Format: recordFormat}) {
 		return statefile.Remove(recordPath(stateDir))
@@ -86,7 +87,7 @@ func (r changeRecord) save(stateDir string) error {
 	return statefile.Write(recordPath(stateDir), r)
 }
 
-// ForgetFailure lets the next command try again what has failed.
+// ForgetFailure removes the failure from the record, so that the next command retries the change.
 func ForgetFailure(stateDir string) error {
 	r, err := readRecord(stateDir)
 	if err != nil {
@@ -96,14 +97,14 @@ func ForgetFailure(stateDir string) error {
 	return r.save(stateDir)
 }
 
-// IsConfigured reports whether a command has changed containerd's configuration. It is true
-// if that is unknown.
+// IsConfigured reports whether a command has changed containerd's configuration. It returns true
+// if the record cannot be read.
 func IsConfigured(stateDir string) bool {
 	r, err := readRecord(stateDir)
 	return err != nil || r.Config != "" || r.RestartDue
 }
 
-// Leftover is what an interrupted command left in a file, and the problem with it.
+// Leftover is a problem that an interrupted command left in a file.
 type Leftover struct {
 	Kind LeftoverKind
 	Path string
@@ -120,11 +121,11 @@ const (
 	PendingRestart
 )
 
-// Leftovers returns what interrupted commands left.
+// Leftovers returns the problems that interrupted commands left.
 func Leftovers(configFile, stateDir string) (list []Leftover) {
 	r, err := readRecord(stateDir)
 	if err == nil && r.Config != "" {
-		_, err = openChange(configFile, stateDir)
+		_, err = readRecordedConfig(configFile, stateDir)
 	}
 	add := func(kind LeftoverKind, err error) { list = append(list, Leftover{kind, recordPath(stateDir), err}) }
 	if err != nil {

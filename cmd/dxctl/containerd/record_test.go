@@ -30,7 +30,7 @@ func TestFailure(t *testing.T) {
 		{"the clock is set back", &failure{"a", now, "no"}, now.Add(-time.Second), false},
 		{"another attempt", &failure{"b", now, "no"}, now, false},
 	} {
-		err := test.failure.check("a", test.now)
+		err := test.failure.checkRetry("a", test.now)
 		if (err != nil) != test.refuses {
 			t.Errorf("%s: %v", test.name, err)
 		}

@@ -19,8 +19,8 @@ import (
 	"github.com/directx-nri/directx-nri/internal/service"
 )
 
-// Restarter restarts the containerd of a node, and undoes the changes of its configuration with
-// which it does not start.
+// Restarter restarts the containerd of a node, and undoes a change of its configuration if
+// containerd does not start with it.
 type Restarter struct {
 	Instance
 	StateDir     string
@@ -39,48 +39,48 @@ const (
 	restartBySignal  = "signal"
 )
 
-func (t *Restarter) addDryRunFlag(command *cobra.Command) {
-	command.Flags().BoolVar(&t.dryRun, "dry-run", false, "print the change as a unified diff, and change nothing")
+func (r *Restarter) addDryRunFlag(command *cobra.Command) {
+	command.Flags().BoolVar(&r.dryRun, "dry-run", false, "print the change as a unified diff, and change nothing")
 }
 
 // restartNotice is printed after a change without a restart.
 const restartNotice = "restart containerd, or reboot the node, to load the file"
 
 // AddRestartFlags adds the flags of a command that changes the configuration.
-func (t *Restarter) AddRestartFlags(command *cobra.Command) {
+func (r *Restarter) AddRestartFlags(command *cobra.Command) {
 	flags := command.Flags()
-	flags.StringVar(&t.StateDir, "state-dir", paths.Default().State, "state `DIRECTORY`")
-	flags.BoolVar(&t.AllowRestart, "restart", false, "restart containerd if that is necessary")
-	cli.AddChoice(command, &t.restartMode, "restart-mode", "", "how to restart it", restartByService, restartBySignal)
-	flags.StringVar(&t.serviceName, "service", "containerd", "containerd's service in systemd or the Windows service manager")
-	flags.StringVar(&t.restartCommand, "restart-command", "", "shell command that restarts containerd, instead of --service")
-	flags.DurationVar(&t.RestartTimeout, "restart-timeout", time.Minute, "limit for containerd's restart")
+	flags.StringVar(&r.StateDir, "state-dir", paths.Default().State, "state `DIRECTORY`")
+	flags.BoolVar(&r.AllowRestart, "restart", false, "restart containerd if that is necessary")
+	cli.AddChoice(command, &r.restartMode, "restart-mode", "", "how to restart it", restartByService, restartBySignal)
+	flags.StringVar(&r.serviceName, "service", "containerd", "containerd's service in systemd or the Windows service manager")
+	flags.StringVar(&r.restartCommand, "restart-command", "", "shell command that restarts containerd, instead of --service")
+	flags.DurationVar(&r.RestartTimeout, "restart-timeout", time.Minute, "limit for containerd's restart")
 }
 
-// Check returns an error about flags that cannot be used.
-func (t *Restarter) Check() error {
-	if err := t.Instance.Check(); err != nil {
+// CheckFlags returns an error about flags that cannot be used.
+func (r *Restarter) CheckFlags() error {
+	if err := r.Instance.CheckFlags(); err != nil {
 		return err
 	}
 	switch {
-	case t.restartCommand != "" && !t.AllowRestart:
+	case r.restartCommand != "" && !r.AllowRestart:
 		return cli.Usage("--restart-command requires --restart")
-	case t.restartMode == restartBySignal && t.OS == "windows":
-		return cli.Usage("--restart-mode %s is not supported on %s", t.restartMode, t.OS)
-	case t.restartMode == restartBySignal && t.restartCommand != "":
-		return cli.Usage("--restart-command excludes --restart-mode %s", t.restartMode)
+	case r.restartMode == restartBySignal && r.OS == "windows":
+		return cli.Usage("--restart-mode %s is not supported on %s", r.restartMode, r.OS)
+	case r.restartMode == restartBySignal && r.restartCommand != "":
+		return cli.Usage("--restart-command excludes --restart-mode %s", r.restartMode)
 	}
 	return nil
 }
 
-// handlersCheck returns an error unless the handlers are those that containerd has to load.
-type handlersCheck func(loaded []containerdconfig.Handler) error
+// handlerCheck returns an error unless containerd has loaded the handlers that it has to load.
+type handlerCheck func(loaded []containerdconfig.Handler) error
 
 // anyHandlers accepts what containerd has loaded.
 func anyHandlers([]containerdconfig.Handler) error { return nil }
 
-// withShim returns a check that the named handlers use the shim.
-func withShim(names []string, shim string) handlersCheck {
+// handlersUseShim returns a check that the named handlers use the shim.
+func handlersUseShim(names []string, shim string) handlerCheck {
 	return func(loaded []containerdconfig.Handler) error {
 		for _, name := range names {
 			isLoaded := func(h containerdconfig.Handler) bool { return h.Name == name && h.RuntimePath == shim }
@@ -92,20 +92,21 @@ func withShim(names []string, shim string) handlersCheck {
 	}
 }
 
-// asInFile returns a check that the handlers of a file that use the shim are loaded as they are
-// there. Without one, it is unknown whether the file is loaded.
-func asInFile(text []byte, target containerdconfig.Target) handlersCheck {
+// handlersMatchFile returns a check that the handlers that use the shim in a file are loaded as they
+// are in the file. The check fails if there are none, because then it is unknown whether the file is
+// loaded.
+func handlersMatchFile(text []byte, release containerdconfig.Release) handlerCheck {
 	return func(loaded []containerdconfig.Handler) error {
-		f, err := containerdconfig.Read(text, target)
+		f, err := containerdconfig.Read(text, release)
 		if err != nil {
 			return err
 		}
-		unknown := errors.New("no runtime handler of the file uses the shim")
+		result := errors.New("no runtime handler of the file uses the shim")
 		for _, h := range f.Handlers {
-			if !h.Ours() {
+			if !h.UsesShim() {
 				continue
 			}
-			unknown = nil
+			result = nil
 			isSame := func(l containerdconfig.Handler) bool {
 				return l.Name == h.Name && l.RuntimePath == h.RuntimePath &&
 					slices.Equal(l.PodAnnotations, h.PodAnnotations) && slices.Equal(l.ContainerAnnotations, h.ContainerAnnotations)
@@ -114,100 +115,101 @@ func asInFile(text []byte, target containerdconfig.Target) handlersCheck {
 				return fmt.Errorf("runtime handler %s is not loaded as it is in the file", h.Name)
 			}
 		}
-		return unknown
+		return result
 	}
 }
 
-// hasLoaded reports whether the running containerd is known to have loaded what check accepts.
-func (t *Restarter) hasLoaded(ctx context.Context, timeout time.Duration, check handlersCheck) bool {
+// hasLoaded reports whether the running containerd has loaded handlers that check accepts. It
+// returns false if containerd does not answer.
+func (r *Restarter) hasLoaded(ctx context.Context, timeout time.Duration, check handlerCheck) bool {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	running, err := containerdconfig.Load(ctx, t.CRISocket)
+	running, err := containerdconfig.ReadRunning(ctx, r.CRISocket)
 	return err == nil && check(running.Handlers) == nil
 }
 
 var errRestartDue = errors.New("an earlier command did not finish its restart of containerd")
 
-// RestartDue reports whether an earlier command did not finish a restart. Without --restart,
-// that is an error.
-func (t *Restarter) RestartDue() (due bool, err error) {
-	r, err := readRecord(t.StateDir)
-	if err == nil && r.RestartDue && !t.AllowRestart {
+// CheckRestartDue reports whether an earlier command did not finish its restart of containerd. It
+// returns an error if so and --restart is not set.
+func (r *Restarter) CheckRestartDue() (due bool, err error) {
+	record, err := readRecord(r.StateDir)
+	if err == nil && record.RestartDue && !r.AllowRestart {
 		err = fmt.Errorf("%w: add --restart", errRestartDue)
 	}
-	return r.RestartDue, err
+	return record.RestartDue, err
 }
 
-// RestartAfter makes a change that containerd finds when it starts, and restarts it. Until the
-// restart has succeeded, it is due, and the next command repeats it. change reports whether it has
-// changed anything, also with an error.
-func (t *Restarter) RestartAfter(ctx context.Context, out io.Writer, change func() (changed bool, err error)) error {
-	r, err := readRecord(t.StateDir)
+// ChangeAndRestart calls change, whose result containerd reads when it starts, and restarts
+// containerd. Until the restart has succeeded, the record has RestartDue, and the next command
+// restarts containerd again. change reports whether it has changed anything, also with an error.
+func (r *Restarter) ChangeAndRestart(ctx context.Context, out io.Writer, change func() (changed bool, err error)) error {
+	record, err := readRecord(r.StateDir)
 	if err != nil {
 		return err
 	}
-	wasDue := r.RestartDue
-	r.RestartDue = true
-	if err := r.save(t.StateDir); err != nil {
+	wasDue := record.RestartDue
+	record.RestartDue = true
+	if err := record.save(r.StateDir); err != nil {
 		return err
 	}
 	if changed, err := change(); err != nil {
-		r.RestartDue = wasDue || changed
-		return errors.Join(err, r.save(t.StateDir))
+		record.RestartDue = wasDue || changed
+		return errors.Join(err, record.save(r.StateDir))
 	}
-	err = t.restartAndCheck(ctx, anyHandlers)
-	if err != nil && status.Code(err) != codes.Unimplemented { // It answers, without its CRI plugin.
+	err = r.restartAndCheck(ctx, anyHandlers)
+	if err != nil && status.Code(err) != codes.Unimplemented { // Unimplemented: containerd runs without its CRI plugin.
 		return fmt.Errorf("%w; run the command again to restart containerd", err)
 	}
 	fmt.Fprintln(out, "restarted containerd")
-	r.RestartDue, r.Failure = false, nil
-	return r.save(t.StateDir)
+	record.RestartDue, record.Failure = false, nil
+	return record.save(r.StateDir)
 }
 
-// restartOrUndo restarts containerd for a change that is written. If containerd does not load what
-// check accepts, restartOrUndo undoes the pending edits and restarts containerd again; the error
-// describes both. attempt identifies the change: see [failure].
-func (t *Restarter) restartOrUndo(ctx context.Context, out io.Writer, c recordedConfig, attempt string, check handlersCheck) error {
-	cause := t.restartAndCheck(ctx, check)
+// restartOrUndo restarts containerd after a change of its configuration. If containerd does not load
+// handlers that check accepts, restartOrUndo undoes the pending edits and restarts containerd again.
+// The error describes both restarts. attempt identifies the change: see [failure].
+func (r *Restarter) restartOrUndo(ctx context.Context, out io.Writer, c recordedConfig, attempt string, check handlerCheck) error {
+	cause := r.restartAndCheck(ctx, check)
 	if cause == nil {
 		fmt.Fprintln(out, "restarted containerd")
 		c.Pending, c.RestartDue, c.Failure = 0, false, nil
-		return c.save(t.StateDir)
+		return c.save(r.StateDir)
 	}
 	canceled := ctx.Err() != nil
-	// Even after a signal: a node without containerd is worse.
+	// Continue after a signal, too: otherwise, the node would have no containerd.
 	ctx = context.WithoutCancel(ctx)
 	if c.Pending > 0 {
-		if err := t.undoPending(&c); err != nil {
+		if err := r.undoPending(&c); err != nil {
 			cause = fmt.Errorf("%w; %s was not restored: %w", cause, c.path, err)
 		} else {
 			cause = fmt.Errorf("%w; %s was restored", cause, c.path)
 		}
-		// On Windows, a pod's process has 5 s to end. Another restart could be killed when
-		// the kubelet is stopped, and nothing would run dxctl again: the next run does it.
+		// On Windows, a pod's process has 5 s to end. Another restart could be killed while the
+		// kubelet is stopped, and then nothing would run dxctl again. So the next run restarts it.
 		// https://github.com/microsoft/hcsshim/blob/v0.14.1/internal/jobcontainers/jobcontainer.go
-		if canceled && t.OS == "windows" && t.hasLoaded(ctx, time.Second, anyHandlers) {
+		if canceled && r.OS == "windows" && r.hasLoaded(ctx, time.Second, anyHandlers) {
 			return fmt.Errorf("%w; run the command again to restart containerd", cause)
 		}
-		if err := t.restartAndCheck(ctx, anyHandlers); err != nil {
+		if err := r.restartAndCheck(ctx, anyHandlers); err != nil {
 			cause = fmt.Errorf("%w; %w", cause, err)
 		} else {
 			cause, c.RestartDue = fmt.Errorf("%w, and containerd runs with it", cause), c.Pending > 0
 		}
 	}
-	// The failure is recorded last: a run that is killed before must be continued at once.
-	if !canceled { // Otherwise, the cause is not the file.
+	// The failure is recorded last, so that a run that is killed before is continued at once.
+	if !canceled { // After a signal, the file may not be the cause.
 		c.Failure = &failure{attempt, time.Now(), cause.Error()}
 	}
-	if err := c.save(t.StateDir); err != nil {
+	if err := c.save(r.StateDir); err != nil {
 		return fmt.Errorf("%w; %w", cause, err)
 	}
 	return cause
 }
 
-// undoPending undoes the edits with which containerd has not started. Others may have changed
-// the file since it was read.
-func (t *Restarter) undoPending(c *recordedConfig) (err error) {
+// undoPending undoes the edits with which containerd has not started. It reads the file again,
+// because another program may have changed it.
+func (r *Restarter) undoPending(c *recordedConfig) (err error) {
 	if c.configFile, err = readConfigFile(c.path); err != nil {
 		return err
 	}
@@ -220,32 +222,32 @@ func (t *Restarter) undoPending(c *recordedConfig) (err error) {
 		return err
 	}
 	c.dropEdits(loaded)
-	return c.save(t.StateDir)
+	return c.save(r.StateDir)
 }
 
-// service returns containerd's service.
-func (t *Restarter) service() service.Service {
+// service returns containerd's service, as the flags select it.
+func (r *Restarter) service() service.Service {
 	switch {
-	case t.restartCommand != "":
-		return service.Command(t.restartCommand)
-	case t.restartMode == restartBySignal:
-		return service.BySignal(t.CRISocket, programName)
+	case r.restartCommand != "":
+		return service.Command(r.restartCommand)
+	case r.restartMode == restartBySignal:
+		return service.BySignal(r.CRISocket, programName)
 	}
-	return service.Named(t.serviceName)
+	return service.Named(r.serviceName)
 }
 
 // CheckRestart returns an error if containerd cannot be restarted.
-func (t *Restarter) CheckRestart(ctx context.Context) error { return t.service().Check(ctx) }
+func (r *Restarter) CheckRestart(ctx context.Context) error { return r.service().Check(ctx) }
 
-// restartAndCheck restarts containerd and waits until it has loaded what check accepts.
-func (t *Restarter) restartAndCheck(ctx context.Context, check handlersCheck) error {
-	ctx, cancel := context.WithTimeout(ctx, t.RestartTimeout)
+// restartAndCheck restarts containerd and waits until it has loaded handlers that check accepts.
+func (r *Restarter) restartAndCheck(ctx context.Context, check handlerCheck) error {
+	ctx, cancel := context.WithTimeout(ctx, r.RestartTimeout)
 	defer cancel()
-	if err := t.service().Restart(ctx); err != nil {
+	if err := r.service().Restart(ctx); err != nil {
 		return err
 	}
 	for {
-		running, err := containerdconfig.Load(ctx, t.CRISocket)
+		running, err := containerdconfig.ReadRunning(ctx, r.CRISocket)
 		if err == nil {
 			err = check(running.Handlers)
 		}
@@ -258,10 +260,10 @@ func (t *Restarter) restartAndCheck(ctx context.Context, check handlersCheck) er
 		select {
 		case <-ctx.Done():
 			hint := ""
-			if t.restartMode == restartBySignal && status.Code(err) == codes.Unavailable {
+			if r.restartMode == restartBySignal && status.Code(err) == codes.Unavailable {
 				hint = "; if no supervisor starts containerd again, start it, and do not use --restart-mode " + restartBySignal
 			}
-			return fmt.Errorf("containerd was restarted by %s, but has not loaded its configuration within %v: %w%s", t.service(), t.RestartTimeout, err, hint)
+			return fmt.Errorf("containerd was restarted by %s, but has not loaded its configuration within %v: %w%s", r.service(), r.RestartTimeout, err, hint)
 		case <-time.After(100 * time.Millisecond):
 		}
 	}

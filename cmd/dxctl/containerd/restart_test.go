@@ -19,7 +19,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
-func mustRead(t *testing.T, b *containerdtest.Node) changeRecord {
+func mustRead(t *testing.T, b *containerdtest.FakeNode) changeRecord {
 	t.Helper()
 	r, err := readRecord(b.State)
 	testutil.NoError(t, err)
@@ -27,7 +27,7 @@ func mustRead(t *testing.T, b *containerdtest.Node) changeRecord {
 }
 
 // checkRemoved fails the test unless the node is as it was before it was configured.
-func checkRemoved(t *testing.T, b *containerdtest.Node, original string) {
+func checkRemoved(t *testing.T, b *containerdtest.FakeNode, original string) {
 	t.Helper()
 	if got := b.Read(t); got != original || durable.Exists(b.State) {
 		t.Errorf("the state directory is left: %t; the file is\n%q\nand was\n%q", durable.Exists(b.State), got, original)
@@ -95,7 +95,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-func save(t *testing.T, b *containerdtest.Node, r changeRecord) {
+func save(t *testing.T, b *containerdtest.FakeNode, r changeRecord) {
 	t.Helper()
 	testutil.NoError(t, r.save(b.State))
 }
@@ -149,7 +149,7 @@ func TestFailedChange(t *testing.T) {
 	for _, changed := range []bool{false, true} {
 		b := containerdtest.New(t, containerdtest.Config)
 		r := Restarter{StateDir: b.State}
-		err := r.RestartAfter(t.Context(), io.Discard, func() (bool, error) { return changed, io.ErrShortWrite })
+		err := r.ChangeAndRestart(t.Context(), io.Discard, func() (bool, error) { return changed, io.ErrShortWrite })
 		if due := mustRead(t, b).RestartDue; !errors.Is(err, io.ErrShortWrite) || due != changed {
 			t.Errorf("changed: %t, due: %t, %v", changed, due, err)
 		}
@@ -167,7 +167,7 @@ func TestCanceled(t *testing.T) {
 		b := containerdtest.New(t, containerdtest.Config)
 		must(t, b, "configure")
 		_, count := restarts(t, b)
-		c, err := openChange(b.Config, b.State)
+		c, err := readRecordedConfig(b.Config, b.State)
 		testutil.NoError(t, err)
 		c.RestartDue = true
 		save(t, b, c.changeRecord)
@@ -177,7 +177,7 @@ func TestCanceled(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		err = r.restartOrUndo(ctx, io.Discard, c, "a", withShim([]string{"runc"}, b.Shim()))
+		err = r.restartOrUndo(ctx, io.Discard, c, "a", handlersUseShim([]string{"runc"}, b.Shim()))
 		if err == nil || !strings.Contains(err.Error(), want.message) || count() != want.restarts || b.Read(t) != containerdtest.Config {
 			t.Errorf("%s: %d restarts, %v; the file is\n%s", goos, count(), err, b.Read(t))
 		}

@@ -43,32 +43,32 @@ Exit status: 1 if a runtime handler still uses the shim: do not remove the shim 
 }
 
 func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
-	if err := o.Check(); err != nil {
+	if err := o.CheckFlags(); err != nil {
 		return err
 	}
-	c, err := openChange(o.ConfigFile, o.StateDir)
+	file, err := readRecordedConfig(o.ConfigFile, o.StateDir)
 	if err != nil {
 		return err
 	}
-	target := o.Target(ctx)
-	text, notes, err := c.textWithoutEdits(target)
+	release := o.Release(ctx)
+	text, notes, err := file.textWithoutEdits(release)
 	if err != nil {
 		return err
 	}
 	if o.dryRun {
-		_, err := stdout.Write(diff.Diff(o.ConfigFile, c.text, o.ConfigFile, text))
+		_, err := stdout.Write(diff.Diff(o.ConfigFile, file.text, o.ConfigFile, text))
 		return err
 	}
 	for _, note := range notes {
 		fmt.Fprintf(stderr, "note: %s: %s\n", o.ConfigFile, note)
 	}
-	left, err := containerdconfig.Read(text, target)
+	restored, err := containerdconfig.Read(text, release)
 	if err != nil {
-		return locate(o.ConfigFile, err)
+		return withFileName(o.ConfigFile, err)
 	}
-	stillOurs := OurHandlers(left.Handlers)
-	changed := !bytes.Equal(c.text, text)
-	restart := o.AllowRestart && (changed || c.RestartDue || o.isLoaded(ctx, stillOurs))
+	remaining := HandlersWithShim(restored.Handlers)
+	changed := !bytes.Equal(file.text, text)
+	restart := o.AllowRestart && (changed || file.RestartDue || o.isShimLoaded(ctx, remaining))
 	if changed || restart {
 		err = o.CheckHolders(ctx, o.StateDir, stderr, o.force)
 	}
@@ -83,14 +83,14 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 			fmt.Fprintf(stderr, "%s has no changes to undo\n", o.ConfigFile)
 			return false, nil
 		}
-		if err := c.restore(text); err != nil {
+		if err := file.restore(text); err != nil {
 			return false, err
 		}
 		fmt.Fprintf(stderr, "restored %s\n", o.ConfigFile)
 		return true, nil
 	}
 	if restart {
-		err = o.RestartAfter(ctx, stderr, write)
+		err = o.ChangeAndRestart(ctx, stderr, write)
 	} else {
 		_, err = write()
 	}
@@ -100,33 +100,33 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 	if changed && !restart {
 		fmt.Fprintln(stderr, restartNotice)
 	}
-	if len(stillOurs) > 0 {
-		return fmt.Errorf("runtime handlers in %s still use the shim%s: remove their runtime_path, and do not remove the shim before", o.ConfigFile, handlerList(stillOurs))
+	if len(remaining) > 0 {
+		return fmt.Errorf("runtime handlers in %s still use the shim%s: remove their runtime_path, and do not remove the shim before", o.ConfigFile, handlerList(remaining))
 	}
-	if c.changeRecord, err = readRecord(o.StateDir); err != nil {
+	if file.changeRecord, err = readRecord(o.StateDir); err != nil {
 		return err
 	}
-	c.dropEdits(0)
-	c.Failure = nil
-	return c.save(o.StateDir)
+	file.dropEdits(0)
+	file.Failure = nil
+	return file.save(o.StateDir)
 }
 
-// OurHandlers returns the names of handlers that use our shim.
-func OurHandlers(handlers []containerdconfig.Handler) []string {
+// HandlersWithShim returns the names of the handlers that use the runtime shim.
+func HandlersWithShim(handlers []containerdconfig.Handler) []string {
 	var names []string
 	for _, h := range handlers {
-		if h.Ours() {
+		if h.UsesShim() {
 			names = append(names, h.Name)
 		}
 	}
 	return names
 }
 
-// isLoaded reports whether handlers of the running containerd use our shim, other
-// than those that do after a restart.
-func (o *unconfigureOptions) isLoaded(ctx context.Context, expected []string) bool {
+// isShimLoaded reports whether a handler of the running containerd uses the runtime shim, other
+// than the expected ones, which use it after a restart, too.
+func (o *unconfigureOptions) isShimLoaded(ctx context.Context, expected []string) bool {
 	ctx, cancel := context.WithTimeout(ctx, o.RestartTimeout)
 	defer cancel()
-	running, err := containerdconfig.Load(ctx, o.CRISocket)
-	return err == nil && slices.ContainsFunc(OurHandlers(running.Handlers), func(name string) bool { return !slices.Contains(expected, name) })
+	running, err := containerdconfig.ReadRunning(ctx, o.CRISocket)
+	return err == nil && slices.ContainsFunc(HandlersWithShim(running.Handlers), func(name string) bool { return !slices.Contains(expected, name) })
 }

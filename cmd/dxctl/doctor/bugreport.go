@@ -12,19 +12,19 @@ import (
 	"strings"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/bugreport"
-	"github.com/directx-nri/directx-nri/cmd/dxctl/gpus"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/nodegpus"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/statefile"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/paths"
 )
 
-// maxLog is a limit in bytes. The shim's log is rotated below it.
+// maxLog is the limit of a log in bytes. The shim's log is rotated before it is larger.
 const maxLog = 4 << 20
 
-// lines returns the lines of a file without secrets, or why it cannot be read. A file in UTF-16
-// loses its zero bytes.
-func lines(file string) []string {
+// readLines returns the lines of a file without secrets, or the error of reading it. It removes zero
+// bytes, so that ASCII text in UTF-16 is readable.
+func readLines(file string) []string {
 	text, err := durable.Read(file, maxLog)
 	if err != nil {
 		text = []byte(err.Error())
@@ -32,14 +32,14 @@ func lines(file string) []string {
 	return strings.Split(string(bugreport.Redact(bytes.ReplaceAll(text, []byte{0}, nil))), "\n")
 }
 
-// bugReport is the file of 'dxctl doctor --report'. The only file of another program in it is
-// devices.def of Windows.
+// bugReport is the content of the file of 'dxctl doctor --report'. The only content of a file of
+// another program is that of devices.def of Windows.
 type bugReport struct {
-	Doctor       Report        `json:"doctor"`
-	Capabilities nodeState     `json:"capabilities"`
-	Devices      []gpus.Report `json:"devices"`
-	ShimLog      []string      `json:"shimLog"`
-	// DevicesDef is Windows' file of the devices that containers can have.
+	Doctor       Report            `json:"doctor"`
+	Capabilities nodeState         `json:"capabilities"`
+	Devices      []nodegpus.Report `json:"devices"`
+	ShimLog      []string          `json:"shimLog"`
+	// DevicesDef are the lines of the file in which Windows defines the devices for containers.
 	DevicesDef []string `json:"devicesDef,omitempty"`
 	// Verify is the last result of 'dxctl verify'.
 	Verify *json.RawMessage `json:"verify,omitempty"`
@@ -51,31 +51,31 @@ func (g *gatherer) writeReport(stderr io.Writer, state nodeState, report Report)
 	for _, d := range state.GPUs {
 		devices = append(devices, d.Device)
 	}
-	r := bugReport{Doctor: report.withoutQuotes(), Capabilities: state, Devices: gpus.NewReports(devices, state.Config.Policy)}
-	// The findings have these errors, without what they quote from files.
+	r := bugReport{Doctor: report.withoutQuotes(), Capabilities: state, Devices: nodegpus.NewReports(devices, state.Config.Policy)}
+	// The findings have these errors, without their quotations from files.
 	c := &r.Capabilities
 	c.Config.Err, c.Config.Invalid, c.Containerd.FileErr, c.Containerd.Imports = nil, nil, nil, nil
-	r.ShimLog = lines(state.Config.Policy.Shim.Log)
+	r.ShimLog = readLines(state.Config.Policy.Shim.Log)
 	if g.OS == "windows" {
-		r.DevicesDef = lines(filepath.Join(os.Getenv("SystemRoot"), "System32", "containers", "devices.def"))
+		r.DevicesDef = readLines(filepath.Join(os.Getenv("SystemRoot"), "System32", "containers", "devices.def"))
 	}
-	r.Verify, _ = statefile.Read[json.RawMessage](paths.Verification(g.stateDir)) // A damaged one is left out.
-	if err := bugreport.Write(g.report, r); err != nil {
+	r.Verify, _ = statefile.Read[json.RawMessage](paths.Verification(g.stateDir)) // A damaged result is left out.
+	if err := bugreport.Write(g.reportFile, r); err != nil {
 		return err
 	}
-	fmt.Fprintf(stderr, "wrote %s; read it before you send it\n", g.report)
+	fmt.Fprintf(stderr, "wrote %s; read it before you send it\n", g.reportFile)
 	return nil
 }
 
-// quoted are the parts of an error that show the content of a file: what is quoted,
-// and keys that the YAML library does not quote.
-var quoted = regexp.MustCompile("`[^`]*`|\"(?:[^\"\\\\]|\\\\.)*\"|'[^']*'|\\bfield .* not found in type|\\bkey .* already set")
+// quotation matches the parts of an error that show content of a file: quoted strings, and keys that
+// the YAML library does not quote.
+var quotation = regexp.MustCompile("`[^`]*`|\"(?:[^\"\\\\]|\\\\.)*\"|'[^']*'|\\bfield .* not found in type|\\bkey .* already set")
 
-// withoutQuotes returns the report with findings that quote no file.
+// withoutQuotes returns the report without quotations from files in its findings.
 func (r Report) withoutQuotes() Report {
 	r.Findings = slices.Clone(r.Findings)
 	for i := range r.Findings {
-		r.Findings[i].Problem = quoted.ReplaceAllString(r.Findings[i].Problem, "'…'")
+		r.Findings[i].Problem = quotation.ReplaceAllString(r.Findings[i].Problem, "'…'")
 	}
 	return r
 }

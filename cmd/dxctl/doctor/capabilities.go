@@ -9,7 +9,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/cli"
 )
 
-// NewCapabilitiesCommand returns the command of a dxctl with this version.
+// NewCapabilitiesCommand returns 'dxctl capabilities'. version is that of dxctl.
 func NewCapabilitiesCommand(version string) *cobra.Command {
 	g := gatherer{Instance: containerd.Instance{OS: runtime.GOOS}, version: version}
 	command := &cobra.Command{
@@ -20,7 +20,7 @@ whether NRI is enabled, which runtime handlers use the shim, and the schema vers
 that HCS supports.`,
 		Example: `  dxctl capabilities`,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if err := g.check(); err != nil {
+			if err := g.checkFlags(); err != nil {
 				return err
 			}
 			state := g.gatherRuntime(c.Context())

@@ -153,7 +153,7 @@ func TestHandlers(t *testing.T) {
 	file := []containerdconfig.Handler{handler("used", shimPath), handler("new", shimPath), handler("moved", "/opt"+shimPath), handler("old", ""), handler("other", "/opt/kata")}
 	loaded := []containerdconfig.Handler{handler("used", shimPath), handler("new", ""), handler("moved", shimPath), handler("old", shimPath), handler("gone", shimPath), handler("other", "")}
 	var got []string
-	for _, h := range handlers("linux", file, loaded) {
+	for _, h := range mergeHandlers("linux", file, loaded) {
 		got = append(got, fmt.Sprint(h.Name, " ", h.Routed, " ", h.Loaded))
 	}
 	if want := []string{"used true true", "new true false", "moved true false", "old false true", "other false false", "gone false true"}; !slices.Equal(got, want) {
@@ -302,20 +302,20 @@ func brokenNodes() []brokenNode {
 		}),
 		onWindows(CheckRegistration, "does not list GPU PCIROOT(0)#PCI(1B00)", func(f *nodeState) { f.Kubelet.Allocatable["example.com/fpga"] = []string{"0"} }),
 		linux(CheckRegistration, "PodResources API cannot be reached", func(f *nodeState) { f.Kubelet.PodResourcesErr = errGone }),
-		file(CheckRecords, "checksum", badRecord, state+"/allocations/1f.json", errors.New("an allocation record cannot be used: its checksum does not match")),
+		file(CheckRecords, "checksum", recordUnusable, state+"/allocations/1f.json", errors.New("an allocation record cannot be used: its checksum does not match")),
 		linux(CheckPermissions, "others can write to it", func(f *nodeState) { f.Shims[0].Err = others(shimPath, durable.ErrUntrusted) }),
 		linux(CheckPermissions, "not private", func(f *nodeState) {
 			f.Config.Err = others(state, durable.ErrNotPrivate)
-			f.GPUsErr, f.Files = f.Config.Err, []fileProblem{{notPrivate, state, f.Config.Err}}
+			f.GPUsErr, f.Files = f.Config.Err, []fileProblem{{writableByOthers, state, f.Config.Err}}
 		}),
 		file(CheckPermissions, "no answer", filesHang, state, fmt.Errorf("check the files of directx-nri: no answer: %w", context.DeadlineExceeded)),
-		file(CheckPermissions, "does not exist", badHostDirectory, "/srv/models", errors.New("check /srv/models: file does not exist")),
-		file(CheckLeftovers, "unexpected end", leftovers[containerd.DamagedRecord], journal, errors.New("unexpected end of JSON input")),
+		file(CheckPermissions, "does not exist", hostDirectoryUntrusted, "/srv/models", errors.New("check /srv/models: file does not exist")),
+		file(CheckLeftovers, "unexpected end", leftoverKinds[containerd.DamagedRecord], journal, errors.New("unexpected end of JSON input")),
 		linux(CheckLeftovers, "did not restart", func(f *nodeState) {
-			f.Files = []fileProblem{{leftovers[containerd.FailedRestart], journal, errors.New("containerd did not restart with this configuration")}}
+			f.Files = []fileProblem{{leftoverKinds[containerd.FailedRestart], journal, errors.New("containerd did not restart with this configuration")}}
 			f.Containerd.Handlers, f.Containerd.NRI, f.NRIErr = nil, false, errNotRegistered
 		}),
-		file(CheckLeftovers, "did not finish", leftovers[containerd.PendingRestart], journal, errors.New("an earlier command did not finish its restart of containerd")),
+		file(CheckLeftovers, "did not finish", leftoverKinds[containerd.PendingRestart], journal, errors.New("an earlier command did not finish its restart of containerd")),
 	}
 }
 
@@ -359,7 +359,7 @@ func TestRemedies(t *testing.T) {
 func TestWithoutPermission(t *testing.T) {
 	t.Parallel()
 	f := with(healthyNode(), func(f *nodeState) {
-		f.Containerd.Err, f.Files = errDenied, []fileProblem{{badRecord, "allocations", errDenied}}
+		f.Containerd.Err, f.Files = errDenied, []fileProblem{{recordUnusable, "allocations", errDenied}}
 		f.Kubelet = &kubeletState{Dir: "/var/lib/kubelet/device-plugins", SocketErr: errDenied}
 	})
 	r := examine(f)
@@ -375,7 +375,7 @@ func TestWithoutPermission(t *testing.T) {
 func TestPrint(t *testing.T) {
 	t.Parallel()
 	f := with(healthyNode(), func(f *nodeState) {
-		f.Files = []fileProblem{{badRecord, "a\x1b[31mb", errGone}}
+		f.Files = []fileProblem{{recordUnusable, "a\x1b[31mb", errGone}}
 	})
 	var text strings.Builder
 	testutil.NoError(t, examine(f).Print(&text))

@@ -11,13 +11,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
-	"github.com/directx-nri/directx-nri/cmd/dxctl/gpus"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/nodegpus"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/paths"
 )
 
-// NewCommand returns the command of a dxctl with this version.
+// NewCommand returns 'dxctl doctor'. version is that of dxctl.
 func NewCommand(version string) *cobra.Command {
 	defaults := paths.Default()
 	g := gatherer{Instance: containerd.Instance{OS: runtime.GOOS}, version: version}
@@ -32,19 +32,19 @@ of each problem. Requires root or an administrator.`,
 	}
 	flags := command.Flags()
 	g.addFlags(command, cli.Text, cli.JSON, cli.YAML)
-	flags.StringVar(&g.report, "report", "", "write a new `FILE` for a bug report, without secrets")
+	flags.StringVar(&g.reportFile, "report", "", "write a new `FILE` for a bug report, without secrets")
 	flags.StringVar(&g.kubeletDir, "kubelet-dir", defaults.DevicePlugins, "the kubelet's device plugin `DIRECTORY`")
 	flags.StringVar(&g.podResources, "pod-resources-socket", defaults.PodResources, "the kubelet's PodResources `SOCKET` or named pipe")
-	gpus.AddHostRootFlag(flags, &g.hostRoot)
+	nodegpus.AddHostRootFlag(flags, &g.hostRoot)
 	return command
 }
 
 func (g *gatherer) run(ctx context.Context, stdout, stderr io.Writer) error {
-	if err := g.check(); err != nil {
+	if err := g.checkFlags(); err != nil {
 		return err
 	}
-	if g.report != "" && durable.Exists(g.report) {
-		return cli.Usage("--report: %s exists", g.report)
+	if g.reportFile != "" && durable.Exists(g.reportFile) {
+		return cli.Usage("--report: %s exists", g.reportFile)
 	}
 	state := g.gather(ctx)
 	if err := ctx.Err(); err != nil {
@@ -57,7 +57,7 @@ func (g *gatherer) run(ctx context.Context, stdout, stderr io.Writer) error {
 	} else {
 		err = cli.PrintDocument(stdout, g.output, report)
 	}
-	if err == nil && g.report != "" {
+	if err == nil && g.reportFile != "" {
 		err = g.writeReport(stderr, state, report)
 	}
 	switch {
@@ -81,10 +81,10 @@ const (
 type Report struct {
 	Version string `json:"version"`
 	OS      string `json:"os"`
-	// Role is what the node is used for.
+	// Role is [RoleKubernetes] or [RoleStandalone].
 	Role string `json:"role"`
-	// ServedBy are the components that add GPUs to containers ("nri", "shim" or
-	// "kubelet"), none if nothing is set up.
+	// ServedBy are the components that add GPUs to containers: "nri", "shim" or "kubelet". It
+	// is empty if directx-nri is not set up.
 	ServedBy []string  `json:"servedBy"`
 	Findings []Finding `json:"findings"`
 }

@@ -23,20 +23,20 @@ import (
 func TestCapabilities(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		change      func(*containerdtest.Node) error
+		change      func(*containerdtest.FakeNode) error
 		args        []string
 		err, output string
 	}{
 		"flags that cannot be used":  {args: []string{"--containerd-major=3"}, err: "--containerd-major 3"},
 		"an output that is none":     {args: []string{"-o", "xml"}, err: "want yaml or json"},
 		"configured, but not loaded": {output: "loaded: false"},
-		"a shim that is not run": {change: func(n *containerdtest.Node) error {
-			return shimfile.WriteNotServed(n.State, "the real shim /opt/real answers with bootstrap version 3")
+		"a shim that is not run": {change: func(n *containerdtest.FakeNode) error {
+			return shimfile.RecordNotServed(n.State, "the real shim /opt/real answers with bootstrap version 3")
 		}, output: "the real shim /opt/real answers with bootstrap version 3"},
-		"a broken file": {change: func(n *containerdtest.Node) error {
+		"a broken file": {change: func(n *containerdtest.FakeNode) error {
 			return os.WriteFile(n.Config, []byte("= 1"), 0o600)
 		}, output: "config.toml:1:1: "},
-		"no containerd": {change: func(n *containerdtest.Node) error {
+		"no containerd": {change: func(n *containerdtest.FakeNode) error {
 			n.Socket = filepath.Join(n.Root, "none")
 			return nil
 		}, output: "no such file or directory"},
@@ -116,8 +116,8 @@ func TestAccess(t *testing.T) {
 		for _, path := range []string{c.Path, c.Policy.Source.Inventory} {
 			testutil.NoError(t, os.WriteFile(path, nil, 0o600), os.Chmod(path, test.file), os.Chmod(filepath.Dir(path), test.dir))
 		}
-		problems := n.files(t.Context(), c)
-		if len(problems) != test.problems || slices.ContainsFunc(problems, func(p fileProblem) bool { return p.kind != notPrivate || !errors.Is(p.err, test.want) }) {
+		problems := n.checkFiles(t.Context(), c)
+		if len(problems) != test.problems || slices.ContainsFunc(problems, func(p fileProblem) bool { return p.kind != writableByOthers || !errors.Is(p.err, test.want) }) {
 			t.Errorf("%s: %v, want %v", name, problems, test.want)
 		}
 	}

@@ -26,7 +26,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/advertiser"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
-	"github.com/directx-nri/directx-nri/cmd/dxctl/gpus"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/nodegpus"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/nodesetup"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/allocation"
@@ -54,12 +54,12 @@ type gatherer struct {
 	runtimeDir string
 	timeout    time.Duration
 	output     string
-	// These are for doctor only. hostRoot is the node's root directory, "" for this
-	// system's, and report the file for a bug report, "" for none.
-	kubeletDir, podResources, hostRoot, report string
+	// These fields are for doctor only. hostRoot is the node's root directory, "" for this
+	// system's. reportFile is the file for a bug report, "" for none.
+	kubeletDir, podResources, hostRoot, reportFile string
 }
 
-// addFlags adds the flags for containerd and for what uses it.
+// addFlags adds the flags that doctor and capabilities have in common.
 func (g *gatherer) addFlags(command *cobra.Command, outputs ...string) {
 	flags := command.Flags()
 	defaults := paths.Default()
@@ -71,24 +71,24 @@ func (g *gatherer) addFlags(command *cobra.Command, outputs ...string) {
 	cli.AddOutputFlag(command, &g.output, outputs...)
 }
 
-func (g *gatherer) check() error {
+func (g *gatherer) checkFlags() error {
 	if g.timeout <= 0 {
 		return cli.Usage("--timeout %s is not positive", g.timeout)
 	}
-	return g.Check()
+	return g.CheckFlags()
 }
 
-// gather returns the state of the node. All queries run at once.
+// gather returns the state of the node. After gatherRuntime, all queries run concurrently.
 func (g *gatherer) gather(ctx context.Context) nodeState {
 	state := g.gatherRuntime(ctx)
 	var group sync.WaitGroup
 	group.Go(func() {
-		state.GPUs, state.GPUsErr = withTimeout(ctx, g.timeout, func(ctx context.Context) ([]gpu, error) { return g.gpus(ctx, state.Config) })
+		state.GPUs, state.GPUsErr = withTimeout(ctx, g.timeout, func(ctx context.Context) ([]gpu, error) { return g.readGPUs(ctx, state.Config) })
 	})
-	group.Go(func() { state.Kubelet = g.kubelet(ctx, state.Config.Policy) })
+	group.Go(func() { state.Kubelet = g.readKubelet(ctx, state.Config.Policy) })
 	group.Go(func() {
 		var err error
-		state.Files, err = withTimeout(ctx, g.timeout, func(ctx context.Context) ([]fileProblem, error) { return g.files(ctx, state.Config), nil })
+		state.Files, err = withTimeout(ctx, g.timeout, func(ctx context.Context) ([]fileProblem, error) { return g.checkFiles(ctx, state.Config), nil })
 		if err != nil {
 			state.Files = []fileProblem{{filesHang, g.stateDir, fmt.Errorf("check the files of directx-nri: %w", err)}}
 		}
@@ -111,42 +111,46 @@ func (g *gatherer) gatherRuntime(ctx context.Context) nodeState {
 			state.Windows = &c
 		}
 	})
-	group.Go(func() { state.Containerd = g.containerd(ctx) })
+	group.Go(func() { state.Containerd = g.readContainerd(ctx) })
 	if g.OS != "windows" {
 		group.Go(func() { state.NRIErr = readiness.Check(ctx, filepath.Join(g.runtimeDir, readiness.SocketName)) })
 	}
 	var err error
-	if state.Config, err = withTimeout(ctx, g.timeout, func(context.Context) (configState, error) { return g.config(), nil }); err != nil {
+	if state.Config, err = withTimeout(ctx, g.timeout, func(context.Context) (configState, error) { return g.readConfig(), nil }); err != nil {
 		state.Config = configState{Path: paths.Default().Config, Policy: policy.Default(), Err: fmt.Errorf("read node policy: %w", err)}
-	} else if reason, err := shimfile.ReadNotServed(g.stateDir); err != nil || reason != "" {
+	} else if reason, err := shimfile.NotServedReason(g.stateDir); err != nil || reason != "" {
 		state.NotServed = cmp.Or(err, errors.New(reason))
 	}
 	group.Wait()
 	state.Modes = capabilities.Resolve(state.Config.Policy, g.OS, capabilities.Build())
-	state.Shims = g.shims(ctx, state.Containerd, state.Config.Policy)
+	state.Shims = g.readShims(ctx, state.Containerd, state.Config.Policy)
 	makeMarshalable(&state.Config.Err, &state.Config.Invalid, &state.Containerd.Err, &state.Containerd.FileErr, &state.NRIErr, &state.NotServed)
 	return state
 }
 
-// withTimeout returns the result of query, unless that takes too long. A driver, a Windows
-// service or a disk that hangs cannot be interrupted: query continues in the background.
+// withTimeout returns the result of query, or an error after limit. A driver, a Windows service or
+// a disk that hangs cannot be interrupted, so query continues in the background.
 func withTimeout[T any](ctx context.Context, limit time.Duration, query func(context.Context) (T, error)) (result T, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	answers := make(chan func() (T, error), 1)
+	type answer struct {
+		result T
+		err    error
+	}
+	answers := make(chan answer, 1)
 	go func() {
 		result, err := query(ctx)
-		answers <- func() (T, error) { return result, err }
+		answers <- answer{result, err}
 	}()
 	select {
-	case answer := <-answers:
-		return answer()
+	case a := <-answers:
+		return a.result, a.err
 	case <-ctx.Done():
 		return result, fmt.Errorf("no answer: %w", ctx.Err())
 	}
 }
 
-func (g *gatherer) config() configState {
+func (g *gatherer) readConfig() configState {
 	c := configState{Path: paths.Default().Config, Policy: policy.Default(), Applied: durable.Exists(policy.Path(g.stateDir))}
 	if p, err := policy.Read(g.stateDir); err != nil {
 		c.Err = err
@@ -160,20 +164,20 @@ func (g *gatherer) config() configState {
 	return c
 }
 
-func (g *gatherer) gpus(ctx context.Context, c configState) ([]gpu, error) {
+func (g *gatherer) readGPUs(ctx context.Context, c configState) ([]gpu, error) {
 	if c.Err != nil {
 		return nil, c.Err
 	}
-	source, err := gpus.OpenSource(c.Policy, g.stateDir, g.hostRoot)
+	source, err := nodegpus.OpenSource(c.Policy, g.stateDir, g.hostRoot)
 	if err != nil {
 		return nil, err
 	}
-	os, files, p := ocispec.OS(g.OS), gpus.Root(g.hostRoot), capabilities.EffectivePolicy(c.Policy, g.OS)
+	os, files, p := ocispec.OS(g.OS), nodegpus.Root(g.hostRoot), capabilities.EffectivePolicy(c.Policy, g.OS)
 	devices, err := discovery.RequirePaths(source, p, g.OS).Devices(ctx)
 	var list []gpu
-	for i, r := range gpus.NewReports(devices, c.Policy) {
+	for i, r := range nodegpus.NewReports(devices, c.Policy) {
 		gpu := gpu{Device: devices[i], Resource: r.Resource}
-		var notes []ocispec.Note
+		var notes []ocispec.SkippedFile
 		_, notes, gpu.Err = ocispec.BuildEdits(os, devices[i:i+1], nil, files, p)
 		for _, note := range notes {
 			if !note.Minor {
@@ -185,32 +189,32 @@ func (g *gatherer) gpus(ctx context.Context, c configState) ([]gpu, error) {
 	return list, err
 }
 
-func (g *gatherer) containerd(ctx context.Context) containerdState {
+func (g *gatherer) readContainerd(ctx context.Context) containerdState {
 	c := containerdState{ConfigPath: g.ConfigFile, Socket: g.CRISocket}
-	var loaded containerdconfig.RunningConfig
-	c.Err = g.call(ctx, g.CRISocket, func(ctx context.Context, _ *grpc.ClientConn) (err error) {
-		loaded, err = containerdconfig.Load(ctx, g.CRISocket)
+	var running containerdconfig.RunningConfig
+	c.Err = g.withConnection(ctx, g.CRISocket, func(ctx context.Context, _ *grpc.ClientConn) (err error) {
+		running, err = containerdconfig.ReadRunning(ctx, g.CRISocket)
 		return err
 	})
-	c.Version = loaded.Version
-	node := containerdconfig.Target{OS: g.OS, Major: cmp.Or(g.Major, loaded.Major)}
-	file, err := g.ReadFile(node)
+	c.Version = running.Version
+	release := containerdconfig.Release{OS: g.OS, Major: cmp.Or(g.Major, running.Major)}
+	config, err := g.ReadConfig(release)
 	if c.FileErr = err; err == nil {
-		c.NRI, c.Imports = file.NRI, g.Imports(file, node)
+		c.NRI, c.Imports = config.NRI, g.CheckImports(config, release)
 		for i := range c.Imports {
 			makeMarshalable(&c.Imports[i])
 		}
 	}
-	c.Handlers = handlers(g.OS, file.Handlers, loaded.Handlers)
+	c.Handlers = mergeHandlers(g.OS, config.Handlers, running.Handlers)
 	return c
 }
 
-// call passes a connection to a socket to do. Its errors match those of [os] and
+// withConnection calls do with a connection to a socket. Its errors match those of [os] and
 // [context].
-func (g *gatherer) call(ctx context.Context, socket string, do func(context.Context, *grpc.ClientConn) error) error {
+func (g *gatherer) withConnection(ctx context.Context, socket string, do func(context.Context, *grpc.ClientConn) error) error {
 	ctx, cancel := context.WithTimeout(ctx, g.timeout)
 	defer cancel()
-	if err := reach(ctx, socket); err != nil {
+	if err := checkListening(ctx, socket); err != nil {
 		return err
 	}
 	connection, err := localgrpc.Dial(socket)
@@ -225,9 +229,9 @@ func (g *gatherer) call(ctx context.Context, socket string, do func(context.Cont
 	return err
 }
 
-// reach returns why no process listens on a Unix socket, which gRPC would hide. For
-// a named pipe it returns nil.
-func reach(ctx context.Context, address string) error {
+// checkListening returns why no process listens on a Unix socket, because the errors of gRPC do not
+// have the cause. It returns nil for a named pipe.
+func checkListening(ctx context.Context, address string) error {
 	path, isPipe := localgrpc.ParseAddress(address)
 	if isPipe {
 		return nil
@@ -239,19 +243,19 @@ func reach(ctx context.Context, address string) error {
 	return connection.Close()
 }
 
-// shims returns the files that containerd runs as our shim: those of its handlers,
+// readShims returns the files that containerd runs as the runtime shim: those of its handlers,
 // and the one that it finds by name for ctr and nerdctl.
-func (g *gatherer) shims(ctx context.Context, c containerdState, p policy.Policy) []shimState {
-	handlers := map[string][]string{filepath.Join(g.shimDir, shimfile.FileName(g.OS)): nil}
+func (g *gatherer) readShims(ctx context.Context, c containerdState, p policy.Policy) []shimState {
+	handlersByPath := map[string][]string{filepath.Join(g.shimDir, shimfile.FileNameFor(g.OS)): nil}
 	for _, h := range c.Handlers {
-		if h.Ours() {
-			handlers[h.RuntimePath] = append(handlers[h.RuntimePath], h.Name)
+		if h.UsesShim() {
+			handlersByPath[h.RuntimePath] = append(handlersByPath[h.RuntimePath], h.Name)
 		}
 	}
 	var list []shimState
-	for _, path := range slices.Sorted(maps.Keys(handlers)) {
-		s := shimState{Path: path, Handlers: handlers[path]}
-		s.Version, s.Err = g.shimVersion(ctx, path)
+	for _, path := range slices.Sorted(maps.Keys(handlersByPath)) {
+		s := shimState{Path: path, Handlers: handlersByPath[path]}
+		s.Version, s.Err = g.readShimVersion(ctx, path)
 		_, s.RealErr = shim.FindRealShim(path, p.Shim.RealShim)
 		makeMarshalable(&s.Err, &s.RealErr)
 		list = append(list, s)
@@ -259,9 +263,9 @@ func (g *gatherer) shims(ctx context.Context, c containerdState, p policy.Policy
 	return list
 }
 
-// shimVersion runs a shim, unless other users can write it: dxctl may run with all
-// privileges.
-func (g *gatherer) shimVersion(ctx context.Context, path string) (string, error) {
+// readShimVersion runs a shim and returns its version. It does not run a file that other users can
+// write, because dxctl may run with all privileges.
+func (g *gatherer) readShimVersion(ctx context.Context, path string) (string, error) {
 	if err := durable.CheckFile(path); err != nil {
 		return "", err
 	}
@@ -274,27 +278,27 @@ func (g *gatherer) shimVersion(ctx context.Context, path string) (string, error)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return "", fmt.Errorf("run %s --version: %w", path, context.DeadlineExceeded)
-	case errors.Is(err, fs.ErrPermission) && os.Geteuid() == 0: // A problem of the node.
+	case errors.Is(err, fs.ErrPermission) && os.Geteuid() == 0: // It is a problem of the node.
 		//nolint:errorlint // With %w, it would be reported as a lack of privileges of dxctl.
 		return "", fmt.Errorf("run it: %v: it is not executable, or its disk is mounted noexec", err)
 	case err != nil:
 		return "", fmt.Errorf("run %s --version: %w", path, err)
-	case len(fields) != 2 || fields[0] != shimfile.Base:
+	case len(fields) != 2 || fields[0] != shimfile.BaseName:
 		return "", fmt.Errorf("%s is another program: it does not print its version as the runtime shim does", path)
 	}
 	return fields[1], nil
 }
 
-// kubelet returns nil on a node without Kubernetes. The kubelet's directory stays if
-// the kubelet is stopped.
-func (g *gatherer) kubelet(ctx context.Context, p policy.Policy) *kubeletState {
+// readKubelet returns the state of the kubelet, nil on a node without Kubernetes. The kubelet's
+// directory exists even while the kubelet is stopped.
+func (g *gatherer) readKubelet(ctx context.Context, p policy.Policy) *kubeletState {
 	if _, err := os.Stat(g.kubeletDir); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	k := &kubeletState{Dir: g.kubeletDir, Allocatable: map[string][]string{}}
-	k.RestartErr = nodesetup.CheckKubelet(ctx, service.Programs)
-	k.SocketErr = reach(ctx, filepath.Join(g.kubeletDir, "kubelet.sock"))
-	k.PodResourcesErr = g.call(ctx, g.podResources, func(ctx context.Context, connection *grpc.ClientConn) error {
+	k.RestartErr = nodesetup.CheckKubelet(ctx, service.RunningPrograms)
+	k.SocketErr = checkListening(ctx, filepath.Join(g.kubeletDir, "kubelet.sock"))
+	k.PodResourcesErr = g.withConnection(ctx, g.podResources, func(ctx context.Context, connection *grpc.ClientConn) error {
 		answer, err := podresources.NewPodResourcesListerClient(connection).GetAllocatableResources(ctx, &podresources.AllocatableResourcesRequest{})
 		for _, devices := range answer.GetDevices() {
 			k.Allocatable[devices.GetResourceName()] = append(k.Allocatable[devices.GetResourceName()], devices.GetDeviceIds()...)
@@ -305,7 +309,7 @@ func (g *gatherer) kubelet(ctx context.Context, p policy.Policy) *kubeletState {
 		k.ReadyErr = g.checkAdvertiser(ctx, p.MetricsAddress)
 	}
 	for _, resource := range p.Resources {
-		err := g.call(ctx, filepath.Join(g.kubeletDir, advertiser.SocketName(resource.Name)), func(ctx context.Context, connection *grpc.ClientConn) error {
+		err := g.withConnection(ctx, filepath.Join(g.kubeletDir, advertiser.SocketName(resource.Name)), func(ctx context.Context, connection *grpc.ClientConn) error {
 			_, err := v1beta1.NewDevicePluginClient(connection).GetDevicePluginOptions(ctx, &v1beta1.Empty{})
 			return err
 		})
@@ -317,8 +321,8 @@ func (g *gatherer) kubelet(ctx context.Context, p policy.Policy) *kubeletState {
 	return k
 }
 
-// checkAdvertiser returns why directx-advertiser is not ready, from the address of its
-// metrics. It returns nil if no advertiser answers there.
+// checkAdvertiser queries directx-advertiser at the address of its metrics, and returns why it is
+// not ready. It returns nil if no advertiser answers there.
 func (g *gatherer) checkAdvertiser(ctx context.Context, address string) error {
 	ctx, cancel := context.WithTimeout(ctx, g.timeout)
 	defer cancel()
@@ -339,8 +343,8 @@ func (g *gatherer) checkAdvertiser(ctx context.Context, address string) error {
 	return err
 }
 
-// files returns the problems of files that decide what containers get.
-func (g *gatherer) files(ctx context.Context, c configState) (problems []fileProblem) {
+// checkFiles returns the problems of the files on which the decisions for containers depend.
+func (g *gatherer) checkFiles(ctx context.Context, c configState) (problems []fileProblem) {
 	add := func(kind findingKind, path string, err error) {
 		if err != nil {
 			problems = append(problems, fileProblem{kind, path, err})
@@ -349,7 +353,7 @@ func (g *gatherer) files(ctx context.Context, c configState) (problems []filePro
 	checkAccess := func(check func(string) error, paths ...string) {
 		for _, path := range paths {
 			if path != "" && durable.Exists(path) {
-				add(notPrivate, path, check(path))
+				add(writableByOthers, path, check(path))
 			}
 		}
 	}
@@ -357,17 +361,17 @@ func (g *gatherer) files(ctx context.Context, c configState) (problems []filePro
 	checkAccess(config.CheckAccess, c.Path, c.Policy.Source.Inventory)
 	if c.Policy.ExtraMounts.Sources == policy.MountHostDirectories {
 		for _, dir := range c.Policy.ExtraMounts.HostDirectories {
-			add(badHostDirectory, dir, durable.CheckFile(filepath.Join(g.hostRoot, dir)))
+			add(hostDirectoryUntrusted, dir, durable.CheckFile(filepath.Join(g.hostRoot, dir)))
 		}
 	}
 	dir := paths.Allocations(g.stateDir)
 	_, damaged, err := allocation.OpenStore(dir).List(ctx)
-	add(badRecord, dir, err)
+	add(recordUnusable, dir, err)
 	for _, p := range damaged {
-		add(badRecord, p.Path, fmt.Errorf("an allocation record cannot be used: %w", p.Err))
+		add(recordUnusable, p.Path, fmt.Errorf("an allocation record cannot be used: %w", p.Err))
 	}
 	for _, l := range containerd.Leftovers(g.ConfigFile, g.stateDir) {
-		add(leftovers[l.Kind], l.Path, l.Err)
+		add(leftoverKinds[l.Kind], l.Path, l.Err)
 	}
 	return problems
 }

@@ -25,38 +25,38 @@ type nodeState struct {
 	WSL        *wslState                  `json:"wsl,omitempty"`     // nil outside of WSL
 	Config     configState                `json:"config"`
 	Containerd containerdState            `json:"containerd"`
-	// Shims are the files that containerd runs as our runtime shim.
+	// Shims are the files that containerd runs as the runtime shim.
 	Shims []shimState `json:"shims"`
 	// NotServed is why the containers of pods are not served, nil if they are.
 	NotServed error `json:"notServed,omitempty"`
-	// NRIErr is the result of [readiness.Check].
+	// NRIErr is the error of [readiness.Check].
 	NRIErr error `json:"nriError,omitempty"`
-	// Modes are those in force.
+	// Modes are the modes in force.
 	capabilities.Modes
-	// The rest is not gathered for 'dxctl capabilities'.
+	// The fields below are not set for 'dxctl capabilities'.
 	GPUs    []gpu         `json:"-"`
 	GPUsErr error         `json:"-"` // why they cannot be listed
 	Kubelet *kubeletState `json:"-"` // nil on a node without Kubernetes
 	Files   []fileProblem `json:"-"`
 }
 
-// wslState is what GPUs in WSL depend on.
+// wslState has the prerequisites of GPUs in WSL.
 type wslState struct {
 	Kernel string `json:"kernel"`
-	// Driver reports whether there is /dev/dxg, Libraries whether there is
-	// /usr/lib/wsl/lib, and Systemd whether systemd runs.
+	// Driver reports whether /dev/dxg exists, Libraries whether /usr/lib/wsl/lib exists,
+	// and Systemd whether systemd runs.
 	Driver    bool `json:"driver"`
 	Libraries bool `json:"libraries"`
 	Systemd   bool `json:"systemd"`
 }
 
-// configState is the node policy and the file that it is compiled from.
+// configState is the state of the node policy and of the file that it is compiled from.
 type configState struct {
-	// Path is config.yaml.
+	// Path is the path of config.yaml.
 	Path string `json:"path"`
 	// Policy is the node policy in force, or the defaults if Err is not nil.
 	Policy policy.Policy `json:"policy"`
-	// Applied reports whether there is a policy.json.
+	// Applied reports whether policy.json exists.
 	Applied bool `json:"applied"`
 	// Err is why policy.json cannot be used.
 	Err error `json:"error,omitempty"`
@@ -71,8 +71,7 @@ type gpu struct {
 	discovery.Device
 	// Resource is the extended resource that offers it, "" for none.
 	Resource string
-	// Err is why no container can have it, and Missing are files of the driver that
-	// containers do not get.
+	// Err is why no container can have the GPU. Missing are the driver files that do not exist.
 	Err     error
 	Missing []string
 }
@@ -101,7 +100,7 @@ type marshalableError struct{ error }
 func (e marshalableError) MarshalText() ([]byte, error) { return []byte(e.Error()), nil }
 func (e marshalableError) Unwrap() error                { return e.error }
 
-// makeMarshalable gives errors a JSON form, their message.
+// makeMarshalable replaces errors by a [marshalableError], unless they are nil.
 func makeMarshalable(errs ...*error) {
 	for _, err := range errs {
 		if *err != nil {
@@ -115,26 +114,26 @@ type handler struct {
 	containerdconfig.Handler
 	// NotEligible is why its containers cannot have GPUs, "" if they can.
 	NotEligible string `json:"notEligible,omitempty"`
-	// Routed reports whether it uses the shim by the configuration file, and
-	// Annotations whether the shim gets our annotations.
+	// Routed reports whether the handler uses the runtime shim in the configuration file,
+	// and Annotations whether it passes the annotations of directx-nri on to the shim.
 	Routed      bool `json:"routed"`
 	Annotations bool `json:"annotations"`
-	// Loaded reports whether it uses the shim in the running containerd.
+	// Loaded reports whether the handler uses the runtime shim in the running containerd.
 	Loaded bool `json:"loaded"`
 }
 
-// handlers returns the handlers of containerd's file, and those of the running
-// containerd that use our shim and are not in the file.
-func handlers(os string, file, loaded []containerdconfig.Handler) []handler {
+// mergeHandlers returns the handlers of containerd's file, and those of the running
+// containerd that use the runtime shim and are not in the file.
+func mergeHandlers(os string, file, loaded []containerdconfig.Handler) []handler {
 	list := []handler{}
 	onlyLoaded := slices.DeleteFunc(slices.Clone(loaded), func(l containerdconfig.Handler) bool {
-		return !l.Ours() || slices.ContainsFunc(file, func(h containerdconfig.Handler) bool { return h.Name == l.Name })
+		return !l.UsesShim() || slices.ContainsFunc(file, func(h containerdconfig.Handler) bool { return h.Name == l.Name })
 	})
 	for i, h := range slices.Concat(file, onlyLoaded) {
 		isLoaded := slices.ContainsFunc(loaded, func(l containerdconfig.Handler) bool {
-			return l.Name == h.Name && l.Ours() && (!h.Ours() || l.RuntimePath == h.RuntimePath)
+			return l.Name == h.Name && l.UsesShim() && (!h.UsesShim() || l.RuntimePath == h.RuntimePath)
 		})
-		added := handler{Handler: h, Routed: i < len(file) && h.Ours(), Annotations: h.PassesAnnotations(), Loaded: isLoaded}
+		added := handler{Handler: h, Routed: i < len(file) && h.UsesShim(), Annotations: h.PassesAnnotations(), Loaded: isLoaded}
 		if err := h.CheckEligible(os); err != nil {
 			added.NotEligible = err.Error()
 		}
@@ -143,26 +142,26 @@ func handlers(os string, file, loaded []containerdconfig.Handler) []handler {
 	return list
 }
 
-// shimState is a file of our runtime shim.
+// shimState is the state of a file that containerd runs as the runtime shim.
 type shimState struct {
 	Path string `json:"path"`
 	// Handlers are the runtime handlers that use it; none if it is the one that
 	// containerd finds for ctr and nerdctl.
 	Handlers []string `json:"handlers,omitempty"`
 	Version  string   `json:"version,omitempty"`
-	// Err is why it could not be run.
+	// Err is why the shim cannot be run.
 	Err error `json:"error,omitempty"`
-	// RealErr is why the real shim that it calls was not found.
+	// RealErr is why the real shim cannot be found.
 	RealErr error `json:"realShimError,omitempty"`
 }
 
-// kubeletState is the kubelet and its connection with the advertiser.
+// kubeletState is the state of the kubelet and of its connection to the advertiser.
 type kubeletState struct {
 	// Dir is the kubelet's device plugin directory, and SocketErr why the kubelet
 	// cannot be reached there.
 	Dir       string
 	SocketErr error
-	// RestartErr is why the kubelet would not start again.
+	// RestartErr is why the kubelet would not start again after a restart.
 	RestartErr error
 	// AdvertiserErr is why directx-advertiser does not answer for a resource.
 	AdvertiserErr error

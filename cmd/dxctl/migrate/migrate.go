@@ -23,33 +23,33 @@ const (
 	NVIDIA      = "nvidia"
 )
 
-// ErrOther means that a file is not a configuration of the plugin.
-var ErrOther = errors.New("not a configuration")
+// ErrNotConfiguration means that a file is not a configuration of the plugin.
+var ErrNotConfiguration = errors.New("not a configuration")
 
-// Convert returns the text of a config.yaml that means what data means to a plugin. It begins
-// with a comment for each setting without a counterpart. If data has no settings of that
-// plugin, the error is [ErrOther].
+// Convert returns the text of a config.yaml that corresponds to data, the configuration of a plugin.
+// It begins with a comment for each setting without a counterpart. The error matches
+// [ErrNotConfiguration] if data has no settings of that plugin.
 func Convert(from string, data []byte) ([]byte, error) {
 	documents, err := parse(data)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrOther, err)
+		return nil, fmt.Errorf("%w: %w", ErrNotConfiguration, err)
 	}
-	convert, nodeOS := tensorworks, "windows"
+	convert, nodeOS := convertTensorWorks, "windows"
 	if from == NVIDIA {
-		convert, nodeOS = nvidia, "linux"
+		convert, nodeOS = convertNVIDIA, "linux"
 	}
-	file, notes, err := convert(documents)
+	converted, notes, err := convert(documents)
 	if err != nil {
 		return nil, err
 	}
 	var text bytes.Buffer
 	for _, note := range notes {
-		fmt.Fprintf(&text, "# %s\n", errlog.OneLine(note)) // A key can have any characters.
+		fmt.Fprintf(&text, "# %s\n", errlog.OneLine(note)) // The names of keys can have line breaks.
 	}
-	file.APIVersion, file.Kind = config.APIVersion, config.Kind
+	converted.APIVersion, converted.Kind = config.APIVersion, config.Kind
 	encoder := yaml.NewEncoder(&text)
 	encoder.SetIndent(2)
-	if err := encoder.Encode(file); err != nil {
+	if err := encoder.Encode(converted); err != nil {
 		return nil, err
 	}
 	if err := config.Check("converted", text.Bytes(), nodeOS); err != nil {
@@ -58,18 +58,18 @@ func Convert(from string, data []byte) ([]byte, error) {
 	return text.Bytes(), nil
 }
 
-// Detect returns the plugin that a configuration is for, "" if it is none.
+// Detect returns the plugin that a configuration is for, "" if there is none.
 func Detect(data []byte) string {
 	for _, from := range []string{TensorWorks, NVIDIA} {
-		if _, err := Convert(from, data); !errors.Is(err, ErrOther) {
+		if _, err := Convert(from, data); !errors.Is(err, ErrNotConfiguration) {
 			return from
 		}
 	}
 	return ""
 }
 
-// file has the keys of config.yaml that are written.
-type file struct {
+// convertedConfig has the keys of config.yaml that [Convert] writes.
+type convertedConfig struct {
 	APIVersion      string                         `yaml:"apiVersion"`
 	Kind            string                         `yaml:"kind"`
 	AssignmentMode  policy.Assignment              `yaml:"assignmentMode,omitempty"`
@@ -78,8 +78,8 @@ type file struct {
 	RuntimeFiles    map[string]policy.RuntimeFiles `yaml:"runtimeFiles,omitempty"`
 }
 
-// document is a YAML document, with the keys of the Kubernetes objects that can have settings.
-type document struct {
+// manifest is a YAML document, with the keys of the Kubernetes objects that can have settings.
+type manifest struct {
 	Kind     string
 	Metadata struct{ Name string }
 	Data     map[string]string // of a ConfigMap
@@ -109,7 +109,7 @@ type container struct {
 }
 
 // parse returns the documents of a file. The items of a list follow it.
-func parse(data []byte) (documents []document, err error) {
+func parse(data []byte) (documents []manifest, err error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	for {
 		var root yaml.Node
@@ -125,8 +125,8 @@ func parse(data []byte) (documents []document, err error) {
 }
 
 // appendDocument appends the document with this root, and its items.
-func appendDocument(documents []document, root *yaml.Node) ([]document, error) {
-	d := document{root: root}
+func appendDocument(documents []manifest, root *yaml.Node) ([]manifest, error) {
+	d := manifest{root: root}
 	if root.Kind == yaml.MappingNode {
 		if err := root.Decode(&d); err != nil {
 			return nil, err
@@ -143,7 +143,7 @@ func appendDocument(documents []document, root *yaml.Node) ([]document, error) {
 }
 
 // configMap returns the data of the ConfigMap with a name.
-func configMap(documents []document, name string) map[string]string {
+func configMap(documents []manifest, name string) map[string]string {
 	for _, d := range documents {
 		if d.Kind == "ConfigMap" && d.Metadata.Name == name {
 			return d.Data
@@ -152,13 +152,13 @@ func configMap(documents []document, name string) map[string]string {
 	return nil
 }
 
-// unconverted returns a note for each setting in a value that is not converted. What is off or
-// empty needs no counterpart.
-func unconverted(path string, value any) (notes []string) {
+// unconvertedNotes returns a note for each setting in a value that is not converted. A setting that
+// is off or empty needs no note.
+func unconvertedNotes(path string, value any) (notes []string) {
 	switch value := value.(type) {
 	case map[string]any:
 		for _, key := range slices.Sorted(maps.Keys(value)) {
-			notes = append(notes, unconverted(strings.TrimPrefix(path+"."+key, "."), value[key])...)
+			notes = append(notes, unconvertedNotes(strings.TrimPrefix(path+"."+key, "."), value[key])...)
 		}
 		return notes
 	case []any:

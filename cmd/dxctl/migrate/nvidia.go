@@ -41,9 +41,9 @@ type nvidiaConfig struct {
 
 const nvidiaGPU = "nvidia.com/gpu"
 
-// nvidia converts a configuration file, alone or in a ConfigMap.
-func nvidia(documents []document) (f file, notes []string, err error) {
-	c, err := findNVIDIA(documents)
+// convertNVIDIA converts a configuration file, which can be in a ConfigMap.
+func convertNVIDIA(documents []manifest) (f convertedConfig, notes []string, err error) {
+	c, err := findNVIDIAConfig(documents)
 	if err != nil {
 		return f, nil, err
 	}
@@ -55,7 +55,7 @@ func nvidia(documents []document) (f file, notes []string, err error) {
 			notes = append(notes, path+" has no counterpart: it is not "+nvidiaGPU+".")
 			continue
 		}
-		if gpu.Replicas = r.Replicas; r.Replicas < 1 { // In our file, 0 would be left out.
+		if gpu.Replicas = r.Replicas; r.Replicas < 1 { // 0 would be left out of config.yaml.
 			return f, nil, fmt.Errorf("%s.replicas: %d is out of range: use 1 or more", path, r.Replicas)
 		}
 		if slicing.RenameByDefault {
@@ -64,8 +64,8 @@ func nvidia(documents []document) (f file, notes []string, err error) {
 		if slicing.FailRequestsGreaterThanOne {
 			gpu.MaxPerContainer = 1
 		}
-		// Their plugin ignores rename, too: DisableResourceNamingInConfig (config.go).
-		notes = append(notes, unconverted(path, r.Other)...)
+		// NVIDIA's plugin ignores rename, too: DisableResourceNamingInConfig (config.go).
+		notes = append(notes, unconvertedNotes(path, r.Other)...)
 	}
 	for _, other := range []struct {
 		path   string
@@ -73,13 +73,13 @@ func nvidia(documents []document) (f file, notes []string, err error) {
 	}{
 		{"", c.Other}, {"flags", c.Flags.Other}, {"flags.plugin", c.Flags.Plugin.Other}, {"sharing", c.Sharing.Other}, {"sharing.timeSlicing", slicing.Other},
 	} {
-		notes = append(notes, unconverted(other.path, other.values)...)
+		notes = append(notes, unconvertedNotes(other.path, other.values)...)
 	}
-	return file{FailOnInitError: c.Flags.FailOnInitError, Resources: []policy.Resource{gpu}}, notes, nil
+	return convertedConfig{FailOnInitError: c.Flags.FailOnInitError, Resources: []policy.Resource{gpu}}, notes, nil
 }
 
-// findNVIDIA returns the only configuration in documents.
-func findNVIDIA(documents []document) (c nvidiaConfig, err error) {
+// findNVIDIAConfig returns the only configuration in documents.
+func findNVIDIAConfig(documents []manifest) (c nvidiaConfig, err error) {
 	var found []string
 	add := func(name string, root *yaml.Node) error {
 		var keys map[string]yaml.Node
@@ -105,7 +105,7 @@ func findNVIDIA(documents []document) (c nvidiaConfig, err error) {
 	}
 	switch len(found) {
 	case 0:
-		return c, fmt.Errorf("%w of NVIDIA's device plugin: want a file with version: v1, or a ConfigMap that has one", ErrOther)
+		return c, fmt.Errorf("%w of NVIDIA's device plugin: want a file with version: v1, or a ConfigMap that has one", ErrNotConfiguration)
 	case 1:
 		return c, nil
 	}

@@ -14,10 +14,10 @@ import (
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
-// plugin is the configuration of one of TensorWorks' plugins, which Microsoft's have, too:
+// pluginConfig is the configuration of one of TensorWorks' or Microsoft's plugins:
 // plugins/internal/plugin/plugin_configuration.go in
 // https://github.com/TensorWorks/DirectX-Device-Plugins at 5862bd7.
-type plugin struct {
+type pluginConfig struct {
 	multitenancy                         uint64
 	includeIntegrated, includeDetachable bool
 	// additionalMounts and additionalMountsWow64 are files by vendor.
@@ -41,17 +41,19 @@ func settingsOf(node *yaml.Node) settings {
 
 func scalar(value string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Value: value} }
 
-// isKey reports whether the plugins have a setting with this name, in any case.
-func isKey(key string) bool {
+// isSetting reports whether the plugins have a setting with this name, in any case.
+func isSetting(key string) bool {
 	return slices.Contains([]string{"multitenancy", "includeintegrated", "includedetachable", "additionalmounts", "additionalmountswow64"}, strings.ToLower(key))
 }
 
-// kinds returns the kind of GPUs of each plugin.
-func kinds() map[string]string { return map[string]string{"wddm": "display", "mcdm": "compute"} }
+// resourceKinds returns the kind of GPUs of each plugin, by the plugin's name.
+func resourceKinds() map[string]string {
+	return map[string]string{"wddm": "display", "mcdm": "compute"}
+}
 
 // decode returns the configuration, and notes on settings that are not converted. The plugins read
 // numbers and booleans from strings, too.
-func (s settings) decode(name string) (p plugin, notes []string, err error) {
+func (s settings) decode(name string) (p pluginConfig, notes []string, err error) {
 	for _, key := range slices.Sorted(maps.Keys(s)) {
 		value := s[key]
 		if value.ShortTag() == "!!null" {
@@ -71,7 +73,7 @@ func (s settings) decode(name string) (p plugin, notes []string, err error) {
 		default:
 			var unknown any
 			err = value.Decode(&unknown)
-			notes = append(notes, unconverted(name+"."+key, unknown)...)
+			notes = append(notes, unconvertedNotes(name+"."+key, unknown)...)
 		}
 		if err != nil {
 			return p, nil, fmt.Errorf("settings of the %s plugin: %w", name, err)
@@ -80,7 +82,7 @@ func (s settings) decode(name string) (p plugin, notes []string, err error) {
 	return p, notes, nil
 }
 
-// matchUnless returns the condition of a resource that excludes GPUs, nil if they are included.
+// matchUnless returns the condition with which a resource excludes GPUs, nil if they are included.
 func matchUnless(included bool) *bool {
 	if included {
 		return nil
@@ -88,9 +90,10 @@ func matchUnless(included bool) *bool {
 	return new(false)
 }
 
-// tensorworks converts DaemonSets with their ConfigMaps or, for both plugins, a configuration
-// file, a ConfigMap alone, or lines NAME=VALUE of environment variables.
-func tensorworks(documents []document) (f file, notes []string, err error) {
+// convertTensorWorks converts DaemonSets with their ConfigMaps. If there is no DaemonSet, it converts
+// the settings of both plugins: a configuration file, a ConfigMap, or environment variables in lines
+// NAME=VALUE.
+func convertTensorWorks(documents []manifest) (f convertedConfig, notes []string, err error) {
 	plugins, notes, err := deployedPlugins(documents)
 	if err == nil && len(plugins) == 0 {
 		plugins, err = bothPlugins(documents)
@@ -104,7 +107,7 @@ func tensorworks(documents []document) (f file, notes []string, err error) {
 		if err != nil {
 			return f, nil, err
 		}
-		kind := kinds()[name]
+		kind := resourceKinds()[name]
 		f.Resources = append(f.Resources, policy.Resource{
 			Name: "directx.microsoft.com/" + kind, Replicas: max(int(p.multitenancy), 1),
 			Match: policy.Match{Kind: kind, Integrated: matchUnless(p.includeIntegrated), Detachable: matchUnless(p.includeDetachable)},
@@ -112,16 +115,16 @@ func tensorworks(documents []document) (f file, notes []string, err error) {
 		if len(p.additionalMounts)+len(p.additionalMountsWow64) > 0 {
 			notes = append(notes, fmt.Sprintf("The files of the %s plugin (runtimeFiles) are added to all GPUs of the vendor.", name))
 		}
-		f.add(p.additionalMounts, "")
-		f.add(p.additionalMountsWow64, policy.SysWOW64)
+		f.addRuntimeFiles(p.additionalMounts, "")
+		f.addRuntimeFiles(p.additionalMountsWow64, policy.SysWOW64)
 		notes = append(notes, unknown...)
 	}
 	return f, notes, nil
 }
 
-// add adds files that containers have in a directory. Their plugins take the vendor from WMI,
-// in lower case.
-func (f *file) add(byVendor map[string][]policy.AddedFile, directory string) {
+// addRuntimeFiles adds files for a directory of containers. The plugins compare the vendors with
+// those of WMI in lower case.
+func (f *convertedConfig) addRuntimeFiles(byVendor map[string][]policy.AddedFile, directory string) {
 	for _, key := range slices.Sorted(maps.Keys(byVendor)) {
 		vendor := strings.ToLower(key)
 		for manufacturer, name := range map[string]string{"advanced micro devices": "amd", "intel": "intel", "qualcomm": "qualcomm"} {
@@ -140,7 +143,7 @@ func (f *file) add(byVendor map[string][]policy.AddedFile, directory string) {
 }
 
 // deployedPlugins returns the settings of each plugin that documents deploy.
-func deployedPlugins(documents []document) (plugins map[string]settings, notes []string, err error) {
+func deployedPlugins(documents []manifest) (plugins map[string]settings, notes []string, err error) {
 	plugins = map[string]settings{}
 	for _, d := range documents {
 		spec := d.Spec.Template.Spec
@@ -170,7 +173,7 @@ func deployedPlugins(documents []document) (plugins map[string]settings, notes [
 }
 
 // bothPlugins returns the settings that documents have for both plugins.
-func bothPlugins(documents []document) (plugins map[string]settings, err error) {
+func bothPlugins(documents []manifest) (plugins map[string]settings, err error) {
 	both, env := settings{}, map[string]string{}
 	for _, d := range documents {
 		switch {
@@ -186,32 +189,32 @@ func bothPlugins(documents []document) (plugins map[string]settings, err error) 
 		}
 	}
 	for key, value := range env {
-		if isKey(key) {
+		if isSetting(key) {
 			both[strings.ToLower(key)] = scalar(value)
 		}
 	}
 	plugins = map[string]settings{}
 	found := false
-	for name := range kinds() {
+	for name := range resourceKinds() {
 		s, err := pluginSettings(name, both, env, documents)
 		if err != nil {
 			return nil, err
 		}
 		plugins[name] = s
-		found = found || slices.ContainsFunc(slices.Collect(maps.Keys(s)), isKey)
+		found = found || slices.ContainsFunc(slices.Collect(maps.Keys(s)), isSetting)
 	}
 	if !found {
-		return nil, fmt.Errorf("%w of TensorWorks' or Microsoft's device plugins: want their DaemonSets and ConfigMaps, a configuration file, or environment variables", ErrOther)
+		return nil, fmt.Errorf("%w of TensorWorks' or Microsoft's device plugins: want their DaemonSets and ConfigMaps, a configuration file, or environment variables", ErrNotConfiguration)
 	}
 	return plugins, nil
 }
 
-// pluginSettings returns the settings of a plugin: those of its file, which is in a ConfigMap, and
-// of environment variables, which take precedence, added to base.
-func pluginSettings(name string, base settings, env map[string]string, documents []document) (settings, error) {
+// pluginSettings returns base with the settings of a plugin: those of its configuration file, which
+// is in a ConfigMap, and those of its environment variables, which take precedence.
+func pluginSettings(name string, base settings, env map[string]string, documents []manifest) (settings, error) {
 	s, prefix := maps.Clone(base), strings.ToUpper(name)+"_DEVICE_PLUGIN_"
-	set := env[prefix+"CONFIG_FILE"]
-	file, found := winpath.Base(cmp.Or(set, name+".yaml")), false
+	configFile := env[prefix+"CONFIG_FILE"]
+	file, found := winpath.Base(cmp.Or(configFile, name+".yaml")), false
 	for _, d := range documents {
 		if text, ok := d.Data[file]; ok {
 			var root yaml.Node
@@ -222,7 +225,7 @@ func pluginSettings(name string, base settings, env map[string]string, documents
 			found = true
 		}
 	}
-	if set != "" && !found {
+	if configFile != "" && !found {
 		return nil, fmt.Errorf("no ConfigMap has %s: add it to the file, or convert that file alone", file)
 	}
 	for key, value := range env {
@@ -234,7 +237,7 @@ func pluginSettings(name string, base settings, env map[string]string, documents
 }
 
 // environment returns the environment variables of a container.
-func (c container) environment(documents []document) (map[string]string, error) {
+func (c container) environment(documents []manifest) (map[string]string, error) {
 	env := map[string]string{}
 	for _, from := range c.EnvFrom {
 		data := configMap(documents, from.ConfigMapRef.Name)

@@ -1,4 +1,4 @@
-// Package nodeconfig is the commands that apply, check and show the configuration of a node.
+// Package nodeconfig has the commands that apply, check, convert and show the configuration of a node.
 package nodeconfig
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/directx-nri/directx-nri/shim"
 )
 
-// NewCommand returns the group of commands.
+// NewCommand returns 'dxctl config'.
 func NewCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "config",
@@ -61,7 +61,7 @@ itself, with its own flags.`,
 }
 
 func apply(ctx context.Context, stdout io.Writer, c config.Compiler) error {
-	before, readErr := policy.Read(c.StateDir) // A damaged policy is replaced.
+	before, readErr := policy.Read(c.StateDir) // An error is no failure, because Apply replaces the policy.
 	p, devices, err := c.Apply()
 	if err != nil {
 		return err
@@ -78,8 +78,8 @@ func apply(ctx context.Context, stdout io.Writer, c config.Compiler) error {
 	return err
 }
 
-// recordGPUs writes the GPUs that are discovered for the programs that start containers,
-// on systems where those do not discover them, and returns a phrase about them.
+// recordGPUs discovers the GPUs and writes them for the programs that start containers, unless those
+// discover the GPUs themselves. It returns a phrase about the GPUs.
 func recordGPUs(ctx context.Context, c config.Compiler, p policy.Policy) (string, error) {
 	if p.UseInventory || runtime.GOOS == "windows" {
 		return "", nil
@@ -107,7 +107,7 @@ func summary(p policy.Policy, devices []discovery.Device) string {
 	return text
 }
 
-// addNodeOS adds the flag for the operating system that a configuration is for.
+// addNodeOS adds the flag --node-os.
 func addNodeOS(command *cobra.Command, nodeOS *string) {
 	*nodeOS = runtime.GOOS
 	cli.AddChoice(command, nodeOS, "node-os", "", "operating `SYSTEM` of the node's containers", "windows", "linux")
@@ -169,7 +169,7 @@ func checkFile(stdout io.Writer, file, nodeOS string) error {
 func printResult(stdout io.Writer, file, summary string, err error) error {
 	invalid := config.KeyErrors(nil)
 	if errors.As(err, &invalid) {
-		text, _ := os.ReadFile(file) // If it is gone, its errors are printed.
+		text, _ := os.ReadFile(file) // If it no longer exists, its errors are printed.
 		if from := migrate.Detect(text); from != "" {
 			return fmt.Errorf("%s is a configuration of another device plugin (%s): run 'dxctl config convert --from %s %s'", file, from, from, file)
 		}
@@ -211,7 +211,7 @@ nvidia: a configuration file (version: v1) or its ConfigMap.`,
 		},
 	}
 	cli.AddChoice(command, &from, "from", "", "`PLUGIN` that the file is for", migrate.TensorWorks, migrate.NVIDIA)
-	command.Flags().Lookup("from").DefValue = "" // It must be given.
+	command.Flags().Lookup("from").DefValue = "" // The flag is required.
 	// It fails only for a flag that does not exist.
 	_ = command.MarkFlagRequired("from")
 	return command

@@ -20,7 +20,7 @@ import (
 type installOptions struct{ from, shimDir, stateDir string }
 
 //nolint:gochecknoglobals // A constant of the operating system.
-var fromUsage = "the shim's `FILE` (default: " + shimfile.Name() + " beside dxctl)"
+var fromUsage = "the shim's `FILE` (default: " + shimfile.FileName() + " beside dxctl)"
 
 // NewInstallCommand returns 'dxctl runtime install'.
 func NewInstallCommand() *cobra.Command {
@@ -52,17 +52,17 @@ func (o *installOptions) run(ctx context.Context, stdout io.Writer) error {
 		if err != nil {
 			return err
 		}
-		from = filepath.Join(filepath.Dir(self), shimfile.Name())
+		from = filepath.Join(filepath.Dir(self), shimfile.FileName())
 	}
 	if _, err := os.Stat(from); err != nil {
-		return fmt.Errorf("the shim was not installed: %w; set --from to its file", err)
+		return fmt.Errorf("the shim was not installed: %w; set --from to the shim's file", err)
 	}
 	p, err := policy.Read(o.stateDir)
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(o.shimDir, shimfile.Name())
-	// Without the real shim, no container would start.
+	path := filepath.Join(o.shimDir, shimfile.FileName())
+	// Without the real shim, no container of the runtime shim starts.
 	if _, err := shim.FindRealShim(path, p.Shim.RealShim); err != nil {
 		return fmt.Errorf("the shim was not installed: %w; set shim.runtime in the configuration", err)
 	}
@@ -75,5 +75,5 @@ func (o *installOptions) run(ctx context.Context, stdout io.Writer) error {
 	default:
 		fmt.Fprintf(stdout, "%s is up to date\n", path)
 	}
-	return shimfile.ClearNotServed(o.stateDir) // The real shim may be another one.
+	return shimfile.ClearNotServed(o.stateDir) // The real shim may have changed.
 }

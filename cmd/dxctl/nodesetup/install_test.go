@@ -24,7 +24,7 @@ import (
 
 // place is where a shim is installed on a node.
 type place struct {
-	*containerdtest.Node
+	*containerdtest.FakeNode
 	source, dir, real, containerdState, run string
 }
 
@@ -35,7 +35,7 @@ func newPlace(t *testing.T, containerdConfig string) place {
 	b := containerdtest.New(t, containerdConfig)
 	in := func(name string) string { return filepath.Join(b.Root, name) }
 	p := place{
-		Node: b, source: in("new"), dir: in("bin"), real: in("real"),
+		FakeNode: b, source: in("new"), dir: in("bin"), real: in("real"),
 		containerdState: in("containerd"), run: in("run"),
 	}
 	testutil.WriteFile(t, p.source, works, 0o644)
@@ -58,7 +58,7 @@ func (p place) get(t *testing.T, path string) string {
 	return string(text)
 }
 
-func (p place) shimPath() string { return filepath.Join(p.dir, shimfile.Name()) }
+func (p place) shimPath() string { return filepath.Join(p.dir, shimfile.FileName()) }
 
 // must runs 'dxctl runtime configure' or unconfigure.
 func (p place) must(t *testing.T, name string, args ...string) (stderr string) {
@@ -95,9 +95,9 @@ func TestInstallClearsNotServed(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, containerdtest.Config)
 	p.mustInstall(t)
-	testutil.NoError(t, shimfile.WriteNotServed(p.State, "the real shim "+p.real+" answers with bootstrap version 3"))
+	testutil.NoError(t, shimfile.RecordNotServed(p.State, "the real shim "+p.real+" answers with bootstrap version 3"))
 	p.mustInstall(t)
-	if reason, err := shimfile.ReadNotServed(p.State); reason != "" || err != nil {
+	if reason, err := shimfile.NotServedReason(p.State); reason != "" || err != nil {
 		t.Errorf("%q, %v", reason, err)
 	}
 }
@@ -154,7 +154,7 @@ func TestInstallRefuses(t *testing.T) {
 		want         string
 	}{
 		"no real shim":       {works, "/nowhere/shim", nil, "set shim.runtime"},
-		"ours as real shim":  {works, "SHIM", nil, "own"},
+		"ours as real shim":  {works, "SHIM", nil, "is the runtime shim of directx-nri"},
 		"relative directory": {works, "REAL", []string{"--shim-dir", "bin"}, "is not an absolute path"},
 		"no file":            {works, "/nowhere/shim", []string{"--from", "/nowhere/new"}, "/nowhere/new: no such file or directory; set --from"},
 		"no default file":    {works, "REAL", []string{"--from="}, "set --from"},

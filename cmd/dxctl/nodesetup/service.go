@@ -10,7 +10,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/service"
 )
 
-// NewServiceCommand returns the group of commands.
+// NewServiceCommand returns 'dxctl service'.
 func NewServiceCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "service",

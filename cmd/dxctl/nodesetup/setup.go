@@ -18,7 +18,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/advertiser/resources"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
-	"github.com/directx-nri/directx-nri/cmd/dxctl/gpus"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/nodegpus"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/durable"
@@ -33,18 +33,18 @@ type setupOptions struct {
 	configure   containerd.ConfigureOptions
 	noConfigure bool
 	hostRoot    string
-	// reportFile is read by the advertiser.
+	// reportFile is the file of --setup-file, which directx-advertiser reads.
 	reportFile string
 	interval   time.Duration
-	gpus       gpus.NodeFlags
-	// defaultConfig is the configuration file that the advertiser reads.
+	gpuFlags   nodegpus.Flags
+	// defaultConfig is the configuration file that directx-advertiser reads by default.
 	defaultConfig string
-	programs      func(name string) []string // [service.Programs]
+	programs      func(name string) []string // [service.RunningPrograms]
 }
 
 // NewSetupCommand returns 'dxctl runtime setup' for an operating system.
 func NewSetupCommand(goos string) *cobra.Command {
-	o := setupOptions{interval: 5 * time.Second, gpus: gpus.NodeFlags{Trusted: true}, defaultConfig: paths.Default().Config, programs: service.Programs}
+	o := setupOptions{interval: 5 * time.Second, gpuFlags: nodegpus.Flags{Trusted: true}, defaultConfig: paths.Default().Config, programs: service.RunningPrograms}
 	o.configure.OS = goos
 	return o.command()
 }
@@ -60,15 +60,15 @@ func (o *setupOptions) command() *cobra.Command {
 	}
 	flags := command.Flags()
 	o.configure.AddFlags(command)
-	o.gpus.AddSourceFlags(flags)
+	o.gpuFlags.AddSourceFlags(flags)
 	flags.StringVar(&o.install.from, "from", "", fromUsage)
 	flags.BoolVar(&o.noConfigure, "no-configure", false, "do not change containerd's configuration")
-	gpus.AddHostRootFlag(flags, &o.hostRoot)
+	nodegpus.AddHostRootFlag(flags, &o.hostRoot)
 	flags.StringVar(&o.reportFile, "setup-file", "", "`FILE` that directx-advertiser reads: whether the node is set up")
 	return command
 }
 
-// run sets the node up when it has a GPU, and waits for the end of ctx.
+// run waits until the node has a GPU, sets the node up, and waits for the end of ctx.
 func (o *setupOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err := o.configure.CheckFlags(); err != nil {
 		return err
@@ -106,7 +106,7 @@ func (o *setupOptions) setUp(ctx context.Context, stdout, stderr io.Writer) erro
 	return o.configure.Run(ctx, stdout, stderr)
 }
 
-// waitForGPU returns when the node has a GPU or was set up before, or ctx ends.
+// waitForGPU waits until the node has a GPU or was set up before, or ctx ends.
 func (o *setupOptions) waitForGPU(ctx context.Context, out io.Writer) error {
 	last := ""
 	for {
@@ -128,7 +128,7 @@ func (o *setupOptions) waitForGPU(ctx context.Context, out io.Writer) error {
 	}
 }
 
-// report notifies the advertiser why the node is left as it is, or that it is set up.
+// report notifies directx-advertiser that the node is set up, or why it is left unchanged.
 func (o *setupOptions) report(reason error) error {
 	if o.reportFile == "" {
 		return nil
@@ -143,8 +143,8 @@ func (o *setupOptions) wasSetUp() bool {
 	return containerd.IsConfigured(o.configure.StateDir) || durable.Exists(o.configure.Shim())
 }
 
-// CheckKubelet returns an error for a kubelet that would not start again after a restart.
-// On Windows, 1.31.0 leaves the socket of its last run in place (CleanupPluginDirectory in
+// CheckKubelet returns an error for a kubelet that does not start again after a restart. On Windows,
+// the kubelet 1.31.0 does not remove its old socket (CleanupPluginDirectory in
 // pkg/kubelet/cm/devicemanager/manager.go).
 // https://github.com/kubernetes/kubernetes/pull/127100, in 1.31.1
 func CheckKubelet(ctx context.Context, programs func(name string) []string) error {
@@ -152,9 +152,9 @@ func CheckKubelet(ctx context.Context, programs func(name string) []string) erro
 	defer cancel()
 	for _, path := range programs("kubelet.exe") {
 		if durable.CheckFile(path) != nil {
-			continue // We run with all privileges.
+			continue // Other users can write it, and dxctl runs with all privileges.
 		}
-		out, _ := exec.CommandContext(ctx, path, "--version").Output() // Without an answer, the version is unknown.
+		out, _ := exec.CommandContext(ctx, path, "--version").Output() // With an error, the version is unknown.
 		version, _, _ := strings.Cut(strings.TrimSpace(string(out)), "+")
 		if version, _, _ = strings.Cut(version, "-"); version == "Kubernetes v1.31.0" {
 			return fmt.Errorf("%s is of Kubernetes 1.31.0 and does not start again after a restart (kubernetes/kubernetes#126965); update it to 1.31.1 or later", path)
@@ -175,10 +175,10 @@ func (o *setupOptions) checkGPU(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Only a GPU that the advertiser would offer counts. An inventory can be that of several
-	// nodes, also of both operating systems.
+	// An inventory can describe the GPUs of several nodes, and of both operating systems. Only the
+	// GPUs that the advertiser would offer on this node are relevant.
 	for _, a := range (resources.Assigner{NodeOS: runtime.GOOS, OneResource: p.Injection == policy.InjectByKubelet}).Assign(devices, p.Resources) {
-		if a.Rule != nil && !slices.ContainsFunc(a.Device.DeviceNodes, o.lacks) {
+		if a.Rule != nil && !slices.ContainsFunc(a.Device.DeviceNodes, o.isMissing) {
 			return nil
 		}
 	}
@@ -187,16 +187,16 @@ func (o *setupOptions) checkGPU(ctx context.Context) error {
 
 // devices returns the GPUs of the node, and the policy that decides which are offered.
 func (o *setupOptions) devices(ctx context.Context) ([]discovery.Device, policy.Policy, error) {
-	n := o.gpus
-	n.StateDir = o.configure.StateDir
-	if n.ConfigFile == "" && durable.Exists(o.defaultConfig) {
-		n.ConfigFile = o.defaultConfig // There is no node policy yet.
+	flags := o.gpuFlags
+	flags.StateDir = o.configure.StateDir
+	if flags.ConfigFile == "" && durable.Exists(o.defaultConfig) {
+		flags.ConfigFile = o.defaultConfig // There is no node policy yet.
 	}
-	return n.Devices(ctx, io.Discard, runtime.GOOS)
+	return flags.Devices(ctx, io.Discard, runtime.GOOS)
 }
 
-// lacks reports whether a device node does not exist.
-func (o *setupOptions) lacks(n discovery.DeviceNode) bool {
+// isMissing reports whether a device node does not exist.
+func (o *setupOptions) isMissing(n discovery.DeviceNode) bool {
 	_, err := os.Stat(filepath.Join(o.hostRoot, n.Path))
 	return err != nil
 }

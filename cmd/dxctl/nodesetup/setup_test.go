@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd/containerdtest"
-	"github.com/directx-nri/directx-nri/cmd/dxctl/gpus"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/nodegpus"
 	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/readiness"
@@ -33,13 +33,13 @@ func (p place) inventory(t *testing.T, detail string) string {
 
 // newSetup returns the options for the GPUs of an inventory.
 func newSetup(inventory string) setupOptions {
-	return setupOptions{gpus: gpus.NodeFlags{Trusted: true, Inventory: inventory}, interval: time.Millisecond, programs: func(string) []string { return nil }}
+	return setupOptions{gpuFlags: nodegpus.Flags{Trusted: true, Inventory: inventory}, interval: time.Millisecond, programs: func(string) []string { return nil }}
 }
 
 // setup runs 'dxctl runtime setup' on a node until ctx ends, and returns what it prints.
 func (p place) setup(ctx context.Context, o setupOptions, args ...string) (string, error) {
 	o.configure.OS = "linux"
-	inventory := o.gpus.Inventory
+	inventory := o.gpuFlags.Inventory
 	command := o.command()
 	var out strings.Builder
 	command.SetOut(io.Discard)
@@ -61,7 +61,7 @@ func TestSetup(t *testing.T) {
 	for name, appear := range map[string]string{
 		"a device node":     "host/dev/dxg",
 		"configured before": "state/runtime-configure.json",
-		"installed before":  "bin/" + shimfile.Name(),
+		"installed before":  "bin/" + shimfile.FileName(),
 		noInventory:         "host/dev/dxg",
 		ownFile:             "host/dev/dxg",
 	} {
@@ -72,11 +72,11 @@ func TestSetup(t *testing.T) {
 			o, reason := newSetup(p.inventory(t, "linux: {deviceNodes: [/dev/dxg]}")), errNoGPU.Error()
 			switch name {
 			case noInventory:
-				o.gpus.Inventory, reason = "", node.ErrNoInventory.Error()
+				o.gpuFlags.Inventory, reason = "", node.ErrNoInventory.Error()
 			case ownFile:
 				o.defaultConfig = filepath.Join(p.Root, "config.yaml")
-				testutil.WriteFile(t, o.defaultConfig, header+"Configuration\ninventory: "+o.gpus.Inventory+"\n", 0o600)
-				o.gpus.Inventory = ""
+				testutil.WriteFile(t, o.defaultConfig, header+"Configuration\ninventory: "+o.gpuFlags.Inventory+"\n", 0o600)
+				o.gpuFlags.Inventory = ""
 			}
 			if err := readiness.CheckSetup(p.report()); !errors.Is(err, readiness.ErrNotSetUp) {
 				t.Errorf("before: %v", err)
@@ -176,8 +176,8 @@ func TestSetupCountsOfferedGPUs(t *testing.T) {
 	} {
 		p := newPlace(t, "")
 		o := newSetup(p.inventory(t, c.detail))
-		o.gpus.ConfigFile = filepath.Join(p.Root, "config.yaml")
-		testutil.WriteFile(t, o.gpus.ConfigFile, header+"Configuration\nresources: [{name: example.com/gpu, match: {kind: "+c.kind+"}}]\n", 0o600)
+		o.gpuFlags.ConfigFile = filepath.Join(p.Root, "config.yaml")
+		testutil.WriteFile(t, o.gpuFlags.ConfigFile, header+"Configuration\nresources: [{name: example.com/gpu, match: {kind: "+c.kind+"}}]\n", 0o600)
 		o.configure.StateDir, o.configure.ShimDir = p.State, p.dir
 		if err := o.checkGPU(t.Context()); !errors.Is(err, c.want) || c.want == nil && err != nil {
 			t.Errorf("%s: error %v, want %v", name, err, c.want)
@@ -191,11 +191,11 @@ func TestSetupChecksTheInventory(t *testing.T) {
 	p := newPlace(t, "")
 	o := newSetup(p.inventory(t, "linux: {deviceNodes: [/nonexistent]}"))
 	o.configure.StateDir, o.configure.ShimDir = p.State, p.dir
-	if err := errors.Join(os.Chmod(o.gpus.Inventory, 0o644), o.checkGPU(t.Context())); !errors.Is(err, errNoGPU) {
+	if err := errors.Join(os.Chmod(o.gpuFlags.Inventory, 0o644), o.checkGPU(t.Context())); !errors.Is(err, errNoGPU) {
 		t.Errorf("error %v, want %v", err, errNoGPU)
 	}
 	var denied *errlog.RemedyError
-	if err := errors.Join(os.Chmod(o.gpus.Inventory, 0o666), o.checkGPU(t.Context())); !errors.As(err, &denied) {
+	if err := errors.Join(os.Chmod(o.gpuFlags.Inventory, 0o666), o.checkGPU(t.Context())); !errors.As(err, &denied) {
 		t.Errorf("an inventory that anyone can write: error %v", err)
 	}
 }

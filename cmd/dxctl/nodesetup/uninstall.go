@@ -30,7 +30,7 @@ type uninstallOptions struct {
 	containerd.Restarter
 	shimDir         string
 	containerdState string
-	runtime         string
+	realShim        string
 	runtimeDir      string
 	labelsFile      string
 	purge           bool
@@ -57,12 +57,12 @@ GPUs do not start again: delete them first, or set --force.`,
 	}
 	labelsFile := nodelabels.FeatureFile
 	if goos == "windows" {
-		labelsFile = "" // It is the labeler's, in a volume of the pod.
+		labelsFile = "" // directx-labeler's file is in a volume of the pod.
 	}
 	flags := command.Flags()
 	o.AddFlags(flags)
 	flags.StringVar(&o.shimDir, "shim-dir", defaults.ShimDir, containerd.ShimDirUsage)
-	flags.StringVar(&o.runtime, "runtime", "", "the real shim, to which containers are handed over (default: the configured one)")
+	flags.StringVar(&o.realShim, "runtime", "", "the real shim, to which containers are handed over (default: the configured one)")
 	flags.StringVar(&o.containerdState, "containerd-state", defaults.ContainerdState, "containerd's state `DIRECTORY`")
 	flags.StringVar(&o.runtimeDir, "runtime-dir", defaults.Runtime, "runtime `DIRECTORY` of directx-nri, for --purge")
 	flags.StringVar(&o.labelsFile, "labels-file", labelsFile, "`FILE` of directx-advertiser with the node's labels, for --purge")
@@ -77,34 +77,34 @@ func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 	if !filepath.IsAbs(o.shimDir) {
 		return cli.Usage("--shim-dir %q is not an absolute path", o.shimDir)
 	}
-	if err := o.Check(); err != nil {
+	if err := o.CheckFlags(); err != nil {
 		return err
 	}
-	restartDue, err := o.RestartDue()
+	restartDue, err := o.CheckRestartDue()
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(o.shimDir, shimfile.Name())
+	path := filepath.Join(o.shimDir, shimfile.FileName())
 	// The policy names the real shim and the log.
 	p, policyErr := policy.Read(o.StateDir)
 	if policyErr != nil {
-		p.Shim, _ = policy.ReadShim(o.StateDir) // at least the log
+		p.Shim, _ = policy.ReadShim(o.StateDir) // With an error, it has at least the log.
 	}
 	if err = o.checkUnused(ctx, restartDue); err == nil {
 		err = o.CheckHolders(ctx, o.StateDir, stderr, o.force)
 	}
 	if err == nil {
 		err = o.handOver(ctx, stdout, path, restartDue, func() (string, error) {
-			if o.runtime == "" && policyErr != nil {
+			if o.realShim == "" && policyErr != nil {
 				return "", fmt.Errorf("the real shim is unknown: %w; set --runtime", policyErr)
 			}
-			return shim.FindRealShim(path, cmp.Or(o.runtime, p.Shim.RealShim))
+			return shim.FindRealShim(path, cmp.Or(o.realShim, p.Shim.RealShim))
 		})
 	}
 	if err != nil {
 		return fmt.Errorf("nothing was removed: %w", err)
 	}
-	if err := o.removeFiles(&removal{stdout: stdout, stderr: stderr}, path, p.Shim.Log); err != nil {
+	if err := o.removeFiles(&fileRemover{stdout: stdout, stderr: stderr}, path, p.Shim.Log); err != nil {
 		return err
 	}
 	if o.hold {
@@ -114,10 +114,10 @@ func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 	return nil
 }
 
-// removeFiles removes the shim at path, its log, and what else dxctl and the daemons keep.
-func (o *uninstallOptions) removeFiles(r *removal, path, log string) error {
+// removeFiles removes the shim at path, its log, and the other files of dxctl and the daemons.
+func (o *uninstallOptions) removeFiles(r *fileRemover, path, log string) error {
 	removed, err := shimfile.Remove(path)
-	r.removed(removed...)
+	r.addRemoved(removed...)
 	r.err = errors.Join(err, shimfile.ClearNotServed(o.StateDir), containerd.ForgetFailure(o.StateDir))
 	r.remove(os.Remove, log, log+".1", paths.Verification(o.StateDir))
 	if o.purge {
@@ -131,26 +131,26 @@ func (o *uninstallOptions) removeFiles(r *removal, path, log string) error {
 	switch {
 	case r.err != nil:
 		return errors.New(strings.ReplaceAll(r.err.Error(), "\n", "; "))
-	case !r.any:
+	case !r.removedAny:
 		fmt.Fprintln(r.stdout, "there is nothing to remove")
 	}
 	return nil
 }
 
-// checkUnused returns an error if containerd uses the shim, or if that is unknown. restartDue
-// reports that containerd will be restarted.
+// checkUnused returns an error if containerd uses the shim, or if that is unknown. If restartDue is
+// true, containerd is restarted later and then uses its configuration file.
 func (o *uninstallOptions) checkUnused(ctx context.Context, restartDue bool) error {
 	const fix = "run 'dxctl runtime unconfigure --restart' first"
-	f, err := o.ReadFile(o.Target(ctx))
+	config, err := o.ReadConfig(o.Release(ctx))
 	if err != nil {
 		return err
 	}
-	if ours := containerd.OurHandlers(f.Handlers); len(ours) > 0 {
-		return fmt.Errorf("runtime handler %s in %s uses the shim: %s", ours[0], o.ConfigFile, fix)
+	if handlers := containerd.HandlersWithShim(config.Handlers); len(handlers) > 0 {
+		return fmt.Errorf("runtime handler %s in %s uses the shim: %s", handlers[0], o.ConfigFile, fix)
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.RestartTimeout)
 	defer cancel()
-	running, err := containerdconfig.Load(ctx, o.CRISocket)
+	running, err := containerdconfig.ReadRunning(ctx, o.CRISocket)
 	switch status.Code(err) {
 	case codes.OK:
 	case codes.Unimplemented, codes.Unavailable: // It has no CRI plugin, or reads the file when it starts.
@@ -158,73 +158,69 @@ func (o *uninstallOptions) checkUnused(ctx context.Context, restartDue bool) err
 	default:
 		return fmt.Errorf("containerd's runtime handlers are unknown: %w; is --cri-socket %s correct?", err, o.CRISocket)
 	}
-	if ours := containerd.OurHandlers(running.Handlers); len(ours) > 0 && !restartDue {
-		return fmt.Errorf("runtime handler %s of the running containerd uses the shim: restart containerd, or %s", ours[0], fix)
+	if handlers := containerd.HandlersWithShim(running.Handlers); len(handlers) > 0 && !restartDue {
+		return fmt.Errorf("runtime handler %s of the running containerd uses the shim: restart containerd, or %s", handlers[0], fix)
 	}
 	return nil
 }
 
-// handOver assigns the containers of our shim to the real one, and restarts containerd.
-func (o *uninstallOptions) handOver(ctx context.Context, stdout io.Writer, ours string, restartDue bool, realShim func() (string, error)) error {
-	found, err := shimfile.FindBundles(o.containerdState, ours)
-	successor := ""
+// handOver assigns the containers that the shim at path has started to the real shim, and restarts
+// containerd.
+func (o *uninstallOptions) handOver(ctx context.Context, stdout io.Writer, path string, restartDue bool, findRealShim func() (string, error)) error {
+	bundles, err := shimfile.FindBundles(o.containerdState, path)
+	realShim := ""
 	switch {
-	case err != nil || len(found) == 0 && !restartDue:
+	case err != nil || len(bundles) == 0 && !restartDue:
 		return err
 	case !o.AllowRestart:
-		return fmt.Errorf("%s were started by the shim: add --restart, which hands them over to the real shim, or stop them", describeBundles(found))
-	case len(found) > 0:
-		if successor, err = realShim(); err != nil {
+		return fmt.Errorf("%s were started by the shim: add --restart, which hands them over to the real shim, or stop them", describeBundles(bundles))
+	case len(bundles) > 0:
+		if realShim, err = findRealShim(); err != nil {
 			return err
 		}
 	}
 	if err := o.CheckRestart(ctx); err != nil {
 		return err
 	}
-	// Until its restart, containerd calls our shim.
-	if err := o.RestartAfter(ctx, stdout, func() (bool, error) { return true, shimfile.HandOver(found, successor) }); err != nil {
+	// containerd calls the runtime shim for these containers until containerd is restarted.
+	if err := o.ChangeAndRestart(ctx, stdout, func() (bool, error) { return true, shimfile.HandOver(bundles, realShim) }); err != nil {
 		return err
 	}
-	for _, b := range found {
+	for _, b := range bundles {
 		if b.Exists() {
-			fmt.Fprintf(stdout, "handed container %s over to %s\n", b, successor)
+			fmt.Fprintf(stdout, "handed container %s over to %s\n", b, realShim)
 		}
 	}
-	if found, err = shimfile.FindBundles(o.containerdState, ours); err == nil && len(found) > 0 {
-		err = fmt.Errorf("%s were started by the shim in the meantime: run the command again", describeBundles(found))
+	if bundles, err = shimfile.FindBundles(o.containerdState, path); err == nil && len(bundles) > 0 {
+		err = fmt.Errorf("%s were started by the shim in the meantime: run the command again", describeBundles(bundles))
 	}
 	return err
 }
 
-// describeBundles returns the number and some names of running containers.
+// describeBundles returns a phrase with the number and the first names of running containers.
 func describeBundles(bundles []shimfile.Bundle) string {
-	const most = 5
 	var names []string
-	for i, b := range bundles {
-		if i == most {
-			names = append(names, "…")
-			break
-		}
+	for _, b := range bundles {
 		names = append(names, b.String())
 	}
-	return fmt.Sprintf("%d running container(s) (%s)", len(bundles), strings.Join(names, ", "))
+	return fmt.Sprintf("%d running container(s) (%s)", len(bundles), cli.Abbreviate(names, 5))
 }
 
-// removal removes files and prints their names.
-type removal struct {
+// fileRemover removes files and prints their names.
+type fileRemover struct {
 	stdout, stderr io.Writer
-	any            bool // something was removed
+	removedAny     bool
 	err            error
 }
 
-func (r *removal) removed(paths ...string) {
+func (r *fileRemover) addRemoved(paths ...string) {
 	for _, path := range paths {
-		r.any = true
+		r.removedAny = true
 		fmt.Fprintf(r.stdout, "removed %s\n", path)
 	}
 }
 
-func (r *removal) remove(remove func(string) error, paths ...string) {
+func (r *fileRemover) remove(remove func(string) error, paths ...string) {
 	for _, path := range paths {
 		if !durable.Exists(path) {
 			continue
@@ -232,16 +228,16 @@ func (r *removal) remove(remove func(string) error, paths ...string) {
 		if err := remove(path); err != nil {
 			r.err = errors.Join(r.err, err)
 		} else {
-			r.removed(path)
+			r.addRemoved(path)
 		}
 	}
 }
 
-// removeEmpty removes directories that are empty: a flag may name the wrong one.
-func (r *removal) removeEmpty(dirs ...string) {
+// removeEmpty removes directories only if they are empty, because a flag may name a wrong one.
+func (r *fileRemover) removeEmpty(dirs ...string) {
 	for _, dir := range dirs {
 		if os.Remove(dir) == nil {
-			r.removed(dir)
+			r.addRemoved(dir)
 		} else if durable.Exists(dir) {
 			fmt.Fprintf(r.stderr, "kept %s: it is not empty\n", dir)
 		}
@@ -249,7 +245,7 @@ func (r *removal) removeEmpty(dirs ...string) {
 }
 
 // removeUnfinished removes temporary files that an interrupted program left.
-func (r *removal) removeUnfinished(dir string) {
+func (r *fileRemover) removeUnfinished(dir string) {
 	entries, _ := os.ReadDir(dir)
 	for _, entry := range entries {
 		if durable.IsTemp(entry.Name()) {

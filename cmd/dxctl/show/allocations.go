@@ -16,7 +16,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/advertiser"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
-	"github.com/directx-nri/directx-nri/cmd/dxctl/gpus"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/nodegpus"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/cli"
@@ -24,7 +24,7 @@ import (
 )
 
 type allocationsOptions struct {
-	gpus.NodeFlags
+	nodegpus.Flags
 	criSocket string
 	namespace string
 	stale     bool
@@ -32,7 +32,7 @@ type allocationsOptions struct {
 	now       func() time.Time
 }
 
-// NewAllocationsCommand returns the command.
+// NewAllocationsCommand returns 'dxctl allocations'.
 func NewAllocationsCommand() *cobra.Command {
 	o := allocationsOptions{now: time.Now}
 	command := &cobra.Command{

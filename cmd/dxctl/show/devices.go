@@ -13,19 +13,19 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/directx-nri/directx-nri/cmd/dxctl/gpus"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/nodegpus"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
 type devicesOptions struct {
-	gpus.NodeFlags
+	nodegpus.Flags
 	output string
 	watch  bool
 }
 
-// NewDevicesCommand returns the command.
+// NewDevicesCommand returns 'dxctl devices'.
 func NewDevicesCommand() *cobra.Command {
 	o := devicesOptions{}
 	command := &cobra.Command{
@@ -46,7 +46,7 @@ With a GPU's index, location path, LUID or instance ID, prints its details as YA
 	}
 	flags := command.Flags()
 	o.AddFlags(flags)
-	gpus.AddHostRootFlag(flags, &o.HostRoot)
+	nodegpus.AddHostRootFlag(flags, &o.HostRoot)
 	cli.AddOutputFlag(command, &o.output, cli.Table, cli.Wide, cli.JSON, cli.YAML, cli.Name)
 	flags.BoolVarP(&o.watch, "watch", "w", false, "print the list again after each change")
 	return command
@@ -74,10 +74,10 @@ func (o *devicesOptions) run(ctx context.Context, args []string, stdout, stderr 
 	if index < 0 {
 		return fmt.Errorf("none of the %d GPU(s) of this node is %q; 'dxctl devices -o wide' lists them", len(devices), args[0])
 	}
-	r := gpus.NewReports(devices, p)[index]
+	r := nodegpus.NewReports(devices, p)[index]
 	switch o.output {
 	case cli.Name, cli.Wide:
-		return deviceList().Print(stdout, o.output, []gpus.Report{r})
+		return deviceList().Print(stdout, o.output, []nodegpus.Report{r})
 	case cli.JSON:
 		return cli.PrintDocument(stdout, cli.JSON, r)
 	}
@@ -88,15 +88,15 @@ func (o *devicesOptions) list(stdout, stderr io.Writer, devices []discovery.Devi
 	if len(devices) == 0 && o.output != cli.JSON && o.output != cli.YAML {
 		fmt.Fprintln(stderr, "This node has no GPU.")
 	}
-	return deviceList().Print(stdout, o.output, gpus.NewReports(devices, p))
+	return deviceList().Print(stdout, o.output, nodegpus.NewReports(devices, p))
 }
 
-func deviceList() cli.List[gpus.Report] {
-	return cli.List[gpus.Report]{
-		Name:   gpus.Report.Name,
+func deviceList() cli.List[nodegpus.Report] {
+	return cli.List[nodegpus.Report]{
+		Name:   nodegpus.Report.Name,
 		Header: []string{"INDEX", "DESCRIPTION", "VENDOR", "MEMORY", "DRIVER", "KIND", "LOCATION PATH", "HEALTH"},
 		Wide:   []string{"RESOURCE", "REPLICAS", "LUID", "NUMA", "INSTANCE ID", "NOTES"},
-		Cells: func(r gpus.Report) []string {
+		Cells: func(r nodegpus.Report) []string {
 			return []string{
 				strconv.Itoa(r.Index), r.Description, r.Vendor, r.Memory(), r.DriverVersion, r.Kind, r.LocationPath, r.Availability(),
 				r.Resource, strconv.Itoa(r.Replicas), r.LUID, r.NUMA(), r.InstanceID, strings.Join(r.Notes, "; "),
@@ -109,7 +109,7 @@ func deviceList() cli.List[gpus.Report] {
 func (o *devicesOptions) follow(ctx context.Context, source discovery.Source, p policy.Policy, stdout, stderr io.Writer) error {
 	var before []discovery.Device
 	printed := false
-	return gpus.Follow(ctx, source, func() error {
+	return nodegpus.Follow(ctx, source, func() error {
 		devices, err := source.Devices(ctx)
 		if err != nil || printed && reflect.DeepEqual(before, devices) {
 			return err

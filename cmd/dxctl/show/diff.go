@@ -51,8 +51,8 @@ func pretty(v any, indent string) string {
 	return brackets[:1] + inner + strings.Join(elements, ","+inner) + "\n" + indent + brackets[1:]
 }
 
-// compact returns v on one line, without escaping the ampersands of instance IDs. JSON
-// that was decoded can be encoded.
+// compact returns v on one line, without escaping the ampersands of instance IDs. Encoding cannot
+// fail, because v was decoded from JSON.
 func compact(v any) string {
 	var b strings.Builder
 	e := json.NewEncoder(&b)

@@ -11,25 +11,25 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/directx-nri/directx-nri/cmd/dxctl/gpus"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/nodegpus"
 	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/ocispec"
 	"github.com/directx-nri/directx-nri/ocispec/runflags"
 )
 
-// outputArgs is output with one argument on each line.
+// outputArgs is the output format with one argument on each line.
 const outputArgs = "args"
 
 type flagsOptions struct {
-	gpus.NodeFlags
+	nodegpus.Flags
 	program     string
 	withShim    bool
 	containerOS string
 	output      string
 }
 
-// NewFlagsCommand returns the command.
+// NewFlagsCommand returns 'dxctl flags'.
 func NewFlagsCommand() *cobra.Command {
 	o := flagsOptions{containerOS: runtime.GOOS}
 	command := &cobra.Command{
@@ -59,7 +59,7 @@ files: an argument on each line (args), or a list (json, yaml).`,
 }
 
 func (o *flagsOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
-	if err := errors.Join(o.CheckRequest(), o.Check()); err != nil {
+	if err := errors.Join(o.CheckRequest(), o.CheckFlags()); err != nil {
 		return err
 	}
 	flags, err := o.flags(ctx, runflags.Program(o.program), ocispec.OS(o.containerOS), stderr)
@@ -84,7 +84,7 @@ func (o *flagsOptions) flags(ctx context.Context, program runflags.Program, os o
 		return nil, err
 	}
 	if o.withShim {
-		return gpus.ShimFlags(os, o.Request), nil
+		return nodegpus.ShimFlags(os, o.Request), nil
 	}
 	edits, notes, err := ocispec.BuildEdits(os, devices, nil, o.Files(), p)
 	switch {
@@ -95,8 +95,8 @@ func (o *flagsOptions) flags(ctx context.Context, program runflags.Program, os o
 	}
 	isHint := func(variable string) bool { return strings.HasPrefix(variable, ocispec.DevicesVariable+"=") }
 	// Windows PowerShell removes the quotation marks in the hint, which is optional.
-	leaveOut := os == ocispec.Windows && o.output == outputArgs && slices.ContainsFunc(edits.Env, isHint)
-	if leaveOut {
+	dropHint := os == ocispec.Windows && o.output == outputArgs && slices.ContainsFunc(edits.Env, isHint)
+	if dropHint {
 		edits.Env = slices.DeleteFunc(edits.Env, isHint)
 	}
 	flags, err := runflags.Flags(program, os, edits, o.Files())
@@ -107,7 +107,7 @@ func (o *flagsOptions) flags(ctx context.Context, program runflags.Program, os o
 		return nil, err
 	}
 	o.ReportMissing(stderr, notes)
-	if leaveOut {
+	if dropHint {
 		fmt.Fprintf(stderr, "dxctl: left out: environment variable %s, which PowerShell cannot pass on\n", ocispec.DevicesVariable)
 	}
 	return flags, nil

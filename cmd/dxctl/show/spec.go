@@ -15,7 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/directx-nri/directx-nri/cmd/dxctl/gpus"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/nodegpus"
 	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/cli"
@@ -31,12 +31,12 @@ const (
 )
 
 type specOptions struct {
-	gpus.NodeFlags
+	nodegpus.Flags
 	id     string
 	output string
 }
 
-// NewSpecCommand returns the command.
+// NewSpecCommand returns 'dxctl spec'.
 func NewSpecCommand() *cobra.Command {
 	var o specOptions
 	command := &cobra.Command{
@@ -69,7 +69,7 @@ With --gpus, the container is a standalone one that requests these GPUs.`,
 }
 
 func (o *specOptions) run(ctx context.Context, name string, stdin io.Reader, stdout, stderr io.Writer) error {
-	if err := o.Check(); err != nil {
+	if err := o.CheckFlags(); err != nil {
 		return err
 	}
 	name, spec, err := readSpec(name, stdin)
@@ -98,7 +98,7 @@ func (o *specOptions) run(ctx context.Context, name string, stdin io.Reader, std
 	if err != nil {
 		return err
 	}
-	_, err = io.WriteString(stdout, tokens().ReplaceAllString(text, "$1(token)"))
+	_, err = io.WriteString(stdout, tokenPattern().ReplaceAllString(text, "$1(token)"))
 	return err
 }
 
@@ -116,8 +116,8 @@ func readSpec(name string, stdin io.Reader) (string, []byte, error) {
 	return name, spec, err
 }
 
-// tokens matches the tokens in a spec's environment variables and annotations.
-func tokens() *regexp.Regexp {
+// tokenPattern returns a pattern of the tokens in a spec's environment variables and annotations.
+func tokenPattern() *regexp.Regexp {
 	return regexp.MustCompile(`(?i)(` + allocation.EnvPrefix + `\w*=|"` + regexp.QuoteMeta(allocation.AnnotationPrefix) + `[^"]*": ")[^"]+`)
 }
 
@@ -126,7 +126,7 @@ type preview struct {
 	decisionReport
 	// refused is why the container would not start, or nil.
 	refused error
-	missing []ocispec.Note
+	missing []ocispec.SkippedFile
 	spec    []byte
 }
 
@@ -156,8 +156,8 @@ type podReport struct {
 	Container string `json:"container"`
 }
 
-// preview returns what the shim would do, and changes nothing. An error means that
-// this is unknown: the spec is invalid, or the node cannot be read.
+// preview returns what the shim would do, and changes nothing. It returns an error if that is
+// unknown, because the spec is invalid or the node's state cannot be read.
 func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte) (p preview, err error) {
 	spec, err := ocispec.ParseSpec(text)
 	if err != nil {
@@ -170,7 +170,7 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 		return p, nil
 	}
 	if o.Request != "" {
-		container = requesting(container, o.Request)
+		container = asStandalone(container, o.Request)
 	}
 	if pod := container.Pod; pod != nil {
 		p.Pod = &podReport{pod.UID, pod.Namespace, pod.Name, container.Name}
@@ -207,19 +207,19 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 	default:
 		p.Reason = "it already has everything"
 	}
-	p.spec, p.missing = edited, outcome.Notes
+	p.spec, p.missing = edited, outcome.Skipped
 	for _, d := range outcome.Devices {
 		p.Devices, p.Edits = append(p.Devices, d.Name()), &outcome.Edits
 	}
-	for _, n := range outcome.Notes {
+	for _, n := range outcome.Skipped {
 		p.LeftOut = append(p.LeftOut, n.String())
 	}
 	return p, nil
 }
 
-// requesting returns c as a standalone container without tokens that requests GPUs. Its
-// annotation takes precedence over its environment.
-func requesting(c decision.Container, request string) decision.Container {
+// asStandalone returns c as a standalone container without tokens that requests GPUs. It sets the
+// annotation, which takes precedence over the environment variable.
+func asStandalone(c decision.Container, request string) decision.Container {
 	c.Pod, c.Name = nil, ""
 	c.Env = slices.DeleteFunc(slices.Clone(c.Env), func(variable string) bool {
 		return strings.HasPrefix(strings.ToUpper(variable), allocation.EnvPrefix)

@@ -14,8 +14,8 @@ import (
 	"github.com/directx-nri/directx-nri/internal/durable"
 )
 
-// Read returns the content of a file, nil if the file does not exist. A file that other users
-// can write is an error: its content decides what a privileged program does.
+// Read returns the content of a file, nil if the file does not exist. It returns an error if other
+// users can write the file, because a privileged program acts on its content.
 func Read[T any](path string) (*T, error) {
 	text, err := durable.Read(path, math.MaxInt64)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -34,7 +34,7 @@ func Read[T any](path string) (*T, error) {
 	return content, nil
 }
 
-// Write replaces a file, and creates the state directory if necessary.
+// Write replaces a file. It creates the state directory if necessary.
 func Write(path string, content any) error {
 	text, err := json.MarshalIndent(content, "", "  ")
 	if err == nil {
@@ -49,7 +49,7 @@ func Write(path string, content any) error {
 	return nil
 }
 
-// Remove removes a file, and the state directory if it is empty then.
+// Remove removes a file, and then the state directory if that is empty.
 func Remove(path string) error {
 	err := durable.Remove(path)
 	_ = os.Remove(filepath.Dir(path)) // Fails unless it is empty.

@@ -24,12 +24,12 @@ import (
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 )
 
-// ctr is containerd's own client, which is part of each release of containerd.
+// ctr runs containerd's client, which is part of each release of containerd.
 type ctr struct {
 	program, command                               []string
 	socket, namespace, snapshotter, runtime, image string
 	timeout                                        time.Duration
-	started                                        int // containers
+	started                                        int // number of started containers
 }
 
 func (c *ctr) addFlags(flags *pflag.FlagSet) {
@@ -57,13 +57,13 @@ func (c *ctr) prepare(ctx context.Context) error {
 	if err != nil {
 		dir := paths.Default().ShimDir // beside containerd
 		if program, err = exec.LookPath(filepath.Join(dir, c.program[0])); err != nil {
-			return fmt.Errorf("containerd's client %s is neither on PATH nor in %s; --ctr names it", c.program[0], dir)
+			return fmt.Errorf("containerd's client %s is neither on PATH nor in %s: set --ctr", c.program[0], dir)
 		}
 	}
 	c.program[0] = program
 	if c.runtime == "" {
 		c.runtime = shimfile.RuntimeName
-		if !durable.Exists(filepath.Join(paths.Default().ShimDir, shimfile.Name())) {
+		if !durable.Exists(filepath.Join(paths.Default().ShimDir, shimfile.FileName())) {
 			c.runtime = "io.containerd.runc.v2"
 			if runtime.GOOS == "windows" {
 				c.runtime = "io.containerd.runhcs.v1"
@@ -88,8 +88,8 @@ func (c *ctr) prepare(ctx context.Context) error {
 	return nil
 }
 
-// run runs ctr and returns what it prints. The end of ctx does not interrupt it:
-// part of a container could remain.
+// run runs ctr and returns its output. The end of ctx does not interrupt ctr, because parts of a
+// container could remain.
 func (c *ctr) run(ctx context.Context, args ...string) (string, error) {
 	if err := ctx.Err(); err != nil {
 		return "", err
@@ -100,7 +100,7 @@ func (c *ctr) run(ctx context.Context, args ...string) (string, error) {
 	args = slices.Concat(c.program[1:], []string{"--address", socket, "--namespace", c.namespace}, args)
 	for {
 		command := exec.CommandContext(ctx, c.program[0], args...)
-		command.SysProcAttr, command.WaitDelay = ownGroup(), time.Second
+		command.SysProcAttr, command.WaitDelay = newProcessGroup(), time.Second
 		out, err := command.Output()
 		exit := &exec.ExitError{}
 		switch {
@@ -108,7 +108,7 @@ func (c *ctr) run(ctx context.Context, args ...string) (string, error) {
 			return string(out), err
 		case ctx.Err() != nil:
 			return "", fmt.Errorf("ctr has not ended within %s", c.timeout)
-		// ctr 2 checks the pipe first, and fails while another client connects. It has sent no request yet.
+		// ctr 2 checks the pipe before it sends a request, and fails while another client connects.
 		case runtime.GOOS == "windows" && bytes.Contains(exit.Stderr, []byte("cannot access socket")):
 			time.Sleep(100 * time.Millisecond)
 		default:

@@ -4,5 +4,5 @@ package verify
 
 import "syscall"
 
-// ownGroup starts a process in its own group, so that Ctrl-C does not end it.
-func ownGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+// newProcessGroup starts a process in a new group, so that Ctrl-C does not end it.
+func newProcessGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

@@ -2,7 +2,7 @@ package verify
 
 import "syscall"
 
-// ownGroup starts a process in its own group, so that Ctrl-C does not end it.
-func ownGroup() *syscall.SysProcAttr {
+// newProcessGroup starts a process in a new group, so that Ctrl-C does not end it.
+func newProcessGroup() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{CreationFlags: syscall.CREATE_NEW_PROCESS_GROUP}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/directx-nri/directx-nri/cmd/dxctl/gpus"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/nodegpus"
 	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/allocation"
@@ -28,36 +28,37 @@ type measurement struct {
 	out     io.Writer
 	os      ocispec.OS
 	devices []discovery.Device
-	// withFiles and withoutFiles are the edits for a container with driverFiles mount and none.
+	// withFiles are the edits for a container with driverFiles: mount, and withoutFiles those with
+	// driverFiles: none.
 	withFiles, withoutFiles ocispec.Edits
 	// shimFlags request the GPUs from the runtime shim, nil without the shim.
 	shimFlags []string
-	// err is why the result is unknown. After it, no container is started.
+	// err is why the result is unknown. After an error, no container is started.
 	err    error
 	result Result
 }
 
-// edits returns the edits of a container with the devices.
-func (m *measurement) edits(p policy.Policy, mode policy.DriverFiles) (ocispec.Edits, error) {
+// buildEdits returns the edits of a container with the devices.
+func (m *measurement) buildEdits(p policy.Policy, mode policy.DriverFiles) (ocispec.Edits, error) {
 	p.DriverFiles = mode
-	edits, _, err := ocispec.BuildEdits(m.os, m.devices, nil, gpus.Root(""), p)
+	edits, _, err := ocispec.BuildEdits(m.os, m.devices, nil, nodegpus.Root(""), p)
 	return edits, err
 }
 
 // run starts the containers. An error means that the result is unknown.
 func (m *measurement) run(ctx context.Context) error {
 	r := &m.result
-	if plain := m.start(ctx, "without a GPU", ocispec.Edits{}); plain != "" {
-		return fmt.Errorf("a container without a GPU does not start, so nothing is known of GPUs: %s", plain)
+	if withoutGPU := m.start(ctx, "without a GPU", ocispec.Edits{}); withoutGPU != "" {
+		return fmt.Errorf("a container without a GPU does not start, so nothing is known of GPUs: %s", withoutGPU)
 	}
-	locked := m.start(ctx, "with the interlock, which must be refused", interlock(m.os))
+	interlocked := m.start(ctx, "with the interlock, which must be refused", interlockEdits(m.os))
 	startWith := func(files []specs.Mount) (refused string) {
 		edits := m.withFiles
 		edits.Mounts = files
 		return m.start(ctx, fmt.Sprintf("with GPUs and %d of %d driver files", len(files), len(m.withFiles.Mounts)), edits)
 	}
-	alone := startWith(nil)
-	if alone == "" {
+	withoutFiles := startWith(nil)
+	if withoutFiles == "" {
 		refused, err := findRefused(m.withFiles.Mounts, startWith)
 		r.Refused, m.err = refused, cmp.Or(m.err, err)
 	}
@@ -66,10 +67,10 @@ func (m *measurement) run(ctx context.Context) error {
 	case m.err != nil:
 		r.Refused = nil
 		return m.err
-	case locked == "":
+	case interlocked == "":
 		r.Reason = "a container starts in spite of the interlock: this node must not offer GPUs"
-	case alone != "":
-		r.Reason = "containers with GPUs do not start, even without driver files: " + alone
+	case withoutFiles != "":
+		r.Reason = "containers with GPUs do not start, even without driver files: " + withoutFiles
 	case configured != "":
 		r.Reason = "containers with GPUs do not start as configured: " + configured
 	default:
@@ -79,43 +80,43 @@ func (m *measurement) run(ctx context.Context) error {
 		}
 	}
 	if m.os == ocispec.Windows { // Linux has no such settings.
-		r.Settings = settings(r.Refused, m.withoutFiles.Mounts, m.devices)
+		r.Settings = recommendedSettings(r.Refused, m.withoutFiles.Mounts, m.devices)
 	}
 	return nil
 }
 
-// interlock returns the edits that the kubelet makes for an allocation.
-func interlock(os ocispec.OS) ocispec.Edits {
+// interlockEdits returns the edits that the kubelet makes for an allocation.
+func interlockEdits(os ocispec.OS) ocispec.Edits {
 	if os == ocispec.Windows {
 		return ocispec.Edits{WindowsDevices: []specs.WindowsDevice{{ID: allocation.InterlockDeviceID, IDType: allocation.InterlockDeviceType}}}
 	}
 	return ocispec.Edits{Mounts: []specs.Mount{ocispec.ReadOnlyMount(os, allocation.InterlockSource, allocation.InterlockMount)}}
 }
 
-// startConfigured starts a container as the node's configuration does.
+// startConfigured starts a container with the GPUs as they are configured on the node.
 func (m *measurement) startConfigured(ctx context.Context) (refused string) {
 	const what = "as configured"
 	switch {
 	case m.shimFlags != nil:
-		return m.startFlags(ctx, what, m.shimFlags)
+		return m.startWithFlags(ctx, what, m.shimFlags)
 	case m.result.DriverFiles == policy.FilesNone:
 		return m.start(ctx, what, m.withoutFiles)
 	}
 	return m.start(ctx, what, m.withFiles)
 }
 
-// start starts a container with edits. The runtime shim adds nothing to it.
+// start starts a container with edits. It requests no GPU from the runtime shim.
 func (m *measurement) start(ctx context.Context, what string, edits ocispec.Edits) (refused string) {
 	edits.Env = []string{decision.VisibleVariable + "=none"}
-	flags, err := runflags.Flags(runflags.Ctr, m.os, edits, gpus.Root(""))
+	flags, err := runflags.Flags(runflags.Ctr, m.os, edits, nodegpus.Root(""))
 	m.err = cmp.Or(m.err, err)
-	return m.startFlags(ctx, what, flags)
+	return m.startWithFlags(ctx, what, flags)
 }
 
-// startFlags starts a container with flags of ctr, again if that fails, as it can after a
-// boot. It prints the result. refused is why the container does not start, "" if it does or
-// after an error, which is in m.err.
-func (m *measurement) startFlags(ctx context.Context, what string, flags []string) (refused string) {
+// startWithFlags starts a container with flags of ctr, and prints the result. It tries twice, because
+// the first start after a boot can fail. refused is why the container does not start, "" if it starts
+// or after an error, which is in m.err.
+func (m *measurement) startWithFlags(ctx context.Context, what string, flags []string) (refused string) {
 	for range 2 {
 		if m.err == nil {
 			refused, m.err = m.client.start(ctx, flags)
@@ -136,12 +137,13 @@ func (m *measurement) startFlags(ctx context.Context, what string, flags []strin
 	return refused
 }
 
-// findRefused returns the files with which a container does not start. It starts with all
-// others together. start returns why a container with files does not start, "" if it does.
-// Without files, it has started before.
+// findRefused returns the files with which a container does not start. It starts with all other files
+// together, and without files. start returns why a container with files does not start, "" if it
+// starts.
 //
-// If a container with a list does not start, findRefused tries each half of it together with
-// the files accepted before. Of files that are refused only together, it returns the last.
+// If a container with a list of files does not start, findRefused tries each half of the list
+// together with the files that were accepted before. Of files that are refused only together, it
+// returns the last one.
 func findRefused(files []specs.Mount, start func(files []specs.Mount) (refused string)) (refused []specs.Mount, err error) {
 	var accepted []specs.Mount
 	for pending := [][]specs.Mount{files}; len(pending) > 0 && len(files) > 0; {
@@ -163,9 +165,9 @@ func findRefused(files []specs.Mount, start func(files []specs.Mount) (refused s
 	return refused, err
 }
 
-// settings returns settings with which containers do not get the refused files: driverFiles
-// none, if the files that it leaves are not refused, and mount without the refused files.
-func settings(refused, none []specs.Mount, devices []discovery.Device) (list []string) {
+// recommendedSettings returns settings with which containers do not get the refused files:
+// driverFiles: none, if its mounts are not refused, and driverFiles: mount without the refused files.
+func recommendedSettings(refused, none []specs.Mount, devices []discovery.Device) (list []string) {
 	if len(refused) == 0 {
 		return nil
 	}

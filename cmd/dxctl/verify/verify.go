@@ -16,7 +16,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/bugreport"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
-	"github.com/directx-nri/directx-nri/cmd/dxctl/gpus"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/nodegpus"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/statefile"
 	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/internal/allocation"
@@ -31,15 +31,15 @@ import (
 
 // options are the flags of the command.
 type options struct {
-	gpus.NodeFlags
+	nodegpus.Flags
 	client     ctr
 	force      bool
 	reportFile string
 }
 
-// NewCommand returns the command for a program with this version.
+// NewCommand returns 'dxctl verify'. version is that of dxctl.
 func NewCommand(version string) *cobra.Command {
-	o := options{NodeFlags: gpus.NodeFlags{Request: "all"}}
+	o := options{Flags: nodegpus.Flags{Request: "all"}}
 	command := &cobra.Command{
 		Use:   "verify [flags] [-- COMMAND [ARGUMENT...]]",
 		Short: "Start containers with GPUs, and find the driver files that this node refuses",
@@ -76,13 +76,13 @@ type Result struct {
 	Image       string             `json:"image"`
 	Runtime     string             `json:"runtime"`
 	DriverFiles policy.DriverFiles `json:"driverFiles"` // the mode in force
-	Devices     []gpus.Report      `json:"devices"`
-	// Containers are those that were started, in order, each with its result.
+	Devices     []nodegpus.Report  `json:"devices"`
+	// Containers describe the started containers, in order, each with its result.
 	Containers []string `json:"containers"`
 	// Refused are driver files with which containers do not start.
 	Refused []specs.Mount `json:"refused,omitempty"`
-	// Works reports whether containers with GPUs start as configured. Settings are those
-	// without the refused files, best first.
+	// Works reports whether containers with GPUs start as configured. Settings are settings with
+	// which containers do not get the refused files, the recommended one first.
 	Works    bool     `json:"works"`
 	Reason   string   `json:"reason"`
 	Settings []string `json:"settings,omitempty"`
@@ -115,7 +115,7 @@ func (o *options) prepare(ctx context.Context, version string, stdout, stderr io
 		return nil, err
 	}
 	if err := o.checkUnused(ctx); err != nil && !o.force {
-		return nil, fmt.Errorf("%w; --force continues", err)
+		return nil, fmt.Errorf("%w; add --force to continue", err)
 	}
 	if err := o.client.prepare(ctx); err != nil {
 		return nil, err
@@ -132,16 +132,16 @@ func (o *options) prepare(ctx context.Context, version string, stdout, stderr io
 		client: &o.client, out: stdout, os: ocispec.OS(runtime.GOOS), devices: devices,
 		result: Result{
 			Version: version, OS: runtime.GOOS, Build: capabilities.Build(), At: time.Now().UTC(), Image: o.client.image, Runtime: o.client.runtime,
-			DriverFiles: p.DriverFiles, Devices: gpus.NewReports(present, p),
+			DriverFiles: p.DriverFiles, Devices: nodegpus.NewReports(present, p),
 		},
 	}
 	if o.client.runtime == shimfile.RuntimeName {
-		m.shimFlags = gpus.ShimFlags(m.os, o.Request)
+		m.shimFlags = nodegpus.ShimFlags(m.os, o.Request)
 	}
-	if m.withFiles, err = m.edits(p, policy.FilesMount); err != nil {
+	if m.withFiles, err = m.buildEdits(p, policy.FilesMount); err != nil {
 		return nil, err
 	}
-	m.withoutFiles, err = m.edits(p, policy.FilesNone)
+	m.withoutFiles, err = m.buildEdits(p, policy.FilesNone)
 	return m, err
 }
 

@@ -92,7 +92,7 @@ func TestFindRefused(t *testing.T) {
 func TestStartAfterAnError(t *testing.T) {
 	t.Parallel()
 	m := measurement{err: errors.New("no containerd")} // without a client
-	if refused := m.startFlags(t.Context(), "a container", nil); refused != "" || m.result.Containers != nil {
+	if refused := m.startWithFlags(t.Context(), "a container", nil); refused != "" || m.result.Containers != nil {
 		t.Errorf("%q %v", refused, m.result.Containers)
 	}
 }
@@ -116,7 +116,7 @@ func TestSettings(t *testing.T) {
 				}
 				return list
 			}
-			if diff := cmp.Diff(test.want, settings(mounts(test.refused), mounts(test.none), devices)); diff != "" {
+			if diff := cmp.Diff(test.want, recommendedSettings(mounts(test.refused), mounts(test.none), devices)); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -126,7 +126,7 @@ func TestSettings(t *testing.T) {
 // TestVerify runs the command with a script as ctr; the suites run it with the real one.
 func TestVerify(t *testing.T) {
 	t.Parallel()
-	const interlock = "*/proc/directx-nri-did-not*) fail 'inside /proc';; "
+	const interlockEdits = "*/proc/directx-nri-did-not*) fail 'inside /proc';; "
 	for name, test := range map[string]struct {
 		rules string // of the script, in order
 		flags []string
@@ -134,21 +134,21 @@ func TestVerify(t *testing.T) {
 		err   string
 		early bool // there is no report
 	}{
-		"fine": {rules: interlock, want: []string{"refused  with the interlock, which must be refused: inside /proc\n", "starts   as configured\n"}},
+		"fine": {rules: interlockEdits, want: []string{"refused  with the interlock, which must be refused: inside /proc\n", "starts   as configured\n"}},
 		"the shim and a pause image": {
-			rules: interlock + "*' run '*=none*/pause:3.9*|*' run '*visible-devices=0*/pause:3.9*) ;; *' run '*) fail other;;",
+			rules: interlockEdits + "*' run '*=none*/pause:3.9*|*' run '*visible-devices=0*/pause:3.9*) ;; *' run '*) fail other;;",
 			flags: []string{"--runtime", shimfile.RuntimeName, "--gpus", "0"},
 		},
 		"a file is refused": {
-			rules: interlock + "*/libcuda.so*) fail 'invalid\n  parameter';;", want: []string{"refused  with GPUs and 2 of 2 driver files: invalid parameter\n", "starts   with GPUs and 1 of 2", "refuses DIR/libcuda.so."},
+			rules: interlockEdits + "*/libcuda.so*) fail 'invalid\n  parameter';;", want: []string{"refused  with GPUs and 2 of 2 driver files: invalid parameter\n", "starts   with GPUs and 1 of 2", "refuses DIR/libcuda.so."},
 			err: "do not start as configured: invalid parameter",
 		},
 		"no container starts anymore": {
-			rules: interlock + "*/libcuda.so*) touch DIR/dead; fail refused;; *' run '*) test ! -e DIR/dead || fail dead;;", err: "means nothing: dead",
+			rules: interlockEdits + "*/libcuda.so*) touch DIR/dead; fail refused;; *' run '*) test ! -e DIR/dead || fail dead;;", err: "means nothing: dead",
 		},
 		"no interlock":        {err: "in spite of the interlock"},
 		"no container starts": {rules: "*' run '*) fail broken;;", err: "nothing is known of GPUs: broken"},
-		"no GPU starts":       {rules: interlock + "*--device*) fail 'no device';;", want: []string{"refused  as configured"}, err: "even without driver files: no device"},
+		"no GPU starts":       {rules: interlockEdits + "*--device*) fail 'no device';;", want: []string{"refused  as configured"}, err: "even without driver files: no device"},
 		"one is left behind":  {rules: "*' containers delete '*) fail 'it runs';;", err: "is left behind: it runs"},
 		"no containerd":       {rules: "*) fail 'no socket';;", flags: []string{"--image", "any"}, err: "no socket", early: true},
 		"no pause image":      {rules: "*) exit 0;;", err: "set --image", early: true},

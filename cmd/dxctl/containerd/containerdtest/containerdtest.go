@@ -1,4 +1,4 @@
-// Package containerdtest has a node with a containerd for tests of dxctl.
+// Package containerdtest has a test double of a node with containerd, for tests of dxctl.
 package containerdtest
 
 import (
@@ -22,18 +22,18 @@ import (
 // Config is a configuration file without handlers.
 const Config = "version = 2 # mine\n"
 
-// Node is a node: a configuration file, a shim, and a containerd that loads the file when its
-// restart command has made the file "restarted".
-type Node struct {
+// FakeNode has a configuration file, a shim, and a test double of containerd. The double loads the
+// configuration file after its restart command has created the file "restarted".
+type FakeNode struct {
 	Root, Config, State, Socket, ShimDir string
 	Sandboxes                            []*cri.PodSandbox // set before the first query
 }
 
-// containerd reports what the file had when it was last restarted, as the real one does in its
-// CRI status.
+// containerd is a test double of containerd's CRI server. Its status has the content that the
+// configuration file had at the last restart.
 type containerd struct {
 	cri.UnimplementedRuntimeServiceServer
-	node *Node
+	node *FakeNode
 
 	mu     sync.Mutex
 	loaded []byte
@@ -45,7 +45,7 @@ func (c *containerd) Status(context.Context, *cri.StatusRequest) (*cri.StatusRes
 	if os.Remove(c.node.restarted()) == nil {
 		c.loaded, _ = os.ReadFile(c.node.Config)
 	}
-	f, err := containerdconfig.Read(c.loaded, containerdconfig.Target{OS: "linux"})
+	f, err := containerdconfig.Read(c.loaded, containerdconfig.Release{OS: "linux"})
 	if err != nil {
 		return nil, err
 	}
@@ -66,12 +66,12 @@ func (c *containerd) ListPodSandbox(context.Context, *cri.ListPodSandboxRequest)
 }
 
 // New returns a node whose containerd runs with config; "" stands for no file.
-func New(t *testing.T, config string) *Node {
+func New(t *testing.T, config string) *FakeNode {
 	t.Helper()
 	root := t.TempDir()
 	in := func(name string) string { return filepath.Join(root, name) }
-	n := &Node{Root: root, Config: in("config.toml"), State: in("state"), Socket: in("s"), ShimDir: root}
-	testutil.WriteFile(t, n.Shim(), "#!/bin/sh\necho "+shimfile.Base+" 1.0\n", 0o700)
+	n := &FakeNode{Root: root, Config: in("config.toml"), State: in("state"), Socket: in("s"), ShimDir: root}
+	testutil.WriteFile(t, n.Shim(), "#!/bin/sh\necho "+shimfile.BaseName+" 1.0\n", 0o700)
 	if config != "" {
 		n.Write(t, n.Config, config)
 	}
@@ -80,28 +80,28 @@ func New(t *testing.T, config string) *Node {
 }
 
 // Shim returns the path of the runtime shim.
-func (n *Node) Shim() string { return filepath.Join(n.ShimDir, shimfile.Name()) }
+func (n *FakeNode) Shim() string { return filepath.Join(n.ShimDir, shimfile.FileName()) }
 
-func (n *Node) restarted() string { return filepath.Join(n.Root, "restarted") }
+func (n *FakeNode) restarted() string { return filepath.Join(n.Root, "restarted") }
 
-// Restart returns the flags with which a command restarts containerd.
-func (n *Node) Restart() []string {
+// Restart returns the flags that make a command restart containerd.
+func (n *FakeNode) Restart() []string {
 	return []string{"--restart", "--restart-command", "touch " + n.restarted()}
 }
 
 // Flags returns the flags that select the node's containerd.
-func (n *Node) Flags() []string {
+func (n *FakeNode) Flags() []string {
 	return []string{"--containerd-config", n.Config, "--cri-socket", n.Socket, "--state-dir", n.State}
 }
 
 // Write writes a file.
-func (n *Node) Write(t *testing.T, path, text string) {
+func (n *FakeNode) Write(t *testing.T, path, text string) {
 	t.Helper()
 	testutil.WriteFile(t, path, text, 0o640)
 }
 
 // Read returns the configuration file, "" if there is none.
-func (n *Node) Read(t *testing.T) string {
+func (n *FakeNode) Read(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile(n.Config)
 	if err != nil && !os.IsNotExist(err) {
@@ -111,7 +111,7 @@ func (n *Node) Read(t *testing.T) string {
 }
 
 // Names returns the names of the node's files.
-func (n *Node) Names(t *testing.T) []string {
+func (n *FakeNode) Names(t *testing.T) []string {
 	t.Helper()
 	entries, err := os.ReadDir(n.Root)
 	if err != nil {
@@ -124,7 +124,7 @@ func (n *Node) Names(t *testing.T) []string {
 	return names
 }
 
-// Run runs a command, with args unless it has its own.
+// Run runs a command with args. Without args, the command keeps the arguments that were set before.
 func Run(t *testing.T, command *cobra.Command, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	command.SilenceErrors, command.SilenceUsage = true, true

@@ -1,5 +1,5 @@
-// Package gpus has the flags that select the GPUs of a node, and reports of GPUs.
-package gpus
+// Package nodegpus has the flags that select the GPUs of a node, and reports of GPUs.
+package nodegpus
 
 import (
 	"context"
@@ -27,14 +27,14 @@ import (
 	"github.com/directx-nri/directx-nri/ocispec"
 )
 
-// NodeFlags are flags that select the policy, the GPUs and the driver files that a command uses:
-// by default those of this node.
-type NodeFlags struct {
+// Flags select the policy, the GPUs and the driver files that a command uses. The default is those of
+// this node.
+type Flags struct {
 	// Request names GPUs in the form of DIRECTX_VISIBLE_DEVICES. [decision.Select] reads it.
 	Request string
 
 	StateDir, ConfigFile, Inventory string
-	// Trusted refuses an inventory that other users can write: the command acts on it.
+	// Trusted refuses an inventory that other users can write, because the command acts on it.
 	Trusted bool
 	// HostRoot is the node's root directory, "" for this system's.
 	HostRoot    string
@@ -42,20 +42,20 @@ type NodeFlags struct {
 }
 
 // AddSourceFlags adds the flags that select the policy and the GPUs by files.
-func (n *NodeFlags) AddSourceFlags(flags *pflag.FlagSet) {
+func (n *Flags) AddSourceFlags(flags *pflag.FlagSet) {
 	flags.SortFlags = false
 	flags.StringVar(&n.Inventory, "inventory", "", "inventory `FILE` of the GPUs (default: this node's GPUs)")
 	flags.StringVar(&n.ConfigFile, "config", "", "configuration `FILE` (default: the node policy in force)")
 }
 
 // AddFlags adds those of AddSourceFlags and the state directory.
-func (n *NodeFlags) AddFlags(flags *pflag.FlagSet) {
+func (n *Flags) AddFlags(flags *pflag.FlagSet) {
 	n.AddSourceFlags(flags)
 	flags.StringVar(&n.StateDir, "state-dir", paths.Default().State, "state `DIRECTORY`")
 }
 
 // AddFileFlags adds the flags that select driver files.
-func (n *NodeFlags) AddFileFlags(flags *pflag.FlagSet) {
+func (n *Flags) AddFileFlags(flags *pflag.FlagSet) {
 	AddHostRootFlag(flags, &n.HostRoot)
 	flags.BoolVar(&n.assumeFiles, "assume-files", false, "assume that all driver files exist")
 }
@@ -66,22 +66,22 @@ func AddHostRootFlag(flags *pflag.FlagSet, root *string) {
 }
 
 // AddRequestFlag adds the flag --gpus. Its default is n.Request.
-func (n *NodeFlags) AddRequestFlag(command *cobra.Command, usage string) {
+func (n *Flags) AddRequestFlag(command *cobra.Command, usage string) {
 	command.Flags().StringVar(&n.Request, "gpus", n.Request, usage+": all, or a comma-separated `LIST` of indices, location paths or LUIDs")
 	// It fails only for a flag that does not exist.
 	_ = command.RegisterFlagCompletionFunc("gpus", n.Complete)
 }
 
 // CheckRequest returns an error if no GPU is requested.
-func (n *NodeFlags) CheckRequest() error {
+func (n *Flags) CheckRequest() error {
 	if n.Request == "" || strings.EqualFold(n.Request, "none") {
 		return cli.Usage("no GPU is selected: set --gpus to all, or to indices in 'dxctl devices', such as 0,2")
 	}
 	return nil
 }
 
-// Check returns an error about flags that exclude each other.
-func (n *NodeFlags) Check() error {
+// CheckFlags returns an error about flags that exclude each other.
+func (n *Flags) CheckFlags() error {
 	if n.assumeFiles && n.HostRoot != "" {
 		return cli.Usage("--assume-files excludes --host-root")
 	}
@@ -89,7 +89,7 @@ func (n *NodeFlags) Check() error {
 }
 
 // Files returns where driver files are looked up.
-func (n *NodeFlags) Files() decision.Files {
+func (n *Flags) Files() decision.Files {
 	if n.assumeFiles {
 		return hostfiles.AssumedToExist{}
 	}
@@ -97,13 +97,13 @@ func (n *NodeFlags) Files() decision.Files {
 }
 
 // ReportMissing prints driver files that a container does not get.
-func (n *NodeFlags) ReportMissing(stderr io.Writer, notes []ocispec.Note) {
-	const most = 3
-	notes = slices.DeleteFunc(slices.Clone(notes), func(n ocispec.Note) bool { return n.Minor })
-	for _, note := range notes[:min(most, len(notes))] {
+func (n *Flags) ReportMissing(stderr io.Writer, notes []ocispec.SkippedFile) {
+	const limit = 3
+	notes = slices.DeleteFunc(slices.Clone(notes), func(n ocispec.SkippedFile) bool { return n.Minor })
+	for _, note := range notes[:min(limit, len(notes))] {
 		fmt.Fprintf(stderr, "dxctl: left out: %s\n", note)
 	}
-	if more := len(notes) - most; more > 0 {
+	if more := len(notes) - limit; more > 0 {
 		fmt.Fprintf(stderr, "dxctl: left out: %d more driver files\n", more)
 	}
 	if len(notes) > 0 && n.HostRoot == "" {
@@ -112,7 +112,7 @@ func (n *NodeFlags) ReportMissing(stderr io.Writer, notes []ocispec.Note) {
 }
 
 // Open returns the source of the GPUs, and the policy in force for containers of os.
-func (n *NodeFlags) Open(stderr io.Writer, os string) (discovery.Source, policy.Policy, error) {
+func (n *Flags) Open(stderr io.Writer, os string) (discovery.Source, policy.Policy, error) {
 	p, devices, err := n.read(stderr)
 	if err != nil {
 		return nil, p, err
@@ -128,7 +128,7 @@ func (n *NodeFlags) Open(stderr io.Writer, os string) (discovery.Source, policy.
 	default:
 		p.UseInventory = p.UseInventory && n.ConfigFile == ""
 		if source, err = OpenSource(p, n.StateDir, n.HostRoot); err != nil {
-			return nil, p, fmt.Errorf("%w; --inventory names a file", err)
+			return nil, p, fmt.Errorf("%w; set --inventory to a file with the GPUs", err)
 		}
 	}
 	p = capabilities.EffectivePolicy(p, os)
@@ -136,7 +136,7 @@ func (n *NodeFlags) Open(stderr io.Writer, os string) (discovery.Source, policy.
 }
 
 // Devices returns the GPUs, and the policy in force for containers of os.
-func (n *NodeFlags) Devices(ctx context.Context, stderr io.Writer, os string) ([]discovery.Device, policy.Policy, error) {
+func (n *Flags) Devices(ctx context.Context, stderr io.Writer, os string) ([]discovery.Device, policy.Policy, error) {
 	source, p, err := n.Open(stderr, os)
 	if err != nil {
 		return nil, p, err
@@ -146,7 +146,7 @@ func (n *NodeFlags) Devices(ctx context.Context, stderr io.Writer, os string) ([
 }
 
 // Complete completes the last GPU of a comma-separated list with the indices and names of the GPUs.
-func (n *NodeFlags) Complete(c *cobra.Command, _ []string, typed string) (list []cobra.Completion, _ cobra.ShellCompDirective) {
+func (n *Flags) Complete(c *cobra.Command, _ []string, typed string) (list []cobra.Completion, _ cobra.ShellCompDirective) {
 	devices, _, err := n.Devices(c.Context(), io.Discard, runtime.GOOS)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
@@ -161,7 +161,7 @@ func (n *NodeFlags) Complete(c *cobra.Command, _ []string, typed string) (list [
 }
 
 // read returns the policy, and the devices of the inventory that the file of --config names.
-func (n *NodeFlags) read(stderr io.Writer) (policy.Policy, []discovery.Device, error) {
+func (n *Flags) read(stderr io.Writer) (policy.Policy, []discovery.Device, error) {
 	if n.ConfigFile != "" {
 		return config.Compiler{File: n.ConfigFile, Required: true, StateDir: n.StateDir, NodeOS: runtime.GOOS, InspectOnly: n.Inventory != ""}.Compile()
 	}

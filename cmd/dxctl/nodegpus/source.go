@@ -1,4 +1,4 @@
-package gpus
+package nodegpus
 
 import (
 	"context"
@@ -19,12 +19,12 @@ func Root(hostRoot string) hostfiles.Root {
 	return hostfiles.Root(hostRoot)
 }
 
-// OpenSource opens the source of the GPUs of a node with the policy p. hostRoot is as in [NodeFlags].
+// OpenSource opens the source of the GPUs of a node with the policy p. hostRoot is as in [Flags].
 func OpenSource(p policy.Policy, stateDir, hostRoot string) (discovery.Source, error) {
 	return node.Open(node.Options{UseInventory: p.UseInventory, StateDir: stateDir, HostRoot: hostRoot, Live: true})
 }
 
-// Follow calls do at once and after each change of source, until ctx ends or do fails.
+// Follow calls do immediately and after each change of source, until ctx ends or do returns an error.
 func Follow(ctx context.Context, source discovery.Source, do func() error) (failed error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

@@ -1,4 +1,4 @@
-package gpus
+package nodegpus
 
 import (
 	"cmp"
@@ -12,7 +12,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
-// Report is a device. The names of its fields are stable.
+// Report describes a GPU. The names of its fields are stable.
 type Report struct {
 	// Index is the device's place in the list, from 0.
 	Index       int    `json:"index"`
@@ -28,33 +28,33 @@ type Report struct {
 	Replicas   int    `json:"replicas,omitempty"`
 	NotOffered string `json:"notOffered,omitempty"`
 	// Health is "healthy" or the problem.
-	Health          string   `json:"health"`
-	Notes           []string `json:"notes,omitempty"`
-	Vendor          string   `json:"vendor"`
-	Manufacturer    string   `json:"manufacturer,omitempty"`
-	LocationPath    string   `json:"locationPath,omitempty"`
-	LUID            string   `json:"luid,omitempty"`
-	DedicatedMemory uint64   `json:"dedicatedMemory"` // in bytes
-	Integrated      bool     `json:"integrated"`
-	Detachable      bool     `json:"detachable"`
-	Software        bool     `json:"software"`
-	NUMANode        *int     `json:"numaNode,omitempty"`
-	BusNumber       *uint32  `json:"busNumber,omitempty"`
-	Address         *uint32  `json:"address,omitempty"`
-	Status          string   `json:"status,omitempty"`  // Windows' flags of the device
-	Problem         uint32   `json:"problem,omitempty"` // Windows' problem code
-	DriverKey       string   `json:"driverKey,omitempty"`
-	DriverVersion   string   `json:"driverVersion,omitempty"`
-	DriverStorePath string   `json:"driverStorePath,omitempty"`
-	System32        []File   `json:"system32,omitempty"`
-	SysWOW64        []File   `json:"sysWOW64,omitempty"`
-	DeviceNodes     []File   `json:"deviceNodes,omitempty"`
-	Libraries       []File   `json:"libraries,omitempty"`
+	Health          string       `json:"health"`
+	Notes           []string     `json:"notes,omitempty"`
+	Vendor          string       `json:"vendor"`
+	Manufacturer    string       `json:"manufacturer,omitempty"`
+	LocationPath    string       `json:"locationPath,omitempty"`
+	LUID            string       `json:"luid,omitempty"`
+	DedicatedMemory uint64       `json:"dedicatedMemory"` // in bytes
+	Integrated      bool         `json:"integrated"`
+	Detachable      bool         `json:"detachable"`
+	Software        bool         `json:"software"`
+	NUMANode        *int         `json:"numaNode,omitempty"`
+	BusNumber       *uint32      `json:"busNumber,omitempty"`
+	Address         *uint32      `json:"address,omitempty"`
+	Status          string       `json:"status,omitempty"`  // Windows' flags of the device
+	Problem         uint32       `json:"problem,omitempty"` // Windows' problem code
+	DriverKey       string       `json:"driverKey,omitempty"`
+	DriverVersion   string       `json:"driverVersion,omitempty"`
+	DriverStorePath string       `json:"driverStorePath,omitempty"`
+	System32        []FileReport `json:"system32,omitempty"`
+	SysWOW64        []FileReport `json:"sysWOW64,omitempty"`
+	DeviceNodes     []FileReport `json:"deviceNodes,omitempty"`
+	Libraries       []FileReport `json:"libraries,omitempty"`
 }
 
-// File is a file on the node, relative to the driver store path if it is one
-// of the driver's, and its path in a container.
-type File struct {
+// FileReport describes a file on the node and its path in a container. The path of a
+// driver file is relative to the driver store path.
+type FileReport struct {
 	Source      string `json:"source"`
 	Destination string `json:"destination"`
 }
@@ -84,20 +84,20 @@ func NewReports(devices []discovery.Device, p policy.Policy) []Report {
 			r.Status = fmt.Sprintf("0x%08X", d.Status)
 		}
 		for _, node := range d.DeviceNodes {
-			r.DeviceNodes = append(r.DeviceNodes, File{Source: node.Path, Destination: node.ContainerPath})
+			r.DeviceNodes = append(r.DeviceNodes, FileReport{Source: node.Path, Destination: node.ContainerPath})
 		}
 		for _, library := range d.Libraries {
-			r.Libraries = append(r.Libraries, File(library))
+			r.Libraries = append(r.Libraries, FileReport(library))
 		}
 		reports[i] = r
 	}
 	return reports
 }
 
-func runtimeFiles(files []discovery.RuntimeFile) []File {
-	var reports []File
+func runtimeFiles(files []discovery.RuntimeFile) []FileReport {
+	var reports []FileReport
 	for _, f := range files {
-		reports = append(reports, File(f))
+		reports = append(reports, FileReport(f))
 	}
 	return reports
 }

@@ -1,4 +1,4 @@
-package gpus
+package nodegpus
 
 import (
 	"testing"
