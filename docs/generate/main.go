@@ -53,7 +53,7 @@ func run() error {
 // generate returns the content of the generated files by their paths.
 func generate() (map[string][]byte, error) {
 	comments, commentsErr := fieldComments()
-	configSchema := buildSchema("config", config.File{}, comments)
+	configSchema := buildSchema("config", config.Configuration{}, comments)
 	configText, configErr := encode(configSchema)
 	inventoryText, inventoryErr := encode(buildSchema("inventory", config.Inventory{}, nil))
 	keys, keysErr := keyLists(configSchema)

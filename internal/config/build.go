@@ -15,14 +15,14 @@ import (
 )
 
 // build returns the policy of f, and adds errors of keys that depend on each other to d.
-func (c Compiler) build(d *document, f File) policy.Policy {
+func (c Compiler) build(d *yamlDocument, f Configuration) policy.Policy {
 	p := f.Policy
 	p.Source = policy.Source{Inventory: f.Inventory}
 	p.Assignment = cmp.Or(p.Assignment, presets()[f.Preset].assignment)
 	p.ServedBy = cmp.Or(p.ServedBy, policy.DefaultServedBy(c.NodeOS))
-	p.ExtraMounts = c.extraMounts(d, p.ExtraMounts)
-	p.RuntimeFiles = runtimeFiles(d, f.RuntimeFiles)
-	p.Resources = resources(d, f)
+	p.ExtraMounts = c.buildExtraMounts(d, p.ExtraMounts)
+	p.RuntimeFiles = buildRuntimeFiles(d, f.RuntimeFiles)
+	p.Resources = buildResources(d, f)
 	for path, value := range map[string]string{"inventory": f.Inventory, "shim.log": f.Shim.Log} {
 		if value != "" && !c.isAbs(value) {
 			d.errorf(path, "%q is not an absolute path", value)
@@ -36,8 +36,8 @@ func (c Compiler) build(d *document, f File) policy.Policy {
 	return policy.WithShimLog(p, c.StateDir)
 }
 
-// isAbs reports whether a path is absolute: on the node's system if the configuration is only
-// inspected, on this one otherwise.
+// isAbs reports whether a path is absolute on this system, or on the node's if the configuration is
+// only inspected.
 func (c Compiler) isAbs(path string) bool {
 	if c.InspectOnly && c.NodeOS == "windows" {
 		return winpath.IsAbs(path)
@@ -77,8 +77,8 @@ type preset struct {
 	resources  []policy.Resource
 }
 
-// resources returns the rules, with their replicas set.
-func resources(d *document, f File) []policy.Resource {
+// buildResources returns the rules, with their replicas set.
+func buildResources(d *yamlDocument, f Configuration) []policy.Resource {
 	rules := f.Resources
 	switch {
 	case rules == nil:
@@ -103,19 +103,19 @@ func resources(d *document, f File) []policy.Resource {
 }
 
 // checkRules adds an error for each rule that conflicts with one before it.
-func checkRules(d *document, rules []policy.Resource) {
+func checkRules(d *yamlDocument, rules []policy.Resource) {
 	for i, r := range rules {
 		for j, earlier := range rules[:i] {
-			if !d.check(fmt.Sprintf("resources[%d]", i), checkPair(earlier, r, j)) {
+			if !d.check(fmt.Sprintf("resources[%d]", i), checkRulePair(earlier, r, j)) {
 				break
 			}
 		}
 	}
 }
 
-// checkPair returns an error if rule r conflicts with an earlier one, which has an index.
-func checkPair(earlier, r policy.Resource, index int) error {
-	key := allocation.EnvKey(r.Name) // Names with one annotation have one environment variable, too.
+// checkRulePair returns an error if rule r conflicts with the earlier rule at index.
+func checkRulePair(earlier, r policy.Resource, index int) error {
+	key := allocation.EnvKey(r.Name) // Names with the same annotation have the same environment variable, too.
 	switch {
 	case covers(earlier.Match, r.Match):
 		return fmt.Errorf("matches no GPU that resources[%d] does not match first: move it before that rule, or make that rule match less", index)
@@ -127,52 +127,52 @@ func checkPair(earlier, r policy.Resource, index int) error {
 	return nil
 }
 
-// covers reports whether m matches every GPU that n matches, because it is equal, or has no
-// condition but the kind.
+// covers reports whether m is known to match every GPU that n matches: it is equal to n, or has no
+// condition except the kind.
 func covers(m, n policy.Match) bool {
 	return reflect.DeepEqual(m, n) || reflect.DeepEqual(m, policy.Match{Kind: m.Kind}) && (m.Kind == "" || m.Kind == n.Kind)
 }
 
-// runtimeFiles returns the built-in entries that are not disabled, and the file's
-// own in the order of vendor IDs.
-func runtimeFiles(d *document, byVendor map[string]vendorFiles) []policy.RuntimeFiles {
+// buildRuntimeFiles returns the built-in entries that are not disabled, and those of the
+// configuration in the order of their vendor IDs.
+func buildRuntimeFiles(d *yamlDocument, byVendor map[string]vendorFiles) []policy.RuntimeFiles {
 	list := policy.DefaultRuntimeFiles()
-	idOf := func(key string) uint16 {
-		id, _ := parseVendor(key) // The decoder has checked the keys.
+	vendorID := func(key string) uint16 {
+		id, _ := parseVendor(key) // It cannot fail, because the decoder has checked the keys.
 		return id
 	}
-	for _, key := range slices.SortedFunc(maps.Keys(byVendor), func(a, b string) int { return cmp.Compare(idOf(a), idOf(b)) }) {
-		own := byVendor[key]
-		own.Vendor = idOf(key)
-		if own.Defaults != nil && !*own.Defaults {
-			list = slices.DeleteFunc(list, func(r policy.RuntimeFiles) bool { return r.BuiltIn && r.Vendor == own.Vendor })
+	for _, key := range slices.SortedFunc(maps.Keys(byVendor), func(a, b string) int { return cmp.Compare(vendorID(a), vendorID(b)) }) {
+		files := byVendor[key]
+		files.Vendor = vendorID(key)
+		if files.Defaults != nil && !*files.Defaults {
+			list = slices.DeleteFunc(list, func(r policy.RuntimeFiles) bool { return r.BuiltIn && r.Vendor == files.Vendor })
 		}
-		for i, file := range own.Add {
-			own.Add[i].Directory = cmp.Or(file.Directory, policy.System32)
+		for i, file := range files.Add {
+			files.Add[i].Directory = cmp.Or(file.Directory, policy.System32)
 			if file.Destination != "" && winpath.HasWildcard(file.Source) {
-				d.errorf(fmt.Sprintf("runtimeFiles.%s.add[%d]", key, i), "one destination for what can be several files: remove it, or name the source without * and ?")
+				d.errorf(fmt.Sprintf("runtimeFiles.%s.add[%d]", key, i), "a source with wildcards can be several files, which cannot have one destination: remove the destination, or use a source without * and ?")
 			}
 		}
-		if len(own.Remove)+len(own.Add) > 0 {
-			list = append(list, own.RuntimeFiles)
+		if len(files.Remove)+len(files.Add) > 0 {
+			list = append(list, files.RuntimeFiles)
 		}
 	}
 	return list
 }
 
-// extraMounts checks m, and returns it with clean paths and the default of Sources.
-func (c Compiler) extraMounts(d *document, m policy.ExtraMounts) policy.ExtraMounts {
+// buildExtraMounts checks m, and returns it with clean paths and the default of Sources.
+func (c Compiler) buildExtraMounts(d *yamlDocument, m policy.ExtraMounts) policy.ExtraMounts {
 	m.Configured = m.Sources != ""
 	m.Sources = cmp.Or(m.Sources, policy.MountDriverStore)
-	own := append([]string{c.StateDir}, c.ReservedDirs...)
+	reserved := append([]string{c.StateDir}, c.ReservedDirs...)
 	for key, dirs := range map[string][]string{"hostDirectories": m.HostDirectories, "destinations": m.Destinations} {
 		for i, dir := range dirs {
 			if dir == "" {
-				continue // decode has added an error.
+				continue // The decoder has added an error.
 			}
 			var err error
 			if dirs[i], err = cleanDirectory(c.NodeOS, dir); err == nil && key == "hostDirectories" {
-				err = checkHostDirectory(c.NodeOS, dirs[i], own)
+				err = checkHostDirectory(c.NodeOS, dirs[i], reserved)
 			}
 			d.check(fmt.Sprintf("extraMounts.%s[%d]", key, i), err)
 		}

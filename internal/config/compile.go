@@ -5,7 +5,7 @@
 //
 //  1. [Compiler.Compile] reads the bytes.
 //  2. parse (document.go) returns a tree of YAML nodes, which have line numbers.
-//  3. decode (decode.go) stores the tree, with the values of flags, in a [File] and checks it.
+//  3. decode (decode.go) stores the tree, with the values of flags, in a [Configuration] and checks it.
 //  4. build (build.go) checks keys that depend on each other, and returns the policy. The
 //     devices of an inventory are built in inventory.go.
 //  5. [Install] writes the result.
@@ -18,8 +18,8 @@
 // The configuration names a program that runs as the system, and directories that
 // pods can read. So [Compiler.Compile] refuses config.yaml and the inventory unless only
 // the system's administrators can write them. It accepts a volume of Kubernetes, such as a
-// ConfigMap: on Linux if it is mounted read-only, and not in the usual directory, on
-// Windows if the system owns the file and its directory.
+// ConfigMap. On Linux, the volume must be mounted read-only, and not at the usual
+// directory. On Windows, the system must own the file and its directory.
 package config
 
 import (
@@ -38,7 +38,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
-// The head of config.yaml.
+// The values of the keys apiVersion and kind in config.yaml.
 const (
 	APIVersion = "directx.microsoft.com/v1alpha1"
 	Kind       = "Configuration"
@@ -48,10 +48,10 @@ const maxConfig = 1 << 20 // bytes
 
 // Compiler compiles the configuration of a node.
 type Compiler struct {
-	// File is config.yaml. Unless Required, it need not exist: the defaults apply then.
+	// File is the path of config.yaml. If it does not exist and is not Required, the defaults apply.
 	File     string
 	Required bool
-	// StateDir receives the policy. Pods cannot have extra mounts from it, nor from
+	// StateDir is the directory of the policy. Pods cannot have extra mounts from it or from
 	// ReservedDirs, the other directories of this node's programs.
 	StateDir     string
 	ReservedDirs []string
@@ -59,11 +59,11 @@ type Compiler struct {
 	NodeOS string
 	// Flags take precedence over the file.
 	Flags Flags
-	// CheckRealShim returns an error if containers could not start with the real shim of that
-	// name (shim.runtime) in place of the last policy's. nil checks nothing.
+	// CheckRealShim returns an error if containers could not start with the real shim of this
+	// name (shim.runtime) in place of that in the last policy. It may be nil.
 	CheckRealShim func(stateDir, name string) error
-	// InspectOnly compiles files that any user may have written, without the inventory that
-	// config.yaml names: it may be on another machine. The result is not for [Install].
+	// InspectOnly compiles files of other machines, and files that any user can write. It ignores
+	// the inventory that config.yaml names. The result is not for [Install].
 	InspectOnly bool
 }
 
@@ -108,10 +108,10 @@ func (c Compiler) compile(data []byte) (policy.Policy, error) {
 	if err != nil {
 		return policy.Policy{}, err
 	}
-	file := defaultFile()
+	configuration := defaultConfiguration()
 	d.flags = c.Flags
-	d.decode(&file)
-	p := c.build(d, file)
+	d.decode(&configuration)
+	p := c.build(d, configuration)
 	if err := d.err(); err != nil {
 		return policy.Policy{}, err
 	}
@@ -124,7 +124,7 @@ func Check(name string, text []byte, nodeOS string) error {
 	return err
 }
 
-// CheckAccess returns an error if [Compiler.Compile] refuses the file at path because others can
+// CheckAccess returns an error if [Compiler.Compile] refuses the file at path because other users can
 // write it, or if the file cannot be read.
 func CheckAccess(path string) error {
 	_, err := Compiler{}.read(path, maxInventory)

@@ -436,7 +436,7 @@ func FuzzCompile(f *testing.F) {
 		if err != nil {
 			return
 		}
-		file := defaultFile()
+		file := defaultConfiguration()
 		d.decode(&file)
 		if len(d.errors) == 0 && !oldBooleans.Match(data) {
 			if err := schema.Validate(content(d.root)); err != nil {

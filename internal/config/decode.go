@@ -17,18 +17,18 @@ import (
 
 var errNoValue = errors.New("no value: set one, or remove the key")
 
-// decode decodes the document into file, a pointer to a [File] or an [Inventory].
-func (d *document) decode(file any) {
-	d.decodeValue("", d.root, reflect.ValueOf(file).Elem(), limits{})
+// decode decodes the document into target, a pointer to a [Configuration] or an [Inventory].
+func (d *yamlDocument) decode(target any) {
+	d.decodeValue("", d.root, reflect.ValueOf(target).Elem(), limits{})
 }
 
 // decodeValue decodes the value of the key at path into v. It adds an error for each key below
-// that is unknown or missing, and for each value that does not have the type of its field
-// or is outside of the limits in the field's jsonschema tag, which the JSON schema has, too.
+// path that is unknown or missing, and for each value that does not have the type of its field
+// or is outside of the limits in the field's jsonschema tag.
 //
-// Strict decoders of libraries do less: yaml reports all errors, but names fields and types of
-// Go, not keys; goccy/go-yaml (v1.19.2) and sigs.k8s.io/yaml (v1.6.0) end at the first error.
-func (d *document) decodeValue(path string, node *yaml.Node, v reflect.Value, l limits) {
+// No library does all this: yaml reports all errors, but with the names of Go's fields and types
+// and not of keys. goccy/go-yaml (v1.19.2) and sigs.k8s.io/yaml (v1.6.0) end at the first error.
+func (d *yamlDocument) decodeValue(path string, node *yaml.Node, v reflect.Value, l limits) {
 	d.lines[path] = node.Line
 	node = resolve(node)
 	isShorthand := l.shorthand && node.Kind == yaml.ScalarNode
@@ -54,14 +54,14 @@ func (d *document) decodeValue(path string, node *yaml.Node, v reflect.Value, l 
 				d.decodeValue(fmt.Sprintf("%s[%d]", path, i), item, v.Index(i), l)
 			}
 		}
-	case node.Kind == yaml.ScalarNode && kind != reflect.Slice && kind != reflect.Map: // whose formats are those of items and keys
+	case node.Kind == yaml.ScalarNode && kind != reflect.Slice && kind != reflect.Map:
 		d.check(path, decodeScalar(node, v, l))
 	default:
 		d.check(path, wrongType(node, v, l))
 	}
 }
 
-func (d *document) decodeStruct(path string, mapping *yaml.Node, v reflect.Value) {
+func (d *yamlDocument) decodeStruct(path string, mapping *yaml.Node, v reflect.Value) {
 	values, keys := entries(mapping), keysOf(v.Type())
 	for _, k := range keys {
 		path, field, value := join(path, k.name), v.FieldByIndex(k.index), values[k.name]
@@ -74,7 +74,7 @@ func (d *document) decodeStruct(path string, mapping *yaml.Node, v reflect.Value
 			d.decodeValue(path, value, field, k.limits)
 		case k.limits.required:
 			d.errorf(path, "missing: want %s", validValues(field, k.limits))
-		case field.Kind() == reflect.Struct: // There may be flags for keys below it.
+		case field.Kind() == reflect.Struct: // The flags may have values for keys below it.
 			d.decodeStruct(path, &yaml.Node{}, field)
 		}
 	}
@@ -84,7 +84,7 @@ func (d *document) decodeStruct(path string, mapping *yaml.Node, v reflect.Value
 }
 
 // decodeMap decodes a mapping whose keys have the format of l.
-func (d *document) decodeMap(path string, mapping *yaml.Node, v reflect.Value, l limits) {
+func (d *yamlDocument) decodeMap(path string, mapping *yaml.Node, v reflect.Value, l limits) {
 	v.Set(reflect.MakeMap(v.Type()))
 	values, names := entries(mapping), map[any]string{}
 	for _, name := range slices.Sorted(maps.Keys(values)) {
@@ -170,7 +170,7 @@ func validValues(v reflect.Value, l limits) string {
 	case reflect.Bool:
 		return "true or false"
 	}
-	return "a string" + l.suchAs()
+	return "a string" + l.exampleSuffix()
 }
 
 // key is a key of a mapping: a field of a struct.

@@ -10,9 +10,9 @@ import (
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
-// cutDrive returns a clean Windows path and its part after the drive, and reports whether it
-// has a drive and is absolute.
-func cutDrive(path string) (clean, below string, ok bool) {
+// splitDrive returns a cleaned Windows path and its part after the drive. It also reports whether the
+// path is absolute and has a drive.
+func splitDrive(path string) (clean, below string, ok bool) {
 	clean = winpath.Clean(path)
 	root, below := clean[:min(len(clean), 3)], clean[min(len(clean), 3):]
 	return clean, below, winpath.IsAbs(root) && strings.HasSuffix(root, `:\`)
@@ -21,7 +21,7 @@ func cutDrive(path string) (clean, below string, ok bool) {
 // cleanDirectory checks and cleans the absolute path of a directory on a system.
 func cleanDirectory(os, p string) (string, error) {
 	if os == "windows" {
-		clean, below, ok := cutDrive(p)
+		clean, below, ok := splitDrive(p)
 		if !ok || below != "" && !winpath.IsLocal(below) || strings.Contains(p, "..") || winpath.LooksShort(below) {
 			return "", fmt.Errorf(`%q is not the absolute path of a directory: use a drive and long names, such as C:\Tools`, p)
 		}
@@ -54,10 +54,10 @@ func linuxSecretDirs() []string {
 	}
 }
 
-// checkHostDirectory refuses a directory that contains, is, or is part of one with
-// secrets: the well-known ones, and own.
-func checkHostDirectory(os, dir string, own []string) error {
-	within, secrets := withinPOSIX, linuxSecretDirs()
+// checkHostDirectory returns an error if dir is, contains or is below a directory with secrets: a
+// well-known one, or one of reserved.
+func checkHostDirectory(os, dir string, reserved []string) error {
+	within, secrets := isWithinPOSIX, linuxSecretDirs()
 	if os == "windows" {
 		within, secrets = winpath.Within, nil
 		drive := dir[:min(len(dir), 3)]
@@ -68,7 +68,7 @@ func checkHostDirectory(os, dir string, own []string) error {
 			secrets = append(secrets, drive+secret)
 		}
 	}
-	for _, secret := range slices.Concat(secrets, own) {
+	for _, secret := range slices.Concat(secrets, reserved) {
 		if secret != "" && (within(secret, dir) || within(dir, secret)) {
 			return fmt.Errorf("%q contains or is part of %s, which has the node's secrets: use a directory that has only what pods may read", dir, secret)
 		}
@@ -76,6 +76,6 @@ func checkHostDirectory(os, dir string, own []string) error {
 	return nil
 }
 
-func withinPOSIX(dir, p string) bool {
+func isWithinPOSIX(dir, p string) bool {
 	return dir == "/" || p == dir || strings.HasPrefix(p, dir+"/")
 }

@@ -36,7 +36,7 @@ func (e KeyError) Error() string {
 	return b.String() + ": " + e.Text
 }
 
-// KeyErrors are the errors in a file, in the order of lines. There is at least one.
+// KeyErrors are the errors in a file, in the order of their lines. There is at least one.
 type KeyErrors []KeyError
 
 // Error returns a line for each error, 50 at most.
@@ -52,29 +52,29 @@ func (e KeyErrors) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// document is a YAML file, with the errors found so far.
-type document struct {
+// yamlDocument is the document in a YAML file, with the errors that were found so far.
+type yamlDocument struct {
 	name   string
 	root   *yaml.Node
-	flags  Flags // take precedence over the values in root
+	flags  Flags // which take precedence over the values in root
 	errors KeyErrors
-	lines  map[string]int // of values that were decoded, by path
+	lines  map[string]int // of the decoded values, by path
 }
 
 var yamlLine = regexp.MustCompile(`^(?:yaml: )?(?:line (\d+): )?(.*)$`)
 
 // parse parses a file that has a single YAML document. Its errors are [KeyErrors].
-func parse(name string, data []byte, maxSize int) (*document, error) {
-	d := &document{name: name, lines: map[string]int{}}
+func parse(name string, data []byte, maxSize int) (*yamlDocument, error) {
+	d := &yamlDocument{name: name, lines: map[string]int{}}
 	var err error
 	if d.root, err = readRoot(data, maxSize); err == nil {
 		return d, nil
 	}
-	texts := []string{err.Error()}
-	if several := (*yaml.TypeError)(nil); errors.As(err, &several) {
-		texts = several.Errors
+	messages := []string{err.Error()}
+	if typeErr := (*yaml.TypeError)(nil); errors.As(err, &typeErr) {
+		messages = typeErr.Errors
 	}
-	for _, text := range texts {
+	for _, text := range messages {
 		match := yamlLine.FindStringSubmatch(strings.ReplaceAll(text, "\n", " "))
 		line, _ := strconv.Atoi(match[1])
 		d.add(line, "", match[2])
@@ -96,7 +96,7 @@ func readRoot(data []byte, maxSize int) (*yaml.Node, error) {
 		err = errors.New("more than one YAML document")
 	}
 	if err == nil {
-		var content any // Keys must be unique, and aliases must not multiply the content.
+		var content any // Decode returns an error for duplicate keys, and for aliases that multiply the content.
 		err = first.Decode(&content)
 	}
 	if err != nil {
@@ -106,18 +106,17 @@ func readRoot(data []byte, maxSize int) (*yaml.Node, error) {
 }
 
 // add adds an error of the key at path.
-func (d *document) add(line int, path, text string) {
+func (d *yamlDocument) add(line int, path, text string) {
 	d.errors = append(d.errors, KeyError{File: d.name, Line: line, Path: path, Text: text})
 }
 
-// errorf is add with the line of the key.
-func (d *document) errorf(path, format string, args ...any) {
+// errorf adds an error of the key at path, with its line.
+func (d *yamlDocument) errorf(path, format string, args ...any) {
 	d.add(d.line(path), path, fmt.Sprintf(format, args...))
 }
 
-// check adds err, if there is one, as an error of the key at path, and reports whether
-// there is none.
-func (d *document) check(path string, err error) bool {
+// check reports whether err is nil. If it is not, check adds it as an error of the key at path.
+func (d *yamlDocument) check(path string, err error) bool {
 	if err != nil {
 		d.errorf(path, "%v", err)
 	}
@@ -125,12 +124,12 @@ func (d *document) check(path string, err error) bool {
 }
 
 // hasErrors reports whether a key at or below path has an error.
-func (d *document) hasErrors(path string) bool {
+func (d *yamlDocument) hasErrors(path string) bool {
 	return slices.ContainsFunc(d.errors, func(e KeyError) bool { return strings.HasPrefix(e.Path, path) })
 }
 
-// err returns the errors, or nil.
-func (d *document) err() error {
+// err returns the errors as [KeyErrors], nil if there are none.
+func (d *yamlDocument) err() error {
 	if len(d.errors) == 0 {
 		return nil
 	}
@@ -140,7 +139,7 @@ func (d *document) err() error {
 
 // line returns the line of the key at path, or of the nearest key that contains it, 0 if there
 // is none.
-func (d *document) line(path string) int {
+func (d *yamlDocument) line(path string) int {
 	for ; path != ""; path = path[:max(strings.LastIndexAny(path, ".["), 0)] {
 		if line, ok := d.lines[path]; ok {
 			return line
@@ -157,16 +156,16 @@ func resolve(node *yaml.Node) *yaml.Node {
 	return node
 }
 
-// entries returns the values of a mapping by key, with those of another that it merges (<<).
+// entries returns the values of a mapping by key, with the values of a mapping that it merges (<<).
 func entries(mapping *yaml.Node) map[string]*yaml.Node {
 	var merged map[string]yaml.Node
-	_ = mapping.Decode(&merged) // parse has decoded the whole file.
+	_ = mapping.Decode(&merged) // It cannot fail, because parse has decoded the whole file.
 	values := map[string]*yaml.Node{}
 	for key, value := range merged {
 		values[key] = &value
 	}
 	for i := 0; i+1 < len(mapping.Content); i += 2 {
-		if key := resolve(mapping.Content[i]); key.ShortTag() == "!!null" { // Decode ignores it.
+		if key := resolve(mapping.Content[i]); key.ShortTag() == "!!null" { // Decode ignores this key.
 			values[key.Value] = mapping.Content[i+1]
 		}
 	}

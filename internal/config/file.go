@@ -2,10 +2,10 @@ package config
 
 import "github.com/directx-nri/directx-nri/internal/policy"
 
-// File is the content of config.yaml: the node policy, as it is written in YAML. The comments
-// of the fields are the descriptions in the JSON schema and in docs/configuration.md. Their
-// jsonschema tags are the limits of the values; parseFormat has the formats.
-type File struct {
+// Configuration is the content of config.yaml: the node policy as it is written in YAML. The comments
+// of the fields are their descriptions in the JSON schema and in docs/configuration.md. The jsonschema
+// tags are the limits of the values, and parseFormat has the formats.
+type Configuration struct {
 	// Version of the file's format.
 	APIVersion string `yaml:"apiVersion" jsonschema:"required,enum=directx.microsoft.com/v1alpha1"`
 	// Kind of the file.
@@ -30,10 +30,10 @@ type vendorFiles struct {
 	policy.RuntimeFiles `yaml:",inline"`
 }
 
-// defaultFile returns the content that stands for keys that are not set. Resources, assignment
-// and server depend on other keys, and it matters whether the sources of extra mounts are set.
-func defaultFile() File {
-	f := File{Replicas: 1, Policy: policy.Default()}
+// defaultConfiguration returns the defaults of the keys. It has none of the defaults that depend on
+// other keys, and no sources of extra mounts, because it matters whether they are set.
+func defaultConfiguration() Configuration {
+	f := Configuration{Replicas: 1, Policy: policy.Default()}
 	f.Resources, f.Assignment, f.ServedBy, f.ExtraMounts.Sources = nil, "", "", ""
 	return f
 }

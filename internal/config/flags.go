@@ -16,11 +16,11 @@ import (
 // precedence over the file. Add the flags to a command with [Flags.Add].
 type Flags map[string]*yaml.Node
 
-// flag is a flag for a key of config.yaml.
-type flag struct{ name, key, usage string }
+// flagDefinition is a flag for a key of config.yaml.
+type flagDefinition struct{ name, key, usage string }
 
-func flags() []flag {
-	return []flag{
+func flags() []flagDefinition {
+	return []flagDefinition{
 		{"inventory", "inventory", "inventory `FILE` that describes this node's GPUs; without one they are discovered: on Windows, and on Linux with /dev/dxg"},
 		{"preset", "preset", "`NAME` of a preset: resources as another device plugin offers them"},
 		{"replicas", "replicas", "`NUMBER` of containers that can share a GPU, for rules that set no other"},
@@ -33,8 +33,7 @@ func flags() []flag {
 	}
 }
 
-// Add adds the flags to command, whose shells complete their values. f has the values when the
-// command runs.
+// Add adds the flags to command. Shells complete their values. f has the values when the command runs.
 func (f *Flags) Add(command *cobra.Command) {
 	*f = Flags{}
 	for _, flag := range flags() {
@@ -54,13 +53,13 @@ func (f *Flags) Add(command *cobra.Command) {
 type keyFlag struct {
 	flags  Flags
 	key    string
-	value  reflect.Value // if it is not in flags, the default
+	value  reflect.Value // the value in flags, or the default
 	limits limits
 }
 
 func newKeyFlag(flags Flags, path string) *keyFlag {
-	file := defaultFile()
-	f := &keyFlag{flags: flags, key: path, value: reflect.ValueOf(&file).Elem()}
+	defaults := defaultConfiguration()
+	f := &keyFlag{flags: flags, key: path, value: reflect.ValueOf(&defaults).Elem()}
 	for name := range strings.SplitSeq(path, ".") {
 		keys := keysOf(f.value.Type())
 		k := keys[slices.IndexFunc(keys, func(k key) bool { return k.name == name })]

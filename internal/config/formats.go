@@ -18,8 +18,8 @@ import (
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
-// parseFormat checks a string of a format that a jsonschema tag names, and returns the value
-// that it stands for. "" is the format of any string.
+// parseFormat checks a string and returns its value. format is the format in a jsonschema tag, "" for
+// any string.
 func parseFormat(format, text string) (any, error) {
 	const notABound = "is not a bound: remove the key"
 	clean := winpath.Clean(text)
@@ -29,46 +29,46 @@ func parseFormat(format, text string) (any, error) {
 	case "vendor":
 		return parseVendor(text)
 	case "pattern": // of a GPU's name or location path
-		return text, require(strings.TrimSpace(text) == text, text, "begins or ends with a space")
+		return text, errorUnless(strings.TrimSpace(text) == text, text, "begins or ends with a space")
 	case "mixedDrivers":
 		return text == "allow", nil
 	case "memory":
 		return parseMemory(text)
 	case "memoryBound":
 		memory, err := parseMemory(text)
-		return memory, cmp.Or(err, require(memory != 0, text, notABound))
+		return memory, cmp.Or(err, errorUnless(memory != 0, text, notABound))
 	case "version":
 		_, err := policy.ParseDriverVersion(text, 0)
 		return text, err
 	case "minVersion":
 		version, err := policy.ParseDriverVersion(text, 0)
-		return version, cmp.Or(err, require(!version.IsZero(), text, notABound))
+		return version, cmp.Or(err, errorUnless(!version.IsZero(), text, notABound))
 	case "maxVersion":
 		return policy.ParseDriverVersion(text, 65535)
 	case "luid":
 		id, ok := discovery.ParseLUID(text)
-		return id, require(ok && id != 0, text, "is not a LUID: use 0x00000000_0x0000C2F5 or 0xC2F5")
+		return id, errorUnless(ok && id != 0, text, "is not a LUID: use 0x00000000_0x0000C2F5 or 0xC2F5")
 	case "storePath":
-		_, below, ok := cutDrive(text)
-		return clean, require(ok && winpath.IsLocal(below), text, "is not the absolute Windows path of a directory, with its drive")
+		_, below, ok := splitDrive(text)
+		return clean, errorUnless(ok && winpath.IsLocal(below), text, "is not the absolute Windows path of a directory, with its drive")
 	case "source": // below the driver store path, or a pattern of several
 		ok := winpath.IsLocalGlob(text) && clean != "." && !strings.Contains(text, "..")
-		return clean, require(ok, text, `is not a file below the driver store path: use a relative Windows path such as nvidia-smi.exe or bin\*.dll`)
+		return clean, errorUnless(ok, text, `is not a file below the driver store path: use a relative Windows path such as nvidia-smi.exe or bin\*.dll`)
 	case "runtimeFile":
 		ok := winpath.IsLocal(text) && clean != "."
-		return clean, require(ok, text, "is not a file below a directory: use a relative Windows path such as nvcuda64.dll")
+		return clean, errorUnless(ok, text, "is not a file below a directory: use a relative Windows path such as nvcuda64.dll")
 	case "fileName":
 		ok := winpath.IsLocal(text) && winpath.Base(text) == text
-		return text, require(ok, text, "is not a file name")
+		return text, errorUnless(ok, text, "is not a file name")
 	case "linuxPath":
 		ok := path.IsAbs(text) && path.Clean(text) == text && text != "/"
-		return text, require(ok, text, "is not a clean absolute path of a file or directory")
+		return text, errorUnless(ok, text, "is not a clean absolute path of a file or directory")
 	}
 	return text, nil
 }
 
-// require returns an error about text with a message, nil if ok.
-func require(ok bool, text, message string) error {
+// errorUnless returns nil if ok, and otherwise an error about text with a message.
+func errorUnless(ok bool, text, message string) error {
 	if !ok {
 		return fmt.Errorf("%q %s", text, message)
 	}
@@ -87,16 +87,16 @@ func checkResource(name string) error {
 	case strings.HasPrefix(domain, "requests."):
 		return fmt.Errorf("%q has the prefix of resource quotas", name)
 	}
-	// The name of its quota must be valid, too.
+	// The name of its resource quota must be valid, too.
 	if messages := validation.IsQualifiedName("requests." + name); len(messages) > 0 {
 		return fmt.Errorf("%q is not an extended resource: %s", name, messages[0])
 	}
 	return nil
 }
 
-// parseVendor returns a PCI vendor ID. A number has 0x, or is decimal, which Helm makes of all
-// numbers (4318 is 0x10DE). It refuses 0 and forms that are ambiguous: a leading zero, and a
-// known vendor's hexadecimal digits without 0x (8086).
+// parseVendor returns a PCI vendor ID. Numbers without 0x are decimal, because Helm writes all numbers
+// so (4318 is 0x10DE). parseVendor refuses 0, and ambiguous numbers: with a leading zero, and a known
+// vendor's hexadecimal digits without 0x (8086).
 func parseVendor(text string) (uint16, error) {
 	vendors := policy.VendorIDs()
 	if id, ok := vendors[text]; ok {

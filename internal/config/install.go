@@ -24,9 +24,9 @@ func (c Compiler) Apply() (policy.Policy, []discovery.Device, error) {
 	return p, devices, err
 }
 
-// Install writes what differs from the result of [Compiler.Compile] into the state directory.
-// The policy never refers to a compiled inventory that does not exist. A policy that cannot be
-// read is replaced: the files that it is compiled from have everything.
+// Install writes the result of [Compiler.Compile] to the state directory, unless the files there are
+// the same. The policy never refers to a compiled inventory that does not exist. Install replaces a
+// policy that cannot be read, because the sources have its whole content.
 func Install(stateDir string, p policy.Policy, devices []discovery.Device) error {
 	if p.UseInventory {
 		if err := node.Inventory(stateDir).Write(devices); err != nil {
@@ -43,20 +43,19 @@ func Install(stateDir string, p policy.Policy, devices []discovery.Device) error
 }
 
 const (
-	// pollInterval is the time between polls of the files. A file that is written in several
-	// steps is compiled when two polls are equal.
+	// pollInterval is the time between polls of the files. The files are compiled when two polls
+	// are equal, because a program may write a file in several steps.
 	pollInterval = 250 * time.Millisecond
-	// compileInterval is the longest time between compilations: files that were refused because
-	// of something else, such as a missing program, are tried again, and what is lost in the
-	// state directory is written again.
+	// compileInterval is the longest time between compilations of unchanged files. The cause of
+	// their refusal may be gone, such as a missing program, and files in the state directory may be
+	// lost.
 	compileInterval = 10 * time.Second
 )
 
 // Watch applies the configuration when config.yaml or the inventory has changed, and every ten
-// seconds. It returns when the result differs from the policy in force in more than layout and
-// comments, with the new policy and devices, so that the caller can restart with them; or with
-// an error, the cause of ctx, when ctx ends. A configuration that cannot be applied changes
-// nothing. report is called with the result of each attempt.
+// seconds. If the result differs from the policy in force, Watch returns the new policy and devices,
+// so that the caller can restart with them. When ctx ends, it returns the cause. A configuration that
+// cannot be applied changes nothing. Watch calls report with the result of each attempt.
 //
 // Watch polls: that also works for files and directories that do not exist yet, and for
 // Kubernetes volumes, which the kubelet changes through a symbolic link.
@@ -73,7 +72,7 @@ func (c Compiler) Watch(ctx context.Context, inForce policy.Policy, devices []di
 			next, nextDevices, err := c.Apply()
 			report(err)
 			if err == nil {
-				inForce.Source = next.Source // with the hashes of files in another layout
+				inForce.Source = next.Source // The hashes also change with comments.
 				if !reflect.DeepEqual(next, inForce) || !reflect.DeepEqual(nextDevices, devices) {
 					return next, nextDevices, nil
 				}
@@ -87,9 +86,9 @@ func (c Compiler) Watch(ctx context.Context, inForce policy.Policy, devices []di
 	return policy.Policy{}, nil, context.Cause(ctx)
 }
 
-// fingerprint returns a string that changes with the content of config.yaml and the inventory,
-// and with the error of reading them. It does not compare modification times, which tools such
-// as rsync keep.
+// fingerprint returns a string that changes with the content of config.yaml and the inventory, and
+// with the errors of reading them. It does not use modification times, because tools such as rsync
+// preserve them.
 func (c Compiler) fingerprint(inventory string) (text string) {
 	for _, file := range []string{c.File, inventory} {
 		data, err := c.read(file, maxInventory)
@@ -98,9 +97,9 @@ func (c Compiler) fingerprint(inventory string) (text string) {
 	return text
 }
 
-// Stale returns a sentence for each file that differs from what the policy in
-// force, p, was compiled from. file is config.yaml at its usual place. Files of
-// another mount namespace, such as a ConfigMap's, are not compared.
+// Stale returns a sentence for each source of p, the policy in force, that has changed since p
+// was compiled. file is the default path of config.yaml. Sources whose directory does not exist
+// here, such as a ConfigMap in a pod, are not compared.
 func Stale(p policy.Policy, file string) []string {
 	source := p.Source
 	if source.Config == "" {

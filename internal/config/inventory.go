@@ -14,13 +14,12 @@ import (
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
-// inventoryKind is the kind of an inventory file.
+// inventoryKind is the value of the key kind in an inventory file.
 const inventoryKind = "Inventory"
 
 const maxInventory = 4 << 20 // bytes
 
-// Inventory is the content of an inventory file. The fields have the meaning of those
-// of [discovery.Device].
+// Inventory is the content of an inventory file. [discovery.Device] describes the fields.
 type Inventory struct {
 	APIVersion string            `yaml:"apiVersion" jsonschema:"required,enum=directx.microsoft.com/v1alpha1"`
 	Kind       string            `yaml:"kind" jsonschema:"required,enum=Inventory"`
@@ -69,12 +68,12 @@ func IsInventory(path string) (bool, error) {
 		return false, err
 	}
 	var head struct{ Kind string }
-	_ = yaml.Unmarshal(data, &head) // The errors of a configuration say why.
+	_ = yaml.Unmarshal(data, &head) // An invalid file is read as a configuration, whose errors are reported.
 	return head.Kind == inventoryKind, nil
 }
 
-// ParseInventory returns the devices of an inventory file in its order. The file's
-// name is for errors, which are [KeyErrors].
+// ParseInventory returns the devices of an inventory file in the order of the file. name is
+// the file's name for errors, which are [KeyErrors].
 func ParseInventory(name string, data []byte) ([]discovery.Device, error) {
 	d, err := parse(name, data, maxInventory)
 	if err != nil {
@@ -83,7 +82,7 @@ func ParseInventory(name string, data []byte) ([]discovery.Device, error) {
 	var file Inventory
 	d.decode(&file)
 	devices := []discovery.Device{}
-	seen := unique{}
+	seen := uniqueValues{}
 	for i, device := range file.Devices {
 		devices = append(devices, device.build(d, fmt.Sprintf("devices[%d]", i), seen))
 	}
@@ -93,11 +92,11 @@ func ParseInventory(name string, data []byte) ([]discovery.Device, error) {
 	return devices, nil
 }
 
-// unique has the paths of values that must be unique, by kind and value.
-type unique map[[2]string]string
+// uniqueValues has the paths of the values that must be unique, by kind and value.
+type uniqueValues map[[2]string]string
 
-// add adds a value, or an error if another path has it. "" is no value.
-func (u unique) add(d *document, path, kind, value string) {
+// add adds a value, or adds an error to d if another path has the value. It ignores "".
+func (u uniqueValues) add(d *yamlDocument, path, kind, value string) {
 	if value == "" {
 		return
 	}
@@ -109,9 +108,9 @@ func (u unique) add(d *document, path, kind, value string) {
 	u[key] = path
 }
 
-// build returns the device, and adds errors of keys that depend on each other to d. seen has the
-// values of the devices before it.
-func (i inventoryDevice) build(d *document, path string, seen unique) discovery.Device {
+// build returns the device at path, and adds errors of keys that depend on each other to d. seen has
+// the values of the earlier devices.
+func (i inventoryDevice) build(d *yamlDocument, path string, seen uniqueValues) discovery.Device {
 	dev := discovery.Device{
 		InstanceID: i.InstanceID, Description: i.Description, LocationPath: i.LocationPath, LUID: i.LUID, UUID: i.UUID,
 		VendorID: discovery.PCIVendor(i.InstanceID), DriverVersion: i.Driver.Version, DriverStorePath: i.Driver.StorePath,
@@ -121,20 +120,20 @@ func (i inventoryDevice) build(d *document, path string, seen unique) discovery.
 	}
 	d.check(path+".instanceID", checkInstanceID(i.InstanceID))
 	d.check(path+".locationPath", checkLocationPath(i.LocationPath))
-	if named := dev.VendorID; i.VendorID != 0 {
-		if dev.VendorID = i.VendorID; named != 0 && named != dev.VendorID {
-			d.errorf(path+".vendorID", "0x%04X is not the vendor in the instance ID, 0x%04X", uint16(i.VendorID), uint16(named))
+	if inID := dev.VendorID; i.VendorID != 0 {
+		if dev.VendorID = i.VendorID; inID != 0 && inID != dev.VendorID {
+			d.errorf(path+".vendorID", "0x%04X is not the vendor in the instance ID, 0x%04X", uint16(i.VendorID), uint16(inID))
 		}
 	}
 	if i.PCIAddress != "" {
 		dev.BusNumber, dev.Address = parsePCIAddress(i.PCIAddress)
 	}
-	id := ""
+	luid := ""
 	if i.LUID != 0 {
-		id = dev.LUID.String()
+		luid = dev.LUID.String()
 	}
 	for key, value := range map[string]string{
-		"instanceID": discovery.NormalizeID(i.InstanceID), "locationPath": i.LocationPath, "luid": id, "uuid": i.UUID, "pciAddress": i.PCIAddress,
+		"instanceID": discovery.NormalizeID(i.InstanceID), "locationPath": i.LocationPath, "luid": luid, "uuid": i.UUID, "pciAddress": i.PCIAddress,
 	} {
 		seen.add(d, path+"."+key, key, strings.ToUpper(value))
 	}
@@ -146,7 +145,7 @@ func (i inventoryDevice) build(d *document, path string, seen unique) discovery.
 	if len(dev.System32)+len(dev.SysWOW64) > 0 && i.Driver.StorePath == "" && !d.hasErrors(path+".driver") {
 		d.errorf(path+".runtimeFiles", "driver.storePath is missing: sources are relative to it")
 	}
-	taken := unique{} // of both lists, which share the container's file system
+	taken := uniqueValues{} // The paths of both lists are in the container's file system.
 	for n := range dev.DeviceNodes {
 		node := &dev.DeviceNodes[n]
 		node.ContainerPath = cmp.Or(node.ContainerPath, node.Path)
@@ -160,9 +159,9 @@ func (i inventoryDevice) build(d *document, path string, seen unique) discovery.
 	return dev
 }
 
-// setDestinations sets the names in the container that are not given: those of the sources.
-func setDestinations(d *document, path string, files []discovery.RuntimeFile) {
-	taken := unique{}
+// setDestinations sets the missing names in the container to those of the sources.
+func setDestinations(d *yamlDocument, path string, files []discovery.RuntimeFile) {
+	taken := uniqueValues{}
 	for i := range files {
 		if f := &files[i]; f.Source != "" { // Otherwise, it has an error.
 			f.Destination = cmp.Or(f.Destination, winpath.Base(f.Source))

@@ -17,8 +17,8 @@ import (
 // MaxString is the greatest length of a string, in characters, unless maxLength sets another.
 const MaxString = 4095
 
-// limits are the keywords in the jsonschema tag of a key. For a list, all but the number of
-// items are those of an item; for a mapping without fixed keys, the format is that of a key.
+// limits are the keywords in the jsonschema tag of a key. For a list, all limits except the number of
+// items are limits of an item. For a mapping without fixed keys, the format is that of a key.
 type limits struct {
 	required bool
 	// shorthand allows a scalar in place of a list with one item, or of a mapping in a list, as
@@ -56,12 +56,12 @@ func limitsOf(tag reflect.StructTag) limits {
 	return l
 }
 
-// values returns the enum without "", nil if there is none.
+// values returns the values of the enum except "", nil if there is no enum.
 func (l limits) values() []string {
 	return slices.DeleteFunc(slices.Clone(l.enum), func(value string) bool { return value == "" })
 }
 
-func (l limits) suchAs() string {
+func (l limits) exampleSuffix() string {
 	if l.example == "" {
 		return ""
 	}
@@ -81,7 +81,7 @@ func (l limits) checkString(text string) error {
 		return fmt.Errorf("%d characters: use %d or fewer", length, l.maxLength)
 	}
 	if valid, err := regexp.MatchString(l.pattern, text); err != nil || !valid {
-		return errors.Join(fmt.Errorf("%q is not valid: want a string%s", text, l.suchAs()), err)
+		return errors.Join(fmt.Errorf("%q is not valid: want a string%s", text, l.exampleSuffix()), err)
 	}
 	return nil
 }

@@ -10,16 +10,16 @@ import (
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
-// Render returns the text of a config.yaml that compiles to p, in which the values that equal
-// those of defaults are marked.
+// Render returns the text of a config.yaml that compiles to p. Values that equal those of defaults
+// have a comment.
 func Render(p, defaults policy.Policy) ([]byte, error) {
-	usual := fileOf(defaults)
-	usual.APIVersion, usual.Kind = "", "" // They are not marked.
-	var root, usualRoot yaml.Node
-	if err := errors.Join(root.Encode(fileOf(p)), usualRoot.Encode(usual)); err != nil {
+	unmarked := configurationOf(defaults)
+	unmarked.APIVersion, unmarked.Kind = "", "" // These values are not marked.
+	var root, defaultRoot yaml.Node
+	if err := errors.Join(root.Encode(configurationOf(p)), defaultRoot.Encode(unmarked)); err != nil {
 		return nil, err
 	}
-	markDefaults(&root, &usualRoot)
+	markDefaults(&root, &defaultRoot)
 	var text bytes.Buffer
 	encoder := yaml.NewEncoder(&text)
 	encoder.SetIndent(2)
@@ -27,7 +27,7 @@ func Render(p, defaults policy.Policy) ([]byte, error) {
 	return text.Bytes(), err
 }
 
-// markDefaults marks the values of a mapping that equal those of defaults.
+// markDefaults adds a comment to the values of a mapping that equal those of defaults.
 func markDefaults(mapping, defaults *yaml.Node) {
 	defaultValues := entries(defaults)
 	for i := 0; i+1 < len(mapping.Content); i += 2 {
@@ -49,16 +49,16 @@ func equal(a, b *yaml.Node) bool {
 	return a.Kind == b.Kind && a.Value == b.Value && slices.EqualFunc(a.Content, b.Content, equal)
 }
 
-// fileOf returns the content of a config.yaml that compiles to p.
-func fileOf(p policy.Policy) File {
-	f := File{APIVersion: APIVersion, Kind: Kind, Inventory: p.Source.Inventory, Policy: p, RuntimeFiles: vendorsOf(p.RuntimeFiles)}
+// configurationOf returns the content of a config.yaml that compiles to p.
+func configurationOf(p policy.Policy) Configuration {
+	f := Configuration{APIVersion: APIVersion, Kind: Kind, Inventory: p.Source.Inventory, Policy: p, RuntimeFiles: vendorsOf(p.RuntimeFiles)}
 	if !p.ExtraMounts.Configured {
 		f.ExtraMounts.Sources = ""
 	}
 	return f
 }
 
-// vendorsOf returns the key runtimeFiles of a config.yaml that compiles to list.
+// vendorsOf returns the value of runtimeFiles in a config.yaml that compiles to list.
 func vendorsOf(list []policy.RuntimeFiles) map[string]vendorFiles {
 	byVendor, no := map[string]vendorFiles{}, false
 	for _, builtIn := range policy.DefaultRuntimeFiles() {

@@ -72,7 +72,7 @@ func TestSchemaRefuses(t *testing.T) {
 			d, err := parse("file.yaml", []byte(text), maxInventory)
 			testutil.NoError(t, err)
 			if schema == "config.schema.json" {
-				d.decode(&File{})
+				d.decode(&Configuration{})
 			} else {
 				d.decode(&Inventory{})
 			}

@@ -15,9 +15,9 @@ import (
 	"github.com/directx-nri/directx-nri/internal/errlog"
 )
 
-// checkVolume checks who can write an open file. The kubelet creates the directory of a
-// ConfigMap with mode 0777 where only root can reach it, and mounts it read-only. A pod
-// may also have the node's usual directory read-only.
+// checkVolume checks who can write an open file. It accepts a directory that anyone can write if it
+// is mounted read-only and is not the node's usual directory: the kubelet creates the directory of a
+// ConfigMap with mode 0777 where only root can reach it, and mounts it read-only.
 func checkVolume(f *os.File, usualDir string) error { return checkVolumeBy(f, usualDir, isReadOnly) }
 
 func checkVolumeBy(f *os.File, usualDir string, isReadOnly func(*os.File) bool) error {

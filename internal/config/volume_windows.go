@@ -9,9 +9,9 @@ import (
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
-// checkVolume checks who can write a file. In other directories than the usual one
-// it checks owners only: what the kubelet creates below C:\var\lib\kubelet, for the
-// volumes of HostProcess pods, inherits rights that all users have to C:\.
+// checkVolume checks who can write a file. In directories other than the node's usual
+// one, it checks the owners only: the volumes of HostProcess pods, which the kubelet
+// creates below C:\var\lib\kubelet, inherit the rights of all users to C:\.
 func checkVolume(f *os.File, usualDir string) error {
 	path, dir := f.Name(), filepath.Dir(f.Name())
 	if winpath.Equal(dir, usualDir) {

@@ -1,10 +1,10 @@
 // Package policy has the node policy: the validated configuration, with its
-// defaults in place, that the node's programs act on.
+// defaults set, that the node's programs act on.
 //
 // One program, directx-advertiser or 'dxctl config apply', compiles config.yaml
 // (package config) and calls [Write]. The runtime shim and the NRI plugin call [Read]
-// at each decision for a container that requests a GPU. Nothing here parses YAML,
-// watches a file or uses an older version of it:
+// at each decision for a container that requests a GPU. This package does not parse
+// YAML, watch files or keep earlier policies:
 //
 //	p, err := policy.Read(stateDir) // no file: policy.Default()
 //	if err != nil {
@@ -35,19 +35,19 @@ import (
 
 const (
 	fileName = "policy.json"
-	// format is the version of the file that this package reads and writes. It
-	// changes when a reader must not ignore what a writer added.
+	// format is the version of the file's format. It changes if older programs
+	// must not ignore what newer programs write.
 	format = 1
-	// maxSize in bytes is more than any configuration compiles to.
+	// maxSize is the maximum size in bytes. No configuration compiles to more.
 	maxSize = 4 << 20
 )
 
-// Policy is the content of policy.json.
+// Policy is the node policy.
 type Policy struct {
-	// Source is what the policy was compiled from.
+	// Source identifies the files that the policy was compiled from.
 	Source Source `json:"source" yaml:"-"`
-	// UseInventory reports that the GPUs are those of the compiled inventory beside
-	// policy.json and are not discovered.
+	// UseInventory reports whether the GPUs are those of the compiled inventory in the
+	// state directory. Otherwise, they are discovered.
 	UseInventory bool `json:"inventory,omitempty" yaml:"-"`
 
 	// Resources are the rules that assign GPUs to extended resources, in order: a GPU belongs to the first rule that matches it, and is not offered if none does.
@@ -92,8 +92,8 @@ type Metrics struct {
 }
 
 // Source identifies the files that a policy was compiled from. The hashes are
-// SHA-256 in hexadecimal. A path without a hash had no file; an empty path stands
-// for the defaults, or for no inventory.
+// SHA-256 in hexadecimal. A hash is "" if the file did not exist. A path is "" for
+// the default policy, or if there is no inventory.
 type Source struct {
 	Config          string `json:"config,omitempty"`
 	ConfigSHA256    string `json:"configSHA256,omitempty"`
@@ -133,27 +133,27 @@ func Default() Policy {
 	return p
 }
 
-// AssignsByClass reports whether Windows containers get all GPUs of the node, by their class.
+// AssignsByClass reports whether Windows containers get all GPUs of the node, by their device class.
 func (p Policy) AssignsByClass() bool { return p.Assignment == AssignByClass }
 
 // Path returns the path of policy.json in the state directory.
 func Path(stateDir string) string { return filepath.Join(stateDir, fileName) }
 
-// RealShimPath returns the path of a file with Shim.Runtime, which exists while the policy in the
-// state directory sets it: all containers need the real shim, even if policy.json is lost or
-// damaged.
+// RealShimPath returns the path of a file with the value of Shim.RealShim. The file exists while the
+// policy in the state directory sets RealShim. It is a copy, because all containers need the real
+// shim, even if policy.json is lost or damaged.
 func RealShimPath(stateDir string) string { return filepath.Join(stateDir, "shim-runtime") }
 
-// file is the JSON form of policy.json.
-type file struct {
+// policyFile is the content of policy.json.
+type policyFile struct {
 	Format int `json:"format"`
 	Policy
 }
 
-// Read returns the policy in the state directory, or [Default] if none was ever written. It is an
-// error if the file is damaged, has another format, is lost (the file of [RealShimPath] still
-// exists), or lies in a directory that others can write to ([durable.ErrNotPrivate]): the policy
-// names a program that runs as the system.
+// Read returns the policy in the state directory, or [Default] if none was ever written. It returns
+// an error if the file is damaged, has another format, or is lost (the file of [RealShimPath] still
+// exists). The error matches [durable.ErrNotPrivate] if other users can write to the directory,
+// because the policy names a program that runs as the system.
 func Read(stateDir string) (Policy, error) {
 	const remedy = "run 'dxctl config apply', or restart directx-advertiser, to compile it again"
 	path := Path(stateDir)
@@ -177,7 +177,7 @@ func Read(stateDir string) (Policy, error) {
 	return WithShimLog(p, stateDir), nil
 }
 
-// WithShimLog returns p with the default of Shim.Log, if p has none.
+// WithShimLog returns p with the default of Shim.Log if it is not set.
 func WithShimLog(p Policy, stateDir string) Policy {
 	p.Shim.Log = cmp.Or(p.Shim.Log, defaultShimLog(stateDir))
 	return p
@@ -189,7 +189,7 @@ func decode(data []byte) (Policy, error) {
 	if len(data) > maxSize {
 		return Policy{}, fmt.Errorf("larger than %d bytes", maxSize)
 	}
-	var f file
+	var f policyFile
 	f.DriverFiles = FilesAuto // Version 0.1 did not write it.
 	if err := json.Unmarshal(data, &f); err != nil {
 		return Policy{}, err
@@ -200,7 +200,8 @@ func decode(data []byte) (Policy, error) {
 	return f.Policy, f.check()
 }
 
-// check refuses a policy that the compiler cannot have written. It has validated all values.
+// check returns an error for a policy that the compiler cannot have written. The compiler checks all
+// values.
 func (p Policy) check() error {
 	switch {
 	case len(p.Resources) == 0:
@@ -226,8 +227,8 @@ func checkOneOf[T ~string](key string, value T, values ...T) error {
 	return nil
 }
 
-// Write makes p the policy of the state directory, which it creates if necessary. A file that
-// has the content already is left as it is; another one is replaced in one step and synced.
+// Write writes p to the state directory, which it creates if necessary. It replaces files atomically
+// and syncs them, unless they have the same content already.
 func Write(stateDir string, p Policy) (err error) {
 	defer func() {
 		if err != nil {
@@ -237,14 +238,14 @@ func Write(stateDir string, p Policy) (err error) {
 	if err := p.check(); err != nil {
 		return err
 	}
-	data, err := json.MarshalIndent(file{format, p}, "", "  ")
+	data, err := json.MarshalIndent(policyFile{format, p}, "", "  ")
 	if err != nil {
 		return err
 	}
 	if err := durable.MakePrivate(stateDir); err != nil {
 		return err
 	}
-	// Until policy.json is replaced, ReadShim returns the new runtime, or that of policy.json.
+	// Before policy.json is replaced, ReadShim returns the new RealShim, or that of policy.json.
 	if p.Shim.RealShim == "" {
 		err = durable.Remove(RealShimPath(stateDir))
 	} else {
@@ -256,14 +257,14 @@ func Write(stateDir string, p Policy) (err error) {
 	return durable.Update(Path(stateDir), append(data, '\n'), 0o600)
 }
 
-// ReadShim returns Policy.Shim, on which all containers of the node depend: a policy.json that
-// cannot be read is no error. Runtime comes from the file of [RealShimPath], or from policy.json,
-// where version 0.1 wrote it alone. With an error, Runtime is what could be read. In a directory
-// that others can write to, a Runtime is an error, and Log is the default: the shim appends to it
-// as the system, and 'dxctl runtime uninstall' removes it.
+// ReadShim returns Policy.Shim. All containers of the node depend on it, so a policy.json that cannot
+// be read is no error. RealShim comes from the file of [RealShimPath], or from policy.json, because
+// version 0.1 wrote only that. With an error, RealShim is the value that could be read. If other
+// users can write to the state directory, Log is the default, because the shim appends to it as the
+// system and 'dxctl runtime uninstall' removes it, and a RealShim is an error.
 func ReadShim(stateDir string) (Shim, error) {
 	data, _ := durable.Read(Path(stateDir), maxSize)
-	compiled := gjson.GetBytes(data, "shim") // Package json takes 0.05 ms at its first use, and each call of the shim waits.
+	compiled := gjson.GetBytes(data, "shim") // Each call of the shim would wait 0.05 ms for the first use of package json.
 	name, err := durable.Read(RealShimPath(stateDir), maxSize)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
@@ -274,7 +275,7 @@ func ReadShim(stateDir string) (Shim, error) {
 	defaultLog := defaultShimLog(stateDir)
 	shim := Shim{
 		RealShim: cmp.Or(string(name), compiled.Get("runtime").String()),
-		Log:     cmp.Or(compiled.Get("log").String(), defaultLog),
+		Log:      cmp.Or(compiled.Get("log").String(), defaultLog),
 	}
 	if shim.RealShim != "" || shim.Log != defaultLog {
 		if notPrivate := durable.CheckPrivate(stateDir); notPrivate != nil {

@@ -55,7 +55,7 @@ func TestWriteAndRead(t *testing.T) {
 	if err := Write(stateDir, Policy{}); err == nil || durable.Exists(Path(stateDir)) {
 		t.Errorf("the zero policy is written: %v", err)
 	}
-	text, err := json.Marshal(file{format, want})
+	text, err := json.Marshal(policyFile{format, want})
 	if older, decodeErr := decode(bytes.Replace(text, []byte(`"driverFiles":"none",`), nil, 1)); err != nil || decodeErr != nil || older.DriverFiles != FilesAuto {
 		t.Errorf("driverFiles is %q, %v, %v; want auto", older.DriverFiles, err, decodeErr)
 	}
@@ -75,7 +75,7 @@ func TestWriteAndRead(t *testing.T) {
 
 func TestReadRefuses(t *testing.T) {
 	t.Parallel()
-	valid, err := json.Marshal(file{format, example()})
+	valid, err := json.Marshal(policyFile{format, example()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestReadRefuses(t *testing.T) {
 }
 
 func FuzzRead(f *testing.F) {
-	valid, err := json.Marshal(file{format, example()})
+	valid, err := json.Marshal(policyFile{format, example()})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func FuzzRead(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := json.Marshal(file{format, p})
+		again, err := json.Marshal(policyFile{format, p})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,10 +11,10 @@ import (
 const MaxReplicas = 1024
 
 // The comments of fields with YAML names are their descriptions in docs/configuration.md and
-// in the JSON schema, and the jsonschema tags are the limits of their values in config.yaml.
+// in the JSON schema. The jsonschema tags are the limits of their values in config.yaml.
 
-// Resource is a rule: which GPUs an extended resource has, and how they are shared. Several rules
-// may have the same name; their fields other than Match and Replicas are equal.
+// Resource is a rule that defines which GPUs an extended resource has, and how they are shared.
+// Several rules can have the same name. Then only their fields Match and Replicas differ.
 type Resource struct {
 	// Extended resource that pods request.
 	Name string `json:"name" yaml:"name" jsonschema:"required,maxLength=308,format=resource,example=example.com/t4"`
@@ -103,8 +103,8 @@ func VendorIDs() map[string]uint16 {
 
 // VendorName returns the name of a vendor in config.yaml.
 func VendorName(id uint16) string {
-	for name, named := range VendorIDs() {
-		if named == id {
+	for name, vendorID := range VendorIDs() {
+		if vendorID == id {
 			return name
 		}
 	}
@@ -126,8 +126,8 @@ func (m MixedDrivers) MarshalYAML() (any, error) {
 // DriverVersion is the version of a driver in Windows' four-part form.
 type DriverVersion [4]uint16
 
-// ParseDriverVersion parses one to four numbers joined by dots. Numbers that are left out are
-// set to missing.
+// ParseDriverVersion parses one to four numbers joined by dots. Numbers that are left out have the
+// value missing.
 func ParseDriverVersion(text string, missing uint16) (DriverVersion, error) {
 	version := DriverVersion{missing, missing, missing, missing}
 	parts := strings.Split(text, ".")
@@ -178,7 +178,7 @@ type (
 // The values of these keys in config.yaml and policy.json.
 const (
 	Distributed AllocationPolicy = "distributed" // the GPU with the fewest replicas in use
-	Packed      AllocationPolicy = "packed"      // the GPU with the most that has enough left
+	Packed      AllocationPolicy = "packed"      // the GPU with the most replicas in use that has enough left
 
 	AssignAuto    Assignment = "auto"          // AssignByPath if Windows supports it
 	AssignByPath  Assignment = "location-path" // single devices, by their PCIe location paths
@@ -199,8 +199,8 @@ const (
 	MountHostDirectories MountSources = "host-directories" // the driver store, and HostDirectories
 )
 
-// DefaultServedBy returns the component for an operating system: containerd calls
-// NRI plugins on Linux only.
+// DefaultServedBy returns the default for an operating system. containerd calls NRI
+// plugins on Linux only.
 func DefaultServedBy(nodeOS string) ServedBy {
 	if nodeOS == "windows" {
 		return ServedByShim
@@ -216,12 +216,12 @@ type RuntimeFiles struct {
 	Remove []string `json:"remove,omitempty" yaml:"remove,omitempty" jsonschema:"maxItems=64,format=source"`
 	// Add are additional files: paths, or mappings with source, directory and destination.
 	Add []AddedFile `json:"add,omitempty" yaml:"add,omitempty" jsonschema:"maxItems=64" jsonschema_extras:"shorthand=true"`
-	// BuiltIn reports that the entry is of [DefaultRuntimeFiles].
+	// BuiltIn reports whether the entry is one of [DefaultRuntimeFiles].
 	BuiltIn bool `json:"builtIn,omitempty" yaml:"-"`
 }
 
-// AddedFile is one or more driver files that the driver does not list. In YAML, it can be written
-// as the source alone.
+// AddedFile is a driver file, or several ones, that the driver does not list. In YAML, it can be
+// written as the source alone.
 type AddedFile struct {
 	// Path or pattern below the driver store path.
 	Source string `json:"source" yaml:"source" jsonschema:"required,format=source,example=bin/*.dll"`
@@ -259,7 +259,7 @@ func DefaultRuntimeFiles() []RuntimeFiles {
 type ExtraMounts struct {
 	// Where files can come from: nowhere (off), the driver store, or also hostDirectories (host-directories). Only where it is set, the environment of standalone containers can request files.
 	Sources MountSources `json:"sources" yaml:"sources,omitempty" jsonschema:"enum=off,enum=driver-store,enum=host-directories,default=driver-store"`
-	// Configured reports that the configuration sets Sources.
+	// Configured reports whether the configuration sets Sources.
 	Configured bool `json:"configured,omitempty" yaml:"-"`
 	// Directories of the node that files can come from, with everything below them.
 	HostDirectories []string `json:"hostDirectories,omitempty" yaml:"hostDirectories,omitempty" jsonschema:"maxItems=64"`
