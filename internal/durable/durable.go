@@ -39,7 +39,7 @@ func Replace(path string, data []byte, perm fs.FileMode) error {
 	return write(path, data, perm, nil, replaceFile)
 }
 
-// Update is [Replace] unless the file has the content already.
+// Update is [Replace], but does nothing if the file has the content already.
 func Update(path string, data []byte, perm fs.FileMode) error {
 	if content, err := Read(path, int64(len(data))+1); err == nil && bytes.Equal(content, data) {
 		return nil
@@ -47,8 +47,8 @@ func Update(path string, data []byte, perm fs.FileMode) error {
 	return Replace(path, data, perm)
 }
 
-// Rewrite is [Replace] that keeps the owner and the group of the file, on Windows its access
-// control list, if it exists.
+// Rewrite is [Replace], but preserves the owner and the group of an existing file, or on Windows its
+// access control list.
 func Rewrite(path string, data []byte, perm fs.FileMode) error {
 	keepAccess := func(f *os.File) error {
 		if err := copyAccess(path, f); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -59,15 +59,15 @@ func Rewrite(path string, data []byte, perm fs.FileMode) error {
 	return write(path, data, perm, keepAccess, replaceFile)
 }
 
-// Create is [Replace] for a new file. Its error matches [fs.ErrExist] when path
-// exists: one of several concurrent callers succeeds. The directory is not synced,
-// so that after a power loss the file is complete or absent.
+// Create is [Replace] for a new file. Its error matches [fs.ErrExist] if path exists, so
+// only one of several concurrent callers succeeds. Create does not sync the directory:
+// after a power loss, the file is complete or does not exist.
 func Create(path string, data []byte, perm fs.FileMode) error {
 	return write(path, data, perm, nil, linkFile)
 }
 
-// write writes a temporary file, which publish gives its name. prepare, unless nil, is called
-// with the empty file.
+// write writes a temporary file and calls publish, which renames it to path. If prepare is not nil,
+// write calls it with the empty file.
 func write(path string, data []byte, perm fs.FileMode, prepare func(*os.File) error, publish func(temp, path string) error) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), tempPrefix)
 	if err != nil {
@@ -99,8 +99,8 @@ func write(path string, data []byte, perm fs.FileMode, prepare func(*os.File) er
 	return publish(temp, path)
 }
 
-// withoutTempName removes the random temporary name from err, so that callers that
-// retry can recognize the same error.
+// withoutTempName removes the random name of the temporary file from err, so that callers
+// that retry can compare errors.
 func withoutTempName(err error) error {
 	var pathError *fs.PathError
 	if errors.As(err, &pathError) && IsTemp(filepath.Base(pathError.Path)) {
@@ -113,8 +113,7 @@ func withoutTempName(err error) error {
 	return err
 }
 
-// Exists reports whether there is a file at path. It is true if that is unknown: what cannot
-// be looked up may be there.
+// Exists reports whether there is a file at path. It returns true if that is unknown.
 func Exists(path string) bool {
 	_, err := os.Lstat(path)
 	return !errors.Is(err, fs.ErrNotExist)

@@ -58,7 +58,7 @@ func CheckFile(path string) error {
 	return checkWriters(path, info, err, ErrUntrusted, "go-w")
 }
 
-// CheckOpen is [CheckFile] for an open file, whatever its path names now.
+// CheckOpen is [CheckFile] for an open file, even if another file has its path now.
 func CheckOpen(f *os.File) error {
 	info, err := f.Stat()
 	return checkWriters(f.Name(), info, err, ErrUntrusted, "go-w")
@@ -105,7 +105,8 @@ func copyAccess(path string, f *os.File) error {
 	return withoutTempName(f.Chown(int(stat.Uid), int(stat.Gid)))
 }
 
-// checkWriters checks the owner and, unless mode is "", who can write: mode is that of chmod.
+// checkWriters checks the owner and, unless mode is "", who else can write. The remedy in the error is
+// chmod with mode.
 func checkWriters(path string, info fs.FileInfo, err, reason error, mode string) error {
 	if err != nil {
 		return fmt.Errorf("check %s: %w", path, err)

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// sharingTimeout bounds the wait for programs that open a file without sharing it,
-// such as virus scanners, which do so briefly with each new file.
+// sharingTimeout bounds the wait for programs that briefly open a new file without
+// sharing it, such as virus scanners.
 const sharingTimeout = 500 * time.Millisecond
 
 // replaceFile renames temp to path and returns when the change is on disk.
@@ -34,7 +34,7 @@ func moveFile(from, to string, flags uint32) error {
 	if err = errors.Join(err, toErr); err != nil {
 		return err
 	}
-	return retryWhile(func() error {
+	return retryWhileBusy(func() error {
 		if err := windows.MoveFileEx(fromPtr, toPtr, flags); err != nil {
 			return &os.LinkError{Op: "rename", Old: from, New: to, Err: err}
 		}
@@ -42,8 +42,8 @@ func moveFile(from, to string, flags uint32) error {
 	}, windows.ERROR_SHARING_VIOLATION, windows.ERROR_ACCESS_DENIED)
 }
 
-// retryWhile calls f until its error is none of busy, for the time of sharingTimeout at most.
-func retryWhile(f func() error, busy ...error) error {
+// retryWhileBusy calls f while its error is one of busy, for at most sharingTimeout.
+func retryWhileBusy(f func() error, busy ...error) error {
 	for deadline := time.Now().Add(sharingTimeout); ; time.Sleep(time.Millisecond) {
 		err := f()
 		if !slices.ContainsFunc(busy, func(b error) bool { return errors.Is(err, b) }) || time.Now().After(deadline) {
@@ -60,7 +60,7 @@ func Open(path string) (f *os.File, err error) {
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
-	err = retryWhile(func() error {
+	err = retryWhileBusy(func() error {
 		handle, err := windows.CreateFile(name, windows.GENERIC_READ,
 			windows.FILE_SHARE_READ|windows.FILE_SHARE_WRITE|windows.FILE_SHARE_DELETE, nil,
 			windows.OPEN_EXISTING, windows.FILE_ATTRIBUTE_NORMAL, 0)
@@ -94,8 +94,8 @@ const (
 	accessAllowedCallback = 9
 )
 
-// createPrivate creates each directory with its security descriptor, so that it is
-// never open to others.
+// createPrivate creates each missing directory with its security descriptor, so that
+// other users never have access to it.
 func createPrivate(dir string) error {
 	descriptor, err := windows.SecurityDescriptorFromString(privateSDDL)
 	name, nameErr := windows.UTF16PtrFromString(dir)
@@ -117,8 +117,8 @@ func createPrivate(dir string) error {
 	return nil
 }
 
-// copyAccess gives f the access control list of the file at path. Entries that it inherits
-// come from the directory again.
+// copyAccess gives f the access control list of the file at path. Inherited entries are inherited
+// from the directory again.
 func copyAccess(path string, f *os.File) error {
 	descriptor, err := windows.GetNamedSecurityInfo(path, windows.SE_FILE_OBJECT, windows.DACL_SECURITY_INFORMATION)
 	if err != nil {
@@ -162,23 +162,23 @@ func CheckFile(path string) error {
 	return checkWriters(path, dir, ErrUntrusted)
 }
 
-// CheckProgram is [CheckFile] for a program that runs as the system.
+// CheckProgram is [CheckFile] for a program that runs as the system. On Windows, they are the same.
 func CheckProgram(path string) error { return CheckFile(path) }
 
-// CheckOwner is [CheckFile] for the owner of path alone. Volumes of HostProcess
-// pods inherit write access for all users from C:\.
+// CheckOwner is [CheckFile] for the owner of path only. The volumes of HostProcess
+// pods inherit the write access of all users from C:\.
 func CheckOwner(path string) error {
-	other, err := untrusted(path, windows.OWNER_SECURITY_INFORMATION)
+	other, err := findUntrusted(path, windows.OWNER_SECURITY_INFORMATION)
 	if err == nil && other != "" {
 		err = accessError(path, ErrUntrusted, "it belongs to "+other, "give it to Administrators when you trust its content")
 	}
 	return err
 }
 
-// checkWriters returns reason, and how to restrict the access to dir, when another
-// account can write to path.
+// checkWriters returns an error that matches reason when another account can write to
+// path. The error has the command that restricts the access to dir.
 func checkWriters(path, dir string, reason error) error {
-	other, err := untrusted(path, windows.OWNER_SECURITY_INFORMATION|windows.DACL_SECURITY_INFORMATION)
+	other, err := findUntrusted(path, windows.OWNER_SECURITY_INFORMATION|windows.DACL_SECURITY_INFORMATION)
 	if err == nil && other != "" {
 		err = accessError(path, reason, other+" can change it", fmt.Sprintf(
 			`when you trust what is there, restrict its access, in cmd.exe, with: icacls "%s" /setowner *S-1-5-32-544 /t && icacls "%[1]s" /inheritance:r /grant:r *S-1-5-18:(OI)(CI)F *S-1-5-32-544:(OI)(CI)F`, dir))
@@ -208,10 +208,10 @@ func trustedAccounts() ([]*windows.SID, error) {
 	return accounts, nil
 }
 
-// untrusted returns the SID of the first account that is not trusted and owns the file
-// or directory at path or, if information has the access control list, can write to it,
-// "" when there is none.
-func untrusted(path string, information windows.SECURITY_INFORMATION) (sid string, err error) {
+// findUntrusted returns the SID of an account that is not trusted and owns the file or
+// directory at path, or can write to it if information has the access control list. It
+// returns "" if there is none.
+func findUntrusted(path string, information windows.SECURITY_INFORMATION) (sid string, err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("check the owner and the access control list of %s: %w", path, err)

@@ -8,8 +8,8 @@ import (
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
-// AssumedToExist is used for a node whose files cannot be read. Every file is assumed to exist, and not
-// to be a link. Patterns with wildcards match no file, and device nodes have no numbers.
+// AssumedToExist replaces [Root] for a node whose files cannot be read. It assumes that every file
+// exists and is not a link. Patterns with wildcards match no file, and device nodes have no numbers.
 type AssumedToExist struct{}
 
 // ResolveAll returns paths.

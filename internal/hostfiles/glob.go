@@ -12,13 +12,13 @@ import (
 )
 
 // Glob returns the sorted paths, relative to dir, of at most limit files below
-// dir that match pattern: a relative Windows path with * and ? in its elements.
-// No match is no error. Wildcards do not match links to directories.
+// dir that match pattern, a relative Windows path whose elements can have * and ?.
+// Wildcards do not match links to directories.
 func (r Root) Glob(dir, pattern string, limit int) ([]string, error) {
 	if !winpath.IsLocalGlob(pattern) {
 		return nil, nil
 	}
-	found, err := glob(r.local(dir), "", winpath.Elements(pattern), limit)
+	found, err := glob(r.localPath(dir), "", winpath.Elements(pattern), limit)
 	slices.Sort(found)
 	return found, err
 }
@@ -29,7 +29,7 @@ func glob(dir, under string, elements []string, limit int) ([]string, error) {
 		return nil, nil
 	}
 	directory := filepath.Join(dir, filepath.FromSlash(strings.ReplaceAll(under, `\`, "/")))
-	entries, err := matching(directory, elements[0])
+	entries, err := matchingEntries(directory, elements[0])
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -56,9 +56,9 @@ func glob(dir, under string, elements []string, limit int) ([]string, error) {
 	return found, nil
 }
 
-// matching returns the entries of dir that match one element of a pattern. An
-// element without wildcards is looked up without listing dir.
-func matching(dir, element string) ([]fs.DirEntry, error) {
+// matchingEntries returns the entries of dir that match one element of a pattern. If the
+// element has no wildcard, it does not list dir.
+func matchingEntries(dir, element string) ([]fs.DirEntry, error) {
 	if !winpath.HasWildcard(element) {
 		info, err := os.Stat(filepath.Join(dir, element))
 		if err != nil {

@@ -16,8 +16,8 @@ import (
 // Root is where the node's root directory is mounted: "/" (or "" on Windows) for a program on the
 // node itself. All paths that its methods take and return are the node's own.
 //
-// On Linux, the Windows path C:\dir is Root/C:/dir, so that the disk of a Windows node can be mounted
-// there.
+// On Linux, the Windows path C:\dir is at Root/C:/dir, where the disk of a Windows node can be
+// mounted.
 type Root string
 
 var errNotRegular = errors.New("not a regular file")
@@ -26,8 +26,9 @@ var errNotRegular = errors.New("not a regular file")
 // waits for it.
 const maxCompared = 16 << 20
 
-// ResolveAll is [Root.Resolve] for each of paths. It resolves each directory only once. Directories
-// with mounts below them have an error, because those mounts would be writable in a container.
+// ResolveAll calls [Root.Resolve] for each of paths, and resolves each parent directory only once. It
+// returns an error for a directory with mounts below it, because they would be writable in a
+// container.
 func (r Root) ResolveAll(paths []string) (resolved []string, errs []error) {
 	type result struct {
 		path string
@@ -49,14 +50,14 @@ func (r Root) ResolveAll(paths []string) (resolved []string, errs []error) {
 			continue
 		}
 		resolved[i] = join(parent.path, name)
-		info, err := os.Lstat(r.local(resolved[i]))
+		info, err := os.Lstat(r.localPath(resolved[i]))
 		if err == nil && info.Mode()&(fs.ModeSymlink|fs.ModeIrregular) != 0 {
 			if resolved[i], _, err = r.Resolve(path); err == nil {
-				info, err = os.Lstat(r.local(resolved[i]))
+				info, err = os.Lstat(r.localPath(resolved[i]))
 			}
 		}
 		if err == nil && info.IsDir() {
-			err = checkMounts(r.local(resolved[i]))
+			err = checkMounts(r.localPath(resolved[i]))
 		}
 		errs[i] = err
 	}
@@ -84,7 +85,7 @@ func (r Root) content(path string) ([]byte, error) {
 	case !regular:
 		return nil, fmt.Errorf("%s: %w", path, errNotRegular)
 	}
-	file := r.local(final)
+	file := r.localPath(final)
 	info, err := os.Stat(file)
 	if err != nil || info.Size() > maxCompared {
 		return nil, err

@@ -101,7 +101,7 @@ func TestSameContent(t *testing.T) {
 	if same, err := root.SameContent(dir+`\x86`, dir+`\x86`); err == nil || same {
 		t.Errorf("two directories: %t, %v", same, err)
 	}
-	testutil.NoError(t, os.Truncate(filepath.Join(root.local(dir), "a.dll"), maxCompared+1))
+	testutil.NoError(t, os.Truncate(filepath.Join(root.localPath(dir), "a.dll"), maxCompared+1))
 	if same, err := root.SameContent(dir+`\a.dll`, dir+`\a.dll`); err != nil || same {
 		t.Errorf("a large file: %t, %v", same, err)
 	}

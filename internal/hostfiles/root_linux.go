@@ -41,20 +41,20 @@ func (r Root) Resolve(path string) (final string, regular bool, err error) {
 	return final, info.Mode().IsRegular(), nil
 }
 
-// resolveInRoot returns the path by which this process finds the node's path. It follows links without
+// resolveInRoot returns the path at which this process finds the node's path. It follows links without
 // leaving the root.
 func (r Root) resolveInRoot(path string) (string, error) {
-	file, err := securejoin.SecureJoin(string(r), slashes(path))
+	file, err := securejoin.SecureJoin(string(r), withSlashes(path))
 	if err != nil {
 		return "", fmt.Errorf("resolve %s: %w", path, err)
 	}
 	return file, nil
 }
 
-// local returns the path by which this process finds the node's path, which has no links.
-func (r Root) local(path string) string { return filepath.Join(string(r), slashes(path)) }
+// localPath returns the path at which this process finds the node's path, which must have no links.
+func (r Root) localPath(path string) string { return filepath.Join(string(r), withSlashes(path)) }
 
-func slashes(path string) string {
+func withSlashes(path string) string {
 	if winpath.IsAbs(path) {
 		return strings.ReplaceAll(winpath.Clean(path), `\`, "/")
 	}

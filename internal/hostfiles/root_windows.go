@@ -55,16 +55,16 @@ func finalName(handle windows.Handle) (string, error) {
 		return "", windows.ERROR_BUFFER_OVERFLOW
 	}
 	path := windows.UTF16ToString(buffer[:n])
-	if local, ok := strings.CutPrefix(path, `\\?\`); ok && len(local) > 2 && local[1] == ':' {
-		return local, nil
+	if localPath, ok := strings.CutPrefix(path, `\\?\`); ok && len(localPath) > 2 && localPath[1] == ':' {
+		return localPath, nil
 	}
 	return path, nil
 }
 
-// local returns the path by which this process finds the node's path.
-func (r Root) local(path string) string { return path }
+// localPath returns the path at which this process finds the node's path.
+func (r Root) localPath(path string) string { return path }
 
-// checkMounts does nothing: hcsshim's mounts are read-only with all that is below them.
+// checkMounts returns nil, because hcsshim's mounts are read-only with everything below them.
 func checkMounts(string) error { return nil }
 
 // DeviceNode returns an error that matches [errors.ErrUnsupported].

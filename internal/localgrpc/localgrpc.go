@@ -1,6 +1,6 @@
-// Package localgrpc connects to the gRPC servers of this machine, containerd and
-// the kubelet, and listens for theirs: on Unix sockets, and on Windows on named
-// pipes. On Linux it also finds the process behind a socket.
+// Package localgrpc connects to gRPC servers of this machine, such as containerd and the
+// kubelet, on Unix sockets and named pipes. It also listens on Unix sockets, and on Linux
+// finds the process that listens on one.
 package localgrpc
 
 import (
@@ -24,8 +24,8 @@ import (
 // answers. Those of full nodes exceed gRPC's default, a quarter of it.
 const maxMessageBytes = 16 << 20
 
-// maxRetryDelay bounds the time between attempts to connect: the servers are
-// restarted now and then, and container starts wait for them.
+// maxRetryDelay bounds the time between attempts to connect, because container
+// starts wait for servers that are restarted.
 const maxRetryDelay = time.Second
 
 // Dial returns a connection to the server at address: the path of a Unix
@@ -55,10 +55,9 @@ func Dial(address string) (*grpc.ClientConn, error) {
 	return connection, nil
 }
 
-// ParseAddress returns the path of the socket or the name of the pipe. The kubelet
-// writes its own pipe as npipe://\\.\pipe\kubelet-pod-resources, so slashes and
-// backslashes are the same in pipes, and any number of them, with or without the
-// machine ".", may come first.
+// ParseAddress returns the path of the socket or the name of the pipe. In the address of a
+// pipe, slashes and backslashes are the same. It can begin with any number of them, with or
+// without the machine ".": the kubelet writes npipe://\\.\pipe\kubelet-pod-resources.
 func ParseAddress(address string) (path string, isPipe bool) {
 	name, isPipe := strings.CutPrefix(address, "npipe:")
 	if !isPipe && !strings.HasPrefix(address, `\\.\`) {
@@ -72,7 +71,7 @@ func ParseAddress(address string) (path string, isPipe bool) {
 // https://man7.org/linux/man-pages/man7/unix.7.html, afunix.h of the Windows SDK.
 const maxPath = 107
 
-// probeTimeout bounds how long a live process may take to accept a connection.
+// probeTimeout bounds the wait for a process that listens on the socket to accept a connection.
 const probeTimeout = time.Second
 
 // ErrInUse is returned by [Listen] when another live process listens on the socket.
@@ -94,9 +93,9 @@ func Identify(path string) (Identity, error) {
 	return Identity{info: info}, nil
 }
 
-// Same reports whether i and other identify one file. The modification time is
-// compared too because file systems reuse the inode of a removed file. The zero
-// Identity is not the same as any.
+// Same reports whether i and other identify the same file. It also compares the modification
+// times, because file systems reuse the inode of a removed file. It returns false for a zero
+// Identity.
 func (i Identity) Same(other Identity) bool {
 	if i.info == nil || other.info == nil {
 		return false
@@ -113,8 +112,8 @@ type Listener struct {
 	close    func() error
 }
 
-// Listen creates the socket at path and listens on it. A socket on which no process
-// listens is removed first. The error matches [ErrInUse] when a process does.
+// Listen creates the socket at path and listens on it. It removes an old socket on which no
+// process listens. The error matches [ErrInUse] if a process listens on the socket.
 func Listen(ctx context.Context, path string) (*Listener, error) {
 	if len(path) > maxPath {
 		return nil, fmt.Errorf("listen on %s: the path of a Unix socket has at most %d bytes, choose a shorter directory", path, maxPath)
@@ -126,13 +125,12 @@ func Listen(ctx context.Context, path string) (*Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The default, unlink on close, would also remove a socket that another
-	// process created at path.
+	// By default, Close would also remove a socket that another process created at path.
 	listener.SetUnlinkOnClose(false)
 	l := &Listener{UnixListener: listener, path: path}
 	l.close = sync.OnceValue(l.closeAndRemove)
 	if l.identity, err = Identify(path); err == nil {
-		err = restrict(path)
+		err = restrictAccess(path)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("listen on %s: %w", path, err), l.Close())
@@ -152,13 +150,13 @@ func (l *Listener) Intact() bool {
 func (l *Listener) Close() error { return l.close() }
 
 func (l *Listener) closeAndRemove() error {
-	var removed error
+	var removeErr error
 	if l.Intact() {
-		if removed = os.Remove(l.path); errors.Is(removed, fs.ErrNotExist) {
-			removed = nil
+		if removeErr = os.Remove(l.path); errors.Is(removeErr, fs.ErrNotExist) {
+			removeErr = nil
 		}
 	}
-	return errors.Join(removed, l.UnixListener.Close())
+	return errors.Join(removeErr, l.UnixListener.Close())
 }
 
 func removeStale(ctx context.Context, path string) error {

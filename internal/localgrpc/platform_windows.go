@@ -12,12 +12,12 @@ func dialPipe(ctx context.Context, path string) (net.Conn, error) {
 	return winio.DialPipeContext(ctx, path)
 }
 
-// restrict lets only SYSTEM and Administrators connect to the socket at path, which
+// restrictAccess lets only SYSTEM and Administrators connect to the socket at path, which
 // takes the right to write to it. os.Chmod would set the read-only attribute alone.
 //
 // A socket is a reparse point without a target, so it cannot be opened like a file:
 // https://github.com/golang/go/issues/33357
-func restrict(path string) error {
+func restrictAccess(path string) error {
 	descriptor, err := windows.SecurityDescriptorFromString("D:P(A;;FA;;;SY)(A;;FA;;;BA)")
 	if err != nil {
 		return err

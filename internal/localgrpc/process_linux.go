@@ -19,8 +19,8 @@ import (
 // ErrNoListener is returned by [SocketOwner] when no process listens on the socket.
 var ErrNoListener = errors.New("no process listens")
 
-// Process refers to a process of this machine. It does not refer to another process
-// that gets the same ID later, on kernels with pidfds. Close it after use.
+// Process refers to a process of this machine. On kernels with pidfds, it does not refer
+// to another process that has the same ID later. Close it after use.
 type Process struct {
 	PID    int
 	handle *os.Process
@@ -58,8 +58,8 @@ func SocketOwner(ctx context.Context, socket string) (_ *Process, err error) {
 	return &Process{PID: pid, handle: handle}, nil
 }
 
-// PeerPID returns the ID of the process that listened on the Unix socket at the other end of
-// the connection, 0 when it is in another PID namespace.
+// PeerPID returns the ID of the process that listens on the Unix socket of a connection, 0 if the
+// process is in another PID namespace.
 func PeerPID(connection net.Conn) (int, error) {
 	raw, err := connection.(*net.UnixConn).SyscallConn()
 	if err != nil {
@@ -77,8 +77,8 @@ func PeerPID(connection net.Conn) (int, error) {
 // Close releases the reference to the process.
 func (p *Process) Close() error { return p.handle.Release() }
 
-// Is reports whether the process runs a program of that name. Every process can read
-// the name, and the path of the program only those that may trace the process.
+// Is reports whether the process runs a program with this name. Any process can read the
+// kernel's name of the process. Only processes that may trace it can read the program's path.
 func (p *Process) Is(program string) (bool, error) {
 	proc, err := procfs.NewProc(p.PID)
 	if err != nil {
@@ -105,8 +105,8 @@ func (p *Process) Name() string {
 // Signal sends a signal. The error matches [os.ErrProcessDone] if the process has ended.
 func (p *Process) Signal(signal unix.Signal) error { return p.handle.Signal(signal) }
 
-// exitPoll is the interval at which [Process.Wait] checks the process.
-const exitPoll = 20 * time.Millisecond
+// exitPollInterval is the interval at which [Process.Wait] checks the process.
+const exitPollInterval = 20 * time.Millisecond
 
 // Wait returns nil when the process has ended, or ctx's error.
 func (p *Process) Wait(ctx context.Context) error {
@@ -114,7 +114,7 @@ func (p *Process) Wait(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-time.After(exitPoll):
+		case <-time.After(exitPollInterval):
 		}
 	}
 	return nil

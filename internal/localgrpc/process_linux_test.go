@@ -58,7 +58,7 @@ func TestWaitAndSignal(t *testing.T) {
 	}
 	p := &Process{PID: command.Process.Pid, handle: handle}
 	defer p.Close()
-	short, cancel := context.WithTimeout(t.Context(), 3*exitPoll)
+	short, cancel := context.WithTimeout(t.Context(), 3*exitPollInterval)
 	defer cancel()
 	if err := p.Wait(short); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("it runs: %v", err)

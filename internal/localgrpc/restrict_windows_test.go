@@ -57,7 +57,7 @@ func TestRestrict(t *testing.T) {
 	if err := durable.CheckFile(path); !errors.Is(err, durable.ErrUntrusted) {
 		t.Errorf("everyone can write to the file: %v", err)
 	}
-	if err := restrict(path); err != nil {
+	if err := restrictAccess(path); err != nil {
 		t.Fatal(err)
 	}
 	checkRestricted(t, path)

@@ -24,8 +24,8 @@ var nextPort = func() *atomic.Int64 {
 	return &n
 }()
 
-// FreeAddress returns a TCP address of 127.0.0.1 that nothing listens at, and that it
-// did not return before. The configuration does not take port 0.
+// FreeAddress returns an unused TCP address of 127.0.0.1 that it has not returned before. Tests
+// need it because the configuration does not accept port 0.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
 	for range ports {

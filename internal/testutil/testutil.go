@@ -14,7 +14,7 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// Timeout is how long tests wait for what must happen.
+// Timeout is how long tests wait for a condition.
 const Timeout = 20 * time.Second
 
 // Eventually waits until condition returns true. It fails the test after [Timeout].
@@ -38,8 +38,8 @@ func NoError(t testing.TB, errs ...error) {
 // WriteFile writes a file, which can be a program, and creates its directory.
 func WriteFile(t testing.TB, path, text string, perm fs.FileMode) {
 	t.Helper()
-	// A process that is forked meanwhile has the file open for an instant longer, and it could
-	// not be run: https://go.dev/issue/22315.
+	// A process that is forked during the write would have the file open for a moment longer, and
+	// the program could not be run: https://go.dev/issue/22315.
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	NoError(t, os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), perm))

@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Trace runs a command until it ends, and calls before ahead of each of its system calls
-// with how many there have been, and the call's number in package syscall. Meanwhile the other threads stop at their next calls. If
-// before returns true, the process is killed. A program that the process executes in place
-// of this one is not traced.
+// Trace runs a command until it exits. Before each of its system calls, it calls before with the
+// count of calls so far and the number of the call in package syscall. Meanwhile, the other threads
+// stop at their next calls. If before returns true, Trace kills the process. Trace does not trace a
+// program that the process executes.
 func Trace(command *exec.Cmd, before func(calls int, number uint64) (kill bool)) (syscall.WaitStatus, error) {
 	runtime.LockOSThread() // which is the tracer
 	defer runtime.UnlockOSThread()
@@ -48,7 +48,7 @@ func Trace(command *exec.Cmd, before func(calls int, number uint64) (kill bool))
 			if inCall[tid] = !inCall[tid]; inCall[tid] && !killed {
 				calls++
 				var number uint64
-				if number, err = callOf(tid); err == nil {
+				if number, err = callNumber(tid); err == nil {
 					killed = before(calls, number)
 				}
 				if killed {
@@ -69,9 +69,9 @@ func Trace(command *exec.Cmd, before func(calls int, number uint64) (kill bool))
 	}
 }
 
-// callOf returns the number of the system call that a traced thread begins.
+// callNumber returns the number of the system call that a traced thread begins.
 // https://man7.org/linux/man-pages/man2/ptrace.2.html
-func callOf(tid int) (uint64, error) {
+func callNumber(tid int) (uint64, error) {
 	const getSyscallInfo = 0x420e
 	info := struct { // ptrace_syscall_info
 		op                                   uint8

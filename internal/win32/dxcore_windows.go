@@ -183,15 +183,15 @@ func (o *comObject) property(p, size uintptr) ([]byte, error) {
 	if !cppBool(o.call(slotAdapterIsPropertySupported, p)) {
 		return nil, fmt.Errorf("read adapter property %d: %w", p, errors.ErrUnsupported)
 	}
-	var has uintptr
-	if err := hresultError(int32(o.call(slotAdapterGetPropertySize, p, uintptr(unsafe.Pointer(&has))))); err != nil {
+	var actual uintptr
+	if err := hresultError(int32(o.call(slotAdapterGetPropertySize, p, uintptr(unsafe.Pointer(&actual))))); err != nil {
 		return nil, fmt.Errorf("read the size of adapter property %d: %w", p, err)
 	}
-	if has == 0 || size > 0 && has != size {
-		return nil, fmt.Errorf("read adapter property %d: %d bytes, want %d", p, has, size)
+	if actual == 0 || size > 0 && actual != size {
+		return nil, fmt.Errorf("read adapter property %d: %d bytes, want %d", p, actual, size)
 	}
-	data := make([]byte, has)
-	if err := hresultError(int32(o.call(slotAdapterGetProperty, p, has, uintptr(unsafe.Pointer(&data[0]))))); err != nil {
+	data := make([]byte, actual)
+	if err := hresultError(int32(o.call(slotAdapterGetProperty, p, actual, uintptr(unsafe.Pointer(&data[0]))))); err != nil {
 		return nil, fmt.Errorf("read adapter property %d: %w", p, err)
 	}
 	return data, nil

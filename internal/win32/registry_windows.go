@@ -13,8 +13,8 @@ import (
 const classes = `SYSTEM\CurrentControlSet\Control\Class\`
 
 // DriverValues returns values of a driver key: those with the given names in the key itself, and all
-// values of the given subkeys. driver is the value of the property [Driver]. If there is an error, values
-// are missing. It matches [fs.ErrNotExist] if there is no such key.
+// values of the given subkeys. driver is the value of the property [Driver]. With an error, values can
+// be missing. The error matches [fs.ErrNotExist] if the key does not exist.
 func DriverValues(driver string, names, subkeys []string) ([]RegistryValue, error) {
 	return driverValues(registry.LOCAL_MACHINE, classes+driver, names, subkeys)
 }
@@ -26,27 +26,27 @@ func driverValues(root registry.Key, path string, names, subkeys []string) (valu
 	}
 	defer func() { _ = key.Close() }()
 	values, err = readValues(key, "", names)
-	failed := []error{err}
+	errs := []error{err}
 	for _, name := range subkeys {
 		subkey, err := registry.OpenKey(key, name, registry.QUERY_VALUE)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
-			failed = append(failed, fmt.Errorf(`open the registry key %s\%s: %w`, path, name, err))
+			errs = append(errs, fmt.Errorf(`open the registry key %s\%s: %w`, path, name, err))
 			continue
 		}
 		names, listErr := subkey.ReadValueNames(0)
 		list, err := readValues(subkey, name, names)
 		values = append(values, list...)
-		failed = append(failed, listErr, err, subkey.Close())
+		errs = append(errs, listErr, err, subkey.Close())
 	}
-	return values, errors.Join(failed...)
+	return values, errors.Join(errs...)
 }
 
 // readValues reads the values with these names. Names without a value are ignored.
 func readValues(key registry.Key, subkey string, names []string) (values []RegistryValue, err error) {
-	var failed []error
+	var errs []error
 	for _, name := range names {
 		buffer := make([]byte, 1024)
 		size, kind, err := key.GetValue(name, buffer)
@@ -58,8 +58,8 @@ func readValues(key registry.Key, subkey string, names []string) (values []Regis
 		case err == nil:
 			values = append(values, RegistryValue{subkey, name, kind, buffer[:size]})
 		case !errors.Is(err, fs.ErrNotExist):
-			failed = append(failed, fmt.Errorf(`read the registry value %s\%s: %w`, subkey, name, err))
+			errs = append(errs, fmt.Errorf(`read the registry value %s\%s: %w`, subkey, name, err))
 		}
 	}
-	return values, errors.Join(failed...)
+	return values, errors.Join(errs...)
 }

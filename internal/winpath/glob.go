@@ -8,7 +8,7 @@ import (
 // Match reports whether all of name matches pattern, in which * means any number of characters and ?
 // means one. Case is ignored.
 func Match(pattern, name string) bool {
-	p, n := []rune(strings.Map(upper, pattern)), []rune(strings.Map(upper, name))
+	p, n := []rune(strings.Map(foldCase, pattern)), []rune(strings.Map(foldCase, name))
 	// After a mismatch, the last * matches one more character. Earlier ones need not match more.
 	star, taken := -1, 0
 	i, j := 0, 0

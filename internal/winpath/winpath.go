@@ -84,7 +84,7 @@ func IsLocal(p string) bool {
 			if depth--; depth < 0 {
 				return false
 			}
-		case !plainName(name):
+		case !isPlainName(name):
 			return false
 		default:
 			depth++
@@ -94,8 +94,8 @@ func IsLocal(p string) bool {
 }
 
 // Key returns the same string for all paths that Windows considers equal, for use as a map key. In
-// addition to [Clean], it folds case, and removes the dots and spaces that Win32 removes at the end of
-// names and the prefix \\?\ of drives and UNC shares. It does not resolve short names or links.
+// addition to [Clean], it folds case. It also removes dots and spaces at the end of names, as Win32
+// does, and the prefix \\?\ of drives and UNC shares. It does not resolve short names or links.
 func Key(p string) string {
 	c := parse(p).withoutDevicePrefix()
 	for i, name := range c.elements {
@@ -111,7 +111,7 @@ func Key(p string) string {
 		}
 		c.elements = c.elements[:len(c.elements)-1]
 	}
-	return strings.Map(upper, strings.TrimRight(c.String(), `\`))
+	return strings.Map(foldCase, strings.TrimRight(c.String(), `\`))
 }
 
 // Equal reports whether Windows considers a and b equal; see [Key].
@@ -191,13 +191,13 @@ func (c winPath) String() string {
 	case c.volume != "":
 		return c.volume + names
 	case c.rooted && len(c.elements) > 0 && c.elements[0] == "??":
-		return `\.\` + names // or it would read as a device path
+		return `\.\` + names // Without the dot, it would be a device path.
 	case c.rooted:
 		return `\` + names
 	case names == "":
 		return "."
 	case hasDrive(names):
-		return `.\` + names // or it would read as a drive
+		return `.\` + names // Without the dot, it would begin with a drive.
 	}
 	return names
 }
@@ -226,9 +226,9 @@ func hasDrive(p string) bool {
 	return len(p) >= 2 && 'a' <= p[0]|0x20 && p[0]|0x20 <= 'z' && p[1] == ':'
 }
 
-// plainName reports whether name can only mean a file of that name.
+// isPlainName reports whether name can only mean a file of that name.
 // https://learn.microsoft.com/windows/win32/fileio/naming-a-file
-func plainName(name string) bool {
+func isPlainName(name string) bool {
 	if strings.ContainsFunc(name, unicode.IsControl) || strings.ContainsAny(name, `<>:"|?*`) {
 		return false
 	}
@@ -236,12 +236,12 @@ func plainName(name string) bool {
 		return false
 	}
 	stem, _, _ := strings.Cut(name, ".")
-	return !reserved(strings.ToUpper(strings.TrimRight(stem, " ")))
+	return !isReserved(strings.ToUpper(strings.TrimRight(stem, " ")))
 }
 
-// reserved reports whether stem is the name of a DOS device. Such a name, with any extension, means the
+// isReserved reports whether stem is the name of a DOS device. Such a name, with any extension, means the
 // device in every directory.
-func reserved(stem string) bool {
+func isReserved(stem string) bool {
 	switch stem {
 	case "CON", "PRN", "AUX", "NUL", "CONIN$", "CONOUT$":
 		return true
@@ -253,9 +253,9 @@ func reserved(stem string) bool {
 	return isPort && slices.Contains([]string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "¹", "²", "³"}, port)
 }
 
-// upper folds case as NTFS does. It converts single UTF-16 units, and converts no other character to
+// foldCase folds case as NTFS does. It converts single UTF-16 units, and converts no other character to
 // ASCII, as Unicode does for ı and ſ.
-func upper(r rune) rune {
+func foldCase(r rune) rune {
 	u := unicode.ToUpper(r)
 	if r > 0xFFFF || u > 0xFFFF || (r > unicode.MaxASCII && u <= unicode.MaxASCII) {
 		return r

@@ -1,5 +1,5 @@
-// Package grpctest serves test doubles of gRPC services. It is apart from package testutil,
-// because few tests link gRPC.
+// Package grpctest serves test doubles of gRPC services. It is separate from package testutil,
+// because most tests do not link gRPC.
 package grpctest
 
 import (
