@@ -39,9 +39,9 @@ nodes, pods and events, and to get pods/proxy.`,
 			if err != nil {
 				return err
 			}
-			// A request for each node: see read.
+			// readCluster sends a request for each node.
 			config.Timeout, config.QPS = 30*time.Second, -1
-			// The kinds of this group are enough, and make a smaller program than all.
+			// Only the kinds of this group are used. Without the others, the program is smaller.
 			scheme := runtime.NewScheme()
 			schemeErr := corev1.AddToScheme(scheme)
 			config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
@@ -49,7 +49,7 @@ nodes, pods and events, and to get pods/proxy.`,
 			if err := errors.Join(err, schemeErr); err != nil {
 				return err
 			}
-			state, err := read(c.Context(), client)
+			state, err := readCluster(c.Context(), client)
 			if err != nil {
 				return err
 			}
@@ -63,35 +63,35 @@ nodes, pods and events, and to get pods/proxy.`,
 	return command
 }
 
-// notEnded selects the pods that can hold GPUs.
-const notEnded = "status.phase!=Succeeded,status.phase!=Failed"
+// activePods is the field selector of the pods that can hold GPUs.
+const activePods = "status.phase!=Succeeded,status.phase!=Failed"
 
-// cluster is what the API server returns.
+// cluster is the state of the cluster that the API server returns.
 type cluster struct {
 	nodes  []corev1.Node
-	pods   []corev1.Pod   // not ended
+	pods   []corev1.Pod   // that can hold GPUs
 	events []corev1.Event // warnings
-	// metrics has those of the advertisers, and failures why they are missing, by the names of nodes.
-	metrics  map[string]metrics
-	failures map[string]error
+	// metrics are the metrics of directx-advertiser, and scrapeErrors why they are missing, by node.
+	metrics      map[string]metrics
+	scrapeErrors map[string]error
 }
 
-// metrics are those of an advertiser, by name.
+// metrics are the metrics of directx-advertiser on a node, by name.
 type metrics map[string]*dto.MetricFamily
 
-// read returns the state of the cluster. Metrics that cannot be read are no error.
-func read(ctx context.Context, client rest.Interface) (cluster, error) {
+// readCluster returns the state of the cluster. An error of reading metrics is in scrapeErrors.
+func readCluster(ctx context.Context, client rest.Interface) (cluster, error) {
 	get := func(path string) rest.Result { return client.Get().RequestURI("/api/v1/" + path).Do(ctx) }
 	var nodes corev1.NodeList
 	var pods corev1.PodList
 	var events corev1.EventList
-	for path, list := range map[string]runtime.Object{"nodes": &nodes, "pods?fieldSelector=" + notEnded: &pods, "events?fieldSelector=type=Warning": &events} {
+	for path, list := range map[string]runtime.Object{"nodes": &nodes, "pods?fieldSelector=" + activePods: &pods, "events?fieldSelector=type=Warning": &events} {
 		if err := get(path).Into(list); err != nil {
 			return cluster{}, err
 		}
 	}
 	c := cluster{nodes.Items, pods.Items, events.Items, map[string]metrics{}, map[string]error{}}
-	var lock sync.Mutex
+	var mu sync.Mutex
 	var scrapes errgroup.Group
 	scrapes.SetLimit(32) // The API server proxies each.
 	for _, pod := range c.pods {
@@ -108,9 +108,9 @@ func read(ctx context.Context, client rest.Interface) (cluster, error) {
 				parser := expfmt.NewTextParser(model.UTF8Validation)
 				families, err = parser.TextToMetricFamilies(bytes.NewReader(text))
 			}
-			lock.Lock()
-			defer lock.Unlock()
-			c.metrics[pod.Spec.NodeName], c.failures[pod.Spec.NodeName] = families, err
+			mu.Lock()
+			defer mu.Unlock()
+			c.metrics[pod.Spec.NodeName], c.scrapeErrors[pod.Spec.NodeName] = families, err
 			return nil
 		})
 	}

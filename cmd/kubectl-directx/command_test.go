@@ -76,7 +76,7 @@ func TestTable(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		answer, ok := answers[r.URL.Path]
-		if r.URL.Path == "/api/v1/pods" && r.FormValue("fieldSelector") != notEnded {
+		if r.URL.Path == "/api/v1/pods" && r.FormValue("fieldSelector") != activePods {
 			answer += pod("done", "a", "directx.microsoft.com/display", "Succeeded", "False")
 		}
 		if !ok {

@@ -14,7 +14,8 @@ import (
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
-// row is a GPU that a node offers as a resource. Without metrics of the node, it is the resource.
+// row describes a GPU that a node offers as a resource. If the node's metrics are unknown, it describes
+// the resource.
 type row struct {
 	Node     string `json:"node"` // "" for pods that wait for a node
 	Product  string `json:"product,omitempty"`
@@ -23,18 +24,18 @@ type row struct {
 	Replicas int64  `json:"replicas"`
 	// InUse is nil if it is not known.
 	InUse *int64 `json:"inUse,omitempty"`
-	// Pods are in the first row of a resource, and Problems in the first row of a node: nodes do not
-	// publish which pod has which GPU.
+	// Pods are in the first row of a resource, because nodes do not publish which pod has which GPU.
+	// Problems are in the first row of a node.
 	Pods     []string `json:"pods,omitempty"`
 	Problems []string `json:"problems,omitempty"`
 }
 
-// rows returns those of the nodes that have GPUs, our pods, or pods that request GPUs.
+// rows returns the rows of the nodes that have GPUs or pods that request GPUs, or problems.
 func (c cluster) rows() []row {
 	rows := []row{}
 	resources := c.resources()
 	for _, n := range append(c.nodes, corev1.Node{}) {
-		var own []row
+		var nodeRows []row
 		for _, name := range resources {
 			allocatable := n.Status.Allocatable[corev1.ResourceName(name)]
 			var pods []string
@@ -49,26 +50,26 @@ func (c cluster) rows() []row {
 			}
 			for _, gpu := range gpus {
 				gpu.Node, gpu.Product, gpu.Resource, gpu.Pods = n.Name, n.Labels[nodelabels.Prefix+"product"], name, pods
-				own, pods = append(own, gpu), nil
+				nodeRows, pods = append(nodeRows, gpu), nil
 			}
 		}
 		problems := c.problems(n, resources)
-		if len(own) == 0 && len(problems) > 0 {
-			own = []row{{Node: n.Name}}
+		if len(nodeRows) == 0 && len(problems) > 0 {
+			nodeRows = []row{{Node: n.Name}}
 		}
-		if len(own) > 0 {
-			own[0].Problems = problems
+		if len(nodeRows) > 0 {
+			nodeRows[0].Problems = problems
 		}
-		rows = append(rows, own...)
+		rows = append(rows, nodeRows...)
 	}
 	return rows
 }
 
-// resources returns the names of the GPUs' resources: the usual ones, and those in metrics.
+// resources returns the names of the GPUs' resources: the default ones, and those in metrics.
 func (c cluster) resources() []string {
 	var names []string
-	for _, usual := range policy.DefaultResources() {
-		names = append(names, usual.Name)
+	for _, r := range policy.DefaultResources() {
+		names = append(names, r.Name)
 	}
 	for _, m := range c.metrics {
 		for labels := range m.values("directx_resource_registered", "resource") {
@@ -91,10 +92,11 @@ func requests(pod corev1.Pod, resources ...string) bool {
 	return false
 }
 
-// problems returns those of a node, and why its pods that request GPUs, and our own, are not ready.
+// problems returns the problems of a node, and why its pods of directx-advertiser and those that
+// request GPUs are not ready.
 func (c cluster) problems(n corev1.Node, resources []string) (problems []string) {
 	add := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
-	if err := c.failures[n.Name]; err != nil {
+	if err := c.scrapeErrors[n.Name]; err != nil {
 		add("the metrics cannot be read: %v", err)
 	}
 	for _, inForce := range c.metrics[n.Name].values("directx_config_last_reload_successful") {
