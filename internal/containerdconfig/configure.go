@@ -41,7 +41,7 @@ type Result struct {
 
 // Configure returns text with the settings. It is idempotent.
 func Configure(text []byte, s Settings) (Result, error) {
-	e, err := newEditor(text)
+	e, err := newTOMLEditor(text)
 	if err != nil {
 		return Result{}, err
 	}
@@ -83,7 +83,7 @@ func Configure(text []byte, s Settings) (Result, error) {
 const notForPods = "containerd 2 on Linux runs the shim for a pod's sandbox only: pods get GPUs by NRI, and the shim serves ctr and nerdctl"
 
 // useShim makes the requested handlers use the shim.
-func (e *editor) useShim(c Config, s Settings, r *Result) error {
+func (e *tomlEditor) useShim(c Config, s Settings, r *Result) error {
 	if s.AddHandler != "" {
 		s.Handlers = append(slices.Clone(s.Handlers), s.AddHandler)
 	}
@@ -112,10 +112,10 @@ func (e *editor) useShim(c Config, s Settings, r *Result) error {
 	return e.err
 }
 
-func (e *editor) has(path []string) bool { return lookup(e.doc.values, path...) != nil }
+func (e *tomlEditor) has(path []string) bool { return lookup(e.doc.values, path...) != nil }
 
 // setShim makes a handler use the shim and pass on the annotations of directx-nri.
-func (e *editor) setShim(h Handler, s Settings) {
+func (e *tomlEditor) setShim(h Handler, s Settings) {
 	if h.values["runtime_type"] == nil || !h.InFile && !e.has(h.path) {
 		runtimeType := cmp.Or(h.RuntimeType, get[string](builtinHandlers(s.OS), h.Name, "runtime_type"))
 		if runtimeType == "" {
@@ -193,7 +193,7 @@ func whyNotEligible(handlers []Handler, os string) string {
 
 // writeBuiltinHandlers writes the built-in handlers to the file if containerd replaces them with
 // the handlers of the file, and the file has none yet.
-func (e *editor) writeBuiltinHandlers(c Config, s Settings) {
+func (e *tomlEditor) writeBuiltinHandlers(c Config, s Settings) {
 	inFile := func(h Handler) bool { return h.InFile && h.path[len(h.path)-2] == "runtimes" }
 	if s.merges(c.Version) || slices.ContainsFunc(c.Handlers, inFile) {
 		return
@@ -206,7 +206,7 @@ func (e *editor) writeBuiltinHandlers(c Config, s Settings) {
 }
 
 // addHandler adds a copy of the default handler.
-func (e *editor) addHandler(c Config, s Settings) {
+func (e *tomlEditor) addHandler(c Config, s Settings) {
 	i := slices.IndexFunc(c.Handlers, func(h Handler) bool { return h.Name == c.defaultHandler && h.CheckEligible(s.OS) == nil })
 	if i < 0 {
 		i = slices.IndexFunc(c.Handlers, func(h Handler) bool { return h.CheckEligible(s.OS) == nil })
@@ -219,7 +219,7 @@ func (e *editor) addHandler(c Config, s Settings) {
 }
 
 // setTable writes a table.
-func (e *editor) setTable(table []string, values map[string]any) {
+func (e *tomlEditor) setTable(table []string, values map[string]any) {
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		e.set(table, name, values[name])
 	}
@@ -228,7 +228,7 @@ func (e *editor) setTable(table []string, values map[string]any) {
 // Remove removes the runtime_path of the runtime shim and [AnnotationPattern] from text. It is for
 // a configuration without a record of the edits. Notes describe what may differ from the original.
 func Remove(text []byte, release Release) (result []byte, notes []string, err error) {
-	e, err := newEditor(text)
+	e, err := newTOMLEditor(text)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -124,7 +124,7 @@ func (h Handler) CheckEligible(os string) error {
 	case os == "windows" && h.SandboxIsolation != 0:
 		return fmt.Errorf("runtime handler %s has Hyper-V isolation", h.Name)
 	case h.sandboxedRuntime() != "":
-		return fmt.Errorf("runtime handler %s runs %s, whose containers have a kernel of their own", h.Name, h.sandboxedRuntime())
+		return fmt.Errorf("runtime handler %s runs %s, whose containers have their own kernel", h.Name, h.sandboxedRuntime())
 	case h.Sandboxer != "" && h.Sandboxer != podSandbox:
 		return fmt.Errorf("runtime handler %s has the sandboxer %s, not %s", h.Name, h.Sandboxer, podSandbox)
 	}
@@ -188,7 +188,7 @@ func Read(text []byte, release Release) (Config, error) {
 	return d.read(release)
 }
 
-func (d *document) read(release Release) (Config, error) {
+func (d *tomlDocument) read(release Release) (Config, error) {
 	version, err := d.version()
 	if err != nil {
 		return Config{}, err
@@ -206,7 +206,7 @@ func (d *document) read(release Release) (Config, error) {
 }
 
 // version returns the version of the format, 0 if the file has no setting.
-func (d *document) version() (int, error) {
+func (d *tomlDocument) version() (int, error) {
 	if len(d.values) == 0 {
 		return 0, nil
 	}
@@ -228,11 +228,11 @@ func (d *document) version() (int, error) {
 	return int(n), nil
 }
 
-func (d *document) disables(plugin string) bool {
+func (d *tomlDocument) disables(plugin string) bool {
 	return slices.Contains(stringsOf(d.values, "disabled_plugins"), plugin)
 }
 
-func (d *document) handlers(version int, release Release) ([]Handler, error) {
+func (d *tomlDocument) handlers(version int, release Release) ([]Handler, error) {
 	containerd := []string{"plugins", criPlugin(version), "containerd"}
 	runtimes := append(slices.Clone(containerd), "runtimes")
 	value := lookup(d.values, runtimes...)

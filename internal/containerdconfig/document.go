@@ -41,8 +41,8 @@ type keyValue struct {
 	mixed   bool     // a list with elements that are not strings
 }
 
-// document is a parsed TOML text. It is immutable; an edited text is parsed again.
-type document struct {
+// tomlDocument is a parsed TOML text. It is immutable; an edited text is parsed again.
+type tomlDocument struct {
 	text     string // without the byte order mark
 	hasBOM   bool
 	eol      string
@@ -51,9 +51,9 @@ type document struct {
 	values   map[string]any
 }
 
-func parse(text []byte) (*document, error) {
+func parse(text []byte) (*tomlDocument, error) {
 	body, hasBOM := strings.CutPrefix(string(text), bom)
-	d := &document{text: body, hasBOM: hasBOM, eol: endOfLine(body), sections: []section{{}}}
+	d := &tomlDocument{text: body, hasBOM: hasBOM, eol: endOfLine(body), sections: []section{{}}}
 	if err := toml.Unmarshal([]byte(body), &d.values); err != nil {
 		line, column := 1, 1
 		var decode *toml.DecodeError
@@ -86,7 +86,7 @@ func parse(text []byte) (*document, error) {
 }
 
 // addKeyValue records a key of the last section.
-func (d *document) addKeyValue(node *unstable.Node, path []string, key span) {
+func (d *tomlDocument) addKeyValue(node *unstable.Node, path []string, key span) {
 	whole := span{int(node.Raw.Offset), int(node.Raw.Offset + node.Raw.Length)}
 	// Between the key and the value are an equals sign and white space.
 	start := key.end + strings.IndexByte(d.text[key.end:], '=') + 1
@@ -123,7 +123,7 @@ func keyOf(node *unstable.Node) (path []string, start, end int) {
 }
 
 // lines extends s to whole lines, with the last line ending.
-func (d *document) lines(s span) span {
+func (d *tomlDocument) lines(s span) span {
 	start := strings.LastIndexByte(d.text[:s.start], '\n') + 1
 	end := len(d.text)
 	if i := strings.IndexByte(d.text[s.end:], '\n'); i >= 0 {
@@ -140,7 +140,7 @@ func endOfLine(text string) string {
 }
 
 // bytes returns text with the byte order mark of the document, if any.
-func (d *document) bytes(text string) []byte {
+func (d *tomlDocument) bytes(text string) []byte {
 	if d.hasBOM {
 		text = bom + text
 	}
@@ -148,7 +148,7 @@ func (d *document) bytes(text string) []byte {
 }
 
 // entry returns the key and value at path, or nil.
-func (d *document) entry(path []string) *keyValue {
+func (d *tomlDocument) entry(path []string) *keyValue {
 	for i := range d.entries {
 		if slices.Equal(d.entries[i].path, path) && !d.inList(path) {
 			return &d.entries[i]
@@ -158,20 +158,20 @@ func (d *document) entry(path []string) *keyValue {
 }
 
 // inList reports whether path leads through a list of tables.
-func (d *document) inList(path []string) bool {
+func (d *tomlDocument) inList(path []string) bool {
 	return slices.ContainsFunc(d.sections, func(s section) bool { return s.list && hasPrefix(path, s.path) })
 }
 
 // section returns the index of the section at path, or -1.
-func (d *document) section(path []string) int {
+func (d *tomlDocument) section(path []string) int {
 	return slices.IndexFunc(d.sections, func(s section) bool { return slices.Equal(s.path, path) && !s.list })
 }
 
 // line returns the line number of an offset, from 1.
-func (d *document) line(offset int) int { return strings.Count(d.text[:offset], "\n") + 1 }
+func (d *tomlDocument) line(offset int) int { return strings.Count(d.text[:offset], "\n") + 1 }
 
 // indent returns the indentation of the line at offset.
-func (d *document) indent(offset int) string {
+func (d *tomlDocument) indent(offset int) string {
 	line := d.text[strings.LastIndexByte(d.text[:offset], '\n')+1:]
 	return line[:len(line)-len(strings.TrimLeft(line, " \t"))]
 }

@@ -22,30 +22,32 @@ type Edit struct {
 	Inserted string `json:"inserted,omitempty"`
 }
 
-// editor edits a document and records its edits.
-type editor struct {
-	doc   *document
+// tomlEditor edits a document and records its edits.
+type tomlEditor struct {
+	doc   *tomlDocument
 	edits []Edit
 	notes []string // about edits that could not be undone
 	err   error    // the first one, after which nothing is edited
 }
 
-func newEditor(text []byte) (*editor, error) {
+func newTOMLEditor(text []byte) (*tomlEditor, error) {
 	d, err := parse(text)
 	if err != nil {
 		return nil, err
 	}
-	return &editor{doc: d}, nil
+	return &tomlEditor{doc: d}, nil
 }
 
-func (e *editor) fail(format string, args ...any) { e.err = cmp.Or(e.err, fmt.Errorf(format, args...)) }
+func (e *tomlEditor) fail(format string, args ...any) {
+	e.err = cmp.Or(e.err, fmt.Errorf(format, args...))
+}
 
-func (e *editor) note(format string, args ...any) {
+func (e *tomlEditor) note(format string, args ...any) {
 	e.notes = append(e.notes, fmt.Sprintf(format, args...))
 }
 
 // replace replaces s with text.
-func (e *editor) replace(s span, text string) {
+func (e *tomlEditor) replace(s span, text string) {
 	if e.err != nil {
 		return
 	}
@@ -58,14 +60,14 @@ func (e *editor) replace(s span, text string) {
 }
 
 // insert inserts the line of a new key or header.
-func (e *editor) insert(edit Edit, at int, text string) {
+func (e *tomlEditor) insert(edit Edit, at int, text string) {
 	edit.Inserted = text
 	e.replace(span{at, at}, text)
 	e.edits = append(e.edits, edit)
 }
 
 // set sets a key of a table.
-func (e *editor) set(table []string, name string, value any) {
+func (e *tomlEditor) set(table []string, name string, value any) {
 	path, raw := slices.Concat(table, []string{name}), tomlValue(value)
 	if e.doc.inList(table) {
 		e.fail("%s is a list of tables and should be a table", tomlKey(table))
@@ -87,7 +89,7 @@ func (e *editor) set(table []string, name string, value any) {
 }
 
 // change changes the value of a key.
-func (e *editor) change(entry *keyValue, raw string) {
+func (e *tomlEditor) change(entry *keyValue, raw string) {
 	if old := e.doc.raw(entry); old != raw {
 		e.replace(entry.value, raw)
 		e.edits = append(e.edits, Edit{Path: entry.path, Old: old, New: raw})
@@ -95,10 +97,10 @@ func (e *editor) change(entry *keyValue, raw string) {
 }
 
 // raw returns an entry's value as written.
-func (d *document) raw(e *keyValue) string { return d.text[e.value.start:e.value.end] }
+func (d *tomlDocument) raw(e *keyValue) string { return d.text[e.value.start:e.value.end] }
 
 // keyIndent returns the indentation for a new key in section i.
-func (d *document) keyIndent(i int) string {
+func (d *tomlDocument) keyIndent(i int) string {
 	for _, e := range slices.Backward(d.entries) {
 		if e.section == i {
 			return d.indent(e.key)
@@ -112,7 +114,7 @@ func (d *document) keyIndent(i int) string {
 
 // withLineEnding returns line with a line ending. The line ending comes first if the line before
 // at has none.
-func (d *document) withLineEnding(at int, line string) string {
+func (d *tomlDocument) withLineEnding(at int, line string) string {
 	if at > 0 && d.text[at-1] != '\n' {
 		return d.eol + line
 	}
@@ -120,7 +122,7 @@ func (d *document) withLineEnding(at int, line string) string {
 }
 
 // addHeader adds the header of a table at the end of the document.
-func (e *editor) addHeader(table []string) {
+func (e *tomlEditor) addHeader(table []string) {
 	d := e.doc
 	for _, entry := range d.entries {
 		// TOML does not allow a header that extends an inline table or a table of dotted keys.
@@ -137,7 +139,7 @@ func (e *editor) addHeader(table []string) {
 
 // addPattern adds [AnnotationPattern] to the list at a table's key, as its first item, so that
 // comments in the list keep their places. A new list also has the inherited items.
-func (e *editor) addPattern(table []string, name string, inherited []string) {
+func (e *tomlEditor) addPattern(table []string, name string, inherited []string) {
 	path := slices.Concat(table, []string{name})
 	list := e.doc.entry(path)
 	switch {

@@ -10,7 +10,7 @@ import (
 // original text. Other changes are kept, and notes describe the edits that cannot be reverted
 // because of them. Edits that the text does not have are ignored.
 func Undo(text []byte, edits []Edit) (result []byte, notes []string, err error) {
-	e, err := newEditor(text)
+	e, err := newTOMLEditor(text)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -20,7 +20,7 @@ func Undo(text []byte, edits []Edit) (result []byte, notes []string, err error) 
 	return e.doc.bytes(e.doc.text), e.notes, e.err
 }
 
-func (e *editor) undo(edit Edit) {
+func (e *tomlEditor) undo(edit Edit) {
 	entry := e.doc.entry(edit.Path)
 	switch {
 	case entry == nil:
@@ -40,7 +40,7 @@ func (e *editor) undo(edit Edit) {
 }
 
 // undoHeader removes the header of a table, unless the table has keys.
-func (e *editor) undoHeader(edit Edit) {
+func (e *tomlEditor) undoHeader(edit Edit) {
 	i := e.doc.section(edit.Path)
 	if i < 0 {
 		return
@@ -55,7 +55,7 @@ func (e *editor) undoHeader(edit Edit) {
 
 // removeLine removes a line, and the line endings that were inserted with it if the line is
 // unchanged.
-func (e *editor) removeLine(line span, inserted string) {
+func (e *tomlEditor) removeLine(line span, inserted string) {
 	text, content := e.doc.text, strings.Trim(inserted, "\r\n")
 	added := span{start: line.start - strings.Index(inserted, content)}
 	added.end = added.start + len(inserted)

@@ -58,8 +58,8 @@ func newGenerateCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "generate",
 		Short: "Print or write the CDI specification of the GPUs",
-		Long: `Prints the specification, or writes it to a file. Its devices are each GPU by its
-index, each by a name that survives restarts, and all.
+		Long: `Prints the specification, or writes it to a file. Each GPU is a device by its index, and by
+a name that does not change at a restart. The device all is all GPUs.
 
 A specification cannot append to an environment variable: its LD_LIBRARY_PATH replaces the
 image's. If a container has several GPUs, only the hints of the last one are set: use
@@ -70,7 +70,7 @@ gpu=all instead.`,
 	}
 	flags := command.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&o.file, "file", "", "`FILE` to write; one that others wrote is not replaced")
+	flags.StringVar(&o.file, "file", "", "`FILE` to write; a file that dxctl did not write is not replaced")
 	flags.BoolVar(&o.watch, "watch", false, "write it again whenever GPUs or drivers change, and remove it on a signal")
 	o.AddFlags(flags)
 	o.AddFileFlags(flags)

@@ -72,7 +72,7 @@ func (o *ConfigureOptions) AddFlags(command *cobra.Command) {
 	flags := command.Flags()
 	o.Instance.AddFlags(flags)
 	flags.StringVar(&o.ShimDir, "shim-dir", paths.Default().ShimDir, ShimDirUsage)
-	flags.StringArrayVar(&o.handlers, "handler", nil, "runtime handler to change, repeatable (default: each that can have GPUs, unless it runs another shim)")
+	flags.StringArrayVar(&o.handlers, "handler", nil, "runtime handler to change, repeatable (default: all that can have GPUs and run no other shim)")
 	flags.StringVar(&o.addHandler, "add-handler", "", "add a runtime handler with this `NAME` instead of changing others, and print its RuntimeClass")
 	flags.BoolVar(&o.NoShim, "no-shim", false, "do not use the runtime shim")
 	if o.OS != "windows" {

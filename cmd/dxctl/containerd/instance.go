@@ -40,7 +40,7 @@ func (i *Instance) AddFlags(flags *pflag.FlagSet) {
 	flags.SortFlags = false
 	flags.StringVar(&i.ConfigFile, "containerd-config", defaults.ContainerdConfig, "containerd's configuration `FILE`")
 	flags.StringVar(&i.CRISocket, "cri-socket", defaults.CRI, "containerd's CRI `SOCKET` or named pipe")
-	flags.IntVar(&i.Major, "containerd-major", 0, "containerd's major version, 1 or 2 (default: the running one's)")
+	flags.IntVar(&i.Major, "containerd-major", 0, "containerd's major version, 1 or 2 (default: that of the running containerd)")
 }
 
 // CheckFlags returns an error about flags that cannot be used.

@@ -27,10 +27,10 @@ func (o *unconfigureOptions) command() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "unconfigure",
 		Short: "Undo 'dxctl runtime configure'",
-		Long: `Removes what 'dxctl runtime configure' added to containerd's configuration file. Without
-changes by others, the file is then byte for byte what it was.
+		Long: `Removes what 'dxctl runtime configure' added to containerd's configuration file. If nothing
+else has changed the file, it is restored byte for byte.
 
-Exit status: 1 if a runtime handler still uses the shim: do not remove the shim then.`,
+Fails if a runtime handler still uses the shim. Do not remove the shim then.`,
 		Example: `  dxctl runtime unconfigure --restart`,
 		RunE:    func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },
 	}

@@ -118,9 +118,9 @@ func newCheckCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "check [FILE...]",
 		Short: "Check configuration files and inventories",
-		Long: `Prints each error of configuration files and inventories, also of other machines, with
-its line and key. Without FILE, checks this node's file and the inventory that it names,
-and that only administrators can write both.`,
+		Long: `Prints the errors in configuration files and inventories, with line and key. The files can
+be for other machines. Without FILE, checks this node's file and its inventory, and that
+only administrators can write them.`,
 		Example: `  dxctl config check
   dxctl config check config.yaml gpus.yaml
   dxctl config check --node-os windows windows.yaml`,
@@ -188,8 +188,8 @@ func newConvertCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "convert --from PLUGIN FILE",
 		Short: "Convert the configuration of another device plugin",
-		Long: `Prints a configuration file that means what FILE means to another device plugin. Comments
-name the settings that have no counterpart.
+		Long: `Prints a configuration file that corresponds to FILE, the configuration of another device
+plugin. Comments name the settings that have no counterpart.
 
 tensorworks: DaemonSets and ConfigMaps of TensorWorks' or Microsoft's plugins, as manifests
 or as kubectl prints them, a configuration file, or environment variables (NAME=VALUE).

@@ -29,8 +29,8 @@ func newServiceInstallCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "install [-- FLAGS]",
 		Short: "Install and start the service with FLAGS of directx-advertiser",
-		Long: `Installs or replaces the service, and starts it. The program must be where only
-administrators can change it.`,
+		Long: `Installs or replaces the service, and starts it. The program must be in a directory that
+only administrators can write.`,
 		Example: `  dxctl service install
   dxctl service install -- --inventory C:\gpus.yaml --replicas 4`,
 		Args: func(c *cobra.Command, args []string) error {
@@ -58,7 +58,7 @@ administrators can change it.`,
 			return nil
 		},
 	}
-	command.Flags().StringVar(&programDir, "directory", "", "`DIRECTORY` of directx-advertiser.exe (default that of dxctl)")
+	command.Flags().StringVar(&programDir, "directory", "", "`DIRECTORY` of directx-advertiser.exe (default: that of dxctl)")
 	return command
 }
 

@@ -64,7 +64,7 @@ func (o *setupOptions) command() *cobra.Command {
 	flags.StringVar(&o.install.from, "from", "", fromUsage)
 	flags.BoolVar(&o.noConfigure, "no-configure", false, "do not change containerd's configuration")
 	nodegpus.AddHostRootFlag(flags, &o.hostRoot)
-	flags.StringVar(&o.reportFile, "setup-file", "", "`FILE` that directx-advertiser reads: whether the node is set up")
+	flags.StringVar(&o.reportFile, "setup-file", "", "`FILE` in which directx-advertiser reads whether the node is set up")
 	return command
 }
 

@@ -68,7 +68,7 @@ GPUs do not start again: delete them first, or set --force.`,
 	flags.StringVar(&o.labelsFile, "labels-file", labelsFile, "`FILE` of directx-advertiser with the node's labels, for --purge")
 	flags.BoolVar(&o.purge, "purge", false, "also remove the allocation records and the node policy")
 	containerd.AddForceFlag(flags, &o.force)
-	flags.BoolVar(&o.hold, "hold", false, "then wait for a signal, in a DaemonSet's pod")
+	flags.BoolVar(&o.hold, "hold", false, "wait for a signal at the end, in a DaemonSet's pod")
 	o.AddRestartFlags(command)
 	return command
 }

@@ -46,7 +46,7 @@ func NewSpecCommand() *cobra.Command {
 or standard input (-): the changes (diff), the changed spec, or the decision with GPUs,
 edits and missing files (json, yaml). Fails if the container would not start.
 
-With --gpus, the container is a standalone one that requests these GPUs.`,
+With --gpus, treats the container as a standalone one that requests these GPUs.`,
 		Example: `  # the sample bundle, on a node with other GPUs
   dxctl spec deployments/examples/bundle --gpus 0 \
     --inventory deployments/inventory/windows-g4dn.yaml --assume-files

@@ -35,7 +35,7 @@ type ctr struct {
 func (c *ctr) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.image, "image", "", "`IMAGE` on the node (default: its pause image)")
 	flags.StringVar(&c.runtime, "runtime", "", "containerd's `RUNTIME` (default: the runtime shim; without it, runhcs or runc)")
-	flags.StringSliceVar(&c.program, "ctr", []string{"ctr"}, "`PROGRAM` that is containerd's client, with first arguments: k0s,ctr")
+	flags.StringSliceVar(&c.program, "ctr", []string{"ctr"}, "containerd's client `PROGRAM`, with its first arguments, such as k0s,ctr")
 	flags.Lookup("ctr").DefValue = "ctr" // not [ctr] in help
 	flags.StringVar(&c.namespace, "containerd-namespace", "k8s.io", "`NAMESPACE` of the image and the containers")
 	flags.StringVar(&c.snapshotter, "snapshotter", "", "containerd's `SNAPSHOTTER` (default: ctr's)")
