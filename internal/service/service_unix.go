@@ -12,12 +12,12 @@ type managedService string
 // Named returns the named service of systemd.
 func Named(name string) Service { return managedService(name) }
 
-func (n managedService) String() string { return "systemctl restart " + string(n) }
+func (s managedService) String() string { return "systemctl restart " + string(s) }
 
-func (n managedService) Check(context.Context) error { return nil }
+func (s managedService) Check(context.Context) error { return nil }
 
-func (n managedService) Restart(ctx context.Context) error {
-	return run(exec.CommandContext(ctx, "systemctl", "restart", "--", string(n)), n.String())
+func (s managedService) Restart(ctx context.Context) error {
+	return run(exec.CommandContext(ctx, "systemctl", "restart", "--", string(s)), s.String())
 }
 
 // RunningPrograms returns nothing: it is supported on Windows only.

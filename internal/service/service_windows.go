@@ -31,20 +31,20 @@ type managedService string
 // left them stopped.
 func Named(name string) Service { return managedService(name) }
 
-func (n managedService) String() string { return "the service " + string(n) }
+func (s managedService) String() string { return "the service " + string(s) }
 
 // Check returns an error unless the service runs containerd.exe itself: see
 // [checkNative].
-func (n managedService) Check(context.Context) error {
-	line, err := commandLineOf(string(n))
+func (s managedService) Check(context.Context) error {
+	line, err := commandLineOf(string(s))
 	if err != nil {
-		return n.lookupError(err)
+		return s.lookupError(err)
 	}
-	return checkNative(string(n), line)
+	return checkNative(string(s), line)
 }
 
-func (n managedService) lookupError(err error) error {
-	return fmt.Errorf("look up %s: %w; set --service to the name of containerd's service", n, err)
+func (s managedService) lookupError(err error) error {
+	return fmt.Errorf("look up %s: %w; set --service to the name of containerd's service", s, err)
 }
 
 type signaledProcess struct{ program string }
@@ -95,13 +95,13 @@ func startsWithSystem(name string) bool {
 
 // dependents returns the services in a state that depend on the service, in the order in which they
 // must be stopped. Windows does not stop a service while dependent services run.
-func (n managedService) dependents(state svc.ActivityStatus) (names []string, err error) {
-	err = withService(string(n), func(service *mgr.Service) error {
+func (s managedService) dependents(state svc.ActivityStatus) (names []string, err error) {
+	err = withService(string(s), func(service *mgr.Service) error {
 		names, err = service.ListDependentServices(state)
 		return err
 	})
 	if err != nil {
-		return nil, n.lookupError(err)
+		return nil, s.lookupError(err)
 	}
 	return names, nil
 }
@@ -129,21 +129,21 @@ func withService(name string, do func(*mgr.Service) error) error {
 
 // Restart restarts the service and the running services that depend on it. It starts them even
 // after an error.
-func (n managedService) Restart(ctx context.Context) error {
-	all, err := n.dependents(svc.AnyActivity)
-	running, runningErr := n.dependents(svc.Active)
+func (s managedService) Restart(ctx context.Context) error {
+	all, err := s.dependents(svc.AnyActivity)
+	running, runningErr := s.dependents(svc.Active)
 	if err = errors.Join(err, runningErr); err != nil {
 		return err
 	}
-	for _, name := range append(slices.Clone(running), string(n)) {
+	for _, name := range append(slices.Clone(running), string(s)) {
 		if err = stop(ctx, name); err != nil {
 			break
 		}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
 	defer cancel()
-	for _, name := range slices.Backward(append(all, string(n))) {
-		wasRunning := name == string(n) || slices.Contains(running, name)
+	for _, name := range slices.Backward(append(all, string(s))) {
+		wasRunning := name == string(s) || slices.Contains(running, name)
 		if !wasRunning && !startsWithSystem(name) {
 			continue
 		}
@@ -156,7 +156,7 @@ func (n managedService) Restart(ctx context.Context) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("restart %s: %w", n, err)
+		return fmt.Errorf("restart %s: %w", s, err)
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ whether NRI is enabled, which runtime handlers use the shim, and the schema vers
 that HCS supports.`,
 		Example: `  dxctl capabilities`,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if err := g.checkFlags(); err != nil {
+			if err := g.CheckFlags(); err != nil {
 				return err
 			}
 			state := g.gatherRuntime(c.Context())

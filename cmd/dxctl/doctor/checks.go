@@ -55,13 +55,13 @@ func examine(n nodeState) Report {
 	e.checkGPUs()
 	e.checkWindows()
 	e.checkContainerd()
-	if e.served(byShim) {
+	if e.isServedBy(byShim) {
 		if n.Kubelet != nil {
 			e.checkHandlers()
 		}
 		e.checkShims()
 	}
-	if e.served(byNRI) {
+	if e.isServedBy(byNRI) {
 		e.checkNRI()
 	}
 	if n.Kubelet != nil && len(e.report.ServedBy) > 0 {
@@ -73,12 +73,12 @@ func examine(n nodeState) Report {
 // servedBy returns the components that add GPUs to containers. The list is empty if directx-nri is
 // not set up.
 func (n nodeState) servedBy() []string {
-	routed := slices.ContainsFunc(n.Containerd.Handlers, func(h handler) bool { return h.Routed || h.Loaded })
+	configured := slices.ContainsFunc(n.Containerd.Handlers, func(h handler) bool { return h.Configured || h.Loaded })
 	hasShim := slices.ContainsFunc(n.Shims, func(s shimState) bool { return !errors.Is(s.Err, fs.ErrNotExist) })
 	plugin := n.OS != "windows" && !errors.Is(n.NRIErr, readiness.ErrNotRunning)
 	list := []string{}
 	switch {
-	case !routed && !hasShim && !plugin && !n.Config.Applied:
+	case !configured && !hasShim && !plugin && !n.Config.Applied:
 		return list
 	case n.Kubelet == nil:
 		return append(list, byShim)
@@ -87,7 +87,7 @@ func (n nodeState) servedBy() []string {
 	default:
 		list = append(list, string(n.Config.Policy.ServedBy))
 	}
-	if routed && !slices.Contains(list, byShim) {
+	if configured && !slices.Contains(list, byShim) {
 		list = append(list, byShim)
 	}
 	return list
@@ -96,7 +96,7 @@ func (n nodeState) servedBy() []string {
 // inventory returns the inventory file, "" if the GPUs are discovered.
 func (e *examiner) inventory() string { return e.Config.Policy.Source.Inventory }
 
-func (e *examiner) served(by string) bool { return slices.Contains(e.report.ServedBy, by) }
+func (e *examiner) isServedBy(by string) bool { return slices.Contains(e.report.ServedBy, by) }
 
 // has reports whether one of the checks has a finding.
 func (e *examiner) has(checks ...string) bool {
@@ -161,7 +161,7 @@ func (e *examiner) checkWSL() {
 		return
 	}
 	discovered := e.inventory() == ""
-	stopped := e.Containerd.Err != nil || e.served(byNRI) && errors.Is(e.NRIErr, readiness.ErrNotRunning)
+	stopped := e.Containerd.Err != nil || e.isServedBy(byNRI) && errors.Is(e.NRIErr, readiness.ErrNotRunning)
 	switch {
 	case discovered && !w.Driver:
 		e.add(wslDriverMissing, "/dev/dxg", fmt.Errorf("kernel %s of WSL has no /dev/dxg", w.Kernel))
@@ -263,7 +263,7 @@ func (e *examiner) checkContainerd() {
 		switch {
 		case !errors.Is(bad, containerd.ErrOverridden):
 			e.add(importInvalid, c.ConfigPath, bad)
-		case e.served(byShim):
+		case e.isServedBy(byShim):
 			e.add(importOverrides, c.ConfigPath, bad)
 		}
 	}
@@ -298,19 +298,19 @@ func (e *examiner) checkHandlers() {
 		return
 	}
 	var withoutAnnotations, stale, notEligible []string
-	routed := false
+	configured := false
 	for _, h := range c.Handlers {
-		routed = routed || h.Routed
+		configured = configured || h.Configured
 		if h.NotEligible != "" {
 			notEligible = append(notEligible, h.NotEligible)
 		}
-		if h.Routed && h.NotEligible != "" {
+		if h.Configured && h.NotEligible != "" {
 			e.add(handlerNotEligible, h.Name, fmt.Errorf("%s, and uses the runtime shim", h.NotEligible))
 		}
-		if h.Routed && !h.Annotations {
+		if h.Configured && !h.Annotations {
 			withoutAnnotations = append(withoutAnnotations, h.Name)
 		}
-		if h.Routed != h.Loaded && c.Err == nil {
+		if h.Configured != h.Loaded && c.Err == nil {
 			stale = append(stale, h.Name)
 		}
 	}
@@ -321,9 +321,9 @@ func (e *examiner) checkHandlers() {
 	switch {
 	case names != "":
 		e.add(handlerNotLoaded, names, fmt.Errorf("the running containerd has not loaded runtime handler %s as %s configures it", names, c.ConfigPath))
-	case !routed && len(notEligible) > 0 && len(notEligible) == len(c.Handlers):
+	case !configured && len(notEligible) > 0 && len(notEligible) == len(c.Handlers):
 		e.add(noEligibleHandler, c.ConfigPath, fmt.Errorf("no runtime handler can have GPUs: %s", strings.Join(notEligible, "; ")))
-	case !routed && !e.has(CheckLeftovers):
+	case !configured && !e.has(CheckLeftovers):
 		e.add(noHandlerWithShim, c.ConfigPath, errors.New("no runtime handler uses the runtime shim"))
 	}
 }
@@ -383,7 +383,7 @@ func (e *examiner) checkKubelet() {
 	case k.PodResourcesErr != nil:
 		e.add(podResourcesUnreachable, "PodResources", fmt.Errorf("the kubelet's PodResources API cannot be reached: %w", k.PodResourcesErr))
 	// The advertiser does not advertise GPUs that containers would not get.
-	case len(e.GPUs) == 0 || e.has(CheckHandlers, CheckShim, CheckContainerd) && !e.served(byNRI) && !e.served(byKubelet):
+	case len(e.GPUs) == 0 || e.has(CheckHandlers, CheckShim, CheckContainerd) && !e.isServedBy(byNRI) && !e.isServedBy(byKubelet):
 	case e.OS != "windows" || len(k.Allocatable) > 0:
 		e.checkRegistration(k.Allocatable)
 	case k.ReadyErr != nil:

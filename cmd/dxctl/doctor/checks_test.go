@@ -48,7 +48,7 @@ func healthyNode() nodeState {
 		},
 		Containerd: containerdState{
 			ConfigPath: "/etc/containerd/config.toml", Socket: "/run/containerd/containerd.sock", Version: "v1.7.35", NRI: true,
-			Handlers: []handler{{Handler: containerdconfig.Handler{Name: "runc", RuntimeType: "io.containerd.runc.v2", RuntimePath: shimPath}, Routed: true, Annotations: true, Loaded: true}},
+			Handlers: []handler{{Handler: containerdconfig.Handler{Name: "runc", RuntimeType: "io.containerd.runc.v2", RuntimePath: shimPath}, Configured: true, Annotations: true, Loaded: true}},
 		},
 		Shims: []shimState{{Path: shimPath, Handlers: []string{"runc"}, Version: "1.0"}},
 		Kubelet: &kubeletState{
@@ -154,7 +154,7 @@ func TestHandlers(t *testing.T) {
 	loaded := []containerdconfig.Handler{handler("used", shimPath), handler("new", ""), handler("moved", shimPath), handler("old", shimPath), handler("gone", shimPath), handler("other", "")}
 	var got []string
 	for _, h := range mergeHandlers("linux", file, loaded) {
-		got = append(got, fmt.Sprint(h.Name, " ", h.Routed, " ", h.Loaded))
+		got = append(got, fmt.Sprint(h.Name, " ", h.Configured, " ", h.Loaded))
 	}
 	if want := []string{"used true true", "new true false", "moved true false", "old false true", "other false false", "gone false true"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)

@@ -40,7 +40,7 @@ of each problem. Requires root or an administrator.`,
 }
 
 func (g *gatherer) run(ctx context.Context, stdout, stderr io.Writer) error {
-	if err := g.checkFlags(); err != nil {
+	if err := g.CheckFlags(); err != nil {
 		return err
 	}
 	if g.reportFile != "" && durable.Exists(g.reportFile) {

@@ -182,10 +182,10 @@ func TestCheckAdvertiser(t *testing.T) {
 // assignment mode as they are.
 func TestPrintState(t *testing.T) {
 	t.Parallel()
-	routed := containerdconfig.Handler{Name: "routed", RuntimeType: "io.containerd.runhcs.v1", RuntimePath: `C:\shim\containerd-shim-directx-v1.exe`}
+	configured := containerdconfig.Handler{Name: "routed", RuntimeType: "io.containerd.runhcs.v1", RuntimePath: `C:\shim\containerd-shim-directx-v1.exe`}
 	f := nodeState{
 		OS: "windows", Config: configState{Policy: policy.Default()}, Windows: &capabilities.Capabilities{Windows: win32.Version{Build: 17763}, HCSSchemas: []string{"1.0", "2.1"}},
-		Containerd: containerdState{Handlers: mergeHandlers("windows", []containerdconfig.Handler{routed, {Name: "other"}}, []containerdconfig.Handler{routed})},
+		Containerd: containerdState{Handlers: mergeHandlers("windows", []containerdconfig.Handler{configured, {Name: "other"}}, []containerdconfig.Handler{configured})},
 		Shims:      []shimState{{Path: "none", Err: fs.ErrNotExist}}, Modes: capabilities.Resolve(policy.Default(), "windows", 17763),
 	}
 	makeMarshalable(&f.Shims[0].Err, &f.Config.Err)
@@ -225,7 +225,7 @@ func TestGPUs(t *testing.T) {
 		DriverStorePath: `C:\none`, System32: []discovery.RuntimeFile{{Source: "gone.dll", Destination: "gone.dll"}},
 	}
 	testutil.NoError(t, config.Install(n.stateDir, p, []discovery.Device{device}))
-	list, err := n.readGPUs(t.Context(), n.readConfig())
+	list, err := n.readGPUs(t.Context(), n.readPolicy())
 	if err != nil || len(list) != 1 || !list[0].Health.OK() || list[0].Err != nil {
 		t.Fatalf("%+v %v", list, err)
 	}

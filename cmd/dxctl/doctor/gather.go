@@ -71,11 +71,12 @@ func (g *gatherer) addFlags(command *cobra.Command, outputs ...string) {
 	cli.AddOutputFlag(command, &g.output, outputs...)
 }
 
-func (g *gatherer) checkFlags() error {
+// CheckFlags returns an error about flags that cannot be used.
+func (g *gatherer) CheckFlags() error {
 	if g.timeout <= 0 {
 		return cli.Usage("--timeout %s is not positive", g.timeout)
 	}
-	return g.CheckFlags()
+	return g.Instance.CheckFlags()
 }
 
 // gather returns the state of the node. After gatherRuntime, all queries run concurrently.
@@ -116,7 +117,7 @@ func (g *gatherer) gatherRuntime(ctx context.Context) nodeState {
 		group.Go(func() { state.NRIErr = readiness.Check(ctx, filepath.Join(g.runtimeDir, readiness.SocketName)) })
 	}
 	var err error
-	if state.Config, err = withTimeout(ctx, g.timeout, func(context.Context) (configState, error) { return g.readConfig(), nil }); err != nil {
+	if state.Config, err = withTimeout(ctx, g.timeout, func(context.Context) (configState, error) { return g.readPolicy(), nil }); err != nil {
 		state.Config = configState{Path: paths.Default().Config, Policy: policy.Default(), Err: fmt.Errorf("read node policy: %w", err)}
 	} else if reason, err := shimfile.NotServedReason(g.stateDir); err != nil || reason != "" {
 		state.NotServed = cmp.Or(err, errors.New(reason))
@@ -150,7 +151,7 @@ func withTimeout[T any](ctx context.Context, limit time.Duration, query func(con
 	}
 }
 
-func (g *gatherer) readConfig() configState {
+func (g *gatherer) readPolicy() configState {
 	c := configState{Path: paths.Default().Config, Policy: policy.Default(), Applied: durable.Exists(policy.Path(g.stateDir))}
 	if p, err := policy.Read(g.stateDir); err != nil {
 		c.Err = err

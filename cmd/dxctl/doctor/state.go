@@ -114,9 +114,9 @@ type handler struct {
 	containerdconfig.Handler
 	// NotEligible is why its containers cannot have GPUs, "" if they can.
 	NotEligible string `json:"notEligible,omitempty"`
-	// Routed reports whether the handler uses the runtime shim in the configuration file,
+	// Configured reports whether the handler uses the runtime shim in the configuration file,
 	// and Annotations whether it passes the annotations of directx-nri on to the shim.
-	Routed      bool `json:"routed"`
+	Configured  bool `json:"routed"`
 	Annotations bool `json:"annotations"`
 	// Loaded reports whether the handler uses the runtime shim in the running containerd.
 	Loaded bool `json:"loaded"`
@@ -133,7 +133,7 @@ func mergeHandlers(os string, file, loaded []containerdconfig.Handler) []handler
 		isLoaded := slices.ContainsFunc(loaded, func(l containerdconfig.Handler) bool {
 			return l.Name == h.Name && l.UsesShim() && (!h.UsesShim() || l.RuntimePath == h.RuntimePath)
 		})
-		added := handler{Handler: h, Routed: i < len(file) && h.UsesShim(), Annotations: h.PassesAnnotations(), Loaded: isLoaded}
+		added := handler{Handler: h, Configured: i < len(file) && h.UsesShim(), Annotations: h.PassesAnnotations(), Loaded: isLoaded}
 		if err := h.CheckEligible(os); err != nil {
 			added.NotEligible = err.Error()
 		}

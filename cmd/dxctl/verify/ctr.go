@@ -119,8 +119,8 @@ func (c *ctr) run(ctx context.Context, args ...string) (string, error) {
 }
 
 // start starts a container with flags of 'ctr run', and removes it with its task and
-// snapshot. refused is why it does not start, "" if it does.
-func (c *ctr) start(ctx context.Context, flags []string) (refused string, err error) {
+// snapshot. refusal is why it does not start, "" if it does.
+func (c *ctr) start(ctx context.Context, flags []string) (refusal string, err error) {
 	c.started++
 	id := fmt.Sprintf("dxctl-verify-%d-%d", os.Getpid(), c.started)
 	args := []string{"run", "--detach", "--null-io", "--runtime", c.runtime, "--cgroup", "/" + id}
@@ -128,12 +128,12 @@ func (c *ctr) start(ctx context.Context, flags []string) (refused string, err er
 		args = append(args, "--snapshotter", c.snapshotter)
 	}
 	if _, err := c.run(ctx, slices.Concat(args, flags, []string{c.image, id}, c.command)...); err != nil {
-		refused = err.Error()
+		refusal = err.Error()
 	}
 	cleanup := context.WithoutCancel(ctx)
 	_, taskErr := c.run(cleanup, "tasks", "delete", "--force", id)
 	if _, err := c.run(cleanup, "containers", "delete", id); err != nil && !strings.Contains(err.Error(), "not found") {
 		return "", fmt.Errorf("container %s in namespace %s is left behind: %w", id, c.namespace, errors.Join(err, taskErr))
 	}
-	return refused, ctx.Err()
+	return refusal, ctx.Err()
 }

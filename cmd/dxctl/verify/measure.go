@@ -48,31 +48,31 @@ func (m *measurement) buildEdits(p policy.Policy, mode policy.DriverFiles) (ocis
 // run starts the containers. An error means that the result is unknown.
 func (m *measurement) run(ctx context.Context) error {
 	r := &m.result
-	if withoutGPU := m.start(ctx, "without a GPU", ocispec.Edits{}); withoutGPU != "" {
-		return fmt.Errorf("a container without a GPU does not start, so nothing is known of GPUs: %s", withoutGPU)
+	if plainRefusal := m.start(ctx, "without a GPU", ocispec.Edits{}); plainRefusal != "" {
+		return fmt.Errorf("a container without a GPU does not start, so nothing is known of GPUs: %s", plainRefusal)
 	}
-	interlocked := m.start(ctx, "with the interlock, which must be refused", interlockEdits(m.os))
-	startWith := func(files []specs.Mount) (refused string) {
+	interlockRefusal := m.start(ctx, "with the interlock, which must be refused", interlockEdits(m.os))
+	startWith := func(files []specs.Mount) (refusal string) {
 		edits := m.withFiles
 		edits.Mounts = files
 		return m.start(ctx, fmt.Sprintf("with GPUs and %d of %d driver files", len(files), len(m.withFiles.Mounts)), edits)
 	}
-	withoutFiles := startWith(nil)
-	if withoutFiles == "" {
+	gpuRefusal := startWith(nil)
+	if gpuRefusal == "" {
 		refused, err := findRefused(m.withFiles.Mounts, startWith)
 		r.Refused, m.err = refused, cmp.Or(m.err, err)
 	}
-	configured := m.startConfigured(ctx)
+	configuredRefusal := m.startConfigured(ctx)
 	switch {
 	case m.err != nil:
 		r.Refused = nil
 		return m.err
-	case interlocked == "":
+	case interlockRefusal == "":
 		r.Reason = "a container starts in spite of the interlock: this node must not offer GPUs"
-	case withoutFiles != "":
-		r.Reason = "containers with GPUs do not start, even without driver files: " + withoutFiles
-	case configured != "":
-		r.Reason = "containers with GPUs do not start as configured: " + configured
+	case gpuRefusal != "":
+		r.Reason = "containers with GPUs do not start, even without driver files: " + gpuRefusal
+	case configuredRefusal != "":
+		r.Reason = "containers with GPUs do not start as configured: " + configuredRefusal
 	default:
 		r.Works, r.Reason = true, "containers with GPUs start as configured"
 		if r.DriverFiles == policy.FilesNone && len(r.Refused) == 0 {
@@ -94,7 +94,7 @@ func interlockEdits(os ocispec.OS) ocispec.Edits {
 }
 
 // startConfigured starts a container with the GPUs as they are configured on the node.
-func (m *measurement) startConfigured(ctx context.Context) (refused string) {
+func (m *measurement) startConfigured(ctx context.Context) (refusal string) {
 	const what = "as configured"
 	switch {
 	case m.shimFlags != nil:
@@ -106,7 +106,7 @@ func (m *measurement) startConfigured(ctx context.Context) (refused string) {
 }
 
 // start starts a container with edits. It requests no GPU from the runtime shim.
-func (m *measurement) start(ctx context.Context, what string, edits ocispec.Edits) (refused string) {
+func (m *measurement) start(ctx context.Context, what string, edits ocispec.Edits) (refusal string) {
 	edits.Env = []string{decision.VisibleVariable + "=none"}
 	flags, err := runflags.Flags(runflags.Ctr, m.os, edits, nodegpus.Root(""))
 	m.err = cmp.Or(m.err, err)
@@ -114,14 +114,14 @@ func (m *measurement) start(ctx context.Context, what string, edits ocispec.Edit
 }
 
 // startWithFlags starts a container with flags of ctr, and prints the result. It tries twice, because
-// the first start after a boot can fail. refused is why the container does not start, "" if it starts
+// the first start after a boot can fail. refusal is why the container does not start, "" if it starts
 // or after an error, which is in m.err.
-func (m *measurement) startWithFlags(ctx context.Context, what string, flags []string) (refused string) {
+func (m *measurement) startWithFlags(ctx context.Context, what string, flags []string) (refusal string) {
 	for range 2 {
 		if m.err == nil {
-			refused, m.err = m.client.start(ctx, flags)
+			refusal, m.err = m.client.start(ctx, flags)
 		}
-		if refused == "" {
+		if refusal == "" {
 			break
 		}
 	}
@@ -129,12 +129,12 @@ func (m *measurement) startWithFlags(ctx context.Context, what string, flags []s
 		return ""
 	}
 	line := "starts   " + what
-	if refused != "" {
-		line = "refused  " + what + ": " + errlog.OneLine(refused)
+	if refusal != "" {
+		line = "refused  " + what + ": " + errlog.OneLine(refusal)
 	}
 	fmt.Fprintln(m.out, line)
 	m.result.Containers = append(m.result.Containers, line)
-	return refused
+	return refusal
 }
 
 // findRefused returns the files with which a container does not start. It starts with all other files
@@ -144,7 +144,7 @@ func (m *measurement) startWithFlags(ctx context.Context, what string, flags []s
 // If a container with a list of files does not start, findRefused tries each half of the list
 // together with the files that were accepted before. Of files that are refused only together, it
 // returns the last one.
-func findRefused(files []specs.Mount, start func(files []specs.Mount) (refused string)) (refused []specs.Mount, err error) {
+func findRefused(files []specs.Mount, start func(files []specs.Mount) (refusal string)) (refused []specs.Mount, err error) {
 	var accepted []specs.Mount
 	for pending := [][]specs.Mount{files}; len(pending) > 0 && len(files) > 0; {
 		list, half := pending[0], len(pending[0])/2
@@ -158,8 +158,8 @@ func findRefused(files []specs.Mount, start func(files []specs.Mount) (refused s
 		}
 	}
 	if len(refused) > 0 {
-		if why := start(accepted); why != "" {
-			err = fmt.Errorf("containers that started before do not start anymore, so the result means nothing: %s", why)
+		if refusal := start(accepted); refusal != "" {
+			err = fmt.Errorf("containers that started before do not start anymore, so the result means nothing: %s", refusal)
 		}
 	}
 	return refused, err
