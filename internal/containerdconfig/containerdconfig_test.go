@@ -492,3 +492,19 @@ func TestPatternsAsContainerdMatchesThem(t *testing.T) {
 		}
 	}
 }
+
+// TestUndoOfEarlierVersions: their records do not have the inserted text.
+func TestUndoOfEarlierVersions(t *testing.T) {
+	t.Parallel()
+	const original = "version = 2\n"
+	result, err := Configure([]byte(original), Settings{Release: Release{OS: "linux", Major: 1}, Shim: "/usr/bin/containerd-shim-directx-v1", NRI: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range result.Edits {
+		result.Edits[i].Inserted = ""
+	}
+	if got, notes, err := Undo(result.Text, result.Edits); string(got) != original || len(notes) > 0 || err != nil {
+		t.Errorf("%q, %v, %v", got, notes, err)
+	}
+}

@@ -3,6 +3,7 @@ package containerd
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
+	"github.com/directx-nri/directx-nri/internal/durable"
 )
 
 type unconfigureOptions struct {
@@ -108,8 +110,11 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 	}
 	file.dropEdits(0)
 	file.Failure = nil
-	return file.save(o.StateDir)
+	return errors.Join(file.save(o.StateDir), durable.Remove(file.path+earlierBackupSuffix))
 }
+
+// earlierBackupSuffix is the suffix of the copy that versions before 0.2 made of the file.
+const earlierBackupSuffix = ".directx-nri.bak"
 
 // HandlersWithShim returns the names of the handlers that use the runtime shim.
 func HandlersWithShim(handlers []containerdconfig.Handler) []string {

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/windows"
 
 	"github.com/directx-nri/directx-nri/discovery"
-	"github.com/directx-nri/directx-nri/discovery/pnp"
 	"github.com/directx-nri/directx-nri/discovery/nvidia"
+	"github.com/directx-nri/directx-nri/discovery/pnp"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
