@@ -127,8 +127,9 @@ func Remove(path string) (removed []string, err error) {
 	}
 	var errs []error
 	for _, entry := range entries {
-		file := filepath.Join(filepath.Dir(path), entry.Name())
-		if file != filepath.Clean(path) && !strings.HasPrefix(entry.Name(), workDirPrefix(path)) {
+		name, file := entry.Name(), filepath.Join(filepath.Dir(path), entry.Name())
+		isLock := name == filepath.Base(path)+".lock" // of versions before 0.2
+		if name != filepath.Base(path) && !isLock && !strings.HasPrefix(name, workDirPrefix(path)) {
 			continue
 		}
 		if err := retry(isBusy, func() error { return os.RemoveAll(file) }); err != nil {
