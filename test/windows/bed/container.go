@@ -291,8 +291,17 @@ type ShimCall struct {
 // ShimCalls returns the calls of the real shim for a container, in order.
 func (n *Node) ShimCalls(t testing.TB, id string) []ShimCall {
 	t.Helper()
-	calls := decodeLines[ShimCall](t, string(ReadFile(t, n.Path("launcher", "calls.log"))))
-	return slices.DeleteFunc(calls, func(c ShimCall) bool { return c.ID != id })
+	files, err := filepath.Glob(n.Path("launcher", "call-*.json")) // In the order of their times.
+	if err != nil {
+		t.Fatal(err)
+	}
+	var calls []ShimCall
+	for _, file := range files {
+		if call := Decode[ShimCall](t, string(ReadFile(t, file))); call.ID == id {
+			calls = append(calls, call)
+		}
+	}
+	return calls
 }
 
 // Config returns the config.json that the real shim was started with.

@@ -9,7 +9,7 @@
 //
 // In the directory launcher beside it, it records its calls and waits on request:
 //
-//	launcher\calls.log             a line of JSON for each call
+//	launcher\call-TIME-PID.json    a call
 //	launcher\config-ID.json        the config.json of a start
 //	launcher\hang-before-ID        wait before runhcs is run, until the file is removed
 //	launcher\hang-after-ID         wait before runhcs' answer is printed
@@ -112,21 +112,21 @@ type call struct {
 	Stdin []byte   `json:"stdin"`
 }
 
-// record records the call, and config.json for a start.
+// record records the call, and config.json for a start. Each call has its own file: Wine does not append atomically,
+// and a shim that is killed can leave half a record.
 func (l launcher) record(stdin []byte) error {
 	if err := os.MkdirAll(l.records, 0o700); err != nil {
 		return err
 	}
-	line, err := json.Marshal(call{ID: l.id, Args: l.args, Stdin: stdin})
+	data, err := json.Marshal(call{ID: l.id, Args: l.args, Stdin: stdin})
 	if err != nil {
 		return err
 	}
-	f, err := os.OpenFile(filepath.Join(l.records, "calls.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
+	file := filepath.Join(l.records, fmt.Sprintf("call-%d-%d", time.Now().UnixNano(), os.Getpid()))
+	if err := os.WriteFile(file+".tmp", data, 0o600); err != nil {
 		return err
 	}
-	_, err = f.Write(append(line, '\n'))
-	if err := errors.Join(err, f.Close()); err != nil {
+	if err := os.Rename(file+".tmp", file+".json"); err != nil {
 		return err
 	}
 	config, err := os.ReadFile("config.json")
