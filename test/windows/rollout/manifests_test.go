@@ -212,7 +212,7 @@ func (p *pod) advertiser(t *testing.T) *bed.Background {
 	t.Helper()
 	// Another program of this machine may use the usual port.
 	p.address = testutil.FreeAddress(t)
-	return p.start(t, "advertiser", "is the kubelet running", "--metrics-address", p.address)
+	return p.start(t, "advertiser", "Cannot listen in the kubelet's device plugin directory", "--metrics-address", p.address)
 }
 
 // until waits until a program has printed text.
