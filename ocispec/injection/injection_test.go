@@ -39,7 +39,7 @@ func TestNew(t *testing.T) {
 				Env:          []string{"A=b=c", "B="},
 			},
 			want: &v1beta1.ContainerAllocateResponse{
-				Devices: []*v1beta1.DeviceSpec{{HostPath: "/dev/dxg0", ContainerPath: "/dev/dxg", Permissions: "rwm"}},
+				Devices: []*v1beta1.DeviceSpec{{HostPath: "/dev/dxg0", ContainerPath: "/dev/dxg", Permissions: "rw"}},
 				Envs:    map[string]string{"A": "b=c", "B": ""},
 			},
 		},
