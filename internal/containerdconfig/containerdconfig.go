@@ -81,7 +81,7 @@ type Release struct {
 
 // merges reports whether containerd merges a file of this version into its built-in
 // configuration.
-func (t Release) merges(version int) bool { return version > 2 || t.Major >= 2 }
+func (r Release) merges(version int) bool { return version > 2 || r.Major >= 2 }
 
 // Handler is a CRI runtime handler of containerd.
 type Handler struct {

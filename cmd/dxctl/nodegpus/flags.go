@@ -42,22 +42,22 @@ type Flags struct {
 }
 
 // AddSourceFlags adds the flags that select the policy and the GPUs by files.
-func (n *Flags) AddSourceFlags(flags *pflag.FlagSet) {
+func (f *Flags) AddSourceFlags(flags *pflag.FlagSet) {
 	flags.SortFlags = false
-	flags.StringVar(&n.Inventory, "inventory", "", "inventory `FILE` of the GPUs (default: this node's GPUs)")
-	flags.StringVar(&n.ConfigFile, "config", "", "configuration `FILE` (default: the node policy in force)")
+	flags.StringVar(&f.Inventory, "inventory", "", "inventory `FILE` of the GPUs (default: this node's GPUs)")
+	flags.StringVar(&f.ConfigFile, "config", "", "configuration `FILE` (default: the node policy in force)")
 }
 
 // AddFlags adds those of AddSourceFlags and the state directory.
-func (n *Flags) AddFlags(flags *pflag.FlagSet) {
-	n.AddSourceFlags(flags)
-	flags.StringVar(&n.StateDir, "state-dir", paths.Default().State, "state `DIRECTORY`")
+func (f *Flags) AddFlags(flags *pflag.FlagSet) {
+	f.AddSourceFlags(flags)
+	flags.StringVar(&f.StateDir, "state-dir", paths.Default().State, "state `DIRECTORY`")
 }
 
 // AddFileFlags adds the flags that select driver files.
-func (n *Flags) AddFileFlags(flags *pflag.FlagSet) {
-	AddHostRootFlag(flags, &n.HostRoot)
-	flags.BoolVar(&n.assumeFiles, "assume-files", false, "assume that all driver files exist")
+func (f *Flags) AddFileFlags(flags *pflag.FlagSet) {
+	AddHostRootFlag(flags, &f.HostRoot)
+	flags.BoolVar(&f.assumeFiles, "assume-files", false, "assume that all driver files exist")
 }
 
 // AddHostRootFlag adds the flag for the node's root directory.
@@ -65,39 +65,39 @@ func AddHostRootFlag(flags *pflag.FlagSet, root *string) {
 	flags.StringVar(root, "host-root", "", "mount point of the node's root `DIRECTORY` (default: this system's)")
 }
 
-// AddRequestFlag adds the flag --gpus. Its default is n.Request.
-func (n *Flags) AddRequestFlag(command *cobra.Command, usage string) {
-	command.Flags().StringVar(&n.Request, "gpus", n.Request, usage+": all, or a comma-separated `LIST` of indices, location paths or LUIDs")
+// AddRequestFlag adds the flag --gpus. Its default is f.Request.
+func (f *Flags) AddRequestFlag(command *cobra.Command, usage string) {
+	command.Flags().StringVar(&f.Request, "gpus", f.Request, usage+": all, or a comma-separated `LIST` of indices, location paths or LUIDs")
 	// It fails only for a flag that does not exist.
-	_ = command.RegisterFlagCompletionFunc("gpus", n.Complete)
+	_ = command.RegisterFlagCompletionFunc("gpus", f.Complete)
 }
 
 // CheckRequest returns an error if no GPU is requested.
-func (n *Flags) CheckRequest() error {
-	if n.Request == "" || strings.EqualFold(n.Request, "none") {
+func (f *Flags) CheckRequest() error {
+	if f.Request == "" || strings.EqualFold(f.Request, "none") {
 		return cli.Usage("no GPU is selected: set --gpus to all, or to indices in 'dxctl devices', such as 0,2")
 	}
 	return nil
 }
 
 // CheckFlags returns an error about flags that exclude each other.
-func (n *Flags) CheckFlags() error {
-	if n.assumeFiles && n.HostRoot != "" {
+func (f *Flags) CheckFlags() error {
+	if f.assumeFiles && f.HostRoot != "" {
 		return cli.Usage("--assume-files excludes --host-root")
 	}
 	return nil
 }
 
 // Files returns where driver files are looked up.
-func (n *Flags) Files() decision.Files {
-	if n.assumeFiles {
+func (f *Flags) Files() decision.Files {
+	if f.assumeFiles {
 		return hostfiles.AssumedToExist{}
 	}
-	return Root(n.HostRoot)
+	return Root(f.HostRoot)
 }
 
 // ReportMissing prints driver files that a container does not get.
-func (n *Flags) ReportMissing(stderr io.Writer, notes []ocispec.SkippedFile) {
+func (f *Flags) ReportMissing(stderr io.Writer, notes []ocispec.SkippedFile) {
 	const limit = 3
 	notes = slices.DeleteFunc(slices.Clone(notes), func(n ocispec.SkippedFile) bool { return n.Minor })
 	for _, note := range notes[:min(limit, len(notes))] {
@@ -106,28 +106,28 @@ func (n *Flags) ReportMissing(stderr io.Writer, notes []ocispec.SkippedFile) {
 	if more := len(notes) - limit; more > 0 {
 		fmt.Fprintf(stderr, "dxctl: left out: %d more driver files\n", more)
 	}
-	if len(notes) > 0 && n.HostRoot == "" {
+	if len(notes) > 0 && f.HostRoot == "" {
 		fmt.Fprintln(stderr, "dxctl: for a node other than this one, add --assume-files, or --host-root")
 	}
 }
 
 // Open returns the source of the GPUs, and the policy in force for containers of os.
-func (n *Flags) Open(stderr io.Writer, os string) (discovery.Source, policy.Policy, error) {
-	p, devices, err := n.read(stderr)
+func (f *Flags) Open(stderr io.Writer, os string) (discovery.Source, policy.Policy, error) {
+	p, devices, err := f.read(stderr)
 	if err != nil {
 		return nil, p, err
 	}
 	var source discovery.Source = discovery.Static(devices)
 	switch {
-	case n.Inventory != "":
-		if devices, err = (config.Compiler{InspectOnly: !n.Trusted}).ReadInventory(n.Inventory); err != nil {
+	case f.Inventory != "":
+		if devices, err = (config.Compiler{InspectOnly: !f.Trusted}).ReadInventory(f.Inventory); err != nil {
 			return nil, p, err
 		}
 		source = discovery.Static(devices)
-	case n.ConfigFile != "" && p.UseInventory:
+	case f.ConfigFile != "" && p.UseInventory:
 	default:
-		p.UseInventory = p.UseInventory && n.ConfigFile == ""
-		if source, err = OpenSource(p, n.StateDir, n.HostRoot); err != nil {
+		p.UseInventory = p.UseInventory && f.ConfigFile == ""
+		if source, err = OpenSource(p, f.StateDir, f.HostRoot); err != nil {
 			return nil, p, fmt.Errorf("%w; set --inventory to a file with the GPUs", err)
 		}
 	}
@@ -136,8 +136,8 @@ func (n *Flags) Open(stderr io.Writer, os string) (discovery.Source, policy.Poli
 }
 
 // Devices returns the GPUs, and the policy in force for containers of os.
-func (n *Flags) Devices(ctx context.Context, stderr io.Writer, os string) ([]discovery.Device, policy.Policy, error) {
-	source, p, err := n.Open(stderr, os)
+func (f *Flags) Devices(ctx context.Context, stderr io.Writer, os string) ([]discovery.Device, policy.Policy, error) {
+	source, p, err := f.Open(stderr, os)
 	if err != nil {
 		return nil, p, err
 	}
@@ -146,8 +146,8 @@ func (n *Flags) Devices(ctx context.Context, stderr io.Writer, os string) ([]dis
 }
 
 // Complete completes the last GPU of a comma-separated list with the indices and names of the GPUs.
-func (n *Flags) Complete(c *cobra.Command, _ []string, typed string) (list []cobra.Completion, _ cobra.ShellCompDirective) {
-	devices, _, err := n.Devices(c.Context(), io.Discard, runtime.GOOS)
+func (f *Flags) Complete(c *cobra.Command, _ []string, typed string) (list []cobra.Completion, _ cobra.ShellCompDirective) {
+	devices, _, err := f.Devices(c.Context(), io.Discard, runtime.GOOS)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}
@@ -161,12 +161,12 @@ func (n *Flags) Complete(c *cobra.Command, _ []string, typed string) (list []cob
 }
 
 // read returns the policy, and the devices of the inventory that the file of --config names.
-func (n *Flags) read(stderr io.Writer) (policy.Policy, []discovery.Device, error) {
-	if n.ConfigFile != "" {
-		return config.Compiler{File: n.ConfigFile, Required: true, StateDir: n.StateDir, NodeOS: runtime.GOOS, InspectOnly: n.Inventory != ""}.Compile()
+func (f *Flags) read(stderr io.Writer) (policy.Policy, []discovery.Device, error) {
+	if f.ConfigFile != "" {
+		return config.Compiler{File: f.ConfigFile, Required: true, StateDir: f.StateDir, NodeOS: runtime.GOOS, InspectOnly: f.Inventory != ""}.Compile()
 	}
-	p, err := policy.Read(n.StateDir)
-	if errors.Is(err, fs.ErrPermission) && n.Inventory != "" {
+	p, err := policy.Read(f.StateDir)
+	if errors.Is(err, fs.ErrPermission) && f.Inventory != "" {
 		fmt.Fprintf(stderr, "dxctl: the defaults are used instead of the node policy: %v\n", err)
 		return policy.Default(), nil, nil
 	}
