@@ -12,14 +12,15 @@ import (
 	"github.com/directx-nri/directx-nri/discovery"
 )
 
-// queryTimeout is the time limit of nvidia-smi.
-const queryTimeout = 30 * time.Second
+// queryTimeout is the time limit of nvidia-smi. It takes seconds when the system starts, and the
+// driver can hang.
+const queryTimeout = 10 * time.Second
 
 // query returns the UUIDs that nvidia-smi reports, by PCI address. nvidia-smi comes with the
 // driver of gpus, and a driver that hangs or crashes does not affect this process. The error
 // matches [errors.ErrUnsupported] if there is no nvidia-smi.
-func query(hostRoot string, gpus []discovery.Device) (map[string]string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), queryTimeout)
+func query(ctx context.Context, hostRoot string, gpus []discovery.Device) (map[string]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	command, err := newCommand(ctx, hostRoot, gpus)
 	if err != nil {

@@ -7,54 +7,41 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/directx-nri/directx-nri/discovery"
 )
 
-const (
-	// maxWait is how long a call of Devices waits for nvidia-smi.
-	maxWait = time.Second
-	// retryInterval is the time after which an unknown UUID is queried again.
-	retryInterval = time.Minute
-)
+// retryInterval is the time after which an unknown UUID is queried again.
+const retryInterval = time.Minute
 
 // WithUUIDs returns source with the UUIDs of NVIDIA's GPUs in its lists. [discovery.Source.Find] and
-// At do not add them.
+// At do not add them. Devices must not be called concurrently.
 //
-// nvidia-smi can take seconds, so Devices does not wait long for it. When nvidia-smi reports other
-// UUIDs later, Watch calls changed. nvidia-smi runs for GPUs that are new, for GPUs whose driver has
-// restarted, and again after a minute for GPUs whose UUID it did not report.
+// nvidia-smi runs for GPUs that are new, for GPUs whose driver has restarted, and again after a
+// minute for GPUs whose UUID it did not report. Devices waits for it, at most for [queryTimeout].
 //
 // hostRoot is where the node's root directory is mounted, for a program in a container on
 // Linux, otherwise "".
 func WithUUIDs(source discovery.Source, hostRoot string) discovery.Source {
-	return newSource(source, func(gpus []discovery.Device) (map[string]string, error) { return query(hostRoot, gpus) })
+	return newSource(source, func(ctx context.Context, gpus []discovery.Device) (map[string]string, error) {
+		return query(ctx, hostRoot, gpus)
+	})
 }
 
 type source struct {
 	discovery.Source
 	// query returns UUIDs by PCI address, and an error if some are missing.
-	query func(gpus []discovery.Device) (map[string]string, error)
-
-	mu sync.Mutex
+	query func(ctx context.Context, gpus []discovery.Device) (map[string]string, error)
 	// uuids is the result of the last query by [key], with "" for unknown UUIDs.
-	uuids map[string]string
-	err   error // of the last query
-	// running is closed when the running query ends, nil if there is none.
-	running chan struct{}
+	uuids   map[string]string
+	err     error // of the last query
 	retryAt time.Time
-
-	// watchMu guards changed, and keeps it from being called concurrently.
-	watchMu sync.Mutex
-	changed func() // the argument of Watch
 }
 
-func newSource(s discovery.Source, query func([]discovery.Device) (map[string]string, error)) *source {
-	return &source{Source: s, query: query, changed: func() {}}
+func newSource(s discovery.Source, query func(context.Context, []discovery.Device) (map[string]string, error)) *source {
+	return &source{Source: s, query: query}
 }
 
 // key identifies a GPU until its driver restarts, which changes the LUID.
@@ -64,17 +51,12 @@ func key(d discovery.Device) string { return d.InstanceID + d.LUID.String() }
 func (s *source) Devices(ctx context.Context) ([]discovery.Device, error) {
 	devices, err := s.Source.Devices(ctx)
 	if err != nil {
-		return devices, err
+		return nil, err
 	}
-	if ended := s.startQuery(devices); ended != nil {
-		select {
-		case <-ended:
-		case <-time.After(maxWait):
-		case <-ctx.Done():
-		}
+	gpus := slices.DeleteFunc(slices.Clone(devices), func(d discovery.Device) bool { return d.VendorID != discovery.VendorNVIDIA })
+	if slices.ContainsFunc(gpus, s.isDue) {
+		s.queryUUIDs(ctx, gpus)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	for i, d := range devices {
 		uuid, queried := s.uuids[key(d)]
 		devices[i].UUID = uuid
@@ -82,65 +64,22 @@ func (s *source) Devices(ctx context.Context) ([]discovery.Device, error) {
 			devices[i].Notes = append(slices.Clip(d.Notes), fmt.Sprintf("its UUID is unknown: %q", s.err.Error()))
 		}
 	}
-	return devices, nil
+	return devices, context.Cause(ctx)
 }
 
-// startQuery starts a query if a healthy GPU needs one and none is running. It returns a channel
-// that is closed at its end, nil if it did not start one.
-func (s *source) startQuery(devices []discovery.Device) <-chan struct{} {
-	gpus := slices.DeleteFunc(slices.Clone(devices), func(d discovery.Device) bool { return d.VendorID != discovery.VendorNVIDIA })
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	isDue := func(d discovery.Device) bool {
-		uuid, queried := s.uuids[key(d)]
-		return d.Health.OK() && uuid == "" && (!queried || time.Now().After(s.retryAt))
-	}
-	if s.running != nil || !slices.ContainsFunc(gpus, isDue) {
-		return nil
-	}
-	ended := make(chan struct{})
-	s.running, s.retryAt = ended, time.Now().Add(retryInterval)
-	go func() {
-		defer close(ended)
-		if s.finishQuery(gpus) {
-			s.callChanged()
-		}
-	}()
-	return ended
+// isDue reports whether the UUID of d must be queried.
+func (s *source) isDue(d discovery.Device) bool {
+	uuid, queried := s.uuids[key(d)]
+	return d.Health.OK() && uuid == "" && (!queried || time.Now().After(s.retryAt))
 }
 
-// finishQuery queries the UUIDs of gpus and reports whether they have changed.
-func (s *source) finishQuery(gpus []discovery.Device) (changed bool) {
-	byAddress, err := s.query(gpus)
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *source) queryUUIDs(ctx context.Context, gpus []discovery.Device) {
+	byAddress, err := s.query(ctx, gpus)
 	uuids := assign(gpus, byAddress)
 	for gpu := range uuids {
 		uuids[gpu] = cmp.Or(uuids[gpu], s.uuids[gpu])
 	}
-	changed = !maps.Equal(uuids, s.uuids)
-	s.uuids, s.err, s.running = uuids, err, nil
-	return changed
-}
-
-// Watch implements [discovery.Source].
-func (s *source) Watch(ctx context.Context, changed func()) error {
-	s.setChanged(changed)
-	defer s.setChanged(func() {})
-	return s.Source.Watch(ctx, s.callChanged)
-}
-
-func (s *source) setChanged(changed func()) {
-	s.watchMu.Lock()
-	defer s.watchMu.Unlock()
-	s.changed = changed
-}
-
-// callChanged calls the function of Watch.
-func (s *source) callChanged() {
-	s.watchMu.Lock()
-	defer s.watchMu.Unlock()
-	s.changed()
+	s.uuids, s.err, s.retryAt = uuids, err, time.Now().Add(retryInterval)
 }
 
 // assign returns the UUIDs of gpus by [key], "" for unknown ones. A GPU has the UUID at its PCI

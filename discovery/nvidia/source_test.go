@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,17 +27,14 @@ func withoutAddress() discovery.Device {
 	return discovery.Device{InstanceID: "no address", VendorID: discovery.VendorNVIDIA}
 }
 
-// fakeDriver answers queries after a while.
 type fakeDriver struct {
 	uuids   map[string]string
 	err     error
-	takes   time.Duration
-	queries atomic.Int64
+	queries int
 }
 
-func (f *fakeDriver) query([]discovery.Device) (map[string]string, error) {
-	f.queries.Add(1)
-	time.Sleep(f.takes)
+func (f *fakeDriver) query(context.Context, []discovery.Device) (map[string]string, error) {
+	f.queries++
 	return f.uuids, f.err
 }
 
@@ -92,7 +88,7 @@ func TestQueries(t *testing.T) {
 			name   string
 			change func()
 			want   []string
-			more   int64 // queries
+			more   int // queries
 		}{
 			{"first list", func() {}, []string{testUUID, ""}, 1},
 			{"nothing is new", func() { time.Sleep(time.Hour) }, []string{testUUID, ""}, 0},
@@ -105,9 +101,9 @@ func TestQueries(t *testing.T) {
 			{"the driver has restarted, with another card", func() { devices[0].LUID++; driver.uuids["00000000:01:00.0"] = "GPU-1" }, []string{"GPU-1", otherUUID}, 1},
 		} {
 			step.change()
-			before := driver.queries.Load()
+			before := driver.queries
 			got := uuidsOf(t, s)
-			if more := driver.queries.Load() - before; !slices.Equal(got, step.want) || more != step.more {
+			if more := driver.queries - before; !slices.Equal(got, step.want) || more != step.more {
 				t.Errorf("%s: %q after %d queries, want %q after %d", step.name, got, more, step.want, step.more)
 			}
 		}
@@ -142,6 +138,14 @@ func TestUnknownUUIDs(t *testing.T) {
 			t.Errorf("%s: the source's own notes are %q", name, d.Notes[:1])
 		}
 	}
+	ctx, cancel := context.WithCancel(t.Context())
+	s := newSource(discovery.Static{nvidiaAt(1)}, func(context.Context, []discovery.Device) (map[string]string, error) {
+		cancel()
+		return nil, ctx.Err()
+	})
+	if list, err := s.Devices(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("a list without UUIDs when the context ended: %+v, %v", list, err)
+	}
 	broken := errors.New("broken")
 	if _, err := newSource(failing{err: broken}, nil).Devices(t.Context()); !errors.Is(err, broken) {
 		t.Error(err)
@@ -155,31 +159,3 @@ type failing struct {
 }
 
 func (f failing) Devices(context.Context) ([]discovery.Device, error) { return nil, f.err }
-
-// A driver that hangs delays one list, and its result is reported as a change.
-func TestSlowDriver(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		driver := &fakeDriver{uuids: map[string]string{"00000000:01:00.0": testUUID}, takes: time.Minute}
-		s := newSource(discovery.Static{nvidiaAt(1)}, driver.query)
-		ctx, cancel := context.WithCancel(t.Context())
-		var changes atomic.Int64
-		watched := make(chan error)
-		go func() { watched <- s.Watch(ctx, func() { changes.Add(1) }) }()
-		for _, wait := range []time.Duration{maxWait, 0, 0} {
-			begin := time.Now()
-			if got := uuidsOf(t, s); got[0] != "" || time.Since(begin) != wait {
-				t.Errorf("UUIDs %q after %s, want none after %s", got, time.Since(begin), wait)
-			}
-		}
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if got := uuidsOf(t, s); got[0] != testUUID || driver.queries.Load() != 1 || changes.Load() != 1 {
-			t.Errorf("UUIDs %q after %d queries, %d changes", got, driver.queries.Load(), changes.Load())
-		}
-		cancel()
-		if err := <-watched; err != nil {
-			t.Error(err)
-		}
-	})
-}

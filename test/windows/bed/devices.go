@@ -76,7 +76,7 @@ func (m *Machine) Find(t testing.TB, ids ...string) []discovery.Device {
 
 // WithUUIDs returns the devices, of which the double of nvidia-smi reports the UUIDs of gpus.
 // It is this program, in their driver store directory.
-func (m *Machine) WithUUIDs(t testing.TB, gpus ...GPU) (devices []discovery.Device) {
+func (m *Machine) WithUUIDs(t testing.TB, gpus ...GPU) []discovery.Device {
 	t.Helper()
 	var lines strings.Builder
 	for _, g := range gpus {
@@ -88,14 +88,7 @@ func (m *Machine) WithUUIDs(t testing.TB, gpus ...GPU) (devices []discovery.Devi
 		t.Fatal(err)
 	}
 	source := nvidia.WithUUIDs(pnp.Open(pnp.NewSystem(), testutil.Quiet()), "")
-	Eventually(t, "the UUIDs are known", func() error {
-		devices = found(t)(source.Devices(t.Context()))
-		if !slices.ContainsFunc(devices, func(d discovery.Device) bool { return d.UUID != "" }) {
-			return fmt.Errorf("none of %+v has a UUID", devices)
-		}
-		return nil
-	})
-	return devices
+	return found(t)(source.Devices(t.Context()))
 }
 
 // uuidsCommand is the argument with which this program is nvidia-smi.
