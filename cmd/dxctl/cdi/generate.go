@@ -35,6 +35,8 @@ const maxSize = 1 << 20
 // errForeign is the error of a file that another program wrote, which is not replaced or removed.
 var errForeign = errors.New("the file was not written by dxctl: remove it, or use another name")
 
+var errNoUsableGPU = errors.New("a specification needs a GPU")
+
 type options struct {
 	nodegpus.Flags
 	file  string
@@ -71,7 +73,7 @@ gpu=all instead.`,
 	flags := command.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&o.file, "file", "", "`FILE` to write; a file that dxctl did not write is not replaced")
-	flags.BoolVar(&o.watch, "watch", false, "write it again whenever GPUs or drivers change, and remove it on a signal")
+	flags.BoolVar(&o.watch, "watch", false, "write it again whenever GPUs or drivers change, and remove it on a signal or if no GPU is usable")
 	o.AddFlags(flags)
 	o.AddFileFlags(flags)
 	return command
@@ -104,10 +106,15 @@ func (o *options) run(ctx context.Context, stdout, stderr io.Writer) error {
 	}
 	write := func() error {
 		data, count, err := o.generate(ctx, source, p, stderr)
-		if err != nil {
-			return err
+		if err == nil {
+			return o.write(data, count, stdout)
 		}
-		return o.write(data, count, stdout)
+		if o.watch && errors.Is(err, errNoUsableGPU) {
+			if before, _ := read(o.file); before != nil { // A specification needs a device.
+				err = errors.Join(err, remove(o.file, stdout))
+			}
+		}
+		return err
 	}
 	if !o.watch {
 		return write()
@@ -142,7 +149,7 @@ func (o *options) generate(ctx context.Context, source discovery.Source, p polic
 	}
 	all, err := decision.Select("all", present)
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, fmt.Errorf("%w: %w", errNoUsableGPU, err)
 	}
 	var devices []cdi.Device
 	add := func(gpus []discovery.Device, names ...string) (notes []ocispec.SkippedFile, err error) {

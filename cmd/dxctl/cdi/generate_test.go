@@ -79,6 +79,13 @@ func TestGenerate(t *testing.T) {
 		t.Errorf("removing nothing: %q %v", out, err)
 	}
 
+	testutil.WriteFile(t, file, printed, 0o600)
+	testutil.WriteFile(t, gpus, strings.SplitAfter(inventory, "failed}")[0]+"}\n", 0o600)
+	if out, err := run(ended, t, append(slices.Clone(toFile), "--watch")...); err != nil || !strings.Contains(out, "removed "+file+"\n") || !strings.HasSuffix(out, file+" does not exist\n") {
+		t.Errorf("no GPU is usable any more: %q %v", out, err)
+	}
+	testutil.WriteFile(t, gpus, inventory, 0o600)
+
 	testutil.WriteFile(t, file, "# of others\n", 0o600)
 	for _, args := range [][]string{toFile, {"remove", file}, append(slices.Clone(toFile), "--watch")} {
 		if _, err := run(t.Context(), t, args...); !errors.Is(err, errForeign) {
