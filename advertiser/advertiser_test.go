@@ -73,7 +73,7 @@ func TestDeviceChanges(t *testing.T) {
 	k.await(displayResource, "A::0! A::1! B::0 B::1")
 	source.set(errors.New("half a file"))
 	source.awaitRefreshes(t)
-	if p, _ := r.servers[displayResource].current(); describe(p) != "A! B" {
+	if p, _ := r.servers[displayResource].current(); describe(p) != "A!-2 B-2" {
 		t.Errorf("the GPUs cannot be listed, and %q is advertised, want what was before", describe(p))
 	}
 	source.set(nil, displayGPU("B"), computeGPU("C"))

@@ -128,37 +128,46 @@ func (p *pool) next(gpus []gpu, held map[string]heldReplicas, now time.Time, rem
 	all := slices.Clone(gpus) // those that are advertised now, then all others
 	for _, g := range p.gpus {
 		before[discovery.NormalizeID(g.instanceID)] = g
-		g.fault, g.name = faultMissing, g.instanceID // Another GPU can have its location path.
-		all = append(all, g)
+		all = append(all, missing(g))
 	}
 	for _, key := range slices.Sorted(maps.Keys(held)) {
-		all = append(all, gpu{instanceID: held[key].instanceID, name: held[key].instanceID, fault: faultMissing})
+		all = append(all, missing(gpu{instanceID: held[key].instanceID}))
 	}
 	added := make(map[string]bool, len(all))
-	for i, g := range all {
+	for _, g := range all {
 		key := discovery.NormalizeID(g.instanceID)
 		if added[key] {
 			continue
 		}
 		added[key] = true
-		old, isAdvertised := before[key], i < len(gpus)
-		g.instanceID = cmp.Or(old.instanceID, held[key].instanceID, g.instanceID)
-		g.minListed, g.minListedSince = held[key].replicas, old.minListedSince
-		if isAdvertised {
-			g.minListed = max(g.minListed, g.replicas)
-		}
-		if g.minListed != old.minListed {
-			g.minListedSince = now
-		}
-		if g.listed = max(g.minListed, old.listed); now.Sub(g.minListedSince) >= removalDelay {
-			g.listed = g.minListed
-		}
+		g.instanceID = cmp.Or(before[key].instanceID, held[key].instanceID, g.instanceID)
+		g.setListed(before[key], held[key].replicas, now, removalDelay)
 		if g.listed > 0 {
 			next.index[g.instanceID] = len(next.gpus)
 			next.gpus = append(next.gpus, g)
 		}
 	}
 	return next
+}
+
+// missing returns g as a GPU that is not advertised any more.
+func missing(g gpu) gpu {
+	g.fault, g.replicas = faultMissing, 0
+	g.name = g.instanceID // Another GPU can have its location path.
+	return g
+}
+
+// setListed sets how many replicas of g are listed, with those of old, its state before. Live
+// records hold the first ones.
+func (g *gpu) setListed(old gpu, held int, now time.Time, removalDelay time.Duration) {
+	g.minListed, g.minListedSince = max(g.replicas, held), old.minListedSince
+	if g.minListed != old.minListed {
+		g.minListedSince = now
+	}
+	g.listed = g.minListed
+	if now.Sub(g.minListedSince) < removalDelay {
+		g.listed = max(g.listed, old.listed)
+	}
 }
 
 // sameList reports whether the kubelet's lists of p and other are equal.

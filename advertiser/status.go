@@ -49,7 +49,7 @@ func (a *Advertiser) Report(n metrics.NodeMetrics, containers []ContainerDevices
 		pool, _ := s.current()
 		for _, g := range pool.gpus {
 			gpu := strings.ToValidUTF8(g.name, "�")
-			n.Replicas.WithLabelValues(name, gpu).Set(float64(g.replicas))
+			n.Replicas.WithLabelValues(name, gpu).Set(float64(g.listed))
 			if containers != nil {
 				n.InUse.WithLabelValues(name, gpu).Set(inUse[g.instanceID])
 			}
