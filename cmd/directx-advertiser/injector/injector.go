@@ -1,6 +1,6 @@
 // Package injector makes the answers to the kubelet that give containers their GPUs if the
-// configuration has injection: kubelet. They have the same edits that the NRI plugin and the shim
-// make.
+// configuration has injection: kubelet. They have the edits that the NRI plugin and the shim
+// make, as far as an answer can express them.
 package injector
 
 import (
