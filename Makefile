@@ -70,7 +70,7 @@ documents: $(IMAGE_PLATFORMS:%=build-%) ## write licenses, notices and SBOMs int
 .PHONY: release
 release: $(PLATFORMS:%=build-%) $(KUBECTL_PLATFORMS:%=build-kubectl-%) bin ## write everything that is released into out/release/: make release VERSION=v0.1.0
 	rm -rf out/help && mkdir -p out/help/completions
-	TZ=UTC bin/dxctl man out/help/man
+	TZ=UTC $(GOTEST) -count=1 -run '^TestManPages$$' ./cmd/dxctl -man $(CURDIR)/out/help/man
 	for shell in bash fish powershell zsh; do bin/dxctl completion $$shell >out/help/completions/dxctl.$$shell || exit; done
 	$(call release,documents,$(KUBECTL_PLATFORMS),out/kubectl)
 	$(call release,documents,$(PLATFORMS))

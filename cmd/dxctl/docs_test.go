@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"flag"
 	"fmt"
 	"io"
 	"maps"
@@ -14,10 +16,13 @@ import (
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
 	"github.com/spf13/pflag"
 
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
+
+var manDirectory = flag.String("man", "", "`DIRECTORY` of the man pages")
 
 //go:generate go test -run ^TestDocs$ . -update
 
@@ -32,6 +37,7 @@ func TestDocs(t *testing.T) {
 
 // everyCommand returns command and all below it that are not hidden.
 func everyCommand(command *cobra.Command) []*cobra.Command {
+	command.Flags().SortFlags = false // as package cli does
 	commands := []*cobra.Command{command}
 	for _, below := range command.Commands() {
 		if below.IsAvailableCommand() {
@@ -39,6 +45,21 @@ func everyCommand(command *cobra.Command) []*cobra.Command {
 		}
 	}
 	return commands
+}
+
+// TestManPages writes the man pages of all commands, in a release to the directory of -man. Their date
+// is the environment variable SOURCE_DATE_EPOCH.
+func TestManPages(t *testing.T) {
+	t.Parallel()
+	directory := cmp.Or(*manDirectory, t.TempDir())
+	command := newCommand()
+	command.InitDefaultCompletionCmd()
+	commands := everyCommand(command)
+	testutil.NoError(t, os.MkdirAll(directory, 0o755))
+	testutil.NoError(t, doc.GenManTree(command, &doc.GenManHeader{Source: "directx-nri", Manual: "directx-nri"}, directory))
+	if pages, err := os.ReadDir(directory); err != nil || len(pages) < len(commands) {
+		t.Errorf("%d pages of %d commands, %v", len(pages), len(commands), err)
+	}
 }
 
 // TestRemediesOfDoctor checks that 'dxctl doctor' has the flags that its remedies name.

@@ -2,11 +2,9 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"runtime"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/cobra/doc"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/cdi"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
@@ -53,7 +51,6 @@ dxctl was called incorrectly, 3 if a result is unknown.`,
 			command.AddCommand(subcommand)
 		}
 	}
-	command.AddCommand(newManCommand())
 	command.SetHelpCommandGroupID("shell")
 	command.SetCompletionCommandGroupID("shell")
 	return command
@@ -94,21 +91,4 @@ func newRuntimeCommand() *cobra.Command {
 	command.AddCommand(nodesetup.NewSetupCommand(runtime.GOOS), nodesetup.NewInstallCommand(), nodesetup.NewUninstallCommand(runtime.GOOS))
 	command.AddCommand(containerd.NewConfigureCommand(runtime.GOOS), containerd.NewUnconfigureCommand(runtime.GOOS))
 	return command
-}
-
-// newManCommand returns the hidden command that writes the man pages of a release.
-func newManCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:    "man DIRECTORY",
-		Short:  "Write the man pages of all commands",
-		Hidden: true,
-		Args:   cli.Arguments(1, 1),
-		RunE: func(c *cobra.Command, args []string) error {
-			if err := os.MkdirAll(args[0], 0o755); err != nil {
-				return err
-			}
-			// The date of the pages is the environment variable SOURCE_DATE_EPOCH.
-			return doc.GenManTree(c.Root(), &doc.GenManHeader{Source: "directx-nri", Manual: "directx-nri"}, args[0])
-		},
-	}
 }
