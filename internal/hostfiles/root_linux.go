@@ -1,6 +1,7 @@
 package hostfiles
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
 	"os"
@@ -30,7 +31,7 @@ func (r Root) Resolve(path string) (final string, regular bool, err error) {
 	if err != nil {
 		return "", false, err
 	}
-	relative, err := filepath.Rel(string(r), file)
+	relative, err := filepath.Rel(r.dir(), file)
 	if err != nil {
 		return "", false, err
 	}
@@ -41,10 +42,12 @@ func (r Root) Resolve(path string) (final string, regular bool, err error) {
 	return final, info.Mode().IsRegular(), nil
 }
 
+func (r Root) dir() string { return cmp.Or(string(r), "/") }
+
 // resolveInRoot returns the path at which this process finds the node's path. It follows links without
 // leaving the root.
 func (r Root) resolveInRoot(path string) (string, error) {
-	file, err := securejoin.SecureJoin(string(r), withSlashes(path))
+	file, err := securejoin.SecureJoin(r.dir(), withSlashes(path))
 	if err != nil {
 		return "", fmt.Errorf("resolve %s: %w", path, err)
 	}

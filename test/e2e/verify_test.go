@@ -31,23 +31,21 @@ func TestVerify(t *testing.T) {
 		return s.DxctlCommand("verify", append([]string{"--cri-socket", "unix://" + s.Address(), "--containerd-namespace", bed.DefaultNamespace, "--snapshotter", "native"}, flags...)...)
 	}
 	for _, runtime := range []string{bed.DirectX, bed.Runc} {
-		report := filepath.Join(s.Dir, runtime+".json")
-		status, stdout, stderr := call(t, verify("--runtime", runtime, "--report", report))
+		status, stdout, stderr := call(t, verify("--runtime", runtime))
 		if status != 0 {
 			t.Fatalf("with %s, exit status %d\n%s%s", runtime, status, stdout, stderr)
 		}
 		bed.MustContain(t, "what dxctl prints", stdout, "starts   without a GPU\n", "refused  with the interlock",
 			allocation.InterlockMount, "starts   with GPUs and 0 of 8 driver files\n", "starts   with GPUs and 8 of 8 driver files\n", "starts   as configured\n")
-		for _, file := range []string{report, filepath.Join(s.StateDir, "verify.json")} {
-			var result struct {
-				Image, Runtime string
-				Works          bool
-				Containers     []any
-			}
-			bed.Check(t, json.Unmarshal(bed.ReadFile(t, file), &result))
-			if !result.Works || result.Image != "dx.test/pause:3" || result.Runtime != runtime || len(result.Containers) != 5 {
-				t.Errorf("%s has %+v", file, result)
-			}
+		file := filepath.Join(s.StateDir, "verify.json")
+		var result struct {
+			Image, Runtime string
+			Works          bool
+			Containers     []any
+		}
+		bed.Check(t, json.Unmarshal(bed.ReadFile(t, file), &result))
+		if !result.Works || result.Image != "dx.test/pause:3" || result.Runtime != runtime || len(result.Containers) != 5 {
+			t.Errorf("%s has %+v", file, result)
 		}
 	}
 

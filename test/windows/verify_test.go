@@ -32,10 +32,9 @@ func testVerify(t *testing.T) {
 	}
 	verify := func(status int, gpu string) (stdout string, r result) {
 		t.Helper()
-		report := n.Path("verify-" + gpu + ".json")
 		stdout, _ = n.Dxctl(t, status, "verify", "--gpus", gpu, "--cri-socket", n.Pipe(), "--ctr", n.Path("ctr.exe"),
-			"--containerd-namespace", "default", "--image", "localhost/base:1", "--report", report)
-		return strings.ToLower(stdout), bed.Decode[result](t, string(bed.ReadFile(t, report)))
+			"--containerd-namespace", "default", "--image", "localhost/base:1")
+		return strings.ToLower(stdout), bed.Decode[result](t, string(bed.ReadFile(t, n.StateDir+`\verify.json`)))
 	}
 	stdout, r := verify(1, "0")
 	var refused []string

@@ -11,10 +11,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/directx-nri/directx-nri/cmd/dxctl/bugreport"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/nodegpus"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/statefile"
 	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/paths"
 )
@@ -29,7 +29,7 @@ func readLines(file string) []string {
 	if err != nil {
 		text = []byte(err.Error())
 	}
-	return strings.Split(string(bugreport.Redact(bytes.ReplaceAll(text, []byte{0}, nil))), "\n")
+	return strings.Split(string(redact(bytes.ReplaceAll(text, []byte{0}, nil))), "\n")
 }
 
 // bugReport is the content of the file of 'dxctl doctor --report'. The only content of a file of
@@ -60,7 +60,11 @@ func (g *gatherer) writeReport(stderr io.Writer, state nodeState, report Report)
 		r.DevicesDef = readLines(filepath.Join(os.Getenv("SystemRoot"), "System32", "containers", "devices.def"))
 	}
 	r.Verify, _ = statefile.Read[json.RawMessage](paths.Verification(g.stateDir)) // A damaged result is left out.
-	if err := bugreport.Write(g.reportFile, r); err != nil {
+	var text bytes.Buffer
+	if err := cli.PrintDocument(&text, cli.JSON, r); err != nil {
+		return err
+	}
+	if err := durable.Create(g.reportFile, redact(text.Bytes()), 0o600); err != nil {
 		return err
 	}
 	fmt.Fprintf(stderr, "wrote %s; read it before you send it\n", g.reportFile)
@@ -78,4 +82,32 @@ func (r Report) withoutQuotes() Report {
 		r.Findings[i].Problem = quotation.ReplaceAllString(r.Findings[i].Problem, "'…'")
 	}
 	return r
+}
+
+// secrets returns patterns of secrets. [redact] keeps the text of their first group.
+func secrets() []*regexp.Regexp {
+	const name = `(?i)((?:password|secret|token|key|credentials?)\w*\\*["']?\s*[:=]\s*`
+	return []*regexp.Regexp{
+		regexp.MustCompile(`(?i)(\bbearer\s+)[A-Za-z0-9._~+/=-]{6,}`),
+		// User and query of a URL. A password may contain anything but white space, and a JSON
+		// log has & as \u0026.
+		regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://)\S+@`),
+		regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://[^\s?"'\\]+\?)(?:[^\s"'\\]|\\+u[0-9a-fA-F]{4})+`),
+		// A value whose name is that of a secret, with or without quotation marks, which are kept.
+		regexp.MustCompile(name + `\\+")(?:[^"\\]|\\+[^"\\])*`),
+		regexp.MustCompile(name + `")(?:[^"\\]|\\.)*`),
+		regexp.MustCompile(name + `')(?:[^'"\\\n]|\\.)*`),
+		regexp.MustCompile(name + `)[^\s"'\\,;}\]]+`),
+		// An allocation token. A JSON escape sequence such as \u003e also ends with hexadecimal digits.
+		regexp.MustCompile(`(\\u[0-9a-fA-F]{4})?[0-9a-fA-F]{32,}`),
+	}
+}
+
+// redact replaces what looks like a secret: passwords, users in URLs, and long hexadecimal numbers.
+func redact(text []byte) []byte {
+	clean := strings.ToValidUTF8(string(text), "?")
+	for _, secret := range secrets() {
+		clean = secret.ReplaceAllString(clean, "${1}REDACTED")
+	}
+	return []byte(clean)
 }

@@ -35,6 +35,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/config"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
@@ -173,7 +174,7 @@ func (g *gatherer) readGPUs(ctx context.Context, c configState) ([]gpu, error) {
 	if err != nil {
 		return nil, err
 	}
-	os, files, p := ocispec.OS(g.OS), nodegpus.Root(g.hostRoot), capabilities.EffectivePolicy(c.Policy, g.OS)
+	os, files, p := ocispec.OS(g.OS), hostfiles.Root(g.hostRoot), capabilities.EffectivePolicy(c.Policy, g.OS)
 	devices, err := discovery.RequirePaths(source, p, g.OS).Devices(ctx)
 	var list []gpu
 	for i, r := range nodegpus.NewReports(devices, c.Policy) {
@@ -198,7 +199,7 @@ func (g *gatherer) readContainerd(ctx context.Context) containerdState {
 		return err
 	})
 	c.Version = running.Version
-	release := containerdconfig.Release{OS: g.OS, Major: cmp.Or(g.Major, running.Major)}
+	release := g.Release(running)
 	config, err := g.ReadConfig(release)
 	if c.FileErr = err; err == nil {
 		c.NRI, c.Imports = config.NRI, g.CheckImports(config, release)
@@ -371,9 +372,10 @@ func (g *gatherer) checkFiles(ctx context.Context, c configState) (problems []fi
 	for _, p := range damaged {
 		add(recordUnusable, p.Path, fmt.Errorf("an allocation record cannot be used: %w", p.Err))
 	}
-	for _, l := range containerd.Leftovers(g.ConfigFile, g.stateDir) {
-		add(leftoverKinds[l.Kind], l.Path, l.Err)
-	}
+	record, damagedErr, failedErr, dueErr := containerd.Leftovers(g.ConfigFile, g.stateDir)
+	add(changeRecordDamaged, record, damagedErr)
+	add(restartFailed, record, failedErr)
+	add(restartDue, record, dueErr)
 	return problems
 }
 

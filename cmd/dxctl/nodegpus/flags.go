@@ -43,7 +43,6 @@ type Flags struct {
 
 // AddSourceFlags adds the flags that select the policy and the GPUs by files.
 func (f *Flags) AddSourceFlags(flags *pflag.FlagSet) {
-	flags.SortFlags = false
 	flags.StringVar(&f.Inventory, "inventory", "", "inventory `FILE` of the GPUs (default: this node's GPUs)")
 	flags.StringVar(&f.ConfigFile, "config", "", "configuration `FILE` (default: the node policy in force)")
 }
@@ -93,7 +92,7 @@ func (f *Flags) Files() decision.Files {
 	if f.assumeFiles {
 		return hostfiles.AssumedToExist{}
 	}
-	return Root(f.HostRoot)
+	return hostfiles.Root(f.HostRoot)
 }
 
 // ReportMissing prints driver files that a container does not get.

@@ -3,21 +3,11 @@ package nodegpus
 import (
 	"context"
 	"errors"
-	"runtime"
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/node"
-	"github.com/directx-nri/directx-nri/internal/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
-
-// Root returns the directory below which the files of a node are looked up.
-func Root(hostRoot string) hostfiles.Root {
-	if hostRoot == "" && runtime.GOOS != "windows" {
-		return "/"
-	}
-	return hostfiles.Root(hostRoot)
-}
 
 // OpenSource opens the source of the GPUs of a node with the policy p. hostRoot is as in [Flags].
 func OpenSource(p policy.Policy, stateDir, hostRoot string) (discovery.Source, error) {

@@ -102,9 +102,9 @@ func (c *ctr) run(ctx context.Context, args ...string) (string, error) {
 		command := exec.CommandContext(ctx, c.program[0], args...)
 		command.SysProcAttr, command.WaitDelay = newProcessGroup(), time.Second
 		out, err := command.Output()
-		exit := &exec.ExitError{}
+		exit, hasExited := errors.AsType[*exec.ExitError](err)
 		switch {
-		case err == nil || !errors.As(err, &exit):
+		case err == nil || !hasExited:
 			return string(out), err
 		case ctx.Err() != nil:
 			return "", fmt.Errorf("ctr has not ended within %s", c.timeout)

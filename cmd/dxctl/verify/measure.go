@@ -11,11 +11,11 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/directx-nri/directx-nri/cmd/dxctl/nodegpus"
 	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/errlog"
+	"github.com/directx-nri/directx-nri/internal/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/winpath"
 	"github.com/directx-nri/directx-nri/ocispec"
@@ -41,7 +41,7 @@ type measurement struct {
 // buildEdits returns the edits of a container with the devices.
 func (m *measurement) buildEdits(p policy.Policy, mode policy.DriverFiles) (ocispec.Edits, error) {
 	p.DriverFiles = mode
-	edits, _, err := ocispec.BuildEdits(m.os, m.devices, nil, nodegpus.Root(""), p)
+	edits, _, err := ocispec.BuildEdits(m.os, m.devices, nil, hostfiles.Root(""), p)
 	return edits, err
 }
 
@@ -108,7 +108,7 @@ func (m *measurement) startConfigured(ctx context.Context) (refusal string) {
 // start starts a container with edits. It requests no GPU from the runtime shim.
 func (m *measurement) start(ctx context.Context, what string, edits ocispec.Edits) (refusal string) {
 	edits.Env = []string{decision.VisibleVariable + "=none"}
-	flags, err := runflags.Flags(runflags.Ctr, m.os, edits, nodegpus.Root(""))
+	flags, err := runflags.Flags(runflags.Ctr, m.os, edits, hostfiles.Root(""))
 	m.err = cmp.Or(m.err, err)
 	return m.startWithFlags(ctx, what, flags)
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/spf13/cobra"
 
-	"github.com/directx-nri/directx-nri/cmd/dxctl/bugreport"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/nodegpus"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/statefile"
@@ -22,7 +21,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/capabilities"
 	"github.com/directx-nri/directx-nri/internal/cli"
-	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
@@ -32,9 +30,8 @@ import (
 // options are the flags of the command.
 type options struct {
 	nodegpus.Flags
-	client     ctr
-	force      bool
-	reportFile string
+	client ctr
+	force  bool
 }
 
 // NewCommand returns 'dxctl verify'. version is that of dxctl.
@@ -49,7 +46,7 @@ out which, and prints the settings with which containers start. Changes no confi
 'dxctl doctor --report' includes the result.
 
 Fails if containers with GPUs do not start as configured, or one with the interlock does.`,
-		Example: `  dxctl verify --gpus 0 --report verify.json
+		Example: `  dxctl verify --gpus 0
   dxctl verify --image mcr.microsoft.com/windows/nanoserver:ltsc2025 -- cmd.exe`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -58,12 +55,10 @@ Fails if containers with GPUs do not start as configured, or one with the interl
 		},
 	}
 	flags := command.Flags()
-	flags.SortFlags = false
 	o.AddRequestFlag(command, "GPUs of the containers")
 	o.client.addFlags(flags)
 	flags.StringVar(&o.StateDir, "state-dir", paths.Default().State, "state `DIRECTORY`")
 	flags.BoolVar(&o.force, "force", false, "continue although pods have GPUs")
-	flags.StringVar(&o.reportFile, "report", "", "write the result to a new `FILE`, as JSON")
 	return command
 }
 
@@ -89,9 +84,6 @@ type Result struct {
 }
 
 func (o *options) run(ctx context.Context, version string, stdout, stderr io.Writer) error {
-	if o.reportFile != "" && durable.Exists(o.reportFile) {
-		return cli.Usage("--report: %s exists", o.reportFile)
-	}
 	m, err := o.prepare(ctx, version, stdout, stderr)
 	if err != nil {
 		return err
@@ -106,7 +98,8 @@ func (o *options) run(ctx context.Context, version string, stdout, stderr io.Wri
 		err = errors.New(m.result.Reason)
 	}
 	m.result.print(stdout)
-	return errors.Join(err, o.save(&m.result))
+	// 'dxctl doctor --report' reads it.
+	return errors.Join(err, statefile.Write(paths.Verification(o.StateDir), m.result))
 }
 
 // prepare checks that no pod has GPUs, and returns the measurement.
@@ -176,13 +169,4 @@ func (r *Result) print(w io.Writer) {
 	if !r.Works && len(r.Settings) > 0 {
 		fmt.Fprintf(w, "\nContainers start with this in config.yaml:\n\n%s", strings.Join(r.Settings, "\nor:\n\n"))
 	}
-}
-
-// save writes the result for 'dxctl doctor --report', and to the file of --report.
-func (o *options) save(r *Result) error {
-	err := statefile.Write(paths.Verification(o.StateDir), r)
-	if o.reportFile != "" {
-		err = errors.Join(err, bugreport.Write(o.reportFile, r))
-	}
-	return err
 }

@@ -1,4 +1,4 @@
-package bugreport
+package doctor
 
 import (
 	"strings"
@@ -31,7 +31,7 @@ func TestRedact(t *testing.T) {
 		`{"msg":"https://example.com/a", "to": "a@b"}`:      `{"msg":"https://example.com/a", "to": "a@b"}`,
 		"Authorization: Bearer abcdefgh":                    "Authorization: Bearer " + redacted,
 	} {
-		if got := string(Redact([]byte(text))); got != want {
+		if got := string(redact([]byte(text))); got != want {
 			t.Errorf("%s\nbecomes %s\nwant    %s", text, got, want)
 		}
 	}
@@ -42,7 +42,7 @@ func FuzzRedact(f *testing.F) {
 	f.Add(`{"a":"`, `"}`)
 	f.Fuzz(func(t *testing.T, before, after string) {
 		const token = "ffeeddccbbaa99887766554433221100"
-		if got := string(Redact([]byte(before + " " + token + " " + after))); strings.Contains(got, token) {
+		if got := string(redact([]byte(before + " " + token + " " + after))); strings.Contains(got, token) {
 			t.Errorf("%q", got)
 		}
 	})
