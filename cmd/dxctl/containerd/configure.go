@@ -96,8 +96,6 @@ func (o *ConfigureOptions) CheckFlags() error {
 		return cli.Usage("--shim-dir %q is not an absolute path", o.ShimDir)
 	case o.addHandler != "" && len(validation.IsDNS1123Label(o.addHandler)) > 0:
 		return cli.Usage("--add-handler %q: the name must consist of lowercase letters, digits and hyphens", o.addHandler)
-	case o.dryRun && o.AllowRestart:
-		return cli.Usage("--dry-run excludes --restart")
 	}
 	return o.Restarter.CheckFlags()
 }
@@ -111,8 +109,9 @@ func (o *ConfigureOptions) Run(ctx context.Context, stdout, stderr io.Writer) er
 	if err != nil {
 		return err
 	}
-	release := o.Release(ctx)
-	if file.Pending > 0 && o.hasLoaded(ctx, o.RestartTimeout, handlersMatchFile(file.text, release)) {
+	running, runningErr := o.ReadRunning(ctx, o.RestartTimeout)
+	release := o.Release(running)
+	if file.Pending > 0 && runningErr == nil && handlersMatchFile(file.text, release)(running.Handlers) == nil {
 		file.Pending = 0 // Containerd has started with the edits. A later failure must not undo them.
 	}
 	settings := containerdconfig.Settings{
@@ -145,7 +144,8 @@ func (o *ConfigureOptions) Run(ctx context.Context, stdout, stderr io.Writer) er
 		_, err := stdout.Write(diff.Diff(o.ConfigFile, file.text, o.ConfigFile, result.Text))
 		return err
 	}
-	return o.apply(ctx, stdout, stderr, file, result)
+	check := handlersUseShim(result.Handlers, o.Shim())
+	return o.apply(ctx, stdout, stderr, file, result, check, runningErr == nil && check(running.Handlers) == nil)
 }
 
 // realShim returns the path of the real shim, "" if it is unknown.
@@ -158,10 +158,11 @@ func (o *ConfigureOptions) realShim() string {
 	return path
 }
 
-// apply writes the result, and restarts containerd if allowed and necessary.
-func (o *ConfigureOptions) apply(ctx context.Context, stdout, stderr io.Writer, file recordedConfig, result containerdconfig.Result) error {
-	changed, check := len(result.Edits) > 0, handlersUseShim(result.Handlers, o.Shim())
-	restart := o.AllowRestart && (changed || file.Pending > 0 || file.RestartDue || !o.hasLoaded(ctx, o.RestartTimeout, check))
+// apply writes the result, and restarts containerd if allowed and necessary. isLoaded reports whether
+// containerd has loaded handlers that check accepts.
+func (o *ConfigureOptions) apply(ctx context.Context, stdout, stderr io.Writer, file recordedConfig, result containerdconfig.Result, check handlerCheck, isLoaded bool) error {
+	changed := len(result.Edits) > 0
+	restart := o.AllowRestart && (changed || file.Pending > 0 || file.RestartDue || !isLoaded)
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %v", file.path, result.Text, o.service(), o.RestartTimeout))
 	attempt := hex.EncodeToString(sum[:])
 	if restart {

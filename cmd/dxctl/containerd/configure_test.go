@@ -308,11 +308,16 @@ func TestImports(t *testing.T) {
 	}
 }
 
-func TestSignalOnWindows(t *testing.T) {
+func TestRestartFlags(t *testing.T) {
 	t.Parallel()
-	err := (&Restarter{Instance: Instance{OS: "windows"}, AllowRestart: true, restartMode: restartBySignal}).CheckFlags()
-	if err == nil || !strings.Contains(err.Error(), "is not supported on windows") {
-		t.Error(err)
+	for want, r := range map[string]Restarter{
+		"is not supported on windows": {Instance: Instance{OS: "windows"}, AllowRestart: true, restartMode: restartBySignal, RestartTimeout: 1},
+		"excludes --restart":          {dryRun: true, AllowRestart: true, RestartTimeout: 1},
+		"0s is not positive":          {},
+	} {
+		if err := r.CheckFlags(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -31,7 +32,7 @@ func (i *Instance) CheckHolders(ctx context.Context, stateDir string, stderr io.
 	if err == nil && len(entries) > 0 {
 		pods, err = i.Pods(ctx)
 	}
-	names := runningHolders(entries, pods, err != nil)
+	names := runningHolders(entries, pods)
 	switch {
 	case err != nil:
 		err = fmt.Errorf("running containers with GPUs will not start again afterward, and which run is unknown (%s): %w", strings.Join(names, ", "), err)
@@ -48,12 +49,12 @@ func (i *Instance) CheckHolders(ctx context.Context, stateDir string, stderr io.
 	return nil
 }
 
-// runningHolders returns the containers of entries whose pods run, or all containers if the pods
-// are unknown. Containers that get their GPUs from the kubelet have no interlock and are left out.
-func runningHolders(entries []allocation.Entry, pods Pods, podsUnknown bool) []string {
+// runningHolders returns the containers of entries whose pods run, or all containers if pods is
+// nil. Containers that get their GPUs from the kubelet have no interlock and are left out.
+func runningHolders(entries []allocation.Entry, pods Pods) []string {
 	var names []string
 	for _, e := range entries {
-		if h := e.Holder; h != nil && !e.Injected && (podsUnknown || pods.IsRunning(*h)) {
+		if h := e.Holder; h != nil && !e.Injected && (pods == nil || pods.IsRunning(*h)) {
 			names = append(names, h.PodNamespace+"/"+h.PodName+"/"+h.Container)
 		}
 	}
@@ -79,7 +80,7 @@ func (p Pods) IsRunning(h allocation.Holder) bool {
 
 // Pods returns the pods of the running containerd.
 func (i *Instance) Pods(ctx context.Context) (Pods, error) {
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	return containerdconfig.Pods(ctx, i.CRISocket)
 }

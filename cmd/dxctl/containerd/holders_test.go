@@ -28,10 +28,10 @@ func TestRunningHolders(t *testing.T) {
 		"uid-r": {Namespace: "default", Name: "run", Ready: true}, "uid-e": {Namespace: "default", Name: "ended"},
 		"uid-n": {Namespace: "default", Name: "named", Ready: true}, "uid-k": {Namespace: "default", Name: "kubelet", Ready: true},
 	}
-	if got, want := runningHolders(entries, pods, false), []string{"default/named/main", "default/run/main"}; !slices.Equal(got, want) {
+	if got, want := runningHolders(entries, pods), []string{"default/named/main", "default/run/main"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if got := runningHolders(entries, nil, true); len(got) != 4 {
+	if got := runningHolders(entries, nil); len(got) != 4 {
 		t.Errorf("unknown pods: %q", got)
 	}
 }

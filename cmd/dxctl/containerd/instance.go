@@ -3,14 +3,13 @@
 package containerd
 
 import (
-	"context"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"math"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/spf13/pflag"
 
@@ -19,9 +18,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/paths"
 )
-
-// queryTimeout limits a query whose answer is optional.
-const queryTimeout = 2 * time.Second
 
 // programName is the name of containerd's process.
 const programName = "containerd"
@@ -37,7 +33,6 @@ type Instance struct {
 // AddFlags adds the flags that select the containerd.
 func (i *Instance) AddFlags(flags *pflag.FlagSet) {
 	defaults := paths.Default()
-	flags.SortFlags = false
 	flags.StringVar(&i.ConfigFile, "containerd-config", defaults.ContainerdConfig, "containerd's configuration `FILE`")
 	flags.StringVar(&i.CRISocket, "cri-socket", defaults.CRI, "containerd's CRI `SOCKET` or named pipe")
 	flags.IntVar(&i.Major, "containerd-major", 0, "containerd's major version, 1 or 2 (default: that of the running containerd)")
@@ -51,18 +46,10 @@ func (i *Instance) CheckFlags() error {
 	return nil
 }
 
-// Release returns the release of the containerd that reads the configuration file.
-func (i *Instance) Release(ctx context.Context) containerdconfig.Release {
-	release := containerdconfig.Release{OS: i.OS, Major: i.Major}
-	if release.Major != 0 {
-		return release
-	}
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
-	// If containerd does not answer, the version of the file is used instead.
-	running, _ := containerdconfig.ReadRunning(ctx, i.CRISocket)
-	release.Major = running.Major
-	return release
+// Release returns the release of the containerd that reads the configuration file. If the running
+// one has not answered, the version of the file is used instead.
+func (i *Instance) Release(running containerdconfig.RunningConfig) containerdconfig.Release {
+	return containerdconfig.Release{OS: i.OS, Major: cmp.Or(i.Major, running.Major)}
 }
 
 // ReadConfig reads the configuration file. A file that does not exist is empty.
@@ -133,12 +120,10 @@ func resolveImports(file string, imports []string) (files []string, err error) {
 
 // withFileName adds the name of a file to an error that does not name one.
 func withFileName(file string, err error) error {
-	var syntaxErr containerdconfig.SyntaxError
-	var pathErr *fs.PathError
-	switch {
-	case err == nil || errors.As(err, &pathErr):
+	if _, hasName := errors.AsType[*fs.PathError](err); err == nil || hasName {
 		return err
-	case errors.As(err, &syntaxErr):
+	}
+	if _, hasLine := errors.AsType[containerdconfig.SyntaxError](err); hasLine {
 		return fmt.Errorf("%s:%w", file, err)
 	}
 	return fmt.Errorf("%s: %w", file, err)

@@ -1,7 +1,6 @@
 package containerd
 
 import (
-	"errors"
 	"fmt"
 	"path/filepath"
 	"reflect"
@@ -42,7 +41,7 @@ type failure struct {
 	Cause   string    `json:"error"`
 }
 
-func (f failure) String() string {
+func (f *failure) Error() string {
 	return fmt.Sprintf("containerd did not restart with this configuration at %s: %s", f.At.UTC().Format(time.RFC3339), f.Cause)
 }
 
@@ -58,7 +57,7 @@ func (f *failure) checkRetry(attempt string, now time.Time) error {
 	if past := now.Sub(f.At); past < 0 || past >= retryPause { // The clock may have been set back.
 		return nil
 	}
-	return fmt.Errorf("%s; it is tried again after %v, or with another --restart-timeout", f, retryPause)
+	return fmt.Errorf("%w; it is tried again after %v, or with another --restart-timeout", f, retryPause)
 }
 
 func recordPath(stateDir string) string { return filepath.Join(stateDir, recordName) }
@@ -104,38 +103,18 @@ func IsConfigured(stateDir string) bool {
 	return err != nil || r.Config != "" || r.RestartDue
 }
 
-// Leftover is a problem that an interrupted command left in a file.
-type Leftover struct {
-	Kind LeftoverKind
-	Path string
-	Err  error
-}
-
-// LeftoverKind is the kind of a [Leftover].
-type LeftoverKind int
-
-// The kinds of leftovers.
-const (
-	DamagedRecord LeftoverKind = iota
-	FailedRestart
-	PendingRestart
-)
-
-// Leftovers returns the problems that interrupted commands left.
-func Leftovers(configFile, stateDir string) (list []Leftover) {
+// Leftovers returns the path of the record, and what interrupted commands left in it: why it is
+// damaged, a restart that failed, and one that is due.
+func Leftovers(configFile, stateDir string) (path string, damaged, failed, due error) {
 	r, err := readRecord(stateDir)
 	if err == nil && r.Config != "" {
 		_, err = readRecordedConfig(configFile, stateDir)
 	}
-	add := func(kind LeftoverKind, err error) { list = append(list, Leftover{kind, recordPath(stateDir), err}) }
-	if err != nil {
-		add(DamagedRecord, err)
-	}
 	if r.Failure != nil {
-		add(FailedRestart, errors.New(r.Failure.String()))
+		failed = r.Failure
 	}
 	if r.RestartDue {
-		add(PendingRestart, errRestartDue)
+		due = errRestartDue
 	}
-	return list
+	return recordPath(stateDir), err, failed, due
 }

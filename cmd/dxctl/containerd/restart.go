@@ -63,6 +63,10 @@ func (r *Restarter) CheckFlags() error {
 		return err
 	}
 	switch {
+	case r.dryRun && r.AllowRestart:
+		return cli.Usage("--dry-run excludes --restart")
+	case r.RestartTimeout <= 0:
+		return cli.Usage("--restart-timeout %s is not positive", r.RestartTimeout)
 	case r.restartCommand != "" && !r.AllowRestart:
 		return cli.Usage("--restart-command requires --restart")
 	case r.restartMode == restartBySignal && r.OS == "windows":
@@ -75,9 +79,6 @@ func (r *Restarter) CheckFlags() error {
 
 // handlerCheck returns an error unless containerd has loaded the handlers that it has to load.
 type handlerCheck func(loaded []containerdconfig.Handler) error
-
-// anyHandlers accepts what containerd has loaded.
-func anyHandlers([]containerdconfig.Handler) error { return nil }
 
 // handlersUseShim returns a check that the named handlers use the shim.
 func handlersUseShim(names []string, shim string) handlerCheck {
@@ -119,13 +120,11 @@ func handlersMatchFile(text []byte, release containerdconfig.Release) handlerChe
 	}
 }
 
-// hasLoaded reports whether the running containerd has loaded handlers that check accepts. It
-// returns false if containerd does not answer.
-func (r *Restarter) hasLoaded(ctx context.Context, timeout time.Duration, check handlerCheck) bool {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+// ReadRunning returns what the running containerd has loaded.
+func (r *Restarter) ReadRunning(ctx context.Context, limit time.Duration) (containerdconfig.RunningConfig, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	running, err := containerdconfig.ReadRunning(ctx, r.CRISocket)
-	return err == nil && check(running.Handlers) == nil
+	return containerdconfig.ReadRunning(ctx, r.CRISocket)
 }
 
 var errRestartDue = errors.New("an earlier command did not finish its restart of containerd")
@@ -157,8 +156,7 @@ func (r *Restarter) ChangeAndRestart(ctx context.Context, out io.Writer, change 
 		record.RestartDue = wasDue || changed
 		return errors.Join(err, record.save(r.StateDir))
 	}
-	err = r.restartAndCheck(ctx, anyHandlers)
-	if err != nil && status.Code(err) != codes.Unimplemented { // Unimplemented: containerd runs without its CRI plugin.
+	if err := r.restartAndCheck(ctx, nil); err != nil {
 		return fmt.Errorf("%w; run the command again to restart containerd", err)
 	}
 	fmt.Fprintln(out, "restarted containerd")
@@ -188,10 +186,12 @@ func (r *Restarter) restartOrUndo(ctx context.Context, out io.Writer, c recorded
 		// On Windows, a pod's process has 5 s to end. Another restart could be killed while the
 		// kubelet is stopped, and then nothing would run dxctl again. So the next run restarts it.
 		// https://github.com/microsoft/hcsshim/blob/v0.14.1/internal/jobcontainers/jobcontainer.go
-		if canceled && r.OS == "windows" && r.hasLoaded(ctx, time.Second, anyHandlers) {
-			return fmt.Errorf("%w; run the command again to restart containerd", cause)
+		if canceled && r.OS == "windows" {
+			if _, err := r.ReadRunning(ctx, time.Second); err == nil {
+				return fmt.Errorf("%w; run the command again to restart containerd", cause)
+			}
 		}
-		if err := r.restartAndCheck(ctx, anyHandlers); err != nil {
+		if err := r.restartAndCheck(ctx, nil); err != nil {
 			cause = fmt.Errorf("%w; %w", cause, err)
 		} else {
 			cause, c.RestartDue = fmt.Errorf("%w, and containerd runs with it", cause), c.Pending > 0
@@ -239,7 +239,8 @@ func (r *Restarter) service() service.Service {
 // CheckRestart returns an error if containerd cannot be restarted.
 func (r *Restarter) CheckRestart(ctx context.Context) error { return r.service().Check(ctx) }
 
-// restartAndCheck restarts containerd and waits until it has loaded handlers that check accepts.
+// restartAndCheck restarts containerd and waits until it has loaded handlers that check accepts, or
+// until it runs if check is nil.
 func (r *Restarter) restartAndCheck(ctx context.Context, check handlerCheck) error {
 	ctx, cancel := context.WithTimeout(ctx, r.RestartTimeout)
 	defer cancel()
@@ -248,13 +249,14 @@ func (r *Restarter) restartAndCheck(ctx context.Context, check handlerCheck) err
 	}
 	for {
 		running, err := containerdconfig.ReadRunning(ctx, r.CRISocket)
-		if err == nil {
+		if err == nil && check != nil {
 			err = check(running.Handlers)
 		}
-		if err == nil {
+		noCRI := status.Code(err) == codes.Unimplemented // That will not change.
+		switch {
+		case err == nil || noCRI && check == nil:
 			return nil
-		}
-		if status.Code(err) == codes.Unimplemented { // That will not change.
+		case noCRI:
 			return fmt.Errorf("containerd restarted without its CRI plugin: %w", err)
 		}
 		select {

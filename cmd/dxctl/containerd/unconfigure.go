@@ -52,7 +52,8 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 	if err != nil {
 		return err
 	}
-	release := o.Release(ctx)
+	running, _ := o.ReadRunning(ctx, o.RestartTimeout)
+	release := o.Release(running)
 	text, notes, err := file.textWithoutEdits(release)
 	if err != nil {
 		return err
@@ -70,7 +71,9 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 	}
 	remaining := HandlersWithShim(restored.Handlers)
 	changed := !bytes.Equal(file.text, text)
-	restart := o.AllowRestart && (changed || file.RestartDue || o.isShimLoaded(ctx, remaining))
+	// A handler that still uses the shim in the file does so after a restart, too.
+	isStale := slices.ContainsFunc(HandlersWithShim(running.Handlers), func(name string) bool { return !slices.Contains(remaining, name) })
+	restart := o.AllowRestart && (changed || file.RestartDue || isStale)
 	if changed || restart {
 		err = o.CheckHolders(ctx, o.StateDir, stderr, o.force)
 	}
@@ -125,13 +128,4 @@ func HandlersWithShim(handlers []containerdconfig.Handler) []string {
 		}
 	}
 	return names
-}
-
-// isShimLoaded reports whether a handler of the running containerd uses the runtime shim, other
-// than the expected ones, which use it after a restart, too.
-func (o *unconfigureOptions) isShimLoaded(ctx context.Context, expected []string) bool {
-	ctx, cancel := context.WithTimeout(ctx, o.RestartTimeout)
-	defer cancel()
-	running, err := containerdconfig.ReadRunning(ctx, o.CRISocket)
-	return err == nil && slices.ContainsFunc(HandlersWithShim(running.Handlers), func(name string) bool { return !slices.Contains(expected, name) })
 }

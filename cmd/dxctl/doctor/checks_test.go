@@ -310,12 +310,12 @@ func brokenNodes() []brokenNode {
 		}),
 		file(CheckPermissions, "no answer", filesHang, state, fmt.Errorf("check the files of directx-nri: no answer: %w", context.DeadlineExceeded)),
 		file(CheckPermissions, "does not exist", hostDirectoryUntrusted, "/srv/models", errors.New("check /srv/models: file does not exist")),
-		file(CheckLeftovers, "unexpected end", leftoverKinds[containerd.DamagedRecord], journal, errors.New("unexpected end of JSON input")),
+		file(CheckLeftovers, "unexpected end", changeRecordDamaged, journal, errors.New("unexpected end of JSON input")),
 		linux(CheckLeftovers, "did not restart", func(f *nodeState) {
-			f.Files = []fileProblem{{leftoverKinds[containerd.FailedRestart], journal, errors.New("containerd did not restart with this configuration")}}
+			f.Files = []fileProblem{{restartFailed, journal, errors.New("containerd did not restart with this configuration")}}
 			f.Containerd.Handlers, f.Containerd.NRI, f.NRIErr = nil, false, errNotRegistered
 		}),
-		file(CheckLeftovers, "did not finish", leftoverKinds[containerd.PendingRestart], journal, errors.New("an earlier command did not finish its restart of containerd")),
+		file(CheckLeftovers, "did not finish", restartDue, journal, errors.New("an earlier command did not finish its restart of containerd")),
 	}
 }
 

@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 )
 
@@ -130,9 +129,8 @@ var (
 	hostDirectoryUntrusted = findingKind{CheckPermissions, "pods with a GPU that request a file of it do not start, or get what other users wrote", "create it, or remove it from {config}"}
 	filesHang              = findingKind{CheckPermissions, "problems with them are not detected", "check the disks of the state directory, the inventory and extraMounts.hostDirectories"}
 	recordUnusable         = findingKind{CheckRecords, "a container whose record cannot be used does not start", "delete its pod, then the file: {remove}"}
-	leftoverKinds          = map[containerd.LeftoverKind]findingKind{
-		containerd.DamagedRecord:  {CheckLeftovers, "'dxctl runtime unconfigure' cannot restore containerd's configuration", "compare it with {containerd}; if you do not need its content: {remove}"},
-		containerd.FailedRestart:  {CheckLeftovers, "the old configuration is in force, and the same change is not tried again for an hour", "see containerd's log; to try again now, set another --restart-timeout"},
-		containerd.PendingRestart: {CheckLeftovers, "containerd may not have loaded its configuration, or still use a shim that is being removed", "run the command again, with --restart"},
-	}
+
+	changeRecordDamaged = findingKind{CheckLeftovers, "'dxctl runtime unconfigure' cannot restore containerd's configuration", "compare it with {containerd}; if you do not need its content: {remove}"}
+	restartFailed       = findingKind{CheckLeftovers, "the old configuration is in force, and the same change is not tried again for an hour", "see containerd's log; to try again now, set another --restart-timeout"}
+	restartDue          = findingKind{CheckLeftovers, "containerd may not have loaded its configuration, or still use a shim that is being removed", "run the command again, with --restart"}
 )

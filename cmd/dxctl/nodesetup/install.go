@@ -35,7 +35,6 @@ that fails, the old file is restored. For pods, run 'dxctl runtime configure' ne
 		RunE:    func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout()) },
 	}
 	flags := command.Flags()
-	flags.SortFlags = false
 	flags.StringVar(&o.from, "from", "", fromUsage)
 	flags.StringVar(&o.shimDir, "shim-dir", defaults.ShimDir, containerd.ShimDirUsage)
 	flags.StringVar(&o.stateDir, "state-dir", defaults.State, "state `DIRECTORY`")

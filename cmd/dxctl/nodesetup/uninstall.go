@@ -18,7 +18,6 @@ import (
 	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
 	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/cli"
-	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
@@ -141,22 +140,20 @@ func (o *uninstallOptions) removeFiles(r *fileRemover, path, log string) error {
 // true, containerd is restarted later and then uses its configuration file.
 func (o *uninstallOptions) checkUnused(ctx context.Context, restartDue bool) error {
 	const fix = "run 'dxctl runtime unconfigure --restart' first"
-	config, err := o.ReadConfig(o.Release(ctx))
+	running, runningErr := o.ReadRunning(ctx, o.RestartTimeout)
+	config, err := o.ReadConfig(o.Release(running))
 	if err != nil {
 		return err
 	}
 	if handlers := containerd.HandlersWithShim(config.Handlers); len(handlers) > 0 {
 		return fmt.Errorf("runtime handler %s in %s uses the shim: %s", handlers[0], o.ConfigFile, fix)
 	}
-	ctx, cancel := context.WithTimeout(ctx, o.RestartTimeout)
-	defer cancel()
-	running, err := containerdconfig.ReadRunning(ctx, o.CRISocket)
-	switch status.Code(err) {
+	switch status.Code(runningErr) {
 	case codes.OK:
 	case codes.Unimplemented, codes.Unavailable: // It has no CRI plugin, or reads the file when it starts.
 		return nil
 	default:
-		return fmt.Errorf("containerd's runtime handlers are unknown: %w; is --cri-socket %s correct?", err, o.CRISocket)
+		return fmt.Errorf("containerd's runtime handlers are unknown: %w; is --cri-socket %s correct?", runningErr, o.CRISocket)
 	}
 	if handlers := containerd.HandlersWithShim(running.Handlers); len(handlers) > 0 && !restartDue {
 		return fmt.Errorf("runtime handler %s of the running containerd uses the shim: restart containerd, or %s", handlers[0], fix)
