@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/pelletier/go-toml/v2/unstable"
-
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
@@ -246,7 +244,7 @@ func Remove(text []byte, release Release) (result []byte, notes []string, err er
 			switch {
 			case entry == nil && e.has(edit.Path):
 				e.fail("%s is part of an inline table: remove it manually", tomlKey(edit.Path))
-			case entry != nil && (entry.kind != unstable.Array || slices.Equal(entry.strings, []string{AnnotationPattern})):
+			case entry != nil && (name == "runtime_path" || slices.Equal(stringsOf(e.doc.values, edit.Path...), []string{AnnotationPattern})):
 				edit.New = e.doc.raw(entry) // Remove the whole key.
 			}
 			e.undo(edit)

@@ -279,10 +279,10 @@ func newHandler(name string, runtimes []string, values map[string]any) Handler {
 	}
 }
 
-// stringsOf returns the strings in the list at a key.
-func stringsOf(values map[string]any, name string) []string {
+// stringsOf returns the strings in the list at path.
+func stringsOf(values map[string]any, path ...string) []string {
 	var all []string
-	for _, item := range get[[]any](values, name) {
+	for _, item := range get[[]any](values, path...) {
 		if s, ok := item.(string); ok {
 			all = append(all, s)
 		}

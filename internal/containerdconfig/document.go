@@ -36,9 +36,6 @@ type keyValue struct {
 	key     int // offset
 	value   span
 	line    span // whole lines, with line endings
-	kind    unstable.Kind
-	strings []string // of a list of strings
-	mixed   bool     // a list with elements that are not strings
 }
 
 // tomlDocument is a parsed TOML text. It is immutable; an edited text is parsed again.
@@ -56,8 +53,7 @@ func parse(text []byte) (*tomlDocument, error) {
 	d := &tomlDocument{text: body, hasBOM: hasBOM, eol: endOfLine(body), sections: []section{{}}}
 	if err := toml.Unmarshal([]byte(body), &d.values); err != nil {
 		line, column := 1, 1
-		var decode *toml.DecodeError
-		if errors.As(err, &decode) {
+		if decode, ok := errors.AsType[*toml.DecodeError](err); ok {
 			line, column = decode.Position()
 		}
 		reason := strings.TrimPrefix(err.Error(), "toml: ")
@@ -94,15 +90,7 @@ func (d *tomlDocument) addKeyValue(node *unstable.Node, path []string, key span)
 	current := len(d.sections) - 1
 	e := keyValue{
 		path: slices.Concat(d.sections[current].path, path), section: current, key: key.start,
-		value: span{start, whole.end}, line: d.lines(span{key.start, whole.end}), kind: node.Value().Kind,
-	}
-	if e.kind == unstable.Array {
-		for children := node.Value().Children(); children.Next(); {
-			if e.mixed = children.Node().Kind != unstable.String; e.mixed {
-				break
-			}
-			e.strings = append(e.strings, string(children.Node().Data))
-		}
+		value: span{start, whole.end}, line: d.lines(span{key.start, whole.end}),
 	}
 	d.sections[current].end = e.line.end
 	d.entries = append(d.entries, e)

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/pelletier/go-toml/v2/unstable"
 )
 
 // Edit is a change that can be reverted even after other parts of the text have changed.
@@ -141,27 +139,29 @@ func (e *tomlEditor) addHeader(table []string) {
 // comments in the list keep their places. A new list also has the inherited items.
 func (e *tomlEditor) addPattern(table []string, name string, inherited []string) {
 	path := slices.Concat(table, []string{name})
-	list := e.doc.entry(path)
+	list, items := e.doc.entry(path), get[[]any](e.doc.values, path...)
 	switch {
 	case list == nil:
 		e.set(table, name, slices.Concat([]string{AnnotationPattern}, inherited))
 		return
-	case list.kind != unstable.Array || list.mixed:
+	case items == nil || len(items) != len(stringsOf(e.doc.values, path...)):
 		e.fail("line %d: %s should be a list of strings", e.doc.line(list.key), tomlKey(path))
 		return
-	case list.hasPattern():
+	case e.hasPattern(path):
 		return
 	}
-	items := strings.TrimPrefix(e.doc.raw(list), "[")
+	rest := strings.TrimPrefix(e.doc.raw(list), "[")
 	switch {
-	case len(list.strings) == 0:
-	case strings.ContainsRune(" \t\r\n", rune(items[0])):
-		items = "," + items
+	case len(items) == 0:
+	case strings.ContainsRune(" \t\r\n", rune(rest[0])):
+		rest = "," + rest
 	default:
-		items = ", " + items
+		rest = ", " + rest
 	}
-	e.change(list, "["+tomlValue(AnnotationPattern)+items)
+	e.change(list, "["+tomlValue(AnnotationPattern)+rest)
 }
 
-// hasPattern reports whether a list has [AnnotationPattern].
-func (e *keyValue) hasPattern() bool { return slices.Contains(e.strings, AnnotationPattern) }
+// hasPattern reports whether the list at path has [AnnotationPattern].
+func (e *tomlEditor) hasPattern(path []string) bool {
+	return slices.Contains(stringsOf(e.doc.values, path...), AnnotationPattern)
+}

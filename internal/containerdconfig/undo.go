@@ -31,9 +31,9 @@ func (e *tomlEditor) undo(edit Edit) {
 	case e.doc.raw(entry) == edit.New:
 		e.removeLine(entry.line, edit.Inserted)
 	case e.doc.raw(entry) == edit.Old:
-	case entry.hasPattern():
+	case e.hasPattern(edit.Path):
 		e.replace(entry.value, withoutPattern(e.doc.raw(entry)))
-	case len(entry.strings) > 0 || edit.New == "": // The list does not have the pattern.
+	case len(stringsOf(e.doc.values, edit.Path...)) > 0 || edit.New == "": // The list does not have the pattern.
 	default:
 		e.note("line %d: %s was changed since it was configured, and is left as it is", e.doc.line(entry.key), tomlKey(edit.Path))
 	}
