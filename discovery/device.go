@@ -100,10 +100,10 @@ type Device struct {
 // RuntimeFile is a driver file that is mounted into Windows containers.
 type RuntimeFile struct {
 	// Source is the path relative to the driver store path.
-	Source string `yaml:"source" jsonschema:"required,format=runtimeFile"`
+	Source string `json:"source" yaml:"source" jsonschema:"required,format=runtimeFile"`
 	// Destination is the file's name in System32 or SysWOW64, which can differ from
 	// that of Source: nvcuda_loader64.dll is mounted as nvcuda.dll.
-	Destination string `yaml:"destination" jsonschema:"format=runtimeFile"`
+	Destination string `json:"destination" yaml:"destination" jsonschema:"format=runtimeFile"`
 }
 
 // DeviceNode is a device node of a Linux node: Path on the host, for example /dev/dxg,
@@ -116,8 +116,8 @@ type DeviceNode struct {
 // Library is a file or directory of a Linux node's user-mode driver: Source on the host
 // and Destination in the container.
 type Library struct {
-	Source      string `yaml:"source" jsonschema:"required,format=linuxPath"`
-	Destination string `yaml:"destination" jsonschema:"format=linuxPath"`
+	Source      string `json:"source" yaml:"source" jsonschema:"required,format=linuxPath"`
+	Destination string `json:"destination" yaml:"destination" jsonschema:"format=linuxPath"`
 }
 
 // Health is whether a device can be used, and why not. The zero value is healthy.

@@ -28,35 +28,28 @@ type Report struct {
 	Replicas   int    `json:"replicas,omitempty"`
 	NotOffered string `json:"notOffered,omitempty"`
 	// Health is "healthy" or the problem.
-	Health          string       `json:"health"`
-	Notes           []string     `json:"notes,omitempty"`
-	Vendor          string       `json:"vendor"`
-	Manufacturer    string       `json:"manufacturer,omitempty"`
-	LocationPath    string       `json:"locationPath,omitempty"`
-	LUID            string       `json:"luid,omitempty"`
-	DedicatedMemory uint64       `json:"dedicatedMemory"` // in bytes
-	Integrated      bool         `json:"integrated"`
-	Detachable      bool         `json:"detachable"`
-	Software        bool         `json:"software"`
-	NUMANode        *int         `json:"numaNode,omitempty"`
-	BusNumber       *uint32      `json:"busNumber,omitempty"`
-	Address         *uint32      `json:"address,omitempty"`
-	Status          string       `json:"status,omitempty"`  // Windows' flags of the device
-	Problem         uint32       `json:"problem,omitempty"` // Windows' problem code
-	DriverKey       string       `json:"driverKey,omitempty"`
-	DriverVersion   string       `json:"driverVersion,omitempty"`
-	DriverStorePath string       `json:"driverStorePath,omitempty"`
-	System32        []FileReport `json:"system32,omitempty"`
-	SysWOW64        []FileReport `json:"sysWOW64,omitempty"`
-	DeviceNodes     []FileReport `json:"deviceNodes,omitempty"`
-	Libraries       []FileReport `json:"libraries,omitempty"`
-}
-
-// FileReport describes a file on the node and its path in a container. The path of a
-// driver file is relative to the driver store path.
-type FileReport struct {
-	Source      string `json:"source"`
-	Destination string `json:"destination"`
+	Health          string                  `json:"health"`
+	Notes           []string                `json:"notes,omitempty"`
+	Vendor          string                  `json:"vendor"`
+	Manufacturer    string                  `json:"manufacturer,omitempty"`
+	LocationPath    string                  `json:"locationPath,omitempty"`
+	LUID            string                  `json:"luid,omitempty"`
+	DedicatedMemory uint64                  `json:"dedicatedMemory"` // in bytes
+	Integrated      bool                    `json:"integrated"`
+	Detachable      bool                    `json:"detachable"`
+	Software        bool                    `json:"software"`
+	NUMANode        *int                    `json:"numaNode,omitempty"`
+	BusNumber       *uint32                 `json:"busNumber,omitempty"`
+	Address         *uint32                 `json:"address,omitempty"`
+	Status          string                  `json:"status,omitempty"`  // Windows' flags of the device
+	Problem         uint32                  `json:"problem,omitempty"` // Windows' problem code
+	DriverKey       string                  `json:"driverKey,omitempty"`
+	DriverVersion   string                  `json:"driverVersion,omitempty"`
+	DriverStorePath string                  `json:"driverStorePath,omitempty"`
+	System32        []discovery.RuntimeFile `json:"system32,omitempty"`
+	SysWOW64        []discovery.RuntimeFile `json:"sysWOW64,omitempty"`
+	DeviceNodes     []discovery.Library     `json:"deviceNodes,omitempty"`
+	Libraries       []discovery.Library     `json:"libraries,omitempty"`
 }
 
 // NewReports returns the reports of devices, with the resources to which the policy assigns them.
@@ -72,7 +65,7 @@ func NewReports(devices []discovery.Device, p policy.Policy) []Report {
 			Integrated: d.Integrated, Detachable: d.Detachable, Software: d.Software,
 			NUMANode: d.NUMANode, BusNumber: d.BusNumber, Address: d.Address, Problem: d.Problem,
 			DriverKey: d.DriverKey, DriverVersion: d.DriverVersion, DriverStorePath: d.DriverStorePath,
-			System32: runtimeFiles(d.System32), SysWOW64: runtimeFiles(d.SysWOW64),
+			System32: d.System32, SysWOW64: d.SysWOW64, Libraries: d.Libraries,
 		}
 		if a.Rule != nil {
 			r.Resource, r.Replicas = a.Rule.Name, a.Rule.Replicas
@@ -84,20 +77,9 @@ func NewReports(devices []discovery.Device, p policy.Policy) []Report {
 			r.Status = fmt.Sprintf("0x%08X", d.Status)
 		}
 		for _, node := range d.DeviceNodes {
-			r.DeviceNodes = append(r.DeviceNodes, FileReport{Source: node.Path, Destination: node.ContainerPath})
-		}
-		for _, library := range d.Libraries {
-			r.Libraries = append(r.Libraries, FileReport(library))
+			r.DeviceNodes = append(r.DeviceNodes, discovery.Library{Source: node.Path, Destination: node.ContainerPath})
 		}
 		reports[i] = r
-	}
-	return reports
-}
-
-func runtimeFiles(files []discovery.RuntimeFile) []FileReport {
-	var reports []FileReport
-	for _, f := range files {
-		reports = append(reports, FileReport(f))
 	}
 	return reports
 }
