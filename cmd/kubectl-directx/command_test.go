@@ -43,7 +43,7 @@ items:
 apiVersion: v1
 kind: EventList
 items:
-  - {involvedObject: {uid: refused}, lastTimestamp: "2026-01-01T00:00:02Z", message: "directx-nri: the last"}
+  - {involvedObject: {uid: refused}, lastTimestamp: null, eventTime: "2026-01-01T00:00:02.000000Z", message: "directx-nri: the last"}
   - {involvedObject: {uid: refused}, lastTimestamp: "2026-01-01T00:00:01Z", message: "directx-nri: the first"}
   - {involvedObject: {uid: trains}, lastTimestamp: "2026-01-01T00:00:01Z", message: "before it was ready"}
   - {involvedObject: {uid: waits}, lastTimestamp: "2026-01-01T00:00:01Z", message: Insufficient}

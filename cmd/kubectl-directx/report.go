@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -119,13 +120,21 @@ func (c cluster) problems(n corev1.Node, resources []string) (problems []string)
 		}
 		last := corev1.Event{Message: "not ready"}
 		for _, event := range c.events {
-			if event.InvolvedObject.UID == pod.UID && !event.LastTimestamp.Before(&last.LastTimestamp) {
+			if event.InvolvedObject.UID == pod.UID && !seenAt(event).Before(seenAt(last)) {
 				last = event
 			}
 		}
 		add("pod %s/%s: %s", pod.Namespace, pod.Name, last.Message)
 	}
 	return problems
+}
+
+// seenAt returns when an event was seen last. The scheduler's events have no LastTimestamp.
+func seenAt(e corev1.Event) time.Time {
+	if e.LastTimestamp.IsZero() {
+		return e.EventTime.Time
+	}
+	return e.LastTimestamp.Time
 }
 
 // gpus returns the GPUs of a resource.
