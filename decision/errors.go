@@ -82,7 +82,7 @@ func foreignCauses() []cause {
 
 // causeOf returns the cause of err.
 func causeOf(err error) cause {
-	if c := (cause{}); errors.As(err, &c) {
+	if c, ok := errors.AsType[cause](err); ok {
 		return c
 	}
 	for _, c := range foreignCauses() {

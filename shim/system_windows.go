@@ -65,7 +65,7 @@ func (s *shim) exec(path string) (int, error) {
 		s.log().WithError(jobErr).Warn("The real shim runs without a job object: it continues if containerd ends this start")
 	}
 	err := command.Wait()
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		// The handle stays open until this process ends, which ends what is left of the
 		// failed call.
 		return exit.ExitCode(), nil

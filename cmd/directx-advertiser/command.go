@@ -51,7 +51,6 @@ be restarted at any time.`,
 		root = ""
 	}
 	set := command.Flags()
-	set.SortFlags = false
 	set.StringVar(&configFile, "config", defaults.Config, "configuration `FILE`; the default one need not exist")
 	flags.Add(command)
 	set.StringVar(&o.StateDir, "state-dir", defaults.State, "`DIRECTORY` of the node policy and the allocation records, the same for all programs")

@@ -53,7 +53,6 @@ again whenever containerd restarts.`,
 	}
 	defaults := paths.Default()
 	flags := command.Flags()
-	flags.SortFlags = false
 	flags.StringVar(&o.stateDir, "state-dir", defaults.State, "`DIRECTORY` of the node policy and the allocation records")
 	flags.StringVar(&o.runtimeDir, "runtime-dir", defaults.Runtime, "`DIRECTORY` of the socket by which directx-advertiser checks that the plugin works")
 	flags.StringVar(&o.hostRoot, "host-root", "/", "`DIRECTORY` where the node's root directory is mounted")

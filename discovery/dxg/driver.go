@@ -53,8 +53,7 @@ func isDeviceLost(err error) bool { return errors.Is(err, unix.ENODEV) }
 
 // errnoText returns an error's text with the name of its errno.
 func errnoText(err error) string {
-	var errno unix.Errno
-	if errors.As(err, &errno) {
+	if errno, ok := errors.AsType[unix.Errno](err); ok {
 		return fmt.Sprintf("%v (%s)", err, unix.ErrnoName(errno))
 	}
 	return err.Error()

@@ -90,8 +90,8 @@ func permissionRemedy(program string, err error, administrator bool) string {
 // usageError returns a flag's error as an error of usage. For an unknown flag, it suggests a similar
 // one.
 func usageError(command *cobra.Command, err error) error {
-	unknown := &pflag.NotExistError{}
-	if !errors.As(err, &unknown) {
+	unknown, ok := errors.AsType[*pflag.NotExistError](err)
+	if !ok {
 		return Usage("%w", err)
 	}
 	var names []string
@@ -106,6 +106,7 @@ func checkArguments(command *cobra.Command) {
 	for _, subcommand := range command.Commands() {
 		checkArguments(subcommand)
 	}
+	command.Flags().SortFlags = false
 	check, isGroup := command.Args, command.HasSubCommands() && !command.Runnable()
 	switch {
 	case check == nil && command.Name() == "help":
@@ -115,7 +116,7 @@ func checkArguments(command *cobra.Command) {
 	}
 	command.Args = func(c *cobra.Command, args []string) error {
 		err := check(c, args)
-		if status := (statusError{}); err == nil || errors.As(err, &status) {
+		if _, hasStatus := errors.AsType[statusError](err); err == nil || hasStatus {
 			return err
 		}
 		return Usage("%w", err)

@@ -25,15 +25,14 @@ type KeyError struct {
 
 // Error returns file:line: path: text.
 func (e KeyError) Error() string {
-	var b strings.Builder
-	b.WriteString(e.File)
+	place := e.File
 	if e.Line > 0 {
-		b.WriteString(":" + strconv.Itoa(e.Line))
+		place += ":" + strconv.Itoa(e.Line)
 	}
 	if e.Path != "" {
-		b.WriteString(": " + e.Path)
+		place += ": " + e.Path
 	}
-	return b.String() + ": " + e.Text
+	return place + ": " + e.Text
 }
 
 // KeyErrors are the errors in a file, in the order of their lines. There is at least one.
@@ -71,7 +70,7 @@ func parse(name string, data []byte, maxSize int) (*yamlDocument, error) {
 		return d, nil
 	}
 	messages := []string{err.Error()}
-	if typeErr := (*yaml.TypeError)(nil); errors.As(err, &typeErr) {
+	if typeErr, ok := errors.AsType[*yaml.TypeError](err); ok {
 		messages = typeErr.Errors
 	}
 	for _, text := range messages {

@@ -30,7 +30,7 @@ func checkVolumeBy(f *os.File, usualDir string, isReadOnly func(*os.File) bool) 
 	if err == nil {
 		err = durable.CheckOpen(f)
 	}
-	if denied := (*errlog.RemedyError)(nil); errors.As(err, &denied) && elsewhere {
+	if denied, ok := errors.AsType[*errlog.RemedyError](err); ok && elsewhere {
 		denied.Remedy = fmt.Sprintf("use a copy that only root can change: install -D -m 644 %s %s", path, filepath.Join(usualDir, filepath.Base(path)))
 	}
 	return err

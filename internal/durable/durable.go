@@ -102,12 +102,10 @@ func write(path string, data []byte, perm fs.FileMode, prepare func(*os.File) er
 // withoutTempName removes the random name of the temporary file from err, so that callers
 // that retry can compare errors.
 func withoutTempName(err error) error {
-	var pathError *fs.PathError
-	if errors.As(err, &pathError) && IsTemp(filepath.Base(pathError.Path)) {
+	if pathError, ok := errors.AsType[*fs.PathError](err); ok && IsTemp(filepath.Base(pathError.Path)) {
 		return fmt.Errorf("%s: %w", pathError.Op, pathError.Err)
 	}
-	var linkError *os.LinkError
-	if errors.As(err, &linkError) && IsTemp(filepath.Base(linkError.Old)) {
+	if linkError, ok := errors.AsType[*os.LinkError](err); ok && IsTemp(filepath.Base(linkError.Old)) {
 		return fmt.Errorf("%s: %w", linkError.Op, linkError.Err)
 	}
 	return err

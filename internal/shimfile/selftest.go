@@ -7,9 +7,10 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"strings"
 	"syscall"
 	"time"
+
+	"github.com/directx-nri/directx-nri/internal/errlog"
 )
 
 const (
@@ -41,29 +42,19 @@ func selfTest(ctx context.Context, path, dir string) error {
 		stdout, err = command.Output()
 		return err
 	})
-	var exit *exec.ExitError
+	exit, hasExited := errors.AsType[*exec.ExitError](err)
 	switch {
 	case ctx.Err() != nil:
 		return fmt.Errorf("%w: %s: %w", ErrSelfTest, path, context.Cause(ctx))
-	case errors.As(err, &exit):
-		return fmt.Errorf("%w: %s: %w: %s", ErrSelfTest, path, err, excerpt(append(stdout, exit.Stderr...)))
+	case hasExited:
+		return fmt.Errorf("%w: %s: %w: %.500s", ErrSelfTest, path, err, errlog.OneLine(string(append(stdout, exit.Stderr...))))
 	case err != nil:
 		return fmt.Errorf("%w: %s: %w", ErrSelfTest, path, err)
 	case string(bytes.TrimSpace(stdout)) != SelfTestPassed:
-		return fmt.Errorf("%w: %s: it printed %q instead of %q: is it %s?", ErrSelfTest, path, excerpt(stdout), SelfTestPassed, BaseName)
+		return fmt.Errorf("%w: %s: it printed %.500q instead of %q: is it %s?", ErrSelfTest, path, errlog.OneLine(string(stdout)), SelfTestPassed, BaseName)
 	default:
 		return nil
 	}
 }
 
 func isBeingWritten(err error) bool { return errors.Is(err, syscall.ETXTBSY) }
-
-// excerpt returns the beginning of a program's output, on one line.
-func excerpt(output []byte) string {
-	const maxLength = 500
-	text := strings.Join(strings.Fields(strings.ToValidUTF8(string(output), "?")), " ")
-	if len(text) > maxLength {
-		text = text[:maxLength] + "…"
-	}
-	return text
-}

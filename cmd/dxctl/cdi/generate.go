@@ -71,7 +71,6 @@ gpu=all instead.`,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },
 	}
 	flags := command.Flags()
-	flags.SortFlags = false
 	flags.StringVar(&o.file, "file", "", "`FILE` to write; a file that dxctl did not write is not replaced")
 	flags.BoolVar(&o.watch, "watch", false, "write it again whenever GPUs or drivers change, and remove it on a signal or if no GPU is usable")
 	o.AddFlags(flags)

@@ -52,7 +52,6 @@ itself, with its own flags.`,
 		return apply(command.Context(), command.OutOrStdout(), c)
 	}
 	flags := command.Flags()
-	flags.SortFlags = false
 	flags.StringVar(&c.File, "config", places.Config, "configuration `FILE`; optional at the default path")
 	flags.StringVar(&c.StateDir, "state-dir", places.State, "state `DIRECTORY`")
 	addNodeOS(command, &c.NodeOS)
@@ -167,8 +166,7 @@ func checkFile(stdout io.Writer, file, nodeOS string) error {
 
 // printResult prints that a file is valid, or its errors.
 func printResult(stdout io.Writer, file, summary string, err error) error {
-	invalid := config.KeyErrors(nil)
-	if errors.As(err, &invalid) {
+	if invalid, ok := errors.AsType[config.KeyErrors](err); ok {
 		text, _ := os.ReadFile(file) // If it no longer exists, its errors are printed.
 		if from := migrate.Detect(text); from != "" {
 			return fmt.Errorf("%s is a configuration of another device plugin (%s): run 'dxctl config convert --from %s %s'", file, from, from, file)
@@ -238,7 +236,6 @@ defaults. Warns about files that have changed since.`,
 		},
 	}
 	flags := command.Flags()
-	flags.SortFlags = false
 	flags.StringVar(&stateDir, "state-dir", paths.Default().State, "state `DIRECTORY`")
 	cli.AddOutputFlag(command, &output, cli.YAML, cli.JSON)
 	return command

@@ -47,7 +47,6 @@ files: an argument on each line (args), or a list (json, yaml).`,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },
 	}
 	flags := command.Flags()
-	flags.SortFlags = false
 	cli.AddChoice(command, &o.program, "for", "", "program that runs the container", string(runflags.Ctr), string(runflags.Nerdctl))
 	o.AddRequestFlag(command, "GPUs of the container, required")
 	flags.BoolVar(&o.withShim, "with-shim", false, "print flags that use the runtime shim")

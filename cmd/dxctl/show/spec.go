@@ -59,7 +59,6 @@ With --gpus, treats the container as a standalone one that requests these GPUs.`
 		},
 	}
 	flags := command.Flags()
-	flags.SortFlags = false
 	o.AddRequestFlag(command, "GPUs that a standalone container requests")
 	flags.StringVar(&o.id, "id", "preview", "the container's `ID`")
 	cli.AddOutputFlag(command, &o.output, outputDiff, outputSpec, cli.JSON, cli.YAML)
