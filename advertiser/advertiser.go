@@ -45,9 +45,8 @@ type Config struct {
 	AllocatesAtCreation bool
 	// CheckReady returns an error, with cause and remedy, if the component that adjusts
 	// containers cannot do so now. It is called concurrently, before each start of a
-	// container, once for each of its resources. With
-	// AllocatesAtCreation, Allocate calls it instead, and it must return at once: another allocation
-	// that begins in the meantime can crash the kubelet (kubernetes#136021).
+	// container, once for each of its resources. A kubelet that allocates at creation does not ask:
+	// there, the source must list the GPUs as unhealthy instead.
 	CheckReady func(ctx context.Context) error
 	// Pods finds the containers that hold replicas, and reports the pods that no longer exist.
 	Pods *PodTracker

@@ -1,6 +1,7 @@
 package advertiser
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,38 +83,30 @@ func (s *server) GetPreferredAllocation(_ context.Context, request *v1beta1.Pref
 // shim adds that when the container is created. With [Config.Inject] the answer has
 // the GPU's devices and mounts and no token.
 func (s *server) Allocate(ctx context.Context, request *v1beta1.AllocateRequest) (*v1beta1.AllocateResponse, error) {
-	call := s.guard.begin()
-	defer call.end()
-	response, tokens, err := s.allocate(ctx, request)
-	if err == nil {
-		err = call.awaitConflictWindow(ctx)
-	}
-	if err == nil && ctx.Err() != nil {
-		err = fmt.Errorf("allocate %s: %w", s.resource, context.Cause(ctx))
-	}
+	s.guard.inFlight.Add(1)
+	defer s.guard.inFlight.Add(-1)
+	var response *v1beta1.AllocateResponse
+	var tokens []allocation.Token
+	err := s.guard.do(ctx, func() (err error) {
+		response, tokens, err = s.allocate(ctx, request)
+		return err
+	})
 	if err != nil {
 		for _, token := range tokens {
 			err = errors.Join(err, s.config.Recorder.End(token.ID()))
 		}
-		s.guard.markConflict() // The kubelet now considers the replicas of the calls in flight unused.
 		return nil, s.refuse(err)
 	}
 	for i, token := range tokens {
 		s.log.WithFields(logrus.Fields{"allocation": token.ID(), "replicas": request.GetContainerRequests()[i].GetDevicesIds()}).Info("Allocated")
 		s.config.Metrics.Allocations.WithLabelValues(s.resource).Inc()
 	}
-	signal(s.guard.succeeded)
 	return response, nil
 }
 
 // allocate validates the whole request before it records anything. It returns the
 // tokens of all records, also with an error.
 func (s *server) allocate(ctx context.Context, request *v1beta1.AllocateRequest) (*v1beta1.AllocateResponse, []allocation.Token, error) {
-	if s.config.AllocatesAtCreation {
-		if err := s.config.CheckReady(ctx); err != nil {
-			return nil, nil, fmt.Errorf("%w: %w", errNotReady, err)
-		}
-	}
 	pool, _ := s.current()
 	var containers [][]allocation.Replica
 	for _, container := range request.GetContainerRequests() {
@@ -139,9 +132,6 @@ func (s *server) allocate(ctx context.Context, request *v1beta1.AllocateRequest)
 	return response, tokens, nil
 }
 
-// errNotReady is returned while containers cannot be given GPUs.
-var errNotReady = errors.New("the container cannot start with its GPU now; the kubelet retries")
-
 // PreStartContainer implements v1beta1.DevicePluginServer. The kubelet calls it
 // before every start of a container that holds a replica, and again later if it
 // fails. The kubelet does not call it if [Config.AllocatesAtCreation] is set.
@@ -157,7 +147,7 @@ func (s *server) PreStartContainer(ctx context.Context, request *v1beta1.PreStar
 	s.config.Metrics.StartChecks.WithLabelValues(s.resource, result).Observe(time.Since(began).Seconds())
 	if err != nil {
 		s.log.WithField("replicas", request.GetDevicesIds()).WithError(err).Warn("Container start refused; the kubelet retries")
-		return nil, status.Error(codes.FailedPrecondition, fmt.Sprintf("%v: %v", errNotReady, err))
+		return nil, status.Error(codes.FailedPrecondition, "the container cannot start with its GPU now; the kubelet retries: "+err.Error())
 	}
 	return &v1beta1.PreStartContainerResponse{}, nil
 }
@@ -178,8 +168,6 @@ func classify(err error) (reason string, code codes.Code) {
 		return "invalid_request", codes.InvalidArgument
 	case errors.Is(err, ErrNotInjectable):
 		return "not_injectable", codes.InvalidArgument
-	case errors.Is(err, errNotReady):
-		return "not_ready", codes.FailedPrecondition
 	case errors.Is(err, errConcurrent):
 		return "concurrent", codes.Aborted
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
@@ -261,41 +249,28 @@ func (g *allocateGuard) markConflict() {
 	g.lastConflict.Store(&now)
 }
 
-// guardedCall is one call of Allocate.
-type guardedCall struct {
-	guard *allocateGuard
-	began time.Time
-	// beganAlone reports that no other allocation began or failed in the conflictWindow before.
-	beganAlone bool
-}
-
-// begin returns a call that is in flight until its end.
-func (g *allocateGuard) begin() *guardedCall {
-	g.inFlight.Add(1)
-	call := &guardedCall{guard: g, began: time.Now()}
-	last := g.lastConflict.Swap(&call.began)
-	call.beganAlone = last == nil || call.began.Sub(*last) >= g.conflictWindow
-	return call
-}
-
-func (c *guardedCall) end() { c.guard.inFlight.Add(-1) }
-
 var errConcurrent = errors.New("another allocation began at the same time, and concurrent allocations can crash the kubelet of Windows (kubernetes#136021); the kubelet tries again in 10 to 15 seconds")
 
-// awaitConflictWindow waits until the call's conflictWindow has passed. It returns errConcurrent
-// if another allocation began or failed in the conflictWindow before or after the call began.
-func (c *guardedCall) awaitConflictWindow(ctx context.Context) error {
-	if c.guard.conflictWindow == 0 {
-		return nil
+// do calls allocate, and returns when the conflictWindow after its begin has passed. It returns
+// errConcurrent if another allocation began or failed in the conflictWindow before or after.
+func (g *allocateGuard) do(ctx context.Context, allocate func() error) error {
+	began := time.Now()
+	last := g.lastConflict.Swap(&began)
+	beganAlone := last == nil || began.Sub(*last) >= g.conflictWindow
+	err := allocate()
+	if err == nil && g.conflictWindow > 0 {
+		select {
+		case <-time.After(time.Until(began.Add(g.conflictWindow))):
+		case <-ctx.Done():
+		}
+		if !beganAlone || g.lastConflict.Load() != &began {
+			err = errConcurrent
+		}
 	}
-	timer := time.NewTimer(time.Until(c.began.Add(c.guard.conflictWindow)))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
+	if err = cmp.Or(err, context.Cause(ctx)); err != nil {
+		g.markConflict() // The kubelet now considers the replicas of the calls in flight unused.
+		return err
 	}
-	if !c.beganAlone || c.guard.lastConflict.Load() != &c.began {
-		return errConcurrent
-	}
+	signal(g.succeeded)
 	return nil
 }

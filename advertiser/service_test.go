@@ -99,10 +99,7 @@ func TestCalls(t *testing.T) {
 		"start":                {call: start, metric: `start_check_duration_seconds_count{resource="directx.microsoft.com/display",result="passed"} 1`},
 		"start refused": {call: start, ready: errors.New("the plugin is missing"), code: codes.FailedPrecondition, want: "the plugin is missing",
 			metric: `start_check_duration_seconds_count{resource="directx.microsoft.com/display",result="refused"} 1`},
-		"not ready, allocation at admission": {call: allocate([]string{"A::0"}), ready: errors.New("the shim is missing"), metric: "allocations_total{"},
-		"allocation at creation":             {call: allocate([]string{"A::0"}), atCreation: true, metric: "allocations_total{"},
-		"not ready, allocation at creation": {call: allocate([]string{"A::0"}), ready: errors.New("the shim is missing"), atCreation: true,
-			code: codes.FailedPrecondition, want: "the kubelet retries: the shim is missing", metric: failed("not_ready")},
+		"allocation at creation": {call: allocate([]string{"A::0"}), atCreation: true, metric: "allocations_total{"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -53,10 +52,10 @@ func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
 	if err != nil {
 		return err
 	}
-	c, checkReady := d.configure(p, discovery.RequirePaths(source, p, d.options.NodeOS))
+	c := d.configure(p, discovery.RequirePaths(source, p, d.options.NodeOS))
 	for {
 		a := advertiser.New(c)
-		d.status.Store(&status{advertiser: a, checkReady: checkReady})
+		d.status.Store(&status{advertiser: a, checkReady: c.CheckReady})
 		d.initialized, c.FailOnInitError = true, false
 		if err := a.Run(ctx); !errors.Is(err, advertiser.ErrRestart) {
 			return err
@@ -79,32 +78,27 @@ func (d *Daemon) resolveModes(p policy.Policy) policy.Policy {
 }
 
 // configure returns the configuration of the device plugin. It depends on what gives containers their
-// GPUs: the kubelet, the runtime shim or the NRI plugin. checkReady returns an error while that
-// component cannot give them.
-func (d *Daemon) configure(p policy.Policy, source discovery.Source) (c advertiser.Config, checkReady func(context.Context) error) {
+// GPUs: the kubelet, the runtime shim or the NRI plugin.
+func (d *Daemon) configure(p policy.Policy, source discovery.Source) advertiser.Config {
 	checked := &checkedSource{Source: source, check: d.recorder.CheckWritable, log: d.log}
-	c = advertiser.Config{
+	c := advertiser.Config{
 		Source: checked, Recorder: d.recorder, Rules: p.Resources, KubeletDir: d.options.KubeletDir, Pods: d.pods,
 		NodeOS: d.options.NodeOS, Metrics: d.metrics, Log: d.log, AllocatesAtCreation: d.options.AllocatesAtCreation, OnDevices: d.writeLabels,
 		FailOnInitError: p.FailOnInitError && !d.initialized,
-		CheckReady:      func(ctx context.Context) error { return checkReady(ctx) },
 	}
 	switch {
 	case p.Injection == policy.InjectByKubelet:
-		checkReady = func(context.Context) error { return nil }
+		c.CheckReady = func(context.Context) error { return nil }
 		c.Inject = d.newInjector(p, source).Inject
 	case p.ServedBy == policy.ServedByShim:
-		checkReady = func(ctx context.Context) error {
+		c.CheckReady = func(ctx context.Context) error {
 			return shimcheck.Check(ctx, d.options.StateDir, d.options.CRISocket.String())
 		}
-		checked.check = func(ctx context.Context) error { return errors.Join(d.recorder.CheckWritable(ctx), checkReady(ctx)) }
-		if c.AllocatesAtCreation {
-			c.CheckReady = checked.CheckReady
-		}
+		checked.check = func(ctx context.Context) error { return errors.Join(d.recorder.CheckWritable(ctx), c.CheckReady(ctx)) }
 	default:
-		checkReady = d.checkPlugin
+		c.CheckReady = d.checkPlugin
 	}
-	return c, checkReady
+	return c
 }
 
 func (d *Daemon) newInjector(p policy.Policy, source discovery.Source) *injector.Injector {
@@ -170,8 +164,6 @@ type checkedSource struct {
 	// restart of containerd: see isDefinite.
 	check func(context.Context) error
 	log   logrus.FieldLogger
-	// currentErr is the last error of check if it is definite, nil otherwise.
-	currentErr atomic.Pointer[error]
 
 	// The following fields are used only by Devices, which one goroutine calls. passed reports whether
 	// check has passed once. stopCause is its last definite result: the error because of which GPUs
@@ -189,11 +181,6 @@ func isDefinite(err error) bool {
 // While the result is unknown, the last definite result applies.
 func (s *checkedSource) Devices(ctx context.Context) ([]discovery.Device, error) {
 	checkErr := s.check(ctx)
-	if isDefinite(checkErr) {
-		s.currentErr.Store(&checkErr)
-	} else {
-		s.currentErr.Store(nil)
-	}
 	switch {
 	case isDefinite(checkErr):
 		if s.passed && s.stopCause == nil {
@@ -216,15 +203,4 @@ func (s *checkedSource) Devices(ctx context.Context) ([]discovery.Device, error)
 		}
 	}
 	return devices, err
-}
-
-// CheckReady returns the last error of the check if it is definite. It uses no file and no socket. It
-// returns no error while the result is unknown: with the feature gate WindowsCPUAndMemoryAffinity, a
-// refused allocation fails the pod permanently, and the interlock still stops a container that
-// cannot be given its GPU.
-func (s *checkedSource) CheckReady(context.Context) error {
-	if err := s.currentErr.Load(); err != nil {
-		return *err
-	}
-	return nil
 }

@@ -17,39 +17,29 @@ import (
 	"github.com/directx-nri/directx-nri/internal/testutil/allocationtest"
 )
 
-// TestConfigure: before a container starts, the component that gives it its GPUs is checked. A
-// kubelet that allocates at creation waits for no query.
+// TestConfigure: before a container starts, the component that gives it its GPUs is checked.
 func TestConfigure(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		injection  policy.Injection
-		servedBy   policy.ServedBy
-		atCreation bool
-		inject     bool
-		want       string // in the error of CheckReady
-		health     string // in that of the health check
+		injection policy.Injection
+		servedBy  policy.ServedBy
+		inject    bool
+		want      string // in the error of CheckReady
 	}{
-		"plugin":               {want: "is directx-nri running", health: "is directx-nri running"},
-		"shim":                 {servedBy: policy.ServedByShim, want: "is containerd running", health: "is containerd running"},
-		"shim, at creation":    {servedBy: policy.ServedByShim, atCreation: true, health: "is containerd running"},
-		"kubelet, at creation": {injection: policy.InjectByKubelet, atCreation: true, inject: true},
-		"kubelet":              {injection: policy.InjectByKubelet, inject: true},
+		"plugin":  {want: "is directx-nri running"},
+		"shim":    {servedBy: policy.ServedByShim, want: "is containerd running"},
+		"kubelet": {injection: policy.InjectByKubelet, inject: true},
 	} {
 		dir := testutil.ShortDir(t)
 		log := testutil.Quiet()
-		d := New(Options{StateDir: dir, RuntimeDir: dir, PodResources: dir + "/p", CRISocket: "/nowhere/s", NodeOS: "linux", AllocatesAtCreation: test.atCreation}, config.Compiler{}, "v", log)
+		d := New(Options{StateDir: dir, RuntimeDir: dir, PodResources: dir + "/p", CRISocket: "/nowhere/s", NodeOS: "linux"}, config.Compiler{}, "v", log)
 		d.recorder = allocationtest.Open(t, dir+"/records")
-		c, checkReady := d.configure(policy.Policy{Injection: test.injection, ServedBy: test.servedBy}, discovery.Static{})
+		c := d.configure(policy.Policy{Injection: test.injection, ServedBy: test.servedBy}, discovery.Static{})
 		if (c.Inject != nil) != test.inject {
 			t.Errorf("%s: injects: %t", name, c.Inject != nil)
 		}
-		for what, check := range map[string]struct {
-			err  error
-			want string
-		}{"CheckReady": {c.CheckReady(t.Context()), test.want}, "health": {checkReady(t.Context()), test.health}} {
-			if (check.err == nil) != (check.want == "") || check.err != nil && !strings.Contains(check.err.Error(), check.want) {
-				t.Errorf("%s: %s: %v, want %q", name, what, check.err, check.want)
-			}
+		if err := c.CheckReady(t.Context()); (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: CheckReady: %v, want %q", name, err, test.want)
 		}
 	}
 }
@@ -95,9 +85,6 @@ func TestCheckedSource(t *testing.T) {
 		}
 		if message != step.message {
 			t.Errorf("step %d: logged %q, want %q", i, message, step.message)
-		}
-		if ready := g.CheckReady(t.Context()); (ready == nil) != (step.result == nil || errors.Is(step.result, unknown)) {
-			t.Errorf("step %d: ready: %v", i, ready)
 		}
 	}
 }
