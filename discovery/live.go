@@ -169,27 +169,9 @@ func (l *Live) Watch(ctx context.Context, changed func()) error {
 	defer l.waitForRead()
 	defer watching.Wait()
 	defer cancel()
-	var (
-		events        = make(chan struct{}, 1)
-		watchErr      = make(chan error, 1)
-		isWatching    bool
-		retryWatch    <-chan time.Time
-		settlingUntil time.Time
-		warned        bool
-	)
-	startWatch := func() {
-		// Changes just before this had no event.
-		isWatching, settlingUntil = true, time.Now().Add(settlingTime)
-		watching.Go(func() {
-			watchErr <- l.watchEvents(ctx, func() {
-				select {
-				case events <- struct{}{}:
-				default:
-				}
-			})
-		})
-	}
-	startWatch()
+	events := make(chan struct{}, 1)
+	watching.Go(func() { l.keepWatching(ctx, events) })
+	settlingUntil := time.Now().Add(settlingTime) // Changes just before this had no event.
 	for reported := l.state.Load().generation; ; {
 		current, err := l.read(ctx)
 		if err != nil {
@@ -200,31 +182,47 @@ func (l *Live) Watch(ctx context.Context, changed func()) error {
 			changed()
 		}
 		interval := slowInterval
-		if !isWatching || current.err != nil || time.Now().Before(settlingUntil) {
+		if current.err != nil || time.Now().Before(settlingUntil) {
 			interval = fastInterval
 		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(interval):
-		case <-retryWatch:
-			startWatch()
-		case err := <-watchErr:
-			isWatching, retryWatch = false, time.After(slowInterval)
-			if !warned && ctx.Err() == nil {
-				l.log.WithError(err).Warn("The system does not report changes of GPUs; reading the GPUs every second until it does")
-			}
-			warned = true
 		case <-events:
-			select {
-			case <-ctx.Done():
-			case <-time.After(debounceTime):
-			}
+			sleep(ctx, debounceTime)
 			select {
 			case <-events: // The next read covers this one, too.
 			default:
 			}
 			settlingUntil = time.Now().Add(settlingTime)
 		}
+	}
+}
+
+// keepWatching puts a value into events after each event, until ctx ends. While the system reports
+// no events, it does so every second.
+func (l *Live) keepWatching(ctx context.Context, events chan<- struct{}) {
+	notify := func() {
+		select {
+		case events <- struct{}{}:
+		default:
+		}
+	}
+	for warned := false; ctx.Err() == nil; sleep(ctx, fastInterval) {
+		err := l.watchEvents(ctx, notify)
+		if !warned && ctx.Err() == nil {
+			l.log.WithError(err).Warn("The system does not report changes of GPUs; reading the GPUs every second until it does")
+		}
+		warned = true
+		notify()
+	}
+}
+
+// sleep waits for d, or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
 	}
 }
 

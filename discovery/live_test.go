@@ -146,7 +146,7 @@ func watched(t *testing.T, test func(f *fakeGPUs, changes *atomic.Int64)) {
 		done := make(chan error)
 		var changes atomic.Int64
 		go func() { done <- l.Watch(ctx, func() { changes.Add(1) }) }()
-		sleep(time.Minute)
+		pause(time.Minute)
 		if n := changes.Swap(0); n != 1 {
 			t.Errorf("%d changes at the start, want 1", n)
 		}
@@ -159,7 +159,7 @@ func watched(t *testing.T, test func(f *fakeGPUs, changes *atomic.Int64)) {
 	})
 }
 
-func sleep(d time.Duration) {
+func pause(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
@@ -171,18 +171,18 @@ func TestWatchNotifications(t *testing.T) {
 			f.update(fmt.Sprint("1.0.0.", n))
 			time.Sleep(debounceTime / 50)
 		}
-		sleep(debounceTime)
+		pause(debounceTime)
 		if n := f.count() - before; n < 2 || n > 3 || changes.Swap(0) != int64(n) {
 			t.Errorf("%d reads", n)
 		}
 		f.plug(2) // DXCore, the registry and the host can lag behind the notification.
-		sleep(fastInterval)
+		pause(fastInterval)
 		if n := changes.Swap(0); n != 1 {
 			t.Errorf("%d changes after the notification", n)
 		}
-		sleep(time.Minute)
+		pause(time.Minute)
 		f.plug(1)
-		sleep(slowInterval)
+		pause(slowInterval)
 		if n := changes.Swap(0); n != 1 {
 			t.Errorf("%d changes without a notification", n)
 		}
@@ -193,15 +193,15 @@ func TestWatchPollsWhenNotificationsEnd(t *testing.T) {
 	watched(t, func(f *fakeGPUs, changes *atomic.Int64) {
 		for n := range 2 {
 			f.broken <- errors.New("invalid handle")
-			sleep(debounceTime)
+			pause(debounceTime)
 			f.plug(n)
-			sleep(fastInterval)
+			pause(fastInterval)
 			if got := changes.Swap(0); got != 1 {
 				t.Errorf("%d changes", got)
 			}
-			sleep(slowInterval + settlingTime)
+			pause(slowInterval + settlingTime)
 			before := f.count()
-			sleep(slowInterval)
+			pause(slowInterval)
 			if reads := f.count() - before; reads != 1 {
 				t.Errorf("%d reads although there are notifications again", reads)
 			}
