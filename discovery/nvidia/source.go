@@ -13,8 +13,13 @@ import (
 	"github.com/directx-nri/directx-nri/discovery"
 )
 
-// retryInterval is the time after which an unknown UUID is queried again.
-const retryInterval = time.Minute
+const (
+	// retryInterval is the time after which an unknown UUID is queried again.
+	retryInterval = time.Minute
+	// firstTimeout is the time limit of the first query, which the second one follows without delay:
+	// the kubelet waits for the first list.
+	firstTimeout = time.Second
+)
 
 // WithUUIDs returns source with the UUIDs of NVIDIA's GPUs in its lists. [discovery.Source.Find] and
 // At do not add them. Devices must not be called concurrently.
@@ -70,16 +75,23 @@ func (s *source) Devices(ctx context.Context) ([]discovery.Device, error) {
 // isDue reports whether the UUID of d must be queried.
 func (s *source) isDue(d discovery.Device) bool {
 	uuid, queried := s.uuids[key(d)]
-	return d.Health.OK() && uuid == "" && (!queried || time.Now().After(s.retryAt))
+	return d.Health.OK() && uuid == "" && (!queried || !time.Now().Before(s.retryAt))
 }
 
 func (s *source) queryUUIDs(ctx context.Context, gpus []discovery.Device) {
+	pause := retryInterval
+	if s.uuids == nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, firstTimeout)
+		defer cancel()
+		pause = 0
+	}
 	byAddress, err := s.query(ctx, gpus)
 	uuids := assign(gpus, byAddress)
 	for gpu := range uuids {
 		uuids[gpu] = cmp.Or(uuids[gpu], s.uuids[gpu])
 	}
-	s.uuids, s.err, s.retryAt = uuids, err, time.Now().Add(retryInterval)
+	s.uuids, s.err, s.retryAt = uuids, err, time.Now().Add(pause)
 }
 
 // assign returns the UUIDs of gpus by [key], "" for unknown ones. A GPU has the UUID at its PCI

@@ -113,6 +113,27 @@ func TestQueries(t *testing.T) {
 	})
 }
 
+// The first list does not wait long for a driver that is slow, and the second one does.
+func TestSlowDriver(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSource(discovery.Static{nvidiaAt(1)}, func(ctx context.Context, _ []discovery.Device) (map[string]string, error) {
+			select {
+			case <-time.After(3 * time.Second):
+				return map[string]string{"00000000:01:00.0": testUUID}, nil
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		})
+		for i, want := range []string{"", testUUID} {
+			begin := time.Now()
+			if got := uuidsOf(t, s); got[0] != want || i == 0 && time.Since(begin) != firstTimeout {
+				t.Errorf("list %d has UUID %q after %s", i, got[0], time.Since(begin))
+			}
+		}
+	})
+}
+
 func TestUnknownUUIDs(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
