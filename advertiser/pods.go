@@ -23,13 +23,13 @@ import (
 // A pod that the kubelet does not list may still exist: a restarted kubelet lists no pod of
 // the API server until it has reached the server. A pod no longer exists if it is missing from
 // the list, and the same process of the kubelet
-//   - has listed it before, or
-//   - lists other pods of the API server, which it gets all at once, and has not
-//     listed this one for [neverListedTimeout]. The pod was deleted while the advertiser or
-//     the kubelet did not run.
+//   - has listed it before, and does not for [missingTimeout], or
+//   - lists other pods of the API server, which it gets all at once, and does not list this one
+//     for [neverListedTimeout]. The pod was deleted while the advertiser or the kubelet did not run.
 type PodTracker struct {
-	list func(ctx context.Context) ([]ContainerDevices, error)
-	now  func() time.Time
+	list           func(ctx context.Context) ([]ContainerDevices, error)
+	now            func() time.Time
+	missingTimeout time.Duration // shorter in tests
 
 	// kubelet identifies the kubelet's process by its registration socket. The following
 	// fields are about that process.
@@ -44,15 +44,12 @@ type owner struct {
 	pod Pod
 	// listed reports whether the kubelet has listed the pod since its process started.
 	listed bool
-	// missed is how many times in a row the pod was missing from the list, first at missedSince.
-	missed      int
-	missedSince time.Time
+	// missingSince is when the pod was first missing from the list, and has been since.
+	missingSince time.Time
 }
 
 const (
-	// missThreshold is how many times a pod must be missing from the list in a row.
-	missThreshold = 2
-	// neverListedTimeout is how long a pod that was never listed must be missing.
+	missingTimeout     = 5 * time.Second
 	neverListedTimeout = 2 * time.Minute
 )
 
@@ -60,7 +57,7 @@ const (
 // on socket, a path or on Windows a named pipe.
 func NewPodTracker(socket string) *PodTracker {
 	list := func(ctx context.Context) ([]ContainerDevices, error) { return listContainers(ctx, socket) }
-	return &PodTracker{list: list, now: time.Now}
+	return &PodTracker{list: list, now: time.Now, missingTimeout: missingTimeout}
 }
 
 // Containers returns all containers of the kubelet's active pods, without ordinary init
@@ -94,22 +91,27 @@ func (t *PodTracker) update(ctx context.Context, live []allocation.Entry, kubele
 		if pod, ok := ownerOf(record, containers); ok && pod != o.pod {
 			o = owner{pod: pod}
 		}
-		switch {
+		switch now := t.now(); {
 		case pods[o.pod]:
-			o.listed, o.missed = true, 0
-		case o.pod != Pod{} && (o.listed || t.listsAPIPods):
-			if o.missed == 0 {
-				o.missedSince = t.now()
-			}
-			o.missed++
-		}
-		owners[record.ID] = o
-		if o.missed >= missThreshold && (o.listed || t.now().Sub(o.missedSince) >= neverListedTimeout) {
+			o.listed, o.missingSince = true, time.Time{}
+		case o.pod == Pod{} || !o.listed && !t.listsAPIPods:
+		case o.missingSince.IsZero():
+			o.missingSince = now
+		case now.Sub(o.missingSince) >= t.timeout(o):
 			ended = append(ended, record.ID)
 		}
+		owners[record.ID] = o
 	}
 	t.owners = owners
 	return containers, ended, nil
+}
+
+// timeout returns how long a record's pod must be missing to be considered deleted.
+func (t *PodTracker) timeout(o owner) time.Duration {
+	if o.listed {
+		return t.missingTimeout
+	}
+	return neverListedTimeout
 }
 
 // hasAPIPod reports whether one of pods is certainly from the API server. The names

@@ -1,6 +1,7 @@
 package advertiser
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,7 +36,7 @@ func TestPodTracker(t *testing.T) {
 		live []allocation.Entry
 		// listed are pods, with a replica after a colon.
 		listed string
-		// after is the time since the last step.
+		// after is the time since the last step, by default missingTimeout.
 		after time.Duration
 		// The kubelet creates a new socket before the call, or during it (restart).
 		newSocket, restart, noSocket bool
@@ -56,6 +57,7 @@ func TestPodTracker(t *testing.T) {
 	for name, steps := range map[string][]step{
 		"deleted":                            {exists, exists, missing, ended, ended},
 		"missing once":                       {exists, missing, exists, missing, ended},
+		"missing twice within moments":       {exists, missing, {live: mine, listed: "other", after: 1}, {live: mine, listed: "other", after: missingTimeout - 2}, {live: mine, listed: "other", after: 1, ended: true}},
 		"never listed":                       {missing, missing, missing},
 		"deleted before the start":           {api(0), api(neverListedTimeout - 1), apiOver(1)},
 		"listed late":                        {api(0), api(neverListedTimeout - 1), {live: mine, listed: "name-of-a cni-b", after: time.Hour}, api(0), apiOver(0)},
@@ -86,7 +88,7 @@ func TestPodTracker(t *testing.T) {
 			create()
 			var now step
 			clock := at(0)
-			tracker := PodTracker{now: func() time.Time { return clock }, list: func(context.Context) (containers []ContainerDevices, _ error) {
+			tracker := PodTracker{missingTimeout: missingTimeout, now: func() time.Time { return clock }, list: func(context.Context) (containers []ContainerDevices, _ error) {
 				if now.restart {
 					create()
 				}
@@ -98,7 +100,7 @@ func TestPodTracker(t *testing.T) {
 			}}
 			for i, step := range steps {
 				now = step
-				clock = clock.Add(step.after)
+				clock = clock.Add(cmp.Or(step.after, missingTimeout))
 				if step.newSocket {
 					create()
 				}
