@@ -133,7 +133,7 @@ func (r *Runner) runSession(ctx context.Context) (err error) {
 	connCtx, disconnect := context.WithCancel(context.WithoutCancel(ctx))
 	defer disconnect()
 	plugin, err := stub.New(hooks,
-		stub.WithConnection(&closeNotifyConn{Conn: conn, onClose: disconnect}),
+		stub.WithConnection(conn), stub.WithOnClose(disconnect),
 		stub.WithPluginName(r.Name), stub.WithPluginIdx(r.Index),
 		stub.WithLogger(stubLogger{r.Log}),
 		// Newer runtimes fail the container whose adjustment is lost; others ignore it.
@@ -168,29 +168,6 @@ func (r *Runner) runSession(ctx context.Context) (err error) {
 		hooks.drain()
 	}
 	return errConnectionLost
-}
-
-// closeNotifyConn is a connection that calls onClose when either end has closed it. The stub reports
-// this only after it has started.
-type closeNotifyConn struct {
-	net.Conn
-	onClose func()
-}
-
-// Close implements [net.Conn]. The stub calls it when it cannot continue, for example after a
-// malformed frame. It does not read after that.
-func (c *closeNotifyConn) Close() error {
-	c.onClose()
-	return c.Conn.Close()
-}
-
-// Read implements [net.Conn].
-func (c *closeNotifyConn) Read(data []byte) (int, error) {
-	n, err := c.Conn.Read(data)
-	if err != nil {
-		c.onClose()
-	}
-	return n, err
 }
 
 // sessionHooks are the hooks that the stub finds for one session, and the session's state.
