@@ -394,10 +394,12 @@ func TestBudget(t *testing.T) {
 	began := time.Now()
 	at := func(seconds int) time.Time { return began.Add(time.Duration(seconds) * time.Second) }
 	b := budget{size: 10 * time.Second}
-	b.use(at(0), at(8))
-	for _, test := range []struct{ at, left int }{{8, 2}, {9, 3}, {10, 4}, {9, 4}, {100, 10}} {
+	for _, test := range []struct{ began, ended, at, left int }{
+		{0, 8, 8, 2}, {9, 9, 9, 3}, {10, 14, 14, 0}, {14, 14, 15, 1}, {100, 103, 104, 8},
+	} {
+		b.use(at(test.began), at(test.ended))
 		if left := b.left(at(test.at)); left != time.Duration(test.left)*time.Second {
-			t.Errorf("after %d s: %s, want %d s", test.at, left, test.left)
+			t.Errorf("%+v: %s", test, left)
 		}
 	}
 }

@@ -190,23 +190,19 @@ type budget struct {
 	size time.Duration
 
 	mu   sync.Mutex
-	used time.Duration
-	asOf time.Time // when used was last updated
+	full time.Time // when all of it is left again
 }
 
 // left returns how long a decision that begins now may take.
 func (b *budget) left(now time.Time) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.used = max(0, b.used-max(0, now.Sub(b.asOf)))
-	b.asOf = now
-	return b.size - b.used
+	return b.size - max(0, b.full.Sub(now))
 }
 
 // use subtracts the time of a decision.
 func (b *budget) use(began, ended time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.used += ended.Sub(began)
-	b.asOf = ended
+	b.full = ended.Add(max(0, b.full.Sub(began)) + ended.Sub(began))
 }
