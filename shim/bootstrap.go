@@ -3,9 +3,7 @@ package shim
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/VictoriaMetrics/easyproto"
@@ -26,13 +24,6 @@ const (
 	lastFieldOfAny   = 2
 )
 
-// flagsByField returns the flags of a start that have the values of bootstrap parameters, by the
-// numbers of the parameters' fields. containerd plans to remove the flags.
-// https://github.com/containerd/containerd/blob/v2.4.2/core/runtime/v2/command.go
-func flagsByField() map[uint32]string {
-	return map[uint32]string{1: "id", 2: "namespace", 6: "address", 7: "publish-binary"}
-}
-
 // resultVersion is the field of containerd's BootstrapResult, in the same file as
 // BootstrapParams.
 const resultVersion = 1
@@ -52,32 +43,20 @@ func isRunhcs(path string) bool {
 	return strings.Contains(strings.ToLower(filepath.Base(path)), "shim-runhcs-v1") // Windows ignores the case of file names.
 }
 
-// adaptToRunhcs returns the standard input and the arguments of a start in the form that runhcs
-// expects. If stdin has bootstrap parameters, the standard input becomes the runtime's options in
-// them, an Any, and flags that args do not have are added. Everything else stays as it is.
-func adaptToRunhcs(stdin []byte, args []string) (options []byte, allArgs []string) {
-	params := map[string]string{}
+// runtimeOptions returns the standard input of a start as runhcs expects it: the runtime's options, an
+// Any, if stdin has bootstrap parameters, otherwise stdin.
+func runtimeOptions(stdin []byte) (options []byte) {
 	isParams := false
 	ok := eachField(stdin, func(f easyproto.FieldContext) {
 		isParams = isParams || f.FieldNum > lastFieldOfAny
-		if flag := flagsByField()[f.FieldNum]; flag != "" {
-			params[flag], _ = f.String()
-		}
 		if extension, ok := f.MessageData(); ok && f.FieldNum == paramsExtensions && options == nil {
 			options = firstMessage(extension, extensionValue)
 		}
 	})
 	if !ok || !isParams {
-		return stdin, args
+		return stdin
 	}
-	existing := flagsOf(args)
-	allArgs = args
-	for _, flag := range slices.Sorted(maps.Keys(params)) {
-		if _, ok := existing[flag]; !ok {
-			allArgs = append([]string{"-" + flag, params[flag]}, allArgs...)
-		}
-	}
-	return options, allArgs
+	return options
 }
 
 // bootstrapVersion returns the version in a shim's answer to start as containerd reads it. The answer

@@ -2,7 +2,6 @@ package shim
 
 import (
 	"bytes"
-	"slices"
 	"testing"
 
 	"github.com/containerd/containerd/api/types"
@@ -48,21 +47,9 @@ func TestRunhcsStart(t *testing.T) {
 		"not protobuf":                 {[]byte("runtime options"), []byte("runtime options")},
 		"torn":                         {params(text(nil, 1, string(options)))[:39], params(text(nil, 1, string(options)))[:39]},
 	} {
-		args := []string{"-id", "c", "--namespace=n", "-publish-binary", "p", "-address", "a", "start"}
-		if got, gotArgs := adaptToRunhcs(test.given, args); !bytes.Equal(got, test.want) || !slices.Equal(gotArgs, args) {
-			t.Errorf("%s: %q %q, want %q", name, got, gotArgs, test.want)
+		if got := runtimeOptions(test.given); !bytes.Equal(got, test.want) {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
-	}
-}
-
-func TestRunhcsStartAddsMissingFlags(t *testing.T) {
-	t.Parallel()
-	_, got := adaptToRunhcs(params(), []string{"-debug", "-id", "c", "start"})
-	if want := []string{"-publish-binary", "containerd", "-namespace", "k8s.io", "-address", "address", "-debug", "-id", "c", "start"}; !slices.Equal(got, want) {
-		t.Errorf("%q", got)
-	}
-	if _, got := adaptToRunhcs([]byte("runtime options"), []string{"start"}); len(got) != 1 {
-		t.Errorf("without parameters: %q", got)
 	}
 }
 
@@ -107,8 +94,8 @@ func FuzzRunhcsStart(f *testing.F) {
 	f.Add(params(text(nil, 1, "x")))
 	f.Add(params([]byte{0x0a, 0x7f}))
 	f.Fuzz(func(t *testing.T, given []byte) {
-		if got, args := adaptToRunhcs(given, []string{"start"}); len(got) > len(given) || len(args)%2 == 0 {
-			t.Fatalf("%q became %q %q", given, got, args)
+		if got := runtimeOptions(given); len(got) > len(given) {
+			t.Fatalf("%q became %q", given, got)
 		}
 		bootstrapVersion(given)
 	})

@@ -30,16 +30,14 @@ const nodeRoot = ""
 // https://learn.microsoft.com/windows/win32/procthread/job-objects
 func (s *shim) exec(path string) (int, error) {
 	var stdin io.Reader = os.Stdin
-	args := s.args
 	if s.isStart() && isRunhcs(path) {
 		input, err := io.ReadAll(os.Stdin)
 		if err != nil {
 			return 0, fmt.Errorf("directx-nri: read the standard input for %s: %w", path, err)
 		}
-		input, args = adaptToRunhcs(input, args)
-		stdin = bytes.NewReader(input)
+		stdin = bytes.NewReader(runtimeOptions(input))
 	}
-	command := inOwnGroup(exec.Command(path, args...))
+	command := inOwnGroup(exec.Command(path, s.args...))
 	command.Stdin, command.Stdout, command.Stderr, command.Env = stdin, os.Stdout, os.Stderr, s.env
 	var output bytes.Buffer
 	if hasSandbox(s.config) {
