@@ -66,15 +66,12 @@ type Config struct {
 
 // timing are the durations that the package waits for. Tests shorten them.
 type timing struct {
-	// pollInterval is the interval of checks of the sockets, and the delay before a failed step is
-	// retried. unwatchedInterval is the interval of checks while the kubelet does not watch the
-	// list.
+	// pollInterval is the interval of checks of the sockets, the delay before a failed step is
+	// retried, and that before devices, records and pods are read after an allocation.
+	// unwatchedInterval is the interval of checks while the kubelet does not watch the list.
 	pollInterval, unwatchedInterval time.Duration
-	// recheckInterval is the interval at which devices, records and pods are read again, and
-	// allocateDelay the delay before they are read after an allocation.
-	recheckInterval, allocateDelay time.Duration
-	// removalDelay is how long no record must hold a replica before it is removed from the list.
-	removalDelay time.Duration
+	// recheckInterval is the interval at which devices, records and pods are read again.
+	recheckInterval time.Duration
 	// watchTimeout is how long after a registration the kubelet may take to call ListAndWatch.
 	watchTimeout time.Duration
 	// settleTime is how long the kubelet may take to end a connection whose stream has ended.
@@ -88,12 +85,14 @@ type timing struct {
 
 func defaultTiming() timing {
 	return timing{
-		pollInterval: time.Second, unwatchedInterval: 20 * time.Millisecond, recheckInterval: 10 * time.Second, allocateDelay: time.Second,
-		removalDelay: 20 * time.Second, watchTimeout: 10 * time.Second,
-		settleTime: 500 * time.Millisecond, stopTimeout: 2 * time.Second,
+		pollInterval: time.Second, unwatchedInterval: 20 * time.Millisecond, recheckInterval: 10 * time.Second,
+		watchTimeout: 10 * time.Second, settleTime: 500 * time.Millisecond, stopTimeout: 2 * time.Second,
 		conflictWindow: 100 * time.Millisecond,
 	}
 }
+
+// removalDelay is how long no record must hold a replica before it is removed from the list.
+func (t timing) removalDelay() time.Duration { return 2 * t.recheckInterval }
 
 // Advertiser is the device plugin for all resources, for one run.
 type Advertiser struct {
@@ -150,7 +149,7 @@ func newAdvertiser(config Config, timing timing) *Advertiser {
 	for name, rule := range rules {
 		p := &pool{resource: name, rule: rule}
 		// The kubelet's first list must have what it has allocated before.
-		a.servers[name] = newServer(config, timing, a.guard, p.next(nil, heldByGPU(live, name), a.now(), timing.removalDelay))
+		a.servers[name] = newServer(config, timing, a.guard, p.next(nil, heldByGPU(live, name), a.now(), timing.removalDelay()))
 	}
 	return a
 }
@@ -230,7 +229,7 @@ func (a *Advertiser) refreshLoop(ctx context.Context) error {
 			// The kubelet's pods must be listed while the new pod exists.
 			if !isSoon {
 				isSoon = true
-				timer.Reset(a.timing.allocateDelay)
+				timer.Reset(a.timing.pollInterval)
 			}
 			continue
 		case <-a.devicesChanged:

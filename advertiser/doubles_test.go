@@ -189,8 +189,6 @@ func fastTiming() timing {
 		pollInterval:      20 * time.Millisecond,
 		unwatchedInterval: time.Millisecond,
 		recheckInterval:   20 * time.Millisecond,
-		allocateDelay:     time.Millisecond,
-		removalDelay:      60 * time.Millisecond,
 		watchTimeout:      500 * time.Millisecond,
 		settleTime:        5 * time.Millisecond,
 		stopTimeout:       time.Second,

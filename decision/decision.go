@@ -9,7 +9,6 @@ package decision
 import (
 	"context"
 	"fmt"
-	"io"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/sirupsen/logrus"
@@ -96,9 +95,8 @@ type Decider struct {
 // of the operating system os. stateDir has the records and the compiled inventory.
 // checkHandler is [Decider.CheckHandler]. Errors include the remedy.
 func NewDecider(stateDir string, p policy.Policy, os ocispec.OS, files Files, checkHandler func(context.Context, string) error, log logrus.FieldLogger) (*Decider, error) {
-	discard := logrus.New() // The errors have everything that matters.
-	discard.SetOutput(io.Discard)
-	source, err := node.Open(node.Options{UseInventory: p.UseInventory, StateDir: stateDir, Log: discard})
+	// The source has no log: its errors have everything that matters.
+	source, err := node.Open(node.Options{UseInventory: p.UseInventory, StateDir: stateDir})
 	if err != nil {
 		return nil, withRemedy("", fmt.Errorf("%w: %w", errUnknownGPUs, err))
 	}

@@ -3,7 +3,6 @@
 package nodelabels
 
 import (
-	"bytes"
 	"fmt"
 	"maps"
 	"os"
@@ -96,14 +95,11 @@ func Write(path string, labels map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(labels)) {
 		text += name + "=" + labels[name] + "\n"
 	}
-	if before, err := durable.Read(path, maxFileBytes); err == nil && bytes.Equal(before, []byte(text)) {
-		return nil
-	}
 	// #nosec G301 G302 -- node-feature-discovery reads it, and does not run as root.
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	return durable.Replace(path, []byte(text), 0o644)
+	return durable.Update(path, []byte(text), 0o644)
 }
 
 // Read returns the labels of the file that [Write] wrote.
