@@ -85,14 +85,14 @@ type timing struct {
 
 func defaultTiming() timing {
 	return timing{
-		pollInterval: time.Second, unwatchedInterval: 20 * time.Millisecond, recheckInterval: 10 * time.Second,
+		pollInterval: time.Second, unwatchedInterval: 20 * time.Millisecond, recheckInterval: 5 * time.Second,
 		watchTimeout: 10 * time.Second, settleTime: 500 * time.Millisecond, stopTimeout: 2 * time.Second,
 		conflictWindow: 100 * time.Millisecond,
 	}
 }
 
 // removalDelay is how long no record must hold a replica before it is removed from the list.
-func (t timing) removalDelay() time.Duration { return 2 * t.recheckInterval }
+func (t timing) removalDelay() time.Duration { return 4 * t.recheckInterval }
 
 // Advertiser is the device plugin for all resources, for one run.
 type Advertiser struct {
@@ -103,8 +103,6 @@ type Advertiser struct {
 	// servers has the server of each resource. It does not change.
 	servers map[string]*server
 	guard   *allocateGuard // of all servers
-	// devicesChanged receives a value when the devices of the source have changed.
-	devicesChanged chan struct{}
 
 	// mu guards the fields that other goroutines read through status.go.
 	mu sync.Mutex
@@ -133,10 +131,9 @@ func New(config Config) *Advertiser { return newAdvertiser(config, defaultTiming
 func newAdvertiser(config Config, timing timing) *Advertiser {
 	a := &Advertiser{
 		config: config, timing: timing, now: time.Now,
-		assigner:       resources.Assigner{NodeOS: config.NodeOS, OneResource: config.Inject != nil},
-		guard:          newAllocateGuard(config.AllocatesAtCreation, timing.conflictWindow),
-		devicesChanged: make(chan struct{}, 1),
-		servers:        map[string]*server{}, resourceNames: map[string]string{},
+		assigner: resources.Assigner{NodeOS: config.NodeOS, OneResource: config.Inject != nil},
+		guard:    newAllocateGuard(config.AllocatesAtCreation, timing.conflictWindow),
+		servers:  map[string]*server{}, resourceNames: map[string]string{},
 	}
 	live := config.Recorder.Refresh()
 	rules := map[string]policy.Resource{} // the first rule of each resource
@@ -176,10 +173,6 @@ func (a *Advertiser) Run(ctx context.Context) error {
 		for _, s := range a.servers {
 			group.Go(func() error { return s.run(ctx) })
 		}
-		group.Go(func() error {
-			err := a.config.Source.Watch(ctx, func() { signal(a.devicesChanged) })
-			return fmt.Errorf("watch the GPUs: %w", cmp.Or(err, errors.New("watch ended unexpectedly")))
-		})
 		group.Go(func() error { return a.refreshLoop(ctx) })
 		err = group.Wait()
 	}
@@ -214,11 +207,10 @@ func (a *Advertiser) listDevices(ctx context.Context) ([]discovery.Device, error
 	return devices, err
 }
 
-// refreshLoop refreshes at every change of a device and after every allocation, and
-// periodically, because changes of pods and records have no event. It returns [ErrRestart],
-// or nil when ctx ends; other errors are retried.
+// refreshLoop refreshes periodically, and after every allocation. It returns [ErrRestart], or nil
+// when ctx ends; other errors are retried.
 func (a *Advertiser) refreshLoop(ctx context.Context) error {
-	timer := time.NewTimer(0) // There may have been changes before the watch began.
+	timer := time.NewTimer(a.timing.recheckInterval)
 	defer timer.Stop()
 	isSoon := false // The next refresh is the one after an allocation.
 	for {
@@ -232,7 +224,6 @@ func (a *Advertiser) refreshLoop(ctx context.Context) error {
 				timer.Reset(a.timing.pollInterval)
 			}
 			continue
-		case <-a.devicesChanged:
 		case <-timer.C:
 		}
 		isSoon = false
@@ -275,7 +266,6 @@ func (a *Advertiser) trackPods(ctx context.Context, live []allocation.Entry) err
 			continue
 		}
 		a.config.Log.WithField("allocation", id).Info("Allocation ended: its pod no longer exists")
-		signal(a.devicesChanged)
 	}
 	for _, record := range live {
 		c, ok := findHolder(containers, record)

@@ -35,14 +35,11 @@ type memorySource struct {
 	devices []discovery.Device
 	err     error
 	// listed is the number of calls of Devices.
-	listed  int
-	changed []func()
-	// broken ends Watch with its error.
-	broken chan error
+	listed int
 }
 
 func newSource(devices ...discovery.Device) *memorySource {
-	return &memorySource{devices: devices, broken: make(chan error)}
+	return &memorySource{devices: devices}
 }
 
 func (s *memorySource) Devices(ctx context.Context) ([]discovery.Device, error) {
@@ -75,25 +72,10 @@ func (s *memorySource) Find(ctx context.Context, instanceIDs []string) ([]discov
 	return discovery.WithIDs(devices, instanceIDs), err
 }
 
-func (s *memorySource) Watch(ctx context.Context, changed func()) error {
-	s.mu.Lock()
-	s.changed = append(s.changed, changed)
-	s.mu.Unlock()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case err := <-s.broken:
-		return err
-	}
-}
-
 func (s *memorySource) set(err error, devices ...discovery.Device) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.devices, s.err = devices, err
-	for _, changed := range s.changed {
-		changed()
-	}
 }
 
 // memoryPods is the kubelet's list of pods.

@@ -7,11 +7,11 @@ import (
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
-// Source lists the GPUs of a node. It is safe for concurrent use.
+// Source lists the GPUs of a node. Find and At can be called concurrently. Devices is called by one
+// goroutine at a time.
 type Source interface {
-	// Devices returns the current devices in a stable order. The caller can change the slice. If
-	// the devices cannot be read, it logs why and returns the last list, or an error if there
-	// never was a list.
+	// Devices returns the current devices in a stable order. The caller can change the slice. A
+	// source of a driver returns its last list if the driver does not answer.
 	Devices(ctx context.Context) ([]Device, error)
 
 	// Find returns the present devices with the given instance IDs, in any order, with their
@@ -23,11 +23,6 @@ type Source interface {
 	// At returns the device with this index in the list of Devices, and reports whether there is
 	// one. It can take less time than Devices.
 	At(ctx context.Context, index int) (device Device, ok bool, err error)
-
-	// Watch calls changed after the list has changed, until ctx ends or the source
-	// cannot watch any longer. Changes in quick succession may be reported as one.
-	// changed is not called concurrently and must not block.
-	Watch(ctx context.Context, changed func()) error
 }
 
 // Static is a [Source] whose devices never change.
@@ -49,12 +44,6 @@ func at(devices []Device, index int, err error) (Device, bool, error) {
 		return Device{}, false, err
 	}
 	return devices[index], true, nil
-}
-
-// Watch implements [Source]: it waits for the end of ctx.
-func (s Static) Watch(ctx context.Context, _ func()) error {
-	<-ctx.Done()
-	return nil
 }
 
 // WithIDs returns the elements of devices with the given instance IDs.

@@ -77,7 +77,7 @@ type knownAdapter struct {
 // mounted, for a program in a container, otherwise "".
 func Open(hostRoot string, log logrus.FieldLogger) *Source {
 	s := &Source{root: hostRoot, sys: "/sys", open: openDevice}
-	s.Live = discovery.NewLive(log, s.devicesOrLast, watchEvents)
+	s.Live = discovery.NewLive(log, s.devicesOrLast)
 	return s
 }
 

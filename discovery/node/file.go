@@ -92,13 +92,6 @@ func (f File) At(_ context.Context, index int) (device discovery.Device, ok bool
 	return devices[0], true, err
 }
 
-// Watch implements [discovery.Source]. It returns when ctx ends and never calls changed: the
-// advertiser compiles a changed inventory, and then restarts with the new policy.
-func (f File) Watch(ctx context.Context, _ func()) error {
-	<-ctx.Done()
-	return nil
-}
-
 // read returns the devices on the lines for which wanted returns true.
 func (f File) read(wanted func(line []byte) bool) (devices []discovery.Device, err error) {
 	defer func() {

@@ -17,8 +17,6 @@ import (
 type fakeSystem struct {
 	snapshot Snapshot
 	err      error
-	// notify is called in place of notifications.
-	notify func()
 	// snapshots counts calls.
 	snapshots int
 }
@@ -32,11 +30,6 @@ func (f *fakeSystem) Find(_ context.Context, ids []string) ([]Properties, error)
 	return slices.DeleteFunc(slices.Clone(f.snapshot.Devices), func(r Properties) bool {
 		return !slices.ContainsFunc(ids, func(id string) bool { return strings.EqualFold(id, r.InstanceID) })
 	}), f.err
-}
-
-func (f *fakeSystem) WatchEvents(context.Context, func()) error {
-	f.notify()
-	return nil
 }
 
 // utf16le encodes text without a terminator.

@@ -28,7 +28,7 @@ func Open(system System, log logrus.FieldLogger) *Source {
 		}
 		return Devices(snapshot), nil
 	}
-	return &Source{discovery.NewLive(log, list, system.WatchEvents), system}
+	return &Source{discovery.NewLive(log, list), system}
 }
 
 var errNotQueried = errors.New("DXCore was not queried")

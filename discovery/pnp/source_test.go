@@ -1,7 +1,6 @@
 package pnp
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -12,17 +11,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/win32"
 )
-
-func TestWatch(t *testing.T) {
-	t.Parallel()
-	system := &fakeSystem{snapshot: node(2)}
-	source := Open(system, testutil.Quiet())
-	ctx, cancel := context.WithCancel(t.Context())
-	system.notify = cancel
-	if err := source.Watch(ctx, func() {}); err != nil || ctx.Err() == nil {
-		t.Errorf("it does not watch: %v", err)
-	}
-}
 
 func TestFind(t *testing.T) {
 	t.Parallel()

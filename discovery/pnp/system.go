@@ -70,8 +70,4 @@ type System interface {
 
 	// Find reads the present devices with the given instance IDs, without DXCore.
 	Find(ctx context.Context, instanceIDs []string) ([]Properties, error)
-
-	// WatchEvents calls changed after each change of a device of the classes, such as its start, its
-	// removal or another driver, until ctx ends. changed must not block.
-	WatchEvents(ctx context.Context, changed func()) error
 }

@@ -47,11 +47,6 @@ func readDevices(ctx context.Context, wanted func(instanceID string) bool) (list
 	return list, ctx.Err()
 }
 
-// WatchEvents implements [System].
-func (system) WatchEvents(ctx context.Context, changed func()) error {
-	return win32.WatchDevices(ctx, []win32.GUID{win32.DisplayInterface(), win32.ComputeInterface()}, changed)
-}
-
 func readProperties(device win32.Device, instanceID string, class win32.GUID) Properties {
 	r := &propertyReader{device: device}
 	p := Properties{

@@ -15,10 +15,6 @@ import (
 //sys	setupDiGetDeviceProperty(set windows.DevInfo, device *windows.DevInfoData, key *propertyKey, propertyType *uint32, buffer *byte, size uint32, required *uint32, flags uint32) (err error) = setupapi.SetupDiGetDevicePropertyW
 // https://learn.microsoft.com/windows/win32/api/setupapi/nf-setupapi-setupgetinfdriverstorelocationw
 //sys	setupGetInfDriverStoreLocation(inf *uint16, platform uintptr, locale *uint16, buffer *uint16, size uint32, required *uint32) (err error) = setupapi.SetupGetInfDriverStoreLocationW
-// https://learn.microsoft.com/windows/win32/api/cfgmgr32/nf-cfgmgr32-cm_register_notification
-//sys	cmRegisterNotification(filter *notifyFilter, context uintptr, callback uintptr, handle *uintptr) (result uint32) = cfgmgr32.CM_Register_Notification
-// https://learn.microsoft.com/windows/win32/api/cfgmgr32/nf-cfgmgr32-cm_unregister_notification
-//sys	cmUnregisterNotification(handle uintptr) (result uint32) = cfgmgr32.CM_Unregister_Notification
 // https://learn.microsoft.com/windows/win32/api/dxcore/nf-dxcore-dxcorecreateadapterfactory
 //sys	dxcoreCreateAdapterFactory(interfaceID *GUID, factory **comObject) (result int32) = dxcore.DXCoreCreateAdapterFactory
 // https://learn.microsoft.com/virtualization/api/hcs/reference/hcsgetserviceproperties

@@ -51,17 +51,6 @@ func DisplayClass() GUID { return parseGUID("4d36e968-e325-11ce-bfc1-08002be1031
 // https://learn.microsoft.com/windows-hardware/drivers/install/system-defined-device-setup-classes-available-to-vendors
 func ComputeAcceleratorClass() GUID { return parseGUID("f01a9d53-3ff6-48d2-9f97-c8a7004be10c") }
 
-// DisplayInterface is the interface class of all adapters, compute-only ones included:
-// GUID_DISPLAY_DEVICE_ARRIVAL.
-// https://learn.microsoft.com/windows-hardware/drivers/install/guid-display-device-arrival
-func DisplayInterface() GUID { return parseGUID("1ca05180-a699-450a-9a0c-de4fbe3ddd89") }
-
-// ComputeInterface is the interface class of adapters that compute:
-// GUID_COMPUTE_DEVICE_ARRIVAL of the Windows Driver Kit's d3dkmthk.h, which is not
-// documented.
-// https://github.com/winsiderss/systeminformer (phnt's d3dkmthk.h)
-func ComputeInterface() GUID { return parseGUID("1024e4c9-47c9-48d3-b4a8-f9df78523b53") }
-
 // hresultError returns the error of an HRESULT, nil for a success.
 // https://learn.microsoft.com/openspecs/windows_protocols/ms-erref/0642cb2f-2075-4469-918c-4441e69c548a
 func hresultError(result int32) error {

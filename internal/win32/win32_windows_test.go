@@ -2,14 +2,12 @@ package win32
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"reflect"
 	"strings"
-	"syscall"
 	"testing"
 
 	"golang.org/x/sys/windows"
@@ -146,26 +144,5 @@ func TestWindowsVersion(t *testing.T) {
 	t.Parallel()
 	if v := WindowsVersion(); v.Build == 0 {
 		t.Errorf("%+v", v)
-	}
-}
-
-func TestWatchDevices(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := WatchDevices(ctx, []GUID{DisplayInterface(), ComputeInterface()}, func() {}); err != nil && !errors.Is(err, errors.ErrUnsupported) {
-		t.Error(err)
-	}
-}
-
-func TestNotifyCallback(t *testing.T) {
-	t.Parallel()
-	calls := 0
-	receivers.Store(uintptr(1<<31), func() { calls++ })
-	for _, number := range []uintptr{1 << 31, 1<<31 - 1} {
-		//nolint:forbidigo // This is the Win32 layer.
-		if result, _, _ := syscall.SyscallN(notifyCallback(), 1, number, 8, 0, 0); result != 0 || calls != 1 {
-			t.Errorf("result %d, %d calls", result, calls)
-		}
 	}
 }

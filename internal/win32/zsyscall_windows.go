@@ -38,30 +38,15 @@ func errnoErr(e syscall.Errno) error {
 }
 
 var (
-	modcfgmgr32    = windows.NewLazySystemDLL("cfgmgr32.dll")
 	modcomputecore = windows.NewLazySystemDLL("computecore.dll")
 	moddxcore      = windows.NewLazySystemDLL("dxcore.dll")
 	modsetupapi    = windows.NewLazySystemDLL("setupapi.dll")
 
-	procCM_Register_Notification        = modcfgmgr32.NewProc("CM_Register_Notification")
-	procCM_Unregister_Notification      = modcfgmgr32.NewProc("CM_Unregister_Notification")
 	procHcsGetServiceProperties         = modcomputecore.NewProc("HcsGetServiceProperties")
 	procDXCoreCreateAdapterFactory      = moddxcore.NewProc("DXCoreCreateAdapterFactory")
 	procSetupDiGetDevicePropertyW       = modsetupapi.NewProc("SetupDiGetDevicePropertyW")
 	procSetupGetInfDriverStoreLocationW = modsetupapi.NewProc("SetupGetInfDriverStoreLocationW")
 )
-
-func cmRegisterNotification(filter *notifyFilter, context uintptr, callback uintptr, handle *uintptr) (result uint32) {
-	r0, _, _ := syscall.SyscallN(procCM_Register_Notification.Addr(), uintptr(unsafe.Pointer(filter)), uintptr(context), uintptr(callback), uintptr(unsafe.Pointer(handle)))
-	result = uint32(r0)
-	return
-}
-
-func cmUnregisterNotification(handle uintptr) (result uint32) {
-	r0, _, _ := syscall.SyscallN(procCM_Unregister_Notification.Addr(), uintptr(handle))
-	result = uint32(r0)
-	return
-}
 
 func hcsGetServiceProperties(query *uint16, properties **uint16) (result int32) {
 	r0, _, _ := syscall.SyscallN(procHcsGetServiceProperties.Addr(), uintptr(unsafe.Pointer(query)), uintptr(unsafe.Pointer(properties)))

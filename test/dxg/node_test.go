@@ -101,11 +101,9 @@ func testNode(t *testing.T, containerd2 bool) {
 		for round := range 4 {
 			left := slices.Delete(slices.Clone(laptop), round%3, round%3+1)
 			d.Set(adapters(left...))
-			uevent(t)
 			pods = append(pods, n.Apply(t, bed.GPUPod("load", 1)))
 			waitOffered(t, n, 2*replicas)
 			d.Set(adapters(laptop...))
-			uevent(t)
 			n.SyncPods(t, pods...)
 			waitOffered(t, n, 3*replicas)
 		}
@@ -117,17 +115,14 @@ func testNode(t *testing.T, containerd2 bool) {
 
 	t.Run("a GPU that fails is not offered", func(t *testing.T) {
 		d.Set(adapters(intel, intelArc, nvidia.with(func(a *adapter) { a.Errno = unix.EIO })))
-		uevent(t)
 		waitOffered(t, n, 2*replicas)
 		d.Set(adapters(laptop...))
-		uevent(t)
 		waitOffered(t, n, 3*replicas)
 	})
 
 	t.Run("CUDA gets UUIDs", func(t *testing.T) {
 		twins := []adapter{nvidia, nvidia.with(func(a *adapter) { a.LUID++; a.Bus++ })}
 		d.Set(adapters(twins...))
-		uevent(t)
 		waitOffered(t, n, 2*replicas)
 		bed.Eventually(t, 30*time.Second, "the UUIDs are recorded", func() error {
 			text, err := os.ReadFile(filepath.Join(n.StateDir, "discovered.jsonl"))
@@ -155,7 +150,6 @@ func testNode(t *testing.T, containerd2 bool) {
 			}
 		}
 		d.Set(adapters(laptop...))
-		uevent(t)
 		waitOffered(t, n, 3*replicas)
 	})
 
@@ -199,21 +193,6 @@ func (d *double) products() string {
 		d.Fatal(err)
 	}
 	return dir
-}
-
-// uevent sends an event as the kernel does when a GPU comes or goes. A lost one would
-// cost the time of a poll.
-func uevent(t *testing.T) {
-	t.Helper()
-	socket, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.NETLINK_KOBJECT_UEVENT)
-	if err == nil {
-		defer unix.Close(socket)
-		err = unix.Sendto(socket, []byte("change@/devices/vmbus\x00ACTION=change\x00SUBSYSTEM=vmbus\x00"), 0,
-			&unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: 1})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 func waitOffered(t *testing.T, n *bed.Node, want int) {

@@ -83,9 +83,7 @@ settings() {
 		printf 'REGEDIT4\r\n'
 		# Windows Server 2022 in place of Windows 7.
 		printf '[HKEY_LOCAL_MACHINE\\Software\\Microsoft\\Windows NT\\CurrentVersion]\r\n"CurrentVersion"="10.0"\r\n"CurrentBuildNumber"="20348"\r\n'
-		# The double of cfgmgr32.dll has only what Wine's own lacks: notifications of devices.
-		printf '[HKEY_CURRENT_USER\\Software\\Wine\\DllOverrides]\r\n"cfgmgr32"="builtin"\r\n"computecore"="native"\r\n'
-		libraries watch-notified.exe cfgmgr32=native
+		printf '[HKEY_CURRENT_USER\\Software\\Wine\\DllOverrides]\r\n"computecore"="native"\r\n'
 		libraries watch-without-dxcore.exe dxcore=
 	} >"$dir/settings.reg"
 	echo "Z:$dir/settings.reg"

@@ -118,17 +118,17 @@ func (o *options) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if !o.watch {
 		return write()
 	}
-	if err := watch(ctx, source, write, stderr); err != nil {
+	if err := watch(ctx, write, stderr); err != nil {
 		return err
 	}
 	return remove(o.file, stdout)
 }
 
-// watch calls write at once and after each change of the source, until ctx ends. It prints an
-// error once, because write may succeed after the next change. A foreign file ends the watch.
-func watch(ctx context.Context, source discovery.Source, write func() error, stderr io.Writer) error {
+// watch calls write now and periodically, until ctx ends. It prints an error once, because write may
+// succeed after a change. A foreign file ends the watch.
+func watch(ctx context.Context, write func() error, stderr io.Writer) error {
 	var last errlog.LastError
-	return nodegpus.Follow(ctx, source, func() error {
+	return nodegpus.Follow(ctx, func() error {
 		err := write()
 		if errors.Is(err, errForeign) {
 			return err

@@ -11,11 +11,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
+	"testing/synctest"
 
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 
-	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
@@ -116,27 +115,20 @@ func TestWatch(t *testing.T) {
 		"GPUs that come and go": {[]error{noGPU, noGPU, nil, noGPU}, 4, 2, nil},
 		"a foreign file":        {[]error{errForeign, nil, nil}, 1, 0, errForeign},
 	} {
-		var stderr bytes.Buffer
-		written := 0
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-		err := watch(ctx, changes{times: len(test.results) - 1}, func() error { written++; return test.results[written-1] }, &stderr)
-		cancel()
-		if !errors.Is(err, test.err) || written != test.written || strings.Count(stderr.String(), "no GPU; waiting") != test.messages {
-			t.Errorf("%s: written %d times, %v:\n%s", name, written, err, &stderr)
-		}
+		synctest.Test(t, func(t *testing.T) {
+			var stderr bytes.Buffer
+			written := 0
+			ctx, cancel := context.WithCancel(t.Context())
+			err := watch(ctx, func() error {
+				if written++; written == len(test.results) {
+					cancel()
+				}
+				return test.results[written-1]
+			}, &stderr)
+			if !errors.Is(err, test.err) || written != test.written || strings.Count(stderr.String(), "no GPU; waiting") != test.messages {
+				t.Errorf("%s: written %d times, %v:\n%s", name, written, err, &stderr)
+			}
+			cancel()
+		})
 	}
-}
-
-// changes is a source that changes at once, for some times.
-type changes struct {
-	discovery.Source
-	times int
-}
-
-func (c changes) Watch(ctx context.Context, changed func()) error {
-	for range c.times {
-		changed()
-	}
-	<-ctx.Done()
-	return ctx.Err()
 }

@@ -2,7 +2,7 @@ package nodegpus
 
 import (
 	"context"
-	"errors"
+	"time"
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/node"
@@ -14,21 +14,22 @@ func OpenSource(p policy.Policy, stateDir, hostRoot string) (discovery.Source, e
 	return node.Open(node.Options{UseInventory: p.UseInventory, StateDir: stateDir, HostRoot: hostRoot, Live: true})
 }
 
-// Follow calls do immediately and after each change of source, until ctx ends or do returns an error.
-func Follow(ctx context.Context, source discovery.Source, do func() error) (failed error) {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	changed := func() {
-		if failed == nil {
-			failed = do()
+// followInterval is the interval of [Follow].
+const followInterval = 5 * time.Second
+
+// Follow calls do now and periodically, until ctx ends or do returns an error.
+func Follow(ctx context.Context, do func() error) error {
+	for {
+		err := do()
+		if ctx.Err() != nil {
+			return nil
 		}
-		if failed != nil {
-			stop()
+		if err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(followInterval):
 		}
 	}
-	changed()
-	if err := source.Watch(ctx, changed); ctx.Err() == nil {
-		return errors.Join(err, errors.New("the watch of the GPUs ended unexpectedly"))
-	}
-	return failed
 }

@@ -1,7 +1,7 @@
 package show
 
 import (
-	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/cli"
@@ -122,50 +123,36 @@ func TestDevicesOutput(t *testing.T) {
 	}
 }
 
-// changingSource has a second list after it was watched.
+// changingSource has another list at each call.
 type changingSource struct {
 	discovery.Static
-	next discovery.Static
-	ends error
+	calls int
 }
 
-func (s *changingSource) Watch(ctx context.Context, changed func()) error {
-	s.Static = s.next
-	changed()
-	if s.ends == nil {
-		<-ctx.Done()
+func (s *changingSource) Devices(context.Context) ([]discovery.Device, error) {
+	s.calls++
+	switch s.calls {
+	case 1, 2:
+		return []discovery.Device{{InstanceID: "A"}}, nil
+	case 3:
+		return []discovery.Device{{InstanceID: "B"}}, nil
 	}
-	return s.ends
+	return nil, errors.New("no more")
 }
 
 func TestFollow(t *testing.T) {
 	t.Parallel()
-	first := discovery.Static{{InstanceID: "A", SupportsDisplay: true}}
-	for name, ends := range map[string]error{"interrupted": nil, "watch ends": errors.New("no more events")} {
-		ctx, interrupt := context.WithCancel(t.Context())
-		defer interrupt()
-		reader, writer := io.Pipe()
-		result := make(chan error, 1)
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
 		o := devicesOptions{output: cli.Name}
-		go func() {
-			result <- o.follow(ctx, &changingSource{Static: first, next: discovery.Static{{InstanceID: "B"}}, ends: ends}, policy.Default(), writer, io.Discard)
-			_ = writer.Close()
-		}()
-		lines := bufio.NewScanner(reader)
-		for _, want := range []string{"A", "B"} {
-			if want == "B" && ends != nil {
-				continue // The end may be seen first.
-			}
-			if !lines.Scan() || lines.Text() != want {
-				t.Errorf("%s: %s, want %s", name, lines.Text(), want)
-			}
+		err := o.follow(t.Context(), &changingSource{}, policy.Default(), &out, io.Discard)
+		if err == nil || err.Error() != "no more" || out.String() != "A\nB\n" {
+			t.Errorf("%q, %v", &out, err)
 		}
-		if ends == nil {
-			interrupt()
+		ctx, interrupt := context.WithCancel(t.Context())
+		interrupt()
+		if err := o.follow(ctx, &changingSource{}, policy.Default(), &out, io.Discard); err != nil {
+			t.Errorf("interrupted: %v", err)
 		}
-		_, _ = io.Copy(io.Discard, reader)
-		if err := <-result; (err == nil) != (ends == nil) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
+	})
 }

@@ -3,6 +3,7 @@
 package bed
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/windows"
@@ -144,25 +146,16 @@ const watchCommand = "watch"
 func watch([]string) error {
 	ctx := context.Background()
 	source := pnp.Open(pnp.NewSystem(), logrus.New())
-	changes, ended := make(chan struct{}, 1), make(chan error, 1)
-	changes <- struct{}{}
-	go func() { // Ends with the process.
-		ended <- source.Watch(ctx, func() {
-			select {
-			case changes <- struct{}{}:
-			default: // One is pending.
-			}
-		})
-	}()
-	for {
-		select {
-		case err := <-ended:
-			return err
-		case <-changes:
-		}
+	var last []byte
+	for ; ; time.Sleep(200 * time.Millisecond) {
 		devices, err := source.Devices(ctx)
-		if err = errors.Join(err, json.NewEncoder(os.Stdout).Encode(devices)); err != nil {
+		line, encodeErr := json.Marshal(devices)
+		if err = errors.Join(err, encodeErr); err != nil {
 			return err
+		}
+		if !bytes.Equal(line, last) {
+			fmt.Println(string(line))
+			last = line
 		}
 	}
 }

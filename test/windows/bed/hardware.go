@@ -4,10 +4,7 @@ package bed
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
-	"os"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -51,16 +48,6 @@ func (m *Machine) Plug(t testing.TB, gpus ...GPU) {
 	Replace(t, `C:\devices.reg`, registryFile(devices))
 	if _, err := m.Program("reg", "import", `C:\devices.reg`); err != nil {
 		t.Fatalf("import the devices: %v", err)
-	}
-	happened := events(m.plugged, devices)
-	m.plugged = devices
-	f, err := os.OpenFile(`C:\notify.txt`, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err == nil {
-		_, err = f.WriteString(happened)
-		err = errors.Join(err, f.Close())
-	}
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -207,34 +194,4 @@ func registryFile(devices []GPU) []byte {
 		}
 	}
 	return wide(b.String())
-}
-
-// Interfaces that the graphics kernel registers for adapters.
-// https://learn.microsoft.com/windows-hardware/drivers/install/guid-display-device-arrival
-const (
-	displayArrival = "{1ca05180-a699-450a-9a0c-de4fbe3ddd89}"
-	computeArrival = "{1024e4c9-47c9-48d3-b4a8-f9df78523b53}"
-)
-
-// events returns lines for the double of cfgmgr32.dll (../doubles/cfgmgr32.c): the changes
-// of device interfaces as CM_NOTIFY_ACTION. A changed device restarts.
-// https://learn.microsoft.com/windows/win32/api/cfgmgr32/ne-cfgmgr32-cm_notify_action
-func events(before, after []GPU) string {
-	const arrival, removal = 0, 1
-	var b strings.Builder
-	compare := func(action int, devices, others []GPU) {
-		for _, g := range devices {
-			guid := displayArrival
-			if g.class() == computeClass {
-				guid = computeArrival
-			}
-			same := slices.ContainsFunc(others, func(o GPU) bool { return reflect.DeepEqual(o, g) })
-			if g.Problem == 0 && !same {
-				fmt.Fprintf(&b, "%d %s \\\\?\\%s#%s\n", action, guid, strings.ReplaceAll(g.InstanceID, `\`, "#"), guid)
-			}
-		}
-	}
-	compare(removal, before, after)
-	compare(arrival, after, before)
-	return b.String()
 }

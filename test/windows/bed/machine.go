@@ -46,8 +46,6 @@ type Machine struct {
 	missing  string // the reason why there are no nodes, empty if there are
 	// installed2 reports whether the installed containerd is a 2.x.
 	installed2 bool
-	// plugged are the devices of the last Plug.
-	plugged []GPU
 }
 
 // programsVariable is the environment variable for the directory of the programs, which
