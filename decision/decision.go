@@ -25,7 +25,7 @@ import (
 
 // Container is a container that is being created.
 type Container struct {
-	OS ocispec.OS
+	OS string
 	// ID is the runtime's ID of the container.
 	ID string
 	// Pod is the container's pod, nil for a standalone container.
@@ -92,17 +92,17 @@ type Decider struct {
 }
 
 // NewDecider returns the decider of this node with the policy p, for containers
-// of the operating system os. stateDir has the records and the compiled inventory.
+// of the operating system goos. stateDir has the records and the compiled inventory.
 // checkHandler is [Decider.CheckHandler]. Errors include the remedy.
-func NewDecider(stateDir string, p policy.Policy, os ocispec.OS, files Files, checkHandler func(context.Context, string) error, log logrus.FieldLogger) (*Decider, error) {
+func NewDecider(stateDir string, p policy.Policy, goos string, files Files, checkHandler func(context.Context, string) error, log logrus.FieldLogger) (*Decider, error) {
 	// The source has no log: its errors have everything that matters.
 	source, err := node.Open(node.Options{UseInventory: p.UseInventory, StateDir: stateDir})
 	if err != nil {
 		return nil, withRemedy("", fmt.Errorf("%w: %w", errUnknownGPUs, err))
 	}
-	p = capabilities.EffectivePolicy(p, string(os))
+	p = capabilities.EffectivePolicy(p, goos)
 	return &Decider{
-		Source: discovery.RequirePaths(source, p, string(os)), Store: allocation.OpenStore(paths.Allocations(stateDir)),
+		Source: discovery.RequirePaths(source, p, goos), Store: allocation.OpenStore(paths.Allocations(stateDir)),
 		Files: files, CheckHandler: checkHandler, Log: log, Policy: p,
 	}, nil
 }

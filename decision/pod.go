@@ -138,8 +138,8 @@ func AllocatedDevices(ctx context.Context, source discovery.Source, instanceIDs 
 
 // removeInterlock makes edits remove the interlock of the advertiser's answer, so
 // that the runtime starts the container.
-func removeInterlock(os ocispec.OS, edits *ocispec.Edits) {
-	if os == ocispec.Windows {
+func removeInterlock(goos string, edits *ocispec.Edits) {
+	if goos == ocispec.Windows {
 		edits.RemoveWindowsDevices = []specs.WindowsDevice{{ID: allocation.InterlockDeviceID, IDType: allocation.InterlockDeviceType}}
 	} else {
 		edits.RemoveMounts = []string{allocation.InterlockMount}

@@ -21,7 +21,7 @@ func TestPresentedTokens(t *testing.T) {
 	t.Parallel()
 	const displayKey, of16 = "directx.microsoft.com/allocation.display", "0123456789abcdef0123456789abcdef"
 	for name, test := range map[string]struct {
-		os         ocispec.OS
+		os         string
 		env        []string
 		annotation string // of the allocation in a pod, "" for a standalone container
 		want       []presentedToken

@@ -64,11 +64,11 @@ func (f SkippedFile) String() string {
 // A container with a missing mount source does not start, so files that do not exist are skipped.
 // Files whose destination is already that of another file are skipped, too. Symbolic links in mount
 // sources are resolved, because HCS cannot follow a link to a file.
-func BuildEdits(os OS, devices []discovery.Device, env []string, files Files, p policy.Policy) (Edits, []SkippedFile, error) {
-	b := builder{os: os, files: files, policy: p, sources: map[string]string{}}
+func BuildEdits(goos string, devices []discovery.Device, env []string, files Files, p policy.Policy) (Edits, []SkippedFile, error) {
+	b := builder{goos: goos, files: files, policy: p, sources: map[string]string{}}
 	for _, d := range devices {
 		var err error
-		if os == Windows {
+		if goos == Windows {
 			err = b.addWindows(d)
 		} else {
 			err = b.addLinux(d)
@@ -78,9 +78,9 @@ func BuildEdits(os OS, devices []discovery.Device, env []string, files Files, p 
 		}
 	}
 	if p.VisibilityHints {
-		b.edits.Env = visibilityHints(os, devices, env)
+		b.edits.Env = visibilityHints(goos, devices, env)
 	}
-	if variable := libraryPath(devices, env); os == Linux && variable != "" {
+	if variable := libraryPath(devices, env); goos == Linux && variable != "" {
 		b.edits.Env = append(b.edits.Env, variable)
 	}
 	return b.edits, b.skipped, nil
@@ -106,7 +106,7 @@ func libraryPath(devices []discovery.Device, env []string) string {
 }
 
 type builder struct {
-	os     OS
+	goos   string
 	files  Files
 	policy policy.Policy
 	edits  Edits
@@ -162,7 +162,7 @@ func (b *builder) addLinux(d discovery.Device) error {
 			return fmt.Errorf("device node %s: %w", n.Path, err)
 		}
 		node.Path = n.ContainerPath
-		key := DestinationKey(b.os, n.ContainerPath)
+		key := DestinationKey(b.goos, n.ContainerPath)
 		switch first, taken := b.sources[key]; {
 		case !taken:
 			b.sources[key] = n.Path
@@ -194,7 +194,7 @@ func (b *builder) addMounts(d discovery.Device, mounts []mount) error {
 		case err != nil:
 			return fmt.Errorf("runtime file %s: %w", m.source, err)
 		case b.reserve(d, resolved[i], m.destination):
-			b.edits.Mounts = append(b.edits.Mounts, ReadOnlyMount(b.os, resolved[i], m.destination))
+			b.edits.Mounts = append(b.edits.Mounts, ReadOnlyMount(b.goos, resolved[i], m.destination))
 		}
 	}
 	return nil
@@ -203,10 +203,10 @@ func (b *builder) addMounts(d discovery.Device, mounts []mount) error {
 // reserve reserves destination for source and reports whether it was not reserved yet. Devices of
 // one driver share files, so the same source again is no conflict.
 func (b *builder) reserve(d discovery.Device, source, destination string) bool {
-	key := DestinationKey(b.os, destination)
+	key := DestinationKey(b.goos, destination)
 	first, taken := b.sources[key]
 	if taken {
-		if !samePath(b.os, first, source) {
+		if !samePath(b.goos, first, source) {
 			b.skip(d, source, fmt.Sprintf("%s is already %s of an earlier device", destination, first))
 		}
 		return false

@@ -228,7 +228,7 @@ func TestBuildEditsRefuses(t *testing.T) {
 	files := linuxFiles()
 	files.nodes["/dev/dxg1"] = files.nodes["/dev/dxg"]
 	for name, test := range map[string]struct {
-		os      OS
+		os      string
 		devices []discovery.Device
 		files   fakeFiles
 		want    error

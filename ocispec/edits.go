@@ -15,13 +15,10 @@ import (
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
-// OS is a container's operating system, as GOOS spells it.
-type OS string
-
-// The operating systems of containers.
+// The operating systems of containers, as GOOS spells them.
 const (
-	Windows OS = "windows"
-	Linux   OS = "linux"
+	Windows = "windows"
+	Linux   = "linux"
 )
 
 // Directories that runtime files are mounted into. The system drive of a
@@ -72,8 +69,8 @@ type LinuxDevice struct {
 // ReadOnlyMount returns a mount as the runtimes expect it: runc needs a bind mount, and hcsshim
 // interprets a type as a kind of disk. The bind mount is not recursive, because "ro" does not apply
 // to the mounts below a directory.
-func ReadOnlyMount(os OS, source, destination string) specs.Mount {
-	if os == Windows {
+func ReadOnlyMount(goos string, source, destination string) specs.Mount {
+	if goos == Windows {
 		return specs.Mount{Source: source, Destination: destination, Options: []string{"ro"}}
 	}
 	return specs.Mount{
@@ -86,8 +83,8 @@ const systemDrive = "C:"
 
 // DestinationKey returns a string that is the same for all spellings of a destination in a
 // container, and differs for different destinations.
-func DestinationKey(os OS, destination string) string {
-	if os == Windows {
+func DestinationKey(goos string, destination string) string {
+	if goos == Windows {
 		// A path without a drive is on the container's system drive.
 		if rooted := strings.TrimLeft(destination, `/\`); len(rooted) == len(destination)-1 {
 			destination = systemDrive + destination
@@ -97,14 +94,16 @@ func DestinationKey(os OS, destination string) string {
 	return path.Clean("/" + destination)
 }
 
-func samePath(os OS, a, b string) bool { return DestinationKey(os, a) == DestinationKey(os, b) }
+func samePath(goos string, a, b string) bool {
+	return DestinationKey(goos, a) == DestinationKey(goos, b)
+}
 
 // LookupEnv returns the value of the environment variable name in env, the last one if there are
 // several, and reports whether there is one. Windows ignores the case of names.
-func LookupEnv(os OS, env []string, name string) (value string, found bool) {
+func LookupEnv(goos string, env []string, name string) (value string, found bool) {
 	for _, variable := range env {
 		n, v, ok := strings.Cut(variable, "=")
-		if ok && (n == name || os == Windows && strings.EqualFold(n, name)) {
+		if ok && (n == name || goos == Windows && strings.EqualFold(n, name)) {
 			value, found = v, true
 		}
 	}

@@ -19,7 +19,7 @@ func TestHints(t *testing.T) {
 	}
 	nvidia, other, amd, intel := gpu(discovery.VendorNVIDIA, uuid0), gpu(discovery.VendorNVIDIA, uuid1), gpu(discovery.VendorAMD, ""), gpu(discovery.VendorIntel, "")
 	for name, test := range map[string]struct {
-		os      OS
+		os      string
 		devices []discovery.Device
 		env     []string
 		cuda    string

@@ -28,7 +28,7 @@ type SpecInfo struct {
 	// OS is the container's operating system. The spec of a Linux container on
 	// Windows has the parts of both.
 	// https://github.com/opencontainers/runtime-spec/blob/main/config.md#platform-specific-configuration
-	OS          OS
+	OS          string
 	Env         []string
 	Annotations map[string]string
 	// Devices are the Windows devices.

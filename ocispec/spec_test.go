@@ -17,7 +17,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
-func editsFor(t testing.TB, os OS, devices []discovery.Device, files fakeFiles) Edits {
+func editsFor(t testing.TB, os string, devices []discovery.Device, files fakeFiles) Edits {
 	t.Helper()
 	edits, _, err := BuildEdits(os, devices, nil, files, policy.Policy{})
 	testutil.NoError(t, err)

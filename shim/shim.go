@@ -194,8 +194,8 @@ func (s *shim) decide(request decision.Request) (edits ocispec.Edits, ok bool, e
 
 // nodeFiles returns the node's files. A container of another operating system, as in 'make demo', is
 // for a node that is not this machine, so its files are assumed to exist.
-func nodeFiles(os ocispec.OS) decision.Files {
-	if string(os) != runtime.GOOS {
+func nodeFiles(goos string) decision.Files {
+	if goos != runtime.GOOS {
 		return hostfiles.AssumedToExist{}
 	}
 	return hostfiles.Root(nodeRoot)

@@ -50,7 +50,7 @@ type Files interface {
 // Resolver resolves the requests of containers of an operating system.
 type Resolver struct {
 	policy.ExtraMounts
-	OS    ocispec.OS
+	OS    string
 	Files Files
 }
 

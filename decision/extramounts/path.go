@@ -30,8 +30,8 @@ type requestedPath struct {
 }
 
 // parsePath parses a path of the operating system. Its errors are those above.
-func parsePath(os ocispec.OS, text string) (requestedPath, error) {
-	if os == ocispec.Linux {
+func parsePath(goos string, text string) (requestedPath, error) {
+	if goos == ocispec.Linux {
 		return parseLinuxPath(text)
 	}
 	return parseWindowsPath(text)
@@ -109,8 +109,8 @@ func parseLinuxPath(text string) (requestedPath, error) {
 }
 
 // isBelow reports whether p is below dir.
-func isBelow(os ocispec.OS, dir, p string) bool {
-	if os == ocispec.Windows {
+func isBelow(goos string, dir, p string) bool {
+	if goos == ocispec.Windows {
 		return winpath.Within(dir, p) && !winpath.Equal(dir, p)
 	}
 	dir, p = path.Clean(dir), path.Clean(p)
@@ -118,8 +118,8 @@ func isBelow(os ocispec.OS, dir, p string) bool {
 }
 
 // joinPath returns the path of name in dir.
-func joinPath(os ocispec.OS, dir, name string) string {
-	if os == ocispec.Windows {
+func joinPath(goos string, dir, name string) string {
+	if goos == ocispec.Windows {
 		return winpath.Join(dir, name)
 	}
 	return path.Join(dir, name)

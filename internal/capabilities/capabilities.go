@@ -79,9 +79,9 @@ type Modes struct {
 
 // Resolve returns the modes of p. os is the operating system of the containers, and build the build
 // number of Windows. It is 0 in a test of a Windows node on Linux.
-func Resolve(p policy.Policy, os string, build uint32) (m Modes) {
-	m.Assignment, m.Reason = resolveAssignment(p.Assignment, os, build)
-	m.DriverFiles, m.DriverFilesReason = resolveDriverFiles(p.DriverFiles, os, build)
+func Resolve(p policy.Policy, goos string, build uint32) (m Modes) {
+	m.Assignment, m.Reason = resolveAssignment(p.Assignment, goos, build)
+	m.DriverFiles, m.DriverFilesReason = resolveDriverFiles(p.DriverFiles, goos, build)
 	return m
 }
 
@@ -92,13 +92,13 @@ func (m Modes) ApplyTo(p policy.Policy) policy.Policy {
 }
 
 // EffectivePolicy returns p with the modes that this machine supports for containers of os.
-func EffectivePolicy(p policy.Policy, os string) policy.Policy {
-	return Resolve(p, os, Build()).ApplyTo(p)
+func EffectivePolicy(p policy.Policy, goos string) policy.Policy {
+	return Resolve(p, goos, Build()).ApplyTo(p)
 }
 
-func resolveDriverFiles(mode policy.DriverFiles, os string, build uint32) (policy.DriverFiles, string) {
+func resolveDriverFiles(mode policy.DriverFiles, goos string, build uint32) (policy.DriverFiles, string) {
 	switch {
-	case os != "windows":
+	case goos != "windows":
 		return policy.FilesMount, "Linux containers always get the driver's files"
 	case mode != policy.FilesAuto:
 		return mode, fmt.Sprintf("driverFiles is %s", mode)
@@ -112,9 +112,9 @@ func resolveDriverFiles(mode policy.DriverFiles, os string, build uint32) (polic
 
 const notWindows = "the default, as the system is not Windows"
 
-func resolveAssignment(mode policy.Assignment, os string, build uint32) (policy.Assignment, string) {
+func resolveAssignment(mode policy.Assignment, goos string, build uint32) (policy.Assignment, string) {
 	switch {
-	case os != "windows":
+	case goos != "windows":
 		return policy.AssignByPath, "Linux containers get single devices, by their device nodes"
 	case mode == policy.AssignByPath:
 		return mode, fmt.Sprintf("assignmentMode is %s", mode)

@@ -179,10 +179,10 @@ func names(handlers []Handler) string {
 }
 
 // whyNotEligible returns the reasons why the handlers cannot have GPUs.
-func whyNotEligible(handlers []Handler, os string) string {
+func whyNotEligible(handlers []Handler, goos string) string {
 	var reasons []string
 	for _, h := range handlers {
-		if err := h.CheckEligible(os); err != nil {
+		if err := h.CheckEligible(goos); err != nil {
 			reasons = append(reasons, err.Error())
 		}
 	}

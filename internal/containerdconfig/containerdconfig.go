@@ -113,15 +113,15 @@ func (h Handler) UsesShim() bool { return shimfile.IsShim(h.RuntimePath) }
 // sandboxer starts a pod's containers, and containerd runs no shim binary.
 // https://github.com/containerd/containerd/blob/v2.4.2/internal/cri/config/config.go,
 // https://github.com/containerd/containerd/blob/v1.7.35/pkg/cri/config/config.go
-func (h Handler) CheckEligible(os string) error {
+func (h Handler) CheckEligible(goos string) error {
 	runtimeType := runcType
-	if os == "windows" {
+	if goos == "windows" {
 		runtimeType = runhcsType
 	}
 	switch {
 	case h.RuntimeType != runtimeType:
 		return fmt.Errorf("runtime handler %s has runtime_type %q, not %s", h.Name, h.RuntimeType, runtimeType)
-	case os == "windows" && h.SandboxIsolation != 0:
+	case goos == "windows" && h.SandboxIsolation != 0:
 		return fmt.Errorf("runtime handler %s has Hyper-V isolation", h.Name)
 	case h.sandboxedRuntime() != "":
 		return fmt.Errorf("runtime handler %s runs %s, whose containers have their own kernel", h.Name, h.sandboxedRuntime())
@@ -305,8 +305,8 @@ func mergeTables(lower, upper map[string]any) map[string]any {
 }
 
 // defaultHandler returns containerd's default handler.
-func defaultHandler(os string) string {
-	if os == "windows" {
+func defaultHandler(goos string) string {
+	if goos == "windows" {
 		return "runhcs-wcow-process"
 	}
 	return "runc"
@@ -314,8 +314,8 @@ func defaultHandler(os string) string {
 
 // builtinHandlers returns containerd's built-in handlers, from DefaultConfig of 1.7.35 and
 // DefaultRuntimeConfig of 2.4.2, without empty options.
-func builtinHandlers(os string) map[string]any {
-	if os != "windows" {
+func builtinHandlers(goos string) map[string]any {
+	if goos != "windows" {
 		return map[string]any{"runc": map[string]any{"runtime_type": runcType}}
 	}
 	return map[string]any{

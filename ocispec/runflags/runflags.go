@@ -38,7 +38,7 @@ type Files interface {
 //
 // Two things differ from the shim: with ctr, a Linux container can create device nodes
 // (access "rwm"), and nerdctl's mounts lack nosuid and nodev.
-func Flags(program Program, os ocispec.OS, edits ocispec.Edits, files Files) ([]string, error) {
+func Flags(program Program, goos string, edits ocispec.Edits, files Files) ([]string, error) {
 	var flags []string
 	for _, d := range edits.WindowsDevices {
 		flags = append(flags, "--device", windowsDevice(program, d))
@@ -51,7 +51,7 @@ func Flags(program Program, os ocispec.OS, edits ocispec.Edits, files Files) ([]
 		flags = append(flags, "--device", value)
 	}
 	for _, m := range edits.Mounts {
-		flag, value, err := mount(program, os, m)
+		flag, value, err := mount(program, goos, m)
 		if err != nil {
 			return nil, err
 		}
@@ -105,7 +105,7 @@ func linuxDevice(program Program, d ocispec.LinuxDevice, files Files) (string, e
 // https://github.com/containerd/containerd/blob/v1.7.35/cmd/ctr/commands/run/run.go
 // https://github.com/containerd/nerdctl/blob/v1.7.7/pkg/mountutil/mountutil_windows.go
 // https://github.com/containerd/nerdctl/blob/v1.7.7/pkg/mountutil/mountutil_linux.go
-func mount(program Program, os ocispec.OS, m specs.Mount) (flag, value string, err error) {
+func mount(program Program, goos string, m specs.Mount) (flag, value string, err error) {
 	if program == Ctr { // It reads a line of CSV, with options separated by colons.
 		fields := []string{"src=" + m.Source, "dst=" + m.Destination, "options=" + strings.Join(m.Options, ":")}
 		if m.Type != "" {
@@ -116,13 +116,13 @@ func mount(program Program, os ocispec.OS, m specs.Mount) (flag, value string, e
 	windowsPath := regexp.MustCompile(`^[A-Za-z]:(\\[^\\/:*?"<>|]+)+$`)
 	for _, path := range []string{m.Source, m.Destination} {
 		switch {
-		case os == ocispec.Windows && !windowsPath.MatchString(path):
+		case goos == ocispec.Windows && !windowsPath.MatchString(path):
 			return "", "", fmt.Errorf(`%s %w: want a path such as C:\dir\file, not %s`, program, ErrNoFlag, path)
-		case os == ocispec.Linux && strings.ContainsAny(path, `,:"`):
+		case goos == ocispec.Linux && strings.ContainsAny(path, `,:"`):
 			return "", "", fmt.Errorf("%s %w: %q has a comma, colon or quotation mark", program, ErrNoFlag, path)
 		}
 	}
-	if os == ocispec.Windows { // It has no --mount there. The colon of a drive marks the second path.
+	if goos == ocispec.Windows { // It has no --mount there. The colon of a drive marks the second path.
 		return "--volume", m.Source + ":" + m.Destination + ":ro", nil
 	}
 	// It has no quoting, and is converted to colon-separated form before it is parsed.

@@ -48,7 +48,7 @@ func linuxEdits(host, inside, kind, library string) ocispec.Edits {
 func TestFlags(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		os           ocispec.OS
+		os           string
 		edits        ocispec.Edits
 		ctr, nerdctl []string
 	}{
@@ -87,7 +87,7 @@ func TestWhatHasNoFlag(t *testing.T) {
 	both, nerdctl := []Program{Ctr, Nerdctl}, []Program{Nerdctl}
 	for name, test := range map[string]struct {
 		programs []Program
-		os       ocispec.OS
+		os       string
 		edits    ocispec.Edits
 		says     string
 	}{
@@ -116,7 +116,7 @@ func FuzzMounts(f *testing.F) {
 		f.Add(name, name)
 	}
 	f.Fuzz(func(t *testing.T, source, destination string) {
-		value := func(program Program, os ocispec.OS, m specs.Mount) (string, bool) {
+		value := func(program Program, os string, m specs.Mount) (string, bool) {
 			flags, err := Flags(program, os, ocispec.Edits{Mounts: []specs.Mount{m}}, links{})
 			if err != nil {
 				return "", false

@@ -284,8 +284,9 @@ windows() {
 # preloaded into Wine. It takes a few seconds, so they are compiled each time.
 doubles() {
 	say "compiling the test doubles"
+	rm -f "$parts/windows"/*.dll # those of earlier versions
 	gcc -O2 -Wall -shared -fPIC -s -o "$parts/windows/robust.so" "$root/test/windows/doubles/robust.c"
-	for name in vmcompute:-lole32 bcryptprimitives:-ladvapi32 bindfltapi: computenetwork:-lole32 cfgmgr32:-lole32,-luuid computecore:; do
+	for name in vmcompute:-lole32 bcryptprimitives:-ladvapi32 bindfltapi: computenetwork:-lole32 computecore:; do
 		libraries=$(echo "${name#*:}" | tr , ' ') name=${name%%:*}
 		# shellcheck disable=SC2086 # a list of flags
 		x86_64-w64-mingw32-gcc -O2 -Wall -Wno-unused-parameter -shared -s -o "$parts/windows/$name.dll" "$root/test/windows/doubles/$name.c" $libraries

@@ -21,7 +21,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/readiness"
-	"github.com/directx-nri/directx-nri/ocispec"
 )
 
 const retryInterval = 2 * time.Second
@@ -108,7 +107,7 @@ func (d *Daemon) newInjector(p policy.Policy, source discovery.Source) *injector
 		d.log.Warn("A container can have one GPU: the kubelet passes on one device to containerd on Windows")
 	}
 	return &injector.Injector{
-		Source: source, Files: hostfiles.Root(d.options.HostRoot), OS: ocispec.OS(d.options.NodeOS), Policy: p, Log: d.log,
+		Source: source, Files: hostfiles.Root(d.options.HostRoot), OS: d.options.NodeOS, Policy: p, Log: d.log,
 	}
 }
 

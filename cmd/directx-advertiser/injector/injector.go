@@ -23,7 +23,7 @@ type Injector struct {
 	// Source has the node's GPUs as the policy assigns them: see [discovery.RequirePaths].
 	Source discovery.Source
 	Files  ocispec.Files
-	OS     ocispec.OS
+	OS     string
 	Policy policy.Policy
 	Log    logrus.FieldLogger
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
-	"github.com/directx-nri/directx-nri/ocispec"
 )
 
 const store = `C:\Windows\System32\DriverStore\FileRepository\`
@@ -37,7 +36,7 @@ func linuxGPU(name string) discovery.Device {
 	}
 }
 
-func testInjector(os ocispec.OS, p policy.Policy, devices ...discovery.Device) *Injector {
+func testInjector(os string, p policy.Policy, devices ...discovery.Device) *Injector {
 	return &Injector{Source: discovery.Static(devices), Files: hostfiles.AssumedToExist{}, OS: os, Log: testutil.Quiet(), Policy: p}
 }
 
@@ -47,7 +46,7 @@ func TestInject(t *testing.T) {
 	unhealthy.Health.Reason = "it stopped"
 	linux.LibraryPath = []string{"/usr/lib/wsl/lib"}
 	for name, test := range map[string]struct {
-		os   ocispec.OS
+		os   string
 		ids  []string
 		want *v1beta1.ContainerAllocateResponse
 		err  string

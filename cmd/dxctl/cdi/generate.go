@@ -99,7 +99,7 @@ func (o *options) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err := o.CheckFlags(); err != nil {
 		return err
 	}
-	source, p, err := o.Open(stderr, string(ocispec.Linux))
+	source, p, err := o.Open(stderr, ocispec.Linux)
 	if err != nil {
 		return err
 	}

@@ -174,13 +174,13 @@ func (g *gatherer) readGPUs(ctx context.Context, c configState) ([]gpu, error) {
 	if err != nil {
 		return nil, err
 	}
-	os, files, p := ocispec.OS(g.OS), hostfiles.Root(g.hostRoot), capabilities.EffectivePolicy(c.Policy, g.OS)
+	goos, files, p := g.OS, hostfiles.Root(g.hostRoot), capabilities.EffectivePolicy(c.Policy, g.OS)
 	devices, err := discovery.RequirePaths(source, p, g.OS).Devices(ctx)
 	var list []gpu
 	for i, r := range nodegpus.NewReports(devices, c.Policy) {
 		gpu := gpu{Device: devices[i], Resource: r.Resource}
 		var notes []ocispec.SkippedFile
-		_, notes, gpu.Err = ocispec.BuildEdits(os, devices[i:i+1], nil, files, p)
+		_, notes, gpu.Err = ocispec.BuildEdits(goos, devices[i:i+1], nil, files, p)
 		for _, note := range notes {
 			if !note.Minor {
 				gpu.Missing = append(gpu.Missing, note.Source)

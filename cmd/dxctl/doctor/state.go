@@ -124,7 +124,7 @@ type handler struct {
 
 // mergeHandlers returns the handlers of containerd's file, and those of the running
 // containerd that use the runtime shim and are not in the file.
-func mergeHandlers(os string, file, loaded []containerdconfig.Handler) []handler {
+func mergeHandlers(goos string, file, loaded []containerdconfig.Handler) []handler {
 	list := []handler{}
 	onlyLoaded := slices.DeleteFunc(slices.Clone(loaded), func(l containerdconfig.Handler) bool {
 		return !l.UsesShim() || slices.ContainsFunc(file, func(h containerdconfig.Handler) bool { return h.Name == l.Name })
@@ -134,7 +134,7 @@ func mergeHandlers(os string, file, loaded []containerdconfig.Handler) []handler
 			return l.Name == h.Name && l.UsesShim() && (!h.UsesShim() || l.RuntimePath == h.RuntimePath)
 		})
 		added := handler{Handler: h, Configured: i < len(file) && h.UsesShim(), Annotations: h.PassesAnnotations(), Loaded: isLoaded}
-		if err := h.CheckEligible(os); err != nil {
+		if err := h.CheckEligible(goos); err != nil {
 			added.NotEligible = err.Error()
 		}
 		list = append(list, added)

@@ -111,7 +111,7 @@ func (f *Flags) ReportMissing(stderr io.Writer, notes []ocispec.SkippedFile) {
 }
 
 // Open returns the source of the GPUs, and the policy in force for containers of os.
-func (f *Flags) Open(stderr io.Writer, os string) (discovery.Source, policy.Policy, error) {
+func (f *Flags) Open(stderr io.Writer, goos string) (discovery.Source, policy.Policy, error) {
 	p, devices, err := f.read(stderr)
 	if err != nil {
 		return nil, p, err
@@ -130,13 +130,13 @@ func (f *Flags) Open(stderr io.Writer, os string) (discovery.Source, policy.Poli
 			return nil, p, fmt.Errorf("%w; set --inventory to a file with the GPUs", err)
 		}
 	}
-	p = capabilities.EffectivePolicy(p, os)
-	return discovery.RequirePaths(source, p, os), p, nil
+	p = capabilities.EffectivePolicy(p, goos)
+	return discovery.RequirePaths(source, p, goos), p, nil
 }
 
 // Devices returns the GPUs, and the policy in force for containers of os.
-func (f *Flags) Devices(ctx context.Context, stderr io.Writer, os string) ([]discovery.Device, policy.Policy, error) {
-	source, p, err := f.Open(stderr, os)
+func (f *Flags) Devices(ctx context.Context, stderr io.Writer, goos string) ([]discovery.Device, policy.Policy, error) {
+	source, p, err := f.Open(stderr, goos)
 	if err != nil {
 		return nil, p, err
 	}
@@ -174,9 +174,9 @@ func (f *Flags) read(stderr io.Writer) (policy.Policy, []discovery.Device, error
 
 // ShimFlags returns the flags of ctr and nerdctl that run a container with the runtime shim and
 // request GPUs. Images cannot set annotations. On Windows, ctr 1.7 drops them.
-func ShimFlags(os ocispec.OS, request string) []string {
+func ShimFlags(goos string, request string) []string {
 	flags := []string{"--runtime", shimfile.RuntimeName}
-	if os == ocispec.Windows {
+	if goos == ocispec.Windows {
 		return append(flags, "--env", decision.VisibleVariable+"="+request)
 	}
 	return append(flags, "--annotation", decision.VisibleAnnotation+"="+request)

@@ -50,7 +50,7 @@ files: an argument on each line (args), or a list (json, yaml).`,
 	cli.AddChoice(command, &o.program, "for", "", "program that runs the container", string(runflags.Ctr), string(runflags.Nerdctl))
 	o.AddRequestFlag(command, "GPUs of the container, required")
 	flags.BoolVar(&o.withShim, "with-shim", false, "print flags that use the runtime shim")
-	cli.AddChoice(command, &o.containerOS, "container-os", "", "the container's operating system", string(ocispec.Windows), string(ocispec.Linux))
+	cli.AddChoice(command, &o.containerOS, "container-os", "", "the container's operating system", ocispec.Windows, ocispec.Linux)
 	cli.AddOutputFlag(command, &o.output, outputArgs, cli.JSON, cli.YAML)
 	o.AddFlags(flags)
 	o.AddFileFlags(flags)
@@ -61,7 +61,7 @@ func (o *flagsOptions) run(ctx context.Context, stdout, stderr io.Writer) error 
 	if err := errors.Join(o.CheckRequest(), o.CheckFlags()); err != nil {
 		return err
 	}
-	flags, err := o.flags(ctx, runflags.Program(o.program), ocispec.OS(o.containerOS), stderr)
+	flags, err := o.flags(ctx, runflags.Program(o.program), o.containerOS, stderr)
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (o *flagsOptions) run(ctx context.Context, stdout, stderr io.Writer) error 
 }
 
 // flags returns the program's flags for the selected GPUs.
-func (o *flagsOptions) flags(ctx context.Context, program runflags.Program, os ocispec.OS, stderr io.Writer) ([]string, error) {
+func (o *flagsOptions) flags(ctx context.Context, program runflags.Program, goos string, stderr io.Writer) ([]string, error) {
 	present, p, err := o.Devices(ctx, stderr, o.containerOS)
 	if err != nil {
 		return nil, err
@@ -83,22 +83,22 @@ func (o *flagsOptions) flags(ctx context.Context, program runflags.Program, os o
 		return nil, err
 	}
 	if o.withShim {
-		return nodegpus.ShimFlags(os, o.Request), nil
+		return nodegpus.ShimFlags(goos, o.Request), nil
 	}
-	edits, notes, err := ocispec.BuildEdits(os, devices, nil, o.Files(), p)
+	edits, notes, err := ocispec.BuildEdits(goos, devices, nil, o.Files(), p)
 	switch {
 	case errors.Is(err, ocispec.ErrNotAssignable):
-		return nil, fmt.Errorf("%w; select GPUs that %s containers can have, or set --container-os", err, os)
+		return nil, fmt.Errorf("%w; select GPUs that %s containers can have, or set --container-os", err, goos)
 	case err != nil:
 		return nil, err
 	}
 	isHint := func(variable string) bool { return strings.HasPrefix(variable, ocispec.DevicesVariable+"=") }
 	// Windows PowerShell removes the quotation marks in the hint, which is optional.
-	dropHint := os == ocispec.Windows && o.output == outputArgs && slices.ContainsFunc(edits.Env, isHint)
+	dropHint := goos == ocispec.Windows && o.output == outputArgs && slices.ContainsFunc(edits.Env, isHint)
 	if dropHint {
 		edits.Env = slices.DeleteFunc(edits.Env, isHint)
 	}
-	flags, err := runflags.Flags(program, os, edits, o.Files())
+	flags, err := runflags.Flags(program, goos, edits, o.Files())
 	switch {
 	case errors.Is(err, runflags.ErrNoFlag):
 		return nil, fmt.Errorf("%w; use the runtime shim, with --with-shim", err)

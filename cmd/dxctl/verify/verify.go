@@ -24,7 +24,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
-	"github.com/directx-nri/directx-nri/ocispec"
 )
 
 // options are the flags of the command.
@@ -122,14 +121,14 @@ func (o *options) prepare(ctx context.Context, version string, stdout, stderr io
 		return nil, err
 	}
 	m := &measurement{
-		client: &o.client, out: stdout, os: ocispec.OS(runtime.GOOS), devices: devices,
+		client: &o.client, out: stdout, goos: runtime.GOOS, devices: devices,
 		result: Result{
 			Version: version, OS: runtime.GOOS, Build: capabilities.Build(), At: time.Now().UTC(), Image: o.client.image, Runtime: o.client.runtime,
 			DriverFiles: p.DriverFiles, Devices: nodegpus.NewReports(present, p),
 		},
 	}
 	if o.client.runtime == shimfile.RuntimeName {
-		m.shimFlags = nodegpus.ShimFlags(m.os, o.Request)
+		m.shimFlags = nodegpus.ShimFlags(m.goos, o.Request)
 	}
 	if m.withFiles, err = m.buildEdits(p, policy.FilesMount); err != nil {
 		return nil, err
