@@ -216,14 +216,16 @@ func (s *server) answer(ctx context.Context, token allocation.Token, replicaIDs 
 
 // allocateGuard tracks the calls of Allocate for all resources.
 //
-// A kubelet that allocates at creation does so for several pods at once. When an
-// allocation begins, the kubelet deletes state to which earlier allocations still write after
-// Allocate has succeeded, and panics (devicesToReuse in
-// pkg/kubelet/cm/devicemanager/manager.go, v1.34 and v1.37). So of several allocations that
-// begin at once, all but the last must fail, and if they begin within a short time, it is unknown
-// which one is the last. When one fails, the kubelet considers the replicas of those in flight
-// unused (allocateContainerResources in the same file). A kubelet that allocates at admission handles
-// one pod after the other.
+// A kubelet that allocates at creation does so for several pods at once
+// (pkg/kubelet/cm/devicemanager/manager.go, v1.34 and v1.37):
+//   - When an allocation begins, the kubelet deletes state (devicesToReuse).
+//   - After Allocate has succeeded, it writes to that state, and panics if it was deleted meanwhile. So
+//     of several allocations in flight, only the one that began last may succeed.
+//   - Within a short time, it is unknown which one began last. So none of them succeeds.
+//   - When one fails, the kubelet considers the replicas of those in flight unused
+//     (allocateContainerResources). So they fail, too.
+//
+// A kubelet that allocates at admission handles one pod after the other.
 type allocateGuard struct {
 	// conflictWindow is how long before and after a call begins no other allocation may begin or
 	// fail. It is 0 if the kubelet allocates at admission.
@@ -249,7 +251,7 @@ func (g *allocateGuard) markConflict() {
 	g.lastConflict.Store(&now)
 }
 
-var errConcurrent = errors.New("another allocation began at the same time, and concurrent allocations can crash the kubelet of Windows (kubernetes#136021); the kubelet tries again in 10 to 15 seconds")
+var errConcurrent = errors.New("another allocation began at the same time, and concurrent allocations can crash the kubelet of Windows; the kubelet tries again in 10 to 15 seconds (kubernetes#136021)")
 
 // do calls allocate, and returns when the conflictWindow after its begin has passed. It returns
 // errConcurrent if another allocation began or failed in the conflictWindow before or after.

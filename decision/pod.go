@@ -69,8 +69,8 @@ func (d *Decider) checkOverridden(overridden []allocation.Token) error {
 }
 
 // findRecords returns the records of tokens, and those of the tokens whose records are not bound to
-// a container yet. Nothing is bound before all are checked, so that
-// a refused container takes nothing from another one.
+// a container yet. Nothing is bound before all are checked, so that a refused container takes nothing
+// from another one.
 func (d *Decider) findRecords(tokens []presentedToken, holder allocation.Holder) (records []allocation.Record, unbound []presentedToken, err error) {
 	for _, t := range tokens {
 		token, err := allocation.ParseToken(t.value)

@@ -132,7 +132,7 @@ func (b *builder) addWindows(d discovery.Device) error {
 	rules := b.policy.RuntimeFiles
 	if b.policy.DriverFiles == policy.FilesNone {
 		d.System32, d.SysWOW64 = nil, nil
-		rules = slices.DeleteFunc(slices.Clone(rules), func(r policy.RuntimeFiles) bool { return r.BuiltIn })
+		rules = slices.DeleteFunc(slices.Clone(rules), func(r policy.RuntimeFileRule) bool { return r.BuiltIn })
 	}
 	d = b.withRuntimeFiles(d, rules)
 	mounts := make([]mount, 0, len(d.System32)+len(d.SysWOW64))
@@ -220,14 +220,14 @@ func (b *builder) skip(d discovery.Device, source, reason string) {
 	b.skipped = append(b.skipped, SkippedFile{Device: d.Name(), Source: source, Reason: reason})
 }
 
-// maxFilesPerRule is how many files one entry of Add in [policy.RuntimeFiles] can add. A pattern
+// maxFilesPerRule is how many files one entry of Add in [policy.RuntimeFileRule] can add. A pattern
 // that matches more is probably a mistake, and each file is a mount.
 const maxFilesPerRule = 128
 
 // withRuntimeFiles returns d with rules applied to its files, in order. A file
 // that the driver lists, or that an earlier rule added, takes precedence over a later one
 // of the same name.
-func (b *builder) withRuntimeFiles(d discovery.Device, rules []policy.RuntimeFiles) discovery.Device {
+func (b *builder) withRuntimeFiles(d discovery.Device, rules []policy.RuntimeFileRule) discovery.Device {
 	d.System32, d.SysWOW64 = slices.Clone(d.System32), slices.Clone(d.SysWOW64)
 	for _, rule := range rules {
 		if d.VendorID == 0 || uint16(d.VendorID) != rule.Vendor {

@@ -272,7 +272,7 @@ func TestRuntimeFilesOfTheConfiguration(t *testing.T) {
 		mostAdded = append(mostAdded, file(many[i], many[i]))
 	}
 	for name, test := range map[string]struct {
-		rules    []policy.RuntimeFiles
+		rules    []policy.RuntimeFileRule
 		files    fakeFiles
 		want     []discovery.RuntimeFile
 		wow      []discovery.RuntimeFile
@@ -281,54 +281,54 @@ func TestRuntimeFilesOfTheConfiguration(t *testing.T) {
 	}{
 		"none": {want: own},
 		"added, under another name": {
-			rules: []policy.RuntimeFiles{{Vendor: nvidia, Add: []policy.AddedFile{{Source: "vulkaninfo-x64.exe", Directory: "System32", Destination: "vulkaninfo.exe"}}}},
+			rules: []policy.RuntimeFileRule{{Vendor: nvidia, Add: []policy.AddedFile{{Source: "vulkaninfo-x64.exe", Directory: "System32", Destination: "vulkaninfo.exe"}}}},
 			files: driver("vulkaninfo-x64.exe"), want: append(slices.Clone(own), file("vulkaninfo-x64.exe", "vulkaninfo.exe")),
 		},
 		"added by a glob, in order": {
-			rules: []policy.RuntimeFiles{{Vendor: nvidia, Add: []policy.AddedFile{{Source: `tools\*.exe`, Directory: "System32"}}}},
+			rules: []policy.RuntimeFileRule{{Vendor: nvidia, Add: []policy.AddedFile{{Source: `tools\*.exe`, Directory: "System32"}}}},
 			files: driver(`tools\b.exe`, `tools\A.EXE`, `tools\deep\c.exe`), want: append(slices.Clone(own), file(`tools\A.EXE`, "A.EXE"), file(`tools\b.exe`, "b.exe")),
 		},
 		"more than the most by a glob": {
-			rules: []policy.RuntimeFiles{{Vendor: nvidia, Add: []policy.AddedFile{{Source: "f*.dll", Directory: "System32"}}}},
+			rules: []policy.RuntimeFileRule{{Vendor: nvidia, Add: []policy.AddedFile{{Source: "f*.dll", Directory: "System32"}}}},
 			files: driver(many...), want: append(slices.Clone(own), mostAdded[:maxFilesPerRule]...), skipped: []string{"more than 128 files match"},
 		},
 		"for 32-bit programs": {
-			rules: []policy.RuntimeFiles{{Vendor: nvidia, Add: []policy.AddedFile{{Source: "vulkaninfo-x86.exe", Directory: "SysWOW64"}}}},
+			rules: []policy.RuntimeFileRule{{Vendor: nvidia, Add: []policy.AddedFile{{Source: "vulkaninfo-x86.exe", Directory: "SysWOW64"}}}},
 			files: driver("vulkaninfo-x86.exe"), want: own, wow: []discovery.RuntimeFile{file("vulkaninfo-x86.exe", "vulkaninfo-x86.exe")},
 		},
 		"another vendor's": {
-			rules: []policy.RuntimeFiles{{Vendor: 0x1002, Add: []policy.AddedFile{{Source: "amd.exe", Directory: "System32"}}, Remove: []string{"*"}}},
+			rules: []policy.RuntimeFileRule{{Vendor: 0x1002, Add: []policy.AddedFile{{Source: "amd.exe", Directory: "System32"}}, Remove: []string{"*"}}},
 			files: driver("amd.exe"), want: own,
 		},
 		"not on disk is no matter": {
-			rules: []policy.RuntimeFiles{{Vendor: nvidia, Add: []policy.AddedFile{{Source: "nvidia-smi.exe", Directory: "System32"}}}},
+			rules: []policy.RuntimeFileRule{{Vendor: nvidia, Add: []policy.AddedFile{{Source: "nvidia-smi.exe", Directory: "System32"}}}},
 			want:  own, skipped: []string{"no such file"}, allMinor: true,
 		},
-		"removed": {rules: []policy.RuntimeFiles{{Vendor: nvidia, Remove: []string{"NVAPI*.dll"}}}, want: own[:1]},
+		"removed": {rules: []policy.RuntimeFileRule{{Vendor: nvidia, Remove: []string{"NVAPI*.dll"}}}, want: own[:1]},
 		"removed and added": {
-			rules: []policy.RuntimeFiles{{Vendor: nvidia, Remove: []string{"nvapi64.dll"}, Add: []policy.AddedFile{{Source: "my.dll", Directory: "System32", Destination: "nvapi64.dll"}}}},
+			rules: []policy.RuntimeFileRule{{Vendor: nvidia, Remove: []string{"nvapi64.dll"}, Add: []policy.AddedFile{{Source: "my.dll", Directory: "System32", Destination: "nvapi64.dll"}}}},
 			files: driver("my.dll"), want: append(slices.Clone(own[:1]), file("my.dll", "nvapi64.dll")),
 		},
 		"what the driver lists takes precedence": {
-			rules: []policy.RuntimeFiles{{Vendor: nvidia, Add: []policy.AddedFile{{Source: "my.dll", Directory: "System32", Destination: "NVAPI64.DLL"}}}},
+			rules: []policy.RuntimeFileRule{{Vendor: nvidia, Add: []policy.AddedFile{{Source: "my.dll", Directory: "System32", Destination: "NVAPI64.DLL"}}}},
 			files: driver("my.dll"), want: own, skipped: []string{"that is already nvapi64.dll"},
 		},
 		"what the driver lists, too": {
-			rules: []policy.RuntimeFiles{{Vendor: nvidia, Add: []policy.AddedFile{{Source: "nvapi64.dll", Directory: "System32"}}}}, want: own,
+			rules: []policy.RuntimeFileRule{{Vendor: nvidia, Add: []policy.AddedFile{{Source: "nvapi64.dll", Directory: "System32"}}}}, want: own,
 		},
 		"a later entry removes an earlier one's": {
-			rules: []policy.RuntimeFiles{
+			rules: []policy.RuntimeFileRule{
 				{Vendor: nvidia, Add: []policy.AddedFile{{Source: "a.exe", Directory: "System32"}}},
 				{Vendor: nvidia, Remove: []string{"a.*"}},
 			},
 			files: driver("a.exe"), want: own,
 		},
 		"out of the driver store": {
-			rules: []policy.RuntimeFiles{{Vendor: nvidia, Add: []policy.AddedFile{{Source: `..\secret.txt`, Directory: "System32"}, {Source: `C:\secret.txt`, Directory: "System32"}}}},
+			rules: []policy.RuntimeFileRule{{Vendor: nvidia, Add: []policy.AddedFile{{Source: `..\secret.txt`, Directory: "System32"}, {Source: `C:\secret.txt`, Directory: "System32"}}}},
 			want:  own, skipped: []string{"not below a driver store", "not below a driver store"},
 		},
 		"a name that cannot be": {
-			rules: []policy.RuntimeFiles{{Vendor: nvidia, Add: []policy.AddedFile{{Source: "a.exe", Directory: "System32", Destination: `sub\a.exe`}}}},
+			rules: []policy.RuntimeFileRule{{Vendor: nvidia, Add: []policy.AddedFile{{Source: "a.exe", Directory: "System32", Destination: `sub\a.exe`}}}},
 			files: driver("a.exe"), want: own, skipped: []string{"not allowed in System32"},
 		},
 	} {
@@ -370,7 +370,7 @@ func TestDriverFiles(t *testing.T) {
 	gpu.VendorID = discovery.VendorNVIDIA
 	files := driver("nvidia-smi.exe", "vulkaninfo-x64.exe", "vulkaninfo-x86.exe", "tool.exe")
 	p := policy.Default()
-	p.RuntimeFiles = append(p.RuntimeFiles, policy.RuntimeFiles{Vendor: 0x10DE, Add: []policy.AddedFile{{Source: "tool.exe", Directory: policy.System32}}})
+	p.RuntimeFiles = append(p.RuntimeFiles, policy.RuntimeFileRule{Vendor: 0x10DE, Add: []policy.AddedFile{{Source: "tool.exe", Directory: policy.System32}}})
 	for mode, want := range map[policy.DriverFiles]int{policy.FilesMount: 7, policy.FilesNone: 1} {
 		p.DriverFiles = mode
 		edits, skipped, err := BuildEdits(Windows, []discovery.Device{gpu}, nil, files, p)

@@ -85,15 +85,15 @@ func bootstrapVersion(answer []byte) int {
 // containers: containerd 2.x does not if the sandbox's shim at path has answered start with
 // bootstrap version 3 or more (startTask in core/runtime/v2/shim_manager.go).
 func (s *shim) recordVersion(path string, version int) {
-	recorded, err := shimfile.NotServedReason(s.stateDir)
+	recorded, err := shimfile.BypassReason(s.stateDir)
 	switch {
 	case err != nil:
 	case version >= 3 && recorded == "":
 		reason := fmt.Sprintf("the real shim %s answers with bootstrap version %d, so containerd does not start the containers of pods with the runtime shim; use a shim that answers version 2, or one that honors windows.devices with injection: kubelet; then run 'dxctl runtime install'", path, version)
 		s.log().Error(reason)
-		err = shimfile.RecordNotServed(s.stateDir, reason)
+		err = shimfile.RecordBypass(s.stateDir, reason)
 	case version < 3 && recorded != "":
-		err = shimfile.ClearNotServed(s.stateDir)
+		err = shimfile.ClearBypass(s.stateDir)
 	}
 	if err != nil {
 		s.log().WithError(err).Error("Cannot record the bootstrap version of the real shim")

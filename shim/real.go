@@ -62,8 +62,8 @@ func findRealShim(self, name, k3sBin string) (string, error) {
 	return path, checkProgram(self, path)
 }
 
-// CheckRealShim returns an error if name is not the real shim of the policy in stateDir, and this
-// program does not find it, or other accounts can replace it: containers could not start. In a pod,
+// CheckRealShim checks name, the real shim of a new configuration, if the policy in stateDir has
+// another one: the program must exist, and only administrators may be able to replace it. In a pod,
 // the real shim is found only in a directory of the node that the pod has mounted.
 func CheckRealShim(stateDir, name string) error {
 	last, _ := policy.ReadShim(stateDir)

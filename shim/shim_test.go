@@ -500,7 +500,7 @@ func TestRecordVersion(t *testing.T) {
 	s := newShim(invocation{self: b.shim, args: []string{"-id", "c1", "start"}, bundle: b.path("bundle"), stateDir: b.path("state")})
 	for _, version := range []int{2, 3, 3, 4, 2, 2} {
 		s.recordVersion("/real", version)
-		reason, err := shimfile.NotServedReason(b.path("state"))
+		reason, err := shimfile.BypassReason(b.path("state"))
 		if err != nil || strings.Contains(reason, "the real shim /real answers with bootstrap version 3") != (version >= 3) || version < 3 && reason != "" {
 			t.Errorf("version %d: %q, %v", version, reason, err)
 		}

@@ -135,7 +135,7 @@ func covers(m, n policy.Match) bool {
 
 // buildRuntimeFiles returns the built-in entries that are not disabled, and those of the
 // configuration in the order of their vendor IDs.
-func buildRuntimeFiles(d *yamlDocument, byVendor map[string]vendorFiles) []policy.RuntimeFiles {
+func buildRuntimeFiles(d *yamlDocument, byVendor map[string]vendorFiles) []policy.RuntimeFileRule {
 	list := policy.DefaultRuntimeFiles()
 	vendorID := func(key string) uint16 {
 		id, _ := parseVendor(key) // It cannot fail, because the decoder has checked the keys.
@@ -145,7 +145,7 @@ func buildRuntimeFiles(d *yamlDocument, byVendor map[string]vendorFiles) []polic
 		files := byVendor[key]
 		files.Vendor = vendorID(key)
 		if files.Defaults != nil && !*files.Defaults {
-			list = slices.DeleteFunc(list, func(r policy.RuntimeFiles) bool { return r.BuiltIn && r.Vendor == files.Vendor })
+			list = slices.DeleteFunc(list, func(r policy.RuntimeFileRule) bool { return r.BuiltIn && r.Vendor == files.Vendor })
 		}
 		for i, file := range files.Add {
 			files.Add[i].Directory = cmp.Or(file.Directory, policy.System32)
@@ -154,7 +154,7 @@ func buildRuntimeFiles(d *yamlDocument, byVendor map[string]vendorFiles) []polic
 			}
 		}
 		if len(files.Remove)+len(files.Add) > 0 {
-			list = append(list, files.RuntimeFiles)
+			list = append(list, files.RuntimeFileRule)
 		}
 	}
 	return list

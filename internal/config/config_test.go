@@ -109,10 +109,10 @@ func TestCompileEverything(t *testing.T) {
 		}},
 		Assignment: policy.AssignByClass, DriverFiles: policy.FilesNone, Injection: policy.InjectByKubelet, ServedBy: policy.ServedByShim,
 		RuntimeFiles: append(policy.DefaultRuntimeFiles(),
-			policy.RuntimeFiles{Vendor: 0x10DE, Remove: []string{"nvidia-smi.exe", `bin\*.dll`}, Add: []policy.AddedFile{
+			policy.RuntimeFileRule{Vendor: 0x10DE, Remove: []string{"nvidia-smi.exe", `bin\*.dll`}, Add: []policy.AddedFile{
 				{Source: "tool.exe", Directory: "System32"}, {Source: `x32\*.dll`, Directory: "SysWOW64"}, {Source: "a.exe", Directory: "System32", Destination: "b.exe"},
 			}},
-			policy.RuntimeFiles{Vendor: 0x8086, Add: []policy.AddedFile{{Source: "i.exe", Directory: "System32"}}},
+			policy.RuntimeFileRule{Vendor: 0x8086, Add: []policy.AddedFile{{Source: "i.exe", Directory: "System32"}}},
 		),
 		ExtraMounts: policy.ExtraMounts{
 			Sources: policy.MountHostDirectories, HostDirectories: []string{`D:\models`, `C:\Tools\x`}, Destinations: []string{`C:\app`, `C:\Windows\System32`}, Max: 4, Configured: true,

@@ -27,7 +27,7 @@ type vendorFiles struct {
 	// Adds the built-in files: for nvidia, nvidia-smi.exe and the 64-bit and 32-bit vulkaninfo.exe.
 	Defaults *bool `yaml:"defaults,omitempty" jsonschema:"default=true"`
 
-	policy.RuntimeFiles `yaml:",inline"`
+	policy.RuntimeFileRule `yaml:",inline"`
 }
 
 // defaultConfiguration returns the defaults of the keys. It has none of the defaults that depend on

@@ -59,10 +59,10 @@ func configurationOf(p policy.Policy) Configuration {
 }
 
 // vendorsOf returns the value of runtimeFiles in a config.yaml that compiles to list.
-func vendorsOf(list []policy.RuntimeFiles) map[string]vendorFiles {
+func vendorsOf(list []policy.RuntimeFileRule) map[string]vendorFiles {
 	byVendor, no := map[string]vendorFiles{}, false
 	for _, builtIn := range policy.DefaultRuntimeFiles() {
-		if !slices.ContainsFunc(list, func(r policy.RuntimeFiles) bool { return r.BuiltIn && r.Vendor == builtIn.Vendor }) {
+		if !slices.ContainsFunc(list, func(r policy.RuntimeFileRule) bool { return r.BuiltIn && r.Vendor == builtIn.Vendor }) {
 			byVendor[policy.VendorName(builtIn.Vendor)] = vendorFiles{Defaults: &no}
 		}
 	}

@@ -68,7 +68,7 @@ type Policy struct {
 	Standalone `yaml:"standalone"`
 	// RuntimeFiles change the driver files of a vendor's containers, in order. A
 	// vendor may have several entries.
-	RuntimeFiles []RuntimeFiles `json:"runtimeFiles" yaml:"-"`
+	RuntimeFiles []RuntimeFileRule `json:"runtimeFiles" yaml:"-"`
 	// Makes the advertiser exit with an error if there is no GPU when it starts.
 	FailOnInitError bool `json:"failOnInitError,omitempty" yaml:"failOnInitError" jsonschema:"default=false"`
 	// Shim configures the runtime shim.

@@ -30,7 +30,7 @@ func example() Policy {
 			},
 		}},
 		Assignment: AssignByPath, DriverFiles: FilesNone, Injection: InjectByKubelet, ServedBy: ServedByShim,
-		RuntimeFiles:    []RuntimeFiles{{Vendor: 0x8086, Remove: []string{"*.txt"}, Add: []AddedFile{{Source: `bin\a.exe`, Directory: SysWOW64, Destination: "b.exe"}}}},
+		RuntimeFiles:    []RuntimeFileRule{{Vendor: 0x8086, Remove: []string{"*.txt"}, Add: []AddedFile{{Source: `bin\a.exe`, Directory: SysWOW64, Destination: "b.exe"}}}},
 		ExtraMounts:     ExtraMounts{Sources: MountHostDirectories, HostDirectories: []string{"/srv/models"}, Destinations: []string{"/opt"}, Max: 3, Configured: true},
 		Standalone:      Standalone{true},
 		VisibilityHints: true, FailOnInitError: true, Metrics: Metrics{":9400"},

@@ -208,8 +208,8 @@ func DefaultServedBy(nodeOS string) ServedBy {
 	return ServedByNRI
 }
 
-// RuntimeFiles changes the driver files of containers with a vendor's GPUs.
-type RuntimeFiles struct {
+// RuntimeFileRule changes the driver files of containers with a vendor's GPUs.
+type RuntimeFileRule struct {
 	// Vendor is the PCI vendor ID.
 	Vendor uint16 `json:"vendor" yaml:"-"`
 	// Files that are left out: patterns of paths below the driver store path.
@@ -247,8 +247,8 @@ func DefaultResources() []Resource {
 }
 
 // DefaultRuntimeFiles returns the files that drivers do not list and users expect.
-func DefaultRuntimeFiles() []RuntimeFiles {
-	return []RuntimeFiles{{Vendor: 0x10DE, BuiltIn: true, Add: []AddedFile{
+func DefaultRuntimeFiles() []RuntimeFileRule {
+	return []RuntimeFileRule{{Vendor: 0x10DE, BuiltIn: true, Add: []AddedFile{
 		{Source: "nvidia-smi.exe", Directory: System32},
 		{Source: "vulkaninfo-x64.exe", Directory: System32, Destination: "vulkaninfo.exe"},
 		{Source: "vulkaninfo-x86.exe", Directory: SysWOW64, Destination: "vulkaninfo.exe"},

@@ -21,24 +21,24 @@ const queryTimeout = time.Second
 // [containerdconfig.ErrShimNotUsed].
 var (
 	errShimMissing = errors.New("runtime shim not found")
-	errNotServed   = errors.New("the containers of pods are not served")
+	errBypassed    = errors.New("containerd bypasses the shim for the containers of pods")
 )
 
 // IsDefinite reports whether err is a reason why containers would not start with GPUs. Other
 // errors of [Check] mean that this is not known, as during a restart of containerd.
 func IsDefinite(err error) bool {
-	return errors.Is(err, containerdconfig.ErrShimNotUsed) || errors.Is(err, errShimMissing) || errors.Is(err, errNotServed)
+	return errors.Is(err, containerdconfig.ErrShimNotUsed) || errors.Is(err, errShimMissing) || errors.Is(err, errBypassed)
 }
 
 // Check returns nil if the containerd at criSocket starts the pods of at least one runtime handler
 // with the shim. The interlock stops the containers of pods with other runtime handlers. The shim
 // records in stateDir that containerd does not run it for the containers of pods.
 func Check(ctx context.Context, stateDir, criSocket string) error {
-	switch reason, err := shimfile.NotServedReason(stateDir); {
+	switch reason, err := shimfile.BypassReason(stateDir); {
 	case err != nil:
 		return err
 	case reason != "":
-		return fmt.Errorf("%w: %s", errNotServed, reason)
+		return fmt.Errorf("%w: %s", errBypassed, reason)
 	}
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()

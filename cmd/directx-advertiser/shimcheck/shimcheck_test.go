@@ -42,18 +42,18 @@ func TestCheck(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, test := range map[string]struct {
-		path      string
-		sandbox   string
-		notServed string // the reason that the shim reports
-		want      error
-		words     string
+		path    string
+		sandbox string
+		bypass  string // the reason that the shim reports
+		want    error
+		words   string
 	}{
 		"routed":            {path: shim},
 		"another sandboxer": {path: shim, sandbox: "shim", want: containerdconfig.ErrShimNotUsed, words: "no runtime handler can have GPUs"},
 		"not routed":        {path: "", want: containerdconfig.ErrShimNotUsed, words: "runtime handler usual is not set; run 'dxctl runtime configure --restart'"},
 		"another shim":      {path: "/usr/bin/other", want: containerdconfig.ErrShimNotUsed, words: "/usr/bin/other"},
 		"shim is gone":      {path: filepath.Join(dir, "gone", shimfile.BaseName), want: errShimMissing, words: "run 'dxctl runtime install'"},
-		"not served":        {path: shim, notServed: "bootstrap version 3", want: errNotServed, words: "bootstrap version 3"},
+		"bypassed":          {path: shim, bypass: "bootstrap version 3", want: errBypassed, words: "bootstrap version 3"},
 		"no containerd":     {path: "none", words: "/s correct?"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -63,8 +63,8 @@ func TestCheck(t *testing.T) {
 			if test.path != "none" {
 				grpctest.Serve(t, socket, &cri.RuntimeService_ServiceDesc, &containerd{path: test.path, sandbox: test.sandbox})
 			}
-			if test.notServed != "" {
-				if err := errors.Join(os.Chmod(stateDir, 0o700), shimfile.RecordNotServed(stateDir, test.notServed)); err != nil {
+			if test.bypass != "" {
+				if err := errors.Join(os.Chmod(stateDir, 0o700), shimfile.RecordBypass(stateDir, test.bypass)); err != nil {
 					t.Fatal(err)
 				}
 			}

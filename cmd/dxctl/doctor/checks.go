@@ -290,8 +290,8 @@ func (e *examiner) checkContainerdAnswers() {
 }
 
 func (e *examiner) checkHandlers() {
-	if e.NotServed != nil {
-		e.add(podsNotServed, "", e.NotServed)
+	if e.Bypass != nil {
+		e.add(shimBypassed, "", e.Bypass)
 	}
 	c := e.Containerd
 	if c.FileErr != nil {

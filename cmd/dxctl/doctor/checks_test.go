@@ -274,7 +274,7 @@ func brokenNodes() []brokenNode {
 			f.Kubelet.Allocatable = nil
 		}),
 		onWindows(CheckHandlers, "bootstrap version 3", func(f *nodeState) {
-			f.NotServed, f.Kubelet.Allocatable = errors.New("the real shim containerd-shim-wcowprocess-v2.exe answers with bootstrap version 3, so containerd does not run the runtime shim for the containers of pods"), nil
+			f.Bypass, f.Kubelet.Allocatable = errors.New("the real shim containerd-shim-wcowprocess-v2.exe answers with bootstrap version 3, so containerd does not run the runtime shim for the containers of pods"), nil
 		}),
 		onWindows(CheckHandlers, "b runs a shim that starts containers without their devices", func(f *nodeState) {
 			f.Containerd.Handlers = append(f.Containerd.Handlers, handler{Handler: containerdconfig.Handler{Name: "b", RuntimeType: "io.containerd.wcowprocess.v2"}})

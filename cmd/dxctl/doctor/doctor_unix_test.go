@@ -31,7 +31,7 @@ func TestCapabilities(t *testing.T) {
 		"an output that is none":     {args: []string{"-o", "xml"}, err: "want yaml or json"},
 		"configured, but not loaded": {output: "loaded: false"},
 		"a shim that is not run": {change: func(n *containerdtest.FakeNode) error {
-			return shimfile.RecordNotServed(n.State, "the real shim /opt/real answers with bootstrap version 3")
+			return shimfile.RecordBypass(n.State, "the real shim /opt/real answers with bootstrap version 3")
 		}, output: "the real shim /opt/real answers with bootstrap version 3"},
 		"a broken file": {change: func(n *containerdtest.FakeNode) error {
 			return os.WriteFile(n.Config, []byte("= 1"), 0o600)

@@ -101,7 +101,7 @@ var (
 	importOverrides         = findingKind{CheckContainerdConfig, "the settings of 'dxctl runtime configure' have no effect", "move that table to {containerd}"}
 
 	handlerIgnoresDevices     = findingKind{CheckHandlers, "its containers would start without their GPUs; with the runtime shim, the node offers none", "remove the handler from {containerd}; then {restart}"}
-	podsNotServed             = findingKind{CheckHandlers, noPodStarts + ", and none is offered", "use handlers of type io.containerd.runhcs.v1 while its shim exists, then 'dxctl runtime install'; otherwise set injection: kubelet, if the shim honors devices; see docs/limits.md"}
+	shimBypassed              = findingKind{CheckHandlers, noPodStarts + ", and none is offered", "use handlers of type io.containerd.runhcs.v1 while its shim exists, then 'dxctl runtime install'; otherwise set injection: kubelet, if the shim honors devices; see docs/limits.md"}
 	handlerNotEligible        = findingKind{CheckHandlers, "its containers get no GPU", "remove its runtime_path in {containerd}"}
 	handlerWithoutAnnotations = findingKind{CheckHandlers, "the shim does not get the annotations of pods", containerdconfig.ShimNotUsedRemedy}
 	handlerNotLoaded          = findingKind{CheckHandlers, "the configuration has no effect until containerd is restarted", "{restart}, or set --containerd-config"}

@@ -120,13 +120,13 @@ func (g *gatherer) gatherRuntime(ctx context.Context) nodeState {
 	var err error
 	if state.Config, err = withTimeout(ctx, g.timeout, func(context.Context) (configState, error) { return g.readPolicy(), nil }); err != nil {
 		state.Config = configState{Path: paths.Default().Config, Policy: policy.Default(), Err: fmt.Errorf("read node policy: %w", err)}
-	} else if reason, err := shimfile.NotServedReason(g.stateDir); err != nil || reason != "" {
-		state.NotServed = cmp.Or(err, errors.New(reason))
+	} else if reason, err := shimfile.BypassReason(g.stateDir); err != nil || reason != "" {
+		state.Bypass = cmp.Or(err, errors.New(reason))
 	}
 	group.Wait()
 	state.Modes = capabilities.Resolve(state.Config.Policy, g.OS, capabilities.Build())
 	state.Shims = g.readShims(ctx, state.Containerd, state.Config.Policy)
-	makeMarshalable(&state.Config.Err, &state.Config.Invalid, &state.Containerd.Err, &state.Containerd.FileErr, &state.NRIErr, &state.NotServed)
+	makeMarshalable(&state.Config.Err, &state.Config.Invalid, &state.Containerd.Err, &state.Containerd.FileErr, &state.NRIErr, &state.Bypass)
 	return state
 }
 

@@ -27,8 +27,8 @@ type nodeState struct {
 	Containerd containerdState            `json:"containerd"`
 	// Shims are the files that containerd runs as the runtime shim.
 	Shims []shimState `json:"shims"`
-	// NotServed is why the containers of pods are not served, nil if they are.
-	NotServed error `json:"notServed,omitempty"`
+	// Bypass is why containerd bypasses the shim for the containers of pods, nil if it does not.
+	Bypass error `json:"bypass,omitempty"`
 	// NRIErr is the error of [readiness.Check].
 	NRIErr error `json:"nriError,omitempty"`
 	// Modes are the modes in force.

@@ -75,7 +75,7 @@ type convertedConfig struct {
 	AssignmentMode  policy.Assignment              `yaml:"assignmentMode,omitempty"`
 	FailOnInitError *bool                          `yaml:"failOnInitError,omitempty"`
 	Resources       []policy.Resource              `yaml:"resources"`
-	RuntimeFiles    map[string]policy.RuntimeFiles `yaml:"runtimeFiles,omitempty"`
+	RuntimeFiles    map[string]policy.RuntimeFileRule `yaml:"runtimeFiles,omitempty"`
 }
 
 // manifest is a YAML document, with the keys of the Kubernetes objects that can have settings.

@@ -74,5 +74,5 @@ func (o *installOptions) run(ctx context.Context, stdout io.Writer) error {
 	default:
 		fmt.Fprintf(stdout, "%s is up to date\n", path)
 	}
-	return shimfile.ClearNotServed(o.stateDir) // The real shim may have changed.
+	return shimfile.ClearBypass(o.stateDir) // The real shim may have changed.
 }

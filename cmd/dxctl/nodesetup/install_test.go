@@ -91,13 +91,13 @@ func (p place) mustInstall(t *testing.T, args ...string) string {
 }
 
 // The next real shim may let ours serve containers.
-func TestInstallClearsNotServed(t *testing.T) {
+func TestInstallClearsBypass(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, containerdtest.Config)
 	p.mustInstall(t)
-	testutil.NoError(t, shimfile.RecordNotServed(p.State, "the real shim "+p.real+" answers with bootstrap version 3"))
+	testutil.NoError(t, shimfile.RecordBypass(p.State, "the real shim "+p.real+" answers with bootstrap version 3"))
 	p.mustInstall(t)
-	if reason, err := shimfile.NotServedReason(p.State); reason != "" || err != nil {
+	if reason, err := shimfile.BypassReason(p.State); reason != "" || err != nil {
 		t.Errorf("%q, %v", reason, err)
 	}
 }

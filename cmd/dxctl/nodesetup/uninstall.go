@@ -117,7 +117,7 @@ func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 func (o *uninstallOptions) removeFiles(r *fileRemover, path, log string) error {
 	removed, err := shimfile.Remove(path)
 	r.addRemoved(removed...)
-	r.err = errors.Join(err, shimfile.ClearNotServed(o.StateDir), containerd.ForgetFailure(o.StateDir))
+	r.err = errors.Join(err, shimfile.ClearBypass(o.StateDir), containerd.ForgetFailure(o.StateDir))
 	r.remove(os.Remove, log, log+".1", paths.Verification(o.StateDir))
 	if o.purge {
 		r.remove(os.RemoveAll, paths.Allocations(o.StateDir))

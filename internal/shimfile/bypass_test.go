@@ -5,24 +5,24 @@ import (
 	"testing"
 )
 
-func TestNotServed(t *testing.T) {
+func TestBypass(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")
 	check := func(want string) {
 		t.Helper()
-		if reason, err := NotServedReason(dir); reason != want || err != nil {
+		if reason, err := BypassReason(dir); reason != want || err != nil {
 			t.Errorf("%q, %v, want %q", reason, err, want)
 		}
 	}
 	check("")
 	for reason, want := range map[string]string{"version 3": "version 3", "": "the reason is unknown"} {
-		if err := RecordNotServed(dir, reason); err != nil {
+		if err := RecordBypass(dir, reason); err != nil {
 			t.Fatal(err)
 		}
 		check(want)
 	}
 	for range 2 {
-		if err := ClearNotServed(dir); err != nil {
+		if err := ClearBypass(dir); err != nil {
 			t.Error(err)
 		}
 		check("")

@@ -1,0 +1,36 @@
+package shimfile
+
+import (
+	"cmp"
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"strings"
+
+	"github.com/directx-nri/directx-nri/internal/durable"
+)
+
+// The shim records a bypass: containerd runs it for the sandboxes of pods, and not for the pods'
+// containers. directx-advertiser offers no GPU while the record exists.
+
+func bypassPath(stateDir string) string { return filepath.Join(stateDir, "not-served") }
+
+// RecordBypass records durably why containerd bypasses the shim.
+func RecordBypass(stateDir, reason string) error {
+	if err := durable.MakePrivate(stateDir); err != nil {
+		return err
+	}
+	return durable.Replace(bypassPath(stateDir), []byte(reason+"\n"), 0o600)
+}
+
+// BypassReason returns why containerd bypasses the shim, "" if it does not.
+func BypassReason(stateDir string) (reason string, err error) {
+	data, err := durable.Read(bypassPath(stateDir), 64<<10)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return cmp.Or(strings.TrimSpace(string(data)), "the reason is unknown"), err
+}
+
+// ClearBypass removes what [RecordBypass] wrote, if anything.
+func ClearBypass(stateDir string) error { return durable.Remove(bypassPath(stateDir)) }
