@@ -70,11 +70,11 @@ func Detect(data []byte) string {
 
 // convertedConfig has the keys of config.yaml that [Convert] writes.
 type convertedConfig struct {
-	APIVersion      string                         `yaml:"apiVersion"`
-	Kind            string                         `yaml:"kind"`
-	AssignmentMode  policy.Assignment              `yaml:"assignmentMode,omitempty"`
-	FailOnInitError *bool                          `yaml:"failOnInitError,omitempty"`
-	Resources       []policy.Resource              `yaml:"resources"`
+	APIVersion      string                            `yaml:"apiVersion"`
+	Kind            string                            `yaml:"kind"`
+	AssignmentMode  policy.Assignment                 `yaml:"assignmentMode,omitempty"`
+	FailOnInitError *bool                             `yaml:"failOnInitError,omitempty"`
+	Resources       []policy.Resource                 `yaml:"resources"`
 	RuntimeFiles    map[string]policy.RuntimeFileRule `yaml:"runtimeFiles,omitempty"`
 }
 
