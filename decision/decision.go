@@ -58,10 +58,10 @@ func (c Container) String() string {
 	return fmt.Sprintf("container %q of pod %s/%s", c.Name, c.Pod.Namespace, c.Pod.Name)
 }
 
-// Refuse returns err as the error with which the container's creation fails: one
-// line that begins with directx-nri and the container's name.
-func (c Container) Refuse(err error) error {
-	return fmt.Errorf("directx-nri: %s is not started: %w", c, err)
+// RefusalError returns err as the error with which the container's creation fails: one line that
+// begins with directx-nri and the container's name, with [WithDefaultRemedy].
+func (c Container) RefusalError(err error) error {
+	return fmt.Errorf("directx-nri: %s is not started: %w", c, WithDefaultRemedy(err))
 }
 
 func (c Container) fields() logrus.Fields {
@@ -91,14 +91,14 @@ type Decider struct {
 	Policy policy.Policy
 }
 
-// NewDecider returns the decider of this node with the policy p, for containers
-// of the operating system goos. stateDir has the records and the compiled inventory.
-// checkHandler is [Decider.CheckHandler]. Errors include the remedy.
+// NewDecider returns the decider of this node with the policy p, for containers of the operating
+// system goos. stateDir has the records and the compiled inventory. checkHandler is
+// [Decider.CheckHandler].
 func NewDecider(stateDir string, p policy.Policy, goos string, files Files, checkHandler func(context.Context, string) error, log logrus.FieldLogger) (*Decider, error) {
 	// The source has no log: its errors have everything that matters.
 	source, err := node.Open(node.Options{UseInventory: p.UseInventory, StateDir: stateDir})
 	if err != nil {
-		return nil, withRemedy("", fmt.Errorf("%w: %w", errUnknownGPUs, err))
+		return nil, fmt.Errorf("%w: %w", errUnknownGPUs, err)
 	}
 	p = capabilities.EffectivePolicy(p, goos)
 	return &Decider{
@@ -133,7 +133,7 @@ func (d *Decider) Decide(ctx context.Context, request Request) (edits ocispec.Ed
 		err = d.bind(outcome)
 	}
 	if err != nil {
-		return ocispec.Edits{}, false, container.Refuse(err)
+		return ocispec.Edits{}, false, container.RefusalError(err)
 	}
 	if ok {
 		d.log(container, outcome)
@@ -147,7 +147,7 @@ func (d *Decider) Decide(ctx context.Context, request Request) (edits ocispec.Ed
 func (d *Decider) bind(outcome Outcome) error {
 	for _, t := range outcome.unbound {
 		if err := d.Store.Bind(allocation.Token(t.value), outcome.holder); err != nil {
-			return withRemedy(t.variable, err)
+			return fmt.Errorf("%s: %w", t.variable, err)
 		}
 	}
 	return nil
@@ -157,7 +157,7 @@ func (d *Decider) bind(outcome Outcome) error {
 func (d *Decider) Preview(ctx context.Context, request Request) (outcome Outcome, ok bool, err error) {
 	outcome, ok, err = d.decide(ctx, request)
 	if err != nil {
-		return Outcome{}, false, request.Container.Refuse(err)
+		return Outcome{}, false, request.Container.RefusalError(err)
 	}
 	return outcome, ok, nil
 }
@@ -175,14 +175,14 @@ func (d *Decider) buildOutcome(request Request, devices []discovery.Device) (Out
 	container := request.Container
 	edits, skipped, err := ocispec.BuildEdits(container.OS, devices, container.Env, d.Files, d.Policy)
 	if err != nil {
-		return Outcome{}, withRemedy("", err)
+		return Outcome{}, err
 	}
 	var lists []extramounts.List
 	for _, list := range request.extraMounts {
 		switch {
 		case !request.honors(list, d.Policy):
 		case list.fromEnv && !d.Policy.ExtraMounts.Configured:
-			return Outcome{}, WithReason(ReasonPolicy, fmt.Errorf("extra mounts: %s has no effect unless the configuration sets extraMounts.sources; use the annotation %s", ExtraMountsVariable, ExtraMountsAnnotation))
+			return Outcome{}, cause{fmt.Errorf("extra mounts: %s has no effect unless the configuration sets extraMounts.sources", ExtraMountsVariable), ReasonPolicy, "use the annotation " + ExtraMountsAnnotation}
 		default:
 			lists = append(lists, extramounts.List{Origin: list.origin, Text: list.value})
 		}
@@ -190,7 +190,7 @@ func (d *Decider) buildOutcome(request Request, devices []discovery.Device) (Out
 	resolver := extramounts.Resolver{ExtraMounts: d.Policy.ExtraMounts, OS: container.OS, Files: d.Files}
 	extra, err := resolver.Mounts(lists, devices, edits.Mounts)
 	if err != nil {
-		return Outcome{}, WithReason(ReasonPolicy, err)
+		return Outcome{}, cause{err, ReasonPolicy, ""}
 	}
 	edits.Mounts = append(edits.Mounts, extra...)
 	return Outcome{Devices: devices, Edits: edits, Skipped: skipped}, nil

@@ -3,17 +3,16 @@ package decision
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/sirupsen/logrus"
 
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/ocispec"
 )
 
-// Reason is why a container was not started, as a label of metrics and a field of
-// logs.
+// Reason is why a container was not started, as a label of metrics and a field of logs.
 type Reason string
 
 // The reasons.
@@ -33,7 +32,7 @@ const (
 )
 
 // ErrInternal is the error of a recovered panic.
-var ErrInternal = errors.New("internal error in directx-nri, please report it")
+var ErrInternal error = newCause(ReasonOther, "internal error in directx-nri, please report it", "")
 
 const (
 	removeVariables = "remove environment variables that begin with " + allocation.EnvPrefix + " from the pod and the image"
@@ -42,8 +41,8 @@ const (
 	runDoctor       = "run 'dxctl doctor' on this node"
 )
 
-// cause is why a container is not started: an error with its reason and its remedy, "" if the
-// error's string includes it.
+// cause is why a container is not started: an error with its reason and the default remedy, "" if
+// the error's string includes the remedy.
 type cause struct {
 	error
 	reason Reason
@@ -74,7 +73,7 @@ func foreignCauses() []cause {
 		{allocation.ErrHeld, ReasonHeld, requestByLimits},
 		{allocation.ErrNotFound, ReasonNoRecord, removeVariables + "; if there are none, the record is lost: delete the pod, and its replacement gets a new one"},
 		{allocation.ErrUnreadable, ReasonUnreadable, "delete the pod so that its replacement gets a new allocation, then remove the file"},
-		{durable.ErrNotPrivate, ReasonUnreadable, "no container on this node gets a GPU until this is fixed"},
+		{durable.ErrNotPrivate, ReasonUnreadable, runDoctor},
 		{ocispec.ErrNotAssignable, ReasonDeviceGone, "check how discovery describes the device: 'dxctl devices'"},
 		{context.DeadlineExceeded, ReasonSlow, runDoctor},
 	}
@@ -93,21 +92,19 @@ func causeOf(err error) cause {
 	return cause{err, ReasonOther, runDoctor}
 }
 
-// withRemedy returns err with its remedy, and with subject before it if there is one.
-func withRemedy(subject string, err error) error {
-	if subject != "" {
-		err = fmt.Errorf("%s: %w", subject, err)
+// WithDefaultRemedy returns err with the default remedy of its cause, unless it has a remedy.
+func WithDefaultRemedy(err error) error {
+	remedy := causeOf(err).remedy
+	if _, ok := errors.AsType[*errlog.RemedyError](err); ok || remedy == "" {
+		return err
 	}
-	if remedy := causeOf(err).remedy; remedy != "" {
-		err = fmt.Errorf("%w; %s", err, remedy)
-	}
-	return err
+	return errlog.WithRemedy(err, remedy)
 }
 
-// WithReason returns err, which includes its remedy, with a reason.
-func WithReason(reason Reason, err error) error { return cause{err, reason, ""} }
+// WithReason returns err with a reason.
+func WithReason(reason Reason, err error) error { return cause{err, reason, runDoctor} }
 
-// Unwrap returns the error without reason and remedy.
+// Unwrap returns the error without the reason.
 func (c cause) Unwrap() error { return c.error }
 
 // ReasonOf returns the reason of err, "" for nil.

@@ -23,11 +23,11 @@ func (d *Decider) decidePod(ctx context.Context, request Request) (Outcome, bool
 		return Outcome{}, false, nil
 	}
 	if container.HyperV {
-		return Outcome{}, false, withRemedy("", errHyperV)
+		return Outcome{}, false, errHyperV
 	}
 	if d.CheckHandler != nil {
 		if err := d.CheckHandler(ctx, pod.RuntimeHandler); err != nil {
-			return Outcome{}, false, WithReason(ReasonHandler, fmt.Errorf("%w; use a runtime class whose handler runs runc, or no runtime class", err))
+			return Outcome{}, false, cause{err, ReasonHandler, "use a runtime class whose handler runs runc, or no runtime class"}
 		}
 	}
 	holder := allocation.Holder{PodUID: pod.UID, Container: container.Name, PodNamespace: pod.Namespace, PodName: pod.Name}
@@ -57,12 +57,11 @@ func (d *Decider) decidePod(ctx context.Context, request Request) (Outcome, bool
 func (d *Decider) checkOverridden(overridden []allocation.Token) error {
 	for _, token := range overridden {
 		record, err := d.Store.Get(token)
-		switch {
-		case errors.Is(err, allocation.ErrNotFound):
-		case err != nil:
-			return withRemedy("", err)
-		default:
-			return withRemedy(record.Resource, fmt.Errorf("%w %s", errOverridden, allocation.EnvKey(record.Resource)))
+		if err == nil {
+			err = fmt.Errorf("%s: %w %s", record.Resource, errOverridden, allocation.EnvKey(record.Resource))
+		}
+		if !errors.Is(err, allocation.ErrNotFound) {
+			return err
 		}
 	}
 	return nil
@@ -75,14 +74,14 @@ func (d *Decider) findRecords(tokens []presentedToken, holder allocation.Holder)
 	for _, t := range tokens {
 		token, err := allocation.ParseToken(t.value)
 		if err != nil {
-			return nil, nil, withRemedy(t.variable, err)
+			return nil, nil, fmt.Errorf("%s: %w", t.variable, err)
 		}
 		record, bound, err := d.Store.Check(token, holder)
 		if want := allocation.EnvKey(record.Resource); err == nil && want != t.variable {
 			err = fmt.Errorf("%w: it belongs in %s", errWrongVariable, want)
 		}
 		if err != nil {
-			return nil, nil, withRemedy(t.variable, err)
+			return nil, nil, fmt.Errorf("%s: %w", t.variable, err)
 		}
 		if !bound {
 			unbound = append(unbound, t)
@@ -107,7 +106,7 @@ func (d *Decider) recordedDevices(ctx context.Context, records []allocation.Reco
 	}
 	devices, err := AllocatedDevices(ctx, d.Source, ids)
 	if err != nil {
-		return nil, withRemedy(strings.Join(resources, ", "), err)
+		return nil, fmt.Errorf("%s: %w", strings.Join(resources, ", "), err)
 	}
 	for i, device := range devices { // Source.Find does not query UUIDs.
 		devices[i].UUID = cmp.Or(device.UUID, uuids[discovery.NormalizeID(device.InstanceID)])

@@ -14,6 +14,7 @@ import (
 	logtest "github.com/sirupsen/logrus/hooks/test"
 
 	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/policy"
@@ -103,6 +104,16 @@ func TestPodsDevicesThatAreNotFound(t *testing.T) {
 				t.Errorf("the record is bound: %t, error %v", bound, err)
 			}
 		})
+	}
+}
+
+// The remedy of an inventory that cannot be read is the only one.
+func TestPodsRemedyOfTheInventory(t *testing.T) {
+	t.Parallel()
+	d, tokens := recorded(t, node.Inventory(t.TempDir()), map[string][]string{display: {`PCI\A`}})
+	_, _, err := d.Decide(t.Context(), read(ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display])))
+	if err == nil || strings.Count(err.Error(), "; ") != 1 || !strings.HasSuffix(err.Error(), "; run 'dxctl config apply', or restart directx-advertiser, to write it again") || ReasonOf(err) != ReasonDeviceGone {
+		t.Errorf("reason %q: %v", ReasonOf(err), err)
 	}
 }
 

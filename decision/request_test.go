@@ -13,6 +13,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/ocispec"
 )
@@ -105,7 +106,7 @@ func TestReasonOf(t *testing.T) {
 		ReasonConfig:        {WithReason(ReasonConfig, allocation.ErrHeld)},
 	} {
 		for _, err := range errs {
-			err = Container{Name: "main", Pod: &Pod{}}.Refuse(fmt.Errorf("X: %w; do this", err))
+			err = Container{Name: "main", Pod: &Pod{}}.RefusalError(fmt.Errorf("X: %w; do this", err))
 			if got := ReasonOf(err); got != want {
 				t.Errorf("%v: %q, want %q", err, got, want)
 			}
@@ -113,5 +114,27 @@ func TestReasonOf(t *testing.T) {
 	}
 	if got := ReasonOf(nil); got != "" {
 		t.Errorf("no error: %q", got)
+	}
+}
+
+// TestRemedies: a refusal has one remedy, and that of the error takes precedence over the default.
+func TestRemedies(t *testing.T) {
+	t.Parallel()
+	errDenied := errors.New("denied")
+	specific := errlog.WithRemedy(errDenied, "do this")
+	for want, err := range map[string]error{
+		"A: it is no longer on this node; " + restoreGPU:               fmt.Errorf("A: %w", errDeviceGone),
+		"denied; " + runDoctor:                                         errDenied,
+		"config: denied; " + runDoctor:                                 WithReason(ReasonConfig, fmt.Errorf("config: %w", errDenied)),
+		"denied; do this":                                              WithReason(ReasonConfig, specific),
+		"the GPUs of this node are unknown: denied; do this":           fmt.Errorf("%w: %w", errUnknownGPUs, specific),
+		"directory is not private; do this":                            errlog.WithRemedy(durable.ErrNotPrivate, "do this"),
+		"no GPU of this node matches 7":                                fmt.Errorf("%w 7", errNoSuchGPU),
+		"internal error in directx-nri, please report it: nil pointer": fmt.Errorf("%w: nil pointer", ErrInternal),
+	} {
+		want = "directx-nri: container \"c1\" is not started: " + want
+		if got := (Container{ID: "c1"}).RefusalError(err); got.Error() != want || !errors.Is(got, err) || ReasonOf(got) != ReasonOf(err) {
+			t.Errorf("%q, reason %q, want %q", got, ReasonOf(got), want)
+		}
 	}
 }

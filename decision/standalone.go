@@ -8,11 +8,12 @@ import (
 	"strings"
 
 	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 )
 
 func (d *Decider) decideStandalone(ctx context.Context, request Request) (Outcome, bool, error) {
 	if len(request.tokens) > 0 {
-		return Outcome{}, false, withRemedy(request.tokens[0].variable, errOutsidePod)
+		return Outcome{}, false, fmt.Errorf("%s: %w", request.tokens[0].variable, errOutsidePod)
 	}
 	visible, assigned, hyperV := request.visible, request.assigned, request.Container.HyperV
 	if request.IgnoredBy(d.Policy) {
@@ -22,7 +23,7 @@ func (d *Decider) decideStandalone(ctx context.Context, request Request) (Outcom
 	case visible.value == "" && !assigned.any():
 		return Outcome{}, false, nil
 	case hyperV && visible.value != "":
-		return Outcome{}, false, withRemedy(visible.origin, errHyperV)
+		return Outcome{}, false, fmt.Errorf("%s: %w", visible.origin, errHyperV)
 	case hyperV:
 		return Outcome{}, false, nil
 	}
@@ -52,7 +53,7 @@ func (d *Decider) standaloneDevices(ctx context.Context, visible setting, assign
 	}
 	present, err := d.Source.Devices(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w; to start the container without a GPU, set the %s to %s", errUnknownGPUs, err, visible.origin, visibleNone)
+		return nil, errlog.WithRemedy(fmt.Errorf("%w: %w", errUnknownGPUs, err), "to start the container without a GPU, set the "+visible.origin+" to "+visibleNone)
 	}
 	devices, err := Select(visible.value, present)
 	if err != nil {
@@ -99,7 +100,7 @@ func Select(request string, present []discovery.Device) ([]discovery.Device, err
 		}
 		device := present[i]
 		if err := checkUsable(device); err != nil {
-			return nil, fmt.Errorf("%q is GPU %s, but %w; %s", selector, device.Name(), err, listGPUs(present))
+			return nil, errlog.WithRemedy(fmt.Errorf("%q is GPU %s, but %w", selector, device.Name(), err), listGPUs(present))
 		}
 		devices = appendMissing(devices, device)
 	}

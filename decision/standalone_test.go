@@ -232,6 +232,9 @@ func TestStandaloneIsRefused(t *testing.T) {
 					t.Errorf("error %q does not say %q", err, says)
 				}
 			}
+			if strings.Contains(err.Error(), restoreGPU) {
+				t.Errorf("error %q has the remedy for a pod", err)
+			}
 			if strings.ContainsAny(err.Error(), "\r\n") || strings.Contains(err.Error(), "0123456789abcdef") {
 				t.Errorf("error %q", err)
 			}

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
 )
 
@@ -61,7 +62,7 @@ func (h *RuntimeHandlers) runningConfig(ctx context.Context) (containerdconfig.R
 	if h.config == nil {
 		config, err := h.read(ctx, h.peerPID)
 		if err != nil {
-			return config, fmt.Errorf("the runtime handlers of containerd are unknown: %w; the kubelet retries", err)
+			return config, errlog.WithRemedy(fmt.Errorf("the runtime handlers of containerd are unknown: %w", err), "the kubelet retries")
 		}
 		h.config = &config
 	}

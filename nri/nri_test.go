@@ -149,16 +149,17 @@ func TestRuntimeHandlers(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, gpu("0"))
 	token := b.allocate(t, display, "0")
+	const useRunc = "; use a runtime class whose handler runs runc, or no runtime class"
 	for _, test := range []struct {
 		handler string
 		load    loader
-		says    string // the error, "" if the container gets its GPU
+		says    string // the end of the error, "" if the container gets its GPU
 	}{
-		{"kata", unknown, "the runtime handlers of containerd are unknown: connection refused"},
-		{"", unknown, "the runtime handlers of containerd are unknown: connection refused"},
-		{"kata", handlers, `runtime handler kata has runtime_type "io.containerd.kata.v2", not io.containerd.runc.v2; use a runtime class whose handler runs runc, or no runtime class`},
-		{"untrusted", nil, `no runtime handler "untrusted"`},
-		{"gone", nil, `no runtime handler "gone"`}, // They are loaded once.
+		{"kata", unknown, "the runtime handlers of containerd are unknown: connection refused; the kubelet retries"},
+		{"", unknown, "the runtime handlers of containerd are unknown: connection refused; the kubelet retries"},
+		{"kata", handlers, `runtime handler kata has runtime_type "io.containerd.kata.v2", not io.containerd.runc.v2` + useRunc},
+		{"untrusted", nil, `no runtime handler "untrusted"` + useRunc},
+		{"gone", nil, `no runtime handler "gone"` + useRunc}, // They are loaded once.
 		{"runc", nil, ""},
 		{"", nil, ""},
 	} {
@@ -172,7 +173,7 @@ func TestRuntimeHandlers(t *testing.T) {
 			t.Errorf("%q: a container without a request gets %v, error %v", test.handler, got, err)
 		}
 		got, err := b.adjust(pod, testContainer(displayKey+"="+token))
-		if refused := test.says != ""; refused != (err != nil) || refused && (got != nil || !strings.Contains(err.Error(), test.says) || decision.ReasonOf(err) != decision.ReasonHandler) {
+		if refused := test.says != ""; refused != (err != nil) || refused && (got != nil || !strings.HasSuffix(err.Error(), test.says) || decision.ReasonOf(err) != decision.ReasonHandler) {
 			t.Errorf("%q: %v, error %v", test.handler, got, err)
 		}
 	}

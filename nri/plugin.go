@@ -18,6 +18,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/directx-nri/directx-nri/decision"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/metrics"
 	"github.com/directx-nri/directx-nri/ocispec"
 	"github.com/directx-nri/directx-nri/ocispec/adjustment"
@@ -25,8 +26,8 @@ import (
 
 var (
 	errUnregistered = errors.New("not registered with the container runtime")
-	errTooSlow      = decision.WithReason(decision.ReasonSlow, errors.New("reading the allocation records, the driver's files or the runtime handlers of this node took too long; the kubelet retries"))
-	errOverdue      = decision.WithReason(decision.ReasonSlow, errors.New("an earlier decision still waits for the disk, the driver's files or containerd; the kubelet retries"))
+	errTooSlow      = decision.WithReason(decision.ReasonSlow, errlog.WithRemedy(errors.New("reading the allocation records, the driver's files or the runtime handlers of this node took too long"), "the kubelet retries"))
+	errOverdue      = decision.WithReason(decision.ReasonSlow, errlog.WithRemedy(errors.New("an earlier decision still waits for the disk, the driver's files or containerd"), "the kubelet retries"))
 )
 
 // readyTimeout bounds [Plugin.CheckReady]. After a second, package readiness would report that the
@@ -108,7 +109,7 @@ type result struct {
 // takes longer continues in the background. Until it ends, other containers are refused at once.
 func (p *Plugin) decide(ctx context.Context, request decision.Request) (ocispec.Edits, bool, error) {
 	refuse := func(err error) (ocispec.Edits, bool, error) {
-		return ocispec.Edits{}, false, request.Container.Refuse(err)
+		return ocispec.Edits{}, false, request.Container.RefusalError(err)
 	}
 	if err := p.CheckAlive(); err != nil {
 		return refuse(err)
@@ -141,12 +142,12 @@ func (p *Plugin) decideUnbounded(ctx context.Context, request decision.Request) 
 	defer func() {
 		if cause := recover(); cause != nil {
 			p.log.WithField("stack", string(debug.Stack())).Error(cause)
-			r = result{err: request.Container.Refuse(fmt.Errorf("%w: %v", decision.ErrInternal, cause))}
+			r = result{err: request.Container.RefusalError(fmt.Errorf("%w: %v", decision.ErrInternal, cause))}
 		}
 	}()
 	decider, err := p.newDecider()
 	if err != nil {
-		return result{err: request.Container.Refuse(err)}
+		return result{err: request.Container.RefusalError(err)}
 	}
 	r.edits, r.ok, r.err = decider.Decide(ctx, request)
 	return r

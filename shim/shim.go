@@ -137,7 +137,7 @@ func (s *shim) editBundle() (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			s.log().WithField("stack", string(debug.Stack())).Error(r)
-			err = s.container.Refuse(fmt.Errorf("%w: %v", decision.ErrInternal, r))
+			err = s.container.RefusalError(fmt.Errorf("%w: %v", decision.ErrInternal, r))
 		}
 	}()
 	path := filepath.Join(s.bundle, specName)
@@ -146,13 +146,13 @@ func (s *shim) editBundle() (err error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil // The real shim reports it.
 	case err != nil:
-		return s.container.Refuse(err)
+		return s.container.RefusalError(err)
 	case !mayRequestGPU(s.config):
 		return nil
 	}
 	spec, err := s.parse(s.config)
 	if err != nil {
-		return s.container.Refuse(fmt.Errorf("%s: %w; whether the container requests a GPU is unknown", specName, err))
+		return s.container.RefusalError(fmt.Errorf("%s: %w; whether the container requests a GPU is unknown", specName, err))
 	}
 	container, ok := ContainerOf(spec.SpecInfo, s.container.ID)
 	if !ok {
@@ -168,7 +168,7 @@ func (s *shim) editBundle() (err error) {
 		return err
 	}
 	if err := editSpec(path, spec, edits); err != nil {
-		return s.container.Refuse(err)
+		return s.container.RefusalError(err)
 	}
 	return nil
 }
@@ -178,7 +178,7 @@ func (s *shim) editBundle() (err error) {
 func (s *shim) decide(request decision.Request) (edits ocispec.Edits, ok bool, err error) {
 	p, err := policy.Read(s.stateDir)
 	if err != nil {
-		return ocispec.Edits{}, false, s.container.Refuse(decision.WithReason(decision.ReasonConfig, err))
+		return ocispec.Edits{}, false, s.container.RefusalError(decision.WithReason(decision.ReasonConfig, err))
 	}
 	s.policy = &p
 	decider, err := decision.NewDecider(s.stateDir, p, s.container.OS, nodeFiles(s.container.OS), nil, s.log())
@@ -188,7 +188,7 @@ func (s *shim) decide(request decision.Request) (edits ocispec.Edits, ok bool, e
 	case request.IgnoredBy(p):
 		return ocispec.Edits{}, false, nil
 	default:
-		return ocispec.Edits{}, false, s.container.Refuse(err)
+		return ocispec.Edits{}, false, s.container.RefusalError(err)
 	}
 }
 

@@ -32,14 +32,14 @@ type Injector struct {
 func (i *Injector) Inject(ctx context.Context, resource string, instanceIDs []string) (*v1beta1.ContainerAllocateResponse, error) {
 	devices, err := decision.AllocatedDevices(ctx, i.Source, instanceIDs)
 	if err != nil {
-		return nil, err
+		return nil, decision.WithDefaultRemedy(err)
 	}
 	for n := range devices {
 		devices[n].LibraryPath = nil // It would replace the image's LD_LIBRARY_PATH.
 	}
 	edits, skipped, err := ocispec.BuildEdits(i.OS, devices, nil, i.Files, i.Policy)
 	if err != nil {
-		return nil, err
+		return nil, decision.WithDefaultRemedy(err)
 	}
 	ocispec.LogSkipped(i.Log.WithField("resource", resource), skipped)
 	answer, err := injection.New(edits)

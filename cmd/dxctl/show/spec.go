@@ -189,7 +189,7 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 	changed := false
 	if err == nil && ok {
 		if edited, changed, err = spec.Apply(outcome.Edits); err != nil {
-			err = container.Refuse(err)
+			err = container.RefusalError(err)
 		}
 	}
 	switch {
