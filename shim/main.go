@@ -53,7 +53,7 @@ func Main(version string) int {
 			fmt.Println(shimfile.BaseName, version)
 			return 0
 		case "--help", "-h":
-			fmt.Printf(help, shimfile.BaseName, shimfile.SelfTestFlag, strings.TrimSuffix(defaultRealShim, ".exe"), stateDir, paths.StateDirVariable, shimfile.RuntimeName)
+			fmt.Printf(help, shimfile.BaseName, shimfile.SelfTestFlag, strings.TrimSuffix(shimfile.DefaultRealShim(), ".exe"), stateDir, paths.StateDirVariable, shimfile.RuntimeName)
 			return 0
 		}
 	}

@@ -95,6 +95,23 @@ func (s *shim) run() (int, error) {
 	return s.exec(path)
 }
 
+// realShim returns the path of the shim that runs the container: the configured
+// one, or the system's usual one beside this program or on PATH.
+func (s *shim) realShim() (string, error) {
+	var settings policy.Shim
+	var err error
+	if s.policy != nil {
+		settings = s.policy.Shim
+	} else if settings, err = policy.ReadShim(s.stateDir); err != nil {
+		return "", fmt.Errorf("directx-nri: container %q is not started: the real runtime shim is unknown: %w", s.container.ID, err)
+	}
+	path, err := shimfile.FindRealShim(s.self, settings.RealShim)
+	if err != nil {
+		return "", fmt.Errorf("directx-nri: no container can be started: %w; install it, or set shim.runtime in the configuration", err)
+	}
+	return path, nil
+}
+
 // isStart reports whether the call is a start. containerd appends the action to the flags. The last
 // one counts, because a container can have the name of an action.
 func (s *shim) isStart() bool {

@@ -450,48 +450,6 @@ func TestRealShimIsFound(t *testing.T) {
 	b.refused(b.start(standalone("DIRECTX_VISIBLE_DEVICES=all")), "policy.json: ")
 }
 
-// TestCheckConfigured: only a change is checked, and it must not stop all containers.
-func TestCheckConfigured(t *testing.T) {
-	t.Parallel()
-	b := newBed(t)
-	stateDir, last := b.path("state"), b.path("gone")
-	b.configure(func(p *policy.Policy) { p.Shim.RealShim = last })
-	b.write("file", "")
-	for dir, mode := range map[string]os.FileMode{"good": 0o755, "open": 0o777} {
-		testutil.WriteFile(t, b.path(dir+"/shim"), "", 0o700)
-		testutil.NoError(b.t, os.Chmod(b.path(dir), mode))
-	}
-	for name, want := range map[string]string{
-		last: "", b.path("good/shim"): "", b.path("gone2"): "no such file", b.path("file"): "is not an executable file",
-		b.path("good"): "is not an executable file", b.path("open/shim"): "others can write to it", "no-such-shim": "nor on PATH",
-	} {
-		err := CheckRealShim(stateDir, name)
-		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %q", name, err, want)
-		}
-	}
-	b.configure(func(p *policy.Policy) { p.Shim.RealShim = "" })
-	if err := CheckRealShim(stateDir, defaultRealShim); err != nil {
-		t.Errorf("the default by its name: %v", err)
-	}
-}
-
-// TestRuntimeOfK3s: k3s's shim is not on the PATH of a shell, where dxctl runs.
-func TestRuntimeOfK3s(t *testing.T) {
-	b := newBed(t)
-	t.Setenv("PATH", b.path("lib"))
-	if path, err := findRealShim(b.path("lib/shim"), realName, b.path("bin")); err != nil || path != b.path("bin/"+realName) {
-		t.Errorf("%s, %v", path, err)
-	}
-	if path, err := findRealShim(b.path("lib/shim"), realName, b.path("none")); err == nil {
-		t.Errorf("it found %s", path)
-	}
-	t.Setenv("PATH", b.path("bin"))
-	if path, err := findRealShim(b.shim, ourName, b.path("none")); err == nil || !strings.Contains(err.Error(), "runtime shim of directx-nri") {
-		t.Errorf("it found itself as %s: %v", path, err)
-	}
-}
-
 // TestRecordVersion: the advertiser offers nothing while containerd does not run the shim
 // for the containers of pods.
 func TestRecordVersion(t *testing.T) {

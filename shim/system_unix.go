@@ -9,9 +9,6 @@ import (
 	"syscall"
 )
 
-// defaultRealShim is the file name of the real shim unless another one is configured.
-const defaultRealShim = "containerd-shim-runc-v2"
-
 // nodeRoot is the node's root directory.
 const nodeRoot = "/"
 

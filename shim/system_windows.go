@@ -14,9 +14,6 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// defaultRealShim is the file name of the real shim unless another one is configured.
-const defaultRealShim = "containerd-shim-runhcs-v1.exe"
-
 // nodeRoot is empty: Windows has no root directory, but drives.
 const nodeRoot = ""
 

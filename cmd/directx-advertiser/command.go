@@ -10,7 +10,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/config"
 	"github.com/directx-nri/directx-nri/internal/paths"
-	"github.com/directx-nri/directx-nri/shim"
+	"github.com/directx-nri/directx-nri/internal/shimfile"
 )
 
 func newCommand() *cobra.Command {
@@ -71,7 +71,7 @@ be restarted at any time.`,
 		log.SetOutput(command.ErrOrStderr())
 		return daemon.New(o, config.Compiler{
 			File: configFile, Required: set.Changed("config"), StateDir: o.StateDir,
-			ReservedDirs: []string{o.RuntimeDir, o.KubeletDir}, NodeOS: o.NodeOS, Flags: flags, CheckRealShim: shim.CheckRealShim,
+			ReservedDirs: []string{o.RuntimeDir, o.KubeletDir}, NodeOS: o.NodeOS, Flags: flags, CheckRealShim: shimfile.CheckRealShim,
 		}, cli.Version(version), log).Run(command.Context())
 	}
 	return command

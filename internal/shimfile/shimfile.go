@@ -1,6 +1,5 @@
-// Package shimfile manages the runtime shim's executable on a node: its name,
-// its installation and removal, and the handover of running containers to
-// another shim.
+// Package shimfile manages the runtime shim's executable on a node: its name, its installation and
+// removal, the handover of running containers to another shim, and the real shim behind it.
 //
 // All containers of the node start with the shim, so a new file is tested before
 // it replaces the old one.

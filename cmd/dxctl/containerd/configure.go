@@ -22,7 +22,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
-	"github.com/directx-nri/directx-nri/shim"
 )
 
 // ConfigureOptions are the options of 'dxctl runtime configure'.
@@ -154,7 +153,7 @@ func (o *ConfigureOptions) realShim() string {
 	if err != nil {
 		return ""
 	}
-	path, _ := shim.FindRealShim(o.Shim(), p.Shim.RealShim)
+	path, _ := shimfile.FindRealShim(o.Shim(), p.Shim.RealShim)
 	return path
 }
 

@@ -43,7 +43,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/service"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/ocispec"
-	"github.com/directx-nri/directx-nri/shim"
 )
 
 // gatherer reads the state of a node for doctor and capabilities.
@@ -161,7 +160,7 @@ func (g *gatherer) readPolicy() configState {
 		c.Path = p.Source.Config
 	}
 	if c.Stale = config.Stale(c.Policy, c.Path); len(c.Stale) > 0 {
-		_, _, c.Invalid = config.Compiler{File: c.Path, StateDir: g.stateDir, NodeOS: g.OS, CheckRealShim: shim.CheckRealShim}.Compile()
+		_, _, c.Invalid = config.Compiler{File: c.Path, StateDir: g.stateDir, NodeOS: g.OS, CheckRealShim: shimfile.CheckRealShim}.Compile()
 	}
 	return c
 }
@@ -258,7 +257,7 @@ func (g *gatherer) readShims(ctx context.Context, c containerdState, p policy.Po
 	for _, path := range slices.Sorted(maps.Keys(handlersByPath)) {
 		s := shimState{Path: path, Handlers: handlersByPath[path]}
 		s.Version, s.Err = g.readShimVersion(ctx, path)
-		_, s.RealErr = shim.FindRealShim(path, p.Shim.RealShim)
+		_, s.RealErr = shimfile.FindRealShim(path, p.Shim.RealShim)
 		makeMarshalable(&s.Err, &s.RealErr)
 		list = append(list, s)
 	}

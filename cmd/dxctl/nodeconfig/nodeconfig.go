@@ -22,7 +22,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/config"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/shim"
+	"github.com/directx-nri/directx-nri/internal/shimfile"
 )
 
 // NewCommand returns 'dxctl config'.
@@ -37,7 +37,7 @@ func NewCommand() *cobra.Command {
 
 func newApplyCommand() *cobra.Command {
 	places := paths.Default()
-	c := config.Compiler{ReservedDirs: []string{places.Runtime, places.DevicePlugins}, CheckRealShim: shim.CheckRealShim}
+	c := config.Compiler{ReservedDirs: []string{places.Runtime, places.DevicePlugins}, CheckRealShim: shimfile.CheckRealShim}
 	command := &cobra.Command{
 		Use:   "apply",
 		Short: "Make the configuration file the node policy in force",
@@ -129,7 +129,7 @@ only administrators can write them.`,
 	command.RunE = func(command *cobra.Command, files []string) error {
 		if len(files) == 0 {
 			places := paths.Default()
-			return checkNode(command.OutOrStdout(), config.Compiler{File: places.Config, StateDir: places.State, NodeOS: nodeOS, CheckRealShim: shim.CheckRealShim})
+			return checkNode(command.OutOrStdout(), config.Compiler{File: places.Config, StateDir: places.State, NodeOS: nodeOS, CheckRealShim: shimfile.CheckRealShim})
 		}
 		var err error
 		for _, file := range files {

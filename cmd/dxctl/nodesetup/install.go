@@ -14,7 +14,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
-	"github.com/directx-nri/directx-nri/shim"
 )
 
 type installOptions struct{ from, shimDir, stateDir string }
@@ -62,7 +61,7 @@ func (o *installOptions) run(ctx context.Context, stdout io.Writer) error {
 	}
 	path := filepath.Join(o.shimDir, shimfile.FileName())
 	// Without the real shim, no container of the runtime shim starts.
-	if _, err := shim.FindRealShim(path, p.Shim.RealShim); err != nil {
+	if _, err := shimfile.FindRealShim(path, p.Shim.RealShim); err != nil {
 		return fmt.Errorf("the shim was not installed: %w; set shim.runtime in the configuration", err)
 	}
 	changed, err := shimfile.Install(ctx, from, path)

@@ -22,7 +22,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
-	"github.com/directx-nri/directx-nri/shim"
 )
 
 type uninstallOptions struct {
@@ -93,12 +92,11 @@ func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 		err = o.CheckHolders(ctx, o.StateDir, stderr, o.force)
 	}
 	if err == nil {
-		err = o.handOver(ctx, stdout, path, restartDue, func() (string, error) {
-			if o.realShim == "" && policyErr != nil {
-				return "", fmt.Errorf("the real shim is unknown: %w; set --runtime", policyErr)
-			}
-			return shim.FindRealShim(path, cmp.Or(o.realShim, p.Shim.RealShim))
-		})
+		realShim, realErr := shimfile.FindRealShim(path, cmp.Or(o.realShim, p.Shim.RealShim))
+		if o.realShim == "" && policyErr != nil {
+			realErr = fmt.Errorf("the real shim is unknown: %w; set --runtime", policyErr)
+		}
+		err = o.handOver(ctx, stdout, path, restartDue, realShim, realErr)
 	}
 	if err != nil {
 		return fmt.Errorf("nothing was removed: %w", err)
@@ -162,19 +160,16 @@ func (o *uninstallOptions) checkUnused(ctx context.Context, restartDue bool) err
 }
 
 // handOver assigns the containers that the shim at path has started to the real shim, and restarts
-// containerd.
-func (o *uninstallOptions) handOver(ctx context.Context, stdout io.Writer, path string, restartDue bool, findRealShim func() (string, error)) error {
+// containerd. realErr is why the real shim is unknown.
+func (o *uninstallOptions) handOver(ctx context.Context, stdout io.Writer, path string, restartDue bool, realShim string, realErr error) error {
 	bundles, err := shimfile.FindBundles(o.containerdState, path)
-	realShim := ""
 	switch {
 	case err != nil || len(bundles) == 0 && !restartDue:
 		return err
 	case !o.AllowRestart:
 		return fmt.Errorf("%s were started by the shim: add --restart, which hands them over to the real shim, or stop them", describeBundles(bundles))
-	case len(bundles) > 0:
-		if realShim, err = findRealShim(); err != nil {
-			return err
-		}
+	case len(bundles) > 0 && realErr != nil:
+		return realErr
 	}
 	if err := o.CheckRestart(ctx); err != nil {
 		return err

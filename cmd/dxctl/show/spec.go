@@ -163,7 +163,7 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 		return p, err
 	}
 	container, eligible := shim.ContainerOf(spec.SpecInfo, o.id)
-	p.spec, p.decisionReport = text, decisionReport{ID: o.id, OS: string(spec.OS), Decision: untouched}
+	p.spec, p.decisionReport = text, decisionReport{ID: o.id, OS: spec.OS, Decision: untouched}
 	if !eligible {
 		p.Reason = "a pod sandbox or host process gets no GPU"
 		return p, nil
@@ -179,7 +179,7 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 		p.Reason = "the container requests no GPU"
 		return p, nil
 	}
-	source, policy, err := o.Open(stderr, string(container.OS))
+	source, policy, err := o.Open(stderr, container.OS)
 	if err != nil {
 		return p, err
 	}

@@ -1,4 +1,4 @@
-package shim
+package shimfile
 
 import (
 	"cmp"
@@ -12,26 +12,16 @@ import (
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/shimfile"
 )
 
 var errNoShim = errors.New("runtime shim not found")
 
-// realShim returns the path of the shim that runs the container: the configured
-// one, or the system's usual one beside this program or on PATH.
-func (s *shim) realShim() (string, error) {
-	var settings policy.Shim
-	var err error
-	if s.policy != nil {
-		settings = s.policy.Shim
-	} else if settings, err = policy.ReadShim(s.stateDir); err != nil {
-		return "", fmt.Errorf("directx-nri: container %q is not started: the real runtime shim is unknown: %w", s.container.ID, err)
+// DefaultRealShim returns the file name of the real shim unless another one is configured.
+func DefaultRealShim() string {
+	if runtime.GOOS == "windows" {
+		return "containerd-shim-runhcs-v1.exe"
 	}
-	path, err := FindRealShim(s.self, settings.RealShim)
-	if err != nil {
-		return "", fmt.Errorf("directx-nri: no container can be started: %w; install it, or set shim.runtime in the configuration", err)
-	}
-	return path, nil
+	return "containerd-shim-runc-v2"
 }
 
 // k3sBin has the programs of k3s. It is on containerd's PATH, and not on a shell's.
@@ -44,7 +34,7 @@ const k3sBin = "/var/lib/rancher/k3s/data/current/bin"
 func FindRealShim(self, name string) (string, error) { return findRealShim(self, name, k3sBin) }
 
 func findRealShim(self, name, k3sBin string) (string, error) {
-	name = cmp.Or(name, defaultRealShim)
+	name = cmp.Or(name, DefaultRealShim())
 	if filepath.IsAbs(name) {
 		return name, checkProgram(self, name)
 	}
@@ -67,10 +57,10 @@ func findRealShim(self, name, k3sBin string) (string, error) {
 // the real shim is found only in a directory of the node that the pod has mounted.
 func CheckRealShim(stateDir, name string) error {
 	last, _ := policy.ReadShim(stateDir)
-	if cmp.Or(name, defaultRealShim) == cmp.Or(last.RealShim, defaultRealShim) {
+	if cmp.Or(name, DefaultRealShim()) == cmp.Or(last.RealShim, DefaultRealShim()) {
 		return nil
 	}
-	path, err := FindRealShim(filepath.Join(paths.Default().ShimDir, shimfile.FileName()), name)
+	path, err := FindRealShim(filepath.Join(paths.Default().ShimDir, FileName()), name)
 	if err == nil {
 		err = durable.CheckProgram(path)
 	}

@@ -1,0 +1,64 @@
+//go:build unix
+
+package shimfile
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/testutil"
+)
+
+// TestCheckRealShim: only a change is checked, and it must not stop all containers.
+func TestCheckRealShim(t *testing.T) {
+	t.Parallel()
+	stateDir, dir := t.TempDir(), t.TempDir()
+	path := func(name string) string { return filepath.Join(dir, name) }
+	configure := func(realShim string) {
+		p := policy.Default()
+		p.Shim.RealShim = realShim
+		testutil.NoError(t, os.Chmod(stateDir, 0o700), policy.Write(stateDir, p))
+	}
+	last := path("gone")
+	configure(last)
+	testutil.WriteFile(t, path("file"), "", 0o600)
+	for name, mode := range map[string]os.FileMode{"good": 0o755, "open": 0o777} {
+		testutil.WriteFile(t, path(name+"/shim"), "", 0o700)
+		testutil.NoError(t, os.Chmod(path(name), mode))
+	}
+	for name, want := range map[string]string{
+		last: "", path("good/shim"): "", path("gone2"): "no such file", path("file"): "is not an executable file",
+		path("good"): "is not an executable file", path("open/shim"): "others can write to it", "no-such-shim": "nor on PATH",
+	} {
+		if err := CheckRealShim(stateDir, name); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", name, err, want)
+		}
+	}
+	configure("")
+	if err := CheckRealShim(stateDir, DefaultRealShim()); err != nil {
+		t.Errorf("the default by its name: %v", err)
+	}
+}
+
+// TestRealShimOfK3s: k3s's shim is not on the PATH of a shell, where dxctl runs.
+func TestRealShimOfK3s(t *testing.T) {
+	dir := t.TempDir()
+	self, bin := filepath.Join(dir, "lib", BaseName), filepath.Join(dir, "bin")
+	for _, program := range []string{self, filepath.Join(bin, BaseName), filepath.Join(bin, "real")} {
+		testutil.WriteFile(t, program, "", 0o700)
+	}
+	t.Setenv("PATH", filepath.Dir(self))
+	if path, err := findRealShim(self, "real", bin); err != nil || path != filepath.Join(bin, "real") {
+		t.Errorf("%s, %v", path, err)
+	}
+	if path, err := findRealShim(self, "real", dir); err == nil {
+		t.Errorf("it found %s", path)
+	}
+	t.Setenv("PATH", bin)
+	if path, err := findRealShim(filepath.Join(bin, BaseName), BaseName, dir); err == nil || !strings.Contains(err.Error(), "runtime shim of directx-nri") {
+		t.Errorf("it found itself as %s: %v", path, err)
+	}
+}
