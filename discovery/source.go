@@ -7,8 +7,8 @@ import (
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
-// Source lists the GPUs of a node. Find and At can be called concurrently. Devices is called by one
-// goroutine at a time.
+// Source lists the GPUs of a node. It is safe for concurrent use, except that some sources of the
+// advertiser, which say so, allow one call of Devices at a time.
 type Source interface {
 	// Devices returns the current devices in a stable order. The caller can change the slice. A
 	// source of a driver returns its last list if the driver does not answer.
