@@ -91,7 +91,7 @@ func defaultTiming() timing {
 	}
 }
 
-// removalDelay is how long no record must hold a replica before it is removed from the list.
+// removalDelay is how long a replica must be free before it leaves the list.
 func (t timing) removalDelay() time.Duration { return 4 * t.recheckInterval }
 
 // Advertiser is the device plugin for all resources, for one run.

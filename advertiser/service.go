@@ -196,7 +196,7 @@ var ErrNotInjectable = errors.New("the response of a device plugin cannot expres
 // a container until the NRI plugin or the runtime shim has removed it.
 //
 // containerd accepts Windows devices without a container path and permissions only
-// (WithDevices in pkg/cri/opts/spec_windows_opts.go, v1.7). Of the interlocks of
+// (WithWindowsDevices in pkg/cri/opts/spec_windows_opts.go, v1.7). Of the interlocks of
 // several resources the kubelet passes on one, which is enough.
 func (s *server) answer(ctx context.Context, token allocation.Token, replicaIDs []string) (*v1beta1.ContainerAllocateResponse, error) {
 	if s.config.Inject != nil {

@@ -8,6 +8,7 @@ package decision
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -189,7 +190,10 @@ func (d *Decider) buildOutcome(request Request, devices []discovery.Device) (Out
 	}
 	resolver := extramounts.Resolver{ExtraMounts: d.Policy.ExtraMounts, OS: container.OS, Files: d.Files}
 	extra, err := resolver.Mounts(lists, devices, edits.Mounts)
-	if err != nil {
+	switch {
+	case errors.Is(err, extramounts.ErrRead):
+		return Outcome{}, err
+	case err != nil:
 		return Outcome{}, cause{err, ReasonPolicy, ""}
 	}
 	edits.Mounts = append(edits.Mounts, extra...)

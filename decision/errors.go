@@ -61,7 +61,7 @@ var (
 	errWrongVariable = newCause(ReasonWrongVariable, "the allocation is for another resource", requestByLimits)
 	errDeviceGone    = newCause(ReasonDeviceGone, "it is no longer on this node", restoreGPU)
 	errDeviceFailed  = newCause(ReasonDeviceGone, "it cannot be used", restoreGPU)
-	errUnknownGPUs   = newCause(ReasonDeviceGone, "the GPUs of this node are unknown", runDoctor)
+	errUnknownGPUs   = newCause(ReasonOther, "the GPUs of this node are unknown", runDoctor)
 	errNoSuchGPU     = newCause(ReasonRequest, "no GPU of this node matches", "")
 	errBadRequest    = newCause(ReasonRequest, "invalid request", "")
 )
@@ -101,7 +101,7 @@ func WithDefaultRemedy(err error) error {
 	return errlog.WithRemedy(err, remedy)
 }
 
-// WithReason returns err with a reason.
+// WithReason returns err with a reason. Its default remedy is 'dxctl doctor'.
 func WithReason(reason Reason, err error) error { return cause{err, reason, runDoctor} }
 
 // Unwrap returns the error without the reason.

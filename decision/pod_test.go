@@ -112,7 +112,7 @@ func TestPodsRemedyOfTheInventory(t *testing.T) {
 	t.Parallel()
 	d, tokens := recorded(t, node.Inventory(t.TempDir()), map[string][]string{display: {`PCI\A`}})
 	_, _, err := d.Decide(t.Context(), read(ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display])))
-	if err == nil || strings.Count(err.Error(), "; ") != 1 || !strings.HasSuffix(err.Error(), "; run 'dxctl config apply', or restart directx-advertiser, to write it again") || ReasonOf(err) != ReasonDeviceGone {
+	if err == nil || strings.Count(err.Error(), "; ") != 1 || !strings.HasSuffix(err.Error(), "; run 'dxctl config apply', or restart directx-advertiser, to write it again") || ReasonOf(err) != ReasonOther {
 		t.Errorf("reason %q: %v", ReasonOf(err), err)
 	}
 }
@@ -243,6 +243,27 @@ func mounted(edits ocispec.Edits) []string {
 		}
 	}
 	return list
+}
+
+// brokenFiles cannot be read.
+type brokenFiles struct{ storeFiles }
+
+func (brokenFiles) Resolve(path string) (string, bool, error) {
+	return "", false, &fs.PathError{Op: "open", Path: path, Err: fs.ErrInvalid}
+}
+
+// The pod is not the cause of a disk that fails.
+func TestExtraMountsThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	device := testDevices()[0]
+	device.DriverStorePath, device.System32, device.SysWOW64 = `C:\store`, nil, nil
+	d, tokens := recorded(t, discovery.Static{device}, map[string][]string{display: {device.InstanceID}})
+	d.Files, d.Policy = brokenFiles{}, permissive()
+	c := ofPod("DIRECTX_ALLOCATION_DISPLAY=" + tokens[display])
+	c.PodAnnotations = map[string]string{ExtraMountsAnnotation: "a.exe"}
+	if _, _, err := d.Decide(t.Context(), read(c)); err == nil || ReasonOf(err) != ReasonOther || !strings.HasSuffix(err.Error(), runDoctor) {
+		t.Errorf("reason %q: %v", ReasonOf(err), err)
+	}
 }
 
 func TestPodsRequestExtraMounts(t *testing.T) {

@@ -98,11 +98,11 @@ func TestReasonOf(t *testing.T) {
 		ReasonHeld:          {allocation.ErrHeld},
 		ReasonUnreadable:    {allocation.ErrUnreadable, durable.ErrNotPrivate},
 		ReasonWrongVariable: {allocation.ErrMalformedToken, errWrongVariable, errOverridden},
-		ReasonDeviceGone:    {errDeviceGone, errDeviceFailed, errUnknownGPUs, ocispec.ErrNotAssignable},
+		ReasonDeviceGone:    {errDeviceGone, errDeviceFailed, ocispec.ErrNotAssignable},
 		ReasonHyperV:        {errHyperV},
 		ReasonRequest:       {errOutsidePod, errNoSuchGPU, errBadRequest},
 		ReasonSlow:          {context.DeadlineExceeded},
-		ReasonOther:         {errors.New("a panic")},
+		ReasonOther:         {errors.New("a panic"), errUnknownGPUs},
 		ReasonConfig:        {WithReason(ReasonConfig, allocation.ErrHeld)},
 	} {
 		for _, err := range errs {

@@ -90,7 +90,7 @@ func retryDelay(interval time.Duration, losses int) time.Duration {
 	return min(interval<<(3*min(losses, 4)), maxRetryInterval)
 }
 
-// attempt runs a session, unless that can crash the runtime. Its error is not nil.
+// attempt runs a session, unless that can crash the runtime. It always returns an error.
 func (r *Runner) attempt(ctx context.Context, losses int) error {
 	if losses > 0 {
 		checkCtx, cancel := context.WithTimeout(ctx, checkTimeout)

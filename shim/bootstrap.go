@@ -83,7 +83,7 @@ func bootstrapVersion(answer []byte) int {
 
 // recordVersion records for the advertiser whether containerd runs this shim for a pod's
 // containers: containerd 2.x does not if the sandbox's shim at path has answered start with
-// bootstrap version 3 or more (startTask in core/runtime/v2/shim_manager.go).
+// bootstrap version 3 or more (ShimManager.Start in core/runtime/v2/shim_manager.go).
 func (s *shim) recordVersion(path string, version int) {
 	recorded, err := shimfile.BypassReason(s.stateDir)
 	switch {

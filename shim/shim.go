@@ -78,14 +78,17 @@ func (s *shim) main() int {
 }
 
 func (s *shim) run() (int, error) {
+	path, err := "", error(nil)
 	if s.isStart() {
-		if err := s.editBundle(); err != nil {
-			decision.LogRefusal(s.log(), s.container, err)
-			return 0, err
-		}
+		err = s.editBundle()
 	}
-	path, err := s.realShim()
+	if err == nil {
+		path, err = s.realShim()
+	}
 	if err != nil {
+		if s.isStart() {
+			decision.LogRefusal(s.log(), s.container, err)
+		}
 		return 0, err
 	}
 	if s.isInfo() && isRunhcs(path) { // Other real shims answer themselves.

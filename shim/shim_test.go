@@ -430,6 +430,10 @@ func TestRealShimIsFound(t *testing.T) {
 		}
 	}
 	fails(b.run("delete"), realName, "shim.runtime")
+	fails(b.start(standalone()), realName, "shim.runtime")
+	if log := b.read("state/shim.log"); strings.Count(log, "Container refused") != 1 {
+		t.Errorf("the log of a start without a real shim:\n%s", log)
+	}
 	b.env = []string{"PATH=" + b.path("other")}
 	b.passed(b.run("delete"), "delete")
 	b.env = nil

@@ -15,6 +15,9 @@ import (
 	"github.com/directx-nri/directx-nri/ocispec"
 )
 
+// ErrRead means that a file of the node cannot be read. The request is not the cause.
+var ErrRead = errors.New("read the node's files")
+
 // Errors of [Resolver.Mounts], in addition to those of paths.
 var (
 	errOff         = errors.New("extra mounts are disabled on this node; remove the request, or ask the administrator to set extraMounts.sources")
@@ -203,14 +206,14 @@ func (r Resolver) regularFile(path string, dirs []string) (string, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return "", errMissing
 	case err != nil:
-		return "", fmt.Errorf("read file: %w", err)
+		return "", fmt.Errorf("%w: %w", ErrRead, err)
 	}
 	for _, dir := range dirs {
 		root, _, err := r.Files.Resolve(dir)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 		case err != nil:
-			return "", fmt.Errorf("read directory: %w", err)
+			return "", fmt.Errorf("%w: %w", ErrRead, err)
 		case !isBelow(r.OS, root, final):
 		case !isRegular:
 			return "", errNotFile

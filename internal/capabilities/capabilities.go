@@ -77,7 +77,7 @@ type Modes struct {
 	DriverFilesReason string             `json:"driverFilesReason"`
 }
 
-// Resolve returns the modes of p. os is the operating system of the containers, and build the build
+// Resolve returns the modes of p. goos is the operating system of the containers, and build the build
 // number of Windows. It is 0 in a test of a Windows node on Linux.
 func Resolve(p policy.Policy, goos string, build uint32) (m Modes) {
 	m.Assignment, m.Reason = resolveAssignment(p.Assignment, goos, build)
@@ -91,7 +91,7 @@ func (m Modes) ApplyTo(p policy.Policy) policy.Policy {
 	return p
 }
 
-// EffectivePolicy returns p with the modes that this machine supports for containers of os.
+// EffectivePolicy returns p with the modes that this machine supports for containers of goos.
 func EffectivePolicy(p policy.Policy, goos string) policy.Policy {
 	return Resolve(p, goos, Build()).ApplyTo(p)
 }

@@ -40,7 +40,7 @@ func windowsSecretDirs() []string {
 		`Windows\System32\config`, `Windows\System32\Microsoft\Protect`, `Windows\NTDS`, `Windows\repair`, `Windows\ServiceProfiles`,
 		`Windows\System32\LogFiles`, `Windows\System32\winevt`, `Windows\System32\Tasks`, `Windows\Tasks`, `Windows\Temp`, `Windows\Panther`, `Windows\Security`, `Windows\MEMORY.DMP`,
 		`Users`, `Documents and Settings`, `System Volume Information`, `$Recycle.Bin`,
-		`ProgramData\directx-nri`, `ProgramData\containerd`, `ProgramData\docker`, `ProgramData\Docker`, `ProgramData\Microsoft\Crypto`, `ProgramData\Microsoft\Protect`,
+		`ProgramData\directx-nri`, `ProgramData\containerd`, `ProgramData\docker`, `ProgramData\Microsoft\Crypto`, `ProgramData\Microsoft\Protect`,
 		`ProgramData\Microsoft\Windows\Containers`, `ProgramData\Microsoft\Windows\Hyper-V`, `ProgramData\ssh`, `ProgramData\Amazon`, `ProgramData\Kubernetes`,
 		`Program Files\containerd`, `Program Files\Kubernetes`, `k`, `hpc`, `etc`, `run`, `opt\cni`, `var\lib`, `var\log`, `AzureData`,
 	}

@@ -31,7 +31,7 @@ func checkVolumeBy(f *os.File, usualDir string, isReadOnly func(*os.File) bool) 
 		err = durable.CheckOpen(f)
 	}
 	if denied, ok := errors.AsType[*errlog.RemedyError](err); ok && elsewhere {
-		denied.Remedy = fmt.Sprintf("use a copy that only root can change: install -D -m 644 %s %s", path, filepath.Join(usualDir, filepath.Base(path)))
+		err = errlog.WithRemedy(denied.Err, fmt.Sprintf("use a copy that only root can change: install -D -m 644 %s %s", path, filepath.Join(usualDir, filepath.Base(path))))
 	}
 	return err
 }

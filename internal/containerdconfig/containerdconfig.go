@@ -357,5 +357,6 @@ func Overrides(imported []byte, c Config, release Release) (keys, imports []stri
 		}
 		add("plugins", nri, "disable")
 	}
+	slices.Sort(keys)
 	return slices.Compact(keys), stringsOf(d.values, "imports"), nil
 }

@@ -468,7 +468,11 @@ func TestOverrides(t *testing.T) {
 		"2.x adds a handler":     {"version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.nvidia]\n", 3, linux, nil},
 		"NRI":                    {"version = 2\n[plugins.'io.containerd.nri.v1.nri']\n", 2, linux, []string{"plugins.'io.containerd.nri.v1.nri'"}},
 		"NRI in 2.x":             {"version = 3\n[plugins.'io.containerd.nri.v1.nri']\ndisable = true\n", 3, linux, []string{"plugins.'io.containerd.nri.v1.nri'.disable"}},
-		"NRI's socket in 2.x":    {"version = 3\n[plugins.'io.containerd.nri.v1.nri']\nsocket_path = 'x'\n", 3, linux, nil},
+		"handler and NRI": {
+			"version = 3\n[plugins.'io.containerd.nri.v1.nri']\ndisable = true\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]\n", 3, linux,
+			[]string{"plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc", "plugins.'io.containerd.nri.v1.nri'.disable"},
+		},
+		"NRI's socket in 2.x": {"version = 3\n[plugins.'io.containerd.nri.v1.nri']\nsocket_path = 'x'\n", 3, linux, nil},
 	} {
 		f, err := Read(fmt.Appendf(nil, "version = %d\n", test.version), test.target)
 		testutil.NoError(t, err)

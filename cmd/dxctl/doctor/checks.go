@@ -107,12 +107,12 @@ func (e *examiner) has(checks ...string) bool {
 // The remedy of an [errlog.RemedyError] takes precedence over that of the kind.
 func (e *examiner) add(k findingKind, object string, problem error) {
 	f := Finding{Check: k.check, Severity: Problem, Object: object, Problem: problem.Error(), Why: k.why, Fix: k.fix}
-	withRemedy := new(errlog.RemedyError)
+	withRemedy, hasRemedy := errors.AsType[*errlog.RemedyError](problem)
 	switch {
 	case errors.Is(problem, fs.ErrPermission):
 		f.Severity, f.Why, f.Fix = Unknown, "problems there are not detected", "run dxctl as root or an administrator"
-	case errors.As(problem, &withRemedy):
-		f.Problem, f.Fix = withRemedy.Err.Error(), withRemedy.Remedy
+	case hasRemedy:
+		f.Problem, f.Fix = strings.TrimSuffix(f.Problem, "; "+withRemedy.Remedy), withRemedy.Remedy
 	}
 	restart, remove := "run 'systemctl restart containerd'", "rm "+object
 	switch {

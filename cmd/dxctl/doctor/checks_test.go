@@ -347,10 +347,15 @@ func TestRemedies(t *testing.T) {
 		"restart the service of k3s or RKE2, see": with(healthyNode(), func(f *nodeState) {
 			f.Containerd.Err, f.Containerd.Socket = errIO, "/run/k3s/containerd/containerd.sock"
 		}),
-		"run 'dxctl config apply' again": with(healthyNode(), func(f *nodeState) { f.Config.Err = errlog.WithRemedy(errIO, "run 'dxctl config apply' again") }),
+		"run 'dxctl config apply' again": with(healthyNode(), func(f *nodeState) {
+			f.Config.Err = fmt.Errorf("the policy: %w", errlog.WithRemedy(errIO, "run 'dxctl config apply' again"))
+		}),
 	} {
-		if r := examine(state); len(r.Findings) != 1 || !strings.Contains(r.Findings[0].Fix, want) || strings.Contains(r.Findings[0].Problem, want) {
+		r := examine(state)
+		if len(r.Findings) != 1 || !strings.Contains(r.Findings[0].Fix, want) || strings.Contains(r.Findings[0].Problem, want) {
 			t.Errorf("%+v, want %s", r.Findings, want)
+		} else if cause := state.Config.Err; cause != nil && !strings.Contains(r.Findings[0].Problem, "the policy: "+errIO.Error()) {
+			t.Errorf("%+v, want all of the error", r.Findings)
 		}
 	}
 }

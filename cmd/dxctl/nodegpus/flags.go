@@ -110,7 +110,7 @@ func (f *Flags) ReportMissing(stderr io.Writer, notes []ocispec.SkippedFile) {
 	}
 }
 
-// Open returns the source of the GPUs, and the policy in force for containers of os.
+// Open returns the source of the GPUs, and the policy in force for containers of goos.
 func (f *Flags) Open(stderr io.Writer, goos string) (discovery.Source, policy.Policy, error) {
 	p, devices, err := f.read(stderr)
 	if err != nil {
@@ -134,7 +134,7 @@ func (f *Flags) Open(stderr io.Writer, goos string) (discovery.Source, policy.Po
 	return discovery.RequirePaths(source, p, goos), p, nil
 }
 
-// Devices returns the GPUs, and the policy in force for containers of os.
+// Devices returns the GPUs, and the policy in force for containers of goos.
 func (f *Flags) Devices(ctx context.Context, stderr io.Writer, goos string) ([]discovery.Device, policy.Policy, error) {
 	source, p, err := f.Open(stderr, goos)
 	if err != nil {
