@@ -120,32 +120,33 @@ type Outcome struct {
 	holder  allocation.Holder
 }
 
-// Decide returns the edits of the container that makes the request, and binds the allocations of a
-// pod's container to it. ok is false if the container gets nothing; then it must not be changed. An
+// Decide returns what the container that makes the request gets, and binds the allocations of a pod's
+// container to it. The outcome is nil if the container gets nothing; then it must not be changed. An
 // error means that it must not start. The error is one line that names the container, the cause and
 // the remedy.
-func (d *Decider) Decide(ctx context.Context, request Request) (edits ocispec.Edits, ok bool, err error) {
+func (d *Decider) Decide(ctx context.Context, request Request) (*Outcome, error) {
 	container := request.Container
-	outcome, ok, err := d.decide(ctx, request)
-	if err == nil && ok && ctx.Err() != nil {
-		err = fmt.Errorf("the decision took too long: %w", ctx.Err())
+	outcome, err := d.Preview(ctx, request)
+	switch {
+	case err != nil:
+		return nil, err
+	case outcome == nil:
+		if request.IgnoredBy(d.Policy) {
+			d.Log.WithFields(container.fields()).Warnf("%s has no effect: use the annotation %s, or set standalone.environment in the configuration", VisibleVariable, VisibleAnnotation)
+		}
+		return nil, nil
+	case ctx.Err() != nil:
+		return nil, container.RefusalError(fmt.Errorf("the decision took too long: %w", ctx.Err()))
 	}
-	if err == nil {
-		err = d.bind(outcome)
+	if err := d.bind(outcome); err != nil {
+		return nil, container.RefusalError(err)
 	}
-	if err != nil {
-		return ocispec.Edits{}, false, container.RefusalError(err)
-	}
-	if ok {
-		d.log(container, outcome)
-	} else if request.IgnoredBy(d.Policy) {
-		d.Log.WithFields(container.fields()).Warnf("%s has no effect: use the annotation %s, or set standalone.environment in the configuration", VisibleVariable, VisibleAnnotation)
-	}
-	return outcome.Edits, ok, nil
+	d.log(container, outcome)
+	return outcome, nil
 }
 
 // bind binds the allocations of outcome to the container.
-func (d *Decider) bind(outcome Outcome) error {
+func (d *Decider) bind(outcome *Outcome) error {
 	for _, t := range outcome.unbound {
 		if err := d.Store.Bind(allocation.Token(t.value), outcome.holder); err != nil {
 			return fmt.Errorf("%s: %w", t.variable, err)
@@ -155,35 +156,32 @@ func (d *Decider) bind(outcome Outcome) error {
 }
 
 // Preview is [Decider.Decide] without effects: it binds and logs nothing.
-func (d *Decider) Preview(ctx context.Context, request Request) (outcome Outcome, ok bool, err error) {
-	outcome, ok, err = d.decide(ctx, request)
-	if err != nil {
-		return Outcome{}, false, request.Container.RefusalError(err)
-	}
-	return outcome, ok, nil
-}
-
-func (d *Decider) decide(ctx context.Context, request Request) (Outcome, bool, error) {
+func (d *Decider) Preview(ctx context.Context, request Request) (outcome *Outcome, err error) {
 	if request.Container.Pod == nil {
-		return d.decideStandalone(ctx, request)
+		outcome, err = d.decideStandalone(ctx, request)
+	} else {
+		outcome, err = d.decidePod(ctx, request)
 	}
-	return d.decidePod(ctx, request)
+	if err != nil {
+		return nil, request.Container.RefusalError(err)
+	}
+	return outcome, nil
 }
 
 // buildOutcome returns the outcome for a container that gets devices and the extra mounts
 // that it requests.
-func (d *Decider) buildOutcome(request Request, devices []discovery.Device) (Outcome, error) {
+func (d *Decider) buildOutcome(request Request, devices []discovery.Device) (*Outcome, error) {
 	container := request.Container
 	edits, skipped, err := ocispec.BuildEdits(container.OS, devices, container.Env, d.Files, d.Policy)
 	if err != nil {
-		return Outcome{}, err
+		return nil, err
 	}
 	var lists []extramounts.List
 	for _, list := range request.extraMounts {
 		switch {
 		case !request.honors(list, d.Policy):
 		case list.fromEnv && !d.Policy.ExtraMounts.Configured:
-			return Outcome{}, cause{fmt.Errorf("extra mounts: %s has no effect unless the configuration sets extraMounts.sources", ExtraMountsVariable), ReasonPolicy, "use the annotation " + ExtraMountsAnnotation}
+			return nil, cause{fmt.Errorf("extra mounts: %s has no effect unless the configuration sets extraMounts.sources", ExtraMountsVariable), ReasonPolicy, "use the annotation " + ExtraMountsAnnotation}
 		default:
 			lists = append(lists, extramounts.List{Origin: list.origin, Text: list.value})
 		}
@@ -192,15 +190,15 @@ func (d *Decider) buildOutcome(request Request, devices []discovery.Device) (Out
 	extra, err := resolver.Mounts(lists, devices, edits.Mounts)
 	switch {
 	case errors.Is(err, extramounts.ErrRead):
-		return Outcome{}, err
+		return nil, err
 	case err != nil:
-		return Outcome{}, cause{err, ReasonPolicy, ""}
+		return nil, cause{err, ReasonPolicy, ""}
 	}
 	edits.Mounts = append(edits.Mounts, extra...)
-	return Outcome{Devices: devices, Edits: edits, Skipped: skipped}, nil
+	return &Outcome{Devices: devices, Edits: edits, Skipped: skipped}, nil
 }
 
-func (d *Decider) log(c Container, outcome Outcome) {
+func (d *Decider) log(c Container, outcome *Outcome) {
 	names := make([]string, len(outcome.Devices))
 	for i, device := range outcome.Devices {
 		names[i] = device.Name()

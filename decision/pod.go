@@ -14,41 +14,41 @@ import (
 	"github.com/directx-nri/directx-nri/ocispec"
 )
 
-func (d *Decider) decidePod(ctx context.Context, request Request) (Outcome, bool, error) {
+func (d *Decider) decidePod(ctx context.Context, request Request) (*Outcome, error) {
 	container, pod := request.Container, request.Container.Pod
 	if err := d.checkOverridden(request.overridden); err != nil {
-		return Outcome{}, false, err
+		return nil, err
 	}
 	if len(request.tokens) == 0 {
-		return Outcome{}, false, nil
+		return nil, nil
 	}
 	if container.HyperV {
-		return Outcome{}, false, errHyperV
+		return nil, errHyperV
 	}
 	if d.CheckHandler != nil {
 		if err := d.CheckHandler(ctx, pod.RuntimeHandler); err != nil {
-			return Outcome{}, false, cause{err, ReasonHandler, "use a runtime class whose handler runs runc, or no runtime class"}
+			return nil, cause{err, ReasonHandler, "use a runtime class whose handler runs runc, or no runtime class"}
 		}
 	}
 	holder := allocation.Holder{PodUID: pod.UID, Container: container.Name, PodNamespace: pod.Namespace, PodName: pod.Name}
 	if holder.PodUID == "" || holder.Container == "" {
-		return Outcome{}, false, errors.New("the container runtime reports no pod UID or container name, so no allocation can be bound to the container")
+		return nil, errors.New("the container runtime reports no pod UID or container name, so no allocation can be bound to the container")
 	}
 	records, unbound, err := d.findRecords(request.tokens, holder)
 	if err != nil {
-		return Outcome{}, false, err
+		return nil, err
 	}
 	devices, err := d.recordedDevices(ctx, records)
 	if err != nil {
-		return Outcome{}, false, err
+		return nil, err
 	}
 	outcome, err := d.buildOutcome(request, devices)
 	if err != nil {
-		return Outcome{}, false, err
+		return nil, err
 	}
 	removeInterlock(container.OS, &outcome.Edits)
 	outcome.holder, outcome.unbound = holder, unbound
-	return outcome, true, nil
+	return outcome, nil
 }
 
 // checkOverridden returns an error if the container's own environment variables override the token

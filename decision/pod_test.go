@@ -53,7 +53,7 @@ func TestPodsOwnDevicesAreLookedUp(t *testing.T) {
 	d, tokens := recorded(t, source, map[string][]string{
 		display: {devices[1].InstanceID, devices[0].InstanceID, strings.ToLower(devices[1].InstanceID)}, compute: {devices[0].InstanceID},
 	})
-	edits, ok, err := d.Decide(t.Context(), read(ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display], "DIRECTX_ALLOCATION_COMPUTE="+tokens[compute])))
+	edits, ok, err := unpack(d.Decide(t.Context(), read(ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display], "DIRECTX_ALLOCATION_COMPUTE="+tokens[compute]))))
 	if err != nil || !ok {
 		t.Fatalf("ok %t, error %v", ok, err)
 	}
@@ -94,7 +94,7 @@ func TestPodsDevicesThatAreNotFound(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d, tokens := recorded(t, &source{Static: devices, findErr: test.err}, map[string][]string{display: {test.id}})
-			edits, _, err := d.Decide(t.Context(), read(ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display])))
+			edits, _, err := unpack(d.Decide(t.Context(), read(ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display]))))
 			if !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.says) {
 				t.Errorf("%+v, error %v", edits, err)
 			}
@@ -107,11 +107,20 @@ func TestPodsDevicesThatAreNotFound(t *testing.T) {
 	}
 }
 
+// unpack returns the results of [Decider.Decide], with the edits and whether the container gets
+// something.
+func unpack(outcome *Outcome, err error) (edits ocispec.Edits, ok bool, _ error) {
+	if outcome == nil {
+		return ocispec.Edits{}, false, err
+	}
+	return outcome.Edits, true, err
+}
+
 // The remedy of an inventory that cannot be read is the only one.
 func TestPodsRemedyOfTheInventory(t *testing.T) {
 	t.Parallel()
 	d, tokens := recorded(t, node.Inventory(t.TempDir()), map[string][]string{display: {`PCI\A`}})
-	_, _, err := d.Decide(t.Context(), read(ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display])))
+	_, _, err := unpack(d.Decide(t.Context(), read(ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display]))))
 	if err == nil || strings.Count(err.Error(), "; ") != 1 || !strings.HasSuffix(err.Error(), "; run 'dxctl config apply', or restart directx-advertiser, to write it again") || ReasonOf(err) != ReasonOther {
 		t.Errorf("reason %q: %v", ReasonOf(err), err)
 	}
@@ -123,7 +132,7 @@ func TestPodWithoutIdentityIsRefused(t *testing.T) {
 	noUID, noName := ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display]), ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display])
 	noUID.Pod.UID, noName.Name = "", ""
 	for _, c := range []Container{noUID, noName} {
-		if _, ok, err := d.Decide(t.Context(), read(c)); ok || err == nil || !strings.Contains(err.Error(), "no pod UID or container name") {
+		if _, ok, err := unpack(d.Decide(t.Context(), read(c))); ok || err == nil || !strings.Contains(err.Error(), "no pod UID or container name") {
 			t.Errorf("%+v: ok %t, error %v", c, ok, err)
 		}
 	}
@@ -137,9 +146,9 @@ func TestPreviewBindsNothing(t *testing.T) {
 	log, logged := logtest.NewNullLogger()
 	d.Log = log
 	c := ofPod("DIRECTX_ALLOCATION_DISPLAY=" + tokens[display])
-	outcome, ok, err := d.Preview(t.Context(), read(c))
-	if err != nil || !ok || len(outcome.Devices) != 1 || outcome.Devices[0].InstanceID != devices[0].InstanceID {
-		t.Fatalf("%+v, ok %t, error %v", outcome, ok, err)
+	outcome, err := d.Preview(t.Context(), read(c))
+	if err != nil || outcome == nil || len(outcome.Devices) != 1 || outcome.Devices[0].InstanceID != devices[0].InstanceID {
+		t.Fatalf("%+v, error %v", outcome, err)
 	}
 	token := allocation.Token(tokens[display])
 	if _, bound, err := d.Store.Check(token, allocation.Holder{}); bound || err != nil {
@@ -149,7 +158,7 @@ func TestPreviewBindsNothing(t *testing.T) {
 		t.Errorf("logged %v", entry)
 	}
 
-	edits, ok, err := d.Decide(t.Context(), read(c))
+	edits, ok, err := unpack(d.Decide(t.Context(), read(c)))
 	if err != nil || !ok {
 		t.Fatalf("ok %t, error %v", ok, err)
 	}
@@ -165,7 +174,7 @@ func TestPreviewBindsNothing(t *testing.T) {
 	}
 	// What a decision has bound, a preview respects.
 	c.Name = "another"
-	if _, _, err := d.Preview(t.Context(), read(c)); !errors.Is(err, allocation.ErrHeld) {
+	if _, err := d.Preview(t.Context(), read(c)); !errors.Is(err, allocation.ErrHeld) {
 		t.Errorf("another container: %v", err)
 	}
 }
@@ -199,7 +208,7 @@ func TestPodIsDecidedTooLate(t *testing.T) {
 		{"DIRECTX_ALLOCATION_COMPUTE", tokens[compute], cancel, context.Canceled},
 	} {
 		d.Files = lateFiles{meanwhile: test.meanwhile}
-		edits, ok, err := d.Decide(ctx, read(ofPod(test.variable+"="+test.token)))
+		edits, ok, err := unpack(d.Decide(ctx, read(ofPod(test.variable+"="+test.token))))
 		if ok || len(edits.WindowsDevices) > 0 || !errors.Is(err, test.want) || !strings.Contains(err.Error(), `container "main" of pod n/p is not started`) {
 			t.Errorf("%+v, ok %t, error %v, want %v", edits, ok, err, test.want)
 		}
@@ -261,7 +270,7 @@ func TestExtraMountsThatCannotBeRead(t *testing.T) {
 	d.Files, d.Policy = brokenFiles{}, permissive()
 	c := ofPod("DIRECTX_ALLOCATION_DISPLAY=" + tokens[display])
 	c.PodAnnotations = map[string]string{ExtraMountsAnnotation: "a.exe"}
-	if _, _, err := d.Decide(t.Context(), read(c)); err == nil || ReasonOf(err) != ReasonOther || !strings.HasSuffix(err.Error(), runDoctor) {
+	if _, _, err := unpack(d.Decide(t.Context(), read(c))); err == nil || ReasonOf(err) != ReasonOther || !strings.HasSuffix(err.Error(), runDoctor) {
 		t.Errorf("reason %q: %v", ReasonOf(err), err)
 	}
 }
@@ -298,7 +307,7 @@ func TestPodsRequestExtraMounts(t *testing.T) {
 			d.Files, d.Policy = storeFiles{}, permissive()
 			c := ofPod(append(test.env, "DIRECTX_ALLOCATION_DISPLAY="+tokens[display])...)
 			c.PodAnnotations, c.Annotations = test.pod, test.own
-			edits, ok, err := d.Decide(t.Context(), read(c))
+			edits, ok, err := unpack(d.Decide(t.Context(), read(c)))
 			_, bound, checkErr := d.Store.Check(allocation.Token(tokens[display]), allocation.Holder{PodUID: "u", Container: "main"})
 			if checkErr != nil || bound != (test.refused == nil) {
 				t.Errorf("the allocation is bound: %t, error %v", bound, checkErr)
@@ -332,7 +341,7 @@ func TestStandaloneRequestsExtraMounts(t *testing.T) {
 		if test.annotation != "" {
 			c.Annotations = map[string]string{ExtraMountsAnnotation: test.annotation}
 		}
-		edits, _, err := d.Decide(t.Context(), read(c))
+		edits, _, err := unpack(d.Decide(t.Context(), read(c)))
 		if got := mounted(edits); err != nil || !slices.Equal(got, test.want) {
 			t.Errorf("%s: %v, want %v, error %v", name, got, test.want, err)
 		}
@@ -349,13 +358,13 @@ func TestByClass(t *testing.T) {
 	c := ofPod("DIRECTX_ALLOCATION_DISPLAY=" + tokens[display])
 	all := d.Source
 	d.Source = discovery.RequirePaths(all, d.Policy, "windows")
-	if _, _, err := d.Decide(t.Context(), read(c)); !errors.Is(err, errDeviceFailed) {
+	if _, _, err := unpack(d.Decide(t.Context(), read(c))); !errors.Is(err, errDeviceFailed) {
 		t.Errorf("by location path: %v", err)
 	}
 	d.Policy.Assignment = policy.AssignByClass
 	d.Source = discovery.RequirePaths(all, d.Policy, "windows")
 	class := []specs.WindowsDevice{{ID: ocispec.DisplayClass, IDType: ocispec.IDTypeClass}}
-	edits, _, err := d.Decide(t.Context(), read(c))
+	edits, _, err := unpack(d.Decide(t.Context(), read(c)))
 	if _, files := gpusOf(edits); err != nil || !slices.Equal(edits.WindowsDevices, class) || !slices.Equal(files, []string{"", path0}) {
 		t.Errorf("%v, files %v, error %v", edits.WindowsDevices, files, err)
 	}
@@ -363,7 +372,7 @@ func TestByClass(t *testing.T) {
 	alone := decider(devices...)
 	alone.Policy.Assignment = policy.AssignByClass
 	alone.Source = discovery.RequirePaths(alone.Source, alone.Policy, "windows")
-	edits, _, err = alone.Decide(context.Background(), read(Container{OS: ocispec.Windows, ID: "c1", Env: []string{VisibleVariable + `=VMBUS\GPU`}}))
+	edits, _, err = unpack(alone.Decide(context.Background(), read(Container{OS: ocispec.Windows, ID: "c1", Env: []string{VisibleVariable + `=VMBUS\GPU`}})))
 	if err != nil || !slices.Equal(edits.WindowsDevices, class) {
 		t.Errorf("standalone: %v, error %v", edits.WindowsDevices, err)
 	}
@@ -375,7 +384,7 @@ func TestTooLateTakesNoAllocation(t *testing.T) {
 	d, tokens := recorded(t, discovery.Static(devices), map[string][]string{display: {devices[0].InstanceID}})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, ok, err := d.Decide(ctx, read(ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display]))); ok || !errors.Is(err, context.Canceled) {
+	if _, ok, err := unpack(d.Decide(ctx, read(ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display])))); ok || !errors.Is(err, context.Canceled) {
 		t.Errorf("ok %t, error %v", ok, err)
 	}
 	if _, bound, err := d.Store.Check(allocation.Token(tokens[display]), allocation.Holder{PodUID: "other", Container: "main"}); bound || err != nil {

@@ -11,9 +11,9 @@ import (
 	"github.com/directx-nri/directx-nri/internal/errlog"
 )
 
-func (d *Decider) decideStandalone(ctx context.Context, request Request) (Outcome, bool, error) {
+func (d *Decider) decideStandalone(ctx context.Context, request Request) (*Outcome, error) {
 	if len(request.tokens) > 0 {
-		return Outcome{}, false, fmt.Errorf("%s: %w", request.tokens[0].variable, errOutsidePod)
+		return nil, fmt.Errorf("%s: %w", request.tokens[0].variable, errOutsidePod)
 	}
 	visible, assigned, hyperV := request.visible, request.assigned, request.Container.HyperV
 	if request.IgnoredBy(d.Policy) {
@@ -21,27 +21,27 @@ func (d *Decider) decideStandalone(ctx context.Context, request Request) (Outcom
 	}
 	switch {
 	case visible.value == "" && !assigned.any():
-		return Outcome{}, false, nil
+		return nil, nil
 	case hyperV && visible.value != "":
-		return Outcome{}, false, fmt.Errorf("%s: %w", visible.origin, errHyperV)
+		return nil, fmt.Errorf("%s: %w", visible.origin, errHyperV)
 	case hyperV:
-		return Outcome{}, false, nil
+		return nil, nil
 	}
 	devices, err := d.standaloneDevices(ctx, visible, assigned)
 	if err != nil {
-		return Outcome{}, false, err
+		return nil, err
 	}
 	if len(devices) == 0 {
-		return Outcome{}, false, nil // None of the assigned devices is a GPU.
+		return nil, nil // None of the assigned devices is a GPU.
 	}
 	outcome, err := d.buildOutcome(request, devices)
 	if err != nil {
-		return Outcome{}, false, err
+		return nil, err
 	}
 	if assigned.allByClass {
 		outcome.Edits.WindowsDevices = nil // The class includes them.
 	}
-	return outcome, true, nil
+	return outcome, nil
 }
 
 func (d *Decider) standaloneDevices(ctx context.Context, visible setting, assigned assignedDevices) ([]discovery.Device, error) {

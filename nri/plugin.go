@@ -64,16 +64,16 @@ func (p *Plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox, conta
 	if !ok {
 		return nil, nil, nil
 	}
-	edits, ok, err := p.decide(ctx, request)
-	if err != nil {
+	outcome, err := p.decide(ctx, request)
+	switch {
+	case err != nil:
 		decision.LogRefusal(p.log, request.Container, err)
 		p.metrics.Refusals.WithLabelValues("nri", string(decision.ReasonOf(err))).Inc()
 		return nil, nil, err
-	}
-	if !ok {
+	case outcome == nil:
 		return nil, nil, nil
 	}
-	return adjustment.New(edits, container.GetMounts()), nil, nil
+	return adjustment.New(outcome.Edits, container.GetMounts()), nil, nil
 }
 
 func containerOf(pod *api.PodSandbox, container *api.Container) decision.Container {
@@ -100,17 +100,14 @@ func handlerOf(pod *api.PodSandbox) string {
 
 // result is the result of [decision.Decider.Decide].
 type result struct {
-	edits ocispec.Edits
-	ok    bool
-	err   error
+	outcome *decision.Outcome
+	err     error
 }
 
 // decide decides within the budget. Reading a file cannot be canceled, so a decision that
 // takes longer continues in the background. Until it ends, other containers are refused at once.
-func (p *Plugin) decide(ctx context.Context, request decision.Request) (ocispec.Edits, bool, error) {
-	refuse := func(err error) (ocispec.Edits, bool, error) {
-		return ocispec.Edits{}, false, request.Container.RefusalError(err)
-	}
+func (p *Plugin) decide(ctx context.Context, request decision.Request) (*decision.Outcome, error) {
+	refuse := func(err error) (*decision.Outcome, error) { return nil, request.Container.RefusalError(err) }
 	if err := p.CheckAlive(); err != nil {
 		return refuse(err)
 	}
@@ -126,7 +123,7 @@ func (p *Plugin) decide(ctx context.Context, request decision.Request) (ocispec.
 	go func() { results <- p.decideUnbounded(ctx, request) }()
 	select {
 	case r := <-results:
-		return r.edits, r.ok, r.err
+		return r.outcome, r.err
 	case <-ctx.Done():
 		p.overdue.Add(1)
 		go func() {
@@ -149,7 +146,7 @@ func (p *Plugin) decideUnbounded(ctx context.Context, request decision.Request) 
 	if err != nil {
 		return result{err: request.Container.RefusalError(err)}
 	}
-	r.edits, r.ok, r.err = decider.Decide(ctx, request)
+	r.outcome, r.err = decider.Decide(ctx, request)
 	return r
 }
 

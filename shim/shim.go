@@ -183,22 +183,21 @@ func (s *shim) editBundle() (err error) {
 		return nil
 	}
 	s.container = container
-	edits, ok, err := s.decide(request)
-	if err != nil || !ok {
+	outcome, err := s.decide(request)
+	if err != nil || outcome == nil {
 		return err
 	}
-	if err := editSpec(path, spec, edits); err != nil {
+	if err := editSpec(path, spec, outcome.Edits); err != nil {
 		return s.container.RefusalError(err)
 	}
 	return nil
 }
 
-// decide returns the edits of the container that makes the request; see
-// [decision.Decider.Decide].
-func (s *shim) decide(request decision.Request) (edits ocispec.Edits, ok bool, err error) {
+// decide decides about the request: see [decision.Decider.Decide].
+func (s *shim) decide(request decision.Request) (*decision.Outcome, error) {
 	p, err := policy.Read(s.stateDir)
 	if err != nil {
-		return ocispec.Edits{}, false, s.container.RefusalError(decision.WithReason(decision.ReasonConfig, err))
+		return nil, s.container.RefusalError(decision.WithReason(decision.ReasonConfig, err))
 	}
 	s.policy = &p
 	decider, err := decision.NewDecider(s.stateDir, p, s.container.OS, nodeFiles(s.container.OS), nil, s.log())
@@ -206,9 +205,9 @@ func (s *shim) decide(request decision.Request) (edits ocispec.Edits, ok bool, e
 	case err == nil:
 		return decider.Decide(context.Background(), request)
 	case request.IgnoredBy(p):
-		return ocispec.Edits{}, false, nil
+		return nil, nil
 	default:
-		return ocispec.Edits{}, false, s.container.RefusalError(err)
+		return nil, s.container.RefusalError(err)
 	}
 }
 

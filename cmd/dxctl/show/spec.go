@@ -184,10 +184,10 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 		return p, err
 	}
 	decider := decision.Decider{Source: source, Store: allocation.OpenStore(paths.Allocations(o.StateDir)), Files: o.Files(), Policy: policy}
-	outcome, ok, err := decider.Preview(ctx, gpuRequest)
+	outcome, err := decider.Preview(ctx, gpuRequest)
 	var edited []byte
 	changed := false
-	if err == nil && ok {
+	if err == nil && outcome != nil {
 		if edited, changed, err = spec.Apply(outcome.Edits); err != nil {
 			err = container.RefusalError(err)
 		}
@@ -198,7 +198,7 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 	case err != nil:
 		p.Decision, p.Reason, p.refused = "refused", err.Error(), err
 		return p, nil
-	case !ok:
+	case outcome == nil:
 		p.Reason = "the devices of the container are not GPUs of this node"
 		return p, nil
 	case changed:
