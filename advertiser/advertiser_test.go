@@ -191,7 +191,6 @@ func TestStart(t *testing.T) {
 			}
 			k.run()
 			k.client(displayResource)
-			// A source whose first answer was an error may report no change later.
 			test.source.mu.Lock()
 			test.source.devices, test.source.err = []discovery.Device{displayGPU("A")}, nil
 			test.source.mu.Unlock()

@@ -136,7 +136,7 @@ func (d *Decider) Decide(ctx context.Context, request Request) (*Outcome, error)
 		}
 		return nil, nil
 	case ctx.Err() != nil:
-		return nil, container.RefusalError(fmt.Errorf("the decision took too long: %w", ctx.Err()))
+		return nil, container.RefusalError(fmt.Errorf("the decision was interrupted: %w", ctx.Err()))
 	}
 	if err := d.bind(outcome); err != nil {
 		return nil, container.RefusalError(err)

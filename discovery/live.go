@@ -18,7 +18,7 @@ type Live struct {
 	log  logrus.FieldLogger
 	list func(ctx context.Context) ([]Device, error)
 
-	// reading has an element during a read. Unlike the lock of a mutex, sending can be canceled.
+	// reading is a lock of the read whose acquisition can be canceled: it has an element while it is held.
 	reading chan struct{}
 	// The following fields belong to the read: the last list, whether there is one, and the last
 	// error.
@@ -29,8 +29,8 @@ type Live struct {
 
 // NewLive returns a source of the devices that list returns. If log is nil, nothing is logged.
 //
-// list is not called concurrently, and may ignore its context. If it returns an error and
-// devices, they replace the last list.
+// list is not called concurrently, and may ignore its context. If it returns an error, the devices of
+// the last list are unhealthy, because containers would not start with them.
 func NewLive(log logrus.FieldLogger, list func(ctx context.Context) ([]Device, error)) *Live {
 	if log == nil {
 		discard := logrus.New()
@@ -85,18 +85,19 @@ func (l *Live) At(ctx context.Context, index int) (Device, bool, error) {
 
 // update sets and logs the result of a read, and returns the new list.
 func (l *Live) update(devices []Device, err error) listing {
-	if err != nil {
-		err = fmt.Errorf("find GPUs: %w", err)
-	}
 	l.lastErr.Log(l.log, err, "Failed to read the GPUs", "GPUs can be read again")
-	if err == nil || devices != nil {
-		l.logChanges(l.last, devices)
-		l.last, l.hasList = devices, true
+	if err != nil {
+		if !l.hasList {
+			return listing{err: fmt.Errorf("find GPUs: %w", err)}
+		}
+		devices = slices.Clone(l.last)
+		for i := range devices {
+			devices[i].Health = Health{Reason: "the driver does not answer: " + errlog.OneLine(err.Error())}
+		}
 	}
-	if !l.hasList {
-		return listing{err: err}
-	}
-	return listing{devices: slices.Clone(l.last)}
+	l.logChanges(l.last, devices)
+	l.last, l.hasList = devices, true
+	return listing{devices: slices.Clone(devices)}
 }
 
 func (l *Live) logChanges(before, now []Device) {

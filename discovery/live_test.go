@@ -20,7 +20,6 @@ func TestLiveDevices(t *testing.T) {
 	l := NewLive(log, func(context.Context) ([]Device, error) { return slices.Clone(devices), err })
 	two := []Device{{InstanceID: "0", SupportsDisplay: true}, {InstanceID: "1", SupportsDisplay: true}}
 	failed := errors.New("access is denied")
-	broken := []Device{{InstanceID: "0", SupportsDisplay: true, Health: Health{Reason: "broken"}}}
 	for _, step := range []struct {
 		name    string
 		devices []Device
@@ -32,9 +31,9 @@ func TestLiveDevices(t *testing.T) {
 		{"no list again", nil, failed, -1, nil},
 		{"first list", two, nil, 2, []string{"info GPUs can be read again", "info GPU found", "info GPU found"}},
 		{"same list", two, nil, 2, nil},
-		{"the last list stays", nil, failed, 2, []string{"error Failed to read the GPUs"}},
-		{"another list with an error", broken, failed, 1, []string{"warning GPU is unhealthy", "info GPU removed"}},
-		{"recovery", two[:1], nil, 1, []string{"info GPUs can be read again", "info GPU changed"}},
+		{"the last list, unhealthy", nil, failed, 2, []string{"error Failed to read the GPUs", "warning GPU is unhealthy", "warning GPU is unhealthy"}},
+		{"still", nil, failed, 2, nil},
+		{"recovery", two[:1], nil, 1, []string{"info GPUs can be read again", "info GPU changed", "info GPU removed"}},
 		{"no GPU", nil, nil, 0, []string{"info GPU removed"}},
 	} {
 		hook.Reset()
@@ -42,6 +41,11 @@ func TestLiveDevices(t *testing.T) {
 		got, gotErr := l.Devices(t.Context())
 		if (gotErr != nil) != (step.want < 0) || gotErr == nil && len(got) != step.want || gotErr != nil && !strings.Contains(gotErr.Error(), "find GPUs: access is denied") {
 			t.Errorf("%s: %v, %v", step.name, got, gotErr)
+		}
+		for _, d := range got {
+			if d.Health.OK() != (step.err == nil) || !d.Health.OK() && d.Health.Reason != "the driver does not answer: access is denied" {
+				t.Errorf("%s: health %q", step.name, d.Health.Reason)
+			}
 		}
 		var logged []string
 		for _, entry := range hook.AllEntries() {

@@ -94,7 +94,7 @@ func FuzzConfigJSON(f *testing.F) {
 	})
 }
 
-// TestDescribe: only Windows has host processes; a pod of Linux can have the annotation, too.
+// TestContainerOf: only Windows has host processes; a pod of Linux can have the annotation, too.
 func TestContainerOf(t *testing.T) {
 	t.Parallel()
 	for config, want := range map[string]bool{

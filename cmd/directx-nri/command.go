@@ -81,13 +81,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	log := newLog(o.stateDir, stderr)
 	m := metrics.New("directx-nri", cli.Version(version))
 	handlers := nri.NewRuntimeHandlers(o.nriSocket, o.criSocket)
-	plugin := nri.NewPlugin(func() (*decision.Decider, error) {
-		p, err := policy.Read(o.stateDir)
-		if err != nil {
-			return nil, decision.WithReason(decision.ReasonConfig, err)
-		}
-		return decision.NewDecider(o.stateDir, p, ocispec.Linux, hostfiles.Root(o.hostRoot), handlers.Check, log)
-	}, handlers, m, log)
+	plugin := nri.NewPlugin(func() (*decision.Decider, error) { return o.newDecider(handlers, log) }, handlers, m, log)
 	runner := &nri.Runner{
 		Socket: o.nriSocket, Name: "directx", Index: o.nriIndex, Plugin: plugin, Log: log,
 		CheckSynchronize: func(ctx context.Context) error { return containerdconfig.CheckSynchronize(ctx, o.criSocket.String()) },
@@ -102,6 +96,16 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	})
 	group.Go(func() error { return runner.Run(ctx) })
 	return group.Wait()
+}
+
+// newDecider returns the decider of the node policy, and sets the log as the policy has it now.
+func (o options) newDecider(handlers *nri.RuntimeHandlers, log *logrus.Logger) (*decision.Decider, error) {
+	p, err := policy.Read(o.stateDir)
+	if err != nil {
+		return nil, decision.WithReason(decision.ReasonConfig, err)
+	}
+	errlog.Configure(log, p.Log.Level, p.Log.Format)
+	return decision.NewDecider(o.stateDir, p, ocispec.Linux, hostfiles.Root(o.hostRoot), handlers.Check, log)
 }
 
 // newLog returns the log that the node policy configures.

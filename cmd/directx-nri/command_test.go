@@ -8,7 +8,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sirupsen/logrus"
+
+	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/nri"
 )
 
 func TestFlags(t *testing.T) {
@@ -32,6 +36,20 @@ func TestFlags(t *testing.T) {
 				t.Errorf("error %v, want %q", err, test.want)
 			}
 		})
+	}
+}
+
+// The plugin runs on when the policy changes.
+func TestLogFollowsThePolicy(t *testing.T) {
+	t.Parallel()
+	o := options{stateDir: filepath.Join(t.TempDir(), "state")}
+	log := newLog(o.stateDir, io.Discard)
+	p := policy.Default()
+	p.Log.Level = "debug"
+	testutil.NoError(t, policy.Write(o.stateDir, p))
+	_, _ = o.newDecider(nri.NewRuntimeHandlers("", nil), log) // There may be no GPU.
+	if log.GetLevel() != logrus.DebugLevel {
+		t.Errorf("level %s", log.GetLevel())
 	}
 }
 

@@ -59,8 +59,7 @@ type Source struct {
 	root, sys string
 	open      func(path string) (driver, error)
 
-	// last is the last list, and known has those of its adapters that have answered.
-	last  []discovery.Device
+	// known has the adapters of the last list that have answered.
 	known map[discovery.LUID]knownAdapter
 }
 
@@ -77,27 +76,12 @@ type knownAdapter struct {
 // mounted, for a program in a container, otherwise "".
 func Open(hostRoot string, log logrus.FieldLogger) *Source {
 	s := &Source{root: hostRoot, sys: "/sys", open: openDevice}
-	s.Live = discovery.NewLive(log, s.devicesOrLast)
+	s.Live = discovery.NewLive(log, s.readDevices)
 	return s
 }
 
-// devicesOrLast returns the devices of all adapters. If they cannot be read, it returns those of the
-// last list as unhealthy ones, and the error.
-func (s *Source) devicesOrLast(context.Context) ([]discovery.Device, error) {
-	devices, err := s.readDevices()
-	if err == nil {
-		s.last = devices
-		return devices, nil
-	}
-	devices = slices.Clone(s.last)
-	for i := range devices {
-		devices[i].Health = discovery.Health{Reason: "the driver does not answer: " + errnoText(err)}
-	}
-	return devices, err
-}
-
 // readDevices returns the devices of all adapters.
-func (s *Source) readDevices() (devices []discovery.Device, err error) {
+func (s *Source) readDevices(context.Context) (devices []discovery.Device, err error) {
 	d, err := s.open(filepath.Join(s.root, DefaultDevice))
 	if errors.Is(err, fs.ErrNotExist) {
 		err = ErrNoDevice

@@ -73,7 +73,7 @@ type Policy struct {
 	FailOnInitError bool `json:"failOnInitError,omitempty" yaml:"failOnInitError" jsonschema:"default=false"`
 	// Shim configures the runtime shim.
 	Shim Shim `json:"shim" yaml:"shim,omitempty"`
-	// Log configures the log of directx-advertiser.
+	// Log configures the logs of directx-advertiser, the NRI plugin and the shim.
 	Log Log `json:"log" yaml:"log"`
 	// Metrics configures the metrics and health endpoints of directx-advertiser.
 	Metrics `yaml:"metrics,omitempty"`
@@ -109,9 +109,9 @@ type Shim struct {
 	Log string `json:"log,omitempty" yaml:"log,omitempty" jsonschema:"example=/var/log/directx-shim.log"`
 }
 
-// Log is the configuration of the advertiser's log.
+// Log is the configuration of the logs.
 type Log struct {
-	// Least severe level that directx-advertiser logs.
+	// Least severe level that is logged.
 	Level string `json:"level" yaml:"level,omitempty" jsonschema:"enum=error,enum=warn,enum=info,enum=debug,default=info"`
 	// Format of the log on standard error.
 	Format string `json:"format" yaml:"format,omitempty" jsonschema:"enum=text,enum=json,default=text"`
