@@ -18,7 +18,8 @@ type Live struct {
 	log  logrus.FieldLogger
 	list func(ctx context.Context) ([]Device, error)
 
-	// reading is a lock of the read whose acquisition can be canceled: it has an element while it is held.
+	// reading is the lock of the read. It has an element while it is held, so that waiting for it can
+	// be canceled.
 	reading chan struct{}
 	// The following fields belong to the read: the last list, whether there is one, and the last
 	// error.

@@ -78,7 +78,8 @@ func (s *shim) main() int {
 }
 
 func (s *shim) run() (int, error) {
-	path, err := "", error(nil)
+	var path string
+	var err error
 	if s.isStart() {
 		err = s.editBundle()
 	}
@@ -217,7 +218,7 @@ func nodeFiles(goos string) decision.Files {
 	if goos != runtime.GOOS {
 		return hostfiles.AssumedToExist{}
 	}
-	return hostfiles.Root(nodeRoot)
+	return hostfiles.Root("")
 }
 
 // editSpec applies edits to spec and writes it to path, from which it was read.

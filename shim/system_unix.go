@@ -9,9 +9,6 @@ import (
 	"syscall"
 )
 
-// nodeRoot is the node's root directory.
-const nodeRoot = "/"
-
 // exec replaces this process by the real shim at path.
 func (s *shim) exec(path string) (int, error) {
 	if err := syscall.Exec(path, append([]string{path}, s.args...), s.env); err != nil {

@@ -14,9 +14,6 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// nodeRoot is empty: Windows has no root directory, but drives.
-const nodeRoot = ""
-
 // exec runs the real shim at path and waits for it.
 //
 // containerd ends this process when a start takes too long. The real shim would continue

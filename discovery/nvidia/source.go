@@ -16,8 +16,8 @@ import (
 const (
 	// retryInterval is the time after which an unknown UUID is queried again.
 	retryInterval = time.Minute
-	// firstTimeout is the time limit of the first query, which the second one follows without delay:
-	// the kubelet waits for the first list.
+	// firstTimeout is the time limit of the first query, because the kubelet waits for the first list.
+	// The next list queries again without this limit.
 	firstTimeout = time.Second
 )
 

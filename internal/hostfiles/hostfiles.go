@@ -13,7 +13,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
-// Root is where the node's root directory is mounted: "/" (or "" on Windows) for a program on the
+// Root is where the node's root directory is mounted: "" (or "/" on Linux) for a program on the
 // node itself. All paths that its methods take and return are the node's own.
 //
 // On Linux, the Windows path C:\dir is at Root/C:/dir, where the disk of a Windows node can be

@@ -103,33 +103,34 @@ func (o *options) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	write := func() error {
-		data, count, err := o.generate(ctx, source, p, stderr)
+	write := func(present []discovery.Device, err error) error {
+		if err != nil {
+			return err
+		}
+		data, count, err := o.generate(present, p, stderr)
 		if err == nil {
 			return o.write(data, count, stdout)
 		}
-		if o.watch && errors.Is(err, errNoUsableGPU) {
-			if before, _ := read(o.file); before != nil { // A specification needs a device.
-				err = errors.Join(err, remove(o.file, stdout))
-			}
+		if o.watch && errors.Is(err, errNoUsableGPU) && durable.Exists(o.file) {
+			err = errors.Join(err, remove(o.file, stdout))
 		}
 		return err
 	}
 	if !o.watch {
-		return write()
+		return write(source.Devices(ctx))
 	}
-	if err := watch(ctx, write, stderr); err != nil {
+	if err := watch(ctx, source, write, stderr); err != nil {
 		return err
 	}
 	return remove(o.file, stdout)
 }
 
-// watch calls write now and periodically, until ctx ends. It prints an error once, because write may
-// succeed after a change. A foreign file ends the watch.
-func watch(ctx context.Context, write func() error, stderr io.Writer) error {
+// watch calls write as [nodegpus.Follow] does. It prints an error once, because write may succeed
+// after a change. A foreign file ends the watch.
+func watch(ctx context.Context, source discovery.Source, write func([]discovery.Device, error) error, stderr io.Writer) error {
 	var last errlog.LastError
-	return nodegpus.Follow(ctx, func() error {
-		err := write()
+	return nodegpus.Follow(ctx, source, func(present []discovery.Device, err error) error {
+		err = write(present, err)
 		if errors.Is(err, errForeign) {
 			return err
 		}
@@ -140,12 +141,8 @@ func watch(ctx context.Context, write func() error, stderr io.Writer) error {
 	})
 }
 
-// generate returns the specification of the source's GPUs and their number.
-func (o *options) generate(ctx context.Context, source discovery.Source, p policy.Policy, stderr io.Writer) (data []byte, count int, err error) {
-	present, err := source.Devices(ctx)
-	if err != nil {
-		return nil, 0, err
-	}
+// generate returns the specification of the usable GPUs of present, and their number.
+func (o *options) generate(present []discovery.Device, p policy.Policy, stderr io.Writer) (data []byte, count int, err error) {
 	all, err := decision.Select("all", present)
 	if err != nil {
 		return nil, 0, fmt.Errorf("%w: %w", errNoUsableGPU, err)

@@ -9,12 +9,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
 
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 
+	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
@@ -102,6 +104,17 @@ func TestGenerate(t *testing.T) {
 	}
 }
 
+// changingSource has another list at each call.
+type changingSource struct {
+	discovery.Static
+	calls int
+}
+
+func (s *changingSource) Devices(context.Context) ([]discovery.Device, error) {
+	s.calls++
+	return []discovery.Device{{InstanceID: strconv.Itoa(s.calls)}}, nil
+}
+
 // A watch waits while there is nothing to write, and ends without an error. A foreign file ends it,
 // whatever changes meanwhile.
 func TestWatch(t *testing.T) {
@@ -119,7 +132,7 @@ func TestWatch(t *testing.T) {
 			var stderr bytes.Buffer
 			written := 0
 			ctx, cancel := context.WithCancel(t.Context())
-			err := watch(ctx, func() error {
+			err := watch(ctx, &changingSource{}, func([]discovery.Device, error) error {
 				if written++; written == len(test.results) {
 					cancel()
 				}
