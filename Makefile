@@ -107,7 +107,7 @@ DEMO ?= out/demo
 .PHONY: build-demo
 build-demo:
 	@mkdir -p $(DEMO)
-	go build -buildvcs=false -tags grpcnotrace -ldflags "-s -w" -o $(DEMO)/ ./test/demo ./cmd/directx-advertiser ./cmd/directx-nri ./cmd/containerd-shim-directx-v1
+	go build -buildvcs=false -tags grpcnotrace -ldflags "-s -w" -o $(DEMO)/ ./test/demo/... ./cmd/directx-advertiser ./cmd/directx-nri
 
 .PHONY: demo
 demo: build-demo ## show the main job on this machine: no root, no GPU, no Windows, no containerd

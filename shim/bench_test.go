@@ -11,6 +11,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/node"
+	"github.com/directx-nri/directx-nri/internal/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
@@ -42,7 +43,7 @@ func BenchmarkPrepare(b *testing.B) {
 				node.write("bundle/config.json", spec)
 				b.StartTimer()
 				s := newShim(invocation{
-					self: "/none", args: []string{"-id", "bench", "start"}, bundle: node.path("bundle"), stateDir: node.path("state"), stderr: io.Discard,
+					self: "/none", args: []string{"-id", "bench", "start"}, bundle: node.path("bundle"), stateDir: node.path("state"), files: hostfiles.Root(""), stderr: io.Discard,
 				})
 				testutil.NoError(b, s.editBundle())
 			}

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strings"
 
+	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/paths"
@@ -35,15 +36,15 @@ configuration names another one. The node policy is in %[4]s; the
 environment variable %[5]s names another directory.
 `
 
-// Main runs the shim with the process's arguments and returns the exit status.
+// Main runs the shim with the process's arguments and returns the exit status. files are the node's.
 // In a call of containerd, only the real shim writes to standard output.
-func Main(version string) int {
+func Main(version string, files decision.Files) int {
 	args := os.Args[1:]
 	stateDir := paths.Default().State
 	if len(args) == 1 {
 		switch args[0] {
 		case shimfile.SelfTestFlag:
-			if err := selfTest(); err != nil {
+			if err := selfTest(files); err != nil {
 				fmt.Fprintf(os.Stderr, "%s: self-test: %v\n", shimfile.BaseName, err)
 				return exitFailure
 			}
@@ -64,13 +65,13 @@ func Main(version string) int {
 		return exitFailure
 	}
 	return newShim(invocation{
-		self: self, args: args, env: os.Environ(), bundle: bundle, stateDir: stateDir, version: version, stdout: os.Stdout, stderr: os.Stderr,
+		self: self, args: args, env: os.Environ(), bundle: bundle, stateDir: stateDir, version: version, files: files, stdout: os.Stdout, stderr: os.Stderr,
 	}).main()
 }
 
 // selfTest tests whether the shim edits the spec of a made-up container that requests a GPU, and does
 // not change that of another one. The files of the GPU exist on each node.
-func selfTest() error {
+func selfTest(files decision.Files) error {
 	dir, err := os.MkdirTemp(os.Getenv(shimfile.SelfTestParent), "directx-nri-self-test-")
 	if err != nil {
 		return err
@@ -99,7 +100,7 @@ func selfTest() error {
 		if err := os.WriteFile(config, []byte(before), 0o600); err != nil {
 			return err
 		}
-		if err := newShim(invocation{args: []string{"start"}, bundle: dir, stateDir: state}).editBundle(); err != nil {
+		if err := newShim(invocation{args: []string{"start"}, bundle: dir, stateDir: state, files: files}).editBundle(); err != nil {
 			return err
 		}
 		after, err := os.ReadFile(config)

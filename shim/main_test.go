@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/directx-nri/directx-nri/internal/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/ocispec"
 )
@@ -30,9 +31,9 @@ func TestMain(m *testing.M) {
 	}
 	switch filepath.Base(self) {
 	case ourName:
-		os.Exit(Main("test"))
+		os.Exit(Main("test", hostfiles.Root("")))
 	case brokenName:
-		s := newShim(invocation{self: self, args: os.Args[1:], env: os.Environ(), bundle: ".", stateDir: paths.Default().State, stderr: os.Stderr})
+		s := newShim(invocation{self: self, files: hostfiles.Root(""), args: os.Args[1:], env: os.Environ(), bundle: ".", stateDir: paths.Default().State, stderr: os.Stderr})
 		s.parse = panicking
 		os.Exit(s.main())
 	case realName:

@@ -20,7 +20,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -28,7 +27,6 @@ import (
 	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
-	"github.com/directx-nri/directx-nri/internal/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/ocispec"
@@ -45,6 +43,7 @@ type invocation struct {
 	bundle   string   // the working directory
 	stateDir string   // has the node policy, the inventory and the allocation records
 	version  string   // the program's own
+	files    decision.Files
 	stdout   io.Writer
 	// stderr receives one line when a start is refused, which containerd reports. When a start
 	// succeeds, nothing may be written, because containerd reads the output as the address of the
@@ -201,7 +200,7 @@ func (s *shim) decide(request decision.Request) (*decision.Outcome, error) {
 		return nil, s.container.RefusalError(decision.WithReason(decision.ReasonConfig, err))
 	}
 	s.policy = &p
-	decider, err := decision.NewDecider(s.stateDir, p, s.container.OS, nodeFiles(s.container.OS), nil, s.log())
+	decider, err := decision.NewDecider(s.stateDir, p, s.container.OS, s.files, nil, s.log())
 	switch {
 	case err == nil:
 		return decider.Decide(context.Background(), request)
@@ -210,15 +209,6 @@ func (s *shim) decide(request decision.Request) (*decision.Outcome, error) {
 	default:
 		return nil, s.container.RefusalError(err)
 	}
-}
-
-// nodeFiles returns the node's files. A container of another operating system, as in 'make demo', is
-// for a node that is not this machine, so its files are assumed to exist.
-func nodeFiles(goos string) decision.Files {
-	if goos != runtime.GOOS {
-		return hostfiles.AssumedToExist{}
-	}
-	return hostfiles.Root("")
 }
 
 // editSpec applies edits to spec and writes it to path, from which it was read.

@@ -5,10 +5,11 @@ package main
 import (
 	"os"
 
+	"github.com/directx-nri/directx-nri/internal/hostfiles"
 	"github.com/directx-nri/directx-nri/shim"
 )
 
 // version is set by the linker.
 var version = "unknown"
 
-func main() { os.Exit(shim.Main(version)) }
+func main() { os.Exit(shim.Main(version, hostfiles.Root(""))) }
