@@ -516,7 +516,7 @@ func TestRecorderKeepsUnusableFiles(t *testing.T) {
 
 func TestDamagedRecord(t *testing.T) {
 	t.Parallel()
-	// Records of earlier versions must stay readable.
+	// Records must stay readable for later versions.
 	whole := []byte(`{"apiVersion":"directx.microsoft.com/v1alpha1","kind":"Allocation","body":{"id":"abababababababababababababababab","sequence":1,` +
 		`"resource":"directx.microsoft.com/display","replicas":[{"id":"gpu::0","instanceID":"gpu"}],"createdAt":"2026-01-02T03:04:05Z"},` +
 		`"sha256":"827d09cd03e00dfa1bdae2bfd89acd7483c4176bc6a1167ede6e3325045c8247"}` + "\n")

@@ -335,13 +335,6 @@ func TestUndoAtTheEnd(t *testing.T) {
 	if undone, notes, err := Undo(append(r.Text, others...), r.Edits); err != nil || len(notes) > 0 || string(undone) != before+others {
 		t.Errorf("%v %q\n%q", err, notes, undone)
 	}
-	// Earlier versions did not record the inserted text.
-	for i := range r.Edits {
-		r.Edits[i].Inserted = ""
-	}
-	if undone, notes, err := Undo(r.Text, r.Edits); err != nil || len(notes) > 0 || strings.TrimSpace(string(undone)) != before {
-		t.Errorf("%v %q\n%q", err, notes, undone)
-	}
 }
 
 func TestRemoveWithoutRecord(t *testing.T) {
@@ -494,21 +487,5 @@ func TestPatternsAsContainerdMatchesThem(t *testing.T) {
 		if got := matchesAnnotations([]string{pattern}); got != want {
 			t.Errorf("%q: %t", pattern, got)
 		}
-	}
-}
-
-// TestUndoOfEarlierVersions: their records do not have the inserted text.
-func TestUndoOfEarlierVersions(t *testing.T) {
-	t.Parallel()
-	const original = "version = 2\n"
-	result, err := Configure([]byte(original), Settings{Release: Release{OS: "linux", Major: 1}, Shim: "/usr/bin/containerd-shim-directx-v1", NRI: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range result.Edits {
-		result.Edits[i].Inserted = ""
-	}
-	if got, notes, err := Undo(result.Text, result.Edits); string(got) != original || len(notes) > 0 || err != nil {
-		t.Errorf("%q, %v, %v", got, notes, err)
 	}
 }

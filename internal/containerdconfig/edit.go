@@ -16,7 +16,7 @@ type Edit struct {
 	Old string `json:"old,omitempty"`
 	New string `json:"new,omitempty"`
 	// Inserted is the whole text that was inserted for an added key or header: its line with
-	// the line endings before and after it. Earlier versions did not record it.
+	// the line endings before and after it.
 	Inserted string `json:"inserted,omitempty"`
 }
 

@@ -50,9 +50,6 @@ func (e *tomlEditor) undoHeader(edit Edit) {
 		e.note("line %d: the table %s has further keys now, and is left", e.doc.line(header.start), tomlKey(edit.Path))
 		return
 	}
-	if edit.Inserted == "" && strings.HasSuffix(e.doc.text[:header.start], e.doc.eol+e.doc.eol) {
-		header.start -= len(e.doc.eol) // Versions before 0.2 added an empty line, and did not record it.
-	}
 	e.removeLine(header, edit.Inserted)
 }
 

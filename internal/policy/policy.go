@@ -190,7 +190,6 @@ func decode(data []byte) (Policy, error) {
 		return Policy{}, fmt.Errorf("larger than %d bytes", maxSize)
 	}
 	var f policyFile
-	f.DriverFiles = FilesAuto // Version 0.1 did not write it.
 	if err := json.Unmarshal(data, &f); err != nil {
 		return Policy{}, err
 	}
@@ -258,10 +257,10 @@ func Write(stateDir string, p Policy) (err error) {
 }
 
 // ReadShim returns Policy.Shim. All containers of the node depend on it, so a policy.json that cannot
-// be read is no error. RealShim comes from the file of [RealShimPath], or from policy.json, because
-// version 0.1 wrote only that. With an error, RealShim is the value that could be read. If other
-// users can write to the state directory, Log is the default, because the shim appends to it as the
-// system and 'dxctl runtime uninstall' removes it, and a RealShim is an error.
+// be read is no error. RealShim comes from the file of [RealShimPath], or if that was removed,
+// from policy.json. With an error, RealShim is the value that could be read. If other users can write
+// to the state directory, Log is the default, because the shim appends to it as the system and
+// 'dxctl runtime uninstall' removes it, and a RealShim is an error.
 func ReadShim(stateDir string) (Shim, error) {
 	data, _ := durable.Read(Path(stateDir), maxSize)
 	compiled := gjson.GetBytes(data, "shim") // Each call of the shim would wait 0.05 ms for the first use of package json.

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"os"
@@ -39,7 +38,7 @@ func example() Policy {
 }
 
 // TestWriteAndRead uses a policy with a value in each field, so that none is lost. What is not
-// valid is not written, and version 0.1 had no driverFiles.
+// valid is not written.
 func TestWriteAndRead(t *testing.T) {
 	t.Parallel()
 	stateDir := filepath.Join(t.TempDir(), "state")
@@ -54,10 +53,6 @@ func TestWriteAndRead(t *testing.T) {
 	}
 	if err := Write(stateDir, Policy{}); err == nil || durable.Exists(Path(stateDir)) {
 		t.Errorf("the zero policy is written: %v", err)
-	}
-	text, err := json.Marshal(policyFile{format, want})
-	if older, decodeErr := decode(bytes.Replace(text, []byte(`"driverFiles":"none",`), nil, 1)); err != nil || decodeErr != nil || older.DriverFiles != FilesAuto {
-		t.Errorf("driverFiles is %q, %v, %v; want auto", older.DriverFiles, err, decodeErr)
 	}
 	for _, p := range []Policy{want, Default()} {
 		if err := Write(stateDir, p); err != nil {
@@ -151,18 +146,18 @@ func TestReadShim(t *testing.T) {
 		want    string
 		wantErr bool
 	}{
-		"none":                               {},
-		"runtime":                            {policy: &set, want: "/opt/hardened"},
-		"no runtime":                         {policy: ptr(Default())},
-		"damaged, without a runtime":         {policy: ptr(Default()), damage: truncate(7)},
-		"damaged, with a runtime":            {policy: &set, damage: truncate(7), want: "/opt/hardened"},
-		"removed, with a runtime":            {policy: &set, damage: func(dir string) error { return os.Remove(Path(dir)) }, want: "/opt/hardened"},
-		"unreadable, with a runtime":         {policy: &set, damage: func(dir string) error { return errors.Join(os.Remove(Path(dir)), os.Mkdir(Path(dir), 0o700)) }, want: "/opt/hardened"},
-		"no state directory":                 {damage: func(dir string) error { return errors.Join(os.Remove(dir), os.WriteFile(dir, nil, 0o600)) }},
-		"the runtime's file is removed":      {policy: &set, damage: func(dir string) error { return os.Remove(RealShimPath(dir)) }, want: "/opt/hardened"},
-		"the runtime's file is damaged":      {policy: &set, damage: func(dir string) error { return os.Truncate(RealShimPath(dir), 0) }, want: "/opt/hardened", wantErr: true},
-		"another format":                     {policy: ptr(Default()), damage: content(`{"format":2,"shimX":{}}`)},
-		"an older version's, with a runtime": {damage: content(`{"format":9,"resources":7,"shim":{"runtime":"/a"}}`), want: "/a"},
+		"none":                           {},
+		"runtime":                        {policy: &set, want: "/opt/hardened"},
+		"no runtime":                     {policy: ptr(Default())},
+		"damaged, without a runtime":     {policy: ptr(Default()), damage: truncate(7)},
+		"damaged, with a runtime":        {policy: &set, damage: truncate(7), want: "/opt/hardened"},
+		"removed, with a runtime":        {policy: &set, damage: func(dir string) error { return os.Remove(Path(dir)) }, want: "/opt/hardened"},
+		"unreadable, with a runtime":     {policy: &set, damage: func(dir string) error { return errors.Join(os.Remove(Path(dir)), os.Mkdir(Path(dir), 0o700)) }, want: "/opt/hardened"},
+		"no state directory":             {damage: func(dir string) error { return errors.Join(os.Remove(dir), os.WriteFile(dir, nil, 0o600)) }},
+		"the runtime's file is removed":  {policy: &set, damage: func(dir string) error { return os.Remove(RealShimPath(dir)) }, want: "/opt/hardened"},
+		"the runtime's file is damaged":  {policy: &set, damage: func(dir string) error { return os.Truncate(RealShimPath(dir), 0) }, want: "/opt/hardened", wantErr: true},
+		"another format":                 {policy: ptr(Default()), damage: content(`{"format":2,"shimX":{}}`)},
+		"another format, with a runtime": {damage: content(`{"format":9,"resources":7,"shim":{"runtime":"/a"}}`), want: "/a"},
 	} {
 		stateDir := filepath.Join(t.TempDir(), "state")
 		err := durable.MakePrivate(stateDir)

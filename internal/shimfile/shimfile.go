@@ -127,8 +127,7 @@ func Remove(path string) (removed []string, err error) {
 	var errs []error
 	for _, entry := range entries {
 		name, file := entry.Name(), filepath.Join(filepath.Dir(path), entry.Name())
-		isLock := name == filepath.Base(path)+".lock" // of versions before 0.2
-		if name != filepath.Base(path) && !isLock && !strings.HasPrefix(name, workDirPrefix(path)) {
+		if name != filepath.Base(path) && !strings.HasPrefix(name, workDirPrefix(path)) {
 			continue
 		}
 		if err := retry(isBusy, func() error { return os.RemoveAll(file) }); err != nil {

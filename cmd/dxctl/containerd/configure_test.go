@@ -201,18 +201,6 @@ func TestDanglingLink(t *testing.T) {
 	}
 }
 
-// TestUnconfigureRemovesTheBackup of an earlier version.
-func TestUnconfigureRemovesTheBackup(t *testing.T) {
-	t.Parallel()
-	b := containerdtest.New(t, containerdtest.Config)
-	must(t, b, "configure")
-	b.Write(t, b.Config+earlierBackupSuffix, containerdtest.Config)
-	must(t, b, "unconfigure")
-	if durable.Exists(b.Config+earlierBackupSuffix) || b.Read(t) != containerdtest.Config {
-		t.Errorf("left: %v; the file is\n%s", b.Names(t), b.Read(t))
-	}
-}
-
 // TestUnconfigureKeepsOthersChanges: others change or replace the file between our changes.
 func TestUnconfigureKeepsOthersChanges(t *testing.T) {
 	t.Parallel()

@@ -3,7 +3,6 @@ package containerd
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -12,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
-	"github.com/directx-nri/directx-nri/internal/durable"
 )
 
 type unconfigureOptions struct {
@@ -113,11 +111,8 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 	}
 	file.dropEdits(0)
 	file.Failure = nil
-	return errors.Join(file.save(o.StateDir), durable.Remove(file.path+earlierBackupSuffix))
+	return file.save(o.StateDir)
 }
-
-// earlierBackupSuffix is the suffix of the copy that versions before 0.2 made of the file.
-const earlierBackupSuffix = ".directx-nri.bak"
 
 // HandlersWithShim returns the names of the handlers that use the runtime shim.
 func HandlersWithShim(handlers []containerdconfig.Handler) []string {
