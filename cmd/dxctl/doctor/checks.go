@@ -384,10 +384,10 @@ func (e *examiner) checkKubelet() {
 		e.add(podResourcesUnreachable, "PodResources", fmt.Errorf("the kubelet's PodResources API cannot be reached: %w", k.PodResourcesErr))
 	// The advertiser does not advertise GPUs that containers would not get.
 	case len(e.GPUs) == 0 || e.has(CheckHandlers, CheckShim, CheckContainerd) && !e.isServedBy(byNRI) && !e.isServedBy(byKubelet):
-	case e.OS != "windows" || len(k.Allocatable) > 0:
-		e.checkRegistration(k.Allocatable)
 	case k.ReadyErr != nil:
 		e.add(advertiserNotReady, "directx-advertiser", k.ReadyErr)
+	case e.OS != "windows" || len(k.Allocatable) > 0:
+		e.checkRegistration(k.Allocatable)
 	}
 }
 

@@ -300,6 +300,9 @@ func brokenNodes() []brokenNode {
 		onWindows(CheckRegistration, "the kubelet does not watch "+display, func(f *nodeState) {
 			f.Kubelet.ReadyErr = errors.New("directx-advertiser is not ready: the kubelet does not watch " + display + ": is it running?")
 		}),
+		linux(CheckRegistration, "is not ready", func(f *nodeState) {
+			f.Kubelet.Allocatable, f.Kubelet.ReadyErr = nil, errors.New("directx-advertiser is not ready: it cannot list GPUs")
+		}),
 		onWindows(CheckRegistration, "does not list GPU PCIROOT(0)#PCI(1B00)", func(f *nodeState) { f.Kubelet.Allocatable["example.com/fpga"] = []string{"0"} }),
 		linux(CheckRegistration, "PodResources API cannot be reached", func(f *nodeState) { f.Kubelet.PodResourcesErr = errGone }),
 		file(CheckRecords, "checksum", recordUnusable, state+"/allocations/1f.json", errors.New("an allocation record cannot be used: its checksum does not match")),

@@ -103,17 +103,17 @@ func (g *gatherer) gather(ctx context.Context) nodeState {
 func (g *gatherer) gatherRuntime(ctx context.Context) nodeState {
 	state := nodeState{OS: g.OS, Version: g.version, NRIErr: readiness.ErrNotRunning, WSL: readWSL(cmp.Or(g.hostRoot, "/"))}
 	var group sync.WaitGroup
-	group.Go(func() {
-		c, err := withTimeout(ctx, g.timeout, func(context.Context) (capabilities.Capabilities, error) { return capabilities.Query(), nil })
-		if err != nil {
-			c.Windows.Build, c.HCSErr = capabilities.Build(), err
-		}
-		if makeMarshalable(&c.HCSErr); g.OS == "windows" {
-			state.Windows = &c
-		}
-	})
 	group.Go(func() { state.Containerd = g.readContainerd(ctx) })
-	if g.OS != "windows" {
+	if g.OS == "windows" {
+		group.Go(func() {
+			c, err := withTimeout(ctx, g.timeout, func(context.Context) (capabilities.Capabilities, error) { return capabilities.Query(), nil })
+			if err != nil {
+				c.Windows.Build, c.HCSErr = capabilities.Build(), err
+			}
+			makeMarshalable(&c.HCSErr)
+			state.Windows = &c
+		})
+	} else {
 		group.Go(func() { state.NRIErr = readiness.Check(ctx, filepath.Join(g.runtimeDir, readiness.SocketName)) })
 	}
 	var err error

@@ -89,7 +89,7 @@ func (o *options) run(ctx context.Context, version string, stdout, stderr io.Wri
 	}
 	err = m.run(ctx)
 	switch {
-	case ctx.Err() != nil:
+	case err != nil && ctx.Err() != nil:
 		return cli.Unknown(err)
 	case err != nil:
 		m.result.Reason, err = err.Error(), cli.Unknown(err)
