@@ -98,7 +98,6 @@ func (t timing) removalDelay() time.Duration { return 4 * t.recheckInterval }
 type Advertiser struct {
 	config   Config
 	timing   timing
-	now      func() time.Time
 	assigner resources.Assigner
 	// servers has the server of each resource. It does not change.
 	servers map[string]*server
@@ -108,7 +107,7 @@ type Advertiser struct {
 	mu sync.Mutex
 	// devices are those of the node, advertised or not.
 	devices []discovery.Device
-	// listingBegan is when the devices were last listed.
+	// listingBegan is when the last listing of devices began.
 	listingBegan time.Time
 	// listSizeErr is why some devices cannot be advertised.
 	listSizeErr error
@@ -130,7 +129,7 @@ func New(config Config) *Advertiser { return newAdvertiser(config, defaultTiming
 // record that is live.
 func newAdvertiser(config Config, timing timing) *Advertiser {
 	a := &Advertiser{
-		config: config, timing: timing, now: time.Now,
+		config: config, timing: timing,
 		assigner: resources.Assigner{NodeOS: config.NodeOS, OneResource: config.Inject != nil},
 		guard:    newAllocateGuard(config.AllocatesAtCreation, timing.conflictWindow),
 		servers:  map[string]*server{}, resourceNames: map[string]string{},
@@ -146,7 +145,7 @@ func newAdvertiser(config Config, timing timing) *Advertiser {
 	for name, rule := range rules {
 		p := &pool{resource: name, rule: rule}
 		// The kubelet's first list must have what it has allocated before.
-		a.servers[name] = newServer(config, timing, a.guard, p.next(nil, heldByGPU(live, name), a.now(), timing.removalDelay()))
+		a.servers[name] = newServer(config, timing, a.guard, p.next(nil, heldByGPU(live, name), time.Now(), timing.removalDelay()))
 	}
 	return a
 }
@@ -186,8 +185,7 @@ func (a *Advertiser) Run(ctx context.Context) error {
 // are complete.
 func (a *Advertiser) publishFirst(ctx context.Context) error {
 	devices, err := a.listDevices(ctx)
-	hasGPU := slices.ContainsFunc(a.assigner.Assign(devices, a.config.Rules), func(d resources.Assigned) bool { return d.Rule != nil })
-	if a.config.FailOnInitError && !hasGPU {
+	if a.config.FailOnInitError && !slices.ContainsFunc(a.assigner.Assign(devices, a.config.Rules), func(d resources.Assigned) bool { return d.Rule != nil }) {
 		return fmt.Errorf("%w, and failOnInitError is set", cmp.Or(err, errors.New("there is no GPU for any resource on this node")))
 	}
 	if err != nil {
@@ -198,7 +196,7 @@ func (a *Advertiser) publishFirst(ctx context.Context) error {
 
 func (a *Advertiser) listDevices(ctx context.Context) ([]discovery.Device, error) {
 	a.mu.Lock()
-	a.listingBegan = a.now()
+	a.listingBegan = time.Now()
 	a.mu.Unlock()
 	devices, err := a.config.Source.Devices(ctx)
 	if ctx.Err() == nil {
@@ -210,24 +208,19 @@ func (a *Advertiser) listDevices(ctx context.Context) ([]discovery.Device, error
 // refreshLoop refreshes periodically, and after every allocation. It returns [ErrRestart], or nil
 // when ctx ends; other errors are retried.
 func (a *Advertiser) refreshLoop(ctx context.Context) error {
-	timer := time.NewTimer(a.timing.recheckInterval)
-	defer timer.Stop()
-	isSoon := false // The next refresh is the one after an allocation.
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-a.guard.succeeded:
 			// The kubelet's pods must be listed while the new pod exists.
-			if !isSoon {
-				isSoon = true
-				timer.Reset(a.timing.pollInterval)
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(a.timing.pollInterval):
 			}
-			continue
-		case <-timer.C:
+		case <-time.After(a.timing.recheckInterval):
 		}
-		isSoon = false
-		timer.Reset(a.timing.recheckInterval)
 		if err := a.refresh(ctx); err != nil {
 			return err
 		}
@@ -246,8 +239,10 @@ func (a *Advertiser) refresh(ctx context.Context) error {
 			return err
 		}
 	}
-	err = a.trackPods(ctx, live)
-	if ctx.Err() == nil {
+	if len(live) == 0 || !a.isWatched() || a.Allocating() {
+		return nil
+	}
+	if err := a.trackPods(ctx, live); ctx.Err() == nil {
 		a.lastTrackErr.Log(a.config.Log, err, "Cannot find out which pods hold GPUs; their allocations are kept", "The pods that hold GPUs are known again")
 	}
 	return nil
@@ -256,9 +251,6 @@ func (a *Advertiser) refresh(ctx context.Context) error {
 // trackPods ends the records of pods that no longer exist, and binds those without a
 // token to the containers that the kubelet names.
 func (a *Advertiser) trackPods(ctx context.Context, live []allocation.Entry) error {
-	if len(live) == 0 || !a.isWatched() || a.Allocating() {
-		return nil
-	}
 	containers, ended, err := a.config.Pods.update(ctx, live, a.identifyKubelet)
 	for _, id := range ended {
 		if endErr := a.config.Recorder.End(id); endErr != nil {
@@ -268,8 +260,11 @@ func (a *Advertiser) trackPods(ctx context.Context, live []allocation.Entry) err
 		a.config.Log.WithField("allocation", id).Info("Allocation ended: its pod no longer exists")
 	}
 	for _, record := range live {
+		if !record.Injected || record.Holder != nil || slices.Contains(ended, record.ID) {
+			continue
+		}
 		c, ok := findHolder(containers, record)
-		if !ok || !record.Injected || record.Holder != nil || slices.Contains(ended, record.ID) {
+		if !ok {
 			continue
 		}
 		a.config.Log.WithFields(logrus.Fields{"allocation": record.ID, "pod": c.Pod.String(), "container": c.Container}).Info("Found the container of an allocation")

@@ -131,6 +131,22 @@ func TestMissingGPUs(t *testing.T) {
 	k.await(displayResource, "A::0 A::1")
 }
 
+// TestUnknownPods: pods that cannot be listed stay unknown while the kubelet does not run.
+func TestUnknownPods(t *testing.T) {
+	t.Parallel()
+	k := newBed(t, displayGPU("A"))
+	k.run()
+	k.await(displayResource, "A::0 A::1")
+	k.pods.set(errors.New("no such socket"))
+	k.allocate("A::0")
+	testutil.Eventually(t, "an error", func() bool { return len(k.log.with("Cannot find out which pods hold GPUs")) == 1 })
+	k.Stop()
+	k.source.awaitRefreshes(t)
+	if lines := k.log.with("known again"); len(lines) > 0 {
+		t.Error(lines)
+	}
+}
+
 // TestListTooLarge: a list that is too large for the kubelet does not replace the last one.
 func TestListTooLarge(t *testing.T) {
 	t.Parallel()

@@ -132,8 +132,9 @@ func ownerOf(record allocation.Entry, containers []ContainerDevices) (Pod, bool)
 	if h := record.Holder; h != nil {
 		return Pod{h.PodNamespace, h.PodName}, h.PodName != ""
 	}
+	replicaIDs := sortedReplicaIDs(record)
 	for _, c := range containers {
-		if c.Holds(record.Resource, sortedReplicaIDs(record)) {
+		if c.holds(record.Resource, replicaIDs) {
 			return c.Pod, true
 		}
 	}
@@ -184,8 +185,8 @@ type ContainerDevices struct {
 	ReplicaIDs map[string][]string
 }
 
-// Holds reports whether c holds one of the replicas of a resource.
-func (c ContainerDevices) Holds(resource string, replicaIDs []string) bool {
+// holds reports whether c holds one of the replicas of a resource.
+func (c ContainerDevices) holds(resource string, replicaIDs []string) bool {
 	return slices.ContainsFunc(c.ReplicaIDs[resource], func(id string) bool { return slices.Contains(replicaIDs, id) })
 }
 
@@ -202,9 +203,12 @@ func listContainers(ctx context.Context, socket string) ([]ContainerDevices, err
 	defer func() { _ = conn.Close() }()
 	client := podresources.NewPodResourcesListerClient(conn)
 	list, err := client.List(ctx, &podresources.ListPodResourcesRequest{})
-	for status.Code(err) == codes.ResourceExhausted {
-		time.Sleep(retryDelay)
-		list, err = client.List(ctx, &podresources.ListPodResourcesRequest{})
+	for status.Code(err) == codes.ResourceExhausted && ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-time.After(retryDelay):
+			list, err = client.List(ctx, &podresources.ListPodResourcesRequest{})
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list pods of the kubelet on %s: %w", socket, err)

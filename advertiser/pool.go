@@ -75,7 +75,7 @@ func (g gpu) allocatable() int {
 	if !g.usable() {
 		return 0
 	}
-	return min(g.replicas, g.listed)
+	return g.replicas
 }
 
 func newGPU(d discovery.Device, replicas int) gpu {
@@ -328,10 +328,10 @@ func ParseReplicaID(id string) (instanceID string, number int, ok bool) {
 }
 
 // instanceIDs returns the instance IDs of the GPUs of replicas, each once.
-func instanceIDs(replicaIDs []string) (ids []string) {
-	for _, replicaID := range replicaIDs {
-		if id, _, ok := ParseReplicaID(replicaID); ok && !slices.Contains(ids, id) {
-			ids = append(ids, id)
+func instanceIDs(replicas []allocation.Replica) (ids []string) {
+	for _, r := range replicas {
+		if !slices.Contains(ids, r.InstanceID) {
+			ids = append(ids, r.InstanceID)
 		}
 	}
 	return ids

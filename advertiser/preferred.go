@@ -31,41 +31,38 @@ func (p *pool) prefer(available, mustInclude []string, size int) ([]string, erro
 	if err := p.checkCount(size); err != nil {
 		return nil, err
 	}
-	r, err := p.newPreferredRequest(available, mustInclude)
+	candidates, err := p.candidates(available, mustInclude)
 	if err != nil {
 		return nil, err
 	}
-	need, numAvailable := size-len(mustInclude), 0
-	for _, g := range r.candidates {
-		numAvailable += g.numAvailable
-	}
+	need, numAvailable := size-len(mustInclude), countAvailable(candidates)
 	switch {
 	case need < 0:
 		return nil, fmt.Errorf("%w: %d replicas of %s requested, of which %d must be included", errInvalidRequest, size, p.resource, len(mustInclude))
 	case need > numAvailable:
 		return nil, fmt.Errorf("%w: %d replicas of %s requested and %d available", errInvalidRequest, size, p.resource, numAvailable+len(mustInclude))
 	}
-	groups := r.driverGroups(need)
+	groups := p.driverGroups(candidates, need)
 	if len(groups) == 0 {
-		usable := make([]bool, len(r.candidates))
-		for i, g := range r.candidates {
-			usable[i] = g.numAvailable+g.included > 0
+		usable := make([]bool, len(candidates))
+		for i, c := range candidates {
+			usable[i] = c.numAvailable+c.included > 0
 		}
 		return nil, p.mixedDriversError(usable, size)
 	}
 	selections := make([]selection, 0, len(groups))
 	for _, group := range groups {
-		selections = append(selections, r.selectFrom(group, need))
+		selections = append(selections, p.selectFrom(group, need))
 	}
 	// The groups are in the order of the source. Of equally good ones, the first is chosen.
 	best := slices.MaxFunc(selections, func(a, b selection) int {
 		return cmp.Or(cmp.Compare(a.distinctGPUs, b.distinctGPUs), p.compareInUse(b.totalInUse, a.totalInUse), cmp.Compare(b.numaNodes, a.numaNodes))
 	})
 	chosen := append(make([]string, 0, size), mustInclude...)
-	for i, g := range r.candidates {
-		for number, n := 0, best.candidates[i].included-g.included; n > 0; number++ {
-			if g.isAvailable[number] {
-				chosen = append(chosen, replicaID(p.gpus[i].instanceID, number))
+	for i, c := range candidates {
+		for number, n := 0, best.candidates[i].included-c.included; n > 0; number++ {
+			if c.isAvailable[number] {
+				chosen = append(chosen, replicaID(c.instanceID, number))
 				n--
 			}
 		}
@@ -73,29 +70,32 @@ func (p *pool) prefer(available, mustInclude []string, size int) ([]string, erro
 	return chosen, nil
 }
 
-// preferredRequest is one request for a preferred allocation.
-type preferredRequest struct {
-	pool *pool
-	// candidates are the pool's GPUs, in its order.
-	candidates []candidate
-}
-
-// candidate is a GPU in one request.
+// candidate is a GPU of the pool in one request.
 type candidate struct {
+	gpu
 	// isAvailable reports by number whether a replica is available and not in mustInclude.
 	isAvailable []bool
-	// numAvailable is the number of those that are not chosen yet.
+	// numAvailable is the number of those that can still be chosen.
 	numAvailable int
 	// included is the number of replicas in mustInclude, and later also of those chosen.
 	included int
-	// inUse is the number of replicas that containers have.
-	inUse int
 }
 
-func (p *pool) newPreferredRequest(available, mustInclude []string) (*preferredRequest, error) {
-	r := &preferredRequest{pool: p, candidates: make([]candidate, len(p.gpus))}
+// inUse returns how many replicas are in use, the chosen ones included.
+func (c candidate) inUse() int { return c.replicas - c.numAvailable }
+
+func countAvailable(candidates []candidate) (n int) {
+	for _, c := range candidates {
+		n += c.numAvailable
+	}
+	return n
+}
+
+// candidates returns the GPUs of p, in its order.
+func (p *pool) candidates(available, mustInclude []string) ([]candidate, error) {
+	candidates := make([]candidate, len(p.gpus))
 	for i, g := range p.gpus {
-		r.candidates[i] = candidate{isAvailable: make([]bool, g.replicas), inUse: g.replicas}
+		candidates[i] = candidate{gpu: g, isAvailable: make([]bool, g.replicas)}
 	}
 	isIncluded := map[string]bool{}
 	for _, id := range mustInclude {
@@ -107,63 +107,57 @@ func (p *pool) newPreferredRequest(available, mustInclude []string) (*preferredR
 			return nil, fmt.Errorf("%w: %q must be included twice", errInvalidRequest, id)
 		}
 		isIncluded[id] = true
-		r.candidates[i].included++
-		r.candidates[i].inUse--
+		candidates[i].included++
 	}
 	for _, id := range available {
-		if i, number, err := p.find(id); err == nil && !isIncluded[id] && !r.candidates[i].isAvailable[number] {
-			r.candidates[i].isAvailable[number] = true
-			r.candidates[i].numAvailable++
-			r.candidates[i].inUse--
+		if i, number, err := p.find(id); err == nil && !isIncluded[id] && !candidates[i].isAvailable[number] {
+			candidates[i].isAvailable[number] = true
+			candidates[i].numAvailable++
 		}
 	}
-	return r, nil
+	return candidates, nil
 }
 
-// driverGroups returns the groups of GPUs, by their indices, that criterion 2 permits and that have need
-// available replicas: the GPUs of each driver, or if there is no such group and drivers can be
-// mixed, all GPUs.
-func (r *preferredRequest) driverGroups(need int) [][]int {
-	var all []int
+// driverGroups returns the choices that criterion 2 permits and that have need available replicas. Each
+// is a copy of the candidates, in which only GPUs of one driver are available, or if there is no such
+// group and drivers can be mixed, all of them.
+func (p *pool) driverGroups(candidates []candidate, need int) (groups [][]candidate) {
 	var drivers, required []driver
-	for i, g := range r.pool.gpus {
-		all = append(all, i)
-		if !slices.Contains(drivers, g.driver) {
-			drivers = append(drivers, g.driver)
+	for _, c := range candidates {
+		if !slices.Contains(drivers, c.driver) {
+			drivers = append(drivers, c.driver)
 		}
-		if r.candidates[i].included > 0 && !slices.Contains(required, g.driver) {
-			required = append(required, g.driver)
+		if c.included > 0 && !slices.Contains(required, c.driver) {
+			required = append(required, c.driver)
 		}
+	}
+	mixed := bool(p.rule.MixedDrivers)
+	if len(required) > 1 && !mixed {
+		return nil
 	}
 	driverSets := slices.Collect(slices.Chunk(drivers, 1))
-	switch {
-	case len(required) > 1 && !bool(r.pool.rule.MixedDrivers):
-		return nil
-	case len(required) > 0:
+	if len(required) > 0 {
 		driverSets = [][]driver{required}
 	}
-	var groups [][]int
 	for _, driverSet := range driverSets {
-		group, available := make([]int, 0, len(all)), 0
-		for i, g := range r.pool.gpus {
-			if slices.Contains(driverSet, g.driver) {
-				group = append(group, i)
-				available += r.candidates[i].numAvailable
+		group := slices.Clone(candidates)
+		for i, c := range group {
+			if !slices.Contains(driverSet, c.driver) {
+				group[i].numAvailable = 0
 			}
 		}
-		if available >= need {
+		if countAvailable(group) >= need {
 			groups = append(groups, group)
 		}
 	}
-	if len(groups) == 0 && (bool(r.pool.rule.MixedDrivers) || need == 0) {
-		return [][]int{all}
+	if len(groups) == 0 && mixed {
+		groups = [][]candidate{slices.Clone(candidates)}
 	}
 	return groups
 }
 
 // selection is one way to choose replicas, with the values by which it is compared to others.
 type selection struct {
-	// candidates are those of the request, updated by each replica that is chosen.
 	candidates []candidate
 	// distinctGPUs is the number of different GPUs, including those of mustInclude.
 	distinctGPUs int
@@ -174,58 +168,59 @@ type selection struct {
 	numaNodes int
 }
 
-// selectFrom chooses need replicas of the GPUs in group, one at a time by criteria 3 to 6. The group
-// has enough of them.
-func (r *preferredRequest) selectFrom(group []int, need int) selection {
-	s := selection{candidates: slices.Clone(r.candidates)}
+// selectFrom chooses need of the candidates' replicas, one at a time by criteria 3 to 6. There are
+// enough of them.
+func (p *pool) selectFrom(candidates []candidate, need int) selection {
+	s := selection{candidates: candidates}
 	chosenOnNode := map[int]int{} // the number of GPUs of which replicas are chosen, by NUMA node
-	addGPU := func(i int) {
+	addGPU := func(c candidate) {
 		s.distinctGPUs++
-		if node := r.pool.gpus[i].numaNode; node == nil {
+		if c.numaNode == nil {
 			s.numaNodes++
 		} else {
-			chosenOnNode[*node]++
+			chosenOnNode[*c.numaNode]++
 		}
 	}
-	for i, g := range r.candidates {
-		if g.included > 0 {
-			addGPU(i)
+	for _, c := range candidates {
+		if c.included > 0 {
+			addGPU(c)
 		}
 	}
 	for ; need > 0; need-- {
+		var open []*candidate
 		availableOnNode := map[int]int{} // the number of GPUs with available replicas, by NUMA node
-		for _, i := range group {
-			if node := r.pool.gpus[i].numaNode; node != nil && s.candidates[i].numAvailable > 0 {
-				availableOnNode[*node]++
+		for i := range candidates {
+			if c := &candidates[i]; c.numAvailable > 0 {
+				open = append(open, c)
+				if c.numaNode != nil {
+					availableOnNode[*c.numaNode]++
+				}
 			}
 		}
 		// numaRank returns the numbers by which GPUs are ranked: how many GPUs of the same node are
 		// chosen already, then how many of the needed GPUs the node can provide.
-		numaRank := func(i int) (chosen, provides int) {
-			node := r.pool.gpus[i].numaNode
-			if node == nil {
+		numaRank := func(c *candidate) (chosen, provides int) {
+			if c.numaNode == nil {
 				return -1, 0
 			}
-			return chosenOnNode[*node], min(availableOnNode[*node], need)
+			return chosenOnNode[*c.numaNode], min(availableOnNode[*c.numaNode], need)
 		}
-		i := slices.MinFunc(group, func(a, b int) int {
-			x, y := s.candidates[a], s.candidates[b]
-			chosenX, providesX := numaRank(a)
-			chosenY, providesY := numaRank(b)
+		best := slices.MinFunc(open, func(a, b *candidate) int {
+			chosenA, providesA := numaRank(a)
+			chosenB, providesB := numaRank(b)
 			return cmp.Or(
-				cmp.Compare(min(y.numAvailable, 1), min(x.numAvailable, 1)),
-				cmp.Compare(min(x.included, 1), min(y.included, 1)),
-				r.pool.compareInUse(x.inUse+x.included, y.inUse+y.included),
-				cmp.Compare(chosenY, chosenX),
-				cmp.Compare(providesY, providesX),
+				cmp.Compare(min(a.included, 1), min(b.included, 1)),
+				p.compareInUse(a.inUse(), b.inUse()),
+				cmp.Compare(chosenB, chosenA),
+				cmp.Compare(providesB, providesA),
 			)
 		})
-		if s.candidates[i].included == 0 {
-			addGPU(i)
+		if best.included == 0 {
+			addGPU(*best)
 		}
-		s.totalInUse += s.candidates[i].inUse + s.candidates[i].included
-		s.candidates[i].included++
-		s.candidates[i].numAvailable--
+		s.totalInUse += best.inUse()
+		best.included++
+		best.numAvailable--
 	}
 	s.numaNodes += len(chosenOnNode)
 	return s

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/sirupsen/logrus"
 
@@ -29,7 +30,7 @@ func (a *Advertiser) publishPools(devices []discovery.Device, live []allocation.
 	var sizeErr error
 	for _, name := range slices.Sorted(maps.Keys(a.servers)) {
 		before, _ := a.servers[name].current()
-		after := before.next(gpus[name], heldByGPU(live, name), a.now(), a.timing.removalDelay())
+		after := before.next(gpus[name], heldByGPU(live, name), time.Now(), a.timing.removalDelay())
 		if len(after.gpus) == 0 && after.rule.Name == "" {
 			a.config.Log.WithField("resource", name).Info("Restarting without the resource: it has no rule, and nothing is allocated under its name")
 			return ErrRestart

@@ -2,7 +2,6 @@ package advertiser
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"sync"
@@ -141,7 +140,7 @@ func (s *server) serve(ctx context.Context, listener *localgrpc.Listener, r *reg
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		fail(errors.Join(errors.New("server ended unexpectedly"), rpc.Serve(listener)))
+		fail(fmt.Errorf("the server ended unexpectedly: %w", rpc.Serve(listener)))
 	}()
 
 	s.stayRegistered(servingCtx, listener, r)

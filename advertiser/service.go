@@ -117,13 +117,13 @@ func (s *server) allocate(ctx context.Context, request *v1beta1.AllocateRequest)
 		containers = append(containers, replicas)
 	}
 	response, tokens := &v1beta1.AllocateResponse{}, make([]allocation.Token, 0, len(containers))
-	for i, replicas := range containers {
+	for _, replicas := range containers {
 		token, err := s.config.Recorder.Record(ctx, allocation.Record{Resource: s.resource, Replicas: replicas, Injected: s.config.Inject != nil})
 		if err != nil {
 			return nil, tokens, fmt.Errorf("allocate %s: %w", s.resource, err)
 		}
 		tokens = append(tokens, token)
-		answer, err := s.answer(ctx, token, request.GetContainerRequests()[i].GetDevicesIds())
+		answer, err := s.answer(ctx, token, replicas)
 		if err != nil {
 			return nil, tokens, fmt.Errorf("allocate %s: %w", s.resource, err)
 		}
@@ -198,9 +198,9 @@ var ErrNotInjectable = errors.New("the response of a device plugin cannot expres
 // containerd accepts Windows devices without a container path and permissions only
 // (WithWindowsDevices in pkg/cri/opts/spec_windows_opts.go, v1.7). Of the interlocks of
 // several resources the kubelet passes on one, which is enough.
-func (s *server) answer(ctx context.Context, token allocation.Token, replicaIDs []string) (*v1beta1.ContainerAllocateResponse, error) {
+func (s *server) answer(ctx context.Context, token allocation.Token, replicas []allocation.Replica) (*v1beta1.ContainerAllocateResponse, error) {
 	if s.config.Inject != nil {
-		return s.config.Inject(ctx, s.resource, instanceIDs(replicaIDs))
+		return s.config.Inject(ctx, s.resource, instanceIDs(replicas))
 	}
 	answer := &v1beta1.ContainerAllocateResponse{
 		Envs:        map[string]string{allocation.EnvKey(s.resource): string(token)},

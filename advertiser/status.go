@@ -69,8 +69,8 @@ const maxSilence = 2 * time.Minute
 func (a *Advertiser) CheckAlive() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if silence := a.now().Sub(a.listingBegan); !a.listingBegan.IsZero() && silence > maxSilence {
-		return fmt.Errorf("GPU discovery has not finished for %s: restart directx-advertiser", silence.Round(time.Second))
+	if silence := time.Since(a.listingBegan); !a.listingBegan.IsZero() && silence > maxSilence {
+		return fmt.Errorf("the GPUs have not been listed for %s: restart directx-advertiser", silence.Round(time.Second))
 	}
 	return nil
 }

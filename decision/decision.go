@@ -93,9 +93,8 @@ type Decider struct {
 }
 
 // NewDecider returns the decider of this node with the policy p, for containers of the operating
-// system goos. stateDir has the records and the compiled inventory. checkHandler is
-// [Decider.CheckHandler].
-func NewDecider(stateDir string, p policy.Policy, goos string, files Files, checkHandler func(context.Context, string) error, log logrus.FieldLogger) (*Decider, error) {
+// system goos. stateDir has the records and the compiled inventory.
+func NewDecider(stateDir string, p policy.Policy, goos string, files Files, log logrus.FieldLogger) (*Decider, error) {
 	// The source has no log: its errors have everything that matters.
 	source, err := node.Open(node.Options{UseInventory: p.UseInventory, StateDir: stateDir})
 	if err != nil {
@@ -104,7 +103,7 @@ func NewDecider(stateDir string, p policy.Policy, goos string, files Files, chec
 	p = capabilities.EffectivePolicy(p, goos)
 	return &Decider{
 		Source: discovery.RequirePaths(source, p, goos), Store: allocation.OpenStore(paths.Allocations(stateDir)),
-		Files: files, CheckHandler: checkHandler, Log: log, Policy: p,
+		Files: files, Log: log, Policy: p,
 	}, nil
 }
 

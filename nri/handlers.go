@@ -69,9 +69,9 @@ func (h *RuntimeHandlers) runningConfig(ctx context.Context) (containerdconfig.R
 	return *h.config, nil
 }
 
-// Check implements [decision.Decider.CheckHandler]. A container of Kata Containers or gVisor would
+// check implements [decision.Decider.CheckHandler]. A container of Kata Containers or gVisor would
 // run without its GPU, and each of them can be the default handler.
-func (h *RuntimeHandlers) Check(ctx context.Context, name string) error {
+func (h *RuntimeHandlers) check(ctx context.Context, name string) error {
 	config, err := h.runningConfig(ctx)
 	if err != nil {
 		return err

@@ -83,8 +83,7 @@ func newBed(t testing.TB, devices ...discovery.Device) *bed {
 		Source: discovery.Static(devices), Store: allocation.OpenStore(dir), Files: nodeFiles{}, Log: testutil.Quiet(),
 	}}
 	b.plugin = NewPlugin(func() (*decision.Decider, error) {
-		d := *b.Decider
-		d.CheckHandler = b.plugin.handlers.Check
+		d := *b.Decider // The plugin sets its CheckHandler.
 		return &d, nil
 	}, &RuntimeHandlers{read: handlers}, metrics.New("p", "v"), testutil.Quiet())
 	return b

@@ -47,8 +47,8 @@ type Plugin struct {
 	unregisteredErr atomic.Pointer[error] // why the plugin is not registered, nil if it is
 }
 
-// NewPlugin returns a plugin. newDecider returns a decider with the node policy in force, which
-// checks handlers; it is called for each container that requests a GPU.
+// NewPlugin returns a plugin. newDecider returns a new decider with the node policy in force; it
+// is called for each container that requests a GPU.
 func NewPlugin(newDecider func() (*decision.Decider, error), handlers *RuntimeHandlers, m *metrics.Metrics, log logrus.FieldLogger) *Plugin {
 	p := &Plugin{newDecider: newDecider, handlers: handlers, metrics: m, log: log, budget: budget{size: hookBudget}}
 	p.unregisteredErr.Store(&errUnregistered)
@@ -146,6 +146,7 @@ func (p *Plugin) decideUnbounded(ctx context.Context, request decision.Request) 
 	if err != nil {
 		return result{err: request.Container.RefusalError(err)}
 	}
+	decider.CheckHandler = p.handlers.check
 	r.outcome, r.err = decider.Decide(ctx, request)
 	return r
 }

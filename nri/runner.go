@@ -19,19 +19,19 @@ import (
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
 )
 
+const pluginName = "directx"
+
 // Runner keeps a plugin registered with the runtime. The runtime does not connect to a plugin again,
 // and drops a plugin that was slow once.
 type Runner struct {
 	// Socket is the path of the runtime's NRI socket.
 	Socket string
-	// Name and Index identify the plugin. The runtime calls plugins in the order of
-	// their indices, 00 to 99.
-	Name, Index string
-	Plugin      *Plugin
+	// Index is the plugin's, from 00 to 99. The runtime calls plugins in this order.
+	Index  string
+	Plugin *Plugin
 	// CheckSynchronize returns an error if a registration can crash the runtime. It is called
 	// before an attempt if the last one was lost before Synchronize had ended.
 	CheckSynchronize func(context.Context) error
-	Log              logrus.FieldLogger
 
 	retryInterval time.Duration // shorter in tests
 }
@@ -52,15 +52,14 @@ var (
 	errUnsynchronized = errors.New("containerd crashed or closed the connection while it sent its pods and containers to the plugin; see its log")
 )
 
-// Run registers the plugin, and registers it again whenever the connection is lost. It returns nil
-// when ctx ends.
-func (r *Runner) Run(ctx context.Context) error {
+// Run registers the plugin, and registers it again whenever the connection is lost, until ctx ends.
+func (r *Runner) Run(ctx context.Context) {
 	var lastErr errlog.LastError
 	losses := 0 // in a row, before Synchronize had ended
 	for {
 		err := r.attempt(ctx, losses)
 		if ctx.Err() != nil {
-			return nil
+			return
 		}
 		switch {
 		case errors.Is(err, errUnsynchronized):
@@ -75,11 +74,11 @@ func (r *Runner) Run(ctx context.Context) error {
 		err = fmt.Errorf("%w on %s: %w", errUnregistered, r.Socket, err)
 		r.Plugin.unregisteredErr.Store(&err)
 		if lastErr.Changed(err) {
-			r.Log.WithError(err).Warn("Containers that request a GPU do not start, retrying")
+			r.Plugin.log.WithError(err).Warn("Containers that request a GPU do not start, retrying")
 		}
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-time.After(retryDelay(cmp.Or(r.retryInterval, retryInterval), losses)):
 		}
 	}
@@ -134,8 +133,8 @@ func (r *Runner) runSession(ctx context.Context) (err error) {
 	defer disconnect()
 	plugin, err := stub.New(hooks,
 		stub.WithConnection(conn), stub.WithOnClose(disconnect),
-		stub.WithPluginName(r.Name), stub.WithPluginIdx(r.Index),
-		stub.WithLogger(stubLogger{r.Log}),
+		stub.WithPluginName(pluginName), stub.WithPluginIdx(r.Index),
+		stub.WithLogger(stubLogger{r.Plugin.log}),
 		// Newer runtimes fail the container whose adjustment is lost; others ignore it.
 		stub.WithFailurePolicy(&api.FailurePolicy{FailRequest: true}),
 		stub.WithTTRPCOptions([]ttrpc.ClientOpts{ttrpc.WithUnaryClientInterceptor(hooks.waitForConfigure)}, nil),
@@ -160,7 +159,7 @@ func (r *Runner) runSession(ctx context.Context) (err error) {
 		return ctx.Err()
 	}
 	r.Plugin.unregisteredErr.Store(nil)
-	r.Log.WithField("socket", r.Socket).Info("Registered with the container runtime")
+	r.Plugin.log.WithField("socket", r.Socket).Info("Registered with the container runtime")
 	select {
 	case <-connCtx.Done():
 	case <-ctx.Done():

@@ -75,14 +75,12 @@ func (p *Plugin) await(t testing.TB, want bool) {
 func startRunner(t testing.TB, socket string, p *Plugin, check func(context.Context) error) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	runner := &Runner{Socket: socket, Name: "directx", Index: "50", Plugin: p, CheckSynchronize: check, Log: testutil.Quiet(), retryInterval: testInterval}
+	runner := &Runner{Socket: socket, Index: "50", Plugin: p, CheckSynchronize: check, retryInterval: testInterval}
 	var group sync.WaitGroup
 	group.Go(func() {
 		// Goroutines inherit labels.
 		pprof.Do(ctx, pprof.Labels("runner", socket), func(ctx context.Context) {
-			if err := runner.Run(ctx); err != nil {
-				t.Errorf("Run: %v", err)
-			}
+			runner.Run(ctx)
 		})
 	})
 	stop = func() {
@@ -176,10 +174,8 @@ func TestRunnerWithoutRuntime(t *testing.T) {
 	log, logged := logtest.NewNullLogger()
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(2*testInterval, cancel) // A deadline would be one of connections, too.
-	runner := &Runner{Socket: socket, Name: "directx", Index: "50", Plugin: p, Log: log, retryInterval: time.Millisecond}
-	if err := runner.Run(ctx); err != nil {
-		t.Error(err)
-	}
+	p.log = log
+	(&Runner{Socket: socket, Index: "50", Plugin: p, retryInterval: time.Millisecond}).Run(ctx)
 	err := p.CheckReady(t.Context())
 	for _, says := range []string{errUnregistered.Error() + " on " + socket, "no such file", "is containerd running, and is NRI enabled"} {
 		if err == nil || !strings.Contains(err.Error(), says) {
@@ -311,15 +307,15 @@ func TestRunnerEndsAtAnyMoment(t *testing.T) {
 	defer listener.Close()
 	plugin := newBed(t).plugin
 	for i := range 60 {
-		runner := &Runner{Socket: silent, Name: "directx", Index: "50", Plugin: plugin, Log: testutil.Quiet()}
+		runner := &Runner{Socket: silent, Index: "50", Plugin: plugin}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*50*time.Microsecond)
-		ended := make(chan error, 1)
-		go func() { ended <- runner.Run(ctx) }()
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			runner.Run(ctx)
+		}()
 		select {
-		case err := <-ended:
-			if err != nil {
-				t.Errorf("Run: %v", err)
-			}
+		case <-ended:
 		case <-time.After(20 * time.Second):
 			t.Fatalf("it does not end when its context does, after %d µs", i*50)
 		}

@@ -200,7 +200,7 @@ func (s *shim) decide(request decision.Request) (*decision.Outcome, error) {
 		return nil, s.container.RefusalError(decision.WithReason(decision.ReasonConfig, err))
 	}
 	s.policy = &p
-	decider, err := decision.NewDecider(s.stateDir, p, s.container.OS, s.files, nil, s.log())
+	decider, err := decision.NewDecider(s.stateDir, p, s.container.OS, s.files, s.log())
 	switch {
 	case err == nil:
 		return decider.Decide(context.Background(), request)

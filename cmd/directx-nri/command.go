@@ -81,9 +81,9 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	log := newLog(o.stateDir, stderr)
 	m := metrics.New("directx-nri", cli.Version(version))
 	handlers := nri.NewRuntimeHandlers(o.nriSocket, o.criSocket)
-	plugin := nri.NewPlugin(func() (*decision.Decider, error) { return o.newDecider(handlers, log) }, handlers, m, log)
+	plugin := nri.NewPlugin(func() (*decision.Decider, error) { return o.newDecider(log) }, handlers, m, log)
 	runner := &nri.Runner{
-		Socket: o.nriSocket, Name: "directx", Index: o.nriIndex, Plugin: plugin, Log: log,
+		Socket: o.nriSocket, Index: o.nriIndex, Plugin: plugin,
 		CheckSynchronize: func(ctx context.Context) error { return containerdconfig.CheckSynchronize(ctx, o.criSocket.String()) },
 	}
 	health := metrics.Health{Alive: func(context.Context) error { return plugin.CheckAlive() }, Ready: plugin.CheckReady}
@@ -94,18 +94,21 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	group.Go(func() error {
 		return readiness.Serve(ctx, filepath.Join(o.runtimeDir, readiness.SocketName), plugin.CheckReady, log)
 	})
-	group.Go(func() error { return runner.Run(ctx) })
+	group.Go(func() error {
+		runner.Run(ctx)
+		return nil
+	})
 	return group.Wait()
 }
 
 // newDecider returns the decider of the node policy, and sets the log as the policy has it now.
-func (o options) newDecider(handlers *nri.RuntimeHandlers, log *logrus.Logger) (*decision.Decider, error) {
+func (o options) newDecider(log *logrus.Logger) (*decision.Decider, error) {
 	p, err := policy.Read(o.stateDir)
 	if err != nil {
 		return nil, decision.WithReason(decision.ReasonConfig, err)
 	}
 	errlog.Configure(log, p.Log.Level, p.Log.Format)
-	return decision.NewDecider(o.stateDir, p, ocispec.Linux, hostfiles.Root(o.hostRoot), handlers.Check, log)
+	return decision.NewDecider(o.stateDir, p, ocispec.Linux, hostfiles.Root(o.hostRoot), log)
 }
 
 // newLog returns the log that the node policy configures.

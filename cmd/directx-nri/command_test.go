@@ -12,7 +12,6 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
-	"github.com/directx-nri/directx-nri/nri"
 )
 
 func TestFlags(t *testing.T) {
@@ -47,7 +46,7 @@ func TestLogFollowsThePolicy(t *testing.T) {
 	p := policy.Default()
 	p.Log.Level = "debug"
 	testutil.NoError(t, policy.Write(o.stateDir, p))
-	_, _ = o.newDecider(nri.NewRuntimeHandlers("", nil), log) // There may be no GPU.
+	_, _ = o.newDecider(log) // There may be no GPU.
 	if log.GetLevel() != logrus.DebugLevel {
 		t.Errorf("level %s", log.GetLevel())
 	}

@@ -117,12 +117,13 @@ func strictJSON(data []byte, v any) error {
 	return nil
 }
 
-// splitName splits the name of a file into the ID of its allocation and its suffix.
-func splitName(name string) (id ID, suffix string, ok bool) {
+// splitName splits the name of a file into the ID of its allocation and its suffix, "" if it
+// has none.
+func splitName(name string) (id ID, suffix string) {
 	for _, suffix := range []string{recordSuffix, bindingSuffix} {
 		if base, found := strings.CutSuffix(name, suffix); found && isWellFormed(base) {
-			return ID(base), suffix, true
+			return ID(base), suffix
 		}
 	}
-	return "", "", false
+	return "", ""
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -186,7 +185,7 @@ func (r *Recorder) BindByName(id ID, namespace, pod, container string) error {
 func (r *Recorder) End(id ID) error {
 	// A record without its binding could be bound again; a binding without its record grants nothing.
 	for _, suffix := range []string{recordSuffix, bindingSuffix} {
-		if err := os.Remove(r.store.path(id, suffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := durable.Remove(r.store.path(id, suffix)); err != nil {
 			return fmt.Errorf("end allocation %s: %w", id, err)
 		}
 	}
@@ -236,14 +235,9 @@ func (r *Recorder) refresh(ctx context.Context) error {
 func (r *Recorder) removeLeftovers() error {
 	files, err := os.ReadDir(r.store.dir)
 	for _, file := range files {
-		id, suffix, ok := splitName(file.Name())
+		id, suffix := splitName(file.Name())
 		// No other process writes records, and a process whose temporary binding is removed tries again.
-		isLeftover := durable.IsTemp(file.Name())
-		if ok && suffix == bindingSuffix {
-			_, err := os.Lstat(r.store.path(id, recordSuffix))
-			isLeftover = errors.Is(err, fs.ErrNotExist)
-		}
-		if isLeftover {
+		if durable.IsTemp(file.Name()) || suffix == bindingSuffix && !durable.Exists(r.store.path(id, recordSuffix)) {
 			if err := os.Remove(filepath.Join(r.store.dir, file.Name())); err != nil {
 				r.log.WithError(err).Warn("Cannot remove a file of an earlier run")
 			}

@@ -174,7 +174,7 @@ func (s *Store) list(ctx context.Context, known map[ID]Entry) (entries []Entry, 
 		if err := ctx.Err(); err != nil {
 			return nil, nil, fmt.Errorf("list allocation records in %s: %w", s.dir, err)
 		}
-		id, suffix, _ := splitName(file.Name())
+		id, suffix := splitName(file.Name())
 		if suffix != recordSuffix {
 			continue
 		}
@@ -182,10 +182,10 @@ func (s *Store) list(ctx context.Context, known map[ID]Entry) (entries []Entry, 
 		entry, isKnown := known[id]
 		if !isKnown {
 			entry.Record, err = s.readRecord(id)
-			if err != nil && !errors.Is(err, ErrNotFound) {
-				problems = append(problems, Problem{path, err})
-			}
 			if err != nil {
+				if !errors.Is(err, ErrNotFound) {
+					problems = append(problems, Problem{path, err})
+				}
 				continue
 			}
 		}
@@ -194,7 +194,7 @@ func (s *Store) list(ctx context.Context, known map[ID]Entry) (entries []Entry, 
 				problems = append(problems, Problem{s.path(id, bindingSuffix), err})
 			}
 			// A record that has ended in the meantime has no binding any longer.
-			if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+			if !durable.Exists(path) {
 				continue
 			}
 		}

@@ -18,6 +18,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/directx-nri/directx-nri/internal/durable"
 )
 
 // maxMessageBytes is the limit of the kubelet's own clients for CRI and PodResources
@@ -152,9 +154,7 @@ func (l *Listener) Close() error { return l.close() }
 func (l *Listener) closeAndRemove() error {
 	var removeErr error
 	if l.Intact() {
-		if removeErr = os.Remove(l.path); errors.Is(removeErr, fs.ErrNotExist) {
-			removeErr = nil
-		}
+		removeErr = durable.Remove(l.path)
 	}
 	return errors.Join(removeErr, l.UnixListener.Close())
 }
@@ -186,10 +186,7 @@ func removeStale(ctx context.Context, path string) error {
 		// Any other error does not prove that no process listens.
 		return err
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
+	return durable.Remove(path)
 }
 
 // isRefused reports whether err, of a dial, means that no process listens.

@@ -91,14 +91,11 @@ func (m *Metrics) ConfigRead(at time.Time) {
 	m.lastReloadSuccess.WithLabelValues().Set(float64(at.UnixMilli()) / 1000)
 }
 
-// Reloaded records that a changed configuration came into force, or was refused with
-// err.
-func (m *Metrics) Reloaded(at time.Time, err error) {
-	if err != nil {
-		m.reloads.WithLabelValues("refused").Inc()
-		m.lastReload.WithLabelValues().Set(0)
-		return
-	}
-	m.reloads.WithLabelValues("applied").Inc()
-	m.ConfigRead(at)
+// ConfigApplied counts a changed configuration that came into force, after [Metrics.ConfigRead].
+func (m *Metrics) ConfigApplied() { m.reloads.WithLabelValues("applied").Inc() }
+
+// ConfigRefused records that a configuration was refused.
+func (m *Metrics) ConfigRefused() {
+	m.reloads.WithLabelValues("refused").Inc()
+	m.lastReload.WithLabelValues().Set(0)
 }

@@ -2,7 +2,6 @@ package metrics
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -43,9 +42,9 @@ func TestConfigMetrics(t *testing.T) {
 		"build": {func(*Metrics) {}, []string{`directx_build_info{goversion="go`, `program="directx-advertiser",version="v1"} 1`}},
 		"first configuration": {func(m *Metrics) { m.ConfigRead(at) },
 			[]string{"directx_config_last_reload_successful 1", "directx_config_last_reload_success_timestamp_seconds 1.7000000005e+09"}},
-		"configuration": {func(m *Metrics) { m.Reloaded(at, nil) },
+		"configuration": {func(m *Metrics) { m.ConfigRead(at); m.ConfigApplied() },
 			[]string{`directx_config_reloads_total{result="applied"} 1`, "directx_config_last_reload_successful 1"}},
-		"bad configuration": {func(m *Metrics) { m.Reloaded(at, nil); m.Reloaded(at.Add(time.Hour), errors.New("no")) },
+		"bad configuration": {func(m *Metrics) { m.ConfigRead(at); m.ConfigRefused() },
 			[]string{`directx_config_reloads_total{result="refused"} 1`, "directx_config_last_reload_successful 0", "timestamp_seconds 1.7000000005e+09"}},
 	} {
 		m := New("directx-advertiser", "v1")
@@ -72,7 +71,7 @@ func TestLint(t *testing.T) {
 	m.StartChecks.WithLabelValues("r", "passed").Observe(0)
 	m.Hooks.WithLabelValues("h").Observe(0)
 	m.Refusals.WithLabelValues("nri", "x").Inc()
-	m.Reloaded(time.Now(), nil)
+	m.ConfigApplied()
 	m.Assignment.WithLabelValues("m", "r").Set(1)
 	m.DriverFiles.WithLabelValues("m", "r").Set(1)
 	m.Injection.WithLabelValues("m").Set(1)

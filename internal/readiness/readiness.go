@@ -18,7 +18,6 @@ import (
 	"github.com/sirupsen/logrus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
@@ -26,9 +25,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
 )
-
-// Service is the name of the NRI plugin in the health checking protocol.
-const Service = "directx.nri.v1.Plugin"
 
 // SocketName is the socket's name in the runtime directory.
 const SocketName = "nri.sock"
@@ -78,28 +74,34 @@ func serve(ctx context.Context, path string, ready func(context.Context) error) 
 	if err != nil {
 		return err
 	}
-	checkReady := func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-		if err := ready(ctx); err != nil {
-			return nil, status.Error(codes.FailedPrecondition, err.Error())
-		}
-		return handler(ctx, request)
-	}
-	services := health.NewServer()
-	services.SetServingStatus(Service, healthpb.HealthCheckResponse_SERVING)
-	server := grpc.NewServer(grpc.ReadBufferSize(4<<10), grpc.WriteBufferSize(4<<10), grpc.UnaryInterceptor(checkReady))
-	healthpb.RegisterHealthServer(server, services)
+	server := grpc.NewServer(grpc.ReadBufferSize(4<<10), grpc.WriteBufferSize(4<<10))
+	healthpb.RegisterHealthServer(server, checker{ready: ready})
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	for ctx.Err() == nil && listener.Intact() {
 		select {
 		case err := <-served:
+			server.Stop()
 			return errors.Join(err, listener.Close())
 		case <-ctx.Done():
 		case <-time.After(listenInterval):
 		}
 	}
-	server.Stop() // A graceful stop would wait for clients that watch.
+	server.Stop()
 	return <-served
+}
+
+// checker answers [Check].
+type checker struct {
+	healthpb.UnimplementedHealthServer
+	ready func(context.Context) error
+}
+
+func (c checker) Check(ctx context.Context, _ *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
+	if err := c.ready(ctx); err != nil {
+		return nil, status.Error(codes.FailedPrecondition, err.Error())
+	}
+	return &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_SERVING}, nil
 }
 
 // Check returns nil if the NRI plugin that serves the socket at path can adjust containers. The
@@ -116,7 +118,7 @@ func Check(ctx context.Context, path string) error {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	answer, err := healthpb.NewHealthClient(conn).Check(checkCtx, &healthpb.HealthCheckRequest{Service: Service})
+	answer, err := healthpb.NewHealthClient(conn).Check(checkCtx, &healthpb.HealthCheckRequest{})
 	switch {
 	case err == nil && answer.GetStatus() == healthpb.HealthCheckResponse_SERVING:
 		return nil

@@ -82,7 +82,7 @@ func TestCheckErrors(t *testing.T) {
 	answers := func(status healthpb.HealthCheckResponse_ServingStatus) func(*testing.T, string) {
 		return func(t *testing.T, path string) {
 			h := health.NewServer()
-			h.SetServingStatus(Service, status)
+			h.SetServingStatus("", status)
 			grpctest.Serve(t, path, &healthpb.Health_ServiceDesc, h)
 		}
 	}
@@ -117,9 +117,6 @@ func TestCheckErrors(t *testing.T) {
 				}
 			}()
 		}, want: ErrNotRunning},
-		{name: "another service", prepare: func(t *testing.T, path string) {
-			grpctest.Serve(t, path, &healthpb.Health_ServiceDesc, health.NewServer())
-		}},
 		{name: "does not serve", prepare: answers(healthpb.HealthCheckResponse_NOT_SERVING), says: "it answers NOT_SERVING"},
 		{name: "unknown", prepare: answers(healthpb.HealthCheckResponse_UNKNOWN), says: "it answers UNKNOWN"},
 	} {

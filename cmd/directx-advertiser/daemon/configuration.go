@@ -47,7 +47,6 @@ func (d *Daemon) readInstalled(ctx context.Context) (*configuration, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.Source.Config = "" // It was not compiled from the present files and flags.
 	var devices []discovery.Device
 	if p.UseInventory {
 		devices, err = node.Inventory(d.options.StateDir).Devices(ctx)
@@ -61,7 +60,7 @@ func (d *Daemon) reportCompilation(err error) {
 	case err == nil:
 		d.metrics.ConfigRead(time.Now())
 	case changed:
-		d.metrics.Reloaded(time.Now(), err)
+		d.metrics.ConfigRefused()
 		d.log.WithError(err).WithField("config", d.compiler.File).Error("Cannot use the configuration; correct it, no restart is needed")
 	}
 }

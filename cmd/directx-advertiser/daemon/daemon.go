@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"sync/atomic"
-	"time"
 
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sync/errgroup"
@@ -70,6 +69,7 @@ func New(options Options, compiler config.Compiler, version string, log *logrus.
 // Run advertises until ctx ends.
 func (d *Daemon) Run(ctx context.Context) (err error) {
 	c := d.initialConfiguration(ctx)
+	errlog.Configure(d.log, c.policy.Log.Level, c.policy.Log.Format)
 	d.log.WithField("version", d.version).Info("Starting directx-advertiser")
 	defer d.log.Info("Stopped directx-advertiser")
 	for c != nil && err == nil {
@@ -90,7 +90,6 @@ var errChanged = errors.New("the configuration has changed")
 // serve runs everything with the configuration c until the configuration changes. It returns the
 // next one, or nil when ctx ends.
 func (d *Daemon) serve(ctx context.Context, c *configuration) (next *configuration, err error) {
-	errlog.Configure(d.log, c.policy.Log.Level, c.policy.Log.Format)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		return d.metrics.Serve(ctx, "metrics.address", c.policy.MetricsAddress, metrics.Health{Alive: d.checkAlive, Ready: d.checkReady}, d.log)
@@ -110,7 +109,8 @@ func (d *Daemon) serve(ctx context.Context, c *configuration) (next *configurati
 	if !errors.Is(err, errChanged) {
 		return nil, err
 	}
-	d.metrics.Reloaded(time.Now(), nil)
+	errlog.Configure(d.log, next.policy.Log.Level, next.policy.Log.Format)
+	d.metrics.ConfigApplied()
 	d.log.WithField("config", d.compiler.File).Info("The configuration has changed and is in force")
 	return next, nil
 }

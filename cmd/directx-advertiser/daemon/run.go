@@ -31,6 +31,7 @@ const noGPUMessage = "No GPU is advertised"
 // advertise runs the device plugin with the policy p until ctx ends. It waits while the node is
 // not set up, its records cannot be used or it has no GPU.
 func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
+	p.FailOnInitError = p.FailOnInitError && !d.initialized
 	if d.options.SetupFile != "" {
 		err := d.retryUntilReady(ctx, logrus.InfoLevel, noGPUMessage, func() error { return readiness.CheckSetup(d.options.SetupFile) })
 		if err != nil {
@@ -55,10 +56,11 @@ func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
 	for {
 		a := advertiser.New(c)
 		d.status.Store(&status{advertiser: a, checkReady: c.CheckReady})
-		d.initialized, c.FailOnInitError = true, false
+		d.initialized = true
 		if err := a.Run(ctx); !errors.Is(err, advertiser.ErrRestart) {
 			return err
 		}
+		c.FailOnInitError = false
 	}
 }
 
@@ -83,7 +85,7 @@ func (d *Daemon) configure(p policy.Policy, source discovery.Source) advertiser.
 	c := advertiser.Config{
 		Source: checked, Recorder: d.recorder, Rules: p.Resources, KubeletDir: d.options.KubeletDir, Pods: d.pods,
 		NodeOS: d.options.NodeOS, Metrics: d.metrics, Log: d.log, AllocatesAtCreation: d.options.AllocatesAtCreation, OnDevices: d.writeLabels,
-		FailOnInitError: p.FailOnInitError && !d.initialized,
+		FailOnInitError: p.FailOnInitError,
 	}
 	switch {
 	case p.Injection == policy.InjectByKubelet:
@@ -117,7 +119,7 @@ func (d *Daemon) openSource(ctx context.Context, p policy.Policy) (source discov
 		source, err = node.Open(node.Options{UseInventory: p.UseInventory, StateDir: d.options.StateDir, Save: true, HostRoot: d.options.HostRoot, Log: d.log})
 		return err
 	}
-	if p.FailOnInitError && !d.initialized {
+	if p.FailOnInitError {
 		if err := openNode(); err != nil {
 			return nil, cli.Usage("%w; --inventory names one", err)
 		}
