@@ -113,10 +113,6 @@ type Outcome struct {
 	Edits   ocispec.Edits
 	// Skipped are files that the container does not get.
 	Skipped []ocispec.SkippedFile
-
-	// unbound are the tokens of the allocations that [Decider.Decide] binds to holder.
-	unbound []presentedToken
-	holder  allocation.Holder
 }
 
 // Decide returns what the container that makes the request gets, and binds the allocations of a pod's
@@ -131,23 +127,23 @@ func (d *Decider) Decide(ctx context.Context, request Request) (*Outcome, error)
 		return nil, err
 	case outcome == nil:
 		if request.IgnoredBy(d.Policy) {
-			d.Log.WithFields(container.fields()).Warnf("%s has no effect: use the annotation %s, or set standalone.environment in the configuration", VisibleVariable, VisibleAnnotation)
+			LogIgnored(d.Log, container)
 		}
 		return nil, nil
 	case ctx.Err() != nil:
 		return nil, container.RefusalError(fmt.Errorf("the decision was interrupted: %w", ctx.Err()))
 	}
-	if err := d.bind(outcome); err != nil {
+	if err := d.bind(request); err != nil {
 		return nil, container.RefusalError(err)
 	}
 	d.log(container, outcome)
 	return outcome, nil
 }
 
-// bind binds the allocations of outcome to the container.
-func (d *Decider) bind(outcome *Outcome) error {
-	for _, t := range outcome.unbound {
-		if err := d.Store.Bind(allocation.Token(t.value), outcome.holder); err != nil {
+// bind binds the allocations whose tokens the container presents to it.
+func (d *Decider) bind(request Request) error {
+	for _, t := range request.tokens {
+		if err := d.Store.Bind(allocation.Token(t.value), holderOf(request.Container)); err != nil {
 			return fmt.Errorf("%s: %w", t.variable, err)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 func (d *Decider) decidePod(ctx context.Context, request Request) (*Outcome, error) {
-	container, pod := request.Container, request.Container.Pod
+	container := request.Container
 	if err := d.checkOverridden(request.overridden); err != nil {
 		return nil, err
 	}
@@ -26,15 +26,14 @@ func (d *Decider) decidePod(ctx context.Context, request Request) (*Outcome, err
 		return nil, errHyperV
 	}
 	if d.CheckHandler != nil {
-		if err := d.CheckHandler(ctx, pod.RuntimeHandler); err != nil {
+		if err := d.CheckHandler(ctx, container.Pod.RuntimeHandler); err != nil {
 			return nil, cause{err, ReasonHandler, "use a runtime class whose handler runs runc, or no runtime class"}
 		}
 	}
-	holder := allocation.Holder{PodUID: pod.UID, Container: container.Name, PodNamespace: pod.Namespace, PodName: pod.Name}
-	if holder.PodUID == "" || holder.Container == "" {
+	if container.Pod.UID == "" || container.Name == "" {
 		return nil, errors.New("the container runtime reports no pod UID or container name, so no allocation can be bound to the container")
 	}
-	records, unbound, err := d.findRecords(request.tokens, holder)
+	records, err := d.findRecords(request.tokens, holderOf(container))
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +46,6 @@ func (d *Decider) decidePod(ctx context.Context, request Request) (*Outcome, err
 		return nil, err
 	}
 	removeInterlock(container.OS, &outcome.Edits)
-	outcome.holder, outcome.unbound = holder, unbound
 	return outcome, nil
 }
 
@@ -67,28 +65,29 @@ func (d *Decider) checkOverridden(overridden []allocation.Token) error {
 	return nil
 }
 
-// findRecords returns the records of tokens, and those of the tokens whose records are not bound to
-// a container yet. Nothing is bound before all are checked, so that a refused container takes nothing
-// from another one.
-func (d *Decider) findRecords(tokens []presentedToken, holder allocation.Holder) (records []allocation.Record, unbound []presentedToken, err error) {
+// holderOf returns c, of a pod, as the holder of an allocation.
+func holderOf(c Container) allocation.Holder {
+	return allocation.Holder{PodUID: c.Pod.UID, Container: c.Name, PodNamespace: c.Pod.Namespace, PodName: c.Pod.Name}
+}
+
+// findRecords returns the records of tokens, none of which belongs to another holder. Nothing is
+// bound before all are checked, so that a refused container takes nothing from another one.
+func (d *Decider) findRecords(tokens []presentedToken, holder allocation.Holder) (records []allocation.Record, err error) {
 	for _, t := range tokens {
 		token, err := allocation.ParseToken(t.value)
 		if err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", t.variable, err)
+			return nil, fmt.Errorf("%s: %w", t.variable, err)
 		}
-		record, bound, err := d.Store.Check(token, holder)
+		record, _, err := d.Store.Check(token, holder)
 		if want := allocation.EnvKey(record.Resource); err == nil && want != t.variable {
 			err = fmt.Errorf("%w: it belongs in %s", errWrongVariable, want)
 		}
 		if err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", t.variable, err)
-		}
-		if !bound {
-			unbound = append(unbound, t)
+			return nil, fmt.Errorf("%s: %w", t.variable, err)
 		}
 		records = append(records, record)
 	}
-	return records, unbound, nil
+	return records, nil
 }
 
 func (d *Decider) recordedDevices(ctx context.Context, records []allocation.Record) ([]discovery.Device, error) {

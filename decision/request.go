@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/sirupsen/logrus"
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/allocation"
@@ -84,6 +85,14 @@ func (r Request) IgnoredBy(p policy.Policy) bool {
 	return r.visible.value != "" && !r.honors(r.visible, p) && len(r.tokens) == 0
 }
 
+// VariableIgnored is why a container with such a request gets nothing: see [Request.IgnoredBy].
+const VariableIgnored = VisibleVariable + " has no effect: use the annotation " + VisibleAnnotation + ", or set standalone.environment in the configuration"
+
+// LogIgnored logs that the request of c is ignored.
+func LogIgnored(log logrus.FieldLogger, c Container) {
+	log.WithFields(c.fields()).Warn(VariableIgnored)
+}
+
 // honors reports whether p honors a setting of a standalone container.
 func (r Request) honors(s setting, p policy.Policy) bool {
 	return !s.fromEnv || r.Container.OS == ocispec.Windows || p.StandaloneEnvironment
@@ -151,8 +160,8 @@ func overriddenTokens(annotations map[string]string, presented []presentedToken)
 // visibleDevices returns the request of a standalone container. If it makes none, the value is empty,
 // and the origin is where a request can be set.
 func visibleDevices(c Container) setting {
-	if value := strings.TrimSpace(c.Annotations[VisibleAnnotation]); value != "" {
-		return setting{origin: "annotation " + VisibleAnnotation, value: value}
+	if value, ok := c.Annotations[VisibleAnnotation]; ok {
+		return setting{origin: "annotation " + VisibleAnnotation, value: cmp.Or(strings.TrimSpace(value), visibleNone)}
 	}
 	value, _ := ocispec.LookupEnv(c.OS, c.Env, VisibleVariable)
 	return setting{"environment variable " + VisibleVariable, strings.TrimSpace(value), true}

@@ -156,6 +156,7 @@ func TestContainersThatAreNotTouched(t *testing.T) {
 		"empty request":             {c: Container{Env: []string{VisibleVariable + "="}}},
 		"none":                      {c: Container{Env: []string{VisibleVariable + "=none"}}},
 		"none, with a device":       {c: Container{Env: []string{VisibleVariable + "=None"}, Devices: []specs.WindowsDevice{location(path0)}}},
+		"empty annotation":          {c: Container{Env: []string{VisibleVariable + "=all"}, Annotations: map[string]string{VisibleAnnotation: ""}}},
 		"another class":             {c: Container{Devices: []specs.WindowsDevice{{IDType: "class", ID: "86E0D1E0-8089-11D0-9CE4-08003E301F73"}}}},
 		"another PCI device":        {c: Container{Devices: []specs.WindowsDevice{location("PCIROOT(0)#PCI(0200)")}}, requests: true},
 		"Hyper-V, with a device":    {c: Container{HyperV: true, Devices: []specs.WindowsDevice{location(path0)}}, requests: true},
@@ -247,17 +248,17 @@ func TestStandaloneEnvironmentOnLinux(t *testing.T) {
 	t.Parallel()
 	c := Container{OS: ocispec.Linux, ID: "c1", Env: []string{VisibleVariable + "=0", ExtraMountsVariable + "=a"}}
 	for _, test := range []struct {
-		annotation string
-		allowed    bool
-		requests   bool
-	}{{"", false, false}, {"0", false, true}, {"", true, true}} {
+		annotations map[string]string
+		allowed     bool
+		requests    bool
+	}{{nil, false, false}, {map[string]string{VisibleAnnotation: "0"}, false, true}, {nil, true, true}} {
 		d := decider(discovery.Device{InstanceID: "A", SupportsDisplay: true, DeviceNodes: []discovery.DeviceNode{{Path: "/dev/dxg", ContainerPath: "/dev/dxg"}}})
 		log, logged := logtest.NewNullLogger()
 		d.Log, d.Policy.StandaloneEnvironment = log, test.allowed
 		if !test.requests {
 			d.Source = &source{listErr: errors.New("a container that requests nothing depends on no GPU")}
 		}
-		c.Annotations = map[string]string{VisibleAnnotation: test.annotation}
+		c.Annotations = test.annotations
 		edits, ok, err := unpack(d.Decide(t.Context(), read(c)))
 		if test.allowed { // and the extra mounts are not
 			if ReasonOf(err) != ReasonPolicy || !strings.Contains(err.Error(), ExtraMountsVariable+" has no effect") {

@@ -26,10 +26,9 @@ type Files interface {
 	ResolveAll(paths []string) (resolved []string, errs []error)
 	// DeviceNode describes the device node at path.
 	DeviceNode(path string) (specs.LinuxDevice, error)
-	// Glob returns the sorted paths, relative to dir, of at most limit files below it
-	// that match pattern, a relative Windows path with * and ? in its elements. No
-	// match is no error.
-	Glob(dir, pattern string, limit int) ([]string, error)
+	// Glob returns the sorted paths, relative to dir, of the files below it that match pattern, a
+	// relative Windows path with * and ? in its elements. No match is no error.
+	Glob(dir, pattern string) ([]string, error)
 }
 
 // SkippedFile is a file that a container does not get although a driver lists it or the
@@ -275,7 +274,7 @@ func (b *builder) matchingFiles(d discovery.Device, pattern string) []string {
 		b.skipAdded(d, pattern, "but it is not below a driver store path")
 		return nil
 	}
-	sources, err := b.files.Glob(d.DriverStorePath, pattern, maxFilesPerRule+1)
+	sources, err := b.files.Glob(d.DriverStorePath, pattern)
 	switch {
 	case err != nil:
 		b.skipAdded(d, pattern, "but the driver store cannot be read: "+err.Error())

@@ -42,7 +42,7 @@ func (f fakeFiles) DeviceNode(path string) (specs.LinuxDevice, error) {
 }
 
 // Glob finds the files that can be resolved.
-func (f fakeFiles) Glob(dir, pattern string, limit int) ([]string, error) {
+func (f fakeFiles) Glob(dir, pattern string) ([]string, error) {
 	var found []string
 	for path := range f.resolve {
 		relative, below := strings.CutPrefix(path, dir+`\`)
@@ -51,7 +51,7 @@ func (f fakeFiles) Glob(dir, pattern string, limit int) ([]string, error) {
 		}
 	}
 	slices.Sort(found)
-	return found[:min(len(found), limit)], nil
+	return found, nil
 }
 
 const store = `C:\Windows\System32\DriverStore\FileRepository\nv.inf_amd64_1`

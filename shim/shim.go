@@ -53,7 +53,6 @@ type invocation struct {
 
 type shim struct {
 	invocation
-	parse     func([]byte) (ocispec.Spec, error)
 	container decision.Container
 	config    []byte         // config.json before the edits, nil until it is read
 	policy    *policy.Policy // nil until it is read
@@ -61,7 +60,7 @@ type shim struct {
 
 func newShim(i invocation) *shim {
 	id := cmp.Or(flagsOf(i.args)["id"], filepath.Base(i.bundle))
-	return &shim{invocation: i, parse: ocispec.ParseSpec, container: decision.Container{ID: id}}
+	return &shim{invocation: i, container: decision.Container{ID: id}}
 }
 
 // main handles the call and returns the exit status: that of the real shim if it was started. On
@@ -69,6 +68,9 @@ func newShim(i invocation) *shim {
 func (s *shim) main() int {
 	status, err := s.run()
 	if err != nil {
+		if s.isStart() {
+			decision.LogRefusal(s.log(), s.container, err)
+		}
 		// The line has no newline, because containerd appends to it.
 		fmt.Fprint(s.stderr, errlog.OneLine(err.Error()))
 		return exitFailure
@@ -77,18 +79,13 @@ func (s *shim) main() int {
 }
 
 func (s *shim) run() (int, error) {
-	var path string
-	var err error
 	if s.isStart() {
-		err = s.editBundle()
-	}
-	if err == nil {
-		path, err = s.realShim()
-	}
-	if err != nil {
-		if s.isStart() {
-			decision.LogRefusal(s.log(), s.container, err)
+		if err := s.editBundle(); err != nil {
+			return 0, err
 		}
+	}
+	path, err := s.realShim()
+	if err != nil {
 		return 0, err
 	}
 	if s.isInfo() && isRunhcs(path) { // Other real shims answer themselves.
@@ -106,11 +103,11 @@ func (s *shim) realShim() (string, error) {
 	if s.policy != nil {
 		settings = s.policy.Shim
 	} else if settings, err = policy.ReadShim(s.stateDir); err != nil {
-		return "", fmt.Errorf("directx-nri: container %q is not started: the real runtime shim is unknown: %w", s.container.ID, err)
+		return "", fmt.Errorf("directx-nri: no container can be started or deleted: the real runtime shim is unknown: %w", err)
 	}
 	path, err := shimfile.FindRealShim(s.self, settings.RealShim)
 	if err != nil {
-		return "", fmt.Errorf("directx-nri: no container can be started: %w; install it, or set shim.runtime in the configuration", err)
+		return "", fmt.Errorf("directx-nri: no container can be started or deleted: %w; install it, or set shim.runtime in the configuration", err)
 	}
 	return path, nil
 }
@@ -170,7 +167,7 @@ func (s *shim) editBundle() (err error) {
 	case !mayRequestGPU(s.config):
 		return nil
 	}
-	spec, err := s.parse(s.config)
+	spec, err := ocispec.ParseSpec(s.config)
 	if err != nil {
 		return s.container.RefusalError(fmt.Errorf("%s: %w; whether the container requests a GPU is unknown", specName, err))
 	}
@@ -205,6 +202,7 @@ func (s *shim) decide(request decision.Request) (*decision.Outcome, error) {
 	case err == nil:
 		return decider.Decide(context.Background(), request)
 	case request.IgnoredBy(p):
+		decision.LogIgnored(s.log(), s.container)
 		return nil, nil
 	default:
 		return nil, s.container.RefusalError(err)

@@ -352,7 +352,7 @@ func TestRefusalIsLoggedInOneLine(t *testing.T) {
 		"standalone":     {ourName, standalone("DIRECTX_VISIBLE_DEVICES=7"), []string{"container=c1", "reason=request"}},
 		"pod":            {ourName, specOf(allocated, "DIRECTX_ALLOCATION_DISPLAY=x"), []string{"container=main", "pod=default/web", "reason=wrong_variable"}},
 		"no config.json": {ourName, "{", []string{"container=c1", "reason=other"}},
-		"panic":          {brokenName, standalone("DIRECTX_VISIBLE_DEVICES=all"), []string{"internal error in directx-nri", "stack=", "panicking"}},
+		"panic":          {brokenName, standalone("DIRECTX_VISIBLE_DEVICES=all"), []string{"internal error in directx-nri", "stack="}},
 	} {
 		b := newBed(t)
 		b.shim = b.program("bin/" + test.shim)
@@ -366,6 +366,17 @@ func TestRefusalIsLoggedInOneLine(t *testing.T) {
 				t.Errorf("%s: %s has no %s", name, log, text)
 			}
 		}
+	}
+}
+
+// TestRealShimFails: the log has the reason of each start that fails, not only of refusals.
+func TestRealShimFails(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	testutil.WriteFile(t, b.path("bin/"+realName), "no program", 0o700)
+	r := b.start(standalone("A=B"))
+	if log := b.read("state/shim.log"); r.status != exitFailure || !strings.Contains(r.stderr, "exec format error") || !strings.Contains(log, "exec format error") {
+		t.Errorf("status %d: %s, %s", r.status, r.stderr, log)
 	}
 }
 

@@ -31,8 +31,8 @@ func (AssumedToExist) DeviceNode(path string) (specs.LinuxDevice, error) {
 }
 
 // Glob returns a pattern without wildcards, and nothing for others.
-func (AssumedToExist) Glob(_, pattern string, limit int) ([]string, error) {
-	if limit < 1 || strings.ContainsAny(pattern, "*?") {
+func (AssumedToExist) Glob(_, pattern string) ([]string, error) {
+	if strings.ContainsAny(pattern, "*?") {
 		return nil, nil
 	}
 	return []string{winpath.Clean(pattern)}, nil

@@ -11,48 +11,31 @@ import (
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
-// Glob returns the sorted paths, relative to dir, of at most limit files below
-// dir that match pattern, a relative Windows path whose elements can have * and ?.
-// Wildcards do not match links to directories.
-func (r Root) Glob(dir, pattern string, limit int) ([]string, error) {
-	if !winpath.IsLocalGlob(pattern) {
+// Glob returns the sorted paths, relative to dir, of the files below dir that match pattern, a
+// relative Windows path whose elements can have * and ?. Wildcards do not match links to directories.
+func (r Root) Glob(dir, pattern string) ([]string, error) {
+	elements := winpath.Elements(pattern)
+	if !winpath.IsLocalGlob(pattern) || len(elements) == 0 {
 		return nil, nil
 	}
-	found, err := glob(r.localPath(dir), "", winpath.Elements(pattern), limit)
-	slices.Sort(found)
-	return found, err
-}
-
-// glob returns the files below dir/under that match the elements of a pattern.
-func glob(dir, under string, elements []string, limit int) ([]string, error) {
-	if len(elements) == 0 || limit <= 0 {
-		return nil, nil
-	}
-	directory := filepath.Join(dir, filepath.FromSlash(strings.ReplaceAll(under, `\`, "/")))
-	entries, err := matchingEntries(directory, elements[0])
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	var found []string
-	for _, entry := range entries {
-		path := winpath.Join(under, entry.Name())
-		switch {
-		case len(elements) == 1 && !entry.IsDir():
-			found = append(found, path)
-		case len(elements) > 1 && entry.IsDir():
-			below, err := glob(dir, path, elements[1:], limit-len(found))
-			if err != nil {
+	found := []string{""}
+	for i, element := range elements {
+		isLast := i == len(elements)-1
+		var matches []string
+		for _, under := range found {
+			entries, err := matchingEntries(filepath.Join(r.localPath(dir), filepath.FromSlash(strings.ReplaceAll(under, `\`, "/"))), element)
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return nil, err
 			}
-			found = append(found, below...)
+			for _, entry := range entries {
+				if entry.IsDir() != isLast {
+					matches = append(matches, winpath.Join(under, entry.Name()))
+				}
+			}
 		}
-		if len(found) >= limit {
-			return found[:limit], nil
-		}
+		found = matches
 	}
+	slices.Sort(found)
 	return found, nil
 }
 

@@ -9,15 +9,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-
-	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
 // Root is where the node's root directory is mounted: "" (or "/" on Linux) for a program on the
 // node itself. All paths that its methods take and return are the node's own.
-//
-// On Linux, the Windows path C:\dir is at Root/C:/dir, where the disk of a Windows node can be
-// mounted.
 type Root string
 
 var errNotRegular = errors.New("not a regular file")
@@ -37,10 +32,7 @@ func (r Root) ResolveAll(paths []string) (resolved []string, errs []error) {
 	dirs := map[string]result{}
 	resolved, errs = make([]string, len(paths)), make([]error, len(paths))
 	for i, path := range paths {
-		dir, name, join := filepath.Dir(path), filepath.Base(path), filepath.Join
-		if winpath.IsAbs(path) {
-			dir, name, join = winpath.Dir(path), winpath.Base(path), winpath.Join
-		}
+		dir := filepath.Dir(path)
 		parent, known := dirs[dir]
 		if !known {
 			parent.path, _, parent.err = r.Resolve(dir)
@@ -49,7 +41,7 @@ func (r Root) ResolveAll(paths []string) (resolved []string, errs []error) {
 		if errs[i] = parent.err; errs[i] != nil {
 			continue
 		}
-		resolved[i] = join(parent.path, name)
+		resolved[i] = filepath.Join(parent.path, filepath.Base(path))
 		info, err := os.Lstat(r.localPath(resolved[i]))
 		if err == nil && info.Mode()&(fs.ModeSymlink|fs.ModeIrregular) != 0 {
 			if resolved[i], _, err = r.Resolve(path); err == nil {

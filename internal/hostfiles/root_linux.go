@@ -12,16 +12,13 @@ import (
 	securejoin "github.com/cyphar/filepath-securejoin"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
-
-	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
 // Resolve returns path with all symbolic links, junctions and mount points followed as the node
 // follows them, and with long names in place of short (8.3) ones. regular reports whether it is a
 // regular file. The error matches [fs.ErrNotExist] if there is no file. Untrusted paths are safe.
 //
-// The result does not leave the root. If a link in a Windows path leads out of the drives, the result
-// is a Linux path.
+// The result does not leave the root.
 func (r Root) Resolve(path string) (final string, regular bool, err error) {
 	file, err := r.resolveInRoot(path)
 	if err != nil {
@@ -35,11 +32,7 @@ func (r Root) Resolve(path string) (final string, regular bool, err error) {
 	if err != nil {
 		return "", false, err
 	}
-	final = filepath.Join("/", relative)
-	if windows := winpath.Clean(relative + "/"); winpath.IsAbs(path) && winpath.IsAbs(windows) {
-		final = windows
-	}
-	return final, info.Mode().IsRegular(), nil
+	return filepath.Join("/", relative), info.Mode().IsRegular(), nil
 }
 
 func (r Root) dir() string { return cmp.Or(string(r), "/") }
@@ -47,7 +40,7 @@ func (r Root) dir() string { return cmp.Or(string(r), "/") }
 // resolveInRoot returns the path at which this process finds the node's path. It follows links without
 // leaving the root.
 func (r Root) resolveInRoot(path string) (string, error) {
-	file, err := securejoin.SecureJoin(r.dir(), withSlashes(path))
+	file, err := securejoin.SecureJoin(r.dir(), path)
 	if err != nil {
 		return "", fmt.Errorf("resolve %s: %w", path, err)
 	}
@@ -55,14 +48,7 @@ func (r Root) resolveInRoot(path string) (string, error) {
 }
 
 // localPath returns the path at which this process finds the node's path, which must have no links.
-func (r Root) localPath(path string) string { return filepath.Join(string(r), withSlashes(path)) }
-
-func withSlashes(path string) string {
-	if winpath.IsAbs(path) {
-		return strings.ReplaceAll(winpath.Clean(path), `\`, "/")
-	}
-	return path
-}
+func (r Root) localPath(path string) string { return filepath.Join(string(r), path) }
 
 // DeviceNode describes the device node at the node's path.
 func (r Root) DeviceNode(path string) (specs.LinuxDevice, error) {

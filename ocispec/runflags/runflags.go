@@ -30,7 +30,7 @@ var ErrNoFlag = errors.New("has no flag for it")
 
 // Files follows the node's symbolic links.
 type Files interface {
-	ResolveAll(paths []string) (resolved []string, errs []error)
+	Resolve(path string) (final string, regular bool, err error)
 }
 
 // Flags returns the flags of the program's run command that make edits. An error matches
@@ -84,8 +84,7 @@ func windowsDevice(program Program, d specs.WindowsDevice) string {
 // https://github.com/containerd/containerd/blob/v1.7.35/oci/utils_unix.go
 // https://github.com/containerd/nerdctl/blob/v1.7.7/pkg/cmd/container/run_cgroup_linux.go
 func linuxDevice(program Program, d ocispec.LinuxDevice, files Files) (string, error) {
-	paths, errs := files.ResolveAll([]string{d.HostPath})
-	switch resolved, err := paths[0], errs[0]; {
+	switch resolved, _, err := files.Resolve(d.HostPath); {
 	case err != nil:
 		return "", fmt.Errorf("device node %s: %w", d.HostPath, err)
 	case d.HostPath != d.Path:

@@ -16,11 +16,8 @@ import (
 // links maps symbolic links of a node to their targets.
 type links map[string]string
 
-func (l links) ResolveAll(paths []string) (resolved []string, errs []error) {
-	for _, path := range paths {
-		resolved, errs = append(resolved, cmp.Or(l[path], path)), append(errs, nil)
-	}
-	return resolved, errs
+func (l links) Resolve(path string) (final string, regular bool, err error) {
+	return cmp.Or(l[path], path), false, nil
 }
 
 const (

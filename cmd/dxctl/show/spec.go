@@ -198,8 +198,11 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 	case err != nil:
 		p.Decision, p.Reason, p.refused = "refused", err.Error(), err
 		return p, nil
+	case outcome == nil && gpuRequest.IgnoredBy(policy):
+		p.Reason = decision.VariableIgnored
+		return p, nil
 	case outcome == nil:
-		p.Reason = "the devices of the container are not GPUs of this node"
+		p.Reason = "nothing that it requests is a GPU of this node that it can get"
 		return p, nil
 	case changed:
 		p.Decision = "given"
