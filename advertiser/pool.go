@@ -52,10 +52,10 @@ type gpu struct {
 	// listed is the number of replicas in the kubelet's list. It is more than
 	// replicas while a record holds one with a higher number.
 	listed int
-	// minListed is the smallest value that listed may have: the larger of replicas and what
-	// records hold. It last changed at minListedSince.
-	minListed      int
-	minListedSince time.Time
+	// needed is the smallest value that listed may have: the larger of replicas and what
+	// records hold. It last changed at neededSince.
+	needed      int
+	neededSince time.Time
 }
 
 // driver is what GPUs must have in common to be used by one program together.
@@ -160,12 +160,12 @@ func missing(g gpu) gpu {
 // setListed sets how many replicas of g are listed, with those of old, its state before. Live
 // records hold the first ones.
 func (g *gpu) setListed(old gpu, held int, now time.Time, removalDelay time.Duration) {
-	g.minListed, g.minListedSince = max(g.replicas, held), old.minListedSince
-	if g.minListed != old.minListed {
-		g.minListedSince = now
+	g.needed, g.neededSince = max(g.replicas, held), old.neededSince
+	if g.needed != old.needed {
+		g.neededSince = now
 	}
-	g.listed = g.minListed
-	if now.Sub(g.minListedSince) < removalDelay {
+	g.listed = g.needed
+	if now.Sub(g.neededSince) < removalDelay {
 		g.listed = max(g.listed, old.listed)
 	}
 }

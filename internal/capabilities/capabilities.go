@@ -72,7 +72,7 @@ type Modes struct {
 	// Assignment is [policy.AssignByPath] for single devices, or [policy.AssignByClass]
 	// for all GPUs of the node.
 	Assignment        policy.Assignment  `json:"assignment"`
-	Reason            string             `json:"reason"` // of Assignment
+	AssignmentReason  string             `json:"assignmentReason"`
 	DriverFiles       policy.DriverFiles `json:"driverFiles"`
 	DriverFilesReason string             `json:"driverFilesReason"`
 }
@@ -80,7 +80,7 @@ type Modes struct {
 // Resolve returns the modes of p. goos is the operating system of the containers, and build the build
 // number of Windows. It is 0 in a test of a Windows node on Linux.
 func Resolve(p policy.Policy, goos string, build uint32) (m Modes) {
-	m.Assignment, m.Reason = resolveAssignment(p.Assignment, goos, build)
+	m.Assignment, m.AssignmentReason = resolveAssignment(p.Assignment, goos, build)
 	m.DriverFiles, m.DriverFilesReason = resolveDriverFiles(p.DriverFiles, goos, build)
 	return m
 }

@@ -50,7 +50,7 @@ func TestResolve(t *testing.T) {
 		"containers of Linux":            {policy.AssignByClass, none, "linux", 0, Modes{policy.AssignByPath, "device nodes", mount, "Linux containers"}},
 	} {
 		got := Resolve(policy.Policy{Assignment: test.assignment, DriverFiles: test.files}, test.os, test.build)
-		if got.Assignment != test.want.Assignment || !strings.Contains(got.Reason, test.want.Reason) ||
+		if got.Assignment != test.want.Assignment || !strings.Contains(got.AssignmentReason, test.want.AssignmentReason) ||
 			got.DriverFiles != test.want.DriverFiles || !strings.Contains(got.DriverFilesReason, test.want.DriverFilesReason) {
 			t.Errorf("%s: %+v, want %+v", name, got, test.want)
 		}

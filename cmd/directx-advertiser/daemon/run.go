@@ -67,10 +67,10 @@ func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
 // resolveModes returns p with the modes that are in force on this node, and reports them.
 func (d *Daemon) resolveModes(p policy.Policy) policy.Policy {
 	modes := capabilities.Resolve(p, d.options.NodeOS, capabilities.Build())
-	d.log.WithFields(logrus.Fields{"mode": modes.Assignment, "reason": modes.Reason}).Info("Device assignment")
+	d.log.WithFields(logrus.Fields{"mode": modes.Assignment, "reason": modes.AssignmentReason}).Info("Device assignment")
 	d.log.WithFields(logrus.Fields{"mode": modes.DriverFiles, "reason": modes.DriverFilesReason}).Info("Driver files")
 	d.metrics.Assignment.Reset()
-	d.metrics.Assignment.WithLabelValues(string(modes.Assignment), modes.Reason).Set(1)
+	d.metrics.Assignment.WithLabelValues(string(modes.Assignment), modes.AssignmentReason).Set(1)
 	d.metrics.DriverFiles.Reset()
 	d.metrics.DriverFiles.WithLabelValues(string(modes.DriverFiles), modes.DriverFilesReason).Set(1)
 	d.metrics.Injection.Reset()

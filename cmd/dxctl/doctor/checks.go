@@ -242,7 +242,7 @@ func (e *examiner) checkWindows() {
 	case errors.Is(err, context.DeadlineExceeded):
 		e.add(hcsHangs, "vmcompute", fmt.Errorf("the Host Compute Service does not answer: %w", err))
 	case auto.Assignment == policy.AssignByClass && e.Config.Policy.Assignment == policy.AssignByPath:
-		e.add(hcsCannotAssignByPath, e.Windows.Windows.String(), errors.New(auto.Reason))
+		e.add(hcsCannotAssignByPath, e.Windows.Windows.String(), errors.New(auto.AssignmentReason))
 	case auto.Assignment == policy.AssignByPath && errors.Is(err, errors.ErrUnsupported):
 		e.add(hcsMissing, "", fmt.Errorf("the Host Compute Service is not available: %w", err))
 	}

@@ -116,7 +116,7 @@ type handler struct {
 	NotEligible string `json:"notEligible,omitempty"`
 	// Configured reports whether the handler uses the runtime shim in the configuration file,
 	// and Annotations whether it passes the annotations of directx-nri on to the shim.
-	Configured  bool `json:"routed"`
+	Configured  bool `json:"configured"`
 	Annotations bool `json:"annotations"`
 	// Loaded reports whether the handler uses the runtime shim in the running containerd.
 	Loaded bool `json:"loaded"`
