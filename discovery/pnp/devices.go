@@ -26,36 +26,26 @@ import (
 // without a Plug and Play device, such as software renderers, have an instance ID that consists of
 // `DXCORE\` and their LUID.
 func Devices(s Snapshot) []discovery.Device {
-	adapters := map[discovery.LUID]win32.Adapter{}
-	if s.DXCoreErr == nil {
-		for _, a := range s.Adapters {
-			if _, known := adapters[discovery.LUID(a.LUID)]; a.LUID != 0 && !known {
-				adapters[discovery.LUID(a.LUID)] = a
-			}
+	adapters := map[discovery.LUID]*win32.Adapter{}
+	for _, a := range s.Adapters {
+		if a.LUID != 0 {
+			adapters[discovery.LUID(a.LUID)] = &a
 		}
 	}
 	matched := map[discovery.LUID]bool{}
 	for _, p := range s.Devices {
-		if p.LUID != nil {
-			matched[*p.LUID] = true
-		}
+		matched[p.LUID] = p.LUID != 0
 	}
 	core := dxcore{err: s.DXCoreErr, unmatched: slices.ContainsFunc(s.Adapters, func(a win32.Adapter) bool {
 		return !matched[discovery.LUID(a.LUID)] && (a.Hardware || len(a.ReadErrors) > 0)
 	})}
 	var devices []discovery.Device
 	for _, p := range s.Devices {
-		var adapter *win32.Adapter
-		if p.LUID != nil {
-			if a, ok := adapters[*p.LUID]; ok {
-				adapter = &a
-			}
-		}
-		devices = append(devices, newDevice(p, adapter, core))
+		devices = append(devices, newDevice(p, adapters[p.LUID], core))
 	}
 	for luid, a := range adapters {
 		if !matched[luid] {
-			devices = append(devices, deviceOfAdapter(a))
+			devices = append(devices, deviceOfAdapter(*a))
 		}
 	}
 	slices.SortStableFunc(devices, compareAddresses)
@@ -75,6 +65,7 @@ type dxcore struct {
 func newDevice(p Properties, adapter *win32.Adapter, core dxcore) discovery.Device {
 	d := discovery.Device{
 		InstanceID:    p.InstanceID,
+		LUID:          p.LUID,
 		Description:   errlog.OneLine(p.Description),
 		VendorID:      vendor(p),
 		Manufacturer:  errlog.OneLine(p.Manufacturer),
@@ -88,9 +79,6 @@ func newDevice(p Properties, adapter *win32.Adapter, core dxcore) discovery.Devi
 	}
 	if len(p.LocationPaths) > 0 {
 		d.LocationPath = p.LocationPaths[0]
-	}
-	if p.LUID != nil {
-		d.LUID = *p.LUID
 	}
 	for _, err := range p.ReadErrors {
 		d.Notes = append(d.Notes, "failed to read a property: "+errlog.OneLine(err.Error()))
@@ -147,7 +135,7 @@ func setKind(d *discovery.Device, p Properties, adapter *win32.Adapter, core dxc
 		return ""
 	case d.Software:
 		return ""
-	case started && core.err == nil && (p.LUID != nil || !core.unmatched):
+	case started && core.err == nil && (p.LUID != 0 || !core.unmatched):
 		return "DXCore does not list it, so it cannot run Direct3D: if it is a GPU, install the manufacturer's driver and switch off TCC mode"
 	case started && core.err == nil:
 		d.Notes = append(d.Notes, "its DXCore adapter is unknown: "+fromClass)

@@ -50,14 +50,14 @@ func gpu(edit func(*Properties)) Properties {
 // stopped returns a GPU that Windows stopped because of a problem, after edit.
 func stopped(problem uint32, edit func(*Properties)) Properties {
 	return gpu(func(r *Properties) {
-		r.Status, r.Problem, r.LUID = 0x01806400, problem, nil
+		r.Status, r.Problem, r.LUID = 0x01806400, problem, 0
 		edit(r)
 	})
 }
 
 func TestDevices(t *testing.T) {
 	t.Parallel()
-	luid := *t4(0).LUID
+	luid := t4(0).LUID
 	adapter := func(edit func(*win32.Adapter)) []win32.Adapter {
 		a := full(luid)
 		edit(&a)
@@ -145,7 +145,7 @@ func TestDevices(t *testing.T) {
 			p: gpu(func(r *Properties) { r.Values = append(r.Values, multi("CopyToVmWhenNewer", "z", `..\x`)) }), adapters: whole, kind: discovery.KindDisplay, compute: true, note: `..`,
 		},
 		"unknown NUMA node": {
-			p: gpu(func(r *Properties) { r.NUMANode = pointer(uint32(0xFFFFFFFF)) }), adapters: whole, kind: discovery.KindDisplay, compute: true,
+			p: gpu(func(r *Properties) { r.NUMANode = new(uint32(0xFFFFFFFF)) }), adapters: whole, kind: discovery.KindDisplay, compute: true,
 			check: func(d discovery.Device) bool { return d.NUMANode == nil },
 		},
 
@@ -160,7 +160,7 @@ func TestDevices(t *testing.T) {
 			p: stopped(28, func(r *Properties) { r.DriverKey, r.Values, r.PackageDir = "", nil, "" }), kind: discovery.KindDisplay, reason: "it has no driver (problem code 28)",
 		},
 		"no driver, without code": {
-			p: gpu(func(r *Properties) { r.LUID, r.DriverKey, r.Values, r.PackageDir = nil, "", nil, "" }), kind: discovery.KindDisplay, reason: "it has no driver",
+			p: gpu(func(r *Properties) { r.LUID, r.DriverKey, r.Values, r.PackageDir = 0, "", nil, "" }), kind: discovery.KindDisplay, reason: "it has no driver",
 		},
 		"failed after its start, with an adapter left": {
 			p: gpu(func(r *Properties) { r.Status, r.Problem = 0x01806400, 43 }), adapters: whole, kind: discovery.KindDisplay, compute: true, reason: "problem code 43",
@@ -182,33 +182,32 @@ func TestDevices(t *testing.T) {
 			p: stopped(22, func(r *Properties) { r.Values, r.ValuesErr = nil, errors.New("access is denied") }), kind: discovery.KindDisplay, reason: "problem code 22",
 		},
 		"DXCore does not list it": {
-			p: gpu(func(r *Properties) { r.LUID = pointer(discovery.LUID(1)) }), reason: "DXCore does not list it",
+			p: gpu(func(r *Properties) { r.LUID = 1 }), reason: "DXCore does not list it",
 		},
 		"problem and no location path": {
-			p: gpu(func(r *Properties) { r.LocationPaths, r.LUID, r.Problem = nil, nil, 10 }), reason: "problem code 10",
+			p: gpu(func(r *Properties) { r.LocationPaths, r.LUID, r.Problem = nil, 0, 10 }), reason: "problem code 10",
 		},
-		"unknown LUID":                 {p: gpu(func(r *Properties) { r.LUID = nil }), adapters: whole, kind: discovery.KindDisplay, note: "DXCore adapter is unknown"},
-		"no LUID, no user-mode driver": {p: gpu(func(r *Properties) { r.LUID, r.Values = nil, nil }), adapters: whole, reason: "no user-mode driver", note: "DXCore adapter is unknown"},
+		"unknown LUID":                 {p: gpu(func(r *Properties) { r.LUID = 0 }), adapters: whole, kind: discovery.KindDisplay, note: "DXCore adapter is unknown"},
+		"no LUID, no user-mode driver": {p: gpu(func(r *Properties) { r.LUID, r.Values = 0, nil }), adapters: whole, reason: "no user-mode driver", note: "DXCore adapter is unknown"},
 		"unknown LUID, all adapters have devices": {
-			p: gpu(func(r *Properties) { r.LUID = nil }), reason: "TCC mode",
+			p: gpu(func(r *Properties) { r.LUID = 0 }), reason: "TCC mode",
 		},
 		"unknown LUID, only software adapters left": {
-			p: gpu(func(r *Properties) { r.LUID = nil }), adapters: adapter(func(a *win32.Adapter) { a.Hardware = false }), reason: "DXCore does not list it",
+			p: gpu(func(r *Properties) { r.LUID = 0 }), adapters: adapter(func(a *win32.Adapter) { a.Hardware = false }), reason: "DXCore does not list it",
 		},
 		"unknown LUID of device and adapter": {
-			p: gpu(func(r *Properties) { r.LUID = nil }), adapters: []win32.Adapter{{ReadErrors: []error{errors.New("LUID")}}}, kind: discovery.KindDisplay, note: "DXCore adapter is unknown",
+			p: gpu(func(r *Properties) { r.LUID = 0 }), adapters: []win32.Adapter{{ReadErrors: []error{errors.New("LUID")}}}, kind: discovery.KindDisplay, note: "DXCore adapter is unknown",
 		},
 		"disabled frame buffer": {
-			p: func() Properties { p := frameBuffer(); p.Status, p.Problem, p.LUID = 0x01806400, 22, nil; return p }(), reason: "problem code 22",
+			p: func() Properties { p := frameBuffer(); p.Status, p.Problem, p.LUID = 0x01806400, 22, 0; return p }(), reason: "problem code 22",
 		},
 		"no driver, remains of one": {
 			p: stopped(28, func(r *Properties) { r.Values = nil }), kind: discovery.KindDisplay, reason: "problem code 28",
 		},
-		"without DXCore":                   {p: same, dxcoreErr: noDXCore, kind: discovery.KindDisplay, note: "dxcore.dll is not there"},
-		"without DXCore, adapters ignored": {p: same, dxcoreErr: noDXCore, adapters: whole, kind: discovery.KindDisplay, note: "dxcore.dll is not there"},
-		"without DXCore, compute":          {p: gpu(func(r *Properties) { r.Class = win32.ComputeAcceleratorClass() }), dxcoreErr: noDXCore, kind: discovery.KindCompute, compute: true, note: "dxcore.dll"},
-		"without DXCore, another class":    {p: gpu(func(r *Properties) { r.Class = win32.GUID{} }), dxcoreErr: noDXCore, note: "dxcore.dll"},
-		"without DXCore, frame buffer":     {p: frameBuffer(), dxcoreErr: noDXCore, reason: "no user-mode driver", note: "dxcore.dll"},
+		"without DXCore":                {p: same, dxcoreErr: noDXCore, kind: discovery.KindDisplay, note: "dxcore.dll is not there"},
+		"without DXCore, compute":       {p: gpu(func(r *Properties) { r.Class = win32.ComputeAcceleratorClass() }), dxcoreErr: noDXCore, kind: discovery.KindCompute, compute: true, note: "dxcore.dll"},
+		"without DXCore, another class": {p: gpu(func(r *Properties) { r.Class = win32.GUID{} }), dxcoreErr: noDXCore, note: "dxcore.dll"},
+		"without DXCore, frame buffer":  {p: frameBuffer(), dxcoreErr: noDXCore, reason: "no user-mode driver", note: "dxcore.dll"},
 		"without DXCore, frame buffer with a runtime file UserModeDriverName": {
 			p: func() Properties {
 				p := frameBuffer()
@@ -227,7 +226,11 @@ func TestDevices(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			other := t4(3)
-			devices := Devices(Snapshot{Devices: []Properties{test.p, other}, Adapters: append(test.adapters, full(*other.LUID)), DXCoreErr: test.dxcoreErr})
+			s := Snapshot{Devices: []Properties{test.p, other}, Adapters: append(test.adapters, full(other.LUID)), DXCoreErr: test.dxcoreErr}
+			if s.DXCoreErr != nil {
+				s.Adapters = nil
+			}
+			devices := Devices(s)
 			d, found := discovery.Find(devices, test.p.InstanceID)
 			if !found {
 				t.Fatalf("not in %+v", devices)
@@ -256,7 +259,7 @@ func TestAdaptersWithoutDevice(t *testing.T) {
 	t.Parallel()
 	software, hardware := full(0x1_0000_0002), full(7)
 	software.Hardware, software.Description = false, "WARP"
-	devices := Devices(Snapshot{Devices: []Properties{t4(0)}, Adapters: []win32.Adapter{hardware, full(*t4(0).LUID), software, hardware, {}}})
+	devices := Devices(Snapshot{Devices: []Properties{t4(0)}, Adapters: []win32.Adapter{hardware, full(t4(0).LUID), software, hardware, {}}})
 	if len(devices) != 3 {
 		t.Fatalf("%d devices: %+v", len(devices), devices)
 	}
@@ -274,14 +277,14 @@ func TestOrder(t *testing.T) {
 	place := func(id string, bus, address *uint32) Properties {
 		return gpu(func(r *Properties) { r.InstanceID, r.BusNumber, r.Address = id, bus, address })
 	}
-	one, two := pointer(uint32(1)), pointer(uint32(2))
+	one, two := new(uint32(1)), new(uint32(2))
 	list := []Properties{
 		frameBuffer(), place("F", nil, nil), place("E", nil, one), place("C", two, one), place("B", one, two), place("D", two, nil), place("A", one, one), place("G", nil, nil),
 	}
 	for range list {
 		list = append(list[1:], list[0])
 		var got []string
-		for _, d := range Devices(Snapshot{Devices: list, Adapters: []win32.Adapter{full(*t4(0).LUID)}}) {
+		for _, d := range Devices(Snapshot{Devices: list, Adapters: []win32.Adapter{full(t4(0).LUID)}}) {
 			got = append(got, d.InstanceID)
 		}
 		if diff := cmp.Diff([]string{"A", "B", "C", "D", "E", "F", "G", frameBuffer().InstanceID}, got); diff != "" {

@@ -50,8 +50,6 @@ func multi(subkey, name string, texts ...string) win32.RegistryValue {
 	return win32.RegistryValue{Subkey: subkey, Name: name, Type: regMultiString, Data: append(data, 0, 0)}
 }
 
-func pointer[T any](v T) *T { return &v }
-
 const g4dnStore = `C:\Windows\System32\DriverStore\FileRepository\nvgridsw_aws.inf_amd64_1b50ef32b191cff1`
 
 // g4dnValues are the driver key's values of a T4 in an AWS g4dn node, in the INF's
@@ -87,13 +85,13 @@ func t4(n int) Properties {
 		Manufacturer:  "NVIDIA",
 		HardwareIDs:   []string{`PCI\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1`},
 		LocationPaths: []string{fmt.Sprintf("PCIROOT(0)#PCI(%02X00)", 0x1B+n), "ACPI(_SB_)#ACPI(PCI0)"},
-		LUID:          pointer(discovery.LUID(7048070 + 50056*n)),
+		LUID:          discovery.LUID(7048070 + 50056*n),
 		DriverKey:     fmt.Sprintf(`%s\%04d`, win32.DisplayClass(), n+1),
 		DriverVersion: "31.0.15.5222",
 		INF:           "oem4.inf",
-		NUMANode:      pointer(uint32(0)),
-		BusNumber:     pointer(uint32(0)),
-		Address:       pointer(uint32((0x1B + n) << 16)),
+		NUMANode:      new(uint32(0)),
+		BusNumber:     new(uint32(0)),
+		Address:       new(uint32((0x1B + n) << 16)),
 		Status:        0x0180600A,
 		Values:        g4dnValues(),
 		PackageDir:    g4dnStore,
@@ -110,20 +108,19 @@ func full(luid discovery.LUID) win32.Adapter {
 
 // basicRender is Microsoft's software renderer.
 func basicRender() (Properties, win32.Adapter) {
-	luid := discovery.LUID(0xB0)
 	p := Properties{
-		InstanceID: `ROOT\BASICRENDER\0000`, Class: win32.DisplayClass(), Description: "Microsoft Basic Render Driver", LUID: &luid,
+		InstanceID: `ROOT\BASICRENDER\0000`, Class: win32.DisplayClass(), Description: "Microsoft Basic Render Driver", LUID: 0xB0,
 		DriverKey: win32.DisplayClass().String() + `\0000`, DriverVersion: "10.0.20348.1", Status: 0x0180200A, PackageDir: `C:\Windows\System32\DriverStore\FileRepository\basicrender.inf_amd64_1`,
 	}
-	return p, win32.Adapter{LUID: uint64(luid), D3D11Graphics: true, D3D12Graphics: true, D3D12CoreCompute: true}
+	return p, win32.Adapter{LUID: 0xB0, D3D11Graphics: true, D3D12Graphics: true, D3D12CoreCompute: true}
 }
 
 // frameBuffer is the frame buffer of AWS virtual machines.
 func frameBuffer() Properties {
 	return Properties{
 		InstanceID: `PCI\VEN_1D0F&DEV_1111&SUBSYS_00000000&REV_00\3&13C0B0C5&0&18`, Class: win32.DisplayClass(), Description: "Microsoft Basic Display Adapter",
-		LocationPaths: []string{"PCIROOT(0)#PCI(0300)"}, LUID: pointer(discovery.LUID(0xFB)), DriverKey: win32.DisplayClass().String() + `\0005`, DriverVersion: "10.0.20348.1",
-		BusNumber: pointer(uint32(0)), Address: pointer(uint32(3 << 16)), Status: 0x0180200A, PackageDir: `C:\Windows\System32\DriverStore\FileRepository\display.inf_amd64_1`,
+		LocationPaths: []string{"PCIROOT(0)#PCI(0300)"}, LUID: 0xFB, DriverKey: win32.DisplayClass().String() + `\0005`, DriverVersion: "10.0.20348.1",
+		BusNumber: new(uint32(0)), Address: new(uint32(3 << 16)), Status: 0x0180200A, PackageDir: `C:\Windows\System32\DriverStore\FileRepository\display.inf_amd64_1`,
 	}
 }
 
@@ -133,7 +130,7 @@ func node(n int) Snapshot {
 	s := Snapshot{Devices: []Properties{render, frameBuffer()}, Adapters: []win32.Adapter{software}}
 	for i := range n {
 		s.Devices = append(s.Devices, t4(i))
-		s.Adapters = append(s.Adapters, full(*t4(i).LUID))
+		s.Adapters = append(s.Adapters, full(t4(i).LUID))
 	}
 	return s
 }

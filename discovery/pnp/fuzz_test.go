@@ -41,7 +41,7 @@ func FuzzDevices(f *testing.F) {
 			p.Class = win32.ComputeAcceleratorClass()
 		}
 		if bit(2) {
-			p.LUID = pointer(discovery.LUID(luid))
+			p.LUID = discovery.LUID(luid)
 		}
 		if bit(3) {
 			p.DriverKey = ""
@@ -49,13 +49,13 @@ func FuzzDevices(f *testing.F) {
 		good := t4(1)
 		s := Snapshot{
 			Devices: []Properties{p, good},
-			Adapters: []win32.Adapter{full(*good.LUID), {
+			Adapters: []win32.Adapter{full(good.LUID), {
 				LUID: luid, Description: text, Hardware: bit(4), Integrated: bit(5), Detachable: bit(6), D3D11Graphics: bit(7), D3D12Graphics: bit(8), D3D12CoreCompute: bit(9), D3D12GenericML: bit(11),
 				DedicatedMemory: luid, ReadErrors: []error{errors.New(text)},
 			}},
 		}
 		if bit(10) {
-			s.DXCoreErr = errors.New(text)
+			s.Adapters, s.DXCoreErr = nil, errors.New(text)
 		}
 		devices := Devices(s)
 		for _, d := range devices {

@@ -54,5 +54,5 @@ func (s *Source) Find(ctx context.Context, instanceIDs []string) ([]discovery.De
 // needsDXCore reports whether only DXCore can report that a started device works, because its driver
 // has set no LUID or has no user-mode driver.
 func needsDXCore(p Properties) bool {
-	return pnpProblem(p) == "" && (p.LUID == nil || len(userModeFiles(p.Values)) == 0)
+	return pnpProblem(p) == "" && (p.LUID == 0 || len(userModeFiles(p.Values)) == 0)
 }

@@ -54,7 +54,7 @@ func TestFindAgreesWithDevices(t *testing.T) {
 	}{
 		"complete":               {p: gpu(func(*Properties) {}), healthy: true},
 		"no user-mode driver":    {p: gpu(func(r *Properties) { r.Values = nil }), healthy: true, snapshots: 1},
-		"no LUID":                {p: gpu(func(r *Properties) { r.LUID = nil }), healthy: true, snapshots: 1},
+		"no LUID":                {p: gpu(func(r *Properties) { r.LUID = 0 }), healthy: true, snapshots: 1},
 		"unknown status":         {p: gpu(func(r *Properties) { r.Status = 0 }), healthy: true},
 		"INF alone":              {p: gpu(func(r *Properties) { r.Values = r.Values[1:] }), healthy: true, snapshots: 1},
 		"user-mode driver alone": {p: gpu(func(r *Properties) { r.PackageDir = "" }), healthy: true},
@@ -62,18 +62,18 @@ func TestFindAgreesWithDevices(t *testing.T) {
 		"unknown class":          {p: gpu(func(r *Properties) { r.Class = win32.GUID{} }), healthy: true},
 		"invalid runtime file":   {p: gpu(func(r *Properties) { r.Values[3].Type = 4 }), healthy: true},
 
-		"Windows' own driver": {p: gpu(func(r *Properties) { r.Values = nil; r.LUID = pointer(discovery.LUID(0xFB)) }), other: true, snapshots: 1},
-		"no Direct3D":         {p: gpu(func(r *Properties) { r.LUID = nil }), other: true, snapshots: 1},
+		"Windows' own driver": {p: gpu(func(r *Properties) { r.Values = nil; r.LUID = 0xFB }), other: true, snapshots: 1},
+		"no Direct3D":         {p: gpu(func(r *Properties) { r.LUID = 0 }), other: true, snapshots: 1},
 		"frame buffer":        {p: frameBuffer(), other: true, snapshots: 1},
 		"disabled":            {p: gpu(func(r *Properties) { r.Problem = 22 }), other: true},
 		"unread files":        {p: gpu(func(r *Properties) { r.ValuesErr = errors.New("access is denied") }), other: true},
-		"missing":             {p: gpu(func(r *Properties) { r.LUID, r.Problem = nil, 24 }), other: true},
+		"missing":             {p: gpu(func(r *Properties) { r.LUID, r.Problem = 0, 24 }), other: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			snapshot := Snapshot{Devices: []Properties{test.p}, Adapters: []win32.Adapter{full(*t4(0).LUID)}}
+			snapshot := Snapshot{Devices: []Properties{test.p}, Adapters: []win32.Adapter{full(t4(0).LUID)}}
 			if test.other {
-				snapshot = Snapshot{Devices: []Properties{test.p, t4(1)}, Adapters: []win32.Adapter{full(*t4(1).LUID)}}
+				snapshot = Snapshot{Devices: []Properties{test.p, t4(1)}, Adapters: []win32.Adapter{full(t4(1).LUID)}}
 			}
 			system := &fakeSystem{snapshot: snapshot}
 			source := Open(system, testutil.Quiet())

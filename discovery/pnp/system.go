@@ -16,10 +16,10 @@ import (
 type Snapshot struct {
 	// Devices are the present devices of both classes, in Windows' order.
 	Devices []Properties
-	// Adapters are DXCore's adapters, if DXCoreErr is nil.
+	// Adapters are DXCore's adapters.
 	Adapters []win32.Adapter
-	// DXCoreErr is why DXCore is not available: it is missing before Windows 10
-	// version 2004 and Windows Server 2022.
+	// DXCoreErr is why DXCore is not available, and there are no Adapters: it is missing before
+	// Windows 10 version 2004 and Windows Server 2022.
 	DXCoreErr error
 }
 
@@ -35,7 +35,7 @@ type Properties struct {
 	Manufacturer  string   // DEVPKEY_Device_Manufacturer
 	HardwareIDs   []string // DEVPKEY_Device_HardwareIds
 	LocationPaths []string // DEVPKEY_Device_LocationPaths
-	LUID          *discovery.LUID
+	LUID          discovery.LUID
 	// DriverKey is the driver's key below HKLM\SYSTEM\CurrentControlSet\Control\Class,
 	// such as `{4d36e968-e325-11ce-bfc1-08002be10318}\0001`: DEVPKEY_Device_Driver.
 	DriverKey     string

@@ -56,7 +56,7 @@ func readProperties(device win32.Device, instanceID string, class win32.GUID) Pr
 		Manufacturer:  readValue(r, win32.Manufacturer, win32.Property.StringValue),
 		HardwareIDs:   readValue(r, win32.HardwareIDs, win32.Property.StringList),
 		LocationPaths: readValue(r, win32.LocationPaths, win32.Property.StringList),
-		LUID:          readOptional(r, win32.GPULUID, decodeLUID),
+		LUID:          readValue(r, win32.GPULUID, decodeLUID),
 		DriverKey:     readValue(r, win32.Driver, win32.Property.StringValue),
 		DriverVersion: readValue(r, win32.DriverVersion, win32.Property.StringValue),
 		INF:           readValue(r, win32.DriverINF, win32.Property.StringValue),
@@ -149,11 +149,11 @@ func readAdapters(devices []Properties) ([]win32.Adapter, error) {
 		return nil, errors.Join(errs...)
 	}
 	for i := range devices {
-		luid := devices[i].LUID
-		if luid == nil || known[uint64(*luid)] {
+		luid := uint64(devices[i].LUID)
+		if luid == 0 || known[luid] {
 			continue
 		}
-		adapter, err := dxcore.AdapterByLUID(uint64(*luid))
+		adapter, err := dxcore.AdapterByLUID(luid)
 		if err != nil {
 			devices[i].ReadErrors = append(devices[i].ReadErrors, err)
 			continue
