@@ -2,7 +2,6 @@ package pnp
 
 import (
 	"cmp"
-	"errors"
 	"math"
 	"slices"
 	"strings"
@@ -34,7 +33,7 @@ func Devices(s Snapshot) []discovery.Device {
 	}
 	matched := map[discovery.LUID]bool{}
 	for _, p := range s.Devices {
-		matched[p.LUID] = p.LUID != 0
+		matched[p.LUID] = p.LUID != 0 // An adapter without a LUID has no known device.
 	}
 	core := dxcore{err: s.DXCoreErr, unmatched: slices.ContainsFunc(s.Adapters, func(a win32.Adapter) bool {
 		return !matched[discovery.LUID(a.LUID)] && (a.Hardware || len(a.ReadErrors) > 0)
@@ -59,6 +58,14 @@ type dxcore struct {
 	// unmatched reports that DXCore lists an adapter that has no device and may be hardware. It can
 	// be the adapter of a device whose LUID is unknown.
 	unmatched bool
+}
+
+// unknownAdapter returns why the adapter of a device is unknown.
+func (c dxcore) unknownAdapter() string {
+	if c.err != nil {
+		return "DXCore is not available (" + errlog.OneLine(c.err.Error()) + ")"
+	}
+	return "its DXCore adapter is unknown"
 }
 
 // newDevice returns the device with the properties p and, unless it is nil, the DXCore adapter.
@@ -91,7 +98,20 @@ func newDevice(p Properties, adapter *win32.Adapter, core dxcore) discovery.Devi
 	if d.Health.OK() && p.DriverKey == "" {
 		d.Health.Reason = "it has no driver: install the manufacturer's"
 	}
-	noDirect3D := setKind(&d, p, adapter, core)
+	noDirect3D := ""
+	d.Software = strings.HasPrefix(discovery.NormalizeID(p.InstanceID), `ROOT\BASICRENDER\`) // Microsoft's
+	switch started := d.Health.OK(); {
+	case adapter != nil:
+		addAdapter(&d, *adapter)
+	case d.Software:
+	case started && core.err == nil && (p.LUID != 0 || !core.unmatched):
+		noDirect3D = "DXCore does not list it, so it cannot run Direct3D: if it is a GPU, install the manufacturer's driver and switch off TCC mode"
+	default:
+		noDirect3D = setKindByClass(&d, p)
+		if started {
+			d.Notes = append(d.Notes, core.unknownAdapter()+": what it supports is taken from its setup class; its memory and whether it is integrated or detachable are unknown")
+		}
+	}
 	if d.Software {
 		return d
 	}
@@ -123,46 +143,24 @@ func addDriver(d *discovery.Device, p Properties) {
 	d.Notes = append(d.Notes, notes...)
 }
 
-// setKind adds the adapter's properties or, without an adapter, those that follow from the setup
-// class. It returns why a started device cannot run Direct3D, "" if it can.
-func setKind(d *discovery.Device, p Properties, adapter *win32.Adapter, core dxcore) string {
-	const fromClass = "what it supports is taken from its setup class; its memory and whether it is integrated or detachable are unknown"
-	started := d.Health.OK()
-	d.Software = strings.HasPrefix(discovery.NormalizeID(p.InstanceID), `ROOT\BASICRENDER\`) // Microsoft's
-	switch {
-	case adapter != nil:
-		addAdapter(d, *adapter)
-		return ""
-	case d.Software:
-		return ""
-	case started && core.err == nil && (p.LUID != 0 || !core.unmatched):
-		return "DXCore does not list it, so it cannot run Direct3D: if it is a GPU, install the manufacturer's driver and switch off TCC mode"
-	case started && core.err == nil:
-		d.Notes = append(d.Notes, "its DXCore adapter is unknown: "+fromClass)
-	case started && errors.Is(core.err, errNotQueried):
-	case started:
-		d.Notes = append(d.Notes, "DXCore is not available ("+errlog.OneLine(core.err.Error())+"): "+fromClass)
-	}
+// setKindByClass adds what follows from the setup class to a device whose adapter is unknown. It
+// returns why the device cannot run Direct3D, "" if it may.
+func setKindByClass(d *discovery.Device, p Properties) string {
 	switch {
 	case d.LocationPath == "":
 		// A virtual adapter, which cannot be assigned.
 	case p.Class == win32.ComputeAcceleratorClass():
 		d.SupportsCompute = true
-	case p.Class != win32.DisplayClass():
 	case p.DriverKey != "" && p.Problem != problemNoDriver && p.ValuesErr == nil && len(userModeFiles(p.Values)) == 0:
 		return "it has no user-mode driver, so it cannot run Direct3D: if it is a GPU, install the manufacturer's driver"
 	default:
 		d.SupportsDisplay = true
-		if started {
-			d.Notes = append(d.Notes, "whether it supports Direct3D 12 core compute is unknown")
-		}
 	}
 	return ""
 }
 
 // addAdapter adds the properties of a DXCore adapter.
 func addAdapter(d *discovery.Device, a win32.Adapter) {
-	d.LUID = discovery.LUID(a.LUID)
 	d.Description = cmp.Or(d.Description, errlog.OneLine(a.Description))
 	d.Software = d.Software || !a.Hardware
 	d.Integrated, d.Detachable = a.Integrated, a.Detachable
@@ -179,7 +177,8 @@ func addAdapter(d *discovery.Device, a win32.Adapter) {
 
 // deviceOfAdapter returns the device of a DXCore adapter without a Plug and Play device.
 func deviceOfAdapter(a win32.Adapter) discovery.Device {
-	d := discovery.Device{InstanceID: `DXCORE\` + discovery.LUID(a.LUID).String()}
+	luid := discovery.LUID(a.LUID)
+	d := discovery.Device{InstanceID: `DXCORE\` + luid.String(), LUID: luid}
 	addAdapter(&d, a)
 	if !d.Software {
 		d.SupportsDisplay, d.SupportsCompute = false, false

@@ -204,10 +204,9 @@ func TestDevices(t *testing.T) {
 		"no driver, remains of one": {
 			p: stopped(28, func(r *Properties) { r.Values = nil }), kind: discovery.KindDisplay, reason: "problem code 28",
 		},
-		"without DXCore":                {p: same, dxcoreErr: noDXCore, kind: discovery.KindDisplay, note: "dxcore.dll is not there"},
-		"without DXCore, compute":       {p: gpu(func(r *Properties) { r.Class = win32.ComputeAcceleratorClass() }), dxcoreErr: noDXCore, kind: discovery.KindCompute, compute: true, note: "dxcore.dll"},
-		"without DXCore, another class": {p: gpu(func(r *Properties) { r.Class = win32.GUID{} }), dxcoreErr: noDXCore, note: "dxcore.dll"},
-		"without DXCore, frame buffer":  {p: frameBuffer(), dxcoreErr: noDXCore, reason: "no user-mode driver", note: "dxcore.dll"},
+		"without DXCore":               {p: same, dxcoreErr: noDXCore, kind: discovery.KindDisplay, note: "dxcore.dll is not there"},
+		"without DXCore, compute":      {p: gpu(func(r *Properties) { r.Class = win32.ComputeAcceleratorClass() }), dxcoreErr: noDXCore, kind: discovery.KindCompute, compute: true, note: "dxcore.dll"},
+		"without DXCore, frame buffer": {p: frameBuffer(), dxcoreErr: noDXCore, reason: "no user-mode driver", note: "dxcore.dll"},
 		"without DXCore, frame buffer with a runtime file UserModeDriverName": {
 			p: func() Properties {
 				p := frameBuffer()

@@ -31,8 +31,6 @@ func Open(system System, log logrus.FieldLogger) *Source {
 	return &Source{discovery.NewLive(log, list), system}
 }
 
-var errNotQueried = errors.New("DXCore was not queried")
-
 // Find implements [discovery.Source]. It reads these devices only, and does not query DXCore. So
 // compute support, memory, and whether a device is integrated or detachable are unknown. It reads
 // everything if only DXCore can report whether one of the devices works.
@@ -42,7 +40,7 @@ func (s *Source) Find(ctx context.Context, instanceIDs []string) ([]discovery.De
 		return nil, fmt.Errorf("find GPUs: %w", err)
 	}
 	if !slices.ContainsFunc(list, needsDXCore) {
-		return Devices(Snapshot{Devices: list, DXCoreErr: errNotQueried}), nil
+		return Devices(Snapshot{Devices: list, DXCoreErr: errors.New("it was not queried")}), nil
 	}
 	snapshot, err := s.system.Snapshot(ctx)
 	if err != nil {
