@@ -14,12 +14,12 @@ import (
 	"github.com/directx-nri/directx-nri/internal/errlog"
 )
 
-// adapterProperties is what an adapter reports. Unknown values are nil or zero.
+// adapterProperties is what an adapter reports. Unknown values are zero.
 type adapterProperties struct {
 	luid     discovery.LUID
-	typeBits *uint32
-	ids      *deviceIDs
-	address  *adapterAddress
+	typeBits uint32
+	ids      deviceIDs
+	address  adapterAddress
 	registry registryInfo
 	memory   uint64
 	version  uint64
@@ -61,22 +61,22 @@ func (q *adapterQuery) run(kind uint32, data unsafe.Pointer, size int) bool {
 	return false
 }
 
-// readAnswer returns the answer to a query whose answer has a fixed size. It returns nil if there is no
-// answer, or only zeros.
-func readAnswer[T comparable](q *adapterQuery, kind uint32) *T {
-	v := new(T)
-	if !q.run(kind, unsafe.Pointer(v), int(unsafe.Sizeof(*v))) || *v == *new(T) {
-		return nil
+// readAnswer returns the answer to a query whose answer has a fixed size, the zero value if there is
+// none.
+func readAnswer[T any](q *adapterQuery, kind uint32) T {
+	var answer, none T
+	if !q.run(kind, unsafe.Pointer(&answer), int(unsafe.Sizeof(answer))) {
+		return none
 	}
-	return v
+	return answer
 }
 
-// readType returns the adapter's type, nil if it is unknown: the driver sets typeParavirtualized
+// readType returns the adapter's type, 0 if it is unknown: the driver sets typeParavirtualized
 // in every answer.
-func readType(q *adapterQuery) *uint32 {
+func readType(q *adapterQuery) uint32 {
 	bits := readAnswer[uint32](q, queryType)
-	if bits != nil && *bits == typeParavirtualized {
-		return nil
+	if bits == typeParavirtualized {
+		return 0
 	}
 	return bits
 }
@@ -88,22 +88,19 @@ func readProperties(d driver, adapter adapterInfo) adapterProperties {
 	a.typeBits = readType(q)
 	a.ids = readAnswer[deviceIDs](q, queryDeviceIDs)
 	a.address = readAnswer[adapterAddress](q, queryAddress)
-	if info := readAnswer[registryInfo](q, queryRegistryInfo); info != nil {
-		a.registry = *info
+	a.registry = readAnswer[registryInfo](q, queryRegistryInfo)
+	a.memory = readAnswer[segmentSize](q, querySegmentSize).dedicatedVideo
+	if a.memory == 0 {
+		a.memory = readAnswer[segmentGroupSize](q, querySegmentGroupSize).legacy.dedicatedVideo
 	}
-	if size := readAnswer[segmentSize](q, querySegmentSize); size != nil {
-		a.memory = size.dedicatedVideo
-	} else if size := readAnswer[segmentGroupSize](q, querySegmentGroupSize); size != nil {
-		a.memory = size.legacy.dedicatedVideo
+	a.version = readAnswer[uint64](q, queryUserModeVersion)
+	if a.version == 0 {
+		a.version = readAnswer[uint64](q, queryKernelVersion)
 	}
-	if version := readAnswer[uint64](q, queryUserModeVersion); version != nil {
-		a.version = *version
-	} else if version := readAnswer[uint64](q, queryKernelVersion); version != nil {
-		a.version = *version
-	}
+	isEmpty := a == adapterProperties{luid: a.luid}
 	a.storePath, a.storeErr = queryStorePath(q)
 	a.failure = q.failure
-	if a.typeBits == nil && a.ids == nil && a.address == nil && a.registry == (registryInfo{}) && a.memory == 0 && a.version == 0 && a.storeErr != nil {
+	if isEmpty && a.storeErr != nil {
 		a.failure = cmp.Or(a.failure, q.refusal, errEmpty)
 	}
 	return a
@@ -112,7 +109,7 @@ func readProperties(d driver, adapter adapterInfo) adapterProperties {
 // checkAdapter returns why an adapter that answered before does not work now, nil if it works.
 func checkAdapter(d driver, adapter adapterInfo, before adapterProperties) error {
 	q := &adapterQuery{driver: d, handle: adapter.handle}
-	if readType(q) == nil && before.typeBits != nil {
+	if readType(q) == 0 && before.typeBits != 0 {
 		return cmp.Or(q.failure, q.refusal, errEmpty)
 	}
 	return q.failure
@@ -201,7 +198,7 @@ const unknownModel = `DXG`
 
 // model returns the part of the instance ID that is the same for all adapters of a model.
 func (a adapterProperties) model() string {
-	if a.ids == nil || a.ids.vendor == 0 {
+	if a.ids.vendor == 0 {
 		return unknownModel
 	}
 	if a.ids.vendor > 0xFFFF {
@@ -217,7 +214,7 @@ func (a adapterProperties) model() string {
 // pciAddress returns the adapter's address on the host's PCI bus, "" if it is unknown. Address
 // 0:0.0 is the host bridge's.
 func (a adapterProperties) pciAddress() string {
-	if a.address == nil || *a.address == (adapterAddress{}) || a.address.bus > 0xFFFFFF || a.address.device > 31 || a.address.function > 7 {
+	if a.address == (adapterAddress{}) || a.address.bus > 0xFFFFFF || a.address.device > 31 || a.address.function > 7 {
 		return ""
 	}
 	return fmt.Sprintf("%02X.%02X.%X", a.address.bus, a.address.device, a.address.function)
@@ -226,15 +223,13 @@ func (a adapterProperties) pciAddress() string {
 // newDevice returns a device with the adapter's properties, without its instance ID and files.
 func (a adapterProperties) newDevice() discovery.Device {
 	d := discovery.Device{LUID: a.luid, Description: decodeUTF16(a.registry.adapter[:]), DedicatedMemory: a.memory}
-	if a.ids != nil {
-		switch vendor := a.ids.vendor; {
-		case vendor <= 0xFFFF:
-			d.VendorID = discovery.VendorID(vendor)
-		case vendor == qualcommACPI:
-			d.VendorID = discovery.VendorQualcomm
-		}
-		d.Software = d.VendorID == discovery.VendorMicrosoft && a.ids.device == basicRender
+	switch vendor := a.ids.vendor; {
+	case vendor <= 0xFFFF:
+		d.VendorID = discovery.VendorID(vendor)
+	case vendor == qualcommACPI:
+		d.VendorID = discovery.VendorQualcomm
 	}
+	d.Software = d.VendorID == discovery.VendorMicrosoft && a.ids.device == basicRender
 	if d.VendorID != 0 {
 		d.Manufacturer = d.VendorID.String()
 	}
@@ -245,11 +240,8 @@ func (a adapterProperties) newDevice() discovery.Device {
 	if v := a.version; v != 0 {
 		d.DriverVersion = fmt.Sprintf("%d.%d.%d.%d", v>>48, v>>32&0xFFFF, v>>16&0xFFFF, v&0xFFFF)
 	}
-	var bits uint32
-	switch {
-	case a.typeBits != nil:
-		bits = *a.typeBits
-	case a.failure == nil:
+	bits := a.typeBits
+	if bits == 0 && a.failure == nil {
 		bits = typeRender
 		d.Notes = append(d.Notes, "its type is unknown: a display GPU is assumed")
 	}

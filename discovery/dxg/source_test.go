@@ -276,13 +276,12 @@ func FuzzAnswers(f *testing.F) {
 	f.Fuzz(func(t *testing.T, bits, ids, registry, path []byte, size, status uint32, version uint64) {
 		a := adapterProperties{version: version, memory: version}
 		if len(bits) >= 4 {
-			v := binary.LittleEndian.Uint32(bits)
-			a.typeBits = &v
+			a.typeBits = binary.LittleEndian.Uint32(bits)
 		}
 		if words := len(ids) / 4; words >= 7 {
 			word := func(i int) uint32 { return binary.LittleEndian.Uint32(ids[4*i:]) }
-			a.ids = &deviceIDs{word(0), word(1), word(2), word(3), word(4), word(5), word(6)}
-			a.address = &adapterAddress{word(1), word(2), word(3)}
+			a.ids = deviceIDs{word(0), word(1), word(2), word(3), word(4), word(5), word(6)}
+			a.address = adapterAddress{word(1), word(2), word(3)}
 		}
 		for i := range min(len(registry)/2, maxPath) {
 			a.registry.adapter[i] = binary.LittleEndian.Uint16(registry[2*i:])
