@@ -12,6 +12,9 @@ import (
 	"github.com/directx-nri/directx-nri/discovery"
 )
 
+// driversDir is where WSL shares the host's driver packages.
+const driversDir = wslDir + "/drivers"
+
 // maxLibraries is the largest number of files of /usr/lib/wsl/lib that are mounted.
 const maxLibraries = 256
 
@@ -28,40 +31,30 @@ const maxLibraries = 256
 // container may be read-only.
 func addFiles(d *discovery.Device, shared libraries, a adapterProperties) {
 	d.DeviceNodes = []discovery.DeviceNode{{Path: DefaultDevice, ContainerPath: DefaultDevice}}
-	const drivers = wslDir + "/drivers"
 	if name := driverPackage(a.storePath); name != "" {
-		d.DriverStorePath = filepath.Join(drivers, name)
+		d.DriverStorePath = filepath.Join(driversDir, name)
 	}
-	for _, directory := range []string{d.DriverStorePath, drivers} {
-		if fileMode(filepath.Join(shared.root, directory)).IsDir() {
-			d.Libraries = []discovery.Library{{Source: directory, Destination: directory}}
-			break
-		}
+	mounted, cause := d.DriverStorePath, missingPackage(*d, shared.root, a.storeErr)
+	if cause != "" {
+		mounted = driversDir
+	}
+	if fileMode(filepath.Join(shared.root, mounted)).IsDir() {
+		d.Libraries = []discovery.Library{{Source: mounted, Destination: mounted}}
 	}
 	d.LibraryPath = []string{wslDir + "/lib"}
-	cause := ""
 	switch {
 	case len(d.Libraries) == 0:
-		markUnhealthy(d, drivers+" does not exist: the VM has no user-mode driver")
+		markUnhealthy(d, driversDir+" does not exist: the VM has no user-mode driver")
 	case d.Kind() == discovery.KindNone:
-	case a.storeErr != nil:
-		cause = "its driver store path is unknown: " + errnoText(a.storeErr)
-	case d.DriverStorePath == "":
-		cause = "its driver store path has no package"
-	case d.Libraries[0].Source == drivers:
-		cause = d.DriverStorePath + " does not exist"
+	case cause != "" && d.Kind() == discovery.KindCompute:
+		markUnsupported(d, cause+": whether it has a driver for Linux is unknown")
+	case cause != "":
+		d.Notes = append(d.Notes, cause+"; containers get all of "+driversDir)
 	case !hasLibrary(filepath.Join(shared.root, d.DriverStorePath)):
 		markUnsupported(d, d.DriverStorePath+" has no shared library, so it has no driver for Linux")
 	case d.VendorID == discovery.VendorIntel:
 		// Libraries there load others by name.
 		d.LibraryPath = append(d.LibraryPath, d.DriverStorePath)
-	}
-	switch {
-	case cause == "":
-	case d.Kind() == discovery.KindCompute:
-		markUnsupported(d, cause+": whether it has a driver for Linux is unknown")
-	default:
-		d.Notes = append(d.Notes, cause+"; containers get all of "+drivers)
 	}
 	if shared.err != nil {
 		markUnhealthy(d, "the VM has no libraries: "+shared.err.Error())
@@ -76,6 +69,19 @@ func addFiles(d *discovery.Device, shared libraries, a adapterProperties) {
 			d.Libraries = append(d.Libraries, discovery.Library{Source: file, Destination: "/usr/bin/nvidia-smi"})
 		}
 	}
+}
+
+// missingPackage returns why the driver package of d is unknown or missing, "" if it exists.
+func missingPackage(d discovery.Device, root string, storeErr error) string {
+	switch {
+	case storeErr != nil:
+		return "its driver store path is unknown: " + errnoText(storeErr)
+	case d.DriverStorePath == "":
+		return "its driver store path has no package"
+	case !fileMode(filepath.Join(root, d.DriverStorePath)).IsDir():
+		return d.DriverStorePath + " does not exist"
+	}
+	return ""
 }
 
 // markUnsupported makes d an unhealthy device without a kind, which is listed but not advertised.

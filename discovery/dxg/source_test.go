@@ -101,6 +101,9 @@ func TestScenarios(t *testing.T) {
 			var got []string
 			for _, d := range devices {
 				got = append(got, strings.Join([]string{string(d.Kind()), d.InstanceID, d.Description, d.Health.String()}, " "))
+				if source := d.Libraries[0].Source; !strings.HasPrefix(source, wslDir+"/drivers") {
+					t.Errorf("%s has its driver in %q", d.InstanceID, source)
+				}
 			}
 			if diff := cmp.Diff(test.want, got); err != nil || diff != "" {
 				t.Errorf("%v\n%s", err, diff)
