@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -109,8 +110,7 @@ func assign(gpus []discovery.Device, byAddress map[string]string) map[string]str
 		case address != "" && atAddress[address] == 1:
 			uuid = byAddress[address]
 		case len(gpus) == 1 && len(byAddress) == 1:
-			for _, uuid = range byAddress {
-			}
+			uuid = slices.Collect(maps.Values(byAddress))[0]
 		}
 		uuids[key(d)] = uuid
 	}
