@@ -12,8 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 )
 
 // Device is one GPU of the node. Copies share what its pointers and slices refer to, so no caller
@@ -238,29 +236,20 @@ func (d Device) PCIAddress() (segment, bus, device, function uint32, ok bool) {
 	return *d.BusNumber >> 8 & 0xFFFF, *d.BusNumber & 0xFF, *d.Address >> 16, *d.Address & 0xFFFF, true
 }
 
-// NormalizeID returns the same string for all instance IDs that [strings.EqualFold] considers equal.
-func NormalizeID(instanceID string) string {
-	return strings.Map(func(r rune) rune {
-		if r < utf8.RuneSelf {
-			return unicode.ToUpper(r)
-		}
-		least := r
-		for next := unicode.SimpleFold(r); next != r; next = unicode.SimpleFold(next) {
-			least = min(least, next)
-		}
-		return least
-	}, instanceID)
-}
+// NormalizeID returns the same string for all spellings of an instance ID, which is case-insensitive.
+// Compare IDs by it alone: other ways, such as [strings.EqualFold], differ beyond ASCII.
+func NormalizeID(instanceID string) string { return strings.ToUpper(instanceID) }
 
-// ContainsID reports whether id is among instanceIDs. Instance IDs are
-// case-insensitive.
+// ContainsID reports whether id is among instanceIDs.
 func ContainsID(instanceIDs []string, id string) bool {
-	return slices.ContainsFunc(instanceIDs, func(other string) bool { return strings.EqualFold(other, id) })
+	id = NormalizeID(id)
+	return slices.ContainsFunc(instanceIDs, func(other string) bool { return NormalizeID(other) == id })
 }
 
 // Find returns the device with the given instance ID.
 func Find(devices []Device, instanceID string) (Device, bool) {
-	i := slices.IndexFunc(devices, func(d Device) bool { return strings.EqualFold(d.InstanceID, instanceID) })
+	instanceID = NormalizeID(instanceID)
+	i := slices.IndexFunc(devices, func(d Device) bool { return NormalizeID(d.InstanceID) == instanceID })
 	if i < 0 {
 		return Device{}, false
 	}
@@ -275,6 +264,6 @@ func IndexOf(devices []Device, name string) int {
 	}
 	luid, isLUID := ParseLUID(name)
 	return slices.IndexFunc(devices, func(d Device) bool {
-		return isLUID && luid != 0 && d.LUID == luid || name != "" && strings.EqualFold(d.LocationPath, name) || strings.EqualFold(d.InstanceID, name)
+		return isLUID && luid != 0 && d.LUID == luid || name != "" && strings.EqualFold(d.LocationPath, name) || NormalizeID(d.InstanceID) == NormalizeID(name)
 	})
 }

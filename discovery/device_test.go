@@ -1,9 +1,6 @@
 package discovery
 
-import (
-	"strings"
-	"testing"
-)
+import "testing"
 
 func TestKind(t *testing.T) {
 	t.Parallel()
@@ -88,13 +85,4 @@ func TestFind(t *testing.T) {
 	if d, ok := Find(devices, `PCI\VEN_10DE\3`); ok {
 		t.Errorf("%v", d)
 	}
-}
-
-func FuzzNormalizeID(f *testing.F) {
-	f.Add("Kk\u212a", "kK\u212a")
-	f.Fuzz(func(t *testing.T, a, b string) {
-		if strings.EqualFold(a, b) != (NormalizeID(a) == NormalizeID(b)) {
-			t.Errorf("%q and %q", a, b)
-		}
-	})
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"unicode/utf16"
 
 	"github.com/directx-nri/directx-nri/discovery"
@@ -28,7 +27,7 @@ func (f *fakeSystem) Snapshot(ctx context.Context) (Snapshot, error) {
 
 func (f *fakeSystem) Find(_ context.Context, ids []string) ([]Properties, error) {
 	return slices.DeleteFunc(slices.Clone(f.snapshot.Devices), func(r Properties) bool {
-		return !slices.ContainsFunc(ids, func(id string) bool { return strings.EqualFold(id, r.InstanceID) })
+		return !discovery.ContainsID(ids, r.InstanceID)
 	}), f.err
 }
 

@@ -134,7 +134,7 @@ func TestParseInventoryRefuses(t *testing.T) {
 		"no instance ID":        {inventoryHead + "- {display: true}\n", ":4: devices[0].instanceID: missing: want a string"},
 		"separator":             {inventoryHead + "- instanceID: a::0\n", ":4: devices[0].instanceID: "},
 		"white space":           {inventoryHead + "- instanceID: ' a'\n", "devices[0].instanceID"},
-		"instance ID twice":     {inventoryHead + "- instanceID: Kk\n- instanceID: \"\u212aK\"\n", ":5: devices[1].instanceID: the same as devices[0].instanceID"},
+		"instance ID twice":     {inventoryHead + "- instanceID: Ää\n- instanceID: äÄ\n", ":5: devices[1].instanceID: the same as devices[0].instanceID"},
 		"location path twice":   {two("locationPath", "PCI(0a)", "pci(0A)"), ":6: devices[1].locationPath: the same"},
 		"LUID twice":            {two("luid", "0xA", "0x0_0xa"), "devices[1].luid: the same"},
 		"UUID twice":            {two("uuid", "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6", "GPU-8932F937-d72c-4106-c12f-20bd9faed9f6"), "devices[1].uuid: the same"},

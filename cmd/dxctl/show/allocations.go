@@ -171,7 +171,8 @@ func reportAllocations(entries []allocation.Entry, devices []discovery.Device, p
 		}
 	}
 	order := func(r allocationReport) int {
-		i := slices.IndexFunc(devices, func(d discovery.Device) bool { return strings.EqualFold(d.InstanceID, r.InstanceID) })
+		id := discovery.NormalizeID(r.InstanceID)
+		i := slices.IndexFunc(devices, func(d discovery.Device) bool { return discovery.NormalizeID(d.InstanceID) == id })
 		if i < 0 {
 			return len(devices)
 		}
