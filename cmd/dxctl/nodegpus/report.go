@@ -48,8 +48,14 @@ type Report struct {
 	DriverStorePath string                  `json:"driverStorePath,omitempty"`
 	System32        []discovery.RuntimeFile `json:"system32,omitempty"`
 	SysWOW64        []discovery.RuntimeFile `json:"sysWOW64,omitempty"`
-	DeviceNodes     []discovery.Library     `json:"deviceNodes,omitempty"`
+	DeviceNodes     []DeviceNode            `json:"deviceNodes,omitempty"`
 	Libraries       []discovery.Library     `json:"libraries,omitempty"`
+}
+
+// DeviceNode is a device node on the host and in the container.
+type DeviceNode struct {
+	Source      string `json:"source"`
+	Destination string `json:"destination"`
 }
 
 // NewReports returns the reports of devices, with the resources to which the policy assigns them.
@@ -77,7 +83,7 @@ func NewReports(devices []discovery.Device, p policy.Policy) []Report {
 			r.Status = fmt.Sprintf("0x%08X", d.Status)
 		}
 		for _, node := range d.DeviceNodes {
-			r.DeviceNodes = append(r.DeviceNodes, discovery.Library{Source: node.Path, Destination: node.ContainerPath})
+			r.DeviceNodes = append(r.DeviceNodes, DeviceNode{Source: node.Path, Destination: node.ContainerPath})
 		}
 		reports[i] = r
 	}
