@@ -4,7 +4,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -79,11 +78,11 @@ func (a *Advertiser) gpusByResource(assigned []resources.Assigned, live []alloca
 	return gpus, nil
 }
 
-// recordUnderOtherName returns the oldest live record of a GPU; ok is false if there is none, or
-// one of them is a record of resource, the name in the GPU's rule.
+// recordUnderOtherName returns the oldest live record of the GPU with a normalized instance ID;
+// ok is false if there is none, or one of them is a record of resource, the name in the GPU's rule.
 func recordUnderOtherName(live []allocation.Entry, instanceID, resource string) (oldest allocation.Entry, ok bool) {
 	for _, record := range live {
-		if !slices.ContainsFunc(record.Replicas, func(r allocation.Replica) bool { return strings.EqualFold(r.InstanceID, instanceID) }) {
+		if !slices.ContainsFunc(record.Replicas, func(r allocation.Replica) bool { return discovery.NormalizeID(r.InstanceID) == instanceID }) {
 			continue
 		}
 		if record.Resource == resource {
