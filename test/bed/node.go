@@ -221,7 +221,8 @@ func (n *Node) Join(t testing.TB) {
 	n.WaitOffered(t)
 }
 
-// stop ends the node's processes and checks that the product's end well.
+// stop ends the node's processes and checks that the product's end well, and did not panic
+// before.
 func (n *Node) stop(t *testing.T) {
 	n.CheckMissingGPUs(t)
 	if t.Failed() {
@@ -231,6 +232,12 @@ func (n *Node) stop(t *testing.T) {
 	for _, p := range []*Process{n.Advertiser, n.Plugin} {
 		if p.Running() {
 			p.Stop(t)
+		}
+		// The stack of a panic that was recovered has "panic(".
+		for _, sign := range []string{"panic: ", "panic(", "fatal error: ", "DATA RACE"} {
+			if strings.Contains(p.Log(0), sign) {
+				t.Errorf("the log of %s has %q in it\n%s", p.Name, sign, p.Tail(60))
+			}
 		}
 	}
 	for _, p := range []*Process{n.Kubelet, n.Containerd} {
