@@ -1,4 +1,4 @@
-//go:build e2e && windows
+//go:build e2e && windows && !wine
 
 package windows
 
@@ -15,14 +15,11 @@ import (
 	"github.com/directx-nri/directx-nri/test/windows/bed"
 )
 
-// TestKubelet runs static pods with the real kubelet.exe on Windows itself. The GPUs are
-// those of an inventory, and the containers get the class of all GPUs, which HCS accepts on
-// a machine without one.
+// TestKubelet runs static pods with the real kubelet.exe, which needs Unix sockets: Wine has
+// none. The GPUs are those of an inventory, and the containers get the class of all GPUs, which
+// HCS accepts on a machine without one.
 func TestKubelet(t *testing.T) {
 	t.Parallel()
-	if machine.Doubled {
-		return // Wine has no Unix sockets.
-	}
 	config := "version = 2\n" + bed.Timeouts + machine.CNI(t)
 	gpus := machine.NewGPUs("kubelet")
 	for i := range gpus { // No driver has these files.
@@ -83,7 +80,8 @@ func TestKubelet(t *testing.T) {
 }
 
 // TestClass starts containers with runhcs alone that have the class of all GPUs. Windows
-// Server 2025 refuses files that it supplies itself: what it refuses is logged.
+// Server 2025 refuses files that it supplies itself: what it refuses is logged. The double of
+// HCS refuses nothing.
 func TestClass(t *testing.T) {
 	t.Parallel()
 	build := windows.RtlGetVersion().BuildNumber
@@ -111,11 +109,11 @@ func TestClass(t *testing.T) {
 			err := n.Run(t, n.Plain(), id, spec)
 			t.Logf("Windows build %d: %v", build, err)
 			switch {
-			case !n.Doubled && test.device == absent:
+			case test.device == absent:
 				n.MustNotStart(t, id, err)
 			case err != nil && (build < 26100 || test.file == ""):
 				t.Errorf("it does not start: %v", err)
-			case err == nil && !n.Doubled:
+			case err == nil:
 				out, err := n.Inside(id, "cmd", "/c", `dir /b C:\Windows\System32\HostDriverStore & if exist C:\Windows\System32\`+test.file+" echo found")
 				if t.Logf("it sees %q, %v", out, err); !strings.Contains(out, "FileRepository") || !strings.Contains(out, "found") {
 					t.Errorf("it does not see the drivers of the host and %q", test.file)

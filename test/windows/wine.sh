@@ -170,4 +170,4 @@ DIRECTX_NRI_WINE_PARTS=$(dirname "${DIRECTX_NRI_PARTS:-$root/.parts/bin}")
 overlay=$(overlay)
 build
 # shellcheck disable=SC2086 # a command with arguments
-${GOTEST:-go test} -exec "$root/test/windows/wine.sh run" -overlay "$overlay" -tags e2e -count=1 -timeout 40m -parallel 8 "$@" ./test/windows ./test/windows/rollout
+${GOTEST:-go test} -exec "$root/test/windows/wine.sh run" -overlay "$overlay" -tags e2e,wine -count=1 -timeout 40m -parallel 8 "$@" ./test/windows ./test/windows/rollout
