@@ -65,9 +65,11 @@ type Options struct {
 	NoKubelet bool
 	// LogLevel is the daemons' log level, by default debug.
 	LogLevel string
-	// Shim installs the runtime shim, for the runtime [DirectX]. PodsByShim also
-	// configures containerd to run pods by it.
-	Shim, PodsByShim bool
+	// Shim installs the runtime shim, for the runtime [DirectX].
+	Shim bool
+	// ServedByShim also has containerd run pods by the shim, in place of the plugin: it
+	// implies NRIOff.
+	ServedByShim bool
 	// PluginFlags are further flags of the plugin.
 	PluginFlags []string
 	// Config is YAML that the product's configuration file has beside what the
@@ -127,6 +129,8 @@ type Node struct {
 // Start starts a node and stops it when the test ends.
 func Start(t *testing.T, opts Options) *Node {
 	t.Helper()
+	opts.Shim = opts.Shim || opts.ServedByShim
+	opts.NRIOff = opts.NRIOff || opts.ServedByShim
 	parts, err := FindParts()
 	Check(t, err)
 	dir, err := os.MkdirTemp(RunDir(), "n")
@@ -191,7 +195,7 @@ func Start(t *testing.T, opts Options) *Node {
 	if !n.Live {
 		n.WriteInventory(t, opts.Inventory)
 	}
-	if n.PodsByShim {
+	if n.ServedByShim {
 		n.ConfigureContainerd(t)
 	}
 	if opts.NoKubelet {

@@ -109,11 +109,10 @@ func (s *reloaded) testRename(t *testing.T) {
 // configuration file is bad: the last node policy stays in force.
 func TestBadConfigurationByShim(t *testing.T) {
 	s := start(t, bed.Options{
-		Inventory: bed.NewInventory(2, 0), Shim: true, PodsByShim: true, NRIOff: true, Config: "servedBy: shim\nreplicas: 4",
-		Offered: map[string]int{bed.Display: 8},
+		Inventory: bed.NewInventory(2, 0), ServedByShim: true, Config: "replicas: 4", Offered: map[string]int{bed.Display: 8},
 	})
 	before, _ := s.served(t, bed.Display, 1)
-	s.ConfigureInvalid(t, "servedBy: shim\nreplicas: 0")
+	s.ConfigureInvalid(t, "replicas: 0")
 	after, _ := s.served(t, bed.Display, 2)
 	s.Crash(t, before, "main")
 	s.CheckDevices(t)
@@ -125,7 +124,7 @@ func TestBadConfigurationByShim(t *testing.T) {
 	mark := s.Kubelet.Mark()
 	s.KillContainer(t, s.Look(t, after, "main"))
 	bed.MustContain(t, "the event of a container without a policy", s.WaitNotStarted(t, after, "main", mark), path)
-	s.Configure(t, "servedBy: shim\nreplicas: 5", map[string]int{bed.Display: 10})
+	s.Configure(t, "replicas: 5", map[string]int{bed.Display: 10})
 	s.SyncPods(t, after)
 	s.WaitRunning(t, after)
 	s.CheckDevices(t)

@@ -16,7 +16,8 @@ import (
 // TestShimBesideNRI runs pods through the runtime shim on a node that has the NRI
 // plugin too. The test plays the kubelet, to choose the moment of each step.
 func TestShimBesideNRI(t *testing.T) {
-	s := start(t, bed.Options{NoKubelet: true, Shim: true, PodsByShim: true, Replicas: 32, Inventory: bed.NewInventory(2, 0)})
+	s := start(t, bed.Options{NoKubelet: true, Shim: true, Replicas: 32, Inventory: bed.NewInventory(2, 0)})
+	s.ConfigureContainerd(t)
 	s.Advertiser.Start(t)
 	s.Plugin.Start(t)
 	s.WaitPlugin(t)

@@ -519,7 +519,7 @@ func (r *round) checkTook(what string, began, ended time.Time) {
 // are deleted nothing must be left, not their records either.
 func (r *round) settle() {
 	start, limit := time.Now(), settleTimeout
-	if r.windows {
+	if r.WindowsKubelet {
 		limit = 3 * settleTimeout // The kubelet tries again after 10 to 15 s what begins with others at once.
 	}
 	r.restore()

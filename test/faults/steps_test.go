@@ -42,10 +42,8 @@ type round struct {
 	t      *testing.T
 	random *rand.Rand
 	*bed.Node
-	// windows reports that the kubelet allocates as on Windows, and that the shim serves pods.
-	windows bool
-	client  *bed.Client
-	full    *bed.Inventory
+	client *bed.Client
+	full   *bed.Inventory
 
 	pods map[string]*pod // those that were not deleted
 	// gone are the pods that were deleted, whose containers may still run.
@@ -90,10 +88,9 @@ const report = `echo "$0" "D=$DIRECTX_ALLOCATION_DISPLAY" "C=$DIRECTX_ALLOCATION
 func (r *round) start(containerd2, apiPods, setRuntime, windows bool) {
 	r.full = bed.NewInventory(2, 1)
 	r.pods, r.gone, r.frozen, r.damaged = map[string]*pod{}, map[string]*pod{}, map[*bed.Process]bool{}, map[string][]byte{}
-	r.windows = windows
 	r.Node = bed.Start(r.t, bed.Options{
 		Inventory: r.full, Config: r.config(replicas), Containerd2: containerd2, APIPods: apiPods, Shim: true, StateDirSize: stateDir,
-		WindowsKubelet: windows, PodsByShim: windows, NRIOff: windows,
+		WindowsKubelet: windows, ServedByShim: windows,
 		Offered: map[string]int{bed.Display: 2 * replicas, bed.Compute: replicas},
 	})
 	r.shimCalls, r.lastFault = 300, time.Now()
@@ -118,11 +115,7 @@ func (r *round) config(replicas int) string {
 }
 
 func (r *round) shimConfig() string {
-	text := fmt.Sprintf("shim: {runtime: %q}\n", r.realShim)
-	if r.windows {
-		text += "servedBy: shim\n"
-	}
-	return text
+	return fmt.Sprintf("shim: {runtime: %q}\n", r.realShim)
 }
 
 // operation is a kind of step. It returns what it did.
@@ -346,7 +339,7 @@ const tracer = "trace"
 // stopShim stops the runtime shim for a while before one of the system calls with which
 // it starts a container. Meanwhile it may be killed, and its program replaced.
 func (r *round) stopShim() string {
-	if r.windows {
+	if r.ServedByShim {
 		return "pods use the shim"
 	}
 	call, pause := 1+r.random.IntN(r.shimCalls), time.Duration(r.random.IntN(3000))*time.Millisecond
