@@ -18,6 +18,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // NodeAddress is an address in a range for documentation: the kubelet refuses loopback
@@ -66,7 +68,7 @@ func (a *APIServer) Patch(path string, body any) error {
 func StartAPIServer(t testing.TB, parts Parts, dir, logs string) *APIServer {
 	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	Check(t, err)
+	testutil.NoError(t, err)
 	file := func(name string) string { return filepath.Join(dir, name) }
 	write := func(name, content string) string { return WriteFile(t, file(name), content, 0o644) }
 	accounts := write("accounts.key", string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})))

@@ -3,28 +3,21 @@
 package bed
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
-)
 
-// Check ends the test if there is an error.
-func Check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+	"github.com/directx-nri/directx-nri/internal/testutil"
+)
 
 // ReadFile returns the content of a file, which must be there.
 func ReadFile(t testing.TB, path string) []byte {
 	t.Helper()
 	data, err := os.ReadFile(path)
-	Check(t, err)
+	testutil.NoError(t, err)
 	return data
 }
 
@@ -37,7 +30,7 @@ func WriteFile(t testing.TB, path, content string, perm os.FileMode) string {
 	defer syscall.ForkLock.RUnlock()
 	// A dot in front keeps the kubelet from reading a half-written manifest.
 	temp := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".tmp")
-	Check(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(temp, []byte(content), perm), os.Chmod(temp, perm), os.Rename(temp, path)))
+	testutil.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(temp, []byte(content), perm), os.Chmod(temp, perm), os.Rename(temp, path))
 	return path
 }
 

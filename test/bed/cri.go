@@ -25,6 +25,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/ocispec"
 )
 
@@ -73,7 +74,7 @@ type View struct {
 func (n *Node) Look(t testing.TB, pod, container string) View {
 	t.Helper()
 	view, err := n.ViewContainer(n.ContainerID(t, pod, container))
-	Check(t, err)
+	testutil.NoError(t, err)
 	return view
 }
 
@@ -309,11 +310,11 @@ func (n *Node) RemoveDead(t testing.TB, pods ...string) {
 	t.Helper()
 	for _, pod := range pods {
 		containers, err := n.containers(pod)
-		Check(t, err)
+		testutil.NoError(t, err)
 		for _, c := range containers {
 			if c.GetState() == cri.ContainerState_CONTAINER_EXITED {
 				_, err := n.CRI.RemoveContainer(context.Background(), &cri.RemoveContainerRequest{ContainerId: c.GetId()})
-				Check(t, err)
+				testutil.NoError(t, err)
 			}
 		}
 	}
@@ -322,13 +323,13 @@ func (n *Node) RemoveDead(t testing.TB, pods ...string) {
 // KillContainer kills the first process of a container.
 func (n *Node) KillContainer(t testing.TB, view View) {
 	t.Helper()
-	Check(t, syscall.Kill(view.PID, syscall.SIGKILL))
+	testutil.NoError(t, syscall.Kill(view.PID, syscall.SIGKILL))
 }
 
 // StopSandbox stops a pod's sandbox, which the kubelet then replaces.
 func (n *Node) StopSandbox(t testing.TB, pod string) {
 	t.Helper()
-	Check(t, StopPods(n.CRI, map[string]string{"io.kubernetes.pod.name": n.podName(pod)}))
+	testutil.NoError(t, StopPods(n.CRI, map[string]string{"io.kubernetes.pod.name": n.podName(pod)}))
 }
 
 // View looks at the container of a status.

@@ -3,21 +3,22 @@
 package bed
 
 import (
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // Docker starts dockerd, with a containerd of its own, until the test ends, and returns the
 // commands of its client.
 func (n *Node) Docker(t testing.TB) func(args ...string) *exec.Cmd {
 	t.Helper()
-	Check(t, errors.Join(n.parts.CheckStock("dockerd", "docker"), n.parts.CheckStock("docker", "docker")))
+	testutil.NoError(t, n.parts.CheckStock("dockerd", "docker"), n.parts.CheckStock("docker", "docker"))
 	dir := filepath.Join(n.Dir, "docker")
-	Check(t, os.Mkdir(dir, 0o755))
+	testutil.NoError(t, os.Mkdir(dir, 0o755))
 	config := WriteFile(t, filepath.Join(dir, "daemon.json"), "{}", 0o644) // in place of this machine's
 	socket := "unix://" + filepath.Join(dir, "docker.sock")
 	daemon := NewProcess("dockerd", filepath.Join(dir, "log"), func() *exec.Cmd {

@@ -5,7 +5,6 @@ package bed
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -16,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // Double is a running test double of /dev/dxg: program test/dxg/double.
@@ -40,14 +41,14 @@ var buildDouble = sync.OnceValues(func() (string, error) {
 func StartDouble(t testing.TB, scenario any) *Double {
 	t.Helper()
 	program, err := buildDouble()
-	Check(t, err)
+	testutil.NoError(t, err)
 	dir := t.TempDir()
 	d := &Double{TB: t, scenario: filepath.Join(dir, "scenario.json"), Root: dir, File: filepath.Join(dir, "dev/dxg")}
 	d.Set(scenario)
-	Check(t, errors.Join(os.Mkdir(filepath.Dir(d.File), 0o755), os.WriteFile(d.File, nil, 0o666)))
+	testutil.NoError(t, os.Mkdir(filepath.Dir(d.File), 0o755), os.WriteFile(d.File, nil, 0o666))
 	cmd := exec.Command(program, d.scenario, d.File)
 	cmd.Stderr = os.Stderr
-	Check(t, cmd.Start())
+	testutil.NoError(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM) // It may have ended.
 		if err := cmd.Wait(); err != nil {
@@ -65,7 +66,7 @@ func StartDouble(t testing.TB, scenario any) *Double {
 func (d *Double) Set(scenario any) {
 	d.Helper()
 	text, err := json.Marshal(scenario)
-	Check(d, errors.Join(err, os.WriteFile(d.scenario+".next", text, 0o644), os.Rename(d.scenario+".next", d.scenario)))
+	testutil.NoError(d, err, os.WriteFile(d.scenario+".next", text, 0o644), os.Rename(d.scenario+".next", d.scenario))
 }
 
 // Open returns the numbers of open files and handles.

@@ -13,6 +13,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // Image is the image of the node's containers and sandboxes. Nothing is pulled: it is
@@ -40,10 +42,10 @@ echo $digest
 func (n *Node) importImage(t testing.TB) {
 	t.Helper()
 	busybox, err := exec.LookPath("busybox")
-	Check(t, err)
+	testutil.NoError(t, err)
 	archive := filepath.Join(n.Dir, "image.tar")
 	n.layer, err = WriteImage(archive, Image, []string{"/bin/sleep", "2147483647"}, ReadFile(t, busybox))
-	Check(t, err)
+	testutil.NoError(t, err)
 	for _, namespace := range []string{PodNamespace, DefaultNamespace} {
 		if out, err := n.ctr(namespace, "images", "import", "--snapshotter", snapshotter, archive); err != nil {
 			t.Fatalf("import image %s: %v\n%s", Image, err, out)

@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // gpuMajor is the major number of the simulated GPUs' device nodes. It is kept
@@ -148,7 +150,7 @@ func (n *Node) makeGPU(t testing.TB, g GPU) {
 	}
 	err := unix.Mknod(n.DeviceNode(g), unix.S_IFCHR|0o666, int(unix.Mkdev(gpuMajor, uint32(g.Index))))
 	if !errors.Is(err, fs.ErrExist) {
-		Check(t, err)
+		testutil.NoError(t, err)
 	}
 }
 
@@ -186,7 +188,7 @@ func (n *Node) WriteInventory(t testing.TB, inventory *Inventory) {
 	}
 	// JSON is YAML too.
 	text, err := json.MarshalIndent(object{"apiVersion": "directx.microsoft.com/v1alpha1", "kind": "Inventory", "devices": devices}, "", " ")
-	Check(t, err)
+	testutil.NoError(t, err)
 	WriteFile(t, n.inventory, string(text), 0o644)
 	n.Inventory = inventory
 }

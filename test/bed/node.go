@@ -25,6 +25,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/readiness"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // The node's resources.
@@ -132,9 +133,9 @@ func Start(t *testing.T, opts Options) *Node {
 	opts.Shim = opts.Shim || opts.ServedByShim
 	opts.NRIOff = opts.NRIOff || opts.ServedByShim
 	parts, err := FindParts()
-	Check(t, err)
+	testutil.NoError(t, err)
 	dir, err := os.MkdirTemp(RunDir(), "n")
-	Check(t, err)
+	testutil.NoError(t, err)
 	n := &Node{
 		Options:    opts,
 		reports:    filepath.Join(dir, "reports"),
@@ -164,22 +165,22 @@ func Start(t *testing.T, opts Options) *Node {
 	}
 	// An earlier node's.
 	entries, err := filepath.Glob(kubeletRoot + "/*")
-	Check(t, err)
+	testutil.NoError(t, err)
 	for _, entry := range entries {
-		Check(t, os.RemoveAll(entry))
+		testutil.NoError(t, os.RemoveAll(entry))
 	}
 	// The advertiser serves there without a kubelet too.
 	for _, dir := range []string{DevicePluginDir, n.manifests, n.reports} {
-		Check(t, os.MkdirAll(dir, 0o755))
+		testutil.NoError(t, os.MkdirAll(dir, 0o755))
 	}
 	if opts.StateDirSize > 0 {
-		Check(t, os.Mkdir(n.StateDir, 0o700))
+		testutil.NoError(t, os.Mkdir(n.StateDir, 0o700))
 		MountDisk(t, n.StateDir, opts.StateDirSize)
 	}
 	n.WriteConfig(t, opts.Config)
 	if n.Shim {
 		_, err := shimfile.Install(t.Context(), n.Product(shimfile.FileName()), n.ShimFile())
-		Check(t, err)
+		testutil.NoError(t, err)
 	}
 	n.declareProcesses(t)
 	if n.APIPods {
@@ -338,7 +339,7 @@ func (n *Node) DumpLogs(t testing.TB) {
 func (n *Node) declareProcesses(t testing.TB) {
 	t.Helper()
 	logs := filepath.Join(n.parts.Root, "out", "e2e", time.Now().Format("20060102-150405.000"))
-	Check(t, os.MkdirAll(logs, 0o755))
+	testutil.NoError(t, os.MkdirAll(logs, 0o755))
 	containerdConfig := n.writeContainerdConfig(t)
 	kubeletConfig := n.writeKubeletConfig(t)
 	places := []string{"--state-dir", n.StateDir, "--runtime-dir", n.RuntimeDir}

@@ -20,6 +20,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // podTimeout bounds how long a pod may take to start or to end. The kubelet
@@ -166,13 +168,13 @@ func (n *Node) hand(t testing.TB, name string) {
 	switch {
 	case !n.APIPods:
 		data, err := json.Marshal(manifest)
-		Check(t, err)
+		testutil.NoError(t, err)
 		WriteFile(t, n.manifest(name), string(data), 0o644)
 	case pod.nudges == 0:
-		Check(t, n.API.do(http.MethodPost, podsPath, manifest, nil))
+		testutil.NoError(t, n.API.do(http.MethodPost, podsPath, manifest, nil))
 	default:
 		change := map[string]any{"metadata": map[string]any{"annotations": annotations}}
-		Check(t, n.API.do(http.MethodPatch, podsPath+"/"+name, change, nil))
+		testutil.NoError(t, n.API.do(http.MethodPatch, podsPath+"/"+name, change, nil))
 	}
 }
 
@@ -224,7 +226,7 @@ func (n *Node) Delete(t testing.TB, pods ...string) {
 // DeleteNow deletes a pod of the API server, which does not wait for the kubelet.
 func (n *Node) DeleteNow(t testing.TB, pod string) {
 	t.Helper()
-	Check(t, n.API.do(http.MethodDelete, podsPath+"/"+pod, map[string]any{"gracePeriodSeconds": 0}, nil))
+	testutil.NoError(t, n.API.do(http.MethodDelete, podsPath+"/"+pod, map[string]any{"gracePeriodSeconds": 0}, nil))
 }
 
 // Remove takes pods away and waits until nothing of them runs or holds a
@@ -378,7 +380,7 @@ func (s Status) Running() error {
 func (n *Node) MustNotRun(t testing.TB, pod string) {
 	t.Helper()
 	status, err := n.Status(pod)
-	Check(t, err)
+	testutil.NoError(t, err)
 	if c, _ := status.Container("main"); c.State.Running != nil {
 		t.Errorf("container main of pod %s runs", pod)
 	}
@@ -425,7 +427,7 @@ func (n *Node) WaitNotStarted(t testing.TB, pod, container string, since Mark) s
 func (n *Node) ContainerID(t testing.TB, pod, container string) string {
 	t.Helper()
 	status, err := n.Status(pod)
-	Check(t, err)
+	testutil.NoError(t, err)
 	c, found := status.Container(container)
 	if !found || c.State.Running == nil {
 		t.Fatalf("container %s of pod %s does not run: %v", container, pod, status)

@@ -25,6 +25,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // The runtimes of standalone containers, by containerd's names for them.
@@ -258,7 +260,7 @@ func FindShim(namespace, id string) (pid int) {
 func (c *Client) View(t testing.TB, id string) View {
 	t.Helper()
 	answer, err := c.tasks.Get(context.Background(), &tasks.GetRequest{ContainerID: id})
-	Check(t, err)
+	testutil.NoError(t, err)
 	view, err := ViewProcess(id, int(answer.GetProcess().GetPid()))
 	if err != nil {
 		t.Fatalf("look into container %s: %v", id, err)

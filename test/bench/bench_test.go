@@ -23,6 +23,7 @@ import (
 
 	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/test/bed"
 )
 
@@ -163,7 +164,7 @@ func TestMemory(t *testing.T) {
 		_, err := plugin.GetPreferredAllocation(t.Context(), &deviceplugin.PreferredAllocationRequest{
 			ContainerRequests: []*deviceplugin.ContainerPreferredAllocationRequest{{AvailableDeviceIDs: available, AllocationSize: 2}},
 		})
-		bed.Check(t, err)
+		testutil.NoError(t, err)
 		preferred = append(preferred, time.Since(begin))
 		begin = time.Now()
 		if _, err := bed.Allocate(plugin, inventory.GPUs[i%count].Replica(200+i/count)); err != nil {

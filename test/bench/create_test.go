@@ -11,6 +11,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	"github.com/containerd/nri/pkg/stub"
 
+	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/test/bed"
 )
 
@@ -133,7 +134,7 @@ func connect(t *testing.T, socket string, adjustment *api.ContainerAdjustment) {
 	s, err := stub.New(p, stub.WithPluginName("bench"), stub.WithPluginIdx("50"), stub.WithSocketPath(socket),
 		stub.WithLogger(quiet{}),
 		stub.WithOnClose(func() {})) // Without it the stub ends the program.
-	bed.Check(t, err)
+	testutil.NoError(t, err)
 	if err := s.Start(t.Context()); err != nil {
 		t.Fatalf("register a plugin with containerd: %v", err)
 	}

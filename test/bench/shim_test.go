@@ -14,6 +14,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/directx-nri/directx-nri/internal/shimfile"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/test/bed"
 )
 
@@ -45,8 +46,8 @@ func TestShim(t *testing.T) {
 	whole := func(name, runtime string, c bed.Standalone) *sample {
 		next++
 		c.ID, c.Runtime, c.Script = fmt.Sprintf("bench-%d", next), runtime, "exit 0"
-		t.Cleanup(func() { bed.Check(t, client.Delete(c.ID)) })
-		bed.Check(t, client.Create(c))
+		t.Cleanup(func() { testutil.NoError(t, client.Delete(c.ID)) })
+		testutil.NoError(t, client.Create(c))
 		return &sample{name: name, run: func() time.Duration {
 			time.Sleep(pause)
 			begin := time.Now()
@@ -56,7 +57,7 @@ func TestShim(t *testing.T) {
 			if status, err := client.Wait(c.ID); err != nil || status != 0 {
 				t.Fatalf("container %s ended with status %d, %v", c.ID, status, err)
 			}
-			bed.Check(t, client.DeleteTask(c.ID))
+			testutil.NoError(t, client.DeleteTask(c.ID))
 			return time.Since(begin)
 		}}
 	}
@@ -99,18 +100,18 @@ func buildFloor(t *testing.T, dir, target string) string {
 func TestShimCalls(t *testing.T) {
 	dir := t.TempDir()
 	bundle, err := os.MkdirTemp("/dev/shm", "") // A tmpfs, as that of containerd's state directory in /run.
-	bed.Check(t, err)
-	t.Cleanup(func() { bed.Check(t, os.RemoveAll(bundle)) })
+	testutil.NoError(t, err)
+	t.Cleanup(func() { testutil.NoError(t, os.RemoveAll(bundle)) })
 	nothing := filepath.Join(dir, "true")
 	busybox, err := exec.LookPath("busybox")
-	bed.Check(t, err)
+	testutil.NoError(t, err)
 	if err := os.Symlink(busybox, nothing); err != nil { // busybox goes by its name.
 		t.Fatal(err)
 	}
 	floor := buildFloor(t, dir, nothing)
 	call := func(name, program, action string, env []string, spec []byte) *sample {
 		return &sample{name: name, run: func() time.Duration {
-			bed.Check(t, os.WriteFile(filepath.Join(bundle, "config.json"), spec, 0o644))
+			testutil.NoError(t, os.WriteFile(filepath.Join(bundle, "config.json"), spec, 0o644))
 			cmd := exec.Command(program, "-namespace", "default", "-address", "/none", "-id", "bench", action)
 			cmd.Dir, cmd.Env = bundle, append(os.Environ(), env...)
 			begin := time.Now()
@@ -166,7 +167,7 @@ func sized(t *testing.T, c bed.Standalone, size int) []byte {
 	t.Helper()
 	for i := 0; ; i++ {
 		data, err := json.Marshal(c.Spec("/bench"))
-		bed.Check(t, err)
+		testutil.NoError(t, err)
 		missing := size - len(data)
 		if missing <= 0 {
 			return data

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/test/bed"
 )
 
@@ -143,7 +144,7 @@ func (s *suite) testUpgrade(t *testing.T) {
 	s.holders = nil
 	id, _, _ := strings.Cut(before, " ")
 	_, err := s.cri.StopContainer(t.Context(), &cri.StopContainerRequest{ContainerId: strings.TrimPrefix(id, "containerd://")})
-	bed.Check(t, err)
+	testutil.NoError(t, err)
 	s.kubectl(t, "wait", "pod/upgraded", "--for=jsonpath={.status.containerStatuses[0].restartCount}=1", "--timeout", timeout.String())
 	s.waitRunning(t, "upgraded")
 	bed.MustContain(t, "pod upgraded", s.containers(t, "upgraded")["upgraded/main"], "1 restarts, GPUs: "+gpu)

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/test/bed"
 )
 
@@ -52,7 +53,7 @@ func (m *machine) helm(t testing.TB, args ...string) string {
 func (m *machine) must(t testing.TB, part, input string, args ...string) string {
 	t.Helper()
 	out, err := m.try(part, input, args...)
-	bed.Check(t, err)
+	testutil.NoError(t, err)
 	return out
 }
 

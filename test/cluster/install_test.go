@@ -20,6 +20,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/directx-nri/directx-nri/advertiser/nodelabels"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/test/bed"
 )
 
@@ -91,7 +92,7 @@ func (s *suite) testNoGPU(t *testing.T) {
 	pod := s.podOf(t, daemonSet)
 
 	const fuse = 10<<8 | 229
-	bed.Check(t, errors.Join(unix.Mknod("/dev/dxg", unix.S_IFCHR, fuse), os.Chmod("/dev/dxg", 0o666)))
+	testutil.NoError(t, unix.Mknod("/dev/dxg", unix.S_IFCHR, fuse), os.Chmod("/dev/dxg", 0o666))
 	t.Cleanup(func() { _ = os.Remove("/dev/dxg") })
 	bed.Eventually(t, timeout, "the advertiser may ask the driver", func() error {
 		log := s.kubectl(t, "logs", "--namespace", namespace, "daemonset/"+daemonSet, "--container", "advertiser")
@@ -166,7 +167,7 @@ func mountIn(t *testing.T, pid int, file, path string) {
 			t.Errorf("%s %s in process %d: %v", what, path, pid, err)
 		}
 	}
-	bed.Check(t, errors.Join(err, err2))
+	testutil.NoError(t, err, err2)
 	inside("mount", func() error { return unix.MoveMount(tree, "", unix.AT_FDCWD, path, unix.MOVE_MOUNT_F_EMPTY_PATH) })
 	t.Cleanup(func() {
 		inside("unmount", func() error { return unix.Unmount(path, unix.MNT_DETACH) })
@@ -297,7 +298,7 @@ func (s *suite) testRefused(t *testing.T) {
 
 	// The kubelet restarts the NRI plugin, which finds no socket to connect to.
 	const socket, moved = "/run/nri/nri.sock", "/run/nri/moved.sock"
-	bed.Check(t, os.Rename(socket, moved))
+	testutil.NoError(t, os.Rename(socket, moved))
 	if pid := bed.FindProcess("directx-nri"); pid == 0 || syscall.Kill(pid, syscall.SIGKILL) != nil {
 		t.Fatalf("the plugin cannot be killed: process %d", pid)
 	}
@@ -306,7 +307,7 @@ func (s *suite) testRefused(t *testing.T) {
 	table := s.machine.run(t, s.older.program("kubectl-directx"), "--kubeconfig", s.api.Kubeconfig)
 	bed.MustContain(t, "kubectl directx", strings.Join(strings.Fields(table), " "),
 		"node - "+display+" PCIROOT(0)#PCI(1B00) 4 4 default/holder-0,", " "+t4+" ", "pod default/no-plugin: ")
-	bed.Check(t, os.Rename(moved, socket))
+	testutil.NoError(t, os.Rename(moved, socket))
 	s.rolledOut(t, daemonSet)
 	s.waitRunning(t, "no-plugin")
 	bed.MustContain(t, "pod no-plugin", s.containers(t, "no-plugin")["no-plugin/main"], "PCIROOT", "/dev/dxg")

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/test/bed"
 )
 
@@ -62,12 +63,12 @@ type machine struct {
 func startMachine(t *testing.T) *machine {
 	t.Helper()
 	parts, err := bed.FindParts()
-	bed.Check(t, err)
+	testutil.NoError(t, err)
 	m := &machine{parts: parts, dir: filepath.Join(bed.RunDir(), "cluster")}
 	m.cri = cri.NewRuntimeServiceClient(bed.Dial(t, containerdSocket))
 	m.writeFiles(t)
 	m.logs = filepath.Join(parts.Root, "out", "e2e-cluster", time.Now().Format("20060102-150405.000"))
-	bed.Check(t, os.MkdirAll(m.logs, 0o755))
+	testutil.NoError(t, os.MkdirAll(m.logs, 0o755))
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("the logs are in %s", m.logs)
@@ -77,7 +78,7 @@ func startMachine(t *testing.T) *machine {
 	m.containerd = m.start(t, "containerd", "/bin/sh", "-c", supervise)
 	m.api = bed.StartAPIServer(t, parts, m.dir, m.logs)
 	m.waitContainerd(t)
-	t.Cleanup(func() { bed.Check(t, bed.StopPods(m.cri, nil)) })
+	t.Cleanup(func() { testutil.NoError(t, bed.StopPods(m.cri, nil)) })
 	m.importBusybox(t)
 	m.api.WaitAPI(t)
 	m.start(t, "kube-controller-manager", parts.Stock(controllerManager),
@@ -196,7 +197,7 @@ const (
 func (m *machine) importBusybox(t testing.TB) {
 	t.Helper()
 	path, err := exec.LookPath("busybox")
-	bed.Check(t, err)
+	testutil.NoError(t, err)
 	archive := filepath.Join(m.dir, "image.tar")
 	if _, err := bed.WriteImage(archive, busyboxImage, []string{"/bin/sleep", "2147483647"}, []byte(mustRead(t, path))); err != nil {
 		t.Fatal(err)
@@ -255,6 +256,6 @@ func (m *machine) run(t testing.TB, program string, args ...string) string {
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
 		t.Fatalf("%s: %v\n%s", command, err, exit.Stderr)
 	}
-	bed.Check(t, err)
+	testutil.NoError(t, err)
 	return string(out)
 }

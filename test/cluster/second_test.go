@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/test/bed"
 )
 
@@ -58,7 +59,7 @@ func (s *suite) testSecondNode(t *testing.T) {
 		return err
 	})
 	s.importImage(t, s.file("image.tar"), "--address", dir+containerdSocket)
-	t.Cleanup(func() { bed.Check(t, bed.StopPods(runtime, nil)) })
+	t.Cleanup(func() { testutil.NoError(t, bed.StopPods(runtime, nil)) })
 	s.start(t, "second-kubelet", "nsenter", fmt.Sprintf("--mount=/proc/%d/ns/mnt", containerd.PID()), s.parts.Stock("kubelet"),
 		"--config", s.file("second.yaml"), "--kubeconfig", s.api.Kubeconfig, "--hostname-override", secondNode, "--node-ip", secondAddress,
 		"--register-with-taints", "test=second:NoSchedule", "--v", "2")

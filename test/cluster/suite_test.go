@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/directx-nri/directx-nri/advertiser/nodelabels"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/test/bed"
 )
 
@@ -118,7 +119,7 @@ func newSuite(t *testing.T) *suite {
 	s.waitRunning(t, "bystander")
 	s.bystander = s.containers(t, "bystander")
 	for _, file := range []string{cdiFile, nodelabels.FeatureFile} {
-		bed.Check(t, os.MkdirAll(filepath.Dir(file), 0o755)) // The kubelet would make it, and leave it.
+		testutil.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755)) // The kubelet would make it, and leave it.
 	}
 	s.before = s.files(t)
 	return s
@@ -200,7 +201,7 @@ func (s *suite) containers(t testing.TB, names ...string) containers {
 	found := make(containers)
 	for _, name := range names {
 		pod, err := s.pod(name)
-		bed.Check(t, err)
+		testutil.NoError(t, err)
 		for _, c := range pod.Status.ContainerStatuses {
 			if c.State.Running == nil {
 				t.Fatalf("container %s of pod %s does not run: %v", c.Name, name, pod)

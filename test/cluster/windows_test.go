@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/directx-nri/directx-nri/advertiser/nodelabels"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/test/bed"
 )
 
@@ -110,7 +111,7 @@ func (s *suite) testLabeler(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "labels")
 	s.start(t, "labeler", s.older.program("directx-labeler"), "--node", own, "--labels-file", file, "--kubeconfig", bed.WriteKubeconfig(t, s.file("labeler.yaml"), token))
 	for _, labels := range []map[string]string{{count: "2", nodelabels.Prefix + "kind": "display"}, {count: "1"}} {
-		bed.Check(t, nodelabels.Write(file, labels))
+		testutil.NoError(t, nodelabels.Write(file, labels))
 		bed.Eventually(t, timeout, fmt.Sprintf("the node has the labels %v", labels), func() error {
 			var n corev1.Node
 			err := s.api.Get("/api/v1/nodes/"+own, &n)

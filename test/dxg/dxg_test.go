@@ -22,6 +22,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/test/bed"
 )
 
@@ -84,7 +85,7 @@ type double struct{ *bed.Double }
 func start(t testing.TB, s scenario) *double {
 	t.Helper()
 	d := &double{bed.StartDouble(t, s)}
-	bed.Check(t, errors.Join(os.MkdirAll(filepath.Join(d.Root, "usr/lib"), 0o755), os.Symlink(wsl, filepath.Join(d.Root, wsl))))
+	testutil.NoError(t, os.MkdirAll(filepath.Join(d.Root, "usr/lib"), 0o755), os.Symlink(wsl, filepath.Join(d.Root, wsl)))
 	return d
 }
 
@@ -119,8 +120,7 @@ func (d *double) run(program string, args ...string) string {
 	out, err := cmd.CombinedOutput()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
 		return fmt.Sprintf("%sexit status %d\n", out, exit.ExitCode())
-	} else if err != nil {
-		d.Fatal(err)
 	}
+	testutil.NoError(d, err)
 	return string(out)
 }

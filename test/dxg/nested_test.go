@@ -13,6 +13,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/test/bed"
 )
 
@@ -91,7 +92,7 @@ func TestNested(t *testing.T) {
 		return err
 	})
 	view, err := n.ViewContainer(id)
-	bed.Check(t, err)
+	testutil.NoError(t, err)
 	if want := driverFiles(nvidia); !slices.Equal(view.GPUs, []int{0}) || !maps.Equal(view.Files, want) || len(view.Writable) > 0 {
 		t.Errorf("the container has devices %v and files %v, want %v; writable: %v",
 			view.GPUs, slices.Sorted(maps.Keys(view.Files)), slices.Sorted(maps.Keys(want)), view.Writable)

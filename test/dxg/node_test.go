@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/test/bed"
 )
 
@@ -32,7 +33,7 @@ func testNode(t *testing.T, containerd2 bool) {
 		Offered: map[string]int{bed.Display: 3 * replicas}, PluginFlags: []string{"--cri-socket="}, // the default
 	})
 
-	t.Cleanup(func() { bed.Check(t, os.RemoveAll(k3sSocket)) })
+	t.Cleanup(func() { testutil.NoError(t, os.RemoveAll(k3sSocket)) })
 	t.Run("k3s starts after the plugin", func(t *testing.T) {
 		n.Plugin.Start(t)
 		bed.Eventually(t, time.Minute, "the plugin is not ready", func() error {
@@ -41,7 +42,7 @@ func testNode(t *testing.T, containerd2 bool) {
 			}
 			return nil
 		})
-		bed.Check(t, os.Symlink(n.Address(), k3sSocket))
+		testutil.NoError(t, os.Symlink(n.Address(), k3sSocket))
 		n.WaitPlugin(t)
 		n.Join(t)
 		pod := n.Apply(t, bed.GPUPod("early", 1))
@@ -65,11 +66,11 @@ func testNode(t *testing.T, containerd2 bool) {
 		file := bed.WriteFile(t, filepath.Join(dir, "containerd.toml"), config, 0o644)
 		other := bed.NewProcess("containerd", filepath.Join(dir, "log"), func() *exec.Cmd {
 			parts, err := bed.FindParts()
-			bed.Check(t, err)
+			testutil.NoError(t, err)
 			return exec.Command(parts.Stock("containerd"), "--config", file)
 		})
 		before, err := os.Stat(n.NRISocket)
-		bed.Check(t, err)
+		testutil.NoError(t, err)
 		other.Start(t)
 		t.Cleanup(func() {
 			if other.Running() {
@@ -82,7 +83,7 @@ func testNode(t *testing.T, containerd2 bool) {
 			}
 			return nil
 		})
-		bed.Check(t, n.CheckPlugin())
+		testutil.NoError(t, n.CheckPlugin())
 		n.Plugin.Terminate(t)
 		n.Plugin.Start(t)
 		bed.Eventually(t, time.Minute, "the plugin says what is wrong", func() error {
@@ -187,11 +188,8 @@ func (d *double) products() string {
 	d.Helper()
 	dir := d.TempDir()
 	script := fmt.Sprintf("#!/bin/sh\nexec unshare --mount sh -c '%s' '%s' '%s' \"$@\"\n", onDouble, d.File, product(d, "directx-advertiser"))
-	err := errors.Join(os.WriteFile(filepath.Join(dir, "directx-advertiser"), []byte(script), 0o755),
+	testutil.NoError(d, os.WriteFile(filepath.Join(dir, "directx-advertiser"), []byte(script), 0o755),
 		os.Symlink(product(d, "directx-nri"), filepath.Join(dir, "directx-nri")))
-	if err != nil {
-		d.Fatal(err)
-	}
 	return dir
 }
 
@@ -260,6 +258,6 @@ func driverFiles(a adapter) map[string]string {
 func product(t testing.TB, name string) string {
 	t.Helper()
 	parts, err := bed.FindParts()
-	bed.Check(t, err)
+	testutil.NoError(t, err)
 	return parts.Product(name)
 }

@@ -228,9 +228,7 @@ func TestRounds(t *testing.T) {
 func descriptors(t *testing.T) int {
 	t.Helper()
 	open, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	return len(open)
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/test/bed"
 )
 
@@ -51,7 +52,7 @@ func (s *suite) testFlags(t *testing.T) {
 		t.Run(id, func(t *testing.T) {
 			t.Parallel()
 			var flags []string
-			bed.Check(t, json.Unmarshal([]byte(s.Dxctl(t, "flags", "--gpus", request, "-o", "json")), &flags))
+			testutil.NoError(t, json.Unmarshal([]byte(s.Dxctl(t, "flags", "--gpus", request, "-o", "json")), &flags))
 			s.CtrDetach(t, "flags-"+id, append([]string{"--runtime", bed.Runc}, flags...)...)
 			s.run(t, "shim-"+id, annotation(request)...)
 			s.mustBeAlike(t, "flags-"+id, "shim-"+id)
@@ -84,7 +85,7 @@ type gpuParts struct {
 func (s *suite) given(t *testing.T, id string) (g gpuParts) {
 	t.Helper()
 	var spec specs.Spec
-	bed.Check(t, json.Unmarshal(s.client.Started(t, id), &spec))
+	testutil.NoError(t, json.Unmarshal(s.client.Started(t, id), &spec))
 	for _, d := range spec.Linux.Devices {
 		if !strings.HasPrefix(d.Path, s.Dir) {
 			continue

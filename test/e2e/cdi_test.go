@@ -11,6 +11,7 @@ import (
 
 	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/ocispec/cdi"
 	"github.com/directx-nri/directx-nri/test/bed"
 )
@@ -39,9 +40,9 @@ func TestCDI(t *testing.T) {
 			for name, gpus := range requests {
 				id := output(t, command("run", "--detach", "--network", "none", "--device", cdi.Kind+"="+name, bed.Image, "/bin/sh", "-c", bed.Wait))
 				pid, err := strconv.Atoi(output(t, command("inspect", "--format", "{{.State.Pid}}", id)))
-				bed.Check(t, err)
+				testutil.NoError(t, err)
 				view, err := bed.ViewProcess(id, pid)
-				bed.Check(t, err)
+				testutil.NoError(t, err)
 				if err := s.Compare(view, gpus...); err != nil {
 					t.Errorf("%s: %v", name, err)
 				}
@@ -56,8 +57,8 @@ func TestCDI(t *testing.T) {
 		pod := s.RunSandbox(t, "cdi")
 		for name, gpus := range requests {
 			id, err := pod.Create("main", &deviceplugin.ContainerAllocateResponse{CdiDevices: []*deviceplugin.CDIDevice{{Name: cdi.Kind + "=" + name}}})
-			bed.Check(t, err)
-			bed.Check(t, pod.Start(id))
+			testutil.NoError(t, err)
+			testutil.NoError(t, pod.Start(id))
 			pod.MustHave(t, id, gpus...)
 			pod.RemoveContainer(t, id)
 		}

@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/doctor"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/test/bed"
 	"github.com/directx-nri/directx-nri/test/bed/fakekubelet"
 )
@@ -71,7 +71,7 @@ func newDoctorNode(t *testing.T) *doctorNode {
 	t.Helper()
 	n := &doctorNode{machine: newMachine(t, machineOptions{containerd: containerd1, config: doctorContainerd})}
 	for dir, perm := range map[string]os.FileMode{"": 0o755, "conf.d": 0o755, "kubelet": 0o755, "etc": 0o700} {
-		bed.Check(n, errors.Join(os.MkdirAll(n.path(dir), perm), os.Chmod(n.path(dir), perm)))
+		testutil.NoError(n, os.MkdirAll(n.path(dir), perm), os.Chmod(n.path(dir), perm))
 	}
 	n.write("lib/libgpu.so", "", 0o644)
 	n.write("etc/gpus.yaml", n.text(doctorInventory), 0o644)
@@ -108,7 +108,7 @@ func (n *doctorNode) startKubelet() {
 	n.Helper()
 	var err error
 	n.kubelet, err = fakekubelet.Start(n.path("kubelet"), n.path("pr.sock"))
-	bed.Check(n, err)
+	testutil.NoError(n, err)
 }
 
 // doctor returns a call of dxctl doctor.
@@ -149,7 +149,7 @@ func TestDoctor(t *testing.T) {
 		t.Errorf("on a healthy node: status %d\n%s%s", status, stdout, stderr)
 	}
 	_, response, err := n.kubelet.Allocate(t.Context(), bed.Display, 1)
-	bed.Check(n, err)
+	testutil.NoError(n, err)
 	token := response.GetEnvs()[displayToken]
 	n.waitHealthy()
 	n.testReport(token)
@@ -199,7 +199,7 @@ func replace(file, text string) change {
 	return func(n *doctorNode) func() {
 		n.Helper()
 		info, err := os.Stat(n.path(file))
-		bed.Check(n, err)
+		testutil.NoError(n, err)
 		before := n.read(file)
 		n.write(file, text, info.Mode().Perm())
 		return func() { n.write(file, before, info.Mode().Perm()) }
@@ -209,8 +209,8 @@ func replace(file, text string) change {
 // move moves a file away.
 func move(file string) change {
 	return func(n *doctorNode) func() {
-		bed.Check(n, os.Rename(n.path(file), n.path(file+".away")))
-		return func() { bed.Check(n, os.Rename(n.path(file+".away"), n.path(file))) }
+		testutil.NoError(n, os.Rename(n.path(file), n.path(file+".away")))
+		return func() { testutil.NoError(n, os.Rename(n.path(file+".away"), n.path(file))) }
 	}
 }
 
@@ -218,9 +218,9 @@ func move(file string) change {
 func permit(file string, perm os.FileMode) change {
 	return func(n *doctorNode) func() {
 		info, err := os.Stat(n.path(file))
-		bed.Check(n, err)
-		bed.Check(n, os.Chmod(n.path(file), perm))
-		return func() { bed.Check(n, os.Chmod(n.path(file), info.Mode().Perm())) }
+		testutil.NoError(n, err)
+		testutil.NoError(n, os.Chmod(n.path(file), perm))
+		return func() { testutil.NoError(n, os.Chmod(n.path(file), info.Mode().Perm())) }
 	}
 }
 
@@ -228,7 +228,7 @@ func permit(file string, perm os.FileMode) change {
 func add(file, text string) change {
 	return func(n *doctorNode) func() {
 		n.write(file, text, 0o600)
-		return func() { bed.Check(n, os.Remove(n.path(file))) }
+		return func() { testutil.NoError(n, os.Remove(n.path(file))) }
 	}
 }
 
@@ -264,7 +264,7 @@ func (n *doctorNode) breakages(record string) []breakage {
 
 		row("the shim is gone", doctor.CheckShim, "runc", move(shim)),
 		row("the shim is of another version", doctor.CheckShim, "0.9-test", func(n *doctorNode) func() {
-			bed.Check(n, bed.Build(n.path("old"), "0.9-test", shimfile.BaseName))
+			testutil.NoError(n, bed.Build(n.path("old"), "0.9-test", shimfile.BaseName))
 			return replace(shim, n.read("old/"+shimfile.BaseName))(n)
 		}),
 		row("the shim is damaged", doctor.CheckShim, "", replace(shim, "no program")),
@@ -282,8 +282,8 @@ func (n *doctorNode) breakages(record string) []breakage {
 
 		row("containerd is stopped", doctor.CheckContainerd, "", func(n *doctorNode) func() { n.service("stop"); return func() { n.service("start") } }),
 		row("containerd hangs", doctor.CheckContainerd, "", func(n *doctorNode) func() {
-			bed.Check(n, syscall.Kill(n.pid(), syscall.SIGSTOP))
-			return func() { bed.Check(n, syscall.Kill(n.pid(), syscall.SIGCONT)) }
+			testutil.NoError(n, syscall.Kill(n.pid(), syscall.SIGSTOP))
+			return func() { testutil.NoError(n, syscall.Kill(n.pid(), syscall.SIGCONT)) }
 		}, "--timeout", "1s"),
 		row("the plugin is stopped", doctor.CheckNRI, "", func(n *doctorNode) func() { n.plugin.Stop(n); return func() { n.plugin.Start(n) } }),
 		row("the plugin hangs", doctor.CheckNRI, "", func(n *doctorNode) func() { n.plugin.Freeze(n); return func() { n.plugin.Thaw(n) } }),
@@ -311,7 +311,7 @@ func (n *doctorNode) testReport(token string) {
 		n.Fatalf("status %d: %s", status, stderr)
 	}
 	info, err := os.Stat(file)
-	bed.Check(n, err)
+	testutil.NoError(n, err)
 	text := n.read("report.json")
 	if strings.Contains(text, "SECRET-") || strings.Contains(text, token) || info.Mode().Perm() != 0o600 {
 		n.Errorf("mode %v; it has a secret:\n%s", info.Mode(), text)

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"testing"
 
+	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/test/bed"
 )
 
@@ -70,7 +71,7 @@ func call(t testing.TB, command *exec.Cmd) (status int, stdout, stderr string) {
 	command.Stdout, command.Stderr = &out, &errs
 	err := command.Run()
 	if exit := (&exec.ExitError{}); !errors.As(err, &exit) {
-		bed.Check(t, err)
+		testutil.NoError(t, err)
 	}
 	return command.ProcessState.ExitCode(), out.String(), errs.String()
 }

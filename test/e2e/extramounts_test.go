@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/directx-nri/directx-nri/decision"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/test/bed"
 )
 
@@ -36,7 +37,7 @@ func startExtraMounts(t *testing.T, options bed.Options) *extraMounts {
 		bed.WriteFile(t, filepath.Join(filepath.Dir(e.tools), path), content, 0o666)
 	}
 	for name, target := range map[string]string{"away": "../secret/key", "within": "sub/deep"} {
-		bed.Check(t, os.Symlink(target, filepath.Join(e.tools, name)))
+		testutil.NoError(t, os.Symlink(target, filepath.Join(e.tools, name)))
 	}
 	return e
 }

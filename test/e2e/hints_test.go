@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/ocispec"
 	"github.com/directx-nri/directx-nri/test/bed"
 )
@@ -37,7 +38,7 @@ func TestHints(t *testing.T) {
 		}
 		devices, cuda := n.hints(t, pod)
 		var got []hint
-		bed.Check(t, json.Unmarshal([]byte(devices), &got))
+		testutil.NoError(t, json.Unmarshal([]byte(devices), &got))
 		slices.SortFunc(got, func(a, b hint) int { return strings.Compare(a.LocationPath, b.LocationPath) })
 		uuidsSet := strings.Split(cuda, ",")
 		slices.Sort(uuidsSet)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/hostfiles"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/ocispec"
 	"github.com/directx-nri/directx-nri/test/bed"
 )
@@ -253,9 +254,9 @@ func TestInterlockRuntimes(t *testing.T) {
 func TestMountsBelowDriverDirectories(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "the drivers")
 	file := dir + "/below/by-a-container"
-	bed.Check(t, os.MkdirAll(filepath.Dir(file), 0o755))
+	testutil.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
 	_, errs := hostfiles.Root("/").ResolveAll([]string{dir})
-	bed.Check(t, errs[0])
+	testutil.NoError(t, errs[0])
 	bed.MountDisk(t, filepath.Dir(file), 1<<20)
 	if _, errs = hostfiles.Root("/").ResolveAll([]string{dir, filepath.Dir(file)}); errs[0] == nil || errs[1] != nil {
 		t.Errorf("errors %v, want one for the directory, and none for the mount itself", errs)
@@ -278,16 +279,16 @@ func TestMountsBelowDriverDirectories(t *testing.T) {
 func runBundle(t *testing.T, runtime, script string, mounts ...specs.Mount) (output string, err error) {
 	t.Helper()
 	busybox, err := exec.LookPath("busybox")
-	bed.Check(t, err)
+	testutil.NoError(t, err)
 	bundle := t.TempDir()
 	for _, dir := range []string{"proc", "dev", "sys"} {
-		bed.Check(t, os.MkdirAll(filepath.Join(bundle, "rootfs", dir), 0o755))
+		testutil.NoError(t, os.MkdirAll(filepath.Join(bundle, "rootfs", dir), 0o755))
 	}
 	bed.WriteFile(t, filepath.Join(bundle, "rootfs/bin/sh"), string(bed.ReadFile(t, busybox)), 0o755)
 	spec := bed.Standalone{ID: "bundle", Script: script, Mounts: mounts}.Spec(bed.Cgroup())
 	spec.Linux.Resources = nil
 	data, err := json.Marshal(spec)
-	bed.Check(t, err)
+	testutil.NoError(t, err)
 	bed.WriteFile(t, filepath.Join(bundle, "config.json"), string(data), 0o644)
 	// Debian 12's crun does not run with the mixed control groups of this machine.
 	out, err := exec.Command("unshare", "--mount", "sh", "-c", `umount -R /sys/fs/cgroup && mount -t cgroup2 none /sys/fs/cgroup && exec "$@"`, "sh",

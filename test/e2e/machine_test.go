@@ -14,6 +14,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/test/bed"
 )
 
@@ -92,9 +93,9 @@ exec "$@"
 func newMachine(t *testing.T, options machineOptions) *machine {
 	t.Helper()
 	parts, err := bed.FindParts()
-	bed.Check(t, err)
+	testutil.NoError(t, err)
 	dir, err := os.MkdirTemp("", "m") // Paths of sockets are short.
-	bed.Check(t, err)
+	testutil.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	m := &machine{T: t, dir: dir, parts: parts, programs: programs(parts, options.containerd)}
 	wrapper := ""
@@ -117,7 +118,7 @@ func newMachine(t *testing.T, options machineOptions) *machine {
 		}
 	})
 	if options.kept {
-		bed.Check(m, keeper.Start())
+		testutil.NoError(m, keeper.Start())
 	} else {
 		m.service("start")
 	}
@@ -181,7 +182,7 @@ func (m *machine) containerdLog() string { return m.read("log") }
 func (m *machine) pid() int {
 	m.Helper()
 	pid, err := strconv.Atoi(strings.TrimSpace(m.read("pid")))
-	bed.Check(m, err)
+	testutil.NoError(m, err)
 	return pid
 }
 

@@ -49,7 +49,7 @@ func (p page) read() (map[string]float64, error) {
 func (p page) numbers(t *testing.T) map[string]float64 {
 	t.Helper()
 	numbers, err := p.read()
-	bed.Check(t, err)
+	testutil.NoError(t, err)
 	return numbers
 }
 
@@ -163,7 +163,7 @@ func TestMetrics(t *testing.T) {
 		}
 		for _, file := range []string{"rules.yaml", "dashboard.json"} {
 			text, err := os.ReadFile("../../deployments/helm/directx-nri/monitoring/" + file)
-			bed.Check(t, err)
+			testutil.NoError(t, err)
 			for _, name := range regexp.MustCompile(`directx_\w+`).FindAllString(string(text), -1) {
 				if !served[name] {
 					t.Errorf("%s: no daemon serves %s", file, name)

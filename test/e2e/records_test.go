@@ -16,6 +16,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/test/bed"
 )
 
@@ -73,7 +74,7 @@ func (s *suite) testKillsInAllocate(t *testing.T) {
 	plugin := s.DevicePlugin(t, bed.Display)
 	for range 2 * limit {
 		_, err := bed.Allocate(plugin, device)
-		bed.Check(t, err)
+		testutil.NoError(t, err)
 	}
 	bed.Eventually(t, 20*time.Second, "records that no container came for end", func() error {
 		waiting := slices.DeleteFunc(s.records(t), func(e allocation.Entry) bool { return e.Holder != nil || e.Replicas[0].ID != device })
@@ -126,7 +127,7 @@ func (s *suite) testDamage(t *testing.T) {
 		}
 		bed.WriteFile(t, d.file, text, 0o600)
 		if text == "" {
-			bed.Check(t, os.Remove(d.file))
+			testutil.NoError(t, os.Remove(d.file))
 		}
 	}
 	for _, d := range all {
@@ -161,7 +162,7 @@ func TestFullDisk(t *testing.T) {
 		s.WaitNotStarted(t, unbound, "main", mark)
 
 		filler := filepath.Join(s.StateDir, "filler")
-		bed.Check(t, bed.Fill(filler))
+		testutil.NoError(t, bed.Fill(filler))
 		mark = s.Kubelet.Mark()
 		s.Plugin.Start(t)
 		s.WaitPlugin(t)
@@ -184,7 +185,7 @@ func TestFullDisk(t *testing.T) {
 		s.crash(t, running)
 		s.records(t)
 
-		bed.Check(t, os.Remove(filler))
+		testutil.NoError(t, os.Remove(filler))
 		s.SyncPods(t, unbound)
 		s.WaitServed(t, unbound)
 		s.RunPod(t, bed.GPUPod("after", 1))

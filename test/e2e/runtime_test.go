@@ -19,6 +19,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/test/bed"
 )
 
@@ -129,7 +130,7 @@ func TestSignalRollback(t *testing.T) {
 	// The kubelet runs an init container that failed once more.
 	n.mustRefuse(config, "with another --restart-timeout", n.runtime("configure", bySignal("3s")...))
 	n.mustHaveStarted(2, "the same again")
-	bed.Check(t, os.Remove(n.path("refuse")))
+	testutil.NoError(t, os.Remove(n.path("refuse")))
 	n.mustSignal(3, "configure")
 }
 
@@ -160,7 +161,7 @@ func TestSignalToAnother(t *testing.T) {
 func proxy(t *testing.T, from, to string) {
 	t.Helper()
 	listener, err := net.Listen("unix", from)
-	bed.Check(t, err)
+	testutil.NoError(t, err)
 	var group sync.WaitGroup
 	t.Cleanup(func() {
 		_ = listener.Close()
@@ -193,9 +194,9 @@ func TestConfigureAndBack(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{containerd1, containerd2} {
 		parts, err := bed.FindParts()
-		bed.Check(t, err)
+		testutil.NoError(t, err)
 		byDefault, err := exec.Command(filepath.Join(programs(parts, name), "containerd"), "config", "default").Output()
-		bed.Check(t, err)
+		testutil.NoError(t, err)
 		files := map[string]string{
 			"missing":    "",
 			"default":    string(byDefault),

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/test/bed"
 )
 
@@ -61,7 +62,7 @@ func (s *suite) allocate(t *testing.T, gpu int) bed.Answer {
 func (s *suite) testHealthy(t *testing.T) {
 	sandbox := s.RunSandbox(t, "healthy")
 	id, err := begin(sandbox, "main", s.allocate(t, 0))
-	bed.Check(t, err)
+	testutil.NoError(t, err)
 	sandbox.MustHave(t, id, 0)
 	s.mustBeUntouched(t, id)
 }
@@ -75,7 +76,7 @@ func (s *suite) testPodUntouched(t *testing.T) {
 		"requests": {Envs: map[string]string{"DIRECTX_VISIBLE_DEVICES": "all"}},
 	} {
 		id, err := begin(sandbox, name, answer)
-		bed.Check(t, err)
+		testutil.NoError(t, err)
 		s.mustBeUntouched(t, id)
 		sandbox.MustHave(t, id)
 	}
@@ -142,9 +143,9 @@ func (s *suite) testLost(t *testing.T) {
 			sandbox := s.RunSandbox(t, "lost")
 			answer := s.allocate(t, 0)
 			id, err := sandbox.Create("main", answer)
-			bed.Check(t, err)
+			testutil.NoError(t, err)
 			path := filepath.Join(s.StateDir, "allocations", recordName(answer.GetEnvs()[displayToken]))
-			bed.Check(t, change(path))
+			testutil.NoError(t, change(path))
 			t.Cleanup(func() {
 				if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 					t.Error(err)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/directx-nri/directx-nri/internal/shimfile"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/test/bed"
 )
 
@@ -164,7 +165,7 @@ func (s *suite) testUntouched(t *testing.T) {
 func (s *suite) bundleFiles(t *testing.T, id string) string {
 	t.Helper()
 	out, err := exec.Command("sh", "-c", `cd "$1" && stat -c '%n %A' *`, "sh", s.client.Bundle(id)).CombinedOutput()
-	bed.Check(t, err)
+	testutil.NoError(t, err)
 	return string(out)
 }
 
@@ -258,13 +259,13 @@ func (s *suite) testUpgrade(t *testing.T) {
 	stop := filepath.Join(s.Dir, "stop")
 	shells := []*exec.Cmd{s.startUntil(stop, "a"), s.startUntil(stop, "b")}
 	for _, shell := range shells {
-		bed.Check(t, shell.Start())
+		testutil.NoError(t, shell.Start())
 	}
 	program := bed.ReadFile(t, s.ShimFile())
 	build := filepath.Join(s.Dir, "build")
 	for i := range 4 {
 		program = fmt.Appendf(program, "build %d", i) // What is behind the end of a program is not read.
-		bed.Check(t, os.WriteFile(build, program, 0o755))
+		testutil.NoError(t, os.WriteFile(build, program, 0o755))
 		if changed, err := shimfile.Install(t.Context(), build, s.ShimFile()); err != nil || !changed {
 			t.Errorf("install build %d: changed %t, %v", i, changed, err)
 		}
@@ -276,7 +277,7 @@ func (s *suite) testUpgrade(t *testing.T) {
 		}
 	}
 
-	bed.Check(t, os.WriteFile(build, []byte("#!/bin/sh\nexit 1\n"), 0o755))
+	testutil.NoError(t, os.WriteFile(build, []byte("#!/bin/sh\nexit 1\n"), 0o755))
 	if _, err := shimfile.Install(t.Context(), build, s.ShimFile()); !errors.Is(err, shimfile.ErrSelfTest) {
 		t.Errorf("installing a broken shim returns %v", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/test/bed"
 )
 
@@ -123,7 +124,7 @@ func (s *suite) testInit(t *testing.T) {
 	s.WaitRunning(t, pod)
 	for range 2 {
 		before, err := s.Status(pod)
-		bed.Check(t, err)
+		testutil.NoError(t, err)
 		gpus := make(map[string][]int)
 		for _, name := range []string{"main", "other"} {
 			gpus[name] = s.MustHave(t, pod, name, s.AssignedGPUs(t, pod, name)...).GPUs

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/test/bed"
 )
 
@@ -40,7 +41,7 @@ func (s *suite) mustNotUninstall(t *testing.T, parts ...string) {
 // documented order. The test plays the supervisor that starts containerd again.
 func TestUninstallUnderContainers(t *testing.T) {
 	parts, err := bed.FindParts()
-	bed.Check(t, err)
+	testutil.NoError(t, err)
 	for _, version := range []string{containerd1, containerd2} {
 		t.Run(version, func(t *testing.T) {
 			// Another user may own the parts, whose shim could not be configured.
@@ -98,7 +99,7 @@ func (s *suite) uninstallRestarted(t *testing.T) string {
 	var output strings.Builder
 	command := s.uninstall("--purge", "--restart", "--restart-mode", "signal", "--restart-timeout", "30s")
 	command.Stdout, command.Stderr = &output, &output
-	bed.Check(t, command.Start())
+	testutil.NoError(t, command.Start())
 	bed.Eventually(t, 30*time.Second, "containerd ends", func() error {
 		if s.Containerd.Running() {
 			return errors.New("it runs")

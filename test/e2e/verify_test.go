@@ -43,7 +43,7 @@ func TestVerify(t *testing.T) {
 			Works          bool
 			Containers     []any
 		}
-		bed.Check(t, json.Unmarshal(bed.ReadFile(t, file), &result))
+		testutil.NoError(t, json.Unmarshal(bed.ReadFile(t, file), &result))
 		if !result.Works || result.Image != "dx.test/pause:3" || result.Runtime != runtime || len(result.Containers) != 5 {
 			t.Errorf("%s has %+v", file, result)
 		}
@@ -51,18 +51,18 @@ func TestVerify(t *testing.T) {
 
 	t.Run("a GPU that is allocated", func(t *testing.T) {
 		recorder, err := allocation.OpenRecorder(t.Context(), paths.Allocations(s.StateDir), testutil.Quiet())
-		bed.Check(t, err)
+		testutil.NoError(t, err)
 		t.Cleanup(func() { _ = recorder.Close() })
 		gpu := s.Inventory.GPUs[0].InstanceID()
 		_, err = recorder.Record(t.Context(), allocation.Record{Resource: bed.Display, Replicas: []allocation.Replica{{ID: gpu + "-0", InstanceID: gpu}}})
-		bed.Check(t, err)
+		testutil.NoError(t, err)
 		if status, stdout, stderr := call(t, verify()); status != 1 || stdout != "" || !strings.Contains(stderr, "--force") {
 			t.Errorf("exit status %d\n%s%s", status, stdout, stderr)
 		}
 		if status, stdout, stderr := call(t, verify("--force", "--runtime", bed.DirectX, "--image", bed.Image, "--", "/bin/true")); status != 0 {
 			t.Errorf("exit status %d\n%s%s", status, stdout, stderr)
 		}
-		bed.Check(t, os.RemoveAll(paths.Allocations(s.StateDir)))
+		testutil.NoError(t, os.RemoveAll(paths.Allocations(s.StateDir)))
 	})
 
 	t.Run("the node starts no container", func(t *testing.T) {
@@ -75,11 +75,11 @@ func TestVerify(t *testing.T) {
 		command := verify("--runtime", bed.DirectX)
 		command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		stdout, err := command.StdoutPipe()
-		bed.Check(t, err)
-		bed.Check(t, command.Start())
+		testutil.NoError(t, err)
+		testutil.NoError(t, command.Start())
 		_, _ = stdout.Read(make([]byte, 1))
 		time.Sleep(time.Duration(delay) * 40 * time.Millisecond)
-		bed.Check(t, syscall.Kill(-command.Process.Pid, syscall.SIGINT)) // as Ctrl-C does
+		testutil.NoError(t, syscall.Kill(-command.Process.Pid, syscall.SIGINT)) // as Ctrl-C does
 		_ = command.Wait()
 		if status := command.ProcessState.ExitCode(); status != 3 {
 			t.Errorf("interrupted, exit status %d, want 3", status)
@@ -95,7 +95,7 @@ func (s *suite) leftovers(t *testing.T) (all []string) {
 	t.Helper()
 	for _, list := range [][]string{{"containers", "list", "-q"}, {"tasks", "list", "-q"}, {"snapshots", "--snapshotter", "native", "list"}} {
 		out, err := s.Ctr(list...)
-		bed.Check(t, err)
+		testutil.NoError(t, err)
 		all = append(all, out)
 	}
 	// Other programs' groups disappear during the walk: their errors say nothing about ours.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/test/bed"
 )
 
@@ -95,7 +96,7 @@ func TestWindowsKubeletAffinity(t *testing.T) {
 	s.WaitServed(t, pods...)
 
 	// PreStartContainer is called again.
-	bed.Check(t, os.Rename(s.ShimFile(), s.ShimFile()+".gone"))
+	testutil.NoError(t, os.Rename(s.ShimFile(), s.ShimFile()+".gone"))
 	mark := s.Kubelet.Mark()
 	bed.Eventually(t, 20*time.Second, "the shim is missed", func() error {
 		if log := s.Advertiser.Log(0); !strings.Contains(log, "runtime shim not found") {
@@ -105,7 +106,7 @@ func TestWindowsKubeletAffinity(t *testing.T) {
 	})
 	s.KillContainer(t, s.Look(t, pods[0], "main"))
 	bed.MustContain(t, "the event of a container that cannot start", s.WaitNotStarted(t, pods[0], "main", mark), "runtime shim not found")
-	bed.Check(t, os.Rename(s.ShimFile()+".gone", s.ShimFile()))
+	testutil.NoError(t, os.Rename(s.ShimFile()+".gone", s.ShimFile()))
 	s.SyncPods(t, pods[0])
 	s.WaitServed(t, pods[0])
 }

@@ -770,7 +770,5 @@ func (r *round) errorf(format string, args ...any) {
 
 func (r *round) must(err error) {
 	r.t.Helper()
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	testutil.NoError(r.t, err)
 }
