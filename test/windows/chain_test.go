@@ -9,6 +9,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/test/windows/bed"
 )
 
@@ -40,9 +41,7 @@ func (n node) testChain(t *testing.T) {
 		part{"the real shim gets the runtime's options", func(t *testing.T) {
 			id, plain := n.Name("options"), n.Name("options-bare")
 			for shim, id := range map[string]string{bed.DirectxShim: id, bed.RunhcsShim: plain} {
-				if err := n.StartBy(t, n.Path(shim), "default", id, n.Standalone(t, id)); err != nil {
-					t.Fatal(err)
-				}
+				testutil.NoError(t, n.StartBy(t, n.Path(shim), "default", id, n.Standalone(t, id)))
 			}
 			got, want := n.ShimCalls(t, id)[0].Stdin, n.ShimCalls(t, plain)[0].Stdin
 			if len(want) == 0 || !bytes.Equal(got, want) {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/doctor"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/test/windows/bed"
 )
 
@@ -35,12 +36,6 @@ func TestDoctor(t *testing.T) {
 			t.Errorf("%s: %+v; want findings of %v", state, r, checks)
 		}
 	}
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	expect("a healthy node")
 	report := n.Path("report.json")
 	n.Dxctl(t, 1, "doctor", "--report", report, "--timeout", "5m", "--containerd-config", n.Path("containerd.toml"), "--cri-socket", n.Pipe(), "--shim-dir", filepath.Dir(n.Shim()))
@@ -49,14 +44,14 @@ func TestDoctor(t *testing.T) {
 	}
 
 	shim := n.Shim()
-	must(os.Rename(shim, shim+".away"))
+	testutil.NoError(t, os.Rename(shim, shim+".away"))
 	expect("no shim", doctor.CheckShim)
-	must(os.Rename(shim+".away", shim))
+	testutil.NoError(t, os.Rename(shim+".away", shim))
 
 	text := string(bed.ReadFile(t, n.Path("config.yaml")))
 	write := func(text string) {
 		t.Helper()
-		must(os.WriteFile(n.Path("config.yaml"), []byte(text), 0o600))
+		testutil.WriteFile(t, n.Path("config.yaml"), text, 0o600)
 	}
 	write("unknown: 1\n" + text)
 	expect("an invalid configuration", doctor.CheckConfig)
@@ -66,9 +61,9 @@ func TestDoctor(t *testing.T) {
 	expect("a configuration that is not applied", doctor.CheckConfig)
 	write(text)
 	plain := n.Path("containerd-shim-plain-v1.exe")
-	must(os.Rename(plain, plain+".away"))
+	testutil.NoError(t, os.Rename(plain, plain+".away"))
 	expect("no real shim", doctor.CheckShim)
-	must(os.Rename(plain+".away", plain))
+	testutil.NoError(t, os.Rename(plain+".away", plain))
 
 	n.Kill()
 	expect("containerd is stopped", doctor.CheckContainerd)

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/test/windows/bed"
 )
 
@@ -65,9 +66,8 @@ func TestKubelet(t *testing.T) {
 	unchanged("a restart of containerd")
 
 	// Without the shim, runhcs gets the interlock: the kubelet repeats the answer to Allocate.
-	if _, err := n.Ctr("--namespace", bed.CRINamespace, "tasks", "kill", "--signal", "9", id); err != nil {
-		t.Fatal(err)
-	}
+	_, err := n.Ctr("--namespace", bed.CRINamespace, "tasks", "kill", "--signal", "9", id)
+	testutil.NoError(t, err)
 	k.Await(t, "gpu", "runhcs refuses it", func(s corev1.ContainerStatus) bool {
 		text := string(bed.JSON(t, s))
 		return s.State.Waiting != nil && strings.Contains(text, allocation.InterlockDeviceID) && strings.Contains(text, "unsupported type "+allocation.InterlockDeviceType)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/test/windows/bed"
 )
 
@@ -52,9 +53,7 @@ func TestRestart(t *testing.T) {
 func (n node) testRestart(t *testing.T) {
 	pod := n.Sandbox(t, bed.Directx, n.Name("restart-pod"))
 	app := n.Name("restart-app")
-	if err := n.Allocated(t, pod, app, "app", n.Record(t, bed.Display, n.GPUs[0].Replica(0))); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, n.Allocated(t, pod, app, "app", n.Record(t, bed.Display, n.GPUs[0].Replica(0))))
 	alone, plain := n.Name("restart-alone"), n.Name("restart-plain")
 	for runtime, id := range map[string]string{bed.Directx: alone, n.Plain(): plain} {
 		n.MustRun(t, runtime, id, n.Visible(t, id, "1"))

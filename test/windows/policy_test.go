@@ -15,6 +15,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/ocispec"
 	"github.com/directx-nri/directx-nri/test/windows/bed"
 )
@@ -41,7 +42,7 @@ func TestPolicy(t *testing.T) {
 	first := &gpus[0]
 	first.UUID = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"
 	for _, unlisted := range []string{"nvidia-smi.exe", "vulkaninfo-x64.exe", "vulkaninfo-x86.exe", `tools\trace.dll`, `tools\other.txt`} {
-		bed.WriteFile(t, first.DriverStorePath+`\`+unlisted, unlisted)
+		testutil.WriteFile(t, first.DriverStorePath+`\`+unlisted, unlisted, 0o600)
 	}
 	p := newPolicy(t, bed.Options{Name: "policy", GPUs: gpus})
 	for _, part := range []part{
@@ -135,7 +136,7 @@ const autoSettings = "assignmentMode: auto\ndriverFiles: auto\n"
 func testBuilds(t *testing.T) {
 	p := newPolicy(t, bed.Options{Name: "builds", Settings: autoSettings})
 	first, other := p.GPUs[0], p.GPUs[1]
-	bed.WriteFile(t, first.DriverStorePath+`\nvidia-smi.exe`, "")
+	testutil.WriteFile(t, first.DriverStorePath+`\nvidia-smi.exe`, "", 0o600)
 	smi := []bed.Mapped{first.File("nvidia-smi.exe", `System32\nvidia-smi.exe`)}
 	t.Run("Windows Server 2022", func(t *testing.T) {
 		p.mustRunBoth(t, unchanged, func(t *testing.T, id string) { p.MustHaveFiles(t, id, p.GPUs[:1], bed.FilesOf(first), smi) }, first)
@@ -192,9 +193,7 @@ extraMounts:
 func (p *policy) testExtraMounts(t *testing.T) {
 	allow := func(sources string) { p.WriteSettings(t, fmt.Sprintf(extraSettings, sources, p.Path("tools"))) }
 	tool := p.Path("tools", "Long tool name.exe")
-	if err := os.Mkdir(p.Path("tools"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, os.Mkdir(p.Path("tools"), 0o700))
 	p.File(t, `tools\Long tool name.exe`, "tool")
 	secret := p.File(t, "secret.pem", "key")
 	first := p.GPUs[:1]

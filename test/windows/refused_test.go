@@ -12,6 +12,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	nodepolicy "github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/test/windows/bed"
 )
 
@@ -32,9 +33,7 @@ func (n node) testRefused(t *testing.T) {
 		}},
 		part{"a damaged record", func(t *testing.T) {
 			token := n.Record(t, bed.Display, n.GPUs[0].Replica(11))
-			if err := os.WriteFile(n.RecordFile(token), []byte("{"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testutil.NoError(t, os.WriteFile(n.RecordFile(token), []byte("{"), 0o600))
 			id := "refused-damaged"
 			n.MustRefuse(t, id, n.Allocated(t, pod, id, "damaged", token), `"damaged"`, string(token.ID()))
 		}},
@@ -57,9 +56,7 @@ func TestBroken(t *testing.T) {
 	t.Parallel()
 	n := start(t, bed.Options{Name: "broken"})
 	file := filepath.Join(n.StateDir, "policy.json")
-	if err := os.Remove(nodepolicy.RealShimPath(n.StateDir)); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, os.Remove(nodepolicy.RealShimPath(n.StateDir)))
 	for _, test := range []struct {
 		state  string
 		change func() error
@@ -69,9 +66,7 @@ func TestBroken(t *testing.T) {
 		// Without a policy the GPUs are discovered.
 		{"missing", func() error { return os.Remove(file) }, "no GPU of this node matches"},
 	} {
-		if err := test.change(); err != nil {
-			t.Fatal(err)
-		}
+		testutil.NoError(t, test.change())
 		n.both(t, "broken-"+test.state, "bare-"+test.state, func(runtime, id string) error {
 			return n.Run(t, runtime, id, n.Standalone(t, id))
 		})

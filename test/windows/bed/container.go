@@ -17,6 +17,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 const (
@@ -292,9 +293,7 @@ type ShimCall struct {
 func (n *Node) ShimCalls(t testing.TB, id string) []ShimCall {
 	t.Helper()
 	files, err := filepath.Glob(n.Path("launcher", "call-*.json")) // In the order of their times.
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	var calls []ShimCall
 	for _, file := range files {
 		if call := Decode[ShimCall](t, string(ReadFile(t, file))); call.ID == id {

@@ -85,10 +85,8 @@ func (m *Machine) WithUUIDs(t testing.TB, gpus ...GPU) []discovery.Device {
 		fmt.Fprintf(&lines, "00000000:%02X:%02X.0, %s\r\n", *g.BusNumber, *g.Address>>16, g.UUID)
 	}
 	program := gpus[0].DriverStorePath + `\nvidia-smi.exe`
-	WriteFile(t, program+".csv", lines.String())
-	if err := copyFile(self(t), program); err != nil {
-		t.Fatal(err)
-	}
+	testutil.WriteFile(t, program+".csv", lines.String(), 0o600)
+	testutil.NoError(t, copyFile(self(t), program))
 	source := nvidia.WithUUIDs(pnp.Open(pnp.NewSystem(), testutil.Quiet()), "")
 	return found(t)(source.Devices(t.Context()))
 }
@@ -116,9 +114,7 @@ func found(t testing.TB) func([]discovery.Device, error) []discovery.Device {
 	t.Helper()
 	return func(devices []discovery.Device, err error) []discovery.Device {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.NoError(t, err)
 		if n, _, _ := windows.NewLazySystemDLL("dxcore.dll").NewProc("DXCoreDoubleObjects").Call(); n != 0 {
 			t.Errorf("%d objects of DXCore are not released", n)
 		}
@@ -133,9 +129,7 @@ type Watcher struct{ *Background }
 func (m *Machine) Watch(t testing.TB, name string) Watcher {
 	t.Helper()
 	program := m.dir + `\` + name
-	if err := copyFile(self(t), program); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, copyFile(self(t), program))
 	return Watcher{m.Background(t, m.Command(t.Context(), program, watchCommand))}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // GPU is a GPU of a node, in an inventory file or as hardware.
@@ -88,7 +89,7 @@ func place(t testing.TB, gpus []GPU) {
 	t.Helper()
 	for _, g := range gpus {
 		for _, m := range g.Mounts() {
-			WriteFile(t, m.HostPath, m.ContainerPath)
+			testutil.WriteFile(t, m.HostPath, m.ContainerPath, 0o600)
 		}
 	}
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/windows"
+
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // imageName returns the node's image: on Windows itself, the base image for its build.
@@ -77,5 +79,5 @@ func (n *Node) ImportImage(t testing.TB) {
 	if err != nil || len(layers) != 1 {
 		t.Fatalf("import the image: its layer is in %v, %v", layers, err)
 	}
-	WriteFile(t, filepath.Join(layers[0], "blank.vhdx"), "")
+	testutil.WriteFile(t, filepath.Join(layers[0], "blank.vhdx"), "", 0o600)
 }

@@ -57,8 +57,8 @@ func (m *Machine) CNI(t testing.TB) string {
 		}
 	}
 	subnet := &net.IPNet{IP: gateway.IP.Mask(gateway.Mask), Mask: gateway.Mask}
-	WriteFile(t, m.dir+`\cni\nat.conf`, fmt.Sprintf(
-		`{"cniVersion": "0.2.0", "name": "nat", "type": "NAT", "ipam": {"subnet": "%s", "routes": [{"GW": "%s"}]}}`, subnet, gateway.IP))
+	testutil.WriteFile(t, m.dir+`\cni\nat.conf`, fmt.Sprintf(
+		`{"cniVersion": "0.2.0", "name": "nat", "type": "NAT", "ipam": {"subnet": "%s", "routes": [{"GW": "%s"}]}}`, subnet, gateway.IP), 0o600)
 	return fmt.Sprintf("\n[plugins.\"io.containerd.grpc.v1.cri\".cni]\n  bin_dir = '%s'\n  conf_dir = '%s'\n", m.programs, m.dir+`\cni`)
 }
 
@@ -83,9 +83,7 @@ func (n *Node) StartKubelet(t testing.TB) *Kubelet {
 	case err != nil:
 		t.Skip(err)
 	}
-	if err := n.Recorder.Close(); err != nil { // The device plugin writes the records.
-		t.Fatal(err)
-	}
+	testutil.NoError(t, n.Recorder.Close()) // The device plugin writes the records.
 	t.Cleanup(func() {
 		for id := range n.Tasks(t, CRINamespace) {
 			n.remove(CRINamespace, id)
@@ -129,10 +127,10 @@ func (k *Kubelet) Apply(t testing.TB, pod string, gpus int) {
 	if gpus > 0 {
 		container["resources"] = object{"limits": object{Display: gpus}}
 	}
-	WriteFile(t, k.node.Path("manifests", pod+".json"), string(JSON(t, object{
+	testutil.WriteFile(t, k.node.Path("manifests", pod+".json"), string(JSON(t, object{
 		"apiVersion": "v1", "kind": "Pod", "metadata": object{"name": pod, "namespace": "default"},
 		"spec": object{"terminationGracePeriodSeconds": 1, "containers": []object{container}},
-	})))
+	})), 0o600)
 }
 
 // Remove removes all static pods.

@@ -31,6 +31,7 @@ import (
 	"golang.org/x/sys/windows/svc"
 
 	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // Machine is this computer: Windows itself, or a Wine prefix with doubles.
@@ -140,9 +141,7 @@ func (m *Machine) build() error {
 func self(t testing.TB) string {
 	t.Helper()
 	path, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	return path
 }
 
@@ -231,14 +230,10 @@ func (m *Machine) Background(t testing.TB, cmd *exec.Cmd) *Background {
 	t.Helper()
 	b := &Background{log: filepath.Join(t.TempDir(), "log"), cmd: cmd}
 	log, err := os.Create(b.log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	defer log.Close()
 	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, cmd.Start())
 	t.Cleanup(func() {
 		b.Kill()
 		if t.Failed() {
@@ -327,16 +322,8 @@ func commandLine(pid uint32) (string, error) {
 // cannot be replaced.
 func Replace(t testing.TB, path string, content []byte) {
 	t.Helper()
-	WriteFile(t, path+".new", string(content))
+	testutil.WriteFile(t, path+".new", string(content), 0o600)
 	Eventually(t, "replace "+path, func() error { return os.Rename(path+".new", path) })
-}
-
-// WriteFile writes a file in a directory that is created.
-func WriteFile(t testing.TB, path, content string) {
-	t.Helper()
-	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(content), 0o600)); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // ReadFile returns a file's content, nil if there is none.

@@ -188,9 +188,7 @@ func (m *Machine) StartNode(t testing.TB, options Options) *Node {
 func (n *Node) OpenRecorder(t testing.TB) {
 	t.Helper()
 	recorder, err := allocation.OpenRecorder(t.Context(), paths.Allocations(n.StateDir), testutil.Quiet())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	t.Cleanup(func() { _ = recorder.Close() })
 	n.Recorder = recorder
 }
@@ -296,9 +294,7 @@ func (n *Node) WriteSettings(t testing.TB, settings string) {
 	}
 	n.File(t, "config.yaml", fmt.Sprintf("apiVersion: directx.microsoft.com/v1alpha1\nkind: Configuration\nshim:\n  runtime: '%s'\n  log: '%s'\n%s",
 		n.Path(shim), n.Path("shim.log"), settings))
-	if err := n.Apply(); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, n.Apply())
 }
 
 // Apply compiles config.yaml into the state directory with 'dxctl.exe config apply'.
@@ -390,9 +386,7 @@ func (n *Node) Processes(id string) []Process {
 func (n *Node) Record(t testing.TB, resource string, replicas ...allocation.Replica) allocation.Token {
 	t.Helper()
 	token, err := n.Recorder.Record(t.Context(), allocation.Record{Resource: resource, Replicas: replicas})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	return token
 }
 

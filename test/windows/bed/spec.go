@@ -10,6 +10,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // Pod is a pod as in a request to the CRI.
@@ -63,9 +64,7 @@ func (n *Node) layers(t testing.TB, id string) []string {
 	}
 	dirs := []string{n.Path("base"), n.Path("layer-" + id)}
 	for _, dir := range dirs {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		testutil.NoError(t, os.MkdirAll(dir, 0o700))
 	}
 	return dirs
 }
@@ -140,8 +139,6 @@ func Interlock(s *specs.Spec) {
 func JSON(t testing.TB, v any) []byte {
 	t.Helper()
 	data, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	return data
 }

@@ -96,9 +96,7 @@ func newRollout(t *testing.T) *rollout {
 	m.restarter = m.NewRestarter(t)
 	m.settings = object[corev1.ConfigMap](t, "windows.yaml", "ConfigMap")
 	m.installed = object[appsv1.DaemonSet](t, "windows.yaml", "DaemonSet")
-	if err := errors.Join(os.MkdirAll(`C:\var\lib\kubelet\device-plugins`, 0o700), os.MkdirAll(hostProcesses+`\setup`, 0o700)); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, os.MkdirAll(`C:\var\lib\kubelet\device-plugins`, 0o700), os.MkdirAll(hostProcesses+`\setup`, 0o700))
 	m.MustRun(t, bed.Runhcs, plainID, m.Standalone(t, plainID))
 	return m
 }
@@ -260,9 +258,7 @@ func (m *rollout) install(t *testing.T) {
 	m.mustRestart(t, 1)
 	// It needs no flags for paths.
 	out, err := m.Program(hostProcesses+`\one-setup\dxctl.exe`, "capabilities", "--output", "json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	paths := bed.ShimPaths(t, out)
 	for _, handler := range []string{"default", "runhcs-wcow-process"} {
 		if paths[handler] != m.Shim() {
@@ -346,9 +342,7 @@ func (m *rollout) listing(t *testing.T) map[string]bool {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	return found
 }
 
@@ -390,9 +384,7 @@ func (m *rollout) policy(t *testing.T) string {
 // closeRecorder leaves the records to the advertiser.
 func (m *rollout) closeRecorder(t *testing.T) {
 	t.Helper()
-	if err := m.Recorder.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, m.Recorder.Close())
 }
 
 // upgrade installs a newer image while containers run and one is starting.
