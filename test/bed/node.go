@@ -315,7 +315,8 @@ func (n *Node) Recover(t testing.TB, inventory *Inventory) {
 	n.WaitReady(t)
 }
 
-// Restart ends processes, starts them again, and waits until they serve.
+// Restart ends processes and starts them again. It waits until containerd and the kubelet
+// serve, not until the product does: see [Node.WaitReady].
 func (n *Node) Restart(t testing.TB, processes ...*Process) {
 	t.Helper()
 	for _, p := range processes {

@@ -125,7 +125,7 @@ const upgradedFrom = "06d1026bffb1b0dd2c44b54ae2c4a162a38f699d"
 func (s *suite) testUpgrade(t *testing.T) {
 	old := newImage("v0.9.0", s.file("earlier"))
 	// Root need not own the checkout.
-	t.Log(s.machine.run(t, "sh", "-ec", `mkdir "$0"
+	t.Log(s.run(t, "sh", "-ec", `mkdir "$0"
 		git -c safe.directory='*' archive --output "$0.tar" "$1" || tar --exclude=./.[!.]* --exclude=./out --exclude=./bin --create --file "$0.tar" .
 		tar --extract --file "$0.tar" --directory "$0"
 		git -c safe.directory='*' cat-file -t "$1" || echo "no such commit here"`, old.root, upgradedFrom))

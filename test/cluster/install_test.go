@@ -185,7 +185,7 @@ func (s *suite) testInstall(t *testing.T) {
 	notes = strings.NewReplacer("LINUX-POD", "daemonset/"+daemonSet, "POD", "daemonset/"+daemonSet).Replace(notes)
 	script := strings.Join(regexp.MustCompile(`(?m)^ +(kubectl|helm) .+$`).FindAllString(notes, -1), "\n")
 	bed.MustContain(t, "the notes' commands", script, "rollout status", "logs", "get nodes", "test "+release, "dxctl doctor")
-	s.machine.run(t, "env", "KUBECONFIG="+s.api.Kubeconfig, fmt.Sprintf("PATH=%s:%s:%s", filepath.Dir(s.parts.Stock(kubectl)), filepath.Dir(s.parts.Stock(helm)), os.Getenv("PATH")),
+	s.run(t, "env", "KUBECONFIG="+s.api.Kubeconfig, fmt.Sprintf("PATH=%s:%s:%s", filepath.Dir(s.parts.Stock(kubectl)), filepath.Dir(s.parts.Stock(helm)), os.Getenv("PATH")),
 		"sh", "-exc", script)
 }
 
@@ -304,7 +304,7 @@ func (s *suite) testRefused(t *testing.T) {
 	}
 	s.apply(t, podManifest("no-plugin", forever, map[string]int{compute: 1}))
 	s.waitRefused(t, "no-plugin", "NRI plugin")
-	table := s.machine.run(t, s.older.program("kubectl-directx"), "--kubeconfig", s.api.Kubeconfig)
+	table := s.run(t, s.older.program("kubectl-directx"), "--kubeconfig", s.api.Kubeconfig)
 	bed.MustContain(t, "kubectl directx", strings.Join(strings.Fields(table), " "),
 		"node - "+display+" PCIROOT(0)#PCI(1B00) 4 4 default/holder-0,", " "+t4+" ", "pod default/no-plugin: ")
 	testutil.NoError(t, os.Rename(moved, socket))

@@ -60,21 +60,21 @@ func checkParts(p bed.Parts) error {
 // the cluster as the one before left it.
 func TestCluster(t *testing.T) {
 	s := newSuite(t)
-	s.run(t, "1 a node without a GPU is left as it is until it has one", s.testNoGPU)
-	s.run(t, "2 the chart makes a node offer its GPUs", s.testInstall)
-	s.run(t, "3 the examples print the expected output", s.testExamples)
-	s.run(t, "4 a pod waits for a free GPU", s.testPending)
-	s.run(t, "5 a pod does not start without its GPU", s.testRefused)
-	s.run(t, "6 a changed configuration does not affect running pods", s.testConfigChange)
-	s.run(t, "7 an invalid configuration has no effect", s.testBadConfig)
-	s.run(t, "8 the shim is installed without affecting running pods", s.testShim)
-	s.run(t, "9 an upgrade and a rollback do not affect running pods", s.testRollback)
-	s.run(t, "10 a node's label selects its configuration", s.testPools)
-	s.run(t, "11 restore removes everything", s.testRestore)
-	s.run(t, "12 an upgrade from an earlier commit does not affect running pods", s.testUpgrade)
-	s.run(t, "13 the restore manifest removes everything after helm uninstall", s.testRestoreManifest)
-	s.run(t, "14 Windows nodes are selected by build and pool", s.testWindows)
-	s.run(t, "15 the manifests of the page on scheduling apply", s.testSchedulingPage)
+	s.part(t, "1 a node without a GPU is left as it is until it has one", s.testNoGPU)
+	s.part(t, "2 the chart makes a node offer its GPUs", s.testInstall)
+	s.part(t, "3 the examples print the expected output", s.testExamples)
+	s.part(t, "4 a pod waits for a free GPU", s.testPending)
+	s.part(t, "5 a pod does not start without its GPU", s.testRefused)
+	s.part(t, "6 a changed configuration does not affect running pods", s.testConfigChange)
+	s.part(t, "7 an invalid configuration has no effect", s.testBadConfig)
+	s.part(t, "8 the shim is installed without affecting running pods", s.testShim)
+	s.part(t, "9 an upgrade and a rollback do not affect running pods", s.testRollback)
+	s.part(t, "10 a node's label selects its configuration", s.testPools)
+	s.part(t, "11 restore removes everything", s.testRestore)
+	s.part(t, "12 an upgrade from an earlier commit does not affect running pods", s.testUpgrade)
+	s.part(t, "13 the restore manifest removes everything after helm uninstall", s.testRestoreManifest)
+	s.part(t, "14 Windows nodes are selected by build and pool", s.testWindows)
+	s.part(t, "15 the manifests of the page on scheduling apply", s.testSchedulingPage)
 }
 
 const (
@@ -125,8 +125,8 @@ func newSuite(t *testing.T) *suite {
 	return s
 }
 
-// run runs a part. A failed part ends the suite.
-func (s *suite) run(t *testing.T, name string, test func(t *testing.T)) {
+// part runs a part. A failed part ends the suite.
+func (s *suite) part(t *testing.T, name string, test func(t *testing.T)) {
 	t.Helper()
 	if s.failed {
 		return

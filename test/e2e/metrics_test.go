@@ -80,8 +80,8 @@ func (p page) waitStatus(t *testing.T, path string, status int, text string) {
 	})
 }
 
-// mustBe fails the test unless both daemons are healthy and ready now.
-func mustBe(t *testing.T, pages ...page) {
+// mustBeReady fails the test unless the daemons are healthy and ready now.
+func mustBeReady(t *testing.T, pages ...page) {
 	t.Helper()
 	for _, p := range pages {
 		for _, path := range []string{"/healthz", "/readyz"} {
@@ -104,7 +104,7 @@ func TestMetrics(t *testing.T) {
 	first := fmt.Sprintf(`gpu="%s",%s`, n.Inventory.GPUs[0].LocationPath(), display)
 
 	t.Run("a node without pods", func(t *testing.T) {
-		mustBe(t, advertiser, plugin)
+		mustBeReady(t, advertiser, plugin)
 		advertiser.waitFor(t, map[string]float64{
 			`directx_devices{health="healthy",kind="display"}`:            2,
 			`directx_devices{health="healthy",kind="compute"}`:            1,
@@ -179,7 +179,7 @@ func TestMetrics(t *testing.T) {
 		if _, found := advertiser.numbers(t)["directx_replicas_in_use{"+first+"}"]; found {
 			t.Error("replicas in use are reported without a kubelet")
 		}
-		mustBe(t, plugin)
+		mustBeReady(t, plugin)
 		n.Kubelet.Start(t)
 		n.WaitKubelet(t)
 		advertiser.waitStatus(t, "/readyz", http.StatusOK, "ok")
