@@ -3,7 +3,6 @@
 package bed
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -164,13 +163,9 @@ func (v *View) readFiles(root string) error {
 // readMounts finds the mounts below /usr/lib/wsl in a container's mount table.
 // https://man7.org/linux/man-pages/man5/proc_pid_mountinfo.5.html
 func (v *View) readMounts(mountinfo string) error {
-	file, err := os.Open(mountinfo)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	for lines := bufio.NewScanner(file); lines.Scan(); {
-		fields := strings.Fields(lines.Text())
+	table, err := os.ReadFile(mountinfo)
+	for line := range strings.Lines(string(table)) {
+		fields := strings.Fields(line)
 		if len(fields) < 6 || !strings.HasPrefix(fields[4], "/usr/lib/wsl/") {
 			continue
 		}
@@ -179,7 +174,7 @@ func (v *View) readMounts(mountinfo string) error {
 			v.Writable = append(v.Writable, fields[4])
 		}
 	}
-	return nil
+	return err
 }
 
 // Compare returns how a container differs from one that has exactly the given

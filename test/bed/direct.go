@@ -64,8 +64,10 @@ func (d *Direct) Create(name string, answer Answer) (id string, err error) {
 	for key, value := range answer.GetEnvs() {
 		config.Envs = append(config.Envs, &cri.KeyValue{Key: key, Value: value})
 	}
-	for _, m := range answer.GetMounts() {
+	if len(answer.GetMounts()) > 0 {
 		config.Command = []string{"/bin/sh", "-c", reportMissingGPU + Wait, d.config.GetMetadata().GetName() + "/" + name}
+	}
+	for _, m := range answer.GetMounts() {
 		config.Mounts = append(config.Mounts, &cri.Mount{HostPath: m.GetHostPath(), ContainerPath: m.GetContainerPath(), Readonly: m.GetReadOnly()})
 	}
 	for _, device := range answer.GetCdiDevices() {

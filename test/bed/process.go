@@ -28,7 +28,6 @@ type Process struct {
 	log     string
 	onStart func() // called before each start, may be nil
 
-	started Mark // where the log ended at the last start
 	running *exec.Cmd
 	ended   chan struct{} // closed when running ended and was waited for
 }
@@ -61,7 +60,6 @@ func (p *Process) Start(t testing.TB) {
 	if p.onStart != nil {
 		p.onStart()
 	}
-	p.started = p.Mark()
 	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		t.Fatalf("open the log of %s: %v", p.Name, err)

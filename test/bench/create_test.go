@@ -58,12 +58,10 @@ func TestCreateStart(t *testing.T) {
 		}
 		r.connect(t, n)
 		sandbox := n.RunSandbox(t, "bench")
-		var created time.Duration // of the last container
 		r.start = sample{name: r.name, run: func() time.Duration {
 			begin := time.Now()
 			id, err := sandbox.Create("main", answer)
-			created = time.Since(begin)
-			r.create.times = append(r.create.times, created)
+			r.create.times = append(r.create.times, time.Since(begin))
 			if err == nil {
 				err = sandbox.Start(id)
 			}

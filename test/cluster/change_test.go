@@ -131,7 +131,7 @@ func (s *suite) testUpgrade(t *testing.T) {
 		git -c safe.directory='*' cat-file -t "$1" || echo "no such commit here"`, old.root, upgradedFrom))
 	s.publish(t, old)
 	s.installImage(t, old)
-	s.apply(t, podManifest("upgraded", forever, map[string]int{display: 1}))
+	s.apply(t, podManifest("upgraded", bed.Wait, map[string]int{display: 1}))
 	s.waitRunning(t, "upgraded")
 	s.holders = s.containers(t, "upgraded")
 	before := s.holders["upgraded/main"]

@@ -125,7 +125,7 @@ func (s *suite) testNoGPU(t *testing.T) {
 		}
 	}
 	s.rolledOut(t, daemonSet)
-	s.apply(t, podManifest("live", "test $CUDA_VISIBLE_DEVICES = "+gpuUUID+" && ls "+wsl+"/lib/libcuda.so.1 "+wsl+"/drivers/nv.inf_amd64_1/driver.so && "+forever, map[string]int{display: 1}))
+	s.apply(t, podManifest("live", "test $CUDA_VISIBLE_DEVICES = "+gpuUUID+" && ls "+wsl+"/lib/libcuda.so.1 "+wsl+"/drivers/nv.inf_amd64_1/driver.so && "+bed.Wait, map[string]int{display: 1}))
 	s.waitRunning(t, "live")
 	bed.MustContain(t, "pod live", s.containers(t, "live")["live/main"], `"luid":"0x00000000_0x0000C000"`, "PCIROOT(3DB8)#PCI(0000)", "/dev/dxg")
 	double.Set(adapters(2))
@@ -266,12 +266,12 @@ func holders() []string {
 func (s *suite) testPending(t *testing.T) {
 	var all string
 	for _, name := range holders() {
-		all += podManifest(name, forever, map[string]int{display: 1})
+		all += podManifest(name, bed.Wait, map[string]int{display: 1})
 	}
 	s.apply(t, all)
 	s.waitRunning(t, holders()...)
 
-	s.apply(t, podManifest("ninth", forever, map[string]int{display: 1}))
+	s.apply(t, podManifest("ninth", bed.Wait, map[string]int{display: 1}))
 	bed.Eventually(t, timeout, "the ninth pod is unschedulable", func() error {
 		pod, err := s.pod("ninth")
 		if err == nil && !strings.Contains(pod.String(), "Insufficient "+display) {
@@ -282,7 +282,7 @@ func (s *suite) testPending(t *testing.T) {
 	s.remove(t, "holder-0")
 	s.waitRunning(t, "ninth")
 	s.remove(t, "ninth")
-	s.apply(t, podManifest("holder-0", forever, map[string]int{display: 1}))
+	s.apply(t, podManifest("holder-0", bed.Wait, map[string]int{display: 1}))
 	s.waitRunning(t, "holder-0")
 	s.holders = s.containers(t, holders()...)
 	for name, container := range s.holders {
@@ -293,7 +293,7 @@ func (s *suite) testPending(t *testing.T) {
 // testRefused starts pods that must not start, and checks their events.
 func (s *suite) testRefused(t *testing.T) {
 	t.Cleanup(func() { s.remove(t, "forged-token", "no-plugin") })
-	s.apply(t, podManifest("forged-token", forever, nil, `{name: DIRECTX_ALLOCATION_0, value: "00000000000000000000000000000000"}`))
+	s.apply(t, podManifest("forged-token", bed.Wait, nil, `{name: DIRECTX_ALLOCATION_0, value: "00000000000000000000000000000000"}`))
 	s.waitRefused(t, "forged-token", "DIRECTX_ALLOCATION_0")
 
 	// The kubelet restarts the NRI plugin, which finds no socket to connect to.
@@ -302,7 +302,7 @@ func (s *suite) testRefused(t *testing.T) {
 	if pid := bed.FindProcess("directx-nri"); pid == 0 || syscall.Kill(pid, syscall.SIGKILL) != nil {
 		t.Fatalf("the plugin cannot be killed: process %d", pid)
 	}
-	s.apply(t, podManifest("no-plugin", forever, map[string]int{compute: 1}))
+	s.apply(t, podManifest("no-plugin", bed.Wait, map[string]int{compute: 1}))
 	s.waitRefused(t, "no-plugin", "NRI plugin")
 	table := s.run(t, s.older.program("kubectl-directx"), "--kubeconfig", s.api.Kubeconfig)
 	bed.MustContain(t, "kubectl directx", strings.Join(strings.Fields(table), " "),

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/directx-nri/directx-nri/test/bed"
 )
 
 // testRestore removes everything from a node with the shim.
@@ -56,7 +58,7 @@ func (s *suite) mustBeRestored(t *testing.T) {
 	}
 	s.waitContainerd(t)
 	s.waitOffered(t, map[string]int{display: 0, compute: 0, t4: 0})
-	s.apply(t, podManifest("after", forever, nil))
+	s.apply(t, podManifest("after", bed.Wait, nil))
 	s.waitRunning(t, "after")
 	s.remove(t, "after")
 }

@@ -115,7 +115,7 @@ func newSuite(t *testing.T) *suite {
 	s.older, s.newer = newImage("v0.9.1", s.parts.Root), newImage("v0.9.2", s.parts.Root)
 	s.startRegistry(t)
 	s.publish(t, s.older)
-	s.apply(t, podManifest("bystander", forever, nil))
+	s.apply(t, podManifest("bystander", bed.Wait, nil))
 	s.waitRunning(t, "bystander")
 	s.bystander = s.containers(t, "bystander")
 	for _, file := range []string{cdiFile, nodelabels.FeatureFile} {
@@ -141,9 +141,6 @@ func (s *suite) part(t *testing.T, name string, test func(t *testing.T)) {
 		s.mustBeUnaffected(t)
 	})
 }
-
-// forever is a script that runs until SIGTERM.
-const forever = "trap 'exit 0' TERM; sleep 2147483647 & wait"
 
 // podManifest returns the manifest of a pod with one container.
 func podManifest(name, script string, limits map[string]int, env ...string) string {
@@ -303,7 +300,7 @@ func (s *suite) mustGiveGPUs(t *testing.T, resources ...string) {
 	t.Helper()
 	for _, resource := range resources {
 		name := "new-" + resource[strings.LastIndex(resource, "/")+1:]
-		s.apply(t, podManifest(name, "ls /dev/dxg* && "+forever, map[string]int{resource: 1}))
+		s.apply(t, podManifest(name, "ls /dev/dxg* && "+bed.Wait, map[string]int{resource: 1}))
 		s.waitRunning(t, name)
 		bed.MustContain(t, "pod "+name, s.containers(t, name)[name+"/main"], "PCIROOT", "/dev/dxg")
 		s.remove(t, name)

@@ -145,10 +145,8 @@ func (s *suite) testRestarts(t *testing.T) {
 func (s *suite) startAgain(t *testing.T, which []*bed.Process) {
 	t.Helper()
 	for _, p := range []*bed.Process{s.Advertiser, s.Plugin, s.Containerd, s.Kubelet} {
-		for _, wanted := range which {
-			if wanted == p {
-				p.Start(t)
-			}
+		if slices.Contains(which, p) {
+			p.Start(t)
 		}
 		if p == s.Containerd {
 			s.WaitContainerd(t)

@@ -4,7 +4,6 @@ package verify
 
 import (
 	"errors"
-	"fmt"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -72,7 +71,7 @@ func TestFindRefused(t *testing.T) {
 				return ""
 			}
 			refused, err := findRefused(all, start)
-			if fmt.Sprint(err) != "<nil>" || test.failed != "" {
+			if err != nil || test.failed != "" {
 				if test.failed == "" || err == nil || !strings.Contains(err.Error(), test.failed) {
 					t.Fatalf("error %v, want %q", err, test.failed)
 				}
