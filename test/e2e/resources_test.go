@@ -109,7 +109,8 @@ func (s *suite) testPolicies(t *testing.T) {
 		_, gpus := s.served(t, ruledResource, 1)
 		spread = append(spread, gpus...)
 	}
-	if slices.Sort(spread); !slices.Equal(spread, []int{0, 1, 2}) {
+	slices.Sort(spread)
+	if !slices.Equal(spread, []int{0, 1, 2}) {
 		t.Errorf("distributed: three pods are on GPUs %v, want one on each", spread)
 	}
 

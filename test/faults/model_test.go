@@ -192,7 +192,8 @@ func (r *round) checkKubelet(running []container) {
 			continue // Reported already; or the kubelet has not read its checkpoint yet.
 		}
 		slices.Sort(ids)
-		if slices.Sort(replicas); !slices.Equal(ids, replicas) {
+		slices.Sort(replicas)
+		if !slices.Equal(ids, replicas) {
 			r.errorf("container %s of pod %s: the kubelet allocated %v, its records are for %v", c.name, c.pod, ids, replicas)
 		}
 	}
@@ -273,7 +274,8 @@ func (r *round) compare(view bed.View, gpus ...int) error {
 	for _, hint := range hints {
 		named = append(named, slices.IndexFunc(r.full.GPUs, func(g bed.GPU) bool { return g.LocationPath() == hint.LocationPath }))
 	}
-	if slices.Sort(named); !slices.Equal(named, slices.Sorted(slices.Values(gpus))) {
+	slices.Sort(named)
+	if !slices.Equal(named, slices.Sorted(slices.Values(gpus))) {
 		return fmt.Errorf("DIRECTX_DEVICES names the GPUs %v, and it was promised %v", named, gpus)
 	}
 	return r.Compare(view, gpus...)
@@ -533,7 +535,8 @@ func (r *round) settle() {
 	r.apply("fresh-plain", pod{Pod: bed.GPUPod("", 0)})
 	r.SyncPods(r.t, slices.Collect(maps.Keys(r.pods))...)
 	bed.Eventually(r.t, limit-time.Since(start), "a new pod with a GPU runs after all faults", func() error {
-		if r.checkEvents(); r.pods[name].refused {
+		r.checkEvents()
+		if r.pods[name].refused {
 			name = r.apply("fresh", fresh) // As a controller does.
 		}
 		return r.runs(name)
@@ -541,7 +544,8 @@ func (r *round) settle() {
 	names := slices.Collect(maps.Keys(r.pods))
 	for _, name := range names {
 		bed.Eventually(r.t, limit-time.Since(start), "pod "+name+" runs after all faults", func() error {
-			if r.checkEvents(); r.pods[name].refused {
+			r.checkEvents()
+			if r.pods[name].refused {
 				return nil
 			}
 			return r.runs(name)

@@ -32,7 +32,8 @@ func TestDoctor(t *testing.T) {
 				found = append(found, f.Check)
 			}
 		}
-		if slices.Sort(found); !slices.Equal(found, checks) || r.OS != "windows" || r.Role != doctor.RoleStandalone || len(r.Findings) < 1 {
+		slices.Sort(found)
+		if !slices.Equal(found, checks) || r.OS != "windows" || r.Role != doctor.RoleStandalone || len(r.Findings) < 1 {
 			t.Errorf("%s: %+v; want findings of %v", state, r, checks)
 		}
 	}

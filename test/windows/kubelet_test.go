@@ -115,7 +115,8 @@ func TestClass(t *testing.T) {
 				t.Errorf("it does not start: %v", err)
 			case err == nil:
 				out, err := n.Inside(id, "cmd", "/c", `dir /b C:\Windows\System32\HostDriverStore & if exist C:\Windows\System32\`+test.file+" echo found")
-				if t.Logf("it sees %q, %v", out, err); !strings.Contains(out, "FileRepository") || !strings.Contains(out, "found") {
+				t.Logf("it sees %q, %v", out, err)
+				if !strings.Contains(out, "FileRepository") || !strings.Contains(out, "found") {
 					t.Errorf("it does not see the drivers of the host and %q", test.file)
 				}
 			}

@@ -70,7 +70,8 @@ func TestMachine(t *testing.T) {
 			_, err := os.Stat(filepath.Join(d.DriverStorePath, f.Source))
 			return err == nil
 		})
-		if t.Logf("files of %s that do not exist: %v", d.InstanceID, missing); len(files) > 0 && len(missing) == len(files) {
+		t.Logf("files of %s that do not exist: %v", d.InstanceID, missing)
+		if len(files) > 0 && len(missing) == len(files) {
 			t.Errorf("none of the %d runtime files of %s exists", len(files), d.InstanceID)
 		}
 	}
