@@ -35,6 +35,11 @@ func (r release) load(platform string) (b build, err error) {
 	if b.documents, err = r.read(root, "LICENSE"); err != nil {
 		return b, err
 	}
+	out, err := exec.Command("go", "env", "GOROOT", "GOMODCACHE").Output()
+	if err != nil {
+		return b, fmt.Errorf("go env: %w", err)
+	}
+	goroot, cache, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
 	modules := map[string]*debug.Module{}
 	for name, f := range b.programs {
 		info, err := buildinfo.Read(bytes.NewReader(f.Data))
@@ -49,7 +54,7 @@ func (r release) load(platform string) (b build, err error) {
 	var components []cdx.Component
 	var notices, sbom bytes.Buffer
 	for _, id := range slices.Sorted(maps.Keys(modules)) {
-		files, err := r.readLicenses(modules[id])
+		files, err := r.readLicenses(modules[id], goroot, cache)
 		if err != nil {
 			return b, err
 		}
@@ -74,14 +79,15 @@ func (r release) load(platform string) (b build, err error) {
 const sbomFile = "sbom.cdx.json"
 
 // readLicenses reads a module's LICENSE, LICENCE, COPYING, NOTICE and PATENTS, whatever their suffixes.
-func (r release) readLicenses(m *debug.Module) (tree, error) {
-	out, err := exec.Command("go", "env", "GOROOT", "GOMODCACHE").Output()
-	dir, cache, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+func (r release) readLicenses(m *debug.Module, goroot, cache string) (tree, error) {
+	dir := goroot
 	if m.Path != "std" {
 		path, pathErr := module.EscapePath(m.Path)
 		version, versionErr := module.EscapeVersion(m.Version)
-		dir, err = filepath.Join(cache, path+"@"+version), errors.Join(err, pathErr, versionErr)
+		if err := errors.Join(pathErr, versionErr); err != nil {
+			return nil, err
+		}
+		dir = filepath.Join(cache, path+"@"+version)
 	}
-	files, readErr := r.read(dir, "[LCNP][IOA][CPT][EYI]*")
-	return files, errors.Join(err, readErr)
+	return r.read(dir, "LICEN[CS]E*", "COPYING*", "NOTICE*", "PATENTS*")
 }

@@ -110,12 +110,17 @@ func (r release) newFile(data []byte) *fstest.MapFile {
 	return &fstest.MapFile{Data: data, Mode: mode, ModTime: r.created}
 }
 
-// read reads what matches a pattern in root, with all that is in directories.
-func (r release) read(root, pattern string) (tree, error) {
+// read reads what matches one of the patterns in root, with all that is in directories.
+func (r release) read(root string, patterns ...string) (tree, error) {
 	dir, files := os.DirFS(root), tree{}
-	names, err := fs.Glob(dir, pattern)
+	var names []string
+	var err error
+	for _, pattern := range patterns {
+		found, globErr := fs.Glob(dir, pattern)
+		names, err = append(names, found...), errors.Join(err, globErr)
+	}
 	if err != nil || len(names) == 0 {
-		return nil, fmt.Errorf("no %s in %s: %w", pattern, root, errors.Join(err, fs.ErrNotExist))
+		return nil, fmt.Errorf("no %s in %s: %w", strings.Join(patterns, " or "), root, errors.Join(err, fs.ErrNotExist))
 	}
 	for _, name := range names {
 		err = errors.Join(err, fs.WalkDir(dir, name, func(name string, entry fs.DirEntry, err error) error {
