@@ -30,7 +30,11 @@ func TestDemo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, match := range regexp.MustCompile(`<text[^>]*>(.*)</text>`).FindAllSubmatch(picture, -1) {
+	matches := regexp.MustCompile(`<text[^>]*>(.*)</text>`).FindAllSubmatch(picture, -1)
+	if len(matches) == 0 {
+		t.Error("docs/img/demo.svg shows no line")
+	}
+	for _, match := range matches {
 		line := html.UnescapeString(string(match[1]))
 		// The token differs from run to run.
 		line, _, _ = strings.Cut(line, "=")
