@@ -99,19 +99,51 @@ func (o *ConfigureOptions) CheckFlags() error {
 	return o.Restarter.CheckFlags()
 }
 
+// plannedChange is a change of containerd's configuration that has not been made yet.
+type plannedChange struct {
+	containerdconfig.Result
+	file    recordedConfig
+	restart bool
+	attempt string // see [failure]
+}
+
 // Run configures containerd: see the command's help.
 func (o *ConfigureOptions) Run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err := o.CheckFlags(); err != nil {
 		return err
 	}
-	file, err := readRecordedConfig(o.ConfigFile, o.StateDir)
+	c, err := o.plan(ctx)
+	if err == nil && c.restart && len(c.file.Edits) == 0 && o.restartSpread > 0 {
+		if err = o.waitBeforeRestart(ctx, stderr); err == nil {
+			c, err = o.plan(ctx) // The programs that set up a node may have changed the file meanwhile.
+		}
+	}
 	if err != nil {
 		return err
 	}
+	for _, warning := range c.Warnings {
+		fmt.Fprintf(stderr, "warning: %s\n", warning)
+	}
+	if o.dryRun {
+		_, err := stdout.Write(diff.Diff(o.ConfigFile, c.file.text, o.ConfigFile, c.Text))
+		return err
+	}
+	if err := o.apply(ctx, stderr, c); err != nil || o.addHandler == "" {
+		return err
+	}
+	_, err = io.WriteString(stdout, runtimeClass(o.addHandler, o.OS))
+	return err
+}
+
+// plan returns the change of the current configuration, and changes nothing.
+func (o *ConfigureOptions) plan(ctx context.Context) (c plannedChange, err error) {
+	if c.file, err = readRecordedConfig(o.ConfigFile, o.StateDir); err != nil {
+		return c, err
+	}
 	running, runningErr := o.ReadRunning(ctx, o.RestartTimeout)
 	release := o.Release(running)
-	if file.Pending > 0 && runningErr == nil && handlersMatchFile(file.text, release)(running.Handlers) == nil {
-		file.Pending = 0 // Containerd has started with the edits. A later failure must not undo them.
+	if c.file.Pending > 0 && runningErr == nil && isLoaded(c.file.text, release, running.Handlers) {
+		c.file.Pending = 0 // Containerd has started with the edits. A later failure must not undo them.
 	}
 	settings := containerdconfig.Settings{
 		Release: release, Shim: o.Shim(), RealShim: o.realShim(), Handlers: o.handlers, AddHandler: o.addHandler,
@@ -120,31 +152,35 @@ func (o *ConfigureOptions) Run(ctx context.Context, stdout, stderr io.Writer) er
 	if o.NoShim {
 		settings.Shim = ""
 	}
-	result, err := containerdconfig.Configure(file.text, settings)
-	if err != nil {
-		return withFileName(o.ConfigFile, err)
+	if c.Result, err = containerdconfig.Configure(c.file.text, settings); err != nil {
+		return c, withFileName(o.ConfigFile, err)
 	}
-	config, err := containerdconfig.Read(result.Text, release)
+	config, err := containerdconfig.Read(c.Text, release)
 	if err != nil {
-		return withFileName(o.ConfigFile, err)
+		return c, withFileName(o.ConfigFile, err)
 	}
 	if err := errors.Join(o.CheckImports(config, release)...); err != nil {
-		return err
+		return c, err
 	}
-	if settings.Shim != "" {
+	if !o.NoShim {
 		if _, err := os.Stat(o.Shim()); err != nil {
-			return fmt.Errorf("the shim does not exist, so no container would start: %w; run 'dxctl runtime install' first", err)
+			return c, fmt.Errorf("the shim does not exist, so no container would start: %w; run 'dxctl runtime install' first", err)
 		}
 	}
-	for _, warning := range result.Warnings {
-		fmt.Fprintf(stderr, "warning: %s\n", warning)
+	isCurrent := len(c.Edits) == 0 && c.file.Pending == 0 && !c.file.RestartDue && runningErr == nil && checkHandlers(running.Handlers, c.Handlers, o.Shim()) == nil
+	if !o.AllowRestart || isCurrent {
+		return c, nil
 	}
-	if o.dryRun {
-		_, err := stdout.Write(diff.Diff(o.ConfigFile, file.text, o.ConfigFile, result.Text))
-		return err
+	c.restart = true
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %v", c.file.path, c.Text, o.service(), o.RestartTimeout))
+	c.attempt = hex.EncodeToString(sum[:])
+	if err = o.CheckRestart(ctx); err == nil {
+		err = c.file.Failure.checkRetry(c.attempt, time.Now())
 	}
-	check := handlersUseShim(result.Handlers, o.Shim())
-	return o.apply(ctx, stdout, stderr, file, result, check, runningErr == nil && check(running.Handlers) == nil)
+	if err != nil {
+		err = fmt.Errorf("%s was not changed: %w", c.file.path, err)
+	}
+	return c, err
 }
 
 // realShim returns the path of the real shim, "" if it is unknown.
@@ -157,42 +193,20 @@ func (o *ConfigureOptions) realShim() string {
 	return path
 }
 
-// apply writes the result, and restarts containerd if allowed and necessary. isLoaded reports whether
-// containerd has loaded handlers that check accepts.
-func (o *ConfigureOptions) apply(ctx context.Context, stdout, stderr io.Writer, file recordedConfig, result containerdconfig.Result, check handlerCheck, isLoaded bool) error {
-	changed := len(result.Edits) > 0
-	restart := o.AllowRestart && (changed || file.Pending > 0 || file.RestartDue || !isLoaded)
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %v", file.path, result.Text, o.service(), o.RestartTimeout))
-	attempt := hex.EncodeToString(sum[:])
-	if restart {
-		err := o.CheckRestart(ctx)
-		if err == nil {
-			err = file.Failure.checkRetry(attempt, time.Now())
-		}
-		mustWait := len(file.Edits) == 0 && o.restartSpread > 0
-		if err == nil && mustWait {
-			err = o.waitBeforeRestart(ctx, stderr)
-		}
-		if err != nil {
-			return fmt.Errorf("%s was not changed: %w", file.path, err)
-		}
-		if mustWait {
-			// The programs that set up a node may have changed the file meanwhile.
-			o.restartSpread = 0
-			return o.Run(ctx, stdout, stderr)
-		}
-	}
+// apply makes the change, and restarts containerd if that is planned.
+func (o *ConfigureOptions) apply(ctx context.Context, stderr io.Writer, c plannedChange) error {
+	changed := len(c.Edits) > 0
 	if changed {
-		file.addEdits(result.Edits)
+		c.file.addEdits(c.Edits)
 	}
-	file.RestartDue = file.RestartDue || restart
-	if changed || restart { // If this run is killed, the next one continues it.
-		if err := file.save(o.StateDir); err != nil {
+	c.file.RestartDue = c.file.RestartDue || c.restart
+	if changed || c.restart { // If this run is killed, the next one continues it.
+		if err := c.file.save(o.StateDir); err != nil {
 			return err
 		}
 	}
 	if changed {
-		if err := file.write(result.Text); err != nil {
+		if err := c.file.write(c.Text); err != nil {
 			return err
 		}
 	}
@@ -200,18 +214,12 @@ func (o *ConfigureOptions) apply(ctx context.Context, stdout, stderr io.Writer, 
 	if !changed {
 		message = "%s is already configured%s\n"
 	}
-	fmt.Fprintf(stderr, message, o.ConfigFile, handlerList(result.Handlers))
+	fmt.Fprintf(stderr, message, o.ConfigFile, handlerList(c.Handlers))
 	switch {
-	case restart:
-		if err := o.restartOrUndo(ctx, stderr, file, attempt, check); err != nil {
-			return err
-		}
+	case c.restart:
+		return o.restartOrUndo(ctx, stderr, c)
 	case changed:
 		fmt.Fprintln(stderr, restartNotice)
-	}
-	if o.addHandler != "" {
-		_, err := io.WriteString(stdout, runtimeClass(o.addHandler, o.OS))
-		return err
 	}
 	return nil
 }
@@ -231,7 +239,7 @@ func (o *ConfigureOptions) waitBeforeRestart(ctx context.Context, stderr io.Writ
 	fmt.Fprintf(stderr, "restarting containerd in %v (--restart-spread)\n", pause.Round(time.Second))
 	select {
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return fmt.Errorf("%s was not changed: %w", o.ConfigFile, context.Cause(ctx))
 	case <-time.After(pause):
 		return nil
 	}

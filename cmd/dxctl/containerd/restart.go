@@ -77,47 +77,36 @@ func (r *Restarter) CheckFlags() error {
 	return nil
 }
 
-// handlerCheck returns an error unless containerd has loaded the handlers that it has to load.
-type handlerCheck func(loaded []containerdconfig.Handler) error
-
-// handlersUseShim returns a check that the named handlers use the shim.
-func handlersUseShim(names []string, shim string) handlerCheck {
-	return func(loaded []containerdconfig.Handler) error {
-		for _, name := range names {
-			isLoaded := func(h containerdconfig.Handler) bool { return h.Name == name && h.RuntimePath == shim }
-			if !slices.ContainsFunc(loaded, isLoaded) {
-				return fmt.Errorf("runtime handler %s is not loaded with runtime_path %q", name, shim)
-			}
+// checkHandlers returns an error unless the named handlers are loaded and use the shim.
+func checkHandlers(loaded []containerdconfig.Handler, names []string, shim string) error {
+	for _, name := range names {
+		usesShim := func(h containerdconfig.Handler) bool { return h.Name == name && h.RuntimePath == shim }
+		if !slices.ContainsFunc(loaded, usesShim) {
+			return fmt.Errorf("runtime handler %s is not loaded with runtime_path %q", name, shim)
 		}
-		return nil
 	}
+	return nil
 }
 
-// handlersMatchFile returns a check that the handlers that use the shim in a file are loaded as they
-// are in the file. The check fails if there are none, because then it is unknown whether the file is
-// loaded.
-func handlersMatchFile(text []byte, release containerdconfig.Release) handlerCheck {
-	return func(loaded []containerdconfig.Handler) error {
-		f, err := containerdconfig.Read(text, release)
-		if err != nil {
-			return err
+// isLoaded reports whether the handlers that use the shim in a file are loaded as they are in the
+// file. It returns false if there are none, because then it is unknown whether the file is loaded.
+func isLoaded(text []byte, release containerdconfig.Release, loaded []containerdconfig.Handler) bool {
+	config, err := containerdconfig.Read(text, release)
+	usesShim := false
+	for _, h := range config.Handlers {
+		if !h.UsesShim() {
+			continue
 		}
-		result := errors.New("no runtime handler of the file uses the shim")
-		for _, h := range f.Handlers {
-			if !h.UsesShim() {
-				continue
-			}
-			result = nil
-			isSame := func(l containerdconfig.Handler) bool {
-				return l.Name == h.Name && l.RuntimePath == h.RuntimePath &&
-					slices.Equal(l.PodAnnotations, h.PodAnnotations) && slices.Equal(l.ContainerAnnotations, h.ContainerAnnotations)
-			}
-			if !slices.ContainsFunc(loaded, isSame) {
-				return fmt.Errorf("runtime handler %s is not loaded as it is in the file", h.Name)
-			}
+		usesShim = true
+		isSame := func(l containerdconfig.Handler) bool {
+			return l.Name == h.Name && l.RuntimePath == h.RuntimePath &&
+				slices.Equal(l.PodAnnotations, h.PodAnnotations) && slices.Equal(l.ContainerAnnotations, h.ContainerAnnotations)
 		}
-		return result
+		if !slices.ContainsFunc(loaded, isSame) {
+			return false
+		}
 	}
+	return err == nil && usesShim
 }
 
 // ReadRunning returns what the running containerd has loaded.
@@ -165,43 +154,44 @@ func (r *Restarter) ChangeAndRestart(ctx context.Context, out io.Writer, change 
 }
 
 // restartOrUndo restarts containerd after a change of its configuration. If containerd does not load
-// handlers that check accepts, restartOrUndo undoes the pending edits and restarts containerd again.
-// The error describes both restarts. attempt identifies the change: see [failure].
-func (r *Restarter) restartOrUndo(ctx context.Context, out io.Writer, c recordedConfig, attempt string, check handlerCheck) error {
-	cause := r.restartAndCheck(ctx, check)
+// the change, restartOrUndo undoes the pending edits and restarts containerd again. The error
+// describes both restarts.
+func (o *ConfigureOptions) restartOrUndo(ctx context.Context, out io.Writer, c plannedChange) error {
+	cause := o.restartAndCheck(ctx, func(loaded []containerdconfig.Handler) error { return checkHandlers(loaded, c.Handlers, o.Shim()) })
+	file := c.file
 	if cause == nil {
 		fmt.Fprintln(out, "restarted containerd")
-		c.Pending, c.RestartDue, c.Failure = 0, false, nil
-		return c.save(r.StateDir)
+		file.Pending, file.RestartDue, file.Failure = 0, false, nil
+		return file.save(o.StateDir)
 	}
 	canceled := ctx.Err() != nil
 	// Continue after a signal, too: otherwise, the node would have no containerd.
 	ctx = context.WithoutCancel(ctx)
-	if c.Pending > 0 {
-		if err := r.undoPending(&c); err != nil {
-			cause = fmt.Errorf("%w; %s was not restored: %w", cause, c.path, err)
+	if file.Pending > 0 {
+		if err := o.undoPending(&file); err != nil {
+			cause = fmt.Errorf("%w; %s was not restored: %w", cause, file.path, err)
 		} else {
-			cause = fmt.Errorf("%w; %s was restored", cause, c.path)
+			cause = fmt.Errorf("%w; %s was restored", cause, file.path)
 		}
 		// On Windows, a pod's process has 5 s to end. Another restart could be killed while the
 		// kubelet is stopped, and then nothing would run dxctl again. So the next run restarts it.
 		// https://github.com/microsoft/hcsshim/blob/v0.14.1/internal/jobcontainers/jobcontainer.go
-		if canceled && r.OS == "windows" {
-			if _, err := r.ReadRunning(ctx, time.Second); err == nil {
+		if canceled && o.OS == "windows" {
+			if _, err := o.ReadRunning(ctx, time.Second); err == nil {
 				return fmt.Errorf("%w; run the command again to restart containerd", cause)
 			}
 		}
-		if err := r.restartAndCheck(ctx, nil); err != nil {
+		if err := o.restartAndCheck(ctx, nil); err != nil {
 			cause = fmt.Errorf("%w; %w", cause, err)
 		} else {
-			cause, c.RestartDue = fmt.Errorf("%w, and containerd runs with it", cause), c.Pending > 0
+			cause, file.RestartDue = fmt.Errorf("%w, and containerd runs with it", cause), file.Pending > 0
 		}
 	}
 	// The failure is recorded last, so that a run that is killed before is continued at once.
 	if !canceled { // After a signal, the file may not be the cause.
-		c.Failure = &failure{attempt, time.Now(), cause.Error()}
+		file.Failure = &failure{c.attempt, time.Now(), cause.Error()}
 	}
-	if err := c.save(r.StateDir); err != nil {
+	if err := file.save(o.StateDir); err != nil {
 		return fmt.Errorf("%w; %w", cause, err)
 	}
 	return cause
@@ -209,10 +199,12 @@ func (r *Restarter) restartOrUndo(ctx context.Context, out io.Writer, c recorded
 
 // undoPending undoes the edits with which containerd has not started. It reads the file again,
 // because another program may have changed it.
-func (r *Restarter) undoPending(c *recordedConfig) (err error) {
-	if c.configFile, err = readConfigFile(c.path); err != nil {
+func (r *Restarter) undoPending(c *recordedConfig) error {
+	file, err := readConfigFile(c.path)
+	if err != nil {
 		return err
 	}
+	c.configFile = file
 	loaded := len(c.Edits) - c.Pending
 	text, _, err := containerdconfig.Undo(c.text, c.Edits[loaded:])
 	if err == nil {
@@ -241,7 +233,7 @@ func (r *Restarter) CheckRestart(ctx context.Context) error { return r.service()
 
 // restartAndCheck restarts containerd and waits until it has loaded handlers that check accepts, or
 // until it runs if check is nil.
-func (r *Restarter) restartAndCheck(ctx context.Context, check handlerCheck) error {
+func (r *Restarter) restartAndCheck(ctx context.Context, check func(loaded []containerdconfig.Handler) error) error {
 	ctx, cancel := context.WithTimeout(ctx, r.RestartTimeout)
 	defer cancel()
 	if err := r.service().Restart(ctx); err != nil {

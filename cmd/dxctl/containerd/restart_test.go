@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd/containerdtest"
+	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
@@ -171,13 +172,13 @@ func TestCanceled(t *testing.T) {
 		testutil.NoError(t, err)
 		c.RestartDue = true
 		save(t, b, c.changeRecord)
-		r := Restarter{
+		o := ConfigureOptions{ShimDir: b.ShimDir, Restarter: Restarter{
 			Instance: Instance{OS: goos, ConfigFile: b.Config, CRISocket: b.Socket}, StateDir: b.State, AllowRestart: true,
 			restartCommand: "echo restart >>" + filepath.Join(b.Root, "restarts"), RestartTimeout: time.Minute,
-		}
+		}}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		err = r.restartOrUndo(ctx, io.Discard, c, "a", handlersUseShim([]string{"runc"}, b.Shim()))
+		err = o.restartOrUndo(ctx, io.Discard, plannedChange{Result: containerdconfig.Result{Handlers: []string{"runc"}}, file: c})
 		if err == nil || !strings.Contains(err.Error(), want.message) || count() != want.restarts || b.Read(t) != containerdtest.Config {
 			t.Errorf("%s: %d restarts, %v; the file is\n%s", goos, count(), err, b.Read(t))
 		}
