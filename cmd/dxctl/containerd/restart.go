@@ -128,27 +128,27 @@ func (r *Restarter) CheckRestartDue() (due bool, err error) {
 	return record.RestartDue, err
 }
 
-// ChangeAndRestart calls change, whose result containerd reads when it starts, and restarts
-// containerd. Until the restart has succeeded, the record has RestartDue, and the next command
-// restarts containerd again. change reports whether it has changed anything, also with an error.
-func (r *Restarter) ChangeAndRestart(ctx context.Context, out io.Writer, change func() (changed bool, err error)) error {
+// BeginRestart records that a restart of containerd is due, before the caller changes what containerd
+// reads when it starts. Until [Restarter.FinishRestart] succeeds, the next command restarts it again.
+func (r *Restarter) BeginRestart() error {
 	record, err := readRecord(r.StateDir)
 	if err != nil {
 		return err
 	}
-	wasDue := record.RestartDue
 	record.RestartDue = true
-	if err := record.save(r.StateDir); err != nil {
-		return err
-	}
-	if changed, err := change(); err != nil {
-		record.RestartDue = wasDue || changed
-		return errors.Join(err, record.save(r.StateDir))
-	}
+	return record.save(r.StateDir)
+}
+
+// FinishRestart restarts containerd.
+func (r *Restarter) FinishRestart(ctx context.Context, out io.Writer) error {
 	if err := r.restartAndCheck(ctx, nil); err != nil {
 		return fmt.Errorf("%w; run the command again to restart containerd", err)
 	}
 	fmt.Fprintln(out, "restarted containerd")
+	record, err := readRecord(r.StateDir)
+	if err != nil {
+		return err
+	}
 	record.RestartDue, record.Failure = false, nil
 	return record.save(r.StateDir)
 }

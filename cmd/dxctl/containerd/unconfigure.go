@@ -3,6 +3,7 @@ package containerd
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -81,33 +82,29 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 	if err != nil {
 		return fmt.Errorf("nothing was changed: %w", err)
 	}
-	write := func() (bool, error) {
-		if !changed {
-			fmt.Fprintf(stderr, "%s has no changes to undo\n", o.ConfigFile)
-			return false, nil
-		}
-		if err := file.restore(text); err != nil {
-			return false, err
-		}
-		fmt.Fprintf(stderr, "restored %s\n", o.ConfigFile)
-		return true, nil
-	}
 	if restart {
-		err = o.ChangeAndRestart(ctx, stderr, write)
+		if err := o.BeginRestart(); err != nil {
+			return err
+		}
+	}
+	if !changed {
+		fmt.Fprintf(stderr, "%s has no changes to undo\n", o.ConfigFile)
+	} else if err := file.restore(text); err != nil {
+		return errors.Join(err, file.save(o.StateDir)) // A restart is due only if it was before.
 	} else {
-		_, err = write()
+		fmt.Fprintf(stderr, "restored %s\n", o.ConfigFile)
 	}
-	if err != nil {
-		return err
-	}
-	if changed && !restart {
+	switch {
+	case restart:
+		if err := o.FinishRestart(ctx, stderr); err != nil {
+			return err
+		}
+		file.RestartDue = false
+	case changed:
 		fmt.Fprintln(stderr, restartNotice)
 	}
 	if len(remaining) > 0 {
 		return fmt.Errorf("runtime handlers in %s still use the shim%s: remove their runtime_path, and do not remove the shim before", o.ConfigFile, handlerList(remaining))
-	}
-	if file.changeRecord, err = readRecord(o.StateDir); err != nil {
-		return err
 	}
 	file.dropEdits(0)
 	file.Failure = nil

@@ -174,8 +174,14 @@ func (o *uninstallOptions) handOver(ctx context.Context, stdout io.Writer, path 
 	if err := o.CheckRestart(ctx); err != nil {
 		return err
 	}
+	if err := o.BeginRestart(); err != nil {
+		return err
+	}
+	if err := shimfile.HandOver(bundles, realShim); err != nil {
+		return err
+	}
 	// containerd calls the runtime shim for these containers until containerd is restarted.
-	if err := o.ChangeAndRestart(ctx, stdout, func() (bool, error) { return true, shimfile.HandOver(bundles, realShim) }); err != nil {
+	if err := o.FinishRestart(ctx, stdout); err != nil {
 		return err
 	}
 	for _, b := range bundles {
