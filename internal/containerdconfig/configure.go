@@ -59,7 +59,7 @@ func Configure(text []byte, s Settings) (Result, error) {
 		if e.doc.disables(criPlugin(c.Version)) {
 			return Result{}, fmt.Errorf("disabled_plugins has %s, without which there are no runtime handlers: remove it there", criPlugin(c.Version))
 		}
-		if err := e.useShim(c, s, &r); err != nil {
+		if r.Handlers, r.Warnings, err = e.useShim(c, s); err != nil {
 			return Result{}, err
 		}
 	}
@@ -80,34 +80,35 @@ func Configure(text []byte, s Settings) (Result, error) {
 // https://github.com/containerd/containerd/blob/v2.4.2/core/runtime/v2/shim_manager.go
 const notForPods = "containerd 2 on Linux runs the shim for a pod's sandbox only: pods get GPUs by NRI, and the shim serves ctr and nerdctl"
 
-// useShim makes the requested handlers use the shim.
-func (e *tomlEditor) useShim(c Config, s Settings, r *Result) error {
+// useShim makes the requested handlers use the shim, and returns their names.
+func (e *tomlEditor) useShim(c Config, s Settings) (handlers, warnings []string, err error) {
+	e.writeBuiltinHandlers(c, s)
 	if s.AddHandler != "" {
 		s.Handlers = append(slices.Clone(s.Handlers), s.AddHandler)
-	}
-	if s.AddHandler != "" && !slices.ContainsFunc(c.Handlers, hasName(s.AddHandler)) {
-		e.writeBuiltinHandlers(c, s)
-		e.addHandler(c, s)
-		added, err := e.doc.read(s.Release)
-		if err = cmp.Or(e.err, err); err != nil {
-			return err
+		if !slices.ContainsFunc(c.Handlers, hasName(s.AddHandler)) {
+			e.addHandler(c, s)
+			if c, err = e.doc.read(s.Release); cmp.Or(e.err, err) != nil {
+				return nil, nil, cmp.Or(e.err, err)
+			}
 		}
-		c = added
 	}
-	selected, warnings, err := selectHandlers(c, s)
+	var selected []Handler
+	if len(s.Handlers) > 0 {
+		selected, warnings, err = selectNamed(c, s)
+	} else {
+		selected, warnings, err = selectEligible(c, s)
+	}
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	r.Warnings = append(r.Warnings, warnings...)
-	e.writeBuiltinHandlers(c, s)
 	for _, h := range selected {
 		e.setShim(h, s)
-		r.Handlers = append(r.Handlers, h.Name)
+		handlers = append(handlers, h.Name)
 	}
 	if s.OS == "linux" && s.merges(c.Version) {
-		r.Warnings = append(r.Warnings, notForPods)
+		warnings = append(warnings, notForPods)
 	}
-	return e.err
+	return handlers, warnings, e.err
 }
 
 func (e *tomlEditor) has(path []string) bool { return lookup(e.doc.values, path...) != nil }
@@ -140,23 +141,34 @@ func (s Settings) checkReplaceable(h Handler) error {
 	return fmt.Errorf("runtime handler %s has runtime_path %s, which is not the real shim (shim.runtime)", h.Name, h.RuntimePath)
 }
 
-// selectHandlers returns the handlers that are to use the shim, and warnings about others.
-func selectHandlers(c Config, s Settings) (selected []Handler, warnings []string, err error) {
+// selectNamed returns the handlers that are named in the settings.
+func selectNamed(c Config, s Settings) (selected []Handler, warnings []string, err error) {
 	for _, name := range s.Handlers {
 		if !slices.ContainsFunc(c.Handlers, hasName(name)) {
 			return nil, nil, fmt.Errorf("there is no runtime handler %q among %s", name, names(c.Handlers))
 		}
 	}
 	for _, h := range c.Handlers {
+		if !slices.Contains(s.Handlers, h.Name) {
+			continue
+		}
+		if err := h.CheckEligible(s.OS); err != nil && h.RuntimeType != "" {
+			return nil, nil, fmt.Errorf("its containers cannot have GPUs: %w", err)
+		}
+		if err := s.checkReplaceable(h); err != nil {
+			warnings = append(warnings, fmt.Sprintf("%v: it is replaced", err))
+		}
+		selected = append(selected, h)
+	}
+	return selected, warnings, nil
+}
+
+// selectEligible returns all handlers that can have GPUs and run no other shim.
+func selectEligible(c Config, s Settings) (selected []Handler, warnings []string, err error) {
+	for _, h := range c.Handlers {
 		eligibleErr, shimErr := h.CheckEligible(s.OS), s.checkReplaceable(h)
-		switch requested := slices.Contains(s.Handlers, h.Name); {
-		case len(s.Handlers) > 0 && !requested:
-		case requested && eligibleErr != nil && h.RuntimeType != "":
-			return nil, nil, fmt.Errorf("its containers cannot have GPUs: %w", eligibleErr)
-		case requested && shimErr != nil:
-			warnings = append(warnings, fmt.Sprintf("%v: it is replaced", shimErr))
-			selected = append(selected, h)
-		case requested || eligibleErr == nil && shimErr == nil:
+		switch {
+		case eligibleErr == nil && shimErr == nil:
 			selected = append(selected, h)
 		case eligibleErr == nil:
 			warnings = append(warnings, fmt.Sprintf("%v: it is left unchanged; --handler %s replaces it", shimErr, h.Name))
