@@ -172,7 +172,7 @@ func selectEligible(c Config, s Settings) (selected []Handler, warnings []string
 			selected = append(selected, h)
 		case eligibleErr == nil:
 			warnings = append(warnings, fmt.Sprintf("%v: it is left unchanged; --handler %s replaces it", shimErr, h.Name))
-		case h.Sandboxer != "":
+		case h.hasOtherSandboxer():
 			warnings = append(warnings, fmt.Sprintf("%v: it is left unchanged", eligibleErr))
 		}
 	}

@@ -125,11 +125,13 @@ func (h Handler) CheckEligible(goos string) error {
 		return fmt.Errorf("runtime handler %s has Hyper-V isolation", h.Name)
 	case h.sandboxedRuntime() != "":
 		return fmt.Errorf("runtime handler %s runs %s, whose containers have their own kernel", h.Name, h.sandboxedRuntime())
-	case h.Sandboxer != "" && h.Sandboxer != podSandbox:
+	case h.hasOtherSandboxer():
 		return fmt.Errorf("runtime handler %s has the sandboxer %s, not %s", h.Name, h.Sandboxer, podSandbox)
 	}
 	return nil
 }
+
+func (h Handler) hasOtherSandboxer() bool { return h.Sandboxer != "" && h.Sandboxer != podSandbox }
 
 // IgnoresDevices reports whether the handler's shim ignores the devices of a Windows container,
 // and with them the interlock. hcsshim's draft of containerd-shim-wcowprocess-v2, announced as

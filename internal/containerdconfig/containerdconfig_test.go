@@ -392,6 +392,7 @@ func TestWarnings(t *testing.T) {
 		"sandboxer":            {table + "other]\nruntime_type = 'io.containerd.runc.v2'\nsandboxer = 'shim'\n", Release{OS: "linux"}, []string{sandboxer, notForPods}},
 		"sandbox mode":         {table + "other]\nruntime_type = 'io.containerd.runc.v2'\nsandbox_mode = 'shim'\n", Release{OS: "linux"}, []string{sandboxer, notForPods}},
 		"usual sandboxer":      {table + "other]\nruntime_type = 'io.containerd.runc.v2'\nsandboxer = 'podsandbox'\n", Release{OS: "linux"}, []string{notForPods}},
+		"isolation":            {table + "other]\nruntime_type = 'io.containerd.runhcs.v1'\nsandboxer = 'podsandbox'\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.other.options]\nSandboxIsolation = 1\n", Release{OS: "windows"}, nil},
 		"containerd 1":         {"version = 2\n", Release{OS: "linux", Major: 1}, nil},
 		"containerd 2":         {"version = 2\n", Release{OS: "linux", Major: 2}, []string{notForPods}},
 		"2 by file, Windows":   {"version = 3\n", Release{OS: "windows"}, nil},
