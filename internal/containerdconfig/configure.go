@@ -251,15 +251,17 @@ func Remove(text []byte, release Release) (result []byte, notes []string, err er
 			continue
 		}
 		for _, name := range []string{"runtime_path", "pod_annotations", "container_annotations"} {
-			edit := Edit{Path: append(slices.Clone(h.path), name)}
-			entry := e.doc.entry(edit.Path)
+			path := append(slices.Clone(h.path), name)
+			entry := e.doc.entry(path)
 			switch {
-			case entry == nil && e.has(edit.Path):
-				e.fail("%s is part of an inline table: remove it manually", tomlKey(edit.Path))
-			case entry != nil && (name == "runtime_path" || slices.Equal(stringsOf(e.doc.values, edit.Path...), []string{AnnotationPattern})):
-				edit.New = e.doc.raw(entry) // Remove the whole key.
+			case entry == nil && e.has(path):
+				e.fail("%s is part of an inline table: remove it manually", tomlKey(path))
+			case entry == nil:
+			case name == "runtime_path" || slices.Equal(stringsOf(e.doc.values, path...), []string{AnnotationPattern}):
+				e.replace(entry.line, "")
+			case e.hasPattern(path):
+				e.removePattern(entry)
 			}
-			e.undo(edit)
 		}
 		e.note("handler %s is kept; a runtime_path that it had before is unknown", h.Name)
 	}

@@ -370,6 +370,12 @@ func TestRemoveWithoutRecord(t *testing.T) {
 			t.Errorf("%s: %v (-want +got):\n%s", list, err, diff)
 		}
 	}
+	for _, list := range []string{"[ # 'directx.microsoft.com/*', is for GPUs\n 'directx.microsoft.com/*', 'a']", `["a", "directx\u002emicrosoft.com/*"]`} {
+		got, notes, err := Remove([]byte(ours+list+"\n"), s.Release)
+		if want := before + "  pod_annotations = " + list + "\n"; err != nil || string(got) != want || !strings.Contains(notes[0], "line 5: ") || !strings.HasSuffix(notes[0], "still has directx.microsoft.com/*: remove it manually") {
+			t.Errorf("%s: %v, %q\n%s", list, err, notes, got)
+		}
+	}
 	for text, want := range map[string]string{
 		ours + "['''directx.microsoft.com/*''', 'a']\n": "edit it manually",
 		"version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes]\nrunc = {runtime_path = '" + linuxShim + "'}\n": "runtime_path is part of an inline table",

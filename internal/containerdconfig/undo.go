@@ -32,8 +32,8 @@ func (e *tomlEditor) undo(edit Edit) {
 		e.removeLine(entry.line, edit.Inserted)
 	case e.doc.raw(entry) == edit.Old:
 	case e.hasPattern(edit.Path):
-		e.replace(entry.value, withoutPattern(e.doc.raw(entry)))
-	case len(stringsOf(e.doc.values, edit.Path...)) > 0 || edit.New == "": // The list does not have the pattern.
+		e.removePattern(entry)
+	case len(stringsOf(e.doc.values, edit.Path...)) > 0: // The list does not have the pattern.
 	default:
 		e.note("line %d: %s was changed since it was configured, and is left as it is", e.doc.line(entry.key), tomlKey(edit.Path))
 	}
@@ -69,12 +69,14 @@ func (e *tomlEditor) removeLine(line span, inserted string) {
 
 var patternItem = regexp.MustCompile(strings.ReplaceAll(`,[ \t]*ITEM|ITEM(\s*,[ \t]*)?`, "ITEM", `["']`+regexp.QuoteMeta(AnnotationPattern)+`["']`))
 
-// withoutPattern returns the text of a list without [AnnotationPattern] and one comma. It does not
-// find a pattern that is written with escape sequences.
-func withoutPattern(list string) string {
-	at := patternItem.FindStringIndex(list)
-	if at == nil {
-		return list
+// removePattern removes [AnnotationPattern] and one comma from a list that has it.
+func (e *tomlEditor) removePattern(list *keyValue) {
+	before, raw := e.doc, e.doc.raw(list)
+	if at := patternItem.FindStringIndex(raw); at != nil {
+		e.replace(list.value, raw[:at[0]]+raw[at[1]:])
 	}
-	return list[:at[0]] + list[at[1]:]
+	if e.err == nil && e.hasPattern(list.path) { // It is in a comment, too, or is written with escape sequences.
+		e.doc = before
+		e.note("line %d: %s still has %s: remove it manually", e.doc.line(list.key), tomlKey(list.path), AnnotationPattern)
+	}
 }
