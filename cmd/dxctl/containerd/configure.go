@@ -102,9 +102,10 @@ func (o *ConfigureOptions) CheckFlags() error {
 // plannedChange is a change of containerd's configuration that has not been made yet.
 type plannedChange struct {
 	containerdconfig.Result
-	file    recordedConfig
-	restart bool
-	attempt string // see [failure]
+	file     recordedConfig
+	isLoaded bool // by the running containerd, and no restart is due
+	restart  bool
+	attempt  string // see [failure]
 }
 
 // Run configures containerd: see the command's help.
@@ -142,15 +143,19 @@ func (o *ConfigureOptions) plan(ctx context.Context) (c plannedChange, err error
 	}
 	running, runningErr := o.ReadRunning(ctx, o.RestartTimeout)
 	release := o.Release(running)
-	if c.file.Pending > 0 && runningErr == nil && isLoaded(c.file.text, release, running.Handlers) {
+	if c.file.Pending > 0 && runningErr == nil && isFileLoaded(c.file.text, release, running.Handlers) {
 		c.file.Pending = 0 // Containerd has started with the edits. A later failure must not undo them.
 	}
 	settings := containerdconfig.Settings{
-		Release: release, Shim: o.Shim(), RealShim: o.realShim(), Handlers: o.handlers, AddHandler: o.addHandler,
-		NRI: !o.noNRI && o.OS != "windows",
+		Release: release, Handlers: o.handlers, AddHandler: o.addHandler, NRI: !o.noNRI && o.OS != "windows",
 	}
-	if o.NoShim {
-		settings.Shim = ""
+	if !o.NoShim {
+		p, err := policy.Read(o.StateDir)
+		if err != nil {
+			return c, err
+		}
+		settings.Shim = o.Shim()
+		settings.RealShim, _ = shimfile.FindRealShim(o.Shim(), p.Shim.RealShim) // The path is enough to compare it.
 	}
 	if c.Result, err = containerdconfig.Configure(c.file.text, settings); err != nil {
 		return c, withFileName(o.ConfigFile, err)
@@ -167,11 +172,11 @@ func (o *ConfigureOptions) plan(ctx context.Context) (c plannedChange, err error
 			return c, fmt.Errorf("the shim does not exist, so no container would start: %w; run 'dxctl runtime install' first", err)
 		}
 	}
-	isCurrent := len(c.Edits) == 0 && c.file.Pending == 0 && !c.file.RestartDue && runningErr == nil && checkHandlers(running.Handlers, c.Handlers, o.Shim()) == nil
-	if !o.AllowRestart || isCurrent {
+	c.isLoaded = len(c.Edits) == 0 && c.file.Pending == 0 && !c.file.RestartDue && runningErr == nil && checkHandlers(running.Handlers, c.Handlers, o.Shim()) == nil
+	c.restart = o.AllowRestart && !c.isLoaded
+	if !c.restart {
 		return c, nil
 	}
-	c.restart = true
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %v", c.file.path, c.Text, o.service(), o.RestartTimeout))
 	c.attempt = hex.EncodeToString(sum[:])
 	if err = o.CheckRestart(ctx); err == nil {
@@ -181,16 +186,6 @@ func (o *ConfigureOptions) plan(ctx context.Context) (c plannedChange, err error
 		err = fmt.Errorf("%s was not changed: %w", c.file.path, err)
 	}
 	return c, err
-}
-
-// realShim returns the path of the real shim, "" if it is unknown.
-func (o *ConfigureOptions) realShim() string {
-	p, err := policy.Read(o.StateDir)
-	if err != nil {
-		return ""
-	}
-	path, _ := shimfile.FindRealShim(o.Shim(), p.Shim.RealShim)
-	return path
 }
 
 // apply makes the change, and restarts containerd if that is planned.
@@ -215,10 +210,10 @@ func (o *ConfigureOptions) apply(ctx context.Context, stderr io.Writer, c planne
 		message = "%s is already configured%s\n"
 	}
 	fmt.Fprintf(stderr, message, o.ConfigFile, handlerList(c.Handlers))
-	switch {
-	case c.restart:
+	if c.restart {
 		return o.restartOrUndo(ctx, stderr, c)
-	case changed:
+	}
+	if !c.isLoaded {
 		fmt.Fprintln(stderr, restartNotice)
 	}
 	return nil

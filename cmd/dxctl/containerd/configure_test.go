@@ -147,17 +147,18 @@ func TestConfigureRestartsWhenNecessary(t *testing.T) {
 	b := containerdtest.New(t, containerdtest.Config)
 	_, count := restarts(t, b)
 	restart := []string{"configure", "--restart", "--restart-command", "echo restart >>" + filepath.Join(b.Root, "restarts") + "; touch " + filepath.Join(b.Root, "restarted")}
-	if _, stderr := must(t, b, "configure", "--no-nri"); !strings.Contains(stderr, restartNotice) {
-		t.Error(stderr)
+	for range 2 {
+		if _, stderr := must(t, b, "configure", "--no-nri"); !strings.Contains(stderr, restartNotice) {
+			t.Error(stderr)
+		}
 	}
 	checkLoaded(t, b, "without a restart", false)
 	for i, test := range []struct {
 		args []string
 		want int // restarts
 	}{{[]string{"--no-nri"}, 1}, {[]string{"--no-nri"}, 1}, {nil, 2}, {nil, 2}} {
-		must(t, b, append(slices.Clone(restart), test.args...)...)
-		if count() != test.want {
-			t.Errorf("%d: %d restarts, want %d", i, count(), test.want)
+		if _, stderr := must(t, b, append(slices.Clone(restart), test.args...)...); count() != test.want || strings.Contains(stderr, restartNotice) {
+			t.Errorf("%d: %d restarts, want %d: %s", i, count(), test.want, stderr)
 		}
 	}
 	checkLoaded(t, b, "in the end", true)
@@ -173,6 +174,9 @@ func TestUnconfigureRestartsWhenNecessary(t *testing.T) {
 	must(t, b, "configure")
 	b.Write(t, b.Config, strings.Replace(b.Read(t), b.Shim(), "/elsewhere/"+shimfile.BaseName, 1))
 	testutil.WriteFile(t, filepath.Join(b.Root, "restarted"), "", 0o600)
+	if _, stderr := must(t, b, "unconfigure", "--dry-run"); !strings.Contains(stderr, "was changed since") {
+		t.Errorf("dry run: %s", stderr)
+	}
 	flags, count := restarts(t, b)
 	for range 3 {
 		_, stderr, err := run(t, b, append([]string{"unconfigure"}, flags...)...)
@@ -361,4 +365,9 @@ func TestRealShim(t *testing.T) {
 	if stdout, stderr := must(t, b, "configure", "--dry-run"); stderr != "" || !strings.Contains(stdout, "-runtime_path = '/opt/a'\n+runtime_path = '"+b.Shim()+"'") {
 		t.Errorf("the policy's shim: %s%s", stdout, stderr)
 	}
+	b.Write(t, policy.Path(b.State), "{")
+	if _, _, err := run(t, b, "configure", "--dry-run"); err == nil || !strings.Contains(err.Error(), "read node policy") {
+		t.Errorf("a damaged policy: %v", err)
+	}
+	must(t, b, "configure", "--dry-run", "--no-shim")
 }

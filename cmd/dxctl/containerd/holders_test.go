@@ -1,11 +1,17 @@
 package containerd
 
 import (
+	"io"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
+	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/internal/testutil/allocationtest"
 )
 
 // entry returns a record of the container main of a pod. Without a name it is not bound.
@@ -33,5 +39,19 @@ func TestRunningHolders(t *testing.T) {
 	}
 	if got := runningHolders(entries, nil); len(got) != 4 {
 		t.Errorf("unknown pods: %q", got)
+	}
+}
+
+func TestUnknownHolders(t *testing.T) {
+	t.Parallel()
+	damaged, state := t.TempDir(), t.TempDir()
+	testutil.WriteFile(t, paths.Allocations(damaged), "", 0o600)
+	token := allocationtest.Record(t, paths.Allocations(state), "directx.microsoft.com/display", "GPU")
+	testutil.NoError(t, allocation.OpenStore(paths.Allocations(state)).Bind(token, allocation.Holder{PodUID: "uid", Container: "main", PodNamespace: "team", PodName: "trainer"}))
+	for dir, want := range map[string]string{damaged: "it is unknown which run: ", state: "it is unknown which of team/trainer/main run: "} {
+		i := Instance{CRISocket: filepath.Join(dir, "none")}
+		if err := i.CheckHolders(t.Context(), dir, io.Discard, false); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
 	}
 }

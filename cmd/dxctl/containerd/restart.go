@@ -88,9 +88,9 @@ func checkHandlers(loaded []containerdconfig.Handler, names []string, shim strin
 	return nil
 }
 
-// isLoaded reports whether the handlers that use the shim in a file are loaded as they are in the
-// file. It returns false if there are none, because then it is unknown whether the file is loaded.
-func isLoaded(text []byte, release containerdconfig.Release, loaded []containerdconfig.Handler) bool {
+// isFileLoaded reports whether the handlers that use the shim in a file are loaded as they are there.
+// It returns false if there are none, because then it is unknown whether the file is loaded.
+func isFileLoaded(text []byte, release containerdconfig.Release, loaded []containerdconfig.Handler) bool {
 	config, err := containerdconfig.Read(text, release)
 	usesShim := false
 	for _, h := range config.Handlers {

@@ -57,12 +57,12 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 	if err != nil {
 		return err
 	}
+	for _, note := range notes {
+		fmt.Fprintf(stderr, "note: %s: %s\n", o.ConfigFile, note)
+	}
 	if o.dryRun {
 		_, err := stdout.Write(diff.Diff(o.ConfigFile, file.text, o.ConfigFile, text))
 		return err
-	}
-	for _, note := range notes {
-		fmt.Fprintf(stderr, "note: %s: %s\n", o.ConfigFile, note)
 	}
 	restored, err := containerdconfig.Read(text, release)
 	if err != nil {
