@@ -4,9 +4,11 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os/exec"
 	"strings"
+	"time"
 )
 
 // Service can be restarted.
@@ -34,9 +36,10 @@ func (c commandLine) Restart(ctx context.Context) error {
 
 // run runs a command. Its error has the last line of the output.
 func run(command *exec.Cmd, what string) error {
+	command.WaitDelay = time.Second
 	output, err := command.CombinedOutput()
-	if err == nil {
-		return nil
+	if err == nil || errors.Is(err, exec.ErrWaitDelay) {
+		return nil // It may have started containerd itself, which keeps the output open and ignores SIGPIPE.
 	}
 	lines := strings.Split(strings.TrimSpace(string(output)), "\n")
 	if last := strings.TrimSpace(lines[len(lines)-1]); last != "" {

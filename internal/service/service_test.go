@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestCommand(t *testing.T) {
@@ -22,6 +23,14 @@ func TestCommand(t *testing.T) {
 	err := Command("echo first; echo why >&2; exit 3").Restart(context.Background())
 	if err == nil || !strings.Contains(err.Error(), "exit status 3: why") {
 		t.Errorf("error %v, want the status and the last line", err)
+	}
+	for command, limit := range map[string]time.Duration{"sleep 30 &": time.Minute, "sleep 30; true": 100 * time.Millisecond} {
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		start := time.Now()
+		if err := Command(command).Restart(ctx); (err == nil) != (limit == time.Minute) || time.Since(start) > 20*time.Second {
+			t.Errorf("%s: %v after %v", command, err, time.Since(start))
+		}
 	}
 }
 

@@ -154,7 +154,9 @@ func CheckKubelet(ctx context.Context, programs func(name string) []string) erro
 		if durable.CheckFile(path) != nil {
 			continue // Other users can write it, and dxctl runs with all privileges.
 		}
-		out, _ := exec.CommandContext(ctx, path, "--version").Output() // With an error, the version is unknown.
+		command := exec.CommandContext(ctx, path, "--version")
+		command.WaitDelay = time.Second
+		out, _ := command.Output() // With an error, the version is unknown.
 		version, _, _ := strings.Cut(strings.TrimSpace(string(out)), "+")
 		if version, _, _ = strings.Cut(version, "-"); version == "Kubernetes v1.31.0" {
 			return fmt.Errorf("%s is of Kubernetes 1.31.0 and does not start again after a restart (kubernetes/kubernetes#126965); update it to 1.31.1 or later", path)
