@@ -164,6 +164,11 @@ func (s managedService) Restart(ctx context.Context) error {
 // stop stops a service and waits until it has stopped.
 func stop(ctx context.Context, name string) error {
 	err := withService(name, func(service *mgr.Service) error {
+		// A service that is starting does not accept the control.
+		// https://learn.microsoft.com/windows/win32/api/winsvc/nf-winsvc-controlservice
+		if _, err := waitWhile(ctx, service, func(state svc.State) bool { return state == svc.StartPending }); err != nil {
+			return err
+		}
 		_, err := service.Control(svc.Stop)
 		switch {
 		case errors.Is(err, windows.ERROR_SERVICE_NOT_ACTIVE):

@@ -19,7 +19,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
-// serviceArgument makes this program a service that stops after the time that follows.
+// serviceArgument makes this program a service that starts and stops in the time that follows.
 const serviceArgument = "--service-of-a-test"
 
 func runService(pause string) {
@@ -35,6 +35,8 @@ func runService(pause string) {
 type stopHandler struct{ pause time.Duration }
 
 func (h stopHandler) Execute(_ []string, requests <-chan svc.ChangeRequest, status chan<- svc.Status) (bool, uint32) {
+	status <- svc.Status{State: svc.StartPending}
+	time.Sleep(h.pause)
 	status <- svc.Status{State: svc.Running, Accepts: svc.AcceptStop}
 	for request := range requests {
 		switch request.Cmd {
@@ -162,6 +164,14 @@ func TestRestartCanceled(t *testing.T) {
 	if kubelet() == 0 {
 		t.Error("the dependent service does not run")
 	}
+}
+
+// A service does not accept the control while it starts.
+func TestStopWhileStarting(t *testing.T) {
+	install(t, "dxtest-starting", 2*time.Second, mgr.Config{})
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	testutil.NoError(t, stop(ctx, "dxtest-starting"))
 }
 
 func TestPrograms(t *testing.T) {
