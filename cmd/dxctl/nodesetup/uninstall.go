@@ -1,7 +1,6 @@
 package nodesetup
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,25 +82,17 @@ func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 		return err
 	}
 	path := filepath.Join(o.shimDir, shimfile.FileName())
-	// The policy names the real shim and the log.
-	p, policyErr := policy.Read(o.StateDir)
-	if policyErr != nil {
-		p.Shim, _ = policy.ReadShim(o.StateDir) // With an error, it has at least the log.
-	}
 	if err = o.checkUnused(ctx, restartDue); err == nil {
 		err = o.CheckHolders(ctx, o.StateDir, stderr, o.force)
 	}
 	if err == nil {
-		realShim, realErr := shimfile.FindRealShim(path, cmp.Or(o.realShim, p.Shim.RealShim))
-		if o.realShim == "" && policyErr != nil {
-			realErr = fmt.Errorf("the real shim is unknown: %w; set --runtime", policyErr)
-		}
-		err = o.handOver(ctx, stdout, path, restartDue, realShim, realErr)
+		err = o.handOver(ctx, stdout, path, restartDue)
 	}
 	if err != nil {
 		return fmt.Errorf("nothing was removed: %w", err)
 	}
-	if err := o.removeFiles(&fileRemover{stdout: stdout, stderr: stderr}, path, p.Shim.Log); err != nil {
+	shim, _ := policy.ReadShim(o.StateDir) // With an error, it has at least the log.
+	if err := o.removeFiles(&fileRemover{stdout: stdout, stderr: stderr}, path, shim.Log); err != nil {
 		return err
 	}
 	if o.hold {
@@ -160,16 +151,20 @@ func (o *uninstallOptions) checkUnused(ctx context.Context, restartDue bool) err
 }
 
 // handOver assigns the containers that the shim at path has started to the real shim, and restarts
-// containerd. realErr is why the real shim is unknown.
-func (o *uninstallOptions) handOver(ctx context.Context, stdout io.Writer, path string, restartDue bool, realShim string, realErr error) error {
+// containerd.
+func (o *uninstallOptions) handOver(ctx context.Context, stdout io.Writer, path string, restartDue bool) error {
 	bundles, err := shimfile.FindBundles(o.containerdState, path)
 	switch {
 	case err != nil || len(bundles) == 0 && !restartDue:
 		return err
 	case !o.AllowRestart:
 		return fmt.Errorf("%s were started by the shim: add --restart, which hands them over to the real shim, or stop them", describeBundles(bundles))
-	case len(bundles) > 0 && realErr != nil:
-		return realErr
+	}
+	realShim := ""
+	if len(bundles) > 0 {
+		if realShim, err = o.findRealShim(path); err != nil {
+			return err
+		}
 	}
 	if err := o.CheckRestart(ctx); err != nil {
 		return err
@@ -193,6 +188,18 @@ func (o *uninstallOptions) handOver(ctx context.Context, stdout io.Writer, path 
 		err = fmt.Errorf("%s were started by the shim in the meantime: run the command again", describeBundles(bundles))
 	}
 	return err
+}
+
+// findRealShim returns the path of the real shim for the shim at path.
+func (o *uninstallOptions) findRealShim(path string) (string, error) {
+	if o.realShim != "" {
+		return shimfile.FindRealShim(path, o.realShim)
+	}
+	p, err := policy.Read(o.StateDir)
+	if err != nil {
+		return "", fmt.Errorf("the real shim is unknown: %w; set --runtime", err)
+	}
+	return shimfile.FindRealShim(path, p.Shim.RealShim)
 }
 
 // describeBundles returns a phrase with the number and the first names of running containers.
