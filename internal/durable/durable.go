@@ -10,7 +10,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/directx-nri/directx-nri/internal/errlog"
 )
@@ -109,6 +111,17 @@ func withoutTempName(err error) error {
 		return fmt.Errorf("%s: %w", linkError.Op, linkError.Err)
 	}
 	return err
+}
+
+// Retry calls do while its error is one of temporary, for at most a second. It waits for programs
+// that briefly use a file without sharing it, such as virus scanners and the shim.
+func Retry(do func() error, temporary ...error) error {
+	for deadline := time.Now().Add(time.Second); ; time.Sleep(time.Millisecond) {
+		err := do()
+		if !slices.ContainsFunc(temporary, func(t error) bool { return errors.Is(err, t) }) || time.Now().After(deadline) {
+			return err
+		}
+	}
 }
 
 // Exists reports whether there is a file at path. It returns true if that is unknown.

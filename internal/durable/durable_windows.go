@@ -6,15 +6,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/windows"
 )
-
-// sharingTimeout bounds the wait for programs that briefly open a new file without
-// sharing it, such as virus scanners.
-const sharingTimeout = 500 * time.Millisecond
 
 // replaceFile renames temp to path and returns when the change is on disk.
 // https://learn.microsoft.com/windows/win32/api/winbase/nf-winbase-movefileexw
@@ -34,22 +29,12 @@ func moveFile(from, to string, flags uint32) error {
 	if err = errors.Join(err, toErr); err != nil {
 		return err
 	}
-	return retryWhileBusy(func() error {
+	return Retry(func() error {
 		if err := windows.MoveFileEx(fromPtr, toPtr, flags); err != nil {
 			return &os.LinkError{Op: "rename", Old: from, New: to, Err: err}
 		}
 		return nil
 	}, windows.ERROR_SHARING_VIOLATION, windows.ERROR_ACCESS_DENIED)
-}
-
-// retryWhileBusy calls f while its error is one of busy, for at most sharingTimeout.
-func retryWhileBusy(f func() error, busy ...error) error {
-	for deadline := time.Now().Add(sharingTimeout); ; time.Sleep(time.Millisecond) {
-		err := f()
-		if !slices.ContainsFunc(busy, func(b error) bool { return errors.Is(err, b) }) || time.Now().After(deadline) {
-			return err
-		}
-	}
 }
 
 // Open opens path for reading without keeping others from renaming or removing it.
@@ -60,7 +45,7 @@ func Open(path string) (f *os.File, err error) {
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
-	err = retryWhileBusy(func() error {
+	err = Retry(func() error {
 		handle, err := windows.CreateFile(name, windows.GENERIC_READ,
 			windows.FILE_SHARE_READ|windows.FILE_SHARE_WRITE|windows.FILE_SHARE_DELETE, nil,
 			windows.OPEN_EXISTING, windows.FILE_ATTRIBUTE_NORMAL, 0)

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 )
 
@@ -35,13 +36,13 @@ func selfTest(ctx context.Context, path, dir string) error {
 	var stdout []byte
 	// A process that was forked while the file was written has the file open for a moment
 	// longer: https://go.dev/issue/22315.
-	err := retry(isBeingWritten, func() (err error) {
+	err := durable.Retry(func() (err error) {
 		command := exec.CommandContext(ctx, path, SelfTestFlag)
 		command.Env = append(os.Environ(), SelfTestParent+"="+dir)
 		command.WaitDelay = time.Second
 		stdout, err = command.Output()
 		return err
-	})
+	}, syscall.ETXTBSY)
 	exit, hasExited := errors.AsType[*exec.ExitError](err)
 	switch {
 	case ctx.Err() != nil:
@@ -56,5 +57,3 @@ func selfTest(ctx context.Context, path, dir string) error {
 		return nil
 	}
 }
-
-func isBeingWritten(err error) bool { return errors.Is(err, syscall.ETXTBSY) }

@@ -15,7 +15,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"time"
+
+	"github.com/directx-nri/directx-nri/internal/durable"
 )
 
 // RuntimeName is the name of a runtime from which containerd derives [BaseName].
@@ -24,14 +25,7 @@ const RuntimeName = "io.containerd.directx.v1"
 // BaseName is the shim's file name without the extension that Windows needs.
 const BaseName = "containerd-shim-directx-v1"
 
-const (
-	// retryLimit and retryInterval bound the wait for a file that a running shim uses. A
-	// shim runs for milliseconds.
-	retryLimit    = 50
-	retryInterval = 20 * time.Millisecond
-
-	programPerm fs.FileMode = 0o755
-)
+const programPerm fs.FileMode = 0o755
 
 // FileNameFor returns the shim's file name on the given GOOS.
 func FileNameFor(goos string) string {
@@ -87,24 +81,13 @@ func Install(ctx context.Context, source, path string) (changed bool, err error)
 		return false, selfTest(ctx, path, workDir)
 	}
 	temp := filepath.Join(workDir, filepath.Base(path))
-	if err := writeProgram(temp, data); err != nil {
+	if err := durable.Replace(temp, data, programPerm); err != nil {
 		return false, err
 	}
 	if err := selfTest(ctx, temp, workDir); err != nil {
 		return false, err
 	}
 	return true, rename(temp, path)
-}
-
-// writeProgram writes a program to path, synced and closed.
-func writeProgram(path string, data []byte) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, programPerm)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	// Chmod, because the umask may have removed bits.
-	return errors.Join(err, f.Chmod(programPerm), f.Sync(), f.Close())
 }
 
 func isExecutable(path string) bool {
@@ -130,22 +113,11 @@ func Remove(path string) (removed []string, err error) {
 		if name != filepath.Base(path) && !strings.HasPrefix(name, workDirPrefix(path)) {
 			continue
 		}
-		if err := retry(isBusy, func() error { return os.RemoveAll(file) }); err != nil {
+		if err := removeAll(file); err != nil {
 			errs = append(errs, err)
 			continue
 		}
 		removed = append(removed, file)
 	}
 	return removed, errors.Join(errs...)
-}
-
-// retry calls do until it succeeds or fails with an error that is not temporary, or until a running
-// shim must have exited.
-func retry(isTemporary func(error) bool, do func() error) error {
-	err := do()
-	for try := 0; try < retryLimit && isTemporary(err); try++ {
-		time.Sleep(retryInterval)
-		err = do()
-	}
-	return err
 }
