@@ -88,7 +88,7 @@ func newRuntimeCommand() *cobra.Command {
 		Use:   "runtime",
 		Short: "Set up the runtime shim and containerd",
 	}
-	command.AddCommand(nodesetup.NewSetupCommand(runtime.GOOS), nodesetup.NewInstallCommand(), nodesetup.NewUninstallCommand(runtime.GOOS))
-	command.AddCommand(containerd.NewConfigureCommand(runtime.GOOS), containerd.NewUnconfigureCommand(runtime.GOOS))
+	command.AddCommand(nodesetup.NewSetupCommand(), nodesetup.NewInstallCommand(), nodesetup.NewUninstallCommand())
+	command.AddCommand(containerd.NewConfigureCommand(), containerd.NewUnconfigureCommand())
 	return command
 }

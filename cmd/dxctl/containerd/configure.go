@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 
@@ -35,12 +36,9 @@ type ConfigureOptions struct {
 	restartSpread time.Duration
 }
 
-// NewConfigureCommand returns 'dxctl runtime configure' for an operating system.
-func NewConfigureCommand(goos string) *cobra.Command {
-	return (&ConfigureOptions{Restarter: Restarter{Instance: Instance{OS: goos}}}).command()
-}
-
-func (o *ConfigureOptions) command() *cobra.Command {
+// NewConfigureCommand returns 'dxctl runtime configure'.
+func NewConfigureCommand() *cobra.Command {
+	o := ConfigureOptions{Restarter: Restarter{Instance: Instance{OS: runtime.GOOS}}}
 	command := &cobra.Command{
 		Use:   "configure",
 		Short: "Make containerd use the runtime shim, and enable NRI",

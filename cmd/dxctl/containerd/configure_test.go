@@ -22,12 +22,11 @@ import (
 )
 
 // newCommand returns a command of 'dxctl runtime'.
-func newCommand(name string, r Restarter) *cobra.Command {
-	r.OS = "linux"
+func newCommand(name string) *cobra.Command {
 	if name == "configure" {
-		return (&ConfigureOptions{Restarter: r}).command()
+		return NewConfigureCommand()
 	}
-	return (&unconfigureOptions{Restarter: r}).command()
+	return NewUnconfigureCommand()
 }
 
 // flags returns the arguments of a command on a node; the first one is its name.
@@ -42,7 +41,7 @@ func flags(n *containerdtest.FakeNode, args []string) []string {
 // run runs 'dxctl runtime'.
 func run(t *testing.T, n *containerdtest.FakeNode, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
-	return containerdtest.Run(t, newCommand(args[0], Restarter{}), flags(n, args)...)
+	return containerdtest.Run(t, newCommand(args[0]), flags(n, args)...)
 }
 
 func must(t *testing.T, n *containerdtest.FakeNode, args ...string) (stdout, stderr string) {

@@ -206,7 +206,7 @@ func TestRestartSpread(t *testing.T) {
 	b := containerdtest.New(t, containerdtest.Config)
 	for _, first := range []bool{true, false} {
 		waits := false
-		command := newCommand("configure", Restarter{})
+		command := NewConfigureCommand()
 		command.SetErr(writerFunc(func(text string) {
 			if strings.Contains(text, "--restart-spread") {
 				waits = true

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"slices"
 
 	"github.com/rogpeppe/go-internal/diff"
@@ -19,12 +20,9 @@ type unconfigureOptions struct {
 	force bool
 }
 
-// NewUnconfigureCommand returns 'dxctl runtime unconfigure' for an operating system.
-func NewUnconfigureCommand(goos string) *cobra.Command {
-	return (&unconfigureOptions{Restarter: Restarter{Instance: Instance{OS: goos}}}).command()
-}
-
-func (o *unconfigureOptions) command() *cobra.Command {
+// NewUnconfigureCommand returns 'dxctl runtime unconfigure'.
+func NewUnconfigureCommand() *cobra.Command {
+	o := unconfigureOptions{Restarter: Restarter{Instance: Instance{OS: runtime.GOOS}}}
 	command := &cobra.Command{
 		Use:   "unconfigure",
 		Short: "Undo 'dxctl runtime configure'",

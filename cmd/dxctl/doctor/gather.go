@@ -297,7 +297,7 @@ func (g *gatherer) readKubelet(ctx context.Context, p policy.Policy) *kubeletSta
 		return nil
 	}
 	k := &kubeletState{Dir: g.kubeletDir, Allocatable: map[string][]string{}}
-	k.RestartErr = nodesetup.CheckKubelet(ctx, service.RunningPrograms)
+	k.RestartErr = nodesetup.CheckKubelet(ctx, service.RunningPrograms("kubelet.exe"))
 	k.SocketErr = checkListening(ctx, filepath.Join(g.kubeletDir, "kubelet.sock"))
 	k.PodResourcesErr = g.withConnection(ctx, g.podResources, func(ctx context.Context, connection *grpc.ClientConn) error {
 		answer, err := podresources.NewPodResourcesListerClient(connection).GetAllocatableResources(ctx, &podresources.AllocatableResourcesRequest{})

@@ -71,9 +71,9 @@ func (p place) must(t *testing.T, name string, args ...string) (stderr string) {
 func (p place) configure(t *testing.T, name string, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	if name == "configure" {
-		return containerdtest.Run(t, containerd.NewConfigureCommand("linux"), append(append(p.Flags(), "--shim-dir", p.dir), args...)...)
+		return containerdtest.Run(t, containerd.NewConfigureCommand(), append(append(p.Flags(), "--shim-dir", p.dir), args...)...)
 	}
-	return containerdtest.Run(t, containerd.NewUnconfigureCommand("linux"), append(p.Flags(), args...)...)
+	return containerdtest.Run(t, containerd.NewUnconfigureCommand(), append(p.Flags(), args...)...)
 }
 
 func (p place) install(t *testing.T, args ...string) (string, error) {
@@ -104,7 +104,7 @@ func TestInstallClearsBypass(t *testing.T) {
 
 func (p place) uninstall(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
-	return containerdtest.Run(t, NewUninstallCommand("linux"), append([]string{
+	return containerdtest.Run(t, NewUninstallCommand(), append([]string{
 		"--containerd-config", p.Config, "--cri-socket", p.Socket, "--state-dir", p.State, "--shim-dir", p.dir,
 		"--containerd-state", p.containerdState, "--runtime-dir", p.run, "--runtime", p.real,
 		"--labels-file", filepath.Join(p.Root, "labels"),

@@ -22,6 +22,7 @@ import (
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/readiness"
@@ -42,10 +43,10 @@ type setupOptions struct {
 	programs      func(name string) []string // [service.RunningPrograms]
 }
 
-// NewSetupCommand returns 'dxctl runtime setup' for an operating system.
-func NewSetupCommand(goos string) *cobra.Command {
+// NewSetupCommand returns 'dxctl runtime setup'.
+func NewSetupCommand() *cobra.Command {
 	o := setupOptions{interval: 5 * time.Second, gpuFlags: nodegpus.Flags{Trusted: true}, defaultConfig: paths.Default().Config, programs: service.RunningPrograms}
-	o.configure.OS = goos
+	o.configure.OS = runtime.GOOS
 	return o.command()
 }
 
@@ -91,7 +92,7 @@ func (o *setupOptions) run(ctx context.Context, stdout, stderr io.Writer) error 
 // setUp installs the shim and configures containerd.
 func (o *setupOptions) setUp(ctx context.Context, stdout, stderr io.Writer) error {
 	if !o.wasSetUp() {
-		if err := CheckKubelet(ctx, o.programs); err != nil {
+		if err := CheckKubelet(ctx, o.programs("kubelet.exe")); err != nil {
 			return fmt.Errorf("nothing was changed: %w", err)
 		}
 	}
@@ -108,15 +109,14 @@ func (o *setupOptions) setUp(ctx context.Context, stdout, stderr io.Writer) erro
 
 // waitForGPU waits until the node has a GPU or was set up before, or ctx ends.
 func (o *setupOptions) waitForGPU(ctx context.Context, out io.Writer) error {
-	last := ""
+	var last errlog.LastError
 	for {
 		reason := o.checkGPU(ctx)
 		if reason == nil || ctx.Err() != nil {
 			return nil
 		}
-		if text := reason.Error(); text != last {
-			fmt.Fprintf(out, "waiting for a GPU, and changing nothing: %s\n", text)
-			last = text
+		if last.Changed(reason) {
+			fmt.Fprintf(out, "waiting for a GPU, and changing nothing: %v\n", reason)
 			if err := o.report(reason); err != nil {
 				return err
 			}
@@ -143,14 +143,14 @@ func (o *setupOptions) wasSetUp() bool {
 	return containerd.IsConfigured(o.configure.StateDir) || durable.Exists(o.configure.Shim())
 }
 
-// CheckKubelet returns an error for a kubelet that does not start again after a restart. On Windows,
-// the kubelet 1.31.0 does not remove its old socket (CleanupPluginDirectory in
+// CheckKubelet returns an error if one of the programs is a kubelet that does not start again after a
+// restart. On Windows, the kubelet 1.31.0 does not remove its old socket (CleanupPluginDirectory in
 // pkg/kubelet/cm/devicemanager/manager.go).
 // https://github.com/kubernetes/kubernetes/pull/127100, in 1.31.1
-func CheckKubelet(ctx context.Context, programs func(name string) []string) error {
+func CheckKubelet(ctx context.Context, paths []string) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	for _, path := range programs("kubelet.exe") {
+	for _, path := range paths {
 		if durable.CheckFile(path) != nil {
 			continue // Other users can write it, and dxctl runs with all privileges.
 		}

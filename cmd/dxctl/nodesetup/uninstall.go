@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -35,9 +36,9 @@ type uninstallOptions struct {
 	force           bool
 }
 
-// NewUninstallCommand returns 'dxctl runtime uninstall' for an operating system.
-func NewUninstallCommand(goos string) *cobra.Command {
-	o := uninstallOptions{Restarter: containerd.Restarter{Instance: containerd.Instance{OS: goos}}}
+// NewUninstallCommand returns 'dxctl runtime uninstall'.
+func NewUninstallCommand() *cobra.Command {
+	o := uninstallOptions{Restarter: containerd.Restarter{Instance: containerd.Instance{OS: runtime.GOOS}}}
 	defaults := paths.Default()
 	command := &cobra.Command{
 		Use:   "uninstall",
@@ -53,7 +54,7 @@ GPUs do not start again: delete them first, or set --force.`,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },
 	}
 	labelsFile := nodelabels.FeatureFile
-	if goos == "windows" {
+	if o.OS == "windows" {
 		labelsFile = "" // directx-labeler's file is in a volume of the pod.
 	}
 	flags := command.Flags()
