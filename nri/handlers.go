@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/directx-nri/directx-nri/internal/containerdconfig"
+	"github.com/directx-nri/directx-nri/internal/criclient"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
 )
@@ -15,11 +15,11 @@ import (
 type RuntimeHandlers struct {
 	// read returns the configuration that the containerd with the process ID peerPID has loaded;
 	// peerPID is 0 if it is unknown.
-	read func(ctx context.Context, peerPID int) (containerdconfig.RunningConfig, error)
+	read func(ctx context.Context, peerPID int) (criclient.RunningConfig, error)
 
 	mu      sync.Mutex
 	peerPID int
-	config  *containerdconfig.RunningConfig // nil until it is read
+	config  *criclient.RunningConfig // nil until it is read
 }
 
 // NewRuntimeHandlers returns the handlers of the containerd at these sockets. Reading them fails if
@@ -27,20 +27,20 @@ type RuntimeHandlers struct {
 // At boot, k3s creates its CRI socket after the plugin has started, so cri determines its path at
 // each use: see paths.CRISocket.
 func NewRuntimeHandlers(nriSocket string, cri fmt.Stringer) *RuntimeHandlers {
-	return &RuntimeHandlers{read: func(ctx context.Context, peerPID int) (containerdconfig.RunningConfig, error) {
+	return &RuntimeHandlers{read: func(ctx context.Context, peerPID int) (criclient.RunningConfig, error) {
 		criSocket := cri.String()
 		if peerPID != 0 {
 			owner, err := localgrpc.SocketOwner(ctx, criSocket)
 			if err != nil {
-				return containerdconfig.RunningConfig{}, err
+				return criclient.RunningConfig{}, err
 			}
 			defer func() { _ = owner.Close() }()
 			if owner.PID != peerPID {
-				return containerdconfig.RunningConfig{}, fmt.Errorf("%s belongs to process %d, and %s to process %d: another containerd has replaced the NRI socket; "+
+				return criclient.RunningConfig{}, fmt.Errorf("%s belongs to process %d, and %s to process %d: another containerd has replaced the NRI socket; "+
 					"disable NRI or set another socket_path in its configuration (plugin io.containerd.nri.v1.nri) and restart both, or correct --cri-socket", nriSocket, peerPID, criSocket, owner.PID)
 			}
 		}
-		config, err := containerdconfig.ReadRunning(ctx, criSocket)
+		config, err := criclient.ReadRunning(ctx, criSocket)
 		if err != nil {
 			return config, fmt.Errorf("%w; is --cri-socket %s correct?", err, criSocket)
 		}
@@ -56,7 +56,7 @@ func (h *RuntimeHandlers) reset(peerPID int) {
 	h.peerPID, h.config = peerPID, nil
 }
 
-func (h *RuntimeHandlers) runningConfig(ctx context.Context) (containerdconfig.RunningConfig, error) {
+func (h *RuntimeHandlers) runningConfig(ctx context.Context) (criclient.RunningConfig, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.config == nil {

@@ -22,6 +22,7 @@ import (
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
+	"github.com/directx-nri/directx-nri/internal/criclient"
 	"github.com/directx-nri/directx-nri/internal/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/metrics"
 	"github.com/directx-nri/directx-nri/internal/policy"
@@ -89,17 +90,17 @@ func newBed(t testing.TB, devices ...discovery.Device) *bed {
 	return b
 }
 
-type loader = func(context.Context, int) (containerdconfig.RunningConfig, error)
+type loader = func(context.Context, int) (criclient.RunningConfig, error)
 
 // handlers has one of runc, which is the default, and one of Kata Containers.
-func handlers(context.Context, int) (containerdconfig.RunningConfig, error) {
-	return containerdconfig.RunningConfig{OS: "linux", Default: "runc", Handlers: []containerdconfig.Handler{
+func handlers(context.Context, int) (criclient.RunningConfig, error) {
+	return criclient.RunningConfig{OS: "linux", Default: "runc", Handlers: []containerdconfig.Handler{
 		{Name: "kata", RuntimeType: "io.containerd.kata.v2"}, {Name: "runc", RuntimeType: "io.containerd.runc.v2"},
 	}}, nil
 }
 
-func unknown(context.Context, int) (containerdconfig.RunningConfig, error) {
-	return containerdconfig.RunningConfig{}, errors.New("connection refused")
+func unknown(context.Context, int) (criclient.RunningConfig, error) {
+	return criclient.RunningConfig{}, errors.New("connection refused")
 }
 
 func TestReadyNeedsAHandler(t *testing.T) {
@@ -110,8 +111,8 @@ func TestReadyNeedsAHandler(t *testing.T) {
 	}
 	p.unregisteredErr.Store(nil)
 	only := func(handlers ...containerdconfig.Handler) loader {
-		return func(context.Context, int) (containerdconfig.RunningConfig, error) {
-			return containerdconfig.RunningConfig{OS: "linux", Default: "runc", Handlers: handlers}, nil
+		return func(context.Context, int) (criclient.RunningConfig, error) {
+			return criclient.RunningConfig{OS: "linux", Default: "runc", Handlers: handlers}, nil
 		}
 	}
 	for _, test := range []struct {
@@ -129,7 +130,7 @@ func TestReadyNeedsAHandler(t *testing.T) {
 			t.Errorf("%v, want %q", err, test.says)
 		}
 	}
-	p.handlers = &RuntimeHandlers{read: func(ctx context.Context, _ int) (containerdconfig.RunningConfig, error) {
+	p.handlers = &RuntimeHandlers{read: func(ctx context.Context, _ int) (criclient.RunningConfig, error) {
 		if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > 900*time.Millisecond {
 			t.Error("a query of containerd may take longer than package readiness waits")
 		}

@@ -29,7 +29,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/directx-nri/directx-nri/discovery"
-	"github.com/directx-nri/directx-nri/internal/containerdconfig"
+	"github.com/directx-nri/directx-nri/internal/criclient"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/testutil/grpctest"
 )
@@ -101,7 +101,7 @@ func TestRunnerRegistersAgain(t *testing.T) {
 	dir := testutil.ShortDir(t)
 	behind, front := filepath.Join(dir, "runtime.sock"), filepath.Join(dir, "nri.sock")
 	startRuntime(t, behind)
-	b.plugin.handlers.read = func(ctx context.Context, peer int) (containerdconfig.RunningConfig, error) {
+	b.plugin.handlers.read = func(ctx context.Context, peer int) (criclient.RunningConfig, error) {
 		if goruntime.GOOS == "linux" && peer != os.Getpid() {
 			t.Errorf("the runtime's process is %d, want this one", peer)
 		}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/internal/cli"
-	"github.com/directx-nri/directx-nri/internal/containerdconfig"
+	"github.com/directx-nri/directx-nri/internal/criclient"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/metrics"
@@ -84,7 +84,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	plugin := nri.NewPlugin(func() (*decision.Decider, error) { return o.newDecider(log) }, handlers, m, log)
 	runner := &nri.Runner{
 		Socket: o.nriSocket, Index: o.nriIndex, Plugin: plugin,
-		CheckSynchronize: func(ctx context.Context) error { return containerdconfig.CheckSynchronize(ctx, o.criSocket.String()) },
+		CheckSynchronize: func(ctx context.Context) error { return criclient.CheckSynchronize(ctx, o.criSocket.String()) },
 	}
 	health := metrics.Health{Alive: func(context.Context) error { return plugin.CheckAlive() }, Ready: plugin.CheckReady}
 	group, ctx := errgroup.WithContext(ctx)

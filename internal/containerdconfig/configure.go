@@ -177,7 +177,7 @@ func selectEligible(c Config, s Settings) (selected []Handler, warnings []string
 		}
 	}
 	if len(selected) == 0 {
-		err = fmt.Errorf("no runtime handler can have GPUs: %s", cmp.Or(strings.Join(warnings, ", "), whyNotEligible(c.Handlers, s.OS)))
+		err = fmt.Errorf("no runtime handler can have GPUs: %s", cmp.Or(strings.Join(warnings, ", "), WhyNotEligible(c.Handlers, s.OS)))
 	}
 	return selected, warnings, err
 }
@@ -190,8 +190,8 @@ func names(handlers []Handler) string {
 	return cmp.Or(strings.Join(all, ", "), "none")
 }
 
-// whyNotEligible returns the reasons why the handlers cannot have GPUs.
-func whyNotEligible(handlers []Handler, goos string) string {
+// WhyNotEligible returns the reasons why the handlers cannot have GPUs.
+func WhyNotEligible(handlers []Handler, goos string) string {
 	var reasons []string
 	for _, h := range handlers {
 		if err := h.CheckEligible(goos); err != nil {
@@ -222,7 +222,7 @@ func (e *tomlEditor) addHandler(c Config, s Settings) {
 		i = slices.IndexFunc(c.Handlers, func(h Handler) bool { return h.CheckEligible(s.OS) == nil })
 	}
 	if i < 0 {
-		e.fail("the runtime handler %s cannot be added, because no runtime handler can have GPUs: %s", s.AddHandler, whyNotEligible(c.Handlers, s.OS))
+		e.fail("the runtime handler %s cannot be added, because no runtime handler can have GPUs: %s", s.AddHandler, WhyNotEligible(c.Handlers, s.OS))
 		return
 	}
 	e.setTable([]string{"plugins", criPlugin(c.Version), "containerd", "runtimes", s.AddHandler}, c.Handlers[i].values)

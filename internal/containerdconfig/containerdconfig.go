@@ -42,8 +42,7 @@ const AnnotationPattern = "directx.microsoft.com/*"
 const (
 	runhcsType = "io.containerd.runhcs.v1"
 	runcType   = "io.containerd.runc.v2"
-	shimType   = "io.containerd.directx.v1" // the runtime shim, which runs runc's
-	podSandbox = "podsandbox"               // the default sandboxer
+	podSandbox = "podsandbox" // the default sandboxer
 
 	// newFileVersion is the version of a new file, which all releases read.
 	newFileVersion = 2

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
+	"github.com/directx-nri/directx-nri/internal/criclient"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/test/bed"
@@ -226,10 +227,10 @@ func (m *machine) mustRestart(command string, args ...string) string {
 }
 
 // loaded waits for containerd and returns the runtime handlers that it has loaded.
-func (m *machine) loaded() (loaded containerdconfig.RunningConfig) {
+func (m *machine) loaded() (loaded criclient.RunningConfig) {
 	m.Helper()
 	bed.Eventually(m, 30*time.Second, "containerd answers", func() (err error) {
-		loaded, err = containerdconfig.ReadRunning(m.Context(), m.socket())
+		loaded, err = criclient.ReadRunning(m.Context(), m.socket())
 		return err
 	})
 	return loaded

@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
+	"github.com/directx-nri/directx-nri/internal/criclient"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/test/bed"
@@ -217,7 +218,7 @@ func TestConfigureAndBack(t *testing.T) {
 					t.Errorf("NRI was not off, or containerd words it differently:\n%s", logged)
 				}
 				n.mustRestart("configure")
-				if err := n.loaded().CheckShimUsed(); errors.Is(err, containerdconfig.ErrShimNotUsed) != (name == containerd2) {
+				if err := n.loaded().CheckShimUsed(); errors.Is(err, criclient.ErrShimNotUsed) != (name == containerd2) {
 					t.Errorf("pods go through the shim: %v", err)
 				}
 				after := n.handlers()

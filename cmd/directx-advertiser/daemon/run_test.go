@@ -11,7 +11,7 @@ import (
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/config"
-	"github.com/directx-nri/directx-nri/internal/containerdconfig"
+	"github.com/directx-nri/directx-nri/internal/criclient"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/testutil/allocationtest"
@@ -57,7 +57,7 @@ func TestCheckedSource(t *testing.T) {
 		message string // logged
 	}{
 		{result: unknown, wantErr: true},
-		{result: containerdconfig.ErrShimNotUsed, wantErr: true},
+		{result: criclient.ErrShimNotUsed, wantErr: true},
 		{result: nil, want: 1, message: "Advertising GPUs"},
 		{result: nil, want: 1},
 		{result: unknown, want: 1},

@@ -10,7 +10,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/directx-nri/directx-nri/internal/containerdconfig"
+	"github.com/directx-nri/directx-nri/internal/criclient"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 )
 
@@ -18,7 +18,7 @@ import (
 const queryTimeout = time.Second
 
 // Definite reasons why containers would not start with GPUs, beside
-// [containerdconfig.ErrShimNotUsed].
+// [criclient.ErrShimNotUsed].
 var (
 	errShimMissing = errors.New("runtime shim not found")
 	errBypassed    = errors.New("containerd bypasses the shim for the containers of pods")
@@ -27,7 +27,7 @@ var (
 // IsDefinite reports whether err is a reason why containers would not start with GPUs. Other
 // errors of [Check] mean that this is not known, as during a restart of containerd.
 func IsDefinite(err error) bool {
-	return errors.Is(err, containerdconfig.ErrShimNotUsed) || errors.Is(err, errShimMissing) || errors.Is(err, errBypassed)
+	return errors.Is(err, criclient.ErrShimNotUsed) || errors.Is(err, errShimMissing) || errors.Is(err, errBypassed)
 }
 
 // Check returns nil if the containerd at criSocket starts the pods of at least one runtime handler
@@ -42,7 +42,7 @@ func Check(ctx context.Context, stateDir, criSocket string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	running, err := containerdconfig.ReadRunning(ctx, criSocket)
+	running, err := criclient.ReadRunning(ctx, criSocket)
 	if err != nil {
 		return fmt.Errorf("%w; is containerd running, and is --cri-socket %s correct?", err, criSocket)
 	}

@@ -13,7 +13,7 @@ import (
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/directx-nri/directx-nri/internal/containerdconfig"
+	"github.com/directx-nri/directx-nri/internal/criclient"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/internal/testutil/grpctest"
 )
@@ -49,9 +49,9 @@ func TestCheck(t *testing.T) {
 		words   string
 	}{
 		"routed":            {path: shim},
-		"another sandboxer": {path: shim, sandbox: "shim", want: containerdconfig.ErrShimNotUsed, words: "no runtime handler can have GPUs"},
-		"not routed":        {path: "", want: containerdconfig.ErrShimNotUsed, words: "runtime handler usual is not set; run 'dxctl runtime configure --restart'"},
-		"another shim":      {path: "/usr/bin/other", want: containerdconfig.ErrShimNotUsed, words: "/usr/bin/other"},
+		"another sandboxer": {path: shim, sandbox: "shim", want: criclient.ErrShimNotUsed, words: "no runtime handler can have GPUs"},
+		"not routed":        {path: "", want: criclient.ErrShimNotUsed, words: "runtime handler usual is not set; run 'dxctl runtime configure --restart'"},
+		"another shim":      {path: "/usr/bin/other", want: criclient.ErrShimNotUsed, words: "/usr/bin/other"},
 		"shim is gone":      {path: filepath.Join(dir, "gone", shimfile.BaseName), want: errShimMissing, words: "run 'dxctl runtime install'"},
 		"bypassed":          {path: shim, bypass: "bootstrap version 3", want: errBypassed, words: "bootstrap version 3"},
 		"no containerd":     {path: "none", words: "/s correct?"},

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd/containerdtest"
-	"github.com/directx-nri/directx-nri/internal/containerdconfig"
+	"github.com/directx-nri/directx-nri/internal/criclient"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
@@ -56,7 +56,7 @@ func must(t *testing.T, n *containerdtest.FakeNode, args ...string) (stdout, std
 // checkLoaded fails the test unless the running containerd uses the shim, or does not.
 func checkLoaded(t *testing.T, n *containerdtest.FakeNode, when string, want bool) {
 	t.Helper()
-	loaded, err := containerdconfig.ReadRunning(t.Context(), n.Socket)
+	loaded, err := criclient.ReadRunning(t.Context(), n.Socket)
 	if got := len(HandlersWithShim(loaded.Handlers)) > 0; err != nil || got != want {
 		t.Errorf("%s: containerd uses the shim: %t, %v", when, got, err)
 	}

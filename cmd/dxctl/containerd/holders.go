@@ -7,12 +7,11 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/directx-nri/directx-nri/internal/allocation"
-	"github.com/directx-nri/directx-nri/internal/containerdconfig"
+	"github.com/directx-nri/directx-nri/internal/criclient"
 	"github.com/directx-nri/directx-nri/internal/paths"
 )
 
@@ -28,9 +27,9 @@ func (i *Instance) CheckHolders(ctx context.Context, stateDir string, stderr io.
 	for _, p := range problems {
 		err = errors.Join(err, p.Err)
 	}
-	var pods Pods
+	var pods criclient.Pods
 	if err == nil && len(entries) > 0 {
-		pods, err = i.Pods(ctx)
+		pods, err = criclient.ReadPods(ctx, i.CRISocket)
 	}
 	names := runningHolders(entries, pods)
 	switch {
@@ -53,7 +52,7 @@ func (i *Instance) CheckHolders(ctx context.Context, stateDir string, stderr io.
 
 // runningHolders returns the containers of entries whose pods run, or all containers if pods is
 // nil. Containers that get their GPUs from the kubelet have no interlock and are left out.
-func runningHolders(entries []allocation.Entry, pods Pods) []string {
+func runningHolders(entries []allocation.Entry, pods criclient.Pods) []string {
 	var names []string
 	for _, e := range entries {
 		if h := e.Holder; h != nil && !e.Injected && (pods == nil || pods.IsRunning(*h)) {
@@ -62,27 +61,4 @@ func runningHolders(entries []allocation.Entry, pods Pods) []string {
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
-}
-
-// Pods are the pods that containerd has a sandbox of, by UID.
-type Pods map[string]containerdconfig.Pod
-
-// IsRunning reports whether the pod of a holder is running.
-func (p Pods) IsRunning(h allocation.Holder) bool {
-	if !h.BoundByName() {
-		return p[h.PodUID].Ready
-	}
-	for _, pod := range p {
-		if pod.Ready && pod.Namespace == h.PodNamespace && pod.Name == h.PodName {
-			return true
-		}
-	}
-	return false
-}
-
-// Pods returns the pods of the running containerd.
-func (i *Instance) Pods(ctx context.Context) (Pods, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	return containerdconfig.Pods(ctx, i.CRISocket)
 }

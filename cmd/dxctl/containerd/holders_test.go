@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/directx-nri/directx-nri/internal/allocation"
-	"github.com/directx-nri/directx-nri/internal/containerdconfig"
+	"github.com/directx-nri/directx-nri/internal/criclient"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/testutil/allocationtest"
@@ -30,7 +30,7 @@ func TestRunningHolders(t *testing.T) {
 		entry("run", "uid-r"), entry("run", "uid-r"), entry("ended", "uid-e"), entry("gone", "uid-g"),
 		entry("named", "name:default/named"), entry("", ""), injected,
 	}
-	pods := map[string]containerdconfig.Pod{
+	pods := criclient.Pods{
 		"uid-r": {Namespace: "default", Name: "run", Ready: true}, "uid-e": {Namespace: "default", Name: "ended"},
 		"uid-n": {Namespace: "default", Name: "named", Ready: true}, "uid-k": {Namespace: "default", Name: "kubelet", Ready: true},
 	}

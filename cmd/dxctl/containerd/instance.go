@@ -15,6 +15,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
+	"github.com/directx-nri/directx-nri/internal/criclient"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/paths"
 )
@@ -48,7 +49,7 @@ func (i *Instance) CheckFlags() error {
 
 // Release returns the release of the containerd that reads the configuration file. If the running
 // one has not answered, the version of the file is used instead.
-func (i *Instance) Release(running containerdconfig.RunningConfig) containerdconfig.Release {
+func (i *Instance) Release(running criclient.RunningConfig) containerdconfig.Release {
 	return containerdconfig.Release{OS: i.OS, Major: cmp.Or(i.Major, running.Major)}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
+	"github.com/directx-nri/directx-nri/internal/criclient"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/service"
 )
@@ -110,10 +111,10 @@ func isFileLoaded(text []byte, release containerdconfig.Release, loaded []contai
 }
 
 // ReadRunning returns what the running containerd has loaded.
-func (r *Restarter) ReadRunning(ctx context.Context, limit time.Duration) (containerdconfig.RunningConfig, error) {
+func (r *Restarter) ReadRunning(ctx context.Context, limit time.Duration) (criclient.RunningConfig, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	return containerdconfig.ReadRunning(ctx, r.CRISocket)
+	return criclient.ReadRunning(ctx, r.CRISocket)
 }
 
 var errRestartDue = errors.New("an earlier command did not finish its restart of containerd")
@@ -240,7 +241,7 @@ func (r *Restarter) restartAndCheck(ctx context.Context, check func(loaded []con
 		return err
 	}
 	for {
-		running, err := containerdconfig.ReadRunning(ctx, r.CRISocket)
+		running, err := criclient.ReadRunning(ctx, r.CRISocket)
 		if err == nil && check != nil {
 			err = check(running.Handlers)
 		}

@@ -1,7 +1,7 @@
 package doctor
 
 import (
-	"github.com/directx-nri/directx-nri/internal/containerdconfig"
+	"github.com/directx-nri/directx-nri/internal/criclient"
 )
 
 // The names of the checks.
@@ -103,10 +103,10 @@ var (
 	handlerIgnoresDevices     = findingKind{CheckHandlers, "its containers would start without their GPUs; with the runtime shim, the node offers none", "remove the handler from {containerd}; then {restart}"}
 	shimBypassed              = findingKind{CheckHandlers, noPodStarts + ", and none is offered", "use handlers of type io.containerd.runhcs.v1 while its shim exists, then 'dxctl runtime install'; otherwise set injection: kubelet, if the shim honors devices; see docs/limits.md"}
 	handlerNotEligible        = findingKind{CheckHandlers, "its containers get no GPU", "remove its runtime_path in {containerd}"}
-	handlerWithoutAnnotations = findingKind{CheckHandlers, "the shim does not get the annotations of pods", containerdconfig.ShimNotUsedRemedy}
+	handlerWithoutAnnotations = findingKind{CheckHandlers, "the shim does not get the annotations of pods", criclient.ShimNotUsedRemedy}
 	handlerNotLoaded          = findingKind{CheckHandlers, "the configuration has no effect until containerd is restarted", "{restart}, or set --containerd-config"}
-	noEligibleHandler         = findingKind{CheckHandlers, noPodStarts, "add a handler without a sandboxer to {containerd}, then " + containerdconfig.ShimNotUsedRemedy}
-	noHandlerWithShim         = findingKind{CheckHandlers, noPodStarts, containerdconfig.ShimNotUsedRemedy}
+	noEligibleHandler         = findingKind{CheckHandlers, noPodStarts, "add a handler without a sandboxer to {containerd}, then " + criclient.ShimNotUsedRemedy}
+	noHandlerWithShim         = findingKind{CheckHandlers, noPodStarts, criclient.ShimNotUsedRemedy}
 
 	shimMissing        = findingKind{CheckShim, containersDoNotStart, "run 'dxctl runtime install', or 'dxctl runtime unconfigure --restart'"}
 	shimFails          = findingKind{CheckShim, containersDoNotStart, "run 'dxctl runtime install', which tests it"}

@@ -33,7 +33,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/capabilities"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/config"
-	"github.com/directx-nri/directx-nri/internal/containerdconfig"
+	"github.com/directx-nri/directx-nri/internal/criclient"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
@@ -192,9 +192,9 @@ func (g *gatherer) readGPUs(ctx context.Context, c configState) ([]gpu, error) {
 
 func (g *gatherer) readContainerd(ctx context.Context) containerdState {
 	c := containerdState{ConfigPath: g.ConfigFile, Socket: g.CRISocket}
-	var running containerdconfig.RunningConfig
+	var running criclient.RunningConfig
 	c.Err = g.withConnection(ctx, g.CRISocket, func(ctx context.Context, _ *grpc.ClientConn) (err error) {
-		running, err = containerdconfig.ReadRunning(ctx, g.CRISocket)
+		running, err = criclient.ReadRunning(ctx, g.CRISocket)
 		return err
 	})
 	c.Version = running.Version

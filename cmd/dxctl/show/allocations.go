@@ -15,11 +15,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/directx-nri/directx-nri/advertiser"
-	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/nodegpus"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/criclient"
 	"github.com/directx-nri/directx-nri/internal/paths"
 )
 
@@ -126,9 +126,9 @@ func (o *allocationsOptions) reports(ctx context.Context, stderr io.Writer, entr
 	if err != nil {
 		fmt.Fprintf(stderr, "The GPUs are shown without their names: %v\n", err)
 	}
-	var pods containerd.Pods // nil if they are unknown
+	var pods criclient.Pods // nil if they are unknown
 	if slices.ContainsFunc(entries, func(e allocation.Entry) bool { return e.Holder != nil }) {
-		if pods, err = (&containerd.Instance{CRISocket: o.criSocket}).Pods(ctx); err != nil {
+		if pods, err = criclient.ReadPods(ctx, o.criSocket); err != nil {
 			fmt.Fprintf(stderr, "The pods of this node are unknown: %v; set --cri-socket\n", err)
 		}
 	}
@@ -138,7 +138,7 @@ func (o *allocationsOptions) reports(ctx context.Context, stderr io.Writer, entr
 }
 
 // stateOf returns the state of an entry and the reason.
-func stateOf(e allocation.Entry, pods containerd.Pods) (state, reason string) {
+func stateOf(e allocation.Entry, pods criclient.Pods) (state, reason string) {
 	switch {
 	case e.BindingUnreadable:
 		return stateUnknown, "its holder cannot be read"
@@ -154,7 +154,7 @@ func stateOf(e allocation.Entry, pods containerd.Pods) (state, reason string) {
 
 // reportAllocations returns a report for each replica of entries, ordered by GPU
 // and replica.
-func reportAllocations(entries []allocation.Entry, devices []discovery.Device, pods containerd.Pods) []allocationReport {
+func reportAllocations(entries []allocation.Entry, devices []discovery.Device, pods criclient.Pods) []allocationReport {
 	reports := []allocationReport{}
 	for _, e := range entries {
 		state, reason := stateOf(e, pods)

@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/criclient"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
@@ -44,18 +44,18 @@ func TestAllocationStates(t *testing.T) {
 	nameless.Holder.PodNamespace = ""
 	byName := entry("a", "name:default/a", "0")
 	unclear.BindingUnreadable = true
-	pod := func(uid string, ready bool) containerd.Pods {
-		return containerd.Pods{uid: {Namespace: "default", Name: "a", Ready: ready}}
+	pod := func(uid string, ready bool) criclient.Pods {
+		return criclient.Pods{uid: {Namespace: "default", Name: "a", Ready: ready}}
 	}
 	for name, test := range map[string]struct {
 		entry allocation.Entry
-		pods  containerd.Pods
+		pods  criclient.Pods
 		want  string
 	}{
 		"runs":                             {held, pod("uid-a", true), stateHeld},
-		"not presented":                    {entry("", "", "0"), containerd.Pods{}, stateWaiting},
-		"its binding cannot be read":       {unclear, containerd.Pods{}, stateUnknown},
-		"gone":                             {held, containerd.Pods{}, stateStale},
+		"not presented":                    {entry("", "", "0"), criclient.Pods{}, stateWaiting},
+		"its binding cannot be read":       {unclear, criclient.Pods{}, stateUnknown},
+		"gone":                             {held, criclient.Pods{}, stateStale},
 		"its sandbox has ended":            {held, pod("uid-a", false), stateStale},
 		"its pod was recreated":            {held, pod("uid-b", true), stateStale},
 		"no answer":                        {held, nil, stateUnknown},
@@ -79,7 +79,7 @@ func TestAllocationsOutput(t *testing.T) {
 	both := entry("b", "uid-b", "2")
 	both.Replicas = append(both.Replicas, allocation.Replica{ID: secondGPU + "::0", InstanceID: secondGPU})
 	entries := []allocation.Entry{entry("c", "uid-c", "10"), entry("a", "uid-a", "0"), both, entry("", "", "1")}
-	reports := reportAllocations(entries, devices, containerd.Pods{"uid-a": {Ready: true}, "uid-b": {Ready: true}})
+	reports := reportAllocations(entries, devices, criclient.Pods{"uid-a": {Ready: true}, "uid-b": {Ready: true}})
 	now := entries[0].BoundAt.Add(3 * time.Hour)
 	for _, output := range []string{cli.Table, cli.Wide, cli.JSON, cli.YAML} {
 		o := allocationsOptions{output: output, now: func() time.Time { return now }}

@@ -14,13 +14,13 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/spf13/cobra"
 
-	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/nodegpus"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/statefile"
 	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/capabilities"
 	"github.com/directx-nri/directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/criclient"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
@@ -146,7 +146,7 @@ func (o *options) checkUnused(ctx context.Context) error {
 	if err != nil || len(entries) == 0 {
 		return err
 	}
-	pods, err := (&containerd.Instance{CRISocket: o.client.socket}).Pods(ctx)
+	pods, err := criclient.ReadPods(ctx, o.client.socket)
 	if err != nil {
 		return fmt.Errorf("it is unknown whether pods have GPUs: %w", err)
 	}

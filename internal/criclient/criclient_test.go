@@ -1,4 +1,4 @@
-package containerdconfig
+package criclient
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/testutil/grpctest"
 )
@@ -34,26 +35,26 @@ func TestCheck(t *testing.T) {
 	for name, test := range map[string]struct {
 		os       string
 		major    int
-		handlers []Handler
+		handlers []containerdconfig.Handler
 		want     string
 	}{
-		"one of two":           {"windows", 1, []Handler{{Name: "a", RuntimeType: runhcs}, {Name: "b", RuntimeType: runhcs, RuntimePath: ours}}, ""},
-		"Windows, 2.x":         {"windows", 2, []Handler{{Name: "a", RuntimeType: runhcs, RuntimePath: ours}}, ""},
-		"Linux, 1.7":           {"linux", 1, []Handler{{Name: "a", RuntimeType: runc, RuntimePath: ours}}, ""},
-		"Linux, 2.x":           {"linux", 2, []Handler{{Name: "a", RuntimeType: runc, RuntimePath: ours}}, "--served-by nri"},
-		"none":                 {"windows", 1, []Handler{{Name: "a", RuntimeType: runhcs}, {Name: "b", RuntimeType: runhcs}}, notSet},
-		"another shim":         {"linux", 1, []Handler{{Name: "a", RuntimeType: runc, RuntimePath: "/opt/other"}}, "a is /opt/other"},
-		"only others":          {"linux", 1, []Handler{{Name: "kata", RuntimeType: "io.containerd.kata.v2"}}, "no runtime handler can have GPUs"},
-		"only Hyper-V":         {"windows", 1, []Handler{{Name: "hv", RuntimeType: runhcs, SandboxIsolation: 1, RuntimePath: ours}}, "handler hv has Hyper-V isolation"},
-		"only a sandboxer":     {"windows", 2, []Handler{{Name: "a", RuntimeType: runhcs, Sandboxer: "shim", RuntimePath: ours}}, "handler a has the sandboxer shim"},
-		"only gVisor":          {"linux", 1, []Handler{{Name: "a", RuntimeType: runc, BinaryName: "/x/runsc", RuntimePath: ours}}, "a runs /x/runsc"},
-		"only Kata's shim":     {"linux", 1, []Handler{{Name: "a", RuntimeType: runc, RuntimePath: "/x/containerd-shim-kata-v2"}}, "a runs /x/containerd-shim-kata-v2"},
-		"crun":                 {"linux", 1, []Handler{{Name: "a", RuntimeType: runc, BinaryName: "/x/crun", RuntimePath: ours}}, ""},
-		"hcsshim's draft":      {"windows", 2, []Handler{{Name: "a", RuntimeType: runhcs, RuntimePath: ours}, {Name: "b", RuntimeType: "io.containerd.wcowprocess.v2"}}, "b runs io.containerd.wcowprocess.v2"},
-		"its path":             {"windows", 2, []Handler{{Name: "a", RuntimeType: runhcs, RuntimePath: ours}, {Name: "b", RuntimeType: runhcs, RuntimePath: `C:\x\containerd-shim-WCOWProcess-v2.exe`}}, `b runs C:\x\`},
-		"its announced name":   {"windows", 2, []Handler{{Name: "a", RuntimeType: runhcs, RuntimePath: ours}, {Name: "b", RuntimeType: "io.containerd.process.v2"}}, "b runs io.containerd.process.v2"},
-		"its type, our path":   {"windows", 2, []Handler{{Name: "a", RuntimeType: runhcs, RuntimePath: ours}, {Name: "b", RuntimeType: "io.containerd.process.v2", RuntimePath: ours}}, ""},
-		"type of the other OS": {"linux", 1, []Handler{{Name: "b", RuntimeType: runhcs, RuntimePath: ours}, {Name: "a", RuntimeType: runc}}, notSet},
+		"one of two":           {"windows", 1, []containerdconfig.Handler{{Name: "a", RuntimeType: runhcs}, {Name: "b", RuntimeType: runhcs, RuntimePath: ours}}, ""},
+		"Windows, 2.x":         {"windows", 2, []containerdconfig.Handler{{Name: "a", RuntimeType: runhcs, RuntimePath: ours}}, ""},
+		"Linux, 1.7":           {"linux", 1, []containerdconfig.Handler{{Name: "a", RuntimeType: runc, RuntimePath: ours}}, ""},
+		"Linux, 2.x":           {"linux", 2, []containerdconfig.Handler{{Name: "a", RuntimeType: runc, RuntimePath: ours}}, "--served-by nri"},
+		"none":                 {"windows", 1, []containerdconfig.Handler{{Name: "a", RuntimeType: runhcs}, {Name: "b", RuntimeType: runhcs}}, notSet},
+		"another shim":         {"linux", 1, []containerdconfig.Handler{{Name: "a", RuntimeType: runc, RuntimePath: "/opt/other"}}, "a is /opt/other"},
+		"only others":          {"linux", 1, []containerdconfig.Handler{{Name: "kata", RuntimeType: "io.containerd.kata.v2"}}, "no runtime handler can have GPUs"},
+		"only Hyper-V":         {"windows", 1, []containerdconfig.Handler{{Name: "hv", RuntimeType: runhcs, SandboxIsolation: 1, RuntimePath: ours}}, "handler hv has Hyper-V isolation"},
+		"only a sandboxer":     {"windows", 2, []containerdconfig.Handler{{Name: "a", RuntimeType: runhcs, Sandboxer: "shim", RuntimePath: ours}}, "handler a has the sandboxer shim"},
+		"only gVisor":          {"linux", 1, []containerdconfig.Handler{{Name: "a", RuntimeType: runc, BinaryName: "/x/runsc", RuntimePath: ours}}, "a runs /x/runsc"},
+		"only Kata's shim":     {"linux", 1, []containerdconfig.Handler{{Name: "a", RuntimeType: runc, RuntimePath: "/x/containerd-shim-kata-v2"}}, "a runs /x/containerd-shim-kata-v2"},
+		"crun":                 {"linux", 1, []containerdconfig.Handler{{Name: "a", RuntimeType: runc, BinaryName: "/x/crun", RuntimePath: ours}}, ""},
+		"hcsshim's draft":      {"windows", 2, []containerdconfig.Handler{{Name: "a", RuntimeType: runhcs, RuntimePath: ours}, {Name: "b", RuntimeType: "io.containerd.wcowprocess.v2"}}, "b runs io.containerd.wcowprocess.v2"},
+		"its path":             {"windows", 2, []containerdconfig.Handler{{Name: "a", RuntimeType: runhcs, RuntimePath: ours}, {Name: "b", RuntimeType: runhcs, RuntimePath: `C:\x\containerd-shim-WCOWProcess-v2.exe`}}, `b runs C:\x\`},
+		"its announced name":   {"windows", 2, []containerdconfig.Handler{{Name: "a", RuntimeType: runhcs, RuntimePath: ours}, {Name: "b", RuntimeType: "io.containerd.process.v2"}}, "b runs io.containerd.process.v2"},
+		"its type, our path":   {"windows", 2, []containerdconfig.Handler{{Name: "a", RuntimeType: runhcs, RuntimePath: ours}, {Name: "b", RuntimeType: "io.containerd.process.v2", RuntimePath: ours}}, ""},
+		"type of the other OS": {"linux", 1, []containerdconfig.Handler{{Name: "b", RuntimeType: runhcs, RuntimePath: ours}, {Name: "a", RuntimeType: runc}}, notSet},
 	} {
 		err := RunningConfig{Handlers: test.handlers, OS: test.os, Major: test.major}.CheckShimUsed()
 		switch {
@@ -165,15 +166,15 @@ func TestLoad(t *testing.T) {
 	socket := serve(t, runtimeService{})
 	for _, address := range []string{socket, "unix://" + socket, "unix:" + socket} {
 		loaded, err := ReadRunning(t.Context(), address)
-		want := RunningConfig{Default: "runc", OS: runtime.GOOS, Version: "v2.4.2", Major: 2, Handlers: []Handler{
+		want := RunningConfig{Default: "runc", OS: runtime.GOOS, Version: "v2.4.2", Major: 2, Handlers: []containerdconfig.Handler{
 			{Name: "hv", RuntimeType: runhcs, SandboxIsolation: 1, Sandboxer: "podsandbox", PodAnnotations: []string{"a"}},
 			{Name: "runc", RuntimeType: runc, RuntimePath: "/x/containerd-shim-directx-v1", PodAnnotations: []string{}, ContainerAnnotations: []string{"b"}, Sandboxer: "shim", BinaryName: "/x/crun"},
 		}}
-		if diff := cmp.Diff(want, loaded, cmpopts.IgnoreUnexported(Handler{})); err != nil || diff != "" {
+		if diff := cmp.Diff(want, loaded, cmpopts.IgnoreUnexported(containerdconfig.Handler{})); err != nil || diff != "" {
 			t.Errorf("%s: %v (-want +got):\n%s", address, err, diff)
 		}
-		pods, err := Pods(t.Context(), address)
-		if diff := cmp.Diff(map[string]Pod{"uid-1": {"a", "usual", true}, "uid-2": {"a", "ended", false}}, pods); err != nil || diff != "" {
+		pods, err := ReadPods(t.Context(), address)
+		if diff := cmp.Diff(Pods{"uid-1": {"a", "usual", true}, "uid-2": {"a", "ended", false}}, pods); err != nil || diff != "" {
 			t.Errorf("%s: %v %s", address, err, diff)
 		}
 	}
@@ -187,7 +188,7 @@ func TestParse(t *testing.T) {
 		}
 	}
 	for version, want := range map[string]int{"v1.7.35": 1, "2.4.2": 2, "v2.0.0-rc.1": 2, "": 0, "main": 0, "v12.1": 12} {
-		if got := Major(version); got != want {
+		if got := majorOf(version); got != want {
 			t.Errorf("%q: %d", version, got)
 		}
 	}
