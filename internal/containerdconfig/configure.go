@@ -3,10 +3,10 @@ package containerdconfig
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
+	"github.com/directx-nri/directx-nri/internal/tomledit"
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
@@ -30,7 +30,7 @@ type Settings struct {
 // Result is a configuration and its changes.
 type Result struct {
 	Text  []byte
-	Edits []Edit
+	Edits []tomledit.Edit
 	// Handlers are the names of the handlers that use the shim.
 	Handlers []string
 	// Warnings are a line each.
@@ -39,40 +39,37 @@ type Result struct {
 
 // Configure returns text with the settings. It is idempotent.
 func Configure(text []byte, s Settings) (Result, error) {
-	e, err := newTOMLEditor(text)
+	d, err := parse(text)
 	if err != nil {
 		return Result{}, err
 	}
-	version, err := e.doc.version()
+	e := &tomledit.Editor{Document: d}
+	if len(d.Values) == 0 {
+		e.Set(nil, "version", newFileVersion)
+	}
+	c, err := read(e.Document, s.Release)
 	if err != nil {
 		return Result{}, err
 	}
-	if version == 0 {
-		e.set(nil, "version", newFileVersion)
-	}
-	c, err := e.doc.read(s.Release)
-	if err != nil {
-		return Result{}, err
-	}
-	r, versionEdits := Result{Text: text}, len(e.edits)
+	r, versionEdits := Result{Text: text}, len(e.Edits)
 	if s.Shim != "" {
-		if e.doc.disables(criPlugin(c.Version)) {
+		if disables(d, criPlugin(c.Version)) {
 			return Result{}, fmt.Errorf("disabled_plugins has %s, without which there are no runtime handlers: remove it there", criPlugin(c.Version))
 		}
-		if r.Handlers, r.Warnings, err = e.useShim(c, s); err != nil {
+		if r.Handlers, r.Warnings, err = useShim(e, c, s); err != nil {
 			return Result{}, err
 		}
 	}
 	if s.NRI && !c.NRI {
-		if e.doc.disables(nriPlugin(c.Version)) {
+		if disables(d, nriPlugin(c.Version)) {
 			return Result{}, fmt.Errorf("disabled_plugins has %s: remove it there to turn NRI on", nriPlugin(c.Version))
 		}
-		e.set([]string{"plugins", nriPlugin(c.Version)}, "disable", false)
+		e.Set([]string{"plugins", nriPlugin(c.Version)}, "disable", false)
 	}
-	if len(e.edits) > versionEdits { // A version without other settings changes nothing.
-		r.Text, r.Edits = e.doc.bytes(e.doc.text), e.edits
+	if len(e.Edits) > versionEdits { // A version without other settings changes nothing.
+		r.Text, r.Edits = e.Bytes(), e.Edits
 	}
-	return r, e.err
+	return r, e.Err
 }
 
 // notForPods is the warning about containerd 2 on Linux, which runs the shim for a
@@ -81,14 +78,13 @@ func Configure(text []byte, s Settings) (Result, error) {
 const notForPods = "containerd 2 on Linux runs the shim for a pod's sandbox only: pods get GPUs by NRI, and the shim serves ctr and nerdctl"
 
 // useShim makes the requested handlers use the shim, and returns their names.
-func (e *tomlEditor) useShim(c Config, s Settings) (handlers, warnings []string, err error) {
-	e.writeBuiltinHandlers(c, s)
+func useShim(e *tomledit.Editor, c Config, s Settings) (handlers, warnings []string, err error) {
+	writeBuiltinHandlers(e, c, s)
 	if s.AddHandler != "" {
 		s.Handlers = append(slices.Clone(s.Handlers), s.AddHandler)
 		if !slices.ContainsFunc(c.Handlers, hasName(s.AddHandler)) {
-			e.addHandler(c, s)
-			if c, err = e.doc.read(s.Release); cmp.Or(e.err, err) != nil {
-				return nil, nil, cmp.Or(e.err, err)
+			if c, err = addHandler(e, c, s); err != nil {
+				return nil, nil, err
 			}
 		}
 	}
@@ -98,35 +94,31 @@ func (e *tomlEditor) useShim(c Config, s Settings) (handlers, warnings []string,
 	} else {
 		selected, warnings, err = selectEligible(c, s)
 	}
-	if err != nil {
-		return nil, nil, err
-	}
 	for _, h := range selected {
-		e.setShim(h, s)
+		err = cmp.Or(err, setShim(e, h, s))
 		handlers = append(handlers, h.Name)
 	}
 	if s.OS == "linux" && s.merges(c.Version) {
 		warnings = append(warnings, notForPods)
 	}
-	return handlers, warnings, e.err
+	return handlers, warnings, cmp.Or(err, e.Err)
 }
 
-func (e *tomlEditor) has(path []string) bool { return lookup(e.doc.values, path...) != nil }
-
 // setShim makes a handler use the shim and pass on the annotations of directx-nri.
-func (e *tomlEditor) setShim(h Handler, s Settings) {
-	if h.values["runtime_type"] == nil || !h.InFile && !e.has(h.path) {
-		runtimeType := cmp.Or(h.RuntimeType, get[string](builtinHandlers(s.OS), h.Name, "runtime_type"))
+func setShim(e *tomledit.Editor, h Handler, s Settings) error {
+	if h.values["runtime_type"] == nil || !h.InFile && tomledit.Lookup(e.Values, h.path...) == nil {
+		runtimeType := cmp.Or(h.RuntimeType, tomledit.Get[string](builtinHandlers(s.OS), h.Name, "runtime_type"))
 		if runtimeType == "" {
-			e.fail("handler %s has no runtime_type: set it in the file", h.Name)
+			return fmt.Errorf("handler %s has no runtime_type: set it in the file", h.Name)
 		}
-		e.set(h.path, "runtime_type", runtimeType)
+		e.Set(h.path, "runtime_type", runtimeType)
 	}
 	if h.RuntimePath != s.Shim {
-		e.set(h.path, "runtime_path", s.Shim)
+		e.Set(h.path, "runtime_path", s.Shim)
 	}
-	e.addPattern(h.path, "pod_annotations", h.PodAnnotations)
-	e.addPattern(h.path, "container_annotations", h.ContainerAnnotations)
+	e.AddItem(h.path, "pod_annotations", AnnotationPattern, h.PodAnnotations)
+	e.AddItem(h.path, "container_annotations", AnnotationPattern, h.ContainerAnnotations)
+	return nil
 }
 
 func hasName(name string) func(Handler) bool { return func(h Handler) bool { return h.Name == name } }
@@ -203,70 +195,75 @@ func WhyNotEligible(handlers []Handler, goos string) string {
 
 // writeBuiltinHandlers writes the built-in handlers to the file if containerd replaces them with
 // the handlers of the file, and the file has none yet.
-func (e *tomlEditor) writeBuiltinHandlers(c Config, s Settings) {
+func writeBuiltinHandlers(e *tomledit.Editor, c Config, s Settings) {
 	inFile := func(h Handler) bool { return h.InFile && h.path[len(h.path)-2] == "runtimes" }
 	if s.merges(c.Version) || slices.ContainsFunc(c.Handlers, inFile) {
 		return
 	}
 	for _, h := range c.Handlers {
-		if !h.InFile && !e.has(h.path) {
-			e.setTable(h.path, h.values)
+		if !h.InFile {
+			e.SetTable(h.path, h.values)
 		}
 	}
 }
 
-// addHandler adds a copy of the default handler.
-func (e *tomlEditor) addHandler(c Config, s Settings) {
-	i := slices.IndexFunc(c.Handlers, func(h Handler) bool { return h.Name == c.defaultHandler && h.CheckEligible(s.OS) == nil })
-	if i < 0 {
-		i = slices.IndexFunc(c.Handlers, func(h Handler) bool { return h.CheckEligible(s.OS) == nil })
+// addHandler adds a copy of the default handler, or of another one if containers of that one cannot
+// have GPUs, and returns the new configuration.
+func addHandler(e *tomledit.Editor, c Config, s Settings) (Config, error) {
+	eligible := slices.DeleteFunc(slices.Clone(c.Handlers), func(h Handler) bool { return h.CheckEligible(s.OS) != nil })
+	if len(eligible) == 0 {
+		return c, fmt.Errorf("the runtime handler %s cannot be added, because no runtime handler can have GPUs: %s", s.AddHandler, WhyNotEligible(c.Handlers, s.OS))
 	}
-	if i < 0 {
-		e.fail("the runtime handler %s cannot be added, because no runtime handler can have GPUs: %s", s.AddHandler, WhyNotEligible(c.Handlers, s.OS))
-		return
+	original := eligible[max(0, slices.IndexFunc(eligible, hasName(c.defaultHandler)))]
+	e.SetTable([]string{"plugins", criPlugin(c.Version), "containerd", "runtimes", s.AddHandler}, original.values)
+	if e.Err != nil {
+		return c, e.Err
 	}
-	e.setTable([]string{"plugins", criPlugin(c.Version), "containerd", "runtimes", s.AddHandler}, c.Handlers[i].values)
+	return read(e.Document, s.Release)
 }
 
-// setTable writes a table.
-func (e *tomlEditor) setTable(table []string, values map[string]any) {
-	for _, name := range slices.Sorted(maps.Keys(values)) {
-		e.set(table, name, values[name])
+// Undo reverts edits of text: see [tomledit.Editor.Undo]. Notes describe the edits that cannot be
+// reverted.
+func Undo(text []byte, edits []tomledit.Edit) (result []byte, notes []string, err error) {
+	d, err := parse(text)
+	if err != nil {
+		return nil, nil, err
 	}
+	e := &tomledit.Editor{Document: d}
+	e.Undo(edits, AnnotationPattern)
+	return e.Bytes(), e.Notes, e.Err
 }
 
 // Remove removes the runtime_path of the runtime shim and [AnnotationPattern] from text. It is for
 // a configuration without a record of the edits. Notes describe what may differ from the original.
 func Remove(text []byte, release Release) (result []byte, notes []string, err error) {
-	e, err := newTOMLEditor(text)
+	d, err := parse(text)
 	if err != nil {
 		return nil, nil, err
 	}
-	c, err := e.doc.read(release)
+	c, err := read(d, release)
 	if err != nil {
 		return nil, nil, err
 	}
+	e := &tomledit.Editor{Document: d}
 	for _, h := range c.Handlers {
 		if !h.UsesShim() {
 			continue
 		}
-		for _, name := range []string{"runtime_path", "pod_annotations", "container_annotations"} {
+		e.Remove(append(slices.Clone(h.path), "runtime_path"))
+		for _, name := range []string{"pod_annotations", "container_annotations"} {
 			path := append(slices.Clone(h.path), name)
-			entry := e.doc.entry(path)
-			switch {
-			case entry == nil && e.has(path):
-				e.fail("%s is part of an inline table: remove it manually", tomlKey(path))
-			case entry == nil:
-			case name == "runtime_path" || slices.Equal(stringsOf(e.doc.values, path...), []string{AnnotationPattern}):
-				e.replace(entry.line, "")
-			case e.hasPattern(path):
-				e.removePattern(entry)
+			switch patterns := tomledit.Strings(e.Values, path...); {
+			case slices.Equal(patterns, []string{AnnotationPattern}):
+				e.Remove(path)
+			case slices.Contains(patterns, AnnotationPattern):
+				e.RemoveItem(path, AnnotationPattern)
 			}
 		}
-		e.note("handler %s is kept; a runtime_path that it had before is unknown", h.Name)
+		notes = append(notes, fmt.Sprintf("handler %s is kept; a runtime_path that it had before is unknown", h.Name))
 	}
-	if len(e.notes) > 0 && c.NRI && !release.merges(c.Version) {
-		e.note("NRI stays enabled: whether it was enabled before is unknown")
+	if len(notes) > 0 && c.NRI && !release.merges(c.Version) {
+		notes = append(notes, "NRI stays enabled: whether it was enabled before is unknown")
 	}
-	return e.doc.bytes(e.doc.text), e.notes, e.err
+	return e.Bytes(), append(e.Notes, notes...), e.Err
 }

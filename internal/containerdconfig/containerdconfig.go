@@ -1,6 +1,6 @@
 // Package containerdconfig reads and edits containerd's config.toml: which CRI
 // runtime handlers use the runtime shim, which annotations they pass on, and whether NRI is
-// enabled. It edits text and preserves comments, order, line endings and formatting.
+// enabled.
 //
 // How containerd reads the file (observed with containerd 1.7.35 and 2.4.2):
 //
@@ -23,6 +23,7 @@
 package containerdconfig
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -32,6 +33,7 @@ import (
 	"strings"
 
 	"github.com/directx-nri/directx-nri/internal/shimfile"
+	"github.com/directx-nri/directx-nri/internal/tomledit"
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
@@ -180,38 +182,46 @@ type Config struct {
 	defaultHandler string
 }
 
-// Read parses a configuration. Syntax errors are a [SyntaxError].
+// parse parses a configuration. Syntax errors are a [tomledit.SyntaxError].
+func parse(text []byte) (*tomledit.Document, error) {
+	d, err := tomledit.Parse(text)
+	if err != nil && bytes.Contains(text, []byte("{{")) {
+		err = fmt.Errorf("%w; a template with actions cannot be edited: copy containerd's config.toml, which k3s makes of it, to the template", err)
+	}
+	return d, err
+}
+
+// Read parses a configuration. Syntax errors are a [tomledit.SyntaxError].
 func Read(text []byte, release Release) (Config, error) {
 	d, err := parse(text)
 	if err != nil {
 		return Config{}, err
 	}
-	return d.read(release)
+	return read(d, release)
 }
 
-func (d *tomlDocument) read(release Release) (Config, error) {
-	version, err := d.version()
+func read(d *tomledit.Document, release Release) (Config, error) {
+	version, err := readVersion(d)
 	if err != nil {
 		return Config{}, err
 	}
-	c := Config{Version: version, NRI: release.merges(version)}
-	if disable := lookup(d.values, "plugins", nriPlugin(version), "disable"); disable != nil {
+	c := Config{Version: version, NRI: release.merges(version), Imports: tomledit.Strings(d.Values, "imports")}
+	if disable := tomledit.Lookup(d.Values, "plugins", nriPlugin(version), "disable"); disable != nil {
 		c.NRI = disable == false
 	}
-	c.NRI = c.NRI && !d.disables(nriPlugin(version))
-	c.Imports = stringsOf(d.values, "imports")
-	name := get[string](d.values, "plugins", criPlugin(version), "containerd", "default_runtime_name")
+	c.NRI = c.NRI && !disables(d, nriPlugin(version))
+	name := tomledit.Get[string](d.Values, "plugins", criPlugin(version), "containerd", "default_runtime_name")
 	c.defaultHandler = cmp.Or(name, defaultHandler(release.OS))
-	c.Handlers, err = d.handlers(version, release)
+	c.Handlers, err = readHandlers(d, version, release)
 	return c, err
 }
 
-// version returns the version of the format, 0 if the file has no setting.
-func (d *tomlDocument) version() (int, error) {
-	if len(d.values) == 0 {
+// readVersion returns the version of the format, 0 if the file has no setting.
+func readVersion(d *tomledit.Document) (int, error) {
+	if len(d.Values) == 0 {
 		return 0, nil
 	}
-	value, ok := d.values["version"]
+	value, ok := d.Values["version"]
 	if !ok {
 		return 1, nil
 	}
@@ -223,23 +233,23 @@ func (d *tomlDocument) version() (int, error) {
 		return 1, nil
 	case n > maxVersion:
 		return 0, fmt.Errorf("unsupported version of the configuration: version %d is newer than this program, which supports up to %d", n, maxVersion)
-	case n > 2 && d.hasBOM:
+	case n > 2 && d.HasBOM: // 1.x skips it.
 		return 0, errors.New("1:1: the file begins with a byte order mark, with which containerd 2 does not start: save it as UTF-8 without one")
 	}
 	return int(n), nil
 }
 
-func (d *tomlDocument) disables(plugin string) bool {
-	return slices.Contains(stringsOf(d.values, "disabled_plugins"), plugin)
+func disables(d *tomledit.Document, plugin string) bool {
+	return slices.Contains(tomledit.Strings(d.Values, "disabled_plugins"), plugin)
 }
 
-func (d *tomlDocument) handlers(version int, release Release) ([]Handler, error) {
+func readHandlers(d *tomledit.Document, version int, release Release) ([]Handler, error) {
 	containerd := []string{"plugins", criPlugin(version), "containerd"}
 	runtimes := append(slices.Clone(containerd), "runtimes")
-	value := lookup(d.values, runtimes...)
+	value := tomledit.Lookup(d.Values, runtimes...)
 	inFile, isTable := value.(map[string]any)
 	if value != nil && !isTable {
-		return nil, fmt.Errorf("%s is not a table", tomlKey(runtimes))
+		return nil, fmt.Errorf("%s is not a table", tomledit.Key(runtimes))
 	}
 	tables := inFile
 	if len(inFile) == 0 || release.merges(version) {
@@ -249,7 +259,7 @@ func (d *tomlDocument) handlers(version int, release Release) ([]Handler, error)
 	for name, value := range tables {
 		values, ok := value.(map[string]any)
 		if !ok {
-			return nil, fmt.Errorf("%s is not a table", tomlKey(append(slices.Clone(runtimes), name)))
+			return nil, fmt.Errorf("%s is not a table", tomledit.Key(append(slices.Clone(runtimes), name)))
 		}
 		h := newHandler(name, runtimes, values)
 		_, h.InFile = inFile[name]
@@ -257,8 +267,8 @@ func (d *tomlDocument) handlers(version int, release Release) ([]Handler, error)
 	}
 	// These deprecated tables of 1.x define handlers.
 	for table, name := range map[string]string{"default_runtime": "default", "untrusted_workload_runtime": "untrusted"} {
-		old := get[map[string]any](d.values, append(slices.Clone(containerd), table)...)
-		if release.merges(version) || get[string](old, "runtime_type") == "" {
+		old := tomledit.Get[map[string]any](d.Values, append(slices.Clone(containerd), table)...)
+		if release.merges(version) || tomledit.Get[string](old, "runtime_type") == "" {
 			continue
 		}
 		h := newHandler(name, containerd, old)
@@ -272,23 +282,12 @@ func (d *tomlDocument) handlers(version int, release Release) ([]Handler, error)
 func newHandler(name string, runtimes []string, values map[string]any) Handler {
 	return Handler{
 		Name: name, path: append(slices.Clone(runtimes), name), values: values,
-		RuntimeType: get[string](values, "runtime_type"), RuntimePath: get[string](values, "runtime_path"),
-		PodAnnotations: stringsOf(values, "pod_annotations"), ContainerAnnotations: stringsOf(values, "container_annotations"),
-		SandboxIsolation: get[int64](values, "options", "SandboxIsolation"),
-		BinaryName:       get[string](values, "options", "BinaryName"),
-		Sandboxer:        cmp.Or(get[string](values, "sandboxer"), get[string](values, "sandbox_mode")),
+		RuntimeType: tomledit.Get[string](values, "runtime_type"), RuntimePath: tomledit.Get[string](values, "runtime_path"),
+		PodAnnotations: tomledit.Strings(values, "pod_annotations"), ContainerAnnotations: tomledit.Strings(values, "container_annotations"),
+		SandboxIsolation: tomledit.Get[int64](values, "options", "SandboxIsolation"),
+		BinaryName:       tomledit.Get[string](values, "options", "BinaryName"),
+		Sandboxer:        cmp.Or(tomledit.Get[string](values, "sandboxer"), tomledit.Get[string](values, "sandbox_mode")),
 	}
-}
-
-// stringsOf returns the strings in the list at path.
-func stringsOf(values map[string]any, path ...string) []string {
-	var all []string
-	for _, item := range get[[]any](values, path...) {
-		if s, ok := item.(string); ok {
-			all = append(all, s)
-		}
-	}
-	return all
 }
 
 // mergeTables returns lower with the values of upper, table by table.
@@ -342,8 +341,8 @@ func Overrides(imported []byte, c Config, release Release) (keys, imports []stri
 		return nil, nil, err
 	}
 	add := func(path ...string) {
-		if lookup(d.values, path...) != nil {
-			keys = append(keys, tomlKey(path))
+		if tomledit.Lookup(d.Values, path...) != nil {
+			keys = append(keys, tomledit.Key(path))
 		}
 	}
 	for version := 1; version <= 3; version++ { // containerd converts an imported file of another version.
@@ -359,5 +358,5 @@ func Overrides(imported []byte, c Config, release Release) (keys, imports []stri
 		add("plugins", nri, "disable")
 	}
 	slices.Sort(keys)
-	return slices.Compact(keys), stringsOf(d.values, "imports"), nil
+	return slices.Compact(keys), tomledit.Strings(d.Values, "imports"), nil
 }

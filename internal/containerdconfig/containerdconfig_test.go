@@ -15,9 +15,11 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/internal/tomledit"
 )
 
 const (
+	bom         = "\xef\xbb\xbf"
 	linuxShim   = "/usr/local/bin/containerd-shim-directx-v1"
 	windowsShim = `C:\Program Files\containerd\containerd-shim-directx-v1.exe`
 )
@@ -151,7 +153,7 @@ func checkResult(t testing.TB, before []byte, r Result, s Settings) {
 		t.Errorf("undone: %v %q (-want +got):\n%s", err, notes, cmp.Diff(string(before), string(undone)))
 	}
 	// A run that was killed can have recorded edits that are not in the file, or twice.
-	for _, edits := range [][]Edit{r.Edits, append(slices.Clone(r.Edits), r.Edits...)} {
+	for _, edits := range [][]tomledit.Edit{r.Edits, append(slices.Clone(r.Edits), r.Edits...)} {
 		if again, notes, err := Undo(undone, edits); err != nil || len(notes) > 0 || !bytes.Equal(again, before) {
 			t.Errorf("undone twice: %v %q (-want +got):\n%s", err, notes, cmp.Diff(string(before), string(again)))
 		}

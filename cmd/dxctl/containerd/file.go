@@ -11,6 +11,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/tomledit"
 )
 
 // configFile is containerd's configuration file. A file that does not exist is empty.
@@ -71,7 +72,7 @@ func readRecordedConfig(path, stateDir string) (c recordedConfig, err error) {
 }
 
 // addEdits adds edits to the record, before they are written to the file.
-func (c *recordedConfig) addEdits(edits []containerdconfig.Edit) {
+func (c *recordedConfig) addEdits(edits []tomledit.Edit) {
 	// The record can have edits that the file does not have: another program replaced the file, or
 	// a run was killed before it wrote the file.
 	if text, _, err := containerdconfig.Undo(c.text, c.Edits); err == nil && bytes.Equal(text, c.text) {

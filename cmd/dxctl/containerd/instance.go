@@ -18,6 +18,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/criclient"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/tomledit"
 )
 
 // programName is the name of containerd's process.
@@ -124,7 +125,7 @@ func withFileName(file string, err error) error {
 	if _, hasName := errors.AsType[*fs.PathError](err); err == nil || hasName {
 		return err
 	}
-	if _, hasLine := errors.AsType[containerdconfig.SyntaxError](err); hasLine {
+	if _, hasLine := errors.AsType[tomledit.SyntaxError](err); hasLine {
 		return fmt.Errorf("%s:%w", file, err)
 	}
 	return fmt.Errorf("%s: %w", file, err)

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/statefile"
-	"github.com/directx-nri/directx-nri/internal/containerdconfig"
+	"github.com/directx-nri/directx-nri/internal/tomledit"
 )
 
 const (
@@ -22,9 +22,9 @@ type changeRecord struct {
 	Format int `json:"format"`
 	// Config is the configuration file, "" if there are no edits. Created reports whether dxctl
 	// created it.
-	Config  string                  `json:"config,omitempty"`
-	Created bool                    `json:"created,omitempty"`
-	Edits   []containerdconfig.Edit `json:"edits,omitempty"`
+	Config  string          `json:"config,omitempty"`
+	Created bool            `json:"created,omitempty"`
+	Edits   []tomledit.Edit `json:"edits,omitempty"`
 	// Pending is the number of the last edits, with which containerd has not started yet.
 	Pending int `json:"pending,omitempty"`
 	// RestartDue reports whether a command has not finished its restart of containerd.

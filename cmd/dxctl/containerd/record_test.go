@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/internal/tomledit"
 )
 
 func TestFailure(t *testing.T) {
@@ -43,7 +43,7 @@ func TestFailure(t *testing.T) {
 func TestRecord(t *testing.T) {
 	t.Parallel()
 	state := filepath.Join(t.TempDir(), "state")
-	r := changeRecord{Format: recordFormat, Config: "/c", Edits: []containerdconfig.Edit{{Path: []string{"version"}, New: "2", Inserted: "version = 2\n"}}, Pending: 1, Failure: &failure{Attempt: "a"}}
+	r := changeRecord{Format: recordFormat, Config: "/c", Edits: []tomledit.Edit{{Path: []string{"version"}, New: "2", Inserted: "version = 2\n"}}, Pending: 1, Failure: &failure{Attempt: "a"}}
 	testutil.NoError(t, r.save(state))
 	if got, err := readRecord(state); err != nil || !reflect.DeepEqual(got, r) || !IsConfigured(state) {
 		t.Errorf("%+v, %v", got, err)

@@ -1,4 +1,6 @@
-package containerdconfig
+// Package tomledit edits a TOML text, and preserves its comments, order, line endings and formatting.
+// Edits can be undone after the text has changed otherwise.
+package tomledit
 
 import (
 	"errors"
@@ -11,7 +13,7 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// bom is the UTF-8 byte order mark of some Windows editors. containerd 1.x skips it.
+// bom is the UTF-8 byte order mark of some Windows editors.
 const bom = "\xef\xbb\xbf"
 
 // SyntaxError is an error of invalid TOML. Its text begins with the line and column.
@@ -38,29 +40,28 @@ type keyValue struct {
 	line    span // whole lines, with line endings
 }
 
-// tomlDocument is a parsed TOML text. It is immutable; an edited text is parsed again.
-type tomlDocument struct {
+// Document is a parsed TOML text. It is immutable; an edited text is parsed again.
+type Document struct {
+	Values map[string]any
+	// HasBOM reports whether the text begins with a byte order mark.
+	HasBOM bool
+
 	text     string // without the byte order mark
-	hasBOM   bool
 	eol      string
 	sections []section
 	entries  []keyValue
-	values   map[string]any
 }
 
-func parse(text []byte) (*tomlDocument, error) {
+// Parse parses a text. Its error is a [SyntaxError].
+func Parse(text []byte) (*Document, error) {
 	body, hasBOM := strings.CutPrefix(string(text), bom)
-	d := &tomlDocument{text: body, hasBOM: hasBOM, eol: endOfLine(body), sections: []section{{}}}
-	if err := toml.Unmarshal([]byte(body), &d.values); err != nil {
+	d := &Document{text: body, HasBOM: hasBOM, eol: endOfLine(body), sections: []section{{}}}
+	if err := toml.Unmarshal([]byte(body), &d.Values); err != nil {
 		line, column := 1, 1
 		if decode, ok := errors.AsType[*toml.DecodeError](err); ok {
 			line, column = decode.Position()
 		}
-		reason := strings.TrimPrefix(err.Error(), "toml: ")
-		if strings.Contains(body, "{{") {
-			reason += "; a template with actions cannot be edited: copy containerd's config.toml, which k3s makes of it, to the template"
-		}
-		return nil, SyntaxError{fmt.Errorf("%d:%d: %s", line, column, reason)}
+		return nil, SyntaxError{fmt.Errorf("%d:%d: %s", line, column, strings.TrimPrefix(err.Error(), "toml: "))}
 	}
 	var parser unstable.Parser
 	parser.Reset([]byte(body))
@@ -82,7 +83,7 @@ func parse(text []byte) (*tomlDocument, error) {
 }
 
 // addKeyValue records a key of the last section.
-func (d *tomlDocument) addKeyValue(node *unstable.Node, path []string, key span) {
+func (d *Document) addKeyValue(node *unstable.Node, path []string, key span) {
 	whole := span{int(node.Raw.Offset), int(node.Raw.Offset + node.Raw.Length)}
 	// Between the key and the value are an equals sign and white space.
 	start := key.end + strings.IndexByte(d.text[key.end:], '=') + 1
@@ -111,7 +112,7 @@ func keyOf(node *unstable.Node) (path []string, start, end int) {
 }
 
 // lines extends s to whole lines, with the last line ending.
-func (d *tomlDocument) lines(s span) span {
+func (d *Document) lines(s span) span {
 	start := strings.LastIndexByte(d.text[:s.start], '\n') + 1
 	end := len(d.text)
 	if i := strings.IndexByte(d.text[s.end:], '\n'); i >= 0 {
@@ -127,16 +128,18 @@ func endOfLine(text string) string {
 	return "\n"
 }
 
-// bytes returns text with the byte order mark of the document, if any.
-func (d *tomlDocument) bytes(text string) []byte {
-	if d.hasBOM {
+// Bytes returns the text.
+func (d *Document) Bytes() []byte { return d.withBOM(d.text) }
+
+func (d *Document) withBOM(text string) []byte {
+	if d.HasBOM {
 		text = bom + text
 	}
 	return []byte(text)
 }
 
 // entry returns the key and value at path, or nil.
-func (d *tomlDocument) entry(path []string) *keyValue {
+func (d *Document) entry(path []string) *keyValue {
 	for i := range d.entries {
 		if slices.Equal(d.entries[i].path, path) && !d.inList(path) {
 			return &d.entries[i]
@@ -146,20 +149,20 @@ func (d *tomlDocument) entry(path []string) *keyValue {
 }
 
 // inList reports whether path leads through a list of tables.
-func (d *tomlDocument) inList(path []string) bool {
+func (d *Document) inList(path []string) bool {
 	return slices.ContainsFunc(d.sections, func(s section) bool { return s.list && hasPrefix(path, s.path) })
 }
 
 // section returns the index of the section at path, or -1.
-func (d *tomlDocument) section(path []string) int {
+func (d *Document) section(path []string) int {
 	return slices.IndexFunc(d.sections, func(s section) bool { return slices.Equal(s.path, path) && !s.list })
 }
 
 // line returns the line number of an offset, from 1.
-func (d *tomlDocument) line(offset int) int { return strings.Count(d.text[:offset], "\n") + 1 }
+func (d *Document) line(offset int) int { return strings.Count(d.text[:offset], "\n") + 1 }
 
 // indent returns the indentation of the line at offset.
-func (d *tomlDocument) indent(offset int) string {
+func (d *Document) indent(offset int) string {
 	line := d.text[strings.LastIndexByte(d.text[:offset], '\n')+1:]
 	return line[:len(line)-len(strings.TrimLeft(line, " \t"))]
 }
@@ -168,8 +171,8 @@ func hasPrefix(path, prefix []string) bool {
 	return len(path) >= len(prefix) && slices.Equal(path[:len(prefix)], prefix)
 }
 
-// lookup returns the value at path, or nil.
-func lookup(values map[string]any, path ...string) any {
+// Lookup returns the value at path, or nil.
+func Lookup(values map[string]any, path ...string) any {
 	var value any = values
 	for _, name := range path {
 		table, _ := value.(map[string]any)
@@ -178,18 +181,29 @@ func lookup(values map[string]any, path ...string) any {
 	return value
 }
 
-// get returns the value at path, or the zero value if there is none of this type.
-func get[T any](values map[string]any, path ...string) T {
-	value, _ := lookup(values, path...).(T)
+// Get returns the value at path, or the zero value if there is none of this type.
+func Get[T any](values map[string]any, path ...string) T {
+	value, _ := Lookup(values, path...).(T)
 	return value
 }
 
-// tomlKey returns path as a TOML key.
-func tomlKey(path []string) string {
+// Strings returns the strings in the list at path.
+func Strings(values map[string]any, path ...string) []string {
+	var all []string
+	for _, item := range Get[[]any](values, path...) {
+		if s, ok := item.(string); ok {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// Key returns path as a TOML key.
+func Key(path []string) string {
 	keys := make([]string, len(path))
 	for i, name := range path {
 		if keys[i] = name; !bareKey.MatchString(name) {
-			keys[i] = tomlValue(name)
+			keys[i] = encode(name)
 		}
 	}
 	return strings.Join(keys, ".")
@@ -197,8 +211,8 @@ func tomlKey(path []string) string {
 
 var bareKey = regexp.MustCompile("^[A-Za-z0-9_-]+$")
 
-// tomlValue returns a value of a document as TOML, on one line.
-func tomlValue(value any) string {
+// encode returns a value of a document as TOML, on one line.
+func encode(value any) string {
 	var b strings.Builder
 	if err := toml.NewEncoder(&b).SetTablesInline(true).Encode(map[string]any{"v": value}); err != nil {
 		return "" // The document is invalid with it, so that the edit is refused.
