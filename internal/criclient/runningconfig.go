@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -27,11 +28,6 @@ type RunningConfig struct {
 	// Version is containerd's version, such as "v1.7.35", and Major its first number, or 0.
 	Version string
 	Major   int
-}
-
-// shimServes reports whether the runtime shim adds GPUs to the containers of h.
-func (c RunningConfig) shimServes(h containerdconfig.Handler) bool {
-	return h.UsesShim() && h.CheckEligible(c.OS) == nil && !c.bypassesShim()
 }
 
 // bypassesShim reports whether containerd starts a pod's containers without
@@ -57,15 +53,14 @@ func (c RunningConfig) CheckShimUsed() error {
 	if c.bypassesShim() {
 		return fmt.Errorf("%w: containerd %d on Linux runs the shim for a pod's sandbox only; use the NRI plugin, with --served-by nri", ErrShimNotUsed, c.Major)
 	}
-	if slices.ContainsFunc(c.Handlers, c.shimServes) {
+	eligible := slices.DeleteFunc(slices.Clone(c.Handlers), func(h containerdconfig.Handler) bool { return h.CheckEligible(c.OS) != nil })
+	switch {
+	case slices.ContainsFunc(eligible, containerdconfig.Handler.UsesShim):
 		return nil
-	}
-	i := slices.IndexFunc(c.Handlers, func(h containerdconfig.Handler) bool { return h.CheckEligible(c.OS) == nil })
-	if i < 0 {
+	case len(eligible) == 0:
 		return fmt.Errorf("%w: no runtime handler can have GPUs: %s; add one to containerd's configuration, or %s", ErrShimNotUsed, containerdconfig.WhyNotEligible(c.Handlers, c.OS), ShimNotUsedRemedy)
 	}
-	h := c.Handlers[i]
-	return fmt.Errorf("%w: runtime_path of the runtime handler %s is %s; %s", ErrShimNotUsed, h.Name, cmp.Or(h.RuntimePath, "not set"), ShimNotUsedRemedy)
+	return fmt.Errorf("%w: runtime_path of the runtime handler %s is %s; %s", ErrShimNotUsed, eligible[0].Name, cmp.Or(eligible[0].RuntimePath, "not set"), ShimNotUsedRemedy)
 }
 
 // CheckHandler returns nil if containers of the named handler, "" for the default one,
@@ -116,10 +111,8 @@ func ReadRunning(ctx context.Context, socket string) (RunningConfig, error) {
 
 // majorOf returns the major number of a version, 0 if it has none.
 func majorOf(version string) int {
-	var major int
-	if _, err := fmt.Sscanf(strings.TrimPrefix(version, "v"), "%d.", &major); err != nil {
-		return 0
-	}
+	first, _, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
+	major, _ := strconv.Atoi(first)
 	return major
 }
 

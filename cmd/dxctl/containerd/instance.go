@@ -21,9 +21,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/tomledit"
 )
 
-// programName is the name of containerd's process.
-const programName = "containerd"
-
 // Instance is the containerd of a node, whether or not it runs.
 type Instance struct {
 	OS         string // the node's, as in runtime.GOOS

@@ -224,7 +224,7 @@ func (r *Restarter) service() service.Service {
 	case r.restartCommand != "":
 		return service.Command(r.restartCommand)
 	case r.restartMode == restartBySignal:
-		return service.BySignal(r.CRISocket, programName)
+		return service.BySignal(r.CRISocket, "containerd")
 	}
 	return service.Named(r.serviceName)
 }
