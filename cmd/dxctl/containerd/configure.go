@@ -177,7 +177,7 @@ func (o *ConfigureOptions) plan(ctx context.Context) (c plannedChange, err error
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %v", c.file.path, c.Text, o.service(), o.RestartTimeout))
 	c.attempt = hex.EncodeToString(sum[:])
-	if err = o.CheckRestart(ctx); err == nil {
+	if err = o.service().Check(ctx); err == nil {
 		err = c.file.Failure.checkRetry(c.attempt, time.Now())
 	}
 	if err != nil {

@@ -1,6 +1,7 @@
 package containerd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,10 +34,8 @@ func (i *Instance) CheckHolders(ctx context.Context, stateDir string, stderr io.
 	}
 	names := runningHolders(entries, pods)
 	switch {
-	case err != nil && len(names) == 0:
-		err = fmt.Errorf("running containers with GPUs will not start again afterward, and it is unknown which run: %w", err)
 	case err != nil:
-		err = fmt.Errorf("running containers with GPUs will not start again afterward, and it is unknown which of %s run: %w", strings.Join(names, ", "), err)
+		err = fmt.Errorf("running containers with GPUs will not start again afterward, and it is unknown which of %s run: %w", cmp.Or(strings.Join(names, ", "), "them"), err)
 	case len(names) > 0:
 		err = fmt.Errorf("%d running container(s) with GPUs will not start again afterward: %s: delete their pods first", len(names), strings.Join(names, ", "))
 	}

@@ -1,6 +1,7 @@
 package containerd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -129,11 +130,12 @@ func (r *Restarter) CheckRestartDue() (due bool, err error) {
 	return record.RestartDue, err
 }
 
-// BeginRestart records that a restart of containerd is due, before the caller changes what containerd
-// reads when it starts. Until [Restarter.FinishRestart] succeeds, the next command restarts it again.
-func (r *Restarter) BeginRestart() error {
+// BeginRestart checks that containerd can be restarted and records that this is due, before the caller
+// changes what containerd reads when it starts. Until [Restarter.FinishRestart] succeeds, the next
+// command restarts containerd again.
+func (r *Restarter) BeginRestart(ctx context.Context) error {
 	record, err := readRecord(r.StateDir)
-	if err != nil {
+	if err = cmp.Or(err, r.service().Check(ctx)); err != nil {
 		return err
 	}
 	record.RestartDue = true
@@ -228,9 +230,6 @@ func (r *Restarter) service() service.Service {
 	}
 	return service.Named(r.serviceName)
 }
-
-// CheckRestart returns an error if containerd cannot be restarted.
-func (r *Restarter) CheckRestart(ctx context.Context) error { return r.service().Check(ctx) }
 
 // restartAndCheck restarts containerd and waits until it has loaded handlers that check accepts, or
 // until it runs if check is nil.

@@ -75,15 +75,10 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 		err = o.CheckHolders(ctx, o.StateDir, stderr, o.force)
 	}
 	if err == nil && restart {
-		err = o.CheckRestart(ctx)
+		err = o.BeginRestart(ctx)
 	}
 	if err != nil {
 		return fmt.Errorf("nothing was changed: %w", err)
-	}
-	if restart {
-		if err := o.BeginRestart(); err != nil {
-			return err
-		}
 	}
 	if !changed {
 		fmt.Fprintf(stderr, "%s has no changes to undo\n", o.ConfigFile)

@@ -161,16 +161,11 @@ func (o *uninstallOptions) handOver(ctx context.Context, stdout io.Writer, path 
 	case !o.AllowRestart:
 		return fmt.Errorf("%s were started by the shim: add --restart, which hands them over to the real shim, or stop them", describeBundles(bundles))
 	}
-	realShim := ""
-	if len(bundles) > 0 {
-		if realShim, err = o.findRealShim(path); err != nil {
-			return err
-		}
-	}
-	if err := o.CheckRestart(ctx); err != nil {
+	realShim, err := o.findRealShim(path)
+	if err != nil && len(bundles) > 0 {
 		return err
 	}
-	if err := o.BeginRestart(); err != nil {
+	if err := o.BeginRestart(ctx); err != nil {
 		return err
 	}
 	if err := shimfile.HandOver(bundles, realShim); err != nil {
