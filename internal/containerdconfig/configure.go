@@ -207,8 +207,8 @@ func writeBuiltinHandlers(e *tomledit.Editor, c Config, s Settings) {
 	}
 }
 
-// addHandler adds a copy of the default handler, or of another one if containers of that one cannot
-// have GPUs, and returns the new configuration.
+// addHandler adds a copy of the default handler, or of another one that can have GPUs, and returns the
+// new configuration.
 func addHandler(e *tomledit.Editor, c Config, s Settings) (Config, error) {
 	eligible := slices.DeleteFunc(slices.Clone(c.Handlers), func(h Handler) bool { return h.CheckEligible(s.OS) != nil })
 	if len(eligible) == 0 {

@@ -30,12 +30,6 @@ type RunningConfig struct {
 	Major   int
 }
 
-// bypassesShim reports whether containerd starts a pod's containers without
-// running a shim binary. containerd 2 does so if the shim of the sandbox has
-// version 3 of the shim protocol. runc's shim has it, and runhcs does not.
-// https://github.com/containerd/containerd/blob/v2.4.2/core/runtime/v2/shim_manager.go
-func (c RunningConfig) bypassesShim() bool { return c.OS == "linux" && c.Major >= 2 }
-
 // ErrShimNotUsed is the error of a node on which no runtime handler that can have
 // GPUs uses the runtime shim.
 var ErrShimNotUsed = errors.New("containerd does not start containers with " + shimfile.BaseName)
@@ -50,7 +44,10 @@ func (c RunningConfig) CheckShimUsed() error {
 		h := c.Handlers[i]
 		return fmt.Errorf("%w: the runtime handler %s runs %s, which starts containers without their GPUs; remove that handler from containerd's configuration", ErrShimNotUsed, h.Name, cmp.Or(h.RuntimePath, h.RuntimeType))
 	}
-	if c.bypassesShim() {
+	// containerd 2 starts a pod's containers without running a shim binary if the shim of the sandbox
+	// has version 3 of the shim protocol. runc's shim has it, and runhcs does not.
+	// https://github.com/containerd/containerd/blob/v2.4.2/core/runtime/v2/shim_manager.go
+	if c.OS == "linux" && c.Major >= 2 {
 		return fmt.Errorf("%w: containerd %d on Linux runs the shim for a pod's sandbox only; use the NRI plugin, with --served-by nri", ErrShimNotUsed, c.Major)
 	}
 	eligible := slices.DeleteFunc(slices.Clone(c.Handlers), func(h containerdconfig.Handler) bool { return h.CheckEligible(c.OS) != nil })
