@@ -144,9 +144,7 @@ func (o *ConfigureOptions) plan(ctx context.Context) (c plannedChange, err error
 	if c.file.Pending > 0 && runningErr == nil && isFileLoaded(c.file.text, release, running.Handlers) {
 		c.file.Pending = 0 // Containerd has started with the edits. A later failure must not undo them.
 	}
-	settings := containerdconfig.Settings{
-		Release: release, Handlers: o.handlers, AddHandler: o.addHandler, NRI: !o.noNRI && o.OS != "windows",
-	}
+	settings := containerdconfig.Settings{Release: release, Handlers: o.handlers, AddHandler: o.addHandler, NRI: !o.noNRI && o.OS != "windows"}
 	if !o.NoShim {
 		p, err := policy.Read(o.StateDir)
 		if err != nil {
@@ -198,14 +196,12 @@ func (o *ConfigureOptions) apply(ctx context.Context, stderr io.Writer, c planne
 			return err
 		}
 	}
+	message := "%s is already configured%s\n"
 	if changed {
 		if err := c.file.write(c.Text); err != nil {
 			return err
 		}
-	}
-	message := "configured %s%s\n"
-	if !changed {
-		message = "%s is already configured%s\n"
+		message = "configured %s%s\n"
 	}
 	fmt.Fprintf(stderr, message, o.ConfigFile, handlerList(c.Handlers))
 	if c.restart {

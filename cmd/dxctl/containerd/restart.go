@@ -94,21 +94,14 @@ func checkHandlers(loaded []containerdconfig.Handler, names []string, shim strin
 // It returns false if there are none, because then it is unknown whether the file is loaded.
 func isFileLoaded(text []byte, release containerdconfig.Release, loaded []containerdconfig.Handler) bool {
 	config, err := containerdconfig.Read(text, release)
-	usesShim := false
-	for _, h := range config.Handlers {
-		if !h.UsesShim() {
-			continue
-		}
-		usesShim = true
-		isSame := func(l containerdconfig.Handler) bool {
+	ours := slices.DeleteFunc(config.Handlers, func(h containerdconfig.Handler) bool { return !h.UsesShim() })
+	missing := slices.DeleteFunc(slices.Clone(ours), func(h containerdconfig.Handler) bool {
+		return slices.ContainsFunc(loaded, func(l containerdconfig.Handler) bool {
 			return l.Name == h.Name && l.RuntimePath == h.RuntimePath &&
 				slices.Equal(l.PodAnnotations, h.PodAnnotations) && slices.Equal(l.ContainerAnnotations, h.ContainerAnnotations)
-		}
-		if !slices.ContainsFunc(loaded, isSame) {
-			return false
-		}
-	}
-	return err == nil && usesShim
+		})
+	})
+	return err == nil && len(ours) > 0 && len(missing) == 0
 }
 
 // ReadRunning returns what the running containerd has loaded.
