@@ -72,7 +72,7 @@ gpu=all instead.`,
 	}
 	flags := command.Flags()
 	flags.StringVar(&o.file, "file", "", "`FILE` to write; a file that dxctl did not write is not replaced")
-	flags.BoolVar(&o.watch, "watch", false, "write it again whenever GPUs or drivers change, and remove it on a signal or if no GPU is usable")
+	flags.BoolVar(&o.watch, "watch", false, "write it again after changes, and remove it on a signal or if no GPU is usable")
 	o.AddFlags(flags)
 	o.AddFileFlags(flags)
 	return command
@@ -99,46 +99,52 @@ func (o *options) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err := o.CheckFlags(); err != nil {
 		return err
 	}
-	source, p, err := o.Open(stderr, ocispec.Linux)
-	if err != nil {
-		return err
-	}
-	write := func(present []discovery.Device, err error) error {
-		if err != nil {
-			return err
-		}
-		data, count, err := o.generate(present, p, stderr)
-		if err == nil {
-			return o.write(data, count, stdout)
-		}
-		if o.watch && errors.Is(err, errNoUsableGPU) && durable.Exists(o.file) {
-			err = errors.Join(err, remove(o.file, stdout))
-		}
-		return err
-	}
+	update := func() error { return o.update(ctx, stdout, stderr) }
 	if !o.watch {
-		return write(source.Devices(ctx))
+		return update()
 	}
-	if err := watch(ctx, source, write, stderr); err != nil {
+	if err := watch(ctx, update, stderr); err != nil {
 		return err
 	}
 	return remove(o.file, stdout)
 }
 
-// watch calls write as [nodegpus.Follow] does. It prints an error once, because write may succeed
-// after a change. A foreign file ends the watch.
-func watch(ctx context.Context, source discovery.Source, write func([]discovery.Device, error) error, stderr io.Writer) error {
+// watch calls update as [nodegpus.Follow] does. It prints an error once, because a later update may
+// succeed. A foreign file ends the watch.
+func watch(ctx context.Context, update func() error, stderr io.Writer) error {
 	var last errlog.LastError
-	return nodegpus.Follow(ctx, source, func(present []discovery.Device, err error) error {
-		err = write(present, err)
+	return nodegpus.Follow(ctx, func() error {
+		err := update()
 		if errors.Is(err, errForeign) {
 			return err
 		}
 		if last.Changed(err) && err != nil {
-			fmt.Fprintf(stderr, "dxctl: %v; waiting for a change\n", err)
+			fmt.Fprintf(stderr, "dxctl: %v; trying again\n", err)
 		}
 		return nil
 	})
+}
+
+// update prints the specification of the GPUs, or writes it to the file if that differs. It prints
+// notes only with a new specification, because a watch updates often.
+func (o *options) update(ctx context.Context, stdout, stderr io.Writer) error {
+	var notes bytes.Buffer
+	present, p, err := o.Devices(ctx, &notes, ocispec.Linux)
+	if err != nil {
+		return err
+	}
+	data, count, err := o.generate(present, p, &notes)
+	if o.watch && errors.Is(err, errNoUsableGPU) && durable.Exists(o.file) {
+		err = errors.Join(err, remove(o.file, stdout))
+	}
+	if err != nil {
+		return err
+	}
+	changed, err := o.write(data, count, stdout)
+	if changed {
+		_, _ = notes.WriteTo(stderr)
+	}
+	return err
 }
 
 // generate returns the specification of the usable GPUs of present, and their number.
@@ -176,25 +182,26 @@ func (o *options) generate(present []discovery.Device, p policy.Policy, stderr i
 	return append([]byte(header), data...), len(all), err
 }
 
-// write prints the specification of count GPUs, or writes it to the file if that differs.
-func (o *options) write(data []byte, count int, stdout io.Writer) error {
+// write prints the specification of count GPUs, or writes it to the file if that differs. It reports
+// whether it did.
+func (o *options) write(data []byte, count int, stdout io.Writer) (changed bool, err error) {
 	if o.file == "" {
 		_, err := stdout.Write(data)
-		return err
+		return true, err
 	}
 	before, err := read(o.file)
 	if err != nil || bytes.Equal(before, data) {
-		return err
+		return false, err
 	}
 	// #nosec G301 -- as the runtimes make it
 	if err := os.MkdirAll(filepath.Dir(o.file), 0o755); err != nil {
-		return err
+		return false, err
 	}
 	if err := durable.Replace(o.file, data, 0o644); err != nil {
-		return err
+		return false, err
 	}
 	fmt.Fprintf(stdout, "wrote %s: %d GPUs\n", o.file, count)
-	return nil
+	return true, nil
 }
 
 // read returns the content of a file that dxctl wrote, nil if it does not exist. The error of a

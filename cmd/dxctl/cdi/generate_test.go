@@ -9,14 +9,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 
-	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
@@ -104,19 +104,7 @@ func TestGenerate(t *testing.T) {
 	}
 }
 
-// changingSource has another list at each call.
-type changingSource struct {
-	discovery.Static
-	calls int
-}
-
-func (s *changingSource) Devices(context.Context) ([]discovery.Device, error) {
-	s.calls++
-	return []discovery.Device{{InstanceID: strconv.Itoa(s.calls)}}, nil
-}
-
-// A watch waits while there is nothing to write, and ends without an error. A foreign file ends it,
-// whatever changes meanwhile.
+// A watch continues after errors. A foreign file ends it.
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	noGPU := errors.New("no GPU")
@@ -132,16 +120,48 @@ func TestWatch(t *testing.T) {
 			var stderr bytes.Buffer
 			written := 0
 			ctx, cancel := context.WithCancel(t.Context())
-			err := watch(ctx, &changingSource{}, func([]discovery.Device, error) error {
+			err := watch(ctx, func() error {
 				if written++; written == len(test.results) {
 					cancel()
 				}
 				return test.results[written-1]
 			}, &stderr)
-			if !errors.Is(err, test.err) || written != test.written || strings.Count(stderr.String(), "no GPU; waiting") != test.messages {
+			if !errors.Is(err, test.err) || written != test.written || strings.Count(stderr.String(), "no GPU; trying again") != test.messages {
 				t.Errorf("%s: written %d times, %v:\n%s", name, written, err, &stderr)
 			}
 			cancel()
 		})
 	}
+}
+
+// A watch writes the file when an obstacle is gone, and again when the policy changes.
+func TestWatchUpdates(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	gpus, cdiDir, stateDir := filepath.Join(dir, "gpus.yaml"), filepath.Join(dir, "cdi"), filepath.Join(dir, "state")
+	testutil.WriteFile(t, gpus, inventory, 0o600)
+	testutil.WriteFile(t, cdiDir, "", 0o600)
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var out string
+		var err error
+		go func() {
+			out, err = run(ctx, t, "generate", "--inventory", gpus, "--state-dir", stateDir, "--file", filepath.Join(cdiDir, "gpus.yaml"), "--watch")
+		}()
+		time.Sleep(time.Minute)
+		testutil.NoError(t, os.Remove(cdiDir))
+		time.Sleep(time.Minute)
+		p := policy.Default()
+		p.VisibilityHints = false
+		testutil.NoError(t, policy.Write(stateDir, p))
+		time.Sleep(time.Minute)
+		cancel()
+		synctest.Wait()
+		for text, count := range map[string]int{"trying again": 1, "wrote ": 2, "removed ": 1} {
+			if strings.Count(out, text) != count || err != nil {
+				t.Errorf("want %d of %q: %v\n%s", count, text, err, out)
+			}
+		}
+	})
 }

@@ -2,8 +2,6 @@ package nodegpus
 
 import (
 	"context"
-	"reflect"
-	"slices"
 	"time"
 
 	"github.com/directx-nri/directx-nri/discovery"
@@ -19,16 +17,10 @@ func OpenSource(p policy.Policy, stateDir, hostRoot string) (discovery.Source, e
 // followInterval is the interval of [Follow].
 const followInterval = 5 * time.Second
 
-// Follow calls do with the list of source now, after each change of the list, and with each error of
-// listing, until ctx ends or do returns an error.
-func Follow(ctx context.Context, source discovery.Source, do func(devices []discovery.Device, err error) error) error {
-	var before []discovery.Device
-	for listed := false; ; {
-		devices, err := source.Devices(ctx)
-		if err != nil || !listed || !reflect.DeepEqual(before, devices) {
-			before, listed = devices, err == nil
-			err = do(slices.Clone(devices), err)
-		}
+// Follow calls do now and periodically, until ctx ends or do returns an error.
+func Follow(ctx context.Context, do func() error) error {
+	for {
+		err := do()
 		if ctx.Err() != nil {
 			return nil
 		}

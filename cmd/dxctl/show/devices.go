@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"reflect"
 	"runtime"
 	"strconv"
 	"strings"
@@ -106,15 +107,17 @@ func deviceList() cli.List[nodegpus.Report] {
 
 // follow prints the devices of source at once and after each change, until ctx ends.
 func (o *devicesOptions) follow(ctx context.Context, source discovery.Source, p policy.Policy, stdout, stderr io.Writer) error {
+	var before []discovery.Device
 	printed := false
-	return nodegpus.Follow(ctx, source, func(devices []discovery.Device, err error) error {
-		if err != nil {
+	return nodegpus.Follow(ctx, func() error {
+		devices, err := source.Devices(ctx)
+		if err != nil || printed && reflect.DeepEqual(before, devices) {
 			return err
 		}
 		if printed {
 			fmt.Fprintf(stderr, "\n%s: the GPUs have changed\n", time.Now().Format(time.DateTime))
 		}
-		printed = true
+		before, printed = devices, true
 		return o.list(stdout, stderr, devices, p)
 	})
 }
