@@ -51,7 +51,7 @@ func (g *gatherer) writeReport(stderr io.Writer, state nodeState, report Report)
 	for _, d := range state.GPUs {
 		devices = append(devices, d.Device)
 	}
-	r := bugReport{Doctor: report.withoutQuotes(), Capabilities: state, Devices: nodegpus.NewReports(devices, state.Config.Policy)}
+	r := bugReport{Doctor: report.withoutQuotes(), Capabilities: state, Devices: nodegpus.NewReports(devices, state.Config.Policy, g.OS)}
 	// The findings have these errors, without their quotations from files.
 	c := &r.Capabilities
 	c.Config.Err, c.Config.Invalid, c.Containerd.FileErr, c.Containerd.Imports = nil, nil, nil, nil

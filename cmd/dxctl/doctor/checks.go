@@ -184,7 +184,7 @@ func (e *examiner) checkGPUs() {
 			continue
 		}
 		usable = append(usable, d.Name())
-		if d.Resource == "" {
+		if d.Resource == "" && d.Err == nil {
 			withoutResource = append(withoutResource, d.Name())
 		}
 		e.checkGPU(d, reported)

@@ -239,6 +239,10 @@ func brokenNodes() []brokenNode {
 		onWindows(CheckDevices, "no location path", func(f *nodeState) {
 			f.GPUs[0].Err = errors.New("device PCI-0: the device cannot be assigned to a container: no location path")
 		}),
+		linux(CheckDevices, "no device nodes", func(f *nodeState) {
+			f.GPUs, f.Kubelet.Allocatable = f.GPUs[:1], nil
+			f.GPUs[0].Resource, f.GPUs[0].Err = "", errors.New("device GPU-0: the device cannot be assigned to a container: no device nodes")
+		}),
 		onWindows(CheckDevices, "without runtime files", func(f *nodeState) { f.GPUs[0].System32 = nil }),
 		linux(CheckDriverFiles, "/a.so, /b.so, /c.so and 1 more", func(f *nodeState) {
 			f.GPUs[0].Missing = []string{"/a.so", "/b.so", "/c.so", "/d.so"}

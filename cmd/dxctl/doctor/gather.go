@@ -176,7 +176,7 @@ func (g *gatherer) readGPUs(ctx context.Context, c configState) ([]gpu, error) {
 	goos, files, p := g.OS, hostfiles.Root(g.hostRoot), capabilities.EffectivePolicy(c.Policy, g.OS)
 	devices, err := discovery.RequirePaths(source, p, g.OS).Devices(ctx)
 	var list []gpu
-	for i, r := range nodegpus.NewReports(devices, c.Policy) {
+	for i, r := range nodegpus.NewReports(devices, c.Policy, g.OS) {
 		gpu := gpu{Device: devices[i], Resource: r.Resource}
 		var notes []ocispec.SkippedFile
 		_, notes, gpu.Err = ocispec.BuildEdits(goos, devices[i:i+1], nil, files, p)

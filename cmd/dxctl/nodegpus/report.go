@@ -58,10 +58,11 @@ type DeviceNode struct {
 	Destination string `json:"destination"`
 }
 
-// NewReports returns the reports of devices, with the resources to which the policy assigns them.
-func NewReports(devices []discovery.Device, p policy.Policy) []Report {
+// NewReports returns the reports of devices, with the resources to which the policy assigns them on a
+// node with the operating system nodeOS, "" if it is unknown.
+func NewReports(devices []discovery.Device, p policy.Policy, nodeOS string) []Report {
 	reports := make([]Report, len(devices))
-	for i, a := range (resources.Assigner{OneResource: p.Injection == policy.InjectByKubelet}).Assign(devices, p.Resources) {
+	for i, a := range (resources.Assigner{NodeOS: nodeOS, OneResource: p.Injection == policy.InjectByKubelet}).Assign(devices, p.Resources) {
 		d := a.Device
 		r := Report{
 			Index: i, InstanceID: d.InstanceID, Description: d.Description,
@@ -116,8 +117,6 @@ func (r Report) Availability() string {
 		return r.Health
 	case r.NotOffered != "":
 		return "not offered: " + r.NotOffered
-	case r.LocationPath == "" && len(r.DeviceNodes) == 0:
-		return "not available: no location path"
 	}
 	return r.Health
 }

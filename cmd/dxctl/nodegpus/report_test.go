@@ -1,23 +1,32 @@
 package nodegpus
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
-// TestOneResource: as the advertiser does, reports leave out the second resource if the kubelet
-// injects GPUs.
-func TestOneResource(t *testing.T) {
+// TestResources: a report has the resource with which the advertiser offers the GPU. The kubelet
+// injects GPUs of one resource. Linux containers need a device node.
+func TestResources(t *testing.T) {
 	t.Parallel()
-	p := policy.Default()
-	devices := []discovery.Device{{InstanceID: "C", SupportsCompute: true}, {InstanceID: "D", SupportsDisplay: true}}
-	for injection, want := range map[policy.Injection]bool{policy.InjectByKubelet: false, policy.InjectByRuntime: true} {
-		p.Injection = injection
-		reports := NewReports(devices, p)
-		if offered := reports[0].Resource != ""; offered != want || reports[1].Resource == "" {
-			t.Errorf("%s: %q (%s) and %q", injection, reports[0].Resource, reports[0].NotOffered, reports[1].Resource)
+	devices := []discovery.Device{{InstanceID: "C", SupportsCompute: true}, {InstanceID: "D", SupportsDisplay: true, DeviceNodes: []discovery.DeviceNode{{Path: "/dev/dxg"}}}}
+	for name, test := range map[string]struct {
+		injection policy.Injection
+		nodeOS    string
+		want      string // the first GPU's availability
+	}{
+		"any node":          {policy.InjectByRuntime, "", "healthy"},
+		"kubelet injection": {policy.InjectByKubelet, "", "not offered: with injection: kubelet, "},
+		"Linux":             {policy.InjectByRuntime, "linux", "not offered: it has no device node"},
+	} {
+		p := policy.Default()
+		p.Injection = test.injection
+		reports := NewReports(devices, p, test.nodeOS)
+		if got := reports[0].Availability(); !strings.HasPrefix(got, test.want) || reports[1].Resource == "" {
+			t.Errorf("%s: %q and %q", name, got, reports[1].Resource)
 		}
 	}
 }

@@ -74,7 +74,7 @@ func (o *devicesOptions) run(ctx context.Context, args []string, stdout, stderr 
 	if index < 0 {
 		return fmt.Errorf("none of the %d GPU(s) of this node is %q; 'dxctl devices -o wide' lists them", len(devices), args[0])
 	}
-	r := nodegpus.NewReports(devices, p)[index]
+	r := o.reports(devices, p)[index]
 	switch o.output {
 	case cli.Name, cli.Wide:
 		return deviceList().Print(stdout, o.output, []nodegpus.Report{r})
@@ -88,7 +88,17 @@ func (o *devicesOptions) list(stdout, stderr io.Writer, devices []discovery.Devi
 	if len(devices) == 0 && o.output != cli.JSON && o.output != cli.YAML {
 		fmt.Fprintln(stderr, "This node has no GPU.")
 	}
-	return deviceList().Print(stdout, o.output, nodegpus.NewReports(devices, p))
+	return deviceList().Print(stdout, o.output, o.reports(devices, p))
+}
+
+// reports returns the reports of devices, for this system unless they are those of an inventory of any
+// node.
+func (o *devicesOptions) reports(devices []discovery.Device, p policy.Policy) []nodegpus.Report {
+	nodeOS := runtime.GOOS
+	if o.Inventory != "" {
+		nodeOS = ""
+	}
+	return nodegpus.NewReports(devices, p, nodeOS)
 }
 
 func deviceList() cli.List[nodegpus.Report] {

@@ -99,8 +99,8 @@ func TestDevicesOutput(t *testing.T) {
 		args      []string
 		want, err string
 	}{
-		"an inventory by configuration": {[]string{"--config", configFile(t, "inventory: "+inventory+"\nreplicas: 3\n"), "-o", "json"}, `"PCI\\VEN_10DE&DEV_1EB8\\1"`, ""},
-		"its replicas":                  {[]string{"--config", configFile(t, "inventory: "+inventory+"\nreplicas: 3\n"), "-o", "json"}, `"replicas": 3`, ""},
+		"an inventory by configuration": {[]string{"--config", configFile(t, "inventory: "+inventory+"\n"), "-o", "json"}, `"PCI\\VEN_10DE&DEV_1EB8\\1"`, ""},
+		"a configuration's replicas":    {[]string{"--config", configFile(t, "replicas: 3\n"), "--inventory", inventory, "-o", "json"}, `"replicas": 3`, ""},
 		"no GPU in a table":             {[]string{"--inventory", empty}, "This node has no GPU.\n", ""},
 		"no GPU's name":                 {[]string{"--inventory", empty, "-o", "name"}, "This node has no GPU.\n", ""},
 		"no GPU in JSON":                {[]string{"--inventory", empty, "-o", "json"}, "[]\n", ""},

@@ -124,7 +124,7 @@ func (o *options) prepare(ctx context.Context, version string, stdout, stderr io
 		client: &o.client, out: stdout, goos: runtime.GOOS, devices: devices,
 		result: Result{
 			Version: version, OS: runtime.GOOS, Build: capabilities.Build(), At: time.Now().UTC(), Image: o.client.image, Runtime: o.client.runtime,
-			DriverFiles: p.DriverFiles, Devices: nodegpus.NewReports(present, p),
+			DriverFiles: p.DriverFiles, Devices: nodegpus.NewReports(present, p, runtime.GOOS),
 		},
 	}
 	if o.client.runtime == shimfile.RuntimeName {
