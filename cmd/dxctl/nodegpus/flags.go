@@ -112,7 +112,7 @@ func (f *Flags) ReportMissing(stderr io.Writer, notes []ocispec.SkippedFile) {
 
 // Open returns the source of the GPUs, and the policy in force for containers of goos.
 func (f *Flags) Open(stderr io.Writer, goos string) (discovery.Source, policy.Policy, error) {
-	p, devices, err := f.read(stderr)
+	p, devices, err := f.read(stderr, goos)
 	if err != nil {
 		return nil, p, err
 	}
@@ -125,7 +125,6 @@ func (f *Flags) Open(stderr io.Writer, goos string) (discovery.Source, policy.Po
 		source = discovery.Static(devices)
 	case f.ConfigFile != "" && p.UseInventory:
 	default:
-		p.UseInventory = p.UseInventory && f.ConfigFile == ""
 		if source, err = OpenSource(p, f.StateDir, f.HostRoot); err != nil {
 			return nil, p, fmt.Errorf("%w; set --inventory to a file with the GPUs", err)
 		}
@@ -159,10 +158,11 @@ func (f *Flags) Complete(c *cobra.Command, _ []string, typed string) (list []cob
 	return list, cobra.ShellCompDirectiveNoFileComp
 }
 
-// read returns the policy, and the devices of the inventory that the file of --config names.
-func (f *Flags) read(stderr io.Writer) (policy.Policy, []discovery.Device, error) {
+// read returns the policy for containers of goos, and the devices of the inventory that the file of
+// --config names.
+func (f *Flags) read(stderr io.Writer, goos string) (policy.Policy, []discovery.Device, error) {
 	if f.ConfigFile != "" {
-		return config.Compiler{File: f.ConfigFile, Required: true, StateDir: f.StateDir, NodeOS: runtime.GOOS, InspectOnly: f.Inventory != ""}.Compile()
+		return config.Compiler{File: f.ConfigFile, Required: true, StateDir: f.StateDir, NodeOS: goos, InspectOnly: f.Inventory != ""}.Compile()
 	}
 	p, err := policy.Read(f.StateDir)
 	if errors.Is(err, fs.ErrPermission) && f.Inventory != "" {

@@ -70,9 +70,10 @@ func TestFlagsOutput(t *testing.T) {
 	))
 }
 
-func TestFlagsWithoutDriverFiles(t *testing.T) {
+// The configuration is that of the container's system.
+func TestFlagsWithConfiguration(t *testing.T) {
 	t.Parallel()
-	got := transcript(t, t.TempDir(), "flags --gpus 0 --container-os windows --assume-files --config "+configFile(t, "driverFiles: none\n"))
+	got := transcript(t, t.TempDir(), "flags --gpus 0 --container-os windows --assume-files --config "+configFile(t, "driverFiles: none\nextraMounts: {hostDirectories: ['D:\\models']}\n"))
 	if !strings.HasSuffix(got, "\n--device\nvpci-location-path://PCIROOT(0)#PCI(1B00)\n\n") {
 		t.Error(got)
 	}
