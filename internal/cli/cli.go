@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -115,7 +116,7 @@ func checkArguments(command *cobra.Command) {
 		check = noArguments
 	}
 	command.Args = func(c *cobra.Command, args []string) error {
-		err := check(c, args)
+		err := cmp.Or(check(c, args), c.ValidateRequiredFlags())
 		if _, hasStatus := errors.AsType[statusError](err); err == nil || hasStatus {
 			return err
 		}

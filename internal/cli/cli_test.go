@@ -64,6 +64,7 @@ func TestCommands(t *testing.T) {
 		"two errors":           {[]string{"group", "three"}, 1, "", "prog: a\nprog: b\n"},
 		"argument":             {[]string{"group", "one", "x"}, 2, "", "prog: unexpected argument \"x\"\nTry 'prog group one --help'.\n"},
 		"unknown flag":         {[]string{"group", "one", "--x"}, 2, "", "prog: unknown flag: --x\nTry 'prog group one --help'.\n"},
+		"missing flag":         {[]string{"group", "needy"}, 2, "", "prog: required flag(s) \"color\" not set\nTry 'prog group needy --help'.\n"},
 		"similar flag":         {[]string{"group", "one", "--colour"}, 2, "", "prog: unknown flag: --colour; did you mean --color?\nTry 'prog group one --help'.\n"},
 		"choice":               {[]string{"group", "one", "--color", "red"}, 0, "", ""},
 		"no choice":            {[]string{"group", "one", "--color", "gold"}, 2, "", "prog: invalid argument \"gold\" for \"--color\" flag: want blue, green or red\nTry 'prog group one --help'.\n"},
@@ -77,7 +78,12 @@ func TestCommands(t *testing.T) {
 			command.AddCommand(group)
 			one := &cobra.Command{Use: "one", RunE: func(*cobra.Command, []string) error { return nil }}
 			AddChoice(one, new(string), "color", "", "the color", "blue", "green", "red")
-			group.AddCommand(one, &cobra.Command{Use: "two [NAME]", Args: Arguments(0, 1), RunE: func(*cobra.Command, []string) error { return Unknown(errors.New("not answered")) }},
+			needy := &cobra.Command{Use: "needy", RunE: func(*cobra.Command, []string) error { return nil }}
+			needy.Flags().String("color", "", "the color")
+			if err := needy.MarkFlagRequired("color"); err != nil {
+				t.Fatal(err)
+			}
+			group.AddCommand(one, needy, &cobra.Command{Use: "two [NAME]", Args: Arguments(0, 1), RunE: func(*cobra.Command, []string) error { return Unknown(errors.New("not answered")) }},
 				&cobra.Command{Use: "three", RunE: func(*cobra.Command, []string) error { return errors.Join(errors.New("a"), errors.New("b")) }})
 			var stdout, stderr bytes.Buffer
 			// Cobra takes the arguments of the process in place of nil.
