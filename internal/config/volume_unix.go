@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -22,7 +21,7 @@ func checkVolume(f *os.File, usualDir string) error { return checkVolumeBy(f, us
 
 func checkVolumeBy(f *os.File, usualDir string, isReadOnly func(*os.File) bool) error {
 	path, dir := f.Name(), filepath.Dir(f.Name())
-	elsewhere := !strings.HasPrefix(dir+"/", usualDir+"/")
+	elsewhere := !isWithinPOSIX(usualDir, dir)
 	err := durable.CheckPrivate(dir)
 	if errors.Is(err, durable.ErrNotPrivate) && elsewhere && isReadOnly(f) {
 		err = nil
