@@ -37,7 +37,7 @@ func NewCommand() *cobra.Command {
 
 func newApplyCommand() *cobra.Command {
 	places := paths.Default()
-	c := config.Compiler{ReservedDirs: []string{places.Runtime, places.DevicePlugins}, CheckRealShim: shimfile.CheckRealShim}
+	c := config.Compiler{CheckRealShim: shimfile.CheckRealShim}
 	command := &cobra.Command{
 		Use:   "apply",
 		Short: "Make the configuration file the node policy in force",
@@ -65,16 +65,13 @@ func apply(ctx context.Context, stdout io.Writer, c config.Compiler) error {
 	if err != nil {
 		return err
 	}
-	found, err := recordGPUs(ctx, c, p)
-	if err != nil {
-		return err
-	}
+	found, gpusErr := recordGPUs(ctx, c, p)
 	verb := "applied"
 	if readErr == nil && reflect.DeepEqual(before, p) {
 		verb = "already in force"
 	}
 	_, err = fmt.Fprintf(stdout, "%s: %s%s\n", verb, summary(p, devices), found)
-	return err
+	return errors.Join(gpusErr, err)
 }
 
 // recordGPUs discovers the GPUs and writes them for the programs that start containers, unless those
@@ -88,7 +85,10 @@ func recordGPUs(ctx context.Context, c config.Compiler, p policy.Policy) (string
 		return "; " + err.Error(), nil
 	}
 	devices, err := source.Devices(ctx)
-	return fmt.Sprintf("; %s discovered", plural(len(devices), "GPU")), err
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("; %s discovered", plural(len(devices), "GPU")), nil
 }
 
 // summary returns a phrase with a policy's resources and the GPUs of its inventory.
