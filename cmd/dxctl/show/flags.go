@@ -61,7 +61,7 @@ func (o *flagsOptions) run(ctx context.Context, stdout, stderr io.Writer) error 
 	if err := errors.Join(o.CheckRequest(), o.CheckFlags()); err != nil {
 		return err
 	}
-	flags, err := o.flags(ctx, runflags.Program(o.program), o.containerOS, stderr)
+	flags, err := o.flags(ctx, stderr)
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (o *flagsOptions) run(ctx context.Context, stdout, stderr io.Writer) error 
 }
 
 // flags returns the program's flags for the selected GPUs.
-func (o *flagsOptions) flags(ctx context.Context, program runflags.Program, goos string, stderr io.Writer) ([]string, error) {
+func (o *flagsOptions) flags(ctx context.Context, stderr io.Writer) ([]string, error) {
 	present, p, err := o.Devices(ctx, stderr, o.containerOS)
 	if err != nil {
 		return nil, err
@@ -83,22 +83,22 @@ func (o *flagsOptions) flags(ctx context.Context, program runflags.Program, goos
 		return nil, err
 	}
 	if o.withShim {
-		return nodegpus.ShimFlags(goos, o.Request), nil
+		return nodegpus.ShimFlags(o.containerOS, o.Request), nil
 	}
-	edits, notes, err := ocispec.BuildEdits(goos, devices, nil, o.Files(), p)
+	edits, notes, err := ocispec.BuildEdits(o.containerOS, devices, nil, o.Files(), p)
 	switch {
 	case errors.Is(err, ocispec.ErrNotAssignable):
-		return nil, fmt.Errorf("%w; select GPUs that %s containers can have, or set --container-os", err, goos)
+		return nil, fmt.Errorf("%w; select GPUs that %s containers can have, or set --container-os", err, o.containerOS)
 	case err != nil:
 		return nil, err
 	}
 	isHint := func(variable string) bool { return strings.HasPrefix(variable, ocispec.DevicesVariable+"=") }
 	// Windows PowerShell removes the quotation marks in the hint, which is optional.
-	dropHint := goos == ocispec.Windows && o.output == outputArgs && slices.ContainsFunc(edits.Env, isHint)
+	dropHint := o.containerOS == ocispec.Windows && o.output == outputArgs && slices.ContainsFunc(edits.Env, isHint)
 	if dropHint {
 		edits.Env = slices.DeleteFunc(edits.Env, isHint)
 	}
-	flags, err := runflags.Flags(program, goos, edits, o.Files())
+	flags, err := runflags.Flags(runflags.Program(o.program), o.containerOS, edits, o.Files())
 	switch {
 	case errors.Is(err, runflags.ErrNoFlag):
 		return nil, fmt.Errorf("%w; use the runtime shim, with --with-shim", err)
