@@ -27,7 +27,13 @@ import (
 const (
 	outputDiff = "diff"
 	outputSpec = "spec"
-	untouched  = "untouched" // a decision
+)
+
+// The decisions.
+const (
+	given     = "given"
+	untouched = "untouched"
+	refused   = "refused"
 )
 
 type specOptions struct {
@@ -136,7 +142,7 @@ type decisionReport struct {
 	// Pod is nil for a standalone container.
 	Pod *podReport `json:"pod,omitempty"`
 	OS  string     `json:"os,omitempty"`
-	// Decision is "given", "untouched" or "refused", and Reason is why.
+	// Reason is why Decision was made.
 	Decision string `json:"decision"`
 	Reason   string `json:"reason,omitempty"`
 	// Devices are location paths or instance IDs, also of an untouched container that has
@@ -196,7 +202,7 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 	case errors.Is(err, fs.ErrPermission):
 		return p, err
 	case err != nil:
-		p.Decision, p.Reason, p.refused = "refused", err.Error(), err
+		p.Decision, p.Reason, p.refused = refused, err.Error(), err
 		return p, nil
 	case outcome == nil && gpuRequest.IgnoredBy(policy):
 		p.Reason = decision.VariableIgnored
@@ -205,13 +211,13 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 		p.Reason = "nothing that it requests is a GPU of this node that it can get"
 		return p, nil
 	case changed:
-		p.Decision = "given"
+		p.Decision = given
 	default:
 		p.Reason = "it already has everything"
 	}
-	p.spec, p.missing = edited, outcome.Skipped
+	p.spec, p.missing, p.Edits = edited, outcome.Skipped, &outcome.Edits
 	for _, d := range outcome.Devices {
-		p.Devices, p.Edits = append(p.Devices, d.Name()), &outcome.Edits
+		p.Devices = append(p.Devices, d.Name())
 	}
 	for _, n := range outcome.Skipped {
 		p.LeftOut = append(p.LeftOut, n.String())
