@@ -94,7 +94,7 @@ func (o *options) run(ctx context.Context, stdout, stderr io.Writer) error {
 	case o.watch && o.file == "":
 		return cli.Usage("--watch requires --file")
 	case o.file != "" && extension != ".yaml":
-		return cli.Usage("--file %s: its name must end with .yaml, as other files are not read", o.file)
+		return cli.Usage("--file %s: its name must end with .yaml, because dxctl writes YAML", o.file)
 	}
 	if err := o.CheckFlags(); err != nil {
 		return err

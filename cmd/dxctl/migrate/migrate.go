@@ -23,16 +23,15 @@ const (
 	NVIDIA      = "nvidia"
 )
 
-// ErrNotConfiguration means that a file is not a configuration of the plugin.
-var ErrNotConfiguration = errors.New("not a configuration")
+// errNotConfiguration means that a file has no settings of the plugin.
+var errNotConfiguration = errors.New("not a configuration")
 
 // Convert returns the text of a config.yaml that corresponds to data, the configuration of a plugin.
-// It begins with a comment for each setting without a counterpart. The error matches
-// [ErrNotConfiguration] if data has no settings of that plugin.
+// It begins with a comment for each setting without a counterpart.
 func Convert(from string, data []byte) ([]byte, error) {
 	documents, err := parse(data)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrNotConfiguration, err)
+		return nil, fmt.Errorf("%w: %w", errNotConfiguration, err)
 	}
 	convert, nodeOS := convertTensorWorks, "windows"
 	if from == NVIDIA {
@@ -61,7 +60,7 @@ func Convert(from string, data []byte) ([]byte, error) {
 // Detect returns the plugin that a configuration is for, "" if there is none.
 func Detect(data []byte) string {
 	for _, from := range []string{TensorWorks, NVIDIA} {
-		if _, err := Convert(from, data); !errors.Is(err, ErrNotConfiguration) {
+		if _, err := Convert(from, data); !errors.Is(err, errNotConfiguration) {
 			return from
 		}
 	}

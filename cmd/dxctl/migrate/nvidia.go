@@ -105,7 +105,7 @@ func findNVIDIAConfig(documents []manifest) (c nvidiaConfig, err error) {
 	}
 	switch len(found) {
 	case 0:
-		return c, fmt.Errorf("%w of NVIDIA's device plugin: want a file with version: v1, or a ConfigMap that has one", ErrNotConfiguration)
+		return c, fmt.Errorf("%w of NVIDIA's device plugin: want a file with version: v1, or a ConfigMap that has one", errNotConfiguration)
 	case 1:
 		return c, nil
 	}
