@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 )
 
@@ -20,7 +21,7 @@ type choice struct {
 // *value is empty. Shells complete the choices, and the usage lists them.
 func AddChoice(command *cobra.Command, value *string, name, shorthand, usage string, choices ...string) {
 	*value = cmp.Or(*value, choices[0])
-	command.Flags().VarP(choice{value, choices}, name, shorthand, usage+": "+JoinOr(choices))
+	command.Flags().VarP(choice{value, choices}, name, shorthand, usage+": "+english.WordSeries(choices, "or"))
 	// It fails only for a flag that does not exist.
 	_ = command.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(choices, cobra.ShellCompDirectiveNoFileComp))
 }
@@ -39,15 +40,6 @@ func (c choice) String() string { return *c.value }
 // Type implements [pflag.Value].
 func (choice) Type() string { return "string" }
 
-// JoinOr returns values as a list in a sentence: "a, b or c".
-func JoinOr(values []string) string {
-	last := len(values) - 1
-	if last < 1 {
-		return strings.Join(values, "")
-	}
-	return strings.Join(values[:last], ", ") + " or " + values[last]
-}
-
 // Abbreviate returns the first elements of a list, and the number of the others.
 func Abbreviate(list []string, limit int) string {
 	if len(list) <= limit {
@@ -59,7 +51,7 @@ func Abbreviate(list []string, limit int) string {
 // WantOneOf returns the remedy for a value that is not one of choices. It lists all choices, and
 // suggests the one that the user probably meant.
 func WantOneOf(typed string, choices []string) string {
-	return "want " + JoinOr(choices) + suggestion(typed, choices, "")
+	return "want " + english.WordSeries(choices, "or") + suggestion(typed, choices, "")
 }
 
 // suggestion returns the question whether the user meant a similar one of names, "" if none is

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/dustin/go-humanize/english"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/directx-nri/directx-nri/internal/cli"
@@ -156,11 +157,11 @@ func wrongType(node *yaml.Node, v reflect.Value, l limits) error {
 // validValues returns a phrase for the values that v can have.
 func validValues(v reflect.Value, l limits) string {
 	if values := l.values(); values != nil {
-		return cli.JoinOr(values)
+		return english.WordSeries(values, "or")
 	}
 	switch v.Kind() {
 	case reflect.Struct:
-		return "a mapping with " + cli.JoinOr(names(keysOf(v.Type())))
+		return "a mapping with " + english.WordSeries(names(keysOf(v.Type())), "or")
 	case reflect.Map:
 		return "a mapping"
 	case reflect.Slice:

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 
@@ -88,7 +89,7 @@ func recordGPUs(ctx context.Context, c config.Compiler, p policy.Policy) (string
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("; %s discovered", plural(len(devices), "GPU")), nil
+	return fmt.Sprintf("; %s discovered", english.Plural(len(devices), "GPU", "")), nil
 }
 
 // summary returns a phrase with a policy's resources and the GPUs of its inventory.
@@ -99,9 +100,9 @@ func summary(p policy.Policy, devices []discovery.Device) string {
 			names = append(names, r.Name)
 		}
 	}
-	text := fmt.Sprintf("%s by %s", strings.Join(names, ", "), plural(len(p.Resources), "rule"))
+	text := fmt.Sprintf("%s by %s", strings.Join(names, ", "), english.Plural(len(p.Resources), "rule", ""))
 	if p.UseInventory {
-		text += fmt.Sprintf("; %s in %s", plural(len(devices), "GPU"), p.Source.Inventory)
+		text += fmt.Sprintf("; %s in %s", english.Plural(len(devices), "GPU", ""), p.Source.Inventory)
 	}
 	return text
 }
@@ -158,7 +159,7 @@ func checkFile(stdout io.Writer, file, nodeOS string) error {
 	}
 	if inventory {
 		devices, err := config.Compiler{InspectOnly: true}.ReadInventory(file)
-		return printResult(stdout, file, plural(len(devices), "GPU"), err)
+		return printResult(stdout, file, english.Plural(len(devices), "GPU", ""), err)
 	}
 	p, _, err := config.Compiler{File: file, Required: true, StateDir: paths.Default().State, NodeOS: nodeOS, InspectOnly: true}.Compile()
 	return printResult(stdout, file, summary(p, nil), err)
@@ -172,7 +173,7 @@ func printResult(stdout io.Writer, file, summary string, err error) error {
 			return fmt.Errorf("%s is a configuration of another device plugin (%s): run 'dxctl config convert --from %s %s'", file, from, from, file)
 		}
 		fmt.Fprintln(stdout, invalid)
-		return fmt.Errorf("%s: %s", invalid[0].File, plural(len(invalid), "error"))
+		return fmt.Errorf("%s: %s", invalid[0].File, english.Plural(len(invalid), "error", ""))
 	}
 	if err != nil {
 		return err
@@ -268,12 +269,4 @@ func origin(p policy.Policy, stateDir string) string {
 		return path + ", compiled from flags and defaults, without a configuration file."
 	}
 	return path + ", compiled from " + p.Source.Config + ", flags and defaults."
-}
-
-// plural returns a number with its noun.
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }
