@@ -181,8 +181,8 @@ func fastTiming() timing {
 // drivers may be mixed.
 func twoKinds(replicas int) []policy.Resource {
 	return []policy.Resource{
-		{Name: displayResource, Match: policy.Match{Kind: "display"}, Replicas: replicas, AllocationPolicy: policy.Distributed, MixedDrivers: true},
-		{Name: computeResource, Match: policy.Match{Kind: "compute"}, Replicas: replicas, AllocationPolicy: policy.Distributed, MixedDrivers: true},
+		{Name: displayResource, Match: policy.Match{Kind: "display"}, Replicas: replicas, AllocationPolicy: policy.Distributed, MixedDrivers: policy.AllowMixed},
+		{Name: computeResource, Match: policy.Match{Kind: "compute"}, Replicas: replicas, AllocationPolicy: policy.Distributed, MixedDrivers: policy.AllowMixed},
 	}
 }
 

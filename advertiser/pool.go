@@ -267,7 +267,7 @@ func (p *pool) validate(replicaIDs []string) ([]allocation.Replica, error) {
 	}
 	first := p.gpus[slices.Index(chosen, true)]
 	for i, g := range p.gpus {
-		if chosen[i] && g.driver != first.driver && !bool(p.rule.MixedDrivers) {
+		if chosen[i] && g.driver != first.driver && p.rule.MixedDrivers != policy.AllowMixed {
 			return nil, p.mixedDriversError(chosen, len(replicaIDs))
 		}
 	}

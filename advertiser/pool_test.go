@@ -42,7 +42,7 @@ func heldBy(live ...allocation.Entry) map[string]heldReplicas {
 }
 
 // mixing is the rule of the tests that are about something else.
-var mixing = policy.Resource{AllocationPolicy: policy.Distributed, MixedDrivers: true}
+var mixing = policy.Resource{AllocationPolicy: policy.Distributed, MixedDrivers: policy.AllowMixed}
 
 func gpusOf(replicas int, devices ...discovery.Device) (gpus []gpu) {
 	for _, d := range devices {

@@ -131,7 +131,7 @@ func (p *pool) driverGroups(candidates []candidate, need int) (groups [][]candid
 			required = append(required, c.driver)
 		}
 	}
-	mixed := bool(p.rule.MixedDrivers)
+	mixed := p.rule.MixedDrivers == policy.AllowMixed
 	if len(required) > 1 && !mixed {
 		return nil
 	}

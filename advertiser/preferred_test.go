@@ -60,7 +60,7 @@ func isRefused(err error, want string) bool {
 
 func TestPrefer(t *testing.T) {
 	t.Parallel()
-	packed := policy.Resource{AllocationPolicy: policy.Packed, MixedDrivers: true}
+	packed := policy.Resource{AllocationPolicy: policy.Packed, MixedDrivers: policy.AllowMixed}
 	one := policy.Resource{AllocationPolicy: policy.Distributed}
 	limited := policy.Resource{AllocationPolicy: policy.Distributed, MaxPerContainer: 2}
 	for _, test := range []struct {

@@ -89,6 +89,7 @@ func buildResources(d *yamlDocument, f Configuration) []policy.Resource {
 	for i := range rules {
 		r, path := &rules[i], fmt.Sprintf("resources[%d].match.", i)
 		r.Replicas, r.AllocationPolicy = cmp.Or(r.Replicas, f.Replicas), cmp.Or(r.AllocationPolicy, policy.Distributed)
+		r.MixedDrivers = cmp.Or(r.MixedDrivers, policy.RefuseMixed)
 		if m := r.Match; m.MaxMemory != 0 && m.MaxMemory < m.MinMemory {
 			d.errorf(path+"dedicatedMemory", "max is less than min")
 		}

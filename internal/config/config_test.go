@@ -103,9 +103,9 @@ func TestCompileEverything(t *testing.T) {
 				DriverBounds: policy.DriverBounds{MinDriver: policy.DriverVersion{31}, MaxDriver: policy.DriverVersion{32, 65535, 65535, 65535}},
 				Integrated:   &no, Detachable: &yes,
 			},
-			Replicas: 1024, AllocationPolicy: policy.Packed, MaxPerContainer: 2048, MixedDrivers: true,
+			Replicas: 1024, AllocationPolicy: policy.Packed, MaxPerContainer: 2048, MixedDrivers: policy.AllowMixed,
 		}, {
-			Name: "directx.microsoft.com/display", Match: policy.Match{Kind: "display"}, Replicas: 2, AllocationPolicy: policy.Distributed,
+			Name: "directx.microsoft.com/display", Match: policy.Match{Kind: "display"}, Replicas: 2, AllocationPolicy: policy.Distributed, MixedDrivers: policy.RefuseMixed,
 		}},
 		Assignment: policy.AssignByClass, DriverFiles: policy.FilesNone, Injection: policy.InjectByKubelet, ServedBy: policy.ServedByShim,
 		RuntimeFiles: append(policy.DefaultRuntimeFiles(),
@@ -156,14 +156,14 @@ func TestPresets(t *testing.T) {
 		assignment policy.Assignment
 	}{
 		"preset: tensorworks\nreplicas: 4\n": {[]policy.Resource{
-			{Name: "directx.microsoft.com/display", Match: policy.Match{Kind: "display", Integrated: &no, Detachable: &no}, Replicas: 4, AllocationPolicy: policy.Distributed},
-			{Name: "directx.microsoft.com/compute", Match: policy.Match{Kind: "compute", Integrated: &no, Detachable: &no}, Replicas: 4, AllocationPolicy: policy.Distributed},
+			{Name: "directx.microsoft.com/display", Match: policy.Match{Kind: "display", Integrated: &no, Detachable: &no}, Replicas: 4, AllocationPolicy: policy.Distributed, MixedDrivers: policy.RefuseMixed},
+			{Name: "directx.microsoft.com/compute", Match: policy.Match{Kind: "compute", Integrated: &no, Detachable: &no}, Replicas: 4, AllocationPolicy: policy.Distributed, MixedDrivers: policy.RefuseMixed},
 		}, policy.AssignByPath},
 		"preset: microsoft\n": {[]policy.Resource{
-			{Name: "microsoft.com/directx", Match: policy.Match{Kind: "display", Descriptions: []string{"*nvidia*"}}, Replicas: 1, AllocationPolicy: policy.Distributed},
+			{Name: "microsoft.com/directx", Match: policy.Match{Kind: "display", Descriptions: []string{"*nvidia*"}}, Replicas: 1, AllocationPolicy: policy.Distributed, MixedDrivers: policy.RefuseMixed},
 		}, policy.AssignByClass},
 		"assignmentMode: auto\npreset: alibaba\n": {[]policy.Resource{
-			{Name: "windows.alibabacloud.com/directx", Match: policy.Match{Kind: "display"}, Replicas: 1, AllocationPolicy: policy.Distributed},
+			{Name: "windows.alibabacloud.com/directx", Match: policy.Match{Kind: "display"}, Replicas: 1, AllocationPolicy: policy.Distributed, MixedDrivers: policy.RefuseMixed},
 		}, policy.AssignAuto},
 	} {
 		p, err := compile(t, "windows", head+text)

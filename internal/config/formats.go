@@ -30,8 +30,6 @@ func parseFormat(format, text string) (any, error) {
 		return parseVendor(text)
 	case "pattern": // of a GPU's name or location path
 		return text, errorUnless(strings.TrimSpace(text) == text, text, "begins or ends with a space")
-	case "mixedDrivers":
-		return text == "allow", nil
 	case "memory":
 		return parseMemory(text)
 	case "memoryBound":

@@ -21,7 +21,7 @@ func example() Policy {
 		Source:       Source{Config: "/etc/directx-nri/config.yaml", ConfigSHA256: "00ff", Inventory: "/etc/directx-nri/gpus.yaml", InventorySHA256: "ff00"},
 		UseInventory: true,
 		Resources: []Resource{{
-			Name: "example.com/t4", Replicas: 4, AllocationPolicy: Packed, MaxPerContainer: 2, MixedDrivers: true,
+			Name: "example.com/t4", Replicas: 4, AllocationPolicy: Packed, MaxPerContainer: 2, MixedDrivers: AllowMixed,
 			Match: Match{
 				Kind: "display", Vendors: []uint16{0x10DE}, Descriptions: []string{"*T4*"}, LocationPaths: []string{"PCIROOT(0)#*"},
 				MemoryBounds: MemoryBounds{1 << 30, 1 << 34}, DriverBounds: DriverBounds{DriverVersion{31, 0, 15, 5222}, DriverVersion{31, 65535, 65535, 65535}},

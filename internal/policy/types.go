@@ -27,7 +27,7 @@ type Resource struct {
 	// Limits the replicas that a container can request.
 	MaxPerContainer int `json:"maxPerContainer,omitempty" yaml:"maxPerContainer,omitempty" jsonschema:"minimum=1,maximum=1048576"`
 	// Whether a container can have GPUs of different drivers, whose files have the same names.
-	MixedDrivers MixedDrivers `json:"mixedDrivers,omitempty" yaml:"mixedDrivers" jsonschema:"type=string,enum=refuse,enum=allow,default=refuse,format=mixedDrivers"`
+	MixedDrivers MixedDrivers `json:"mixedDrivers" yaml:"mixedDrivers,omitempty" jsonschema:"enum=refuse,enum=allow,default=refuse"`
 }
 
 // Match selects GPUs: those that match all of its fields. The zero value of a
@@ -111,18 +111,6 @@ func VendorName(id uint16) string {
 	return fmt.Sprintf("0x%04X", id)
 }
 
-// MixedDrivers allows a container to have GPUs of different vendors or driver versions. Their
-// files have the same names, so only the first driver works.
-type MixedDrivers bool
-
-// MarshalYAML implements [yaml.Marshaler].
-func (m MixedDrivers) MarshalYAML() (any, error) {
-	if m {
-		return "allow", nil
-	}
-	return "refuse", nil
-}
-
 // DriverVersion is the version of a driver in Windows' four-part form.
 type DriverVersion [4]uint16
 
@@ -163,6 +151,9 @@ func (v *DriverVersion) UnmarshalText(text []byte) (err error) {
 type (
 	// AllocationPolicy is the order in which GPUs are allocated.
 	AllocationPolicy string
+	// MixedDrivers is whether a container can have GPUs of different vendors or driver versions.
+	// Their files have the same names, so only the first driver works.
+	MixedDrivers string
 	// Assignment is how Windows containers are assigned devices.
 	Assignment string
 	// DriverFiles is whether Windows containers get the files that their GPUs' drivers list.
@@ -179,6 +170,9 @@ type (
 const (
 	Distributed AllocationPolicy = "distributed" // the GPU with the fewest replicas in use
 	Packed      AllocationPolicy = "packed"      // the GPU with the most replicas in use that has enough left
+
+	RefuseMixed MixedDrivers = "refuse"
+	AllowMixed  MixedDrivers = "allow"
 
 	AssignAuto    Assignment = "auto"          // AssignByPath if Windows supports it
 	AssignByPath  Assignment = "location-path" // single devices, by their PCIe location paths
@@ -241,8 +235,8 @@ const (
 // Replicas are 0: the compiler sets them.
 func DefaultResources() []Resource {
 	return []Resource{
-		{Name: "directx.microsoft.com/display", Match: Match{Kind: "display"}, AllocationPolicy: Distributed},
-		{Name: "directx.microsoft.com/compute", Match: Match{Kind: "compute"}, AllocationPolicy: Distributed},
+		{Name: "directx.microsoft.com/display", Match: Match{Kind: "display"}, AllocationPolicy: Distributed, MixedDrivers: RefuseMixed},
+		{Name: "directx.microsoft.com/compute", Match: Match{Kind: "compute"}, AllocationPolicy: Distributed, MixedDrivers: RefuseMixed},
 	}
 }
 
