@@ -19,7 +19,7 @@ func (s *shim) log() *logrus.Logger {
 		p.Shim, _ = policy.ReadShim(s.stateDir) // Errors are for realShim.
 	}
 	log := logrus.New()
-	log.SetOutput(&logFile{path: p.Shim.Log})
+	log.SetOutput(&logFile{path: p.Shim.LogPath(s.stateDir)})
 	errlog.Configure(log, p.Log.Level, p.Log.Format)
 	return log
 }

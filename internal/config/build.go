@@ -33,7 +33,7 @@ func (c Compiler) build(d *yamlDocument, f Configuration) policy.Policy {
 	} else if c.CheckRealShim != nil && !d.hasErrors("shim") {
 		d.check("shim.runtime", c.CheckRealShim(c.StateDir, r))
 	}
-	return policy.WithShimLog(p, c.StateDir)
+	return p
 }
 
 // isAbs reports whether a path is absolute on this system, or on the node's if the configuration is

@@ -101,12 +101,17 @@ type Source struct {
 	InventorySHA256 string `json:"inventorySHA256,omitempty"`
 }
 
-// Shim is the configuration of the runtime shim. [Read] sets Log if it is not configured.
+// Shim is the configuration of the runtime shim.
 type Shim struct {
 	// The real shim: an absolute path, or a name that is looked up beside the runtime shim and on PATH. The default is the system's usual one.
 	RealShim string `json:"runtime,omitempty" yaml:"runtime,omitempty" jsonschema:"minLength=0,example=containerd-shim-runc-v2"`
 	// Log file of the shim. The default is shim.log in the state directory.
 	Log string `json:"log,omitempty" yaml:"log,omitempty" jsonschema:"example=/var/log/directx-shim.log"`
+}
+
+// LogPath returns the path of the shim's log on a node with this state directory.
+func (s Shim) LogPath(stateDir string) string {
+	return cmp.Or(s.Log, filepath.Join(stateDir, "shim.log"))
 }
 
 // Log is the configuration of the logs.
@@ -159,7 +164,7 @@ func Read(stateDir string) (Policy, error) {
 	path := Path(stateDir)
 	data, err := durable.Read(path, maxSize+1)
 	if errors.Is(err, fs.ErrNotExist) && !durable.Exists(RealShimPath(stateDir)) {
-		return WithShimLog(Default(), stateDir), nil
+		return Default(), nil
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return Policy{}, errlog.WithRemedy(fmt.Errorf("read node policy: %w", err), remedy)
@@ -174,16 +179,8 @@ func Read(stateDir string) (Policy, error) {
 	if err != nil {
 		return Policy{}, errlog.WithRemedy(fmt.Errorf("read node policy %s: %w", path, err), remedy)
 	}
-	return WithShimLog(p, stateDir), nil
+	return p, nil
 }
-
-// WithShimLog returns p with the default of Shim.Log if it is not set.
-func WithShimLog(p Policy, stateDir string) Policy {
-	p.Shim.Log = cmp.Or(p.Shim.Log, defaultShimLog(stateDir))
-	return p
-}
-
-func defaultShimLog(stateDir string) string { return filepath.Join(stateDir, "shim.log") }
 
 func decode(data []byte) (Policy, error) {
 	if len(data) > maxSize {
@@ -259,7 +256,7 @@ func Write(stateDir string, p Policy) (err error) {
 // ReadShim returns Policy.Shim. All containers of the node depend on it, so a policy.json that cannot
 // be read is no error. RealShim comes from the file of [RealShimPath], or if that was removed,
 // from policy.json. With an error, RealShim is the value that could be read. If other users can write
-// to the state directory, Log is the default, because the shim appends to it as the system and
+// to the state directory, Log is "", because the shim appends to it as the system and
 // 'dxctl runtime uninstall' removes it, and a RealShim is an error.
 func ReadShim(stateDir string) (Shim, error) {
 	data, _ := durable.Read(Path(stateDir), maxSize)
@@ -271,14 +268,10 @@ func ReadShim(stateDir string) (Shim, error) {
 	case err == nil && len(name) == 0:
 		err = errors.New("the file is empty")
 	}
-	defaultLog := defaultShimLog(stateDir)
-	shim := Shim{
-		RealShim: cmp.Or(string(name), compiled.Get("runtime").String()),
-		Log:      cmp.Or(compiled.Get("log").String(), defaultLog),
-	}
-	if shim.RealShim != "" || shim.Log != defaultLog {
+	shim := Shim{RealShim: cmp.Or(string(name), compiled.Get("runtime").String()), Log: compiled.Get("log").String()}
+	if shim != (Shim{}) {
 		if notPrivate := durable.CheckPrivate(stateDir); notPrivate != nil {
-			shim.Log = defaultLog
+			shim.Log = ""
 			if shim.RealShim != "" {
 				err = cmp.Or(err, notPrivate)
 			}

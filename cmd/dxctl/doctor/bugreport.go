@@ -55,7 +55,7 @@ func (g *gatherer) writeReport(stderr io.Writer, state nodeState, report Report)
 	// The findings have these errors, without their quotations from files.
 	c := &r.Capabilities
 	c.Config.Err, c.Config.Invalid, c.Containerd.FileErr, c.Containerd.Imports = nil, nil, nil, nil
-	r.ShimLog = readLines(state.Config.Policy.Shim.Log)
+	r.ShimLog = readLines(state.Config.Policy.Shim.LogPath(g.stateDir))
 	if g.OS == "windows" {
 		r.DevicesDef = readLines(filepath.Join(os.Getenv("SystemRoot"), "System32", "containers", "devices.def"))
 	}

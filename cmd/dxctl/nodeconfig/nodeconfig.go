@@ -244,7 +244,7 @@ defaults. Warns about files that have changed since.`,
 
 // printPolicy prints the policy in stateDir as a configuration. JSON has no comments.
 func printPolicy(stdout io.Writer, output string, p policy.Policy, stateDir string) error {
-	text, err := config.Render(p, policy.WithShimLog(policy.Default(), stateDir))
+	text, err := config.Render(p, policy.Default())
 	if err != nil {
 		return err
 	}

@@ -93,7 +93,7 @@ func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 		return fmt.Errorf("nothing was removed: %w", err)
 	}
 	shim, _ := policy.ReadShim(o.StateDir) // With an error, it has at least the log.
-	if err := o.removeFiles(&fileRemover{stdout: stdout, stderr: stderr}, path, shim.Log); err != nil {
+	if err := o.removeFiles(&fileRemover{stdout: stdout, stderr: stderr}, path, shim.LogPath(o.StateDir)); err != nil {
 		return err
 	}
 	if o.hold {
