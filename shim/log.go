@@ -11,16 +11,18 @@ import (
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
-// log returns the log that the node policy configures.
+// log returns the log that the node policy configures, or the default one if the policy cannot be read.
 func (s *shim) log() *logrus.Logger {
-	p := s.policy
-	if p == nil {
-		p = &policy.Policy{Log: policy.Default().Log}
-		p.Shim, _ = policy.ReadShim(s.stateDir) // Errors are for realShim.
+	if s.policy == nil {
+		p, err := policy.Read(s.stateDir)
+		if err != nil {
+			p = policy.Default()
+		}
+		s.policy = &p
 	}
 	log := logrus.New()
-	log.SetOutput(&logFile{path: p.Shim.LogPath(s.stateDir)})
-	errlog.Configure(log, p.Log.Level, p.Log.Format)
+	log.SetOutput(&logFile{path: s.policy.Shim.LogPath(s.stateDir)})
+	errlog.Configure(log, s.policy.Log.Level, s.policy.Log.Format)
 	return log
 }
 

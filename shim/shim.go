@@ -55,7 +55,7 @@ type shim struct {
 	invocation
 	container decision.Container
 	config    []byte         // config.json before the edits, nil until it is read
-	policy    *policy.Policy // nil until it is read
+	policy    *policy.Policy // for the log, nil until it is read
 }
 
 func newShim(i invocation) *shim {
@@ -98,14 +98,11 @@ func (s *shim) run() (int, error) {
 // realShim returns the path of the shim that runs the container: the configured
 // one, or the system's usual one beside this program or on PATH.
 func (s *shim) realShim() (string, error) {
-	var settings policy.Shim
-	var err error
-	if s.policy != nil {
-		settings = s.policy.Shim
-	} else if settings, err = policy.ReadShim(s.stateDir); err != nil {
+	name, err := policy.ReadRealShim(s.stateDir)
+	if err != nil {
 		return "", fmt.Errorf("directx-nri: no container can be started or deleted: the real runtime shim is unknown: %w", err)
 	}
-	path, err := shimfile.FindRealShim(s.self, settings.RealShim)
+	path, err := shimfile.FindRealShim(s.self, name)
 	if err != nil {
 		return "", fmt.Errorf("directx-nri: no container can be started or deleted: %w; install it, or set shim.runtime in the configuration", err)
 	}

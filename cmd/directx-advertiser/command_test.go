@@ -192,8 +192,8 @@ func TestRuntimeIsNotFound(t *testing.T) {
 	}
 	inForce := func(want string) {
 		t.Helper()
-		if in, err := policy.ReadShim(p.stateDir); err != nil || in.RealShim != want {
-			t.Errorf("%+v, %v, want %s", in, err, want)
+		if in, err := policy.ReadRealShim(p.stateDir); err != nil || in != want {
+			t.Errorf("%s, %v, want %s", in, err, want)
 		}
 	}
 	program()

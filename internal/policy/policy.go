@@ -27,8 +27,6 @@ import (
 	"slices"
 	"syscall"
 
-	"github.com/tidwall/gjson"
-
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 )
@@ -241,7 +239,6 @@ func Write(stateDir string, p Policy) (err error) {
 	if err := durable.MakePrivate(stateDir); err != nil {
 		return err
 	}
-	// Before policy.json is replaced, ReadShim returns the new RealShim, or that of policy.json.
 	if p.Shim.RealShim == "" {
 		err = durable.Remove(RealShimPath(stateDir))
 	} else {
@@ -253,32 +250,22 @@ func Write(stateDir string, p Policy) (err error) {
 	return durable.Update(Path(stateDir), append(data, '\n'), 0o600)
 }
 
-// ReadShim returns Policy.Shim. All containers of the node depend on it, so a policy.json that cannot
-// be read is no error. RealShim comes from the file of [RealShimPath], or if that was removed,
-// from policy.json. With an error, RealShim is the value that could be read. If other users can write
-// to the state directory, Log is "", because the shim appends to it as the system and
-// 'dxctl runtime uninstall' removes it, and a RealShim is an error.
-func ReadShim(stateDir string) (Shim, error) {
-	data, _ := durable.Read(Path(stateDir), maxSize)
-	compiled := gjson.GetBytes(data, "shim") // Each call of the shim would wait 0.05 ms for the first use of package json.
-	name, err := durable.Read(RealShimPath(stateDir), maxSize)
+// ReadRealShim returns Shim.RealShim. All containers of the node depend on it, so it is read from the
+// file of [RealShimPath] alone: a policy.json that cannot be read is no error. With an error, it
+// returns the name that could be read.
+func ReadRealShim(stateDir string) (string, error) {
+	path := RealShimPath(stateDir)
+	name, err := durable.Read(path, maxSize)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
-		err = nil
+		return "", nil
 	case err == nil && len(name) == 0:
 		err = errors.New("the file is empty")
-	}
-	shim := Shim{RealShim: cmp.Or(string(name), compiled.Get("runtime").String()), Log: compiled.Get("log").String()}
-	if shim != (Shim{}) {
-		if notPrivate := durable.CheckPrivate(stateDir); notPrivate != nil {
-			shim.Log = ""
-			if shim.RealShim != "" {
-				err = cmp.Or(err, notPrivate)
-			}
-		}
+	case err == nil:
+		err = durable.CheckPrivate(stateDir)
 	}
 	if err != nil {
-		err = fmt.Errorf("read the real shim's name %s: %w; run 'dxctl config apply', or restart directx-advertiser, to write it again", RealShimPath(stateDir), err)
+		err = fmt.Errorf("read the real shim's name %s: %w; run 'dxctl config apply', or restart directx-advertiser, to write it again", path, err)
 	}
-	return shim, err
+	return string(name), err
 }

@@ -56,8 +56,12 @@ func findRealShim(self, name, k3sBin string) (string, error) {
 // another one: the program must exist, and only administrators may be able to replace it. In a pod,
 // the real shim is found only in a directory of the node that the pod has mounted.
 func CheckRealShim(stateDir, name string) error {
-	last, _ := policy.ReadShim(stateDir)
-	if cmp.Or(name, DefaultRealShim()) == cmp.Or(last.RealShim, DefaultRealShim()) {
+	last, _ := policy.ReadRealShim(stateDir)
+	if last == "" { // Its file may be damaged.
+		p, _ := policy.Read(stateDir)
+		last = p.Shim.RealShim
+	}
+	if cmp.Or(name, DefaultRealShim()) == cmp.Or(last, DefaultRealShim()) {
 		return nil
 	}
 	path, err := FindRealShim(filepath.Join(paths.Default().ShimDir, FileName()), name)

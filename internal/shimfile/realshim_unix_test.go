@@ -12,7 +12,8 @@ import (
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
-// TestCheckRealShim: only a change is checked, and it must not stop all containers.
+// TestCheckRealShim: only a change is checked, and it must not stop all containers. The last name is
+// known while one of its two files is intact.
 func TestCheckRealShim(t *testing.T) {
 	t.Parallel()
 	stateDir, dir := t.TempDir(), t.TempDir()
@@ -35,6 +36,13 @@ func TestCheckRealShim(t *testing.T) {
 	} {
 		if err := CheckRealShim(stateDir, name); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", name, err, want)
+		}
+	}
+	for _, file := range []string{policy.Path(stateDir), policy.RealShimPath(stateDir)} {
+		configure(last)
+		testutil.NoError(t, os.Truncate(file, 0))
+		if err := CheckRealShim(stateDir, last); err != nil {
+			t.Errorf("%s is damaged: %v", file, err)
 		}
 	}
 	configure("")

@@ -92,8 +92,8 @@ func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 	if err != nil {
 		return fmt.Errorf("nothing was removed: %w", err)
 	}
-	shim, _ := policy.ReadShim(o.StateDir) // With an error, it has at least the log.
-	if err := o.removeFiles(&fileRemover{stdout: stdout, stderr: stderr}, path, shim.LogPath(o.StateDir)); err != nil {
+	p, _ := policy.Read(o.StateDir) // With an error, the log is the default.
+	if err := o.removeFiles(&fileRemover{stdout: stdout, stderr: stderr}, path, p.Shim.LogPath(o.StateDir)); err != nil {
 		return err
 	}
 	if o.hold {
