@@ -95,7 +95,7 @@ func LogIgnored(log logrus.FieldLogger, c Container) {
 
 // honors reports whether p honors a setting of a standalone container.
 func (r Request) honors(s setting, p policy.Policy) bool {
-	return !s.fromEnv || r.Container.OS == ocispec.Windows || p.StandaloneEnvironment
+	return !s.fromEnv || r.Container.OS == ocispec.Windows || p.Standalone.Environment
 }
 
 // presentedTokens returns the environment variables of c that present tokens, sorted. A

@@ -85,7 +85,7 @@ func TestIgnoredBy(t *testing.T) {
 		if got := read(test.c).IgnoredBy(policy.Policy{}); got != test.want {
 			t.Errorf("%s: %t", name, got)
 		}
-		if read(test.c).IgnoredBy(policy.Policy{Standalone: policy.Standalone{StandaloneEnvironment: true}}) {
+		if read(test.c).IgnoredBy(policy.Policy{Standalone: policy.Standalone{Environment: true}}) {
 			t.Errorf("%s: ignored by a policy that honors it", name)
 		}
 	}

@@ -254,7 +254,7 @@ func TestStandaloneEnvironmentOnLinux(t *testing.T) {
 	}{{nil, false, false}, {map[string]string{VisibleAnnotation: "0"}, false, true}, {nil, true, true}} {
 		d := decider(discovery.Device{InstanceID: "A", SupportsDisplay: true, DeviceNodes: []discovery.DeviceNode{{Path: "/dev/dxg", ContainerPath: "/dev/dxg"}}})
 		log, logged := logtest.NewNullLogger()
-		d.Log, d.Policy.StandaloneEnvironment = log, test.allowed
+		d.Log, d.Policy.Standalone.Environment = log, test.allowed
 		if !test.requests {
 			d.Source = &source{listErr: errors.New("a container that requests nothing depends on no GPU")}
 		}

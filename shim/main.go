@@ -87,7 +87,7 @@ func selfTest(files decision.Files) error {
 		gpu.DeviceNodes = []discovery.DeviceNode{{Path: "/dev/null", ContainerPath: "/dev/null"}}
 	}
 	p := policy.Default()
-	p.UseInventory, p.StandaloneEnvironment = true, true
+	p.UseInventory, p.Standalone.Environment = true, true
 	p.Assignment = policy.AssignByPath   // on each version of Windows
 	p.Shim.Log = os.DevNull              // Windows keeps the directory of an open file.
 	state := filepath.Join(dir, "state") // The directory itself is not private on Windows.

@@ -58,7 +58,7 @@ func newBed(t testing.TB) *bed {
 func (b *bed) configure(change func(*policy.Policy)) {
 	b.t.Helper()
 	p := policy.Default()
-	p.UseInventory, p.StandaloneEnvironment = true, true
+	p.UseInventory, p.Standalone.Environment = true, true
 	if change != nil {
 		change(&p)
 	}
@@ -409,7 +409,7 @@ func TestRequestOnABrokenNodeIsRefused(t *testing.T) {
 func TestIgnoredRequest(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
-	b.configure(func(p *policy.Policy) { p.UseInventory, p.StandaloneEnvironment = false, false })
+	b.configure(func(p *policy.Policy) { p.UseInventory, p.Standalone.Environment = false, false })
 	b.started(b.start(standalone("DIRECTX_VISIBLE_DEVICES=all")))
 }
 

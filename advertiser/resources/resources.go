@@ -78,9 +78,9 @@ func matches(d discovery.Device, m policy.Match) bool {
 		(len(m.Vendors) == 0 || slices.Contains(m.Vendors, uint16(d.VendorID))) &&
 		anyMatches(m.Descriptions, d.Description) &&
 		anyMatches(m.LocationPaths, d.LocationPath) &&
-		d.DedicatedMemory >= uint64(m.MinMemory) &&
-		(m.MaxMemory == 0 || d.DedicatedMemory <= uint64(m.MaxMemory)) &&
-		versionInRange(d.DriverVersion, m.MinDriver, m.MaxDriver) &&
+		d.DedicatedMemory >= uint64(m.DedicatedMemory.Min) &&
+		(m.DedicatedMemory.Max == 0 || d.DedicatedMemory <= uint64(m.DedicatedMemory.Max)) &&
+		versionInRange(d.DriverVersion, m.DriverVersion.Min, m.DriverVersion.Max) &&
 		flagMatches(m.Integrated, d.Integrated) &&
 		flagMatches(m.Detachable, d.Detachable)
 }

@@ -111,7 +111,7 @@ func complete(s *jsonschema.Schema) {
 	}
 	complete(s.AdditionalProperties)
 	complete(s.Items)
-	if s.Format != "" && s.Enum == nil {
+	if s.Format != "" {
 		s.Items, s.MinItems, s.MaxItems = nil, nil, nil // of a driver version
 		setTypes(s, "string", "number")
 	}
@@ -155,11 +155,7 @@ func fieldComments() (map[string]string, error) {
 			}
 			if structure, ok := spec.Type.(*ast.StructType); ok {
 				for _, field := range structure.Fields.List {
-					names := field.Names
-					if embedded, ok := field.Type.(*ast.Ident); ok && names == nil {
-						names = []*ast.Ident{embedded}
-					}
-					for _, name := range names {
+					for _, name := range field.Names {
 						comments[spec.Name.Name+"."+name.Name] = strings.Join(strings.Fields(field.Doc.Text()), " ")
 					}
 				}

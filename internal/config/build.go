@@ -90,10 +90,10 @@ func buildResources(d *yamlDocument, f Configuration) []policy.Resource {
 		r, path := &rules[i], fmt.Sprintf("resources[%d].match.", i)
 		r.Replicas, r.AllocationPolicy = cmp.Or(r.Replicas, f.Replicas), cmp.Or(r.AllocationPolicy, policy.Distributed)
 		r.MixedDrivers = cmp.Or(r.MixedDrivers, policy.RefuseMixed)
-		if m := r.Match; m.MaxMemory != 0 && m.MaxMemory < m.MinMemory {
+		if memory := r.Match.DedicatedMemory; memory.Max != 0 && memory.Max < memory.Min {
 			d.errorf(path+"dedicatedMemory", "max is less than min")
 		}
-		if m := r.Match; !m.MaxDriver.IsZero() && m.MaxDriver.Less(m.MinDriver) {
+		if version := r.Match.DriverVersion; !version.Max.IsZero() && version.Max.Less(version.Min) {
 			d.errorf(path+"driverVersion", "max is less than min")
 		}
 	}

@@ -98,9 +98,9 @@ func TestCompileEverything(t *testing.T) {
 		Resources: []policy.Resource{{
 			Name: "example.com/big", Match: policy.Match{
 				Kind: "display", Vendors: []uint16{0x10DE, 0x1A03, 0x10DE}, Descriptions: []string{"NVIDIA Tesla*", "*A10?"}, LocationPaths: []string{"PCIROOT(0)#*"},
-				MemoryBounds: policy.MemoryBounds{MinMemory: 8 << 30, MaxMemory: 16 << 30},
-				DriverBounds: policy.DriverBounds{MinDriver: policy.DriverVersion{31}, MaxDriver: policy.DriverVersion{32, 65535, 65535, 65535}},
-				Integrated:   &no, Detachable: &yes,
+				DedicatedMemory: policy.MemoryBounds{Min: 8 << 30, Max: 16 << 30},
+				DriverVersion:   policy.DriverBounds{Min: policy.DriverVersion{31}, Max: policy.DriverVersion{32, 65535, 65535, 65535}},
+				Integrated:      &no, Detachable: &yes,
 			},
 			Replicas: 1024, AllocationPolicy: policy.Packed, MaxPerContainer: 2048, MixedDrivers: policy.AllowMixed,
 		}, {
@@ -116,7 +116,7 @@ func TestCompileEverything(t *testing.T) {
 		ExtraMounts: policy.ExtraMounts{
 			Sources: policy.MountHostDirectories, HostDirectories: []string{`D:\models`, `C:\Tools\x`}, Destinations: []string{`C:\app`, `C:\Windows\System32`}, Max: 4, Configured: true,
 		},
-		Standalone: policy.Standalone{StandaloneEnvironment: true}, FailOnInitError: true, Metrics: policy.Metrics{MetricsAddress: ":9400"},
+		Standalone: policy.Standalone{Environment: true}, FailOnInitError: true, Metrics: policy.Metrics{Address: ":9400"},
 		Shim: policy.Shim{RealShim: "other-shim", Log: `C:\shim.log`}, Log: policy.Log{Level: "debug", Format: "json"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -353,7 +353,7 @@ func TestFlags(t *testing.T) {
 	p, err = compileWith("--preset=tensorworks", "--replicas=3", "--injection=kubelet", "--served-by=shim", "--log-level=debug",
 		"--log-format=json", "--metrics-address=:80", "--fail-on-init-error")
 	if err != nil || p.Resources[0].Match.Integrated == nil || p.Resources[0].Replicas != 3 || p.Injection != policy.InjectByKubelet ||
-		p.ServedBy != policy.ServedByShim || p.Log != (policy.Log{Level: "debug", Format: "json"}) || p.MetricsAddress != ":80" || !p.FailOnInitError {
+		p.ServedBy != policy.ServedByShim || p.Log != (policy.Log{Level: "debug", Format: "json"}) || p.Metrics.Address != ":80" || !p.FailOnInitError {
 		t.Errorf("all flags: %+v, %v", p, err)
 	}
 	// A value that has an anchor is overridden in one place, and what is invalid has no effect.

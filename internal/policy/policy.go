@@ -35,7 +35,7 @@ const (
 	fileName = "policy.json"
 	// format is the version of the file's format. It changes if older programs
 	// must not ignore what newer programs write.
-	format = 1
+	format = 2
 	// maxSize is the maximum size in bytes. No configuration compiles to more.
 	maxSize = 4 << 20
 )
@@ -46,12 +46,12 @@ type Policy struct {
 	Source Source `json:"source" yaml:"-"`
 	// UseInventory reports whether the GPUs are those of the compiled inventory in the
 	// state directory. Otherwise, they are discovered.
-	UseInventory bool `json:"inventory,omitempty" yaml:"-"`
+	UseInventory bool `json:"useInventory,omitempty" yaml:"-"`
 
 	// Resources are the rules that assign GPUs to extended resources, in order: a GPU belongs to the first rule that matches it, and is not offered if none does.
 	Resources []Resource `json:"resources" yaml:"resources,omitempty" jsonschema:"minItems=1,maxItems=256"`
 	// How Windows containers are assigned devices: single ones (location-path), all of the node (class-guid), or what the node supports.
-	Assignment Assignment `json:"assignment" yaml:"assignmentMode,omitempty" jsonschema:"enum=auto,enum=location-path,enum=class-guid,default=auto"`
+	Assignment Assignment `json:"assignmentMode" yaml:"assignmentMode,omitempty" jsonschema:"enum=auto,enum=location-path,enum=class-guid,default=auto"`
 	// Whether Windows containers get driver files (mount), or only those that runtimeFiles adds (none). auto is none from Windows Server 2025 (build 26100) on.
 	DriverFiles DriverFiles `json:"driverFiles" yaml:"driverFiles" jsonschema:"enum=auto,enum=mount,enum=none,default=auto"`
 	// What adds GPUs to containers: the runtime (by the NRI plugin or the runtime shim), or the kubelet.
@@ -63,7 +63,7 @@ type Policy struct {
 	// ExtraMounts is what pods can request by annotation in addition to the driver's files.
 	ExtraMounts ExtraMounts `json:"extraMounts" yaml:"extraMounts"`
 	// Standalone configures containers outside Kubernetes.
-	Standalone `yaml:"standalone"`
+	Standalone Standalone `json:"standalone" yaml:"standalone"`
 	// RuntimeFiles change the driver files of a vendor's containers, in order. A
 	// vendor may have several entries.
 	RuntimeFiles []RuntimeFileRule `json:"runtimeFiles" yaml:"-"`
@@ -74,19 +74,19 @@ type Policy struct {
 	// Log configures the logs of directx-advertiser, the NRI plugin and the shim.
 	Log Log `json:"log" yaml:"log"`
 	// Metrics configures the metrics and health endpoints of directx-advertiser.
-	Metrics `yaml:"metrics,omitempty"`
+	Metrics Metrics `json:"metrics" yaml:"metrics,omitempty"`
 }
 
 // Standalone is the configuration of containers outside Kubernetes.
 type Standalone struct {
 	// Lets environment variables of Linux containers request GPUs, as those of Windows containers do. Images can set them, too.
-	StandaloneEnvironment bool `json:"standaloneEnvironment,omitempty" yaml:"environment" jsonschema:"default=false"`
+	Environment bool `json:"environment" yaml:"environment" jsonschema:"default=false"`
 }
 
 // Metrics is the configuration of the advertiser's metrics and health endpoints.
 type Metrics struct {
 	// host:port of the metrics and health endpoints.
-	MetricsAddress string `json:"metricsAddress,omitempty" yaml:"address,omitempty" jsonschema:"minLength=0,pattern=^((\\[[0-9a-fA-F:]+\\]|[A-Za-z0-9.-]*):[1-9][0-9]{0\\,4})?$,example=127.0.0.1:9400"`
+	Address string `json:"address,omitempty" yaml:"address,omitempty" jsonschema:"minLength=0,pattern=^((\\[[0-9a-fA-F:]+\\]|[A-Za-z0-9.-]*):[1-9][0-9]{0\\,4})?$,example=127.0.0.1:9400"`
 }
 
 // Source identifies the files that a policy was compiled from. The hashes are
@@ -204,7 +204,7 @@ func (p Policy) check() error {
 		return fmt.Errorf("a resource without a name, or with replicas outside 1 to %d", MaxReplicas)
 	}
 	return cmp.Or(
-		checkOneOf("assignment", p.Assignment, AssignAuto, AssignByPath, AssignByClass),
+		checkOneOf("assignmentMode", p.Assignment, AssignAuto, AssignByPath, AssignByClass),
 		checkOneOf("driverFiles", p.DriverFiles, FilesAuto, FilesMount, FilesNone),
 		checkOneOf("injection", p.Injection, InjectByRuntime, InjectByKubelet),
 		checkOneOf("servedBy", p.ServedBy, ServedByNRI, ServedByShim),

@@ -24,7 +24,7 @@ func example() Policy {
 			Name: "example.com/t4", Replicas: 4, AllocationPolicy: Packed, MaxPerContainer: 2, MixedDrivers: AllowMixed,
 			Match: Match{
 				Kind: "display", Vendors: []uint16{0x10DE}, Descriptions: []string{"*T4*"}, LocationPaths: []string{"PCIROOT(0)#*"},
-				MemoryBounds: MemoryBounds{1 << 30, 1 << 34}, DriverBounds: DriverBounds{DriverVersion{31, 0, 15, 5222}, DriverVersion{31, 65535, 65535, 65535}},
+				DedicatedMemory: MemoryBounds{1 << 30, 1 << 34}, DriverVersion: DriverBounds{DriverVersion{31, 0, 15, 5222}, DriverVersion{31, 65535, 65535, 65535}},
 				Integrated: &no, Detachable: &no,
 			},
 		}},
@@ -77,17 +77,17 @@ func TestReadRefuses(t *testing.T) {
 		"torn":                string(valid[:len(valid)/2]),
 		"two documents":       string(valid) + string(valid),
 		"foreign":             `{"name": "something else"}`,
-		"another format":      edit(`"format":1`, `"format":2`),
-		"no resources":        `{"format":1,"assignment":"auto","injection":"runtime","servedBy":"nri","extraMounts":{"sources":"off"},"log":{"level":"info","format":"text"}}`,
+		"another format":      edit(`"format":2`, `"format":1`),
+		"no resources":        `{"format":2,"assignmentMode":"auto","injection":"runtime","servedBy":"nri","extraMounts":{"sources":"off"},"log":{"level":"info","format":"text"}}`,
 		"no replicas":         edit(`"replicas":4`, `"replicas":0`),
 		"unknown injection":   edit(`"injection":"kubelet"`, `"injection":"magic"`),
-		"unknown assignment":  edit(`"assignment":"location-path"`, `"assignment":""`),
+		"unknown assignment":  edit(`"assignmentMode":"location-path"`, `"assignmentMode":""`),
 		"unknown files":       edit(`"driverFiles":"none"`, `"driverFiles":"some"`),
 		"unknown server":      edit(`"servedBy":"shim"`, `"servedBy":"cdi"`),
 		"unknown source":      edit(`"sources":"host-directories"`, `"sources":"all"`),
 		"unknown log level":   edit(`"level":"debug"`, `"level":"loud"`),
 		"no log":              edit(`,"log":{"level":"debug","format":"json"}`, ""),
-		"a version too large": edit(`"minDriver":"31.0.15.5222"`, `"minDriver":"31.0.15.522222"`),
+		"a version too large": edit(`"min":"31.0.15.5222"`, `"min":"31.0.15.522222"`),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -114,7 +114,7 @@ func FuzzRead(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	for _, seed := range [][]byte{valid, valid[:100], []byte(`{"format":1}`), []byte(`[]`), nil} {
+	for _, seed := range [][]byte{valid, valid[:100], []byte(`{"format":2}`), []byte(`[]`), nil} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -36,27 +36,27 @@ type Match struct {
 	// GPUs with Direct3D 11 or 12 graphics (display), or compute-only devices (MCDM).
 	Kind string `json:"kind,omitempty" yaml:"kind,omitempty" jsonschema:"enum=display,enum=compute"`
 	// amd, intel, microsoft, nvidia, qualcomm, a PCI vendor ID such as 0x10DE, or a list.
-	Vendors Vendors `json:"vendors,omitempty" yaml:"vendor,omitempty" jsonschema:"minItems=1,format=vendor" jsonschema_extras:"shorthand=true"`
+	Vendors Vendors `json:"vendor,omitempty" yaml:"vendor,omitempty" jsonschema:"minItems=1,format=vendor" jsonschema_extras:"shorthand=true"`
 	// Pattern for the GPU's name, with * and ?, not case-sensitive; or a list.
-	Descriptions Patterns `json:"descriptions,omitempty" yaml:"description,omitempty" jsonschema:"minItems=1,maxLength=256,format=pattern,example=NVIDIA Tesla T4*" jsonschema_extras:"shorthand=true"`
+	Descriptions Patterns `json:"description,omitempty" yaml:"description,omitempty" jsonschema:"minItems=1,maxLength=256,format=pattern,example=NVIDIA Tesla T4*" jsonschema_extras:"shorthand=true"`
 	// DedicatedMemory bounds the GPU's own memory.
-	MemoryBounds `yaml:"dedicatedMemory,omitempty"`
+	DedicatedMemory MemoryBounds `json:"dedicatedMemory,omitzero" yaml:"dedicatedMemory,omitempty"`
 	// DriverVersion bounds the version of the driver. An unknown one does not match.
-	DriverBounds `yaml:"driverVersion,omitempty"`
+	DriverVersion DriverBounds `json:"driverVersion,omitzero" yaml:"driverVersion,omitempty"`
 	// Whether the GPU shares the processor's memory.
 	Integrated *bool `json:"integrated,omitempty" yaml:"integrated,omitempty"`
 	// Whether the GPU can be unplugged while the node runs.
 	Detachable *bool `json:"detachable,omitempty" yaml:"detachable,omitempty"`
 	// Pattern for the GPU's PCIe location path; or a list.
-	LocationPaths Patterns `json:"locationPaths,omitempty" yaml:"locationPath,omitempty" jsonschema:"minItems=1,maxLength=256,format=pattern,example=PCIROOT(0)#*" jsonschema_extras:"shorthand=true"`
+	LocationPaths Patterns `json:"locationPath,omitempty" yaml:"locationPath,omitempty" jsonschema:"minItems=1,maxLength=256,format=pattern,example=PCIROOT(0)#*" jsonschema_extras:"shorthand=true"`
 }
 
 // MemoryBounds are inclusive bounds of the dedicated memory in bytes; 0 is no bound.
 type MemoryBounds struct {
 	// Least memory that matches, in bytes or with a unit such as Gi.
-	MinMemory Memory `json:"minMemory,omitempty" yaml:"min,omitempty" jsonschema:"type=string,format=memoryBound,example=15Gi"`
+	Min Memory `json:"min,omitempty" yaml:"min,omitempty" jsonschema:"type=string,format=memoryBound,example=15Gi"`
 	// Most memory that matches.
-	MaxMemory Memory `json:"maxMemory,omitempty" yaml:"max,omitempty" jsonschema:"type=string,format=memoryBound,example=16Gi"`
+	Max Memory `json:"max,omitempty" yaml:"max,omitempty" jsonschema:"type=string,format=memoryBound,example=16Gi"`
 }
 
 // Memory is a number of bytes.
@@ -74,9 +74,9 @@ func (m Memory) MarshalYAML() (any, error) {
 // version is unknown is outside of all bounds.
 type DriverBounds struct {
 	// Lowest version that matches.
-	MinDriver DriverVersion `json:"minDriver,omitzero" yaml:"min,omitempty" jsonschema:"type=string,format=minVersion,example=31.0.15.5222"`
+	Min DriverVersion `json:"min,omitzero" yaml:"min,omitempty" jsonschema:"type=string,format=minVersion,example=31.0.15.5222"`
 	// Highest version that matches: 31 includes all of 31.x.
-	MaxDriver DriverVersion `json:"maxDriver,omitzero" yaml:"max,omitempty" jsonschema:"type=string,format=maxVersion,example=31"`
+	Max DriverVersion `json:"max,omitzero" yaml:"max,omitempty" jsonschema:"type=string,format=maxVersion,example=31"`
 }
 
 // Patterns are strings with * and ?, not case-sensitive. One of them must match the whole value.

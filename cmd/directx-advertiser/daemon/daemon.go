@@ -92,7 +92,7 @@ var errChanged = errors.New("the configuration has changed")
 func (d *Daemon) serve(ctx context.Context, c *configuration) (next *configuration, err error) {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
-		return d.metrics.Serve(ctx, "metrics.address", c.policy.MetricsAddress, metrics.Health{Alive: d.checkAlive, Ready: d.checkReady}, d.log)
+		return d.metrics.Serve(ctx, "metrics.address", c.policy.Metrics.Address, metrics.Health{Alive: d.checkAlive, Ready: d.checkReady}, d.log)
 	})
 	if c.problem == nil {
 		group.Go(func() error { return d.advertise(ctx, c.policy) })

@@ -307,7 +307,7 @@ func (g *gatherer) readKubelet(ctx context.Context, p policy.Policy) *kubeletSta
 		return err
 	})
 	if len(k.Allocatable) == 0 {
-		k.ReadyErr = g.checkAdvertiser(ctx, p.MetricsAddress)
+		k.ReadyErr = g.checkAdvertiser(ctx, p.Metrics.Address)
 	}
 	for _, resource := range p.Resources {
 		err := g.withConnection(ctx, filepath.Join(g.kubeletDir, advertiser.SocketName(resource.Name)), func(ctx context.Context, connection *grpc.ClientConn) error {
