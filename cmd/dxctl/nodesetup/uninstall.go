@@ -191,11 +191,11 @@ func (o *uninstallOptions) findRealShim(path string) (string, error) {
 	if o.realShim != "" {
 		return shimfile.FindRealShim(path, o.realShim)
 	}
-	p, err := policy.Read(o.StateDir)
+	name, err := policy.ReadRealShim(o.StateDir)
 	if err != nil {
 		return "", fmt.Errorf("the real shim is unknown: %w; set --runtime", err)
 	}
-	return shimfile.FindRealShim(path, p.Shim.RealShim)
+	return shimfile.FindRealShim(path, name)
 }
 
 // describeBundles returns a phrase with the number and the first names of running containers.
