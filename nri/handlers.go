@@ -30,14 +30,13 @@ func NewRuntimeHandlers(nriSocket string, cri fmt.Stringer) *RuntimeHandlers {
 	return &RuntimeHandlers{read: func(ctx context.Context, peerPID int) (criclient.RunningConfig, error) {
 		criSocket := cri.String()
 		if peerPID != 0 {
-			owner, err := localgrpc.SocketOwner(ctx, criSocket)
+			pid, err := localgrpc.ServerPID(ctx, criSocket)
 			if err != nil {
 				return criclient.RunningConfig{}, err
 			}
-			defer func() { _ = owner.Close() }()
-			if owner.PID != peerPID {
+			if pid != peerPID {
 				return criclient.RunningConfig{}, fmt.Errorf("%s belongs to process %d, and %s to process %d: another containerd has replaced the NRI socket; "+
-					"disable NRI or set another socket_path in its configuration (plugin io.containerd.nri.v1.nri) and restart both, or correct --cri-socket", nriSocket, peerPID, criSocket, owner.PID)
+					"disable NRI or set another socket_path in its configuration (plugin io.containerd.nri.v1.nri) and restart both, or correct --cri-socket", nriSocket, peerPID, criSocket, pid)
 			}
 		}
 		config, err := criclient.ReadRunning(ctx, criSocket)

@@ -189,6 +189,20 @@ func removeStale(ctx context.Context, path string) error {
 	return durable.Remove(path)
 }
 
+// ServerPID returns the ID of the process that listens on a Unix socket, a path or unix:// URL.
+func ServerPID(ctx context.Context, socket string) (pid int, err error) {
+	path, _ := ParseAddress(socket)
+	connection, err := new(net.Dialer).DialContext(ctx, "unix", path)
+	if err == nil {
+		pid, err = PeerPID(connection)
+		err = errors.Join(err, connection.Close())
+	}
+	if err != nil {
+		return 0, fmt.Errorf("find the process behind %s: %w", socket, err)
+	}
+	return pid, nil
+}
+
 // isRefused reports whether err, of a dial, means that no process listens.
 func isRefused(err error) bool {
 	const windowsRefused = syscall.Errno(10061) // WSAECONNREFUSED

@@ -8,8 +8,6 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/directx-nri/directx-nri/internal/localgrpc"
 )
 
 // signaledProcess is a process that listens on a socket and is restarted by its supervisor after a
@@ -30,23 +28,23 @@ func (s signaledProcess) Restart(ctx context.Context) error { return s.send(ctx,
 // send sends a signal to the process, if there is one. After SIGTERM, it waits until the process has
 // exited.
 func (s signaledProcess) send(ctx context.Context, signal unix.Signal) (err error) {
-	process, err := localgrpc.SocketOwner(ctx, s.socket)
-	if errors.Is(err, localgrpc.ErrNoListener) {
+	process, err := socketOwner(ctx, s.socket)
+	if errors.Is(err, errNoListener) {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("restart by %s: %w", s, err)
 	}
-	defer func() { err = errors.Join(err, process.Close()) }()
-	matches, err := process.Is(s.program)
+	defer func() { err = errors.Join(err, process.close()) }()
+	matches, err := process.is(s.program)
 	if err == nil && !matches {
-		err = fmt.Errorf("it listens on %s, but runs %s instead of %s; restart %[3]s another way", s.socket, process.Name(), s.program)
+		err = fmt.Errorf("it listens on %s, but runs %s instead of %s; restart %[3]s another way", s.socket, process.name(), s.program)
 	}
 	if err == nil {
-		err = process.Signal(signal)
+		err = process.signal(signal)
 	}
 	if err == nil && signal == unix.SIGTERM {
-		if err = process.Wait(ctx); err != nil {
+		if err = process.wait(ctx); err != nil {
 			err = fmt.Errorf("it got a signal and has not exited: %w", err)
 		}
 	}
@@ -56,5 +54,5 @@ func (s signaledProcess) send(ctx context.Context, signal unix.Signal) (err erro
 	case errors.Is(err, fs.ErrPermission):
 		err = fmt.Errorf("%w; run as root, and in a pod set appArmorProfile: {type: Unconfined} for this container", err)
 	}
-	return fmt.Errorf("restart by %s: process %d: %w", s, process.PID, err)
+	return fmt.Errorf("restart by %s: process %d: %w", s, process.pid, err)
 }

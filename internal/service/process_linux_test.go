@@ -1,4 +1,4 @@
-package localgrpc
+package service
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 func TestSocketOwner(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "s")
-	if _, err := SocketOwner(t.Context(), socket); !errors.Is(err, ErrNoListener) {
+	if _, err := socketOwner(t.Context(), socket); !errors.Is(err, errNoListener) {
 		t.Errorf("no socket: %v", err)
 	}
 	listener, err := net.Listen("unix", socket)
@@ -23,25 +23,28 @@ func TestSocketOwner(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{socket, "unix://" + socket} {
-		process, err := SocketOwner(t.Context(), name)
+		process, err := socketOwner(t.Context(), name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if process.PID != os.Getpid() {
-			t.Errorf("%s: process %d, want %d", name, process.PID, os.Getpid())
+		if process.pid != os.Getpid() {
+			t.Errorf("%s: process %d, want %d", name, process.pid, os.Getpid())
 		}
-		if is, err := process.Is(filepath.Base(os.Args[0])); err != nil || !is {
-			t.Errorf("it is %s: %v", process.Name(), err)
+		if is, err := process.is(filepath.Base(os.Args[0])); err != nil || !is {
+			t.Errorf("it is %s: %v", process.name(), err)
 		}
-		if is, err := process.Is("containerd"); err != nil || is {
+		if is, err := process.is("containerd"); err != nil || is {
 			t.Errorf("it is containerd: %v", err)
 		}
-		if err := process.Close(); err != nil {
+		if err := process.close(); err != nil {
 			t.Error(err)
 		}
 	}
-	abandon(t, listener.(*net.UnixListener))
-	if _, err := SocketOwner(t.Context(), socket); !errors.Is(err, ErrNoListener) {
+	listener.(*net.UnixListener).SetUnlinkOnClose(false)
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := socketOwner(t.Context(), socket); !errors.Is(err, errNoListener) {
 		t.Errorf("a socket that was left: %v", err)
 	}
 }
@@ -56,22 +59,22 @@ func TestWaitAndSignal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Process{PID: command.Process.Pid, handle: handle}
-	defer p.Close()
+	p := &process{pid: command.Process.Pid, handle: handle}
+	defer p.close()
 	short, cancel := context.WithTimeout(t.Context(), 3*exitPollInterval)
 	defer cancel()
-	if err := p.Wait(short); !errors.Is(err, context.DeadlineExceeded) {
+	if err := p.wait(short); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("it runs: %v", err)
 	}
-	if err := p.Signal(unix.SIGTERM); err != nil {
+	if err := p.signal(unix.SIGTERM); err != nil {
 		t.Error(err)
 	}
 	// Its parent, this process, has not waited for it yet.
-	if err := p.Wait(t.Context()); err != nil {
+	if err := p.wait(t.Context()); err != nil {
 		t.Error(err)
 	}
 	_ = command.Wait() // Its status is the signal.
-	if err := p.Signal(unix.SIGTERM); !errors.Is(err, os.ErrProcessDone) {
+	if err := p.signal(unix.SIGTERM); !errors.Is(err, os.ErrProcessDone) {
 		t.Errorf("it has ended: %v", err)
 	}
 }
