@@ -29,7 +29,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(bed.NodeSuite().Main(m)) }
 
-// baselineVar names the runtime shim of another build.
+// baselineVar names the runtime shim of another build, which has dxctl beside it.
 const baselineVar = "DIRECTX_NRI_BASELINE"
 
 const (

@@ -13,6 +13,7 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/test/bed"
@@ -109,11 +110,11 @@ func TestShimCalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	floor := buildFloor(t, dir, nothing)
-	call := func(name, program, action string, env []string, spec []byte) *sample {
+	call := func(name, program, action, stateDir string, spec []byte) *sample {
 		return &sample{name: name, run: func() time.Duration {
 			testutil.NoError(t, os.WriteFile(filepath.Join(bundle, "config.json"), spec, 0o644))
 			cmd := exec.Command(program, "-namespace", "default", "-address", "/none", "-id", "bench", action)
-			cmd.Dir, cmd.Env = bundle, append(os.Environ(), env...)
+			cmd.Dir, cmd.Env = bundle, append(os.Environ(), paths.StateDirVariable+"="+stateDir)
 			begin := time.Now()
 			out, err := cmd.CombinedOutput()
 			took := time.Since(begin)
@@ -126,6 +127,13 @@ func TestShimCalls(t *testing.T) {
 	plain5, plain60, gpu60 := sized(t, bed.Standalone{}, 5_000), sized(t, bed.Standalone{}, 60_000), sized(t, request, 60_000)
 	for _, count := range []int{2, 64} {
 		n := bed.Start(t, bed.Options{NoKubelet: true, Inventory: gpus(count), Config: "shim: {runtime: " + nothing + "}"})
+		baseline, baselineState := os.Getenv(baselineVar), filepath.Join(n.Dir, "baseline")
+		if baseline != "" { // Its version of the files, by the dxctl beside it.
+			dxctl := filepath.Join(filepath.Dir(baseline), "dxctl")
+			if out, err := exec.Command(dxctl, "config", "apply", "--config", n.ConfigFile(), "--state-dir", baselineState).CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+		}
 		for _, r := range []struct {
 			name, action string
 			spec         []byte
@@ -135,14 +143,12 @@ func TestShimCalls(t *testing.T) {
 			{fmt.Sprintf("start, %d mounts, 60 kB", mounts), "start", gpu60},
 			{"delete", "delete", gpu60},
 		} {
-			direct := call("not wrapped", nothing, r.action, nil, r.spec)
-			least := call("only exec", floor, r.action, nil, r.spec)
+			direct := call("not wrapped", nothing, r.action, "", r.spec)
+			least := call("only exec", floor, r.action, "", r.spec)
 			samples := []*sample{direct, least}
-			// Older builds have the second variable.
-			env := []string{"DIRECTX_NRI_STATE_DIR=" + n.StateDir, "DIRECTX_NRI_CONFIG=" + n.ConfigFile()}
-			samples = append(samples, call("ours", n.Product(shimfile.BaseName), r.action, env, r.spec))
-			if shim := os.Getenv(baselineVar); shim != "" {
-				samples = append(samples, call("baseline", shim, r.action, env, r.spec))
+			samples = append(samples, call("ours", n.Product(shimfile.BaseName), r.action, n.StateDir, r.spec))
+			if baseline != "" {
+				samples = append(samples, call("baseline", baseline, r.action, baselineState, r.spec))
 			}
 			interleave(samples, callRounds)
 			printHeading(fmt.Sprintf("%s, %d GPUs: %d calls of each program", r.name, count, callRounds))

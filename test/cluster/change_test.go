@@ -119,7 +119,7 @@ func (s *suite) testRollback(t *testing.T) {
 
 // upgradedFrom is a commit whose programs and chart have been in use. A shallow clone lacks it, and upgrades from its
 // own programs and chart.
-const upgradedFrom = "06d1026bffb1b0dd2c44b54ae2c4a162a38f699d"
+const upgradedFrom = "31166ed0ea4bfa88601777d1d209fa492be9541c"
 
 // testUpgrade leaves the node as install does. A pod with a GPU runs all the time, and restarts with its GPU then.
 func (s *suite) testUpgrade(t *testing.T) {
