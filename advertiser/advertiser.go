@@ -8,7 +8,6 @@
 package advertiser
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,8 +59,6 @@ type Config struct {
 	NodeOS  string
 	Metrics *metrics.Metrics
 	Log     logrus.FieldLogger
-	// FailOnInitError makes Run fail if the source has no GPU at the start.
-	FailOnInitError bool
 }
 
 // timing are the durations that the package waits for. Tests shorten them.
@@ -185,9 +182,6 @@ func (a *Advertiser) Run(ctx context.Context) error {
 // are complete.
 func (a *Advertiser) publishFirst(ctx context.Context) error {
 	devices, err := a.listDevices(ctx)
-	if a.config.FailOnInitError && !slices.ContainsFunc(a.assigner.Assign(devices, a.config.Rules), func(d resources.Assigned) bool { return d.Rule != nil }) {
-		return fmt.Errorf("%w, and failOnInitError is set", cmp.Or(err, errors.New("there is no GPU for any resource on this node")))
-	}
 	if err != nil {
 		return nil //nolint:nilerr // There may be GPUs later.
 	}

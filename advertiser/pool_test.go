@@ -67,9 +67,8 @@ func bound(uid string, record allocation.Entry) allocation.Entry {
 	return record
 }
 
-// describe returns p in short: "A" for a usable GPU, "A!" for one with a
-// fault, "A?" for one that is missing, "A+n" with n replicas beyond those of its rule.
-// describe returns the GPUs of p, with how many replicas more than 4 are listed.
+// describe returns the GPUs of p: "A" if it is usable, "A!" with a fault, "A?" if it is missing, and
+// "A+n" if n more than 4 replicas are listed.
 func describe(p *pool) string {
 	var words []string
 	for _, g := range p.gpus {

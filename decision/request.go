@@ -2,6 +2,7 @@ package decision
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 	"strings"
 
@@ -93,6 +94,14 @@ func LogIgnored(log logrus.FieldLogger, c Container) {
 	log.WithFields(c.fields()).Warn(VariableIgnored)
 }
 
+// Tolerates reports whether the container may start unchanged although the decision failed with err:
+// the policy or the GPUs of the node are unknown, and only location paths in the container's spec
+// could request a GPU. They can be those of other devices.
+func (r Request) Tolerates(err error) bool {
+	isUnknown := errors.Is(err, errUnknownGPUs) || ReasonOf(err) == ReasonConfig
+	return isUnknown && r.Container.Pod == nil && len(r.tokens) == 0 && r.visible.value == "" && !r.assigned.allByClass
+}
+
 // honors reports whether p honors a setting of a standalone container.
 func (r Request) honors(s setting, p policy.Policy) bool {
 	return !s.fromEnv || r.Container.OS == ocispec.Windows || p.Standalone.Environment
@@ -107,8 +116,7 @@ func presentedTokens(c Container) []presentedToken {
 	var tokens []presentedToken
 	for _, variable := range c.Env {
 		name, value, _ := strings.Cut(variable, "=")
-		// Windows ignores the case of names. Letters outside ASCII that Go considers
-		// equal to ASCII ones are different to Windows.
+		// Windows ignores the case of names.
 		if c.OS == ocispec.Windows && hasPrefixFold(name, allocation.EnvPrefix) {
 			name = strings.ToUpper(name)
 		}
@@ -133,7 +141,7 @@ func hasPrefixFold(s, prefix string) bool {
 // environment variable.
 func isAnnotated(annotations map[string]string, variable string) bool {
 	for key := range annotations {
-		if resource, ok := strings.CutPrefix(key, allocation.AnnotationPrefix+"."); ok && allocation.EnvKey(resource) == variable {
+		if resource, ok := strings.CutPrefix(key, allocation.AnnotationPrefix); ok && allocation.EnvKey(resource) == variable {
 			return true
 		}
 	}
@@ -145,7 +153,7 @@ func isAnnotated(annotations map[string]string, variable string) bool {
 func overriddenTokens(annotations map[string]string, presented []presentedToken) []allocation.Token {
 	var overridden []allocation.Token
 	for key, value := range annotations {
-		if !strings.HasPrefix(key, allocation.AnnotationPrefix+".") {
+		if !strings.HasPrefix(key, allocation.AnnotationPrefix) {
 			continue
 		}
 		parsed, err := allocation.ParseToken(value)

@@ -211,7 +211,7 @@ func TestStandaloneIsRefused(t *testing.T) {
 		"not known, by annotation": {c: Container{Annotations: map[string]string{VisibleAnnotation: path0}, Env: []string{VisibleVariable + "=1"}}, source: &source{listErr: errors.New("no")}, want: errUnknownGPUs, says: []string{"set the annotation " + VisibleAnnotation + " to none"}},
 		"own, not known":           {c: Container{Devices: []specs.WindowsDevice{location(path0)}}, source: &source{listErr: errors.New("no")}, want: errUnknownGPUs},
 		"token":                    {c: Container{Env: []string{"DIRECTX_ALLOCATION_DISPLAY=0123456789abcdef0123456789abcdef"}}, want: errOutsidePod, says: []string{"DIRECTX_ALLOCATION_DISPLAY", VisibleVariable}},
-		"token and request":        {c: Container{Env: []string{"DIRECTX_ALLOCATION=x", VisibleVariable + "=none"}}, want: errOutsidePod},
+		"token and request":        {c: Container{Env: []string{"DIRECTX_ALLOCATION_=x", VisibleVariable + "=none"}}, want: errOutsidePod},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

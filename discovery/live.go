@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"runtime/debug"
 	"slices"
 
 	"github.com/sirupsen/logrus"
@@ -56,7 +57,7 @@ func (l *Live) Devices(ctx context.Context) ([]Device, error) {
 		case l.reading <- struct{}{}:
 			go func() {
 				defer func() { <-l.reading }()
-				devices, err := l.list(ctx)
+				devices, err := l.read(ctx)
 				if err == nil || ctx.Err() == nil {
 					done <- l.update(devices, err)
 				}
@@ -70,6 +71,17 @@ func (l *Live) Devices(ctx context.Context) ([]Device, error) {
 	case <-ctx.Done():
 		return nil, fmt.Errorf("find GPUs: %w", context.Cause(ctx))
 	}
+}
+
+// read calls list. A panic, which a recovery of the caller would not see, is an error.
+func (l *Live) read(ctx context.Context) (devices []Device, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			l.log.WithField("stack", string(debug.Stack())).Error(cause)
+			err = fmt.Errorf("internal error in directx-nri, please report it: %v", cause)
+		}
+	}()
+	return l.list(ctx)
 }
 
 // Find implements [Source]. It reads all devices.

@@ -17,7 +17,7 @@ type RuntimeHandlers struct {
 	// peerPID is 0 if it is unknown.
 	read func(ctx context.Context, peerPID int) (criclient.RunningConfig, error)
 
-	mu      sync.Mutex
+	mu      sync.Mutex // not held while the configuration is read, which can take long
 	peerPID int
 	config  *criclient.RunningConfig // nil until it is read
 }
@@ -57,15 +57,21 @@ func (h *RuntimeHandlers) reset(peerPID int) {
 
 func (h *RuntimeHandlers) runningConfig(ctx context.Context) (criclient.RunningConfig, error) {
 	h.mu.Lock()
+	known, peerPID := h.config, h.peerPID
+	h.mu.Unlock()
+	if known != nil {
+		return *known, nil
+	}
+	config, err := h.read(ctx, peerPID)
+	if err != nil {
+		return config, errlog.WithRemedy(fmt.Errorf("the runtime handlers of containerd are unknown: %w", err), "the kubelet retries")
+	}
+	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.config == nil {
-		config, err := h.read(ctx, h.peerPID)
-		if err != nil {
-			return config, errlog.WithRemedy(fmt.Errorf("the runtime handlers of containerd are unknown: %w", err), "the kubelet retries")
-		}
+	if h.peerPID == peerPID {
 		h.config = &config
 	}
-	return *h.config, nil
+	return config, nil
 }
 
 // check implements [decision.Decider.CheckHandler]. A container of Kata Containers or gVisor would

@@ -292,7 +292,7 @@ func TestAdjustRefuses(t *testing.T) {
 		"made-up token":      {env: []string{displayKey + "=" + madeUp}, want: allocation.ErrNotFound, says: []string{displayKey, b.dir, "remove environment variables"}},
 		"no token at all":    {env: []string{displayKey + "="}, annotations: map[string]string{displayAnnotation: "x"}, want: allocation.ErrMalformedToken, says: []string{"resource limits"}},
 		"a path for a token": {env: []string{displayKey + "=../../etc/passwd"}, annotations: map[string]string{displayAnnotation: "x"}, want: allocation.ErrMalformedToken},
-		"unknown variable":   {env: []string{"DIRECTX_ALLOCATION=" + madeUp}, want: allocation.ErrNotFound},
+		"unknown variable":   {env: []string{"DIRECTX_ALLOCATION_=" + madeUp}, want: allocation.ErrNotFound},
 		"another pod's":      {env: []string{displayKey + "=" + others}, want: allocation.ErrHeld, says: []string{"kube/other"}},
 		"other resource's variable": {
 			env: []string{computeKey + "=" + b.allocate(t, display, "0")}, says: []string{"the allocation is for another resource", displayKey},
@@ -439,7 +439,7 @@ func TestRefusedContainersTakeNothing(t *testing.T) {
 func FuzzTokenEnv(f *testing.F) {
 	f.Add("DIRECTX_ALLOCATION_DISPLAY=0123456789abcdef0123456789abcdef")
 	f.Add("directx_allocation=")
-	f.Add("DIRECTX_ALLOCATION\x00=../..")
+	f.Add("DIRECTX_ALLOCATION_\x00=../..")
 	f.Add("DIRECTX_ALLOCATION_SERVICE_HOST=10.0.0.1") // of a Service
 	f.Add("=")
 	b := newBed(f, gpu("0"))
@@ -450,7 +450,7 @@ func FuzzTokenEnv(f *testing.F) {
 		}
 		_, value, _ := strings.Cut(variable, "=")
 		_, malformed := allocation.ParseToken(value)
-		if token := malformed == nil && strings.HasPrefix(variable, "DIRECTX_ALLOCATION"); token != (err != nil) {
+		if token := malformed == nil && strings.HasPrefix(variable, "DIRECTX_ALLOCATION_"); token != (err != nil) {
 			t.Fatalf("%q: error %v", variable, err)
 		}
 	})

@@ -89,7 +89,7 @@ func (s Spec) Apply(edits Edits) (data []byte, changed bool, err error) {
 
 	destinationKey := func(destination string) string { return DestinationKey(s.OS, destination) }
 	names, variables := s.changedEnv(edits.Env)
-	editList(&e, s.env, names, variables, envName)
+	editList(&e, s.env, names, variables, s.envName)
 	editList(&e, s.windowsDevices, convert(edits.RemoveWindowsDevices, windowsDeviceKey), edits.WindowsDevices, windowsDeviceKey)
 	editList(&e, devices, nil, convert(edits.LinuxDevices, linuxDevice), func(d specs.LinuxDevice) string { return d.Path })
 	editList(&e, deviceRules, nil, convert(edits.LinuxDevices, deviceRule), deviceRuleKey)
@@ -110,14 +110,21 @@ func (s Spec) changedEnv(variables []string) (names, changed []string) {
 		name, value, _ := strings.Cut(variable, "=")
 		_, isOverridden := LookupEnv(s.OS, variables[i+1:], name)
 		if before, found := LookupEnv(s.OS, s.Env, name); !isOverridden && (!found || before != value) {
-			names, changed = append(names, envName(variable)), append(changed, variable)
+			names, changed = append(names, s.envName(variable)), append(changed, variable)
 		}
 	}
 	return names, changed
 }
 
-// envName returns the name of an environment variable with its "=", "" if there is no "=".
-func envName(variable string) string { return variable[:strings.IndexByte(variable, '=')+1] }
+// envName returns the name of an environment variable with its "=", "" if there is no "=". Windows
+// ignores the case of names.
+func (s Spec) envName(variable string) string {
+	name := variable[:strings.IndexByte(variable, '=')+1]
+	if s.OS == Windows {
+		return strings.ToUpper(name)
+	}
+	return name
+}
 
 // windowsDeviceKey returns the same value for all spellings of a device.
 func windowsDeviceKey(d specs.WindowsDevice) specs.WindowsDevice {

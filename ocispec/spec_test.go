@@ -79,6 +79,7 @@ func TestApply(t *testing.T) {
 		"environment, replaced": {
 			env, `{"process":{"env":["A=1", "B=\u0031","\u0041=2",null , "A=3"]}}`, `{"process":{"env":["B=\u0031",null,"A=new"]}}`,
 		},
+		"environment, Windows":             {env, `{"windows":{},"process":{"env":["a=old","B=1"]}}`, `{"windows":{},"process":{"env":["B=1","A=new"]}}`},
 		"environment, there already":       {env, `{"process":{"env": ["A=1","\u0041=new" ]}}`, `{"process":{"env": ["A=1","\u0041=new" ]}}`},
 		"environment, there, but not last": {env, `{"process":{"env":["A=new","A=old"]}}`, `{"process":{"env":["A=new"]}}`},
 		"environment, several": {

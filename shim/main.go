@@ -76,7 +76,7 @@ func selfTest(files decision.Files) error {
 	if err != nil {
 		return err
 	}
-	// A virus scanner may still have files open. The next installation removes them.
+	// A virus scanner may still have files open. 'dxctl runtime uninstall' removes them.
 	defer func() { _ = os.RemoveAll(dir) }()
 	gpu := discovery.Device{InstanceID: "SELF-TEST", SupportsDisplay: true}
 	platform, want := `"linux":{}`, `"path":"/dev/null"`

@@ -178,6 +178,10 @@ func (s *shim) editBundle() (err error) {
 	}
 	s.container = container
 	outcome, err := s.decide(request)
+	if err != nil && request.Tolerates(err) {
+		s.log().WithField("container", s.container.ID).WithError(err).Warn("The container starts unchanged: its devices may be no GPUs")
+		return nil
+	}
 	if err != nil || outcome == nil {
 		return err
 	}

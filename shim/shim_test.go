@@ -400,6 +400,8 @@ func TestRequestOnABrokenNodeIsRefused(t *testing.T) {
 			test.breaks(b)
 			b.refused(b.start(request), test.says...)
 			b.started(b.start(standalone()))
+			// A device of another kind can have a location path, too.
+			b.started(b.start(`{"windows":{"devices":[{"id":"PCIROOT(0)#PCI(0200)","idType":"vpci-location-path"}]}}`))
 		})
 	}
 }

@@ -282,8 +282,8 @@ func TestErrorsAtTheStart(t *testing.T) {
 		"no number":  {[]string{"--replicas=many"}, "--replicas"},
 		"log format": {[]string{"--log-format=xml"}, "--log-format"},
 		"served by":  {[]string{"--served-by=me"}, "--served-by"},
+		"no GPU":     {[]string{"--fail-on-init-error", "--node-os=windows"}, "no GPU for any resource on this node, and failOnInitError"},
 		"node OS":    {[]string{"--node-os=plan9"}, "--node-os"},
-		"no shim":    {[]string{"--fail-on-init-error", "--served-by=shim", "--cri-socket=/nowhere/s"}, "containers would not start with a GPU"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -28,6 +28,7 @@ var (
 	errNotFile     = errors.New("not a regular file; request single files")
 	errLeadsOut    = errors.New("a link or junction leads out of the allowed directory; request the file itself")
 	errDestination = errors.New("destination is not allowed; use a file name, or a path in a directory of extraMounts.destinations")
+	errRestricted  = errors.New("destination is not allowed: the administrator has set extraMounts.destinations; use a path in one of its directories")
 	errDirectory   = errors.New("directory is only for a destination that is a file name, on Windows; remove it")
 	errSystemFile  = errors.New("a file of Windows cannot be replaced; use another name")
 	errTaken       = errors.New("another file is mounted at this destination; use another name")
@@ -157,10 +158,10 @@ func (r Resolver) destination(text, directory string) (string, error) {
 	case !to.absolute:
 		path = joinPath(r.OS, dirs[0], to.path)
 	}
-	if len(r.Destinations) > 0 {
-		dirs = r.Destinations
-	}
-	if !r.isBelowAny(dirs, path) {
+	switch {
+	case len(r.Destinations) > 0 && !r.isBelowAny(r.Destinations, path):
+		return "", errRestricted
+	case len(r.Destinations) == 0 && !r.isBelowAny(dirs, path):
 		return "", errDestination
 	}
 	return path, nil

@@ -172,7 +172,7 @@ func TestFilesThatAreRefused(t *testing.T) {
 		"destination begins alike":        {files: []requestedFile{{Source: "amd.exe", Destination: `C:\Windows\System32x\a.exe`}}, want: errDestination},
 		"destination is the directory":    {files: []requestedFile{{Source: "amd.exe", Destination: `C:\Windows\System32`}}, want: errDestination},
 		"destination's other drive":       {files: []requestedFile{{Source: "amd.exe", Destination: `D:\Windows\System32\a.exe`}}, want: errDestination},
-		"System32 is not in policy":       {files: []requestedFile{{Source: "amd.exe"}}, policy: []func(*Resolver){into(`C:\app`)}, want: errDestination},
+		"System32 is not in policy":       {files: []requestedFile{{Source: "amd.exe"}}, policy: []func(*Resolver){into(`C:\app`)}, want: errRestricted},
 		"destination and directory":       {files: []requestedFile{{Source: "amd.exe", Destination: `C:\Windows\System32\a.exe`, Directory: "SysWOW64"}}, want: errDirectory},
 		"a file of Windows":               {files: []requestedFile{{Source: "kernel32.dll"}}, want: errSystemFile},
 		"what cannot be compared":         {files: []requestedFile{{Source: "amd.exe", Destination: "held.dll"}}, want: errSystemFile},

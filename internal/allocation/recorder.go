@@ -110,12 +110,17 @@ func (r *Recorder) Close() error { return r.lock.Close() }
 // ErrNotWritable means that no record can be written now.
 var ErrNotWritable = errors.New("allocations cannot be recorded")
 
+// relockTimeout bounds the wait for a lock that was removed and that another process has now.
+const relockTimeout = time.Second
+
 // CheckWritable returns [ErrNotWritable] on a file system that has become read-only. If
 // the directory or its lock was removed, it creates them again.
 func (r *Recorder) CheckWritable(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.holdsLock() {
+		ctx, cancel := context.WithTimeout(ctx, relockTimeout)
+		defer cancel()
 		err := errors.Join(r.Close(), r.open(ctx))
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrNotWritable, errors.Join(err, r.Close()))

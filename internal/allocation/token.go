@@ -68,8 +68,8 @@ func shorten(s string, n int) string {
 // A container gets its token in an environment variable and an annotation. It presents the token
 // of each environment variable whose name begins with EnvPrefix, wherever the variable comes from.
 const (
-	EnvPrefix        = "DIRECTX_ALLOCATION"
-	AnnotationPrefix = "directx.microsoft.com/allocation"
+	EnvPrefix        = "DIRECTX_ALLOCATION_"
+	AnnotationPrefix = "directx.microsoft.com/allocation."
 
 	resourceDomain = "directx.microsoft.com/"
 )
@@ -79,13 +79,13 @@ const (
 // for a container's resources, and of several values for one key it keeps only the first, so each
 // resource has its own key.
 func EnvKey(resource string) string {
-	return EnvPrefix + "_" + strings.ToUpper(mapName(resource, '_'))
+	return EnvPrefix + strings.ToUpper(mapName(resource, '_'))
 }
 
 // AnnotationKey returns the annotation for resource:
 // directx.microsoft.com/allocation.display for directx.microsoft.com/display.
 func AnnotationKey(resource string) string {
-	return AnnotationPrefix + "." + mapName(resource, '.')
+	return AnnotationPrefix + mapName(resource, '.')
 }
 
 // mapName removes the default domain of resources and replaces all characters except letters and

@@ -29,6 +29,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
+	"github.com/directx-nri/directx-nri/internal/paths"
 )
 
 const (
@@ -154,14 +155,17 @@ type policyFile struct {
 }
 
 // Read returns the policy in the state directory, or [Default] if none was ever written. It returns
-// an error if the file is damaged, has another format, or is lost (the file of [RealShimPath] still
-// exists). The error matches [durable.ErrNotPrivate] if other users can write to the directory,
+// an error if the file is damaged or has another format. If files that are written after it exist, it
+// is lost, which is an error, too. The error matches [durable.ErrNotPrivate] if other users can write to the directory,
 // because the policy names a program that runs as the system.
 func Read(stateDir string) (Policy, error) {
 	const remedy = "run 'dxctl config apply', or restart directx-advertiser, to compile it again"
 	path := Path(stateDir)
 	data, err := durable.Read(path, maxSize+1)
-	if errors.Is(err, fs.ErrNotExist) && !durable.Exists(RealShimPath(stateDir)) {
+	if errors.Is(err, fs.ErrNotExist) && !durable.Exists(RealShimPath(stateDir)) && !durable.Exists(paths.Allocations(stateDir)) {
+		if err := durable.CheckPrivate(stateDir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return Policy{}, fmt.Errorf("read node policy: %w", err)
+		}
 		return Default(), nil
 	}
 	if errors.Is(err, fs.ErrNotExist) {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/paths"
 )
 
 func example() Policy {
@@ -168,18 +170,35 @@ func TestReadRealShim(t *testing.T) {
 	}
 }
 
-// A policy that is known to be lost is not replaced by the defaults.
+// A policy that is known to be lost is not replaced by the defaults, and neither is one that other users
+// could have removed.
 func TestReadLost(t *testing.T) {
 	t.Parallel()
-	stateDir := filepath.Join(t.TempDir(), "state")
-	for runtime, says := range map[string]string{"/opt/hardened": "; run 'dxctl config apply'", "": ""} {
+	for name, test := range map[string]struct {
+		realShim string
+		change   func(stateDir string) error
+		says     string // "" for the defaults
+	}{
+		"real shim":   {"/opt/hardened", nil, "; run 'dxctl config apply'"},
+		"allocations": {"", func(dir string) error { return os.Mkdir(paths.Allocations(dir), 0o700) }, "; run 'dxctl config apply'"},
+		"nothing":     {"", nil, ""},
+		"not private": {"", func(dir string) error { return os.Chmod(dir, 0o777) }, "not private"},
+	} {
+		if name == "not private" && runtime.GOOS == "windows" {
+			continue // Chmod does not change the access list.
+		}
+		stateDir := filepath.Join(t.TempDir(), "state")
 		p := Default()
-		p.Shim.RealShim = runtime
-		if err := errors.Join(Write(stateDir, p), os.Remove(Path(stateDir))); err != nil {
+		p.Shim.RealShim = test.realShim
+		err := errors.Join(Write(stateDir, p), os.Remove(Path(stateDir)))
+		if err == nil && test.change != nil {
+			err = test.change(stateDir)
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
-		if lost, err := Read(stateDir); (err == nil) != (says == "") || err == nil && !reflect.DeepEqual(lost.Resources, p.Resources) || err != nil && !strings.Contains(err.Error(), says) {
-			t.Errorf("runtime %q: %+v, %v", runtime, lost, err)
+		if lost, err := Read(stateDir); (err == nil) != (test.says == "") || err == nil && !reflect.DeepEqual(lost.Resources, p.Resources) || err != nil && !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%s: %+v, %v", name, lost, err)
 		}
 	}
 }

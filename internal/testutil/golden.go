@@ -31,6 +31,6 @@ func Golden(t testing.TB, file, got string) {
 		t.Fatalf("%v; 'go test -update' writes it", err)
 	}
 	if diff := cmp.Diff(strings.ReplaceAll(string(want), "\r\n", "\n"), got); diff != "" {
-		t.Errorf("%s is out of date; 'make generate' writes it (-want +got):\n%s", file, diff)
+		t.Errorf("%s is out of date; 'go test -update' writes it (-want +got):\n%s", file, diff)
 	}
 }

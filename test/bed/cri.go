@@ -55,7 +55,7 @@ func Exec(t testing.TB, client cri.RuntimeServiceClient, id, script string) (out
 type View struct {
 	ID  string
 	PID int
-	// Tokens are the variables that begin with DIRECTX_ALLOCATION.
+	// Tokens are the variables that begin with DIRECTX_ALLOCATION_.
 	Tokens map[string]string
 	// Hints is the variable DIRECTX_DEVICES, "" if it is not set.
 	Hints string
@@ -119,7 +119,7 @@ func viewProcess(id string, pid int, proc string) (View, error) {
 	}
 	for entry := range strings.SplitSeq(string(environ), "\x00") {
 		switch name, value, _ := strings.Cut(entry, "="); {
-		case strings.HasPrefix(name, "DIRECTX_ALLOCATION"):
+		case strings.HasPrefix(name, "DIRECTX_ALLOCATION_"):
 			view.Tokens[name] = value
 		case name == ocispec.DevicesVariable:
 			view.Hints = value

@@ -51,7 +51,7 @@ func (s *suite) testTokens(t *testing.T) {
 		tokens := map[string]map[string]string{
 			"made-up":     {displayToken: "0123456789abcdef0123456789abcdef"},
 			"compute":     {computeToken: "0123456789abcdef0123456789abcdef"},
-			"no-resource": {"DIRECTX_ALLOCATION": "0123456789abcdef0123456789abcdef"},
+			"no-resource": {"DIRECTX_ALLOCATION_": "0123456789abcdef0123456789abcdef"},
 		}
 		var containers []bed.Container
 		for name, env := range tokens {

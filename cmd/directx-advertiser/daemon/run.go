@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/sirupsen/logrus"
 
 	"github.com/directx-nri/directx-nri/advertiser"
+	"github.com/directx-nri/directx-nri/advertiser/resources"
 	"github.com/directx-nri/directx-nri/cmd/directx-advertiser/injector"
 	"github.com/directx-nri/directx-nri/cmd/directx-advertiser/shimcheck"
 	"github.com/directx-nri/directx-nri/discovery"
@@ -60,7 +62,6 @@ func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
 		if err := a.Run(ctx); !errors.Is(err, advertiser.ErrRestart) {
 			return err
 		}
-		c.FailOnInitError = false
 	}
 }
 
@@ -85,7 +86,6 @@ func (d *Daemon) configure(p policy.Policy, source discovery.Source) advertiser.
 	c := advertiser.Config{
 		Source: checked, Recorder: d.recorder, Rules: p.Resources, KubeletDir: d.options.KubeletDir, Pods: d.pods,
 		NodeOS: d.options.NodeOS, Metrics: d.metrics, Log: d.log, AllocatesAtCreation: d.options.AllocatesAtCreation, OnDevices: d.writeLabels,
-		FailOnInitError: p.FailOnInitError,
 	}
 	switch {
 	case p.Injection == policy.InjectByKubelet:
@@ -123,10 +123,23 @@ func (d *Daemon) openSource(ctx context.Context, p policy.Policy) (source discov
 		if err := openNode(); err != nil {
 			return nil, cli.Usage("%w; --inventory names one", err)
 		}
-		return source, nil
+		return source, d.checkOffersGPU(ctx, p, source)
 	}
 	err = d.retryUntilReady(ctx, logrus.InfoLevel, noGPUMessage, openNode)
 	return source, err
+}
+
+// checkOffersGPU returns an error if no GPU of source belongs to a resource.
+func (d *Daemon) checkOffersGPU(ctx context.Context, p policy.Policy, source discovery.Source) error {
+	devices, err := source.Devices(ctx)
+	if err != nil {
+		return fmt.Errorf("%w, and failOnInitError is set", err)
+	}
+	assigner := resources.Assigner{NodeOS: d.options.NodeOS, OneResource: p.Injection == policy.InjectByKubelet}
+	if !slices.ContainsFunc(assigner.Assign(devices, p.Resources), func(a resources.Assigned) bool { return a.Rule != nil }) {
+		return errors.New("there is no GPU for any resource on this node, and failOnInitError is set")
+	}
+	return nil
 }
 
 // retryUntilReady calls try until it succeeds or ctx ends. Until then, nothing is advertised. A node

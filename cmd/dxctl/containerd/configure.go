@@ -146,12 +146,12 @@ func (o *ConfigureOptions) plan(ctx context.Context) (c plannedChange, err error
 	}
 	settings := containerdconfig.Settings{Release: release, Handlers: o.handlers, AddHandler: o.addHandler, NRI: !o.noNRI && o.OS != "windows"}
 	if !o.NoShim {
-		p, err := policy.Read(o.StateDir)
+		realShim, err := policy.ReadRealShim(o.StateDir)
 		if err != nil {
 			return c, err
 		}
 		settings.Shim = o.Shim()
-		settings.RealShim, _ = shimfile.FindRealShim(o.Shim(), p.Shim.RealShim) // The path is enough to compare it.
+		settings.RealShim, _ = shimfile.FindRealShim(o.Shim(), realShim) // The path is enough to compare it.
 	}
 	if c.Result, err = containerdconfig.Configure(c.file.text, settings); err != nil {
 		return c, withFileName(o.ConfigFile, err)

@@ -364,9 +364,11 @@ func TestRealShim(t *testing.T) {
 	if stdout, stderr := must(t, b, "configure", "--dry-run"); stderr != "" || !strings.Contains(stdout, "-runtime_path = '/opt/a'\n+runtime_path = '"+b.Shim()+"'") {
 		t.Errorf("the policy's shim: %s%s", stdout, stderr)
 	}
-	b.Write(t, policy.Path(b.State), "{")
-	if _, _, err := run(t, b, "configure", "--dry-run"); err == nil || !strings.Contains(err.Error(), "read node policy") {
-		t.Errorf("a damaged policy: %v", err)
+	b.Write(t, policy.Path(b.State), "{") // as of another version
+	must(t, b, "configure", "--dry-run")
+	b.Write(t, policy.RealShimPath(b.State), "")
+	if _, _, err := run(t, b, "configure", "--dry-run"); err == nil || !strings.Contains(err.Error(), "real shim's name") {
+		t.Errorf("a damaged name: %v", err)
 	}
 	must(t, b, "configure", "--dry-run", "--no-shim")
 }

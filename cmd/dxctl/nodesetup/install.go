@@ -55,13 +55,13 @@ func (o *installOptions) run(ctx context.Context, stdout io.Writer) error {
 	if _, err := os.Stat(from); err != nil {
 		return fmt.Errorf("the shim was not installed: %w; set --from to the shim's file", err)
 	}
-	p, err := policy.Read(o.stateDir)
+	realShim, err := policy.ReadRealShim(o.stateDir)
 	if err != nil {
 		return err
 	}
 	path := filepath.Join(o.shimDir, shimfile.FileName())
 	// Without the real shim, no container of the runtime shim starts.
-	if _, err := shimfile.FindRealShim(path, p.Shim.RealShim); err != nil {
+	if _, err := shimfile.FindRealShim(path, realShim); err != nil {
 		return fmt.Errorf("the shim was not installed: %w; set shim.runtime in the configuration", err)
 	}
 	changed, err := shimfile.Install(ctx, from, path)
