@@ -41,13 +41,13 @@ func TestMachine(t *testing.T) {
 			HCSError   string
 			HCSSchemas []string
 		}
-		Assignment, Reason, DriverFiles, DriverFilesReason string
+		Assignment, AssignmentReason, DriverFiles, DriverFilesReason string
 	}](t, "capabilities")
 	t.Logf("%+v", got)
 	if want := windows.RtlGetVersion().BuildNumber; got.Windows.Windows.Build != want {
 		t.Errorf("the build is %d, want %d", got.Windows.Windows.Build, want)
 	}
-	if got.Windows.HCSError != "" || len(got.Windows.HCSSchemas) == 0 || got.Assignment == "" || got.Reason == "" || got.DriverFiles == "" || got.DriverFilesReason == "" {
+	if got.Windows.HCSError != "" || len(got.Windows.HCSSchemas) == 0 || got.Assignment == "" || got.AssignmentReason == "" || got.DriverFiles == "" || got.DriverFilesReason == "" {
 		t.Errorf("the Host Compute Service reports an error or no schema, or a mode or its reason is missing: %+v", got)
 	}
 

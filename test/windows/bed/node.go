@@ -402,14 +402,14 @@ func ShimPaths(t testing.TB, out string) map[string]string {
 	state := Decode[struct {
 		Containerd struct {
 			Handlers []struct {
-				Name, RuntimePath           string
-				Routed, Loaded, Annotations bool
+				Name, RuntimePath               string
+				Configured, Loaded, Annotations bool
 			}
 		}
 	}](t, out)
 	paths := map[string]string{}
 	for _, h := range state.Containerd.Handlers {
-		if !h.Routed || !h.Loaded {
+		if !h.Configured || !h.Loaded {
 			continue
 		}
 		paths[h.Name] = h.RuntimePath
