@@ -184,8 +184,8 @@ func TestStart(t *testing.T) {
 	t.Parallel()
 	none := discovery.Device{InstanceID: "N"}
 	for _, test := range []struct {
-		name    string
-		source  *memorySource
+		name   string
+		source *memorySource
 	}{
 		{name: "no GPU", source: newSource(none)},
 		{name: "no answer", source: &memorySource{err: errors.New("no file")}},

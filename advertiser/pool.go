@@ -92,8 +92,8 @@ func newGPU(d discovery.Device, replicas int) gpu {
 // heldReplicas are the replicas of a GPU that live records hold.
 type heldReplicas struct {
 	instanceID string
-	// replicas is one more than the highest number of these replicas.
-	replicas int
+	// limit is one more than the highest number of these replicas.
+	limit int
 }
 
 // heldByGPU returns the replicas of a resource that live records hold, by the normalized
@@ -108,7 +108,7 @@ func heldByGPU(live []allocation.Entry, resource string) map[string]heldReplicas
 			_, number, _ := ParseReplicaID(replica.ID)
 			key := discovery.NormalizeID(replica.InstanceID)
 			before := held[key]
-			held[key] = heldReplicas{cmp.Or(before.instanceID, replica.InstanceID), max(before.replicas, number+1)}
+			held[key] = heldReplicas{cmp.Or(before.instanceID, replica.InstanceID), max(before.limit, number+1)}
 		}
 	}
 	return held
@@ -141,7 +141,7 @@ func (p *pool) next(gpus []gpu, held map[string]heldReplicas, now time.Time, rem
 		}
 		added[key] = true
 		g.instanceID = cmp.Or(before[key].instanceID, held[key].instanceID, g.instanceID)
-		g.setListed(before[key], held[key].replicas, now, removalDelay)
+		g.setListed(before[key], held[key].limit, now, removalDelay)
 		if g.listed > 0 {
 			next.index[g.instanceID] = len(next.gpus)
 			next.gpus = append(next.gpus, g)

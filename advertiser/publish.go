@@ -62,7 +62,7 @@ func (a *Advertiser) gpusByResource(assigned []resources.Assigned, live []alloca
 		oldest, isHeld := recordUnderOtherName(live, id, name)
 		if isHeld {
 			name = oldest.Resource
-			replicas = heldByGPU(live, name)[id].replicas
+			replicas = heldByGPU(live, name)[id].limit
 		}
 		switch before, ok := a.resourceNames[id]; {
 		case ok && before != name:

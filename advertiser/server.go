@@ -16,7 +16,7 @@ import (
 )
 
 // server serves one resource on a socket in the kubelet's device plugin directory. Its gRPC
-// methods are in service.go; registration.go keeps it registered.
+// methods are in rpc.go; registration.go keeps it registered.
 type server struct {
 	v1beta1.UnimplementedDevicePluginServer
 

@@ -78,7 +78,7 @@ func (d *Decider) findRecords(tokens []presentedToken, holder allocation.Holder)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", t.variable, err)
 		}
-		record, _, err := d.Store.Check(token, holder)
+		record, err := d.Store.Check(token, holder)
 		if want := allocation.EnvKey(record.Resource); err == nil && want != t.variable {
 			err = fmt.Errorf("%w: it belongs in %s", errWrongVariable, want)
 		}

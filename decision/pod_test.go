@@ -99,9 +99,8 @@ func TestPodsDevicesThatAreNotFound(t *testing.T) {
 				t.Errorf("%+v, error %v", edits, err)
 			}
 			// The allocation stays unbound.
-			_, bound, err := d.Store.Check(allocation.Token(tokens[display]), allocation.Holder{PodUID: "other", Container: "main"})
-			if err != nil || bound {
-				t.Errorf("the record is bound: %t, error %v", bound, err)
+			if _, err := d.Store.Check(allocation.Token(tokens[display]), allocation.Holder{PodUID: "other", Container: "main"}); err != nil {
+				t.Error(err)
 			}
 		})
 	}
@@ -151,8 +150,8 @@ func TestPreviewBindsNothing(t *testing.T) {
 		t.Fatalf("%+v, error %v", outcome, err)
 	}
 	token := allocation.Token(tokens[display])
-	if _, bound, err := d.Store.Check(token, allocation.Holder{}); bound || err != nil {
-		t.Errorf("it is bound: %t, error %v", bound, err)
+	if _, err := d.Store.Check(token, allocation.Holder{}); err != nil {
+		t.Errorf("it is bound: %v", err)
 	}
 	if entry := logged.LastEntry(); entry != nil {
 		t.Errorf("logged %v", entry)
@@ -308,9 +307,9 @@ func TestPodsRequestExtraMounts(t *testing.T) {
 			c := ofPod(append(test.env, "DIRECTX_ALLOCATION_DISPLAY="+tokens[display])...)
 			c.PodAnnotations, c.Annotations = test.pod, test.own
 			edits, ok, err := unpack(d.Decide(t.Context(), read(c)))
-			_, bound, checkErr := d.Store.Check(allocation.Token(tokens[display]), allocation.Holder{PodUID: "u", Container: "main"})
-			if checkErr != nil || bound != (test.refused == nil) {
-				t.Errorf("the allocation is bound: %t, error %v", bound, checkErr)
+			_, checkErr := d.Store.Check(allocation.Token(tokens[display]), allocation.Holder{PodUID: "other", Container: "main"})
+			if isBound := errors.Is(checkErr, allocation.ErrHeld); isBound != (test.refused == nil) {
+				t.Errorf("the allocation is bound: %t, error %v", isBound, checkErr)
 			}
 			if test.refused != nil {
 				for _, part := range append(test.refused, `container "main" of pod n/p`) {
@@ -387,7 +386,7 @@ func TestTooLateTakesNoAllocation(t *testing.T) {
 	if _, ok, err := unpack(d.Decide(ctx, read(ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display])))); ok || !errors.Is(err, context.Canceled) {
 		t.Errorf("ok %t, error %v", ok, err)
 	}
-	if _, bound, err := d.Store.Check(allocation.Token(tokens[display]), allocation.Holder{PodUID: "other", Container: "main"}); bound || err != nil {
-		t.Errorf("the record is bound: %t, error %v", bound, err)
+	if _, err := d.Store.Check(allocation.Token(tokens[display]), allocation.Holder{PodUID: "other", Container: "main"}); err != nil {
+		t.Error(err)
 	}
 }

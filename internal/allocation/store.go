@@ -73,18 +73,15 @@ func (s *Store) readHolder(e *Entry) error {
 	return err
 }
 
-// Check returns the record that token stands for, and whether it is bound to holder. If it is
-// not, it is not bound to any container: if it is bound to another one, the error matches
-// [ErrHeld].
-func (s *Store) Check(token Token, holder Holder) (record Record, bound bool, err error) {
-	record, err = s.Get(token)
-	if err == nil {
-		bound, err = s.isBound(token.ID(), holder)
-	}
+// Check returns the record that token stands for. If it is bound to another container than holder,
+// the error matches [ErrHeld].
+func (s *Store) Check(token Token, holder Holder) (Record, error) {
+	record, err := s.Get(token)
 	if err != nil {
-		return Record{}, false, err
+		return Record{}, err
 	}
-	return record, bound, nil
+	_, err = s.isBound(token.ID(), holder)
+	return record, err
 }
 
 // Bind binds the record that token stands for to holder, unless an earlier call

@@ -27,7 +27,7 @@ import (
 )
 
 // SocketName is the socket's name in the runtime directory.
-const SocketName = "nri.sock"
+const SocketName = "readiness.sock"
 
 const (
 	// checkTimeout bounds one Check. A container start waits for it.

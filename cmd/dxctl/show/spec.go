@@ -185,11 +185,11 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 		p.Reason = "the container requests no GPU"
 		return p, nil
 	}
-	source, policy, err := o.Open(stderr, container.OS)
+	source, inForce, err := o.Open(stderr, container.OS)
 	if err != nil {
 		return p, err
 	}
-	decider := decision.Decider{Source: source, Store: allocation.OpenStore(paths.Allocations(o.StateDir)), Files: o.Files(), Policy: policy}
+	decider := decision.Decider{Source: source, Store: allocation.OpenStore(paths.Allocations(o.StateDir)), Files: o.Files(), Policy: inForce}
 	outcome, err := decider.Preview(ctx, gpuRequest)
 	var edited []byte
 	changed := false
@@ -204,7 +204,7 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 	case err != nil:
 		p.Decision, p.Reason, p.refused = refused, err.Error(), err
 		return p, nil
-	case outcome == nil && gpuRequest.IgnoredBy(policy):
+	case outcome == nil && gpuRequest.IgnoredBy(inForce):
 		p.Reason = decision.VariableIgnored
 		return p, nil
 	case outcome == nil:

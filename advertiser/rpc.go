@@ -1,11 +1,9 @@
 package advertiser
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -212,67 +210,4 @@ func (s *server) answer(ctx context.Context, token allocation.Token, replicas []
 		answer.Mounts = []*v1beta1.Mount{{ContainerPath: allocation.InterlockMount, HostPath: allocation.InterlockSource, ReadOnly: true}}
 	}
 	return answer, nil
-}
-
-// allocateGuard tracks the calls of Allocate for all resources.
-//
-// A kubelet that allocates at creation does so for several pods at once
-// (pkg/kubelet/cm/devicemanager/manager.go, v1.34 and v1.37):
-//   - When an allocation begins, the kubelet deletes state (devicesToReuse).
-//   - After Allocate has succeeded, it writes to that state, and panics if it was deleted meanwhile. So
-//     of several allocations in flight, only the one that began last may succeed.
-//   - Within a short time, it is unknown which one began last. So none of them succeeds.
-//   - When one fails, the kubelet considers the replicas of those in flight unused
-//     (allocateContainerResources). So they fail, too.
-//
-// A kubelet that allocates at admission handles one pod after the other.
-type allocateGuard struct {
-	// conflictWindow is how long before and after a call begins no other allocation may begin or
-	// fail. It is 0 if the kubelet allocates at admission.
-	conflictWindow time.Duration
-	inFlight       atomic.Int32
-	// lastConflict is when an allocation last began or failed, nil if there was none.
-	lastConflict atomic.Pointer[time.Time]
-	// succeeded receives a value after a successful allocation.
-	succeeded chan struct{}
-}
-
-func newAllocateGuard(atCreation bool, conflictWindow time.Duration) *allocateGuard {
-	g := &allocateGuard{succeeded: make(chan struct{}, 1)}
-	if atCreation {
-		g.conflictWindow = conflictWindow
-	}
-	return g
-}
-
-// markConflict makes the calls in flight fail, and those that begin within conflictWindow.
-func (g *allocateGuard) markConflict() {
-	now := time.Now()
-	g.lastConflict.Store(&now)
-}
-
-var errConcurrent = errors.New("another allocation began at the same time, and concurrent allocations can crash the kubelet of Windows; the kubelet tries again in 10 to 15 seconds (kubernetes#136021)")
-
-// do calls allocate, and returns when the conflictWindow after its begin has passed. It returns
-// errConcurrent if another allocation began or failed in the conflictWindow before or after.
-func (g *allocateGuard) do(ctx context.Context, allocate func() error) error {
-	began := time.Now()
-	last := g.lastConflict.Swap(&began)
-	beganAlone := last == nil || began.Sub(*last) >= g.conflictWindow
-	err := allocate()
-	if err == nil && g.conflictWindow > 0 {
-		select {
-		case <-time.After(time.Until(began.Add(g.conflictWindow))):
-		case <-ctx.Done():
-		}
-		if !beganAlone || g.lastConflict.Load() != &began {
-			err = errConcurrent
-		}
-	}
-	if err = cmp.Or(err, context.Cause(ctx)); err != nil {
-		g.markConflict() // The kubelet now considers the replicas of the calls in flight unused.
-		return err
-	}
-	signal(g.succeeded)
-	return nil
 }
