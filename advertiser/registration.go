@@ -89,15 +89,15 @@ type registration struct {
 
 // due reports whether to register with kubelet now.
 //
-// An accepted registration can still get lost, without notice, when the kubelet ends
-// an older connection for the same resource (runClient in plugin/v1beta1/handler.go of
-// pkg/kubelet/cm/devicemanager, v1.34). The only sign is that the kubelet does not watch
-// the server's list, or stops watching it.
-//
-// There is no sign at all if the kubelet ends the older connection after it got the new list:
-// then it has no healthy device until the server registers again (kubernetes#121994; v1.37 can refuse
-// every later registration). So the kubelet gets time to end the older connection first, which
-// may be one to an earlier advertiser process. A kubelet that was started later has none.
+// The kubelet drops an accepted registration, without notice, when it ends an older connection for the
+// same resource (runClient in plugin/v1beta1/handler.go of pkg/kubelet/cm/devicemanager, v1.34), which
+// may be one to an earlier advertiser process:
+//  1. Before it got the new list: it does not watch the server's list, or stops watching it. So the
+//     server registers again.
+//  2. After it got the new list: nothing shows it, and the kubelet has no healthy device until the
+//     server registers again (kubernetes#121994; v1.37 can refuse every later registration). So the
+//     server waits for settleTime before it registers. A kubelet that was started later has no older
+//     connection.
 func (r *registration) due(now time.Time, kubelet localgrpc.Identity, streams streams) bool {
 	sinceAttempt := now.Sub(r.attempted)
 	switch {

@@ -10,14 +10,13 @@ import (
 // Source lists the GPUs of a node. It is safe for concurrent use, except that some sources of the
 // advertiser, which say so, allow one call of Devices at a time.
 type Source interface {
-	// Devices returns the current devices in a stable order. The caller can change the slice. A
-	// source of a driver returns its last list if the driver does not answer.
+	// Devices returns the current devices in a stable order. The caller can change the slice. If a
+	// driver does not answer, its source returns the last list, with all devices unhealthy.
 	Devices(ctx context.Context) ([]Device, error)
 
 	// Find returns the present devices with the given instance IDs, in any order, with their
 	// health and everything that a container is given. It reads them at each call, which can take
-	// less time than Devices. A device of a kind other than [KindNone] can have another kind than
-	// in the list.
+	// less time than Devices. Of the kind of a device, only whether it is [KindNone] is reliable.
 	Find(ctx context.Context, instanceIDs []string) ([]Device, error)
 
 	// At returns the device with this index in the list of Devices, and reports whether there is

@@ -182,14 +182,14 @@ func (p *Plugin) CheckReady(ctx context.Context) error {
 // start fail, with a message that does not name the cause.
 const hookBudget = 1200 * time.Millisecond
 
-// budget is the time that decisions may take together: the runtime calls one hook at a time,
-// so a container that requests nothing can wait for all hooks before its own. The time
-// between decisions restores it.
+// budget limits the time of consecutive decisions: the runtime calls one hook at a time, so a
+// container that requests nothing can wait for all hooks before its own. A decision uses as much of
+// the budget as it takes, and each pause between decisions gives that much back.
 type budget struct {
 	size time.Duration
 
 	mu   sync.Mutex
-	full time.Time // when all of it is left again
+	full time.Time // when the whole budget will be available
 }
 
 // left returns how long a decision that begins now may take.

@@ -61,7 +61,8 @@ type Resolver struct {
 // Mounts returns the mounts of the files on lists, for a container that gets devices and already has
 // the existing mounts. An error names the list, the refused file, the cause and the remedy.
 //
-// A file that the container already gets at the same destination is skipped.
+// A file that the container already gets at the same destination is skipped; another file there is
+// an error.
 func (r Resolver) Mounts(lists []List, devices []discovery.Device, existing []specs.Mount) ([]specs.Mount, error) {
 	var files []requestedFile
 	var origins []string

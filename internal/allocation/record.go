@@ -127,13 +127,13 @@ func isReallocated(e Entry, byReplica map[replicaKey][]Entry) bool {
 // supersededByHolders returns the IDs of those records of one replica, oldest first, that have
 // ended because of newer records and their holders.
 //
-// The kubelet allocates a replica again to a later container of the same pod (the
-// replicas of init containers), and when the pod no longer exists. So a newer record
-// alone does not show that the older one has ended, but its holder can: if that is a container of
-// another pod, the older record's pod no longer exists; if it is the same container, the kubelet
-// has forgotten the older record (a recreated static pod keeps its UID). A pod's containers present
-// their tokens in the order of admission, so a record that is unbound when a newer one
-// is bound has ended too.
+// The kubelet allocates a replica again to a later container of the same pod (the replicas of init
+// containers), and when the pod no longer exists. So a newer record alone does not show that an older
+// one has ended, but the newer one's holder can:
+//   - It is a container of another pod: the older record's pod no longer exists.
+//   - It is the same container: the kubelet has forgotten the older record (a recreated static pod
+//     keeps its UID).
+//   - The older record is unbound: a pod's containers present their tokens in the order of admission.
 func supersededByHolders(records []Entry) (ids []ID) {
 	unbound := 0
 	var newerHolders []Holder

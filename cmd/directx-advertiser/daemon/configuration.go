@@ -54,7 +54,8 @@ func (d *Daemon) readInstalled(ctx context.Context) (*configuration, error) {
 	return &configuration{policy: p, devices: devices}, err
 }
 
-// reportCompilation logs and counts the result of a compilation, if it differs from the last.
+// reportCompilation records the result of a compilation. It logs and counts an error if it differs
+// from the last.
 func (d *Daemon) reportCompilation(err error) {
 	switch changed := d.lastCompileErr.Changed(err); {
 	case err == nil:

@@ -29,7 +29,7 @@ func NewInstallCommand() *cobra.Command {
 		Use:   "install",
 		Short: "Install the runtime shim beside containerd",
 		Long: `Copies the runtime shim to a directory in which containerd finds it, and tests it. If
-that fails, the old file is restored. For pods, run 'dxctl runtime configure' next.`,
+that fails, the old file stays. For pods, run 'dxctl runtime configure' next.`,
 		Example: `  dxctl runtime install --shim-dir "C:\Program Files\containerd"`,
 		RunE:    func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout()) },
 	}
