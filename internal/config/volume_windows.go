@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"os"
 	"path/filepath"
 
@@ -17,5 +16,8 @@ func checkVolume(f *os.File, usualDir string) error {
 	if winpath.Within(usualDir, dir) {
 		return durable.CheckFile(path)
 	}
-	return cmp.Or(durable.CheckOwner(dir), durable.CheckOwner(path))
+	if err := durable.CheckOwner(dir); err != nil {
+		return err
+	}
+	return durable.CheckOwner(path)
 }

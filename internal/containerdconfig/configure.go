@@ -94,14 +94,19 @@ func useShim(e *tomledit.Editor, c Config, s Settings) (handlers, warnings []str
 	} else {
 		selected, warnings, err = selectEligible(c, s)
 	}
+	if err != nil {
+		return nil, nil, err
+	}
 	for _, h := range selected {
-		err = cmp.Or(err, setShim(e, h, s))
+		if err := setShim(e, h, s); err != nil {
+			return nil, nil, err
+		}
 		handlers = append(handlers, h.Name)
 	}
 	if s.OS == "linux" && s.merges(c.Version) {
 		warnings = append(warnings, notForPods)
 	}
-	return handlers, warnings, cmp.Or(err, e.Err)
+	return handlers, warnings, e.Err
 }
 
 // setShim makes a handler use the shim and pass on the annotations of directx-nri.

@@ -1,7 +1,6 @@
 package containerd
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -128,7 +127,10 @@ func (r *Restarter) CheckRestartDue() (due bool, err error) {
 // command restarts containerd again.
 func (r *Restarter) BeginRestart(ctx context.Context) error {
 	record, err := readRecord(r.StateDir)
-	if err = cmp.Or(err, r.service().Check(ctx)); err != nil {
+	if err != nil {
+		return err
+	}
+	if err := r.service().Check(ctx); err != nil {
 		return err
 	}
 	record.RestartDue = true
