@@ -163,19 +163,23 @@ var ErrRestart = errors.New("GPUs can be advertised under other resource names")
 // image pulls. When a GPU's name would change, Run returns [ErrRestart]. By then
 // no call of Allocate is in flight, and the records are complete for the next run.
 func (a *Advertiser) Run(ctx context.Context) error {
-	err := a.publishFirst(ctx)
-	if err == nil {
-		group, ctx := errgroup.WithContext(ctx)
-		for _, s := range a.servers {
-			group.Go(func() error { return s.run(ctx) })
-		}
-		group.Go(func() error { return a.refreshLoop(ctx) })
-		err = group.Wait()
-	}
+	err := a.run(ctx)
 	if err == nil || ctx.Err() != nil {
 		return nil
 	}
 	return fmt.Errorf("advertise GPUs: %w", err)
+}
+
+func (a *Advertiser) run(ctx context.Context) error {
+	if err := a.publishFirst(ctx); err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	for _, s := range a.servers {
+		group.Go(func() error { return s.run(ctx) })
+	}
+	group.Go(func() error { return a.refreshLoop(ctx) })
+	return group.Wait()
 }
 
 // publishFirst publishes pools before the servers start, so that the kubelet's first lists

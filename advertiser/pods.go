@@ -68,10 +68,10 @@ func (t *PodTracker) Containers(ctx context.Context) ([]ContainerDevices, error)
 // whose pods no longer exist. kubelet identifies the kubelet's process.
 func (t *PodTracker) update(ctx context.Context, live []allocation.Entry, kubelet func() (localgrpc.Identity, error)) (containers []ContainerDevices, ended []allocation.ID, err error) {
 	before, err := kubelet()
-	if err == nil {
-		containers, err = t.list(ctx)
-	}
 	if err != nil {
+		return nil, nil, err
+	}
+	if containers, err = t.list(ctx); err != nil {
 		return nil, nil, err
 	}
 	if after, err := kubelet(); err != nil || !after.Same(before) {

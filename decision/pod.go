@@ -56,7 +56,7 @@ func (d *Decider) checkOverridden(overridden []allocation.Token) error {
 	for _, token := range overridden {
 		record, err := d.Store.Get(token)
 		if err == nil {
-			err = fmt.Errorf("%s: %w %s", record.Resource, errOverridden, allocation.EnvKey(record.Resource))
+			return fmt.Errorf("%s: %w %s", record.Resource, errOverridden, allocation.EnvKey(record.Resource))
 		}
 		if !errors.Is(err, allocation.ErrNotFound) {
 			return err
@@ -79,11 +79,11 @@ func (d *Decider) findRecords(tokens []presentedToken, holder allocation.Holder)
 			return nil, fmt.Errorf("%s: %w", t.variable, err)
 		}
 		record, err := d.Store.Check(token, holder)
-		if want := allocation.EnvKey(record.Resource); err == nil && want != t.variable {
-			err = fmt.Errorf("%w: it belongs in %s", errWrongVariable, want)
-		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", t.variable, err)
+		}
+		if want := allocation.EnvKey(record.Resource); want != t.variable {
+			return nil, fmt.Errorf("%s: %w: it belongs in %s", t.variable, errWrongVariable, want)
 		}
 		records = append(records, record)
 	}

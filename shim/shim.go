@@ -236,19 +236,23 @@ func replaceFile(path string, data []byte) (err error) {
 			err = fmt.Errorf("edit %s: %w", path, err)
 		}
 	}()
-	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, info.Mode().Perm())
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Chmod(info.Mode().Perm()) // The umask may have removed bits.
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
+	if err := writeFile(temp, data, info.Mode().Perm()); err != nil {
 		return err
 	}
 	if err := keepOwner(temp, info); err != nil {
 		return err
 	}
 	return durable.Rename(temp, path)
+}
+
+func writeFile(path string, data []byte, perm fs.FileMode) (err error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, perm)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if _, err := f.Write(data); err != nil {
+		return err
+	}
+	return f.Chmod(perm) // The umask may have removed bits.
 }

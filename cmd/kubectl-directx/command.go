@@ -100,14 +100,7 @@ func readCluster(ctx context.Context, client rest.Interface) (cluster, error) {
 			continue
 		}
 		scrapes.Go(func() error {
-			var families metrics
-			answer := get(fmt.Sprintf("namespaces/%s/pods/%s:%s/proxy/metrics", pod.Namespace, pod.Name, port))
-			err := answer.Error()
-			if err == nil {
-				text, _ := answer.Raw()
-				parser := expfmt.NewTextParser(model.UTF8Validation)
-				families, err = parser.TextToMetricFamilies(bytes.NewReader(text))
-			}
+			families, err := parseMetrics(get(fmt.Sprintf("namespaces/%s/pods/%s:%s/proxy/metrics", pod.Namespace, pod.Name, port)))
 			mu.Lock()
 			defer mu.Unlock()
 			c.metrics[pod.Spec.NodeName], c.scrapeErrors[pod.Spec.NodeName] = families, err
@@ -115,6 +108,15 @@ func readCluster(ctx context.Context, client rest.Interface) (cluster, error) {
 		})
 	}
 	return c, errors.Join(scrapes.Wait(), ctx.Err())
+}
+
+func parseMetrics(answer rest.Result) (metrics, error) {
+	if err := answer.Error(); err != nil { // Unlike that of Raw, it has the server's message.
+		return nil, err
+	}
+	text, _ := answer.Raw()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	return parser.TextToMetricFamilies(bytes.NewReader(text))
 }
 
 // advertiserPort returns the port of the metrics of a pod with directx-advertiser, "" for another pod.

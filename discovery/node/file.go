@@ -50,18 +50,20 @@ type header struct {
 
 // Write replaces the list in one step and syncs it, unless it is the same. It creates the
 // state directory if necessary.
-func (f File) Write(devices []discovery.Device) error {
+func (f File) Write(devices []discovery.Device) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("write the list of GPUs: %w", err)
+		}
+	}()
 	data, err := encode(devices)
-	if err == nil {
-		err = durable.MakePrivate(f.stateDir)
-	}
-	if err == nil {
-		err = durable.Update(f.Path(), data, 0o600)
-	}
 	if err != nil {
-		return fmt.Errorf("write the list of GPUs: %w", err)
+		return err
 	}
-	return nil
+	if err := durable.MakePrivate(f.stateDir); err != nil {
+		return err
+	}
+	return durable.Update(f.Path(), data, 0o600)
 }
 
 // Remove removes the file if it exists.

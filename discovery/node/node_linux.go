@@ -44,10 +44,10 @@ type savingSource struct {
 // Devices implements [discovery.Source].
 func (s savingSource) Devices(ctx context.Context) ([]discovery.Device, error) {
 	devices, err := s.Source.Devices(ctx)
-	if err == nil {
-		err = s.file.Write(devices)
-	}
 	if err != nil {
+		return nil, err
+	}
+	if err := s.file.Write(devices); err != nil {
 		return nil, err
 	}
 	return devices, nil

@@ -1,7 +1,6 @@
 package allocation
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -153,36 +152,47 @@ func (r *Recorder) holdsLock() bool {
 func (r *Recorder) Record(ctx context.Context, record Record) (Token, error) {
 	token := NewToken()
 	record.ID, record.Sequence, record.CreatedAt = token.ID(), r.sequence.next(), time.Now().UTC()
-	data, err := encode(&record)
-	err = cmp.Or(ctx.Err(), record.validate(record.ID), err)
-	if err == nil && len(data) > maxFileBytes {
-		err = fmt.Errorf("%d replicas for one container do not fit into a record: request fewer", len(record.Replicas))
-	}
-	if err == nil {
-		err = durable.Replace(r.store.path(record.ID, recordSuffix), data, 0o600)
-	}
-	if err != nil {
+	if err := r.write(ctx, record); err != nil {
 		return "", fmt.Errorf("record allocation of %s: %w", record.Resource, err)
 	}
 	return token, nil
+}
+
+func (r *Recorder) write(ctx context.Context, record Record) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := record.validate(record.ID); err != nil {
+		return err
+	}
+	data, err := encode(&record)
+	if err != nil {
+		return err
+	}
+	if len(data) > maxFileBytes {
+		return fmt.Errorf("%d replicas for one container do not fit into a record: request fewer", len(record.Replicas))
+	}
+	return durable.Replace(r.store.path(record.ID, recordSuffix), data, 0o600)
 }
 
 // BindByName binds an injected record to the container that the kubelet names as
 // its holder. The kubelet names no UID, so the pod's name stands for it: a pod
 // that is recreated under the same name counts as the same. Its errors are those
 // of [Store.Bind].
-func (r *Recorder) BindByName(id ID, namespace, pod, container string) error {
+func (r *Recorder) BindByName(id ID, namespace, pod, container string) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("bind allocation %s by the name of its pod: %w", id, err)
+		}
+	}()
 	record, err := r.store.readRecord(id)
-	if err == nil && !record.Injected {
-		err = ErrNotFound
-	}
-	if err == nil {
-		err = r.store.bind(id, Holder{PodUID: namePrefix + namespace + "/" + pod, Container: container, PodNamespace: namespace, PodName: pod})
-	}
 	if err != nil {
-		return fmt.Errorf("bind allocation %s by the name of its pod: %w", id, err)
+		return err
 	}
-	return nil
+	if !record.Injected {
+		return ErrNotFound
+	}
+	return r.store.bind(id, Holder{PodUID: namePrefix + namespace + "/" + pod, Container: container, PodNamespace: namespace, PodName: pod})
 }
 
 // End removes a record whose token no container will present again. It does nothing

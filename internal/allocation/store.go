@@ -57,10 +57,10 @@ func (s *Store) readBinding(id ID) (b binding, ok bool, err error) {
 // the error matches [ErrHeld].
 func (s *Store) isBound(id ID, holder Holder) (bool, error) {
 	b, bound, err := s.readBinding(id)
-	if err == nil && bound && !b.Holder.Same(holder) {
-		err = fmt.Errorf("%w: %s", ErrHeld, b.Holder)
+	if bound && !b.Holder.Same(holder) {
+		return false, fmt.Errorf("%w: %s", ErrHeld, b.Holder)
 	}
-	return bound && err == nil, err
+	return bound, err
 }
 
 // readHolder sets the holder of e.
@@ -93,9 +93,10 @@ func (s *Store) bind(id ID, holder Holder) error {
 	if errors.Is(err, fs.ErrExist) {
 		err = s.bindOnce(id, holder) // Another process has bound it in the meantime.
 	}
-	if err == nil {
-		_, err = s.readRecord(id) // The recorder may have ended it in the meantime.
+	if err != nil {
+		return err
 	}
+	_, err = s.readRecord(id) // The recorder may have ended it in the meantime.
 	return err
 }
 
@@ -108,10 +109,10 @@ func (s *Store) bindOnce(id ID, holder Holder) error {
 		return err
 	}
 	data, err := encode(&binding{ID: id, Holder: holder, BoundAt: time.Now().UTC()})
-	if err == nil {
-		err = durable.Create(s.path(id, bindingSuffix), data, 0o600)
-	}
 	if err != nil {
+		return fmt.Errorf("bind allocation %s: %w", id, err)
+	}
+	if err := durable.Create(s.path(id, bindingSuffix), data, 0o600); err != nil {
 		return fmt.Errorf("bind allocation %s: %w", id, err)
 	}
 	return nil
@@ -160,10 +161,10 @@ func (s *Store) list(ctx context.Context, known map[ID]Entry) (entries []Entry, 
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, nil
 	}
-	var files []fs.DirEntry
-	if err == nil {
-		files, err = os.ReadDir(s.dir)
+	if err != nil {
+		return nil, nil, fmt.Errorf("list allocation records: %w", err)
 	}
+	files, err := os.ReadDir(s.dir)
 	if err != nil {
 		return nil, nil, fmt.Errorf("list allocation records: %w", err)
 	}

@@ -119,10 +119,11 @@ func decodeScalar(node *yaml.Node, v reflect.Value, l limits) error {
 			return err
 		}
 		value, err := parseFormat(l.format, text)
-		if err == nil {
-			v.Set(reflect.ValueOf(value).Convert(v.Type()))
+		if err != nil {
+			return err
 		}
-		return err
+		v.Set(reflect.ValueOf(value).Convert(v.Type()))
+		return nil
 	case kind == reflect.Int:
 		n, err := strconv.Atoi(text)
 		if tag != "!!int" || err != nil || strconv.Itoa(n) != text {

@@ -87,18 +87,16 @@ func readRoot(data []byte, maxSize int) (*yaml.Node, error) {
 	}
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	var first, second yaml.Node
-	err := decoder.Decode(&first)
-	if errors.Is(err, io.EOF) {
+	switch err := decoder.Decode(&first); {
+	case errors.Is(err, io.EOF):
 		return nil, fmt.Errorf("the file is empty: it needs apiVersion: %s and kind", APIVersion)
+	case err != nil:
+		return nil, err
+	case !errors.Is(decoder.Decode(&second), io.EOF):
+		return nil, errors.New("more than one YAML document")
 	}
-	if err == nil && !errors.Is(decoder.Decode(&second), io.EOF) {
-		err = errors.New("more than one YAML document")
-	}
-	if err == nil {
-		var content any // Decode returns an error for duplicate keys, and for aliases that multiply the content.
-		err = first.Decode(&content)
-	}
-	if err != nil {
+	var content any // Decode returns an error for duplicate keys, and for aliases that multiply the content.
+	if err := first.Decode(&content); err != nil {
 		return nil, err
 	}
 	return first.Content[0], nil

@@ -18,10 +18,10 @@ import (
 // Apply compiles the configuration and installs the result, which it returns.
 func (c Compiler) Apply() (policy.Policy, []discovery.Device, error) {
 	p, devices, err := c.Compile()
-	if err == nil {
-		err = Install(c.StateDir, p, devices)
+	if err != nil {
+		return p, devices, err
 	}
-	return p, devices, err
+	return p, devices, Install(c.StateDir, p, devices)
 }
 
 // Install writes the result of [Compiler.Compile] to the state directory, unless the files there are

@@ -110,16 +110,16 @@ func CheckSynchronize(ctx context.Context, socket string) error {
 		if status.Code(err) == codes.NotFound {
 			continue // It was removed after the list was made.
 		}
+		if err != nil {
+			return fmt.Errorf("get the size of container %s: %w", c.GetId(), err)
+		}
 		var info struct {
 			Spec struct {
 				Process, Mounts, Hooks, Annotations json.RawMessage
 				Linux                               struct{ Devices, Resources json.RawMessage }
 			} `json:"runtimeSpec"`
 		}
-		if err == nil {
-			err = json.Unmarshal([]byte(answer.GetInfo()["info"]), &info)
-		}
-		if err != nil {
+		if err := json.Unmarshal([]byte(answer.GetInfo()["info"]), &info); err != nil {
 			return fmt.Errorf("get the size of container %s: %w", c.GetId(), err)
 		}
 		s := info.Spec

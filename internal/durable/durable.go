@@ -81,24 +81,31 @@ func write(path string, data []byte, perm fs.FileMode, prepare func(*os.File) er
 			err = fmt.Errorf("write %s: %w", path, errors.Join(withoutTempName(err), Remove(temp)))
 		}
 	}()
-	if prepare != nil {
-		err = prepare(f)
-	}
-	if err == nil {
-		_, err = f.Write(data)
-	}
-	if err == nil && perm != tempPerm {
-		err = f.Chmod(perm)
-	}
-	if err == nil {
-		err = f.Sync()
-	}
+	err = fill(f, data, perm, prepare)
 	// Close before the rename: Windows does not rename an open file, and some file
 	// systems report a full disk only on close.
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
 	return publish(temp, path)
+}
+
+// fill writes and syncs an empty temporary file.
+func fill(f *os.File, data []byte, perm fs.FileMode, prepare func(*os.File) error) error {
+	if prepare != nil {
+		if err := prepare(f); err != nil {
+			return err
+		}
+	}
+	if _, err := f.Write(data); err != nil {
+		return err
+	}
+	if perm != tempPerm {
+		if err := f.Chmod(perm); err != nil {
+			return err
+		}
+	}
+	return f.Sync()
 }
 
 // withoutTempName removes the random name of the temporary file from err, so that callers

@@ -154,21 +154,21 @@ func CheckProgram(path string) error { return CheckFile(path) }
 // pods inherit the write access of all users from C:\.
 func CheckOwner(path string) error {
 	other, err := findUntrusted(path, windows.OWNER_SECURITY_INFORMATION)
-	if err == nil && other != "" {
-		err = accessError(path, ErrUntrusted, "it belongs to "+other, "give it to Administrators when you trust its content")
+	if err != nil || other == "" {
+		return err
 	}
-	return err
+	return accessError(path, ErrUntrusted, "it belongs to "+other, "give it to Administrators when you trust its content")
 }
 
 // checkWriters returns an error that matches reason when another account can write to
 // path. The error has the command that restricts the access to dir.
 func checkWriters(path, dir string, reason error) error {
 	other, err := findUntrusted(path, windows.OWNER_SECURITY_INFORMATION|windows.DACL_SECURITY_INFORMATION)
-	if err == nil && other != "" {
-		err = accessError(path, reason, other+" can change it", fmt.Sprintf(
-			`when you trust what is there, restrict its access, in cmd.exe, with: icacls "%s" /setowner *S-1-5-32-544 /t && icacls "%[1]s" /inheritance:r /grant:r *S-1-5-18:(OI)(CI)F *S-1-5-32-544:(OI)(CI)F`, dir))
+	if err != nil || other == "" {
+		return err
 	}
-	return err
+	return accessError(path, reason, other+" can change it", fmt.Sprintf(
+		`when you trust what is there, restrict its access, in cmd.exe, with: icacls "%s" /setowner *S-1-5-32-544 /t && icacls "%[1]s" /inheritance:r /grant:r *S-1-5-18:(OI)(CI)F *S-1-5-32-544:(OI)(CI)F`, dir))
 }
 
 // trustedAccounts returns the accounts that may write to trusted files.

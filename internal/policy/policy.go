@@ -171,10 +171,10 @@ func Read(stateDir string) (Policy, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return Policy{}, errlog.WithRemedy(fmt.Errorf("read node policy: %w", err), remedy)
 	}
-	if err == nil {
-		err = durable.CheckPrivate(stateDir)
-	}
 	if err != nil {
+		return Policy{}, fmt.Errorf("read node policy: %w", err)
+	}
+	if err := durable.CheckPrivate(stateDir); err != nil {
 		return Policy{}, fmt.Errorf("read node policy: %w", err)
 	}
 	p, err := decode(data)

@@ -32,21 +32,22 @@ var errForeign = errors.New("it was not created by 'dxctl service install': remo
 
 // Install creates or replaces the service, starts it, and makes it start with the
 // system. The service runs as the system, so other users must not be able to write Program.
-func (d Daemon) Install(ctx context.Context) error {
-	err := fmt.Errorf("%s is not an absolute path", d.Program)
-	if filepath.IsAbs(d.Program) {
-		err = durable.CheckProgram(d.Program)
+func (d Daemon) Install(ctx context.Context) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("install the service %s: %w", d.Name, err)
+		}
+	}()
+	if !filepath.IsAbs(d.Program) {
+		return fmt.Errorf("%s is not an absolute path", d.Program)
 	}
-	if err == nil {
-		_, err = d.installed()
+	if err := durable.CheckProgram(d.Program); err != nil {
+		return err
 	}
-	if err == nil {
-		err = d.install(ctx)
+	if _, err := d.installed(); err != nil {
+		return err
 	}
-	if err != nil {
-		return fmt.Errorf("install the service %s: %w", d.Name, err)
-	}
-	return nil
+	return d.install(ctx)
 }
 
 // Uninstall stops and removes the service. It reports whether there was one.
@@ -92,10 +93,10 @@ func (d Daemon) install(ctx context.Context) error {
 			return service.Close()
 		})
 	}
-	if err == nil {
-		err = installEventSource(d.Name)
-	}
 	if err != nil {
+		return err
+	}
+	if err := installEventSource(d.Name); err != nil {
 		return err
 	}
 	return withService(d.Name, func(service *mgr.Service) error {
@@ -114,10 +115,10 @@ func (d Daemon) install(ctx context.Context) error {
 			return err
 		}
 		status, err := waitWhile(ctx, service, func(state svc.State) bool { return state != svc.Running && state != svc.Stopped })
-		if err == nil && status.State == svc.Stopped {
-			err = fmt.Errorf("it ended with status %d: see the event log", max(status.Win32ExitCode, status.ServiceSpecificExitCode))
+		if err != nil || status.State != svc.Stopped {
+			return err
 		}
-		return err
+		return fmt.Errorf("it ended with status %d: see the event log", max(status.Win32ExitCode, status.ServiceSpecificExitCode))
 	})
 }
 

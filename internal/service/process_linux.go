@@ -47,11 +47,11 @@ func socketOwner(ctx context.Context, socket string) (_ *process, err error) {
 	// The process cannot have ended while the connection is open.
 	defer connection.Close()
 	pid, err := localgrpc.PeerPID(connection)
-	if err == nil && pid == 0 {
-		err = errors.New("its process is in another PID namespace; in a pod set hostPID: true")
-	}
 	if err != nil {
 		return nil, err
+	}
+	if pid == 0 {
+		return nil, errors.New("its process is in another PID namespace; in a pod set hostPID: true")
 	}
 	handle, err := os.FindProcess(pid)
 	if err != nil {

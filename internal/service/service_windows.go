@@ -188,11 +188,10 @@ func stop(ctx context.Context, name string) error {
 // start starts a service. If it is stopping, start waits until it has stopped.
 func start(ctx context.Context, name string) error {
 	err := withService(name, func(service *mgr.Service) error {
-		_, err := waitWhile(ctx, service, func(state svc.State) bool { return state == svc.StopPending })
-		if err == nil {
-			err = service.Start()
+		if _, err := waitWhile(ctx, service, func(state svc.State) bool { return state == svc.StopPending }); err != nil {
+			return err
 		}
-		return err
+		return service.Start()
 	})
 	if err != nil && !errors.Is(err, windows.ERROR_SERVICE_ALREADY_RUNNING) {
 		return fmt.Errorf("start service %s: %w", name, err)

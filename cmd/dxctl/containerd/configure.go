@@ -112,13 +112,16 @@ func (o *ConfigureOptions) Run(ctx context.Context, stdout, stderr io.Writer) er
 		return err
 	}
 	c, err := o.plan(ctx)
-	if err == nil && c.restart && len(c.file.Edits) == 0 && o.restartSpread > 0 {
-		if err = o.waitBeforeRestart(ctx, stderr); err == nil {
-			c, err = o.plan(ctx) // The programs that set up a node may have changed the file meanwhile.
-		}
-	}
 	if err != nil {
 		return err
+	}
+	if c.restart && len(c.file.Edits) == 0 && o.restartSpread > 0 {
+		if err := o.waitBeforeRestart(ctx, stderr); err != nil {
+			return err
+		}
+		if c, err = o.plan(ctx); err != nil { // The programs that set up a node may have changed the file meanwhile.
+			return err
+		}
 	}
 	for _, warning := range c.Warnings {
 		fmt.Fprintf(stderr, "warning: %s\n", warning)

@@ -85,10 +85,11 @@ func (i *Instance) CheckImports(c containerdconfig.Config, release containerdcon
 		}
 		read[name] = true
 		text, err := durable.Read(name, math.MaxInt64)
-		var keys, imports []string
-		if err == nil {
-			keys, imports, err = containerdconfig.Overrides(text, c, release)
+		if err != nil {
+			add(name, err)
+			continue
 		}
+		keys, imports, err := containerdconfig.Overrides(text, c, release)
 		add(name, err)
 		for _, key := range keys {
 			problems = append(problems, fmt.Errorf("%s, which %s imports, has %s, which %w: move that to %[2]s", name, i.ConfigFile, key, ErrOverridden))

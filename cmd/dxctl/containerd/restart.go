@@ -205,10 +205,10 @@ func (r *Restarter) undoPending(c *recordedConfig) error {
 	c.configFile = file
 	loaded := len(c.Edits) - c.Pending
 	text, _, err := containerdconfig.Undo(c.text, c.Edits[loaded:])
-	if err == nil {
-		err = c.restore(text)
-	}
 	if err != nil {
+		return err
+	}
+	if err := c.restore(text); err != nil {
 		return err
 	}
 	c.dropEdits(loaded)

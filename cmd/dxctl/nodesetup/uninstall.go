@@ -83,13 +83,7 @@ func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 		return err
 	}
 	path := filepath.Join(o.shimDir, shimfile.FileName())
-	if err = o.checkUnused(ctx, restartDue); err == nil {
-		err = o.CheckHolders(ctx, o.StateDir, stderr, o.force)
-	}
-	if err == nil {
-		err = o.handOver(ctx, stdout, path, restartDue)
-	}
-	if err != nil {
+	if err := o.makeUnused(ctx, stdout, stderr, path, restartDue); err != nil {
 		return fmt.Errorf("nothing was removed: %w", err)
 	}
 	p, _ := policy.Read(o.StateDir) // With an error, the log is the default.
@@ -101,6 +95,17 @@ func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 		<-ctx.Done()
 	}
 	return nil
+}
+
+// makeUnused returns nil when nothing needs the shim at path anymore.
+func (o *uninstallOptions) makeUnused(ctx context.Context, stdout, stderr io.Writer, path string, restartDue bool) error {
+	if err := o.checkUnused(ctx, restartDue); err != nil {
+		return err
+	}
+	if err := o.CheckHolders(ctx, o.StateDir, stderr, o.force); err != nil {
+		return err
+	}
+	return o.handOver(ctx, stdout, path, restartDue)
 }
 
 // removeFiles removes the shim at path, its log, and the other files of dxctl and the daemons.
@@ -180,10 +185,10 @@ func (o *uninstallOptions) handOver(ctx context.Context, stdout io.Writer, path 
 			fmt.Fprintf(stdout, "handed container %s over to %s\n", b, realShim)
 		}
 	}
-	if bundles, err = shimfile.FindBundles(o.containerdState, path); err == nil && len(bundles) > 0 {
-		err = fmt.Errorf("%s were started by the shim in the meantime: run the command again", describeBundles(bundles))
+	if bundles, err = shimfile.FindBundles(o.containerdState, path); err != nil || len(bundles) == 0 {
+		return err
 	}
-	return err
+	return fmt.Errorf("%s were started by the shim in the meantime: run the command again", describeBundles(bundles))
 }
 
 // findRealShim returns the path of the real shim for the shim at path.

@@ -16,37 +16,44 @@ import (
 
 // Read returns the content of a file, nil if the file does not exist. It returns an error if other
 // users can write the file, because a privileged program acts on its content.
-func Read[T any](path string) (*T, error) {
+func Read[T any](path string) (content *T, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("read the record %s: %w", path, err)
+		}
+	}()
 	text, err := durable.Read(path, math.MaxInt64)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	if err == nil {
-		err = durable.CheckFile(path)
-	}
-	content := new(T)
-	if err == nil {
-		err = json.Unmarshal(text, content)
-	}
 	if err != nil {
-		return nil, fmt.Errorf("read the record %s: %w", path, err)
+		return nil, err
+	}
+	if err := durable.CheckFile(path); err != nil {
+		return nil, err
+	}
+	content = new(T)
+	if err := json.Unmarshal(text, content); err != nil {
+		return nil, err
 	}
 	return content, nil
 }
 
 // Write replaces a file. It creates the state directory if necessary.
-func Write(path string, content any) error {
+func Write(path string, content any) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("write the record %s: %w", path, err)
+		}
+	}()
 	text, err := json.MarshalIndent(content, "", "  ")
-	if err == nil {
-		err = durable.MakePrivate(filepath.Dir(path))
-	}
-	if err == nil {
-		err = durable.Replace(path, append(text, '\n'), 0o600)
-	}
 	if err != nil {
-		return fmt.Errorf("write the record %s: %w", path, err)
+		return err
 	}
-	return nil
+	if err := durable.MakePrivate(filepath.Dir(path)); err != nil {
+		return err
+	}
+	return durable.Replace(path, append(text, '\n'), 0o600)
 }
 
 // Remove removes a file, and then the state directory if that is empty.
