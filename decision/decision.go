@@ -126,9 +126,6 @@ func (d *Decider) Decide(ctx context.Context, request Request) (*Outcome, error)
 	case err != nil:
 		return nil, err
 	case outcome == nil:
-		if request.IgnoredBy(d.Policy) {
-			LogIgnored(d.Log, container)
-		}
 		return nil, nil
 	case ctx.Err() != nil:
 		return nil, container.RefusalError(fmt.Errorf("the decision was interrupted: %w", ctx.Err()))

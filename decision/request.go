@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"github.com/sirupsen/logrus"
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/allocation"
@@ -88,11 +87,6 @@ func (r Request) IgnoredBy(p policy.Policy) bool {
 
 // VariableIgnored is why a container with such a request gets nothing: see [Request.IgnoredBy].
 const VariableIgnored = VisibleVariable + " has no effect: use the annotation " + VisibleAnnotation + ", or set standalone.environment in the configuration"
-
-// LogIgnored logs that the request of c is ignored.
-func LogIgnored(log logrus.FieldLogger, c Container) {
-	log.WithFields(c.fields()).Warn(VariableIgnored)
-}
 
 // Tolerates reports whether the container may start unchanged although the decision failed with err:
 // the policy or the GPUs of the node are unknown, and only location paths in the container's spec

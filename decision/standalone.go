@@ -16,11 +16,8 @@ func (d *Decider) decideStandalone(ctx context.Context, request Request) (*Outco
 		return nil, fmt.Errorf("%s: %w", request.tokens[0].variable, errOutsidePod)
 	}
 	visible, assigned, hyperV := request.visible, request.assigned, request.Container.HyperV
-	if request.IgnoredBy(d.Policy) {
-		visible.value = ""
-	}
 	switch {
-	case visible.value == "" && !assigned.any():
+	case request.IgnoredBy(d.Policy), visible.value == "" && !assigned.any():
 		return nil, nil
 	case hyperV && visible.value != "":
 		return nil, fmt.Errorf("%s: %w", visible.origin, errHyperV)

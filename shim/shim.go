@@ -198,16 +198,15 @@ func (s *shim) decide(request decision.Request) (*decision.Outcome, error) {
 		return nil, s.container.RefusalError(decision.WithReason(decision.ReasonConfig, err))
 	}
 	s.policy = &p
-	decider, err := decision.NewDecider(s.stateDir, p, s.container.OS, s.files, s.log())
-	switch {
-	case err == nil:
-		return decider.Decide(context.Background(), request)
-	case request.IgnoredBy(p):
-		decision.LogIgnored(s.log(), s.container)
+	if request.IgnoredBy(p) { // An image can set the variable, so nothing else may matter.
+		s.log().WithField("container", s.container.ID).Warn(decision.VariableIgnored)
 		return nil, nil
-	default:
+	}
+	decider, err := decision.NewDecider(s.stateDir, p, s.container.OS, s.files, s.log())
+	if err != nil {
 		return nil, s.container.RefusalError(err)
 	}
+	return decider.Decide(context.Background(), request)
 }
 
 // editSpec applies edits to spec and writes it to path, from which it was read.

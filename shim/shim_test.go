@@ -413,6 +413,9 @@ func TestIgnoredRequest(t *testing.T) {
 	b := newBed(t)
 	b.configure(func(p *policy.Policy) { p.UseInventory, p.Standalone.Environment = false, false })
 	b.started(b.start(standalone("DIRECTX_VISIBLE_DEVICES=all")))
+	if log := b.read("state/shim.log"); !strings.Contains(log, "has no effect") {
+		t.Error(log)
+	}
 }
 
 func TestConfigJSONThatCannotBeRead(t *testing.T) {
