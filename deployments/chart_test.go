@@ -151,7 +151,7 @@ func TestRefuses(t *testing.T) {
 		"Server 2019 and location paths":      {image + "windows: {server2019: true}\nconfig: {assignmentMode: location-path}", "", "windows.server2019"},
 		"the same in a pool":                  {image + "windows: {server2019: true}\nnodePools: {pools: {a: {config: {assignmentMode: location-path}}}}", "", "nodePools.pools.a.config.assignmentMode"},
 		"metrics in the configuration":        {image + "config: {metrics: {address: ':1'}}", "", "metrics.port"},
-		"servedBy in the configuration":       {image + "config: {servedBy: shim}", "", "config.servedBy"},
+		"NRI on Windows":                      {image + "config: {injection: nri}", "", "config.injection"},
 		"text that is not YAML":               {image + "config: 'a: ['", "", "config is not valid YAML"},
 		"incomplete text":                     {image + "config: 'replicas: 2'", "", "apiVersion"},
 		"node in two pools":                   {image + "nodePools: {pools: {a: {values: [x]}, b: {values: [x]}}}", "", "two pools"},

@@ -390,7 +390,6 @@ func TestContainers(t *testing.T) {
 		for _, c := range s.containers() {
 			text, setUp := strings.Join(c.Args, " "), strings.Contains(want[s.file][system], "setup")
 			for part, has := range map[string]bool{
-				"--served-by=shim":          c.Name == "advertiser" && s.windows() && s.file != "kubelet.yaml",
 				"--setup-file=":             c.Name == "advertiser" && setUp || c.Name == "setup",
 				"--restart --restart-mode=": c.Name == "setup" && !strings.HasSuffix(want[s.file][system], "--no-configure") || s.restores() && (c.Name != "done" || s.windows()),
 				"--add-handler=gpu":         c.Name == "setup" && s.file == "runtimeclass.yaml",

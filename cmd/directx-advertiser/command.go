@@ -39,7 +39,7 @@ be restarted at any time.`,
   directx-advertiser --inventory /etc/directx-nri/gpus.yaml --replicas 4
 
   # containerd starts containers with the runtime shim
-  directx-advertiser --inventory /etc/directx-nri/gpus.yaml --served-by shim
+  directx-advertiser --inventory /etc/directx-nri/gpus.yaml --injection shim
 
   # Windows and WSL 2: the GPUs of the node
   directx-advertiser --replicas 4`,
@@ -58,7 +58,7 @@ be restarted at any time.`,
 	set.StringVar(&o.HostRoot, "host-root", root, "`DIRECTORY` where the node's root is mounted, if this program runs in a container on Linux")
 	set.StringVar(&o.KubeletDir, "kubelet-dir", defaults.DevicePlugins, "the kubelet's device plugin `DIRECTORY`")
 	set.StringVar(&o.PodResources, "pod-resources-socket", defaults.PodResources, "the kubelet's PodResources `SOCKET` or named pipe")
-	set.Var(&o.CRISocket, "cri-socket", "containerd's CRI `SOCKET` or named pipe, for --served-by shim")
+	set.Var(&o.CRISocket, "cri-socket", "containerd's CRI `SOCKET` or named pipe, for --injection shim")
 	set.StringVar(&o.SetupFile, "setup-file", "", "`FILE` by which 'dxctl runtime setup' reports that the node is set up; no GPU is offered before")
 	set.StringVar(&o.LabelsFile, "labels-file", "", "`FILE` to write with labels that describe the GPUs, as node-feature-discovery and directx-labeler read them")
 	o.NodeOS = runtime.GOOS

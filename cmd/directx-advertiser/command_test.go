@@ -281,7 +281,7 @@ func TestErrorsAtTheStart(t *testing.T) {
 		"replicas":   {[]string{"--replicas=0"}, "--replicas"},
 		"no number":  {[]string{"--replicas=many"}, "--replicas"},
 		"log format": {[]string{"--log-format=xml"}, "--log-format"},
-		"served by":  {[]string{"--served-by=me"}, "--served-by"},
+		"injection":  {[]string{"--injection=me"}, "--injection"},
 		"no GPU":     {[]string{"--fail-on-init-error", "--node-os=windows"}, "no GPU for any resource on this node, and failOnInitError"},
 		"node OS":    {[]string{"--node-os=plan9"}, "--node-os"},
 	} {

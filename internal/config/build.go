@@ -19,7 +19,7 @@ func (c Compiler) build(d *yamlDocument, f Configuration) policy.Policy {
 	p := f.Policy
 	p.Source = policy.Source{Inventory: f.Inventory}
 	p.Assignment = cmp.Or(p.Assignment, presets()[f.Preset].assignment)
-	p.ServedBy = cmp.Or(p.ServedBy, policy.DefaultServedBy(c.NodeOS))
+	p.Injection = cmp.Or(p.Injection, policy.DefaultInjection(c.NodeOS))
 	p.ExtraMounts = c.buildExtraMounts(d, p.ExtraMounts)
 	p.RuntimeFiles = buildRuntimeFiles(d, f.RuntimeFiles)
 	p.Resources = buildResources(d, f)

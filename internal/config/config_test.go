@@ -46,7 +46,6 @@ func compile(t *testing.T, nodeOS, text string) (policy.Policy, error) {
 
 // everything has a value other than the default for each key of a Windows node.
 const everything = head + `inventory: C:\i.yaml
-servedBy: shim
 failOnInitError: true
 shim: {runtime: other-shim, log: C:\shim.log}
 log: {level: debug, format: json}
@@ -106,7 +105,7 @@ func TestCompileEverything(t *testing.T) {
 		}, {
 			Name: "directx.microsoft.com/display", Match: policy.Match{Kind: "display"}, Replicas: 2, AllocationPolicy: policy.Distributed, MixedDrivers: policy.RefuseMixed,
 		}},
-		Assignment: policy.AssignByClass, DriverFiles: policy.FilesNone, Injection: policy.InjectByKubelet, ServedBy: policy.ServedByShim,
+		Assignment: policy.AssignByClass, DriverFiles: policy.FilesNone, Injection: policy.InjectByKubelet,
 		RuntimeFiles: append(policy.DefaultRuntimeFiles(),
 			policy.RuntimeFileRule{Vendor: 0x10DE, Remove: []string{"nvidia-smi.exe", `bin\*.dll`}, Add: []policy.AddedFile{
 				{Source: "tool.exe", Directory: "System32"}, {Source: `x32\*.dll`, Directory: "SysWOW64"}, {Source: "a.exe", Directory: "System32", Destination: "b.exe"},
@@ -140,9 +139,9 @@ func TestDefaults(t *testing.T) {
 	if _, _, err := (Compiler{File: file, Required: true}).Compile(); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no file that is required: %v", err)
 	}
-	for os, server := range map[string]policy.ServedBy{"linux": policy.ServedByNRI, "windows": policy.ServedByShim} {
-		if p, err := compile(t, os, head); err != nil || p.ServedBy != server {
-			t.Errorf("%s: served by %q, %v", os, p.ServedBy, err)
+	for os, want := range map[string]policy.Injection{"linux": policy.InjectByNRI, "windows": policy.InjectByShim} {
+		if p, err := compile(t, os, head); err != nil || p.Injection != want {
+			t.Errorf("%s: injection %q, %v", os, p.Injection, err)
 		}
 	}
 }
@@ -334,7 +333,7 @@ func TestAllErrorsAreReported(t *testing.T) {
 func TestFlags(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "config.yaml")
-	testutil.WriteFile(t, file, head+"replicas: 7\nlog: {level: warn}\nservedBy: nri\n", 0o600)
+	testutil.WriteFile(t, file, head+"replicas: 7\nlog: {level: warn}\ninjection: shim\n", 0o600)
 	nodeOS := "linux"
 	compileWith := func(args ...string) (policy.Policy, error) {
 		c := Compiler{File: file, StateDir: "/x", NodeOS: nodeOS, InspectOnly: true}
@@ -347,13 +346,13 @@ func TestFlags(t *testing.T) {
 		return p, err
 	}
 	p, err := compileWith()
-	if err != nil || p.Resources[0].Replicas != 7 || p.Log.Level != "warn" || p.ServedBy != "nri" {
+	if err != nil || p.Resources[0].Replicas != 7 || p.Log.Level != "warn" || p.Injection != policy.InjectByShim {
 		t.Errorf("no flags: %+v, %v", p, err)
 	}
-	p, err = compileWith("--preset=tensorworks", "--replicas=3", "--injection=kubelet", "--served-by=shim", "--log-level=debug",
+	p, err = compileWith("--preset=tensorworks", "--replicas=3", "--injection=kubelet", "--log-level=debug",
 		"--log-format=json", "--metrics-address=:80", "--fail-on-init-error")
 	if err != nil || p.Resources[0].Match.Integrated == nil || p.Resources[0].Replicas != 3 || p.Injection != policy.InjectByKubelet ||
-		p.ServedBy != policy.ServedByShim || p.Log != (policy.Log{Level: "debug", Format: "json"}) || p.Metrics.Address != ":80" || !p.FailOnInitError {
+		p.Log != (policy.Log{Level: "debug", Format: "json"}) || p.Metrics.Address != ":80" || !p.FailOnInitError {
 		t.Errorf("all flags: %+v, %v", p, err)
 	}
 	// A value that has an anchor is overridden in one place, and what is invalid has no effect.
@@ -364,7 +363,7 @@ func TestFlags(t *testing.T) {
 	if p, err = compileWith("--log-level=info", "--fail-on-init-error=1"); err != nil || !p.FailOnInitError {
 		t.Errorf("a boolean: %t, %v", p.FailOnInitError, err)
 	}
-	for _, arg := range []string{"--preset=x", "--replicas=0", "--replicas=x", "--injection=x", "--served-by=x", "--log-level=x", "--log-format=", "--metrics-address=x", "--fail-on-init-error=x"} {
+	for _, arg := range []string{"--preset=x", "--replicas=0", "--replicas=x", "--injection=x", "--log-level=x", "--log-format=", "--metrics-address=x", "--fail-on-init-error=x"} {
 		flag, value, _ := strings.Cut(arg, "=")
 		if _, err := compileWith(arg); err == nil || !strings.HasPrefix(err.Error(), `invalid argument "`+value+`" for "`+flag+`" flag: `) {
 			t.Errorf("%s: error %v", arg, err)

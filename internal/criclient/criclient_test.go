@@ -41,7 +41,7 @@ func TestCheck(t *testing.T) {
 		"one of two":           {"windows", 1, []containerdconfig.Handler{{Name: "a", RuntimeType: runhcs}, {Name: "b", RuntimeType: runhcs, RuntimePath: ours}}, ""},
 		"Windows, 2.x":         {"windows", 2, []containerdconfig.Handler{{Name: "a", RuntimeType: runhcs, RuntimePath: ours}}, ""},
 		"Linux, 1.7":           {"linux", 1, []containerdconfig.Handler{{Name: "a", RuntimeType: runc, RuntimePath: ours}}, ""},
-		"Linux, 2.x":           {"linux", 2, []containerdconfig.Handler{{Name: "a", RuntimeType: runc, RuntimePath: ours}}, "--served-by nri"},
+		"Linux, 2.x":           {"linux", 2, []containerdconfig.Handler{{Name: "a", RuntimeType: runc, RuntimePath: ours}}, "--injection nri"},
 		"none":                 {"windows", 1, []containerdconfig.Handler{{Name: "a", RuntimeType: runhcs}, {Name: "b", RuntimeType: runhcs}}, notSet},
 		"another shim":         {"linux", 1, []containerdconfig.Handler{{Name: "a", RuntimeType: runc, RuntimePath: "/opt/other"}}, "a is /opt/other"},
 		"only others":          {"linux", 1, []containerdconfig.Handler{{Name: "kata", RuntimeType: "io.containerd.kata.v2"}}, "no runtime handler can have GPUs"},

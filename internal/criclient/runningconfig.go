@@ -48,7 +48,7 @@ func (c RunningConfig) CheckShimUsed() error {
 	// has version 3 of the shim protocol. runc's shim has it, and runhcs does not.
 	// https://github.com/containerd/containerd/blob/v2.4.2/core/runtime/v2/shim_manager.go
 	if c.OS == "linux" && c.Major >= 2 {
-		return fmt.Errorf("%w: containerd %d on Linux runs the shim for a pod's sandbox only; use the NRI plugin, with --served-by nri", ErrShimNotUsed, c.Major)
+		return fmt.Errorf("%w: containerd %d on Linux runs the shim for a pod's sandbox only; use the NRI plugin, with --injection nri", ErrShimNotUsed, c.Major)
 	}
 	eligible := slices.DeleteFunc(slices.Clone(c.Handlers), func(h containerdconfig.Handler) bool { return h.CheckEligible(c.OS) != nil })
 	switch {

@@ -55,10 +55,8 @@ type Policy struct {
 	Assignment Assignment `json:"assignmentMode" yaml:"assignmentMode,omitempty" jsonschema:"enum=auto,enum=location-path,enum=class-guid,default=auto"`
 	// Whether Windows containers get driver files (mount), or only those that runtimeFiles adds (none). auto is none from Windows Server 2025 (build 26100) on.
 	DriverFiles DriverFiles `json:"driverFiles" yaml:"driverFiles" jsonschema:"enum=auto,enum=mount,enum=none,default=auto"`
-	// What adds GPUs to containers: the runtime (by the NRI plugin or the runtime shim), or the kubelet.
-	Injection Injection `json:"injection" yaml:"injection" jsonschema:"enum=runtime,enum=kubelet,default=runtime"`
-	// Whether the NRI plugin (nri) or the runtime shim (shim) adds GPUs, with injection runtime. The default is nri on Linux, shim on Windows.
-	ServedBy ServedBy `json:"servedBy" yaml:"servedBy,omitempty" jsonschema:"enum=nri,enum=shim"`
+	// What adds GPUs to containers: the NRI plugin (nri, the default on Linux), the runtime shim (shim, the default on Windows), or the kubelet.
+	Injection Injection `json:"injection" yaml:"injection,omitempty" jsonschema:"enum=nri,enum=shim,enum=kubelet"`
 	// Adds environment variables to containers that name their GPUs.
 	VisibilityHints bool `json:"visibilityHints" yaml:"visibilityHints" jsonschema:"default=true"`
 	// ExtraMounts is what pods can request by annotation in addition to the driver's files.
@@ -125,7 +123,7 @@ type Log struct {
 func Default() Policy {
 	p := Policy{
 		Resources:  DefaultResources(),
-		Assignment: AssignAuto, DriverFiles: FilesAuto, Injection: InjectByRuntime, ServedBy: DefaultServedBy(runtime.GOOS),
+		Assignment: AssignAuto, DriverFiles: FilesAuto, Injection: DefaultInjection(runtime.GOOS),
 		RuntimeFiles:    DefaultRuntimeFiles(),
 		ExtraMounts:     ExtraMounts{Sources: MountDriverStore, Max: 16},
 		VisibilityHints: true,
@@ -210,8 +208,7 @@ func (p Policy) check() error {
 	return cmp.Or(
 		checkOneOf("assignmentMode", p.Assignment, AssignAuto, AssignByPath, AssignByClass),
 		checkOneOf("driverFiles", p.DriverFiles, FilesAuto, FilesMount, FilesNone),
-		checkOneOf("injection", p.Injection, InjectByRuntime, InjectByKubelet),
-		checkOneOf("servedBy", p.ServedBy, ServedByNRI, ServedByShim),
+		checkOneOf("injection", p.Injection, InjectByNRI, InjectByShim, InjectByKubelet),
 		checkOneOf("extraMounts.sources", p.ExtraMounts.Sources, MountNothing, MountDriverStore, MountHostDirectories),
 		checkOneOf("log.level", p.Log.Level, "error", "warn", "info", "debug"),
 		checkOneOf("log.format", p.Log.Format, "text", "json"),

@@ -158,10 +158,8 @@ type (
 	Assignment string
 	// DriverFiles is whether Windows containers get the files that their GPUs' drivers list.
 	DriverFiles string
-	// Injection is how GPUs get into containers.
+	// Injection is what adds GPUs to containers.
 	Injection string
-	// ServedBy is the component that adds GPUs to containers with [InjectByRuntime].
-	ServedBy string
 	// MountSources is where the files of extra mounts can come from.
 	MountSources string
 )
@@ -182,24 +180,22 @@ const (
 	FilesMount DriverFiles = "mount" // the driver's files and those of [DefaultRuntimeFiles]
 	FilesNone  DriverFiles = "none"  // only files that the configuration adds
 
-	InjectByRuntime Injection = "runtime" // by the NRI plugin or the runtime shim
-	InjectByKubelet Injection = "kubelet" // in the advertiser's answer to the kubelet
-
-	ServedByNRI  ServedBy = "nri"
-	ServedByShim ServedBy = "shim"
+	InjectByNRI     Injection = "nri"     // the NRI plugin
+	InjectByShim    Injection = "shim"    // the runtime shim
+	InjectByKubelet Injection = "kubelet" // the kubelet, by the advertiser's answer
 
 	MountNothing         MountSources = "off"
 	MountDriverStore     MountSources = "driver-store"
 	MountHostDirectories MountSources = "host-directories" // the driver store, and HostDirectories
 )
 
-// DefaultServedBy returns the default for an operating system. containerd calls NRI
+// DefaultInjection returns the default for an operating system. containerd calls NRI
 // plugins on Linux only.
-func DefaultServedBy(nodeOS string) ServedBy {
+func DefaultInjection(nodeOS string) Injection {
 	if nodeOS == "windows" {
-		return ServedByShim
+		return InjectByShim
 	}
-	return ServedByNRI
+	return InjectByNRI
 }
 
 // RuntimeFileRule changes the driver files of containers with a vendor's GPUs.

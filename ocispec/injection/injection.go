@@ -19,7 +19,7 @@ import (
 // 2.4), and the kubelet keeps one of several devices with the same ContainerPath.
 func New(edits ocispec.Edits) (*v1beta1.ContainerAllocateResponse, error) {
 	if n := len(edits.WindowsDevices); n > 1 {
-		return nil, fmt.Errorf("%d GPUs for one container, and on Windows the kubelet passes on one; request one, or set injection: runtime in the configuration", n)
+		return nil, fmt.Errorf("%d GPUs for one container, and on Windows the kubelet passes on one; request one, or set injection: shim in the configuration", n)
 	}
 	answer := &v1beta1.ContainerAllocateResponse{}
 	for _, d := range edits.WindowsDevices {

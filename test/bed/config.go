@@ -112,7 +112,7 @@ func (n *Node) WriteConfig(t testing.TB, more string) {
 		more = fmt.Sprintf("inventory: %s\n%s", n.inventory, more)
 	}
 	if n.ServedByShim {
-		more = "servedBy: shim\n" + more
+		more = "injection: shim\n" + more
 	}
 	WriteFile(t, n.ConfigFile(), fmt.Sprintf("apiVersion: %s\nkind: %s\n%s\n", config.APIVersion, config.Kind, more), 0o644)
 }

@@ -45,7 +45,7 @@ func (d *demo) startWindowsNode(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	return d.advertise(ctx, d.windows, "--config", file, "--inventory", d.inventory, "--node-os", "windows", "--served-by", "shim")
+	return d.advertise(ctx, d.windows, "--config", file, "--inventory", d.inventory, "--node-os", "windows")
 }
 
 func (d *demo) onePod(ctx context.Context) error {

@@ -21,7 +21,7 @@ import (
 func TestHandlerOfItsOwn(t *testing.T) {
 	const handler = "gpus"
 	n := bed.Start(t, bed.Options{
-		NoKubelet: true, Shim: true, Replicas: 4, Inventory: bed.NewInventory(2, 0), Config: "servedBy: shim",
+		NoKubelet: true, Shim: true, Replicas: 4, Inventory: bed.NewInventory(2, 0), Config: "injection: shim",
 	})
 	bed.MustContain(t, "what dxctl prints", n.ConfigureContainerd(t, "--add-handler="+handler), "kind: RuntimeClass", "handler: "+handler)
 	n.Join(t)

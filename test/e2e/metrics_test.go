@@ -111,7 +111,7 @@ func TestMetrics(t *testing.T) {
 			"directx_replicas{" + first + "}":                             4,
 			"directx_replicas_in_use{" + first + "}":                      0,
 			"directx_resource_registered{" + display + "}":                1,
-			`directx_injection_mode{mode="runtime"}`:                      1,
+			`directx_injection_mode{mode="nri"}`:                          1,
 			"directx_config_last_reload_successful":                       1,
 			`directx_resource_registered{resource="` + bed.Compute + `"}`: 1,
 		})

@@ -87,16 +87,16 @@ func (d *Daemon) configure(p policy.Policy, source discovery.Source) advertiser.
 		Source: checked, Recorder: d.recorder, Rules: p.Resources, KubeletDir: d.options.KubeletDir, Pods: d.pods,
 		NodeOS: d.options.NodeOS, Metrics: d.metrics, Log: d.log, AllocatesAtCreation: d.options.AllocatesAtCreation, OnDevices: d.writeLabels,
 	}
-	switch {
-	case p.Injection == policy.InjectByKubelet:
+	switch p.Injection {
+	case policy.InjectByKubelet:
 		c.CheckReady = func(context.Context) error { return nil }
 		c.Inject = d.newInjector(p, source).Inject
-	case p.ServedBy == policy.ServedByShim:
+	case policy.InjectByShim:
 		c.CheckReady = func(ctx context.Context) error {
 			return shimcheck.Check(ctx, d.options.StateDir, d.options.CRISocket.String())
 		}
 		checked.check = func(ctx context.Context) error { return errors.Join(d.recorder.CheckWritable(ctx), c.CheckReady(ctx)) }
-	default:
+	case policy.InjectByNRI:
 		c.CheckReady = d.checkPlugin
 	}
 	return c

@@ -22,19 +22,18 @@ func TestConfigure(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		injection policy.Injection
-		servedBy  policy.ServedBy
 		inject    bool
 		want      string // in the error of CheckReady
 	}{
-		"plugin":  {want: "is directx-nri running"},
-		"shim":    {servedBy: policy.ServedByShim, want: "is containerd running"},
+		"plugin":  {injection: policy.InjectByNRI, want: "is directx-nri running"},
+		"shim":    {injection: policy.InjectByShim, want: "is containerd running"},
 		"kubelet": {injection: policy.InjectByKubelet, inject: true},
 	} {
 		dir := testutil.ShortDir(t)
 		log := testutil.Quiet()
 		d := New(Options{StateDir: dir, RuntimeDir: dir, PodResources: dir + "/p", CRISocket: "/nowhere/s", NodeOS: "linux"}, config.Compiler{}, "v", log)
 		d.recorder = allocationtest.Open(t, dir+"/records")
-		c := d.configure(policy.Policy{Injection: test.injection, ServedBy: test.servedBy}, discovery.Static{})
+		c := d.configure(policy.Policy{Injection: test.injection}, discovery.Static{})
 		if (c.Inject != nil) != test.inject {
 			t.Errorf("%s: injects: %t", name, c.Inject != nil)
 		}

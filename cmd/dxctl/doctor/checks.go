@@ -24,13 +24,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/readiness"
 )
 
-// Components that add GPUs to containers.
-const (
-	byNRI     = string(policy.ServedByNRI)
-	byShim    = string(policy.ServedByShim)
-	byKubelet = string(policy.InjectByKubelet)
-)
-
 // examiner finds the problems of a node.
 type examiner struct {
 	nodeState
@@ -55,13 +48,13 @@ func examine(n nodeState) Report {
 	e.checkGPUs()
 	e.checkWindows()
 	e.checkContainerd()
-	if e.isServedBy(byShim) {
+	if e.isServedBy(policy.InjectByShim) {
 		if n.Kubelet != nil {
 			e.checkHandlers()
 		}
 		e.checkShims()
 	}
-	if e.isServedBy(byNRI) {
+	if e.isServedBy(policy.InjectByNRI) {
 		e.checkNRI()
 	}
 	if n.Kubelet != nil && len(e.report.ServedBy) > 0 {
@@ -70,25 +63,21 @@ func examine(n nodeState) Report {
 	return e.report
 }
 
-// servedBy returns the components that add GPUs to containers. The list is empty if directx-nri is
-// not set up.
-func (n nodeState) servedBy() []string {
+// servedBy returns what adds GPUs to containers. The list is empty if directx-nri is not set up.
+func (n nodeState) servedBy() []policy.Injection {
 	configured := slices.ContainsFunc(n.Containerd.Handlers, func(h handler) bool { return h.Configured || h.Loaded })
 	hasShim := slices.ContainsFunc(n.Shims, func(s shimState) bool { return !errors.Is(s.Err, fs.ErrNotExist) })
 	plugin := n.OS != "windows" && !errors.Is(n.NRIErr, readiness.ErrNotRunning)
-	list := []string{}
+	list := []policy.Injection{}
 	switch {
 	case !configured && !hasShim && !plugin && !n.Config.Applied:
 		return list
 	case n.Kubelet == nil:
-		return append(list, byShim)
-	case n.Config.Policy.Injection == policy.InjectByKubelet:
-		list = append(list, byKubelet)
-	default:
-		list = append(list, string(n.Config.Policy.ServedBy))
+		return append(list, policy.InjectByShim)
 	}
-	if configured && !slices.Contains(list, byShim) {
-		list = append(list, byShim)
+	list = append(list, n.Config.Policy.Injection)
+	if configured && !slices.Contains(list, policy.InjectByShim) {
+		list = append(list, policy.InjectByShim)
 	}
 	return list
 }
@@ -96,7 +85,9 @@ func (n nodeState) servedBy() []string {
 // inventory returns the inventory file, "" if the GPUs are discovered.
 func (e *examiner) inventory() string { return e.Config.Policy.Source.Inventory }
 
-func (e *examiner) isServedBy(by string) bool { return slices.Contains(e.report.ServedBy, by) }
+func (e *examiner) isServedBy(by policy.Injection) bool {
+	return slices.Contains(e.report.ServedBy, by)
+}
 
 // has reports whether one of the checks has a finding.
 func (e *examiner) has(checks ...string) bool {
@@ -161,7 +152,7 @@ func (e *examiner) checkWSL() {
 		return
 	}
 	discovered := e.inventory() == ""
-	stopped := e.Containerd.Err != nil || e.isServedBy(byNRI) && errors.Is(e.NRIErr, readiness.ErrNotRunning)
+	stopped := e.Containerd.Err != nil || e.isServedBy(policy.InjectByNRI) && errors.Is(e.NRIErr, readiness.ErrNotRunning)
 	switch {
 	case discovered && !w.Driver:
 		e.add(wslDriverMissing, "/dev/dxg", fmt.Errorf("kernel %s of WSL has no /dev/dxg", w.Kernel))
@@ -263,7 +254,7 @@ func (e *examiner) checkContainerd() {
 		switch {
 		case !errors.Is(bad, containerd.ErrOverridden):
 			e.add(importInvalid, c.ConfigPath, bad)
-		case e.isServedBy(byShim):
+		case e.isServedBy(policy.InjectByShim):
 			e.add(importOverrides, c.ConfigPath, bad)
 		}
 	}
@@ -274,7 +265,7 @@ func (e *examiner) checkContainerdAnswers() {
 	c, version := e.Containerd, e.Containerd.Version
 	var major, minor int
 	_, err := fmt.Sscanf(strings.TrimPrefix(version, "v"), "%d.%d", &major, &minor)
-	known, shimOnly := err == nil, slices.Equal(e.report.ServedBy, []string{byShim})
+	known, shimOnly := err == nil, slices.Equal(e.report.ServedBy, []policy.Injection{policy.InjectByShim})
 	switch {
 	case status.Code(c.Err) == codes.Unimplemented:
 		if e.Kubelet != nil {
@@ -383,7 +374,7 @@ func (e *examiner) checkKubelet() {
 	case k.PodResourcesErr != nil:
 		e.add(podResourcesUnreachable, "PodResources", fmt.Errorf("the kubelet's PodResources API cannot be reached: %w", k.PodResourcesErr))
 	// The advertiser does not advertise GPUs that containers would not get.
-	case len(e.GPUs) == 0 || e.has(CheckHandlers, CheckShim, CheckContainerd) && !e.isServedBy(byNRI) && !e.isServedBy(byKubelet):
+	case len(e.GPUs) == 0 || e.has(CheckHandlers, CheckShim, CheckContainerd) && !e.isServedBy(policy.InjectByNRI) && !e.isServedBy(policy.InjectByKubelet):
 	case k.ReadyErr != nil:
 		e.add(advertiserNotReady, "directx-advertiser", k.ReadyErr)
 	case e.OS != "windows" || len(k.Allocatable) > 0:

@@ -36,7 +36,7 @@ const (
 // shim.
 func healthyNode() nodeState {
 	p := policy.Default()
-	p.ServedBy = policy.ServedByNRI // Also when the test runs on Windows.
+	p.Injection = policy.InjectByNRI // Also when the test runs on Windows.
 	p.Source.Inventory = "/etc/directx-nri/inventory.yaml"
 	return nodeState{
 		OS: "linux", Version: "1.0",
@@ -62,7 +62,7 @@ func healthyWindows() nodeState {
 	f := healthyNode()
 	f.OS = "windows"
 	f.Windows = windows(20348)
-	f.Config.Policy.ServedBy = policy.ServedByShim
+	f.Config.Policy.Injection = policy.InjectByShim
 	f.Config.Policy.Source.Inventory = ""
 	f.GPUs = []gpu{{Device: discovery.Device{InstanceID: "PCI-0", LocationPath: "PCIROOT(0)#PCI(1B00)", SupportsDisplay: true, System32: []discovery.RuntimeFile{{Source: "nvcuda.dll"}}}, Resource: display}}
 	f.NRIErr = readiness.ErrNotRunning
@@ -105,10 +105,11 @@ var (
 
 func TestHealthyNodes(t *testing.T) {
 	t.Parallel()
-	nri, shim, both := []string{"nri"}, []string{"shim"}, []string{"nri", "shim"}
+	type injection = []policy.Injection
+	nri, shim, both := injection{policy.InjectByNRI}, injection{policy.InjectByShim}, injection{policy.InjectByNRI, policy.InjectByShim}
 	for name, test := range map[string]struct {
 		state nodeState
-		by    []string
+		by    injection
 	}{
 		"NRI and shim": {healthyNode(), both},
 		"NRI only": {with(healthyNode(), func(f *nodeState) {
@@ -117,7 +118,7 @@ func TestHealthyNodes(t *testing.T) {
 			f.Config.Applied = false
 		}), nri},
 		"shim": {with(healthyNode(), func(f *nodeState) {
-			f.Config.Policy.ServedBy, f.Containerd.NRI, f.NRIErr = policy.ServedByShim, false, readiness.ErrNotRunning
+			f.Config.Policy.Injection, f.Containerd.NRI, f.NRIErr = policy.InjectByShim, false, readiness.ErrNotRunning
 		}), shim},
 		"Windows": {healthyWindows(), shim},
 		"Windows Server 2025": {with(healthyWindows(), func(f *nodeState) {
@@ -125,7 +126,7 @@ func TestHealthyNodes(t *testing.T) {
 		}), shim},
 		"kubelet": {with(healthyWindows(), func(f *nodeState) {
 			f.Config.Policy.Injection, f.Containerd.Handlers, f.Shims = policy.InjectByKubelet, nil, nil
-		}), []string{"kubelet"}},
+		}), injection{policy.InjectByKubelet}},
 		"standalone":             {healthyStandalone(), shim},
 		"standalone without CRI": {with(healthyStandalone(), func(f *nodeState) { f.Containerd.Err = errWithoutCRI }), shim},
 		"handler of another product": {with(healthyNode(), func(f *nodeState) {
@@ -259,7 +260,7 @@ func brokenNodes() []brokenNode {
 		}),
 		linux(CheckContainerd, "without its CRI plugin", func(f *nodeState) { f.Containerd.Err = errWithoutCRI }),
 		linux(CheckContainerd, "older than 1.7", func(f *nodeState) { f.Containerd.Version, f.NRIErr = "v1.6.36", errNotRegistered }),
-		linux(CheckContainerd, "for a pod's sandbox only", func(f *nodeState) { f.Config.Policy.ServedBy, f.Containerd.Version = policy.ServedByShim, "v2.4.2" }),
+		linux(CheckContainerd, "for a pod's sandbox only", func(f *nodeState) { f.Config.Policy.Injection, f.Containerd.Version = policy.InjectByShim, "v2.4.2" }),
 		linux(CheckContainerdConfig, "config.toml:3:1", func(f *nodeState) {
 			f.Containerd = containerdState{Version: "v1.7.35", FileErr: errors.New("config.toml:3:1: expected")}
 		}),

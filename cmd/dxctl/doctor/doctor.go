@@ -15,6 +15,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
 // NewCommand returns 'dxctl doctor'. version is that of dxctl.
@@ -83,10 +84,10 @@ type Report struct {
 	OS      string `json:"os"`
 	// Role is [RoleKubernetes] or [RoleStandalone].
 	Role string `json:"role"`
-	// ServedBy are the components that add GPUs to containers: "nri", "shim" or "kubelet". It
-	// is empty if directx-nri is not set up.
-	ServedBy []string  `json:"servedBy"`
-	Findings []Finding `json:"findings"`
+	// ServedBy is what adds GPUs to containers. The shim can do so in addition to the NRI plugin or
+	// the kubelet. It is empty if directx-nri is not set up.
+	ServedBy []policy.Injection `json:"servedBy"`
+	Findings []Finding          `json:"findings"`
 }
 
 // Problems returns the number of findings that are problems.
@@ -116,7 +117,10 @@ func (r Report) Print(w io.Writer) error {
 	}
 	node := fmt.Sprintf("a %s node that is not set up", r.Role)
 	if len(r.ServedBy) > 0 {
-		node = fmt.Sprintf("a %s node served by %s", r.Role, strings.Join(r.ServedBy, " and "))
+		node = fmt.Sprintf("a %s node served by %s", r.Role, r.ServedBy[0])
+		for _, other := range r.ServedBy[1:] {
+			node += " and " + string(other)
+		}
 	}
 	fmt.Fprintf(&text, "%s: %s\n", node, result)
 	_, err := io.WriteString(w, text.String())

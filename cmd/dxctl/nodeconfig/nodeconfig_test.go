@@ -135,7 +135,7 @@ func TestConfigApplyAndShow(t *testing.T) {
 	// What is invalid changes nothing.
 	before, err := os.ReadFile(policy.Path(stateDir))
 	testutil.NoError(t, err)
-	if out, err := apply("--served-by", "magic"); err == nil || !strings.Contains(err.Error(), "for \"--served-by\" flag: ") {
+	if out, err := apply("--injection", "magic"); err == nil || !strings.Contains(err.Error(), "for \"--injection\" flag: ") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	for text, want := range map[string]string{"replicas: 0\n": "replicas: ", "shim: {runtime: " + file + ".none}\n": "shim.runtime: runtime shim not found: "} {

@@ -18,9 +18,9 @@ func TestResources(t *testing.T) {
 		nodeOS    string
 		want      string // the first GPU's availability
 	}{
-		"any node":          {policy.InjectByRuntime, "", "healthy"},
+		"any node":          {policy.InjectByNRI, "", "healthy"},
 		"kubelet injection": {policy.InjectByKubelet, "", "not offered: with injection: kubelet, "},
-		"Linux":             {policy.InjectByRuntime, "linux", "not offered: it has no device node"},
+		"Linux":             {policy.InjectByNRI, "linux", "not offered: it has no device node"},
 	} {
 		p := policy.Default()
 		p.Injection = test.injection

@@ -111,7 +111,7 @@ each pool: (root, os). A set becomes a ConfigMap and a DaemonSet:
   files      files of that ConfigMap, by the flag that names them
   config     text of config.yaml, "" for none
   inventory  text of inventory.yaml, "" for none
-  injection  runtime or kubelet
+  injection  nri, shim or kubelet
   nodeFiles  whether the advertiser reads files in the node's configuration directory
   discover   whether the advertiser discovers the GPUs by /dev/dxg
 */}}
@@ -198,12 +198,13 @@ inventory.
 {{- if and $isSet (not $text) (not $config.existing) -}}
 {{- $text = toYaml (merge (dict "apiVersion" "directx.microsoft.com/v1alpha1" "kind" "Configuration") $config) -}}
 {{- end -}}
-{{- $injection := $config.injection | default "runtime" -}}
+{{- $installed := eq .os "windows" | ternary "shim" "nri" -}}
+{{- $injection := $config.injection | default $installed -}}
 {{- $message := "" -}}
 {{- if $config.metrics -}}
 {{- $message = printf "%s: set metrics.port of the chart instead" $from.metrics -}}
-{{- else if $config.servedBy -}}
-{{- $message = printf "%s: the chart sets it" $from.servedBy -}}
+{{- else if not (has $injection (list $installed "kubelet")) -}}
+{{- $message = printf "%s: on %s nodes, the chart supports %s and kubelet" $from.injection .os $installed -}}
 {{- else if and $inventory $config.existing -}}
 {{- $message = printf "%s and %s are both set: add inventory.yaml to the ConfigMap, and set inventory to its path below /directx-nri-config in config.yaml" $inventoryName $from.existing -}}
 {{- else if and $inventory $config.inventory -}}
