@@ -317,7 +317,7 @@ func (n *doctorNode) testReport(token string) {
 		n.Errorf("mode %v; it has a secret:\n%s", info.Mode(), text)
 	}
 	version := strings.Fields(n.must(n.dxctl("--version")))[2] // after the name and "version"
-	for _, want := range []string{`"findings": []`, `"instanceID": "GPU-0"`, `"servedBy"`, "msg=well", version} {
+	for _, want := range []string{`"findings": []`, `"instanceID": "GPU-0"`, `"injection": [`, "msg=well", version} {
 		if !strings.Contains(text, want) {
 			n.Errorf("no %s in\n%s", want, text)
 		}

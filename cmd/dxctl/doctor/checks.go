@@ -33,7 +33,7 @@ type examiner struct {
 // examine returns the problems of a node: one finding for each cause, and none for its
 // consequences.
 func examine(n nodeState) Report {
-	e := &examiner{nodeState: n, report: Report{Version: n.Version, OS: n.OS, Role: RoleStandalone, ServedBy: n.servedBy(), Findings: []Finding{}}}
+	e := &examiner{nodeState: n, report: Report{Version: n.Version, OS: n.OS, Role: RoleStandalone, Injection: n.injection(), Findings: []Finding{}}}
 	if n.Kubelet != nil {
 		e.report.Role = RoleKubernetes
 	}
@@ -48,23 +48,23 @@ func examine(n nodeState) Report {
 	e.checkGPUs()
 	e.checkWindows()
 	e.checkContainerd()
-	if e.isServedBy(policy.InjectByShim) {
+	if e.injects(policy.InjectByShim) {
 		if n.Kubelet != nil {
 			e.checkHandlers()
 		}
 		e.checkShims()
 	}
-	if e.isServedBy(policy.InjectByNRI) {
+	if e.injects(policy.InjectByNRI) {
 		e.checkNRI()
 	}
-	if n.Kubelet != nil && len(e.report.ServedBy) > 0 {
+	if n.Kubelet != nil && len(e.report.Injection) > 0 {
 		e.checkKubelet()
 	}
 	return e.report
 }
 
-// servedBy returns what adds GPUs to containers. The list is empty if directx-nri is not set up.
-func (n nodeState) servedBy() []policy.Injection {
+// injection returns what adds GPUs to containers. The list is empty if directx-nri is not set up.
+func (n nodeState) injection() []policy.Injection {
 	configured := slices.ContainsFunc(n.Containerd.Handlers, func(h handler) bool { return h.Configured || h.Loaded })
 	hasShim := slices.ContainsFunc(n.Shims, func(s shimState) bool { return !errors.Is(s.Err, fs.ErrNotExist) })
 	plugin := n.OS != "windows" && !errors.Is(n.NRIErr, readiness.ErrNotRunning)
@@ -85,9 +85,7 @@ func (n nodeState) servedBy() []policy.Injection {
 // inventory returns the inventory file, "" if the GPUs are discovered.
 func (e *examiner) inventory() string { return e.Config.Policy.Source.Inventory }
 
-func (e *examiner) isServedBy(by policy.Injection) bool {
-	return slices.Contains(e.report.ServedBy, by)
-}
+func (e *examiner) injects(by policy.Injection) bool { return slices.Contains(e.report.Injection, by) }
 
 // has reports whether one of the checks has a finding.
 func (e *examiner) has(checks ...string) bool {
@@ -124,7 +122,7 @@ func (e *examiner) add(k findingKind, object string, problem error) {
 func (e *examiner) checkSetup() {
 	denied := slices.ContainsFunc([]error{e.Containerd.Err, e.Containerd.FileErr, e.NRIErr, e.Config.Err},
 		func(err error) bool { return errors.Is(err, fs.ErrPermission) })
-	if len(e.report.ServedBy) > 0 || denied || errors.Is(e.GPUsErr, node.ErrNoInventory) {
+	if len(e.report.Injection) > 0 || denied || errors.Is(e.GPUsErr, node.ErrNoInventory) {
 		return
 	}
 	kind := nodeNotSetUp
@@ -152,7 +150,7 @@ func (e *examiner) checkWSL() {
 		return
 	}
 	discovered := e.inventory() == ""
-	stopped := e.Containerd.Err != nil || e.isServedBy(policy.InjectByNRI) && errors.Is(e.NRIErr, readiness.ErrNotRunning)
+	stopped := e.Containerd.Err != nil || e.injects(policy.InjectByNRI) && errors.Is(e.NRIErr, readiness.ErrNotRunning)
 	switch {
 	case discovered && !w.Driver:
 		e.add(wslDriverMissing, "/dev/dxg", fmt.Errorf("kernel %s of WSL has no /dev/dxg", w.Kernel))
@@ -254,7 +252,7 @@ func (e *examiner) checkContainerd() {
 		switch {
 		case !errors.Is(bad, containerd.ErrOverridden):
 			e.add(importInvalid, c.ConfigPath, bad)
-		case e.isServedBy(policy.InjectByShim):
+		case e.injects(policy.InjectByShim):
 			e.add(importOverrides, c.ConfigPath, bad)
 		}
 	}
@@ -265,7 +263,7 @@ func (e *examiner) checkContainerdAnswers() {
 	c, version := e.Containerd, e.Containerd.Version
 	var major, minor int
 	_, err := fmt.Sscanf(strings.TrimPrefix(version, "v"), "%d.%d", &major, &minor)
-	known, shimOnly := err == nil, slices.Equal(e.report.ServedBy, []policy.Injection{policy.InjectByShim})
+	known, shimOnly := err == nil, slices.Equal(e.report.Injection, []policy.Injection{policy.InjectByShim})
 	switch {
 	case status.Code(c.Err) == codes.Unimplemented:
 		if e.Kubelet != nil {
@@ -374,7 +372,7 @@ func (e *examiner) checkKubelet() {
 	case k.PodResourcesErr != nil:
 		e.add(podResourcesUnreachable, "PodResources", fmt.Errorf("the kubelet's PodResources API cannot be reached: %w", k.PodResourcesErr))
 	// The advertiser does not advertise GPUs that containers would not get.
-	case len(e.GPUs) == 0 || e.has(CheckHandlers, CheckShim, CheckContainerd) && !e.isServedBy(policy.InjectByNRI) && !e.isServedBy(policy.InjectByKubelet):
+	case len(e.GPUs) == 0 || e.has(CheckHandlers, CheckShim, CheckContainerd) && !e.injects(policy.InjectByNRI) && !e.injects(policy.InjectByKubelet):
 	case k.ReadyErr != nil:
 		e.add(advertiserNotReady, "directx-advertiser", k.ReadyErr)
 	case e.OS != "windows" || len(k.Allocatable) > 0:

@@ -140,7 +140,7 @@ func TestHealthyNodes(t *testing.T) {
 		if test.state.Kubelet == nil {
 			role = RoleStandalone
 		}
-		if r := examine(test.state); len(r.Findings) > 0 || r.Role != role || !slices.Equal(r.ServedBy, test.by) {
+		if r := examine(test.state); len(r.Findings) > 0 || r.Role != role || !slices.Equal(r.Injection, test.by) {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}
@@ -397,7 +397,7 @@ func TestPrint(t *testing.T) {
   why   a container whose record cannot be used does not start
   fix   delete its pod, then the file: rm a [31mb
 
-a kubernetes node served by nri and shim: 1 problem(s), 0 unknown
+a kubernetes node with injection by nri and shim: 1 problem(s), 0 unknown
 `
 	if text.String() != want {
 		t.Errorf("%s", text.String())

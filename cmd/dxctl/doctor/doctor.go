@@ -84,10 +84,10 @@ type Report struct {
 	OS      string `json:"os"`
 	// Role is [RoleKubernetes] or [RoleStandalone].
 	Role string `json:"role"`
-	// ServedBy is what adds GPUs to containers. The shim can do so in addition to the NRI plugin or
+	// Injection is what adds GPUs to containers. The shim can do so in addition to the NRI plugin or
 	// the kubelet. It is empty if directx-nri is not set up.
-	ServedBy []policy.Injection `json:"servedBy"`
-	Findings []Finding          `json:"findings"`
+	Injection []policy.Injection `json:"injection"`
+	Findings  []Finding          `json:"findings"`
 }
 
 // Problems returns the number of findings that are problems.
@@ -116,9 +116,9 @@ func (r Report) Print(w io.Writer) error {
 		result = fmt.Sprintf("%d problem(s), %d unknown", problems, len(r.Findings)-problems)
 	}
 	node := fmt.Sprintf("a %s node that is not set up", r.Role)
-	if len(r.ServedBy) > 0 {
-		node = fmt.Sprintf("a %s node served by %s", r.Role, r.ServedBy[0])
-		for _, other := range r.ServedBy[1:] {
+	if len(r.Injection) > 0 {
+		node = fmt.Sprintf("a %s node with injection by %s", r.Role, r.Injection[0])
+		for _, other := range r.Injection[1:] {
 			node += " and " + string(other)
 		}
 	}
