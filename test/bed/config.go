@@ -111,7 +111,7 @@ func (n *Node) WriteConfig(t testing.TB, more string) {
 	if !n.Live {
 		more = fmt.Sprintf("inventory: %s\n%s", n.inventory, more)
 	}
-	if n.ServedByShim {
+	if n.InjectByShim {
 		more = "injection: shim\n" + more
 	}
 	WriteFile(t, n.ConfigFile(), fmt.Sprintf("apiVersion: %s\nkind: %s\n%s\n", config.APIVersion, config.Kind, more), 0o644)

@@ -68,9 +68,9 @@ type Options struct {
 	LogLevel string
 	// Shim installs the runtime shim, for the runtime [DirectX].
 	Shim bool
-	// ServedByShim also has containerd run pods by the shim, in place of the plugin: it
+	// InjectByShim also has containerd run pods by the shim, in place of the plugin: it
 	// implies NRIOff.
-	ServedByShim bool
+	InjectByShim bool
 	// PluginFlags are further flags of the plugin.
 	PluginFlags []string
 	// Config is YAML that the product's configuration file has beside what the
@@ -130,8 +130,8 @@ type Node struct {
 // Start starts a node and stops it when the test ends.
 func Start(t *testing.T, opts Options) *Node {
 	t.Helper()
-	opts.Shim = opts.Shim || opts.ServedByShim
-	opts.NRIOff = opts.NRIOff || opts.ServedByShim
+	opts.Shim = opts.Shim || opts.InjectByShim
+	opts.NRIOff = opts.NRIOff || opts.InjectByShim
 	parts, err := FindParts()
 	testutil.NoError(t, err)
 	dir, err := os.MkdirTemp(RunDir(), "n")
@@ -196,7 +196,7 @@ func Start(t *testing.T, opts Options) *Node {
 	if !n.Live {
 		n.WriteInventory(t, opts.Inventory)
 	}
-	if n.ServedByShim {
+	if n.InjectByShim {
 		n.ConfigureContainerd(t)
 	}
 	if opts.NoKubelet {

@@ -188,7 +188,7 @@ func (e *extraMounts) testPods(t *testing.T) {
 // TestExtraMountsByShim requests extra mounts in pods and standalone containers, through
 // the runtime shim alone.
 func TestExtraMountsByShim(t *testing.T) {
-	e := startExtraMounts(t, bed.Options{ServedByShim: true, Config: "standalone: {environment: true}\n"})
+	e := startExtraMounts(t, bed.Options{InjectByShim: true, Config: "standalone: {environment: true}\n"})
 	t.Run("standalone", e.testStandalone)
 	e.testPods(t)
 }

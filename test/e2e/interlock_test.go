@@ -198,7 +198,7 @@ func (s *suite) testPluginDown(t *testing.T) {
 
 // TestInterlockByShim removes the runtime shim from a node whose pods it serves.
 func TestInterlockByShim(t *testing.T) {
-	s := start(t, bed.Options{ServedByShim: true, Replicas: 4, Inventory: bed.NewInventory(2, 1)})
+	s := start(t, bed.Options{InjectByShim: true, Replicas: 4, Inventory: bed.NewInventory(2, 1)})
 	main := []bed.Container{{Name: "main", Display: 1, Compute: 1}}
 	initialized := s.Apply(t, bed.Pod{
 		Name: "initialized", Init: []bed.Container{{Name: "first", Display: 1, Script: "ls /dev/dxg[0-9]*"}}, Containers: main,

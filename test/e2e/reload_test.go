@@ -109,7 +109,7 @@ func (s *reloaded) testRename(t *testing.T) {
 // configuration file is bad: the last node policy stays in force.
 func TestBadConfigurationByShim(t *testing.T) {
 	s := start(t, bed.Options{
-		Inventory: bed.NewInventory(2, 0), ServedByShim: true, Config: "replicas: 4", Offered: map[string]int{bed.Display: 8},
+		Inventory: bed.NewInventory(2, 0), InjectByShim: true, Config: "replicas: 4", Offered: map[string]int{bed.Display: 8},
 	})
 	before, _ := s.served(t, bed.Display, 1)
 	s.ConfigureInvalid(t, "replicas: 0")

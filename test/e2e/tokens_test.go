@@ -31,7 +31,7 @@ func (s *suite) testTokens(t *testing.T) {
 			"directx.microsoft.com/devices":      s.Inventory.GPUs[0].LocationPath(),
 			"directx.microsoft.com/adjustment":   "{}",
 		}
-		if !s.ServedByShim { // containerd gives the shim the pod's annotations as the container's, which is refused then.
+		if !s.InjectByShim { // containerd gives the shim the pod's annotations as the container's, which is refused then.
 			annotations["directx.microsoft.com/allocation.display"] = token
 			annotations["directx.microsoft.com/allocation.compute"] = strings.Repeat("0", 32)
 		}

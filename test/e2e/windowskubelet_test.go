@@ -16,7 +16,7 @@ import (
 // TestWindowsKubelet runs the parts of [TestNode] under a kubelet that allocates when it
 // creates a container, as on Windows, with the runtime shim, which serves pods there.
 func TestWindowsKubelet(t *testing.T) {
-	s := start(t, bed.Options{WindowsKubelet: true, ServedByShim: true, Replicas: 4, Inventory: bed.NewInventory(2, 1)})
+	s := start(t, bed.Options{WindowsKubelet: true, InjectByShim: true, Replicas: 4, Inventory: bed.NewInventory(2, 1)})
 	t.Run("1 a pod gets its device", s.testDevices)
 	t.Run("2 GPUs are shared fairly", s.testSharing)
 	t.Run("3 restarts change nothing", s.testRestarts)
@@ -31,7 +31,7 @@ func TestWindowsKubelet(t *testing.T) {
 // times for eight pods. Should it crash, a service manager starts it again. Every pod must
 // run with its GPU in the end.
 func TestConcurrentPods(t *testing.T) {
-	s := start(t, bed.Options{WindowsKubelet: true, ServedByShim: true, Replicas: 8, Inventory: bed.NewInventory(2, 0)})
+	s := start(t, bed.Options{WindowsKubelet: true, InjectByShim: true, Replicas: 8, Inventory: bed.NewInventory(2, 0)})
 	const rounds = 2
 	crashes := 0
 	for range rounds {
@@ -88,7 +88,7 @@ func TestWindowsKubeletInjection(t *testing.T) {
 // TestWindowsKubeletAffinity: with the feature gate the order is that of Linux, and pods can
 // start at once.
 func TestWindowsKubeletAffinity(t *testing.T) {
-	s := start(t, bed.Options{WindowsKubelet: true, Affinity: true, ServedByShim: true, Replicas: 8, Inventory: bed.NewInventory(2, 0)})
+	s := start(t, bed.Options{WindowsKubelet: true, Affinity: true, InjectByShim: true, Replicas: 8, Inventory: bed.NewInventory(2, 0)})
 	var pods []string
 	for range 8 {
 		pods = append(pods, s.Apply(t, bed.GPUPod("at-once", 1)))

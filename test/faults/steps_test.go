@@ -90,7 +90,7 @@ func (r *round) start(containerd2, apiPods, setRuntime, windows bool) {
 	r.pods, r.gone, r.frozen, r.damaged = map[string]*pod{}, map[string]*pod{}, map[*bed.Process]bool{}, map[string][]byte{}
 	r.Node = bed.Start(r.t, bed.Options{
 		Inventory: r.full, Config: r.config(replicas), Containerd2: containerd2, APIPods: apiPods, Shim: true, StateDirSize: stateDir,
-		WindowsKubelet: windows, ServedByShim: windows,
+		WindowsKubelet: windows, InjectByShim: windows,
 		Offered: map[string]int{bed.Display: 2 * replicas, bed.Compute: replicas},
 	})
 	r.shimCalls, r.lastFault = 300, time.Now()
@@ -339,7 +339,7 @@ const tracer = "trace"
 // stopShim stops the runtime shim for a while before one of the system calls with which
 // it starts a container. Meanwhile it may be killed, and its program replaced.
 func (r *round) stopShim() string {
-	if r.ServedByShim {
+	if r.InjectByShim {
 		return "pods use the shim"
 	}
 	call, pause := 1+r.random.IntN(r.shimCalls), time.Duration(r.random.IntN(3000))*time.Millisecond
