@@ -60,7 +60,7 @@ func TestLiveDevices(t *testing.T) {
 // A panic is an error of the caller, although it is in another goroutine.
 func TestLivePanics(t *testing.T) {
 	t.Parallel()
-	l := NewLive(nil, func(context.Context) ([]Device, error) { panic("a bug") })
+	l := NewLive(nil, func(context.Context) ([]Device, error) { panic("a bug") }) //nolint:forbidigo // It is the bug.
 	for range 2 {
 		if _, err := l.Devices(t.Context()); err == nil || !strings.Contains(err.Error(), "please report it: a bug") {
 			t.Errorf("error %v", err)
