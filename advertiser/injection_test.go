@@ -20,11 +20,11 @@ import (
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
-// injectDevices answers with one device for each GPU.
-func injectDevices(_ context.Context, _ string, ids []string) (*v1beta1.ContainerAllocateResponse, error) {
+// injectDevices answers with one device for each replica.
+func injectDevices(_ context.Context, _ string, replicas []allocation.Replica) (*v1beta1.ContainerAllocateResponse, error) {
 	answer := &v1beta1.ContainerAllocateResponse{}
-	for _, id := range ids {
-		answer.Devices = append(answer.Devices, &v1beta1.DeviceSpec{HostPath: "/dev/" + id, ContainerPath: "/dev/" + id})
+	for _, r := range replicas {
+		answer.Devices = append(answer.Devices, &v1beta1.DeviceSpec{HostPath: "/dev/" + r.ID, ContainerPath: "/dev/" + r.ID})
 	}
 	return answer, nil
 }
@@ -32,14 +32,9 @@ func injectDevices(_ context.Context, _ string, ids []string) (*v1beta1.Containe
 // TestAllocate allocates to two containers over the socket, with tokens and by injection.
 func TestAllocate(t *testing.T) {
 	t.Parallel()
-	both, _ := injectDevices(t.Context(), "", []string{"A", "B"})
-	one, _ := injectDevices(t.Context(), "", []string{"B"})
-	want := []struct {
-		replicas []allocation.Replica
-		injected *v1beta1.ContainerAllocateResponse
-	}{
-		{[]allocation.Replica{{ID: "A::0", InstanceID: "A"}, {ID: "A::1", InstanceID: "A"}, {ID: "B::0", InstanceID: "B"}}, both},
-		{[]allocation.Replica{{ID: "B::1", InstanceID: "B"}}, one},
+	want := [][]allocation.Replica{
+		{{ID: "A::0", InstanceID: "A"}, {ID: "A::1", InstanceID: "A"}, {ID: "B::0", InstanceID: "B"}},
+		{{ID: "B::1", InstanceID: "B"}},
 	}
 	for _, inject := range []Inject{nil, injectDevices} {
 		k := newBed(t, displayGPU("A"), displayGPU("B"))
@@ -51,11 +46,12 @@ func TestAllocate(t *testing.T) {
 			t.Fatalf("records %+v, %v", live, err)
 		}
 		for i, got := range answer.GetContainerResponses() {
-			if diff := cmp.Diff(want[i].replicas, live[i].Replicas); diff != "" || live[i].Resource != displayResource || live[i].Injected != (inject != nil) {
+			if diff := cmp.Diff(want[i], live[i].Replicas); diff != "" || live[i].Resource != displayResource || live[i].Injected != (inject != nil) {
 				t.Errorf("record %+v: %s", live[i], diff)
 			}
 			if inject != nil {
-				if diff := cmp.Diff(want[i].injected, got, protocmp.Transform()); diff != "" {
+				injected, _ := injectDevices(t.Context(), "", want[i])
+				if diff := cmp.Diff(injected, got, protocmp.Transform()); diff != "" {
 					t.Errorf("the answer has a token, or not what was made (-want +got):\n%s", diff)
 				}
 			} else if token, err := allocation.ParseToken(got.GetEnvs()["DIRECTX_ALLOCATION_DISPLAY"]); err != nil || token.ID() != live[i].ID {
@@ -83,7 +79,7 @@ func TestNoListDuringAllocation(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
 	var lists atomic.Int32
 	k.config.Pods = &PodTracker{now: time.Now, list: func(context.Context) ([]ContainerDevices, error) { lists.Add(1); return nil, nil }}
-	k.config.Inject = func(context.Context, string, []string) (*v1beta1.ContainerAllocateResponse, error) {
+	k.config.Inject = func(context.Context, string, []allocation.Replica) (*v1beta1.ContainerAllocateResponse, error) {
 		close(entered)
 		<-leave
 		return &v1beta1.ContainerAllocateResponse{}, nil

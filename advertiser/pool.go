@@ -327,16 +327,6 @@ func ParseReplicaID(id string) (instanceID string, number int, ok bool) {
 	return id[:i], int(n), true
 }
 
-// instanceIDs returns the instance IDs of the GPUs of replicas, each once.
-func instanceIDs(replicas []allocation.Replica) (ids []string) {
-	for _, r := range replicas {
-		if !slices.Contains(ids, r.InstanceID) {
-			ids = append(ids, r.InstanceID)
-		}
-	}
-	return ids
-}
-
 // SocketName returns the name of a resource's socket in the kubelet's device plugin
 // directory. It is short because the whole path is limited to 107 bytes.
 func SocketName(resource string) string {

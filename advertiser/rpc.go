@@ -13,6 +13,7 @@ import (
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 )
 
 // readyTimeout bounds the check before a container's start. The kubelet waits for
@@ -60,14 +61,15 @@ func (s *server) ListAndWatch(_ *v1beta1.Empty, stream grpc.ServerStreamingServe
 // GetPreferredAllocation implements v1beta1.DevicePluginServer with [pool.prefer].
 func (s *server) GetPreferredAllocation(_ context.Context, request *v1beta1.PreferredAllocationRequest) (*v1beta1.PreferredAllocationResponse, error) {
 	if s.guard.inFlight.Load() > 0 {
-		s.guard.markConflict() // Another allocation has begun, even if no call of Allocate follows.
+		s.guard.markConflict() // Another allocation has begun.
 	}
 	pool, _ := s.current()
 	response := &v1beta1.PreferredAllocationResponse{}
 	for _, container := range request.GetContainerRequests() {
 		ids, err := pool.prefer(container.GetAvailableDeviceIDs(), container.GetMustIncludeDeviceIDs(), int(container.GetAllocationSize()))
 		if err != nil {
-			return nil, s.refuse(err) // No call of Allocate follows.
+			s.guard.markConflict() // The allocation has begun, and no call of Allocate follows.
+			return nil, s.refuse(err)
 		}
 		response.ContainerResponses = append(response.ContainerResponses, &v1beta1.ContainerPreferredAllocationResponse{DeviceIDs: ids})
 	}
@@ -156,7 +158,7 @@ func (s *server) refuse(err error) error {
 	reason, code := classify(err)
 	s.log.WithField("reason", reason).WithError(err).Warn("Allocation refused")
 	s.config.Metrics.AllocationFailures.WithLabelValues(s.resource, reason).Inc()
-	return status.Error(code, err.Error())
+	return status.Error(code, errlog.OneLine(err.Error()))
 }
 
 // classify returns the value of the reason label of metrics for err, and its gRPC code.
@@ -175,15 +177,14 @@ func classify(err error) (reason string, code codes.Code) {
 }
 
 // Inject returns the answer to the kubelet that gives one container GPUs of a
-// resource, for nodes on which neither the NRI plugin nor the runtime shim does. Each
-// GPU is named once, by instance ID. An error matches [ErrNotInjectable] if the
-// request is the cause.
+// resource, for nodes on which neither the NRI plugin nor the runtime shim does. An error matches
+// [ErrNotInjectable] if the request is the cause.
 //
 // The kubelet repeats the answer at each start of the container. It merges the
 // answers of several resources by ContainerPath of devices and mounts and by name of
 // environment variables, and of two with the same key it drops an arbitrary one
 // (deviceRunContainerOptions in pkg/kubelet/cm/devicemanager, v1.34).
-type Inject func(ctx context.Context, resource string, instanceIDs []string) (*v1beta1.ContainerAllocateResponse, error)
+type Inject func(ctx context.Context, resource string, replicas []allocation.Replica) (*v1beta1.ContainerAllocateResponse, error)
 
 // ErrNotInjectable is returned for a request that an answer to the kubelet cannot
 // express.
@@ -198,7 +199,7 @@ var ErrNotInjectable = errors.New("the response of a device plugin cannot expres
 // several resources the kubelet passes on one, which is enough.
 func (s *server) answer(ctx context.Context, token allocation.Token, replicas []allocation.Replica) (*v1beta1.ContainerAllocateResponse, error) {
 	if s.config.Inject != nil {
-		return s.config.Inject(ctx, s.resource, instanceIDs(replicas))
+		return s.config.Inject(ctx, s.resource, replicas)
 	}
 	answer := &v1beta1.ContainerAllocateResponse{
 		Envs:        map[string]string{allocation.EnvKey(s.resource): string(token)},

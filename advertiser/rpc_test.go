@@ -64,11 +64,14 @@ func TestCalls(t *testing.T) {
 	type response = v1beta1.ContainerAllocateResponse
 	fails := func(err error) func(func()) Inject {
 		return func(func()) Inject {
-			return func(context.Context, string, []string) (*response, error) { return nil, err }
+			return func(context.Context, string, []allocation.Replica) (*response, error) { return nil, err }
 		}
 	}
 	cancels := func(cancel func()) Inject {
-		return func(context.Context, string, []string) (*response, error) { cancel(); return &response{}, nil }
+		return func(context.Context, string, []allocation.Replica) (*response, error) {
+			cancel()
+			return &response{}, nil
+		}
 	}
 	failed := func(reason string) string {
 		return `allocation_failures_total{reason="` + reason + `",resource="directx.microsoft.com/display"} 1`
@@ -182,16 +185,19 @@ func TestAllocationsAtOnce(t *testing.T) {
 		begin      []time.Duration
 		granted    []bool
 		prefer     time.Duration // when a preferred allocation is requested, 0 for never
+		refused    bool          // no allocation can satisfy that
 	}{
-		"one":                                 {true, []time.Duration{0}, []bool{true}, 0},
-		"one before another's preferred one":  {true, []time.Duration{0}, []bool{false}, 50 * time.Millisecond},
-		"one after a preferred one":           {true, []time.Duration{51 * time.Millisecond}, []bool{true}, 50 * time.Millisecond},
-		"two at once":                         {true, []time.Duration{0, 0}, []bool{false, false}, 0},
-		"one after another began":             {true, []time.Duration{0, 99 * time.Millisecond}, []bool{false, false}, 0},
-		"one after the other":                 {true, []time.Duration{0, 101 * time.Millisecond}, []bool{true, true}, 0},
-		"a third one later":                   {true, []time.Duration{0, 0, 202 * time.Millisecond}, []bool{false, false, true}, 0},
-		"one after two have failed":           {true, []time.Duration{0, 0, 101 * time.Millisecond}, []bool{false, false, false}, 0},
-		"two at once while pods are admitted": {false, []time.Duration{0, 0}, []bool{true, true}, 0},
+		"one":                                 {true, []time.Duration{0}, []bool{true}, 0, false},
+		"one before another's preferred one":  {true, []time.Duration{0}, []bool{false}, 50 * time.Millisecond, false},
+		"one after a preferred one":           {true, []time.Duration{51 * time.Millisecond}, []bool{true}, 50 * time.Millisecond, false},
+		"one after a refused preferred one":   {true, []time.Duration{51 * time.Millisecond}, []bool{false}, 50 * time.Millisecond, true},
+		"one long after a refused one":        {true, []time.Duration{151 * time.Millisecond}, []bool{true}, 50 * time.Millisecond, true},
+		"two at once":                         {true, []time.Duration{0, 0}, []bool{false, false}, 0, false},
+		"one after another began":             {true, []time.Duration{0, 99 * time.Millisecond}, []bool{false, false}, 0, false},
+		"one after the other":                 {true, []time.Duration{0, 101 * time.Millisecond}, []bool{true, true}, 0, false},
+		"a third one later":                   {true, []time.Duration{0, 0, 202 * time.Millisecond}, []bool{false, false, true}, 0, false},
+		"one after two have failed":           {true, []time.Duration{0, 0, 101 * time.Millisecond}, []bool{false, false, false}, 0, false},
+		"two at once while pods are admitted": {false, []time.Duration{0, 0}, []bool{true, true}, 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -204,7 +210,11 @@ func TestAllocationsAtOnce(t *testing.T) {
 				if test.prefer > 0 {
 					group.Go(func() {
 						time.Sleep(test.prefer)
-						_, _ = s.GetPreferredAllocation(t.Context(), &v1beta1.PreferredAllocationRequest{})
+						request := &v1beta1.PreferredAllocationRequest{}
+						if test.refused {
+							request.ContainerRequests = []*v1beta1.ContainerPreferredAllocationRequest{{AllocationSize: 9}}
+						}
+						_, _ = s.GetPreferredAllocation(t.Context(), request)
 					})
 				}
 				for i, begin := range test.begin {

@@ -94,29 +94,31 @@ type Decider struct {
 
 // NewDecider returns the decider of this node with the policy p, for containers of the operating
 // system goos. stateDir has the records and the compiled inventory.
-func NewDecider(stateDir string, p policy.Policy, goos string, files Files, log logrus.FieldLogger) (*Decider, error) {
+func NewDecider(stateDir string, p policy.Policy, goos string, files Files, log logrus.FieldLogger) *Decider {
 	// The source has no log: its errors have everything that matters.
 	source, err := node.Open(node.Options{UseInventory: p.UseInventory, StateDir: stateDir})
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errUnknownGPUs, err)
+	if err != nil { // Not every decision needs it.
+		source = discovery.Unavailable(err)
 	}
 	p = capabilities.EffectivePolicy(p, goos)
 	return &Decider{
 		Source: discovery.RequirePaths(source, p, goos), Store: allocation.OpenStore(paths.Allocations(stateDir)),
 		Files: files, Log: log, Policy: p,
-	}, nil
+	}
 }
 
-// Outcome is a decision about a container that gets GPUs.
+// Outcome is a decision about a container that makes a request.
 type Outcome struct {
 	Devices []discovery.Device
 	Edits   ocispec.Edits
 	// Skipped are files that the container does not get.
 	Skipped []ocispec.SkippedFile
+	// Unchanged is why a standalone container that makes a request gets nothing, "" if it gets GPUs.
+	Unchanged string
 }
 
 // Decide returns what the container that makes the request gets, and binds the allocations of a pod's
-// container to it. The outcome is nil if the container gets nothing; then it must not be changed. An
+// container to it. If the outcome is nil or has no edits, the container must not be changed. An
 // error means that it must not start. The error is one line that names the container, the cause and
 // the remedy.
 func (d *Decider) Decide(ctx context.Context, request Request) (*Outcome, error) {
@@ -127,6 +129,9 @@ func (d *Decider) Decide(ctx context.Context, request Request) (*Outcome, error)
 		return nil, err
 	case outcome == nil:
 		return nil, nil
+	case outcome.Unchanged != "":
+		d.Log.WithFields(container.fields()).Info("Container starts unchanged: " + outcome.Unchanged)
+		return outcome, nil
 	case ctx.Err() != nil:
 		return nil, container.RefusalError(fmt.Errorf("the decision was interrupted: %w", ctx.Err()))
 	}

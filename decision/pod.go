@@ -91,37 +91,36 @@ func (d *Decider) findRecords(tokens []presentedToken, holder allocation.Holder)
 }
 
 func (d *Decider) recordedDevices(ctx context.Context, records []allocation.Record) ([]discovery.Device, error) {
-	var resources, ids []string
-	uuids := map[string]string{} // by normalized instance ID
+	var resources []string
+	var replicas []allocation.Replica
 	for _, record := range records {
-		resources = append(resources, record.Resource)
-		for _, replica := range record.Replicas {
-			id := discovery.NormalizeID(replica.InstanceID)
-			if _, known := uuids[id]; !known {
-				ids = append(ids, replica.InstanceID)
-			}
-			uuids[id] = cmp.Or(uuids[id], replica.UUID)
-		}
+		resources, replicas = append(resources, record.Resource), append(replicas, record.Replicas...)
 	}
-	devices, err := AllocatedDevices(ctx, d.Source, ids)
+	devices, err := AllocatedDevices(ctx, d.Source, replicas)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", strings.Join(resources, ", "), err)
-	}
-	for i, device := range devices { // Source.Find does not query UUIDs.
-		devices[i].UUID = cmp.Or(device.UUID, uuids[discovery.NormalizeID(device.InstanceID)])
 	}
 	return devices, nil
 }
 
-// AllocatedDevices returns the devices with the given instance IDs, without duplicates. It is an
-// error if one of them does not exist or cannot be used.
-func AllocatedDevices(ctx context.Context, source discovery.Source, instanceIDs []string) ([]discovery.Device, error) {
-	present, err := source.Find(ctx, instanceIDs)
+// AllocatedDevices returns the devices of replicas, without duplicates. It is an error if one of them
+// does not exist or cannot be used.
+func AllocatedDevices(ctx context.Context, source discovery.Source, replicas []allocation.Replica) ([]discovery.Device, error) {
+	uuids := map[string]string{} // by normalized instance ID
+	var ids []string
+	for _, replica := range replicas {
+		id := discovery.NormalizeID(replica.InstanceID)
+		if _, known := uuids[id]; !known {
+			ids = append(ids, replica.InstanceID)
+		}
+		uuids[id] = cmp.Or(uuids[id], replica.UUID)
+	}
+	present, err := source.Find(ctx, ids)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errUnknownGPUs, err)
 	}
 	var devices []discovery.Device
-	for _, id := range instanceIDs {
+	for _, id := range ids {
 		device, ok := discovery.Find(present, id)
 		if !ok {
 			return nil, fmt.Errorf("GPU %s was allocated, but %w", id, errDeviceGone)
@@ -129,6 +128,7 @@ func AllocatedDevices(ctx context.Context, source discovery.Source, instanceIDs 
 		if err := checkUsable(device); err != nil {
 			return nil, fmt.Errorf("GPU %s (%s) was allocated, but %w", device.Name(), id, err)
 		}
+		device.UUID = cmp.Or(device.UUID, uuids[discovery.NormalizeID(id)]) // Source.Find does not query UUIDs.
 		devices = appendMissing(devices, device)
 	}
 	return devices, nil

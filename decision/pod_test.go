@@ -109,7 +109,7 @@ func TestPodsDevicesThatAreNotFound(t *testing.T) {
 // unpack returns the results of [Decider.Decide], with the edits and whether the container gets
 // something.
 func unpack(outcome *Outcome, err error) (edits ocispec.Edits, ok bool, _ error) {
-	if outcome == nil {
+	if outcome == nil || outcome.Unchanged != "" {
 		return ocispec.Edits{}, false, err
 	}
 	return outcome.Edits, true, err

@@ -2,7 +2,6 @@ package decision
 
 import (
 	"cmp"
-	"errors"
 	"slices"
 	"strings"
 
@@ -79,21 +78,17 @@ func ReadRequest(c Container) (request Request, ok bool) {
 	return request, ok
 }
 
-// IgnoredBy reports whether a standalone container requests GPUs only by its environment,
-// and p ignores that.
-func (r Request) IgnoredBy(p policy.Policy) bool {
+// ignoredBy reports whether a standalone container requests GPUs only by its environment, and p ignores
+// that.
+func (r Request) ignoredBy(p policy.Policy) bool {
 	return r.visible.value != "" && !r.honors(r.visible, p) && len(r.tokens) == 0
 }
 
-// VariableIgnored is why a container with such a request gets nothing: see [Request.IgnoredBy].
-const VariableIgnored = VisibleVariable + " has no effect: use the annotation " + VisibleAnnotation + ", or set standalone.environment in the configuration"
-
-// Tolerates reports whether the container may start unchanged although the decision failed with err:
-// the policy or the GPUs of the node are unknown, and only location paths in the container's spec
-// could request a GPU. They can be those of other devices.
-func (r Request) Tolerates(err error) bool {
-	isUnknown := errors.Is(err, errUnknownGPUs) || ReasonOf(err) == ReasonConfig
-	return isUnknown && r.Container.Pod == nil && len(r.tokens) == 0 && r.visible.value == "" && !r.assigned.allByClass
+// MayBeForOtherDevices reports whether only location paths in the container's spec could request a
+// GPU. They can be those of other devices, so the container starts unchanged while the node's policy
+// or GPUs are unknown.
+func (r Request) MayBeForOtherDevices() bool {
+	return r.Container.Pod == nil && len(r.tokens) == 0 && r.visible.value == "" && !r.assigned.allByClass
 }
 
 // honors reports whether p honors a setting of a standalone container.

@@ -82,10 +82,10 @@ func TestIgnoredBy(t *testing.T) {
 		"variable and allocation": {Container{Env: []string{visible, "DIRECTX_ALLOCATION_=x"}}, false},
 		"device":                  {Container{Devices: []specs.WindowsDevice{location(path0)}}, false},
 	} {
-		if got := read(test.c).IgnoredBy(policy.Policy{}); got != test.want {
+		if got := read(test.c).ignoredBy(policy.Policy{}); got != test.want {
 			t.Errorf("%s: %t", name, got)
 		}
-		if read(test.c).IgnoredBy(policy.Policy{Standalone: policy.Standalone{Environment: true}}) {
+		if read(test.c).ignoredBy(policy.Policy{Standalone: policy.Standalone{Environment: true}}) {
 			t.Errorf("%s: ignored by a policy that honors it", name)
 		}
 	}

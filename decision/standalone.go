@@ -2,6 +2,7 @@ package decision
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -17,19 +18,23 @@ func (d *Decider) decideStandalone(ctx context.Context, request Request) (*Outco
 	}
 	visible, assigned, hyperV := request.visible, request.assigned, request.Container.HyperV
 	switch {
-	case request.IgnoredBy(d.Policy), visible.value == "" && !assigned.any():
+	case visible.value == "" && !assigned.any():
 		return nil, nil
+	case request.ignoredBy(d.Policy):
+		return &Outcome{Unchanged: VisibleVariable + " has no effect: use the annotation " + VisibleAnnotation + ", or set standalone.environment in the configuration"}, nil
 	case hyperV && visible.value != "":
 		return nil, fmt.Errorf("%s: %w", visible.origin, errHyperV)
 	case hyperV:
-		return nil, nil
+		return &Outcome{Unchanged: "it is isolated by Hyper-V"}, nil
 	}
 	devices, err := d.standaloneDevices(ctx, visible, assigned)
-	if err != nil {
+	switch {
+	case errors.Is(err, errUnknownGPUs) && request.MayBeForOtherDevices():
+		return &Outcome{Unchanged: "its devices may be no GPUs, and " + err.Error()}, nil
+	case err != nil:
 		return nil, err
-	}
-	if len(devices) == 0 {
-		return nil, nil // None of the assigned devices is a GPU.
+	case len(devices) == 0:
+		return &Outcome{Unchanged: "none of its devices is a GPU of this node"}, nil
 	}
 	outcome, err := d.buildOutcome(request, devices)
 	if err != nil {
@@ -50,7 +55,7 @@ func (d *Decider) standaloneDevices(ctx context.Context, visible setting, assign
 	}
 	present, err := d.Source.Devices(ctx)
 	if err != nil {
-		return nil, errlog.WithRemedy(fmt.Errorf("%w: %w", errUnknownGPUs, err), "to start the container without a GPU, set the "+visible.origin+" to "+visibleNone)
+		return nil, cause{fmt.Errorf("%w: %w", errUnknownGPUs, err), ReasonOther, "to start the container without a GPU, set the " + visible.origin + " to " + visibleNone}
 	}
 	devices, err := Select(visible.value, present)
 	if err != nil {

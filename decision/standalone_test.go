@@ -150,6 +150,7 @@ func TestContainersThatAreNotTouched(t *testing.T) {
 		c Container
 		// requests: it depends on the node's GPUs.
 		requests bool
+		source   discovery.Source
 	}{
 		"no request":                {c: Container{Env: []string{"PATH=x"}}},
 		"empty request":             {c: Container{Env: []string{VisibleVariable + "="}}},
@@ -158,6 +159,7 @@ func TestContainersThatAreNotTouched(t *testing.T) {
 		"empty annotation":          {c: Container{Env: []string{VisibleVariable + "=all"}, Annotations: map[string]string{VisibleAnnotation: ""}}},
 		"another class":             {c: Container{Devices: []specs.WindowsDevice{{IDType: "class", ID: "86E0D1E0-8089-11D0-9CE4-08003E301F73"}}}},
 		"another PCI device":        {c: Container{Devices: []specs.WindowsDevice{location("PCIROOT(0)#PCI(0200)")}}, requests: true},
+		"a PCI device, not known":   {c: Container{Devices: []specs.WindowsDevice{location(path0)}}, source: &source{listErr: errors.New("no")}, requests: true},
 		"Hyper-V, with a device":    {c: Container{HyperV: true, Devices: []specs.WindowsDevice{location(path0)}}, requests: true},
 		"a pod's own variable":      {c: Container{Pod: &Pod{UID: "u"}, Name: "main", Env: []string{VisibleVariable + "=all"}}},
 		"a pod's own annotation":    {c: Container{Pod: &Pod{UID: "u"}, Name: "main", Annotations: map[string]string{VisibleAnnotation: "all"}}},
@@ -175,7 +177,11 @@ func TestContainersThatAreNotTouched(t *testing.T) {
 			if ok != test.requests {
 				t.Errorf("a request was read: %t, want %t", ok, test.requests)
 			}
-			edits, ok, err := unpack(decider().Decide(t.Context(), request))
+			d := decider()
+			if test.source != nil {
+				d.Source = test.source
+			}
+			edits, ok, err := unpack(d.Decide(t.Context(), request))
 			if err != nil || ok {
 				t.Errorf("ok %t, %+v, error %v", ok, edits, err)
 			}
@@ -208,7 +214,7 @@ func TestStandaloneIsRefused(t *testing.T) {
 		"Hyper-V":                  {c: Container{HyperV: true, Env: []string{VisibleVariable + "=0"}}, want: errHyperV, says: []string{"process isolation"}},
 		"GPUs not known":           {c: requesting("all"), source: &source{listErr: errors.New("inventory.yaml:3: no")}, want: errUnknownGPUs, says: []string{"inventory.yaml:3", "set the environment variable DIRECTX_VISIBLE_DEVICES to none"}},
 		"not known, by annotation": {c: Container{Annotations: map[string]string{VisibleAnnotation: path0}, Env: []string{VisibleVariable + "=1"}}, source: &source{listErr: errors.New("no")}, want: errUnknownGPUs, says: []string{"set the annotation " + VisibleAnnotation + " to none"}},
-		"own, not known":           {c: Container{Devices: []specs.WindowsDevice{location(path0)}}, source: &source{listErr: errors.New("no")}, want: errUnknownGPUs},
+		"own class, not known":     {c: Container{Devices: []specs.WindowsDevice{{IDType: "class", ID: ocispec.DisplayClass}}}, source: &source{listErr: errors.New("no")}, want: errUnknownGPUs},
 		"token":                    {c: Container{Env: []string{"DIRECTX_ALLOCATION_DISPLAY=0123456789abcdef0123456789abcdef"}}, want: errOutsidePod, says: []string{"DIRECTX_ALLOCATION_DISPLAY", VisibleVariable}},
 		"token and request":        {c: Container{Env: []string{"DIRECTX_ALLOCATION_=x", VisibleVariable + "=none"}}, want: errOutsidePod},
 	} {

@@ -45,6 +45,17 @@ func at(devices []Device, index int, err error) (Device, bool, error) {
 	return devices[index], true, nil
 }
 
+// Unavailable returns a source whose calls fail with err.
+func Unavailable(err error) Source { return unavailable{err} }
+
+type unavailable struct{ err error }
+
+func (u unavailable) Devices(context.Context) ([]Device, error) { return nil, u.err }
+
+func (u unavailable) Find(context.Context, []string) ([]Device, error) { return nil, u.err }
+
+func (u unavailable) At(context.Context, int) (Device, bool, error) { return Device{}, false, u.err }
+
 // WithIDs returns the elements of devices with the given instance IDs.
 func WithIDs(devices []Device, instanceIDs []string) []Device {
 	return slices.DeleteFunc(slices.Clone(devices), func(d Device) bool { return !ContainsID(instanceIDs, d.InstanceID) })

@@ -130,7 +130,7 @@ func (p *Plugin) decide(ctx context.Context, request decision.Request) (*decisio
 			<-results
 			p.overdue.Add(-1)
 		}()
-		return refuse(fmt.Errorf("%w (waited %s)", errTooSlow, time.Since(began).Round(time.Millisecond)))
+		return refuse(errTooSlow)
 	}
 }
 

@@ -178,10 +178,6 @@ func (s *shim) editBundle() (err error) {
 	}
 	s.container = container
 	outcome, err := s.decide(request)
-	if err != nil && request.Tolerates(err) {
-		s.log().WithField("container", s.container.ID).WithError(err).Warn("The container starts unchanged: its devices may be no GPUs")
-		return nil
-	}
 	if err != nil || outcome == nil {
 		return err
 	}
@@ -194,19 +190,14 @@ func (s *shim) editBundle() (err error) {
 // decide decides about the request: see [decision.Decider.Decide].
 func (s *shim) decide(request decision.Request) (*decision.Outcome, error) {
 	p, err := policy.Read(s.stateDir)
-	if err != nil {
+	switch {
+	case err != nil && request.MayBeForOtherDevices():
+		return nil, nil
+	case err != nil:
 		return nil, s.container.RefusalError(decision.WithReason(decision.ReasonConfig, err))
 	}
 	s.policy = &p
-	if request.IgnoredBy(p) { // An image can set the variable, so nothing else may matter.
-		s.log().WithField("container", s.container.ID).Warn(decision.VariableIgnored)
-		return nil, nil
-	}
-	decider, err := decision.NewDecider(s.stateDir, p, s.container.OS, s.files, s.log())
-	if err != nil {
-		return nil, s.container.RefusalError(err)
-	}
-	return decider.Decide(context.Background(), request)
+	return decision.NewDecider(s.stateDir, p, s.container.OS, s.files, s.log()).Decide(context.Background(), request)
 }
 
 // editSpec applies edits to spec and writes it to path, from which it was read.

@@ -108,7 +108,7 @@ func (o options) newDecider(log *logrus.Logger) (*decision.Decider, error) {
 		return nil, decision.WithReason(decision.ReasonConfig, err)
 	}
 	errlog.Configure(log, p.Log.Level, p.Log.Format)
-	return decision.NewDecider(o.stateDir, p, ocispec.Linux, hostfiles.Root(o.hostRoot), log)
+	return decision.NewDecider(o.stateDir, p, ocispec.Linux, hostfiles.Root(o.hostRoot), log), nil
 }
 
 // newLog returns the log that the node policy configures.

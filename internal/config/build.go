@@ -20,6 +20,9 @@ func (c Compiler) build(d *yamlDocument, f Configuration) policy.Policy {
 	p.Source = policy.Source{Inventory: f.Inventory}
 	p.Assignment = cmp.Or(p.Assignment, presets()[f.Preset].assignment)
 	p.Injection = cmp.Or(p.Injection, policy.DefaultInjection(c.NodeOS))
+	if p.Injection == policy.InjectByNRI && c.NodeOS == "windows" {
+		d.errorf("injection", "containerd calls no NRI plugin on Windows: use shim or kubelet")
+	}
 	p.ExtraMounts = c.buildExtraMounts(d, p.ExtraMounts)
 	p.RuntimeFiles = buildRuntimeFiles(d, f.RuntimeFiles)
 	p.Resources = buildResources(d, f)

@@ -26,7 +26,7 @@ const (
 	maxHeader      = 16 << 10 // bytes
 )
 
-// Health has the checks of a program. They return nil, or the cause in one line.
+// Health has the checks of a program. They return nil, or the cause.
 type Health struct {
 	// Alive is for /healthz: the process works.
 	Alive func(ctx context.Context) error

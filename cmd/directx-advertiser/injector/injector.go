@@ -13,6 +13,7 @@ import (
 	"github.com/directx-nri/directx-nri/advertiser"
 	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/ocispec"
 	"github.com/directx-nri/directx-nri/ocispec/injection"
@@ -29,8 +30,8 @@ type Injector struct {
 }
 
 // Inject implements [advertiser.Inject].
-func (i *Injector) Inject(ctx context.Context, resource string, instanceIDs []string) (*v1beta1.ContainerAllocateResponse, error) {
-	devices, err := decision.AllocatedDevices(ctx, i.Source, instanceIDs)
+func (i *Injector) Inject(ctx context.Context, resource string, replicas []allocation.Replica) (*v1beta1.ContainerAllocateResponse, error) {
+	devices, err := decision.AllocatedDevices(ctx, i.Source, replicas)
 	if err != nil {
 		return nil, decision.WithDefaultRemedy(err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/advertiser"
 	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
@@ -71,7 +72,11 @@ func TestInject(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			i := testInjector(test.os, policy.Policy{}, windowsGPU("1B00", "nv.inf"), windowsGPU("1C00", "nv.inf"), unhealthy, linux, linuxGPU("1"))
-			got, err := i.Inject(t.Context(), "x/y", test.ids)
+			var replicas []allocation.Replica
+			for _, id := range test.ids {
+				replicas = append(replicas, allocation.Replica{InstanceID: id, UUID: "GPU-of-" + id})
+			}
+			got, err := i.Inject(t.Context(), "x/y", replicas)
 			if test.err != "" {
 				if err == nil || !strings.Contains(err.Error(), test.err) {
 					t.Errorf("%v, want %q", err, test.err)
@@ -85,5 +90,15 @@ func TestInject(t *testing.T) {
 				t.Error(err, diff)
 			}
 		})
+	}
+}
+
+// TestInjectedUUID: the record of an allocation has the UUID that its source does not query again.
+func TestInjectedUUID(t *testing.T) {
+	t.Parallel()
+	i := testInjector("windows", policy.Policy{VisibilityHints: true}, windowsGPU("1B00", "nv.inf"))
+	answer, err := i.Inject(t.Context(), "x/y", []allocation.Replica{{InstanceID: `PCI\1B00`, UUID: "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"}})
+	if got := answer.GetEnvs()["DIRECTX_DEVICES"]; err != nil || !strings.Contains(got, "GPU-8932f937") {
+		t.Errorf("%s, %v", got, err)
 	}
 }

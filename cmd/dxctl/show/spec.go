@@ -204,11 +204,11 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 	case err != nil:
 		p.Decision, p.Reason, p.refused = refused, err.Error(), err
 		return p, nil
-	case outcome == nil && gpuRequest.IgnoredBy(inForce):
-		p.Reason = decision.VariableIgnored
-		return p, nil
 	case outcome == nil:
-		p.Reason = "nothing that it requests is a GPU of this node that it can get"
+		p.Reason = "the container requests no GPU"
+		return p, nil
+	case outcome.Unchanged != "":
+		p.Reason = outcome.Unchanged
 		return p, nil
 	case changed:
 		p.Decision = given
