@@ -40,7 +40,10 @@ func TestRegistration(t *testing.T) {
 
 	want := map[string]*v1beta1.RegisterRequest{}
 	for resource, name := range map[string]string{displayResource: "directx-display.sock", computeResource: "directx-compute.sock"} {
-		want[resource] = &v1beta1.RegisterRequest{Version: "v1beta1", Endpoint: name, ResourceName: resource, Options: &v1beta1.DevicePluginOptions{PreStartRequired: true, GetPreferredAllocationAvailable: true}}
+		want[resource] = &v1beta1.RegisterRequest{
+			Version: "v1beta1", Endpoint: name, ResourceName: resource,
+			Options: &v1beta1.DevicePluginOptions{PreStartRequired: true, GetPreferredAllocationAvailable: true},
+		}
 		got, err := k.client(resource).GetDevicePluginOptions(t.Context(), &v1beta1.Empty{})
 		if diff := cmp.Diff(want[resource].GetOptions(), got, protocmp.Transform()); err != nil || diff != "" {
 			t.Errorf("%s: options: %v %s", resource, err, diff)

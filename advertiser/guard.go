@@ -45,7 +45,8 @@ func (g *allocateGuard) markConflict() {
 	g.lastConflict.Store(&now)
 }
 
-var errConcurrent = errors.New("another allocation began at the same time, and concurrent allocations can crash the kubelet of Windows; the kubelet tries again in 10 to 15 seconds (kubernetes#136021)")
+var errConcurrent = errors.New(
+	"another allocation began at the same time, and concurrent allocations can crash the kubelet of Windows; the kubelet tries again in 10 to 15 seconds (kubernetes#136021)")
 
 // do calls allocate, and returns when the conflictWindow after its begin has passed. It returns
 // errConcurrent if another allocation began or failed in the conflictWindow before or after.

@@ -177,7 +177,8 @@ func TestBindByName(t *testing.T) {
 	k := newBed(t, displayGPU("A"), displayGPU("B"), displayGPU("C"), displayGPU("D"), displayGPU("E"))
 	k.config.Inject, k.config.Pods = injectDevices, NewPodTracker(lister.serve(t))
 	k.run()
-	if _, err := k.client(displayResource).Allocate(t.Context(), allocateRequest([]string{"C::0"}, []string{"D::0", "D::1"}, []string{"E::0"}, []string{"B::1"}, []string{"A::0", "A::1"}, []string{"B::0"})); err != nil {
+	request := allocateRequest([]string{"C::0"}, []string{"D::0", "D::1"}, []string{"E::0"}, []string{"B::1"}, []string{"A::0", "A::1"}, []string{"B::0"})
+	if _, err := k.client(displayResource).Allocate(t.Context(), request); err != nil {
 		t.Fatal(err)
 	}
 	want := map[string]string{"A::0": "team/web/main", "B::0": "team/job/main", "B::1": "", "C::0": "", "D::0": "", "E::0": ""}

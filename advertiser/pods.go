@@ -66,7 +66,9 @@ func (t *PodTracker) Containers(ctx context.Context) ([]ContainerDevices, error)
 
 // update lists the kubelet's pods. It returns their containers, and the records
 // whose pods no longer exist. kubelet identifies the kubelet's process.
-func (t *PodTracker) update(ctx context.Context, live []allocation.Entry, kubelet func() (localgrpc.Identity, error)) (containers []ContainerDevices, ended []allocation.ID, err error) {
+func (t *PodTracker) update(
+	ctx context.Context, live []allocation.Entry, kubelet func() (localgrpc.Identity, error),
+) (containers []ContainerDevices, ended []allocation.ID, err error) {
 	before, err := kubelet()
 	if err != nil {
 		return nil, nil, err

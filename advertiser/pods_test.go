@@ -46,6 +46,7 @@ func TestPodTracker(t *testing.T) {
 	}
 	exists := step{live: mine, listed: "name-of-a"}
 	missing := step{live: mine, listed: "other"}
+	again := func(after time.Duration) step { return step{live: mine, listed: "other", after: after} }
 	ended := step{live: mine, listed: "other", ended: true}
 	static := func(after time.Duration) step {
 		return step{live: mine, listed: "proxy-node-1 other-node-1", after: after}
@@ -55,25 +56,27 @@ func TestPodTracker(t *testing.T) {
 		return step{live: mine, listed: "proxy-node-1 web-a", after: after, ended: true}
 	}
 	for name, steps := range map[string][]step{
-		"deleted":                            {exists, exists, missing, ended, ended},
-		"missing once":                       {exists, missing, exists, missing, ended},
-		"missing twice within moments":       {exists, missing, {live: mine, listed: "other", after: 1}, {live: mine, listed: "other", after: missingTimeout - 2}, {live: mine, listed: "other", after: 1, ended: true}},
-		"never listed":                       {missing, missing, missing},
-		"deleted before the start":           {api(0), api(neverListedTimeout - 1), apiOver(1)},
-		"listed late":                        {api(0), api(neverListedTimeout - 1), {live: mine, listed: "name-of-a cni-b", after: time.Hour}, api(0), apiOver(0)},
-		"only static pods":                   {static(0), static(time.Hour), static(time.Hour), api(0), api(neverListedTimeout - 1), apiOver(1)},
-		"another kubelet, then API pods":     {api(0), {live: mine, newSocket: true, after: time.Hour}, api(0), api(neverListedTimeout - 1), apiOver(1)},
-		"not bound, never listed":            {{live: unbound, listed: "web-a cni-b"}, {live: unbound, listed: "web-a cni-b", after: time.Hour}, {live: unbound, listed: "web-a cni-b", after: time.Hour}},
-		"no name, never listed":              {{live: nameless, listed: "web-a cni-b"}, {live: nameless, listed: "web-a cni-b", after: time.Hour}},
-		"not bound, and not listed with it":  {{live: unbound, listed: "name-of-a"}, {live: unbound}, {live: unbound}},
-		"not bound, listed with it":          {{live: unbound, listed: "job:A::0"}, {live: unbound}, {live: unbound, ended: true}},
-		"not bound, then another pod has it": {{live: unbound, listed: "old:A::0"}, {live: unbound, listed: "old new:A::0"}, {live: unbound, listed: "new:A::0"}, {live: unbound}, {live: unbound, ended: true}},
-		"listed with it, then bound":         {{live: unbound, listed: "name-of-a:A::0"}, missing, ended},
-		"bound without a name":               {{live: nameless, listed: "name-of-a"}, {live: nameless}, {live: nameless}},
-		"another kubelet":                    {exists, {live: mine, newSocket: true}, missing, missing, exists, missing, ended},
-		"another kubelet during the call":    {exists, {live: mine, restart: true, wantErr: "restarted"}, missing, missing, exists, missing, ended},
-		"no kubelet":                         {exists, {live: mine, noSocket: true, wantErr: "kubelet.sock"}, missing, missing},
-		"a call fails":                       {exists, missing, {live: mine, err: errors.New("deadline"), wantErr: "deadline"}, ended},
+		"deleted":                        {exists, exists, missing, ended, ended},
+		"missing once":                   {exists, missing, exists, missing, ended},
+		"missing twice within moments":   {exists, missing, again(1), again(missingTimeout - 2), {live: mine, listed: "other", after: 1, ended: true}},
+		"never listed":                   {missing, missing, missing},
+		"deleted before the start":       {api(0), api(neverListedTimeout - 1), apiOver(1)},
+		"listed late":                    {api(0), api(neverListedTimeout - 1), {live: mine, listed: "name-of-a cni-b", after: time.Hour}, api(0), apiOver(0)},
+		"only static pods":               {static(0), static(time.Hour), static(time.Hour), api(0), api(neverListedTimeout - 1), apiOver(1)},
+		"another kubelet, then API pods": {api(0), {live: mine, newSocket: true, after: time.Hour}, api(0), api(neverListedTimeout - 1), apiOver(1)},
+		"not bound, never listed": {{live: unbound, listed: "web-a cni-b"},
+			{live: unbound, listed: "web-a cni-b", after: time.Hour}, {live: unbound, listed: "web-a cni-b", after: time.Hour}},
+		"no name, never listed":             {{live: nameless, listed: "web-a cni-b"}, {live: nameless, listed: "web-a cni-b", after: time.Hour}},
+		"not bound, and not listed with it": {{live: unbound, listed: "name-of-a"}, {live: unbound}, {live: unbound}},
+		"not bound, listed with it":         {{live: unbound, listed: "job:A::0"}, {live: unbound}, {live: unbound, ended: true}},
+		"not bound, then another pod has it": {{live: unbound, listed: "old:A::0"}, {live: unbound, listed: "old new:A::0"}, {live: unbound, listed: "new:A::0"},
+			{live: unbound}, {live: unbound, ended: true}},
+		"listed with it, then bound":      {{live: unbound, listed: "name-of-a:A::0"}, missing, ended},
+		"bound without a name":            {{live: nameless, listed: "name-of-a"}, {live: nameless}, {live: nameless}},
+		"another kubelet":                 {exists, {live: mine, newSocket: true}, missing, missing, exists, missing, ended},
+		"another kubelet during the call": {exists, {live: mine, restart: true, wantErr: "restarted"}, missing, missing, exists, missing, ended},
+		"no kubelet":                      {exists, {live: mine, noSocket: true, wantErr: "kubelet.sock"}, missing, missing},
+		"a call fails":                    {exists, missing, {live: mine, err: errors.New("deadline"), wantErr: "deadline"}, ended},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -162,7 +165,8 @@ func TestContainers(t *testing.T) {
 		want int
 	}{
 		{name: "no pod", want: 0},
-		{name: "with and without devices", pods: []*podresources.PodResources{containersOf("a", containerWith("main", "A::0"), containerWith("side")), containersOf("b", &podresources.ContainerResources{Name: "main"})}, want: 3},
+		{name: "with and without devices", pods: []*podresources.PodResources{containersOf("a", containerWith("main", "A::0"), containerWith("side")),
+			containersOf("b", &podresources.ContainerResources{Name: "main"})}, want: 3},
 		{name: "more than gRPC's default limit", pods: many, want: len(many)},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -229,13 +229,15 @@ func (p *pool) find(replicaID string) (i, number int, err error) {
 	}
 	i, ok = p.index[instanceID]
 	if !ok {
-		return 0, 0, fmt.Errorf("%w: %q is a replica of a GPU that %s does not have on this node: delete the pod, so that it is scheduled again", errInvalidRequest, replicaID, p.resource)
+		return 0, 0, fmt.Errorf("%w: %q is a replica of a GPU that %s does not have on this node: delete the pod, so that it is scheduled again",
+			errInvalidRequest, replicaID, p.resource)
 	}
 	switch g := p.gpus[i]; {
 	case !g.usable():
 		return 0, 0, fmt.Errorf("%w: %q cannot be allocated: GPU %s is unhealthy (%s)", errInvalidRequest, replicaID, g.name, g.fault)
 	case number >= g.replicas:
-		return 0, 0, fmt.Errorf("%w: %q is beyond the %d replicas of its GPU: delete the pod, so that it is scheduled again, or raise replicas", errInvalidRequest, replicaID, g.replicas)
+		return 0, 0, fmt.Errorf("%w: %q is beyond the %d replicas of its GPU: delete the pod, so that it is scheduled again, or raise replicas",
+			errInvalidRequest, replicaID, g.replicas)
 	}
 	return i, number, nil
 }

@@ -92,7 +92,8 @@ func TestPrefer(t *testing.T) {
 
 		{name: "must include is first and decides the driver", gpus: []string{"A d", "B e", "C e"}, available: []string{"A 4", "B 2", "C 1"}, must: []string{"C::3"}, size: 2, want: "C::3 B::2"},
 		{name: "must include counts as its GPU's one", gpus: []string{"A d", "B d", "C d"}, available: []string{"A 4", "B 3", "C 2"}, must: []string{"A::2"}, size: 3, want: "A::2 B::1 C::2"},
-		{name: "must include that mixes drivers stays with both", gpus: []string{"A d", "B e", "C f"}, available: []string{"A 1", "B 3", "C 4"}, must: []string{"A::3", "B::3"}, size: 3, want: "A::3 B::3 B::1"},
+		{name: "must include that mixes drivers stays with both", gpus: []string{"A d", "B e", "C f"}, available: []string{"A 1", "B 3", "C 4"}, must: []string{"A::3", "B::3"},
+			size: 3, want: "A::3 B::3 B::1"},
 		{name: "must include whose driver has too few", gpus: []string{"A d", "B e", "C e"}, available: []string{"A 1", "B 4", "C 4"}, must: []string{"A::3"}, size: 3, want: "A::3 B::0 C::0"},
 		{name: "must include beside the available ones", gpus: []string{"A d", "B d"}, available: []string{"B 1"}, must: []string{"A::0"}, size: 2, want: "A::0 B::3"},
 
@@ -111,7 +112,8 @@ func TestPrefer(t *testing.T) {
 		{name: "unknown must include", gpus: []string{"A d"}, available: []string{"A 4"}, must: []string{"X::0"}, size: 1, wantErr: `"X::0"`},
 		{name: "must include twice", gpus: []string{"A d"}, available: []string{"A 4"}, must: []string{"A::0", "A::0"}, size: 2, wantErr: "must be included twice"},
 		{name: "less than must include", gpus: []string{"A d"}, available: []string{"A 4"}, must: []string{"A::0", "A::1"}, size: 1, wantErr: "must be included"},
-		{name: "more than available", gpus: []string{"A d"}, available: []string{"A 2"}, more: []string{"X::0"}, size: 3, wantErr: "3 replicas of directx.microsoft.com/display requested and 2 available"},
+		{name: "more than available", gpus: []string{"A d"}, available: []string{"A 2"}, more: []string{"X::0"}, size: 3,
+			wantErr: "3 replicas of directx.microsoft.com/display requested and 2 available"},
 		{name: "negative", gpus: []string{"A d"}, available: []string{"A 2"}, size: -1, wantErr: "-1 replicas"},
 		{name: "no GPU", size: 1, wantErr: "0 available"},
 
@@ -126,12 +128,14 @@ func TestPrefer(t *testing.T) {
 		{name: "different replicas: each has its own numbers", gpus: []string{"A d*1", "B d*3"}, available: []string{"A 1", "B 3"}, size: 4, want: "A::0 B::0 B::1 B::2"},
 
 		{name: "one driver has enough", rule: one, gpus: []string{"A d*2", "B e*2"}, available: []string{"A 1", "B 2"}, size: 2, want: "B::0 B::1"},
-		{name: "no driver has enough", rule: one, gpus: []string{"A d*2", "B e*2", "C f*2"}, available: []string{"A 1", "B 1"}, size: 2, wantErr: "A (NVIDIA, driver d), B (NVIDIA, driver e). Request fewer, wait for GPUs of one driver, or set mixedDrivers: allow"},
+		{name: "no driver has enough", rule: one, gpus: []string{"A d*2", "B e*2", "C f*2"}, available: []string{"A 1", "B 1"}, size: 2,
+			wantErr: "A (NVIDIA, driver d), B (NVIDIA, driver e). Request fewer, wait for GPUs of one driver, or set mixedDrivers: allow"},
 		{name: "must include mixes drivers", rule: one, gpus: []string{"A d*2", "B e*2"}, available: []string{"A 2", "B 2"}, must: []string{"A::0", "B::0"}, size: 2, wantErr: "mixedDrivers"},
 		{name: "must include's driver has too few", rule: one, gpus: []string{"A d*2", "B e"}, available: []string{"A 2", "B 4"}, must: []string{"A::0"}, size: 3, wantErr: "mixedDrivers"},
 
 		{name: "as many as one container may have", rule: limited, gpus: []string{"A d"}, available: []string{"A 4"}, size: 2, want: "A::0 A::1"},
-		{name: "more than one container may have", rule: limited, gpus: []string{"A d"}, available: []string{"A 4"}, size: 3, wantErr: "requests 3 of directx.microsoft.com/display and the limit of this node is 2: request fewer, or raise maxPerContainer"},
+		{name: "more than one container may have", rule: limited, gpus: []string{"A d"}, available: []string{"A 4"}, size: 3,
+			wantErr: "requests 3 of directx.microsoft.com/display and the limit of this node is 2: request fewer, or raise maxPerContainer"},
 	} {
 		if test.rule.AllocationPolicy == "" {
 			test.rule = mixing

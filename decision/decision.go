@@ -178,7 +178,10 @@ func (d *Decider) buildOutcome(request Request, devices []discovery.Device) (*Ou
 		switch {
 		case !request.honors(list, d.Policy):
 		case list.fromEnv && !d.Policy.ExtraMounts.Configured:
-			return nil, cause{fmt.Errorf("extra mounts: %s has no effect unless the configuration sets extraMounts.sources", ExtraMountsVariable), ReasonPolicy, "use the annotation " + ExtraMountsAnnotation}
+			return nil, cause{
+				fmt.Errorf("extra mounts: %s has no effect unless the configuration sets extraMounts.sources", ExtraMountsVariable),
+				ReasonPolicy, "use the annotation " + ExtraMountsAnnotation,
+			}
 		default:
 			lists = append(lists, extramounts.List{Origin: list.origin, Text: list.value})
 		}

@@ -55,8 +55,9 @@ func newCause(reason Reason, message, remedy string) cause {
 
 // Causes that decisions find.
 var (
-	errHyperV        = newCause(ReasonHyperV, "it is isolated by Hyper-V, and GPUs are for process-isolated containers only", "use a runtime class with process isolation")
-	errOutsidePod    = newCause(ReasonRequest, "it presents an allocation but belongs to no pod", removeVariables+"; outside Kubernetes a container requests GPUs with the annotation "+VisibleAnnotation+" or, on Windows, the environment variable "+VisibleVariable)
+	errHyperV     = newCause(ReasonHyperV, "it is isolated by Hyper-V, and GPUs are for process-isolated containers only", "use a runtime class with process isolation")
+	errOutsidePod = newCause(ReasonRequest, "it presents an allocation but belongs to no pod",
+		removeVariables+"; outside Kubernetes a container requests GPUs with the annotation "+VisibleAnnotation+" or, on Windows, the environment variable "+VisibleVariable)
 	errOverridden    = newCause(ReasonWrongVariable, "it was allocated, but the container overrides the environment variable", removeVariables)
 	errWrongVariable = newCause(ReasonWrongVariable, "the allocation is for another resource", requestByLimits)
 	errDeviceGone    = newCause(ReasonDeviceGone, "it is no longer on this node", restoreGPU)

@@ -120,7 +120,8 @@ func TestPodsRemedyOfTheInventory(t *testing.T) {
 	t.Parallel()
 	d, tokens := recorded(t, node.Inventory(t.TempDir()), map[string][]string{display: {`PCI\A`}})
 	_, _, err := unpack(d.Decide(t.Context(), read(ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display]))))
-	if err == nil || strings.Count(err.Error(), "; ") != 1 || !strings.HasSuffix(err.Error(), "; run 'dxctl config apply', or restart directx-advertiser, to write it again") || ReasonOf(err) != ReasonOther {
+	const remedy = "; run 'dxctl config apply', or restart directx-advertiser, to write it again"
+	if err == nil || strings.Count(err.Error(), "; ") != 1 || !strings.HasSuffix(err.Error(), remedy) || ReasonOf(err) != ReasonOther {
 		t.Errorf("reason %q: %v", ReasonOf(err), err)
 	}
 }

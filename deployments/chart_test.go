@@ -149,24 +149,26 @@ func TestRefuses(t *testing.T) {
 		"device that the pod cannot see":      {linux + "linux: {enabled: true, inventory: 'devices: [{linux: {deviceNodes: [{path: /opt/dxg}]}}]'}", "", "/opt/dxg is in none of linux.hostPaths"},
 		"library that the pod cannot see":     {linux + "linux: {enabled: true, inventory: 'devices: [{linux: {libraries: [/usr/library/a]}}]'}", "", "/usr/library/a"},
 		"Server 2019 and location paths":      {image + "windows: {server2019: true}\nconfig: {assignmentMode: location-path}", "", "windows.server2019"},
-		"the same in a pool":                  {image + "windows: {server2019: true}\nnodePools: {pools: {a: {config: {assignmentMode: location-path}}}}", "", "nodePools.pools.a.config.assignmentMode"},
-		"metrics in the configuration":        {image + "config: {metrics: {address: ':1'}}", "", "metrics.port"},
-		"NRI on Windows":                      {image + "config: {injection: nri}", "", "config.injection"},
-		"text that is not YAML":               {image + "config: 'a: ['", "", "config is not valid YAML"},
-		"incomplete text":                     {image + "config: 'replicas: 2'", "", "apiVersion"},
-		"node in two pools":                   {image + "nodePools: {pools: {a: {values: [x]}, b: {values: [x]}}}", "", "two pools"},
-		"pool that is not served":             {image + "nodePools: {pools: {a: {os: linux}}}", "", "nodePools.pools.a.os"},
-		"handlers and a RuntimeClass":         {image + "runtimeClass: {enabled: true}\nwindows: {handlers: [a]}", "", "windows.handlers and runtimeClass.enabled"},
-		"handlers that are not configured":    {image + "windows: {handlers: [a], configureContainerd: false}", "", "windows.configureContainerd"},
-		"handlers without the shim":           {image + "linux: {enabled: true, handlers: [a], config: {inventory: /etc/directx-nri/a}}", "", "linux.shim.enabled"},
-		"RuntimeClass without the shim":       {linux + "linux: {enabled: true, config: {inventory: /etc/directx-nri/a}}\nruntimeClass: {enabled: true}", "", "linux.shim.enabled"},
-		"the same port twice":                 {image + "metrics: {port: 9401}", "", "metrics.pluginPort"},
-		"label of the chart for all objects":  {image + "commonLabels: {app.kubernetes.io/instance: x}", schema, "/commonLabels"},
-		"existing ConfigMap with a key":       {image + "config: {existing: a, replicas: 2}", schema, "/config"},
-		"existing ConfigMap and inventory":    {image + "config: {existing: a}\ninventory: 'devices: []'", "", "inventory and config.existing"},
-		"arguments of a pool for cmd.exe":     {image + "nodePools: {pools: {a: {extraArgs: {setup: ['a & b']}}}}", schema, "/nodePools/pools/a/extraArgs"},
-		"labels for Server 2019":              {image + "windows: {labels: true, server2019: true}", "", "windows.labels"},
-		"PodMonitor without metrics":          {image + "metrics: {podMonitor: {enabled: true}}", "", "metrics.enabled"},
+		"the same in a pool": {
+			image + "windows: {server2019: true}\nnodePools: {pools: {a: {config: {assignmentMode: location-path}}}}", "", "nodePools.pools.a.config.assignmentMode",
+		},
+		"metrics in the configuration":       {image + "config: {metrics: {address: ':1'}}", "", "metrics.port"},
+		"NRI on Windows":                     {image + "config: {injection: nri}", "", "config.injection"},
+		"text that is not YAML":              {image + "config: 'a: ['", "", "config is not valid YAML"},
+		"incomplete text":                    {image + "config: 'replicas: 2'", "", "apiVersion"},
+		"node in two pools":                  {image + "nodePools: {pools: {a: {values: [x]}, b: {values: [x]}}}", "", "two pools"},
+		"pool that is not served":            {image + "nodePools: {pools: {a: {os: linux}}}", "", "nodePools.pools.a.os"},
+		"handlers and a RuntimeClass":        {image + "runtimeClass: {enabled: true}\nwindows: {handlers: [a]}", "", "windows.handlers and runtimeClass.enabled"},
+		"handlers that are not configured":   {image + "windows: {handlers: [a], configureContainerd: false}", "", "windows.configureContainerd"},
+		"handlers without the shim":          {image + "linux: {enabled: true, handlers: [a], config: {inventory: /etc/directx-nri/a}}", "", "linux.shim.enabled"},
+		"RuntimeClass without the shim":      {linux + "linux: {enabled: true, config: {inventory: /etc/directx-nri/a}}\nruntimeClass: {enabled: true}", "", "linux.shim.enabled"},
+		"the same port twice":                {image + "metrics: {port: 9401}", "", "metrics.pluginPort"},
+		"label of the chart for all objects": {image + "commonLabels: {app.kubernetes.io/instance: x}", schema, "/commonLabels"},
+		"existing ConfigMap with a key":      {image + "config: {existing: a, replicas: 2}", schema, "/config"},
+		"existing ConfigMap and inventory":   {image + "config: {existing: a}\ninventory: 'devices: []'", "", "inventory and config.existing"},
+		"arguments of a pool for cmd.exe":    {image + "nodePools: {pools: {a: {extraArgs: {setup: ['a & b']}}}}", schema, "/nodePools/pools/a/extraArgs"},
+		"labels for Server 2019":             {image + "windows: {labels: true, server2019: true}", "", "windows.labels"},
+		"PodMonitor without metrics":         {image + "metrics: {podMonitor: {enabled: true}}", "", "metrics.enabled"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -230,7 +232,8 @@ func TestConfigMaps(t *testing.T) {
 			want: map[string]string{"directx-nri-windows config.yaml": read("config/windows.yaml"), "directx-nri-windows inventory.yaml": read("inventory/windows-g4dn.yaml")},
 		},
 		"subchart": {values: image + "global: {a: b}\nenabled: true", want: map[string]string{"directx-nri-windows config.yaml": "kind: Configuration"}},
-		"null": {values: image + "windows: {nodeSelector: , tolerations: , affinity: , handlers: , resources: , updateStrategy: , podAnnotations: , podLabels: , config: , inventory: , extraEnv: , extraArgs: }\n" +
+		"null": {values: image +
+			"windows: {nodeSelector: , tolerations: , affinity: , handlers: , resources: , updateStrategy: , podAnnotations: , podLabels: , config: , inventory: , extraEnv: , extraArgs: }\n" +
 			"linux: {enabled: true, config: {inventory: /etc/directx-nri/a}, podSecurityContext: , containerSecurityContext: }\ncommonLabels:\ncommonAnnotations:"},
 	}
 	for name, test := range tests {

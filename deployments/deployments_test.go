@@ -167,7 +167,9 @@ const volume = `%CONTAINER_SANDBOX_MOUNT_POINT%\`
 func TestProgramsAccept(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	build := exec.Command("go", "build", "-buildvcs=false", "-o", dir+"/", "github.com/directx-nri/directx-nri/cmd/dxctl", "github.com/directx-nri/directx-nri/cmd/directx-advertiser", "github.com/directx-nri/directx-nri/cmd/directx-labeler", "github.com/directx-nri/directx-nri/cmd/directx-nri")
+	build := exec.Command("go", "build", "-buildvcs=false", "-o", dir+"/",
+		"github.com/directx-nri/directx-nri/cmd/dxctl", "github.com/directx-nri/directx-nri/cmd/directx-advertiser",
+		"github.com/directx-nri/directx-nri/cmd/directx-labeler", "github.com/directx-nri/directx-nri/cmd/directx-nri")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -265,7 +267,8 @@ const settings = "/directx-nri-config"
 func TestVolumes(t *testing.T) {
 	t.Parallel()
 	writable := []string{
-		"setup setup", "setup state", "setup shim", "setup containerd-config", "nri state", "nri run", "advertiser state", "advertiser device-plugins", "advertiser features", "advertiser labels", "cdi cdi",
+		"setup setup", "setup state", "setup shim", "setup containerd-config", "nri state", "nri run",
+		"advertiser state", "advertiser device-plugins", "advertiser features", "advertiser labels", "cdi cdi",
 	}
 	all := objects(t)
 	for _, s := range sets(t) {
@@ -362,7 +365,8 @@ func TestContainers(t *testing.T) {
 	want := map[string][2]string{ // of Linux and Windows
 		"manifests/linux.yaml": {linux}, "manifests/windows.yaml": {"", windows},
 		"manifests/restore-linux.yaml": {restore}, "manifests/restore-windows.yaml": {"", restore},
-		"kubelet.yaml": {" | advertiser", " | advertiser"}, "labels.yaml": {linux, " | advertiser labeler setup"}, "linux-discover.yaml": {" | nri advertiser cdi"}, "linux-k3s.yaml": {shim}, "linux-shim.yaml": {shim}, "linux-k3s-restore.yaml": {restore},
+		"kubelet.yaml": {" | advertiser", " | advertiser"}, "labels.yaml": {linux, " | advertiser labeler setup"},
+		"linux-discover.yaml": {" | nri advertiser cdi"}, "linux-k3s.yaml": {shim}, "linux-shim.yaml": {shim}, "linux-k3s-restore.yaml": {restore},
 		"metrics.yaml": {linux, windows}, "nodefiles.yaml": {" | nri advertiser", " | advertiser setup --no-configure"}, "pools.yaml": {linux, windows},
 		"restore.yaml": {restore, restore}, "runtimeclass.yaml": {shim, windows}, "server2019.yaml": {"", windows},
 		"values.yaml": {linux},

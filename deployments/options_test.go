@@ -36,9 +36,13 @@ func TestOptions(t *testing.T) {
 		`linux.containerSecurityContext={"seLinuxOptions":{"type":"spc_t"}}`: {"type: spc_t\n": linux},
 		`linux.doctor=true`:                                                  {"mountPath: /etc/containerd, readOnly: true": 1}, // The cluster suite runs it.
 		`linux.cdi=true`:                                                     {"name: cdi\n": 1, "--file=/var/run/cdi/directx-nri.yaml\n": 1, "path: /var/run/cdi, type: DirectoryOrCreate": 1},
-		`linux.labels=true`:                                                  {"--labels-file=/etc/kubernetes/node-feature-discovery/features.d/directx-nri\n": 1, "path: /etc/kubernetes/node-feature-discovery/features.d, type: DirectoryOrCreate": 1},
+		`linux.labels=true`: {
+			"--labels-file=/etc/kubernetes/node-feature-discovery/features.d/directx-nri\n":    1,
+			"path: /etc/kubernetes/node-feature-discovery/features.d, type: DirectoryOrCreate": 1,
+		},
 		`windows.labels=true`: {
-			"kind: ServiceAccount\n": 1, "kind: ClusterRole\n": 1, "kind: ValidatingAdmissionPolicyBinding\n": 1, "directx-labeler.exe": 1, `--labels-file=C:\directx-nri-labels\labels`: 2, "serviceAccountToken": 1,
+			"kind: ServiceAccount\n": 1, "kind: ClusterRole\n": 1, "kind: ValidatingAdmissionPolicyBinding\n": 1,
+			"directx-labeler.exe": 1, `--labels-file=C:\directx-nri-labels\labels`: 2, "serviceAccountToken": 1,
 		},
 		`config={"existing":"mine"}`:                                              {"configMap: {name: mine}": 1},
 		`windows.config={"existing":"mine","injection":"kubelet"}`:                {"configMap: {name: mine}": 1},

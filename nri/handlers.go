@@ -36,7 +36,8 @@ func NewRuntimeHandlers(nriSocket string, cri fmt.Stringer) *RuntimeHandlers {
 			}
 			if pid != peerPID {
 				return criclient.RunningConfig{}, fmt.Errorf("%s belongs to process %d, and %s to process %d: another containerd has replaced the NRI socket; "+
-					"disable NRI or set another socket_path in its configuration (plugin io.containerd.nri.v1.nri) and restart both, or correct --cri-socket", nriSocket, peerPID, criSocket, pid)
+					"disable NRI or set another socket_path in its configuration (plugin io.containerd.nri.v1.nri) and restart both, or correct --cri-socket",
+					nriSocket, peerPID, criSocket, pid)
 			}
 		}
 		config, err := criclient.ReadRunning(ctx, criSocket)

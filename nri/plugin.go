@@ -26,8 +26,12 @@ import (
 
 var (
 	errUnregistered = errors.New("not registered with the container runtime")
-	errTooSlow      = decision.WithReason(decision.ReasonSlow, errlog.WithRemedy(errors.New("reading the allocation records, the driver's files or the runtime handlers of this node took too long"), "the kubelet retries"))
-	errOverdue      = decision.WithReason(decision.ReasonSlow, errlog.WithRemedy(errors.New("an earlier decision still waits for the disk, the driver's files or containerd"), "the kubelet retries"))
+	errTooSlow      = decision.WithReason(decision.ReasonSlow, errlog.WithRemedy(
+		errors.New("reading the allocation records, the driver's files or the runtime handlers of this node took too long"),
+		"the kubelet retries"))
+	errOverdue = decision.WithReason(decision.ReasonSlow, errlog.WithRemedy(
+		errors.New("an earlier decision still waits for the disk, the driver's files or containerd"),
+		"the kubelet retries"))
 )
 
 // readyTimeout bounds [Plugin.CheckReady]. After a second, package readiness would report that the

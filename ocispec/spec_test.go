@@ -56,7 +56,8 @@ func TestApply(t *testing.T) {
 		},
 		"Windows, the pod has a mount and a device of its own": {
 			windows,
-			`{"mounts":[{"destination":"c:/windows/system32/NVCUDA.DLL","source":"D:\\mine","x":1}],"windows":{"devices":[{"id":"pciroot(0)#pci(1b00)","idType":"vpci-location-path"}]},"annotations":{"a":"b<"}}`,
+			`{"mounts":[{"destination":"c:/windows/system32/NVCUDA.DLL","source":"D:\\mine","x":1}],` +
+				`"windows":{"devices":[{"id":"pciroot(0)#pci(1b00)","idType":"vpci-location-path"}]},"annotations":{"a":"b<"}}`,
 			`{"mounts":[{"destination":"c:/windows/system32/NVCUDA.DLL","source":"D:\\mine","x":1},` +
 				`{"destination":"C:\\Windows\\System32\\nvapi64.dll","source":"` + jsonPath(store) + `\\nvapi64.dll","options":["ro"]},` +
 				`{"destination":"C:\\Windows\\SysWOW64\\nvcuda.dll","source":"` + jsonPath(store) + `\\nvcuda_loader32.dll","options":["ro"]}],` +

@@ -89,7 +89,8 @@ func (s *shim) recordVersion(path string, version int) {
 	switch {
 	case err != nil:
 	case version >= 3 && recorded == "":
-		reason := fmt.Sprintf("the real shim %s answers with bootstrap version %d, so containerd does not start the containers of pods with the runtime shim; use a shim that answers version 2, or one that honors windows.devices with injection: kubelet; then run 'dxctl runtime install'", path, version)
+		reason := fmt.Sprintf("the real shim %s answers with bootstrap version %d, so containerd does not start the containers of pods with the runtime shim; use a shim that answers version 2, or one that honors windows.devices with injection: kubelet; then run 'dxctl runtime install'",
+			path, version)
 		s.log().Error(reason)
 		err = shimfile.RecordBypass(s.stateDir, reason)
 	case version < 3 && recorded != "":

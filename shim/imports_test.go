@@ -19,7 +19,9 @@ func TestImports(t *testing.T) {
 	}
 	heavy := []string{"net", "net/http", "crypto/tls", "crypto/x509", "html/template", "text/template", "flag", "testing", "database/sql", "regexp"}
 	for _, os := range []string{"linux", "windows"} {
-		command := exec.Command("go", "list", "-deps", "-f", "{{.ImportPath}} {{with .Module}}{{if not .Main}}{{.Path}}{{end}}{{end}}", "github.com/directx-nri/directx-nri/cmd/containerd-shim-directx-v1")
+		command := exec.Command("go", "list", "-deps", "-f",
+			"{{.ImportPath}} {{with .Module}}{{if not .Main}}{{.Path}}{{end}}{{end}}",
+			"github.com/directx-nri/directx-nri/cmd/containerd-shim-directx-v1")
 		command.Env = append(command.Environ(), "GOOS="+os)
 		out, err := command.Output()
 		if err != nil {

@@ -54,7 +54,8 @@ func Main(version string, files decision.Files) int {
 			fmt.Println(shimfile.BaseName, version)
 			return 0
 		case "--help", "-h":
-			fmt.Printf(help, shimfile.BaseName, shimfile.SelfTestFlag, strings.TrimSuffix(shimfile.DefaultRealShim(), ".exe"), stateDir, paths.StateDirVariable, shimfile.RuntimeName)
+			fmt.Printf(help, shimfile.BaseName, shimfile.SelfTestFlag, strings.TrimSuffix(shimfile.DefaultRealShim(), ".exe"),
+				stateDir, paths.StateDirVariable, shimfile.RuntimeName)
 			return 0
 		}
 	}

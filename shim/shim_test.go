@@ -249,7 +249,8 @@ func TestWithoutARequestNothingChanges(t *testing.T) {
 	t.Parallel()
 	sandbox := podAnnotations("sandbox", "u1")
 	interlock := `{"id":"` + allocation.InterlockDeviceID + `","idType":"` + allocation.InterlockDeviceType + `"}`
-	windowsHost := `{"process":{"env":["DIRECTX_ALLOCATION_DISPLAY=` + strings.Repeat("0", 32) + `"]},"annotations":{"microsoft.com/hostprocess-container":"true"},"windows":{"devices":[` + interlock + `]}}`
+	windowsHost := `{"process":{"env":["DIRECTX_ALLOCATION_DISPLAY=` + strings.Repeat("0", 32) +
+		`"]},"annotations":{"microsoft.com/hostprocess-container":"true"},"windows":{"devices":[` + interlock + `]}}`
 	for name, spec := range map[string]string{
 		"no request":             standalone(),
 		"requests none":          standalone("DIRECTX_VISIBLE_DEVICES=none"),

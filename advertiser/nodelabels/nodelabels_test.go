@@ -30,20 +30,22 @@ func TestForDevices(t *testing.T) {
 		"present": "true", "count": "1", "product": "NVIDIA-Tesla-T4", "memory": "16384", "driver": "31.0.15.3770",
 		"kind": "display", "replicas": "4", "sharing": "shared",
 	}
+	noVersion := gpu(func(d *discovery.Device, _ *policy.Resource) { d.DriverVersion = "" })
 	for name, test := range map[string]struct {
 		assigned []resources.Assigned
 		change   map[string]string // of the labels of t4; "" for a missing one
 	}{
-		"one":          {assigned: []resources.Assigned{gpu(nil)}},
-		"two equal":    {assigned: []resources.Assigned{gpu(nil), gpu(nil)}, change: map[string]string{"count": "2"}},
-		"not offered":  {assigned: []resources.Assigned{{Device: discovery.Device{Description: "Basic"}, Reason: "it is a software renderer"}, gpu(nil)}},
-		"compute-only": {assigned: []resources.Assigned{gpu(func(d *discovery.Device, _ *policy.Resource) { d.SupportsDisplay, d.SupportsCompute = false, true })}, change: map[string]string{"kind": "compute"}},
-		"exclusive":    {assigned: []resources.Assigned{gpu(func(_ *discovery.Device, r *policy.Resource) { r.Replicas = 1 })}, change: map[string]string{"replicas": "1", "sharing": "exclusive"}},
+		"one":         {assigned: []resources.Assigned{gpu(nil)}},
+		"two equal":   {assigned: []resources.Assigned{gpu(nil), gpu(nil)}, change: map[string]string{"count": "2"}},
+		"not offered": {assigned: []resources.Assigned{{Device: discovery.Device{Description: "Basic"}, Reason: "it is a software renderer"}, gpu(nil)}},
+		"compute-only": {assigned: []resources.Assigned{gpu(func(d *discovery.Device, _ *policy.Resource) { d.SupportsDisplay, d.SupportsCompute = false, true })},
+			change: map[string]string{"kind": "compute"}},
+		"exclusive": {assigned: []resources.Assigned{gpu(func(_ *discovery.Device, r *policy.Resource) { r.Replicas = 1 })}, change: map[string]string{"replicas": "1", "sharing": "exclusive"}},
 		"unknown": {assigned: []resources.Assigned{gpu(func(d *discovery.Device, _ *policy.Resource) {
 			d.DriverVersion, d.DedicatedMemory, d.Description = "", 0, "®"
 		})}, change: map[string]string{"product": "", "memory": "", "driver": ""}},
-		"known of the second only": {assigned: []resources.Assigned{gpu(func(d *discovery.Device, _ *policy.Resource) { d.DriverVersion = "" }), gpu(nil)}, change: map[string]string{"count": "2", "driver": ""}},
-		"known of the first only":  {assigned: []resources.Assigned{gpu(nil), gpu(func(d *discovery.Device, _ *policy.Resource) { d.DriverVersion = "" })}, change: map[string]string{"count": "2", "driver": ""}},
+		"known of the second only": {assigned: []resources.Assigned{noVersion, gpu(nil)}, change: map[string]string{"count": "2", "driver": ""}},
+		"known of the first only":  {assigned: []resources.Assigned{gpu(nil), noVersion}, change: map[string]string{"count": "2", "driver": ""}},
 		"three that differ": {
 			assigned: []resources.Assigned{gpu(nil), gpu(func(d *discovery.Device, r *policy.Resource) {
 				d.Description, d.DedicatedMemory, r.Replicas = "AMD", 1<<30, 2

@@ -43,7 +43,9 @@ func (a Assigner) Assign(devices []discovery.Device, rules []policy.Resource) []
 		case i < 0:
 			assigned.Reason = "no resource of the configuration matches it"
 		case a.OneResource && rules[i].Name != rules[0].Name:
-			assigned.Reason = fmt.Sprintf("with injection: kubelet, a node can have GPUs of one resource, which is %s, the first of the configuration; move %s to the front to advertise this GPU instead", rules[0].Name, rules[i].Name)
+			assigned.Reason = fmt.Sprintf(
+				"with injection: kubelet, a node can have GPUs of one resource, which is %s, the first of the configuration; move %s to the front to advertise this GPU instead",
+				rules[0].Name, rules[i].Name)
 		default:
 			assigned.Rule = &rules[i]
 		}

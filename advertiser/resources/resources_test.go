@@ -26,6 +26,9 @@ func t4() discovery.Device {
 func TestMatches(t *testing.T) {
 	t.Parallel()
 	yes, no := true, false
+	version := func(v string) func(*discovery.Device) {
+		return func(d *discovery.Device) { d.DriverVersion = v }
+	}
 	for _, test := range []struct {
 		name   string
 		match  policy.Match
@@ -53,11 +56,11 @@ func TestMatches(t *testing.T) {
 		{name: "newest driver", match: policy.Match{DriverVersion: policy.DriverBounds{Max: policy.DriverVersion{31, 0, 15, 3770}}}, want: true},
 		{name: "driver too new", match: policy.Match{DriverVersion: policy.DriverBounds{Max: policy.DriverVersion{31, 0, 14, 9999}}}},
 		{name: "numbers, not text", match: policy.Match{DriverVersion: policy.DriverBounds{Min: policy.DriverVersion{4, 0, 0, 0}, Max: policy.DriverVersion{200, 0, 0, 0}}}, want: true},
-		{name: "unknown driver version without bounds", change: func(d *discovery.Device) { d.DriverVersion = "" }, want: true},
-		{name: "unknown driver version, from", match: policy.Match{DriverVersion: policy.DriverBounds{Min: policy.DriverVersion{0, 0, 0, 1}}}, change: func(d *discovery.Device) { d.DriverVersion = "" }},
-		{name: "unknown driver version, to", match: policy.Match{DriverVersion: policy.DriverBounds{Max: policy.DriverVersion{65535}}}, change: func(d *discovery.Device) { d.DriverVersion = "beta" }},
-		{name: "a driver version of three parts is not known", match: policy.Match{DriverVersion: policy.DriverBounds{Max: policy.DriverVersion{65535}}}, change: func(d *discovery.Device) { d.DriverVersion = "535.104.5" }},
-		{name: "a driver version with too large a part is not known", match: policy.Match{DriverVersion: policy.DriverBounds{Max: policy.DriverVersion{65535}}}, change: func(d *discovery.Device) { d.DriverVersion = "1.0.0.65536" }},
+		{name: "unknown driver version without bounds", change: version(""), want: true},
+		{name: "unknown driver version, from", match: policy.Match{DriverVersion: policy.DriverBounds{Min: policy.DriverVersion{0, 0, 0, 1}}}, change: version("")},
+		{name: "unknown driver version, to", match: policy.Match{DriverVersion: policy.DriverBounds{Max: policy.DriverVersion{65535}}}, change: version("beta")},
+		{name: "a driver version of three parts is not known", match: policy.Match{DriverVersion: policy.DriverBounds{Max: policy.DriverVersion{65535}}}, change: version("535.104.5")},
+		{name: "a driver version with too large a part is not known", match: policy.Match{DriverVersion: policy.DriverBounds{Max: policy.DriverVersion{65535}}}, change: version("1.0.0.65536")},
 		{name: "not integrated", match: policy.Match{Integrated: &no}, want: true},
 		{name: "integrated", match: policy.Match{Integrated: &yes}},
 		{name: "integrated, as required", match: policy.Match{Integrated: &yes}, change: func(d *discovery.Device) { d.Integrated = true }, want: true},
@@ -109,7 +112,10 @@ func TestOtherSystem(t *testing.T) {
 	both.InstanceID, both.LocationPath = "BOTH", "PCIROOT(0)"
 	noPath.InstanceID, noPath.LocationPath = "NOPATH", ""
 	noID.InstanceID = "\xff"
-	for os, want := range map[string]string{"windows": "T4=x/gpu*1 LINUX:no location path BOTH=x/gpu*1 NOPATH=x/gpu*1 \xff:ID", "linux": "T4:no device node LINUX=x/gpu*1 BOTH=x/gpu*1 NOPATH:no device node \xff:ID"} {
+	for os, want := range map[string]string{
+		"windows": "T4=x/gpu*1 LINUX:no location path BOTH=x/gpu*1 NOPATH=x/gpu*1 \xff:ID",
+		"linux":   "T4:no device node LINUX=x/gpu*1 BOTH=x/gpu*1 NOPATH:no device node \xff:ID",
+	} {
 		if got := written(Assigner{NodeOS: os}.Assign([]discovery.Device{t4(), linux, both, noPath, noID}, []policy.Resource{{Name: "x/gpu", Replicas: 1}})); got != want {
 			t.Errorf("%s: %s, want %s", os, got, want)
 		}
@@ -147,7 +153,12 @@ func written(all []Assigned) string {
 		if a.Rule != nil {
 			word += "=" + a.Rule.Name + "*" + string(rune('0'+a.Rule.Replicas))
 		}
-		for reason, short := range map[string]string{"software": "software", "neither": "neither", "no resource of": "rule", "no device node": "no device node", "no location path": "no location path", "move x/compute to the front": "one resource", "library": "library", "instance ID": "ID"} {
+		for reason, short := range map[string]string{
+			"software": "software", "neither": "neither",
+			"no resource of": "rule", "no device node": "no device node",
+			"no location path": "no location path", "move x/compute to the front": "one resource",
+			"library": "library", "instance ID": "ID",
+		} {
 			if strings.Contains(a.Reason, reason) {
 				word += ":" + short
 			}

@@ -37,7 +37,9 @@ func TestRun(t *testing.T) {
 	defer server.Close()
 	dir := t.TempDir()
 	kubeconfig := filepath.Join(dir, "kubeconfig")
-	if err := os.WriteFile(kubeconfig, fmt.Appendf(nil, `{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c}}], clusters: [{name: c, cluster: {server: %q}}]}`, server.URL), 0o600); err != nil {
+	text := fmt.Appendf(nil, `{apiVersion: v1, kind: Config, current-context: c, `+
+		`contexts: [{name: c, context: {cluster: c}}], clusters: [{name: c, cluster: {server: %q}}]}`, server.URL)
+	if err := os.WriteFile(kubeconfig, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	o := options{node: "n1", labelsFile: filepath.Join(dir, "labels"), kubeconfig: kubeconfig, pollInterval: time.Millisecond}

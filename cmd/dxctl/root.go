@@ -40,7 +40,10 @@ dxctl was called incorrectly, 3 if a result is unknown.`,
 		id, title string
 		commands  []*cobra.Command
 	}{
-		{"inspect", "Inspect the node:", []*cobra.Command{show.NewDevicesCommand(), show.NewAllocationsCommand(), doctor.NewCapabilitiesCommand(v), doctor.NewCommand(v), verify.NewCommand(v)}},
+		{"inspect", "Inspect the node:", []*cobra.Command{
+			show.NewDevicesCommand(), show.NewAllocationsCommand(), doctor.NewCapabilitiesCommand(v),
+			doctor.NewCommand(v), verify.NewCommand(v),
+		}},
 		{"containers", "Prepare containers:", containers},
 		{"setup", "Set up the node:", []*cobra.Command{newRuntimeCommand(), nodeconfig.NewCommand(), nodesetup.NewServiceCommand()}},
 		{"shell", "Other commands:", []*cobra.Command{newVersionCommand()}},

@@ -34,7 +34,9 @@ func TestParse(t *testing.T) {
 		"[": "write a line for each file", `["a"] b`: "not JSON", "[a.exe]": "not JSON", `[{"source": "a", "x": "b"}]`: `unknown field "x"`, `["a", ["b"]]`: "not JSON",
 		`[{"destination": "a"}]`: "an entry has no source", `[""]`: "an entry has no source", "[null]": "an entry has no source", "- destination: a\n- b": "an entry has no source",
 		"- source: a\n  directory: Temp": `directory "Temp" is neither`, "- source: a\n  source: b": `line "source: b": key source is repeated`,
-		"- source: a\n  more: b\n- c": `line "more: b": unknown key "more"; use`, "- 'a'": `line "- 'a'": write a name`, "- {source: a}": "without quotation marks", "source: [a]": "without quotation marks",
+		"- source: a\n  more: b\n- c": `line "more: b": unknown key "more"; use`,
+		"- 'a'":                       `line "- 'a'": write a name`,
+		"- {source: a}":               "without quotation marks", "source: [a]": "without quotation marks",
 	} {
 		got, err := List{"list", text}.parse()
 		if !errors.Is(err, errMalformed) || got != nil || strings.ContainsAny(err.Error(), "\r\n") || !strings.HasPrefix(err.Error(), "list: ") || !strings.Contains(err.Error(), says) {

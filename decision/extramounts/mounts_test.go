@@ -121,24 +121,34 @@ func TestFilesThatAreGranted(t *testing.T) {
 		policy []func(*Resolver)
 		want   []string // source > destination
 	}{
-		"nothing":                           {files: []requestedFile{}},
-		"by name":                           {files: []requestedFile{{Source: "nvcuda_loader64.dll"}}, want: []string{store + `\nvcuda_loader64.dll > C:\Windows\System32\nvcuda_loader64.dll`}},
-		"under another name":                {files: []requestedFile{{Source: "nvcuda_loader64.dll", Destination: "x.dll"}}, want: []string{store + `\nvcuda_loader64.dll > C:\Windows\System32\x.dll`}},
-		"for 32-bit programs":               {files: []requestedFile{{Source: `x86\tool.exe`, Directory: "SysWOW64"}}, want: []string{store + `\x86\tool.exe > C:\Windows\SysWOW64\tool.exe`}},
-		"either separator":                  {files: []requestedFile{{Source: "x86/tool.exe"}}, want: []string{store + `\x86\tool.exe > C:\Windows\System32\tool.exe`}},
-		"of the second device":              {files: []requestedFile{{Source: "amd.exe"}}, want: []string{otherStore + `\amd.exe > C:\Windows\System32\amd.exe`}},
-		"several":                           {files: []requestedFile{{Source: "amd.exe"}, {Source: `x86\tool.exe`}}, want: []string{otherStore + `\amd.exe > C:\Windows\System32\amd.exe`, store + `\x86\tool.exe > C:\Windows\System32\tool.exe`}},
-		"below System32, a new name":        {files: []requestedFile{{Source: "amd.exe", Destination: `C:\Windows\System32\amd\a.exe`}}, want: []string{otherStore + `\amd.exe > C:\Windows\System32\amd\a.exe`}},
-		"the same twice is one":             {files: []requestedFile{{Source: "amd.exe"}, {Source: "amd.exe"}}, want: []string{otherStore + `\amd.exe > C:\Windows\System32\amd.exe`}},
-		"what the container gets anyway":    {files: []requestedFile{{Source: "nvcuda_loader64.dll", Destination: "nvcuda.dll"}}},
-		"the same file as the node's":       {files: []requestedFile{{Source: "nvidia-smi.exe"}}, want: []string{store + `\nvidia-smi.exe > C:\Windows\System32\nvidia-smi.exe`}},
-		"of a host directory":               {files: []requestedFile{{Source: `C:\tools\sub\deep.exe`}}, policy: []func(*Resolver){withDirs(`C:\else`, `C:\tools`)}, want: []string{`C:\tools\sub\deep.exe > C:\Windows\System32\deep.exe`}},
-		"of a host directory in any case":   {files: []requestedFile{{Source: "c:/tools/trace.exe"}}, policy: []func(*Resolver){withDirs(`C:\TOOLS\`)}, want: []string{`C:\tools\trace.exe > C:\Windows\System32\trace.exe`}},
-		"driver store and host directories": {files: []requestedFile{{Source: "amd.exe"}}, policy: []func(*Resolver){withDirs(`C:\tools`)}, want: []string{otherStore + `\amd.exe > C:\Windows\System32\amd.exe`}},
-		"to a directory of the policy":      {files: []requestedFile{{Source: "amd.exe", Destination: `C:\app\bin\a.exe`}}, policy: []func(*Resolver){into(`C:\app`)}, want: []string{otherStore + `\amd.exe > C:\app\bin\a.exe`}},
-		"a link within":                     {files: []requestedFile{{Source: "within.dll"}}, want: []string{store + `\nvcuda_loader64.dll > C:\Windows\System32\within.dll`}},
-		"a host directory that is a link":   {files: []requestedFile{{Source: `C:\moved\trace.exe`}}, policy: []func(*Resolver){withDirs(`C:\moved`)}, want: []string{`C:\tools\trace.exe > C:\Windows\System32\trace.exe`}},
-		"letters beyond ASCII":              {files: []requestedFile{{Source: "amd.exe", Destination: "Gru\u0308nfläche.exe"}}, want: []string{otherStore + `\amd.exe > C:\Windows\System32\` + "Gru\u0308nfläche.exe"}},
+		"nothing": {files: []requestedFile{}},
+		"by name": {files: []requestedFile{{Source: "nvcuda_loader64.dll"}}, want: []string{store + `\nvcuda_loader64.dll > C:\Windows\System32\nvcuda_loader64.dll`}},
+		"under another name": {files: []requestedFile{{Source: "nvcuda_loader64.dll", Destination: "x.dll"}},
+			want: []string{store + `\nvcuda_loader64.dll > C:\Windows\System32\x.dll`}},
+		"for 32-bit programs":  {files: []requestedFile{{Source: `x86\tool.exe`, Directory: "SysWOW64"}}, want: []string{store + `\x86\tool.exe > C:\Windows\SysWOW64\tool.exe`}},
+		"either separator":     {files: []requestedFile{{Source: "x86/tool.exe"}}, want: []string{store + `\x86\tool.exe > C:\Windows\System32\tool.exe`}},
+		"of the second device": {files: []requestedFile{{Source: "amd.exe"}}, want: []string{otherStore + `\amd.exe > C:\Windows\System32\amd.exe`}},
+		"several": {files: []requestedFile{{Source: "amd.exe"}, {Source: `x86\tool.exe`}},
+			want: []string{otherStore + `\amd.exe > C:\Windows\System32\amd.exe`,
+				store + `\x86\tool.exe > C:\Windows\System32\tool.exe`}},
+		"below System32, a new name": {files: []requestedFile{{Source: "amd.exe", Destination: `C:\Windows\System32\amd\a.exe`}},
+			want: []string{otherStore + `\amd.exe > C:\Windows\System32\amd\a.exe`}},
+		"the same twice is one":          {files: []requestedFile{{Source: "amd.exe"}, {Source: "amd.exe"}}, want: []string{otherStore + `\amd.exe > C:\Windows\System32\amd.exe`}},
+		"what the container gets anyway": {files: []requestedFile{{Source: "nvcuda_loader64.dll", Destination: "nvcuda.dll"}}},
+		"the same file as the node's":    {files: []requestedFile{{Source: "nvidia-smi.exe"}}, want: []string{store + `\nvidia-smi.exe > C:\Windows\System32\nvidia-smi.exe`}},
+		"of a host directory": {files: []requestedFile{{Source: `C:\tools\sub\deep.exe`}}, policy: []func(*Resolver){withDirs(`C:\else`, `C:\tools`)},
+			want: []string{`C:\tools\sub\deep.exe > C:\Windows\System32\deep.exe`}},
+		"of a host directory in any case": {files: []requestedFile{{Source: "c:/tools/trace.exe"}}, policy: []func(*Resolver){withDirs(`C:\TOOLS\`)},
+			want: []string{`C:\tools\trace.exe > C:\Windows\System32\trace.exe`}},
+		"driver store and host directories": {files: []requestedFile{{Source: "amd.exe"}}, policy: []func(*Resolver){withDirs(`C:\tools`)},
+			want: []string{otherStore + `\amd.exe > C:\Windows\System32\amd.exe`}},
+		"to a directory of the policy": {files: []requestedFile{{Source: "amd.exe", Destination: `C:\app\bin\a.exe`}}, policy: []func(*Resolver){into(`C:\app`)},
+			want: []string{otherStore + `\amd.exe > C:\app\bin\a.exe`}},
+		"a link within": {files: []requestedFile{{Source: "within.dll"}}, want: []string{store + `\nvcuda_loader64.dll > C:\Windows\System32\within.dll`}},
+		"a host directory that is a link": {files: []requestedFile{{Source: `C:\moved\trace.exe`}}, policy: []func(*Resolver){withDirs(`C:\moved`)},
+			want: []string{`C:\tools\trace.exe > C:\Windows\System32\trace.exe`}},
+		"letters beyond ASCII": {files: []requestedFile{{Source: "amd.exe", Destination: "Gru\u0308nfläche.exe"}},
+			want: []string{otherStore + `\amd.exe > C:\Windows\System32\` + "Gru\u0308nfläche.exe"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -228,7 +238,9 @@ func TestWindowsPathsThatAreRefused(t *testing.T) {
 func TestLinuxContainers(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	if out, err := exec.Command("sh", "-c", `cd "$0" && mkdir -p opt/gpu/sub opt/gpux secret && touch opt/gpu/lib.so opt/gpux/no.so secret/key && ln -s ../../secret/key opt/gpu/away.so`, root).CombinedOutput(); err != nil {
+	command := exec.Command("sh", "-c", `cd "$0" && mkdir -p opt/gpu/sub opt/gpux secret && `+
+		`touch opt/gpu/lib.so opt/gpux/no.so secret/key && ln -s ../../secret/key opt/gpu/away.so`, root)
+	if out, err := command.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	for name, test := range map[string]struct {

@@ -71,28 +71,33 @@ func TestScenarios(t *testing.T) {
 		driver *fakeDriver
 		want   []string
 	}{
-		"none":              {driver: &fakeDriver{}},
-		"hybrid laptop":     {&fakeDriver{adapters: []fakeAdapter{intel(), nvidia()}}, []string{nv, iris}},
-		"by memory":         {&fakeDriver{adapters: []fakeAdapter{intel().with(queryType, le(typeRender)), nvidia().with(querySegmentSize, le(0, 4))}}, []string{nv, iris}},
-		"by vendor":         {&fakeDriver{adapters: []fakeAdapter{intel().with(queryType, le(typeRender)).without(querySegmentSize), nvidia().without(querySegmentSize)}}, []string{nv, iris}},
-		"long registry":     {&fakeDriver{adapters: []fakeAdapter{nvidia().with(queryRegistry, overflow)}}, []string{nv}},
-		"compute-only":      {npu("iigd_dch.inf_amd64_0a1b"), []string{"compute" + noNPU + "healthy"}},
-		"NPU":               {npu("npu.inf_amd64_1"), []string{noNPU + "/usr/lib/wsl/drivers/npu.inf_amd64_1 has no shared library, so it has no driver for Linux"}},
-		"NPU, no package":   {npu("x"), []string{noNPU + "/usr/lib/wsl/drivers/x does not exist: whether it has a driver for Linux is unknown"}},
-		"software":          {&fakeDriver{adapters: []fakeAdapter{gpu(1, 0x1414, 0x8C, typeRender|typeSoftware, "Microsoft Basic Render Driver", "x")}}, []string{` PCI\VEN_1414&DEV_008C&SUBSYS_16F11043&REV_A1\0 Microsoft Basic Render Driver healthy`}},
-		"software untyped":  {&fakeDriver{adapters: []fakeAdapter{gpu(1, 0x1414, 0x8C, 0, "", "x").without(queryType)}}, []string{` PCI\VEN_1414&DEV_008C&SUBSYS_16F11043&REV_A1\0  healthy`}},
-		"ACPI":              {&fakeDriver{adapters: []fakeAdapter{gpu(1, qualcommACPI, 0x36334430, typeRender, "Adreno", "x")}}, []string{`display ACPI\VEN_4D4F4351&DEV_36334430\0 Adreno healthy`}},
-		"vendor only":       {&fakeDriver{adapters: []fakeAdapter{nvidia().without(queryType, queryRegistryInfo, querySegmentSize, queryUserModeVersion, queryRegistry)}}, []string{strings.Replace(nv, "NVIDIA GeForce RTX 4090", "", 1)}},
+		"none":            {driver: &fakeDriver{}},
+		"hybrid laptop":   {&fakeDriver{adapters: []fakeAdapter{intel(), nvidia()}}, []string{nv, iris}},
+		"by memory":       {&fakeDriver{adapters: []fakeAdapter{intel().with(queryType, le(typeRender)), nvidia().with(querySegmentSize, le(0, 4))}}, []string{nv, iris}},
+		"by vendor":       {&fakeDriver{adapters: []fakeAdapter{intel().with(queryType, le(typeRender)).without(querySegmentSize), nvidia().without(querySegmentSize)}}, []string{nv, iris}},
+		"long registry":   {&fakeDriver{adapters: []fakeAdapter{nvidia().with(queryRegistry, overflow)}}, []string{nv}},
+		"compute-only":    {npu("iigd_dch.inf_amd64_0a1b"), []string{"compute" + noNPU + "healthy"}},
+		"NPU":             {npu("npu.inf_amd64_1"), []string{noNPU + "/usr/lib/wsl/drivers/npu.inf_amd64_1 has no shared library, so it has no driver for Linux"}},
+		"NPU, no package": {npu("x"), []string{noNPU + "/usr/lib/wsl/drivers/x does not exist: whether it has a driver for Linux is unknown"}},
+		"software": {&fakeDriver{adapters: []fakeAdapter{gpu(1, 0x1414, 0x8C, typeRender|typeSoftware, "Microsoft Basic Render Driver", "x")}},
+			[]string{` PCI\VEN_1414&DEV_008C&SUBSYS_16F11043&REV_A1\0 Microsoft Basic Render Driver healthy`}},
+		"software untyped": {&fakeDriver{adapters: []fakeAdapter{gpu(1, 0x1414, 0x8C, 0, "", "x").without(queryType)}}, []string{` PCI\VEN_1414&DEV_008C&SUBSYS_16F11043&REV_A1\0  healthy`}},
+		"ACPI":             {&fakeDriver{adapters: []fakeAdapter{gpu(1, qualcommACPI, 0x36334430, typeRender, "Adreno", "x")}}, []string{`display ACPI\VEN_4D4F4351&DEV_36334430\0 Adreno healthy`}},
+		"vendor only": {&fakeDriver{adapters: []fakeAdapter{nvidia().without(queryType, queryRegistryInfo, querySegmentSize, queryUserModeVersion, queryRegistry)}},
+			[]string{strings.Replace(nv, "NVIDIA GeForce RTX 4090", "", 1)}},
 		"old host":          {&fakeDriver{adapters: []fakeAdapter{nvidia().with(queryType, le(typeParavirtualized)).with(queryAddress, nil)}}, []string{nv}},
 		"old host, nothing": {&fakeDriver{adapters: []fakeAdapter{{luid: 0xC2F5, zeros: true}}}, []string{blank + "its answers are empty"}},
 		"LUID only":         {&fakeDriver{adapters: []fakeAdapter{{luid: 0xC2F5}}}, []string{blank + "invalid argument (EINVAL)"}},
 		"EIO":               {&fakeDriver{adapters: []fakeAdapter{{luid: 0xC2F5, failure: unix.EIO}, intel()}}, []string{blank + "input/output error (EIO)", iris}},
-		"short answers":     {&fakeDriver{adapters: []fakeAdapter{nvidia().with(queryDeviceIDs, nil).with(queryRegistryInfo, nil).with(queryRegistry, nil)}}, []string{`display DXG\0x00000000_0x0000C2F5  healthy`}},
-		"host bridge":       {&fakeDriver{adapters: []fakeAdapter{nvidia().with(queryAddress, le(0, 0, 0))}}, []string{nv}},
-		"hostile address":   {&fakeDriver{adapters: []fakeAdapter{nvidia().with(queryAddress, le(1, 0x123456, 0))}}, []string{nv}},
-		"equal addresses":   {&fakeDriver{adapters: []fakeAdapter{twin(0xC2F5).with(queryAddress, le(1, 0, 0)), twin(2).with(queryAddress, le(1, 0, 0))}}, []string{strings.Replace(twins, "0000C2F5", "00000002", 1), twins}},
-		"twice":             {&fakeDriver{adapters: []fakeAdapter{nvidia(), nvidia()}}, []string{nv}},
-		"control character": {&fakeDriver{adapters: []fakeAdapter{nvidia().with(queryRegistryInfo, utf16le("NVIDIA\n\x1b[31m GPU"))}}, []string{strings.Replace(nv, "NVIDIA GeForce RTX 4090", "NVIDIA [31m GPU", 1)}},
+		"short answers": {&fakeDriver{adapters: []fakeAdapter{nvidia().with(queryDeviceIDs, nil).with(queryRegistryInfo, nil).with(queryRegistry, nil)}},
+			[]string{`display DXG\0x00000000_0x0000C2F5  healthy`}},
+		"host bridge":     {&fakeDriver{adapters: []fakeAdapter{nvidia().with(queryAddress, le(0, 0, 0))}}, []string{nv}},
+		"hostile address": {&fakeDriver{adapters: []fakeAdapter{nvidia().with(queryAddress, le(1, 0x123456, 0))}}, []string{nv}},
+		"equal addresses": {&fakeDriver{adapters: []fakeAdapter{twin(0xC2F5).with(queryAddress, le(1, 0, 0)), twin(2).with(queryAddress, le(1, 0, 0))}},
+			[]string{strings.Replace(twins, "0000C2F5", "00000002", 1), twins}},
+		"twice": {&fakeDriver{adapters: []fakeAdapter{nvidia(), nvidia()}}, []string{nv}},
+		"control character": {&fakeDriver{adapters: []fakeAdapter{nvidia().with(queryRegistryInfo, utf16le("NVIDIA\n\x1b[31m GPU"))}},
+			[]string{strings.Replace(nv, "NVIDIA GeForce RTX 4090", "NVIDIA [31m GPU", 1)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -215,7 +220,8 @@ func TestNoFiles(t *testing.T) {
 		}
 		return devices[0], devices[1]
 	}
-	if _, d := first(); len(d.Libraries) != 3 || filepath.Base(d.Libraries[1].Source) != "libd3d12.so" || !slices.Equal(d.LibraryPath, []string{wslDir + "/lib", wslDir + "/drivers/iigd_dch.inf_amd64_0a1b"}) {
+	libraryPath := []string{wslDir + "/lib", wslDir + "/drivers/iigd_dch.inf_amd64_0a1b"}
+	if _, d := first(); len(d.Libraries) != 3 || filepath.Base(d.Libraries[1].Source) != "libd3d12.so" || !slices.Equal(d.LibraryPath, libraryPath) {
 		t.Errorf("Intel: %v, %v", d.Libraries, d.LibraryPath)
 	}
 	os.RemoveAll(filepath.Join(root, wslDir, "drivers/nv_dispi.inf_amd64_1f2e"))

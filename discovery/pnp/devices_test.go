@@ -96,7 +96,9 @@ func TestDevices(t *testing.T) {
 			}), kind: discovery.KindCompute, compute: true,
 		},
 		"nothing of Direct3D": {
-			p: same, adapters: adapter(func(a *win32.Adapter) { a.D3D11Graphics, a.D3D12Graphics, a.D3D12CoreCompute = false, false, false }), note: "neither Direct3D graphics, core compute nor machine learning",
+			p:        same,
+			adapters: adapter(func(a *win32.Adapter) { a.D3D11Graphics, a.D3D12Graphics, a.D3D12CoreCompute = false, false, false }),
+			note:     "neither Direct3D graphics, core compute nor machine learning",
 		},
 		"AMD": {
 			p: gpu(func(r *Properties) { r.InstanceID = `PCI\VEN_1002&DEV_73BF\6&1` }), adapters: whole, kind: discovery.KindDisplay, compute: true,
@@ -176,7 +178,8 @@ func TestDevices(t *testing.T) {
 			check: func(d discovery.Device) bool { return d.DriverStorePath == "" },
 		},
 		"unread list of files": {
-			p: gpu(func(r *Properties) { r.ValuesErr = errors.New("CopyToVmOverwrite:\naccess is denied") }), adapters: whole, kind: discovery.KindDisplay, compute: true, reason: "CopyToVmOverwrite: access is denied",
+			p:        gpu(func(r *Properties) { r.ValuesErr = errors.New("CopyToVmOverwrite:\naccess is denied") }),
+			adapters: whole, kind: discovery.KindDisplay, compute: true, reason: "CopyToVmOverwrite: access is denied",
 		},
 		"disabled, unread list of files": {
 			p: stopped(22, func(r *Properties) { r.Values, r.ValuesErr = nil, errors.New("access is denied") }), kind: discovery.KindDisplay, reason: "problem code 22",
@@ -204,8 +207,9 @@ func TestDevices(t *testing.T) {
 		"no driver, remains of one": {
 			p: stopped(28, func(r *Properties) { r.Values = nil }), kind: discovery.KindDisplay, reason: "problem code 28",
 		},
-		"without DXCore":               {p: same, dxcoreErr: noDXCore, kind: discovery.KindDisplay, note: "dxcore.dll is not there"},
-		"without DXCore, compute":      {p: gpu(func(r *Properties) { r.Class = win32.ComputeAcceleratorClass() }), dxcoreErr: noDXCore, kind: discovery.KindCompute, compute: true, note: "dxcore.dll"},
+		"without DXCore": {p: same, dxcoreErr: noDXCore, kind: discovery.KindDisplay, note: "dxcore.dll is not there"},
+		"without DXCore, compute": {p: gpu(func(r *Properties) { r.Class = win32.ComputeAcceleratorClass() }),
+			dxcoreErr: noDXCore, kind: discovery.KindCompute, compute: true, note: "dxcore.dll"},
 		"without DXCore, frame buffer": {p: frameBuffer(), dxcoreErr: noDXCore, reason: "no user-mode driver", note: "dxcore.dll"},
 		"without DXCore, frame buffer with a runtime file UserModeDriverName": {
 			p: func() Properties {

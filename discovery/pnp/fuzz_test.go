@@ -31,7 +31,10 @@ func FuzzDevices(f *testing.F) {
 			ReadErrors: []error{errors.New(text)}, PackageDirErr: errors.New(text),
 		}
 		for i, subkey := range append(append(system32Keys(), sysWOW64Keys()...), "", text) {
-			p.Values = append(p.Values, win32.RegistryValue{Subkey: subkey, Name: text, Type: kind, Data: data}, win32.RegistryValue{Subkey: subkey, Name: id, Type: regMultiString, Data: data[min(i, len(data)):]})
+			p.Values = append(p.Values,
+				win32.RegistryValue{Subkey: subkey, Name: text, Type: kind, Data: data},
+				win32.RegistryValue{Subkey: subkey, Name: id, Type: regMultiString, Data: data[min(i, len(data)):]},
+			)
 		}
 		p.Values = append(p.Values, win32.RegistryValue{Name: "UserModeDriverName", Type: kind, Data: data})
 		if bit(0) {
@@ -50,7 +53,8 @@ func FuzzDevices(f *testing.F) {
 		s := Snapshot{
 			Devices: []Properties{p, good},
 			Adapters: []win32.Adapter{full(good.LUID), {
-				LUID: luid, Description: text, Hardware: bit(4), Integrated: bit(5), Detachable: bit(6), D3D11Graphics: bit(7), D3D12Graphics: bit(8), D3D12CoreCompute: bit(9), D3D12GenericML: bit(11),
+				LUID: luid, Description: text, Hardware: bit(4), Integrated: bit(5), Detachable: bit(6),
+				D3D11Graphics: bit(7), D3D12Graphics: bit(8), D3D12CoreCompute: bit(9), D3D12GenericML: bit(11),
 				DedicatedMemory: luid, ReadErrors: []error{errors.New(text)},
 			}},
 		}

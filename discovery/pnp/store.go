@@ -23,7 +23,8 @@ func driverStore(p Properties) (dir, note string, err error) {
 			cause = errlog.OneLine(p.PackageDirErr.Error())
 		}
 		if len(driverDirs) != 1 {
-			return "", "", fmt.Errorf("its driver's directory in the driver store is unknown (%s, and its user-mode driver is in %d of them): reinstall the driver", cause, len(driverDirs))
+			return "", "", fmt.Errorf("its driver's directory in the driver store is unknown (%s, and its user-mode driver is in %d of them): reinstall the driver",
+				cause, len(driverDirs))
 		}
 		return driverDirs[0], "the INF's directory in the driver store is unknown; using the user-mode driver's: " + cause, nil
 	}

@@ -238,7 +238,8 @@ func (r *Recorder) refresh(ctx context.Context) error {
 	for _, p := range problems {
 		recordErr = errors.Join(recordErr, p.Err)
 	}
-	r.lastRecordErr.Log(r.log, recordErr, "Allocation records cannot be used, and the containers that hold them cannot start again: delete their pods, then remove the files", "All allocation records can be used again")
+	r.lastRecordErr.Log(r.log, recordErr, "Allocation records cannot be used, and the containers that hold them cannot start again: delete their pods, then remove the files",
+		"All allocation records can be used again")
 	r.live = live
 	for _, e := range live {
 		r.sequence.startAfter(e.Sequence)

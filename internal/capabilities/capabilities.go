@@ -123,7 +123,8 @@ func resolveAssignment(mode policy.Assignment, goos string, build uint32) (polic
 	case build == 0:
 		return policy.AssignByPath, notWindows
 	case build < singleDevicesBuild:
-		return policy.AssignByClass, fmt.Sprintf("Windows build %d cannot assign single devices, which requires %d (Windows Server 2022): containers get all GPUs of the node", build, singleDevicesBuild)
+		return policy.AssignByClass, fmt.Sprintf("Windows build %d cannot assign single devices, which requires %d (Windows Server 2022): containers get all GPUs of the node",
+			build, singleDevicesBuild)
 	}
 	return policy.AssignByPath, fmt.Sprintf("Windows build %d assigns single devices, as all builds since %d do", build, singleDevicesBuild)
 }

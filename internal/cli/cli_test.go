@@ -68,9 +68,10 @@ func TestCommands(t *testing.T) {
 		"similar flag":         {[]string{"group", "one", "--colour"}, 2, "", "prog: unknown flag: --colour; did you mean --color?\nTry 'prog group one --help'.\n"},
 		"choice":               {[]string{"group", "one", "--color", "red"}, 0, "", ""},
 		"no choice":            {[]string{"group", "one", "--color", "gold"}, 2, "", "prog: invalid argument \"gold\" for \"--color\" flag: want blue, green or red\nTry 'prog group one --help'.\n"},
-		"similar choice":       {[]string{"group", "one", "--color", "gren"}, 2, "", "prog: invalid argument \"gren\" for \"--color\" flag: want blue, green or red; did you mean green?\nTry 'prog group one --help'.\n"},
-		"no similar choice":    {[]string{"group", "one", "--color", "seen"}, 2, "", "prog: invalid argument \"seen\" for \"--color\" flag: want blue, green or red\nTry 'prog group one --help'.\n"},
-		"completed choice":     {[]string{"__complete", "group", "one", "--color", ""}, 0, "blue\ngreen\nred\n:4\n", "Completion ended with directive: ShellCompDirectiveNoFileComp\n"},
+		"similar choice": {[]string{"group", "one", "--color", "gren"}, 2, "",
+			"prog: invalid argument \"gren\" for \"--color\" flag: want blue, green or red; did you mean green?\nTry 'prog group one --help'.\n"},
+		"no similar choice": {[]string{"group", "one", "--color", "seen"}, 2, "", "prog: invalid argument \"seen\" for \"--color\" flag: want blue, green or red\nTry 'prog group one --help'.\n"},
+		"completed choice":  {[]string{"__complete", "group", "one", "--color", ""}, 0, "blue\ngreen\nred\n:4\n", "Completion ended with directive: ShellCompDirectiveNoFileComp\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -154,7 +154,8 @@ func buildRuntimeFiles(d *yamlDocument, byVendor map[string]vendorFiles) []polic
 		for i, file := range files.Add {
 			files.Add[i].Directory = cmp.Or(file.Directory, policy.System32)
 			if file.Destination != "" && winpath.HasWildcard(file.Source) {
-				d.errorf(fmt.Sprintf("runtimeFiles.%s.add[%d]", key, i), "a source with wildcards can be several files, which cannot have one destination: remove the destination, or use a source without * and ?")
+				d.errorf(fmt.Sprintf("runtimeFiles.%s.add[%d]", key, i),
+					"a source with wildcards can be several files, which cannot have one destination: remove the destination, or use a source without * and ?")
 			}
 		}
 		if len(files.Remove)+len(files.Add) > 0 {

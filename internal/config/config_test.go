@@ -154,11 +154,14 @@ func TestPresets(t *testing.T) {
 		assignment policy.Assignment
 	}{
 		"preset: tensorworks\nreplicas: 4\n": {[]policy.Resource{
-			{Name: "directx.microsoft.com/display", Match: policy.Match{Kind: "display", Integrated: &no, Detachable: &no}, Replicas: 4, AllocationPolicy: policy.Distributed, MixedDrivers: policy.RefuseMixed},
-			{Name: "directx.microsoft.com/compute", Match: policy.Match{Kind: "compute", Integrated: &no, Detachable: &no}, Replicas: 4, AllocationPolicy: policy.Distributed, MixedDrivers: policy.RefuseMixed},
+			{Name: "directx.microsoft.com/display", Match: policy.Match{Kind: "display", Integrated: &no, Detachable: &no}, Replicas: 4,
+				AllocationPolicy: policy.Distributed, MixedDrivers: policy.RefuseMixed},
+			{Name: "directx.microsoft.com/compute", Match: policy.Match{Kind: "compute", Integrated: &no, Detachable: &no}, Replicas: 4,
+				AllocationPolicy: policy.Distributed, MixedDrivers: policy.RefuseMixed},
 		}, policy.AssignByPath},
 		"preset: microsoft\n": {[]policy.Resource{
-			{Name: "microsoft.com/directx", Match: policy.Match{Kind: "display", Descriptions: []string{"*nvidia*"}}, Replicas: 1, AllocationPolicy: policy.Distributed, MixedDrivers: policy.RefuseMixed},
+			{Name: "microsoft.com/directx", Match: policy.Match{Kind: "display", Descriptions: []string{"*nvidia*"}}, Replicas: 1,
+				AllocationPolicy: policy.Distributed, MixedDrivers: policy.RefuseMixed},
 		}, policy.AssignByClass},
 		"assignmentMode: auto\npreset: alibaba\n": {[]policy.Resource{
 			{Name: "windows.alibabacloud.com/directx", Match: policy.Match{Kind: "display"}, Replicas: 1, AllocationPolicy: policy.Distributed, MixedDrivers: policy.RefuseMixed},
@@ -215,12 +218,13 @@ func TestCompileRefuses(t *testing.T) {
 	t.Parallel()
 	mounts := func(key, dir string) string { return head + "extraMounts: {" + key + ": ['" + dir + "']}\n" }
 	for name, test := range map[string]struct{ text, says string }{
-		"empty":           {"", "config.yaml: the file is empty"},
-		"a list":          {"- a\n", "got a list, want a mapping with apiVersion, kind, "},
-		"no kind":         {"log: {}\n", "config.yaml: apiVersion: missing: want directx.microsoft.com/v1alpha1"},
-		"other kind":      {"apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\nx: y\n", `config.yaml:2: kind: "Inventory" is not valid: want Configuration`},
-		"unknown key":     {head + "Replicas: 2\n", `config.yaml:3: unknown key "Replicas": want apiVersion, kind, inventory, `},
-		"unknown in file": {head + "runtimeFiles: {amd: {add: [{source: a, target: System32}]}}\n", `config.yaml:3: runtimeFiles.amd.add[0]: unknown key "target": want source, directory or destination`},
+		"empty":       {"", "config.yaml: the file is empty"},
+		"a list":      {"- a\n", "got a list, want a mapping with apiVersion, kind, "},
+		"no kind":     {"log: {}\n", "config.yaml: apiVersion: missing: want directx.microsoft.com/v1alpha1"},
+		"other kind":  {"apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\nx: y\n", `config.yaml:2: kind: "Inventory" is not valid: want Configuration`},
+		"unknown key": {head + "Replicas: 2\n", `config.yaml:3: unknown key "Replicas": want apiVersion, kind, inventory, `},
+		"unknown in file": {head + "runtimeFiles: {amd: {add: [{source: a, target: System32}]}}\n",
+			`config.yaml:3: runtimeFiles.amd.add[0]: unknown key "target": want source, directory or destination`},
 		"wrong type":      {head + "shim: 3\n", `config.yaml:3: shim: got 3, want a mapping with runtime or log`},
 		"no mapping":      {head + "runtimeFiles: nvidia\n", `config.yaml:3: runtimeFiles: got "nvidia", want a mapping`},
 		"no list":         {head + "runtimeFiles: {nvidia: {remove: a.dll}}\n", `config.yaml:3: runtimeFiles.nvidia.remove: got "a.dll", want a list`},
@@ -241,12 +245,13 @@ func TestCompileRefuses(t *testing.T) {
 		"assignment":      {head + "assignmentMode: guid\n", `config.yaml:3: assignmentMode: "guid" is not valid: want auto, location-path or class-guid`},
 		"octal to others": {head + "replicas: 010\n", `replicas: got 010, want a whole number`},
 
-		"no rules":              {head + "resources: []\n", "resources: the list is empty"},
-		"preset and rules":      {head + "preset: alibaba\nresources: [{name: a.b/c}]\n", "exclude each other"},
-		"unknown preset":        {head + "preset: nvidia\n", `preset: "nvidia" is not valid: want tensorworks, microsoft or alibaba`},
-		"no name":               {rules("{replicas: 2}"), "config.yaml:4: resources[0].name: missing: want a string, such as example.com/t4"},
-		"rule's replicas":       {rules("{name: a.b/c}", "{name: a.b/d, replicas: 0}"), "config.yaml:5: resources[1].replicas: 0 is out of range"},
-		"vendor":                {rules("{name: a.b/c, match: {vendor: Nvidia}}"), `"Nvidia" is not a vendor: want amd, intel, microsoft, nvidia, qualcomm or a PCI vendor ID such as 0x10DE; did you mean nvidia?`},
+		"no rules":         {head + "resources: []\n", "resources: the list is empty"},
+		"preset and rules": {head + "preset: alibaba\nresources: [{name: a.b/c}]\n", "exclude each other"},
+		"unknown preset":   {head + "preset: nvidia\n", `preset: "nvidia" is not valid: want tensorworks, microsoft or alibaba`},
+		"no name":          {rules("{replicas: 2}"), "config.yaml:4: resources[0].name: missing: want a string, such as example.com/t4"},
+		"rule's replicas":  {rules("{name: a.b/c}", "{name: a.b/d, replicas: 0}"), "config.yaml:5: resources[1].replicas: 0 is out of range"},
+		"vendor": {rules("{name: a.b/c, match: {vendor: Nvidia}}"),
+			`"Nvidia" is not a vendor: want amd, intel, microsoft, nvidia, qualcomm or a PCI vendor ID such as 0x10DE; did you mean nvidia?`},
 		"vendor without its 0x": {rules("{name: a.b/c, match: {vendor: 8086}}"), `"8086" is not a vendor`},
 		"vendor too large":      {rules("{name: a.b/c, match: {vendor: 65536}}"), "is not a vendor"},
 		"no vendor":             {rules("{name: a.b/c, match: {vendor: []}}"), "config.yaml:4: resources[0].match.vendor: the list is empty"},
@@ -267,12 +272,15 @@ func TestCompileRefuses(t *testing.T) {
 		"long domain":          {rules("{name: " + strings.Repeat("a.", 122) + "b/gpu}"), "is not an extended resource"},
 		"long name":            {rules("{name: a.b/" + strings.Repeat("a", 64) + "}"), "63"},
 		"bad end":              {rules("{name: a.b/gpu-}"), "is not an extended resource"},
-		"similar names":        {rules("{name: a.b/c-d, match: {kind: display}}", "{name: a.b/c.d, match: {kind: compute}}"), "config.yaml:5: resources[1]: the names a.b/c-d and a.b/c.d are too similar"},
-		"policies differ":      {rules("{name: a.b/c, match: {kind: display}}", "{name: a.b/c, match: {kind: compute}, allocationPolicy: packed}"), "config.yaml:5: resources[1]: a.b/c is also the resource of resources[0]"},
+		"similar names": {rules("{name: a.b/c-d, match: {kind: display}}", "{name: a.b/c.d, match: {kind: compute}}"),
+			"config.yaml:5: resources[1]: the names a.b/c-d and a.b/c.d are too similar"},
+		"policies differ": {rules("{name: a.b/c, match: {kind: display}}", "{name: a.b/c, match: {kind: compute}, allocationPolicy: packed}"),
+			"config.yaml:5: resources[1]: a.b/c is also the resource of resources[0]"},
 		"limits differ":        {rules("{name: a.b/c, match: {kind: display}}", "{name: a.b/c, match: {kind: compute}, maxPerContainer: 2}"), "must be the same in both"},
 		"drivers differ":       {rules("{name: a.b/c, match: {kind: display}}", "{name: a.b/c, match: {kind: compute}, mixedDrivers: allow}"), "must be the same in both"},
 		"a preset as a number": {head + "preset: 3\n", "preset: got 3, want tensorworks, microsoft or alibaba"},
-		"never matches":        {rules("{name: a.b/c, match: {kind: display}}", "{name: a.b/d, match: {kind: display, vendor: amd}}"), "config.yaml:5: resources[1]: matches no GPU that resources[0] does not match first"},
+		"never matches": {rules("{name: a.b/c, match: {kind: display}}", "{name: a.b/d, match: {kind: display, vendor: amd}}"),
+			"config.yaml:5: resources[1]: matches no GPU that resources[0] does not match first"},
 
 		"file's vendor":      {head + "runtimeFiles: {ati: {}}\n", "runtimeFiles.ati"},
 		"vendor twice":       {head + "runtimeFiles: {nvidia: {}, 0x10DE: {}}\n", "runtimeFiles.nvidia: the same as 0x10DE: remove one of them"},
@@ -315,14 +323,20 @@ func TestWindowsHostDirectories(t *testing.T) {
 // TestAllErrorsAreReported: those of types, values and rules at once, in the order of lines.
 func TestAllErrorsAreReported(t *testing.T) {
 	t.Parallel()
-	_, err := compile(t, "linux", head+"inventory: x\nruntimeFiles: {amd: {x: 1}}\nreplicas: 0\nlog: {level: loud}\nresources: [{name: a, match: {dedicatedMemory: {min: 2, max: 1}}}]\nextraMounts: {hostDirectories: [[]]}\n")
+	_, err := compile(t, "linux", head+
+		"inventory: x\nruntimeFiles: {amd: {x: 1}}\nreplicas: 0\nlog: {level: loud}\n"+
+		"resources: [{name: a, match: {dedicatedMemory: {min: 2, max: 1}}}]\nextraMounts: {hostDirectories: [[]]}\n")
 	errs := KeyErrors{}
 	errors.As(err, &errs)
 	var got []string
 	for _, e := range errs {
 		got = append(got, fmt.Sprintf("%d %s", e.Line, e.Path))
 	}
-	if want := []string{"3 inventory", "4 runtimeFiles.amd", "5 replicas", "6 log.level", "7 resources[0].name", "7 resources[0].match.dedicatedMemory", "8 extraMounts.hostDirectories[0]"}; !cmp.Equal(got, want) {
+	want := []string{
+		"3 inventory", "4 runtimeFiles.amd", "5 replicas", "6 log.level",
+		"7 resources[0].name", "7 resources[0].match.dedicatedMemory", "8 extraMounts.hostDirectories[0]",
+	}
+	if !cmp.Equal(got, want) {
 		t.Errorf("%v", err)
 	}
 	if many := (make(KeyErrors, 60)).Error(); strings.Count(many, "\n") != 50 || !strings.HasSuffix(many, "and 10 more") {
@@ -423,7 +437,8 @@ func TestApplyInventory(t *testing.T) {
 func FuzzCompile(f *testing.F) {
 	for _, seed := range []string{
 		"", head, head + "shim: {runtime: x, log: /y}\n", "a: &a [*a]", head + "---\n", head + "log: !!binary x\n", "? [a]: b\n", everything,
-		head + "preset: tensorworks\nreplicas: 3\n", head + "extraMounts: {hostDirectories: [/opt]}\n", rules("{name: a.b/c, match: {vendor: 0x1}}", "{name: a.b/c, match: {driverVersion: {max: 1}}}"),
+		head + "preset: tensorworks\nreplicas: 3\n", head + "extraMounts: {hostDirectories: [/opt]}\n",
+		rules("{name: a.b/c, match: {vendor: 0x1}}", "{name: a.b/c, match: {driverVersion: {max: 1}}}"),
 		head + "runtimeFiles: {nvidia: {defaults: false}}\n", head + "resources: &a\n- {name: a.b/c, <<: {replicas: 2}}\n",
 	} {
 		f.Add([]byte(seed))

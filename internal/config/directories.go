@@ -38,7 +38,8 @@ func cleanDirectory(goos, p string) (string, error) {
 func windowsSecretDirs() []string {
 	return []string{
 		`Windows\System32\config`, `Windows\System32\Microsoft\Protect`, `Windows\NTDS`, `Windows\repair`, `Windows\ServiceProfiles`,
-		`Windows\System32\LogFiles`, `Windows\System32\winevt`, `Windows\System32\Tasks`, `Windows\Tasks`, `Windows\Temp`, `Windows\Panther`, `Windows\Security`, `Windows\MEMORY.DMP`,
+		`Windows\System32\LogFiles`, `Windows\System32\winevt`, `Windows\System32\Tasks`,
+		`Windows\Tasks`, `Windows\Temp`, `Windows\Panther`, `Windows\Security`, `Windows\MEMORY.DMP`,
 		`Users`, `Documents and Settings`, `System Volume Information`, `$Recycle.Bin`,
 		`ProgramData\directx-nri`, `ProgramData\containerd`, `ProgramData\docker`, `ProgramData\Microsoft\Crypto`, `ProgramData\Microsoft\Protect`,
 		`ProgramData\Microsoft\Windows\Containers`, `ProgramData\Microsoft\Windows\Hyper-V`, `ProgramData\ssh`, `ProgramData\Amazon`, `ProgramData\Kubernetes`,
@@ -50,7 +51,8 @@ func windowsSecretDirs() []string {
 func linuxSecretDirs() []string {
 	return []string{
 		"/etc", "/root", "/home", "/boot", "/proc", "/sys", "/dev", "/run", "/tmp", "/var/run", "/var/tmp", "/var/log", "/var/spool", "/var/backups",
-		"/var/lib/kubelet", "/var/lib/containerd", "/var/lib/docker", "/var/lib/containers", "/var/lib/etcd", "/var/lib/cni", "/var/lib/cloud", "/var/lib/rancher", "/var/lib/k0s", "/srv/kubernetes",
+		"/var/lib/kubelet", "/var/lib/containerd", "/var/lib/docker", "/var/lib/containers",
+		"/var/lib/etcd", "/var/lib/cni", "/var/lib/cloud", "/var/lib/rancher", "/var/lib/k0s", "/srv/kubernetes",
 	}
 }
 

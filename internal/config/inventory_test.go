@@ -58,8 +58,11 @@ func TestParseInventory(t *testing.T) {
 		LocationPath: "PCIROOT(0)#PCI(0100)#pci(00)", LUID: 0xC2F5, UUID: "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6", BusNumber: &bus, Address: &address,
 		DriverVersion: "31.0", DriverStorePath: `C:\Windows\System32\DriverStore\FileRepository\iigd_dch.inf_amd64_1`,
 		DedicatedMemory: 16106127360, NUMANode: &one, Integrated: true, Detachable: true, SupportsDisplay: true, SupportsCompute: true,
-		Health:      discovery.Health{Reason: "driver is not started (code 10)"},
-		System32:    []discovery.RuntimeFile{{Source: "a.dll", Destination: "a.dll"}, {Source: `sub\b.dll`, Destination: "b.dll"}, {Source: "c64.dll", Destination: `sub\c.dll`}, {Source: "d.dll", Destination: "d.dll"}},
+		Health: discovery.Health{Reason: "driver is not started (code 10)"},
+		System32: []discovery.RuntimeFile{
+			{Source: "a.dll", Destination: "a.dll"}, {Source: `sub\b.dll`, Destination: "b.dll"},
+			{Source: "c64.dll", Destination: `sub\c.dll`}, {Source: "d.dll", Destination: "d.dll"},
+		},
 		SysWOW64:    []discovery.RuntimeFile{{Source: "a.dll", Destination: "a.dll"}},
 		DeviceNodes: []discovery.DeviceNode{{Path: "/dev/dxg", ContainerPath: "/dev/dxg"}, {Path: "/dev/dri/renderD128", ContainerPath: "/dev/dri/renderD129"}},
 		Libraries:   []discovery.Library{{Source: "/usr/lib/wsl/drivers", Destination: "/usr/lib/wsl/drivers"}, {Source: "/a.so", Destination: "/b.so"}},
@@ -166,7 +169,8 @@ func TestParseInventoryRefuses(t *testing.T) {
 		"too many files":             {files("[" + strings.Repeat("a,", 513) + "]"), "system32: 513 items: use 512 or fewer"},
 		"relative node":              {device("linux: {deviceNodes: [dev/dxg]}"), ":5: devices[0].linux.deviceNodes[0]"},
 		"node with a library's keys": {device("linux: {deviceNodes: [{source: /a}]}"), "deviceNodes[0].path: missing: want a string"},
-		"container path twice":       {device("linux:", "  deviceNodes: [/a]", "  libraries: [{source: /b, destination: /a}]"), ":7: devices[0].linux.libraries[0]: the same as devices[0].linux.deviceNodes[0]"},
+		"container path twice": {device("linux:", "  deviceNodes: [/a]", "  libraries: [{source: /b, destination: /a}]"),
+			":7: devices[0].linux.libraries[0]: the same as devices[0].linux.deviceNodes[0]"},
 	} {
 		devices, err := ParseInventory("inv.yaml", []byte(test.text))
 		if problems := (KeyErrors)(nil); devices != nil || !errors.As(err, &problems) || !strings.HasPrefix(err.Error(), "inv.yaml") || !strings.Contains(err.Error(), test.says) {
@@ -195,7 +199,8 @@ func TestAliasesAreBounded(t *testing.T) {
 func FuzzParseInventory(f *testing.F) {
 	for _, seed := range []string{
 		"", inventoryHead, device("display: true"), device("driver: {version: 31.0, storePath: 'C:\\d'}", "runtimeFiles: {system32: [a.dll, {source: b, destination: c}]}"),
-		device("linux: {deviceNodes: [/dev/dxg], libraries: [{source: /a, destination: /b}]}"), device("luid: 0x1_0x2", "uuid: GPU-8932f937-d72c-4106-c12f-20bd9faed9f6", "pciAddress: '0000:1B:00.0'"),
+		device("linux: {deviceNodes: [/dev/dxg], libraries: [{source: /a, destination: /b}]}"),
+		device("luid: 0x1_0x2", "uuid: GPU-8932f937-d72c-4106-c12f-20bd9faed9f6", "pciAddress: '0000:1B:00.0'"),
 		inventoryHead + "- &a {instanceID: a}\n- *a\n", inventoryHead + "- {instanceID: a, <<: {display: true}}\n", device("locationPath: PCIROOT(0)#PCI(1B00)", "numaNode: 3", "health: {reason: x}"),
 	} {
 		f.Add([]byte(seed))

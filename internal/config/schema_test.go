@@ -59,12 +59,16 @@ func TestSchemaRefuses(t *testing.T) {
 	for schema, texts := range map[string][]string{
 		"config.schema.json": {
 			"a: b", "log: {}", head + "log: {colour: red}", head + "shim: 3", head + "replicas: '3'", head + "replicas: 1.5", head + "replicas:", head + "replicas: 0", head + "replicas: 1025",
-			head + "resources: []", head + "resources: [" + strings.Repeat("{name: a.b/c},", 257) + "]", head + "resources: [{}]", rules("{name: ''}"), rules("{name: " + strings.Repeat("a", 309) + "}"),
-			rules("{name: a.b/c, match: {description: []}}"), rules("{name: a.b/c, match: {description: ' a'}}"), rules("{name: a.b/c, match: {vendor: 65536}}"), rules("{name: a.b/c, match: {integrated: 1}}"),
-			head + "injection: x", head + "shim: {runtime: 3}", head + "metrics: {address: x}", head + "extraMounts: {destinations: []}", head + "runtimeFiles: {amd: {add: [{destination: a}]}}", head + "runtimeFiles: []",
+			head + "resources: []", head + "resources: [" + strings.Repeat("{name: a.b/c},", 257) + "]", head + "resources: [{}]",
+			rules("{name: ''}"), rules("{name: " + strings.Repeat("a", 309) + "}"),
+			rules("{name: a.b/c, match: {description: []}}"), rules("{name: a.b/c, match: {description: ' a'}}"),
+			rules("{name: a.b/c, match: {vendor: 65536}}"), rules("{name: a.b/c, match: {integrated: 1}}"),
+			head + "injection: x", head + "shim: {runtime: 3}", head + "metrics: {address: x}", head + "extraMounts: {destinations: []}",
+			head + "runtimeFiles: {amd: {add: [{destination: a}]}}", head + "runtimeFiles: []",
 		},
 		"inventory.schema.json": {
-			inventoryHead + "- a", device("numaNode: -1"), device("uuid: x"), device("health: {}"), device("dedicatedMemory: true"), device("description: ''"), device("linux: {deviceNodes: [{source: a}]}"), device("luid: [1]"),
+			inventoryHead + "- a", device("numaNode: -1"), device("uuid: x"), device("health: {}"), device("dedicatedMemory: true"),
+			device("description: ''"), device("linux: {deviceNodes: [{source: a}]}"), device("luid: [1]"),
 		},
 	} {
 		compiled := readSchema(t, schema)

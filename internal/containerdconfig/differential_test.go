@@ -75,7 +75,8 @@ func FuzzConfigure(f *testing.F) {
 		}
 	}
 	for _, text := range []string{
-		"", "\n", "# c", "version = 2", "version = 3\r\n", bom, "version=2\n[[plugins]]", "version = 4\nplugins.a.b = 1 # c\n[x]", "version = 3\na = [{b = 1}]\n[[x]]\ny.z = 1979-05-27\n", "plugins = {}", "plugins.'io.containerd.nri.v1.nri'.disable = true",
+		"", "\n", "# c", "version = 2", "version = 3\r\n", bom, "version=2\n[[plugins]]",
+		"version = 4\nplugins.a.b = 1 # c\n[x]", "version = 3\na = [{b = 1}]\n[[x]]\ny.z = 1979-05-27\n", "plugins = {}", "plugins.'io.containerd.nri.v1.nri'.disable = true",
 		"version = 2\n[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes]\nrunc = {runtime_type='io.containerd.runc.v2',pod_annotations=['a',]}",
 		"version = 3\n[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.runc]# x\ncontainer_annotations = [ # y\n\n'''a''' , ]",
 	} {

@@ -135,5 +135,7 @@ func CheckSynchronize(ctx context.Context, socket string) error {
 		}
 	}
 	return fmt.Errorf("the pods and containers of this node have %d KiB of environment variables, annotations and the like, and containerd can crash when it sends more than %d KiB to a plugin; "+
-		"delete the largest, such as pod %s/%s with %d KiB", total>>10, maxSynchronizeBytes>>10, largest.GetMetadata().GetNamespace(), largest.GetMetadata().GetName(), byPod[largest.GetId()]>>10)
+		"delete the largest, such as pod %s/%s with %d KiB",
+		total>>10, maxSynchronizeBytes>>10, largest.GetMetadata().GetNamespace(), largest.GetMetadata().GetName(),
+		byPod[largest.GetId()]>>10)
 }

@@ -24,7 +24,8 @@ import (
 // options are null there when a handler has none.
 const config = `{"containerd":{"defaultRuntimeName":"runc","runtimes":{
 	"hv":{"runtimeType":"io.containerd.runhcs.v1","runtimePath":"","PodAnnotations":["a"],"ContainerAnnotations":null,"sandboxer":"podsandbox","options":{"SandboxIsolation":1,"ScrubLogs":true}},
-	"runc":{"runtimeType":"io.containerd.runc.v2","runtimePath":"/x/containerd-shim-directx-v1","PodAnnotations":[],"ContainerAnnotations":["b"],"sandboxMode":"shim","options":{"BinaryName":"/x/crun"}}}},
+	"runc":{"runtimeType":"io.containerd.runc.v2","runtimePath":"/x/containerd-shim-directx-v1","PodAnnotations":[],"ContainerAnnotations":["b"],
+		"sandboxMode":"shim","options":{"BinaryName":"/x/crun"}}}},
 	"cni":{"binDir":"/opt"}}`
 
 const runhcs, runc, ours = "io.containerd.runhcs.v1", "io.containerd.runc.v2", `C:\x\containerd-shim-directx-v1.exe`
@@ -32,6 +33,7 @@ const runhcs, runc, ours = "io.containerd.runhcs.v1", "io.containerd.runc.v2", `
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	const notSet = "runtime handler a is not set; run 'dxctl runtime configure --restart'"
+	set := containerdconfig.Handler{Name: "a", RuntimeType: runhcs, RuntimePath: ours}
 	for name, test := range map[string]struct {
 		os       string
 		major    int
@@ -50,10 +52,10 @@ func TestCheck(t *testing.T) {
 		"only gVisor":          {"linux", 1, []containerdconfig.Handler{{Name: "a", RuntimeType: runc, BinaryName: "/x/runsc", RuntimePath: ours}}, "a runs /x/runsc"},
 		"only Kata's shim":     {"linux", 1, []containerdconfig.Handler{{Name: "a", RuntimeType: runc, RuntimePath: "/x/containerd-shim-kata-v2"}}, "a runs /x/containerd-shim-kata-v2"},
 		"crun":                 {"linux", 1, []containerdconfig.Handler{{Name: "a", RuntimeType: runc, BinaryName: "/x/crun", RuntimePath: ours}}, ""},
-		"hcsshim's draft":      {"windows", 2, []containerdconfig.Handler{{Name: "a", RuntimeType: runhcs, RuntimePath: ours}, {Name: "b", RuntimeType: "io.containerd.wcowprocess.v2"}}, "b runs io.containerd.wcowprocess.v2"},
-		"its path":             {"windows", 2, []containerdconfig.Handler{{Name: "a", RuntimeType: runhcs, RuntimePath: ours}, {Name: "b", RuntimeType: runhcs, RuntimePath: `C:\x\containerd-shim-WCOWProcess-v2.exe`}}, `b runs C:\x\`},
-		"its announced name":   {"windows", 2, []containerdconfig.Handler{{Name: "a", RuntimeType: runhcs, RuntimePath: ours}, {Name: "b", RuntimeType: "io.containerd.process.v2"}}, "b runs io.containerd.process.v2"},
-		"its type, our path":   {"windows", 2, []containerdconfig.Handler{{Name: "a", RuntimeType: runhcs, RuntimePath: ours}, {Name: "b", RuntimeType: "io.containerd.process.v2", RuntimePath: ours}}, ""},
+		"hcsshim's draft":      {"windows", 2, []containerdconfig.Handler{set, {Name: "b", RuntimeType: "io.containerd.wcowprocess.v2"}}, "b runs io.containerd.wcowprocess.v2"},
+		"its path":             {"windows", 2, []containerdconfig.Handler{set, {Name: "b", RuntimeType: runhcs, RuntimePath: `C:\x\containerd-shim-WCOWProcess-v2.exe`}}, `b runs C:\x\`},
+		"its announced name":   {"windows", 2, []containerdconfig.Handler{set, {Name: "b", RuntimeType: "io.containerd.process.v2"}}, "b runs io.containerd.process.v2"},
+		"its type, our path":   {"windows", 2, []containerdconfig.Handler{set, {Name: "b", RuntimeType: "io.containerd.process.v2", RuntimePath: ours}}, ""},
 		"type of the other OS": {"linux", 1, []containerdconfig.Handler{{Name: "b", RuntimeType: runhcs, RuntimePath: ours}, {Name: "a", RuntimeType: runc}}, notSet},
 	} {
 		err := RunningConfig{Handlers: test.handlers, OS: test.os, Major: test.major}.CheckShimUsed()
@@ -125,7 +127,8 @@ func (s synchronized) ContainerStatus(_ context.Context, r *cri.ContainerStatusR
 		return &cri.ContainerStatusResponse{}, err
 	}
 	env := strings.Repeat("x", s.env[i])
-	return &cri.ContainerStatusResponse{Info: map[string]string{"info": `{"config":{"envs":[{"key":"` + env + `"}]},"runtimeSpec":{"process":{"env":["` + env + `"]},"linux":{"seccomp":"` + env + `"}}}`}}, nil
+	info := `{"config":{"envs":[{"key":"` + env + `"}]},"runtimeSpec":{"process":{"env":["` + env + `"]},"linux":{"seccomp":"` + env + `"}}}`
+	return &cri.ContainerStatusResponse{Info: map[string]string{"info": info}}, nil
 }
 
 // TestCheckSynchronize: NRI sends each environment once, and no container that has ended.

@@ -42,7 +42,8 @@ const ShimNotUsedRemedy = "run 'dxctl runtime configure --restart'"
 func (c RunningConfig) CheckShimUsed() error {
 	if i := slices.IndexFunc(c.Handlers, containerdconfig.Handler.IgnoresDevices); i >= 0 {
 		h := c.Handlers[i]
-		return fmt.Errorf("%w: the runtime handler %s runs %s, which starts containers without their GPUs; remove that handler from containerd's configuration", ErrShimNotUsed, h.Name, cmp.Or(h.RuntimePath, h.RuntimeType))
+		return fmt.Errorf("%w: the runtime handler %s runs %s, which starts containers without their GPUs; remove that handler from containerd's configuration",
+			ErrShimNotUsed, h.Name, cmp.Or(h.RuntimePath, h.RuntimeType))
 	}
 	// containerd 2 starts a pod's containers without running a shim binary if the shim of the sandbox
 	// has version 3 of the shim protocol. runc's shim has it, and runhcs does not.
@@ -55,7 +56,8 @@ func (c RunningConfig) CheckShimUsed() error {
 	case slices.ContainsFunc(eligible, containerdconfig.Handler.UsesShim):
 		return nil
 	case len(eligible) == 0:
-		return fmt.Errorf("%w: no runtime handler can have GPUs: %s; add one to containerd's configuration, or %s", ErrShimNotUsed, containerdconfig.WhyNotEligible(c.Handlers, c.OS), ShimNotUsedRemedy)
+		return fmt.Errorf("%w: no runtime handler can have GPUs: %s; add one to containerd's configuration, or %s",
+			ErrShimNotUsed, containerdconfig.WhyNotEligible(c.Handlers, c.OS), ShimNotUsedRemedy)
 	}
 	return fmt.Errorf("%w: runtime_path of the runtime handler %s is %s; %s", ErrShimNotUsed, eligible[0].Name, cmp.Or(eligible[0].RuntimePath, "not set"), ShimNotUsedRemedy)
 }

@@ -86,7 +86,8 @@ func checkMounts(dir string) error {
 	below := strings.NewReplacer(" ", `\040`, "\t", `\011`, "\n", `\012`, `\`, `\134`).Replace(strings.TrimSuffix(dir, "/") + "/")
 	for line := range strings.Lines(string(table)) {
 		if fields := strings.Fields(line); len(fields) > 4 && fields[4] != "/" && strings.HasPrefix(fields[4], below) {
-			return fmt.Errorf("the directory cannot be mounted read-only because there is a mount at %s below it: list the directories beside and below that one by one", strings.TrimPrefix(fields[4], below))
+			return fmt.Errorf("the directory cannot be mounted read-only because there is a mount at %s below it: list the directories beside and below that one by one",
+				strings.TrimPrefix(fields[4], below))
 		}
 	}
 	return nil

@@ -247,7 +247,8 @@ func DefaultRuntimeFiles() []RuntimeFileRule {
 
 // ExtraMounts is what pods can request by annotation in addition to the driver's files.
 type ExtraMounts struct {
-	// Where files can come from: nowhere (off), the driver store, or also hostDirectories (host-directories). Only where it is set, the environment of standalone containers can request files.
+	// Where files can come from: nowhere (off), the driver store, or also hostDirectories (host-directories). Only
+	// where it is set, the environment of standalone containers can request files.
 	Sources MountSources `json:"sources" yaml:"sources,omitempty" jsonschema:"enum=off,enum=driver-store,enum=host-directories,default=driver-store"`
 	// Configured reports whether the configuration sets Sources.
 	Configured bool `json:"configured,omitempty" yaml:"-"`

@@ -31,9 +31,10 @@ func TestUndo(t *testing.T) {
 		undone   string
 		note     string
 	}{
-		"key":         {"[a]\n  b = 1 # c\n", func(e *Editor) { e.Set([]string{"a"}, "b", int64(2)) }, "[a]\n  b = 2 # c\n", "[a]", "[x]\n[a]", "[x]\n[a]\n  b = 1 # c\n", ""},
-		"new key":     {"[a]\n  b = 1\n[c]\n", func(e *Editor) { e.Set([]string{"a"}, "d", "e") }, "[a]\n  b = 1\n  d = 'e'\n[c]\n", "b = 1", "b = 2", "[a]\n  b = 2\n[c]\n", ""},
-		"new table":   {"a = 1", func(e *Editor) { e.SetTable([]string{"b.c"}, map[string]any{"e": true, "d": false}) }, "a = 1\n\n['b.c']\n  d = false\n  e = true", "e = true", "e = true\n  f = 1\n", "a = 1\n\n['b.c']\n  f = 1\n", "has further keys"},
+		"key":     {"[a]\n  b = 1 # c\n", func(e *Editor) { e.Set([]string{"a"}, "b", int64(2)) }, "[a]\n  b = 2 # c\n", "[a]", "[x]\n[a]", "[x]\n[a]\n  b = 1 # c\n", ""},
+		"new key": {"[a]\n  b = 1\n[c]\n", func(e *Editor) { e.Set([]string{"a"}, "d", "e") }, "[a]\n  b = 1\n  d = 'e'\n[c]\n", "b = 1", "b = 2", "[a]\n  b = 2\n[c]\n", ""},
+		"new table": {"a = 1", func(e *Editor) { e.SetTable([]string{"b.c"}, map[string]any{"e": true, "d": false}) },
+			"a = 1\n\n['b.c']\n  d = false\n  e = true", "e = true", "e = true\n  f = 1\n", "a = 1\n\n['b.c']\n  f = 1\n", "has further keys"},
 		"item":        {"[a]\nb = ['x', # x\n]\n", func(e *Editor) { e.AddItem([]string{"a"}, "b", "i*", nil) }, "[a]\nb = ['i*', 'x', # x\n]\n", "'x'", "'y'", "[a]\nb = ['y', # x\n]\n", ""},
 		"new list":    {"[a]\n", func(e *Editor) { e.AddItem([]string{"a"}, "b", "i*", []string{"x"}) }, "[a]\n  b = ['i*', 'x']\n", "'x'", `"y"`, "[a]\n  b = [\"y\"]\n", ""},
 		"other value": {"[a]\nb = 1\n", func(e *Editor) { e.Set([]string{"a"}, "b", int64(2)) }, "[a]\nb = 2\n", "2", "3", "[a]\nb = 3\n", "line 2: a.b was changed since"},

@@ -52,7 +52,8 @@ func TestRuntimesMakeTheSameEdits(t *testing.T) {
 	cache, err := cdi.NewCache(cdi.WithSpecDirs(dir), cdi.WithAutoRefresh(false))
 	testutil.NoError(t, err)
 
-	const before = `{"ociVersion":"1.2.0","process":{"env":["PATH=/bin"]},"mounts":[{"destination":"/proc","type":"proc","source":"proc"}],"linux":{"resources":{"devices":[{"allow":false,"access":"rwm"}]}}}`
+	const before = `{"ociVersion":"1.2.0","process":{"env":["PATH=/bin"]},"mounts":[{"destination":"/proc","type":"proc","source":"proc"}],` +
+		`"linux":{"resources":{"devices":[{"allow":false,"access":"rwm"}]}}}`
 	var byRuntime, byShim specs.Spec
 	testutil.NoError(t, json.Unmarshal([]byte(before), &byRuntime))
 	if missing, err := cache.InjectDevices(&byRuntime, Kind+"=all"); err != nil || len(missing) > 0 {

@@ -102,9 +102,13 @@ type Client struct {
 // Client returns a client of one of containerd's namespaces.
 func (n *Node) Client(t testing.TB, namespace string) *Client {
 	t.Helper()
-	conn := Dial(t, n.Address(), grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+	inNamespace := func(
+		ctx context.Context, method string, request, reply any,
+		conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption,
+	) error {
 		return invoke(metadata.AppendToOutgoingContext(ctx, "containerd-namespace", namespace), method, request, reply, conn, options...)
-	}))
+	}
+	conn := Dial(t, n.Address(), grpc.WithChainUnaryInterceptor(inNamespace))
 	return &Client{
 		namespace: namespace, n: n,
 		containers: containers.NewContainersClient(conn),

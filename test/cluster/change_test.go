@@ -49,7 +49,10 @@ func (s *suite) testBadConfig(t *testing.T) {
 	// helm cannot find these errors.
 	for _, bad := range []struct{ values, error string }{
 		{"config: {extraMounts: {hostDirectories: [lib]}}", "hostDirectories[0]"},
-		{"inventory: |\n  apiVersion: directx.microsoft.com/v1alpha1\n  kind: Inventory\n  devices: [{instanceID: 'PCI\\1', driver: {version: '1'}, display: true, linux: {deviceNodes: [dev/null]}}]\n", "deviceNodes[0]"},
+		{
+			"inventory: |\n  apiVersion: directx.microsoft.com/v1alpha1\n  kind: Inventory\n  devices: " +
+				"[{instanceID: 'PCI\\1', driver: {version: '1'}, display: true, linux: {deviceNodes: [dev/null]}}]\n", "deviceNodes[0]",
+		},
 	} {
 		s.helmUpgrade(t, "--reuse-values", "--set", "config.replicas=5", "--values", s.values(t, bad.values))
 		bed.Eventually(t, timeout, "the log has the error in "+bad.values, func() error {

@@ -46,7 +46,10 @@ windows:
 func (s *suite) testWindows(t *testing.T) {
 	s.kubectl(t, "apply", "--filename", manifests+"/namespace.yaml")
 	for name, n := range windowsNodes {
-		s.apply(t, fmt.Sprintf(`{apiVersion: v1, kind: Node, metadata: {name: %s, labels: {kubernetes.io/os: windows, kubernetes.io/hostname: %[1]s, node.kubernetes.io/windows-build: %q, directx.microsoft.com/pool: %q, zone: %q}}}`, name, n.build, n.pool, n.zone))
+		s.apply(t, fmt.Sprintf(
+			`{apiVersion: v1, kind: Node, metadata: {name: %s, `+
+				`labels: {kubernetes.io/os: windows, kubernetes.io/hostname: %[1]s, node.kubernetes.io/windows-build: %q, directx.microsoft.com/pool: %q, zone: %q}}}`,
+			name, n.build, n.pool, n.zone))
 	}
 	t.Cleanup(func() {
 		_, _ = s.try(helm, "", "uninstall", release, "--namespace", namespace) // It may not exist.
@@ -63,9 +66,11 @@ func (s *suite) testWindows(t *testing.T) {
 		notes string
 	}{
 		{"default", nil, map[string][]string{windows: {"unreleased", "ws2022", "ws2022-own", "ws2025"}}, "WINDOWS-POD -c advertiser"},
-		{"Server 2019", []string{"--set", "windows.server2019=true", "--set", "windows.restart=onReboot"}, map[string][]string{windows: {"unreleased", "ws2019", "ws2022", "ws2022-own", "ws2025"}}, "nodes' next reboot"},
+		{"Server 2019", []string{"--set", "windows.server2019=true", "--set", "windows.restart=onReboot"},
+			map[string][]string{windows: {"unreleased", "ws2019", "ws2022", "ws2022-own", "ws2025"}}, "nodes' next reboot"},
 		{"pools", []string{"--values", s.values(t, pools)}, map[string][]string{windows: {"unreleased", "ws2022", "ws2025"}, windows + "-render": {"ws2022-own"}}, "WINDOWS-POD -c advertiser"},
-		{"affinity", []string{"--values", s.values(t, pools+affinity), "--set", "windows.updateStrategy.type=OnDelete"}, map[string][]string{windows: {"unreleased", "ws2022"}, windows + "-render": {"ws2022-own"}}, "delete a pod to replace it"},
+		{"affinity", []string{"--values", s.values(t, pools+affinity), "--set", "windows.updateStrategy.type=OnDelete"},
+			map[string][]string{windows: {"unreleased", "ws2022"}, windows + "-render": {"ws2022-own"}}, "delete a pod to replace it"},
 		{"restore", []string{"--set", "restore=true"}, map[string][]string{windows: {"unreleased", "ws2022", "ws2022-own", "ws2025"}}, "now restore the nodes"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -104,7 +109,10 @@ func (s *suite) testWindows(t *testing.T) {
 func (s *suite) testLabeler(t *testing.T) {
 	const own, count = "ws2022", nodelabels.Prefix + "count"
 	s.helmUpgrade(t, "--set", "image.repository="+repository, "--set", "image.tag="+s.older.version, "--set", "windows.labels=true")
-	s.apply(t, fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: labeler, namespace: %s}, spec: {nodeName: %s, serviceAccountName: directx-nri-labeler, containers: [{name: labeler, image: none}]}}`, namespace, own))
+	s.apply(t, fmt.Sprintf(
+		`{apiVersion: v1, kind: Pod, metadata: {name: labeler, namespace: %s}, `+
+			`spec: {nodeName: %s, serviceAccountName: directx-nri-labeler, containers: [{name: labeler, image: none}]}}`,
+		namespace, own))
 	t.Cleanup(func() { s.kubectl(t, "delete", "pod", "labeler", "--namespace", namespace, "--force") })
 	token := strings.TrimSpace(s.kubectl(t, "create", "token", "directx-nri-labeler", "--namespace", namespace, "--bound-object-kind", "Pod", "--bound-object-name", "labeler"))
 

@@ -116,7 +116,8 @@ func (s *suite) given(t *testing.T, id string) (g gpuParts) {
 func (s *suite) testBash(t *testing.T) {
 	dxctl := s.DxctlCommand("flags", "--gpus", "all")
 	script := fmt.Sprintf("mapfile -t gpu < <(%s)\nexec %s", strings.Join(dxctl.Args, " "), strings.Join(slices.Concat(
-		[]string{s.Stock("ctr"), "--address", s.Address(), "run", "--rm"}, s.CtrRunFlags("bash"), []string{`"${gpu[@]}"`, bed.Image, "bash", "/bin/sh", "-c", "'ls /usr/lib/wsl/lib; echo $DIRECTX_DEVICES'"}), " "))
+		[]string{s.Stock("ctr"), "--address", s.Address(), "run", "--rm"}, s.CtrRunFlags("bash"),
+		[]string{`"${gpu[@]}"`, bed.Image, "bash", "/bin/sh", "-c", "'ls /usr/lib/wsl/lib; echo $DIRECTX_DEVICES'"}), " "))
 	command := exec.Command("bash", "-c", script)
 	command.Env = dxctl.Env
 	out, err := command.CombinedOutput()

@@ -204,7 +204,8 @@ func TestConfigureAndBack(t *testing.T) {
 			"version 2":  "version = 2\n# empty otherwise\n",
 			"no version": "oom_score = 0\n",
 			"own handler": "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".containerd]\n  default_runtime_name = \"mine\"\n" +
-				"[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.mine]\n  runtime_type = \"io.containerd.runc.v2\"\n  [plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.mine.options]\n    SystemdCgroup = true\n",
+				"[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.mine]\n  runtime_type = \"io.containerd.runc.v2\"\n" +
+				"  [plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.mine.options]\n    SystemdCgroup = true\n",
 		}
 		if name == containerd2 {
 			files["version 3"] = "version = 3\r\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]\r\nSystemdCgroup = true\r\n"

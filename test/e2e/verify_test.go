@@ -66,7 +66,8 @@ func TestVerify(t *testing.T) {
 	})
 
 	t.Run("the node starts no container", func(t *testing.T) {
-		if status, stdout, stderr := call(t, verify("--runtime", "io.containerd.no-such.v1")); status != 3 || !strings.Contains(stderr, "nothing is known of GPUs") || !strings.Contains(stderr, "no-such") {
+		status, stdout, stderr := call(t, verify("--runtime", "io.containerd.no-such.v1"))
+		if status != 3 || !strings.Contains(stderr, "nothing is known of GPUs") || !strings.Contains(stderr, "no-such") {
 			t.Errorf("exit status %d\n%s%s", status, stdout, stderr)
 		}
 	})

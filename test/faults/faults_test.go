@@ -155,5 +155,6 @@ func (s *statistics) add(more statistics) {
 
 func (s statistics) String() string {
 	return fmt.Sprintf("%d steps, %d of them without an excuse, %d pods, %d starts of containers in pods, %d of them with a GPU, %d standalone containers, %d pods refused by the kubelet, %d containers without the device plugin's answer; of containerd's calls for containers without a GPU %d judged, %d not; slowest %v, standalone %v",
-		s.steps, s.healthy, s.pods, s.containers, s.withGPU, s.standalone, s.refused, s.abandoned, s.judged, s.notJudged, s.slowest.Round(time.Millisecond), s.slowestStandalone.Round(time.Millisecond))
+		s.steps, s.healthy, s.pods, s.containers, s.withGPU, s.standalone, s.refused, s.abandoned, s.judged, s.notJudged,
+		s.slowest.Round(time.Millisecond), s.slowestStandalone.Round(time.Millisecond))
 }

@@ -261,7 +261,9 @@ func (p *policy) testHints(t *testing.T) {
 		if len(hints) != 1 {
 			t.Fatalf("the hints are %+v, want one GPU", hints)
 		}
-		if h := hints[0]; h.LocationPath != want.LocationPath || h.LUID != want.LUID.String() || h.UUID != want.UUID || h.Description != want.Description || variables[ocispec.CUDAVariable] != want.UUID {
+		h := hints[0]
+		same := h.LocationPath == want.LocationPath && h.LUID == want.LUID.String() && h.UUID == want.UUID && h.Description == want.Description
+		if !same || variables[ocispec.CUDAVariable] != want.UUID {
 			t.Errorf("the variables are %v, want %+v", variables, want)
 		}
 	}, p.GPUs[0])

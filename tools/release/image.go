@@ -59,7 +59,8 @@ func (r release) newImage(b build) (v1.Image, error) {
 			image, err = crane.Pull(base, crane.WithPlatform(&v1.Platform{OS: "windows", Architecture: "amd64"}))
 		}
 		if err != nil {
-			return nil, fmt.Errorf("pull %s: %w\nset WINDOWS_BASE_IMAGE to a copy in a registry that this machine reaches, or make images for Linux alone: IMAGE_PLATFORMS=linux-amd64", base, err)
+			return nil, fmt.Errorf("pull %s: %w\nset WINDOWS_BASE_IMAGE to a copy in a registry that this machine reaches, or make images for Linux alone: IMAGE_PLATFORMS=linux-amd64",
+				base, err)
 		}
 		config = v1.Config{Entrypoint: []string{`%CONTAINER_SANDBOX_MOUNT_POINT%\dxctl.exe`}}
 		files, header = below("Files", b.programs, below("doc", b.documents)), windowsHeader

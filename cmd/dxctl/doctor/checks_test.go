@@ -64,7 +64,10 @@ func healthyWindows() nodeState {
 	f.Windows = windows(20348)
 	f.Config.Policy.Injection = policy.InjectByShim
 	f.Config.Policy.Source.Inventory = ""
-	f.GPUs = []gpu{{Device: discovery.Device{InstanceID: "PCI-0", LocationPath: "PCIROOT(0)#PCI(1B00)", SupportsDisplay: true, System32: []discovery.RuntimeFile{{Source: "nvcuda.dll"}}}, Resource: display}}
+	f.GPUs = []gpu{{Device: discovery.Device{
+		InstanceID: "PCI-0", LocationPath: "PCIROOT(0)#PCI(1B00)", SupportsDisplay: true,
+		System32: []discovery.RuntimeFile{{Source: "nvcuda.dll"}},
+	}, Resource: display}}
 	f.NRIErr = readiness.ErrNotRunning
 	f.Containerd.NRI = false
 	f.Containerd.Handlers[0].RuntimeType = "io.containerd.runhcs.v1"
@@ -279,7 +282,9 @@ func brokenNodes() []brokenNode {
 			f.Kubelet.Allocatable = nil
 		}),
 		onWindows(CheckHandlers, "bootstrap version 3", func(f *nodeState) {
-			f.Bypass, f.Kubelet.Allocatable = errors.New("the real shim containerd-shim-wcowprocess-v2.exe answers with bootstrap version 3, so containerd does not run the runtime shim for the containers of pods"), nil
+			f.Kubelet.Allocatable = nil
+			f.Bypass = errors.New(
+				"the real shim containerd-shim-wcowprocess-v2.exe answers with bootstrap version 3, so containerd does not run the runtime shim for the containers of pods")
 		}),
 		onWindows(CheckHandlers, "b runs a shim that starts containers without their devices", func(f *nodeState) {
 			f.Containerd.Handlers = append(f.Containerd.Handlers, handler{Handler: containerdconfig.Handler{Name: "b", RuntimeType: "io.containerd.wcowprocess.v2"}})

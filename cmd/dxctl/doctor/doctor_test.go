@@ -191,7 +191,10 @@ func TestPrintState(t *testing.T) {
 	makeMarshalable(&f.Shims[0].Err, &f.Config.Err)
 	var out bytes.Buffer
 	testutil.NoError(t, cli.PrintDocument(&out, cli.YAML, f))
-	for _, want := range []string{"error: file does not exist", "hcsSchemas:", "- \"2.1\"", "assignment: class-guid", "Windows build 17763 cannot", "driverFiles: mount", "driverFilesReason: Windows build 17763", "loaded: true", "notEligible: runtime handler other has"} {
+	for _, want := range []string{
+		"error: file does not exist", "hcsSchemas:", "- \"2.1\"", "assignment: class-guid",
+		"Windows build 17763 cannot", "driverFiles: mount", "driverFilesReason: Windows build 17763", "loaded: true", "notEligible: runtime handler other has",
+	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, &out)
 		}

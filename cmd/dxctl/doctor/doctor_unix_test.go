@@ -86,7 +86,9 @@ func TestDoctorInAContainer(t *testing.T) {
 	state, file, inventory := filepath.Join(dir, "state"), filepath.Join(dir, "config.yaml"), filepath.Join(dir, "gpus.yaml")
 	testutil.WriteFile(t, filepath.Join(mounted, "tools", "file"), "", 0o600)
 	testutil.WriteFile(t, file, configHead+"inventory: "+inventory+"\nextraMounts: {sources: host-directories, hostDirectories: [/tools], destinations: [/tools]}\n", 0o600)
-	testutil.WriteFile(t, inventory, "apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\ndevices: [{instanceID: A, driver: {version: '1'}, display: true, linux: {deviceNodes: [/dev/null]}}]\n", 0o600)
+	testutil.WriteFile(t, inventory,
+		"apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\n"+
+			"devices: [{instanceID: A, driver: {version: '1'}, display: true, linux: {deviceNodes: [/dev/null]}}]\n", 0o600)
 	apply(t, file, state)
 	const device, tools = "problem devices: A", "problem permissions: /tools"
 	for hostRoot, want := range map[string][2]bool{"/": {false, true}, mounted: {true, false}} {

@@ -79,7 +79,8 @@ var (
 	wslLibrariesMissing = findingKind{CheckWSL, offersNoGPU, "install the current driver of the GPU in Windows, and remove enabled=false from section [gpu] of /etc/wsl.conf" + restartWSL}
 	wslSystemdStopped   = findingKind{CheckWSL, offersNoGPU, "set systemd=true in section [boot] of /etc/wsl.conf" + restartWSL}
 
-	noGPUDriver        = findingKind{CheckInventory, noGPUAndNoStart, "assign a GPU to this VM in Hyper-V (GPU-PV), and load the module dxgkrnl; for GPUs of another kind, run 'dxctl config apply --inventory FILE'"}
+	noGPUDriver = findingKind{CheckInventory, noGPUAndNoStart,
+		"assign a GPU to this VM in Hyper-V (GPU-PV), and load the module dxgkrnl; for GPUs of another kind, run 'dxctl config apply --inventory FILE'"}
 	inventoryInvalid   = findingKind{CheckInventory, noGPUAndNoStart, "correct the inventory"}
 	gpusNotListed      = findingKind{CheckInventory, noGPUAndNoStart, "check the GPU's driver, and " + seeAdvertiser}
 	noUsableGPU        = findingKind{CheckDevices, "there is nothing to offer", "install the GPU's driver, or complete the inventory"}
@@ -100,8 +101,10 @@ var (
 	importInvalid           = findingKind{CheckContainerdConfig, cannotRestart, "correct that file, or remove it from imports"}
 	importOverrides         = findingKind{CheckContainerdConfig, "the settings of 'dxctl runtime configure' have no effect", "move that table to {containerd}"}
 
-	handlerIgnoresDevices     = findingKind{CheckHandlers, "its containers would start without their GPUs; with the runtime shim, the node offers none", "remove the handler from {containerd}; then {restart}"}
-	shimBypassed              = findingKind{CheckHandlers, noPodStarts + ", and none is offered", "use handlers of type io.containerd.runhcs.v1 while its shim exists, then 'dxctl runtime install'; otherwise set injection: kubelet, if the shim honors devices; see docs/limits.md"}
+	handlerIgnoresDevices = findingKind{CheckHandlers, "its containers would start without their GPUs; with the runtime shim, the node offers none",
+		"remove the handler from {containerd}; then {restart}"}
+	shimBypassed = findingKind{CheckHandlers, noPodStarts + ", and none is offered",
+		"use handlers of type io.containerd.runhcs.v1 while its shim exists, then 'dxctl runtime install'; otherwise set injection: kubelet, if the shim honors devices; see docs/limits.md"}
 	handlerNotEligible        = findingKind{CheckHandlers, "its containers get no GPU", "remove its runtime_path in {containerd}"}
 	handlerWithoutAnnotations = findingKind{CheckHandlers, "the shim does not get the annotations of pods", criclient.ShimNotUsedRemedy}
 	handlerNotLoaded          = findingKind{CheckHandlers, "the configuration has no effect until containerd is restarted", "{restart}, or set --containerd-config"}
@@ -130,7 +133,9 @@ var (
 	filesHang              = findingKind{CheckPermissions, "problems with them are not detected", "check the disks of the state directory, the inventory and extraMounts.hostDirectories"}
 	recordUnusable         = findingKind{CheckRecords, "a container whose record cannot be used does not start", "delete its pod, then the file: {remove}"}
 
-	changeRecordDamaged = findingKind{CheckLeftovers, "'dxctl runtime unconfigure' cannot restore containerd's configuration", "compare it with {containerd}; if you do not need its content: {remove}"}
-	restartFailed       = findingKind{CheckLeftovers, "the old configuration is in force, and the same change is not tried again for an hour", "see containerd's log; to try again now, set another --restart-timeout"}
-	restartDue          = findingKind{CheckLeftovers, "containerd may not have loaded its configuration, or still use a shim that is being removed", "run the command again, with --restart"}
+	changeRecordDamaged = findingKind{CheckLeftovers, "'dxctl runtime unconfigure' cannot restore containerd's configuration",
+		"compare it with {containerd}; if you do not need its content: {remove}"}
+	restartFailed = findingKind{CheckLeftovers, "the old configuration is in force, and the same change is not tried again for an hour",
+		"see containerd's log; to try again now, set another --restart-timeout"}
+	restartDue = findingKind{CheckLeftovers, "containerd may not have loaded its configuration, or still use a shim that is being removed", "run the command again, with --restart"}
 )

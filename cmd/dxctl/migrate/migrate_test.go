@@ -60,15 +60,26 @@ additionalMountsWow64:
 func TestConvert(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ from, data, want string }{
-		"default-daemonsets.yml":     {TensorWorks, daemonSet("mcdm", "") + daemonSet("wddm", ""), strings.ReplaceAll(onNodes, "wddm", "mcdm") + onNodes + byPath + compute + "1\n" + display + "1\n"},
-		"multitenancy-inline.yml":    {TensorWorks, daemonSet("mcdm", env("MCDM_DEVICE_PLUGIN_MULTITENANCY", "3")) + daemonSet("wddm", env("WDDM_DEVICE_PLUGIN_MULTITENANCY", "4")), strings.ReplaceAll(onNodes, "wddm", "mcdm") + onNodes + byPath + compute + "3\n" + display + "4\n"},
+		"default-daemonsets.yml": {TensorWorks, daemonSet("mcdm", "") + daemonSet("wddm", ""), strings.ReplaceAll(onNodes, "wddm", "mcdm") + onNodes + byPath + compute + "1\n" + display + "1\n"},
+		"multitenancy-inline.yml": {TensorWorks,
+			daemonSet("mcdm", env("MCDM_DEVICE_PLUGIN_MULTITENANCY", "3")) + daemonSet("wddm", env("WDDM_DEVICE_PLUGIN_MULTITENANCY", "4")),
+			strings.ReplaceAll(onNodes, "wddm", "mcdm") + onNodes + byPath + compute + "3\n" + display + "4\n"},
 		"multitenancy-configmap.yml": {TensorWorks, configMapOf("  multitenancy: '4'\n") + daemonSet("wddm", fromMap), onNodes + byPath + display + "4\n"},
-		"as kubectl get prints them": {TensorWorks, "kind: List\nitems:\n- {kind: ConfigMap, metadata: {name: m}, data: {WDDM_DEVICE_PLUGIN_INCLUDE_DETACHABLE: 'True'}}\n- {kind: DaemonSet, spec: {template: {spec: {containers: [{name: wddm, envFrom: [{configMapRef: {name: m}}]}]}}}}\n", byPath + "  - name: directx.microsoft.com/display\n    match:\n      kind: display\n      integrated: false\n    replicas: 1\n"},
-		"environment, over the file": {TensorWorks, configMapOf("  w.yaml: 'multitenancy: 2'\n") + daemonSet("wddm", strings.Replace(env("WDDM_DEVICE_PLUGIN_CONFIG_FILE", `C:\config\w.yaml`), "]", ", {name: WDDM_DEVICE_PLUGIN_MULTITENANCY, value: '5'}]", 1)), onNodes + byPath + display + "5\n"},
-		"settings without values":    {TensorWorks, configMapOf("  wddm.yaml: 'multitenancy:'\n") + daemonSet("wddm", env("WDDM_DEVICE_PLUGIN_INCLUDE_INTEGRATED", "1")), onNodes + byPath + strings.Replace(display, "      integrated: false\n", "", 1) + "1\n"},
-		"the usual file":             {TensorWorks, configMapOf("  wddm.yaml: 'multitenancy: 2'\n") + daemonSet("wddm", ""), onNodes + byPath + display + "2\n"},
-		"a ConfigMap alone":          {TensorWorks, configMapOf("  multitenancy: '4'\n"), byPath + compute + "4\n" + display + "4\n"},
-		"variables":                  {TensorWorks, "WDDM_DEVICE_PLUGIN_MULTITENANCY=4\nMCDM_DEVICE_PLUGIN_MULTITENANCY=0\nWDDM_DEVICE_PLUGIN_NEW=x\nPATH=y\n", "# wddm.new has no counterpart.\n" + byPath + compute + "1\n" + display + "4\n"},
+		"as kubectl get prints them": {TensorWorks,
+			"kind: List\nitems:\n" +
+				"- {kind: ConfigMap, metadata: {name: m}, data: {WDDM_DEVICE_PLUGIN_INCLUDE_DETACHABLE: 'True'}}\n" +
+				"- {kind: DaemonSet, spec: {template: {spec: {containers: [{name: wddm, envFrom: [{configMapRef: {name: m}}]}]}}}}\n",
+			byPath + "  - name: directx.microsoft.com/display\n    match:\n      kind: display\n      integrated: false\n    replicas: 1\n"},
+		"environment, over the file": {TensorWorks,
+			configMapOf("  w.yaml: 'multitenancy: 2'\n") +
+				daemonSet("wddm", strings.Replace(env("WDDM_DEVICE_PLUGIN_CONFIG_FILE", `C:\config\w.yaml`), "]", ", {name: WDDM_DEVICE_PLUGIN_MULTITENANCY, value: '5'}]", 1)),
+			onNodes + byPath + display + "5\n"},
+		"settings without values": {TensorWorks, configMapOf("  wddm.yaml: 'multitenancy:'\n") + daemonSet("wddm", env("WDDM_DEVICE_PLUGIN_INCLUDE_INTEGRATED", "1")),
+			onNodes + byPath + strings.Replace(display, "      integrated: false\n", "", 1) + "1\n"},
+		"the usual file":    {TensorWorks, configMapOf("  wddm.yaml: 'multitenancy: 2'\n") + daemonSet("wddm", ""), onNodes + byPath + display + "2\n"},
+		"a ConfigMap alone": {TensorWorks, configMapOf("  multitenancy: '4'\n"), byPath + compute + "4\n" + display + "4\n"},
+		"variables": {TensorWorks, "WDDM_DEVICE_PLUGIN_MULTITENANCY=4\nMCDM_DEVICE_PLUGIN_MULTITENANCY=0\nWDDM_DEVICE_PLUGIN_NEW=x\nPATH=y\n",
+			"# wddm.new has no counterpart.\n" + byPath + compute + "1\n" + display + "4\n"},
 		"a configuration file": {TensorWorks, mounts, `# The files of the mcdm plugin (runtimeFiles) are added to all GPUs of the vendor.
 # The files of the wddm plugin (runtimeFiles) are added to all GPUs of the vendor.
 ` + strings.ReplaceAll(byPath+compute+"2\n"+display+"2\n", "      integrated: false\n", "") + `runtimeFiles:
@@ -85,7 +96,9 @@ func TestConvert(t *testing.T) {
         destination: vulkaninfo.exe
 `},
 		"time slicing": {NVIDIA, slicing, gpu + "10\n"},
-		"all of it": {NVIDIA, strings.NewReplacer("resources:", "renameByDefault: true\n    failRequestsGreaterThanOne: true\n    resources:", "10}", "10, rename: x}").Replace(slicing) + `    - {name: nvidia.com/mig-1g.5gb, replicas: 2}
+		"all of it": {NVIDIA, strings.NewReplacer(
+			"resources:", "renameByDefault: true\n    failRequestsGreaterThanOne: true\n    resources:", "10}", "10, rename: x}",
+		).Replace(slicing) + `    - {name: nvidia.com/mig-1g.5gb, replicas: 2}
 flags: {migStrategy: mixed, failOnInitError: true, gdsEnabled: false, mpsRoot: "", plugin: {deviceListStrategy: [envvar], sharedDevicesAllocationPolicy: packed}}
 "a\nb": {c: 1}
 `, `# sharing.timeSlicing.resources[0].rename has no counterpart.
@@ -93,7 +106,8 @@ flags: {migStrategy: mixed, failOnInitError: true, gdsEnabled: false, mpsRoot: "
 # a b.c has no counterpart.
 # flags.migStrategy has no counterpart.
 # flags.plugin.deviceListStrategy has no counterpart.
-` + strings.Replace(gpu, "resources:\n  - name: nvidia.com/gpu", "failOnInitError: true\nresources:\n  - name: nvidia.com/gpu.shared", 1) + "10\n    allocationPolicy: packed\n    maxPerContainer: 1\n"},
+` + strings.Replace(gpu, "resources:\n  - name: nvidia.com/gpu", "failOnInitError: true\nresources:\n  - name: nvidia.com/gpu.shared", 1) +
+			"10\n    allocationPolicy: packed\n    maxPerContainer: 1\n"},
 		"without sharing, in a ConfigMap": {NVIDIA, configMapOf("  config: |\n    version: v1\n    flags: {migStrategy: none}\n"), gpu + "1\n"},
 		"MPS":                             {NVIDIA, strings.Replace(slicing, "timeSlicing", "mps", 1), "# sharing.mps.resources has no counterpart.\n" + gpu + "1\n"},
 	} {
@@ -132,7 +146,10 @@ func TestConvertRefuses(t *testing.T) {
 }
 
 func FuzzConvert(f *testing.F) {
-	for _, seed := range []string{daemonSet("wddm", fromMap) + configMapOf("  multitenancy: '4'\n"), mounts, slicing, "A=1 WDDM_DEVICE_PLUGIN_MULTITENANCY=2", "a: &a [*a]", "version: v1\n? [a]: b\n", "kind: List\nitems: &a [*a]\n"} {
+	for _, seed := range []string{
+		daemonSet("wddm", fromMap) + configMapOf("  multitenancy: '4'\n"), mounts, slicing, "A=1 WDDM_DEVICE_PLUGIN_MULTITENANCY=2", "a: &a [*a]",
+		"version: v1\n? [a]: b\n", "kind: List\nitems: &a [*a]\n",
+	} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {

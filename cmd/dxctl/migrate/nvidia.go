@@ -47,7 +47,10 @@ func convertNVIDIA(documents []manifest) (f convertedConfig, notes []string, err
 	if err != nil {
 		return f, nil, err
 	}
-	gpu := policy.Resource{Name: nvidiaGPU, Match: policy.Match{Vendors: policy.Vendors{policy.VendorIDs()["nvidia"]}}, Replicas: 1, AllocationPolicy: c.Flags.Plugin.AllocationPolicy}
+	gpu := policy.Resource{
+		Name: nvidiaGPU, Match: policy.Match{Vendors: policy.Vendors{policy.VendorIDs()["nvidia"]}},
+		Replicas: 1, AllocationPolicy: c.Flags.Plugin.AllocationPolicy,
+	}
 	slicing := c.Sharing.TimeSlicing
 	for i, r := range slicing.Resources {
 		path := fmt.Sprintf("sharing.timeSlicing.resources[%d]", i)

@@ -204,7 +204,8 @@ func bothPlugins(documents []manifest) (plugins map[string]settings, err error) 
 		found = found || slices.ContainsFunc(slices.Collect(maps.Keys(s)), isSetting)
 	}
 	if !found {
-		return nil, fmt.Errorf("%w of TensorWorks' or Microsoft's device plugins: want their DaemonSets and ConfigMaps, a configuration file, or environment variables", errNotConfiguration)
+		return nil, fmt.Errorf("%w of TensorWorks' or Microsoft's device plugins: want their DaemonSets and ConfigMaps, a configuration file, or environment variables",
+			errNotConfiguration)
 	}
 	return plugins, nil
 }

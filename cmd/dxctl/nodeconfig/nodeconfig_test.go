@@ -48,12 +48,15 @@ func TestConfigCheck(t *testing.T) {
 		"state directory":                  {[]string{state}, []string{"which has the node's secrets"}, "1 error"},
 		"configuration of another machine": {[]string{valid}, []string{valid + " is valid: directx.microsoft.com/display, directx.microsoft.com/compute by 2 rules\n"}, ""},
 		"inventory":                        {[]string{inventory, valid}, []string{inventory + " is valid: 1 GPU\n" + valid + " is valid: "}, ""},
-		"all errors":                       {[]string{invalid, inventory}, []string{invalid + ":3: replicas: 0 is out of range", "\n" + invalid + ":4: log.level: ", "\n" + invalid + ":5: resources[0].name: ", inventory + " is valid"}, invalid + ": 3 errors"},
-		"Windows":                          {[]string{"--node-os", "windows", windows}, []string{windows + " is valid"}, ""},
-		"Windows on Linux":                 {[]string{"--node-os", "linux", windows}, []string{windows + ":3: inventory: ", windows + ":4: extraMounts.hostDirectories[0]: "}, "2 errors"},
-		"another system":                   {[]string{"--node-os", "macos", valid}, nil, "want windows or linux"},
-		"another plugin's":                 {[]string{other}, nil, other + " is a configuration of another device plugin (nvidia): run 'dxctl config convert --from nvidia " + other + "'"},
-		"no file":                          {[]string{invalid + ".none"}, nil, invalid + ".none: "},
+		"all errors": {[]string{invalid, inventory}, []string{
+			invalid + ":3: replicas: 0 is out of range", "\n" + invalid + ":4: log.level: ",
+			"\n" + invalid + ":5: resources[0].name: ", inventory + " is valid",
+		}, invalid + ": 3 errors"},
+		"Windows":          {[]string{"--node-os", "windows", windows}, []string{windows + " is valid"}, ""},
+		"Windows on Linux": {[]string{"--node-os", "linux", windows}, []string{windows + ":3: inventory: ", windows + ":4: extraMounts.hostDirectories[0]: "}, "2 errors"},
+		"another system":   {[]string{"--node-os", "macos", valid}, nil, "want windows or linux"},
+		"another plugin's": {[]string{other}, nil, other + " is a configuration of another device plugin (nvidia): run 'dxctl config convert --from nvidia " + other + "'"},
+		"no file":          {[]string{invalid + ".none"}, nil, invalid + ".none: "},
 	} {
 		out, err := ask(t, append([]string{"check"}, test.args...)...)
 		if test.wantErr == "" && err != nil || test.wantErr != "" && (err == nil || !strings.Contains(err.Error(), test.wantErr)) {

@@ -194,7 +194,9 @@ func TestUninstallLeavesNothing(t *testing.T) {
 		t.Error(stderr)
 	}
 	stdout, stderr = p.mustUninstall(t, "--purge")
-	if want := "removed " + p.State + "/allocations\nremoved " + p.State + "/policy.json\nremoved " + p.State + "/shim-runtime\nremoved " + p.Root + "/labels\nremoved " + p.State + "\n"; stdout != want || stderr != "" {
+	want = "removed " + p.State + "/allocations\nremoved " + p.State + "/policy.json\nremoved " + p.State + "/shim-runtime\nremoved " +
+		p.Root + "/labels\nremoved " + p.State + "\n"
+	if stdout != want || stderr != "" {
 		t.Error(cmp.Diff(want, stdout), stderr)
 	}
 	if stdout, stderr = p.mustUninstall(t, "--purge"); stdout != "there is nothing to remove\n" || stderr != "" {

@@ -100,12 +100,16 @@ func TestSettings(t *testing.T) {
 	t.Parallel()
 	devices := []discovery.Device{{VendorID: discovery.VendorNVIDIA, DriverStorePath: `C:\NV`}, {VendorID: 0x1234, DriverStorePath: `C:\vendor`}, {DriverStorePath: `C:\unknown`}}
 	for name, test := range map[string]struct{ refused, none, want []string }{
-		"nothing refused":               {},
-		"a file":                        {refused: []string{`nv\b.dll`}, none: []string{`nv\a.dll`}, want: []string{"driverFiles: none\n", "driverFiles: mount\nruntimeFiles:\n    nvidia:\n        remove:\n            - b.dll\n"}},
-		"a file that remains with none": {refused: []string{`nv\sub\a.dll`}, none: []string{`nv\sub\a.dll`}, want: []string{"driverFiles: mount\nruntimeFiles:\n    nvidia:\n        remove:\n            - sub/a.dll\n"}},
-		"files of two vendors":          {refused: []string{`nv\a.dll`, `vendor\b.dll`, `nv\c.dll`}, want: []string{"driverFiles: none\n", "driverFiles: mount\nruntimeFiles:\n    \"0x1234\":\n        remove:\n            - b.dll\n    nvidia:\n        remove:\n            - a.dll\n            - c.dll\n"}},
-		"of an unknown vendor":          {refused: []string{`unknown\a.dll`}, want: []string{"driverFiles: none\n"}},
-		"elsewhere":                     {refused: []string{`link\a.dll`}, want: []string{"driverFiles: none\n"}},
+		"nothing refused": {},
+		"a file": {refused: []string{`nv\b.dll`}, none: []string{`nv\a.dll`},
+			want: []string{"driverFiles: none\n", "driverFiles: mount\nruntimeFiles:\n    nvidia:\n        remove:\n            - b.dll\n"}},
+		"a file that remains with none": {refused: []string{`nv\sub\a.dll`}, none: []string{`nv\sub\a.dll`},
+			want: []string{"driverFiles: mount\nruntimeFiles:\n    nvidia:\n        remove:\n            - sub/a.dll\n"}},
+		"files of two vendors": {refused: []string{`nv\a.dll`, `vendor\b.dll`, `nv\c.dll`},
+			want: []string{"driverFiles: none\n",
+				"driverFiles: mount\nruntimeFiles:\n    \"0x1234\":\n        remove:\n            - b.dll\n    nvidia:\n        remove:\n            - a.dll\n            - c.dll\n"}},
+		"of an unknown vendor": {refused: []string{`unknown\a.dll`}, want: []string{"driverFiles: none\n"}},
+		"elsewhere":            {refused: []string{`link\a.dll`}, want: []string{"driverFiles: none\n"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -139,8 +143,9 @@ func TestVerify(t *testing.T) {
 			flags: []string{"--runtime", shimfile.RuntimeName, "--gpus", "0"},
 		},
 		"a file is refused": {
-			rules: interlockEdits + "*/libcuda.so*) fail 'invalid\n  parameter';;", want: []string{"refused  with GPUs and 2 of 2 driver files: invalid parameter\n", "starts   with GPUs and 1 of 2", "refuses DIR/libcuda.so."},
-			err: "do not start as configured: invalid parameter",
+			rules: interlockEdits + "*/libcuda.so*) fail 'invalid\n  parameter';;",
+			want:  []string{"refused  with GPUs and 2 of 2 driver files: invalid parameter\n", "starts   with GPUs and 1 of 2", "refuses DIR/libcuda.so."},
+			err:   "do not start as configured: invalid parameter",
 		},
 		"no container starts anymore": {
 			rules: interlockEdits + "*/libcuda.so*) touch DIR/dead; fail refused;; *' run '*) test ! -e DIR/dead || fail dead;;", err: "means nothing: dead",
@@ -161,7 +166,8 @@ func TestVerify(t *testing.T) {
 			for file, text := range map[string]string{
 				"libcuda.so": "", "libother.so": "",
 				"config.yaml": "apiVersion: " + config.APIVersion + "\nkind: " + config.Kind + "\ninventory: DIR/gpus.yaml\n",
-				"gpus.yaml":   "apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\ndevices:\n- {instanceID: GPU-0, display: true, linux: {deviceNodes: [/dev/null], libraries: [DIR/libcuda.so, DIR/libother.so]}}\n",
+				"gpus.yaml": "apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\ndevices:\n" +
+					"- {instanceID: GPU-0, display: true, linux: {deviceNodes: [/dev/null], libraries: [DIR/libcuda.so, DIR/libother.so]}}\n",
 				"ctr": "fail() { echo 'level=warning msg=first' >&2; echo \"ctr: $1\" >&2; exit 1; }\ncase \"$* \" in " + test.rules +
 					" *' images list '*) printf 'a.test/pause:3.9\\na.test/pause:3.6\\nz.test/other:1\\n';; esac\n",
 			} {

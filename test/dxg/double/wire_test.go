@@ -37,7 +37,10 @@ func TestLayout(t *testing.T) {
 		"segmentGroupSize":    {{unsafe.Sizeof(group), unsafe.Offsetof(group.Legacy), unsafe.Offsetof(group.Local)}, {56, 8, 32}},
 		"deviceIDs":           {{unsafe.Sizeof(ids), unsafe.Offsetof(ids.Vendor), unsafe.Offsetof(ids.BusType)}, {28, 4, 24}},
 		"registryQuery": {
-			{unsafe.Sizeof(registry), unsafe.Offsetof(registry.Name), unsafe.Offsetof(registry.ValueType), unsafe.Offsetof(registry.Size), unsafe.Offsetof(registry.Status), unsafe.Offsetof(registry.Value)},
+			{
+				unsafe.Sizeof(registry), unsafe.Offsetof(registry.Name), unsafe.Offsetof(registry.ValueType),
+				unsafe.Offsetof(registry.Size), unsafe.Offsetof(registry.Status), unsafe.Offsetof(registry.Value),
+			},
 			{552, 8, 528, 536, 540, registryValueOffset},
 		},
 		"encodings": {{uintptr(len(encode(query))), uintptr(len(encode(group))), uintptr(len(encode(registry)))}, {24, 56, 552}},
