@@ -15,9 +15,10 @@ import (
 //   - When an allocation begins, the kubelet deletes state (devicesToReuse).
 //   - After Allocate has succeeded, it writes to that state, and panics if it was deleted meanwhile. So
 //     of several allocations in flight, only the one that began last may succeed.
-//   - Within a short time, it is unknown which one began last. So none of them succeeds.
-//   - When one fails, the kubelet considers the replicas of those in flight unused
-//     (allocateContainerResources). So they fail, too.
+//   - Of several that begin within a short time, it is unknown which one began last. So none of them
+//     succeeds.
+//   - When one fails, the kubelet considers the replicas of all that are in flight unused
+//     (allocateContainerResources). So all of these fail.
 //
 // A kubelet that allocates at admission handles one pod after the other.
 type allocateGuard struct {

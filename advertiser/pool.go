@@ -47,15 +47,13 @@ type gpu struct {
 	numaNode *int
 	// fault is the reason why the GPU cannot be allocated, "" if it can.
 	fault string
-	// replicas is the number of replicas that can be allocated, if there is no fault.
-	replicas int
-	// listed is the number of replicas in the kubelet's list. It is more than
-	// replicas while a record holds one with a higher number.
-	listed int
-	// needed is the smallest value that listed may have: the larger of replicas and what
-	// records hold. It last changed at neededSince.
-	needed      int
-	neededSince time.Time
+	// replicas is the number of replicas that can be allocated, if there is no fault. needed is how many
+	// must be in the kubelet's list: more than replicas while a record holds one with a higher number.
+	// listed is how many are in the list. It is more than needed for a time after needed has become
+	// less, at neededSince. After replicas has changed from 4 to 2 while a record holds number 2, these
+	// are 2, 3 and for a time 4.
+	replicas, needed, listed int
+	neededSince              time.Time
 }
 
 // driver is what GPUs must have in common to be used by one program together.

@@ -80,7 +80,7 @@ type Files interface {
 
 // Decider decides what containers get.
 type Decider struct {
-	// Source has the node's GPUs as the policy assigns them: see [discovery.RequirePaths].
+	// Source has the node's GPUs as the policy assigns them: see [discovery.UnhealthyWithoutPath].
 	Source discovery.Source
 	Store  *allocation.Store
 	Files  Files
@@ -102,7 +102,7 @@ func NewDecider(stateDir string, p policy.Policy, goos string, files Files, log 
 	}
 	p = capabilities.EffectivePolicy(p, goos)
 	return &Decider{
-		Source: discovery.RequirePaths(source, p, goos), Store: allocation.OpenStore(paths.Allocations(stateDir)),
+		Source: discovery.UnhealthyWithoutPath(source, p, goos), Store: allocation.OpenStore(paths.Allocations(stateDir)),
 		Files: files, Log: log, Policy: p,
 	}
 }

@@ -67,8 +67,8 @@ var (
 	errBadRequest    = newCause(ReasonRequest, "invalid request", "")
 )
 
-// foreignCauses returns the causes whose errors other packages define.
-func foreignCauses() []cause {
+// sentinelCauses returns the causes of the sentinel errors of other packages.
+func sentinelCauses() []cause {
 	return []cause{
 		{allocation.ErrMalformedToken, ReasonWrongVariable, requestByLimits},
 		{allocation.ErrHeld, ReasonHeld, requestByLimits},
@@ -85,7 +85,7 @@ func causeOf(err error) cause {
 	if c, ok := errors.AsType[cause](err); ok {
 		return c
 	}
-	for _, c := range foreignCauses() {
+	for _, c := range sentinelCauses() {
 		if errors.Is(err, c.error) {
 			return c
 		}

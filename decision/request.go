@@ -91,7 +91,8 @@ func (r Request) MayBeForOtherDevices() bool {
 	return r.Container.Pod == nil && len(r.tokens) == 0 && r.visible.value == "" && !r.assigned.allByClass
 }
 
-// honors reports whether p honors a setting of a standalone container.
+// honors reports whether p honors a setting. Only one in the environment of a standalone Linux
+// container can be ignored.
 func (r Request) honors(s setting, p policy.Policy) bool {
 	return !s.fromEnv || r.Container.OS == ocispec.Windows || p.Standalone.Environment
 }

@@ -61,30 +61,30 @@ func WithIDs(devices []Device, instanceIDs []string) []Device {
 	return slices.DeleteFunc(slices.Clone(devices), func(d Device) bool { return !ContainsID(instanceIDs, d.InstanceID) })
 }
 
-// RequirePaths returns source for a node with containers of the operating system nodeOS and the
+// UnhealthyWithoutPath returns source for a node with containers of the operating system nodeOS and the
 // policy p in force. If Windows containers are assigned GPUs by their location paths, a device
 // without one is unhealthy.
-func RequirePaths(source Source, p policy.Policy, nodeOS string) Source {
+func UnhealthyWithoutPath(source Source, p policy.Policy, nodeOS string) Source {
 	if nodeOS != "windows" || p.AssignsByClass() {
 		return source
 	}
-	return requirePathsSource{source}
+	return pathlessUnhealthy{source}
 }
 
-// requirePathsSource is the source that [RequirePaths] returns.
-type requirePathsSource struct{ Source }
+// pathlessUnhealthy is the source that [UnhealthyWithoutPath] returns.
+type pathlessUnhealthy struct{ Source }
 
-func (s requirePathsSource) Devices(ctx context.Context) ([]Device, error) {
+func (s pathlessUnhealthy) Devices(ctx context.Context) ([]Device, error) {
 	devices, err := s.Source.Devices(ctx)
 	return markMissingPaths(devices), err
 }
 
-func (s requirePathsSource) Find(ctx context.Context, instanceIDs []string) ([]Device, error) {
+func (s pathlessUnhealthy) Find(ctx context.Context, instanceIDs []string) ([]Device, error) {
 	devices, err := s.Source.Find(ctx, instanceIDs)
 	return markMissingPaths(devices), err
 }
 
-func (s requirePathsSource) At(ctx context.Context, index int) (Device, bool, error) {
+func (s pathlessUnhealthy) At(ctx context.Context, index int) (Device, bool, error) {
 	device, ok, err := s.Source.At(ctx, index)
 	return markMissingPaths([]Device{device})[0], ok, err
 }

@@ -22,7 +22,7 @@ func TestForPolicy(t *testing.T) {
 		os   string
 		ok   bool
 	}{{policy.AssignByClass, "windows", true}, {policy.AssignByPath, "windows", false}, {policy.AssignByPath, "linux", true}} {
-		source := RequirePaths(devices, policy.Policy{Assignment: test.mode}, test.os)
+		source := UnhealthyWithoutPath(devices, policy.Policy{Assignment: test.mode}, test.os)
 		listed, err := source.Devices(t.Context())
 		for i, d := range listed {
 			if want := test.ok || i > 0; d.Health.OK() != want || !want && !strings.Contains(d.Health.Reason, "no location path") {

@@ -21,9 +21,9 @@ var errNotRegular = errors.New("not a regular file")
 // waits for it.
 const maxCompared = 16 << 20
 
-// ResolveAll calls [Root.Resolve] for each of paths, and resolves each parent directory only once. It
-// returns an error for a directory with mounts below it, because they would be writable in a
-// container.
+// ResolveAll has the results of [Root.Resolve] for each of paths. It resolves each parent directory only
+// once, and a path itself only if it is a link. It returns an error for a directory with mounts below
+// it, because they would be writable in a container.
 func (r Root) ResolveAll(paths []string) (resolved []string, errs []error) {
 	type result struct {
 		path string

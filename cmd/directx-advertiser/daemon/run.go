@@ -54,7 +54,7 @@ func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
 	if err != nil {
 		return err
 	}
-	c := d.configure(p, discovery.RequirePaths(source, p, d.options.NodeOS))
+	c := d.configure(p, discovery.UnhealthyWithoutPath(source, p, d.options.NodeOS))
 	for {
 		a := advertiser.New(c)
 		d.status.Store(&status{advertiser: a, checkReady: c.CheckReady})

@@ -21,7 +21,7 @@ import (
 
 // Injector makes the answers.
 type Injector struct {
-	// Source has the node's GPUs as the policy assigns them: see [discovery.RequirePaths].
+	// Source has the node's GPUs as the policy assigns them: see [discovery.UnhealthyWithoutPath].
 	Source discovery.Source
 	Files  ocispec.Files
 	OS     string

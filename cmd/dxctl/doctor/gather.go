@@ -174,7 +174,7 @@ func (g *gatherer) readGPUs(ctx context.Context, c configState) ([]gpu, error) {
 		return nil, err
 	}
 	goos, files, p := g.OS, hostfiles.Root(g.hostRoot), capabilities.EffectivePolicy(c.Policy, g.OS)
-	devices, err := discovery.RequirePaths(source, p, g.OS).Devices(ctx)
+	devices, err := discovery.UnhealthyWithoutPath(source, p, g.OS).Devices(ctx)
 	var list []gpu
 	for i, r := range nodegpus.NewReports(devices, c.Policy, g.OS) {
 		gpu := gpu{Device: devices[i], Resource: r.Resource}

@@ -130,7 +130,7 @@ func (f *Flags) Open(stderr io.Writer, goos string) (discovery.Source, policy.Po
 		}
 	}
 	p = capabilities.EffectivePolicy(p, goos)
-	return discovery.RequirePaths(source, p, goos), p, nil
+	return discovery.UnhealthyWithoutPath(source, p, goos), p, nil
 }
 
 // Devices returns the GPUs, and the policy in force for containers of goos.
