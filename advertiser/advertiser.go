@@ -198,7 +198,7 @@ func (a *Advertiser) listDevices(ctx context.Context) ([]discovery.Device, error
 	a.mu.Unlock()
 	devices, err := a.config.Source.Devices(ctx)
 	if ctx.Err() == nil {
-		a.lastListErr.Log(a.config.Log, err, "Cannot list GPUs; the last known ones stay advertised", "GPUs can be listed again")
+		a.lastListErr.Log(a.config.Log, err, "No new list of GPUs; what is advertised stays so", "GPUs are listed again")
 	}
 	return devices, err
 }

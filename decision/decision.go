@@ -84,8 +84,8 @@ type Decider struct {
 	Source discovery.Source
 	Store  *allocation.Store
 	Files  Files
-	// CheckHandler returns nil if containers of a runtime handler can have GPUs. It is nil if
-	// those of all handlers can.
+	// CheckHandler returns nil if containers of a runtime handler can have GPUs, and a [NotEligible]
+	// error if they cannot. It is nil if those of all handlers can.
 	CheckHandler func(ctx context.Context, name string) error
 	Log          logrus.FieldLogger
 	// Policy is the policy in force: see capabilities.EffectivePolicy.
@@ -117,11 +117,11 @@ type Outcome struct {
 	Unchanged string
 }
 
-// Decide returns what the container that makes the request gets, and binds the allocations of a pod's
-// container to it. If the outcome is nil or has no edits, the container must not be changed. An
-// error means that it must not start. The error is one line that names the container, the cause and
-// the remedy.
-func (d *Decider) Decide(ctx context.Context, request Request) (*Outcome, error) {
+// Decide decides what the container that makes the request gets. If it gets GPUs, Decide calls apply
+// with the edits, and then binds the allocations of a pod's container to it. If the outcome is nil or
+// Unchanged, the container must not be changed. An error means that it must not start. The error is
+// one line that names the container, the cause and the remedy.
+func (d *Decider) Decide(ctx context.Context, request Request, apply func(ocispec.Edits) error) (*Outcome, error) {
 	container := request.Container
 	outcome, err := d.Preview(ctx, request)
 	switch {
@@ -135,7 +135,10 @@ func (d *Decider) Decide(ctx context.Context, request Request) (*Outcome, error)
 	case ctx.Err() != nil:
 		return nil, container.RefusalError(fmt.Errorf("the decision was interrupted: %w", ctx.Err()))
 	}
-	if err := d.bind(request); err != nil {
+	if err := apply(outcome.Edits); err != nil {
+		return nil, container.RefusalError(err)
+	}
+	if err := d.bind(request); err != nil { // Last: a refused container takes nothing from another one.
 		return nil, container.RefusalError(err)
 	}
 	d.log(container, outcome)

@@ -105,6 +105,11 @@ func WithDefaultRemedy(err error) error {
 // WithReason returns err with a reason. Its default remedy is 'dxctl doctor'.
 func WithReason(reason Reason, err error) error { return cause{err, reason, runDoctor} }
 
+// NotEligible returns err as the reason why containers of a runtime handler cannot have GPUs.
+func NotEligible(err error) error {
+	return cause{err, ReasonHandler, "use a runtime class whose handler runs runc, or no runtime class"}
+}
+
 // Unwrap returns the error without the reason.
 func (c cause) Unwrap() error { return c.error }
 

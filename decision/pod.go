@@ -27,7 +27,7 @@ func (d *Decider) decidePod(ctx context.Context, request Request) (*Outcome, err
 	}
 	if d.CheckHandler != nil {
 		if err := d.CheckHandler(ctx, container.Pod.RuntimeHandler); err != nil {
-			return nil, cause{err, ReasonHandler, "use a runtime class whose handler runs runc, or no runtime class"}
+			return nil, err
 		}
 	}
 	if container.Pod.UID == "" || container.Name == "" {

@@ -84,10 +84,10 @@ func (r Request) ignoredBy(p policy.Policy) bool {
 	return r.visible.value != "" && !r.honors(r.visible, p) && len(r.tokens) == 0
 }
 
-// MayBeForOtherDevices reports whether only location paths in the container's spec could request a
+// OnlyLocationPaths reports whether only location paths in the container's spec could request a
 // GPU. They can be those of other devices, so the container starts unchanged while the node's policy
 // or GPUs are unknown.
-func (r Request) MayBeForOtherDevices() bool {
+func (r Request) OnlyLocationPaths() bool {
 	return r.Container.Pod == nil && len(r.tokens) == 0 && r.visible.value == "" && !r.assigned.allByClass
 }
 

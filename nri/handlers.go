@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/internal/criclient"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
@@ -82,5 +83,8 @@ func (h *RuntimeHandlers) check(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	return config.CheckHandler(name)
+	if err := config.CheckHandler(name); err != nil {
+		return decision.NotEligible(err)
+	}
+	return nil
 }

@@ -61,23 +61,30 @@ func NewPlugin(newDecider func() (*decision.Decider, error), handlers *RuntimeHa
 
 // CreateContainer returns the adjustment of a container that has an allocation. A
 // container that requests nothing depends on neither files nor other containers.
-func (p *Plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+func (p *Plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox, container *api.Container) (adjusted *api.ContainerAdjustment, _ []*api.ContainerUpdate, err error) {
 	began := time.Now()
 	defer func() { p.metrics.Hooks.WithLabelValues("CreateContainer").Observe(time.Since(began).Seconds()) }()
-	request, ok := decision.ReadRequest(containerOf(pod, container))
+	c := containerOf(pod, container)
+	defer p.recoverPanic(c, &err)
+	request, ok := decision.ReadRequest(c)
 	if !ok {
 		return nil, nil, nil
 	}
-	outcome, err := p.decide(ctx, request)
-	switch {
-	case err != nil:
-		decision.LogRefusal(p.log, request.Container, err)
+	adjusted, err = p.decide(ctx, request, container.GetMounts())
+	if err != nil {
+		decision.LogRefusal(p.log, c, err)
 		p.metrics.Refusals.WithLabelValues("nri", string(decision.ReasonOf(err))).Inc()
 		return nil, nil, err
-	case outcome == nil:
-		return nil, nil, nil
 	}
-	return adjustment.New(outcome.Edits, container.GetMounts()), nil, nil
+	return adjusted, nil, nil
+}
+
+// recoverPanic sets err to the refusal of c if the function that defers the call panics.
+func (p *Plugin) recoverPanic(c decision.Container, err *error) {
+	if cause := recover(); cause != nil {
+		p.log.WithField("stack", string(debug.Stack())).Error(cause)
+		*err = c.RefusalError(fmt.Errorf("%w: %v", decision.ErrInternal, cause))
+	}
 }
 
 func containerOf(pod *api.PodSandbox, container *api.Container) decision.Container {
@@ -102,16 +109,17 @@ func handlerOf(pod *api.PodSandbox) string {
 	return pod.GetRuntimeHandler()
 }
 
-// result is the result of [decision.Decider.Decide].
+// result is the result of a decision.
 type result struct {
-	outcome *decision.Outcome
-	err     error
+	adjusted *api.ContainerAdjustment // nil if the container gets nothing
+	err      error
 }
 
-// decide decides within the budget. Reading a file cannot be canceled, so a decision that
-// takes longer continues in the background. Until it ends, other containers are refused at once.
-func (p *Plugin) decide(ctx context.Context, request decision.Request) (*decision.Outcome, error) {
-	refuse := func(err error) (*decision.Outcome, error) { return nil, request.Container.RefusalError(err) }
+// decide returns the adjustment of a container with mounts. It decides within the budget. Reading a
+// file cannot be canceled, so a decision that takes longer continues in the background. Until it ends,
+// other containers are refused at once.
+func (p *Plugin) decide(ctx context.Context, request decision.Request, mounts []*api.Mount) (*api.ContainerAdjustment, error) {
+	refuse := func(err error) (*api.ContainerAdjustment, error) { return nil, request.Container.RefusalError(err) }
 	if err := p.CheckAlive(); err != nil {
 		return refuse(err)
 	}
@@ -124,10 +132,10 @@ func (p *Plugin) decide(ctx context.Context, request decision.Request) (*decisio
 	ctx, cancel := context.WithTimeout(ctx, left)
 	defer cancel()
 	results := make(chan result, 1)
-	go func() { results <- p.decideUnbounded(ctx, request) }()
+	go func() { results <- p.decideUnbounded(ctx, request, mounts) }()
 	select {
 	case r := <-results:
-		return r.outcome, r.err
+		return r.adjusted, r.err
 	case <-ctx.Done():
 		p.overdue.Add(1)
 		go func() {
@@ -139,19 +147,17 @@ func (p *Plugin) decide(ctx context.Context, request decision.Request) (*decisio
 }
 
 // decideUnbounded decides without a time limit. A panic refuses the container.
-func (p *Plugin) decideUnbounded(ctx context.Context, request decision.Request) (r result) {
-	defer func() {
-		if cause := recover(); cause != nil {
-			p.log.WithField("stack", string(debug.Stack())).Error(cause)
-			r = result{err: request.Container.RefusalError(fmt.Errorf("%w: %v", decision.ErrInternal, cause))}
-		}
-	}()
+func (p *Plugin) decideUnbounded(ctx context.Context, request decision.Request, mounts []*api.Mount) (r result) {
+	defer p.recoverPanic(request.Container, &r.err)
 	decider, err := p.newDecider()
 	if err != nil {
 		return result{err: request.Container.RefusalError(err)}
 	}
 	decider.CheckHandler = p.handlers.check
-	r.outcome, r.err = decider.Decide(ctx, request)
+	_, r.err = decider.Decide(ctx, request, func(edits ocispec.Edits) error {
+		r.adjusted = adjustment.New(edits, mounts)
+		return nil
+	})
 	return r
 }
 

@@ -95,7 +95,7 @@ func selfTest(files decision.Files) error {
 	if err := errors.Join(node.Inventory(state).Write([]discovery.Device{gpu}), policy.Write(state, p)); err != nil {
 		return err
 	}
-	for _, variable := range []string{"DIRECTX_VISIBLE_DEVICES=all", "A=B"} {
+	for _, variable := range []string{decision.VisibleVariable + "=all", "A=B"} {
 		before := `{"ociVersion":"1.1.0","process":{"env":["` + variable + `"]},` + platform + `}`
 		config := filepath.Join(dir, specName)
 		if err := os.WriteFile(config, []byte(before), 0o600); err != nil {

@@ -177,27 +177,18 @@ func (s *shim) editBundle() (err error) {
 		return nil
 	}
 	s.container = container
-	outcome, err := s.decide(request)
-	if err != nil || outcome == nil {
-		return err
-	}
-	if err := editSpec(path, spec, outcome.Edits); err != nil {
-		return s.container.RefusalError(err)
-	}
-	return nil
-}
-
-// decide decides about the request: see [decision.Decider.Decide].
-func (s *shim) decide(request decision.Request) (*decision.Outcome, error) {
 	p, err := policy.Read(s.stateDir)
 	switch {
-	case err != nil && request.MayBeForOtherDevices():
-		return nil, nil
+	case err != nil && request.OnlyLocationPaths():
+		s.log().WithField("container", s.container.ID).WithError(err).Info("Container starts unchanged: its devices may be no GPUs")
+		return nil
 	case err != nil:
-		return nil, s.container.RefusalError(decision.WithReason(decision.ReasonConfig, err))
+		return s.container.RefusalError(decision.WithReason(decision.ReasonConfig, err))
 	}
 	s.policy = &p
-	return decision.NewDecider(s.stateDir, p, s.container.OS, s.files, s.log()).Decide(context.Background(), request)
+	decider := decision.NewDecider(s.stateDir, p, s.container.OS, s.files, s.log())
+	_, err = decider.Decide(context.Background(), request, func(edits ocispec.Edits) error { return editSpec(path, spec, edits) })
+	return err
 }
 
 // editSpec applies edits to spec and writes it to path, from which it was read.

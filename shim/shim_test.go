@@ -370,6 +370,28 @@ func TestRefusalIsLoggedInOneLine(t *testing.T) {
 	}
 }
 
+// TestBindLast: a container whose config.json cannot be edited takes nothing from another one.
+func TestBindLast(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	variable := "DIRECTX_ALLOCATION_DISPLAY=" + b.allocate()
+	obstacle := b.path("bundle/.config.json.directx-nri")
+	testutil.NoError(t, os.MkdirAll(filepath.Join(obstacle, "x"), 0o700))
+	b.refused(b.start(specOf(podAnnotations("container", "u1"), variable)), "edit ")
+	testutil.NoError(t, os.RemoveAll(obstacle))
+	b.started(b.start(specOf(podAnnotations("container", "u2"), variable)))
+}
+
+// TestOtherDevice: what is wrong in a spec does not stop a container that gets nothing.
+func TestOtherDevice(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.started(b.start(`{"windows":{"devices":[{"id":"PCIROOT(9)","idType":"vpci-location-path"}]},"mounts":[],"Mounts":[]}`))
+	if log := b.read("state/shim.log"); !strings.Contains(log, "none of its devices is a GPU of this node") {
+		t.Error(log)
+	}
+}
+
 // TestRealShimFails: the log has the reason of each start that fails, not only of refusals.
 func TestRealShimFails(t *testing.T) {
 	t.Parallel()

@@ -193,7 +193,7 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 	outcome, err := decider.Preview(ctx, gpuRequest)
 	var edited []byte
 	changed := false
-	if err == nil && outcome != nil {
+	if err == nil && outcome != nil && outcome.Unchanged == "" {
 		if edited, changed, err = spec.Apply(outcome.Edits); err != nil {
 			err = container.RefusalError(err)
 		}
