@@ -126,10 +126,10 @@ func (p *pool) next(gpus []gpu, held map[string]heldReplicas, now time.Time, rem
 	all := slices.Clone(gpus) // those that are advertised now, then all others
 	for _, g := range p.gpus {
 		before[discovery.NormalizeID(g.instanceID)] = g
-		all = append(all, missing(g))
+		all = append(all, asMissing(g))
 	}
 	for _, key := range slices.Sorted(maps.Keys(held)) {
-		all = append(all, missing(gpu{instanceID: held[key].instanceID}))
+		all = append(all, asMissing(gpu{instanceID: held[key].instanceID}))
 	}
 	added := make(map[string]bool, len(all))
 	for _, g := range all {
@@ -148,8 +148,8 @@ func (p *pool) next(gpus []gpu, held map[string]heldReplicas, now time.Time, rem
 	return next
 }
 
-// missing returns g as a GPU that is not advertised any more.
-func missing(g gpu) gpu {
+// asMissing returns g as a GPU that is not advertised any more.
+func asMissing(g gpu) gpu {
 	g.fault, g.replicas = faultMissing, 0
 	g.name = g.instanceID // Another GPU can have its location path.
 	return g

@@ -113,22 +113,19 @@ type Outcome struct {
 	Edits   ocispec.Edits
 	// Skipped are files that the container does not get.
 	Skipped []ocispec.SkippedFile
-	// Unchanged is why a standalone container that makes a request gets nothing, "" if it gets GPUs.
+	// Unchanged is why the container gets nothing and must not be changed, "" if it gets GPUs.
 	Unchanged string
 }
 
 // Decide decides what the container that makes the request gets. If it gets GPUs, Decide calls apply
-// with the edits, and then binds the allocations of a pod's container to it. If the outcome is nil or
-// Unchanged, the container must not be changed. An error means that it must not start. The error is
-// one line that names the container, the cause and the remedy.
+// with the edits, and then binds the allocations of a pod's container to it. An error means that the
+// container must not start. The error is one line that names the container, the cause and the remedy.
 func (d *Decider) Decide(ctx context.Context, request Request, apply func(ocispec.Edits) error) (*Outcome, error) {
 	container := request.Container
 	outcome, err := d.Preview(ctx, request)
 	switch {
 	case err != nil:
 		return nil, err
-	case outcome == nil:
-		return nil, nil
 	case outcome.Unchanged != "":
 		d.Log.WithFields(container.fields()).Info("Container starts unchanged: " + outcome.Unchanged)
 		return outcome, nil

@@ -20,7 +20,7 @@ func (d *Decider) decidePod(ctx context.Context, request Request) (*Outcome, err
 		return nil, err
 	}
 	if len(request.tokens) == 0 {
-		return nil, nil
+		return &Outcome{Unchanged: "it presents no allocation"}, nil
 	}
 	if container.HyperV {
 		return nil, errHyperV

@@ -109,7 +109,7 @@ func TestPodsDevicesThatAreNotFound(t *testing.T) {
 // unpack returns the results of [Decider.Decide], with the edits and whether the container gets
 // something.
 func unpack(outcome *Outcome, err error) (edits ocispec.Edits, ok bool, _ error) {
-	if outcome == nil || outcome.Unchanged != "" {
+	if err != nil || outcome.Unchanged != "" {
 		return ocispec.Edits{}, false, err
 	}
 	return outcome.Edits, true, err
@@ -147,7 +147,7 @@ func TestPreviewBindsNothing(t *testing.T) {
 	d.Log = log
 	c := ofPod("DIRECTX_ALLOCATION_DISPLAY=" + tokens[display])
 	outcome, err := d.Preview(t.Context(), read(c))
-	if err != nil || outcome == nil || len(outcome.Devices) != 1 || outcome.Devices[0].InstanceID != devices[0].InstanceID {
+	if err != nil || len(outcome.Devices) != 1 || outcome.Devices[0].InstanceID != devices[0].InstanceID {
 		t.Fatalf("%+v, error %v", outcome, err)
 	}
 	token := allocation.Token(tokens[display])

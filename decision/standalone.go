@@ -19,7 +19,7 @@ func (d *Decider) decideStandalone(ctx context.Context, request Request) (*Outco
 	visible, assigned, hyperV := request.visible, request.assigned, request.Container.HyperV
 	switch {
 	case visible.value == "" && !assigned.any():
-		return nil, nil
+		return &Outcome{Unchanged: "it requests no GPU"}, nil
 	case request.ignoredBy(d.Policy):
 		return &Outcome{Unchanged: VisibleVariable + " has no effect: use the annotation " + VisibleAnnotation + ", or set standalone.environment in the configuration"}, nil
 	case hyperV && visible.value != "":

@@ -7,8 +7,8 @@ import (
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
-// Source lists the GPUs of a node. It is safe for concurrent use, except that some sources of the
-// advertiser, which say so, allow one call of Devices at a time.
+// Source lists the GPUs of a node. It is safe for concurrent use, except for the calls of Devices on
+// the sources that node.Options.Save and the advertiser add: one at a time.
 type Source interface {
 	// Devices returns the current devices in a stable order. The caller can change the slice. If a
 	// driver does not answer, its source returns the last list, with all devices unhealthy.
@@ -16,7 +16,8 @@ type Source interface {
 
 	// Find returns the present devices with the given instance IDs, in any order, with their
 	// health and everything that a container is given. It reads them at each call, which can take
-	// less time than Devices. Of the kind of a device, only whether it is [KindNone] is reliable.
+	// less time than Devices. A device may have a kind other than in the list, but not [KindNone] in
+	// one of them only.
 	Find(ctx context.Context, instanceIDs []string) ([]Device, error)
 
 	// At returns the device with this index in the list of Devices, and reports whether there is

@@ -153,10 +153,9 @@ type policyFile struct {
 }
 
 // Read returns the policy in the state directory, or [Default] if none was ever written. It returns
-// an error if the file is damaged or has another format. It is also an
-// error if the file is missing and that of [RealShimPath] or an allocation exists: then it is lost.
-// The error matches [durable.ErrNotPrivate] if other users can write to the directory,
-// because the policy names a program that runs as the system.
+// an error if the file is damaged, has another format, or is lost: the file of [RealShimPath], or the
+// directory of allocations, still exists. The error matches [durable.ErrNotPrivate] if other users can
+// write to the directory, because the policy names a program that runs as the system.
 func Read(stateDir string) (Policy, error) {
 	const remedy = "run 'dxctl config apply', or restart directx-advertiser, to compile it again"
 	path := Path(stateDir)

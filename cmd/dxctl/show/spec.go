@@ -193,7 +193,7 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 	outcome, err := decider.Preview(ctx, gpuRequest)
 	var edited []byte
 	changed := false
-	if err == nil && outcome != nil && outcome.Unchanged == "" {
+	if err == nil && outcome.Unchanged == "" {
 		if edited, changed, err = spec.Apply(outcome.Edits); err != nil {
 			err = container.RefusalError(err)
 		}
@@ -203,9 +203,6 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 		return p, err
 	case err != nil:
 		p.Decision, p.Reason, p.refused = refused, err.Error(), err
-		return p, nil
-	case outcome == nil:
-		p.Reason = "the container requests no GPU"
 		return p, nil
 	case outcome.Unchanged != "":
 		p.Reason = outcome.Unchanged
