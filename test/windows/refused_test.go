@@ -11,7 +11,6 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/directx-nri/directx-nri/internal/allocation"
-	"github.com/directx-nri/directx-nri/internal/paths"
 	nodepolicy "github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/test/windows/bed"
@@ -65,8 +64,6 @@ func TestBroken(t *testing.T) {
 	}{
 		{"damaged", func() error { return os.WriteFile(file, []byte(`{"shim":`), 0o600) }, "policy.json"},
 		{"lost", func() error { return os.Remove(file) }, "policy.json"},
-		// If there never was one, the GPUs are discovered.
-		{"missing", func() error { return os.RemoveAll(paths.Allocations(n.StateDir)) }, "no GPU of this node matches"},
 	} {
 		testutil.NoError(t, test.change())
 		n.both(t, "broken-"+test.state, "bare-"+test.state, func(runtime, id string) error {
