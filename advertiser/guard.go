@@ -26,8 +26,8 @@ type allocateGuard struct {
 	// fail. It is 0 if the kubelet allocates at admission.
 	conflictWindow time.Duration
 	inFlight       atomic.Int32
-	// lastConflict is when an allocation last began or failed, with which one of now can conflict. It
-	// is nil if there was none.
+	// lastConflict is when an allocation last began or failed, nil if none did. One that begins within
+	// conflictWindow of it conflicts with it.
 	lastConflict atomic.Pointer[time.Time]
 	// succeeded receives a value after a successful allocation.
 	succeeded chan struct{}

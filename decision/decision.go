@@ -120,26 +120,26 @@ type Outcome struct {
 // Decide decides what the container that makes the request gets. If it gets GPUs, Decide calls apply
 // with the edits, and then binds the allocations of a pod's container to it. An error means that the
 // container must not start. The error is one line that names the container, the cause and the remedy.
-func (d *Decider) Decide(ctx context.Context, request Request, apply func(ocispec.Edits) error) (*Outcome, error) {
+func (d *Decider) Decide(ctx context.Context, request Request, apply func(ocispec.Edits) error) error {
 	container := request.Container
 	outcome, err := d.Preview(ctx, request)
 	switch {
 	case err != nil:
-		return nil, err
+		return err
 	case outcome.Unchanged != "":
 		d.Log.WithFields(container.fields()).Info("Container starts unchanged: " + outcome.Unchanged)
-		return outcome, nil
+		return nil
 	case ctx.Err() != nil:
-		return nil, container.RefusalError(fmt.Errorf("the decision was interrupted: %w", ctx.Err()))
+		return container.RefusalError(fmt.Errorf("the decision was interrupted: %w", ctx.Err()))
 	}
 	if err := apply(outcome.Edits); err != nil {
-		return nil, container.RefusalError(err)
+		return container.RefusalError(err)
 	}
 	if err := d.bind(request); err != nil { // Last: a refused container takes nothing from another one.
-		return nil, container.RefusalError(err)
+		return container.RefusalError(err)
 	}
 	d.log(container, outcome)
-	return outcome, nil
+	return nil
 }
 
 // bind binds the allocations whose tokens the container presents to it.
@@ -152,7 +152,7 @@ func (d *Decider) bind(request Request) error {
 	return nil
 }
 
-// Preview is [Decider.Decide] without effects: it binds and logs nothing.
+// Preview returns the decision that [Decider.Decide] makes, without its effects.
 func (d *Decider) Preview(ctx context.Context, request Request) (outcome *Outcome, err error) {
 	if request.Container.Pod == nil {
 		outcome, err = d.decideStandalone(ctx, request)

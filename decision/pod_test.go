@@ -53,7 +53,7 @@ func TestPodsOwnDevicesAreLookedUp(t *testing.T) {
 	d, tokens := recorded(t, source, map[string][]string{
 		display: {devices[1].InstanceID, devices[0].InstanceID, strings.ToLower(devices[1].InstanceID)}, compute: {devices[0].InstanceID},
 	})
-	edits, ok, err := unpack(d.Decide(t.Context(), read(ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display], "DIRECTX_ALLOCATION_COMPUTE="+tokens[compute])), noEdits))
+	edits, ok, err := decide(t.Context(), d, read(ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display], "DIRECTX_ALLOCATION_COMPUTE="+tokens[compute])))
 	if err != nil || !ok {
 		t.Fatalf("ok %t, error %v", ok, err)
 	}
@@ -94,7 +94,7 @@ func TestPodsDevicesThatAreNotFound(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d, tokens := recorded(t, &source{Static: devices, findErr: test.err}, map[string][]string{display: {test.id}})
-			edits, _, err := unpack(d.Decide(t.Context(), read(ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display])), noEdits))
+			edits, _, err := decide(t.Context(), d, read(ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display])))
 			if !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.says) {
 				t.Errorf("%+v, error %v", edits, err)
 			}
@@ -106,20 +106,23 @@ func TestPodsDevicesThatAreNotFound(t *testing.T) {
 	}
 }
 
-// unpack returns the results of [Decider.Decide], with the edits and whether the container gets
-// something.
-func unpack(outcome *Outcome, err error) (edits ocispec.Edits, ok bool, _ error) {
-	if err != nil || outcome.Unchanged != "" {
+// decide returns the edits that [Decider.Decide] applies, and whether a container starts with them.
+func decide(ctx context.Context, d *Decider, request Request) (edits ocispec.Edits, ok bool, err error) {
+	err = d.Decide(ctx, request, func(applied ocispec.Edits) error {
+		edits, ok = applied, true
+		return nil
+	})
+	if err != nil {
 		return ocispec.Edits{}, false, err
 	}
-	return outcome.Edits, true, err
+	return edits, ok, nil
 }
 
 // The remedy of an inventory that cannot be read is the only one.
 func TestPodsRemedyOfTheInventory(t *testing.T) {
 	t.Parallel()
 	d, tokens := recorded(t, node.Inventory(t.TempDir()), map[string][]string{display: {`PCI\A`}})
-	_, _, err := unpack(d.Decide(t.Context(), read(ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display])), noEdits))
+	_, _, err := decide(t.Context(), d, read(ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display])))
 	const remedy = "; run 'dxctl config apply', or restart directx-advertiser, to write it again"
 	if err == nil || strings.Count(err.Error(), "; ") != 1 || !strings.HasSuffix(err.Error(), remedy) || ReasonOf(err) != ReasonOther {
 		t.Errorf("reason %q: %v", ReasonOf(err), err)
@@ -132,7 +135,7 @@ func TestPodWithoutIdentityIsRefused(t *testing.T) {
 	noUID, noName := ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display]), ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display])
 	noUID.Pod.UID, noName.Name = "", ""
 	for _, c := range []Container{noUID, noName} {
-		if _, ok, err := unpack(d.Decide(t.Context(), read(c), noEdits)); ok || err == nil || !strings.Contains(err.Error(), "no pod UID or container name") {
+		if _, ok, err := decide(t.Context(), d, read(c)); ok || err == nil || !strings.Contains(err.Error(), "no pod UID or container name") {
 			t.Errorf("%+v: ok %t, error %v", c, ok, err)
 		}
 	}
@@ -158,7 +161,7 @@ func TestPreviewBindsNothing(t *testing.T) {
 		t.Errorf("logged %v", entry)
 	}
 
-	edits, ok, err := unpack(d.Decide(t.Context(), read(c), noEdits))
+	edits, ok, err := decide(t.Context(), d, read(c))
 	if err != nil || !ok {
 		t.Fatalf("ok %t, error %v", ok, err)
 	}
@@ -208,7 +211,7 @@ func TestPodIsDecidedTooLate(t *testing.T) {
 		{"DIRECTX_ALLOCATION_COMPUTE", tokens[compute], cancel, context.Canceled},
 	} {
 		d.Files = lateFiles{meanwhile: test.meanwhile}
-		edits, ok, err := unpack(d.Decide(ctx, read(ofPod(test.variable+"="+test.token)), noEdits))
+		edits, ok, err := decide(ctx, d, read(ofPod(test.variable+"="+test.token)))
 		if ok || len(edits.WindowsDevices) > 0 || !errors.Is(err, test.want) || !strings.Contains(err.Error(), `container "main" of pod n/p is not started`) {
 			t.Errorf("%+v, ok %t, error %v, want %v", edits, ok, err, test.want)
 		}
@@ -270,7 +273,7 @@ func TestExtraMountsThatCannotBeRead(t *testing.T) {
 	d.Files, d.Policy = brokenFiles{}, permissive()
 	c := ofPod("DIRECTX_ALLOCATION_DISPLAY=" + tokens[display])
 	c.PodAnnotations = map[string]string{ExtraMountsAnnotation: "a.exe"}
-	if _, _, err := unpack(d.Decide(t.Context(), read(c), noEdits)); err == nil || ReasonOf(err) != ReasonOther || !strings.HasSuffix(err.Error(), runDoctor) {
+	if _, _, err := decide(t.Context(), d, read(c)); err == nil || ReasonOf(err) != ReasonOther || !strings.HasSuffix(err.Error(), runDoctor) {
 		t.Errorf("reason %q: %v", ReasonOf(err), err)
 	}
 }
@@ -307,7 +310,7 @@ func TestPodsRequestExtraMounts(t *testing.T) {
 			d.Files, d.Policy = storeFiles{}, permissive()
 			c := ofPod(append(test.env, "DIRECTX_ALLOCATION_DISPLAY="+tokens[display])...)
 			c.PodAnnotations, c.Annotations = test.pod, test.own
-			edits, ok, err := unpack(d.Decide(t.Context(), read(c), noEdits))
+			edits, ok, err := decide(t.Context(), d, read(c))
 			_, checkErr := d.Store.Check(allocation.Token(tokens[display]), allocation.Holder{PodUID: "other", Container: "main"})
 			if isBound := errors.Is(checkErr, allocation.ErrHeld); isBound != (test.refused == nil) {
 				t.Errorf("the allocation is bound: %t, error %v", isBound, checkErr)
@@ -341,7 +344,7 @@ func TestStandaloneRequestsExtraMounts(t *testing.T) {
 		if test.annotation != "" {
 			c.Annotations = map[string]string{ExtraMountsAnnotation: test.annotation}
 		}
-		edits, _, err := unpack(d.Decide(t.Context(), read(c), noEdits))
+		edits, _, err := decide(t.Context(), d, read(c))
 		if got := mounted(edits); err != nil || !slices.Equal(got, test.want) {
 			t.Errorf("%s: %v, want %v, error %v", name, got, test.want, err)
 		}
@@ -358,13 +361,13 @@ func TestByClass(t *testing.T) {
 	c := ofPod("DIRECTX_ALLOCATION_DISPLAY=" + tokens[display])
 	all := d.Source
 	d.Source = discovery.UnhealthyWithoutPath(all, d.Policy, "windows")
-	if _, _, err := unpack(d.Decide(t.Context(), read(c), noEdits)); !errors.Is(err, errDeviceFailed) {
+	if _, _, err := decide(t.Context(), d, read(c)); !errors.Is(err, errDeviceFailed) {
 		t.Errorf("by location path: %v", err)
 	}
 	d.Policy.Assignment = policy.AssignByClass
 	d.Source = discovery.UnhealthyWithoutPath(all, d.Policy, "windows")
 	class := []specs.WindowsDevice{{ID: ocispec.DisplayClass, IDType: ocispec.IDTypeClass}}
-	edits, _, err := unpack(d.Decide(t.Context(), read(c), noEdits))
+	edits, _, err := decide(t.Context(), d, read(c))
 	if _, files := gpusOf(edits); err != nil || !slices.Equal(edits.WindowsDevices, class) || !slices.Equal(files, []string{"", path0}) {
 		t.Errorf("%v, files %v, error %v", edits.WindowsDevices, files, err)
 	}
@@ -372,7 +375,7 @@ func TestByClass(t *testing.T) {
 	alone := decider(devices...)
 	alone.Policy.Assignment = policy.AssignByClass
 	alone.Source = discovery.UnhealthyWithoutPath(alone.Source, alone.Policy, "windows")
-	edits, _, err = unpack(alone.Decide(context.Background(), read(Container{OS: ocispec.Windows, ID: "c1", Env: []string{VisibleVariable + `=VMBUS\GPU`}}), noEdits))
+	edits, _, err = decide(context.Background(), alone, read(Container{OS: ocispec.Windows, ID: "c1", Env: []string{VisibleVariable + `=VMBUS\GPU`}}))
 	if err != nil || !slices.Equal(edits.WindowsDevices, class) {
 		t.Errorf("standalone: %v, error %v", edits.WindowsDevices, err)
 	}
@@ -384,13 +387,10 @@ func TestTooLateTakesNoAllocation(t *testing.T) {
 	d, tokens := recorded(t, discovery.Static(devices), map[string][]string{display: {devices[0].InstanceID}})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, ok, err := unpack(d.Decide(ctx, read(ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display])), noEdits)); ok || !errors.Is(err, context.Canceled) {
+	if _, ok, err := decide(ctx, d, read(ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display]))); ok || !errors.Is(err, context.Canceled) {
 		t.Errorf("ok %t, error %v", ok, err)
 	}
 	if _, err := d.Store.Check(allocation.Token(tokens[display]), allocation.Holder{PodUID: "other", Container: "main"}); err != nil {
 		t.Error(err)
 	}
 }
-
-// noEdits applies nothing.
-func noEdits(ocispec.Edits) error { return nil }

@@ -129,7 +129,7 @@ func TestStandaloneGetsWhatItRequests(t *testing.T) {
 			if test.alone {
 				d.Source = &source{Static: testDevices(), listErr: errors.New("the whole list was read")}
 			}
-			edits, ok, err := unpack(d.Decide(t.Context(), request, noEdits))
+			edits, ok, err := decide(t.Context(), d, request)
 			if err != nil || !ok {
 				t.Fatalf("ok %t, error %v", ok, err)
 			}
@@ -181,7 +181,7 @@ func TestContainersThatAreNotTouched(t *testing.T) {
 			if test.source != nil {
 				d.Source = test.source
 			}
-			edits, ok, err := unpack(d.Decide(t.Context(), request, noEdits))
+			edits, ok, err := decide(t.Context(), d, request)
 			if err != nil || ok {
 				t.Errorf("ok %t, %+v, error %v", ok, edits, err)
 			}
@@ -233,7 +233,7 @@ func TestStandaloneIsRefused(t *testing.T) {
 			if !ok {
 				t.Error("no request was read")
 			}
-			edits, ok, err := unpack(d.Decide(t.Context(), request, noEdits))
+			edits, ok, err := decide(t.Context(), d, request)
 			if err == nil || !errors.Is(err, test.want) {
 				t.Fatalf("ok %t, %+v, error %v; want %v", ok, edits, err, test.want)
 			}
@@ -267,7 +267,7 @@ func TestStandaloneEnvironmentOnLinux(t *testing.T) {
 			d.Source = &source{listErr: errors.New("a container that requests nothing depends on no GPU")}
 		}
 		c.Annotations = test.annotations
-		edits, ok, err := unpack(d.Decide(t.Context(), read(c), noEdits))
+		edits, ok, err := decide(t.Context(), d, read(c))
 		if test.allowed { // and the extra mounts are not
 			if ReasonOf(err) != ReasonPolicy || !strings.Contains(err.Error(), ExtraMountsVariable+" has no effect") {
 				t.Errorf("%+v: %v", test, err)
@@ -294,7 +294,7 @@ func TestPodIsolatedByHyperVIsRefused(t *testing.T) {
 	t.Parallel()
 	c := Container{OS: ocispec.Windows, HyperV: true, Pod: &Pod{UID: "u", Namespace: "n", Name: "p"}, Name: "main",
 		Env: []string{"DIRECTX_ALLOCATION_DISPLAY=0123456789abcdef0123456789abcdef"}}
-	if _, _, err := unpack(decider().Decide(context.Background(), read(c), noEdits)); !errors.Is(err, errHyperV) || !strings.Contains(err.Error(), "runtime class") {
+	if _, _, err := decide(context.Background(), decider(), read(c)); !errors.Is(err, errHyperV) || !strings.Contains(err.Error(), "runtime class") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -306,7 +306,7 @@ func FuzzVisibleDevices(f *testing.F) {
 	f.Fuzz(func(t *testing.T, request string) {
 		c := Container{OS: ocispec.Windows, ID: "c", Env: []string{VisibleVariable + "=" + request}}
 		r, requests := ReadRequest(c)
-		edits, ok, err := unpack(decider().Decide(context.Background(), r, noEdits))
+		edits, ok, err := decide(context.Background(), decider(), r)
 		if err != nil {
 			return
 		}

@@ -69,23 +69,23 @@ func UnhealthyWithoutPath(source Source, p policy.Policy, nodeOS string) Source 
 	if nodeOS != "windows" || p.AssignsByClass() {
 		return source
 	}
-	return pathlessUnhealthy{source}
+	return unhealthyWithoutPath{source}
 }
 
-// pathlessUnhealthy is the source that [UnhealthyWithoutPath] returns.
-type pathlessUnhealthy struct{ Source }
+// unhealthyWithoutPath is the source that [UnhealthyWithoutPath] returns.
+type unhealthyWithoutPath struct{ Source }
 
-func (s pathlessUnhealthy) Devices(ctx context.Context) ([]Device, error) {
+func (s unhealthyWithoutPath) Devices(ctx context.Context) ([]Device, error) {
 	devices, err := s.Source.Devices(ctx)
 	return markMissingPaths(devices), err
 }
 
-func (s pathlessUnhealthy) Find(ctx context.Context, instanceIDs []string) ([]Device, error) {
+func (s unhealthyWithoutPath) Find(ctx context.Context, instanceIDs []string) ([]Device, error) {
 	devices, err := s.Source.Find(ctx, instanceIDs)
 	return markMissingPaths(devices), err
 }
 
-func (s pathlessUnhealthy) At(ctx context.Context, index int) (Device, bool, error) {
+func (s unhealthyWithoutPath) At(ctx context.Context, index int) (Device, bool, error) {
 	device, ok, err := s.Source.At(ctx, index)
 	return markMissingPaths([]Device{device})[0], ok, err
 }

@@ -154,7 +154,7 @@ func (p *Plugin) decideUnbounded(ctx context.Context, request decision.Request, 
 		return result{err: request.Container.RefusalError(err)}
 	}
 	decider.CheckHandler = p.handlers.check
-	_, r.err = decider.Decide(ctx, request, func(edits ocispec.Edits) error {
+	r.err = decider.Decide(ctx, request, func(edits ocispec.Edits) error {
 		r.adjusted = adjustment.New(edits, mounts)
 		return nil
 	})

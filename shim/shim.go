@@ -187,8 +187,7 @@ func (s *shim) editBundle() (err error) {
 	}
 	s.policy = &p
 	decider := decision.NewDecider(s.stateDir, p, s.container.OS, s.files, s.log())
-	_, err = decider.Decide(context.Background(), request, func(edits ocispec.Edits) error { return editSpec(path, spec, edits) })
-	return err
+	return decider.Decide(context.Background(), request, func(edits ocispec.Edits) error { return editSpec(path, spec, edits) })
 }
 
 // editSpec applies edits to spec and writes it to path, from which it was read.

@@ -32,6 +32,12 @@ type Assigner struct {
 	OneResource bool
 }
 
+// ByPolicy returns the devices with the resources that they have on a node with the policy p: see
+// [Assigner].
+func ByPolicy(devices []discovery.Device, p policy.Policy, nodeOS string) []Assigned {
+	return Assigner{NodeOS: nodeOS, OneResource: p.Injection == policy.InjectByKubelet}.Assign(devices, p.Resources)
+}
+
 // Assign returns the devices, in their order, each with the first of rules that matches it.
 func (a Assigner) Assign(devices []discovery.Device, rules []policy.Resource) []Assigned {
 	all := make([]Assigned, 0, len(devices))

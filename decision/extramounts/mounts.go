@@ -159,11 +159,12 @@ func (r Resolver) destination(text, directory string) (string, error) {
 	case !to.absolute:
 		path = joinPath(r.OS, dirs[0], to.path)
 	}
-	switch {
-	case len(r.Destinations) > 0 && !r.isBelowAny(r.Destinations, path):
-		return "", errRestricted
-	case len(r.Destinations) == 0 && !r.isBelowAny(dirs, path):
-		return "", errDestination
+	notAllowed := errDestination
+	if len(r.Destinations) > 0 {
+		dirs, notAllowed = r.Destinations, errRestricted
+	}
+	if !r.isBelowAny(dirs, path) {
+		return "", notAllowed
 	}
 	return path, nil
 }

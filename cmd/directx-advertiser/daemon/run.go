@@ -135,8 +135,7 @@ func (d *Daemon) checkOffersGPU(ctx context.Context, p policy.Policy, source dis
 	if err != nil {
 		return fmt.Errorf("%w, and failOnInitError is set", err)
 	}
-	assigner := resources.Assigner{NodeOS: d.options.NodeOS, OneResource: p.Injection == policy.InjectByKubelet}
-	if !slices.ContainsFunc(assigner.Assign(devices, p.Resources), func(a resources.Assigned) bool { return a.Rule != nil }) {
+	if !slices.ContainsFunc(resources.ByPolicy(devices, p, d.options.NodeOS), func(a resources.Assigned) bool { return a.Rule != nil }) {
 		return errors.New("there is no GPU for any resource on this node, and failOnInitError is set")
 	}
 	return nil
