@@ -32,8 +32,8 @@ import (
 type Config struct {
 	Source   discovery.Source
 	Recorder *allocation.Recorder
-	// Rules assign GPUs to resources. There is at least one.
-	Rules []policy.Resource
+	// Policy has the rules that assign GPUs to resources. There is at least one.
+	Policy policy.Policy
 	// KubeletDir is the kubelet's device plugin directory, on Linux
 	// /var/lib/kubelet/device-plugins. It need not exist yet.
 	KubeletDir string
@@ -93,9 +93,8 @@ func (t timing) removalDelay() time.Duration { return 4 * t.recheckInterval }
 
 // Advertiser is the device plugin for all resources, for one run.
 type Advertiser struct {
-	config   Config
-	timing   timing
-	assigner resources.Assigner
+	config Config
+	timing timing
 	// servers has the server of each resource. It does not change.
 	servers map[string]*server
 	guard   *allocateGuard // of all servers
@@ -127,16 +126,15 @@ func New(config Config) *Advertiser { return newAdvertiser(config, defaultTiming
 func newAdvertiser(config Config, timing timing) *Advertiser {
 	a := &Advertiser{
 		config: config, timing: timing,
-		assigner: resources.Assigner{NodeOS: config.NodeOS, OneResource: config.Inject != nil},
-		guard:    newAllocateGuard(config.AllocatesAtCreation, timing.conflictWindow),
-		servers:  map[string]*server{}, resourceNames: map[string]string{},
+		guard:   newAllocateGuard(config.AllocatesAtCreation, timing.conflictWindow),
+		servers: map[string]*server{}, resourceNames: map[string]string{},
 	}
 	live := config.Recorder.Refresh()
 	rules := map[string]policy.Resource{} // the first rule of each resource
 	for _, record := range live {
 		rules[record.Resource] = policy.Resource{}
 	}
-	for _, rule := range slices.Backward(config.Rules) {
+	for _, rule := range slices.Backward(config.Policy.Resources) {
 		rules[rule.Name] = rule
 	}
 	for name, rule := range rules {
@@ -171,7 +169,8 @@ func (a *Advertiser) Run(ctx context.Context) error {
 }
 
 func (a *Advertiser) run(ctx context.Context) error {
-	if err := a.publishFirst(ctx); err != nil {
+	// The kubelet's first lists must be complete. Without devices, there may be some later.
+	if err := a.refresh(ctx); err != nil {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
@@ -180,16 +179,6 @@ func (a *Advertiser) run(ctx context.Context) error {
 	}
 	group.Go(func() error { return a.refreshLoop(ctx) })
 	return group.Wait()
-}
-
-// publishFirst publishes pools before the servers start, so that the kubelet's first lists
-// are complete.
-func (a *Advertiser) publishFirst(ctx context.Context) error {
-	devices, err := a.listDevices(ctx)
-	if err != nil {
-		return nil //nolint:nilerr // There may be GPUs later.
-	}
-	return a.publishPools(devices, a.config.Recorder.Refresh())
 }
 
 func (a *Advertiser) listDevices(ctx context.Context) ([]discovery.Device, error) {

@@ -154,7 +154,7 @@ func TestUnknownPods(t *testing.T) {
 func TestListTooLarge(t *testing.T) {
 	t.Parallel()
 	k := newBed(t, displayGPU("A"))
-	k.config.Rules = twoKinds(policy.MaxReplicas)
+	k.config.Policy.Resources = twoKinds(policy.MaxReplicas)
 	source, log, r := k.source, k.log, k.run()
 	listOf := func(instanceID string) string {
 		var ids []string
@@ -174,7 +174,7 @@ func TestListTooLarge(t *testing.T) {
 	if lines := log.with(complaint); len(lines) != 1 || !strings.Contains(lines[0], "lower replicas in the configuration to ") {
 		t.Errorf("logged %q, want one line with the remedy", lines)
 	}
-	if err := r.CheckRegistered(); err == nil || !strings.Contains(err.Error(), "lower replicas") {
+	if err := r.checkRegistered(); err == nil || !strings.Contains(err.Error(), "lower replicas") {
 		t.Errorf("Registered: %v", err)
 	}
 
@@ -429,7 +429,7 @@ func TestRestartWithOtherRules(t *testing.T) {
 	token := k.allocate("A::0")
 	r.stop(t)
 
-	k.config.Rules = []policy.Resource{{Name: renamed, Replicas: 3}}
+	k.config.Policy.Resources = []policy.Resource{{Name: renamed, Replicas: 3}}
 	r = k.run()
 	k.await(renamed, "B::0 B::1 B::2")
 	k.await(displayResource, "A::0")

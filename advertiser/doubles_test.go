@@ -191,7 +191,7 @@ func testConfig(t testing.TB, dir string, source discovery.Source) Config {
 	return Config{
 		Source:     source,
 		Recorder:   allocationtest.Open(t, filepath.Join(t.TempDir(), "records")),
-		Rules:      twoKinds(2),
+		Policy:     policy.Policy{Resources: twoKinds(2)},
 		NodeOS:     "linux",
 		KubeletDir: dir,
 		CheckReady: func(context.Context) error { return nil },

@@ -17,6 +17,7 @@ import (
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/metrics"
+	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
@@ -38,7 +39,7 @@ func TestAllocate(t *testing.T) {
 	}
 	for _, inject := range []Inject{nil, injectDevices} {
 		k := newBed(t, displayGPU("A"), displayGPU("B"))
-		k.config.Inject = inject
+		k.config.Inject, k.config.Policy.Injection = inject, policy.InjectByKubelet
 		k.run()
 		answer, err := k.client(displayResource).Allocate(t.Context(), allocateRequest([]string{"A::0", "A::1", "B::0"}, []string{"B::1"}))
 		live := k.config.Recorder.Refresh()
@@ -65,7 +66,7 @@ func TestAllocate(t *testing.T) {
 func TestInjectionOfOneResource(t *testing.T) {
 	t.Parallel()
 	k := newBed(t, computeGPU("C"), displayGPU("D"))
-	k.config.Inject = injectDevices
+	k.config.Inject, k.config.Policy.Injection = injectDevices, policy.InjectByKubelet
 	k.run()
 	k.await(displayResource, "D::0 D::1")
 	k.await(computeResource, "")
@@ -113,12 +114,12 @@ func TestStatus(t *testing.T) {
 	unhealthy.Health.Reason = "it stopped"
 	containers := []ContainerDevices{{ReplicaIDs: map[string][]string{displayResource: {"A::0"}, "other/thing": {"x"}}}}
 	r := run(t, testConfig(t, dir, newSource(a, unhealthy, discovery.Device{InstanceID: "N"})))
-	if err := r.CheckRegistered(); err == nil {
+	if err := r.checkRegistered(); err == nil {
 		t.Error("registered without a kubelet")
 	}
 	k := startKubelet(t, dir)
 	k.await(displayResource, "A::0 A::1 B::0! B::1!")
-	testutil.Eventually(t, "registration", func() bool { return r.CheckRegistered() == nil })
+	testutil.Eventually(t, "registration", func() bool { return r.checkRegistered() == nil })
 	m := metrics.New("p", "v")
 	m.CollectNode(func(_ context.Context, n metrics.NodeMetrics) { r.Report(n, containers) })
 	page := httptest.NewRecorder()
@@ -134,7 +135,7 @@ func TestStatus(t *testing.T) {
 		}
 	}
 	k.Stop()
-	testutil.Eventually(t, "the end of it", func() bool { return r.CheckRegistered() != nil })
+	testutil.Eventually(t, "the end of it", func() bool { return r.checkRegistered() != nil })
 	if err := r.CheckAlive(); err != nil {
 		t.Error(err)
 	}

@@ -17,7 +17,7 @@ import (
 // a GPU's resource is not that of this run. A pool whose list is too large for the
 // kubelet stays as it was.
 func (a *Advertiser) publishPools(devices []discovery.Device, live []allocation.Entry) error {
-	assigned := a.assigner.Assign(devices, a.config.Rules)
+	assigned := resources.Assign(devices, a.config.Policy, a.config.NodeOS)
 	a.logUnadvertised(assigned)
 	if a.config.OnDevices != nil {
 		a.config.OnDevices(assigned)

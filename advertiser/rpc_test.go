@@ -268,7 +268,7 @@ func benchClient(b *testing.B, gpus, replicas int) v1beta1.DevicePluginClient {
 	dir := testutil.ShortDir(b)
 	k := startKubelet(b, dir)
 	config := testConfig(b, dir, newSource(bigNode(gpus)...))
-	config.Rules = twoKinds(replicas)
+	config.Policy.Resources = twoKinds(replicas)
 	runWith(b, config, defaultTiming())
 	return k.client(displayResource)
 }

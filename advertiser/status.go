@@ -2,6 +2,8 @@ package advertiser
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -75,9 +77,13 @@ func (a *Advertiser) CheckAlive() error {
 	return nil
 }
 
-// CheckRegistered returns an error if the kubelet does not watch the lists of all
-// resources, or not all GPUs can be advertised. It may be called at any time.
-func (a *Advertiser) CheckRegistered() error {
+// CheckReady returns an error if the kubelet does not watch the lists of all resources, not all GPUs
+// can be advertised, or containers cannot be given GPUs. It may be called at any time.
+func (a *Advertiser) CheckReady(ctx context.Context) error {
+	return errors.Join(a.checkRegistered(), a.config.CheckReady(ctx), a.config.Recorder.CheckWritable(ctx))
+}
+
+func (a *Advertiser) checkRegistered() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if unwatched := a.unwatched(); len(unwatched) > 0 {

@@ -47,9 +47,6 @@ type Container struct {
 // Pod identifies a pod. It comes from the runtime and cannot be forged.
 type Pod struct {
 	UID, Namespace, Name string
-	// RuntimeHandler runs the pod's containers, "" for the default one. It is used
-	// only if the [Decider] checks handlers.
-	RuntimeHandler string
 }
 
 func (c Container) String() string {
@@ -72,29 +69,20 @@ func (c Container) fields() logrus.Fields {
 	return logrus.Fields{"pod": c.Pod.Namespace + "/" + c.Pod.Name, "container": c.Name}
 }
 
-// Files reads the node's files.
-type Files interface {
-	ocispec.Files
-	extramounts.Files
-}
-
 // Decider decides what containers get.
 type Decider struct {
 	// Source has the node's GPUs as the policy assigns them: see [discovery.UnhealthyWithoutPath].
 	Source discovery.Source
 	Store  *allocation.Store
-	Files  Files
-	// CheckHandler returns nil if containers of a runtime handler can have GPUs, and a [NotEligible]
-	// error if they cannot. It is nil if those of all handlers can.
-	CheckHandler func(ctx context.Context, name string) error
-	Log          logrus.FieldLogger
+	Files  ocispec.Files
+	Log    logrus.FieldLogger
 	// Policy is the policy in force: see capabilities.EffectivePolicy.
 	Policy policy.Policy
 }
 
 // NewDecider returns the decider of this node with the policy p, for containers of the operating
 // system goos. stateDir has the records and the compiled inventory.
-func NewDecider(stateDir string, p policy.Policy, goos string, files Files, log logrus.FieldLogger) *Decider {
+func NewDecider(stateDir string, p policy.Policy, goos string, files ocispec.Files, log logrus.FieldLogger) *Decider {
 	// The source has no log: its errors have everything that matters.
 	source, err := node.Open(node.Options{UseInventory: p.UseInventory, StateDir: stateDir})
 	if err != nil { // Not every decision needs it.
@@ -119,26 +107,25 @@ type Outcome struct {
 
 // Decide decides what the container that makes the request gets. If it gets GPUs, Decide calls apply
 // with the edits, and then binds the allocations of a pod's container to it. An error means that the
-// container must not start. The error is one line that names the container, the cause and the remedy.
+// container must not start: see [Container.RefusalError].
 func (d *Decider) Decide(ctx context.Context, request Request, apply func(ocispec.Edits) error) error {
-	container := request.Container
 	outcome, err := d.Preview(ctx, request)
 	switch {
 	case err != nil:
 		return err
 	case outcome.Unchanged != "":
-		d.Log.WithFields(container.fields()).Info("Container starts unchanged: " + outcome.Unchanged)
+		d.Log.WithFields(request.Container.fields()).Info("Container starts unchanged: " + outcome.Unchanged)
 		return nil
 	case ctx.Err() != nil:
-		return container.RefusalError(fmt.Errorf("the decision was interrupted: %w", ctx.Err()))
+		return fmt.Errorf("the decision was interrupted: %w", ctx.Err())
 	}
 	if err := apply(outcome.Edits); err != nil {
-		return container.RefusalError(err)
+		return err
 	}
 	if err := d.bind(request); err != nil { // Last: a refused container takes nothing from another one.
-		return container.RefusalError(err)
+		return err
 	}
-	d.log(container, outcome)
+	d.log(request.Container, outcome)
 	return nil
 }
 
@@ -153,16 +140,11 @@ func (d *Decider) bind(request Request) error {
 }
 
 // Preview returns the decision that [Decider.Decide] makes, without its effects.
-func (d *Decider) Preview(ctx context.Context, request Request) (outcome *Outcome, err error) {
+func (d *Decider) Preview(ctx context.Context, request Request) (*Outcome, error) {
 	if request.Container.Pod == nil {
-		outcome, err = d.decideStandalone(ctx, request)
-	} else {
-		outcome, err = d.decidePod(ctx, request)
+		return d.decideStandalone(ctx, request)
 	}
-	if err != nil {
-		return nil, request.Container.RefusalError(err)
-	}
-	return outcome, nil
+	return d.decidePod(ctx, request)
 }
 
 // buildOutcome returns the outcome for a container that gets devices and the extra mounts

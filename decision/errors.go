@@ -1,6 +1,7 @@
 package decision
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -30,9 +31,6 @@ const (
 	ReasonSlow          Reason = "slow"           // the node's disk or discovery did not respond in time
 	ReasonOther         Reason = "other"
 )
-
-// ErrInternal is the error of a recovered panic.
-var ErrInternal error = newCause(ReasonOther, "internal error in directx-nri, please report it", "")
 
 const (
 	removeVariables = "remove environment variables that begin with " + allocation.EnvPrefix + " from the pod and the image"
@@ -77,6 +75,7 @@ func sentinelCauses() []cause {
 		{durable.ErrNotPrivate, ReasonUnreadable, runDoctor},
 		{ocispec.ErrNotAssignable, ReasonDeviceGone, "check how discovery describes the device: 'dxctl devices'"},
 		{context.DeadlineExceeded, ReasonSlow, runDoctor},
+		{errlog.ErrInternal, ReasonOther, ""},
 	}
 }
 
@@ -102,12 +101,9 @@ func WithDefaultRemedy(err error) error {
 	return errlog.WithRemedy(err, remedy)
 }
 
-// WithReason returns err with a reason. Its default remedy is 'dxctl doctor'.
-func WithReason(reason Reason, err error) error { return cause{err, reason, runDoctor} }
-
-// NotEligible returns err as the reason why containers of a runtime handler cannot have GPUs.
-func NotEligible(err error) error {
-	return cause{err, ReasonHandler, "use a runtime class whose handler runs runc, or no runtime class"}
+// WithReason returns err with a reason and a default remedy, 'dxctl doctor' if it is "".
+func WithReason(reason Reason, err error, remedy string) error {
+	return cause{err, reason, cmp.Or(remedy, runDoctor)}
 }
 
 // Unwrap returns the error without the reason.

@@ -25,11 +25,6 @@ func (d *Decider) decidePod(ctx context.Context, request Request) (*Outcome, err
 	if container.HyperV {
 		return nil, errHyperV
 	}
-	if d.CheckHandler != nil {
-		if err := d.CheckHandler(ctx, container.Pod.RuntimeHandler); err != nil {
-			return nil, err
-		}
-	}
 	if container.Pod.UID == "" || container.Name == "" {
 		return nil, errors.New("the container runtime reports no pod UID or container name, so no allocation can be bound to the container")
 	}
@@ -129,7 +124,7 @@ func AllocatedDevices(ctx context.Context, source discovery.Source, replicas []a
 			return nil, fmt.Errorf("GPU %s (%s) was allocated, but %w", device.Name(), id, err)
 		}
 		device.UUID = cmp.Or(device.UUID, uuids[discovery.NormalizeID(id)]) // Source.Find does not query UUIDs.
-		devices = appendMissing(devices, device)
+		devices = append(devices, device)
 	}
 	return devices, nil
 }

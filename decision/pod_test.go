@@ -113,7 +113,7 @@ func decide(ctx context.Context, d *Decider, request Request) (edits ocispec.Edi
 		return nil
 	})
 	if err != nil {
-		return ocispec.Edits{}, false, err
+		return ocispec.Edits{}, false, request.Container.RefusalError(err)
 	}
 	return edits, ok, nil
 }

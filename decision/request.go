@@ -78,11 +78,8 @@ func ReadRequest(c Container) (request Request, ok bool) {
 	return request, ok
 }
 
-// ignoredBy reports whether a standalone container requests GPUs only by its environment, and p ignores
-// that.
-func (r Request) ignoredBy(p policy.Policy) bool {
-	return r.visible.value != "" && !r.honors(r.visible, p) && len(r.tokens) == 0
-}
+// PresentsAllocation reports whether the container presents the token of an allocation.
+func (r Request) PresentsAllocation() bool { return len(r.tokens) > 0 }
 
 // OnlyLocationPaths reports whether only location paths in the container's spec could request a
 // GPU. They can be those of other devices, so the container starts unchanged while the node's policy

@@ -9,12 +9,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
-	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/ocispec"
 )
 
@@ -69,26 +67,28 @@ func TestOverriddenTokens(t *testing.T) {
 	}
 }
 
-// TestIgnoredBy: a container whose only request is ignored starts on a node whose GPUs are
+// TestIgnoredVariable: a container whose only request is ignored starts on a node whose GPUs are
 // unknown, and no other does.
-func TestIgnoredBy(t *testing.T) {
+func TestIgnoredVariable(t *testing.T) {
 	t.Parallel()
 	const visible = VisibleVariable + "=0"
 	for name, test := range map[string]struct {
-		c    Container
-		want bool
+		c       Container
+		ignored bool
 	}{
 		"variable":                {Container{Env: []string{visible}}, true},
 		"on Windows":              {Container{OS: ocispec.Windows, Env: []string{visible}}, false},
 		"annotation":              {Container{Annotations: map[string]string{VisibleAnnotation: "0"}, Env: []string{visible}}, false},
 		"variable and allocation": {Container{Env: []string{visible, "DIRECTX_ALLOCATION_=x"}}, false},
-		"device":                  {Container{Devices: []specs.WindowsDevice{location(path0)}}, false},
 	} {
-		if got := read(test.c).ignoredBy(policy.Policy{}); got != test.want {
-			t.Errorf("%s: %t", name, got)
+		d := decider()
+		d.Source = &source{listErr: errors.New("unknown")}
+		if outcome, err := d.Preview(t.Context(), read(test.c)); (err == nil && outcome.Unchanged != "") != test.ignored {
+			t.Errorf("%s: %+v, %v", name, outcome, err)
 		}
-		if read(test.c).ignoredBy(policy.Policy{Standalone: policy.Standalone{Environment: true}}) {
-			t.Errorf("%s: ignored by a policy that honors it", name)
+		d.Policy.Standalone.Environment = true
+		if outcome, err := d.Preview(t.Context(), read(test.c)); err == nil {
+			t.Errorf("%s: %+v with a policy that honors it", name, outcome)
 		}
 	}
 }
@@ -105,7 +105,7 @@ func TestReasonOf(t *testing.T) {
 		ReasonRequest:       {errOutsidePod, errNoSuchGPU, errBadRequest},
 		ReasonSlow:          {context.DeadlineExceeded},
 		ReasonOther:         {errors.New("a panic"), errUnknownGPUs},
-		ReasonConfig:        {WithReason(ReasonConfig, allocation.ErrHeld)},
+		ReasonConfig:        {WithReason(ReasonConfig, allocation.ErrHeld, "")},
 	} {
 		for _, err := range errs {
 			err = Container{Name: "main", Pod: &Pod{}}.RefusalError(fmt.Errorf("X: %w; do this", err))
@@ -127,12 +127,12 @@ func TestRemedies(t *testing.T) {
 	for want, err := range map[string]error{
 		"A: it is no longer on this node; " + restoreGPU:               fmt.Errorf("A: %w", errDeviceGone),
 		"denied; " + runDoctor:                                         errDenied,
-		"config: denied; " + runDoctor:                                 WithReason(ReasonConfig, fmt.Errorf("config: %w", errDenied)),
-		"denied; do this":                                              WithReason(ReasonConfig, specific),
+		"config: denied; " + runDoctor:                                 WithReason(ReasonConfig, fmt.Errorf("config: %w", errDenied), ""),
+		"denied; do this":                                              WithReason(ReasonConfig, specific, ""),
 		"the GPUs of this node are unknown: denied; do this":           fmt.Errorf("%w: %w", errUnknownGPUs, specific),
 		"directory is not private; do this":                            errlog.WithRemedy(durable.ErrNotPrivate, "do this"),
 		"no GPU of this node matches 7":                                fmt.Errorf("%w 7", errNoSuchGPU),
-		"internal error in directx-nri, please report it: nil pointer": fmt.Errorf("%w: nil pointer", ErrInternal),
+		"internal error in directx-nri, please report it: nil pointer": fmt.Errorf("%w: nil pointer", errlog.ErrInternal),
 	} {
 		want = "directx-nri: container \"c1\" is not started: " + want
 		if got := (Container{ID: "c1"}).RefusalError(err); got.Error() != want || !errors.Is(got, err) || ReasonOf(got) != ReasonOf(err) {

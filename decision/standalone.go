@@ -18,9 +18,7 @@ func (d *Decider) decideStandalone(ctx context.Context, request Request) (*Outco
 	}
 	visible, assigned, hyperV := request.visible, request.assigned, request.Container.HyperV
 	switch {
-	case visible.value == "" && !assigned.any():
-		return &Outcome{Unchanged: "it requests no GPU"}, nil
-	case request.ignoredBy(d.Policy):
+	case visible.value != "" && !request.honors(visible, d.Policy):
 		return &Outcome{Unchanged: VisibleVariable + " has no effect: use the annotation " + VisibleAnnotation + ", or set standalone.environment in the configuration"}, nil
 	case hyperV && visible.value != "":
 		return nil, fmt.Errorf("%s: %w", visible.origin, errHyperV)

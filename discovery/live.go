@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"reflect"
-	"runtime/debug"
 	"slices"
 
 	"github.com/sirupsen/logrus"
@@ -77,8 +76,7 @@ func (l *Live) Devices(ctx context.Context) ([]Device, error) {
 func (l *Live) read(ctx context.Context) (devices []Device, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			l.log.WithField("stack", string(debug.Stack())).Error(cause)
-			err = fmt.Errorf("internal error in directx-nri, please report it: %v", cause)
+			err = errlog.PanicError(l.log, cause)
 		}
 	}()
 	return l.list(ctx)

@@ -66,7 +66,7 @@ func (h *RuntimeHandlers) runningConfig(ctx context.Context) (criclient.RunningC
 	}
 	config, err := h.read(ctx, peerPID)
 	if err != nil {
-		return config, errlog.WithRemedy(fmt.Errorf("the runtime handlers of containerd are unknown: %w", err), "the kubelet retries")
+		return config, errlog.WithRemedy(fmt.Errorf("the runtime handlers of containerd are unknown: %w", err), kubeletRetries)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -76,7 +76,7 @@ func (h *RuntimeHandlers) runningConfig(ctx context.Context) (criclient.RunningC
 	return config, nil
 }
 
-// check implements [decision.Decider.CheckHandler]. A container of Kata Containers or gVisor would
+// check returns an error if containers of the named handler cannot have GPUs. A container of Kata Containers or gVisor would
 // run without its GPU, and each of them can be the default handler.
 func (h *RuntimeHandlers) check(ctx context.Context, name string) error {
 	config, err := h.runningConfig(ctx)
@@ -84,7 +84,7 @@ func (h *RuntimeHandlers) check(ctx context.Context, name string) error {
 		return err
 	}
 	if err := config.CheckHandler(name); err != nil {
-		return decision.NotEligible(err)
+		return decision.WithReason(decision.ReasonHandler, err, "use a runtime class whose handler runs runc, or no runtime class")
 	}
 	return nil
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/criclient"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/metrics"
 	"github.com/directx-nri/directx-nri/internal/policy"
@@ -83,10 +84,7 @@ func newBed(t testing.TB, devices ...discovery.Device) *bed {
 	b := &bed{dir: dir, Decider: &decision.Decider{
 		Source: discovery.Static(devices), Store: allocation.OpenStore(dir), Files: nodeFiles{}, Log: testutil.Quiet(),
 	}}
-	b.plugin = NewPlugin(func() (*decision.Decider, error) {
-		d := *b.Decider // The plugin sets its CheckHandler.
-		return &d, nil
-	}, &RuntimeHandlers{read: handlers}, metrics.New("p", "v"), testutil.Quiet())
+	b.plugin = NewPlugin(func() (*decision.Decider, error) { return b.Decider, nil }, &RuntimeHandlers{read: handlers}, metrics.New("p", "v"), testutil.Quiet())
 	return b
 }
 
@@ -501,8 +499,8 @@ func TestNoRequestDependsOnNothing(t *testing.T) {
 func TestNoDeciderRefusesTheContainer(t *testing.T) {
 	t.Parallel()
 	for says, newDecider := range map[string]func() (*decision.Decider, error){
-		"no policy":                         func() (*decision.Decider, error) { return nil, errors.New("no policy") },
-		decision.ErrInternal.Error() + ": ": func() (*decision.Decider, error) { panic("for a test") }, //nolint:forbidigo // The plugin must survive it.
+		"no policy":                       func() (*decision.Decider, error) { return nil, errors.New("no policy") },
+		errlog.ErrInternal.Error() + ": ": func() (*decision.Decider, error) { panic("for a test") }, //nolint:forbidigo // The plugin must survive it.
 	} {
 		p := NewPlugin(newDecider, &RuntimeHandlers{read: handlers}, metrics.New("p", "v"), testutil.Quiet())
 		for range 2 {

@@ -8,8 +8,6 @@ package nri
 import (
 	"context"
 	"errors"
-	"fmt"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,18 +19,17 @@ import (
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/metrics"
 	"github.com/directx-nri/directx-nri/ocispec"
-	"github.com/directx-nri/directx-nri/ocispec/adjustment"
 )
 
 var (
 	errUnregistered = errors.New("not registered with the container runtime")
-	errTooSlow      = decision.WithReason(decision.ReasonSlow, errlog.WithRemedy(
-		errors.New("reading the allocation records, the driver's files or the runtime handlers of this node took too long"),
-		"the kubelet retries"))
-	errOverdue = decision.WithReason(decision.ReasonSlow, errlog.WithRemedy(
-		errors.New("an earlier decision still waits for the disk, the driver's files or containerd"),
-		"the kubelet retries"))
+	errTooSlow      = decision.WithReason(decision.ReasonSlow,
+		errors.New("reading the allocation records, the driver's files or the runtime handlers of this node took too long"), kubeletRetries)
+	errOverdue = decision.WithReason(decision.ReasonSlow,
+		errors.New("an earlier decision still waits for the disk, the driver's files or containerd"), kubeletRetries)
 )
+
+const kubeletRetries = "the kubelet retries"
 
 // readyTimeout bounds [Plugin.CheckReady]. After a second, package readiness would report that the
 // plugin does not answer, and not the cause.
@@ -59,19 +56,14 @@ func NewPlugin(newDecider func() (*decision.Decider, error), handlers *RuntimeHa
 	return p
 }
 
-// CreateContainer returns the adjustment of a container that has an allocation. A
-// container that requests nothing depends on neither files nor other containers.
-func (p *Plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox, container *api.Container) (adjusted *api.ContainerAdjustment, _ []*api.ContainerUpdate, err error) {
+// CreateContainer returns the adjustment of a container that has an allocation.
+func (p *Plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	began := time.Now()
 	defer func() { p.metrics.Hooks.WithLabelValues("CreateContainer").Observe(time.Since(began).Seconds()) }()
 	c := containerOf(pod, container)
-	defer p.recoverPanic(c, &err)
-	request, ok := decision.ReadRequest(c)
-	if !ok {
-		return nil, nil, nil
-	}
-	adjusted, err = p.decide(ctx, request, container.GetMounts())
+	adjusted, err := p.adjust(ctx, c, handlerOf(pod), container.GetMounts())
 	if err != nil {
+		err = c.RefusalError(err)
 		decision.LogRefusal(p.log, c, err)
 		p.metrics.Refusals.WithLabelValues("nri", string(decision.ReasonOf(err))).Inc()
 		return nil, nil, err
@@ -79,18 +71,17 @@ func (p *Plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox, conta
 	return adjusted, nil, nil
 }
 
-// recoverPanic sets err to the refusal of c if the function that defers the call panics.
-func (p *Plugin) recoverPanic(c decision.Container, err *error) {
+// recoverPanic sets err if the function that defers the call panics.
+func (p *Plugin) recoverPanic(err *error) {
 	if cause := recover(); cause != nil {
-		p.log.WithField("stack", string(debug.Stack())).Error(cause)
-		*err = c.RefusalError(fmt.Errorf("%w: %v", decision.ErrInternal, cause))
+		*err = errlog.PanicError(p.log, cause)
 	}
 }
 
 func containerOf(pod *api.PodSandbox, container *api.Container) decision.Container {
 	return decision.Container{
 		OS:             ocispec.Linux,
-		Pod:            &decision.Pod{UID: pod.GetUid(), Namespace: pod.GetNamespace(), Name: pod.GetName(), RuntimeHandler: handlerOf(pod)},
+		Pod:            &decision.Pod{UID: pod.GetUid(), Namespace: pod.GetNamespace(), Name: pod.GetName()},
 		Name:           container.GetName(),
 		Env:            container.GetEnv(),
 		Annotations:    container.GetAnnotations(),
@@ -109,56 +100,65 @@ func handlerOf(pod *api.PodSandbox) string {
 	return pod.GetRuntimeHandler()
 }
 
-// result is the result of a decision.
-type result struct {
-	adjusted *api.ContainerAdjustment // nil if the container gets nothing
-	err      error
-}
-
-// decide returns the adjustment of a container with mounts. It decides within the budget. Reading a
-// file cannot be canceled, so a decision that takes longer continues in the background. Until it ends,
-// other containers are refused at once.
-func (p *Plugin) decide(ctx context.Context, request decision.Request, mounts []*api.Mount) (*api.ContainerAdjustment, error) {
-	refuse := func(err error) (*api.ContainerAdjustment, error) { return nil, request.Container.RefusalError(err) }
+// adjust returns the adjustment of c, a container with mounts in a pod of a runtime handler, nil if c
+// gets nothing. A container that requests nothing depends on neither files nor other containers.
+//
+// For others, adjust decides within the budget. Reading a file cannot be canceled, so a decision that
+// takes longer continues in the background. Until it ends, other containers are refused at once.
+func (p *Plugin) adjust(ctx context.Context, c decision.Container, handler string, mounts []*api.Mount) (adjusted *api.ContainerAdjustment, err error) {
+	defer p.recoverPanic(&err)
+	request, ok := decision.ReadRequest(c)
+	if !ok {
+		return nil, nil
+	}
 	if err := p.CheckAlive(); err != nil {
-		return refuse(err)
+		return nil, err
 	}
 	began := time.Now()
 	left := p.budget.left(began)
 	if left <= 0 {
-		return refuse(errTooSlow)
+		return nil, errTooSlow
 	}
 	defer func() { p.budget.use(began, time.Now()) }()
 	ctx, cancel := context.WithTimeout(ctx, left)
 	defer cancel()
-	results := make(chan result, 1)
-	go func() { results <- p.decideUnbounded(ctx, request, mounts) }()
+	var decided *api.ContainerAdjustment // These two are read only after done is closed.
+	var decideErr error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		decided, decideErr = p.decide(ctx, request, handler, mounts)
+	}()
 	select {
-	case r := <-results:
-		return r.adjusted, r.err
+	case <-done:
+		return decided, decideErr
 	case <-ctx.Done():
 		p.overdue.Add(1)
 		go func() {
-			<-results
+			<-done
 			p.overdue.Add(-1)
 		}()
-		return refuse(errTooSlow)
+		return nil, errTooSlow
 	}
 }
 
-// decideUnbounded decides without a time limit. A panic refuses the container.
-func (p *Plugin) decideUnbounded(ctx context.Context, request decision.Request, mounts []*api.Mount) (r result) {
-	defer p.recoverPanic(request.Container, &r.err)
+// decide decides without a time limit.
+func (p *Plugin) decide(ctx context.Context, request decision.Request, handler string, mounts []*api.Mount) (adjusted *api.ContainerAdjustment, err error) {
+	defer p.recoverPanic(&err)
 	decider, err := p.newDecider()
 	if err != nil {
-		return result{err: request.Container.RefusalError(err)}
+		return nil, err
 	}
-	decider.CheckHandler = p.handlers.check
-	r.err = decider.Decide(ctx, request, func(edits ocispec.Edits) error {
-		r.adjusted = adjustment.New(edits, mounts)
+	if request.PresentsAllocation() {
+		if err := p.handlers.check(ctx, handler); err != nil {
+			return nil, err
+		}
+	}
+	err = decider.Decide(ctx, request, func(edits ocispec.Edits) error {
+		adjusted = newAdjustment(edits, mounts)
 		return nil
 	})
-	return r
+	return adjusted, err
 }
 
 // CheckAlive returns an error while a decision is overdue.

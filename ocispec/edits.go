@@ -2,8 +2,8 @@
 // the JSON of an OCI runtime spec.
 //
 // It reads the node only through [Files]. Applying edits twice changes nothing. The runtime shim
-// links this package, so the other forms of edits are in packages of their own: adjustment for NRI,
-// injection for the kubelet, runflags for ctr and nerdctl, and cdi.
+// links this package, so the other forms of edits are in packages of their own: runflags for ctr and
+// nerdctl, and cdi.
 package ocispec
 
 import (

@@ -42,9 +42,9 @@ func BenchmarkPrepare(b *testing.B) {
 				b.StopTimer()
 				node.write("bundle/config.json", spec)
 				b.StartTimer()
-				s := newShim(invocation{
+				s := shim{
 					self: "/none", args: []string{"-id", "bench", "start"}, bundle: node.path("bundle"), stateDir: node.path("state"), files: hostfiles.Root(""), stderr: io.Discard,
-				})
+				}
 				testutil.NoError(b, s.editBundle())
 			}
 			b.StopTimer()

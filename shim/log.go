@@ -7,7 +7,6 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/directx-nri/directx-nri/internal/durable"
-	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
@@ -22,7 +21,7 @@ func (s *shim) log() *logrus.Logger {
 	}
 	log := logrus.New()
 	log.SetOutput(&logFile{path: s.policy.Shim.LogPath(s.stateDir)})
-	errlog.Configure(log, s.policy.Log.Level, s.policy.Log.Format)
+	s.policy.Log.Configure(log)
 	return log
 }
 

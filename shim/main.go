@@ -38,7 +38,7 @@ environment variable %[5]s names another directory.
 
 // Main runs the shim with the process's arguments and returns the exit status. files are the node's.
 // In a call of containerd, only the real shim writes to standard output.
-func Main(version string, files decision.Files) int {
+func Main(version string, files ocispec.Files) int {
 	args := os.Args[1:]
 	stateDir := paths.Default().State
 	if len(args) == 1 {
@@ -65,14 +65,13 @@ func Main(version string, files decision.Files) int {
 		fmt.Fprintf(os.Stderr, "directx-nri: find own executable and working directory: %v", err)
 		return exitFailure
 	}
-	return newShim(invocation{
-		self: self, args: args, env: os.Environ(), bundle: bundle, stateDir: stateDir, version: version, files: files, stdout: os.Stdout, stderr: os.Stderr,
-	}).main()
+	s := &shim{self: self, args: args, env: os.Environ(), bundle: bundle, stateDir: stateDir, version: version, files: files, stdout: os.Stdout, stderr: os.Stderr}
+	return s.main()
 }
 
 // selfTest tests whether the shim edits the spec of a made-up container that requests a GPU, and does
 // not change that of another one. The files of the GPU exist on each node.
-func selfTest(files decision.Files) error {
+func selfTest(files ocispec.Files) error {
 	dir, err := os.MkdirTemp(os.Getenv(shimfile.SelfTestParent), "directx-nri-self-test-")
 	if err != nil {
 		return err
@@ -101,7 +100,8 @@ func selfTest(files decision.Files) error {
 		if err := os.WriteFile(config, []byte(before), 0o600); err != nil {
 			return err
 		}
-		if err := newShim(invocation{args: []string{"start"}, bundle: dir, stateDir: state, files: files}).editBundle(); err != nil {
+		s := &shim{args: []string{"start"}, bundle: dir, stateDir: state, files: files}
+		if err := s.editBundle(); err != nil {
 			return err
 		}
 		after, err := os.ReadFile(config)

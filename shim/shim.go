@@ -20,7 +20,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -35,32 +34,25 @@ import (
 // exitFailure is the exit status of a refused start.
 const exitFailure = 1
 
-// invocation is one invocation of the shim.
-type invocation struct {
+// shim is one invocation of the shim.
+type shim struct {
 	self     string   // the path of this executable
 	args     []string // without the program's name
 	env      []string // NAME=value
 	bundle   string   // the working directory
 	stateDir string   // has the node policy, the inventory and the allocation records
 	version  string   // the program's own
-	files    decision.Files
+	files    ocispec.Files
 	stdout   io.Writer
 	// stderr receives one line when a start is refused, which containerd reports. When a start
 	// succeeds, nothing may be written, because containerd reads the output as the address of the
 	// container's shim.
 	stderr io.Writer
-}
 
-type shim struct {
-	invocation
+	// editBundle sets the following fields.
 	container decision.Container
 	config    []byte         // config.json before the edits, nil until it is read
 	policy    *policy.Policy // for the log, nil until it is read
-}
-
-func newShim(i invocation) *shim {
-	id := cmp.Or(flagsOf(i.args)["id"], filepath.Base(i.bundle))
-	return &shim{invocation: i, container: decision.Container{ID: id}}
 }
 
 // main handles the call and returns the exit status: that of the real shim if it was started. On
@@ -127,6 +119,9 @@ func (s *shim) isInfo() bool {
 	return len(s.args) == 1 && strings.TrimLeft(s.args[0], "-") == "info"
 }
 
+// containerID returns the runtime's ID of the container.
+func (s *shim) containerID() string { return cmp.Or(flagsOf(s.args)["id"], filepath.Base(s.bundle)) }
+
 // flagsOf returns the flags in args with their values. The argument after a flag without "=" is its
 // value.
 func flagsOf(args []string) map[string]string {
@@ -150,23 +145,26 @@ const specName = "config.json"
 func (s *shim) editBundle() (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			s.log().WithField("stack", string(debug.Stack())).Error(r)
-			err = s.container.RefusalError(fmt.Errorf("%w: %v", decision.ErrInternal, r))
+			err = errlog.PanicError(s.log(), r)
+		}
+		if err != nil {
+			err = s.container.RefusalError(err)
 		}
 	}()
+	s.container.ID = s.containerID()
 	path := filepath.Join(s.bundle, specName)
 	s.config, err = os.ReadFile(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil // The real shim reports it.
 	case err != nil:
-		return s.container.RefusalError(err)
+		return err
 	case !mayRequestGPU(s.config):
 		return nil
 	}
 	spec, err := ocispec.ParseSpec(s.config)
 	if err != nil {
-		return s.container.RefusalError(fmt.Errorf("%s: %w; whether the container requests a GPU is unknown", specName, err))
+		return fmt.Errorf("%s: %w; whether the container requests a GPU is unknown", specName, err)
 	}
 	container, ok := ContainerOf(spec.SpecInfo, s.container.ID)
 	if !ok {
@@ -183,7 +181,7 @@ func (s *shim) editBundle() (err error) {
 		s.log().WithField("container", s.container.ID).WithError(err).Info("Container starts unchanged: its devices may be no GPUs")
 		return nil
 	case err != nil:
-		return s.container.RefusalError(decision.WithReason(decision.ReasonConfig, err))
+		return decision.WithReason(decision.ReasonConfig, err, "")
 	}
 	s.policy = &p
 	decider := decision.NewDecider(s.stateDir, p, s.container.OS, s.files, s.log())

@@ -498,7 +498,7 @@ func TestRealShimIsFound(t *testing.T) {
 func TestRecordVersion(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
-	s := newShim(invocation{self: b.shim, args: []string{"-id", "c1", "start"}, bundle: b.path("bundle"), stateDir: b.path("state")})
+	s := shim{self: b.shim, args: []string{"-id", "c1", "start"}, bundle: b.path("bundle"), stateDir: b.path("state")}
 	for _, version := range []int{2, 3, 3, 4, 2, 2} {
 		s.recordVersion("/real", version)
 		reason, err := shimfile.BypassReason(b.path("state"))

@@ -134,9 +134,9 @@ func TestCall(t *testing.T) {
 		"start":                           {true, "bundle"},
 		"":                                {false, "bundle"},
 	} {
-		s := newShim(invocation{args: strings.Fields(args), bundle: "/x/bundle"})
-		if s.isStart() != want.start || s.container.ID != want.id {
-			t.Errorf("%s: start %t, ID %s, want %+v", args, s.isStart(), s.container.ID, want)
+		s := shim{args: strings.Fields(args), bundle: "/x/bundle"}
+		if s.isStart() != want.start || s.containerID() != want.id {
+			t.Errorf("%s: start %t, ID %s, want %+v", args, s.isStart(), s.containerID(), want)
 		}
 	}
 }

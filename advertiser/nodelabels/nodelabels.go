@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"github.com/directx-nri/directx-nri/advertiser/resources"
-	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/durable"
 )
 
@@ -63,10 +62,7 @@ func ForDevices(assigned []resources.Assigned) map[string]string {
 
 // deviceLabels returns the values of the labels that describe one GPU.
 func deviceLabels(a resources.Assigned) map[string]string {
-	kind, sharing, memory := "compute", "exclusive", ""
-	if a.Device.Kind() == discovery.KindDisplay {
-		kind = "display"
-	}
+	sharing, memory := "exclusive", ""
 	if a.Rule.Replicas > 1 {
 		sharing = "shared"
 	}
@@ -75,7 +71,7 @@ func deviceLabels(a resources.Assigned) map[string]string {
 	}
 	return map[string]string{
 		"product": labelValue(a.Device.Description), "memory": memory, "driver": labelValue(a.Device.DriverVersion),
-		"kind": kind, "replicas": strconv.Itoa(a.Rule.Replicas), "sharing": sharing,
+		"kind": string(a.Device.Kind()), "replicas": strconv.Itoa(a.Rule.Replicas), "sharing": sharing,
 	}
 }
 

@@ -22,33 +22,21 @@ type Assigned struct {
 	Reason string
 }
 
-// Assigner assigns the GPUs of a node to resources, except those that it cannot advertise.
-type Assigner struct {
-	// NodeOS is the operating system of the node's containers, "" if it does not matter.
-	NodeOS string
-	// OneResource limits the node to the first resource of the configuration. It is set if the
-	// answers to the kubelet have the GPUs: if a container requests GPUs of two resources, the
-	// kubelet can silently drop some of them.
-	OneResource bool
-}
-
-// ByPolicy returns the devices with the resources that they have on a node with the policy p: see
-// [Assigner].
-func ByPolicy(devices []discovery.Device, p policy.Policy, nodeOS string) []Assigned {
-	return Assigner{NodeOS: nodeOS, OneResource: p.Injection == policy.InjectByKubelet}.Assign(devices, p.Resources)
-}
-
-// Assign returns the devices, in their order, each with the first of rules that matches it.
-func (a Assigner) Assign(devices []discovery.Device, rules []policy.Resource) []Assigned {
-	all := make([]Assigned, 0, len(devices))
+// Assign returns the devices, in their order, each with the first rule of p that matches it, on a node
+// with containers of the operating system nodeOS, "" if it does not matter.
+//
+// If the kubelet gives containers their GPUs, the node is limited to the first resource of p: for a
+// container that requests GPUs of two resources, the kubelet can silently drop some of them.
+func Assign(devices []discovery.Device, p policy.Policy, nodeOS string) []Assigned {
+	all, rules := make([]Assigned, 0, len(devices)), p.Resources
 	for _, d := range devices {
-		assigned := Assigned{Device: d, Reason: a.exclusionReason(d)}
+		assigned := Assigned{Device: d, Reason: exclusionReason(d, nodeOS)}
 		i := slices.IndexFunc(rules, func(r policy.Resource) bool { return matches(d, r.Match) })
 		switch {
 		case assigned.Reason != "":
 		case i < 0:
 			assigned.Reason = "no resource of the configuration matches it"
-		case a.OneResource && rules[i].Name != rules[0].Name:
+		case p.Injection == policy.InjectByKubelet && rules[i].Name != rules[0].Name:
 			assigned.Reason = fmt.Sprintf(
 				"with injection: kubelet, a node can have GPUs of one resource, which is %s, the first of the configuration; move %s to the front to advertise this GPU instead",
 				rules[0].Name, rules[i].Name)
@@ -61,7 +49,7 @@ func (a Assigner) Assign(devices []discovery.Device, rules []policy.Resource) []
 }
 
 // exclusionReason returns why a device can belong to no resource, "" if it can belong to one.
-func (a Assigner) exclusionReason(d discovery.Device) string {
+func exclusionReason(d discovery.Device, nodeOS string) string {
 	switch {
 	case d.Software:
 		return "it is a software renderer"
@@ -72,9 +60,9 @@ func (a Assigner) exclusionReason(d discovery.Device) string {
 	case d.InstanceID == "" || !utf8.ValidString(d.InstanceID):
 		// The kubelet could not return this ID unchanged.
 		return "its instance ID is empty or not valid UTF-8"
-	case a.NodeOS == "linux" && len(d.DeviceNodes) == 0:
+	case nodeOS == "linux" && len(d.DeviceNodes) == 0:
 		return "it has no device node, so Linux containers cannot have it"
-	case a.NodeOS == "windows" && len(d.DeviceNodes) > 0 && d.LocationPath == "":
+	case nodeOS == "windows" && len(d.DeviceNodes) > 0 && d.LocationPath == "":
 		return "it has device nodes and no location path, so Windows containers cannot have it"
 	}
 	return ""

@@ -99,7 +99,7 @@ func TestAssign(t *testing.T) {
 		{name: "the first that matches", rules: []policy.Resource{small, all, big}, want: "WARP:software A100=x/rest*1 T4=x/gpu*2 MCDM=x/rest*1 NOTHING:neither NPU:library"},
 		{name: "two rules of one name", rules: []policy.Resource{small, big}, want: "WARP:software A100=x/gpu*8 T4=x/gpu*2 MCDM:rule NOTHING:neither NPU:library"},
 	} {
-		if diff := cmp.Diff(test.want, written(Assigner{}.Assign([]discovery.Device{software, a100, tesla, mcdm, nothing, withdrawn}, test.rules))); diff != "" {
+		if diff := cmp.Diff(test.want, written(Assign([]discovery.Device{software, a100, tesla, mcdm, nothing, withdrawn}, policy.Policy{Resources: test.rules}, ""))); diff != "" {
 			t.Errorf("%s: %s", test.name, diff)
 		}
 	}
@@ -116,7 +116,7 @@ func TestOtherSystem(t *testing.T) {
 		"windows": "T4=x/gpu*1 LINUX:no location path BOTH=x/gpu*1 NOPATH=x/gpu*1 \xff:ID",
 		"linux":   "T4:no device node LINUX=x/gpu*1 BOTH=x/gpu*1 NOPATH:no device node \xff:ID",
 	} {
-		if got := written(Assigner{NodeOS: os}.Assign([]discovery.Device{t4(), linux, both, noPath, noID}, []policy.Resource{{Name: "x/gpu", Replicas: 1}})); got != want {
+		if got := written(Assign([]discovery.Device{t4(), linux, both, noPath, noID}, policy.Policy{Resources: []policy.Resource{{Name: "x/gpu", Replicas: 1}}}, os)); got != want {
 			t.Errorf("%s: %s, want %s", os, got, want)
 		}
 	}
@@ -127,19 +127,18 @@ func TestOneResource(t *testing.T) {
 	t.Parallel()
 	mcdm := t4()
 	mcdm.InstanceID, mcdm.SupportsDisplay = "MCDM", false
-	limited := Assigner{OneResource: true}
 	for want, test := range map[string]struct {
-		assigner Assigner
-		devices  []discovery.Device
+		injection policy.Injection
+		devices   []discovery.Device
 	}{
-		"MCDM:one resource T4=x/display*1": {limited, []discovery.Device{mcdm, t4()}},
-		"MCDM:one resource":                {limited, []discovery.Device{mcdm}},
-		"T4=x/display*1":                   {limited, []discovery.Device{t4()}},
-		"T4=x/display*1 MCDM=x/compute*1":  {Assigner{}, []discovery.Device{t4(), mcdm}},
+		"MCDM:one resource T4=x/display*1": {policy.InjectByKubelet, []discovery.Device{mcdm, t4()}},
+		"MCDM:one resource":                {policy.InjectByKubelet, []discovery.Device{mcdm}},
+		"T4=x/display*1":                   {policy.InjectByKubelet, []discovery.Device{t4()}},
+		"T4=x/display*1 MCDM=x/compute*1":  {policy.InjectByNRI, []discovery.Device{t4(), mcdm}},
 	} {
-		if got := written(test.assigner.Assign(test.devices, []policy.Resource{
+		if got := written(Assign(test.devices, policy.Policy{Injection: test.injection, Resources: []policy.Resource{
 			{Name: "x/display", Replicas: 1, Match: policy.Match{Kind: "display"}}, {Name: "x/compute", Replicas: 1, Match: policy.Match{Kind: "compute"}},
-		})); got != want {
+		}}, "")); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
 	}

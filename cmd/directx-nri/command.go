@@ -13,7 +13,6 @@ import (
 	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/criclient"
-	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/metrics"
 	"github.com/directx-nri/directx-nri/internal/paths"
@@ -78,7 +77,13 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	log := newLog(o.stateDir, stderr)
+	log := logrus.New()
+	log.SetOutput(stderr)
+	policy.Default().Log.Configure(log)
+	if _, err := o.newDecider(log); err != nil {
+		// The plugin starts nevertheless: only containers that request a GPU depend on the policy.
+		log.WithError(err).Error("Containers that request a GPU are refused until the node policy is fixed")
+	}
 	m := metrics.New("directx-nri", cli.Version(version))
 	handlers := nri.NewRuntimeHandlers(o.nriSocket, o.criSocket)
 	plugin := nri.NewPlugin(func() (*decision.Decider, error) { return o.newDecider(log) }, handlers, m, log)
@@ -105,22 +110,8 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 func (o options) newDecider(log *logrus.Logger) (*decision.Decider, error) {
 	p, err := policy.Read(o.stateDir)
 	if err != nil {
-		return nil, decision.WithReason(decision.ReasonConfig, err)
+		return nil, decision.WithReason(decision.ReasonConfig, err, "")
 	}
-	errlog.Configure(log, p.Log.Level, p.Log.Format)
+	p.Log.Configure(log)
 	return decision.NewDecider(o.stateDir, p, ocispec.Linux, hostfiles.Root(o.hostRoot), log), nil
-}
-
-// newLog returns the log that the node policy configures.
-func newLog(stateDir string, w io.Writer) *logrus.Logger {
-	log := logrus.New()
-	log.SetOutput(w)
-	p, err := policy.Read(stateDir)
-	if err != nil {
-		// The plugin starts nevertheless: only containers that request a GPU depend on the policy.
-		log.WithError(err).Error("Containers that request a GPU are refused until the node policy is fixed")
-		p = policy.Default()
-	}
-	errlog.Configure(log, p.Log.Level, p.Log.Format)
-	return log
 }

@@ -42,7 +42,7 @@ func TestFlags(t *testing.T) {
 func TestLogFollowsThePolicy(t *testing.T) {
 	t.Parallel()
 	o := options{stateDir: filepath.Join(t.TempDir(), "state")}
-	log := newLog(o.stateDir, io.Discard)
+	log := testutil.Quiet()
 	p := policy.Default()
 	p.Log.Level = "debug"
 	testutil.NoError(t, policy.Write(o.stateDir, p))

@@ -41,21 +41,11 @@ const (
 	linuxDir = "/usr/lib/wsl/lib"
 )
 
-// Files reads the node's files.
-type Files interface {
-	// Resolve returns path with all links and junctions followed and short names
-	// replaced by long ones. regular reports whether it is a regular file. The error
-	// matches [fs.ErrNotExist] if there is no file.
-	Resolve(path string) (final string, regular bool, err error)
-	// SameContent reports whether two files have the same content.
-	SameContent(a, b string) (bool, error)
-}
-
 // Resolver resolves the requests of containers of an operating system.
 type Resolver struct {
 	policy.ExtraMounts
 	OS    string
-	Files Files
+	Files ocispec.Files
 }
 
 // Mounts returns the mounts of the files on lists, for a container that gets devices and already has
@@ -144,27 +134,29 @@ func (r Resolver) destination(text, directory string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// dirs are the directories of destinations that are file names.
-	path, dirs := to.path, []string{ocispec.System32, ocispec.SysWOW64}
-	if r.OS == ocispec.Linux {
-		dirs = []string{linuxDir}
-	}
-	switch {
-	case directory != "" && (to.absolute || r.OS != ocispec.Windows):
+	if directory != "" && (to.absolute || r.OS != ocispec.Windows) {
 		return "", errDirectory
-	case !to.absolute && baseName(to.path) != to.path:
-		return "", errDestination
-	case directory == policy.SysWOW64:
-		path = joinPath(r.OS, dirs[1], to.path)
-	case !to.absolute:
-		path = joinPath(r.OS, dirs[0], to.path)
 	}
-	notAllowed := errDestination
+	allowed, refusal := []string{ocispec.System32, ocispec.SysWOW64}, errDestination
+	if r.OS == ocispec.Linux {
+		allowed = []string{linuxDir}
+	}
+	path := to.path
+	if !to.absolute {
+		if baseName(path) != path {
+			return "", errDestination
+		}
+		dir := allowed[0]
+		if directory == policy.SysWOW64 {
+			dir = ocispec.SysWOW64
+		}
+		path = joinPath(r.OS, dir, path)
+	}
 	if len(r.Destinations) > 0 {
-		dirs, notAllowed = r.Destinations, errRestricted
+		allowed, refusal = r.Destinations, errRestricted
 	}
-	if !r.isBelowAny(dirs, path) {
-		return "", notAllowed
+	if !r.isBelowAny(allowed, path) {
+		return "", refusal
 	}
 	return path, nil
 }

@@ -29,7 +29,10 @@ const (
 // node is the files of a Windows node. The path of a directory ends with a
 // separator; other files have a content, and those without one cannot be read.
 // links are the targets of links and junctions.
-type node struct{ files, links map[string]string }
+type node struct {
+	ocispec.Files
+	files, links map[string]string
+}
 
 func windowsNode() node {
 	return node{
@@ -76,7 +79,7 @@ func devices() []discovery.Device {
 	}
 }
 
-func windowsResolver(files Files, changes []func(*Resolver)) Resolver {
+func windowsResolver(files ocispec.Files, changes []func(*Resolver)) Resolver {
 	r := Resolver{OS: ocispec.Windows, Files: files, ExtraMounts: policy.ExtraMounts{Sources: policy.MountDriverStore, Max: 4}}
 	for _, change := range changes {
 		change(&r)

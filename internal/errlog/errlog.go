@@ -40,16 +40,3 @@ func (l *LastError) Log(log logrus.FieldLogger, err error, failed, recovered str
 func OneLine(text string) string {
 	return strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, "\uFFFD"), func(r rune) bool { return !unicode.IsPrint(r) }), " ")
 }
-
-// Configure sets the level of log ("error", "warn", "info" or "debug") and its format ("text" or
-// "json"), as the node policy has them. It can be called while the log is in use.
-func Configure(log *logrus.Logger, level, format string) {
-	if parsed, err := logrus.ParseLevel(level); err == nil {
-		log.SetLevel(parsed)
-	}
-	if format == "json" {
-		log.SetFormatter(&logrus.JSONFormatter{})
-	} else {
-		log.SetFormatter(&logrus.TextFormatter{FullTimestamp: true, DisableColors: true})
-	}
-}

@@ -41,18 +41,3 @@ func TestOneLine(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
-
-func TestConfigure(t *testing.T) {
-	t.Parallel()
-	for format, want := range map[string]string{"text": "level=warning msg=x pod=team/gpu", "json": `"level":"warning","msg":"x","pod":"team/gpu"`} {
-		var out bytes.Buffer
-		log := logrus.New()
-		log.SetOutput(&out)
-		Configure(log, "warn", format)
-		log.Info("less severe")
-		log.WithField("pod", "team/gpu").Warn("x")
-		if got := out.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, want) {
-			t.Errorf("%s: %s", format, got)
-		}
-	}
-}

@@ -27,6 +27,8 @@ import (
 	"slices"
 	"syscall"
 
+	"github.com/sirupsen/logrus"
+
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
@@ -119,6 +121,18 @@ type Log struct {
 	Format string `json:"format" yaml:"format,omitempty" jsonschema:"enum=text,enum=json,default=text"`
 }
 
+// Configure sets the level and the format of log. It can be called while the log is in use.
+func (l Log) Configure(log *logrus.Logger) {
+	if level, err := logrus.ParseLevel(l.Level); err == nil {
+		log.SetLevel(level)
+	}
+	if l.Format == "json" {
+		log.SetFormatter(&logrus.JSONFormatter{})
+	} else {
+		log.SetFormatter(&logrus.TextFormatter{FullTimestamp: true, DisableColors: true})
+	}
+}
+
 // Default returns the policy of a node without config.yaml.
 func Default() Policy {
 	p := Policy{
@@ -158,21 +172,20 @@ type policyFile struct {
 // write to the directory, because the policy names a program that runs as the system.
 func Read(stateDir string) (Policy, error) {
 	const remedy = "run 'dxctl config apply', or restart directx-advertiser, to compile it again"
-	path := Path(stateDir)
-	data, err := durable.Read(path, maxSize+1)
-	if errors.Is(err, fs.ErrNotExist) && !durable.Exists(RealShimPath(stateDir)) && !durable.Exists(paths.Allocations(stateDir)) {
-		if err := durable.CheckPrivate(stateDir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return Policy{}, fmt.Errorf("read node policy: %w", err)
-		}
+	switch err := durable.CheckPrivate(stateDir); {
+	case errors.Is(err, fs.ErrNotExist):
 		return Default(), nil
-	}
-	if errors.Is(err, fs.ErrNotExist) {
-		return Policy{}, errlog.WithRemedy(fmt.Errorf("read node policy: %w", err), remedy)
-	}
-	if err != nil {
+	case err != nil:
 		return Policy{}, fmt.Errorf("read node policy: %w", err)
 	}
-	if err := durable.CheckPrivate(stateDir); err != nil {
+	path := Path(stateDir)
+	data, err := durable.Read(path, maxSize+1)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && !durable.Exists(RealShimPath(stateDir)) && !durable.Exists(paths.Allocations(stateDir)):
+		return Default(), nil
+	case errors.Is(err, fs.ErrNotExist):
+		return Policy{}, errlog.WithRemedy(fmt.Errorf("read node policy: %w", err), remedy)
+	case err != nil:
 		return Policy{}, fmt.Errorf("read node policy: %w", err)
 	}
 	p, err := decode(data)

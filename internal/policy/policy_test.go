@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"os"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/sirupsen/logrus"
 
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/paths"
@@ -198,6 +200,21 @@ func TestReadLost(t *testing.T) {
 		}
 		if lost, err := Read(stateDir); (err == nil) != (test.says == "") || err == nil && !reflect.DeepEqual(lost.Resources, p.Resources) || err != nil && !strings.Contains(err.Error(), test.says) {
 			t.Errorf("%s: %+v, %v", name, lost, err)
+		}
+	}
+}
+
+func TestLog(t *testing.T) {
+	t.Parallel()
+	for format, want := range map[string]string{"text": "level=warning msg=x pod=team/gpu", "json": `"level":"warning","msg":"x","pod":"team/gpu"`} {
+		var out bytes.Buffer
+		log := logrus.New()
+		log.SetOutput(&out)
+		Log{Level: "warn", Format: format}.Configure(log)
+		log.Info("less severe")
+		log.WithField("pod", "team/gpu").Warn("x")
+		if got := out.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, want) {
+			t.Errorf("%s: %s", format, got)
 		}
 	}
 }

@@ -28,17 +28,12 @@ const (
 // ErrNoFlag reports that the program has no flag for an edit.
 var ErrNoFlag = errors.New("has no flag for it")
 
-// Files follows the node's symbolic links.
-type Files interface {
-	Resolve(path string) (final string, regular bool, err error)
-}
-
 // Flags returns the flags of the program's run command that make edits. An error matches
 // [ErrNoFlag] if the program has no flag for an edit that the shim makes.
 //
 // Two things differ from the shim: with ctr, a Linux container can create device nodes
 // (access "rwm"), and nerdctl's mounts lack nosuid and nodev.
-func Flags(program Program, goos string, edits ocispec.Edits, files Files) ([]string, error) {
+func Flags(program Program, goos string, edits ocispec.Edits, files ocispec.Files) ([]string, error) {
 	var flags []string
 	for _, d := range edits.WindowsDevices {
 		flags = append(flags, "--device", windowsDevice(program, d))
@@ -83,7 +78,7 @@ func windowsDevice(program Program, d specs.WindowsDevice) string {
 // device node on the host in the container too, and follow no symbolic link.
 // https://github.com/containerd/containerd/blob/v1.7.35/oci/utils_unix.go
 // https://github.com/containerd/nerdctl/blob/v1.7.7/pkg/cmd/container/run_cgroup_linux.go
-func linuxDevice(program Program, d ocispec.LinuxDevice, files Files) (string, error) {
+func linuxDevice(program Program, d ocispec.LinuxDevice, files ocispec.Files) (string, error) {
 	switch resolved, _, err := files.Resolve(d.HostPath); {
 	case err != nil:
 		return "", fmt.Errorf("device node %s: %w", d.HostPath, err)

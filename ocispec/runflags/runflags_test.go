@@ -14,10 +14,13 @@ import (
 )
 
 // links maps symbolic links of a node to their targets.
-type links map[string]string
+type links struct {
+	ocispec.Files
+	targets map[string]string
+}
 
 func (l links) Resolve(path string) (final string, regular bool, err error) {
-	return cmp.Or(l[path], path), false, nil
+	return cmp.Or(l.targets[path], path), false, nil
 }
 
 const (
@@ -98,7 +101,7 @@ func TestWhatHasNoFlag(t *testing.T) {
 		"a control character again": {both, ocispec.Windows, windowsEdits("PCI\n", store+"a.dll", system32+"a.dll"), `"`},
 	} {
 		for _, program := range test.programs {
-			flags, err := Flags(program, test.os, test.edits, links{"/dev/link": "/dev/real"})
+			flags, err := Flags(program, test.os, test.edits, links{targets: map[string]string{"/dev/link": "/dev/real"}})
 			if !errors.Is(err, ErrNoFlag) || !strings.Contains(err.Error(), test.says) || strings.Contains(err.Error(), "\n") || flags != nil {
 				t.Errorf("%s, %s: %q, %v", name, program, flags, err)
 			}

@@ -69,7 +69,7 @@ func New(options Options, compiler config.Compiler, version string, log *logrus.
 // Run advertises until ctx ends.
 func (d *Daemon) Run(ctx context.Context) (err error) {
 	c := d.initialConfiguration(ctx)
-	errlog.Configure(d.log, c.policy.Log.Level, c.policy.Log.Format)
+	c.policy.Log.Configure(d.log)
 	d.log.WithField("version", d.version).Info("Starting directx-advertiser")
 	defer d.log.Info("Stopped directx-advertiser")
 	for c != nil && err == nil {
@@ -109,7 +109,7 @@ func (d *Daemon) serve(ctx context.Context, c *configuration) (next *configurati
 	if !errors.Is(err, errChanged) {
 		return nil, err
 	}
-	errlog.Configure(d.log, next.policy.Log.Level, next.policy.Log.Format)
+	next.policy.Log.Configure(d.log)
 	d.metrics.ConfigApplied()
 	d.log.WithField("config", d.compiler.File).Info("The configuration has changed and is in force")
 	return next, nil
@@ -129,8 +129,6 @@ type status struct {
 	// has no GPU.
 	advertiser *advertiser.Advertiser
 	problem    error
-	// checkReady returns an error while containers cannot be given GPUs.
-	checkReady func(context.Context) error
 }
 
 func (d *Daemon) checkAlive(context.Context) error {
@@ -145,7 +143,7 @@ func (d *Daemon) checkReady(ctx context.Context) error {
 	if s.advertiser == nil {
 		return s.problem
 	}
-	return errors.Join(s.advertiser.CheckRegistered(), s.checkReady(ctx), d.recorder.CheckWritable(ctx))
+	return s.advertiser.CheckReady(ctx)
 }
 
 func (d *Daemon) reportNode(ctx context.Context, n metrics.NodeMetrics) {

@@ -11,13 +11,12 @@ import (
 
 	"github.com/directx-nri/directx-nri/advertiser"
 	"github.com/directx-nri/directx-nri/advertiser/resources"
-	"github.com/directx-nri/directx-nri/cmd/directx-advertiser/injector"
-	"github.com/directx-nri/directx-nri/cmd/directx-advertiser/shimcheck"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/capabilities"
 	"github.com/directx-nri/directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/criclient"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/paths"
@@ -57,7 +56,7 @@ func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
 	c := d.configure(p, discovery.UnhealthyWithoutPath(source, p, d.options.NodeOS))
 	for {
 		a := advertiser.New(c)
-		d.status.Store(&status{advertiser: a, checkReady: c.CheckReady})
+		d.status.Store(&status{advertiser: a})
 		d.initialized = true
 		if err := a.Run(ctx); !errors.Is(err, advertiser.ErrRestart) {
 			return err
@@ -84,16 +83,16 @@ func (d *Daemon) resolveModes(p policy.Policy) policy.Policy {
 func (d *Daemon) configure(p policy.Policy, source discovery.Source) advertiser.Config {
 	checked := &checkedSource{Source: source, check: d.recorder.CheckWritable, log: d.log}
 	c := advertiser.Config{
-		Source: checked, Recorder: d.recorder, Rules: p.Resources, KubeletDir: d.options.KubeletDir, Pods: d.pods,
+		Source: checked, Recorder: d.recorder, Policy: p, KubeletDir: d.options.KubeletDir, Pods: d.pods,
 		NodeOS: d.options.NodeOS, Metrics: d.metrics, Log: d.log, AllocatesAtCreation: d.options.AllocatesAtCreation, OnDevices: d.writeLabels,
 	}
 	switch p.Injection {
 	case policy.InjectByKubelet:
 		c.CheckReady = func(context.Context) error { return nil }
-		c.Inject = d.newInjector(p, source).Inject
+		c.Inject = d.newInjector(p, source).inject
 	case policy.InjectByShim:
 		c.CheckReady = func(ctx context.Context) error {
-			return shimcheck.Check(ctx, d.options.StateDir, d.options.CRISocket.String())
+			return checkShim(ctx, d.options.StateDir, d.options.CRISocket.String())
 		}
 		checked.check = func(ctx context.Context) error { return errors.Join(d.recorder.CheckWritable(ctx), c.CheckReady(ctx)) }
 	case policy.InjectByNRI:
@@ -102,14 +101,14 @@ func (d *Daemon) configure(p policy.Policy, source discovery.Source) advertiser.
 	return c
 }
 
-func (d *Daemon) newInjector(p policy.Policy, source discovery.Source) *injector.Injector {
+func (d *Daemon) newInjector(p policy.Policy, source discovery.Source) *injector {
 	d.log.Warn("The kubelet gives containers their GPUs (injection: kubelet): there are no extra mounts and no GPUs for containers outside Kubernetes, " +
 		"a restarted container has the driver files of its admission, and starts even if its GPU is gone; see docs/kubelet-injection.md")
 	if d.options.NodeOS == "windows" && !p.AssignsByClass() {
 		d.log.Warn("A container can have one GPU: the kubelet passes on one device to containerd on Windows")
 	}
-	return &injector.Injector{
-		Source: source, Files: hostfiles.Root(d.options.HostRoot), OS: d.options.NodeOS, Policy: p, Log: d.log,
+	return &injector{
+		source: source, files: hostfiles.Root(d.options.HostRoot), os: d.options.NodeOS, policy: p, log: d.log,
 	}
 }
 
@@ -135,7 +134,7 @@ func (d *Daemon) checkOffersGPU(ctx context.Context, p policy.Policy, source dis
 	if err != nil {
 		return fmt.Errorf("%w, and failOnInitError is set", err)
 	}
-	if !slices.ContainsFunc(resources.ByPolicy(devices, p, d.options.NodeOS), func(a resources.Assigned) bool { return a.Rule != nil }) {
+	if !slices.ContainsFunc(resources.Assign(devices, p, d.options.NodeOS), func(a resources.Assigned) bool { return a.Rule != nil }) {
 		return errors.New("there is no GPU for any resource on this node, and failOnInitError is set")
 	}
 	return nil
@@ -187,7 +186,7 @@ type checkedSource struct {
 
 // isDefinite reports whether err, of a check, means that containers cannot be given GPUs.
 func isDefinite(err error) bool {
-	return shimcheck.IsDefinite(err) || errors.Is(err, allocation.ErrNotWritable)
+	return slices.ContainsFunc([]error{allocation.ErrNotWritable, criclient.ErrShimNotUsed, errShimMissing, errBypassed}, func(definite error) bool { return errors.Is(err, definite) })
 }
 
 // Devices implements [discovery.Source]. Until the check has passed once, Devices returns its error.

@@ -88,7 +88,7 @@ func (f *Flags) CheckFlags() error {
 }
 
 // Files returns where driver files are looked up.
-func (f *Flags) Files() decision.Files {
+func (f *Flags) Files() ocispec.Files {
 	if f.assumeFiles {
 		return hostfiles.AssumedToExist{}
 	}

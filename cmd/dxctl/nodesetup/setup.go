@@ -179,7 +179,7 @@ func (o *setupOptions) checkGPU(ctx context.Context) error {
 	}
 	// An inventory can describe the GPUs of several nodes, and of both operating systems. Only the
 	// GPUs that the advertiser would offer on this node are relevant.
-	for _, a := range resources.ByPolicy(devices, p, runtime.GOOS) {
+	for _, a := range resources.Assign(devices, p, runtime.GOOS) {
 		if a.Rule != nil && !slices.ContainsFunc(a.Device.DeviceNodes, o.isMissing) {
 			return nil
 		}

@@ -194,9 +194,10 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 	var edited []byte
 	changed := false
 	if err == nil && outcome.Unchanged == "" {
-		if edited, changed, err = spec.Apply(outcome.Edits); err != nil {
-			err = container.RefusalError(err)
-		}
+		edited, changed, err = spec.Apply(outcome.Edits)
+	}
+	if err != nil {
+		err = container.RefusalError(err)
 	}
 	switch {
 	case errors.Is(err, fs.ErrPermission):

@@ -1,6 +1,4 @@
-// Package injection converts [ocispec.Edits] to a device plugin's answer, by which the
-// kubelet makes them.
-package injection
+package daemon
 
 import (
 	"fmt"
@@ -11,13 +9,13 @@ import (
 	"github.com/directx-nri/directx-nri/ocispec"
 )
 
-// New returns edits as an answer for one container, or an error if the kubelet cannot pass them on.
+// newAnswer returns edits as an answer for one container, or an error if the kubelet cannot pass them on.
 // An answer has no mount options but read-only: containerd mounts with its own defaults.
 //
 // containerd's CRI on Windows accepts devices without ContainerPath and Permissions
 // only (WithWindowsDevices in pkg/cri/opts/spec_windows_opts.go of 1.7, and still in
 // 2.4), and the kubelet keeps one of several devices with the same ContainerPath.
-func New(edits ocispec.Edits) (*v1beta1.ContainerAllocateResponse, error) {
+func newAnswer(edits ocispec.Edits) (*v1beta1.ContainerAllocateResponse, error) {
 	if n := len(edits.WindowsDevices); n > 1 {
 		return nil, fmt.Errorf("%d GPUs for one container, and on Windows the kubelet passes on one; request one, or set injection: shim in the configuration", n)
 	}

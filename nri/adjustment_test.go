@@ -1,4 +1,4 @@
-package adjustment
+package nri
 
 import (
 	"os"
@@ -12,7 +12,7 @@ import (
 	"github.com/directx-nri/directx-nri/ocispec"
 )
 
-func TestNew(t *testing.T) {
+func TestAdjustment(t *testing.T) {
 	t.Parallel()
 	mode, group := os.FileMode(0o660), uint32(44)
 	library := specs.Mount{Source: "/a", Destination: "/usr/lib/wsl/lib/libd3d12.so", Type: "bind", Options: []string{"ro"}}
@@ -49,7 +49,7 @@ func TestNew(t *testing.T) {
 			for _, destination := range test.mounts {
 				own = append(own, &api.Mount{Destination: destination})
 			}
-			if diff := cmp.Diff(test.want, New(test.edits, own), protocmp.Transform()); diff != "" {
+			if diff := cmp.Diff(test.want, newAdjustment(test.edits, own), protocmp.Transform()); diff != "" {
 				t.Errorf("adjustment (-want +got):\n%s", diff)
 			}
 		})

@@ -1,4 +1,4 @@
-package injection
+package daemon
 
 import (
 	"testing"
@@ -11,7 +11,7 @@ import (
 	"github.com/directx-nri/directx-nri/ocispec"
 )
 
-func TestNew(t *testing.T) {
+func TestAnswer(t *testing.T) {
 	t.Parallel()
 	gpu := specs.WindowsDevice{IDType: ocispec.IDTypeLocationPath, ID: "PCIROOT(0)#PCI(1B00)"}
 	for name, test := range map[string]struct {
@@ -44,7 +44,7 @@ func TestNew(t *testing.T) {
 			},
 		},
 	} {
-		got, err := New(test.edits)
+		got, err := newAnswer(test.edits)
 		if diff := cmp.Diff(test.want, got, protocmp.Transform()); diff != "" || (err != nil) != test.err {
 			t.Errorf("%s: %v, answer (-want +got):\n%s", name, err, diff)
 		}

@@ -1,4 +1,4 @@
-package injector
+package daemon
 
 import (
 	"errors"
@@ -37,8 +37,8 @@ func linuxGPU(name string) discovery.Device {
 	}
 }
 
-func testInjector(os string, p policy.Policy, devices ...discovery.Device) *Injector {
-	return &Injector{Source: discovery.Static(devices), Files: hostfiles.AssumedToExist{}, OS: os, Log: testutil.Quiet(), Policy: p}
+func testInjector(os string, p policy.Policy, devices ...discovery.Device) *injector {
+	return &injector{source: discovery.Static(devices), files: hostfiles.AssumedToExist{}, os: os, log: testutil.Quiet(), policy: p}
 }
 
 func TestInject(t *testing.T) {
@@ -76,7 +76,7 @@ func TestInject(t *testing.T) {
 			for _, id := range test.ids {
 				replicas = append(replicas, allocation.Replica{InstanceID: id, UUID: "GPU-of-" + id})
 			}
-			got, err := i.Inject(t.Context(), "x/y", replicas)
+			got, err := i.inject(t.Context(), "x/y", replicas)
 			if test.err != "" {
 				if err == nil || !strings.Contains(err.Error(), test.err) {
 					t.Errorf("%v, want %q", err, test.err)
@@ -97,7 +97,7 @@ func TestInject(t *testing.T) {
 func TestInjectedUUID(t *testing.T) {
 	t.Parallel()
 	i := testInjector("windows", policy.Policy{VisibilityHints: true}, windowsGPU("1B00", "nv.inf"))
-	answer, err := i.Inject(t.Context(), "x/y", []allocation.Replica{{InstanceID: `PCI\1B00`, UUID: "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"}})
+	answer, err := i.inject(t.Context(), "x/y", []allocation.Replica{{InstanceID: `PCI\1B00`, UUID: "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"}})
 	if got := answer.GetEnvs()["DIRECTX_DEVICES"]; err != nil || !strings.Contains(got, "GPU-8932f937") {
 		t.Errorf("%s, %v", got, err)
 	}

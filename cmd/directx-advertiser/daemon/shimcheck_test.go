@@ -1,6 +1,6 @@
 //go:build unix
 
-package shimcheck
+package daemon
 
 import (
 	"context"
@@ -34,7 +34,7 @@ func (*containerd) Version(context.Context, *cri.VersionRequest) (*cri.VersionRe
 	return &cri.VersionResponse{RuntimeVersion: "v1.7.35"}, nil
 }
 
-func TestCheck(t *testing.T) {
+func TestCheckShim(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	shim := filepath.Join(dir, shimfile.BaseName)
@@ -68,12 +68,12 @@ func TestCheck(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			err := Check(t.Context(), stateDir, socket)
+			err := checkShim(t.Context(), stateDir, socket)
 			if (err == nil) != (test.want == nil && test.words == "") || !errors.Is(err, test.want) && test.want != nil {
 				t.Fatalf("error %v, want %v", err, test.want)
 			}
-			if err != nil && (!strings.Contains(err.Error(), test.words) || IsDefinite(err) != (test.want != nil)) {
-				t.Errorf("error %v, want one with %q; definite: %t", err, test.words, IsDefinite(err))
+			if err != nil && (!strings.Contains(err.Error(), test.words) || isDefinite(err) != (test.want != nil)) {
+				t.Errorf("error %v, want one with %q; definite: %t", err, test.words, isDefinite(err))
 			}
 		})
 	}

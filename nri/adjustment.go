@@ -1,6 +1,4 @@
-// Package adjustment converts [ocispec.Edits] of a Linux container to an NRI
-// ContainerAdjustment.
-package adjustment
+package nri
 
 import (
 	"slices"
@@ -11,11 +9,11 @@ import (
 	"github.com/directx-nri/directx-nri/ocispec"
 )
 
-// New returns edits as an adjustment of a container that has the given mounts.
+// newAdjustment returns edits as an adjustment of a container that has the given mounts.
 // An edit at the destination of one of them is left out: the runtime would replace the container's
 // own mount. The destination of a removed mount is spelled as in the container's mount, because the
 // runtime compares the strings.
-func New(edits ocispec.Edits, mounts []*api.Mount) *api.ContainerAdjustment {
+func newAdjustment(edits ocispec.Edits, mounts []*api.Mount) *api.ContainerAdjustment {
 	key := func(destination string) string { return ocispec.DestinationKey(ocispec.Linux, destination) }
 	isRemoved := func(m *api.Mount) bool {
 		return slices.ContainsFunc(edits.RemoveMounts, func(d string) bool { return key(d) == key(m.GetDestination()) })

@@ -1,6 +1,4 @@
-// Package shimcheck checks whether containerd starts containers with the runtime shim of
-// directx-nri.
-package shimcheck
+package daemon
 
 import (
 	"context"
@@ -24,16 +22,10 @@ var (
 	errBypassed    = errors.New("containerd bypasses the shim for the containers of pods")
 )
 
-// IsDefinite reports whether err is a reason why containers would not start with GPUs. Other
-// errors of [Check] mean that this is not known, as during a restart of containerd.
-func IsDefinite(err error) bool {
-	return errors.Is(err, criclient.ErrShimNotUsed) || errors.Is(err, errShimMissing) || errors.Is(err, errBypassed)
-}
-
-// Check returns nil if the containerd at criSocket starts the pods of at least one runtime handler
+// checkShim returns nil if the containerd at criSocket starts the pods of at least one runtime handler
 // with the shim. The interlock stops the containers of pods with other runtime handlers. The shim
 // records in stateDir that containerd does not run it for the containers of pods.
-func Check(ctx context.Context, stateDir, criSocket string) error {
+func checkShim(ctx context.Context, stateDir, criSocket string) error {
 	switch reason, err := shimfile.BypassReason(stateDir); {
 	case err != nil:
 		return err
