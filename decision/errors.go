@@ -95,7 +95,7 @@ func causeOf(err error) cause {
 // WithDefaultRemedy returns err with the default remedy of its cause, unless it has a remedy.
 func WithDefaultRemedy(err error) error {
 	remedy := causeOf(err).remedy
-	if _, ok := errors.AsType[*errlog.RemedyError](err); ok || remedy == "" {
+	if _, own := errlog.Split(err); own != "" || remedy == "" {
 		return err
 	}
 	return errlog.WithRemedy(err, remedy)

@@ -1,14 +1,18 @@
 package nri
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/directx-nri/directx-nri/decision"
+	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/criclient"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
+	"github.com/directx-nri/directx-nri/internal/shimfile"
 )
 
 // RuntimeHandlers are those of the containerd that the plugin is registered with. Its configuration
@@ -83,8 +87,31 @@ func (h *RuntimeHandlers) check(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if err := config.CheckHandler(name); err != nil {
+	if err := checkHandler(config, name); err != nil {
 		return decision.WithReason(decision.ReasonHandler, err, "use a runtime class whose handler runs runc, or no runtime class")
 	}
 	return nil
+}
+
+// checkHandler returns nil if containers of the named handler, "" for the default one,
+// can have GPUs from the NRI plugin.
+func checkHandler(c criclient.RunningConfig, name string) error {
+	name = cmp.Or(name, c.Default)
+	i := slices.IndexFunc(c.Handlers, func(h containerdconfig.Handler) bool { return h.Name == name })
+	switch {
+	case i < 0:
+		return fmt.Errorf("containerd has no runtime handler %q", name)
+	case c.Handlers[i].RuntimeType == shimfile.RuntimeName: // It runs runc's shim.
+		return nil
+	}
+	return c.Handlers[i].CheckEligible(c.OS)
+}
+
+// checkAnyHandler returns nil if containers of at least one handler can have GPUs from the
+// NRI plugin.
+func checkAnyHandler(c criclient.RunningConfig) error {
+	if slices.ContainsFunc(c.Handlers, func(h containerdconfig.Handler) bool { return checkHandler(c, h.Name) == nil }) {
+		return nil
+	}
+	return fmt.Errorf("no runtime handler of containerd can have GPUs: %s; add one of runc", containerdconfig.WhyNotEligible(c.Handlers, c.OS))
 }

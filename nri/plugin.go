@@ -184,7 +184,7 @@ func (p *Plugin) CheckReady(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return config.CheckAnyHandler()
+	return checkAnyHandler(config)
 }
 
 // hookBudget is how long decisions may take. The runtime drops a plugin that has not

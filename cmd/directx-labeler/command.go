@@ -73,7 +73,8 @@ func (o options) run(ctx context.Context, log logrus.FieldLogger) error {
 	defer ticker.Stop()
 	var lastErr errlog.LastError
 	var applied map[string]string
-	for patchedAt := (time.Time{}); ; {
+	var patchedAt time.Time
+	for {
 		labels, err := nodelabels.Read(o.labelsFile)
 		if err == nil && (!maps.Equal(labels, applied) || time.Since(patchedAt) >= resyncInterval) {
 			if _, err = nodes.Patch(ctx, o.node, types.MergePatchType, patch(labels), metav1.PatchOptions{}); err == nil {

@@ -7,10 +7,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/cdi"
-	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/noderuntime"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/doctor"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/nodeconfig"
-	"github.com/directx-nri/directx-nri/cmd/dxctl/nodesetup"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/show"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/verify"
 	"github.com/directx-nri/directx-nri/internal/cli"
@@ -45,7 +44,7 @@ dxctl was called incorrectly, 3 if a result is unknown.`,
 			doctor.NewCommand(v), verify.NewCommand(v),
 		}},
 		{"containers", "Prepare containers:", containers},
-		{"setup", "Set up the node:", []*cobra.Command{newRuntimeCommand(), nodeconfig.NewCommand(), nodesetup.NewServiceCommand()}},
+		{"setup", "Set up the node:", []*cobra.Command{newRuntimeCommand(), nodeconfig.NewCommand(), noderuntime.NewServiceCommand()}},
 		{"shell", "Other commands:", []*cobra.Command{newVersionCommand()}},
 	} {
 		command.AddGroup(&cobra.Group{ID: group.id, Title: group.title})
@@ -91,7 +90,7 @@ func newRuntimeCommand() *cobra.Command {
 		Use:   "runtime",
 		Short: "Set up the runtime shim and containerd",
 	}
-	command.AddCommand(nodesetup.NewSetupCommand(), nodesetup.NewInstallCommand(), nodesetup.NewUninstallCommand())
-	command.AddCommand(containerd.NewConfigureCommand(), containerd.NewUnconfigureCommand())
+	command.AddCommand(noderuntime.NewSetupCommand(), noderuntime.NewInstallCommand(), noderuntime.NewUninstallCommand())
+	command.AddCommand(noderuntime.NewConfigureCommand(), noderuntime.NewUnconfigureCommand())
 	return command
 }

@@ -6,7 +6,6 @@ package main
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"go/ast"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/invopop/jsonschema"
 
+	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/config"
 )
 
@@ -72,10 +72,7 @@ func generate() (map[string][]byte, error) {
 
 func encode(v any) ([]byte, error) {
 	var text bytes.Buffer
-	encoder := json.NewEncoder(&text)
-	encoder.SetEscapeHTML(false)
-	encoder.SetIndent("", "  ")
-	err := encoder.Encode(v)
+	err := cli.PrintDocument(&text, cli.JSON, v)
 	return text.Bytes(), err
 }
 
@@ -116,7 +113,7 @@ func complete(s *jsonschema.Schema) {
 		setTypes(s, "string", "number")
 	}
 	if _, alsoNumber := s.Extras["type"]; (s.Type == "string" || alsoNumber) && s.Enum == nil {
-		s.MinLength, s.MaxLength = cmp.Or(s.MinLength, ptr(1)), cmp.Or(s.MaxLength, ptr(config.MaxString))
+		s.MinLength, s.MaxLength = cmp.Or(s.MinLength, new(uint64(1))), cmp.Or(s.MaxLength, new(uint64(config.MaxString)))
 	}
 	switch s.Format {
 	case "vendor":
@@ -133,11 +130,9 @@ func complete(s *jsonschema.Schema) {
 	default:
 		s.Extras = nil
 		setTypes(item, "string", "object")
-		item.MinLength, item.MaxLength = ptr(1), ptr(config.MaxString)
+		item.MinLength, item.MaxLength = new(uint64(1)), new(uint64(config.MaxString))
 	}
 }
-
-func ptr(n uint64) *uint64 { return &n }
 
 // fieldComments returns the comments of the struct fields of config.yaml, by type.Field.
 // [jsonschema.Reflector.AddGoComments] ignores types that are not exported.

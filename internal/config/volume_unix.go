@@ -29,8 +29,8 @@ func checkVolumeBy(f *os.File, usualDir string, isReadOnly func(*os.File) bool) 
 	if err == nil {
 		err = durable.CheckOpen(f)
 	}
-	if denied, ok := errors.AsType[*errlog.RemedyError](err); ok && elsewhere {
-		err = errlog.WithRemedy(denied.Err, fmt.Sprintf("use a copy that only root can change: install -D -m 644 %s %s", path, filepath.Join(usualDir, filepath.Base(path))))
+	if elsewhere && (errors.Is(err, durable.ErrNotPrivate) || errors.Is(err, durable.ErrUntrusted)) {
+		err = errlog.WithRemedy(errors.Unwrap(err), fmt.Sprintf("use a copy that only root can change: install -D -m 644 %s %s", path, filepath.Join(usualDir, filepath.Base(path))))
 	}
 	return err
 }

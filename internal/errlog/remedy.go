@@ -1,16 +1,27 @@
 package errlog
 
-// RemedyError is an error with the remedy for its cause. 'dxctl doctor' prints the two separately.
-type RemedyError struct {
-	Err    error
-	Remedy string
+import (
+	"errors"
+	"strings"
+)
+
+// remedyError is an error with the remedy for its cause.
+type remedyError struct {
+	error
+	remedy string
 }
 
-// WithRemedy returns err with a remedy.
-func WithRemedy(err error, remedy string) error { return &RemedyError{err, remedy} }
+// WithRemedy returns err with a remedy, which ends its text. [Split] separates the two.
+func WithRemedy(err error, remedy string) error { return &remedyError{err, remedy} }
 
-// Error returns the error and the remedy.
-func (e *RemedyError) Error() string { return e.Err.Error() + "; " + e.Remedy }
+func (e *remedyError) Error() string { return e.error.Error() + "; " + e.remedy }
 
-// Unwrap returns the error without the remedy.
-func (e *RemedyError) Unwrap() error { return e.Err }
+func (e *remedyError) Unwrap() error { return e.error }
+
+// Split returns the text of err without its remedy, and the remedy, "" if it has none.
+func Split(err error) (text, remedy string) {
+	if e, ok := errors.AsType[*remedyError](err); ok {
+		remedy = e.remedy
+	}
+	return strings.TrimSuffix(err.Error(), "; "+remedy), remedy
+}

@@ -4,7 +4,6 @@ package hostfiles
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -14,8 +13,6 @@ import (
 // Root is where the node's root directory is mounted: "" (or "/" on Linux) for a program on the
 // node itself. All paths that its methods take and return are the node's own.
 type Root string
-
-var errNotRegular = errors.New("not a regular file")
 
 // maxCompared is the largest size in bytes of files that are compared, because a container's start
 // waits for it.
@@ -75,7 +72,7 @@ func (r Root) content(path string) ([]byte, error) {
 	case err != nil:
 		return nil, err
 	case !regular:
-		return nil, fmt.Errorf("%s: %w", path, errNotRegular)
+		return nil, fmt.Errorf("%s: not a regular file", path)
 	}
 	file := r.localPath(final)
 	info, err := os.Stat(file)

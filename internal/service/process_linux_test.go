@@ -27,16 +27,16 @@ func TestSocketOwner(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if process.pid != os.Getpid() {
-			t.Errorf("%s: process %d, want %d", name, process.pid, os.Getpid())
+		if process.Pid != os.Getpid() {
+			t.Errorf("%s: process %d, want %d", name, process.Pid, os.Getpid())
 		}
-		if is, err := process.is(filepath.Base(os.Args[0])); err != nil || !is {
-			t.Errorf("it is %s: %v", process.name(), err)
+		if is, runs, err := runsProgram(process.Pid, filepath.Base(os.Args[0])); err != nil || !runs {
+			t.Errorf("it is %s: %v", is, err)
 		}
-		if is, err := process.is("containerd"); err != nil || is {
-			t.Errorf("it is containerd: %v", err)
+		if is, runs, err := runsProgram(process.Pid, "containerd"); err != nil || runs {
+			t.Errorf("%s is containerd: %v", is, err)
 		}
-		if err := process.close(); err != nil {
+		if err := process.Release(); err != nil {
 			t.Error(err)
 		}
 	}
@@ -55,26 +55,25 @@ func TestWaitAndSignal(t *testing.T) {
 	if err := command.Start(); err != nil {
 		t.Fatal(err)
 	}
-	handle, err := os.FindProcess(command.Process.Pid)
+	p, err := os.FindProcess(command.Process.Pid)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{pid: command.Process.Pid, handle: handle}
-	defer p.close()
+	defer p.Release()
 	short, cancel := context.WithTimeout(t.Context(), 3*exitPollInterval)
 	defer cancel()
-	if err := p.wait(short); !errors.Is(err, context.DeadlineExceeded) {
+	if err := waitForExit(short, p); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("it runs: %v", err)
 	}
-	if err := p.signal(unix.SIGTERM); err != nil {
+	if err := p.Signal(unix.SIGTERM); err != nil {
 		t.Error(err)
 	}
 	// Its parent, this process, has not waited for it yet.
-	if err := p.wait(t.Context()); err != nil {
+	if err := waitForExit(t.Context(), p); err != nil {
 		t.Error(err)
 	}
 	_ = command.Wait() // Its status is the signal.
-	if err := p.signal(unix.SIGTERM); !errors.Is(err, os.ErrProcessDone) {
+	if err := p.Signal(unix.SIGTERM); !errors.Is(err, os.ErrProcessDone) {
 		t.Errorf("it has ended: %v", err)
 	}
 }

@@ -35,7 +35,7 @@ func (s signaledProcess) send(ctx context.Context, signal unix.Signal) (err erro
 	if err != nil {
 		return fmt.Errorf("restart by %s: %w", s, err)
 	}
-	defer func() { err = errors.Join(err, process.close()) }()
+	defer func() { err = errors.Join(err, process.Release()) }()
 	err = s.sendTo(ctx, process, signal)
 	switch {
 	case err == nil || errors.Is(err, os.ErrProcessDone) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH):
@@ -43,21 +43,21 @@ func (s signaledProcess) send(ctx context.Context, signal unix.Signal) (err erro
 	case errors.Is(err, fs.ErrPermission):
 		err = fmt.Errorf("%w; run as root, and in a pod set appArmorProfile: {type: Unconfined} for this container", err)
 	}
-	return fmt.Errorf("restart by %s: process %d: %w", s, process.pid, err)
+	return fmt.Errorf("restart by %s: process %d: %w", s, process.Pid, err)
 }
 
-func (s signaledProcess) sendTo(ctx context.Context, process *process, signal unix.Signal) error {
-	matches, err := process.is(s.program)
+func (s signaledProcess) sendTo(ctx context.Context, process *os.Process, signal unix.Signal) error {
+	name, runs, err := runsProgram(process.Pid, s.program)
 	if err != nil {
 		return err
 	}
-	if !matches {
-		return fmt.Errorf("it listens on %s, but runs %s instead of %s; restart %[3]s another way", s.socket, process.name(), s.program)
+	if !runs {
+		return fmt.Errorf("it listens on %s, but runs %s instead of %s; restart %[3]s another way", s.socket, name, s.program)
 	}
-	if err := process.signal(signal); err != nil || signal != unix.SIGTERM {
+	if err := process.Signal(signal); err != nil || signal != unix.SIGTERM {
 		return err
 	}
-	if err := process.wait(ctx); err != nil {
+	if err := waitForExit(ctx, process); err != nil {
 		return fmt.Errorf("it got a signal and has not exited: %w", err)
 	}
 	return nil

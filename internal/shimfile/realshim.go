@@ -2,7 +2,6 @@ package shimfile
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,8 +12,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
-
-var errNoShim = errors.New("runtime shim not found")
 
 // DefaultRealShim returns the file name of the real shim unless another one is configured.
 func DefaultRealShim() string {
@@ -47,7 +44,7 @@ func findRealShim(self, name, k3sBin string) (string, error) {
 		path, err = exec.LookPath(filepath.Join(k3sBin, name))
 	}
 	if err != nil {
-		return "", fmt.Errorf("%w: %s is neither in %s nor on PATH", errNoShim, name, filepath.Dir(self))
+		return "", fmt.Errorf("runtime shim not found: %s is neither in %s nor on PATH", name, filepath.Dir(self))
 	}
 	return path, checkProgram(self, path)
 }
@@ -79,13 +76,13 @@ func CheckRealShim(stateDir, name string) error {
 func checkProgram(self, path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
-		return fmt.Errorf("%w: %w", errNoShim, err)
+		return fmt.Errorf("runtime shim not found: %w", err)
 	}
 	if !info.Mode().IsRegular() || runtime.GOOS != "windows" && info.Mode().Perm()&0o111 == 0 {
-		return fmt.Errorf("%w: %s is not an executable file", errNoShim, path)
+		return fmt.Errorf("runtime shim not found: %s is not an executable file", path)
 	}
 	if own, err := os.Stat(self); err == nil && os.SameFile(info, own) {
-		return fmt.Errorf("%w: %s is the runtime shim of directx-nri", errNoShim, path)
+		return fmt.Errorf("runtime shim not found: %s is the runtime shim of directx-nri", path)
 	}
 	return nil
 }

@@ -27,16 +27,13 @@ const BaseName = "containerd-shim-directx-v1"
 
 const programPerm fs.FileMode = 0o755
 
-// FileNameFor returns the shim's file name on the given GOOS.
-func FileNameFor(goos string) string {
-	if goos == "windows" {
+// FileName returns the shim's file name on this system.
+func FileName() string {
+	if runtime.GOOS == "windows" {
 		return BaseName + ".exe"
 	}
 	return BaseName
 }
-
-// FileName returns the shim's file name on this system.
-func FileName() string { return FileNameFor(runtime.GOOS) }
 
 // IsShim reports whether a containerd runtime_path names the shim, in any
 // directory and for any operating system.

@@ -17,8 +17,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/directx-nri/directx-nri/cmd/directx-advertiser/shimcheck"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
-	"github.com/directx-nri/directx-nri/internal/criclient"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/test/bed"
@@ -219,7 +219,7 @@ func TestConfigureAndBack(t *testing.T) {
 					t.Errorf("NRI was not off, or containerd words it differently:\n%s", logged)
 				}
 				n.mustRestart("configure")
-				if err := n.loaded().CheckShimUsed(); errors.Is(err, criclient.ErrShimNotUsed) != (name == containerd2) {
+				if err := shimcheck.CheckUsed(n.loaded()); errors.Is(err, shimcheck.ErrNotUsed) != (name == containerd2) {
 					t.Errorf("pods go through the shim: %v", err)
 				}
 				after := n.handlers()

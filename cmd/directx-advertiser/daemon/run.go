@@ -11,12 +11,12 @@ import (
 
 	"github.com/directx-nri/directx-nri/advertiser"
 	"github.com/directx-nri/directx-nri/advertiser/resources"
+	"github.com/directx-nri/directx-nri/cmd/directx-advertiser/shimcheck"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/capabilities"
 	"github.com/directx-nri/directx-nri/internal/cli"
-	"github.com/directx-nri/directx-nri/internal/criclient"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/paths"
@@ -92,7 +92,7 @@ func (d *Daemon) configure(p policy.Policy, source discovery.Source) advertiser.
 		c.Inject = d.newInjector(p, source).inject
 	case policy.InjectByShim:
 		c.CheckReady = func(ctx context.Context) error {
-			return checkShim(ctx, d.options.StateDir, d.options.CRISocket.String())
+			return shimcheck.Check(ctx, d.options.StateDir, d.options.CRISocket.String())
 		}
 		checked.check = func(ctx context.Context) error { return errors.Join(d.recorder.CheckWritable(ctx), c.CheckReady(ctx)) }
 	case policy.InjectByNRI:
@@ -186,7 +186,7 @@ type checkedSource struct {
 
 // isDefinite reports whether err, of a check, means that containers cannot be given GPUs.
 func isDefinite(err error) bool {
-	return slices.ContainsFunc([]error{allocation.ErrNotWritable, criclient.ErrShimNotUsed, errShimMissing, errBypassed}, func(definite error) bool { return errors.Is(err, definite) })
+	return shimcheck.IsDefinite(err) || errors.Is(err, allocation.ErrNotWritable)
 }
 
 // Devices implements [discovery.Source]. Until the check has passed once, Devices returns its error.

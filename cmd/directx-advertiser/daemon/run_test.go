@@ -8,10 +8,10 @@ import (
 
 	logtest "github.com/sirupsen/logrus/hooks/test"
 
+	"github.com/directx-nri/directx-nri/cmd/directx-advertiser/shimcheck"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/config"
-	"github.com/directx-nri/directx-nri/internal/criclient"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/testutil/allocationtest"
@@ -56,7 +56,7 @@ func TestCheckedSource(t *testing.T) {
 		message string // logged
 	}{
 		{result: unknown, wantErr: true},
-		{result: criclient.ErrShimNotUsed, wantErr: true},
+		{result: shimcheck.ErrNotUsed, wantErr: true},
 		{result: nil, want: 1, message: "Advertising GPUs"},
 		{result: nil, want: 1},
 		{result: unknown, want: 1},

@@ -13,7 +13,6 @@ import (
 	"strconv"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/nodegpus"
 	"github.com/directx-nri/directx-nri/decision"
@@ -178,8 +177,9 @@ func (o *options) generate(present []discovery.Device, p policy.Policy, stderr i
 	if err != nil {
 		return nil, 0, err
 	}
-	data, err = yaml.Marshal(spec)
-	return append([]byte(header), data...), len(all), err
+	text := bytes.NewBufferString(header)
+	err = cli.PrintDocument(text, cli.YAML, spec)
+	return text.Bytes(), len(all), err
 }
 
 // write prints the specification of count GPUs, or writes it to the file if that differs. It reports

@@ -1,17 +1,14 @@
 package doctor
 
 import (
-	"runtime"
-
 	"github.com/spf13/cobra"
 
-	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
 	"github.com/directx-nri/directx-nri/internal/cli"
 )
 
 // NewCapabilitiesCommand returns 'dxctl capabilities'. version is that of dxctl.
 func NewCapabilitiesCommand(version string) *cobra.Command {
-	g := gatherer{Instance: containerd.Instance{OS: runtime.GOOS}, version: version}
+	g := gatherer{version: version}
 	command := &cobra.Command{
 		Use:   "capabilities",
 		Short: "Show what this node supports",

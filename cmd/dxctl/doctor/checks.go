@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/noderuntime"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/capabilities"
@@ -87,21 +87,23 @@ func (e *examiner) inventory() string { return e.Config.Policy.Source.Inventory 
 
 func (e *examiner) injects(by policy.Injection) bool { return slices.Contains(e.report.Injection, by) }
 
+// shimOnly reports whether nothing but the shim adds GPUs to containers.
+func (e *examiner) shimOnly() bool {
+	return slices.Equal(e.report.Injection, []policy.Injection{policy.InjectByShim})
+}
+
 // has reports whether one of the checks has a finding.
 func (e *examiner) has(checks ...string) bool {
 	return slices.ContainsFunc(e.report.Findings, func(f Finding) bool { return slices.Contains(checks, f.Check) })
 }
 
 // add adds a finding. If dxctl lacks a permission, it is unknown whether the node has the problem.
-// The remedy of an [errlog.RemedyError] takes precedence over that of the kind.
-func (e *examiner) add(k findingKind, object string, problem error) {
-	f := Finding{Check: k.check, Severity: Problem, Object: object, Problem: problem.Error(), Why: k.why, Fix: k.fix}
-	withRemedy, hasRemedy := errors.AsType[*errlog.RemedyError](problem)
-	switch {
-	case errors.Is(problem, fs.ErrPermission):
+// A remedy of the problem takes precedence over that of the kind.
+func (e *examiner) add(k findingKind, object string, problem error) *Finding {
+	text, remedy := errlog.Split(problem)
+	f := Finding{Check: k.check, Severity: Problem, Object: object, Problem: text, Why: k.why, Fix: cmp.Or(remedy, k.fix)}
+	if errors.Is(problem, fs.ErrPermission) {
 		f.Severity, f.Why, f.Fix = Unknown, "problems there are not detected", "run dxctl as root or an administrator"
-	case hasRemedy:
-		f.Problem, f.Fix = strings.TrimSuffix(f.Problem, "; "+withRemedy.Remedy), withRemedy.Remedy
 	}
 	restart, remove := "run 'systemctl restart containerd'", "rm "+object
 	switch {
@@ -116,6 +118,7 @@ func (e *examiner) add(k findingKind, object string, problem error) {
 		*text = errlog.OneLine(*text)
 	}
 	e.report.Findings = append(e.report.Findings, f)
+	return &e.report.Findings[len(e.report.Findings)-1]
 }
 
 // checkSetup reports a node that is not set up, unless it has no GPU driver.
@@ -216,8 +219,8 @@ func (e *examiner) checkGPU(d gpu, reported map[string]bool) {
 	}
 	missing := strings.Join(d.Missing, "\n")
 	if missing != "" && !reported[missing] {
-		e.add(driverFilesMissing, d.Name(), fmt.Errorf("files of GPU %s are not on this node: %s", d.Name(), cli.Abbreviate(d.Missing, 3)))
-		e.report.Findings[len(e.report.Findings)-1].Files = d.Missing
+		f := e.add(driverFilesMissing, d.Name(), fmt.Errorf("files of GPU %s are not on this node: %s", d.Name(), cli.Abbreviate(d.Missing, 3)))
+		f.Files = d.Missing
 	}
 	reported[missing] = true
 }
@@ -250,7 +253,7 @@ func (e *examiner) checkContainerd() {
 	}
 	for _, bad := range c.Imports {
 		switch {
-		case !errors.Is(bad, containerd.ErrOverridden):
+		case !errors.Is(bad, noderuntime.ErrOverridden):
 			e.add(importInvalid, c.ConfigPath, bad)
 		case e.injects(policy.InjectByShim):
 			e.add(importOverrides, c.ConfigPath, bad)
@@ -263,7 +266,7 @@ func (e *examiner) checkContainerdAnswers() {
 	c, version := e.Containerd, e.Containerd.Version
 	var major, minor int
 	_, err := fmt.Sscanf(strings.TrimPrefix(version, "v"), "%d.%d", &major, &minor)
-	known, shimOnly := err == nil, slices.Equal(e.report.Injection, []policy.Injection{policy.InjectByShim})
+	known := err == nil
 	switch {
 	case status.Code(c.Err) == codes.Unimplemented:
 		if e.Kubelet != nil {
@@ -273,7 +276,7 @@ func (e *examiner) checkContainerdAnswers() {
 		e.add(containerdStopped, c.Socket, fmt.Errorf("containerd does not answer: %w", c.Err))
 	case known && (major < 1 || major == 1 && minor < 7):
 		e.add(containerdTooOld, version, fmt.Errorf("containerd %s is older than 1.7", version))
-	case known && major >= 2 && e.OS == "linux" && e.Kubelet != nil && shimOnly:
+	case known && major >= 2 && e.OS == "linux" && e.Kubelet != nil && e.shimOnly():
 		e.add(containerdTooNew, version, fmt.Errorf("containerd %s on Linux runs the shim for a pod's sandbox only", version))
 	}
 }
@@ -372,7 +375,7 @@ func (e *examiner) checkKubelet() {
 	case k.PodResourcesErr != nil:
 		e.add(podResourcesUnreachable, "PodResources", fmt.Errorf("the kubelet's PodResources API cannot be reached: %w", k.PodResourcesErr))
 	// The advertiser does not advertise GPUs that containers would not get.
-	case len(e.GPUs) == 0 || e.has(CheckHandlers, CheckShim, CheckContainerd) && !e.injects(policy.InjectByNRI) && !e.injects(policy.InjectByKubelet):
+	case len(e.GPUs) == 0 || e.shimOnly() && e.has(CheckHandlers, CheckShim, CheckContainerd):
 	case k.ReadyErr != nil:
 		e.add(advertiserNotReady, "directx-advertiser", k.ReadyErr)
 	case e.OS != "windows" || len(k.Allocatable) > 0:

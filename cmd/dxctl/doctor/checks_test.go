@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/noderuntime"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/capabilities"
@@ -136,7 +136,7 @@ func TestHealthyNodes(t *testing.T) {
 			f.Containerd.Handlers = append(f.Containerd.Handlers, handler{Handler: containerdconfig.Handler{Name: "kata"}})
 		}), both},
 		"NRI by import": {with(healthyNode(), func(f *nodeState) {
-			f.Containerd.Handlers, f.Containerd.NRI, f.Containerd.Imports = nil, false, []error{containerd.ErrOverridden}
+			f.Containerd.Handlers, f.Containerd.NRI, f.Containerd.Imports = nil, false, []error{errlog.WithRemedy(noderuntime.ErrOverridden, "move that")}
 		}), nri},
 	} {
 		role := RoleKubernetes
@@ -268,7 +268,7 @@ func brokenNodes() []brokenNode {
 			f.Containerd = containerdState{Version: "v1.7.35", FileErr: errors.New("config.toml:3:1: expected")}
 		}),
 		linux(CheckContainerdConfig, "conf.d/x.toml", func(f *nodeState) {
-			f.Containerd.Imports = []error{fmt.Errorf("conf.d/x.toml, which /etc/containerd/config.toml imports, has plugins.cri, which %w", containerd.ErrOverridden)}
+			f.Containerd.Imports = []error{fmt.Errorf("conf.d/x.toml, which /etc/containerd/config.toml imports, has plugins.cri, which %w", errlog.WithRemedy(noderuntime.ErrOverridden, "move that"))}
 		}),
 		linux(CheckContainerdConfig, "conf.d/x.toml:1:2", func(f *nodeState) { f.Containerd.Imports = []error{errors.New("conf.d/x.toml:1:2: expected")} }),
 		onWindows(CheckHandlers, "no runtime handler uses the runtime shim", func(f *nodeState) {
@@ -303,7 +303,7 @@ func brokenNodes() []brokenNode {
 			f.Kubelet.SocketErr, f.Kubelet.AdvertiserErr, f.Kubelet.PodResourcesErr, f.Kubelet.Allocatable = errGone, errGone, errGone, nil
 		}),
 		onWindows(CheckKubelet, "does not start again after a restart", func(f *nodeState) {
-			f.Kubelet.RestartErr = errors.New(`C:\k\kubelet.exe is of Kubernetes 1.31.0 and does not start again after a restart`)
+			f.Kubelet.RestartErr = errlog.WithRemedy(errors.New(`C:\k\kubelet.exe is of Kubernetes 1.31.0 and does not start again after a restart`), "update it")
 		}),
 		linux(CheckAdvertiser, "directx-advertiser does not answer", func(f *nodeState) { f.Kubelet.AdvertiserErr, f.Kubelet.Allocatable = errGone, nil }),
 		linux(CheckRegistration, "does not list GPU GPU-0 as allocatable "+display, func(f *nodeState) { delete(f.Kubelet.Allocatable, display) }),

@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/nodegpus"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/durable"
@@ -21,7 +19,7 @@ import (
 // NewCommand returns 'dxctl doctor'. version is that of dxctl.
 func NewCommand(version string) *cobra.Command {
 	defaults := paths.Default()
-	g := gatherer{Instance: containerd.Instance{OS: runtime.GOOS}, version: version}
+	g := gatherer{version: version}
 	command := &cobra.Command{
 		Use:   "doctor",
 		Short: "Find problems of this node, and their remedies",

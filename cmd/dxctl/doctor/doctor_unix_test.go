@@ -11,8 +11,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
-	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd/containerdtest"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/noderuntime"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/containerdtest"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
@@ -42,7 +42,7 @@ func TestCapabilities(t *testing.T) {
 		}, output: "no such file or directory"},
 	} {
 		n := containerdtest.New(t, containerdtest.Config)
-		if _, _, err := containerdtest.Run(t, containerd.NewConfigureCommand(), append(n.Flags(), "--shim-dir", n.ShimDir)...); err != nil {
+		if _, _, err := containerdtest.Run(t, noderuntime.NewConfigureCommand(), append(n.Flags(), "--shim-dir", n.ShimDir)...); err != nil {
 			t.Fatal(err)
 		}
 		if test.change != nil {

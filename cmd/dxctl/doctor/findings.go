@@ -1,9 +1,5 @@
 package doctor
 
-import (
-	"github.com/directx-nri/directx-nri/internal/criclient"
-)
-
 // The names of the checks.
 const (
 	CheckSetup            = "setup"             // directx-nri is set up
@@ -59,6 +55,7 @@ const (
 	noPodStarts          = "pods with a GPU do not start"
 	containersDoNotStart = "containers that use it do not start"
 	cannotRestart        = "containerd does not start again"
+	configureRuntime     = "run 'dxctl runtime configure --restart'"
 	restartWSL           = "; then run 'wsl --shutdown' in Windows"
 	seeAdvertiser        = "see the log of directx-advertiser"
 	noPodWithoutNRI      = "pods with a GPU do not start while the NRI plugin is not registered"
@@ -99,17 +96,17 @@ var (
 	containerdTooNew        = findingKind{CheckContainerd, noPodStarts, "set injection: nri, and run directx-nri"}
 	containerdConfigInvalid = findingKind{CheckContainerdConfig, cannotRestart, "correct the file, or set --containerd-config"}
 	importInvalid           = findingKind{CheckContainerdConfig, cannotRestart, "correct that file, or remove it from imports"}
-	importOverrides         = findingKind{CheckContainerdConfig, "the settings of 'dxctl runtime configure' have no effect", "move that table to {containerd}"}
+	importOverrides         = findingKind{CheckContainerdConfig, "the settings of 'dxctl runtime configure' have no effect", ""}
 
 	handlerIgnoresDevices = findingKind{CheckHandlers, "its containers would start without their GPUs; with the runtime shim, the node offers none",
 		"remove the handler from {containerd}; then {restart}"}
 	shimBypassed = findingKind{CheckHandlers, noPodStarts + ", and none is offered",
 		"use handlers of type io.containerd.runhcs.v1 while its shim exists, then 'dxctl runtime install'; otherwise set injection: kubelet, if the shim honors devices; see docs/limits.md"}
 	handlerNotEligible        = findingKind{CheckHandlers, "its containers get no GPU", "remove its runtime_path in {containerd}"}
-	handlerWithoutAnnotations = findingKind{CheckHandlers, "the shim does not get the annotations of pods", criclient.ShimNotUsedRemedy}
+	handlerWithoutAnnotations = findingKind{CheckHandlers, "the shim does not get the annotations of pods", configureRuntime}
 	handlerNotLoaded          = findingKind{CheckHandlers, "the configuration has no effect until containerd is restarted", "{restart}, or set --containerd-config"}
-	noEligibleHandler         = findingKind{CheckHandlers, noPodStarts, "add a handler without a sandboxer to {containerd}, then " + criclient.ShimNotUsedRemedy}
-	noHandlerWithShim         = findingKind{CheckHandlers, noPodStarts, criclient.ShimNotUsedRemedy}
+	noEligibleHandler         = findingKind{CheckHandlers, noPodStarts, "add a handler without a sandboxer to {containerd}, then " + configureRuntime}
+	noHandlerWithShim         = findingKind{CheckHandlers, noPodStarts, configureRuntime}
 
 	shimMissing        = findingKind{CheckShim, containersDoNotStart, "run 'dxctl runtime install', or 'dxctl runtime unconfigure --restart'"}
 	shimFails          = findingKind{CheckShim, containersDoNotStart, "run 'dxctl runtime install', which tests it"}
@@ -121,7 +118,7 @@ var (
 	nriDisabled             = findingKind{CheckNRI, noPodWithoutNRI, "run 'dxctl runtime configure --no-shim --restart'"}
 	nriNotRegistered        = findingKind{CheckNRI, noPodWithoutNRI, "start directx-nri, or see its log"}
 
-	kubeletCannotRestart    = findingKind{CheckKubelet, "after its next restart, the node is not ready", "update Kubernetes; do not restart containerd before"}
+	kubeletCannotRestart    = findingKind{CheckKubelet, "after its next restart, the node is not ready", ""}
 	kubeletStopped          = findingKind{CheckKubelet, "the node cannot offer GPUs", "start the kubelet; on a node without Kubernetes, set --kubelet-dir ''"}
 	advertiserStopped       = findingKind{CheckAdvertiser, "pods that request a GPU stay pending", "start directx-advertiser, or see its log"}
 	podResourcesUnreachable = findingKind{CheckRegistration, "GPUs of deleted pods stay allocated", "set --pod-resources-socket"}

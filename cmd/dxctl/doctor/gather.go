@@ -25,10 +25,10 @@ import (
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/directx-nri/directx-nri/advertiser"
-	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/noderuntime"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/nodegpus"
-	"github.com/directx-nri/directx-nri/cmd/dxctl/nodesetup"
 	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/capabilities"
 	"github.com/directx-nri/directx-nri/internal/cli"
@@ -47,7 +47,7 @@ import (
 
 // gatherer reads the state of a node for doctor and capabilities.
 type gatherer struct {
-	containerd.Instance
+	noderuntime.Instance
 	version    string // dxctl's
 	stateDir   string
 	shimDir    string
@@ -65,7 +65,7 @@ func (g *gatherer) addFlags(command *cobra.Command, outputs ...string) {
 	defaults := paths.Default()
 	g.AddFlags(flags)
 	flags.StringVar(&g.stateDir, "state-dir", defaults.State, "state `DIRECTORY`")
-	flags.StringVar(&g.shimDir, "shim-dir", defaults.ShimDir, containerd.ShimDirUsage)
+	flags.StringVar(&g.shimDir, "shim-dir", defaults.ShimDir, noderuntime.ShimDirUsage)
 	flags.StringVar(&g.runtimeDir, "runtime-dir", defaults.Runtime, "runtime `DIRECTORY` of directx-nri")
 	flags.DurationVar(&g.timeout, "timeout", 5*time.Second, "limit for each query")
 	cli.AddOutputFlag(command, &g.output, outputs...)
@@ -153,12 +153,12 @@ func withTimeout[T any](ctx context.Context, limit time.Duration, query func(con
 
 func (g *gatherer) readPolicy() configState {
 	c := configState{Path: paths.Default().Config, Policy: policy.Default(), Applied: durable.Exists(policy.Path(g.stateDir))}
-	if p, err := policy.Read(g.stateDir); err != nil {
+	p, err := policy.Read(g.stateDir)
+	if err != nil {
 		c.Err = err
 		return c
-	} else if c.Policy = p; p.Source.Config != "" {
-		c.Path = p.Source.Config
 	}
+	c.Policy, c.Path = p, cmp.Or(p.Source.Config, c.Path)
 	if c.Stale = config.Stale(c.Policy, c.Path); len(c.Stale) > 0 {
 		_, _, c.Invalid = config.Compiler{File: c.Path, StateDir: g.stateDir, NodeOS: g.OS, CheckRealShim: shimfile.CheckRealShim}.Compile()
 	}
@@ -169,17 +169,17 @@ func (g *gatherer) readGPUs(ctx context.Context, c configState) ([]gpu, error) {
 	if c.Err != nil {
 		return nil, c.Err
 	}
-	source, err := nodegpus.OpenSource(c.Policy, g.stateDir, g.hostRoot)
+	source, err := node.Open(node.Options{UseInventory: c.Policy.UseInventory, StateDir: g.stateDir, HostRoot: g.hostRoot, Live: true})
 	if err != nil {
 		return nil, err
 	}
-	goos, files, p := g.OS, hostfiles.Root(g.hostRoot), capabilities.EffectivePolicy(c.Policy, g.OS)
+	p := capabilities.EffectivePolicy(c.Policy, g.OS)
 	devices, err := discovery.UnhealthyWithoutPath(source, p, g.OS).Devices(ctx)
 	var list []gpu
 	for i, r := range nodegpus.NewReports(devices, c.Policy, g.OS) {
 		gpu := gpu{Device: devices[i], Resource: r.Resource}
 		var notes []ocispec.SkippedFile
-		_, notes, gpu.Err = ocispec.BuildEdits(goos, devices[i:i+1], nil, files, p)
+		_, notes, gpu.Err = ocispec.BuildEdits(g.OS, devices[i:i+1], nil, hostfiles.Root(g.hostRoot), p)
 		for _, note := range notes {
 			if !note.Minor {
 				gpu.Missing = append(gpu.Missing, note.Source)
@@ -247,7 +247,7 @@ func checkListening(ctx context.Context, address string) error {
 // readShims returns the files that containerd runs as the runtime shim: those of its handlers,
 // and the one that it finds by name for ctr and nerdctl.
 func (g *gatherer) readShims(ctx context.Context, c containerdState, p policy.Policy) []shimState {
-	handlersByPath := map[string][]string{filepath.Join(g.shimDir, shimfile.FileNameFor(g.OS)): nil}
+	handlersByPath := map[string][]string{filepath.Join(g.shimDir, shimfile.FileName()): nil}
 	for _, h := range c.Handlers {
 		if h.UsesShim() {
 			handlersByPath[h.RuntimePath] = append(handlersByPath[h.RuntimePath], h.Name)
@@ -297,7 +297,7 @@ func (g *gatherer) readKubelet(ctx context.Context, p policy.Policy) *kubeletSta
 		return nil
 	}
 	k := &kubeletState{Dir: g.kubeletDir, Allocatable: map[string][]string{}}
-	k.RestartErr = nodesetup.CheckKubelet(ctx, service.RunningPrograms("kubelet.exe"))
+	k.RestartErr = noderuntime.CheckKubelet(ctx, service.RunningPrograms("kubelet.exe"))
 	k.SocketErr = checkListening(ctx, filepath.Join(g.kubeletDir, "kubelet.sock"))
 	k.PodResourcesErr = g.withConnection(ctx, g.podResources, func(ctx context.Context, connection *grpc.ClientConn) error {
 		answer, err := podresources.NewPodResourcesListerClient(connection).GetAllocatableResources(ctx, &podresources.AllocatableResourcesRequest{})
@@ -371,7 +371,7 @@ func (g *gatherer) checkFiles(ctx context.Context, c configState) (problems []fi
 	for _, p := range damaged {
 		add(recordUnusable, p.Path, fmt.Errorf("an allocation record cannot be used: %w", p.Err))
 	}
-	record, damagedErr, failedErr, dueErr := containerd.Leftovers(g.ConfigFile, g.stateDir)
+	record, damagedErr, failedErr, dueErr := noderuntime.Leftovers(g.ConfigFile, g.stateDir)
 	add(changeRecordDamaged, record, damagedErr)
 	add(restartFailed, record, failedErr)
 	add(restartDue, record, dueErr)

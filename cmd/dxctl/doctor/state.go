@@ -83,7 +83,7 @@ type containerdState struct {
 	FileErr    error  `json:"configError,omitempty"`
 	// NRI reports whether the file enables NRI.
 	NRI bool `json:"nri"`
-	// Imports are the problems of imported files. They match [containerd.ErrOverridden] if the
+	// Imports are the problems of imported files. They match [noderuntime.ErrOverridden] if the
 	// file is valid.
 	Imports []error `json:"imports,omitempty"`
 	Socket  string  `json:"socket"`
@@ -126,18 +126,22 @@ type handler struct {
 // containerd that use the runtime shim and are not in the file.
 func mergeHandlers(goos string, file, loaded []containerdconfig.Handler) []handler {
 	list := []handler{}
-	onlyLoaded := slices.DeleteFunc(slices.Clone(loaded), func(l containerdconfig.Handler) bool {
-		return !l.UsesShim() || slices.ContainsFunc(file, func(h containerdconfig.Handler) bool { return h.Name == l.Name })
-	})
-	for i, h := range slices.Concat(file, onlyLoaded) {
-		isLoaded := slices.ContainsFunc(loaded, func(l containerdconfig.Handler) bool {
-			return l.Name == h.Name && l.UsesShim() && (!h.UsesShim() || l.RuntimePath == h.RuntimePath)
-		})
-		added := handler{Handler: h, Configured: i < len(file) && h.UsesShim(), Annotations: h.PassesAnnotations(), Loaded: isLoaded}
+	add := func(h containerdconfig.Handler, configured, loaded bool) {
+		added := handler{Handler: h, Configured: configured, Annotations: h.PassesAnnotations(), Loaded: loaded}
 		if err := h.CheckEligible(goos); err != nil {
 			added.NotEligible = err.Error()
 		}
 		list = append(list, added)
+	}
+	for _, h := range file {
+		add(h, h.UsesShim(), slices.ContainsFunc(loaded, func(l containerdconfig.Handler) bool {
+			return l.Name == h.Name && l.UsesShim() && (!h.UsesShim() || l.RuntimePath == h.RuntimePath)
+		}))
+	}
+	for _, l := range loaded {
+		if l.UsesShim() && !slices.ContainsFunc(file, func(h containerdconfig.Handler) bool { return h.Name == l.Name }) {
+			add(l, false, true)
+		}
 	}
 	return list
 }

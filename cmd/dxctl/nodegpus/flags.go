@@ -17,6 +17,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/capabilities"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/config"
@@ -116,18 +117,21 @@ func (f *Flags) Open(stderr io.Writer, goos string) (discovery.Source, policy.Po
 	if err != nil {
 		return nil, p, err
 	}
-	var source discovery.Source = discovery.Static(devices)
+	var source discovery.Source
 	switch {
 	case f.Inventory != "":
-		if devices, err = (config.Compiler{InspectOnly: !f.Trusted}).ReadInventory(f.Inventory); err != nil {
-			return nil, p, err
-		}
+		devices, err = config.Compiler{InspectOnly: !f.Trusted}.ReadInventory(f.Inventory)
 		source = discovery.Static(devices)
 	case f.ConfigFile != "" && p.UseInventory:
+		source = discovery.Static(devices)
 	default:
-		if source, err = OpenSource(p, f.StateDir, f.HostRoot); err != nil {
-			return nil, p, fmt.Errorf("%w; set --inventory to a file with the GPUs", err)
+		source, err = node.Open(node.Options{UseInventory: p.UseInventory, StateDir: f.StateDir, HostRoot: f.HostRoot, Live: true})
+		if err != nil {
+			err = fmt.Errorf("%w; set --inventory to a file with the GPUs", err)
 		}
+	}
+	if err != nil {
+		return nil, p, err
 	}
 	p = capabilities.EffectivePolicy(p, goos)
 	return discovery.UnhealthyWithoutPath(source, p, goos), p, nil

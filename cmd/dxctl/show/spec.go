@@ -191,22 +191,20 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 	}
 	decider := decision.Decider{Source: source, Store: allocation.OpenStore(paths.Allocations(o.StateDir)), Files: o.Files(), Policy: inForce}
 	outcome, err := decider.Preview(ctx, gpuRequest)
-	var edited []byte
-	changed := false
-	if err == nil && outcome.Unchanged == "" {
-		edited, changed, err = spec.Apply(outcome.Edits)
+	if err == nil && outcome.Unchanged != "" {
+		p.Reason = outcome.Unchanged
+		return p, nil
 	}
-	if err != nil {
-		err = container.RefusalError(err)
+	edited, changed := text, false
+	if err == nil {
+		edited, changed, err = spec.Apply(outcome.Edits)
 	}
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		return p, err
 	case err != nil:
-		p.Decision, p.Reason, p.refused = refused, err.Error(), err
-		return p, nil
-	case outcome.Unchanged != "":
-		p.Reason = outcome.Unchanged
+		p.refused = container.RefusalError(err)
+		p.Decision, p.Reason = refused, p.refused.Error()
 		return p, nil
 	case changed:
 		p.Decision = given

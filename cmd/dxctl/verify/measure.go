@@ -117,16 +117,16 @@ func (m *measurement) start(ctx context.Context, what string, edits ocispec.Edit
 // the first start after a boot can fail. refusal is why the container does not start, "" if it starts
 // or after an error, which is in m.err.
 func (m *measurement) startWithFlags(ctx context.Context, what string, flags []string) (refusal string) {
+	if m.err != nil {
+		return ""
+	}
 	for range 2 {
-		if m.err == nil {
-			refusal, m.err = m.client.start(ctx, flags)
+		if refusal, m.err = m.client.start(ctx, flags); m.err != nil {
+			return ""
 		}
 		if refusal == "" {
 			break
 		}
-	}
-	if m.err != nil {
-		return ""
 	}
 	line := "starts   " + what
 	if refusal != "" {

@@ -1,6 +1,6 @@
 //go:build unix
 
-package nodesetup
+package noderuntime
 
 import (
 	"context"
@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd/containerdtest"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/containerdtest"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/nodegpus"
 	"github.com/directx-nri/directx-nri/discovery/node"
-	"github.com/directx-nri/directx-nri/internal/errlog"
+	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/readiness"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/internal/testutil"
@@ -194,8 +194,7 @@ func TestSetupChecksTheInventory(t *testing.T) {
 	if err := errors.Join(os.Chmod(o.gpuFlags.Inventory, 0o644), o.checkGPU(t.Context())); !errors.Is(err, errNoGPU) {
 		t.Errorf("error %v, want %v", err, errNoGPU)
 	}
-	var denied *errlog.RemedyError
-	if err := errors.Join(os.Chmod(o.gpuFlags.Inventory, 0o666), o.checkGPU(t.Context())); !errors.As(err, &denied) {
+	if err := errors.Join(os.Chmod(o.gpuFlags.Inventory, 0o666), o.checkGPU(t.Context())); !errors.Is(err, durable.ErrUntrusted) {
 		t.Errorf("an inventory that anyone can write: error %v", err)
 	}
 }

@@ -1,6 +1,6 @@
 //go:build unix
 
-package daemon
+package shimcheck
 
 import (
 	"context"
@@ -13,7 +13,6 @@ import (
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/directx-nri/directx-nri/internal/criclient"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/internal/testutil/grpctest"
 )
@@ -34,7 +33,7 @@ func (*containerd) Version(context.Context, *cri.VersionRequest) (*cri.VersionRe
 	return &cri.VersionResponse{RuntimeVersion: "v1.7.35"}, nil
 }
 
-func TestCheckShim(t *testing.T) {
+func TestCheck(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	shim := filepath.Join(dir, shimfile.BaseName)
@@ -49,9 +48,9 @@ func TestCheckShim(t *testing.T) {
 		words   string
 	}{
 		"routed":            {path: shim},
-		"another sandboxer": {path: shim, sandbox: "shim", want: criclient.ErrShimNotUsed, words: "no runtime handler can have GPUs"},
-		"not routed":        {path: "", want: criclient.ErrShimNotUsed, words: "runtime handler usual is not set; run 'dxctl runtime configure --restart'"},
-		"another shim":      {path: "/usr/bin/other", want: criclient.ErrShimNotUsed, words: "/usr/bin/other"},
+		"another sandboxer": {path: shim, sandbox: "shim", want: ErrNotUsed, words: "no runtime handler can have GPUs"},
+		"not routed":        {path: "", want: ErrNotUsed, words: "runtime handler usual is not set; run 'dxctl runtime configure --restart'"},
+		"another shim":      {path: "/usr/bin/other", want: ErrNotUsed, words: "/usr/bin/other"},
 		"shim is gone":      {path: filepath.Join(dir, "gone", shimfile.BaseName), want: errShimMissing, words: "run 'dxctl runtime install'"},
 		"bypassed":          {path: shim, bypass: "bootstrap version 3", want: errBypassed, words: "bootstrap version 3"},
 		"no containerd":     {path: "none", words: "/s correct?"},
@@ -68,12 +67,12 @@ func TestCheckShim(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			err := checkShim(t.Context(), stateDir, socket)
+			err := Check(t.Context(), stateDir, socket)
 			if (err == nil) != (test.want == nil && test.words == "") || !errors.Is(err, test.want) && test.want != nil {
 				t.Fatalf("error %v, want %v", err, test.want)
 			}
-			if err != nil && (!strings.Contains(err.Error(), test.words) || isDefinite(err) != (test.want != nil)) {
-				t.Errorf("error %v, want one with %q; definite: %t", err, test.words, isDefinite(err))
+			if err != nil && (!strings.Contains(err.Error(), test.words) || IsDefinite(err) != (test.want != nil)) {
+				t.Errorf("error %v, want one with %q; definite: %t", err, test.words, IsDefinite(err))
 			}
 		})
 	}

@@ -1,6 +1,6 @@
 //go:build unix
 
-package containerd
+package noderuntime
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd/containerdtest"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/containerdtest"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/testutil"
@@ -183,7 +183,7 @@ func TestCanceled(t *testing.T) {
 		}}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		err = o.restartOrUndo(ctx, io.Discard, plannedChange{Result: containerdconfig.Result{Handlers: []string{"runc"}}, file: c})
+		err = o.restartOrUndo(ctx, io.Discard, plannedChange{new: containerdconfig.Result{Handlers: []string{"runc"}}, file: c})
 		if err == nil || !strings.Contains(err.Error(), want.message) || count() != want.restarts || b.Read(t) != containerdtest.Config {
 			t.Errorf("%s: %d restarts, %v; the file is\n%s", goos, count(), err, b.Read(t))
 		}

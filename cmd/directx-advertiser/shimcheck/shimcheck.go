@@ -1,4 +1,6 @@
-package daemon
+// Package shimcheck checks whether containerd starts containers with the runtime shim of
+// directx-nri.
+package shimcheck
 
 import (
 	"context"
@@ -16,16 +18,22 @@ import (
 const queryTimeout = time.Second
 
 // Definite reasons why containers would not start with GPUs, beside
-// [criclient.ErrShimNotUsed].
+// [ErrNotUsed].
 var (
 	errShimMissing = errors.New("runtime shim not found")
 	errBypassed    = errors.New("containerd bypasses the shim for the containers of pods")
 )
 
-// checkShim returns nil if the containerd at criSocket starts the pods of at least one runtime handler
+// IsDefinite reports whether err is a reason why containers would not start with GPUs. Other
+// errors of [Check] mean that this is not known, as during a restart of containerd.
+func IsDefinite(err error) bool {
+	return errors.Is(err, ErrNotUsed) || errors.Is(err, errShimMissing) || errors.Is(err, errBypassed)
+}
+
+// Check returns nil if the containerd at criSocket starts the pods of at least one runtime handler
 // with the shim. The interlock stops the containers of pods with other runtime handlers. The shim
 // records in stateDir that containerd does not run it for the containers of pods.
-func checkShim(ctx context.Context, stateDir, criSocket string) error {
+func Check(ctx context.Context, stateDir, criSocket string) error {
 	switch reason, err := shimfile.BypassReason(stateDir); {
 	case err != nil:
 		return err
@@ -38,7 +46,7 @@ func checkShim(ctx context.Context, stateDir, criSocket string) error {
 	if err != nil {
 		return fmt.Errorf("%w; is containerd running, and is --cri-socket %s correct?", err, criSocket)
 	}
-	if err := running.CheckShimUsed(); err != nil {
+	if err := CheckUsed(running); err != nil {
 		return err
 	}
 	for _, handler := range running.Handlers {

@@ -1,11 +1,10 @@
-package containerd
+package noderuntime
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -78,34 +77,9 @@ func (r *Restarter) CheckFlags() error {
 	return nil
 }
 
-// checkHandlers returns an error unless the named handlers are loaded and use the shim.
-func checkHandlers(loaded []containerdconfig.Handler, names []string, shim string) error {
-	for _, name := range names {
-		usesShim := func(h containerdconfig.Handler) bool { return h.Name == name && h.RuntimePath == shim }
-		if !slices.ContainsFunc(loaded, usesShim) {
-			return fmt.Errorf("runtime handler %s is not loaded with runtime_path %q", name, shim)
-		}
-	}
-	return nil
-}
-
-// isFileLoaded reports whether the handlers that use the shim in a file are loaded as they are there.
-// It returns false if there are none, because then it is unknown whether the file is loaded.
-func isFileLoaded(text []byte, release containerdconfig.Release, loaded []containerdconfig.Handler) bool {
-	config, err := containerdconfig.Read(text, release)
-	ours := slices.DeleteFunc(config.Handlers, func(h containerdconfig.Handler) bool { return !h.UsesShim() })
-	missing := slices.DeleteFunc(slices.Clone(ours), func(h containerdconfig.Handler) bool {
-		return slices.ContainsFunc(loaded, func(l containerdconfig.Handler) bool {
-			return l.Name == h.Name && l.RuntimePath == h.RuntimePath &&
-				slices.Equal(l.PodAnnotations, h.PodAnnotations) && slices.Equal(l.ContainerAnnotations, h.ContainerAnnotations)
-		})
-	})
-	return err == nil && len(ours) > 0 && len(missing) == 0
-}
-
 // ReadRunning returns what the running containerd has loaded.
-func (r *Restarter) ReadRunning(ctx context.Context, limit time.Duration) (criclient.RunningConfig, error) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
+func (r *Restarter) ReadRunning(ctx context.Context) (criclient.RunningConfig, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.RestartTimeout)
 	defer cancel()
 	return criclient.ReadRunning(ctx, r.CRISocket)
 }
@@ -149,70 +123,6 @@ func (r *Restarter) FinishRestart(ctx context.Context, out io.Writer) error {
 	}
 	record.RestartDue, record.Failure = false, nil
 	return record.save(r.StateDir)
-}
-
-// restartOrUndo restarts containerd after a change of its configuration. If containerd does not load
-// the change, restartOrUndo undoes the pending edits and restarts containerd again. The error
-// describes both restarts.
-func (o *ConfigureOptions) restartOrUndo(ctx context.Context, out io.Writer, c plannedChange) error {
-	cause := o.restartAndCheck(ctx, func(loaded []containerdconfig.Handler) error { return checkHandlers(loaded, c.Handlers, o.Shim()) })
-	file := c.file
-	if cause == nil {
-		fmt.Fprintln(out, "restarted containerd")
-		file.Pending, file.RestartDue, file.Failure = 0, false, nil
-		return file.save(o.StateDir)
-	}
-	canceled := ctx.Err() != nil
-	// Continue after a signal, too: otherwise, the node would have no containerd.
-	ctx = context.WithoutCancel(ctx)
-	if file.Pending > 0 {
-		if err := o.undoPending(&file); err != nil {
-			cause = fmt.Errorf("%w; %s was not restored: %w", cause, file.path, err)
-		} else {
-			cause = fmt.Errorf("%w; %s was restored", cause, file.path)
-		}
-		// On Windows, a pod's process has 5 s to end. Another restart could be killed while the
-		// kubelet is stopped, and then nothing would run dxctl again. So the next run restarts it.
-		// https://github.com/microsoft/hcsshim/blob/v0.14.1/internal/jobcontainers/jobcontainer.go
-		if canceled && o.OS == "windows" {
-			if _, err := o.ReadRunning(ctx, time.Second); err == nil {
-				return fmt.Errorf("%w; run the command again to restart containerd", cause)
-			}
-		}
-		if err := o.restartAndCheck(ctx, nil); err != nil {
-			cause = fmt.Errorf("%w; %w", cause, err)
-		} else {
-			cause, file.RestartDue = fmt.Errorf("%w, and containerd runs with it", cause), file.Pending > 0
-		}
-	}
-	// The failure is recorded last, so that a run that is killed before is continued at once.
-	if !canceled { // After a signal, the file may not be the cause.
-		file.Failure = &failure{c.attempt, time.Now(), cause.Error()}
-	}
-	if err := file.save(o.StateDir); err != nil {
-		return fmt.Errorf("%w; %w", cause, err)
-	}
-	return cause
-}
-
-// undoPending undoes the edits with which containerd has not started. It reads the file again,
-// because another program may have changed it.
-func (r *Restarter) undoPending(c *recordedConfig) error {
-	file, err := readConfigFile(c.path)
-	if err != nil {
-		return err
-	}
-	c.configFile = file
-	loaded := len(c.Edits) - c.Pending
-	text, _, err := containerdconfig.Undo(c.text, c.Edits[loaded:])
-	if err != nil {
-		return err
-	}
-	if err := c.restore(text); err != nil {
-		return err
-	}
-	c.dropEdits(loaded)
-	return c.save(r.StateDir)
 }
 
 // service returns containerd's service, as the flags select it.

@@ -1,4 +1,4 @@
-package containerd
+package noderuntime
 
 import (
 	"cmp"
@@ -38,14 +38,13 @@ func (i *Instance) CheckHolders(ctx context.Context, stateDir string, stderr io.
 		err = fmt.Errorf("running containers with GPUs will not start again afterward, and it is unknown which of %s run: %w", cmp.Or(strings.Join(names, ", "), "them"), err)
 	case len(names) > 0:
 		err = fmt.Errorf("%d running container(s) with GPUs will not start again afterward: %s: delete their pods first", len(names), strings.Join(names, ", "))
-	}
-	if err != nil && force {
-		fmt.Fprintf(stderr, "warning: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
+	default:
 		return nil
 	}
-	if err != nil {
+	if !force {
 		return fmt.Errorf("%w, or add --force", err)
 	}
+	fmt.Fprintf(stderr, "warning: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
 	return nil
 }
 

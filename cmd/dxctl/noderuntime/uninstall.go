@@ -1,4 +1,4 @@
-package nodesetup
+package noderuntime
 
 import (
 	"context"
@@ -8,14 +8,12 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/directx-nri/directx-nri/advertiser/nodelabels"
-	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
 	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/durable"
@@ -25,7 +23,7 @@ import (
 )
 
 type uninstallOptions struct {
-	containerd.Restarter
+	Restarter
 	shimDir         string
 	containerdState string
 	realShim        string
@@ -38,7 +36,7 @@ type uninstallOptions struct {
 
 // NewUninstallCommand returns 'dxctl runtime uninstall'.
 func NewUninstallCommand() *cobra.Command {
-	o := uninstallOptions{Restarter: containerd.Restarter{Instance: containerd.Instance{OS: runtime.GOOS}}}
+	var o uninstallOptions
 	defaults := paths.Default()
 	command := &cobra.Command{
 		Use:   "uninstall",
@@ -54,18 +52,18 @@ GPUs do not start again: delete them first, or set --force.`,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },
 	}
 	labelsFile := nodelabels.FeatureFile
-	if o.OS == "windows" {
+	if runtime.GOOS == "windows" {
 		labelsFile = "" // directx-labeler's file is in a volume of the pod.
 	}
 	flags := command.Flags()
 	o.AddFlags(flags)
-	flags.StringVar(&o.shimDir, "shim-dir", defaults.ShimDir, containerd.ShimDirUsage)
+	flags.StringVar(&o.shimDir, "shim-dir", defaults.ShimDir, ShimDirUsage)
 	flags.StringVar(&o.realShim, "runtime", "", "the real shim, to which containers are handed over (default: the configured one)")
 	flags.StringVar(&o.containerdState, "containerd-state", defaults.ContainerdState, "containerd's state `DIRECTORY`")
 	flags.StringVar(&o.runtimeDir, "runtime-dir", defaults.Runtime, "runtime `DIRECTORY` of directx-nri, for --purge")
 	flags.StringVar(&o.labelsFile, "labels-file", labelsFile, "`FILE` of directx-advertiser with the node's labels, for --purge")
 	flags.BoolVar(&o.purge, "purge", false, "also remove the allocation records and the node policy")
-	containerd.AddForceFlag(flags, &o.force)
+	AddForceFlag(flags, &o.force)
 	flags.BoolVar(&o.hold, "hold", false, "wait for a signal at the end, in a DaemonSet's pod")
 	o.AddRestartFlags(command)
 	return command
@@ -112,7 +110,7 @@ func (o *uninstallOptions) makeUnused(ctx context.Context, stdout, stderr io.Wri
 func (o *uninstallOptions) removeFiles(r *fileRemover, path, log string) error {
 	removed, err := shimfile.Remove(path)
 	r.addRemoved(removed...)
-	r.err = errors.Join(err, shimfile.ClearBypass(o.StateDir), containerd.ForgetFailure(o.StateDir))
+	r.err = errors.Join(err, shimfile.ClearBypass(o.StateDir), ForgetFailure(o.StateDir))
 	r.remove(os.Remove, log, log+".1", paths.Verification(o.StateDir))
 	if o.purge {
 		r.remove(os.RemoveAll, paths.Allocations(o.StateDir))
@@ -124,7 +122,7 @@ func (o *uninstallOptions) removeFiles(r *fileRemover, path, log string) error {
 	}
 	switch {
 	case r.err != nil:
-		return errors.New(strings.ReplaceAll(r.err.Error(), "\n", "; "))
+		return r.err
 	case !r.removedAny:
 		fmt.Fprintln(r.stdout, "there is nothing to remove")
 	}
@@ -135,12 +133,12 @@ func (o *uninstallOptions) removeFiles(r *fileRemover, path, log string) error {
 // true, containerd is restarted later and then uses its configuration file.
 func (o *uninstallOptions) checkUnused(ctx context.Context, restartDue bool) error {
 	const fix = "run 'dxctl runtime unconfigure --restart' first"
-	running, runningErr := o.ReadRunning(ctx, o.RestartTimeout)
+	running, runningErr := o.ReadRunning(ctx)
 	config, err := o.ReadConfig(o.Release(running))
 	if err != nil {
 		return err
 	}
-	if handlers := containerd.HandlersWithShim(config.Handlers); len(handlers) > 0 {
+	if handlers := HandlersWithShim(config.Handlers); len(handlers) > 0 {
 		return fmt.Errorf("runtime handler %s in %s uses the shim: %s", handlers[0], o.ConfigFile, fix)
 	}
 	switch status.Code(runningErr) {
@@ -150,7 +148,7 @@ func (o *uninstallOptions) checkUnused(ctx context.Context, restartDue bool) err
 	default:
 		return fmt.Errorf("containerd's runtime handlers are unknown: %w; is --cri-socket %s correct?", runningErr, o.CRISocket)
 	}
-	if handlers := containerd.HandlersWithShim(running.Handlers); len(handlers) > 0 && !restartDue {
+	if handlers := HandlersWithShim(running.Handlers); len(handlers) > 0 && !restartDue {
 		return fmt.Errorf("runtime handler %s of the running containerd uses the shim: restart containerd, or %s", handlers[0], fix)
 	}
 	return nil

@@ -1,5 +1,5 @@
 // Package nodesetup installs and removes what a node needs: the runtime shim and the services.
-package nodesetup
+package noderuntime
 
 import (
 	"context"
@@ -17,7 +17,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/directx-nri/directx-nri/advertiser/resources"
-	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/nodegpus"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/node"
@@ -31,7 +30,7 @@ import (
 
 type setupOptions struct {
 	install     installOptions
-	configure   containerd.ConfigureOptions
+	configure   ConfigureOptions
 	noConfigure bool
 	hostRoot    string
 	// reportFile is the file of --setup-file, which directx-advertiser reads.
@@ -46,7 +45,6 @@ type setupOptions struct {
 // NewSetupCommand returns 'dxctl runtime setup'.
 func NewSetupCommand() *cobra.Command {
 	o := setupOptions{interval: 5 * time.Second, gpuFlags: nodegpus.Flags{Trusted: true}, defaultConfig: paths.Default().Config, programs: service.RunningPrograms}
-	o.configure.OS = runtime.GOOS
 	return o.command()
 }
 
@@ -140,7 +138,7 @@ var errNoGPU = errors.New("no GPU to offer on this node")
 
 // wasSetUp reports whether an earlier run has changed the node.
 func (o *setupOptions) wasSetUp() bool {
-	return containerd.IsConfigured(o.configure.StateDir) || durable.Exists(o.configure.Shim())
+	return IsConfigured(o.configure.StateDir) || durable.Exists(o.configure.Shim())
 }
 
 // CheckKubelet returns an error if one of the programs is a kubelet that does not start again after a
@@ -159,7 +157,8 @@ func CheckKubelet(ctx context.Context, paths []string) error {
 		out, _ := command.Output() // With an error, the version is unknown.
 		version, _, _ := strings.Cut(strings.TrimSpace(string(out)), "+")
 		if version, _, _ = strings.Cut(version, "-"); version == "Kubernetes v1.31.0" {
-			return fmt.Errorf("%s is of Kubernetes 1.31.0 and does not start again after a restart (kubernetes/kubernetes#126965); update it to 1.31.1 or later", path)
+			err := fmt.Errorf("%s is of Kubernetes 1.31.0 and does not start again after a restart (kubernetes/kubernetes#126965)", path)
+			return errlog.WithRemedy(err, "update it to 1.31.1 or later; do not restart containerd before")
 		}
 	}
 	return nil

@@ -1,4 +1,4 @@
-package nodesetup
+package noderuntime
 
 import (
 	"fmt"

@@ -1,13 +1,13 @@
 //go:build unix
 
-package nodesetup
+package noderuntime
 
 import (
 	"errors"
 	"strings"
 	"testing"
 
-	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd/containerdtest"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/containerdtest"
 )
 
 func TestServiceIsForWindows(t *testing.T) {

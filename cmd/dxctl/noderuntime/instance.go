@@ -1,6 +1,6 @@
 // Package containerd changes the configuration of a node's containerd, restarts containerd,
 // and undoes the change.
-package containerd
+package noderuntime
 
 import (
 	"cmp"
@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"math"
 	"path/filepath"
+	"runtime"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -17,13 +18,14 @@ import (
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/criclient"
 	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/tomledit"
 )
 
 // Instance is the containerd of a node, whether or not it runs.
 type Instance struct {
-	OS         string // the node's, as in runtime.GOOS
+	OS         string // the node's, as in runtime.GOOS, which is the default
 	ConfigFile string
 	CRISocket  string
 	Major      int // major version; 0 for that of the running containerd
@@ -32,6 +34,7 @@ type Instance struct {
 // AddFlags adds the flags that select the containerd.
 func (i *Instance) AddFlags(flags *pflag.FlagSet) {
 	defaults := paths.Default()
+	i.OS = cmp.Or(i.OS, runtime.GOOS)
 	flags.StringVar(&i.ConfigFile, "containerd-config", defaults.ContainerdConfig, "containerd's configuration `FILE`")
 	flags.StringVar(&i.CRISocket, "cri-socket", defaults.CRI, "containerd's CRI `SOCKET` or named pipe")
 	flags.IntVar(&i.Major, "containerd-major", 0, "containerd's major version, 1 or 2 (default: that of the running containerd)")
@@ -92,7 +95,8 @@ func (i *Instance) CheckImports(c containerdconfig.Config, release containerdcon
 		keys, imports, err := containerdconfig.Overrides(text, c, release)
 		add(name, err)
 		for _, key := range keys {
-			problems = append(problems, fmt.Errorf("%s, which %s imports, has %s, which %w: move that to %[2]s", name, i.ConfigFile, key, ErrOverridden))
+			err := fmt.Errorf("%s, which %s imports, has %s, which %w", name, i.ConfigFile, key, ErrOverridden)
+			problems = append(problems, errlog.WithRemedy(err, "move that to "+i.ConfigFile))
 		}
 		imports, err = resolveImports(name, imports)
 		add(name, err)

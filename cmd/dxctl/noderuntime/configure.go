@@ -1,4 +1,4 @@
-package containerd
+package noderuntime
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,6 +20,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
+	"github.com/directx-nri/directx-nri/internal/criclient"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
@@ -38,7 +39,7 @@ type ConfigureOptions struct {
 
 // NewConfigureCommand returns 'dxctl runtime configure'.
 func NewConfigureCommand() *cobra.Command {
-	o := ConfigureOptions{Restarter: Restarter{Instance: Instance{OS: runtime.GOOS}}}
+	var o ConfigureOptions
 	command := &cobra.Command{
 		Use:   "configure",
 		Short: "Make containerd use the runtime shim, and enable NRI",
@@ -80,7 +81,7 @@ func (o *ConfigureOptions) AddFlags(command *cobra.Command) {
 }
 
 // Shim returns the path of the runtime shim.
-func (o *ConfigureOptions) Shim() string { return filepath.Join(o.ShimDir, shimfile.FileNameFor(o.OS)) }
+func (o *ConfigureOptions) Shim() string { return filepath.Join(o.ShimDir, shimfile.FileName()) }
 
 // CheckFlags returns an error about flags that cannot be used.
 func (o *ConfigureOptions) CheckFlags() error {
@@ -99,7 +100,7 @@ func (o *ConfigureOptions) CheckFlags() error {
 
 // plannedChange is a change of containerd's configuration that has not been made yet.
 type plannedChange struct {
-	containerdconfig.Result
+	new      containerdconfig.Result
 	file     recordedConfig
 	isLoaded bool // by the running containerd, and no restart is due
 	restart  bool
@@ -123,11 +124,11 @@ func (o *ConfigureOptions) Run(ctx context.Context, stdout, stderr io.Writer) er
 			return err
 		}
 	}
-	for _, warning := range c.Warnings {
+	for _, warning := range c.new.Warnings {
 		fmt.Fprintf(stderr, "warning: %s\n", warning)
 	}
 	if o.dryRun {
-		_, err := stdout.Write(diff.Diff(o.ConfigFile, c.file.text, o.ConfigFile, c.Text))
+		_, err := stdout.Write(diff.Diff(o.ConfigFile, c.file.text, o.ConfigFile, c.new.Text))
 		return err
 	}
 	if err := o.apply(ctx, stderr, c); err != nil || o.addHandler == "" {
@@ -142,7 +143,7 @@ func (o *ConfigureOptions) plan(ctx context.Context) (c plannedChange, err error
 	if c.file, err = readRecordedConfig(o.ConfigFile, o.StateDir); err != nil {
 		return c, err
 	}
-	running, runningErr := o.ReadRunning(ctx, o.RestartTimeout)
+	running, runningErr := o.ReadRunning(ctx)
 	release := o.Release(running)
 	if c.file.Pending > 0 && runningErr == nil && isFileLoaded(c.file.text, release, running.Handlers) {
 		c.file.Pending = 0 // Containerd has started with the edits. A later failure must not undo them.
@@ -156,10 +157,10 @@ func (o *ConfigureOptions) plan(ctx context.Context) (c plannedChange, err error
 		settings.Shim = o.Shim()
 		settings.RealShim, _ = shimfile.FindRealShim(o.Shim(), realShim) // The path is enough to compare it.
 	}
-	if c.Result, err = containerdconfig.Configure(c.file.text, settings); err != nil {
+	if c.new, err = containerdconfig.Configure(c.file.text, settings); err != nil {
 		return c, withFileName(o.ConfigFile, err)
 	}
-	config, err := containerdconfig.Read(c.Text, release)
+	config, err := containerdconfig.Read(c.new.Text, release)
 	if err != nil {
 		return c, withFileName(o.ConfigFile, err)
 	}
@@ -171,12 +172,12 @@ func (o *ConfigureOptions) plan(ctx context.Context) (c plannedChange, err error
 			return c, fmt.Errorf("the shim does not exist, so no container would start: %w; run 'dxctl runtime install' first", err)
 		}
 	}
-	c.isLoaded = len(c.Edits) == 0 && c.file.Pending == 0 && !c.file.RestartDue && runningErr == nil && checkHandlers(running.Handlers, c.Handlers, o.Shim()) == nil
+	c.isLoaded = len(c.new.Edits) == 0 && c.file.Pending == 0 && !c.file.RestartDue && runningErr == nil && checkHandlers(running.Handlers, c.new.Handlers, o.Shim()) == nil
 	c.restart = o.AllowRestart && !c.isLoaded
 	if !c.restart {
 		return c, nil
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %v", c.file.path, c.Text, o.service(), o.RestartTimeout))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %v", c.file.path, c.new.Text, o.service(), o.RestartTimeout))
 	c.attempt = hex.EncodeToString(sum[:])
 	if err = o.service().Check(ctx); err == nil {
 		err = c.file.Failure.checkRetry(c.attempt, time.Now())
@@ -189,9 +190,9 @@ func (o *ConfigureOptions) plan(ctx context.Context) (c plannedChange, err error
 
 // apply makes the change, and restarts containerd if that is planned.
 func (o *ConfigureOptions) apply(ctx context.Context, stderr io.Writer, c plannedChange) error {
-	changed := len(c.Edits) > 0
+	changed := len(c.new.Edits) > 0
 	if changed {
-		c.file.addEdits(c.Edits)
+		c.file.addEdits(c.new.Edits)
 	}
 	c.file.RestartDue = c.file.RestartDue || c.restart
 	if changed || c.restart { // If this run is killed, the next one continues it.
@@ -201,12 +202,12 @@ func (o *ConfigureOptions) apply(ctx context.Context, stderr io.Writer, c planne
 	}
 	message := "%s is already configured%s\n"
 	if changed {
-		if err := c.file.write(c.Text); err != nil {
+		if err := c.file.write(c.new.Text); err != nil {
 			return err
 		}
 		message = "configured %s%s\n"
 	}
-	fmt.Fprintf(stderr, message, o.ConfigFile, handlerList(c.Handlers))
+	fmt.Fprintf(stderr, message, o.ConfigFile, handlerList(c.new.Handlers))
 	if c.restart {
 		return o.restartOrUndo(ctx, stderr, c)
 	}
@@ -248,4 +249,107 @@ scheduling:
   nodeSelector:
     kubernetes.io/os: %s
 `, handler, nodeOS)
+}
+
+// checkHandlers returns an error unless the named handlers are loaded and use the shim.
+func checkHandlers(loaded []containerdconfig.Handler, names []string, shim string) error {
+	for _, name := range names {
+		usesShim := func(h containerdconfig.Handler) bool { return h.Name == name && h.RuntimePath == shim }
+		if !slices.ContainsFunc(loaded, usesShim) {
+			return fmt.Errorf("runtime handler %s is not loaded with runtime_path %q", name, shim)
+		}
+	}
+	return nil
+}
+
+// isFileLoaded reports whether the handlers that use the shim in a file are loaded as they are there.
+// It returns false if there are none, because then it is unknown whether the file is loaded.
+func isFileLoaded(text []byte, release containerdconfig.Release, loaded []containerdconfig.Handler) bool {
+	config, err := containerdconfig.Read(text, release)
+	if err != nil {
+		return false
+	}
+	found := false
+	for _, h := range config.Handlers {
+		if !h.UsesShim() {
+			continue
+		}
+		found = true
+		if !slices.ContainsFunc(loaded, func(l containerdconfig.Handler) bool {
+			return l.Name == h.Name && l.RuntimePath == h.RuntimePath &&
+				slices.Equal(l.PodAnnotations, h.PodAnnotations) && slices.Equal(l.ContainerAnnotations, h.ContainerAnnotations)
+		}) {
+			return false
+		}
+	}
+	return found
+}
+
+// restartOrUndo restarts containerd after a change of its configuration. If containerd does not load
+// the change, restartOrUndo undoes the pending edits and restarts containerd again. The error
+// describes both restarts.
+func (o *ConfigureOptions) restartOrUndo(ctx context.Context, out io.Writer, c plannedChange) error {
+	cause := o.restartAndCheck(ctx, func(loaded []containerdconfig.Handler) error { return checkHandlers(loaded, c.new.Handlers, o.Shim()) })
+	file := c.file
+	if cause == nil {
+		fmt.Fprintln(out, "restarted containerd")
+		file.Pending, file.RestartDue, file.Failure = 0, false, nil
+		return file.save(o.StateDir)
+	}
+	canceled := ctx.Err() != nil
+	// Continue after a signal, too: otherwise, the node would have no containerd.
+	ctx = context.WithoutCancel(ctx)
+	if file.Pending > 0 {
+		if err := o.undoPending(&file); err != nil {
+			cause = fmt.Errorf("%w; %s was not restored: %w", cause, file.path, err)
+		} else {
+			cause = fmt.Errorf("%w; %s was restored", cause, file.path)
+		}
+		// On Windows, a pod's process has 5 s to end. Another restart could be killed while the
+		// kubelet is stopped, and then nothing would run dxctl again. So the next run restarts it.
+		// https://github.com/microsoft/hcsshim/blob/v0.14.1/internal/jobcontainers/jobcontainer.go
+		if canceled && o.OS == "windows" && o.isRunning(ctx) {
+			cause = fmt.Errorf("%w; run the command again to restart containerd", cause)
+		} else if err := o.restartAndCheck(ctx, nil); err != nil {
+			cause = fmt.Errorf("%w; %w", cause, err)
+		} else {
+			cause, file.RestartDue = fmt.Errorf("%w, and containerd runs with it", cause), file.Pending > 0
+		}
+	}
+	// The failure is recorded last, so that a run that is killed before is continued at once.
+	if !canceled { // After a signal, the file may not be the cause.
+		file.Failure = &failure{c.attempt, time.Now(), cause.Error()}
+	}
+	if err := file.save(o.StateDir); err != nil {
+		return fmt.Errorf("%w; %w", cause, err)
+	}
+	return cause
+}
+
+// undoPending undoes the edits with which containerd has not started. It reads the file again,
+// because another program may have changed it.
+func (r *Restarter) undoPending(c *recordedConfig) error {
+	file, err := readConfigFile(c.path)
+	if err != nil {
+		return err
+	}
+	c.configFile = file
+	loaded := len(c.Edits) - c.Pending
+	text, _, err := containerdconfig.Undo(c.text, c.Edits[loaded:])
+	if err != nil {
+		return err
+	}
+	if err := c.restore(text); err != nil {
+		return err
+	}
+	c.dropEdits(loaded)
+	return c.save(r.StateDir)
+}
+
+// isRunning reports whether containerd answers.
+func (r *Restarter) isRunning(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	_, err := criclient.ReadRunning(ctx, r.CRISocket)
+	return err == nil
 }

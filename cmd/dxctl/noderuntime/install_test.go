@@ -1,6 +1,6 @@
 //go:build unix
 
-package nodesetup
+package noderuntime
 
 import (
 	"os"
@@ -11,8 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
-	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd/containerdtest"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/containerdtest"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/paths"
@@ -71,9 +70,9 @@ func (p place) must(t *testing.T, name string, args ...string) (stderr string) {
 func (p place) configure(t *testing.T, name string, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	if name == "configure" {
-		return containerdtest.Run(t, containerd.NewConfigureCommand(), append(append(p.Flags(), "--shim-dir", p.dir), args...)...)
+		return containerdtest.Run(t, NewConfigureCommand(), append(append(p.Flags(), "--shim-dir", p.dir), args...)...)
 	}
-	return containerdtest.Run(t, containerd.NewUnconfigureCommand(), append(p.Flags(), args...)...)
+	return containerdtest.Run(t, NewUnconfigureCommand(), append(p.Flags(), args...)...)
 }
 
 func (p place) install(t *testing.T, args ...string) (string, error) {

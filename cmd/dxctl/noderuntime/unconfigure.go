@@ -1,4 +1,4 @@
-package containerd
+package noderuntime
 
 import (
 	"bytes"
@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime"
 	"slices"
 
 	"github.com/rogpeppe/go-internal/diff"
@@ -22,7 +21,7 @@ type unconfigureOptions struct {
 
 // NewUnconfigureCommand returns 'dxctl runtime unconfigure'.
 func NewUnconfigureCommand() *cobra.Command {
-	o := unconfigureOptions{Restarter: Restarter{Instance: Instance{OS: runtime.GOOS}}}
+	var o unconfigureOptions
 	command := &cobra.Command{
 		Use:   "unconfigure",
 		Short: "Undo 'dxctl runtime configure'",
@@ -49,7 +48,7 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 	if err != nil {
 		return err
 	}
-	running, _ := o.ReadRunning(ctx, o.RestartTimeout)
+	running, _ := o.ReadRunning(ctx)
 	release := o.Release(running)
 	text, notes, err := file.textWithoutEdits(release)
 	if err != nil {

@@ -1,4 +1,4 @@
-package nodesetup
+package noderuntime
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
@@ -35,7 +34,7 @@ that fails, the old file stays. For pods, run 'dxctl runtime configure' next.`,
 	}
 	flags := command.Flags()
 	flags.StringVar(&o.from, "from", "", fromUsage)
-	flags.StringVar(&o.shimDir, "shim-dir", defaults.ShimDir, containerd.ShimDirUsage)
+	flags.StringVar(&o.shimDir, "shim-dir", defaults.ShimDir, ShimDirUsage)
 	flags.StringVar(&o.stateDir, "state-dir", defaults.State, "state `DIRECTORY`")
 	return command
 }
