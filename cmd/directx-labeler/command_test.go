@@ -14,7 +14,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"github.com/directx-nri/directx-nri/advertiser/nodelabels"
+	"github.com/directx-nri/directx-nri/internal/advertiser/nodelabels"
 	"github.com/directx-nri/directx-nri/internal/cli"
 )
 

@@ -12,8 +12,8 @@ import (
 	"github.com/dustin/go-humanize"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )

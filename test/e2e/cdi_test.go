@@ -11,8 +11,8 @@ import (
 
 	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"github.com/directx-nri/directx-nri/internal/ocispec/cdi"
 	"github.com/directx-nri/directx-nri/internal/testutil"
-	"github.com/directx-nri/directx-nri/ocispec/cdi"
 	"github.com/directx-nri/directx-nri/test/bed"
 )
 

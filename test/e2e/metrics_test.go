@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/directx-nri/directx-nri/decision"
+	"github.com/directx-nri/directx-nri/internal/decision"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/test/bed"

@@ -6,7 +6,7 @@ import (
 
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"github.com/directx-nri/directx-nri/ocispec"
+	"github.com/directx-nri/directx-nri/internal/ocispec"
 )
 
 // newAnswer returns edits as an answer for one container, or an error if the kubelet cannot pass them on.

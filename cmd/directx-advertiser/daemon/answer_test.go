@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"github.com/directx-nri/directx-nri/ocispec"
+	"github.com/directx-nri/directx-nri/internal/ocispec"
 )
 
 func TestAnswer(t *testing.T) {

@@ -13,9 +13,9 @@ import (
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/directx-nri/directx-nri/advertiser"
-	"github.com/directx-nri/directx-nri/advertiser/nodelabels"
-	"github.com/directx-nri/directx-nri/advertiser/resources"
+	"github.com/directx-nri/directx-nri/internal/advertiser"
+	"github.com/directx-nri/directx-nri/internal/advertiser/nodelabels"
+	"github.com/directx-nri/directx-nri/internal/advertiser/resources"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/config"
 	"github.com/directx-nri/directx-nri/internal/durable"

@@ -1,5 +1,5 @@
-// Package containerd changes the configuration of a node's containerd, restarts containerd,
-// and undoes the change.
+// Package noderuntime has the commands that install the runtime shim, configure containerd for it,
+// and undo both.
 package noderuntime
 
 import (

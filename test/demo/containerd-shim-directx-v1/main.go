@@ -6,7 +6,7 @@ import (
 	"os"
 
 	"github.com/directx-nri/directx-nri/internal/hostfiles"
-	"github.com/directx-nri/directx-nri/shim"
+	"github.com/directx-nri/directx-nri/internal/shim"
 )
 
 func main() { os.Exit(shim.Main("demo", hostfiles.AssumedToExist{})) }

@@ -1,0 +1,271 @@
+// Package advertiser is the Kubernetes device plugin: it advertises replicas of each GPU
+// to the kubelet and records what the kubelet allocates. Its answers to Allocate do not have the
+// devices and mounts of a GPU, unless [Config.Inject] is set.
+//
+// One [Advertiser] reads the devices and the live records, and makes a pool of GPUs for each
+// resource. A server for each resource gives the newest pool to the kubelet and allocates
+// from it. Pools are immutable, and the decisions are pure functions of a pool.
+package advertiser
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/directx-nri/directx-nri/internal/advertiser/resources"
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/discovery"
+	"github.com/directx-nri/directx-nri/internal/errlog"
+	"github.com/directx-nri/directx-nri/internal/localgrpc"
+	"github.com/directx-nri/directx-nri/internal/metrics"
+	"github.com/directx-nri/directx-nri/internal/policy"
+)
+
+// Config is the configuration of an [Advertiser].
+type Config struct {
+	Source   discovery.Source
+	Recorder *allocation.Recorder
+	// Policy has the rules that assign GPUs to resources. There is at least one.
+	Policy policy.Policy
+	// KubeletDir is the kubelet's device plugin directory, on Linux
+	// /var/lib/kubelet/device-plugins. It need not exist yet.
+	KubeletDir string
+	// AllocatesAtCreation reports that the kubelet allocates when it creates a container, and not when
+	// it admits a pod. On Windows it does, because admission has a fake topology manager there
+	// (pkg/kubelet/cm/container_manager_windows.go, v1.34 and v1.37). Such a kubelet retries
+	// an error of Allocate.
+	AllocatesAtCreation bool
+	// CheckReady returns an error, with cause and remedy, if the component that adjusts
+	// containers cannot do so now. It is called concurrently, before each start of a
+	// container, once for each of its resources. A kubelet that allocates at creation does not ask:
+	// there, the source must list the GPUs as unhealthy instead.
+	CheckReady func(ctx context.Context) error
+	// Pods finds the containers that hold replicas, and reports the pods that no longer exist.
+	Pods *PodTracker
+	// OnDevices, if set, is called with the devices and their resources each time the devices have
+	// been listed.
+	OnDevices func([]resources.Assigned)
+	// Inject, if set, makes the answers to the kubelet, which have no token then.
+	Inject Inject
+	// NodeOS is the operating system of the node's containers, "windows" or "linux". It
+	// determines which GPUs they can have, and the form of the interlock.
+	NodeOS  string
+	Metrics *metrics.Metrics
+	Log     logrus.FieldLogger
+}
+
+// timing are the durations that the package waits for. Tests shorten them.
+type timing struct {
+	// pollInterval is the interval of checks of the sockets, the delay before a failed step is
+	// retried, and that before devices, records and pods are read after an allocation.
+	// unwatchedInterval is the interval of checks while the kubelet does not watch the list.
+	pollInterval, unwatchedInterval time.Duration
+	// recheckInterval is the interval at which devices, records and pods are read again.
+	recheckInterval time.Duration
+	// watchTimeout is how long after a registration the kubelet may take to call ListAndWatch.
+	watchTimeout time.Duration
+	// settleTime is how long the kubelet may take to end a connection whose stream has ended.
+	settleTime time.Duration
+	// stopTimeout bounds the wait for calls in flight when a server stops.
+	stopTimeout time.Duration
+	// conflictWindow is how long no other allocation may begin before and after one, if the kubelet
+	// allocates at creation: see [allocateGuard].
+	conflictWindow time.Duration
+}
+
+func defaultTiming() timing {
+	return timing{
+		pollInterval: time.Second, unwatchedInterval: 20 * time.Millisecond, recheckInterval: 5 * time.Second,
+		watchTimeout: 10 * time.Second, settleTime: 500 * time.Millisecond, stopTimeout: 2 * time.Second,
+		conflictWindow: 100 * time.Millisecond,
+	}
+}
+
+// removalDelay is how long a replica must be free before it leaves the list.
+func (t timing) removalDelay() time.Duration { return 4 * t.recheckInterval }
+
+// Advertiser is the device plugin for all resources, for one run.
+type Advertiser struct {
+	config Config
+	timing timing
+	// servers has the server of each resource. It does not change.
+	servers map[string]*server
+	guard   *allocateGuard // of all servers
+
+	// mu guards the fields that other goroutines read through status.go.
+	mu sync.Mutex
+	// devices are those of the node, advertised or not.
+	devices []discovery.Device
+	// listingBegan is when the last listing of devices began.
+	listingBegan time.Time
+	// listSizeErr is why some devices cannot be advertised.
+	listSizeErr error
+
+	// The goroutine of Run, and later that of refreshLoop, owns the following fields.
+
+	// resourceNames has the resource name of each GPU of this run, by normalized instance ID.
+	resourceNames map[string]string
+	// unadvertised has the reasons why devices are not advertised, by instance ID.
+	unadvertised map[string]string
+	// The last errors of listing devices, publishing pools and tracking pods.
+	lastListErr, lastPublishErr, lastTrackErr errlog.LastError
+}
+
+// New returns an advertiser.
+func New(config Config) *Advertiser { return newAdvertiser(config, defaultTiming()) }
+
+// newAdvertiser returns an advertiser with a server for each resource that has a rule, or a
+// record that is live.
+func newAdvertiser(config Config, timing timing) *Advertiser {
+	a := &Advertiser{
+		config: config, timing: timing,
+		guard:   newAllocateGuard(config.AllocatesAtCreation, timing.conflictWindow),
+		servers: map[string]*server{}, resourceNames: map[string]string{},
+	}
+	live := config.Recorder.Refresh()
+	rules := map[string]policy.Resource{} // the first rule of each resource
+	for _, record := range live {
+		rules[record.Resource] = policy.Resource{}
+	}
+	for _, rule := range slices.Backward(config.Policy.Resources) {
+		rules[rule.Name] = rule
+	}
+	for name, rule := range rules {
+		p := &pool{resource: name, rule: rule}
+		// The kubelet's first list must have what it has allocated before.
+		a.servers[name] = newServer(config, timing, a.guard, p.next(nil, heldByGPU(live, name), time.Now(), timing.removalDelay()))
+	}
+	return a
+}
+
+// ErrRestart is returned by [Advertiser.Run] when a new run would advertise GPUs under
+// other names.
+var ErrRestart = errors.New("GPUs can be advertised under other resource names")
+
+// Run advertises until ctx ends; then it closes the kubelet's streams, removes its
+// sockets and returns nil. Restarts of the kubelet do not end it. It may be called
+// once.
+//
+// A GPU has one resource name for a whole run. It is that of its rule, unless live
+// records hold the GPU under other names only: then it is the oldest of those, and the
+// GPU has no more replicas than are held. A record is live from before Allocate
+// returns until its pod no longer exists ([PodTracker]) or another pod has bound a
+// newer record of one of its replicas, so it also covers init containers and slow
+// image pulls. When a GPU's name would change, Run returns [ErrRestart]. By then
+// no call of Allocate is in flight, and the records are complete for the next run.
+func (a *Advertiser) Run(ctx context.Context) error {
+	err := a.run(ctx)
+	if err == nil || ctx.Err() != nil {
+		return nil
+	}
+	return fmt.Errorf("advertise GPUs: %w", err)
+}
+
+func (a *Advertiser) run(ctx context.Context) error {
+	// The kubelet's first lists must be complete. Without devices, there may be some later.
+	if err := a.refresh(ctx); err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	for _, s := range a.servers {
+		group.Go(func() error { return s.run(ctx) })
+	}
+	group.Go(func() error { return a.refreshLoop(ctx) })
+	return group.Wait()
+}
+
+func (a *Advertiser) listDevices(ctx context.Context) ([]discovery.Device, error) {
+	a.mu.Lock()
+	a.listingBegan = time.Now()
+	a.mu.Unlock()
+	devices, err := a.config.Source.Devices(ctx)
+	if ctx.Err() == nil {
+		a.lastListErr.Log(a.config.Log, err, "No new list of GPUs; what is advertised stays so", "GPUs are listed again")
+	}
+	return devices, err
+}
+
+// refreshLoop refreshes periodically, and after every allocation. It returns [ErrRestart], or nil
+// when ctx ends; other errors are retried.
+func (a *Advertiser) refreshLoop(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-a.guard.succeeded:
+			// The kubelet's pods must be listed while the new pod exists.
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(a.timing.pollInterval):
+			}
+		case <-time.After(a.timing.recheckInterval):
+		}
+		if err := a.refresh(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// refresh reads devices, records and pods, and publishes the pools.
+func (a *Advertiser) refresh(ctx context.Context) error {
+	devices, err := a.listDevices(ctx)
+	if ctx.Err() != nil {
+		return nil
+	}
+	live := a.config.Recorder.Refresh()
+	if err == nil {
+		if err := a.publishPools(devices, live); err != nil {
+			return err
+		}
+	}
+	if len(live) == 0 || !a.isWatched() || a.Allocating() {
+		return nil
+	}
+	if err := a.trackPods(ctx, live); ctx.Err() == nil {
+		a.lastTrackErr.Log(a.config.Log, err, "Cannot find out which pods hold GPUs; their allocations are kept", "The pods that hold GPUs are known again")
+	}
+	return nil
+}
+
+// trackPods ends the records of pods that no longer exist, and binds those without a
+// token to the containers that the kubelet names.
+func (a *Advertiser) trackPods(ctx context.Context, live []allocation.Entry) error {
+	containers, ended, err := a.config.Pods.update(ctx, live, a.identifyKubelet)
+	for _, id := range ended {
+		if endErr := a.config.Recorder.End(id); endErr != nil {
+			err = errors.Join(err, endErr) // The next recheck tries again.
+			continue
+		}
+		a.config.Log.WithField("allocation", id).Info("Allocation ended: its pod no longer exists")
+	}
+	for _, record := range live {
+		if !record.Injected || record.Holder != nil || slices.Contains(ended, record.ID) {
+			continue
+		}
+		c, ok := findHolder(containers, record)
+		if !ok {
+			continue
+		}
+		a.config.Log.WithFields(logrus.Fields{"allocation": record.ID, "pod": c.Pod.String(), "container": c.Container}).Info("Found the container of an allocation")
+		err = errors.Join(err, a.config.Recorder.BindByName(record.ID, c.Pod.Namespace, c.Pod.Name, c.Container))
+	}
+	return err
+}
+
+// identifyKubelet identifies the process of the kubelet that watches the lists. Without a stream,
+// the process behind the socket may not be the one that lists pods: a kubelet that starts serves
+// its pods before it replaces the registration socket of the previous one.
+func (a *Advertiser) identifyKubelet() (localgrpc.Identity, error) {
+	if !a.isWatched() {
+		return localgrpc.Identity{}, errors.New("the kubelet does not watch any list")
+	}
+	return localgrpc.Identify(filepath.Join(a.config.KubeletDir, kubeletSocket))
+}

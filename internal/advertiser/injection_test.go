@@ -1,0 +1,200 @@
+package advertiser
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/testing/protocmp"
+	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/discovery"
+	"github.com/directx-nri/directx-nri/internal/metrics"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/testutil"
+)
+
+// injectDevices answers with one device for each replica.
+func injectDevices(_ context.Context, _ string, replicas []allocation.Replica) (*v1beta1.ContainerAllocateResponse, error) {
+	answer := &v1beta1.ContainerAllocateResponse{}
+	for _, r := range replicas {
+		answer.Devices = append(answer.Devices, &v1beta1.DeviceSpec{HostPath: "/dev/" + r.ID, ContainerPath: "/dev/" + r.ID})
+	}
+	return answer, nil
+}
+
+// TestAllocate allocates to two containers over the socket, with tokens and by injection.
+func TestAllocate(t *testing.T) {
+	t.Parallel()
+	want := [][]allocation.Replica{
+		{{ID: "A::0", InstanceID: "A"}, {ID: "A::1", InstanceID: "A"}, {ID: "B::0", InstanceID: "B"}},
+		{{ID: "B::1", InstanceID: "B"}},
+	}
+	for _, inject := range []Inject{nil, injectDevices} {
+		k := newBed(t, displayGPU("A"), displayGPU("B"))
+		k.config.Inject, k.config.Policy.Injection = inject, policy.InjectByKubelet
+		k.run()
+		answer, err := k.client(displayResource).Allocate(t.Context(), allocateRequest([]string{"A::0", "A::1", "B::0"}, []string{"B::1"}))
+		live := k.config.Recorder.Refresh()
+		if err != nil || len(live) != len(want) {
+			t.Fatalf("records %+v, %v", live, err)
+		}
+		for i, got := range answer.GetContainerResponses() {
+			if diff := cmp.Diff(want[i], live[i].Replicas); diff != "" || live[i].Resource != displayResource || live[i].Injected != (inject != nil) {
+				t.Errorf("record %+v: %s", live[i], diff)
+			}
+			if inject != nil {
+				injected, _ := injectDevices(t.Context(), "", want[i])
+				if diff := cmp.Diff(injected, got, protocmp.Transform()); diff != "" {
+					t.Errorf("the answer has a token, or not what was made (-want +got):\n%s", diff)
+				}
+			} else if token, err := allocation.ParseToken(got.GetEnvs()["DIRECTX_ALLOCATION_DISPLAY"]); err != nil || token.ID() != live[i].ID {
+				t.Errorf("token of %s, %v, want that of %s", token.ID(), err, live[i].ID)
+			}
+		}
+	}
+}
+
+// TestInjectionOfOneResource: of GPUs of two resources, a container could lose one.
+func TestInjectionOfOneResource(t *testing.T) {
+	t.Parallel()
+	k := newBed(t, computeGPU("C"), displayGPU("D"))
+	k.config.Inject, k.config.Policy.Injection = injectDevices, policy.InjectByKubelet
+	k.run()
+	k.await(displayResource, "D::0 D::1")
+	k.await(computeResource, "")
+}
+
+// TestNoListDuringAllocation: while an allocation is in flight, a list of the kubelet's pods
+// would free its replicas.
+func TestNoListDuringAllocation(t *testing.T) {
+	t.Parallel()
+	k := newBed(t, displayGPU("A"))
+	entered, leave := make(chan struct{}), make(chan struct{})
+	var lists atomic.Int32
+	k.config.Pods = &PodTracker{now: time.Now, list: func(context.Context) ([]ContainerDevices, error) { lists.Add(1); return nil, nil }}
+	k.config.Inject = func(context.Context, string, []allocation.Replica) (*v1beta1.ContainerAllocateResponse, error) {
+		close(entered)
+		<-leave
+		return &v1beta1.ContainerAllocateResponse{}, nil
+	}
+	k.run()
+	client := k.client(displayResource)
+	k.await(displayResource, "A::0 A::1")
+	ended := make(chan error, 1)
+	go func() {
+		_, err := client.Allocate(t.Context(), allocateRequest([]string{"A::0"}))
+		ended <- err
+	}()
+	<-entered
+	k.source.awaitRefreshes(t)
+	if n := lists.Load(); n > 0 {
+		t.Errorf("%d lists during the allocation", n)
+	}
+	close(leave)
+	testutil.Eventually(t, "a list after the allocation", func() bool { return lists.Load() > 0 })
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestStatus(t *testing.T) {
+	t.Parallel()
+	dir := testutil.ShortDir(t)
+	a := displayGPU("A")
+	a.LocationPath = "PCIROOT(0)#PCI(1B00)"
+	unhealthy := displayGPU("B")
+	unhealthy.Health.Reason = "it stopped"
+	containers := []ContainerDevices{{ReplicaIDs: map[string][]string{displayResource: {"A::0"}, "other/thing": {"x"}}}}
+	r := run(t, testConfig(t, dir, newSource(a, unhealthy, discovery.Device{InstanceID: "N"})))
+	if err := r.checkRegistered(); err == nil {
+		t.Error("registered without a kubelet")
+	}
+	k := startKubelet(t, dir)
+	k.await(displayResource, "A::0 A::1 B::0! B::1!")
+	testutil.Eventually(t, "registration", func() bool { return r.checkRegistered() == nil })
+	m := metrics.New("p", "v")
+	m.CollectNode(func(_ context.Context, n metrics.NodeMetrics) { r.Report(n, containers) })
+	page := httptest.NewRecorder()
+	m.Handler(testutil.Quiet()).ServeHTTP(page, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	for _, want := range []string{
+		`devices{health="healthy",kind="compute"} 0`, `devices{health="healthy",kind="display"} 1`, `devices{health="unhealthy",kind="display"} 1`, `devices{health="healthy",kind="none"} 1`,
+		`replicas{gpu="PCIROOT(0)#PCI(1B00)",resource="directx.microsoft.com/display"} 2`, `replicas{gpu="B",resource="directx.microsoft.com/display"} 2`,
+		`replicas_in_use{gpu="PCIROOT(0)#PCI(1B00)",resource="directx.microsoft.com/display"} 1`, `replicas_in_use{gpu="B",resource="directx.microsoft.com/display"} 0`,
+		`resource_registered{resource="directx.microsoft.com/compute"} 1`, `resource_registered{resource="directx.microsoft.com/display"} 1`,
+	} {
+		if !strings.Contains(page.Body.String(), "\ndirectx_"+want+"\n") {
+			t.Errorf("%s is missing in\n%s", want, page.Body)
+		}
+	}
+	k.Stop()
+	testutil.Eventually(t, "the end of it", func() bool { return r.checkRegistered() != nil })
+	if err := r.CheckAlive(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAlive(t *testing.T) {
+	t.Parallel()
+	a := &Advertiser{listingBegan: time.Now().Add(time.Minute - maxSilence)}
+	if err := a.CheckAlive(); err != nil {
+		t.Error(err)
+	}
+	a.listingBegan = time.Now().Add(-maxSilence)
+	if err := a.CheckAlive(); err == nil || !strings.Contains(err.Error(), "not been listed") {
+		t.Error(err)
+	}
+}
+
+func containersOf(name string, containers ...*podresources.ContainerResources) *podresources.PodResources {
+	return &podresources.PodResources{Namespace: "team", Name: name, Containers: containers}
+}
+
+func containerWith(name string, ids ...string) *podresources.ContainerResources {
+	return &podresources.ContainerResources{Name: name, Devices: []*podresources.ContainerDevices{
+		{ResourceName: "other/thing", DeviceIds: []string{"x"}}, {ResourceName: displayResource, DeviceIds: ids},
+	}}
+}
+
+// TestBindByName binds injected records to the containers that the kubelet names.
+func TestBindByName(t *testing.T) {
+	t.Parallel()
+	lister := &podLister{list: &podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{
+		// The kubelet's order is its own, and each NUMA node has an entry.
+		containersOf("web", &podresources.ContainerResources{Name: "main", Devices: []*podresources.ContainerDevices{
+			{ResourceName: displayResource, DeviceIds: []string{"A::1"}}, {ResourceName: displayResource, DeviceIds: []string{"A::0"}},
+		}}),
+		containersOf("job", containerWith("side"), containerWith("main", "B::0")),
+		containersOf("more", containerWith("main", "C::0", "C::1")), containersOf("less", containerWith("main", "D::0")),
+		containersOf("twice", containerWith("main", "E::0"), containerWith("other", "E::0")),
+	}}}
+	k := newBed(t, displayGPU("A"), displayGPU("B"), displayGPU("C"), displayGPU("D"), displayGPU("E"))
+	k.config.Inject, k.config.Pods = injectDevices, NewPodTracker(lister.serve(t))
+	k.run()
+	request := allocateRequest([]string{"C::0"}, []string{"D::0", "D::1"}, []string{"E::0"}, []string{"B::1"}, []string{"A::0", "A::1"}, []string{"B::0"})
+	if _, err := k.client(displayResource).Allocate(t.Context(), request); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"A::0": "team/web/main", "B::0": "team/job/main", "B::1": "", "C::0": "", "D::0": "", "E::0": ""}
+	testutil.Eventually(t, "holders", func() bool {
+		got := map[string]string{}
+		for _, r := range k.config.Recorder.Refresh() {
+			got[r.Replicas[0].ID] = ""
+			if r.Holder != nil {
+				got[r.Replicas[0].ID] = r.Holder.PodNamespace + "/" + r.Holder.PodName + "/" + r.Holder.Container
+			}
+		}
+		return cmp.Equal(want, got)
+	})
+	time.Sleep(3 * fastTiming().recheckInterval)
+	if found := k.log.with("Found the container"); len(found) != 2 {
+		t.Errorf("logged %q", found)
+	}
+}

@@ -1,0 +1,339 @@
+package advertiser
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/discovery"
+	"github.com/directx-nri/directx-nri/internal/policy"
+)
+
+// pool has the GPUs that one resource advertises, each as a number of replicas. A pool is
+// immutable; [pool.next] derives the following one.
+type pool struct {
+	resource string
+	// rule is the first rule of the resource, the zero value if there is none. The rules of a
+	// resource differ only in Match and Replicas.
+	rule policy.Resource
+	// gpus are in the order of the source. Those that the source does not list for
+	// this resource are at the end.
+	gpus []gpu
+	// index finds a GPU by instance ID, in the spelling of the replica IDs.
+	index map[string]int
+}
+
+type gpu struct {
+	// instanceID keeps the spelling in which the GPU was first allocated or seen:
+	// to the kubelet a replica ID in another spelling is another device.
+	instanceID string
+	// name is for messages and metrics.
+	name string
+	// uuid is the driver's identifier, "" if unknown.
+	uuid   string
+	driver driver
+	// numaNode is nil if unknown.
+	numaNode *int
+	// fault is the reason why the GPU cannot be allocated, "" if it can.
+	fault string
+	// replicas is the number of replicas that can be allocated, if there is no fault. needed is how many
+	// must be in the kubelet's list: more than replicas while a record holds one with a higher number.
+	// listed is how many are in the list. It is more than needed for a time after needed has become
+	// less, at neededSince. After replicas has changed from 4 to 2 while a record holds number 2, these
+	// are 2, 3 and for a time 4.
+	replicas, needed, listed int
+	neededSince              time.Time
+}
+
+// driver is what GPUs must have in common to be used by one program together.
+type driver struct {
+	vendor  discovery.VendorID
+	version string
+}
+
+// faultMissing is the fault of a GPU that is listed only because records hold it.
+const faultMissing = "the GPU is not available on this node, or is advertised as another resource now"
+
+func (g gpu) usable() bool { return g.fault == "" }
+
+// allocatable returns how many of the listed replicas can be allocated: those with the lowest
+// numbers.
+func (g gpu) allocatable() int {
+	if !g.usable() {
+		return 0
+	}
+	return g.replicas
+}
+
+func newGPU(d discovery.Device, replicas int) gpu {
+	g := gpu{
+		instanceID: d.InstanceID, name: d.Name(), uuid: d.UUID,
+		driver: driver{vendor: d.VendorID, version: d.DriverVersion}, numaNode: d.NUMANode, replicas: replicas,
+	}
+	if !d.Health.OK() {
+		g.fault = d.Health.Reason
+	}
+	return g
+}
+
+// heldReplicas are the replicas of a GPU that live records hold.
+type heldReplicas struct {
+	instanceID string
+	// limit is one more than the highest number of these replicas.
+	limit int
+}
+
+// heldByGPU returns the replicas of a resource that live records hold, by the normalized
+// instance ID of their GPU.
+func heldByGPU(live []allocation.Entry, resource string) map[string]heldReplicas {
+	held := map[string]heldReplicas{}
+	for _, record := range live {
+		if record.Resource != resource {
+			continue
+		}
+		for _, replica := range record.Replicas {
+			_, number, _ := ParseReplicaID(replica.ID)
+			key := discovery.NormalizeID(replica.InstanceID)
+			before := held[key]
+			held[key] = heldReplicas{cmp.Or(before.instanceID, replica.InstanceID), max(before.limit, number+1)}
+		}
+	}
+	return held
+}
+
+// next returns the pool that follows p, with the GPUs that are advertised now. Replicas that
+// live records hold stay listed. Those of GPUs that are not advertised cannot be allocated.
+//
+// The kubelet (v1.34, pkg/kubelet/cm/devicemanager) crashes when a device that it
+// has allocated is not in the list, both when Allocate returns
+// (allocateContainerResources) and when it finds a container running after a restart
+// (GetTopologyHints). So a replica is removed from the list when no record has held
+// it for as long as removalDelay.
+func (p *pool) next(gpus []gpu, held map[string]heldReplicas, now time.Time, removalDelay time.Duration) *pool {
+	next := &pool{resource: p.resource, rule: p.rule, index: make(map[string]int, len(gpus))}
+	before := make(map[string]gpu, len(p.gpus))
+	all := slices.Clone(gpus) // those that are advertised now, then all others
+	for _, g := range p.gpus {
+		before[discovery.NormalizeID(g.instanceID)] = g
+		all = append(all, asMissing(g))
+	}
+	for _, key := range slices.Sorted(maps.Keys(held)) {
+		all = append(all, asMissing(gpu{instanceID: held[key].instanceID}))
+	}
+	added := make(map[string]bool, len(all))
+	for _, g := range all {
+		key := discovery.NormalizeID(g.instanceID)
+		if added[key] {
+			continue
+		}
+		added[key] = true
+		g.instanceID = cmp.Or(before[key].instanceID, held[key].instanceID, g.instanceID)
+		g.setListed(before[key], held[key].limit, now, removalDelay)
+		if g.listed > 0 {
+			next.index[g.instanceID] = len(next.gpus)
+			next.gpus = append(next.gpus, g)
+		}
+	}
+	return next
+}
+
+// asMissing returns g as a GPU that is not advertised any more.
+func asMissing(g gpu) gpu {
+	g.fault, g.replicas = faultMissing, 0
+	g.name = g.instanceID // Another GPU can have its location path.
+	return g
+}
+
+// setListed sets how many replicas of g are listed, with those of old, its state before. Live
+// records hold the first ones.
+func (g *gpu) setListed(old gpu, held int, now time.Time, removalDelay time.Duration) {
+	g.needed, g.neededSince = max(g.replicas, held), old.neededSince
+	if g.needed != old.needed {
+		g.neededSince = now
+	}
+	g.listed = g.needed
+	if now.Sub(g.neededSince) < removalDelay {
+		g.listed = max(g.listed, old.listed)
+	}
+}
+
+// sameList reports whether the kubelet's lists of p and other are equal.
+func (p *pool) sameList(other *pool) bool {
+	return slices.EqualFunc(p.gpus, other.gpus, func(a, b gpu) bool {
+		return a.instanceID == b.instanceID && a.listed == b.listed && a.allocatable() == b.allocatable() &&
+			(a.numaNode == nil) == (b.numaNode == nil) && (a.numaNode == nil || *a.numaNode == *b.numaNode)
+	})
+}
+
+// list returns the kubelet's list of p.
+func (p *pool) list() *v1beta1.ListAndWatchResponse {
+	response := &v1beta1.ListAndWatchResponse{}
+	for _, g := range p.gpus {
+		var topology *v1beta1.TopologyInfo
+		if g.numaNode != nil {
+			topology = &v1beta1.TopologyInfo{Nodes: []*v1beta1.NUMANode{{ID: int64(*g.numaNode)}}}
+		}
+		for number := range g.listed {
+			device := &v1beta1.Device{ID: replicaID(g.instanceID, number), Health: v1beta1.Unhealthy, Topology: topology}
+			if number < g.allocatable() {
+				device.Health = v1beta1.Healthy
+			}
+			response.Devices = append(response.Devices, device)
+		}
+	}
+	return response
+}
+
+// maxListBytes is the largest message that the kubelet accepts from a device plugin:
+// gRPC's default (plugin/v1beta1/client.go in pkg/kubelet/cm/devicemanager, v1.34).
+const maxListBytes = 4 << 20
+
+// checkSize returns an error if the kubelet would not accept p's list when all of its GPUs are
+// unhealthy. "Unhealthy" is longer than "Healthy", so that is the longest that the list can become.
+func (p *pool) checkSize() error {
+	size, replicas := 0, 0
+	for _, g := range p.gpus { // one at a time, because the whole list can take megabytes
+		g.fault = faultMissing
+		size += proto.Size((&pool{gpus: []gpu{g}}).list())
+		replicas = max(replicas, g.replicas)
+	}
+	if size > maxListBytes {
+		return fmt.Errorf("advertise %d GPUs as up to %d replicas of %s each: the list has %d bytes and the kubelet accepts %d; lower replicas in the configuration to %d",
+			len(p.gpus), replicas, p.resource, size, maxListBytes, max(1, replicas*(maxListBytes/1024)/(size/1024+1)))
+	}
+	return nil
+}
+
+// errInvalidRequest is returned for a request of the kubelet that cannot be granted,
+// as opposed to a failure on the node.
+var errInvalidRequest = errors.New("invalid request")
+
+// find returns the index of the GPU of a replica that can be allocated, and its number.
+func (p *pool) find(replicaID string) (i, number int, err error) {
+	instanceID, number, ok := ParseReplicaID(replicaID)
+	if !ok {
+		return 0, 0, fmt.Errorf("%w: %q is not a replica of %s", errInvalidRequest, replicaID, p.resource)
+	}
+	i, ok = p.index[instanceID]
+	if !ok {
+		return 0, 0, fmt.Errorf("%w: %q is a replica of a GPU that %s does not have on this node: delete the pod, so that it is scheduled again",
+			errInvalidRequest, replicaID, p.resource)
+	}
+	switch g := p.gpus[i]; {
+	case !g.usable():
+		return 0, 0, fmt.Errorf("%w: %q cannot be allocated: GPU %s is unhealthy (%s)", errInvalidRequest, replicaID, g.name, g.fault)
+	case number >= g.replicas:
+		return 0, 0, fmt.Errorf("%w: %q is beyond the %d replicas of its GPU: delete the pod, so that it is scheduled again, or raise replicas",
+			errInvalidRequest, replicaID, g.replicas)
+	}
+	return i, number, nil
+}
+
+// validate returns the replicas of one container's request, or an error that matches
+// [errInvalidRequest] and names the first ID that cannot be allocated. The requests
+// of two containers may have an ID in common: a pod's later containers take over the
+// replicas of its init containers.
+func (p *pool) validate(replicaIDs []string) ([]allocation.Replica, error) {
+	if len(replicaIDs) == 0 {
+		return nil, fmt.Errorf("%w: a container requests %s without replicas", errInvalidRequest, p.resource)
+	}
+	if err := p.checkCount(len(replicaIDs)); err != nil {
+		return nil, err
+	}
+	seen := make(map[string]bool, len(replicaIDs))
+	chosen := make([]bool, len(p.gpus))
+	replicas := make([]allocation.Replica, 0, len(replicaIDs))
+	for _, id := range replicaIDs {
+		i, _, err := p.find(id)
+		if err != nil {
+			return nil, err
+		}
+		if seen[id] {
+			return nil, fmt.Errorf("%w: %q is requested twice for one container: delete the pod, so that it is scheduled again", errInvalidRequest, id)
+		}
+		seen[id], chosen[i] = true, true
+		replicas = append(replicas, allocation.Replica{ID: id, InstanceID: p.gpus[i].instanceID, UUID: p.gpus[i].uuid})
+	}
+	first := p.gpus[slices.Index(chosen, true)]
+	for i, g := range p.gpus {
+		if chosen[i] && g.driver != first.driver && p.rule.MixedDrivers != policy.AllowMixed {
+			return nil, p.mixedDriversError(chosen, len(replicaIDs))
+		}
+	}
+	return replicas, nil
+}
+
+// checkCount returns an error if n replicas are more than one container may have.
+//
+// GetPreferredAllocation and Allocate both check it: the kubelet does not call
+// GetPreferredAllocation when the replicas of an init container, or those of a NUMA node,
+// are exactly enough (devicesToAllocate in pkg/kubelet/cm/devicemanager, v1.34). Either
+// error fails the pod's admission, and the pod's status shows the error.
+func (p *pool) checkCount(n int) error {
+	if limit := p.rule.MaxPerContainer; limit > 0 && n > limit {
+		return fmt.Errorf("%w: a container requests %d of %s and the limit of this node is %d: request fewer, or raise maxPerContainer of that resource in the configuration",
+			errInvalidRequest, n, p.resource, limit)
+	}
+	return nil
+}
+
+// mixedDriversError returns the error for a request of n replicas that only GPUs of different
+// drivers, the chosen ones, could satisfy.
+func (p *pool) mixedDriversError(chosen []bool, n int) error {
+	var names []string
+	for i, g := range p.gpus {
+		if chosen[i] {
+			names = append(names, fmt.Sprintf("%s (%s, driver %s)", g.name, g.driver.vendor, cmp.Or(g.driver.version, "unknown")))
+		}
+	}
+	return fmt.Errorf("%w: %d of %s for one container would mix GPUs of different drivers, and a container can have the files of one: %s. Request fewer, wait for GPUs of one driver, or set mixedDrivers: allow for that resource in the configuration",
+		errInvalidRequest, n, p.resource, strings.Join(names, ", "))
+}
+
+// idSeparator separates the instance ID from the number in a replica ID. An instance
+// ID may contain it, so the last occurrence is the separator.
+const idSeparator = "::"
+
+// replicaID returns the ID of one replica of a GPU. It is the same after every
+// restart.
+func replicaID(instanceID string, number int) string {
+	return instanceID + idSeparator + strconv.Itoa(number)
+}
+
+// ParseReplicaID returns the instance ID and the number, from 0, of a replica ID; ok
+// is false if id is not the ID of a replica.
+func ParseReplicaID(id string) (instanceID string, number int, ok bool) {
+	i := strings.LastIndex(id, idSeparator)
+	if i < 0 {
+		return "", 0, false
+	}
+	digits := id[i+len(idSeparator):]
+	// No resource has more than 1024, 10 bits, replicas of a GPU.
+	n, err := strconv.ParseUint(digits, 10, 10)
+	if err != nil || len(digits) > 1 && digits[0] == '0' {
+		return "", 0, false
+	}
+	return id[:i], int(n), true
+}
+
+// SocketName returns the name of a resource's socket in the kubelet's device plugin
+// directory. It is short because the whole path is limited to 107 bytes.
+func SocketName(resource string) string {
+	name, isDefaultDomain := strings.CutPrefix(resource, "directx.microsoft.com/")
+	if !isDefaultDomain || len(name) > 10 {
+		digest := sha256.Sum256([]byte(resource))
+		name = hex.EncodeToString(digest[:5])
+	}
+	return "directx-" + name + ".sock"
+}

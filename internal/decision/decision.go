@@ -1,0 +1,191 @@
+// Package decision decides what a container gets when it is created. The NRI
+// plugin and the runtime shim make the same decisions and apply them in their own
+// ways.
+//
+// In a pod, a recorded allocation is the only key to a GPU. Outside Kubernetes,
+// only administrators create containers, and they request GPUs by name.
+package decision
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/sirupsen/logrus"
+
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/capabilities"
+	"github.com/directx-nri/directx-nri/internal/decision/extramounts"
+	"github.com/directx-nri/directx-nri/internal/discovery"
+	"github.com/directx-nri/directx-nri/internal/discovery/node"
+	"github.com/directx-nri/directx-nri/internal/ocispec"
+	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/policy"
+)
+
+// Container is a container that is being created.
+type Container struct {
+	OS string
+	// ID is the runtime's ID of the container.
+	ID string
+	// Pod is the container's pod, nil for a standalone container.
+	Pod *Pod
+	// Name is the container's name in its pod.
+	Name string
+	// Env is the environment as NAME=value.
+	Env []string
+	// Annotations are the container's. PodAnnotations are those of its pod that are
+	// not among them.
+	Annotations, PodAnnotations map[string]string
+	// Devices are the Windows devices of the container's spec.
+	Devices []specs.WindowsDevice
+	// HyperV reports that the container runs in a virtual machine of its own.
+	HyperV bool
+}
+
+// Pod identifies a pod. It comes from the runtime and cannot be forged.
+type Pod struct {
+	UID, Namespace, Name string
+}
+
+func (c Container) String() string {
+	if c.Pod == nil {
+		return fmt.Sprintf("container %q", c.ID)
+	}
+	return fmt.Sprintf("container %q of pod %s/%s", c.Name, c.Pod.Namespace, c.Pod.Name)
+}
+
+// RefusalError returns err as the error with which the container's creation fails: one line that
+// begins with directx-nri and the container's name, with [WithDefaultRemedy].
+func (c Container) RefusalError(err error) error {
+	return fmt.Errorf("directx-nri: %s is not started: %w", c, WithDefaultRemedy(err))
+}
+
+func (c Container) fields() logrus.Fields {
+	if c.Pod == nil {
+		return logrus.Fields{"container": c.ID}
+	}
+	return logrus.Fields{"pod": c.Pod.Namespace + "/" + c.Pod.Name, "container": c.Name}
+}
+
+// Decider decides what containers get.
+type Decider struct {
+	// Source has the node's GPUs as the policy assigns them: see [discovery.UnhealthyWithoutPath].
+	Source discovery.Source
+	Store  *allocation.Store
+	Files  ocispec.Files
+	Log    logrus.FieldLogger
+	// Policy is the policy in force: see capabilities.EffectivePolicy.
+	Policy policy.Policy
+}
+
+// NewDecider returns the decider of this node with the policy p, for containers of the operating
+// system goos. stateDir has the records and the compiled inventory.
+func NewDecider(stateDir string, p policy.Policy, goos string, files ocispec.Files, log logrus.FieldLogger) *Decider {
+	// The source has no log: its errors have everything that matters.
+	source, err := node.Open(node.Options{UseInventory: p.UseInventory, StateDir: stateDir})
+	if err != nil { // Not every decision needs it.
+		source = discovery.Unavailable(err)
+	}
+	p = capabilities.EffectivePolicy(p, goos)
+	return &Decider{
+		Source: discovery.UnhealthyWithoutPath(source, p, goos), Store: allocation.OpenStore(paths.Allocations(stateDir)),
+		Files: files, Log: log, Policy: p,
+	}
+}
+
+// Outcome is a decision about a container that makes a request.
+type Outcome struct {
+	Devices []discovery.Device
+	Edits   ocispec.Edits
+	// Skipped are files that the container does not get.
+	Skipped []ocispec.SkippedFile
+	// Unchanged is why the container gets nothing and must not be changed, "" if it gets GPUs.
+	Unchanged string
+}
+
+// Decide decides what the container that makes the request gets. If it gets GPUs, Decide calls apply
+// with the edits, and then binds the allocations of a pod's container to it. An error means that the
+// container must not start: see [Container.RefusalError].
+func (d *Decider) Decide(ctx context.Context, request Request, apply func(ocispec.Edits) error) error {
+	outcome, err := d.Preview(ctx, request)
+	switch {
+	case err != nil:
+		return err
+	case outcome.Unchanged != "":
+		d.Log.WithFields(request.Container.fields()).Info("Container starts unchanged: " + outcome.Unchanged)
+		return nil
+	case ctx.Err() != nil:
+		return fmt.Errorf("the decision was interrupted: %w", ctx.Err())
+	}
+	if err := apply(outcome.Edits); err != nil {
+		return err
+	}
+	if err := d.bind(request); err != nil { // Last: a refused container takes nothing from another one.
+		return err
+	}
+	d.log(request.Container, outcome)
+	return nil
+}
+
+// bind binds the allocations whose tokens the container presents to it.
+func (d *Decider) bind(request Request) error {
+	for _, t := range request.tokens {
+		if err := d.Store.Bind(allocation.Token(t.value), holderOf(request.Container)); err != nil {
+			return fmt.Errorf("%s: %w", t.variable, err)
+		}
+	}
+	return nil
+}
+
+// Preview returns the decision that [Decider.Decide] makes, without its effects.
+func (d *Decider) Preview(ctx context.Context, request Request) (*Outcome, error) {
+	if request.Container.Pod == nil {
+		return d.decideStandalone(ctx, request)
+	}
+	return d.decidePod(ctx, request)
+}
+
+// buildOutcome returns the outcome for a container that gets devices and the extra mounts
+// that it requests.
+func (d *Decider) buildOutcome(request Request, devices []discovery.Device) (*Outcome, error) {
+	container := request.Container
+	edits, skipped, err := ocispec.BuildEdits(container.OS, devices, container.Env, d.Files, d.Policy)
+	if err != nil {
+		return nil, err
+	}
+	var lists []extramounts.List
+	for _, list := range request.extraMounts {
+		switch {
+		case !request.honors(list, d.Policy):
+		case list.fromEnv && !d.Policy.ExtraMounts.Configured:
+			return nil, cause{
+				fmt.Errorf("extra mounts: %s has no effect unless the configuration sets extraMounts.sources", ExtraMountsVariable),
+				ReasonPolicy, "use the annotation " + ExtraMountsAnnotation,
+			}
+		default:
+			lists = append(lists, extramounts.List{Origin: list.origin, Text: list.value})
+		}
+	}
+	resolver := extramounts.Resolver{ExtraMounts: d.Policy.ExtraMounts, OS: container.OS, Files: d.Files}
+	extra, err := resolver.Mounts(lists, devices, edits.Mounts)
+	switch {
+	case errors.Is(err, extramounts.ErrRead):
+		return nil, err
+	case err != nil:
+		return nil, cause{err, ReasonPolicy, ""}
+	}
+	edits.Mounts = append(edits.Mounts, extra...)
+	return &Outcome{Devices: devices, Edits: edits, Skipped: skipped}, nil
+}
+
+func (d *Decider) log(c Container, outcome *Outcome) {
+	names := make([]string, len(outcome.Devices))
+	for i, device := range outcome.Devices {
+		names[i] = device.Name()
+	}
+	log := d.Log.WithFields(c.fields())
+	log.WithField("devices", names).Info("Container gets GPUs")
+	ocispec.LogSkipped(log, outcome.Skipped)
+}

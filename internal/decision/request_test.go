@@ -1,0 +1,142 @@
+package decision
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/errlog"
+	"github.com/directx-nri/directx-nri/internal/ocispec"
+)
+
+func TestPresentedTokens(t *testing.T) {
+	t.Parallel()
+	const displayKey, of16 = "directx.microsoft.com/allocation.display", "0123456789abcdef0123456789abcdef"
+	for name, test := range map[string]struct {
+		os         string
+		env        []string
+		annotation string // of the allocation in a pod, "" for a standalone container
+		want       []presentedToken
+	}{
+		"nothing": {ocispec.Linux, []string{"A=1", "DIRECTX_VISIBLE_DEVICES=all", "XDIRECTX_ALLOCATION_=1", "DIRECTX_ALLOCATIONS=1"}, "", nil},
+		"sorted, each once": {ocispec.Linux, []string{"DIRECTX_ALLOCATION_B=2", "DIRECTX_ALLOCATION_A=1", "DIRECTX_ALLOCATION_A=1"}, "",
+			[]presentedToken{{"DIRECTX_ALLOCATION_A", "1"}, {"DIRECTX_ALLOCATION_B", "2"}}},
+		"twice, two values":    {ocispec.Linux, []string{"DIRECTX_ALLOCATION_A=2", "DIRECTX_ALLOCATION_A=1"}, "", []presentedToken{{"DIRECTX_ALLOCATION_A", "1"}, {"DIRECTX_ALLOCATION_A", "2"}}},
+		"no value":             {ocispec.Linux, []string{"DIRECTX_ALLOCATION_"}, "", []presentedToken{{"DIRECTX_ALLOCATION_", ""}}},
+		"other case, Linux":    {ocispec.Linux, []string{"directx_allocation_a=1"}, "", nil},
+		"other case, Windows":  {ocispec.Windows, []string{"directx_Allocation_a=1"}, "", []presentedToken{{"DIRECTX_ALLOCATION_A", "1"}}},
+		"no resource, Windows": {ocispec.Windows, []string{"directx_allocation_=1"}, "", []presentedToken{{"DIRECTX_ALLOCATION_", "1"}}},
+		"other annotation":     {ocispec.Linux, []string{"DIRECTX_ALLOCATION_DISPLAY=1"}, "directx.microsoft.com/display", nil},
+		"letter of another":    {ocispec.Windows, []string{"D\u0131RECTX_ALLOCATION_A=1"}, "", nil},
+		"links of a Service": {ocispec.Linux, []string{"DIRECTX_ALLOCATION_SERVICE_HOST=10.0.0.1", "DIRECTX_ALLOCATION_PORT=tcp://10.0.0.1:80",
+			"DIRECTX_ALLOCATION_A=" + of16}, displayKey, []presentedToken{{"DIRECTX_ALLOCATION_A", of16}}},
+		"overridden, Linux":   {ocispec.Linux, []string{"DIRECTX_ALLOCATION_DISPLAY=", "DIRECTX_ALLOCATION_COMPUTE="}, displayKey, []presentedToken{{"DIRECTX_ALLOCATION_DISPLAY", ""}}},
+		"overridden, Windows": {ocispec.Windows, []string{"directx_allocation_Display=1"}, displayKey, []presentedToken{{"DIRECTX_ALLOCATION_DISPLAY", "1"}}},
+		"another domain's":    {ocispec.Linux, []string{"DIRECTX_ALLOCATION_A_COM_GPU=1"}, "directx.microsoft.com/allocation.a.com.gpu", []presentedToken{{"DIRECTX_ALLOCATION_A_COM_GPU", "1"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := Container{OS: test.os, Env: test.env}
+			if test.annotation != "" {
+				c.Pod, c.Annotations = &Pod{}, map[string]string{test.annotation: "x"}
+			}
+			if diff := cmp.Diff(test.want, presentedTokens(c), cmp.AllowUnexported(presentedToken{})); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestOverriddenTokens(t *testing.T) {
+	t.Parallel()
+	of := func(digit string) string { return strings.Repeat(digit, 32) }
+	annotations := map[string]string{
+		"directx.microsoft.com/allocation.display": of("0"), "directx.microsoft.com/allocation.b": of("2"), "directx.microsoft.com/allocation.a": of("1"),
+		"directx.microsoft.com/allocation.c": "x", "directx.microsoft.com/other": of("3"),
+	}
+	want := []allocation.Token{allocation.Token(of("1")), allocation.Token(of("2"))}
+	if got := overriddenTokens(annotations, []presentedToken{{"DIRECTX_ALLOCATION_DISPLAY", of("0")}}); !slices.Equal(got, want) {
+		t.Errorf("%d tokens", len(got))
+	}
+}
+
+// TestIgnoredVariable: a container whose only request is ignored starts on a node whose GPUs are
+// unknown, and no other does.
+func TestIgnoredVariable(t *testing.T) {
+	t.Parallel()
+	const visible = VisibleVariable + "=0"
+	for name, test := range map[string]struct {
+		c       Container
+		ignored bool
+	}{
+		"variable":                {Container{Env: []string{visible}}, true},
+		"on Windows":              {Container{OS: ocispec.Windows, Env: []string{visible}}, false},
+		"annotation":              {Container{Annotations: map[string]string{VisibleAnnotation: "0"}, Env: []string{visible}}, false},
+		"variable and allocation": {Container{Env: []string{visible, "DIRECTX_ALLOCATION_=x"}}, false},
+	} {
+		d := decider()
+		d.Source = &source{listErr: errors.New("unknown")}
+		if outcome, err := d.Preview(t.Context(), read(test.c)); (err == nil && outcome.Unchanged != "") != test.ignored {
+			t.Errorf("%s: %+v, %v", name, outcome, err)
+		}
+		d.Policy.Standalone.Environment = true
+		if outcome, err := d.Preview(t.Context(), read(test.c)); err == nil {
+			t.Errorf("%s: %+v with a policy that honors it", name, outcome)
+		}
+	}
+}
+
+func TestReasonOf(t *testing.T) {
+	t.Parallel()
+	for want, errs := range map[Reason][]error{
+		ReasonNoRecord:      {allocation.ErrNotFound},
+		ReasonHeld:          {allocation.ErrHeld},
+		ReasonUnreadable:    {allocation.ErrUnreadable, durable.ErrNotPrivate},
+		ReasonWrongVariable: {allocation.ErrMalformedToken, errWrongVariable, errOverridden},
+		ReasonDeviceGone:    {errDeviceGone, errDeviceFailed, ocispec.ErrNotAssignable},
+		ReasonHyperV:        {errHyperV},
+		ReasonRequest:       {errOutsidePod, errNoSuchGPU, errBadRequest},
+		ReasonSlow:          {context.DeadlineExceeded},
+		ReasonOther:         {errors.New("a panic"), errUnknownGPUs},
+		ReasonConfig:        {WithReason(ReasonConfig, allocation.ErrHeld, "")},
+	} {
+		for _, err := range errs {
+			err = Container{Name: "main", Pod: &Pod{}}.RefusalError(fmt.Errorf("X: %w; do this", err))
+			if got := ReasonOf(err); got != want {
+				t.Errorf("%v: %q, want %q", err, got, want)
+			}
+		}
+	}
+	if got := ReasonOf(nil); got != "" {
+		t.Errorf("no error: %q", got)
+	}
+}
+
+// TestRemedies: a refusal has one remedy, and that of the error takes precedence over the default.
+func TestRemedies(t *testing.T) {
+	t.Parallel()
+	errDenied := errors.New("denied")
+	specific := errlog.WithRemedy(errDenied, "do this")
+	for want, err := range map[string]error{
+		"A: it is no longer on this node; " + restoreGPU:               fmt.Errorf("A: %w", errDeviceGone),
+		"denied; " + runDoctor:                                         errDenied,
+		"config: denied; " + runDoctor:                                 WithReason(ReasonConfig, fmt.Errorf("config: %w", errDenied), ""),
+		"denied; do this":                                              WithReason(ReasonConfig, specific, ""),
+		"the GPUs of this node are unknown: denied; do this":           fmt.Errorf("%w: %w", errUnknownGPUs, specific),
+		"directory is not private; do this":                            errlog.WithRemedy(durable.ErrNotPrivate, "do this"),
+		"no GPU of this node matches 7":                                fmt.Errorf("%w 7", errNoSuchGPU),
+		"internal error in directx-nri, please report it: nil pointer": fmt.Errorf("%w: nil pointer", errlog.ErrInternal),
+	} {
+		want = "directx-nri: container \"c1\" is not started: " + want
+		if got := (Container{ID: "c1"}).RefusalError(err); got.Error() != want || !errors.Is(got, err) || ReasonOf(got) != ReasonOf(err) {
+			t.Errorf("%q, reason %q, want %q", got, ReasonOf(got), want)
+		}
+	}
+}

@@ -1,0 +1,154 @@
+package node
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/directx-nri/directx-nri/internal/discovery"
+	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/errlog"
+)
+
+const (
+	// format is the version of the file format.
+	format = 3
+	// maxLineBytes is more than any device takes.
+	maxLineBytes = 16 << 20
+	// bufferSize is enough for the lines of most drivers.
+	bufferSize = 16 << 10
+)
+
+// File is a list of GPUs in the state directory. As a [discovery.Source] it keeps nothing:
+// each call reads the file.
+type File struct{ stateDir, name string }
+
+var _ discovery.Source = File{}
+
+// Inventory returns the file of the compiled inventory.
+func Inventory(stateDir string) File { return File{stateDir, "devices.jsonl"} }
+
+// Discovered returns the file of the GPUs that the driver listed last. On Linux, the
+// programs that start containers read it and do not ask the driver.
+func Discovered(stateDir string) File { return File{stateDir, "discovered.jsonl"} }
+
+// Path returns the path of the file.
+func (f File) Path() string { return filepath.Join(f.stateDir, f.name) }
+
+// header is the first line of a file. A line with a device follows for each.
+type header struct {
+	Format  int `json:"format"`
+	Devices int `json:"devices"`
+}
+
+// Write replaces the list in one step and syncs it, unless it is the same. It creates the
+// state directory if necessary.
+func (f File) Write(devices []discovery.Device) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("write the list of GPUs: %w", err)
+		}
+	}()
+	data, err := encode(devices)
+	if err != nil {
+		return err
+	}
+	if err := durable.MakePrivate(f.stateDir); err != nil {
+		return err
+	}
+	return durable.Update(f.Path(), data, 0o600)
+}
+
+// Remove removes the file if it exists.
+func (f File) Remove() error { return durable.Remove(f.Path()) }
+
+// Devices implements [discovery.Source]. The order is that of [File.Write].
+func (f File) Devices(context.Context) ([]discovery.Device, error) {
+	return f.read(func([]byte) bool { return true })
+}
+
+// Find implements [discovery.Source]. It decodes only the devices that it returns.
+func (f File) Find(_ context.Context, instanceIDs []string) ([]discovery.Device, error) {
+	return f.read(func(line []byte) bool {
+		return discovery.ContainsID(instanceIDs, gjson.GetBytes(line, "InstanceID").String())
+	})
+}
+
+// At implements [discovery.Source]. It decodes only this device.
+func (f File) At(_ context.Context, index int) (device discovery.Device, ok bool, err error) {
+	current := -1
+	devices, err := f.read(func([]byte) bool {
+		current++
+		return current == index
+	})
+	if len(devices) == 0 {
+		return discovery.Device{}, false, err
+	}
+	return devices[0], true, err
+}
+
+// read returns the devices on the lines for which wanted returns true.
+func (f File) read(wanted func(line []byte) bool) (devices []discovery.Device, err error) {
+	defer func() {
+		if err != nil {
+			err = errlog.WithRemedy(fmt.Errorf("read the list of GPUs %s: %w", f.Path(), err), "run 'dxctl config apply', or restart directx-advertiser, to write it again")
+		}
+	}()
+	if err := durable.CheckPrivate(f.stateDir); err != nil {
+		return nil, err
+	}
+	file, err := durable.Open(f.Path())
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	return decode(file, wanted)
+}
+
+func encode(devices []discovery.Device) ([]byte, error) {
+	var data bytes.Buffer
+	encoder := json.NewEncoder(&data)
+	err := encoder.Encode(header{format, len(devices)})
+	for _, d := range devices {
+		err = errors.Join(err, encoder.Encode(d))
+	}
+	return data.Bytes(), err
+}
+
+func decode(r io.Reader, wanted func(line []byte) bool) ([]discovery.Device, error) {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(make([]byte, bufferSize), maxLineBytes)
+	lines.Scan()
+	var h header
+	if err := json.Unmarshal(lines.Bytes(), &h); err != nil {
+		return nil, errors.Join(fmt.Errorf("header: %w", err), lines.Err())
+	}
+	if h.Format != format {
+		return nil, fmt.Errorf("format %d, want %d", h.Format, format)
+	}
+	devices, read := []discovery.Device{}, 0
+	for ; lines.Scan(); read++ {
+		if !wanted(lines.Bytes()) {
+			continue
+		}
+		var d discovery.Device
+		if err := json.Unmarshal(lines.Bytes(), &d); err != nil {
+			return nil, fmt.Errorf("device %d: %w", read, err)
+		}
+		devices = append(devices, d)
+	}
+	if err := lines.Err(); err != nil {
+		return nil, err
+	}
+	if read != h.Devices {
+		return nil, fmt.Errorf("%d devices, want %d", read, h.Devices)
+	}
+	return devices, nil
+}

@@ -1,0 +1,42 @@
+// Package node opens the source of this node's GPUs: the compiled inventory, the driver, or the file
+// with the GPUs that were discovered last.
+package node
+
+import (
+	"errors"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/directx-nri/directx-nri/internal/discovery"
+)
+
+// Options configure [Open].
+type Options struct {
+	// UseInventory selects the compiled inventory in StateDir: see policy.Policy.
+	UseInventory bool
+	StateDir     string
+	// Live queries the driver on Linux. Without it, the GPUs are those in the file [Discovered],
+	// so that a container's start does not wait for the driver. On Windows, the driver is always
+	// queried.
+	Live bool
+	// Save implies Live. The list has the UUIDs of NVIDIA's GPUs, and on Linux is written to the file
+	// [Discovered].
+	Save bool
+	// HostRoot is where the node's root directory is mounted, for a program in a container
+	// on Linux.
+	HostRoot string
+	Log      logrus.FieldLogger
+}
+
+// ErrNoInventory reports that a Linux node has neither an inventory nor a driver of GPU
+// paravirtualization.
+var ErrNoInventory = errors.New("no inventory is configured")
+
+// Open returns the source of the node's GPUs: the compiled inventory, or the discovered GPUs. It
+// reads nothing yet. Its error matches [ErrNoInventory].
+func Open(o Options) (discovery.Source, error) {
+	if o.UseInventory {
+		return Inventory(o.StateDir), nil
+	}
+	return openDriver(o)
+}

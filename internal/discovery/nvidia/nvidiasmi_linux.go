@@ -1,0 +1,51 @@
+package nvidia
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/directx-nri/directx-nri/internal/discovery"
+	"github.com/directx-nri/directx-nri/internal/durable"
+)
+
+// wslLibraries is where WSL mounts the libraries and programs of the host's drivers.
+const wslLibraries = "/usr/lib/wsl/lib"
+
+func newCommand(ctx context.Context, hostRoot string, _ []discovery.Device) (*exec.Cmd, error) {
+	return commandBelow(ctx, hostRoot, wslLibraries+"/nvidia-smi")
+}
+
+// commandBelow returns the command that runs program, which is below root. In a container, it
+// runs with the loader of the VM, because the container's image need not have glibc.
+func commandBelow(ctx context.Context, root, program string) (*exec.Cmd, error) {
+	switch err := durable.CheckFile(filepath.Join(root, program)); {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, errors.ErrUnsupported
+	case err != nil:
+		return nil, err
+	}
+	command := exec.CommandContext(ctx, program, queryArguments()...)
+	libraries := wslLibraries
+	if root = filepath.Clean("/" + root); root != "/" {
+		// Only /usr/lib and /dev may be mounted: not /lib64, nor the loader's cache.
+		var loaders []string
+		for _, directory := range []string{"lib/*-linux-gnu", "lib64", "lib"} { // Debian's, Fedora's, Azure Linux's
+			found, _ := filepath.Glob(filepath.Join(root, "usr", directory, "ld-linux-*.so.?"))
+			loaders = append(loaders, found...)
+		}
+		if len(loaders) == 0 {
+			return nil, errors.ErrUnsupported
+		}
+		loader := strings.TrimPrefix(loaders[0], root)
+		libraries += ":" + filepath.Dir(loader)
+		command.Path, command.Args = loader, append([]string{loader}, command.Args...)
+		command.Dir, command.SysProcAttr = "/", &syscall.SysProcAttr{Chroot: root}
+	}
+	command.Env = []string{"LD_LIBRARY_PATH=" + libraries}
+	return command, nil
+}

@@ -1,0 +1,182 @@
+package nvidia
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/directx-nri/directx-nri/internal/discovery"
+	"github.com/directx-nri/directx-nri/internal/testutil"
+)
+
+const testUUID, otherUUID = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6", "GPU-00000000-d72c-4106-c12f-20bd9faed9f6"
+
+// nvidiaAt returns an NVIDIA GPU on a bus.
+func nvidiaAt(bus uint32) discovery.Device {
+	return discovery.Device{
+		InstanceID: `PCI\` + string(rune('A'+bus)), VendorID: discovery.VendorNVIDIA, BusNumber: &bus, Address: new(uint32), LUID: discovery.LUID(0xA0 + bus),
+	}
+}
+
+// withoutAddress returns an NVIDIA GPU whose PCI address is unknown.
+func withoutAddress() discovery.Device {
+	return discovery.Device{InstanceID: "no address", VendorID: discovery.VendorNVIDIA}
+}
+
+type fakeDriver struct {
+	uuids   map[string]string
+	err     error
+	queries int
+}
+
+func (f *fakeDriver) query(context.Context, []discovery.Device) (map[string]string, error) {
+	f.queries++
+	return f.uuids, f.err
+}
+
+func uuidsOf(t *testing.T, s discovery.Source) (list []string) {
+	t.Helper()
+	devices, err := s.Devices(t.Context())
+	testutil.NoError(t, err)
+	for _, d := range devices {
+		list = append(list, d.UUID)
+	}
+	return list
+}
+
+func TestAssign(t *testing.T) {
+	t.Parallel()
+	moved := nvidiaAt(1)
+	moved.InstanceID = "moved"
+	amd := nvidiaAt(3)
+	amd.VendorID = discovery.VendorAMD
+	const first, second = "00000000:01:00.0", "00000000:02:00.0"
+	for name, test := range map[string]struct {
+		devices discovery.Static
+		uuids   map[string]string
+		want    []string
+	}{
+		"two":                 {discovery.Static{nvidiaAt(1), nvidiaAt(2)}, map[string]string{second: otherUUID, first: testUUID}, []string{testUUID, otherUUID}},
+		"beside another GPU":  {discovery.Static{amd, nvidiaAt(1)}, map[string]string{first: testUUID, "00000000:03:00.0": otherUUID}, []string{"", testUUID}},
+		"no address":          {discovery.Static{withoutAddress()}, map[string]string{second: testUUID}, []string{testUUID}},
+		"one of two":          {discovery.Static{withoutAddress(), nvidiaAt(1)}, map[string]string{second: testUUID}, []string{"", ""}},
+		"two for one":         {discovery.Static{withoutAddress()}, map[string]string{second: testUUID, "00000000:03:00.0": otherUUID}, []string{""}},
+		"another address":     {discovery.Static{nvidiaAt(1)}, map[string]string{second: testUUID}, []string{""}},
+		"at the same address": {discovery.Static{nvidiaAt(1), moved}, map[string]string{first: testUUID}, []string{"", ""}},
+	} {
+		driver := &fakeDriver{uuids: test.uuids}
+		if got := uuidsOf(t, newSource(test.devices, driver.query)); !slices.Equal(got, test.want) {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+	}
+}
+
+// A query runs for what is new only, and an unknown UUID is retried.
+func TestQueries(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		failing := nvidiaAt(4)
+		failing.Health.Reason = "stopped"
+		devices := discovery.Static{nvidiaAt(1), failing}
+		driver := &fakeDriver{uuids: map[string]string{"00000000:01:00.0": testUUID}}
+		s := newSource(devices, driver.query)
+		for _, step := range []struct {
+			name   string
+			change func()
+			want   []string
+			more   int // queries
+		}{
+			{"first list", func() {}, []string{testUUID, ""}, 1},
+			{"nothing is new", func() { time.Sleep(time.Hour) }, []string{testUUID, ""}, 0},
+			{"a GPU recovers", func() { devices[1].Health.Reason, driver.err = "", errors.New("failed") }, []string{testUUID, ""}, 1},
+			{"no retry yet", func() { time.Sleep(retryInterval / 2) }, []string{testUUID, ""}, 0},
+			{"retry", func() {
+				time.Sleep(retryInterval)
+				driver.uuids, driver.err = map[string]string{"00000000:04:00.0": otherUUID}, nil
+			}, []string{testUUID, otherUUID}, 1},
+			{"the driver has restarted, with another card", func() { devices[0].LUID++; driver.uuids["00000000:01:00.0"] = "GPU-1" }, []string{"GPU-1", otherUUID}, 1},
+		} {
+			step.change()
+			before := driver.queries
+			got := uuidsOf(t, s)
+			if more := driver.queries - before; !slices.Equal(got, step.want) || more != step.more {
+				t.Errorf("%s: %q after %d queries, want %q after %d", step.name, got, more, step.want, step.more)
+			}
+		}
+		if found, err := s.Find(t.Context(), []string{devices[0].InstanceID}); err != nil || found[0].UUID != "" {
+			t.Errorf("Find: %+v, %v", found, err)
+		}
+	})
+}
+
+// The first list does not wait long for a driver that is slow, and the second one does.
+func TestSlowDriver(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSource(discovery.Static{nvidiaAt(1)}, func(ctx context.Context, _ []discovery.Device) (map[string]string, error) {
+			select {
+			case <-time.After(3 * time.Second):
+				return map[string]string{"00000000:01:00.0": testUUID}, nil
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		})
+		for i, want := range []string{"", testUUID} {
+			begin := time.Now()
+			if got := uuidsOf(t, s); got[0] != want || i == 0 && time.Since(begin) != firstTimeout {
+				t.Errorf("list %d has UUID %q after %s", i, got[0], time.Since(begin))
+			}
+		}
+	})
+}
+
+func TestUnknownUUIDs(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		err  error
+		note string
+	}{
+		"query fails":   {errors.New("exit\nstatus 9"), `exit\nstatus 9`},
+		"no nvidia-smi": {errors.ErrUnsupported, ""},
+	} {
+		driver := &fakeDriver{err: test.err}
+		d := nvidiaAt(1)
+		d.Notes = make([]string, 0, 1)
+		s := newSource(discovery.Static{d}, driver.query)
+		for range 2 {
+			devices, err := s.Devices(t.Context())
+			testutil.NoError(t, err)
+			notes := strings.Join(devices[0].Notes, "; ")
+			if devices[0].UUID != "" || (notes != "") != (test.note != "") || !strings.Contains(notes, test.note) {
+				t.Errorf("%s: UUID %q, notes %q", name, devices[0].UUID, notes)
+			}
+		}
+		if d.Notes[:1][0] != "" {
+			t.Errorf("%s: the source's own notes are %q", name, d.Notes[:1])
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	s := newSource(discovery.Static{nvidiaAt(1)}, func(context.Context, []discovery.Device) (map[string]string, error) {
+		cancel()
+		return nil, ctx.Err()
+	})
+	if list, err := s.Devices(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("a list without UUIDs when the context ended: %+v, %v", list, err)
+	}
+	broken := errors.New("broken")
+	if _, err := newSource(failing{err: broken}, nil).Devices(t.Context()); !errors.Is(err, broken) {
+		t.Error(err)
+	}
+}
+
+// failing is a source without devices.
+type failing struct {
+	discovery.Static
+	err error
+}
+
+func (f failing) Devices(context.Context) ([]discovery.Device, error) { return nil, f.err }

@@ -1,0 +1,56 @@
+package pnp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/directx-nri/directx-nri/internal/discovery"
+)
+
+// Source lists the devices of a Windows node. Create it with [Open].
+type Source struct {
+	*discovery.Live
+	system System
+}
+
+var _ discovery.Source = (*Source)(nil)
+
+// Open returns a source of the devices of system (see [Devices]). It reads nothing yet.
+func Open(system System, log logrus.FieldLogger) *Source {
+	list := func(ctx context.Context) ([]discovery.Device, error) {
+		snapshot, err := system.Snapshot(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return Devices(snapshot), nil
+	}
+	return &Source{discovery.NewLive(log, list), system}
+}
+
+// Find implements [discovery.Source]. It reads these devices only, and does not query DXCore. So
+// compute support, memory, and whether a device is integrated or detachable are unknown. It reads
+// everything if only DXCore can report whether one of the devices works.
+func (s *Source) Find(ctx context.Context, instanceIDs []string) ([]discovery.Device, error) {
+	list, err := s.system.Find(ctx, instanceIDs)
+	if err != nil {
+		return nil, fmt.Errorf("find GPUs: %w", err)
+	}
+	if !slices.ContainsFunc(list, needsDXCore) {
+		return Devices(Snapshot{Devices: list, DXCoreErr: errors.New("it was not queried")}), nil
+	}
+	snapshot, err := s.system.Snapshot(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("find GPUs: %w", err)
+	}
+	return discovery.WithIDs(Devices(snapshot), instanceIDs), nil
+}
+
+// needsDXCore reports whether only DXCore can report that a started device works, because its driver
+// has set no LUID or has no user-mode driver.
+func needsDXCore(p Properties) bool {
+	return pnpProblem(p) == "" && (p.LUID == 0 || len(userModeFiles(p.Values)) == 0)
+}

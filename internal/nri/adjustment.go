@@ -1,0 +1,46 @@
+package nri
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/containerd/nri/pkg/api"
+
+	"github.com/directx-nri/directx-nri/internal/ocispec"
+)
+
+// newAdjustment returns edits as an adjustment of a container that has the given mounts.
+// An edit at the destination of one of them is left out: the runtime would replace the container's
+// own mount. The destination of a removed mount is spelled as in the container's mount, because the
+// runtime compares the strings.
+func newAdjustment(edits ocispec.Edits, mounts []*api.Mount) *api.ContainerAdjustment {
+	key := func(destination string) string { return ocispec.DestinationKey(ocispec.Linux, destination) }
+	isRemoved := func(m *api.Mount) bool {
+		return slices.ContainsFunc(edits.RemoveMounts, func(d string) bool { return key(d) == key(m.GetDestination()) })
+	}
+	adjustment := &api.ContainerAdjustment{}
+	taken := map[string]bool{}
+	for _, m := range mounts {
+		if isRemoved(m) {
+			adjustment.RemoveMount(m.GetDestination())
+		} else {
+			taken[key(m.GetDestination())] = true
+		}
+	}
+	for _, variable := range edits.Env {
+		name, value, _ := strings.Cut(variable, "=")
+		adjustment.AddEnv(name, value)
+	}
+	for _, d := range edits.LinuxDevices {
+		adjustment.AddDevice(&api.LinuxDevice{
+			Path: d.Path, Type: d.Type, Major: d.Major, Minor: d.Minor,
+			FileMode: api.FileMode(d.FileMode), Uid: api.UInt32(d.UID), Gid: api.UInt32(d.GID),
+		})
+	}
+	for _, m := range edits.Mounts {
+		if !taken[key(m.Destination)] {
+			adjustment.AddMount(&api.Mount{Source: m.Source, Destination: m.Destination, Type: m.Type, Options: m.Options})
+		}
+	}
+	return adjustment
+}

@@ -1,0 +1,117 @@
+package nri
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/directx-nri/directx-nri/internal/containerdconfig"
+	"github.com/directx-nri/directx-nri/internal/criclient"
+	"github.com/directx-nri/directx-nri/internal/decision"
+	"github.com/directx-nri/directx-nri/internal/errlog"
+	"github.com/directx-nri/directx-nri/internal/localgrpc"
+	"github.com/directx-nri/directx-nri/internal/shimfile"
+)
+
+// RuntimeHandlers are those of the containerd that the plugin is registered with. Its configuration
+// is read once for each registration, when it is first needed, and again after an error.
+type RuntimeHandlers struct {
+	// read returns the configuration that the containerd with the process ID peerPID has loaded;
+	// peerPID is 0 if it is unknown.
+	read func(ctx context.Context, peerPID int) (criclient.RunningConfig, error)
+
+	mu      sync.Mutex // not held while the configuration is read, which can take long
+	peerPID int
+	config  *criclient.RunningConfig // nil until it is read
+}
+
+// NewRuntimeHandlers returns the handlers of the containerd at these sockets. Reading them fails if
+// the two belong to different processes: the containerd that starts last replaces the NRI socket.
+// At boot, k3s creates its CRI socket after the plugin has started, so cri determines its path at
+// each use: see paths.CRISocket.
+func NewRuntimeHandlers(nriSocket string, cri fmt.Stringer) *RuntimeHandlers {
+	return &RuntimeHandlers{read: func(ctx context.Context, peerPID int) (criclient.RunningConfig, error) {
+		criSocket := cri.String()
+		if peerPID != 0 {
+			pid, err := localgrpc.ServerPID(ctx, criSocket)
+			if err != nil {
+				return criclient.RunningConfig{}, err
+			}
+			if pid != peerPID {
+				return criclient.RunningConfig{}, fmt.Errorf("%s belongs to process %d, and %s to process %d: another containerd has replaced the NRI socket; "+
+					"disable NRI or set another socket_path in its configuration (plugin io.containerd.nri.v1.nri) and restart both, or correct --cri-socket",
+					nriSocket, peerPID, criSocket, pid)
+			}
+		}
+		config, err := criclient.ReadRunning(ctx, criSocket)
+		if err != nil {
+			return config, fmt.Errorf("%w; is --cri-socket %s correct?", err, criSocket)
+		}
+		return config, nil
+	}}
+}
+
+// reset discards the configuration, for a registration with the containerd whose process ID is
+// peerPID.
+func (h *RuntimeHandlers) reset(peerPID int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.peerPID, h.config = peerPID, nil
+}
+
+func (h *RuntimeHandlers) runningConfig(ctx context.Context) (criclient.RunningConfig, error) {
+	h.mu.Lock()
+	known, peerPID := h.config, h.peerPID
+	h.mu.Unlock()
+	if known != nil {
+		return *known, nil
+	}
+	config, err := h.read(ctx, peerPID)
+	if err != nil {
+		return config, errlog.WithRemedy(fmt.Errorf("the runtime handlers of containerd are unknown: %w", err), kubeletRetries)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.peerPID == peerPID {
+		h.config = &config
+	}
+	return config, nil
+}
+
+// check returns an error if containers of the named handler cannot have GPUs. A container of Kata Containers or gVisor would
+// run without its GPU, and each of them can be the default handler.
+func (h *RuntimeHandlers) check(ctx context.Context, name string) error {
+	config, err := h.runningConfig(ctx)
+	if err != nil {
+		return err
+	}
+	if err := checkHandler(config, name); err != nil {
+		return decision.WithReason(decision.ReasonHandler, err, "use a runtime class whose handler runs runc, or no runtime class")
+	}
+	return nil
+}
+
+// checkHandler returns nil if containers of the named handler, "" for the default one,
+// can have GPUs from the NRI plugin.
+func checkHandler(c criclient.RunningConfig, name string) error {
+	name = cmp.Or(name, c.Default)
+	i := slices.IndexFunc(c.Handlers, func(h containerdconfig.Handler) bool { return h.Name == name })
+	switch {
+	case i < 0:
+		return fmt.Errorf("containerd has no runtime handler %q", name)
+	case c.Handlers[i].RuntimeType == shimfile.RuntimeName: // It runs runc's shim.
+		return nil
+	}
+	return c.Handlers[i].CheckEligible(c.OS)
+}
+
+// checkAnyHandler returns nil if containers of at least one handler can have GPUs from the
+// NRI plugin.
+func checkAnyHandler(c criclient.RunningConfig) error {
+	if slices.ContainsFunc(c.Handlers, func(h containerdconfig.Handler) bool { return checkHandler(c, h.Name) == nil }) {
+		return nil
+	}
+	return fmt.Errorf("no runtime handler of containerd can have GPUs: %s; add one of runc", containerdconfig.WhyNotEligible(c.Handlers, c.OS))
+}

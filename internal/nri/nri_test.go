@@ -1,0 +1,566 @@
+package nri
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	promtest "github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/sirupsen/logrus"
+	logtest "github.com/sirupsen/logrus/hooks/test"
+
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/containerdconfig"
+	"github.com/directx-nri/directx-nri/internal/criclient"
+	"github.com/directx-nri/directx-nri/internal/decision"
+	"github.com/directx-nri/directx-nri/internal/discovery"
+	"github.com/directx-nri/directx-nri/internal/errlog"
+	"github.com/directx-nri/directx-nri/internal/hostfiles"
+	"github.com/directx-nri/directx-nri/internal/metrics"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/internal/testutil/allocationtest"
+)
+
+const (
+	display = "directx.microsoft.com/display"
+	compute = "directx.microsoft.com/compute"
+
+	displayKey = "DIRECTX_ALLOCATION_DISPLAY"
+	computeKey = "DIRECTX_ALLOCATION_COMPUTE"
+
+	displayAnnotation = "directx.microsoft.com/allocation.display"
+)
+
+// hangingSource announces each lookup, and answers when block is closed.
+type hangingSource struct {
+	discovery.Static
+	calls, block chan struct{}
+}
+
+func (s hangingSource) Find(ctx context.Context, instanceIDs []string) ([]discovery.Device, error) {
+	s.calls <- struct{}{}
+	<-s.block
+	return s.Static.Find(ctx, instanceIDs)
+}
+
+// nodeFiles has every file, and device nodes that are numbered by their names.
+type nodeFiles struct{ hostfiles.AssumedToExist }
+
+func (nodeFiles) DeviceNode(path string) (specs.LinuxDevice, error) {
+	if strings.Contains(path, "missing") {
+		return specs.LinuxDevice{}, &fs.PathError{Op: "lstat", Path: path, Err: fs.ErrNotExist}
+	}
+	return specs.LinuxDevice{Path: path, Type: "c", Major: 10, Minor: int64(path[len(path)-1] - '0')}, nil
+}
+
+func gpu(n string) discovery.Device {
+	return discovery.Device{
+		InstanceID: `VMBUS\` + n, SupportsDisplay: true,
+		DeviceNodes: []discovery.DeviceNode{{Path: "/dev/dxg" + n, ContainerPath: "/dev/dxg" + n}},
+		Libraries:   []discovery.Library{{Source: "/lib/d3d12.so", Destination: "/usr/lib/wsl/lib/d3d12.so"}},
+	}
+}
+
+// bed is a plugin with records and devices.
+type bed struct {
+	*decision.Decider
+	plugin *Plugin
+	dir    string
+}
+
+func newBed(t testing.TB, devices ...discovery.Device) *bed {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "allocations")
+	b := &bed{dir: dir, Decider: &decision.Decider{
+		Source: discovery.Static(devices), Store: allocation.OpenStore(dir), Files: nodeFiles{}, Log: testutil.Quiet(),
+	}}
+	b.plugin = NewPlugin(func() (*decision.Decider, error) { return b.Decider, nil }, &RuntimeHandlers{read: handlers}, metrics.New("p", "v"), testutil.Quiet())
+	return b
+}
+
+type loader = func(context.Context, int) (criclient.RunningConfig, error)
+
+// handlers has one of runc, which is the default, and one of Kata Containers.
+func handlers(context.Context, int) (criclient.RunningConfig, error) {
+	return criclient.RunningConfig{OS: "linux", Default: "runc", Handlers: []containerdconfig.Handler{
+		{Name: "kata", RuntimeType: "io.containerd.kata.v2"}, {Name: "runc", RuntimeType: "io.containerd.runc.v2"},
+	}}, nil
+}
+
+func unknown(context.Context, int) (criclient.RunningConfig, error) {
+	return criclient.RunningConfig{}, errors.New("connection refused")
+}
+
+func TestReadyNeedsAHandler(t *testing.T) {
+	t.Parallel()
+	p := newBed(t).plugin
+	if err := p.CheckReady(t.Context()); !errors.Is(err, errUnregistered) {
+		t.Errorf("before a registration: %v", err)
+	}
+	p.unregisteredErr.Store(nil)
+	only := func(handlers ...containerdconfig.Handler) loader {
+		return func(context.Context, int) (criclient.RunningConfig, error) {
+			return criclient.RunningConfig{OS: "linux", Default: "runc", Handlers: handlers}, nil
+		}
+	}
+	for _, test := range []struct {
+		load loader
+		says string // the error, "" if the plugin is ready
+	}{
+		{unknown, "the runtime handlers of containerd are unknown: connection refused"},
+		{only(), "no runtime handler of containerd can have GPUs: containerd has none; add one of runc"},
+		{only(containerdconfig.Handler{Name: "runc", RuntimeType: "io.containerd.runc.v2", BinaryName: "runsc"}), "runtime handler runc runs runsc"},
+		{only(containerdconfig.Handler{Name: "runc", RuntimeType: "io.containerd.directx.v1"}), ""}, // our shim's, whose containers are runc's
+		{handlers, ""},
+	} {
+		p.handlers = &RuntimeHandlers{read: test.load}
+		if err := p.CheckReady(t.Context()); (err == nil) != (test.says == "") || err != nil && !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%v, want %q", err, test.says)
+		}
+	}
+	p.handlers = &RuntimeHandlers{read: func(ctx context.Context, _ int) (criclient.RunningConfig, error) {
+		if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > 900*time.Millisecond {
+			t.Error("a query of containerd may take longer than package readiness waits")
+		}
+		return handlers(ctx, 0)
+	}}
+	if err := p.CheckReady(t.Context()); err != nil {
+		t.Error(err)
+	}
+	p.overdue.Add(1)
+	if err := p.CheckReady(t.Context()); !errors.Is(err, errOverdue) {
+		t.Errorf("while a hook hangs: %v", err)
+	}
+}
+
+func TestRuntimeHandlers(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, gpu("0"))
+	token := b.allocate(t, display, "0")
+	const useRunc = "; use a runtime class whose handler runs runc, or no runtime class"
+	for _, test := range []struct {
+		handler string
+		load    loader
+		says    string // the end of the error, "" if the container gets its GPU
+	}{
+		{"kata", unknown, "the runtime handlers of containerd are unknown: connection refused; the kubelet retries"},
+		{"", unknown, "the runtime handlers of containerd are unknown: connection refused; the kubelet retries"},
+		{"kata", handlers, `runtime handler kata has runtime_type "io.containerd.kata.v2", not io.containerd.runc.v2` + useRunc},
+		{"untrusted", nil, `no runtime handler "untrusted"` + useRunc},
+		{"gone", nil, `no runtime handler "gone"` + useRunc}, // They are loaded once.
+		{"runc", nil, ""},
+		{"", nil, ""},
+	} {
+		b.plugin.handlers.read = test.load
+		pod := testPod()
+		pod.RuntimeHandler = test.handler
+		if test.handler == "untrusted" { // containerd does not tell plugins.
+			pod.RuntimeHandler, pod.Annotations = "", map[string]string{"io.kubernetes.cri.untrusted-workload": "true"}
+		}
+		if got, err := b.adjust(pod, testContainer()); got != nil || err != nil {
+			t.Errorf("%q: a container without a request gets %v, error %v", test.handler, got, err)
+		}
+		got, err := b.adjust(pod, testContainer(displayKey+"="+token))
+		isHandler := decision.ReasonOf(err) == decision.ReasonHandler
+		if refused := test.says != ""; refused != (err != nil) ||
+			refused && (got != nil || !strings.HasSuffix(err.Error(), test.says) || isHandler != strings.HasSuffix(test.says, useRunc)) {
+			t.Errorf("%q: %v, error %v", test.handler, got, err)
+		}
+	}
+	// Another containerd may have other handlers.
+	if _, err := newSessionHooks(b.plugin, 7).Synchronize(t.Context(), nil, nil); err != nil || b.plugin.handlers.config != nil || b.plugin.handlers.peerPID != 7 {
+		t.Errorf("%v, %v", b.plugin.handlers.config, err)
+	}
+}
+
+// adjust returns the plugin's answer for a container.
+func (b *bed) adjust(pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, error) {
+	adjustment, _, err := b.plugin.CreateContainer(context.Background(), pod, container)
+	return adjustment, err
+}
+
+// allocate records GPUs, by their number, and returns the token.
+func (b *bed) allocate(t testing.TB, resource string, gpus ...string) string {
+	t.Helper()
+	for i, n := range gpus {
+		gpus[i] = `VMBUS\` + n
+	}
+	return string(allocationtest.Record(t, b.dir, resource, gpus...))
+}
+
+func testPod() *api.PodSandbox {
+	return &api.PodSandbox{Id: "sandbox-1", Name: "web", Namespace: "default", Uid: "uid-1"}
+}
+
+func testContainer(env ...string) *api.Container {
+	return &api.Container{
+		Id: "container-1", PodSandboxId: "sandbox-1", Name: "main", Env: append([]string{"PATH=/bin"}, env...),
+		Mounts: []*api.Mount{{Destination: "/proc"}, {Destination: allocation.InterlockMount}},
+	}
+}
+
+func devicePaths(a *api.ContainerAdjustment) []string {
+	var paths []string
+	for _, d := range a.GetLinux().GetDevices() {
+		paths = append(paths, d.GetPath())
+	}
+	return paths
+}
+
+func TestAdjustGivesWhatWasAllocated(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, gpu("0"), gpu("1"), gpu("2"))
+	for name, test := range map[string]struct {
+		env  []string
+		want []string
+	}{
+		"one":                   {[]string{displayKey + "=" + b.allocate(t, display, "1")}, []string{"/dev/dxg1"}},
+		"two":                   {[]string{displayKey + "=" + b.allocate(t, display, "2", "0")}, []string{"/dev/dxg2", "/dev/dxg0"}},
+		"two replicas of one":   {[]string{displayKey + "=" + b.allocate(t, display, "1", "1")}, []string{"/dev/dxg1"}},
+		"both resources":        {[]string{displayKey + "=" + b.allocate(t, display, "0"), computeKey + "=" + b.allocate(t, compute, "2")}, []string{"/dev/dxg2", "/dev/dxg0"}},
+		"a request by variable": {[]string{"DIRECTX_VISIBLE_DEVICES=all"}, nil},
+		"another system's case": {[]string{"directx_allocation_display=x"}, nil},
+		"no token":              {[]string{"DIRECTX_ALLOCATION_SERVICE_HOST=10.0.0.1", computeKey + "=../../etc/passwd"}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			container := testContainer(test.env...)
+			if test.want == nil { // Annotations without a record are ignored.
+				container.Annotations = map[string]string{
+					"directx.microsoft.com/allocation.a.com.gpu": string(allocation.NewToken()),
+					"directx.microsoft.com/allocation.other":     "0",
+					"directx.microsoft.com/extra-mounts":         `C:\`,
+				}
+			}
+			for range 2 { // again, as after a restart of the container
+				got, err := b.adjust(testPod(), container)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(test.want, devicePaths(got)); diff != "" {
+					t.Errorf("devices (-want +got):\n%s", diff)
+				}
+				if test.want == nil {
+					if got != nil {
+						t.Errorf("a container that is not ours gets %v", got)
+					}
+					continue
+				}
+				mounts := []string{"-" + allocation.InterlockMount, "/usr/lib/wsl/lib/d3d12.so"}
+				for _, m := range got.GetMounts() {
+					if len(mounts) == 0 || m.GetDestination() != mounts[0] {
+						t.Errorf("mounts %v", got.GetMounts())
+						break
+					}
+					mounts = mounts[1:]
+				}
+			}
+		})
+	}
+}
+
+func TestAdjustRefuses(t *testing.T) {
+	t.Parallel()
+	noNode := gpu("4")
+	noNode.DeviceNodes[0].Path = "/dev/missing"
+	b := newBed(t, gpu("0"), noNode)
+	madeUp := string(allocation.NewToken())
+	others := b.allocate(t, display, "0")
+	if err := b.Store.Bind(allocation.Token(others), allocation.Holder{PodUID: "uid-2", Container: "main", PodNamespace: "kube", PodName: "other"}); err != nil {
+		t.Fatal(err)
+	}
+	gone := b.allocate(t, display, "9")
+	own := b.allocate(t, display, "0")
+
+	for name, test := range map[string]struct {
+		pod         *api.PodSandbox
+		env         []string
+		annotations map[string]string
+		want        error
+		says        []string
+	}{
+		"made-up token":      {env: []string{displayKey + "=" + madeUp}, want: allocation.ErrNotFound, says: []string{displayKey, b.dir, "remove environment variables"}},
+		"no token at all":    {env: []string{displayKey + "="}, annotations: map[string]string{displayAnnotation: "x"}, want: allocation.ErrMalformedToken, says: []string{"resource limits"}},
+		"a path for a token": {env: []string{displayKey + "=../../etc/passwd"}, annotations: map[string]string{displayAnnotation: "x"}, want: allocation.ErrMalformedToken},
+		"unknown variable":   {env: []string{"DIRECTX_ALLOCATION_=" + madeUp}, want: allocation.ErrNotFound},
+		"another pod's":      {env: []string{displayKey + "=" + others}, want: allocation.ErrHeld, says: []string{"kube/other"}},
+		"other resource's variable": {
+			env: []string{computeKey + "=" + b.allocate(t, display, "0")}, says: []string{"the allocation is for another resource", displayKey},
+		},
+		"GPU is gone":  {env: []string{displayKey + "=" + gone}, says: []string{"no longer on this node", `VMBUS\9`, display, "restore the GPU"}},
+		"node is gone": {env: []string{displayKey + "=" + b.allocate(t, display, "4")}, want: fs.ErrNotExist, says: []string{"/dev/missing", `VMBUS\4`}},
+		"the pod hides its allocation": {
+			annotations: map[string]string{displayAnnotation: own}, says: []string{display, displayKey, "remove environment variables"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pod := test.pod
+			if pod == nil {
+				pod = testPod()
+			}
+			container := testContainer(test.env...)
+			container.Annotations = test.annotations
+			got, err := b.adjust(pod, container)
+			if err == nil {
+				t.Fatalf("not refused, but given %v", got)
+			}
+			if test.want != nil && !errors.Is(err, test.want) {
+				t.Errorf("error %v, want %v", err, test.want)
+			}
+			for _, says := range append(test.says, `container "main" of pod default/web`) {
+				if !strings.Contains(err.Error(), says) {
+					t.Errorf("error %q does not say %q", err, says)
+				}
+			}
+			if strings.Contains(err.Error(), "\n") {
+				t.Errorf("error is more than one line: %q", err)
+			}
+			for _, secret := range []string{others, gone, own, madeUp} {
+				if strings.Contains(err.Error(), secret) {
+					t.Errorf("error contains a token: %q", err)
+				}
+			}
+		})
+	}
+}
+
+// TestHungHookRefusesTheNextAtOnce: the runtime calls one hook at a time, so each
+// time-out delays containers that request nothing.
+func TestHungHookRefusesTheNextAtOnce(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	source := hangingSource{calls: make(chan struct{}, 4), block: make(chan struct{})}
+	b.Source = source
+	p := b.plugin
+	p.budget.size = 20 * time.Millisecond
+	container := testContainer(displayKey + "=" + b.allocate(t, display, "0"))
+	for i, want := range []error{errTooSlow, errOverdue, errOverdue} {
+		_, err := b.adjust(testPod(), container)
+		if !errors.Is(err, want) || !strings.Contains(err.Error(), `container "main" of pod default/web`) {
+			t.Errorf("container %d: error %v, want %v", i, err, want)
+		}
+		if err := p.CheckAlive(); !errors.Is(err, errOverdue) {
+			t.Errorf("after container %d, alive: %v", i, err)
+		}
+		p.budget.size = time.Hour // The others do not wait.
+	}
+	if n := len(source.calls); n != 1 {
+		t.Errorf("%d workers were started, want 1", n)
+	}
+	close(source.block)
+	testutil.Eventually(t, "recovery", func() bool { return p.CheckAlive() == nil })
+	if _, err := b.adjust(testPod(), container); errors.Is(err, errTooSlow) || errors.Is(err, errOverdue) {
+		t.Errorf("after recovery: %v", err)
+	}
+}
+
+// TestSlowHooksTogether: containers that request nothing wait for all hooks before theirs,
+// together no longer than one may take.
+func TestSlowHooksTogether(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		b.Source = slowSource{discovery.Static{gpu("0")}}
+		container := testContainer(displayKey + "=" + b.allocate(t, display, "0"))
+		begin := time.Now()
+		for i := range 8 {
+			if _, err := b.adjust(testPod(), container); (i == 0) != (err == nil) {
+				t.Errorf("container %d: error %v", i, err)
+			}
+		}
+		if took := time.Since(begin); took != hookBudget {
+			t.Errorf("8 hooks took %s together", took)
+		}
+		time.Sleep(2 * time.Second)
+		if _, err := b.adjust(testPod(), container); err != nil {
+			t.Errorf("after a pause: %v", err)
+		}
+	})
+}
+
+// TestBudget: time restores the budget once, also if decisions overlap.
+func TestBudget(t *testing.T) {
+	t.Parallel()
+	began := time.Now()
+	at := func(seconds int) time.Time { return began.Add(time.Duration(seconds) * time.Second) }
+	b := budget{size: 10 * time.Second}
+	for _, test := range []struct{ began, ended, at, left int }{
+		{0, 8, 8, 2}, {9, 9, 9, 3}, {10, 14, 14, 0}, {14, 14, 15, 1}, {100, 103, 104, 8},
+	} {
+		b.use(at(test.began), at(test.ended))
+		if left := b.left(at(test.at)); left != time.Duration(test.left)*time.Second {
+			t.Errorf("%+v: %s", test, left)
+		}
+	}
+}
+
+// slowSource answers each lookup after a second.
+type slowSource struct{ discovery.Static }
+
+func (s slowSource) Find(ctx context.Context, instanceIDs []string) ([]discovery.Device, error) {
+	time.Sleep(time.Second)
+	return s.Static.Find(ctx, instanceIDs)
+}
+
+// TestRefusedContainersTakeNothing: a refused container must not take an allocation
+// from the container that it was made for.
+func TestRefusedContainersTakeNothing(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, gpu("0"))
+	token := b.allocate(t, display, "0")
+	gone := b.allocate(t, display, "9")
+	other := testPod()
+	other.Uid = "uid-other"
+	for _, env := range [][]string{
+		{computeKey + "=" + token},
+		{displayKey + "=" + token, computeKey + "=" + string(allocation.NewToken())},
+		{displayKey + "=" + token, displayKey + "=" + gone},
+	} {
+		if got, err := b.adjust(other, testContainer(env...)); err == nil {
+			t.Errorf("%d variables: not refused, but given %v", len(env), got)
+		}
+	}
+	if _, err := b.adjust(testPod(), testContainer(displayKey+"="+token)); err != nil {
+		t.Errorf("the owner is refused: %v", err)
+	}
+}
+
+func FuzzTokenEnv(f *testing.F) {
+	f.Add("DIRECTX_ALLOCATION_DISPLAY=0123456789abcdef0123456789abcdef")
+	f.Add("directx_allocation=")
+	f.Add("DIRECTX_ALLOCATION_\x00=../..")
+	f.Add("DIRECTX_ALLOCATION_SERVICE_HOST=10.0.0.1") // of a Service
+	f.Add("=")
+	b := newBed(f, gpu("0"))
+	f.Fuzz(func(t *testing.T, variable string) {
+		got, err := b.adjust(testPod(), testContainer(variable))
+		if got != nil {
+			t.Fatalf("%q without an allocation: %v", variable, got)
+		}
+		_, value, _ := strings.Cut(variable, "=")
+		_, malformed := allocation.ParseToken(value)
+		if token := malformed == nil && strings.HasPrefix(variable, "DIRECTX_ALLOCATION_"); token != (err != nil) {
+			t.Fatalf("%q: error %v", variable, err)
+		}
+	})
+}
+
+func BenchmarkHook(b *testing.B) {
+	for name, env := range map[string]func(*bed) []string{
+		"no request": func(*bed) []string { return nil },
+		"one GPU":    func(bed *bed) []string { return []string{displayKey + "=" + bed.allocate(b, display, "0")} },
+	} {
+		b.Run(name, func(b *testing.B) {
+			bed := newBed(b, gpu("0"))
+			p := bed.plugin
+			container := testContainer(env(bed)...)
+			for b.Loop() {
+				if _, _, err := p.CreateContainer(context.Background(), testPod(), container); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// TestNoRequestDependsOnNothing: a container that requests nothing is neither
+// refused nor counted as refused, and reads no file.
+func TestNoRequestDependsOnNothing(t *testing.T) {
+	t.Parallel()
+	p := NewPlugin(func() (*decision.Decider, error) {
+		t.Error("the policy is read")
+		return nil, errors.New("no policy")
+	}, &RuntimeHandlers{read: handlers}, metrics.New("p", "v"), testutil.Quiet())
+	p.overdue.Add(1)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 2 {
+		if a, updates, err := p.CreateContainer(ctx, testPod(), testContainer("A=directx")); a != nil || updates != nil || err != nil {
+			t.Fatalf("%v, %v, %v", a, updates, err)
+		}
+	}
+	if n := promtest.CollectAndCount(p.metrics.Refusals); n > 0 {
+		t.Errorf("%d reasons of refusals", n)
+	}
+}
+
+// TestNoDeciderRefusesTheContainer: without a policy, and after a panic, which the plugin survives.
+func TestNoDeciderRefusesTheContainer(t *testing.T) {
+	t.Parallel()
+	for says, newDecider := range map[string]func() (*decision.Decider, error){
+		"no policy":                       func() (*decision.Decider, error) { return nil, errors.New("no policy") },
+		errlog.ErrInternal.Error() + ": ": func() (*decision.Decider, error) { panic("for a test") }, //nolint:forbidigo // The plugin must survive it.
+	} {
+		p := NewPlugin(newDecider, &RuntimeHandlers{read: handlers}, metrics.New("p", "v"), testutil.Quiet())
+		for range 2 {
+			_, _, err := p.CreateContainer(t.Context(), testPod(), testContainer(displayKey+"="+string(allocation.NewToken())))
+			if want := `container "main" of pod default/web is not started: ` + says; err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("error %v, want %q", err, want)
+			}
+		}
+		if err := p.CheckAlive(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestRefusalIsLoggedAndCountedOnce(t *testing.T) {
+	t.Parallel()
+	log, logged := logtest.NewNullLogger()
+	b := newBed(t)
+	b.plugin.log = log
+	_, err := b.adjust(testPod(), testContainer(displayKey+"=0123456789abcdef0123456789abcdef"))
+	if err == nil || len(logged.AllEntries()) != 1 {
+		t.Fatalf("error %v, logged %v", err, logged.AllEntries())
+	}
+	entry := logged.LastEntry()
+	want := logrus.Fields{"pod": "default/web", "container": "main", "reason": "no_record", "error": err}
+	if entry.Level != logrus.ErrorLevel || entry.Message != "Container refused" || !maps.Equal(entry.Data, want) {
+		t.Errorf("logged %v", entry)
+	}
+	if n := promtest.ToFloat64(b.plugin.metrics.Refusals.WithLabelValues("nri", "no_record")); n != 1 || promtest.CollectAndCount(b.plugin.metrics.Hooks) != 1 {
+		t.Errorf("%v refusals", n)
+	}
+}
+
+// The pod's annotations reach the decision, and a changed policy applies to the
+// next container.
+func TestPodAnnotationsAndPolicy(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, gpu("0"))
+	pod := testPod()
+	pod.Annotations = map[string]string{"directx.microsoft.com/extra-mounts.main": "/opt/gpu/tool"}
+	container := testContainer(displayKey + "=" + b.allocate(t, display, "0"))
+	if a, err := b.adjust(pod, container); a != nil || err == nil || !strings.Contains(err.Error(), "extra mounts are disabled on this node") {
+		t.Fatalf("without a policy: %v, error %v", a, err)
+	}
+	b.Policy = policy.Policy{
+		ExtraMounts:     policy.ExtraMounts{Sources: policy.MountHostDirectories, HostDirectories: []string{"/opt/gpu"}, Max: 1},
+		VisibilityHints: true,
+	}
+	adjustment, err := b.adjust(pod, container)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sources []string
+	for _, m := range adjustment.GetMounts()[1:] { // after the removal of the interlock
+		sources = append(sources, m.GetSource())
+	}
+	if got := strings.Join(sources, " "); got != "/lib/d3d12.so /opt/gpu/tool" {
+		t.Errorf("mounts %s", got)
+	}
+	if env := adjustment.GetEnv(); len(env) != 1 || env[0].GetKey() != "DIRECTX_DEVICES" {
+		t.Errorf("variables %v", env)
+	}
+}

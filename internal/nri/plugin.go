@@ -1,0 +1,217 @@
+// Package nri is the NRI plugin: it answers the container runtime with a
+// ContainerAdjustment when a container that requests a GPU is created.
+//
+// Package decision decides what the container gets; [Plugin] has the hooks, and
+// [Runner] keeps the plugin registered with the runtime.
+package nri
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/sirupsen/logrus"
+
+	"github.com/directx-nri/directx-nri/internal/decision"
+	"github.com/directx-nri/directx-nri/internal/errlog"
+	"github.com/directx-nri/directx-nri/internal/metrics"
+	"github.com/directx-nri/directx-nri/internal/ocispec"
+)
+
+var (
+	errUnregistered = errors.New("not registered with the container runtime")
+	errTooSlow      = decision.WithReason(decision.ReasonSlow,
+		errors.New("reading the allocation records, the driver's files or the runtime handlers of this node took too long"), kubeletRetries)
+	errOverdue = decision.WithReason(decision.ReasonSlow,
+		errors.New("an earlier decision still waits for the disk, the driver's files or containerd"), kubeletRetries)
+)
+
+const kubeletRetries = "the kubelet retries"
+
+// readyTimeout bounds [Plugin.CheckReady]. After a second, package readiness would report that the
+// plugin does not answer, and not the cause.
+const readyTimeout = 600 * time.Millisecond
+
+// Plugin has the hooks of the NRI plugin.
+type Plugin struct {
+	newDecider func() (*decision.Decider, error)
+	handlers   *RuntimeHandlers
+	metrics    *metrics.Metrics
+	log        logrus.FieldLogger
+
+	budget  budget
+	overdue atomic.Int64 // decisions that have exceeded the budget and still run
+
+	unregisteredErr atomic.Pointer[error] // why the plugin is not registered, nil if it is
+}
+
+// NewPlugin returns a plugin. newDecider returns a new decider with the node policy in force; it
+// is called for each container that requests a GPU.
+func NewPlugin(newDecider func() (*decision.Decider, error), handlers *RuntimeHandlers, m *metrics.Metrics, log logrus.FieldLogger) *Plugin {
+	p := &Plugin{newDecider: newDecider, handlers: handlers, metrics: m, log: log, budget: budget{size: hookBudget}}
+	p.unregisteredErr.Store(&errUnregistered)
+	return p
+}
+
+// CreateContainer returns the adjustment of a container that has an allocation.
+func (p *Plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+	began := time.Now()
+	defer func() { p.metrics.Hooks.WithLabelValues("CreateContainer").Observe(time.Since(began).Seconds()) }()
+	c := containerOf(pod, container)
+	adjusted, err := p.adjust(ctx, c, handlerOf(pod), container.GetMounts())
+	if err != nil {
+		err = c.RefusalError(err)
+		decision.LogRefusal(p.log, c, err)
+		p.metrics.Refusals.WithLabelValues("nri", string(decision.ReasonOf(err))).Inc()
+		return nil, nil, err
+	}
+	return adjusted, nil, nil
+}
+
+// recoverPanic sets err if the function that defers the call panics.
+func (p *Plugin) recoverPanic(err *error) {
+	if cause := recover(); cause != nil {
+		*err = errlog.PanicError(p.log, cause)
+	}
+}
+
+func containerOf(pod *api.PodSandbox, container *api.Container) decision.Container {
+	return decision.Container{
+		OS:             ocispec.Linux,
+		Pod:            &decision.Pod{UID: pod.GetUid(), Namespace: pod.GetNamespace(), Name: pod.GetName()},
+		Name:           container.GetName(),
+		Env:            container.GetEnv(),
+		Annotations:    container.GetAnnotations(),
+		PodAnnotations: pod.GetAnnotations(),
+	}
+}
+
+// handlerOf returns the name of the handler that runs pod, "" for the default one. For a pod with the
+// annotation of untrusted workloads, containerd does not use the handler that it reports to plugins
+// (GetSandboxRuntime in
+// https://github.com/containerd/containerd/blob/v2.4.2/internal/cri/config/config.go).
+func handlerOf(pod *api.PodSandbox) string {
+	if pod.GetAnnotations()["io.kubernetes.cri.untrusted-workload"] == "true" {
+		return "untrusted"
+	}
+	return pod.GetRuntimeHandler()
+}
+
+// adjust returns the adjustment of c, a container with mounts in a pod of a runtime handler, nil if c
+// gets nothing. A container that requests nothing depends on neither files nor other containers.
+//
+// For others, adjust decides within the budget. Reading a file cannot be canceled, so a decision that
+// takes longer continues in the background. Until it ends, other containers are refused at once.
+func (p *Plugin) adjust(ctx context.Context, c decision.Container, handler string, mounts []*api.Mount) (adjusted *api.ContainerAdjustment, err error) {
+	defer p.recoverPanic(&err)
+	request, ok := decision.ReadRequest(c)
+	if !ok {
+		return nil, nil
+	}
+	if err := p.CheckAlive(); err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	left := p.budget.left(began)
+	if left <= 0 {
+		return nil, errTooSlow
+	}
+	defer func() { p.budget.use(began, time.Now()) }()
+	ctx, cancel := context.WithTimeout(ctx, left)
+	defer cancel()
+	var decided *api.ContainerAdjustment // These two are read only after done is closed.
+	var decideErr error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		decided, decideErr = p.decide(ctx, request, handler, mounts)
+	}()
+	select {
+	case <-done:
+		return decided, decideErr
+	case <-ctx.Done():
+		p.overdue.Add(1)
+		go func() {
+			<-done
+			p.overdue.Add(-1)
+		}()
+		return nil, errTooSlow
+	}
+}
+
+// decide decides without a time limit.
+func (p *Plugin) decide(ctx context.Context, request decision.Request, handler string, mounts []*api.Mount) (adjusted *api.ContainerAdjustment, err error) {
+	defer p.recoverPanic(&err)
+	decider, err := p.newDecider()
+	if err != nil {
+		return nil, err
+	}
+	if request.PresentsAllocation() {
+		if err := p.handlers.check(ctx, handler); err != nil {
+			return nil, err
+		}
+	}
+	err = decider.Decide(ctx, request, func(edits ocispec.Edits) error {
+		adjusted = newAdjustment(edits, mounts)
+		return nil
+	})
+	return adjusted, err
+}
+
+// CheckAlive returns an error while a decision is overdue.
+func (p *Plugin) CheckAlive() error {
+	if p.overdue.Load() > 0 {
+		return errOverdue
+	}
+	return nil
+}
+
+// CheckReady returns an error while the plugin is not registered or cannot adjust containers, or the
+// runtime has no handler whose containers can have GPUs.
+func (p *Plugin) CheckReady(ctx context.Context) error {
+	if err := p.CheckAlive(); err != nil {
+		return err
+	}
+	if err := p.unregisteredErr.Load(); err != nil {
+		return *err
+	}
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	config, err := p.handlers.runningConfig(ctx)
+	if err != nil {
+		return err
+	}
+	return checkAnyHandler(config)
+}
+
+// hookBudget is how long decisions may take. The runtime drops a plugin that has not
+// answered a hook within 2 s and continues without it. Then the interlock makes the container's
+// start fail, with a message that does not name the cause.
+const hookBudget = 1200 * time.Millisecond
+
+// budget limits the time of consecutive decisions: the runtime calls one hook at a time, so a
+// container that requests nothing can wait for all hooks before its own. A decision uses as much of
+// the budget as it takes, and each pause between decisions gives that much back.
+type budget struct {
+	size time.Duration
+
+	mu   sync.Mutex
+	full time.Time // when the whole budget will be available
+}
+
+// left returns how long a decision that begins now may take.
+func (b *budget) left(now time.Time) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.size - max(0, b.full.Sub(now))
+}
+
+// use subtracts the time of a decision.
+func (b *budget) use(began, ended time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.full = ended.Add(max(0, b.full.Sub(began)) + ended.Sub(began))
+}

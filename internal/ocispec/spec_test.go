@@ -1,0 +1,318 @@
+package ocispec
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/directx-nri/directx-nri/internal/discovery"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/testutil"
+)
+
+func editsFor(t testing.TB, os string, devices []discovery.Device, files fakeFiles) Edits {
+	t.Helper()
+	edits, _, err := BuildEdits(os, devices, nil, files, policy.Policy{})
+	testutil.NoError(t, err)
+	return edits
+}
+
+// apply parses a spec and applies edits.
+func apply(data []byte, edits Edits) ([]byte, error) {
+	spec, err := ParseSpec(data)
+	if err != nil {
+		return nil, err
+	}
+	edited, _, err := spec.Apply(edits)
+	return edited, err
+}
+
+func TestApply(t *testing.T) {
+	t.Parallel()
+	windows := editsFor(t, Windows, []discovery.Device{t4("PCIROOT(0)#PCI(1B00)", store)}, onDisk(store))
+	linux := editsFor(t, Linux, []discovery.Device{dxg()}, linuxFiles())
+	env := Edits{Env: []string{"A=new"}}
+	class := Edits{WindowsDevices: []specs.WindowsDevice{{ID: DisplayClass, IDType: IDTypeClass}}}
+
+	for name, test := range map[string]struct {
+		edits    Edits
+		in, want string
+	}{
+		"Windows": {
+			windows,
+			`{"ociVersion":"1.0.2","future":{"z":1,"a":12345678901234567890},"windows":{"layerFolders":["C:\\l"],"new":true}}`,
+			`{"ociVersion":"1.0.2","future":{"z":1,"a":12345678901234567890},` +
+				`"windows":{"layerFolders":["C:\\l"],"new":true,"devices":[{"id":"PCIROOT(0)#PCI(1B00)","idType":"vpci-location-path"}]},` +
+				`"mounts":[{"destination":"C:\\Windows\\System32\\nvcuda.dll","source":"` + jsonPath(store) + `\\nvcuda_loader64.dll","options":["ro"]},` +
+				`{"destination":"C:\\Windows\\System32\\nvapi64.dll","source":"` + jsonPath(store) + `\\nvapi64.dll","options":["ro"]},` +
+				`{"destination":"C:\\Windows\\SysWOW64\\nvcuda.dll","source":"` + jsonPath(store) + `\\nvcuda_loader32.dll","options":["ro"]}]}`,
+		},
+		"Windows, the pod has a mount and a device of its own": {
+			windows,
+			`{"mounts":[{"destination":"c:/windows/system32/NVCUDA.DLL","source":"D:\\mine","x":1}],` +
+				`"windows":{"devices":[{"id":"pciroot(0)#pci(1b00)","idType":"vpci-location-path"}]},"annotations":{"a":"b<"}}`,
+			`{"mounts":[{"destination":"c:/windows/system32/NVCUDA.DLL","source":"D:\\mine","x":1},` +
+				`{"destination":"C:\\Windows\\System32\\nvapi64.dll","source":"` + jsonPath(store) + `\\nvapi64.dll","options":["ro"]},` +
+				`{"destination":"C:\\Windows\\SysWOW64\\nvcuda.dll","source":"` + jsonPath(store) + `\\nvcuda_loader32.dll","options":["ro"]}],` +
+				`"windows":{"devices":[{"id":"pciroot(0)#pci(1b00)","idType":"vpci-location-path"}]},"annotations":{"a":"b<"}}`,
+		},
+		"Linux": {
+			linux,
+			`{"linux":{"resources":{"devices":[{"allow":false,"access":"rwm"}],"pids":{"limit":1}},"seccomp":{"x":[]}},"mounts":null}`,
+			`{"linux":{"resources":{"devices":[{"allow":false,"access":"rwm"},{"allow":true,"type":"c","major":10,"minor":125,"access":"rw"}],"pids":{"limit":1}},"seccomp":{"x":[]},` +
+				`"devices":[{"path":"/dev/dxg","type":"c","major":10,"minor":125,"fileMode":438,"uid":0,"gid":44}]},` +
+				`"mounts":[{"destination":"/usr/lib/wsl/lib/libd3d12.so","type":"bind","source":"/usr/lib/wsl/lib/libd3d12.so","options":["bind","ro","rprivate","nosuid","nodev"]}]}`,
+		},
+		"environment":              {env, `{"process":{"args":["x"],"env":["A=old","B=1"]}}`, `{"process":{"args":["x"],"env":["B=1","A=new"]}}`},
+		"environment, escaped key": {env, `{"process":{"\u0065nv":["B=1"]}}`, `{"process":{"\u0065nv":["B=1","A=new"]}}`},
+		"environment, none":        {env, `{"process":{"env":null},"process2":1}`, `{"process":{"env":["A=new"]},"process2":1}`},
+		"environment, as it was written": {
+			env, "{\"process\":{ \"env\":[ \"B=\\u0031\" ,\n\"A2=x\", null, \"A\", \"C=\xff\" ]}}",
+			"{\"process\":{\"env\":[\"B=\\u0031\",\"A2=x\",null,\"A\",\"C=\xff\",\"A=new\"]}}",
+		},
+		"environment, replaced": {
+			env, `{"process":{"env":["A=1", "B=\u0031","\u0041=2",null , "A=3"]}}`, `{"process":{"env":["B=\u0031",null,"A=new"]}}`,
+		},
+		"environment, Windows":             {env, `{"windows":{},"process":{"env":["a=old","B=1"]}}`, `{"windows":{},"process":{"env":["B=1","A=new"]}}`},
+		"environment, there already":       {env, `{"process":{"env": ["A=1","\u0041=new" ]}}`, `{"process":{"env": ["A=1","\u0041=new" ]}}`},
+		"environment, there, but not last": {env, `{"process":{"env":["A=new","A=old"]}}`, `{"process":{"env":["A=new"]}}`},
+		"environment, several": {
+			Edits{Env: []string{"A=1", "B=<&>", "C=x", "A=2"}}, `{"process":{"env":["C=x","B="]}}`, `{"process":{"env":["C=x","B=<&>","A=2"]}}`,
+		},
+		"nothing": {Edits{}, `{ "a" : 1 }`, `{ "a" : 1 }`},
+		"class":   {class, `{"windows":{}}`, `{"windows":{"devices":[{"id":"` + DisplayClass + `","idType":"class"}]}}`},
+		"class, in other words": {
+			class, `{"windows":{"devices":[{"id":"{5b45201d-f2f2-4f3b-85bb-30ff1f953599}","idType":"vpci-class-guid"}]}}`,
+			`{"windows":{"devices":[{"id":"{5b45201d-f2f2-4f3b-85bb-30ff1f953599}","idType":"vpci-class-guid"}]}}`,
+		},
+		"removal of a mount": {
+			Edits{RemoveMounts: []string{"/proc/interlock"}},
+			`{"linux":{}, "mounts": [{"destination":"/proc","new":1}, {"destination":"/proc//interlock"} ,{"destination":"/data"}], "x": 1}`,
+			`{"linux":{},"mounts":[{"destination":"/proc","new":1},{"destination":"/data"}],"x":1}`,
+		},
+		"removal of the only mount": {Edits{RemoveMounts: []string{"/a"}}, `{"linux":{},"mounts":[{"destination":"/a"}]}`, `{"linux":{},"mounts":[]}`},
+		"removal and addition of a mount": {
+			Edits{RemoveMounts: []string{"/a"}, Mounts: []specs.Mount{{Destination: "/b", Source: "/c"}}},
+			`{"linux":{},"mounts":[{"destination":"/a"},{"destination":"/d"}]}`, `{"linux":{},"mounts":[{"destination":"/d"},{"destination":"/b","source":"/c"}]}`,
+		},
+		"nothing to remove": {
+			Edits{RemoveMounts: []string{"/a"}, RemoveWindowsDevices: []specs.WindowsDevice{{ID: "a", IDType: "b"}}},
+			`{"mounts": [ {"destination":"/d"} ], "windows": {"devices": [ ]}}`, `{"mounts": [ {"destination":"/d"} ], "windows": {"devices": [ ]}}`,
+		},
+		"removal and addition of a Windows device": {
+			Edits{RemoveWindowsDevices: []specs.WindowsDevice{{ID: "interlock", IDType: "ours"}}, WindowsDevices: []specs.WindowsDevice{{ID: "PCI", IDType: IDTypeLocationPath}}},
+			`{"windows":{"new":{},"devices":[{"id":"interlock","idType":"ours"},{"id":"interlock","idType":"other"}]}}`,
+			`{"windows":{"new":{},"devices":[{"id":"interlock","idType":"other"},{"id":"PCI","idType":"vpci-location-path"}]}}`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := apply([]byte(test.in), test.edits)
+			testutil.NoError(t, err)
+			if string(got) != test.want {
+				t.Errorf("got  %s\nwant %s", got, test.want)
+			}
+			again, err := apply(got, test.edits)
+			if err != nil || !bytes.Equal(again, got) {
+				t.Errorf("applied twice: %v\n%s", err, again)
+			}
+		})
+	}
+}
+
+func jsonPath(p string) string { return strings.ReplaceAll(p, `\`, `\\`) }
+
+func TestApplyRefuses(t *testing.T) {
+	t.Parallel()
+	edits := editsFor(t, Windows, []discovery.Device{t4("PCIROOT(0)#PCI(1B00)", store)}, onDisk(store))
+	edits.Env = []string{"A=B"}
+	for _, spec := range []string{
+		``, `null`, `[]`, `{`, `{} {}`, `{"mounts":{}}`, `{"mounts":[1]}`, `{"windows":[]}`, `{"windows":{"devices":{}}}`,
+		`{"Windows":{}}`, `{"mounts":[],"mounts":[]}`,
+		`{"mounts":[}`, `{"mounts":[{"destination":"/a"`, `{"mounts" []}`, `{"mounts":[] "a":1}`, `{"mounts":]}`, `{"a":"b`, `{"a":\"b}`, `{,}`,
+		`{"process":[]}`, `{"process":{"env":{}}}`, `{"process":{"env":["A=B",1]}}`, `{"process":{"env":"A=B"}}`, `{"process":{"env":[],"Env":[]}}`,
+	} {
+		if got, err := apply([]byte(spec), edits); !errors.Is(err, ErrSpec) {
+			t.Errorf("%s: %s, error %v, want ErrSpec", spec, got, err)
+		}
+	}
+}
+
+// TestParseSpecReadsFactsOnly: a container that gets no edits starts, whatever is in lists that
+// only edits matter to.
+func TestParseSpecReadsFactsOnly(t *testing.T) {
+	t.Parallel()
+	for _, spec := range []string{
+		`{"mounts":{}}`, `{"mounts":[1]}`, `{"mounts":[],"Mounts":[]}`, `{"linux":1}`, `{"linux":{"devices":[1],"resources":[]}}`, `{"linux":{"resources":{"devices":{}}}}`,
+	} {
+		if _, err := ParseSpec([]byte(spec)); err != nil {
+			t.Errorf("%s: %v", spec, err)
+		}
+		if got, err := apply([]byte(spec), Edits{Env: []string{"A=B"}}); !errors.Is(err, ErrSpec) {
+			t.Errorf("%s: %s, error %v, want ErrSpec", spec, got, err)
+		}
+	}
+}
+
+func TestDestinationKey(t *testing.T) {
+	t.Parallel()
+	const file = `C:\Windows\System32\nvcuda.dll`
+	for destination, same := range map[string]bool{
+		`c:/windows/SYSTEM32/nvcuda.dll`: true, `\Windows\System32\nvcuda.dll`: true, `/Windows/System32/nvcuda.dll`: true, `\\?\C:\Windows\System32\nvcuda.dll`: true,
+		`D:\Windows\System32\nvcuda.dll`: false, `\\Windows\System32\nvcuda.dll`: false, `Windows\System32\nvcuda.dll`: false, `\\.\pipe\nvcuda.dll`: false,
+	} {
+		if got := DestinationKey(Windows, destination) == DestinationKey(Windows, file); got != same {
+			t.Errorf("%s: %t", destination, got)
+		}
+	}
+}
+
+// FuzzSpec compares with the runtimes, which decode specs with Go's package json:
+// they read the same facts, and an edited spec as the edited one. What they refuse
+// does not matter. What they accept is refused only if it is no object, or if a key that
+// matters exists twice or in another case.
+func FuzzSpec(f *testing.F) {
+	for _, seed := range []string{
+		`{}`, `{"mounts":null,"linux":null,"windows":null}`, `{"windows":{"hyperv":{},"devices":[{"id":"x","idType":"class"}]}}`,
+		`{"linux":{"devices":[],"resources":{"devices":[{"allow":false,"access":"rwm"}]}},"mounts":[{"destination":"/x","source":"y"}]}`,
+		`{"mounts":[{"destination":"/interlock"}],"windows":{"devices":[{"id":"interlock","idType":"ours"}]}}`, `{"mounts":[`, `{"a":"\\`,
+		`{"\u006dounts":[],"MOUNTS":[]}`, `{"a":1e9,"b":"\ud800"}`, `{"annotationſ":{"a":"b"},"annotations":{"a":"c","a":"d"}}`, `{"windows":{"devices":[{"ID":"x","id":"y","IDTYPE":"class"},null]}}`,
+		`{"process":{"env":null}}`, ` { "process" : {"cwd":"/", "env":[ "A\\" , null, "\u0041=x","B=2", "A=]" ] } } `, "{\"process\":{\"env\":[\"A=\xff\",\"A\",\"\"]}}",
+		`{"process":{"env":["\"",1]}}`, `{"process":{"env":{"a":"]"}}}`, `{"process":{"env":["A=1","C=D","A=x"]}}`, `{"process":{"env":[],"Env":["A=1"]}}`,
+		`{"mounts":[{"destination":"interlock"}],"windows":{}}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	windows := editsFor(f, Windows, []discovery.Device{t4("PCIROOT(0)#PCI(1B00)", store)}, onDisk(store))
+	linux := editsFor(f, Linux, []discovery.Device{dxg()}, linuxFiles())
+	windows.RemoveWindowsDevices, linux.RemoveMounts = []specs.WindowsDevice{{ID: "interlock", IDType: "ours"}}, []string{"/interlock"}
+	environment := Edits{Env: []string{"A=x", "B=y"}}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var read specs.Spec
+		readErr := json.Unmarshal(data, &read)
+		for _, edits := range []Edits{windows, linux, environment, {}} {
+			spec, err := ParseSpec(data)
+			refused := func(err error) bool {
+				return err != nil && readErr == nil && !errors.Is(err, errAmbiguousKey) && !errors.Is(err, errNotObject)
+			}
+			if refused(err) {
+				t.Fatalf("the runtimes accept what is refused: %v", err)
+			}
+			if err != nil {
+				return
+			}
+			once, changed, err := spec.Apply(edits)
+			if err != nil && !errors.Is(err, ErrSpec) {
+				t.Fatalf("error %v does not match ErrSpec", err)
+			}
+			if refused(err) {
+				t.Fatalf("the runtimes accept what cannot be edited: %v", err)
+			}
+			if err != nil || readErr != nil {
+				continue
+			}
+			if want := factsOf(read); !cmp.Equal(spec.SpecInfo, want, cmpopts.EquateEmpty()) {
+				t.Fatalf("%+v, the runtimes read %+v", spec.SpecInfo, want)
+			}
+			var edited specs.Spec
+			if err := json.Unmarshal(once, &edited); err != nil {
+				t.Fatalf("%v\n%s", err, once)
+			}
+			if diff := cmp.Diff(typed(read, edits), edited, cmpopts.EquateEmpty()); diff != "" {
+				t.Fatalf("as edited (-want +got):\n%s", diff)
+			}
+			if again, err := ParseSpec(once); err == nil && again.OS != spec.OS {
+				continue // Edits of Linux turn a spec of Windows into one of Linux.
+			}
+			if twice, err := apply(once, edits); err != nil || !bytes.Equal(once, twice) || changed == bytes.Equal(once, data) {
+				t.Fatalf("changed: %t, applied twice: %v\nonce  %s\ntwice %s", changed, err, once, twice)
+			}
+			var before, after map[string]json.RawMessage
+			testutil.NoError(t, json.Unmarshal(data, &before), json.Unmarshal(once, &after))
+			for key := range before {
+				if _, ok := after[key]; !ok {
+					t.Fatalf("%q was lost", key)
+				}
+			}
+		}
+	})
+}
+
+// factsOf returns the facts of a decoded spec.
+func factsOf(s specs.Spec) SpecInfo {
+	f := SpecInfo{OS: Linux, Annotations: s.Annotations, HasWindows: s.Windows != nil}
+	if s.Windows != nil && s.Linux == nil {
+		f.OS = Windows
+	}
+	if s.Windows != nil {
+		f.Devices, f.HyperV = s.Windows.Devices, s.Windows.HyperV != nil
+	}
+	if s.Process != nil {
+		f.Env = s.Process.Env
+	}
+	return f
+}
+
+// typed returns a decoded spec with edits applied.
+func typed(s specs.Spec, edits Edits) specs.Spec {
+	os := factsOf(s).OS
+	if len(edits.Env) > 0 {
+		process := specs.Process{}
+		if s.Process != nil {
+			process = *s.Process
+		}
+		for _, variable := range edits.Env {
+			if value, found := LookupEnv(os, factsOf(s).Env, variable[:1]); !found || value != variable[2:] {
+				process.Env = append(slices.DeleteFunc(slices.Clone(process.Env), func(v string) bool { return strings.HasPrefix(v, variable[:2]) }), variable)
+			}
+		}
+		s.Process = &process
+	}
+	if len(edits.WindowsDevices) > 0 {
+		windows := specs.Windows{}
+		if s.Windows != nil {
+			windows = *s.Windows
+		}
+		windows.Devices = without(windows.Devices, edits.RemoveWindowsDevices, windowsDeviceKey)
+		windows.Devices = with(windows.Devices, edits.WindowsDevices, windowsDeviceKey)
+		s.Windows = &windows
+	}
+	if len(edits.LinuxDevices) > 0 {
+		linux, resources := specs.Linux{}, specs.LinuxResources{}
+		if s.Linux != nil {
+			linux = *s.Linux
+		}
+		if linux.Resources != nil {
+			resources = *linux.Resources
+		}
+		for _, d := range edits.LinuxDevices {
+			linux.Devices = with(linux.Devices, []specs.LinuxDevice{d.LinuxDevice}, func(d specs.LinuxDevice) string { return d.Path })
+			rule := specs.LinuxDeviceCgroup{Allow: true, Type: d.Type, Major: &d.Major, Minor: &d.Minor, Access: "rw"}
+			resources.Devices = with(resources.Devices, []specs.LinuxDeviceCgroup{rule}, deviceRuleKey)
+		}
+		linux.Resources, s.Linux = &resources, &linux
+	}
+	key := func(m specs.Mount) string { return DestinationKey(os, m.Destination) }
+	for _, destination := range edits.RemoveMounts {
+		s.Mounts = without(s.Mounts, []specs.Mount{{Destination: destination}}, key)
+	}
+	s.Mounts = with(s.Mounts, edits.Mounts, key)
+	return s
+}
+
+func without[T any, K comparable](list, remove []T, keyOf func(T) K) []T {
+	return slices.DeleteFunc(slices.Clone(list), func(e T) bool {
+		return slices.ContainsFunc(remove, func(r T) bool { return keyOf(r) == keyOf(e) })
+	})
+}
+
+func with[T any, K comparable](list, add []T, keyOf func(T) K) []T {
+	return append(slices.Clone(list), without(add, list, keyOf)...)
+}

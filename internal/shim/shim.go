@@ -1,0 +1,236 @@
+// Package shim is the runtime shim, which containerd runs in place of the real
+// one to add GPUs to containers where containerd calls no NRI plugin.
+//
+// containerd runs it with "start" as its last argument in the container's bundle,
+// after it wrote config.json and before anything has read it. The shim makes the
+// same decision as the NRI plugin, edits config.json, and runs the real shim with
+// the same arguments, standard streams and environment. All other calls go to the
+// real shim unchanged. A running container does not depend on this program.
+//
+// The program runs at least twice for each container of a node, so it links as little as possible:
+// see TestImports.
+package shim
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/directx-nri/directx-nri/internal/decision"
+	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/errlog"
+	"github.com/directx-nri/directx-nri/internal/ocispec"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/shimfile"
+)
+
+// exitFailure is the exit status of a refused start.
+const exitFailure = 1
+
+// shim is one invocation of the shim.
+type shim struct {
+	self     string   // the path of this executable
+	args     []string // without the program's name
+	env      []string // NAME=value
+	bundle   string   // the working directory
+	stateDir string   // has the node policy, the inventory and the allocation records
+	version  string   // the program's own
+	files    ocispec.Files
+	stdout   io.Writer
+	// stderr receives one line when a start is refused, which containerd reports. When a start
+	// succeeds, nothing may be written, because containerd reads the output as the address of the
+	// container's shim.
+	stderr io.Writer
+
+	// editBundle sets the following fields.
+	container decision.Container
+	config    []byte         // config.json before the edits, nil until it is read
+	policy    *policy.Policy // for the log, nil until it is read
+}
+
+// main handles the call and returns the exit status: that of the real shim if it was started. On
+// Linux, main does not return if the real shim is started.
+func (s *shim) main() int {
+	status, err := s.run()
+	if err != nil {
+		if s.isStart() {
+			decision.LogRefusal(s.log(), s.container, err)
+		}
+		// The line has no newline, because containerd appends to it.
+		fmt.Fprint(s.stderr, errlog.OneLine(err.Error()))
+		return exitFailure
+	}
+	return status
+}
+
+func (s *shim) run() (int, error) {
+	if s.isStart() {
+		if err := s.editBundle(); err != nil {
+			return 0, err
+		}
+	}
+	path, err := s.realShim()
+	if err != nil {
+		return 0, err
+	}
+	if s.isInfo() && isRunhcs(path) { // Other real shims answer themselves.
+		_, err := s.stdout.Write(runtimeInfo(shimfile.RuntimeName, s.version))
+		return 0, err
+	}
+	return s.exec(path)
+}
+
+// realShim returns the path of the shim that runs the container: the configured
+// one, or the system's usual one beside this program or on PATH.
+func (s *shim) realShim() (string, error) {
+	name, err := policy.ReadRealShim(s.stateDir)
+	if err != nil {
+		return "", fmt.Errorf("directx-nri: no container can be started or deleted: the real runtime shim is unknown: %w", err)
+	}
+	path, err := shimfile.FindRealShim(s.self, name)
+	if err != nil {
+		return "", fmt.Errorf("directx-nri: no container can be started or deleted: %w; install it, or set shim.runtime in the configuration", err)
+	}
+	return path, nil
+}
+
+// isStart reports whether the call is a start. containerd appends the action to the flags. The last
+// one counts, because a container can have the name of an action.
+func (s *shim) isStart() bool {
+	for _, arg := range slices.Backward(s.args) {
+		if arg == "start" || arg == "delete" {
+			return arg == "start"
+		}
+	}
+	return false
+}
+
+// isInfo reports whether the call is -info. containerd 2.2 and later makes this call when it creates
+// a task, unless the runtime's name is io.containerd.runc.v2 or
+// io.containerd.runhcs.v1.
+func (s *shim) isInfo() bool {
+	return len(s.args) == 1 && strings.TrimLeft(s.args[0], "-") == "info"
+}
+
+// containerID returns the runtime's ID of the container.
+func (s *shim) containerID() string { return cmp.Or(flagsOf(s.args)["id"], filepath.Base(s.bundle)) }
+
+// flagsOf returns the flags in args with their values. The argument after a flag without "=" is its
+// value.
+func flagsOf(args []string) map[string]string {
+	flags := map[string]string{}
+	for i, arg := range args {
+		if name, value, hasValue := strings.Cut(strings.TrimLeft(arg, "-"), "="); strings.HasPrefix(arg, "-") {
+			if !hasValue && i+1 < len(args) {
+				value = args[i+1]
+			}
+			flags[name] = value
+		}
+	}
+	return flags
+}
+
+// specName is the file of a bundle with the OCI runtime spec.
+const specName = "config.json"
+
+// editBundle edits the bundle's config.json if the container requests a GPU. A panic
+// refuses the container.
+func (s *shim) editBundle() (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = errlog.PanicError(s.log(), r)
+		}
+		if err != nil {
+			err = s.container.RefusalError(err)
+		}
+	}()
+	s.container.ID = s.containerID()
+	path := filepath.Join(s.bundle, specName)
+	s.config, err = os.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil // The real shim reports it.
+	case err != nil:
+		return err
+	case !mayRequestGPU(s.config):
+		return nil
+	}
+	spec, err := ocispec.ParseSpec(s.config)
+	if err != nil {
+		return fmt.Errorf("%s: %w; whether the container requests a GPU is unknown", specName, err)
+	}
+	container, ok := ContainerOf(spec.SpecInfo, s.container.ID)
+	if !ok {
+		return nil
+	}
+	request, ok := decision.ReadRequest(container)
+	if !ok {
+		return nil
+	}
+	s.container = container
+	p, err := policy.Read(s.stateDir)
+	switch {
+	case err != nil && request.OnlyLocationPaths():
+		s.log().WithField("container", s.container.ID).WithError(err).Info("Container starts unchanged: its devices may be no GPUs")
+		return nil
+	case err != nil:
+		return decision.WithReason(decision.ReasonConfig, err, "")
+	}
+	s.policy = &p
+	decider := decision.NewDecider(s.stateDir, p, s.container.OS, s.files, s.log())
+	return decider.Decide(context.Background(), request, func(edits ocispec.Edits) error { return editSpec(path, spec, edits) })
+}
+
+// editSpec applies edits to spec and writes it to path, from which it was read.
+func editSpec(path string, spec ocispec.Spec, edits ocispec.Edits) error {
+	edited, changed, err := spec.Apply(edits)
+	if err != nil {
+		return fmt.Errorf("%s: %w", specName, err)
+	}
+	if !changed {
+		return nil
+	}
+	return replaceFile(path, edited)
+}
+
+// replaceFile replaces the file at path with data in one step and keeps its mode and owner. It does
+// not sync, because a crash of the system, from which a sync protects, also ends the container.
+func replaceFile(path string, data []byte) (err error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return fmt.Errorf("edit %s: %w", path, err)
+	}
+	temp := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".directx-nri")
+	defer func() {
+		if err != nil {
+			_ = os.Remove(temp) // containerd removes the bundle of a failed start.
+			err = fmt.Errorf("edit %s: %w", path, err)
+		}
+	}()
+	if err := writeFile(temp, data, info.Mode().Perm()); err != nil {
+		return err
+	}
+	if err := keepOwner(temp, info); err != nil {
+		return err
+	}
+	return durable.Rename(temp, path)
+}
+
+func writeFile(path string, data []byte, perm fs.FileMode) (err error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, perm)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if _, err := f.Write(data); err != nil {
+		return err
+	}
+	return f.Chmod(perm) // The umask may have removed bits.
+}
