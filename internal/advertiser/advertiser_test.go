@@ -426,15 +426,18 @@ func TestRestartWithOtherRules(t *testing.T) {
 	k := newBed(t, displayGPU("A"), displayGPU("B"))
 	source, pods, r := k.source, k.pods, k.run()
 	k.await(displayResource, "A::0 A::1 B::0 B::1")
-	token := k.allocate("A::0")
+	token := k.allocate("A::1")
 	r.stop(t)
 
 	k.config.Policy.Resources = []policy.Resource{{Name: renamed, Replicas: 3}}
 	r = k.run()
 	k.await(renamed, "B::0 B::1 B::2")
-	k.await(displayResource, "A::0")
-	if _, err := k.client(renamed).Allocate(t.Context(), allocateRequest([]string{"A::0"})); err == nil {
+	k.await(displayResource, "A::0! A::1")
+	if _, err := k.client(renamed).Allocate(t.Context(), allocateRequest([]string{"A::1"})); err == nil {
 		t.Error("allocated under two names")
+	}
+	if _, err := k.client(displayResource).Allocate(t.Context(), allocateRequest([]string{"A::0"})); err == nil || !strings.Contains(err.Error(), "another resource name") {
+		t.Errorf("a further replica under the old name: %v", err)
 	}
 	k.bind(token)
 	pods.set(nil, "name-of-a")
@@ -457,7 +460,11 @@ func TestRestartForAnotherName(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*bed, allocation.ID){
 		"another kind": func(k *bed, _ allocation.ID) { k.source.set(nil, computeGPU("A")) },
-		"no record":    func(k *bed, id allocation.ID) { _ = k.config.Recorder.End(id) },
+		"an unread record": func(k *bed, _ allocation.ID) {
+			k.record("example.com/unread", "B::0")
+			k.source.set(nil, displayGPU("A"), displayGPU("B"))
+		},
+		"no record": func(k *bed, id allocation.ID) { _ = k.config.Recorder.End(id) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

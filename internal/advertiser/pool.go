@@ -54,6 +54,9 @@ type gpu struct {
 	// are 2, 3 and for a time 4.
 	replicas, needed, listed int
 	neededSince              time.Time
+	// onlyNumbers are the numbers of the replicas that can be allocated, nil for all of them. It is set
+	// while the GPU keeps an old resource name: see [Advertiser.Run].
+	onlyNumbers []int
 }
 
 // driver is what GPUs must have in common to be used by one program together.
@@ -67,13 +70,9 @@ const faultMissing = "the GPU is not available on this node, or is advertised as
 
 func (g gpu) usable() bool { return g.fault == "" }
 
-// allocatable returns how many of the listed replicas can be allocated: those with the lowest
-// numbers.
-func (g gpu) allocatable() int {
-	if !g.usable() {
-		return 0
-	}
-	return g.replicas
+// canAllocate reports whether the replica with this number can be allocated.
+func (g gpu) canAllocate(number int) bool {
+	return g.usable() && number < g.replicas && (g.onlyNumbers == nil || slices.Contains(g.onlyNumbers, number))
 }
 
 func newGPU(d discovery.Device, replicas int) gpu {
@@ -90,8 +89,16 @@ func newGPU(d discovery.Device, replicas int) gpu {
 // heldReplicas are the replicas of a GPU that live records hold.
 type heldReplicas struct {
 	instanceID string
-	// limit is one more than the highest number of these replicas.
-	limit int
+	// numbers are those of the replicas. They are sorted.
+	numbers []int
+}
+
+// limit is one more than the highest number.
+func (h heldReplicas) limit() int {
+	if len(h.numbers) == 0 {
+		return 0
+	}
+	return h.numbers[len(h.numbers)-1] + 1
 }
 
 // heldByGPU returns the replicas of a resource that live records hold, by the normalized
@@ -105,8 +112,12 @@ func heldByGPU(live []allocation.Entry, resource string) map[string]heldReplicas
 		for _, replica := range record.Replicas {
 			_, number, _ := ParseReplicaID(replica.ID)
 			key := discovery.NormalizeID(replica.InstanceID)
-			before := held[key]
-			held[key] = heldReplicas{cmp.Or(before.instanceID, replica.InstanceID), max(before.limit, number+1)}
+			of := held[key]
+			of.instanceID = cmp.Or(of.instanceID, replica.InstanceID)
+			if i, found := slices.BinarySearch(of.numbers, number); !found {
+				of.numbers = slices.Insert(of.numbers, i, number)
+			}
+			held[key] = of
 		}
 	}
 	return held
@@ -139,7 +150,7 @@ func (p *pool) next(gpus []gpu, held map[string]heldReplicas, now time.Time, rem
 		}
 		added[key] = true
 		g.instanceID = cmp.Or(before[key].instanceID, held[key].instanceID, g.instanceID)
-		g.setListed(before[key], held[key].limit, now, removalDelay)
+		g.setListed(before[key], held[key].limit(), now, removalDelay)
 		if g.listed > 0 {
 			next.index[g.instanceID] = len(next.gpus)
 			next.gpus = append(next.gpus, g)
@@ -150,7 +161,7 @@ func (p *pool) next(gpus []gpu, held map[string]heldReplicas, now time.Time, rem
 
 // asMissing returns g as a GPU that is not advertised any more.
 func asMissing(g gpu) gpu {
-	g.fault, g.replicas = faultMissing, 0
+	g.fault, g.replicas, g.onlyNumbers = faultMissing, 0, nil
 	g.name = g.instanceID // Another GPU can have its location path.
 	return g
 }
@@ -171,7 +182,8 @@ func (g *gpu) setListed(old gpu, held int, now time.Time, removalDelay time.Dura
 // sameList reports whether the kubelet's lists of p and other are equal.
 func (p *pool) sameList(other *pool) bool {
 	return slices.EqualFunc(p.gpus, other.gpus, func(a, b gpu) bool {
-		return a.instanceID == b.instanceID && a.listed == b.listed && a.allocatable() == b.allocatable() &&
+		return a.instanceID == b.instanceID && a.listed == b.listed && a.usable() == b.usable() &&
+			a.replicas == b.replicas && slices.Equal(a.onlyNumbers, b.onlyNumbers) &&
 			(a.numaNode == nil) == (b.numaNode == nil) && (a.numaNode == nil || *a.numaNode == *b.numaNode)
 	})
 }
@@ -186,7 +198,7 @@ func (p *pool) list() *v1beta1.ListAndWatchResponse {
 		}
 		for number := range g.listed {
 			device := &v1beta1.Device{ID: replicaID(g.instanceID, number), Health: v1beta1.Unhealthy, Topology: topology}
-			if number < g.allocatable() {
+			if g.canAllocate(number) {
 				device.Health = v1beta1.Healthy
 			}
 			response.Devices = append(response.Devices, device)
@@ -236,6 +248,8 @@ func (p *pool) find(replicaID string) (i, number int, err error) {
 	case number >= g.replicas:
 		return 0, 0, fmt.Errorf("%w: %q is beyond the %d replicas of its GPU: delete the pod, so that it is scheduled again, or raise replicas",
 			errInvalidRequest, replicaID, g.replicas)
+	case !g.canAllocate(number):
+		return 0, 0, fmt.Errorf("%w: %q cannot be allocated: GPU %s gets another resource name when the allocations of %s end", errInvalidRequest, replicaID, g.name, p.resource)
 	}
 	return i, number, nil
 }

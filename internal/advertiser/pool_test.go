@@ -233,7 +233,7 @@ func TestNext(t *testing.T) {
 			for i, step := range test.steps {
 				held := map[string]heldReplicas{}
 				for id, n := range step.held {
-					held[id] = heldReplicas{id, n}
+					held[id] = heldReplicas{id, []int{n - 1}}
 				}
 				next := p.next(gpusOf(4, step.devices...), held, at(step.at), testDelay)
 				if got := describe(next); got != step.want {

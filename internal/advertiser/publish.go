@@ -60,20 +60,27 @@ func (a *Advertiser) gpusByResource(assigned []resources.Assigned, live []alloca
 		id := discovery.NormalizeID(d.Device.InstanceID)
 		name, replicas := d.Rule.Name, d.Rule.Replicas
 		oldest, isHeld := recordUnderOtherName(live, id, name)
+		var held heldReplicas
 		if isHeld {
 			name = oldest.Resource
-			replicas = heldByGPU(live, name)[id].limit
+			held = heldByGPU(live, name)[id]
+			replicas = held.limit()
 		}
 		switch before, ok := a.resourceNames[id]; {
 		case ok && before != name:
 			a.config.Log.WithFields(logrus.Fields{"gpu": d.Device.Name(), "from": before, "to": name}).Info("Restarting to advertise the GPU under another resource name")
+			return nil, ErrRestart
+		case a.servers[name] == nil: // The record could not be read when this run began.
+			a.config.Log.WithFields(logrus.Fields{"gpu": d.Device.Name(), "resource": name}).Info("Restarting to advertise the GPU under another resource name")
 			return nil, ErrRestart
 		case !ok && isHeld:
 			a.config.Log.WithFields(logrus.Fields{"gpu": d.Device.Name(), "resource": name, "newResource": d.Rule.Name, "allocation": oldest.ID, "holder": oldest.Holder}).
 				Warn("The GPU keeps its old resource name until the allocation ends")
 		}
 		a.resourceNames[id] = name
-		gpus[name] = append(gpus[name], newGPU(d.Device, replicas))
+		g := newGPU(d.Device, replicas)
+		g.onlyNumbers = held.numbers
+		gpus[name] = append(gpus[name], g)
 	}
 	return gpus, nil
 }
