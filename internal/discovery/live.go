@@ -2,10 +2,13 @@ package discovery
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"reflect"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/sirupsen/logrus"
 
@@ -18,20 +21,28 @@ type Live struct {
 	log  logrus.FieldLogger
 	list func(ctx context.Context) ([]Device, error)
 
-	// reading is the lock of the read. It has an element while it is held, so that waiting for it can
-	// be canceled.
+	// reading is the lock of a read of all devices. It has an element while it is held, so that
+	// waiting for it can be canceled.
 	reading chan struct{}
-	// The following fields belong to the read: the last list, whether there is one, and the last
-	// error.
+
+	mu sync.Mutex // guards the following fields
+	// last is the last list, and hasList whether there is one.
 	last    []Device
 	hasList bool
 	lastErr errlog.LastError
 }
 
+// answerTimeout is how long the driver may take to answer. A read takes up to seconds while the
+// system starts.
+const answerTimeout = 20 * time.Second
+
+var errNoAnswer = fmt.Errorf("no answer within %s", answerTimeout)
+
 // NewLive returns a source of the devices that list returns. If log is nil, nothing is logged.
 //
-// list is not called concurrently, and may ignore its context. If it returns an error, the devices of
-// the last list are unhealthy, because containers would not start with them.
+// list is not called concurrently, and may ignore its context. If it returns an error or does not
+// answer in time, the devices of the last list are unhealthy, because containers would not start with
+// them.
 func NewLive(log logrus.FieldLogger, list func(ctx context.Context) ([]Device, error)) *Live {
 	if log == nil {
 		discard := logrus.New()
@@ -41,45 +52,60 @@ func NewLive(log logrus.FieldLogger, list func(ctx context.Context) ([]Device, e
 	return &Live{log: log, list: list, reading: make(chan struct{}, 1)}
 }
 
-// listing is the result of a read.
-type listing struct {
-	devices []Device
-	err     error
-}
-
-// Devices implements [Source]. Each call reads all devices. If ctx ends, it returns the cause and
-// leaves the read running, because a driver that hangs cannot be interrupted.
+// Devices implements [Source]. Each call reads all devices.
 func (l *Live) Devices(ctx context.Context) ([]Device, error) {
-	done := make(chan listing, 1)
-	if ctx.Err() == nil { // If ctx has ended, select could still choose to read.
+	devices, err := l.Await(ctx, func(ctx context.Context) ([]Device, error) {
 		select {
 		case l.reading <- struct{}{}:
-			go func() {
-				defer func() { <-l.reading }()
-				devices, err := l.read(ctx)
-				if err == nil || ctx.Err() == nil {
-					done <- l.update(devices, err)
-				}
-			}()
 		case <-ctx.Done():
+			return nil, context.Cause(ctx)
 		}
+		defer func() { <-l.reading }()
+		devices, err := l.list(ctx)
+		if err != nil && ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		return l.update(devices, err)
+	})
+	if errors.Is(err, errNoAnswer) || errors.Is(err, errlog.ErrInternal) {
+		devices, err = l.update(nil, err)
 	}
-	select {
-	case result := <-done:
-		return result.devices, result.err
-	case <-ctx.Done():
-		return nil, fmt.Errorf("find GPUs: %w", context.Cause(ctx))
+	if err != nil {
+		return nil, fmt.Errorf("find GPUs: %w", err)
 	}
+	return devices, nil
 }
 
-// read calls list. A panic, which a recovery of the caller would not see, is an error.
-func (l *Live) read(ctx context.Context) (devices []Device, err error) {
-	defer func() {
-		if cause := recover(); cause != nil {
-			err = errlog.PanicError(l.log, cause)
-		}
+// Await returns the result of query, which asks the driver. If ctx ends or the driver does not answer
+// in time, it returns the cause and leaves query running, because a driver that hangs cannot be
+// interrupted. A panic, which a recovery of the caller would not see, is an error.
+func (l *Live) Await(ctx context.Context, query func(context.Context) ([]Device, error)) ([]Device, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout, errNoAnswer)
+	defer cancel()
+	if ctx.Err() != nil { // Otherwise, select could still choose a result.
+		return nil, context.Cause(ctx)
+	}
+	type result struct {
+		devices []Device
+		err     error
+	}
+	done := make(chan result, 1)
+	go func() {
+		var r result
+		defer func() {
+			if cause := recover(); cause != nil {
+				r.err = errlog.PanicError(l.log, cause)
+			}
+			done <- r
+		}()
+		r.devices, r.err = query(ctx)
 	}()
-	return l.list(ctx)
+	select {
+	case r := <-done:
+		return r.devices, r.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 }
 
 // Find implements [Source]. It reads all devices.
@@ -95,11 +121,13 @@ func (l *Live) At(ctx context.Context, index int) (Device, bool, error) {
 }
 
 // update sets and logs the result of a read, and returns the new list.
-func (l *Live) update(devices []Device, err error) listing {
+func (l *Live) update(devices []Device, err error) ([]Device, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.lastErr.Log(l.log, err, "Failed to read the GPUs", "GPUs can be read again")
 	if err != nil {
 		if !l.hasList {
-			return listing{err: fmt.Errorf("find GPUs: %w", err)}
+			return nil, err
 		}
 		devices = slices.Clone(l.last)
 		for i := range devices {
@@ -108,7 +136,7 @@ func (l *Live) update(devices []Device, err error) listing {
 	}
 	l.logChanges(l.last, devices)
 	l.last, l.hasList = devices, true
-	return listing{devices: slices.Clone(devices)}
+	return slices.Clone(devices), nil
 }
 
 func (l *Live) logChanges(before, now []Device) {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -68,7 +69,48 @@ func TestLivePanics(t *testing.T) {
 	}
 }
 
-// A driver that hangs does not hang the caller.
+// A panic makes the devices of the last list unhealthy, as another error does.
+func TestLivePanicsLater(t *testing.T) {
+	t.Parallel()
+	reads := 0
+	l := NewLive(nil, func(context.Context) ([]Device, error) {
+		if reads++; reads > 1 {
+			panic("a bug") //nolint:forbidigo // It is the bug.
+		}
+		return []Device{{InstanceID: "0"}}, nil
+	})
+	for _, healthy := range []bool{true, false} {
+		if devices, err := l.Devices(t.Context()); err != nil || len(devices) != 1 || devices[0].Health.OK() != healthy {
+			t.Errorf("healthy %t: %v, %v", healthy, devices, err)
+		}
+	}
+}
+
+// A driver that hangs does not hang the caller, and its devices are unhealthy until it answers.
+func TestLiveHangs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		answers := make(chan struct{}, 2)
+		l := NewLive(nil, func(context.Context) ([]Device, error) {
+			<-answers
+			return []Device{{InstanceID: "0"}}, nil
+		})
+		answers <- struct{}{}
+		for i, healthy := range []bool{true, false, false, true} { // The second call hangs in the driver, the third waits for it.
+			if i == 3 {
+				answers <- struct{}{}
+				answers <- struct{}{}
+			}
+			began := time.Now()
+			devices, err := l.Devices(t.Context())
+			if err != nil || len(devices) != 1 || devices[0].Health.OK() != healthy || !healthy && time.Since(began) != answerTimeout {
+				t.Errorf("call %d after %s: %v, %v", i, time.Since(began), devices, err)
+			}
+		}
+	})
+}
+
+// A caller with a deadline does not wait longer.
 func TestLiveCanceled(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})

@@ -35,18 +35,24 @@ func Open(system System, log logrus.FieldLogger) *Source {
 // compute support, memory, and whether a device is integrated or detachable are unknown. It reads
 // everything if only DXCore can report whether one of the devices works.
 func (s *Source) Find(ctx context.Context, instanceIDs []string) ([]discovery.Device, error) {
-	list, err := s.system.Find(ctx, instanceIDs)
+	devices, err := s.Await(ctx, func(ctx context.Context) ([]discovery.Device, error) {
+		list, err := s.system.Find(ctx, instanceIDs)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.ContainsFunc(list, needsDXCore) {
+			return Devices(Snapshot{Devices: list, DXCoreErr: errors.New("it was not queried")}), nil
+		}
+		snapshot, err := s.system.Snapshot(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return discovery.WithIDs(Devices(snapshot), instanceIDs), nil
+	})
 	if err != nil {
 		return nil, fmt.Errorf("find GPUs: %w", err)
 	}
-	if !slices.ContainsFunc(list, needsDXCore) {
-		return Devices(Snapshot{Devices: list, DXCoreErr: errors.New("it was not queried")}), nil
-	}
-	snapshot, err := s.system.Snapshot(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("find GPUs: %w", err)
-	}
-	return discovery.WithIDs(Devices(snapshot), instanceIDs), nil
+	return devices, nil
 }
 
 // needsDXCore reports whether only DXCore can report that a started device works, because its driver
