@@ -30,8 +30,10 @@ import (
 
 // Config is the configuration of an [Advertiser].
 type Config struct {
-	Source   discovery.Source
-	Recorder *allocation.Recorder
+	// ListDevices lists the node's devices. Those that no container can be given are unhealthy. One
+	// goroutine calls it.
+	ListDevices func(ctx context.Context) ([]discovery.Device, error)
+	Recorder    *allocation.Recorder
 	// Policy has the rules that assign GPUs to resources. There is at least one.
 	Policy policy.Policy
 	// KubeletDir is the kubelet's device plugin directory, on Linux
@@ -43,9 +45,8 @@ type Config struct {
 	// an error of Allocate.
 	AllocatesAtCreation bool
 	// CheckReady returns an error, with cause and remedy, if the component that adjusts
-	// containers cannot do so now. It is called concurrently, before each start of a
-	// container, once for each of its resources. A kubelet that allocates at creation does not ask:
-	// there, the source must list the GPUs as unhealthy instead.
+	// containers cannot do so now. It is called concurrently, once for each resource of a container:
+	// before each of its starts, or if the kubelet allocates at creation, by Allocate.
 	CheckReady func(ctx context.Context) error
 	// Pods finds the containers that hold replicas, and reports the pods that no longer exist.
 	Pods *PodTracker
@@ -185,7 +186,7 @@ func (a *Advertiser) listDevices(ctx context.Context) ([]discovery.Device, error
 	a.mu.Lock()
 	a.listingBegan = time.Now()
 	a.mu.Unlock()
-	devices, err := a.config.Source.Devices(ctx)
+	devices, err := a.config.ListDevices(ctx)
 	if ctx.Err() == nil {
 		a.lastListErr.Log(a.config.Log, err, "No new list of GPUs; what is advertised stays so", "GPUs are listed again")
 	}

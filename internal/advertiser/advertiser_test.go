@@ -196,7 +196,7 @@ func TestStart(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			k := newBed(t)
-			k.config.Source = test.source
+			k.config.ListDevices = test.source.Devices
 			k.run()
 			k.client(displayResource)
 			test.source.mu.Lock()

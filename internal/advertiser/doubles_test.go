@@ -49,10 +49,6 @@ func (s *memorySource) Devices(ctx context.Context) ([]discovery.Device, error) 
 	return slices.Clone(s.devices), errors.Join(s.err, ctx.Err())
 }
 
-func (s *memorySource) At(ctx context.Context, index int) (discovery.Device, bool, error) {
-	return discovery.Static(s.devices).At(ctx, index)
-}
-
 func (s *memorySource) lists() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,11 +61,6 @@ func (s *memorySource) awaitRefreshes(t testing.TB) {
 	t.Helper()
 	before := s.lists()
 	testutil.Eventually(t, "further refreshes", func() bool { return s.lists() > before+5 })
-}
-
-func (s *memorySource) Find(ctx context.Context, instanceIDs []string) ([]discovery.Device, error) {
-	devices, err := s.Devices(ctx)
-	return discovery.WithIDs(devices, instanceIDs), err
 }
 
 func (s *memorySource) set(err error, devices ...discovery.Device) {
@@ -186,18 +177,18 @@ func twoKinds(replicas int) []policy.Resource {
 	}
 }
 
-func testConfig(t testing.TB, dir string, source discovery.Source) Config {
+func testConfig(t testing.TB, dir string, source *memorySource) Config {
 	t.Helper()
 	return Config{
-		Source:     source,
-		Recorder:   allocationtest.Open(t, filepath.Join(t.TempDir(), "records")),
-		Policy:     policy.Policy{Resources: twoKinds(2)},
-		NodeOS:     "linux",
-		KubeletDir: dir,
-		CheckReady: func(context.Context) error { return nil },
-		Pods:       (&memoryPods{}).tracker(),
-		Metrics:    metrics.New("p", "v"),
-		Log:        testutil.Quiet(),
+		ListDevices: source.Devices,
+		Recorder:    allocationtest.Open(t, filepath.Join(t.TempDir(), "records")),
+		Policy:      policy.Policy{Resources: twoKinds(2)},
+		NodeOS:      "linux",
+		KubeletDir:  dir,
+		CheckReady:  func(context.Context) error { return nil },
+		Pods:        (&memoryPods{}).tracker(),
+		Metrics:     metrics.New("p", "v"),
+		Log:         testutil.Quiet(),
 	}
 }
 

@@ -7,11 +7,11 @@ import (
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
-// Source lists the GPUs of a node. It is safe for concurrent use, except for the calls of Devices on
-// the sources that node.Options.Save and the advertiser add: one at a time.
+// Source lists the GPUs of a node. It is safe for concurrent use, except for Devices of a source with
+// node.Options.Save: one call at a time.
 type Source interface {
 	// Devices returns the current devices in a stable order. The caller can change the slice. If a
-	// driver does not answer, its source returns the last list, with all devices unhealthy.
+	// driver fails or does not answer, its source returns the last list, with all devices unhealthy.
 	Devices(ctx context.Context) ([]Device, error)
 
 	// Find returns the present devices with the given instance IDs, in any order, with their

@@ -81,9 +81,9 @@ func (d *Daemon) resolveModes(p policy.Policy) policy.Policy {
 // configure returns the configuration of the device plugin. It depends on what gives containers their
 // GPUs: the kubelet, the runtime shim or the NRI plugin.
 func (d *Daemon) configure(p policy.Policy, source discovery.Source) advertiser.Config {
-	checked := &checkedSource{Source: source, check: d.recorder.CheckWritable, log: d.log}
+	checked := &checkedList{list: source.Devices, check: d.recorder.CheckWritable, log: d.log}
 	c := advertiser.Config{
-		Source: checked, Recorder: d.recorder, Policy: p, KubeletDir: d.options.KubeletDir, Pods: d.pods,
+		ListDevices: checked.devices, Recorder: d.recorder, Policy: p, KubeletDir: d.options.KubeletDir, Pods: d.pods,
 		NodeOS: d.options.NodeOS, Metrics: d.metrics, Log: d.log, AllocatesAtCreation: d.options.AllocatesAtCreation, OnDevices: d.writeLabels,
 	}
 	switch p.Injection {
@@ -169,15 +169,15 @@ func (d *Daemon) retryUntilReady(ctx context.Context, level logrus.Level, messag
 	}
 }
 
-// checkedSource lists the GPUs of a source. They are unhealthy while containers cannot be given GPUs.
-type checkedSource struct {
-	discovery.Source
+// checkedList is a list of GPUs, which are unhealthy while containers cannot be given GPUs.
+type checkedList struct {
+	list func(context.Context) ([]discovery.Device, error)
 	// check returns an error if containers cannot be given GPUs, or that is unknown, as during a
 	// restart of containerd: see isDefinite.
 	check func(context.Context) error
 	log   logrus.FieldLogger
 
-	// The following fields are used only by Devices, which one goroutine calls. passed reports whether
+	// The following fields are used only by devices, which one goroutine calls. passed reports whether
 	// check has passed once. stopCause is its last definite result: the error because of which GPUs
 	// are unhealthy, or nil.
 	passed    bool
@@ -189,29 +189,29 @@ func isDefinite(err error) bool {
 	return shimcheck.IsDefinite(err) || errors.Is(err, allocation.ErrNotWritable)
 }
 
-// Devices implements [discovery.Source]. Until the check has passed once, Devices returns its error.
-// While the result is unknown, the last definite result applies.
-func (s *checkedSource) Devices(ctx context.Context) ([]discovery.Device, error) {
-	checkErr := s.check(ctx)
+// devices returns the list. Until the check has passed once, it returns the error of the check. While
+// the result is unknown, the last definite result applies.
+func (c *checkedList) devices(ctx context.Context) ([]discovery.Device, error) {
+	checkErr := c.check(ctx)
 	switch {
 	case isDefinite(checkErr):
-		if s.passed && s.stopCause == nil {
-			s.log.WithError(checkErr).Error("Stopped advertising GPUs: containers cannot start with them")
+		if c.passed && c.stopCause == nil {
+			c.log.WithError(checkErr).Error("Stopped advertising GPUs: containers cannot start with them")
 		}
-		s.stopCause = checkErr
+		c.stopCause = checkErr
 	case checkErr == nil:
-		if !s.passed || s.stopCause != nil {
-			s.log.Info("Advertising GPUs")
+		if !c.passed || c.stopCause != nil {
+			c.log.Info("Advertising GPUs")
 		}
-		s.passed, s.stopCause = true, nil
+		c.passed, c.stopCause = true, nil
 	}
-	if !s.passed {
+	if !c.passed {
 		return nil, fmt.Errorf("containers would not start with a GPU: %w", checkErr)
 	}
-	devices, err := s.Source.Devices(ctx)
+	devices, err := c.list(ctx)
 	for i := range devices {
-		if s.stopCause != nil && devices[i].Health.OK() {
-			devices[i].Health.Reason = errlog.OneLine(s.stopCause.Error())
+		if c.stopCause != nil && devices[i].Health.OK() {
+			devices[i].Health.Reason = errlog.OneLine(c.stopCause.Error())
 		}
 	}
 	return devices, err

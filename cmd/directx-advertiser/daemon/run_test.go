@@ -43,11 +43,11 @@ func TestConfigure(t *testing.T) {
 	}
 }
 
-func TestCheckedSource(t *testing.T) {
+func TestCheckedList(t *testing.T) {
 	t.Parallel()
 	log, lines := logtest.NewNullLogger()
 	var result error
-	g := &checkedSource{Source: discovery.Static{{InstanceID: "GPU"}}, check: func(context.Context) error { return result }, log: log}
+	g := &checkedList{list: discovery.Static{{InstanceID: "GPU"}}.Devices, check: func(context.Context) error { return result }, log: log}
 	unknown := errors.New("no such socket")
 	for i, step := range []struct {
 		result  error
@@ -66,7 +66,7 @@ func TestCheckedSource(t *testing.T) {
 	} {
 		result = step.result
 		lines.Reset()
-		devices, err := g.Devices(t.Context())
+		devices, err := g.devices(t.Context())
 		healthy := 0
 		for _, d := range devices {
 			if d.Health.OK() {

@@ -3,11 +3,14 @@
 package node
 
 import (
+	"context"
 	"errors"
+	"runtime"
 
 	"github.com/sirupsen/logrus"
 
 	"github.com/directx-nri/directx-nri/internal/discovery"
+	"github.com/directx-nri/directx-nri/internal/discovery/nvidia"
 )
 
 // Options configure [Open].
@@ -38,5 +41,31 @@ func Open(o Options) (discovery.Source, error) {
 	if o.UseInventory {
 		return Inventory(o.StateDir), nil
 	}
-	return openDriver(o)
+	source, err := openDriver(o)
+	if err != nil || !o.Save {
+		return source, err
+	}
+	return &savingSource{Source: source, uuids: nvidia.NewUUIDs(o.HostRoot), file: Discovered(o.StateDir)}, nil
+}
+
+// savingSource is the source with [Options.Save].
+type savingSource struct {
+	discovery.Source
+	uuids *nvidia.UUIDs
+	file  File
+}
+
+// Devices implements [discovery.Source]. It must not be called concurrently.
+func (s *savingSource) Devices(ctx context.Context) ([]discovery.Device, error) {
+	devices, err := s.Source.Devices(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.uuids.Add(ctx, devices); err != nil {
+		return nil, err
+	}
+	if runtime.GOOS == "windows" { // There, all programs query the driver.
+		return devices, nil
+	}
+	return devices, s.file.Write(devices)
 }

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/discovery/dxg"
-	"github.com/directx-nri/directx-nri/internal/discovery/nvidia"
 )
 
 func openDriver(o Options) (discovery.Source, error) {
@@ -27,28 +25,5 @@ func openDriver(o Options) (discovery.Source, error) {
 	if !isLive {
 		return discovered, nil
 	}
-	source := dxg.Open(o.HostRoot, o.Log)
-	if o.Save {
-		return savingSource{nvidia.WithUUIDs(source, o.HostRoot), discovered}, nil
-	}
-	return source, nil
-}
-
-// savingSource writes each list of its source to a file before it returns it. Devices is
-// called by one goroutine.
-type savingSource struct {
-	discovery.Source
-	file File
-}
-
-// Devices implements [discovery.Source].
-func (s savingSource) Devices(ctx context.Context) ([]discovery.Device, error) {
-	devices, err := s.Source.Devices(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.file.Write(devices); err != nil {
-		return nil, err
-	}
-	return devices, nil
+	return dxg.Open(o.HostRoot, o.Log), nil
 }

@@ -87,8 +87,9 @@ func (m *Machine) WithUUIDs(t testing.TB, gpus ...GPU) []discovery.Device {
 	program := gpus[0].DriverStorePath + `\nvidia-smi.exe`
 	testutil.WriteFile(t, program+".csv", lines.String(), 0o600)
 	testutil.NoError(t, copyFile(self(t), program))
-	source := nvidia.WithUUIDs(pnp.Open(pnp.NewSystem(), testutil.Quiet()), "")
-	return found(t)(source.Devices(t.Context()))
+	devices := found(t)(pnp.Open(pnp.NewSystem(), testutil.Quiet()).Devices(t.Context()))
+	testutil.NoError(t, nvidia.NewUUIDs("").Add(t.Context(), devices))
+	return devices
 }
 
 // uuidsCommand is the argument with which this program is nvidia-smi.

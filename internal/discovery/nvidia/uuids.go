@@ -1,5 +1,4 @@
-// Package nvidia adds the UUIDs of NVIDIA's GPUs to the lists of a source, as nvidia-smi
-// reports them.
+// Package nvidia adds the UUIDs of NVIDIA's GPUs to lists of devices, as nvidia-smi reports them.
 package nvidia
 
 import (
@@ -22,22 +21,8 @@ const (
 	firstTimeout = time.Second
 )
 
-// WithUUIDs returns source with the UUIDs of NVIDIA's GPUs in its lists. [discovery.Source.Find] and
-// At do not add them. Devices must not be called concurrently.
-//
-// nvidia-smi runs for GPUs that are new, for GPUs whose driver has restarted, and again after a
-// minute for GPUs whose UUID it did not report. Devices waits for it, at most for [queryTimeout].
-//
-// hostRoot is where the node's root directory is mounted, for a program in a container on
-// Linux, otherwise "".
-func WithUUIDs(source discovery.Source, hostRoot string) discovery.Source {
-	return newSource(source, func(ctx context.Context, gpus []discovery.Device) (map[string]string, error) {
-		return query(ctx, hostRoot, gpus)
-	})
-}
-
-type source struct {
-	discovery.Source
+// UUIDs has the UUIDs of NVIDIA's GPUs. Create it with [NewUUIDs].
+type UUIDs struct {
 	// query returns UUIDs by PCI address, and an error if some are missing.
 	query func(ctx context.Context, gpus []discovery.Device) (map[string]string, error)
 	// uuids is the result of the last query by [key], with "" for unknown UUIDs.
@@ -46,53 +31,57 @@ type source struct {
 	retryAt time.Time
 }
 
-func newSource(s discovery.Source, query func(context.Context, []discovery.Device) (map[string]string, error)) *source {
-	return &source{Source: s, query: query}
+// NewUUIDs returns UUIDs that are not known yet. hostRoot is where the node's root directory is
+// mounted, for a program in a container on Linux, otherwise "".
+func NewUUIDs(hostRoot string) *UUIDs {
+	return &UUIDs{query: func(ctx context.Context, gpus []discovery.Device) (map[string]string, error) {
+		return query(ctx, hostRoot, gpus)
+	}}
 }
 
 // key identifies a GPU until its driver restarts, which changes the LUID.
 func key(d discovery.Device) string { return d.InstanceID + d.LUID.String() }
 
-// Devices implements [discovery.Source].
-func (s *source) Devices(ctx context.Context) ([]discovery.Device, error) {
-	devices, err := s.Source.Devices(ctx)
-	if err != nil {
-		return nil, err
-	}
+// Add adds the UUIDs of NVIDIA's GPUs to devices, a list of all devices. It returns an error only if
+// ctx ends. It must not be called concurrently.
+//
+// nvidia-smi runs for GPUs that are new, for GPUs whose driver has restarted, and again after a
+// minute for GPUs whose UUID it did not report. Add waits for it, at most for [queryTimeout].
+func (u *UUIDs) Add(ctx context.Context, devices []discovery.Device) error {
 	gpus := slices.DeleteFunc(slices.Clone(devices), func(d discovery.Device) bool { return d.VendorID != discovery.VendorNVIDIA })
-	if slices.ContainsFunc(gpus, s.isDue) {
-		s.queryUUIDs(ctx, gpus)
+	if slices.ContainsFunc(gpus, u.isDue) {
+		u.queryUUIDs(ctx, gpus)
 	}
 	for i, d := range devices {
-		uuid, queried := s.uuids[key(d)]
+		uuid, queried := u.uuids[key(d)]
 		devices[i].UUID = uuid
-		if queried && uuid == "" && s.err != nil && !errors.Is(s.err, errors.ErrUnsupported) {
-			devices[i].Notes = append(slices.Clip(d.Notes), fmt.Sprintf("its UUID is unknown: %q", s.err.Error()))
+		if queried && uuid == "" && u.err != nil && !errors.Is(u.err, errors.ErrUnsupported) {
+			devices[i].Notes = append(slices.Clip(d.Notes), fmt.Sprintf("its UUID is unknown: %q", u.err.Error()))
 		}
 	}
-	return devices, context.Cause(ctx)
+	return context.Cause(ctx)
 }
 
 // isDue reports whether the UUID of d must be queried.
-func (s *source) isDue(d discovery.Device) bool {
-	uuid, queried := s.uuids[key(d)]
-	return d.Health.OK() && uuid == "" && (!queried || !time.Now().Before(s.retryAt))
+func (u *UUIDs) isDue(d discovery.Device) bool {
+	uuid, queried := u.uuids[key(d)]
+	return d.Health.OK() && uuid == "" && (!queried || !time.Now().Before(u.retryAt))
 }
 
-func (s *source) queryUUIDs(ctx context.Context, gpus []discovery.Device) {
+func (u *UUIDs) queryUUIDs(ctx context.Context, gpus []discovery.Device) {
 	pause := retryInterval
-	if s.uuids == nil {
+	if u.uuids == nil {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, firstTimeout)
 		defer cancel()
 		pause = 0
 	}
-	byAddress, err := s.query(ctx, gpus)
+	byAddress, err := u.query(ctx, gpus)
 	uuids := assign(gpus, byAddress)
 	for gpu := range uuids {
-		uuids[gpu] = cmp.Or(uuids[gpu], s.uuids[gpu])
+		uuids[gpu] = cmp.Or(uuids[gpu], u.uuids[gpu])
 	}
-	s.uuids, s.err, s.retryAt = uuids, err, time.Now().Add(pause)
+	u.uuids, u.err, u.retryAt = uuids, err, time.Now().Add(pause)
 }
 
 // assign returns the UUIDs of gpus by [key], "" for unknown ones. A GPU has the UUID at its PCI

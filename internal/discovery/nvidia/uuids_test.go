@@ -38,10 +38,11 @@ func (f *fakeDriver) query(context.Context, []discovery.Device) (map[string]stri
 	return f.uuids, f.err
 }
 
-func uuidsOf(t *testing.T, s discovery.Source) (list []string) {
+// uuidsOf returns the UUIDs that u adds to a list of devices.
+func uuidsOf(t *testing.T, u *UUIDs, devices []discovery.Device) (list []string) {
 	t.Helper()
-	devices, err := s.Devices(t.Context())
-	testutil.NoError(t, err)
+	devices = slices.Clone(devices)
+	testutil.NoError(t, u.Add(t.Context(), devices))
 	for _, d := range devices {
 		list = append(list, d.UUID)
 	}
@@ -56,20 +57,20 @@ func TestAssign(t *testing.T) {
 	amd.VendorID = discovery.VendorAMD
 	const first, second = "00000000:01:00.0", "00000000:02:00.0"
 	for name, test := range map[string]struct {
-		devices discovery.Static
+		devices []discovery.Device
 		uuids   map[string]string
 		want    []string
 	}{
-		"two":                 {discovery.Static{nvidiaAt(1), nvidiaAt(2)}, map[string]string{second: otherUUID, first: testUUID}, []string{testUUID, otherUUID}},
-		"beside another GPU":  {discovery.Static{amd, nvidiaAt(1)}, map[string]string{first: testUUID, "00000000:03:00.0": otherUUID}, []string{"", testUUID}},
-		"no address":          {discovery.Static{withoutAddress()}, map[string]string{second: testUUID}, []string{testUUID}},
-		"one of two":          {discovery.Static{withoutAddress(), nvidiaAt(1)}, map[string]string{second: testUUID}, []string{"", ""}},
-		"two for one":         {discovery.Static{withoutAddress()}, map[string]string{second: testUUID, "00000000:03:00.0": otherUUID}, []string{""}},
-		"another address":     {discovery.Static{nvidiaAt(1)}, map[string]string{second: testUUID}, []string{""}},
-		"at the same address": {discovery.Static{nvidiaAt(1), moved}, map[string]string{first: testUUID}, []string{"", ""}},
+		"two":                 {[]discovery.Device{nvidiaAt(1), nvidiaAt(2)}, map[string]string{second: otherUUID, first: testUUID}, []string{testUUID, otherUUID}},
+		"beside another GPU":  {[]discovery.Device{amd, nvidiaAt(1)}, map[string]string{first: testUUID, "00000000:03:00.0": otherUUID}, []string{"", testUUID}},
+		"no address":          {[]discovery.Device{withoutAddress()}, map[string]string{second: testUUID}, []string{testUUID}},
+		"one of two":          {[]discovery.Device{withoutAddress(), nvidiaAt(1)}, map[string]string{second: testUUID}, []string{"", ""}},
+		"two for one":         {[]discovery.Device{withoutAddress()}, map[string]string{second: testUUID, "00000000:03:00.0": otherUUID}, []string{""}},
+		"another address":     {[]discovery.Device{nvidiaAt(1)}, map[string]string{second: testUUID}, []string{""}},
+		"at the same address": {[]discovery.Device{nvidiaAt(1), moved}, map[string]string{first: testUUID}, []string{"", ""}},
 	} {
 		driver := &fakeDriver{uuids: test.uuids}
-		if got := uuidsOf(t, newSource(test.devices, driver.query)); !slices.Equal(got, test.want) {
+		if got := uuidsOf(t, &UUIDs{query: driver.query}, test.devices); !slices.Equal(got, test.want) {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
 	}
@@ -81,9 +82,9 @@ func TestQueries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		failing := nvidiaAt(4)
 		failing.Health.Reason = "stopped"
-		devices := discovery.Static{nvidiaAt(1), failing}
+		devices := []discovery.Device{nvidiaAt(1), failing}
 		driver := &fakeDriver{uuids: map[string]string{"00000000:01:00.0": testUUID}}
-		s := newSource(devices, driver.query)
+		u := &UUIDs{query: driver.query}
 		for _, step := range []struct {
 			name   string
 			change func()
@@ -102,13 +103,10 @@ func TestQueries(t *testing.T) {
 		} {
 			step.change()
 			before := driver.queries
-			got := uuidsOf(t, s)
+			got := uuidsOf(t, u, devices)
 			if more := driver.queries - before; !slices.Equal(got, step.want) || more != step.more {
 				t.Errorf("%s: %q after %d queries, want %q after %d", step.name, got, more, step.want, step.more)
 			}
-		}
-		if found, err := s.Find(t.Context(), []string{devices[0].InstanceID}); err != nil || found[0].UUID != "" {
-			t.Errorf("Find: %+v, %v", found, err)
 		}
 	})
 }
@@ -117,17 +115,17 @@ func TestQueries(t *testing.T) {
 func TestSlowDriver(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newSource(discovery.Static{nvidiaAt(1)}, func(ctx context.Context, _ []discovery.Device) (map[string]string, error) {
+		u := &UUIDs{query: func(ctx context.Context, _ []discovery.Device) (map[string]string, error) {
 			select {
 			case <-time.After(3 * time.Second):
 				return map[string]string{"00000000:01:00.0": testUUID}, nil
 			case <-ctx.Done():
 				return nil, ctx.Err()
 			}
-		})
+		}}
 		for i, want := range []string{"", testUUID} {
 			begin := time.Now()
-			if got := uuidsOf(t, s); got[0] != want || i == 0 && time.Since(begin) != firstTimeout {
+			if got := uuidsOf(t, u, []discovery.Device{nvidiaAt(1)}); got[0] != want || i == 0 && time.Since(begin) != firstTimeout {
 				t.Errorf("list %d has UUID %q after %s", i, got[0], time.Since(begin))
 			}
 		}
@@ -146,10 +144,10 @@ func TestUnknownUUIDs(t *testing.T) {
 		driver := &fakeDriver{err: test.err}
 		d := nvidiaAt(1)
 		d.Notes = make([]string, 0, 1)
-		s := newSource(discovery.Static{d}, driver.query)
+		u := &UUIDs{query: driver.query}
 		for range 2 {
-			devices, err := s.Devices(t.Context())
-			testutil.NoError(t, err)
+			devices := []discovery.Device{d}
+			testutil.NoError(t, u.Add(t.Context(), devices))
 			notes := strings.Join(devices[0].Notes, "; ")
 			if devices[0].UUID != "" || (notes != "") != (test.note != "") || !strings.Contains(notes, test.note) {
 				t.Errorf("%s: UUID %q, notes %q", name, devices[0].UUID, notes)
@@ -160,23 +158,11 @@ func TestUnknownUUIDs(t *testing.T) {
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	s := newSource(discovery.Static{nvidiaAt(1)}, func(context.Context, []discovery.Device) (map[string]string, error) {
+	u := &UUIDs{query: func(context.Context, []discovery.Device) (map[string]string, error) {
 		cancel()
 		return nil, ctx.Err()
-	})
-	if list, err := s.Devices(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("a list without UUIDs when the context ended: %+v, %v", list, err)
-	}
-	broken := errors.New("broken")
-	if _, err := newSource(failing{err: broken}, nil).Devices(t.Context()); !errors.Is(err, broken) {
-		t.Error(err)
+	}}
+	if err := u.Add(ctx, []discovery.Device{nvidiaAt(1)}); !errors.Is(err, context.Canceled) {
+		t.Errorf("UUIDs were not queried because the context ended: %v", err)
 	}
 }
-
-// failing is a source without devices.
-type failing struct {
-	discovery.Static
-	err error
-}
-
-func (f failing) Devices(context.Context) ([]discovery.Device, error) { return nil, f.err }
