@@ -116,6 +116,11 @@ func (s *server) allocate(ctx context.Context, request *v1beta1.AllocateRequest)
 		}
 		containers = append(containers, replicas)
 	}
+	if s.config.AllocatesAtCreation { // The kubelet cannot call PreStartContainer: see options.
+		if err := s.checkReady(ctx); err != nil {
+			return nil, nil, err
+		}
+	}
 	response, tokens := &v1beta1.AllocateResponse{}, make([]allocation.Token, 0, len(containers))
 	for _, replicas := range containers {
 		token, err := s.config.Recorder.Record(ctx, allocation.Record{Resource: s.resource, Replicas: replicas, Injected: s.config.Inject != nil})
@@ -136,20 +141,27 @@ func (s *server) allocate(ctx context.Context, request *v1beta1.AllocateRequest)
 // before every start of a container that holds a replica, and again later if it
 // fails. The kubelet does not call it if [Config.AllocatesAtCreation] is set.
 func (s *server) PreStartContainer(ctx context.Context, request *v1beta1.PreStartContainerRequest) (*v1beta1.PreStartContainerResponse, error) {
+	if err := s.checkReady(ctx); err != nil {
+		s.log.WithField("replicas", request.GetDevicesIds()).WithError(err).Warn("Container start refused")
+		return nil, status.Error(codes.FailedPrecondition, err.Error())
+	}
+	return &v1beta1.PreStartContainerResponse{}, nil
+}
+
+var errNotReady = errors.New("the container cannot start with its GPU now; the kubelet retries")
+
+// checkReady calls [Config.CheckReady] with a time limit. Its error matches errNotReady.
+func (s *server) checkReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	began := time.Now()
 	err := s.config.CheckReady(ctx)
 	result := "passed"
 	if err != nil {
-		result = "refused"
+		err, result = fmt.Errorf("%w: %w", errNotReady, err), "refused"
 	}
 	s.config.Metrics.StartChecks.WithLabelValues(s.resource, result).Observe(time.Since(began).Seconds())
-	if err != nil {
-		s.log.WithField("replicas", request.GetDevicesIds()).WithError(err).Warn("Container start refused; the kubelet retries")
-		return nil, status.Error(codes.FailedPrecondition, "the container cannot start with its GPU now; the kubelet retries: "+err.Error())
-	}
-	return &v1beta1.PreStartContainerResponse{}, nil
+	return err
 }
 
 // refuse logs and counts a request that failed with err, and returns the error for
@@ -168,6 +180,8 @@ func classify(err error) (reason string, code codes.Code) {
 		return "invalid_request", codes.InvalidArgument
 	case errors.Is(err, ErrNotInjectable):
 		return "not_injectable", codes.InvalidArgument
+	case errors.Is(err, errNotReady):
+		return "not_ready", codes.FailedPrecondition
 	case errors.Is(err, errConcurrent):
 		return "concurrent", codes.Aborted
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):

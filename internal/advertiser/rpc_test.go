@@ -102,6 +102,8 @@ func TestCalls(t *testing.T) {
 		"start":                {call: start, metric: `start_check_duration_seconds_count{resource="directx.microsoft.com/display",result="passed"} 1`},
 		"start refused": {call: start, ready: errors.New("the plugin is missing"), code: codes.FailedPrecondition, want: "the plugin is missing",
 			metric: `start_check_duration_seconds_count{resource="directx.microsoft.com/display",result="refused"} 1`},
+		"allocation at creation refused": {call: allocate([]string{"A::0"}), atCreation: true, ready: errors.New("the shim is missing"), code: codes.FailedPrecondition, want: "the shim is missing",
+			metric: failed("not_ready")},
 		"allocation at creation": {call: allocate([]string{"A::0"}), atCreation: true, metric: "allocations_total{"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -118,7 +120,7 @@ func TestCalls(t *testing.T) {
 				_ = os.RemoveAll(records)
 			}
 			config.CheckReady = func(ctx context.Context) error {
-				if deadline, ok := ctx.Deadline(); !test.atCreation && (!ok || time.Until(deadline) > readyTimeout) {
+				if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > readyTimeout {
 					t.Errorf("deadline %v, %t", deadline, ok)
 				}
 				return test.ready

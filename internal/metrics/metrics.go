@@ -56,8 +56,8 @@ func New(program, version string) *Metrics {
 	return &Metrics{
 		registry:           registry,
 		Allocations:        counters("allocations_total", "Recorded allocations, one for each container and resource.", "resource"),
-		AllocationFailures: counters("allocation_failures_total", "Refused or failed requests: invalid_request, not_injectable, concurrent, canceled, other.", "resource", "reason"),
-		StartChecks:        histograms("start_check_duration_seconds", "Duration of PreStartContainer.", "resource", "result"),
+		AllocationFailures: counters("allocation_failures_total", "Refused or failed requests: invalid_request, not_injectable, not_ready, concurrent, canceled, other.", "resource", "reason"),
+		StartChecks:        histograms("start_check_duration_seconds", "Duration of the check before a container starts.", "resource", "result"),
 		Hooks:              histograms("hook_duration_seconds", "Time that containerd waited for an NRI hook.", "hook"),
 		Refusals:           counters("refusals_total", "Refused containers.", "by", "reason"),
 		SynchronizeLosses:  counters("synchronize_losses_total", "Registrations at which containerd crashed or closed the connection while it sent its pods and containers."),
