@@ -1,6 +1,8 @@
 package shim
 
 import (
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 
@@ -11,15 +13,21 @@ import (
 )
 
 // log returns the log that the node policy configures, or the default one if the policy cannot be read.
+// It writes nothing into a state directory that others can write to: they could make the log's path a
+// link to another file.
 func (s *shim) log() *logrus.Logger {
+	log := logrus.New()
 	if s.policy == nil {
 		p, err := policy.Read(s.stateDir)
+		if errors.Is(err, durable.ErrNotPrivate) {
+			log.SetOutput(io.Discard)
+			return log
+		}
 		if err != nil {
 			p = policy.Default()
 		}
 		s.policy = &p
 	}
-	log := logrus.New()
 	log.SetOutput(&logFile{path: s.policy.Shim.LogPath(s.stateDir)})
 	s.policy.Log.Configure(log)
 	return log

@@ -18,6 +18,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/discovery/node"
+	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
@@ -422,6 +423,9 @@ func TestRequestOnABrokenNodeIsRefused(t *testing.T) {
 			b := newBed(t)
 			test.breaks(b)
 			b.refused(b.start(request), test.says...)
+			if isPrivate := durable.CheckPrivate(b.path("state")) == nil; durable.Exists(b.path("state/shim.log")) != isPrivate {
+				t.Errorf("the state directory is private: %t, and a log was written or not", isPrivate)
+			}
 			b.started(b.start(standalone()))
 			// A device of another kind can have a location path, too.
 			b.started(b.start(`{"windows":{"devices":[{"id":"PCIROOT(0)#PCI(0200)","idType":"vpci-location-path"}]}}`))
