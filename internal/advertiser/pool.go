@@ -47,13 +47,15 @@ type gpu struct {
 	numaNode *int
 	// fault is the reason why the GPU cannot be allocated, "" if it can.
 	fault string
-	// replicas is the number of replicas that can be allocated, if there is no fault. needed is how many
-	// must be in the kubelet's list: more than replicas while a record holds one with a higher number.
-	// listed is how many are in the list. It is more than needed for a time after needed has become
-	// less, at neededSince. After replicas has changed from 4 to 2 while a record holds number 2, these
-	// are 2, 3 and for a time 4.
-	replicas, needed, listed int
-	neededSince              time.Time
+	// replicas is how many replicas can be allocated, if there is no fault: those with the lowest numbers.
+	replicas int
+	// needed is how many replicas must be in the kubelet's list, since neededSince. It is more than
+	// replicas while a record holds a replica with a higher number.
+	needed      int
+	neededSince time.Time
+	// listed is how many replicas are in the list. It is more than needed for a while after needed has
+	// become less: see [pool.next].
+	listed int
 	// onlyNumbers are the numbers of the replicas that can be allocated, nil for all of them. It is set
 	// while the GPU keeps an old resource name: see [Advertiser.Run].
 	onlyNumbers []int

@@ -77,14 +77,15 @@ func (s *server) register(ctx context.Context) error {
 // registration is the state of the registration with the kubelet.
 type registration struct {
 	timing timing
-	// kubelet is the kubelet's socket at the last attempt, or at the server's start if there was
-	// none. The attempt ended at attempted; accepted reports whether it succeeded, and openedBefore
-	// is streams.totalOpened from before it.
-	kubelet      localgrpc.Identity
-	attempted    time.Time
-	accepted     bool
+	// kubelet identifies the kubelet of the last attempt. Before the first one, it is the kubelet that
+	// ran when the server was started.
+	kubelet localgrpc.Identity
+	// attempted is when the last attempt ended, accepted whether it succeeded, and lastErr its error.
+	attempted time.Time
+	accepted  bool
+	lastErr   errlog.LastError
+	// openedBefore is streams.totalOpened before the last attempt.
 	openedBefore int
-	lastErr      errlog.LastError // of an attempt
 }
 
 // due reports whether to register with kubelet now.
@@ -103,7 +104,9 @@ func (r *registration) due(now time.Time, kubelet localgrpc.Identity, streams st
 	switch {
 	case !kubelet.Same(r.kubelet):
 		return true
-	case streams.open > 0 && r.accepted, streams.open == 0 && now.Sub(streams.lastClosed) < r.timing.settleTime:
+	case streams.open > 0 && r.accepted: // It watches the list.
+		return false
+	case streams.open == 0 && now.Sub(streams.lastClosed) < r.timing.settleTime: // An older connection may still end.
 		return false
 	case r.accepted && streams.totalOpened == r.openedBefore:
 		return sinceAttempt >= r.timing.watchTimeout

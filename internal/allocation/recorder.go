@@ -53,7 +53,7 @@ type sequence struct {
 func (s *sequence) next() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// The time is above the number of a record that cannot be read now.
+	// A record that cannot be read now may have a higher number than last, but not one above the time.
 	s.last = max(s.last+1, uint64(time.Now().UnixNano()))
 	return s.last
 }
@@ -140,8 +140,8 @@ func (r *Recorder) holdsLock() bool {
 	return r.lock.Locked() && os.SameFile(locked, now)
 }
 
-// Record writes the record of an allocation, whose resource, replicas and Injected are given,
-// and returns the token for its container. The record is on disk when it returns. It waits for
+// Record writes the record of an allocation, and returns the token for its container. The caller sets
+// Resource, Replicas and Injected. The record is on disk when Record returns. It waits for
 // nothing else, because another allocation in the meantime can crash the kubelet on Windows
 // (kubernetes#136021): other calls do not delay it, and [Recorder.Refresh] removes the
 // records of the same replicas that have ended.

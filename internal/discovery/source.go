@@ -16,8 +16,8 @@ type Source interface {
 
 	// Find returns the present devices with the given instance IDs, in any order, with their
 	// health and everything that a container is given. It reads them at each call, which can take
-	// less time than Devices. A device may have a kind other than in the list, but not [KindNone] in
-	// one of them only.
+	// less time than Devices. Their kinds can differ from those in the list of Devices, but a device whose
+	// kind is [KindNone] there has it here, too, and the reverse.
 	Find(ctx context.Context, instanceIDs []string) ([]Device, error)
 
 	// At returns the device with this index in the list of Devices, and reports whether there is

@@ -36,9 +36,8 @@ const (
 )
 
 // isRunhcs reports whether the real shim at path is runhcs, which expects the runtime's options on
-// its standard input and has no -info. containerd 2.3 and later passes bootstrap parameters on the
-// standard input of all shims, including this one, except those that it recognizes by their file
-// names.
+// its standard input and has no -info. containerd 2.3 and later recognizes runhcs by its file name,
+// and passes bootstrap parameters on the standard input of all other shims, such as this one.
 func isRunhcs(path string) bool {
 	return strings.Contains(strings.ToLower(filepath.Base(path)), "shim-runhcs-v1") // Windows ignores the case of file names.
 }
