@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/directx-nri/directx-nri/internal/cli"
-	"github.com/directx-nri/directx-nri/internal/criclient"
 	"github.com/directx-nri/directx-nri/internal/decision"
 	"github.com/directx-nri/directx-nri/internal/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/metrics"
@@ -85,12 +84,10 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		log.WithError(err).Error("Containers that request a GPU are refused until the node policy is fixed")
 	}
 	m := metrics.New("directx-nri", cli.Version(version))
-	handlers := nri.NewRuntimeHandlers(o.nriSocket, o.criSocket)
-	plugin := nri.NewPlugin(func() (*decision.Decider, error) { return o.newDecider(log) }, handlers, m, log)
-	runner := &nri.Runner{
-		Socket: o.nriSocket, Index: o.nriIndex, Plugin: plugin,
-		CheckSynchronize: func(ctx context.Context) error { return criclient.CheckSynchronize(ctx, o.criSocket.String()) },
-	}
+	plugin := nri.NewPlugin(nri.Config{
+		Socket: o.nriSocket, Index: o.nriIndex, CRISocket: o.criSocket, Metrics: m, Log: log,
+		NewDecider: func() (*decision.Decider, error) { return o.newDecider(log) },
+	})
 	health := metrics.Health{Alive: func(context.Context) error { return plugin.CheckAlive() }, Ready: plugin.CheckReady}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return m.Serve(ctx, "--metrics-address", o.metricsAddress, health, log) })
@@ -100,7 +97,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		return readiness.Serve(ctx, filepath.Join(o.runtimeDir, readiness.SocketName), plugin.CheckReady, log)
 	})
 	group.Go(func() error {
-		runner.Run(ctx)
+		plugin.Run(ctx)
 		return nil
 	})
 	return group.Wait()

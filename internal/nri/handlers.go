@@ -15,9 +15,9 @@ import (
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 )
 
-// RuntimeHandlers are those of the containerd that the plugin is registered with. Its configuration
+// runtimeHandlers are those of the containerd that the plugin is registered with. Its configuration
 // is read once for each registration, when it is first needed, and again after an error.
-type RuntimeHandlers struct {
+type runtimeHandlers struct {
 	// read returns the configuration that the containerd with the process ID peerPID has loaded;
 	// peerPID is 0 if it is unknown.
 	read func(ctx context.Context, peerPID int) (criclient.RunningConfig, error)
@@ -27,12 +27,10 @@ type RuntimeHandlers struct {
 	config  *criclient.RunningConfig // nil until it is read
 }
 
-// NewRuntimeHandlers returns the handlers of the containerd at these sockets. Reading them fails if
+// newRuntimeHandlers returns the handlers of the containerd at these sockets. Reading them fails if
 // the two belong to different processes: the containerd that starts last replaces the NRI socket.
-// At boot, k3s creates its CRI socket after the plugin has started, so cri determines its path at
-// each use: see paths.CRISocket.
-func NewRuntimeHandlers(nriSocket string, cri fmt.Stringer) *RuntimeHandlers {
-	return &RuntimeHandlers{read: func(ctx context.Context, peerPID int) (criclient.RunningConfig, error) {
+func newRuntimeHandlers(nriSocket string, cri fmt.Stringer) *runtimeHandlers {
+	return &runtimeHandlers{read: func(ctx context.Context, peerPID int) (criclient.RunningConfig, error) {
 		criSocket := cri.String()
 		if peerPID != 0 {
 			pid, err := localgrpc.ServerPID(ctx, criSocket)
@@ -55,13 +53,13 @@ func NewRuntimeHandlers(nriSocket string, cri fmt.Stringer) *RuntimeHandlers {
 
 // reset discards the configuration, for a registration with the containerd whose process ID is
 // peerPID.
-func (h *RuntimeHandlers) reset(peerPID int) {
+func (h *runtimeHandlers) reset(peerPID int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.peerPID, h.config = peerPID, nil
 }
 
-func (h *RuntimeHandlers) runningConfig(ctx context.Context) (criclient.RunningConfig, error) {
+func (h *runtimeHandlers) runningConfig(ctx context.Context) (criclient.RunningConfig, error) {
 	h.mu.Lock()
 	known, peerPID := h.config, h.peerPID
 	h.mu.Unlock()
@@ -82,7 +80,7 @@ func (h *RuntimeHandlers) runningConfig(ctx context.Context) (criclient.RunningC
 
 // check returns an error if containers of the named handler cannot have GPUs. A container of Kata Containers or gVisor would
 // run without its GPU, and each of them can be the default handler.
-func (h *RuntimeHandlers) check(ctx context.Context, name string) error {
+func (h *runtimeHandlers) check(ctx context.Context, name string) error {
 	config, err := h.runningConfig(ctx)
 	if err != nil {
 		return err
@@ -91,6 +89,18 @@ func (h *RuntimeHandlers) check(ctx context.Context, name string) error {
 		return decision.WithReason(decision.ReasonHandler, err, "use a runtime class whose handler runs runc, or no runtime class")
 	}
 	return nil
+}
+
+// checkAny returns an error if containers of no handler can have GPUs.
+func (h *runtimeHandlers) checkAny(ctx context.Context) error {
+	config, err := h.runningConfig(ctx)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(config.Handlers, func(c containerdconfig.Handler) bool { return checkHandler(config, c.Name) == nil }) {
+		return nil
+	}
+	return fmt.Errorf("no runtime handler of containerd can have GPUs: %s; add one of runc", containerdconfig.WhyNotEligible(config.Handlers, config.OS))
 }
 
 // checkHandler returns nil if containers of the named handler, "" for the default one,
@@ -105,13 +115,4 @@ func checkHandler(c criclient.RunningConfig, name string) error {
 		return nil
 	}
 	return c.Handlers[i].CheckEligible(c.OS)
-}
-
-// checkAnyHandler returns nil if containers of at least one handler can have GPUs from the
-// NRI plugin.
-func checkAnyHandler(c criclient.RunningConfig) error {
-	if slices.ContainsFunc(c.Handlers, func(h containerdconfig.Handler) bool { return checkHandler(c, h.Name) == nil }) {
-		return nil
-	}
-	return fmt.Errorf("no runtime handler of containerd can have GPUs: %s; add one of runc", containerdconfig.WhyNotEligible(c.Handlers, c.OS))
 }

@@ -84,8 +84,14 @@ func newBed(t testing.TB, devices ...discovery.Device) *bed {
 	b := &bed{dir: dir, Decider: &decision.Decider{
 		Source: discovery.Static(devices), Store: allocation.OpenStore(dir), Files: nodeFiles{}, Log: testutil.Quiet(),
 	}}
-	b.plugin = NewPlugin(func() (*decision.Decider, error) { return b.Decider, nil }, &RuntimeHandlers{read: handlers}, metrics.New("p", "v"), testutil.Quiet())
+	b.plugin = newPlugin(func() (*decision.Decider, error) { return b.Decider, nil })
 	return b
+}
+
+func newPlugin(newDecider func() (*decision.Decider, error)) *Plugin {
+	p := NewPlugin(Config{Index: "50", NewDecider: newDecider, Metrics: metrics.New("p", "v"), Log: testutil.Quiet()})
+	p.handlers.read = handlers
+	return p
 }
 
 type loader = func(context.Context, int) (criclient.RunningConfig, error)
@@ -123,12 +129,12 @@ func TestReadyNeedsAHandler(t *testing.T) {
 		{only(containerdconfig.Handler{Name: "runc", RuntimeType: "io.containerd.directx.v1"}), ""}, // our shim's, whose containers are runc's
 		{handlers, ""},
 	} {
-		p.handlers = &RuntimeHandlers{read: test.load}
+		p.handlers = &runtimeHandlers{read: test.load}
 		if err := p.CheckReady(t.Context()); (err == nil) != (test.says == "") || err != nil && !strings.Contains(err.Error(), test.says) {
 			t.Errorf("%v, want %q", err, test.says)
 		}
 	}
-	p.handlers = &RuntimeHandlers{read: func(ctx context.Context, _ int) (criclient.RunningConfig, error) {
+	p.handlers = &runtimeHandlers{read: func(ctx context.Context, _ int) (criclient.RunningConfig, error) {
 		if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > 900*time.Millisecond {
 			t.Error("a query of containerd may take longer than package readiness waits")
 		}
@@ -478,10 +484,10 @@ func BenchmarkHook(b *testing.B) {
 // refused nor counted as refused, and reads no file.
 func TestNoRequestDependsOnNothing(t *testing.T) {
 	t.Parallel()
-	p := NewPlugin(func() (*decision.Decider, error) {
+	p := newPlugin(func() (*decision.Decider, error) {
 		t.Error("the policy is read")
 		return nil, errors.New("no policy")
-	}, &RuntimeHandlers{read: handlers}, metrics.New("p", "v"), testutil.Quiet())
+	})
 	p.overdue.Add(1)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -490,7 +496,7 @@ func TestNoRequestDependsOnNothing(t *testing.T) {
 			t.Fatalf("%v, %v, %v", a, updates, err)
 		}
 	}
-	if n := promtest.CollectAndCount(p.metrics.Refusals); n > 0 {
+	if n := promtest.CollectAndCount(p.config.Metrics.Refusals); n > 0 {
 		t.Errorf("%d reasons of refusals", n)
 	}
 }
@@ -502,7 +508,7 @@ func TestNoDeciderRefusesTheContainer(t *testing.T) {
 		"no policy":                       func() (*decision.Decider, error) { return nil, errors.New("no policy") },
 		errlog.ErrInternal.Error() + ": ": func() (*decision.Decider, error) { panic("for a test") }, //nolint:forbidigo // The plugin must survive it.
 	} {
-		p := NewPlugin(newDecider, &RuntimeHandlers{read: handlers}, metrics.New("p", "v"), testutil.Quiet())
+		p := newPlugin(newDecider)
 		for range 2 {
 			_, _, err := p.CreateContainer(t.Context(), testPod(), testContainer(displayKey+"="+string(allocation.NewToken())))
 			if want := `container "main" of pod default/web is not started: ` + says; err == nil || !strings.Contains(err.Error(), want) {
@@ -519,7 +525,7 @@ func TestRefusalIsLoggedAndCountedOnce(t *testing.T) {
 	t.Parallel()
 	log, logged := logtest.NewNullLogger()
 	b := newBed(t)
-	b.plugin.log = log
+	b.plugin.config.Log = log
 	_, err := b.adjust(testPod(), testContainer(displayKey+"=0123456789abcdef0123456789abcdef"))
 	if err == nil || len(logged.AllEntries()) != 1 {
 		t.Fatalf("error %v, logged %v", err, logged.AllEntries())
@@ -529,7 +535,7 @@ func TestRefusalIsLoggedAndCountedOnce(t *testing.T) {
 	if entry.Level != logrus.ErrorLevel || entry.Message != "Container refused" || !maps.Equal(entry.Data, want) {
 		t.Errorf("logged %v", entry)
 	}
-	if n := promtest.ToFloat64(b.plugin.metrics.Refusals.WithLabelValues("nri", "no_record")); n != 1 || promtest.CollectAndCount(b.plugin.metrics.Hooks) != 1 {
+	if n := promtest.ToFloat64(b.plugin.config.Metrics.Refusals.WithLabelValues("nri", "no_record")); n != 1 || promtest.CollectAndCount(b.plugin.config.Metrics.Hooks) != 1 {
 		t.Errorf("%v refusals", n)
 	}
 }

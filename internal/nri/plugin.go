@@ -2,12 +2,13 @@
 // ContainerAdjustment when a container that requests a GPU is created.
 //
 // Package decision decides what the container gets; [Plugin] has the hooks, and
-// [Runner] keeps the plugin registered with the runtime.
+// [Plugin.Run] keeps it registered with the runtime.
 package nri
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	"github.com/sirupsen/logrus"
 
+	"github.com/directx-nri/directx-nri/internal/criclient"
 	"github.com/directx-nri/directx-nri/internal/decision"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/metrics"
@@ -35,12 +37,30 @@ const kubeletRetries = "the kubelet retries"
 // plugin does not answer, and not the cause.
 const readyTimeout = 600 * time.Millisecond
 
-// Plugin has the hooks of the NRI plugin.
+// Config configures a [Plugin].
+type Config struct {
+	// Socket is the path of the runtime's NRI socket.
+	Socket string
+	// Index is the plugin's, from 00 to 99. The runtime calls plugins in this order.
+	Index string
+	// CRISocket is the path of containerd's CRI socket. At boot, k3s creates it after the plugin has
+	// started, so its path is determined at each use: see paths.CRISocket.
+	CRISocket fmt.Stringer
+	// NewDecider returns a new decider with the node policy in force. It is called for each container
+	// that requests a GPU.
+	NewDecider func() (*decision.Decider, error)
+	Metrics    *metrics.Metrics
+	Log        logrus.FieldLogger
+}
+
+// Plugin is the NRI plugin.
 type Plugin struct {
-	newDecider func() (*decision.Decider, error)
-	handlers   *RuntimeHandlers
-	metrics    *metrics.Metrics
-	log        logrus.FieldLogger
+	config   Config
+	handlers *runtimeHandlers
+	// checkSynchronize returns an error if a registration can crash the runtime. It is called
+	// before an attempt if the last one was lost before Synchronize had ended.
+	checkSynchronize func(context.Context) error
+	retryInterval    time.Duration // shorter in tests
 
 	budget  budget
 	overdue atomic.Int64 // decisions that have exceeded the budget and still run
@@ -48,10 +68,13 @@ type Plugin struct {
 	unregisteredErr atomic.Pointer[error] // why the plugin is not registered, nil if it is
 }
 
-// NewPlugin returns a plugin. newDecider returns a new decider with the node policy in force; it
-// is called for each container that requests a GPU.
-func NewPlugin(newDecider func() (*decision.Decider, error), handlers *RuntimeHandlers, m *metrics.Metrics, log logrus.FieldLogger) *Plugin {
-	p := &Plugin{newDecider: newDecider, handlers: handlers, metrics: m, log: log, budget: budget{size: hookBudget}}
+// NewPlugin returns a plugin. It answers after [Plugin.Run] has registered it.
+func NewPlugin(c Config) *Plugin {
+	p := &Plugin{
+		config: c, handlers: newRuntimeHandlers(c.Socket, c.CRISocket), budget: budget{size: hookBudget},
+		checkSynchronize: func(ctx context.Context) error { return criclient.CheckSynchronize(ctx, c.CRISocket.String()) },
+		retryInterval:    retryInterval,
+	}
 	p.unregisteredErr.Store(&errUnregistered)
 	return p
 }
@@ -59,13 +82,13 @@ func NewPlugin(newDecider func() (*decision.Decider, error), handlers *RuntimeHa
 // CreateContainer returns the adjustment of a container that has an allocation.
 func (p *Plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	began := time.Now()
-	defer func() { p.metrics.Hooks.WithLabelValues("CreateContainer").Observe(time.Since(began).Seconds()) }()
+	defer func() { p.config.Metrics.Hooks.WithLabelValues("CreateContainer").Observe(time.Since(began).Seconds()) }()
 	c := containerOf(pod, container)
 	adjusted, err := p.adjust(ctx, c, handlerOf(pod), container.GetMounts())
 	if err != nil {
 		err = c.RefusalError(err)
-		decision.LogRefusal(p.log, c, err)
-		p.metrics.Refusals.WithLabelValues("nri", string(decision.ReasonOf(err))).Inc()
+		decision.LogRefusal(p.config.Log, c, err)
+		p.config.Metrics.Refusals.WithLabelValues("nri", string(decision.ReasonOf(err))).Inc()
 		return nil, nil, err
 	}
 	return adjusted, nil, nil
@@ -74,7 +97,7 @@ func (p *Plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox, conta
 // recoverPanic sets err if the function that defers the call panics.
 func (p *Plugin) recoverPanic(err *error) {
 	if cause := recover(); cause != nil {
-		*err = errlog.PanicError(p.log, cause)
+		*err = errlog.PanicError(p.config.Log, cause)
 	}
 }
 
@@ -145,7 +168,7 @@ func (p *Plugin) adjust(ctx context.Context, c decision.Container, handler strin
 // decide decides without a time limit.
 func (p *Plugin) decide(ctx context.Context, request decision.Request, handler string, mounts []*api.Mount) (adjusted *api.ContainerAdjustment, err error) {
 	defer p.recoverPanic(&err)
-	decider, err := p.newDecider()
+	decider, err := p.config.NewDecider()
 	if err != nil {
 		return nil, err
 	}
@@ -180,11 +203,7 @@ func (p *Plugin) CheckReady(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	config, err := p.handlers.runningConfig(ctx)
-	if err != nil {
-		return err
-	}
-	return checkAnyHandler(config)
+	return p.handlers.checkAny(ctx)
 }
 
 // hookBudget is how long decisions may take. The runtime drops a plugin that has not

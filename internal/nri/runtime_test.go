@@ -71,16 +71,16 @@ func (p *Plugin) await(t testing.TB, want bool) {
 	testutil.Eventually(t, fmt.Sprintf("ready: %t", want), func() bool { return want == (p.CheckReady(t.Context()) == nil) })
 }
 
-// startRunner runs p until stop is called, which waits for its end.
-func startRunner(t testing.TB, socket string, p *Plugin, check func(context.Context) error) (stop func()) {
+// startPlugin runs p until stop is called, which waits for its end.
+func startPlugin(t testing.TB, socket string, p *Plugin, check func(context.Context) error) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	runner := &Runner{Socket: socket, Index: "50", Plugin: p, CheckSynchronize: check, retryInterval: testInterval}
+	p.config.Socket, p.checkSynchronize, p.retryInterval = socket, check, testInterval
 	var group sync.WaitGroup
 	group.Go(func() {
 		// Goroutines inherit labels.
-		pprof.Do(ctx, pprof.Labels("runner", socket), func(ctx context.Context) {
-			runner.Run(ctx)
+		pprof.Do(ctx, pprof.Labels("plugin", socket), func(ctx context.Context) {
+			p.Run(ctx)
 		})
 	})
 	stop = func() {
@@ -95,7 +95,7 @@ func startRunner(t testing.TB, socket string, p *Plugin, check func(context.Cont
 	return stop
 }
 
-func TestRunnerRegistersAgain(t *testing.T) {
+func TestPluginRegistersAgain(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	dir := testutil.ShortDir(t)
@@ -107,7 +107,7 @@ func TestRunnerRegistersAgain(t *testing.T) {
 		}
 		return handlers(ctx, peer)
 	}
-	startRunner(t, front, b.plugin, nil) // A connection that is lost later does not count.
+	startPlugin(t, front, b.plugin, nil) // A connection that is lost later does not count.
 	for i := range 3 {
 		send, hangUp := relay(t, front, behind)
 		b.plugin.await(t, true)
@@ -134,7 +134,7 @@ func TestConnectionLostInSynchronize(t *testing.T) {
 		return nil
 	})
 	began := time.Now()
-	startRunner(t, socket, b.plugin, func(context.Context) error {
+	startPlugin(t, socket, b.plugin, func(context.Context) error {
 		if questions.Add(1) == 1 {
 			return errors.New("too large")
 		}
@@ -153,7 +153,7 @@ func TestConnectionLostInSynchronize(t *testing.T) {
 	if took := time.Since(began); took < 2*retryDelay(testInterval, 1) {
 		t.Errorf("it registered again after %s", took)
 	}
-	if n := promtest.ToFloat64(b.plugin.metrics.SynchronizeLosses); n != 1 {
+	if n := promtest.ToFloat64(b.plugin.config.Metrics.SynchronizeLosses); n != 1 {
 		t.Errorf("%v losses were counted", n)
 	}
 }
@@ -167,15 +167,15 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// TestRunnerWithoutRuntime: the cause is reported, and logged once.
-func TestRunnerWithoutRuntime(t *testing.T) {
+// TestPluginWithoutRuntime: the cause is reported, and logged once.
+func TestPluginWithoutRuntime(t *testing.T) {
 	t.Parallel()
 	p, socket := newBed(t).plugin, filepath.Join(testutil.ShortDir(t), "nri.sock")
 	log, logged := logtest.NewNullLogger()
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(2*testInterval, cancel) // A deadline would be one of connections, too.
-	p.log = log
-	(&Runner{Socket: socket, Index: "50", Plugin: p, retryInterval: time.Millisecond}).Run(ctx)
+	p.config.Log, p.config.Socket, p.retryInterval = log, socket, time.Millisecond
+	p.Run(ctx)
 	err := p.CheckReady(t.Context())
 	for _, says := range []string{errUnregistered.Error() + " on " + socket, "no such file", "is containerd running, and is NRI enabled"} {
 		if err == nil || !strings.Contains(err.Error(), says) {
@@ -238,7 +238,7 @@ func TestConnectionLostBeforeConfigure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	startRunner(t, socket, b.plugin, nil)
+	startPlugin(t, socket, b.plugin, nil)
 	for range 2 {
 		conn, err := listener.Accept()
 		if err != nil {
@@ -294,8 +294,8 @@ func (r registration) UpdateContainers(context.Context, *api.UpdateContainersReq
 	return nil, status.Error(codes.Unimplemented, "not in this test")
 }
 
-// TestRunnerEndsAtAnyMoment ends it while it registers, and before.
-func TestRunnerEndsAtAnyMoment(t *testing.T) {
+// TestPluginEndsAtAnyMoment ends it while it registers, and before.
+func TestPluginEndsAtAnyMoment(t *testing.T) {
 	t.Parallel()
 	// NRI's runtime side (v0.12.5) has a data race when a plugin disconnects while it
 	// registers. A runtime that never answers avoids it.
@@ -306,13 +306,13 @@ func TestRunnerEndsAtAnyMoment(t *testing.T) {
 	}
 	defer listener.Close()
 	plugin := newBed(t).plugin
+	plugin.config.Socket = silent
 	for i := range 60 {
-		runner := &Runner{Socket: silent, Index: "50", Plugin: plugin}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*50*time.Microsecond)
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			runner.Run(ctx)
+			plugin.Run(ctx)
 		}()
 		select {
 		case <-ended:
@@ -323,16 +323,16 @@ func TestRunnerEndsAtAnyMoment(t *testing.T) {
 	}
 }
 
-// TestRunnerAnswersBeforeItEnds: a hook that is at work when the program ends
+// TestPluginAnswersBeforeItEnds: a hook that is at work when the program ends
 // still answers, or the container's creation would fail without a reason.
-func TestRunnerAnswersBeforeItEnds(t *testing.T) {
+func TestPluginAnswersBeforeItEnds(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, gpu("0"))
 	calls, block := make(chan struct{}, 1), make(chan struct{})
 	b.Source = hangingSource{discovery.Static{gpu("0")}, calls, block}
 	socket := filepath.Join(testutil.ShortDir(t), "nri.sock")
 	runtime := startRuntime(t, socket)
-	stop := startRunner(t, socket, b.plugin, nil)
+	stop := startPlugin(t, socket, b.plugin, nil)
 	b.plugin.await(t, true)
 	runtime.BlockPluginSync().Unblock()
 
@@ -365,7 +365,7 @@ func TestOtherRuntime(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(testutil.ShortDir(t), "cri.sock")
 	later := &criSocket{}
-	load := NewRuntimeHandlers("/run/nri.sock", later).read
+	load := newRuntimeHandlers("/run/nri.sock", later).read
 	later.path = socket // At boot, the plugin starts before k3s creates its socket.
 	grpctest.Serve(t, socket, &cri.RuntimeService_ServiceDesc, cri.UnimplementedRuntimeServiceServer{})
 	const reached = "is --cri-socket"

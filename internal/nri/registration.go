@@ -1,7 +1,6 @@
 package nri
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,28 +20,13 @@ import (
 
 const pluginName = "directx"
 
-// Runner keeps a plugin registered with the runtime. The runtime does not connect to a plugin again,
-// and drops a plugin that was slow once.
-type Runner struct {
-	// Socket is the path of the runtime's NRI socket.
-	Socket string
-	// Index is the plugin's, from 00 to 99. The runtime calls plugins in this order.
-	Index  string
-	Plugin *Plugin
-	// CheckSynchronize returns an error if a registration can crash the runtime. It is called
-	// before an attempt if the last one was lost before Synchronize had ended.
-	CheckSynchronize func(context.Context) error
-
-	retryInterval time.Duration // shorter in tests
-}
-
 const (
 	// retryInterval is the delay between attempts to register. An attempt that is lost before
 	// Synchronize has ended may have crashed the runtime: each such attempt in a row makes the delay
 	// 8 times as long, up to maxRetryInterval.
 	retryInterval    = 500 * time.Millisecond
 	maxRetryInterval = 5 * time.Minute
-	// checkTimeout bounds a call of CheckSynchronize.
+	// checkTimeout bounds a call of checkSynchronize.
 	checkTimeout = 10 * time.Second
 )
 
@@ -52,34 +36,35 @@ var (
 	errUnsynchronized = errors.New("containerd crashed or closed the connection while it sent its pods and containers to the plugin; see its log")
 )
 
-// Run registers the plugin, and registers it again whenever the connection is lost, until ctx ends.
-func (r *Runner) Run(ctx context.Context) {
+// Run registers the plugin, and registers it again whenever the connection is lost, until ctx ends: the
+// runtime does not connect to a plugin again, and drops a plugin that was slow once.
+func (p *Plugin) Run(ctx context.Context) {
 	var lastErr errlog.LastError
 	losses := 0 // in a row, before Synchronize had ended
 	for {
-		err := r.attempt(ctx, losses)
+		err := p.attempt(ctx, losses)
 		if ctx.Err() != nil {
 			return
 		}
 		switch {
 		case errors.Is(err, errUnsynchronized):
 			losses++
-			r.Plugin.metrics.SynchronizeLosses.WithLabelValues().Inc()
+			p.config.Metrics.SynchronizeLosses.WithLabelValues().Inc()
 		case errors.Is(err, errConnectionLost):
 			losses, lastErr = 0, ""
 		}
 		if losses == 0 {
 			err = fmt.Errorf("%w: is containerd running, and is NRI enabled in its configuration?", err)
 		}
-		err = fmt.Errorf("%w on %s: %w", errUnregistered, r.Socket, err)
-		r.Plugin.unregisteredErr.Store(&err)
+		err = fmt.Errorf("%w on %s: %w", errUnregistered, p.config.Socket, err)
+		p.unregisteredErr.Store(&err)
 		if lastErr.Changed(err) {
-			r.Plugin.log.WithError(err).Warn("Containers that request a GPU do not start, retrying")
+			p.config.Log.WithError(err).Warn("Containers that request a GPU do not start, retrying")
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(retryDelay(cmp.Or(r.retryInterval, retryInterval), losses)):
+		case <-time.After(retryDelay(p.retryInterval, losses)):
 		}
 	}
 }
@@ -90,15 +75,15 @@ func retryDelay(interval time.Duration, losses int) time.Duration {
 }
 
 // attempt runs a session, unless that can crash the runtime. It always returns an error.
-func (r *Runner) attempt(ctx context.Context, losses int) error {
+func (p *Plugin) attempt(ctx context.Context, losses int) error {
 	if losses > 0 {
 		checkCtx, cancel := context.WithTimeout(ctx, checkTimeout)
 		defer cancel()
-		if err := r.CheckSynchronize(checkCtx); err != nil {
+		if err := p.checkSynchronize(checkCtx); err != nil {
 			return err
 		}
 	}
-	return r.runSession(ctx)
+	return p.runSession(ctx)
 }
 
 const (
@@ -111,17 +96,17 @@ const (
 
 // runSession registers the plugin once. It returns when the connection is lost, with
 // [errConnectionLost] if the plugin was registered.
-func (r *Runner) runSession(ctx context.Context) (err error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", r.Socket)
+func (p *Plugin) runSession(ctx context.Context) (err error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", p.config.Socket)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
 	peerPID, err := localgrpc.PeerPID(conn)
 	if err != nil {
-		return fmt.Errorf("find the process that serves %s: %w", r.Socket, err)
+		return fmt.Errorf("find the process that serves %s: %w", p.config.Socket, err)
 	}
-	hooks := newSessionHooks(r.Plugin, peerPID)
+	hooks := newSessionHooks(p, peerPID)
 	defer func() {
 		if hooks.synchronizing.Load() {
 			err = errUnsynchronized
@@ -131,10 +116,10 @@ func (r *Runner) runSession(ctx context.Context) (err error) {
 	// can still answer, but when the connection is lost.
 	connCtx, disconnect := context.WithCancel(context.WithoutCancel(ctx))
 	defer disconnect()
-	plugin, err := stub.New(hooks,
+	session, err := stub.New(hooks,
 		stub.WithConnection(conn), stub.WithOnClose(disconnect),
-		stub.WithPluginName(pluginName), stub.WithPluginIdx(r.Index),
-		stub.WithLogger(stubLogger{r.Plugin.log}),
+		stub.WithPluginName(pluginName), stub.WithPluginIdx(p.config.Index),
+		stub.WithLogger(stubLogger{p.config.Log}),
 		// Newer runtimes fail the container whose adjustment is lost; others ignore it.
 		stub.WithFailurePolicy(&api.FailurePolicy{FailRequest: true}),
 		stub.WithTTRPCOptions([]ttrpc.ClientOpts{ttrpc.WithUnaryClientInterceptor(hooks.waitForConfigure)}, nil),
@@ -144,10 +129,10 @@ func (r *Runner) runSession(ctx context.Context) (err error) {
 	}
 	cancelDisconnect := context.AfterFunc(ctx, disconnect) // While the plugin registers, no hook runs.
 	defer cancelDisconnect()
-	if err := plugin.Start(connCtx); err != nil {
+	if err := session.Start(connCtx); err != nil {
 		return err
 	}
-	defer plugin.Stop()
+	defer session.Stop()
 	if !cancelDisconnect() {
 		return ctx.Err()
 	}
@@ -158,12 +143,12 @@ func (r *Runner) runSession(ctx context.Context) (err error) {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	r.Plugin.unregisteredErr.Store(nil)
-	r.Plugin.log.WithField("socket", r.Socket).Info("Registered with the container runtime")
+	p.unregisteredErr.Store(nil)
+	p.config.Log.WithField("socket", p.config.Socket).Info("Registered with the container runtime")
 	select {
 	case <-connCtx.Done():
 	case <-ctx.Done():
-		r.Plugin.unregisteredErr.Store(&errUnregistered)
+		p.unregisteredErr.Store(&errUnregistered)
 		hooks.drain()
 	}
 	return errConnectionLost
@@ -239,7 +224,7 @@ func (s *sessionHooks) drain() {
 }
 
 // stubLogger logs the stub's messages. Informational ones are for debugging:
-// [Runner] logs what matters.
+// [Plugin.Run] logs what matters.
 type stubLogger struct{ log logrus.FieldLogger }
 
 func (l stubLogger) Debugf(_ context.Context, f string, args ...any) { l.log.Debugf(f, args...) }
