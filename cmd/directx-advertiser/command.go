@@ -15,8 +15,8 @@ import (
 
 func newCommand() *cobra.Command {
 	var o daemon.Options
-	var flags config.Flags
-	var configFile, allocateAt string
+	c := config.Compiler{CheckRealShim: shimfile.CheckRealShim}
+	var allocateAt string
 	command := &cobra.Command{
 		Use:   "directx-advertiser",
 		Short: "Offer this node's GPUs to the kubelet and record what it allocates",
@@ -46,33 +46,27 @@ be restarted at any time.`,
 		Version: cli.Version(version),
 	}
 	defaults := paths.Default()
-	root := "/"
-	if runtime.GOOS == "windows" {
-		root = ""
-	}
 	set := command.Flags()
-	set.StringVar(&configFile, "config", defaults.Config, "configuration `FILE`; the default one need not exist")
-	flags.Add(command)
-	set.StringVar(&o.StateDir, "state-dir", defaults.State, "`DIRECTORY` of the node policy and the allocation records, the same for all programs")
+	set.StringVar(&c.File, "config", defaults.Config, "configuration `FILE`; the default one need not exist")
+	c.Flags.Add(command)
+	set.StringVar(&c.StateDir, "state-dir", defaults.State, "`DIRECTORY` of the node policy and the allocation records, the same for all programs")
 	set.StringVar(&o.RuntimeDir, "runtime-dir", defaults.Runtime, "`DIRECTORY` of directx-nri's socket, the same for both programs")
-	set.StringVar(&o.HostRoot, "host-root", root, "`DIRECTORY` where the node's root is mounted, if this program runs in a container on Linux")
+	set.StringVar(&o.HostRoot, "host-root", "/", "`DIRECTORY` where the node's root is mounted, if this program runs in a container on Linux")
 	set.StringVar(&o.KubeletDir, "kubelet-dir", defaults.DevicePlugins, "the kubelet's device plugin `DIRECTORY`")
 	set.StringVar(&o.PodResources, "pod-resources-socket", defaults.PodResources, "the kubelet's PodResources `SOCKET` or named pipe")
 	set.Var(&o.CRISocket, "cri-socket", "containerd's CRI `SOCKET` or named pipe, for --injection shim")
 	set.StringVar(&o.SetupFile, "setup-file", "", "`FILE` by which 'dxctl runtime setup' reports that the node is set up; no GPU is offered before")
 	set.StringVar(&o.LabelsFile, "labels-file", "", "`FILE` to write with labels that describe the GPUs, as node-feature-discovery and directx-labeler read them")
-	o.NodeOS = runtime.GOOS
-	cli.AddChoice(command, &o.NodeOS, "node-os", "", "operating system of the node's containers, if it is not this system's", "windows", "linux")
+	c.NodeOS = runtime.GOOS
+	cli.AddChoice(command, &c.NodeOS, "node-os", "", "operating system of the node's containers, if it is not this system's", "windows", "linux")
 	cli.AddChoice(command, &allocateAt, "allocate-at", "", "when the kubelet allocates: at the admission of a pod, or at the creation of a container as kubelets on Windows do without the feature gate WindowsCPUAndMemoryAffinity; auto is by --node-os. With a wrong admission no container with a GPU starts",
 		"auto", "admission", "creation")
 	command.RunE = func(command *cobra.Command, _ []string) error {
-		o.AllocatesAtCreation = allocateAt == "creation" || allocateAt == "auto" && o.NodeOS == "windows"
+		o.AllocatesAtCreation = allocateAt == "creation" || allocateAt == "auto" && c.NodeOS == "windows"
 		log := logrus.New()
 		log.SetOutput(command.ErrOrStderr())
-		return daemon.New(o, config.Compiler{
-			File: configFile, Required: set.Changed("config"), StateDir: o.StateDir,
-			ReservedDirs: []string{o.RuntimeDir, o.KubeletDir}, NodeOS: o.NodeOS, Flags: flags, CheckRealShim: shimfile.CheckRealShim,
-		}, cli.Version(version), log).Run(command.Context())
+		c.Required, c.ReservedDirs = set.Changed("config"), []string{o.RuntimeDir, o.KubeletDir}
+		return daemon.New(o, c, cli.Version(version), log).Run(command.Context())
 	}
 	return command
 }

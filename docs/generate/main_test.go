@@ -49,7 +49,7 @@ func TestSamplesAreValid(t *testing.T) {
 		if err := os.WriteFile(file, []byte(sample), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := (config.Compiler{File: file, Required: true, NodeOS: nodeOS, InspectOnly: true}).Compile(); err != nil {
+		if _, err := (config.Compiler{File: file, Required: true, NodeOS: nodeOS, InspectOnly: true}).Compile(); err != nil {
 			t.Errorf("%v\n%s", err, sample)
 		}
 	}

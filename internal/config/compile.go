@@ -67,26 +67,35 @@ type Compiler struct {
 	InspectOnly bool
 }
 
-// Compile returns the policy and, if the configuration names an inventory, its
-// devices. It writes nothing: see [Compiler.Apply]. Errors in a file are [KeyErrors].
-func (c Compiler) Compile() (p policy.Policy, devices []discovery.Device, err error) {
+// Compiled is a compiled configuration: the policy and, if the configuration names an inventory, its
+// devices. The zero value differs from all valid ones.
+type Compiled struct {
+	Policy  policy.Policy
+	Devices []discovery.Device
+}
+
+// Compile returns the compiled configuration. It writes nothing: see [Compiler.Apply]. Errors in a file
+// are [KeyErrors].
+func (c Compiler) Compile() (Compiled, error) {
 	data, err := c.read(c.File, maxConfig)
 	hash := hashOf(data)
 	if errors.Is(err, fs.ErrNotExist) && !c.Required {
 		data, hash, err = fmt.Appendf(nil, "apiVersion: %s\nkind: %s\n", APIVersion, Kind), "", nil
 	}
 	if err != nil {
-		return p, nil, fmt.Errorf("read configuration: %w", err)
+		return Compiled{}, fmt.Errorf("read configuration: %w", err)
 	}
-	if p, err = c.compile(data); err != nil {
-		return p, nil, fmt.Errorf("configuration: %w", err)
+	p, err := c.compile(data)
+	if err != nil {
+		return Compiled{}, fmt.Errorf("configuration: %w", err)
 	}
 	p.Source.Config, p.Source.ConfigSHA256 = c.File, hash
+	var devices []discovery.Device
 	if p.Source.Inventory != "" && !c.InspectOnly {
 		devices, p.Source.InventorySHA256, err = c.inventory(p.Source.Inventory)
 		p.UseInventory = err == nil
 	}
-	return p, devices, err
+	return Compiled{p, devices}, err
 }
 
 // inventory returns the devices of an inventory file, and its hash.

@@ -36,7 +36,8 @@ func compile(t *testing.T, nodeOS, text string) (policy.Policy, error) {
 	if nodeOS == "windows" {
 		stateDir = `C:\ProgramData\directx-nri`
 	}
-	p, _, err := Compiler{File: file, Required: true, StateDir: stateDir, NodeOS: nodeOS, InspectOnly: true}.Compile()
+	c, err := Compiler{File: file, Required: true, StateDir: stateDir, NodeOS: nodeOS, InspectOnly: true}.Compile()
+	p := c.Policy
 	if p.Source.Config != "" && (p.Source.Config != file || p.Source.ConfigSHA256 != hashOf([]byte(text))) {
 		t.Errorf("source %+v", p.Source)
 	}
@@ -132,11 +133,11 @@ func TestDefaults(t *testing.T) {
 	}
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	want.Source.Config = file
-	p, devices, err := Compiler{File: file, StateDir: t.TempDir(), NodeOS: runtime.GOOS}.Compile()
-	if err != nil || devices != nil || !cmp.Equal(want, p) {
-		t.Errorf("no file: %v, %v\n%s", devices, err, cmp.Diff(want, p))
+	c, err := Compiler{File: file, StateDir: t.TempDir(), NodeOS: runtime.GOOS}.Compile()
+	if err != nil || c.Devices != nil || !cmp.Equal(want, c.Policy) {
+		t.Errorf("no file: %v, %v\n%s", c.Devices, err, cmp.Diff(want, c.Policy))
 	}
-	if _, _, err := (Compiler{File: file, Required: true}).Compile(); !errors.Is(err, os.ErrNotExist) {
+	if _, err := (Compiler{File: file, Required: true}).Compile(); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no file that is required: %v", err)
 	}
 	for os, want := range map[string]policy.Injection{"linux": policy.InjectByNRI, "windows": policy.InjectByShim} {
@@ -356,8 +357,8 @@ func TestFlags(t *testing.T) {
 		if err := command.ParseFlags(args); err != nil {
 			return policy.Policy{}, err
 		}
-		p, _, err := c.Compile()
-		return p, err
+		compiled, err := c.Compile()
+		return compiled.Policy, err
 	}
 	p, err := compileWith()
 	if err != nil || p.Resources[0].Replicas != 7 || p.Log.Level != "warn" || p.Injection != policy.InjectByShim {
@@ -399,16 +400,16 @@ func TestApplyInventory(t *testing.T) {
 	c := Compiler{File: file, StateDir: stateDir, NodeOS: "linux"}
 	apply := func() {
 		t.Helper()
-		if _, _, err := c.Apply(); err != nil {
+		if _, err := c.Apply(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	testutil.WriteFile(t, file, head+"inventory: '"+inventory+"'\n", 0o600)
-	if _, _, err := c.Compile(); !errors.Is(err, os.ErrNotExist) {
+	if _, err := c.Compile(); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no inventory: %v", err)
 	}
 	testutil.WriteFile(t, inventory, inventoryHead+"- instanceID: a\n  numaNode: -1\n", 0o600)
-	if _, _, err := c.Compile(); err == nil || !strings.Contains(err.Error(), inventory+":5: devices[0].numaNode: ") {
+	if _, err := c.Compile(); err == nil || !strings.Contains(err.Error(), inventory+":5: devices[0].numaNode: ") {
 		t.Errorf("invalid inventory: %v", err)
 	}
 	text := inventoryHead + "- instanceID: a\n"
@@ -472,7 +473,7 @@ func FuzzCompile(f *testing.F) {
 			t.Fatalf("accepted %+v", p)
 		}
 		stateDir := t.TempDir()
-		testutil.NoError(t, Install(stateDir, p, nil))
+		testutil.NoError(t, Install(stateDir, Compiled{Policy: p}))
 		if got, err := policy.Read(stateDir); err != nil || !reflect.DeepEqual(got, p) {
 			t.Fatalf("%v, (-want +got):\n%s", err, cmp.Diff(p, got))
 		}

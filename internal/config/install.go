@@ -10,33 +10,32 @@ import (
 	"reflect"
 	"time"
 
-	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
 // Apply compiles the configuration and installs the result, which it returns.
-func (c Compiler) Apply() (policy.Policy, []discovery.Device, error) {
-	p, devices, err := c.Compile()
+func (c Compiler) Apply() (Compiled, error) {
+	compiled, err := c.Compile()
 	if err != nil {
-		return p, devices, err
+		return compiled, err
 	}
-	return p, devices, Install(c.StateDir, p, devices)
+	return compiled, Install(c.StateDir, compiled)
 }
 
 // Install writes the result of [Compiler.Compile] to the state directory, unless the files there are
 // the same. The policy never refers to a compiled inventory that does not exist. Install replaces a
 // policy that cannot be read, because the sources have its whole content.
-func Install(stateDir string, p policy.Policy, devices []discovery.Device) error {
-	if p.UseInventory {
-		if err := node.Inventory(stateDir).Write(devices); err != nil {
+func Install(stateDir string, c Compiled) error {
+	if c.Policy.UseInventory {
+		if err := node.Inventory(stateDir).Write(c.Devices); err != nil {
 			return err
 		}
 	}
-	if err := policy.Write(stateDir, p); err != nil {
+	if err := policy.Write(stateDir, c.Policy); err != nil {
 		return err
 	}
-	if !p.UseInventory {
+	if !c.Policy.UseInventory {
 		return node.Inventory(stateDir).Remove()
 	}
 	return nil
@@ -53,28 +52,28 @@ const (
 )
 
 // Watch applies the configuration when config.yaml or the inventory has changed, and every ten
-// seconds. If the result differs from the policy in force, Watch returns the new policy and devices,
-// so that the caller can restart with them. When ctx ends, it returns the cause. A configuration that
+// seconds. If the result differs from the one in force, Watch returns it, so that the caller can restart
+// with it. When ctx ends, Watch returns the cause. A configuration that
 // cannot be applied changes nothing. Watch calls report with the result of each attempt.
 //
 // Watch polls: that also works for files and directories that do not exist yet, and for
 // Kubernetes volumes, which the kubelet changes through a symbolic link.
-func (c Compiler) Watch(ctx context.Context, inForce policy.Policy, devices []discovery.Device, report func(error)) (policy.Policy, []discovery.Device, error) {
+func (c Compiler) Watch(ctx context.Context, inForce Compiled, report func(error)) (Compiled, error) {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
 	var polled, compiled string
 	var compiledAt time.Time
 	for ctx.Err() == nil {
 		before := polled
-		polled = c.fingerprint(inForce.Source.Inventory)
+		polled = c.fingerprint(inForce.Policy.Source.Inventory)
 		if polled == before && (polled != compiled || time.Since(compiledAt) >= compileInterval) {
 			compiled, compiledAt = polled, time.Now()
-			next, nextDevices, err := c.Apply()
+			next, err := c.Apply()
 			report(err)
 			if err == nil {
-				inForce.Source = next.Source // The hashes also change with comments.
-				if !reflect.DeepEqual(next, inForce) || !reflect.DeepEqual(nextDevices, devices) {
-					return next, nextDevices, nil
+				inForce.Policy.Source = next.Policy.Source // The hashes also change with comments.
+				if !reflect.DeepEqual(next, inForce) {
+					return next, nil
 				}
 			}
 		}
@@ -83,7 +82,7 @@ func (c Compiler) Watch(ctx context.Context, inForce policy.Policy, devices []di
 		case <-ticker.C:
 		}
 	}
-	return policy.Policy{}, nil, context.Cause(ctx)
+	return Compiled{}, context.Cause(ctx)
 }
 
 // fingerprint returns a string that changes with the content of config.yaml and the inventory, and

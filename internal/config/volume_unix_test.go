@@ -13,7 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/policy"
@@ -82,12 +81,12 @@ func TestCompileChecksWhoCanWrite(t *testing.T) {
 	testutil.WriteFile(t, file, head+"inventory: "+inventory+"\n", 0o600)
 	testutil.WriteFile(t, inventory, device("display: true"), 0o600)
 	c := Compiler{File: file, StateDir: "/x", NodeOS: "linux"}
-	_, _, err := c.Compile()
+	_, err := c.Compile()
 	testutil.NoError(t, err)
 	for _, path := range []string{file, inventory} {
 		testutil.NoError(t, os.Chmod(path, 0o666))
 		usual := filepath.Join("/etc/directx-nri", filepath.Base(path))
-		_, _, err := c.Compile()
+		_, err := c.Compile()
 		want := "check " + path + ": others can write to it: mode 0666; use a copy that only root can change: install -D -m 644 " + path + " " + usual
 		if !errors.Is(err, durable.ErrUntrusted) || !strings.HasSuffix(err.Error(), want) {
 			t.Errorf("error %v, want %s", err, want)
@@ -101,7 +100,7 @@ func TestCompileRefusesNamedPipe(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "config.yaml")
 	testutil.NoError(t, syscall.Mkfifo(path, 0o600))
-	if _, _, err := (Compiler{File: path, InspectOnly: true}).Compile(); err == nil || !strings.Contains(err.Error(), "is not a regular file") {
+	if _, err := (Compiler{File: path, InspectOnly: true}).Compile(); err == nil || !strings.Contains(err.Error(), "is not a regular file") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -111,24 +110,23 @@ func TestCompileRefusesNamedPipe(t *testing.T) {
 type watched struct {
 	t        *testing.T
 	c        Compiler
-	p        policy.Policy
-	devices  []discovery.Device
+	inForce  Compiled
 	reports  chan error
 	returned chan bool
 }
 
 // watch starts with the configuration that c compiles, as an earlier run has installed it.
 func watch(t *testing.T, c Compiler) *watched {
-	p, devices, err := c.Apply()
+	compiled, err := c.Apply()
 	testutil.NoError(t, err)
-	w := &watched{t, c, p, devices, make(chan error, 1000), make(chan bool, 1)}
+	w := &watched{t, c, compiled, make(chan error, 1000), make(chan bool, 1)}
 	go w.run()
 	return w
 }
 
 func (w *watched) run() {
 	var err error
-	w.p, w.devices, err = w.c.Watch(w.t.Context(), w.p, w.devices, func(err error) { w.reports <- err })
+	w.inForce, err = w.c.Watch(w.t.Context(), w.inForce, func(err error) { w.reports <- err })
 	w.returned <- err == nil
 }
 
@@ -183,8 +181,8 @@ func TestWatch(t *testing.T) {
 		w.wait(2*pollInterval, "", false)
 		testutil.WriteFile(t, inventory, device("compute: true"), 0o600)
 		w.wait(2*pollInterval, "", true)
-		if w.p.Resources[0].Replicas != 2 || len(w.devices) != 1 || !w.devices[0].SupportsCompute {
-			t.Errorf("%+v, %+v", w.p.Resources, w.devices)
+		if c := w.inForce; c.Policy.Resources[0].Replicas != 2 || len(c.Devices) != 1 || !c.Devices[0].SupportsCompute {
+			t.Errorf("%+v", c)
 		}
 		// A policy or compiled inventory that is lost, damaged or changed is written again.
 		for _, path := range []string{policy.Path(stateDir), node.Inventory(stateDir).Path()} {
@@ -234,8 +232,8 @@ func TestWatchTiming(t *testing.T) {
 		w.wait(3*compileInterval, noRuntime.Error(), false)
 		hasRuntime.Store(true)
 		w.wait(compileInterval+pollInterval, "", true)
-		if w.p.Shim.RealShim != "containerd-shim-x" {
-			t.Errorf("%+v", w.p.Shim)
+		if w.inForce.Policy.Shim.RealShim != "containerd-shim-x" {
+			t.Errorf("%+v", w.inForce.Policy.Shim)
 		}
 	})
 }

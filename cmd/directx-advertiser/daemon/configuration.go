@@ -2,18 +2,17 @@ package daemon
 
 import (
 	"context"
-	"os"
 	"time"
 
-	"github.com/directx-nri/directx-nri/internal/discovery"
+	"github.com/directx-nri/directx-nri/internal/config"
 	"github.com/directx-nri/directx-nri/internal/discovery/node"
+	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
-// configuration is a compiled configuration. The zero value differs from all valid ones.
+// configuration is a compiled configuration.
 type configuration struct {
-	policy  policy.Policy
-	devices []discovery.Device
+	config.Compiled
 	// problem is why there is no valid configuration, so that nothing can be advertised.
 	problem error
 }
@@ -23,12 +22,12 @@ type configuration struct {
 // and metrics settings of the flags. It does not return the default resources, which could advertise
 // GPUs that the configuration excludes.
 func (d *Daemon) initialConfiguration(ctx context.Context) *configuration {
-	p, devices, problem := d.compiler.Apply()
+	compiled, problem := d.compiler.Apply()
 	d.reportCompilation(problem)
 	if problem == nil {
-		return &configuration{policy: p, devices: devices}
+		return &configuration{Compiled: compiled}
 	}
-	if _, err := os.Lstat(policy.Path(d.options.StateDir)); err == nil {
+	if durable.Exists(policy.Path(d.compiler.StateDir)) {
 		last, err := d.readInstalled(ctx)
 		if err == nil {
 			return last
@@ -37,21 +36,21 @@ func (d *Daemon) initialConfiguration(ctx context.Context) *configuration {
 	}
 	flagsOnly := d.compiler
 	flagsOnly.File, flagsOnly.Required, flagsOnly.CheckRealShim = "", false, nil
-	p, _, _ = flagsOnly.Compile() // Flags have valid values.
-	return &configuration{policy: p, problem: problem}
+	compiled, _ = flagsOnly.Compile() // Flags have valid values.
+	return &configuration{compiled, problem}
 }
 
 // readInstalled returns the configuration of the node policy that an earlier run has installed.
 func (d *Daemon) readInstalled(ctx context.Context) (*configuration, error) {
-	p, err := policy.Read(d.options.StateDir)
+	p, err := policy.Read(d.compiler.StateDir)
 	if err != nil {
 		return nil, err
 	}
-	var devices []discovery.Device
+	c := &configuration{Compiled: config.Compiled{Policy: p}}
 	if p.UseInventory {
-		devices, err = node.Inventory(d.options.StateDir).Devices(ctx)
+		c.Devices, err = node.Inventory(d.compiler.StateDir).Devices(ctx)
 	}
-	return &configuration{policy: p, devices: devices}, err
+	return c, err
 }
 
 // reportCompilation records the result of a compilation. It logs and counts an error if it differs
@@ -71,9 +70,9 @@ func (d *Daemon) waitForChange(ctx context.Context, c *configuration) *configura
 	if c.problem != nil {
 		c = &configuration{} // None is in force, so any valid one is a change.
 	}
-	p, devices, err := d.compiler.Watch(ctx, c.policy, c.devices, d.reportCompilation)
+	next, err := d.compiler.Watch(ctx, c.Compiled, d.reportCompilation)
 	if err != nil {
 		return nil // ctx has ended.
 	}
-	return &configuration{policy: p, devices: devices}
+	return &configuration{Compiled: next}
 }

@@ -25,13 +25,11 @@ import (
 	"github.com/directx-nri/directx-nri/internal/readiness"
 )
 
-// Options are the flags that have no key in config.yaml.
+// Options are the flags that have no key in config.yaml. The compiler has more of them.
 type Options struct {
 	// For these see the help of the flags of the same names.
-	StateDir, RuntimeDir, HostRoot, KubeletDir, PodResources, SetupFile, LabelsFile string
-	CRISocket                                                                       paths.CRISocket
-	// NodeOS is the operating system of the node's containers, windows or linux.
-	NodeOS string
+	RuntimeDir, HostRoot, KubeletDir, PodResources, SetupFile, LabelsFile string
+	CRISocket                                                             paths.CRISocket
 	// AllocatesAtCreation reports that the kubelet allocates when it creates a container.
 	AllocatesAtCreation bool
 }
@@ -69,7 +67,7 @@ func New(options Options, compiler config.Compiler, version string, log *logrus.
 // Run advertises until ctx ends.
 func (d *Daemon) Run(ctx context.Context) (err error) {
 	c := d.initialConfiguration(ctx)
-	c.policy.Log.Configure(d.log)
+	c.Policy.Log.Configure(d.log)
 	d.log.WithField("version", d.version).Info("Starting directx-advertiser")
 	defer d.log.Info("Stopped directx-advertiser")
 	for c != nil && err == nil {
@@ -92,10 +90,10 @@ var errChanged = errors.New("the configuration has changed")
 func (d *Daemon) serve(ctx context.Context, c *configuration) (next *configuration, err error) {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
-		return d.metrics.Serve(ctx, "metrics.address", c.policy.Metrics.Address, metrics.Health{Alive: d.checkAlive, Ready: d.checkReady}, d.log)
+		return d.metrics.Serve(ctx, "metrics.address", c.Policy.Metrics.Address, metrics.Health{Alive: d.checkAlive, Ready: d.checkReady}, d.log)
 	})
 	if c.problem == nil {
-		group.Go(func() error { return d.advertise(ctx, c.policy) })
+		group.Go(func() error { return d.advertise(ctx, c.Policy) })
 	} else {
 		d.status.Store(&status{problem: c.problem})
 	}
@@ -109,7 +107,7 @@ func (d *Daemon) serve(ctx context.Context, c *configuration) (next *configurati
 	if !errors.Is(err, errChanged) {
 		return nil, err
 	}
-	next.policy.Log.Configure(d.log)
+	next.Policy.Log.Configure(d.log)
 	d.metrics.ConfigApplied()
 	d.log.WithField("config", d.compiler.File).Info("The configuration has changed and is in force")
 	return next, nil
@@ -147,7 +145,7 @@ func (d *Daemon) checkReady(ctx context.Context) error {
 }
 
 func (d *Daemon) reportNode(ctx context.Context, n metrics.NodeMetrics) {
-	if data, err := durable.Read(paths.Verification(d.options.StateDir), 16<<20); err == nil {
+	if data, err := durable.Read(paths.Verification(d.compiler.StateDir), 16<<20); err == nil {
 		var result struct{ Works bool }
 		if json.Unmarshal(data, &result) == nil {
 			n.Verified.WithLabelValues().Set(0)

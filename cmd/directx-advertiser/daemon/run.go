@@ -41,7 +41,7 @@ func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
 	}
 	if d.recorder == nil {
 		err := d.retryUntilReady(ctx, logrus.ErrorLevel, "Cannot use the allocation records, and no GPU is advertised until that is possible", func() (err error) {
-			d.recorder, err = allocation.OpenRecorder(ctx, paths.Allocations(d.options.StateDir), d.log)
+			d.recorder, err = allocation.OpenRecorder(ctx, paths.Allocations(d.compiler.StateDir), d.log)
 			return err
 		})
 		if err != nil {
@@ -53,7 +53,7 @@ func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
 	if err != nil {
 		return err
 	}
-	c := d.configure(p, discovery.UnhealthyWithoutPath(source, p, d.options.NodeOS))
+	c := d.configure(p, discovery.UnhealthyWithoutPath(source, p, d.compiler.NodeOS))
 	for {
 		a := advertiser.New(c)
 		d.status.Store(&status{advertiser: a})
@@ -66,7 +66,7 @@ func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
 
 // resolveModes returns p with the modes that are in force on this node, and reports them.
 func (d *Daemon) resolveModes(p policy.Policy) policy.Policy {
-	modes := capabilities.Resolve(p, d.options.NodeOS, capabilities.Build())
+	modes := capabilities.Resolve(p, d.compiler.NodeOS, capabilities.Build())
 	d.log.WithFields(logrus.Fields{"mode": modes.Assignment, "reason": modes.AssignmentReason}).Info("Device assignment")
 	d.log.WithFields(logrus.Fields{"mode": modes.DriverFiles, "reason": modes.DriverFilesReason}).Info("Driver files")
 	d.metrics.Assignment.Reset()
@@ -84,7 +84,7 @@ func (d *Daemon) configure(p policy.Policy, source discovery.Source) advertiser.
 	checked := &checkedList{list: source.Devices, check: d.recorder.CheckWritable, log: d.log}
 	c := advertiser.Config{
 		ListDevices: checked.devices, Recorder: d.recorder, Policy: p, KubeletDir: d.options.KubeletDir, Pods: d.pods,
-		NodeOS: d.options.NodeOS, Metrics: d.metrics, Log: d.log, AllocatesAtCreation: d.options.AllocatesAtCreation, OnDevices: d.writeLabels,
+		NodeOS: d.compiler.NodeOS, Metrics: d.metrics, Log: d.log, AllocatesAtCreation: d.options.AllocatesAtCreation, OnDevices: d.writeLabels,
 	}
 	switch p.Injection {
 	case policy.InjectByKubelet:
@@ -92,7 +92,7 @@ func (d *Daemon) configure(p policy.Policy, source discovery.Source) advertiser.
 		c.Inject = d.newInjector(p, source).inject
 	case policy.InjectByShim:
 		c.CheckReady = func(ctx context.Context) error {
-			return shimcheck.Check(ctx, d.options.StateDir, d.options.CRISocket.String())
+			return shimcheck.Check(ctx, d.compiler.StateDir, d.options.CRISocket.String())
 		}
 		checked.check = func(ctx context.Context) error { return errors.Join(d.recorder.CheckWritable(ctx), c.CheckReady(ctx)) }
 	case policy.InjectByNRI:
@@ -104,18 +104,18 @@ func (d *Daemon) configure(p policy.Policy, source discovery.Source) advertiser.
 func (d *Daemon) newInjector(p policy.Policy, source discovery.Source) *injector {
 	d.log.Warn("The kubelet gives containers their GPUs (injection: kubelet): there are no extra mounts and no GPUs for containers outside Kubernetes, " +
 		"a restarted container has the driver files of its admission, and starts even if its GPU is gone; see docs/kubelet-injection.md")
-	if d.options.NodeOS == "windows" && !p.AssignsByClass() {
+	if d.compiler.NodeOS == "windows" && !p.AssignsByClass() {
 		d.log.Warn("A container can have one GPU: the kubelet passes on one device to containerd on Windows")
 	}
 	return &injector{
-		source: source, files: hostfiles.Root(d.options.HostRoot), os: d.options.NodeOS, policy: p, log: d.log,
+		source: source, files: hostfiles.Root(d.options.HostRoot), os: d.compiler.NodeOS, policy: p, log: d.log,
 	}
 }
 
 // openSource opens the source of the GPUs, and waits while the node has none.
 func (d *Daemon) openSource(ctx context.Context, p policy.Policy) (source discovery.Source, err error) {
 	openNode := func() (err error) {
-		source, err = node.Open(node.Options{UseInventory: p.UseInventory, StateDir: d.options.StateDir, Save: true, HostRoot: d.options.HostRoot, Log: d.log})
+		source, err = node.Open(node.Options{UseInventory: p.UseInventory, StateDir: d.compiler.StateDir, Save: true, HostRoot: d.options.HostRoot, Log: d.log})
 		return err
 	}
 	if p.FailOnInitError {
@@ -134,7 +134,7 @@ func (d *Daemon) checkOffersGPU(ctx context.Context, p policy.Policy, source dis
 	if err != nil {
 		return fmt.Errorf("%w, and failOnInitError is set", err)
 	}
-	if !slices.ContainsFunc(resources.Assign(devices, p, d.options.NodeOS), func(a resources.Assigned) bool { return a.Rule != nil }) {
+	if !slices.ContainsFunc(resources.Assign(devices, p, d.compiler.NodeOS), func(a resources.Assigned) bool { return a.Rule != nil }) {
 		return errors.New("there is no GPU for any resource on this node, and failOnInitError is set")
 	}
 	return nil

@@ -31,7 +31,7 @@ func TestConfigure(t *testing.T) {
 	} {
 		dir := testutil.ShortDir(t)
 		log := testutil.Quiet()
-		d := New(Options{StateDir: dir, RuntimeDir: dir, PodResources: dir + "/p", CRISocket: "/nowhere/s", NodeOS: "linux"}, config.Compiler{}, "v", log)
+		d := New(Options{RuntimeDir: dir, PodResources: dir + "/p", CRISocket: "/nowhere/s"}, config.Compiler{StateDir: dir, NodeOS: "linux"}, "v", log)
 		d.recorder = allocationtest.Open(t, dir+"/records")
 		c := d.configure(policy.Policy{Injection: test.injection}, discovery.Static{})
 		if (c.Inject != nil) != test.inject {

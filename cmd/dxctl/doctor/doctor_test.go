@@ -227,7 +227,7 @@ func TestGPUs(t *testing.T) {
 		InstanceID: "A", SupportsDisplay: true,
 		DriverStorePath: `C:\none`, System32: []discovery.RuntimeFile{{Source: "gone.dll", Destination: "gone.dll"}},
 	}
-	testutil.NoError(t, config.Install(n.stateDir, p, []discovery.Device{device}))
+	testutil.NoError(t, config.Install(n.stateDir, config.Compiled{Policy: p, Devices: []discovery.Device{device}}))
 	list, err := n.readGPUs(t.Context(), n.readPolicy())
 	if err != nil || len(list) != 1 || !list[0].Health.OK() || list[0].Err != nil {
 		t.Fatalf("%+v %v", list, err)
@@ -242,8 +242,8 @@ const configHead = "apiVersion: " + config.APIVersion + "\nkind: " + config.Kind
 // apply makes a configuration the node policy in force.
 func apply(t *testing.T, file, stateDir string) {
 	t.Helper()
-	p, devices, err := config.Compiler{File: file, StateDir: stateDir, NodeOS: runtime.GOOS, Required: true}.Compile()
-	testutil.NoError(t, err, config.Install(stateDir, p, devices))
+	compiled, err := config.Compiler{File: file, StateDir: stateDir, NodeOS: runtime.GOOS, Required: true}.Compile()
+	testutil.NoError(t, err, config.Install(stateDir, compiled))
 }
 
 // ask runs a command and returns what it printed.

@@ -160,7 +160,7 @@ func (g *gatherer) readPolicy() configState {
 	}
 	c.Policy, c.Path = p, cmp.Or(p.Source.Config, c.Path)
 	if c.Stale = config.Stale(c.Policy, c.Path); len(c.Stale) > 0 {
-		_, _, c.Invalid = config.Compiler{File: c.Path, StateDir: g.stateDir, NodeOS: g.OS, CheckRealShim: shimfile.CheckRealShim}.Compile()
+		_, c.Invalid = config.Compiler{File: c.Path, StateDir: g.stateDir, NodeOS: g.OS, CheckRealShim: shimfile.CheckRealShim}.Compile()
 	}
 	return c
 }

@@ -19,7 +19,6 @@ import (
 	"github.com/directx-nri/directx-nri/cmd/dxctl/migrate"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/config"
-	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
@@ -62,16 +61,16 @@ itself, with its own flags.`,
 
 func apply(ctx context.Context, stdout io.Writer, c config.Compiler) error {
 	before, readErr := policy.Read(c.StateDir) // An error is no failure, because Apply replaces the policy.
-	p, devices, err := c.Apply()
+	compiled, err := c.Apply()
 	if err != nil {
 		return err
 	}
-	found, gpusErr := recordGPUs(ctx, c, p)
+	found, gpusErr := recordGPUs(ctx, c, compiled.Policy)
 	verb := "applied"
-	if readErr == nil && reflect.DeepEqual(before, p) {
+	if readErr == nil && reflect.DeepEqual(before, compiled.Policy) {
 		verb = "already in force"
 	}
-	_, err = fmt.Fprintf(stdout, "%s: %s%s\n", verb, summary(p, devices), found)
+	_, err = fmt.Fprintf(stdout, "%s: %s%s\n", verb, summary(compiled), found)
 	return errors.Join(gpusErr, err)
 }
 
@@ -93,7 +92,8 @@ func recordGPUs(ctx context.Context, c config.Compiler, p policy.Policy) (string
 }
 
 // summary returns a phrase with a policy's resources and the GPUs of its inventory.
-func summary(p policy.Policy, devices []discovery.Device) string {
+func summary(c config.Compiled) string {
+	p := c.Policy
 	var names []string
 	for _, r := range p.Resources {
 		if !slices.Contains(names, r.Name) {
@@ -102,7 +102,7 @@ func summary(p policy.Policy, devices []discovery.Device) string {
 	}
 	text := fmt.Sprintf("%s by %s", strings.Join(names, ", "), english.Plural(len(p.Resources), "rule", ""))
 	if p.UseInventory {
-		text += fmt.Sprintf("; %s in %s", english.Plural(len(devices), "GPU", ""), p.Source.Inventory)
+		text += fmt.Sprintf("; %s in %s", english.Plural(len(c.Devices), "GPU", ""), p.Source.Inventory)
 	}
 	return text
 }
@@ -143,12 +143,12 @@ only administrators can write them.`,
 
 // checkNode checks the configuration of this node, which need not exist.
 func checkNode(stdout io.Writer, c config.Compiler) error {
-	p, devices, err := c.Compile()
-	if err == nil && p.Source.ConfigSHA256 == "" {
-		_, err := fmt.Fprintf(stdout, "%s does not exist; the defaults apply: %s\n", c.File, summary(p, devices))
+	compiled, err := c.Compile()
+	if err == nil && compiled.Policy.Source.ConfigSHA256 == "" {
+		_, err := fmt.Fprintf(stdout, "%s does not exist; the defaults apply: %s\n", c.File, summary(compiled))
 		return err
 	}
-	return printResult(stdout, c.File, summary(p, devices), err)
+	return printResult(stdout, c.File, summary(compiled), err)
 }
 
 // checkFile checks a configuration or an inventory of any machine.
@@ -161,8 +161,8 @@ func checkFile(stdout io.Writer, file, nodeOS string) error {
 		devices, err := config.Compiler{InspectOnly: true}.ReadInventory(file)
 		return printResult(stdout, file, english.Plural(len(devices), "GPU", ""), err)
 	}
-	p, _, err := config.Compiler{File: file, Required: true, StateDir: paths.Default().State, NodeOS: nodeOS, InspectOnly: true}.Compile()
-	return printResult(stdout, file, summary(p, nil), err)
+	compiled, err := config.Compiler{File: file, Required: true, StateDir: paths.Default().State, NodeOS: nodeOS, InspectOnly: true}.Compile()
+	return printResult(stdout, file, summary(compiled), err)
 }
 
 // printResult prints that a file is valid, or its errors.

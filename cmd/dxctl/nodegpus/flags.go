@@ -113,7 +113,8 @@ func (f *Flags) ReportMissing(stderr io.Writer, notes []ocispec.SkippedFile) {
 
 // Open returns the source of the GPUs, and the policy in force for containers of goos.
 func (f *Flags) Open(stderr io.Writer, goos string) (discovery.Source, policy.Policy, error) {
-	p, devices, err := f.read(stderr, goos)
+	compiled, err := f.read(stderr, goos)
+	p, devices := compiled.Policy, compiled.Devices
 	if err != nil {
 		return nil, p, err
 	}
@@ -164,16 +165,16 @@ func (f *Flags) Complete(c *cobra.Command, _ []string, typed string) (list []cob
 
 // read returns the policy for containers of goos, and the devices of the inventory that the file of
 // --config names.
-func (f *Flags) read(stderr io.Writer, goos string) (policy.Policy, []discovery.Device, error) {
+func (f *Flags) read(stderr io.Writer, goos string) (config.Compiled, error) {
 	if f.ConfigFile != "" {
 		return config.Compiler{File: f.ConfigFile, Required: true, StateDir: f.StateDir, NodeOS: goos, InspectOnly: f.Inventory != ""}.Compile()
 	}
 	p, err := policy.Read(f.StateDir)
 	if errors.Is(err, fs.ErrPermission) && f.Inventory != "" {
 		fmt.Fprintf(stderr, "dxctl: the defaults are used instead of the node policy: %v\n", err)
-		return policy.Default(), nil, nil
+		return config.Compiled{Policy: policy.Default()}, nil
 	}
-	return p, nil, err
+	return config.Compiled{Policy: p}, err
 }
 
 // ShimFlags returns the flags of ctr and nerdctl that run a container with the runtime shim and

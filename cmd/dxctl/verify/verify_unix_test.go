@@ -174,8 +174,8 @@ func TestVerify(t *testing.T) {
 				testutil.WriteFile(t, filepath.Join(dir, file), strings.ReplaceAll(text, "DIR", dir), 0o600)
 			}
 			state := filepath.Join(dir, "state")
-			p, devices, err := config.Compiler{File: filepath.Join(dir, "config.yaml"), StateDir: state, NodeOS: runtime.GOOS, Required: true}.Compile()
-			testutil.NoError(t, err, config.Install(state, p, devices))
+			compiled, err := config.Compiler{File: filepath.Join(dir, "config.yaml"), StateDir: state, NodeOS: runtime.GOOS, Required: true}.Compile()
+			testutil.NoError(t, err, config.Install(state, compiled))
 			args := append([]string{"--ctr", "sh," + filepath.Join(dir, "ctr"), "--state-dir", state}, test.flags...)
 			out, _, err := containerdtest.Run(t, NewCommand("1.0"), args...)
 			if test.err == "" && err != nil || test.err != "" && (err == nil || !strings.Contains(err.Error(), test.err)) {
