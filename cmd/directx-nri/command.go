@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"io"
-	"path/filepath"
 	"strings"
 
 	"github.com/sirupsen/logrus"
@@ -88,14 +87,12 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		Socket: o.nriSocket, Index: o.nriIndex, CRISocket: o.criSocket, Metrics: m, Log: log,
 		NewDecider: func() (*decision.Decider, error) { return o.newDecider(log) },
 	})
-	health := metrics.Health{Alive: func(context.Context) error { return plugin.CheckAlive() }, Ready: plugin.CheckReady}
+	health := metrics.Health{Alive: plugin.CheckAlive, Ready: plugin.CheckReady}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return m.Serve(ctx, "--metrics-address", o.metricsAddress, health, log) })
 	log.WithField("version", cli.Version(version)).Info("Starting directx-nri")
 	defer log.Info("Stopped directx-nri")
-	group.Go(func() error {
-		return readiness.Serve(ctx, filepath.Join(o.runtimeDir, readiness.SocketName), plugin.CheckReady, log)
-	})
+	group.Go(func() error { return readiness.Serve(ctx, o.runtimeDir, plugin.CheckReady, log) })
 	group.Go(func() error {
 		plugin.Run(ctx)
 		return nil

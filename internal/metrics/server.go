@@ -29,7 +29,7 @@ const (
 // Health has the checks of a program. They return nil, or the cause.
 type Health struct {
 	// Alive is for /healthz: the process works.
-	Alive func(ctx context.Context) error
+	Alive func() error
 	// Ready is for /readyz: the process can do its task.
 	Ready func(ctx context.Context) error
 }
@@ -53,7 +53,7 @@ func (m *Metrics) Serve(ctx context.Context, setting, address string, health Hea
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", m.Handler(log))
-	mux.HandleFunc("GET /healthz", healthHandler(health.Alive))
+	mux.HandleFunc("GET /healthz", healthHandler(func(context.Context) error { return health.Alive() }))
 	mux.HandleFunc("GET /readyz", healthHandler(health.Ready))
 	server := &http.Server{
 		Handler: mux, ReadHeaderTimeout: readTimeout, ReadTimeout: readTimeout,

@@ -60,7 +60,7 @@ func get(t *testing.T, method, url string) (status int, body string) {
 func TestServer(t *testing.T) {
 	t.Parallel()
 	logged := serve(t, "127.0.0.1:0", Health{
-		Alive: func(context.Context) error { return nil },
+		Alive: func() error { return nil },
 		Ready: func(ctx context.Context) error {
 			if _, bounded := ctx.Deadline(); !bounded {
 				t.Error("the check has no deadline")

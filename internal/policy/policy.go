@@ -4,13 +4,7 @@
 // One program, directx-advertiser or 'dxctl config apply', compiles config.yaml
 // (package config) and calls [Write]. The runtime shim and the NRI plugin call [Read]
 // at each decision for a container that requests a GPU. This package does not parse
-// YAML, watch files or keep earlier policies:
-//
-//	p, err := policy.Read(stateDir) // no file: policy.Default()
-//	if err != nil {
-//		return err // damaged, or in a directory that others can write to
-//	}
-//	source, err := node.Open(node.Options{UseInventory: p.UseInventory, StateDir: stateDir, Log: log})
+// YAML, watch files or keep earlier policies.
 //
 // Programs that act on the policy treat a file that cannot be read as an error. The
 // compiler may replace it, because everything in it comes from config.yaml.
@@ -160,6 +154,9 @@ func Path(stateDir string) string { return filepath.Join(stateDir, fileName) }
 // shim, even if policy.json is lost or damaged.
 func RealShimPath(stateDir string) string { return filepath.Join(stateDir, "shim-runtime") }
 
+// RewriteRemedy is the remedy if a file that the compiler of the configuration has written cannot be read.
+const RewriteRemedy = "run 'dxctl config apply', or restart directx-advertiser, to write it again"
+
 // policyFile is the content of policy.json.
 type policyFile struct {
 	Format int `json:"format"`
@@ -171,7 +168,6 @@ type policyFile struct {
 // directory of allocations, still exists. The error matches [durable.ErrNotPrivate] if other users can
 // write to the directory, because the policy names a program that runs as the system.
 func Read(stateDir string) (Policy, error) {
-	const remedy = "run 'dxctl config apply', or restart directx-advertiser, to compile it again"
 	switch err := durable.CheckPrivate(stateDir); {
 	case errors.Is(err, fs.ErrNotExist):
 		return Default(), nil
@@ -184,13 +180,13 @@ func Read(stateDir string) (Policy, error) {
 	case errors.Is(err, fs.ErrNotExist) && !durable.Exists(RealShimPath(stateDir)) && !durable.Exists(paths.Allocations(stateDir)):
 		return Default(), nil
 	case errors.Is(err, fs.ErrNotExist):
-		return Policy{}, errlog.WithRemedy(fmt.Errorf("read node policy: %w", err), remedy)
+		return Policy{}, errlog.WithRemedy(fmt.Errorf("read node policy: %w", err), RewriteRemedy)
 	case err != nil:
 		return Policy{}, fmt.Errorf("read node policy: %w", err)
 	}
 	p, err := decode(data)
 	if err != nil {
-		return Policy{}, errlog.WithRemedy(fmt.Errorf("read node policy %s: %w", path, err), remedy)
+		return Policy{}, errlog.WithRemedy(fmt.Errorf("read node policy %s: %w", path, err), RewriteRemedy)
 	}
 	return p, nil
 }
@@ -279,7 +275,7 @@ func ReadRealShim(stateDir string) (string, error) {
 		err = durable.CheckPrivate(stateDir)
 	}
 	if err != nil {
-		err = fmt.Errorf("read the real shim's name %s: %w; run 'dxctl config apply', or restart directx-advertiser, to write it again", path, err)
+		err = errlog.WithRemedy(fmt.Errorf("read the real shim's name %s: %w", path, err), RewriteRemedy)
 	}
 	return string(name), err
 }

@@ -26,8 +26,8 @@ import (
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
 )
 
-// SocketName is the socket's name in the runtime directory.
-const SocketName = "readiness.sock"
+// socketName is the socket's name in the runtime directory.
+const socketName = "readiness.sock"
 
 const (
 	// checkTimeout bounds one Check. A container start waits for it.
@@ -40,15 +40,14 @@ const (
 // ErrNotRunning means that no process listens on the socket.
 var ErrNotRunning = errors.New("the NRI plugin is not running")
 
-// Serve answers checks on the socket at path until ctx ends, and then removes the socket. ready
-// returns why the plugin cannot adjust containers, or nil. Serve creates the socket's directory if
-// necessary. If it cannot serve, or another program removes the socket, it retries, because the
+// Serve answers checks on a socket in runtimeDir until ctx ends, and then removes the socket. ready
+// returns why the plugin cannot adjust containers, or nil. Serve creates the directory if necessary. If it cannot serve, or another program removes the socket, it retries, because the
 // plugin works without the socket. The error matches [localgrpc.ErrInUse] if another process
 // answers on the socket.
-func Serve(ctx context.Context, path string, ready func(context.Context) error, log logrus.FieldLogger) error {
+func Serve(ctx context.Context, runtimeDir string, ready func(context.Context) error, log logrus.FieldLogger) error {
 	var last errlog.LastError
 	for {
-		err := serve(ctx, path, ready)
+		err := serve(ctx, runtimeDir, ready)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -66,11 +65,11 @@ func Serve(ctx context.Context, path string, ready func(context.Context) error, 
 }
 
 // serve serves until ctx ends or the socket is removed.
-func serve(ctx context.Context, path string, ready func(context.Context) error) error {
-	if err := durable.MakePrivate(filepath.Dir(path)); err != nil {
+func serve(ctx context.Context, runtimeDir string, ready func(context.Context) error) error {
+	if err := durable.MakePrivate(runtimeDir); err != nil {
 		return err
 	}
-	listener, err := localgrpc.Listen(ctx, path)
+	listener, err := localgrpc.Listen(ctx, filepath.Join(runtimeDir, socketName))
 	if err != nil {
 		return err
 	}
@@ -104,10 +103,11 @@ func (c checker) Check(ctx context.Context, _ *healthpb.HealthCheckRequest) (*he
 	return &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_SERVING}, nil
 }
 
-// Check returns nil if the NRI plugin that serves the socket at path can adjust containers. The
+// Check returns nil if the NRI plugin that serves the socket in runtimeDir can adjust containers. The
 // error matches [ErrNotRunning] if no process listens on the socket. Check takes at most a second,
 // and makes a new connection.
-func Check(ctx context.Context, path string) error {
+func Check(ctx context.Context, runtimeDir string) error {
+	path := filepath.Join(runtimeDir, socketName)
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrPermission) {
 		return fmt.Errorf("query the NRI plugin: %w: run as the account that directx-nri runs as", err)
 	}

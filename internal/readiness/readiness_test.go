@@ -23,13 +23,13 @@ import (
 
 func isReady(context.Context) error { return nil }
 
-// start runs a server on path until the returned function is called.
-func start(t *testing.T, path string, ready func(context.Context) error) (stop func()) {
+// start runs a server in dir until the returned function is called.
+func start(t *testing.T, dir string, ready func(context.Context) error) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- Serve(ctx, path, ready, testutil.Quiet()) }()
-	testutil.Eventually(t, "answer", func() bool { return !errors.Is(Check(t.Context(), path), ErrNotRunning) })
+	go func() { ended <- Serve(ctx, dir, ready, testutil.Quiet()) }()
+	testutil.Eventually(t, "answer", func() bool { return !errors.Is(Check(t.Context(), dir), ErrNotRunning) })
 	return func() {
 		cancel()
 		if err := <-ended; err != nil {
@@ -40,30 +40,31 @@ func start(t *testing.T, path string, ready func(context.Context) error) (stop f
 
 func TestCheckFollowsTheServer(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(testutil.ShortDir(t), "run", SocketName)
+	dir := filepath.Join(testutil.ShortDir(t), "run")
+	path := filepath.Join(dir, socketName)
 	var notReady error
-	stop := start(t, path, func(context.Context) error { return notReady })
+	stop := start(t, dir, func(context.Context) error { return notReady })
 	for _, notReady = range []error{errors.New("not registered"), nil, errors.New("stuck"), nil} {
-		err := Check(t.Context(), path)
+		err := Check(t.Context(), dir)
 		if notReady == nil && err != nil || notReady != nil && (err == nil || !strings.HasSuffix(err.Error(), "the NRI plugin cannot work: "+notReady.Error())) {
 			t.Errorf("%v, want %v", err, notReady)
 		}
 	}
-	for name, want := range map[string]fs.FileMode{path: 0o600, filepath.Dir(path): 0o700} {
+	for name, want := range map[string]fs.FileMode{path: 0o600, dir: 0o700} {
 		if info, err := os.Lstat(name); err != nil || info.Mode().Perm() != want {
 			t.Errorf("%s: mode %v, error %v, want %v", name, info.Mode(), err, want)
 		}
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := Check(ended, path); !errors.Is(err, context.Canceled) {
+	if err := Check(ended, dir); !errors.Is(err, context.Canceled) {
 		t.Errorf("with an ended context: %v", err)
 	}
 	stop()
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the socket is still there: %v", err)
 	}
-	if err := Check(t.Context(), path); !errors.Is(err, ErrNotRunning) {
+	if err := Check(t.Context(), dir); !errors.Is(err, ErrNotRunning) {
 		t.Errorf("after the end: %v", err)
 	}
 }
@@ -122,10 +123,10 @@ func TestCheckErrors(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			path := filepath.Join(testutil.ShortDir(t), SocketName)
-			test.prepare(t, path)
+			dir := testutil.ShortDir(t)
+			test.prepare(t, filepath.Join(dir, socketName))
 			begin := time.Now()
-			if err := Check(t.Context(), path); err == nil || test.want != nil && !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.says) {
+			if err := Check(t.Context(), dir); err == nil || test.want != nil && !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.says) {
 				t.Errorf("got %v, want %v %s", err, test.want, test.says)
 			}
 			if took := time.Since(begin); took > checkTimeout+time.Second {
@@ -137,13 +138,13 @@ func TestCheckErrors(t *testing.T) {
 
 func TestServeSocketInUse(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(testutil.ShortDir(t), SocketName)
-	stop := start(t, path, isReady)
+	dir := testutil.ShortDir(t)
+	stop := start(t, dir, isReady)
 	defer stop()
-	if err := Serve(t.Context(), path, nil, testutil.Quiet()); !errors.Is(err, localgrpc.ErrInUse) {
+	if err := Serve(t.Context(), dir, nil, testutil.Quiet()); !errors.Is(err, localgrpc.ErrInUse) {
 		t.Errorf("second server: %v", err)
 	}
-	if err := Check(t.Context(), path); err != nil {
+	if err := Check(t.Context(), dir); err != nil {
 		t.Errorf("the first server is gone: %v", err)
 	}
 }
@@ -156,17 +157,17 @@ func TestServeRecovers(t *testing.T) {
 	if err := os.WriteFile(dir, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(dir, SocketName)
+	path := filepath.Join(dir, socketName)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	log, logged := logtest.NewNullLogger()
-	go func() { ended <- Serve(ctx, path, isReady, log) }()
+	go func() { ended <- Serve(ctx, dir, isReady, log) }()
 	testutil.Eventually(t, "error", func() bool { return len(logged.AllEntries()) > 0 })
 	for _, remove := range []string{dir, path, dir} {
 		if err := os.RemoveAll(remove); err != nil {
 			t.Fatal(err)
 		}
-		testutil.Eventually(t, "answer after "+remove+" was removed", func() bool { return Check(t.Context(), path) == nil })
+		testutil.Eventually(t, "answer after "+remove+" was removed", func() bool { return Check(t.Context(), dir) == nil })
 	}
 	cancel()
 	if err := <-ended; err != nil {
@@ -176,13 +177,13 @@ func TestServeRecovers(t *testing.T) {
 
 func TestServeCanceledAtOnce(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(testutil.ShortDir(t), "s")
+	dir := testutil.ShortDir(t)
 	for range 200 {
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan error, 1)
-		go func() { done <- Serve(ctx, path, nil, testutil.Quiet()) }()
+		go func() { done <- Serve(ctx, dir, nil, testutil.Quiet()) }()
 		for len(done) == 0 {
-			if _, err := os.Lstat(path); err == nil {
+			if _, err := os.Lstat(filepath.Join(dir, socketName)); err == nil {
 				break
 			}
 			runtime.Gosched()

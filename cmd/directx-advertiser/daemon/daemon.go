@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"sync/atomic"
 
 	"github.com/sirupsen/logrus"
@@ -129,7 +128,7 @@ type status struct {
 	problem    error
 }
 
-func (d *Daemon) checkAlive(context.Context) error {
+func (d *Daemon) checkAlive() error {
 	if a := d.status.Load().advertiser; a != nil {
 		return a.CheckAlive()
 	}
@@ -167,7 +166,7 @@ func (d *Daemon) reportNode(ctx context.Context, n metrics.NodeMetrics) {
 
 // checkPlugin returns an error if the NRI plugin cannot adjust containers now.
 func (d *Daemon) checkPlugin(ctx context.Context) error {
-	if err := readiness.Check(ctx, filepath.Join(d.options.RuntimeDir, readiness.SocketName)); err != nil {
+	if err := readiness.Check(ctx, d.options.RuntimeDir); err != nil {
 		return fmt.Errorf("%w; is directx-nri running on this node, and is NRI enabled in containerd?", err)
 	}
 	return nil

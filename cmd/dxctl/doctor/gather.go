@@ -114,7 +114,7 @@ func (g *gatherer) gatherRuntime(ctx context.Context) nodeState {
 			state.Windows = &c
 		})
 	} else {
-		group.Go(func() { state.NRIErr = readiness.Check(ctx, filepath.Join(g.runtimeDir, readiness.SocketName)) })
+		group.Go(func() { state.NRIErr = readiness.Check(ctx, g.runtimeDir) })
 	}
 	var err error
 	if state.Config, err = withTimeout(ctx, g.timeout, func(context.Context) (configState, error) { return g.readPolicy(), nil }); err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
+	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
 const (
@@ -98,7 +99,7 @@ func (f File) At(_ context.Context, index int) (device discovery.Device, ok bool
 func (f File) read(wanted func(line []byte) bool) (devices []discovery.Device, err error) {
 	defer func() {
 		if err != nil {
-			err = errlog.WithRemedy(fmt.Errorf("read the list of GPUs %s: %w", f.Path(), err), "run 'dxctl config apply', or restart directx-advertiser, to write it again")
+			err = errlog.WithRemedy(fmt.Errorf("read the list of GPUs %s: %w", f.Path(), err), policy.RewriteRemedy)
 		}
 	}()
 	if err := durable.CheckPrivate(f.stateDir); err != nil {
