@@ -144,7 +144,7 @@ func (b *builder) addWindows(d discovery.Device) error {
 	for _, list := range []struct {
 		dir   string
 		files []discovery.RuntimeFile
-	}{{System32, d.System32}, {SysWOW64, d.SysWOW64}} {
+	}{{System32Dir, d.System32}, {SysWOW64Dir, d.SysWOW64}} {
 		for _, f := range list.files {
 			// Discovery checks this, too. It is checked again because SYSTEM mounts the files.
 			if !winpath.IsLocal(f.Source) || !winpath.IsLocal(f.Destination) {
@@ -211,7 +211,7 @@ func (b *builder) reserve(d discovery.Device, source, destination string) bool {
 	key := DestinationKey(b.goos, destination)
 	first, taken := b.sources[key]
 	if taken {
-		if !samePath(b.goos, first, source) {
+		if DestinationKey(b.goos, first) != DestinationKey(b.goos, source) {
 			b.skip(d, source, fmt.Sprintf("%s is already %s of an earlier device", destination, first))
 		}
 		return false
@@ -286,8 +286,9 @@ func (b *builder) matchingFiles(d discovery.Device, pattern string) []string {
 		b.skipAdded(d, pattern, "but the driver store cannot be read: "+err.Error())
 		return nil
 	case len(sources) == 0:
-		b.skipAdded(d, pattern, "but the driver has no such file")
-		b.skipped[len(b.skipped)-1].Minor = true
+		b.skipped = append(b.skipped, SkippedFile{
+			Device: d.Name(), Source: winpath.Join(d.DriverStorePath, pattern), Reason: "added by runtimeFiles, but the driver has no such file", Minor: true,
+		})
 	case len(sources) > maxFilesPerRule:
 		b.skipAdded(d, pattern, fmt.Sprintf("but more than %d files match; the others are skipped", maxFilesPerRule))
 		sources = sources[:maxFilesPerRule]

@@ -376,7 +376,7 @@ func TestDriverFiles(t *testing.T) {
 		p.DriverFiles = mode
 		edits, skipped, err := BuildEdits(Windows, []discovery.Device{gpu}, nil, files, p)
 		if err != nil || len(skipped) != 0 || len(edits.WindowsDevices) != 1 || len(edits.Mounts) != want ||
-			!slices.ContainsFunc(edits.Mounts, func(m specs.Mount) bool { return m.Destination == System32+`\tool.exe` }) {
+			!slices.ContainsFunc(edits.Mounts, func(m specs.Mount) bool { return m.Destination == System32Dir+`\tool.exe` }) {
 			t.Errorf("%s: %+v, skipped %v, error %v; want %d files", mode, edits, skipped, err, want)
 		}
 	}

@@ -24,8 +24,8 @@ const (
 // Directories that runtime files are mounted into. The system drive of a
 // container is always C:.
 const (
-	System32 = `C:\Windows\System32`
-	SysWOW64 = `C:\Windows\SysWOW64`
+	System32Dir = `C:\Windows\System32`
+	SysWOW64Dir = `C:\Windows\SysWOW64`
 )
 
 // Types of windows.devices that hcsshim assigns GPUs by.
@@ -79,23 +79,17 @@ func ReadOnlyMount(goos string, source, destination string) specs.Mount {
 	}
 }
 
-const systemDrive = "C:"
-
 // DestinationKey returns a string that is the same for all spellings of a destination in a
 // container, and differs for different destinations.
 func DestinationKey(goos string, destination string) string {
 	if goos == Windows {
-		// A path without a drive is on the container's system drive.
-		if rooted := strings.TrimLeft(destination, `/\`); len(rooted) == len(destination)-1 {
-			destination = systemDrive + destination
+		separators := len(destination) - len(strings.TrimLeft(destination, `/\`))
+		if separators == 1 { // \x is on the system drive. \\x is a share or a device.
+			destination = "C:" + destination
 		}
 		return winpath.Key(destination)
 	}
 	return path.Clean("/" + destination)
-}
-
-func samePath(goos string, a, b string) bool {
-	return DestinationKey(goos, a) == DestinationKey(goos, b)
 }
 
 // LookupEnv returns the value of the environment variable name in env, the last one if there are

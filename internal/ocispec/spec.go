@@ -10,8 +10,8 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// ErrSpec means that data is not an OCI runtime spec.
-var ErrSpec = errors.New("not an OCI runtime spec that can be edited")
+// errSpec means that data is not an OCI runtime spec.
+var errSpec = errors.New("not an OCI runtime spec that can be edited")
 
 // Spec is a parsed OCI runtime spec. It consists of the JSON and the lists in it that
 // edits change.
@@ -38,15 +38,14 @@ type SpecInfo struct {
 	HasWindows, HyperV bool
 }
 
-// ParseSpec parses a spec, which keeps data: it must not be changed. The error matches
-// [ErrSpec].
+// ParseSpec parses a spec, which keeps data: it must not be changed.
 func ParseSpec(data []byte) (Spec, error) {
 	if !gjson.ValidBytes(data) {
-		return Spec{}, fmt.Errorf("%w: %w", ErrSpec, errMalformed)
+		return Spec{}, fmt.Errorf("%w: %w", errSpec, errMalformed)
 	}
 	value := gjson.ParseBytes(data)
 	if !value.IsObject() {
-		return Spec{}, fmt.Errorf("%w: %w", ErrSpec, errNotObject)
+		return Spec{}, fmt.Errorf("%w: %w", errSpec, errNotObject)
 	}
 	var e editor
 	root := &object{members: members(value)}
@@ -69,7 +68,7 @@ func ParseSpec(data []byte) (Spec, error) {
 		}
 	}
 	if e.err != nil {
-		return Spec{}, fmt.Errorf("%w: %w", ErrSpec, e.err)
+		return Spec{}, fmt.Errorf("%w: %w", errSpec, e.err)
 	}
 	return s, nil
 }
@@ -77,7 +76,7 @@ func ParseSpec(data []byte) (Spec, error) {
 // Apply returns the spec with edits applied. Everything else stays as it is,
 // unknown fields included, and the spec's own mounts take precedence. When there is nothing
 // to change, the result is the data that the spec was parsed from and changed is
-// false. Errors match [ErrSpec]. The spec must not be used again.
+// false. The spec must not be used again.
 func (s Spec) Apply(edits Edits) (data []byte, changed bool, err error) {
 	// These lists are read only now, so that an error in them does not stop a container that gets
 	// no edits.
@@ -88,15 +87,15 @@ func (s Spec) Apply(edits Edits) (data []byte, changed bool, err error) {
 	mounts := readList[specs.Mount](&e, s.root, "mounts")
 
 	destinationKey := func(destination string) string { return DestinationKey(s.OS, destination) }
-	names, variables := s.changedEnv(edits.Env)
-	editList(&e, s.env, names, variables, s.envName)
+	keys, variables := s.changedEnv(edits.Env)
+	editList(&e, s.env, keys, variables, s.envKey)
 	editList(&e, s.windowsDevices, convert(edits.RemoveWindowsDevices, windowsDeviceKey), edits.WindowsDevices, windowsDeviceKey)
 	editList(&e, devices, nil, convert(edits.LinuxDevices, linuxDevice), func(d specs.LinuxDevice) string { return d.Path })
 	editList(&e, deviceRules, nil, convert(edits.LinuxDevices, deviceRule), deviceRuleKey)
 	editList(&e, mounts, convert(edits.RemoveMounts, destinationKey), edits.Mounts, func(m specs.Mount) string { return destinationKey(m.Destination) })
 	switch {
 	case e.err != nil:
-		return nil, false, fmt.Errorf("%w: %w", ErrSpec, e.err)
+		return nil, false, fmt.Errorf("%w: %w", errSpec, e.err)
 	case !e.changed:
 		return s.data, false, nil
 	}
@@ -104,26 +103,26 @@ func (s Spec) Apply(edits Edits) (data []byte, changed bool, err error) {
 }
 
 // changedEnv returns those of variables whose values the container does not have yet, and
-// their names. The others stay where they are.
-func (s Spec) changedEnv(variables []string) (names, changed []string) {
+// their keys. The others stay where they are.
+func (s Spec) changedEnv(variables []string) (keys, changed []string) {
 	for i, variable := range variables {
 		name, value, _ := strings.Cut(variable, "=")
-		_, isOverridden := LookupEnv(s.OS, variables[i+1:], name)
-		if before, found := LookupEnv(s.OS, s.Env, name); !isOverridden && (!found || before != value) {
-			names, changed = append(names, s.envName(variable)), append(changed, variable)
+		_, isSetLater := LookupEnv(s.OS, variables[i+1:], name)
+		if before, found := LookupEnv(s.OS, s.Env, name); !isSetLater && (!found || before != value) {
+			keys, changed = append(keys, s.envKey(variable)), append(changed, variable)
 		}
 	}
-	return names, changed
+	return keys, changed
 }
 
-// envName returns the name of an environment variable with its "=", "" if there is no "=". Windows
+// envKey returns the name of an environment variable with its "=", "" if there is no "=". Windows
 // ignores the case of names.
-func (s Spec) envName(variable string) string {
-	name := variable[:strings.IndexByte(variable, '=')+1]
+func (s Spec) envKey(variable string) string {
+	key := variable[:strings.IndexByte(variable, '=')+1]
 	if s.OS == Windows {
-		return strings.ToUpper(name)
+		return strings.ToUpper(key)
 	}
-	return name
+	return key
 }
 
 // windowsDeviceKey returns the same value for all spellings of a device.

@@ -139,8 +139,8 @@ func TestApplyRefuses(t *testing.T) {
 		`{"mounts":[}`, `{"mounts":[{"destination":"/a"`, `{"mounts" []}`, `{"mounts":[] "a":1}`, `{"mounts":]}`, `{"a":"b`, `{"a":\"b}`, `{,}`,
 		`{"process":[]}`, `{"process":{"env":{}}}`, `{"process":{"env":["A=B",1]}}`, `{"process":{"env":"A=B"}}`, `{"process":{"env":[],"Env":[]}}`,
 	} {
-		if got, err := apply([]byte(spec), edits); !errors.Is(err, ErrSpec) {
-			t.Errorf("%s: %s, error %v, want ErrSpec", spec, got, err)
+		if got, err := apply([]byte(spec), edits); !errors.Is(err, errSpec) {
+			t.Errorf("%s: %s, error %v, want errSpec", spec, got, err)
 		}
 	}
 }
@@ -155,8 +155,8 @@ func TestParseSpecReadsFactsOnly(t *testing.T) {
 		if _, err := ParseSpec([]byte(spec)); err != nil {
 			t.Errorf("%s: %v", spec, err)
 		}
-		if got, err := apply([]byte(spec), Edits{Env: []string{"A=B"}}); !errors.Is(err, ErrSpec) {
-			t.Errorf("%s: %s, error %v, want ErrSpec", spec, got, err)
+		if got, err := apply([]byte(spec), Edits{Env: []string{"A=B"}}); !errors.Is(err, errSpec) {
+			t.Errorf("%s: %s, error %v, want errSpec", spec, got, err)
 		}
 	}
 }
@@ -209,8 +209,8 @@ func FuzzSpec(f *testing.F) {
 				return
 			}
 			once, changed, err := spec.Apply(edits)
-			if err != nil && !errors.Is(err, ErrSpec) {
-				t.Fatalf("error %v does not match ErrSpec", err)
+			if err != nil && !errors.Is(err, errSpec) {
+				t.Fatalf("error %v does not match errSpec", err)
 			}
 			if refused(err) {
 				t.Fatalf("the runtimes accept what cannot be edited: %v", err)

@@ -137,7 +137,7 @@ func (r Resolver) destination(text, directory string) (string, error) {
 	if directory != "" && (to.absolute || r.OS != ocispec.Windows) {
 		return "", errDirectory
 	}
-	allowed, refusal := []string{ocispec.System32, ocispec.SysWOW64}, errDestination
+	allowed, refusal := []string{ocispec.System32Dir, ocispec.SysWOW64Dir}, errDestination
 	if r.OS == ocispec.Linux {
 		allowed = []string{linuxDir}
 	}
@@ -148,7 +148,7 @@ func (r Resolver) destination(text, directory string) (string, error) {
 		}
 		dir := allowed[0]
 		if directory == policy.SysWOW64 {
-			dir = ocispec.SysWOW64
+			dir = ocispec.SysWOW64Dir
 		}
 		path = joinPath(r.OS, dir, path)
 	}

@@ -297,7 +297,7 @@ func FuzzMounts(f *testing.F) {
 		f.Add(seed)
 	}
 	root := windowsNode()
-	allowed := []string{ocispec.System32, ocispec.SysWOW64}
+	allowed := []string{ocispec.System32Dir, ocispec.SysWOW64Dir}
 	f.Fuzz(func(t *testing.T, text string) {
 		files, err := List{"list", text}.parse()
 		if err != nil {
@@ -324,7 +324,7 @@ func FuzzMounts(f *testing.F) {
 			if !slices.ContainsFunc(allowed, func(dir string) bool {
 				return strings.HasPrefix(winpath.Key(m.Destination), winpath.Key(dir)+`\`)
 			}) ||
-				winpath.Equal(m.Destination, ocispec.System32+`\kernel32.dll`) || strings.ContainsAny(m.Destination[2:], `:*?"<>|`) {
+				winpath.Equal(m.Destination, ocispec.System32Dir+`\kernel32.dll`) || strings.ContainsAny(m.Destination[2:], `:*?"<>|`) {
 				t.Fatalf("%+v", m)
 			}
 		}
