@@ -3,7 +3,7 @@
 //
 // It reads the node only through [Files]. Applying edits twice changes nothing. The runtime shim
 // links this package, so the other forms of edits are in packages of their own: runflags for ctr and
-// nerdctl, and cdi.
+// nerdctl, and cmd/dxctl/cdi.
 package ocispec
 
 import (

@@ -11,7 +11,7 @@ import (
 
 	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"github.com/directx-nri/directx-nri/internal/ocispec/cdi"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/cdi"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/test/bed"
 )

@@ -1,4 +1,6 @@
-// Package cdi has the commands that write and remove the node's CDI specification.
+// Package cdi has the commands that write and remove the node's CDI specification. With it, Docker,
+// Podman, nerdctl and containerd's CRI plugin make the edits of Linux containers, without the NRI
+// plugin and the runtime shim.
 package cdi
 
 import (
@@ -21,7 +23,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/ocispec"
-	"github.com/directx-nri/directx-nri/internal/ocispec/cdi"
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
@@ -152,11 +153,11 @@ func (o *options) generate(present []discovery.Device, p policy.Policy, stderr i
 	if err != nil {
 		return nil, 0, fmt.Errorf("%w: %w", errNoUsableGPU, err)
 	}
-	var devices []cdi.Device
+	var devices []device
 	add := func(gpus []discovery.Device, names ...string) (notes []ocispec.SkippedFile, err error) {
 		edits, notes, err := ocispec.BuildEdits(ocispec.Linux, gpus, nil, o.Files(), p)
 		for _, name := range names {
-			devices = append(devices, cdi.Device{Name: name, Edits: edits})
+			devices = append(devices, device{name, edits})
 		}
 		return notes, err
 	}
@@ -164,7 +165,7 @@ func (o *options) generate(present []discovery.Device, p policy.Policy, stderr i
 		if _, usable := discovery.Find(all, d.InstanceID); !usable {
 			continue
 		}
-		if _, err := add([]discovery.Device{d}, strconv.Itoa(i), cdi.Name(d.InstanceID)); err != nil {
+		if _, err := add([]discovery.Device{d}, strconv.Itoa(i), Name(d.InstanceID)); err != nil {
 			return nil, 0, err
 		}
 	}
@@ -173,7 +174,7 @@ func (o *options) generate(present []discovery.Device, p policy.Policy, stderr i
 		return nil, 0, err
 	}
 	o.ReportMissing(stderr, notes)
-	spec, err := cdi.Spec(devices)
+	spec, err := newSpec(devices)
 	if err != nil {
 		return nil, 0, err
 	}

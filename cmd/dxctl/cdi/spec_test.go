@@ -41,7 +41,7 @@ func TestRuntimesMakeTheSameEdits(t *testing.T) {
 	if err != nil || len(edits.LinuxDevices) != 2 || len(edits.Mounts) != 1 || len(edits.Env) != 3 {
 		t.Fatalf("%+v %v", edits, err)
 	}
-	spec, err := Spec([]Device{{"all", edits}})
+	spec, err := newSpec([]device{{"all", edits}})
 	testutil.NoError(t, err)
 	if spec.Version != "0.5.0" {
 		t.Errorf("the specification has version %s, which Podman 4 does not read", spec.Version)
@@ -70,13 +70,13 @@ func TestRuntimesMakeTheSameEdits(t *testing.T) {
 
 func TestEditsWithoutCounterpart(t *testing.T) {
 	t.Parallel()
-	if _, err := Spec([]Device{{"0", ocispec.Edits{WindowsDevices: []specs.WindowsDevice{{ID: "x"}}}}}); !errors.Is(err, errors.ErrUnsupported) {
+	if _, err := newSpec([]device{{"0", ocispec.Edits{WindowsDevices: []specs.WindowsDevice{{ID: "x"}}}}}); !errors.Is(err, errors.ErrUnsupported) {
 		t.Error(err)
 	}
-	if _, err := Spec([]Device{{Name: "a b"}}); err == nil || !strings.Contains(err.Error(), `"a b"`) {
+	if _, err := newSpec([]device{{name: "a b"}}); err == nil || !strings.Contains(err.Error(), `"a b"`) {
 		t.Error(err)
 	}
-	if _, err := Spec([]Device{{Name: "0"}, {Name: "0"}}); err == nil || !strings.Contains(err.Error(), `"0"`) {
+	if _, err := newSpec([]device{{name: "0"}, {name: "0"}}); err == nil || !strings.Contains(err.Error(), `"0"`) {
 		t.Error(err)
 	}
 }

@@ -1,7 +1,3 @@
-// Package cdi converts [ocispec.Edits] of Linux containers to a specification of the
-// Container Device Interface, by which Docker, Podman, nerdctl and containerd's CRI
-// plugin make them without the NRI plugin and the runtime shim.
-// https://github.com/cncf-tags/container-device-interface/blob/v1.1.1/SPEC.md
 package cdi
 
 import (
@@ -19,28 +15,29 @@ import (
 // Kind is the CDI kind of the GPUs: containers request directx.microsoft.com/gpu=NAME.
 const Kind = "directx.microsoft.com/gpu"
 
-// Device is a name and the edits of a container that requests it.
-type Device struct {
-	Name  string
-	Edits ocispec.Edits
+// device is a name and the edits of a container that requests it.
+type device struct {
+	name  string
+	edits ocispec.Edits
 }
 
-// Spec returns the specification of devices, in the oldest version that has what it
+// newSpec returns the specification of devices, in the oldest version that has what it
 // needs: Podman 4 reads no version after 0.5.0. An error means that a name is not valid or not unique, or
 // that CDI has no counterpart for an edit.
-func Spec(devices []Device) (*cdispec.Spec, error) {
+// https://github.com/cncf-tags/container-device-interface/blob/v1.1.1/SPEC.md
+func newSpec(devices []device) (*cdispec.Spec, error) {
 	spec := &cdispec.Spec{Kind: Kind}
 	for i, d := range devices {
-		if err := parser.ValidateDeviceName(d.Name); err != nil {
-			return nil, fmt.Errorf("CDI device %q: %w", d.Name, err)
+		if err := parser.ValidateDeviceName(d.name); err != nil {
+			return nil, fmt.Errorf("CDI device %q: %w", d.name, err)
 		}
-		if slices.ContainsFunc(devices[:i], func(other Device) bool { return other.Name == d.Name }) {
-			return nil, fmt.Errorf("two GPUs have the CDI name %q: change an instanceID in the inventory", d.Name)
+		if slices.ContainsFunc(devices[:i], func(other device) bool { return other.name == d.name }) {
+			return nil, fmt.Errorf("two GPUs have the CDI name %q: change an instanceID in the inventory", d.name)
 		}
-		if len(d.Edits.RemoveMounts)+len(d.Edits.RemoveWindowsDevices)+len(d.Edits.WindowsDevices) > 0 {
-			return nil, fmt.Errorf("CDI device %q: %w", d.Name, errors.ErrUnsupported)
+		if len(d.edits.RemoveMounts)+len(d.edits.RemoveWindowsDevices)+len(d.edits.WindowsDevices) > 0 {
+			return nil, fmt.Errorf("CDI device %q: %w", d.name, errors.ErrUnsupported)
 		}
-		spec.Devices = append(spec.Devices, cdispec.Device{Name: d.Name, ContainerEdits: containerEdits(d.Edits)})
+		spec.Devices = append(spec.Devices, cdispec.Device{Name: d.name, ContainerEdits: containerEdits(d.edits)})
 	}
 	version, err := cdispec.MinimumRequiredVersion(spec)
 	if err != nil {
