@@ -157,16 +157,14 @@ func (d *Decider) buildOutcome(request Request, devices []discovery.Device) (*Ou
 	}
 	var lists []extramounts.List
 	for _, list := range request.extraMounts {
-		switch {
-		case !request.honors(list, d.Policy):
-		case list.fromEnv && !d.Policy.ExtraMounts.Configured:
-			return nil, cause{
-				fmt.Errorf("extra mounts: %s has no effect unless the configuration sets extraMounts.sources", ExtraMountsVariable),
-				ReasonPolicy, "use the annotation " + ExtraMountsAnnotation,
-			}
-		default:
-			lists = append(lists, extramounts.List{Origin: list.origin, Text: list.value})
+		if !request.honors(list, d.Policy) {
+			continue
 		}
+		if list.fromEnv && !d.Policy.ExtraMounts.Configured {
+			err := fmt.Errorf("extra mounts: %s has no effect unless the configuration sets extraMounts.sources", ExtraMountsVariable)
+			return nil, WithReason(ReasonPolicy, err, "use the annotation "+ExtraMountsAnnotation)
+		}
+		lists = append(lists, extramounts.List{Origin: list.origin, Text: list.value})
 	}
 	resolver := extramounts.Resolver{ExtraMounts: d.Policy.ExtraMounts, OS: container.OS, Files: d.Files}
 	extra, err := resolver.Mounts(lists, devices, edits.Mounts)
@@ -174,7 +172,7 @@ func (d *Decider) buildOutcome(request Request, devices []discovery.Device) (*Ou
 	case errors.Is(err, extramounts.ErrRead):
 		return nil, err
 	case err != nil:
-		return nil, cause{err, ReasonPolicy, ""}
+		return nil, WithReason(ReasonPolicy, err, "")
 	}
 	edits.Mounts = append(edits.Mounts, extra...)
 	return &Outcome{Devices: devices, Edits: edits, Skipped: skipped}, nil

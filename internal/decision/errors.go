@@ -1,7 +1,6 @@
 package decision
 
 import (
-	"cmp"
 	"context"
 	"errors"
 
@@ -32,11 +31,13 @@ const (
 	ReasonOther         Reason = "other"
 )
 
+// RunDoctor is the default remedy of an error whose cause is not known here.
+const RunDoctor = "run 'dxctl doctor' on this node"
+
 const (
 	removeVariables = "remove environment variables that begin with " + allocation.EnvPrefix + " from the pod and the image"
 	requestByLimits = removeVariables + ", and request the GPU in the container's resource limits"
 	restoreGPU      = "restore the GPU, or delete the pod so that its replacement gets another one"
-	runDoctor       = "run 'dxctl doctor' on this node"
 )
 
 // cause is why a container is not started: an error with its reason and the default remedy, "" if
@@ -47,34 +48,39 @@ type cause struct {
 	remedy string
 }
 
-func newCause(reason Reason, message, remedy string) cause {
-	return cause{errors.New(message), reason, remedy}
-}
-
-// Causes that decisions find.
+// Errors that decisions find. See causes for their reasons and remedies.
 var (
-	errHyperV     = newCause(ReasonHyperV, "it is isolated by Hyper-V, and GPUs are for process-isolated containers only", "use a runtime class with process isolation")
-	errOutsidePod = newCause(ReasonRequest, "it presents an allocation but belongs to no pod",
-		removeVariables+"; outside Kubernetes a container requests GPUs with the annotation "+VisibleAnnotation+" or, on Windows, the environment variable "+VisibleVariable)
-	errOverridden    = newCause(ReasonWrongVariable, "it was allocated, but the container overrides the environment variable", removeVariables)
-	errWrongVariable = newCause(ReasonWrongVariable, "the allocation is for another resource", requestByLimits)
-	errDeviceGone    = newCause(ReasonDeviceGone, "it is no longer on this node", restoreGPU)
-	errDeviceFailed  = newCause(ReasonDeviceGone, "it cannot be used", restoreGPU)
-	errUnknownGPUs   = newCause(ReasonOther, "the GPUs of this node are unknown", runDoctor)
-	errNoSuchGPU     = newCause(ReasonRequest, "no GPU of this node matches", "")
-	errBadRequest    = newCause(ReasonRequest, "invalid request", "")
+	errHyperV        = errors.New("it is isolated by Hyper-V, and GPUs are for process-isolated containers only")
+	errOutsidePod    = errors.New("it presents an allocation but belongs to no pod")
+	errOverridden    = errors.New("it was allocated, but the container overrides the environment variable")
+	errWrongVariable = errors.New("the allocation is for another resource")
+	errDeviceGone    = errors.New("it is no longer on this node")
+	errDeviceFailed  = errors.New("it cannot be used")
+	errUnknownGPUs   = errors.New("the GPUs of this node are unknown")
+	errNoSuchGPU     = errors.New("no GPU of this node matches")
+	errBadRequest    = errors.New("invalid request")
 )
 
-// sentinelCauses returns the causes of the sentinel errors of other packages.
-func sentinelCauses() []cause {
+// causes returns the causes of sentinel errors. If an error matches several, the first one counts.
+func causes() []cause {
 	return []cause{
+		{errHyperV, ReasonHyperV, "use a runtime class with process isolation"},
+		{errOutsidePod, ReasonRequest, removeVariables + "; outside Kubernetes a container requests GPUs with the annotation " +
+			VisibleAnnotation + " or, on Windows, the environment variable " + VisibleVariable},
+		{errOverridden, ReasonWrongVariable, removeVariables},
+		{errWrongVariable, ReasonWrongVariable, requestByLimits},
+		{errDeviceGone, ReasonDeviceGone, restoreGPU},
+		{errDeviceFailed, ReasonDeviceGone, restoreGPU},
+		{errUnknownGPUs, ReasonOther, RunDoctor},
+		{errNoSuchGPU, ReasonRequest, ""},
+		{errBadRequest, ReasonRequest, ""},
 		{allocation.ErrMalformedToken, ReasonWrongVariable, requestByLimits},
 		{allocation.ErrHeld, ReasonHeld, requestByLimits},
 		{allocation.ErrNotFound, ReasonNoRecord, removeVariables + "; if there are none, the record is lost: delete the pod, and its replacement gets a new one"},
 		{allocation.ErrUnreadable, ReasonUnreadable, "delete the pod so that its replacement gets a new allocation, then remove the file"},
-		{durable.ErrNotPrivate, ReasonUnreadable, runDoctor},
+		{durable.ErrNotPrivate, ReasonUnreadable, RunDoctor},
 		{ocispec.ErrNotAssignable, ReasonDeviceGone, "check how discovery describes the device: 'dxctl devices'"},
-		{context.DeadlineExceeded, ReasonSlow, runDoctor},
+		{context.DeadlineExceeded, ReasonSlow, RunDoctor},
 		{errlog.ErrInternal, ReasonOther, ""},
 	}
 }
@@ -84,12 +90,12 @@ func causeOf(err error) cause {
 	if c, ok := errors.AsType[cause](err); ok {
 		return c
 	}
-	for _, c := range sentinelCauses() {
+	for _, c := range causes() {
 		if errors.Is(err, c.error) {
 			return c
 		}
 	}
-	return cause{err, ReasonOther, runDoctor}
+	return cause{err, ReasonOther, RunDoctor}
 }
 
 // WithDefaultRemedy returns err with the default remedy of its cause, unless it has a remedy.
@@ -101,9 +107,9 @@ func WithDefaultRemedy(err error) error {
 	return errlog.WithRemedy(err, remedy)
 }
 
-// WithReason returns err with a reason and a default remedy, 'dxctl doctor' if it is "".
+// WithReason returns err with a reason and a default remedy, "" if its string includes the remedy.
 func WithReason(reason Reason, err error, remedy string) error {
-	return cause{err, reason, cmp.Or(remedy, runDoctor)}
+	return cause{err, reason, remedy}
 }
 
 // Unwrap returns the error without the reason.

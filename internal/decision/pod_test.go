@@ -273,7 +273,7 @@ func TestExtraMountsThatCannotBeRead(t *testing.T) {
 	d.Files, d.Policy = brokenFiles{}, permissive()
 	c := ofPod("DIRECTX_ALLOCATION_DISPLAY=" + tokens[display])
 	c.PodAnnotations = map[string]string{ExtraMountsAnnotation: "a.exe"}
-	if _, _, err := decide(t.Context(), d, read(c)); err == nil || ReasonOf(err) != ReasonOther || !strings.HasSuffix(err.Error(), runDoctor) {
+	if _, _, err := decide(t.Context(), d, read(c)); err == nil || ReasonOf(err) != ReasonOther || !strings.HasSuffix(err.Error(), RunDoctor) {
 		t.Errorf("reason %q: %v", ReasonOf(err), err)
 	}
 }

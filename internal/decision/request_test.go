@@ -105,7 +105,7 @@ func TestReasonOf(t *testing.T) {
 		ReasonRequest:       {errOutsidePod, errNoSuchGPU, errBadRequest},
 		ReasonSlow:          {context.DeadlineExceeded},
 		ReasonOther:         {errors.New("a panic"), errUnknownGPUs},
-		ReasonConfig:        {WithReason(ReasonConfig, allocation.ErrHeld, "")},
+		ReasonConfig:        {WithReason(ReasonConfig, allocation.ErrHeld, RunDoctor)},
 	} {
 		for _, err := range errs {
 			err = Container{Name: "main", Pod: &Pod{}}.RefusalError(fmt.Errorf("X: %w; do this", err))
@@ -126,9 +126,9 @@ func TestRemedies(t *testing.T) {
 	specific := errlog.WithRemedy(errDenied, "do this")
 	for want, err := range map[string]error{
 		"A: it is no longer on this node; " + restoreGPU:               fmt.Errorf("A: %w", errDeviceGone),
-		"denied; " + runDoctor:                                         errDenied,
-		"config: denied; " + runDoctor:                                 WithReason(ReasonConfig, fmt.Errorf("config: %w", errDenied), ""),
-		"denied; do this":                                              WithReason(ReasonConfig, specific, ""),
+		"denied; " + RunDoctor:                                         errDenied,
+		"config: denied; " + RunDoctor:                                 WithReason(ReasonConfig, fmt.Errorf("config: %w", errDenied), RunDoctor),
+		"denied; do this":                                              WithReason(ReasonConfig, specific, RunDoctor),
 		"the GPUs of this node are unknown: denied; do this":           fmt.Errorf("%w: %w", errUnknownGPUs, specific),
 		"directory is not private; do this":                            errlog.WithRemedy(durable.ErrNotPrivate, "do this"),
 		"no GPU of this node matches 7":                                fmt.Errorf("%w 7", errNoSuchGPU),

@@ -53,7 +53,7 @@ func (d *Decider) standaloneDevices(ctx context.Context, visible setting, assign
 	}
 	present, err := d.Source.Devices(ctx)
 	if err != nil {
-		return nil, cause{fmt.Errorf("%w: %w", errUnknownGPUs, err), ReasonOther, "to start the container without a GPU, set the " + visible.origin + " to " + visibleNone}
+		return nil, WithReason(ReasonOther, fmt.Errorf("%w: %w", errUnknownGPUs, err), "to start the container without a GPU, set the "+visible.origin+" to "+visibleNone)
 	}
 	devices, err := Select(visible.value, present)
 	if err != nil {

@@ -181,7 +181,7 @@ func (s *shim) editBundle() (err error) {
 		s.log().WithField("container", s.container.ID).WithError(err).Info("Container starts unchanged: its devices may be no GPUs")
 		return nil
 	case err != nil:
-		return decision.WithReason(decision.ReasonConfig, err, "")
+		return decision.WithReason(decision.ReasonConfig, err, decision.RunDoctor)
 	}
 	s.policy = &p
 	decider := decision.NewDecider(s.stateDir, p, s.container.OS, s.files, s.log())
