@@ -420,7 +420,7 @@ func TestApplyInventory(t *testing.T) {
 	if err != nil || !p.UseInventory || p.Source != want {
 		t.Errorf("%+v, %v", p, err)
 	}
-	if devices, err := node.Inventory(stateDir).Devices(t.Context()); err != nil || !cmp.Equal(devices, []discovery.Device{{InstanceID: "a"}}) {
+	if devices, err := node.CompiledInventory(stateDir).Devices(t.Context()); err != nil || !cmp.Equal(devices, []discovery.Device{{InstanceID: "a"}}) {
 		t.Errorf("devices %v, %v", devices, err)
 	}
 	// A damaged policy is replaced.
@@ -430,7 +430,7 @@ func TestApplyInventory(t *testing.T) {
 	if p, err := policy.Read(stateDir); err != nil || p.UseInventory {
 		t.Errorf("%+v, %v", p, err)
 	}
-	if _, err := os.Stat(node.Inventory(stateDir).Path()); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(node.CompiledInventory(stateDir).Path()); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the compiled inventory is still there: %v", err)
 	}
 }

@@ -28,7 +28,7 @@ func (c Compiler) Apply() (Compiled, error) {
 // policy that cannot be read, because the sources have its whole content.
 func Install(stateDir string, c Compiled) error {
 	if c.Policy.UseInventory {
-		if err := node.Inventory(stateDir).Write(c.Devices); err != nil {
+		if err := node.CompiledInventory(stateDir).Write(c.Devices); err != nil {
 			return err
 		}
 	}
@@ -36,7 +36,7 @@ func Install(stateDir string, c Compiled) error {
 		return err
 	}
 	if !c.Policy.UseInventory {
-		return node.Inventory(stateDir).Remove()
+		return node.CompiledInventory(stateDir).Remove()
 	}
 	return nil
 }

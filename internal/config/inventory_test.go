@@ -220,9 +220,9 @@ func FuzzParseInventory(f *testing.F) {
 			t.Fatalf("the schema refuses it: %v", err)
 		}
 		stateDir := t.TempDir()
-		testutil.NoError(t, node.Inventory(stateDir).Write(devices))
+		testutil.NoError(t, node.CompiledInventory(stateDir).Write(devices))
 		for _, d := range devices {
-			found, err := node.Inventory(stateDir).Find(t.Context(), []string{d.InstanceID})
+			found, err := node.CompiledInventory(stateDir).Find(t.Context(), []string{d.InstanceID})
 			if err != nil || !cmp.Equal(found, []discovery.Device{d}) {
 				t.Fatalf("%q: %v\n%s", d.InstanceID, err, cmp.Diff([]discovery.Device{d}, found))
 			}

@@ -146,7 +146,7 @@ func (w *watched) wait(d time.Duration, want string, wantNext bool) {
 	next := len(w.returned) > 0
 	installed, err := policy.Read(w.c.StateDir)
 	if err == nil && installed.UseInventory {
-		_, err = node.Inventory(w.c.StateDir).Devices(w.t.Context())
+		_, err = node.CompiledInventory(w.c.StateDir).Devices(w.t.Context())
 	}
 	if next != wantNext || err != nil || !durable.Exists(policy.Path(w.c.StateDir)) {
 		w.t.Errorf("a new policy is in force: %t; the installed one: %v", next, err)
@@ -185,7 +185,7 @@ func TestWatch(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 		// A policy or compiled inventory that is lost, damaged or changed is written again.
-		for _, path := range []string{policy.Path(stateDir), node.Inventory(stateDir).Path()} {
+		for _, path := range []string{policy.Path(stateDir), node.CompiledInventory(stateDir).Path()} {
 			good, err := os.ReadFile(path)
 			testutil.NoError(t, err)
 			for _, text := range []string{"", string(good[:10]), string(good[:len(good)-1]) + " "} {

@@ -121,7 +121,7 @@ func decide(ctx context.Context, d *Decider, request Request) (edits ocispec.Edi
 // The remedy of an inventory that cannot be read is the only one.
 func TestPodsRemedyOfTheInventory(t *testing.T) {
 	t.Parallel()
-	d, tokens := recorded(t, node.Inventory(t.TempDir()), map[string][]string{display: {`PCI\A`}})
+	d, tokens := recorded(t, node.CompiledInventory(t.TempDir()), map[string][]string{display: {`PCI\A`}})
 	_, _, err := decide(t.Context(), d, read(ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display])))
 	const remedy = "; run 'dxctl config apply', or restart directx-advertiser, to write it again"
 	if err == nil || strings.Count(err.Error(), "; ") != 1 || !strings.HasSuffix(err.Error(), remedy) || ReasonOf(err) != ReasonOther {

@@ -68,7 +68,7 @@ func benchNode(b *testing.B) *bed {
 		n.write(name, "")
 		gpu.Libraries = append(gpu.Libraries, discovery.Library{Source: n.path(name), Destination: "/usr/lib/wsl/" + name})
 	}
-	testutil.NoError(b, node.Inventory(n.path("state")).Write([]discovery.Device{gpu}))
+	testutil.NoError(b, node.CompiledInventory(n.path("state")).Write([]discovery.Device{gpu}))
 	return n
 }
 

@@ -49,7 +49,7 @@ func newBed(t testing.TB) *bed {
 		DeviceNodes: []discovery.DeviceNode{{Path: "/dev/null", ContainerPath: "/dev/dxg"}},
 		Libraries:   []discovery.Library{library("d3d12.so"), library("missing.so")},
 	}
-	testutil.NoError(b.t, node.Inventory(b.path("state")).Write([]discovery.Device{gpu}))
+	testutil.NoError(b.t, node.CompiledInventory(b.path("state")).Write([]discovery.Device{gpu}))
 	b.configure(nil)
 	return b
 }

@@ -48,7 +48,7 @@ func (d *Daemon) readInstalled(ctx context.Context) (*configuration, error) {
 	}
 	c := &configuration{Compiled: config.Compiled{Policy: p}}
 	if p.UseInventory {
-		c.Devices, err = node.Inventory(d.compiler.StateDir).Devices(ctx)
+		c.Devices, err = node.CompiledInventory(d.compiler.StateDir).Devices(ctx)
 	}
 	return c, err
 }

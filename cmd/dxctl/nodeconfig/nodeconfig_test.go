@@ -117,7 +117,7 @@ func TestConfigApplyAndShow(t *testing.T) {
 			t.Errorf("%v\n%s", err, out)
 		}
 	}
-	if devices, err := node.Inventory(stateDir).Devices(t.Context()); err != nil || len(devices) != 1 {
+	if devices, err := node.CompiledInventory(stateDir).Devices(t.Context()); err != nil || len(devices) != 1 {
 		t.Errorf("%v, %v", devices, err)
 	}
 	// What is shown has its origin, and is a configuration that compiles to the same policy.

@@ -114,7 +114,7 @@ func (o *uninstallOptions) removeFiles(r *fileRemover, path, log string) error {
 	r.remove(os.Remove, log, log+".1", paths.Verification(o.StateDir))
 	if o.purge {
 		r.remove(os.RemoveAll, paths.Allocations(o.StateDir))
-		r.remove(os.Remove, policy.Path(o.StateDir), policy.RealShimPath(o.StateDir), node.Inventory(o.StateDir).Path(), node.Discovered(o.StateDir).Path(), o.labelsFile)
+		r.remove(os.Remove, policy.Path(o.StateDir), policy.RealShimPath(o.StateDir), node.CompiledInventory(o.StateDir).Path(), node.Discovered(o.StateDir).Path(), o.labelsFile)
 		r.removeUnfinished(o.StateDir)
 		r.removeEmpty(o.runtimeDir, o.StateDir)
 	} else if os.Remove(o.StateDir) != nil && durable.Exists(o.StateDir) {

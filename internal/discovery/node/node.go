@@ -18,11 +18,11 @@ type Options struct {
 	// UseInventory selects the compiled inventory in StateDir: see policy.Policy.
 	UseInventory bool
 	StateDir     string
-	// Live queries the driver on Linux. Without it, the GPUs are those in the file [Discovered],
+	// Live queries the driver on Linux. Without it, the GPUs are those in the list [Discovered],
 	// so that a container's start does not wait for the driver. On Windows, the driver is always
 	// queried.
 	Live bool
-	// Save implies Live. The list has the UUIDs of NVIDIA's GPUs, and on Linux is written to the file
+	// Save implies Live. The list has the UUIDs of NVIDIA's GPUs, and on Linux is written to the list
 	// [Discovered].
 	Save bool
 	// HostRoot is where the node's root directory is mounted, for a program in a container
@@ -39,20 +39,20 @@ var ErrNoInventory = errors.New("no inventory is configured")
 // reads nothing yet. Its error matches [ErrNoInventory].
 func Open(o Options) (discovery.Source, error) {
 	if o.UseInventory {
-		return Inventory(o.StateDir), nil
+		return CompiledInventory(o.StateDir), nil
 	}
 	source, err := openDriver(o)
 	if err != nil || !o.Save {
 		return source, err
 	}
-	return &savingSource{Source: source, uuids: nvidia.NewUUIDs(o.HostRoot), file: Discovered(o.StateDir)}, nil
+	return &savingSource{Source: source, uuids: nvidia.NewUUIDs(o.HostRoot), list: Discovered(o.StateDir)}, nil
 }
 
 // savingSource is the source with [Options.Save].
 type savingSource struct {
 	discovery.Source
 	uuids *nvidia.UUIDs
-	file  File
+	list  DeviceList
 }
 
 // Devices implements [discovery.Source]. It must not be called concurrently.
@@ -67,5 +67,5 @@ func (s *savingSource) Devices(ctx context.Context) ([]discovery.Device, error) 
 	if runtime.GOOS == "windows" { // There, all programs query the driver.
 		return devices, nil
 	}
-	return devices, s.file.Write(devices)
+	return devices, s.list.Write(devices)
 }

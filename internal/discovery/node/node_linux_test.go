@@ -55,11 +55,11 @@ func TestSavingSource(t *testing.T) {
 	for _, list := range [][]discovery.Device{{}, {{InstanceID: "A"}, {InstanceID: "B", LibraryPath: []string{"/usr/lib/wsl/lib"}}}, {{InstanceID: "B"}}, nil} {
 		if list == nil { // The file is lost.
 			list = gpus.list
-			testutil.NoError(t, os.Remove(s.file.Path()))
+			testutil.NoError(t, os.Remove(s.list.Path()))
 		}
 		gpus.list = list
 		devices, err := s.Devices(t.Context())
-		saved, readErr := s.file.Devices(t.Context())
+		saved, readErr := s.list.Devices(t.Context())
 		if err != nil || readErr != nil || !reflect.DeepEqual(devices, list) || !reflect.DeepEqual(saved, list) {
 			t.Errorf("%v: %v, %v; recorded %v, %v", list, devices, err, saved, readErr)
 		}
@@ -68,8 +68,8 @@ func TestSavingSource(t *testing.T) {
 	if _, err := s.Devices(t.Context()); !errors.Is(err, gpus.err) {
 		t.Error(err)
 	}
-	gpus.err, gpus.list, s.file = nil, nil, Discovered(filepath.Join(t.TempDir(), "file", "state"))
-	testutil.WriteFile(t, filepath.Dir(s.file.stateDir), "", 0o600)
+	gpus.err, gpus.list, s.list = nil, nil, Discovered(filepath.Join(t.TempDir(), "file", "state"))
+	testutil.WriteFile(t, filepath.Dir(s.list.stateDir), "", 0o600)
 	if _, err := s.Devices(t.Context()); err == nil {
 		t.Error("it is not saved")
 	}

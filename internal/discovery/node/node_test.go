@@ -18,7 +18,7 @@ func TestOpen(t *testing.T) {
 			}
 			continue
 		}
-		if _, ok := source.(File); err != nil || ok != inventory {
+		if _, ok := source.(DeviceList); err != nil || ok != inventory {
 			t.Errorf("inventory %t: %T, %v", inventory, source, err)
 		}
 	}

@@ -36,10 +36,10 @@ func devices(n int) (list []discovery.Device) {
 	return list
 }
 
-func TestFile(t *testing.T) {
+func TestDeviceList(t *testing.T) {
 	t.Parallel()
 	stateDir, list := t.TempDir(), devices(3)
-	source := Inventory(stateDir)
+	source := CompiledInventory(stateDir)
 	if _, err := source.Devices(t.Context()); err == nil {
 		t.Error("no error without a file")
 	}
@@ -95,7 +95,7 @@ func TestDamaged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			stateDir := t.TempDir()
-			file := Inventory(stateDir)
+			file := CompiledInventory(stateDir)
 			testutil.WriteFile(t, file.Path(), string(damaged), 0o600)
 			if _, err := file.Devices(t.Context()); err == nil || !strings.Contains(err.Error(), file.Path()) {
 				t.Errorf("error %v; want one that names the file", err)
@@ -127,7 +127,7 @@ func BenchmarkFind(b *testing.B) {
 	for _, n := range []int{2, 64} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			stateDir := b.TempDir()
-			source, ids := Inventory(stateDir), []string{device(n - 1).InstanceID}
+			source, ids := CompiledInventory(stateDir), []string{device(n - 1).InstanceID}
 			testutil.NoError(b, source.Write(devices(n)))
 			for b.Loop() {
 				if got, err := source.Find(b.Context(), ids); err != nil || len(got) != 1 {

@@ -27,21 +27,21 @@ const (
 	bufferSize = 16 << 10
 )
 
-// File is a list of GPUs in the state directory. As a [discovery.Source] it keeps nothing:
-// each call reads the file.
-type File struct{ stateDir, name string }
+// DeviceList is a file in the state directory with a list of GPUs. As a [discovery.Source] it keeps
+// nothing: each call reads the file.
+type DeviceList struct{ stateDir, name string }
 
-var _ discovery.Source = File{}
+var _ discovery.Source = DeviceList{}
 
-// Inventory returns the file of the compiled inventory.
-func Inventory(stateDir string) File { return File{stateDir, "devices.jsonl"} }
+// CompiledInventory returns the list of the compiled inventory.
+func CompiledInventory(stateDir string) DeviceList { return DeviceList{stateDir, "devices.jsonl"} }
 
-// Discovered returns the file of the GPUs that the driver listed last. On Linux, the
+// Discovered returns the list of the GPUs that the driver listed last. On Linux, the
 // programs that start containers read it and do not ask the driver.
-func Discovered(stateDir string) File { return File{stateDir, "discovered.jsonl"} }
+func Discovered(stateDir string) DeviceList { return DeviceList{stateDir, "discovered.jsonl"} }
 
 // Path returns the path of the file.
-func (f File) Path() string { return filepath.Join(f.stateDir, f.name) }
+func (l DeviceList) Path() string { return filepath.Join(l.stateDir, l.name) }
 
 // header is the first line of a file. A line with a device follows for each.
 type header struct {
@@ -51,7 +51,7 @@ type header struct {
 
 // Write replaces the list in one step and syncs it, unless it is the same. It creates the
 // state directory if necessary.
-func (f File) Write(devices []discovery.Device) (err error) {
+func (l DeviceList) Write(devices []discovery.Device) (err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("write the list of GPUs: %w", err)
@@ -61,31 +61,31 @@ func (f File) Write(devices []discovery.Device) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := durable.MakePrivate(f.stateDir); err != nil {
+	if err := durable.MakePrivate(l.stateDir); err != nil {
 		return err
 	}
-	return durable.Update(f.Path(), data, 0o600)
+	return durable.Update(l.Path(), data, 0o600)
 }
 
 // Remove removes the file if it exists.
-func (f File) Remove() error { return durable.Remove(f.Path()) }
+func (l DeviceList) Remove() error { return durable.Remove(l.Path()) }
 
-// Devices implements [discovery.Source]. The order is that of [File.Write].
-func (f File) Devices(context.Context) ([]discovery.Device, error) {
-	return f.read(func([]byte) bool { return true })
+// Devices implements [discovery.Source]. The order is that of [DeviceList.Write].
+func (l DeviceList) Devices(context.Context) ([]discovery.Device, error) {
+	return l.read(func([]byte) bool { return true })
 }
 
 // Find implements [discovery.Source]. It decodes only the devices that it returns.
-func (f File) Find(_ context.Context, instanceIDs []string) ([]discovery.Device, error) {
-	return f.read(func(line []byte) bool {
+func (l DeviceList) Find(_ context.Context, instanceIDs []string) ([]discovery.Device, error) {
+	return l.read(func(line []byte) bool {
 		return discovery.ContainsID(instanceIDs, gjson.GetBytes(line, "InstanceID").String())
 	})
 }
 
 // At implements [discovery.Source]. It decodes only this device.
-func (f File) At(_ context.Context, index int) (device discovery.Device, ok bool, err error) {
+func (l DeviceList) At(_ context.Context, index int) (device discovery.Device, ok bool, err error) {
 	current := -1
-	devices, err := f.read(func([]byte) bool {
+	devices, err := l.read(func([]byte) bool {
 		current++
 		return current == index
 	})
@@ -96,16 +96,16 @@ func (f File) At(_ context.Context, index int) (device discovery.Device, ok bool
 }
 
 // read returns the devices on the lines for which wanted returns true.
-func (f File) read(wanted func(line []byte) bool) (devices []discovery.Device, err error) {
+func (l DeviceList) read(wanted func(line []byte) bool) (devices []discovery.Device, err error) {
 	defer func() {
 		if err != nil {
-			err = errlog.WithRemedy(fmt.Errorf("read the list of GPUs %s: %w", f.Path(), err), policy.RewriteRemedy)
+			err = errlog.WithRemedy(fmt.Errorf("read the list of GPUs %s: %w", l.Path(), err), policy.RewriteRemedy)
 		}
 	}()
-	if err := durable.CheckPrivate(f.stateDir); err != nil {
+	if err := durable.CheckPrivate(l.stateDir); err != nil {
 		return nil, err
 	}
-	file, err := durable.Open(f.Path())
+	file, err := durable.Open(l.Path())
 	if err != nil {
 		return nil, err
 	}
