@@ -31,7 +31,7 @@ func computeGPU(id string) discovery.Device {
 	return d
 }
 
-func TestRegistration(t *testing.T) {
+func TestResourcesAreRegistered(t *testing.T) {
 	t.Parallel()
 	k := newBed(t, displayGPU("D"), computeGPU("C"), discovery.Device{InstanceID: "N"})
 	k.run()
@@ -183,7 +183,7 @@ func TestListTooLarge(t *testing.T) {
 	k.await(displayResource, ofA)
 }
 
-func TestStart(t *testing.T) {
+func TestStartWithoutGPU(t *testing.T) {
 	t.Parallel()
 	none := discovery.Device{InstanceID: "N"}
 	for _, test := range []struct {
@@ -207,7 +207,7 @@ func TestStart(t *testing.T) {
 	}
 }
 
-func TestEnd(t *testing.T) {
+func TestRunDoesNotWaitForCalls(t *testing.T) {
 	t.Parallel()
 	k := newBed(t, displayGPU("A"))
 	entered := make(chan struct{})
@@ -242,8 +242,8 @@ func TestEnd(t *testing.T) {
 	}
 }
 
-// TestEndThatFails: a record that cannot be removed has not ended, and causes no refresh.
-func TestEndThatFails(t *testing.T) {
+// TestRecordThatCannotBeRemoved: a record that cannot be removed has not ended, and causes no refresh.
+func TestRecordThatCannotBeRemoved(t *testing.T) {
 	t.Parallel()
 	k := newBed(t, displayGPU("A"))
 	k.pods.set(nil, "name-of-a")

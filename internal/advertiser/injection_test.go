@@ -105,7 +105,7 @@ func TestNoListDuringAllocation(t *testing.T) {
 	}
 }
 
-func TestStatus(t *testing.T) {
+func TestReport(t *testing.T) {
 	t.Parallel()
 	dir := testutil.ShortDir(t)
 	a := displayGPU("A")
@@ -141,7 +141,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-func TestAlive(t *testing.T) {
+func TestCheckAlive(t *testing.T) {
 	t.Parallel()
 	a := &Advertiser{listingBegan: time.Now().Add(time.Minute - maxSilence)}
 	if err := a.CheckAlive(); err != nil {

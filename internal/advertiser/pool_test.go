@@ -116,7 +116,7 @@ func TestReplicaID(t *testing.T) {
 	}
 }
 
-func TestNext(t *testing.T) {
+func TestPoolNext(t *testing.T) {
 	t.Parallel()
 	a, b, c := displayGPU("A"), displayGPU("B"), displayGPU("C")
 	unhealthy := b
@@ -248,7 +248,7 @@ func TestNext(t *testing.T) {
 	}
 }
 
-func TestValidate(t *testing.T) {
+func TestPoolValidate(t *testing.T) {
 	t.Parallel()
 	const uuid = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"
 	one, limited := policy.Resource{AllocationPolicy: policy.Distributed}, policy.Resource{AllocationPolicy: policy.Distributed, MaxPerContainer: 1}
@@ -291,7 +291,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-func TestList(t *testing.T) {
+func TestPoolList(t *testing.T) {
 	t.Parallel()
 	zero, far := displayGPU("A"), displayGPU("B")
 	zero.NUMANode, far.NUMANode = new(int), new(int)

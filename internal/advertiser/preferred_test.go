@@ -58,7 +58,7 @@ func isRefused(err error, want string) bool {
 	return want == "" && err == nil || want != "" && errors.Is(err, errInvalidRequest) && strings.Contains(err.Error(), want)
 }
 
-func TestPrefer(t *testing.T) {
+func TestPoolPrefer(t *testing.T) {
 	t.Parallel()
 	packed := policy.Resource{AllocationPolicy: policy.Packed, MixedDrivers: policy.AllowMixed}
 	one := policy.Resource{AllocationPolicy: policy.Distributed}

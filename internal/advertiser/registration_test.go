@@ -10,7 +10,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
-func TestDue(t *testing.T) {
+func TestRegistrationDue(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	identity := func(name string) localgrpc.Identity {

@@ -40,9 +40,9 @@ func testServer(config Config) *server {
 	return newServer(config, timing, newAllocateGuard(config.AllocatesAtCreation, timing.conflictWindow), poolOf(4, displayGPU("A")))
 }
 
-// TestCalls makes one call each of a server that has one GPU. A refused request leaves
+// TestServerCalls makes one call each of a server that has one GPU. A refused request leaves
 // no record, is logged and counted.
-func TestCalls(t *testing.T) {
+func TestServerCalls(t *testing.T) {
 	t.Parallel()
 	type call func(context.Context, *server) error
 	allocate := func(containers ...[]string) call {
@@ -142,8 +142,8 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-// TestAnswers: the interlock and the options are those of the node's system, and of its kubelet.
-func TestAnswers(t *testing.T) {
+// TestAnswerOnEachSystem: the interlock and the options are those of the node's system, and of its kubelet.
+func TestAnswerOnEachSystem(t *testing.T) {
 	t.Parallel()
 	const token = allocation.Token("0123456789abcdef0123456789abcdef")
 	for os, test := range map[string]struct {

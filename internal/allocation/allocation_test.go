@@ -115,7 +115,7 @@ func TestParseToken(t *testing.T) {
 	}
 }
 
-func TestNames(t *testing.T) {
+func TestEnvKeyAndAnnotationKey(t *testing.T) {
 	t.Parallel()
 	for resource, want := range map[string][2]string{
 		"directx.microsoft.com/display": {"DIRECTX_ALLOCATION_DISPLAY", "directx.microsoft.com/allocation.display"},
@@ -233,7 +233,7 @@ func TestBindConcurrently(t *testing.T) {
 	}
 }
 
-func TestEnded(t *testing.T) {
+func TestWhichRecordsHaveEnded(t *testing.T) {
 	t.Parallel()
 	many := slices.Repeat([]string{""}, 3*maxUnbound)
 	var oldest []int
@@ -306,7 +306,7 @@ func TestEnded(t *testing.T) {
 	}
 }
 
-func TestRecordEnds(t *testing.T) {
+func TestBoundRecordEndsOlderOnes(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")
 	r := openRecorder(t, dir)

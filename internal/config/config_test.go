@@ -345,7 +345,7 @@ func TestAllErrorsAreReported(t *testing.T) {
 	}
 }
 
-func TestFlags(t *testing.T) {
+func TestFlagsOverrideFile(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	testutil.WriteFile(t, file, head+"replicas: 7\nlog: {level: warn}\ninjection: shim\n", 0o600)

@@ -194,7 +194,7 @@ func (f lateFiles) ResolveAll(paths []string) ([]string, []error) {
 }
 
 // What changes during a decision refuses the container.
-func TestPodIsDecidedTooLate(t *testing.T) {
+func TestChangeDuringDecisionRefuses(t *testing.T) {
 	t.Parallel()
 	d, tokens := recorded(t, discovery.Static(testDevices()), map[string][]string{display: {testDevices()[0].InstanceID}, compute: {testDevices()[1].InstanceID}})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -351,7 +351,7 @@ func TestStandaloneRequestsExtraMounts(t *testing.T) {
 	}
 }
 
-func TestByClass(t *testing.T) {
+func TestAssignmentByClass(t *testing.T) {
 	t.Parallel()
 	devices := testDevices()
 	hidden := windowsGPU("", 0xC0)
@@ -381,7 +381,7 @@ func TestByClass(t *testing.T) {
 	}
 }
 
-func TestTooLateTakesNoAllocation(t *testing.T) {
+func TestInterruptedDecisionBindsNothing(t *testing.T) {
 	t.Parallel()
 	devices := testDevices()
 	d, tokens := recorded(t, discovery.Static(devices), map[string][]string{display: {devices[0].InstanceID}})

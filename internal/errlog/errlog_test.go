@@ -9,7 +9,7 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-func TestLast(t *testing.T) {
+func TestLastError(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	log := logrus.New()

@@ -57,7 +57,7 @@ func get(t *testing.T, method, url string) (status int, body string) {
 	return response.StatusCode, string(data)
 }
 
-func TestServer(t *testing.T) {
+func TestServe(t *testing.T) {
 	t.Parallel()
 	logged := serve(t, "127.0.0.1:0", Health{
 		Alive: func() error { return nil },

@@ -158,7 +158,7 @@ func TestConnectionLostInSynchronize(t *testing.T) {
 	}
 }
 
-func TestPause(t *testing.T) {
+func TestRetryDelay(t *testing.T) {
 	t.Parallel()
 	for losses, want := range map[int]time.Duration{0: 500 * time.Millisecond, 1: 4 * time.Second, 2: 32 * time.Second, 3: 256 * time.Second, 4: 5 * time.Minute, 1 << 40: 5 * time.Minute} {
 		if got := retryDelay(retryInterval, losses); got != want {

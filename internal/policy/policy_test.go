@@ -204,7 +204,7 @@ func TestReadLost(t *testing.T) {
 	}
 }
 
-func TestLog(t *testing.T) {
+func TestConfigureLog(t *testing.T) {
 	t.Parallel()
 	for format, want := range map[string]string{"text": "level=warning msg=x pod=team/gpu", "json": `"level":"warning","msg":"x","pod":"team/gpu"`} {
 		var out bytes.Buffer

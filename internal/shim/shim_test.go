@@ -226,8 +226,8 @@ func TestWhatIsNotAStartPassesThrough(t *testing.T) {
 	}
 }
 
-// TestInfo: the shim answers for a real shim that has no -info.
-func TestInfo(t *testing.T) {
+// TestInfoForRealShimWithoutIt: the shim answers for a real shim that has no -info.
+func TestInfoForRealShimWithoutIt(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	old := b.path("containerd-shim-runhcs-v1.exe")
@@ -383,8 +383,8 @@ func TestBindLast(t *testing.T) {
 	b.started(b.start(specOf(podAnnotations("container", "u2"), variable)))
 }
 
-// TestOtherDevice: what is wrong in a spec does not stop a container that gets nothing.
-func TestOtherDevice(t *testing.T) {
+// TestSpecWithOtherDeviceIsNotChecked: what is wrong in a spec does not stop a container that gets nothing.
+func TestSpecWithOtherDeviceIsNotChecked(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	b.started(b.start(`{"windows":{"devices":[{"id":"PCIROOT(9)","idType":"vpci-location-path"}]},"mounts":[],"Mounts":[]}`))

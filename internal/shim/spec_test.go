@@ -49,8 +49,8 @@ func TestMayRequestGPU(t *testing.T) {
 	}
 }
 
-// TestAnnotations: annotations with similar names, and values of other keys, do not count.
-func TestAnnotations(t *testing.T) {
+// TestSimilarAnnotationsDoNotCount: annotations with similar names, and values of other keys, do not count.
+func TestSimilarAnnotationsDoNotCount(t *testing.T) {
 	t.Parallel()
 	const host, sandbox = `"microsoft.com/hostprocess-container":"true"`, `"io.kubernetes.cri.container-type":"sandbox"`
 	for annotations, want := range map[string]struct{ host, sandbox bool }{
@@ -118,7 +118,7 @@ func TestContainerOf(t *testing.T) {
 	}
 }
 
-func TestCall(t *testing.T) {
+func TestArguments(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]struct {
 		start bool

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestBypass(t *testing.T) {
+func TestRecordBypass(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")
 	check := func(want string) {

@@ -49,7 +49,7 @@ func TestPropertyKeysAreUnique(t *testing.T) {
 	}
 }
 
-func TestResults(t *testing.T) {
+func TestHRESULTError(t *testing.T) {
 	t.Parallel()
 	if err := hresultError(1); err != nil { // S_FALSE
 		t.Error(err)
@@ -59,7 +59,7 @@ func TestResults(t *testing.T) {
 	}
 }
 
-func TestVersion(t *testing.T) {
+func TestVersionString(t *testing.T) {
 	t.Parallel()
 	for want, v := range map[string]Version{
 		"Windows Server 2022 Datacenter 21H2 (build 20348.2113)": {20348, 2113, product("Windows Server 2022 Datacenter", 20348), "21H2"},

@@ -110,7 +110,7 @@ func TestBaseAndDir(t *testing.T) {
 	}
 }
 
-func TestForms(t *testing.T) {
+func TestKindsOfPaths(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		has     func(string) bool

@@ -11,7 +11,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/ocispec"
 )
 
-func TestAnswer(t *testing.T) {
+func TestNewAnswer(t *testing.T) {
 	t.Parallel()
 	gpu := specs.WindowsDevice{IDType: ocispec.IDTypeLocationPath, ID: "PCIROOT(0)#PCI(1B00)"}
 	for name, test := range map[string]struct {

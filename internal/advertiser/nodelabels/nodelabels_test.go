@@ -89,7 +89,7 @@ func TestForDevices(t *testing.T) {
 	}
 }
 
-func TestFile(t *testing.T) {
+func TestWriteAndRead(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "features.d", "directx-nri")
 	for _, want := range []map[string]string{{Prefix + "count": "1", Prefix + "kind": "display"}, {Prefix + "count": "2"}, {}} {

@@ -105,7 +105,7 @@ func TestAssign(t *testing.T) {
 	}
 }
 
-func TestOtherSystem(t *testing.T) {
+func TestAssignOnEachSystem(t *testing.T) {
 	t.Parallel()
 	linux := discovery.Device{InstanceID: "LINUX", SupportsDisplay: true, DeviceNodes: []discovery.DeviceNode{{Path: "/dev/dxg"}}}
 	both, noPath, noID := linux, t4(), t4()

@@ -18,7 +18,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
-func TestDevice(t *testing.T) {
+func TestDeviceHasAllProperties(t *testing.T) {
 	t.Parallel()
 	// As an old host refuses queries that have another one in their place.
 	f := &fakeDriver{adapters: []fakeAdapter{nvidia().with(queryAddress, le(1, 0, 0)).with(querySegmentSize, nil).with(queryUserModeVersion, nil)}}
@@ -117,7 +117,7 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
-func TestErrors(t *testing.T) {
+func TestDriverErrors(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		driver *fakeDriver
@@ -140,8 +140,8 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestFailing checks that GPUs keep their properties and identity while they fail.
-func TestFailing(t *testing.T) {
+// TestFailingGPUsKeepTheirIdentity checks that GPUs keep their properties and identity while they fail.
+func TestFailingGPUsKeepTheirIdentity(t *testing.T) {
 	t.Parallel()
 	f := &fakeDriver{adapters: []fakeAdapter{nvidia().with(queryAddress, le(1, 0, 0)), intel()}}
 	s, _ := newSource(t, f)
@@ -209,8 +209,8 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// TestNoFiles checks GPUs whose user-mode driver is missing.
-func TestNoFiles(t *testing.T) {
+// TestGPUsWithoutUserModeDriver checks GPUs whose user-mode driver is missing.
+func TestGPUsWithoutUserModeDriver(t *testing.T) {
 	t.Parallel()
 	s, root := newSource(t, &fakeDriver{adapters: []fakeAdapter{nvidia(), intel()}})
 	first := func() (discovery.Device, discovery.Device) {

@@ -79,7 +79,7 @@ func TestDeviceList(t *testing.T) {
 	}
 }
 
-func TestDamaged(t *testing.T) {
+func TestDamagedDeviceList(t *testing.T) {
 	t.Parallel()
 	data, err := encode(devices(2))
 	testutil.NoError(t, err)
