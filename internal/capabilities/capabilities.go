@@ -1,8 +1,7 @@
-// Package capabilities reports what this Windows supports for GPUs in containers.
+// Package capabilities decides how containers are assigned GPUs and driver files on this system.
 package capabilities
 
 import (
-	"encoding/json"
 	"fmt"
 
 	"github.com/directx-nri/directx-nri/internal/policy"
@@ -26,45 +25,6 @@ const singleDevicesBuild = 20348
 //   - https://github.com/microsoft/Windows-Containers/issues/594, 2026-06-02: CUDA works
 //     with the device class alone.
 const suppliesFilesBuild = 26100
-
-// Capabilities is what an installation of Windows supports.
-type Capabilities struct {
-	Windows win32.Version `json:"windows"`
-	// HCSErr is why HCS does not answer. It matches [errors.ErrUnsupported] if there is
-	// no HCS: the Windows feature Containers is not installed.
-	HCSErr error `json:"hcsError,omitempty"`
-	// HCSSchemas are the supported versions of HCS's schema, such as 2.1. It is empty if HCS does
-	// not list them.
-	HCSSchemas []string `json:"hcsSchemas,omitempty"`
-}
-
-// Query returns what this Windows supports.
-func Query() Capabilities {
-	properties, err := win32.HCSProperties()
-	return Capabilities{Windows: win32.WindowsVersion(), HCSErr: err, HCSSchemas: schemas(properties)}
-}
-
-// Build returns the build number of this Windows, 0 on another system.
-func Build() uint32 { return win32.WindowsBuild() }
-
-// schemas returns the supported versions in basic properties of HCS.
-// https://learn.microsoft.com/virtualization/api/hcs/schemareference#BasicInformation
-func schemas(properties string) (versions []string) {
-	var answer struct {
-		Properties []struct {
-			SupportedSchemaVersions []struct{ Major, Minor uint32 }
-		}
-	}
-	if json.Unmarshal([]byte(properties), &answer) != nil {
-		return nil
-	}
-	for _, p := range answer.Properties {
-		for _, v := range p.SupportedSchemaVersions {
-			versions = append(versions, fmt.Sprintf("%d.%d", v.Major, v.Minor))
-		}
-	}
-	return versions
-}
 
 // Modes are the modes of a policy, with auto replaced by the mode that the node supports. Each
 // reason is one line.
@@ -93,7 +53,7 @@ func (m Modes) ApplyTo(p policy.Policy) policy.Policy {
 
 // EffectivePolicy returns p with the modes that this machine supports for containers of goos.
 func EffectivePolicy(p policy.Policy, goos string) policy.Policy {
-	return Resolve(p, goos, Build()).ApplyTo(p)
+	return Resolve(p, goos, win32.WindowsBuild()).ApplyTo(p)
 }
 
 func resolveDriverFiles(mode policy.DriverFiles, goos string, build uint32) (policy.DriverFiles, string) {

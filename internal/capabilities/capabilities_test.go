@@ -1,34 +1,11 @@
 package capabilities
 
 import (
-	"runtime"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
-
-func TestQuery(t *testing.T) {
-	t.Parallel()
-	got := Query()
-	if (Build() != 0) != (runtime.GOOS == "windows") || got.Windows.Build != Build() {
-		t.Errorf("%+v", got)
-	}
-}
-
-func TestSchemas(t *testing.T) {
-	t.Parallel()
-	for properties, want := range map[string][]string{
-		`{"Properties":[{"SupportedSchemaVersions":[{"Major":1,"Minor":0},{"Major":2,"Minor":5}]}]}`: {"1.0", "2.5"},
-		`{"Properties":[{"SupportedSchemaVersions":[{"Major":2}]},{"Memory":1}]}`:                    {"2.0"}, // hcsshim omits 0.
-		`{"Properties":[]}`: nil, `{"Properties":1}`: nil, "": nil,
-	} {
-		if got := schemas(properties); !slices.Equal(got, want) {
-			t.Errorf("%s: %q, want %q", properties, got, want)
-		}
-	}
-}
 
 func TestResolve(t *testing.T) {
 	t.Parallel()

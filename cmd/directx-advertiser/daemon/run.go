@@ -22,6 +22,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/readiness"
+	"github.com/directx-nri/directx-nri/internal/win32"
 )
 
 const retryInterval = 2 * time.Second
@@ -66,7 +67,7 @@ func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
 
 // resolveModes returns p with the modes that are in force on this node, and reports them.
 func (d *Daemon) resolveModes(p policy.Policy) policy.Policy {
-	modes := capabilities.Resolve(p, d.compiler.NodeOS, capabilities.Build())
+	modes := capabilities.Resolve(p, d.compiler.NodeOS, win32.WindowsBuild())
 	d.log.WithFields(logrus.Fields{"mode": modes.Assignment, "reason": modes.AssignmentReason}).Info("Device assignment")
 	d.log.WithFields(logrus.Fields{"mode": modes.DriverFiles, "reason": modes.DriverFilesReason}).Info("Driver files")
 	d.metrics.Assignment.Reset()

@@ -229,12 +229,12 @@ func (e *examiner) checkWindows() {
 	if e.Windows == nil {
 		return
 	}
-	auto, err := capabilities.Resolve(policy.Default(), e.OS, e.Windows.Windows.Build), e.Windows.HCSErr
+	auto, err := capabilities.Resolve(policy.Default(), e.OS, e.Windows.Version.Build), e.Windows.HCSErr
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		e.add(hcsHangs, "vmcompute", fmt.Errorf("the Host Compute Service does not answer: %w", err))
 	case auto.Assignment == policy.AssignByClass && e.Config.Policy.Assignment == policy.AssignByPath:
-		e.add(hcsCannotAssignByPath, e.Windows.Windows.String(), errors.New(auto.AssignmentReason))
+		e.add(hcsCannotAssignByPath, e.Windows.Version.String(), errors.New(auto.AssignmentReason))
 	case auto.Assignment == policy.AssignByPath && errors.Is(err, errors.ErrUnsupported):
 		e.add(hcsMissing, "", fmt.Errorf("the Host Compute Service is not available: %w", err))
 	}

@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/noderuntime"
-	"github.com/directx-nri/directx-nri/internal/capabilities"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/discovery/node"
@@ -75,8 +74,8 @@ func healthyWindows() nodeState {
 	return f
 }
 
-func windows(build uint32) *capabilities.Capabilities {
-	return &capabilities.Capabilities{Windows: win32.Version{Build: build}}
+func windows(build uint32) *windowsState {
+	return &windowsState{Version: win32.Version{Build: build}}
 }
 
 func healthyStandalone() nodeState {

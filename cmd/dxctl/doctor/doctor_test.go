@@ -184,7 +184,7 @@ func TestPrintState(t *testing.T) {
 	t.Parallel()
 	configured := containerdconfig.Handler{Name: "routed", RuntimeType: "io.containerd.runhcs.v1", RuntimePath: `C:\shim\containerd-shim-directx-v1.exe`}
 	f := nodeState{
-		OS: "windows", Config: configState{Policy: policy.Default()}, Windows: &capabilities.Capabilities{Windows: win32.Version{Build: 17763}, HCSSchemas: []string{"1.0", "2.1"}},
+		OS: "windows", Config: configState{Policy: policy.Default()}, Windows: &windowsState{Version: win32.Version{Build: 17763}, HCSSchemas: []string{"1.0", "2.1"}},
 		Containerd: containerdState{Handlers: mergeHandlers("windows", []containerdconfig.Handler{configured, {Name: "other"}}, []containerdconfig.Handler{configured})},
 		Shims:      []shimState{{Path: "none", Err: fs.ErrNotExist}}, Modes: capabilities.Resolve(policy.Default(), "windows", 17763),
 	}
@@ -251,4 +251,24 @@ func ask(t *testing.T, command *cobra.Command, args ...string) (output string, e
 	t.Helper()
 	stdout, stderr, err := containerdtest.Run(t, command, args...)
 	return stdout + stderr, err
+}
+
+func TestReadWindows(t *testing.T) {
+	t.Parallel()
+	if got := readWindows(); (got.Version.Build != 0) != (runtime.GOOS == "windows") || got.Version.Build != win32.WindowsBuild() {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestSchemas(t *testing.T) {
+	t.Parallel()
+	for properties, want := range map[string][]string{
+		`{"Properties":[{"SupportedSchemaVersions":[{"Major":1,"Minor":0},{"Major":2,"Minor":5}]}]}`: {"1.0", "2.5"},
+		`{"Properties":[{"SupportedSchemaVersions":[{"Major":2}]},{"Memory":1}]}`:                    {"2.0"}, // hcsshim omits 0.
+		`{"Properties":[]}`: nil, `{"Properties":1}`: nil, "": nil,
+	} {
+		if got := schemas(properties); !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", properties, got, want)
+		}
+	}
 }

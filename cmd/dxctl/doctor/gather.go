@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -43,6 +44,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/readiness"
 	"github.com/directx-nri/directx-nri/internal/service"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
+	"github.com/directx-nri/directx-nri/internal/win32"
 )
 
 // gatherer reads the state of a node for doctor and capabilities.
@@ -106,9 +108,9 @@ func (g *gatherer) gatherRuntime(ctx context.Context) nodeState {
 	group.Go(func() { state.Containerd = g.readContainerd(ctx) })
 	if g.OS == "windows" {
 		group.Go(func() {
-			c, err := withTimeout(ctx, g.timeout, func(context.Context) (capabilities.Capabilities, error) { return capabilities.Query(), nil })
+			c, err := withTimeout(ctx, g.timeout, func(context.Context) (windowsState, error) { return readWindows(), nil })
 			if err != nil {
-				c.Windows.Build, c.HCSErr = capabilities.Build(), err
+				c.Version.Build, c.HCSErr = win32.WindowsBuild(), err
 			}
 			makeMarshalable(&c.HCSErr)
 			state.Windows = &c
@@ -123,7 +125,7 @@ func (g *gatherer) gatherRuntime(ctx context.Context) nodeState {
 		state.Bypass = cmp.Or(err, errors.New(reason))
 	}
 	group.Wait()
-	state.Modes = capabilities.Resolve(state.Config.Policy, g.OS, capabilities.Build())
+	state.Modes = capabilities.Resolve(state.Config.Policy, g.OS, win32.WindowsBuild())
 	state.Shims = g.readShims(ctx, state.Containerd, state.Config.Policy)
 	makeMarshalable(&state.Config.Err, &state.Config.Invalid, &state.Containerd.Err, &state.Containerd.FileErr, &state.NRIErr, &state.Bypass)
 	return state
@@ -376,6 +378,31 @@ func (g *gatherer) checkFiles(ctx context.Context, c configState) (problems []fi
 	add(restartFailed, record, failedErr)
 	add(restartDue, record, dueErr)
 	return problems
+}
+
+// readWindows returns what this Windows supports.
+func readWindows() windowsState {
+	properties, err := win32.HCSProperties()
+	return windowsState{Version: win32.WindowsVersion(), HCSErr: err, HCSSchemas: schemas(properties)}
+}
+
+// schemas returns the supported versions in basic properties of HCS.
+// https://learn.microsoft.com/virtualization/api/hcs/schemareference#BasicInformation
+func schemas(properties string) (versions []string) {
+	var answer struct {
+		Properties []struct {
+			SupportedSchemaVersions []struct{ Major, Minor uint32 }
+		}
+	}
+	if json.Unmarshal([]byte(properties), &answer) != nil {
+		return nil
+	}
+	for _, p := range answer.Properties {
+		for _, v := range p.SupportedSchemaVersions {
+			versions = append(versions, fmt.Sprintf("%d.%d", v.Major, v.Minor))
+		}
+	}
+	return versions
 }
 
 // readWSL returns what GPUs in WSL depend on, nil if root is not that of WSL.

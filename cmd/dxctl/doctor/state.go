@@ -11,6 +11,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/win32"
 )
 
 // nodeState is the state of a node. What could not be read has an error in its place,
@@ -19,12 +20,12 @@ import (
 // 'dxctl capabilities' prints are stable.
 type nodeState struct {
 	// OS is "windows" or "linux".
-	OS         string                     `json:"os"`
-	Version    string                     `json:"version"`           // dxctl's
-	Windows    *capabilities.Capabilities `json:"windows,omitempty"` // nil on other systems
-	WSL        *wslState                  `json:"wsl,omitempty"`     // nil outside of WSL
-	Config     configState                `json:"config"`
-	Containerd containerdState            `json:"containerd"`
+	OS         string          `json:"os"`
+	Version    string          `json:"version"`           // dxctl's
+	Windows    *windowsState   `json:"windows,omitempty"` // nil on other systems
+	WSL        *wslState       `json:"wsl,omitempty"`     // nil outside of WSL
+	Config     configState     `json:"config"`
+	Containerd containerdState `json:"containerd"`
 	// Shims are the files that containerd runs as the runtime shim.
 	Shims []shimState `json:"shims"`
 	// Bypass is why containerd bypasses the shim for the containers of pods, nil if it does not.
@@ -38,6 +39,17 @@ type nodeState struct {
 	GPUsErr error         `json:"-"` // why they cannot be listed
 	Kubelet *kubeletState `json:"-"` // nil on a node without Kubernetes
 	Files   []fileProblem `json:"-"`
+}
+
+// windowsState is what an installation of Windows supports.
+type windowsState struct {
+	Version win32.Version `json:"windows"`
+	// HCSErr is why the Host Compute Service (HCS) does not answer. It matches
+	// [errors.ErrUnsupported] if there is none: the Windows feature Containers is not installed.
+	HCSErr error `json:"hcsError,omitempty"`
+	// HCSSchemas are the supported versions of HCS's schema, such as 2.1. It is empty if HCS does
+	// not list them.
+	HCSSchemas []string `json:"hcsSchemas,omitempty"`
 }
 
 // wslState has the prerequisites of GPUs in WSL.

@@ -17,13 +17,13 @@ import (
 	"github.com/directx-nri/directx-nri/cmd/dxctl/nodegpus"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/statefile"
 	"github.com/directx-nri/directx-nri/internal/allocation"
-	"github.com/directx-nri/directx-nri/internal/capabilities"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/criclient"
 	"github.com/directx-nri/directx-nri/internal/decision"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
+	"github.com/directx-nri/directx-nri/internal/win32"
 )
 
 // options are the flags of the command.
@@ -123,7 +123,7 @@ func (o *options) prepare(ctx context.Context, version string, stdout, stderr io
 	m := &measurement{
 		client: &o.client, out: stdout, goos: runtime.GOOS, devices: devices,
 		result: Result{
-			Version: version, OS: runtime.GOOS, Build: capabilities.Build(), At: time.Now().UTC(), Image: o.client.image, Runtime: o.client.runtime,
+			Version: version, OS: runtime.GOOS, Build: win32.WindowsBuild(), At: time.Now().UTC(), Image: o.client.image, Runtime: o.client.runtime,
 			DriverFiles: p.DriverFiles, Devices: nodegpus.NewReports(present, p, runtime.GOOS),
 		},
 	}
