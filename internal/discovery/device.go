@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
 // Device is one GPU of the node. Copies share what its pointers and slices refer to, so no caller
@@ -140,11 +142,11 @@ type VendorID uint16
 
 // PCI vendor IDs of the vendors with DirectX drivers.
 const (
-	VendorAMD       VendorID = 0x1002
-	VendorNVIDIA    VendorID = 0x10DE
-	VendorMicrosoft VendorID = 0x1414
-	VendorQualcomm  VendorID = 0x5143
-	VendorIntel     VendorID = 0x8086
+	VendorAMD       VendorID = policy.VendorAMD
+	VendorNVIDIA    VendorID = policy.VendorNVIDIA
+	VendorMicrosoft VendorID = policy.VendorMicrosoft
+	VendorQualcomm  VendorID = policy.VendorQualcomm
+	VendorIntel     VendorID = policy.VendorIntel
 )
 
 func (v VendorID) String() string {

@@ -96,9 +96,18 @@ func (v Vendors) MarshalYAML() (any, error) {
 	return names, nil
 }
 
+// PCI vendor IDs of the vendors with DirectX drivers.
+const (
+	VendorAMD       = 0x1002
+	VendorNVIDIA    = 0x10DE
+	VendorMicrosoft = 0x1414
+	VendorQualcomm  = 0x5143
+	VendorIntel     = 0x8086
+)
+
 // VendorIDs returns the vendors that have a name in config.yaml.
 func VendorIDs() map[string]uint16 {
-	return map[string]uint16{"amd": 0x1002, "intel": 0x8086, "microsoft": 0x1414, "nvidia": 0x10DE, "qualcomm": 0x5143}
+	return map[string]uint16{"amd": VendorAMD, "intel": VendorIntel, "microsoft": VendorMicrosoft, "nvidia": VendorNVIDIA, "qualcomm": VendorQualcomm}
 }
 
 // VendorName returns the name of a vendor in config.yaml.
@@ -238,7 +247,7 @@ func DefaultResources() []Resource {
 
 // DefaultRuntimeFiles returns the files that drivers do not list and users expect.
 func DefaultRuntimeFiles() []RuntimeFileRule {
-	return []RuntimeFileRule{{Vendor: 0x10DE, BuiltIn: true, Add: []AddedFile{
+	return []RuntimeFileRule{{Vendor: VendorNVIDIA, BuiltIn: true, Add: []AddedFile{
 		{Source: "nvidia-smi.exe", Directory: System32},
 		{Source: "vulkaninfo-x64.exe", Directory: System32, Destination: "vulkaninfo.exe"},
 		{Source: "vulkaninfo-x86.exe", Directory: SysWOW64, Destination: "vulkaninfo.exe"},
