@@ -108,6 +108,14 @@ type Handler struct {
 // UsesShim reports whether the handler uses the runtime shim.
 func (h Handler) UsesShim() bool { return shimfile.IsShim(h.RuntimePath) }
 
+// RuntimeType returns the runtime_type of handlers that can have GPUs.
+func RuntimeType(goos string) string {
+	if goos == "windows" {
+		return runhcsType
+	}
+	return runcType
+}
+
 // CheckEligible returns nil if containers of the handler can have GPUs: on Windows those
 // of runhcs with process isolation, on Linux those of runc, or of a program in place of runc
 // that starts containers in the node's kernel. With a sandboxer other than podsandbox, the
@@ -115,10 +123,7 @@ func (h Handler) UsesShim() bool { return shimfile.IsShim(h.RuntimePath) }
 // https://github.com/containerd/containerd/blob/v2.4.2/internal/cri/config/config.go,
 // https://github.com/containerd/containerd/blob/v1.7.35/pkg/cri/config/config.go
 func (h Handler) CheckEligible(goos string) error {
-	runtimeType := runcType
-	if goos == "windows" {
-		runtimeType = runhcsType
-	}
+	runtimeType := RuntimeType(goos)
 	switch {
 	case h.RuntimeType != runtimeType:
 		return fmt.Errorf("runtime handler %s has runtime_type %q, not %s", h.Name, h.RuntimeType, runtimeType)

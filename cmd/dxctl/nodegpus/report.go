@@ -3,9 +3,6 @@ package nodegpus
 import (
 	"cmp"
 	"fmt"
-	"strconv"
-
-	"github.com/dustin/go-humanize"
 
 	"github.com/directx-nri/directx-nri/internal/advertiser/resources"
 	"github.com/directx-nri/directx-nri/internal/discovery"
@@ -89,34 +86,4 @@ func NewReports(devices []discovery.Device, p policy.Policy, nodeOS string) []Re
 		reports[i] = r
 	}
 	return reports
-}
-
-// Name returns the location path or the instance ID.
-func (r Report) Name() string { return cmp.Or(r.LocationPath, r.InstanceID) }
-
-// Memory returns the dedicated memory as text, "" for none.
-func (r Report) Memory() string {
-	if r.DedicatedMemory == 0 {
-		return ""
-	}
-	return humanize.IBytes(r.DedicatedMemory)
-}
-
-// NUMA returns the NUMA node as text, "" if it is unknown.
-func (r Report) NUMA() string {
-	if r.NUMANode == nil {
-		return ""
-	}
-	return strconv.Itoa(*r.NUMANode)
-}
-
-// Availability returns the health of a device, or why containers cannot have it.
-func (r Report) Availability() string {
-	switch {
-	case r.Health != discovery.Health{}.String():
-		return r.Health
-	case r.NotOffered != "":
-		return "not offered: " + r.NotOffered
-	}
-	return r.Health
 }

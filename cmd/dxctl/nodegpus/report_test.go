@@ -16,16 +16,16 @@ func TestResources(t *testing.T) {
 	for name, test := range map[string]struct {
 		injection policy.Injection
 		nodeOS    string
-		want      string // the first GPU's availability
+		want      string // why the first GPU is not offered
 	}{
-		"any node":          {policy.InjectByNRI, "", "healthy"},
-		"kubelet injection": {policy.InjectByKubelet, "", "not offered: with injection: kubelet, "},
-		"Linux":             {policy.InjectByNRI, "linux", "not offered: it has no device node"},
+		"any node":          {policy.InjectByNRI, "", ""},
+		"kubelet injection": {policy.InjectByKubelet, "", "with injection: kubelet, "},
+		"Linux":             {policy.InjectByNRI, "linux", "it has no device node"},
 	} {
 		p := policy.Default()
 		p.Injection = test.injection
 		reports := NewReports(devices, p, test.nodeOS)
-		if got := reports[0].Availability(); !strings.HasPrefix(got, test.want) || reports[1].Resource == "" {
+		if got := reports[0].NotOffered; !strings.HasPrefix(got, test.want) || (got == "") != (test.want == "") || reports[1].Resource == "" {
 			t.Errorf("%s: %q and %q", name, got, reports[1].Resource)
 		}
 	}

@@ -2,6 +2,7 @@
 package show
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/nodegpus"
@@ -103,16 +105,40 @@ func (o *devicesOptions) reports(devices []discovery.Device, p policy.Policy) []
 
 func deviceList() cli.List[nodegpus.Report] {
 	return cli.List[nodegpus.Report]{
-		Name:   nodegpus.Report.Name,
+		Name:   func(r nodegpus.Report) string { return cmp.Or(r.LocationPath, r.InstanceID) },
 		Header: []string{"INDEX", "DESCRIPTION", "VENDOR", "MEMORY", "DRIVER", "KIND", "LOCATION PATH", "HEALTH"},
 		Wide:   []string{"RESOURCE", "REPLICAS", "LUID", "NUMA", "INSTANCE ID", "NOTES"},
 		Cells: func(r nodegpus.Report) []string {
 			return []string{
-				strconv.Itoa(r.Index), r.Description, r.Vendor, r.Memory(), r.DriverVersion, r.Kind, r.LocationPath, r.Availability(),
-				r.Resource, strconv.Itoa(r.Replicas), r.LUID, r.NUMA(), r.InstanceID, strings.Join(r.Notes, "; "),
+				strconv.Itoa(r.Index), r.Description, r.Vendor, memory(r), r.DriverVersion, r.Kind, r.LocationPath, availability(r),
+				r.Resource, strconv.Itoa(r.Replicas), r.LUID, numaNode(r), r.InstanceID, strings.Join(r.Notes, "; "),
 			}
 		},
 	}
+}
+
+// memory returns the dedicated memory of a GPU, "" for none.
+func memory(r nodegpus.Report) string {
+	if r.DedicatedMemory == 0 {
+		return ""
+	}
+	return humanize.IBytes(r.DedicatedMemory)
+}
+
+// numaNode returns the NUMA node of a GPU, "" if it is unknown.
+func numaNode(r nodegpus.Report) string {
+	if r.NUMANode == nil {
+		return ""
+	}
+	return strconv.Itoa(*r.NUMANode)
+}
+
+// availability returns the health of a GPU, or why containers cannot have a healthy one.
+func availability(r nodegpus.Report) string {
+	if r.Health == (discovery.Health{}).String() && r.NotOffered != "" {
+		return "not offered: " + r.NotOffered
+	}
+	return r.Health
 }
 
 // follow prints the devices of source at once and after each change, until ctx ends.

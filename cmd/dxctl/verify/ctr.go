@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/directx-nri/directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
 	"github.com/directx-nri/directx-nri/internal/paths"
@@ -64,10 +65,7 @@ func (c *ctr) prepare(ctx context.Context) error {
 	if c.runtime == "" {
 		c.runtime = shimfile.RuntimeName
 		if !durable.Exists(filepath.Join(paths.Default().ShimDir, shimfile.FileName())) {
-			c.runtime = "io.containerd.runc.v2"
-			if runtime.GOOS == "windows" {
-				c.runtime = "io.containerd.runhcs.v1"
-			}
+			c.runtime = containerdconfig.RuntimeType(runtime.GOOS)
 		}
 	}
 	out, err := c.run(ctx, "images", "list", "--quiet")
