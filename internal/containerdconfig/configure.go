@@ -111,7 +111,8 @@ func useShim(e *tomledit.Editor, c Config, s Settings) (handlers, warnings []str
 
 // setShim makes a handler use the shim and pass on the annotations of directx-nri.
 func setShim(e *tomledit.Editor, h Handler, s Settings) error {
-	if h.values["runtime_type"] == nil || !h.InFile && tomledit.Lookup(e.Values, h.path...) == nil {
+	written := h.InFile || tomledit.Lookup(e.Values, h.path...) != nil // by writeBuiltinHandlers
+	if h.values["runtime_type"] == nil || !written {
 		runtimeType := cmp.Or(h.RuntimeType, tomledit.Get[string](builtinHandlers(s.OS), h.Name, "runtime_type"))
 		if runtimeType == "" {
 			return fmt.Errorf("handler %s has no runtime_type: set it in the file", h.Name)
@@ -215,7 +216,7 @@ func writeBuiltinHandlers(e *tomledit.Editor, c Config, s Settings) {
 // addHandler adds a copy of the default handler, or of another one that can have GPUs, and returns the
 // new configuration.
 func addHandler(e *tomledit.Editor, c Config, s Settings) (Config, error) {
-	eligible := slices.DeleteFunc(slices.Clone(c.Handlers), func(h Handler) bool { return h.CheckEligible(s.OS) != nil })
+	eligible := Eligible(c.Handlers, s.OS)
 	if len(eligible) == 0 {
 		return c, fmt.Errorf("the runtime handler %s cannot be added, because no runtime handler can have GPUs: %s", s.AddHandler, WhyNotEligible(c.Handlers, s.OS))
 	}

@@ -137,6 +137,11 @@ func (h Handler) CheckEligible(goos string) error {
 	return nil
 }
 
+// Eligible returns the handlers whose containers can have GPUs.
+func Eligible(handlers []Handler, goos string) []Handler {
+	return slices.DeleteFunc(slices.Clone(handlers), func(h Handler) bool { return h.CheckEligible(goos) != nil })
+}
+
 func (h Handler) hasOtherSandboxer() bool { return h.Sandboxer != "" && h.Sandboxer != podSandbox }
 
 // IgnoresDevices reports whether the handler's shim ignores the devices of a Windows container,

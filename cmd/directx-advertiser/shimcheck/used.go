@@ -31,7 +31,7 @@ func CheckUsed(c criclient.RunningConfig) error {
 	if c.OS == "linux" && c.Major >= 2 {
 		return fmt.Errorf("%w: containerd %d on Linux runs the shim for a pod's sandbox only; use the NRI plugin, with --injection nri", ErrNotUsed, c.Major)
 	}
-	eligible := slices.DeleteFunc(slices.Clone(c.Handlers), func(h containerdconfig.Handler) bool { return h.CheckEligible(c.OS) != nil })
+	eligible := containerdconfig.Eligible(c.Handlers, c.OS)
 	switch {
 	case slices.ContainsFunc(eligible, containerdconfig.Handler.UsesShim):
 		return nil
