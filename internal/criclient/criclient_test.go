@@ -151,9 +151,15 @@ func TestParse(t *testing.T) {
 			t.Errorf("%q is accepted", bad)
 		}
 	}
-	for version, want := range map[string]int{"v1.7.35": 1, "2.4.2": 2, "v2.0.0-rc.1": 2, "": 0, "main": 0, "v12.1": 12} {
-		if got := majorOf(version); got != want {
-			t.Errorf("%q: %d", version, got)
+	type parsed struct {
+		major, minor int
+		ok           bool
+	}
+	for version, want := range map[string]parsed{
+		"v1.7.35": {1, 7, true}, "2.4.2": {2, 4, true}, "v2.0.0-rc.1": {2, 0, true}, "v12.1": {12, 1, true}, "v2": {2, 0, false}, "": {}, "main": {},
+	} {
+		if major, minor, ok := ParseVersion(version); (parsed{major, minor, ok}) != want {
+			t.Errorf("%q: %d, %d, %t", version, major, minor, ok)
 		}
 	}
 }

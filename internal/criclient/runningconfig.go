@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -41,7 +40,8 @@ func ReadRunning(ctx context.Context, socket string) (RunningConfig, error) {
 	if err != nil {
 		return RunningConfig{}, fmt.Errorf("get containerd's version: %w", err)
 	}
-	running := RunningConfig{OS: runtime.GOOS, Version: version.GetRuntimeVersion(), Major: majorOf(version.GetRuntimeVersion())}
+	running := RunningConfig{OS: runtime.GOOS, Version: version.GetRuntimeVersion()}
+	running.Major, _, _ = ParseVersion(running.Version)
 	status, err := client.Status(ctx, &cri.StatusRequest{Verbose: true})
 	if err != nil {
 		return running, fmt.Errorf("get containerd's CRI status: %w", err)
@@ -52,11 +52,11 @@ func ReadRunning(ctx context.Context, socket string) (RunningConfig, error) {
 	return running, nil
 }
 
-// majorOf returns the major number of a version, 0 if it has none.
-func majorOf(version string) int {
-	first, _, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
-	major, _ := strconv.Atoi(first)
-	return major
+// ParseVersion returns the first two numbers of containerd's version. If ok is false, it does not have
+// both, and major is 0 unless it has the first.
+func ParseVersion(version string) (major, minor int, ok bool) {
+	_, err := fmt.Sscanf(strings.TrimPrefix(version, "v"), "%d.%d", &major, &minor)
+	return major, minor, err == nil
 }
 
 func parseStatus(config string) (handlers []containerdconfig.Handler, defaultHandler string, err error) {

@@ -3,6 +3,7 @@ package shimfile
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"io/fs"
 	"path/filepath"
 	"strings"
@@ -13,7 +14,7 @@ import (
 // The shim records a bypass: containerd runs it for the sandboxes of pods, and not for the pods'
 // containers. directx-advertiser offers no GPU while the record exists.
 
-func bypassPath(stateDir string) string { return filepath.Join(stateDir, "not-served") }
+func bypassPath(stateDir string) string { return filepath.Join(stateDir, "bypass") }
 
 // RecordBypass records durably why containerd bypasses the shim.
 func RecordBypass(stateDir, reason string) error {
@@ -21,6 +22,19 @@ func RecordBypass(stateDir, reason string) error {
 		return err
 	}
 	return durable.Replace(bypassPath(stateDir), []byte(reason+"\n"), 0o600)
+}
+
+// ErrBypassed means that containerd runs the shim for the sandboxes of pods only.
+var ErrBypassed = errors.New("containerd bypasses the shim for the containers of pods")
+
+// CheckBypass returns an error that matches [ErrBypassed], with the reason, while containerd bypasses
+// the shim.
+func CheckBypass(stateDir string) error {
+	reason, err := BypassReason(stateDir)
+	if err == nil && reason != "" {
+		err = fmt.Errorf("%w: %s", ErrBypassed, reason)
+	}
+	return err
 }
 
 // BypassReason returns why containerd bypasses the shim, "" if it does not.

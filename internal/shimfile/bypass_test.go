@@ -1,7 +1,9 @@
 package shimfile
 
 import (
+	"errors"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -12,6 +14,9 @@ func TestRecordBypass(t *testing.T) {
 		t.Helper()
 		if reason, err := BypassReason(dir); reason != want || err != nil {
 			t.Errorf("%q, %v, want %q", reason, err, want)
+		}
+		if err := CheckBypass(dir); errors.Is(err, ErrBypassed) != (want != "") || err != nil && !strings.HasSuffix(err.Error(), ": "+want) {
+			t.Errorf("error %v, want %q", err, want)
 		}
 	}
 	check("")

@@ -17,28 +17,22 @@ import (
 // queryTimeout bounds the query of containerd. A container's start waits for it.
 const queryTimeout = time.Second
 
-// Definite reasons why containers would not start with GPUs, beside
-// [ErrNotUsed].
-var (
-	errShimMissing = errors.New("runtime shim not found")
-	errBypassed    = errors.New("containerd bypasses the shim for the containers of pods")
-)
+// errShimMissing is a definite reason why containers would not start with GPUs, as [ErrNotUsed] and
+// [shimfile.ErrBypassed] are.
+var errShimMissing = errors.New("runtime shim not found")
 
 // IsDefinite reports whether err is a reason why containers would not start with GPUs. Other
 // errors of [Check] mean that this is not known, as during a restart of containerd.
 func IsDefinite(err error) bool {
-	return errors.Is(err, ErrNotUsed) || errors.Is(err, errShimMissing) || errors.Is(err, errBypassed)
+	return errors.Is(err, ErrNotUsed) || errors.Is(err, errShimMissing) || errors.Is(err, shimfile.ErrBypassed)
 }
 
 // Check returns nil if the containerd at criSocket starts the pods of at least one runtime handler
 // with the shim. The interlock stops the containers of pods with other runtime handlers. The shim
 // records in stateDir that containerd does not run it for the containers of pods.
 func Check(ctx context.Context, stateDir, criSocket string) error {
-	switch reason, err := shimfile.BypassReason(stateDir); {
-	case err != nil:
+	if err := shimfile.CheckBypass(stateDir); err != nil {
 		return err
-	case reason != "":
-		return fmt.Errorf("%w: %s", errBypassed, reason)
 	}
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()

@@ -52,7 +52,7 @@ func TestCheck(t *testing.T) {
 		"not routed":        {path: "", want: ErrNotUsed, words: "runtime handler usual is not set; run 'dxctl runtime configure --restart'"},
 		"another shim":      {path: "/usr/bin/other", want: ErrNotUsed, words: "/usr/bin/other"},
 		"shim is gone":      {path: filepath.Join(dir, "gone", shimfile.BaseName), want: errShimMissing, words: "run 'dxctl runtime install'"},
-		"bypassed":          {path: shim, bypass: "bootstrap version 3", want: errBypassed, words: "bootstrap version 3"},
+		"bypassed":          {path: shim, bypass: "bootstrap version 3", want: shimfile.ErrBypassed, words: "bootstrap version 3"},
 		"no containerd":     {path: "none", words: "/s correct?"},
 	} {
 		t.Run(name, func(t *testing.T) {

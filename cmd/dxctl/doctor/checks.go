@@ -16,6 +16,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/capabilities"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
+	"github.com/directx-nri/directx-nri/internal/criclient"
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/durable"
@@ -264,9 +265,7 @@ func (e *examiner) checkContainerd() {
 // checkContainerdAnswers reports a daemon that does not answer, or that is too old or too new.
 func (e *examiner) checkContainerdAnswers() {
 	c, version := e.Containerd, e.Containerd.Version
-	var major, minor int
-	_, err := fmt.Sscanf(strings.TrimPrefix(version, "v"), "%d.%d", &major, &minor)
-	known := err == nil
+	major, minor, known := criclient.ParseVersion(version)
 	switch {
 	case status.Code(c.Err) == codes.Unimplemented:
 		if e.Kubelet != nil {

@@ -119,10 +119,11 @@ func (g *gatherer) gatherRuntime(ctx context.Context) nodeState {
 		group.Go(func() { state.NRIErr = readiness.Check(ctx, g.runtimeDir) })
 	}
 	var err error
-	if state.Config, err = withTimeout(ctx, g.timeout, func(context.Context) (configState, error) { return g.readPolicy(), nil }); err != nil {
+	state.Config, err = withTimeout(ctx, g.timeout, func(context.Context) (configState, error) { return g.readPolicy(), nil })
+	if err != nil {
 		state.Config = configState{Path: paths.Default().Config, Policy: policy.Default(), Err: fmt.Errorf("read node policy: %w", err)}
-	} else if reason, err := shimfile.BypassReason(g.stateDir); err != nil || reason != "" {
-		state.Bypass = cmp.Or(err, errors.New(reason))
+	} else {
+		state.Bypass = shimfile.CheckBypass(g.stateDir)
 	}
 	group.Wait()
 	state.Modes = capabilities.Resolve(state.Config.Policy, g.OS, win32.WindowsBuild())
