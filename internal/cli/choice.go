@@ -19,7 +19,11 @@ type choice struct {
 
 // AddChoice adds a flag whose value is one of choices. The default is *value, or the first choice if
 // *value is empty. Shells complete the choices, and the usage lists them.
-func AddChoice(command *cobra.Command, value *string, name, shorthand, usage string, choices ...string) {
+func AddChoice(command *cobra.Command, value *string, name, usage string, choices ...string) {
+	addChoice(command, value, name, "", usage, choices)
+}
+
+func addChoice(command *cobra.Command, value *string, name, shorthand, usage string, choices []string) {
 	*value = cmp.Or(*value, choices[0])
 	command.Flags().VarP(choice{value, choices}, name, shorthand, usage+": "+english.WordSeries(choices, "or"))
 	// It fails only for a flag that does not exist.
@@ -39,14 +43,6 @@ func (c choice) String() string { return *c.value }
 
 // Type implements [pflag.Value].
 func (choice) Type() string { return "string" }
-
-// Abbreviate returns the first elements of a list, and the number of the others.
-func Abbreviate(list []string, limit int) string {
-	if len(list) <= limit {
-		return strings.Join(list, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(list[:limit], ", "), len(list)-limit)
-}
 
 // WantOneOf returns the remedy for a value that is not one of choices. It lists all choices, and
 // suggests the one that the user probably meant.

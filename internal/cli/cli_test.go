@@ -78,7 +78,7 @@ func TestCommands(t *testing.T) {
 			command, group := &cobra.Command{Use: "prog"}, &cobra.Command{Use: "group"}
 			command.AddCommand(group)
 			one := &cobra.Command{Use: "one", RunE: func(*cobra.Command, []string) error { return nil }}
-			AddChoice(one, new(string), "color", "", "the color", "blue", "green", "red")
+			AddChoice(one, new(string), "color", "the color", "blue", "green", "red")
 			needy := &cobra.Command{Use: "needy", RunE: func(*cobra.Command, []string) error { return nil }}
 			needy.Flags().String("color", "", "the color")
 			if err := needy.MarkFlagRequired("color"); err != nil {

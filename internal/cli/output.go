@@ -28,7 +28,7 @@ const (
 
 // AddOutputFlag adds the flag that chooses one of formats. The default is the first.
 func AddOutputFlag(command *cobra.Command, format *string, formats ...string) {
-	AddChoice(command, format, "output", "o", "output format", formats...)
+	addChoice(command, format, "output", "o", "output format", formats)
 }
 
 // List defines how a list of items is printed.
@@ -103,4 +103,12 @@ func useBlockStyle(node *yaml.Node) {
 	for _, child := range node.Content {
 		useBlockStyle(child)
 	}
+}
+
+// Abbreviate returns the first elements of a list, and the number of the others.
+func Abbreviate(list []string, limit int) string {
+	if len(list) <= limit {
+		return strings.Join(list, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(list[:limit], ", "), len(list)-limit)
 }

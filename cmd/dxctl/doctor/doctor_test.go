@@ -184,15 +184,15 @@ func TestPrintState(t *testing.T) {
 	t.Parallel()
 	configured := containerdconfig.Handler{Name: "routed", RuntimeType: "io.containerd.runhcs.v1", RuntimePath: `C:\shim\containerd-shim-directx-v1.exe`}
 	f := nodeState{
-		OS: "windows", Config: configState{Policy: policy.Default()}, Windows: &windowsState{Version: win32.Version{Build: 17763}, HCSSchemas: []string{"1.0", "2.1"}},
-		Containerd: containerdState{Handlers: mergeHandlers("windows", []containerdconfig.Handler{configured, {Name: "other"}}, []containerdconfig.Handler{configured})},
+		OS: "windows", Config: configState{Policy: policy.Default()}, Windows: &windowsState{Version: win32.Version{Build: 17763}, HCSErr: fs.ErrClosed, HCSSchemas: []string{"1.0", "2.1"}},
+		Containerd: containerdState{Handlers: mergeHandlers("windows", []containerdconfig.Handler{configured, {Name: "other"}}, []containerdconfig.Handler{configured}), Imports: []error{fs.ErrInvalid}},
 		Shims:      []shimState{{Path: "none", Err: fs.ErrNotExist}}, Modes: capabilities.Resolve(policy.Default(), "windows", 17763),
 	}
-	makeMarshalable(&f.Shims[0].Err, &f.Config.Err)
+	f.makeErrorsMarshalable()
 	var out bytes.Buffer
 	testutil.NoError(t, cli.PrintDocument(&out, cli.YAML, f))
 	for _, want := range []string{
-		"error: file does not exist", "hcsSchemas:", "- \"2.1\"", "assignment: class-guid",
+		"error: file does not exist", "hcsError: file already closed", "- invalid argument", "hcsSchemas:", "- \"2.1\"", "assignment: class-guid",
 		"Windows build 17763 cannot", "driverFiles: mount", "driverFilesReason: Windows build 17763", "loaded: true", "notEligible: runtime handler other has",
 	} {
 		if !strings.Contains(out.String(), want) {

@@ -112,7 +112,6 @@ func (g *gatherer) gatherRuntime(ctx context.Context) nodeState {
 			if err != nil {
 				c.Version.Build, c.HCSErr = win32.WindowsBuild(), err
 			}
-			makeMarshalable(&c.HCSErr)
 			state.Windows = &c
 		})
 	} else {
@@ -128,7 +127,7 @@ func (g *gatherer) gatherRuntime(ctx context.Context) nodeState {
 	group.Wait()
 	state.Modes = capabilities.Resolve(state.Config.Policy, g.OS, win32.WindowsBuild())
 	state.Shims = g.readShims(ctx, state.Containerd, state.Config.Policy)
-	makeMarshalable(&state.Config.Err, &state.Config.Invalid, &state.Containerd.Err, &state.Containerd.FileErr, &state.NRIErr, &state.Bypass)
+	state.makeErrorsMarshalable()
 	return state
 }
 
@@ -205,9 +204,6 @@ func (g *gatherer) readContainerd(ctx context.Context) containerdState {
 	config, err := g.ReadConfig(release)
 	if c.FileErr = err; err == nil {
 		c.NRI, c.Imports = config.NRI, g.CheckImports(config, release)
-		for i := range c.Imports {
-			makeMarshalable(&c.Imports[i])
-		}
 	}
 	c.Handlers = mergeHandlers(g.OS, config.Handlers, running.Handlers)
 	return c
@@ -261,7 +257,6 @@ func (g *gatherer) readShims(ctx context.Context, c containerdState, p policy.Po
 		s := shimState{Path: path, Handlers: handlersByPath[path]}
 		s.Version, s.Err = g.readShimVersion(ctx, path)
 		_, s.RealErr = shimfile.FindRealShim(path, p.Shim.RealShim)
-		makeMarshalable(&s.Err, &s.RealErr)
 		list = append(list, s)
 	}
 	return list

@@ -112,8 +112,19 @@ type marshalableError struct{ error }
 func (e marshalableError) MarshalText() ([]byte, error) { return []byte(e.Error()), nil }
 func (e marshalableError) Unwrap() error                { return e.error }
 
-// makeMarshalable replaces errors by a [marshalableError], unless they are nil.
-func makeMarshalable(errs ...*error) {
+// makeErrorsMarshalable replaces the errors that 'dxctl capabilities' prints by a [marshalableError],
+// unless they are nil.
+func (n *nodeState) makeErrorsMarshalable() {
+	errs := []*error{&n.Config.Err, &n.Config.Invalid, &n.Containerd.Err, &n.Containerd.FileErr, &n.NRIErr, &n.Bypass}
+	if n.Windows != nil {
+		errs = append(errs, &n.Windows.HCSErr)
+	}
+	for i := range n.Containerd.Imports {
+		errs = append(errs, &n.Containerd.Imports[i])
+	}
+	for i := range n.Shims {
+		errs = append(errs, &n.Shims[i].Err, &n.Shims[i].RealErr)
+	}
 	for _, err := range errs {
 		if *err != nil {
 			*err = marshalableError{*err}

@@ -110,7 +110,7 @@ func summary(c config.Compiled) string {
 // addNodeOS adds the flag --node-os.
 func addNodeOS(command *cobra.Command, nodeOS *string) {
 	*nodeOS = runtime.GOOS
-	cli.AddChoice(command, nodeOS, "node-os", "", "operating `SYSTEM` of the node's containers", "windows", "linux")
+	cli.AddChoice(command, nodeOS, "node-os", "operating `SYSTEM` of the node's containers", "windows", "linux")
 }
 
 func newCheckCommand() *cobra.Command {
@@ -209,7 +209,7 @@ nvidia: a configuration file (version: v1) or its ConfigMap.`,
 			return err
 		},
 	}
-	cli.AddChoice(command, &from, "from", "", "`PLUGIN` that the file is for", migrate.TensorWorks, migrate.NVIDIA)
+	cli.AddChoice(command, &from, "from", "`PLUGIN` that the file is for", migrate.TensorWorks, migrate.NVIDIA)
 	command.Flags().Lookup("from").DefValue = "" // The flag is required.
 	// It fails only for a flag that does not exist.
 	_ = command.MarkFlagRequired("from")

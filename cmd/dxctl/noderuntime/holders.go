@@ -3,7 +3,6 @@ package noderuntime
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/criclient"
-	"github.com/directx-nri/directx-nri/internal/paths"
 )
 
 // AddForceFlag adds the flag of a command that calls [Instance.CheckHolders].
@@ -24,14 +22,7 @@ func AddForceFlag(flags *pflag.FlagSet, force *bool) {
 // CheckHolders returns an error that names the running containers with an interlock, because they
 // do not start again without directx-nri. With force, it prints the error as a warning.
 func (i *Instance) CheckHolders(ctx context.Context, stateDir string, stderr io.Writer, force bool) error {
-	entries, problems, err := allocation.OpenStore(paths.Allocations(stateDir)).List(ctx)
-	for _, p := range problems {
-		err = errors.Join(err, p.Err)
-	}
-	var pods criclient.Pods
-	if err == nil && len(entries) > 0 {
-		pods, err = criclient.ReadPods(ctx, i.CRISocket)
-	}
+	entries, pods, err := criclient.ReadAllocations(ctx, stateDir, i.CRISocket)
 	names := runningHolders(entries, pods)
 	switch {
 	case err != nil:

@@ -51,7 +51,7 @@ func (r *Restarter) AddRestartFlags(command *cobra.Command) {
 	flags := command.Flags()
 	flags.StringVar(&r.StateDir, "state-dir", paths.Default().State, "state `DIRECTORY`")
 	flags.BoolVar(&r.AllowRestart, "restart", false, "restart containerd if that is necessary")
-	cli.AddChoice(command, &r.restartMode, "restart-mode", "", "how to restart it", restartByService, restartBySignal)
+	cli.AddChoice(command, &r.restartMode, "restart-mode", "how to restart it", restartByService, restartBySignal)
 	flags.StringVar(&r.serviceName, "service", "containerd", "containerd's service in systemd or the Windows service manager")
 	flags.StringVar(&r.restartCommand, "restart-command", "", "shell command that restarts containerd, instead of --service")
 	flags.DurationVar(&r.RestartTimeout, "restart-timeout", time.Minute, "limit for containerd's restart")

@@ -47,10 +47,10 @@ files: an argument on each line (args), or a list (json, yaml).`,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },
 	}
 	flags := command.Flags()
-	cli.AddChoice(command, &o.program, "for", "", "program that runs the container", string(runflags.Ctr), string(runflags.Nerdctl))
+	cli.AddChoice(command, &o.program, "for", "program that runs the container", string(runflags.Ctr), string(runflags.Nerdctl))
 	o.AddRequestFlag(command, "GPUs of the container, required")
 	flags.BoolVar(&o.withShim, "with-shim", false, "print flags that use the runtime shim")
-	cli.AddChoice(command, &o.containerOS, "container-os", "", "the container's operating system", ocispec.Windows, ocispec.Linux)
+	cli.AddChoice(command, &o.containerOS, "container-os", "the container's operating system", ocispec.Windows, ocispec.Linux)
 	cli.AddOutputFlag(command, &o.output, outputArgs, cli.JSON, cli.YAML)
 	o.AddFlags(flags)
 	o.AddFileFlags(flags)
