@@ -15,7 +15,7 @@ import (
 var version string
 
 func main() {
-	status, started := service.Run("directx-advertiser", func(ctx context.Context, log io.Writer) int {
+	status, started := service.Run(service.Advertiser, func(ctx context.Context, log io.Writer) int {
 		return cli.Run(ctx, newCommand(), log)
 	})
 	if !started {

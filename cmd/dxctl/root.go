@@ -45,7 +45,7 @@ dxctl was called incorrectly, 3 if a result is unknown.`,
 		}},
 		{"containers", "Prepare containers:", containers},
 		{"setup", "Set up the node:", []*cobra.Command{newRuntimeCommand(), nodeconfig.NewCommand(), noderuntime.NewServiceCommand()}},
-		{"shell", "Other commands:", []*cobra.Command{newVersionCommand()}},
+		{"shell", "Other commands:", []*cobra.Command{newVersionCommand(v)}},
 	} {
 		command.AddGroup(&cobra.Group{ID: group.id, Title: group.title})
 		for _, subcommand := range group.commands {
@@ -65,7 +65,7 @@ type versionReport struct {
 	Platform  string `json:"platform"`
 }
 
-func newVersionCommand() *cobra.Command {
+func newVersionCommand(v string) *cobra.Command {
 	var output string
 	command := &cobra.Command{
 		Use:     "version",
@@ -73,7 +73,7 @@ func newVersionCommand() *cobra.Command {
 		Long:    "Shows the versions of dxctl and of Go, the operating system and the architecture.",
 		Example: "  dxctl version -o json",
 		RunE: func(c *cobra.Command, _ []string) error {
-			r := versionReport{cli.Version(version), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
+			r := versionReport{v, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
 			if output != cli.Text {
 				return cli.PrintDocument(c.OutOrStdout(), output, r)
 			}

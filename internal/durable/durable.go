@@ -49,9 +49,9 @@ func Update(path string, data []byte, perm fs.FileMode) error {
 	return Replace(path, data, perm)
 }
 
-// Rewrite is [Replace], but preserves the owner and the group of an existing file, or on Windows its
-// access control list.
-func Rewrite(path string, data []byte, perm fs.FileMode) error {
+// ReplaceKeepingAccess is [Replace], but preserves the owner and the group of an existing file, or on
+// Windows its access control list.
+func ReplaceKeepingAccess(path string, data []byte, perm fs.FileMode) error {
 	keepAccess := func(f *os.File) error {
 		if err := copyAccess(path, f); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("keep its access: %w", err)

@@ -109,11 +109,11 @@ func TestRewrite(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "file")
-	testutil.NoError(t, Rewrite(path, nil, 0o640))
+	testutil.NoError(t, ReplaceKeepingAccess(path, nil, 0o640))
 	if os.Chown(path, 12345, 23456) != nil {
 		return // Only root can.
 	}
-	testutil.NoError(t, os.Chown(dir, 0, 34567), os.Chmod(dir, 0o700|fs.ModeSetgid), Rewrite(path, []byte("new"), 0o640))
+	testutil.NoError(t, os.Chown(dir, 0, 34567), os.Chmod(dir, 0o700|fs.ModeSetgid), ReplaceKeepingAccess(path, []byte("new"), 0o640))
 	info, err := os.Stat(path)
 	if stat, _ := info.Sys().(*syscall.Stat_t); err != nil || stat.Uid != 12345 || stat.Gid != 23456 || info.Mode() != 0o640 {
 		t.Errorf("owner %d, group %d, mode %v", stat.Uid, stat.Gid, info.Mode())

@@ -100,7 +100,7 @@ func TestRewrite(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "dir")
 	path := filepath.Join(dir, "file")
-	testutil.NoError(t, os.Mkdir(dir, 0o700), Rewrite(path, nil, 0o600))
+	testutil.NoError(t, os.Mkdir(dir, 0o700), ReplaceKeepingAccess(path, nil, 0o600))
 	setDACL(t, dir, ours(t))
 	inherited := dacl(t, path)
 	setDACL(t, path, ours(t)+everyoneWrites)
@@ -110,7 +110,7 @@ func TestRewrite(t *testing.T) {
 	}
 	check := func(want string) {
 		t.Helper()
-		err := Rewrite(path, []byte("new"), 0o600)
+		err := ReplaceKeepingAccess(path, []byte("new"), 0o600)
 		if got := dacl(t, path); err != nil || got != want {
 			t.Errorf("%v, %s, want %s", err, got, want)
 		}

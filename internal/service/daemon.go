@@ -5,6 +5,9 @@ import (
 	"io"
 )
 
+// Advertiser is the name of directx-advertiser's service.
+const Advertiser = "directx-advertiser"
+
 // Daemon is a daemon of directx-nri that the service manager of Windows runs.
 type Daemon struct {
 	Name, Description string

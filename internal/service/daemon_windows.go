@@ -21,8 +21,8 @@ import (
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
-// serviceTimeout bounds the wait for a service that is started or stopped.
-const serviceTimeout = time.Minute
+// daemonTimeout bounds the wait for a daemon that is started or stopped.
+const daemonTimeout = time.Minute
 
 // runAsService is the first argument of a process that the service manager starts.
 const runAsService = "--run-as-service"
@@ -44,7 +44,7 @@ func (d Daemon) Install(ctx context.Context) (err error) {
 	if err := durable.CheckProgram(d.Program); err != nil {
 		return err
 	}
-	if _, err := d.installed(); err != nil {
+	if _, err := d.isInstalled(); err != nil {
 		return err
 	}
 	return d.install(ctx)
@@ -52,7 +52,7 @@ func (d Daemon) Install(ctx context.Context) (err error) {
 
 // Uninstall stops and removes the service. It reports whether there was one.
 func (d Daemon) Uninstall(ctx context.Context) (removed bool, err error) {
-	installed, err := d.installed()
+	installed, err := d.isInstalled()
 	if err == nil && installed {
 		err = d.uninstall(ctx)
 	}
@@ -62,9 +62,9 @@ func (d Daemon) Uninstall(ctx context.Context) (removed bool, err error) {
 	return installed, nil
 }
 
-// installed reports whether the service exists. The error matches [errForeign] if it runs another
+// isInstalled reports whether the service exists. The error matches [errForeign] if it runs another
 // program, such as nssm.
-func (d Daemon) installed() (bool, error) {
+func (d Daemon) isInstalled() (bool, error) {
 	line, err := commandLineOf(d.Name)
 	if errors.Is(err, registry.ErrNotExist) {
 		return false, nil
@@ -76,7 +76,7 @@ func (d Daemon) installed() (bool, error) {
 }
 
 func (d Daemon) install(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, serviceTimeout)
+	ctx, cancel := context.WithTimeout(ctx, daemonTimeout)
 	defer cancel()
 	args := append([]string{runAsService}, d.Args...)
 	config := mgr.Config{
@@ -142,7 +142,7 @@ func installEventSource(name string) error {
 }
 
 func (d Daemon) uninstall(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, serviceTimeout)
+	ctx, cancel := context.WithTimeout(ctx, daemonTimeout)
 	defer cancel()
 	if err := stop(ctx, d.Name); err != nil {
 		return err

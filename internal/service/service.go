@@ -22,15 +22,15 @@ type Service interface {
 }
 
 // Command returns a service that is restarted by a shell command. It is for other init systems.
-func Command(command string) Service { return commandLine(command) }
+func Command(command string) Service { return shellCommand(command) }
 
-type commandLine string
+type shellCommand string
 
-func (c commandLine) String() string { return fmt.Sprintf("the command %q", string(c)) }
+func (c shellCommand) String() string { return fmt.Sprintf("the command %q", string(c)) }
 
-func (c commandLine) Check(context.Context) error { return nil }
+func (c shellCommand) Check(context.Context) error { return nil }
 
-func (c commandLine) Restart(ctx context.Context) error {
+func (c shellCommand) Restart(ctx context.Context) error {
 	return run(shell(ctx, string(c)), c.String())
 }
 

@@ -33,10 +33,10 @@ func FindRealShim(self, name string) (string, error) { return findRealShim(self,
 func findRealShim(self, name, k3sBin string) (string, error) {
 	name = cmp.Or(name, DefaultRealShim())
 	if filepath.IsAbs(name) {
-		return name, checkProgram(self, name)
+		return name, checkCandidate(self, name)
 	}
 	beside := filepath.Join(filepath.Dir(self), name)
-	if checkProgram(self, beside) == nil {
+	if checkCandidate(self, beside) == nil {
 		return beside, nil
 	}
 	path, err := exec.LookPath(name)
@@ -46,7 +46,7 @@ func findRealShim(self, name, k3sBin string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("runtime shim not found: %s is neither in %s nor on PATH", name, filepath.Dir(self))
 	}
-	return path, checkProgram(self, path)
+	return path, checkCandidate(self, path)
 }
 
 // CheckRealShim checks name, the real shim of a new configuration, if the policy in stateDir has
@@ -71,9 +71,9 @@ func CheckRealShim(stateDir, name string) error {
 	return nil
 }
 
-// checkProgram returns an error if there is no program at path, or if it is self,
-// which would then run itself in an endless loop.
-func checkProgram(self, path string) error {
+// checkCandidate returns an error if no program at path can be the real shim. self cannot, because
+// it would run itself in an endless loop.
+func checkCandidate(self, path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
 		return fmt.Errorf("runtime shim not found: %w", err)

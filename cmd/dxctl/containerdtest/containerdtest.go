@@ -25,8 +25,8 @@ const Config = "version = 2 # mine\n"
 // FakeNode has a configuration file, a shim, and a test double of containerd. The double loads the
 // configuration file after its restart command has created the file "restarted".
 type FakeNode struct {
-	Root, Config, State, Socket, ShimDir string
-	Sandboxes                            []*cri.PodSandbox // set before the first query
+	Root, Config, State, Socket string
+	Sandboxes                   []*cri.PodSandbox // set before the first query
 }
 
 // containerd is a test double of containerd's CRI server. Its status has the content that the
@@ -70,7 +70,7 @@ func New(t *testing.T, config string) *FakeNode {
 	t.Helper()
 	root := t.TempDir()
 	in := func(name string) string { return filepath.Join(root, name) }
-	n := &FakeNode{Root: root, Config: in("config.toml"), State: in("state"), Socket: in("s"), ShimDir: root}
+	n := &FakeNode{Root: root, Config: in("config.toml"), State: in("state"), Socket: in("s")}
 	testutil.WriteFile(t, n.Shim(), "#!/bin/sh\necho "+shimfile.BaseName+" 1.0\n", 0o700)
 	if config != "" {
 		n.Write(t, n.Config, config)
@@ -80,7 +80,7 @@ func New(t *testing.T, config string) *FakeNode {
 }
 
 // Shim returns the path of the runtime shim.
-func (n *FakeNode) Shim() string { return filepath.Join(n.ShimDir, shimfile.FileName()) }
+func (n *FakeNode) Shim() string { return filepath.Join(n.Root, shimfile.FileName()) }
 
 func (n *FakeNode) restarted() string { return filepath.Join(n.Root, "restarted") }
 

@@ -42,7 +42,7 @@ func TestCapabilities(t *testing.T) {
 		}, output: "no such file or directory"},
 	} {
 		n := containerdtest.New(t, containerdtest.Config)
-		if _, _, err := containerdtest.Run(t, noderuntime.NewConfigureCommand(), append(n.Flags(), "--shim-dir", n.ShimDir)...); err != nil {
+		if _, _, err := containerdtest.Run(t, noderuntime.NewConfigureCommand(), append(n.Flags(), "--shim-dir", n.Root)...); err != nil {
 			t.Fatal(err)
 		}
 		if test.change != nil {

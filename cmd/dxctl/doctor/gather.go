@@ -179,15 +179,15 @@ func (g *gatherer) readGPUs(ctx context.Context, c configState) ([]gpu, error) {
 	devices, err := discovery.UnhealthyWithoutPath(source, p, g.OS).Devices(ctx)
 	var list []gpu
 	for i, r := range nodegpus.NewReports(devices, c.Policy, g.OS) {
-		gpu := gpu{Device: devices[i], Resource: r.Resource}
+		d := gpu{Device: devices[i], Resource: r.Resource}
 		var notes []ocispec.SkippedFile
-		_, notes, gpu.Err = ocispec.BuildEdits(g.OS, devices[i:i+1], nil, hostfiles.Root(g.hostRoot), p)
+		_, notes, d.Err = ocispec.BuildEdits(g.OS, devices[i:i+1], nil, hostfiles.Root(g.hostRoot), p)
 		for _, note := range notes {
 			if !note.Minor {
-				gpu.Missing = append(gpu.Missing, note.Source)
+				d.Missing = append(d.Missing, note.Source)
 			}
 		}
-		list = append(list, gpu)
+		list = append(list, d)
 	}
 	return list, err
 }
@@ -349,8 +349,8 @@ func (g *gatherer) checkFiles(ctx context.Context, c configState) (problems []fi
 			problems = append(problems, fileProblem{kind, path, err})
 		}
 	}
-	checkAccess := func(check func(string) error, paths ...string) {
-		for _, path := range paths {
+	checkAccess := func(check func(string) error, files ...string) {
+		for _, path := range files {
 			if path != "" && durable.Exists(path) {
 				add(writableByOthers, path, check(path))
 			}

@@ -36,7 +36,7 @@ func NewCommand() *cobra.Command {
 }
 
 func newApplyCommand() *cobra.Command {
-	places := paths.Default()
+	defaults := paths.Default()
 	c := config.Compiler{CheckRealShim: shimfile.CheckRealShim}
 	command := &cobra.Command{
 		Use:   "apply",
@@ -46,14 +46,14 @@ users who are not administrators, nothing changes. A running directx-advertiser 
 itself, with its own flags.`,
 		Example: `  # a node for ctr and nerdctl, with an inventory and no configuration file
   dxctl config apply --inventory /etc/directx-nri/gpus.yaml`,
-	}
-	command.RunE = func(command *cobra.Command, _ []string) error {
-		c.Required = command.Flags().Changed("config")
-		return apply(command.Context(), command.OutOrStdout(), c)
+		RunE: func(command *cobra.Command, _ []string) error {
+			c.Required = command.Flags().Changed("config")
+			return apply(command.Context(), command.OutOrStdout(), c)
+		},
 	}
 	flags := command.Flags()
-	flags.StringVar(&c.File, "config", places.Config, "configuration `FILE`; optional at the default path")
-	flags.StringVar(&c.StateDir, "state-dir", places.State, "state `DIRECTORY`")
+	flags.StringVar(&c.File, "config", defaults.Config, "configuration `FILE`; optional at the default path")
+	flags.StringVar(&c.StateDir, "state-dir", defaults.State, "state `DIRECTORY`")
 	addNodeOS(command, &c.NodeOS)
 	c.Flags.Add(command)
 	return command
@@ -125,19 +125,19 @@ only administrators can write them.`,
   dxctl config check config.yaml gpus.yaml
   dxctl config check --node-os windows windows.yaml`,
 		Args: cobra.ArbitraryArgs,
+		RunE: func(command *cobra.Command, files []string) error {
+			if len(files) == 0 {
+				defaults := paths.Default()
+				return checkNode(command.OutOrStdout(), config.Compiler{File: defaults.Config, StateDir: defaults.State, NodeOS: nodeOS, CheckRealShim: shimfile.CheckRealShim})
+			}
+			var err error
+			for _, file := range files {
+				err = errors.Join(err, checkFile(command.OutOrStdout(), file, nodeOS))
+			}
+			return err
+		},
 	}
 	addNodeOS(command, &nodeOS)
-	command.RunE = func(command *cobra.Command, files []string) error {
-		if len(files) == 0 {
-			places := paths.Default()
-			return checkNode(command.OutOrStdout(), config.Compiler{File: places.Config, StateDir: places.State, NodeOS: nodeOS, CheckRealShim: shimfile.CheckRealShim})
-		}
-		var err error
-		for _, file := range files {
-			err = errors.Join(err, checkFile(command.OutOrStdout(), file, nodeOS))
-		}
-		return err
-	}
 	return command
 }
 

@@ -33,7 +33,7 @@ func newCommand(name string) *cobra.Command {
 func flags(n *containerdtest.FakeNode, args []string) []string {
 	all := n.Flags()
 	if args[0] == "configure" {
-		all = append(all, "--shim-dir", n.ShimDir)
+		all = append(all, "--shim-dir", n.Root)
 	}
 	return append(all, args[1:]...)
 }

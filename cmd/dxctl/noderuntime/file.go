@@ -51,7 +51,7 @@ func (f configFile) write(text []byte) error {
 	if err := os.MkdirAll(filepath.Dir(f.path), 0o755); err != nil {
 		return fmt.Errorf("create the directory of %s: %w", f.path, err)
 	}
-	return durable.Rewrite(f.path, text, f.perm)
+	return durable.ReplaceKeepingAccess(f.path, text, f.perm)
 }
 
 // recordedConfig is containerd's configuration file with the record of our changes.

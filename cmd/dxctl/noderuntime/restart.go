@@ -96,10 +96,10 @@ func (r *Restarter) CheckRestartDue() (due bool, err error) {
 	return record.RestartDue, err
 }
 
-// BeginRestart checks that containerd can be restarted and records that this is due, before the caller
-// changes what containerd reads when it starts. Until [Restarter.FinishRestart] succeeds, the next
+// PrepareRestart checks that containerd can be restarted and records that this is due, before the caller
+// changes what containerd reads when it starts. Until [Restarter.Restart] succeeds, the next
 // command restarts containerd again.
-func (r *Restarter) BeginRestart(ctx context.Context) error {
+func (r *Restarter) PrepareRestart(ctx context.Context) error {
 	record, err := readRecord(r.StateDir)
 	if err != nil {
 		return err
@@ -111,8 +111,8 @@ func (r *Restarter) BeginRestart(ctx context.Context) error {
 	return record.save(r.StateDir)
 }
 
-// FinishRestart restarts containerd.
-func (r *Restarter) FinishRestart(ctx context.Context, out io.Writer) error {
+// Restart restarts containerd, and records that.
+func (r *Restarter) Restart(ctx context.Context, out io.Writer) error {
 	if err := r.restartAndCheck(ctx, nil); err != nil {
 		return fmt.Errorf("%w; run the command again to restart containerd", err)
 	}

@@ -177,7 +177,7 @@ func TestCanceled(t *testing.T) {
 		testutil.NoError(t, err)
 		c.RestartDue = true
 		save(t, b, c.changeRecord)
-		o := ConfigureOptions{ShimDir: b.ShimDir, Restarter: Restarter{
+		o := ConfigureOptions{ShimDir: b.Root, Restarter: Restarter{
 			Instance: Instance{OS: goos, ConfigFile: b.Config, CRISocket: b.Socket}, StateDir: b.State, AllowRestart: true,
 			restartCommand: "echo restart >>" + filepath.Join(b.Root, "restarts"), RestartTimeout: time.Minute,
 		}}

@@ -22,8 +22,6 @@ it ends, and logs to the Application event log. On Linux, use the units of the p
 	return command
 }
 
-const advertiserName = "directx-advertiser"
-
 func newServiceInstallCommand() *cobra.Command {
 	var programDir string
 	command := &cobra.Command{
@@ -48,8 +46,8 @@ only administrators can write.`,
 				programDir = filepath.Dir(self)
 			}
 			d := service.Daemon{
-				Name: advertiserName, Description: "Offers the node's GPUs to the kubelet",
-				Program: filepath.Join(programDir, advertiserName+".exe"), Args: args,
+				Name: service.Advertiser, Description: "Offers the node's GPUs to the kubelet",
+				Program: filepath.Join(programDir, service.Advertiser+".exe"), Args: args,
 			}
 			if err := d.Install(c.Context()); err != nil {
 				return err
@@ -69,7 +67,7 @@ func newServiceUninstallCommand() *cobra.Command {
 		Long:    "Stops and removes the service. Running containers keep their GPUs.",
 		Example: "  dxctl service uninstall",
 		RunE: func(c *cobra.Command, _ []string) error {
-			removed, err := service.Daemon{Name: advertiserName}.Uninstall(c.Context())
+			removed, err := service.Daemon{Name: service.Advertiser}.Uninstall(c.Context())
 			if err != nil {
 				return err
 			}
@@ -77,7 +75,7 @@ func newServiceUninstallCommand() *cobra.Command {
 			if !removed {
 				message = "the service %s is not installed\n"
 			}
-			fmt.Fprintf(c.OutOrStdout(), message, advertiserName)
+			fmt.Fprintf(c.OutOrStdout(), message, service.Advertiser)
 			return nil
 		},
 	}

@@ -32,10 +32,9 @@ type setupOptions struct {
 	configure   ConfigureOptions
 	noConfigure bool
 	hostRoot    string
-	// reportFile is the file of --setup-file, which directx-advertiser reads.
-	reportFile string
-	interval   time.Duration
-	gpuFlags   nodegpus.Flags
+	setupFile   string // for directx-advertiser
+	interval    time.Duration
+	gpuFlags    nodegpus.Flags
 	// defaultConfig is the configuration file that directx-advertiser reads by default.
 	defaultConfig string
 	programs      func(name string) []string // [service.RunningPrograms]
@@ -62,7 +61,7 @@ func (o *setupOptions) command() *cobra.Command {
 	flags.StringVar(&o.install.from, "from", "", fromUsage)
 	flags.BoolVar(&o.noConfigure, "no-configure", false, "do not change containerd's configuration")
 	nodegpus.AddHostRootFlag(flags, &o.hostRoot)
-	flags.StringVar(&o.reportFile, "setup-file", "", "`FILE` in which directx-advertiser reads whether the node is set up")
+	flags.StringVar(&o.setupFile, "setup-file", "", "`FILE` in which directx-advertiser reads whether the node is set up")
 	return command
 }
 
@@ -127,10 +126,10 @@ func (o *setupOptions) waitForGPU(ctx context.Context, out io.Writer) error {
 
 // report notifies directx-advertiser that the node is set up, or why it is left unchanged.
 func (o *setupOptions) report(reason error) error {
-	if o.reportFile == "" {
+	if o.setupFile == "" {
 		return nil
 	}
-	return readiness.ReportSetup(o.reportFile, reason)
+	return readiness.ReportSetup(o.setupFile, reason)
 }
 
 var errNoGPU = errors.New("no GPU to offer on this node")
@@ -185,7 +184,8 @@ func (o *setupOptions) checkGPU(ctx context.Context) error {
 	return errNoGPU
 }
 
-// devices returns the GPUs of the node, and the policy that decides which are offered.
+// devices returns the GPUs of the node, and the policy that decides which are offered. It does not use
+// --host-root, because this container cannot access the node's driver.
 func (o *setupOptions) devices(ctx context.Context) ([]discovery.Device, policy.Policy, error) {
 	flags := o.gpuFlags
 	flags.StateDir = o.configure.StateDir

@@ -74,7 +74,7 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 		err = o.CheckHolders(ctx, o.StateDir, stderr, o.force)
 	}
 	if err == nil && restart {
-		err = o.BeginRestart(ctx)
+		err = o.PrepareRestart(ctx)
 	}
 	if err != nil {
 		return fmt.Errorf("nothing was changed: %w", err)
@@ -88,7 +88,7 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 	}
 	switch {
 	case restart:
-		if err := o.FinishRestart(ctx, stderr); err != nil {
+		if err := o.Restart(ctx, stderr); err != nil {
 			return err
 		}
 		file.RestartDue = false

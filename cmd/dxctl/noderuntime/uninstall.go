@@ -24,6 +24,8 @@ import (
 
 type uninstallOptions struct {
 	Restarter
+	shim            string // its path in shimDir
+	restartDue      bool   // see [Restarter.CheckRestartDue]
 	shimDir         string
 	containerdState string
 	realShim        string
@@ -76,16 +78,16 @@ func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 	if err := o.CheckFlags(); err != nil {
 		return err
 	}
-	restartDue, err := o.CheckRestartDue()
-	if err != nil {
+	var err error
+	if o.restartDue, err = o.CheckRestartDue(); err != nil {
 		return err
 	}
-	path := filepath.Join(o.shimDir, shimfile.FileName())
-	if err := o.makeUnused(ctx, stdout, stderr, path, restartDue); err != nil {
+	o.shim = filepath.Join(o.shimDir, shimfile.FileName())
+	if err := o.makeUnused(ctx, stdout, stderr); err != nil {
 		return fmt.Errorf("nothing was removed: %w", err)
 	}
 	p, _ := policy.Read(o.StateDir) // With an error, the log is the default.
-	if err := o.removeFiles(&fileRemover{stdout: stdout, stderr: stderr}, path, p.Shim.LogPath(o.StateDir)); err != nil {
+	if err := o.removeFiles(&fileRemover{stdout: stdout, stderr: stderr}, p.Shim.LogPath(o.StateDir)); err != nil {
 		return err
 	}
 	if o.hold {
@@ -95,20 +97,20 @@ func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 	return nil
 }
 
-// makeUnused returns nil when nothing needs the shim at path anymore.
-func (o *uninstallOptions) makeUnused(ctx context.Context, stdout, stderr io.Writer, path string, restartDue bool) error {
-	if err := o.checkUnused(ctx, restartDue); err != nil {
+// makeUnused returns nil when nothing needs the shim anymore.
+func (o *uninstallOptions) makeUnused(ctx context.Context, stdout, stderr io.Writer) error {
+	if err := o.checkUnused(ctx); err != nil {
 		return err
 	}
 	if err := o.CheckHolders(ctx, o.StateDir, stderr, o.force); err != nil {
 		return err
 	}
-	return o.handOver(ctx, stdout, path, restartDue)
+	return o.handOver(ctx, stdout)
 }
 
-// removeFiles removes the shim at path, its log, and the other files of dxctl and the daemons.
-func (o *uninstallOptions) removeFiles(r *fileRemover, path, log string) error {
-	removed, err := shimfile.Remove(path)
+// removeFiles removes the shim, its log, and the other files of dxctl and the daemons.
+func (o *uninstallOptions) removeFiles(r *fileRemover, log string) error {
+	removed, err := shimfile.Remove(o.shim)
 	r.addRemoved(removed...)
 	r.err = errors.Join(err, shimfile.ClearBypass(o.StateDir), ForgetFailure(o.StateDir))
 	r.remove(os.Remove, log, log+".1", paths.Verification(o.StateDir))
@@ -129,9 +131,9 @@ func (o *uninstallOptions) removeFiles(r *fileRemover, path, log string) error {
 	return nil
 }
 
-// checkUnused returns an error if containerd uses the shim, or if that is unknown. If restartDue is
-// true, containerd is restarted later and then uses its configuration file.
-func (o *uninstallOptions) checkUnused(ctx context.Context, restartDue bool) error {
+// checkUnused returns an error if containerd uses the shim, or if that is unknown. If a restart is due,
+// containerd is restarted later and then uses its configuration file.
+func (o *uninstallOptions) checkUnused(ctx context.Context) error {
 	const fix = "run 'dxctl runtime unconfigure --restart' first"
 	running, runningErr := o.ReadRunning(ctx)
 	config, err := o.ReadConfig(o.Release(running))
@@ -148,34 +150,34 @@ func (o *uninstallOptions) checkUnused(ctx context.Context, restartDue bool) err
 	default:
 		return fmt.Errorf("containerd's runtime handlers are unknown: %w; is --cri-socket %s correct?", runningErr, o.CRISocket)
 	}
-	if handlers := HandlersWithShim(running.Handlers); len(handlers) > 0 && !restartDue {
+	if handlers := HandlersWithShim(running.Handlers); len(handlers) > 0 && !o.restartDue {
 		return fmt.Errorf("runtime handler %s of the running containerd uses the shim: restart containerd, or %s", handlers[0], fix)
 	}
 	return nil
 }
 
-// handOver assigns the containers that the shim at path has started to the real shim, and restarts
+// handOver assigns the containers that the shim has started to the real shim, and restarts
 // containerd.
-func (o *uninstallOptions) handOver(ctx context.Context, stdout io.Writer, path string, restartDue bool) error {
-	bundles, err := shimfile.FindBundles(o.containerdState, path)
+func (o *uninstallOptions) handOver(ctx context.Context, stdout io.Writer) error {
+	bundles, err := shimfile.FindBundles(o.containerdState, o.shim)
 	switch {
-	case err != nil || len(bundles) == 0 && !restartDue:
+	case err != nil || len(bundles) == 0 && !o.restartDue:
 		return err
 	case !o.AllowRestart:
 		return fmt.Errorf("%s were started by the shim: add --restart, which hands them over to the real shim, or stop them", describeBundles(bundles))
 	}
-	realShim, err := o.findRealShim(path)
+	realShim, err := o.findRealShim()
 	if err != nil && len(bundles) > 0 {
 		return err
 	}
-	if err := o.BeginRestart(ctx); err != nil {
+	if err := o.PrepareRestart(ctx); err != nil {
 		return err
 	}
 	if err := shimfile.HandOver(bundles, realShim); err != nil {
 		return err
 	}
 	// containerd calls the runtime shim for these containers until containerd is restarted.
-	if err := o.FinishRestart(ctx, stdout); err != nil {
+	if err := o.Restart(ctx, stdout); err != nil {
 		return err
 	}
 	for _, b := range bundles {
@@ -183,22 +185,22 @@ func (o *uninstallOptions) handOver(ctx context.Context, stdout io.Writer, path 
 			fmt.Fprintf(stdout, "handed container %s over to %s\n", b, realShim)
 		}
 	}
-	if bundles, err = shimfile.FindBundles(o.containerdState, path); err != nil || len(bundles) == 0 {
+	if bundles, err = shimfile.FindBundles(o.containerdState, o.shim); err != nil || len(bundles) == 0 {
 		return err
 	}
 	return fmt.Errorf("%s were started by the shim in the meantime: run the command again", describeBundles(bundles))
 }
 
-// findRealShim returns the path of the real shim for the shim at path.
-func (o *uninstallOptions) findRealShim(path string) (string, error) {
+// findRealShim returns the path of the real shim.
+func (o *uninstallOptions) findRealShim() (string, error) {
 	if o.realShim != "" {
-		return shimfile.FindRealShim(path, o.realShim)
+		return shimfile.FindRealShim(o.shim, o.realShim)
 	}
 	name, err := policy.ReadRealShim(o.StateDir)
 	if err != nil {
 		return "", fmt.Errorf("the real shim is unknown: %w; set --runtime", err)
 	}
-	return shimfile.FindRealShim(path, name)
+	return shimfile.FindRealShim(o.shim, name)
 }
 
 // describeBundles returns a phrase with the number and the first names of running containers.

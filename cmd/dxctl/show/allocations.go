@@ -101,7 +101,7 @@ func (o *allocationsOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 	}
 	reports := []allocationReport{}
 	if len(entries) > 0 {
-		reports = o.reports(ctx, stderr, entries)
+		reports = o.matching(ctx, stderr, entries)
 	}
 	switch {
 	case len(entries)+len(problems) == 0:
@@ -121,7 +121,8 @@ func (o *allocationsOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 	return nil
 }
 
-func (o *allocationsOptions) reports(ctx context.Context, stderr io.Writer, entries []allocation.Entry) []allocationReport {
+// matching returns the reports of the allocations that the flags select.
+func (o *allocationsOptions) matching(ctx context.Context, stderr io.Writer, entries []allocation.Entry) []allocationReport {
 	devices, _, err := o.Devices(ctx, stderr, runtime.GOOS)
 	if err != nil {
 		fmt.Fprintf(stderr, "The GPUs are shown without their names: %v\n", err)
@@ -132,7 +133,7 @@ func (o *allocationsOptions) reports(ctx context.Context, stderr io.Writer, entr
 			fmt.Fprintf(stderr, "The pods of this node are unknown: %v; set --cri-socket\n", err)
 		}
 	}
-	return slices.DeleteFunc(reportAllocations(entries, devices, pods), func(r allocationReport) bool {
+	return slices.DeleteFunc(newReports(entries, devices, pods), func(r allocationReport) bool {
 		return o.namespace != "" && r.Namespace != o.namespace || o.stale && r.State != stateStale
 	})
 }
@@ -152,9 +153,8 @@ func stateOf(e allocation.Entry, pods criclient.Pods) (state, reason string) {
 	return stateStale, "containerd has no running sandbox of its pod"
 }
 
-// reportAllocations returns a report for each replica of entries, ordered by GPU
-// and replica.
-func reportAllocations(entries []allocation.Entry, devices []discovery.Device, pods criclient.Pods) []allocationReport {
+// newReports returns a report for each replica of entries, ordered by GPU and replica.
+func newReports(entries []allocation.Entry, devices []discovery.Device, pods criclient.Pods) []allocationReport {
 	reports := []allocationReport{}
 	for _, e := range entries {
 		state, reason := stateOf(e, pods)

@@ -79,7 +79,7 @@ func TestAllocationsOutput(t *testing.T) {
 	both := entry("b", "uid-b", "2")
 	both.Replicas = append(both.Replicas, allocation.Replica{ID: secondGPU + "::0", InstanceID: secondGPU})
 	entries := []allocation.Entry{entry("c", "uid-c", "10"), entry("a", "uid-a", "0"), both, entry("", "", "1")}
-	reports := reportAllocations(entries, devices, criclient.Pods{"uid-a": {Ready: true}, "uid-b": {Ready: true}})
+	reports := newReports(entries, devices, criclient.Pods{"uid-a": {Ready: true}, "uid-b": {Ready: true}})
 	now := entries[0].BoundAt.Add(3 * time.Hour)
 	for _, output := range []string{cli.Table, cli.Wide, cli.JSON, cli.YAML} {
 		o := allocationsOptions{output: output, now: func() time.Time { return now }}

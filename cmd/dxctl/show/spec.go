@@ -31,9 +31,9 @@ const (
 
 // The decisions.
 const (
-	given     = "given"
-	untouched = "untouched"
-	refused   = "refused"
+	decisionGiven     = "given"
+	decisionUntouched = "untouched"
+	decisionRefused   = "refused"
 )
 
 type specOptions struct {
@@ -92,7 +92,7 @@ func (o *specOptions) run(ctx context.Context, name string, stdin io.Reader, std
 		return p.refused
 	}
 	o.ReportMissing(stderr, p.missing)
-	if p.Decision == untouched {
+	if p.Decision == decisionUntouched {
 		fmt.Fprintf(stderr, "dxctl: the spec is not changed: %s\n", p.Reason)
 	}
 	if o.output == outputSpec {
@@ -169,7 +169,7 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 		return p, err
 	}
 	container, eligible := shim.ContainerOf(spec.SpecInfo, o.id)
-	p.spec, p.decisionReport = text, decisionReport{ID: o.id, OS: spec.OS, Decision: untouched}
+	p.spec, p.decisionReport = text, decisionReport{ID: o.id, OS: spec.OS, Decision: decisionUntouched}
 	if !eligible {
 		p.Reason = "a pod sandbox or host process gets no GPU"
 		return p, nil
@@ -204,10 +204,10 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 		return p, err
 	case err != nil:
 		p.refused = container.RefusalError(err)
-		p.Decision, p.Reason = refused, p.refused.Error()
+		p.Decision, p.Reason = decisionRefused, p.refused.Error()
 		return p, nil
 	case changed:
-		p.Decision = given
+		p.Decision = decisionGiven
 	default:
 		p.Reason = "it already has everything"
 	}
