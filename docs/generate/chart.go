@@ -99,13 +99,13 @@ func (a additions) read(prefix string, mapping *yaml.Node) (properties schema, s
 // additions.
 func (a additions) schemaOf(name, description string, node *yaml.Node) schema {
 	s := schema{"description": description}
-	_, key, _ := strings.Cut(name, ".")
-	for _, key := range []string{"*." + key, name} {
-		for keyword, of := range a[key] {
+	_, inSection, _ := strings.Cut(name, ".")
+	for _, entry := range []string{"*." + inSection, name} {
+		for keyword, of := range a[entry] {
 			s[keyword] = of
 		}
-		if key == name || strings.HasPrefix(name, "linux.") {
-			delete(a, key)
+		if entry == name || strings.HasPrefix(name, "linux.") {
+			delete(a, entry)
 		}
 	}
 	if _, ok := s["$ref"]; !ok {

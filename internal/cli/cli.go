@@ -116,11 +116,10 @@ func checkArguments(command *cobra.Command) {
 		check = noArguments
 	}
 	command.Args = func(c *cobra.Command, args []string) error {
-		err := cmp.Or(check(c, args), c.ValidateRequiredFlags())
-		if _, hasStatus := errors.AsType[statusError](err); err == nil || hasStatus {
-			return err
+		if err := cmp.Or(check(c, args), c.ValidateRequiredFlags()); err != nil {
+			return Usage("%w", err)
 		}
-		return Usage("%w", err)
+		return nil
 	}
 	if isGroup {
 		command.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
@@ -132,7 +131,7 @@ func checkArguments(command *cobra.Command) {
 func Arguments(minimum, maximum int) cobra.PositionalArgs {
 	return func(command *cobra.Command, args []string) error {
 		if len(args) < minimum || len(args) > maximum {
-			return Usage("got %d arguments, want '%s'", len(args), command.UseLine())
+			return fmt.Errorf("got %d arguments, want '%s'", len(args), command.UseLine())
 		}
 		return nil
 	}
@@ -152,7 +151,7 @@ func noArguments(command *cobra.Command, args []string) error {
 	case len(args) == 0:
 		return nil
 	case !command.HasSubCommands():
-		return Usage("unexpected argument %q", args[0])
+		return fmt.Errorf("unexpected argument %q", args[0])
 	}
 	var names []string
 	for _, subcommand := range command.Commands() {
@@ -160,7 +159,7 @@ func noArguments(command *cobra.Command, args []string) error {
 			names = append(names, subcommand.Name())
 		}
 	}
-	return Usage("unknown command %q%s", args[0], suggestion(args[0], names, command.CommandPath()+" "))
+	return fmt.Errorf("unknown command %q%s", args[0], suggestion(args[0], names, command.CommandPath()+" "))
 }
 
 // Version returns the program's version: set, or that of Go's build information.

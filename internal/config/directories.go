@@ -61,7 +61,7 @@ func linuxSecretDirs() []string {
 func checkHostDirectory(goos, dir string, reserved []string) error {
 	within, secrets := isWithinPOSIX, linuxSecretDirs()
 	if goos == "windows" {
-		within, secrets = winpath.Within, nil
+		within, secrets = winpath.EqualOrBelow, nil
 		drive := dir[:min(len(dir), 3)]
 		if len(dir) <= 3 {
 			return errors.New("a whole drive contains the node's secrets: use a directory that has only what pods may read")

@@ -13,7 +13,7 @@ import (
 // below C:\var\lib\kubelet, inherit the rights of all users to C:\.
 func checkVolume(f *os.File, usualDir string) error {
 	path, dir := f.Name(), filepath.Dir(f.Name())
-	if winpath.Within(usualDir, dir) {
+	if winpath.EqualOrBelow(usualDir, dir) {
 		return durable.CheckFile(path)
 	}
 	if err := durable.CheckOwner(dir); err != nil {

@@ -84,7 +84,8 @@ type Release struct {
 // configuration.
 func (r Release) merges(version int) bool { return version > 2 || r.Major >= 2 }
 
-// Handler is a CRI runtime handler of containerd.
+// Handler is a CRI runtime handler of containerd. Where containerd 2 has a field in its CRI status, the
+// tag is its name there.
 type Handler struct {
 	Name string `json:"name"`
 	// InFile reports whether the file has the handler. Other handlers are built in.

@@ -67,7 +67,7 @@ func parseStatus(config string) (handlers []containerdconfig.Handler, defaultHan
 		Containerd struct {
 			DefaultRuntimeName string `json:"defaultRuntimeName"`
 			Runtimes           map[string]struct {
-				containerdconfig.Handler        // as 2.x names its fields
+				containerdconfig.Handler        // of 2.x
 				SandboxMode              string `json:"sandboxMode"` // 1.7
 				Options                  struct {
 					SandboxIsolation float64

@@ -236,7 +236,7 @@ func TestUUIDsOfRecords(t *testing.T) {
 type storeFiles struct{ hostfiles.AssumedToExist }
 
 func (storeFiles) Resolve(path string) (string, bool, error) {
-	if other := `C:\second`; !winpath.Within(`C:\store`, path) && !winpath.Within(other, path) || winpath.Base(path) == "other.exe" && winpath.Dir(path) != other {
+	if other := `C:\second`; !winpath.EqualOrBelow(`C:\store`, path) && !winpath.EqualOrBelow(other, path) || winpath.Base(path) == "other.exe" && winpath.Dir(path) != other {
 		return "", false, &fs.PathError{Op: "open", Path: path, Err: fs.ErrNotExist}
 	}
 	return path, true, nil

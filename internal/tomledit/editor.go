@@ -244,13 +244,11 @@ func (e *Editor) undoHeader(edit Edit) {
 // removeLine removes a line, and the line endings that were inserted with it if the line is
 // unchanged.
 func (e *Editor) removeLine(line span, inserted string) {
-	text, content := e.text, strings.Trim(inserted, "\r\n")
-	added := span{start: line.start - strings.Index(inserted, content)}
-	added.end = added.start + len(inserted)
-	isUnchanged := strings.TrimRight(text[line.start:line.end], "\r\n") == content &&
-		added.start >= 0 && added.end <= len(text) && text[added.start:added.end] == inserted
-	if isUnchanged {
-		line = added
+	content := strings.Trim(inserted, "\r\n")
+	at := line.start - strings.Index(inserted, content)
+	unchanged := strings.TrimRight(e.text[line.start:line.end], "\r\n") == content && at >= 0 && strings.HasPrefix(e.text[at:], inserted)
+	if unchanged {
+		line = span{at, at + len(inserted)}
 	}
 	e.replace(line, "")
 }

@@ -42,25 +42,3 @@ func HasWildcard(p string) bool { return strings.ContainsAny(p, "*?") }
 func IsLocalGlob(p string) bool {
 	return IsLocal(strings.NewReplacer("*", "x", "?", "x").Replace(p))
 }
-
-// Elements returns the elements of the cleaned path p without its drive, share or
-// device.
-func Elements(p string) []string { return parse(p).elements }
-
-// Within reports whether p is dir or lexically below it; see [Key].
-func Within(dir, p string) bool {
-	d, k := Key(dir), Key(p)
-	return k == d || strings.HasPrefix(k, strings.TrimRight(d, `\`)+`\`)
-}
-
-// LooksShort reports whether p has an element such as PROGRA~1, the form of the short names that Windows
-// gives to files in addition to their long names.
-// https://learn.microsoft.com/windows/win32/fileio/naming-a-file#short-vs-long-names
-func LooksShort(p string) bool {
-	for i := range len(p) - 1 {
-		if p[i] == '~' && p[i+1] >= '0' && p[i+1] <= '9' {
-			return true
-		}
-	}
-	return false
-}

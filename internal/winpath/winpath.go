@@ -73,7 +73,7 @@ func IsAbs(p string) bool {
 // no `..` leaves it, and no element means something else to Windows: a stream (`name:stream`), a
 // wildcard, a device such as NUL, or a name that ends with dots or spaces.
 func IsLocal(p string) bool {
-	if p == "" || isSeparator(p[0]) {
+	if p == "" || strings.ContainsAny(p[:1], `\/`) {
 		return false
 	}
 	depth := 0
@@ -116,6 +116,28 @@ func Key(p string) string {
 
 // Equal reports whether Windows considers a and b equal; see [Key].
 func Equal(a, b string) bool { return Key(a) == Key(b) }
+
+// Elements returns the elements of the cleaned path p without its drive, share or
+// device.
+func Elements(p string) []string { return parse(p).elements }
+
+// EqualOrBelow reports whether p is dir or lexically below it; see [Key].
+func EqualOrBelow(dir, p string) bool {
+	d, k := Key(dir), Key(p)
+	return k == d || strings.HasPrefix(k, strings.TrimRight(d, `\`)+`\`)
+}
+
+// LooksShort reports whether p has an element such as PROGRA~1, the form of the short names that Windows
+// gives to files in addition to their long names.
+// https://learn.microsoft.com/windows/win32/fileio/naming-a-file#short-vs-long-names
+func LooksShort(p string) bool {
+	for i := range len(p) - 1 {
+		if p[i] == '~' && p[i+1] >= '0' && p[i+1] <= '9' {
+			return true
+		}
+	}
+	return false
+}
 
 // winPath is a parsed path.
 type winPath struct {
@@ -218,8 +240,6 @@ func (c winPath) withoutDevicePrefix() winPath {
 func split(p string) []string {
 	return strings.FieldsFunc(p, func(r rune) bool { return r == '\\' || r == '/' })
 }
-
-func isSeparator(b byte) bool { return b == '\\' || b == '/' }
 
 // hasDrive reports whether p begins with a drive.
 func hasDrive(p string) bool {

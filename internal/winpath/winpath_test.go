@@ -224,3 +224,26 @@ func FuzzPath(f *testing.F) {
 func isASCII(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r >= 0x80 })
 }
+
+func TestEqualOrBelow(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		dir, path string
+		want      bool
+	}{
+		{`C:\a`, `C:\a\b`, true},
+		{`C:\a`, `c:\A\b`, true},
+		{`C:\a\`, `C:\a`, true},
+		{`C:\a`, `C:\ab`, false},
+		{`C:\a`, `C:\a\..\b`, false},
+		{`C:\`, `C:\a`, true},
+		{`C:\`, `D:\a`, false},
+		{`C:\a`, `\\?\C:\a\b`, true},
+		{`C:\a`, `\\server\a\b`, false},
+		{`C:\a\b`, `C:\a`, false},
+	} {
+		if got := EqualOrBelow(test.dir, test.path); got != test.want {
+			t.Errorf("%q within %q: %t", test.path, test.dir, got)
+		}
+	}
+}

@@ -110,29 +110,29 @@ func (r release) newFile(data []byte) *fstest.MapFile {
 	return &fstest.MapFile{Data: data, Mode: mode, ModTime: r.created}
 }
 
-// read reads what matches one of the patterns in root, with all that is in directories.
-func (r release) read(root string, patterns ...string) (tree, error) {
-	dir, files := os.DirFS(root), tree{}
+// read reads what matches one of the patterns in dir, with all that is in directories.
+func (r release) read(dir string, patterns ...string) (tree, error) {
+	files, all := os.DirFS(dir), tree{}
 	var names []string
 	var err error
 	for _, pattern := range patterns {
-		found, globErr := fs.Glob(dir, pattern)
+		found, globErr := fs.Glob(files, pattern)
 		names, err = append(names, found...), errors.Join(err, globErr)
 	}
 	if err != nil || len(names) == 0 {
-		return nil, fmt.Errorf("no %s in %s: %w", strings.Join(patterns, " or "), root, errors.Join(err, fs.ErrNotExist))
+		return nil, fmt.Errorf("no %s in %s: %w", strings.Join(patterns, " or "), dir, errors.Join(err, fs.ErrNotExist))
 	}
 	for _, name := range names {
-		err = errors.Join(err, fs.WalkDir(dir, name, func(name string, entry fs.DirEntry, err error) error {
+		err = errors.Join(err, fs.WalkDir(files, name, func(name string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() {
 				return err
 			}
-			data, err := fs.ReadFile(dir, name)
-			files[name] = r.newFile(data)
+			data, err := fs.ReadFile(files, name)
+			all[name] = r.newFile(data)
 			return err
 		}))
 	}
-	return files, err
+	return all, err
 }
 
 // below returns the files of trees in one directory.

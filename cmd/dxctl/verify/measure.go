@@ -179,7 +179,7 @@ func recommendedSettings(refused, none []specs.Mount, devices []discovery.Device
 	remove := map[string]map[string][]string{}
 	for _, m := range refused {
 		i := slices.IndexFunc(devices, func(d discovery.Device) bool {
-			return d.VendorID != 0 && d.DriverStorePath != "" && winpath.Within(d.DriverStorePath, m.Source)
+			return d.VendorID != 0 && d.DriverStorePath != "" && winpath.EqualOrBelow(d.DriverStorePath, m.Source)
 		})
 		if i < 0 {
 			return list // The configuration cannot name the file.

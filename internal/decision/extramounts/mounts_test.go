@@ -52,12 +52,12 @@ func windowsNode() node {
 
 func (n node) Resolve(path string) (string, bool, error) {
 	for link, target := range n.links {
-		if winpath.Within(link, path) {
+		if winpath.EqualOrBelow(link, path) {
 			path = target + path[len(link):]
 		}
 	}
 	for file := range n.files {
-		if winpath.Within(path, file) {
+		if winpath.EqualOrBelow(path, file) {
 			return file[:len(winpath.Clean(path))], winpath.Equal(path, file) && !strings.HasSuffix(file, `\`), nil
 		}
 	}

@@ -111,7 +111,7 @@ func parseLinuxPath(text string) (requestedPath, error) {
 // isBelow reports whether p is below dir.
 func isBelow(goos string, dir, p string) bool {
 	if goos == ocispec.Windows {
-		return winpath.Within(dir, p) && !winpath.Equal(dir, p)
+		return winpath.EqualOrBelow(dir, p) && !winpath.Equal(dir, p)
 	}
 	dir, p = path.Clean(dir), path.Clean(p)
 	return p != dir && strings.HasPrefix(p, strings.TrimRight(dir, "/")+"/")
