@@ -38,21 +38,7 @@ func (c cluster) rows() []row {
 	for _, n := range append(c.nodes, corev1.Node{}) {
 		var nodeRows []row
 		for _, name := range resources {
-			allocatable := n.Status.Allocatable[corev1.ResourceName(name)]
-			var pods []string
-			for _, pod := range c.pods {
-				if pod.Spec.NodeName == n.Name && requests(pod, name) {
-					pods = append(pods, pod.Namespace+"/"+pod.Name)
-				}
-			}
-			gpus := c.metrics[n.Name].gpus(name)
-			if len(gpus) == 0 && (allocatable.Value() > 0 || len(pods) > 0) {
-				gpus = []row{{Replicas: allocatable.Value()}}
-			}
-			for _, gpu := range gpus {
-				gpu.Node, gpu.Product, gpu.Resource, gpu.Pods = n.Name, n.Labels[nodelabels.Prefix+"product"], name, pods
-				nodeRows, pods = append(nodeRows, gpu), nil
-			}
+			nodeRows = append(nodeRows, c.resourceRows(n, name)...)
 		}
 		problems := c.problems(n, resources)
 		if len(nodeRows) == 0 && len(problems) > 0 {
@@ -62,6 +48,28 @@ func (c cluster) rows() []row {
 			nodeRows[0].Problems = problems
 		}
 		rows = append(rows, nodeRows...)
+	}
+	return rows
+}
+
+// resourceRows returns the rows of one resource of a node.
+func (c cluster) resourceRows(n corev1.Node, resource string) []row {
+	allocatable := n.Status.Allocatable[corev1.ResourceName(resource)]
+	var pods []string
+	for _, pod := range c.pods {
+		if pod.Spec.NodeName == n.Name && requests(pod, resource) {
+			pods = append(pods, pod.Namespace+"/"+pod.Name)
+		}
+	}
+	rows := c.metrics[n.Name].gpus(resource)
+	if len(rows) == 0 && (allocatable.Value() > 0 || len(pods) > 0) {
+		rows = []row{{Replicas: allocatable.Value()}}
+	}
+	for i := range rows {
+		rows[i].Node, rows[i].Product, rows[i].Resource = n.Name, n.Labels[nodelabels.Prefix+"product"], resource
+	}
+	if len(rows) > 0 {
+		rows[0].Pods = pods
 	}
 	return rows
 }
