@@ -26,11 +26,11 @@ import (
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 )
 
-// ConfigureOptions are the options of 'dxctl runtime configure'.
-type ConfigureOptions struct {
-	Restarter
-	ShimDir       string
-	NoShim        bool // leave the handlers unchanged
+// configureOptions are the options of 'dxctl runtime configure'.
+type configureOptions struct {
+	restarter
+	shimDir       string
+	noShim        bool // leave the handlers unchanged
 	handlers      []string
 	addHandler    string
 	noNRI         bool
@@ -39,7 +39,7 @@ type ConfigureOptions struct {
 
 // NewConfigureCommand returns 'dxctl runtime configure'.
 func NewConfigureCommand() *cobra.Command {
-	var o ConfigureOptions
+	var o configureOptions
 	command := &cobra.Command{
 		Use:   "configure",
 		Short: "Make containerd use the runtime shim, and enable NRI",
@@ -55,7 +55,7 @@ In a pod on Linux, use --restart-mode signal, with hostPID: true and appArmorPro
 		Example: `  dxctl runtime configure --dry-run
   dxctl runtime configure --restart
   dxctl runtime configure --add-handler directx --restart > runtimeclass.yaml`,
-		RunE: func(c *cobra.Command, _ []string) error { return o.Run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },
+		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },
 	}
 	o.AddFlags(command)
 	o.addDryRunFlag(command)
@@ -66,36 +66,36 @@ In a pod on Linux, use --restart-mode signal, with hostPID: true and appArmorPro
 const ShimDirUsage = "`DIRECTORY` of the runtime shim: that of containerd, or one on its PATH"
 
 // AddFlags adds the flags, except --dry-run.
-func (o *ConfigureOptions) AddFlags(command *cobra.Command) {
+func (o *configureOptions) AddFlags(command *cobra.Command) {
 	flags := command.Flags()
 	o.Instance.AddFlags(flags)
-	flags.StringVar(&o.ShimDir, "shim-dir", paths.Default().ShimDir, ShimDirUsage)
+	flags.StringVar(&o.shimDir, "shim-dir", paths.Default().ShimDir, ShimDirUsage)
 	flags.StringArrayVar(&o.handlers, "handler", nil, "runtime handler to change, repeatable (default: all that can have GPUs and run no other shim)")
 	flags.StringVar(&o.addHandler, "add-handler", "", "add a runtime handler with this `NAME` instead of changing others, and print its RuntimeClass")
-	flags.BoolVar(&o.NoShim, "no-shim", false, "do not use the runtime shim")
+	flags.BoolVar(&o.noShim, "no-shim", false, "do not use the runtime shim")
 	if o.OS != "windows" {
 		flags.BoolVar(&o.noNRI, "no-nri", false, "do not enable NRI")
 	}
-	o.AddRestartFlags(command)
+	o.addRestartFlags(command)
 	flags.DurationVar(&o.restartSpread, "restart-spread", 0, "wait a random part of this `TIME` before the first restart")
 }
 
-// Shim returns the path of the runtime shim.
-func (o *ConfigureOptions) Shim() string { return filepath.Join(o.ShimDir, shimfile.FileName()) }
+// shim returns the path of the runtime shim.
+func (o *configureOptions) shim() string { return filepath.Join(o.shimDir, shimfile.FileName()) }
 
 // CheckFlags returns an error about flags that cannot be used.
-func (o *ConfigureOptions) CheckFlags() error {
+func (o *configureOptions) CheckFlags() error {
 	switch {
-	case o.NoShim && (o.noNRI || o.OS == "windows"):
+	case o.noShim && (o.noNRI || o.OS == "windows"):
 		return cli.Usage("--no-shim and --no-nri leave nothing to configure")
-	case o.NoShim && (len(o.handlers) > 0 || o.addHandler != ""):
+	case o.noShim && (len(o.handlers) > 0 || o.addHandler != ""):
 		return cli.Usage("--no-shim excludes --handler and --add-handler")
-	case !filepath.IsAbs(o.ShimDir):
-		return cli.Usage("--shim-dir %q is not an absolute path", o.ShimDir)
+	case !filepath.IsAbs(o.shimDir):
+		return cli.Usage("--shim-dir %q is not an absolute path", o.shimDir)
 	case o.addHandler != "" && len(validation.IsDNS1123Label(o.addHandler)) > 0:
 		return cli.Usage("--add-handler %q: the name must consist of lowercase letters, digits and hyphens", o.addHandler)
 	}
-	return o.Restarter.CheckFlags()
+	return o.restarter.CheckFlags()
 }
 
 // plannedChange is a change of containerd's configuration that has not been made yet.
@@ -107,8 +107,8 @@ type plannedChange struct {
 	attempt  string // see [failure]
 }
 
-// Run configures containerd: see the command's help.
-func (o *ConfigureOptions) Run(ctx context.Context, stdout, stderr io.Writer) error {
+// run configures containerd: see the command's help.
+func (o *configureOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err := o.CheckFlags(); err != nil {
 		return err
 	}
@@ -139,23 +139,23 @@ func (o *ConfigureOptions) Run(ctx context.Context, stdout, stderr io.Writer) er
 }
 
 // plan returns the change of the current configuration, and changes nothing.
-func (o *ConfigureOptions) plan(ctx context.Context) (c plannedChange, err error) {
-	if c.file, err = readRecordedConfig(o.ConfigFile, o.StateDir); err != nil {
+func (o *configureOptions) plan(ctx context.Context) (c plannedChange, err error) {
+	if c.file, err = readRecordedConfig(o.ConfigFile, o.stateDir); err != nil {
 		return c, err
 	}
-	running, runningErr := o.ReadRunning(ctx)
+	running, runningErr := o.readRunning(ctx)
 	release := o.Release(running)
 	if c.file.Pending > 0 && runningErr == nil && isFileLoaded(c.file.text, release, running.Handlers) {
 		c.file.Pending = 0 // Containerd has started with the edits. A later failure must not undo them.
 	}
 	settings := containerdconfig.Settings{Release: release, Handlers: o.handlers, AddHandler: o.addHandler, NRI: !o.noNRI && o.OS != "windows"}
-	if !o.NoShim {
-		realShim, err := policy.ReadRealShim(o.StateDir)
+	if !o.noShim {
+		realShim, err := policy.ReadRealShim(o.stateDir)
 		if err != nil {
 			return c, err
 		}
-		settings.Shim = o.Shim()
-		settings.RealShim, _ = shimfile.FindRealShim(o.Shim(), realShim) // The path is enough to compare it.
+		settings.Shim = o.shim()
+		settings.RealShim, _ = shimfile.FindRealShim(o.shim(), realShim) // The path is enough to compare it.
 	}
 	if c.new, err = containerdconfig.Configure(c.file.text, settings); err != nil {
 		return c, withFileName(o.ConfigFile, err)
@@ -167,17 +167,17 @@ func (o *ConfigureOptions) plan(ctx context.Context) (c plannedChange, err error
 	if err := errors.Join(o.CheckImports(config, release)...); err != nil {
 		return c, err
 	}
-	if !o.NoShim {
-		if _, err := os.Stat(o.Shim()); err != nil {
+	if !o.noShim {
+		if _, err := os.Stat(o.shim()); err != nil {
 			return c, fmt.Errorf("the shim does not exist, so no container would start: %w; run 'dxctl runtime install' first", err)
 		}
 	}
-	c.isLoaded = len(c.new.Edits) == 0 && c.file.Pending == 0 && !c.file.RestartDue && runningErr == nil && checkHandlers(running.Handlers, c.new.Handlers, o.Shim()) == nil
-	c.restart = o.AllowRestart && !c.isLoaded
+	c.isLoaded = len(c.new.Edits) == 0 && c.file.Pending == 0 && !c.file.RestartDue && runningErr == nil && checkHandlers(running.Handlers, c.new.Handlers, o.shim()) == nil
+	c.restart = o.allowRestart && !c.isLoaded
 	if !c.restart {
 		return c, nil
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %v", c.file.path, c.new.Text, o.service(), o.RestartTimeout))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %v", c.file.path, c.new.Text, o.service(), o.restartTimeout))
 	c.attempt = hex.EncodeToString(sum[:])
 	if err = o.service().Check(ctx); err == nil {
 		err = c.file.Failure.checkRetry(c.attempt, time.Now())
@@ -189,14 +189,14 @@ func (o *ConfigureOptions) plan(ctx context.Context) (c plannedChange, err error
 }
 
 // apply makes the change, and restarts containerd if that is planned.
-func (o *ConfigureOptions) apply(ctx context.Context, stderr io.Writer, c plannedChange) error {
+func (o *configureOptions) apply(ctx context.Context, stderr io.Writer, c plannedChange) error {
 	changed := len(c.new.Edits) > 0
 	if changed {
 		c.file.addEdits(c.new.Edits)
 	}
 	c.file.RestartDue = c.file.RestartDue || c.restart
 	if changed || c.restart { // If this run is killed, the next one continues it.
-		if err := c.file.save(o.StateDir); err != nil {
+		if err := c.file.save(o.stateDir); err != nil {
 			return err
 		}
 	}
@@ -227,7 +227,7 @@ func handlerList(handlers []string) string {
 
 // waitBeforeRestart waits for a random part of --restart-spread, so that the nodes of a cluster do
 // not restart containerd all at once.
-func (o *ConfigureOptions) waitBeforeRestart(ctx context.Context, stderr io.Writer) error {
+func (o *configureOptions) waitBeforeRestart(ctx context.Context, stderr io.Writer) error {
 	pause := rand.N(o.restartSpread) //nolint:gosec // No secret.
 	fmt.Fprintf(stderr, "restarting containerd in %v (--restart-spread)\n", pause.Round(time.Second))
 	select {
@@ -288,13 +288,13 @@ func isFileLoaded(text []byte, release containerdconfig.Release, loaded []contai
 // restartOrUndo restarts containerd after a change of its configuration. If containerd does not load
 // the change, restartOrUndo undoes the pending edits and restarts containerd again. The error
 // describes both restarts.
-func (o *ConfigureOptions) restartOrUndo(ctx context.Context, out io.Writer, c plannedChange) error {
-	cause := o.restartAndCheck(ctx, func(loaded []containerdconfig.Handler) error { return checkHandlers(loaded, c.new.Handlers, o.Shim()) })
+func (o *configureOptions) restartOrUndo(ctx context.Context, out io.Writer, c plannedChange) error {
+	cause := o.restartAndCheck(ctx, func(loaded []containerdconfig.Handler) error { return checkHandlers(loaded, c.new.Handlers, o.shim()) })
 	file := c.file
 	if cause == nil {
 		fmt.Fprintln(out, "restarted containerd")
 		file.Pending, file.RestartDue, file.Failure = 0, false, nil
-		return file.save(o.StateDir)
+		return file.save(o.stateDir)
 	}
 	canceled := ctx.Err() != nil
 	// Continue after a signal, too: otherwise, the node would have no containerd.
@@ -320,7 +320,7 @@ func (o *ConfigureOptions) restartOrUndo(ctx context.Context, out io.Writer, c p
 	if !canceled { // After a signal, the file may not be the cause.
 		file.Failure = &failure{c.attempt, time.Now(), cause.Error()}
 	}
-	if err := file.save(o.StateDir); err != nil {
+	if err := file.save(o.stateDir); err != nil {
 		return fmt.Errorf("%w; %w", cause, err)
 	}
 	return cause
@@ -328,7 +328,7 @@ func (o *ConfigureOptions) restartOrUndo(ctx context.Context, out io.Writer, c p
 
 // undoPending undoes the edits with which containerd has not started. It reads the file again,
 // because another program may have changed it.
-func (r *Restarter) undoPending(c *recordedConfig) error {
+func (o *configureOptions) undoPending(c *recordedConfig) error {
 	file, err := readConfigFile(c.path)
 	if err != nil {
 		return err
@@ -343,13 +343,13 @@ func (r *Restarter) undoPending(c *recordedConfig) error {
 		return err
 	}
 	c.dropEdits(loaded)
-	return c.save(r.StateDir)
+	return c.save(o.stateDir)
 }
 
 // isRunning reports whether containerd answers.
-func (r *Restarter) isRunning(ctx context.Context) bool {
+func (o *configureOptions) isRunning(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	_, err := criclient.ReadRunning(ctx, r.CRISocket)
+	_, err := criclient.ReadRunning(ctx, o.CRISocket)
 	return err == nil
 }

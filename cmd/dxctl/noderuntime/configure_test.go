@@ -57,7 +57,7 @@ func must(t *testing.T, n *containerdtest.FakeNode, args ...string) (stdout, std
 func checkLoaded(t *testing.T, n *containerdtest.FakeNode, when string, want bool) {
 	t.Helper()
 	loaded, err := criclient.ReadRunning(t.Context(), n.Socket)
-	if got := len(HandlersWithShim(loaded.Handlers)) > 0; err != nil || got != want {
+	if got := len(handlersWithShim(loaded.Handlers)) > 0; err != nil || got != want {
 		t.Errorf("%s: containerd uses the shim: %t, %v", when, got, err)
 	}
 }
@@ -122,10 +122,10 @@ func TestConfigureWaitsAfterFailure(t *testing.T) {
 	attempts(2, back)
 	attempts(2, refused)
 	attempts(2, refused)
-	if b.Read(t) != containerdtest.Config || IsConfigured(b.State) {
-		t.Errorf("configured: %t; the file is\n%s", IsConfigured(b.State), b.Read(t))
+	if b.Read(t) != containerdtest.Config || isConfigured(b.State) {
+		t.Errorf("configured: %t; the file is\n%s", isConfigured(b.State), b.Read(t))
 	}
-	testutil.NoError(t, ForgetFailure(b.State))
+	testutil.NoError(t, forgetFailure(b.State))
 	attempts(4, back)
 	b.Write(t, b.Config, containerdtest.Config+"# changed\n")
 	attempts(6, back)
@@ -302,9 +302,9 @@ func TestImports(t *testing.T) {
 
 func TestRestartFlags(t *testing.T) {
 	t.Parallel()
-	for want, r := range map[string]Restarter{
-		"is not supported on windows": {Instance: Instance{OS: "windows"}, AllowRestart: true, restartMode: restartBySignal, RestartTimeout: 1},
-		"excludes --restart":          {dryRun: true, AllowRestart: true, RestartTimeout: 1},
+	for want, r := range map[string]restarter{
+		"is not supported on windows": {Instance: Instance{OS: "windows"}, allowRestart: true, restartMode: restartBySignal, restartTimeout: 1},
+		"excludes --restart":          {dryRun: true, allowRestart: true, restartTimeout: 1},
 		"0s is not positive":          {},
 	} {
 		if err := r.CheckFlags(); err == nil || !strings.Contains(err.Error(), want) {

@@ -14,15 +14,15 @@ import (
 	"github.com/directx-nri/directx-nri/internal/criclient"
 )
 
-// AddForceFlag adds the flag of a command that calls [Instance.CheckHolders].
-func AddForceFlag(flags *pflag.FlagSet, force *bool) {
+// addForceFlag adds the flag of a command that calls [restarter.checkHolders].
+func addForceFlag(flags *pflag.FlagSet, force *bool) {
 	flags.BoolVar(force, "force", false, "continue although running containers with GPUs will not start again")
 }
 
-// CheckHolders returns an error that names the running containers with an interlock, because they
+// checkHolders returns an error that names the running containers with an interlock, because they
 // do not start again without directx-nri. With force, it prints the error as a warning.
-func (i *Instance) CheckHolders(ctx context.Context, stateDir string, stderr io.Writer, force bool) error {
-	entries, pods, err := criclient.ReadAllocations(ctx, stateDir, i.CRISocket)
+func (r *restarter) checkHolders(ctx context.Context, stderr io.Writer, force bool) error {
+	entries, pods, err := criclient.ReadAllocations(ctx, r.stateDir, r.CRISocket)
 	names := runningHolders(entries, pods)
 	switch {
 	case err != nil:

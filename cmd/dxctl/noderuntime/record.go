@@ -86,8 +86,8 @@ func (r changeRecord) save(stateDir string) error {
 	return statefile.Write(recordPath(stateDir), r)
 }
 
-// ForgetFailure removes the failure from the record, so that the next command retries the change.
-func ForgetFailure(stateDir string) error {
+// forgetFailure removes the failure from the record, so that the next command retries the change.
+func forgetFailure(stateDir string) error {
 	r, err := readRecord(stateDir)
 	if err != nil {
 		return err
@@ -96,9 +96,9 @@ func ForgetFailure(stateDir string) error {
 	return r.save(stateDir)
 }
 
-// IsConfigured reports whether a command has changed containerd's configuration. It returns true
+// isConfigured reports whether a command has changed containerd's configuration. It returns true
 // if the record cannot be read.
-func IsConfigured(stateDir string) bool {
+func isConfigured(stateDir string) bool {
 	r, err := readRecord(stateDir)
 	return err != nil || r.Config != "" || r.RestartDue
 }

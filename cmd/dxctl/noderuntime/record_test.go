@@ -45,12 +45,12 @@ func TestRecord(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "state")
 	r := changeRecord{Format: recordFormat, Config: "/c", Edits: []tomledit.Edit{{Path: []string{"version"}, New: "2", Inserted: "version = 2\n"}}, Pending: 1, Failure: &failure{Attempt: "a"}}
 	testutil.NoError(t, r.save(state))
-	if got, err := readRecord(state); err != nil || !reflect.DeepEqual(got, r) || !IsConfigured(state) {
+	if got, err := readRecord(state); err != nil || !reflect.DeepEqual(got, r) || !isConfigured(state) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	c := recordedConfig{changeRecord: r}
 	c.dropEdits(0)
-	if err := errors.Join(c.save(state), ForgetFailure(state)); err != nil || durable.Exists(state) || IsConfigured(state) {
+	if err := errors.Join(c.save(state), forgetFailure(state)); err != nil || durable.Exists(state) || isConfigured(state) {
 		t.Errorf("the record or the state directory is left: %v", err)
 	}
 	for text, want := range map[string]string{`{"format": 2}`: "unknown format 2", "{": "read the record"} {

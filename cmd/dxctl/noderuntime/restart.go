@@ -19,18 +19,16 @@ import (
 	"github.com/directx-nri/directx-nri/internal/service"
 )
 
-// Restarter restarts the containerd of a node, and undoes a change of its configuration if
-// containerd does not start with it.
-type Restarter struct {
+// restarter restarts the containerd of a node.
+type restarter struct {
 	Instance
-	StateDir     string
-	AllowRestart bool
-	dryRun       bool
-
+	stateDir       string
+	allowRestart   bool
+	dryRun         bool
 	restartMode    string
 	serviceName    string
 	restartCommand string
-	RestartTimeout time.Duration
+	restartTimeout time.Duration
 }
 
 // Ways to restart containerd.
@@ -39,35 +37,35 @@ const (
 	restartBySignal  = "signal"
 )
 
-func (r *Restarter) addDryRunFlag(command *cobra.Command) {
+func (r *restarter) addDryRunFlag(command *cobra.Command) {
 	command.Flags().BoolVar(&r.dryRun, "dry-run", false, "print the change as a unified diff, and change nothing")
 }
 
 // restartNotice is printed after a change without a restart.
 const restartNotice = "restart containerd, or reboot the node, to load the file"
 
-// AddRestartFlags adds the flags of a command that changes the configuration.
-func (r *Restarter) AddRestartFlags(command *cobra.Command) {
+// addRestartFlags adds the flags of a command that changes the configuration.
+func (r *restarter) addRestartFlags(command *cobra.Command) {
 	flags := command.Flags()
-	flags.StringVar(&r.StateDir, "state-dir", paths.Default().State, "state `DIRECTORY`")
-	flags.BoolVar(&r.AllowRestart, "restart", false, "restart containerd if that is necessary")
+	flags.StringVar(&r.stateDir, "state-dir", paths.Default().State, "state `DIRECTORY`")
+	flags.BoolVar(&r.allowRestart, "restart", false, "restart containerd if that is necessary")
 	cli.AddChoice(command, &r.restartMode, "restart-mode", "how to restart it", restartByService, restartBySignal)
 	flags.StringVar(&r.serviceName, "service", "containerd", "containerd's service in systemd or the Windows service manager")
 	flags.StringVar(&r.restartCommand, "restart-command", "", "shell command that restarts containerd, instead of --service")
-	flags.DurationVar(&r.RestartTimeout, "restart-timeout", time.Minute, "limit for containerd's restart")
+	flags.DurationVar(&r.restartTimeout, "restart-timeout", time.Minute, "limit for containerd's restart")
 }
 
 // CheckFlags returns an error about flags that cannot be used.
-func (r *Restarter) CheckFlags() error {
+func (r *restarter) CheckFlags() error {
 	if err := r.Instance.CheckFlags(); err != nil {
 		return err
 	}
 	switch {
-	case r.dryRun && r.AllowRestart:
+	case r.dryRun && r.allowRestart:
 		return cli.Usage("--dry-run excludes --restart")
-	case r.RestartTimeout <= 0:
-		return cli.Usage("--restart-timeout %s is not positive", r.RestartTimeout)
-	case r.restartCommand != "" && !r.AllowRestart:
+	case r.restartTimeout <= 0:
+		return cli.Usage("--restart-timeout %s is not positive", r.restartTimeout)
+	case r.restartCommand != "" && !r.allowRestart:
 		return cli.Usage("--restart-command requires --restart")
 	case r.restartMode == restartBySignal && r.OS == "windows":
 		return cli.Usage("--restart-mode %s is not supported on %s", r.restartMode, r.OS)
@@ -77,30 +75,30 @@ func (r *Restarter) CheckFlags() error {
 	return nil
 }
 
-// ReadRunning returns what the running containerd has loaded.
-func (r *Restarter) ReadRunning(ctx context.Context) (criclient.RunningConfig, error) {
-	ctx, cancel := context.WithTimeout(ctx, r.RestartTimeout)
+// readRunning returns what the running containerd has loaded.
+func (r *restarter) readRunning(ctx context.Context) (criclient.RunningConfig, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.restartTimeout)
 	defer cancel()
 	return criclient.ReadRunning(ctx, r.CRISocket)
 }
 
 var errRestartDue = errors.New("an earlier command did not finish its restart of containerd")
 
-// CheckRestartDue reports whether an earlier command did not finish its restart of containerd. It
+// checkRestartDue reports whether an earlier command did not finish its restart of containerd. It
 // returns an error if so and --restart is not set.
-func (r *Restarter) CheckRestartDue() (due bool, err error) {
-	record, err := readRecord(r.StateDir)
-	if err == nil && record.RestartDue && !r.AllowRestart {
+func (r *restarter) checkRestartDue() (due bool, err error) {
+	record, err := readRecord(r.stateDir)
+	if err == nil && record.RestartDue && !r.allowRestart {
 		err = fmt.Errorf("%w: add --restart", errRestartDue)
 	}
 	return record.RestartDue, err
 }
 
-// PrepareRestart checks that containerd can be restarted and records that this is due, before the caller
-// changes what containerd reads when it starts. Until [Restarter.Restart] succeeds, the next
+// prepareRestart checks that containerd can be restarted and records that this is due, before the caller
+// changes what containerd reads when it starts. Until [restarter.restart] succeeds, the next
 // command restarts containerd again.
-func (r *Restarter) PrepareRestart(ctx context.Context) error {
-	record, err := readRecord(r.StateDir)
+func (r *restarter) prepareRestart(ctx context.Context) error {
+	record, err := readRecord(r.stateDir)
 	if err != nil {
 		return err
 	}
@@ -108,25 +106,25 @@ func (r *Restarter) PrepareRestart(ctx context.Context) error {
 		return err
 	}
 	record.RestartDue = true
-	return record.save(r.StateDir)
+	return record.save(r.stateDir)
 }
 
-// Restart restarts containerd, and records that.
-func (r *Restarter) Restart(ctx context.Context, out io.Writer) error {
+// restart restarts containerd, and records that.
+func (r *restarter) restart(ctx context.Context, out io.Writer) error {
 	if err := r.restartAndCheck(ctx, nil); err != nil {
 		return fmt.Errorf("%w; run the command again to restart containerd", err)
 	}
 	fmt.Fprintln(out, "restarted containerd")
-	record, err := readRecord(r.StateDir)
+	record, err := readRecord(r.stateDir)
 	if err != nil {
 		return err
 	}
 	record.RestartDue, record.Failure = false, nil
-	return record.save(r.StateDir)
+	return record.save(r.stateDir)
 }
 
 // service returns containerd's service, as the flags select it.
-func (r *Restarter) service() service.Service {
+func (r *restarter) service() service.Service {
 	switch {
 	case r.restartCommand != "":
 		return service.Command(r.restartCommand)
@@ -138,8 +136,8 @@ func (r *Restarter) service() service.Service {
 
 // restartAndCheck restarts containerd and waits until it has loaded handlers that check accepts, or
 // until it runs if check is nil.
-func (r *Restarter) restartAndCheck(ctx context.Context, check func(loaded []containerdconfig.Handler) error) error {
-	ctx, cancel := context.WithTimeout(ctx, r.RestartTimeout)
+func (r *restarter) restartAndCheck(ctx context.Context, check func(loaded []containerdconfig.Handler) error) error {
+	ctx, cancel := context.WithTimeout(ctx, r.restartTimeout)
 	defer cancel()
 	if err := r.service().Restart(ctx); err != nil {
 		return err
@@ -162,7 +160,7 @@ func (r *Restarter) restartAndCheck(ctx context.Context, check func(loaded []con
 			if r.restartMode == restartBySignal && status.Code(err) == codes.Unavailable {
 				hint = "; if no supervisor starts containerd again, start it, and do not use --restart-mode " + restartBySignal
 			}
-			return fmt.Errorf("containerd was restarted by %s, but has not loaded its configuration within %v: %w%s", r.service(), r.RestartTimeout, err, hint)
+			return fmt.Errorf("containerd was restarted by %s, but has not loaded its configuration within %v: %w%s", r.service(), r.restartTimeout, err, hint)
 		case <-time.After(100 * time.Millisecond):
 		}
 	}

@@ -177,9 +177,9 @@ func TestCanceled(t *testing.T) {
 		testutil.NoError(t, err)
 		c.RestartDue = true
 		save(t, b, c.changeRecord)
-		o := ConfigureOptions{ShimDir: b.Root, Restarter: Restarter{
-			Instance: Instance{OS: goos, ConfigFile: b.Config, CRISocket: b.Socket}, StateDir: b.State, AllowRestart: true,
-			restartCommand: "echo restart >>" + filepath.Join(b.Root, "restarts"), RestartTimeout: time.Minute,
+		o := configureOptions{shimDir: b.Root, restarter: restarter{
+			Instance: Instance{OS: goos, ConfigFile: b.Config, CRISocket: b.Socket}, stateDir: b.State, allowRestart: true,
+			restartCommand: "echo restart >>" + filepath.Join(b.Root, "restarts"), restartTimeout: time.Minute,
 		}}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()

@@ -29,7 +29,7 @@ import (
 
 type setupOptions struct {
 	install     installOptions
-	configure   ConfigureOptions
+	configure   configureOptions
 	noConfigure bool
 	hostRoot    string
 	setupFile   string // for directx-advertiser
@@ -70,7 +70,7 @@ func (o *setupOptions) run(ctx context.Context, stdout, stderr io.Writer) error 
 	if err := o.configure.CheckFlags(); err != nil {
 		return err
 	}
-	o.install.shimDir, o.install.stateDir = o.configure.ShimDir, o.configure.StateDir
+	o.install.shimDir, o.install.stateDir = o.configure.shimDir, o.configure.stateDir
 	if err := o.waitForGPU(ctx, stderr); err != nil || ctx.Err() != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func (o *setupOptions) setUp(ctx context.Context, stdout, stderr io.Writer) erro
 			return fmt.Errorf("nothing was changed: %w", err)
 		}
 	}
-	if !o.configure.NoShim {
+	if !o.configure.noShim {
 		if err := o.install.run(ctx, stdout); err != nil {
 			return err
 		}
@@ -100,7 +100,7 @@ func (o *setupOptions) setUp(ctx context.Context, stdout, stderr io.Writer) erro
 	if o.noConfigure {
 		return nil
 	}
-	return o.configure.Run(ctx, stdout, stderr)
+	return o.configure.run(ctx, stdout, stderr)
 }
 
 // waitForGPU waits until the node has a GPU or was set up before, or ctx ends.
@@ -136,7 +136,7 @@ var errNoGPU = errors.New("no GPU to offer on this node")
 
 // wasSetUp reports whether an earlier run has changed the node.
 func (o *setupOptions) wasSetUp() bool {
-	return IsConfigured(o.configure.StateDir) || durable.Exists(o.configure.Shim())
+	return isConfigured(o.configure.stateDir) || durable.Exists(o.configure.shim())
 }
 
 // CheckKubelet returns an error if one of the programs is a kubelet that does not start again after a
@@ -188,7 +188,7 @@ func (o *setupOptions) checkGPU(ctx context.Context) error {
 // --host-root, because this container cannot access the node's driver.
 func (o *setupOptions) devices(ctx context.Context) ([]discovery.Device, policy.Policy, error) {
 	flags := o.gpuFlags
-	flags.StateDir = o.configure.StateDir
+	flags.StateDir = o.configure.stateDir
 	if flags.ConfigFile == "" && durable.Exists(o.defaultConfig) {
 		flags.ConfigFile = o.defaultConfig // There is no node policy yet.
 	}

@@ -178,7 +178,7 @@ func TestSetupCountsOfferedGPUs(t *testing.T) {
 		o := newSetup(p.inventory(t, c.detail))
 		o.gpuFlags.ConfigFile = filepath.Join(p.Root, "config.yaml")
 		testutil.WriteFile(t, o.gpuFlags.ConfigFile, header+"Configuration\nresources: [{name: example.com/gpu, match: {kind: "+c.kind+"}}]\n", 0o600)
-		o.configure.StateDir, o.configure.ShimDir = p.State, p.dir
+		o.configure.stateDir, o.configure.shimDir = p.State, p.dir
 		if err := o.checkGPU(t.Context()); !errors.Is(err, c.want) || c.want == nil && err != nil {
 			t.Errorf("%s: error %v, want %v", name, err, c.want)
 		}
@@ -190,7 +190,7 @@ func TestSetupChecksTheInventory(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, "")
 	o := newSetup(p.inventory(t, "linux: {deviceNodes: [/nonexistent]}"))
-	o.configure.StateDir, o.configure.ShimDir = p.State, p.dir
+	o.configure.stateDir, o.configure.shimDir = p.State, p.dir
 	if err := errors.Join(os.Chmod(o.gpuFlags.Inventory, 0o644), o.checkGPU(t.Context())); !errors.Is(err, errNoGPU) {
 		t.Errorf("error %v, want %v", err, errNoGPU)
 	}
@@ -213,7 +213,7 @@ func TestCheckKubelet(t *testing.T) {
 		o := setupOptions{programs: func(name string) []string {
 			return []string{filepath.Join(p.Root, "none", name), filepath.Join(p.Root, name)}
 		}}
-		o.configure.OS, o.configure.ShimDir, o.configure.StateDir = "linux", p.dir, p.State
+		o.configure.OS, o.configure.shimDir, o.configure.stateDir = "linux", p.dir, p.State
 		o.install = installOptions{p.source, p.dir, p.State}
 		o.noConfigure = true
 		check := func(when string, refused bool) {

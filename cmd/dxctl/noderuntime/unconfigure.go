@@ -15,7 +15,7 @@ import (
 )
 
 type unconfigureOptions struct {
-	Restarter
+	restarter
 	force bool
 }
 
@@ -35,8 +35,8 @@ Fails if a runtime handler still uses the shim. Do not remove the shim then.`,
 	flags := command.Flags()
 	o.AddFlags(flags)
 	o.addDryRunFlag(command)
-	AddForceFlag(flags, &o.force)
-	o.AddRestartFlags(command)
+	addForceFlag(flags, &o.force)
+	o.addRestartFlags(command)
 	return command
 }
 
@@ -44,11 +44,11 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 	if err := o.CheckFlags(); err != nil {
 		return err
 	}
-	file, err := readRecordedConfig(o.ConfigFile, o.StateDir)
+	file, err := readRecordedConfig(o.ConfigFile, o.stateDir)
 	if err != nil {
 		return err
 	}
-	running, _ := o.ReadRunning(ctx)
+	running, _ := o.readRunning(ctx)
 	release := o.Release(running)
 	text, notes, err := file.textWithoutEdits(release)
 	if err != nil {
@@ -65,16 +65,16 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 	if err != nil {
 		return withFileName(o.ConfigFile, err)
 	}
-	remaining := HandlersWithShim(restored.Handlers)
+	remaining := handlersWithShim(restored.Handlers)
 	changed := !bytes.Equal(file.text, text)
 	// A handler that still uses the shim in the file does so after a restart, too.
-	isStale := slices.ContainsFunc(HandlersWithShim(running.Handlers), func(name string) bool { return !slices.Contains(remaining, name) })
-	restart := o.AllowRestart && (changed || file.RestartDue || isStale)
+	isStale := slices.ContainsFunc(handlersWithShim(running.Handlers), func(name string) bool { return !slices.Contains(remaining, name) })
+	restart := o.allowRestart && (changed || file.RestartDue || isStale)
 	if changed || restart {
-		err = o.CheckHolders(ctx, o.StateDir, stderr, o.force)
+		err = o.checkHolders(ctx, stderr, o.force)
 	}
 	if err == nil && restart {
-		err = o.PrepareRestart(ctx)
+		err = o.prepareRestart(ctx)
 	}
 	if err != nil {
 		return fmt.Errorf("nothing was changed: %w", err)
@@ -82,13 +82,13 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 	if !changed {
 		fmt.Fprintf(stderr, "%s has no changes to undo\n", o.ConfigFile)
 	} else if err := file.restore(text); err != nil {
-		return errors.Join(err, file.save(o.StateDir)) // A restart is due only if it was before.
+		return errors.Join(err, file.save(o.stateDir)) // A restart is due only if it was before.
 	} else {
 		fmt.Fprintf(stderr, "restored %s\n", o.ConfigFile)
 	}
 	switch {
 	case restart:
-		if err := o.Restart(ctx, stderr); err != nil {
+		if err := o.restart(ctx, stderr); err != nil {
 			return err
 		}
 		file.RestartDue = false
@@ -100,11 +100,11 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 	}
 	file.dropEdits(0)
 	file.Failure = nil
-	return file.save(o.StateDir)
+	return file.save(o.stateDir)
 }
 
-// HandlersWithShim returns the names of the handlers that use the runtime shim.
-func HandlersWithShim(handlers []containerdconfig.Handler) []string {
+// handlersWithShim returns the names of the handlers that use the runtime shim.
+func handlersWithShim(handlers []containerdconfig.Handler) []string {
 	var names []string
 	for _, h := range handlers {
 		if h.UsesShim() {

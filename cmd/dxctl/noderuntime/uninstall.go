@@ -23,9 +23,9 @@ import (
 )
 
 type uninstallOptions struct {
-	Restarter
+	restarter
 	shim            string // its path in shimDir
-	restartDue      bool   // see [Restarter.CheckRestartDue]
+	restartDue      bool   // see [restarter.checkRestartDue]
 	shimDir         string
 	containerdState string
 	realShim        string
@@ -65,9 +65,9 @@ GPUs do not start again: delete them first, or set --force.`,
 	flags.StringVar(&o.runtimeDir, "runtime-dir", defaults.Runtime, "runtime `DIRECTORY` of directx-nri, for --purge")
 	flags.StringVar(&o.labelsFile, "labels-file", labelsFile, "`FILE` of directx-advertiser with the node's labels, for --purge")
 	flags.BoolVar(&o.purge, "purge", false, "also remove the allocation records and the node policy")
-	AddForceFlag(flags, &o.force)
+	addForceFlag(flags, &o.force)
 	flags.BoolVar(&o.hold, "hold", false, "wait for a signal at the end, in a DaemonSet's pod")
-	o.AddRestartFlags(command)
+	o.addRestartFlags(command)
 	return command
 }
 
@@ -79,15 +79,15 @@ func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 		return err
 	}
 	var err error
-	if o.restartDue, err = o.CheckRestartDue(); err != nil {
+	if o.restartDue, err = o.checkRestartDue(); err != nil {
 		return err
 	}
 	o.shim = filepath.Join(o.shimDir, shimfile.FileName())
 	if err := o.makeUnused(ctx, stdout, stderr); err != nil {
 		return fmt.Errorf("nothing was removed: %w", err)
 	}
-	p, _ := policy.Read(o.StateDir) // With an error, the log is the default.
-	if err := o.removeFiles(&fileRemover{stdout: stdout, stderr: stderr}, p.Shim.LogPath(o.StateDir)); err != nil {
+	p, _ := policy.Read(o.stateDir) // With an error, the log is the default.
+	if err := o.removeFiles(&fileRemover{stdout: stdout, stderr: stderr}, p.Shim.LogPath(o.stateDir)); err != nil {
 		return err
 	}
 	if o.hold {
@@ -102,7 +102,7 @@ func (o *uninstallOptions) makeUnused(ctx context.Context, stdout, stderr io.Wri
 	if err := o.checkUnused(ctx); err != nil {
 		return err
 	}
-	if err := o.CheckHolders(ctx, o.StateDir, stderr, o.force); err != nil {
+	if err := o.checkHolders(ctx, stderr, o.force); err != nil {
 		return err
 	}
 	return o.handOver(ctx, stdout)
@@ -112,15 +112,15 @@ func (o *uninstallOptions) makeUnused(ctx context.Context, stdout, stderr io.Wri
 func (o *uninstallOptions) removeFiles(r *fileRemover, log string) error {
 	removed, err := shimfile.Remove(o.shim)
 	r.addRemoved(removed...)
-	r.err = errors.Join(err, shimfile.ClearBypass(o.StateDir), ForgetFailure(o.StateDir))
-	r.remove(os.Remove, log, log+".1", paths.Verification(o.StateDir))
+	r.err = errors.Join(err, shimfile.ClearBypass(o.stateDir), forgetFailure(o.stateDir))
+	r.remove(os.Remove, log, log+".1", paths.Verification(o.stateDir))
 	if o.purge {
-		r.remove(os.RemoveAll, paths.Allocations(o.StateDir))
-		r.remove(os.Remove, policy.Path(o.StateDir), policy.RealShimPath(o.StateDir), node.CompiledInventory(o.StateDir).Path(), node.Discovered(o.StateDir).Path(), o.labelsFile)
-		r.removeUnfinished(o.StateDir)
-		r.removeEmpty(o.runtimeDir, o.StateDir)
-	} else if os.Remove(o.StateDir) != nil && durable.Exists(o.StateDir) {
-		fmt.Fprintf(r.stderr, "kept %s: allocation records and the node policy; --purge removes them\n", o.StateDir)
+		r.remove(os.RemoveAll, paths.Allocations(o.stateDir))
+		r.remove(os.Remove, policy.Path(o.stateDir), policy.RealShimPath(o.stateDir), node.CompiledInventory(o.stateDir).Path(), node.Discovered(o.stateDir).Path(), o.labelsFile)
+		r.removeUnfinished(o.stateDir)
+		r.removeEmpty(o.runtimeDir, o.stateDir)
+	} else if os.Remove(o.stateDir) != nil && durable.Exists(o.stateDir) {
+		fmt.Fprintf(r.stderr, "kept %s: allocation records and the node policy; --purge removes them\n", o.stateDir)
 	}
 	switch {
 	case r.err != nil:
@@ -135,12 +135,12 @@ func (o *uninstallOptions) removeFiles(r *fileRemover, log string) error {
 // containerd is restarted later and then uses its configuration file.
 func (o *uninstallOptions) checkUnused(ctx context.Context) error {
 	const fix = "run 'dxctl runtime unconfigure --restart' first"
-	running, runningErr := o.ReadRunning(ctx)
+	running, runningErr := o.readRunning(ctx)
 	config, err := o.ReadConfig(o.Release(running))
 	if err != nil {
 		return err
 	}
-	if handlers := HandlersWithShim(config.Handlers); len(handlers) > 0 {
+	if handlers := handlersWithShim(config.Handlers); len(handlers) > 0 {
 		return fmt.Errorf("runtime handler %s in %s uses the shim: %s", handlers[0], o.ConfigFile, fix)
 	}
 	switch status.Code(runningErr) {
@@ -150,7 +150,7 @@ func (o *uninstallOptions) checkUnused(ctx context.Context) error {
 	default:
 		return fmt.Errorf("containerd's runtime handlers are unknown: %w; is --cri-socket %s correct?", runningErr, o.CRISocket)
 	}
-	if handlers := HandlersWithShim(running.Handlers); len(handlers) > 0 && !o.restartDue {
+	if handlers := handlersWithShim(running.Handlers); len(handlers) > 0 && !o.restartDue {
 		return fmt.Errorf("runtime handler %s of the running containerd uses the shim: restart containerd, or %s", handlers[0], fix)
 	}
 	return nil
@@ -163,21 +163,21 @@ func (o *uninstallOptions) handOver(ctx context.Context, stdout io.Writer) error
 	switch {
 	case err != nil || len(bundles) == 0 && !o.restartDue:
 		return err
-	case !o.AllowRestart:
+	case !o.allowRestart:
 		return fmt.Errorf("%s were started by the shim: add --restart, which hands them over to the real shim, or stop them", describeBundles(bundles))
 	}
 	realShim, err := o.findRealShim()
 	if err != nil && len(bundles) > 0 {
 		return err
 	}
-	if err := o.PrepareRestart(ctx); err != nil {
+	if err := o.prepareRestart(ctx); err != nil {
 		return err
 	}
 	if err := shimfile.HandOver(bundles, realShim); err != nil {
 		return err
 	}
 	// containerd calls the runtime shim for these containers until containerd is restarted.
-	if err := o.Restart(ctx, stdout); err != nil {
+	if err := o.restart(ctx, stdout); err != nil {
 		return err
 	}
 	for _, b := range bundles {
@@ -196,7 +196,7 @@ func (o *uninstallOptions) findRealShim() (string, error) {
 	if o.realShim != "" {
 		return shimfile.FindRealShim(o.shim, o.realShim)
 	}
-	name, err := policy.ReadRealShim(o.StateDir)
+	name, err := policy.ReadRealShim(o.stateDir)
 	if err != nil {
 		return "", fmt.Errorf("the real shim is unknown: %w; set --runtime", err)
 	}
