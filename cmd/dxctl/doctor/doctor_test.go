@@ -185,8 +185,11 @@ func TestPrintState(t *testing.T) {
 	configured := containerdconfig.Handler{Name: "routed", RuntimeType: "io.containerd.runhcs.v1", RuntimePath: `C:\shim\containerd-shim-directx-v1.exe`}
 	f := nodeState{
 		OS: "windows", Config: configState{Policy: policy.Default()}, Windows: &windowsState{Version: win32.Version{Build: 17763}, HCSErr: fs.ErrClosed, HCSSchemas: []string{"1.0", "2.1"}},
-		Containerd: containerdState{Handlers: mergeHandlers("windows", []containerdconfig.Handler{configured, {Name: "other"}}, []containerdconfig.Handler{configured}), Imports: []error{fs.ErrInvalid}},
-		Shims:      []shimState{{Path: "none", Err: fs.ErrNotExist}}, Modes: capabilities.Resolve(policy.Default(), "windows", 17763),
+		Containerd: containerdState{
+			Handlers: mergeHandlers("windows", []containerdconfig.Handler{configured, {Name: "other"}}, []containerdconfig.Handler{configured}),
+			Imports:  []error{fs.ErrInvalid},
+		},
+		Shims: []shimState{{Path: "none", Err: fs.ErrNotExist}}, Modes: capabilities.Resolve(policy.Default(), "windows", 17763),
 	}
 	f.makeErrorsMarshalable()
 	var out bytes.Buffer
