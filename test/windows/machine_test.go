@@ -98,7 +98,7 @@ func unsuitable() map[string]string {
 	return map[string]string{
 		"internal/localgrpc": "Listen|Dial|CloseKeepsSocket", // Wine 8 has no Unix sockets,
 		"internal/shimfile":  "ThroughSymlink",               // nor reparse points.
-		"shim":               "Imports",                      // It runs Go.
+		"internal/shim":      "Imports",                      // It runs Go.
 		// They are about other systems.
 		"cmd/dxctl":      "^TestDocs$",
 		"cmd/dxctl/show": "^TestDevicesAreNotLookedForElsewhere$",
