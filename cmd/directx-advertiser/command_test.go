@@ -234,8 +234,7 @@ func TestStateDirectoryCannotBeUsed(t *testing.T) {
 	p.await("/readyz", 503, "the kubelet does not watch")
 }
 
-// TestSetupFile: nothing is advertised until the node is set up, and a node without a GPU is
-// ready.
+// TestSetupFile: nothing is advertised until the node is set up, and a node without a GPU is ready.
 func TestSetupFile(t *testing.T) {
 	t.Parallel()
 	p := newProgram(t)

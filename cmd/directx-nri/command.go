@@ -14,7 +14,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/metrics"
 	"github.com/directx-nri/directx-nri/internal/nri"
-	"github.com/directx-nri/directx-nri/internal/ocispec"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/readiness"
@@ -107,5 +106,5 @@ func (o options) newDecider(log *logrus.Logger) (*decision.Decider, error) {
 		return nil, decision.WithReason(decision.ReasonConfig, err, decision.RunDoctor)
 	}
 	p.Log.Configure(log)
-	return decision.NewDecider(o.stateDir, p, ocispec.Linux, hostfiles.Root(o.hostRoot), log), nil
+	return decision.NewDecider(o.stateDir, p, "linux", hostfiles.Root(o.hostRoot), log), nil
 }

@@ -120,8 +120,7 @@ func writeFlag(table io.Writer, f *pflag.Flag) {
 	fmt.Fprintf(table, "%s%s\t%s\n", parts[1], value, parts[3])
 }
 
-// commonFlags returns the flags that several commands have with the same meaning, by
-// flagKey.
+// commonFlags returns the flags that several commands have with the same meaning, by flagKey.
 func commonFlags(commands []*cobra.Command) map[string]*pflag.Flag {
 	common, users := map[string]*pflag.Flag{}, map[string]int{}
 	for _, command := range commands {

@@ -146,21 +146,18 @@ func newAdvertiser(config Config, timing timing) *Advertiser {
 	return a
 }
 
-// ErrRestart is returned by [Advertiser.Run] when a new run would advertise GPUs under
-// other names.
+// ErrRestart is returned by [Advertiser.Run] when a new run would advertise GPUs under other names.
 var ErrRestart = errors.New("GPUs can be advertised under other resource names")
 
-// Run advertises until ctx ends; then it closes the kubelet's streams, removes its
-// sockets and returns nil. Restarts of the kubelet do not end it. It may be called
-// once.
+// Run advertises until ctx ends; then it closes the kubelet's streams, removes its sockets and
+// returns nil. Restarts of the kubelet do not end it. It may be called once.
 //
-// A GPU has one resource name for a whole run. It is that of its rule, unless live
-// records hold the GPU under other names only: then it is the oldest of those, and the
-// GPU has no more replicas than are held. A record is live from before Allocate
-// returns until its pod no longer exists ([PodTracker]) or another pod has bound a
-// newer record of one of its replicas, so it also covers init containers and slow
-// image pulls. When a GPU's name would change, Run returns [ErrRestart]. By then
-// no call of Allocate is in flight, and the records are complete for the next run.
+// A GPU has one resource name for a whole run. It is that of its rule, unless live records hold the
+// GPU under other names only: then it is the oldest of those, and the GPU has no more replicas than
+// are held. A record is live from before Allocate returns until its pod no longer exists
+// ([PodTracker]) or another pod has bound a newer record of one of its replicas, so it also covers
+// init containers and slow image pulls. When a GPU's name would change, Run returns [ErrRestart].
+// By then no call of Allocate is in flight, and the records are complete for the next run.
 func (a *Advertiser) Run(ctx context.Context) error {
 	err := a.run(ctx)
 	if err == nil || ctx.Err() != nil {

@@ -267,8 +267,7 @@ func TestRecordThatCannotBeRemoved(t *testing.T) {
 	}
 }
 
-// TestKubeletRestarts does not run in parallel: it counts the process's
-// goroutines and open files.
+// TestKubeletRestarts does not run in parallel: it counts the process's goroutines and open files.
 func TestKubeletRestarts(t *testing.T) {
 	dir := testutil.ShortDir(t)
 	config := testConfig(t, dir, newSource(displayGPU("A"), computeGPU("C")))
@@ -396,8 +395,7 @@ func TestFrozenKubelet(t *testing.T) {
 	}
 }
 
-// TestTwoAdvertisers: the second waits for the end of the first, as when a
-// DaemonSet is updated.
+// TestTwoAdvertisers: the second waits for the end of the first, as when a DaemonSet is updated.
 func TestTwoAdvertisers(t *testing.T) {
 	t.Parallel()
 	k := newBed(t, displayGPU("A"))

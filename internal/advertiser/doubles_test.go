@@ -168,8 +168,7 @@ func fastTiming() timing {
 	}
 }
 
-// twoKinds are the rules that are in force with no configuration, but that
-// drivers may be mixed.
+// twoKinds are the rules that are in force with no configuration, but that drivers may be mixed.
 func twoKinds(replicas int) []policy.Resource {
 	return []policy.Resource{
 		{Name: displayResource, Match: policy.Match{Kind: "display"}, Replicas: replicas, AllocationPolicy: policy.Distributed, MixedDrivers: policy.AllowMixed},

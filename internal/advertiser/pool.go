@@ -128,11 +128,10 @@ func heldByGPU(live []allocation.Entry, resource string) map[string]heldReplicas
 // next returns the pool that follows p, with the GPUs that are advertised now. Replicas that
 // live records hold stay listed. Those of GPUs that are not advertised cannot be allocated.
 //
-// The kubelet (v1.34, pkg/kubelet/cm/devicemanager) crashes when a device that it
-// has allocated is not in the list, both when Allocate returns
-// (allocateContainerResources) and when it finds a container running after a restart
-// (GetTopologyHints). So a replica is removed from the list when no record has held
-// it for as long as removalDelay.
+// The kubelet (v1.34, pkg/kubelet/cm/devicemanager) crashes when a device that it has allocated is
+// not in the list, both when Allocate returns (allocateContainerResources) and when it finds a
+// container running after a restart (GetTopologyHints). So a replica is removed from the list when
+// no record has held it for as long as removalDelay.
 func (p *pool) next(gpus []gpu, held map[string]heldReplicas, now time.Time, removalDelay time.Duration) *pool {
 	next := &pool{resource: p.resource, rule: p.rule, index: make(map[string]int, len(gpus))}
 	before := make(map[string]gpu, len(p.gpus))
@@ -321,8 +320,7 @@ func (p *pool) mixedDriversError(chosen []bool, n int) error {
 // ID may contain it, so the last occurrence is the separator.
 const idSeparator = "::"
 
-// replicaID returns the ID of one replica of a GPU. It is the same after every
-// restart.
+// replicaID returns the ID of one replica of a GPU. It is the same after every restart.
 func replicaID(instanceID string, number int) string {
 	return instanceID + idSeparator + strconv.Itoa(number)
 }

@@ -13,9 +13,8 @@ import (
 	"github.com/directx-nri/directx-nri/internal/discovery"
 )
 
-// publishPools publishes the pools for devices and live records. It returns [ErrRestart] if
-// a GPU's resource is not that of this run. A pool whose list is too large for the
-// kubelet stays as it was.
+// publishPools publishes the pools for devices and live records. It returns [ErrRestart] if a GPU's
+// resource is not that of this run. A pool whose list is too large for the kubelet stays as it was.
 func (a *Advertiser) publishPools(devices []discovery.Device, live []allocation.Entry) error {
 	assigned := resources.Assign(devices, a.config.Policy, a.config.NodeOS)
 	a.logUnadvertised(assigned)

@@ -16,12 +16,10 @@ import (
 	"github.com/directx-nri/directx-nri/internal/errlog"
 )
 
-// readyTimeout bounds the check before a container's start. The kubelet waits for
-// 30 seconds.
+// readyTimeout bounds the check before a container's start. The kubelet waits for 30 seconds.
 const readyTimeout = 4 * time.Second
 
-// options are for registration, and for GetDevicePluginOptions: the kubelet uses the
-// latter.
+// options are for registration, and for GetDevicePluginOptions: the kubelet uses the latter.
 //
 // A kubelet that allocates at creation calls PreStartContainer before Allocate and, as
 // nothing is allocated yet, never starts the container
@@ -164,8 +162,7 @@ func (s *server) checkReady(ctx context.Context) error {
 	return err
 }
 
-// refuse logs and counts a request that failed with err, and returns the error for
-// the kubelet.
+// refuse logs and counts a request that failed with err, and returns the error for the kubelet.
 func (s *server) refuse(err error) error {
 	reason, code := classify(err)
 	s.log.WithField("reason", reason).WithError(err).Warn("Allocation refused")
@@ -200,8 +197,7 @@ func classify(err error) (reason string, code codes.Code) {
 // (deviceRunContainerOptions in pkg/kubelet/cm/devicemanager, v1.34).
 type Inject func(ctx context.Context, resource string, replicas []allocation.Replica) (*v1beta1.ContainerAllocateResponse, error)
 
-// ErrNotInjectable is returned for a request that an answer to the kubelet cannot
-// express.
+// ErrNotInjectable is returned for a request that an answer to the kubelet cannot express.
 var ErrNotInjectable = errors.New("the response of a device plugin cannot express this request")
 
 // answer returns the answer for a container with these replicas. Without [Config.Inject] it has

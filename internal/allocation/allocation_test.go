@@ -337,8 +337,7 @@ func TestBoundRecordEndsOlderOnes(t *testing.T) {
 	}
 }
 
-// TestRecorderWaitsForLock starts a new process before the old one has ended, as an
-// update does.
+// TestRecorderWaitsForLock starts a new process before the old one has ended, as an update does.
 func TestRecorderWaitsForLock(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")

@@ -175,10 +175,9 @@ func (r *Recorder) write(ctx context.Context, record Record) error {
 	return durable.Replace(r.store.path(record.ID, recordSuffix), data, 0o600)
 }
 
-// BindByName binds an injected record to the container that the kubelet names as
-// its holder. The kubelet names no UID, so the pod's name stands for it: a pod
-// that is recreated under the same name counts as the same. Its errors are those
-// of [Store.Bind].
+// BindByName binds an injected record to the container that the kubelet names as its holder. The
+// kubelet names no UID, so the pod's name stands for it: a pod that is recreated under the same
+// name counts as the same. Its errors are those of [Store.Bind].
 func (r *Recorder) BindByName(id ID, namespace, pod, container string) (err error) {
 	defer func() {
 		if err != nil {

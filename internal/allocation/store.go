@@ -30,9 +30,8 @@ type Store struct{ dir string }
 // OpenStore returns the store in dir, which need not exist yet.
 func OpenStore(dir string) *Store { return &Store{dir} }
 
-// Get returns the record that token stands for. Its error matches
-// [ErrNotFound], [ErrUnreadable] or [durable.ErrNotPrivate], or is that of the
-// file system, and names the file.
+// Get returns the record that token stands for. Its error matches [ErrNotFound], [ErrUnreadable] or
+// [durable.ErrNotPrivate], or is that of the file system, and names the file.
 func (s *Store) Get(token Token) (Record, error) { return s.readRecord(token.ID()) }
 
 func (s *Store) readRecord(id ID) (r Record, err error) {
@@ -138,8 +137,7 @@ func (s *Store) readFile(path string, id ID, body fileBody) error {
 	return nil
 }
 
-// Problem is a record or binding that cannot be read. Err is one line that names the
-// file.
+// Problem is a record or binding that cannot be read. Err is one line that names the file.
 type Problem struct {
 	Path string
 	Err  error

@@ -9,9 +9,8 @@ import (
 	"strings"
 )
 
-// Token is the key of an allocation record: 128 random bits as 32 lower-case
-// hexadecimal digits. It is a bearer secret, and never appears in a log, an error, a
-// file or a file's name.
+// Token is the key of an allocation record: 128 random bits as 32 lower-case hexadecimal digits. It
+// is a bearer secret, and never appears in a log, an error, a file or a file's name.
 type Token string
 
 // ID names an allocation in messages and files: a digest of its token, from which
@@ -74,10 +73,9 @@ const (
 	resourceDomain = "directx.microsoft.com/"
 )
 
-// EnvKey returns the environment variable for resource:
-// DIRECTX_ALLOCATION_DISPLAY for directx.microsoft.com/display. The kubelet merges the answers
-// for a container's resources, and of several values for one key it keeps only the first, so each
-// resource has its own key.
+// EnvKey returns the environment variable for resource: DIRECTX_ALLOCATION_DISPLAY for
+// directx.microsoft.com/display. The kubelet merges the answers for a container's resources, and of
+// several values for one key it keeps only the first, so each resource has its own key.
 func EnvKey(resource string) string {
 	return EnvPrefix + strings.ToUpper(mapName(resource, '_'))
 }
@@ -105,8 +103,7 @@ func mapName(resource string, replacement rune) string {
 // and runhcs refuses a device of a type that it does not support. The NRI plugin
 // and the runtime shim remove it when they make the container's edits.
 const (
-	// InterlockMount is the destination of a bind mount of [InterlockSource] in
-	// Linux containers.
+	// InterlockMount is the destination of a bind mount of [InterlockSource] in Linux containers.
 	InterlockMount = "/proc/directx-nri-did-not-adjust-this-container"
 	// InterlockSource is the source of that mount.
 	InterlockSource = "/dev/null"

@@ -51,8 +51,7 @@ const (
 	maxVersion     = 4
 )
 
-// criPlugin returns the name of the plugin that has the runtime handlers in a file of
-// this version.
+// criPlugin returns the name of the plugin that has the runtime handlers in a file of this version.
 func criPlugin(version int) string {
 	switch version {
 	case 1:
@@ -80,8 +79,7 @@ type Release struct {
 	Major int
 }
 
-// merges reports whether containerd merges a file of this version into its built-in
-// configuration.
+// merges reports whether containerd merges a file of this version into its built-in configuration.
 func (r Release) merges(version int) bool { return version > 2 || r.Major >= 2 }
 
 // Handler is a CRI runtime handler of containerd. Where containerd 2 has a field in its CRI status, the
@@ -96,8 +94,7 @@ type Handler struct {
 	SandboxIsolation int64 `json:"sandboxIsolation,omitempty"`
 	// BinaryName is an option of runc's shim: the program that it runs in place of runc.
 	BinaryName string `json:"binaryName,omitempty"`
-	// Sandboxer is sandboxer of containerd 2.x or sandbox_mode of 1.7, "" for the
-	// default.
+	// Sandboxer is sandboxer of containerd 2.x or sandbox_mode of 1.7, "" for the default.
 	Sandboxer            string   `json:"sandboxer,omitempty"`
 	PodAnnotations       []string `json:"podAnnotations,omitempty"`
 	ContainerAnnotations []string `json:"containerAnnotations,omitempty"`

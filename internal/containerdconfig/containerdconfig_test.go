@@ -289,8 +289,7 @@ func TestConfigureRefuses(t *testing.T) {
 	}
 }
 
-// TestUndoKeepsWhatOthersChanged changes the configured text before it is
-// undone.
+// TestUndoKeepsWhatOthersChanged changes the configured text before it is undone.
 func TestUndoKeepsWhatOthersChanged(t *testing.T) {
 	t.Parallel()
 	const before = `version = 2

@@ -61,9 +61,8 @@ func mayEdit(path string) (add, change bool) {
 	return len(handler) > 0, len(handler) == 1 && slices.Contains([]string{"runtime_path", "pod_annotations", "container_annotations"}, key)
 }
 
-// FuzzConfigure checks each text that Configure accepts with checkResult, and compares
-// what go-toml decodes before and after: nothing but our values differs, and lists keep what
-// they had.
+// FuzzConfigure checks each text that Configure accepts with checkResult, and compares what go-toml
+// decodes before and after: nothing but our values differs, and lists keep what they had.
 func FuzzConfigure(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.toml")
 	testutil.NoError(f, err)

@@ -1,6 +1,5 @@
-// Package decision decides what a container gets when it is created. The NRI
-// plugin and the runtime shim make the same decisions and apply them in their own
-// ways.
+// Package decision decides what a container gets when it is created. The NRI plugin and the runtime
+// shim make the same decisions and apply them in their own ways.
 //
 // In a pod, a recorded allocation is the only key to a GPU. Outside Kubernetes,
 // only administrators create containers, and they request GPUs by name.
@@ -35,8 +34,7 @@ type Container struct {
 	Name string
 	// Env is the environment as NAME=value.
 	Env []string
-	// Annotations are the container's. PodAnnotations are those of its pod that are
-	// not among them.
+	// Annotations are the container's. PodAnnotations are those of its pod that are not among them.
 	Annotations, PodAnnotations map[string]string
 	// Devices are the Windows devices of the container's spec.
 	Devices []specs.WindowsDevice

@@ -24,8 +24,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
-// recorded returns a decider over source whose store has records, and their
-// tokens.
+// recorded returns a decider over source whose store has records, and their tokens.
 func recorded(t *testing.T, source discovery.Source, records map[string][]string) (*Decider, map[string]string) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "allocations")
@@ -42,7 +41,7 @@ const (
 )
 
 func ofPod(env ...string) Container {
-	return Container{OS: ocispec.Windows, Pod: &Pod{UID: "u", Namespace: "n", Name: "p"}, Name: "main", Env: env}
+	return Container{OS: "windows", Pod: &Pod{UID: "u", Namespace: "n", Name: "p"}, Name: "main", Env: env}
 }
 
 // For a container of a pod, only its own GPUs are looked up.
@@ -340,7 +339,7 @@ func TestStandaloneRequestsExtraMounts(t *testing.T) {
 	}{"variable": {"", []string{"a.exe"}}, "annotation": {"b.exe", []string{"b.exe"}}} {
 		d := decider()
 		d.Files, d.Policy = storeFiles{}, permissive()
-		c := Container{OS: ocispec.Windows, ID: "c1", Env: []string{VisibleVariable + "=0", ExtraMountsVariable + "=a.exe"}}
+		c := Container{OS: "windows", ID: "c1", Env: []string{VisibleVariable + "=0", ExtraMountsVariable + "=a.exe"}}
 		if test.annotation != "" {
 			c.Annotations = map[string]string{ExtraMountsAnnotation: test.annotation}
 		}
@@ -375,7 +374,7 @@ func TestAssignmentByClass(t *testing.T) {
 	alone := decider(devices...)
 	alone.Policy.Assignment = policy.AssignByClass
 	alone.Source = discovery.UnhealthyWithoutPath(alone.Source, alone.Policy, "windows")
-	edits, _, err = decide(context.Background(), alone, read(Container{OS: ocispec.Windows, ID: "c1", Env: []string{VisibleVariable + `=VMBUS\GPU`}}))
+	edits, _, err = decide(context.Background(), alone, read(Container{OS: "windows", ID: "c1", Env: []string{VisibleVariable + `=VMBUS\GPU`}}))
 	if err != nil || !slices.Equal(edits.WindowsDevices, class) {
 		t.Errorf("standalone: %v, error %v", edits.WindowsDevices, err)
 	}

@@ -13,11 +13,10 @@ import (
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
-// The request of a standalone container: all, none, or a comma-separated list of
-// indices, location paths and LUIDs. The annotation, which no image can set, takes
-// precedence over the environment variable. On Linux, the environment variable has an
-// effect only if the policy allows it. On Windows, it always has an effect, because ctr 1.7 ignores
-// annotations there.
+// The request of a standalone container: all, none, or a comma-separated list of indices, location
+// paths and LUIDs. The annotation, which no image can set, takes precedence over the environment
+// variable. On Linux, the environment variable has an effect only if the policy allows it. On
+// Windows, it always has an effect, because ctr 1.7 ignores annotations there.
 const (
 	VisibleVariable   = "DIRECTX_VISIBLE_DEVICES"
 	VisibleAnnotation = "directx.microsoft.com/visible-devices"
@@ -91,7 +90,7 @@ func (r Request) OnlyLocationPaths() bool {
 // honors reports whether p honors a setting. Only one in the environment of a standalone Linux
 // container can be ignored.
 func (r Request) honors(s setting, p policy.Policy) bool {
-	return !s.fromEnv || r.Container.OS == ocispec.Windows || p.Standalone.Environment
+	return !s.fromEnv || r.Container.OS == "windows" || p.Standalone.Environment
 }
 
 // presentedTokens returns the environment variables of c that present tokens, sorted. A
@@ -104,7 +103,7 @@ func presentedTokens(c Container) []presentedToken {
 	for _, variable := range c.Env {
 		name, value, _ := strings.Cut(variable, "=")
 		// Windows ignores the case of names.
-		if c.OS == ocispec.Windows && hasPrefixFold(name, allocation.EnvPrefix) {
+		if c.OS == "windows" && hasPrefixFold(name, allocation.EnvPrefix) {
 			name = strings.ToUpper(name)
 		}
 		if !strings.HasPrefix(name, allocation.EnvPrefix) {

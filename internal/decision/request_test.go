@@ -25,21 +25,21 @@ func TestPresentedTokens(t *testing.T) {
 		annotation string // of the allocation in a pod, "" for a standalone container
 		want       []presentedToken
 	}{
-		"nothing": {ocispec.Linux, []string{"A=1", "DIRECTX_VISIBLE_DEVICES=all", "XDIRECTX_ALLOCATION_=1", "DIRECTX_ALLOCATIONS=1"}, "", nil},
-		"sorted, each once": {ocispec.Linux, []string{"DIRECTX_ALLOCATION_B=2", "DIRECTX_ALLOCATION_A=1", "DIRECTX_ALLOCATION_A=1"}, "",
+		"nothing": {"linux", []string{"A=1", "DIRECTX_VISIBLE_DEVICES=all", "XDIRECTX_ALLOCATION_=1", "DIRECTX_ALLOCATIONS=1"}, "", nil},
+		"sorted, each once": {"linux", []string{"DIRECTX_ALLOCATION_B=2", "DIRECTX_ALLOCATION_A=1", "DIRECTX_ALLOCATION_A=1"}, "",
 			[]presentedToken{{"DIRECTX_ALLOCATION_A", "1"}, {"DIRECTX_ALLOCATION_B", "2"}}},
-		"twice, two values":    {ocispec.Linux, []string{"DIRECTX_ALLOCATION_A=2", "DIRECTX_ALLOCATION_A=1"}, "", []presentedToken{{"DIRECTX_ALLOCATION_A", "1"}, {"DIRECTX_ALLOCATION_A", "2"}}},
-		"no value":             {ocispec.Linux, []string{"DIRECTX_ALLOCATION_"}, "", []presentedToken{{"DIRECTX_ALLOCATION_", ""}}},
-		"other case, Linux":    {ocispec.Linux, []string{"directx_allocation_a=1"}, "", nil},
-		"other case, Windows":  {ocispec.Windows, []string{"directx_Allocation_a=1"}, "", []presentedToken{{"DIRECTX_ALLOCATION_A", "1"}}},
-		"no resource, Windows": {ocispec.Windows, []string{"directx_allocation_=1"}, "", []presentedToken{{"DIRECTX_ALLOCATION_", "1"}}},
-		"other annotation":     {ocispec.Linux, []string{"DIRECTX_ALLOCATION_DISPLAY=1"}, "directx.microsoft.com/display", nil},
-		"letter of another":    {ocispec.Windows, []string{"D\u0131RECTX_ALLOCATION_A=1"}, "", nil},
-		"links of a Service": {ocispec.Linux, []string{"DIRECTX_ALLOCATION_SERVICE_HOST=10.0.0.1", "DIRECTX_ALLOCATION_PORT=tcp://10.0.0.1:80",
+		"twice, two values":    {"linux", []string{"DIRECTX_ALLOCATION_A=2", "DIRECTX_ALLOCATION_A=1"}, "", []presentedToken{{"DIRECTX_ALLOCATION_A", "1"}, {"DIRECTX_ALLOCATION_A", "2"}}},
+		"no value":             {"linux", []string{"DIRECTX_ALLOCATION_"}, "", []presentedToken{{"DIRECTX_ALLOCATION_", ""}}},
+		"other case, Linux":    {"linux", []string{"directx_allocation_a=1"}, "", nil},
+		"other case, Windows":  {"windows", []string{"directx_Allocation_a=1"}, "", []presentedToken{{"DIRECTX_ALLOCATION_A", "1"}}},
+		"no resource, Windows": {"windows", []string{"directx_allocation_=1"}, "", []presentedToken{{"DIRECTX_ALLOCATION_", "1"}}},
+		"other annotation":     {"linux", []string{"DIRECTX_ALLOCATION_DISPLAY=1"}, "directx.microsoft.com/display", nil},
+		"letter of another":    {"windows", []string{"D\u0131RECTX_ALLOCATION_A=1"}, "", nil},
+		"links of a Service": {"linux", []string{"DIRECTX_ALLOCATION_SERVICE_HOST=10.0.0.1", "DIRECTX_ALLOCATION_PORT=tcp://10.0.0.1:80",
 			"DIRECTX_ALLOCATION_A=" + of16}, displayKey, []presentedToken{{"DIRECTX_ALLOCATION_A", of16}}},
-		"overridden, Linux":   {ocispec.Linux, []string{"DIRECTX_ALLOCATION_DISPLAY=", "DIRECTX_ALLOCATION_COMPUTE="}, displayKey, []presentedToken{{"DIRECTX_ALLOCATION_DISPLAY", ""}}},
-		"overridden, Windows": {ocispec.Windows, []string{"directx_allocation_Display=1"}, displayKey, []presentedToken{{"DIRECTX_ALLOCATION_DISPLAY", "1"}}},
-		"another domain's":    {ocispec.Linux, []string{"DIRECTX_ALLOCATION_A_COM_GPU=1"}, "directx.microsoft.com/allocation.a.com.gpu", []presentedToken{{"DIRECTX_ALLOCATION_A_COM_GPU", "1"}}},
+		"overridden, Linux":   {"linux", []string{"DIRECTX_ALLOCATION_DISPLAY=", "DIRECTX_ALLOCATION_COMPUTE="}, displayKey, []presentedToken{{"DIRECTX_ALLOCATION_DISPLAY", ""}}},
+		"overridden, Windows": {"windows", []string{"directx_allocation_Display=1"}, displayKey, []presentedToken{{"DIRECTX_ALLOCATION_DISPLAY", "1"}}},
+		"another domain's":    {"linux", []string{"DIRECTX_ALLOCATION_A_COM_GPU=1"}, "directx.microsoft.com/allocation.a.com.gpu", []presentedToken{{"DIRECTX_ALLOCATION_A_COM_GPU", "1"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -77,7 +77,7 @@ func TestIgnoredVariable(t *testing.T) {
 		ignored bool
 	}{
 		"variable":                {Container{Env: []string{visible}}, true},
-		"on Windows":              {Container{OS: ocispec.Windows, Env: []string{visible}}, false},
+		"on Windows":              {Container{OS: "windows", Env: []string{visible}}, false},
 		"annotation":              {Container{Annotations: map[string]string{VisibleAnnotation: "0"}, Env: []string{visible}}, false},
 		"variable and allocation": {Container{Env: []string{visible, "DIRECTX_ALLOCATION_=x"}}, false},
 	} {

@@ -117,7 +117,7 @@ func TestStandaloneGetsWhatItRequests(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := Container{OS: ocispec.Windows, ID: "c1", Env: []string{"A=B", VisibleVariable + "=" + test.request}, Devices: test.has}
+			c := Container{OS: "windows", ID: "c1", Env: []string{"A=B", VisibleVariable + "=" + test.request}, Devices: test.has}
 			if test.annotation != "" {
 				c.Annotations = map[string]string{VisibleAnnotation: test.annotation}
 			}
@@ -165,13 +165,13 @@ func TestContainersThatAreNotTouched(t *testing.T) {
 		"a pod's own annotation":    {c: Container{Pod: &Pod{UID: "u"}, Name: "main", Annotations: map[string]string{VisibleAnnotation: "all"}}},
 		"a pod's own device":        {c: Container{Pod: &Pod{UID: "u"}, Name: "main", Devices: []specs.WindowsDevice{location(path0)}}},
 		"a pod's request for files": {c: Container{Pod: &Pod{UID: "u"}, Name: "main", Env: []string{ExtraMountsVariable + "=a"}, Annotations: map[string]string{ExtraMountsAnnotation: `..\x`}}},
-		"other variable, Linux":     {c: Container{OS: ocispec.Linux, Env: []string{"directx_visible_devices=all"}}},
+		"other variable, Linux":     {c: Container{OS: "linux", Env: []string{"directx_visible_devices=all"}}},
 		"variable that begins like": {c: Container{Env: []string{VisibleVariable + "_X=all"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if test.c.OS == "" {
-				test.c.OS = ocispec.Windows
+				test.c.OS = "windows"
 			}
 			request, ok := ReadRequest(test.c)
 			if ok != test.requests {
@@ -224,7 +224,7 @@ func TestStandaloneIsRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test.c.OS, test.c.ID = ocispec.Windows, "c1"
+			test.c.OS, test.c.ID = "windows", "c1"
 			d := decider()
 			if test.source != nil {
 				d.Source = test.source
@@ -255,7 +255,7 @@ func TestStandaloneIsRefused(t *testing.T) {
 // An image can set the environment of a container.
 func TestStandaloneEnvironmentOnLinux(t *testing.T) {
 	t.Parallel()
-	c := Container{OS: ocispec.Linux, ID: "c1", Env: []string{VisibleVariable + "=0", ExtraMountsVariable + "=a"}}
+	c := Container{OS: "linux", ID: "c1", Env: []string{VisibleVariable + "=0", ExtraMountsVariable + "=a"}}
 	for _, test := range []struct {
 		annotations map[string]string
 		allowed     bool
@@ -287,12 +287,12 @@ func read(c Container) Request {
 }
 
 func requesting(request string) Container {
-	return Container{OS: ocispec.Windows, ID: "c1", Env: []string{VisibleVariable + "=" + request}}
+	return Container{OS: "windows", ID: "c1", Env: []string{VisibleVariable + "=" + request}}
 }
 
 func TestPodIsolatedByHyperVIsRefused(t *testing.T) {
 	t.Parallel()
-	c := Container{OS: ocispec.Windows, HyperV: true, Pod: &Pod{UID: "u", Namespace: "n", Name: "p"}, Name: "main",
+	c := Container{OS: "windows", HyperV: true, Pod: &Pod{UID: "u", Namespace: "n", Name: "p"}, Name: "main",
 		Env: []string{"DIRECTX_ALLOCATION_DISPLAY=0123456789abcdef0123456789abcdef"}}
 	if _, _, err := decide(context.Background(), decider(), read(c)); !errors.Is(err, errHyperV) || !strings.Contains(err.Error(), "runtime class") {
 		t.Errorf("error %v", err)
@@ -304,7 +304,7 @@ func FuzzVisibleDevices(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, request string) {
-		c := Container{OS: ocispec.Windows, ID: "c", Env: []string{VisibleVariable + "=" + request}}
+		c := Container{OS: "windows", ID: "c", Env: []string{VisibleVariable + "=" + request}}
 		r, requests := ReadRequest(c)
 		edits, ok, err := decide(context.Background(), decider(), r)
 		if err != nil {

@@ -39,9 +39,8 @@ type Device struct {
 	// A device without one can be assigned to Windows containers by class only.
 	LocationPath string
 
-	// UUID is NVIDIA's identifier of the GPU,
-	// GPU-8932f937-d72c-4106-c12f-20bd9faed9f6. It is "" for other vendors' devices
-	// and if it was not read.
+	// UUID is NVIDIA's identifier of the GPU, GPU-8932f937-d72c-4106-c12f-20bd9faed9f6. It is ""
+	// for other vendors' devices and if it was not read.
 	// https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html
 	UUID string
 
@@ -49,9 +48,8 @@ type Device struct {
 	// every boot and every restart of the driver.
 	LUID LUID
 
-	// DriverKey is the driver's registry key below
-	// HKLM\SYSTEM\CurrentControlSet\Control\Class, DriverVersion its four-part version,
-	// and DriverStorePath the directory of its package,
+	// DriverKey is the driver's registry key below HKLM\SYSTEM\CurrentControlSet\Control\Class,
+	// DriverVersion its four-part version, and DriverStorePath the directory of its package,
 	// `C:\Windows\System32\DriverStore\FileRepository\…`.
 	DriverKey, DriverVersion, DriverStorePath string
 
@@ -61,9 +59,8 @@ type Device struct {
 	// NUMANode is the closest NUMA node, nil if unknown.
 	NUMANode *int
 
-	// BusNumber and Address are the device's address on its bus, nil if unknown. On
-	// PCI, Address has the device number in the upper 16 bits and the function in
-	// the lower.
+	// BusNumber and Address are the device's address on its bus, nil if unknown. On PCI, Address
+	// has the device number in the upper 16 bits and the function in the lower.
 	BusNumber, Address *uint32
 
 	// Status is Plug and Play's DN_ bits, Problem its CM_PROB_ code.
@@ -154,8 +151,7 @@ func (v VendorID) String() string {
 	return cmp.Or(names[v], fmt.Sprintf("0x%04X", uint16(v)))
 }
 
-// PCIVendor returns the vendor in a PnP ID of the PCI bus (`PCI\VEN_10DE&…`), 0 if
-// there is none.
+// PCIVendor returns the vendor in a PnP ID of the PCI bus (`PCI\VEN_10DE&…`), 0 if there is none.
 // https://learn.microsoft.com/windows-hardware/drivers/install/identifiers-for-pci-devices
 func PCIVendor(id string) VendorID {
 	const prefix, digits = `PCI\VEN_`, 4
@@ -176,8 +172,7 @@ type LUID uint64
 
 func (l LUID) String() string { return fmt.Sprintf("0x%08X_0x%08X", uint32(l>>32), uint32(l)) }
 
-// ParseLUID parses a hexadecimal LUID in the form of [LUID.String] or as one number
-// (0xC2F5).
+// ParseLUID parses a hexadecimal LUID in the form of [LUID.String] or as one number (0xC2F5).
 func ParseLUID(text string) (luid LUID, ok bool) {
 	parts := strings.Split(text, "_")
 	if len(parts) > 2 {

@@ -121,9 +121,8 @@ func copyAccess(path string, f *os.File) error {
 	return windows.SetNamedSecurityInfo(f.Name(), windows.SE_FILE_OBJECT, windows.DACL_SECURITY_INFORMATION|information, nil, nil, list, nil)
 }
 
-// CheckPrivate returns an error that matches [ErrNotPrivate] when dir is not a
-// directory or an account other than the system's, its administrators' and the
-// calling user's can write to it.
+// CheckPrivate returns an error that matches [ErrNotPrivate] when dir is not a directory or an
+// account other than the system's, its administrators' and the calling user's can write to it.
 func CheckPrivate(dir string) error {
 	info, err := os.Lstat(dir)
 	if err != nil {

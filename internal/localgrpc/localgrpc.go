@@ -30,11 +30,10 @@ const maxMessageBytes = 16 << 20
 // starts wait for servers that are restarted.
 const maxRetryDelay = time.Second
 
-// Dial returns a connection to the server at address: the path of a Unix
-// socket, or the name of a pipe such as \\.\pipe\containerd-containerd. Either
-// may be a URL as in the kubelet's configuration, unix:///run/x.sock or
-// npipe:////./pipe/x. It connects at the first call. Calls to pipes fail on
-// systems other than Windows.
+// Dial returns a connection to the server at address: the path of a Unix socket, or the name of a
+// pipe such as \\.\pipe\containerd-containerd. Either may be a URL as in the kubelet's
+// configuration, unix:///run/x.sock or npipe:////./pipe/x. It connects at the first call. Calls to
+// pipes fail on systems other than Windows.
 func Dial(address string) (*grpc.ClientConn, error) {
 	path, isPipe := ParseAddress(address)
 	dial := func(ctx context.Context, _ string) (net.Conn, error) {
@@ -95,9 +94,8 @@ func Identify(path string) (Identity, error) {
 	return Identity{info: info}, nil
 }
 
-// Same reports whether i and other identify the same file. It also compares the modification
-// times, because file systems reuse the inode of a removed file. It returns false for a zero
-// Identity.
+// Same reports whether i and other identify the same file. It also compares the modification times,
+// because file systems reuse the inode of a removed file. It returns false for a zero Identity.
 func (i Identity) Same(other Identity) bool {
 	if i.info == nil || other.info == nil {
 		return false

@@ -27,8 +27,7 @@ func needsUnixSockets(t *testing.T) {
 	}
 }
 
-// checkRestricted checks that no other account can write to the socket, which connecting
-// takes.
+// checkRestricted checks that no other account can write to the socket, which connecting takes.
 func checkRestricted(t *testing.T, path string) {
 	t.Helper()
 	if err := durable.CheckFile(path); err != nil {

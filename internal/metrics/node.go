@@ -7,8 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// NodeMetrics has the metrics of a node's state at one moment. Values of labels are
-// valid UTF-8.
+// NodeMetrics has the metrics of a node's state at one moment. Values of labels are valid UTF-8.
 type NodeMetrics struct {
 	Devices    *prometheus.GaugeVec // by kind and health
 	Registered *prometheus.GaugeVec // by resource

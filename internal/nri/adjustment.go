@@ -14,7 +14,7 @@ import (
 // own mount. The destination of a removed mount is spelled as in the container's mount, because the
 // runtime compares the strings.
 func newAdjustment(edits ocispec.Edits, mounts []*api.Mount) *api.ContainerAdjustment {
-	key := func(destination string) string { return ocispec.DestinationKey(ocispec.Linux, destination) }
+	key := func(destination string) string { return ocispec.DestinationKey("linux", destination) }
 	isRemoved := func(m *api.Mount) bool {
 		return slices.ContainsFunc(edits.RemoveMounts, func(d string) bool { return key(d) == key(m.GetDestination()) })
 	}

@@ -540,8 +540,7 @@ func TestRefusalIsLoggedAndCountedOnce(t *testing.T) {
 	}
 }
 
-// The pod's annotations reach the decision, and a changed policy applies to the
-// next container.
+// The pod's annotations reach the decision, and a changed policy applies to the next container.
 func TestPodAnnotationsAndPolicy(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, gpu("0"))

@@ -103,7 +103,7 @@ func (p *Plugin) recoverPanic(err *error) {
 
 func containerOf(pod *api.PodSandbox, container *api.Container) decision.Container {
 	return decision.Container{
-		OS:             ocispec.Linux,
+		OS:             "linux",
 		Pod:            &decision.Pod{UID: pod.GetUid(), Namespace: pod.GetNamespace(), Name: pod.GetName()},
 		Name:           container.GetName(),
 		Env:            container.GetEnv(),

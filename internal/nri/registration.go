@@ -197,9 +197,8 @@ func (s *sessionHooks) Configure(context.Context, string, string, string) (api.E
 	return 0, nil
 }
 
-// Synchronize implements [stub.SynchronizeInterface]. The runtime has accepted the plugin.
-// Existing containers need nothing: because of the interlock, none of them runs without its
-// adjustment.
+// Synchronize implements [stub.SynchronizeInterface]. The runtime has accepted the plugin. Existing
+// containers need nothing: because of the interlock, none of them runs without its adjustment.
 func (s *sessionHooks) Synchronize(context.Context, []*api.PodSandbox, []*api.Container) ([]*api.ContainerUpdate, error) {
 	s.handlers.reset(s.peerPID)
 	s.synchronizing.Store(false)

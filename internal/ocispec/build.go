@@ -15,8 +15,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
-// ErrNotAssignable means that a device cannot be assigned to a container of the
-// operating system.
+// ErrNotAssignable means that a device cannot be assigned to a container of the operating system.
 var ErrNotAssignable = errors.New("the device cannot be assigned to a container")
 
 // Files reads the node's files.
@@ -73,7 +72,7 @@ func BuildEdits(goos string, devices []discovery.Device, env []string, files Fil
 	b := builder{goos: goos, files: files, policy: p, sources: map[string]string{}}
 	for _, d := range devices {
 		var err error
-		if goos == Windows {
+		if goos == "windows" {
 			err = b.addWindows(d)
 		} else {
 			err = b.addLinux(d)
@@ -85,7 +84,7 @@ func BuildEdits(goos string, devices []discovery.Device, env []string, files Fil
 	if p.VisibilityHints {
 		b.edits.Env = visibilityHints(goos, devices, env)
 	}
-	if variable := libraryPath(devices, env); goos == Linux && variable != "" {
+	if variable := libraryPath(devices, env); goos == "linux" && variable != "" {
 		b.edits.Env = append(b.edits.Env, variable)
 	}
 	return b.edits, b.skipped, nil
@@ -95,7 +94,7 @@ func BuildEdits(goos string, devices []discovery.Device, env []string, files Fil
 // appended, "" if it already has all of them.
 func libraryPath(devices []discovery.Device, env []string) string {
 	const name = "LD_LIBRARY_PATH"
-	before, _ := LookupEnv(Linux, env, name)
+	before, _ := LookupEnv("linux", env, name)
 	value := before
 	for _, d := range devices {
 		for _, directory := range d.LibraryPath {
@@ -229,9 +228,8 @@ func (b *builder) skip(d discovery.Device, source, reason string) {
 // that matches more is probably a mistake, and each file is a mount.
 const maxFilesPerRule = 128
 
-// withRuntimeFiles returns d with rules applied to its files, in order. A file
-// that the driver lists, or that an earlier rule added, takes precedence over a later one
-// of the same name.
+// withRuntimeFiles returns d with rules applied to its files, in order. A file that the driver
+// lists, or that an earlier rule added, takes precedence over a later one of the same name.
 func (b *builder) withRuntimeFiles(d discovery.Device, rules []policy.RuntimeFileRule) discovery.Device {
 	d.System32, d.SysWOW64 = slices.Clone(d.System32), slices.Clone(d.SysWOW64)
 	for _, rule := range rules {

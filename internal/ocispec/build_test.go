@@ -119,7 +119,7 @@ func TestBuildEditsWindows(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, skipped, err := BuildEdits(Windows, test.devices, nil, test.files, policy.Policy{})
+			got, skipped, err := BuildEdits("windows", test.devices, nil, test.files, policy.Policy{})
 			testutil.NoError(t, err)
 			var want Edits
 			for _, d := range test.devices {
@@ -164,7 +164,7 @@ func linuxFiles() fakeFiles {
 
 func TestBuildEditsLinux(t *testing.T) {
 	t.Parallel()
-	got, skipped, err := BuildEdits(Linux, []discovery.Device{dxg(), dxg()}, nil, linuxFiles(), policy.Policy{})
+	got, skipped, err := BuildEdits("linux", []discovery.Device{dxg(), dxg()}, nil, linuxFiles(), policy.Policy{})
 	if err != nil || len(skipped) != 0 {
 		t.Fatal(err, skipped)
 	}
@@ -196,7 +196,7 @@ func TestLibraryPath(t *testing.T) {
 		"last one":      {[]discovery.Device{wsl}, []string{"LD_LIBRARY_PATH=/a", "LD_LIBRARY_PATH=/b"}, []string{"LD_LIBRARY_PATH=/b:/usr/lib/wsl/lib"}},
 		"none":          {[]discovery.Device{dxg()}, []string{"LD_LIBRARY_PATH=/a"}, nil},
 	} {
-		got, _, err := BuildEdits(Linux, test.devices, test.env, linuxFiles(), policy.Policy{})
+		got, _, err := BuildEdits("linux", test.devices, test.env, linuxFiles(), policy.Policy{})
 		if err != nil || !slices.Equal(got.Env, test.want) {
 			t.Errorf("%s: %v, %v", name, got.Env, err)
 		}
@@ -208,7 +208,7 @@ func TestLibraryPath(t *testing.T) {
 		name, _, _ := strings.Cut(variable, "=")
 		for _, env := range [][]string{nil, {name + "=0"}} {
 			d.DeviceNodes = wsl.DeviceNodes
-			got, _, err := BuildEdits(Linux, []discovery.Device{d}, env, linuxFiles(), policy.Policy{VisibilityHints: true})
+			got, _, err := BuildEdits("linux", []discovery.Device{d}, env, linuxFiles(), policy.Policy{VisibilityHints: true})
 			if err != nil || slices.Contains(got.Env, variable) != (env == nil) || len(got.Env) != 2-len(env) {
 				t.Errorf("%v with %v, %v", got.Env, env, err)
 			}
@@ -234,11 +234,11 @@ func TestBuildEditsRefuses(t *testing.T) {
 		files   fakeFiles
 		want    error
 	}{
-		"Windows, no location path":      {Windows, []discovery.Device{noPath}, fakeFiles{}, ErrNotAssignable},
-		"Linux, no device node":          {Linux, []discovery.Device{noNode}, fakeFiles{}, ErrNotAssignable},
-		"Linux, node is gone":            {Linux, []discovery.Device{dxg()}, fakeFiles{}, fs.ErrNotExist},
-		"Linux, two nodes at one place":  {Linux, []discovery.Device{dxg(), conflict}, files, ErrNotAssignable},
-		"Linux, a library at the node's": {Linux, []discovery.Device{dxg(), hidden}, files, ErrNotAssignable},
+		"Windows, no location path":      {"windows", []discovery.Device{noPath}, fakeFiles{}, ErrNotAssignable},
+		"Linux, no device node":          {"linux", []discovery.Device{noNode}, fakeFiles{}, ErrNotAssignable},
+		"Linux, node is gone":            {"linux", []discovery.Device{dxg()}, fakeFiles{}, fs.ErrNotExist},
+		"Linux, two nodes at one place":  {"linux", []discovery.Device{dxg(), conflict}, files, ErrNotAssignable},
+		"Linux, a library at the node's": {"linux", []discovery.Device{dxg(), hidden}, files, ErrNotAssignable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -374,7 +374,7 @@ func TestDriverFiles(t *testing.T) {
 	p.RuntimeFiles = append(p.RuntimeFiles, policy.RuntimeFileRule{Vendor: 0x10DE, Add: []policy.AddedFile{{Source: "tool.exe", Directory: policy.System32}}})
 	for mode, want := range map[policy.DriverFiles]int{policy.FilesMount: 7, policy.FilesNone: 1} {
 		p.DriverFiles = mode
-		edits, skipped, err := BuildEdits(Windows, []discovery.Device{gpu}, nil, files, p)
+		edits, skipped, err := BuildEdits("windows", []discovery.Device{gpu}, nil, files, p)
 		if err != nil || len(skipped) != 0 || len(edits.WindowsDevices) != 1 || len(edits.Mounts) != want ||
 			!slices.ContainsFunc(edits.Mounts, func(m specs.Mount) bool { return m.Destination == System32Dir+`\tool.exe` }) {
 			t.Errorf("%s: %+v, skipped %v, error %v; want %d files", mode, edits, skipped, err, want)

@@ -15,14 +15,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
-// The operating systems of containers, as GOOS spells them.
-const (
-	Windows = "windows"
-	Linux   = "linux"
-)
-
-// Directories that runtime files are mounted into. The system drive of a
-// container is always C:.
+// Directories that runtime files are mounted into. The system drive of a container is always C:.
 const (
 	System32Dir = `C:\Windows\System32`
 	SysWOW64Dir = `C:\Windows\SysWOW64`
@@ -70,7 +63,7 @@ type LinuxDevice struct {
 // interprets a type as a kind of disk. The bind mount is not recursive, because "ro" does not apply
 // to the mounts below a directory.
 func ReadOnlyMount(goos string, source, destination string) specs.Mount {
-	if goos == Windows {
+	if goos == "windows" {
 		return specs.Mount{Source: source, Destination: destination, Options: []string{"ro"}}
 	}
 	return specs.Mount{
@@ -82,7 +75,7 @@ func ReadOnlyMount(goos string, source, destination string) specs.Mount {
 // DestinationKey returns a string that is the same for all spellings of a destination in a
 // container, and differs for different destinations.
 func DestinationKey(goos string, destination string) string {
-	if goos == Windows {
+	if goos == "windows" {
 		separators := len(destination) - len(strings.TrimLeft(destination, `/\`))
 		if separators == 1 { // \x is on the system drive. \\x is a share or a device.
 			destination = "C:" + destination
@@ -97,7 +90,7 @@ func DestinationKey(goos string, destination string) string {
 func LookupEnv(goos string, env []string, name string) (value string, found bool) {
 	for _, variable := range env {
 		n, v, ok := strings.Cut(variable, "=")
-		if ok && (n == name || goos == Windows && strings.EqualFold(n, name)) {
+		if ok && (n == name || goos == "windows" && strings.EqualFold(n, name)) {
 			value, found = v, true
 		}
 	}

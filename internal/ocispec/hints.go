@@ -14,8 +14,7 @@ import (
 const (
 	// DevicesVariable is a JSON list of [Hint].
 	DevicesVariable = "DIRECTX_DEVICES"
-	// CUDAVariable is a comma-separated list of the UUIDs of the container's NVIDIA
-	// GPUs.
+	// CUDAVariable is a comma-separated list of the UUIDs of the container's NVIDIA GPUs.
 	// https://docs.nvidia.com/cuda/cuda-programming-guide/05-appendices/environment-variables.html
 	CUDAVariable = "CUDA_VISIBLE_DEVICES"
 	// MesaVariable is the name of the adapter that Mesa's OpenGL and Vulkan drivers for
@@ -68,10 +67,10 @@ func visibilityHints(goos string, devices []discovery.Device, env []string) (var
 		add(CUDAVariable, strings.Join(ids, ","))
 	}
 	// Only the description of a discovered GPU, which has a LUID, is the name of its adapter.
-	if d := devices[0]; goos == Linux && len(devices) == 1 && d.LUID != 0 && d.Description != "" {
+	if d := devices[0]; goos == "linux" && len(devices) == 1 && d.LUID != 0 && d.Description != "" {
 		add(MesaVariable, d.Description)
 	}
-	if goos == Linux && slices.ContainsFunc(devices, func(d discovery.Device) bool { return d.VendorID == discovery.VendorAMD && d.LUID != 0 }) {
+	if goos == "linux" && slices.ContainsFunc(devices, func(d discovery.Device) bool { return d.VendorID == discovery.VendorAMD && d.LUID != 0 }) {
 		add(HSAVariable, "1")
 	}
 	return variables

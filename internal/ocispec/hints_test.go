@@ -37,7 +37,7 @@ func TestHints(t *testing.T) {
 		"the container's own":          {devices: []discovery.Device{nvidia}, env: []string{"CUDA_VISIBLE_DEVICES=1"}},
 		"the container's own, none":    {devices: []discovery.Device{nvidia}, env: []string{"CUDA_VISIBLE_DEVICES="}},
 		"the container's, in any case": {devices: []discovery.Device{nvidia}, env: []string{"cuda_Visible_devices=1", "Directx_Devices=x"}, hasNone: true},
-		"another case on Linux":        {os: Linux, devices: []discovery.Device{nvidia}, env: []string{"cuda_visible_devices=1"}, cuda: uuid0},
+		"another case on Linux":        {os: "linux", devices: []discovery.Device{nvidia}, env: []string{"cuda_visible_devices=1"}, cuda: uuid0},
 		"begins alike":                 {devices: []discovery.Device{nvidia}, env: []string{"CUDA_VISIBLE_DEVICES_X=1"}, cuda: uuid0},
 		"no GPU":                       {hasNone: true},
 	} {
@@ -45,7 +45,7 @@ func TestHints(t *testing.T) {
 			t.Parallel()
 			os := test.os
 			if os == "" {
-				os = Windows
+				os = "windows"
 			}
 			got := visibilityHints(os, test.devices, test.env)
 			var cuda string
@@ -80,7 +80,7 @@ func TestDevicesVariableHasTheFacts(t *testing.T) {
 		},
 		{InstanceID: "x"},
 	}
-	got := visibilityHints(Windows, devices, nil)
+	got := visibilityHints("windows", devices, nil)
 	if len(got) != 1 {
 		t.Fatal(got)
 	}

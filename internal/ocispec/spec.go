@@ -13,8 +13,7 @@ import (
 // errSpec means that data is not an OCI runtime spec.
 var errSpec = errors.New("not an OCI runtime spec that can be edited")
 
-// Spec is a parsed OCI runtime spec. It consists of the JSON and the lists in it that
-// edits change.
+// Spec is a parsed OCI runtime spec. It consists of the JSON and the lists in it that edits change.
 type Spec struct {
 	SpecInfo
 	data           []byte
@@ -56,11 +55,11 @@ func ParseSpec(data []byte) (Spec, error) {
 		windowsDevices: readList[specs.WindowsDevice](&e, windows, "devices"),
 	}
 	s.SpecInfo = SpecInfo{
-		OS: Linux, Env: s.env.values, Devices: s.windowsDevices.values,
+		OS: "linux", Env: s.env.values, Devices: s.windowsDevices.values,
 		HasWindows: e.get(root, "windows").Exists(), HyperV: e.get(windows, "hyperv").Exists(),
 	}
 	if s.HasWindows && !e.get(root, "linux").Exists() {
-		s.OS = Windows
+		s.OS = "windows"
 	}
 	if annotations := e.get(root, "annotations"); annotations.Exists() {
 		if err := json.Unmarshal([]byte(annotations.Raw), &s.Annotations); err != nil {
@@ -73,10 +72,9 @@ func ParseSpec(data []byte) (Spec, error) {
 	return s, nil
 }
 
-// Apply returns the spec with edits applied. Everything else stays as it is,
-// unknown fields included, and the spec's own mounts take precedence. When there is nothing
-// to change, the result is the data that the spec was parsed from and changed is
-// false. The spec must not be used again.
+// Apply returns the spec with edits applied. Everything else stays as it is, unknown fields
+// included, and the spec's own mounts take precedence. When there is nothing to change, the result
+// is the data that the spec was parsed from and changed is false. The spec must not be used again.
 func (s Spec) Apply(edits Edits) (data []byte, changed bool, err error) {
 	// These lists are read only now, so that an error in them does not stop a container that gets
 	// no edits.
@@ -119,7 +117,7 @@ func (s Spec) changedEnv(variables []string) (keys, changed []string) {
 // ignores the case of names.
 func (s Spec) envKey(variable string) string {
 	key := variable[:strings.IndexByte(variable, '=')+1]
-	if s.OS == Windows {
+	if s.OS == "windows" {
 		return strings.ToUpper(key)
 	}
 	return key

@@ -36,8 +36,8 @@ func apply(data []byte, edits Edits) ([]byte, error) {
 
 func TestApply(t *testing.T) {
 	t.Parallel()
-	windows := editsFor(t, Windows, []discovery.Device{t4("PCIROOT(0)#PCI(1B00)", store)}, onDisk(store))
-	linux := editsFor(t, Linux, []discovery.Device{dxg()}, linuxFiles())
+	windows := editsFor(t, "windows", []discovery.Device{t4("PCIROOT(0)#PCI(1B00)", store)}, onDisk(store))
+	linux := editsFor(t, "linux", []discovery.Device{dxg()}, linuxFiles())
 	env := Edits{Env: []string{"A=new"}}
 	class := Edits{WindowsDevices: []specs.WindowsDevice{{ID: DisplayClass, IDType: IDTypeClass}}}
 
@@ -131,7 +131,7 @@ func jsonPath(p string) string { return strings.ReplaceAll(p, `\`, `\\`) }
 
 func TestApplyRefuses(t *testing.T) {
 	t.Parallel()
-	edits := editsFor(t, Windows, []discovery.Device{t4("PCIROOT(0)#PCI(1B00)", store)}, onDisk(store))
+	edits := editsFor(t, "windows", []discovery.Device{t4("PCIROOT(0)#PCI(1B00)", store)}, onDisk(store))
 	edits.Env = []string{"A=B"}
 	for _, spec := range []string{
 		``, `null`, `[]`, `{`, `{} {}`, `{"mounts":{}}`, `{"mounts":[1]}`, `{"windows":[]}`, `{"windows":{"devices":{}}}`,
@@ -168,7 +168,7 @@ func TestDestinationKey(t *testing.T) {
 		`c:/windows/SYSTEM32/nvcuda.dll`: true, `\Windows\System32\nvcuda.dll`: true, `/Windows/System32/nvcuda.dll`: true, `\\?\C:\Windows\System32\nvcuda.dll`: true,
 		`D:\Windows\System32\nvcuda.dll`: false, `\\Windows\System32\nvcuda.dll`: false, `Windows\System32\nvcuda.dll`: false, `\\.\pipe\nvcuda.dll`: false,
 	} {
-		if got := DestinationKey(Windows, destination) == DestinationKey(Windows, file); got != same {
+		if got := DestinationKey("windows", destination) == DestinationKey("windows", file); got != same {
 			t.Errorf("%s: %t", destination, got)
 		}
 	}
@@ -190,8 +190,8 @@ func FuzzSpec(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-	windows := editsFor(f, Windows, []discovery.Device{t4("PCIROOT(0)#PCI(1B00)", store)}, onDisk(store))
-	linux := editsFor(f, Linux, []discovery.Device{dxg()}, linuxFiles())
+	windows := editsFor(f, "windows", []discovery.Device{t4("PCIROOT(0)#PCI(1B00)", store)}, onDisk(store))
+	linux := editsFor(f, "linux", []discovery.Device{dxg()}, linuxFiles())
 	windows.RemoveWindowsDevices, linux.RemoveMounts = []specs.WindowsDevice{{ID: "interlock", IDType: "ours"}}, []string{"/interlock"}
 	environment := Edits{Env: []string{"A=x", "B=y"}}
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -247,9 +247,9 @@ func FuzzSpec(f *testing.F) {
 
 // factsOf returns the facts of a decoded spec.
 func factsOf(s specs.Spec) SpecInfo {
-	f := SpecInfo{OS: Linux, Annotations: s.Annotations, HasWindows: s.Windows != nil}
+	f := SpecInfo{OS: "linux", Annotations: s.Annotations, HasWindows: s.Windows != nil}
 	if s.Windows != nil && s.Linux == nil {
-		f.OS = Windows
+		f.OS = "windows"
 	}
 	if s.Windows != nil {
 		f.Devices, f.HyperV = s.Windows.Devices, s.Windows.HyperV != nil

@@ -8,12 +8,11 @@ import (
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
-// checkNative returns an error unless the command line of a Windows service
-// runs containerd.exe itself. A wrapper such as nssm sends Ctrl-C to every process
-// of the service's console when the service stops. containerd starts shims in its
-// own console, and containerd-shim-runhcs-v1 does not handle Ctrl-C, so a restart
-// would end every container of the node (nssm's process.cpp, containerd's
-// pkg/shim/util_windows.go).
+// checkNative returns an error unless the command line of a Windows service runs containerd.exe
+// itself. A wrapper such as nssm sends Ctrl-C to every process of the service's console when the
+// service stops. containerd starts shims in its own console, and containerd-shim-runhcs-v1 does not
+// handle Ctrl-C, so a restart would end every container of the node (nssm's process.cpp,
+// containerd's pkg/shim/util_windows.go).
 func checkNative(service, commandLine string) error {
 	program := programOf(commandLine)
 	if winpath.IsAbs(program) && strings.EqualFold(winpath.Base(program), "containerd.exe") {

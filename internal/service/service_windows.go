@@ -33,8 +33,7 @@ func Named(name string) Service { return managedService(name) }
 
 func (s managedService) String() string { return "the service " + string(s) }
 
-// Check returns an error unless the service runs containerd.exe itself: see
-// [checkNative].
+// Check returns an error unless the service runs containerd.exe itself: see [checkNative].
 func (s managedService) Check(context.Context) error {
 	line, err := commandLineOf(string(s))
 	if err != nil {

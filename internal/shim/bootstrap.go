@@ -24,8 +24,7 @@ const (
 	lastFieldOfAny   = 2
 )
 
-// resultVersion is the field of containerd's BootstrapResult, in the same file as
-// BootstrapParams.
+// resultVersion is the field of containerd's BootstrapResult, in the same file as BootstrapParams.
 const resultVersion = 1
 
 // Fields of containerd's RuntimeInfo and RuntimeVersion, api/types/introspection.proto.
@@ -119,8 +118,7 @@ func firstMessage(message []byte, field uint32) (first []byte) {
 	return first
 }
 
-// eachField calls do with each field of a message. It returns false if the message is
-// malformed.
+// eachField calls do with each field of a message. It returns false if the message is malformed.
 func eachField(message []byte, do func(easyproto.FieldContext)) bool {
 	for len(message) > 0 {
 		var f easyproto.FieldContext

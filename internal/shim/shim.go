@@ -112,9 +112,8 @@ func (s *shim) isStart() bool {
 	return false
 }
 
-// isInfo reports whether the call is -info. containerd 2.2 and later makes this call when it creates
-// a task, unless the runtime's name is io.containerd.runc.v2 or
-// io.containerd.runhcs.v1.
+// isInfo reports whether the call is -info. containerd 2.2 and later makes this call when it
+// creates a task, unless the runtime's name is io.containerd.runc.v2 or io.containerd.runhcs.v1.
 func (s *shim) isInfo() bool {
 	return len(s.args) == 1 && strings.TrimLeft(s.args[0], "-") == "info"
 }

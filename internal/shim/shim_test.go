@@ -54,8 +54,7 @@ func newBed(t testing.TB) *bed {
 	return b
 }
 
-// configure writes the node policy: the defaults with the inventory, changed by
-// change.
+// configure writes the node policy: the defaults with the inventory, changed by change.
 func (b *bed) configure(change func(*policy.Policy)) {
 	b.t.Helper()
 	p := policy.Default()

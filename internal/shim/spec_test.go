@@ -65,8 +65,7 @@ func TestSimilarAnnotationsDoNotCount(t *testing.T) {
 	}
 }
 
-// FuzzConfigJSON checks that mayRequestGPU is true for each container that
-// requests a GPU.
+// FuzzConfigJSON checks that mayRequestGPU is true for each container that requests a GPU.
 func FuzzConfigJSON(f *testing.F) {
 	for _, seed := range []string{
 		`{}`, `{"process":{"env":["DIRECTX_VISIBLE_DEVICES=all"]},"linux":{}}`, `{"process":{"env":["\u0044IRECTX_VISIBLE_DEVICES=all"]}}`,
@@ -111,7 +110,7 @@ func TestContainerOf(t *testing.T) {
 			t.Errorf("%s: %t", config, ok)
 		}
 	}
-	facts := ocispec.SpecInfo{OS: ocispec.Windows, Env: []string{"A=B"}, Annotations: map[string]string{"c": "d"}, Devices: []specs.WindowsDevice{{ID: "x"}}, HasWindows: true, HyperV: true}
+	facts := ocispec.SpecInfo{OS: "windows", Env: []string{"A=B"}, Annotations: map[string]string{"c": "d"}, Devices: []specs.WindowsDevice{{ID: "x"}}, HasWindows: true, HyperV: true}
 	want := decision.Container{OS: facts.OS, ID: "id", Env: facts.Env, Annotations: facts.Annotations, Devices: facts.Devices, HyperV: true}
 	if got, _ := ContainerOf(facts, "id"); !cmp.Equal(want, got) {
 		t.Error(cmp.Diff(want, got))

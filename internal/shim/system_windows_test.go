@@ -14,8 +14,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
-// TestCtrlCSparesContainers: a Ctrl-C to the console of containerd does not reach the
-// real shim.
+// TestCtrlCSparesContainers: a Ctrl-C to the console of containerd does not reach the real shim.
 func TestCtrlCSparesContainers(t *testing.T) {
 	t.Parallel()
 	command := exec.Command(os.Args[0])

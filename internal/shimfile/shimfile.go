@@ -47,9 +47,8 @@ func IsShim(runtimePath string) bool {
 // not be allowed to run elsewhere.
 func workDirPrefix(path string) string { return filepath.Base(path) + ".install-" }
 
-// Install copies the file source to the shim at path, and reports whether the shim
-// has changed. If the new shim fails its self-test, the old one stays and the error
-// matches [ErrSelfTest].
+// Install copies the file source to the shim at path, and reports whether the shim has changed. If
+// the new shim fails its self-test, the old one stays and the error matches [ErrSelfTest].
 func Install(ctx context.Context, source, path string) (changed bool, err error) {
 	defer func() {
 		if err != nil {

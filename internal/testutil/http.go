@@ -13,8 +13,7 @@ import (
 )
 
 // Ports of the tests' servers are below those that the kernel assigns by itself
-// (ip_local_port_range), so no other connection takes one between the choice of a
-// port and its use.
+// (ip_local_port_range), so no other connection takes one between the choice of a port and its use.
 const firstPort, ports = 20000, 12000
 
 //nolint:gochecknoglobals // One sequence for all tests of a process.

@@ -128,8 +128,7 @@ func (p Property) Uint64() (uint64, error) {
 	return binary.LittleEndian.Uint64(p.Data), nil
 }
 
-// check returns an error for a property of another type, or of another size unless
-// size is 0.
+// check returns an error for a property of another type, or of another size unless size is 0.
 func (p Property) check(want uint32, size int) error {
 	if p.Type != want {
 		return fmt.Errorf("type 0x%X, want 0x%X", p.Type, want)

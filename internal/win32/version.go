@@ -15,8 +15,7 @@ type Version struct {
 	Product, Release string
 }
 
-// String returns v in one line, such as "Windows Server 2022 Datacenter 21H2 (build
-// 20348.2113)".
+// String returns v in one line, such as "Windows Server 2022 Datacenter 21H2 (build 20348.2113)".
 func (v Version) String() string {
 	product := strings.TrimSpace(cmp.Or(v.Product, "Windows") + " " + v.Release)
 	return fmt.Sprintf("%s (build %d.%d)", product, v.Build, v.Revision)

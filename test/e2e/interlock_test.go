@@ -239,7 +239,7 @@ func TestInterlockRuntimes(t *testing.T) {
 			if out, err := runBundle(t, runtime, "echo it runs"); err != nil || !strings.Contains(out, "it runs") {
 				t.Fatalf("without the interlock: %v\n%s", err, out)
 			}
-			out, err := runBundle(t, runtime, "echo it runs", ocispec.ReadOnlyMount(ocispec.Linux, allocation.InterlockSource, allocation.InterlockMount))
+			out, err := runBundle(t, runtime, "echo it runs", ocispec.ReadOnlyMount("linux", allocation.InterlockSource, allocation.InterlockMount))
 			if err == nil || strings.Contains(out, "it runs") {
 				t.Errorf("the container runs: %v", err)
 			}
@@ -261,7 +261,7 @@ func TestMountsBelowDriverDirectories(t *testing.T) {
 	if _, errs = hostfiles.Root("/").ResolveAll([]string{dir, filepath.Dir(file)}); errs[0] == nil || errs[1] != nil {
 		t.Errorf("errors %v, want one for the directory, and none for the mount itself", errs)
 	}
-	ours := ocispec.ReadOnlyMount(ocispec.Linux, dir, "/drivers")
+	ours := ocispec.ReadOnlyMount("linux", dir, "/drivers")
 	recursive := ours
 	recursive.Options = append([]string{"rbind"}, ours.Options[1:]...)
 	for _, test := range []struct {

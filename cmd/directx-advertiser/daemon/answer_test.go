@@ -22,7 +22,7 @@ func TestNewAnswer(t *testing.T) {
 		"nothing": {want: &v1beta1.ContainerAllocateResponse{}},
 		// containerd on Windows refuses a device with a ContainerPath or Permissions.
 		"Windows": {
-			edits: ocispec.Edits{WindowsDevices: []specs.WindowsDevice{gpu}, Mounts: []specs.Mount{ocispec.ReadOnlyMount(ocispec.Windows, `C:\store\a.dll`, `C:\a.dll`)}},
+			edits: ocispec.Edits{WindowsDevices: []specs.WindowsDevice{gpu}, Mounts: []specs.Mount{ocispec.ReadOnlyMount("windows", `C:\store\a.dll`, `C:\a.dll`)}},
 			want: &v1beta1.ContainerAllocateResponse{
 				Devices: []*v1beta1.DeviceSpec{{HostPath: "vpci-location-path://PCIROOT(0)#PCI(1B00)"}},
 				Mounts:  []*v1beta1.Mount{{HostPath: `C:\store\a.dll`, ContainerPath: `C:\a.dll`, ReadOnly: true}},

@@ -129,7 +129,7 @@ func watch(ctx context.Context, update func() error, stderr io.Writer) error {
 // notes only with a new specification, because a watch updates often.
 func (o *options) update(ctx context.Context, stdout, stderr io.Writer) error {
 	var notes bytes.Buffer
-	present, p, err := o.Devices(ctx, &notes, ocispec.Linux)
+	present, p, err := o.Devices(ctx, &notes, "linux")
 	if err != nil {
 		return err
 	}
@@ -155,7 +155,7 @@ func (o *options) generate(present []discovery.Device, p policy.Policy, stderr i
 	}
 	var devices []device
 	add := func(gpus []discovery.Device, names ...string) (notes []ocispec.SkippedFile, err error) {
-		edits, notes, err := ocispec.BuildEdits(ocispec.Linux, gpus, nil, o.Files(), p)
+		edits, notes, err := ocispec.BuildEdits("linux", gpus, nil, o.Files(), p)
 		for _, name := range names {
 			devices = append(devices, device{name, edits})
 		}

@@ -31,8 +31,7 @@ const (
 	compute  = "directx.microsoft.com/compute"
 )
 
-// healthyNode returns the state of a Linux node of Kubernetes with the NRI plugin and the
-// shim.
+// healthyNode returns the state of a Linux node of Kubernetes with the NRI plugin and the shim.
 func healthyNode() nodeState {
 	p := policy.Default()
 	p.Injection = policy.InjectByNRI // Also when the test runs on Windows.

@@ -56,8 +56,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// emptyNode returns the flags of a node on which there is nothing but what is in
-// dir.
+// emptyNode returns the flags of a node on which there is nothing but what is in dir.
 func emptyNode(dir string) []string {
 	path := func(name string) string { return filepath.Join(dir, name) }
 	socket := path("s")

@@ -14,10 +14,9 @@ import (
 	"github.com/directx-nri/directx-nri/internal/win32"
 )
 
-// nodeState is the state of a node. What could not be read has an error in its place,
-// which matches [io/fs.ErrNotExist], [io/fs.ErrPermission] or
-// [context.DeadlineExceeded] where that is the cause. The names of the fields that
-// 'dxctl capabilities' prints are stable.
+// nodeState is the state of a node. What could not be read has an error in its place, which matches
+// [io/fs.ErrNotExist], [io/fs.ErrPermission] or [context.DeadlineExceeded] where that is the cause.
+// The names of the fields that 'dxctl capabilities' prints are stable.
 type nodeState struct {
 	// OS is "windows" or "linux".
 	OS         string          `json:"os"`

@@ -181,7 +181,7 @@ func (f *Flags) read(stderr io.Writer, goos string) (config.Compiled, error) {
 // request GPUs. Images cannot set annotations. On Windows, ctr 1.7 drops them.
 func ShimFlags(goos string, request string) []string {
 	flags := []string{"--runtime", shimfile.RuntimeName}
-	if goos == ocispec.Windows {
+	if goos == "windows" {
 		return append(flags, "--env", decision.VisibleVariable+"="+request)
 	}
 	return append(flags, "--annotation", decision.VisibleAnnotation+"="+request)

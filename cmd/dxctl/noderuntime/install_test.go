@@ -117,8 +117,7 @@ func (p place) mustUninstall(t *testing.T, args ...string) (stdout, stderr strin
 	return stdout, stderr
 }
 
-// TestUninstallWithDamagedPolicy removes the usual log, and nothing of the working
-// directory.
+// TestUninstallWithDamagedPolicy removes the usual log, and nothing of the working directory.
 func TestUninstallWithDamagedPolicy(t *testing.T) {
 	p := newPlace(t, containerdtest.Config)
 	p.mustInstall(t)
@@ -209,8 +208,7 @@ func TestUninstallLeavesNothing(t *testing.T) {
 	}
 }
 
-// Neither a file of others in the state directory nor a directory as the shim's log
-// is removed.
+// Neither a file of others in the state directory nor a directory as the shim's log is removed.
 func TestUninstallKeepsFilesOfOthers(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, containerdtest.Config)

@@ -74,8 +74,7 @@ type allocationReport struct {
 	Resource   string `json:"resource"`
 	// Replica is the kubelet's device ID.
 	Replica string `json:"replica"`
-	// InstanceID is the GPU's. Description and LocationPath are empty if the node
-	// does not list it.
+	// InstanceID is the GPU's. Description and LocationPath are empty if the node does not list it.
 	InstanceID   string `json:"instanceID"`
 	Description  string `json:"description,omitempty"`
 	LocationPath string `json:"locationPath,omitempty"`

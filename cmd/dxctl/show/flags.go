@@ -50,7 +50,7 @@ files: an argument on each line (args), or a list (json, yaml).`,
 	cli.AddChoice(command, &o.program, "for", "program that runs the container", string(runflags.Ctr), string(runflags.Nerdctl))
 	o.AddRequestFlag(command, "GPUs of the container, required")
 	flags.BoolVar(&o.withShim, "with-shim", false, "print flags that use the runtime shim")
-	cli.AddChoice(command, &o.containerOS, "container-os", "the container's operating system", ocispec.Windows, ocispec.Linux)
+	cli.AddChoice(command, &o.containerOS, "container-os", "the container's operating system", "windows", "linux")
 	cli.AddOutputFlag(command, &o.output, outputArgs, cli.JSON, cli.YAML)
 	o.AddFlags(flags)
 	o.AddFileFlags(flags)
@@ -94,7 +94,7 @@ func (o *flagsOptions) flags(ctx context.Context, stderr io.Writer) ([]string, e
 	}
 	isHint := func(variable string) bool { return strings.HasPrefix(variable, ocispec.DevicesVariable+"=") }
 	// Windows PowerShell removes the quotation marks in the hint, which is optional.
-	dropHint := o.containerOS == ocispec.Windows && o.output == outputArgs && slices.ContainsFunc(edits.Env, isHint)
+	dropHint := o.containerOS == "windows" && o.output == outputArgs && slices.ContainsFunc(edits.Env, isHint)
 	if dropHint {
 		edits.Env = slices.DeleteFunc(edits.Env, isHint)
 	}

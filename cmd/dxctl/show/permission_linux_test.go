@@ -14,9 +14,8 @@ import (
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
-// enforceModes makes file modes apply to the test even if it runs as root: it drops
-// the capabilities of the test's thread, which ends with the test. Other goroutines
-// are not affected.
+// enforceModes makes file modes apply to the test even if it runs as root: it drops the
+// capabilities of the test's thread, which ends with the test. Other goroutines are not affected.
 func enforceModes(t *testing.T) {
 	t.Helper()
 	runtime.LockOSThread() // Never unlocked, so that the thread is not reused.

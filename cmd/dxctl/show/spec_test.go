@@ -133,8 +133,7 @@ func TestSpecHidesAnEscapedToken(t *testing.T) {
 	}
 }
 
-// The spec keeps what the shim does not change, byte for byte, and the edited one is
-// recognized.
+// The spec keeps what the shim does not change, byte for byte, and the edited one is recognized.
 func TestSpecAsTheShimWritesIt(t *testing.T) {
 	t.Parallel()
 	b := newSpecBed(t)

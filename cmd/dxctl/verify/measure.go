@@ -79,7 +79,7 @@ func (m *measurement) run(ctx context.Context) error {
 			r.Reason += ", and with driverFiles: mount"
 		}
 	}
-	if m.goos == ocispec.Windows { // Linux has no such settings.
+	if m.goos == "windows" { // Linux has no such settings.
 		r.Settings = recommendedSettings(r.Refused, m.withoutFiles.Mounts, m.devices)
 	}
 	return nil
@@ -87,7 +87,7 @@ func (m *measurement) run(ctx context.Context) error {
 
 // interlockEdits returns the edits that the kubelet makes for an allocation.
 func interlockEdits(goos string) ocispec.Edits {
-	if goos == ocispec.Windows {
+	if goos == "windows" {
 		return ocispec.Edits{WindowsDevices: []specs.WindowsDevice{{ID: allocation.InterlockDeviceID, IDType: allocation.InterlockDeviceType}}}
 	}
 	return ocispec.Edits{Mounts: []specs.Mount{ocispec.ReadOnlyMount(goos, allocation.InterlockSource, allocation.InterlockMount)}}

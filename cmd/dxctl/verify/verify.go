@@ -1,5 +1,4 @@
-// Package verify starts short containers with GPUs and finds the driver files that a node
-// refuses.
+// Package verify starts short containers with GPUs and finds the driver files that a node refuses.
 package verify
 
 import (

@@ -37,8 +37,7 @@ type requestedFile struct {
 	// Source is a path relative to the driver store path of one of the container's
 	// GPUs, or an absolute path on the node.
 	Source string `json:"source"`
-	// Destination is a file name, or an absolute path in the container. "" is the
-	// name of Source.
+	// Destination is a file name, or an absolute path in the container. "" is the name of Source.
 	Destination string `json:"destination"`
 	// Directory is the directory of a Destination that is a name: "System32",
 	// "SysWOW64" or "" for the default.

@@ -134,11 +134,11 @@ func (r Resolver) destination(text, directory string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if directory != "" && (to.absolute || r.OS != ocispec.Windows) {
+	if directory != "" && (to.absolute || r.OS != "windows") {
 		return "", errDirectory
 	}
 	allowed, refusal := []string{ocispec.System32Dir, ocispec.SysWOW64Dir}, errDestination
-	if r.OS == ocispec.Linux {
+	if r.OS == "linux" {
 		allowed = []string{linuxDir}
 	}
 	path := to.path
@@ -176,7 +176,7 @@ func (r Resolver) hostFile(path string) (string, error) {
 // driverStoreFile returns the file that a relative path leads to in the first driver store directory
 // that has it.
 func (r Resolver) driverStoreFile(path string, devices []discovery.Device) (string, error) {
-	if r.OS == ocispec.Linux {
+	if r.OS == "linux" {
 		return "", errNoStore
 	}
 	err := errNoStore
@@ -224,7 +224,7 @@ func (r Resolver) regularFile(path string, dirs []string) (string, error) {
 // file of Windows, unless it has the same content as source. Then the driver's installation has
 // copied it there.
 func (r Resolver) checkNotSystemFile(source, destination string) error {
-	if r.OS != ocispec.Windows || !isBelow(r.OS, windowsDir, destination) {
+	if r.OS != "windows" || !isBelow(r.OS, windowsDir, destination) {
 		return nil
 	}
 	_, isRegular, err := r.Files.Resolve(destination)

@@ -80,7 +80,7 @@ func devices() []discovery.Device {
 }
 
 func windowsResolver(files ocispec.Files, changes []func(*Resolver)) Resolver {
-	r := Resolver{OS: ocispec.Windows, Files: files, ExtraMounts: policy.ExtraMounts{Sources: policy.MountDriverStore, Max: 4}}
+	r := Resolver{OS: "windows", Files: files, ExtraMounts: policy.ExtraMounts{Sources: policy.MountDriverStore, Max: 4}}
 	for _, change := range changes {
 		change(&r)
 	}
@@ -272,7 +272,7 @@ func TestLinuxContainers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := Resolver{OS: ocispec.Linux, Files: hostfiles.Root(root), ExtraMounts: policy.ExtraMounts{
+			r := Resolver{OS: "linux", Files: hostfiles.Root(root), ExtraMounts: policy.ExtraMounts{
 				Sources: policy.MountHostDirectories, HostDirectories: []string{"/opt/gpu"}, Destinations: test.into, Max: 1,
 			}}
 			var want []string

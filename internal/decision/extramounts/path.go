@@ -6,7 +6,6 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/directx-nri/directx-nri/internal/ocispec"
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
@@ -31,7 +30,7 @@ type requestedPath struct {
 
 // parsePath parses a path of the operating system. Its errors are those above.
 func parsePath(goos string, text string) (requestedPath, error) {
-	if goos == ocispec.Linux {
+	if goos == "linux" {
 		return parseLinuxPath(text)
 	}
 	return parseWindowsPath(text)
@@ -76,9 +75,8 @@ func checkName(name string) error {
 	return nil
 }
 
-// isAllowed reports whether r is allowed in a name. Beyond ASCII those are letters
-// and digits, except for those that a conversion of width or case makes ASCII, such
-// as the Kelvin sign.
+// isAllowed reports whether r is allowed in a name. Beyond ASCII those are letters and digits,
+// except for those that a conversion of width or case makes ASCII, such as the Kelvin sign.
 func isAllowed(r rune) bool {
 	if r <= unicode.MaxASCII {
 		return r >= ' ' && r != 0x7F && !strings.ContainsRune(`<>"|?*`, r)
@@ -110,7 +108,7 @@ func parseLinuxPath(text string) (requestedPath, error) {
 
 // isBelow reports whether p is below dir.
 func isBelow(goos string, dir, p string) bool {
-	if goos == ocispec.Windows {
+	if goos == "windows" {
 		return winpath.EqualOrBelow(dir, p) && !winpath.Equal(dir, p)
 	}
 	dir, p = path.Clean(dir), path.Clean(p)
@@ -119,7 +117,7 @@ func isBelow(goos string, dir, p string) bool {
 
 // joinPath returns the path of name in dir.
 func joinPath(goos string, dir, name string) string {
-	if goos == ocispec.Windows {
+	if goos == "windows" {
 		return winpath.Join(dir, name)
 	}
 	return path.Join(dir, name)

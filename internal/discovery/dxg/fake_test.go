@@ -17,8 +17,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
-// fakeAdapter answers queries with bytes; a missing one is refused as the driver
-// refuses it.
+// fakeAdapter answers queries with bytes; a missing one is refused as the driver refuses it.
 type fakeAdapter struct {
 	luid    uint32
 	answers map[uint32][]byte
@@ -213,8 +212,7 @@ func plug(t testing.TB, root, address, vendor, device string, config []byte) {
 	testutil.NoError(t, os.MkdirAll(filepath.Dir(link), 0o755), os.Symlink("../../../"+directory, link))
 }
 
-// config returns the configuration space of the virtual function of an adapter, as root
-// reads it.
+// config returns the configuration space of the virtual function of an adapter, as root reads it.
 func config(luid uint32) []byte {
 	space := make([]byte, 4096)
 	binary.LittleEndian.PutUint32(space[channelIDOffset:], luid)

@@ -12,9 +12,8 @@ import (
 	"github.com/directx-nri/directx-nri/internal/discovery"
 )
 
-// The virtual GPUs that the driver binds to, and where their PCI configuration space
-// has the ID of the VMBus channel. That ID begins with the LUID by which /dev/dxg
-// identifies the adapter.
+// The virtual GPUs that the driver binds to, and where their PCI configuration space has the ID of
+// the VMBus channel. That ID begins with the LUID by which /dev/dxg identifies the adapter.
 // https://github.com/microsoft/WSL2-Linux-Kernel/blob/linux-msft-wsl-6.6.y/drivers/hv/dxgkrnl/dxgmodule.c
 const (
 	microsoftVendor    = "0x1414"

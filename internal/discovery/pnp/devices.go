@@ -11,8 +11,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/win32"
 )
 
-// Devices returns all devices of s, including those that cannot be used, with the
-// reason.
+// Devices returns all devices of s, including those that cannot be used, with the reason.
 //
 // DXCore determines the kind of a device: display with Direct3D 11 or 12 graphics, compute with
 // core compute or machine learning alone. DXCore does not list devices that have not started. Their

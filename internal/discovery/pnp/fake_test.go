@@ -51,8 +51,7 @@ func multi(subkey, name string, texts ...string) win32.RegistryValue {
 
 const g4dnStore = `C:\Windows\System32\DriverStore\FileRepository\nvgridsw_aws.inf_amd64_1b50ef32b191cff1`
 
-// g4dnValues are the driver key's values of a T4 in an AWS g4dn node, in the INF's
-// order.
+// g4dnValues are the driver key's values of a T4 in an AWS g4dn node, in the INF's order.
 func g4dnValues() []win32.RegistryValue {
 	const new64, new32 = "CopyToVmWhenNewer", "CopyToVmWhenNewerWow64"
 	umd := g4dnStore + `\nvldumdx.dll`

@@ -43,8 +43,7 @@ type Properties struct {
 	INF           string // DEVPKEY_Device_DriverInfPath, such as `oem12.inf`
 	NUMANode      *uint32
 	BusNumber     *uint32
-	// Address has, on PCI, the device number in the upper 16 bits and the function in
-	// the lower.
+	// Address has, on PCI, the device number in the upper 16 bits and the function in the lower.
 	Address *uint32
 	// Status is a set of DN_ bits, Problem a CM_PROB_ code or 0.
 	// https://learn.microsoft.com/windows/win32/api/cfgmgr32/nf-cfgmgr32-cm_get_devnode_status

@@ -110,13 +110,13 @@ func mount(program Program, goos string, m specs.Mount) (flag, value string, err
 	windowsPath := regexp.MustCompile(`^[A-Za-z]:(\\[^\\/:*?"<>|]+)+$`)
 	for _, path := range []string{m.Source, m.Destination} {
 		switch {
-		case goos == ocispec.Windows && !windowsPath.MatchString(path):
+		case goos == "windows" && !windowsPath.MatchString(path):
 			return "", "", fmt.Errorf(`%s %w: want a path such as C:\dir\file, not %s`, program, ErrNoFlag, path)
-		case goos == ocispec.Linux && strings.ContainsAny(path, `,:"`):
+		case goos == "linux" && strings.ContainsAny(path, `,:"`):
 			return "", "", fmt.Errorf("%s %w: %q has a comma, colon or quotation mark", program, ErrNoFlag, path)
 		}
 	}
-	if goos == ocispec.Windows { // It has no --mount there. The colon of a drive marks the second path.
+	if goos == "windows" { // It has no --mount there. The colon of a drive marks the second path.
 		return "--volume", m.Source + ":" + m.Destination + ":ro", nil
 	}
 	// It has no quoting, and is converted to colon-separated form before it is parsed.
