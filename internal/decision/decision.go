@@ -127,7 +127,8 @@ func (d *Decider) Decide(ctx context.Context, request Request, apply func(ocispe
 	return nil
 }
 
-// bind binds the allocations whose tokens the container presents to it.
+// bind binds the allocations whose tokens the container presents to it. If one cannot be bound, those
+// before it stay bound: the kubelet starts the same container again.
 func (d *Decider) bind(request Request) error {
 	for _, t := range request.tokens {
 		if err := d.Store.Bind(allocation.Token(t.value), holderOf(request.Container)); err != nil {
