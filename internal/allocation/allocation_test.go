@@ -296,6 +296,19 @@ func TestWhichRecordsHaveEnded(t *testing.T) {
 			}
 		})
 	}
+	web := func(uid, name string) *Holder {
+		return &Holder{PodUID: uid, PodNamespace: "default", PodName: name, Container: "main"}
+	}
+	// The next pod of a StatefulSet has its name, and can have another replica.
+	set := []Entry{
+		{Record: Record{ID: "0", Replicas: []Replica{{ID: "0"}}}, Holder: web("a", "web-0")},
+		{Record: Record{ID: "1", Replicas: []Replica{{ID: "1"}}, Sequence: 1}, Holder: web("b", "web-1")},
+		{Record: Record{ID: "2", Replicas: []Replica{{ID: "2"}}, Sequence: 2}, Holder: web("c", "web-0")},
+		{Record: Record{ID: "3", Replicas: []Replica{{ID: "3"}}, Sequence: 3}, Holder: web("c", "web-0")},
+	}
+	if got := ended(set); !slices.Equal(got, []ID{"0"}) {
+		t.Errorf("ended by the next pod of a StatefulSet: %v", got)
+	}
 	// The kubelet allocates the replicas of each resource independently.
 	both := []Entry{
 		{Record: Record{ID: "0", Resource: display, Replicas: []Replica{{ID: "0"}}}, Holder: &Holder{PodUID: "a"}},

@@ -108,12 +108,31 @@ func ended(records []Entry) (ids []ID) {
 			superseded[id] = true
 		}
 	}
+	recreated := recreatedPods(records)
 	for _, e := range records {
-		if !e.BindingUnreadable && (superseded[e.ID] || isReallocated(e, byReplica)) {
+		if !e.BindingUnreadable && (superseded[e.ID] || isReallocated(e, byReplica) || e.Holder != nil && recreated[e.Holder.PodUID]) {
 			ids = append(ids, e.ID)
 		}
 	}
 	return ids
+}
+
+// recreatedPods returns the UIDs of the pods that have ended because a newer record's holder is a pod of
+// the same name, such as the next one of a StatefulSet, which can have another replica. records are
+// sorted, oldest first.
+func recreatedPods(records []Entry) map[string]bool {
+	recreated, newest := map[string]bool{}, map[[2]string]string{} // the UID of the newest pod, by namespace and name
+	for _, e := range records {
+		if e.Holder == nil || e.Holder.PodName == "" || e.Holder.BoundByName() {
+			continue
+		}
+		pod := [2]string{e.Holder.PodNamespace, e.Holder.PodName}
+		if before := newest[pod]; before != "" && before != e.Holder.PodUID {
+			recreated[before] = true
+		}
+		newest[pod] = e.Holder.PodUID
+	}
+	return recreated
 }
 
 // isReallocated reports whether each replica of e is in a later injected record. It is not enough

@@ -78,14 +78,15 @@ func (h *runtimeHandlers) runningConfig(ctx context.Context) (criclient.RunningC
 	return config, nil
 }
 
-// check returns an error if containers of the named handler cannot have GPUs. A container of Kata Containers or gVisor would
-// run without its GPU, and each of them can be the default handler.
-func (h *runtimeHandlers) check(ctx context.Context, name string) error {
+// check returns an error if containers of the named handler cannot have GPUs. A container of Kata
+// Containers or gVisor would run without its GPU, and each of them can be the default handler.
+// realShim is the shim that the runtime shim runs, "" for runc's.
+func (h *runtimeHandlers) check(ctx context.Context, name, realShim string) error {
 	config, err := h.runningConfig(ctx)
 	if err != nil {
 		return err
 	}
-	if err := checkHandler(config, name); err != nil {
+	if err := checkHandler(config, name, realShim); err != nil {
 		return decision.WithReason(decision.ReasonHandler, err, "use a runtime class whose handler runs runc, or no runtime class")
 	}
 	return nil
@@ -97,22 +98,26 @@ func (h *runtimeHandlers) checkAny(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if slices.ContainsFunc(config.Handlers, func(c containerdconfig.Handler) bool { return checkHandler(config, c.Name) == nil }) {
+	if slices.ContainsFunc(config.Handlers, func(c containerdconfig.Handler) bool { return checkHandler(config, c.Name, "") == nil }) {
 		return nil
 	}
 	return fmt.Errorf("no runtime handler of containerd can have GPUs: %s; add one of runc", containerdconfig.WhyNotEligible(config.Handlers, config.OS))
 }
 
 // checkHandler returns nil if containers of the named handler, "" for the default one,
-// can have GPUs from the NRI plugin.
-func checkHandler(c criclient.RunningConfig, name string) error {
+// can have GPUs from the NRI plugin. realShim is the shim that the runtime shim runs, "" for runc's.
+func checkHandler(c criclient.RunningConfig, name, realShim string) error {
 	name = cmp.Or(name, c.Default)
 	i := slices.IndexFunc(c.Handlers, func(h containerdconfig.Handler) bool { return h.Name == name })
-	switch {
-	case i < 0:
+	if i < 0 {
 		return fmt.Errorf("containerd has no runtime handler %q", name)
-	case c.Handlers[i].RuntimeType == shimfile.RuntimeName: // It runs runc's shim.
-		return nil
 	}
-	return c.Handlers[i].CheckEligible(c.OS)
+	handler := c.Handlers[i]
+	if handler.RuntimeType == shimfile.RuntimeName {
+		handler.RuntimeType, handler.RuntimePath = containerdconfig.RuntimeType(c.OS), realShim
+	}
+	if handler.UsesShim() {
+		handler.RuntimePath = realShim
+	}
+	return handler.CheckEligible(c.OS)
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/metrics"
 	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/testutil/allocationtest"
 )
@@ -186,6 +187,29 @@ func TestRuntimeHandlers(t *testing.T) {
 	// Another containerd may have other handlers.
 	if _, err := newSessionHooks(b.plugin, 7).Synchronize(t.Context(), nil, nil); err != nil || b.plugin.handlers.config != nil || b.plugin.handlers.peerPID != 7 {
 		t.Errorf("%v, %v", b.plugin.handlers.config, err)
+	}
+}
+
+// TestRealShimOfHandlers: a handler with the runtime shim is one of the shim that this runs.
+func TestRealShimOfHandlers(t *testing.T) {
+	t.Parallel()
+	const runc, kata, ours = "containerd-shim-runc-v2", "/x/containerd-shim-kata-v2", "/x/" + shimfile.BaseName
+	for _, test := range []struct {
+		handler  containerdconfig.Handler
+		realShim string
+		eligible bool
+	}{
+		{containerdconfig.Handler{RuntimeType: shimfile.RuntimeName}, "", true},
+		{containerdconfig.Handler{RuntimeType: shimfile.RuntimeName}, runc, true},
+		{containerdconfig.Handler{RuntimeType: shimfile.RuntimeName}, kata, false},
+		{containerdconfig.Handler{RuntimeType: containerdconfig.RuntimeType("linux"), RuntimePath: ours}, "", true},
+		{containerdconfig.Handler{RuntimeType: containerdconfig.RuntimeType("linux"), RuntimePath: ours}, kata, false},
+		{containerdconfig.Handler{RuntimeType: containerdconfig.RuntimeType("linux")}, kata, true},
+	} {
+		config := criclient.RunningConfig{OS: "linux", Handlers: []containerdconfig.Handler{test.handler}}
+		if err := checkHandler(config, "", test.realShim); (err == nil) != test.eligible {
+			t.Errorf("%+v: %v", test, err)
+		}
 	}
 }
 

@@ -173,7 +173,7 @@ func (p *Plugin) decide(ctx context.Context, request decision.Request, handler s
 		return nil, err
 	}
 	if request.PresentsAllocation() {
-		if err := p.handlers.check(ctx, handler); err != nil {
+		if err := p.handlers.check(ctx, handler, decider.Policy.Shim.RealShim); err != nil {
 			return nil, err
 		}
 	}
