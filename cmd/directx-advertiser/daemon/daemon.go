@@ -84,7 +84,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 // errChanged ends the goroutines of a configuration that is no longer in force.
 var errChanged = errors.New("the configuration has changed")
 
-// serve runs everything with the configuration c until the configuration changes. It returns the
+// serve runs everything with the configuration c until a change of it needs a new run. It returns the
 // next one, or nil when ctx ends.
 func (d *Daemon) serve(ctx context.Context, c *configuration) (next *configuration, err error) {
 	group, ctx := errgroup.WithContext(ctx)
@@ -102,13 +102,10 @@ func (d *Daemon) serve(ctx context.Context, c *configuration) (next *configurati
 		}
 		return nil
 	})
-	err = group.Wait()
-	if !errors.Is(err, errChanged) {
+	if err = group.Wait(); !errors.Is(err, errChanged) {
 		return nil, err
 	}
-	next.Policy.Log.Configure(d.log)
-	d.metrics.ConfigApplied()
-	d.log.WithField("config", d.compiler.File).Info("The configuration has changed and is in force")
+	d.reportChange(next.Compiled)
 	return next, nil
 }
 
