@@ -64,10 +64,11 @@ type Config struct {
 
 // timing are the durations that the package waits for. Tests shorten them.
 type timing struct {
-	// pollInterval is the interval of checks of the sockets, the delay before a failed step is
-	// retried, and that before devices, records and pods are read after an allocation.
-	// unwatchedInterval is the interval of checks while the kubelet does not watch the list.
-	pollInterval, unwatchedInterval time.Duration
+	// pollInterval is the interval at which sockets are checked and failed steps are retried. Devices,
+	// records and pods are read that long after an allocation.
+	pollInterval time.Duration
+	// unwatchedInterval is pollInterval while the kubelet does not watch the list.
+	unwatchedInterval time.Duration
 	// recheckInterval is the interval at which devices, records and pods are read again.
 	recheckInterval time.Duration
 	// watchTimeout is how long after a registration the kubelet may take to call ListAndWatch.

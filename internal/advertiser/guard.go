@@ -26,9 +26,9 @@ type allocateGuard struct {
 	// fail. It is 0 if the kubelet allocates at admission.
 	conflictWindow time.Duration
 	inFlight       atomic.Int32
-	// lastConflict is when an allocation last began or failed, nil if none did. One that begins within
-	// conflictWindow of it conflicts with it.
-	lastConflict atomic.Pointer[time.Time]
+	// lastBeginOrFailure is when an allocation last began or failed, nil if none did. One that begins
+	// within conflictWindow of it conflicts with it.
+	lastBeginOrFailure atomic.Pointer[time.Time]
 	// succeeded receives a value after a successful allocation.
 	succeeded chan struct{}
 }
@@ -44,7 +44,7 @@ func newAllocateGuard(atCreation bool, conflictWindow time.Duration) *allocateGu
 // markConflict makes the calls in flight fail, and those that begin within conflictWindow.
 func (g *allocateGuard) markConflict() {
 	now := time.Now()
-	g.lastConflict.Store(&now)
+	g.lastBeginOrFailure.Store(&now)
 }
 
 var errConcurrent = errors.New(
@@ -54,7 +54,7 @@ var errConcurrent = errors.New(
 // errConcurrent if another allocation began or failed in the conflictWindow before or after.
 func (g *allocateGuard) do(ctx context.Context, allocate func() error) error {
 	began := time.Now()
-	last := g.lastConflict.Swap(&began)
+	last := g.lastBeginOrFailure.Swap(&began)
 	beganAlone := last == nil || began.Sub(*last) >= g.conflictWindow
 	err := allocate()
 	if err == nil && g.conflictWindow > 0 {
@@ -62,7 +62,7 @@ func (g *allocateGuard) do(ctx context.Context, allocate func() error) error {
 		case <-time.After(time.Until(began.Add(g.conflictWindow))):
 		case <-ctx.Done():
 		}
-		if !beganAlone || g.lastConflict.Load() != &began {
+		if !beganAlone || g.lastBeginOrFailure.Load() != &began {
 			err = errConcurrent
 		}
 	}

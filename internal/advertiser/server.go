@@ -27,7 +27,7 @@ type server struct {
 	guard    *allocateGuard // of all servers
 	// streamsChanged receives a value when a ListAndWatch stream has opened or closed.
 	streamsChanged chan struct{}
-	// stopping is closed when streams must end.
+	// stopping is closed when streams must end. Each call of serve makes a new one.
 	stopping chan struct{}
 
 	mu sync.Mutex // guards the following fields
@@ -50,7 +50,7 @@ type streams struct {
 func newServer(config Config, timing timing, guard *allocateGuard, p *pool) *server {
 	return &server{
 		config: config, timing: timing, resource: p.resource, log: config.Log.WithField("resource", p.resource),
-		guard: guard, streamsChanged: make(chan struct{}, 1), stopping: make(chan struct{}),
+		guard: guard, streamsChanged: make(chan struct{}, 1),
 		pool: p, replaced: make(chan struct{}), streams: streams{lastClosed: time.Now()},
 	}
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // Live is a [Source] of the system's own GPUs, whose drivers can fail or hang. It keeps the last
-// list, logs changes, and reads the GPUs in one goroutine at a time. Create it with [NewLive].
+// list, logs changes, and lists the GPUs in one goroutine at a time. Create it with [NewLive].
 type Live struct {
 	log  logrus.FieldLogger
 	list func(ctx context.Context) ([]Device, error)

@@ -43,8 +43,8 @@ type Daemon struct {
 	pods     *advertiser.PodTracker
 	// recorder is nil until the state directory can be used.
 	recorder *allocation.Recorder
-	// initialized reports that failOnInitError has been checked.
-	initialized bool
+	// hasAdvertised reports that a run has begun, so that failOnInitError has been checked.
+	hasAdvertised bool
 	// lastCompileErr is the last error of compiling the configuration, lastLabelErr that of writing
 	// the file of labels.
 	lastCompileErr, lastLabelErr errlog.LastError

@@ -33,7 +33,7 @@ const noGPUMessage = "No GPU is advertised"
 // advertise runs the device plugin with the policy p until ctx ends. It waits while the node is
 // not set up, its records cannot be used or it has no GPU.
 func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
-	p.FailOnInitError = p.FailOnInitError && !d.initialized
+	p.FailOnInitError = p.FailOnInitError && !d.hasAdvertised
 	if d.options.SetupFile != "" {
 		err := d.retryUntilReady(ctx, logrus.InfoLevel, noGPUMessage, func() error { return readiness.CheckSetup(d.options.SetupFile) })
 		if err != nil {
@@ -58,7 +58,7 @@ func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
 	for {
 		a := advertiser.New(c)
 		d.status.Store(&status{advertiser: a})
-		d.initialized = true
+		d.hasAdvertised = true
 		if err := a.Run(ctx); !errors.Is(err, advertiser.ErrRestart) {
 			return err
 		}
