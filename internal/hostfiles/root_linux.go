@@ -14,12 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Resolve returns path with all symbolic links, junctions and mount points followed as the node
-// follows them, and with long names in place of short (8.3) ones. regular reports whether it is a
-// regular file. The error matches [fs.ErrNotExist] if there is no file. Untrusted paths are safe.
-//
-// The result does not leave the root.
-func (r Root) Resolve(path string) (final string, regular bool, err error) {
+// resolve is [Root.Resolve]. The result does not leave the root.
+func (r Root) resolve(path string) (final string, regular bool, err error) {
 	file, err := r.resolveInRoot(path)
 	if err != nil {
 		return "", false, err

@@ -119,21 +119,21 @@ func (s *shim) isInfo() bool {
 }
 
 // containerID returns the runtime's ID of the container.
-func (s *shim) containerID() string { return cmp.Or(flagsOf(s.args)["id"], filepath.Base(s.bundle)) }
+func (s *shim) containerID() string { return cmp.Or(flagValue(s.args, "id"), filepath.Base(s.bundle)) }
 
-// flagsOf returns the flags in args with their values. The argument after a flag without "=" is its
-// value.
-func flagsOf(args []string) map[string]string {
-	flags := map[string]string{}
+// flagValue returns the value of the last flag in args with the given name. The argument after a flag
+// without "=" is its value.
+func flagValue(args []string, name string) (value string) {
 	for i, arg := range args {
-		if name, value, hasValue := strings.Cut(strings.TrimLeft(arg, "-"), "="); strings.HasPrefix(arg, "-") {
-			if !hasValue && i+1 < len(args) {
-				value = args[i+1]
-			}
-			flags[name] = value
+		flag, text, hasValue := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		if !strings.HasPrefix(arg, "-") || flag != name {
+			continue
+		}
+		if value = text; !hasValue && i+1 < len(args) {
+			value = args[i+1]
 		}
 	}
-	return flags
+	return value
 }
 
 // specName is the file of a bundle with the OCI runtime spec.

@@ -86,7 +86,7 @@ func (r Report) withoutQuotes() Report {
 
 // secrets returns patterns of secrets. [redact] keeps the text of their first group.
 func secrets() []*regexp.Regexp {
-	const name = `(?i)((?:password|secret|token|key|credentials?)\w*\\*["']?\s*[:=]\s*`
+	const name = `(?i)(\w*(?:password|secret|token|key|credentials?)\w*\\*["']?\s*[:=]\s*`
 	return []*regexp.Regexp{
 		regexp.MustCompile(`(?i)(\bbearer\s+)[A-Za-z0-9._~+/=-]{6,}`),
 		// User and query of a URL. A password may contain anything but white space, and a JSON
@@ -98,16 +98,26 @@ func secrets() []*regexp.Regexp {
 		regexp.MustCompile(name + `")(?:[^"\\]|\\.)*`),
 		regexp.MustCompile(name + `')(?:[^'"\\\n]|\\.)*`),
 		regexp.MustCompile(name + `)[^\s"'\\,;}\]]+`),
-		// An allocation token. A JSON escape sequence such as \u003e also ends with hexadecimal digits.
-		regexp.MustCompile(`(\\u[0-9a-fA-F]{4})?[0-9a-fA-F]{32,}`),
+		// An allocation token, or a value for [public]. A JSON escape sequence such as \u003e also ends
+		// with hexadecimal digits.
+		regexp.MustCompile(`((?:^|[\s"])(?:allocation|configSHA256|inventorySHA256)(?:=|\\*":\s?\\*")|\\u[0-9a-fA-F]{4})?[0-9a-fA-F]{32,}`),
 	}
 }
+
+// public matches what looks like a secret but is none: the registry key of a driver, the checksum of
+// a file, and the ID of an allocation.
+var public = regexp.MustCompile(`^(?:driverKey\W+\{[0-9A-Fa-f-]{36}\}\\+[0-9]{4}|[\s"]?(?:allocation\W+[0-9a-f]{32}|\w+SHA256\W+[0-9a-f]{64}))$`)
 
 // redact replaces what looks like a secret: passwords, users in URLs, and long hexadecimal numbers.
 func redact(text []byte) []byte {
 	clean := strings.ToValidUTF8(string(text), "?")
 	for _, secret := range secrets() {
-		clean = secret.ReplaceAllString(clean, "${1}REDACTED")
+		clean = secret.ReplaceAllStringFunc(clean, func(match string) string {
+			if public.MatchString(match) {
+				return match
+			}
+			return secret.ReplaceAllString(match, "${1}REDACTED")
+		})
 	}
 	return []byte(clean)
 }

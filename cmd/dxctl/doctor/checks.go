@@ -386,8 +386,8 @@ func (e *examiner) checkKubelet() {
 func (e *examiner) checkRegistration(allocatable map[string][]string) {
 	reported := map[string]bool{}
 	for _, d := range e.GPUs {
-		prefix := strings.ToLower(d.InstanceID) + "::"
-		listed := slices.ContainsFunc(allocatable[d.Resource], func(id string) bool { return strings.HasPrefix(strings.ToLower(id), prefix) })
+		prefix := discovery.NormalizeID(d.InstanceID) + "::"
+		listed := slices.ContainsFunc(allocatable[d.Resource], func(id string) bool { return strings.HasPrefix(discovery.NormalizeID(id), prefix) })
 		if d.Resource == "" || d.Kind() == discovery.KindNone || !d.Health.OK() || listed || reported[d.Resource] {
 			continue
 		}
