@@ -37,11 +37,11 @@ type Modes struct {
 	DriverFilesReason string             `json:"driverFilesReason"`
 }
 
-// Resolve returns the modes of p. goos is the operating system of the containers, and build the build
-// number of Windows. It is 0 in a test of a Windows node on Linux.
-func Resolve(p policy.Policy, goos string, build uint32) (m Modes) {
-	m.Assignment, m.AssignmentReason = resolveAssignment(p.Assignment, goos, build)
-	m.DriverFiles, m.DriverFilesReason = resolveDriverFiles(p.DriverFiles, goos, build)
+// Resolve returns the modes of p for containers of this operating system. build is the build number
+// of Windows, 0 in a test of a Windows node on Linux.
+func Resolve(p policy.Policy, containerOS string, build uint32) (m Modes) {
+	m.Assignment, m.AssignmentReason = resolveAssignment(p.Assignment, containerOS, build)
+	m.DriverFiles, m.DriverFilesReason = resolveDriverFiles(p.DriverFiles, containerOS, build)
 	return m
 }
 
@@ -51,14 +51,15 @@ func (m Modes) ApplyTo(p policy.Policy) policy.Policy {
 	return p
 }
 
-// EffectivePolicy returns p with the modes that this machine supports for containers of goos.
-func EffectivePolicy(p policy.Policy, goos string) policy.Policy {
-	return Resolve(p, goos, win32.WindowsBuild()).ApplyTo(p)
+// EffectivePolicy returns p with the modes that this machine supports for containers of this operating
+// system.
+func EffectivePolicy(p policy.Policy, containerOS string) policy.Policy {
+	return Resolve(p, containerOS, win32.WindowsBuild()).ApplyTo(p)
 }
 
-func resolveDriverFiles(mode policy.DriverFiles, goos string, build uint32) (policy.DriverFiles, string) {
+func resolveDriverFiles(mode policy.DriverFiles, containerOS string, build uint32) (policy.DriverFiles, string) {
 	switch {
-	case goos != "windows":
+	case containerOS != "windows":
 		return policy.FilesMount, "Linux containers always get the driver's files"
 	case mode != policy.FilesAuto:
 		return mode, fmt.Sprintf("driverFiles is %s", mode)
@@ -72,9 +73,9 @@ func resolveDriverFiles(mode policy.DriverFiles, goos string, build uint32) (pol
 
 const notWindows = "the default, as the system is not Windows"
 
-func resolveAssignment(mode policy.Assignment, goos string, build uint32) (policy.Assignment, string) {
+func resolveAssignment(mode policy.Assignment, containerOS string, build uint32) (policy.Assignment, string) {
 	switch {
-	case goos != "windows":
+	case containerOS != "windows":
 		return policy.AssignByPath, "Linux containers get single devices, by their device nodes"
 	case mode == policy.AssignByPath:
 		return mode, fmt.Sprintf("assignmentMode is %s", mode)

@@ -19,8 +19,8 @@ func splitDrive(path string) (clean, below string, ok bool) {
 }
 
 // cleanDirectory checks and cleans the absolute path of a directory on a system.
-func cleanDirectory(goos, p string) (string, error) {
-	if goos == "windows" {
+func cleanDirectory(nodeOS, p string) (string, error) {
+	if nodeOS == "windows" {
 		clean, below, ok := splitDrive(p)
 		if !ok || below != "" && !winpath.IsLocal(below) || strings.Contains(p, "..") || winpath.LooksShort(below) {
 			return "", fmt.Errorf(`%q is not the absolute path of a directory: use a drive and long names, such as C:\Tools`, p)
@@ -58,9 +58,9 @@ func linuxSecretDirs() []string {
 
 // checkHostDirectory returns an error if dir is, contains or is below a directory with secrets: a
 // well-known one, or one of reserved.
-func checkHostDirectory(goos, dir string, reserved []string) error {
+func checkHostDirectory(nodeOS, dir string, reserved []string) error {
 	within, secrets := isWithinPOSIX, linuxSecretDirs()
-	if goos == "windows" {
+	if nodeOS == "windows" {
 		within, secrets = winpath.EqualOrBelow, nil
 		drive := dir[:min(len(dir), 3)]
 		if len(dir) <= 3 {

@@ -52,9 +52,9 @@ const (
 )
 
 // Watch applies the configuration when config.yaml or the inventory has changed, and every ten
-// seconds. If the result differs from the one in force, Watch returns it, so that the caller can restart
-// with it. When ctx ends, Watch returns the cause. A configuration that
-// cannot be applied changes nothing. Watch calls report with the result of each attempt.
+// seconds. If the result differs from the one in force, Watch returns it, so that the caller can
+// restart with it. When ctx ends, Watch returns the cause. A configuration that cannot be applied
+// changes nothing. Watch calls report with the result of each attempt.
 //
 // Watch polls: that also works for files and directories that do not exist yet, and for
 // Kubernetes volumes, which the kubelet changes through a symbolic link.

@@ -189,10 +189,10 @@ func names(handlers []Handler) string {
 }
 
 // WhyNotEligible returns the reasons why the handlers cannot have GPUs.
-func WhyNotEligible(handlers []Handler, goos string) string {
+func WhyNotEligible(handlers []Handler, nodeOS string) string {
 	var reasons []string
 	for _, h := range handlers {
-		if err := h.CheckEligible(goos); err != nil {
+		if err := h.CheckEligible(nodeOS); err != nil {
 			reasons = append(reasons, err.Error())
 		}
 	}

@@ -107,8 +107,8 @@ type Handler struct {
 func (h Handler) UsesShim() bool { return shimfile.IsShim(h.RuntimePath) }
 
 // RuntimeType returns the runtime_type of handlers that can have GPUs.
-func RuntimeType(goos string) string {
-	if goos == "windows" {
+func RuntimeType(nodeOS string) string {
+	if nodeOS == "windows" {
 		return runhcsType
 	}
 	return runcType
@@ -120,12 +120,12 @@ func RuntimeType(goos string) string {
 // sandboxer starts a pod's containers, and containerd runs no shim binary.
 // https://github.com/containerd/containerd/blob/v2.4.2/internal/cri/config/config.go,
 // https://github.com/containerd/containerd/blob/v1.7.35/pkg/cri/config/config.go
-func (h Handler) CheckEligible(goos string) error {
-	runtimeType := RuntimeType(goos)
+func (h Handler) CheckEligible(nodeOS string) error {
+	runtimeType := RuntimeType(nodeOS)
 	switch {
 	case h.RuntimeType != runtimeType:
 		return fmt.Errorf("runtime handler %s has runtime_type %q, not %s", h.Name, h.RuntimeType, runtimeType)
-	case goos == "windows" && h.SandboxIsolation != 0:
+	case nodeOS == "windows" && h.SandboxIsolation != 0:
 		return fmt.Errorf("runtime handler %s has Hyper-V isolation", h.Name)
 	case h.sandboxedRuntime() != "":
 		return fmt.Errorf("runtime handler %s runs %s, whose containers have their own kernel", h.Name, h.sandboxedRuntime())
@@ -136,8 +136,8 @@ func (h Handler) CheckEligible(goos string) error {
 }
 
 // Eligible returns the handlers whose containers can have GPUs.
-func Eligible(handlers []Handler, goos string) []Handler {
-	return slices.DeleteFunc(slices.Clone(handlers), func(h Handler) bool { return h.CheckEligible(goos) != nil })
+func Eligible(handlers []Handler, nodeOS string) []Handler {
+	return slices.DeleteFunc(slices.Clone(handlers), func(h Handler) bool { return h.CheckEligible(nodeOS) != nil })
 }
 
 func (h Handler) hasOtherSandboxer() bool { return h.Sandboxer != "" && h.Sandboxer != podSandbox }
@@ -313,8 +313,8 @@ func mergeTables(lower, upper map[string]any) map[string]any {
 }
 
 // defaultHandler returns containerd's default handler.
-func defaultHandler(goos string) string {
-	if goos == "windows" {
+func defaultHandler(nodeOS string) string {
+	if nodeOS == "windows" {
 		return "runhcs-wcow-process"
 	}
 	return "runc"
@@ -322,8 +322,8 @@ func defaultHandler(goos string) string {
 
 // builtinHandlers returns containerd's built-in handlers, from DefaultConfig of 1.7.35 and
 // DefaultRuntimeConfig of 2.4.2, without empty options.
-func builtinHandlers(goos string) map[string]any {
-	if goos != "windows" {
+func builtinHandlers(nodeOS string) map[string]any {
+	if nodeOS != "windows" {
 		return map[string]any{"runc": map[string]any{"runtime_type": runcType}}
 	}
 	return map[string]any{

@@ -69,7 +69,8 @@ func (c Container) fields() logrus.Fields {
 
 // Decider decides what containers get.
 type Decider struct {
-	// Source has the node's GPUs as the policy assigns them: see [discovery.UnhealthyWithoutPath].
+	// Source has the node's GPUs. Those that cannot be assigned as the policy says are unhealthy: see
+	// [discovery.UnhealthyWithoutPath].
 	Source discovery.Source
 	Store  *allocation.Store
 	Files  ocispec.Files
@@ -78,17 +79,17 @@ type Decider struct {
 	Policy policy.Policy
 }
 
-// NewDecider returns the decider of this node with the policy p, for containers of the operating
-// system goos. stateDir has the records and the compiled inventory.
-func NewDecider(stateDir string, p policy.Policy, goos string, files ocispec.Files, log logrus.FieldLogger) *Decider {
+// NewDecider returns the decider of this node with the policy p, for containers of this
+// operating system. stateDir has the records and the compiled inventory.
+func NewDecider(stateDir string, p policy.Policy, containerOS string, files ocispec.Files, log logrus.FieldLogger) *Decider {
 	// The source has no log: its errors have everything that matters.
 	source, err := node.Open(node.Options{UseInventory: p.UseInventory, StateDir: stateDir})
 	if err != nil { // Not every decision needs it.
 		source = discovery.Unavailable(err)
 	}
-	p = capabilities.EffectivePolicy(p, goos)
+	p = capabilities.EffectivePolicy(p, containerOS)
 	return &Decider{
-		Source: discovery.UnhealthyWithoutPath(source, p, goos), Store: allocation.OpenStore(paths.Allocations(stateDir)),
+		Source: discovery.UnhealthyWithoutPath(source, p, containerOS), Store: allocation.OpenStore(paths.Allocations(stateDir)),
 		Files: files, Log: log, Policy: p,
 	}
 }

@@ -40,12 +40,11 @@ const (
 	restoreGPU      = "restore the GPU, or delete the pod so that its replacement gets another one"
 )
 
-// cause is why a container is not started: an error with its reason and the default remedy, "" if
-// the error's string includes the remedy.
+// cause is why a container is not started.
 type cause struct {
 	error
 	reason Reason
-	remedy string
+	remedy string // the default, "" if the error's string includes the remedy
 }
 
 // Errors that decisions find. See causes for their reasons and remedies.

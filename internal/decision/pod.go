@@ -131,8 +131,8 @@ func AllocatedDevices(ctx context.Context, source discovery.Source, replicas []a
 
 // removeInterlock makes edits remove the interlock of the advertiser's answer, so
 // that the runtime starts the container.
-func removeInterlock(goos string, edits *ocispec.Edits) {
-	if goos == "windows" {
+func removeInterlock(containerOS string, edits *ocispec.Edits) {
+	if containerOS == "windows" {
 		edits.RemoveWindowsDevices = []specs.WindowsDevice{{ID: allocation.InterlockDeviceID, IDType: allocation.InterlockDeviceType}}
 	} else {
 		edits.RemoveMounts = []string{allocation.InterlockMount}

@@ -68,7 +68,7 @@ func TestPodsOwnDevicesAreLookedUp(t *testing.T) {
 	}
 }
 
-func TestPodsDevicesThatAreNotFound(t *testing.T) {
+func TestUnusableDevicesOfPods(t *testing.T) {
 	t.Parallel()
 	devices := testDevices()
 	for _, id := range []string{`ROOT\DISPLAY\0`, `ROOT\SOFTWARE\0`} {
@@ -118,7 +118,7 @@ func decide(ctx context.Context, d *Decider, request Request) (edits ocispec.Edi
 }
 
 // The remedy of an inventory that cannot be read is the only one.
-func TestPodsRemedyOfTheInventory(t *testing.T) {
+func TestRemedyOfUnreadableInventory(t *testing.T) {
 	t.Parallel()
 	d, tokens := recorded(t, node.CompiledInventory(t.TempDir()), map[string][]string{display: {`PCI\A`}})
 	_, _, err := decide(t.Context(), d, read(ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display])))

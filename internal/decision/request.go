@@ -81,8 +81,8 @@ func ReadRequest(c Container) (request Request, ok bool) {
 func (r Request) PresentsAllocation() bool { return len(r.tokens) > 0 }
 
 // OnlyLocationPaths reports whether only location paths in the container's spec could request a
-// GPU. They can be those of other devices, so the container starts unchanged while the node's policy
-// or GPUs are unknown.
+// GPU. Such a path can be that of another device, so the container starts unchanged while the node's
+// policy or GPUs are unknown.
 func (r Request) OnlyLocationPaths() bool {
 	return r.Container.Pod == nil && len(r.tokens) == 0 && r.visible.value == "" && !r.assigned.allByClass
 }

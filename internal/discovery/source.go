@@ -16,8 +16,8 @@ type Source interface {
 
 	// Find returns the present devices with the given instance IDs, in any order, with their
 	// health and everything that a container is given. It reads them at each call, which can take
-	// less time than Devices. Their kinds can differ from those in the list of Devices, but a device whose
-	// kind is [KindNone] there has it here, too, and the reverse.
+	// less time than Devices. The kind of a device can differ from that in the list of Devices, but
+	// either both or neither are [KindNone].
 	Find(ctx context.Context, instanceIDs []string) ([]Device, error)
 
 	// At returns the device with this index in the list of Devices, and reports whether there is

@@ -1,5 +1,5 @@
-// Package errlog configures logs and prepares errors for them: an error that persists is logged
-// once, an error is one line, and it can have a remedy.
+// Package errlog prepares errors for logs: an error that persists is logged once, an error is one
+// line, and it can have a remedy.
 package errlog
 
 import (

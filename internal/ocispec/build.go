@@ -68,11 +68,11 @@ func (f SkippedFile) String() string {
 // A container with a missing mount source does not start, so files that do not exist are skipped.
 // Files whose destination is already that of another file are skipped, too. Symbolic links in mount
 // sources are resolved, because HCS cannot follow a link to a file.
-func BuildEdits(goos string, devices []discovery.Device, env []string, files Files, p policy.Policy) (Edits, []SkippedFile, error) {
-	b := builder{goos: goos, files: files, policy: p, sources: map[string]string{}}
+func BuildEdits(containerOS string, devices []discovery.Device, env []string, files Files, p policy.Policy) (Edits, []SkippedFile, error) {
+	b := builder{containerOS: containerOS, files: files, policy: p, sources: map[string]string{}}
 	for _, d := range devices {
 		var err error
-		if goos == "windows" {
+		if containerOS == "windows" {
 			err = b.addWindows(d)
 		} else {
 			err = b.addLinux(d)
@@ -82,9 +82,9 @@ func BuildEdits(goos string, devices []discovery.Device, env []string, files Fil
 		}
 	}
 	if p.VisibilityHints {
-		b.edits.Env = visibilityHints(goos, devices, env)
+		b.edits.Env = visibilityHints(containerOS, devices, env)
 	}
-	if variable := libraryPath(devices, env); goos == "linux" && variable != "" {
+	if variable := libraryPath(devices, env); containerOS == "linux" && variable != "" {
 		b.edits.Env = append(b.edits.Env, variable)
 	}
 	return b.edits, b.skipped, nil
@@ -110,10 +110,10 @@ func libraryPath(devices []discovery.Device, env []string) string {
 }
 
 type builder struct {
-	goos   string
-	files  Files
-	policy policy.Policy
-	edits  Edits
+	containerOS string
+	files       Files
+	policy      policy.Policy
+	edits       Edits
 	// skipped are the files that are not among edits.
 	skipped []SkippedFile
 	// sources has what is mounted, or is a device node, by the key of its destination.
@@ -166,7 +166,7 @@ func (b *builder) addLinux(d discovery.Device) error {
 			return fmt.Errorf("device node %s: %w", n.Path, err)
 		}
 		node.Path = n.ContainerPath
-		key := DestinationKey(b.goos, n.ContainerPath)
+		key := DestinationKey(b.containerOS, n.ContainerPath)
 		switch first, taken := b.sources[key]; {
 		case !taken:
 			b.sources[key] = n.Path
@@ -198,7 +198,7 @@ func (b *builder) addMounts(d discovery.Device, mounts []mount) error {
 		case err != nil:
 			return fmt.Errorf("runtime file %s: %w", m.source, err)
 		case b.reserve(d, resolved[i], m.destination):
-			b.edits.Mounts = append(b.edits.Mounts, ReadOnlyMount(b.goos, resolved[i], m.destination))
+			b.edits.Mounts = append(b.edits.Mounts, ReadOnlyMount(b.containerOS, resolved[i], m.destination))
 		}
 	}
 	return nil
@@ -207,10 +207,10 @@ func (b *builder) addMounts(d discovery.Device, mounts []mount) error {
 // reserve reserves destination for source and reports whether it was not reserved yet. Devices of
 // one driver share files, so the same source again is no conflict.
 func (b *builder) reserve(d discovery.Device, source, destination string) bool {
-	key := DestinationKey(b.goos, destination)
+	key := DestinationKey(b.containerOS, destination)
 	first, taken := b.sources[key]
 	if taken {
-		if DestinationKey(b.goos, first) != DestinationKey(b.goos, source) {
+		if DestinationKey(b.containerOS, first) != DestinationKey(b.containerOS, source) {
 			b.skip(d, source, fmt.Sprintf("%s is already %s of an earlier device", destination, first))
 		}
 		return false

@@ -62,8 +62,8 @@ type LinuxDevice struct {
 // ReadOnlyMount returns a mount as the runtimes expect it: runc needs a bind mount, and hcsshim
 // interprets a type as a kind of disk. The bind mount is not recursive, because "ro" does not apply
 // to the mounts below a directory.
-func ReadOnlyMount(goos string, source, destination string) specs.Mount {
-	if goos == "windows" {
+func ReadOnlyMount(containerOS, source, destination string) specs.Mount {
+	if containerOS == "windows" {
 		return specs.Mount{Source: source, Destination: destination, Options: []string{"ro"}}
 	}
 	return specs.Mount{
@@ -74,8 +74,8 @@ func ReadOnlyMount(goos string, source, destination string) specs.Mount {
 
 // DestinationKey returns a string that is the same for all spellings of a destination in a
 // container, and differs for different destinations.
-func DestinationKey(goos string, destination string) string {
-	if goos == "windows" {
+func DestinationKey(containerOS, destination string) string {
+	if containerOS == "windows" {
 		separators := len(destination) - len(strings.TrimLeft(destination, `/\`))
 		if separators == 1 { // \x is on the system drive. \\x is a share or a device.
 			destination = "C:" + destination
@@ -87,10 +87,10 @@ func DestinationKey(goos string, destination string) string {
 
 // LookupEnv returns the value of the environment variable name in env, the last one if there are
 // several, and reports whether there is one. Windows ignores the case of names.
-func LookupEnv(goos string, env []string, name string) (value string, found bool) {
+func LookupEnv(containerOS string, env []string, name string) (value string, found bool) {
 	for _, variable := range env {
 		n, v, ok := strings.Cut(variable, "=")
-		if ok && (n == name || goos == "windows" && strings.EqualFold(n, name)) {
+		if ok && (n == name || containerOS == "windows" && strings.EqualFold(n, name)) {
 			value, found = v, true
 		}
 	}

@@ -48,12 +48,12 @@ type Hint struct {
 // [CUDAVariable] has UUIDs, because an index would select another GPU, or none, once Windows shows
 // containers only their own GPUs. It is not set when a UUID is unknown or there are AMD GPUs,
 // because HIP reads it, too, and understands indices only.
-func visibilityHints(goos string, devices []discovery.Device, env []string) (variables []string) {
+func visibilityHints(containerOS string, devices []discovery.Device, env []string) (variables []string) {
 	if len(devices) == 0 {
 		return nil
 	}
 	add := func(name, value string) {
-		if _, isSet := LookupEnv(goos, env, name); !isSet {
+		if _, isSet := LookupEnv(containerOS, env, name); !isSet {
 			variables = append(variables, name+"="+value)
 		}
 	}
@@ -67,10 +67,10 @@ func visibilityHints(goos string, devices []discovery.Device, env []string) (var
 		add(CUDAVariable, strings.Join(ids, ","))
 	}
 	// Only the description of a discovered GPU, which has a LUID, is the name of its adapter.
-	if d := devices[0]; goos == "linux" && len(devices) == 1 && d.LUID != 0 && d.Description != "" {
+	if d := devices[0]; containerOS == "linux" && len(devices) == 1 && d.LUID != 0 && d.Description != "" {
 		add(MesaVariable, d.Description)
 	}
-	if goos == "linux" && slices.ContainsFunc(devices, func(d discovery.Device) bool { return d.VendorID == discovery.VendorAMD && d.LUID != 0 }) {
+	if containerOS == "linux" && slices.ContainsFunc(devices, func(d discovery.Device) bool { return d.VendorID == discovery.VendorAMD && d.LUID != 0 }) {
 		add(HSAVariable, "1")
 	}
 	return variables

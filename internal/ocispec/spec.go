@@ -37,7 +37,7 @@ type SpecInfo struct {
 	HasWindows, HyperV bool
 }
 
-// ParseSpec parses a spec, which keeps data: it must not be changed.
+// ParseSpec parses a spec. The result refers to data, which must not be changed.
 func ParseSpec(data []byte) (Spec, error) {
 	if !gjson.ValidBytes(data) {
 		return Spec{}, fmt.Errorf("%w: %w", errSpec, errMalformed)

@@ -22,7 +22,7 @@ type Resource struct {
 	Match Match `json:"match" yaml:"match,omitempty"`
 	// Number of containers that can share a GPU. Default: the top-level replicas.
 	Replicas int `json:"replicas" yaml:"replicas,omitempty" jsonschema:"minimum=1,maximum=1024"`
-	// Which GPU is allocated first: the least used (distributed), or the most used that has enough replicas left (packed).
+	// Which GPU is allocated first: the least used (distributed), or the most used that has a replica left (packed).
 	AllocationPolicy AllocationPolicy `json:"allocationPolicy" yaml:"allocationPolicy,omitempty" jsonschema:"enum=distributed,enum=packed,default=distributed"`
 	// Limits the replicas that a container can request.
 	MaxPerContainer int `json:"maxPerContainer,omitempty" yaml:"maxPerContainer,omitempty" jsonschema:"minimum=1,maximum=1048576"`
@@ -176,7 +176,7 @@ type (
 // The values of these keys in config.yaml and policy.json.
 const (
 	Distributed AllocationPolicy = "distributed" // the GPU with the fewest replicas in use
-	Packed      AllocationPolicy = "packed"      // the GPU with the most replicas in use that has enough left
+	Packed      AllocationPolicy = "packed"      // the GPU with the most replicas in use that has one left
 
 	RefuseMixed MixedDrivers = "refuse"
 	AllowMixed  MixedDrivers = "allow"

@@ -41,9 +41,9 @@ const (
 var ErrNotRunning = errors.New("the NRI plugin is not running")
 
 // Serve answers checks on a socket in runtimeDir until ctx ends, and then removes the socket. ready
-// returns why the plugin cannot adjust containers, or nil. Serve creates the directory if necessary. If it cannot serve, or another program removes the socket, it retries, because the
-// plugin works without the socket. The error matches [localgrpc.ErrInUse] if another process
-// answers on the socket.
+// returns why the plugin cannot adjust containers, or nil. Serve creates the directory if necessary.
+// If it cannot serve, or another program removes the socket, it retries, because the plugin works
+// without the socket. The error matches [localgrpc.ErrInUse] if another process answers on the socket.
 func Serve(ctx context.Context, runtimeDir string, ready func(context.Context) error, log logrus.FieldLogger) error {
 	var last errlog.LastError
 	for {

@@ -17,9 +17,10 @@ import (
 // exec runs the real shim at path and waits for it.
 //
 // containerd ends this process when a start takes too long. The real shim would continue and leave
-// a half-started container behind, so it runs in a job object that ends with its last handle, which
-// this process has. After a success the limit is removed. Everything that the real shim has started
-// is in the job, too, except host processes, which have job objects of their own.
+// a half-started container behind. So it runs in a job object, whose processes end when its last
+// handle is closed. This process has the only handle, and removes that limit after a success.
+// Everything that the real shim has started is in the job, too, except host processes, which have
+// job objects of their own.
 // https://learn.microsoft.com/windows/win32/procthread/job-objects
 func (s *shim) exec(path string) (int, error) {
 	var stdin io.Reader = os.Stdin

@@ -146,11 +146,11 @@ type handler struct {
 
 // mergeHandlers returns the handlers of containerd's file, and those of the running
 // containerd that use the runtime shim and are not in the file.
-func mergeHandlers(goos string, file, loaded []containerdconfig.Handler) []handler {
+func mergeHandlers(nodeOS string, file, loaded []containerdconfig.Handler) []handler {
 	list := []handler{}
 	add := func(h containerdconfig.Handler, configured, loaded bool) {
 		added := handler{Handler: h, Configured: configured, Annotations: h.PassesAnnotations(), Loaded: loaded}
-		if err := h.CheckEligible(goos); err != nil {
+		if err := h.CheckEligible(nodeOS); err != nil {
 			added.NotEligible = err.Error()
 		}
 		list = append(list, added)

@@ -111,9 +111,10 @@ func (f *Flags) ReportMissing(stderr io.Writer, notes []ocispec.SkippedFile) {
 	}
 }
 
-// Open returns the source of the GPUs, and the policy in force for containers of goos.
-func (f *Flags) Open(stderr io.Writer, goos string) (discovery.Source, policy.Policy, error) {
-	compiled, err := f.read(stderr, goos)
+// Open returns the source of the GPUs, and the policy in force for containers of this operating
+// system.
+func (f *Flags) Open(stderr io.Writer, containerOS string) (discovery.Source, policy.Policy, error) {
+	compiled, err := f.read(stderr, containerOS)
 	p, devices := compiled.Policy, compiled.Devices
 	if err != nil {
 		return nil, p, err
@@ -134,13 +135,13 @@ func (f *Flags) Open(stderr io.Writer, goos string) (discovery.Source, policy.Po
 	if err != nil {
 		return nil, p, err
 	}
-	p = capabilities.EffectivePolicy(p, goos)
-	return discovery.UnhealthyWithoutPath(source, p, goos), p, nil
+	p = capabilities.EffectivePolicy(p, containerOS)
+	return discovery.UnhealthyWithoutPath(source, p, containerOS), p, nil
 }
 
-// Devices returns the GPUs, and the policy in force for containers of goos.
-func (f *Flags) Devices(ctx context.Context, stderr io.Writer, goos string) ([]discovery.Device, policy.Policy, error) {
-	source, p, err := f.Open(stderr, goos)
+// Devices returns the GPUs, and the policy in force for containers of this operating system.
+func (f *Flags) Devices(ctx context.Context, stderr io.Writer, containerOS string) ([]discovery.Device, policy.Policy, error) {
+	source, p, err := f.Open(stderr, containerOS)
 	if err != nil {
 		return nil, p, err
 	}
@@ -163,11 +164,11 @@ func (f *Flags) Complete(c *cobra.Command, _ []string, typed string) (list []cob
 	return list, cobra.ShellCompDirectiveNoFileComp
 }
 
-// read returns the policy for containers of goos, and the devices of the inventory that the file of
-// --config names.
-func (f *Flags) read(stderr io.Writer, goos string) (config.Compiled, error) {
+// read returns the policy for containers of this operating system, and the devices of the inventory
+// that the file of --config names.
+func (f *Flags) read(stderr io.Writer, containerOS string) (config.Compiled, error) {
 	if f.ConfigFile != "" {
-		return config.Compiler{File: f.ConfigFile, Required: true, StateDir: f.StateDir, NodeOS: goos, InspectOnly: f.Inventory != ""}.Compile()
+		return config.Compiler{File: f.ConfigFile, Required: true, StateDir: f.StateDir, NodeOS: containerOS, InspectOnly: f.Inventory != ""}.Compile()
 	}
 	p, err := policy.Read(f.StateDir)
 	if errors.Is(err, fs.ErrPermission) && f.Inventory != "" {
@@ -179,9 +180,9 @@ func (f *Flags) read(stderr io.Writer, goos string) (config.Compiled, error) {
 
 // ShimFlags returns the flags of ctr and nerdctl that run a container with the runtime shim and
 // request GPUs. Images cannot set annotations. On Windows, ctr 1.7 drops them.
-func ShimFlags(goos string, request string) []string {
+func ShimFlags(containerOS, request string) []string {
 	flags := []string{"--runtime", shimfile.RuntimeName}
-	if goos == "windows" {
+	if containerOS == "windows" {
 		return append(flags, "--env", decision.VisibleVariable+"="+request)
 	}
 	return append(flags, "--annotation", decision.VisibleAnnotation+"="+request)

@@ -166,7 +166,7 @@ func TestUnconfigureCannotWrite(t *testing.T) {
 // restarts it.
 func TestCanceled(t *testing.T) {
 	t.Parallel()
-	for goos, want := range map[string]struct {
+	for nodeOS, want := range map[string]struct {
 		restarts int
 		message  string
 	}{"linux": {1, "containerd runs with it"}, "windows": {0, "run the command again"}} {
@@ -178,17 +178,17 @@ func TestCanceled(t *testing.T) {
 		c.RestartDue = true
 		save(t, b, c.changeRecord)
 		o := configureOptions{shimDir: b.Root, restarter: restarter{
-			Instance: Instance{OS: goos, ConfigFile: b.Config, CRISocket: b.Socket}, stateDir: b.State, allowRestart: true,
+			Instance: Instance{OS: nodeOS, ConfigFile: b.Config, CRISocket: b.Socket}, stateDir: b.State, allowRestart: true,
 			restartCommand: "echo restart >>" + filepath.Join(b.Root, "restarts"), restartTimeout: time.Minute,
 		}}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		err = o.restartOrUndo(ctx, io.Discard, plannedChange{new: containerdconfig.Result{Handlers: []string{"runc"}}, file: c})
 		if err == nil || !strings.Contains(err.Error(), want.message) || count() != want.restarts || b.Read(t) != containerdtest.Config {
-			t.Errorf("%s: %d restarts, %v; the file is\n%s", goos, count(), err, b.Read(t))
+			t.Errorf("%s: %d restarts, %v; the file is\n%s", nodeOS, count(), err, b.Read(t))
 		}
 		if left := mustRead(t, b); left.Failure != nil || left.RestartDue != (want.restarts == 0) {
-			t.Errorf("%s: %+v", goos, left)
+			t.Errorf("%s: %+v", nodeOS, left)
 		}
 		must(t, b, append([]string{"configure"}, b.Restart()...)...)
 		checkLoaded(t, b, "in the end", true)

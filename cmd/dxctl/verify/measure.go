@@ -26,7 +26,7 @@ import (
 type measurement struct {
 	client  *ctr
 	out     io.Writer
-	goos    string
+	nodeOS  string
 	devices []discovery.Device
 	// withFiles are the edits for a container with driverFiles: mount, and withoutFiles those with
 	// driverFiles: none.
@@ -41,7 +41,7 @@ type measurement struct {
 // buildEdits returns the edits of a container with the devices.
 func (m *measurement) buildEdits(p policy.Policy, mode policy.DriverFiles) (ocispec.Edits, error) {
 	p.DriverFiles = mode
-	edits, _, err := ocispec.BuildEdits(m.goos, m.devices, nil, hostfiles.Root(""), p)
+	edits, _, err := ocispec.BuildEdits(m.nodeOS, m.devices, nil, hostfiles.Root(""), p)
 	return edits, err
 }
 
@@ -51,7 +51,7 @@ func (m *measurement) run(ctx context.Context) error {
 	if plainRefusal := m.start(ctx, "without a GPU", ocispec.Edits{}); plainRefusal != "" {
 		return fmt.Errorf("a container without a GPU does not start, so nothing is known of GPUs: %s", plainRefusal)
 	}
-	interlockRefusal := m.start(ctx, "with the interlock, which must be refused", interlockEdits(m.goos))
+	interlockRefusal := m.start(ctx, "with the interlock, which must be refused", interlockEdits(m.nodeOS))
 	startWith := func(files []specs.Mount) (refusal string) {
 		edits := m.withFiles
 		edits.Mounts = files
@@ -79,18 +79,18 @@ func (m *measurement) run(ctx context.Context) error {
 			r.Reason += ", and with driverFiles: mount"
 		}
 	}
-	if m.goos == "windows" { // Linux has no such settings.
+	if m.nodeOS == "windows" { // Linux has no such settings.
 		r.Settings = recommendedSettings(r.Refused, m.withoutFiles.Mounts, m.devices)
 	}
 	return nil
 }
 
 // interlockEdits returns the edits that the kubelet makes for an allocation.
-func interlockEdits(goos string) ocispec.Edits {
-	if goos == "windows" {
+func interlockEdits(nodeOS string) ocispec.Edits {
+	if nodeOS == "windows" {
 		return ocispec.Edits{WindowsDevices: []specs.WindowsDevice{{ID: allocation.InterlockDeviceID, IDType: allocation.InterlockDeviceType}}}
 	}
-	return ocispec.Edits{Mounts: []specs.Mount{ocispec.ReadOnlyMount(goos, allocation.InterlockSource, allocation.InterlockMount)}}
+	return ocispec.Edits{Mounts: []specs.Mount{ocispec.ReadOnlyMount(nodeOS, allocation.InterlockSource, allocation.InterlockMount)}}
 }
 
 // startConfigured starts a container with the GPUs as they are configured on the node.
@@ -108,7 +108,7 @@ func (m *measurement) startConfigured(ctx context.Context) (refusal string) {
 // start starts a container with edits. It requests no GPU from the runtime shim.
 func (m *measurement) start(ctx context.Context, what string, edits ocispec.Edits) (refusal string) {
 	edits.Env = []string{decision.VisibleVariable + "=none"}
-	flags, err := runflags.Flags(runflags.Ctr, m.goos, edits, hostfiles.Root(""))
+	flags, err := runflags.Flags(runflags.Ctr, m.nodeOS, edits, hostfiles.Root(""))
 	m.err = cmp.Or(m.err, err)
 	return m.startWithFlags(ctx, what, flags)
 }

@@ -119,14 +119,14 @@ func (o *options) prepare(ctx context.Context, version string, stdout, stderr io
 		return nil, err
 	}
 	m := &measurement{
-		client: &o.client, out: stdout, goos: runtime.GOOS, devices: devices,
+		client: &o.client, out: stdout, nodeOS: runtime.GOOS, devices: devices,
 		result: Result{
 			Version: version, OS: runtime.GOOS, Build: win32.WindowsBuild(), At: time.Now().UTC(), Image: o.client.image, Runtime: o.client.runtime,
 			DriverFiles: p.DriverFiles, Devices: nodegpus.NewReports(present, p, runtime.GOOS),
 		},
 	}
 	if o.client.runtime == shimfile.RuntimeName {
-		m.shimFlags = nodegpus.ShimFlags(m.goos, o.Request)
+		m.shimFlags = nodegpus.ShimFlags(m.nodeOS, o.Request)
 	}
 	if m.withFiles, err = m.buildEdits(p, policy.FilesMount); err != nil {
 		return nil, err

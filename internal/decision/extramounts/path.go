@@ -29,8 +29,8 @@ type requestedPath struct {
 }
 
 // parsePath parses a path of the operating system. Its errors are those above.
-func parsePath(goos string, text string) (requestedPath, error) {
-	if goos == "linux" {
+func parsePath(containerOS, text string) (requestedPath, error) {
+	if containerOS == "linux" {
 		return parseLinuxPath(text)
 	}
 	return parseWindowsPath(text)
@@ -107,8 +107,8 @@ func parseLinuxPath(text string) (requestedPath, error) {
 }
 
 // isBelow reports whether p is below dir.
-func isBelow(goos string, dir, p string) bool {
-	if goos == "windows" {
+func isBelow(containerOS, dir, p string) bool {
+	if containerOS == "windows" {
 		return winpath.EqualOrBelow(dir, p) && !winpath.Equal(dir, p)
 	}
 	dir, p = path.Clean(dir), path.Clean(p)
@@ -116,8 +116,8 @@ func isBelow(goos string, dir, p string) bool {
 }
 
 // joinPath returns the path of name in dir.
-func joinPath(goos string, dir, name string) string {
-	if goos == "windows" {
+func joinPath(containerOS, dir, name string) string {
+	if containerOS == "windows" {
 		return winpath.Join(dir, name)
 	}
 	return path.Join(dir, name)

@@ -33,7 +33,7 @@ var ErrNoFlag = errors.New("has no flag for it")
 //
 // Two things differ from the shim: with ctr, a Linux container can create device nodes
 // (access "rwm"), and nerdctl's mounts lack nosuid and nodev.
-func Flags(program Program, goos string, edits ocispec.Edits, files ocispec.Files) ([]string, error) {
+func Flags(program Program, containerOS string, edits ocispec.Edits, files ocispec.Files) ([]string, error) {
 	var flags []string
 	for _, d := range edits.WindowsDevices {
 		flags = append(flags, "--device", windowsDevice(program, d))
@@ -46,7 +46,7 @@ func Flags(program Program, goos string, edits ocispec.Edits, files ocispec.File
 		flags = append(flags, "--device", value)
 	}
 	for _, m := range edits.Mounts {
-		flag, value, err := mount(program, goos, m)
+		flag, value, err := mount(program, containerOS, m)
 		if err != nil {
 			return nil, err
 		}
@@ -99,7 +99,7 @@ func linuxDevice(program Program, d ocispec.LinuxDevice, files ocispec.Files) (s
 // https://github.com/containerd/containerd/blob/v1.7.35/cmd/ctr/commands/run/run.go
 // https://github.com/containerd/nerdctl/blob/v1.7.7/pkg/mountutil/mountutil_windows.go
 // https://github.com/containerd/nerdctl/blob/v1.7.7/pkg/mountutil/mountutil_linux.go
-func mount(program Program, goos string, m specs.Mount) (flag, value string, err error) {
+func mount(program Program, containerOS string, m specs.Mount) (flag, value string, err error) {
 	if program == Ctr { // It reads a line of CSV, with options separated by colons.
 		fields := []string{"src=" + m.Source, "dst=" + m.Destination, "options=" + strings.Join(m.Options, ":")}
 		if m.Type != "" {
@@ -110,13 +110,13 @@ func mount(program Program, goos string, m specs.Mount) (flag, value string, err
 	windowsPath := regexp.MustCompile(`^[A-Za-z]:(\\[^\\/:*?"<>|]+)+$`)
 	for _, path := range []string{m.Source, m.Destination} {
 		switch {
-		case goos == "windows" && !windowsPath.MatchString(path):
+		case containerOS == "windows" && !windowsPath.MatchString(path):
 			return "", "", fmt.Errorf(`%s %w: want a path such as C:\dir\file, not %s`, program, ErrNoFlag, path)
-		case goos == "linux" && strings.ContainsAny(path, `,:"`):
+		case containerOS == "linux" && strings.ContainsAny(path, `,:"`):
 			return "", "", fmt.Errorf("%s %w: %q has a comma, colon or quotation mark", program, ErrNoFlag, path)
 		}
 	}
-	if goos == "windows" { // It has no --mount there. The colon of a drive marks the second path.
+	if containerOS == "windows" { // It has no --mount there. The colon of a drive marks the second path.
 		return "--volume", m.Source + ":" + m.Destination + ":ro", nil
 	}
 	// It has no quoting, and is converted to colon-separated form before it is parsed.
