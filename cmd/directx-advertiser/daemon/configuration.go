@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"reflect"
 	"time"
 
 	"github.com/directx-nri/directx-nri/internal/config"
@@ -66,42 +65,14 @@ func (d *Daemon) reportCompilation(err error) {
 	}
 }
 
-// waitForChange returns the valid configuration that follows c and needs a new run, or nil when ctx
-// ends. Those that need none are in force at once.
+// waitForChange returns the valid configuration that follows c, or nil when ctx ends.
 func (d *Daemon) waitForChange(ctx context.Context, c *configuration) *configuration {
-	inForce := c.Compiled
 	if c.problem != nil {
-		inForce = config.Compiled{} // None is in force, so any valid one is a change.
+		c = &configuration{} // None is in force, so any valid one is a change.
 	}
-	for {
-		next, err := d.compiler.Watch(ctx, inForce, d.reportCompilation)
-		if err != nil {
-			return nil // ctx has ended.
-		}
-		if needsNewRun(inForce, next) {
-			return &configuration{Compiled: next}
-		}
-		d.reportChange(next)
-		inForce = next
+	next, err := d.compiler.Watch(ctx, c.Compiled, d.reportCompilation)
+	if err != nil {
+		return nil // ctx has ended.
 	}
-}
-
-// reportChange reports that c is in force now, and configures the log as c has it.
-func (d *Daemon) reportChange(c config.Compiled) {
-	c.Policy.Log.Configure(d.log)
-	d.metrics.ConfigApplied()
-	d.log.WithField("config", d.compiler.File).Info("The configuration has changed and is in force")
-}
-
-// needsNewRun reports whether the advertiser must end its run, in which it unregisters all resources,
-// when the configuration changes. The log's settings can change during a run, and only the programs
-// that start containers act on some others.
-func needsNewRun(before, after config.Compiled) bool {
-	for _, p := range []*policy.Policy{&before.Policy, &after.Policy} {
-		p.Source, p.Log, p.Shim, p.Standalone, p.ExtraMounts = policy.Source{}, policy.Log{}, policy.Shim{}, policy.Standalone{}, policy.ExtraMounts{}
-		if p.Injection != policy.InjectByKubelet {
-			p.RuntimeFiles, p.VisibilityHints = nil, false
-		}
-	}
-	return !reflect.DeepEqual(before, after)
+	return &configuration{Compiled: next}
 }

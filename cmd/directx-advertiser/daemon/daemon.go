@@ -84,7 +84,7 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 // errChanged ends the goroutines of a configuration that is no longer in force.
 var errChanged = errors.New("the configuration has changed")
 
-// serve runs everything with the configuration c until a change of it needs a new run. It returns the
+// serve runs everything with the configuration c until the configuration changes. It returns the
 // next one, or nil when ctx ends.
 func (d *Daemon) serve(ctx context.Context, c *configuration) (next *configuration, err error) {
 	group, ctx := errgroup.WithContext(ctx)
@@ -102,10 +102,13 @@ func (d *Daemon) serve(ctx context.Context, c *configuration) (next *configurati
 		}
 		return nil
 	})
-	if err = group.Wait(); !errors.Is(err, errChanged) {
+	err = group.Wait()
+	if !errors.Is(err, errChanged) {
 		return nil, err
 	}
-	d.reportChange(next.Compiled)
+	next.Policy.Log.Configure(d.log)
+	d.metrics.ConfigApplied()
+	d.log.WithField("config", d.compiler.File).Info("The configuration has changed and is in force")
 	return next, nil
 }
 

@@ -43,32 +43,6 @@ func TestConfigure(t *testing.T) {
 	}
 }
 
-// TestNeedsNewRun: a change that the advertiser does not act on does not unregister its resources.
-func TestNeedsNewRun(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		change func(*config.Compiled)
-		want   bool
-	}{
-		"log":            {func(c *config.Compiled) { c.Policy.Log.Level = "debug" }, false},
-		"comments":       {func(c *config.Compiled) { c.Policy.Source.ConfigSHA256 = "1" }, false},
-		"extra mounts":   {func(c *config.Compiled) { c.Policy.ExtraMounts.Sources = "off" }, false},
-		"real shim":      {func(c *config.Compiled) { c.Policy.Shim.RealShim = "x" }, false},
-		"standalone":     {func(c *config.Compiled) { c.Policy.Standalone.Environment = true }, false},
-		"runtime files":  {func(c *config.Compiled) { c.Policy.RuntimeFiles = nil }, false},
-		"of the kubelet": {func(c *config.Compiled) { c.Policy.RuntimeFiles, c.Policy.Injection = nil, policy.InjectByKubelet }, true},
-		"resources":      {func(c *config.Compiled) { c.Policy.Resources[0].Replicas++ }, true},
-		"metrics":        {func(c *config.Compiled) { c.Policy.Metrics.Address = ":1" }, true},
-		"inventory":      {func(c *config.Compiled) { c.Devices = []discovery.Device{{}} }, true},
-	} {
-		before, after := config.Compiled{Policy: policy.Default()}, config.Compiled{Policy: policy.Default()}
-		test.change(&after)
-		if got := needsNewRun(before, after); got != test.want {
-			t.Errorf("%s: %t", name, got)
-		}
-	}
-}
-
 func TestCheckedList(t *testing.T) {
 	t.Parallel()
 	log, lines := logtest.NewNullLogger()
