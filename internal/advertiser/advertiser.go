@@ -156,9 +156,10 @@ var ErrRestart = errors.New("GPUs can be advertised under other resource names")
 // A GPU has one resource name for a whole run. It is that of its rule, unless live records hold the
 // GPU under other names only: then it is the oldest of those, and the GPU has no more replicas than
 // are held. A record is live from before Allocate returns until its pod no longer exists
-// ([PodTracker]) or another pod has bound a newer record of one of its replicas, so it also covers
-// init containers and slow image pulls. When a GPU's name would change, Run returns [ErrRestart].
-// By then no call of Allocate is in flight, and the records are complete for the next run.
+// ([PodTracker]), or another pod of its name or with one of its replicas has bound a newer record, so
+// it also covers init containers and slow image pulls. When a GPU's name would change, Run returns
+// [ErrRestart]. By then no call of Allocate is in flight, and the records are complete for the next
+// run.
 func (a *Advertiser) Run(ctx context.Context) error {
 	err := a.run(ctx)
 	if err == nil || ctx.Err() != nil {

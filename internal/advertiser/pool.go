@@ -47,7 +47,8 @@ type gpu struct {
 	numaNode *int
 	// fault is the reason why the GPU cannot be allocated, "" if it can.
 	fault string
-	// replicas is how many replicas can be allocated, if there is no fault: those with the lowest numbers.
+	// replicas is how many replicas can be allocated, if there is no fault: those with the lowest
+	// numbers, or of these only onlyNumbers.
 	replicas int
 	// needed is how many replicas must be in the kubelet's list, since neededSince. It is more than
 	// replicas while a record holds a replica with a higher number.
@@ -56,8 +57,8 @@ type gpu struct {
 	// listed is how many replicas are in the list. It is more than needed for a while after needed has
 	// become less: see [pool.next].
 	listed int
-	// onlyNumbers are the numbers of the replicas that can be allocated, nil for all of them. It is set
-	// while the GPU keeps an old resource name: see [Advertiser.Run].
+	// onlyNumbers are the numbers of held replicas while the GPU keeps an old resource name, and nil
+	// otherwise: see [Advertiser.Run].
 	onlyNumbers []int
 }
 
@@ -91,11 +92,10 @@ func newGPU(d discovery.Device, replicas int) gpu {
 // heldReplicas are the replicas of a GPU that live records hold.
 type heldReplicas struct {
 	instanceID string
-	// numbers are those of the replicas. They are sorted.
-	numbers []int
+	numbers    []int // sorted
 }
 
-// limit is one more than the highest number.
+// limit returns one more than the highest number, 0 if there is none.
 func (h heldReplicas) limit() int {
 	if len(h.numbers) == 0 {
 		return 0
@@ -114,12 +114,12 @@ func heldByGPU(live []allocation.Entry, resource string) map[string]heldReplicas
 		for _, replica := range record.Replicas {
 			_, number, _ := ParseReplicaID(replica.ID)
 			key := discovery.NormalizeID(replica.InstanceID)
-			of := held[key]
-			of.instanceID = cmp.Or(of.instanceID, replica.InstanceID)
-			if i, found := slices.BinarySearch(of.numbers, number); !found {
-				of.numbers = slices.Insert(of.numbers, i, number)
+			h := held[key]
+			h.instanceID = cmp.Or(h.instanceID, replica.InstanceID)
+			if i, found := slices.BinarySearch(h.numbers, number); !found {
+				h.numbers = slices.Insert(h.numbers, i, number)
 			}
-			held[key] = of
+			held[key] = h
 		}
 	}
 	return held
@@ -184,7 +184,7 @@ func (g *gpu) setListed(old gpu, held int, now time.Time, removalDelay time.Dura
 func (p *pool) sameList(other *pool) bool {
 	return slices.EqualFunc(p.gpus, other.gpus, func(a, b gpu) bool {
 		return a.instanceID == b.instanceID && a.listed == b.listed && a.usable() == b.usable() &&
-			a.replicas == b.replicas && slices.Equal(a.onlyNumbers, b.onlyNumbers) &&
+			(!a.usable() || a.replicas == b.replicas && slices.Equal(a.onlyNumbers, b.onlyNumbers)) &&
 			(a.numaNode == nil) == (b.numaNode == nil) && (a.numaNode == nil || *a.numaNode == *b.numaNode)
 	})
 }

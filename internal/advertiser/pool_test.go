@@ -150,6 +150,10 @@ func TestPoolNext(t *testing.T) {
 			{devices: []discovery.Device{a, unhealthy}, want: "A B!"},
 			{devices: []discovery.Device{a, b}, want: "A B"},
 		}},
+		{name: "fails and vanishes", steps: []step{
+			{devices: []discovery.Device{a, unhealthy}, want: "A B!"},
+			{devices: []discovery.Device{a}, want: "A B?", quiet: true},
+		}},
 		{name: "what the kubelet does not hear of", steps: []step{
 			{devices: []discovery.Device{a}, want: "A"},
 			{devices: []discovery.Device{newDriver}, want: "A", quiet: true},

@@ -66,11 +66,9 @@ func (a *Advertiser) gpusByResource(assigned []resources.Assigned, live []alloca
 			replicas = held.limit()
 		}
 		switch before, ok := a.resourceNames[id]; {
-		case ok && before != name:
+		// The name has no server if its record could not be read when this run began.
+		case ok && before != name, a.servers[name] == nil:
 			a.config.Log.WithFields(logrus.Fields{"gpu": d.Device.Name(), "from": before, "to": name}).Info("Restarting to advertise the GPU under another resource name")
-			return nil, ErrRestart
-		case a.servers[name] == nil: // The record could not be read when this run began.
-			a.config.Log.WithFields(logrus.Fields{"gpu": d.Device.Name(), "resource": name}).Info("Restarting to advertise the GPU under another resource name")
 			return nil, ErrRestart
 		case !ok && isHeld:
 			a.config.Log.WithFields(logrus.Fields{"gpu": d.Device.Name(), "resource": name, "newResource": d.Rule.Name, "allocation": oldest.ID, "holder": oldest.Holder}).

@@ -117,9 +117,9 @@ func ended(records []Entry) (ids []ID) {
 	return ids
 }
 
-// recreatedPods returns the UIDs of the pods that have ended because a newer record's holder is a pod of
-// the same name, such as the next one of a StatefulSet, which can have another replica. records are
-// sorted, oldest first.
+// recreatedPods returns the UIDs of the pods that no longer exist, because the holder of a newer
+// record is another pod of the same name, such as the next one of a StatefulSet. It can have another
+// replica. records are sorted, oldest first.
 func recreatedPods(records []Entry) map[string]bool {
 	recreated, newest := map[string]bool{}, map[[2]string]string{} // the UID of the newest pod, by namespace and name
 	for _, e := range records {

@@ -140,11 +140,11 @@ func (r *Recorder) holdsLock() bool {
 	return r.lock.Locked() && os.SameFile(locked, now)
 }
 
-// Record writes the record of an allocation, and returns the token for its container. The caller sets
-// Resource, Replicas and Injected. The record is on disk when Record returns. It waits for
+// Record writes the record of an allocation, and returns the token for its container. The caller
+// sets Resource, Replicas and Injected. The record is on disk when Record returns. It waits for
 // nothing else, because another allocation in the meantime can crash the kubelet on Windows
-// (kubernetes#136021): other calls do not delay it, and [Recorder.Refresh] removes the
-// records of the same replicas that have ended.
+// (kubernetes#136021): other calls do not delay it, and [Recorder.Refresh] removes the records that
+// have ended.
 //
 // No container presents the token of an injected record. The record ends when all of its
 // replicas are in newer records, or if [Recorder.BindByName] has bound it, when a record of

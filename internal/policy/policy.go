@@ -154,7 +154,7 @@ func Path(stateDir string) string { return filepath.Join(stateDir, fileName) }
 // shim, even if policy.json is lost or damaged.
 func RealShimPath(stateDir string) string { return filepath.Join(stateDir, "shim-runtime") }
 
-// RewriteRemedy is the remedy if a file that the compiler of the configuration has written cannot be read.
+// RewriteRemedy is the remedy for a file of the compiler of the configuration that cannot be read.
 const RewriteRemedy = "run 'dxctl config apply', or restart directx-advertiser, to write it again"
 
 // policyFile is the content of policy.json.

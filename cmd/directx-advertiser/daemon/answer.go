@@ -9,8 +9,8 @@ import (
 	"github.com/directx-nri/directx-nri/internal/ocispec"
 )
 
-// newAnswer returns edits as an answer for one container, or an error if the kubelet cannot pass them on.
-// An answer has no mount options but read-only: containerd mounts with its own defaults.
+// newAnswer returns edits as an answer for one container, or an error if the kubelet cannot pass them
+// on. An answer has no mount options but read-only: containerd mounts with its own defaults.
 //
 // containerd's CRI on Windows accepts devices without ContainerPath and Permissions
 // only (WithWindowsDevices in pkg/cri/opts/spec_windows_opts.go of 1.7, and still in

@@ -19,7 +19,7 @@ import (
 // injection: kubelet. They have the edits that the NRI plugin and the shim make, as far as an answer
 // can express them.
 type injector struct {
-	// source has the node's GPUs as the policy assigns them: see [discovery.UnhealthyWithoutPath].
+	// source has the node's GPUs, as [decision.Decider] has them.
 	source discovery.Source
 	files  ocispec.Files
 	os     string

@@ -32,7 +32,7 @@ type UUIDs struct {
 }
 
 // NewUUIDs returns UUIDs that are not known yet. hostRoot is where the node's root directory is
-// mounted, for a program in a container on Linux, otherwise "".
+// mounted, for a program in a container on Linux. Windows ignores it.
 func NewUUIDs(hostRoot string) *UUIDs {
 	return &UUIDs{query: func(ctx context.Context, gpus []discovery.Device) (map[string]string, error) {
 		return query(ctx, hostRoot, gpus)
