@@ -6,7 +6,9 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -24,12 +26,30 @@ func TestCommand(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "exit status 3: why") {
 		t.Errorf("error %v, want the status and the last line", err)
 	}
-	for command, limit := range map[string]time.Duration{"sleep 30 &": time.Minute, "sleep 30; true": 100 * time.Millisecond} {
+}
+
+// The processes that a command has started go on, as a containerd must that the command started.
+func TestCommandLeavesProcesses(t *testing.T) {
+	t.Parallel()
+	for end, limit := range map[string]time.Duration{"": time.Minute, "; wait": 3 * time.Second} {
+		pidFile := filepath.Join(t.TempDir(), "pid")
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		defer cancel()
 		start := time.Now()
-		if err := Command(command).Restart(ctx); (err == nil) != (limit == time.Minute) || time.Since(start) > 20*time.Second {
-			t.Errorf("%s: %v after %v", command, err, time.Since(start))
+		err := Command("sleep 30 & echo $! > '" + pidFile + "'" + end).Restart(ctx)
+		if (err == nil) != (end == "") || time.Since(start) > 20*time.Second {
+			t.Errorf("%q: %v after %v", end, err, time.Since(start))
+		}
+		text, err := os.ReadFile(pidFile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Errorf("%q: process %d: %v", end, pid, err)
 		}
 	}
 }
