@@ -5,7 +5,6 @@ package criclient
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -17,7 +16,6 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
-	"github.com/directx-nri/directx-nri/internal/paths"
 )
 
 // dial returns a connection to containerd's CRI socket, and a client that uses it.
@@ -72,20 +70,6 @@ func ReadPods(ctx context.Context, socket string) (Pods, error) {
 		pods[metadata.GetUid()] = Pod{metadata.GetNamespace(), metadata.GetName(), ready}
 	}
 	return pods, nil
-}
-
-// ReadAllocations returns the allocation records in a state directory and, if there are any,
-// containerd's pods. With an error, it can return a part of the records alone.
-func ReadAllocations(ctx context.Context, stateDir, socket string) ([]allocation.Entry, Pods, error) {
-	entries, problems, err := allocation.OpenStore(paths.Allocations(stateDir)).List(ctx)
-	for _, p := range problems {
-		err = errors.Join(err, p.Err)
-	}
-	if err != nil || len(entries) == 0 {
-		return entries, nil, err
-	}
-	pods, err := ReadPods(ctx, socket)
-	return entries, pods, err
 }
 
 const (

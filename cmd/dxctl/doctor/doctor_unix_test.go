@@ -11,12 +11,12 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/directx-nri/directx-nri/cmd/dxctl/containerdtest"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/noderuntime"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/internal/testutil/containerdtest"
 )
 
 // 'dxctl capabilities' prints whether the shim is used, and why what it reports is unknown.

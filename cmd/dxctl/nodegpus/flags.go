@@ -1,4 +1,4 @@
-// Package nodegpus has the flags that select the GPUs of a node, and reports of GPUs.
+// Package nodegpus has the flags that select the GPUs of a node, reports of GPUs, and their allocations.
 package nodegpus
 
 import (

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/directx-nri/directx-nri/cmd/dxctl/nodegpus"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/criclient"
 )
@@ -22,7 +23,7 @@ func addForceFlag(flags *pflag.FlagSet, force *bool) {
 // checkHolders returns an error that names the running containers with an interlock, because they
 // do not start again without directx-nri. With force, it prints the error as a warning.
 func (r *restarter) checkHolders(ctx context.Context, stderr io.Writer, force bool) error {
-	entries, pods, err := criclient.ReadAllocations(ctx, r.stateDir, r.CRISocket)
+	entries, pods, err := nodegpus.ReadAllocations(ctx, r.stateDir, r.CRISocket)
 	names := runningHolders(entries, pods)
 	switch {
 	case err != nil:

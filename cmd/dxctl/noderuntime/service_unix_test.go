@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/directx-nri/directx-nri/cmd/dxctl/containerdtest"
+	"github.com/directx-nri/directx-nri/internal/testutil/containerdtest"
 )
 
 func TestServiceIsForWindows(t *testing.T) {

@@ -16,7 +16,6 @@ import (
 	"github.com/directx-nri/directx-nri/cmd/dxctl/nodegpus"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/statefile"
 	"github.com/directx-nri/directx-nri/internal/cli"
-	"github.com/directx-nri/directx-nri/internal/criclient"
 	"github.com/directx-nri/directx-nri/internal/decision"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
@@ -137,7 +136,7 @@ func (o *options) prepare(ctx context.Context, version string, stdout, stderr io
 
 // checkUnused returns an error if pods have GPUs, or if that is unknown.
 func (o *options) checkUnused(ctx context.Context) error {
-	entries, pods, err := criclient.ReadAllocations(ctx, o.StateDir, o.client.socket)
+	entries, pods, err := nodegpus.ReadAllocations(ctx, o.StateDir, o.client.socket)
 	if err != nil {
 		return fmt.Errorf("it is unknown whether pods have GPUs: %w", err)
 	}
