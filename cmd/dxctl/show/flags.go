@@ -92,11 +92,10 @@ func (o *flagsOptions) flags(ctx context.Context, stderr io.Writer) ([]string, e
 	case err != nil:
 		return nil, err
 	}
-	isHint := func(variable string) bool { return strings.HasPrefix(variable, ocispec.DevicesVariable+"=") }
-	// Windows PowerShell removes the quotation marks in the hint, which is optional.
-	dropHint := o.containerOS == "windows" && o.output == outputArgs && slices.ContainsFunc(edits.Env, isHint)
-	if dropHint {
-		edits.Env = slices.DeleteFunc(edits.Env, isHint)
+	all := len(edits.Env)
+	if o.containerOS == "windows" && o.output == outputArgs {
+		// Windows PowerShell removes the quotation marks in the hint, which is optional.
+		edits.Env = slices.DeleteFunc(edits.Env, func(variable string) bool { return strings.HasPrefix(variable, ocispec.DevicesVariable+"=") })
 	}
 	flags, err := runflags.Flags(runflags.Program(o.program), o.containerOS, edits, o.Files())
 	switch {
@@ -106,8 +105,11 @@ func (o *flagsOptions) flags(ctx context.Context, stderr io.Writer) ([]string, e
 		return nil, err
 	}
 	o.ReportMissing(stderr, notes)
-	if dropHint {
+	if len(edits.Env) < all {
 		fmt.Fprintf(stderr, "dxctl: left out: environment variable %s, which PowerShell cannot pass on\n", ocispec.DevicesVariable)
+	}
+	if _, ok := ocispec.LookupEnv(o.containerOS, edits.Env, "LD_LIBRARY_PATH"); ok {
+		fmt.Fprintln(stderr, "dxctl: LD_LIBRARY_PATH replaces that of the image; with --with-shim, directories are appended to it")
 	}
 	return flags, nil
 }

@@ -6,6 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/directx-nri/directx-nri/internal/discovery"
+	"github.com/directx-nri/directx-nri/internal/discovery/node"
+	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
@@ -76,6 +79,19 @@ func TestFlagsWithConfiguration(t *testing.T) {
 	got := transcript(t, t.TempDir(), "flags --gpus 0 --container-os windows --assume-files --config "+configFile(t, "driverFiles: none\nextraMounts: {hostDirectories: ['D:\\models']}\n"))
 	if !strings.HasSuffix(got, "\n--device\nvpci-location-path://PCIROOT(0)#PCI(1B00)\n\n") {
 		t.Error(got)
+	}
+}
+
+// TestFlagsLibraryPath: the flag is necessary, and hides the image's value.
+func TestFlagsLibraryPath(t *testing.T) {
+	t.Parallel()
+	dir, p := filepath.Join(t.TempDir(), "state"), policy.Default()
+	p.UseInventory = true
+	gpu := discovery.Device{InstanceID: "WSL", SupportsDisplay: true, DeviceNodes: []discovery.DeviceNode{{Path: "/dev/dxg", ContainerPath: "/dev/dxg"}}, LibraryPath: []string{"/usr/lib/wsl/lib"}}
+	testutil.NoError(t, policy.Write(dir, p), node.CompiledInventory(dir).Write([]discovery.Device{gpu}))
+	stdout, stderr, err := askApart(t, "", "flags", "--gpus", "0", "--container-os", "linux", "--assume-files", "--state-dir", dir)
+	if err != nil || !strings.Contains(stdout, "\nLD_LIBRARY_PATH=/usr/lib/wsl/lib\n") || !strings.Contains(stderr, "LD_LIBRARY_PATH replaces that of the image; with --with-shim") {
+		t.Errorf("%v: %s%s", err, stdout, stderr)
 	}
 }
 
