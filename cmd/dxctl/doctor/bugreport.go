@@ -42,7 +42,7 @@ type bugReport struct {
 	// DevicesDef are the lines of the file in which Windows defines the devices for containers.
 	DevicesDef []string `json:"devicesDef,omitempty"`
 	// Verify is the last result of 'dxctl verify'.
-	Verify *json.RawMessage `json:"verify,omitempty"`
+	Verify json.RawMessage `json:"verify,omitempty"`
 }
 
 // writeReport writes the file for a bug report.
@@ -59,7 +59,7 @@ func (g *gatherer) writeReport(stderr io.Writer, state nodeState, report Report)
 	if g.OS == "windows" {
 		r.DevicesDef = readLines(filepath.Join(os.Getenv("SystemRoot"), "System32", "containers", "devices.def"))
 	}
-	r.Verify, _ = statefile.Read[json.RawMessage](paths.Verification(g.stateDir)) // A damaged result is left out.
+	_ = statefile.Read(paths.Verification(g.stateDir), &r.Verify) // A damaged result is left out.
 	var text bytes.Buffer
 	if err := cli.PrintDocument(&text, cli.JSON, r); err != nil {
 		return err

@@ -64,17 +64,16 @@ func recordPath(stateDir string) string { return filepath.Join(stateDir, recordN
 
 // readRecord returns the record of a state directory, which is empty if there is no file.
 func readRecord(stateDir string) (changeRecord, error) {
-	r, err := statefile.Read[changeRecord](recordPath(stateDir))
-	switch {
-	case err != nil:
+	path, r := recordPath(stateDir), changeRecord{Format: recordFormat}
+	err := statefile.Read(path, &r)
+	if err == nil && r.Format != recordFormat {
+		err = fmt.Errorf("the record %s has the unknown format %d", path, r.Format)
+	}
+	if err != nil {
 		return changeRecord{}, err
-	case r == nil:
-		return changeRecord{Format: recordFormat}, nil
-	case r.Format != recordFormat:
-		return changeRecord{}, fmt.Errorf("the record %s has the unknown format %d", recordPath(stateDir), r.Format)
 	}
 	r.Pending = min(max(r.Pending, 0), len(r.Edits)) // An administrator may have edited the file.
-	return *r, nil
+	return r, nil
 }
 
 // save writes the record. It removes the file of an empty record, and then the state directory if
@@ -86,14 +85,19 @@ func (r changeRecord) save(stateDir string) error {
 	return statefile.Write(recordPath(stateDir), r)
 }
 
-// forgetFailure removes the failure from the record, so that the next command retries the change.
-func forgetFailure(stateDir string) error {
+// updateRecord changes the record of a state directory.
+func updateRecord(stateDir string, change func(*changeRecord)) error {
 	r, err := readRecord(stateDir)
 	if err != nil {
 		return err
 	}
-	r.Failure = nil
+	change(&r)
 	return r.save(stateDir)
+}
+
+// forgetFailure removes the failure from the record, so that the next command retries the change.
+func forgetFailure(stateDir string) error {
+	return updateRecord(stateDir, func(r *changeRecord) { r.Failure = nil })
 }
 
 // isConfigured reports whether a command has changed containerd's configuration. It returns true

@@ -97,15 +97,10 @@ func (r *restarter) checkRestartDue() (due bool, err error) {
 // changes what containerd reads when it starts. Until [restarter.restart] succeeds, the next
 // command restarts containerd again.
 func (r *restarter) prepareRestart(ctx context.Context) error {
-	record, err := readRecord(r.stateDir)
-	if err != nil {
-		return err
-	}
 	if err := r.service().Check(ctx); err != nil {
 		return err
 	}
-	record.RestartDue = true
-	return record.save(r.stateDir)
+	return updateRecord(r.stateDir, func(record *changeRecord) { record.RestartDue = true })
 }
 
 // restart restarts containerd, and records that.
@@ -114,12 +109,7 @@ func (r *restarter) restart(ctx context.Context, out io.Writer) error {
 		return fmt.Errorf("%w; run the command again to restart containerd", err)
 	}
 	fmt.Fprintln(out, "restarted containerd")
-	record, err := readRecord(r.stateDir)
-	if err != nil {
-		return err
-	}
-	record.RestartDue, record.Failure = false, nil
-	return record.save(r.stateDir)
+	return updateRecord(r.stateDir, func(record *changeRecord) { record.RestartDue, record.Failure = false, nil })
 }
 
 // service returns containerd's service, as the flags select it.

@@ -14,46 +14,38 @@ import (
 	"github.com/directx-nri/directx-nri/internal/durable"
 )
 
-// Read returns the content of a file, nil if the file does not exist. It returns an error if other
-// users can write the file, because a privileged program acts on its content.
-func Read[T any](path string) (content *T, err error) {
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("read the record %s: %w", path, err)
-		}
-	}()
+// Read reads a file into content, which is unchanged if the file does not exist. It returns an error
+// if other users can write the file, because a privileged program acts on its content.
+func Read(path string, content any) error {
 	text, err := durable.Read(path, math.MaxInt64)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return nil
+	}
+	if err == nil {
+		err = durable.CheckFile(path)
+	}
+	if err == nil {
+		err = json.Unmarshal(text, content)
 	}
 	if err != nil {
-		return nil, err
+		return fmt.Errorf("read the record %s: %w", path, err)
 	}
-	if err := durable.CheckFile(path); err != nil {
-		return nil, err
-	}
-	content = new(T)
-	if err := json.Unmarshal(text, content); err != nil {
-		return nil, err
-	}
-	return content, nil
+	return nil
 }
 
 // Write replaces a file. It creates the state directory if necessary.
-func Write(path string, content any) (err error) {
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("write the record %s: %w", path, err)
-		}
-	}()
+func Write(path string, content any) error {
 	text, err := json.MarshalIndent(content, "", "  ")
+	if err == nil {
+		err = durable.MakePrivate(filepath.Dir(path))
+	}
+	if err == nil {
+		err = durable.Replace(path, append(text, '\n'), 0o600)
+	}
 	if err != nil {
-		return err
+		return fmt.Errorf("write the record %s: %w", path, err)
 	}
-	if err := durable.MakePrivate(filepath.Dir(path)); err != nil {
-		return err
-	}
-	return durable.Replace(path, append(text, '\n'), 0o600)
+	return nil
 }
 
 // Remove removes a file, and then the state directory if that is empty.
