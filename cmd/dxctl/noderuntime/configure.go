@@ -3,7 +3,6 @@ package noderuntime
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -113,16 +112,13 @@ func (o *configureOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 		return err
 	}
 	c, err := o.plan(ctx)
+	if err == nil && c.restart && len(c.file.Edits) == 0 && o.restartSpread > 0 {
+		if err = o.waitBeforeRestart(ctx, stderr); err == nil {
+			c, err = o.plan(ctx) // The programs that set up a node may have changed the file meanwhile.
+		}
+	}
 	if err != nil {
 		return err
-	}
-	if c.restart && len(c.file.Edits) == 0 && o.restartSpread > 0 {
-		if err := o.waitBeforeRestart(ctx, stderr); err != nil {
-			return err
-		}
-		if c, err = o.plan(ctx); err != nil { // The programs that set up a node may have changed the file meanwhile.
-			return err
-		}
 	}
 	for _, warning := range c.new.Warnings {
 		fmt.Fprintf(stderr, "warning: %s\n", warning)
@@ -131,7 +127,16 @@ func (o *configureOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 		_, err := stdout.Write(diff.Diff(o.ConfigFile, c.file.text, o.ConfigFile, c.new.Text))
 		return err
 	}
-	if err := o.apply(ctx, stderr, c); err != nil || o.addHandler == "" {
+	if err := o.write(stderr, &c); err != nil {
+		return err
+	}
+	switch {
+	case c.restart:
+		err = o.restartOrUndo(ctx, stderr, c)
+	case !c.isLoaded:
+		fmt.Fprintln(stderr, restartNotice)
+	}
+	if err != nil || o.addHandler == "" {
 		return err
 	}
 	_, err = io.WriteString(stdout, runtimeClass(o.addHandler, o.OS))
@@ -177,8 +182,7 @@ func (o *configureOptions) plan(ctx context.Context) (c plannedChange, err error
 	if !c.restart {
 		return c, nil
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %v", c.file.path, c.new.Text, o.service(), o.restartTimeout))
-	c.attempt = hex.EncodeToString(sum[:])
+	c.attempt = fmt.Sprintf("%x", sha256.Sum256(fmt.Appendf(nil, "%q %q %q %v", c.file.path, c.new.Text, o.service(), o.restartTimeout)))
 	if err = o.service().Check(ctx); err == nil {
 		err = c.file.Failure.checkRetry(c.attempt, time.Now())
 	}
@@ -188,14 +192,14 @@ func (o *configureOptions) plan(ctx context.Context) (c plannedChange, err error
 	return c, err
 }
 
-// apply makes the change, and restarts containerd if that is planned.
-func (o *configureOptions) apply(ctx context.Context, stderr io.Writer, c plannedChange) error {
+// write records the change and writes the file. If this run is killed, the next one continues it.
+func (o *configureOptions) write(stderr io.Writer, c *plannedChange) error {
 	changed := len(c.new.Edits) > 0
 	if changed {
 		c.file.addEdits(c.new.Edits)
 	}
 	c.file.RestartDue = c.file.RestartDue || c.restart
-	if changed || c.restart { // If this run is killed, the next one continues it.
+	if changed || c.restart {
 		if err := c.file.save(o.stateDir); err != nil {
 			return err
 		}
@@ -208,12 +212,6 @@ func (o *configureOptions) apply(ctx context.Context, stderr io.Writer, c planne
 		message = "configured %s%s\n"
 	}
 	fmt.Fprintf(stderr, message, o.ConfigFile, handlerList(c.new.Handlers))
-	if c.restart {
-		return o.restartOrUndo(ctx, stderr, c)
-	}
-	if !c.isLoaded {
-		fmt.Fprintln(stderr, restartNotice)
-	}
 	return nil
 }
 
@@ -265,24 +263,15 @@ func checkHandlers(loaded []containerdconfig.Handler, names []string, shim strin
 // isFileLoaded reports whether the handlers that use the shim in a file are loaded as they are there.
 // It returns false if there are none, because then it is unknown whether the file is loaded.
 func isFileLoaded(text []byte, release containerdconfig.Release, loaded []containerdconfig.Handler) bool {
-	config, err := containerdconfig.Read(text, release)
-	if err != nil {
-		return false
-	}
-	found := false
-	for _, h := range config.Handlers {
-		if !h.UsesShim() {
-			continue
-		}
-		found = true
-		if !slices.ContainsFunc(loaded, func(l containerdconfig.Handler) bool {
+	config, _ := containerdconfig.Read(text, release) // The caller returns the error.
+	isLoaded := func(h containerdconfig.Handler) bool {
+		return slices.ContainsFunc(loaded, func(l containerdconfig.Handler) bool {
 			return l.Name == h.Name && l.RuntimePath == h.RuntimePath &&
 				slices.Equal(l.PodAnnotations, h.PodAnnotations) && slices.Equal(l.ContainerAnnotations, h.ContainerAnnotations)
-		}) {
-			return false
-		}
+		})
 	}
-	return found
+	ours := slices.DeleteFunc(config.Handlers, func(h containerdconfig.Handler) bool { return !h.UsesShim() })
+	return len(ours) > 0 && len(slices.DeleteFunc(ours, isLoaded)) == 0
 }
 
 // restartOrUndo restarts containerd after a change of its configuration. If containerd does not load

@@ -10,6 +10,7 @@ import (
 	"math"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -77,16 +78,13 @@ func (i *Instance) CheckImports(c containerdconfig.Config, release containerdcon
 			problems = append(problems, withFileName(file, err))
 		}
 	}
-	read := map[string]bool{filepath.Clean(i.ConfigFile): true}
-	pending, err := resolveImports(i.ConfigFile, c.Imports)
+	files, err := resolveImports(i.ConfigFile, c.Imports)
 	add(i.ConfigFile, err)
-	for len(pending) > 0 {
-		name := pending[0]
-		pending = pending[1:]
-		if read[name] {
+	for n := 0; n < len(files); n++ {
+		name := files[n]
+		if name == filepath.Clean(i.ConfigFile) || slices.Contains(files[:n], name) {
 			continue
 		}
-		read[name] = true
 		text, err := durable.Read(name, math.MaxInt64)
 		if err != nil {
 			add(name, err)
@@ -100,7 +98,7 @@ func (i *Instance) CheckImports(c containerdconfig.Config, release containerdcon
 		}
 		imports, err = resolveImports(name, imports)
 		add(name, err)
-		pending = append(pending, imports...)
+		files = append(files, imports...)
 	}
 	return problems
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
@@ -22,7 +21,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
-	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/readiness"
 	"github.com/directx-nri/directx-nri/internal/service"
 )
@@ -162,41 +160,31 @@ func CheckKubelet(ctx context.Context, paths []string) error {
 	return nil
 }
 
-// checkGPU returns nil if the node has a GPU or was set up before.
+// checkGPU returns nil if the node has a GPU or was set up before. It does not discover GPUs by
+// --host-root, because this container cannot access the node's driver.
 func (o *setupOptions) checkGPU(ctx context.Context) error {
 	if o.wasSetUp() {
 		return nil
 	}
-	devices, p, err := o.devices(ctx)
-	if errors.Is(err, node.ErrNoInventory) && durable.Exists(filepath.Join(o.hostRoot, "dev/dxg")) {
-		return nil // The advertiser discovers the GPUs. This container cannot access the driver.
-	}
-	if err != nil {
-		return err
-	}
-	// An inventory can describe the GPUs of several nodes, and of both operating systems. Only the
-	// GPUs that the advertiser would offer on this node are relevant.
-	for _, a := range resources.Assign(devices, p, runtime.GOOS) {
-		if a.Rule != nil && !slices.ContainsFunc(a.Device.DeviceNodes, o.isMissing) {
-			return nil
-		}
-	}
-	return errNoGPU
-}
-
-// devices returns the GPUs of the node, and the policy that decides which are offered. It does not use
-// --host-root, because this container cannot access the node's driver.
-func (o *setupOptions) devices(ctx context.Context) ([]discovery.Device, policy.Policy, error) {
 	flags := o.gpuFlags
 	flags.StateDir = o.configure.stateDir
 	if flags.ConfigFile == "" && durable.Exists(o.defaultConfig) {
 		flags.ConfigFile = o.defaultConfig // There is no node policy yet.
 	}
-	return flags.Devices(ctx, io.Discard, runtime.GOOS)
-}
-
-// isMissing reports whether a device node does not exist.
-func (o *setupOptions) isMissing(n discovery.DeviceNode) bool {
-	_, err := os.Stat(filepath.Join(o.hostRoot, n.Path))
-	return err != nil
+	devices, p, err := flags.Devices(ctx, io.Discard, runtime.GOOS)
+	if errors.Is(err, node.ErrNoInventory) && durable.Exists(filepath.Join(o.hostRoot, "dev/dxg")) {
+		return nil // The advertiser discovers the GPUs.
+	}
+	if err != nil {
+		return err
+	}
+	isMissing := func(n discovery.DeviceNode) bool { return !durable.Exists(filepath.Join(o.hostRoot, n.Path)) }
+	// An inventory can describe the GPUs of several nodes, and of both operating systems. Only the
+	// GPUs that the advertiser would offer on this node are relevant.
+	for _, a := range resources.Assign(devices, p, runtime.GOOS) {
+		if a.Rule != nil && !slices.ContainsFunc(a.Device.DeviceNodes, isMissing) {
+			return nil
+		}
+	}
+	return errNoGPU
 }
