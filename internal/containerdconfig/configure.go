@@ -141,15 +141,12 @@ func (s Settings) checkReplaceable(h Handler) error {
 
 // selectNamed returns the handlers that are named in the settings.
 func selectNamed(c Config, s Settings) (selected []Handler, warnings []string, err error) {
-	for _, name := range s.Handlers {
-		if !slices.ContainsFunc(c.Handlers, hasName(name)) {
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(s.Handlers))) {
+		i := slices.IndexFunc(c.Handlers, hasName(name))
+		if i < 0 {
 			return nil, nil, fmt.Errorf("there is no runtime handler %q among %s", name, names(c.Handlers))
 		}
-	}
-	for _, h := range c.Handlers {
-		if !slices.Contains(s.Handlers, h.Name) {
-			continue
-		}
+		h := c.Handlers[i]
 		if err := h.CheckEligible(s.OS); err != nil && h.RuntimeType != "" {
 			return nil, nil, fmt.Errorf("its containers cannot have GPUs: %w", err)
 		}

@@ -96,14 +96,18 @@ func (d Daemon) install(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := installEventSource(d.Name); err != nil {
-		return err
+	if err := eventlog.InstallAsEventCreate(d.Name, eventlog.Error|eventlog.Warning|eventlog.Info); err != nil && !strings.Contains(err.Error(), "already exists") {
+		return fmt.Errorf("register the event log source: %w", err)
+	}
+	var restarts []mgr.RecoveryAction // The service manager repeats the last one.
+	for _, delay := range []time.Duration{2 * time.Second, 5 * time.Second, 30 * time.Second} {
+		restarts = append(restarts, mgr.RecoveryAction{Type: mgr.ServiceRestart, Delay: delay})
 	}
 	return withService(d.Name, func(service *mgr.Service) error {
 		config.DelayedAutoStart = true
 		for _, set := range []func() error{
 			func() error { return service.UpdateConfig(config) },
-			func() error { return service.SetRecoveryActions(recoveryActions(), uint32(time.Hour.Seconds())) },
+			func() error { return service.SetRecoveryActions(restarts, uint32(time.Hour.Seconds())) },
 			func() error { return service.SetRecoveryActionsOnNonCrashFailures(true) },
 		} {
 			// Wine's service manager has no delayed start and no recovery.
@@ -120,25 +124,6 @@ func (d Daemon) install(ctx context.Context) error {
 		}
 		return fmt.Errorf("it ended with status %d: see the event log", max(status.Win32ExitCode, status.ServiceSpecificExitCode))
 	})
-}
-
-// recoveryActions returns the actions that follow if a daemon exits without having been stopped.
-// The service manager repeats the last one.
-func recoveryActions() []mgr.RecoveryAction {
-	var actions []mgr.RecoveryAction
-	for _, delay := range []time.Duration{2 * time.Second, 5 * time.Second, 30 * time.Second} {
-		actions = append(actions, mgr.RecoveryAction{Type: mgr.ServiceRestart, Delay: delay})
-	}
-	return actions
-}
-
-// installEventSource registers the daemon as a source of events in the Application event log.
-func installEventSource(name string) error {
-	err := eventlog.InstallAsEventCreate(name, eventlog.Error|eventlog.Warning|eventlog.Info)
-	if err != nil && !strings.Contains(err.Error(), "already exists") {
-		return fmt.Errorf("register the event log source: %w", err)
-	}
-	return nil
 }
 
 func (d Daemon) uninstall(ctx context.Context) error {

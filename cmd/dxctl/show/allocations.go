@@ -169,18 +169,15 @@ func newReports(entries []allocation.Entry, devices []discovery.Device, pods cri
 			reports = append(reports, r)
 		}
 	}
-	order := func(r allocationReport) int {
-		id := discovery.NormalizeID(r.InstanceID)
-		i := slices.IndexFunc(devices, func(d discovery.Device) bool { return discovery.NormalizeID(d.InstanceID) == id })
-		if i < 0 {
-			return len(devices)
-		}
-		return i
+	order := map[string]int{} // negative for listed GPUs, which come first
+	for i, d := range devices {
+		order[discovery.NormalizeID(d.InstanceID)] = i - len(devices)
 	}
 	slices.SortStableFunc(reports, func(a, b allocationReport) int {
 		_, i, _ := advertiser.ParseReplicaID(a.Replica)
 		_, j, _ := advertiser.ParseReplicaID(b.Replica)
-		return cmp.Or(cmp.Compare(order(a), order(b)), strings.Compare(a.InstanceID, b.InstanceID), strings.Compare(a.Resource, b.Resource),
+		return cmp.Or(cmp.Compare(order[discovery.NormalizeID(a.InstanceID)], order[discovery.NormalizeID(b.InstanceID)]),
+			strings.Compare(a.InstanceID, b.InstanceID), strings.Compare(a.Resource, b.Resource),
 			cmp.Compare(i, j), strings.Compare(a.Replica, b.Replica))
 	})
 	return reports

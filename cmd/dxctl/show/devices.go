@@ -109,36 +109,22 @@ func deviceList() cli.List[nodegpus.Report] {
 		Header: []string{"INDEX", "DESCRIPTION", "VENDOR", "MEMORY", "DRIVER", "KIND", "LOCATION PATH", "HEALTH"},
 		Wide:   []string{"RESOURCE", "REPLICAS", "LUID", "NUMA", "INSTANCE ID", "NOTES"},
 		Cells: func(r nodegpus.Report) []string {
+			memory, numaNode, health := "", "", r.Health
+			if r.DedicatedMemory > 0 {
+				memory = humanize.IBytes(r.DedicatedMemory)
+			}
+			if r.NUMANode != nil {
+				numaNode = strconv.Itoa(*r.NUMANode)
+			}
+			if health == (discovery.Health{}).String() && r.NotOffered != "" {
+				health = "not offered: " + r.NotOffered
+			}
 			return []string{
-				strconv.Itoa(r.Index), r.Description, r.Vendor, memory(r), r.DriverVersion, r.Kind, r.LocationPath, availability(r),
-				r.Resource, strconv.Itoa(r.Replicas), r.LUID, numaNode(r), r.InstanceID, strings.Join(r.Notes, "; "),
+				strconv.Itoa(r.Index), r.Description, r.Vendor, memory, r.DriverVersion, r.Kind, r.LocationPath, health,
+				r.Resource, strconv.Itoa(r.Replicas), r.LUID, numaNode, r.InstanceID, strings.Join(r.Notes, "; "),
 			}
 		},
 	}
-}
-
-// memory returns the dedicated memory of a GPU, "" for none.
-func memory(r nodegpus.Report) string {
-	if r.DedicatedMemory == 0 {
-		return ""
-	}
-	return humanize.IBytes(r.DedicatedMemory)
-}
-
-// numaNode returns the NUMA node of a GPU, "" if it is unknown.
-func numaNode(r nodegpus.Report) string {
-	if r.NUMANode == nil {
-		return ""
-	}
-	return strconv.Itoa(*r.NUMANode)
-}
-
-// availability returns the health of a GPU, or why containers cannot have a healthy one.
-func availability(r nodegpus.Report) string {
-	if r.Health == (discovery.Health{}).String() && r.NotOffered != "" {
-		return "not offered: " + r.NotOffered
-	}
-	return r.Health
 }
 
 // follow prints the devices of source at once and after each change, until ctx ends.
