@@ -69,7 +69,6 @@ func (o options) check() error {
 	return nil
 }
 
-// run runs the plugin until ctx ends.
 func run(ctx context.Context, o options, stderr io.Writer) error {
 	if err := o.check(); err != nil {
 		return err

@@ -66,7 +66,6 @@ nodes, pods and events, and to get pods/proxy.`,
 // activePods is the field selector of the pods that can hold GPUs.
 const activePods = "status.phase!=Succeeded,status.phase!=Failed"
 
-// cluster is the state of the cluster that the API server returns.
 type cluster struct {
 	nodes  []corev1.Node
 	pods   []corev1.Pod   // that can hold GPUs

@@ -52,7 +52,6 @@ func (c cluster) rows() []row {
 	return rows
 }
 
-// resourceRows returns the rows of one resource of a node.
 func (c cluster) resourceRows(n corev1.Node, resource string) []row {
 	allocatable := n.Status.Allocatable[corev1.ResourceName(resource)]
 	var pods []string
@@ -89,7 +88,6 @@ func (c cluster) resources() []string {
 	return slices.Compact(names)
 }
 
-// requests reports whether a pod requests one of these resources.
 func requests(pod corev1.Pod, resources ...string) bool {
 	for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		for name := range container.Resources.Limits {
@@ -145,7 +143,6 @@ func seenAt(e corev1.Event) time.Time {
 	return e.LastTimestamp.Time
 }
 
-// gpus returns the GPUs of a resource.
 func (m metrics) gpus(resource string) (gpus []row) {
 	inUse := m.values("directx_replicas_in_use", "resource", "gpu")
 	for labels, replicas := range m.values("directx_replicas", "resource", "gpu") {
@@ -177,7 +174,6 @@ func (m metrics) values(name string, labels ...string) map[[2]string]float64 {
 	return values
 }
 
-// printRows writes rows in a format.
 func printRows(w io.Writer, format string, rows []row) error {
 	return cli.List[row]{
 		Header: []string{"NODE", "PRODUCT", "RESOURCE", "GPU", "REPLICAS", "IN USE", "PODS", "PROBLEMS"},

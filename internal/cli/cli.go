@@ -27,7 +27,6 @@ const (
 	exitUnknown = 3
 )
 
-// statusError is an error with an exit status.
 type statusError struct {
 	error
 	status int

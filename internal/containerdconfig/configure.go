@@ -139,7 +139,6 @@ func (s Settings) checkReplaceable(h Handler) error {
 	return fmt.Errorf("runtime handler %s has runtime_path %s, which is not the real shim (shim.runtime)", h.Name, h.RuntimePath)
 }
 
-// selectNamed returns the handlers that are named in the settings.
 func selectNamed(c Config, s Settings) (selected []Handler, warnings []string, err error) {
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(s.Handlers))) {
 		i := slices.IndexFunc(c.Handlers, hasName(name))

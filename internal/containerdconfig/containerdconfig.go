@@ -312,7 +312,6 @@ func mergeTables(lower, upper map[string]any) map[string]any {
 	return merged
 }
 
-// defaultHandler returns containerd's default handler.
 func defaultHandler(nodeOS string) string {
 	if nodeOS == "windows" {
 		return "runhcs-wcow-process"

@@ -201,7 +201,6 @@ func ServerPID(ctx context.Context, socket string) (pid int, err error) {
 	return pid, nil
 }
 
-// isRefused reports whether err, of a dial, means that no process listens.
 func isRefused(err error) bool {
 	const windowsRefused = syscall.Errno(10061) // WSAECONNREFUSED
 	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, windowsRefused)

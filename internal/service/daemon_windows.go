@@ -21,7 +21,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
-// daemonTimeout bounds the wait for a daemon that is started or stopped.
 const daemonTimeout = time.Minute
 
 // runAsService is the first argument of a process that the service manager starts.

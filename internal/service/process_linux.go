@@ -16,7 +16,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
 )
 
-// errNoListener is returned by [socketOwner] when no process listens on the socket.
 var errNoListener = errors.New("no process listens")
 
 // socketOwner returns the process that listens on socket, a path or unix:// URL. The caller releases

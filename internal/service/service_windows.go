@@ -69,7 +69,6 @@ func readKey(name string, read func(registry.Key) error) error {
 	return errors.Join(read(key), key.Close())
 }
 
-// commandLineOf returns the command line of a service.
 func commandLineOf(name string) (line string, err error) {
 	err = readKey(name, func(key registry.Key) error {
 		value, kind, err := key.GetStringValue("ImagePath")
@@ -82,7 +81,6 @@ func commandLineOf(name string) (line string, err error) {
 	return line, err
 }
 
-// startsWithSystem reports whether a service starts with the system.
 func startsWithSystem(name string) bool {
 	var startType uint64
 	err := readKey(name, func(key registry.Key) (err error) {
@@ -105,7 +103,6 @@ func (s managedService) dependents(state svc.ActivityStatus) (names []string, er
 	return names, nil
 }
 
-// withManager calls do with the service manager.
 func withManager(do func(*mgr.Mgr) error) (err error) {
 	manager, err := mgr.Connect()
 	if err != nil {
@@ -115,7 +112,6 @@ func withManager(do func(*mgr.Mgr) error) (err error) {
 	return do(manager)
 }
 
-// withService calls do with a service.
 func withService(name string, do func(*mgr.Service) error) error {
 	return withManager(func(manager *mgr.Mgr) error {
 		service, err := manager.OpenService(name)
@@ -160,7 +156,6 @@ func (s managedService) Restart(ctx context.Context) error {
 	return nil
 }
 
-// stop stops a service and waits until it has stopped.
 func stop(ctx context.Context, name string) error {
 	err := withService(name, func(service *mgr.Service) error {
 		// A service that is starting does not accept the control.

@@ -97,7 +97,6 @@ func (d *Document) addKeyValue(node *unstable.Node, path []string, key span) {
 	d.entries = append(d.entries, e)
 }
 
-// keyOf returns the key of a node and its offsets.
 func keyOf(node *unstable.Node) (path []string, start, end int) {
 	parts := node.Key()
 	for first := true; parts.Next(); first = false {
@@ -161,7 +160,6 @@ func (d *Document) section(path []string) int {
 // line returns the line number of an offset, from 1.
 func (d *Document) line(offset int) int { return strings.Count(d.text[:offset], "\n") + 1 }
 
-// indent returns the indentation of the line at offset.
 func (d *Document) indent(offset int) string {
 	line := d.text[strings.LastIndexByte(d.text[:offset], '\n')+1:]
 	return line[:len(line)-len(strings.TrimLeft(line, " \t"))]

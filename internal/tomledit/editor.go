@@ -40,7 +40,6 @@ func (e *Editor) note(format string, args ...any) {
 	e.Notes = append(e.Notes, fmt.Sprintf(format, args...))
 }
 
-// replace replaces s with text.
 func (e *Editor) replace(s span, text string) {
 	if e.Err != nil {
 		return
@@ -82,7 +81,6 @@ func (e *Editor) Set(table []string, name string, value any) {
 	e.insert(Edit{Path: path, New: raw}, at, line)
 }
 
-// change changes the value of a key.
 func (e *Editor) change(entry *keyValue, raw string) {
 	if old := e.raw(entry); old != raw {
 		e.replace(entry.value, raw)
@@ -93,7 +91,6 @@ func (e *Editor) change(entry *keyValue, raw string) {
 // raw returns an entry's value as written.
 func (d *Document) raw(e *keyValue) string { return d.text[e.value.start:e.value.end] }
 
-// keyIndent returns the indentation for a new key in section i.
 func (d *Document) keyIndent(i int) string {
 	for _, e := range slices.Backward(d.entries) {
 		if e.section == i {

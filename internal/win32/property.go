@@ -79,7 +79,6 @@ func (n PropertyName) property() property {
 	}[n]
 }
 
-// key returns the property's key.
 func (n PropertyName) key() propertyKey {
 	p := n.property()
 	return propertyKey{parseGUID(p.category), p.id}

@@ -29,7 +29,6 @@ import (
 // header is the first line of the files that dxctl writes.
 const header = "# Written by 'dxctl cdi generate'.\n"
 
-// maxSize is the maximum size of a specification in bytes.
 const maxSize = 1 << 20
 
 // errForeign is the error of a file that another program wrote, which is not replaced or removed.
@@ -218,7 +217,6 @@ func read(path string) ([]byte, error) {
 	return data, err
 }
 
-// remove removes a file that dxctl wrote.
 func remove(path string, stdout io.Writer) error {
 	data, err := read(path)
 	if err != nil {

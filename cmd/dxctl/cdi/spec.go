@@ -15,7 +15,6 @@ import (
 // Kind is the CDI kind of the GPUs: containers request directx.microsoft.com/gpu=NAME.
 const Kind = "directx.microsoft.com/gpu"
 
-// device is a name and the edits of a container that requests it.
 type device struct {
 	name  string
 	edits ocispec.Edits

@@ -45,7 +45,6 @@ type bugReport struct {
 	Verify json.RawMessage `json:"verify,omitempty"`
 }
 
-// writeReport writes the file for a bug report.
 func (g *gatherer) writeReport(stderr io.Writer, state nodeState, report Report) error {
 	var devices []discovery.Device
 	for _, d := range state.GPUs {

@@ -25,7 +25,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/readiness"
 )
 
-// examiner finds the problems of a node.
 type examiner struct {
 	nodeState
 	report Report
@@ -93,7 +92,6 @@ func (e *examiner) shimOnly() bool {
 	return slices.Equal(e.report.Injection, []policy.Injection{policy.InjectByShim})
 }
 
-// has reports whether one of the checks has a finding.
 func (e *examiner) has(checks ...string) bool {
 	return slices.ContainsFunc(e.report.Findings, func(f Finding) bool { return slices.Contains(checks, f.Check) })
 }
@@ -190,7 +188,6 @@ func (e *examiner) checkGPUs() {
 	}
 }
 
-// checkDiscovery reports why the GPUs cannot be listed.
 func (e *examiner) checkDiscovery() {
 	switch {
 	case e.Config.Err != nil || e.has(CheckSetup):

@@ -376,7 +376,6 @@ func (g *gatherer) checkFiles(ctx context.Context, c configState) (problems []fi
 	return problems
 }
 
-// readWindows returns what this Windows supports.
 func readWindows() windowsState {
 	properties, err := win32.HCSProperties()
 	return windowsState{Version: win32.WindowsVersion(), HCSErr: err, HCSSchemas: schemas(properties)}

@@ -77,7 +77,6 @@ type configState struct {
 	Invalid error `json:"invalid,omitempty"`
 }
 
-// gpu is a device of the node.
 type gpu struct {
 	discovery.Device
 	// Resource is the extended resource that offers it, "" for none.
@@ -200,7 +199,6 @@ type kubeletState struct {
 	ReadyErr error
 }
 
-// fileProblem is a problem of a file or directory.
 type fileProblem struct {
 	kind findingKind
 	path string

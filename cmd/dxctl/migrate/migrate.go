@@ -141,7 +141,6 @@ func appendDocument(documents []manifest, root *yaml.Node) ([]manifest, error) {
 	return documents, nil
 }
 
-// configMap returns the data of the ConfigMap with a name.
 func configMap(documents []manifest, name string) map[string]string {
 	for _, d := range documents {
 		if d.Kind == "ConfigMap" && d.Metadata.Name == name {

@@ -27,7 +27,6 @@ type pluginConfig struct {
 // settings are the values of a plugin's keys, in lower case.
 type settings map[string]*yaml.Node
 
-// settingsOf returns the values of a mapping.
 func settingsOf(node *yaml.Node) settings {
 	var values map[string]yaml.Node
 	s := settings{}
@@ -237,7 +236,6 @@ func pluginSettings(name string, base settings, env map[string]string, documents
 	return s, nil
 }
 
-// environment returns the environment variables of a container.
 func (c container) environment(documents []manifest) (map[string]string, error) {
 	env := map[string]string{}
 	for _, from := range c.EnvFrom {

@@ -107,7 +107,6 @@ func summary(c config.Compiled) string {
 	return text
 }
 
-// addNodeOS adds the flag --node-os.
 func addNodeOS(command *cobra.Command, nodeOS *string) {
 	*nodeOS = runtime.GOOS
 	cli.AddChoice(command, nodeOS, "node-os", "operating `SYSTEM` of the node's containers", "windows", "linux")
@@ -165,7 +164,6 @@ func checkFile(stdout io.Writer, file, nodeOS string) error {
 	return printResult(stdout, file, summary(compiled), err)
 }
 
-// printResult prints that a file is valid, or its errors.
 func printResult(stdout io.Writer, file, summary string, err error) error {
 	if invalid, ok := errors.AsType[config.KeyErrors](err); ok {
 		text, _ := os.ReadFile(file) // If it no longer exists, its errors are printed.

@@ -25,7 +25,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 )
 
-// configureOptions are the options of 'dxctl runtime configure'.
 type configureOptions struct {
 	restarter
 	shimDir       string
@@ -79,7 +78,6 @@ func (o *configureOptions) AddFlags(command *cobra.Command) {
 	flags.DurationVar(&o.restartSpread, "restart-spread", 0, "wait a random part of this `TIME` before the first restart")
 }
 
-// shim returns the path of the runtime shim.
 func (o *configureOptions) shim() string { return filepath.Join(o.shimDir, shimfile.FileName()) }
 
 // CheckFlags returns an error about flags that cannot be used.
@@ -215,7 +213,6 @@ func (o *configureOptions) write(stderr io.Writer, c *plannedChange) error {
 	return nil
 }
 
-// handlerList returns the names of handlers, for a message.
 func handlerList(handlers []string) string {
 	if len(handlers) == 0 {
 		return ""
@@ -236,7 +233,6 @@ func (o *configureOptions) waitBeforeRestart(ctx context.Context, stderr io.Writ
 	}
 }
 
-// runtimeClass returns the manifest of the RuntimeClass for a handler.
 func runtimeClass(handler, nodeOS string) string {
 	return fmt.Sprintf(`apiVersion: node.k8s.io/v1
 kind: RuntimeClass
@@ -335,7 +331,6 @@ func (o *configureOptions) undoPending(c *recordedConfig) error {
 	return c.save(o.stateDir)
 }
 
-// isRunning reports whether containerd answers.
 func (o *configureOptions) isRunning(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

@@ -46,7 +46,6 @@ func readConfigFile(path string) (f configFile, err error) {
 	return f, err
 }
 
-// write replaces the text.
 func (f configFile) write(text []byte) error {
 	if err := os.MkdirAll(filepath.Dir(f.path), 0o755); err != nil {
 		return fmt.Errorf("create the directory of %s: %w", f.path, err)

@@ -85,7 +85,6 @@ func (r changeRecord) save(stateDir string) error {
 	return statefile.Write(recordPath(stateDir), r)
 }
 
-// updateRecord changes the record of a state directory.
 func updateRecord(stateDir string, change func(*changeRecord)) error {
 	r, err := readRecord(stateDir)
 	if err != nil {

@@ -18,7 +18,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/service"
 )
 
-// restarter restarts the containerd of a node.
 type restarter struct {
 	Instance
 	stateDir       string
@@ -74,7 +73,6 @@ func (r *restarter) CheckFlags() error {
 	return nil
 }
 
-// readRunning returns what the running containerd has loaded.
 func (r *restarter) readRunning(ctx context.Context) (criclient.RunningConfig, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.restartTimeout)
 	defer cancel()

@@ -83,7 +83,6 @@ func (o *setupOptions) run(ctx context.Context, stdout, stderr io.Writer) error 
 	return nil
 }
 
-// setUp installs the shim and configures containerd.
 func (o *setupOptions) setUp(ctx context.Context, stdout, stderr io.Writer) error {
 	if !o.wasSetUp() {
 		if err := CheckKubelet(ctx, o.programs("kubelet.exe")); err != nil {

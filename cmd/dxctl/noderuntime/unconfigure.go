@@ -103,7 +103,6 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 	return file.save(o.stateDir)
 }
 
-// handlersWithShim returns the names of the handlers that use the runtime shim.
 func handlersWithShim(handlers []containerdconfig.Handler) []string {
 	var names []string
 	for _, h := range handlers {

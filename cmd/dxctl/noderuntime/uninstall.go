@@ -191,7 +191,6 @@ func (o *uninstallOptions) handOver(ctx context.Context, stdout io.Writer) error
 	return fmt.Errorf("%s were started by the shim in the meantime: run the command again", describeBundles(bundles))
 }
 
-// findRealShim returns the path of the real shim.
 func (o *uninstallOptions) findRealShim() (string, error) {
 	if o.realShim != "" {
 		return shimfile.FindRealShim(o.shim, o.realShim)
@@ -212,7 +211,6 @@ func describeBundles(bundles []shimfile.Bundle) string {
 	return fmt.Sprintf("%d running container(s) (%s)", len(bundles), cli.Abbreviate(names, 5))
 }
 
-// fileRemover removes files and prints their names.
 type fileRemover struct {
 	stdout, stderr io.Writer
 	removedAny     bool

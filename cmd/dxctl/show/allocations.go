@@ -137,7 +137,6 @@ func (o *allocationsOptions) matching(ctx context.Context, stderr io.Writer, ent
 	})
 }
 
-// stateOf returns the state of an entry and the reason.
 func stateOf(e allocation.Entry, pods criclient.Pods) (state, reason string) {
 	switch {
 	case e.BindingUnreadable:

@@ -72,7 +72,6 @@ func (o *flagsOptions) run(ctx context.Context, stdout, stderr io.Writer) error 
 	return err
 }
 
-// flags returns the program's flags for the selected GPUs.
 func (o *flagsOptions) flags(ctx context.Context, stderr io.Writer) ([]string, error) {
 	present, p, err := o.Devices(ctx, stderr, o.containerOS)
 	if err != nil {

@@ -38,7 +38,6 @@ type measurement struct {
 	result Result
 }
 
-// buildEdits returns the edits of a container with the devices.
 func (m *measurement) buildEdits(p policy.Policy, mode policy.DriverFiles) (ocispec.Edits, error) {
 	p.DriverFiles = mode
 	edits, _, err := ocispec.BuildEdits(m.nodeOS, m.devices, nil, hostfiles.Root(""), p)

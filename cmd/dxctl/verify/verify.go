@@ -23,7 +23,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/win32"
 )
 
-// options are the flags of the command.
 type options struct {
 	nodegpus.Flags
 	client ctr

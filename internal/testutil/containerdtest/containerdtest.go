@@ -110,17 +110,11 @@ func (n *FakeNode) Read(t *testing.T) string {
 	return string(text)
 }
 
-// Names returns the names of the node's files.
+// Names returns the paths of the node's files.
 func (n *FakeNode) Names(t *testing.T) []string {
 	t.Helper()
-	entries, err := os.ReadDir(n.Root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var names []string
-	for _, entry := range entries {
-		names = append(names, entry.Name())
-	}
+	names, err := filepath.Glob(filepath.Join(n.Root, "*"))
+	testutil.NoError(t, err)
 	return names
 }
 
