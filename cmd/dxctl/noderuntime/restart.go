@@ -81,16 +81,6 @@ func (r *restarter) readRunning(ctx context.Context) (criclient.RunningConfig, e
 
 var errRestartDue = errors.New("an earlier command did not finish its restart of containerd")
 
-// checkRestartDue reports whether an earlier command did not finish its restart of containerd. It
-// returns an error if so and --restart is not set.
-func (r *restarter) checkRestartDue() (due bool, err error) {
-	record, err := readRecord(r.stateDir)
-	if err == nil && record.RestartDue && !r.allowRestart {
-		err = fmt.Errorf("%w: add --restart", errRestartDue)
-	}
-	return record.RestartDue, err
-}
-
 // prepareRestart checks that containerd can be restarted and records that this is due, before the caller
 // changes what containerd reads when it starts. Until [restarter.restart] succeeds, the next
 // command restarts containerd again.

@@ -25,7 +25,7 @@ import (
 type uninstallOptions struct {
 	restarter
 	shim            string // its path in shimDir
-	restartDue      bool   // see [restarter.checkRestartDue]
+	restartDue      bool   // see [errRestartDue]
 	shimDir         string
 	containerdState string
 	realShim        string
@@ -78,12 +78,23 @@ func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 	if err := o.CheckFlags(); err != nil {
 		return err
 	}
-	var err error
-	if o.restartDue, err = o.checkRestartDue(); err != nil {
+	record, err := readRecord(o.stateDir)
+	if err == nil && record.RestartDue && !o.allowRestart {
+		err = fmt.Errorf("%w: add --restart", errRestartDue)
+	}
+	if err != nil {
 		return err
 	}
+	o.restartDue = record.RestartDue
 	o.shim = filepath.Join(o.shimDir, shimfile.FileName())
-	if err := o.makeUnused(ctx, stdout, stderr); err != nil {
+	err = o.checkUnused(ctx)
+	if err == nil {
+		err = o.checkHolders(ctx, stderr, o.force)
+	}
+	if err == nil {
+		err = o.handOver(ctx, stdout)
+	}
+	if err != nil {
 		return fmt.Errorf("nothing was removed: %w", err)
 	}
 	p, _ := policy.Read(o.stateDir) // With an error, the log is the default.
@@ -95,17 +106,6 @@ func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 		<-ctx.Done()
 	}
 	return nil
-}
-
-// makeUnused returns nil when nothing needs the shim anymore.
-func (o *uninstallOptions) makeUnused(ctx context.Context, stdout, stderr io.Writer) error {
-	if err := o.checkUnused(ctx); err != nil {
-		return err
-	}
-	if err := o.checkHolders(ctx, stderr, o.force); err != nil {
-		return err
-	}
-	return o.handOver(ctx, stdout)
 }
 
 // removeFiles removes the shim, its log, and the other files of dxctl and the daemons.
@@ -192,12 +192,12 @@ func (o *uninstallOptions) handOver(ctx context.Context, stdout io.Writer) error
 }
 
 func (o *uninstallOptions) findRealShim() (string, error) {
-	if o.realShim != "" {
-		return shimfile.FindRealShim(o.shim, o.realShim)
-	}
-	name, err := policy.ReadRealShim(o.stateDir)
-	if err != nil {
-		return "", fmt.Errorf("the real shim is unknown: %w; set --runtime", err)
+	name := o.realShim
+	if name == "" {
+		var err error
+		if name, err = policy.ReadRealShim(o.stateDir); err != nil {
+			return "", fmt.Errorf("the real shim is unknown: %w; set --runtime", err)
+		}
 	}
 	return shimfile.FindRealShim(o.shim, name)
 }

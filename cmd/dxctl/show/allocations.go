@@ -182,26 +182,21 @@ func newReports(entries []allocation.Entry, devices []discovery.Device, pods cri
 	return reports
 }
 
-// replicaNumber returns the number at the end of a replica's ID.
-func replicaNumber(id string) string {
-	if _, number, ok := advertiser.ParseReplicaID(id); ok {
-		return fmt.Sprint(number)
-	}
-	return id
-}
-
 func (o *allocationsOptions) print(stdout io.Writer, reports []allocationReport) error {
 	return cli.List[allocationReport]{
 		Name:   func(r allocationReport) string { return r.Replica },
 		Header: []string{"GPU", "DESCRIPTION", "REPLICA", "RESOURCE", "POD", "CONTAINER", "SINCE", "STATE"},
 		Wide:   []string{"POD UID", "INSTANCE ID", "ALLOCATION", "REASON"},
 		Cells: func(r allocationReport) []string {
-			pod, since := "", ""
+			replica, pod, since := r.Replica, "", ""
+			if _, number, ok := advertiser.ParseReplicaID(replica); ok {
+				replica = fmt.Sprint(number)
+			}
 			if r.Since != nil {
 				pod, since = r.Namespace+"/"+r.Pod, duration.HumanDuration(o.now().Sub(*r.Since))
 			}
 			return []string{
-				cmp.Or(r.LocationPath, r.InstanceID), r.Description, replicaNumber(r.Replica), path.Base(r.Resource), pod, r.Container, since, r.State,
+				cmp.Or(r.LocationPath, r.InstanceID), r.Description, replica, path.Base(r.Resource), pod, r.Container, since, r.State,
 				r.PodUID, r.InstanceID, r.Allocation, r.Reason,
 			}
 		},
