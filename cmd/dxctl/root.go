@@ -73,7 +73,7 @@ func newVersionCommand(v string) *cobra.Command {
 		Long:    "Shows the versions of dxctl and of Go, the operating system and the architecture.",
 		Example: "  dxctl version -o json",
 		RunE: func(c *cobra.Command, _ []string) error {
-			r := versionReport{v, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
+			r := versionReport{Version: v, GoVersion: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 			if output != cli.Text {
 				return cli.PrintDocument(c.OutOrStdout(), output, r)
 			}

@@ -89,7 +89,7 @@ func readCluster(ctx context.Context, client rest.Interface) (cluster, error) {
 			return cluster{}, err
 		}
 	}
-	c := cluster{nodes.Items, pods.Items, events.Items, map[string]metrics{}, map[string]error{}}
+	c := cluster{nodes: nodes.Items, pods: pods.Items, events: events.Items, metrics: map[string]metrics{}, scrapeErrors: map[string]error{}}
 	var mu sync.Mutex
 	var scrapes errgroup.Group
 	scrapes.SetLimit(32) // The API server proxies each.

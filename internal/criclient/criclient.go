@@ -67,7 +67,7 @@ func ReadPods(ctx context.Context, socket string) (Pods, error) {
 	for _, item := range list.GetItems() {
 		metadata := item.GetMetadata()
 		ready := pods[metadata.GetUid()].Ready || item.GetState() == cri.PodSandboxState_SANDBOX_READY
-		pods[metadata.GetUid()] = Pod{metadata.GetNamespace(), metadata.GetName(), ready}
+		pods[metadata.GetUid()] = Pod{Namespace: metadata.GetNamespace(), Name: metadata.GetName(), Ready: ready}
 	}
 	return pods, nil
 }

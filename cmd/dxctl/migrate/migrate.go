@@ -107,35 +107,30 @@ type container struct {
 	} `yaml:"envFrom"`
 }
 
-// parse returns the documents of a file. The items of a list follow it.
+// parse returns the documents of a file, and the items of lists after them.
 func parse(data []byte) (documents []manifest, err error) {
-	decoder := yaml.NewDecoder(bytes.NewReader(data))
-	for {
+	var roots []*yaml.Node
+	for decoder := yaml.NewDecoder(bytes.NewReader(data)); ; {
 		var root yaml.Node
-		if err := decoder.Decode(&root); errors.Is(err, io.EOF) {
-			return documents, nil
-		} else if err != nil {
+		err := decoder.Decode(&root)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
 			return nil, err
 		}
-		if documents, err = appendDocument(documents, root.Content[0]); err != nil {
-			return nil, err
-		}
+		roots = append(roots, root.Content[0])
 	}
-}
-
-// appendDocument appends the document with this root, and its items.
-func appendDocument(documents []manifest, root *yaml.Node) ([]manifest, error) {
-	d := manifest{root: root}
-	if root.Kind == yaml.MappingNode {
-		if err := root.Decode(&d); err != nil {
-			return nil, err
+	for n := 0; n < len(roots); n++ {
+		d := manifest{root: roots[n]}
+		if d.root.Kind == yaml.MappingNode {
+			if err := d.root.Decode(&d); err != nil {
+				return nil, err
+			}
 		}
-	}
-	documents = append(documents, d)
-	for i := range d.Items {
-		var err error
-		if documents, err = appendDocument(documents, &d.Items[i]); err != nil {
-			return nil, err
+		documents = append(documents, d)
+		for i := range d.Items {
+			roots = append(roots, &d.Items[i])
 		}
 	}
 	return documents, nil

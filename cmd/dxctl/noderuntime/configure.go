@@ -303,7 +303,7 @@ func (o *configureOptions) restartOrUndo(ctx context.Context, out io.Writer, c p
 	}
 	// The failure is recorded last, so that a run that is killed before is continued at once.
 	if !canceled { // After a signal, the file may not be the cause.
-		file.Failure = &failure{c.attempt, time.Now(), cause.Error()}
+		file.Failure = &failure{Attempt: c.attempt, At: time.Now(), Cause: cause.Error()}
 	}
 	if err := file.save(o.stateDir); err != nil {
 		return fmt.Errorf("%w; %w", cause, err)

@@ -178,7 +178,7 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 		container = asStandalone(container, o.Request)
 	}
 	if pod := container.Pod; pod != nil {
-		p.Pod = &podReport{pod.UID, pod.Namespace, pod.Name, container.Name}
+		p.Pod = &podReport{UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name, Container: container.Name}
 	}
 	gpuRequest, ok := decision.ReadRequest(container)
 	if !ok {
