@@ -111,11 +111,11 @@ func TestConfigureWaitsAfterFailure(t *testing.T) {
 	b := containerdtest.New(t, containerdtest.Config)
 	flags, count := restarts(t, b)
 	configure := append([]string{"configure"}, flags...)
-	attempts := func(want int, says string) {
+	attempts := func(wantCount int, message string) {
 		t.Helper()
 		_, _, err := run(t, b, configure...)
-		if err == nil || !strings.Contains(err.Error(), says) || count() != want {
-			t.Errorf("%d restarts, %v; want %d, and %q", count(), err, want, says)
+		if err == nil || !strings.Contains(err.Error(), message) || count() != wantCount {
+			t.Errorf("%d restarts, %v; want %d, and %q", count(), err, wantCount, message)
 		}
 	}
 	const back, refused = " was restored, and containerd runs with it", " was not changed: containerd did not restart with this configuration at "

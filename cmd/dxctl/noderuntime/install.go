@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/paths"
@@ -15,14 +16,9 @@ import (
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 )
 
-type installOptions struct{ from, shimDir, stateDir string }
-
-//nolint:gochecknoglobals // A constant of the operating system.
-var fromUsage = "the shim's `FILE` (default: " + shimfile.FileName() + " beside dxctl)"
-
 // NewInstallCommand returns 'dxctl runtime install'.
 func NewInstallCommand() *cobra.Command {
-	var o installOptions
+	var from, shimDir, stateDir string
 	defaults := paths.Default()
 	command := &cobra.Command{
 		Use:   "install",
@@ -30,20 +26,25 @@ func NewInstallCommand() *cobra.Command {
 		Long: `Copies the runtime shim to a directory in which containerd finds it, and tests it. If
 that fails, the old file stays. For pods, run 'dxctl runtime configure' next.`,
 		Example: `  dxctl runtime install --shim-dir "C:\Program Files\containerd"`,
-		RunE:    func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout()) },
+		RunE: func(c *cobra.Command, _ []string) error {
+			return install(c.Context(), c.OutOrStdout(), from, shimDir, stateDir)
+		},
 	}
 	flags := command.Flags()
-	flags.StringVar(&o.from, "from", "", fromUsage)
-	flags.StringVar(&o.shimDir, "shim-dir", defaults.ShimDir, ShimDirUsage)
-	flags.StringVar(&o.stateDir, "state-dir", defaults.State, "state `DIRECTORY`")
+	addFromFlag(flags, &from)
+	flags.StringVar(&shimDir, "shim-dir", defaults.ShimDir, ShimDirUsage)
+	flags.StringVar(&stateDir, "state-dir", defaults.State, "state `DIRECTORY`")
 	return command
 }
 
-func (o *installOptions) run(ctx context.Context, stdout io.Writer) error {
-	if !filepath.IsAbs(o.shimDir) {
-		return cli.Usage("--shim-dir %q is not an absolute path", o.shimDir)
+func addFromFlag(flags *pflag.FlagSet, from *string) {
+	flags.StringVar(from, "from", "", "the shim's `FILE` (default: "+shimfile.FileName()+" beside dxctl)")
+}
+
+func install(ctx context.Context, stdout io.Writer, from, shimDir, stateDir string) error {
+	if !filepath.IsAbs(shimDir) {
+		return cli.Usage("--shim-dir %q is not an absolute path", shimDir)
 	}
-	from := o.from
 	if from == "" {
 		self, err := os.Executable()
 		if err != nil {
@@ -54,11 +55,11 @@ func (o *installOptions) run(ctx context.Context, stdout io.Writer) error {
 	if _, err := os.Stat(from); err != nil {
 		return fmt.Errorf("the shim was not installed: %w; set --from to the shim's file", err)
 	}
-	realShim, err := policy.ReadRealShim(o.stateDir)
+	realShim, err := policy.ReadRealShim(stateDir)
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(o.shimDir, shimfile.FileName())
+	path := filepath.Join(shimDir, shimfile.FileName())
 	// Without the real shim, no container of the runtime shim starts.
 	if _, err := shimfile.FindRealShim(path, realShim); err != nil {
 		return fmt.Errorf("the shim was not installed: %w; set shim.runtime in the configuration", err)
@@ -72,5 +73,5 @@ func (o *installOptions) run(ctx context.Context, stdout io.Writer) error {
 	default:
 		fmt.Fprintf(stdout, "%s is up to date\n", path)
 	}
-	return shimfile.ClearBypass(o.stateDir) // The real shim may have changed.
+	return shimfile.ClearBypass(stateDir) // The real shim may have changed.
 }

@@ -21,53 +21,53 @@ import (
 	"github.com/directx-nri/directx-nri/internal/testutil/containerdtest"
 )
 
-// place is where a shim is installed on a node.
-type place struct {
+// shimNode is where a shim is installed on a node.
+type shimNode struct {
 	*containerdtest.FakeNode
 	source, dir, real, containerdState, run string
 }
 
-const works = "#!/bin/sh\necho '" + shimfile.SelfTestPassed + "'\n"
+const workingShim = "#!/bin/sh\necho '" + shimfile.SelfTestPassed + "'\n"
 
-func newPlace(t *testing.T, containerdConfig string) place {
+func newShimNode(t *testing.T, containerdConfig string) shimNode {
 	t.Helper()
 	b := containerdtest.New(t, containerdConfig)
 	in := func(name string) string { return filepath.Join(b.Root, name) }
-	p := place{
+	p := shimNode{
 		FakeNode: b, source: in("new"), dir: in("bin"), real: in("real"),
 		containerdState: in("containerd"), run: in("run"),
 	}
-	testutil.WriteFile(t, p.source, works, 0o644)
+	testutil.WriteFile(t, p.source, workingShim, 0o644)
 	testutil.WriteFile(t, p.real, "", 0o755)
 	return p
 }
 
 // apply makes a policy that names the real shim.
-func (p place) apply(t *testing.T, realShim, log string) {
+func (p shimNode) apply(t *testing.T, realShim, log string) {
 	t.Helper()
 	value := policy.Default()
 	value.Shim = policy.Shim{RealShim: realShim, Log: log}
 	testutil.NoError(t, policy.Write(p.State, value))
 }
 
-func (p place) get(t *testing.T, path string) string {
+func (p shimNode) get(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)
 	testutil.NoError(t, err)
 	return string(text)
 }
 
-func (p place) shimPath() string { return filepath.Join(p.dir, shimfile.FileName()) }
+func (p shimNode) shimPath() string { return filepath.Join(p.dir, shimfile.FileName()) }
 
 // must runs 'dxctl runtime configure' or unconfigure.
-func (p place) must(t *testing.T, name string, args ...string) (stderr string) {
+func (p shimNode) must(t *testing.T, name string, args ...string) (stderr string) {
 	t.Helper()
 	_, stderr, err := p.configure(t, name, args...)
 	testutil.NoError(t, err)
 	return stderr
 }
 
-func (p place) configure(t *testing.T, name string, args ...string) (stdout, stderr string, err error) {
+func (p shimNode) configure(t *testing.T, name string, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	if name == "configure" {
 		return containerdtest.Run(t, NewConfigureCommand(), append(append(p.Flags(), "--shim-dir", p.dir), args...)...)
@@ -75,13 +75,13 @@ func (p place) configure(t *testing.T, name string, args ...string) (stdout, std
 	return containerdtest.Run(t, NewUnconfigureCommand(), append(p.Flags(), args...)...)
 }
 
-func (p place) install(t *testing.T, args ...string) (string, error) {
+func (p shimNode) install(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	stdout, _, err := containerdtest.Run(t, NewInstallCommand(), append([]string{"--from", p.source, "--shim-dir", p.dir, "--state-dir", p.State}, args...)...)
 	return stdout, err
 }
 
-func (p place) mustInstall(t *testing.T, args ...string) string {
+func (p shimNode) mustInstall(t *testing.T, args ...string) string {
 	t.Helper()
 	p.apply(t, p.real, "")
 	stdout, err := p.install(t, args...)
@@ -92,7 +92,7 @@ func (p place) mustInstall(t *testing.T, args ...string) string {
 // The next real shim may let ours serve containers.
 func TestInstallClearsBypass(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, containerdtest.Config)
+	p := newShimNode(t, containerdtest.Config)
 	p.mustInstall(t)
 	testutil.NoError(t, shimfile.RecordBypass(p.State, "the real shim "+p.real+" answers with bootstrap version 3"))
 	p.mustInstall(t)
@@ -101,7 +101,7 @@ func TestInstallClearsBypass(t *testing.T) {
 	}
 }
 
-func (p place) uninstall(t *testing.T, args ...string) (stdout, stderr string, err error) {
+func (p shimNode) uninstall(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	return containerdtest.Run(t, NewUninstallCommand(), append([]string{
 		"--containerd-config", p.Config, "--cri-socket", p.Socket, "--state-dir", p.State, "--shim-dir", p.dir,
@@ -110,7 +110,7 @@ func (p place) uninstall(t *testing.T, args ...string) (stdout, stderr string, e
 	}, args...)...)
 }
 
-func (p place) mustUninstall(t *testing.T, args ...string) (stdout, stderr string) {
+func (p shimNode) mustUninstall(t *testing.T, args ...string) (stdout, stderr string) {
 	t.Helper()
 	stdout, stderr, err := p.uninstall(t, args...)
 	testutil.NoError(t, err)
@@ -119,7 +119,7 @@ func (p place) mustUninstall(t *testing.T, args ...string) (stdout, stderr strin
 
 // TestUninstallWithDamagedPolicy removes the usual log, and nothing of the working directory.
 func TestUninstallWithDamagedPolicy(t *testing.T) {
-	p := newPlace(t, containerdtest.Config)
+	p := newShimNode(t, containerdtest.Config)
 	p.mustInstall(t)
 	t.Chdir(t.TempDir())
 	log := filepath.Join(p.State, "shim.log")
@@ -133,7 +133,7 @@ func TestUninstallWithDamagedPolicy(t *testing.T) {
 }
 
 // refuses checks that an uninstallation fails with an error and leaves the shim.
-func (p place) refuses(t *testing.T, want string, args ...string) {
+func (p shimNode) refuses(t *testing.T, want string, args ...string) {
 	t.Helper()
 	stdout, _, err := p.uninstall(t, args...)
 	if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") || stdout != "" {
@@ -151,19 +151,19 @@ func TestInstallRefuses(t *testing.T) {
 		args         []string
 		want         string
 	}{
-		"no real shim":       {works, "/nowhere/shim", nil, "set shim.runtime"},
-		"ours as real shim":  {works, "SHIM", nil, "is the runtime shim of directx-nri"},
-		"relative directory": {works, "REAL", []string{"--shim-dir", "bin"}, "is not an absolute path"},
-		"no file":            {works, "/nowhere/shim", []string{"--from", "/nowhere/new"}, "/nowhere/new: no such file or directory; set --from"},
-		"no default file":    {works, "REAL", []string{"--from="}, "set --from"},
+		"no real shim":       {workingShim, "/nowhere/shim", nil, "set shim.runtime"},
+		"ours as real shim":  {workingShim, "SHIM", nil, "is the runtime shim of directx-nri"},
+		"relative directory": {workingShim, "REAL", []string{"--shim-dir", "bin"}, "is not an absolute path"},
+		"no file":            {workingShim, "/nowhere/shim", []string{"--from", "/nowhere/new"}, "/nowhere/new: no such file or directory; set --from"},
+		"no default file":    {workingShim, "REAL", []string{"--from="}, "set --from"},
 		"broken":             {"#!/bin/sh\necho broken >&2; exit 1\n", "REAL", nil, "self-test failed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := newPlace(t, "")
+			p := newShimNode(t, "")
 			testutil.WriteFile(t, p.source, test.source, 0o644)
 			if test.real == "SHIM" {
-				testutil.WriteFile(t, p.shimPath(), works, 0o755)
+				testutil.WriteFile(t, p.shimPath(), workingShim, 0o755)
 			}
 			p.apply(t, strings.NewReplacer("SHIM", p.shimPath(), "REAL", p.real).Replace(test.real), "")
 			_, err := p.install(t, test.args...)
@@ -176,7 +176,7 @@ func TestInstallRefuses(t *testing.T) {
 
 func TestUninstallLeavesNothing(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, containerdtest.Config)
+	p := newShimNode(t, containerdtest.Config)
 	before := p.Names(t)
 	p.mustInstall(t)
 	for _, file := range []string{"shim.log", "shim.log.1", "allocations/record.json", "verify.json", ".directx-nri-tmp-1"} {
@@ -211,7 +211,7 @@ func TestUninstallLeavesNothing(t *testing.T) {
 // Neither a file of others in the state directory nor a directory as the shim's log is removed.
 func TestUninstallKeepsFilesOfOthers(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, containerdtest.Config)
+	p := newShimNode(t, containerdtest.Config)
 	p.mustInstall(t)
 	testutil.WriteFile(t, filepath.Join(p.State, "mine"), "", 0o600)
 	if _, stderr := p.mustUninstall(t, "--purge"); stderr != "kept "+p.State+": it is not empty\n" {
@@ -227,7 +227,7 @@ func TestUninstallKeepsFilesOfOthers(t *testing.T) {
 
 func TestUninstallRefusesWhileContainerdUsesTheShim(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, containerdtest.Config)
+	p := newShimNode(t, containerdtest.Config)
 	p.mustInstall(t)
 	p.must(t, "configure", p.Restart()...)
 	p.refuses(t, "uses the shim: run 'dxctl runtime unconfigure --restart' first")
@@ -237,7 +237,7 @@ func TestUninstallRefusesWhileContainerdUsesTheShim(t *testing.T) {
 	testutil.WriteFile(t, filepath.Join(p.Root, "restarted"), "", 0o600)
 	p.mustUninstall(t)
 
-	p = newPlace(t, "version = [\n")
+	p = newShimNode(t, "version = [\n")
 	p.mustInstall(t)
 	p.refuses(t, p.Config+":")
 }
@@ -245,7 +245,7 @@ func TestUninstallRefusesWhileContainerdUsesTheShim(t *testing.T) {
 // A container with a GPU does not start again after the removal.
 func TestRemovalRequiresForce(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, containerdtest.Config)
+	p := newShimNode(t, containerdtest.Config)
 	p.mustInstall(t)
 	p.must(t, "configure")
 	dir := paths.Allocations(p.State)
@@ -266,14 +266,14 @@ func TestRemovalRequiresForce(t *testing.T) {
 
 func TestUninstallWhenContainerdDoesNotRun(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, containerdtest.Config)
+	p := newShimNode(t, containerdtest.Config)
 	p.mustInstall(t)
 	p.mustUninstall(t, "--cri-socket", filepath.Join(p.Root, "none"))
 }
 
 func TestUninstallHandsContainersOver(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, containerdtest.Config)
+	p := newShimNode(t, containerdtest.Config)
 	p.mustInstall(t)
 	file := filepath.Join(p.containerdState, "io.containerd.runtime.v2.task", "default", "one", "shim-binary-path")
 	testutil.WriteFile(t, file, p.shimPath(), 0o600)
@@ -303,7 +303,7 @@ func TestUninstallHandsContainersOver(t *testing.T) {
 
 func TestUninstallFindsContainersStartedMeanwhile(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, containerdtest.Config)
+	p := newShimNode(t, containerdtest.Config)
 	p.mustInstall(t)
 	bundle := filepath.Join(p.containerdState, "io.containerd.runtime.v2.task", "default")
 	testutil.WriteFile(t, filepath.Join(bundle, "one", "shim-binary-path"), p.shimPath(), 0o600)

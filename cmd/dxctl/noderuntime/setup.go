@@ -26,7 +26,7 @@ import (
 )
 
 type setupOptions struct {
-	install     installOptions
+	from        string // see [addFromFlag]
 	configure   configureOptions
 	noConfigure bool
 	hostRoot    string
@@ -56,7 +56,7 @@ func (o *setupOptions) command() *cobra.Command {
 	flags := command.Flags()
 	o.configure.AddFlags(command)
 	o.gpuFlags.AddSourceFlags(flags)
-	flags.StringVar(&o.install.from, "from", "", fromUsage)
+	addFromFlag(flags, &o.from)
 	flags.BoolVar(&o.noConfigure, "no-configure", false, "do not change containerd's configuration")
 	nodegpus.AddHostRootFlag(flags, &o.hostRoot)
 	flags.StringVar(&o.setupFile, "setup-file", "", "`FILE` in which directx-advertiser reads whether the node is set up")
@@ -68,7 +68,6 @@ func (o *setupOptions) run(ctx context.Context, stdout, stderr io.Writer) error 
 	if err := o.configure.CheckFlags(); err != nil {
 		return err
 	}
-	o.install.shimDir, o.install.stateDir = o.configure.shimDir, o.configure.stateDir
 	if err := o.waitForGPU(ctx, stderr); err != nil || ctx.Err() != nil {
 		return err
 	}
@@ -90,7 +89,7 @@ func (o *setupOptions) setUp(ctx context.Context, stdout, stderr io.Writer) erro
 		}
 	}
 	if !o.configure.noShim {
-		if err := o.install.run(ctx, stdout); err != nil {
+		if err := install(ctx, stdout, o.from, o.configure.shimDir, o.configure.stateDir); err != nil {
 			return err
 		}
 	}

@@ -24,7 +24,7 @@ import (
 const header = "apiVersion: directx.microsoft.com/v1alpha1\nkind: "
 
 // inventory writes the inventory of a display GPU with a device node, or with another detail.
-func (p place) inventory(t *testing.T, detail string) string {
+func (p shimNode) inventory(t *testing.T, detail string) string {
 	t.Helper()
 	file := filepath.Join(p.Root, "inventory.yaml")
 	testutil.WriteFile(t, file, header+"Inventory\ndevices: [{instanceID: 'PCI\\1', driver: {version: '1'}, display: true, "+detail+"}]\n", 0o600)
@@ -37,7 +37,7 @@ func newSetup(inventory string) setupOptions {
 }
 
 // setup runs 'dxctl runtime setup' on a node until ctx ends, and returns what it prints.
-func (p place) setup(ctx context.Context, o setupOptions, args ...string) (string, error) {
+func (p shimNode) setup(ctx context.Context, o setupOptions, args ...string) (string, error) {
 	o.configure.OS = "linux"
 	inventory := o.gpuFlags.Inventory
 	command := o.command()
@@ -51,8 +51,8 @@ func (p place) setup(ctx context.Context, o setupOptions, args ...string) (strin
 	return out.String(), err
 }
 
-func (p place) host() string   { return filepath.Join(p.Root, "host") }
-func (p place) report() string { return filepath.Join(p.Root, "report") }
+func (p shimNode) host() string   { return filepath.Join(p.Root, "host") }
+func (p shimNode) report() string { return filepath.Join(p.Root, "report") }
 
 // TestSetup changes what a node has while dxctl waits.
 func TestSetup(t *testing.T) {
@@ -67,7 +67,7 @@ func TestSetup(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := newPlace(t, containerdtest.Config)
+			p := newShimNode(t, containerdtest.Config)
 			p.apply(t, p.real, "")
 			o, reason := newSetup(p.inventory(t, "linux: {deviceNodes: [/dev/dxg]}")), errNoGPU.Error()
 			switch name {
@@ -114,7 +114,7 @@ func TestSetup(t *testing.T) {
 			testutil.WriteFile(t, filepath.Join(p.Root, appear), text, 0o600)
 			testutil.Eventually(t, "the node is set up", func() bool { return readiness.CheckSetup(p.report()) == nil })
 			cancel()
-			if r := <-ended; r.err != nil || p.get(t, p.shimPath()) != works || !strings.Contains(p.Read(t), p.shimPath()) {
+			if r := <-ended; r.err != nil || p.get(t, p.shimPath()) != workingShim || !strings.Contains(p.Read(t), p.shimPath()) {
 				t.Errorf("set up: %v: %s\n%s", r.err, r.out, p.Read(t))
 			}
 		})
@@ -137,7 +137,7 @@ func TestSetupSteps(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := newPlace(t, "version = 2\n")
+			p := newShimNode(t, "version = 2\n")
 			p.apply(t, p.real, "")
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
@@ -174,7 +174,7 @@ func TestSetupCountsOfferedGPUs(t *testing.T) {
 		"of no resource's rule": {"linux: {deviceNodes: [/dev/null]}", "compute", errNoGPU},
 		"of another node":       {"linux: {deviceNodes: [/dev/null, /nonexistent]}", "display", errNoGPU},
 	} {
-		p := newPlace(t, "")
+		p := newShimNode(t, "")
 		o := newSetup(p.inventory(t, c.detail))
 		o.gpuFlags.ConfigFile = filepath.Join(p.Root, "config.yaml")
 		testutil.WriteFile(t, o.gpuFlags.ConfigFile, header+"Configuration\nresources: [{name: example.com/gpu, match: {kind: "+c.kind+"}}]\n", 0o600)
@@ -188,7 +188,7 @@ func TestSetupCountsOfferedGPUs(t *testing.T) {
 // TestSetupChecksTheInventory: a file that anyone can write must not change a node.
 func TestSetupChecksTheInventory(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, "")
+	p := newShimNode(t, "")
 	o := newSetup(p.inventory(t, "linux: {deviceNodes: [/nonexistent]}"))
 	o.configure.stateDir, o.configure.shimDir = p.State, p.dir
 	if err := errors.Join(os.Chmod(o.gpuFlags.Inventory, 0o644), o.checkGPU(t.Context())); !errors.Is(err, errNoGPU) {
@@ -206,7 +206,7 @@ func TestCheckKubelet(t *testing.T) {
 		"Kubernetes v1.31.0": true, "Kubernetes v1.31.0+rke2r1": true, "Kubernetes v1.31.0-eks-1a2b3c4": true,
 		"Kubernetes v1.31.1": false, "Kubernetes v1.31.10": false, "": false,
 	} {
-		p := newPlace(t, containerdtest.Config)
+		p := newShimNode(t, containerdtest.Config)
 		p.apply(t, p.real, "")
 		kubelet := filepath.Join(p.Root, "kubelet.exe")
 		testutil.WriteFile(t, kubelet, "#!/bin/sh\n[ \"$1\" = --version ] && echo '"+version+"'\n", 0o700)
@@ -214,7 +214,7 @@ func TestCheckKubelet(t *testing.T) {
 			return []string{filepath.Join(p.Root, "none", name), filepath.Join(p.Root, name)}
 		}}
 		o.configure.OS, o.configure.shimDir, o.configure.stateDir = "linux", p.dir, p.State
-		o.install = installOptions{p.source, p.dir, p.State}
+		o.from = p.source
 		o.noConfigure = true
 		check := func(when string, refused bool) {
 			t.Helper()

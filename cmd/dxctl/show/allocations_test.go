@@ -91,11 +91,11 @@ func TestAllocationsOutput(t *testing.T) {
 	}
 }
 
-// holding returns a state directory with three records: those of the pods default/a and
+// writeAllocations returns a state directory with three records: those of the pods default/a and
 // default/b, and one that is not bound.
-func holding(t *testing.T) (state string) {
+func writeAllocations(t *testing.T) (state string) {
 	t.Helper()
-	b := newSpecBed(t)
+	b := newSpecNode(t)
 	for _, pod := range []string{"a", "b"} {
 		holder := allocation.Holder{PodUID: "uid-" + pod, Container: "main", PodNamespace: "default", PodName: pod}
 		testutil.NoError(t, b.store.Bind(allocation.Token(b.record(t, "GPU-"+pod)), holder))
@@ -108,12 +108,12 @@ func holding(t *testing.T) (state string) {
 func runAllocations(t *testing.T, state string, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	none := filepath.Join(t.TempDir(), "none")
-	return askApart(t, "", append([]string{"allocations", "--state-dir", state, "--inventory", none, "--cri-socket", none}, args...)...)
+	return runCommand(t, "", append([]string{"allocations", "--state-dir", state, "--inventory", none, "--cri-socket", none}, args...)...)
 }
 
 func TestAllocationsWithoutContainerd(t *testing.T) {
 	t.Parallel()
-	stdout, stderr, err := runAllocations(t, holding(t), "-o", "json")
+	stdout, stderr, err := runAllocations(t, writeAllocations(t), "-o", "json")
 	var reports []allocationReport
 	if err := errors.Join(err, json.Unmarshal([]byte(stdout), &reports)); err != nil || len(reports) != 3 {
 		t.Fatalf("%v: %s", err, stdout)
@@ -140,14 +140,14 @@ func TestNoAllocations(t *testing.T) {
 			t.Errorf("%s: %v, %q, %q", output, err, stdout, stderr)
 		}
 	}
-	if stdout, stderr, err := runAllocations(t, holding(t), "-n", "other"); err != nil || stdout != "" || !strings.Contains(stderr, "No allocation matches") {
+	if stdout, stderr, err := runAllocations(t, writeAllocations(t), "-n", "other"); err != nil || stdout != "" || !strings.Contains(stderr, "No allocation matches") {
 		t.Errorf("another namespace: %v, %q, %q", err, stdout, stderr)
 	}
 }
 
 func TestAllocationsThatCannotBeRead(t *testing.T) {
 	t.Parallel()
-	state := holding(t)
+	state := writeAllocations(t)
 	for name, content := range map[string]string{strings.Repeat("ab", 16) + ".json": "{", "README": "hello"} {
 		testutil.WriteFile(t, filepath.Join(paths.Allocations(state), name), content, 0o600)
 	}

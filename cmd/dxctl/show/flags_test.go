@@ -49,7 +49,7 @@ func transcript(t *testing.T, dir string, lines ...string) string {
 	for _, line := range lines {
 		args := strings.Fields(line)
 		more := []string{"--inventory", inventory, "--config", configFile(t, mountsFiles)}
-		out, err := ask(t, append(args[:1:1], append(more, args[1:]...)...)...)
+		out, err := combinedOutput(t, append(args[:1:1], append(more, args[1:]...)...)...)
 		fmt.Fprintf(&b, "$ dxctl %s\n%s", line, out)
 		if err != nil {
 			fmt.Fprintf(&b, "dxctl: %v\n", err)
@@ -89,7 +89,7 @@ func TestFlagsLibraryPath(t *testing.T) {
 	p.UseInventory = true
 	gpu := discovery.Device{InstanceID: "WSL", SupportsDisplay: true, DeviceNodes: []discovery.DeviceNode{{Path: "/dev/dxg", ContainerPath: "/dev/dxg"}}, LibraryPath: []string{"/usr/lib/wsl/lib"}}
 	testutil.NoError(t, policy.Write(dir, p), node.CompiledInventory(dir).Write([]discovery.Device{gpu}))
-	stdout, stderr, err := askApart(t, "", "flags", "--gpus", "0", "--container-os", "linux", "--assume-files", "--state-dir", dir)
+	stdout, stderr, err := runCommand(t, "", "flags", "--gpus", "0", "--container-os", "linux", "--assume-files", "--state-dir", dir)
 	if err != nil || !strings.Contains(stdout, "\nLD_LIBRARY_PATH=/usr/lib/wsl/lib\n") || !strings.Contains(stderr, "LD_LIBRARY_PATH replaces that of the image; with --with-shim") {
 		t.Errorf("%v: %s%s", err, stdout, stderr)
 	}

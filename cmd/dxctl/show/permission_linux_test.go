@@ -33,7 +33,7 @@ func enforceModes(t *testing.T) {
 // The shim can read files that dxctl may not read, so a lack of permission is no refusal.
 func TestWithoutPermission(t *testing.T) {
 	t.Parallel()
-	b := newSpecBed(t)
+	b := newSpecNode(t)
 	pod := b.file(t, "pod.json", windowsSpec(true, displayVariable+"="+b.record(t, "GPU")))
 	allocations := paths.Allocations(b.state)
 	testutil.NoError(t, os.Chmod(allocations, 0))

@@ -13,9 +13,9 @@ import (
 	"github.com/directx-nri/directx-nri/internal/testutil/containerdtest"
 )
 
-// askApart runs a command and returns what it printed on each of its outputs. It runs without
+// runCommand runs a command and returns what it printed on each of its outputs. It runs without
 // this machine's node policy, unless args have a state directory.
-func askApart(t *testing.T, stdin string, args ...string) (stdout, stderr string, err error) {
+func runCommand(t *testing.T, stdin string, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	if len(args) > 0 && !slices.Contains(args, "--state-dir") {
 		args = slices.Concat(args[:1], []string{"--state-dir", filepath.Join(t.TempDir(), "none")}, args[1:])
@@ -26,10 +26,10 @@ func askApart(t *testing.T, stdin string, args ...string) (stdout, stderr string
 	return containerdtest.Run(t, command, args...)
 }
 
-// ask runs a command and returns what it printed.
-func ask(t *testing.T, args ...string) (output string, err error) {
+// combinedOutput runs a command and returns what it printed.
+func combinedOutput(t *testing.T, args ...string) (output string, err error) {
 	t.Helper()
-	stdout, stderr, err := askApart(t, "", args...)
+	stdout, stderr, err := runCommand(t, "", args...)
 	return stderr + stdout, err
 }
 
@@ -50,7 +50,7 @@ func TestCompletionOfGPUs(t *testing.T) {
 		`ROOT\BASICRENDER\0000`:                  {"devices", ""},
 	} {
 		args = slices.Insert(args, 1, "--inventory", inventory, "--state-dir", t.TempDir())
-		if out, err := ask(t, append([]string{cobra.ShellCompRequestCmd}, args...)...); err != nil || !strings.Contains(out, "\n"+want) && !strings.HasPrefix(out, want) {
+		if out, err := combinedOutput(t, append([]string{cobra.ShellCompRequestCmd}, args...)...); err != nil || !strings.Contains(out, "\n"+want) && !strings.HasPrefix(out, want) {
 			t.Errorf("%v: %v\n%s", args, err, out)
 		}
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/directx-nri/directx-nri/internal/testutil/allocationtest"
 )
 
-// specBed is a node with allocation records, and specs of containers.
-type specBed struct {
+// specNode is a node with allocation records, and specs of containers.
+type specNode struct {
 	dir, state string
 	store      *allocation.Store
 }
@@ -24,10 +24,10 @@ const (
 	displayVariable = "DIRECTX_ALLOCATION_DISPLAY"
 )
 
-func newSpecBed(t *testing.T) specBed {
+func newSpecNode(t *testing.T) specNode {
 	t.Helper()
 	dir := t.TempDir()
-	b := specBed{dir: dir, state: filepath.Join(dir, "state")}
+	b := specNode{dir: dir, state: filepath.Join(dir, "state")}
 	p := policy.Default()
 	p.DriverFiles = policy.FilesMount // on each version of Windows
 	testutil.NoError(t, policy.Write(b.state, p))
@@ -36,13 +36,13 @@ func newSpecBed(t *testing.T) specBed {
 }
 
 // record makes an allocation of a GPU and returns its token.
-func (b specBed) record(t *testing.T, instanceID string) string {
+func (b specNode) record(t *testing.T, instanceID string) string {
 	t.Helper()
 	return string(allocationtest.Record(t, filepath.Join(b.state, "allocations"), displayResource, instanceID))
 }
 
 // file writes a spec and returns its path.
-func (b specBed) file(t *testing.T, name, spec string) string {
+func (b specNode) file(t *testing.T, name, spec string) string {
 	t.Helper()
 	path := filepath.Join(b.dir, name)
 	testutil.WriteFile(t, path, spec, 0o600)
@@ -72,7 +72,7 @@ func windowsSpec(pod bool, env ...string) string {
 }
 
 // lines runs dxctl with each of the lines, and the node's state directory.
-func (b specBed) lines(t *testing.T, lines ...string) string {
+func (b specNode) lines(t *testing.T, lines ...string) string {
 	t.Helper()
 	for i, line := range lines {
 		lines[i] = line + " --state-dir " + b.state
@@ -83,7 +83,7 @@ func (b specBed) lines(t *testing.T, lines ...string) string {
 
 func TestSpecOutput(t *testing.T) {
 	t.Parallel()
-	b := newSpecBed(t)
+	b := newSpecNode(t)
 	token, lost := b.record(t, `PCI\VEN_10DE&DEV_1EB8\1`), string(allocation.NewToken())
 	pod := b.file(t, "pod.json", windowsSpec(true, displayVariable+"="+token))
 	plain := b.file(t, "plain.json", windowsSpec(false))
@@ -122,7 +122,7 @@ func TestSpecOutput(t *testing.T) {
 // JSON has more than one way to write a token.
 func TestSpecHidesAnEscapedToken(t *testing.T) {
 	t.Parallel()
-	b := newSpecBed(t)
+	b := newSpecNode(t)
 	token := b.record(t, `PCI\VEN_10DE&DEV_1EB8\1`)
 	escaped := fmt.Sprintf(`\u%04x`, token[0]) + token[1:]
 	spec := strings.Replace(windowsSpec(true, displayVariable+"="+token), token, escaped, 1)
@@ -136,10 +136,10 @@ func TestSpecHidesAnEscapedToken(t *testing.T) {
 // The spec keeps what the shim does not change, byte for byte, and the edited one is recognized.
 func TestSpecAsTheShimWritesIt(t *testing.T) {
 	t.Parallel()
-	b := newSpecBed(t)
+	b := newSpecNode(t)
 	transcript(t, b.dir, "devices") // It writes the inventory.
 	spec := func(text string) (stdout, stderr string) {
-		stdout, stderr, err := askApart(t, text, "spec", "-", "-o", "spec", "--assume-files", "--inventory", filepath.Join(b.dir, "gpus.yaml"), "--state-dir", b.state)
+		stdout, stderr, err := runCommand(t, text, "spec", "-", "-o", "spec", "--assume-files", "--inventory", filepath.Join(b.dir, "gpus.yaml"), "--state-dir", b.state)
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
 		}
@@ -164,7 +164,7 @@ func TestSpecAsTheShimWritesIt(t *testing.T) {
 // A container does not start with the token of another container or of a GPU that no longer exists.
 func TestSpecTokens(t *testing.T) {
 	t.Parallel()
-	b := newSpecBed(t)
+	b := newSpecNode(t)
 	gpu, gone := b.record(t, `PCI\VEN_10DE&DEV_1EB8\1`), b.record(t, `PCI\GONE`)
 	testutil.NoError(t, b.store.Bind(allocation.Token(gpu), allocation.Holder{PodUID: "uid-9", Container: "worker", PodNamespace: "team", PodName: "other"}))
 	for token, want := range map[string]string{
@@ -186,7 +186,7 @@ func TestSpecTokens(t *testing.T) {
 
 func TestSpecRefusals(t *testing.T) {
 	t.Parallel()
-	b := newSpecBed(t)
+	b := newSpecNode(t)
 	plain := b.file(t, "plain.json", windowsSpec(false))
 	hyperv := b.file(t, "hyperv.json", `{"windows":{"hyperv":{}}}`)
 	for line, want := range map[string]string{
@@ -205,11 +205,11 @@ func TestSpecRefusals(t *testing.T) {
 			t.Errorf("%s prints\n%s, want %q", line, got, want)
 		}
 	}
-	if _, _, err := askApart(t, "{", "spec", "-", "--state-dir", b.state); err == nil || !strings.HasPrefix(err.Error(), "standard input: not an OCI runtime spec") {
+	if _, _, err := runCommand(t, "{", "spec", "-", "--state-dir", b.state); err == nil || !strings.HasPrefix(err.Error(), "standard input: not an OCI runtime spec") {
 		t.Errorf("standard input: %v", err)
 	}
 	broken := b.file(t, "config.yaml", "x: [")
-	if out, err := ask(t, "spec", plain, "--gpus", "0", "--config", broken); err == nil || !strings.Contains(err.Error(), broken) {
+	if out, err := combinedOutput(t, "spec", plain, "--gpus", "0", "--config", broken); err == nil || !strings.Contains(err.Error(), broken) {
 		t.Errorf("%v %s", err, out)
 	}
 }
@@ -218,7 +218,7 @@ func TestSpecRefusals(t *testing.T) {
 func TestSpecOfTheSampleBundle(t *testing.T) {
 	t.Parallel()
 	deployments := filepath.Join("..", "..", "..", "deployments")
-	out, err := ask(t, "spec", filepath.Join(deployments, "examples", "bundle"), "--gpus", "0",
+	out, err := combinedOutput(t, "spec", filepath.Join(deployments, "examples", "bundle"), "--gpus", "0",
 		"--inventory", filepath.Join(deployments, "inventory", "windows-g4dn.yaml"), "--assume-files", "--config", configFile(t, mountsFiles))
 	if err != nil || !strings.Contains(out, `+      {"id":"PCIROOT(0)`) || !strings.Contains(out, "nvcuda.dll") {
 		t.Errorf("%v\n%s", err, out)
