@@ -41,7 +41,6 @@ func (c choice) Set(text string) error {
 
 func (c choice) String() string { return *c.value }
 
-// Type implements [pflag.Value].
 func (choice) Type() string { return "string" }
 
 // WantOneOf returns the remedy for a value that is not one of choices. It lists all choices, and

@@ -191,11 +191,11 @@ func removeStale(ctx context.Context, path string) error {
 func ServerPID(ctx context.Context, socket string) (pid int, err error) {
 	path, _ := ParseAddress(socket)
 	connection, err := new(net.Dialer).DialContext(ctx, "unix", path)
-	if err != nil {
-		return 0, fmt.Errorf("find the process behind %s: %w", socket, err)
+	if err == nil {
+		pid, err = PeerPID(connection)
+		err = errors.Join(err, connection.Close())
 	}
-	pid, err = PeerPID(connection)
-	if err = errors.Join(err, connection.Close()); err != nil {
+	if err != nil {
 		return 0, fmt.Errorf("find the process behind %s: %w", socket, err)
 	}
 	return pid, nil

@@ -80,10 +80,10 @@ func (o *devicesOptions) run(ctx context.Context, args []string, stdout, stderr 
 	switch o.output {
 	case cli.Name, cli.Wide:
 		return deviceList().Print(stdout, o.output, []nodegpus.Report{r})
-	case cli.JSON:
-		return cli.PrintDocument(stdout, cli.JSON, r)
+	case cli.Table:
+		o.output = cli.YAML
 	}
-	return cli.PrintDocument(stdout, cli.YAML, r)
+	return cli.PrintDocument(stdout, o.output, r)
 }
 
 func (o *devicesOptions) list(stdout, stderr io.Writer, devices []discovery.Device, p policy.Policy) error {
