@@ -1,6 +1,5 @@
-// Package containerdconfig reads and edits containerd's config.toml: which CRI
-// runtime handlers use the runtime shim, which annotations they pass on, and whether NRI is
-// enabled.
+// Package containerdconfig reads and edits containerd's config.toml: which CRI runtime handlers use
+// the runtime shim, which annotations they pass on, and whether NRI is enabled.
 //
 // How containerd reads the file (observed with containerd 1.7.35 and 2.4.2):
 //

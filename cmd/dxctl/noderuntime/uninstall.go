@@ -122,13 +122,10 @@ func (o *uninstallOptions) removeFiles(r *fileRemover, log string) error {
 	} else if os.Remove(o.stateDir) != nil && durable.Exists(o.stateDir) {
 		fmt.Fprintf(r.stderr, "kept %s: allocation records and the node policy; --purge removes them\n", o.stateDir)
 	}
-	switch {
-	case r.err != nil:
-		return r.err
-	case !r.removedAny:
+	if r.err == nil && !r.removedAny {
 		fmt.Fprintln(r.stdout, "there is nothing to remove")
 	}
-	return nil
+	return r.err
 }
 
 // checkUnused returns an error if containerd uses the shim, or if that is unknown. If a restart is due,

@@ -103,7 +103,7 @@ func (o *specOptions) run(ctx context.Context, name string, stdin io.Reader, std
 	if err != nil {
 		return err
 	}
-	_, err = io.WriteString(stdout, tokenPattern().ReplaceAllString(text, "$1(token)"))
+	_, err = io.WriteString(stdout, tokenPattern.ReplaceAllString(text, "$1(token)"))
 	return err
 }
 
@@ -121,10 +121,8 @@ func readSpec(name string, stdin io.Reader) (string, []byte, error) {
 	return name, spec, err
 }
 
-// tokenPattern returns a pattern of the tokens in a spec's environment variables and annotations.
-func tokenPattern() *regexp.Regexp {
-	return regexp.MustCompile(`(?i)(` + allocation.EnvPrefix + `\w*=|"` + regexp.QuoteMeta(allocation.AnnotationPrefix) + `[^"]*": ")[^"]+`)
-}
+// tokenPattern matches the tokens in a spec's environment variables and annotations.
+var tokenPattern = regexp.MustCompile(`(?i)(` + allocation.EnvPrefix + `\w*=|"` + regexp.QuoteMeta(allocation.AnnotationPrefix) + `[^"]*": ")[^"]+`)
 
 // preview is what the runtime shim would do to a container's spec.
 type preview struct {
