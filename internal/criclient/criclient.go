@@ -1,5 +1,5 @@
-// Package criclient asks the containerd of a node, by its CRI socket, for its configuration, pods
-// and containers.
+// Package criclient reads the configuration, pods and containers of a node's containerd from its CRI
+// socket.
 package criclient
 
 import (

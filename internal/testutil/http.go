@@ -32,9 +32,7 @@ func FreeAddress(t testing.TB) string {
 		if err != nil {
 			continue
 		}
-		if err := listener.Close(); err != nil {
-			t.Fatal(err)
-		}
+		NoError(t, listener.Close())
 		return listener.Addr().String()
 	}
 	t.Fatal("there is no free port")
@@ -46,9 +44,7 @@ func FreeAddress(t testing.TB) string {
 func Answers(t testing.TB, url string, status int, texts ...string) string {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	NoError(t, err)
 	response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
 	if err != nil {
 		return err.Error()

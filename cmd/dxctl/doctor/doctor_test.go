@@ -47,7 +47,7 @@ func TestRefusals(t *testing.T) {
 		"report.json exists":                   {NewCommand("1.0"), []string{"--report", filepath.Join(dir, "report.json")}},
 		"read node policy " + policy.Path(dir): {NewCapabilitiesCommand("1.0"), []string{"--state-dir", dir}},
 	} {
-		if out, err := combinedOutput(t, test.command, test.args...); err == nil || !strings.Contains(err.Error(), want) || out != "" {
+		if out, err := runCLI(t, test.command, test.args...); err == nil || !strings.Contains(err.Error(), want) || out != "" {
 			t.Errorf("%s: %v %s", want, err, out)
 		}
 	}
@@ -72,7 +72,7 @@ func emptyNode(dir string) []string {
 func TestDoctorOnAnEmptyNode(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	out, err := combinedOutput(t, NewCommand("1.0"), append(emptyNode(dir), "--state-dir", filepath.Join(dir, "state"))...)
+	out, err := runCLI(t, NewCommand("1.0"), append(emptyNode(dir), "--state-dir", filepath.Join(dir, "state"))...)
 	if err == nil || !strings.Contains(out, "a standalone node that is not set up") || !strings.Contains(out, "containerd does not answer") {
 		t.Errorf("%v\n%s", err, out)
 	}
@@ -114,7 +114,7 @@ func TestReportHasNoSecret(t *testing.T) {
 			apply(t, filepath.Join(dir, "config.yaml"), state)
 			write(invalid)
 			file := filepath.Join(dir, "report.json")
-			out, err := combinedOutput(t, NewCommand("1.0"), append(emptyNode(dir), "--state-dir", state, "--report", file)...)
+			out, err := runCLI(t, NewCommand("1.0"), append(emptyNode(dir), "--state-dir", state, "--report", file)...)
 			if err == nil || !strings.Contains(out, "wrote "+file) {
 				t.Fatalf("%v\n%s", err, out)
 			}
@@ -248,8 +248,8 @@ func apply(t *testing.T, file, stateDir string) {
 	testutil.NoError(t, err, config.Install(stateDir, compiled))
 }
 
-// combinedOutput runs a command and returns what it printed.
-func combinedOutput(t *testing.T, command *cobra.Command, args ...string) (output string, err error) {
+// runCLI runs a command and returns what it printed.
+func runCLI(t *testing.T, command *cobra.Command, args ...string) (output string, err error) {
 	t.Helper()
 	stdout, stderr, err := containerdtest.Run(t, command, args...)
 	return stdout + stderr, err

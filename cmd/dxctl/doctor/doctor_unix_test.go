@@ -67,7 +67,7 @@ func TestDoctorOnADiskThatHangs(t *testing.T) {
 		pipe := filepath.Join(state, name)
 		testutil.NoError(t, os.Mkdir(state, 0o700), syscall.Mkfifo(pipe, 0o600))
 		args := append(emptyNode(dir), "--state-dir", state, "--timeout", "300ms")
-		out, err := combinedOutput(t, NewCommand("1.0"), args...)
+		out, err := runCLI(t, NewCommand("1.0"), args...)
 		if err == nil || !strings.Contains(out, want) {
 			t.Errorf("%v\n%s", err, out)
 		}
@@ -92,7 +92,7 @@ func TestDoctorInAContainer(t *testing.T) {
 	apply(t, file, state)
 	const device, tools = "problem devices: A", "problem permissions: /tools"
 	for hostRoot, want := range map[string][2]bool{"/": {false, true}, mounted: {true, false}} {
-		out, err := combinedOutput(t, NewCommand("1.0"), append(emptyNode(dir), "--state-dir", state, "--host-root", hostRoot)...)
+		out, err := runCLI(t, NewCommand("1.0"), append(emptyNode(dir), "--state-dir", state, "--host-root", hostRoot)...)
 		if got := [2]bool{strings.Contains(out, device), strings.Contains(out, tools)}; err == nil || got != want {
 			t.Errorf("%s: %v\n%s", hostRoot, err, out)
 		}
@@ -133,7 +133,7 @@ func TestDoctorOfDamagedFiles(t *testing.T) {
 		dir := t.TempDir()
 		path := filepath.Join(dir, "state", file)
 		testutil.WriteFile(t, path, "{", 0o600)
-		out, err := combinedOutput(t, NewCommand("1.0"), append(emptyNode(dir), "--state-dir", filepath.Join(dir, "state"))...)
+		out, err := runCLI(t, NewCommand("1.0"), append(emptyNode(dir), "--state-dir", filepath.Join(dir, "state"))...)
 		if err == nil || !strings.Contains(out, want+path) {
 			t.Errorf("%v\n%s", err, out)
 		}

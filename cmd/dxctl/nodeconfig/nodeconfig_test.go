@@ -58,7 +58,7 @@ func TestConfigCheck(t *testing.T) {
 		"another plugin's": {[]string{other}, nil, other + " is a configuration of another device plugin (nvidia): run 'dxctl config convert --from nvidia " + other + "'"},
 		"no file":          {[]string{invalid + ".none"}, nil, invalid + ".none: "},
 	} {
-		out, err := combinedOutput(t, append([]string{"check"}, test.args...)...)
+		out, err := runCLI(t, append([]string{"check"}, test.args...)...)
 		if test.wantErr == "" && err != nil || test.wantErr != "" && (err == nil || !strings.Contains(err.Error(), test.wantErr)) {
 			t.Errorf("%s: %v\n%s", name, err, out)
 		}
@@ -88,17 +88,17 @@ func TestConfigCheckNode(t *testing.T) {
 func TestConfigConvert(t *testing.T) {
 	t.Parallel()
 	file := privateFile(t, "wddm.yaml", "multitenancy: 2\n")
-	if out, err := combinedOutput(t, "convert", "--from", "tensorworks", file); err != nil || !strings.HasPrefix(out, configHead) {
+	if out, err := runCLI(t, "convert", "--from", "tensorworks", file); err != nil || !strings.HasPrefix(out, configHead) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	for _, test := range []struct{ file, from, want string }{
 		{file, "nvidia", "convert " + file + ": not a configuration of NVIDIA's device plugin"}, {file + ".none", "nvidia", "no such file"}, {file, "amd", "want tensorworks or nvidia"},
 	} {
-		if out, err := combinedOutput(t, "convert", "--from", test.from, test.file); err == nil || !strings.Contains(err.Error(), test.want) {
+		if out, err := runCLI(t, "convert", "--from", test.from, test.file); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%v, want %s\n%s", err, test.want, out)
 		}
 	}
-	if _, err := combinedOutput(t, "convert", file); err == nil || !strings.Contains(err.Error(), `required flag(s) "from"`) {
+	if _, err := runCLI(t, "convert", file); err == nil || !strings.Contains(err.Error(), `required flag(s) "from"`) {
 		t.Error(err)
 	}
 }
@@ -109,7 +109,7 @@ func TestConfigApplyAndShow(t *testing.T) {
 	file := configFile(t, "replicas: 4\npreset: microsoft\n")
 	stateDir := filepath.Join(t.TempDir(), "state")
 	apply := func(args ...string) (string, error) {
-		return combinedOutput(t, append([]string{"apply", "--config", file, "--state-dir", stateDir, "--inventory", inventory}, args...)...)
+		return runCLI(t, append([]string{"apply", "--config", file, "--state-dir", stateDir, "--inventory", inventory}, args...)...)
 	}
 	const what = "microsoft.com/directx by 1 rule; 1 GPU in "
 	for _, verb := range []string{"applied", "already in force"} {
@@ -122,16 +122,16 @@ func TestConfigApplyAndShow(t *testing.T) {
 	}
 	// What is shown has its origin, and is a configuration that compiles to the same policy.
 	for _, format := range []string{"yaml", "json"} {
-		out, err := combinedOutput(t, "show", "--state-dir", stateDir, "-o", format)
+		out, err := runCLI(t, "show", "--state-dir", stateDir, "-o", format)
 		if err != nil || strings.Contains(out, "# "+policy.Path(stateDir)+", compiled from "+file) != (format == "yaml") {
 			t.Errorf("%v\n%s", err, out)
 		}
 		shown := privateFile(t, "shown.yaml", out)
-		if out, err := combinedOutput(t, "apply", "--config", shown, "--state-dir", filepath.Join(t.TempDir(), "state")); err != nil || out != "applied: "+what+inventory+"\n" {
+		if out, err := runCLI(t, "apply", "--config", shown, "--state-dir", filepath.Join(t.TempDir(), "state")); err != nil || out != "applied: "+what+inventory+"\n" {
 			t.Errorf("%s: %v\n%s", format, err, out)
 		}
 	}
-	if out, err := combinedOutput(t, "show", "--state-dir", stateDir+".none"); err != nil || !strings.HasPrefix(out, "# "+policy.Path(stateDir+".none")+" does not exist: the defaults are in force.\n") {
+	if out, err := runCLI(t, "show", "--state-dir", stateDir+".none"); err != nil || !strings.HasPrefix(out, "# "+policy.Path(stateDir+".none")+" does not exist: the defaults are in force.\n") {
 		t.Errorf("%v\n%s", err, out)
 	}
 
@@ -150,13 +150,13 @@ func TestConfigApplyAndShow(t *testing.T) {
 	if after, err := os.ReadFile(policy.Path(stateDir)); err != nil || string(after) != string(before) {
 		t.Errorf("the policy has changed: %v\n%s", err, after)
 	}
-	if out, err := combinedOutput(t, "apply", "--config", file+".none", "--state-dir", stateDir); !errors.Is(err, fs.ErrNotExist) {
+	if out, err := runCLI(t, "apply", "--config", file+".none", "--state-dir", stateDir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no file: %v\n%s", err, out)
 	}
 }
 
-// combinedOutput runs a command and returns what it printed.
-func combinedOutput(t *testing.T, args ...string) (output string, err error) {
+// runCLI runs a command and returns what it printed.
+func runCLI(t *testing.T, args ...string) (output string, err error) {
 	t.Helper()
 	stdout, stderr, err := containerdtest.Run(t, NewCommand(), args...)
 	return stdout + stderr, err

@@ -151,14 +151,9 @@ func (o *configureOptions) plan(ctx context.Context) (c plannedChange, err error
 	if c.file.Pending > 0 && runningErr == nil && isFileLoaded(c.file.text, release, running.Handlers) {
 		c.file.Pending = 0 // Containerd has started with the edits. A later failure must not undo them.
 	}
-	settings := containerdconfig.Settings{Release: release, Handlers: o.handlers, AddHandler: o.addHandler, NRI: !o.noNRI && o.OS != "windows"}
-	if !o.noShim {
-		realShim, err := policy.ReadRealShim(o.stateDir)
-		if err != nil {
-			return c, err
-		}
-		settings.Shim = o.shim()
-		settings.RealShim, _ = shimfile.FindRealShim(o.shim(), realShim) // The path is enough to compare it.
+	settings, err := o.settings(release)
+	if err != nil {
+		return c, err
 	}
 	if c.new, err = containerdconfig.Configure(c.file.text, settings); err != nil {
 		return c, withFileName(o.ConfigFile, err)
@@ -170,14 +165,8 @@ func (o *configureOptions) plan(ctx context.Context) (c plannedChange, err error
 	if err := errors.Join(o.CheckImports(config, release)...); err != nil {
 		return c, err
 	}
-	if !o.noShim {
-		if _, err := os.Stat(o.shim()); err != nil {
-			return c, fmt.Errorf("the shim does not exist, so no container would start: %w; run 'dxctl runtime install' first", err)
-		}
-	}
 	c.isLoaded = len(c.new.Edits) == 0 && c.file.Pending == 0 && !c.file.RestartDue && runningErr == nil && checkHandlers(running.Handlers, c.new.Handlers, o.shim()) == nil
-	c.restart = o.allowRestart && !c.isLoaded
-	if !c.restart {
+	if c.restart = o.allowRestart && !c.isLoaded; !c.restart {
 		return c, nil
 	}
 	c.attempt = fmt.Sprintf("%x", sha256.Sum256(fmt.Appendf(nil, "%q %q %q %v", c.file.path, c.new.Text, o.service(), o.restartTimeout)))
@@ -188,6 +177,22 @@ func (o *configureOptions) plan(ctx context.Context) (c plannedChange, err error
 		err = fmt.Errorf("%s was not changed: %w", c.file.path, err)
 	}
 	return c, err
+}
+
+func (o *configureOptions) settings(release containerdconfig.Release) (s containerdconfig.Settings, err error) {
+	s = containerdconfig.Settings{Release: release, Handlers: o.handlers, AddHandler: o.addHandler, NRI: !o.noNRI && o.OS != "windows"}
+	if o.noShim {
+		return s, nil
+	}
+	if _, err := os.Stat(o.shim()); err != nil {
+		return s, fmt.Errorf("the shim does not exist, so no container would start: %w; run 'dxctl runtime install' first", err)
+	}
+	realShim, err := policy.ReadRealShim(o.stateDir)
+	if err == nil {
+		s.Shim = o.shim()
+		s.RealShim, _ = shimfile.FindRealShim(s.Shim, realShim) // The path is enough to compare it.
+	}
+	return s, err
 }
 
 // write records the change and writes the file. If this run is killed, the next one continues it.

@@ -81,7 +81,7 @@ func TestDevicesForms(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			out, err := combinedOutput(t, append([]string{"devices", "--inventory", inventory, "--config", byClass}, args...)...)
+			out, err := runCLI(t, append([]string{"devices", "--inventory", inventory, "--config", byClass}, args...)...)
 			testutil.NoError(t, err)
 			golden(t, name, out)
 		})
@@ -115,7 +115,7 @@ func TestDevicesOutput(t *testing.T) {
 		if runtime.GOOS == "windows" && (test.args == nil || test.args[0] == "--host-root") {
 			continue
 		}
-		out, err := combinedOutput(t, append([]string{"devices"}, test.args...)...)
+		out, err := runCLI(t, append([]string{"devices"}, test.args...)...)
 		failed := err != nil && strings.Contains(err.Error(), test.err) && out == ""
 		if test.err == "" && (err != nil || !strings.Contains(out, test.want)) || test.err != "" && !failed {
 			t.Errorf("%s: %v: %q", name, err, out)

@@ -49,7 +49,7 @@ func transcript(t *testing.T, dir string, lines ...string) string {
 	for _, line := range lines {
 		args := strings.Fields(line)
 		more := []string{"--inventory", inventory, "--config", configFile(t, mountsFiles)}
-		out, err := combinedOutput(t, append(args[:1:1], append(more, args[1:]...)...)...)
+		out, err := runCLI(t, append(args[:1:1], append(more, args[1:]...)...)...)
 		fmt.Fprintf(&b, "$ dxctl %s\n%s", line, out)
 		if err != nil {
 			fmt.Fprintf(&b, "dxctl: %v\n", err)

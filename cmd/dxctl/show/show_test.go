@@ -26,8 +26,8 @@ func runCommand(t *testing.T, stdin string, args ...string) (stdout, stderr stri
 	return containerdtest.Run(t, command, args...)
 }
 
-// combinedOutput runs a command and returns what it printed.
-func combinedOutput(t *testing.T, args ...string) (output string, err error) {
+// runCLI runs a command and returns what it printed.
+func runCLI(t *testing.T, args ...string) (output string, err error) {
 	t.Helper()
 	stdout, stderr, err := runCommand(t, "", args...)
 	return stderr + stdout, err
@@ -50,7 +50,7 @@ func TestCompletionOfGPUs(t *testing.T) {
 		`ROOT\BASICRENDER\0000`:                  {"devices", ""},
 	} {
 		args = slices.Insert(args, 1, "--inventory", inventory, "--state-dir", t.TempDir())
-		if out, err := combinedOutput(t, append([]string{cobra.ShellCompRequestCmd}, args...)...); err != nil || !strings.Contains(out, "\n"+want) && !strings.HasPrefix(out, want) {
+		if out, err := runCLI(t, append([]string{cobra.ShellCompRequestCmd}, args...)...); err != nil || !strings.Contains(out, "\n"+want) && !strings.HasPrefix(out, want) {
 			t.Errorf("%v: %v\n%s", args, err, out)
 		}
 	}

@@ -209,7 +209,7 @@ func TestSpecRefusals(t *testing.T) {
 		t.Errorf("standard input: %v", err)
 	}
 	broken := b.file(t, "config.yaml", "x: [")
-	if out, err := combinedOutput(t, "spec", plain, "--gpus", "0", "--config", broken); err == nil || !strings.Contains(err.Error(), broken) {
+	if out, err := runCLI(t, "spec", plain, "--gpus", "0", "--config", broken); err == nil || !strings.Contains(err.Error(), broken) {
 		t.Errorf("%v %s", err, out)
 	}
 }
@@ -218,7 +218,7 @@ func TestSpecRefusals(t *testing.T) {
 func TestSpecOfTheSampleBundle(t *testing.T) {
 	t.Parallel()
 	deployments := filepath.Join("..", "..", "..", "deployments")
-	out, err := combinedOutput(t, "spec", filepath.Join(deployments, "examples", "bundle"), "--gpus", "0",
+	out, err := runCLI(t, "spec", filepath.Join(deployments, "examples", "bundle"), "--gpus", "0",
 		"--inventory", filepath.Join(deployments, "inventory", "windows-g4dn.yaml"), "--assume-files", "--config", configFile(t, mountsFiles))
 	if err != nil || !strings.Contains(out, `+      {"id":"PCIROOT(0)`) || !strings.Contains(out, "nvcuda.dll") {
 		t.Errorf("%v\n%s", err, out)

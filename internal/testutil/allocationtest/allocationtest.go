@@ -3,7 +3,6 @@ package allocationtest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 
@@ -15,9 +14,7 @@ import (
 func Open(t testing.TB, dir string) *allocation.Recorder {
 	t.Helper()
 	recorder, err := allocation.OpenRecorder(context.Background(), dir, testutil.Quiet())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	t.Cleanup(func() { _ = recorder.Close() })
 	return recorder
 }
@@ -32,8 +29,6 @@ func Record(t testing.TB, dir, resource string, instanceIDs ...string) allocatio
 		replicas = append(replicas, allocation.Replica{ID: fmt.Sprintf("%s::%d", id, i), InstanceID: id})
 	}
 	token, err := recorder.Record(context.Background(), allocation.Record{Resource: resource, Replicas: replicas})
-	if err = errors.Join(err, recorder.Close()); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err, recorder.Close())
 	return token
 }
