@@ -79,13 +79,14 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 	if err != nil {
 		return fmt.Errorf("nothing was changed: %w", err)
 	}
-	if !changed {
-		fmt.Fprintf(stderr, "%s has no changes to undo\n", o.ConfigFile)
-	} else if err := file.restore(text); err != nil {
-		return errors.Join(err, file.save(o.stateDir)) // A restart is due only if it was before.
-	} else {
-		fmt.Fprintf(stderr, "restored %s\n", o.ConfigFile)
+	message := "%s has no changes to undo\n"
+	if changed {
+		if err := file.restore(text); err != nil {
+			return errors.Join(err, file.save(o.stateDir)) // A restart is due only if it was before.
+		}
+		message = "restored %s\n"
 	}
+	fmt.Fprintf(stderr, message, o.ConfigFile)
 	switch {
 	case restart:
 		if err := o.restart(ctx, stderr); err != nil {
