@@ -1,7 +1,9 @@
 package noderuntime
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"reflect"
 	"time"
@@ -64,13 +66,14 @@ func recordPath(stateDir string) string { return filepath.Join(stateDir, recordN
 
 // readRecord returns the record of a state directory, which is empty if there is no file.
 func readRecord(stateDir string) (changeRecord, error) {
-	path, r := recordPath(stateDir), changeRecord{Format: recordFormat}
-	err := statefile.Read(path, &r)
-	if err == nil && r.Format != recordFormat {
-		err = fmt.Errorf("the record %s has the unknown format %d", path, r.Format)
-	}
-	if err != nil {
+	path, r := recordPath(stateDir), changeRecord{}
+	switch err := statefile.Read(path, &r); {
+	case errors.Is(err, fs.ErrNotExist):
+		return changeRecord{Format: recordFormat}, nil
+	case err != nil:
 		return changeRecord{}, err
+	case r.Format != recordFormat:
+		return changeRecord{}, fmt.Errorf("the record %s has the unknown format %d", path, r.Format)
 	}
 	r.Pending = min(max(r.Pending, 0), len(r.Edits)) // An administrator may have edited the file.
 	return r, nil

@@ -53,7 +53,7 @@ func TestRecord(t *testing.T) {
 	if err := errors.Join(c.save(state), forgetFailure(state)); err != nil || durable.Exists(state) || isConfigured(state) {
 		t.Errorf("the record or the state directory is left: %v", err)
 	}
-	for text, want := range map[string]string{`{"format": 2}`: "unknown format 2", "{": "read the record"} {
+	for text, want := range map[string]string{`{"format": 2}`: "unknown format 2", "{}": "unknown format 0", "null": "unknown format 0", "{": "read the record"} {
 		testutil.NoError(t, os.MkdirAll(state, 0o700), os.WriteFile(recordPath(state), []byte(text), 0o600))
 		if r, err := readRecord(state); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %+v, %v", text, r, err)

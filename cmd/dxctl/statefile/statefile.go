@@ -4,9 +4,7 @@ package statefile
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -14,13 +12,10 @@ import (
 	"github.com/directx-nri/directx-nri/internal/durable"
 )
 
-// Read reads a file into content, which is unchanged if the file does not exist. It returns an error
-// if other users can write the file, because a privileged program acts on its content.
+// Read reads a file into content. It returns an error if other users can write the file, because a
+// privileged program acts on its content.
 func Read(path string, content any) error {
 	text, err := durable.Read(path, math.MaxInt64)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
 	if err == nil {
 		err = durable.CheckFile(path)
 	}
