@@ -488,7 +488,7 @@ func TestRender(t *testing.T) {
 	} {
 		want, err := compile(t, "windows", text)
 		testutil.NoError(t, err)
-		rendered, err := Render(want, policy.Default())
+		rendered, err := Render(want)
 		testutil.NoError(t, err)
 		got, err := compile(t, "windows", string(rendered))
 		if diff := cmp.Diff(want, got); err != nil || diff != "" {

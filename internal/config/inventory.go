@@ -2,7 +2,6 @@ package config
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -118,8 +117,12 @@ func (i inventoryDevice) build(d *yamlDocument, path string, seen uniqueValues) 
 		Integrated: i.Integrated, Detachable: i.Detachable, SupportsDisplay: i.Display, SupportsCompute: i.Compute,
 		System32: i.RuntimeFiles.System32, SysWOW64: i.RuntimeFiles.SysWOW64, DeviceNodes: i.Linux.DeviceNodes, Libraries: i.Linux.Libraries,
 	}
-	d.check(path+".instanceID", checkInstanceID(i.InstanceID))
-	d.check(path+".locationPath", checkLocationPath(i.LocationPath))
+	if strings.Contains(i.InstanceID, "::") || strings.HasSuffix(i.InstanceID, ":") {
+		d.errorf(path+".instanceID", `"::", or ":" at the end: replica IDs use "::" as their separator`)
+	}
+	if part := notHexadecimal.FindString(i.LocationPath); part != "" {
+		d.errorf(path+".locationPath", "%s is not hexadecimal", part)
+	}
 	if inID := dev.VendorID; i.VendorID != 0 {
 		if dev.VendorID = i.VendorID; inID != 0 && inID != dev.VendorID {
 			d.errorf(path+".vendorID", "0x%04X is not the vendor in the instance ID, 0x%04X", uint16(i.VendorID), uint16(inID))
@@ -170,23 +173,9 @@ func setDestinations(d *yamlDocument, path string, files []discovery.RuntimeFile
 	}
 }
 
-func checkInstanceID(id string) error {
-	if strings.Contains(id, "::") || strings.HasSuffix(id, ":") {
-		return errors.New(`"::", or ":" at the end: replica IDs use "::" as their separator`)
-	}
-	return nil
-}
-
 // notHexadecimal finds an argument of PCIROOT or PCI that is not hexadecimal.
 // https://learn.microsoft.com/windows-hardware/drivers/install/devpkey-device-locationpaths
 var notHexadecimal = regexp.MustCompile(`(?i)\bPCI(ROOT)?\([0-9A-F]*[^0-9A-F)]`)
-
-func checkLocationPath(text string) error {
-	if part := notHexadecimal.FindString(text); part != "" {
-		return fmt.Errorf("%s is not hexadecimal", part)
-	}
-	return nil
-}
 
 // parsePCIAddress returns the parts of segment:bus:device.function, all hexadecimal.
 func parsePCIAddress(text string) (bus, address *uint32) {

@@ -3,6 +3,7 @@ package config
 import (
 	"bytes"
 	"errors"
+	"reflect"
 	"slices"
 
 	"go.yaml.in/yaml/v3"
@@ -10,13 +11,12 @@ import (
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
-// Render returns the text of a config.yaml that compiles to p. Values that equal those of defaults
-// have a comment.
-func Render(p, defaults policy.Policy) ([]byte, error) {
-	unmarked := configurationOf(defaults)
-	unmarked.APIVersion, unmarked.Kind = "", "" // These values are not marked.
+// Render returns the text of a config.yaml that compiles to p. Values that are defaults have a comment.
+func Render(p policy.Policy) ([]byte, error) {
+	defaults := configurationOf(policy.Default())
+	defaults.APIVersion, defaults.Kind = "", "" // These values are not marked.
 	var root, defaultRoot yaml.Node
-	if err := errors.Join(root.Encode(configurationOf(p)), defaultRoot.Encode(unmarked)); err != nil {
+	if err := errors.Join(root.Encode(configurationOf(p)), defaultRoot.Encode(defaults)); err != nil {
 		return nil, err
 	}
 	markDefaults(&root, &defaultRoot)
@@ -37,16 +37,13 @@ func markDefaults(mapping, defaults *yaml.Node) {
 		case defaultValue == nil:
 		case value.Kind == yaml.MappingNode:
 			markDefaults(value, defaultValue)
-		case equal(value, defaultValue) && value.Kind == yaml.ScalarNode:
+		case !reflect.DeepEqual(value, defaultValue):
+		case value.Kind == yaml.ScalarNode:
 			value.LineComment = "default"
-		case equal(value, defaultValue):
+		default:
 			key.LineComment = "default"
 		}
 	}
-}
-
-func equal(a, b *yaml.Node) bool {
-	return a.Kind == b.Kind && a.Value == b.Value && slices.EqualFunc(a.Content, b.Content, equal)
 }
 
 // configurationOf returns the content of a config.yaml that compiles to p.

@@ -242,7 +242,7 @@ defaults. Warns about files that have changed since.`,
 
 // printPolicy prints the policy in stateDir as a configuration. JSON has no comments.
 func printPolicy(stdout io.Writer, output string, p policy.Policy, stateDir string) error {
-	text, err := config.Render(p, policy.Default())
+	text, err := config.Render(p)
 	if err != nil {
 		return err
 	}
