@@ -3,10 +3,8 @@ package config
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"path/filepath"
 	"reflect"
-	"slices"
 	"strings"
 
 	"github.com/directx-nri/directx-nri/internal/allocation"
@@ -24,7 +22,7 @@ func (c Compiler) build(d *yamlDocument, f Configuration) policy.Policy {
 		d.errorf("injection", "containerd calls no NRI plugin on Windows: use shim or kubelet")
 	}
 	p.ExtraMounts = c.buildExtraMounts(d, p.ExtraMounts)
-	p.RuntimeFiles = buildRuntimeFiles(d, f.RuntimeFiles)
+	buildRuntimeFiles(d, p.RuntimeFiles)
 	p.Resources = buildResources(d, f)
 	for path, value := range map[string]string{"inventory": f.Inventory, "shim.log": f.Shim.Log} {
 		if value != "" && !c.isAbs(value) {
@@ -137,32 +135,17 @@ func covers(m, n policy.Match) bool {
 	return reflect.DeepEqual(m, n) || reflect.DeepEqual(m, policy.Match{Kind: m.Kind}) && (m.Kind == "" || m.Kind == n.Kind)
 }
 
-// buildRuntimeFiles returns the built-in entries that are not disabled, and those of the
-// configuration in the order of their vendor IDs.
-func buildRuntimeFiles(d *yamlDocument, byVendor map[string]vendorFiles) []policy.RuntimeFileRule {
-	list := policy.DefaultRuntimeFiles()
-	vendorID := func(key string) uint16 {
-		id, _ := parseVendor(key) // It cannot fail, because the decoder has checked the keys.
-		return id
-	}
-	for _, key := range slices.SortedFunc(maps.Keys(byVendor), func(a, b string) int { return cmp.Compare(vendorID(a), vendorID(b)) }) {
-		files := byVendor[key]
-		files.Vendor = vendorID(key)
-		if files.Defaults != nil && !*files.Defaults {
-			list = slices.DeleteFunc(list, func(r policy.RuntimeFileRule) bool { return r.BuiltIn && r.Vendor == files.Vendor })
-		}
+// buildRuntimeFiles checks the files that the configuration adds, and sets their directories.
+func buildRuntimeFiles(d *yamlDocument, byVendor map[policy.Vendor]policy.RuntimeFiles) {
+	for vendor, files := range byVendor {
 		for i, file := range files.Add {
 			files.Add[i].Directory = cmp.Or(file.Directory, policy.System32)
 			if file.Destination != "" && winpath.HasWildcard(file.Source) {
-				d.errorf(fmt.Sprintf("runtimeFiles.%s.add[%d]", key, i),
-					"a source with wildcards can be several files, which cannot have one destination: remove the destination, or use a source without * and ?")
+				d.errorf(fmt.Sprintf("runtimeFiles.%s.add[%d]", vendor, i), "a source with wildcards can be several files, "+
+					"which cannot have one destination: remove the destination, or use a source without * and ?")
 			}
 		}
-		if len(files.Remove)+len(files.Add) > 0 {
-			list = append(list, files.RuntimeFileRule)
-		}
 	}
-	return list
 }
 
 // buildExtraMounts checks m, and returns it with clean paths and the default of Sources.

@@ -97,7 +97,7 @@ func TestCompileEverything(t *testing.T) {
 		Source: policy.Source{Inventory: `C:\i.yaml`},
 		Resources: []policy.Resource{{
 			Name: "example.com/big", Match: policy.Match{
-				Kind: "display", Vendors: []uint16{0x10DE, 0x1A03, 0x10DE}, Descriptions: []string{"NVIDIA Tesla*", "*A10?"}, LocationPaths: []string{"PCIROOT(0)#*"},
+				Kind: "display", Vendors: []policy.Vendor{0x10DE, 0x1A03, 0x10DE}, Descriptions: []string{"NVIDIA Tesla*", "*A10?"}, LocationPaths: []string{"PCIROOT(0)#*"},
 				DedicatedMemory: policy.MemoryBounds{Min: 8 << 30, Max: 16 << 30},
 				DriverVersion:   policy.DriverBounds{Min: policy.DriverVersion{31}, Max: policy.DriverVersion{32, 65535, 65535, 65535}},
 				Integrated:      &no, Detachable: &yes,
@@ -107,12 +107,12 @@ func TestCompileEverything(t *testing.T) {
 			Name: "directx.microsoft.com/display", Match: policy.Match{Kind: "display"}, Replicas: 2, AllocationPolicy: policy.Distributed, MixedDrivers: policy.RefuseMixed,
 		}},
 		Assignment: policy.AssignByClass, DriverFiles: policy.FilesNone, Injection: policy.InjectByKubelet,
-		RuntimeFiles: append(policy.DefaultRuntimeFiles(),
-			policy.RuntimeFileRule{Vendor: 0x10DE, Remove: []string{"nvidia-smi.exe", `bin\*.dll`}, Add: []policy.AddedFile{
+		RuntimeFiles: map[policy.Vendor]policy.RuntimeFiles{
+			0x10DE: {Remove: []string{"nvidia-smi.exe", `bin\*.dll`}, Add: []policy.AddedFile{
 				{Source: "tool.exe", Directory: "System32"}, {Source: `x32\*.dll`, Directory: "SysWOW64"}, {Source: "a.exe", Directory: "System32", Destination: "b.exe"},
 			}},
-			policy.RuntimeFileRule{Vendor: 0x8086, Add: []policy.AddedFile{{Source: "i.exe", Directory: "System32"}}},
-		),
+			0x8086: {Add: []policy.AddedFile{{Source: "i.exe", Directory: "System32"}}},
+		},
 		ExtraMounts: policy.ExtraMounts{
 			Sources: policy.MountHostDirectories, HostDirectories: []string{`D:\models`, `C:\Tools\x`}, Destinations: []string{`C:\app`, `C:\Windows\System32`}, Max: 4, Configured: true,
 		},
@@ -289,7 +289,8 @@ func TestCompileRefuses(t *testing.T) {
 		"file with an end":   {head + "runtimeFiles: {amd: {add: ['a.exe.']}}\n", "runtimeFiles.amd.add[0]"},
 		"directory":          {head + "runtimeFiles: {amd: {add: [{source: a, directory: drivers}]}}\n", "directory: "},
 		"destination a path": {head + "runtimeFiles: {amd: {add: [{source: a, destination: 'b\\c'}]}}\n", "is not a file name"},
-		"one for several":    {head + "runtimeFiles: {amd: {add: [{source: '*.dll', destination: b}]}}\n", "several files"},
+		"one for several": {head + "runtimeFiles:\n  0x1002:\n    add:\n    - {source: '*.dll', destination: b}\n",
+			"config.yaml:6: runtimeFiles.amd.add[0]: a source with wildcards can be several files"},
 
 		"no host directory":     {head + "extraMounts: {sources: host-directories}\n", "config.yaml:3: extraMounts.sources: host-directories needs extraMounts.hostDirectories"},
 		"max":                   {head + "extraMounts: {max: 1025}\n", "extraMounts.max"},

@@ -84,22 +84,22 @@ func (d *yamlDocument) decodeStruct(path string, mapping *yaml.Node, v reflect.V
 	}
 }
 
-// decodeMap decodes a mapping whose keys have the format of l.
+// decodeMap decodes a mapping whose keys have the format of l. The paths of the values have the
+// decoded keys.
 func (d *yamlDocument) decodeMap(path string, mapping *yaml.Node, v reflect.Value, l limits) {
 	v.Set(reflect.MakeMap(v.Type()))
 	values, names := entries(mapping), map[any]string{}
 	for _, name := range slices.Sorted(maps.Keys(values)) {
-		path := join(path, name)
-		d.lines[path] = values[name].Line
+		d.lines[join(path, name)] = values[name].Line
 		key, err := parseFormat(l.format, name)
 		if other := names[key]; err == nil && other != "" {
 			err = fmt.Errorf("the same as %s: remove one of them", other)
 		}
-		if d.check(path, err) {
+		if d.check(join(path, name), err) {
 			names[key] = name
 			value := reflect.New(v.Type().Elem()).Elem()
-			d.decodeValue(path, values[name], value, limits{})
-			v.SetMapIndex(reflect.ValueOf(name), value)
+			d.decodeValue(join(path, fmt.Sprint(key)), values[name], value, limits{})
+			v.SetMapIndex(reflect.ValueOf(key), value)
 		}
 	}
 }

@@ -18,16 +18,6 @@ type Configuration struct {
 	Replicas int `yaml:"replicas,omitempty" jsonschema:"default=1,minimum=1,maximum=1024"`
 
 	policy.Policy `yaml:",inline"`
-
-	// RuntimeFiles change the driver files of containers, by vendor: amd, intel, microsoft, nvidia, qualcomm, or a PCI vendor ID such as 0x10DE.
-	RuntimeFiles map[string]vendorFiles `yaml:"runtimeFiles,omitempty" jsonschema:"format=vendor"`
-}
-
-type vendorFiles struct {
-	// Adds the built-in files: for nvidia, nvidia-smi.exe and the 64-bit and 32-bit vulkaninfo.exe.
-	Defaults *bool `yaml:"defaults,omitempty" jsonschema:"default=true"`
-
-	policy.RuntimeFileRule `yaml:",inline"`
 }
 
 // defaultConfiguration returns the defaults of the keys. It has none of the defaults that depend on

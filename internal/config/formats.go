@@ -95,19 +95,19 @@ func checkResource(name string) error {
 // parseVendor returns a PCI vendor ID. Numbers without 0x are decimal, because Helm writes all numbers
 // so (4318 is 0x10DE). parseVendor refuses 0, and ambiguous numbers: with a leading zero, and a known
 // vendor's hexadecimal digits without 0x (8086).
-func parseVendor(text string) (uint16, error) {
+func parseVendor(text string) (policy.Vendor, error) {
 	vendors := policy.VendorIDs()
 	if id, ok := vendors[text]; ok {
 		return id, nil
 	}
 	n, err := strconv.ParseUint(text, 0, 16)
 	digits, hexErr := strconv.ParseUint(text, 16, 16)
-	without0x := hexErr == nil && slices.Contains(slices.Collect(maps.Values(vendors)), uint16(digits))
+	without0x := hexErr == nil && slices.Contains(slices.Collect(maps.Values(vendors)), policy.Vendor(digits))
 	if err != nil || n == 0 || len(text) > 1 && text[0] == '0' && !strings.ContainsAny(text[1:2], "xX") || without0x {
 		choices := append(slices.Sorted(maps.Keys(vendors)), "a PCI vendor ID such as 0x10DE")
 		return 0, fmt.Errorf("%q is not a vendor: %s", text, cli.WantOneOf(text, choices))
 	}
-	return uint16(n), nil
+	return policy.Vendor(n), nil
 }
 
 // parseMemory returns a number of bytes, which may have a unit: 15Gi, 15GiB, 16106127360.

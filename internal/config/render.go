@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"reflect"
-	"slices"
 
 	"go.yaml.in/yaml/v3"
 
@@ -48,25 +47,9 @@ func markDefaults(mapping, defaults *yaml.Node) {
 
 // configurationOf returns the content of a config.yaml that compiles to p.
 func configurationOf(p policy.Policy) Configuration {
-	f := Configuration{APIVersion: APIVersion, Kind: Kind, Inventory: p.Source.Inventory, Policy: p, RuntimeFiles: vendorsOf(p.RuntimeFiles)}
+	f := Configuration{APIVersion: APIVersion, Kind: Kind, Inventory: p.Source.Inventory, Policy: p}
 	if !p.ExtraMounts.Configured {
 		f.ExtraMounts.Sources = ""
 	}
 	return f
-}
-
-// vendorsOf returns the value of runtimeFiles in a config.yaml that compiles to list.
-func vendorsOf(list []policy.RuntimeFileRule) map[string]vendorFiles {
-	byVendor, no := map[string]vendorFiles{}, false
-	for _, builtIn := range policy.DefaultRuntimeFiles() {
-		if !slices.ContainsFunc(list, func(r policy.RuntimeFileRule) bool { return r.BuiltIn && r.Vendor == builtIn.Vendor }) {
-			byVendor[policy.VendorName(builtIn.Vendor)] = vendorFiles{Defaults: &no}
-		}
-	}
-	for _, r := range list {
-		if name := policy.VendorName(r.Vendor); !r.BuiltIn {
-			byVendor[name] = vendorFiles{byVendor[name].Defaults, r}
-		}
-	}
-	return byVendor
 }

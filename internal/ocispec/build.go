@@ -133,12 +133,14 @@ func (b *builder) addWindows(d discovery.Device) error {
 	default:
 		b.edits.WindowsDevices = append(b.edits.WindowsDevices, specs.WindowsDevice{ID: d.LocationPath, IDType: IDTypeLocationPath})
 	}
-	rules := b.policy.RuntimeFiles
+	vendor := policy.Vendor(d.VendorID)
+	configured := b.policy.RuntimeFiles[vendor]
 	if b.policy.DriverFiles == policy.FilesNone {
 		d.System32, d.SysWOW64 = nil, nil
-		rules = slices.DeleteFunc(slices.Clone(rules), func(r policy.RuntimeFileRule) bool { return r.BuiltIn })
+	} else if configured.Defaults == nil || *configured.Defaults {
+		d = b.withRuntimeFiles(d, policy.DefaultRuntimeFiles()[vendor])
 	}
-	d = b.withRuntimeFiles(d, rules)
+	d = b.withRuntimeFiles(d, configured)
 	mounts := make([]mount, 0, len(d.System32)+len(d.SysWOW64))
 	for _, list := range []struct {
 		dir   string
@@ -224,30 +226,24 @@ func (b *builder) skip(d discovery.Device, source, reason string) {
 	b.skipped = append(b.skipped, SkippedFile{Device: d.Name(), Source: source, Reason: reason})
 }
 
-// maxFilesPerRule is how many files one entry of Add in [policy.RuntimeFileRule] can add. A pattern
+// maxFilesPerRule is how many files one entry of Add in [policy.RuntimeFiles] can add. A pattern
 // that matches more is probably a mistake, and each file is a mount.
 const maxFilesPerRule = 128
 
-// withRuntimeFiles returns d with rules applied to its files, in order. A file that the driver
-// lists, or that an earlier rule added, takes precedence over a later one of the same name.
-func (b *builder) withRuntimeFiles(d discovery.Device, rules []policy.RuntimeFileRule) discovery.Device {
-	d.System32, d.SysWOW64 = slices.Clone(d.System32), slices.Clone(d.SysWOW64)
-	for _, rule := range rules {
-		if d.VendorID == 0 || uint16(d.VendorID) != rule.Vendor {
-			continue
+// withRuntimeFiles returns d with changed files. A file that it has already takes precedence over an
+// added one of the same name.
+func (b *builder) withRuntimeFiles(d discovery.Device, changes policy.RuntimeFiles) discovery.Device {
+	isRemoved := func(f discovery.RuntimeFile) bool {
+		return slices.ContainsFunc(changes.Remove, func(pattern string) bool { return winpath.MatchPath(pattern, f.Source) })
+	}
+	d.System32 = slices.DeleteFunc(slices.Clone(d.System32), isRemoved)
+	d.SysWOW64 = slices.DeleteFunc(slices.Clone(d.SysWOW64), isRemoved)
+	for _, entry := range changes.Add {
+		list := &d.System32
+		if entry.Directory == policy.SysWOW64 {
+			list = &d.SysWOW64
 		}
-		isRemoved := func(f discovery.RuntimeFile) bool {
-			return slices.ContainsFunc(rule.Remove, func(pattern string) bool { return winpath.MatchPath(pattern, f.Source) })
-		}
-		d.System32 = slices.DeleteFunc(d.System32, isRemoved)
-		d.SysWOW64 = slices.DeleteFunc(d.SysWOW64, isRemoved)
-		for _, entry := range rule.Add {
-			list := &d.System32
-			if entry.Directory == policy.SysWOW64 {
-				list = &d.SysWOW64
-			}
-			b.addFiles(d, list, entry)
-		}
+		b.addFiles(d, list, entry)
 	}
 	return d
 }

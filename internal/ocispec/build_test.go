@@ -273,7 +273,7 @@ func TestRuntimeFilesOfTheConfiguration(t *testing.T) {
 		mostAdded = append(mostAdded, file(many[i], many[i]))
 	}
 	for name, test := range map[string]struct {
-		rules    []policy.RuntimeFileRule
+		changes  policy.RuntimeFiles
 		files    fakeFiles
 		want     []discovery.RuntimeFile
 		wow      []discovery.RuntimeFile
@@ -282,55 +282,44 @@ func TestRuntimeFilesOfTheConfiguration(t *testing.T) {
 	}{
 		"none": {want: own},
 		"added, under another name": {
-			rules: []policy.RuntimeFileRule{{Vendor: nvidia, Add: []policy.AddedFile{{Source: "vulkaninfo-x64.exe", Directory: "System32", Destination: "vulkaninfo.exe"}}}},
-			files: driver("vulkaninfo-x64.exe"), want: append(slices.Clone(own), file("vulkaninfo-x64.exe", "vulkaninfo.exe")),
+			changes: policy.RuntimeFiles{Add: []policy.AddedFile{{Source: "vulkaninfo-x64.exe", Directory: "System32", Destination: "vulkaninfo.exe"}}},
+			files:   driver("vulkaninfo-x64.exe"), want: append(slices.Clone(own), file("vulkaninfo-x64.exe", "vulkaninfo.exe")),
 		},
 		"added by a glob, in order": {
-			rules: []policy.RuntimeFileRule{{Vendor: nvidia, Add: []policy.AddedFile{{Source: `tools\*.exe`, Directory: "System32"}}}},
-			files: driver(`tools\b.exe`, `tools\A.EXE`, `tools\deep\c.exe`), want: append(slices.Clone(own), file(`tools\A.EXE`, "A.EXE"), file(`tools\b.exe`, "b.exe")),
+			changes: policy.RuntimeFiles{Add: []policy.AddedFile{{Source: `tools\*.exe`, Directory: "System32"}}},
+			files:   driver(`tools\b.exe`, `tools\A.EXE`, `tools\deep\c.exe`), want: append(slices.Clone(own), file(`tools\A.EXE`, "A.EXE"), file(`tools\b.exe`, "b.exe")),
 		},
 		"more than the most by a glob": {
-			rules: []policy.RuntimeFileRule{{Vendor: nvidia, Add: []policy.AddedFile{{Source: "f*.dll", Directory: "System32"}}}},
-			files: driver(many...), want: append(slices.Clone(own), mostAdded[:maxFilesPerRule]...), skipped: []string{"more than 128 files match"},
+			changes: policy.RuntimeFiles{Add: []policy.AddedFile{{Source: "f*.dll", Directory: "System32"}}},
+			files:   driver(many...), want: append(slices.Clone(own), mostAdded[:maxFilesPerRule]...), skipped: []string{"more than 128 files match"},
 		},
 		"for 32-bit programs": {
-			rules: []policy.RuntimeFileRule{{Vendor: nvidia, Add: []policy.AddedFile{{Source: "vulkaninfo-x86.exe", Directory: "SysWOW64"}}}},
-			files: driver("vulkaninfo-x86.exe"), want: own, wow: []discovery.RuntimeFile{file("vulkaninfo-x86.exe", "vulkaninfo-x86.exe")},
-		},
-		"another vendor's": {
-			rules: []policy.RuntimeFileRule{{Vendor: 0x1002, Add: []policy.AddedFile{{Source: "amd.exe", Directory: "System32"}}, Remove: []string{"*"}}},
-			files: driver("amd.exe"), want: own,
+			changes: policy.RuntimeFiles{Add: []policy.AddedFile{{Source: "vulkaninfo-x86.exe", Directory: "SysWOW64"}}},
+			files:   driver("vulkaninfo-x86.exe"), want: own, wow: []discovery.RuntimeFile{file("vulkaninfo-x86.exe", "vulkaninfo-x86.exe")},
 		},
 		"not on disk is no matter": {
-			rules: []policy.RuntimeFileRule{{Vendor: nvidia, Add: []policy.AddedFile{{Source: "nvidia-smi.exe", Directory: "System32"}}}},
-			want:  own, skipped: []string{"no such file"}, allMinor: true,
+			changes: policy.RuntimeFiles{Add: []policy.AddedFile{{Source: "nvidia-smi.exe", Directory: "System32"}}},
+			want:    own, skipped: []string{"no such file"}, allMinor: true,
 		},
-		"removed": {rules: []policy.RuntimeFileRule{{Vendor: nvidia, Remove: []string{"NVAPI*.dll"}}}, want: own[:1]},
+		"removed": {changes: policy.RuntimeFiles{Remove: []string{"NVAPI*.dll"}}, want: own[:1]},
 		"removed and added": {
-			rules: []policy.RuntimeFileRule{{Vendor: nvidia, Remove: []string{"nvapi64.dll"}, Add: []policy.AddedFile{{Source: "my.dll", Directory: "System32", Destination: "nvapi64.dll"}}}},
-			files: driver("my.dll"), want: append(slices.Clone(own[:1]), file("my.dll", "nvapi64.dll")),
+			changes: policy.RuntimeFiles{Remove: []string{"nvapi64.dll"}, Add: []policy.AddedFile{{Source: "my.dll", Directory: "System32", Destination: "nvapi64.dll"}}},
+			files:   driver("my.dll"), want: append(slices.Clone(own[:1]), file("my.dll", "nvapi64.dll")),
 		},
 		"what the driver lists takes precedence": {
-			rules: []policy.RuntimeFileRule{{Vendor: nvidia, Add: []policy.AddedFile{{Source: "my.dll", Directory: "System32", Destination: "NVAPI64.DLL"}}}},
-			files: driver("my.dll"), want: own, skipped: []string{"that is already nvapi64.dll"},
+			changes: policy.RuntimeFiles{Add: []policy.AddedFile{{Source: "my.dll", Directory: "System32", Destination: "NVAPI64.DLL"}}},
+			files:   driver("my.dll"), want: own, skipped: []string{"that is already nvapi64.dll"},
 		},
 		"what the driver lists, too": {
-			rules: []policy.RuntimeFileRule{{Vendor: nvidia, Add: []policy.AddedFile{{Source: "nvapi64.dll", Directory: "System32"}}}}, want: own,
-		},
-		"a later entry removes an earlier one's": {
-			rules: []policy.RuntimeFileRule{
-				{Vendor: nvidia, Add: []policy.AddedFile{{Source: "a.exe", Directory: "System32"}}},
-				{Vendor: nvidia, Remove: []string{"a.*"}},
-			},
-			files: driver("a.exe"), want: own,
+			changes: policy.RuntimeFiles{Add: []policy.AddedFile{{Source: "nvapi64.dll", Directory: "System32"}}}, want: own,
 		},
 		"out of the driver store": {
-			rules: []policy.RuntimeFileRule{{Vendor: nvidia, Add: []policy.AddedFile{{Source: `..\secret.txt`, Directory: "System32"}, {Source: `C:\secret.txt`, Directory: "System32"}}}},
-			want:  own, skipped: []string{"not below a driver store", "not below a driver store"},
+			changes: policy.RuntimeFiles{Add: []policy.AddedFile{{Source: `..\secret.txt`, Directory: "System32"}, {Source: `C:\secret.txt`, Directory: "System32"}}},
+			want:    own, skipped: []string{"not below a driver store", "not below a driver store"},
 		},
 		"a name that cannot be": {
-			rules: []policy.RuntimeFileRule{{Vendor: nvidia, Add: []policy.AddedFile{{Source: "a.exe", Directory: "System32", Destination: `sub\a.exe`}}}},
-			files: driver("a.exe"), want: own, skipped: []string{"not allowed in System32"},
+			changes: policy.RuntimeFiles{Add: []policy.AddedFile{{Source: "a.exe", Directory: "System32", Destination: `sub\a.exe`}}},
+			files:   driver("a.exe"), want: own, skipped: []string{"not allowed in System32"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -342,7 +331,7 @@ func TestRuntimeFilesOfTheConfiguration(t *testing.T) {
 				files = onDisk(store)
 			}
 			b := builder{files: files}
-			got, skipped := b.withRuntimeFiles(d, test.rules), b.skipped
+			got, skipped := b.withRuntimeFiles(d, test.changes), b.skipped
 			if diff := cmp.Diff(test.want, got.System32); diff != "" {
 				t.Errorf("System32 (-want +got):\n%s", diff)
 			}
@@ -364,23 +353,34 @@ func TestRuntimeFilesOfTheConfiguration(t *testing.T) {
 	}
 }
 
-// TestDriverFiles checks which files driverFiles: none leaves.
+// TestDriverFiles checks which files driverFiles and the defaults of runtimeFiles leave.
 func TestDriverFiles(t *testing.T) {
 	t.Parallel()
 	gpu := t4("PCIROOT(0)#PCI(1B00)", store)
 	gpu.VendorID = discovery.VendorNVIDIA
 	files := driver("nvidia-smi.exe", "vulkaninfo-x64.exe", "vulkaninfo-x86.exe", "tool.exe")
-	p := policy.Default()
-	p.RuntimeFiles = append(p.RuntimeFiles, policy.RuntimeFileRule{Vendor: 0x10DE, Add: []policy.AddedFile{{Source: "tool.exe", Directory: policy.System32}}})
-	for mode, want := range map[policy.DriverFiles]int{policy.FilesMount: 7, policy.FilesNone: 1} {
-		p.DriverFiles = mode
+	no := false
+	add := []policy.AddedFile{{Source: "tool.exe", Directory: policy.System32}}
+	for name, test := range map[string]struct {
+		mode    policy.DriverFiles
+		changes policy.RuntimeFiles
+		want    int
+	}{
+		"all":                     {policy.FilesMount, policy.RuntimeFiles{Add: add}, 7},
+		"a built-in file removed": {policy.FilesMount, policy.RuntimeFiles{Add: add, Remove: []string{"vulkaninfo-x*"}}, 5},
+		"no built-in files":       {policy.FilesMount, policy.RuntimeFiles{Add: add, Defaults: &no}, 4},
+		"only what is added":      {policy.FilesNone, policy.RuntimeFiles{Add: add}, 1},
+	} {
+		p := policy.Default()
+		p.DriverFiles = test.mode
+		p.RuntimeFiles = map[policy.Vendor]policy.RuntimeFiles{0: {Remove: []string{"*"}}, 0x1002: {Remove: []string{"*"}}, 0x10DE: test.changes}
 		edits, skipped, err := BuildEdits("windows", []discovery.Device{gpu}, nil, files, p)
-		if err != nil || len(skipped) != 0 || len(edits.WindowsDevices) != 1 || len(edits.Mounts) != want ||
+		if err != nil || len(skipped) != 0 || len(edits.WindowsDevices) != 1 || len(edits.Mounts) != test.want ||
 			!slices.ContainsFunc(edits.Mounts, func(m specs.Mount) bool { return m.Destination == System32Dir+`\tool.exe` }) {
-			t.Errorf("%s: %+v, skipped %v, error %v; want %d files", mode, edits, skipped, err, want)
+			t.Errorf("%s: %+v, skipped %v, error %v; want %d files", name, edits, skipped, err, test.want)
 		}
 	}
-	if len(p.RuntimeFiles) != 2 || len(gpu.System32) != 2 {
-		t.Errorf("the policy or the device was changed: %+v, %+v", p.RuntimeFiles, gpu)
+	if len(gpu.System32) != 2 {
+		t.Errorf("the device was changed: %+v", gpu)
 	}
 }

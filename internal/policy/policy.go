@@ -32,7 +32,7 @@ const (
 	fileName = "policy.json"
 	// format is the version of the file's format. It changes if older programs
 	// must not ignore what newer programs write.
-	format = 2
+	format = 3
 	// maxSize is the maximum size in bytes. No configuration compiles to more.
 	maxSize = 4 << 20
 )
@@ -59,9 +59,9 @@ type Policy struct {
 	ExtraMounts ExtraMounts `json:"extraMounts" yaml:"extraMounts"`
 	// Standalone configures containers outside Kubernetes.
 	Standalone Standalone `json:"standalone" yaml:"standalone"`
-	// RuntimeFiles change the driver files of a vendor's containers, in order. A
-	// vendor may have several entries.
-	RuntimeFiles []RuntimeFileRule `json:"runtimeFiles" yaml:"-"`
+	// RuntimeFiles change the driver files of containers, by vendor: amd, intel, microsoft, nvidia, qualcomm,
+	// or a PCI vendor ID such as 0x10DE.
+	RuntimeFiles map[Vendor]RuntimeFiles `json:"runtimeFiles" yaml:"runtimeFiles,omitempty" jsonschema:"format=vendor"`
 	// Makes the advertiser exit with an error if there is no GPU when it starts.
 	FailOnInitError bool `json:"failOnInitError,omitempty" yaml:"failOnInitError" jsonschema:"default=false"`
 	// Shim configures the runtime shim.
@@ -132,7 +132,6 @@ func Default() Policy {
 	p := Policy{
 		Resources:  DefaultResources(),
 		Assignment: AssignAuto, DriverFiles: FilesAuto, Injection: DefaultInjection(runtime.GOOS),
-		RuntimeFiles:    DefaultRuntimeFiles(),
 		ExtraMounts:     ExtraMounts{Sources: MountDriverStore, Max: 16},
 		VisibilityHints: true,
 		Log:             Log{Level: "info", Format: "text"},

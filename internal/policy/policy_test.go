@@ -27,13 +27,13 @@ func example() Policy {
 		Resources: []Resource{{
 			Name: "example.com/t4", Replicas: 4, AllocationPolicy: Packed, MaxPerContainer: 2, MixedDrivers: AllowMixed,
 			Match: Match{
-				Kind: "display", Vendors: []uint16{0x10DE}, Descriptions: []string{"*T4*"}, LocationPaths: []string{"PCIROOT(0)#*"},
+				Kind: "display", Vendors: []Vendor{0x10DE}, Descriptions: []string{"*T4*"}, LocationPaths: []string{"PCIROOT(0)#*"},
 				DedicatedMemory: MemoryBounds{1 << 30, 1 << 34}, DriverVersion: DriverBounds{DriverVersion{31, 0, 15, 5222}, DriverVersion{31, 65535, 65535, 65535}},
 				Integrated: &no, Detachable: &no,
 			},
 		}},
 		Assignment: AssignByPath, DriverFiles: FilesNone, Injection: InjectByKubelet,
-		RuntimeFiles:    []RuntimeFileRule{{Vendor: 0x8086, Remove: []string{"*.txt"}, Add: []AddedFile{{Source: `bin\a.exe`, Directory: SysWOW64, Destination: "b.exe"}}}},
+		RuntimeFiles:    map[Vendor]RuntimeFiles{0x8086: {Remove: []string{"*.txt"}, Add: []AddedFile{{Source: `bin\a.exe`, Directory: SysWOW64, Destination: "b.exe"}}}},
 		ExtraMounts:     ExtraMounts{Sources: MountHostDirectories, HostDirectories: []string{"/srv/models"}, Destinations: []string{"/opt"}, Max: 3, Configured: true},
 		Standalone:      Standalone{true},
 		VisibilityHints: true, FailOnInitError: true, Metrics: Metrics{":9400"},
@@ -81,8 +81,8 @@ func TestReadRefuses(t *testing.T) {
 		"torn":                string(valid[:len(valid)/2]),
 		"two documents":       string(valid) + string(valid),
 		"foreign":             `{"name": "something else"}`,
-		"another format":      edit(`"format":2`, `"format":1`),
-		"no resources":        `{"format":2,"assignmentMode":"auto","injection":"nri","extraMounts":{"sources":"off"},"log":{"level":"info","format":"text"}}`,
+		"another format":      edit(`"format":3`, `"format":2`),
+		"no resources":        `{"format":3,"assignmentMode":"auto","injection":"nri","extraMounts":{"sources":"off"},"log":{"level":"info","format":"text"}}`,
 		"no replicas":         edit(`"replicas":4`, `"replicas":0`),
 		"unknown injection":   edit(`"injection":"kubelet"`, `"injection":"magic"`),
 		"unknown assignment":  edit(`"assignmentMode":"location-path"`, `"assignmentMode":""`),
@@ -117,7 +117,7 @@ func FuzzRead(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	for _, seed := range [][]byte{valid, valid[:100], []byte(`{"format":2}`), []byte(`[]`), nil} {
+	for _, seed := range [][]byte{valid, valid[:100], []byte(`{"format":3}`), []byte(`[]`), nil} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {

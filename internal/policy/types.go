@@ -36,7 +36,7 @@ type Match struct {
 	// GPUs with Direct3D 11 or 12 graphics (display), or compute-only devices (MCDM).
 	Kind string `json:"kind,omitempty" yaml:"kind,omitempty" jsonschema:"enum=display,enum=compute"`
 	// amd, intel, microsoft, nvidia, qualcomm, a PCI vendor ID such as 0x10DE, or a list.
-	Vendors Vendors `json:"vendor,omitempty" yaml:"vendor,omitempty" jsonschema:"minItems=1,format=vendor" jsonschema_extras:"shorthand=true"`
+	Vendors []Vendor `json:"vendor,omitempty" yaml:"vendor,omitempty" jsonschema:"minItems=1,format=vendor" jsonschema_extras:"shorthand=true"`
 	// Pattern for the GPU's name, with * and ?, not case-sensitive; or a list.
 	Descriptions Patterns `json:"description,omitempty" yaml:"description,omitempty" jsonschema:"minItems=1,maxLength=256,format=pattern,example=NVIDIA Tesla T4*" jsonschema_extras:"shorthand=true"`
 	// DedicatedMemory bounds the GPU's own memory.
@@ -83,18 +83,8 @@ type DriverBounds struct {
 // In YAML, a single one can be written without a list.
 type Patterns []string
 
-// Vendors are PCI vendor IDs. In YAML, a single one can be written without a list, and those of
-// [VendorIDs] by name.
-type Vendors []uint16
-
-// MarshalYAML implements [yaml.Marshaler].
-func (v Vendors) MarshalYAML() (any, error) {
-	var names []string
-	for _, id := range v {
-		names = append(names, VendorName(id))
-	}
-	return names, nil
-}
+// Vendor is a PCI vendor ID.
+type Vendor uint16
 
 // PCI vendor IDs of the vendors with DirectX drivers.
 const (
@@ -106,19 +96,24 @@ const (
 )
 
 // VendorIDs returns the vendors that have a name in config.yaml.
-func VendorIDs() map[string]uint16 {
-	return map[string]uint16{"amd": VendorAMD, "intel": VendorIntel, "microsoft": VendorMicrosoft, "nvidia": VendorNVIDIA, "qualcomm": VendorQualcomm}
+func VendorIDs() map[string]Vendor {
+	return map[string]Vendor{
+		"amd": VendorAMD, "intel": VendorIntel, "microsoft": VendorMicrosoft, "nvidia": VendorNVIDIA, "qualcomm": VendorQualcomm,
+	}
 }
 
-// VendorName returns the name of a vendor in config.yaml.
-func VendorName(id uint16) string {
-	for name, vendorID := range VendorIDs() {
-		if vendorID == id {
+// String returns the vendor as it is written in config.yaml.
+func (v Vendor) String() string {
+	for name, id := range VendorIDs() {
+		if id == v {
 			return name
 		}
 	}
-	return fmt.Sprintf("0x%04X", id)
+	return fmt.Sprintf("0x%04X", uint16(v))
 }
+
+// MarshalYAML implements [yaml.Marshaler].
+func (v Vendor) MarshalYAML() (any, error) { return v.String(), nil }
 
 // DriverVersion is the version of a driver in Windows' four-part form.
 type DriverVersion [4]uint16
@@ -207,16 +202,14 @@ func DefaultInjection(nodeOS string) Injection {
 	return InjectByNRI
 }
 
-// RuntimeFileRule changes the driver files of containers with a vendor's GPUs.
-type RuntimeFileRule struct {
-	// Vendor is the PCI vendor ID.
-	Vendor uint16 `json:"vendor" yaml:"-"`
+// RuntimeFiles changes the driver files of containers with a vendor's GPUs.
+type RuntimeFiles struct {
+	// Adds the built-in files: for nvidia, nvidia-smi.exe and the 64-bit and 32-bit vulkaninfo.exe.
+	Defaults *bool `json:"defaults,omitempty" yaml:"defaults,omitempty" jsonschema:"default=true"`
 	// Files that are left out: patterns of paths below the driver store path.
 	Remove []string `json:"remove,omitempty" yaml:"remove,omitempty" jsonschema:"maxItems=64,format=source"`
 	// Add are additional files: paths, or mappings with source, directory and destination.
 	Add []AddedFile `json:"add,omitempty" yaml:"add,omitempty" jsonschema:"maxItems=64" jsonschema_extras:"shorthand=true"`
-	// BuiltIn reports whether the entry is one of [DefaultRuntimeFiles].
-	BuiltIn bool `json:"builtIn,omitempty" yaml:"-"`
 }
 
 // AddedFile is a driver file, or several ones, that the driver does not list. In YAML, it can be
@@ -245,9 +238,9 @@ func DefaultResources() []Resource {
 	}
 }
 
-// DefaultRuntimeFiles returns the files that drivers do not list and users expect.
-func DefaultRuntimeFiles() []RuntimeFileRule {
-	return []RuntimeFileRule{{Vendor: VendorNVIDIA, BuiltIn: true, Add: []AddedFile{
+// DefaultRuntimeFiles returns the files that drivers do not list and users expect, by vendor.
+func DefaultRuntimeFiles() map[Vendor]RuntimeFiles {
+	return map[Vendor]RuntimeFiles{VendorNVIDIA: {Add: []AddedFile{
 		{Source: "nvidia-smi.exe", Directory: System32},
 		{Source: "vulkaninfo-x64.exe", Directory: System32, Destination: "vulkaninfo.exe"},
 		{Source: "vulkaninfo-x86.exe", Directory: SysWOW64, Destination: "vulkaninfo.exe"},

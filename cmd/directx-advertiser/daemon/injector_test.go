@@ -71,7 +71,8 @@ func TestInject(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			i := testInjector(test.os, policy.Policy{}, windowsGPU("1B00", "nv.inf"), windowsGPU("1C00", "nv.inf"), unhealthy, linux, linuxGPU("1"))
+			noDefaults := map[policy.Vendor]policy.RuntimeFiles{policy.VendorNVIDIA: {Defaults: new(false)}}
+			i := testInjector(test.os, policy.Policy{RuntimeFiles: noDefaults}, windowsGPU("1B00", "nv.inf"), windowsGPU("1C00", "nv.inf"), unhealthy, linux, linuxGPU("1"))
 			var replicas []allocation.Replica
 			for _, id := range test.ids {
 				replicas = append(replicas, allocation.Replica{InstanceID: id, UUID: "GPU-of-" + id})

@@ -69,12 +69,12 @@ func Detect(data []byte) string {
 
 // convertedConfig has the keys of config.yaml that [Convert] writes.
 type convertedConfig struct {
-	APIVersion      string                            `yaml:"apiVersion"`
-	Kind            string                            `yaml:"kind"`
-	AssignmentMode  policy.Assignment                 `yaml:"assignmentMode,omitempty"`
-	FailOnInitError *bool                             `yaml:"failOnInitError,omitempty"`
-	Resources       []policy.Resource                 `yaml:"resources"`
-	RuntimeFiles    map[string]policy.RuntimeFileRule `yaml:"runtimeFiles,omitempty"`
+	APIVersion      string                         `yaml:"apiVersion"`
+	Kind            string                         `yaml:"kind"`
+	AssignmentMode  policy.Assignment              `yaml:"assignmentMode,omitempty"`
+	FailOnInitError *bool                          `yaml:"failOnInitError,omitempty"`
+	Resources       []policy.Resource              `yaml:"resources"`
+	RuntimeFiles    map[string]policy.RuntimeFiles `yaml:"runtimeFiles,omitempty"`
 }
 
 // manifest is a YAML document, with the keys of the Kubernetes objects that can have settings.

@@ -48,7 +48,7 @@ func convertNVIDIA(documents []manifest) (f convertedConfig, notes []string, err
 		return f, nil, err
 	}
 	gpu := policy.Resource{
-		Name: nvidiaGPU, Match: policy.Match{Vendors: policy.Vendors{policy.VendorNVIDIA}},
+		Name: nvidiaGPU, Match: policy.Match{Vendors: []policy.Vendor{policy.VendorNVIDIA}},
 		Replicas: 1, AllocationPolicy: c.Flags.Plugin.AllocationPolicy,
 	}
 	slicing := c.Sharing.TimeSlicing

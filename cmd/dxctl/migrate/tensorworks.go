@@ -100,7 +100,7 @@ func convertTensorWorks(documents []manifest) (f convertedConfig, notes []string
 	if err != nil {
 		return f, nil, err
 	}
-	f.AssignmentMode, f.RuntimeFiles = policy.AssignByPath, map[string]policy.RuntimeFileRule{}
+	f.AssignmentMode, f.RuntimeFiles = policy.AssignByPath, map[string]policy.RuntimeFiles{}
 	for _, name := range slices.Sorted(maps.Keys(plugins)) {
 		p, unknown, err := plugins[name].decode(name)
 		if err != nil {

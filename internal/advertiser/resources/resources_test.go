@@ -39,9 +39,9 @@ func TestMatches(t *testing.T) {
 		{name: "kind", match: policy.Match{Kind: "display"}, want: true},
 		{name: "another kind", match: policy.Match{Kind: "compute"}},
 		{name: "compute kind", match: policy.Match{Kind: "compute"}, change: func(d *discovery.Device) { d.SupportsDisplay = false }, want: true},
-		{name: "vendor", match: policy.Match{Vendors: []uint16{0x1002, 0x10DE}}, want: true},
-		{name: "another vendor", match: policy.Match{Vendors: []uint16{0x1002}}},
-		{name: "unknown vendor", match: policy.Match{Vendors: []uint16{0x10DE}}, change: func(d *discovery.Device) { d.VendorID = 0 }},
+		{name: "vendor", match: policy.Match{Vendors: []policy.Vendor{0x1002, 0x10DE}}, want: true},
+		{name: "another vendor", match: policy.Match{Vendors: []policy.Vendor{0x1002}}},
+		{name: "unknown vendor", match: policy.Match{Vendors: []policy.Vendor{0x10DE}}, change: func(d *discovery.Device) { d.VendorID = 0 }},
 		{name: "description", match: policy.Match{Descriptions: []string{"*A100*", "nvidia tesla t?"}}, want: true},
 		{name: "part of the description", match: policy.Match{Descriptions: []string{"Tesla"}}},
 		{name: "no description", match: policy.Match{Descriptions: []string{"?*"}}, change: func(d *discovery.Device) { d.Description = "" }},
@@ -66,7 +66,7 @@ func TestMatches(t *testing.T) {
 		{name: "integrated, as required", match: policy.Match{Integrated: &yes}, change: func(d *discovery.Device) { d.Integrated = true }, want: true},
 		{name: "not detachable", match: policy.Match{Detachable: &no}, want: true},
 		{name: "detachable", match: policy.Match{Detachable: &no}, change: func(d *discovery.Device) { d.Detachable = true }},
-		{name: "one of two conditions", match: policy.Match{Vendors: []uint16{0x10DE}, DedicatedMemory: policy.MemoryBounds{Min: 32 << 30}}},
+		{name: "one of two conditions", match: policy.Match{Vendors: []policy.Vendor{0x10DE}, DedicatedMemory: policy.MemoryBounds{Min: 32 << 30}}},
 	} {
 		d := t4()
 		if test.change != nil {
