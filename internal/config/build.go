@@ -49,15 +49,20 @@ func (c Compiler) isAbs(path string) bool {
 	return filepath.IsAbs(path)
 }
 
+// preset has the resources and the assignment mode of another device plugin.
+type preset struct {
+	assignment policy.Assignment
+	resources  []policy.Resource
+}
+
 // presets returns the presets by name. "" is that of a node without one.
 func presets() map[string]preset {
-	no := false
 	discrete := policy.DefaultResources()
 	for i := range discrete {
-		discrete[i].Match.Integrated, discrete[i].Match.Detachable = &no, &no
+		discrete[i].Match.Integrated, discrete[i].Match.Detachable = new(false), new(false)
 	}
 	display := func(name string, descriptions ...string) []policy.Resource {
-		return []policy.Resource{{Name: name, Match: policy.Match{Kind: "display", Descriptions: descriptions}, AllocationPolicy: policy.Distributed}}
+		return []policy.Resource{{Name: name, Match: policy.Match{Kind: "display", Descriptions: descriptions}}}
 	}
 	return map[string]preset{
 		"": {policy.AssignAuto, policy.DefaultResources()},
@@ -70,12 +75,6 @@ func presets() map[string]preset {
 		// https://www.alibabacloud.com/help/doc-detail/273131.htm
 		"alibaba": {policy.AssignByClass, display("windows.alibabacloud.com/directx")},
 	}
-}
-
-// preset has the resources and the assignment mode of another device plugin.
-type preset struct {
-	assignment policy.Assignment
-	resources  []policy.Resource
 }
 
 // buildResources returns the rules, with their replicas set.
@@ -123,8 +122,10 @@ func checkRulePair(earlier, r policy.Resource, index int) error {
 		return fmt.Errorf("matches no GPU that resources[%d] does not match first: move it before that rule, or make that rule match less", index)
 	case earlier.Name != r.Name && key == allocation.EnvKey(earlier.Name):
 		return fmt.Errorf("the names %s and %s are too similar: both map to %s", earlier.Name, r.Name, key)
-	case earlier.Name == r.Name && (r.AllocationPolicy != earlier.AllocationPolicy || r.MaxPerContainer != earlier.MaxPerContainer || r.MixedDrivers != earlier.MixedDrivers):
-		return fmt.Errorf("%s is also the resource of resources[%d]: allocationPolicy, maxPerContainer and mixedDrivers must be the same in both", r.Name, index)
+	case earlier.Name != r.Name:
+	case earlier.AllocationPolicy != r.AllocationPolicy, earlier.MaxPerContainer != r.MaxPerContainer, earlier.MixedDrivers != r.MixedDrivers:
+		return fmt.Errorf("%s is also the resource of resources[%d]: allocationPolicy, maxPerContainer and mixedDrivers must be the same in both",
+			r.Name, index)
 	}
 	return nil
 }

@@ -15,11 +15,11 @@
 // discovery/node read. If the files cannot be compiled, nothing is installed and the last policy
 // stays in force.
 //
-// The configuration names a program that runs as the system, and directories that
-// pods can read. So [Compiler.Compile] refuses config.yaml and the inventory unless only
-// the system's administrators can write them. It accepts a volume of Kubernetes, such as a
-// ConfigMap. On Linux, the volume must be mounted read-only, and not at the usual
-// directory. On Windows, the system must own the file and its directory.
+// The configuration names a program that runs as the system, and directories that pods can read. So
+// [Compiler.Compile] refuses config.yaml and the inventory unless only the system's administrators
+// can write them. It accepts a volume of Kubernetes, such as a ConfigMap. On Linux, the volume must
+// be mounted read-only, and not at the usual directory. On Windows, the system must own the file
+// and its directory.
 package config
 
 import (
@@ -59,23 +59,23 @@ type Compiler struct {
 	NodeOS string
 	// Flags take precedence over the file.
 	Flags Flags
-	// CheckRealShim returns an error if containers could not start with the real shim of this
-	// name (shim.runtime) in place of that in the last policy. It may be nil.
+	// CheckRealShim returns an error if containers could not start with the real shim of this name
+	// (shim.runtime) in place of that in the last policy. It may be nil.
 	CheckRealShim func(stateDir, name string) error
 	// InspectOnly compiles files of other machines, and files that any user can write. It ignores
 	// the inventory that config.yaml names. The result is not for [Install].
 	InspectOnly bool
 }
 
-// Compiled is a compiled configuration: the policy and, if the configuration names an inventory, its
-// devices. The zero value differs from all valid ones.
+// Compiled is a compiled configuration: the policy and, if the configuration names an inventory,
+// its devices. The zero value differs from all valid ones.
 type Compiled struct {
 	Policy  policy.Policy
 	Devices []discovery.Device
 }
 
-// Compile returns the compiled configuration. It writes nothing: see [Compiler.Apply]. Errors in a file
-// are [KeyErrors].
+// Compile returns the compiled configuration. It writes nothing: see [Compiler.Apply]. Errors in a
+// file are [KeyErrors].
 func (c Compiler) Compile() (Compiled, error) {
 	data, err := c.read(c.File, maxConfig)
 	hash := hashOf(data)
@@ -133,15 +133,15 @@ func Check(name string, text []byte, nodeOS string) error {
 	return err
 }
 
-// CheckAccess returns an error if [Compiler.Compile] refuses the file at path because other users can
-// write it, or if the file cannot be read.
+// CheckAccess returns an error if [Compiler.Compile] refuses the file at path because other users
+// can write it, or if the file cannot be read.
 func CheckAccess(path string) error {
 	_, err := Compiler{}.read(path, maxInventory)
 	return err
 }
 
-// read reads a regular file (opening a named pipe would block) and checks who can write it,
-// unless it is only inspected.
+// read reads a regular file (opening a named pipe would block) and checks who can write it, unless
+// it is only inspected.
 func (c Compiler) read(path string, limit int64) (data []byte, err error) {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -23,9 +23,9 @@ func (d *yamlDocument) decode(target any) {
 	d.decodeValue("", d.root, reflect.ValueOf(target).Elem(), limits{})
 }
 
-// decodeValue decodes the value of the key at path into v. It adds an error for each key below
-// path that is unknown or missing, and for each value that does not have the type of its field
-// or is outside of the limits in the field's jsonschema tag.
+// decodeValue decodes the value of the key at path into v. It adds an error for each key below path
+// that is unknown or missing, and for each value that does not have the type of its field or is
+// outside of the limits in the field's jsonschema tag.
 //
 // No library does all this: yaml reports all errors, but with the names of Go's fields and types
 // and not of keys. goccy/go-yaml (v1.19.2) and sigs.k8s.io/yaml (v1.6.0) end at the first error.
@@ -67,10 +67,10 @@ func (d *yamlDocument) decodeStruct(path string, mapping *yaml.Node, v reflect.V
 	for _, k := range keys {
 		path, field, value := join(path, k.name), v.FieldByIndex(k.index), values[k.name]
 		delete(values, k.name)
-		if flag := d.flags[path]; flag != nil {
-			value = flag
-		}
+		flag, isSet := d.flags[path]
 		switch {
+		case isSet:
+			field.Set(flag)
 		case value != nil:
 			d.decodeValue(path, value, field, k.limits)
 		case k.limits.required:

@@ -134,8 +134,8 @@ func (d *yamlDocument) err() error {
 	return d.errors
 }
 
-// line returns the line of the key at path, or of the nearest key that contains it, 0 if there
-// is none.
+// line returns the line of the key at path, or of the nearest key that contains it, 0 if there is
+// none.
 func (d *yamlDocument) line(path string) int {
 	for ; path != ""; path = path[:max(strings.LastIndexAny(path, ".["), 0)] {
 		if line, ok := d.lines[path]; ok {

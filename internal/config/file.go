@@ -2,15 +2,16 @@ package config
 
 import "github.com/directx-nri/directx-nri/internal/policy"
 
-// Configuration is the content of config.yaml: the node policy as it is written in YAML. The comments
-// of the fields are their descriptions in the JSON schema and in docs/configuration.md. The jsonschema
-// tags are the limits of the values, and parseFormat has the formats.
+// Configuration is the content of config.yaml: the node policy as it is written in YAML. The
+// comments of the fields are their descriptions in the JSON schema and in docs/configuration.md.
+// The jsonschema tags are the limits of the values, and parseFormat has the formats.
 type Configuration struct {
 	// Version of the file's format.
 	APIVersion string `yaml:"apiVersion" jsonschema:"required,enum=directx.microsoft.com/v1alpha1"`
 	// Kind of the file.
 	Kind string `yaml:"kind" jsonschema:"required,enum=Configuration"`
-	// Absolute path of the inventory file. Without one, GPUs are discovered: on Windows, and on Linux with /dev/dxg.
+	// Absolute path of the inventory file. Without one, GPUs are discovered: on Windows, and on
+	// Linux with /dev/dxg.
 	Inventory string `yaml:"inventory,omitempty" jsonschema:"minLength=0,example=/etc/directx-nri/gpus.yaml"`
 	// Resources and assignmentMode of another device plugin. It excludes resources.
 	Preset string `yaml:"preset,omitempty" jsonschema:"enum=,enum=tensorworks,enum=microsoft,enum=alibaba"`

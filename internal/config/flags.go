@@ -14,14 +14,15 @@ import (
 
 // Flags are the values of the command-line flags for keys of config.yaml, by key. They take
 // precedence over the file. Add the flags to a command with [Flags.Add].
-type Flags map[string]*yaml.Node
+type Flags map[string]reflect.Value
 
 // flagDefinition is a flag for a key of config.yaml.
 type flagDefinition struct{ name, key, usage string }
 
 func flags() []flagDefinition {
 	return []flagDefinition{
-		{"inventory", "inventory", "inventory `FILE` that describes this node's GPUs; without one they are discovered: on Windows, and on Linux with /dev/dxg"},
+		{"inventory", "inventory",
+			"inventory `FILE` that describes this node's GPUs; without one they are discovered: on Windows, and on Linux with /dev/dxg"},
 		{"preset", "preset", "`NAME` of a preset: resources as another device plugin offers them"},
 		{"replicas", "replicas", "`NUMBER` of containers that can share a GPU, for rules that set no other"},
 		{"injection", "injection", "what adds GPUs to containers: nri (default on Linux), shim (default on Windows) or kubelet"},
@@ -52,7 +53,7 @@ func (f *Flags) Add(command *cobra.Command) {
 type keyFlag struct {
 	flags  Flags
 	key    string
-	value  reflect.Value // the value in flags, or the default
+	value  reflect.Value // the default until the flag is set
 	limits limits
 }
 
@@ -69,20 +70,16 @@ func newKeyFlag(flags Flags, path string) *keyFlag {
 
 // Set implements [pflag.Value].
 func (f *keyFlag) Set(text string) (err error) {
-	node := &yaml.Node{Kind: yaml.ScalarNode, Value: text}
 	if b, err := strconv.ParseBool(text); err == nil && f.Type() == "bool" {
-		node.Value = strconv.FormatBool(b)
+		text = strconv.FormatBool(b)
 	}
 	if f.key == "inventory" && text != "" {
-		if node.Value, err = filepath.Abs(text); err != nil {
+		if text, err = filepath.Abs(text); err != nil {
 			return err
 		}
 	}
-	if f.Type() == "string" {
-		node.Tag = "!!str" // Without a tag, an empty value is null.
-	}
-	f.flags[f.key] = node
-	return decodeScalar(node, f.value, f.limits)
+	f.flags[f.key] = f.value
+	return decodeScalar(&yaml.Node{Kind: yaml.ScalarNode, Value: text}, f.value, f.limits)
 }
 
 func (f *keyFlag) String() string { return fmt.Sprint(f.value) }

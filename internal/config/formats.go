@@ -18,8 +18,8 @@ import (
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
-// parseFormat checks a string and returns its value. format is the format in a jsonschema tag, "" for
-// any string.
+// parseFormat checks a string and returns its value. format is the format in a jsonschema tag, ""
+// for any string.
 func parseFormat(format, text string) (any, error) {
 	const notABound = "is not a bound: remove the key"
 	clean := winpath.Clean(text)
@@ -51,7 +51,8 @@ func parseFormat(format, text string) (any, error) {
 		return clean, errorUnless(ok && winpath.IsLocal(below), text, "is not the absolute Windows path of a directory, with its drive")
 	case "source": // below the driver store path, or a pattern of several
 		ok := winpath.IsLocalGlob(text) && clean != "." && !strings.Contains(text, "..")
-		return clean, errorUnless(ok, text, `is not a file below the driver store path: use a relative Windows path such as nvidia-smi.exe or bin\*.dll`)
+		return clean, errorUnless(ok, text,
+			`is not a file below the driver store path: use a relative Windows path such as nvidia-smi.exe or bin\*.dll`)
 	case "runtimeFile":
 		ok := winpath.IsLocal(text) && clean != "."
 		return clean, errorUnless(ok, text, "is not a file below a directory: use a relative Windows path such as nvcuda64.dll")
@@ -92,9 +93,9 @@ func checkResource(name string) error {
 	return nil
 }
 
-// parseVendor returns a PCI vendor ID. Numbers without 0x are decimal, because Helm writes all numbers
-// so (4318 is 0x10DE). parseVendor refuses 0, and ambiguous numbers: with a leading zero, and a known
-// vendor's hexadecimal digits without 0x (8086).
+// parseVendor returns a PCI vendor ID. Numbers without 0x are decimal, because Helm writes all
+// numbers so (4318 is 0x10DE). parseVendor refuses 0, and ambiguous numbers: with a leading zero,
+// and a known vendor's hexadecimal digits without 0x (8086).
 func parseVendor(text string) (policy.Vendor, error) {
 	vendors := policy.VendorIDs()
 	if id, ok := vendors[text]; ok {

@@ -23,9 +23,9 @@ func (c Compiler) Apply() (Compiled, error) {
 	return compiled, Install(c.StateDir, compiled)
 }
 
-// Install writes the result of [Compiler.Compile] to the state directory, unless the files there are
-// the same. The policy never refers to a compiled inventory that does not exist. Install replaces a
-// policy that cannot be read, because the sources have its whole content.
+// Install writes the result of [Compiler.Compile] to the state directory, unless the files there
+// are the same. The policy never refers to a compiled inventory that does not exist. Install
+// replaces a policy that cannot be read, because the sources have its whole content.
 func Install(stateDir string, c Compiled) error {
 	if c.Policy.UseInventory {
 		if err := node.CompiledInventory(stateDir).Write(c.Devices); err != nil {
@@ -56,8 +56,8 @@ const (
 // restart with it. When ctx ends, Watch returns the cause. A configuration that cannot be applied
 // changes nothing. Watch calls report with the result of each attempt.
 //
-// Watch polls: that also works for files and directories that do not exist yet, and for
-// Kubernetes volumes, which the kubelet changes through a symbolic link.
+// Watch polls: that also works for files and directories that do not exist yet, and for Kubernetes
+// volumes, which the kubelet changes through a symbolic link.
 func (c Compiler) Watch(ctx context.Context, inForce Compiled, report func(error)) (Compiled, error) {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
@@ -96,9 +96,9 @@ func (c Compiler) fingerprint(inventory string) (text string) {
 	return text
 }
 
-// Stale returns a sentence for each source of p, the policy in force, that has changed since p
-// was compiled. file is the default path of config.yaml. Sources whose directory does not exist
-// here, such as a ConfigMap in a pod, are not compared.
+// Stale returns a sentence for each source of p, the policy in force, that has changed since p was
+// compiled. file is the default path of config.yaml. Sources whose directory does not exist here,
+// such as a ConfigMap in a pod, are not compared.
 func Stale(p policy.Policy, file string) []string {
 	source := p.Source
 	if source.Config == "" {

@@ -71,8 +71,8 @@ func IsInventory(path string) (bool, error) {
 	return head.Kind == inventoryKind, nil
 }
 
-// ParseInventory returns the devices of an inventory file in the order of the file. name is
-// the file's name for errors, which are [KeyErrors].
+// ParseInventory returns the devices of an inventory file in the order of the file. name is the
+// file's name for errors, which are [KeyErrors].
 func ParseInventory(name string, data []byte) ([]discovery.Device, error) {
 	d, err := parse(name, data, maxInventory)
 	if err != nil {
@@ -107,8 +107,8 @@ func (u uniqueValues) add(d *yamlDocument, path, kind, value string) {
 	u[key] = path
 }
 
-// build returns the device at path, and adds errors of keys that depend on each other to d. seen has
-// the values of the earlier devices.
+// build returns the device at path, and adds errors of keys that depend on each other to d. seen
+// has the values of the earlier devices.
 func (i inventoryDevice) build(d *yamlDocument, path string, seen uniqueValues) discovery.Device {
 	dev := discovery.Device{
 		InstanceID: i.InstanceID, Description: i.Description, LocationPath: i.LocationPath, LUID: i.LUID, UUID: i.UUID,
@@ -136,7 +136,8 @@ func (i inventoryDevice) build(d *yamlDocument, path string, seen uniqueValues) 
 		luid = dev.LUID.String()
 	}
 	for key, value := range map[string]string{
-		"instanceID": discovery.NormalizeID(i.InstanceID), "locationPath": i.LocationPath, "luid": luid, "uuid": i.UUID, "pciAddress": i.PCIAddress,
+		"instanceID": discovery.NormalizeID(i.InstanceID), "locationPath": i.LocationPath, "luid": luid, "uuid": i.UUID,
+		"pciAddress": i.PCIAddress,
 	} {
 		seen.add(d, path+"."+key, key, strings.ToUpper(value))
 	}

@@ -17,12 +17,12 @@ import (
 // MaxString is the greatest length of a string, in characters, unless maxLength sets another.
 const MaxString = 4095
 
-// limits are the keywords in the jsonschema tag of a key. For a list, all limits except the number of
-// items are limits of an item. For a mapping without fixed keys, the format is that of a key.
+// limits are the keywords in the jsonschema tag of a key. For a list, all limits except the number
+// of items are limits of an item. For a mapping without fixed keys, the format is that of a key.
 type limits struct {
 	required bool
-	// shorthand allows a scalar in place of a list with one item, or of a mapping in a list, as
-	// the value of its first key. It is in the tag jsonschema_extras, which docs/generate reads.
+	// shorthand allows a scalar in place of a list with one item, or of a mapping in a list, as the
+	// value of its first key. It is in the tag jsonschema_extras, which docs/generate reads.
 	shorthand                bool
 	enum                     []string
 	format, pattern, example string
@@ -37,7 +37,8 @@ func limitsOf(tag reflect.StructTag) limits {
 	l.shorthand = tag.Get("jsonschema_extras") == "shorthand=true"
 	texts := map[string]*string{"format": &l.format, "pattern": &l.pattern, "example": &l.example}
 	numbers := map[string]*int{
-		"minLength": &l.minLength, "maxLength": &l.maxLength, "minimum": &l.minimum, "maximum": &l.maximum, "minItems": &l.minItems, "maxItems": &l.maxItems,
+		"minLength": &l.minLength, "maxLength": &l.maxLength, "minItems": &l.minItems, "maxItems": &l.maxItems,
+		"minimum": &l.minimum, "maximum": &l.maximum,
 	}
 	const comma = "\x00"
 	for part := range strings.SplitSeq(strings.ReplaceAll(tag.Get("jsonschema"), `\,`, comma), ",") {

@@ -10,7 +10,8 @@ import (
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
-// Render returns the text of a config.yaml that compiles to p. Values that are defaults have a comment.
+// Render returns the text of a config.yaml that compiles to p. Values that are defaults have a
+// comment.
 func Render(p policy.Policy) ([]byte, error) {
 	defaults := configurationOf(policy.Default())
 	defaults.APIVersion, defaults.Kind = "", "" // These values are not marked.

@@ -15,8 +15,8 @@ import (
 )
 
 // checkVolume checks who can write an open file. It accepts a directory that anyone can write if it
-// is mounted read-only and is not the node's usual directory: the kubelet creates the directory of a
-// ConfigMap with mode 0777 where only root can reach it, and mounts it read-only.
+// is mounted read-only and is not the node's usual directory: the kubelet creates the directory of
+// a ConfigMap with mode 0777 where only root can reach it, and mounts it read-only.
 func checkVolume(f *os.File, usualDir string) error { return checkVolumeBy(f, usualDir, isReadOnly) }
 
 func checkVolumeBy(f *os.File, usualDir string, isReadOnly func(*os.File) bool) error {
@@ -30,7 +30,8 @@ func checkVolumeBy(f *os.File, usualDir string, isReadOnly func(*os.File) bool) 
 		err = durable.CheckOpen(f)
 	}
 	if elsewhere && (errors.Is(err, durable.ErrNotPrivate) || errors.Is(err, durable.ErrUntrusted)) {
-		err = errlog.WithRemedy(errors.Unwrap(err), fmt.Sprintf("use a copy that only root can change: install -D -m 644 %s %s", path, filepath.Join(usualDir, filepath.Base(path))))
+		remedy := fmt.Sprintf("use a copy that only root can change: install -D -m 644 %s %s", path, filepath.Join(usualDir, filepath.Base(path)))
+		err = errlog.WithRemedy(errors.Unwrap(err), remedy) // Unwrap removes the remedy of package durable.
 	}
 	return err
 }

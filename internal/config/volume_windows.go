@@ -8,9 +8,9 @@ import (
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
-// checkVolume checks who can write a file. Outside of the node's usual directory, it
-// checks the owners only: the volumes of HostProcess pods, which the kubelet creates
-// below C:\var\lib\kubelet, inherit the rights of all users to C:\.
+// checkVolume checks who can write a file. Outside of the node's usual directory, it checks the
+// owners only: the volumes of HostProcess pods, which the kubelet creates below C:\var\lib\kubelet,
+// inherit the rights of all users to C:\.
 func checkVolume(f *os.File, usualDir string) error {
 	path, dir := f.Name(), filepath.Dir(f.Name())
 	if winpath.EqualOrBelow(usualDir, dir) {

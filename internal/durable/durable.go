@@ -1,5 +1,5 @@
-// Package durable writes files atomically and durably, and checks that only trusted
-// accounts can write to files and directories.
+// Package durable writes files atomically and durably, and checks that only trusted accounts can
+// write to files and directories.
 package durable
 
 import (
@@ -22,8 +22,8 @@ const (
 	tempPerm   fs.FileMode = 0o600 // mode of [os.CreateTemp]
 )
 
-// IsTemp reports whether name is that of a temporary file of this package, left by
-// a process that was killed.
+// IsTemp reports whether name is that of a temporary file of this package, left by a process that
+// was killed.
 func IsTemp(name string) bool { return strings.HasPrefix(name, tempPrefix) }
 
 // Read returns at most limit bytes of the file at path, opened with [Open].
@@ -49,8 +49,8 @@ func Update(path string, data []byte, perm fs.FileMode) error {
 	return Replace(path, data, perm)
 }
 
-// ReplaceKeepingAccess is [Replace], but preserves the owner and the group of an existing file, or on
-// Windows its access control list.
+// ReplaceKeepingAccess is [Replace], but preserves the owner and the group of an existing file, or
+// on Windows its access control list.
 func ReplaceKeepingAccess(path string, data []byte, perm fs.FileMode) error {
 	keepAccess := func(f *os.File) error {
 		if err := copyAccess(path, f); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -61,9 +61,9 @@ func ReplaceKeepingAccess(path string, data []byte, perm fs.FileMode) error {
 	return write(path, data, perm, keepAccess, replaceFile)
 }
 
-// Create is [Replace] for a new file. Its error matches [fs.ErrExist] if path exists, so
-// only one of several concurrent callers succeeds. Create does not sync the directory:
-// after a power loss, the file is complete or does not exist.
+// Create is [Replace] for a new file. Its error matches [fs.ErrExist] if path exists, so only one
+// of several concurrent callers succeeds. Create does not sync the directory: after a power loss,
+// the file is complete or does not exist.
 func Create(path string, data []byte, perm fs.FileMode) error {
 	return write(path, data, perm, nil, linkFile)
 }
@@ -82,8 +82,8 @@ func write(path string, data []byte, perm fs.FileMode, prepare func(*os.File) er
 		}
 	}()
 	err = fill(f, data, perm, prepare)
-	// Close before the rename: Windows does not rename an open file, and some file
-	// systems report a full disk only on close.
+	// Close before the rename: Windows does not rename an open file, and some file systems report a
+	// full disk only on close.
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
@@ -108,8 +108,8 @@ func fill(f *os.File, data []byte, perm fs.FileMode, prepare func(*os.File) erro
 	return f.Sync()
 }
 
-// withoutTempName removes the random name of the temporary file from err, so that callers
-// that retry can compare errors.
+// withoutTempName removes the random name of the temporary file from err, so that callers that
+// retry can compare errors.
 func withoutTempName(err error) error {
 	if pathError, ok := errors.AsType[*fs.PathError](err); ok && IsTemp(filepath.Base(pathError.Path)) {
 		return fmt.Errorf("%s: %w", pathError.Op, pathError.Err)
@@ -158,9 +158,9 @@ func accessError(path string, reason error, cause, remedy string) error {
 	return errlog.WithRemedy(fmt.Errorf("check %s: %w: %s", path, reason, cause), remedy)
 }
 
-// MakePrivate creates dir and its missing parents so that only the calling user
-// (on Windows: SYSTEM and Administrators) has access. An existing directory is left
-// as it is: the result is that of [CheckPrivate].
+// MakePrivate creates dir and its missing parents so that only the calling user (on Windows: SYSTEM
+// and Administrators) has access. An existing directory is left as it is: the result is that of
+// [CheckPrivate].
 func MakePrivate(dir string) error {
 	err := CheckPrivate(dir)
 	if !errors.Is(err, fs.ErrNotExist) {

@@ -41,8 +41,8 @@ func Open(path string) (*os.File, error) { return os.Open(path) }
 
 func createPrivate(dir string) error { return os.MkdirAll(dir, 0o700) }
 
-// CheckPrivate returns an error that matches [ErrNotPrivate] when dir is not a
-// directory or a user other than root and the calling one can write to it.
+// CheckPrivate returns an error that matches [ErrNotPrivate] when dir is not a directory or a user
+// other than root and the calling one can write to it.
 func CheckPrivate(dir string) error {
 	info, err := os.Lstat(dir)
 	if err == nil && !info.IsDir() {
@@ -51,8 +51,8 @@ func CheckPrivate(dir string) error {
 	return checkWriters(dir, info, err, ErrNotPrivate, "700")
 }
 
-// CheckFile returns an error that matches [ErrUntrusted] when a user other than
-// root and the calling one owns the file at path or can write to it.
+// CheckFile returns an error that matches [ErrUntrusted] when a user other than root and the
+// calling one owns the file at path or can write to it.
 func CheckFile(path string) error {
 	info, err := os.Stat(path)
 	return checkWriters(path, info, err, ErrUntrusted, "go-w")
@@ -64,8 +64,8 @@ func CheckOpen(f *os.File) error {
 	return checkWriters(f.Name(), info, err, ErrUntrusted, "go-w")
 }
 
-// CheckProgram is [CheckFile] for a program that runs as the system: it checks each
-// directory and symbolic link of its absolute path, too.
+// CheckProgram is [CheckFile] for a program that runs as the system: it checks each directory and
+// symbolic link of its absolute path, too.
 func CheckProgram(path string) error {
 	const maxLinks = 40 // as in path_resolution(7)
 	for at, rest, links := "/", path, 0; ; {
@@ -105,8 +105,8 @@ func copyAccess(path string, f *os.File) error {
 	return withoutTempName(f.Chown(int(stat.Uid), int(stat.Gid)))
 }
 
-// checkWriters checks the owner and, unless mode is "", who else can write. The remedy in the error is
-// chmod with mode.
+// checkWriters checks the owner and, unless mode is "", who else can write. The remedy in the error
+// is chmod with mode.
 func checkWriters(path string, info fs.FileInfo, err, reason error, mode string) error {
 	if err != nil {
 		return fmt.Errorf("check %s: %w", path, err)
@@ -116,7 +116,8 @@ func checkWriters(path string, info fs.FileInfo, err, reason error, mode string)
 	case !ok || stat.Uid != 0 && int(stat.Uid) != os.Geteuid():
 		return accessError(path, reason, "it does not belong to root", "remove it, or give it to root when you trust its content")
 	case mode != "" && info.Mode().Perm()&0o022 != 0:
-		return accessError(path, reason, fmt.Sprintf("mode %04o", info.Mode().Perm()), fmt.Sprintf("remove it, or 'chmod %s' it when you trust its content", mode))
+		return accessError(path, reason, fmt.Sprintf("mode %04o", info.Mode().Perm()),
+			fmt.Sprintf("remove it, or 'chmod %s' it when you trust its content", mode))
 	}
 	return nil
 }

@@ -37,8 +37,8 @@ func moveFile(from, to string, flags uint32) error {
 	}, windows.ERROR_SHARING_VIOLATION, windows.ERROR_ACCESS_DENIED)
 }
 
-// Open opens path for reading without keeping others from renaming or removing it.
-// It retries for a while because a file that is being renamed cannot be opened.
+// Open opens path for reading without keeping others from renaming or removing it. It retries for a
+// while because a file that is being renamed cannot be opened.
 // https://learn.microsoft.com/windows/win32/fileio/creating-and-opening-files
 func Open(path string) (f *os.File, err error) {
 	name, err := windows.UTF16PtrFromString(path)
@@ -58,8 +58,8 @@ func Open(path string) (f *os.File, err error) {
 	return f, err
 }
 
-// privateSDDL grants SYSTEM and Administrators full control, inherited by all
-// content, and inherits nothing from above.
+// privateSDDL grants SYSTEM and Administrators full control, inherited by all content, and inherits
+// nothing from above.
 // https://learn.microsoft.com/windows/win32/secauthz/security-descriptor-string-format
 const privateSDDL = "D:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)"
 
@@ -79,8 +79,8 @@ const (
 	accessAllowedCallback = 9
 )
 
-// createPrivate creates each missing directory with its security descriptor, so that
-// other users never have access to it.
+// createPrivate creates each missing directory with its security descriptor, so that other users
+// never have access to it.
 func createPrivate(dir string) error {
 	descriptor, err := windows.SecurityDescriptorFromString(privateSDDL)
 	name, nameErr := windows.UTF16PtrFromString(dir)
@@ -134,10 +134,10 @@ func CheckPrivate(dir string) error {
 	return checkWriters(dir, dir, ErrNotPrivate)
 }
 
-// CheckFile returns an error that matches [ErrUntrusted] when an account other than
-// the system's, its administrators' and the calling user's owns the file at path,
-// can write to it, or can put another file into its directory. Directories below
-// C:\ProgramData let every user do so unless their access is restricted.
+// CheckFile returns an error that matches [ErrUntrusted] when an account other than the system's,
+// its administrators' and the calling user's owns the file at path, can write to it, or can put
+// another file into its directory. Directories below C:\ProgramData let every user do so unless
+// their access is restricted.
 func CheckFile(path string) error {
 	dir := filepath.Dir(path)
 	if err := checkWriters(dir, dir, ErrUntrusted); err != nil {
@@ -149,8 +149,8 @@ func CheckFile(path string) error {
 // CheckProgram is [CheckFile] for a program that runs as the system. On Windows, they are the same.
 func CheckProgram(path string) error { return CheckFile(path) }
 
-// CheckOwner is [CheckFile] for the owner of path only. The volumes of HostProcess
-// pods inherit the write access of all users from C:\.
+// CheckOwner is [CheckFile] for the owner of path only. The volumes of HostProcess pods inherit the
+// write access of all users from C:\.
 func CheckOwner(path string) error {
 	other, err := findUntrusted(path, windows.OWNER_SECURITY_INFORMATION)
 	if err != nil || other == "" {
@@ -159,8 +159,8 @@ func CheckOwner(path string) error {
 	return accessError(path, ErrUntrusted, "it belongs to "+other, "give it to Administrators when you trust its content")
 }
 
-// checkWriters returns an error that matches reason when another account can write to
-// path. The error has the command that restricts the access to dir.
+// checkWriters returns an error that matches reason when another account can write to path. The
+// error has the command that restricts the access to dir.
 func checkWriters(path, dir string, reason error) error {
 	other, err := findUntrusted(path, windows.OWNER_SECURITY_INFORMATION|windows.DACL_SECURITY_INFORMATION)
 	if err != nil || other == "" {
@@ -192,9 +192,9 @@ func trustedAccounts() ([]*windows.SID, error) {
 	return accounts, nil
 }
 
-// findUntrusted returns the SID of an account that is not trusted and owns the file or
-// directory at path, or can write to it if information has the access control list. It
-// returns "" if there is none.
+// findUntrusted returns the SID of an account that is not trusted and owns the file or directory at
+// path, or can write to it if information has the access control list. It returns "" if there is
+// none.
 func findUntrusted(path string, information windows.SECURITY_INFORMATION) (sid string, err error) {
 	defer func() {
 		if err != nil {

@@ -8,13 +8,14 @@ import (
 	"runtime"
 )
 
-// StateDirVariable is the environment variable that replaces the default state directory of all programs.
+// StateDirVariable is the environment variable that replaces the default state directory of all
+// programs.
 const StateDirVariable = "DIRECTX_NRI_STATE_DIR"
 
 // Paths are the paths on a node.
 type Paths struct {
-	// State is the directory of the files that must survive a reboot, as the kubelet's
-	// checkpoint of allocations does.
+	// State is the directory of the files that must survive a reboot, as the kubelet's checkpoint
+	// of allocations does.
 	State string
 	// Runtime is the directory of the project's sockets.
 	Runtime string
@@ -43,8 +44,8 @@ type Paths struct {
 //nolint:gochecknoglobals // A test replaces it.
 var k3sSocket = "/run/k3s/containerd/containerd.sock"
 
-// Default returns the default paths of this operating system. Where k3s runs, the paths of containerd are
-// those of k3s.
+// Default returns the default paths of this operating system. Where k3s runs, the paths of
+// containerd are those of k3s.
 func Default() Paths {
 	if runtime.GOOS != "windows" {
 		p := Paths{
@@ -80,8 +81,8 @@ func Default() Paths {
 	}
 }
 
-// CRISocket is a flag for containerd's CRI socket. If it is not set, the default is determined at each
-// use, because services start before k3s creates its socket at boot.
+// CRISocket is a flag for containerd's CRI socket. If it is not set, the default is determined at
+// each use, because services start before k3s creates its socket at boot.
 type CRISocket string
 
 // String implements [fmt.Stringer].

@@ -1,13 +1,13 @@
-// Package policy has the node policy: the validated configuration, with its
-// defaults set, that the node's programs act on.
+// Package policy has the node policy: the validated configuration, with its defaults set, that the
+// node's programs act on.
 //
-// One program, directx-advertiser or 'dxctl config apply', compiles config.yaml
-// (package config) and calls [Write]. The runtime shim and the NRI plugin call [Read]
-// at each decision for a container that requests a GPU. This package does not parse
-// YAML, watch files or keep earlier policies.
+// One program, directx-advertiser or 'dxctl config apply', compiles config.yaml (package config)
+// and calls [Write]. The runtime shim and the NRI plugin call [Read] at each decision for a
+// container that requests a GPU. This package does not parse YAML, watch files or keep earlier
+// policies.
 //
-// Programs that act on the policy treat a file that cannot be read as an error. The
-// compiler may replace it, because everything in it comes from config.yaml.
+// Programs that act on the policy treat a file that cannot be read as an error. The compiler may
+// replace it, because everything in it comes from config.yaml.
 package policy
 
 import (
@@ -30,8 +30,8 @@ import (
 
 const (
 	fileName = "policy.json"
-	// format is the version of the file's format. It changes if older programs
-	// must not ignore what newer programs write.
+	// format is the version of the file's format. It changes if older programs must not ignore what
+	// newer programs write.
 	format = 3
 	// maxSize is the maximum size in bytes. No configuration compiles to more.
 	maxSize = 4 << 20
@@ -41,17 +41,21 @@ const (
 type Policy struct {
 	// Source identifies the files that the policy was compiled from.
 	Source Source `json:"source" yaml:"-"`
-	// UseInventory reports whether the GPUs are those of the compiled inventory in the
-	// state directory. Otherwise, they are discovered.
+	// UseInventory reports whether the GPUs are those of the compiled inventory in the state
+	// directory. Otherwise, they are discovered.
 	UseInventory bool `json:"useInventory,omitempty" yaml:"-"`
 
-	// Resources are the rules that assign GPUs to extended resources, in order: a GPU belongs to the first rule that matches it, and is not offered if none does.
+	// Resources are the rules that assign GPUs to extended resources, in order: a GPU belongs to
+	// the first rule that matches it, and is not offered if none does.
 	Resources []Resource `json:"resources" yaml:"resources,omitempty" jsonschema:"minItems=1,maxItems=256"`
-	// How Windows containers are assigned devices: single ones (location-path), all of the node (class-guid), or what the node supports.
+	// How Windows containers are assigned devices: single ones (location-path), all of the node
+	// (class-guid), or what the node supports.
 	Assignment Assignment `json:"assignmentMode" yaml:"assignmentMode,omitempty" jsonschema:"enum=auto,enum=location-path,enum=class-guid,default=auto"`
-	// Whether Windows containers get driver files (mount), or only those that runtimeFiles adds (none). auto is none from Windows Server 2025 (build 26100) on.
+	// Whether Windows containers get driver files (mount), or only those that runtimeFiles adds
+	// (none). auto is none from Windows Server 2025 (build 26100) on.
 	DriverFiles DriverFiles `json:"driverFiles" yaml:"driverFiles" jsonschema:"enum=auto,enum=mount,enum=none,default=auto"`
-	// What adds GPUs to containers: the NRI plugin (nri, the default on Linux), the runtime shim (shim, the default on Windows), or the kubelet.
+	// What adds GPUs to containers: the NRI plugin (nri, the default on Linux), the runtime shim
+	// (shim, the default on Windows), or the kubelet.
 	Injection Injection `json:"injection" yaml:"injection,omitempty" jsonschema:"enum=nri,enum=shim,enum=kubelet"`
 	// Adds environment variables to containers that name their GPUs.
 	VisibilityHints bool `json:"visibilityHints" yaml:"visibilityHints" jsonschema:"default=true"`
@@ -59,8 +63,8 @@ type Policy struct {
 	ExtraMounts ExtraMounts `json:"extraMounts" yaml:"extraMounts"`
 	// Standalone configures containers outside Kubernetes.
 	Standalone Standalone `json:"standalone" yaml:"standalone"`
-	// RuntimeFiles change the driver files of containers, by vendor: amd, intel, microsoft, nvidia, qualcomm,
-	// or a PCI vendor ID such as 0x10DE.
+	// RuntimeFiles change the driver files of containers, by vendor: amd, intel, microsoft, nvidia,
+	// qualcomm, or a PCI vendor ID such as 0x10DE.
 	RuntimeFiles map[Vendor]RuntimeFiles `json:"runtimeFiles" yaml:"runtimeFiles,omitempty" jsonschema:"format=vendor"`
 	// Makes the advertiser exit with an error if there is no GPU when it starts.
 	FailOnInitError bool `json:"failOnInitError,omitempty" yaml:"failOnInitError" jsonschema:"default=false"`
@@ -74,7 +78,8 @@ type Policy struct {
 
 // Standalone is the configuration of containers outside Kubernetes.
 type Standalone struct {
-	// Lets environment variables of Linux containers request GPUs, as those of Windows containers do. Images can set them, too.
+	// Lets environment variables of Linux containers request GPUs, as those of Windows containers
+	// do. Images can set them, too.
 	Environment bool `json:"environment" yaml:"environment" jsonschema:"default=false"`
 }
 
@@ -84,9 +89,9 @@ type Metrics struct {
 	Address string `json:"address,omitempty" yaml:"address,omitempty" jsonschema:"minLength=0,pattern=^((\\[[0-9a-fA-F:]+\\]|[A-Za-z0-9.-]*):[1-9][0-9]{0\\,4})?$,example=127.0.0.1:9400"`
 }
 
-// Source identifies the files that a policy was compiled from. The hashes are
-// SHA-256 in hexadecimal. A hash is "" if the file did not exist. A path is "" for
-// the default policy, or if there is no inventory.
+// Source identifies the files that a policy was compiled from. The hashes are SHA-256 in
+// hexadecimal. A hash is "" if the file did not exist. A path is "" for the default policy, or if
+// there is no inventory.
 type Source struct {
 	Config          string `json:"config,omitempty"`
 	ConfigSHA256    string `json:"configSHA256,omitempty"`
@@ -96,7 +101,8 @@ type Source struct {
 
 // Shim is the configuration of the runtime shim.
 type Shim struct {
-	// The real shim: an absolute path, or a name that is looked up beside the runtime shim and on PATH. The default is the system's usual one.
+	// The real shim: an absolute path, or a name that is looked up beside the runtime shim and on
+	// PATH. The default is the system's usual one.
 	RealShim string `json:"runtime,omitempty" yaml:"runtime,omitempty" jsonschema:"minLength=0,example=containerd-shim-runc-v2"`
 	// Log file of the shim. The default is shim.log in the state directory.
 	Log string `json:"log,omitempty" yaml:"log,omitempty" jsonschema:"example=/var/log/directx-shim.log"`
@@ -148,12 +154,12 @@ func (p Policy) AssignsByClass() bool { return p.Assignment == AssignByClass }
 // Path returns the path of policy.json in the state directory.
 func Path(stateDir string) string { return filepath.Join(stateDir, fileName) }
 
-// RealShimPath returns the path of a file with the value of Shim.RealShim. The file exists while the
-// policy in the state directory sets RealShim. It is a copy, because all containers need the real
-// shim, even if policy.json is lost or damaged.
+// RealShimPath returns the path of a file with the value of Shim.RealShim. The file exists while
+// the policy in the state directory sets RealShim. It is a copy, because all containers need the
+// real shim, even if policy.json is lost or damaged.
 func RealShimPath(stateDir string) string { return filepath.Join(stateDir, "shim-runtime") }
 
-// RewriteRemedy is the remedy for a file of the compiler of the configuration that cannot be read.
+// RewriteRemedy is the remedy for a compiled file that cannot be read.
 const RewriteRemedy = "run 'dxctl config apply', or restart directx-advertiser, to write it again"
 
 // policyFile is the content of policy.json.
@@ -163,9 +169,10 @@ type policyFile struct {
 }
 
 // Read returns the policy in the state directory, or [Default] if none was ever written. It returns
-// an error if the file is damaged, has another format, or is lost: the file of [RealShimPath], or the
-// directory of allocations, still exists. The error matches [durable.ErrNotPrivate] if other users can
-// write to the directory, because the policy names a program that runs as the system.
+// an error if the file is damaged, has another format, or is lost. A missing file is lost if the file
+// of [RealShimPath] or the directory of allocations exists. The error matches [durable.ErrNotPrivate]
+// if other users can write to the directory, because the policy names a program that runs as the
+// system.
 func Read(stateDir string) (Policy, error) {
 	switch err := durable.CheckPrivate(stateDir); {
 	case errors.Is(err, fs.ErrNotExist):
@@ -204,8 +211,8 @@ func decode(data []byte) (Policy, error) {
 	return f.Policy, f.check()
 }
 
-// check returns an error for a policy that the compiler cannot have written. The compiler checks all
-// values.
+// check returns an error for a policy that the compiler cannot have written. The compiler checks
+// all values.
 func (p Policy) check() error {
 	switch {
 	case len(p.Resources) == 0:
@@ -230,8 +237,8 @@ func checkOneOf[T ~string](key string, value T, values ...T) error {
 	return nil
 }
 
-// Write writes p to the state directory, which it creates if necessary. It replaces files atomically
-// and syncs them, unless they have the same content already.
+// Write writes p to the state directory, which it creates if necessary. It replaces files
+// atomically and syncs them, unless they have the same content already.
 func Write(stateDir string, p Policy) (err error) {
 	defer func() {
 		if err != nil {
@@ -259,9 +266,9 @@ func Write(stateDir string, p Policy) (err error) {
 	return durable.Update(Path(stateDir), append(data, '\n'), 0o600)
 }
 
-// ReadRealShim returns Shim.RealShim. All containers of the node depend on it, so it is read from the
-// file of [RealShimPath] alone: a policy.json that cannot be read is no error. With an error, it
-// returns the name that could be read.
+// ReadRealShim returns Shim.RealShim. All containers of the node depend on it, so it is read from
+// the file of [RealShimPath] alone: a policy.json that cannot be read is no error. With an error,
+// it returns the name that could be read.
 func ReadRealShim(stateDir string) (string, error) {
 	path := RealShimPath(stateDir)
 	name, err := durable.Read(path, maxSize)

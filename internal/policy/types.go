@@ -10,8 +10,8 @@ import (
 // MaxReplicas is the largest number of containers that can share a GPU.
 const MaxReplicas = 1024
 
-// The comments of fields with YAML names are their descriptions in docs/configuration.md and
-// in the JSON schema. The jsonschema tags are the limits of their values in config.yaml.
+// The comments of fields with YAML names are their descriptions in docs/configuration.md and in the
+// JSON schema. The jsonschema tags are the limits of their values in config.yaml.
 
 // Resource is a rule that defines which GPUs an extended resource has, and how they are shared.
 // Several rules can have the same name. Then only their fields Match and Replicas differ.
@@ -22,7 +22,8 @@ type Resource struct {
 	Match Match `json:"match" yaml:"match,omitempty"`
 	// Number of containers that can share a GPU. Default: the top-level replicas.
 	Replicas int `json:"replicas" yaml:"replicas,omitempty" jsonschema:"minimum=1,maximum=1024"`
-	// Which GPU is allocated first: the least used (distributed), or the most used that has a replica left (packed).
+	// Which GPU is allocated first: the least used (distributed), or the most used that has a
+	// replica left (packed).
 	AllocationPolicy AllocationPolicy `json:"allocationPolicy" yaml:"allocationPolicy,omitempty" jsonschema:"enum=distributed,enum=packed,default=distributed"`
 	// Limits the replicas that a container can request.
 	MaxPerContainer int `json:"maxPerContainer,omitempty" yaml:"maxPerContainer,omitempty" jsonschema:"minimum=1,maximum=1048576"`
@@ -30,8 +31,8 @@ type Resource struct {
 	MixedDrivers MixedDrivers `json:"mixedDrivers" yaml:"mixedDrivers,omitempty" jsonschema:"enum=refuse,enum=allow,default=refuse"`
 }
 
-// Match selects GPUs: those that match all of its fields. The zero value of a
-// field matches every GPU.
+// Match selects GPUs: those that match all of its fields. The zero value of a field matches every
+// GPU.
 type Match struct {
 	// GPUs with Direct3D 11 or 12 graphics (display), or compute-only devices (MCDM).
 	Kind string `json:"kind,omitempty" yaml:"kind,omitempty" jsonschema:"enum=display,enum=compute"`
@@ -79,8 +80,8 @@ type DriverBounds struct {
 	Max DriverVersion `json:"max,omitzero" yaml:"max,omitempty" jsonschema:"type=string,format=maxVersion,example=31"`
 }
 
-// Patterns are strings with * and ?, not case-sensitive. One of them must match the whole value.
-// In YAML, a single one can be written without a list.
+// Patterns are strings with * and ?, not case-sensitive. One of them must match the whole value. In
+// YAML, a single one can be written without a list.
 type Patterns []string
 
 // Vendor is a PCI vendor ID.
@@ -126,7 +127,8 @@ func ParseDriverVersion(text string, missing uint16) (DriverVersion, error) {
 	for i, part := range parts {
 		n, err := strconv.ParseUint(part, 10, 16)
 		if err != nil || len(parts) > len(version) {
-			return DriverVersion{}, fmt.Errorf("%q is not a driver version: use 1 to 4 numbers up to 65535 joined by dots, such as 31.0.15.5222", text)
+			return DriverVersion{}, fmt.Errorf(
+				"%q is not a driver version: use 1 to 4 numbers up to 65535 joined by dots, such as 31.0.15.5222", text)
 		}
 		version[i] = uint16(n)
 	}
@@ -193,8 +195,8 @@ const (
 	MountHostDirectories MountSources = "host-directories" // the driver store, and HostDirectories
 )
 
-// DefaultInjection returns the default for an operating system. containerd calls NRI
-// plugins on Linux only.
+// DefaultInjection returns the default for an operating system. containerd calls NRI plugins on
+// Linux only.
 func DefaultInjection(nodeOS string) Injection {
 	if nodeOS == "windows" {
 		return InjectByShim
@@ -229,8 +231,8 @@ const (
 	SysWOW64 = "SysWOW64"
 )
 
-// DefaultResources returns the rules of a node that configures none. Their
-// Replicas are 0: the compiler sets them.
+// DefaultResources returns the rules of a node that configures none. Their Replicas are 0: the
+// compiler sets them.
 func DefaultResources() []Resource {
 	return []Resource{
 		{Name: "directx.microsoft.com/display", Match: Match{Kind: "display"}, AllocationPolicy: Distributed, MixedDrivers: RefuseMixed},
@@ -249,14 +251,16 @@ func DefaultRuntimeFiles() map[Vendor]RuntimeFiles {
 
 // ExtraMounts is what pods can request by annotation in addition to the driver's files.
 type ExtraMounts struct {
-	// Where files can come from: nowhere (off), the driver store, or also hostDirectories (host-directories). Only
-	// where it is set, the environment of standalone containers can request files.
+	// Sources of the files: none (off), the driver store, or the driver store and hostDirectories
+	// (host-directories). The environment of standalone containers can request files only if this
+	// key is set.
 	Sources MountSources `json:"sources" yaml:"sources,omitempty" jsonschema:"enum=off,enum=driver-store,enum=host-directories,default=driver-store"`
 	// Configured reports whether the configuration sets Sources.
 	Configured bool `json:"configured,omitempty" yaml:"-"`
 	// Directories of the node that files can come from, with everything below them.
 	HostDirectories []string `json:"hostDirectories,omitempty" yaml:"hostDirectories,omitempty" jsonschema:"maxItems=64"`
-	// Directories of a container that files can be mounted into, with everything below them. The default is System32 and SysWOW64.
+	// Directories of a container that files can be mounted into, with everything below them. The
+	// default is System32 and SysWOW64.
 	Destinations []string `json:"destinations,omitempty" yaml:"destinations,omitempty" jsonschema:"minItems=1,maxItems=64"`
 	// Largest number of extra mounts of a container.
 	Max int `json:"max" yaml:"max,omitempty" jsonschema:"minimum=1,maximum=1024,default=16"`

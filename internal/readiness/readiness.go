@@ -1,8 +1,8 @@
-// Package readiness reports to other processes of the node whether the NRI plugin can
-// adjust containers, and whether the node is set up.
+// Package readiness reports to other processes of the node whether the NRI plugin can adjust
+// containers, and whether the node is set up.
 //
-// The plugin serves the gRPC health checking protocol on a Unix socket. The advertiser
-// checks it before each start of a container with a GPU.
+// The plugin serves the gRPC health checking protocol on a Unix socket. The advertiser checks it
+// before each start of a container with a GPU.
 // https://github.com/grpc/grpc/blob/master/doc/health-checking.md
 package readiness
 
@@ -32,8 +32,8 @@ const socketName = "readiness.sock"
 const (
 	// checkTimeout bounds one Check. A container start waits for it.
 	checkTimeout = time.Second
-	// listenInterval is the time between attempts to listen, and between checks that
-	// the socket is still there.
+	// listenInterval is the time between attempts to listen, and between checks that the socket is
+	// still there.
 	listenInterval = time.Second
 )
 
@@ -41,9 +41,10 @@ const (
 var ErrNotRunning = errors.New("the NRI plugin is not running")
 
 // Serve answers checks on a socket in runtimeDir until ctx ends, and then removes the socket. ready
-// returns why the plugin cannot adjust containers, or nil. Serve creates the directory if necessary.
-// If it cannot serve, or another program removes the socket, it retries, because the plugin works
-// without the socket. The error matches [localgrpc.ErrInUse] if another process answers on the socket.
+// returns why the plugin cannot adjust containers, or nil. Serve creates the directory if
+// necessary. If it cannot serve, or another program removes the socket, it retries, because the
+// plugin works without the socket. The error matches [localgrpc.ErrInUse] if another process
+// answers on the socket.
 func Serve(ctx context.Context, runtimeDir string, ready func(context.Context) error, log logrus.FieldLogger) error {
 	var last errlog.LastError
 	for {
@@ -55,7 +56,8 @@ func Serve(ctx context.Context, runtimeDir string, ready func(context.Context) e
 			return fmt.Errorf("serve readiness: %w: is directx-nri running twice on this node?", err)
 		}
 		if last.Changed(err) && err != nil {
-			log.WithError(err).Error("Containers that request a GPU do not start: cannot serve readiness in the runtime directory, retrying; see --runtime-dir")
+			log.WithError(err).Error("Containers that request a GPU do not start: " +
+				"cannot serve readiness in the runtime directory, retrying; see --runtime-dir")
 		}
 		select {
 		case <-ctx.Done():
@@ -103,9 +105,9 @@ func (c checker) Check(ctx context.Context, _ *healthpb.HealthCheckRequest) (*he
 	return &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_SERVING}, nil
 }
 
-// Check returns nil if the NRI plugin that serves the socket in runtimeDir can adjust containers. The
-// error matches [ErrNotRunning] if no process listens on the socket. Check takes at most a second,
-// and makes a new connection.
+// Check returns nil if the NRI plugin that serves the socket in runtimeDir can adjust containers.
+// The error matches [ErrNotRunning] if no process listens on the socket. Check takes at most a
+// second, and makes a new connection.
 func Check(ctx context.Context, runtimeDir string) error {
 	path := filepath.Join(runtimeDir, socketName)
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrPermission) {

@@ -16,8 +16,8 @@ var (
 	ErrNoGPU = errors.New("the node is set up when it has a GPU")
 )
 
-// ReportSetup writes to the file at path that the node is set up, or the reason why it
-// is left unchanged.
+// ReportSetup writes to the file at path that the node is set up, or the reason why it is left
+// unchanged.
 func ReportSetup(path string, reason error) error {
 	text := ""
 	if reason != nil {

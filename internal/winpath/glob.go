@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Match reports whether all of name matches pattern, in which * means any number of characters and ?
-// means one. Case is ignored.
+// Match reports whether all of name matches pattern, in which * means any number of characters and
+// ? means one. Case is ignored.
 func Match(pattern, name string) bool {
 	p, n := []rune(strings.Map(foldCase, pattern)), []rune(strings.Map(foldCase, name))
 	// After a mismatch, the last * matches one more character. Earlier ones need not match more.

@@ -1,7 +1,6 @@
 // Package winpath is path/filepath for Windows paths on every operating system.
 //
-// All functions are lexical. They accept both separators and return `\`. The forms of
-// paths are:
+// All functions are lexical. They accept both separators and return `\`. The forms of paths are:
 //
 //	C:\Windows            drive-absolute
 //	C:Windows             relative to the drive's current directory
@@ -19,14 +18,14 @@ import (
 	"unicode"
 )
 
-// Clean returns the shortest equivalent path, which has one `\` between elements, no `.` or `..` that
-// can be resolved, and a drive letter in upper case. `..` cannot leave the drive, share or device. The
-// empty path is ".". Unlike Windows, Clean resolves dots below \\?\.
+// Clean returns the shortest equivalent path, which has one `\` between elements, no `.` or `..`
+// that can be resolved, and a drive letter in upper case. `..` cannot leave the drive, share or
+// device. The empty path is ".". Unlike Windows, Clean resolves dots below \\?\.
 func Clean(p string) string { return parse(p).String() }
 
-// Join appends all further arguments to the first non-empty one and cleans the result. Only the first
-// one can make the path absolute or have a drive. The result is below it, unless a further argument has
-// `..` (see [IsLocal]). Join of nothing is "".
+// Join appends all further arguments to the first non-empty one and cleans the result. Only the
+// first one can make the path absolute or have a drive. The result is below it, unless a further
+// argument has `..` (see [IsLocal]). Join of nothing is "".
 func Join(elem ...string) string {
 	first := slices.IndexFunc(elem, func(e string) bool { return e != "" })
 	if first < 0 {
@@ -62,8 +61,8 @@ func Dir(p string) string {
 	return c.String()
 }
 
-// IsAbs reports whether p does not depend on the current drive and directory, because it begins with a
-// drive and a separator or is a UNC or device path.
+// IsAbs reports whether p does not depend on the current drive and directory, because it begins
+// with a drive and a separator or is a UNC or device path.
 func IsAbs(p string) bool {
 	c := parse(p)
 	return c.complete && c.rooted
@@ -126,8 +125,8 @@ func EqualOrBelow(dir, p string) bool {
 	return k == d || strings.HasPrefix(k, strings.TrimRight(d, `\`)+`\`)
 }
 
-// LooksShort reports whether p has an element such as PROGRA~1, the form of the short names that Windows
-// gives to files in addition to their long names.
+// LooksShort reports whether p has an element such as PROGRA~1, the form of the short names that
+// Windows gives to files in addition to their long names.
 // https://learn.microsoft.com/windows/win32/fileio/naming-a-file#short-vs-long-names
 func LooksShort(p string) bool {
 	for i := range len(p) - 1 {
@@ -258,8 +257,8 @@ func isPlainName(name string) bool {
 	return !isReserved(strings.ToUpper(strings.TrimRight(stem, " ")))
 }
 
-// isReserved reports whether stem is the name of a DOS device. Such a name, with any extension, means the
-// device in every directory.
+// isReserved reports whether stem is the name of a DOS device. Such a name, with any extension,
+// means the device in every directory.
 func isReserved(stem string) bool {
 	switch stem {
 	case "CON", "PRN", "AUX", "NUL", "CONIN$", "CONOUT$":
@@ -272,8 +271,8 @@ func isReserved(stem string) bool {
 	return isPort && slices.Contains([]string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "¹", "²", "³"}, port)
 }
 
-// foldCase folds case as NTFS does. It converts single UTF-16 units, and converts no other character to
-// ASCII, as Unicode does for ı and ſ.
+// foldCase folds case as NTFS does. It converts single UTF-16 units, and converts no other
+// character to ASCII, as Unicode does for ı and ſ.
 func foldCase(r rune) rune {
 	u := unicode.ToUpper(r)
 	if r > 0xFFFF || u > 0xFFFF || (r > unicode.MaxASCII && u <= unicode.MaxASCII) {
