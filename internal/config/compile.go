@@ -92,14 +92,14 @@ func (c Compiler) Compile() (Compiled, error) {
 	p.Source.Config, p.Source.ConfigSHA256 = c.File, hash
 	var devices []discovery.Device
 	if p.Source.Inventory != "" && !c.InspectOnly {
-		devices, p.Source.InventorySHA256, err = c.inventory(p.Source.Inventory)
+		devices, p.Source.InventorySHA256, err = c.ReadInventory(p.Source.Inventory)
 		p.UseInventory = err == nil
 	}
 	return Compiled{p, devices}, err
 }
 
-// inventory returns the devices of an inventory file, and its hash.
-func (c Compiler) inventory(path string) ([]discovery.Device, string, error) {
+// ReadInventory returns the devices of an inventory file, and its hash.
+func (c Compiler) ReadInventory(path string) ([]discovery.Device, string, error) {
 	data, err := c.read(path, maxInventory)
 	if err != nil {
 		return nil, "", fmt.Errorf("read inventory: %w", err)

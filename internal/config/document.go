@@ -169,9 +169,5 @@ func entries(mapping *yaml.Node) map[string]*yaml.Node {
 	return values
 }
 
-func join(path, key string) string {
-	if path == "" {
-		return key
-	}
-	return path + "." + key
-}
+// join returns the path of a key below path.
+func join(path, key string) string { return strings.TrimPrefix(path+"."+key, ".") }

@@ -54,12 +54,6 @@ type inventoryDevice struct {
 	} `yaml:"linux"`
 }
 
-// ReadInventory returns the devices of an inventory file.
-func (c Compiler) ReadInventory(path string) ([]discovery.Device, error) {
-	devices, _, err := c.inventory(path)
-	return devices, err
-}
-
 // IsInventory reports whether the file at path has the kind of an inventory.
 func IsInventory(path string) (bool, error) {
 	data, err := Compiler{InspectOnly: true}.read(path, maxInventory)

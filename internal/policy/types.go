@@ -39,7 +39,7 @@ type Match struct {
 	// amd, intel, microsoft, nvidia, qualcomm, a PCI vendor ID such as 0x10DE, or a list.
 	Vendors []Vendor `json:"vendor,omitempty" yaml:"vendor,omitempty" jsonschema:"minItems=1,format=vendor" jsonschema_extras:"shorthand=true"`
 	// Pattern for the GPU's name, with * and ?, not case-sensitive; or a list.
-	Descriptions Patterns `json:"description,omitempty" yaml:"description,omitempty" jsonschema:"minItems=1,maxLength=256,format=pattern,example=NVIDIA Tesla T4*" jsonschema_extras:"shorthand=true"`
+	Descriptions []string `json:"description,omitempty" yaml:"description,omitempty" jsonschema:"minItems=1,maxLength=256,format=pattern,example=NVIDIA Tesla T4*" jsonschema_extras:"shorthand=true"`
 	// DedicatedMemory bounds the GPU's own memory.
 	DedicatedMemory MemoryBounds `json:"dedicatedMemory,omitzero" yaml:"dedicatedMemory,omitempty"`
 	// DriverVersion bounds the version of the driver. An unknown one does not match.
@@ -49,7 +49,7 @@ type Match struct {
 	// Whether the GPU can be unplugged while the node runs.
 	Detachable *bool `json:"detachable,omitempty" yaml:"detachable,omitempty"`
 	// Pattern for the GPU's PCIe location path; or a list.
-	LocationPaths Patterns `json:"locationPath,omitempty" yaml:"locationPath,omitempty" jsonschema:"minItems=1,maxLength=256,format=pattern,example=PCIROOT(0)#*" jsonschema_extras:"shorthand=true"`
+	LocationPaths []string `json:"locationPath,omitempty" yaml:"locationPath,omitempty" jsonschema:"minItems=1,maxLength=256,format=pattern,example=PCIROOT(0)#*" jsonschema_extras:"shorthand=true"`
 }
 
 // MemoryBounds are inclusive bounds of the dedicated memory in bytes; 0 is no bound.
@@ -79,10 +79,6 @@ type DriverBounds struct {
 	// Highest version that matches: 31 includes all of 31.x.
 	Max DriverVersion `json:"max,omitzero" yaml:"max,omitempty" jsonschema:"type=string,format=maxVersion,example=31"`
 }
-
-// Patterns are strings with * and ?, not case-sensitive. One of them must match the whole value. In
-// YAML, a single one can be written without a list.
-type Patterns []string
 
 // Vendor is a PCI vendor ID.
 type Vendor uint16

@@ -22,7 +22,7 @@ func (d *demo) listGPUs(repository string) (err error) {
 	if d.inventory, err = filepath.Abs(filepath.Join(repository, windowsInventory)); err != nil {
 		return err
 	}
-	devices, err := config.Compiler{InspectOnly: true}.ReadInventory(d.inventory)
+	devices, _, err := config.Compiler{InspectOnly: true}.ReadInventory(d.inventory)
 	if err != nil {
 		return err
 	}

@@ -157,7 +157,7 @@ func checkFile(stdout io.Writer, file, nodeOS string) error {
 		return err
 	}
 	if inventory {
-		devices, err := config.Compiler{InspectOnly: true}.ReadInventory(file)
+		devices, _, err := config.Compiler{InspectOnly: true}.ReadInventory(file)
 		return printResult(stdout, file, english.Plural(len(devices), "GPU", ""), err)
 	}
 	compiled, err := config.Compiler{File: file, Required: true, StateDir: paths.Default().State, NodeOS: nodeOS, InspectOnly: true}.Compile()

@@ -122,7 +122,7 @@ func (f *Flags) Open(stderr io.Writer, containerOS string) (discovery.Source, po
 	var source discovery.Source
 	switch {
 	case f.Inventory != "":
-		devices, err = config.Compiler{InspectOnly: !f.Trusted}.ReadInventory(f.Inventory)
+		devices, _, err = config.Compiler{InspectOnly: !f.Trusted}.ReadInventory(f.Inventory)
 		source = discovery.Static(devices)
 	case f.ConfigFile != "" && p.UseInventory:
 		source = discovery.Static(devices)
