@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs the chart on kubectl's current cluster and runs nvidia-smi in a Windows pod with a GPU.
-# Arguments are helm's, such as --set image.tag=v1.2.3.
+# Arguments are helm's, such as --set image.tag=v0.2.0.
 set -eu
 cd "$(dirname "$0")"
 kubectl apply -f manifests/namespace.yaml

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Creates an AKS cluster with a Windows node with a GPU and AKS's GRID driver, installs the chart, and
-# runs nvidia-smi in a pod. Arguments are helm's, such as --set image.tag=v1.2.3. What exists is kept.
+# runs nvidia-smi in a pod. Arguments are helm's, such as --set image.tag=v0.2.0. What exists is kept.
 # Nothing of this has run on Azure.
 set -eu
 cd "$(dirname "$0")"
