@@ -248,8 +248,7 @@ func DefaultRuntimeFiles() map[Vendor]RuntimeFiles {
 // ExtraMounts is what pods can request by annotation in addition to the driver's files.
 type ExtraMounts struct {
 	// Sources of the files: none (off), the driver store, or the driver store and hostDirectories
-	// (host-directories). The environment of standalone containers can request files only if this
-	// key is set.
+	// (host-directories).
 	Sources MountSources `json:"sources" yaml:"sources,omitempty" jsonschema:"enum=off,enum=driver-store,enum=host-directories,default=driver-store"`
 	// Configured reports whether the configuration sets Sources.
 	Configured bool `json:"configured,omitempty" yaml:"-"`
