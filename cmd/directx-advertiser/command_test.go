@@ -175,6 +175,12 @@ func TestConfigurationChanges(t *testing.T) {
 	p.await("/metrics", 200, `directx_replicas{gpu="VMBUS\\1"`, "directx_config_last_reload_successful 0")
 	p.write(filepath.Join(p.dir, "later.yaml"), inventoryText)
 	p.await("/metrics", 200, replicas("3"), "directx_config_last_reload_successful 1")
+	runs := strings.Count(p.log.String(), "Device assignment")
+	p.configure("replicas: 3\nlog: {format: json}")
+	p.await("/metrics", 200, `directx_config_reloads_total{result="applied"} 2`)
+	if log := p.log.String(); !strings.Contains(log, "{") || strings.Count(log, "Device assignment") != runs {
+		t.Errorf("the log has the old format, or the resources are registered again: %s", log)
+	}
 }
 
 // TestRuntimeIsNotFound: a typo in shim.runtime must not stop the node's containers.

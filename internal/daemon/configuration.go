@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"reflect"
 	"time"
 
 	"github.com/directx-nri/directx-nri/internal/config"
@@ -65,14 +66,37 @@ func (d *Daemon) reportCompilation(err error) {
 	}
 }
 
-// waitForChange returns the valid configuration that follows c, or nil when ctx ends.
-func (d *Daemon) waitForChange(ctx context.Context, c *configuration) *configuration {
+// waitForNewRun returns the valid configuration that follows c and needs a new run, or nil when ctx
+// ends. The log's settings apply during a run.
+func (d *Daemon) waitForNewRun(ctx context.Context, c *configuration) *configuration {
+	inForce := c.Compiled
 	if c.problem != nil {
-		c = &configuration{} // None is in force, so any valid one is a change.
+		inForce = config.Compiled{} // None is in force, so any valid one is a change.
 	}
-	next, err := d.compiler.Watch(ctx, c.Compiled, d.reportCompilation)
-	if err != nil {
-		return nil // ctx has ended.
+	for {
+		next, err := d.compiler.Watch(ctx, inForce, d.reportCompilation)
+		if err != nil {
+			return nil // ctx has ended.
+		}
+		next.Policy.Log.Configure(d.log)
+		d.log.WithField("config", d.compiler.File).Info("The configuration has changed and is in force")
+		d.metrics.ConfigApplied()
+		if needsNewRun(inForce, next) {
+			return &configuration{Compiled: next}
+		}
+		inForce = next
 	}
-	return &configuration{Compiled: next}
+}
+
+// needsNewRun reports whether a configuration that follows another one needs a new run, in which the
+// kubelet has no resource for a moment. Those settings do not on which only the programs that start
+// containers act.
+func needsNewRun(before, after config.Compiled) bool {
+	for _, p := range []*policy.Policy{&before.Policy, &after.Policy} {
+		p.Source, p.Log, p.Shim, p.Standalone, p.ExtraMounts = policy.Source{}, policy.Log{}, policy.Shim{}, policy.Standalone{}, policy.ExtraMounts{}
+		if p.Injection != policy.InjectByKubelet {
+			p.RuntimeFiles, p.VisibilityHints = nil, false
+		}
+	}
+	return !reflect.DeepEqual(before, after)
 }

@@ -81,11 +81,11 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	return err
 }
 
-// errChanged ends the goroutines of a configuration that is no longer in force.
-var errChanged = errors.New("the configuration has changed")
+// errNewRun ends the goroutines of a run when the next configuration needs a new one.
+var errNewRun = errors.New("the configuration has changed")
 
-// serve runs everything with the configuration c until the configuration changes. It returns the
-// next one, or nil when ctx ends.
+// serve runs everything with the configuration c until a change needs a new run. It returns the next
+// configuration, or nil when ctx ends.
 func (d *Daemon) serve(ctx context.Context, c *configuration) (next *configuration, err error) {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
@@ -97,18 +97,14 @@ func (d *Daemon) serve(ctx context.Context, c *configuration) (next *configurati
 		d.status.Store(&status{problem: c.problem})
 	}
 	group.Go(func() error {
-		if next = d.waitForChange(ctx, c); next != nil {
-			return errChanged
+		if next = d.waitForNewRun(ctx, c); next != nil {
+			return errNewRun
 		}
 		return nil
 	})
-	err = group.Wait()
-	if !errors.Is(err, errChanged) {
+	if err := group.Wait(); !errors.Is(err, errNewRun) {
 		return nil, err
 	}
-	next.Policy.Log.Configure(d.log)
-	d.metrics.ConfigApplied()
-	d.log.WithField("config", d.compiler.File).Info("The configuration has changed and is in force")
 	return next, nil
 }
 

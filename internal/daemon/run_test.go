@@ -43,6 +43,33 @@ func TestConfigure(t *testing.T) {
 	}
 }
 
+func TestNeedsNewRun(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		change func(*config.Compiled)
+		want   bool
+	}{
+		"log":           {func(c *config.Compiled) { c.Policy.Log.Level = "debug" }, false},
+		"comments":      {func(c *config.Compiled) { c.Policy.Source.ConfigSHA256 = "1" }, false},
+		"extra mounts":  {func(c *config.Compiled) { c.Policy.ExtraMounts.Sources = "off" }, false},
+		"runtime files": {func(c *config.Compiled) { c.Policy.RuntimeFiles = nil }, false},
+		"injection":     {func(c *config.Compiled) { c.Policy.Injection = policy.InjectByKubelet }, true},
+		"resources":     {func(c *config.Compiled) { c.Policy.Resources[0].Replicas++ }, true},
+		"metrics":       {func(c *config.Compiled) { c.Policy.Metrics.Address = ":1" }, true},
+		"inventory":     {func(c *config.Compiled) { c.Devices = []discovery.Device{{}} }, true},
+	} {
+		before, after := config.Compiled{Policy: policy.Default()}, config.Compiled{Policy: policy.Default()}
+		test.change(&after)
+		if got := needsNewRun(before, after); got != test.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+	before, after := config.Compiled{Policy: policy.Policy{Injection: policy.InjectByKubelet, VisibilityHints: true}}, config.Compiled{Policy: policy.Policy{Injection: policy.InjectByKubelet}}
+	if !needsNewRun(before, after) {
+		t.Error("the kubelet injects other hints without a new run")
+	}
+}
+
 func TestCheckedList(t *testing.T) {
 	t.Parallel()
 	log, lines := logtest.NewNullLogger()

@@ -17,17 +17,19 @@ import (
 const reloadTimeout = 15 * time.Second
 
 // Configure replaces the configuration file, as [Node.WriteConfig] does, and waits until
-// it is in force. It must differ from the one before. The advertiser then registers again:
-// Configure waits until the kubelet offers this number of devices by resource, and as
-// before if offered is nil.
+// it is in force. It must differ from the one before. If offered is nil, the kubelet's resources
+// must stay registered. Otherwise, the advertiser registers again, and Configure waits until the
+// kubelet offers this number of devices by resource.
 func (n *Node) Configure(t testing.TB, more string, offered map[string]int) {
 	t.Helper()
-	n.registering = n.Kubelet.Mark()
+	mark, advertiser := n.Kubelet.Mark(), n.Advertiser.Mark()
 	n.waitLogged(t, more, "The configuration has changed and is in force")
 	if offered != nil {
-		n.Offered = offered
+		n.registering, n.Offered = mark, offered
+		n.WaitOffered(t)
+	} else if log := n.Advertiser.Log(advertiser); strings.Contains(log, "Registered with the kubelet") {
+		t.Errorf("the advertiser has registered again: %s", log)
 	}
-	n.WaitOffered(t)
 }
 
 // ConfigureInvalid replaces the configuration file and returns the line of the advertiser's

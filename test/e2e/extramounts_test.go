@@ -47,8 +47,7 @@ func (e *extraMounts) policy(sources string) string {
 	return fmt.Sprintf("extraMounts:\n  sources: %s\n  hostDirectories: [%s]\n  destinations: [/usr/lib/wsl/lib, /srv/tools]\n  max: 3\n%s", sources, e.tools, e.more)
 }
 
-// setPolicy changes extraMounts.sources and waits until the change is in force and pods
-// are admitted again.
+// setPolicy changes extraMounts.sources and waits until the change is in force.
 func (e *extraMounts) setPolicy(t *testing.T, sources string) {
 	t.Helper()
 	e.Configure(t, e.policy(sources), nil)

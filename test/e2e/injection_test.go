@@ -36,7 +36,7 @@ func TestKubeletInjection(t *testing.T) {
 
 	s.EditContainerd(t, "disable = true", "disable = false")
 	s.Plugin.Start(t)
-	s.Configure(t, "", nil)
+	s.Configure(t, "", s.Offered)
 	s.WaitPlugin(t)
 	after := s.RunPod(t, bed.GPUPod("after", 1))
 	if view := s.Look(t, after, "main"); len(view.Tokens) == 0 {
