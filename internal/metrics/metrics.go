@@ -19,7 +19,8 @@ import (
 
 const namespace = "directx"
 
-// Metrics has the metrics of one process. Values of labels are valid UTF-8.
+// Metrics has the metrics of one process. Values of labels are valid UTF-8. A vector without labels has no
+// value until it is set: each program shows only the metrics that it has.
 type Metrics struct {
 	registry *prometheus.Registry
 
@@ -32,8 +33,8 @@ type Metrics struct {
 	// Assignment, DriverFiles and Injection have one series, of the mode in force.
 	Assignment, DriverFiles, Injection *prometheus.GaugeVec
 
-	reloads                       *prometheus.CounterVec
-	lastReload, lastReloadSuccess *prometheus.GaugeVec
+	reloads                               *prometheus.CounterVec // by result
+	lastReloadSuccessful, lastSuccessTime *prometheus.GaugeVec   // without labels
 }
 
 // New returns the metrics of a program of that name and version.
@@ -54,19 +55,19 @@ func New(program, version string) *Metrics {
 	gauges("build_info", "Always 1.", "program", "version", "goversion").WithLabelValues(program, version, runtime.Version()).Set(1)
 	registry.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewGoCollector())
 	return &Metrics{
-		registry:           registry,
-		Allocations:        counters("allocations_total", "Recorded allocations, one for each container and resource.", "resource"),
-		AllocationFailures: counters("allocation_failures_total", "Refused or failed requests: invalid_request, not_injectable, not_ready, concurrent, canceled, other.", "resource", "reason"),
-		StartChecks:        histograms("start_check_duration_seconds", "Duration of the check before a container starts.", "resource", "result"),
-		Hooks:              histograms("hook_duration_seconds", "Time that containerd waited for an NRI hook.", "hook"),
-		Refusals:           counters("refusals_total", "Refused containers.", "by", "reason"),
-		SynchronizeLosses:  counters("synchronize_losses_total", "Registrations at which containerd crashed or closed the connection while it sent its pods and containers."),
-		Assignment:         gauges("assignment_mode", "How devices are assigned, and why; always 1.", "mode", "reason"),
-		DriverFiles:        gauges("driver_files_mode", "Whether containers get driver files, and why; always 1.", "mode", "reason"),
-		Injection:          gauges("injection_mode", "What injects GPUs into containers; always 1.", "mode"),
-		reloads:            counters("config_reloads_total", "Compilations of the configuration: applied, refused.", "result"),
-		lastReload:         gauges("config_last_reload_successful", "0 if the last configuration was refused, otherwise 1."),
-		lastReloadSuccess:  gauges("config_last_reload_success_timestamp_seconds", "Time when the configuration in force was read."),
+		registry:             registry,
+		Allocations:          counters("allocations_total", "Recorded allocations, one for each container and resource.", "resource"),
+		AllocationFailures:   counters("allocation_failures_total", "Refused or failed requests: invalid_request, not_injectable, not_ready, concurrent, canceled, other.", "resource", "reason"),
+		StartChecks:          histograms("start_check_duration_seconds", "Duration of the check before a container starts.", "resource", "result"),
+		Hooks:                histograms("hook_duration_seconds", "Time that containerd waited for an NRI hook.", "hook"),
+		Refusals:             counters("refusals_total", "Refused containers.", "by", "reason"),
+		SynchronizeLosses:    counters("synchronize_losses_total", "Registrations at which containerd crashed or closed the connection while it sent its pods and containers."),
+		Assignment:           gauges("assignment_mode", "How devices are assigned, and why; always 1.", "mode", "reason"),
+		DriverFiles:          gauges("driver_files_mode", "Whether containers get driver files, and why; always 1.", "mode", "reason"),
+		Injection:            gauges("injection_mode", "What injects GPUs into containers; always 1.", "mode"),
+		reloads:              counters("config_reloads_total", "Compilations of the configuration: applied, refused.", "result"),
+		lastReloadSuccessful: gauges("config_last_reload_successful", "0 if the last configuration was refused, otherwise 1."),
+		lastSuccessTime:      gauges("config_last_reload_success_timestamp_seconds", "Time when the configuration in force was read."),
 	}
 }
 
@@ -85,10 +86,10 @@ type errorLog struct{ log logrus.FieldLogger }
 // Println implements promhttp.Logger.
 func (l errorLog) Println(v ...any) { l.log.Warn(strings.TrimSpace(fmt.Sprintln(v...))) }
 
-// ConfigRead records that a configuration came into force.
+// ConfigRead records that a valid configuration was read.
 func (m *Metrics) ConfigRead(at time.Time) {
-	m.lastReload.WithLabelValues().Set(1)
-	m.lastReloadSuccess.WithLabelValues().Set(float64(at.UnixMilli()) / 1000)
+	m.lastReloadSuccessful.WithLabelValues().Set(1)
+	m.lastSuccessTime.WithLabelValues().Set(float64(at.UnixMilli()) / 1000)
 }
 
 // ConfigApplied counts a changed configuration that came into force, after [Metrics.ConfigRead].
@@ -97,5 +98,5 @@ func (m *Metrics) ConfigApplied() { m.reloads.WithLabelValues("applied").Inc() }
 // ConfigRefused records that a configuration was refused.
 func (m *Metrics) ConfigRefused() {
 	m.reloads.WithLabelValues("refused").Inc()
-	m.lastReload.WithLabelValues().Set(0)
+	m.lastReloadSuccessful.WithLabelValues().Set(0)
 }
