@@ -81,7 +81,7 @@ func (p *memoryPods) list(context.Context) ([]ContainerDevices, error) {
 	defer p.mu.Unlock()
 	var containers []ContainerDevices
 	for _, name := range p.names {
-		containers = append(containers, ContainerDevices{Pod: Pod{"default", name}, Container: "main"})
+		containers = append(containers, ContainerDevices{Pod: Pod{"default", name}})
 	}
 	return containers, p.err
 }

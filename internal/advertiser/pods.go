@@ -22,7 +22,7 @@ import (
 //
 // A pod that the kubelet does not list may still exist: a restarted kubelet lists no pod of
 // the API server until it has reached the server. A pod no longer exists if it is missing from
-// the list, and the same process of the kubelet
+// the list, or another one with its name is there, and the same process of the kubelet
 //   - has listed it before, and does not for [missingTimeout], or
 //   - lists other pods of the API server, which it gets all at once, and does not list this one
 //     for [neverListedTimeout]. The pod was deleted while the advertiser or the kubelet did not run.
@@ -93,27 +93,24 @@ func (t *PodTracker) update(
 		if pod, ok := ownerOf(record, containers); ok && pod != o.pod {
 			o = owner{pod: pod}
 		}
+		timeout := neverListedTimeout
+		if o.listed {
+			timeout = t.missingTimeout
+		}
 		switch now := t.now(); {
-		case pods[o.pod]:
+		case pods[o.pod] && !isRecreated(record, containers):
 			o.listed, o.missingSince = true, time.Time{}
 		case o.pod == Pod{} || !o.listed && !t.listsAPIPods:
+			// It is unknown whether the pod exists.
 		case o.missingSince.IsZero():
 			o.missingSince = now
-		case now.Sub(o.missingSince) >= t.timeout(o):
+		case now.Sub(o.missingSince) >= timeout:
 			ended = append(ended, record.ID)
 		}
 		owners[record.ID] = o
 	}
 	t.owners = owners
 	return containers, ended, nil
-}
-
-// timeout returns how long a record's pod must be missing to be considered deleted.
-func (t *PodTracker) timeout(o owner) time.Duration {
-	if o.listed {
-		return t.missingTimeout
-	}
-	return neverListedTimeout
 }
 
 // hasAPIPod reports whether one of pods is certainly from the API server. The names
@@ -134,31 +131,31 @@ func ownerOf(record allocation.Entry, containers []ContainerDevices) (Pod, bool)
 	if h := record.Holder; h != nil {
 		return Pod{h.PodNamespace, h.PodName}, h.PodName != ""
 	}
-	replicaIDs := sortedReplicaIDs(record)
 	for _, c := range containers {
-		if c.holds(record.Resource, replicaIDs) {
+		if c.holdsAny(record) {
 			return c.Pod, true
 		}
 	}
 	return Pod{}, false
 }
 
-// sortedReplicaIDs returns the sorted IDs of a record's replicas.
-func sortedReplicaIDs(record allocation.Entry) (ids []string) {
-	for _, r := range record.Replicas {
-		ids = append(ids, r.ID)
-	}
-	slices.Sort(ids)
-	return ids
+// isRecreated reports whether the container that a record is bound to is listed and holds none of the
+// record's replicas: the pod is another one with the same name. Ordinary init containers are not
+// listed, so this does not end their records.
+func isRecreated(record allocation.Entry, containers []ContainerDevices) bool {
+	h := record.Holder
+	return h != nil && slices.ContainsFunc(containers, func(c ContainerDevices) bool {
+		return c.Pod == Pod{h.PodNamespace, h.PodName} && c.Container == h.Container && !c.holdsAny(record)
+	})
 }
 
 // findHolder returns the container that holds exactly the replicas of record; ok is false if there
 // is none or more than one. The kubelet lists a replica that an init container had with the
 // container that took it over, whose own record can name further replicas.
 func findHolder(containers []ContainerDevices, record allocation.Entry) (holder ContainerDevices, ok bool) {
-	want := sortedReplicaIDs(record)
 	found := slices.DeleteFunc(slices.Clone(containers), func(c ContainerDevices) bool {
-		return !slices.Equal(want, slices.Sorted(slices.Values(c.ReplicaIDs[record.Resource])))
+		return len(c.ReplicaIDs[record.Resource]) != len(record.Replicas) ||
+			slices.ContainsFunc(record.Replicas, func(r allocation.Replica) bool { return !slices.Contains(c.ReplicaIDs[record.Resource], r.ID) })
 	})
 	if len(found) != 1 {
 		return ContainerDevices{}, false
@@ -187,9 +184,9 @@ type ContainerDevices struct {
 	ReplicaIDs map[string][]string
 }
 
-// holds reports whether c holds one of the replicas of a resource.
-func (c ContainerDevices) holds(resource string, replicaIDs []string) bool {
-	return slices.ContainsFunc(c.ReplicaIDs[resource], func(id string) bool { return slices.Contains(replicaIDs, id) })
+// holdsAny reports whether c holds one of the record's replicas.
+func (c ContainerDevices) holdsAny(record allocation.Entry) bool {
+	return slices.ContainsFunc(record.Replicas, func(r allocation.Replica) bool { return slices.Contains(c.ReplicaIDs[record.Resource], r.ID) })
 }
 
 // listContainers returns all containers of the active pods of the kubelet that serves its

@@ -44,7 +44,10 @@ func TestPodTracker(t *testing.T) {
 		ended                        bool
 		wantErr                      string
 	}
-	exists := step{live: mine, listed: "name-of-a"}
+	ofInit := []allocation.Entry{mine[0]}
+	ofInit[0].Holder = &allocation.Holder{PodUID: "a", Container: "init", PodNamespace: mine[0].Holder.PodNamespace, PodName: mine[0].Holder.PodName}
+	exists := step{live: mine, listed: "name-of-a:A::0"}
+	recreated := step{live: mine, listed: "name-of-a:A::1"}
 	missing := step{live: mine, listed: "other"}
 	again := func(after time.Duration) step { return step{live: mine, listed: "other", after: after} }
 	ended := step{live: mine, listed: "other", ended: true}
@@ -59,9 +62,11 @@ func TestPodTracker(t *testing.T) {
 		"deleted":                        {exists, exists, missing, ended, ended},
 		"missing once":                   {exists, missing, exists, missing, ended},
 		"missing twice within moments":   {exists, missing, again(1), again(missingTimeout - 2), {live: mine, listed: "other", after: 1, ended: true}},
+		"recreated with another replica": {exists, recreated, exists, recreated, {live: mine, listed: "name-of-a", ended: true}},
+		"of an init container":           {{live: ofInit, listed: "name-of-a"}, {live: ofInit, listed: "name-of-a"}, {live: ofInit, listed: "name-of-a"}},
 		"never listed":                   {missing, missing, missing},
 		"deleted before the start":       {api(0), api(neverListedTimeout - 1), apiOver(1)},
-		"listed late":                    {api(0), api(neverListedTimeout - 1), {live: mine, listed: "name-of-a cni-b", after: time.Hour}, api(0), apiOver(0)},
+		"listed late":                    {api(0), api(neverListedTimeout - 1), {live: mine, listed: "name-of-a:A::0 cni-b", after: time.Hour}, api(0), apiOver(0)},
 		"only static pods":               {static(0), static(time.Hour), static(time.Hour), api(0), api(neverListedTimeout - 1), apiOver(1)},
 		"another kubelet, then API pods": {api(0), {live: mine, newSocket: true, after: time.Hour}, api(0), api(neverListedTimeout - 1), apiOver(1)},
 		"not bound, never listed": {{live: unbound, listed: "web-a cni-b"},
@@ -97,7 +102,7 @@ func TestPodTracker(t *testing.T) {
 				}
 				for _, word := range strings.Fields(now.listed) {
 					pod, replica, _ := strings.Cut(word, ":")
-					containers = append(containers, ContainerDevices{Pod: Pod{"default", pod}, ReplicaIDs: map[string][]string{displayResource: {replica}}})
+					containers = append(containers, ContainerDevices{Pod: Pod{"default", pod}, Container: "main", ReplicaIDs: map[string][]string{displayResource: {replica}}})
 				}
 				return containers, now.err
 			}}

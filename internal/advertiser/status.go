@@ -59,9 +59,10 @@ func (a *Advertiser) Report(n metrics.NodeMetrics, containers []ContainerDevices
 	}
 }
 
-// Allocating reports whether an allocation is in flight. The kubelet's pods must not be
-// listed then: it would consider the replicas unused and allocate them again
-// (UpdateAllocatedDevices in pkg/kubelet/cm/devicemanager, v1.34).
+// Allocating reports whether an allocation is in flight. The kubelet's pods must not be listed then:
+// if another pod has ended meanwhile, the kubelet would consider the replicas unused and allocate them
+// again (UpdateAllocatedDevices in pkg/kubelet/cm/devicemanager, v1.34). No lock could delay an
+// allocation that begins during the list: the kubelet has chosen the replicas before it calls Allocate.
 func (a *Advertiser) Allocating() bool { return a.guard.inFlight.Load() > 0 }
 
 // maxSilence is how long after a listing of GPUs began the next one must begin.
