@@ -50,8 +50,7 @@ type Config struct {
 	CheckReady func(ctx context.Context) error
 	// Pods finds the containers that hold replicas, and reports the pods that no longer exist.
 	Pods *PodTracker
-	// OnDevices, if set, is called with the devices and their resources each time the devices have
-	// been listed.
+	// OnDevices is called with the devices and their resources each time the devices have been listed.
 	OnDevices func([]resources.Assigned)
 	// Inject, if set, makes the answers to the kubelet, which have no token then.
 	Inject Inject
@@ -161,35 +160,20 @@ var ErrRestart = errors.New("GPUs can be advertised under other resource names")
 // [ErrRestart]. By then no call of Allocate is in flight, and the records are complete for the next
 // run.
 func (a *Advertiser) Run(ctx context.Context) error {
-	err := a.run(ctx)
+	// The kubelet's first lists must be complete. Without devices, there may be some later.
+	err := a.refresh(ctx)
+	if err == nil {
+		group, ctx := errgroup.WithContext(ctx)
+		for _, s := range a.servers {
+			group.Go(func() error { return s.run(ctx) })
+		}
+		group.Go(func() error { return a.refreshLoop(ctx) })
+		err = group.Wait()
+	}
 	if err == nil || ctx.Err() != nil {
 		return nil
 	}
 	return fmt.Errorf("advertise GPUs: %w", err)
-}
-
-func (a *Advertiser) run(ctx context.Context) error {
-	// The kubelet's first lists must be complete. Without devices, there may be some later.
-	if err := a.refresh(ctx); err != nil {
-		return err
-	}
-	group, ctx := errgroup.WithContext(ctx)
-	for _, s := range a.servers {
-		group.Go(func() error { return s.run(ctx) })
-	}
-	group.Go(func() error { return a.refreshLoop(ctx) })
-	return group.Wait()
-}
-
-func (a *Advertiser) listDevices(ctx context.Context) ([]discovery.Device, error) {
-	a.mu.Lock()
-	a.listingBegan = time.Now()
-	a.mu.Unlock()
-	devices, err := a.config.ListDevices(ctx)
-	if ctx.Err() == nil {
-		a.lastListErr.Log(a.config.Log, err, "No new list of GPUs; what is advertised stays so", "GPUs are listed again")
-	}
-	return devices, err
 }
 
 // refreshLoop refreshes periodically, and after every allocation. It returns [ErrRestart], or nil
@@ -216,10 +200,14 @@ func (a *Advertiser) refreshLoop(ctx context.Context) error {
 
 // refresh reads devices, records and pods, and publishes the pools.
 func (a *Advertiser) refresh(ctx context.Context) error {
-	devices, err := a.listDevices(ctx)
+	a.mu.Lock()
+	a.listingBegan = time.Now()
+	a.mu.Unlock()
+	devices, err := a.config.ListDevices(ctx)
 	if ctx.Err() != nil {
 		return nil
 	}
+	a.lastListErr.Log(a.config.Log, err, "No new list of GPUs; what is advertised stays so", "GPUs are listed again")
 	live := a.config.Recorder.Refresh()
 	if err == nil {
 		if err := a.publishPools(devices, live); err != nil {

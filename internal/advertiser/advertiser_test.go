@@ -174,7 +174,7 @@ func TestListTooLarge(t *testing.T) {
 	if lines := log.with(complaint); len(lines) != 1 || !strings.Contains(lines[0], "lower replicas in the configuration to ") {
 		t.Errorf("logged %q, want one line with the remedy", lines)
 	}
-	if err := r.checkRegistered(); err == nil || !strings.Contains(err.Error(), "lower replicas") {
+	if err := r.CheckReady(t.Context()); err == nil || !strings.Contains(err.Error(), "lower replicas") {
 		t.Errorf("Registered: %v", err)
 	}
 

@@ -15,6 +15,7 @@ import (
 	logtest "github.com/sirupsen/logrus/hooks/test"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"github.com/directx-nri/directx-nri/internal/advertiser/resources"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/metrics"
@@ -185,6 +186,7 @@ func testConfig(t testing.TB, dir string, source *memorySource) Config {
 		NodeOS:      "linux",
 		KubeletDir:  dir,
 		CheckReady:  func(context.Context) error { return nil },
+		OnDevices:   func([]resources.Assigned) {},
 		Pods:        (&memoryPods{}).tracker(),
 		Metrics:     metrics.New("p", "v"),
 		Log:         testutil.Quiet(),

@@ -114,12 +114,12 @@ func TestReport(t *testing.T) {
 	unhealthy.Health.Reason = "it stopped"
 	containers := []ContainerDevices{{ReplicaIDs: map[string][]string{displayResource: {"A::0"}, "other/thing": {"x"}}}}
 	r := run(t, testConfig(t, dir, newSource(a, unhealthy, discovery.Device{InstanceID: "N"})))
-	if err := r.checkRegistered(); err == nil {
+	if err := r.CheckReady(t.Context()); err == nil {
 		t.Error("registered without a kubelet")
 	}
 	k := startKubelet(t, dir)
 	k.await(displayResource, "A::0 A::1 B::0! B::1!")
-	testutil.Eventually(t, "registration", func() bool { return r.checkRegistered() == nil })
+	testutil.Eventually(t, "registration", func() bool { return r.CheckReady(t.Context()) == nil })
 	m := metrics.New("p", "v")
 	m.CollectNode(func(_ context.Context, n metrics.NodeMetrics) { r.Report(n, containers) })
 	page := httptest.NewRecorder()
@@ -135,7 +135,7 @@ func TestReport(t *testing.T) {
 		}
 	}
 	k.Stop()
-	testutil.Eventually(t, "the end of it", func() bool { return r.checkRegistered() != nil })
+	testutil.Eventually(t, "the end of it", func() bool { return r.CheckReady(t.Context()) != nil })
 	if err := r.CheckAlive(); err != nil {
 		t.Error(err)
 	}

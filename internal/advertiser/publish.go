@@ -18,9 +18,7 @@ import (
 func (a *Advertiser) publishPools(devices []discovery.Device, live []allocation.Entry) error {
 	assigned := resources.Assign(devices, a.config.Policy, a.config.NodeOS)
 	a.logUnadvertised(assigned)
-	if a.config.OnDevices != nil {
-		a.config.OnDevices(assigned)
-	}
+	a.config.OnDevices(assigned)
 	gpus, err := a.gpusByResource(assigned, live)
 	if err != nil {
 		return err
@@ -128,7 +126,8 @@ func (a *Advertiser) logUnadvertised(devices []resources.Assigned) {
 	a.unadvertised = map[string]string{}
 	for _, d := range devices {
 		id := d.Device.InstanceID
-		if a.unadvertised[id] = d.Reason; d.Reason != "" && before[id] != d.Reason {
+		a.unadvertised[id] = d.Reason
+		if d.Reason != "" && before[id] != d.Reason {
 			a.config.Log.WithFields(logrus.Fields{"gpu": d.Device.Name(), "instanceID": id, "reason": d.Reason}).Info("Device is not advertised")
 		}
 	}

@@ -81,14 +81,11 @@ func (a *Advertiser) CheckAlive() error {
 // CheckReady returns an error if the kubelet does not watch the lists of all resources, not all GPUs
 // can be advertised, or containers cannot be given GPUs. It may be called at any time.
 func (a *Advertiser) CheckReady(ctx context.Context) error {
-	return errors.Join(a.checkRegistered(), a.config.CheckReady(ctx), a.config.Recorder.CheckWritable(ctx))
-}
-
-func (a *Advertiser) checkRegistered() error {
 	a.mu.Lock()
-	defer a.mu.Unlock()
+	err := a.listSizeErr
+	a.mu.Unlock()
 	if unwatched := a.unwatched(); len(unwatched) > 0 {
-		return fmt.Errorf("the kubelet does not watch %s: is it running?", strings.Join(unwatched, ", "))
+		err = fmt.Errorf("the kubelet does not watch %s: is it running?", strings.Join(unwatched, ", "))
 	}
-	return a.listSizeErr
+	return errors.Join(err, a.config.CheckReady(ctx), a.config.Recorder.CheckWritable(ctx))
 }

@@ -1,7 +1,6 @@
 package allocation
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -71,10 +70,6 @@ type Entry struct {
 	BindingUnreadable bool
 }
 
-func oldestFirst(a, b Entry) int {
-	return cmp.Or(cmp.Compare(a.Sequence, b.Sequence), cmp.Compare(a.ID, b.ID))
-}
-
 // maxUnbound is how many records of one replica may be unbound. The oldest ends when there
 // are more: otherwise, pods that are admitted and never start would fill the disk. The
 // containers of a pod can share a replica, each with a record that is written at admission, so
@@ -138,9 +133,12 @@ func recreatedPods(records []Entry) map[string]bool {
 // isReallocated reports whether each replica of e is in a later injected record. It is not enough
 // that one of them is: a main container may get a part of its init container's replicas.
 func isReallocated(e Entry, byReplica map[replicaKey][]Entry) bool {
-	return !slices.ContainsFunc(e.replicaKeys(), func(key replicaKey) bool {
-		return !slices.ContainsFunc(byReplica[key], func(later Entry) bool { return later.Injected && later.Sequence > e.Sequence })
-	})
+	for _, key := range e.replicaKeys() {
+		if !slices.ContainsFunc(byReplica[key], func(later Entry) bool { return later.Injected && later.Sequence > e.Sequence }) {
+			return false
+		}
+	}
+	return true
 }
 
 // supersededByHolders returns the IDs of those records of one replica, oldest first, that have

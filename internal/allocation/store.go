@@ -1,6 +1,7 @@
 package allocation
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,16 +61,6 @@ func (s *Store) isBound(id ID, holder Holder) (bool, error) {
 		return false, fmt.Errorf("%w: %s", ErrHeld, b.Holder)
 	}
 	return bound, err
-}
-
-// readHolder sets the holder of e.
-func (s *Store) readHolder(e *Entry) error {
-	b, bound, err := s.readBinding(e.ID)
-	if bound {
-		e.Holder, e.BoundAt = &b.Holder, b.BoundAt
-	}
-	e.BindingUnreadable = err != nil
-	return err
 }
 
 // Check returns the record that token stands for. If it is bound to another container than holder,
@@ -186,7 +177,12 @@ func (s *Store) list(ctx context.Context, known map[ID]Entry) (entries []Entry, 
 			}
 		}
 		if entry.Holder == nil {
-			if err := s.readHolder(&entry); err != nil {
+			b, bound, err := s.readBinding(id)
+			if bound {
+				entry.Holder, entry.BoundAt = &b.Holder, b.BoundAt
+			}
+			entry.BindingUnreadable = err != nil
+			if err != nil {
 				problems = append(problems, Problem{s.path(id, bindingSuffix), err})
 			}
 			// A record that has ended in the meantime has no binding any longer.
@@ -196,6 +192,6 @@ func (s *Store) list(ctx context.Context, known map[ID]Entry) (entries []Entry, 
 		}
 		entries = append(entries, entry)
 	}
-	slices.SortFunc(entries, oldestFirst)
+	slices.SortFunc(entries, func(a, b Entry) int { return cmp.Or(cmp.Compare(a.Sequence, b.Sequence), cmp.Compare(a.ID, b.ID)) })
 	return entries, problems, nil
 }

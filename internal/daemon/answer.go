@@ -19,7 +19,7 @@ func newAnswer(edits ocispec.Edits) (*v1beta1.ContainerAllocateResponse, error) 
 	if n := len(edits.WindowsDevices); n > 1 {
 		return nil, fmt.Errorf("%d GPUs for one container, and on Windows the kubelet passes on one; request one, or set injection: shim in the configuration", n)
 	}
-	answer := &v1beta1.ContainerAllocateResponse{}
+	answer := &v1beta1.ContainerAllocateResponse{Envs: make(map[string]string, len(edits.Env))}
 	for _, d := range edits.WindowsDevices {
 		hostPath := d.IDType + "://" + d.ID
 		if d.IDType == ocispec.IDTypeClass {
@@ -35,9 +35,6 @@ func newAnswer(edits ocispec.Edits) (*v1beta1.ContainerAllocateResponse, error) 
 	}
 	for _, variable := range edits.Env {
 		name, value, _ := strings.Cut(variable, "=")
-		if answer.Envs == nil {
-			answer.Envs = map[string]string{}
-		}
 		answer.Envs[name] = value
 	}
 	return answer, nil

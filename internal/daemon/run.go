@@ -174,7 +174,7 @@ func (d *Daemon) retryUntilReady(ctx context.Context, level logrus.Level, messag
 type checkedList struct {
 	list func(context.Context) ([]discovery.Device, error)
 	// check returns an error if containers cannot be given GPUs, or that is unknown, as during a
-	// restart of containerd: see isDefinite.
+	// restart of containerd.
 	check func(context.Context) error
 	log   logrus.FieldLogger
 
@@ -185,17 +185,12 @@ type checkedList struct {
 	stopCause error
 }
 
-// isDefinite reports whether err, of a check, means that containers cannot be given GPUs.
-func isDefinite(err error) bool {
-	return shimcheck.IsDefinite(err) || errors.Is(err, allocation.ErrNotWritable)
-}
-
 // devices returns the list. Until the check has passed once, it returns the error of the check. While
 // the result is unknown, the last definite result applies.
 func (c *checkedList) devices(ctx context.Context) ([]discovery.Device, error) {
 	checkErr := c.check(ctx)
 	switch {
-	case isDefinite(checkErr):
+	case shimcheck.IsDefinite(checkErr) || errors.Is(checkErr, allocation.ErrNotWritable):
 		if c.passed && c.stopCause == nil {
 			c.log.WithError(checkErr).Error("Stopped advertising GPUs: containers cannot start with them")
 		}

@@ -46,27 +46,20 @@ func TestConfigure(t *testing.T) {
 func TestNeedsNewRun(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		change func(*config.Compiled)
-		want   bool
+		injection policy.Injection
+		replicas  int
+		want      bool
 	}{
-		"log":           {func(c *config.Compiled) { c.Policy.Log.Level = "debug" }, false},
-		"comments":      {func(c *config.Compiled) { c.Policy.Source.ConfigSHA256 = "1" }, false},
-		"extra mounts":  {func(c *config.Compiled) { c.Policy.ExtraMounts.Sources = "off" }, false},
-		"runtime files": {func(c *config.Compiled) { c.Policy.RuntimeFiles = nil }, false},
-		"injection":     {func(c *config.Compiled) { c.Policy.Injection = policy.InjectByKubelet }, true},
-		"resources":     {func(c *config.Compiled) { c.Policy.Resources[0].Replicas++ }, true},
-		"metrics":       {func(c *config.Compiled) { c.Policy.Metrics.Address = ":1" }, true},
-		"inventory":     {func(c *config.Compiled) { c.Devices = []discovery.Device{{}} }, true},
+		"of the log and of other programs": {policy.InjectByNRI, 1, false},
+		"hints of the kubelet's answers":   {policy.InjectByKubelet, 1, true},
+		"replicas":                         {policy.InjectByNRI, 2, true},
 	} {
-		before, after := config.Compiled{Policy: policy.Default()}, config.Compiled{Policy: policy.Default()}
-		test.change(&after)
-		if got := needsNewRun(before, after); got != test.want {
+		before := policy.Policy{Injection: test.injection, Resources: []policy.Resource{{Replicas: 1}}}
+		after := policy.Policy{Injection: test.injection, Resources: []policy.Resource{{Replicas: test.replicas}},
+			Log: policy.Log{Level: "debug"}, ExtraMounts: policy.ExtraMounts{Max: 1}, Source: policy.Source{Config: "c"}, VisibilityHints: true}
+		if got := needsNewRun(config.Compiled{Policy: before}, config.Compiled{Policy: after}); got != test.want {
 			t.Errorf("%s: %t", name, got)
 		}
-	}
-	before, after := config.Compiled{Policy: policy.Policy{Injection: policy.InjectByKubelet, VisibilityHints: true}}, config.Compiled{Policy: policy.Policy{Injection: policy.InjectByKubelet}}
-	if !needsNewRun(before, after) {
-		t.Error("the kubelet injects other hints without a new run")
 	}
 }
 

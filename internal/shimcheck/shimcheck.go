@@ -3,19 +3,28 @@
 package shimcheck
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"time"
 
+	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/criclient"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 )
 
 // queryTimeout bounds the query of containerd. A container's start waits for it.
 const queryTimeout = time.Second
+
+// ErrNotUsed is the error of a node on which no runtime handler that can have
+// GPUs uses the runtime shim.
+var ErrNotUsed = errors.New("containerd does not start containers with " + shimfile.BaseName)
+
+const notUsedRemedy = "run 'dxctl runtime configure --restart'"
 
 // errShimMissing is a definite reason why containers would not start with GPUs, as [ErrNotUsed] and
 // [shimfile.ErrBypassed] are.
@@ -54,4 +63,29 @@ func Check(ctx context.Context, stateDir, criSocket string) error {
 		}
 	}
 	return nil
+}
+
+// CheckUsed returns an error that matches [ErrNotUsed] unless at least one handler starts
+// containers with the runtime shim, and none starts containers without their GPUs.
+func CheckUsed(c criclient.RunningConfig) error {
+	if i := slices.IndexFunc(c.Handlers, containerdconfig.Handler.IgnoresDevices); i >= 0 {
+		h := c.Handlers[i]
+		return fmt.Errorf("%w: the runtime handler %s runs %s, which starts containers without their GPUs; remove that handler from containerd's configuration",
+			ErrNotUsed, h.Name, cmp.Or(h.RuntimePath, h.RuntimeType))
+	}
+	// containerd 2 starts a pod's containers without running a shim binary if the shim of the sandbox
+	// has version 3 of the shim protocol. runc's shim has it, and runhcs does not.
+	// https://github.com/containerd/containerd/blob/v2.4.2/core/runtime/v2/shim_manager.go
+	if c.OS == "linux" && c.Major >= 2 {
+		return fmt.Errorf("%w: containerd %d on Linux runs the shim for a pod's sandbox only; use the NRI plugin, with --injection nri", ErrNotUsed, c.Major)
+	}
+	eligible := containerdconfig.Eligible(c.Handlers, c.OS)
+	switch {
+	case slices.ContainsFunc(eligible, containerdconfig.Handler.UsesShim):
+		return nil
+	case len(eligible) == 0:
+		return fmt.Errorf("%w: no runtime handler can have GPUs: %s; add one to containerd's configuration, or %s",
+			ErrNotUsed, containerdconfig.WhyNotEligible(c.Handlers, c.OS), notUsedRemedy)
+	}
+	return fmt.Errorf("%w: runtime_path of the runtime handler %s is %s; %s", ErrNotUsed, eligible[0].Name, cmp.Or(eligible[0].RuntimePath, "not set"), notUsedRemedy)
 }
