@@ -39,9 +39,7 @@ type memorySource struct {
 	listed int
 }
 
-func newSource(devices ...discovery.Device) *memorySource {
-	return &memorySource{devices: devices}
-}
+func newSource(devices ...discovery.Device) *memorySource { return &memorySource{devices: devices} }
 
 func (s *memorySource) Devices(ctx context.Context) ([]discovery.Device, error) {
 	s.mu.Lock()

@@ -30,7 +30,7 @@ func TestPodTracker(t *testing.T) {
 	}
 	unbound := []allocation.Entry{withID("r", held(displayResource, "A::0"))}
 	mine := []allocation.Entry{bound("a", unbound[0])}
-	nameless := []allocation.Entry{mine[0]}
+	nameless, ofInit := []allocation.Entry{mine[0]}, []allocation.Entry{mine[0]}
 	nameless[0].Holder = &allocation.Holder{PodUID: "a", Container: "main"}
 	type step struct {
 		live []allocation.Entry
@@ -44,10 +44,8 @@ func TestPodTracker(t *testing.T) {
 		ended                        bool
 		wantErr                      string
 	}
-	ofInit := []allocation.Entry{mine[0]}
 	ofInit[0].Holder = &allocation.Holder{PodUID: "a", Container: "init", PodNamespace: mine[0].Holder.PodNamespace, PodName: mine[0].Holder.PodName}
 	exists := step{live: mine, listed: "name-of-a:A::0"}
-	recreated := step{live: mine, listed: "name-of-a:A::1"}
 	missing := step{live: mine, listed: "other"}
 	again := func(after time.Duration) step { return step{live: mine, listed: "other", after: after} }
 	ended := step{live: mine, listed: "other", ended: true}
@@ -62,7 +60,7 @@ func TestPodTracker(t *testing.T) {
 		"deleted":                        {exists, exists, missing, ended, ended},
 		"missing once":                   {exists, missing, exists, missing, ended},
 		"missing twice within moments":   {exists, missing, again(1), again(missingTimeout - 2), {live: mine, listed: "other", after: 1, ended: true}},
-		"recreated with another replica": {exists, recreated, exists, recreated, {live: mine, listed: "name-of-a", ended: true}},
+		"recreated under its name":       {exists, {live: mine, listed: "name-of-a:A::1"}, {live: mine, listed: "name-of-a", ended: true}},
 		"of an init container":           {{live: ofInit, listed: "name-of-a"}, {live: ofInit, listed: "name-of-a"}, {live: ofInit, listed: "name-of-a"}},
 		"never listed":                   {missing, missing, missing},
 		"deleted before the start":       {api(0), api(neverListedTimeout - 1), apiOver(1)},

@@ -79,14 +79,10 @@ func (g gpu) canAllocate(number int) bool {
 }
 
 func newGPU(d discovery.Device, replicas int) gpu {
-	g := gpu{
-		instanceID: d.InstanceID, name: d.Name(), uuid: d.UUID,
+	return gpu{
+		instanceID: d.InstanceID, name: d.Name(), uuid: d.UUID, fault: d.Health.Reason,
 		driver: driver{vendor: d.VendorID, version: d.DriverVersion}, numaNode: d.NUMANode, replicas: replicas,
 	}
-	if !d.Health.OK() {
-		g.fault = d.Health.Reason
-	}
-	return g
 }
 
 // heldReplicas are the replicas of a GPU that live records hold.

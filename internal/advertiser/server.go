@@ -96,10 +96,8 @@ func (s *server) currentStreams() streams {
 // an error only if a gRPC server fails.
 func (s *server) run(ctx context.Context) error {
 	var lastErr errlog.LastError
-	r := &registration{timing: s.timing}
-	if kubelet, err := localgrpc.Identify(filepath.Join(s.config.KubeletDir, kubeletSocket)); err == nil {
-		r.kubelet = kubelet // It may still have a connection to an earlier process.
-	}
+	kubelet, _ := localgrpc.Identify(filepath.Join(s.config.KubeletDir, kubeletSocket)) // It may still have a connection to an earlier process.
+	r := &registration{timing: s.timing, kubelet: kubelet}
 	for ctx.Err() == nil {
 		listener, err := localgrpc.Listen(ctx, filepath.Join(s.config.KubeletDir, SocketName(s.resource)))
 		if ctx.Err() == nil && lastErr.Changed(err) && err != nil {
@@ -116,12 +114,10 @@ func (s *server) run(ctx context.Context) error {
 
 // waitForStreams waits until a stream opens or closes, ctx ends or the timeout has passed.
 func (s *server) waitForStreams(ctx context.Context, timeout time.Duration) {
-	timer := time.NewTimer(timeout)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 	case <-s.streamsChanged:
-	case <-timer.C:
+	case <-time.After(timeout):
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"sync/atomic"
 
 	"github.com/sirupsen/logrus"
@@ -21,7 +20,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/metrics"
 	"github.com/directx-nri/directx-nri/internal/paths"
-	"github.com/directx-nri/directx-nri/internal/readiness"
 )
 
 // Options are the flags that have no key in config.yaml. The compiler has more of them.
@@ -158,12 +156,4 @@ func (d *Daemon) reportNode(ctx context.Context, n metrics.NodeMetrics) {
 		containers, _ = d.pods.Containers(ctx)
 	}
 	a.Report(n, containers)
-}
-
-// checkPlugin returns an error if the NRI plugin cannot adjust containers now.
-func (d *Daemon) checkPlugin(ctx context.Context) error {
-	if err := readiness.Check(ctx, d.options.RuntimeDir); err != nil {
-		return fmt.Errorf("%w; is directx-nri running on this node, and is NRI enabled in containerd?", err)
-	}
-	return nil
 }

@@ -97,7 +97,12 @@ func (d *Daemon) configure(p policy.Policy, source discovery.Source) advertiser.
 		}
 		checked.check = func(ctx context.Context) error { return errors.Join(d.recorder.CheckWritable(ctx), c.CheckReady(ctx)) }
 	case policy.InjectByNRI:
-		c.CheckReady = d.checkPlugin
+		c.CheckReady = func(ctx context.Context) error {
+			if err := readiness.Check(ctx, d.options.RuntimeDir); err != nil {
+				return fmt.Errorf("%w; is directx-nri running on this node, and is NRI enabled in containerd?", err)
+			}
+			return nil
+		}
 	}
 	return c
 }

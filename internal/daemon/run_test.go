@@ -45,20 +45,12 @@ func TestConfigure(t *testing.T) {
 
 func TestNeedsNewRun(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		injection policy.Injection
-		replicas  int
-		want      bool
-	}{
-		"of the log and of other programs": {policy.InjectByNRI, 1, false},
-		"hints of the kubelet's answers":   {policy.InjectByKubelet, 1, true},
-		"replicas":                         {policy.InjectByNRI, 2, true},
-	} {
-		before := policy.Policy{Injection: test.injection, Resources: []policy.Resource{{Replicas: 1}}}
-		after := policy.Policy{Injection: test.injection, Resources: []policy.Resource{{Replicas: test.replicas}},
-			Log: policy.Log{Level: "debug"}, ExtraMounts: policy.ExtraMounts{Max: 1}, Source: policy.Source{Config: "c"}, VisibilityHints: true}
-		if got := needsNewRun(config.Compiled{Policy: before}, config.Compiled{Policy: after}); got != test.want {
-			t.Errorf("%s: %t", name, got)
+	for injection, want := range map[policy.Injection]bool{policy.InjectByNRI: false, policy.InjectByKubelet: true} {
+		before := config.Compiled{Policy: policy.Policy{Injection: injection}}
+		after := before
+		after.Policy.Log.Level, after.Policy.ExtraMounts.Max, after.Policy.Source.Config, after.Policy.VisibilityHints = "debug", 1, "c", true
+		if got := needsNewRun(before, after); got != want {
+			t.Errorf("%s: %t", injection, got)
 		}
 	}
 }
