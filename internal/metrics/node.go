@@ -30,7 +30,7 @@ func (m *Metrics) CollectNode(set func(context.Context, NodeMetrics)) {
 		n := NodeMetrics{
 			Devices:    gauges("devices", "Devices, also those not advertised (kind none).", "kind", "health"),
 			Registered: gauges("resource_registered", "1 while the kubelet watches the resource.", "resource"),
-			Replicas:   gauges("replicas", "Replicas of the GPU in the list for the kubelet, healthy or not.", "resource", "gpu"),
+			Replicas:   gauges("replicas", "Replicas in the kubelet's list.", "resource", "gpu"),
 			InUse:      gauges("replicas_in_use", "Replicas that containers hold; absent during an allocation and while the PodResources API does not answer.", "resource", "gpu"),
 			Verified:   gauges("verified", "Whether containers got GPUs in the last 'dxctl verify'; absent before the first."),
 		}
