@@ -47,12 +47,14 @@ func windowsSecretDirs() []string {
 	}
 }
 
-// linuxSecretDirs is [windowsSecretDirs] for Linux.
+// linuxSecretDirs is [windowsSecretDirs] for Linux. The kubelet's files are below /var/snap with
+// MicroK8s, and can be in /mnt/aks on AKS. Links are not followed, because the compiler need not run
+// on the node.
 func linuxSecretDirs() []string {
 	return []string{
 		"/etc", "/root", "/home", "/boot", "/proc", "/sys", "/dev", "/run", "/tmp", "/var/run", "/var/tmp", "/var/log", "/var/spool", "/var/backups",
 		"/var/lib/kubelet", "/var/lib/containerd", "/var/lib/docker", "/var/lib/containers",
-		"/var/lib/etcd", "/var/lib/cni", "/var/lib/cloud", "/var/lib/rancher", "/var/lib/k0s", "/srv/kubernetes",
+		"/var/lib/etcd", "/var/lib/cni", "/var/lib/cloud", "/var/lib/rancher", "/var/lib/k0s", "/var/snap", "/mnt/aks", "/srv/kubernetes",
 	}
 }
 
