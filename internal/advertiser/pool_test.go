@@ -23,7 +23,7 @@ func at(seconds int) time.Time { return t0.Add(time.Duration(seconds) * time.Sec
 
 func displayGPU(id string) discovery.Device {
 	return discovery.Device{
-		InstanceID: id, SupportsDisplay: true, SupportsCompute: true, VendorID: discovery.VendorNVIDIA, DriverVersion: "1",
+		InstanceID: id, SupportsDisplay: true, SupportsCompute: true, VendorID: policy.VendorNVIDIA, DriverVersion: "1",
 		DeviceNodes: []discovery.DeviceNode{{Path: "/dev/dxg", ContainerPath: "/dev/dxg"}},
 	}
 }

@@ -22,7 +22,7 @@ const store = `C:\Windows\System32\DriverStore\FileRepository\`
 // windowsGPU is a GPU of a driver of its own, by its name.
 func windowsGPU(name, driver string) discovery.Device {
 	return discovery.Device{
-		InstanceID: `PCI\` + name, LocationPath: "PCIROOT(0)#PCI(" + name + ")", SupportsDisplay: true, VendorID: discovery.VendorNVIDIA,
+		InstanceID: `PCI\` + name, LocationPath: "PCIROOT(0)#PCI(" + name + ")", SupportsDisplay: true, VendorID: policy.VendorNVIDIA,
 		DriverStorePath: store + driver,
 		System32:        []discovery.RuntimeFile{{Source: "nvcuda.dll", Destination: "nvcuda.dll"}},
 		SysWOW64:        []discovery.RuntimeFile{{Source: "nvcuda32.dll", Destination: "nvcuda.dll"}},

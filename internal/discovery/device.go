@@ -137,17 +137,8 @@ func (h Health) String() string {
 // https://pcisig.com/membership/member-companies
 type VendorID uint16
 
-// PCI vendor IDs of the vendors with DirectX drivers.
-const (
-	VendorAMD       VendorID = policy.VendorAMD
-	VendorNVIDIA    VendorID = policy.VendorNVIDIA
-	VendorMicrosoft VendorID = policy.VendorMicrosoft
-	VendorQualcomm  VendorID = policy.VendorQualcomm
-	VendorIntel     VendorID = policy.VendorIntel
-)
-
 func (v VendorID) String() string {
-	names := map[VendorID]string{0: "unknown", VendorAMD: "AMD", VendorNVIDIA: "NVIDIA", VendorMicrosoft: "Microsoft", VendorQualcomm: "Qualcomm", VendorIntel: "Intel"}
+	names := map[VendorID]string{0: "unknown", policy.VendorAMD: "AMD", policy.VendorNVIDIA: "NVIDIA", policy.VendorMicrosoft: "Microsoft", policy.VendorQualcomm: "Qualcomm", policy.VendorIntel: "Intel"}
 	return cmp.Or(names[v], fmt.Sprintf("0x%04X", uint16(v)))
 }
 

@@ -1,6 +1,10 @@
 package discovery
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/directx-nri/directx-nri/internal/policy"
+)
 
 func TestKind(t *testing.T) {
 	t.Parallel()
@@ -37,10 +41,10 @@ func TestPCIAddress(t *testing.T) {
 func TestPCIVendor(t *testing.T) {
 	t.Parallel()
 	for id, want := range map[string]VendorID{
-		`PCI\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1\3&13C0B0C5&1&D8`: VendorNVIDIA,
-		`pci\ven_1002&dev_73bf`:                  VendorAMD,
-		`PCI\VEN_8086`:                           VendorIntel,
-		`PCI\VEN_8086\1`:                         VendorIntel,
+		`PCI\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1\3&13C0B0C5&1&D8`: policy.VendorNVIDIA,
+		`pci\ven_1002&dev_73bf`:                  policy.VendorAMD,
+		`PCI\VEN_8086`:                           policy.VendorIntel,
+		`PCI\VEN_8086\1`:                         policy.VendorIntel,
 		`PCI\VEN_80861&DEV_1`:                    0,
 		`PCI\VEN_808`:                            0,
 		`PCI\VEN_QCOM&DEV_1`:                     0,
@@ -50,7 +54,7 @@ func TestPCIVendor(t *testing.T) {
 		``:                                       0,
 		`ROOT\BASICRENDER\0000`:                  0,
 		`HDAUDIO\FUNC_01&VEN_10DE&DEV_0083`:      0,
-		`PCI\VEN_5143&DEV_0A01&SUBSYS_0&REV_0\0`: VendorQualcomm,
+		`PCI\VEN_5143&DEV_0A01&SUBSYS_0&REV_0\0`: policy.VendorQualcomm,
 	} {
 		if got := PCIVendor(id); got != want {
 			t.Errorf("%s: %s, want %s", id, got, want)
@@ -64,7 +68,7 @@ func TestStrings(t *testing.T) {
 		Device{InstanceID: "a", LocationPath: "PCIROOT(0)"}.Name(): "PCIROOT(0)",
 		Device{InstanceID: "a"}.Name():                             "a",
 		LUID(0x1_0000C2F5).String():                                "0x00000001_0x0000C2F5",
-		VendorNVIDIA.String():                                      "NVIDIA",
+		VendorID(policy.VendorNVIDIA).String():                     "NVIDIA",
 		VendorID(0).String():                                       "unknown",
 		VendorID(0xabcd).String():                                  "0xABCD",
 		Health{}.String():                                          "healthy",

@@ -203,7 +203,7 @@ func TestLibraryPath(t *testing.T) {
 	}
 	for variable, d := range map[string]discovery.Device{
 		"MESA_D3D12_DEFAULT_ADAPTER_NAME=T4": {Description: "T4", LUID: 1},
-		"HSA_ENABLE_DXG_DETECTION=1":         {VendorID: discovery.VendorAMD, LUID: 1},
+		"HSA_ENABLE_DXG_DETECTION=1":         {VendorID: policy.VendorAMD, LUID: 1},
 	} {
 		name, _, _ := strings.Cut(variable, "=")
 		for _, env := range [][]string{nil, {name + "=0"}} {
@@ -357,7 +357,7 @@ func TestRuntimeFilesOfTheConfiguration(t *testing.T) {
 func TestDriverFiles(t *testing.T) {
 	t.Parallel()
 	gpu := t4("PCIROOT(0)#PCI(1B00)", store)
-	gpu.VendorID = discovery.VendorNVIDIA
+	gpu.VendorID = policy.VendorNVIDIA
 	files := driver("nvidia-smi.exe", "vulkaninfo-x64.exe", "vulkaninfo-x86.exe", "tool.exe")
 	no := false
 	add := []policy.AddedFile{{Source: "tool.exe", Directory: policy.System32}}

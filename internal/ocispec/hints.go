@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/directx-nri/directx-nri/internal/discovery"
+	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
 // Environment variables that name a container's GPUs. A Windows container sees every GPU of the
@@ -70,7 +71,7 @@ func visibilityHints(containerOS string, devices []discovery.Device, env []strin
 	if d := devices[0]; containerOS == "linux" && len(devices) == 1 && d.LUID != 0 && d.Description != "" {
 		add(MesaVariable, d.Description)
 	}
-	if containerOS == "linux" && slices.ContainsFunc(devices, func(d discovery.Device) bool { return d.VendorID == discovery.VendorAMD && d.LUID != 0 }) {
+	if containerOS == "linux" && slices.ContainsFunc(devices, func(d discovery.Device) bool { return d.VendorID == policy.VendorAMD && d.LUID != 0 }) {
 		add(HSAVariable, "1")
 	}
 	return variables
@@ -92,9 +93,9 @@ func cudaUUIDs(devices []discovery.Device) []string {
 	var ids []string
 	for _, d := range devices {
 		switch d.VendorID {
-		case discovery.VendorAMD:
+		case policy.VendorAMD:
 			return nil
-		case discovery.VendorNVIDIA:
+		case policy.VendorNVIDIA:
 			if !isNVIDIAUUID(d.UUID) {
 				return nil
 			}

@@ -14,7 +14,7 @@ func t4() discovery.Device {
 	return discovery.Device{
 		InstanceID:      "T4",
 		Description:     "NVIDIA Tesla T4",
-		VendorID:        discovery.VendorNVIDIA,
+		VendorID:        policy.VendorNVIDIA,
 		LocationPath:    "PCIROOT(0)#PCI(1B00)",
 		DriverVersion:   "31.0.15.3770",
 		DedicatedMemory: 16 << 30,

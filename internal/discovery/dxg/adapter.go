@@ -12,6 +12,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/errlog"
+	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
 // adapterProperties is what an adapter reports. Unknown values are zero.
@@ -227,9 +228,9 @@ func (a adapterProperties) newDevice() discovery.Device {
 	case vendor <= 0xFFFF:
 		d.VendorID = discovery.VendorID(vendor)
 	case vendor == qualcommACPI:
-		d.VendorID = discovery.VendorQualcomm
+		d.VendorID = policy.VendorQualcomm
 	}
-	d.Software = d.VendorID == discovery.VendorMicrosoft && a.ids.device == basicRender
+	d.Software = d.VendorID == policy.VendorMicrosoft && a.ids.device == basicRender
 	if d.VendorID != 0 {
 		d.Manufacturer = d.VendorID.String()
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/directx-nri/directx-nri/internal/discovery"
+	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
 // driversDir is where WSL shares the host's driver packages.
@@ -52,7 +53,7 @@ func addFiles(d *discovery.Device, shared libraries, a adapterProperties) {
 		d.Notes = append(d.Notes, cause+"; containers get all of "+driversDir)
 	case !hasLibrary(filepath.Join(shared.root, d.DriverStorePath)):
 		markUnsupported(d, d.DriverStorePath+" has no shared library, so it has no driver for Linux")
-	case d.VendorID == discovery.VendorIntel:
+	case d.VendorID == policy.VendorIntel:
 		// Libraries there load others by name.
 		d.LibraryPath = append(d.LibraryPath, d.DriverStorePath)
 	}
@@ -132,7 +133,7 @@ func markUnhealthy(d *discovery.Device, reason string) {
 
 // mayBelongToVendor reports whether a file of /usr/lib/wsl/lib may belong to a vendor's driver.
 func mayBelongToVendor(name string, vendor discovery.VendorID) bool {
-	if vendor == 0 || vendor == discovery.VendorNVIDIA {
+	if vendor == 0 || vendor == policy.VendorNVIDIA {
 		return true
 	}
 	return !slices.ContainsFunc([]string{"libcuda", "libnv", "nvidia-"}, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
