@@ -127,7 +127,7 @@ func (b *builder) addWindows(d discovery.Device) error {
 	switch byClass := b.policy.AssignsByClass(); {
 	case byClass && len(b.edits.WindowsDevices) == 0:
 		b.edits.WindowsDevices = []specs.WindowsDevice{{ID: DisplayClass, IDType: IDTypeClass}}
-	case byClass:
+	case byClass: // The class includes all devices.
 	case d.LocationPath == "":
 		return fmt.Errorf("%w: no location path", ErrNotAssignable)
 	default:

@@ -8,6 +8,7 @@ package extramounts
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -54,18 +55,22 @@ var errMalformed = errors.New("not a list of files")
 func (l List) parse() ([]requestedFile, error) {
 	files, err := parseList(strings.TrimSpace(l.Text))
 	for _, f := range files {
-		switch {
-		case err != nil:
-		case f.Source == "":
-			err = errors.New("an entry has no source")
-		case f.Directory != "" && f.Directory != policy.System32 && f.Directory != policy.SysWOW64:
-			err = fmt.Errorf("directory %s is neither %s nor %s", quote(f.Directory), policy.System32, policy.SysWOW64)
-		}
+		err = cmp.Or(err, f.check())
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", l.Origin, errMalformed, err)
 	}
 	return files, nil
+}
+
+func (f requestedFile) check() error {
+	switch {
+	case f.Source == "":
+		return errors.New("an entry has no source")
+	case f.Directory != "" && f.Directory != policy.System32 && f.Directory != policy.SysWOW64:
+		return fmt.Errorf("directory %s is neither %s nor %s", quote(f.Directory), policy.System32, policy.SysWOW64)
+	}
+	return nil
 }
 
 func parseList(text string) (files []requestedFile, err error) {

@@ -16,9 +16,6 @@ import (
 // driversDir is where WSL shares the host's driver packages.
 const driversDir = wslDir + "/drivers"
 
-// maxLibraries is the largest number of files of /usr/lib/wsl/lib that are mounted.
-const maxLibraries = 256
-
 // addFiles adds the device node and the user-mode driver to d.
 //
 // The driver store directory is one read-only mount, because drivers load files that they do not
@@ -116,7 +113,7 @@ func readLibraries(root string) libraries {
 	l := libraries{root: root}
 	entries, err := os.ReadDir(filepath.Join(root, wslDir, "lib"))
 	l.err = err
-	for _, e := range entries[:min(len(entries), maxLibraries)] {
+	for _, e := range entries {
 		if file := filepath.Join(wslDir, "lib", e.Name()); fileMode(filepath.Join(root, file)).IsRegular() {
 			l.files = append(l.files, file)
 		}

@@ -22,8 +22,8 @@
 // allocation record of an ID that no longer exists matches no GPU, and its container is refused
 // until the pod is replaced.
 //
-// While a program runs, a present adapter keeps its ID, except when it fails and another adapter with
-// this ID works, such as the same GPU with a new LUID.
+// While a program runs, an adapter keeps its ID. If it fails, an adapter that works and has the same
+// model and unit, such as the same GPU with a new LUID, takes over the ID.
 //
 // The location path is that of the virtual function in the VM. It is not part of the ID, because it
 // depends on the host whether it survives a restart of the VM.

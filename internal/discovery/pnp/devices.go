@@ -102,7 +102,7 @@ func newDevice(p Properties, adapter *win32.Adapter, core dxcore) discovery.Devi
 	switch started := d.Health.OK(); {
 	case adapter != nil:
 		addAdapter(&d, *adapter)
-	case d.Software:
+	case d.Software: // It is never offered.
 	case started && core.err == nil && (p.LUID != 0 || !core.unmatched):
 		noDirect3D = "DXCore does not list it, so it cannot run Direct3D: if it is a GPU, install the manufacturer's driver and switch off TCC mode"
 	default:
