@@ -40,6 +40,20 @@ const (
 	restoreGPU      = "restore the GPU, or delete the pod so that its replacement gets another one"
 )
 
+// The causes that decisions find. Most of their texts complete a sentence about a container or a GPU.
+var (
+	errHyperV     = WithReason(ReasonHyperV, errors.New("it is isolated by Hyper-V, and GPUs are for process-isolated containers only"), "use a runtime class with process isolation")
+	errOutsidePod = WithReason(ReasonRequest, errors.New("it presents an allocation but belongs to no pod"),
+		removeVariables+"; outside Kubernetes a container requests GPUs with the annotation "+VisibleAnnotation+" or, on Windows, the environment variable "+VisibleVariable)
+	errOverridden    = WithReason(ReasonWrongVariable, errors.New("it was allocated, but the container overrides the environment variable"), removeVariables)
+	errWrongVariable = WithReason(ReasonWrongVariable, errors.New("the allocation is for another resource"), requestByLimits)
+	errDeviceGone    = WithReason(ReasonDeviceGone, errors.New("it is no longer on this node"), restoreGPU)
+	errDeviceFailed  = WithReason(ReasonDeviceGone, errors.New("it cannot be used"), restoreGPU)
+	errUnknownGPUs   = WithReason(ReasonOther, errors.New("the GPUs of this node are unknown"), RunDoctor)
+	errNoSuchGPU     = WithReason(ReasonRequest, errors.New("no GPU of this node matches"), "")
+	errBadRequest    = WithReason(ReasonRequest, errors.New("invalid request"), "")
+)
+
 // cause is why a container is not started.
 type cause struct {
 	error
@@ -47,32 +61,18 @@ type cause struct {
 	remedy string // the default, "" if the error's string includes the remedy
 }
 
-// Errors that decisions find. See causes for their reasons and remedies.
-var (
-	errHyperV        = errors.New("it is isolated by Hyper-V, and GPUs are for process-isolated containers only")
-	errOutsidePod    = errors.New("it presents an allocation but belongs to no pod")
-	errOverridden    = errors.New("it was allocated, but the container overrides the environment variable")
-	errWrongVariable = errors.New("the allocation is for another resource")
-	errDeviceGone    = errors.New("it is no longer on this node")
-	errDeviceFailed  = errors.New("it cannot be used")
-	errUnknownGPUs   = errors.New("the GPUs of this node are unknown")
-	errNoSuchGPU     = errors.New("no GPU of this node matches")
-	errBadRequest    = errors.New("invalid request")
-)
+// WithReason returns err with a reason and a default remedy, "" if its string includes the remedy.
+func WithReason(reason Reason, err error, remedy string) error {
+	return cause{err, reason, remedy}
+}
 
-// causes returns the causes of sentinel errors. If an error matches several, the first one counts.
-func causes() []cause {
+// Unwrap returns the error without the reason.
+func (c cause) Unwrap() error { return c.error }
+
+// foreignCauses returns the causes that other packages find. If an error matches several, the first
+// one counts.
+func foreignCauses() []cause {
 	return []cause{
-		{errHyperV, ReasonHyperV, "use a runtime class with process isolation"},
-		{errOutsidePod, ReasonRequest, removeVariables + "; outside Kubernetes a container requests GPUs with the annotation " +
-			VisibleAnnotation + " or, on Windows, the environment variable " + VisibleVariable},
-		{errOverridden, ReasonWrongVariable, removeVariables},
-		{errWrongVariable, ReasonWrongVariable, requestByLimits},
-		{errDeviceGone, ReasonDeviceGone, restoreGPU},
-		{errDeviceFailed, ReasonDeviceGone, restoreGPU},
-		{errUnknownGPUs, ReasonOther, RunDoctor},
-		{errNoSuchGPU, ReasonRequest, ""},
-		{errBadRequest, ReasonRequest, ""},
 		{allocation.ErrMalformedToken, ReasonWrongVariable, requestByLimits},
 		{allocation.ErrHeld, ReasonHeld, requestByLimits},
 		{allocation.ErrNotFound, ReasonNoRecord, removeVariables + "; if there are none, the record is lost: delete the pod, and its replacement gets a new one"},
@@ -89,7 +89,7 @@ func causeOf(err error) cause {
 	if c, ok := errors.AsType[cause](err); ok {
 		return c
 	}
-	for _, c := range causes() {
+	for _, c := range foreignCauses() {
 		if errors.Is(err, c.error) {
 			return c
 		}
@@ -105,14 +105,6 @@ func WithDefaultRemedy(err error) error {
 	}
 	return errlog.WithRemedy(err, remedy)
 }
-
-// WithReason returns err with a reason and a default remedy, "" if its string includes the remedy.
-func WithReason(reason Reason, err error, remedy string) error {
-	return cause{err, reason, remedy}
-}
-
-// Unwrap returns the error without the reason.
-func (c cause) Unwrap() error { return c.error }
 
 // ReasonOf returns the reason of err, "" for nil.
 func ReasonOf(err error) Reason {
