@@ -141,11 +141,15 @@ func Eligible(handlers []Handler, nodeOS string) []Handler {
 
 func (h Handler) hasOtherSandboxer() bool { return h.Sandboxer != "" && h.Sandboxer != podSandbox }
 
-// IgnoresDevices reports whether the handler's shim ignores the devices of a Windows container,
-// and with them the interlock. hcsshim's draft of containerd-shim-wcowprocess-v2, announced as
-// containerd-shim-process-v2, does.
+// IgnoresDevices reports whether the handler's containers would start without their GPUs, in spite of
+// the interlock. hcsshim's draft of containerd-shim-wcowprocess-v2, announced as
+// containerd-shim-process-v2, ignores the devices of a Windows container. A program in place of runc
+// whose containers have their own kernel sees no interlock, because the runtime shim has removed it.
 // https://github.com/microsoft/hcsshim/tree/process-v2-shim/cmd/containerd-shim-wcowprocess-v2
 func (h Handler) IgnoresDevices() bool {
+	if h.UsesShim() && shimfile.IsSandboxed(h.BinaryName) {
+		return true
+	}
 	shim := strings.ReplaceAll(winpath.Base(cmp.Or(h.RuntimePath, h.RuntimeType)), ".", "-")
 	return strings.Contains(strings.ToLower(shim), "process-v2")
 }
@@ -154,8 +158,7 @@ func (h Handler) IgnoresDevices() bool {
 // containers have their own kernel, and "" otherwise.
 func (h Handler) sandboxedRuntime() string {
 	for _, program := range []string{h.BinaryName, h.RuntimePath} {
-		// gVisor, Kata Containers, libkrun.
-		if slices.ContainsFunc([]string{"runsc", "kata", "krun"}, func(name string) bool { return strings.Contains(winpath.Base(program), name) }) {
+		if shimfile.IsSandboxed(program) {
 			return program
 		}
 	}

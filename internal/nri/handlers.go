@@ -92,13 +92,13 @@ func (h *runtimeHandlers) check(ctx context.Context, name, realShim string) erro
 	return nil
 }
 
-// checkAny returns an error if containers of no handler can have GPUs.
-func (h *runtimeHandlers) checkAny(ctx context.Context) error {
+// checkAny returns an error if [runtimeHandlers.check] does for all handlers.
+func (h *runtimeHandlers) checkAny(ctx context.Context, realShim string) error {
 	config, err := h.runningConfig(ctx)
 	if err != nil {
 		return err
 	}
-	if slices.ContainsFunc(config.Handlers, func(c containerdconfig.Handler) bool { return checkHandler(config, c.Name, "") == nil }) {
+	if slices.ContainsFunc(config.Handlers, func(c containerdconfig.Handler) bool { return checkHandler(config, c.Name, realShim) == nil }) {
 		return nil
 	}
 	return fmt.Errorf("no runtime handler of containerd can have GPUs: %s; add one of runc", containerdconfig.WhyNotEligible(config.Handlers, config.OS))

@@ -110,7 +110,8 @@ func unknown(context.Context, int) (criclient.RunningConfig, error) {
 
 func TestReadyNeedsAHandler(t *testing.T) {
 	t.Parallel()
-	p := newBed(t).plugin
+	b := newBed(t)
+	p := b.plugin
 	if err := p.CheckReady(t.Context()); !errors.Is(err, errUnregistered) {
 		t.Errorf("before a registration: %v", err)
 	}
@@ -134,6 +135,11 @@ func TestReadyNeedsAHandler(t *testing.T) {
 		if err := p.CheckReady(t.Context()); (err == nil) != (test.says == "") || err != nil && !strings.Contains(err.Error(), test.says) {
 			t.Errorf("%v, want %q", err, test.says)
 		}
+	}
+	b.Policy.Shim.RealShim = "containerd-shim-kata-v2"
+	p.handlers = &runtimeHandlers{read: only(containerdconfig.Handler{Name: "runc", RuntimeType: "io.containerd.directx.v1"})}
+	if err := p.CheckReady(t.Context()); err == nil {
+		t.Error("the only handler runs a shim whose containers have their own kernel")
 	}
 	p.handlers = &runtimeHandlers{read: func(ctx context.Context, _ int) (criclient.RunningConfig, error) {
 		if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > 900*time.Millisecond {

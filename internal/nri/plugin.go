@@ -203,7 +203,11 @@ func (p *Plugin) CheckReady(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	return p.handlers.checkAny(ctx)
+	decider, err := p.config.NewDecider()
+	if err != nil {
+		return err
+	}
+	return p.handlers.checkAny(ctx, decider.Policy.Shim.RealShim)
 }
 
 // hookBudget is how long decisions may take. The runtime drops a plugin that has not

@@ -45,7 +45,7 @@ func BenchmarkPrepare(b *testing.B) {
 				s := shim{
 					self: "/none", args: []string{"-id", "bench", "start"}, bundle: node.path("bundle"), stateDir: node.path("state"), files: hostfiles.Root(""), stderr: io.Discard,
 				}
-				testutil.NoError(b, s.editBundle())
+				testutil.NoError(b, s.editBundle(""))
 			}
 			b.StopTimer()
 			if edited := strings.Contains(node.read("bundle/config.json"), "library19"); edited != (row.request != "A=B") {

@@ -105,7 +105,7 @@ func selfTest(files ocispec.Files) error {
 			return err
 		}
 		s := &shim{args: []string{"start"}, bundle: dir, stateDir: state, files: files}
-		if err := s.editBundle(); err != nil {
+		if err := s.editBundle(""); err != nil {
 			return err
 		}
 		after, err := os.ReadFile(config)

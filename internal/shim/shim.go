@@ -49,15 +49,15 @@ type shim struct {
 	// container's shim.
 	stderr io.Writer
 
-	// editBundle sets the following fields.
-	container decision.Container
-	config    []byte         // config.json before the edits, nil until it is read
-	policy    *policy.Policy // for the log, nil until it is read
+	container decision.Container // before editBundle, it has only an ID
+	config    []byte             // config.json before the edits, nil until it is read
+	policy    *policy.Policy     // for the log, nil until it is read
 }
 
 // main handles the call and returns the exit status: that of the real shim if it was started. On
 // Linux, main does not return if the real shim is started.
 func (s *shim) main() int {
+	s.container.ID = s.containerID()
 	status, err := s.run()
 	if err != nil {
 		if s.isStart() {
@@ -71,12 +71,10 @@ func (s *shim) main() int {
 }
 
 func (s *shim) run() (int, error) {
-	if s.isStart() {
-		if err := s.editBundle(); err != nil {
-			return 0, err
-		}
-	}
 	path, err := s.realShim()
+	if err == nil && s.isStart() {
+		err = s.editBundle(path)
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -139,9 +137,9 @@ func flagValue(args []string, name string) (value string) {
 // specName is the file of a bundle with the OCI runtime spec.
 const specName = "config.json"
 
-// editBundle edits the bundle's config.json if the container requests a GPU. A panic
-// refuses the container.
-func (s *shim) editBundle() (err error) {
+// editBundle edits the bundle's config.json, for the real shim at the given path, if the container
+// requests a GPU. A panic refuses the container.
+func (s *shim) editBundle(realShim string) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = errlog.PanicError(s.log(), r)
@@ -150,7 +148,6 @@ func (s *shim) editBundle() (err error) {
 			err = s.container.RefusalError(err)
 		}
 	}()
-	s.container.ID = s.containerID()
 	path := filepath.Join(s.bundle, specName)
 	s.config, err = os.ReadFile(path)
 	switch {
@@ -184,7 +181,12 @@ func (s *shim) editBundle() (err error) {
 	}
 	s.policy = &p
 	decider := decision.NewDecider(s.stateDir, p, s.container.OS, s.files, s.log())
-	return decider.Decide(context.Background(), request, func(edits ocispec.Edits) error { return editSpec(path, spec, edits) })
+	return decider.Decide(context.Background(), request, func(edits ocispec.Edits) error {
+		if err := shimfile.CheckSandboxed(realShim); err != nil {
+			return decision.WithReason(decision.ReasonHandler, err, "")
+		}
+		return editSpec(path, spec, edits)
+	})
 }
 
 // editSpec applies edits to spec and writes it to path, from which it was read.

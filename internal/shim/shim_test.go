@@ -382,6 +382,18 @@ func TestBindLast(t *testing.T) {
 	b.started(b.start(specOf(podAnnotations("container", "u2"), variable)))
 }
 
+// TestSandboxedRealShim: the real shim would start the container in a kernel of its own, without the GPU.
+func TestSandboxedRealShim(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.configure(func(p *policy.Policy) { p.Shim.RealShim = b.program("bin/containerd-shim-kata-v2") })
+	spec := interlocked(podAnnotations("container", "u1"), "DIRECTX_ALLOCATION_DISPLAY="+b.allocate())
+	b.refused(b.start(spec), "containerd-shim-kata-v2", "set shim.runtime")
+	if got := b.read("bundle/config.json"); got != spec {
+		t.Errorf("config.json was edited: %s", got)
+	}
+}
+
 // TestSpecWithOtherDeviceIsNotChecked: what is wrong in a spec does not stop a container that gets nothing.
 func TestSpecWithOtherDeviceIsNotChecked(t *testing.T) {
 	t.Parallel()
@@ -510,7 +522,7 @@ func TestRecordVersion(t *testing.T) {
 		}
 	}
 	b.write("bundle/config.json", specOf(podAnnotations("sandbox", "u1")))
-	if err := s.editBundle(); err != nil || !hasSandbox(s.config) {
+	if err := s.editBundle(""); err != nil || !hasSandbox(s.config) {
 		t.Errorf("the sandbox is not recognized: %v", err)
 	}
 }

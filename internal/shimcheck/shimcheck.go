@@ -14,6 +14,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/criclient"
+	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 )
 
@@ -26,21 +27,21 @@ var ErrNotUsed = errors.New("containerd does not start containers with " + shimf
 
 const notUsedRemedy = "run 'dxctl runtime configure --restart'"
 
-// errShimMissing is a definite reason why containers would not start with GPUs, as [ErrNotUsed] and
-// [shimfile.ErrBypassed] are.
+// errShimMissing is a definite reason why containers would not start with GPUs: see [IsDefinite].
 var errShimMissing = errors.New("runtime shim not found")
 
 // IsDefinite reports whether err is a reason why containers would not start with GPUs. Other
 // errors of [Check] mean that this is not known, as during a restart of containerd.
 func IsDefinite(err error) bool {
-	return errors.Is(err, ErrNotUsed) || errors.Is(err, errShimMissing) || errors.Is(err, shimfile.ErrBypassed)
+	return errors.Is(err, ErrNotUsed) || errors.Is(err, errShimMissing) || errors.Is(err, shimfile.ErrBypassed) || errors.Is(err, shimfile.ErrSandboxed)
 }
 
 // Check returns nil if the containerd at criSocket starts the pods of at least one runtime handler
 // with the shim. The interlock stops the containers of pods with other runtime handlers. The shim
 // records in stateDir that containerd does not run it for the containers of pods.
 func Check(ctx context.Context, stateDir, criSocket string) error {
-	if err := shimfile.CheckBypass(stateDir); err != nil {
+	realShim, err := policy.ReadRealShim(stateDir)
+	if err := cmp.Or(err, shimfile.CheckSandboxed(realShim), shimfile.CheckBypass(stateDir)); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
@@ -71,7 +72,7 @@ func CheckUsed(c criclient.RunningConfig) error {
 	if i := slices.IndexFunc(c.Handlers, containerdconfig.Handler.IgnoresDevices); i >= 0 {
 		h := c.Handlers[i]
 		return fmt.Errorf("%w: the runtime handler %s runs %s, which starts containers without their GPUs; remove that handler from containerd's configuration",
-			ErrNotUsed, h.Name, cmp.Or(h.RuntimePath, h.RuntimeType))
+			ErrNotUsed, h.Name, cmp.Or(h.BinaryName, h.RuntimePath, h.RuntimeType))
 	}
 	// containerd 2 starts a pod's containers without running a shim binary if the shim of the sandbox
 	// has version 3 of the shim protocol. runc's shim has it, and runhcs does not.

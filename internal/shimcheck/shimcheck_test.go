@@ -13,7 +13,9 @@ import (
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/testutil/grpctest"
 )
 
@@ -37,13 +39,12 @@ func TestCheck(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	shim := filepath.Join(dir, shimfile.BaseName)
-	if err := os.WriteFile(shim, nil, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testutil.WriteFile(t, shim, "", 0o700)
 	for name, test := range map[string]struct {
 		path    string
 		sandbox string
 		bypass  string // the reason that the shim reports
+		real    string // the configured real shim
 		want    error
 		words   string
 	}{
@@ -53,6 +54,7 @@ func TestCheck(t *testing.T) {
 		"another shim":      {path: "/usr/bin/other", want: ErrNotUsed, words: "/usr/bin/other"},
 		"shim is gone":      {path: filepath.Join(dir, "gone", shimfile.BaseName), want: errShimMissing, words: "run 'dxctl runtime install'"},
 		"bypassed":          {path: shim, bypass: "bootstrap version 3", want: shimfile.ErrBypassed, words: "bootstrap version 3"},
+		"sandboxed":         {path: shim, real: "containerd-shim-kata-v2", want: shimfile.ErrSandboxed, words: "set shim.runtime"},
 		"no containerd":     {path: "none", words: "/s correct?"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -63,10 +65,11 @@ func TestCheck(t *testing.T) {
 				grpctest.Serve(t, socket, &cri.RuntimeService_ServiceDesc, &containerd{path: test.path, sandbox: test.sandbox})
 			}
 			if test.bypass != "" {
-				if err := errors.Join(os.Chmod(stateDir, 0o700), shimfile.RecordBypass(stateDir, test.bypass)); err != nil {
-					t.Fatal(err)
-				}
+				testutil.NoError(t, os.Chmod(stateDir, 0o700), shimfile.RecordBypass(stateDir, test.bypass))
 			}
+			p := policy.Default()
+			p.Shim.RealShim = test.real
+			testutil.NoError(t, os.Chmod(stateDir, 0o700), policy.Write(stateDir, p))
 			err := Check(t.Context(), stateDir, socket)
 			if (err == nil) != (test.want == nil && test.words == "") || !errors.Is(err, test.want) && test.want != nil {
 				t.Fatalf("error %v, want %v", err, test.want)

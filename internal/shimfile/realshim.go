@@ -2,15 +2,20 @@ package shimfile
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strings"
 
 	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
 // DefaultRealShim returns the file name of the real shim unless another one is configured.
@@ -69,6 +74,23 @@ func CheckRealShim(stateDir, name string) error {
 		return fmt.Errorf("%w; install it first, and in a pod mount its directory at the same path", err)
 	}
 	return nil
+}
+
+// IsSandboxed reports whether the containers of a shim, or of a program in place of runc, have their own
+// kernel: those of gVisor, Kata Containers and libkrun. The GPUs of the node do not work there.
+func IsSandboxed(program string) bool {
+	return slices.ContainsFunc([]string{"runsc", "kata", "krun"}, func(name string) bool { return strings.Contains(winpath.Base(program), name) })
+}
+
+// ErrSandboxed means that containers that get GPUs from the runtime shim would start without them.
+var ErrSandboxed = errors.New("the containers of the real shim have their own kernel")
+
+// CheckSandboxed returns an error that matches [ErrSandboxed] if [IsSandboxed] is true for the real shim.
+func CheckSandboxed(realShim string) error {
+	if !IsSandboxed(realShim) {
+		return nil
+	}
+	return errlog.WithRemedy(fmt.Errorf("%w: %s", ErrSandboxed, realShim), "set shim.runtime in the configuration to a shim that runs runc, or remove it")
 }
 
 // checkCandidate returns an error if no program at path can be the real shim. self cannot, because
