@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/win32"
 )
 
 // singleDevicesBuild is the first Windows build whose Host Compute Service (HCS) is known to assign single
@@ -49,12 +48,6 @@ func Resolve(p policy.Policy, containerOS string, build uint32) (m Modes) {
 func (m Modes) ApplyTo(p policy.Policy) policy.Policy {
 	p.Assignment, p.DriverFiles = m.Assignment, m.DriverFiles
 	return p
-}
-
-// EffectivePolicy returns p with the modes that this machine supports for containers of this operating
-// system.
-func EffectivePolicy(p policy.Policy, containerOS string) policy.Policy {
-	return Resolve(p, containerOS, win32.WindowsBuild()).ApplyTo(p)
 }
 
 func resolveDriverFiles(mode policy.DriverFiles, containerOS string, build uint32) (policy.DriverFiles, string) {

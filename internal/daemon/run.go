@@ -49,12 +49,13 @@ func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
 			return err
 		}
 	}
-	p = d.resolveModes(p)
+	d.reportModes(p)
 	source, err := d.openSource(ctx, p)
 	if err != nil {
 		return err
 	}
-	c := d.configure(p, discovery.UnhealthyWithoutPath(source, p, d.compiler.NodeOS))
+	source, p = discovery.InForce(source, p, d.compiler.NodeOS)
+	c := d.configure(p, source)
 	for {
 		a := advertiser.New(c)
 		d.status.Store(&status{advertiser: a})
@@ -65,8 +66,8 @@ func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
 	}
 }
 
-// resolveModes returns p with the modes that are in force on this node, and reports them.
-func (d *Daemon) resolveModes(p policy.Policy) policy.Policy {
+// reportModes reports the modes that are in force on this node with the policy p.
+func (d *Daemon) reportModes(p policy.Policy) {
 	modes := capabilities.Resolve(p, d.compiler.NodeOS, win32.WindowsBuild())
 	d.log.WithFields(logrus.Fields{"mode": modes.Assignment, "reason": modes.AssignmentReason}).Info("Device assignment")
 	d.log.WithFields(logrus.Fields{"mode": modes.DriverFiles, "reason": modes.DriverFilesReason}).Info("Driver files")
@@ -76,7 +77,6 @@ func (d *Daemon) resolveModes(p policy.Policy) policy.Policy {
 	d.metrics.DriverFiles.WithLabelValues(string(modes.DriverFiles), modes.DriverFilesReason).Set(1)
 	d.metrics.Injection.Reset()
 	d.metrics.Injection.WithLabelValues(string(p.Injection)).Set(1)
-	return modes.ApplyTo(p)
 }
 
 // configure returns the configuration of the device plugin. It depends on what gives containers their

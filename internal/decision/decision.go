@@ -14,7 +14,6 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/directx-nri/directx-nri/internal/allocation"
-	"github.com/directx-nri/directx-nri/internal/capabilities"
 	"github.com/directx-nri/directx-nri/internal/decision/extramounts"
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/discovery/node"
@@ -69,14 +68,12 @@ func (c Container) fields() logrus.Fields {
 
 // Decider decides what containers get.
 type Decider struct {
-	// Source has the node's GPUs. Those that cannot be assigned as the policy says are unhealthy: see
-	// [discovery.UnhealthyWithoutPath].
+	// Source has the node's GPUs, and Policy is the node policy, as in force: see [discovery.InForce].
 	Source discovery.Source
+	Policy policy.Policy
 	Store  *allocation.Store
 	Files  ocispec.Files
 	Log    logrus.FieldLogger
-	// Policy is the policy in force: see capabilities.EffectivePolicy.
-	Policy policy.Policy
 }
 
 // NewDecider returns the decider of this node with the policy p, for containers of this
@@ -87,11 +84,8 @@ func NewDecider(stateDir string, p policy.Policy, containerOS string, files ocis
 	if err != nil { // Not every decision needs it.
 		source = discovery.Unavailable(err)
 	}
-	p = capabilities.EffectivePolicy(p, containerOS)
-	return &Decider{
-		Source: discovery.UnhealthyWithoutPath(source, p, containerOS), Store: allocation.OpenStore(paths.Allocations(stateDir)),
-		Files: files, Log: log, Policy: p,
-	}
+	source, p = discovery.InForce(source, p, containerOS)
+	return &Decider{Source: source, Policy: p, Store: allocation.OpenStore(paths.Allocations(stateDir)), Files: files, Log: log}
 }
 
 // Outcome is a decision about a container that makes a request.

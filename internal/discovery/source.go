@@ -4,7 +4,9 @@ import (
 	"context"
 	"slices"
 
+	"github.com/directx-nri/directx-nri/internal/capabilities"
 	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/win32"
 )
 
 // Source lists the GPUs of a node. It is safe for concurrent use, except for Devices of a source with
@@ -62,17 +64,18 @@ func WithIDs(devices []Device, instanceIDs []string) []Device {
 	return slices.DeleteFunc(slices.Clone(devices), func(d Device) bool { return !ContainsID(instanceIDs, d.InstanceID) })
 }
 
-// UnhealthyWithoutPath returns source for a node with containers of the operating system nodeOS and the
-// policy p in force. If Windows containers are assigned GPUs by their location paths, a device
-// without one is unhealthy.
-func UnhealthyWithoutPath(source Source, p policy.Policy, nodeOS string) Source {
-	if nodeOS != "windows" || p.AssignsByClass() {
-		return source
+// InForce returns source and p as they are in force for containers of this operating system. The policy
+// has the modes that this machine supports. If Windows containers are assigned GPUs by their location
+// paths, a device without one is unhealthy.
+func InForce(source Source, p policy.Policy, containerOS string) (Source, policy.Policy) {
+	p = capabilities.Resolve(p, containerOS, win32.WindowsBuild()).ApplyTo(p)
+	if containerOS != "windows" || p.AssignsByClass() {
+		return source, p
 	}
-	return unhealthyWithoutPath{source}
+	return unhealthyWithoutPath{source}, p
 }
 
-// unhealthyWithoutPath is the source that [UnhealthyWithoutPath] returns.
+// unhealthyWithoutPath is the source of [InForce] with assignment by location path.
 type unhealthyWithoutPath struct{ Source }
 
 func (s unhealthyWithoutPath) Devices(ctx context.Context) ([]Device, error) {

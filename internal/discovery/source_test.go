@@ -9,7 +9,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
-func TestForPolicy(t *testing.T) {
+func TestInForce(t *testing.T) {
 	t.Parallel()
 	devices := Static{
 		{InstanceID: "no path"},
@@ -22,7 +22,7 @@ func TestForPolicy(t *testing.T) {
 		os   string
 		ok   bool
 	}{{policy.AssignByClass, "windows", true}, {policy.AssignByPath, "windows", false}, {policy.AssignByPath, "linux", true}} {
-		source := UnhealthyWithoutPath(devices, policy.Policy{Assignment: test.mode}, test.os)
+		source, _ := InForce(devices, policy.Policy{Assignment: test.mode}, test.os)
 		listed, err := source.Devices(t.Context())
 		for i, d := range listed {
 			if want := test.ok || i > 0; d.Health.OK() != want || !want && !strings.Contains(d.Health.Reason, "no location path") {

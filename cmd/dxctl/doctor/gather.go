@@ -175,8 +175,8 @@ func (g *gatherer) readGPUs(ctx context.Context, c configState) ([]gpu, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := capabilities.EffectivePolicy(c.Policy, g.OS)
-	devices, err := discovery.UnhealthyWithoutPath(source, p, g.OS).Devices(ctx)
+	source, p := discovery.InForce(source, c.Policy, g.OS)
+	devices, err := source.Devices(ctx)
 	var list []gpu
 	for i, r := range nodegpus.NewReports(devices, c.Policy, g.OS) {
 		d := gpu{Device: devices[i], Resource: r.Resource}

@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/directx-nri/directx-nri/internal/capabilities"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/config"
 	"github.com/directx-nri/directx-nri/internal/decision"
@@ -135,8 +134,8 @@ func (f *Flags) Open(stderr io.Writer, containerOS string) (discovery.Source, po
 	if err != nil {
 		return nil, p, err
 	}
-	p = capabilities.EffectivePolicy(p, containerOS)
-	return discovery.UnhealthyWithoutPath(source, p, containerOS), p, nil
+	source, p = discovery.InForce(source, p, containerOS)
+	return source, p, nil
 }
 
 // Devices returns the GPUs, and the policy in force for containers of this operating system.
