@@ -82,7 +82,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	}
 	m := metrics.New("directx-nri", cli.Version(version))
 	plugin := nri.NewPlugin(nri.Config{
-		Socket: o.nriSocket, Index: o.nriIndex, CRISocket: o.criSocket, Metrics: m, Log: log,
+		Socket: o.nriSocket, Index: o.nriIndex, CRISocket: o.criSocket.String, Metrics: m, Log: log,
 		NewDecider: func() (*decision.Decider, error) { return o.newDecider(log) },
 	})
 	health := metrics.Health{Alive: plugin.CheckAlive, Ready: plugin.CheckReady}

@@ -44,12 +44,6 @@ func Resolve(p policy.Policy, containerOS string, build uint32) (m Modes) {
 	return m
 }
 
-// ApplyTo returns p with the modes m in place of its own.
-func (m Modes) ApplyTo(p policy.Policy) policy.Policy {
-	p.Assignment, p.DriverFiles = m.Assignment, m.DriverFiles
-	return p
-}
-
 func resolveDriverFiles(mode policy.DriverFiles, containerOS string, build uint32) (policy.DriverFiles, string) {
 	switch {
 	case containerOS != "windows":

@@ -80,9 +80,9 @@ func ReadRequest(c Container) (request Request, ok bool) {
 // PresentsAllocation reports whether the container presents the token of an allocation.
 func (r Request) PresentsAllocation() bool { return len(r.tokens) > 0 }
 
-// OnlyLocationPaths reports whether only location paths in the container's spec could request a
-// GPU. Such a path can be that of another device, so the container starts unchanged while the node's
-// policy or GPUs are unknown.
+// OnlyLocationPaths reports whether the container requests a GPU by location paths in its spec, if at
+// all: they can be those of other devices. So it starts unchanged while the node's policy or GPUs are
+// unknown.
 func (r Request) OnlyLocationPaths() bool {
 	return r.Container.Pod == nil && len(r.tokens) == 0 && r.visible.value == "" && !r.assigned.allByClass
 }

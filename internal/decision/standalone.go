@@ -28,7 +28,7 @@ func (d *Decider) decideStandalone(ctx context.Context, request Request) (*Outco
 	devices, err := d.standaloneDevices(ctx, visible, assigned)
 	switch {
 	case errors.Is(err, errUnknownGPUs) && request.OnlyLocationPaths():
-		return &Outcome{Unchanged: "its devices may be no GPUs, and " + err.Error()}, nil
+		return &Outcome{Unchanged: "its devices may not be GPUs, and " + err.Error()}, nil
 	case err != nil:
 		return nil, err
 	case len(devices) == 0:

@@ -68,7 +68,8 @@ func WithIDs(devices []Device, instanceIDs []string) []Device {
 // has the modes that this machine supports. If Windows containers are assigned GPUs by their location
 // paths, a device without one is unhealthy.
 func InForce(source Source, p policy.Policy, containerOS string) (Source, policy.Policy) {
-	p = capabilities.Resolve(p, containerOS, win32.WindowsBuild()).ApplyTo(p)
+	modes := capabilities.Resolve(p, containerOS, win32.WindowsBuild())
+	p.Assignment, p.DriverFiles = modes.Assignment, modes.DriverFiles
 	if containerOS != "windows" || p.AssignsByClass() {
 		return source, p
 	}

@@ -22,7 +22,10 @@ func TestInForce(t *testing.T) {
 		os   string
 		ok   bool
 	}{{policy.AssignByClass, "windows", true}, {policy.AssignByPath, "windows", false}, {policy.AssignByPath, "linux", true}} {
-		source, _ := InForce(devices, policy.Policy{Assignment: test.mode}, test.os)
+		source, p := InForce(devices, policy.Policy{Assignment: test.mode, DriverFiles: policy.FilesMount}, test.os)
+		if p.Assignment != test.mode || p.DriverFiles != policy.FilesMount {
+			t.Errorf("%+v: in force are %s and %s", test, p.Assignment, p.DriverFiles)
+		}
 		listed, err := source.Devices(t.Context())
 		for i, d := range listed {
 			if want := test.ok || i > 0; d.Health.OK() != want || !want && !strings.Contains(d.Health.Reason, "no location path") {

@@ -18,11 +18,6 @@ type Root string
 // waits for it.
 const maxCompared = 16 << 20
 
-// Resolve returns path with all symbolic links, junctions and mount points followed as the node
-// follows them, and with long names in place of short (8.3) ones. regular reports whether it is a
-// regular file. The error matches [fs.ErrNotExist] if there is no file. Untrusted paths are safe.
-func (r Root) Resolve(path string) (final string, regular bool, err error) { return r.resolve(path) }
-
 // ResolveAll has the results of [Root.Resolve] for each of paths. It resolves each parent directory only
 // once, and a path itself only if it is a link. It returns an error for a directory with mounts below
 // it, because they would be writable in a container.

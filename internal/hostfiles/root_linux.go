@@ -14,8 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// resolve is [Root.Resolve]. The result does not leave the root.
-func (r Root) resolve(path string) (final string, regular bool, err error) {
+// Resolve returns path with all symbolic links followed as the node follows them, so the result does
+// not leave the root. regular reports whether it is a regular file. The error matches [fs.ErrNotExist]
+// if there is no file. Untrusted paths are safe.
+func (r Root) Resolve(path string) (final string, regular bool, err error) {
 	file, err := r.resolveInRoot(path)
 	if err != nil {
 		return "", false, err

@@ -10,10 +10,12 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// resolve is [Root.Resolve]. Windows returns the path of an open handle, which gives no access to
-// the file.
+// Resolve returns path with all symbolic links, junctions and mount points followed, and with long
+// names in place of short (8.3) ones. regular reports whether it is a regular file. The error matches
+// [fs.ErrNotExist] if there is no file. Untrusted paths are safe: Windows returns the path of an open
+// handle, which gives no access to the file.
 // https://learn.microsoft.com/windows/win32/api/fileapi/nf-fileapi-getfinalpathnamebyhandlew
-func (r Root) resolve(path string) (final string, regular bool, err error) {
+func (Root) Resolve(path string) (final string, regular bool, err error) {
 	name, err := windows.UTF16PtrFromString(path)
 	if err != nil {
 		return "", false, fmt.Errorf("%s: %w", path, err)

@@ -29,9 +29,9 @@ type runtimeHandlers struct {
 
 // newRuntimeHandlers returns the handlers of the containerd at these sockets. Reading them fails if
 // the two belong to different processes: the containerd that starts last replaces the NRI socket.
-func newRuntimeHandlers(nriSocket string, cri fmt.Stringer) *runtimeHandlers {
+func newRuntimeHandlers(nriSocket string, cri func() string) *runtimeHandlers {
 	return &runtimeHandlers{read: func(ctx context.Context, peerPID int) (criclient.RunningConfig, error) {
-		criSocket := cri.String()
+		criSocket := cri()
 		if peerPID != 0 {
 			pid, err := localgrpc.ServerPID(ctx, criSocket)
 			if err != nil {

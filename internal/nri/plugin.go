@@ -8,7 +8,6 @@ package nri
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,9 +42,9 @@ type Config struct {
 	Socket string
 	// Index is the plugin's, from 00 to 99. The runtime calls plugins in this order.
 	Index string
-	// CRISocket is the path of containerd's CRI socket. At boot, k3s creates it after the plugin has
-	// started, so its path is determined at each use: see paths.CRISocket.
-	CRISocket fmt.Stringer
+	// CRISocket returns the path of containerd's CRI socket. It is called at each use, because k3s
+	// creates its socket after the plugin has started: see paths.CRISocket.
+	CRISocket func() string
 	// NewDecider returns a new decider with the node policy in force. It is called for each container
 	// that requests a GPU.
 	NewDecider func() (*decision.Decider, error)
@@ -72,7 +71,7 @@ type Plugin struct {
 func NewPlugin(c Config) *Plugin {
 	p := &Plugin{
 		config: c, handlers: newRuntimeHandlers(c.Socket, c.CRISocket), budget: budget{size: hookBudget},
-		checkSynchronize: func(ctx context.Context) error { return criclient.CheckSynchronize(ctx, c.CRISocket.String()) },
+		checkSynchronize: func(ctx context.Context) error { return criclient.CheckSynchronize(ctx, c.CRISocket()) },
 		retryInterval:    retryInterval,
 	}
 	p.unregisteredErr.Store(&errUnregistered)

@@ -355,18 +355,13 @@ func TestPluginAnswersBeforeItEnds(t *testing.T) {
 	}
 }
 
-// criSocket is a path that is known later.
-type criSocket struct{ path string }
-
-func (s *criSocket) String() string { return s.path }
-
 // TestOtherRuntime: the plugin is registered with one containerd, and the kubelet uses another.
 func TestOtherRuntime(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(testutil.ShortDir(t), "cri.sock")
-	later := &criSocket{}
-	load := newRuntimeHandlers("/run/nri.sock", later).read
-	later.path = socket // At boot, the plugin starts before k3s creates its socket.
+	later := ""
+	load := newRuntimeHandlers("/run/nri.sock", func() string { return later }).read
+	later = socket // At boot, the plugin starts before k3s creates its socket.
 	grpctest.Serve(t, socket, &cri.RuntimeService_ServiceDesc, cri.UnimplementedRuntimeServiceServer{})
 	const reached = "is --cri-socket"
 	tests := map[int]string{0: reached}

@@ -2,6 +2,7 @@ package shim
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -83,16 +84,17 @@ func bootstrapVersion(answer []byte) int {
 // containers: containerd 2.x does not if the sandbox's shim at path has answered start with
 // bootstrap version 3 or more (ShimManager.Start in core/runtime/v2/shim_manager.go).
 func (s *shim) recordVersion(path string, version int) {
-	recorded, err := shimfile.BypassReason(s.stateDir)
-	switch {
-	case err != nil:
-	case version >= 3 && recorded == "":
+	err := shimfile.CheckBypass(s.stateDir)
+	switch recorded := errors.Is(err, shimfile.ErrBypassed); {
+	case version >= 3 && err == nil:
 		reason := fmt.Sprintf("the real shim %s answers with bootstrap version %d, so containerd does not start the containers of pods with the runtime shim; use a shim that answers version 2, or one that honors windows.devices with injection: kubelet; then run 'dxctl runtime install'",
 			path, version)
 		s.log().Error(reason)
 		err = shimfile.RecordBypass(s.stateDir, reason)
-	case version < 3 && recorded != "":
+	case version < 3 && recorded:
 		err = shimfile.ClearBypass(s.stateDir)
+	case recorded:
+		err = nil
 	}
 	if err != nil {
 		s.log().WithError(err).Error("Cannot record the bootstrap version of the real shim")

@@ -174,7 +174,7 @@ func (s *shim) editBundle(realShim string) (err error) {
 	p, err := policy.Read(s.stateDir)
 	switch {
 	case err != nil && request.OnlyLocationPaths():
-		s.log().WithField("container", s.container.ID).WithError(err).Info("Container starts unchanged: its devices may be no GPUs")
+		s.log().WithField("container", s.container.ID).WithError(err).Info("Container starts unchanged: its devices may not be GPUs")
 		return nil
 	case err != nil:
 		return decision.WithReason(decision.ReasonConfig, err, decision.RunDoctor)

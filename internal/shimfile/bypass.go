@@ -30,20 +30,14 @@ var ErrBypassed = errors.New("containerd bypasses the shim for the containers of
 // CheckBypass returns an error that matches [ErrBypassed], with the reason, while containerd bypasses
 // the shim.
 func CheckBypass(stateDir string) error {
-	reason, err := BypassReason(stateDir)
-	if err == nil && reason != "" {
-		err = fmt.Errorf("%w: %s", ErrBypassed, reason)
+	reason, err := durable.Read(bypassPath(stateDir), 64<<10)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
 	}
-	return err
-}
-
-// BypassReason returns why containerd bypasses the shim, "" if it does not.
-func BypassReason(stateDir string) (reason string, err error) {
-	data, err := durable.Read(bypassPath(stateDir), 64<<10)
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil
-	}
-	return cmp.Or(strings.TrimSpace(string(data)), "the reason is unknown"), err
+	return fmt.Errorf("%w: %s", ErrBypassed, cmp.Or(strings.TrimSpace(string(reason)), "the reason is unknown"))
 }
 
 // ClearBypass removes what [RecordBypass] wrote, if anything.
