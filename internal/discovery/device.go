@@ -138,7 +138,8 @@ func (h Health) String() string {
 type VendorID uint16
 
 func (v VendorID) String() string {
-	names := map[VendorID]string{0: "unknown", policy.VendorAMD: "AMD", policy.VendorNVIDIA: "NVIDIA", policy.VendorMicrosoft: "Microsoft", policy.VendorQualcomm: "Qualcomm", policy.VendorIntel: "Intel"}
+	names := map[VendorID]string{0: "unknown", policy.VendorAMD: "AMD", policy.VendorIntel: "Intel", policy.VendorMicrosoft: "Microsoft",
+		policy.VendorNVIDIA: "NVIDIA", policy.VendorQualcomm: "Qualcomm"}
 	return cmp.Or(names[v], fmt.Sprintf("0x%04X", uint16(v)))
 }
 

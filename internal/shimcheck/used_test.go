@@ -15,6 +15,7 @@ func TestCheckUsed(t *testing.T) {
 	t.Parallel()
 	const notSet = "runtime handler a is not set; run 'dxctl runtime configure --restart'"
 	set := containerdconfig.Handler{Name: "a", RuntimeType: runhcs, RuntimePath: ours}
+	setLinux := containerdconfig.Handler{Name: "a", RuntimeType: runc, RuntimePath: ours}
 	for name, test := range map[string]struct {
 		os       string
 		major    int
@@ -31,8 +32,8 @@ func TestCheckUsed(t *testing.T) {
 		"only Hyper-V":         {"windows", 1, []containerdconfig.Handler{{Name: "hv", RuntimeType: runhcs, SandboxIsolation: 1, RuntimePath: ours}}, "handler hv has Hyper-V isolation"},
 		"only a sandboxer":     {"windows", 2, []containerdconfig.Handler{{Name: "a", RuntimeType: runhcs, Sandboxer: "shim", RuntimePath: ours}}, "handler a has the sandboxer shim"},
 		"only gVisor":          {"linux", 1, []containerdconfig.Handler{{Name: "a", RuntimeType: runc, BinaryName: "/x/runsc", RuntimePath: ours}}, "a runs /x/runsc"},
-		"gVisor, too":          {"linux", 1, []containerdconfig.Handler{{Name: "a", RuntimeType: runc, RuntimePath: ours}, {Name: "b", RuntimeType: runc, BinaryName: "/x/runsc", RuntimePath: ours}}, "b runs /x/runsc"},
-		"gVisor without ours":  {"linux", 1, []containerdconfig.Handler{{Name: "a", RuntimeType: runc, RuntimePath: ours}, {Name: "b", RuntimeType: runc, BinaryName: "/x/runsc"}}, ""},
+		"gVisor, too":          {"linux", 1, []containerdconfig.Handler{setLinux, {Name: "b", RuntimeType: runc, BinaryName: "/x/runsc", RuntimePath: ours}}, "b runs /x/runsc"},
+		"gVisor without ours":  {"linux", 1, []containerdconfig.Handler{setLinux, {Name: "b", RuntimeType: runc, BinaryName: "/x/runsc"}}, ""},
 		"only Kata's shim":     {"linux", 1, []containerdconfig.Handler{{Name: "a", RuntimeType: runc, RuntimePath: "/x/containerd-shim-kata-v2"}}, "a runs /x/containerd-shim-kata-v2"},
 		"crun":                 {"linux", 1, []containerdconfig.Handler{{Name: "a", RuntimeType: runc, BinaryName: "/x/crun", RuntimePath: ours}}, ""},
 		"hcsshim's draft":      {"windows", 2, []containerdconfig.Handler{set, {Name: "b", RuntimeType: "io.containerd.wcowprocess.v2"}}, "b runs io.containerd.wcowprocess.v2"},
