@@ -46,7 +46,7 @@ type Config struct {
 	// creates its socket after the plugin has started: see paths.CRISocket.
 	CRISocket func() string
 	// NewDecider returns a new decider with the node policy in force. It is called for each container
-	// that requests a GPU.
+	// that requests a GPU, and by [Plugin.CheckReady].
 	NewDecider func() (*decision.Decider, error)
 	Metrics    *metrics.Metrics
 	Log        logrus.FieldLogger
