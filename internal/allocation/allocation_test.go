@@ -30,9 +30,7 @@ const display = "directx.microsoft.com/display"
 func openRecorder(t testing.TB, dir string) *Recorder {
 	t.Helper()
 	r, err := OpenRecorder(context.Background(), dir, testutil.Quiet())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	t.Cleanup(func() { _ = r.Close() })
 	return r
 }
@@ -54,17 +52,13 @@ func write(t testing.TB, r *Recorder, record Record, ids ...string) Token {
 		record.Replicas = append(record.Replicas, Replica{ID: id, InstanceID: `PCI\` + id})
 	}
 	token, err := r.Record(t.Context(), record)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	return token
 }
 
 func bind(t testing.TB, dir string, token Token, pod, container string) {
 	t.Helper()
-	if err := OpenStore(dir).Bind(token, Holder{PodUID: pod, Container: container}); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, OpenStore(dir).Bind(token, Holder{PodUID: pod, Container: container}))
 }
 
 func live(t testing.TB, r *Recorder) []ID {
@@ -144,9 +138,7 @@ func TestBind(t *testing.T) {
 			t.Fatalf("time %d: %v", again, err)
 		}
 		got, err := store.Check(token, first)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.NoError(t, err)
 		want := []Replica{{ID: "gpu::0", InstanceID: `PCI\gpu::0`}, {ID: "gpu::1", InstanceID: `PCI\gpu::1`}}
 		if diff := cmp.Diff(want, got.Replicas); diff != "" || got.Resource != display {
 			t.Errorf("record of %s (-want +got):\n%s", got.Resource, diff)
@@ -162,9 +154,7 @@ func TestBind(t *testing.T) {
 		}
 	}
 	before, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	for _, file := range before {
 		content, err := os.ReadFile(filepath.Join(dir, file.Name()))
 		if err != nil || strings.Contains(file.Name()+string(content), string(token)) {
@@ -181,9 +171,7 @@ func TestBind(t *testing.T) {
 		t.Errorf("an unknown token leaves files: %v, %v", after, err)
 	}
 	// The recorder ends a record before its binding.
-	if err := os.Remove(store.path(token.ID(), recordSuffix)); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, os.Remove(store.path(token.ID(), recordSuffix)))
 	if err := store.Bind(token, first); !errors.Is(err, ErrNotFound) {
 		t.Errorf("bound, and ended meanwhile: error %v, want ErrNotFound", err)
 	}
@@ -193,9 +181,7 @@ func TestDirectoryMustBePrivate(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")
 	token := record(t, openRecorder(t, dir), "gpu::0")
-	if err := os.Chmod(dir, 0o777); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, os.Chmod(dir, 0o777))
 	_, err := OpenStore(dir).Get(token)
 	if !errors.Is(err, durable.ErrNotPrivate) || errors.Is(err, ErrUnreadable) {
 		t.Errorf("error %v, want ErrNotPrivate alone", err)
@@ -341,9 +327,7 @@ func TestBoundRecordEndsOlderOnes(t *testing.T) {
 		t.Errorf("%d files, %v; want the record that lives, its binding and the lock", len(files), err)
 	}
 	for range 2 {
-		if err := r.End(next.ID()); err != nil {
-			t.Fatal(err)
-		}
+		testutil.NoError(t, r.End(next.ID()))
 	}
 	if files, err := os.ReadDir(dir); err != nil || len(files) != 1 || live(t, r) != nil {
 		t.Errorf("%d files, %v; want the lock", len(files), err)
@@ -368,16 +352,12 @@ func TestRecorderWaitsForLock(t *testing.T) {
 		t.Error("a second recorder was opened beside the first")
 	case <-time.After(2 * lockRetryInterval):
 	}
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, first.Close())
 	second := <-opened
 	group.Wait()
 	next := record(t, second, "gpu::0")
 	bind(t, dir, next, "pod-b", "main")
-	if err := second.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, second.Close())
 	if diff := cmp.Diff([]ID{next.ID()}, live(t, openRecorder(t, dir))); diff != "" {
 		t.Errorf("records after a third has read them (-want +got):\n%s", diff)
 	}
@@ -411,25 +391,17 @@ func TestRemovedDirectory(t *testing.T) {
 		}
 	}
 	check(kept.ID())
-	if err := os.Remove(filepath.Join(dir, lockName)); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, os.Remove(filepath.Join(dir, lockName)))
 	check(kept.ID())
-	if err := os.RemoveAll(filepath.Dir(dir)); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, os.RemoveAll(filepath.Dir(dir)))
 	check()
 	check(record(t, r, "gpu::0").ID())
 
-	if err := errors.Join(os.RemoveAll(dir), os.WriteFile(dir, nil, 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, errors.Join(os.RemoveAll(dir), os.WriteFile(dir, nil, 0o600)))
 	if err := r.CheckWritable(t.Context()); !errors.Is(err, ErrNotWritable) {
 		t.Errorf("a file in place of the directory: %v", err)
 	}
-	if err := os.Remove(dir); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, os.Remove(dir))
 	check()
 }
 
@@ -443,9 +415,7 @@ func TestLargestRecord(t *testing.T) {
 		replicas[i] = Replica{ID: fmt.Sprintf("%s::%d", id, i), InstanceID: id}
 	}
 	token, err := r.Record(context.Background(), Record{Resource: display, Replicas: replicas[:4096]})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	if got, err := OpenStore(dir).Get(token); err != nil || len(got.Replicas) != 4096 {
 		t.Errorf("%d replicas, %v", len(got.Replicas), err)
 	}
@@ -469,13 +439,9 @@ func TestRecorderKeepsUnusableFiles(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "records")
 	before := openRecorder(t, dir)
 	token := record(t, before, "gpu::0")
-	if err := before.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, before.Close())
 	whole, err := os.ReadFile(filepath.Join(dir, string(token.ID())+recordSuffix))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	torn, misnamed := NewToken(), NewToken()
 	files := map[string][]byte{
 		string(torn.ID()) + recordSuffix:     whole[:len(whole)/2],
@@ -483,16 +449,12 @@ func TestRecorderKeepsUnusableFiles(t *testing.T) {
 		"README":                             []byte("hello"),
 	}
 	for name, content := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testutil.NoError(t, os.WriteFile(filepath.Join(dir, name), content, 0o600))
 	}
 	stale := filepath.Join(dir, ".directx-nri-tmp-1")
 	orphan := filepath.Join(dir, string(NewToken().ID())+bindingSuffix)
 	for _, path := range []string{stale, orphan} {
-		if err := os.WriteFile(path, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testutil.NoError(t, os.WriteFile(path, nil, 0o600))
 	}
 
 	r := openRecorder(t, dir)
@@ -509,9 +471,7 @@ func TestRecorderKeepsUnusableFiles(t *testing.T) {
 			t.Errorf("%s still exists", path)
 		}
 	}
-	if err := os.WriteFile(r.store.path(token.ID(), bindingSuffix), []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, os.WriteFile(r.store.path(token.ID(), bindingSuffix), []byte("{"), 0o600))
 	for bad, file := range map[Token]string{torn: recordSuffix, misnamed: recordSuffix, token: bindingSuffix} {
 		err := OpenStore(dir).Bind(bad, Holder{PodUID: "a", Container: "main"})
 		if !errors.Is(err, ErrUnreadable) || !strings.Contains(err.Error(), string(bad.ID())+file) {
@@ -582,9 +542,7 @@ func TestDecodeRefuses(t *testing.T) {
 		"body is not what it is": {body: whole, old: `"id":"gpu"`, new: `"id":"gpv"`, want: "checksum"},
 	} {
 		data, err := encode(test.body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.NoError(t, err)
 		into := fileBody(&Record{})
 		if _, ok := test.body.(*binding); ok {
 			into = &binding{}
@@ -602,9 +560,7 @@ func TestClockSetBack(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "records")
 	last := NewToken().ID()
 	data, err := encode(&Record{ID: last, Sequence: 1 << 63, Resource: display, Replicas: []Replica{{ID: "gpu::0", InstanceID: "gpu"}}})
-	if err := errors.Join(err, os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, string(last)+recordSuffix), data, 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, errors.Join(err, os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, string(last)+recordSuffix), data, 0o600)))
 	r := openRecorder(t, dir)
 	if diff := cmp.Diff([]ID{last, record(t, r, "gpu::0").ID()}, live(t, r)); diff != "" {
 		t.Errorf("records, oldest first (-want +got):\n%s", diff)
@@ -618,9 +574,7 @@ func TestLiveFollowsTheDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "records")
 	log, logged := logtest.NewNullLogger()
 	r, err := OpenRecorder(t.Context(), dir, log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	defer r.Close()
 	lost, damaged, kept := record(t, r, "a::0").ID(), record(t, r, "b::0").ID(), record(t, r, "c::0").ID()
 	check := func(want ...ID) {
@@ -633,13 +587,9 @@ func TestLiveFollowsTheDirectory(t *testing.T) {
 	}
 	check(lost, damaged, kept)
 	path := func(id ID) string { return r.store.path(id, recordSuffix) }
-	if err := errors.Join(os.Remove(path(lost)), os.WriteFile(path(damaged), nil, 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, errors.Join(os.Remove(path(lost)), os.WriteFile(path(damaged), nil, 0o600)))
 	check(damaged, kept)
-	if err := os.Chmod(dir, 0o777); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, os.Chmod(dir, 0o777))
 	check(damaged, kept)
 	if entries := logged.AllEntries(); len(entries) != 1 || !strings.Contains(entries[0].Message, "the last known ones stay in force") {
 		t.Errorf("logged %v", entries)
@@ -693,9 +643,7 @@ func TestBindByName(t *testing.T) {
 	r := openRecorder(t, dir)
 	id := inject(t, r, "a::0")
 	for range 2 {
-		if err := r.BindByName(id, "team", "web", "main"); err != nil {
-			t.Fatal(err)
-		}
+		testutil.NoError(t, r.BindByName(id, "team", "web", "main"))
 	}
 	if err := r.BindByName(id, "team", "other", "main"); !errors.Is(err, ErrHeld) {
 		t.Errorf("another pod: %v", err)
@@ -728,21 +676,15 @@ func TestList(t *testing.T) {
 	r := openRecorder(t, dir)
 	held, waiting, unclear, torn := record(t, r, "gpu::0"), record(t, r, "gpu::1", "gpu::2"), record(t, r, "gpu::3"), record(t, r, "gpu::4")
 	holder := Holder{PodUID: "uid", Container: "main", PodNamespace: "default", PodName: "a"}
-	if err := store.Bind(held, holder); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, store.Bind(held, holder))
 	bad := []string{store.path(unclear.ID(), bindingSuffix), store.path(torn.ID(), recordSuffix)}
 	slices.Sort(bad)
 	ignored := []string{store.path(NewToken().ID(), bindingSuffix), store.path(held.ID(), ".delivered"), filepath.Join(dir, "README"), filepath.Join(dir, ".directx-nri-tmp-1")}
 	for _, path := range slices.Concat(ignored, bad) {
-		if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testutil.NoError(t, os.WriteFile(path, []byte("{"), 0o600))
 	}
 	got, problems, err := store.List(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	want := []Entry{
 		{Record: Record{ID: held.ID(), Resource: display, Replicas: []Replica{{ID: "gpu::0", InstanceID: `PCI\gpu::0`}}}, Holder: &holder},
 		{Record: Record{ID: waiting.ID(), Resource: display, Replicas: []Replica{{ID: "gpu::1", InstanceID: `PCI\gpu::1`}, {ID: "gpu::2", InstanceID: `PCI\gpu::2`}}}},

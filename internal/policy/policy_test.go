@@ -17,6 +17,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 func example() Policy {
@@ -59,9 +60,7 @@ func TestWriteAndRead(t *testing.T) {
 		t.Errorf("the zero policy is written: %v", err)
 	}
 	for _, p := range []Policy{want, Default()} {
-		if err := Write(stateDir, p); err != nil {
-			t.Fatal(err)
-		}
+		testutil.NoError(t, Write(stateDir, p))
 		got, err := Read(stateDir)
 		if err != nil || !reflect.DeepEqual(got, p) {
 			t.Errorf("got %+v, %v\nwant %+v", got, err, p)
@@ -72,9 +71,7 @@ func TestWriteAndRead(t *testing.T) {
 func TestReadRefuses(t *testing.T) {
 	t.Parallel()
 	valid, err := json.Marshal(policyFile{format, example()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	edit := func(old, with string) string { return strings.Replace(string(valid), old, with, 1) }
 	for name, text := range map[string]string{
 		"empty":               "",
@@ -95,9 +92,7 @@ func TestReadRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			stateDir := t.TempDir()
-			if err := os.WriteFile(Path(stateDir), []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testutil.NoError(t, os.WriteFile(Path(stateDir), []byte(text), 0o600))
 			if p, err := Read(stateDir); err == nil || !strings.Contains(err.Error(), Path(stateDir)) {
 				t.Errorf("got %+v, error %v; want an error that names the file", p, err)
 			}
@@ -126,9 +121,7 @@ func FuzzRead(f *testing.F) {
 			return
 		}
 		again, err := json.Marshal(policyFile{format, p})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.NoError(t, err)
 		back, err := decode(again)
 		if diff := cmp.Diff(p, back, cmpopts.EquateEmpty()); err != nil || diff != "" {
 			t.Fatalf("%s: %v, %s", again, err, diff)
@@ -162,9 +155,7 @@ func TestReadRealShim(t *testing.T) {
 		if err == nil && test.damage != nil {
 			err = test.damage(stateDir)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.NoError(t, err)
 		if got, err := ReadRealShim(stateDir); got != test.want || (err != nil) != test.wantErr {
 			t.Errorf("%s: %s, %v", name, got, err)
 		}
@@ -195,9 +186,7 @@ func TestReadLost(t *testing.T) {
 		if err == nil && test.change != nil {
 			err = test.change(stateDir)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.NoError(t, err)
 		if lost, err := Read(stateDir); (err == nil) != (test.says == "") || err == nil && !reflect.DeepEqual(lost.Resources, p.Resources) || err != nil && !strings.Contains(err.Error(), test.says) {
 			t.Errorf("%s: %+v, %v", name, lost, err)
 		}

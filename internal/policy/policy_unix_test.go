@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 func TestReadRefusesOpenDirectory(t *testing.T) {
@@ -15,12 +16,8 @@ func TestReadRefusesOpenDirectory(t *testing.T) {
 	stateDir := t.TempDir()
 	p := Default()
 	p.Shim.RealShim = "/opt/hardened"
-	if err := Write(stateDir, p); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(stateDir, 0o777); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, Write(stateDir, p))
+	testutil.NoError(t, os.Chmod(stateDir, 0o777))
 	if _, err := Read(stateDir); !errors.Is(err, durable.ErrNotPrivate) {
 		t.Errorf("error %v, want %v", err, durable.ErrNotPrivate)
 	}
@@ -28,9 +25,7 @@ func TestReadRefusesOpenDirectory(t *testing.T) {
 		t.Errorf("%s, error %v, want %v", name, err, durable.ErrNotPrivate)
 	}
 	p.Shim.RealShim = ""
-	if err := errors.Join(os.Chmod(stateDir, 0o700), Write(stateDir, p), os.Chmod(stateDir, 0o777)); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, os.Chmod(stateDir, 0o700), Write(stateDir, p), os.Chmod(stateDir, 0o777))
 	if name, err := ReadRealShim(stateDir); name != "" || err != nil {
 		t.Errorf("without a real shim: %s, %v", name, err)
 	}

@@ -11,14 +11,14 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 func TestCommand(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "a file")
-	if err := Command("echo done > '" + file + "'").Restart(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, Command("echo done > '"+file+"'").Restart(context.Background()))
 	if got, err := os.ReadFile(file); err != nil || string(got) != "done\n" {
 		t.Errorf("%q, %v", got, err)
 	}
@@ -41,13 +41,9 @@ func TestCommandLeavesProcesses(t *testing.T) {
 			t.Errorf("%q: %v after %v", end, err, time.Since(start))
 		}
 		text, err := os.ReadFile(pidFile)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.NoError(t, err)
 		pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.NoError(t, err)
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 			t.Errorf("%q: process %d: %v", end, pid, err)
 		}
