@@ -84,7 +84,7 @@ func (a *Advertiser) CheckReady(ctx context.Context) error {
 	a.mu.Lock()
 	err := a.listSizeErr
 	a.mu.Unlock()
-	if unwatched := a.unwatched(); len(unwatched) > 0 {
+	if unwatched := a.unwatched(); err == nil && len(unwatched) > 0 {
 		err = fmt.Errorf("the kubelet does not watch %s: is it running?", strings.Join(unwatched, ", "))
 	}
 	return errors.Join(err, a.config.CheckReady(ctx), a.config.Recorder.CheckWritable(ctx))

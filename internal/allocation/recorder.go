@@ -21,8 +21,12 @@ import (
 // because a removed file can be locked twice.
 const lockName = ".lock"
 
-// lockRetryInterval is the interval of attempts to take a lock that another process has.
-const lockRetryInterval = 200 * time.Millisecond
+// lockRetryInterval is the interval of attempts to take a lock that another process has, and
+// lockTimeout the time after which they end.
+const (
+	lockRetryInterval = 200 * time.Millisecond
+	lockTimeout       = 5 * time.Second
+)
 
 // Recorder writes records and ends them. One process at a time has a recorder for a directory. Any
 // number of processes can read the records at the same time with a [Store].
@@ -68,8 +72,8 @@ func (s *sequence) startAfter(n uint64) {
 // OpenRecorder creates dir if necessary and reads the records in it. Records that
 // cannot be read are logged and kept, and files with other names are ignored.
 //
-// OpenRecorder waits while another process has the directory's recorder, as during an update:
-// one process must determine the order of the records.
+// One process must determine the order of the records. OpenRecorder waits some seconds while another
+// process has the directory's recorder, as during an update, and then returns an error.
 func OpenRecorder(ctx context.Context, dir string, log logrus.FieldLogger) (*Recorder, error) {
 	r := &Recorder{
 		store: OpenStore(dir),
@@ -92,10 +96,11 @@ func (r *Recorder) open(ctx context.Context) error {
 	if err := durable.MakePrivate(r.store.dir); err != nil {
 		return err
 	}
-	locked, err := r.lock.TryLock()
-	if err == nil && !locked {
-		r.log.WithField("lock", r.lock.Path()).Warn("Another process writes the allocation records of this node; waiting until it ends")
-		_, err = r.lock.TryLockContext(ctx, lockRetryInterval)
+	lockCtx, cancel := context.WithTimeout(ctx, lockTimeout)
+	defer cancel()
+	_, err := r.lock.TryLockContext(lockCtx, lockRetryInterval)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("another process writes them (%w); does directx-advertiser run twice on this node?", err)
 	}
 	if err != nil {
 		return err
@@ -109,19 +114,13 @@ func (r *Recorder) Close() error { return r.lock.Close() }
 // ErrNotWritable means that no record can be written now.
 var ErrNotWritable = errors.New("allocations cannot be recorded")
 
-// relockTimeout bounds the wait for a lock that was removed and that another process has now.
-const relockTimeout = time.Second
-
 // CheckWritable returns [ErrNotWritable] on a file system that has become read-only. If
 // the directory or its lock was removed, it creates them again.
 func (r *Recorder) CheckWritable(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.holdsLock() {
-		ctx, cancel := context.WithTimeout(ctx, relockTimeout)
-		defer cancel()
-		err := errors.Join(r.Close(), r.open(ctx))
-		if err != nil {
+		if err := errors.Join(r.Close(), r.open(ctx)); err != nil {
 			return fmt.Errorf("%w: %w", ErrNotWritable, errors.Join(err, r.Close()))
 		}
 		r.log.WithField("records", len(r.live)).Error("The allocation records or their lock were removed; a container whose record is lost cannot start again: delete its pod")

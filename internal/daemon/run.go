@@ -41,7 +41,7 @@ func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
 		}
 	}
 	if d.recorder == nil {
-		err := d.retryUntilReady(ctx, logrus.ErrorLevel, "Cannot use the allocation records, and no GPU is advertised until that is possible", func() (err error) {
+		err := d.retryUntilReady(ctx, logrus.ErrorLevel, "No GPU is advertised until the allocation records can be used", func() (err error) {
 			d.recorder, err = allocation.OpenRecorder(ctx, paths.Allocations(d.compiler.StateDir), d.log)
 			return err
 		})
@@ -82,11 +82,11 @@ func (d *Daemon) reportModes(p policy.Policy) {
 // configure returns the configuration of the device plugin. It depends on what gives containers their
 // GPUs: the kubelet, the runtime shim or the NRI plugin.
 func (d *Daemon) configure(p policy.Policy, source discovery.Source) advertiser.Config {
-	checked := &checkedList{list: source.Devices, check: d.recorder.CheckWritable, log: d.log}
 	c := advertiser.Config{
-		ListDevices: checked.devices, Recorder: d.recorder, Policy: p, KubeletDir: d.options.KubeletDir, Pods: d.pods,
-		NodeOS: d.compiler.NodeOS, Metrics: d.metrics, Log: d.log, AllocatesAtCreation: d.options.AllocatesAtCreation, OnDevices: d.writeLabels,
+		Recorder: d.recorder, Policy: p, KubeletDir: d.options.KubeletDir, Pods: d.pods, NodeOS: d.compiler.NodeOS,
+		Metrics: d.metrics, Log: d.log, AllocatesAtCreation: d.options.AllocatesAtCreation, OnDevices: d.writeLabels,
 	}
+	check := d.recorder.CheckWritable
 	switch p.Injection {
 	case policy.InjectByKubelet:
 		c.CheckReady = func(context.Context) error { return nil }
@@ -95,15 +95,11 @@ func (d *Daemon) configure(p policy.Policy, source discovery.Source) advertiser.
 		c.CheckReady = func(ctx context.Context) error {
 			return shimcheck.Check(ctx, d.compiler.StateDir, d.options.CRISocket.String())
 		}
-		checked.check = func(ctx context.Context) error { return errors.Join(d.recorder.CheckWritable(ctx), c.CheckReady(ctx)) }
+		check = func(ctx context.Context) error { return errors.Join(d.recorder.CheckWritable(ctx), c.CheckReady(ctx)) }
 	case policy.InjectByNRI:
-		c.CheckReady = func(ctx context.Context) error {
-			if err := readiness.Check(ctx, d.options.RuntimeDir); err != nil {
-				return fmt.Errorf("%w; is directx-nri running on this node, and is NRI enabled in containerd?", err)
-			}
-			return nil
-		}
+		c.CheckReady = func(ctx context.Context) error { return readiness.Check(ctx, d.options.RuntimeDir) }
 	}
+	c.ListDevices = (&checkedList{list: source.Devices, check: check, log: d.log}).devices
 	return c
 }
 

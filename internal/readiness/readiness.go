@@ -133,7 +133,7 @@ func Check(ctx context.Context, runtimeDir string) error {
 	case status.Code(err) == codes.FailedPrecondition:
 		return fmt.Errorf("the NRI plugin cannot work: %s", status.Convert(err).Message())
 	case status.Code(err) == codes.Unavailable:
-		return fmt.Errorf("%w: %s", ErrNotRunning, status.Convert(err).Message())
+		return fmt.Errorf("%w: %s; is directx-nri running on this node?", ErrNotRunning, status.Convert(err).Message())
 	}
 	return fmt.Errorf("query the NRI plugin on %s: %w", path, err)
 }
