@@ -13,7 +13,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/advertiser/resources"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/capabilities"
-	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/errlog"
@@ -122,7 +121,7 @@ func (d *Daemon) openSource(ctx context.Context, p policy.Policy) (source discov
 	}
 	if p.FailOnInitError {
 		if err := openNode(); err != nil {
-			return nil, cli.Usage("%w; --inventory names one", err)
+			return nil, fmt.Errorf("%w; --inventory names one", err)
 		}
 		return source, d.checkOffersGPU(ctx, p, source)
 	}
