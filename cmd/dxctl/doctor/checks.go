@@ -342,7 +342,7 @@ func (e *examiner) checkShims() {
 
 func (e *examiner) checkNRI() {
 	c := e.Containerd
-	if e.has(CheckContainerd, CheckContainerdConfig) || c.Err != nil {
+	if e.has(CheckContainerd, CheckContainerdConfig) || c.Err != nil || e.Config.Err != nil { // The plugin reads the policy, too.
 		return
 	}
 	disabled := c.FileErr == nil && !c.NRI && len(c.Imports) == 0 // An import may enable it.
