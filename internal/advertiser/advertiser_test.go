@@ -159,7 +159,7 @@ func TestListTooLarge(t *testing.T) {
 	listOf := func(instanceID string) string {
 		var ids []string
 		for n := range policy.MaxReplicas {
-			ids = append(ids, replicaID(instanceID, n))
+			ids = append(ids, allocation.ReplicaID(instanceID, n))
 		}
 		return strings.Join(ids, " ")
 	}

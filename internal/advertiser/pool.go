@@ -2,13 +2,10 @@ package advertiser
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -108,7 +105,7 @@ func heldByGPU(live []allocation.Entry, resource string) map[string]heldReplicas
 			continue
 		}
 		for _, replica := range record.Replicas {
-			_, number, _ := ParseReplicaID(replica.ID)
+			_, number, _ := allocation.ParseReplicaID(replica.ID)
 			key := discovery.NormalizeID(replica.InstanceID)
 			h := held[key]
 			h.instanceID = cmp.Or(h.instanceID, replica.InstanceID)
@@ -194,7 +191,7 @@ func (p *pool) list() *v1beta1.ListAndWatchResponse {
 			topology = &v1beta1.TopologyInfo{Nodes: []*v1beta1.NUMANode{{ID: int64(*g.numaNode)}}}
 		}
 		for number := range g.listed {
-			device := &v1beta1.Device{ID: replicaID(g.instanceID, number), Health: v1beta1.Unhealthy, Topology: topology}
+			device := &v1beta1.Device{ID: allocation.ReplicaID(g.instanceID, number), Health: v1beta1.Unhealthy, Topology: topology}
 			if g.canAllocate(number) {
 				device.Health = v1beta1.Healthy
 			}
@@ -230,7 +227,7 @@ var errInvalidRequest = errors.New("invalid request")
 
 // find returns the index of the GPU of a replica that can be allocated, and its number.
 func (p *pool) find(replicaID string) (i, number int, err error) {
-	instanceID, number, ok := ParseReplicaID(replicaID)
+	instanceID, number, ok := allocation.ParseReplicaID(replicaID)
 	if !ok {
 		return 0, 0, fmt.Errorf("%w: %q is not a replica of %s", errInvalidRequest, replicaID, p.resource)
 	}
@@ -310,40 +307,4 @@ func (p *pool) mixedDriversError(chosen []bool, n int) error {
 	}
 	return fmt.Errorf("%w: %d of %s for one container would mix GPUs of different drivers, and a container can have the files of one: %s. Request fewer, wait for GPUs of one driver, or set mixedDrivers: allow for that resource in the configuration",
 		errInvalidRequest, n, p.resource, strings.Join(names, ", "))
-}
-
-// idSeparator separates the instance ID from the number in a replica ID. An instance
-// ID may contain it, so the last occurrence is the separator.
-const idSeparator = "::"
-
-// replicaID returns the ID of one replica of a GPU. It is the same after every restart.
-func replicaID(instanceID string, number int) string {
-	return instanceID + idSeparator + strconv.Itoa(number)
-}
-
-// ParseReplicaID returns the instance ID and the number, from 0, of a replica ID; ok
-// is false if id is not the ID of a replica.
-func ParseReplicaID(id string) (instanceID string, number int, ok bool) {
-	i := strings.LastIndex(id, idSeparator)
-	if i < 0 {
-		return "", 0, false
-	}
-	digits := id[i+len(idSeparator):]
-	// No resource has more than 1024, 10 bits, replicas of a GPU.
-	n, err := strconv.ParseUint(digits, 10, 10)
-	if err != nil || len(digits) > 1 && digits[0] == '0' {
-		return "", 0, false
-	}
-	return id[:i], int(n), true
-}
-
-// SocketName returns the name of a resource's socket in the kubelet's device plugin
-// directory. It is short because the whole path is limited to 107 bytes.
-func SocketName(resource string) string {
-	name, isDefaultDomain := strings.CutPrefix(resource, "directx.microsoft.com/")
-	if !isDefaultDomain || len(name) > 10 {
-		digest := sha256.Sum256([]byte(resource))
-		name = hex.EncodeToString(digest[:5])
-	}
-	return "directx-" + name + ".sock"
 }

@@ -55,7 +55,7 @@ func gpusOf(replicas int, devices ...discovery.Device) (gpus []gpu) {
 func held(resource string, ids ...string) allocation.Entry {
 	record := allocation.Record{Resource: resource}
 	for _, id := range ids {
-		instanceID, _, _ := ParseReplicaID(id)
+		instanceID, _, _ := allocation.ParseReplicaID(id)
 		record.Replicas = append(record.Replicas, allocation.Replica{ID: id, InstanceID: instanceID})
 	}
 	return allocation.Entry{Record: record}
@@ -85,35 +85,6 @@ func describe(p *pool) string {
 		words = append(words, word)
 	}
 	return strings.Join(words, " ")
-}
-
-func TestReplicaID(t *testing.T) {
-	t.Parallel()
-	const pnp = `PCI\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1\4&1CFCA9AB&0&00D8`
-	for _, test := range []struct {
-		id       string
-		instance string
-		number   int
-		ok       bool
-	}{
-		{id: pnp + "::0", instance: pnp, number: 0, ok: true},
-		{id: pnp + "::1023", instance: pnp, number: 1023, ok: true},
-		{id: "a::b::7", instance: "a::b", number: 7, ok: true},
-		{id: ":::5", instance: ":", number: 5, ok: true},
-		{id: ""},
-		{id: pnp},
-		{id: pnp + "::"},
-		{id: pnp + "::-1"},
-		{id: pnp + "::01"},
-		{id: pnp + "::0x1"},
-		{id: pnp + "::١"},
-		{id: pnp + "::18446744073709551616"},
-	} {
-		instance, number, ok := ParseReplicaID(test.id)
-		if instance != test.instance || number != test.number || ok != test.ok || ok && replicaID(instance, number) != test.id {
-			t.Errorf("%q: got %q, %d, %v", test.id, instance, number, ok)
-		}
-	}
 }
 
 func TestPoolNext(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
@@ -62,7 +63,7 @@ func (p *pool) prefer(available, mustInclude []string, size int) ([]string, erro
 	for i, c := range candidates {
 		for number, n := 0, best.candidates[i].included-c.included; n > 0; number++ {
 			if c.isAvailable[number] {
-				chosen = append(chosen, replicaID(c.instanceID, number))
+				chosen = append(chosen, allocation.ReplicaID(c.instanceID, number))
 				n--
 			}
 		}

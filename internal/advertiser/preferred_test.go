@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
@@ -47,7 +48,7 @@ func free(t *testing.T, p *pool, specs ...string) (ids []string) {
 		}
 		replicas := p.gpus[p.index[id]].replicas
 		for number := replicas - n; number < replicas; number++ {
-			ids = append(ids, replicaID(id, number))
+			ids = append(ids, allocation.ReplicaID(id, number))
 		}
 	}
 	return ids
@@ -169,7 +170,7 @@ func bigPool(gpus, replicas int) (*pool, []string) {
 	var ids []string
 	for _, d := range devices {
 		for n := range replicas {
-			ids = append(ids, replicaID(d.InstanceID, n))
+			ids = append(ids, allocation.ReplicaID(d.InstanceID, n))
 		}
 	}
 	random := rand.New(rand.NewPCG(1, 1))

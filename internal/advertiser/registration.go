@@ -10,6 +10,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
+	"github.com/directx-nri/directx-nri/internal/paths"
 )
 
 // kubeletSocket is the name of the kubelet's registration socket.
@@ -66,7 +67,7 @@ func (s *server) register(ctx context.Context) error {
 	}
 	defer func() { _ = conn.Close() }()
 	_, err = v1beta1.NewRegistrationClient(conn).Register(ctx, &v1beta1.RegisterRequest{
-		Version: v1beta1.Version, Endpoint: SocketName(s.resource), ResourceName: s.resource, Options: s.options(),
+		Version: v1beta1.Version, Endpoint: paths.SocketName(s.resource), ResourceName: s.resource, Options: s.options(),
 	})
 	if err != nil {
 		return fmt.Errorf("register %s on %s: %w", s.resource, path, err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
+	"github.com/directx-nri/directx-nri/internal/paths"
 )
 
 // server serves one resource on a socket in the kubelet's device plugin directory. Its gRPC
@@ -99,7 +100,7 @@ func (s *server) run(ctx context.Context) error {
 	kubelet, _ := localgrpc.Identify(filepath.Join(s.config.KubeletDir, kubeletSocket)) // It may still have a connection to an earlier process.
 	r := &registration{timing: s.timing, kubelet: kubelet}
 	for ctx.Err() == nil {
-		listener, err := localgrpc.Listen(ctx, filepath.Join(s.config.KubeletDir, SocketName(s.resource)))
+		listener, err := localgrpc.Listen(ctx, filepath.Join(s.config.KubeletDir, paths.SocketName(s.resource)))
 		if ctx.Err() == nil && lastErr.Changed(err) && err != nil {
 			s.log.WithError(err).Warn("Cannot listen in the kubelet's device plugin directory, retrying; check that the kubelet runs, and that no other advertiser does")
 		}

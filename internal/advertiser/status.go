@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/metrics"
 )
 
@@ -44,7 +45,7 @@ func (a *Advertiser) Report(n metrics.NodeMetrics, containers []ContainerDevices
 		inUse := map[string]float64{}
 		for _, c := range containers {
 			for _, id := range c.ReplicaIDs[name] {
-				instanceID, _, _ := ParseReplicaID(id)
+				instanceID, _, _ := allocation.ParseReplicaID(id)
 				inUse[instanceID]++
 			}
 		}

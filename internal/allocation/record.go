@@ -7,16 +7,6 @@ import (
 	"time"
 )
 
-// Replica is one replica of one GPU.
-type Replica struct {
-	// ID is the replica's device ID in the device plugin API.
-	ID string `json:"id"`
-	// InstanceID is the PnP instance ID of the replica's GPU.
-	InstanceID string `json:"instanceID"`
-	// UUID is the driver's identifier of the GPU, "" if unknown.
-	UUID string `json:"uuid,omitempty"`
-}
-
 // Record is the allocation of replicas of one resource to one container.
 type Record struct {
 	ID ID `json:"id"`

@@ -14,7 +14,6 @@ import (
 	"google.golang.org/protobuf/proto"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
 )
 
@@ -36,19 +35,6 @@ type Pod struct {
 
 // Pods are pods by UID.
 type Pods map[string]Pod
-
-// IsRunning reports whether the pod of a holder is running.
-func (p Pods) IsRunning(h allocation.Holder) bool {
-	if !h.BoundByName() {
-		return p[h.PodUID].Ready
-	}
-	for _, pod := range p {
-		if pod.Ready && pod.Namespace == h.PodNamespace && pod.Name == h.PodName {
-			return true
-		}
-	}
-	return false
-}
 
 // ReadPods returns the pods that containerd has a sandbox of, within 2 seconds.
 func ReadPods(ctx context.Context, socket string) (Pods, error) {

@@ -3,9 +3,12 @@ package paths
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 )
 
 // StateDirVariable is the environment variable that replaces the default state directory of all
@@ -102,3 +105,14 @@ func Verification(stateDir string) string { return filepath.Join(stateDir, "veri
 
 // Allocations returns the directory of the allocation records in a state directory.
 func Allocations(stateDir string) string { return filepath.Join(stateDir, "allocations") }
+
+// SocketName returns the name of a resource's socket in the kubelet's device plugin
+// directory. It is short because the whole path is limited to 107 bytes.
+func SocketName(resource string) string {
+	name, isDefaultDomain := strings.CutPrefix(resource, "directx.microsoft.com/")
+	if !isDefaultDomain || len(name) > 10 {
+		digest := sha256.Sum256([]byte(resource))
+		name = hex.EncodeToString(digest[:5])
+	}
+	return "directx-" + name + ".sock"
+}

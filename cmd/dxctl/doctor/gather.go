@@ -27,7 +27,6 @@ import (
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/nodegpus"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/noderuntime"
-	"github.com/directx-nri/directx-nri/internal/advertiser"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/capabilities"
 	"github.com/directx-nri/directx-nri/internal/cli"
@@ -308,7 +307,7 @@ func (g *gatherer) readKubelet(ctx context.Context, p policy.Policy) *kubeletSta
 		k.ReadyErr = g.checkAdvertiser(ctx, p.Metrics.Address)
 	}
 	for _, resource := range p.Resources {
-		err := g.withConnection(ctx, filepath.Join(g.kubeletDir, advertiser.SocketName(resource.Name)), func(ctx context.Context, connection *grpc.ClientConn) error {
+		err := g.withConnection(ctx, filepath.Join(g.kubeletDir, paths.SocketName(resource.Name)), func(ctx context.Context, connection *grpc.ClientConn) error {
 			_, err := v1beta1.NewDevicePluginClient(connection).GetDevicePluginOptions(ctx, &v1beta1.Empty{})
 			return err
 		})

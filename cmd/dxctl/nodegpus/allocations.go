@@ -22,3 +22,16 @@ func ReadAllocations(ctx context.Context, stateDir, criSocket string) ([]allocat
 	pods, err := criclient.ReadPods(ctx, criSocket)
 	return entries, pods, err
 }
+
+// IsRunning reports whether the pod of a holder is one of pods and runs.
+func IsRunning(pods criclient.Pods, h allocation.Holder) bool {
+	if !h.BoundByName() {
+		return pods[h.PodUID].Ready
+	}
+	for _, pod := range pods {
+		if pod.Ready && pod.Namespace == h.PodNamespace && pod.Name == h.PodName {
+			return true
+		}
+	}
+	return false
+}

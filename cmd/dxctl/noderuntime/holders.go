@@ -45,7 +45,7 @@ func (r *restarter) checkHolders(ctx context.Context, stderr io.Writer, force bo
 func runningHolders(entries []allocation.Entry, pods criclient.Pods) []string {
 	var names []string
 	for _, e := range entries {
-		if h := e.Holder; h != nil && !e.Injected && (pods == nil || pods.IsRunning(*h)) {
+		if h := e.Holder; h != nil && !e.Injected && (pods == nil || nodegpus.IsRunning(pods, *h)) {
 			names = append(names, h.PodNamespace+"/"+h.PodName+"/"+h.Container)
 		}
 	}

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/nodegpus"
-	"github.com/directx-nri/directx-nri/internal/advertiser"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/criclient"
@@ -145,7 +144,7 @@ func stateOf(e allocation.Entry, pods criclient.Pods) (state, reason string) {
 		return stateWaiting, ""
 	case pods == nil:
 		return stateUnknown, "the pods of this node are unknown"
-	case pods.IsRunning(*e.Holder):
+	case nodegpus.IsRunning(pods, *e.Holder):
 		return stateHeld, ""
 	}
 	return stateStale, "containerd has no running sandbox of its pod"
@@ -173,8 +172,8 @@ func newReports(entries []allocation.Entry, devices []discovery.Device, pods cri
 		order[discovery.NormalizeID(d.InstanceID)] = i - len(devices)
 	}
 	slices.SortStableFunc(reports, func(a, b allocationReport) int {
-		_, i, _ := advertiser.ParseReplicaID(a.Replica)
-		_, j, _ := advertiser.ParseReplicaID(b.Replica)
+		_, i, _ := allocation.ParseReplicaID(a.Replica)
+		_, j, _ := allocation.ParseReplicaID(b.Replica)
 		return cmp.Or(cmp.Compare(order[discovery.NormalizeID(a.InstanceID)], order[discovery.NormalizeID(b.InstanceID)]),
 			strings.Compare(a.InstanceID, b.InstanceID), strings.Compare(a.Resource, b.Resource),
 			cmp.Compare(i, j), strings.Compare(a.Replica, b.Replica))
@@ -189,7 +188,7 @@ func (o *allocationsOptions) print(stdout io.Writer, reports []allocationReport)
 		Wide:   []string{"POD UID", "INSTANCE ID", "ALLOCATION", "REASON"},
 		Cells: func(r allocationReport) []string {
 			replica, pod, since := r.Replica, "", ""
-			if _, number, ok := advertiser.ParseReplicaID(replica); ok {
+			if _, number, ok := allocation.ParseReplicaID(replica); ok {
 				replica = fmt.Sprint(number)
 			}
 			if r.Since != nil {
