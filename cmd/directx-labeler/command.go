@@ -17,9 +17,9 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/directx-nri/directx-nri/internal/advertiser/nodelabels"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/errlog"
+	"github.com/directx-nri/directx-nri/internal/nodelabels"
 )
 
 // resyncInterval is the time between patches of the node if the file has not changed. Other programs

@@ -14,8 +14,8 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"github.com/directx-nri/directx-nri/internal/advertiser/nodelabels"
 	"github.com/directx-nri/directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/nodelabels"
 )
 
 // TestRun has the program patch its node in an API server that fails at first. The cluster

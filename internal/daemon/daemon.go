@@ -12,14 +12,14 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/directx-nri/directx-nri/internal/advertiser"
-	"github.com/directx-nri/directx-nri/internal/advertiser/nodelabels"
-	"github.com/directx-nri/directx-nri/internal/advertiser/resources"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/config"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/metrics"
+	"github.com/directx-nri/directx-nri/internal/nodelabels"
 	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/resources"
 )
 
 // Options are the flags that have no key in config.yaml. The compiler has more of them.

@@ -11,8 +11,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/directx-nri/directx-nri/internal/advertiser/resources"
 	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/resources"
 )
 
 // Prefix begins the names of all labels of this package, and of no others.
