@@ -273,8 +273,8 @@ func TestCommands(t *testing.T) {
 
 func checkFile(t *testing.T, place, dir, word string) {
 	t.Helper()
-	first, _, below := strings.Cut(word, "/")
-	if !below || !slices.Contains([]string{"deployments", "docs", "test", "discovery", "helm", "manifests", "examples", "inventory", "config", "linux", "windows", "nvidia-smi"}, first) {
+	first, _, below := strings.Cut(path.Clean(word), "/")
+	if !below || !slices.Contains([]string{"deployments", "docs", "test", "cmd", "internal", "helm", "manifests", "examples", "inventory", "config", "linux", "windows", "nvidia-smi"}, first) {
 		return
 	}
 	_, fromRoot := os.Stat(filepath.Join("..", word))
