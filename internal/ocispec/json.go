@@ -18,11 +18,12 @@ var (
 	errAmbiguousKey = errors.New("exists twice or in another case")
 )
 
-// object is a JSON object of a spec. Its members keep their order and their bytes, so
-// that unknown fields survive an edit.
+// object is a JSON object of a spec. Its members keep their bytes, so that unknown fields survive an
+// edit. With maps of [json.RawMessage], a start takes 0.2 ms longer for 5 kB, and 1.6 ms for 60 kB.
 type object struct {
 	parent  *object // nil for the spec itself
 	key     string
+	prefix  string // of the paths of its members
 	members []member
 }
 
@@ -31,14 +32,6 @@ type member struct {
 	key         string
 	name, value string
 	edited      *object // replaces value, if it is not nil
-}
-
-// path returns the keys that lead to key in the object.
-func (o *object) path(key string) string {
-	if o.parent == nil {
-		return key
-	}
-	return o.parent.path(o.key) + "." + key
 }
 
 func (o *object) set(key, value string) {
@@ -104,7 +97,7 @@ func (e *editor) get(o *object, key string) gjson.Result {
 		switch {
 		case !strings.EqualFold(m.key, key):
 		case found != "" || m.key != key:
-			e.fail(o.path(key), errAmbiguousKey)
+			e.fail(o.prefix+key, errAmbiguousKey)
 		default:
 			found = m.value
 		}
@@ -119,9 +112,9 @@ func (e *editor) get(o *object, key string) gjson.Result {
 func (e *editor) object(o *object, key string) *object {
 	value := e.get(o, key)
 	if value.Exists() && !value.IsObject() {
-		e.fail(o.path(key), errNotObject)
+		e.fail(o.prefix+key, errNotObject)
 	}
-	return &object{o, key, members(value)}
+	return &object{o, key, o.prefix + key + ".", members(value)}
 }
 
 // members returns the members of a JSON object, none of other values.
@@ -138,7 +131,7 @@ func readList[T any](e *editor, o *object, key string) list[T] {
 	l := list[T]{parent: o, key: key}
 	value := e.get(o, key)
 	if value.Exists() && !value.IsArray() {
-		e.fail(o.path(key), errNotList)
+		e.fail(o.prefix+key, errNotList)
 		return l
 	}
 	capacity := strings.Count(value.Raw, ",") + 1
@@ -146,7 +139,7 @@ func readList[T any](e *editor, o *object, key string) list[T] {
 	value.ForEach(func(_, element gjson.Result) bool {
 		l.values, l.raw = append(l.values, *new(T)), append(l.raw, element.Raw)
 		if err := decode(element, &l.values[len(l.values)-1]); err != nil {
-			e.fail(o.path(key), err)
+			e.fail(o.prefix+key, err)
 		}
 		return e.err == nil
 	})
@@ -182,7 +175,7 @@ func editList[T any, K comparable](e *editor, l list[T], remove []K, add []T, ke
 		}
 		raw, err := marshal(value)
 		if err != nil {
-			e.err = fmt.Errorf("%s: %w", l.parent.path(l.key), err)
+			e.err = fmt.Errorf("%s: %w", l.parent.prefix+l.key, err)
 			return
 		}
 		known, kept, changed = append(known, key), append(kept, raw), true
