@@ -11,11 +11,11 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/advertiser"
 	"github.com/directx-nri/directx-nri/internal/allocation"
-	"github.com/directx-nri/directx-nri/internal/capabilities"
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/hostfiles"
+	"github.com/directx-nri/directx-nri/internal/modes"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/readiness"
@@ -53,7 +53,7 @@ func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
 	if err != nil {
 		return err
 	}
-	source, p = discovery.InForce(source, p, d.compiler.NodeOS)
+	source, p = discovery.ApplyPolicy(source, p, d.compiler.NodeOS)
 	c := d.configure(p, source)
 	for {
 		a := advertiser.New(c)
@@ -67,13 +67,13 @@ func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
 
 // reportModes reports the modes that are in force on this node with the policy p.
 func (d *Daemon) reportModes(p policy.Policy) {
-	modes := capabilities.Resolve(p, d.compiler.NodeOS, win32.WindowsBuild())
-	d.log.WithFields(logrus.Fields{"mode": modes.Assignment, "reason": modes.AssignmentReason}).Info("Device assignment")
-	d.log.WithFields(logrus.Fields{"mode": modes.DriverFiles, "reason": modes.DriverFilesReason}).Info("Driver files")
+	m := modes.Resolve(p, d.compiler.NodeOS, win32.WindowsBuild())
+	d.log.WithFields(logrus.Fields{"mode": m.Assignment, "reason": m.AssignmentReason}).Info("Device assignment")
+	d.log.WithFields(logrus.Fields{"mode": m.DriverFiles, "reason": m.DriverFilesReason}).Info("Driver files")
 	d.metrics.Assignment.Reset()
-	d.metrics.Assignment.WithLabelValues(string(modes.Assignment), modes.AssignmentReason).Set(1)
+	d.metrics.Assignment.WithLabelValues(string(m.Assignment), m.AssignmentReason).Set(1)
 	d.metrics.DriverFiles.Reset()
-	d.metrics.DriverFiles.WithLabelValues(string(modes.DriverFiles), modes.DriverFilesReason).Set(1)
+	d.metrics.DriverFiles.WithLabelValues(string(m.DriverFiles), m.DriverFilesReason).Set(1)
 	d.metrics.Injection.Reset()
 	d.metrics.Injection.WithLabelValues(string(p.Injection)).Set(1)
 }

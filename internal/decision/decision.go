@@ -68,7 +68,7 @@ func (c Container) fields() logrus.Fields {
 
 // Decider decides what containers get.
 type Decider struct {
-	// Source has the node's GPUs, and Policy is the node policy, as in force: see [discovery.InForce].
+	// Source has the node's GPUs, and Policy is the node policy, as in force: see [discovery.ApplyPolicy].
 	Source discovery.Source
 	Policy policy.Policy
 	Store  *allocation.Store
@@ -84,7 +84,7 @@ func NewDecider(stateDir string, p policy.Policy, containerOS string, files ocis
 	if err != nil { // Not every decision needs it.
 		source = discovery.Unavailable(err)
 	}
-	source, p = discovery.InForce(source, p, containerOS)
+	source, p = discovery.ApplyPolicy(source, p, containerOS)
 	return &Decider{Source: source, Policy: p, Store: allocation.OpenStore(paths.Allocations(stateDir)), Files: files, Log: log}
 }
 

@@ -4,7 +4,7 @@ import (
 	"context"
 	"slices"
 
-	"github.com/directx-nri/directx-nri/internal/capabilities"
+	"github.com/directx-nri/directx-nri/internal/modes"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/win32"
 )
@@ -64,19 +64,19 @@ func WithIDs(devices []Device, instanceIDs []string) []Device {
 	return slices.DeleteFunc(slices.Clone(devices), func(d Device) bool { return !ContainsID(instanceIDs, d.InstanceID) })
 }
 
-// InForce returns source and p as they are in force for containers of this operating system. The policy
-// has the modes that this machine supports. If Windows containers are assigned GPUs by their location
-// paths, a device without one is unhealthy.
-func InForce(source Source, p policy.Policy, containerOS string) (Source, policy.Policy) {
-	modes := capabilities.Resolve(p, containerOS, win32.WindowsBuild())
-	p.Assignment, p.DriverFiles = modes.Assignment, modes.DriverFiles
+// ApplyPolicy returns source and p as they are in force for containers of this operating system. The
+// policy has the modes that this machine supports. If Windows containers are assigned GPUs by their
+// location paths, a device without one is unhealthy.
+func ApplyPolicy(source Source, p policy.Policy, containerOS string) (Source, policy.Policy) {
+	m := modes.Resolve(p, containerOS, win32.WindowsBuild())
+	p.Assignment, p.DriverFiles = m.Assignment, m.DriverFiles
 	if containerOS != "windows" || p.AssignsByClass() {
 		return source, p
 	}
 	return unhealthyWithoutPath{source}, p
 }
 
-// unhealthyWithoutPath is the source of [InForce] with assignment by location path.
+// unhealthyWithoutPath is the source of [ApplyPolicy] with assignment by location path.
 type unhealthyWithoutPath struct{ Source }
 
 func (s unhealthyWithoutPath) Devices(ctx context.Context) ([]Device, error) {

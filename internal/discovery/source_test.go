@@ -9,7 +9,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
-func TestInForce(t *testing.T) {
+func TestApplyPolicy(t *testing.T) {
 	t.Parallel()
 	devices := Static{
 		{InstanceID: "no path"},
@@ -22,7 +22,7 @@ func TestInForce(t *testing.T) {
 		os   string
 		ok   bool
 	}{{policy.AssignByClass, "windows", true}, {policy.AssignByPath, "windows", false}, {policy.AssignByPath, "linux", true}} {
-		source, p := InForce(devices, policy.Policy{Assignment: test.mode, DriverFiles: policy.FilesMount}, test.os)
+		source, p := ApplyPolicy(devices, policy.Policy{Assignment: test.mode, DriverFiles: policy.FilesMount}, test.os)
 		if p.Assignment != test.mode || p.DriverFiles != policy.FilesMount {
 			t.Errorf("%+v: in force are %s and %s", test, p.Assignment, p.DriverFiles)
 		}

@@ -63,7 +63,7 @@ func (f SkippedFile) String() string {
 }
 
 // BuildEdits returns the edits that give devices to a container with the environment env, on a node
-// with the policy p in force: see discovery.InForce.
+// with the policy p in force: see discovery.ApplyPolicy.
 //
 // A container with a missing mount source does not start, so files that do not exist are skipped.
 // Files whose destination is already that of another file are skipped, too. Symbolic links in mount

@@ -18,7 +18,7 @@ var (
 	errAmbiguousKey = errors.New("exists twice or in another case")
 )
 
-// object is a JSON object of a spec. Its members keep their bytes, so that unknown fields survive an
+// object is a JSON object of a spec. Its members keep their order and bytes: unknown fields survive an
 // edit. With maps of [json.RawMessage], a start takes 0.2 ms longer for 5 kB, and 1.6 ms for 60 kB.
 type object struct {
 	parent  *object // nil for the spec itself

@@ -13,7 +13,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/noderuntime"
-	"github.com/directx-nri/directx-nri/internal/capabilities"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/criclient"
@@ -21,6 +20,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
+	"github.com/directx-nri/directx-nri/internal/modes"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/readiness"
 )
@@ -227,7 +227,7 @@ func (e *examiner) checkWindows() {
 	if e.Windows == nil {
 		return
 	}
-	auto, err := capabilities.Resolve(policy.Default(), e.OS, e.Windows.Version.Build), e.Windows.HCSErr
+	auto, err := modes.Resolve(policy.Default(), e.OS, e.Windows.Version.Build), e.Windows.HCSErr
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		e.add(hcsHangs, "vmcompute", fmt.Errorf("the Host Compute Service does not answer: %w", err))

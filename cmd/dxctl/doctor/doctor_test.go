@@ -20,11 +20,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/noderuntime"
-	"github.com/directx-nri/directx-nri/internal/capabilities"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/config"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/discovery"
+	"github.com/directx-nri/directx-nri/internal/modes"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/testutil/containerdtest"
@@ -188,7 +188,7 @@ func TestPrintState(t *testing.T) {
 			Handlers: mergeHandlers("windows", []containerdconfig.Handler{configured, {Name: "other"}}, []containerdconfig.Handler{configured}),
 			Imports:  []error{fs.ErrInvalid},
 		},
-		Shims: []shimState{{Path: "none", Err: fs.ErrNotExist}}, Modes: capabilities.Resolve(policy.Default(), "windows", 17763),
+		Shims: []shimState{{Path: "none", Err: fs.ErrNotExist}}, Modes: modes.Resolve(policy.Default(), "windows", 17763),
 	}
 	f.makeErrorsMarshalable()
 	var out bytes.Buffer

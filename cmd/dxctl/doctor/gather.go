@@ -28,7 +28,6 @@ import (
 	"github.com/directx-nri/directx-nri/cmd/dxctl/nodegpus"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/noderuntime"
 	"github.com/directx-nri/directx-nri/internal/allocation"
-	"github.com/directx-nri/directx-nri/internal/capabilities"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/config"
 	"github.com/directx-nri/directx-nri/internal/criclient"
@@ -37,6 +36,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
+	"github.com/directx-nri/directx-nri/internal/modes"
 	"github.com/directx-nri/directx-nri/internal/ocispec"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
@@ -124,7 +124,7 @@ func (g *gatherer) gatherRuntime(ctx context.Context) nodeState {
 		state.Bypass = shimfile.CheckBypass(g.stateDir)
 	}
 	group.Wait()
-	state.Modes = capabilities.Resolve(state.Config.Policy, g.OS, win32.WindowsBuild())
+	state.Modes = modes.Resolve(state.Config.Policy, g.OS, win32.WindowsBuild())
 	state.Shims = g.readShims(ctx, state.Containerd, state.Config.Policy)
 	state.makeErrorsMarshalable()
 	return state
@@ -174,7 +174,7 @@ func (g *gatherer) readGPUs(ctx context.Context, c configState) ([]gpu, error) {
 	if err != nil {
 		return nil, err
 	}
-	source, p := discovery.InForce(source, c.Policy, g.OS)
+	source, p := discovery.ApplyPolicy(source, c.Policy, g.OS)
 	devices, err := source.Devices(ctx)
 	var list []gpu
 	for i, r := range nodegpus.NewReports(devices, c.Policy, g.OS) {

@@ -7,9 +7,9 @@ package doctor
 import (
 	"slices"
 
-	"github.com/directx-nri/directx-nri/internal/capabilities"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/discovery"
+	"github.com/directx-nri/directx-nri/internal/modes"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/win32"
 )
@@ -32,7 +32,7 @@ type nodeState struct {
 	// NRIErr is the error of [readiness.Check].
 	NRIErr error `json:"nriError,omitempty"`
 	// Modes are the modes in force.
-	capabilities.Modes
+	modes.Modes
 	// The fields below are not set for 'dxctl capabilities'.
 	GPUs    []gpu         `json:"-"`
 	GPUsErr error         `json:"-"` // why they cannot be listed

@@ -134,7 +134,7 @@ func (f *Flags) Open(stderr io.Writer, containerOS string) (discovery.Source, po
 	if err != nil {
 		return nil, p, err
 	}
-	source, p = discovery.InForce(source, p, containerOS)
+	source, p = discovery.ApplyPolicy(source, p, containerOS)
 	return source, p, nil
 }
 

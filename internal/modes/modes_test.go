@@ -1,4 +1,4 @@
-package capabilities
+package modes
 
 import (
 	"strings"

@@ -1,5 +1,5 @@
-// Package capabilities decides how containers are assigned GPUs and driver files on this system.
-package capabilities
+// Package modes decides how containers are assigned GPUs and driver files on this system.
+package modes
 
 import (
 	"fmt"
