@@ -6,15 +6,15 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 
+	"github.com/directx-nri/directx-nri/internal/advertiserd"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/config"
-	"github.com/directx-nri/directx-nri/internal/daemon"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 )
 
 func newCommand() *cobra.Command {
-	var o daemon.Options
+	var o advertiserd.Options
 	c := config.Compiler{CheckRealShim: shimfile.CheckRealShim}
 	var allocateAt string
 	command := &cobra.Command{
@@ -66,7 +66,7 @@ be restarted at any time.`,
 		log := logrus.New()
 		log.SetOutput(command.ErrOrStderr())
 		c.Required, c.ReservedDirs = set.Changed("config"), []string{o.RuntimeDir, o.KubeletDir}
-		return daemon.New(o, c, cli.Version(version), log).Run(command.Context())
+		return advertiserd.New(o, c, cli.Version(version), log).Run(command.Context())
 	}
 	return command
 }

@@ -1,6 +1,6 @@
-// Package daemon is the program directx-advertiser: it runs the device plugin with the node's
+// Package advertiserd is the daemon directx-advertiser: it runs the device plugin with the node's
 // configuration, and starts it again in the same process when that changes.
-package daemon
+package advertiserd
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package daemon
+package advertiserd
 
 import (
 	"context"
