@@ -93,7 +93,7 @@ func (d *Daemon) waitForNewRun(ctx context.Context, c *configuration) *configura
 // containers act.
 func needsNewRun(before, after config.Compiled) bool {
 	for _, p := range []*policy.Policy{&before.Policy, &after.Policy} {
-		p.Source, p.Log, p.Shim, p.Standalone, p.ExtraMounts = policy.Source{}, policy.Log{}, policy.Shim{}, policy.Standalone{}, policy.ExtraMounts{}
+		p.CompiledFrom, p.Log, p.Shim, p.Standalone, p.ExtraMounts = policy.CompiledFrom{}, policy.Log{}, policy.Shim{}, policy.Standalone{}, policy.ExtraMounts{}
 		if p.Injection != policy.InjectByKubelet {
 			p.RuntimeFiles, p.VisibilityHints = nil, false
 		}

@@ -48,7 +48,7 @@ func TestNeedsNewRun(t *testing.T) {
 	for injection, want := range map[policy.Injection]bool{policy.InjectByNRI: false, policy.InjectByKubelet: true} {
 		before := config.Compiled{Policy: policy.Policy{Injection: injection}}
 		after := before
-		after.Policy.Log.Level, after.Policy.ExtraMounts.Max, after.Policy.Source.Config, after.Policy.VisibilityHints = "debug", 1, "c", true
+		after.Policy.Log.Level, after.Policy.ExtraMounts.Max, after.Policy.CompiledFrom.Config, after.Policy.VisibilityHints = "debug", 1, "c", true
 		if got := needsNewRun(before, after); got != want {
 			t.Errorf("%s: %t", injection, got)
 		}

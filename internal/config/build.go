@@ -15,7 +15,7 @@ import (
 // build returns the policy of f, and adds errors of keys that depend on each other to d.
 func (c Compiler) build(d *yamlDocument, f Configuration) policy.Policy {
 	p := f.Policy
-	p.Source = policy.Source{Inventory: f.Inventory}
+	p.CompiledFrom = policy.CompiledFrom{Inventory: f.Inventory}
 	p.Assignment = cmp.Or(p.Assignment, presets()[f.Preset].assignment)
 	p.Injection = cmp.Or(p.Injection, policy.DefaultInjection(c.NodeOS))
 	if p.Injection == policy.InjectByNRI && c.NodeOS == "windows" {

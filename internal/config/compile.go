@@ -89,10 +89,10 @@ func (c Compiler) Compile() (Compiled, error) {
 	if err != nil {
 		return Compiled{}, fmt.Errorf("configuration: %w", err)
 	}
-	p.Source.Config, p.Source.ConfigSHA256 = c.File, hash
+	p.CompiledFrom.Config, p.CompiledFrom.ConfigSHA256 = c.File, hash
 	var devices []discovery.Device
-	if p.Source.Inventory != "" && !c.InspectOnly {
-		devices, p.Source.InventorySHA256, err = c.ReadInventory(p.Source.Inventory)
+	if p.CompiledFrom.Inventory != "" && !c.InspectOnly {
+		devices, p.CompiledFrom.InventorySHA256, err = c.ReadInventory(p.CompiledFrom.Inventory)
 		p.UseInventory = err == nil
 	}
 	return Compiled{p, devices}, err
@@ -163,7 +163,7 @@ func (c Compiler) read(path string, limit int64) (data []byte, err error) {
 	return io.ReadAll(io.LimitReader(f, limit+1))
 }
 
-// hashOf returns the hash of a file's content as [policy.Source] has it.
+// hashOf returns the hash of a file's content as [policy.CompiledFrom] has it.
 func hashOf(data []byte) string {
 	hash := sha256.Sum256(data)
 	return hex.EncodeToString(hash[:])

@@ -38,10 +38,10 @@ func compile(t *testing.T, nodeOS, text string) (policy.Policy, error) {
 	}
 	c, err := Compiler{File: file, Required: true, StateDir: stateDir, NodeOS: nodeOS, InspectOnly: true}.Compile()
 	p := c.Policy
-	if p.Source.Config != "" && (p.Source.Config != file || p.Source.ConfigSHA256 != hashOf([]byte(text))) {
-		t.Errorf("source %+v", p.Source)
+	if p.CompiledFrom.Config != "" && (p.CompiledFrom.Config != file || p.CompiledFrom.ConfigSHA256 != hashOf([]byte(text))) {
+		t.Errorf("source %+v", p.CompiledFrom)
 	}
-	p.Source.Config, p.Source.ConfigSHA256 = "", ""
+	p.CompiledFrom.Config, p.CompiledFrom.ConfigSHA256 = "", ""
 	return p, err
 }
 
@@ -94,7 +94,7 @@ func TestCompileEverything(t *testing.T) {
 	testutil.NoError(t, err)
 	no, yes := false, true
 	want := policy.Policy{
-		Source: policy.Source{Inventory: `C:\i.yaml`},
+		CompiledFrom: policy.CompiledFrom{Inventory: `C:\i.yaml`},
 		Resources: []policy.Resource{{
 			Name: "example.com/big", Match: policy.Match{
 				Kind: "display", Vendors: []policy.Vendor{0x10DE, 0x1A03, 0x10DE}, Descriptions: []string{"NVIDIA Tesla*", "*A10?"}, LocationPaths: []string{"PCIROOT(0)#*"},
@@ -132,7 +132,7 @@ func TestDefaults(t *testing.T) {
 		t.Errorf("no keys: %v\n%s", err, cmp.Diff(want, p))
 	}
 	file := filepath.Join(t.TempDir(), "config.yaml")
-	want.Source.Config = file
+	want.CompiledFrom.Config = file
 	c, err := Compiler{File: file, StateDir: t.TempDir(), NodeOS: runtime.GOOS}.Compile()
 	if err != nil || c.Devices != nil || !cmp.Equal(want, c.Policy) {
 		t.Errorf("no file: %v, %v\n%s", c.Devices, err, cmp.Diff(want, c.Policy))
@@ -390,8 +390,8 @@ func TestFlagsOverrideFile(t *testing.T) {
 	nodeOS = runtime.GOOS
 	testutil.WriteFile(t, file, head, 0o600)
 	inventory, absErr := filepath.Abs("i.yaml")
-	if p, err = compileWith("--inventory", "i.yaml"); err != nil || absErr != nil || p.Source.Inventory != inventory {
-		t.Errorf("--inventory: %+v, %v", p.Source, err)
+	if p, err = compileWith("--inventory", "i.yaml"); err != nil || absErr != nil || p.CompiledFrom.Inventory != inventory {
+		t.Errorf("--inventory: %+v, %v", p.CompiledFrom, err)
 	}
 }
 
@@ -418,8 +418,8 @@ func TestApplyInventory(t *testing.T) {
 	testutil.WriteFile(t, inventory, text, 0o600)
 	apply()
 	p, err := policy.Read(stateDir)
-	want := policy.Source{Config: file, ConfigSHA256: p.Source.ConfigSHA256, Inventory: inventory, InventorySHA256: hashOf([]byte(text))}
-	if err != nil || !p.UseInventory || p.Source != want {
+	want := policy.CompiledFrom{Config: file, ConfigSHA256: p.CompiledFrom.ConfigSHA256, Inventory: inventory, InventorySHA256: hashOf([]byte(text))}
+	if err != nil || !p.UseInventory || p.CompiledFrom != want {
 		t.Errorf("%+v, %v", p, err)
 	}
 	if devices, err := node.CompiledInventory(stateDir).Devices(t.Context()); err != nil || !cmp.Equal(devices, []discovery.Device{{InstanceID: "a"}}) {

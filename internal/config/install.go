@@ -65,13 +65,13 @@ func (c Compiler) Watch(ctx context.Context, inForce Compiled, report func(error
 	var compiledAt time.Time
 	for ctx.Err() == nil {
 		before := polled
-		polled = c.fingerprint(inForce.Policy.Source.Inventory)
+		polled = c.fingerprint(inForce.Policy.CompiledFrom.Inventory)
 		if polled == before && (polled != compiled || time.Since(compiledAt) >= compileInterval) {
 			compiled, compiledAt = polled, time.Now()
 			next, err := c.Apply()
 			report(err)
 			if err == nil {
-				inForce.Policy.Source = next.Policy.Source // The hashes also change with comments.
+				inForce.Policy.CompiledFrom = next.Policy.CompiledFrom // The hashes also change with comments.
 				if !reflect.DeepEqual(next, inForce) {
 					return next, nil
 				}
@@ -100,7 +100,7 @@ func (c Compiler) fingerprint(inventory string) (text string) {
 // compiled. file is the default path of config.yaml. Sources whose directory does not exist here,
 // such as a ConfigMap in a pod, are not compared.
 func Stale(p policy.Policy, file string) []string {
-	source := p.Source
+	source := p.CompiledFrom
 	if source.Config == "" {
 		source.Config = file
 	}

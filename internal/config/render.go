@@ -48,7 +48,7 @@ func markDefaults(mapping, defaults *yaml.Node) {
 
 // configurationOf returns the content of a config.yaml that compiles to p.
 func configurationOf(p policy.Policy) Configuration {
-	f := Configuration{APIVersion: APIVersion, Kind: Kind, Inventory: p.Source.Inventory, Policy: p}
+	f := Configuration{APIVersion: APIVersion, Kind: Kind, Inventory: p.CompiledFrom.Inventory, Policy: p}
 	if !p.ExtraMounts.Configured {
 		f.ExtraMounts.Sources = ""
 	}

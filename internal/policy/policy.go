@@ -39,8 +39,8 @@ const (
 
 // Policy is the node policy.
 type Policy struct {
-	// Source identifies the files that the policy was compiled from.
-	Source Source `json:"source" yaml:"-"`
+	// CompiledFrom identifies the files that the policy was compiled from.
+	CompiledFrom CompiledFrom `json:"source" yaml:"-"`
 	// UseInventory reports whether the GPUs are those of the compiled inventory in the state
 	// directory. Otherwise, they are discovered.
 	UseInventory bool `json:"useInventory,omitempty" yaml:"-"`
@@ -89,10 +89,10 @@ type Metrics struct {
 	Address string `json:"address,omitempty" yaml:"address,omitempty" jsonschema:"minLength=0,pattern=^((\\[[0-9a-fA-F:]+\\]|[A-Za-z0-9.-]*):[1-9][0-9]{0\\,4})?$,example=127.0.0.1:9400"`
 }
 
-// Source identifies the files that a policy was compiled from. The hashes are SHA-256 in
+// CompiledFrom identifies the files that a policy was compiled from. The hashes are SHA-256 in
 // hexadecimal. A hash is "" if the file did not exist. A path is "" for the default policy, or if
 // there is no inventory.
-type Source struct {
+type CompiledFrom struct {
 	Config          string `json:"config,omitempty"`
 	ConfigSHA256    string `json:"configSHA256,omitempty"`
 	Inventory       string `json:"inventory,omitempty"`

@@ -23,7 +23,7 @@ import (
 func example() Policy {
 	no := false
 	return Policy{
-		Source:       Source{Config: "/etc/directx-nri/config.yaml", ConfigSHA256: "00ff", Inventory: "/etc/directx-nri/gpus.yaml", InventorySHA256: "ff00"},
+		CompiledFrom: CompiledFrom{Config: "/etc/directx-nri/config.yaml", ConfigSHA256: "00ff", Inventory: "/etc/directx-nri/gpus.yaml", InventorySHA256: "ff00"},
 		UseInventory: true,
 		Resources: []Resource{{
 			Name: "example.com/t4", Replicas: 4, AllocationPolicy: Packed, MaxPerContainer: 2, MixedDrivers: AllowMixed,

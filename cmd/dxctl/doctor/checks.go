@@ -83,7 +83,7 @@ func (n nodeState) injection() []policy.Injection {
 }
 
 // inventory returns the inventory file, "" if the GPUs are discovered.
-func (e *examiner) inventory() string { return e.Config.Policy.Source.Inventory }
+func (e *examiner) inventory() string { return e.Config.Policy.CompiledFrom.Inventory }
 
 func (e *examiner) injects(by policy.Injection) bool { return slices.Contains(e.report.Injection, by) }
 

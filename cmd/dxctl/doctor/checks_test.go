@@ -35,7 +35,7 @@ const (
 func healthyNode() nodeState {
 	p := policy.Default()
 	p.Injection = policy.InjectByNRI // Also when the test runs on Windows.
-	p.Source.Inventory = "/etc/directx-nri/inventory.yaml"
+	p.CompiledFrom.Inventory = "/etc/directx-nri/inventory.yaml"
 	return nodeState{
 		OS: "linux", Version: "1.0",
 		Config: configState{Path: "/etc/directx-nri/config.yaml", Policy: p, Applied: true},
@@ -61,7 +61,7 @@ func healthyWindows() nodeState {
 	f.OS = "windows"
 	f.Windows = windows(20348)
 	f.Config.Policy.Injection = policy.InjectByShim
-	f.Config.Policy.Source.Inventory = ""
+	f.Config.Policy.CompiledFrom.Inventory = ""
 	f.GPUs = []gpu{{Device: discovery.Device{
 		InstanceID: "PCI-0", LocationPath: "PCIROOT(0)#PCI(1B00)", SupportsDisplay: true,
 		System32: []discovery.RuntimeFile{{Source: "nvcuda.dll"}},
@@ -92,7 +92,7 @@ func with(f nodeState, change func(*nodeState)) nodeState {
 
 // undiscovered makes discovery fail.
 func undiscovered(f *nodeState, err error) {
-	f.GPUs, f.GPUsErr, f.Config.Policy.Source.Inventory = nil, err, ""
+	f.GPUs, f.GPUsErr, f.Config.Policy.CompiledFrom.Inventory = nil, err, ""
 }
 
 var (
@@ -218,7 +218,7 @@ func brokenNodes() []brokenNode {
 			undiscovered(f, node.ErrNoInventory)
 		}),
 		linux(CheckWSL, "no libraries", func(f *nodeState) {
-			f.WSL, f.Config.Policy.Source.Inventory = &wslState{Driver: true, Systemd: true}, ""
+			f.WSL, f.Config.Policy.CompiledFrom.Inventory = &wslState{Driver: true, Systemd: true}, ""
 			f.GPUs[0].Health.Reason = "the VM has no libraries"
 			delete(f.Kubelet.Allocatable, display)
 		}),
@@ -235,7 +235,7 @@ func brokenNodes() []brokenNode {
 			delete(f.Kubelet.Allocatable, display)
 		}),
 		linux(CheckDevices, "GPU GPU-0 (Tesla T4) is unhealthy: the driver does not answer", func(f *nodeState) {
-			f.Config.Policy.Source.Inventory, f.GPUs[0].Health.Reason = "", "the driver does not answer: input/output error (EIO)"
+			f.Config.Policy.CompiledFrom.Inventory, f.GPUs[0].Health.Reason = "", "the driver does not answer: input/output error (EIO)"
 			delete(f.Kubelet.Allocatable, display)
 		}),
 		onWindows(CheckDevices, "no location path", func(f *nodeState) {

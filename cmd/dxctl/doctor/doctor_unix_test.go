@@ -113,9 +113,9 @@ func TestAccess(t *testing.T) {
 		"a file is open":      {0o755, 0o666, durable.ErrUntrusted, 2},
 	} {
 		c := configState{Path: filepath.Join(t.TempDir(), "config.yaml")}
-		c.Policy.Source.Inventory = filepath.Join(t.TempDir(), "gpus.yaml")
+		c.Policy.CompiledFrom.Inventory = filepath.Join(t.TempDir(), "gpus.yaml")
 		n := gatherer{stateDir: "/nonexistent", kubeletDir: filepath.Dir(c.Path)}
-		for _, path := range []string{c.Path, c.Policy.Source.Inventory} {
+		for _, path := range []string{c.Path, c.Policy.CompiledFrom.Inventory} {
 			testutil.NoError(t, os.WriteFile(path, nil, 0o600), os.Chmod(path, test.file), os.Chmod(filepath.Dir(path), test.dir))
 		}
 		problems := n.checkFiles(t.Context(), c)

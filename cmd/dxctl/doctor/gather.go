@@ -159,7 +159,7 @@ func (g *gatherer) readPolicy() configState {
 		c.Err = err
 		return c
 	}
-	c.Policy, c.Path = p, cmp.Or(p.Source.Config, c.Path)
+	c.Policy, c.Path = p, cmp.Or(p.CompiledFrom.Config, c.Path)
 	if c.Stale = config.Stale(c.Policy, c.Path); len(c.Stale) > 0 {
 		_, c.Invalid = config.Compiler{File: c.Path, StateDir: g.stateDir, NodeOS: g.OS, CheckRealShim: shimfile.CheckRealShim}.Compile()
 	}
@@ -356,7 +356,7 @@ func (g *gatherer) checkFiles(ctx context.Context, c configState) (problems []fi
 		}
 	}
 	checkAccess(durable.CheckPrivate, g.stateDir, g.runtimeDir, g.kubeletDir)
-	checkAccess(config.CheckAccess, c.Path, c.Policy.Source.Inventory)
+	checkAccess(config.CheckAccess, c.Path, c.Policy.CompiledFrom.Inventory)
 	if c.Policy.ExtraMounts.Sources == policy.MountHostDirectories {
 		for _, dir := range c.Policy.ExtraMounts.HostDirectories {
 			add(hostDirectoryUntrusted, dir, durable.CheckFile(filepath.Join(g.hostRoot, dir)))

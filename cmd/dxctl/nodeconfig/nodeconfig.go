@@ -102,7 +102,7 @@ func summary(c config.Compiled) string {
 	}
 	text := fmt.Sprintf("%s by %s", strings.Join(names, ", "), english.Plural(len(p.Resources), "rule", ""))
 	if p.UseInventory {
-		text += fmt.Sprintf("; %s in %s", english.Plural(len(c.Devices), "GPU", ""), p.Source.Inventory)
+		text += fmt.Sprintf("; %s in %s", english.Plural(len(c.Devices), "GPU", ""), p.CompiledFrom.Inventory)
 	}
 	return text
 }
@@ -143,7 +143,7 @@ only administrators can write them.`,
 // checkNode checks the configuration of this node, which need not exist.
 func checkNode(stdout io.Writer, c config.Compiler) error {
 	compiled, err := c.Compile()
-	if err == nil && compiled.Policy.Source.ConfigSHA256 == "" {
+	if err == nil && compiled.Policy.CompiledFrom.ConfigSHA256 == "" {
 		_, err := fmt.Fprintf(stdout, "%s does not exist; the defaults apply: %s\n", c.File, summary(compiled))
 		return err
 	}
@@ -263,8 +263,8 @@ func origin(p policy.Policy, stateDir string) string {
 	switch _, err := os.Lstat(path); {
 	case err != nil:
 		return path + " does not exist: the defaults are in force."
-	case p.Source.ConfigSHA256 == "":
+	case p.CompiledFrom.ConfigSHA256 == "":
 		return path + ", compiled from flags and defaults, without a configuration file."
 	}
-	return path + ", compiled from " + p.Source.Config + ", flags and defaults."
+	return path + ", compiled from " + p.CompiledFrom.Config + ", flags and defaults."
 }
