@@ -40,9 +40,9 @@ type Config struct {
 	// /var/lib/kubelet/device-plugins. It need not exist yet.
 	KubeletDir string
 	// AllocatesAtCreation reports that the kubelet allocates when it creates a container, and not when
-	// it admits a pod. On Windows it does, because admission has a fake topology manager there
-	// (pkg/kubelet/cm/container_manager_windows.go, v1.34 and v1.37). Such a kubelet retries
-	// an error of Allocate.
+	// it admits a pod. Kubelets on Windows do, because the topology manager, which allocates at
+	// admission, is a fake there (pkg/kubelet/cm/container_manager_windows.go, v1.34 and v1.37). Such
+	// a kubelet calls Allocate again after an error.
 	AllocatesAtCreation bool
 	// CheckReady returns an error, with cause and remedy, if the component that adjusts
 	// containers cannot do so now. It is called concurrently, once for each resource of a container:
@@ -63,8 +63,8 @@ type Config struct {
 
 // timing are the durations that the package waits for. Tests shorten them.
 type timing struct {
-	// pollInterval is the interval at which sockets are checked and failed steps are retried. Devices,
-	// records and pods are read that long after an allocation.
+	// pollInterval is the interval at which sockets are checked and failed steps are retried. It is also
+	// the delay after which devices, records and pods are read again after an allocation.
 	pollInterval time.Duration
 	// unwatchedInterval is pollInterval while the kubelet does not watch the list.
 	unwatchedInterval time.Duration
@@ -140,7 +140,7 @@ func newAdvertiser(config Config, timing timing) *Advertiser {
 	}
 	for name, rule := range rules {
 		p := &pool{resource: name, rule: rule}
-		// The kubelet's first list must have what it has allocated before.
+		// The kubelet's first list must have all replicas that it has allocated.
 		a.servers[name] = newServer(config, timing, a.guard, p.next(nil, heldByGPU(live, name), time.Now(), timing.removalDelay()))
 	}
 	return a
@@ -152,15 +152,18 @@ var ErrRestart = errors.New("GPUs can be advertised under other resource names")
 // Run advertises until ctx ends; then it closes the kubelet's streams, removes its sockets and
 // returns nil. Restarts of the kubelet do not end it. It may be called once.
 //
-// A GPU has one resource name for a whole run. It is that of its rule, unless live records hold the
-// GPU under other names only: then it is the oldest of those, and the GPU has no more replicas than
-// are held. A record is live from before Allocate returns until its pod no longer exists
-// ([PodTracker]), or another pod of its name or with one of its replicas has bound a newer record, so
-// it also covers init containers and slow image pulls. When a GPU's name would change, Run returns
-// [ErrRestart]. By then no call of Allocate is in flight, and the records are complete for the next
-// run.
+// A GPU has one resource name for a whole run: the name in its rule. If live records hold the GPU
+// under other names only, its name is that of the oldest record, and only the held replicas can be
+// allocated.
+//
+// A record is live from before Allocate returns until its pod no longer exists ([PodTracker]), or until
+// a newer record is bound to another pod that has the same name or one of its replicas. So a record is
+// also live while an init container runs or an image is pulled.
+//
+// When a GPU's name would change, Run returns [ErrRestart]. By then, no call of Allocate is in flight,
+// so the records are complete for the next run.
 func (a *Advertiser) Run(ctx context.Context) error {
-	// The kubelet's first lists must be complete. Without devices, there may be some later.
+	// The kubelet's first lists must be complete. If the devices cannot be listed, refreshLoop retries.
 	err := a.refresh(ctx)
 	if err == nil {
 		group, ctx := errgroup.WithContext(ctx)
@@ -223,8 +226,8 @@ func (a *Advertiser) refresh(ctx context.Context) error {
 	return nil
 }
 
-// trackPods ends the records of pods that no longer exist, and binds those without a
-// token to the containers that the kubelet names.
+// trackPods ends the records of pods that no longer exist. No container presents the token of an
+// injected record, so trackPods binds it to the container that the kubelet names.
 func (a *Advertiser) trackPods(ctx context.Context, live []allocation.Entry) error {
 	containers, ended, err := a.config.Pods.update(ctx, live, a.identifyKubelet)
 	for _, id := range ended {
@@ -248,9 +251,9 @@ func (a *Advertiser) trackPods(ctx context.Context, live []allocation.Entry) err
 	return err
 }
 
-// identifyKubelet identifies the process of the kubelet that watches the lists. Without a stream,
-// the process behind the socket may not be the one that lists pods: a kubelet that starts serves
-// its pods before it replaces the registration socket of the previous one.
+// identifyKubelet identifies the kubelet's process by its registration socket. It fails while the
+// kubelet watches no list: a kubelet that starts lists pods before it replaces the registration socket
+// of the previous one, so the process behind the socket may not be the one that lists pods.
 func (a *Advertiser) identifyKubelet() (localgrpc.Identity, error) {
 	if !a.isWatched() {
 		return localgrpc.Identity{}, errors.New("the kubelet does not watch any list")

@@ -8,26 +8,25 @@ import (
 	"time"
 )
 
-// allocateGuard tracks the calls of Allocate for all resources.
+// allocateGuard tracks the calls of Allocate for all resources. It fails those that would crash the
+// kubelet, or whose replicas the kubelet would allocate again.
 //
-// A kubelet that allocates at creation does so for several pods at once
+// A kubelet that allocates at admission handles one pod after the other. One that allocates at
+// creation handles several pods at once, so their allocations can overlap
 // (pkg/kubelet/cm/devicemanager/manager.go, v1.34 and v1.37):
-//   - When an allocation begins, the kubelet deletes state (devicesToReuse).
-//   - After Allocate has succeeded, it writes to that state, and panics if it was deleted meanwhile. So
-//     of several allocations in flight, only the one that began last may succeed.
-//   - Of several that begin within a short time, it is unknown which one began last. So none of them
-//     succeeds.
-//   - When one fails, the kubelet considers the replicas of all that are in flight unused
-//     (allocateContainerResources). So all of these fail.
-//
-// A kubelet that allocates at admission handles one pod after the other.
+//   - When an allocation begins, the kubelet deletes the state of all other pods (devicesToReuse). It
+//     panics if a pod's state is missing after Allocate has succeeded. So only the allocation that
+//     began last may succeed.
+//   - If several begin within a short time, it is unknown which one began last. So all of them fail.
+//   - When an allocation fails, the kubelet considers the replicas of all allocations in flight unused
+//     (allocateContainerResources), and can allocate them again. So all of them fail.
 type allocateGuard struct {
 	// conflictWindow is how long before and after a call begins no other allocation may begin or
 	// fail. It is 0 if the kubelet allocates at admission.
 	conflictWindow time.Duration
 	inFlight       atomic.Int32
-	// lastBeginOrFailure is when an allocation last began or failed, nil if none did. One that begins
-	// within conflictWindow of it conflicts with it.
+	// lastBeginOrFailure is when an allocation last began or failed, nil if none did. An allocation
+	// that begins within conflictWindow after that time fails.
 	lastBeginOrFailure atomic.Pointer[time.Time]
 	// succeeded receives a value after a successful allocation.
 	succeeded chan struct{}

@@ -21,10 +21,10 @@ import (
 // process has one for all of its runs.
 //
 // A pod that the kubelet does not list may still exist: a restarted kubelet lists no pod of
-// the API server until it has reached the server. A pod no longer exists if it is missing from
-// the list, or another one with its name is there, and the same process of the kubelet
-//   - has listed it before, and does not for [missingTimeout], or
-//   - lists other pods of the API server, which it gets all at once, and does not list this one
+// the API server until it has reached the server. A pod no longer exists if the list does
+// not have it, or has another pod with its name, and the same process of the kubelet
+//   - has listed the pod before, but not for [missingTimeout], or
+//   - lists other pods of the API server, which it gets all at once, but has not listed this one
 //     for [neverListedTimeout]. The pod was deleted while the advertiser or the kubelet did not run.
 type PodTracker struct {
 	list           func(ctx context.Context) ([]ContainerDevices, error)
@@ -44,7 +44,7 @@ type owner struct {
 	pod Pod
 	// listed reports whether the kubelet has listed the pod since its process started.
 	listed bool
-	// missingSince is when the pod was first missing from the list, and has been since.
+	// missingSince is since when the pod has been missing from the list, zero if it is listed.
 	missingSince time.Time
 }
 
@@ -113,9 +113,9 @@ func (t *PodTracker) update(
 	return containers, ended, nil
 }
 
-// hasAPIPod reports whether one of pods is certainly from the API server. The names
-// of all others end in a dash and the node's name (generatePodName in
-// pkg/kubelet/config, v1.34), so they have the same suffix after the last dash.
+// hasAPIPod reports whether one of pods is certainly from the API server. The names of static pods
+// end in a dash and the node's name (generatePodName in pkg/kubelet/config, v1.34), so they all have
+// the same suffix after the last dash.
 func hasAPIPod(pods map[Pod]bool) bool {
 	suffixes := map[string]bool{}
 	for pod := range pods {
@@ -150,8 +150,8 @@ func isRecreated(record allocation.Entry, containers []ContainerDevices) bool {
 }
 
 // findHolder returns the container that holds exactly the replicas of record; ok is false if there
-// is none or more than one. The kubelet lists a replica that an init container had with the
-// container that took it over, whose own record can name further replicas.
+// is none or more than one. The kubelet lists an init container's replica with the later
+// container that took it over. That container's own record can have more replicas.
 func findHolder(containers []ContainerDevices, record allocation.Entry) (holder ContainerDevices, ok bool) {
 	found := slices.DeleteFunc(slices.Clone(containers), func(c ContainerDevices) bool {
 		return len(c.ReplicaIDs[record.Resource]) != len(record.Replicas) ||

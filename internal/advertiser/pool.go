@@ -44,11 +44,11 @@ type gpu struct {
 	numaNode *int
 	// fault is the reason why the GPU cannot be allocated, "" if it can.
 	fault string
-	// replicas is how many replicas can be allocated, if there is no fault: those with the lowest
-	// numbers, or of these only onlyNumbers.
+	// replicas is how many replicas, those with the lowest numbers, can be allocated if there is no
+	// fault. onlyNumbers can exclude some of them.
 	replicas int
-	// needed is how many replicas must be in the kubelet's list, since neededSince. It is more than
-	// replicas while a record holds a replica with a higher number.
+	// needed is how many replicas must be in the kubelet's list, and neededSince is when it changed.
+	// It is more than replicas while a record holds a replica with a higher number.
 	needed      int
 	neededSince time.Time
 	// listed is how many replicas are in the list. It is more than needed for a while after needed has
@@ -118,8 +118,8 @@ func heldByGPU(live []allocation.Entry, resource string) map[string]heldReplicas
 	return held
 }
 
-// next returns the pool that follows p, with the GPUs that are advertised now. Replicas that
-// live records hold stay listed. Those of GPUs that are not advertised cannot be allocated.
+// next returns the pool that follows p, with the GPUs that are advertised now. A replica
+// that a live record holds stays listed. If its GPU is no longer advertised, it cannot be allocated.
 //
 // The kubelet (v1.34, pkg/kubelet/cm/devicemanager) crashes when a device that it has allocated is
 // not in the list, both when Allocate returns (allocateContainerResources) and when it finds a
@@ -160,8 +160,8 @@ func asMissing(g gpu) gpu {
 	return g
 }
 
-// setListed sets how many replicas of g are listed, with those of old, its state before. Live
-// records hold the first ones.
+// setListed sets how many replicas of g are listed. old is the state of g in the previous pool, and
+// held is one more than the highest number of a replica that live records hold, 0 if there is none.
 func (g *gpu) setListed(old gpu, held int, now time.Time, removalDelay time.Duration) {
 	g.needed, g.neededSince = max(g.replicas, held), old.neededSince
 	if g.needed != old.needed {
@@ -206,7 +206,7 @@ func (p *pool) list() *v1beta1.ListAndWatchResponse {
 const maxListBytes = 4 << 20
 
 // checkSize returns an error if the kubelet would not accept p's list when all of its GPUs are
-// unhealthy. "Unhealthy" is longer than "Healthy", so that is the longest that the list can become.
+// unhealthy. "Unhealthy" is longer than "Healthy", so p's list is never longer than that.
 func (p *pool) checkSize() error {
 	size, replicas := 0, 0
 	for _, g := range p.gpus { // one at a time, because the whole list can take megabytes
@@ -296,8 +296,8 @@ func (p *pool) checkCount(n int) error {
 	return nil
 }
 
-// mixedDriversError returns the error for a request of n replicas that only GPUs of different
-// drivers, the chosen ones, could satisfy.
+// mixedDriversError returns the error for a request of n replicas that only the chosen GPUs, which
+// have different drivers, could satisfy.
 func (p *pool) mixedDriversError(chosen []bool, n int) error {
 	var names []string
 	for i, g := range p.gpus {

@@ -78,7 +78,7 @@ type candidate struct {
 	isAvailable []bool
 	// numAvailable is the number of those that can still be chosen.
 	numAvailable int
-	// included is the number of replicas in mustInclude, and later also of those chosen.
+	// included is the number of replicas that are in mustInclude or have been chosen.
 	included int
 }
 
@@ -119,9 +119,9 @@ func (p *pool) candidates(available, mustInclude []string) ([]candidate, error) 
 	return candidates, nil
 }
 
-// driverGroups returns the choices that criterion 2 permits and that have need available replicas. Each
-// is a copy of the candidates, in which only GPUs of one driver are available, or if there is no such
-// group and drivers can be mixed, all of them.
+// driverGroups returns the groups that criterion 2 permits and that have need available replicas. Each
+// is a copy of the candidates in which only GPUs of one driver are available. If there is no such group
+// and drivers can be mixed, the only group has all candidates.
 func (p *pool) driverGroups(candidates []candidate, need int) (groups [][]candidate) {
 	var drivers, required []driver
 	for _, c := range candidates {
@@ -169,8 +169,8 @@ type selection struct {
 	numaNodes int
 }
 
-// selectFrom chooses need of the candidates' replicas, one at a time by criteria 3 to 6. There are
-// enough of them.
+// selectFrom chooses need of the candidates' replicas, one at a time by criteria 3 to 6. The
+// candidates must have that many.
 func (p *pool) selectFrom(candidates []candidate, need int) selection {
 	s := selection{candidates: candidates}
 	chosenOnNode := map[int]int{} // the number of GPUs of which replicas are chosen, by NUMA node

@@ -14,7 +14,7 @@ import (
 )
 
 // publishPools publishes the pools for devices and live records. It returns [ErrRestart] if a GPU's
-// resource is not that of this run. A pool whose list is too large for the kubelet stays as it was.
+// resource is not that of this run. If a new list is too large for the kubelet, the old pool stays.
 func (a *Advertiser) publishPools(devices []discovery.Device, live []allocation.Entry) error {
 	assigned := resources.Assign(devices, a.config.Policy, a.config.NodeOS)
 	a.logUnadvertised(assigned)
@@ -80,8 +80,8 @@ func (a *Advertiser) gpusByResource(assigned []resources.Assigned, live []alloca
 	return gpus, nil
 }
 
-// recordUnderOtherName returns the oldest live record of the GPU with a normalized instance ID;
-// ok is false if there is none, or one of them is a record of resource, the name in the GPU's rule.
+// recordUnderOtherName returns the oldest live record of the GPU with this normalized instance ID. ok
+// is false if the GPU has no live record, or has one of resource, the name in the GPU's rule.
 func recordUnderOtherName(live []allocation.Entry, instanceID, resource string) (oldest allocation.Entry, ok bool) {
 	for _, record := range live {
 		if !slices.ContainsFunc(record.Replicas, func(r allocation.Replica) bool { return discovery.NormalizeID(r.InstanceID) == instanceID }) {

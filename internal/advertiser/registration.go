@@ -81,7 +81,8 @@ type registration struct {
 	// kubelet identifies the kubelet of the last attempt. Before the first one, it is the kubelet that
 	// ran when the server was started.
 	kubelet localgrpc.Identity
-	// attempted is when the last attempt ended, accepted whether it succeeded, and lastErr its error.
+	// attempted is when the last attempt ended, accepted is whether it succeeded, and lastErr is its
+	// error.
 	attempted time.Time
 	accepted  bool
 	lastErr   errlog.LastError
@@ -94,18 +95,18 @@ type registration struct {
 // The kubelet drops an accepted registration, without notice, when it ends an older connection for the
 // same resource (runClient in plugin/v1beta1/handler.go of pkg/kubelet/cm/devicemanager, v1.34), which
 // may be one to an earlier advertiser process:
-//  1. Before it got the new list: it does not watch the server's list, or stops watching it. So the
-//     server registers again.
-//  2. After it got the new list: nothing shows it, and the kubelet has no healthy device until the
-//     server registers again (kubernetes#121994; v1.37 can refuse every later registration). So the
-//     server waits for settleTime before it registers. A kubelet that was started later has no older
-//     connection.
+//  1. If the kubelet has not received the new list yet, it does not watch the list, or stops watching
+//     it. So the server registers again.
+//  2. If the kubelet has received the new list, the server cannot detect the loss, and the kubelet has
+//     no healthy device until the server registers again (kubernetes#121994; v1.37 can refuse every
+//     later registration). So the server waits for settleTime before it registers. It does not wait
+//     for a kubelet that has started since the last attempt, which has no older connection.
 func (r *registration) due(now time.Time, kubelet localgrpc.Identity, streams streams) bool {
 	sinceAttempt := now.Sub(r.attempted)
 	switch {
 	case !kubelet.Same(r.kubelet):
 		return true
-	case streams.open > 0 && r.accepted: // It watches the list.
+	case streams.open > 0 && r.accepted: // The kubelet watches the list.
 		return false
 	case streams.open == 0 && now.Sub(streams.lastClosed) < r.timing.settleTime: // An older connection may still end.
 		return false

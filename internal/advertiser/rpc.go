@@ -19,7 +19,8 @@ import (
 // readyTimeout bounds the check before a container's start. The kubelet waits for 30 seconds.
 const readyTimeout = 4 * time.Second
 
-// options are for registration, and for GetDevicePluginOptions: the kubelet uses the latter.
+// options returns the options for registration and for GetDevicePluginOptions. The kubelet uses only
+// those of GetDevicePluginOptions.
 //
 // A kubelet that allocates at creation calls PreStartContainer before Allocate and, as
 // nothing is allocated yet, never starts the container
@@ -77,9 +78,9 @@ func (s *server) GetPreferredAllocation(_ context.Context, request *v1beta1.Pref
 // Allocate implements v1beta1.DevicePluginServer: either all containers of the
 // request get what they request, or none does.
 //
-// The answer has a token and an interlock and no GPU: the NRI plugin or the runtime
-// shim adds that when the container is created. With [Config.Inject] the answer has
-// the GPU's devices and mounts and no token.
+// The answer has a token and an interlock, and no GPU: the NRI plugin or the runtime shim adds the GPU
+// when the container is created. With [Config.Inject], the answer has the GPU's devices and mounts, and
+// no token.
 func (s *server) Allocate(ctx context.Context, request *v1beta1.AllocateRequest) (*v1beta1.AllocateResponse, error) {
 	s.guard.inFlight.Add(1)
 	defer s.guard.inFlight.Add(-1)
@@ -187,9 +188,9 @@ func classify(err error) (reason string, code codes.Code) {
 	return "other", codes.Internal
 }
 
-// Inject returns the answer to the kubelet that gives one container GPUs of a
-// resource, for nodes on which neither the NRI plugin nor the runtime shim does. An error matches
-// [ErrNotInjectable] if the request is the cause.
+// Inject returns the answer to the kubelet that gives one container GPUs of a resource. It is for
+// nodes with neither the NRI plugin nor the runtime shim. An error matches [ErrNotInjectable] if the
+// request is the cause.
 //
 // The kubelet repeats the answer at each start of the container. It merges the
 // answers of several resources by ContainerPath of devices and mounts and by name of
@@ -204,9 +205,9 @@ var ErrNotInjectable = errors.New("the response of a device plugin cannot expres
 // the token of the container's allocation record, and the interlock, with which no runtime starts
 // a container until the NRI plugin or the runtime shim has removed it.
 //
-// containerd accepts Windows devices without a container path and permissions only
-// (WithWindowsDevices in pkg/cri/opts/spec_windows_opts.go, v1.7). Of the interlocks of
-// several resources the kubelet passes on one, which is enough.
+// containerd refuses a Windows device that has a container path or permissions (WithWindowsDevices in
+// pkg/cri/opts/spec_windows_opts.go, v1.7). For a container with several resources, the kubelet keeps
+// one of the equal interlocks, which is enough.
 func (s *server) answer(ctx context.Context, token allocation.Token, replicas []allocation.Replica) (*v1beta1.ContainerAllocateResponse, error) {
 	if s.config.Inject != nil {
 		return s.config.Inject(ctx, s.resource, replicas)

@@ -61,12 +61,12 @@ func (a *Advertiser) Report(n metrics.NodeMetrics, containers []ContainerDevices
 }
 
 // Allocating reports whether an allocation is in flight. The kubelet's pods must not be listed then:
-// if another pod has ended meanwhile, the kubelet would consider the replicas unused and allocate them
-// again (UpdateAllocatedDevices in pkg/kubelet/cm/devicemanager, v1.34). No lock could delay an
+// if another pod has ended meanwhile, the kubelet would consider the allocation's replicas unused and
+// allocate them again (UpdateAllocatedDevices in pkg/kubelet/cm/devicemanager, v1.34). No lock could delay an
 // allocation that begins during the list: the kubelet has chosen the replicas before it calls Allocate.
 func (a *Advertiser) Allocating() bool { return a.guard.inFlight.Load() > 0 }
 
-// maxSilence is how long after a listing of GPUs began the next one must begin.
+// maxSilence is the longest time from the beginning of one listing of GPUs to that of the next.
 const maxSilence = 2 * time.Minute
 
 // CheckAlive returns an error if the advertiser hangs. It may be called at any time.

@@ -1,5 +1,5 @@
-// Package nodelabels describes the GPUs that a node offers in labels, by which pods and
-// autoscalers select nodes.
+// Package nodelabels describes the GPUs that a node offers as node labels. Pods and autoscalers
+// select nodes by them.
 package nodelabels
 
 import (
