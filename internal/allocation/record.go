@@ -66,8 +66,8 @@ type Entry struct {
 // maxUnbound must exceed the number of containers in any pod.
 const maxUnbound = 64
 
-// replicaKey identifies a replica. The kubelet counts replicas by resource: one that
-// moves to another resource is allocated independently in both.
+// replicaKey identifies a replica. The kubelet counts replicas by resource: if a GPU
+// moves to another resource, the kubelet can allocate its replicas under both names.
 type replicaKey struct{ resource, id string }
 
 func (r Record) replicaKeys() []replicaKey {
@@ -103,8 +103,8 @@ func ended(records []Entry) (ids []ID) {
 }
 
 // recreatedPods returns the UIDs of the pods that no longer exist, because the holder of a newer
-// record is another pod of the same name, such as the next one of a StatefulSet. It can have another
-// replica. records are sorted, oldest first.
+// record is another pod of the same name, such as the next one of a StatefulSet. The new pod can have
+// other replicas. records are sorted, oldest first.
 func recreatedPods(records []Entry) map[string]bool {
 	recreated, newest := map[string]bool{}, map[[2]string]string{} // the UID of the newest pod, by namespace and name
 	for _, e := range records {
@@ -136,11 +136,11 @@ func isReallocated(e Entry, byReplica map[replicaKey][]Entry) bool {
 //
 // The kubelet allocates a replica again to a later container of the same pod (the replicas of init
 // containers), and when the pod no longer exists. So a newer record alone does not show that an older
-// one has ended, but the newer one's holder can:
-//   - It is a container of another pod: the older record's pod no longer exists.
-//   - It is the same container: the kubelet has forgotten the older record (a recreated static pod
-//     keeps its UID).
-//   - The older record is unbound: a pod's containers present their tokens in the order of admission.
+// one has ended, but a newer record with a holder does if
+//   - the holder is a container of another pod: the older record's pod no longer exists;
+//   - the holder is the same container: the kubelet has forgotten the older record (a recreated static
+//     pod keeps its UID); or
+//   - the older record is unbound: a pod's containers present their tokens in the order of admission.
 func supersededByHolders(records []Entry) (ids []ID) {
 	unbound := 0
 	var newerHolders []Holder

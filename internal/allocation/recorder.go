@@ -57,7 +57,7 @@ type sequence struct {
 func (s *sequence) next() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// A record that cannot be read now may have a higher number than last, but not one above the time.
+	// A record that cannot be read may have a number above last, but none above the current time.
 	s.last = max(s.last+1, uint64(time.Now().UnixNano()))
 	return s.last
 }
@@ -140,14 +140,15 @@ func (r *Recorder) holdsLock() bool {
 }
 
 // Record writes the record of an allocation, and returns the token for its container. The caller
-// sets Resource, Replicas and Injected. The record is on disk when Record returns. It waits for
-// nothing else, because another allocation in the meantime can crash the kubelet on Windows
-// (kubernetes#136021): other calls do not delay it, and [Recorder.Refresh] removes the records that
-// have ended.
+// sets Resource, Replicas and Injected. The record is on disk when Record returns.
 //
-// No container presents the token of an injected record. The record ends when all of its
-// replicas are in newer records, or if [Recorder.BindByName] has bound it, when a record of
-// another pod is newer.
+// Record waits for nothing but the disk, because an allocation that begins meanwhile can crash the
+// kubelet on Windows (kubernetes#136021). So other calls do not delay Record, and it does not remove
+// records that have ended: [Recorder.Refresh] does.
+//
+// No container presents the token of an injected record. Such a record ends when all of its replicas
+// are in newer injected records. After [Recorder.BindByName], it also ends when a newer record of one
+// of its replicas is bound to another pod.
 func (r *Recorder) Record(ctx context.Context, record Record) (Token, error) {
 	token := NewToken()
 	record.ID, record.Sequence, record.CreatedAt = token.ID(), r.sequence.next(), time.Now().UTC()
@@ -205,9 +206,9 @@ func (r *Recorder) End(id ID) error {
 	return nil
 }
 
-// Refresh returns the records that have not ended, oldest first: those in the directory, or if that
-// cannot be read, those that were last there. It removes the records that have ended. A failure
-// is logged, and the next call tries again.
+// Refresh returns the records that have not ended, oldest first, and removes those that have. If the
+// directory cannot be read, it returns the records that it read last. A failure is logged, and the
+// next call tries again.
 func (r *Recorder) Refresh() []Entry {
 	r.mu.Lock()
 	defer r.mu.Unlock()

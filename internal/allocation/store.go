@@ -31,8 +31,8 @@ type Store struct{ dir string }
 // OpenStore returns the store in dir, which need not exist yet.
 func OpenStore(dir string) *Store { return &Store{dir} }
 
-// Get returns the record that token stands for. Its error matches [ErrNotFound], [ErrUnreadable] or
-// [durable.ErrNotPrivate], or is that of the file system, and names the file.
+// Get returns the record that token stands for. An error names the file. It matches [ErrNotFound],
+// [ErrUnreadable] or [durable.ErrNotPrivate], or is an error of the file system.
 func (s *Store) Get(token Token) (Record, error) { return s.readRecord(token.ID()) }
 
 func (s *Store) readRecord(id ID) (r Record, err error) {
@@ -143,8 +143,8 @@ type Problem struct {
 // then.
 func (s *Store) List(ctx context.Context) ([]Entry, []Problem, error) { return s.list(ctx, nil) }
 
-// list is [Store.List]. It does not read the records in known again, nor their bindings: neither
-// ever changes.
+// list is [Store.List]. It does not read the records in known and their bindings again, because they
+// never change.
 func (s *Store) list(ctx context.Context, known map[ID]Entry) (entries []Entry, problems []Problem, err error) {
 	err = durable.CheckPrivate(s.dir)
 	if errors.Is(err, fs.ErrNotExist) {
