@@ -15,8 +15,9 @@ import (
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 )
 
-// runtimeHandlers are those of the containerd that the plugin is registered with. Its configuration
-// is read once for each registration, when it is first needed, and again after an error.
+// runtimeHandlers are the runtime handlers of the containerd that the plugin is registered with.
+// containerd's configuration is read when it is first needed after a registration, and again after an
+// error.
 type runtimeHandlers struct {
 	// read returns the configuration that the containerd with the process ID peerPID has loaded;
 	// peerPID is 0 if it is unknown.
@@ -27,8 +28,9 @@ type runtimeHandlers struct {
 	config  *criclient.RunningConfig // nil until it is read
 }
 
-// newRuntimeHandlers returns the handlers of the containerd at these sockets. Reading them fails if
-// the two belong to different processes: the containerd that starts last replaces the NRI socket.
+// newRuntimeHandlers returns the handlers of the containerd at these sockets. Reading the handlers
+// fails if the sockets belong to different processes: if several containerds run, the one that starts
+// last replaces the NRI socket.
 func newRuntimeHandlers(nriSocket string, cri func() string) *runtimeHandlers {
 	return &runtimeHandlers{read: func(ctx context.Context, peerPID int) (criclient.RunningConfig, error) {
 		criSocket := cri()
@@ -79,7 +81,7 @@ func (h *runtimeHandlers) runningConfig(ctx context.Context) (criclient.RunningC
 }
 
 // check returns an error if containers of the named handler cannot have GPUs. A container of Kata
-// Containers or gVisor would run without its GPU, and each of them can be the default handler.
+// Containers or gVisor would run without its GPU, and either can be the default handler.
 // realShim is the shim that the runtime shim runs, "" for runc's.
 func (h *runtimeHandlers) check(ctx context.Context, name, realShim string) error {
 	config, err := h.runningConfig(ctx)
@@ -92,7 +94,7 @@ func (h *runtimeHandlers) check(ctx context.Context, name, realShim string) erro
 	return nil
 }
 
-// checkAny returns an error if [runtimeHandlers.check] does for all handlers.
+// checkAny returns an error if containers of no handler can have GPUs: see [runtimeHandlers.check].
 func (h *runtimeHandlers) checkAny(ctx context.Context, realShim string) error {
 	config, err := h.runningConfig(ctx)
 	if err != nil {

@@ -40,7 +40,8 @@ const readyTimeout = 600 * time.Millisecond
 type Config struct {
 	// Socket is the path of the runtime's NRI socket.
 	Socket string
-	// Index is the plugin's, from 00 to 99. The runtime calls plugins in this order.
+	// Index is the plugin's index, from 00 to 99. The runtime calls plugins in the order of their
+	// indices.
 	Index string
 	// CRISocket returns the path of containerd's CRI socket. It is called at each use, because k3s
 	// creates its socket after the plugin has started: see paths.CRISocket.
@@ -122,11 +123,12 @@ func handlerOf(pod *api.PodSandbox) string {
 	return pod.GetRuntimeHandler()
 }
 
-// adjust returns the adjustment of c, a container with mounts in a pod of a runtime handler, nil if c
-// gets nothing. A container that requests nothing depends on neither files nor other containers.
+// adjust returns the adjustment of c, nil if c gets nothing. c has these mounts, and handler runs its
+// pod. For a container that requests nothing, adjust does not read files or wait for other containers.
 //
-// For others, adjust decides within the budget. Reading a file cannot be canceled, so a decision that
-// takes longer continues in the background. Until it ends, other containers are refused at once.
+// For a container that requests a GPU, adjust decides within the budget. Reading a file cannot be
+// canceled, so a decision that takes longer continues in the background. Until that decision ends,
+// other containers that request a GPU are refused at once.
 func (p *Plugin) adjust(ctx context.Context, c decision.Container, handler string, mounts []*api.Mount) (adjusted *api.ContainerAdjustment, err error) {
 	defer p.recoverPanic(&err)
 	request, ok := decision.ReadRequest(c)
@@ -215,8 +217,8 @@ func (p *Plugin) CheckReady(ctx context.Context) error {
 const hookBudget = 1200 * time.Millisecond
 
 // budget limits the time of consecutive decisions: the runtime calls one hook at a time, so a
-// container that requests nothing can wait for all hooks before its own. A decision uses as much of
-// the budget as it takes, and each pause between decisions gives that much back.
+// container that requests nothing can wait for all hooks before its own. The time of
+// a decision is subtracted from the budget, and the time between decisions is added to it.
 type budget struct {
 	size time.Duration
 

@@ -112,15 +112,15 @@ func (p *Plugin) runSession(ctx context.Context) (err error) {
 			err = errUnsynchronized
 		}
 	}()
-	// The stub passes the context of Start to hooks. It does not end with ctx, so that running hooks
-	// can still answer, but when the connection is lost.
+	// The stub passes the context of Start to hooks. That context ends when the connection is lost. It
+	// does not end with ctx, so that running hooks can still answer.
 	connCtx, disconnect := context.WithCancel(context.WithoutCancel(ctx))
 	defer disconnect()
 	session, err := stub.New(hooks,
 		stub.WithConnection(conn), stub.WithOnClose(disconnect),
 		stub.WithPluginName(pluginName), stub.WithPluginIdx(p.config.Index),
 		stub.WithLogger(stubLogger{p.config.Log}),
-		// Newer runtimes fail the container whose adjustment is lost; others ignore it.
+		// Newer runtimes then fail a container whose adjustment is lost. Older ones ignore the policy.
 		stub.WithFailurePolicy(&api.FailurePolicy{FailRequest: true}),
 		stub.WithTTRPCOptions([]ttrpc.ClientOpts{ttrpc.WithUnaryClientInterceptor(hooks.waitForConfigure)}, nil),
 	)
