@@ -42,8 +42,8 @@ func isRunhcs(path string) bool {
 	return strings.Contains(strings.ToLower(filepath.Base(path)), "shim-runhcs-v1") // Windows ignores the case of file names.
 }
 
-// runtimeOptions returns the standard input of a start as runhcs expects it: the runtime's options, an
-// Any, if stdin has bootstrap parameters, otherwise stdin.
+// runtimeOptions returns the standard input of a start as runhcs expects it: an Any with the runtime's
+// options. If stdin has bootstrap parameters, the options are one of them. Otherwise, stdin is the Any.
 func runtimeOptions(stdin []byte) (options []byte) {
 	isParams := false
 	ok := eachField(stdin, func(f easyproto.FieldContext) {

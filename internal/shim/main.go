@@ -37,7 +37,7 @@ environment variable %[5]s names another directory.
 `
 
 // Main runs the shim with the process's arguments and returns the exit status. files are the node's.
-// In a call of containerd, only the real shim writes to standard output.
+// In a call of containerd other than -info, only the real shim writes to standard output.
 func Main(version string, files ocispec.Files) int {
 	args := os.Args[1:]
 	stateDir := paths.Default().State
@@ -69,8 +69,8 @@ func Main(version string, files ocispec.Files) int {
 	return s.main()
 }
 
-// selfTest tests whether the shim edits the spec of a made-up container that requests a GPU, and does
-// not change that of another one. The files of the GPU exist on each node.
+// selfTest tests whether the shim edits the spec of a made-up container that requests a GPU, and leaves
+// the spec of a container without a request unchanged. The files of the made-up GPU exist on each node.
 func selfTest(files ocispec.Files) error {
 	dir, err := os.MkdirTemp(os.Getenv(shimfile.SelfTestParent), "directx-nri-self-test-")
 	if err != nil {

@@ -49,7 +49,7 @@ func hasHostProcess(config []byte) bool {
 	return bytes.Contains(config, []byte(`"`+hostProcess+`":"true"`))
 }
 
-// hasSandbox reports whether a config.json is that of a pod's sandbox, in the same form.
+// hasSandbox reports whether a config.json, in the form of Go's encoder, is that of a pod's sandbox.
 func hasSandbox(config []byte) bool {
 	return bytes.Contains(config, []byte(`"`+containerType+`":"`+typeSandbox+`"`))
 }
