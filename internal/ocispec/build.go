@@ -116,7 +116,7 @@ type builder struct {
 	edits       Edits
 	// skipped are the files that are not among edits.
 	skipped []SkippedFile
-	// sources has what is mounted, or is a device node, by the key of its destination.
+	// sources has the source of each mount and each device node, by the key of its destination.
 	sources map[string]string
 }
 
@@ -198,7 +198,7 @@ func (b *builder) addMounts(d discovery.Device, mounts []mount) error {
 		case errors.Is(err, fs.ErrNotExist):
 			b.skip(d, m.source, "the driver lists this file, but it does not exist")
 		case err != nil:
-			return fmt.Errorf("runtime file %s: %w", m.source, err)
+			return fmt.Errorf("driver file %s: %w", m.source, err)
 		case b.reserve(d, resolved[i], m.destination):
 			b.edits.Mounts = append(b.edits.Mounts, ReadOnlyMount(b.containerOS, resolved[i], m.destination))
 		}
@@ -230,8 +230,8 @@ func (b *builder) skip(d discovery.Device, source, reason string) {
 // that matches more is probably a mistake, and each file is a mount.
 const maxFilesPerRule = 128
 
-// withRuntimeFiles returns d with changed files. A file that it has already takes precedence over an
-// added one of the same name.
+// withRuntimeFiles returns d with the changes to its runtime files. A file that d already has takes
+// precedence over an added one of the same name.
 func (b *builder) withRuntimeFiles(d discovery.Device, changes policy.RuntimeFiles) discovery.Device {
 	isRemoved := func(f discovery.RuntimeFile) bool {
 		return slices.ContainsFunc(changes.Remove, func(pattern string) bool { return winpath.MatchPath(pattern, f.Source) })

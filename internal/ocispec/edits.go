@@ -27,7 +27,7 @@ const (
 	// IDTypeLocationPath is one device by its PCIe location path.
 	IDTypeLocationPath = "vpci-location-path"
 	// IDTypeClass and IDTypeClassGUID are all devices of an interface class. The
-	// specification and every hcsshim have the first, some hcsshim also the second.
+	// specification and all versions of hcsshim have the first, and some versions also the second.
 	// https://github.com/microsoft/hcsshim/blob/v0.15.0/internal/uvm/virtual_device.go
 	IDTypeClass     = "class"
 	IDTypeClassGUID = "vpci-class-guid"

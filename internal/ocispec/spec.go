@@ -100,8 +100,8 @@ func (s Spec) Apply(edits Edits) (data []byte, changed bool, err error) {
 	return s.root.appendTo(make([]byte, 0, len(s.data)+8<<10)), true, nil
 }
 
-// changedEnv returns those of variables whose values the container does not have yet, and
-// their keys. The others stay where they are.
+// changedEnv returns the variables whose values the container does not have yet, and their keys.
+// Other variables are not edited, so that they keep their places.
 func (s Spec) changedEnv(variables []string) (keys, changed []string) {
 	for i, variable := range variables {
 		name, value, _ := strings.Cut(variable, "=")

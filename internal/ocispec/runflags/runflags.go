@@ -100,7 +100,7 @@ func linuxDevice(program Program, d ocispec.LinuxDevice, files ocispec.Files) (s
 // https://github.com/containerd/nerdctl/blob/v1.7.7/pkg/mountutil/mountutil_windows.go
 // https://github.com/containerd/nerdctl/blob/v1.7.7/pkg/mountutil/mountutil_linux.go
 func mount(program Program, containerOS string, m specs.Mount) (flag, value string, err error) {
-	if program == Ctr { // It reads a line of CSV, with options separated by colons.
+	if program == Ctr { // ctr reads a line of CSV, with options separated by colons.
 		fields := []string{"src=" + m.Source, "dst=" + m.Destination, "options=" + strings.Join(m.Options, ":")}
 		if m.Type != "" {
 			fields = slices.Insert(fields, 0, "type="+m.Type)
@@ -116,10 +116,10 @@ func mount(program Program, containerOS string, m specs.Mount) (flag, value stri
 			return "", "", fmt.Errorf("%s %w: %q has a comma, colon or quotation mark", program, ErrNoFlag, path)
 		}
 	}
-	if containerOS == "windows" { // It has no --mount there. The colon of a drive marks the second path.
+	if containerOS == "windows" { // nerdctl has no --mount there. The colon of a drive marks the second path.
 		return "--volume", m.Source + ":" + m.Destination + ":ro", nil
 	}
-	// It has no quoting, and is converted to colon-separated form before it is parsed.
+	// nerdctl's --mount has no quoting, and is converted to colon-separated form before it is parsed.
 	return "--mount", "type=bind,src=" + m.Source + ",dst=" + m.Destination + ",ro,bind-propagation=rprivate", nil
 }
 
