@@ -88,13 +88,13 @@ type Device struct {
 	System32, SysWOW64 []RuntimeFile
 
 	// DeviceNodes and Libraries are what a Linux container needs. LibraryPath has the directories
-	// of libraries that its dynamic linker does not search by default.
+	// of libraries that the container's dynamic linker does not search by default.
 	DeviceNodes []DeviceNode
 	Libraries   []Library
 	LibraryPath []string `json:",omitempty"`
 }
 
-// RuntimeFile is a driver file that is mounted into Windows containers.
+// RuntimeFile is a driver file that is mounted into System32 or SysWOW64 of a Windows container.
 type RuntimeFile struct {
 	// Source is the path relative to the driver store path.
 	Source string `json:"source" yaml:"source" jsonschema:"required,format=runtimeFile"`
@@ -226,7 +226,7 @@ func (d Device) PCIAddress() (segment, bus, device, function uint32, ok bool) {
 }
 
 // NormalizeID returns the same string for all spellings of an instance ID, which is case-insensitive.
-// Compare IDs by it alone: other ways, such as [strings.EqualFold], differ beyond ASCII.
+// Compare IDs only by this string: other ways, such as [strings.EqualFold], differ beyond ASCII.
 func NormalizeID(instanceID string) string { return strings.ToUpper(instanceID) }
 
 // ContainsID reports whether id is among instanceIDs.

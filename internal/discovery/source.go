@@ -9,11 +9,11 @@ import (
 	"github.com/directx-nri/directx-nri/internal/win32"
 )
 
-// Source lists the GPUs of a node. It is safe for concurrent use, except for Devices of a source with
-// node.Options.Save: one call at a time.
+// Source lists the GPUs of a node. It is safe for concurrent use, except that Devices of a source with
+// node.Options.Save must not be called concurrently.
 type Source interface {
-	// Devices returns the current devices in a stable order. The caller can change the slice. If a
-	// driver fails or does not answer, its source returns the last list, with all devices unhealthy.
+	// Devices returns the current devices in a stable order. The caller can change the slice. If the
+	// driver fails or does not answer, Devices returns the last list, with all devices unhealthy.
 	Devices(ctx context.Context) ([]Device, error)
 
 	// Find returns the present devices with the given instance IDs, in any order, with their
@@ -64,9 +64,9 @@ func WithIDs(devices []Device, instanceIDs []string) []Device {
 	return slices.DeleteFunc(slices.Clone(devices), func(d Device) bool { return !ContainsID(instanceIDs, d.InstanceID) })
 }
 
-// ApplyPolicy returns source and p as they are in force for containers of this operating system. The
-// policy has the modes that this machine supports. If Windows containers are assigned GPUs by their
-// location paths, a device without one is unhealthy.
+// ApplyPolicy returns the source and the policy in force for containers of this operating system, from
+// the configured ones. The policy in force has the modes that this machine supports. If it assigns GPUs
+// to Windows containers by location path, a device of the source without one is unhealthy.
 func ApplyPolicy(source Source, p policy.Policy, containerOS string) (Source, policy.Policy) {
 	m := modes.Resolve(p, containerOS, win32.WindowsBuild())
 	p.Assignment, p.DriverFiles = m.Assignment, m.DriverFiles

@@ -59,7 +59,7 @@ func errnoText(err error) string {
 	return err.Error()
 }
 
-// call runs a request, and pins its argument meanwhile.
+// call runs a request, and pins argument until it returns.
 func call[T any](d driver, request uintptr, argument *T) error {
 	var pin runtime.Pinner
 	pin.Pin(argument)

@@ -4,10 +4,9 @@
 // by the requests of /dev/dxg, as Microsoft's header describes them. It needs neither
 // cgo nor libdxcore.
 //
-// A query that the kernel or the host refuses leaves its value empty: there are many on machines
-// that work. An adapter is unhealthy if it is gone or no longer answers the query of its type; it
-// keeps its last properties. An adapter that never answered has no kind, so that it is not
-// advertised.
+// If the kernel or the host refuses a query, the property is empty: machines that work refuse many
+// queries. An adapter that is gone, or no longer answers the query of its type, is unhealthy and keeps
+// its last properties. An adapter that never answered has no kind, so it is not advertised.
 //
 // # Identity
 //
@@ -25,8 +24,8 @@
 // While a program runs, an adapter keeps its ID. If it fails, an adapter that works and has the same
 // model and unit, such as the same GPU with a new LUID, takes over the ID.
 //
-// The location path is that of the virtual function in the VM. It is not part of the ID, because it
-// depends on the host whether it survives a restart of the VM.
+// The location path is that of the virtual function in the VM. It is not part of the ID, because not
+// every host keeps it when the VM restarts.
 package dxg
 
 import (
@@ -159,8 +158,8 @@ func compareByPreference(a, b discovery.Device) int {
 		rank(maybeIntegrated(a))-rank(maybeIntegrated(b)), cmp.Compare(a.LUID, b.LUID))
 }
 
-// instanceIDs returns the adapters' instance IDs. If two adapters have the same one, it is given to
-// the adapter that works.
+// instanceIDs returns the adapters' instance IDs. If two adapters would have the same ID, only the
+// adapter that works has it.
 func (s *Source) instanceIDs(all []adapterProperties) map[discovery.LUID]string {
 	working := map[string]int{} // the number of working adapters, by model and PCI address
 	for _, a := range all {

@@ -43,7 +43,7 @@ func Discovered(stateDir string) DeviceList { return DeviceList{stateDir, "disco
 // Path returns the path of the file.
 func (l DeviceList) Path() string { return filepath.Join(l.stateDir, l.name) }
 
-// header is the first line of a file. A line with a device follows for each.
+// header is the first line of a file. Each following line is a device.
 type header struct {
 	Format  int `json:"format"`
 	Devices int `json:"devices"`

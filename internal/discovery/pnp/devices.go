@@ -14,8 +14,8 @@ import (
 // Devices returns all devices of s, including those that cannot be used, with the reason.
 //
 // DXCore determines the kind of a device: display with Direct3D 11 or 12 graphics, compute with
-// core compute or machine learning alone. DXCore does not list devices that have not started. Their
-// kind depends on the setup class, as that of all devices does when DXCore is not available. A started
+// core compute or machine learning alone. The setup class determines the kind of devices that have not
+// started, which DXCore does not list, and of all devices if DXCore is not available. A started
 // device that DXCore does not list has no kind: it is a frame buffer, which many virtual machines
 // have beside their GPUs, or a GPU whose driver runs without Direct3D, such as NVIDIA's in TCC mode.
 //
@@ -142,8 +142,8 @@ func addDriver(d *discovery.Device, p Properties) {
 	d.Notes = append(d.Notes, notes...)
 }
 
-// setKindByClass adds what follows from the setup class to a device whose adapter is unknown. It
-// returns why the device cannot run Direct3D, "" if it may.
+// setKindByClass sets the kind of a device whose adapter is unknown, by its setup class. It returns
+// why the device cannot run Direct3D, "" if it may.
 func setKindByClass(d *discovery.Device, p Properties) string {
 	switch {
 	case d.LocationPath == "":

@@ -14,8 +14,8 @@ import (
 )
 
 // The subkeys of the driver key that list runtime files: for System32 and 64-bit programs, and for
-// SysWOW64 and 32-bit programs. Mounts make no difference between files that are always overwritten
-// and files that are overwritten when newer.
+// SysWOW64 and 32-bit programs. The two keys differ in when an existing file is overwritten,
+// which does not matter for mounts.
 // https://learn.microsoft.com/windows-hardware/drivers/display/container-non-dx
 func system32Keys() []string { return []string{"CopyToVmOverwrite", "CopyToVmWhenNewer"} }
 func sysWOW64Keys() []string { return []string{"CopyToVmOverwriteWow64", "CopyToVmWhenNewerWow64"} }

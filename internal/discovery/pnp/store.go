@@ -12,9 +12,9 @@ import (
 
 // driverStore returns the directory of p's driver package in the driver store.
 //
-// Both the driver's INF and the path of the user-mode driver determine it. One of them is enough. If
-// only the user-mode driver does, note reports why. If they differ, the installation of a driver is
-// not complete until Windows restarts.
+// The driver's INF and the path of the user-mode driver each determine the directory, and one of them
+// is enough. If only the user-mode driver does, note reports why. If the two directories differ, it is
+// an error: the installation of a driver is not complete until Windows restarts.
 func driverStore(p Properties) (dir, note string, err error) {
 	driverDirs := userModeDirs(p.Values)
 	if p.PackageDir == "" {

@@ -1,8 +1,8 @@
 // Package pnp finds the GPUs of a Windows node with Plug and Play, the registry, the
 // driver store and DXCore.
 //
-// A [System] reads a [Snapshot] of Windows, and [Devices] returns the devices in it. All but the System
-// is also built and tested on Linux.
+// A [System] reads a [Snapshot] of Windows, and [Devices] returns the devices in it. Everything except
+// the System is also built and tested on Linux.
 package pnp
 
 import (
@@ -18,8 +18,8 @@ type Snapshot struct {
 	Devices []Properties
 	// Adapters are DXCore's adapters.
 	Adapters []win32.Adapter
-	// DXCoreErr is why DXCore is not available, and there are no Adapters: it is missing before
-	// Windows 10 version 2004 and Windows Server 2022.
+	// DXCoreErr is why DXCore is not available and Adapters is empty. Windows has DXCore from
+	// Windows 10 version 2004 and Windows Server 2022 on.
 	DXCoreErr error
 }
 
