@@ -10,10 +10,10 @@
 //     devices of an inventory are built in inventory.go.
 //  5. [Install] writes the result.
 //
-// One program on a node compiles them: directx-advertiser, at its start and when one of them
-// changes, or 'dxctl config apply'. All programs act on the result, which packages policy and
-// discovery/node read. If the files cannot be compiled, nothing is installed and the last policy
-// stays in force.
+// One program on a node compiles config.yaml and the inventory: directx-advertiser, at its start and
+// when one of the files changes, or 'dxctl config apply'. All programs act on the result, which
+// packages policy and discovery/node read. If the files cannot be compiled, nothing is installed and
+// the last policy stays in force.
 //
 // The configuration names a program that runs as the system, and directories that pods can read. So
 // [Compiler.Compile] refuses config.yaml and the inventory unless only the system's administrators

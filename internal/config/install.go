@@ -45,9 +45,9 @@ const (
 	// pollInterval is the time between polls of the files. The files are compiled when two polls
 	// are equal, because a program may write a file in several steps.
 	pollInterval = 250 * time.Millisecond
-	// compileInterval is the longest time between compilations of unchanged files. The cause of
-	// their refusal may be gone, such as a missing program, and files in the state directory may be
-	// lost.
+	// compileInterval is the longest time between compilations of unchanged files. If they were
+	// refused, the cause may be gone, such as a missing program. If they were installed, files in the
+	// state directory may be lost.
 	compileInterval = 10 * time.Second
 )
 

@@ -63,7 +63,7 @@ type Policy struct {
 	ExtraMounts ExtraMounts `json:"extraMounts" yaml:"extraMounts"`
 	// Standalone configures containers outside Kubernetes.
 	Standalone Standalone `json:"standalone" yaml:"standalone"`
-	// RuntimeFiles change the driver files of containers, by vendor: amd, intel, microsoft, nvidia,
+	// RuntimeFiles change the runtime files of containers, by vendor: amd, intel, microsoft, nvidia,
 	// qualcomm, or a PCI vendor ID such as 0x10DE.
 	RuntimeFiles map[Vendor]RuntimeFiles `json:"runtimeFiles" yaml:"runtimeFiles,omitempty" jsonschema:"format=vendor"`
 	// Makes the advertiser exit with an error if there is no GPU when it starts.

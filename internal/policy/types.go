@@ -200,7 +200,7 @@ func DefaultInjection(nodeOS string) Injection {
 	return InjectByNRI
 }
 
-// RuntimeFiles changes the driver files of containers with a vendor's GPUs.
+// RuntimeFiles changes the runtime files of containers with a vendor's GPUs.
 type RuntimeFiles struct {
 	// Adds the built-in files: for nvidia, nvidia-smi.exe and the 64-bit and 32-bit vulkaninfo.exe.
 	Defaults *bool `json:"defaults,omitempty" yaml:"defaults,omitempty" jsonschema:"default=true"`
@@ -210,8 +210,8 @@ type RuntimeFiles struct {
 	Add []AddedFile `json:"add,omitempty" yaml:"add,omitempty" jsonschema:"maxItems=64" jsonschema_extras:"shorthand=true"`
 }
 
-// AddedFile is a driver file, or several ones, that the driver does not list. In YAML, it can be
-// written as the source alone.
+// AddedFile is a runtime file, or a pattern of several, that the driver does not list. In YAML, it can
+// be written as the source alone.
 type AddedFile struct {
 	// Path or pattern below the driver store path.
 	Source string `json:"source" yaml:"source" jsonschema:"required,format=source,example=bin/*.dll"`
