@@ -53,8 +53,8 @@ func (c Container) String() string {
 	return fmt.Sprintf("container %q of pod %s/%s", c.Name, c.Pod.Namespace, c.Pod.Name)
 }
 
-// RefusalError returns err as the error with which the container's creation fails: one line that
-// begins with directx-nri and the container's name, with [WithDefaultRemedy].
+// RefusalError returns the error with which the container's creation fails. It is one line with
+// directx-nri, the container's name, and err with a remedy ([WithDefaultRemedy]).
 func (c Container) RefusalError(err error) error {
 	return fmt.Errorf("directx-nri: %s is not started: %w", c, WithDefaultRemedy(err))
 }
@@ -68,7 +68,7 @@ func (c Container) fields() logrus.Fields {
 
 // Decider decides what containers get.
 type Decider struct {
-	// Source has the node's GPUs, and Policy is the node policy, as in force: see [discovery.ApplyPolicy].
+	// Source has the node's GPUs, and Policy is the node policy. [discovery.ApplyPolicy] returns both.
 	Source discovery.Source
 	Policy policy.Policy
 	Store  *allocation.Store
@@ -81,7 +81,7 @@ type Decider struct {
 func NewDecider(stateDir string, p policy.Policy, containerOS string, files ocispec.Files, log logrus.FieldLogger) *Decider {
 	// The source has no log: its errors have everything that matters.
 	source, err := node.Open(node.Options{UseInventory: p.UseInventory, StateDir: stateDir})
-	if err != nil { // Not every decision needs it.
+	if err != nil { // Not every decision needs the GPUs.
 		source = discovery.Unavailable(err)
 	}
 	source, p = discovery.ApplyPolicy(source, p, containerOS)

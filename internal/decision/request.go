@@ -80,14 +80,14 @@ func ReadRequest(c Container) (request Request, ok bool) {
 // PresentsAllocation reports whether the container presents the token of an allocation.
 func (r Request) PresentsAllocation() bool { return len(r.tokens) > 0 }
 
-// OnlyLocationPaths reports whether the container requests a GPU by location paths in its spec, if at
-// all: they can be those of other devices. So it starts unchanged while the node's policy or GPUs are
-// unknown.
+// OnlyLocationPaths reports whether the container requests GPUs only by location paths in its spec,
+// which can be those of other devices. So the container starts unchanged while the node's policy or
+// GPUs are unknown.
 func (r Request) OnlyLocationPaths() bool {
 	return r.Container.Pod == nil && len(r.tokens) == 0 && r.visible.value == "" && !r.assigned.allByClass
 }
 
-// honors reports whether p honors a setting. Only one in the environment of a standalone Linux
+// honors reports whether p honors a setting. Only a setting in the environment of a standalone Linux
 // container can be ignored.
 func (r Request) honors(s setting, p policy.Policy) bool {
 	return !s.fromEnv || r.Container.OS == "windows" || p.Standalone.Environment

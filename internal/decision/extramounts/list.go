@@ -2,8 +2,8 @@
 // in addition to the driver's own.
 //
 // Requests are untrusted. [Resolver.Mounts] checks them three times: the paths as written,
-// the files that they lead to, and what they would hide in the container. All files are
-// granted, or none and the error says why.
+// the files that they lead to, and what they would hide in the container. Either all files
+// are granted, or none is and the error says why.
 package extramounts
 
 import (
