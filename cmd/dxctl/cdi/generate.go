@@ -124,7 +124,7 @@ func watch(ctx context.Context, update func() error, stderr io.Writer) error {
 	})
 }
 
-// update prints the specification of the GPUs, or writes it to the file if that differs. It prints
+// update prints the specification of the GPUs, or writes it to the file if the file differs. It prints
 // notes only with a new specification, because a watch updates often.
 func (o *options) update(ctx context.Context, stdout, stderr io.Writer) error {
 	var notes bytes.Buffer
@@ -182,8 +182,8 @@ func (o *options) generate(present []discovery.Device, p policy.Policy, stderr i
 	return text.Bytes(), len(all), err
 }
 
-// write prints the specification of count GPUs, or writes it to the file if that differs. It reports
-// whether it did.
+// write prints the specification of count GPUs, or writes it to the file if the file differs. It reports
+// whether it did either.
 func (o *options) write(data []byte, count int, stdout io.Writer) (changed bool, err error) {
 	if o.file == "" {
 		_, err := stdout.Write(data)

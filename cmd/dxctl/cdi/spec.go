@@ -20,8 +20,8 @@ type device struct {
 	edits ocispec.Edits
 }
 
-// newSpec returns the specification of devices, in the oldest version that has what it
-// needs: Podman 4 reads no version after 0.5.0. An error means that a name is not valid or not unique, or
+// newSpec returns the specification of devices, in the oldest version that can express them:
+// Podman 4 reads no version after 0.5.0. An error means that a name is not valid or not unique, or
 // that CDI has no counterpart for an edit.
 // https://github.com/cncf-tags/container-device-interface/blob/v1.1.1/SPEC.md
 func newSpec(devices []device) (*cdispec.Spec, error) {

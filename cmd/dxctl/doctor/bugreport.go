@@ -32,8 +32,8 @@ func readLines(file string) []string {
 	return strings.Split(string(redact(bytes.ReplaceAll(text, []byte{0}, nil))), "\n")
 }
 
-// bugReport is the content of the file of 'dxctl doctor --report'. The only content of a file of
-// another program is that of devices.def of Windows.
+// bugReport is the content of the file of 'dxctl doctor --report'. Of the files of
+// other programs, it has only the content of Windows' devices.def.
 type bugReport struct {
 	Doctor       Report            `json:"doctor"`
 	Capabilities nodeState         `json:"capabilities"`

@@ -73,7 +73,7 @@ type configState struct {
 	Err error `json:"error,omitempty"`
 	// Stale describes the sources that have changed since the policy was compiled.
 	Stale []string `json:"stale,omitempty"`
-	// Invalid is why they cannot be compiled.
+	// Invalid is why the sources cannot be compiled.
 	Invalid error `json:"invalid,omitempty"`
 }
 

@@ -10,7 +10,7 @@ import (
 )
 
 // ReadAllocations returns the allocation records in a state directory and, if there are any,
-// containerd's pods. With an error, it can return a part of the records alone.
+// containerd's pods. With an error, it can return some of the records, and no pods.
 func ReadAllocations(ctx context.Context, stateDir, criSocket string) ([]allocation.Entry, criclient.Pods, error) {
 	entries, problems, err := allocation.OpenStore(paths.Allocations(stateDir)).List(ctx)
 	for _, p := range problems {

@@ -47,7 +47,7 @@ func (f *Flags) AddSourceFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&f.ConfigFile, "config", "", "configuration `FILE` (default: the node policy in force)")
 }
 
-// AddFlags adds those of AddSourceFlags and the state directory.
+// AddFlags adds the flags of AddSourceFlags and the flag for the state directory.
 func (f *Flags) AddFlags(flags *pflag.FlagSet) {
 	f.AddSourceFlags(flags)
 	flags.StringVar(&f.StateDir, "state-dir", paths.Default().State, "state `DIRECTORY`")

@@ -261,8 +261,8 @@ func checkHandlers(loaded []containerdconfig.Handler, names []string, shim strin
 	return nil
 }
 
-// isFileLoaded reports whether the handlers that use the shim in a file are loaded as they are there.
-// It returns false if there are none, because then it is unknown whether the file is loaded.
+// isFileLoaded reports whether containerd has loaded the handlers that use the shim as they are in the
+// file. It returns false if the file has none, because then it is unknown whether it is loaded.
 func isFileLoaded(text []byte, release containerdconfig.Release, loaded []containerdconfig.Handler) bool {
 	config, _ := containerdconfig.Read(text, release) // The caller returns the error.
 	isLoaded := func(h containerdconfig.Handler) bool {

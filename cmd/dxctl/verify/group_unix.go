@@ -4,5 +4,5 @@ package verify
 
 import "syscall"
 
-// newProcessGroup starts a process in a new group, so that Ctrl-C does not end it.
+// newProcessGroup returns the attributes of a process in a new group, which Ctrl-C does not end.
 func newProcessGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

@@ -2,7 +2,7 @@ package verify
 
 import "syscall"
 
-// newProcessGroup starts a process in a new group, so that Ctrl-C does not end it.
+// newProcessGroup returns the attributes of a process in a new group, which Ctrl-C does not end.
 func newProcessGroup() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{CreationFlags: syscall.CREATE_NEW_PROCESS_GROUP}
 }

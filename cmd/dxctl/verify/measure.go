@@ -136,9 +136,9 @@ func (m *measurement) startWithFlags(ctx context.Context, what string, flags []s
 	return refusal
 }
 
-// findRefused returns the files with which a container does not start. It starts with all other files
-// together, and without files. start returns why a container with files does not start, "" if it
-// starts.
+// findRefused returns the files with which a container does not start. A container starts with all
+// other files together: if it no longer does, findRefused returns an error. start returns why a
+// container with files does not start, "" if it starts.
 //
 // If a container with a list of files does not start, findRefused tries each half of the list
 // together with the files that were accepted before. Of files that are refused only together, it
