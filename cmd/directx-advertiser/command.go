@@ -59,7 +59,7 @@ be restarted at any time.`,
 	set.StringVar(&o.LabelsFile, "labels-file", "", "`FILE` to write with labels that describe the GPUs, as node-feature-discovery and directx-labeler read them")
 	c.NodeOS = runtime.GOOS
 	cli.AddChoice(command, &c.NodeOS, "node-os", "operating system of the node's containers, if it is not this system's", "windows", "linux")
-	cli.AddChoice(command, &allocateAt, "allocate-at", "when the kubelet allocates: at the admission of a pod, or at the creation of a container as kubelets on Windows do without the feature gate WindowsCPUAndMemoryAffinity; auto is by --node-os. With a wrong admission no container with a GPU starts",
+	cli.AddChoice(command, &allocateAt, "allocate-at", "when the kubelet allocates: at the admission of a pod, or at the creation of a container, as on Windows without the feature gate WindowsCPUAndMemoryAffinity; auto is by --node-os",
 		"auto", "admission", "creation")
 	command.RunE = func(command *cobra.Command, _ []string) error {
 		o.AllocatesAtCreation = allocateAt == "creation" || allocateAt == "auto" && c.NodeOS == "windows"

@@ -33,7 +33,7 @@ func newCommand() *cobra.Command {
 		Short: "Add allocated GPUs to containers",
 		Long: `directx-nri is an NRI plugin. When containerd creates a container with an
 allocation of directx-advertiser, it adds the GPU's devices and, read-only, its
-driver's runtime files. A container whose allocation cannot be honored is refused
+driver files. A container whose allocation cannot be honored is refused
 with the reason. Containers without an allocation are not changed.
 
 It acts on the node policy in the state directory, which directx-advertiser

@@ -28,7 +28,7 @@ type Metrics struct {
 	AllocationFailures *prometheus.CounterVec   // by resource and reason
 	StartChecks        *prometheus.HistogramVec // by resource and result
 	Hooks              *prometheus.HistogramVec // by hook
-	Refusals           *prometheus.CounterVec   // by component and reason
+	Refusals           *prometheus.CounterVec   // by "by", which is "nri", and reason
 	SynchronizeLosses  *prometheus.CounterVec   // without labels
 	// Assignment, DriverFiles and Injection have one series, of the mode in force.
 	Assignment, DriverFiles, Injection *prometheus.GaugeVec
