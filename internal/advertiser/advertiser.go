@@ -153,15 +153,12 @@ var ErrRestart = errors.New("GPUs can be advertised under other resource names")
 // returns nil. Restarts of the kubelet do not end it. It may be called once.
 //
 // A GPU has one resource name for a whole run: the name in its rule. If live records hold the GPU
-// under other names only, its name is that of the oldest record, and only the held replicas can be
-// allocated.
-//
-// A record is live from before Allocate returns until its pod no longer exists ([PodTracker]), or until
-// a newer record is bound to another pod that has the same name or one of its replicas. So a record is
-// also live while an init container runs or an image is pulled.
-//
+// under other names only, it is that of the oldest record, and only held replicas can be allocated.
 // When a GPU's name would change, Run returns [ErrRestart]. By then, no call of Allocate is in flight,
 // so the records are complete for the next run.
+//
+// A record is live from before Allocate returns until its pod no longer exists ([PodTracker]), or until
+// a newer record is bound to another pod that has the same name or one of its replicas.
 func (a *Advertiser) Run(ctx context.Context) error {
 	// The kubelet's first lists must be complete. If the devices cannot be listed, refreshLoop retries.
 	err := a.refresh(ctx)

@@ -81,8 +81,7 @@ type registration struct {
 	// kubelet identifies the kubelet of the last attempt. Before the first one, it is the kubelet that
 	// ran when the server was started.
 	kubelet localgrpc.Identity
-	// attempted is when the last attempt ended, accepted is whether it succeeded, and lastErr is its
-	// error.
+	// attempted is when the last attempt ended, accepted whether it succeeded, and lastErr its error.
 	attempted time.Time
 	accepted  bool
 	lastErr   errlog.LastError

@@ -19,8 +19,7 @@ import (
 // readyTimeout bounds the check before a container's start. The kubelet waits for 30 seconds.
 const readyTimeout = 4 * time.Second
 
-// options returns the options for registration and for GetDevicePluginOptions. The kubelet uses only
-// those of GetDevicePluginOptions.
+// options returns the options for registration and GetDevicePluginOptions. The kubelet uses the latter.
 //
 // A kubelet that allocates at creation calls PreStartContainer before Allocate and, as
 // nothing is allocated yet, never starts the container

@@ -63,8 +63,7 @@ func (a *Advertiser) Report(n metrics.NodeMetrics, containers []ContainerDevices
 // Allocating reports whether an allocation is in flight. The kubelet's pods must not be listed then:
 // if another pod has ended meanwhile, the kubelet would consider the allocation's replicas unused and
 // allocate them again (UpdateAllocatedDevices in pkg/kubelet/cm/devicemanager, v1.34). No lock could
-// delay an allocation that begins while pods are listed: the kubelet chooses the replicas before it
-// calls Allocate.
+// delay an allocation that begins meanwhile: the kubelet chooses the replicas before it calls Allocate.
 func (a *Advertiser) Allocating() bool { return a.guard.inFlight.Load() > 0 }
 
 // maxSilence is the longest time from the beginning of one listing of GPUs to that of the next.

@@ -140,11 +140,9 @@ func (r *Recorder) holdsLock() bool {
 }
 
 // Record writes the record of an allocation, and returns the token for its container. The caller
-// sets Resource, Replicas and Injected. The record is on disk when Record returns.
-//
-// Record waits for nothing but the disk, because an allocation that begins meanwhile can crash the
-// kubelet on Windows (kubernetes#136021). So other calls do not delay Record, and it does not remove
-// records that have ended: [Recorder.Refresh] does.
+// sets Resource, Replicas and Injected. The record is on disk when Record returns. Other calls do not
+// delay Record, because an allocation that begins meanwhile can crash the kubelet on Windows
+// (kubernetes#136021). So [Recorder.Refresh], and not Record, removes the records that have ended.
 //
 // No container presents the token of an injected record. Such a record ends when all of its replicas
 // are in newer injected records. After [Recorder.BindByName], it also ends when a newer record of one

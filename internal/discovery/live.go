@@ -78,8 +78,8 @@ func (l *Live) Devices(ctx context.Context) ([]Device, error) {
 
 // Await returns the result of query, which asks the driver. If ctx ends or the driver does not answer
 // in time, it returns the cause and leaves query running, because a driver that hangs cannot be
-// interrupted. A panic of query is an error, because it is in
-// another goroutine, in which the caller cannot recover it.
+// interrupted. A panic of query is an error: it is in another goroutine, in which the caller cannot
+// recover it.
 func (l *Live) Await(ctx context.Context, query func(context.Context) ([]Device, error)) ([]Device, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout, errNoAnswer)
 	defer cancel()

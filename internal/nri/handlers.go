@@ -15,9 +15,8 @@ import (
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 )
 
-// runtimeHandlers are the runtime handlers of the containerd that the plugin is registered with.
-// containerd's configuration is read when it is first needed after a registration, and again after an
-// error.
+// runtimeHandlers are those of the containerd that the plugin is registered with. containerd's
+// configuration is read when it is first needed after a registration, and again after an error.
 type runtimeHandlers struct {
 	// read returns the configuration that the containerd with the process ID peerPID has loaded;
 	// peerPID is 0 if it is unknown.
@@ -28,9 +27,8 @@ type runtimeHandlers struct {
 	config  *criclient.RunningConfig // nil until it is read
 }
 
-// newRuntimeHandlers returns the handlers of the containerd at these sockets. Reading the handlers
-// fails if the sockets belong to different processes: if several containerds run, the one that starts
-// last replaces the NRI socket.
+// newRuntimeHandlers returns the handlers of the containerd at these sockets. Reading them fails if
+// several containerds run and each has one of the sockets: the last to start replaces the NRI socket.
 func newRuntimeHandlers(nriSocket string, cri func() string) *runtimeHandlers {
 	return &runtimeHandlers{read: func(ctx context.Context, peerPID int) (criclient.RunningConfig, error) {
 		criSocket := cri()

@@ -40,8 +40,7 @@ const readyTimeout = 600 * time.Millisecond
 type Config struct {
 	// Socket is the path of the runtime's NRI socket.
 	Socket string
-	// Index is the plugin's index, from 00 to 99. The runtime calls plugins in the order of their
-	// indices.
+	// Index is a number from 00 to 99. The runtime calls plugins in the order of their indices.
 	Index string
 	// CRISocket returns the path of containerd's CRI socket. It is called at each use, because k3s
 	// creates its socket after the plugin has started: see paths.CRISocket.
@@ -124,11 +123,10 @@ func handlerOf(pod *api.PodSandbox) string {
 }
 
 // adjust returns the adjustment of c, nil if c gets nothing. c has these mounts, and handler runs its
-// pod. For a container that requests nothing, adjust does not read files or wait for other containers.
+// pod. If c requests nothing, adjust reads no files and does not wait for other containers.
 //
-// For a container that requests a GPU, adjust decides within the budget. Reading a file cannot be
-// canceled, so a decision that takes longer continues in the background. Until that decision ends,
-// other containers that request a GPU are refused at once.
+// Otherwise, adjust decides within the budget. Reading a file cannot be canceled, so a decision that
+// takes longer continues in the background. Until it ends, all other requests are refused at once.
 func (p *Plugin) adjust(ctx context.Context, c decision.Container, handler string, mounts []*api.Mount) (adjusted *api.ContainerAdjustment, err error) {
 	defer p.recoverPanic(&err)
 	request, ok := decision.ReadRequest(c)

@@ -197,10 +197,10 @@ func (n *Node) Compare(view View, gpus ...int) error {
 		}
 	}
 	if diff := cmp.Diff(files, view.Files); diff != "" {
-		return fmt.Errorf("runtime files (-want +got):\n%s", diff)
+		return fmt.Errorf("driver files (-want +got):\n%s", diff)
 	}
 	if view.Mounts != len(mounts) {
-		return fmt.Errorf("it has %d mounts of runtime files, want %d", view.Mounts, len(mounts))
+		return fmt.Errorf("it has %d mounts of driver files, want %d", view.Mounts, len(mounts))
 	}
 	if len(view.Writable) > 0 {
 		return fmt.Errorf("these mounts can be written to: %v", view.Writable)

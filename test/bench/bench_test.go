@@ -34,7 +34,7 @@ const baselineVar = "DIRECTX_NRI_BASELINE"
 
 const (
 	warmUp = 5  // runs of each sample that are not counted
-	mounts = 20 // runtime files of the GPU
+	mounts = 20 // driver files of the GPU
 )
 
 // sample is one measured operation.

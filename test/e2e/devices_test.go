@@ -54,7 +54,7 @@ func (s *suite) mustNotOpen(t *testing.T, view bed.View, gpu bed.GPU) {
 	}
 }
 
-// mustNotWrite fails the test when one of the container's runtime files can be
+// mustNotWrite fails the test when one of the container's driver files can be
 // changed from inside, or a file can be added to a mounted directory.
 func (s *suite) mustNotWrite(t *testing.T, view bed.View) {
 	t.Helper()
