@@ -152,7 +152,7 @@ func buildRuntimeFiles(d *yamlDocument, byVendor map[policy.Vendor]policy.Runtim
 // buildExtraMounts checks m, and returns it with clean paths and the default of Sources.
 func (c Compiler) buildExtraMounts(d *yamlDocument, m policy.ExtraMounts) policy.ExtraMounts {
 	m.Configured = m.Sources != ""
-	m.Sources = cmp.Or(m.Sources, policy.MountDriverStore)
+	m.Sources = cmp.Or(m.Sources, policy.MountSourcesDriverStore)
 	reserved := append([]string{c.StateDir}, c.ReservedDirs...)
 	for key, dirs := range map[string][]string{"hostDirectories": m.HostDirectories, "destinations": m.Destinations} {
 		for i, dir := range dirs {
@@ -166,7 +166,7 @@ func (c Compiler) buildExtraMounts(d *yamlDocument, m policy.ExtraMounts) policy
 			d.check(fmt.Sprintf("extraMounts.%s[%d]", key, i), err)
 		}
 	}
-	if m.Sources == policy.MountHostDirectories && len(m.HostDirectories) == 0 {
+	if m.Sources == policy.MountSourcesHostDirectories && len(m.HostDirectories) == 0 {
 		d.errorf("extraMounts.sources", "%s needs extraMounts.hostDirectories", m.Sources)
 	}
 	return m

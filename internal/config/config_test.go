@@ -114,7 +114,7 @@ func TestCompileEverything(t *testing.T) {
 			0x8086: {Add: []policy.AddedFile{{Source: "i.exe", Directory: "System32"}}},
 		},
 		ExtraMounts: policy.ExtraMounts{
-			Sources: policy.MountHostDirectories, HostDirectories: []string{`D:\models`, `C:\Tools\x`}, Destinations: []string{`C:\app`, `C:\Windows\System32`}, Max: 4, Configured: true,
+			Sources: policy.MountSourcesHostDirectories, HostDirectories: []string{`D:\models`, `C:\Tools\x`}, Destinations: []string{`C:\app`, `C:\Windows\System32`}, Max: 4, Configured: true,
 		},
 		Standalone: policy.Standalone{Environment: true}, FailOnInitError: true, Metrics: policy.Metrics{Address: ":9400"},
 		Shim: policy.Shim{RealShim: "other-shim", Log: `C:\shim.log`}, Log: policy.Log{Level: "debug", Format: "json"},

@@ -242,7 +242,7 @@ func (storeFiles) Resolve(path string) (string, bool, error) {
 }
 
 func permissive() policy.Policy {
-	return policy.Policy{ExtraMounts: policy.ExtraMounts{Sources: policy.MountDriverStore, Configured: true, Max: 3}, VisibilityHints: true}
+	return policy.Policy{ExtraMounts: policy.ExtraMounts{Sources: policy.MountSourcesDriverStore, Configured: true, Max: 3}, VisibilityHints: true}
 }
 
 // mounted returns the destinations of the mounts that are no driver's own.

@@ -80,9 +80,9 @@ func ReadRequest(c Container) (request Request, ok bool) {
 // PresentsAllocation reports whether the container presents the token of an allocation.
 func (r Request) PresentsAllocation() bool { return len(r.tokens) > 0 }
 
-// OnlyLocationPaths reports whether the container requests GPUs only by location paths in its spec,
-// which can be those of other devices. So the container starts unchanged while the node's policy or
-// GPUs are unknown.
+// OnlyLocationPaths reports whether the request consists of location paths in the container's spec.
+// They can be those of other devices than GPUs, so the container starts unchanged while the node's
+// policy or GPUs are unknown.
 func (r Request) OnlyLocationPaths() bool {
 	return r.Container.Pod == nil && len(r.tokens) == 0 && r.visible.value == "" && !r.assigned.allByClass
 }

@@ -581,7 +581,7 @@ func TestPodAnnotationsAndPolicy(t *testing.T) {
 		t.Fatalf("without a policy: %v, error %v", a, err)
 	}
 	b.Policy = policy.Policy{
-		ExtraMounts:     policy.ExtraMounts{Sources: policy.MountHostDirectories, HostDirectories: []string{"/opt/gpu"}, Max: 1},
+		ExtraMounts:     policy.ExtraMounts{Sources: policy.MountSourcesHostDirectories, HostDirectories: []string{"/opt/gpu"}, Max: 1},
 		VisibilityHints: true,
 	}
 	adjustment, err := b.adjust(pod, container)

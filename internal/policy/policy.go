@@ -138,7 +138,7 @@ func Default() Policy {
 	p := Policy{
 		Resources:  DefaultResources(),
 		Assignment: AssignAuto, DriverFiles: FilesAuto, Injection: DefaultInjection(runtime.GOOS),
-		ExtraMounts:     ExtraMounts{Sources: MountDriverStore, Max: 16},
+		ExtraMounts:     ExtraMounts{Sources: MountSourcesDriverStore, Max: 16},
 		VisibilityHints: true,
 		Log:             Log{Level: "info", Format: "text"},
 	}
@@ -224,7 +224,7 @@ func (p Policy) check() error {
 		checkOneOf("assignmentMode", p.Assignment, AssignAuto, AssignByPath, AssignByClass),
 		checkOneOf("driverFiles", p.DriverFiles, FilesAuto, FilesMount, FilesNone),
 		checkOneOf("injection", p.Injection, InjectByNRI, InjectByShim, InjectByKubelet),
-		checkOneOf("extraMounts.sources", p.ExtraMounts.Sources, MountNothing, MountDriverStore, MountHostDirectories),
+		checkOneOf("extraMounts.sources", p.ExtraMounts.Sources, MountSourcesOff, MountSourcesDriverStore, MountSourcesHostDirectories),
 		checkOneOf("log.level", p.Log.Level, "error", "warn", "info", "debug"),
 		checkOneOf("log.format", p.Log.Format, "text", "json"),
 	)

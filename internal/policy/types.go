@@ -186,9 +186,9 @@ const (
 	InjectByShim    Injection = "shim"    // the runtime shim
 	InjectByKubelet Injection = "kubelet" // the kubelet, by the advertiser's answer
 
-	MountNothing         MountSources = "off"
-	MountDriverStore     MountSources = "driver-store"
-	MountHostDirectories MountSources = "host-directories" // the driver store, and HostDirectories
+	MountSourcesOff             MountSources = "off"
+	MountSourcesDriverStore     MountSources = "driver-store"
+	MountSourcesHostDirectories MountSources = "host-directories" // the driver store, and HostDirectories
 )
 
 // DefaultInjection returns the default for an operating system. containerd calls NRI plugins on

@@ -357,7 +357,7 @@ func (g *gatherer) checkFiles(ctx context.Context, c configState) (problems []fi
 	}
 	checkAccess(durable.CheckPrivate, g.stateDir, g.runtimeDir, g.kubeletDir)
 	checkAccess(config.CheckAccess, c.Path, c.Policy.CompiledFrom.Inventory)
-	if c.Policy.ExtraMounts.Sources == policy.MountHostDirectories {
+	if c.Policy.ExtraMounts.Sources == policy.MountSourcesHostDirectories {
 		for _, dir := range c.Policy.ExtraMounts.HostDirectories {
 			add(hostDirectoryUntrusted, dir, durable.CheckFile(filepath.Join(g.hostRoot, dir)))
 		}

@@ -74,7 +74,7 @@ func (r Resolver) mounts(files []requestedFile, devices []discovery.Device, exis
 	switch {
 	case len(files) == 0:
 		return nil, nil
-	case r.Sources != policy.MountDriverStore && r.Sources != policy.MountHostDirectories:
+	case r.Sources != policy.MountSourcesDriverStore && r.Sources != policy.MountSourcesHostDirectories:
 		return nil, errOff
 	case len(files) > r.Max:
 		return nil, fmt.Errorf("%d files requested, %d allowed: %w", len(files), r.Max, errTooMany)
@@ -167,7 +167,7 @@ func (r Resolver) isBelowAny(dirs []string, path string) bool {
 
 // hostFile returns the file that an absolute path leads to.
 func (r Resolver) hostFile(path string) (string, error) {
-	if r.Sources != policy.MountHostDirectories || !r.isBelowAny(r.HostDirectories, path) {
+	if r.Sources != policy.MountSourcesHostDirectories || !r.isBelowAny(r.HostDirectories, path) {
 		return "", errSource
 	}
 	return r.regularFile(path, r.HostDirectories)

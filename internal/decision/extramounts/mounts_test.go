@@ -80,7 +80,7 @@ func devices() []discovery.Device {
 }
 
 func windowsResolver(files ocispec.Files, changes []func(*Resolver)) Resolver {
-	r := Resolver{OS: "windows", Files: files, ExtraMounts: policy.ExtraMounts{Sources: policy.MountDriverStore, Max: 4}}
+	r := Resolver{OS: "windows", Files: files, ExtraMounts: policy.ExtraMounts{Sources: policy.MountSourcesDriverStore, Max: 4}}
 	for _, change := range changes {
 		change(&r)
 	}
@@ -88,7 +88,7 @@ func windowsResolver(files ocispec.Files, changes []func(*Resolver)) Resolver {
 }
 
 func withDirs(dirs ...string) func(*Resolver) {
-	return func(r *Resolver) { r.Sources, r.HostDirectories = policy.MountHostDirectories, dirs }
+	return func(r *Resolver) { r.Sources, r.HostDirectories = policy.MountSourcesHostDirectories, dirs }
 }
 
 func into(dirs ...string) func(*Resolver) {
@@ -168,7 +168,7 @@ func TestFilesThatAreRefused(t *testing.T) {
 		policy []func(*Resolver)
 		want   error
 	}{
-		"off":                             {files: []requestedFile{{Source: "amd.exe"}}, policy: []func(*Resolver){func(r *Resolver) { r.Sources = policy.MountNothing }}, want: errOff},
+		"off":                             {files: []requestedFile{{Source: "amd.exe"}}, policy: []func(*Resolver){func(r *Resolver) { r.Sources = policy.MountSourcesOff }}, want: errOff},
 		"no policy at all":                {files: []requestedFile{{Source: "amd.exe"}}, policy: []func(*Resolver){func(r *Resolver) { r.ExtraMounts = policy.ExtraMounts{} }}, want: errOff},
 		"too many":                        {files: []requestedFile{{Source: "a"}, {Source: "b"}, {Source: "c"}, {Source: "d"}, {Source: "e"}}, want: errTooMany},
 		"missing":                         {files: []requestedFile{{Source: "nothere.exe"}}, want: errMissing},
@@ -273,7 +273,7 @@ func TestLinuxContainers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := Resolver{OS: "linux", Files: hostfiles.Root(root), ExtraMounts: policy.ExtraMounts{
-				Sources: policy.MountHostDirectories, HostDirectories: []string{"/opt/gpu"}, Destinations: test.into, Max: 1,
+				Sources: policy.MountSourcesHostDirectories, HostDirectories: []string{"/opt/gpu"}, Destinations: test.into, Max: 1,
 			}}
 			var want []string
 			if test.err == nil {
