@@ -126,7 +126,7 @@ func (d *Decider) Decide(ctx context.Context, request Request, apply func(ocispe
 // before it stay bound: the kubelet starts the same container again.
 func (d *Decider) bind(request Request) error {
 	for _, t := range request.tokens {
-		if err := d.Store.Bind(allocation.Token(t.value), holderOf(request.Container)); err != nil {
+		if err := d.Store.Bind(t.token, holderOf(request.Container)); err != nil {
 			return fmt.Errorf("%s: %w", t.variable, err)
 		}
 	}

@@ -69,11 +69,10 @@ func holderOf(c Container) allocation.Holder {
 // bound before all are checked, so that a refused container takes nothing from another one.
 func (d *Decider) findRecords(tokens []presentedToken, holder allocation.Holder) (records []allocation.Record, err error) {
 	for _, t := range tokens {
-		token, err := allocation.ParseToken(t.value)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", t.variable, err)
+		if t.err != nil {
+			return nil, fmt.Errorf("%s: %w", t.variable, t.err)
 		}
-		record, err := d.Store.Check(token, holder)
+		record, err := d.Store.Check(t.token, holder)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", t.variable, err)
 		}

@@ -52,8 +52,12 @@ type Request struct {
 	extraMounts []setting
 }
 
-// presentedToken is an environment variable whose value is an allocation's token.
-type presentedToken struct{ variable, value string }
+// presentedToken is an environment variable for an allocation's token.
+type presentedToken struct {
+	variable string
+	token    allocation.Token
+	err      error // why the value is no token, nil if it is one
+}
 
 // setting is a string that a container sets, and where.
 type setting struct {
@@ -109,12 +113,13 @@ func presentedTokens(c Container) []presentedToken {
 		if !strings.HasPrefix(name, allocation.EnvPrefix) {
 			continue
 		}
-		if _, err := allocation.ParseToken(value); err == nil || c.Pod == nil || isAnnotated(c.Annotations, name) {
-			tokens = append(tokens, presentedToken{name, value})
+		token, err := allocation.ParseToken(value)
+		if err == nil || c.Pod == nil || isAnnotated(c.Annotations, name) {
+			tokens = append(tokens, presentedToken{name, token, err})
 		}
 	}
 	slices.SortFunc(tokens, func(a, b presentedToken) int {
-		return cmp.Or(cmp.Compare(a.variable, b.variable), cmp.Compare(a.value, b.value))
+		return cmp.Or(cmp.Compare(a.variable, b.variable), cmp.Compare(a.token, b.token))
 	})
 	return slices.Compact(tokens)
 }
@@ -143,7 +148,7 @@ func overriddenTokens(annotations map[string]string, presented []presentedToken)
 			continue
 		}
 		parsed, err := allocation.ParseToken(value)
-		if err == nil && !slices.ContainsFunc(presented, func(t presentedToken) bool { return t.value == value }) {
+		if err == nil && !slices.ContainsFunc(presented, func(t presentedToken) bool { return t.token == parsed }) {
 			overridden = append(overridden, parsed)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/durable"
@@ -18,7 +19,14 @@ import (
 
 func TestPresentedTokens(t *testing.T) {
 	t.Parallel()
-	const displayKey, of16 = "directx.microsoft.com/allocation.display", "0123456789abcdef0123456789abcdef"
+	const displayKey = "directx.microsoft.com/allocation.display"
+	token1, token2 := strings.Repeat("1", 32), strings.Repeat("2", 32)
+	of := func(variable, token string) presentedToken {
+		return presentedToken{variable: variable, token: allocation.Token(token)}
+	}
+	malformed := func(variable string) []presentedToken {
+		return []presentedToken{{variable: variable, err: allocation.ErrMalformedToken}}
+	}
 	for name, test := range map[string]struct {
 		os         string
 		env        []string
@@ -26,20 +34,21 @@ func TestPresentedTokens(t *testing.T) {
 		want       []presentedToken
 	}{
 		"nothing": {"linux", []string{"A=1", "DIRECTX_VISIBLE_DEVICES=all", "XDIRECTX_ALLOCATION_=1", "DIRECTX_ALLOCATIONS=1"}, "", nil},
-		"sorted, each once": {"linux", []string{"DIRECTX_ALLOCATION_B=2", "DIRECTX_ALLOCATION_A=1", "DIRECTX_ALLOCATION_A=1"}, "",
-			[]presentedToken{{"DIRECTX_ALLOCATION_A", "1"}, {"DIRECTX_ALLOCATION_B", "2"}}},
-		"twice, two values":    {"linux", []string{"DIRECTX_ALLOCATION_A=2", "DIRECTX_ALLOCATION_A=1"}, "", []presentedToken{{"DIRECTX_ALLOCATION_A", "1"}, {"DIRECTX_ALLOCATION_A", "2"}}},
-		"no value":             {"linux", []string{"DIRECTX_ALLOCATION_"}, "", []presentedToken{{"DIRECTX_ALLOCATION_", ""}}},
+		"sorted, each once": {"linux", []string{"DIRECTX_ALLOCATION_B=" + token2, "DIRECTX_ALLOCATION_A=" + token1, "DIRECTX_ALLOCATION_A=" + token1}, "",
+			[]presentedToken{of("DIRECTX_ALLOCATION_A", token1), of("DIRECTX_ALLOCATION_B", token2)}},
+		"twice, two values": {"linux", []string{"DIRECTX_ALLOCATION_A=" + token2, "DIRECTX_ALLOCATION_A=" + token1}, "",
+			[]presentedToken{of("DIRECTX_ALLOCATION_A", token1), of("DIRECTX_ALLOCATION_A", token2)}},
+		"no value":             {"linux", []string{"DIRECTX_ALLOCATION_"}, "", malformed("DIRECTX_ALLOCATION_")},
 		"other case, Linux":    {"linux", []string{"directx_allocation_a=1"}, "", nil},
-		"other case, Windows":  {"windows", []string{"directx_Allocation_a=1"}, "", []presentedToken{{"DIRECTX_ALLOCATION_A", "1"}}},
-		"no resource, Windows": {"windows", []string{"directx_allocation_=1"}, "", []presentedToken{{"DIRECTX_ALLOCATION_", "1"}}},
+		"other case, Windows":  {"windows", []string{"directx_Allocation_a=1"}, "", malformed("DIRECTX_ALLOCATION_A")},
+		"no resource, Windows": {"windows", []string{"directx_allocation_=1"}, "", malformed("DIRECTX_ALLOCATION_")},
 		"other annotation":     {"linux", []string{"DIRECTX_ALLOCATION_DISPLAY=1"}, "directx.microsoft.com/display", nil},
 		"letter of another":    {"windows", []string{"D\u0131RECTX_ALLOCATION_A=1"}, "", nil},
 		"links of a Service": {"linux", []string{"DIRECTX_ALLOCATION_SERVICE_HOST=10.0.0.1", "DIRECTX_ALLOCATION_PORT=tcp://10.0.0.1:80",
-			"DIRECTX_ALLOCATION_A=" + of16}, displayKey, []presentedToken{{"DIRECTX_ALLOCATION_A", of16}}},
-		"overridden, Linux":   {"linux", []string{"DIRECTX_ALLOCATION_DISPLAY=", "DIRECTX_ALLOCATION_COMPUTE="}, displayKey, []presentedToken{{"DIRECTX_ALLOCATION_DISPLAY", ""}}},
-		"overridden, Windows": {"windows", []string{"directx_allocation_Display=1"}, displayKey, []presentedToken{{"DIRECTX_ALLOCATION_DISPLAY", "1"}}},
-		"another domain's":    {"linux", []string{"DIRECTX_ALLOCATION_A_COM_GPU=1"}, "directx.microsoft.com/allocation.a.com.gpu", []presentedToken{{"DIRECTX_ALLOCATION_A_COM_GPU", "1"}}},
+			"DIRECTX_ALLOCATION_A=" + token1}, displayKey, []presentedToken{of("DIRECTX_ALLOCATION_A", token1)}},
+		"overridden, Linux":   {"linux", []string{"DIRECTX_ALLOCATION_DISPLAY=", "DIRECTX_ALLOCATION_COMPUTE="}, displayKey, malformed("DIRECTX_ALLOCATION_DISPLAY")},
+		"overridden, Windows": {"windows", []string{"directx_allocation_Display=1"}, displayKey, malformed("DIRECTX_ALLOCATION_DISPLAY")},
+		"another domain's":    {"linux", []string{"DIRECTX_ALLOCATION_A_COM_GPU=1"}, "directx.microsoft.com/allocation.a.com.gpu", malformed("DIRECTX_ALLOCATION_A_COM_GPU")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -47,7 +56,7 @@ func TestPresentedTokens(t *testing.T) {
 			if test.annotation != "" {
 				c.Pod, c.Annotations = &Pod{}, map[string]string{test.annotation: "x"}
 			}
-			if diff := cmp.Diff(test.want, presentedTokens(c), cmp.AllowUnexported(presentedToken{})); diff != "" {
+			if diff := cmp.Diff(test.want, presentedTokens(c), cmp.AllowUnexported(presentedToken{}), cmpopts.EquateErrors()); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
@@ -62,7 +71,7 @@ func TestOverriddenTokens(t *testing.T) {
 		"directx.microsoft.com/allocation.c": "x", "directx.microsoft.com/other": of("3"),
 	}
 	want := []allocation.Token{allocation.Token(of("1")), allocation.Token(of("2"))}
-	if got := overriddenTokens(annotations, []presentedToken{{"DIRECTX_ALLOCATION_DISPLAY", of("0")}}); !slices.Equal(got, want) {
+	if got := overriddenTokens(annotations, []presentedToken{{variable: "DIRECTX_ALLOCATION_DISPLAY", token: allocation.Token(of("0"))}}); !slices.Equal(got, want) {
 		t.Errorf("%d tokens", len(got))
 	}
 }
