@@ -20,6 +20,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/ocispec"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/shimfile"
 )
 
 // Container is a container that is being created.
@@ -74,6 +75,8 @@ type Decider struct {
 	Store  *allocation.Store
 	Files  ocispec.Files
 	Log    logrus.FieldLogger
+	// RealShim is the real shim if the containers are those of the runtime shim, "" if not.
+	RealShim string
 }
 
 // NewDecider returns the decider of this node with the policy p, for containers of this
@@ -144,6 +147,9 @@ func (d *Decider) Preview(ctx context.Context, request Request) (*Outcome, error
 // buildOutcome returns the outcome for a container that gets devices and the extra mounts
 // that it requests.
 func (d *Decider) buildOutcome(request Request, devices []discovery.Device) (*Outcome, error) {
+	if err := shimfile.CheckSandboxed(d.RealShim); err != nil {
+		return nil, WithReason(ReasonHandler, err, "")
+	}
 	container := request.Container
 	edits, skipped, err := ocispec.BuildEdits(container.OS, devices, container.Env, d.Files, d.Policy)
 	if err != nil {

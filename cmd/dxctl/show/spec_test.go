@@ -184,6 +184,22 @@ func TestSpecTokens(t *testing.T) {
 	}
 }
 
+// The runtime shim refuses to start the container in a kernel of its own, without the GPU.
+func TestSpecWithSandboxedShim(t *testing.T) {
+	t.Parallel()
+	state := filepath.Join(t.TempDir(), "state")
+	p := policy.Default()
+	p.Shim.RealShim = "containerd-shim-runsc-v1"
+	testutil.NoError(t, policy.Write(state, p))
+	for request, want := range map[string]string{"0": decisionRefused, "": decisionUntouched} {
+		out, _, err := runCommand(t, windowsSpec(false), "spec", "-", "--gpus", request, "-o", "json", "--assume-files",
+			"--inventory", filepath.Join("..", "..", "..", "deployments", "inventory", "windows-g4dn.yaml"), "--state-dir", state)
+		if !strings.Contains(out, `"decision": "`+want+`"`) || (err != nil) != strings.Contains(out, "set shim.runtime") {
+			t.Errorf("GPUs %q: %v\n%s", request, err, out)
+		}
+	}
+}
+
 func TestSpecRefusals(t *testing.T) {
 	t.Parallel()
 	b := newSpecNode(t)
