@@ -7,6 +7,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/ocispec"
@@ -49,9 +50,10 @@ var (
 	errWrongVariable = WithReason(ReasonWrongVariable, errors.New("the allocation is for another resource"), requestByLimits)
 	errDeviceGone    = WithReason(ReasonDeviceGone, errors.New("it is no longer on this node"), restoreGPU)
 	errDeviceFailed  = WithReason(ReasonDeviceGone, errors.New("it cannot be used"), restoreGPU)
-	errUnknownGPUs   = WithReason(ReasonOther, errors.New("the GPUs of this node are unknown"), RunDoctor)
 	errNoSuchGPU     = WithReason(ReasonRequest, errors.New("no GPU of this node matches"), "")
 	errBadRequest    = WithReason(ReasonRequest, errors.New("invalid request"), "")
+
+	errUnknownGPUs = errors.New("the GPUs of this node are unknown") // The error that it wraps has the reason.
 )
 
 // cause is why a container is not started.
@@ -80,6 +82,7 @@ func foreignCauses() []cause {
 		{durable.ErrNotPrivate, ReasonUnreadable, RunDoctor},
 		{ocispec.ErrNotAssignable, ReasonDeviceGone, "check how discovery describes the device: 'dxctl devices'"},
 		{context.DeadlineExceeded, ReasonSlow, RunDoctor},
+		{discovery.ErrNoAnswer, ReasonSlow, RunDoctor},
 		{errlog.ErrInternal, ReasonOther, ""},
 	}
 }
@@ -98,13 +101,7 @@ func causeOf(err error) cause {
 }
 
 // WithDefaultRemedy returns err with the default remedy of its cause, unless it has a remedy.
-func WithDefaultRemedy(err error) error {
-	remedy := causeOf(err).remedy
-	if _, own := errlog.Split(err); own != "" || remedy == "" {
-		return err
-	}
-	return errlog.WithRemedy(err, remedy)
-}
+func WithDefaultRemedy(err error) error { return errlog.WithRemedy(err, causeOf(err).remedy) }
 
 // ReasonOf returns the reason of err, "" for nil.
 func ReasonOf(err error) Reason {

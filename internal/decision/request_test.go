@@ -7,14 +7,17 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/ocispec"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 func TestPresentedTokens(t *testing.T) {
@@ -104,6 +107,13 @@ func TestIgnoredVariable(t *testing.T) {
 
 func TestReasonOf(t *testing.T) {
 	t.Parallel()
+	var hung error
+	synctest.Test(t, func(t *testing.T) {
+		_, hung = discovery.NewLive(nil, func(ctx context.Context) ([]discovery.Device, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}).Devices(t.Context())
+	})
 	for want, errs := range map[Reason][]error{
 		ReasonNoRecord:      {allocation.ErrNotFound},
 		ReasonHeld:          {allocation.ErrHeld},
@@ -112,14 +122,16 @@ func TestReasonOf(t *testing.T) {
 		ReasonDeviceGone:    {errDeviceGone, errDeviceFailed, ocispec.ErrNotAssignable},
 		ReasonHyperV:        {errHyperV},
 		ReasonRequest:       {errOutsidePod, errNoSuchGPU, errBadRequest},
-		ReasonSlow:          {context.DeadlineExceeded},
-		ReasonOther:         {errors.New("a panic"), errUnknownGPUs},
+		ReasonSlow:          {context.DeadlineExceeded, hung},
+		ReasonOther:         {errors.New("unknown"), errlog.PanicError(testutil.Quiet(), "a panic")},
 		ReasonConfig:        {WithReason(ReasonConfig, allocation.ErrHeld, RunDoctor)},
 	} {
 		for _, err := range errs {
-			err = Container{Name: "main", Pod: &Pod{}}.RefusalError(fmt.Errorf("X: %w; do this", err))
-			if got := ReasonOf(err); got != want {
-				t.Errorf("%v: %q, want %q", err, got, want)
+			for _, err := range []error{err, fmt.Errorf("%w: %w", errUnknownGPUs, err), errlog.WithRemedy(err, "do this")} {
+				err = Container{Name: "main", Pod: &Pod{}}.RefusalError(fmt.Errorf("X: %w", err))
+				if got := ReasonOf(err); got != want {
+					t.Errorf("%v: %q, want %q", err, got, want)
+				}
 			}
 		}
 	}
@@ -142,6 +154,9 @@ func TestRemedies(t *testing.T) {
 		"directory is not private; do this":                            errlog.WithRemedy(durable.ErrNotPrivate, "do this"),
 		"no GPU of this node matches 7":                                fmt.Errorf("%w 7", errNoSuchGPU),
 		"internal error in directx-nri, please report it: nil pointer": fmt.Errorf("%w: nil pointer", errlog.ErrInternal),
+		"the GPUs of this node are unknown: internal error in directx-nri, please report it: nil pointer": fmt.Errorf(
+			"%w: %w: nil pointer", errUnknownGPUs, errlog.ErrInternal),
+		"the GPUs of this node are unknown; " + RunDoctor: errUnknownGPUs,
 	} {
 		want = "directx-nri: container \"c1\" is not started: " + want
 		if got := (Container{ID: "c1"}).RefusalError(err); got.Error() != want || !errors.Is(got, err) || ReasonOf(got) != ReasonOf(err) {

@@ -29,6 +29,8 @@ func (d *Decider) decideStandalone(ctx context.Context, request Request) (*Outco
 	switch {
 	case errors.Is(err, errUnknownGPUs) && request.OnlyLocationPaths():
 		return &Outcome{Unchanged: "its devices may not be GPUs, and " + err.Error()}, nil
+	case errors.Is(err, errUnknownGPUs):
+		return nil, errlog.WithRemedy(err, "to start the container without a GPU, set the "+visible.origin+" to "+visibleNone)
 	case err != nil:
 		return nil, err
 	case len(devices) == 0:
@@ -53,7 +55,7 @@ func (d *Decider) standaloneDevices(ctx context.Context, visible setting, assign
 	}
 	present, err := d.Source.Devices(ctx)
 	if err != nil {
-		return nil, WithReason(ReasonOther, fmt.Errorf("%w: %w", errUnknownGPUs, err), "to start the container without a GPU, set the "+visible.origin+" to "+visibleNone)
+		return nil, fmt.Errorf("%w: %w", errUnknownGPUs, err)
 	}
 	devices, err := Select(visible.value, present)
 	if err != nil {

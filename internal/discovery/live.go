@@ -36,7 +36,8 @@ type Live struct {
 // system starts.
 const answerTimeout = 20 * time.Second
 
-var errNoAnswer = fmt.Errorf("no answer within %s", answerTimeout)
+// ErrNoAnswer means that a driver hangs.
+var ErrNoAnswer = fmt.Errorf("no answer within %s", answerTimeout)
 
 // NewLive returns a source of the devices that list returns. If log is nil, nothing is logged.
 //
@@ -67,7 +68,7 @@ func (l *Live) Devices(ctx context.Context) ([]Device, error) {
 		}
 		return l.update(devices, err)
 	})
-	if errors.Is(err, errNoAnswer) || errors.Is(err, errlog.ErrInternal) {
+	if errors.Is(err, ErrNoAnswer) || errors.Is(err, errlog.ErrInternal) {
 		devices, err = l.update(nil, err)
 	}
 	if err != nil {
@@ -81,7 +82,7 @@ func (l *Live) Devices(ctx context.Context) ([]Device, error) {
 // interrupted. A panic of query is an error: it is in another goroutine, in which the caller cannot
 // recover it.
 func (l *Live) Await(ctx context.Context, query func(context.Context) ([]Device, error)) ([]Device, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout, errNoAnswer)
+	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout, ErrNoAnswer)
 	defer cancel()
 	if ctx.Err() != nil { // Otherwise, select could still choose a result.
 		return nil, context.Cause(ctx)

@@ -11,8 +11,14 @@ type remedyError struct {
 	remedy string
 }
 
-// WithRemedy returns err with a remedy, which ends its text. [Split] separates the two.
-func WithRemedy(err error, remedy string) error { return &remedyError{err, remedy} }
+// WithRemedy returns err with a remedy, which ends its text. It returns err itself if it has a remedy
+// already, that of its innermost cause, or if remedy is "". [Split] separates the two.
+func WithRemedy(err error, remedy string) error {
+	if _, own := Split(err); own != "" || remedy == "" {
+		return err
+	}
+	return &remedyError{err, remedy}
+}
 
 func (e *remedyError) Error() string { return e.error.Error() + "; " + e.remedy }
 
