@@ -118,21 +118,14 @@ func (d *Decider) Decide(ctx context.Context, request Request, apply func(ocispe
 	if err := apply(outcome.Edits); err != nil {
 		return err
 	}
-	if err := d.bind(request); err != nil { // Last: a refused container takes nothing from another one.
-		return err
-	}
-	d.log(request.Container, outcome)
-	return nil
-}
-
-// bind binds the allocations whose tokens the container presents to it. If one cannot be bound, those
-// before it stay bound: the kubelet starts the same container again.
-func (d *Decider) bind(request Request) error {
+	// Last: a refused container takes nothing from another one. If one allocation cannot be bound, those
+	// before it stay bound: the kubelet starts the same container again.
 	for _, t := range request.tokens {
 		if err := d.Store.Bind(t.token, holderOf(request.Container)); err != nil {
 			return fmt.Errorf("%s: %w", t.variable, err)
 		}
 	}
+	d.log(request.Container, outcome)
 	return nil
 }
 

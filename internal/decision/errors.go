@@ -64,9 +64,7 @@ type cause struct {
 }
 
 // WithReason returns err with a reason and a default remedy, "" if its string includes the remedy.
-func WithReason(reason Reason, err error, remedy string) error {
-	return cause{err, reason, remedy}
-}
+func WithReason(reason Reason, err error, remedy string) error { return cause{err, reason, remedy} }
 
 // Unwrap returns the error without the reason.
 func (c cause) Unwrap() error { return c.error }
@@ -103,13 +101,8 @@ func causeOf(err error) cause {
 // WithDefaultRemedy returns err with the default remedy of its cause, unless it has a remedy.
 func WithDefaultRemedy(err error) error { return errlog.WithRemedy(err, causeOf(err).remedy) }
 
-// ReasonOf returns the reason of err, "" for nil.
-func ReasonOf(err error) Reason {
-	if err == nil {
-		return ""
-	}
-	return causeOf(err).reason
-}
+// ReasonOf returns the reason of err.
+func ReasonOf(err error) Reason { return causeOf(err).reason }
 
 // LogRefusal logs the refusal of c in one line.
 func LogRefusal(log logrus.FieldLogger, c Container, err error) {

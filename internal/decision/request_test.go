@@ -17,7 +17,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/ocispec"
-	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 func TestPresentedTokens(t *testing.T) {
@@ -25,10 +24,10 @@ func TestPresentedTokens(t *testing.T) {
 	const displayKey = "directx.microsoft.com/allocation.display"
 	token1, token2 := strings.Repeat("1", 32), strings.Repeat("2", 32)
 	of := func(variable, token string) presentedToken {
-		return presentedToken{variable: variable, token: allocation.Token(token)}
+		return presentedToken{variable, allocation.Token(token), nil}
 	}
 	malformed := func(variable string) []presentedToken {
-		return []presentedToken{{variable: variable, err: allocation.ErrMalformedToken}}
+		return []presentedToken{{variable, "", allocation.ErrMalformedToken}}
 	}
 	for name, test := range map[string]struct {
 		os         string
@@ -109,10 +108,7 @@ func TestReasonOf(t *testing.T) {
 	t.Parallel()
 	var hung error
 	synctest.Test(t, func(t *testing.T) {
-		_, hung = discovery.NewLive(nil, func(ctx context.Context) ([]discovery.Device, error) {
-			<-ctx.Done()
-			return nil, ctx.Err()
-		}).Devices(t.Context())
+		_, hung = discovery.NewLive(nil, func(ctx context.Context) ([]discovery.Device, error) { <-ctx.Done(); return nil, ctx.Err() }).Devices(t.Context())
 	})
 	for want, errs := range map[Reason][]error{
 		ReasonNoRecord:      {allocation.ErrNotFound},
@@ -123,7 +119,7 @@ func TestReasonOf(t *testing.T) {
 		ReasonHyperV:        {errHyperV},
 		ReasonRequest:       {errOutsidePod, errNoSuchGPU, errBadRequest},
 		ReasonSlow:          {context.DeadlineExceeded, hung},
-		ReasonOther:         {errors.New("unknown"), errlog.PanicError(testutil.Quiet(), "a panic")},
+		ReasonOther:         {errors.New("unknown"), fmt.Errorf("%w: a panic", errlog.ErrInternal)},
 		ReasonConfig:        {WithReason(ReasonConfig, allocation.ErrHeld, RunDoctor)},
 	} {
 		for _, err := range errs {
@@ -134,9 +130,6 @@ func TestReasonOf(t *testing.T) {
 				}
 			}
 		}
-	}
-	if got := ReasonOf(nil); got != "" {
-		t.Errorf("no error: %q", got)
 	}
 }
 
@@ -153,10 +146,8 @@ func TestRemedies(t *testing.T) {
 		"the GPUs of this node are unknown: denied; do this":           fmt.Errorf("%w: %w", errUnknownGPUs, specific),
 		"directory is not private; do this":                            errlog.WithRemedy(durable.ErrNotPrivate, "do this"),
 		"no GPU of this node matches 7":                                fmt.Errorf("%w 7", errNoSuchGPU),
-		"internal error in directx-nri, please report it: nil pointer": fmt.Errorf("%w: nil pointer", errlog.ErrInternal),
 		"the GPUs of this node are unknown: internal error in directx-nri, please report it: nil pointer": fmt.Errorf(
 			"%w: %w: nil pointer", errUnknownGPUs, errlog.ErrInternal),
-		"the GPUs of this node are unknown; " + RunDoctor: errUnknownGPUs,
 	} {
 		want = "directx-nri: container \"c1\" is not started: " + want
 		if got := (Container{ID: "c1"}).RefusalError(err); got.Error() != want || !errors.Is(got, err) || ReasonOf(got) != ReasonOf(err) {

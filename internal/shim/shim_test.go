@@ -392,6 +392,8 @@ func TestSandboxedRealShim(t *testing.T) {
 	if got := b.read("bundle/config.json"); got != spec {
 		t.Errorf("config.json was edited: %s", got)
 	}
+	b.configure(func(p *policy.Policy) { p.Shim.RealShim = "" })
+	b.started(b.start(strings.ReplaceAll(spec, "u1", "u2"))) // The refused container is not bound.
 }
 
 // TestSpecWithOtherDeviceIsNotChecked: what is wrong in a spec does not stop a container that gets nothing.

@@ -187,9 +187,8 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 	if err != nil {
 		return p, err
 	}
-	decider := decision.Decider{
-		Source: source, Store: allocation.OpenStore(paths.Allocations(o.StateDir)), Files: o.Files(), Policy: inForce, RealShim: inForce.Shim.RealShim,
-	}
+	decider := decision.Decider{Source: source, Policy: inForce, RealShim: inForce.Shim.RealShim, Files: o.Files()}
+	decider.Store = allocation.OpenStore(paths.Allocations(o.StateDir))
 	outcome, err := decider.Preview(ctx, gpuRequest)
 	if err == nil && outcome.Unchanged != "" {
 		p.Reason = outcome.Unchanged

@@ -184,37 +184,24 @@ func TestSpecTokens(t *testing.T) {
 	}
 }
 
-// The runtime shim refuses to start the container in a kernel of its own, without the GPU.
-func TestSpecWithSandboxedShim(t *testing.T) {
-	t.Parallel()
-	state := filepath.Join(t.TempDir(), "state")
-	p := policy.Default()
-	p.Shim.RealShim = "containerd-shim-runsc-v1"
-	testutil.NoError(t, policy.Write(state, p))
-	for request, want := range map[string]string{"0": decisionRefused, "": decisionUntouched} {
-		out, _, err := runCommand(t, windowsSpec(false), "spec", "-", "--gpus", request, "-o", "json", "--assume-files",
-			"--inventory", filepath.Join("..", "..", "..", "deployments", "inventory", "windows-g4dn.yaml"), "--state-dir", state)
-		if !strings.Contains(out, `"decision": "`+want+`"`) || (err != nil) != strings.Contains(out, "set shim.runtime") {
-			t.Errorf("GPUs %q: %v\n%s", request, err, out)
-		}
-	}
-}
-
 func TestSpecRefusals(t *testing.T) {
 	t.Parallel()
 	b := newSpecNode(t)
 	plain := b.file(t, "plain.json", windowsSpec(false))
 	hyperv := b.file(t, "hyperv.json", `{"windows":{"hyperv":{}}}`)
+	sandboxed := " --config " + configFile(t, "shim: {runtime: containerd-shim-runsc-v1}\n")
 	for line, want := range map[string]string{
 		"spec":                        "got 0 arguments, want 'dxctl spec BUNDLE | CONFIG.json | - ",
 		"spec a b":                    "got 2 arguments",
 		"spec " + b.dir + "/none":     "dxctl: open ",
 		"spec " + plain + " --gpus 7": `no GPU of this node matches "7"`,
-		"spec " + plain + " --assume-files --host-root /x": "--assume-files excludes --host-root",
-		"spec " + hyperv + " --gpus 0":                     "isolated by Hyper-V",
-		"spec " + plain + " --gpus 1":                      "no location path",
-		"spec " + b.file(t, "x.json", "{"):                 "not an OCI runtime spec",
-		"spec " + b.file(t, "y.json", "null"):              "not an OCI runtime spec",
+		"spec " + plain + " --assume-files --host-root /x":       "--assume-files excludes --host-root",
+		"spec " + hyperv + " --gpus 0":                           "isolated by Hyper-V",
+		"spec " + plain + " --gpus 1":                            "no location path",
+		"spec " + plain + " --gpus 0 --assume-files" + sandboxed: "have their own kernel: containerd-shim-runsc-v1; set shim.runtime",
+		"spec " + plain + sandboxed:                              "the container requests no GPU",
+		"spec " + b.file(t, "x.json", "{"):                       "not an OCI runtime spec",
+		"spec " + b.file(t, "y.json", "null"):                    "not an OCI runtime spec",
 	} {
 		got := b.lines(t, line)
 		if !strings.Contains(got, want) || strings.Count(got, "\n") != 3 {
