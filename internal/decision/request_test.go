@@ -139,13 +139,13 @@ func TestRemedies(t *testing.T) {
 	errDenied := errors.New("denied")
 	specific := errlog.WithRemedy(errDenied, "do this")
 	for want, err := range map[string]error{
-		"A: it is no longer on this node; " + restoreGPU:               fmt.Errorf("A: %w", errDeviceGone),
-		"denied; " + RunDoctor:                                         errDenied,
-		"config: denied; " + RunDoctor:                                 WithReason(ReasonConfig, fmt.Errorf("config: %w", errDenied), RunDoctor),
-		"denied; do this":                                              WithReason(ReasonConfig, specific, RunDoctor),
-		"the GPUs of this node are unknown: denied; do this":           fmt.Errorf("%w: %w", errUnknownGPUs, specific),
-		"directory is not private; do this":                            errlog.WithRemedy(durable.ErrNotPrivate, "do this"),
-		"no GPU of this node matches 7":                                fmt.Errorf("%w 7", errNoSuchGPU),
+		"A: it is no longer on this node; " + restoreGPU:     fmt.Errorf("A: %w", errDeviceGone),
+		"denied; " + RunDoctor:                               errDenied,
+		"config: denied; " + RunDoctor:                       WithReason(ReasonConfig, fmt.Errorf("config: %w", errDenied), RunDoctor),
+		"denied; do this":                                    WithReason(ReasonConfig, errlog.WithRemedy(specific, "or that"), RunDoctor),
+		"the GPUs of this node are unknown: denied; do this": fmt.Errorf("%w: %w", errUnknownGPUs, specific),
+		"directory is not private; do this":                  errlog.WithRemedy(durable.ErrNotPrivate, "do this"),
+		"no GPU of this node matches 7":                      fmt.Errorf("%w 7", errNoSuchGPU),
 		"the GPUs of this node are unknown: internal error in directx-nri, please report it: nil pointer": fmt.Errorf(
 			"%w: %w: nil pointer", errUnknownGPUs, errlog.ErrInternal),
 	} {
