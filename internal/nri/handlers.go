@@ -78,9 +78,9 @@ func (h *runtimeHandlers) runningConfig(ctx context.Context) (criclient.RunningC
 	return config, nil
 }
 
-// check returns an error if containers of the named handler cannot have GPUs. A container of Kata
-// Containers or gVisor would run without its GPU, and either can be the default handler.
-// realShim is the shim that the runtime shim runs, "" for runc's.
+// check returns an error if containers of the named handler, "" for the default one, cannot have GPUs:
+// a container of Kata Containers or gVisor would run without its GPU. realShim is the shim that the
+// runtime shim runs, "" for runc's.
 func (h *runtimeHandlers) check(ctx context.Context, name, realShim string) error {
 	config, err := h.runningConfig(ctx)
 	if err != nil {
