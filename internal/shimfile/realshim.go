@@ -55,8 +55,8 @@ func findRealShim(self, name, k3sBin string) (string, error) {
 }
 
 // CheckRealShim checks name, the real shim of a new configuration, if the policy in stateDir has
-// another one: the program must exist, and only administrators may be able to replace it. In a pod,
-// the real shim is found only in a directory of the node that the pod has mounted.
+// another one: the program must exist and use the node's kernel, and only administrators may be able to
+// replace it. In a pod, it is found only in a directory of the node that the pod has mounted.
 func CheckRealShim(stateDir, name string) error {
 	last, _ := policy.ReadRealShim(stateDir)
 	if last == "" { // Its file may be damaged.
@@ -65,6 +65,9 @@ func CheckRealShim(stateDir, name string) error {
 	}
 	if cmp.Or(name, DefaultRealShim()) == cmp.Or(last, DefaultRealShim()) {
 		return nil
+	}
+	if err := CheckSandboxed(name); err != nil {
+		return err
 	}
 	path, err := FindRealShim(filepath.Join(paths.Default().ShimDir, FileName()), name)
 	if err == nil {
@@ -76,10 +79,14 @@ func CheckRealShim(stateDir, name string) error {
 	return nil
 }
 
-// IsSandboxed reports whether the containers of a shim, or of a program in place of runc, have their own
-// kernel: those of gVisor, Kata Containers and libkrun. The GPUs of the node do not work there.
+// IsSandboxed reports whether the containers of a shim, or of a program in place of runc, are known to
+// have their own kernel, in which the GPUs of the node do not work. Unknown programs may be wrappers of
+// runc. WebAssembly shims use the node's kernel.
 func IsSandboxed(program string) bool {
-	return slices.ContainsFunc([]string{"runsc", "kata", "krun"}, func(name string) bool { return strings.Contains(winpath.Base(program), name) })
+	known := []string{ // parts of names; runsc is gVisor's
+		"crun-vm", "firecracker", "hyperlight", "kata", "krun", "kuasar-vmm", "nerdbox", "quark", "runcvm", "runnc", "runq", "runsc", "runu", "runx", "urunc",
+	}
+	return slices.ContainsFunc(known, func(name string) bool { return strings.Contains(winpath.Base(program), name) })
 }
 
 // ErrSandboxed means that containers that get GPUs from the runtime shim would start without them.

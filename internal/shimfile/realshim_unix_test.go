@@ -32,7 +32,7 @@ func TestCheckRealShim(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		last: "", path("good/shim"): "", path("gone2"): "no such file", path("file"): "is not an executable file",
-		path("good"): "is not an executable file", path("open/shim"): "others can write to it", "no-such-shim": "nor on PATH",
+		path("good"): "is not an executable file", path("kata"): "their own kernel: " + path("kata") + "; set shim.runtime", path("open/shim"): "others can write to it", "no-such-shim": "nor on PATH",
 	} {
 		if err := CheckRealShim(stateDir, name); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", name, err, want)
@@ -68,5 +68,20 @@ func TestRealShimOfK3s(t *testing.T) {
 	t.Setenv("PATH", bin)
 	if path, err := findRealShim(filepath.Join(bin, BaseName), BaseName, dir); err == nil || !strings.Contains(err.Error(), "runtime shim of directx-nri") {
 		t.Errorf("it found itself as %s: %v", path, err)
+	}
+}
+
+func TestIsSandboxed(t *testing.T) {
+	t.Parallel()
+	for names, want := range map[string]bool{
+		"runc crun youki nvidia-container-runtime sysbox-runc /usr/kata/bin/runc containerd-shim-runc-v2 containerd-shim-runhcs-v1.exe containerd-shim-spin-v2": false,
+		"kata-runtime containerd-shim-kata-qemu-v2 /x/runsc krun crun-vm urunc runnc runcvm-runtime runq runu runx containerd-shim-aws-firecracker":        true,
+		"containerd-shim-hyperlight-v1 containerd-shim-kuasar-vmm-v2 containerd-shim-nerdbox-v1 containerd-shim-quark-v1":                                       true,
+	} {
+		for _, name := range strings.Fields(names) {
+			if got := IsSandboxed(name); got != want {
+				t.Errorf("%s: %t", name, got)
+			}
+		}
 	}
 }

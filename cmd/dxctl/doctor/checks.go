@@ -23,6 +23,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/modes"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/readiness"
+	"github.com/directx-nri/directx-nri/internal/shimfile"
 )
 
 type examiner struct {
@@ -333,7 +334,10 @@ func (e *examiner) checkShims() {
 			e.add(shimFails, s.Path, fmt.Errorf("the shim of %s does not work: %w", user, s.Err))
 		case s.Version != e.Version:
 			e.add(shimVersionDiffers, s.Path, fmt.Errorf("the shim has version %s, and dxctl has version %s", s.Version, e.Version))
-		case s.RealErr != nil && !e.has(CheckShim, CheckConfig):
+		case s.RealErr == nil || e.has(CheckShim, CheckConfig):
+		case errors.Is(s.RealErr, shimfile.ErrSandboxed):
+			e.add(realShimSandboxed, s.Path, s.RealErr)
+		default:
 			// Not wrapped, because a lack of permission to run the real shim is a problem of the node.
 			e.add(realShimMissing, s.Path, errors.New(s.RealErr.Error()))
 		}

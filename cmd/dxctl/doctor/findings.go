@@ -112,6 +112,7 @@ var (
 	shimFails          = findingKind{CheckShim, containersDoNotStart, "run 'dxctl runtime install', which tests it"}
 	shimUntrusted      = findingKind{CheckPermissions, "containerd runs the shim with all privileges", ""}
 	shimVersionDiffers = findingKind{CheckShim, "they may not read each other's files", "run 'dxctl runtime install' of the same version"}
+	realShimSandboxed  = findingKind{CheckShim, "containers that request a GPU do not start", ""}
 	realShimMissing    = findingKind{CheckShim, "no container that uses the runtime shim starts", "install the real shim beside containerd, or set shim.runtime in {config}"}
 
 	nriDisabledAfterRestart = findingKind{CheckNRI, "pods with a GPU do not start after containerd's next restart", "run 'dxctl runtime configure --no-shim', or set --containerd-config"}

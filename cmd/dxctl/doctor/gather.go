@@ -255,7 +255,8 @@ func (g *gatherer) readShims(ctx context.Context, c containerdState, p policy.Po
 	for _, path := range slices.Sorted(maps.Keys(handlersByPath)) {
 		s := shimState{Path: path, Handlers: handlersByPath[path]}
 		s.Version, s.Err = g.readShimVersion(ctx, path)
-		_, s.RealErr = shimfile.FindRealShim(path, p.Shim.RealShim)
+		_, err := shimfile.FindRealShim(path, p.Shim.RealShim)
+		s.RealErr = cmp.Or(err, shimfile.CheckSandboxed(p.Shim.RealShim))
 		list = append(list, s)
 	}
 	return list
