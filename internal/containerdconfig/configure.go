@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/internal/tomledit"
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
@@ -249,7 +250,7 @@ func Remove(text []byte, release Release) (result []byte, notes []string, err er
 	}
 	e := &tomledit.Editor{Document: d}
 	for _, h := range c.Handlers {
-		if !h.UsesShim() {
+		if !shimfile.IsShim(h.RuntimePath) {
 			continue
 		}
 		e.Remove(append(slices.Clone(h.path), "runtime_path"))

@@ -102,8 +102,11 @@ type Handler struct {
 	values map[string]any // of the file, merged into the built-in values
 }
 
-// UsesShim reports whether the handler uses the runtime shim.
-func (h Handler) UsesShim() bool { return shimfile.IsShim(h.RuntimePath) }
+// UsesShim reports whether the handler uses the runtime shim: by runtime_path, or without one by
+// runtime_type.
+func (h Handler) UsesShim() bool {
+	return shimfile.IsShim(h.RuntimePath) || h.RuntimePath == "" && h.RuntimeType == shimfile.RuntimeName
+}
 
 // RuntimeType returns the runtime_type of handlers that can have GPUs.
 func RuntimeType(nodeOS string) string {
@@ -122,7 +125,7 @@ func RuntimeType(nodeOS string) string {
 func (h Handler) CheckEligible(nodeOS string) error {
 	runtimeType := RuntimeType(nodeOS)
 	switch {
-	case h.RuntimeType != runtimeType:
+	case h.RuntimeType != runtimeType && !(h.RuntimeType == shimfile.RuntimeName && h.UsesShim()):
 		return fmt.Errorf("runtime handler %s has runtime_type %q, not %s", h.Name, h.RuntimeType, runtimeType)
 	case nodeOS == "windows" && h.SandboxIsolation != 0:
 		return fmt.Errorf("runtime handler %s has Hyper-V isolation", h.Name)

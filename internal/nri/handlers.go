@@ -101,6 +101,9 @@ func (h *runtimeHandlers) checkAny(ctx context.Context, realShim string) error {
 	if slices.ContainsFunc(config.Handlers, func(c containerdconfig.Handler) bool { return checkHandler(config, c.Name, realShim) == nil }) {
 		return nil
 	}
+	if len(containerdconfig.Eligible(config.Handlers, config.OS)) > 0 { // All of these use the runtime shim.
+		return shimfile.CheckSandboxed(realShim)
+	}
 	return fmt.Errorf("no runtime handler of containerd can have GPUs: %s; add one of runc", containerdconfig.WhyNotEligible(config.Handlers, config.OS))
 }
 
@@ -112,12 +115,8 @@ func checkHandler(c criclient.RunningConfig, name, realShim string) error {
 	if i < 0 {
 		return fmt.Errorf("containerd has no runtime handler %q", name)
 	}
-	handler := c.Handlers[i]
-	if handler.RuntimeType == shimfile.RuntimeName {
-		handler.RuntimeType, handler.RuntimePath = containerdconfig.RuntimeType(c.OS), realShim
+	if err := shimfile.CheckSandboxed(realShim); err != nil && c.Handlers[i].UsesShim() {
+		return err
 	}
-	if handler.UsesShim() {
-		handler.RuntimePath = realShim
-	}
-	return handler.CheckEligible(c.OS)
+	return c.Handlers[i].CheckEligible(c.OS)
 }

@@ -138,8 +138,8 @@ func TestReadyNeedsAHandler(t *testing.T) {
 	}
 	b.Policy.Shim.RealShim = "containerd-shim-kata-v2"
 	p.handlers = &runtimeHandlers{read: only(containerdconfig.Handler{Name: "runc", RuntimeType: "io.containerd.directx.v1"})}
-	if err := p.CheckReady(t.Context()); err == nil {
-		t.Error("the only handler runs a shim whose containers have their own kernel")
+	if err := p.CheckReady(t.Context()); !errors.Is(err, shimfile.ErrSandboxed) {
+		t.Error(err)
 	}
 	p.handlers = &runtimeHandlers{read: func(ctx context.Context, _ int) (criclient.RunningConfig, error) {
 		if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > 900*time.Millisecond {
@@ -208,6 +208,7 @@ func TestRealShimOfHandlers(t *testing.T) {
 		{containerdconfig.Handler{RuntimeType: shimfile.RuntimeName}, "", true},
 		{containerdconfig.Handler{RuntimeType: shimfile.RuntimeName}, runc, true},
 		{containerdconfig.Handler{RuntimeType: shimfile.RuntimeName}, kata, false},
+		{containerdconfig.Handler{RuntimeType: shimfile.RuntimeName, RuntimePath: kata}, "", false},
 		{containerdconfig.Handler{RuntimeType: containerdconfig.RuntimeType("linux"), RuntimePath: ours}, "", true},
 		{containerdconfig.Handler{RuntimeType: containerdconfig.RuntimeType("linux"), RuntimePath: ours}, kata, false},
 		{containerdconfig.Handler{RuntimeType: containerdconfig.RuntimeType("linux")}, kata, true},

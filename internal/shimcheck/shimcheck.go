@@ -54,8 +54,8 @@ func Check(ctx context.Context, stateDir, criSocket string) error {
 		return err
 	}
 	for _, handler := range running.Handlers {
-		if !handler.UsesShim() {
-			continue
+		if !shimfile.IsShim(handler.RuntimePath) {
+			continue // With a runtime_type only, containerd searches its own PATH.
 		}
 		if _, err := os.Stat(handler.RuntimePath); errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("%w: %s, the runtime_path of the handler %s, does not exist; run 'dxctl runtime install'", errShimMissing, handler.RuntimePath, handler.Name)

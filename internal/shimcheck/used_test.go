@@ -7,6 +7,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/criclient"
+	"github.com/directx-nri/directx-nri/internal/shimfile"
 )
 
 const runhcs, runc, ours = "io.containerd.runhcs.v1", "io.containerd.runc.v2", `C:\x\containerd-shim-directx-v1.exe`
@@ -32,6 +33,8 @@ func TestCheckUsed(t *testing.T) {
 		"only Hyper-V":         {"windows", 1, []containerdconfig.Handler{{Name: "hv", RuntimeType: runhcs, SandboxIsolation: 1, RuntimePath: ours}}, "handler hv has Hyper-V isolation"},
 		"only a sandboxer":     {"windows", 2, []containerdconfig.Handler{{Name: "a", RuntimeType: runhcs, Sandboxer: "shim", RuntimePath: ours}}, "handler a has the sandboxer shim"},
 		"only gVisor":          {"linux", 1, []containerdconfig.Handler{{Name: "a", RuntimeType: runc, BinaryName: "/x/runsc", RuntimePath: ours}}, "a runs /x/runsc"},
+		"our runtime_type":     {"linux", 1, []containerdconfig.Handler{{Name: "a", RuntimeType: shimfile.RuntimeName}}, ""},
+		"its path is another":  {"linux", 1, []containerdconfig.Handler{{Name: "a", RuntimeType: shimfile.RuntimeName, RuntimePath: "/x/kata"}}, "no runtime handler can have GPUs"},
 		"gVisor, too":          {"linux", 1, []containerdconfig.Handler{setLinux, {Name: "b", RuntimeType: runc, BinaryName: "/x/runsc", RuntimePath: ours}}, "b runs /x/runsc"},
 		"gVisor without ours":  {"linux", 1, []containerdconfig.Handler{setLinux, {Name: "b", RuntimeType: runc, BinaryName: "/x/runsc"}}, ""},
 		"only Kata's shim":     {"linux", 1, []containerdconfig.Handler{{Name: "a", RuntimeType: runc, RuntimePath: "/x/containerd-shim-kata-v2"}}, "a runs /x/containerd-shim-kata-v2"},

@@ -243,12 +243,14 @@ func checkListening(ctx context.Context, address string) error {
 }
 
 // readShims returns the files that containerd runs as the runtime shim: those of its handlers,
-// and the one that it finds by name for ctr and nerdctl.
+// and the one that it finds by name for ctr, nerdctl and handlers without a runtime_path.
 func (g *gatherer) readShims(ctx context.Context, c containerdState, p policy.Policy) []shimState {
-	handlersByPath := map[string][]string{filepath.Join(g.shimDir, shimfile.FileName()): nil}
+	found := filepath.Join(g.shimDir, shimfile.FileName())
+	handlersByPath := map[string][]string{found: nil}
 	for _, h := range c.Handlers {
 		if h.UsesShim() {
-			handlersByPath[h.RuntimePath] = append(handlersByPath[h.RuntimePath], h.Name)
+			path := cmp.Or(h.RuntimePath, found)
+			handlersByPath[path] = append(handlersByPath[path], h.Name)
 		}
 	}
 	var list []shimState
