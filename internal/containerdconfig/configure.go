@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/internal/tomledit"
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
@@ -89,12 +88,11 @@ func useShim(e *tomledit.Editor, c Config, s Settings) (handlers, warnings []str
 			}
 		}
 	}
-	var selected []Handler
+	choose := selectEligible
 	if len(s.Handlers) > 0 {
-		selected, warnings, err = selectNamed(c, s)
-	} else {
-		selected, warnings, err = selectEligible(c, s)
+		choose = selectNamed
 	}
+	selected, warnings, err := choose(c, s)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -250,7 +248,7 @@ func Remove(text []byte, release Release) (result []byte, notes []string, err er
 	}
 	e := &tomledit.Editor{Document: d}
 	for _, h := range c.Handlers {
-		if !shimfile.IsShim(h.RuntimePath) {
+		if h.RuntimePath == "" || !h.UsesShim() {
 			continue
 		}
 		e.Remove(append(slices.Clone(h.path), "runtime_path"))

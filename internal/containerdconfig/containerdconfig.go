@@ -102,8 +102,7 @@ type Handler struct {
 	values map[string]any // of the file, merged into the built-in values
 }
 
-// UsesShim reports whether the handler uses the runtime shim: by runtime_path, or without one by
-// runtime_type.
+// UsesShim reports whether runtime_path, or without one runtime_type, names the runtime shim.
 func (h Handler) UsesShim() bool {
 	return shimfile.IsShim(h.RuntimePath) || h.RuntimePath == "" && h.RuntimeType == shimfile.RuntimeName
 }
@@ -129,10 +128,13 @@ func (h Handler) CheckEligible(nodeOS string) error {
 		return fmt.Errorf("runtime handler %s has runtime_type %q, not %s", h.Name, h.RuntimeType, runtimeType)
 	case nodeOS == "windows" && h.SandboxIsolation != 0:
 		return fmt.Errorf("runtime handler %s has Hyper-V isolation", h.Name)
-	case h.sandboxedRuntime() != "":
-		return fmt.Errorf("runtime handler %s runs %s, whose containers have their own kernel", h.Name, h.sandboxedRuntime())
 	case h.hasOtherSandboxer():
 		return fmt.Errorf("runtime handler %s has the sandboxer %s, not %s", h.Name, h.Sandboxer, podSandbox)
+	}
+	for _, program := range []string{h.BinaryName, h.RuntimePath} {
+		if shimfile.IsSandboxed(program) {
+			return fmt.Errorf("runtime handler %s runs %s, whose containers have their own kernel", h.Name, program)
+		}
 	}
 	return nil
 }
@@ -150,22 +152,8 @@ func (h Handler) hasOtherSandboxer() bool { return h.Sandboxer != "" && h.Sandbo
 // whose containers have their own kernel sees no interlock, because the runtime shim has removed it.
 // https://github.com/microsoft/hcsshim/tree/process-v2-shim/cmd/containerd-shim-wcowprocess-v2
 func (h Handler) IgnoresDevices() bool {
-	if h.UsesShim() && shimfile.IsSandboxed(h.BinaryName) {
-		return true
-	}
 	shim := strings.ReplaceAll(winpath.Base(cmp.Or(h.RuntimePath, h.RuntimeType)), ".", "-")
-	return strings.Contains(strings.ToLower(shim), "process-v2")
-}
-
-// sandboxedRuntime returns the handler's shim, or the program that runc's shim runs, if its
-// containers have their own kernel, and "" otherwise.
-func (h Handler) sandboxedRuntime() string {
-	for _, program := range []string{h.BinaryName, h.RuntimePath} {
-		if shimfile.IsSandboxed(program) {
-			return program
-		}
-	}
-	return ""
+	return strings.Contains(strings.ToLower(shim), "process-v2") || h.UsesShim() && shimfile.IsSandboxed(h.BinaryName)
 }
 
 // PassesAnnotations reports whether the handler passes on the annotations of directx-nri.

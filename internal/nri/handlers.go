@@ -78,9 +78,8 @@ func (h *runtimeHandlers) runningConfig(ctx context.Context) (criclient.RunningC
 	return config, nil
 }
 
-// check returns an error if containers of the named handler, "" for the default one, cannot have GPUs:
-// a container of Kata Containers or gVisor would run without its GPU. realShim is the shim that the
-// runtime shim runs, "" for runc's.
+// check returns an error if [checkHandler] does. A container of Kata Containers or gVisor would run
+// without its GPU.
 func (h *runtimeHandlers) check(ctx context.Context, name, realShim string) error {
 	config, err := h.runningConfig(ctx)
 	if err != nil {
@@ -92,7 +91,7 @@ func (h *runtimeHandlers) check(ctx context.Context, name, realShim string) erro
 	return nil
 }
 
-// checkAny returns an error if containers of no handler can have GPUs: see [runtimeHandlers.check].
+// checkAny returns an error if [checkHandler] does for all handlers.
 func (h *runtimeHandlers) checkAny(ctx context.Context, realShim string) error {
 	config, err := h.runningConfig(ctx)
 	if err != nil {

@@ -27,21 +27,25 @@ var ErrNotUsed = errors.New("containerd does not start containers with " + shimf
 
 const notUsedRemedy = "run 'dxctl runtime configure --restart'"
 
-// errShimMissing is a definite reason why containers would not start with GPUs: see [IsDefinite].
-var errShimMissing = errors.New("runtime shim not found")
+// errCannotStart is a definite reason why containers would not start with GPUs: see [IsDefinite].
+var errCannotStart = errors.New("containers cannot start")
 
 // IsDefinite reports whether err is a reason why containers would not start with GPUs. Other
 // errors of [Check] mean that this is not known, as during a restart of containerd.
 func IsDefinite(err error) bool {
-	return errors.Is(err, ErrNotUsed) || errors.Is(err, errShimMissing) || errors.Is(err, shimfile.ErrBypassed) || errors.Is(err, shimfile.ErrSandboxed)
+	return errors.Is(err, ErrNotUsed) || errors.Is(err, errCannotStart) || errors.Is(err, shimfile.ErrBypassed) || errors.Is(err, shimfile.ErrSandboxed)
 }
 
 // Check returns nil if the containerd at criSocket starts the pods of at least one runtime handler
 // with the shim. The interlock stops the containers of pods with other runtime handlers. The shim
-// records in stateDir that containerd does not run it for the containers of pods.
+// records in stateDir that containerd does not run it for the containers of pods. Whether the real shim
+// exists is not checked: the shim may find it on containerd's PATH.
 func Check(ctx context.Context, stateDir, criSocket string) error {
 	realShim, err := policy.ReadRealShim(stateDir)
-	if err := cmp.Or(err, shimfile.CheckSandboxed(realShim), shimfile.CheckBypass(stateDir)); err != nil {
+	if err != nil {
+		return fmt.Errorf("%w: %w", errCannotStart, err)
+	}
+	if err := cmp.Or(shimfile.CheckSandboxed(realShim), shimfile.CheckBypass(stateDir)); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
@@ -58,7 +62,7 @@ func Check(ctx context.Context, stateDir, criSocket string) error {
 			continue // With a runtime_type only, containerd searches its own PATH.
 		}
 		if _, err := os.Stat(handler.RuntimePath); errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("%w: %s, the runtime_path of the handler %s, does not exist; run 'dxctl runtime install'", errShimMissing, handler.RuntimePath, handler.Name)
+			return fmt.Errorf("%w: runtime shim not found: %s, the runtime_path of the handler %s, does not exist; run 'dxctl runtime install'", errCannotStart, handler.RuntimePath, handler.Name)
 		} else if err != nil {
 			return fmt.Errorf("find the runtime shim: %w", err)
 		}

@@ -52,9 +52,10 @@ func TestCheck(t *testing.T) {
 		"another sandboxer": {path: shim, sandbox: "shim", want: ErrNotUsed, words: "no runtime handler can have GPUs"},
 		"not routed":        {path: "", want: ErrNotUsed, words: "runtime handler usual is not set; run 'dxctl runtime configure --restart'"},
 		"another shim":      {path: "/usr/bin/other", want: ErrNotUsed, words: "/usr/bin/other"},
-		"shim is gone":      {path: filepath.Join(dir, "gone", shimfile.BaseName), want: errShimMissing, words: "run 'dxctl runtime install'"},
+		"shim is gone":      {path: filepath.Join(dir, "gone", shimfile.BaseName), want: errCannotStart, words: "run 'dxctl runtime install'"},
 		"bypassed":          {path: shim, bypass: "bootstrap version 3", want: shimfile.ErrBypassed, words: "bootstrap version 3"},
 		"sandboxed":         {path: shim, real: "containerd-shim-kata-v2", want: shimfile.ErrSandboxed, words: "set shim.runtime"},
+		"real shim unknown": {path: shim, real: "damaged", want: errCannotStart, words: "shim-runtime: the file is empty; "},
 		"no containerd":     {path: "none", words: "/s correct?"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -70,6 +71,9 @@ func TestCheck(t *testing.T) {
 			p := policy.Default()
 			p.Shim.RealShim = test.real
 			testutil.NoError(t, os.Chmod(stateDir, 0o700), policy.Write(stateDir, p))
+			if test.real == "damaged" {
+				testutil.NoError(t, os.Truncate(policy.RealShimPath(stateDir), 0))
+			}
 			err := Check(t.Context(), stateDir, socket)
 			if (err == nil) != (test.want == nil && test.words == "") || !errors.Is(err, test.want) && test.want != nil {
 				t.Fatalf("error %v, want %v", err, test.want)

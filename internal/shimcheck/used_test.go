@@ -34,7 +34,6 @@ func TestCheckUsed(t *testing.T) {
 		"only a sandboxer":     {"windows", 2, []containerdconfig.Handler{{Name: "a", RuntimeType: runhcs, Sandboxer: "shim", RuntimePath: ours}}, "handler a has the sandboxer shim"},
 		"only gVisor":          {"linux", 1, []containerdconfig.Handler{{Name: "a", RuntimeType: runc, BinaryName: "/x/runsc", RuntimePath: ours}}, "a runs /x/runsc"},
 		"our runtime_type":     {"linux", 1, []containerdconfig.Handler{{Name: "a", RuntimeType: shimfile.RuntimeName}}, ""},
-		"its path is another":  {"linux", 1, []containerdconfig.Handler{{Name: "a", RuntimeType: shimfile.RuntimeName, RuntimePath: "/x/kata"}}, "no runtime handler can have GPUs"},
 		"gVisor, too":          {"linux", 1, []containerdconfig.Handler{setLinux, {Name: "b", RuntimeType: runc, BinaryName: "/x/runsc", RuntimePath: ours}}, "b runs /x/runsc"},
 		"gVisor without ours":  {"linux", 1, []containerdconfig.Handler{setLinux, {Name: "b", RuntimeType: runc, BinaryName: "/x/runsc"}}, ""},
 		"only Kata's shim":     {"linux", 1, []containerdconfig.Handler{{Name: "a", RuntimeType: runc, RuntimePath: "/x/containerd-shim-kata-v2"}}, "a runs /x/containerd-shim-kata-v2"},

@@ -66,9 +66,6 @@ func CheckRealShim(stateDir, name string) error {
 	if cmp.Or(name, DefaultRealShim()) == cmp.Or(last, DefaultRealShim()) {
 		return nil
 	}
-	if err := CheckSandboxed(name); err != nil {
-		return err
-	}
 	path, err := FindRealShim(filepath.Join(paths.Default().ShimDir, FileName()), name)
 	if err == nil {
 		err = durable.CheckProgram(path)
@@ -76,16 +73,13 @@ func CheckRealShim(stateDir, name string) error {
 	if err != nil {
 		return fmt.Errorf("%w; install it first, and in a pod mount its directory at the same path", err)
 	}
-	return nil
+	return CheckSandboxed(name)
 }
 
 // IsSandboxed reports whether the containers of a shim, or of a program in place of runc, are known to
-// have their own kernel, in which the GPUs of the node do not work. Unknown programs may be wrappers of
-// runc. WebAssembly shims use the node's kernel.
+// have their own kernel, in which the GPUs of the node do not work. Others may be wrappers of runc.
 func IsSandboxed(program string) bool {
-	known := []string{ // parts of names; runsc is gVisor's
-		"crun-vm", "firecracker", "hyperlight", "kata", "krun", "kuasar-vmm", "nerdbox", "quark", "runcvm", "runnc", "runq", "runsc", "runu", "runx", "urunc",
-	}
+	known := strings.Fields("crun-vm firecracker hyperlight kata krun kuasar-vmm nerdbox quark runcvm runnc runq runsc runu runx urunc") // parts of names
 	return slices.ContainsFunc(known, func(name string) bool { return strings.Contains(winpath.Base(program), name) })
 }
 

@@ -153,14 +153,13 @@ func TestHandlers(t *testing.T) {
 	handler := func(name, path string) containerdconfig.Handler {
 		return containerdconfig.Handler{Name: name, RuntimePath: path}
 	}
-	byType := containerdconfig.Handler{Name: "type", RuntimeType: shimfile.RuntimeName}
-	file := []containerdconfig.Handler{byType, handler("used", shimPath), handler("new", shimPath), handler("moved", "/opt"+shimPath), handler("old", ""), handler("other", "/opt/kata")}
-	loaded := []containerdconfig.Handler{byType, handler("used", shimPath), handler("new", ""), handler("moved", shimPath), handler("old", shimPath), handler("gone", shimPath), handler("other", "")}
+	file := []containerdconfig.Handler{handler("used", shimPath), handler("new", shimPath), handler("moved", "/opt"+shimPath), handler("old", ""), handler("other", "/opt/kata")}
+	loaded := []containerdconfig.Handler{handler("used", shimPath), handler("new", ""), handler("moved", shimPath), handler("old", shimPath), handler("gone", shimPath), handler("other", "")}
 	var got []string
 	for _, h := range mergeHandlers("linux", file, loaded) {
 		got = append(got, fmt.Sprint(h.Name, " ", h.Configured, " ", h.Loaded))
 	}
-	if want := []string{"type true true", "used true true", "new true false", "moved true false", "old false true", "other false false", "gone false true"}; !slices.Equal(got, want) {
+	if want := []string{"used true true", "new true false", "moved true false", "old false true", "other false false", "gone false true"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

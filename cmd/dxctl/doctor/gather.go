@@ -248,8 +248,7 @@ func (g *gatherer) readShims(ctx context.Context, c containerdState, p policy.Po
 	found := filepath.Join(g.shimDir, shimfile.FileName())
 	handlersByPath := map[string][]string{found: nil}
 	for _, h := range c.Handlers {
-		if h.UsesShim() {
-			path := cmp.Or(h.RuntimePath, found)
+		if path := cmp.Or(h.RuntimePath, found); h.UsesShim() {
 			handlersByPath[path] = append(handlersByPath[path], h.Name)
 		}
 	}
