@@ -124,7 +124,7 @@ func RuntimeType(nodeOS string) string {
 func (h Handler) CheckEligible(nodeOS string) error {
 	runtimeType := RuntimeType(nodeOS)
 	switch {
-	case h.RuntimeType != runtimeType && !(h.RuntimeType == shimfile.RuntimeName && h.UsesShim()):
+	case h.RuntimeType != runtimeType && (h.RuntimeType != shimfile.RuntimeName || !h.UsesShim()):
 		return fmt.Errorf("runtime handler %s has runtime_type %q, not %s", h.Name, h.RuntimeType, runtimeType)
 	case nodeOS == "windows" && h.SandboxIsolation != 0:
 		return fmt.Errorf("runtime handler %s has Hyper-V isolation", h.Name)

@@ -34,7 +34,7 @@ func TestCheckRealShim(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		last: "", path("good/shim"): "", path("gone2"): "no such file", path("file"): "is not an executable file",
-		path("good"): "is not an executable file", path("good/kata"): "their own kernel: " + path("good/kata") + "; set shim.runtime", path("open/shim"): "others can write to it", "no-such-shim": "nor on PATH",
+		path("good"): "is not an executable file", path("good/kata"): "good/kata; set shim.runtime", path("open/shim"): "others can write to it", "no-such-shim": "nor on PATH",
 	} {
 		if err := CheckRealShim(stateDir, name); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", name, err, want)
