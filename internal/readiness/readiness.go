@@ -129,7 +129,7 @@ func Check(ctx context.Context, runtimeDir string) error {
 	case errors.Is(ctx.Err(), context.Canceled):
 		return fmt.Errorf("query the NRI plugin on %s: %w", path, ctx.Err())
 	case checkCtx.Err() != nil:
-		return fmt.Errorf("the NRI plugin does not answer within %s on %s", checkTimeout, path)
+		return fmt.Errorf("the NRI plugin does not answer within %s on %s; if it does not recover, restart directx-nri", checkTimeout, path)
 	case status.Code(err) == codes.FailedPrecondition:
 		return fmt.Errorf("the NRI plugin cannot work: %s", status.Convert(err).Message())
 	case status.Code(err) == codes.Unavailable:
