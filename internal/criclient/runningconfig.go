@@ -13,6 +13,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 )
 
 // RunningConfig is the configuration that a running containerd has loaded.
@@ -57,6 +58,25 @@ func ReadRunning(ctx context.Context, socket string) (RunningConfig, error) {
 func ParseVersion(version string) (major, minor int, ok bool) {
 	_, err := fmt.Sscanf(strings.TrimPrefix(version, "v"), "%d.%d", &major, &minor)
 	return major, minor, err == nil
+}
+
+// CheckRunsShim returns an error, with a remedy, if a containerd of this version runs a shim binary for a
+// pod's sandbox only. 2.x starts a pod's containers in the shim of the sandbox if that has version 3 of
+// the shim protocol. runc's shim has it, and runhcs does not. Before 2.0.6, the version does not matter.
+// https://github.com/containerd/containerd/blob/v2.0.5/core/runtime/v2/shim_manager.go,
+// https://github.com/containerd/containerd/blob/v2.4.2/core/runtime/v2/shim_manager.go
+func CheckRunsShim(os, version string) error {
+	major, _, _ := ParseVersion(version)
+	var patch int
+	_, notOld := fmt.Sscanf(strings.TrimPrefix(version, "v"), "2.0.%d", &patch)
+	err := fmt.Errorf("containerd %s on %s runs the shim for a pod's sandbox only", version, os)
+	switch {
+	case os == "linux" && major >= 2:
+		return errlog.WithRemedy(err, "use the NRI plugin, with --injection nri")
+	case os == "windows" && notOld == nil && patch < 6:
+		return errlog.WithRemedy(err, "upgrade containerd to 2.0.6 or newer, or set injection: kubelet")
+	}
+	return nil
 }
 
 func parseStatus(config string) (handlers []containerdconfig.Handler, defaultHandler string, err error) {

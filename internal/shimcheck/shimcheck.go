@@ -78,11 +78,8 @@ func CheckUsed(c criclient.RunningConfig) error {
 		return fmt.Errorf("%w: the runtime handler %s runs %s, which starts containers without their GPUs; remove that handler from containerd's configuration",
 			ErrNotUsed, h.Name, cmp.Or(h.BinaryName, h.RuntimePath, h.RuntimeType))
 	}
-	// containerd 2 starts a pod's containers without running a shim binary if the shim of the sandbox
-	// has version 3 of the shim protocol. runc's shim has it, and runhcs does not.
-	// https://github.com/containerd/containerd/blob/v2.4.2/core/runtime/v2/shim_manager.go
-	if c.OS == "linux" && c.Major >= 2 {
-		return fmt.Errorf("%w: containerd %d on Linux runs the shim for a pod's sandbox only; use the NRI plugin, with --injection nri", ErrNotUsed, c.Major)
+	if err := criclient.CheckRunsShim(c.OS, c.Version); err != nil {
+		return fmt.Errorf("%w: %w", ErrNotUsed, err)
 	}
 	eligible := containerdconfig.Eligible(c.Handlers, c.OS)
 	switch {

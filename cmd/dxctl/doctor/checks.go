@@ -273,8 +273,10 @@ func (e *examiner) checkContainerdAnswers() {
 		e.add(containerdStopped, c.Socket, fmt.Errorf("containerd does not answer: %w", c.Err))
 	case known && (major < 1 || major == 1 && minor < 7):
 		e.add(containerdTooOld, version, fmt.Errorf("containerd %s is older than 1.7", version))
-	case known && major >= 2 && e.OS == "linux" && e.Kubelet != nil && e.shimOnly():
-		e.add(containerdTooNew, version, fmt.Errorf("containerd %s on Linux runs the shim for a pod's sandbox only", version))
+	case e.Kubelet != nil && e.shimOnly():
+		if err := criclient.CheckRunsShim(e.OS, version); err != nil {
+			e.add(containerdSkipsShim, version, err)
+		}
 	}
 }
 

@@ -93,7 +93,7 @@ var (
 	containerdStopped       = findingKind{CheckContainerd, "no container can be started", "{restart}, see its log, or set --cri-socket"}
 	containerdWithoutCRI    = findingKind{CheckContainerd, "the kubelet cannot start pods", "remove cri from disabled_plugins in {containerd}"}
 	containerdTooOld        = findingKind{CheckContainerd, "it is not supported", "install containerd 1.7 or later"}
-	containerdTooNew        = findingKind{CheckContainerd, noPodStarts, "set injection: nri, and run directx-nri"}
+	containerdSkipsShim     = findingKind{CheckContainerd, noPodStarts, ""}
 	containerdConfigInvalid = findingKind{CheckContainerdConfig, cannotRestart, "correct the file, or set --containerd-config"}
 	importInvalid           = findingKind{CheckContainerdConfig, cannotRestart, "correct that file, or remove it from imports"}
 	importOverrides         = findingKind{CheckContainerdConfig, "the settings of 'dxctl runtime configure' have no effect", ""}
