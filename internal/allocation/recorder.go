@@ -21,11 +21,13 @@ import (
 // because a removed file can be locked twice.
 const lockName = ".lock"
 
-// lockRetryInterval is the interval of attempts to take a lock that another process has, and
-// lockTimeout the time after which they end.
 const (
+	// lockRetryInterval is the interval of attempts to take a lock that another process has.
 	lockRetryInterval = 200 * time.Millisecond
-	lockTimeout       = 5 * time.Second
+	// lockTimeout is the time after which the attempts end.
+	lockTimeout = 5 * time.Second
+	// relockTimeout is the limit for all that [Recorder.CheckWritable] does if the lock was removed.
+	relockTimeout = time.Second
 )
 
 // Recorder writes records and ends them. One process at a time has a recorder for a directory. Any
@@ -120,6 +122,8 @@ func (r *Recorder) CheckWritable(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.holdsLock() {
+		ctx, cancel := context.WithTimeout(ctx, relockTimeout)
+		defer cancel()
 		if err := errors.Join(r.Close(), r.open(ctx)); err != nil {
 			return fmt.Errorf("%w: %w", ErrNotWritable, errors.Join(err, r.Close()))
 		}

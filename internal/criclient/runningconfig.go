@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"slices"
 	"strings"
@@ -62,18 +63,18 @@ func ParseVersion(version string) (major, minor int, ok bool) {
 
 // CheckRunsShim returns an error, with a remedy, if a containerd of this version runs a shim binary for a
 // pod's sandbox only. 2.x starts a pod's containers in the shim of the sandbox if that has version 3 of
-// the shim protocol. runc's shim has it, and runhcs does not. Before 2.0.6, the version does not matter.
+// the shim protocol, and before 2.0.6 always. runc's shim has version 3, and runhcs does not.
 // https://github.com/containerd/containerd/blob/v2.0.5/core/runtime/v2/shim_manager.go,
 // https://github.com/containerd/containerd/blob/v2.4.2/core/runtime/v2/shim_manager.go
 func CheckRunsShim(os, version string) error {
 	major, _, _ := ParseVersion(version)
-	var patch int
-	_, notOld := fmt.Sscanf(strings.TrimPrefix(version, "v"), "2.0.%d", &patch)
+	patch := math.MaxInt                                                  // of 2.0
+	_, _ = fmt.Sscanf(strings.TrimPrefix(version, "v"), "2.0.%d", &patch) // It fails for other versions.
 	err := fmt.Errorf("containerd %s on %s runs the shim for a pod's sandbox only", version, os)
 	switch {
 	case os == "linux" && major >= 2:
 		return errlog.WithRemedy(err, "use the NRI plugin, with --injection nri")
-	case os == "windows" && notOld == nil && patch < 6:
+	case os == "windows" && patch < 6:
 		return errlog.WithRemedy(err, "upgrade containerd to 2.0.6 or newer, or set injection: kubelet")
 	}
 	return nil
