@@ -267,8 +267,8 @@ func Write(stateDir string, p Policy) (err error) {
 }
 
 // ReadRealShim returns Shim.RealShim. All containers of the node depend on it, so it is read from
-// the file of [RealShimPath] alone: a policy.json that cannot be read is no error. With an error,
-// it returns the name that could be read.
+// the file of [RealShimPath] alone: a policy.json that cannot be read is no error. The error matches
+// [durable.ErrNotPrivate] if other users can write to the directory.
 func ReadRealShim(stateDir string) (string, error) {
 	path := RealShimPath(stateDir)
 	name, err := durable.Read(path, maxSize)
@@ -281,7 +281,7 @@ func ReadRealShim(stateDir string) (string, error) {
 		err = durable.CheckPrivate(stateDir)
 	}
 	if err != nil {
-		err = errlog.WithRemedy(fmt.Errorf("read the real shim's name %s: %w", path, err), RewriteRemedy)
+		return "", errlog.WithRemedy(fmt.Errorf("read the real shim's name %s: %w", path, err), RewriteRemedy)
 	}
-	return string(name), err
+	return string(name), nil
 }

@@ -86,11 +86,12 @@ func (s *shim) run() (int, error) {
 }
 
 // realShim returns the path of the shim that runs the container: the configured
-// one, or the system's usual one beside this program or on PATH.
+// one, or the system's usual one beside this program or on PATH. All containers need
+// one, so the usual one runs if it is unknown which one is configured.
 func (s *shim) realShim() (string, error) {
 	name, err := policy.ReadRealShim(s.stateDir)
 	if err != nil {
-		return "", fmt.Errorf("directx-nri: no container can be started or deleted: the real runtime shim is unknown: %w", err)
+		s.log().WithError(err).Error("Cannot use shim.runtime of the configuration, using " + shimfile.DefaultRealShim())
 	}
 	path, err := shimfile.FindRealShim(s.self, name)
 	if err != nil {

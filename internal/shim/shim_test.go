@@ -508,6 +508,14 @@ func TestRealShimIsFound(t *testing.T) {
 	testutil.NoError(b.t, os.Remove(b.path("state/policy.json")))
 	b.started(b.start(standalone()))
 	b.refused(b.start(standalone("DIRECTX_VISIBLE_DEVICES=all")), "policy.json: ")
+	// If it is unknown which one, the usual one runs.
+	testutil.NoError(b.t, os.Truncate(policy.RealShimPath(b.path("state")), 0))
+	b.program("bin/" + realName)
+	b.started(b.start(standalone()))
+	b.passed(b.run("delete"), "delete")
+	if log := b.read("state/shim.log"); !strings.Contains(log, "shim-runtime: the file is empty") {
+		t.Errorf("the log of a damaged shim-runtime:\n%s", log)
+	}
 }
 
 // TestRecordVersion: the advertiser offers nothing while containerd does not run the shim
