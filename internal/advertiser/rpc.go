@@ -141,7 +141,7 @@ func (s *server) allocate(ctx context.Context, request *v1beta1.AllocateRequest)
 func (s *server) PreStartContainer(ctx context.Context, request *v1beta1.PreStartContainerRequest) (*v1beta1.PreStartContainerResponse, error) {
 	if err := s.checkReady(ctx); err != nil {
 		s.log.WithField("replicas", request.GetDevicesIds()).WithError(err).Warn("Container start refused")
-		return nil, status.Error(codes.FailedPrecondition, err.Error())
+		return nil, status.Error(codes.FailedPrecondition, errlog.OneLine(err.Error()))
 	}
 	return &v1beta1.PreStartContainerResponse{}, nil
 }

@@ -23,7 +23,7 @@ func newAnswer(edits ocispec.Edits) (*v1beta1.ContainerAllocateResponse, error) 
 	for _, d := range edits.WindowsDevices {
 		hostPath := d.IDType + "://" + d.ID
 		if d.IDType == ocispec.IDTypeClass {
-			hostPath = "class/" + d.ID // Older releases of containerd accept this form only.
+			hostPath = "class/" + d.ID // The form that was seen to work on real nodes.
 		}
 		answer.Devices = append(answer.Devices, &v1beta1.DeviceSpec{HostPath: hostPath})
 	}

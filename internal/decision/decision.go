@@ -54,8 +54,8 @@ func (c Container) String() string {
 	return fmt.Sprintf("container %q of pod %s/%s", c.Name, c.Pod.Namespace, c.Pod.Name)
 }
 
-// RefusalError returns the error with which the container's creation fails. It is one line with
-// directx-nri, the container's name, and err with a remedy ([WithDefaultRemedy]).
+// RefusalError returns the error with which the container's creation fails: directx-nri, the
+// container's name, and err with a remedy ([WithDefaultRemedy]).
 func (c Container) RefusalError(err error) error {
 	return fmt.Errorf("directx-nri: %s is not started: %w", c, WithDefaultRemedy(err))
 }

@@ -12,7 +12,8 @@ import (
 )
 
 // Glob returns the sorted paths, relative to dir, of the files below dir that match pattern, a
-// relative Windows path whose elements can have * and ?. Wildcards do not match links to directories.
+// relative Windows path whose elements can have * and ?. Glob does not search links to directories
+// that a wildcard matches.
 func (r Root) Glob(dir, pattern string) ([]string, error) {
 	elements := winpath.Elements(pattern)
 	if !winpath.IsLocalGlob(pattern) || len(elements) == 0 {

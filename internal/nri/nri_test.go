@@ -3,6 +3,7 @@ package nri
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"path/filepath"
@@ -536,7 +537,7 @@ func TestNoRequestDependsOnNothing(t *testing.T) {
 func TestNoDeciderRefusesTheContainer(t *testing.T) {
 	t.Parallel()
 	for says, newDecider := range map[string]func() (*decision.Decider, error){
-		"no policy":                       func() (*decision.Decider, error) { return nil, errors.New("no policy") },
+		"no policy":                       func() (*decision.Decider, error) { return nil, errors.New("no\npolicy") },
 		errlog.ErrInternal.Error() + ": ": func() (*decision.Decider, error) { panic("for a test") }, //nolint:forbidigo // The plugin must survive it.
 	} {
 		p := newPlugin(newDecider)
@@ -562,8 +563,8 @@ func TestRefusalIsLoggedAndCountedOnce(t *testing.T) {
 		t.Fatalf("error %v, logged %v", err, logged.AllEntries())
 	}
 	entry := logged.LastEntry()
-	want := logrus.Fields{"pod": "default/web", "container": "main", "reason": "no_record", "error": err}
-	if entry.Level != logrus.ErrorLevel || entry.Message != "Container refused" || !maps.Equal(entry.Data, want) {
+	want := logrus.Fields{"pod": "default/web", "container": "main", "reason": "no_record", "error": entry.Data["error"]}
+	if fmt.Sprint(want["error"]) != err.Error() || entry.Level != logrus.ErrorLevel || entry.Message != "Container refused" || !maps.Equal(entry.Data, want) {
 		t.Errorf("logged %v", entry)
 	}
 	if n := promtest.ToFloat64(b.plugin.config.Metrics.Refusals.WithLabelValues("nri", "no_record")); n != 1 || promtest.CollectAndCount(b.plugin.config.Metrics.Hooks) != 1 {
