@@ -17,6 +17,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/decision/extramounts"
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/discovery/node"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/ocispec"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
@@ -54,11 +55,18 @@ func (c Container) String() string {
 	return fmt.Sprintf("container %q of pod %s/%s", c.Name, c.Pod.Namespace, c.Pod.Name)
 }
 
-// RefusalError returns the error with which the container's creation fails: directx-nri, the
-// container's name, and err with a remedy ([WithDefaultRemedy]).
+// RefusalError returns the error with which the container's creation fails. It is one line with
+// directx-nri, the container's name, and err with a remedy ([WithDefaultRemedy]).
 func (c Container) RefusalError(err error) error {
-	return fmt.Errorf("directx-nri: %s is not started: %w", c, WithDefaultRemedy(err))
+	return refusal{fmt.Errorf("directx-nri: %s is not started: %w", c, WithDefaultRemedy(err))}
 }
+
+// refusal is an error whose text is one line.
+type refusal struct{ error }
+
+func (r refusal) Error() string { return errlog.OneLine(r.error.Error()) }
+
+func (r refusal) Unwrap() error { return r.error }
 
 func (c Container) fields() logrus.Fields {
 	if c.Pod == nil {

@@ -88,7 +88,7 @@ func (p *Plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox, conta
 		err = c.RefusalError(err)
 		decision.LogRefusal(p.config.Log, c, err)
 		p.config.Metrics.Refusals.WithLabelValues("nri", string(decision.ReasonOf(err))).Inc()
-		return nil, nil, errors.New(errlog.OneLine(err.Error()))
+		return nil, nil, err
 	}
 	return adjusted, nil, nil
 }
