@@ -21,11 +21,13 @@ import (
 // process has one for all of its runs.
 //
 // A pod that the kubelet does not list may still exist: a restarted kubelet lists no pod of
-// the API server until it has reached the server. A pod no longer exists if the list does
-// not have it, or has another pod with its name, and the same process of the kubelet
-//   - has listed the pod before, but not for [missingTimeout], or
-//   - lists other pods of the API server, which it gets all at once, but has not listed this one
-//     for [neverListedTimeout]. The pod was deleted while the advertiser or the kubelet did not run.
+// the API server until it has reached the server. So a pod no longer exists only if
+//   - this process of the kubelet has listed it, and has not done so for [missingTimeout], or
+//   - this process has listed other pods of the API server, which it gets all at once, and has not
+//     listed this one for [neverListedTimeout]: the pod was deleted while the advertiser or the
+//     kubelet did not run.
+//
+// If the kubelet lists another pod with the same name, the pod counts as not listed.
 type PodTracker struct {
 	list           func(ctx context.Context) ([]ContainerDevices, error)
 	now            func() time.Time

@@ -44,19 +44,19 @@ type gpu struct {
 	numaNode *int
 	// fault is the reason why the GPU cannot be allocated, "" if it can.
 	fault string
-	// replicas is how many replicas, those with the lowest numbers, can be allocated if there is no
-	// fault. onlyNumbers can exclude some of them.
+	// replicas is how many replicas can be allocated. Their numbers are 0 to replicas-1, and only those
+	// in onlyNumbers if that is not nil.
 	replicas int
-	// needed is how many replicas must be in the kubelet's list, and neededSince is when it changed.
-	// It is more than replicas while a record holds a replica with a higher number.
+	// onlyNumbers are the numbers of held replicas while the GPU keeps an old resource name: see
+	// [Advertiser.Run].
+	onlyNumbers []int
+	// needed is how many replicas the kubelet's list must have: replicas, or more while a record holds
+	// a replica with a higher number. It has not changed since neededSince.
 	needed      int
 	neededSince time.Time
-	// listed is how many replicas are in the list. It is more than needed for a while after needed has
-	// become less: see [pool.next].
+	// listed is how many replicas the list has. For a while after needed has become less, it is more
+	// than needed: see [pool.next].
 	listed int
-	// onlyNumbers are the numbers of held replicas while the GPU keeps an old resource name, and nil
-	// otherwise: see [Advertiser.Run].
-	onlyNumbers []int
 }
 
 // driver is what GPUs must have in common to be used by one program together.

@@ -134,13 +134,13 @@ func isReallocated(e Entry, byReplica map[replicaKey][]Entry) bool {
 // supersededByHolders returns the IDs of those records of one replica, oldest first, that have
 // ended because of newer records and their holders.
 //
-// The kubelet allocates a replica again to a later container of the same pod (the replicas of init
-// containers), and when the pod no longer exists. So a newer record alone does not show that an older
-// one has ended, but a newer record with a holder does if
-//   - the holder is a container of another pod: the older record's pod no longer exists;
-//   - the holder is the same container: the kubelet has forgotten the older record (a recreated static
-//     pod keeps its UID); or
-//   - the older record is unbound: a pod's containers present their tokens in the order of admission.
+// The kubelet allocates a replica again when its pod no longer exists, and to later containers of the
+// same pod if it was an init container's. So a newer record alone does not end an older one. A newer
+// record that is bound does, if one of these holds:
+//   - Its holder is a container of another pod: the older record's pod no longer exists.
+//   - Its holder is the same container: the kubelet has forgotten the older record. This happens to a
+//     static pod, which keeps its UID when it is recreated.
+//   - The older record is unbound: a pod's containers present their tokens in the order of admission.
 func supersededByHolders(records []Entry) (ids []ID) {
 	unbound := 0
 	var newerHolders []Holder

@@ -35,7 +35,8 @@ type Container struct {
 	Name string
 	// Env is the environment as NAME=value.
 	Env []string
-	// Annotations are the container's. PodAnnotations are those of its pod that are not among them.
+	// Annotations are those of the container. PodAnnotations are those of its pod, nil if Annotations
+	// include them.
 	Annotations, PodAnnotations map[string]string
 	// Devices are the Windows devices of the container's spec.
 	Devices []specs.WindowsDevice

@@ -156,8 +156,8 @@ func overriddenTokens(annotations map[string]string, presented []presentedToken)
 	return overridden
 }
 
-// visibleDevices returns the request of a standalone container. If it makes none, the value is empty,
-// and the origin is where a request can be set.
+// visibleDevices returns the setting in [VisibleAnnotation] or [VisibleVariable] of a standalone
+// container. Its value is "" if the container has neither.
 func visibleDevices(c Container) setting {
 	if value, ok := c.Annotations[VisibleAnnotation]; ok {
 		return setting{origin: "annotation " + VisibleAnnotation, value: cmp.Or(strings.TrimSpace(value), visibleNone)}

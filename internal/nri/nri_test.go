@@ -196,7 +196,7 @@ func TestRuntimeHandlers(t *testing.T) {
 	}
 }
 
-// TestRealShimOfHandlers: a handler with the runtime shim is one of the shim that this runs.
+// TestRealShimOfHandlers: the containers of a handler with the runtime shim are those of the real shim.
 func TestRealShimOfHandlers(t *testing.T) {
 	t.Parallel()
 	const runc, kata, ours = "containerd-shim-runc-v2", "/x/containerd-shim-kata-v2", "/x/" + shimfile.BaseName

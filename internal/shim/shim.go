@@ -44,9 +44,8 @@ type shim struct {
 	version  string   // the program's own
 	files    ocispec.Files
 	stdout   io.Writer
-	// stderr receives one line when a start is refused, which containerd reports. When a start
-	// succeeds, nothing may be written, because containerd reads the output as the address of the
-	// container's shim.
+	// stderr receives one line when a start is refused, which containerd reports. It receives nothing
+	// when a start succeeds: containerd reads the output of a start as the address of the shim.
 	stderr io.Writer
 
 	container decision.Container // before editBundle, it has only an ID
