@@ -158,7 +158,7 @@ var ErrRestart = errors.New("GPUs can be advertised under other resource names")
 // so the records are complete for the next run.
 //
 // A record is live from before Allocate returns until its pod no longer exists ([PodTracker]), or until
-// a newer record is bound to another pod that has the same name or one of its replicas.
+// a newer record of one of its replicas is bound to another pod.
 func (a *Advertiser) Run(ctx context.Context) error {
 	// The kubelet's first lists must be complete. If the devices cannot be listed, refreshLoop retries.
 	err := a.refresh(ctx)

@@ -226,7 +226,7 @@ func TestWhichRecordsHaveEnded(t *testing.T) {
 	for i := range 2 * maxUnbound {
 		oldest = append(oldest, i+1)
 	}
-	// A record is "[inject ][REPLICAS ]HOLDER", the oldest first. HOLDER is POD/CONTAINER, "" if it
+	// A record is "[REPLICAS ]HOLDER", the oldest first. HOLDER is POD/CONTAINER, "" if it
 	// is not bound or "?" if it is unknown; the replica is 0 by default. want are the indexes of
 	// the records that have ended.
 	for name, test := range map[string]struct {
@@ -247,23 +247,18 @@ func TestWhichRecordsHaveEnded(t *testing.T) {
 		"recreated static pod with init container": {[]string{"a/init", "a/main", "a/init", "a/main"}, []int{0, 1}},
 		"recreated static pod, only its init ran":  {[]string{"a/init", "a/main", "a/init", ""}, []int{0}},
 		"unknown holder":                           {[]string{"?", "b/main"}, nil},
-		"unknown holder, allocated again":          {[]string{"?", "inject 0 "}, nil},
 		"one of two replicas":                      {[]string{"0+1 a/main", "1 b/main"}, []int{0}},
 		"many that wait":                           {append([]string{"a/main"}, many...), oldest},
-		"injected, half of it is allocated again":  {[]string{"inject 0+1 ", "inject 0 "}, nil},
-		"injected, all of it is allocated again":   {[]string{"inject 0+1 ", "inject 0 ", "inject 1 "}, []int{0}},
-		"injected after tokens":                    {[]string{"0 a/main", "1 ", "inject 0 ", "inject 1 "}, []int{0, 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var records []Entry
 			for i, text := range test.records {
-				text, injected := strings.CutPrefix(text, "inject ")
 				replicas, holder, ok := strings.Cut(text, " ")
 				if !ok {
 					replicas, holder = "0", text
 				}
-				e := Entry{Record: Record{ID: ID(strconv.Itoa(i)), Sequence: uint64(i), Injected: injected}, BindingUnreadable: holder == "?"}
+				e := Entry{Record: Record{ID: ID(strconv.Itoa(i)), Sequence: uint64(i)}, BindingUnreadable: holder == "?"}
 				for id := range strings.SplitSeq(replicas, "+") {
 					e.Replicas = append(e.Replicas, Replica{ID: id})
 				}
@@ -281,19 +276,6 @@ func TestWhichRecordsHaveEnded(t *testing.T) {
 				t.Errorf("ended (-want +got):\n%s", diff)
 			}
 		})
-	}
-	web := func(uid, name string) *Holder {
-		return &Holder{PodUID: uid, PodNamespace: "default", PodName: name, Container: "main"}
-	}
-	// The next pod of a StatefulSet has its name, and can have another replica.
-	set := []Entry{
-		{Record: Record{ID: "0", Replicas: []Replica{{ID: "0"}}}, Holder: web("a", "web-0")},
-		{Record: Record{ID: "1", Replicas: []Replica{{ID: "1"}}, Sequence: 1}, Holder: web("b", "web-1")},
-		{Record: Record{ID: "2", Replicas: []Replica{{ID: "2"}}, Sequence: 2}, Holder: web("c", "web-0")},
-		{Record: Record{ID: "3", Replicas: []Replica{{ID: "3"}}, Sequence: 3}, Holder: web("c", "web-0")},
-	}
-	if got := ended(set); !slices.Equal(got, []ID{"0"}) {
-		t.Errorf("ended by the next pod of a StatefulSet: %v", got)
 	}
 	// The kubelet allocates the replicas of each resource independently.
 	both := []Entry{
@@ -661,6 +643,7 @@ func TestBindByName(t *testing.T) {
 	}
 	// The replica is in another pod's later record.
 	later := inject(t, r, "a::0")
+	testutil.NoError(t, r.BindByName(later, "team", "next", "main"))
 	if got := live(t, r); !slices.Equal(got, []ID{withToken.ID(), later}) {
 		t.Errorf("live %v", got)
 	}

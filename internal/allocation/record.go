@@ -66,24 +66,16 @@ type Entry struct {
 // maxUnbound must exceed the number of containers in any pod.
 const maxUnbound = 64
 
-// replicaKey identifies a replica. The kubelet counts replicas by resource: if a GPU
-// moves to another resource, the kubelet can allocate its replicas under both names.
-type replicaKey struct{ resource, id string }
-
-func (r Record) replicaKeys() []replicaKey {
-	keys := make([]replicaKey, 0, len(r.Replicas))
-	for _, replica := range r.Replicas {
-		keys = append(keys, replicaKey{r.Resource, replica.ID})
-	}
-	return keys
-}
-
-// ended returns the IDs of the records whose tokens no container will present again. records are
-// sorted, oldest first. A record whose holder is unknown has not ended.
+// ended returns the IDs of the records that have ended because of newer ones. records are sorted,
+// oldest first. A record whose holder is unknown has not ended.
 func ended(records []Entry) (ids []ID) {
+	// The kubelet counts replicas by resource: if a GPU moves to another resource, the kubelet can
+	// allocate its replicas under both names.
+	type replicaKey struct{ resource, id string }
 	byReplica := map[replicaKey][]Entry{}
 	for _, e := range records {
-		for _, key := range e.replicaKeys() {
+		for _, replica := range e.Replicas {
+			key := replicaKey{e.Resource, replica.ID}
 			byReplica[key] = append(byReplica[key], e)
 		}
 	}
@@ -93,42 +85,12 @@ func ended(records []Entry) (ids []ID) {
 			superseded[id] = true
 		}
 	}
-	recreated := recreatedPods(records)
 	for _, e := range records {
-		if !e.BindingUnreadable && (superseded[e.ID] || isReallocated(e, byReplica) || e.Holder != nil && recreated[e.Holder.PodUID]) {
+		if superseded[e.ID] && !e.BindingUnreadable {
 			ids = append(ids, e.ID)
 		}
 	}
 	return ids
-}
-
-// recreatedPods returns the UIDs of the pods that no longer exist, because the holder of a newer
-// record is another pod of the same name, such as the next one of a StatefulSet. The new pod can have
-// other replicas. records are sorted, oldest first.
-func recreatedPods(records []Entry) map[string]bool {
-	recreated, newest := map[string]bool{}, map[[2]string]string{} // the UID of the newest pod, by namespace and name
-	for _, e := range records {
-		if e.Holder == nil || e.Holder.PodName == "" || e.Holder.BoundByName() {
-			continue
-		}
-		pod := [2]string{e.Holder.PodNamespace, e.Holder.PodName}
-		if before := newest[pod]; before != "" && before != e.Holder.PodUID {
-			recreated[before] = true
-		}
-		newest[pod] = e.Holder.PodUID
-	}
-	return recreated
-}
-
-// isReallocated reports whether each replica of e is in a later injected record. It is not enough
-// that one of them is: a main container may get a part of its init container's replicas.
-func isReallocated(e Entry, byReplica map[replicaKey][]Entry) bool {
-	for _, key := range e.replicaKeys() {
-		if !slices.ContainsFunc(byReplica[key], func(later Entry) bool { return later.Injected && later.Sequence > e.Sequence }) {
-			return false
-		}
-	}
-	return true
 }
 
 // supersededByHolders returns the IDs of those records of one replica, oldest first, that have
