@@ -532,7 +532,7 @@ func TestRecordVersion(t *testing.T) {
 		}
 	}
 	b.write("bundle/config.json", specOf(podAnnotations("sandbox", "u1")))
-	if err := s.editBundle(""); err != nil || !hasSandbox(s.config) {
+	if err := s.editBundle(""); err != nil || !isSandbox(s.config) {
 		t.Errorf("the sandbox is not recognized: %v", err)
 	}
 }

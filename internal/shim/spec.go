@@ -42,15 +42,15 @@ func ContainerOf(info ocispec.SpecInfo, id string) (c decision.Container, ok boo
 	return c, true
 }
 
-// hasHostProcess reports whether a config.json has the annotation of a host process, in the form of
-// Go's encoder, which containerd uses. A pod's sandbox has the annotation, too. The search includes
-// the quotation marks, because other keys can end with the same string.
-func hasHostProcess(config []byte) bool {
+// isHostProcess reports whether a config.json, in the form of Go's encoder, which containerd uses, is
+// that of a host process or its pod's sandbox. The search includes the quotation marks, because other
+// keys can end with the same string.
+func isHostProcess(config []byte) bool {
 	return bytes.Contains(config, []byte(`"`+hostProcess+`":"true"`))
 }
 
-// hasSandbox reports whether a config.json, in the form of Go's encoder, is that of a pod's sandbox.
-func hasSandbox(config []byte) bool {
+// isSandbox reports whether a config.json, in the form of Go's encoder, is that of a pod's sandbox.
+func isSandbox(config []byte) bool {
 	return bytes.Contains(config, []byte(`"`+containerType+`":"`+typeSandbox+`"`))
 }
 

@@ -59,8 +59,8 @@ func TestSimilarAnnotationsDoNotCount(t *testing.T) {
 		`"a":"\"microsoft.com/hostprocess-container\":\"true\""`: {},
 	} {
 		config := []byte(`{"annotations":{` + annotations + `}}`)
-		if hasHostProcess(config) != want.host || hasSandbox(config) != want.sandbox {
-			t.Errorf("%s: host process %t, sandbox %t", annotations, hasHostProcess(config), hasSandbox(config))
+		if isHostProcess(config) != want.host || isSandbox(config) != want.sandbox {
+			t.Errorf("%s: host process %t, sandbox %t", annotations, isHostProcess(config), isSandbox(config))
 		}
 	}
 }

@@ -34,11 +34,11 @@ func (s *shim) exec(path string) (int, error) {
 	command := inOwnGroup(exec.Command(path, s.args...))
 	command.Stdin, command.Stdout, command.Stderr, command.Env = stdin, os.Stdout, os.Stderr, s.env
 	var output bytes.Buffer
-	if hasSandbox(s.config) {
+	if isSandbox(s.config) {
 		command.Stdout = io.MultiWriter(os.Stdout, &output)
 	}
 	// If the job object fails, the container starts without one.
-	breakaway := hasHostProcess(s.config)
+	breakaway := isHostProcess(s.config)
 	job, jobErr := newJob(breakaway)
 	if jobErr == nil && !breakaway {
 		// Children inherit the job, so all descendants are in it.
@@ -68,7 +68,7 @@ func (s *shim) exec(path string) (int, error) {
 	if err := releaseJob(job); err != nil {
 		return 0, fmt.Errorf("directx-nri: the container would end with the runtime shim: %w", err)
 	}
-	if hasSandbox(s.config) {
+	if isSandbox(s.config) {
 		s.recordVersion(path, bootstrapVersion(output.Bytes()))
 	}
 	return 0, nil
