@@ -3,12 +3,12 @@ package cli
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
+
+	"github.com/directx-nri/directx-nri/internal/suggest"
 )
 
 // choice is the value of a flag that has one of a few values.
@@ -33,7 +33,7 @@ func addChoice(command *cobra.Command, value *string, name, shorthand, usage str
 // Set implements [pflag.Value].
 func (c choice) Set(text string) error {
 	if !slices.Contains(c.choices, text) {
-		return errors.New(WantOneOf(text, c.choices))
+		return errors.New(suggest.WantOneOf(text, c.choices))
 	}
 	*c.value = text
 	return nil
@@ -42,29 +42,3 @@ func (c choice) Set(text string) error {
 func (c choice) String() string { return *c.value }
 
 func (choice) Type() string { return "string" }
-
-// WantOneOf returns the remedy for a value that is not one of choices. It lists all choices, and
-// suggests the one that the user probably meant.
-func WantOneOf(typed string, choices []string) string {
-	return "want " + english.WordSeries(choices, "or") + suggestion(typed, choices, "")
-}
-
-// suggestion returns the question whether the user meant a similar one of names, "" if none is
-// similar. It prints the name with a prefix.
-func suggestion(typed string, names []string, prefix string) string {
-	// Cobra compares the names of commands only.
-	list := &cobra.Command{}
-	for _, name := range names {
-		list.AddCommand(&cobra.Command{Use: name, Run: func(*cobra.Command, []string) {}})
-	}
-	for distance := range 3 {
-		list.SuggestionsMinimumDistance = distance
-		for _, similar := range list.SuggestionsFor(typed) {
-			// Short words of other meanings are similar, such as name and yaml.
-			if distance < 2 || strings.EqualFold(similar[:1], typed[:min(len(typed), 1)]) {
-				return fmt.Sprintf("; did you mean %s%s?", prefix, similar)
-			}
-		}
-	}
-	return ""
-}

@@ -1,5 +1,5 @@
 // Package cli has what the command lines of all programs share: signals, exit statuses, flags,
-// suggestions, output formats and the version.
+// output formats and the version.
 package cli
 
 import (
@@ -17,6 +17,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/directx-nri/directx-nri/internal/suggest"
 )
 
 // Exit statuses of all programs.
@@ -96,7 +98,7 @@ func usageError(command *cobra.Command, err error) error {
 	}
 	var names []string
 	command.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-	hint := suggestion(unknown.GetSpecifiedName(), names, "--")
+	hint := suggest.DidYouMean(unknown.GetSpecifiedName(), names, "--")
 	return Usage("%w%s", err, hint)
 }
 
@@ -158,7 +160,7 @@ func noArguments(command *cobra.Command, args []string) error {
 			names = append(names, subcommand.Name())
 		}
 	}
-	return fmt.Errorf("unknown command %q%s", args[0], suggestion(args[0], names, command.CommandPath()+" "))
+	return fmt.Errorf("unknown command %q%s", args[0], suggest.DidYouMean(args[0], names, command.CommandPath()+" "))
 }
 
 // Version returns the program's version: set, or that of Go's build information.

@@ -13,7 +13,7 @@ import (
 	"github.com/dustin/go-humanize/english"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/directx-nri/directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/suggest"
 )
 
 var errNoValue = errors.New("no value: set one, or remove the key")
@@ -80,7 +80,7 @@ func (d *yamlDocument) decodeStruct(path string, mapping *yaml.Node, v reflect.V
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(values)) {
-		d.add(values[name].Line, path, fmt.Sprintf("unknown key %q: %s", name, cli.WantOneOf(name, names(keys))))
+		d.add(values[name].Line, path, fmt.Sprintf("unknown key %q: %s", name, suggest.WantOneOf(name, names(keys))))
 	}
 }
 

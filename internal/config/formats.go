@@ -12,9 +12,9 @@ import (
 	"github.com/dustin/go-humanize"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/suggest"
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
@@ -106,7 +106,7 @@ func parseVendor(text string) (policy.Vendor, error) {
 	without0x := hexErr == nil && slices.Contains(slices.Collect(maps.Values(vendors)), policy.Vendor(digits))
 	if err != nil || n == 0 || len(text) > 1 && text[0] == '0' && !strings.ContainsAny(text[1:2], "xX") || without0x {
 		choices := append(slices.Sorted(maps.Keys(vendors)), "a PCI vendor ID such as 0x10DE")
-		return 0, fmt.Errorf("%q is not a vendor: %s", text, cli.WantOneOf(text, choices))
+		return 0, fmt.Errorf("%q is not a vendor: %s", text, suggest.WantOneOf(text, choices))
 	}
 	return policy.Vendor(n), nil
 }

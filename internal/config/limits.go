@@ -11,7 +11,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/directx-nri/directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/suggest"
 )
 
 // MaxString is the greatest length of a string, in characters, unless maxLength sets another.
@@ -77,7 +77,7 @@ func (l limits) checkString(text string) error {
 	case length == 0 && l.minLength > 0:
 		return errNoValue
 	case l.enum != nil:
-		return fmt.Errorf("%q is not valid: %s", text, cli.WantOneOf(text, l.values()))
+		return fmt.Errorf("%q is not valid: %s", text, suggest.WantOneOf(text, l.values()))
 	case length > l.maxLength:
 		return fmt.Errorf("%d characters: use %d or fewer", length, l.maxLength)
 	}
