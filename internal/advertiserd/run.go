@@ -20,6 +20,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/readiness"
 	"github.com/directx-nri/directx-nri/internal/resources"
+	"github.com/directx-nri/directx-nri/internal/setupfile"
 	"github.com/directx-nri/directx-nri/internal/shimcheck"
 	"github.com/directx-nri/directx-nri/internal/win32"
 )
@@ -34,7 +35,7 @@ const noGPUMessage = "No GPU is advertised"
 func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
 	p.FailOnInitError = p.FailOnInitError && !d.hasAdvertised
 	if d.options.SetupFile != "" {
-		err := d.retryUntilReady(ctx, logrus.InfoLevel, noGPUMessage, func() error { return readiness.CheckSetup(d.options.SetupFile) })
+		err := d.retryUntilReady(ctx, logrus.InfoLevel, noGPUMessage, func() error { return setupfile.Check(d.options.SetupFile) })
 		if err != nil {
 			return err
 		}
@@ -154,7 +155,7 @@ func (d *Daemon) retryUntilReady(ctx context.Context, level logrus.Level, messag
 			return context.Cause(ctx)
 		}
 		problem := err
-		if errors.Is(err, readiness.ErrNoGPU) || errors.Is(err, node.ErrNoInventory) {
+		if errors.Is(err, setupfile.ErrNoGPU) || errors.Is(err, node.ErrNoInventory) {
 			problem = nil
 			d.writeLabels(nil)
 		}

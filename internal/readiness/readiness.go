@@ -1,5 +1,5 @@
 // Package readiness reports to other processes of the node whether the NRI plugin can adjust
-// containers, and whether the node is set up.
+// containers.
 //
 // The plugin serves the gRPC health checking protocol on a Unix socket. The advertiser checks it
 // before each start of a container with a GPU.

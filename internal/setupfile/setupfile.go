@@ -1,4 +1,6 @@
-package readiness
+// Package setupfile is the file in which 'dxctl runtime setup' reports to directx-advertiser that the
+// node is set up.
+package setupfile
 
 import (
 	"errors"
@@ -8,7 +10,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/durable"
 )
 
-// Errors of [CheckSetup].
+// Errors of [Check].
 var (
 	// ErrNotSetUp means that the node is being set up, or that its setup failed.
 	ErrNotSetUp = errors.New("the node is not set up: see the output of 'dxctl runtime setup'")
@@ -16,9 +18,9 @@ var (
 	ErrNoGPU = errors.New("the node is set up when it has a GPU")
 )
 
-// ReportSetup writes to the file at path that the node is set up, or the reason why it is left
+// Report writes to the file at path that the node is set up, or the reason why it is left
 // unchanged.
-func ReportSetup(path string, reason error) error {
+func Report(path string, reason error) error {
 	text := ""
 	if reason != nil {
 		text = reason.Error()
@@ -26,8 +28,8 @@ func ReportSetup(path string, reason error) error {
 	return durable.Replace(path, []byte(text), 0o600)
 }
 
-// CheckSetup returns nil if the file at path says that the node is set up.
-func CheckSetup(path string) error {
+// Check returns nil if the file at path says that the node is set up.
+func Check(path string) error {
 	const limit = 4 << 10
 	switch text, err := durable.Read(path, limit); {
 	case errors.Is(err, fs.ErrNotExist):
