@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/directx-nri/directx-nri/internal/durable"
-	"github.com/directx-nri/directx-nri/internal/errlog"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 )
 
 // checkVolume checks who can write an open file. It accepts a directory that anyone can write if it
@@ -30,8 +30,8 @@ func checkVolumeBy(f *os.File, usualDir string, isReadOnly func(*os.File) bool) 
 		err = durable.CheckOpen(f)
 	}
 	if elsewhere && (errors.Is(err, durable.ErrNotPrivate) || errors.Is(err, durable.ErrUntrusted)) {
-		remedy := fmt.Sprintf("use a copy that only root can change: install -D -m 644 %s %s", path, filepath.Join(usualDir, filepath.Base(path)))
-		err = errlog.WithRemedy(errors.Unwrap(err), remedy) // Unwrap removes the remedy of package durable.
+		fix := fmt.Sprintf("use a copy that only root can change: install -D -m 644 %s %s", path, filepath.Join(usualDir, filepath.Base(path)))
+		err = remedy.With(errors.Unwrap(err), fix) // Unwrap removes the remedy of package durable.
 	}
 	return err
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/ocispec"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 )
 
 // Reason is why a container was not started, as a label of metrics and a field of logs.
@@ -99,7 +100,7 @@ func causeOf(err error) cause {
 }
 
 // WithDefaultRemedy returns err with the default remedy of its cause, unless it has a remedy.
-func WithDefaultRemedy(err error) error { return errlog.WithRemedy(err, causeOf(err).remedy) }
+func WithDefaultRemedy(err error) error { return remedy.With(err, causeOf(err).remedy) }
 
 // ReasonOf returns the reason of err.
 func ReasonOf(err error) Reason { return causeOf(err).reason }

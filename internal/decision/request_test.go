@@ -17,6 +17,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/ocispec"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 )
 
 func TestPresentedTokens(t *testing.T) {
@@ -123,7 +124,7 @@ func TestReasonOf(t *testing.T) {
 		ReasonConfig:        {WithReason(ReasonConfig, allocation.ErrHeld, RunDoctor)},
 	} {
 		for _, err := range errs {
-			for _, err := range []error{err, fmt.Errorf("%w: %w", errUnknownGPUs, err), errlog.WithRemedy(err, "do this")} {
+			for _, err := range []error{err, fmt.Errorf("%w: %w", errUnknownGPUs, err), remedy.With(err, "do this")} {
 				err = Container{Name: "main", Pod: &Pod{}}.RefusalError(fmt.Errorf("X: %w", err))
 				if got := ReasonOf(err); got != want {
 					t.Errorf("%v: %q, want %q", err, got, want)
@@ -137,14 +138,14 @@ func TestReasonOf(t *testing.T) {
 func TestRemedies(t *testing.T) {
 	t.Parallel()
 	errDenied := errors.New("denied")
-	specific := errlog.WithRemedy(errDenied, "do this")
+	specific := remedy.With(errDenied, "do this")
 	for want, err := range map[string]error{
 		"A: it is no longer on this node; " + restoreGPU:     fmt.Errorf("A: %w", errDeviceGone),
 		"denied; " + RunDoctor:                               errDenied,
 		"config: denied; " + RunDoctor:                       WithReason(ReasonConfig, fmt.Errorf("config: %w", errDenied), RunDoctor),
-		"denied; do this":                                    WithReason(ReasonConfig, errlog.WithRemedy(specific, "or that"), RunDoctor),
+		"denied; do this":                                    WithReason(ReasonConfig, remedy.With(specific, "or that"), RunDoctor),
 		"the GPUs of this node are unknown: denied; do this": fmt.Errorf("%w: %w", errUnknownGPUs, specific),
-		"directory is not private; do this":                  errlog.WithRemedy(durable.ErrNotPrivate, "do this"),
+		"directory is not private; do this":                  remedy.With(durable.ErrNotPrivate, "do this"),
 		"no GPU of this node matches 7":                      fmt.Errorf("%w 7", errNoSuchGPU),
 		"the GPUs of this node are unknown: internal error in directx-nri, please report it: nil pointer": fmt.Errorf(
 			"%w: %w: nil pointer", errUnknownGPUs, errlog.ErrInternal),

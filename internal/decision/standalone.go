@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/directx-nri/directx-nri/internal/discovery"
-	"github.com/directx-nri/directx-nri/internal/errlog"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 )
 
 func (d *Decider) decideStandalone(ctx context.Context, request Request) (*Outcome, error) {
@@ -30,7 +30,7 @@ func (d *Decider) decideStandalone(ctx context.Context, request Request) (*Outco
 	case errors.Is(err, errUnknownGPUs) && request.OnlyLocationPaths():
 		return &Outcome{Unchanged: "its devices may not be GPUs, and " + err.Error()}, nil
 	case errors.Is(err, errUnknownGPUs):
-		return nil, errlog.WithRemedy(err, "to start the container without a GPU, set the "+visible.origin+" to "+visibleNone)
+		return nil, remedy.With(err, "to start the container without a GPU, set the "+visible.origin+" to "+visibleNone)
 	case err != nil:
 		return nil, err
 	case len(devices) == 0:
@@ -102,7 +102,7 @@ func Select(request string, present []discovery.Device) ([]discovery.Device, err
 		}
 		device := present[i]
 		if err := checkUsable(device); err != nil {
-			return nil, errlog.WithRemedy(fmt.Errorf("%q is GPU %s, but %w", selector, device.Name(), err), listGPUs(present))
+			return nil, remedy.With(fmt.Errorf("%q is GPU %s, but %w", selector, device.Name(), err), listGPUs(present))
 		}
 		devices = appendMissing(devices, device)
 	}

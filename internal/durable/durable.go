@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/directx-nri/directx-nri/internal/errlog"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 )
 
 const (
@@ -154,8 +154,8 @@ var (
 
 // accessError returns an error about a file or directory that other accounts can write. reason is
 // [ErrNotPrivate] or [ErrUntrusted].
-func accessError(path string, reason error, cause, remedy string) error {
-	return errlog.WithRemedy(fmt.Errorf("check %s: %w: %s", path, reason, cause), remedy)
+func accessError(path string, reason error, cause, fix string) error {
+	return remedy.With(fmt.Errorf("check %s: %w: %s", path, reason, cause), fix)
 }
 
 // MakePrivate creates dir and its missing parents so that only the calling user (on Windows: SYSTEM

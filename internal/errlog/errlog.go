@@ -1,5 +1,4 @@
-// Package errlog prepares errors for logs: an error that persists is logged once, an error is one
-// line, and it can have a remedy.
+// Package errlog prepares errors for logs: an error is one line, and is logged once while it persists.
 package errlog
 
 import (

@@ -10,8 +10,8 @@ import (
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/criclient"
 	"github.com/directx-nri/directx-nri/internal/decision"
-	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 )
 
@@ -68,7 +68,7 @@ func (h *runtimeHandlers) runningConfig(ctx context.Context) (criclient.RunningC
 	}
 	config, err := h.read(ctx, peerPID)
 	if err != nil {
-		return config, errlog.WithRemedy(fmt.Errorf("the runtime handlers of containerd are unknown: %w", err), kubeletRetries)
+		return config, remedy.With(fmt.Errorf("the runtime handlers of containerd are unknown: %w", err), kubeletRetries)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -24,8 +24,8 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/directx-nri/directx-nri/internal/durable"
-	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 )
 
 const (
@@ -186,13 +186,13 @@ func Read(stateDir string) (Policy, error) {
 	case errors.Is(err, fs.ErrNotExist) && !durable.Exists(RealShimPath(stateDir)) && !durable.Exists(paths.Allocations(stateDir)):
 		return Default(), nil
 	case errors.Is(err, fs.ErrNotExist):
-		return Policy{}, errlog.WithRemedy(fmt.Errorf("read node policy: %w", err), RewriteRemedy)
+		return Policy{}, remedy.With(fmt.Errorf("read node policy: %w", err), RewriteRemedy)
 	case err != nil:
 		return Policy{}, fmt.Errorf("read node policy: %w", err)
 	}
 	p, err := decode(data)
 	if err != nil {
-		return Policy{}, errlog.WithRemedy(fmt.Errorf("read node policy %s: %w", path, err), RewriteRemedy)
+		return Policy{}, remedy.With(fmt.Errorf("read node policy %s: %w", path, err), RewriteRemedy)
 	}
 	return p, nil
 }
@@ -281,7 +281,7 @@ func ReadRealShim(stateDir string) (string, error) {
 		err = durable.CheckPrivate(stateDir)
 	}
 	if err != nil {
-		return "", errlog.WithRemedy(fmt.Errorf("read the real shim's name %s: %w", path, err), RewriteRemedy)
+		return "", remedy.With(fmt.Errorf("read the real shim's name %s: %w", path, err), RewriteRemedy)
 	}
 	return string(name), nil
 }

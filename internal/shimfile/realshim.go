@@ -12,9 +12,9 @@ import (
 	"strings"
 
 	"github.com/directx-nri/directx-nri/internal/durable"
-	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
@@ -91,7 +91,7 @@ func CheckSandboxed(realShim string) error {
 	if !IsSandboxed(realShim) {
 		return nil
 	}
-	return errlog.WithRemedy(fmt.Errorf("%w: %s", ErrSandboxed, realShim), "set shim.runtime in the configuration to a shim that runs runc, or remove it")
+	return remedy.With(fmt.Errorf("%w: %s", ErrSandboxed, realShim), "set shim.runtime in the configuration to a shim that runs runc, or remove it")
 }
 
 // checkCandidate returns an error if no program at path can be the real shim. self cannot, because

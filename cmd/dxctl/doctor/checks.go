@@ -23,6 +23,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/modes"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/readiness"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 )
 
@@ -100,8 +101,8 @@ func (e *examiner) has(checks ...string) bool {
 // add adds a finding. If dxctl lacks a permission, it is unknown whether the node has the problem.
 // A remedy of the problem takes precedence over that of the kind.
 func (e *examiner) add(k findingKind, object string, problem error) *Finding {
-	text, remedy := errlog.Split(problem)
-	f := Finding{Check: k.check, Severity: Problem, Object: object, Problem: text, Why: k.why, Fix: cmp.Or(remedy, k.fix)}
+	text, fix := remedy.Split(problem)
+	f := Finding{Check: k.check, Severity: Problem, Object: object, Problem: text, Why: k.why, Fix: cmp.Or(fix, k.fix)}
 	if errors.Is(problem, fs.ErrPermission) {
 		f.Severity, f.Why, f.Fix = Unknown, "problems there are not detected", "run dxctl as root or an administrator"
 	}

@@ -18,9 +18,9 @@ import (
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/durable"
-	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/readiness"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/win32"
@@ -135,7 +135,7 @@ func TestHealthyNodes(t *testing.T) {
 			f.Containerd.Handlers = append(f.Containerd.Handlers, handler{Handler: containerdconfig.Handler{Name: "kata"}})
 		}), both},
 		"NRI by import": {with(healthyNode(), func(f *nodeState) {
-			f.Containerd.Handlers, f.Containerd.NRI, f.Containerd.Imports = nil, false, []error{errlog.WithRemedy(noderuntime.ErrOverridden, "move that")}
+			f.Containerd.Handlers, f.Containerd.NRI, f.Containerd.Imports = nil, false, []error{remedy.With(noderuntime.ErrOverridden, "move that")}
 		}), nri},
 	} {
 		role := RoleKubernetes
@@ -189,7 +189,7 @@ var errNotRegistered = errors.New("the NRI plugin cannot work: not registered wi
 // brokenNodes are nodes of which each has one problem.
 func brokenNodes() []brokenNode {
 	others := func(path string, reason error) error {
-		return errlog.WithRemedy(fmt.Errorf("check %s: %w: mode 0777", path, reason), "remove it, or restrict its access")
+		return remedy.With(fmt.Errorf("check %s: %w: mode 0777", path, reason), "remove it, or restrict its access")
 	}
 	const state, journal = "/var/lib/directx-nri", "/var/lib/directx-nri/runtime-configure.json"
 	return []brokenNode{
@@ -267,7 +267,7 @@ func brokenNodes() []brokenNode {
 			f.Containerd = containerdState{Version: "v1.7.35", FileErr: errors.New("config.toml:3:1: expected")}
 		}),
 		linux(CheckContainerdConfig, "conf.d/x.toml", func(f *nodeState) {
-			f.Containerd.Imports = []error{fmt.Errorf("conf.d/x.toml, which /etc/containerd/config.toml imports, has plugins.cri, which %w", errlog.WithRemedy(noderuntime.ErrOverridden, "move that"))}
+			f.Containerd.Imports = []error{fmt.Errorf("conf.d/x.toml, which /etc/containerd/config.toml imports, has plugins.cri, which %w", remedy.With(noderuntime.ErrOverridden, "move that"))}
 		}),
 		linux(CheckContainerdConfig, "conf.d/x.toml:1:2", func(f *nodeState) { f.Containerd.Imports = []error{errors.New("conf.d/x.toml:1:2: expected")} }),
 		onWindows(CheckHandlers, "no runtime handler uses the runtime shim", func(f *nodeState) {
@@ -303,7 +303,7 @@ func brokenNodes() []brokenNode {
 			f.Kubelet.SocketErr, f.Kubelet.AdvertiserErr, f.Kubelet.PodResourcesErr, f.Kubelet.Allocatable = errGone, errGone, errGone, nil
 		}),
 		onWindows(CheckKubelet, "does not start again after a restart", func(f *nodeState) {
-			f.Kubelet.RestartErr = errlog.WithRemedy(errors.New(`C:\k\kubelet.exe is of Kubernetes 1.31.0 and does not start again after a restart`), "update it")
+			f.Kubelet.RestartErr = remedy.With(errors.New(`C:\k\kubelet.exe is of Kubernetes 1.31.0 and does not start again after a restart`), "update it")
 		}),
 		linux(CheckAdvertiser, "directx-advertiser does not answer", func(f *nodeState) { f.Kubelet.AdvertiserErr, f.Kubelet.Allocatable = errGone, nil }),
 		linux(CheckRegistration, "does not list GPU GPU-0 as allocatable "+display, func(f *nodeState) { delete(f.Kubelet.Allocatable, display) }),
@@ -361,7 +361,7 @@ func TestRemedies(t *testing.T) {
 			f.Containerd.Err, f.Containerd.Socket = errIO, "/run/k3s/containerd/containerd.sock"
 		}),
 		"run 'dxctl config apply' again": with(healthyNode(), func(f *nodeState) {
-			f.Config.Err = fmt.Errorf("the policy: %w", errlog.WithRemedy(errIO, "run 'dxctl config apply' again"))
+			f.Config.Err = fmt.Errorf("the policy: %w", remedy.With(errIO, "run 'dxctl config apply' again"))
 		}),
 	} {
 		r := examine(state)

@@ -20,6 +20,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/resources"
 	"github.com/directx-nri/directx-nri/internal/service"
 	"github.com/directx-nri/directx-nri/internal/setupfile"
@@ -152,7 +153,7 @@ func CheckKubelet(ctx context.Context, paths []string) error {
 		version, _, _ := strings.Cut(strings.TrimSpace(string(out)), "+")
 		if version, _, _ = strings.Cut(version, "-"); version == "Kubernetes v1.31.0" {
 			err := fmt.Errorf("%s is of Kubernetes 1.31.0 and does not start again after a restart (kubernetes/kubernetes#126965)", path)
-			return errlog.WithRemedy(err, "update it to 1.31.1 or later; do not restart containerd before")
+			return remedy.With(err, "update it to 1.31.1 or later; do not restart containerd before")
 		}
 	}
 	return nil

@@ -1,4 +1,5 @@
-package errlog
+// Package remedy gives errors the remedies for their causes.
+package remedy
 
 import (
 	"errors"
@@ -11,9 +12,9 @@ type remedyError struct {
 	remedy string
 }
 
-// WithRemedy returns err with a remedy, which ends its text. It returns err itself if it has a remedy
+// With returns err with a remedy, which ends its text. It returns err itself if it has a remedy
 // already, that of its innermost cause, or if remedy is "". [Split] separates the two.
-func WithRemedy(err error, remedy string) error {
+func With(err error, remedy string) error {
 	if _, own := Split(err); own != "" || remedy == "" {
 		return err
 	}
