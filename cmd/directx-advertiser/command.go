@@ -10,12 +10,12 @@ import (
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/config"
 	"github.com/directx-nri/directx-nri/internal/paths"
-	"github.com/directx-nri/directx-nri/internal/shimfile"
+	"github.com/directx-nri/directx-nri/internal/realshim"
 )
 
 func newCommand() *cobra.Command {
 	var o advertiserd.Options
-	c := config.Compiler{CheckRealShim: shimfile.CheckRealShim}
+	c := config.Compiler{CheckRealShim: realshim.Check}
 	var allocateAt string
 	command := &cobra.Command{
 		Use:   "directx-advertiser",

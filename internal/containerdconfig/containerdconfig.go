@@ -31,6 +31,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/directx-nri/directx-nri/internal/realshim"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/internal/tomledit"
 	"github.com/directx-nri/directx-nri/internal/winpath"
@@ -132,7 +133,7 @@ func (h Handler) CheckEligible(nodeOS string) error {
 		return fmt.Errorf("runtime handler %s has the sandboxer %s, not %s", h.Name, h.Sandboxer, podSandbox)
 	}
 	for _, program := range []string{h.BinaryName, h.RuntimePath} {
-		if shimfile.IsSandboxed(program) {
+		if realshim.IsSandboxed(program) {
 			return fmt.Errorf("runtime handler %s runs %s, whose containers have their own kernel", h.Name, program)
 		}
 	}
@@ -153,7 +154,7 @@ func (h Handler) hasOtherSandboxer() bool { return h.Sandboxer != "" && h.Sandbo
 // https://github.com/microsoft/hcsshim/tree/process-v2-shim/cmd/containerd-shim-wcowprocess-v2
 func (h Handler) IgnoresDevices() bool {
 	shim := strings.ReplaceAll(winpath.Base(cmp.Or(h.RuntimePath, h.RuntimeType)), ".", "-")
-	return strings.Contains(strings.ToLower(shim), "process-v2") || h.UsesShim() && shimfile.IsSandboxed(h.BinaryName)
+	return strings.Contains(strings.ToLower(shim), "process-v2") || h.UsesShim() && realshim.IsSandboxed(h.BinaryName)
 }
 
 // PassesAnnotations reports whether the handler passes on the annotations of directx-nri.

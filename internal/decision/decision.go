@@ -21,7 +21,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/ocispec"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/shimfile"
+	"github.com/directx-nri/directx-nri/internal/realshim"
 )
 
 // Container is a container that is being created.
@@ -149,7 +149,7 @@ func (d *Decider) Preview(ctx context.Context, request Request) (*Outcome, error
 // buildOutcome returns the outcome for a container that gets devices and the extra mounts
 // that it requests.
 func (d *Decider) buildOutcome(request Request, devices []discovery.Device) (*Outcome, error) {
-	if err := shimfile.CheckSandboxed(d.RealShim); err != nil {
+	if err := realshim.CheckSandboxed(d.RealShim); err != nil {
 		return nil, WithReason(ReasonHandler, err, "")
 	}
 	container := request.Container

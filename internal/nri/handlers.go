@@ -11,8 +11,8 @@ import (
 	"github.com/directx-nri/directx-nri/internal/criclient"
 	"github.com/directx-nri/directx-nri/internal/decision"
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
+	"github.com/directx-nri/directx-nri/internal/realshim"
 	"github.com/directx-nri/directx-nri/internal/remedy"
-	"github.com/directx-nri/directx-nri/internal/shimfile"
 )
 
 // runtimeHandlers are those of the containerd that the plugin is registered with. containerd's
@@ -101,7 +101,7 @@ func (h *runtimeHandlers) checkAny(ctx context.Context, realShim string) error {
 		return nil
 	}
 	if len(containerdconfig.Eligible(config.Handlers, config.OS)) > 0 { // All of these use the runtime shim.
-		return shimfile.CheckSandboxed(realShim)
+		return realshim.CheckSandboxed(realShim)
 	}
 	return fmt.Errorf("no runtime handler of containerd can have GPUs: %s; add one of runc", containerdconfig.WhyNotEligible(config.Handlers, config.OS))
 }
@@ -114,7 +114,7 @@ func checkHandler(c criclient.RunningConfig, name, realShim string) error {
 	if i < 0 {
 		return fmt.Errorf("containerd has no runtime handler %q", name)
 	}
-	if err := shimfile.CheckSandboxed(realShim); err != nil && c.Handlers[i].UsesShim() {
+	if err := realshim.CheckSandboxed(realShim); err != nil && c.Handlers[i].UsesShim() {
 		return err
 	}
 	return c.Handlers[i].CheckEligible(c.OS)

@@ -27,6 +27,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/metrics"
 	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/realshim"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/testutil/allocationtest"
@@ -138,7 +139,7 @@ func TestReadyNeedsAHandler(t *testing.T) {
 	}
 	b.Policy.Shim.RealShim = "containerd-shim-kata-v2"
 	p.handlers = &runtimeHandlers{read: only(containerdconfig.Handler{Name: "runc", RuntimeType: "io.containerd.directx.v1"})}
-	if err := p.CheckReady(t.Context()); !errors.Is(err, shimfile.ErrSandboxed) {
+	if err := p.CheckReady(t.Context()); !errors.Is(err, realshim.ErrSandboxed) {
 		t.Error(err)
 	}
 	p.handlers = &runtimeHandlers{read: func(ctx context.Context, _ int) (criclient.RunningConfig, error) {

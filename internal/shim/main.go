@@ -16,6 +16,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/ocispec"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/realshim"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 )
 
@@ -54,7 +55,7 @@ func Main(version string, files ocispec.Files) int {
 			fmt.Println(shimfile.BaseName, version)
 			return 0
 		case "--help", "-h":
-			fmt.Printf(help, shimfile.BaseName, shimfile.SelfTestFlag, strings.TrimSuffix(shimfile.DefaultRealShim(), ".exe"),
+			fmt.Printf(help, shimfile.BaseName, shimfile.SelfTestFlag, strings.TrimSuffix(realshim.Default(), ".exe"),
 				stateDir, paths.StateDirVariable, shimfile.RuntimeName)
 			return 0
 		}

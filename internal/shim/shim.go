@@ -28,6 +28,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/ocispec"
 	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/realshim"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 )
 
@@ -92,7 +93,7 @@ func (s *shim) realShim() (string, error) {
 	if err != nil {
 		s.log().WithError(err).Error("Cannot use shim.runtime of the configuration, using " + shimfile.DefaultRealShim())
 	}
-	path, err := shimfile.FindRealShim(s.self, name)
+	path, err := realshim.Find(s.self, name)
 	if err != nil {
 		return "", fmt.Errorf("directx-nri: no container can be started or deleted: %w; install it, or set shim.runtime in the configuration", err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/criclient"
 	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/realshim"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 )
 
@@ -33,7 +34,7 @@ var errCannotStart = errors.New("containers cannot start")
 // IsDefinite reports whether err is a reason why containers would not start with GPUs. Other
 // errors of [Check] mean that this is not known, as during a restart of containerd.
 func IsDefinite(err error) bool {
-	return errors.Is(err, ErrNotUsed) || errors.Is(err, errCannotStart) || errors.Is(err, shimfile.ErrBypassed) || errors.Is(err, shimfile.ErrSandboxed)
+	return errors.Is(err, ErrNotUsed) || errors.Is(err, errCannotStart) || errors.Is(err, shimfile.ErrBypassed) || errors.Is(err, realshim.ErrSandboxed)
 }
 
 // Check returns nil if the containerd at criSocket starts the pods of at least one runtime handler
@@ -45,7 +46,7 @@ func Check(ctx context.Context, stateDir, criSocket string) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errCannotStart, err)
 	}
-	if err := cmp.Or(shimfile.CheckSandboxed(realShim), shimfile.CheckBypass(stateDir)); err != nil {
+	if err := cmp.Or(realshim.CheckSandboxed(realShim), shimfile.CheckBypass(stateDir)); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)

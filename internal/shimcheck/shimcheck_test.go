@@ -14,6 +14,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/realshim"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/testutil/grpctest"
@@ -54,7 +55,7 @@ func TestCheck(t *testing.T) {
 		"another shim":      {path: "/usr/bin/other", want: ErrNotUsed, words: "/usr/bin/other"},
 		"shim is gone":      {path: filepath.Join(dir, "gone", shimfile.BaseName), want: errCannotStart, words: "run 'dxctl runtime install'"},
 		"bypassed":          {path: shim, bypass: "bootstrap version 3", want: shimfile.ErrBypassed, words: "bootstrap version 3"},
-		"sandboxed":         {path: shim, real: "containerd-shim-kata-v2", want: shimfile.ErrSandboxed, words: "set shim.runtime"},
+		"sandboxed":         {path: shim, real: "containerd-shim-kata-v2", want: realshim.ErrSandboxed, words: "set shim.runtime"},
 		"real shim unknown": {path: shim, real: "damaged", want: errCannotStart, words: "shim-runtime: the file is empty; "},
 		"no containerd":     {path: "none", words: "/s correct?"},
 	} {

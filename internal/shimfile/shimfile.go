@@ -1,5 +1,5 @@
-// Package shimfile manages the runtime shim's executable on a node: its name, its installation and
-// removal, the handover of running containers to another shim, and the real shim behind it.
+// Package shimfile manages the runtime shim's file on a node: its installation, removal and
+// replacement by another shim.
 //
 // All containers of the node start with the shim, so a new file is tested before
 // it replaces the old one.

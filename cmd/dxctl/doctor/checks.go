@@ -23,8 +23,8 @@ import (
 	"github.com/directx-nri/directx-nri/internal/modes"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/readiness"
+	"github.com/directx-nri/directx-nri/internal/realshim"
 	"github.com/directx-nri/directx-nri/internal/remedy"
-	"github.com/directx-nri/directx-nri/internal/shimfile"
 )
 
 type examiner struct {
@@ -338,7 +338,7 @@ func (e *examiner) checkShims() {
 		case s.Version != e.Version:
 			e.add(shimVersionDiffers, s.Path, fmt.Errorf("the shim has version %s, and dxctl has version %s", s.Version, e.Version))
 		case s.RealErr == nil || e.has(CheckShim, CheckConfig):
-		case errors.Is(s.RealErr, shimfile.ErrSandboxed):
+		case errors.Is(s.RealErr, realshim.ErrSandboxed):
 			e.add(realShimSandboxed, s.Path, s.RealErr)
 		default:
 			// Not wrapped, because a lack of permission to run the real shim is a problem of the node.

@@ -20,8 +20,8 @@ import (
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/readiness"
+	"github.com/directx-nri/directx-nri/internal/realshim"
 	"github.com/directx-nri/directx-nri/internal/remedy"
-	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/win32"
 )
@@ -295,7 +295,7 @@ func brokenNodes() []brokenNode {
 		linux(CheckShim, "exec format error", func(f *nodeState) { f.Shims[0].Err = errors.New("exec format error") }),
 		linux(CheckShim, "version 0.9, and dxctl has version 1.0", func(f *nodeState) { f.Shims[0].Version = "0.9" }),
 		linux(CheckShim, "runtime shim not found", func(f *nodeState) { f.Shims[0].RealErr = errors.New("runtime shim not found") }),
-		{with(healthyStandalone(), func(f *nodeState) { f.Shims[0].RealErr = shimfile.CheckSandboxed("kata") }), CheckShim, "the real shim have their own kernel: kata"},
+		{with(healthyStandalone(), func(f *nodeState) { f.Shims[0].RealErr = realshim.CheckSandboxed("kata") }), CheckShim, "the real shim have their own kernel: kata"},
 		linux(CheckNRI, "NRI is disabled in containerd", func(f *nodeState) { f.Containerd.NRI, f.NRIErr = false, errNotRegistered }),
 		linux(CheckNRI, "disabled in /etc/containerd/config.toml", func(f *nodeState) { f.Containerd.NRI = false }),
 		linux(CheckNRI, "not running", func(f *nodeState) { f.NRIErr = readiness.ErrNotRunning }),

@@ -41,6 +41,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/readiness"
+	"github.com/directx-nri/directx-nri/internal/realshim"
 	"github.com/directx-nri/directx-nri/internal/service"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/internal/win32"
@@ -161,7 +162,7 @@ func (g *gatherer) readPolicy() configState {
 	}
 	c.Policy, c.Path = p, cmp.Or(p.CompiledFrom.Config, c.Path)
 	if c.Stale = config.Stale(c.Policy, c.Path); len(c.Stale) > 0 {
-		_, c.Invalid = config.Compiler{File: c.Path, StateDir: g.stateDir, NodeOS: g.OS, CheckRealShim: shimfile.CheckRealShim}.Compile()
+		_, c.Invalid = config.Compiler{File: c.Path, StateDir: g.stateDir, NodeOS: g.OS, CheckRealShim: realshim.Check}.Compile()
 	}
 	return c
 }
@@ -256,8 +257,8 @@ func (g *gatherer) readShims(ctx context.Context, c containerdState, p policy.Po
 	for _, path := range slices.Sorted(maps.Keys(handlersByPath)) {
 		s := shimState{Path: path, Handlers: handlersByPath[path]}
 		s.Version, s.Err = g.readShimVersion(ctx, path)
-		_, err := shimfile.FindRealShim(path, p.Shim.RealShim)
-		s.RealErr = cmp.Or(err, shimfile.CheckSandboxed(p.Shim.RealShim))
+		_, err := realshim.Find(path, p.Shim.RealShim)
+		s.RealErr = cmp.Or(err, realshim.CheckSandboxed(p.Shim.RealShim))
 		list = append(list, s)
 	}
 	return list

@@ -176,7 +176,7 @@ type shimState struct {
 	Version  string   `json:"version,omitempty"`
 	// Err is why the shim cannot be run.
 	Err error `json:"error,omitempty"`
-	// RealErr is why the real shim cannot be found, or matches [shimfile.ErrSandboxed].
+	// RealErr is why the real shim cannot be found, or matches [realshim.ErrSandboxed].
 	RealErr error `json:"realShimError,omitempty"`
 }
 

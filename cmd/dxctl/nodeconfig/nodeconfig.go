@@ -22,7 +22,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/shimfile"
+	"github.com/directx-nri/directx-nri/internal/realshim"
 )
 
 // NewCommand returns 'dxctl config'.
@@ -37,7 +37,7 @@ func NewCommand() *cobra.Command {
 
 func newApplyCommand() *cobra.Command {
 	defaults := paths.Default()
-	c := config.Compiler{CheckRealShim: shimfile.CheckRealShim}
+	c := config.Compiler{CheckRealShim: realshim.Check}
 	command := &cobra.Command{
 		Use:   "apply",
 		Short: "Make the configuration file the node policy in force",
@@ -127,7 +127,7 @@ only administrators can write them.`,
 		RunE: func(command *cobra.Command, files []string) error {
 			if len(files) == 0 {
 				defaults := paths.Default()
-				return checkNode(command.OutOrStdout(), config.Compiler{File: defaults.Config, StateDir: defaults.State, NodeOS: nodeOS, CheckRealShim: shimfile.CheckRealShim})
+				return checkNode(command.OutOrStdout(), config.Compiler{File: defaults.Config, StateDir: defaults.State, NodeOS: nodeOS, CheckRealShim: realshim.Check})
 			}
 			var err error
 			for _, file := range files {

@@ -22,6 +22,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/criclient"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/realshim"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 )
 
@@ -190,7 +191,7 @@ func (o *configureOptions) settings(release containerdconfig.Release) (s contain
 	realShim, err := policy.ReadRealShim(o.stateDir)
 	if err == nil {
 		s.Shim = o.shim()
-		s.RealShim, _ = shimfile.FindRealShim(s.Shim, realShim) // The path is enough to compare it.
+		s.RealShim, _ = realshim.Find(s.Shim, realShim) // The path is enough to compare it.
 	}
 	return s, err
 }

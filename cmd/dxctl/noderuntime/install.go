@@ -13,6 +13,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/realshim"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 )
 
@@ -61,7 +62,7 @@ func install(ctx context.Context, stdout io.Writer, from, shimDir, stateDir stri
 	}
 	path := filepath.Join(shimDir, shimfile.FileName())
 	// Without the real shim, no container of the runtime shim starts.
-	if _, err := shimfile.FindRealShim(path, realShim); err != nil {
+	if _, err := realshim.Find(path, realShim); err != nil {
 		return fmt.Errorf("the shim was not installed: %w; set shim.runtime in the configuration", err)
 	}
 	changed, err := shimfile.Install(ctx, from, path)

@@ -19,6 +19,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/nodelabels"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/realshim"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 )
 
@@ -196,7 +197,7 @@ func (o *uninstallOptions) findRealShim() (string, error) {
 			return "", fmt.Errorf("the real shim is unknown: %w; set --runtime", err)
 		}
 	}
-	return shimfile.FindRealShim(o.shim, name)
+	return realshim.Find(o.shim, name)
 }
 
 // describeBundles returns a phrase with the number and the first names of running containers.

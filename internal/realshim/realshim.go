@@ -1,4 +1,5 @@
-package shimfile
+// Package realshim finds the real shim, which the runtime shim runs to start containers.
+package realshim
 
 import (
 	"cmp"
@@ -15,11 +16,12 @@ import (
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/remedy"
+	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
-// DefaultRealShim returns the file name of the real shim unless another one is configured.
-func DefaultRealShim() string {
+// Default returns the file name of the real shim unless another one is configured.
+func Default() string {
 	if runtime.GOOS == "windows" {
 		return "containerd-shim-runhcs-v1.exe"
 	}
@@ -30,13 +32,13 @@ func DefaultRealShim() string {
 // https://github.com/k3s-io/k3s/blob/main/cmd/k3s/main.go
 const k3sBin = "/var/lib/rancher/k3s/data/current/bin"
 
-// FindRealShim returns the path of the real shim for the shim at the path self.
+// Find returns the path of the real shim for the shim at the path self.
 // name is an absolute path, or the name of a file that is looked up beside self, on PATH and
 // in the directory of k3s; "" is the default. It never returns self.
-func FindRealShim(self, name string) (string, error) { return findRealShim(self, name, k3sBin) }
+func Find(self, name string) (string, error) { return find(self, name, k3sBin) }
 
-func findRealShim(self, name, k3sBin string) (string, error) {
-	name = cmp.Or(name, DefaultRealShim())
+func find(self, name, k3sBin string) (string, error) {
+	name = cmp.Or(name, Default())
 	if filepath.IsAbs(name) {
 		return name, checkCandidate(self, name)
 	}
@@ -54,19 +56,19 @@ func findRealShim(self, name, k3sBin string) (string, error) {
 	return path, checkCandidate(self, path)
 }
 
-// CheckRealShim checks name, the real shim of a new configuration, if the policy in stateDir has
+// Check checks name, the real shim of a new configuration, if the policy in stateDir has
 // another one: the program must exist and use the node's kernel, and only administrators may be able to
 // replace it. In a pod, it is found only in a directory of the node that the pod has mounted.
-func CheckRealShim(stateDir, name string) error {
+func Check(stateDir, name string) error {
 	last, _ := policy.ReadRealShim(stateDir)
 	if last == "" { // Its file may be damaged.
 		p, _ := policy.Read(stateDir)
 		last = p.Shim.RealShim
 	}
-	if cmp.Or(name, DefaultRealShim()) == cmp.Or(last, DefaultRealShim()) {
+	if cmp.Or(name, Default()) == cmp.Or(last, Default()) {
 		return nil
 	}
-	path, err := FindRealShim(filepath.Join(paths.Default().ShimDir, FileName()), name)
+	path, err := Find(filepath.Join(paths.Default().ShimDir, shimfile.FileName()), name)
 	if err == nil {
 		err = durable.CheckProgram(path)
 	}

@@ -1,6 +1,6 @@
 //go:build unix
 
-package shimfile
+package realshim
 
 import (
 	"os"
@@ -10,12 +10,13 @@ import (
 	"testing"
 
 	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
-// TestCheckRealShim: only a change is checked, and it must not stop all containers. The last name is
+// TestCheck: only a change is checked, and it must not stop all containers. The last name is
 // known while one of its two files is intact.
-func TestCheckRealShim(t *testing.T) {
+func TestCheck(t *testing.T) {
 	t.Parallel()
 	stateDir, dir := t.TempDir(), t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name) }
@@ -36,19 +37,19 @@ func TestCheckRealShim(t *testing.T) {
 		last: "", path("good/shim"): "", path("gone2"): "no such file", path("file"): "is not an executable file",
 		path("good"): "is not an executable file", path("good/kata"): "good/kata; set shim.runtime", path("open/shim"): "others can write to it", "no-such-shim": "nor on PATH",
 	} {
-		if err := CheckRealShim(stateDir, name); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+		if err := Check(stateDir, name); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", name, err, want)
 		}
 	}
 	for _, file := range []string{policy.Path(stateDir), policy.RealShimPath(stateDir)} {
 		configure(last)
 		testutil.NoError(t, os.Truncate(file, 0))
-		if err := CheckRealShim(stateDir, last); err != nil {
+		if err := Check(stateDir, last); err != nil {
 			t.Errorf("%s is damaged: %v", file, err)
 		}
 	}
 	configure("")
-	if err := CheckRealShim(stateDir, DefaultRealShim()); err != nil {
+	if err := Check(stateDir, Default()); err != nil {
 		t.Errorf("the default by its name: %v", err)
 	}
 }
@@ -56,19 +57,19 @@ func TestCheckRealShim(t *testing.T) {
 // TestRealShimOfK3s: k3s's shim is not on the PATH of a shell, where dxctl runs.
 func TestRealShimOfK3s(t *testing.T) {
 	dir := t.TempDir()
-	self, bin := filepath.Join(dir, "lib", BaseName), filepath.Join(dir, "bin")
-	for _, program := range []string{self, filepath.Join(bin, BaseName), filepath.Join(bin, "real")} {
+	self, bin := filepath.Join(dir, "lib", shimfile.BaseName), filepath.Join(dir, "bin")
+	for _, program := range []string{self, filepath.Join(bin, shimfile.BaseName), filepath.Join(bin, "real")} {
 		testutil.WriteFile(t, program, "", 0o700)
 	}
 	t.Setenv("PATH", filepath.Dir(self))
-	if path, err := findRealShim(self, "real", bin); err != nil || path != filepath.Join(bin, "real") {
+	if path, err := find(self, "real", bin); err != nil || path != filepath.Join(bin, "real") {
 		t.Errorf("%s, %v", path, err)
 	}
-	if path, err := findRealShim(self, "real", dir); err == nil {
+	if path, err := find(self, "real", dir); err == nil {
 		t.Errorf("it found %s", path)
 	}
 	t.Setenv("PATH", bin)
-	if path, err := findRealShim(filepath.Join(bin, BaseName), BaseName, dir); err == nil || !strings.Contains(err.Error(), "runtime shim of directx-nri") {
+	if path, err := find(filepath.Join(bin, shimfile.BaseName), shimfile.BaseName, dir); err == nil || !strings.Contains(err.Error(), "runtime shim of directx-nri") {
 		t.Errorf("it found itself as %s: %v", path, err)
 	}
 }
