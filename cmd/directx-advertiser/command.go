@@ -6,7 +6,7 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 
-	"github.com/directx-nri/directx-nri/internal/advertiserd"
+	"github.com/directx-nri/directx-nri/internal/advertiser"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/config"
 	"github.com/directx-nri/directx-nri/internal/paths"
@@ -14,7 +14,7 @@ import (
 )
 
 func newCommand() *cobra.Command {
-	var o advertiserd.Options
+	var o advertiser.Options
 	c := config.Compiler{CheckRealShim: realshim.Check}
 	var allocateAt string
 	command := &cobra.Command{
@@ -66,7 +66,7 @@ be restarted at any time.`,
 		log := logrus.New()
 		log.SetOutput(command.ErrOrStderr())
 		c.Required, c.ReservedDirs = set.Changed("config"), []string{o.RuntimeDir, o.KubeletDir}
-		return advertiserd.New(o, c, cli.Version(version), log).Run(command.Context())
+		return advertiser.New(o, c, cli.Version(version), log).Run(command.Context())
 	}
 	return command
 }

@@ -1,4 +1,4 @@
-package advertiserd
+package advertiser
 
 import (
 	"errors"
@@ -9,8 +9,8 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"github.com/directx-nri/directx-nri/internal/advertiser"
 	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/deviceplugin"
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/policy"
@@ -82,7 +82,7 @@ func TestInject(t *testing.T) {
 				if err == nil || !strings.Contains(err.Error(), test.err) {
 					t.Errorf("%v, want %q", err, test.err)
 				}
-				if isRequest := errors.Is(err, advertiser.ErrNotInjectable); isRequest != (name == "two") {
+				if isRequest := errors.Is(err, deviceplugin.ErrNotInjectable); isRequest != (name == "two") {
 					t.Errorf("the request is to blame: %t", isRequest)
 				}
 				return

@@ -1,4 +1,4 @@
-package advertiserd
+package advertiser
 
 import (
 	"testing"

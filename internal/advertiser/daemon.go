@@ -1,6 +1,6 @@
-// Package advertiserd is the daemon directx-advertiser: it runs the device plugin with the node's
+// Package advertiser is the daemon directx-advertiser: it runs the device plugin with the node's
 // configuration, and starts it again in the same process when that changes.
-package advertiserd
+package advertiser
 
 import (
 	"context"
@@ -11,9 +11,9 @@ import (
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/directx-nri/directx-nri/internal/advertiser"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/config"
+	"github.com/directx-nri/directx-nri/internal/deviceplugin"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/metrics"
@@ -38,7 +38,7 @@ type Daemon struct {
 	version  string
 	log      *logrus.Logger
 	metrics  *metrics.Metrics
-	pods     *advertiser.PodTracker
+	pods     *deviceplugin.PodTracker
 	// recorder is nil until the state directory can be used.
 	recorder *allocation.Recorder
 	// hasAdvertised reports that a run has begun, so that failOnInitError has been checked.
@@ -54,7 +54,7 @@ func New(options Options, compiler config.Compiler, version string, log *logrus.
 	d := &Daemon{
 		options: options, compiler: compiler, version: version, log: log,
 		metrics: metrics.New("directx-advertiser", version),
-		pods:    advertiser.NewPodTracker(options.PodResources),
+		pods:    deviceplugin.NewPodTracker(options.PodResources),
 	}
 	d.status.Store(&status{problem: errors.New("the advertiser is starting")})
 	d.metrics.CollectNode(d.reportNode)
@@ -118,7 +118,7 @@ func (d *Daemon) writeLabels(devices []resources.Assigned) {
 type status struct {
 	// advertiser is nil if nothing can be advertised. problem is the reason, or nil if the node
 	// has no GPU.
-	advertiser *advertiser.Advertiser
+	advertiser *deviceplugin.Advertiser
 	problem    error
 }
 
@@ -151,7 +151,7 @@ func (d *Daemon) reportNode(ctx context.Context, n metrics.NodeMetrics) {
 	if a == nil {
 		return
 	}
-	var containers []advertiser.ContainerDevices // nil if they are unknown
+	var containers []deviceplugin.ContainerDevices // nil if they are unknown
 	if !a.Allocating() {
 		containers, _ = d.pods.Containers(ctx)
 	}

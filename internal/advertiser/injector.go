@@ -1,4 +1,4 @@
-package advertiserd
+package advertiser
 
 import (
 	"context"
@@ -7,9 +7,9 @@ import (
 	"github.com/sirupsen/logrus"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"github.com/directx-nri/directx-nri/internal/advertiser"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/decision"
+	"github.com/directx-nri/directx-nri/internal/deviceplugin"
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/ocispec"
 	"github.com/directx-nri/directx-nri/internal/policy"
@@ -27,7 +27,7 @@ type injector struct {
 	log    logrus.FieldLogger
 }
 
-// inject implements [advertiser.Inject].
+// inject implements [deviceplugin.Inject].
 func (i *injector) inject(ctx context.Context, resource string, replicas []allocation.Replica) (*v1beta1.ContainerAllocateResponse, error) {
 	devices, err := decision.AllocatedDevices(ctx, i.source, replicas)
 	if err != nil {
@@ -43,7 +43,7 @@ func (i *injector) inject(ctx context.Context, resource string, replicas []alloc
 	ocispec.LogSkipped(i.log.WithField("resource", resource), skipped)
 	answer, err := newAnswer(edits)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", advertiser.ErrNotInjectable, err)
+		return nil, fmt.Errorf("%w: %w", deviceplugin.ErrNotInjectable, err)
 	}
 	return answer, nil
 }

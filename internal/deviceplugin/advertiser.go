@@ -1,11 +1,11 @@
-// Package advertiser is the Kubernetes device plugin: it advertises replicas of each GPU
+// Package deviceplugin is the Kubernetes device plugin: it advertises replicas of each GPU
 // to the kubelet and records what the kubelet allocates. Its answers to Allocate do not have the
 // devices and mounts of a GPU, unless [Config.Inject] is set.
 //
 // One [Advertiser] reads the devices and the live records, and makes a pool of GPUs for each
 // resource. A server for each resource gives the newest pool to the kubelet and allocates
 // from it. Pools are immutable, and the decisions are pure functions of a pool.
-package advertiser
+package deviceplugin
 
 import (
 	"context"

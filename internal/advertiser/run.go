@@ -1,4 +1,4 @@
-package advertiserd
+package advertiser
 
 import (
 	"context"
@@ -9,8 +9,8 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"github.com/directx-nri/directx-nri/internal/advertiser"
 	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/deviceplugin"
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/errlog"
@@ -57,10 +57,10 @@ func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
 	source, p = discovery.ApplyPolicy(source, p, d.compiler.NodeOS)
 	c := d.configure(p, source)
 	for {
-		a := advertiser.New(c)
+		a := deviceplugin.New(c)
 		d.status.Store(&status{advertiser: a})
 		d.hasAdvertised = true
-		if err := a.Run(ctx); !errors.Is(err, advertiser.ErrRestart) {
+		if err := a.Run(ctx); !errors.Is(err, deviceplugin.ErrRestart) {
 			return err
 		}
 	}
@@ -81,8 +81,8 @@ func (d *Daemon) reportModes(p policy.Policy) {
 
 // configure returns the configuration of the device plugin. It depends on what gives containers their
 // GPUs: the kubelet, the runtime shim or the NRI plugin.
-func (d *Daemon) configure(p policy.Policy, source discovery.Source) advertiser.Config {
-	c := advertiser.Config{
+func (d *Daemon) configure(p policy.Policy, source discovery.Source) deviceplugin.Config {
+	c := deviceplugin.Config{
 		Recorder: d.recorder, Policy: p, KubeletDir: d.options.KubeletDir, Pods: d.pods, NodeOS: d.compiler.NodeOS,
 		Metrics: d.metrics, Log: d.log, AllocatesAtCreation: d.options.AllocatesAtCreation, OnDevices: d.writeLabels,
 	}

@@ -1,4 +1,4 @@
-package advertiser
+package deviceplugin
 
 import (
 	"cmp"
