@@ -21,7 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	logtest "github.com/sirupsen/logrus/hooks/test"
 
-	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
@@ -183,10 +183,10 @@ func TestDirectoryMustBePrivate(t *testing.T) {
 	token := record(t, openRecorder(t, dir), "gpu::0")
 	testutil.NoError(t, os.Chmod(dir, 0o777))
 	_, err := OpenStore(dir).Get(token)
-	if !errors.Is(err, durable.ErrNotPrivate) || errors.Is(err, ErrUnreadable) {
+	if !errors.Is(err, access.ErrNotPrivate) || errors.Is(err, ErrUnreadable) {
 		t.Errorf("error %v, want ErrNotPrivate alone", err)
 	}
-	if entries, _, err := OpenStore(dir).List(t.Context()); !errors.Is(err, durable.ErrNotPrivate) || entries != nil {
+	if entries, _, err := OpenStore(dir).List(t.Context()); !errors.Is(err, access.ErrNotPrivate) || entries != nil {
 		t.Errorf("List: %v, %v", entries, err)
 	}
 }

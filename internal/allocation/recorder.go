@@ -13,6 +13,7 @@ import (
 	"github.com/gofrs/flock"
 	"github.com/sirupsen/logrus"
 
+	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 )
@@ -95,7 +96,7 @@ func OpenRecorder(ctx context.Context, dir string, log logrus.FieldLogger) (*Rec
 
 // open creates the directory if necessary, takes its lock and reads its records.
 func (r *Recorder) open(ctx context.Context) error {
-	if err := durable.MakePrivate(r.store.dir); err != nil {
+	if err := access.MakePrivate(r.store.dir); err != nil {
 		return err
 	}
 	lockCtx, cancel := context.WithTimeout(ctx, lockTimeout)

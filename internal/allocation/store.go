@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/durable"
 )
 
@@ -32,7 +33,7 @@ type Store struct{ dir string }
 func OpenStore(dir string) *Store { return &Store{dir} }
 
 // Get returns the record that token stands for. An error names the file. It matches [ErrNotFound],
-// [ErrUnreadable] or [durable.ErrNotPrivate], or is an error of the file system.
+// [ErrUnreadable] or [access.ErrNotPrivate], or is an error of the file system.
 func (s *Store) Get(token Token) (Record, error) { return s.readRecord(token.ID()) }
 
 func (s *Store) readRecord(id ID) (r Record, err error) {
@@ -115,7 +116,7 @@ func (s *Store) path(id ID, suffix string) string {
 // readFile decodes a file of an allocation into body. It reads nothing if other accounts can
 // write to the directory. The error matches [fs.ErrNotExist] if there is no file.
 func (s *Store) readFile(path string, id ID, body fileBody) error {
-	if err := durable.CheckPrivate(s.dir); err != nil {
+	if err := access.CheckPrivate(s.dir); err != nil {
 		return fmt.Errorf("read allocation record: %w", err)
 	}
 	data, err := durable.Read(path, maxFileBytes+1)
@@ -139,14 +140,14 @@ type Problem struct {
 // that ends in the meantime may be listed or not. A directory that does not exist has no
 // records, and files with other names are ignored.
 //
-// An error, such as [durable.ErrNotPrivate], is about the whole directory, and nothing is listed
+// An error, such as [access.ErrNotPrivate], is about the whole directory, and nothing is listed
 // then.
 func (s *Store) List(ctx context.Context) ([]Entry, []Problem, error) { return s.list(ctx, nil) }
 
 // list is [Store.List]. It does not read the records in known and their bindings again, because they
 // never change.
 func (s *Store) list(ctx context.Context, known map[ID]Entry) (entries []Entry, problems []Problem, err error) {
-	err = durable.CheckPrivate(s.dir)
+	err = access.CheckPrivate(s.dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, nil
 	}

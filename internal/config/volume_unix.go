@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/remedy"
 )
 
@@ -22,16 +22,16 @@ func checkVolume(f *os.File, usualDir string) error { return checkVolumeBy(f, us
 func checkVolumeBy(f *os.File, usualDir string, isReadOnly func(*os.File) bool) error {
 	path, dir := f.Name(), filepath.Dir(f.Name())
 	elsewhere := !isWithinPOSIX(usualDir, dir)
-	err := durable.CheckPrivate(dir)
-	if errors.Is(err, durable.ErrNotPrivate) && elsewhere && isReadOnly(f) {
+	err := access.CheckPrivate(dir)
+	if errors.Is(err, access.ErrNotPrivate) && elsewhere && isReadOnly(f) {
 		err = nil
 	}
 	if err == nil {
-		err = durable.CheckOpen(f)
+		err = access.CheckOpen(f)
 	}
-	if elsewhere && (errors.Is(err, durable.ErrNotPrivate) || errors.Is(err, durable.ErrUntrusted)) {
+	if elsewhere && (errors.Is(err, access.ErrNotPrivate) || errors.Is(err, access.ErrUntrusted)) {
 		fix := fmt.Sprintf("use a copy that only root can change: install -D -m 644 %s %s", path, filepath.Join(usualDir, filepath.Base(path)))
-		err = remedy.With(errors.Unwrap(err), fix) // Unwrap removes the remedy of package durable.
+		err = remedy.With(errors.Unwrap(err), fix) // Unwrap removes the remedy of package access.
 	}
 	return err
 }

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/policy"
@@ -31,9 +32,9 @@ func TestCheckVolume(t *testing.T) {
 	}{
 		"a private directory":               {0o700, 0o600, mounted(false), nil},
 		"a ConfigMap":                       {0o777, 0o644, mounted(true), nil},
-		"a directory that others can write": {0o777, 0o600, mounted(false), durable.ErrNotPrivate},
-		"a file that others can write":      {0o700, 0o666, mounted(false), durable.ErrUntrusted},
-		"such a file in a read-only volume": {0o777, 0o666, mounted(true), durable.ErrUntrusted},
+		"a directory that others can write": {0o777, 0o600, mounted(false), access.ErrNotPrivate},
+		"a file that others can write":      {0o700, 0o666, mounted(false), access.ErrUntrusted},
+		"such a file in a read-only volume": {0o777, 0o666, mounted(true), access.ErrUntrusted},
 	} {
 		testutil.NoError(t, os.Chmod(path, test.file), os.Chmod(filepath.Dir(path), test.dir))
 		f := openFile(t, path)
@@ -68,8 +69,8 @@ func TestCheckVolumeOfReplacedFile(t *testing.T) {
 	f := openFile(t, path)
 	testutil.NoError(t, os.Chmod(path, 0o666), os.Remove(path))
 	testutil.WriteFile(t, path, head, 0o600)
-	if err := checkVolume(f, "/etc"); !errors.Is(err, durable.ErrUntrusted) {
-		t.Errorf("error %v, want %v", err, durable.ErrUntrusted)
+	if err := checkVolume(f, "/etc"); !errors.Is(err, access.ErrUntrusted) {
+		t.Errorf("error %v, want %v", err, access.ErrUntrusted)
 	}
 }
 
@@ -88,7 +89,7 @@ func TestCompileChecksWhoCanWrite(t *testing.T) {
 		usual := filepath.Join("/etc/directx-nri", filepath.Base(path))
 		_, err := c.Compile()
 		want := "check " + path + ": others can write to it: mode 0666; use a copy that only root can change: install -D -m 644 " + path + " " + usual
-		if !errors.Is(err, durable.ErrUntrusted) || !strings.HasSuffix(err.Error(), want) {
+		if !errors.Is(err, access.ErrUntrusted) || !strings.HasSuffix(err.Error(), want) {
 			t.Errorf("error %v, want %s", err, want)
 		}
 		testutil.NoError(t, os.Chmod(path, 0o600))

@@ -4,7 +4,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
@@ -14,10 +14,10 @@ import (
 func checkVolume(f *os.File, usualDir string) error {
 	path, dir := f.Name(), filepath.Dir(f.Name())
 	if winpath.EqualOrBelow(usualDir, dir) {
-		return durable.CheckFile(path)
+		return access.CheckFile(path)
 	}
-	if err := durable.CheckOwner(dir); err != nil {
+	if err := access.CheckOwner(dir); err != nil {
 		return err
 	}
-	return durable.CheckOwner(path)
+	return access.CheckOwner(path)
 }

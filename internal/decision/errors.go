@@ -6,9 +6,9 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/discovery"
-	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/ocispec"
 	"github.com/directx-nri/directx-nri/internal/remedy"
@@ -78,7 +78,7 @@ func foreignCauses() []cause {
 		{allocation.ErrHeld, ReasonHeld, requestByLimits},
 		{allocation.ErrNotFound, ReasonNoRecord, removeVariables + "; if there are none, the record is lost: delete the pod, and its replacement gets a new one"},
 		{allocation.ErrUnreadable, ReasonUnreadable, "delete the pod so that its replacement gets a new allocation, then remove the file"},
-		{durable.ErrNotPrivate, ReasonUnreadable, RunDoctor},
+		{access.ErrNotPrivate, ReasonUnreadable, RunDoctor},
 		{ocispec.ErrNotAssignable, ReasonDeviceGone, "check how discovery describes the device: 'dxctl devices'"},
 		{context.DeadlineExceeded, ReasonSlow, RunDoctor},
 		{discovery.ErrNoAnswer, ReasonSlow, RunDoctor},

@@ -12,9 +12,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/discovery"
-	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/ocispec"
 	"github.com/directx-nri/directx-nri/internal/remedy"
@@ -114,7 +114,7 @@ func TestReasonOf(t *testing.T) {
 	for want, errs := range map[Reason][]error{
 		ReasonNoRecord:      {allocation.ErrNotFound},
 		ReasonHeld:          {allocation.ErrHeld},
-		ReasonUnreadable:    {allocation.ErrUnreadable, durable.ErrNotPrivate},
+		ReasonUnreadable:    {allocation.ErrUnreadable, access.ErrNotPrivate},
 		ReasonWrongVariable: {allocation.ErrMalformedToken, errWrongVariable, errOverridden},
 		ReasonDeviceGone:    {errDeviceGone, errDeviceFailed, ocispec.ErrNotAssignable},
 		ReasonHyperV:        {errHyperV},
@@ -145,7 +145,7 @@ func TestRemedies(t *testing.T) {
 		"config: denied; " + RunDoctor:                       WithReason(ReasonConfig, fmt.Errorf("config: %w", errDenied), RunDoctor),
 		"denied; do this":                                    WithReason(ReasonConfig, remedy.With(specific, "or that"), RunDoctor),
 		"the GPUs of this node are unknown: denied; do this": fmt.Errorf("%w: %w", errUnknownGPUs, specific),
-		"directory is not private; do this":                  remedy.With(durable.ErrNotPrivate, "do this"),
+		"directory is not private; do this":                  remedy.With(access.ErrNotPrivate, "do this"),
 		"no GPU of this node matches 7":                      fmt.Errorf("%w 7", errNoSuchGPU),
 		"the GPUs of this node are unknown: internal error in directx-nri, please report it: nil pointer": fmt.Errorf(
 			"%w: %w: nil pointer", errUnknownGPUs, errlog.ErrInternal),

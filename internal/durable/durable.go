@@ -1,5 +1,4 @@
-// Package durable writes files atomically and durably, and checks that only trusted accounts can
-// write to files and directories.
+// Package durable writes files atomically and durably.
 package durable
 
 import (
@@ -14,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/directx-nri/directx-nri/internal/remedy"
+	"github.com/directx-nri/directx-nri/internal/access"
 )
 
 const (
@@ -53,7 +52,7 @@ func Update(path string, data []byte, perm fs.FileMode) error {
 // on Windows its access control list.
 func ReplaceKeepingAccess(path string, data []byte, perm fs.FileMode) error {
 	keepAccess := func(f *os.File) error {
-		if err := copyAccess(path, f); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := withoutTempName(access.Copy(path, f)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("keep its access: %w", err)
 		}
 		return nil
@@ -143,32 +142,4 @@ func Remove(path string) error {
 		return err
 	}
 	return nil
-}
-
-var (
-	// ErrNotPrivate reports that another account can write to a directory.
-	ErrNotPrivate = errors.New("directory is not private")
-	// ErrUntrusted reports that another account can write to a file.
-	ErrUntrusted = errors.New("others can write to it")
-)
-
-// accessError returns an error about a file or directory that other accounts can write. reason is
-// [ErrNotPrivate] or [ErrUntrusted].
-func accessError(path string, reason error, cause, fix string) error {
-	return remedy.With(fmt.Errorf("check %s: %w: %s", path, reason, cause), fix)
-}
-
-// MakePrivate creates dir and its missing parents so that only the calling user (on Windows: SYSTEM
-// and Administrators) has access. An existing directory is left as it is: the result is that of
-// [CheckPrivate].
-func MakePrivate(dir string) error {
-	err := CheckPrivate(dir)
-	if !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if err := createPrivate(filepath.Clean(dir)); err != nil {
-		return err
-	}
-	// Another process may have created it first.
-	return CheckPrivate(dir)
 }

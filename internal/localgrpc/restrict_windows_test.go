@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/windows"
 
-	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/access"
 )
 
 // shutDown does nothing: processes do not inherit l.
@@ -30,7 +30,7 @@ func needsUnixSockets(t *testing.T) {
 // checkRestricted checks that no other account can write to the socket, which connecting takes.
 func checkRestricted(t *testing.T, path string) {
 	t.Helper()
-	if err := durable.CheckFile(path); err != nil {
+	if err := access.CheckFile(path); err != nil {
 		t.Error(err)
 	}
 }
@@ -53,7 +53,7 @@ func TestRestrict(t *testing.T) {
 	if err := windows.SetNamedSecurityInfo(path, windows.SE_FILE_OBJECT, windows.DACL_SECURITY_INFORMATION|windows.PROTECTED_DACL_SECURITY_INFORMATION, nil, nil, list, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := durable.CheckFile(path); !errors.Is(err, durable.ErrUntrusted) {
+	if err := access.CheckFile(path); !errors.Is(err, access.ErrUntrusted) {
 		t.Errorf("everyone can write to the file: %v", err)
 	}
 	if err := restrictAccess(path); err != nil {

@@ -23,6 +23,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/remedy"
@@ -170,11 +171,11 @@ type policyFile struct {
 
 // Read returns the policy in the state directory, or [Default] if none was ever written. It returns
 // an error if the file is damaged, has another format, or is lost. A missing file is lost if the file
-// of [RealShimPath] or the directory of allocations exists. The error matches [durable.ErrNotPrivate]
+// of [RealShimPath] or the directory of allocations exists. The error matches [access.ErrNotPrivate]
 // if other users can write to the directory, because the policy names a program that runs as the
 // system.
 func Read(stateDir string) (Policy, error) {
-	switch err := durable.CheckPrivate(stateDir); {
+	switch err := access.CheckPrivate(stateDir); {
 	case errors.Is(err, fs.ErrNotExist):
 		return Default(), nil
 	case err != nil:
@@ -252,7 +253,7 @@ func Write(stateDir string, p Policy) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := durable.MakePrivate(stateDir); err != nil {
+	if err := access.MakePrivate(stateDir); err != nil {
 		return err
 	}
 	if p.Shim.RealShim == "" {
@@ -278,7 +279,7 @@ func ReadRealShim(stateDir string) (string, error) {
 	case err == nil && len(name) == 0:
 		err = errors.New("the file is empty")
 	case err == nil:
-		err = durable.CheckPrivate(stateDir)
+		err = access.CheckPrivate(stateDir)
 	}
 	if err != nil {
 		return "", remedy.With(fmt.Errorf("read the real shim's name %s: %w", path, err), RewriteRemedy)

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/sirupsen/logrus"
 
+	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/testutil"
@@ -148,7 +149,7 @@ func TestReadRealShim(t *testing.T) {
 		"no state directory":    {damage: func(dir string) error { return errors.Join(os.Remove(dir), os.WriteFile(dir, nil, 0o600)) }},
 	} {
 		stateDir := filepath.Join(t.TempDir(), "state")
-		err := durable.MakePrivate(stateDir)
+		err := access.MakePrivate(stateDir)
 		if err == nil && test.policy != nil {
 			err = Write(stateDir, *test.policy)
 		}

@@ -7,7 +7,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
@@ -18,11 +18,11 @@ func TestReadRefusesOpenDirectory(t *testing.T) {
 	p.Shim.RealShim = "/opt/hardened"
 	testutil.NoError(t, Write(stateDir, p))
 	testutil.NoError(t, os.Chmod(stateDir, 0o777))
-	if _, err := Read(stateDir); !errors.Is(err, durable.ErrNotPrivate) {
-		t.Errorf("error %v, want %v", err, durable.ErrNotPrivate)
+	if _, err := Read(stateDir); !errors.Is(err, access.ErrNotPrivate) {
+		t.Errorf("error %v, want %v", err, access.ErrNotPrivate)
 	}
-	if name, err := ReadRealShim(stateDir); name != "" || !errors.Is(err, durable.ErrNotPrivate) {
-		t.Errorf("%s, error %v, want %v", name, err, durable.ErrNotPrivate)
+	if name, err := ReadRealShim(stateDir); name != "" || !errors.Is(err, access.ErrNotPrivate) {
+		t.Errorf("%s, error %v, want %v", name, err, access.ErrNotPrivate)
 	}
 	p.Shim.RealShim = ""
 	testutil.NoError(t, os.Chmod(stateDir, 0o700), Write(stateDir, p), os.Chmod(stateDir, 0o777))

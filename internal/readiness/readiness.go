@@ -21,7 +21,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
-	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
 )
@@ -68,7 +68,7 @@ func Serve(ctx context.Context, runtimeDir string, ready func(context.Context) e
 
 // serve serves until ctx ends or the socket is removed.
 func serve(ctx context.Context, runtimeDir string, ready func(context.Context) error) error {
-	if err := durable.MakePrivate(runtimeDir); err != nil {
+	if err := access.MakePrivate(runtimeDir); err != nil {
 		return err
 	}
 	listener, err := localgrpc.Listen(ctx, filepath.Join(runtimeDir, socketName))

@@ -12,7 +12,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/remedy"
@@ -70,7 +70,7 @@ func Check(stateDir, name string) error {
 	}
 	path, err := Find(filepath.Join(paths.Default().ShimDir, shimfile.FileName()), name)
 	if err == nil {
-		err = durable.CheckProgram(path)
+		err = access.CheckProgram(path)
 	}
 	if err != nil {
 		return fmt.Errorf("%w; install it first, and in a pod mount its directory at the same path", err)

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/windows/svc/eventlog"
 	"golang.org/x/sys/windows/svc/mgr"
 
-	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
@@ -40,7 +40,7 @@ func (d Daemon) Install(ctx context.Context) (err error) {
 	if !filepath.IsAbs(d.Program) {
 		return fmt.Errorf("%s is not an absolute path", d.Program)
 	}
-	if err := durable.CheckProgram(d.Program); err != nil {
+	if err := access.CheckProgram(d.Program); err != nil {
 		return err
 	}
 	if _, err := d.isInstalled(); err != nil {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
@@ -19,7 +19,7 @@ func (s *shim) log() *logrus.Logger {
 	log := logrus.New()
 	if s.policy == nil {
 		p, err := policy.Read(s.stateDir)
-		if errors.Is(err, durable.ErrNotPrivate) {
+		if errors.Is(err, access.ErrNotPrivate) {
 			log.SetOutput(io.Discard)
 			return log
 		}
@@ -58,7 +58,7 @@ func (l *logFile) Write(line []byte) (int, error) {
 
 func openLog(path string) (*os.File, error) {
 	if _, err := os.Lstat(filepath.Dir(path)); err != nil {
-		if err := durable.MakePrivate(filepath.Dir(path)); err != nil {
+		if err := access.MakePrivate(filepath.Dir(path)); err != nil {
 			return nil, err
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/discovery/node"
@@ -436,7 +437,7 @@ func TestRequestOnABrokenNodeIsRefused(t *testing.T) {
 			b := newBed(t)
 			test.breaks(b)
 			b.refused(b.start(request), test.says...)
-			if isPrivate := durable.CheckPrivate(b.path("state")) == nil; durable.Exists(b.path("state/shim.log")) != isPrivate {
+			if isPrivate := access.CheckPrivate(b.path("state")) == nil; durable.Exists(b.path("state/shim.log")) != isPrivate {
 				t.Errorf("the state directory is private: %t, and a log was written or not", isPrivate)
 			}
 			b.started(b.start(standalone()))

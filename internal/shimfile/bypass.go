@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/durable"
 )
 
@@ -18,7 +19,7 @@ func bypassPath(stateDir string) string { return filepath.Join(stateDir, "bypass
 
 // RecordBypass records durably why containerd bypasses the shim.
 func RecordBypass(stateDir, reason string) error {
-	if err := durable.MakePrivate(stateDir); err != nil {
+	if err := access.MakePrivate(stateDir); err != nil {
 		return err
 	}
 	return durable.Replace(bypassPath(stateDir), []byte(reason+"\n"), 0o600)

@@ -13,12 +13,12 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/noderuntime"
+	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/criclient"
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/discovery/node"
-	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/modes"
 	"github.com/directx-nri/directx-nri/internal/policy"
@@ -139,7 +139,7 @@ func (e *examiner) checkSetup() {
 func (e *examiner) checkConfig() {
 	c := e.Config
 	switch {
-	case c.Err != nil && !errors.Is(c.Err, durable.ErrNotPrivate):
+	case c.Err != nil && !errors.Is(c.Err, access.ErrNotPrivate):
 		e.add(policyUnusable, "the node policy", c.Err)
 	case c.Invalid != nil:
 		e.add(configInvalid, c.Path, c.Invalid)
@@ -331,7 +331,7 @@ func (e *examiner) checkShims() {
 		case len(s.Handlers) == 0 && e.Kubelet != nil:
 		case errors.Is(s.Err, fs.ErrNotExist):
 			e.add(shimMissing, s.Path, fmt.Errorf("the shim of %s does not exist", user))
-		case errors.Is(s.Err, durable.ErrUntrusted):
+		case errors.Is(s.Err, access.ErrUntrusted):
 			e.add(shimUntrusted, s.Path, s.Err)
 		case s.Err != nil:
 			e.add(shimFails, s.Path, fmt.Errorf("the shim of %s does not work: %w", user, s.Err))

@@ -14,10 +14,10 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/noderuntime"
+	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/discovery/node"
-	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/readiness"
 	"github.com/directx-nri/directx-nri/internal/realshim"
@@ -316,9 +316,9 @@ func brokenNodes() []brokenNode {
 		onWindows(CheckRegistration, "does not list GPU PCIROOT(0)#PCI(1B00)", func(f *nodeState) { f.Kubelet.Allocatable["example.com/fpga"] = []string{"0"} }),
 		linux(CheckRegistration, "PodResources API cannot be reached", func(f *nodeState) { f.Kubelet.PodResourcesErr = errGone }),
 		file(CheckRecords, "checksum", recordUnusable, state+"/allocations/1f.json", errors.New("an allocation record cannot be used: its checksum does not match")),
-		linux(CheckPermissions, "others can write to it", func(f *nodeState) { f.Shims[0].Err = others(shimPath, durable.ErrUntrusted) }),
+		linux(CheckPermissions, "others can write to it", func(f *nodeState) { f.Shims[0].Err = others(shimPath, access.ErrUntrusted) }),
 		linux(CheckPermissions, "not private", func(f *nodeState) {
-			f.Config.Err = others(state, durable.ErrNotPrivate)
+			f.Config.Err = others(state, access.ErrNotPrivate)
 			f.GPUsErr, f.Files = f.Config.Err, []fileProblem{{writableByOthers, state, f.Config.Err}}
 		}),
 		file(CheckPermissions, "no answer", filesHang, state, fmt.Errorf("check the files of directx-nri: no answer: %w", context.DeadlineExceeded)),

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/noderuntime"
-	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/internal/testutil"
@@ -109,8 +109,8 @@ func TestAccess(t *testing.T) {
 		problems  int
 	}{
 		"private":             {0o755, 0o644, nil, 0},
-		"a directory is open": {0o777, 0o644, durable.ErrNotPrivate, 3},
-		"a file is open":      {0o755, 0o666, durable.ErrUntrusted, 2},
+		"a directory is open": {0o777, 0o644, access.ErrNotPrivate, 3},
+		"a file is open":      {0o755, 0o666, access.ErrUntrusted, 2},
 	} {
 		c := configState{Path: filepath.Join(t.TempDir(), "config.yaml")}
 		c.Policy.CompiledFrom.Inventory = filepath.Join(t.TempDir(), "gpus.yaml")

@@ -27,6 +27,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/nodegpus"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/noderuntime"
+	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/config"
@@ -267,7 +268,7 @@ func (g *gatherer) readShims(ctx context.Context, c containerdState, p policy.Po
 // readShimVersion runs a shim and returns its version. It does not run a file that other users can
 // write, because dxctl may run with all privileges.
 func (g *gatherer) readShimVersion(ctx context.Context, path string) (string, error) {
-	if err := durable.CheckFile(path); err != nil {
+	if err := access.CheckFile(path); err != nil {
 		return "", err
 	}
 	ctx, cancel := context.WithTimeout(ctx, g.timeout)
@@ -358,11 +359,11 @@ func (g *gatherer) checkFiles(ctx context.Context, c configState) (problems []fi
 			}
 		}
 	}
-	checkAccess(durable.CheckPrivate, g.stateDir, g.runtimeDir, g.kubeletDir)
+	checkAccess(access.CheckPrivate, g.stateDir, g.runtimeDir, g.kubeletDir)
 	checkAccess(config.CheckAccess, c.Path, c.Policy.CompiledFrom.Inventory)
 	if c.Policy.ExtraMounts.Sources == policy.MountSourcesHostDirectories {
 		for _, dir := range c.Policy.ExtraMounts.HostDirectories {
-			add(hostDirectoryUntrusted, dir, durable.CheckFile(filepath.Join(g.hostRoot, dir)))
+			add(hostDirectoryUntrusted, dir, access.CheckFile(filepath.Join(g.hostRoot, dir)))
 		}
 	}
 	dir := paths.Allocations(g.stateDir)

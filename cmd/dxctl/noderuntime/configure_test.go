@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 
+	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/criclient"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/policy"
@@ -325,7 +326,7 @@ func TestRecordThatCannotBeUsed(t *testing.T) {
 		testutil.NoError(t, os.Chmod(record, perm))
 		configured := b.Read(t)
 		for _, command := range []string{"configure", "unconfigure"} {
-			if _, _, err := run(t, b, command); err == nil || !strings.Contains(err.Error(), record) || text == "" && !errors.Is(err, durable.ErrUntrusted) {
+			if _, _, err := run(t, b, command); err == nil || !strings.Contains(err.Error(), record) || text == "" && !errors.Is(err, access.ErrUntrusted) {
 				t.Errorf("%s: error %v", command, err)
 			}
 		}

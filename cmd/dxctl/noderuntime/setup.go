@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/nodegpus"
+	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/durable"
@@ -144,7 +145,7 @@ func CheckKubelet(ctx context.Context, paths []string) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	for _, path := range paths {
-		if durable.CheckFile(path) != nil {
+		if access.CheckFile(path) != nil {
 			continue // Other users can write it, and dxctl runs with all privileges.
 		}
 		command := exec.CommandContext(ctx, path, "--version")

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/nodegpus"
+	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/discovery/node"
-	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/setupfile"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/internal/testutil"
@@ -194,7 +194,7 @@ func TestSetupChecksTheInventory(t *testing.T) {
 	if err := errors.Join(os.Chmod(o.gpuFlags.Inventory, 0o644), o.checkGPU(t.Context())); !errors.Is(err, errNoGPU) {
 		t.Errorf("error %v, want %v", err, errNoGPU)
 	}
-	if err := errors.Join(os.Chmod(o.gpuFlags.Inventory, 0o666), o.checkGPU(t.Context())); !errors.Is(err, durable.ErrUntrusted) {
+	if err := errors.Join(os.Chmod(o.gpuFlags.Inventory, 0o666), o.checkGPU(t.Context())); !errors.Is(err, access.ErrUntrusted) {
 		t.Errorf("an inventory that anyone can write: error %v", err)
 	}
 }

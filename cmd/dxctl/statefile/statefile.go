@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/durable"
 )
 
@@ -17,7 +18,7 @@ import (
 func Read(path string, content any) error {
 	text, err := durable.Read(path, math.MaxInt64)
 	if err == nil {
-		err = durable.CheckFile(path)
+		err = access.CheckFile(path)
 	}
 	if err == nil {
 		err = json.Unmarshal(text, content)
@@ -32,7 +33,7 @@ func Read(path string, content any) error {
 func Write(path string, content any) error {
 	text, err := json.MarshalIndent(content, "", "  ")
 	if err == nil {
-		err = durable.MakePrivate(filepath.Dir(path))
+		err = access.MakePrivate(filepath.Dir(path))
 	}
 	if err == nil {
 		err = durable.Replace(path, append(text, '\n'), 0o600)

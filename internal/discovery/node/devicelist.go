@@ -12,6 +12,7 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/policy"
@@ -61,7 +62,7 @@ func (l DeviceList) Write(devices []discovery.Device) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := durable.MakePrivate(l.stateDir); err != nil {
+	if err := access.MakePrivate(l.stateDir); err != nil {
 		return err
 	}
 	return durable.Update(l.Path(), data, 0o600)
@@ -102,7 +103,7 @@ func (l DeviceList) read(wanted func(line []byte) bool) (devices []discovery.Dev
 			err = remedy.With(fmt.Errorf("read the list of GPUs %s: %w", l.Path(), err), policy.RewriteRemedy)
 		}
 	}()
-	if err := durable.CheckPrivate(l.stateDir); err != nil {
+	if err := access.CheckPrivate(l.stateDir); err != nil {
 		return nil, err
 	}
 	file, err := durable.Open(l.Path())

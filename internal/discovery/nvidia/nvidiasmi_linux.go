@@ -9,8 +9,8 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/discovery"
-	"github.com/directx-nri/directx-nri/internal/durable"
 )
 
 // wslLibraries is where WSL mounts the libraries and programs of the host's drivers.
@@ -23,7 +23,7 @@ func newCommand(ctx context.Context, hostRoot string, _ []discovery.Device) (*ex
 // commandBelow returns the command that runs program, which is below root. In a container, it
 // runs with the loader of the VM, because the container's image need not have glibc.
 func commandBelow(ctx context.Context, root, program string) (*exec.Cmd, error) {
-	switch err := durable.CheckFile(filepath.Join(root, program)); {
+	switch err := access.CheckFile(filepath.Join(root, program)); {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, errors.ErrUnsupported
 	case err != nil:

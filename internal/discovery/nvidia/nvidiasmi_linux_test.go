@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
@@ -31,7 +31,7 @@ func TestNVIDIASMI(t *testing.T) {
 		"no GPU":              {"echo No devices were found; exit 6", 0o755, "map[]", "exit status 6"},
 		"it hangs":            {"exec sleep 100", 0o755, "map[]", "deadline exceeded"},
 		"it is missing":       {"", 0, "map[]", errors.ErrUnsupported.Error()},
-		"others can write it": {"echo a, GPU-b", 0o757, "map[]", durable.ErrUntrusted.Error()},
+		"others can write it": {"echo a, GPU-b", 0o757, "map[]", access.ErrUntrusted.Error()},
 
 		"in a container, no glibc": {"echo a, GPU-b", 0o755, "map[]", errors.ErrUnsupported.Error()},
 		// What is found does not run.

@@ -8,8 +8,8 @@ import (
 
 	"golang.org/x/sys/windows"
 
+	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/discovery"
-	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
@@ -31,7 +31,7 @@ func newCommand(ctx context.Context, _ string, gpus []discovery.Device) (*exec.C
 	}
 	for _, directory := range append(directories, system32, winpath.Join(programs, `NVIDIA Corporation\NVSMI`)) {
 		program := winpath.Join(directory, "nvidia-smi.exe")
-		err := durable.CheckProgram(program)
+		err := access.CheckProgram(program)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

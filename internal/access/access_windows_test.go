@@ -1,4 +1,4 @@
-package durable
+package access_test
 
 import (
 	"errors"
@@ -9,6 +9,8 @@ import (
 
 	"golang.org/x/sys/windows"
 
+	"github.com/directx-nri/directx-nri/internal/access"
+	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
@@ -57,10 +59,10 @@ func TestCheckFile(t *testing.T) {
 			testutil.WriteFile(t, path, "", 0o600)
 			setDACL(t, dir, ours(t)+test.dir)
 			setDACL(t, path, ours(t)+test.file)
-			if err := CheckFile(path); errors.Is(err, ErrUntrusted) == test.trusted || test.trusted && err != nil {
+			if err := access.CheckFile(path); errors.Is(err, access.ErrUntrusted) == test.trusted || test.trusted && err != nil {
 				t.Error(err)
 			}
-			testutil.NoError(t, CheckOwner(path))
+			testutil.NoError(t, access.CheckOwner(path))
 		})
 	}
 }
@@ -68,7 +70,7 @@ func TestCheckFile(t *testing.T) {
 func TestMakePrivateCreatesPrivateDirectories(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "a", "b")
-	testutil.NoError(t, MakePrivate(dir))
+	testutil.NoError(t, access.MakePrivate(dir))
 	for _, path := range []string{dir, filepath.Dir(dir)} {
 		if sddl := dacl(t, path); strings.Contains(sddl, ";;;WD)") || strings.Contains(sddl, ";;;BU)") {
 			t.Errorf("%s: %s", path, sddl)
@@ -86,7 +88,7 @@ func TestMakePrivateLeavesExistingDirectories(t *testing.T) {
 		testutil.NoError(t, os.Mkdir(dir, 0o700))
 		setDACL(t, dir, ours(t)+test.sddl)
 		before := dacl(t, dir)
-		if err := MakePrivate(dir); errors.Is(err, ErrNotPrivate) == test.private || test.private && err != nil {
+		if err := access.MakePrivate(dir); errors.Is(err, access.ErrNotPrivate) == test.private || test.private && err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if after := dacl(t, dir); after != before {
@@ -95,12 +97,12 @@ func TestMakePrivateLeavesExistingDirectories(t *testing.T) {
 	}
 }
 
-// TestRewrite has rights that Wine can represent.
-func TestRewrite(t *testing.T) {
+// TestCopy has rights that Wine can represent.
+func TestCopy(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "dir")
 	path := filepath.Join(dir, "file")
-	testutil.NoError(t, os.Mkdir(dir, 0o700), ReplaceKeepingAccess(path, nil, 0o600))
+	testutil.NoError(t, os.Mkdir(dir, 0o700), durable.ReplaceKeepingAccess(path, nil, 0o600))
 	setDACL(t, dir, ours(t))
 	inherited := dacl(t, path)
 	setDACL(t, path, ours(t)+everyoneWrites)
@@ -110,7 +112,7 @@ func TestRewrite(t *testing.T) {
 	}
 	check := func(want string) {
 		t.Helper()
-		err := ReplaceKeepingAccess(path, []byte("new"), 0o600)
+		err := durable.ReplaceKeepingAccess(path, []byte("new"), 0o600)
 		if got := dacl(t, path); err != nil || got != want {
 			t.Errorf("%v, %s, want %s", err, got, want)
 		}

@@ -1,6 +1,6 @@
 //go:build unix
 
-package durable
+package access_test
 
 import (
 	"errors"
@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/directx-nri/directx-nri/internal/access"
+	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
@@ -18,7 +20,7 @@ func TestMakePrivateCreatesPrivateDirectories(t *testing.T) {
 	t.Parallel()
 	base := t.TempDir()
 	dir := filepath.Join(base, "a", "b")
-	testutil.NoError(t, MakePrivate(dir))
+	testutil.NoError(t, access.MakePrivate(dir))
 	for _, path := range []string{dir, filepath.Dir(dir)} {
 		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o700 {
 			t.Errorf("%s: mode %v, %v; want 0700", path, info.Mode(), err)
@@ -42,7 +44,7 @@ func TestMakePrivateLeavesExistingDirectories(t *testing.T) {
 		if test.perm != 0 {
 			testutil.NoError(t, os.Mkdir(dir, 0o700), os.Chmod(dir, test.perm))
 		}
-		if err := MakePrivate(dir); errors.Is(err, ErrNotPrivate) == test.private || test.private && err != nil {
+		if err := access.MakePrivate(dir); errors.Is(err, access.ErrNotPrivate) == test.private || test.private && err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if info, err := os.Stat(dir); err != nil || test.perm != 0 && info.Mode().Perm() != test.perm {
@@ -54,13 +56,13 @@ func TestMakePrivateLeavesExistingDirectories(t *testing.T) {
 func TestCheckFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file")
-	if err := CheckFile(path); !errors.Is(err, fs.ErrNotExist) {
+	if err := access.CheckFile(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("missing file: %v", err)
 	}
 	testutil.WriteFile(t, path, "", 0o600)
 	for perm, trusted := range map[fs.FileMode]bool{0o600: true, 0o644: true, 0o664: false, 0o646: false} {
 		testutil.NoError(t, os.Chmod(path, perm))
-		if err := CheckFile(path); errors.Is(err, ErrUntrusted) == trusted || trusted && err != nil {
+		if err := access.CheckFile(path); errors.Is(err, access.ErrUntrusted) == trusted || trusted && err != nil {
 			t.Errorf("%v: %v", perm, err)
 		}
 	}
@@ -68,7 +70,7 @@ func TestCheckFile(t *testing.T) {
 	if err := os.Chown(path, 12345, 12345); err != nil {
 		return // Only root can.
 	}
-	if err := CheckFile(path); !errors.Is(err, ErrUntrusted) {
+	if err := access.CheckFile(path); !errors.Is(err, access.ErrUntrusted) {
 		t.Errorf("another user's file: %v", err)
 	}
 }
@@ -83,14 +85,14 @@ func TestCheckProgram(t *testing.T) {
 		os.Symlink("../links/two", at("c/one")), os.Symlink("d/../../a/b", at("links/two")), os.Symlink("../c/d", at("links/d")),
 		os.Symlink(at("loop"), at("loop")))
 	for path, want := range map[string]error{"c/one/program": nil, "a/b/program": nil, "a/b/none": fs.ErrNotExist, "loop": syscall.ELOOP} {
-		if err := CheckProgram(at(path)); !errors.Is(err, want) {
+		if err := access.CheckProgram(at(path)); !errors.Is(err, want) {
 			t.Errorf("%s: error %v, want %v", path, err, want)
 		}
 	}
 	for _, dir := range []string{"a", "a/b", "a/b/program", "c", "links"} {
 		for mode, trusted := range map[fs.FileMode]bool{0o777: false, 0o770: false, 0o755: true, 0o777 | fs.ModeSticky: dir != "a/b/program"} {
 			testutil.NoError(t, os.Chmod(at(dir), mode))
-			if err := CheckProgram(at("c/one/program")); (err == nil) != trusted || !trusted && (!errors.Is(err, ErrUntrusted) || !strings.Contains(err.Error(), "check "+at(dir)+": ")) {
+			if err := access.CheckProgram(at("c/one/program")); (err == nil) != trusted || !trusted && (!errors.Is(err, access.ErrUntrusted) || !strings.Contains(err.Error(), "check "+at(dir)+": ")) {
 				t.Errorf("%s with mode %v: %v", dir, mode, err)
 			}
 		}
@@ -99,21 +101,21 @@ func TestCheckProgram(t *testing.T) {
 	if err := os.Lchown(at("c/one"), 12345, 12345); err != nil {
 		return // Only root can.
 	}
-	if err := CheckProgram(at("c/one/program")); !errors.Is(err, ErrUntrusted) {
+	if err := access.CheckProgram(at("c/one/program")); !errors.Is(err, access.ErrUntrusted) {
 		t.Errorf("another user's link: %v", err)
 	}
 }
 
-// TestRewrite: the directory's group does not become that of the file.
-func TestRewrite(t *testing.T) {
+// TestCopy: the directory's group does not become that of the file.
+func TestCopy(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "file")
-	testutil.NoError(t, ReplaceKeepingAccess(path, nil, 0o640))
+	testutil.NoError(t, durable.ReplaceKeepingAccess(path, nil, 0o640))
 	if os.Chown(path, 12345, 23456) != nil {
 		return // Only root can.
 	}
-	testutil.NoError(t, os.Chown(dir, 0, 34567), os.Chmod(dir, 0o700|fs.ModeSetgid), ReplaceKeepingAccess(path, []byte("new"), 0o640))
+	testutil.NoError(t, os.Chown(dir, 0, 34567), os.Chmod(dir, 0o700|fs.ModeSetgid), durable.ReplaceKeepingAccess(path, []byte("new"), 0o640))
 	info, err := os.Stat(path)
 	if stat, _ := info.Sys().(*syscall.Stat_t); err != nil || stat.Uid != 12345 || stat.Gid != 23456 || info.Mode() != 0o640 {
 		t.Errorf("owner %d, group %d, mode %v", stat.Uid, stat.Gid, info.Mode())

@@ -1,0 +1,96 @@
+//go:build unix
+
+package access
+
+import (
+	"cmp"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+func createPrivate(dir string) error { return os.MkdirAll(dir, 0o700) }
+
+// CheckPrivate returns an error that matches [ErrNotPrivate] when dir is not a directory or a user
+// other than root and the calling one can write to it.
+func CheckPrivate(dir string) error {
+	info, err := os.Lstat(dir)
+	if err == nil && !info.IsDir() {
+		return newError(dir, ErrNotPrivate, "not a directory", "remove it")
+	}
+	return checkWriters(dir, info, err, ErrNotPrivate, "700")
+}
+
+// CheckFile returns an error that matches [ErrUntrusted] when a user other than root and the
+// calling one owns the file at path or can write to it.
+func CheckFile(path string) error {
+	info, err := os.Stat(path)
+	return checkWriters(path, info, err, ErrUntrusted, "go-w")
+}
+
+// CheckOpen is [CheckFile] for an open file, even if another file has its path now.
+func CheckOpen(f *os.File) error {
+	info, err := f.Stat()
+	return checkWriters(f.Name(), info, err, ErrUntrusted, "go-w")
+}
+
+// CheckProgram is [CheckFile] for a program that runs as the system: it checks each directory and
+// symbolic link of its absolute path, too.
+func CheckProgram(path string) error {
+	const maxLinks = 40 // as in path_resolution(7)
+	for at, rest, links := "/", path, 0; ; {
+		info, err := os.Lstat(at)
+		link, mode := err == nil && info.Mode()&fs.ModeSymlink != 0, "go-w"
+		if link || err == nil && info.IsDir() && info.Mode()&fs.ModeSticky != 0 {
+			mode = "" // Others cannot replace what root has in a sticky directory.
+		}
+		if err := checkWriters(at, info, err, ErrUntrusted, mode); err != nil {
+			return err
+		}
+		if link {
+			target, err := os.Readlink(at)
+			if links++; err != nil || links > maxLinks {
+				return fmt.Errorf("check %s: %w", path, cmp.Or(err, error(syscall.ELOOP)))
+			}
+			if at, rest = filepath.Dir(at), target+"/"+rest; filepath.IsAbs(target) {
+				at = "/"
+			}
+		}
+		if rest = strings.TrimLeft(rest, "/"); rest == "" {
+			return nil
+		}
+		var name string
+		name, rest, _ = strings.Cut(rest, "/")
+		at = filepath.Join(at, name)
+	}
+}
+
+// Copy gives f the owner and the group of the file at path.
+func Copy(path string, f *os.File) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	stat := info.Sys().(*syscall.Stat_t) //nolint:forcetypeassert // On all of Unix.
+	return f.Chown(int(stat.Uid), int(stat.Gid))
+}
+
+// checkWriters checks the owner and, unless mode is "", who else can write. The remedy in the error
+// is chmod with mode.
+func checkWriters(path string, info fs.FileInfo, err, reason error, mode string) error {
+	if err != nil {
+		return fmt.Errorf("check %s: %w", path, err)
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	switch {
+	case !ok || stat.Uid != 0 && int(stat.Uid) != os.Geteuid():
+		return newError(path, reason, "it does not belong to root", "remove it, or give it to root when you trust its content")
+	case mode != "" && info.Mode().Perm()&0o022 != 0:
+		return newError(path, reason, fmt.Sprintf("mode %04o", info.Mode().Perm()),
+			fmt.Sprintf("remove it, or 'chmod %s' it when you trust its content", mode))
+	}
+	return nil
+}
