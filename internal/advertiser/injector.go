@@ -3,6 +3,7 @@ package advertiser
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/sirupsen/logrus"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
@@ -44,6 +45,37 @@ func (i *injector) inject(ctx context.Context, resource string, replicas []alloc
 	answer, err := newAnswer(edits)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", deviceplugin.ErrNotInjectable, err)
+	}
+	return answer, nil
+}
+
+// newAnswer returns edits as an answer for one container, or an error if the kubelet cannot pass them
+// on. An answer has no mount options but read-only: containerd mounts with its own defaults.
+//
+// containerd's CRI on Windows accepts devices without ContainerPath and Permissions
+// only (WithWindowsDevices in pkg/cri/opts/spec_windows_opts.go of 1.7, and still in
+// 2.4), and the kubelet keeps one of several devices with the same ContainerPath.
+func newAnswer(edits ocispec.Edits) (*v1beta1.ContainerAllocateResponse, error) {
+	if n := len(edits.WindowsDevices); n > 1 {
+		return nil, fmt.Errorf("%d GPUs for one container, and on Windows the kubelet passes on one; request one, or set injection: shim in the configuration", n)
+	}
+	answer := &v1beta1.ContainerAllocateResponse{Envs: make(map[string]string, len(edits.Env))}
+	for _, d := range edits.WindowsDevices {
+		hostPath := d.IDType + "://" + d.ID
+		if d.IDType == ocispec.IDTypeClass {
+			hostPath = "class/" + d.ID // The form that was seen to work on real nodes.
+		}
+		answer.Devices = append(answer.Devices, &v1beta1.DeviceSpec{HostPath: hostPath})
+	}
+	for _, d := range edits.LinuxDevices {
+		answer.Devices = append(answer.Devices, &v1beta1.DeviceSpec{HostPath: d.HostPath, ContainerPath: d.Path, Permissions: ocispec.Access(d.LinuxDevice)})
+	}
+	for _, m := range edits.Mounts {
+		answer.Mounts = append(answer.Mounts, &v1beta1.Mount{HostPath: m.Source, ContainerPath: m.Destination, ReadOnly: true})
+	}
+	for _, variable := range edits.Env {
+		name, value, _ := strings.Cut(variable, "=")
+		answer.Envs[name] = value
 	}
 	return answer, nil
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/testing/protocmp"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/deviceplugin"
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/hostfiles"
+	"github.com/directx-nri/directx-nri/internal/ocispec"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
@@ -101,5 +103,45 @@ func TestInjectedUUID(t *testing.T) {
 	answer, err := i.inject(t.Context(), "x/y", []allocation.Replica{{InstanceID: `PCI\1B00`, UUID: "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"}})
 	if got := answer.GetEnvs()["DIRECTX_DEVICES"]; err != nil || !strings.Contains(got, "GPU-8932f937") {
 		t.Errorf("%s, %v", got, err)
+	}
+}
+
+func TestNewAnswer(t *testing.T) {
+	t.Parallel()
+	gpu := specs.WindowsDevice{IDType: ocispec.IDTypeLocationPath, ID: "PCIROOT(0)#PCI(1B00)"}
+	for name, test := range map[string]struct {
+		edits ocispec.Edits
+		want  *v1beta1.ContainerAllocateResponse
+		err   bool
+	}{
+		"nothing": {want: &v1beta1.ContainerAllocateResponse{}},
+		// containerd on Windows refuses a device with a ContainerPath or Permissions.
+		"Windows": {
+			edits: ocispec.Edits{WindowsDevices: []specs.WindowsDevice{gpu}, Mounts: []specs.Mount{ocispec.ReadOnlyMount("windows", `C:\store\a.dll`, `C:\a.dll`)}},
+			want: &v1beta1.ContainerAllocateResponse{
+				Devices: []*v1beta1.DeviceSpec{{HostPath: "vpci-location-path://PCIROOT(0)#PCI(1B00)"}},
+				Mounts:  []*v1beta1.Mount{{HostPath: `C:\store\a.dll`, ContainerPath: `C:\a.dll`, ReadOnly: true}},
+			},
+		},
+		"Windows, by class": {
+			edits: ocispec.Edits{WindowsDevices: []specs.WindowsDevice{{IDType: ocispec.IDTypeClass, ID: ocispec.DisplayClass}}},
+			want:  &v1beta1.ContainerAllocateResponse{Devices: []*v1beta1.DeviceSpec{{HostPath: "class/" + ocispec.DisplayClass}}},
+		},
+		"Windows, two": {edits: ocispec.Edits{WindowsDevices: []specs.WindowsDevice{gpu, gpu}}, err: true},
+		"Linux": {
+			edits: ocispec.Edits{
+				LinuxDevices: []ocispec.LinuxDevice{{LinuxDevice: specs.LinuxDevice{Path: "/dev/dxg", Type: "c"}, HostPath: "/dev/dxg0"}},
+				Env:          []string{"A=b=c", "B="},
+			},
+			want: &v1beta1.ContainerAllocateResponse{
+				Devices: []*v1beta1.DeviceSpec{{HostPath: "/dev/dxg0", ContainerPath: "/dev/dxg", Permissions: "rw"}},
+				Envs:    map[string]string{"A": "b=c", "B": ""},
+			},
+		},
+	} {
+		got, err := newAnswer(test.edits)
+		if diff := cmp.Diff(test.want, got, protocmp.Transform()); diff != "" || (err != nil) != test.err {
+			t.Errorf("%s: %v, answer (-want +got):\n%s", name, err, diff)
+		}
 	}
 }

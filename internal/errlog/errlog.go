@@ -2,6 +2,9 @@
 package errlog
 
 import (
+	"errors"
+	"fmt"
+	"runtime/debug"
 	"strings"
 	"unicode"
 
@@ -38,4 +41,14 @@ func (l *LastError) Log(log logrus.FieldLogger, err error, failed, recovered str
 // may contain: they move the cursor, or worse.
 func OneLine(text string) string {
 	return strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, "\uFFFD"), func(r rune) bool { return !unicode.IsPrint(r) }), " ")
+}
+
+// ErrInternal is the error of a recovered panic.
+var ErrInternal = errors.New("internal error in directx-nri, please report it")
+
+// PanicError logs a recovered panic with its stack, and returns it as an error that matches
+// [ErrInternal].
+func PanicError(log logrus.FieldLogger, cause any) error {
+	log.WithField("stack", string(debug.Stack())).Error(cause)
+	return fmt.Errorf("%w: %v", ErrInternal, cause)
 }

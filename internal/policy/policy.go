@@ -269,7 +269,7 @@ func Write(stateDir string, p Policy) (err error) {
 
 // ReadRealShim returns Shim.RealShim. All containers of the node depend on it, so it is read from
 // the file of [RealShimPath] alone: a policy.json that cannot be read is no error. The error matches
-// [durable.ErrNotPrivate] if other users can write to the directory.
+// [access.ErrNotPrivate] if other users can write to the directory.
 func ReadRealShim(stateDir string) (string, error) {
 	path := RealShimPath(stateDir)
 	name, err := durable.Read(path, maxSize)

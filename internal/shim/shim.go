@@ -91,7 +91,7 @@ func (s *shim) run() (int, error) {
 func (s *shim) realShim() (string, error) {
 	name, err := policy.ReadRealShim(s.stateDir)
 	if err != nil {
-		s.log().WithError(err).Error("Cannot use shim.runtime of the configuration, using " + shimfile.DefaultRealShim())
+		s.log().WithError(err).Error("Cannot use shim.runtime of the configuration, using " + realshim.Default())
 	}
 	path, err := realshim.Find(s.self, name)
 	if err != nil {

@@ -1,5 +1,4 @@
-// Package shimfile manages the runtime shim's file on a node: its installation, removal and
-// replacement by another shim.
+// Package shimfile manages the installation of the runtime shim on a node.
 //
 // All containers of the node start with the shim, so a new file is tested before
 // it replaces the old one.
