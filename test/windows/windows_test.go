@@ -82,6 +82,9 @@ func TestVersions(t *testing.T) {
 			n := start(t, options)
 			t.Run("the main chain", n.testChain)
 			t.Run("a restart", n.testRestart)
+			if strings.Contains(string(bed.ReadFile(t, n.Path("containerd.log"))), "maybe created from v1.x") {
+				t.Error("containerd did not find a pod's sandbox")
+			}
 		})
 	}
 }

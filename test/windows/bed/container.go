@@ -49,6 +49,8 @@ type Container struct {
 	Path    string `json:"runtimePath,omitempty"`
 	// Options sends the runtime options of runhcs, as the CRI plugin does.
 	Options bool `json:"runhcsOptions,omitempty"`
+	// Sandbox is the ID of its pod's sandbox, or its own if it is one. See [Node.sandbox].
+	Sandbox string `json:"sandbox,omitempty"`
 	// Raw uses the spec as it is, even if it is not JSON.
 	Raw bool `json:"raw,omitempty"`
 }
@@ -114,14 +116,23 @@ func decodeLines[T any](t testing.TB, text string) (values []T) {
 	return values
 }
 
+// sandbox returns the sandbox ID of a pod's spec for containerd 2, whose CRI plugin sends it
+// (internal/cri/server/container_create.go). That of 1.7 does not (pkg/cri/server).
+func (n *Node) sandbox(spec *specs.Spec) string {
+	if !n.containerd2() {
+		return ""
+	}
+	return spec.Annotations["io.kubernetes.cri.sandbox-id"]
+}
+
 // StartBy starts a container by a runtime path, as the CRI plugin does for a handler with
 // a runtime_path: the type of runhcs, with its options, and the path of a shim.
 func (n *Node) StartBy(t testing.TB, shim, namespace, id string, spec *specs.Spec) error {
 	t.Helper()
-	return n.Client(t, namespace, Container{ID: id, Spec: n.SpecFile(t, id, JSON(t, spec)), Runtime: Runhcs, Path: shim, Options: true})[0]
+	return n.Client(t, namespace, Container{ID: id, Spec: n.SpecFile(t, id, JSON(t, spec)), Runtime: Runhcs, Path: shim, Options: true, Sandbox: n.sandbox(spec)})[0]
 }
 
-// Sandbox starts a pod's sandbox with ctr.
+// Sandbox starts a pod's sandbox by the name of a runtime.
 func (n *Node) Sandbox(t testing.TB, runtime, id string) Pod {
 	t.Helper()
 	pod := NewPod(id)
@@ -139,7 +150,8 @@ func (n *Node) SandboxBy(t testing.TB, id string) Pod {
 	return pod
 }
 
-// Allocated starts a container of pod with ctr, with the advertiser's answer.
+// Allocated starts a container of pod by the name of the shim's runtime, with the advertiser's
+// answer.
 func (n *Node) Allocated(t testing.TB, pod Pod, id, name string, token allocation.Token) error {
 	t.Helper()
 	spec := n.ContainerSpec(t, pod, id, name)
@@ -167,9 +179,14 @@ func (n *Node) AllocatedBy(t testing.TB, pod Pod, id string, token allocation.To
 	}
 }
 
-// Run starts a container with ctr and a spec, and leaves it running.
+// Run starts a container with ctr and a spec, and leaves it running. ctr has no command that
+// only records a pod's sandbox, as the CRI plugin of containerd 2 does.
 func (n *Node) Run(t testing.TB, runtime, id string, spec *specs.Spec) error {
 	t.Helper()
+	if sandbox := n.sandbox(spec); sandbox != "" {
+		c := Container{ID: id, Spec: n.SpecFile(t, id, JSON(t, spec)), Runtime: runtime, Options: runtime == Runhcs, Sandbox: sandbox}
+		return n.Client(t, defaultNamespace, c)[0]
+	}
 	return n.ctrRun(t, id, n.RunArgs(t, runtime, id, spec)...)
 }
 

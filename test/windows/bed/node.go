@@ -71,6 +71,10 @@ func (r Release) containerd2() bool { return r != "" && r != AKS1 }
 
 func (n *Node) containerd2() bool { return n.options.Release.containerd2() || n.installed2 }
 
+// SkipsShim reports whether containerd never runs a shim for a pod's containers: 2.0.0 to 2.0.5
+// connect to that of the sandbox.
+func (n *Node) SkipsShim() bool { return n.options.Release == AKS2 }
+
 // Timeouts ends containerd's configuration file. With containerd's own timeouts, 2 to 5
 // seconds, a cleanup on a busy machine is interrupted and leaves the bundle.
 const Timeouts = `

@@ -1,8 +1,8 @@
 //go:build windows
 
 // The client does with a real containerd.exe what ctr.exe has no command for,
-// with the calls that its users make: the CRI plugin's runtime path and runtime
-// options, many containers at once.
+// with the calls that its users make: the CRI plugin's runtime path, runtime
+// options and sandboxes, many containers at once.
 //
 //	client wake PIPE...    wait for pipes, open and close them: Wine loses their
 //	                       first connection
@@ -27,6 +27,7 @@ import (
 	"github.com/containerd/containerd/containers"
 	"github.com/containerd/containerd/namespaces"
 	"github.com/containerd/containerd/oci"
+	"github.com/containerd/containerd/sandbox"
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
@@ -47,6 +48,9 @@ type container struct {
 	RuntimePath string `json:"runtimePath"`
 	// RunhcsOptions sends runhcs' own options along, as the CRI plugin does.
 	RunhcsOptions bool `json:"runhcsOptions"`
+	// Sandbox is the ID of its pod's sandbox, as the CRI plugin of containerd 2 sends it, or its
+	// own if it is a sandbox, which is recorded first.
+	Sandbox string `json:"sandbox"`
 	// Raw puts the spec's bytes into the container as they are. Such a task is
 	// created and never started.
 	Raw bool `json:"raw"`
@@ -134,9 +138,25 @@ func startOne(ctx context.Context, client *containerd.Client, c container) (pid 
 	if c.RunhcsOptions {
 		runtimeOptions = &options.Options{}
 	}
-	created, err := client.NewContainer(ctx, c.ID,
+	containerOptions := []containerd.NewContainerOpts{
 		containerd.WithRuntime(c.Runtime, runtimeOptions),
-		containerd.WithNewSpec(oci.WithSpecFromFile(c.Spec)))
+		containerd.WithNewSpec(oci.WithSpecFromFile(c.Spec)),
+	}
+	switch c.Sandbox {
+	case "":
+	case c.ID:
+		if _, err := client.SandboxStore().Create(ctx, sandbox.Sandbox{ID: c.ID}); err != nil {
+			return 0, err
+		}
+		defer func() {
+			if err != nil {
+				err = errors.Join(err, client.SandboxStore().Delete(ctx, c.ID))
+			}
+		}()
+	default:
+		containerOptions = append(containerOptions, containerd.WithSandbox(c.Sandbox))
+	}
+	created, err := client.NewContainer(ctx, c.ID, containerOptions...)
 	if err != nil {
 		return 0, err
 	}
