@@ -125,6 +125,18 @@ func TestAccess(t *testing.T) {
 	}
 }
 
+// Users who can write a directory on the way could replace the shim, which dxctl runs as root.
+func TestShimThatOthersCanReplace(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), shimfile.FileName())
+	testutil.WriteFile(t, path, "#!/bin/sh\necho "+shimfile.BaseName+" 1.0\n", 0o755)
+	testutil.NoError(t, os.Chmod(filepath.Dir(path), 0o777))
+	g := gatherer{timeout: testutil.Timeout}
+	if version, err := g.readShimVersion(t.Context(), path); !errors.Is(err, access.ErrUntrusted) {
+		t.Errorf("%q, %v", version, err)
+	}
+}
+
 func TestDoctorOfDamagedFiles(t *testing.T) {
 	t.Parallel()
 	for file, want := range map[string]string{

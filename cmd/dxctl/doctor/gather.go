@@ -79,7 +79,7 @@ func (g *gatherer) CheckFlags() error {
 	if g.timeout <= 0 {
 		return cli.Usage("--timeout %s is not positive", g.timeout)
 	}
-	return g.Instance.CheckFlags()
+	return errors.Join(noderuntime.CheckShimDir(g.shimDir), g.Instance.CheckFlags())
 }
 
 // gather returns the state of the node. After gatherRuntime, all queries run concurrently.
@@ -266,9 +266,9 @@ func (g *gatherer) readShims(ctx context.Context, c containerdState, p policy.Po
 }
 
 // readShimVersion runs a shim and returns its version. It does not run a file that other users can
-// write, because dxctl may run with all privileges.
+// replace, because dxctl may run with all privileges.
 func (g *gatherer) readShimVersion(ctx context.Context, path string) (string, error) {
-	if err := access.CheckFile(path); err != nil {
+	if err := access.CheckProgram(path); err != nil {
 		return "", err
 	}
 	ctx, cancel := context.WithTimeout(ctx, g.timeout)

@@ -61,9 +61,6 @@ In a pod on Linux, use --restart-mode signal, with hostPID: true and appArmorPro
 	return command
 }
 
-// ShimDirUsage describes the flag --shim-dir.
-const ShimDirUsage = "`DIRECTORY` of the runtime shim: that of containerd, or one on its PATH"
-
 // AddFlags adds the flags, except --dry-run.
 func (o *configureOptions) AddFlags(command *cobra.Command) {
 	flags := command.Flags()
@@ -88,12 +85,10 @@ func (o *configureOptions) CheckFlags() error {
 		return cli.Usage("--no-shim and --no-nri leave nothing to configure")
 	case o.noShim && (len(o.handlers) > 0 || o.addHandler != ""):
 		return cli.Usage("--no-shim excludes --handler and --add-handler")
-	case !filepath.IsAbs(o.shimDir):
-		return cli.Usage("--shim-dir %q is not an absolute path", o.shimDir)
 	case o.addHandler != "" && len(validation.IsDNS1123Label(o.addHandler)) > 0:
 		return cli.Usage("--add-handler %q: the name must consist of lowercase letters, digits and hyphens", o.addHandler)
 	}
-	return o.restarter.CheckFlags()
+	return errors.Join(CheckShimDir(o.shimDir), o.restarter.CheckFlags())
 }
 
 // plannedChange is a change of containerd's configuration that has not been made yet.

@@ -38,13 +38,24 @@ that fails, the old file stays. For pods, run 'dxctl runtime configure' next.`,
 	return command
 }
 
+// ShimDirUsage describes the flag --shim-dir.
+const ShimDirUsage = "`DIRECTORY` of the runtime shim: that of containerd, or one on its PATH"
+
+// CheckShimDir returns an error about the value of --shim-dir that cannot be used.
+func CheckShimDir(dir string) error {
+	if !filepath.IsAbs(dir) {
+		return cli.Usage("--shim-dir %q is not an absolute path", dir)
+	}
+	return nil
+}
+
 func addFromFlag(flags *pflag.FlagSet, from *string) {
 	flags.StringVar(from, "from", "", "the shim's `FILE` (default: "+shimfile.FileName()+" beside dxctl)")
 }
 
 func install(ctx context.Context, stdout io.Writer, from, shimDir, stateDir string) error {
-	if !filepath.IsAbs(shimDir) {
-		return cli.Usage("--shim-dir %q is not an absolute path", shimDir)
+	if err := CheckShimDir(shimDir); err != nil {
+		return err
 	}
 	if from == "" {
 		self, err := os.Executable()

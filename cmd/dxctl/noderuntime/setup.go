@@ -145,8 +145,8 @@ func CheckKubelet(ctx context.Context, paths []string) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	for _, path := range paths {
-		if access.CheckFile(path) != nil {
-			continue // Other users can write it, and dxctl runs with all privileges.
+		if access.CheckProgram(path) != nil {
+			continue // Other users can replace it, and dxctl runs with all privileges.
 		}
 		command := exec.CommandContext(ctx, path, "--version")
 		command.WaitDelay = time.Second

@@ -73,10 +73,7 @@ GPUs do not start again: delete them first, or set --force.`,
 }
 
 func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
-	if !filepath.IsAbs(o.shimDir) {
-		return cli.Usage("--shim-dir %q is not an absolute path", o.shimDir)
-	}
-	if err := o.CheckFlags(); err != nil {
+	if err := errors.Join(CheckShimDir(o.shimDir), o.CheckFlags()); err != nil {
 		return err
 	}
 	record, err := readRecord(o.stateDir)

@@ -23,7 +23,7 @@ func newCommand(ctx context.Context, hostRoot string, _ []discovery.Device) (*ex
 // commandBelow returns the command that runs program, which is below root. In a container, it
 // runs with the loader of the VM, because the container's image need not have glibc.
 func commandBelow(ctx context.Context, root, program string) (*exec.Cmd, error) {
-	switch err := access.CheckFile(filepath.Join(root, program)); {
+	switch err := access.CheckProgram(filepath.Join(root, program)); {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, errors.ErrUnsupported
 	case err != nil:
@@ -40,6 +40,9 @@ func commandBelow(ctx context.Context, root, program string) (*exec.Cmd, error) 
 		}
 		if len(loaders) == 0 {
 			return nil, errors.ErrUnsupported
+		}
+		if err := access.CheckProgram(loaders[0]); err != nil {
+			return nil, err
 		}
 		loader := strings.TrimPrefix(loaders[0], root)
 		libraries += ":" + filepath.Dir(loader)

@@ -32,11 +32,13 @@ func TestNVIDIASMI(t *testing.T) {
 		"it hangs":            {"exec sleep 100", 0o755, "map[]", "deadline exceeded"},
 		"it is missing":       {"", 0, "map[]", errors.ErrUnsupported.Error()},
 		"others can write it": {"echo a, GPU-b", 0o757, "map[]", access.ErrUntrusted.Error()},
+		"others replace it":   {"echo a, GPU-b", 0o755, "map[]", access.ErrUntrusted.Error()},
 
 		"in a container, no glibc": {"echo a, GPU-b", 0o755, "map[]", errors.ErrUnsupported.Error()},
 		// What is found does not run.
-		"in a container of Fedora":      {"echo a, GPU-b", 0o755, "map[]", "/usr/lib64/ld-linux-x86-64.so.2: "},
-		"in a container of Azure Linux": {"echo a, GPU-b", 0o755, "map[]", "/usr/lib/ld-linux-x86-64.so.2: "},
+		"in a container of Fedora":                     {"echo a, GPU-b", 0o755, "map[]", "/usr/lib64/ld-linux-x86-64.so.2: "},
+		"in a container of Azure Linux":                {"echo a, GPU-b", 0o755, "map[]", "/usr/lib/ld-linux-x86-64.so.2: "},
+		"in a container whose loader others can write": {"echo a, GPU-b", 0o755, "map[]", "/usr/lib/ld-linux-x86-64.so.2: " + access.ErrUntrusted.Error()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			program := filepath.Join(t.TempDir(), "nvidia-smi")
@@ -48,7 +50,13 @@ func TestNVIDIASMI(t *testing.T) {
 				root, program = filepath.Dir(program), "/"+filepath.Base(program)
 				if loader, _, found := strings.Cut(test.err, ": "); found {
 					testutil.WriteFile(t, filepath.Join(root, loader), "", 0o644)
+					if strings.Contains(name, "others can write") {
+						testutil.NoError(t, os.Chmod(filepath.Join(root, loader), 0o666))
+					}
 				}
+			}
+			if name == "others replace it" {
+				testutil.NoError(t, os.Chmod(filepath.Dir(program), 0o777))
 			}
 			begin, timeout := time.Now(), testutil.Timeout
 			if name == "it hangs" {
