@@ -126,7 +126,7 @@ func TestConfigureWaitsAfterFailure(t *testing.T) {
 	if b.Read(t) != containerdtest.Config || isConfigured(b.State) {
 		t.Errorf("configured: %t; the file is\n%s", isConfigured(b.State), b.Read(t))
 	}
-	testutil.NoError(t, forgetFailure(b.State))
+	save(t, b, changeRecord{Format: recordFormat})
 	attempts(4, back)
 	b.Write(t, b.Config, containerdtest.Config+"# changed\n")
 	attempts(6, back)

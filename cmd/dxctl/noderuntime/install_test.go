@@ -189,6 +189,7 @@ func TestUninstallLeavesNothing(t *testing.T) {
 	if !strings.HasPrefix(stderr, "kept "+p.State+": ") {
 		t.Error(stderr)
 	}
+	save(t, p.FakeNode, changeRecord{Format: recordFormat, Failure: &failure{}})
 	stdout, stderr = p.mustUninstall(t, "--purge")
 	want = "removed " + p.State + "/allocations\nremoved " + p.State + "/policy.json\nremoved " + p.State + "/shim-runtime\nremoved " +
 		p.Root + "/labels\nremoved " + p.State + "\n"

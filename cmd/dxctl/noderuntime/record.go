@@ -88,20 +88,6 @@ func (r changeRecord) save(stateDir string) error {
 	return statefile.Write(recordPath(stateDir), r)
 }
 
-func updateRecord(stateDir string, change func(*changeRecord)) error {
-	r, err := readRecord(stateDir)
-	if err != nil {
-		return err
-	}
-	change(&r)
-	return r.save(stateDir)
-}
-
-// forgetFailure removes the failure from the record, so that the next command retries the change.
-func forgetFailure(stateDir string) error {
-	return updateRecord(stateDir, func(r *changeRecord) { r.Failure = nil })
-}
-
 // isConfigured reports whether a command has changed containerd's configuration. It returns true
 // if the record cannot be read.
 func isConfigured(stateDir string) bool {

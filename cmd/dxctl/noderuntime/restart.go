@@ -84,20 +84,22 @@ var errRestartDue = errors.New("an earlier command did not finish its restart of
 // prepareRestart checks that containerd can be restarted and records that this is due, before the caller
 // changes what containerd reads when it starts. Until [restarter.restart] succeeds, the next
 // command restarts containerd again.
-func (r *restarter) prepareRestart(ctx context.Context) error {
+func (r *restarter) prepareRestart(ctx context.Context, record *changeRecord) error {
 	if err := r.service().Check(ctx); err != nil {
 		return err
 	}
-	return updateRecord(r.stateDir, func(record *changeRecord) { record.RestartDue = true })
+	record.RestartDue = true
+	return record.save(r.stateDir)
 }
 
 // restart restarts containerd, and records that.
-func (r *restarter) restart(ctx context.Context, out io.Writer) error {
+func (r *restarter) restart(ctx context.Context, out io.Writer, record *changeRecord) error {
 	if err := r.restartAndCheck(ctx, nil); err != nil {
 		return fmt.Errorf("%w; run the command again to restart containerd", err)
 	}
 	fmt.Fprintln(out, "restarted containerd")
-	return updateRecord(r.stateDir, func(record *changeRecord) { record.RestartDue, record.Failure = false, nil })
+	record.RestartDue, record.Failure = false, nil
+	return record.save(r.stateDir)
 }
 
 // service returns containerd's service, as the flags select it.

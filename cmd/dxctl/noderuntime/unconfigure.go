@@ -73,8 +73,9 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 	if changed || restart {
 		err = o.checkHolders(ctx, stderr, o.force)
 	}
+	wasDue := file.RestartDue
 	if err == nil && restart {
-		err = o.prepareRestart(ctx)
+		err = o.prepareRestart(ctx, &file.changeRecord)
 	}
 	if err != nil {
 		return fmt.Errorf("nothing was changed: %w", err)
@@ -82,17 +83,17 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 	message := "%s has no changes to undo\n"
 	if changed {
 		if err := file.restore(text); err != nil {
-			return errors.Join(err, file.save(o.stateDir)) // A restart is due only if it was before.
+			file.RestartDue = wasDue
+			return errors.Join(err, file.save(o.stateDir))
 		}
 		message = "restored %s\n"
 	}
 	fmt.Fprintf(stderr, message, o.ConfigFile)
 	switch {
 	case restart:
-		if err := o.restart(ctx, stderr); err != nil {
+		if err := o.restart(ctx, stderr, &file.changeRecord); err != nil {
 			return err
 		}
-		file.RestartDue = false
 	case changed:
 		fmt.Fprintln(stderr, restartNotice)
 	}

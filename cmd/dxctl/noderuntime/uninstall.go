@@ -26,7 +26,6 @@ import (
 type uninstallOptions struct {
 	restarter
 	shim            string // its path in shimDir
-	restartDue      bool   // see [errRestartDue]
 	shimDir         string
 	containerdState string
 	realShim        string
@@ -77,26 +76,25 @@ func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 		return err
 	}
 	record, err := readRecord(o.stateDir)
-	if err == nil && record.RestartDue && !o.allowRestart {
-		err = fmt.Errorf("%w: add --restart", errRestartDue)
-	}
 	if err != nil {
 		return err
 	}
-	o.restartDue = record.RestartDue
+	if record.RestartDue && !o.allowRestart {
+		return fmt.Errorf("%w: add --restart", errRestartDue)
+	}
 	o.shim = filepath.Join(o.shimDir, shimfile.FileName())
-	err = o.checkUnused(ctx)
+	err = o.checkUnused(ctx, record.RestartDue)
 	if err == nil {
 		err = o.checkHolders(ctx, stderr, o.force)
 	}
 	if err == nil {
-		err = o.handOver(ctx, stdout)
+		err = o.handOver(ctx, stdout, &record)
 	}
 	if err != nil {
 		return fmt.Errorf("nothing was removed: %w", err)
 	}
 	p, _ := policy.Read(o.stateDir) // With an error, the log is the default.
-	if err := o.removeFiles(&fileRemover{stdout: stdout, stderr: stderr}, p.Shim.LogPath(o.stateDir)); err != nil {
+	if err := o.removeFiles(stdout, stderr, record, p.Shim.LogPath(o.stateDir)); err != nil {
 		return err
 	}
 	if o.hold {
@@ -107,28 +105,61 @@ func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 }
 
 // removeFiles removes the shim, its log, and the other files of dxctl and the daemons.
-func (o *uninstallOptions) removeFiles(r *fileRemover, log string) error {
+func (o *uninstallOptions) removeFiles(stdout, stderr io.Writer, record changeRecord, log string) error {
 	removed, err := shimfile.Remove(o.shim)
-	r.addRemoved(removed...)
-	r.err = errors.Join(err, shimfile.ClearBypass(o.stateDir), forgetFailure(o.stateDir))
-	r.remove(os.Remove, log, log+".1", paths.Verification(o.stateDir))
+	record.Failure = nil // Another configuration may not fail.
+	err = errors.Join(err, shimfile.ClearBypass(o.stateDir), record.save(o.stateDir))
+	remove := func(remove func(string) error, paths ...string) {
+		for _, path := range paths {
+			if !durable.Exists(path) {
+				continue
+			}
+			if removeErr := remove(path); removeErr != nil {
+				err = errors.Join(err, removeErr)
+			} else {
+				removed = append(removed, path)
+			}
+		}
+	}
+	remove(os.Remove, log, log+".1", paths.Verification(o.stateDir))
 	if o.purge {
-		r.remove(os.RemoveAll, paths.Allocations(o.stateDir))
-		r.remove(os.Remove, policy.Path(o.stateDir), policy.RealShimPath(o.stateDir), node.CompiledInventory(o.stateDir).Path(), node.Discovered(o.stateDir).Path(), o.labelsFile)
-		r.removeUnfinished(o.stateDir)
-		r.removeEmpty(o.runtimeDir, o.stateDir)
+		remove(os.RemoveAll, paths.Allocations(o.stateDir))
+		remove(os.Remove, policy.Path(o.stateDir), policy.RealShimPath(o.stateDir), node.CompiledInventory(o.stateDir).Path(), node.Discovered(o.stateDir).Path(), o.labelsFile)
+		err = errors.Join(err, removeUnfinished(o.stateDir))
+		for _, dir := range []string{o.runtimeDir, o.stateDir} {
+			// Only if it is empty, because a flag may name a wrong one.
+			if os.Remove(dir) == nil {
+				removed = append(removed, dir)
+			} else if durable.Exists(dir) {
+				fmt.Fprintf(stderr, "kept %s: it is not empty\n", dir)
+			}
+		}
 	} else if os.Remove(o.stateDir) != nil && durable.Exists(o.stateDir) {
-		fmt.Fprintf(r.stderr, "kept %s: allocation records and the node policy; --purge removes them\n", o.stateDir)
+		fmt.Fprintf(stderr, "kept %s: allocation records and the node policy; --purge removes them\n", o.stateDir)
 	}
-	if r.err == nil && !r.removedAny {
-		fmt.Fprintln(r.stdout, "there is nothing to remove")
+	for _, path := range removed {
+		fmt.Fprintf(stdout, "removed %s\n", path)
 	}
-	return r.err
+	if err == nil && len(removed) == 0 {
+		fmt.Fprintln(stdout, "there is nothing to remove")
+	}
+	return err
+}
+
+// removeUnfinished removes temporary files that an interrupted program left.
+func removeUnfinished(dir string) (err error) {
+	entries, _ := os.ReadDir(dir)
+	for _, entry := range entries {
+		if durable.IsTemp(entry.Name()) {
+			err = errors.Join(err, durable.Remove(filepath.Join(dir, entry.Name())))
+		}
+	}
+	return err
 }
 
 // checkUnused returns an error if containerd uses the shim, or if that is unknown. If a restart is due,
 // containerd is restarted later and then uses its configuration file.
-func (o *uninstallOptions) checkUnused(ctx context.Context) error {
+func (o *uninstallOptions) checkUnused(ctx context.Context, restartDue bool) error {
 	const fix = "run 'dxctl runtime unconfigure --restart' first"
 	running, runningErr := o.readRunning(ctx)
 	config, err := o.ReadConfig(o.Release(running))
@@ -145,7 +176,7 @@ func (o *uninstallOptions) checkUnused(ctx context.Context) error {
 	default:
 		return fmt.Errorf("containerd's runtime handlers are unknown: %w; is --cri-socket %s correct?", runningErr, o.CRISocket)
 	}
-	if handlers := handlersWithShim(running.Handlers); len(handlers) > 0 && !o.restartDue {
+	if handlers := handlersWithShim(running.Handlers); len(handlers) > 0 && !restartDue {
 		return fmt.Errorf("runtime handler %s of the running containerd uses the shim: restart containerd, or %s", handlers[0], fix)
 	}
 	return nil
@@ -153,10 +184,10 @@ func (o *uninstallOptions) checkUnused(ctx context.Context) error {
 
 // handOver assigns the containers that the shim has started to the real shim, and restarts
 // containerd.
-func (o *uninstallOptions) handOver(ctx context.Context, stdout io.Writer) error {
+func (o *uninstallOptions) handOver(ctx context.Context, stdout io.Writer, record *changeRecord) error {
 	bundles, err := shimfile.FindBundles(o.containerdState, o.shim)
 	switch {
-	case err != nil || len(bundles) == 0 && !o.restartDue:
+	case err != nil || len(bundles) == 0 && !record.RestartDue:
 		return err
 	case !o.allowRestart:
 		return fmt.Errorf("%s were started by the shim: add --restart, which hands them over to the real shim, or stop them", describeBundles(bundles))
@@ -165,14 +196,14 @@ func (o *uninstallOptions) handOver(ctx context.Context, stdout io.Writer) error
 	if err != nil && len(bundles) > 0 {
 		return err
 	}
-	if err := o.prepareRestart(ctx); err != nil {
+	if err := o.prepareRestart(ctx, record); err != nil {
 		return err
 	}
 	if err := shimfile.HandOver(bundles, realShim); err != nil {
 		return err
 	}
 	// containerd calls the runtime shim for these containers until containerd is restarted.
-	if err := o.restart(ctx, stdout); err != nil {
+	if err := o.restart(ctx, stdout, record); err != nil {
 		return err
 	}
 	for _, b := range bundles {
@@ -204,51 +235,4 @@ func describeBundles(bundles []shimfile.Bundle) string {
 		names = append(names, b.String())
 	}
 	return fmt.Sprintf("%d running container(s) (%s)", len(bundles), cli.Abbreviate(names, 5))
-}
-
-type fileRemover struct {
-	stdout, stderr io.Writer
-	removedAny     bool
-	err            error
-}
-
-func (r *fileRemover) addRemoved(paths ...string) {
-	for _, path := range paths {
-		r.removedAny = true
-		fmt.Fprintf(r.stdout, "removed %s\n", path)
-	}
-}
-
-func (r *fileRemover) remove(remove func(string) error, paths ...string) {
-	for _, path := range paths {
-		if !durable.Exists(path) {
-			continue
-		}
-		if err := remove(path); err != nil {
-			r.err = errors.Join(r.err, err)
-		} else {
-			r.addRemoved(path)
-		}
-	}
-}
-
-// removeEmpty removes directories only if they are empty, because a flag may name a wrong one.
-func (r *fileRemover) removeEmpty(dirs ...string) {
-	for _, dir := range dirs {
-		if os.Remove(dir) == nil {
-			r.addRemoved(dir)
-		} else if durable.Exists(dir) {
-			fmt.Fprintf(r.stderr, "kept %s: it is not empty\n", dir)
-		}
-	}
-}
-
-// removeUnfinished removes temporary files that an interrupted program left.
-func (r *fileRemover) removeUnfinished(dir string) {
-	entries, _ := os.ReadDir(dir)
-	for _, entry := range entries {
-		if durable.IsTemp(entry.Name()) {
-			r.err = errors.Join(r.err, durable.Remove(filepath.Join(dir, entry.Name())))
-		}
-	}
 }
