@@ -51,7 +51,8 @@ func Configure(text []byte, s Settings) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	r, versionEdits := Result{Text: text}, len(e.Edits)
+	versionEdits := len(e.Edits)
+	r := Result{Text: text}
 	if s.Shim != "" {
 		if disables(d, criPlugin(c.Version)) {
 			return Result{}, fmt.Errorf("disabled_plugins has %s, without which there are no runtime handlers: remove it there", criPlugin(c.Version))
@@ -254,7 +255,8 @@ func Remove(text []byte, release Release) (result []byte, notes []string, err er
 		e.Remove(append(slices.Clone(h.path), "runtime_path"))
 		for _, name := range []string{"pod_annotations", "container_annotations"} {
 			path := append(slices.Clone(h.path), name)
-			switch patterns := tomledit.Strings(e.Values, path...); {
+			patterns := tomledit.Strings(e.Values, path...)
+			switch {
 			case slices.Equal(patterns, []string{AnnotationPattern}):
 				e.Remove(path)
 			case slices.Contains(patterns, AnnotationPattern):

@@ -274,7 +274,8 @@ func readHandlers(d *tomledit.Document, version int, release Release) ([]Handler
 			continue
 		}
 		h := newHandler(name, containerd, old)
-		h.InFile, h.path[len(h.path)-1] = true, table
+		h.InFile = true
+		h.path[len(h.path)-1] = table
 		list = append(list, h)
 	}
 	slices.SortFunc(list, func(a, b Handler) int { return strings.Compare(a.Name, b.Name) })

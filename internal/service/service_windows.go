@@ -142,7 +142,8 @@ func (s managedService) Restart(ctx context.Context) error {
 		if !wasRunning && !startsWithSystem(name) {
 			continue
 		}
-		switch startErr := start(ctx, name); {
+		startErr := start(ctx, name)
+		switch {
 		case startErr == nil || !wasRunning: // A service that did not run may have another problem.
 		case err == nil:
 			err = startErr

@@ -46,7 +46,10 @@ func Check(ctx context.Context, stateDir, criSocket string) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errCannotStart, err)
 	}
-	if err := cmp.Or(realshim.CheckSandboxed(realShim), shimfile.CheckBypass(stateDir)); err != nil {
+	if err := realshim.CheckSandboxed(realShim); err != nil {
+		return err
+	}
+	if err := shimfile.CheckBypass(stateDir); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
@@ -62,9 +65,11 @@ func Check(ctx context.Context, stateDir, criSocket string) error {
 		if !shimfile.IsShim(handler.RuntimePath) {
 			continue // With a runtime_type only, containerd searches its own PATH.
 		}
-		if _, err := os.Stat(handler.RuntimePath); errors.Is(err, fs.ErrNotExist) {
+		_, err := os.Stat(handler.RuntimePath)
+		if errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("%w: runtime shim not found: %s, the runtime_path of the handler %s, does not exist; run 'dxctl runtime install'", errCannotStart, handler.RuntimePath, handler.Name)
-		} else if err != nil {
+		}
+		if err != nil {
 			return fmt.Errorf("find the runtime shim: %w", err)
 		}
 	}

@@ -1,7 +1,6 @@
 package tomledit
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"regexp"
@@ -33,7 +32,9 @@ type Editor struct {
 }
 
 func (e *Editor) fail(format string, args ...any) {
-	e.Err = cmp.Or(e.Err, fmt.Errorf(format, args...))
+	if e.Err == nil {
+		e.Err = fmt.Errorf(format, args...)
+	}
 }
 
 func (e *Editor) note(format string, args ...any) {
@@ -61,7 +62,8 @@ func (e *Editor) insert(edit Edit, at int, text string) {
 
 // Set sets a key of a table.
 func (e *Editor) Set(table []string, name string, value any) {
-	path, raw := slices.Concat(table, []string{name}), encode(value)
+	path := slices.Concat(table, []string{name})
+	raw := encode(value)
 	if e.inList(table) {
 		e.fail("%s is a list of tables and should be a table", Key(table))
 	}
@@ -140,7 +142,8 @@ func (e *Editor) SetTable(table []string, values map[string]any) {
 // items.
 func (e *Editor) AddItem(table []string, name, item string, inherited []string) {
 	path := slices.Concat(table, []string{name})
-	list, items := e.entry(path), Get[[]any](e.Values, path...)
+	list := e.entry(path)
+	items := Get[[]any](e.Values, path...)
 	switch {
 	case list == nil:
 		e.Set(table, name, slices.Concat([]string{item}, inherited))
@@ -175,7 +178,8 @@ func (e *Editor) RemoveItem(path []string, item string) {
 	if list == nil {
 		return
 	}
-	before, raw := e.Document, e.raw(list)
+	before := e.Document
+	raw := e.raw(list)
 	pattern := strings.ReplaceAll(`,[ \t]*ITEM|ITEM(\s*,[ \t]*)?`, "ITEM", `["']`+regexp.QuoteMeta(item)+`["']`)
 	if at := regexp.MustCompile(pattern).FindStringIndex(raw); at != nil {
 		e.replace(list.value, raw[:at[0]]+raw[at[1]:])

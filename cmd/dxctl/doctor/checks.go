@@ -229,7 +229,8 @@ func (e *examiner) checkWindows() {
 	if e.Windows == nil {
 		return
 	}
-	auto, err := modes.Resolve(policy.Default(), e.OS, e.Windows.Version.Build), e.Windows.HCSErr
+	err := e.Windows.HCSErr
+	auto := modes.Resolve(policy.Default(), e.OS, e.Windows.Version.Build)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		e.add(hcsHangs, "vmcompute", fmt.Errorf("the Host Compute Service does not answer: %w", err))
@@ -263,8 +264,8 @@ func (e *examiner) checkContainerd() {
 
 // checkContainerdAnswers reports a daemon that does not answer, or that is too old or too new.
 func (e *examiner) checkContainerdAnswers() {
-	c, version := e.Containerd, e.Containerd.Version
-	major, minor, known := criclient.ParseVersion(version)
+	c := e.Containerd
+	major, minor, known := criclient.ParseVersion(c.Version)
 	switch {
 	case status.Code(c.Err) == codes.Unimplemented:
 		if e.Kubelet != nil {
@@ -273,10 +274,10 @@ func (e *examiner) checkContainerdAnswers() {
 	case c.Err != nil:
 		e.add(containerdStopped, c.Socket, fmt.Errorf("containerd does not answer: %w", c.Err))
 	case known && (major < 1 || major == 1 && minor < 7):
-		e.add(containerdTooOld, version, fmt.Errorf("containerd %s is older than 1.7", version))
+		e.add(containerdTooOld, c.Version, fmt.Errorf("containerd %s is older than 1.7", c.Version))
 	case e.Kubelet != nil && e.shimOnly():
-		if err := criclient.CheckRunsShim(e.OS, version); err != nil {
-			e.add(containerdSkipsShim, version, err)
+		if err := criclient.CheckRunsShim(e.OS, c.Version); err != nil {
+			e.add(containerdSkipsShim, c.Version, err)
 		}
 	}
 }

@@ -203,8 +203,10 @@ func (g *gatherer) readContainerd(ctx context.Context) containerdState {
 	c.Version = running.Version
 	release := g.Release(running)
 	config, err := g.ReadConfig(release)
-	if c.FileErr = err; err == nil {
-		c.NRI, c.Imports = config.NRI, g.CheckImports(config, release)
+	c.FileErr = err
+	if err == nil {
+		c.NRI = config.NRI
+		c.Imports = g.CheckImports(config, release)
 	}
 	c.Handlers = mergeHandlers(g.OS, config.Handlers, running.Handlers)
 	return c
@@ -258,8 +260,10 @@ func (g *gatherer) readShims(ctx context.Context, c containerdState, p policy.Po
 	for _, path := range slices.Sorted(maps.Keys(handlersByPath)) {
 		s := shimState{Path: path, Handlers: handlersByPath[path]}
 		s.Version, s.Err = g.readShimVersion(ctx, path)
-		_, err := realshim.Find(path, p.Shim.RealShim)
-		s.RealErr = cmp.Or(err, realshim.CheckSandboxed(p.Shim.RealShim))
+		_, s.RealErr = realshim.Find(path, p.Shim.RealShim)
+		if s.RealErr == nil {
+			s.RealErr = realshim.CheckSandboxed(p.Shim.RealShim)
+		}
 		list = append(list, s)
 	}
 	return list

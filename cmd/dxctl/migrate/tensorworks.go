@@ -100,7 +100,8 @@ func convertTensorWorks(documents []manifest) (f convertedConfig, notes []string
 	if err != nil {
 		return f, nil, err
 	}
-	f.AssignmentMode, f.RuntimeFiles = policy.AssignByPath, map[string]policy.RuntimeFiles{}
+	f.AssignmentMode = policy.AssignByPath
+	f.RuntimeFiles = map[string]policy.RuntimeFiles{}
 	for _, name := range slices.Sorted(maps.Keys(plugins)) {
 		p, unknown, err := plugins[name].decode(name)
 		if err != nil {
@@ -212,9 +213,11 @@ func bothPlugins(documents []manifest) (plugins map[string]settings, err error) 
 // pluginSettings returns base with the settings of a plugin: those of its configuration file, which
 // is in a ConfigMap, and those of its environment variables, which take precedence.
 func pluginSettings(name string, base settings, env map[string]string, documents []manifest) (settings, error) {
-	s, prefix := maps.Clone(base), strings.ToUpper(name)+"_DEVICE_PLUGIN_"
+	s := maps.Clone(base)
+	prefix := strings.ToUpper(name) + "_DEVICE_PLUGIN_"
 	configFile := env[prefix+"CONFIG_FILE"]
-	file, found := winpath.Base(cmp.Or(configFile, name+".yaml")), false
+	file := winpath.Base(cmp.Or(configFile, name+".yaml"))
+	found := false
 	for _, d := range documents {
 		if text, ok := d.Data[file]; ok {
 			var root yaml.Node

@@ -20,6 +20,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/config"
 	"github.com/directx-nri/directx-nri/internal/discovery/node"
+	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/realshim"
@@ -260,10 +261,10 @@ func printPolicy(stdout io.Writer, output string, p policy.Policy, stateDir stri
 // origin returns a sentence that names what the policy in stateDir was compiled from.
 func origin(p policy.Policy, stateDir string) string {
 	path := policy.Path(stateDir)
-	switch _, err := os.Lstat(path); {
-	case err != nil:
+	if !durable.Exists(path) {
 		return path + " does not exist: the defaults are in force."
-	case p.CompiledFrom.ConfigSHA256 == "":
+	}
+	if p.CompiledFrom.ConfigSHA256 == "" {
 		return path + ", compiled from flags and defaults, without a configuration file."
 	}
 	return path + ", compiled from " + p.CompiledFrom.Config + ", flags and defaults."

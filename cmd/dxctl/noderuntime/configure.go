@@ -93,11 +93,10 @@ func (o *configureOptions) CheckFlags() error {
 
 // plannedChange is a change of containerd's configuration that has not been made yet.
 type plannedChange struct {
-	new      containerdconfig.Result
-	file     recordedConfig
-	isLoaded bool // by the running containerd, and no restart is due
-	restart  bool
-	attempt  string // see [failure]
+	new          containerdconfig.Result
+	file         recordedConfig
+	needsRestart bool   // The running containerd has not loaded the new configuration, or a restart is due.
+	attempt      string // see [failure]
 }
 
 // run configures containerd: see the command's help.
@@ -106,13 +105,17 @@ func (o *configureOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 		return err
 	}
 	c, err := o.plan(ctx)
-	if err == nil && c.restart && len(c.file.Edits) == 0 && o.restartSpread > 0 {
-		if err = o.waitBeforeRestart(ctx, stderr); err == nil {
-			c, err = o.plan(ctx) // The programs that set up a node may have changed the file meanwhile.
-		}
-	}
 	if err != nil {
 		return err
+	}
+	if o.allowRestart && c.needsRestart && len(c.file.Edits) == 0 && o.restartSpread > 0 {
+		if err := o.waitBeforeRestart(ctx, stderr); err != nil {
+			return err
+		}
+		// The programs that set up a node may have changed the file meanwhile.
+		if c, err = o.plan(ctx); err != nil {
+			return err
+		}
 	}
 	for _, warning := range c.new.Warnings {
 		fmt.Fprintf(stderr, "warning: %s\n", warning)
@@ -125,13 +128,15 @@ func (o *configureOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 		return err
 	}
 	switch {
-	case c.restart:
-		err = o.restartOrUndo(ctx, stderr, c)
-	case !c.isLoaded:
+	case c.needsRestart && o.allowRestart:
+		if err := o.restartOrUndo(ctx, stderr, c); err != nil {
+			return err
+		}
+	case c.needsRestart:
 		fmt.Fprintln(stderr, restartNotice)
 	}
-	if err != nil || o.addHandler == "" {
-		return err
+	if o.addHandler == "" {
+		return nil
 	}
 	_, err = io.WriteString(stdout, runtimeClass(o.addHandler, o.OS))
 	return err
@@ -161,8 +166,8 @@ func (o *configureOptions) plan(ctx context.Context) (c plannedChange, err error
 	if err := errors.Join(o.CheckImports(config, release)...); err != nil {
 		return c, err
 	}
-	c.isLoaded = len(c.new.Edits) == 0 && c.file.Pending == 0 && !c.file.RestartDue && runningErr == nil && checkHandlers(running.Handlers, c.new.Handlers, o.shim()) == nil
-	if c.restart = o.allowRestart && !c.isLoaded; !c.restart {
+	c.needsRestart = len(c.new.Edits) > 0 || c.file.Pending > 0 || c.file.RestartDue || runningErr != nil || checkHandlers(running.Handlers, c.new.Handlers, o.shim()) != nil
+	if !c.needsRestart || !o.allowRestart {
 		return c, nil
 	}
 	c.attempt = fmt.Sprintf("%x", sha256.Sum256(fmt.Appendf(nil, "%q %q %q %v", c.file.path, c.new.Text, o.service(), o.restartTimeout)))
@@ -197,8 +202,9 @@ func (o *configureOptions) write(stderr io.Writer, c *plannedChange) error {
 	if changed {
 		c.file.addEdits(c.new.Edits)
 	}
-	c.file.RestartDue = c.file.RestartDue || c.restart
-	if changed || c.restart {
+	restart := o.allowRestart && c.needsRestart
+	c.file.RestartDue = c.file.RestartDue || restart
+	if changed || restart {
 		if err := c.file.save(o.stateDir); err != nil {
 			return err
 		}
@@ -299,7 +305,8 @@ func (o *configureOptions) restartOrUndo(ctx context.Context, out io.Writer, c p
 		} else if err := o.restartAndCheck(ctx, nil); err != nil {
 			cause = fmt.Errorf("%w; %w", cause, err)
 		} else {
-			cause, file.RestartDue = fmt.Errorf("%w, and containerd runs with it", cause), file.Pending > 0
+			cause = fmt.Errorf("%w, and containerd runs with it", cause)
+			file.RestartDue = file.Pending > 0
 		}
 	}
 	// The failure is recorded last, so that a run that is killed before is continued at once.

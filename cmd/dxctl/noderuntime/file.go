@@ -32,18 +32,24 @@ func readConfigFile(path string) (f configFile, err error) {
 		// A new file would replace the link.
 		return f, fmt.Errorf("%w: %s is a symbolic link; use its target instead, and in a pod mount the target's directory", err, path)
 	}
-	if path, err = filepath.Abs(path); err != nil {
+	if f.path, err = filepath.Abs(path); err != nil {
 		return f, err
 	}
-	f = configFile{path: path, perm: 0o644}
-	if f.text, err = durable.Read(path, math.MaxInt64); errors.Is(err, fs.ErrNotExist) {
+	f.text, err = durable.Read(f.path, math.MaxInt64)
+	if errors.Is(err, fs.ErrNotExist) {
+		f.perm = 0o644
 		return f, nil
 	}
-	info, statErr := os.Stat(path)
-	if err = errors.Join(err, statErr); err == nil {
-		f.exists, f.perm = true, info.Mode().Perm()
+	if err != nil {
+		return f, err
 	}
-	return f, err
+	info, err := os.Stat(f.path)
+	if err != nil {
+		return f, err
+	}
+	f.exists = true
+	f.perm = info.Mode().Perm()
+	return f, nil
 }
 
 func (f configFile) write(text []byte) error {
@@ -80,7 +86,9 @@ func (c *recordedConfig) addEdits(edits []tomledit.Edit) {
 	if len(c.Edits) == 0 {
 		c.Config, c.Created = c.path, !c.exists
 	}
-	c.Edits, c.Pending, c.Failure = append(c.Edits, edits...), c.Pending+len(edits), nil
+	c.Edits = append(c.Edits, edits...)
+	c.Pending += len(edits)
+	c.Failure = nil
 }
 
 // dropEdits removes all edits from the record but the first n, with which containerd has started.

@@ -66,14 +66,15 @@ func recordPath(stateDir string) string { return filepath.Join(stateDir, recordN
 
 // readRecord returns the record of a state directory, which is empty if there is no file.
 func readRecord(stateDir string) (changeRecord, error) {
-	path, r := recordPath(stateDir), changeRecord{}
-	switch err := statefile.Read(path, &r); {
+	var r changeRecord
+	err := statefile.Read(recordPath(stateDir), &r)
+	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return changeRecord{Format: recordFormat}, nil
 	case err != nil:
 		return changeRecord{}, err
 	case r.Format != recordFormat:
-		return changeRecord{}, fmt.Errorf("the record %s has the unknown format %d", path, r.Format)
+		return changeRecord{}, fmt.Errorf("the record %s has the unknown format %d", recordPath(stateDir), r.Format)
 	}
 	r.Pending = min(max(r.Pending, 0), len(r.Edits)) // An administrator may have edited the file.
 	return r, nil

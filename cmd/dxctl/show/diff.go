@@ -33,7 +33,8 @@ func prettyJSON(data []byte) ([]byte, error) {
 
 func pretty(v any, indent string) string {
 	inner := "\n" + indent + "  "
-	brackets, elements := "[]", []string(nil)
+	brackets := "[]"
+	var elements []string
 	switch v := v.(type) {
 	case map[string]any:
 		brackets = "{}"

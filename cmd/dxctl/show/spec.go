@@ -167,7 +167,8 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 		return p, err
 	}
 	container, eligible := shim.ContainerOf(spec.SpecInfo, o.id)
-	p.spec, p.decisionReport = text, decisionReport{ID: o.id, OS: spec.OS, Decision: decisionUntouched}
+	p.spec = text
+	p.decisionReport = decisionReport{ID: o.id, OS: spec.OS, Decision: decisionUntouched}
 	if !eligible {
 		p.Reason = "a pod sandbox or host process gets no GPU"
 		return p, nil
@@ -194,7 +195,8 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 		p.Reason = outcome.Unchanged
 		return p, nil
 	}
-	edited, changed := text, false
+	var edited []byte
+	var changed bool
 	if err == nil {
 		edited, changed, err = spec.Apply(outcome.Edits)
 	}
@@ -210,7 +212,9 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 	default:
 		p.Reason = "it already has everything"
 	}
-	p.spec, p.missing, p.Edits = edited, outcome.Skipped, &outcome.Edits
+	p.spec = edited
+	p.missing = outcome.Skipped
+	p.Edits = &outcome.Edits
 	for _, d := range outcome.Devices {
 		p.Devices = append(p.Devices, d.Name())
 	}

@@ -98,7 +98,8 @@ func (c *ctr) run(ctx context.Context, args ...string) (string, error) {
 	args = slices.Concat(c.program[1:], []string{"--address", socket, "--namespace", c.namespace}, args)
 	for {
 		command := exec.CommandContext(ctx, c.program[0], args...)
-		command.SysProcAttr, command.WaitDelay = newProcessGroup(), time.Second
+		command.SysProcAttr = newProcessGroup()
+		command.WaitDelay = time.Second
 		out, err := command.Output()
 		exit, hasExited := errors.AsType[*exec.ExitError](err)
 		switch {

@@ -59,7 +59,8 @@ func (m *measurement) run(ctx context.Context) error {
 	gpuRefusal := startWith(nil)
 	if gpuRefusal == "" {
 		refused, err := findRefused(m.withFiles.Mounts, startWith)
-		r.Refused, m.err = refused, cmp.Or(m.err, err)
+		r.Refused = refused
+		m.err = cmp.Or(m.err, err)
 	}
 	configuredRefusal := m.startConfigured(ctx)
 	switch {

@@ -88,7 +88,8 @@ func (o *options) run(ctx context.Context, version string, stdout, stderr io.Wri
 	case err != nil && ctx.Err() != nil:
 		return cli.Unknown(err)
 	case err != nil:
-		m.result.Reason, err = err.Error(), cli.Unknown(err)
+		m.result.Reason = err.Error()
+		err = cli.Unknown(err)
 	case !m.result.Works:
 		err = errors.New(m.result.Reason)
 	}

@@ -23,10 +23,11 @@ func newCommand(ctx context.Context, hostRoot string, _ []discovery.Device) (*ex
 // commandBelow returns the command that runs program, which is below root. In a container, it
 // runs with the loader of the VM, because the container's image need not have glibc.
 func commandBelow(ctx context.Context, root, program string) (*exec.Cmd, error) {
-	switch err := access.CheckProgram(filepath.Join(root, program)); {
-	case errors.Is(err, fs.ErrNotExist):
+	err := access.CheckProgram(filepath.Join(root, program))
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, errors.ErrUnsupported
-	case err != nil:
+	}
+	if err != nil {
 		return nil, err
 	}
 	command := exec.CommandContext(ctx, program, queryArguments()...)
@@ -47,7 +48,8 @@ func commandBelow(ctx context.Context, root, program string) (*exec.Cmd, error) 
 		loader := strings.TrimPrefix(loaders[0], root)
 		libraries += ":" + filepath.Dir(loader)
 		command.Path, command.Args = loader, append([]string{loader}, command.Args...)
-		command.Dir, command.SysProcAttr = "/", &syscall.SysProcAttr{Chroot: root}
+		command.Dir = "/"
+		command.SysProcAttr = &syscall.SysProcAttr{Chroot: root}
 	}
 	command.Env = []string{"LD_LIBRARY_PATH=" + libraries}
 	return command, nil

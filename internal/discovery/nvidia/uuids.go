@@ -95,14 +95,15 @@ func assign(gpus []discovery.Device, byAddress map[string]string) map[string]str
 	}
 	uuids := map[string]string{}
 	for _, d := range gpus {
-		address, uuid := pciAddress(d), ""
+		address := pciAddress(d)
 		switch {
 		case address != "" && atAddress[address] == 1:
-			uuid = byAddress[address]
+			uuids[key(d)] = byAddress[address]
 		case len(gpus) == 1 && len(byAddress) == 1:
-			uuid = slices.Collect(maps.Values(byAddress))[0]
+			uuids[key(d)] = slices.Collect(maps.Values(byAddress))[0]
+		default:
+			uuids[key(d)] = ""
 		}
-		uuids[key(d)] = uuid
 	}
 	return uuids
 }
