@@ -22,20 +22,23 @@ type Service interface {
 }
 
 // Command returns a service that is restarted by a shell command. It is for other init systems.
-func Command(command string) Service { return shellCommand(command) }
-
-type shellCommand string
-
-func (c shellCommand) String() string { return fmt.Sprintf("the command %q", string(c)) }
-
-func (c shellCommand) Check(context.Context) error { return nil }
-
-func (c shellCommand) Restart(ctx context.Context) error {
-	return run(shell(ctx, string(c)), c.String())
+func Command(command string) Service {
+	return commandService{fmt.Sprintf("the command %q", command), func(ctx context.Context) *exec.Cmd { return shell(ctx, command) }}
 }
 
-// run runs a command. Its error has the last line of the output.
-func run(command *exec.Cmd, what string) error {
+// commandService is restarted by a command.
+type commandService struct {
+	name    string
+	command func(context.Context) *exec.Cmd
+}
+
+func (s commandService) String() string { return s.name }
+
+func (s commandService) Check(context.Context) error { return nil }
+
+// Restart runs the command. Its error has the last line of the output.
+func (s commandService) Restart(ctx context.Context) error {
+	command := s.command(ctx)
 	command.WaitDelay = time.Second
 	output, err := command.CombinedOutput()
 	if err == nil || errors.Is(err, exec.ErrWaitDelay) {
@@ -43,7 +46,7 @@ func run(command *exec.Cmd, what string) error {
 	}
 	lines := strings.Split(strings.TrimSpace(string(output)), "\n")
 	if last := strings.TrimSpace(lines[len(lines)-1]); last != "" {
-		return fmt.Errorf("restart by %s: %w: %s", what, err, last)
+		return fmt.Errorf("restart by %s: %w: %s", s, err, last)
 	}
-	return fmt.Errorf("restart by %s: %w", what, err)
+	return fmt.Errorf("restart by %s: %w", s, err)
 }

@@ -7,17 +7,11 @@ import (
 	"os/exec"
 )
 
-type managedService string
-
 // Named returns the named service of systemd.
-func Named(name string) Service { return managedService(name) }
-
-func (s managedService) String() string { return "systemctl restart " + string(s) }
-
-func (s managedService) Check(context.Context) error { return nil }
-
-func (s managedService) Restart(ctx context.Context) error {
-	return run(exec.CommandContext(ctx, "systemctl", "restart", "--", string(s)), s.String())
+func Named(name string) Service {
+	return commandService{"systemctl restart " + name, func(ctx context.Context) *exec.Cmd {
+		return exec.CommandContext(ctx, "systemctl", "restart", "--", name)
+	}}
 }
 
 // RunningPrograms returns nothing: it is supported on Windows only.

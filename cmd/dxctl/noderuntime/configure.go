@@ -63,8 +63,8 @@ In a pod on Linux, use --restart-mode signal, with hostPID: true and appArmorPro
 
 // AddFlags adds the flags, except --dry-run.
 func (o *configureOptions) AddFlags(command *cobra.Command) {
+	o.restarter.addFlags(command)
 	flags := command.Flags()
-	o.Instance.AddFlags(flags)
 	flags.StringVar(&o.shimDir, "shim-dir", paths.Default().ShimDir, ShimDirUsage)
 	flags.StringArrayVar(&o.handlers, "handler", nil, "runtime handler to change, repeatable (default: all that can have GPUs and run no other shim)")
 	flags.StringVar(&o.addHandler, "add-handler", "", "add a runtime handler with this `NAME` instead of changing others, and print its RuntimeClass")
@@ -72,7 +72,6 @@ func (o *configureOptions) AddFlags(command *cobra.Command) {
 	if o.OS != "windows" {
 		flags.BoolVar(&o.noNRI, "no-nri", false, "do not enable NRI")
 	}
-	o.addRestartFlags(command)
 	flags.DurationVar(&o.restartSpread, "restart-spread", 0, "wait a random part of this `TIME` before the first restart")
 }
 

@@ -42,9 +42,10 @@ func (r *restarter) addDryRunFlag(command *cobra.Command) {
 // restartNotice is printed after a change without a restart.
 const restartNotice = "restart containerd, or reboot the node, to load the file"
 
-// addRestartFlags adds the flags of a command that changes the configuration.
-func (r *restarter) addRestartFlags(command *cobra.Command) {
+// addFlags adds the flags of all commands that restart containerd.
+func (r *restarter) addFlags(command *cobra.Command) {
 	flags := command.Flags()
+	r.Instance.AddFlags(flags)
 	flags.StringVar(&r.stateDir, "state-dir", paths.Default().State, "state `DIRECTORY`")
 	flags.BoolVar(&r.allowRestart, "restart", false, "restart containerd if that is necessary")
 	cli.AddChoice(command, &r.restartMode, "restart-mode", "how to restart it", restartByService, restartBySignal)

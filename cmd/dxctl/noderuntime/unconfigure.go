@@ -32,11 +32,9 @@ Fails if a runtime handler still uses the shim. Do not remove the shim then.`,
 		Example: `  dxctl runtime unconfigure --restart`,
 		RunE:    func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },
 	}
-	flags := command.Flags()
-	o.AddFlags(flags)
+	o.addFlags(command)
 	o.addDryRunFlag(command)
-	addForceFlag(flags, &o.force)
-	o.addRestartFlags(command)
+	addForceFlag(command.Flags(), &o.force)
 	return command
 }
 

@@ -58,7 +58,7 @@ GPUs do not start again: delete them first, or set --force.`,
 		labelsFile = "" // directx-labeler's file is in a volume of the pod.
 	}
 	flags := command.Flags()
-	o.AddFlags(flags)
+	o.addFlags(command)
 	flags.StringVar(&o.shimDir, "shim-dir", defaults.ShimDir, ShimDirUsage)
 	flags.StringVar(&o.realShim, "runtime", "", "the real shim, to which containers are handed over (default: the configured one)")
 	flags.StringVar(&o.containerdState, "containerd-state", defaults.ContainerdState, "containerd's state `DIRECTORY`")
@@ -67,7 +67,6 @@ GPUs do not start again: delete them first, or set --force.`,
 	flags.BoolVar(&o.purge, "purge", false, "also remove the allocation records and the node policy")
 	addForceFlag(flags, &o.force)
 	flags.BoolVar(&o.hold, "hold", false, "wait for a signal at the end, in a DaemonSet's pod")
-	o.addRestartFlags(command)
 	return command
 }
 
