@@ -67,7 +67,7 @@ func TestVerify(t *testing.T) {
 
 	t.Run("the node starts no container", func(t *testing.T) {
 		status, stdout, stderr := call(t, verify("--runtime", "io.containerd.no-such.v1"))
-		if status != 3 || !strings.Contains(stderr, "nothing is known of GPUs") || !strings.Contains(stderr, "no-such") {
+		if status != 3 || !strings.Contains(stderr, "GPUs cannot be tested") || !strings.Contains(stderr, "no-such") {
 			t.Errorf("exit status %d\n%s%s", status, stdout, stderr)
 		}
 	})

@@ -153,27 +153,22 @@ func (o *options) generate(present []discovery.Device, p policy.Policy, stderr i
 		return nil, 0, fmt.Errorf("%w: %w", errNoUsableGPU, err)
 	}
 	var devices []device
-	add := func(gpus []discovery.Device, names ...string) (notes []ocispec.SkippedFile, err error) {
-		edits, notes, err := ocispec.BuildEdits("linux", gpus, nil, o.Files(), p)
-		for _, name := range names {
-			devices = append(devices, device{name, edits})
-		}
-		return notes, err
-	}
 	for i, d := range present {
 		if _, usable := discovery.Find(all, d.InstanceID); !usable {
 			continue
 		}
-		if _, err := add([]discovery.Device{d}, strconv.Itoa(i), Name(d.InstanceID)); err != nil {
+		edits, _, err := ocispec.BuildEdits("linux", present[i:i+1], nil, o.Files(), p)
+		if err != nil {
 			return nil, 0, err
 		}
+		devices = append(devices, device{strconv.Itoa(i), edits}, device{Name(d.InstanceID), edits})
 	}
-	notes, err := add(all, "all")
+	edits, notes, err := ocispec.BuildEdits("linux", all, nil, o.Files(), p)
 	if err != nil {
 		return nil, 0, err
 	}
 	o.ReportMissing(stderr, notes)
-	spec, err := newSpec(devices)
+	spec, err := newSpec(append(devices, device{"all", edits}))
 	if err != nil {
 		return nil, 0, err
 	}

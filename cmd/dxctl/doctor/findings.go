@@ -101,7 +101,7 @@ var (
 	handlerIgnoresDevices = findingKind{CheckHandlers, "its containers would start without their GPUs; with the runtime shim, the node offers none",
 		"remove the handler from {containerd}; then {restart}"}
 	shimBypassed = findingKind{CheckHandlers, noPodStarts + ", and none is offered",
-		"use handlers of type io.containerd.runhcs.v1 while its shim exists, then 'dxctl runtime install'; otherwise set injection: kubelet, if the shim honors devices; see docs/limits.md"}
+		"while containerd has the shim of io.containerd.runhcs.v1, use handlers of that type and run 'dxctl runtime install'; otherwise, if the shim honors devices, set injection: kubelet; see docs/limits.md"}
 	handlerNotEligible        = findingKind{CheckHandlers, "its containers get no GPU", "remove its runtime_path in {containerd}"}
 	handlerWithoutAnnotations = findingKind{CheckHandlers, "the shim does not get the annotations of pods", configureRuntime}
 	handlerNotLoaded          = findingKind{CheckHandlers, "the configuration has no effect until containerd is restarted", "{restart}, or set --containerd-config"}
@@ -132,8 +132,8 @@ var (
 	recordUnusable         = findingKind{CheckRecords, "a container whose record cannot be used does not start", "delete its pod, then the file: {remove}"}
 
 	changeRecordDamaged = findingKind{CheckLeftovers, "'dxctl runtime unconfigure' cannot restore containerd's configuration",
-		"compare it with {containerd}; if you do not need its content: {remove}"}
+		"compare it with {containerd}; if you do not need its content, remove it: {remove}"}
 	restartFailed = findingKind{CheckLeftovers, "the old configuration is in force, and the same change is not tried again for an hour",
 		"see containerd's log; to try again now, set another --restart-timeout"}
-	restartDue = findingKind{CheckLeftovers, "containerd may not have loaded its configuration, or still use a shim that is being removed", "run the command again, with --restart"}
+	restartDue = findingKind{CheckLeftovers, "containerd may not have loaded its configuration, or may still use a shim that is being removed", "run the command again, with --restart"}
 )

@@ -215,15 +215,12 @@ func (o *configureOptions) write(stderr io.Writer, c *plannedChange) error {
 		}
 		message = "configured %s%s\n"
 	}
-	fmt.Fprintf(stderr, message, o.ConfigFile, handlerList(c.new.Handlers))
-	return nil
-}
-
-func handlerList(handlers []string) string {
-	if len(handlers) == 0 {
-		return ""
+	handlers := ""
+	if len(c.new.Handlers) > 0 {
+		handlers = ": runtime handlers " + strings.Join(c.new.Handlers, ", ")
 	}
-	return ": runtime handlers " + strings.Join(handlers, ", ")
+	fmt.Fprintf(stderr, message, o.ConfigFile, handlers)
+	return nil
 }
 
 // waitBeforeRestart waits for a random part of --restart-spread, so that the nodes of a cluster do

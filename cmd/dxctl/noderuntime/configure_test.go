@@ -180,7 +180,7 @@ func TestUnconfigureRestartsWhenNecessary(t *testing.T) {
 	flags, count := restarts(t, b)
 	for range 3 {
 		_, stderr, err := run(t, b, append([]string{"unconfigure"}, flags...)...)
-		refused := err != nil && strings.Contains(err.Error(), "still use the shim: runtime handlers runc")
+		refused := err != nil && strings.Contains(err.Error(), "still use the shim: runc")
 		if !refused || !strings.Contains(stderr, "was changed since") || !durable.Exists(filepath.Join(b.State, recordName)) {
 			t.Fatalf("error %v, %s", err, stderr)
 		}

@@ -71,7 +71,7 @@ func readRecordedConfig(path, stateDir string) (c recordedConfig, err error) {
 		return c, err
 	}
 	if c.changeRecord, err = readRecord(stateDir); err == nil && c.Config != "" && c.Config != c.path {
-		err = fmt.Errorf("the record %s is that of %s: use another --state-dir for %s", recordPath(stateDir), c.Config, c.path)
+		err = fmt.Errorf("the record %s belongs to %s: use another --state-dir for %s", recordPath(stateDir), c.Config, c.path)
 	}
 	return c, err
 }

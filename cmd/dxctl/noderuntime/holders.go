@@ -34,7 +34,7 @@ func (r *restarter) checkHolders(ctx context.Context, stderr io.Writer, force bo
 		return nil
 	}
 	if !force {
-		return fmt.Errorf("%w, or add --force", err)
+		return fmt.Errorf("%w; to continue anyway, add --force", err)
 	}
 	fmt.Fprintf(stderr, "warning: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
 	return nil

@@ -251,7 +251,7 @@ func TestRemovalRequiresForce(t *testing.T) {
 	token := allocationtest.Record(t, dir, "directx.microsoft.com/display", "GPU")
 	testutil.NoError(t, allocation.OpenStore(dir).Bind(token, allocation.Holder{PodUID: "uid", Container: "main", PodNamespace: "team", PodName: "trainer"}))
 	p.Sandboxes = []*cri.PodSandbox{{Metadata: &cri.PodSandboxMetadata{Uid: "uid", Namespace: "team", Name: "trainer"}}}
-	const names = "1 running container(s) with GPUs will not start again afterward: team/trainer/main: delete their pods first, or add --force"
+	const names = "1 running container(s) with GPUs will not start again afterward: team/trainer/main: delete their pods first; to continue anyway, add --force"
 	configured := p.Read(t)
 	if _, _, err := p.configure(t, "unconfigure"); err == nil || !strings.Contains(err.Error(), names) || p.Read(t) != configured {
 		t.Errorf("unconfigure: %v", err)

@@ -48,7 +48,7 @@ func (r *restarter) addFlags(command *cobra.Command) {
 	r.Instance.AddFlags(flags)
 	flags.StringVar(&r.stateDir, "state-dir", paths.Default().State, "state `DIRECTORY`")
 	flags.BoolVar(&r.allowRestart, "restart", false, "restart containerd if that is necessary")
-	cli.AddChoice(command, &r.restartMode, "restart-mode", "how to restart it", restartByService, restartBySignal)
+	cli.AddChoice(command, &r.restartMode, "restart-mode", "how to restart containerd", restartByService, restartBySignal)
 	flags.StringVar(&r.serviceName, "service", "containerd", "containerd's service in systemd or the Windows service manager")
 	flags.StringVar(&r.restartCommand, "restart-command", "", "shell command that restarts containerd, instead of --service")
 	flags.DurationVar(&r.restartTimeout, "restart-timeout", time.Minute, "limit for containerd's restart")

@@ -15,8 +15,8 @@ func NewServiceCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "service",
 		Short: "Run directx-advertiser as a Windows service, without the chart",
-		Long: `Runs directx-advertiser as a native Windows service. It starts with the node and again when
-it ends, and logs to the Application event log. On Linux, use the units of the packages.`,
+		Long: `Runs directx-advertiser as a native Windows service. It starts with the node, is restarted
+when it ends, and logs to the Application event log. On Linux, use the units of the packages.`,
 	}
 	command.AddCommand(newServiceInstallCommand(), newServiceUninstallCommand())
 	return command

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/rogpeppe/go-internal/diff"
 	"github.com/spf13/cobra"
@@ -96,7 +97,7 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 		fmt.Fprintln(stderr, restartNotice)
 	}
 	if len(remaining) > 0 {
-		return fmt.Errorf("runtime handlers in %s still use the shim%s: remove them or their runtime_path, and do not remove the shim before", o.ConfigFile, handlerList(remaining))
+		return fmt.Errorf("runtime handlers in %s still use the shim: %s: remove them or their runtime_path before you remove the shim", o.ConfigFile, strings.Join(remaining, ", "))
 	}
 	file.dropEdits(0)
 	file.Failure = nil

@@ -48,7 +48,7 @@ func (m *measurement) buildEdits(p policy.Policy, mode policy.DriverFiles) (ocis
 func (m *measurement) run(ctx context.Context) error {
 	r := &m.result
 	if plainRefusal := m.start(ctx, "without a GPU", ocispec.Edits{}); plainRefusal != "" {
-		return fmt.Errorf("a container without a GPU does not start, so nothing is known of GPUs: %s", plainRefusal)
+		return fmt.Errorf("a container without a GPU does not start, so GPUs cannot be tested: %s", plainRefusal)
 	}
 	interlockRefusal := m.start(ctx, "with the interlock, which must be refused", interlockEdits(m.nodeOS))
 	startWith := func(files []specs.Mount) (refusal string) {

@@ -35,10 +35,10 @@ func NewCommand(version string) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "verify [flags] [-- COMMAND [ARGUMENT...]]",
 		Short: "Start containers with GPUs, and find the driver files that this node refuses",
-		Long: `Starts short containers with ctr and removes them: without a GPU, with the interlock, with
-the GPUs alone, with their drivers' files, and as configured. If files are refused, finds
-out which, and prints the settings with which containers start. Changes no configuration.
-'dxctl doctor --report' includes the result.
+		Long: `Starts short-lived containers with ctr and removes them: without a GPU, with the interlock,
+with the GPUs alone, with their drivers' files, and as configured. If files are refused,
+finds out which, and prints the settings with which containers start. Changes no
+configuration. 'dxctl doctor --report' includes the result.
 
 Fails if containers with GPUs do not start as configured, or one with the interlock does.`,
 		Example: `  dxctl verify --gpus 0

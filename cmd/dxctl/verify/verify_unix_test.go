@@ -152,7 +152,7 @@ func TestVerify(t *testing.T) {
 			rules: interlockEdits + "*/libcuda.so*) touch DIR/dead; fail refused;; *' run '*) test ! -e DIR/dead || fail dead;;", err: "means nothing: dead",
 		},
 		"no interlock":        {err: "in spite of the interlock"},
-		"no container starts": {rules: "*' run '*) fail broken;;", err: "nothing is known of GPUs: broken"},
+		"no container starts": {rules: "*' run '*) fail broken;;", err: "GPUs cannot be tested: broken"},
 		"no GPU starts":       {rules: interlockEdits + "*--device*) fail 'no device';;", want: []string{"refused  as configured"}, err: "even without driver files: no device"},
 		"one is left behind":  {rules: "*' containers delete '*) fail 'it runs';;", err: "is left behind: it runs"},
 		"no containerd":       {rules: "*) fail 'no socket';;", flags: []string{"--image", "any"}, err: "no socket", early: true},
