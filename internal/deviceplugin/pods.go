@@ -4,14 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
-
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
@@ -89,6 +84,7 @@ func (t *PodTracker) update(
 		pods[c.Pod] = true
 	}
 	t.listsAPIPods = t.listsAPIPods || hasAPIPod(pods)
+	now := t.now()
 	owners := map[allocation.ID]owner{}
 	for _, record := range live {
 		o := t.owners[record.ID]
@@ -99,7 +95,7 @@ func (t *PodTracker) update(
 		if o.listed {
 			timeout = t.missingTimeout
 		}
-		switch now := t.now(); {
+		switch {
 		case pods[o.pod] && !isRecreated(record, containers):
 			o.listed, o.missingSince = true, time.Time{}
 		case o.pod == Pod{} || !o.listed && !t.listsAPIPods:
@@ -163,66 +159,4 @@ func findHolder(containers []ContainerDevices, record allocation.Entry) (holder 
 		return ContainerDevices{}, false
 	}
 	return found[0], true
-}
-
-const podResourcesTimeout = 2 * time.Second
-
-// retryDelay is the time to wait when the kubelet limits the rate of calls: it
-// accepts 100 a second, and a burst of ten, from all clients together
-// (pkg/kubelet/apis/podresources/constants.go, v1.34).
-const retryDelay = 50 * time.Millisecond
-
-// Pod names a pod.
-type Pod struct{ Namespace, Name string }
-
-// String returns namespace and name with a slash between.
-func (p Pod) String() string { return p.Namespace + "/" + p.Name }
-
-// ContainerDevices are the replicas that a container holds.
-type ContainerDevices struct {
-	Pod       Pod
-	Container string
-	// ReplicaIDs are by resource.
-	ReplicaIDs map[string][]string
-}
-
-// holdsAny reports whether c holds one of the record's replicas.
-func (c ContainerDevices) holdsAny(record allocation.Entry) bool {
-	return slices.ContainsFunc(record.Replicas, func(r allocation.Replica) bool { return slices.Contains(c.ReplicaIDs[record.Resource], r.ID) })
-}
-
-// listContainers returns all containers of the active pods of the kubelet that serves its
-// PodResources API on socket, without ordinary init containers, or nil and an error. It takes
-// at most two seconds.
-func listContainers(ctx context.Context, socket string) ([]ContainerDevices, error) {
-	ctx, cancel := context.WithTimeout(ctx, podResourcesTimeout)
-	defer cancel()
-	conn, err := localgrpc.Dial(socket)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = conn.Close() }()
-	client := podresources.NewPodResourcesListerClient(conn)
-	list, err := client.List(ctx, &podresources.ListPodResourcesRequest{})
-	for status.Code(err) == codes.ResourceExhausted && ctx.Err() == nil {
-		select {
-		case <-ctx.Done():
-		case <-time.After(retryDelay):
-			list, err = client.List(ctx, &podresources.ListPodResourcesRequest{})
-		}
-	}
-	if err != nil {
-		return nil, fmt.Errorf("list pods of the kubelet on %s: %w", socket, err)
-	}
-	containers := []ContainerDevices{}
-	for _, pod := range list.GetPodResources() {
-		for _, container := range pod.GetContainers() {
-			c := ContainerDevices{Pod: Pod{pod.GetNamespace(), pod.GetName()}, Container: container.GetName(), ReplicaIDs: map[string][]string{}}
-			for _, devices := range container.GetDevices() {
-				c.ReplicaIDs[devices.GetResourceName()] = append(c.ReplicaIDs[devices.GetResourceName()], devices.GetDeviceIds()...)
-			}
-			containers = append(containers, c)
-		}
-	}
-	return containers, nil
 }
