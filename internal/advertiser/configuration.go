@@ -57,7 +57,8 @@ func (d *Daemon) readInstalled(ctx context.Context) (*configuration, error) {
 // reportCompilation records the result of a compilation. It logs and counts an error if it differs
 // from the last.
 func (d *Daemon) reportCompilation(err error) {
-	switch changed := d.lastCompileErr.Changed(err); {
+	changed := d.lastCompileErr.Changed(err)
+	switch {
 	case err == nil:
 		d.metrics.ConfigRead(time.Now())
 	case changed:

@@ -33,7 +33,8 @@ func (d *yamlDocument) decodeValue(path string, node *yaml.Node, v reflect.Value
 	d.lines[path] = node.Line
 	node = resolve(node)
 	isShorthand := l.shorthand && node.Kind == yaml.ScalarNode
-	switch kind := v.Kind(); {
+	kind := v.Kind()
+	switch {
 	case node.ShortTag() == "!!null":
 		d.check(path, errNoValue)
 	case kind == reflect.Pointer:
@@ -110,7 +111,8 @@ func decodeScalar(node *yaml.Node, v reflect.Value, l limits) error {
 	if tag == "!!binary" || strings.ContainsFunc(text, unicode.IsControl) {
 		return errors.New("not a single line of text")
 	}
-	switch kind := v.Kind(); {
+	kind := v.Kind()
+	switch {
 	case kind == reflect.String || l.format != "":
 		if tag == "!!bool" || l.format == "" && (tag == "!!int" || tag == "!!float") {
 			return wrongType(node, v, l)

@@ -87,7 +87,8 @@ func readRoot(data []byte, maxSize int) (*yaml.Node, error) {
 	}
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	var first, second yaml.Node
-	switch err := decoder.Decode(&first); {
+	err := decoder.Decode(&first)
+	switch {
 	case errors.Is(err, io.EOF):
 		return nil, fmt.Errorf("the file is empty: it needs apiVersion: %s and kind", APIVersion)
 	case err != nil:

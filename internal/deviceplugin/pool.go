@@ -236,7 +236,8 @@ func (p *pool) find(replicaID string) (i, number int, err error) {
 		return 0, 0, fmt.Errorf("%w: %q is a replica of a GPU that %s does not have on this node: delete the pod, so that it is scheduled again",
 			errInvalidRequest, replicaID, p.resource)
 	}
-	switch g := p.gpus[i]; {
+	g := p.gpus[i]
+	switch {
 	case !g.usable():
 		return 0, 0, fmt.Errorf("%w: %q cannot be allocated: GPU %s is unhealthy (%s)", errInvalidRequest, replicaID, g.name, g.fault)
 	case number >= g.replicas:

@@ -63,7 +63,8 @@ func (a *Advertiser) gpusByResource(assigned []resources.Assigned, live []alloca
 			held = heldByGPU(live, name)[id]
 			replicas = held.limit()
 		}
-		switch before, ok := a.resourceNames[id]; {
+		before, ok := a.resourceNames[id]
+		switch {
 		// The name has no server if its record could not be read when this run began.
 		case ok && before != name, a.servers[name] == nil:
 			a.config.Log.WithFields(logrus.Fields{"gpu": d.Device.Name(), "from": before, "to": name}).Info("Restarting to advertise the GPU under another resource name")

@@ -29,7 +29,8 @@ func (l *LastError) Changed(err error) bool {
 // Log calls [LastError.Changed]. It logs an error that differs with the message failed, and the
 // first success after an error with the message recovered.
 func (l *LastError) Log(log logrus.FieldLogger, err error, failed, recovered string) {
-	switch changed := l.Changed(err); {
+	changed := l.Changed(err)
+	switch {
 	case changed && err != nil:
 		log.WithError(err).Error(failed)
 	case changed:

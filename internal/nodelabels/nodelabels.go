@@ -49,7 +49,8 @@ func ForDevices(assigned []resources.Assigned) map[string]string {
 	labels := map[string]string{Prefix + "present": "true", Prefix + "count": strconv.Itoa(len(offered))}
 	for i, a := range offered {
 		for name, value := range deviceLabels(a) {
-			switch before, ok := labels[Prefix+name]; {
+			before, ok := labels[Prefix+name]
+			switch {
 			case i == 0 && value != "":
 				labels[Prefix+name] = value
 			case ok && before != value:

@@ -124,7 +124,8 @@ type builder struct {
 type mount struct{ source, destination string }
 
 func (b *builder) addWindows(d discovery.Device) error {
-	switch byClass := b.policy.AssignsByClass(); {
+	byClass := b.policy.AssignsByClass()
+	switch {
 	case byClass && len(b.edits.WindowsDevices) == 0:
 		b.edits.WindowsDevices = []specs.WindowsDevice{{ID: DisplayClass, IDType: IDTypeClass}}
 	case byClass: // The class includes all devices.
@@ -169,7 +170,8 @@ func (b *builder) addLinux(d discovery.Device) error {
 		}
 		node.Path = n.ContainerPath
 		key := DestinationKey(b.containerOS, n.ContainerPath)
-		switch first, taken := b.sources[key]; {
+		first, taken := b.sources[key]
+		switch {
 		case !taken:
 			b.sources[key] = n.Path
 			b.edits.LinuxDevices = append(b.edits.LinuxDevices, LinuxDevice{node, n.Path})
@@ -194,7 +196,8 @@ func (b *builder) addMounts(d discovery.Device, mounts []mount) error {
 	}
 	resolved, errs := b.files.ResolveAll(sources)
 	for i, m := range mounts {
-		switch err := errs[i]; {
+		err := errs[i]
+		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			b.skip(d, m.source, "the driver lists this file, but it does not exist")
 		case err != nil:

@@ -175,7 +175,8 @@ type policyFile struct {
 // if other users can write to the directory, because the policy names a program that runs as the
 // system.
 func Read(stateDir string) (Policy, error) {
-	switch err := access.CheckPrivate(stateDir); {
+	err := access.CheckPrivate(stateDir)
+	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return Default(), nil
 	case err != nil:

@@ -31,7 +31,8 @@ func Report(path string, reason error) error {
 // Check returns nil if the file at path says that the node is set up.
 func Check(path string) error {
 	const limit = 4 << 10
-	switch text, err := durable.Read(path, limit); {
+	text, err := durable.Read(path, limit)
+	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return ErrNotSetUp
 	case err != nil:

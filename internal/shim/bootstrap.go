@@ -85,7 +85,8 @@ func bootstrapVersion(answer []byte) int {
 // bootstrap version 3 or more (ShimManager.Start in core/runtime/v2/shim_manager.go).
 func (s *shim) recordVersion(path string, version int) {
 	err := shimfile.CheckBypass(s.stateDir)
-	switch recorded := errors.Is(err, shimfile.ErrBypassed); {
+	recorded := errors.Is(err, shimfile.ErrBypassed)
+	switch {
 	case version >= 3 && err == nil:
 		reason := fmt.Sprintf("the real shim %s answers with bootstrap version %d, so containerd does not start the containers of pods with the runtime shim; use a shim that answers version 2, or one that honors windows.devices with injection: kubelet; then run 'dxctl runtime install'",
 			path, version)

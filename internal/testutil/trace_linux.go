@@ -40,7 +40,8 @@ func Trace(command *exec.Cmd, before func(calls int, number uint64) (kill bool))
 			continue
 		}
 		deliver, resume := 0, syscall.PtraceSyscall
-		switch signal := status.StopSignal(); {
+		signal := status.StopSignal()
+		switch {
 		case !traced:
 			err = syscall.PtraceSetOptions(pid, unix.PTRACE_O_TRACESYSGOOD|unix.PTRACE_O_TRACECLONE|unix.PTRACE_O_TRACEEXEC|unix.PTRACE_O_EXITKILL)
 			traced = true

@@ -51,7 +51,8 @@ func (q *adapterQuery) run(kind uint32, data unsafe.Pointer, size int) bool {
 	if q.failure != nil {
 		return false
 	}
-	switch err := query(q.driver, q.handle, kind, data, size); {
+	err := query(q.driver, q.handle, kind, data, size)
+	switch {
 	case err == nil:
 		return true
 	case isDeviceLost(err):
@@ -224,7 +225,8 @@ func (a adapterProperties) pciAddress() string {
 // newDevice returns a device with the adapter's properties, without its instance ID and files.
 func (a adapterProperties) newDevice() discovery.Device {
 	d := discovery.Device{LUID: a.luid, Description: decodeUTF16(a.registry.adapter[:]), DedicatedMemory: a.memory}
-	switch vendor := a.ids.vendor; {
+	vendor := a.ids.vendor
+	switch {
 	case vendor <= 0xFFFF:
 		d.VendorID = discovery.VendorID(vendor)
 	case vendor == qualcommACPI:

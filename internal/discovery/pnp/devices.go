@@ -99,7 +99,8 @@ func newDevice(p Properties, adapter *win32.Adapter, core dxcore) discovery.Devi
 	}
 	noDirect3D := ""
 	d.Software = strings.HasPrefix(discovery.NormalizeID(p.InstanceID), `ROOT\BASICRENDER\`) // Microsoft's
-	switch started := d.Health.OK(); {
+	started := d.Health.OK()
+	switch {
 	case adapter != nil:
 		addAdapter(&d, *adapter)
 	case d.Software: // It is never offered.
