@@ -116,25 +116,25 @@ func (d *Daemon) writeLabels(devices []resources.Assigned) {
 
 // status is what the daemon does now, for its health and metrics.
 type status struct {
-	// advertiser is nil if nothing can be advertised. problem is the reason, or nil if the node
+	// plugin is nil if nothing can be advertised. problem is the reason, or nil if the node
 	// has no GPU.
-	advertiser *deviceplugin.Advertiser
-	problem    error
+	plugin  *deviceplugin.Plugin
+	problem error
 }
 
 func (d *Daemon) checkAlive() error {
-	if a := d.status.Load().advertiser; a != nil {
-		return a.CheckAlive()
+	if plugin := d.status.Load().plugin; plugin != nil {
+		return plugin.CheckAlive()
 	}
 	return nil
 }
 
 func (d *Daemon) checkReady(ctx context.Context) error {
 	s := d.status.Load()
-	if s.advertiser == nil {
+	if s.plugin == nil {
 		return s.problem
 	}
-	return s.advertiser.CheckReady(ctx)
+	return s.plugin.CheckReady(ctx)
 }
 
 func (d *Daemon) reportNode(ctx context.Context, n metrics.NodeMetrics) {
@@ -147,13 +147,13 @@ func (d *Daemon) reportNode(ctx context.Context, n metrics.NodeMetrics) {
 			}
 		}
 	}
-	a := d.status.Load().advertiser
-	if a == nil {
+	plugin := d.status.Load().plugin
+	if plugin == nil {
 		return
 	}
 	var containers []deviceplugin.ContainerDevices // nil if they are unknown
-	if !a.Allocating() {
+	if !plugin.Allocating() {
 		containers, _ = d.pods.Containers(ctx)
 	}
-	a.Report(n, containers)
+	plugin.Report(n, containers)
 }

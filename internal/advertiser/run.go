@@ -57,10 +57,10 @@ func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
 	source, p = discovery.ApplyPolicy(source, p, d.compiler.NodeOS)
 	c := d.configure(p, source)
 	for {
-		a := deviceplugin.New(c)
-		d.status.Store(&status{advertiser: a})
+		plugin := deviceplugin.New(c)
+		d.status.Store(&status{plugin: plugin})
 		d.hasAdvertised = true
-		if err := a.Run(ctx); !errors.Is(err, deviceplugin.ErrRestart) {
+		if err := plugin.Run(ctx); !errors.Is(err, deviceplugin.ErrRestart) {
 			return err
 		}
 	}

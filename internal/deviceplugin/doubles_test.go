@@ -150,7 +150,7 @@ func newest(e *fakekubelet.Endpoint) string {
 
 // running is an advertiser under test.
 type running struct {
-	*Advertiser
+	*Plugin
 	cancel context.CancelFunc
 	ended  chan error
 }
@@ -251,9 +251,9 @@ func run(t testing.TB, config Config) *running {
 
 func runWith(t testing.TB, config Config, timing timing) *running {
 	t.Helper()
-	a := newAdvertiser(config, timing)
+	a := newPlugin(config, timing)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	r := &running{Advertiser: a, cancel: cancel, ended: make(chan error, 1)}
+	r := &running{Plugin: a, cancel: cancel, ended: make(chan error, 1)}
 	go func() { r.ended <- a.Run(ctx) }()
 	t.Cleanup(func() { r.stop(t) })
 	return r

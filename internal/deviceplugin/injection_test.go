@@ -143,7 +143,7 @@ func TestReport(t *testing.T) {
 
 func TestCheckAlive(t *testing.T) {
 	t.Parallel()
-	a := &Advertiser{listingBegan: time.Now().Add(time.Minute - maxSilence)}
+	a := &Plugin{listingBegan: time.Now().Add(time.Minute - maxSilence)}
 	if err := a.CheckAlive(); err != nil {
 		t.Error(err)
 	}

@@ -48,7 +48,7 @@ type gpu struct {
 	// in onlyNumbers if that is not nil.
 	replicas int
 	// onlyNumbers are the numbers of held replicas while the GPU keeps an old resource name: see
-	// [Advertiser.Run].
+	// [Plugin.Run].
 	onlyNumbers []int
 	// needed is how many replicas the kubelet's list must have: replicas, or more while a record holds
 	// a replica with a higher number. It has not changed since neededSince.

@@ -15,20 +15,20 @@ import (
 
 // publishPools publishes the pools for devices and live records. It returns [ErrRestart] if a GPU's
 // resource is not that of this run. If a new list is too large for the kubelet, the old pool stays.
-func (a *Advertiser) publishPools(devices []discovery.Device, live []allocation.Entry) error {
-	assigned := resources.Assign(devices, a.config.Policy, a.config.NodeOS)
-	a.logUnadvertised(assigned)
-	a.config.OnDevices(assigned)
-	gpus, err := a.gpusByResource(assigned, live)
+func (p *Plugin) publishPools(devices []discovery.Device, live []allocation.Entry) error {
+	assigned := resources.Assign(devices, p.config.Policy, p.config.NodeOS)
+	p.logUnadvertised(assigned)
+	p.config.OnDevices(assigned)
+	gpus, err := p.gpusByResource(assigned, live)
 	if err != nil {
 		return err
 	}
 	var sizeErr error
-	for _, name := range slices.Sorted(maps.Keys(a.servers)) {
-		before, _ := a.servers[name].current()
-		after := before.next(gpus[name], heldByGPU(live, name), time.Now(), a.timing.removalDelay())
+	for _, name := range slices.Sorted(maps.Keys(p.servers)) {
+		before, _ := p.servers[name].current()
+		after := before.next(gpus[name], heldByGPU(live, name), time.Now(), p.timing.removalDelay())
 		if len(after.gpus) == 0 && after.rule.Name == "" {
-			a.config.Log.WithField("resource", name).Info("Restarting without the resource: it has no rule, and nothing is allocated under its name")
+			p.config.Log.WithField("resource", name).Info("Restarting without the resource: it has no rule, and nothing is allocated under its name")
 			return ErrRestart
 		}
 		if !after.sameList(before) {
@@ -37,18 +37,18 @@ func (a *Advertiser) publishPools(devices []discovery.Device, live []allocation.
 				continue
 			}
 		}
-		a.logChanges(before, after)
-		a.servers[name].publish(after)
+		p.logChanges(before, after)
+		p.servers[name].publish(after)
 	}
-	a.mu.Lock()
-	a.devices, a.listSizeErr = devices, sizeErr
-	a.mu.Unlock()
-	a.lastPublishErr.Log(a.config.Log, sizeErr, "Cannot advertise the GPUs of this node", "All GPUs are advertised again")
+	p.mu.Lock()
+	p.devices, p.listSizeErr = devices, sizeErr
+	p.mu.Unlock()
+	p.lastPublishErr.Log(p.config.Log, sizeErr, "Cannot advertise the GPUs of this node", "All GPUs are advertised again")
 	return nil
 }
 
 // gpusByResource returns the GPUs that each resource advertises, or [ErrRestart].
-func (a *Advertiser) gpusByResource(assigned []resources.Assigned, live []allocation.Entry) (map[string][]gpu, error) {
+func (p *Plugin) gpusByResource(assigned []resources.Assigned, live []allocation.Entry) (map[string][]gpu, error) {
 	gpus := map[string][]gpu{}
 	for _, d := range assigned {
 		if d.Rule == nil {
@@ -63,17 +63,17 @@ func (a *Advertiser) gpusByResource(assigned []resources.Assigned, live []alloca
 			held = heldByGPU(live, name)[id]
 			replicas = held.limit()
 		}
-		before, ok := a.resourceNames[id]
+		before, ok := p.resourceNames[id]
 		switch {
 		// The name has no server if its record could not be read when this run began.
-		case ok && before != name, a.servers[name] == nil:
-			a.config.Log.WithFields(logrus.Fields{"gpu": d.Device.Name(), "from": before, "to": name}).Info("Restarting to advertise the GPU under another resource name")
+		case ok && before != name, p.servers[name] == nil:
+			p.config.Log.WithFields(logrus.Fields{"gpu": d.Device.Name(), "from": before, "to": name}).Info("Restarting to advertise the GPU under another resource name")
 			return nil, ErrRestart
 		case !ok && isHeld:
-			a.config.Log.WithFields(logrus.Fields{"gpu": d.Device.Name(), "resource": name, "newResource": d.Rule.Name, "allocation": oldest.ID, "holder": oldest.Holder}).
+			p.config.Log.WithFields(logrus.Fields{"gpu": d.Device.Name(), "resource": name, "newResource": d.Rule.Name, "allocation": oldest.ID, "holder": oldest.Holder}).
 				Warn("The GPU keeps its old resource name until the allocation ends")
 		}
-		a.resourceNames[id] = name
+		p.resourceNames[id] = name
 		g := newGPU(d.Device, replicas)
 		g.onlyNumbers = held.numbers
 		gpus[name] = append(gpus[name], g)
@@ -98,38 +98,38 @@ func recordUnderOtherName(live []allocation.Entry, instanceID, resource string) 
 	return oldest, ok
 }
 
-func (a *Advertiser) logChanges(before, after *pool) {
+func (p *Plugin) logChanges(before, after *pool) {
 	for _, g := range after.gpus {
 		i, known := before.index[g.instanceID]
 		if known && before.gpus[i].fault == g.fault && (!g.usable() || before.gpus[i].replicas == g.replicas) {
 			continue
 		}
 		if g.usable() {
-			a.logGPU(after, g).WithField("replicas", g.replicas).Info("GPU is advertised")
+			p.logGPU(after, g).WithField("replicas", g.replicas).Info("GPU is advertised")
 		} else {
-			a.logGPU(after, g).WithField("fault", g.fault).Warn("GPU cannot be allocated")
+			p.logGPU(after, g).WithField("fault", g.fault).Warn("GPU cannot be allocated")
 		}
 	}
 	for _, g := range before.gpus {
 		if _, known := after.index[g.instanceID]; !known {
-			a.logGPU(after, g).Info("GPU is removed from the list: nothing holds it")
+			p.logGPU(after, g).Info("GPU is removed from the list: nothing holds it")
 		}
 	}
 }
 
-func (a *Advertiser) logGPU(p *pool, g gpu) *logrus.Entry {
-	return a.config.Log.WithFields(logrus.Fields{"resource": p.resource, "gpu": g.name, "instanceID": g.instanceID})
+func (p *Plugin) logGPU(of *pool, g gpu) *logrus.Entry {
+	return p.config.Log.WithFields(logrus.Fields{"resource": of.resource, "gpu": g.name, "instanceID": g.instanceID})
 }
 
 // logUnadvertised logs why devices are not advertised, once for each reason.
-func (a *Advertiser) logUnadvertised(devices []resources.Assigned) {
-	before := a.unadvertised
-	a.unadvertised = map[string]string{}
+func (p *Plugin) logUnadvertised(devices []resources.Assigned) {
+	before := p.unadvertised
+	p.unadvertised = map[string]string{}
 	for _, d := range devices {
 		id := d.Device.InstanceID
-		a.unadvertised[id] = d.Reason
+		p.unadvertised[id] = d.Reason
 		if d.Reason != "" && before[id] != d.Reason {
-			a.config.Log.WithFields(logrus.Fields{"gpu": d.Device.Name(), "instanceID": id, "reason": d.Reason}).Info("Device is not advertised")
+			p.config.Log.WithFields(logrus.Fields{"gpu": d.Device.Name(), "instanceID": id, "reason": d.Reason}).Info("Device is not advertised")
 		}
 	}
 }

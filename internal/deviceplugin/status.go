@@ -14,8 +14,8 @@ import (
 )
 
 // unwatched returns the resources whose lists the kubelet does not watch, sorted.
-func (a *Advertiser) unwatched() (names []string) {
-	for name, s := range a.servers {
+func (p *Plugin) unwatched() (names []string) {
+	for name, s := range p.servers {
 		if s.currentStreams().open == 0 {
 			names = append(names, name)
 		}
@@ -25,21 +25,21 @@ func (a *Advertiser) unwatched() (names []string) {
 }
 
 // isWatched reports whether the kubelet watches the list of any resource.
-func (a *Advertiser) isWatched() bool { return len(a.unwatched()) < len(a.servers) }
+func (p *Plugin) isWatched() bool { return len(p.unwatched()) < len(p.servers) }
 
 // Report sets the metrics of the current state. containers are those that hold GPUs, nil if they are
 // unknown. It may be called at any time.
-func (a *Advertiser) Report(n metrics.NodeMetrics, containers []ContainerDevices) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, d := range a.devices {
+func (p *Plugin) Report(n metrics.NodeMetrics, containers []ContainerDevices) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, d := range p.devices {
 		health := "healthy"
 		if !d.Health.OK() {
 			health = "unhealthy"
 		}
 		n.Devices.WithLabelValues(cmp.Or(string(d.Kind()), "none"), health).Inc()
 	}
-	for name, s := range a.servers {
+	for name, s := range p.servers {
 		open := s.currentStreams().open
 		n.Registered.WithLabelValues(name).Set(float64(min(open, 1)))
 		inUse := map[string]float64{}
@@ -64,16 +64,16 @@ func (a *Advertiser) Report(n metrics.NodeMetrics, containers []ContainerDevices
 // if another pod has ended meanwhile, the kubelet would consider the allocation's replicas unused and
 // allocate them again (UpdateAllocatedDevices in pkg/kubelet/cm/devicemanager, v1.34). No lock could
 // delay an allocation that begins meanwhile: the kubelet chooses the replicas before it calls Allocate.
-func (a *Advertiser) Allocating() bool { return a.guard.inFlight.Load() > 0 }
+func (p *Plugin) Allocating() bool { return p.guard.inFlight.Load() > 0 }
 
 // maxSilence is the longest time from the beginning of one listing of GPUs to that of the next.
 const maxSilence = 2 * time.Minute
 
-// CheckAlive returns an error if the advertiser hangs. It may be called at any time.
-func (a *Advertiser) CheckAlive() error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if silence := time.Since(a.listingBegan); !a.listingBegan.IsZero() && silence > maxSilence {
+// CheckAlive returns an error if the plugin hangs. It may be called at any time.
+func (p *Plugin) CheckAlive() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if silence := time.Since(p.listingBegan); !p.listingBegan.IsZero() && silence > maxSilence {
 		return fmt.Errorf("the GPUs have not been listed for %s: restart directx-advertiser", silence.Round(time.Second))
 	}
 	return nil
@@ -81,12 +81,12 @@ func (a *Advertiser) CheckAlive() error {
 
 // CheckReady returns an error if the kubelet does not watch the lists of all resources, not all GPUs
 // can be advertised, or containers cannot be given GPUs. It may be called at any time.
-func (a *Advertiser) CheckReady(ctx context.Context) error {
-	a.mu.Lock()
-	err := a.listSizeErr
-	a.mu.Unlock()
-	if unwatched := a.unwatched(); err == nil && len(unwatched) > 0 {
+func (p *Plugin) CheckReady(ctx context.Context) error {
+	p.mu.Lock()
+	err := p.listSizeErr
+	p.mu.Unlock()
+	if unwatched := p.unwatched(); err == nil && len(unwatched) > 0 {
 		err = fmt.Errorf("the kubelet does not watch %s: is it running?", strings.Join(unwatched, ", "))
 	}
-	return errors.Join(err, a.config.CheckReady(ctx), a.config.Recorder.CheckWritable(ctx))
+	return errors.Join(err, p.config.CheckReady(ctx), p.config.Recorder.CheckWritable(ctx))
 }

@@ -2,7 +2,7 @@
 // to the kubelet and records what the kubelet allocates. Its answers to Allocate do not have the
 // devices and mounts of a GPU, unless [Config.Inject] is set.
 //
-// One [Advertiser] reads the devices and the live records, and makes a pool of GPUs for each
+// One [Plugin] reads the devices and the live records, and makes a pool of GPUs for each
 // resource. A server for each resource gives the newest pool to the kubelet and allocates
 // from it. Pools are immutable, and the decisions are pure functions of a pool.
 package deviceplugin
@@ -28,7 +28,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/resources"
 )
 
-// Config is the configuration of an [Advertiser].
+// Config is the configuration of an [Plugin].
 type Config struct {
 	// ListDevices lists the node's devices. Those that no container can be given are unhealthy. One
 	// goroutine calls it.
@@ -92,8 +92,8 @@ func defaultTiming() timing {
 // removalDelay is how long a replica must be free before it leaves the list.
 func (t timing) removalDelay() time.Duration { return 4 * t.recheckInterval }
 
-// Advertiser is the device plugin for all resources, for one run.
-type Advertiser struct {
+// Plugin is the device plugin for all resources, for one run.
+type Plugin struct {
 	config Config
 	timing timing
 	// servers has the server of each resource. It does not change.
@@ -119,13 +119,13 @@ type Advertiser struct {
 	lastListErr, lastPublishErr, lastTrackErr errlog.LastError
 }
 
-// New returns an advertiser.
-func New(config Config) *Advertiser { return newAdvertiser(config, defaultTiming()) }
+// New returns a plugin.
+func New(config Config) *Plugin { return newPlugin(config, defaultTiming()) }
 
-// newAdvertiser returns an advertiser with a server for each resource that has a rule, or a
+// newPlugin returns a plugin with a server for each resource that has a rule, or a
 // record that is live.
-func newAdvertiser(config Config, timing timing) *Advertiser {
-	a := &Advertiser{
+func newPlugin(config Config, timing timing) *Plugin {
+	p := &Plugin{
 		config: config, timing: timing,
 		guard:   newAllocateGuard(config.AllocatesAtCreation, timing.conflictWindow),
 		servers: map[string]*server{}, resourceNames: map[string]string{},
@@ -139,14 +139,14 @@ func newAdvertiser(config Config, timing timing) *Advertiser {
 		rules[rule.Name] = rule
 	}
 	for name, rule := range rules {
-		p := &pool{resource: name, rule: rule}
+		empty := &pool{resource: name, rule: rule}
 		// The kubelet's first list must have all replicas that it has allocated.
-		a.servers[name] = newServer(config, timing, a.guard, p.next(nil, heldByGPU(live, name), time.Now(), timing.removalDelay()))
+		p.servers[name] = newServer(config, timing, p.guard, empty.next(nil, heldByGPU(live, name), time.Now(), timing.removalDelay()))
 	}
-	return a
+	return p
 }
 
-// ErrRestart is returned by [Advertiser.Run] when a new run would advertise GPUs under other names.
+// ErrRestart is returned by [Plugin.Run] when a new run would advertise GPUs under other names.
 var ErrRestart = errors.New("GPUs can be advertised under other resource names")
 
 // Run advertises until ctx ends; then it closes the kubelet's streams, removes its sockets and
@@ -159,15 +159,15 @@ var ErrRestart = errors.New("GPUs can be advertised under other resource names")
 //
 // A record is live from before Allocate returns until its pod no longer exists ([PodTracker]), or until
 // a newer record of one of its replicas is bound to another pod.
-func (a *Advertiser) Run(ctx context.Context) error {
+func (p *Plugin) Run(ctx context.Context) error {
 	// The kubelet's first lists must be complete. If the devices cannot be listed, refreshLoop retries.
-	err := a.refresh(ctx)
+	err := p.refresh(ctx)
 	if err == nil {
 		group, ctx := errgroup.WithContext(ctx)
-		for _, s := range a.servers {
+		for _, s := range p.servers {
 			group.Go(func() error { return s.run(ctx) })
 		}
-		group.Go(func() error { return a.refreshLoop(ctx) })
+		group.Go(func() error { return p.refreshLoop(ctx) })
 		err = group.Wait()
 	}
 	if err == nil || ctx.Err() != nil {
@@ -178,61 +178,61 @@ func (a *Advertiser) Run(ctx context.Context) error {
 
 // refreshLoop refreshes periodically, and after every allocation. It returns [ErrRestart], or nil
 // when ctx ends; other errors are retried.
-func (a *Advertiser) refreshLoop(ctx context.Context) error {
+func (p *Plugin) refreshLoop(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-a.guard.succeeded:
+		case <-p.guard.succeeded:
 			// The kubelet's pods must be listed while the new pod exists.
 			select {
 			case <-ctx.Done():
 				return nil
-			case <-time.After(a.timing.pollInterval):
+			case <-time.After(p.timing.pollInterval):
 			}
-		case <-time.After(a.timing.recheckInterval):
+		case <-time.After(p.timing.recheckInterval):
 		}
-		if err := a.refresh(ctx); err != nil {
+		if err := p.refresh(ctx); err != nil {
 			return err
 		}
 	}
 }
 
 // refresh reads devices, records and pods, and publishes the pools.
-func (a *Advertiser) refresh(ctx context.Context) error {
-	a.mu.Lock()
-	a.listingBegan = time.Now()
-	a.mu.Unlock()
-	devices, err := a.config.ListDevices(ctx)
+func (p *Plugin) refresh(ctx context.Context) error {
+	p.mu.Lock()
+	p.listingBegan = time.Now()
+	p.mu.Unlock()
+	devices, err := p.config.ListDevices(ctx)
 	if ctx.Err() != nil {
 		return nil
 	}
-	a.lastListErr.Log(a.config.Log, err, "No new list of GPUs; what is advertised stays so", "GPUs are listed again")
-	live := a.config.Recorder.Refresh()
+	p.lastListErr.Log(p.config.Log, err, "No new list of GPUs; what is advertised stays so", "GPUs are listed again")
+	live := p.config.Recorder.Refresh()
 	if err == nil {
-		if err := a.publishPools(devices, live); err != nil {
+		if err := p.publishPools(devices, live); err != nil {
 			return err
 		}
 	}
-	if len(live) == 0 || !a.isWatched() || a.Allocating() {
+	if len(live) == 0 || !p.isWatched() || p.Allocating() {
 		return nil
 	}
-	if err := a.trackPods(ctx, live); ctx.Err() == nil {
-		a.lastTrackErr.Log(a.config.Log, err, "Cannot find out which pods hold GPUs; their allocations are kept", "The pods that hold GPUs are known again")
+	if err := p.trackPods(ctx, live); ctx.Err() == nil {
+		p.lastTrackErr.Log(p.config.Log, err, "Cannot find out which pods hold GPUs; their allocations are kept", "The pods that hold GPUs are known again")
 	}
 	return nil
 }
 
 // trackPods ends the records of pods that no longer exist. No container presents the token of an
 // injected record, so trackPods binds it to the container that the kubelet names.
-func (a *Advertiser) trackPods(ctx context.Context, live []allocation.Entry) error {
-	containers, ended, err := a.config.Pods.update(ctx, live, a.identifyKubelet)
+func (p *Plugin) trackPods(ctx context.Context, live []allocation.Entry) error {
+	containers, ended, err := p.config.Pods.update(ctx, live, p.identifyKubelet)
 	for _, id := range ended {
-		if endErr := a.config.Recorder.End(id); endErr != nil {
+		if endErr := p.config.Recorder.End(id); endErr != nil {
 			err = errors.Join(err, endErr) // The next recheck tries again.
 			continue
 		}
-		a.config.Log.WithField("allocation", id).Info("Allocation ended: its pod no longer exists")
+		p.config.Log.WithField("allocation", id).Info("Allocation ended: its pod no longer exists")
 	}
 	for _, record := range live {
 		if !record.Injected || record.Holder != nil || slices.Contains(ended, record.ID) {
@@ -242,8 +242,8 @@ func (a *Advertiser) trackPods(ctx context.Context, live []allocation.Entry) err
 		if !ok {
 			continue
 		}
-		a.config.Log.WithFields(logrus.Fields{"allocation": record.ID, "pod": c.Pod.String(), "container": c.Container}).Info("Found the container of an allocation")
-		err = errors.Join(err, a.config.Recorder.BindByName(record.ID, c.Pod.Namespace, c.Pod.Name, c.Container))
+		p.config.Log.WithFields(logrus.Fields{"allocation": record.ID, "pod": c.Pod.String(), "container": c.Container}).Info("Found the container of an allocation")
+		err = errors.Join(err, p.config.Recorder.BindByName(record.ID, c.Pod.Namespace, c.Pod.Name, c.Container))
 	}
 	return err
 }
@@ -251,9 +251,9 @@ func (a *Advertiser) trackPods(ctx context.Context, live []allocation.Entry) err
 // identifyKubelet identifies the kubelet's process by its registration socket. It fails while the
 // kubelet watches no list: a kubelet that starts lists pods before it replaces the registration socket
 // of the previous one, so the process behind the socket may not be the one that lists pods.
-func (a *Advertiser) identifyKubelet() (localgrpc.Identity, error) {
-	if !a.isWatched() {
+func (p *Plugin) identifyKubelet() (localgrpc.Identity, error) {
+	if !p.isWatched() {
 		return localgrpc.Identity{}, errors.New("the kubelet does not watch any list")
 	}
-	return localgrpc.Identify(filepath.Join(a.config.KubeletDir, kubeletSocket))
+	return localgrpc.Identify(filepath.Join(p.config.KubeletDir, kubeletSocket))
 }
