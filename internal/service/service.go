@@ -26,7 +26,6 @@ func Command(command string) Service {
 	return commandService{fmt.Sprintf("the command %q", command), func(ctx context.Context) *exec.Cmd { return shell(ctx, command) }}
 }
 
-// commandService is restarted by a command.
 type commandService struct {
 	name    string
 	command func(context.Context) *exec.Cmd

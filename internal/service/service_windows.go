@@ -59,34 +59,32 @@ func (s signaledProcess) Check(context.Context) error {
 	return fmt.Errorf("restart by %s: %w", s, errors.ErrUnsupported)
 }
 
-// readKey calls read with the registry key of a service. It does not use the service manager, because
-// that of Wine does not return the whole configuration.
-func readKey(name string, read func(registry.Key) error) error {
-	key, err := registry.OpenKey(registry.LOCAL_MACHINE, `SYSTEM\CurrentControlSet\Services\`+name, registry.QUERY_VALUE)
-	if err != nil {
-		return err
-	}
-	return errors.Join(read(key), key.Close())
+// openKey opens the registry key of a service. The service manager of Wine does not return the whole
+// configuration.
+func openKey(name string) (registry.Key, error) {
+	return registry.OpenKey(registry.LOCAL_MACHINE, `SYSTEM\CurrentControlSet\Services\`+name, registry.QUERY_VALUE)
 }
 
-func commandLineOf(name string) (line string, err error) {
-	err = readKey(name, func(key registry.Key) error {
-		value, kind, err := key.GetStringValue("ImagePath")
-		if err == nil && kind == registry.EXPAND_SZ {
-			value, err = registry.ExpandString(value) // As the service manager does.
-		}
-		line = value
-		return err
-	})
+func commandLineOf(name string) (string, error) {
+	key, err := openKey(name)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = key.Close() }()
+	line, kind, err := key.GetStringValue("ImagePath")
+	if err == nil && kind == registry.EXPAND_SZ {
+		return registry.ExpandString(line) // As the service manager does.
+	}
 	return line, err
 }
 
 func startsWithSystem(name string) bool {
-	var startType uint64
-	err := readKey(name, func(key registry.Key) (err error) {
-		startType, _, err = key.GetIntegerValue("Start")
-		return err
-	})
+	key, err := openKey(name)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = key.Close() }()
+	startType, _, err := key.GetIntegerValue("Start")
 	return err == nil && startType == mgr.StartAutomatic
 }
 

@@ -29,8 +29,6 @@ import (
 // header is the first line of the files that dxctl writes.
 const header = "# Written by 'dxctl cdi generate'.\n"
 
-const maxSize = 1 << 20
-
 // errForeign is the error of a file that another program wrote, which is not replaced or removed.
 var errForeign = errors.New("the file was not written by dxctl: remove it, or use another name")
 
@@ -202,7 +200,7 @@ func (o *options) write(data []byte, count int, stdout io.Writer) (changed bool,
 // read returns the content of a file that dxctl wrote, nil if it does not exist. The error of a
 // foreign file is [errForeign].
 func read(path string) ([]byte, error) {
-	data, err := durable.Read(path, maxSize)
+	data, err := durable.Read(path, 1<<20)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, nil

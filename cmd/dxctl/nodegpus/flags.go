@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -146,6 +147,20 @@ func (f *Flags) Devices(ctx context.Context, stderr io.Writer, containerOS strin
 	}
 	devices, err := source.Devices(ctx)
 	return devices, p, err
+}
+
+// Follow calls do now and every 5 seconds, until ctx ends or do returns an error.
+func Follow(ctx context.Context, do func() error) error {
+	for {
+		if err := do(); err != nil && ctx.Err() == nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(5 * time.Second):
+		}
+	}
 }
 
 // Complete completes the last GPU of a comma-separated list with the indices and names of the GPUs.

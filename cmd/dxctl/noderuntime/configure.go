@@ -98,7 +98,6 @@ type plannedChange struct {
 	attempt      string // see [failure]
 }
 
-// run configures containerd: see the command's help.
 func (o *configureOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err := o.CheckFlags(); err != nil {
 		return err

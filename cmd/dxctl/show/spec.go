@@ -191,25 +191,20 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 	decider := decision.Decider{Source: source, Policy: inForce, RealShim: inForce.Shim.RealShim, Files: o.Files()}
 	decider.Store = allocation.OpenStore(paths.Allocations(o.StateDir))
 	outcome, err := decider.Preview(ctx, gpuRequest)
-	if err == nil && outcome.Unchanged != "" {
+	if err != nil {
+		return p.refuse(container, err)
+	}
+	if outcome.Unchanged != "" {
 		p.Reason = outcome.Unchanged
 		return p, nil
 	}
-	var edited []byte
-	var changed bool
-	if err == nil {
-		edited, changed, err = spec.Apply(outcome.Edits)
+	edited, changed, err := spec.Apply(outcome.Edits)
+	if err != nil {
+		return p.refuse(container, err)
 	}
-	switch {
-	case errors.Is(err, fs.ErrPermission):
-		return p, err
-	case err != nil:
-		p.refused = container.RefusalError(err)
-		p.Decision, p.Reason = decisionRefused, p.refused.Error()
-		return p, nil
-	case changed:
+	if changed {
 		p.Decision = decisionGiven
-	default:
+	} else {
 		p.Reason = "it already has everything"
 	}
 	p.spec = edited
@@ -221,6 +216,17 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 	for _, n := range outcome.Skipped {
 		p.LeftOut = append(p.LeftOut, n.String())
 	}
+	return p, nil
+}
+
+// refuse returns the preview of a container that err stops. If dxctl lacks a permission, it is unknown
+// what the shim would do.
+func (p preview) refuse(container decision.Container, err error) (preview, error) {
+	if errors.Is(err, fs.ErrPermission) {
+		return p, err
+	}
+	p.refused = container.RefusalError(err)
+	p.Decision, p.Reason = decisionRefused, p.refused.Error()
 	return p, nil
 }
 
