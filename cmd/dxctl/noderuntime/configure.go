@@ -63,7 +63,7 @@ In a pod on Linux, use --restart-mode signal, with hostPID: true and appArmorPro
 
 // AddFlags adds the flags, except --dry-run.
 func (o *configureOptions) AddFlags(command *cobra.Command) {
-	o.restarter.addFlags(command)
+	o.addRestartFlags(command)
 	flags := command.Flags()
 	flags.StringVar(&o.shimDir, "shim-dir", paths.Default().ShimDir, ShimDirUsage)
 	flags.StringArrayVar(&o.handlers, "handler", nil, "runtime handler to change, repeatable (default: all that can have GPUs and run no other shim)")

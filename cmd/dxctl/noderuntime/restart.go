@@ -42,10 +42,10 @@ func (r *restarter) addDryRunFlag(command *cobra.Command) {
 // restartNotice is printed after a change without a restart.
 const restartNotice = "restart containerd, or reboot the node, to load the file"
 
-// addFlags adds the flags of all commands that restart containerd.
-func (r *restarter) addFlags(command *cobra.Command) {
+// addRestartFlags adds the flags of all commands that restart containerd.
+func (r *restarter) addRestartFlags(command *cobra.Command) {
 	flags := command.Flags()
-	r.Instance.AddFlags(flags)
+	r.AddFlags(flags)
 	flags.StringVar(&r.stateDir, "state-dir", paths.Default().State, "state `DIRECTORY`")
 	flags.BoolVar(&r.allowRestart, "restart", false, "restart containerd if that is necessary")
 	cli.AddChoice(command, &r.restartMode, "restart-mode", "how to restart containerd", restartByService, restartBySignal)

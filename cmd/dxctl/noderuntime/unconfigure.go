@@ -33,7 +33,7 @@ Fails if a runtime handler still uses the shim. Do not remove the shim then.`,
 		Example: `  dxctl runtime unconfigure --restart`,
 		RunE:    func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },
 	}
-	o.addFlags(command)
+	o.addRestartFlags(command)
 	o.addDryRunFlag(command)
 	addForceFlag(command.Flags(), &o.force)
 	return command

@@ -58,7 +58,7 @@ GPUs do not start again: delete them first, or set --force.`,
 		labelsFile = "" // directx-labeler's file is in a volume of the pod.
 	}
 	flags := command.Flags()
-	o.addFlags(command)
+	o.addRestartFlags(command)
 	flags.StringVar(&o.shimDir, "shim-dir", defaults.ShimDir, ShimDirUsage)
 	flags.StringVar(&o.realShim, "runtime", "", "the real shim, to which containers are handed over (default: the configured one)")
 	flags.StringVar(&o.containerdState, "containerd-state", defaults.ContainerdState, "containerd's state `DIRECTORY`")
@@ -108,12 +108,12 @@ func (o *uninstallOptions) removeFiles(stdout, stderr io.Writer, record changeRe
 	removed, err := shimfile.Remove(o.shim)
 	record.Failure = nil // Another configuration may not fail.
 	err = errors.Join(err, shimfile.ClearBypass(o.stateDir), record.save(o.stateDir))
-	remove := func(remove func(string) error, paths ...string) {
+	remove := func(removeOne func(string) error, paths ...string) {
 		for _, path := range paths {
 			if !durable.Exists(path) {
 				continue
 			}
-			if removeErr := remove(path); removeErr != nil {
+			if removeErr := removeOne(path); removeErr != nil {
 				err = errors.Join(err, removeErr)
 			} else {
 				removed = append(removed, path)
