@@ -131,8 +131,7 @@ func TestShimThatOthersCanReplace(t *testing.T) {
 	path := filepath.Join(t.TempDir(), shimfile.FileName())
 	testutil.WriteFile(t, path, "#!/bin/sh\necho "+shimfile.BaseName+" 1.0\n", 0o755)
 	testutil.NoError(t, os.Chmod(filepath.Dir(path), 0o777))
-	g := gatherer{timeout: testutil.Timeout}
-	if version, err := g.readShimVersion(t.Context(), path); !errors.Is(err, access.ErrUntrusted) {
+	if version, err := (&gatherer{timeout: testutil.Timeout}).readShimVersion(t.Context(), path); !errors.Is(err, access.ErrUntrusted) {
 		t.Errorf("%q, %v", version, err)
 	}
 }
