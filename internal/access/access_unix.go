@@ -39,9 +39,13 @@ func CheckOpen(f *os.File) error {
 
 // CheckProgram is [CheckFile] for a program that runs as the system: it checks each directory and
 // symbolic link of its absolute path, too.
-func CheckProgram(path string) error {
+func CheckProgram(path string) error { return CheckProgramBelow("/", path) }
+
+// CheckProgramBelow is [CheckProgram] for a program that runs with another root directory. path is
+// its path there.
+func CheckProgramBelow(root, path string) error {
 	const maxLinks = 40 // as in path_resolution(7)
-	for at, rest, links := "/", path, 0; ; {
+	for at, rest, links := root, path, 0; ; {
 		info, err := os.Lstat(at)
 		link, mode := err == nil && info.Mode()&fs.ModeSymlink != 0, "go-w"
 		if link || err == nil && info.IsDir() && info.Mode()&fs.ModeSticky != 0 {
@@ -56,7 +60,7 @@ func CheckProgram(path string) error {
 				return fmt.Errorf("check %s: %w", path, cmp.Or(err, error(syscall.ELOOP)))
 			}
 			if at, rest = filepath.Dir(at), target+"/"+rest; filepath.IsAbs(target) {
-				at = "/"
+				at = root
 			}
 		}
 		if rest = strings.TrimLeft(rest, "/"); rest == "" {
@@ -64,7 +68,9 @@ func CheckProgram(path string) error {
 		}
 		var name string
 		name, rest, _ = strings.Cut(rest, "/")
-		at = filepath.Join(at, name)
+		if at != root || name != ".." {
+			at = filepath.Join(at, name)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 
@@ -23,7 +24,8 @@ func newCommand(ctx context.Context, hostRoot string, _ []discovery.Device) (*ex
 // commandBelow returns the command that runs program, which is below root. In a container, it
 // runs with the loader of the VM, because the container's image need not have glibc.
 func commandBelow(ctx context.Context, root, program string) (*exec.Cmd, error) {
-	err := access.CheckProgram(filepath.Join(root, program))
+	root = filepath.Clean("/" + root)
+	err := access.CheckProgramBelow(root, program)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, errors.ErrUnsupported
 	}
@@ -32,20 +34,21 @@ func commandBelow(ctx context.Context, root, program string) (*exec.Cmd, error) 
 	}
 	command := exec.CommandContext(ctx, program, queryArguments()...)
 	libraries := wslLibraries
-	if root = filepath.Clean("/" + root); root != "/" {
+	if root != "/" {
 		// Only /usr/lib and /dev may be mounted: not /lib64, nor the loader's cache.
+		name := map[string]string{"amd64": "ld-linux-x86-64.so.?", "arm64": "ld-linux-aarch64.so.?"}[runtime.GOARCH]
 		var loaders []string
 		for _, directory := range []string{"lib/*-linux-gnu", "lib64", "lib"} { // Debian's, Fedora's, Azure Linux's
-			found, _ := filepath.Glob(filepath.Join(root, "usr", directory, "ld-linux-*.so.?"))
+			found, _ := filepath.Glob(filepath.Join(root, "usr", directory, name))
 			loaders = append(loaders, found...)
 		}
 		if len(loaders) == 0 {
 			return nil, errors.ErrUnsupported
 		}
-		if err := access.CheckProgram(loaders[0]); err != nil {
+		loader := strings.TrimPrefix(loaders[0], root)
+		if err := access.CheckProgramBelow(root, loader); err != nil {
 			return nil, err
 		}
-		loader := strings.TrimPrefix(loaders[0], root)
 		libraries += ":" + filepath.Dir(loader)
 		command.Path, command.Args = loader, append([]string{loader}, command.Args...)
 		command.Dir = "/"
