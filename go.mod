@@ -4,7 +4,6 @@ go 1.26.0
 
 require (
 	github.com/Microsoft/go-winio v0.6.4
-	github.com/VictoriaMetrics/easyproto v1.1.3
 	github.com/containerd/containerd/api v1.8.0
 	github.com/containerd/nri v0.12.5
 	github.com/containerd/ttrpc v1.2.10

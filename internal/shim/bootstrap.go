@@ -7,14 +7,13 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/VictoriaMetrics/easyproto"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 )
 
 // containerd passes protobuf messages to shims. The few fields that matter are
-// decoded and encoded without the generated types, which cost each start a millisecond,
-// and without package protowire, which costs 0.03 ms: it reads the program's own file.
+// decoded and encoded without the generated types, which cost each start a millisecond.
 
 // Fields of containerd's BootstrapParams and its Extension, containerd/api
 // v1.12, runtime/bootstrap/v1/bootstrap.proto. The runtime's options are a
@@ -46,10 +45,10 @@ func isRunhcs(path string) bool {
 // options. If stdin has bootstrap parameters, the options are one of them. Otherwise, stdin is the Any.
 func runtimeOptions(stdin []byte) (options []byte) {
 	isParams := false
-	ok := eachField(stdin, func(f easyproto.FieldContext) {
-		isParams = isParams || f.FieldNum > lastFieldOfAny
-		if extension, ok := f.MessageData(); ok && f.FieldNum == paramsExtensions && options == nil {
-			options = firstMessage(extension, extensionValue)
+	ok := eachField(stdin, func(f field) {
+		isParams = isParams || f.number > lastFieldOfAny
+		if f.number == paramsExtensions && options == nil {
+			options = firstMessage(f.message(), extensionValue)
 		}
 	})
 	if !ok || !isParams {
@@ -63,9 +62,9 @@ func runtimeOptions(stdin []byte) (options []byte) {
 // https://github.com/containerd/containerd/blob/v2.4.2/core/runtime/v2/shim.go
 func bootstrapVersion(answer []byte) int {
 	version := 0
-	ok := eachField(answer, func(f easyproto.FieldContext) {
-		if n, ok := f.Int32(); ok && f.FieldNum == resultVersion {
-			version = int(n)
+	ok := eachField(answer, func(f field) {
+		if n, length := protowire.ConsumeVarint(f.value); length > 0 && f.number == resultVersion && f.kind == protowire.VarintType {
+			version = int(int32(n)) //nolint:gosec // It is an int32.
 		}
 	})
 	if ok {
@@ -104,32 +103,54 @@ func (s *shim) recordVersion(path string, version int) {
 
 // runtimeInfo returns what a shim writes to its standard output for -info.
 func runtimeInfo(name, version string) []byte {
-	var m easyproto.Marshaler
-	info := m.MessageMarshaler()
-	info.AppendString(infoName, name)
-	info.AppendMessage(infoVersion).AppendString(versionVersion, version)
-	return m.Marshal(nil)
+	appendString := func(b []byte, number protowire.Number, value string) []byte {
+		return protowire.AppendString(protowire.AppendTag(b, number, protowire.BytesType), value)
+	}
+	info := appendString(nil, infoName, name)
+	return appendString(info, infoVersion, string(appendString(nil, versionVersion, version)))
 }
 
 // firstMessage returns the first message in a field of a message, nil if there is none.
-func firstMessage(message []byte, field uint32) (first []byte) {
-	eachField(message, func(f easyproto.FieldContext) {
-		if value, ok := f.MessageData(); ok && f.FieldNum == field && first == nil {
-			first = value
+func firstMessage(message []byte, number protowire.Number) (first []byte) {
+	eachField(message, func(f field) {
+		if f.number == number && first == nil {
+			first = f.message()
 		}
 	})
 	return first
 }
 
-// eachField calls do with each field of a message. It returns false if the message is malformed.
-func eachField(message []byte, do func(easyproto.FieldContext)) bool {
+// field is a field of a message, with its value as it is encoded.
+type field struct {
+	number protowire.Number
+	kind   protowire.Type
+	value  []byte
+}
+
+// message returns the value of a field that is a message, nil if it is none.
+func (f field) message() []byte {
+	if f.kind != protowire.BytesType {
+		return nil
+	}
+	message, _ := protowire.ConsumeBytes(f.value)
+	return message
+}
+
+// eachField calls do with each field of a message. It returns false if the message is malformed, or
+// has a group, which containerd's messages do not have and JSON may begin with.
+func eachField(message []byte, do func(field)) bool {
 	for len(message) > 0 {
-		var f easyproto.FieldContext
-		var err error
-		if message, err = f.NextField(message); err != nil || f.FieldNum == 0 {
+		number, kind, length := protowire.ConsumeTag(message)
+		if length < 0 || kind == protowire.StartGroupType {
 			return false
 		}
-		do(f)
+		message = message[length:]
+		length = protowire.ConsumeFieldValue(number, kind, message)
+		if length < 0 {
+			return false
+		}
+		do(field{number, kind, message[:length]})
+		message = message[length:]
 	}
 	return true
 }
