@@ -37,7 +37,13 @@ func Read(path string, limit int64) ([]byte, error) {
 
 // Replace writes data to path atomically and syncs the file and its directory.
 func Replace(path string, data []byte, perm fs.FileMode) error {
-	return write(path, data, perm, nil, replaceFile)
+	return write(path, data, perm, method{publish: replaceFile})
+}
+
+// ReplaceUnsynced is [Replace] without syncing, for a file that nobody needs after a crash of the
+// system.
+func ReplaceUnsynced(path string, data []byte, perm fs.FileMode) error {
+	return write(path, data, perm, method{publish: Rename, unsynced: true})
 }
 
 // Update is [Replace], but does nothing if the file has the content already.
@@ -57,19 +63,25 @@ func ReplaceKeepingAccess(path string, data []byte, perm fs.FileMode) error {
 		}
 		return nil
 	}
-	return write(path, data, perm, keepAccess, replaceFile)
+	return write(path, data, perm, method{prepare: keepAccess, publish: replaceFile})
 }
 
 // Create is [Replace] for a new file. Its error matches [fs.ErrExist] if path exists, so only one
 // of several concurrent callers succeeds. Create does not sync the directory: after a power loss,
 // the file is complete or does not exist.
 func Create(path string, data []byte, perm fs.FileMode) error {
-	return write(path, data, perm, nil, linkFile)
+	return write(path, data, perm, method{publish: linkFile})
 }
 
-// write writes a temporary file and calls publish, which renames it to path. If prepare is not nil,
-// write calls it with the empty file.
-func write(path string, data []byte, perm fs.FileMode, prepare func(*os.File) error, publish func(temp, path string) error) (err error) {
+// method is how to write a file.
+type method struct {
+	prepare  func(*os.File) error // called with the empty temporary file, if it is not nil
+	unsynced bool
+	publish  func(temp, path string) error // renames the temporary file
+}
+
+// write writes a temporary file and renames it to path.
+func write(path string, data []byte, perm fs.FileMode, m method) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), tempPrefix)
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, withoutTempName(err))
@@ -80,19 +92,19 @@ func write(path string, data []byte, perm fs.FileMode, prepare func(*os.File) er
 			err = fmt.Errorf("write %s: %w", path, errors.Join(withoutTempName(err), Remove(temp)))
 		}
 	}()
-	err = fill(f, data, perm, prepare)
+	err = fill(f, data, perm, m)
 	// Close before the rename: Windows does not rename an open file, and some file systems report a
 	// full disk only on close.
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	return publish(temp, path)
+	return m.publish(temp, path)
 }
 
-// fill writes and syncs an empty temporary file.
-func fill(f *os.File, data []byte, perm fs.FileMode, prepare func(*os.File) error) error {
-	if prepare != nil {
-		if err := prepare(f); err != nil {
+// fill writes an empty temporary file.
+func fill(f *os.File, data []byte, perm fs.FileMode, m method) error {
+	if m.prepare != nil {
+		if err := m.prepare(f); err != nil {
 			return err
 		}
 	}
@@ -103,6 +115,9 @@ func fill(f *os.File, data []byte, perm fs.FileMode, prepare func(*os.File) erro
 		if err := f.Chmod(perm); err != nil {
 			return err
 		}
+	}
+	if m.unsynced {
+		return nil
 	}
 	return f.Sync()
 }

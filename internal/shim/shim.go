@@ -186,7 +186,8 @@ func (s *shim) editBundle(realShim string) (err error) {
 	return decider.Decide(context.Background(), request, func(edits ocispec.Edits) error { return editSpec(path, spec, edits) })
 }
 
-// editSpec applies edits to spec and writes it to path, from which it was read.
+// editSpec applies edits to spec and writes it to path, from which it was read. A crash of the system,
+// from which a sync protects, also ends the container.
 func editSpec(path string, spec ocispec.Spec, edits ocispec.Edits) error {
 	edited, changed, err := spec.Apply(edits)
 	if err != nil {
@@ -195,40 +196,9 @@ func editSpec(path string, spec ocispec.Spec, edits ocispec.Edits) error {
 	if !changed {
 		return nil
 	}
-	return replaceFile(path, edited)
-}
-
-// replaceFile replaces the file at path with data in one step and keeps its mode and owner. It does
-// not sync, because a crash of the system, from which a sync protects, also ends the container.
-func replaceFile(path string, data []byte) (err error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return fmt.Errorf("edit %s: %w", path, err)
-	}
-	temp := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".directx-nri")
-	defer func() {
-		if err != nil {
-			_ = os.Remove(temp) // containerd removes the bundle of a failed start.
-			err = fmt.Errorf("edit %s: %w", path, err)
-		}
-	}()
-	if err := writeFile(temp, data, info.Mode().Perm()); err != nil {
 		return err
 	}
-	if err := keepOwner(temp, info); err != nil {
-		return err
-	}
-	return durable.Rename(temp, path)
-}
-
-func writeFile(path string, data []byte, perm fs.FileMode) (err error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, perm)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	if _, err := f.Write(data); err != nil {
-		return err
-	}
-	return f.Chmod(perm) // The umask may have removed bits.
+	return durable.ReplaceUnsynced(path, edited, info.Mode().Perm())
 }

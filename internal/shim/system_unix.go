@@ -4,8 +4,6 @@ package shim
 
 import (
 	"fmt"
-	"io/fs"
-	"os"
 	"syscall"
 )
 
@@ -15,13 +13,4 @@ func (s *shim) exec(path string) (int, error) {
 		return 0, fmt.Errorf("directx-nri: run %s: %w", path, err)
 	}
 	return 0, nil
-}
-
-// keepOwner sets the owner of the file at path to that of info.
-func keepOwner(path string, info fs.FileInfo) error {
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || int(stat.Uid) == os.Geteuid() && int(stat.Gid) == os.Getegid() {
-		return nil
-	}
-	return os.Lchown(path, int(stat.Uid), int(stat.Gid))
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"os/exec"
 	"syscall"
@@ -117,6 +116,3 @@ func releaseJob(job windows.Handle) error {
 	}
 	return setLimits(job, 0)
 }
-
-// keepOwner does nothing: a file inherits owner and permissions from its directory.
-func keepOwner(string, fs.FileInfo) error { return nil }

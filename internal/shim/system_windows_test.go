@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/windows"
 
+	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
@@ -41,7 +42,7 @@ func TestReplaceWaitsForAScanner(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 		closed <- windows.CloseHandle(scanner)
 	}()
-	err = replaceFile(path, []byte("after"))
+	err = durable.ReplaceUnsynced(path, []byte("after"), 0o600)
 	if closeErr := <-closed; closeErr != nil {
 		t.Fatal(closeErr)
 	}
