@@ -3,7 +3,6 @@ package config
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -97,16 +96,19 @@ func checkResource(name string) error {
 // numbers so (4318 is 0x10DE). parseVendor refuses 0, and ambiguous numbers: with a leading zero,
 // and a known vendor's hexadecimal digits without 0x (8086).
 func parseVendor(text string) (policy.Vendor, error) {
-	vendors := policy.VendorIDs()
-	if id, ok := vendors[text]; ok {
-		return id, nil
+	var choices []string
+	for vendor := range policy.VendorNames() {
+		if vendor.String() == text {
+			return vendor, nil
+		}
+		choices = append(choices, vendor.String())
 	}
 	n, err := strconv.ParseUint(text, 0, 16)
 	digits, hexErr := strconv.ParseUint(text, 16, 16)
-	without0x := hexErr == nil && slices.Contains(slices.Collect(maps.Values(vendors)), policy.Vendor(digits))
+	without0x := hexErr == nil && policy.VendorNames()[policy.Vendor(digits)] != ""
 	if err != nil || n == 0 || len(text) > 1 && text[0] == '0' && !strings.ContainsAny(text[1:2], "xX") || without0x {
-		choices := append(slices.Sorted(maps.Keys(vendors)), "a PCI vendor ID such as 0x10DE")
-		return 0, fmt.Errorf("%q is not a vendor: %s", text, suggest.WantOneOf(text, choices))
+		slices.Sort(choices)
+		return 0, fmt.Errorf("%q is not a vendor: %s", text, suggest.WantOneOf(text, append(choices, "a PCI vendor ID such as 0x10DE")))
 	}
 	return policy.Vendor(n), nil
 }

@@ -10,6 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/directx-nri/directx-nri/internal/discovery"
+	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
@@ -26,13 +27,13 @@ type Inventory struct {
 }
 
 type inventoryDevice struct {
-	InstanceID   string             `yaml:"instanceID" jsonschema:"required,maxLength=200,pattern=^\\S(.*\\S)?$,example=PCI\\VEN_10DE&DEV_1EB8"` // MAX_DEVICE_ID_LEN
-	Description  string             `yaml:"description" jsonschema:"maxLength=256"`
-	VendorID     discovery.VendorID `yaml:"vendorID" jsonschema:"type=string,format=vendor"`
-	LocationPath string             `yaml:"locationPath" jsonschema:"maxLength=256,pattern=^\\w+\\(\\w+\\)(#\\w+\\(\\w+\\))*$,example=PCIROOT(0)#PCI(1B00)"`
-	LUID         discovery.LUID     `yaml:"luid" jsonschema:"type=string,format=luid"`
-	UUID         string             `yaml:"uuid" jsonschema:"pattern=^GPU-[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$,example=GPU-8932f937-d72c-4106-c12f-20bd9faed9f6 (see nvidia-smi -L)"`
-	PCIAddress   string             `yaml:"pciAddress" jsonschema:"pattern=^[0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[01][0-9A-Fa-f]\\.[0-7]$,example=0000:1B:00.0"`
+	InstanceID   string         `yaml:"instanceID" jsonschema:"required,maxLength=200,pattern=^\\S(.*\\S)?$,example=PCI\\VEN_10DE&DEV_1EB8"` // MAX_DEVICE_ID_LEN
+	Description  string         `yaml:"description" jsonschema:"maxLength=256"`
+	VendorID     policy.Vendor  `yaml:"vendorID" jsonschema:"type=string,format=vendor"`
+	LocationPath string         `yaml:"locationPath" jsonschema:"maxLength=256,pattern=^\\w+\\(\\w+\\)(#\\w+\\(\\w+\\))*$,example=PCIROOT(0)#PCI(1B00)"`
+	LUID         discovery.LUID `yaml:"luid" jsonschema:"type=string,format=luid"`
+	UUID         string         `yaml:"uuid" jsonschema:"pattern=^GPU-[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$,example=GPU-8932f937-d72c-4106-c12f-20bd9faed9f6 (see nvidia-smi -L)"`
+	PCIAddress   string         `yaml:"pciAddress" jsonschema:"pattern=^[0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[01][0-9A-Fa-f]\\.[0-7]$,example=0000:1B:00.0"`
 	Driver       struct {
 		Version   string `yaml:"version" jsonschema:"format=version"`
 		StorePath string `yaml:"storePath" jsonschema:"format=storePath"`

@@ -61,7 +61,7 @@ type gpu struct {
 
 // driver is what GPUs must have in common to be used by one program together.
 type driver struct {
-	vendor  discovery.VendorID
+	vendor  policy.Vendor
 	version string
 }
 
@@ -303,7 +303,7 @@ func (p *pool) mixedDriversError(chosen []bool, n int) error {
 	var names []string
 	for i, g := range p.gpus {
 		if chosen[i] {
-			names = append(names, fmt.Sprintf("%s (%s, driver %s)", g.name, g.driver.vendor, cmp.Or(g.driver.version, "unknown")))
+			names = append(names, fmt.Sprintf("%s (%s, driver %s)", g.name, g.driver.vendor.Name(), cmp.Or(g.driver.version, "unknown")))
 		}
 	}
 	return fmt.Errorf("%w: %d of %s for one container would mix GPUs of different drivers, and a container can have the files of one: %s. Request fewer, wait for GPUs of one driver, or set mixedDrivers: allow for that resource in the configuration",

@@ -29,9 +29,9 @@ type Device struct {
 	// Description is the product's name ("NVIDIA Tesla T4").
 	Description string
 
-	// VendorID is the PCI vendor ID, 0 if unknown. Manufacturer is the driver's name for
-	// the vendor, for display only.
-	VendorID     VendorID
+	// VendorID is the PCI vendor ID. Manufacturer is the driver's name for the vendor, for display
+	// only.
+	VendorID     policy.Vendor
 	Manufacturer string
 
 	// LocationPath is the PCIe location path, for example
@@ -133,19 +133,9 @@ func (h Health) String() string {
 	return h.Reason
 }
 
-// VendorID is a PCI vendor ID.
-// https://pcisig.com/membership/member-companies
-type VendorID uint16
-
-func (v VendorID) String() string {
-	names := map[VendorID]string{0: "unknown", policy.VendorAMD: "AMD", policy.VendorIntel: "Intel", policy.VendorMicrosoft: "Microsoft",
-		policy.VendorNVIDIA: "NVIDIA", policy.VendorQualcomm: "Qualcomm"}
-	return cmp.Or(names[v], fmt.Sprintf("0x%04X", uint16(v)))
-}
-
 // PCIVendor returns the vendor in a PnP ID of the PCI bus (`PCI\VEN_10DE&…`), 0 if there is none.
 // https://learn.microsoft.com/windows-hardware/drivers/install/identifiers-for-pci-devices
-func PCIVendor(id string) VendorID {
+func PCIVendor(id string) policy.Vendor {
 	const prefix, digits = `PCI\VEN_`, 4
 	end := len(prefix) + digits
 	if len(id) < end || !strings.EqualFold(id[:len(prefix)], prefix) || len(id) > end && id[end] != '&' && id[end] != '\\' {
@@ -155,7 +145,7 @@ func PCIVendor(id string) VendorID {
 	if err != nil {
 		return 0
 	}
-	return VendorID(vendor)
+	return policy.Vendor(vendor)
 }
 
 // LUID is a locally unique identifier with HighPart in the upper 32 bits.

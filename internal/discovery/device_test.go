@@ -40,7 +40,7 @@ func TestPCIAddress(t *testing.T) {
 
 func TestPCIVendor(t *testing.T) {
 	t.Parallel()
-	for id, want := range map[string]VendorID{
+	for id, want := range map[string]policy.Vendor{
 		`PCI\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1\3&13C0B0C5&1&D8`: policy.VendorNVIDIA,
 		`pci\ven_1002&dev_73bf`:                  policy.VendorAMD,
 		`PCI\VEN_8086`:                           policy.VendorIntel,
@@ -68,9 +68,9 @@ func TestStrings(t *testing.T) {
 		Device{InstanceID: "a", LocationPath: "PCIROOT(0)"}.Name(): "PCIROOT(0)",
 		Device{InstanceID: "a"}.Name():                             "a",
 		LUID(0x1_0000C2F5).String():                                "0x00000001_0x0000C2F5",
-		VendorID(policy.VendorNVIDIA).String():                     "NVIDIA",
-		VendorID(0).String():                                       "unknown",
-		VendorID(0xabcd).String():                                  "0xABCD",
+		policy.Vendor(policy.VendorNVIDIA).Name():                  "NVIDIA",
+		policy.Vendor(0).Name():                                    "unknown",
+		policy.Vendor(0xabcd).Name():                               "0xABCD",
 		Health{}.String():                                          "healthy",
 		Health{Reason: "broken"}.String():                          "broken",
 	} {

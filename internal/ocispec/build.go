@@ -134,12 +134,11 @@ func (b *builder) addWindows(d discovery.Device) error {
 	default:
 		b.edits.WindowsDevices = append(b.edits.WindowsDevices, specs.WindowsDevice{ID: d.LocationPath, IDType: IDTypeLocationPath})
 	}
-	vendor := policy.Vendor(d.VendorID)
-	configured := b.policy.RuntimeFiles[vendor]
+	configured := b.policy.RuntimeFiles[d.VendorID]
 	if b.policy.DriverFiles == policy.FilesNone {
 		d.System32, d.SysWOW64 = nil, nil
 	} else if configured.Defaults == nil || *configured.Defaults {
-		d = b.withRuntimeFiles(d, policy.DefaultRuntimeFiles()[vendor])
+		d = b.withRuntimeFiles(d, policy.DefaultRuntimeFiles()[d.VendorID])
 	}
 	d = b.withRuntimeFiles(d, configured)
 	mounts := make([]mount, 0, len(d.System32)+len(d.SysWOW64))

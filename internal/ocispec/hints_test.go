@@ -15,7 +15,7 @@ const uuid0, uuid1 = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6", "GPU-11111111-2
 
 func TestHints(t *testing.T) {
 	t.Parallel()
-	gpu := func(vendor discovery.VendorID, uuid string) discovery.Device {
+	gpu := func(vendor policy.Vendor, uuid string) discovery.Device {
 		return discovery.Device{InstanceID: uuid + vendor.String(), VendorID: vendor, UUID: uuid}
 	}
 	nvidia, other, amd, intel := gpu(policy.VendorNVIDIA, uuid0), gpu(policy.VendorNVIDIA, uuid1), gpu(policy.VendorAMD, ""), gpu(policy.VendorIntel, "")

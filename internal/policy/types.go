@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -80,7 +81,8 @@ type DriverBounds struct {
 	Max DriverVersion `json:"max,omitzero" yaml:"max,omitempty" jsonschema:"type=string,format=maxVersion,example=31"`
 }
 
-// Vendor is a PCI vendor ID.
+// Vendor is a PCI vendor ID, 0 if unknown.
+// https://pcisig.com/membership/member-companies
 type Vendor uint16
 
 // PCI vendor IDs of the vendors with DirectX drivers.
@@ -92,21 +94,24 @@ const (
 	VendorIntel     = 0x8086
 )
 
-// VendorIDs returns the vendors that have a name in config.yaml.
-func VendorIDs() map[string]Vendor {
-	return map[string]Vendor{
-		"amd": VendorAMD, "intel": VendorIntel, "microsoft": VendorMicrosoft, "nvidia": VendorNVIDIA, "qualcomm": VendorQualcomm,
+// VendorNames returns the names of vendors.
+func VendorNames() map[Vendor]string {
+	return map[Vendor]string{
+		VendorAMD: "AMD", VendorIntel: "Intel", VendorMicrosoft: "Microsoft", VendorNVIDIA: "NVIDIA", VendorQualcomm: "Qualcomm",
 	}
+}
+
+// Name returns the vendor's name for messages.
+func (v Vendor) Name() string {
+	if v == 0 {
+		return "unknown"
+	}
+	return cmp.Or(VendorNames()[v], v.String())
 }
 
 // String returns the vendor as it is written in config.yaml.
 func (v Vendor) String() string {
-	for name, id := range VendorIDs() {
-		if id == v {
-			return name
-		}
-	}
-	return fmt.Sprintf("0x%04X", uint16(v))
+	return cmp.Or(strings.ToLower(VendorNames()[v]), fmt.Sprintf("0x%04X", uint16(v)))
 }
 
 // MarshalYAML implements [yaml.Marshaler].

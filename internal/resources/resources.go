@@ -71,7 +71,7 @@ func exclusionReason(d discovery.Device, nodeOS string) string {
 // matches reports whether d meets all conditions of m.
 func matches(d discovery.Device, m policy.Match) bool {
 	return (m.Kind == "" || m.Kind == string(d.Kind())) &&
-		(len(m.Vendors) == 0 || slices.Contains(m.Vendors, policy.Vendor(d.VendorID))) &&
+		(len(m.Vendors) == 0 || slices.Contains(m.Vendors, d.VendorID)) &&
 		anyMatches(m.Descriptions, d.Description) &&
 		anyMatches(m.LocationPaths, d.LocationPath) &&
 		d.DedicatedMemory >= uint64(m.DedicatedMemory.Min) &&

@@ -64,7 +64,7 @@ func NewReports(devices []discovery.Device, p policy.Policy, nodeOS string) []Re
 		r := Report{
 			Index: i, InstanceID: d.InstanceID, Description: d.Description,
 			Kind: cmp.Or(string(d.Kind()), "none"), Display: d.SupportsDisplay, Compute: d.SupportsCompute,
-			NotOffered: a.Reason, Health: d.Health.String(), Notes: d.Notes, Vendor: d.VendorID.String(), Manufacturer: d.Manufacturer,
+			NotOffered: a.Reason, Health: d.Health.String(), Notes: d.Notes, Vendor: d.VendorID.Name(), Manufacturer: d.Manufacturer,
 			LocationPath: d.LocationPath, DedicatedMemory: d.DedicatedMemory,
 			Integrated: d.Integrated, Detachable: d.Detachable, Software: d.Software,
 			NUMANode: d.NUMANode, BusNumber: d.BusNumber, Address: d.Address, Problem: d.Problem,

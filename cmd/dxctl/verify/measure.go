@@ -185,7 +185,7 @@ func recommendedSettings(refused, none []specs.Mount, devices []discovery.Device
 			return list // The configuration cannot name the file.
 		}
 		path := winpath.Elements(m.Source)[len(winpath.Elements(devices[i].DriverStorePath)):]
-		vendor := policy.Vendor(devices[i].VendorID).String()
+		vendor := devices[i].VendorID.String()
 		remove[vendor] = map[string][]string{"remove": append(remove[vendor]["remove"], strings.Join(path, "/"))}
 	}
 	if text, err := yaml.Marshal(map[string]any{"driverFiles": policy.FilesMount, "runtimeFiles": remove}); err == nil {

@@ -228,13 +228,13 @@ func (a adapterProperties) newDevice() discovery.Device {
 	vendor := a.ids.vendor
 	switch {
 	case vendor <= 0xFFFF:
-		d.VendorID = discovery.VendorID(vendor)
+		d.VendorID = policy.Vendor(vendor)
 	case vendor == qualcommACPI:
 		d.VendorID = policy.VendorQualcomm
 	}
 	d.Software = d.VendorID == policy.VendorMicrosoft && a.ids.device == basicRender
 	if d.VendorID != 0 {
-		d.Manufacturer = d.VendorID.String()
+		d.Manufacturer = d.VendorID.Name()
 	}
 	if a.pciAddress() != "" {
 		bus, address := a.address.bus, a.address.device<<16|a.address.function

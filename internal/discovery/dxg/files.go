@@ -129,7 +129,7 @@ func markUnhealthy(d *discovery.Device, reason string) {
 }
 
 // mayBelongToVendor reports whether a file of /usr/lib/wsl/lib may belong to a vendor's driver.
-func mayBelongToVendor(name string, vendor discovery.VendorID) bool {
+func mayBelongToVendor(name string, vendor policy.Vendor) bool {
 	if vendor == 0 || vendor == policy.VendorNVIDIA {
 		return true
 	}
