@@ -12,6 +12,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/decision"
 	"github.com/directx-nri/directx-nri/internal/deviceplugin"
 	"github.com/directx-nri/directx-nri/internal/discovery"
+	"github.com/directx-nri/directx-nri/internal/gpuedits"
 	"github.com/directx-nri/directx-nri/internal/ocispec"
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
@@ -22,7 +23,7 @@ import (
 type injector struct {
 	// source has the node's GPUs, as [decision.Decider] has them.
 	source discovery.Source
-	files  ocispec.Files
+	files  gpuedits.Files
 	os     string
 	policy policy.Policy
 	log    logrus.FieldLogger
@@ -37,11 +38,11 @@ func (i *injector) inject(ctx context.Context, resource string, replicas []alloc
 	for n := range devices {
 		devices[n].LibraryPath = nil // It would replace the image's LD_LIBRARY_PATH.
 	}
-	edits, skipped, err := ocispec.BuildEdits(i.os, devices, nil, i.files, i.policy)
+	edits, skipped, err := gpuedits.Build(i.os, devices, nil, i.files, i.policy)
 	if err != nil {
 		return nil, decision.WithDefaultRemedy(err)
 	}
-	ocispec.LogSkipped(i.log.WithField("resource", resource), skipped)
+	gpuedits.LogSkipped(i.log.WithField("resource", resource), skipped)
 	answer, err := newAnswer(edits)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", deviceplugin.ErrNotInjectable, err)

@@ -18,6 +18,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/errlog"
+	"github.com/directx-nri/directx-nri/internal/gpuedits"
 	"github.com/directx-nri/directx-nri/internal/ocispec"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
@@ -82,7 +83,7 @@ type Decider struct {
 	Source discovery.Source
 	Policy policy.Policy
 	Store  *allocation.Store
-	Files  ocispec.Files
+	Files  gpuedits.Files
 	Log    logrus.FieldLogger
 	// RealShim is the real shim if the containers are those of the runtime shim, "" if not.
 	RealShim string
@@ -90,7 +91,7 @@ type Decider struct {
 
 // NewDecider returns the decider of this node with the policy p, for containers of this
 // operating system. stateDir has the records and the compiled inventory.
-func NewDecider(stateDir string, p policy.Policy, containerOS string, files ocispec.Files, log logrus.FieldLogger) *Decider {
+func NewDecider(stateDir string, p policy.Policy, containerOS string, files gpuedits.Files, log logrus.FieldLogger) *Decider {
 	// The source has no log: its errors have everything that matters.
 	source, err := node.Open(node.Options{UseInventory: p.UseInventory, StateDir: stateDir})
 	if err != nil { // Not every decision needs the GPUs.
@@ -105,7 +106,7 @@ type Outcome struct {
 	Devices []discovery.Device
 	Edits   ocispec.Edits
 	// Skipped are files that the container does not get.
-	Skipped []ocispec.SkippedFile
+	Skipped []gpuedits.SkippedFile
 	// Unchanged is why the container gets nothing and must not be changed, "" if it gets GPUs.
 	Unchanged string
 }
@@ -153,7 +154,7 @@ func (d *Decider) buildOutcome(request Request, devices []discovery.Device) (*Ou
 		return nil, WithReason(ReasonHandler, err, "")
 	}
 	container := request.Container
-	edits, skipped, err := ocispec.BuildEdits(container.OS, devices, container.Env, d.Files, d.Policy)
+	edits, skipped, err := gpuedits.Build(container.OS, devices, container.Env, d.Files, d.Policy)
 	if err != nil {
 		return nil, err
 	}
@@ -187,5 +188,5 @@ func (d *Decider) log(c Container, outcome *Outcome) {
 	}
 	log := d.Log.WithFields(c.fields())
 	log.WithField("devices", names).Info("Container gets GPUs")
-	ocispec.LogSkipped(log, outcome.Skipped)
+	gpuedits.LogSkipped(log, outcome.Skipped)
 }

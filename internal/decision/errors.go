@@ -10,7 +10,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/errlog"
-	"github.com/directx-nri/directx-nri/internal/ocispec"
+	"github.com/directx-nri/directx-nri/internal/gpuedits"
 	"github.com/directx-nri/directx-nri/internal/remedy"
 )
 
@@ -79,7 +79,7 @@ func foreignCauses() []cause {
 		{allocation.ErrNotFound, ReasonNoRecord, removeVariables + "; if there are none, the record is lost: delete the pod, and its replacement gets a new one"},
 		{allocation.ErrUnreadable, ReasonUnreadable, "delete the pod so that its replacement gets a new allocation, then remove the file"},
 		{access.ErrNotPrivate, ReasonUnreadable, RunDoctor},
-		{ocispec.ErrNotAssignable, ReasonDeviceGone, "check how discovery describes the device: 'dxctl devices'"},
+		{gpuedits.ErrNotAssignable, ReasonDeviceGone, "check how discovery describes the device: 'dxctl devices'"},
 		{context.DeadlineExceeded, ReasonSlow, RunDoctor},
 		{discovery.ErrNoAnswer, ReasonSlow, RunDoctor},
 		{errlog.ErrInternal, ReasonOther, ""},

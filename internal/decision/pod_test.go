@@ -16,6 +16,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/discovery/node"
+	"github.com/directx-nri/directx-nri/internal/gpuedits"
 	"github.com/directx-nri/directx-nri/internal/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/ocispec"
 	"github.com/directx-nri/directx-nri/internal/policy"
@@ -87,7 +88,7 @@ func TestUnusableDevicesOfPods(t *testing.T) {
 		"failed":            {id: devices[2].InstanceID, want: errDeviceFailed, says: "code 10"},
 		"no GPU any more":   {id: `ROOT\DISPLAY\0`, want: errDeviceFailed, says: "neither graphics nor compute"},
 		"software":          {id: `ROOT\SOFTWARE\0`, want: errDeviceFailed, says: "software renderer"},
-		"not assignable":    {id: `ROOT\1`, want: ocispec.ErrNotAssignable, says: "dxctl devices"},
+		"not assignable":    {id: `ROOT\1`, want: gpuedits.ErrNotAssignable, says: "dxctl devices"},
 		"cannot look it up": {id: devices[0].InstanceID, err: errors.New("access is denied"), want: errUnknownGPUs, says: "access is denied"},
 	} {
 		t.Run(name, func(t *testing.T) {

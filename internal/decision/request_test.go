@@ -16,7 +16,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/errlog"
-	"github.com/directx-nri/directx-nri/internal/ocispec"
+	"github.com/directx-nri/directx-nri/internal/gpuedits"
 	"github.com/directx-nri/directx-nri/internal/remedy"
 )
 
@@ -116,7 +116,7 @@ func TestReasonOf(t *testing.T) {
 		ReasonHeld:          {allocation.ErrHeld},
 		ReasonUnreadable:    {allocation.ErrUnreadable, access.ErrNotPrivate},
 		ReasonWrongVariable: {allocation.ErrMalformedToken, errWrongVariable, errOverridden},
-		ReasonDeviceGone:    {errDeviceGone, errDeviceFailed, ocispec.ErrNotAssignable},
+		ReasonDeviceGone:    {errDeviceGone, errDeviceFailed, gpuedits.ErrNotAssignable},
 		ReasonHyperV:        {errHyperV},
 		ReasonRequest:       {errOutsidePod, errNoSuchGPU, errBadRequest},
 		ReasonSlow:          {context.DeadlineExceeded, hung},

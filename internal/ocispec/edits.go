@@ -1,9 +1,8 @@
-// Package ocispec turns devices into [Edits] of a container and applies edits to
-// the JSON of an OCI runtime spec.
+// Package ocispec applies [Edits] of a container to the JSON of an OCI runtime spec. Applying edits
+// twice changes nothing.
 //
-// It reads the node only through [Files]. Applying edits twice changes nothing. The runtime shim
-// links this package, so the other forms of edits are in packages of their own: runflags for ctr and
-// nerdctl, and cmd/dxctl/cdi.
+// The runtime shim links this package, so the other forms of edits are in packages of their own:
+// runflags for ctr and nerdctl, and cmd/dxctl/cdi.
 package ocispec
 
 import (
@@ -13,12 +12,6 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/directx-nri/directx-nri/internal/winpath"
-)
-
-// Directories that runtime files are mounted into. The system drive of a container is always C:.
-const (
-	System32Dir = `C:\Windows\System32`
-	SysWOW64Dir = `C:\Windows\SysWOW64`
 )
 
 // Types of windows.devices that hcsshim assigns GPUs by.

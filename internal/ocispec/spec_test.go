@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -12,16 +13,28 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"github.com/directx-nri/directx-nri/internal/discovery"
-	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
-func editsFor(t testing.TB, os string, devices []discovery.Device, files fakeFiles) Edits {
-	t.Helper()
-	edits, _, err := BuildEdits(os, devices, nil, files, policy.Policy{})
-	testutil.NoError(t, err)
-	return edits
+const store = `C:\Windows\System32\DriverStore\FileRepository\nv.inf_amd64_1`
+
+func windowsEdits() Edits {
+	return Edits{
+		WindowsDevices: []specs.WindowsDevice{{ID: "PCIROOT(0)#PCI(1B00)", IDType: IDTypeLocationPath}},
+		Mounts: []specs.Mount{
+			ReadOnlyMount("windows", store+`\nvcuda_loader64.dll`, `C:\Windows\System32\nvcuda.dll`),
+			ReadOnlyMount("windows", store+`\nvapi64.dll`, `C:\Windows\System32\nvapi64.dll`),
+			ReadOnlyMount("windows", store+`\nvcuda_loader32.dll`, `C:\Windows\SysWOW64\nvcuda.dll`),
+		},
+	}
+}
+
+func linuxEdits() Edits {
+	node := specs.LinuxDevice{Path: "/dev/dxg", Type: "c", Major: 10, Minor: 125, FileMode: new(os.FileMode(0o666)), UID: new(uint32(0)), GID: new(uint32(44))}
+	return Edits{
+		LinuxDevices: []LinuxDevice{{node, "/dev/dxg"}},
+		Mounts:       []specs.Mount{ReadOnlyMount("linux", "/usr/lib/wsl/lib/libd3d12.so", "/usr/lib/wsl/lib/libd3d12.so")},
+	}
 }
 
 // apply parses a spec and applies edits.
@@ -36,8 +49,7 @@ func apply(data []byte, edits Edits) ([]byte, error) {
 
 func TestApply(t *testing.T) {
 	t.Parallel()
-	windows := editsFor(t, "windows", []discovery.Device{t4("PCIROOT(0)#PCI(1B00)", store)}, onDisk(store))
-	linux := editsFor(t, "linux", []discovery.Device{dxg()}, linuxFiles())
+	windows, linux := windowsEdits(), linuxEdits()
 	env := Edits{Env: []string{"A=new"}}
 	class := Edits{WindowsDevices: []specs.WindowsDevice{{ID: DisplayClass, IDType: IDTypeClass}}}
 
@@ -131,7 +143,7 @@ func jsonPath(p string) string { return strings.ReplaceAll(p, `\`, `\\`) }
 
 func TestApplyRefuses(t *testing.T) {
 	t.Parallel()
-	edits := editsFor(t, "windows", []discovery.Device{t4("PCIROOT(0)#PCI(1B00)", store)}, onDisk(store))
+	edits := windowsEdits()
 	edits.Env = []string{"A=B"}
 	for _, spec := range []string{
 		``, `null`, `[]`, `{`, `{} {}`, `{"mounts":{}}`, `{"mounts":[1]}`, `{"windows":[]}`, `{"windows":{"devices":{}}}`,
@@ -190,8 +202,7 @@ func FuzzSpec(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-	windows := editsFor(f, "windows", []discovery.Device{t4("PCIROOT(0)#PCI(1B00)", store)}, onDisk(store))
-	linux := editsFor(f, "linux", []discovery.Device{dxg()}, linuxFiles())
+	windows, linux := windowsEdits(), linuxEdits()
 	windows.RemoveWindowsDevices, linux.RemoveMounts = []specs.WindowsDevice{{ID: "interlock", IDType: "ours"}}, []string{"/interlock"}
 	environment := Edits{Env: []string{"A=x", "B=y"}}
 	f.Fuzz(func(t *testing.T, data []byte) {

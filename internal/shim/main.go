@@ -13,6 +13,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/decision"
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/discovery/node"
+	"github.com/directx-nri/directx-nri/internal/gpuedits"
 	"github.com/directx-nri/directx-nri/internal/ocispec"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
@@ -39,7 +40,7 @@ environment variable %[5]s names another directory.
 
 // Main runs the shim with the process's arguments and returns the exit status. files are the node's.
 // In a call of containerd other than -info, only the real shim writes to standard output.
-func Main(version string, files ocispec.Files) int {
+func Main(version string, files gpuedits.Files) int {
 	args := os.Args[1:]
 	stateDir := paths.Default().State
 	if len(args) == 1 {
@@ -72,7 +73,7 @@ func Main(version string, files ocispec.Files) int {
 
 // selfTest tests whether the shim edits the spec of a made-up container that requests a GPU, and leaves
 // the spec of a container without a request unchanged. The files of the made-up GPU exist on each node.
-func selfTest(files ocispec.Files) error {
+func selfTest(files gpuedits.Files) error {
 	dir, err := os.MkdirTemp(os.Getenv(shimfile.SelfTestParent), "directx-nri-self-test-")
 	if err != nil {
 		return err

@@ -26,6 +26,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/decision"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
+	"github.com/directx-nri/directx-nri/internal/gpuedits"
 	"github.com/directx-nri/directx-nri/internal/ocispec"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/realshim"
@@ -43,7 +44,7 @@ type shim struct {
 	bundle   string   // the working directory
 	stateDir string   // has the node policy, the inventory and the allocation records
 	version  string   // the program's own
-	files    ocispec.Files
+	files    gpuedits.Files
 	stdout   io.Writer
 	// stderr receives one line when a start is refused, which containerd reports. It receives nothing
 	// when a start succeeds: containerd reads the output of a start as the address of the shim.

@@ -24,7 +24,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/directx-nri/directx-nri/internal/ocispec"
+	"github.com/directx-nri/directx-nri/internal/gpuedits"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
@@ -121,7 +121,7 @@ func viewProcess(id string, pid int, proc string) (View, error) {
 		switch name, value, _ := strings.Cut(entry, "="); {
 		case strings.HasPrefix(name, "DIRECTX_ALLOCATION_"):
 			view.Tokens[name] = value
-		case name == ocispec.DevicesVariable:
+		case name == gpuedits.DevicesVariable:
 			view.Hints = value
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/directx-nri/directx-nri/internal/ocispec"
+	"github.com/directx-nri/directx-nri/internal/gpuedits"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/test/bed"
 )
@@ -56,7 +56,7 @@ func TestHints(t *testing.T) {
 	both := n.Apply(t, bed.GPUPod("both", 2))
 	compute := n.Apply(t, bed.Pod{Name: "compute", Containers: []bed.Container{{Name: "main", Compute: 1}}})
 	own := n.Apply(t, bed.Pod{Name: "own", Containers: []bed.Container{{
-		Name: "main", Display: 1, Env: map[string]string{ocispec.CUDAVariable: "7", ocispec.DevicesVariable: "mine"},
+		Name: "main", Display: 1, Env: map[string]string{gpuedits.CUDAVariable: "7", gpuedits.DevicesVariable: "mine"},
 	}}})
 	plain := n.Apply(t, bed.GPUPod("plain", 0))
 	n.WaitServed(t, one, both, compute, own, plain)
@@ -89,7 +89,7 @@ const unset = "unset"
 // hints returns the variables that name the GPUs of container main of a pod.
 func (s *suite) hints(t *testing.T, pod string) (devices, cuda string) {
 	t.Helper()
-	out, _ := bed.Exec(t, s.CRI, s.ContainerID(t, pod, "main"), fmt.Sprintf(`echo "${%s-%s}"; echo "${%s-%s}"`, ocispec.DevicesVariable, unset, ocispec.CUDAVariable, unset))
+	out, _ := bed.Exec(t, s.CRI, s.ContainerID(t, pod, "main"), fmt.Sprintf(`echo "${%s-%s}"; echo "${%s-%s}"`, gpuedits.DevicesVariable, unset, gpuedits.CUDAVariable, unset))
 	devices, cuda, _ = strings.Cut(strings.TrimSuffix(out, "\n"), "\n")
 	return devices, strings.TrimSuffix(cuda, "\n")
 }

@@ -15,7 +15,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/decision"
-	"github.com/directx-nri/directx-nri/internal/ocispec"
+	"github.com/directx-nri/directx-nri/internal/gpuedits"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/test/windows/bed"
 )
@@ -257,13 +257,13 @@ func (p *policy) testHints(t *testing.T) {
 	p.WriteSettings(t, "assignmentMode: location-path\n")
 	p.mustRunBoth(t, unchanged, func(t *testing.T, id string) {
 		variables, want := p.Environment(t, id), p.GPUs[0]
-		hints := bed.Decode[[]ocispec.Hint](t, variables[ocispec.DevicesVariable])
+		hints := bed.Decode[[]gpuedits.Hint](t, variables[gpuedits.DevicesVariable])
 		if len(hints) != 1 {
 			t.Fatalf("the hints are %+v, want one GPU", hints)
 		}
 		h := hints[0]
 		same := h.LocationPath == want.LocationPath && h.LUID == want.LUID.String() && h.UUID == want.UUID && h.Description == want.Description
-		if !same || variables[ocispec.CUDAVariable] != want.UUID {
+		if !same || variables[gpuedits.CUDAVariable] != want.UUID {
 			t.Errorf("the variables are %v, want %+v", variables, want)
 		}
 	}, p.GPUs[0])

@@ -22,7 +22,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
-	"github.com/directx-nri/directx-nri/internal/ocispec"
+	"github.com/directx-nri/directx-nri/internal/gpuedits"
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
@@ -155,13 +155,13 @@ func (o *options) generate(present []discovery.Device, p policy.Policy, stderr i
 		if _, usable := discovery.Find(all, d.InstanceID); !usable {
 			continue
 		}
-		edits, _, err := ocispec.BuildEdits("linux", present[i:i+1], nil, o.Files(), p)
+		edits, _, err := gpuedits.Build("linux", present[i:i+1], nil, o.Files(), p)
 		if err != nil {
 			return nil, 0, err
 		}
 		devices = append(devices, device{strconv.Itoa(i), edits}, device{Name(d.InstanceID), edits})
 	}
-	edits, notes, err := ocispec.BuildEdits("linux", all, nil, o.Files(), p)
+	edits, notes, err := gpuedits.Build("linux", all, nil, o.Files(), p)
 	if err != nil {
 		return nil, 0, err
 	}

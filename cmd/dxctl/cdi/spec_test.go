@@ -17,6 +17,7 @@ import (
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 
 	"github.com/directx-nri/directx-nri/internal/discovery"
+	"github.com/directx-nri/directx-nri/internal/gpuedits"
 	"github.com/directx-nri/directx-nri/internal/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/ocispec"
 	"github.com/directx-nri/directx-nri/internal/policy"
@@ -37,7 +38,7 @@ func TestRuntimesMakeTheSameEdits(t *testing.T) {
 	}, {
 		InstanceID: "npu", SupportsCompute: true, DeviceNodes: []discovery.DeviceNode{{Path: "/dev/zero", ContainerPath: "/dev/zero"}},
 	}}
-	edits, _, err := ocispec.BuildEdits("linux", devices, nil, hostfiles.Root("/"), policy.Policy{VisibilityHints: true})
+	edits, _, err := gpuedits.Build("linux", devices, nil, hostfiles.Root("/"), policy.Policy{VisibilityHints: true})
 	if err != nil || len(edits.LinuxDevices) != 2 || len(edits.Mounts) != 1 || len(edits.Env) != 3 {
 		t.Fatalf("%+v %v", edits, err)
 	}

@@ -35,10 +35,10 @@ import (
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/gpuedits"
 	"github.com/directx-nri/directx-nri/internal/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
 	"github.com/directx-nri/directx-nri/internal/modes"
-	"github.com/directx-nri/directx-nri/internal/ocispec"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/readiness"
@@ -181,8 +181,8 @@ func (g *gatherer) readGPUs(ctx context.Context, c configState) ([]gpu, error) {
 	var list []gpu
 	for i, r := range nodegpus.NewReports(devices, c.Policy, g.OS) {
 		d := gpu{Device: devices[i], Resource: r.Resource}
-		var notes []ocispec.SkippedFile
-		_, notes, d.Err = ocispec.BuildEdits(g.OS, devices[i:i+1], nil, hostfiles.Root(g.hostRoot), p)
+		var notes []gpuedits.SkippedFile
+		_, notes, d.Err = gpuedits.Build(g.OS, devices[i:i+1], nil, hostfiles.Root(g.hostRoot), p)
 		for _, note := range notes {
 			if !note.Minor {
 				d.Missing = append(d.Missing, note.Source)

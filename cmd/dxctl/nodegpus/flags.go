@@ -21,8 +21,8 @@ import (
 	"github.com/directx-nri/directx-nri/internal/decision"
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/discovery/node"
+	"github.com/directx-nri/directx-nri/internal/gpuedits"
 	"github.com/directx-nri/directx-nri/internal/hostfiles"
-	"github.com/directx-nri/directx-nri/internal/ocispec"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
@@ -89,7 +89,7 @@ func (f *Flags) CheckFlags() error {
 }
 
 // Files returns where driver files are looked up.
-func (f *Flags) Files() ocispec.Files {
+func (f *Flags) Files() gpuedits.Files {
 	if f.assumeFiles {
 		return hostfiles.AssumedToExist{}
 	}
@@ -97,9 +97,9 @@ func (f *Flags) Files() ocispec.Files {
 }
 
 // ReportMissing prints driver files that a container does not get.
-func (f *Flags) ReportMissing(stderr io.Writer, notes []ocispec.SkippedFile) {
+func (f *Flags) ReportMissing(stderr io.Writer, notes []gpuedits.SkippedFile) {
 	const limit = 3
-	notes = slices.DeleteFunc(slices.Clone(notes), func(n ocispec.SkippedFile) bool { return n.Minor })
+	notes = slices.DeleteFunc(slices.Clone(notes), func(n gpuedits.SkippedFile) bool { return n.Minor })
 	for _, note := range notes[:min(limit, len(notes))] {
 		fmt.Fprintf(stderr, "dxctl: left out: %s\n", note)
 	}

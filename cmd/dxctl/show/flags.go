@@ -14,6 +14,7 @@ import (
 	"github.com/directx-nri/directx-nri/cmd/dxctl/nodegpus"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/decision"
+	"github.com/directx-nri/directx-nri/internal/gpuedits"
 	"github.com/directx-nri/directx-nri/internal/ocispec"
 	"github.com/directx-nri/directx-nri/internal/ocispec/runflags"
 )
@@ -84,9 +85,9 @@ func (o *flagsOptions) flags(ctx context.Context, stderr io.Writer) ([]string, e
 	if o.withShim {
 		return nodegpus.ShimFlags(o.containerOS, o.Request), nil
 	}
-	edits, notes, err := ocispec.BuildEdits(o.containerOS, devices, nil, o.Files(), p)
+	edits, notes, err := gpuedits.Build(o.containerOS, devices, nil, o.Files(), p)
 	switch {
-	case errors.Is(err, ocispec.ErrNotAssignable):
+	case errors.Is(err, gpuedits.ErrNotAssignable):
 		return nil, fmt.Errorf("%w; select GPUs that %s containers can have, or set --container-os", err, o.containerOS)
 	case err != nil:
 		return nil, err
@@ -94,9 +95,9 @@ func (o *flagsOptions) flags(ctx context.Context, stderr io.Writer) ([]string, e
 	all := len(edits.Env)
 	if o.containerOS == "windows" && o.output == outputArgs {
 		// Windows PowerShell removes the quotation marks in the hint, which is optional.
-		edits.Env = slices.DeleteFunc(edits.Env, func(variable string) bool { return strings.HasPrefix(variable, ocispec.DevicesVariable+"=") })
+		edits.Env = slices.DeleteFunc(edits.Env, func(variable string) bool { return strings.HasPrefix(variable, gpuedits.DevicesVariable+"=") })
 	}
-	flags, err := runflags.Flags(runflags.Program(o.program), o.containerOS, edits, o.Files())
+	flags, err := runflags.Flags(runflags.Program(o.program), o.containerOS, edits, o.Files().Resolve)
 	switch {
 	case errors.Is(err, runflags.ErrNoFlag):
 		return nil, fmt.Errorf("%w; use the runtime shim, with --with-shim", err)
@@ -105,7 +106,7 @@ func (o *flagsOptions) flags(ctx context.Context, stderr io.Writer) ([]string, e
 	}
 	o.ReportMissing(stderr, notes)
 	if len(edits.Env) < all {
-		fmt.Fprintf(stderr, "dxctl: left out: environment variable %s, which PowerShell cannot pass on\n", ocispec.DevicesVariable)
+		fmt.Fprintf(stderr, "dxctl: left out: environment variable %s, which PowerShell cannot pass on\n", gpuedits.DevicesVariable)
 	}
 	if _, ok := ocispec.LookupEnv(o.containerOS, edits.Env, "LD_LIBRARY_PATH"); ok {
 		fmt.Fprintln(stderr, "dxctl: LD_LIBRARY_PATH replaces that of the image; with --with-shim, directories are appended to it")

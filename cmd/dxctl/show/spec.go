@@ -19,6 +19,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/decision"
+	"github.com/directx-nri/directx-nri/internal/gpuedits"
 	"github.com/directx-nri/directx-nri/internal/ocispec"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/shim"
@@ -129,7 +130,7 @@ type preview struct {
 	decisionReport
 	// refused is why the container would not start, or nil.
 	refused error
-	missing []ocispec.SkippedFile
+	missing []gpuedits.SkippedFile
 	spec    []byte
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/decision"
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/errlog"
+	"github.com/directx-nri/directx-nri/internal/gpuedits"
 	"github.com/directx-nri/directx-nri/internal/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/ocispec"
 	"github.com/directx-nri/directx-nri/internal/ocispec/runflags"
@@ -40,7 +41,7 @@ type measurement struct {
 
 func (m *measurement) buildEdits(p policy.Policy, mode policy.DriverFiles) (ocispec.Edits, error) {
 	p.DriverFiles = mode
-	edits, _, err := ocispec.BuildEdits(m.nodeOS, m.devices, nil, hostfiles.Root(""), p)
+	edits, _, err := gpuedits.Build(m.nodeOS, m.devices, nil, hostfiles.Root(""), p)
 	return edits, err
 }
 
@@ -108,7 +109,7 @@ func (m *measurement) startConfigured(ctx context.Context) (refusal string) {
 // start starts a container with edits. It requests no GPU from the runtime shim.
 func (m *measurement) start(ctx context.Context, what string, edits ocispec.Edits) (refusal string) {
 	edits.Env = []string{decision.VisibleVariable + "=none"}
-	flags, err := runflags.Flags(runflags.Ctr, m.nodeOS, edits, hostfiles.Root(""))
+	flags, err := runflags.Flags(runflags.Ctr, m.nodeOS, edits, hostfiles.Root("").Resolve)
 	m.err = cmp.Or(m.err, err)
 	return m.startWithFlags(ctx, what, flags)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/directx-nri/directx-nri/internal/discovery"
+	"github.com/directx-nri/directx-nri/internal/gpuedits"
 	"github.com/directx-nri/directx-nri/internal/ocispec"
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
@@ -45,7 +46,7 @@ const (
 type Resolver struct {
 	policy.ExtraMounts
 	OS    string
-	Files ocispec.Files
+	Files gpuedits.Files
 }
 
 // Mounts returns the mounts of the files on lists, for a container that gets devices and already has
@@ -137,7 +138,7 @@ func (r Resolver) destination(text, directory string) (string, error) {
 	if directory != "" && (to.absolute || r.OS != "windows") {
 		return "", errDirectory
 	}
-	allowed, refusal := []string{ocispec.System32Dir, ocispec.SysWOW64Dir}, errDestination
+	allowed, refusal := []string{gpuedits.System32Dir, gpuedits.SysWOW64Dir}, errDestination
 	if r.OS == "linux" {
 		allowed = []string{linuxDir}
 	}
@@ -148,7 +149,7 @@ func (r Resolver) destination(text, directory string) (string, error) {
 		}
 		dir := allowed[0]
 		if directory == policy.SysWOW64 {
-			dir = ocispec.SysWOW64Dir
+			dir = gpuedits.SysWOW64Dir
 		}
 		path = joinPath(r.OS, dir, path)
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/directx-nri/directx-nri/internal/discovery"
+	"github.com/directx-nri/directx-nri/internal/gpuedits"
 	"github.com/directx-nri/directx-nri/internal/hostfiles"
-	"github.com/directx-nri/directx-nri/internal/ocispec"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
@@ -30,7 +30,7 @@ const (
 // separator; other files have a content, and those without one cannot be read.
 // links are the targets of links and junctions.
 type node struct {
-	ocispec.Files
+	gpuedits.Files
 	files, links map[string]string
 }
 
@@ -79,7 +79,7 @@ func devices() []discovery.Device {
 	}
 }
 
-func windowsResolver(files ocispec.Files, changes []func(*Resolver)) Resolver {
+func windowsResolver(files gpuedits.Files, changes []func(*Resolver)) Resolver {
 	r := Resolver{OS: "windows", Files: files, ExtraMounts: policy.ExtraMounts{Sources: policy.MountSourcesDriverStore, Max: 4}}
 	for _, change := range changes {
 		change(&r)
@@ -297,7 +297,7 @@ func FuzzMounts(f *testing.F) {
 		f.Add(seed)
 	}
 	root := windowsNode()
-	allowed := []string{ocispec.System32Dir, ocispec.SysWOW64Dir}
+	allowed := []string{gpuedits.System32Dir, gpuedits.SysWOW64Dir}
 	f.Fuzz(func(t *testing.T, text string) {
 		files, err := List{"list", text}.parse()
 		if err != nil {
@@ -324,7 +324,7 @@ func FuzzMounts(f *testing.F) {
 			if !slices.ContainsFunc(allowed, func(dir string) bool {
 				return strings.HasPrefix(winpath.Key(m.Destination), winpath.Key(dir)+`\`)
 			}) ||
-				winpath.Equal(m.Destination, ocispec.System32Dir+`\kernel32.dll`) || strings.ContainsAny(m.Destination[2:], `:*?"<>|`) {
+				winpath.Equal(m.Destination, gpuedits.System32Dir+`\kernel32.dll`) || strings.ContainsAny(m.Destination[2:], `:*?"<>|`) {
 				t.Fatalf("%+v", m)
 			}
 		}

@@ -30,16 +30,17 @@ var ErrNoFlag = errors.New("has no flag for it")
 
 // Flags returns the flags of the program's run command that make edits. An error matches
 // [ErrNoFlag] if the program has no flag for an edit that the shim makes.
+// resolve follows the symbolic links of a path.
 //
 // Two things differ from the shim: with ctr, a Linux container can create device nodes
 // (access "rwm"), and nerdctl's mounts lack nosuid and nodev.
-func Flags(program Program, containerOS string, edits ocispec.Edits, files ocispec.Files) ([]string, error) {
+func Flags(program Program, containerOS string, edits ocispec.Edits, resolve func(path string) (final string, regular bool, err error)) ([]string, error) {
 	var flags []string
 	for _, d := range edits.WindowsDevices {
 		flags = append(flags, "--device", windowsDevice(program, d))
 	}
 	for _, d := range edits.LinuxDevices {
-		value, err := linuxDevice(program, d, files)
+		value, err := linuxDevice(program, d, resolve)
 		if err != nil {
 			return nil, err
 		}
@@ -78,8 +79,8 @@ func windowsDevice(program Program, d specs.WindowsDevice) string {
 // device node on the host in the container too, and follow no symbolic link.
 // https://github.com/containerd/containerd/blob/v1.7.35/oci/utils_unix.go
 // https://github.com/containerd/nerdctl/blob/v1.7.7/pkg/cmd/container/run_cgroup_linux.go
-func linuxDevice(program Program, d ocispec.LinuxDevice, files ocispec.Files) (string, error) {
-	switch resolved, _, err := files.Resolve(d.HostPath); {
+func linuxDevice(program Program, d ocispec.LinuxDevice, resolve func(path string) (final string, regular bool, err error)) (string, error) {
+	switch resolved, _, err := resolve(d.HostPath); {
 	case err != nil:
 		return "", fmt.Errorf("device node %s: %w", d.HostPath, err)
 	case d.HostPath != d.Path:

@@ -1,7 +1,6 @@
 package runflags
 
 import (
-	"cmp"
 	"encoding/csv"
 	"errors"
 	"slices"
@@ -13,14 +12,12 @@ import (
 	"github.com/directx-nri/directx-nri/internal/ocispec"
 )
 
-// links maps symbolic links of a node to their targets.
-type links struct {
-	ocispec.Files
-	targets map[string]string
-}
-
-func (l links) Resolve(path string) (final string, regular bool, err error) {
-	return cmp.Or(l.targets[path], path), false, nil
+// resolve follows the symbolic link of a node.
+func resolve(path string) (final string, regular bool, err error) {
+	if path == "/dev/link" {
+		path = "/dev/real"
+	}
+	return path, false, nil
 }
 
 const (
@@ -75,7 +72,7 @@ func TestFlags(t *testing.T) {
 		"nothing":     {"linux", ocispec.Edits{}, nil, nil},
 	} {
 		for program, want := range map[Program][]string{Ctr: test.ctr, Nerdctl: test.nerdctl} {
-			if got, err := Flags(program, test.os, test.edits, links{}); err != nil || !slices.Equal(got, want) {
+			if got, err := Flags(program, test.os, test.edits, resolve); err != nil || !slices.Equal(got, want) {
 				t.Errorf("%s, %s: %q, %v, want %q", name, program, got, err, want)
 			}
 		}
@@ -101,7 +98,7 @@ func TestWhatHasNoFlag(t *testing.T) {
 		"a control character again": {both, "windows", windowsEdits("PCI\n", store+"a.dll", system32+"a.dll"), `"`},
 	} {
 		for _, program := range test.programs {
-			flags, err := Flags(program, test.os, test.edits, links{targets: map[string]string{"/dev/link": "/dev/real"}})
+			flags, err := Flags(program, test.os, test.edits, resolve)
 			if !errors.Is(err, ErrNoFlag) || !strings.Contains(err.Error(), test.says) || strings.Contains(err.Error(), "\n") || flags != nil {
 				t.Errorf("%s, %s: %q, %v", name, program, flags, err)
 			}
@@ -116,7 +113,7 @@ func FuzzMounts(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, source, destination string) {
 		value := func(program Program, os string, m specs.Mount) (string, bool) {
-			flags, err := Flags(program, os, ocispec.Edits{Mounts: []specs.Mount{m}}, links{})
+			flags, err := Flags(program, os, ocispec.Edits{Mounts: []specs.Mount{m}}, resolve)
 			if err != nil {
 				return "", false
 			}

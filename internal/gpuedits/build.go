@@ -1,4 +1,6 @@
-package ocispec
+// Package gpuedits builds the edits that give GPUs to a container: devices, driver files and
+// environment variables. It reads the node only through [Files].
+package gpuedits
 
 import (
 	"errors"
@@ -11,8 +13,15 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/directx-nri/directx-nri/internal/discovery"
+	"github.com/directx-nri/directx-nri/internal/ocispec"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/winpath"
+)
+
+// Directories that runtime files are mounted into. The system drive of a container is always C:.
+const (
+	System32Dir = `C:\Windows\System32`
+	SysWOW64Dir = `C:\Windows\SysWOW64`
 )
 
 // ErrNotAssignable means that a device cannot be assigned to a container of the operating system.
@@ -62,13 +71,13 @@ func (f SkippedFile) String() string {
 	return fmt.Sprintf("device %s: %s: %s", f.Device, f.Source, f.Reason)
 }
 
-// BuildEdits returns the edits that give devices to a container with the environment env, on a node
+// Build returns the edits that give devices to a container with the environment env, on a node
 // with the policy p in force: see discovery.ApplyPolicy.
 //
 // A container with a missing mount source does not start, so files that do not exist are skipped.
 // Files whose destination is already that of another file are skipped, too. Symbolic links in mount
 // sources are resolved, because HCS cannot follow a link to a file.
-func BuildEdits(containerOS string, devices []discovery.Device, env []string, files Files, p policy.Policy) (Edits, []SkippedFile, error) {
+func Build(containerOS string, devices []discovery.Device, env []string, files Files, p policy.Policy) (ocispec.Edits, []SkippedFile, error) {
 	b := builder{containerOS: containerOS, files: files, policy: p, sources: map[string]string{}}
 	for _, d := range devices {
 		var err error
@@ -78,7 +87,7 @@ func BuildEdits(containerOS string, devices []discovery.Device, env []string, fi
 			err = b.addLinux(d)
 		}
 		if err != nil {
-			return Edits{}, nil, fmt.Errorf("device %s: %w", d.Name(), err)
+			return ocispec.Edits{}, nil, fmt.Errorf("device %s: %w", d.Name(), err)
 		}
 	}
 	if p.VisibilityHints {
@@ -94,7 +103,7 @@ func BuildEdits(containerOS string, devices []discovery.Device, env []string, fi
 // appended, "" if it already has all of them.
 func libraryPath(devices []discovery.Device, env []string) string {
 	const name = "LD_LIBRARY_PATH"
-	before, _ := LookupEnv("linux", env, name)
+	before, _ := ocispec.LookupEnv("linux", env, name)
 	value := before
 	for _, d := range devices {
 		for _, directory := range d.LibraryPath {
@@ -113,7 +122,7 @@ type builder struct {
 	containerOS string
 	files       Files
 	policy      policy.Policy
-	edits       Edits
+	edits       ocispec.Edits
 	// skipped are the files that are not among edits.
 	skipped []SkippedFile
 	// sources has the source of each mount and each device node, by the key of its destination.
@@ -127,12 +136,12 @@ func (b *builder) addWindows(d discovery.Device) error {
 	byClass := b.policy.AssignsByClass()
 	switch {
 	case byClass && len(b.edits.WindowsDevices) == 0:
-		b.edits.WindowsDevices = []specs.WindowsDevice{{ID: DisplayClass, IDType: IDTypeClass}}
+		b.edits.WindowsDevices = []specs.WindowsDevice{{ID: ocispec.DisplayClass, IDType: ocispec.IDTypeClass}}
 	case byClass: // The class includes all devices.
 	case d.LocationPath == "":
 		return fmt.Errorf("%w: no location path", ErrNotAssignable)
 	default:
-		b.edits.WindowsDevices = append(b.edits.WindowsDevices, specs.WindowsDevice{ID: d.LocationPath, IDType: IDTypeLocationPath})
+		b.edits.WindowsDevices = append(b.edits.WindowsDevices, specs.WindowsDevice{ID: d.LocationPath, IDType: ocispec.IDTypeLocationPath})
 	}
 	configured := b.policy.RuntimeFiles[d.VendorID]
 	if b.policy.DriverFiles == policy.FilesNone {
@@ -168,12 +177,12 @@ func (b *builder) addLinux(d discovery.Device) error {
 			return fmt.Errorf("device node %s: %w", n.Path, err)
 		}
 		node.Path = n.ContainerPath
-		key := DestinationKey(b.containerOS, n.ContainerPath)
+		key := ocispec.DestinationKey(b.containerOS, n.ContainerPath)
 		first, taken := b.sources[key]
 		switch {
 		case !taken:
 			b.sources[key] = n.Path
-			b.edits.LinuxDevices = append(b.edits.LinuxDevices, LinuxDevice{node, n.Path})
+			b.edits.LinuxDevices = append(b.edits.LinuxDevices, ocispec.LinuxDevice{LinuxDevice: node, HostPath: n.Path})
 		case first != n.Path:
 			return fmt.Errorf("%w together with the others: device nodes %s and %s have the same path %s in the container", ErrNotAssignable, first, n.Path, n.ContainerPath)
 		}
@@ -202,7 +211,7 @@ func (b *builder) addMounts(d discovery.Device, mounts []mount) error {
 		case err != nil:
 			return fmt.Errorf("driver file %s: %w", m.source, err)
 		case b.reserve(d, resolved[i], m.destination):
-			b.edits.Mounts = append(b.edits.Mounts, ReadOnlyMount(b.containerOS, resolved[i], m.destination))
+			b.edits.Mounts = append(b.edits.Mounts, ocispec.ReadOnlyMount(b.containerOS, resolved[i], m.destination))
 		}
 	}
 	return nil
@@ -211,10 +220,10 @@ func (b *builder) addMounts(d discovery.Device, mounts []mount) error {
 // reserve reserves destination for source and reports whether it was not reserved yet. Devices of
 // one driver share files, so the same source again is no conflict.
 func (b *builder) reserve(d discovery.Device, source, destination string) bool {
-	key := DestinationKey(b.containerOS, destination)
+	key := ocispec.DestinationKey(b.containerOS, destination)
 	first, taken := b.sources[key]
 	if taken {
-		if DestinationKey(b.containerOS, first) != DestinationKey(b.containerOS, source) {
+		if ocispec.DestinationKey(b.containerOS, first) != ocispec.DestinationKey(b.containerOS, source) {
 			b.skip(d, source, fmt.Sprintf("%s is already %s of an earlier device", destination, first))
 		}
 		return false

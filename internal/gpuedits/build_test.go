@@ -1,4 +1,4 @@
-package ocispec
+package gpuedits
 
 import (
 	"errors"
@@ -13,6 +13,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/directx-nri/directx-nri/internal/discovery"
+	"github.com/directx-nri/directx-nri/internal/ocispec"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/winpath"
@@ -80,7 +81,7 @@ func ro(source, destination string) specs.Mount {
 	return specs.Mount{Source: source, Destination: destination, Options: []string{"ro"}}
 }
 
-func TestBuildEditsWindows(t *testing.T) {
+func TestBuildWindows(t *testing.T) {
 	t.Parallel()
 	const other = `C:\Windows\System32\DriverStore\FileRepository\nv.inf_amd64_2`
 	one := []specs.Mount{
@@ -119,9 +120,9 @@ func TestBuildEditsWindows(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, skipped, err := BuildEdits("windows", test.devices, nil, test.files, policy.Policy{})
+			got, skipped, err := Build("windows", test.devices, nil, test.files, policy.Policy{})
 			testutil.NoError(t, err)
-			var want Edits
+			var want ocispec.Edits
 			for _, d := range test.devices {
 				want.WindowsDevices = append(want.WindowsDevices, specs.WindowsDevice{ID: d.LocationPath, IDType: "vpci-location-path"})
 			}
@@ -141,10 +142,6 @@ func TestBuildEditsWindows(t *testing.T) {
 	}
 }
 
-func mode(m os.FileMode) *os.FileMode { return &m }
-
-func number(n uint32) *uint32 { return &n }
-
 func dxg() discovery.Device {
 	return discovery.Device{
 		InstanceID: `VMBUS\{1}\0`, SupportsDisplay: true,
@@ -157,19 +154,19 @@ func linuxFiles() fakeFiles {
 	return fakeFiles{
 		resolve: map[string]string{"/usr/lib/wsl/lib/libd3d12.so": "/usr/lib/wsl/lib/libd3d12.so"},
 		nodes: map[string]specs.LinuxDevice{
-			"/dev/dxg": {Path: "/dev/dxg", Type: "c", Major: 10, Minor: 125, FileMode: mode(0o666), UID: number(0), GID: number(44)},
+			"/dev/dxg": {Path: "/dev/dxg", Type: "c", Major: 10, Minor: 125, FileMode: new(os.FileMode(0o666)), UID: new(uint32(0)), GID: new(uint32(44))},
 		},
 	}
 }
 
-func TestBuildEditsLinux(t *testing.T) {
+func TestBuildLinux(t *testing.T) {
 	t.Parallel()
-	got, skipped, err := BuildEdits("linux", []discovery.Device{dxg(), dxg()}, nil, linuxFiles(), policy.Policy{})
+	got, skipped, err := Build("linux", []discovery.Device{dxg(), dxg()}, nil, linuxFiles(), policy.Policy{})
 	if err != nil || len(skipped) != 0 {
 		t.Fatal(err, skipped)
 	}
-	want := Edits{
-		LinuxDevices: []LinuxDevice{{linuxFiles().nodes["/dev/dxg"], "/dev/dxg"}},
+	want := ocispec.Edits{
+		LinuxDevices: []ocispec.LinuxDevice{{LinuxDevice: linuxFiles().nodes["/dev/dxg"], HostPath: "/dev/dxg"}},
 		Mounts: []specs.Mount{{
 			Source: "/usr/lib/wsl/lib/libd3d12.so", Destination: "/usr/lib/wsl/lib/libd3d12.so", Type: "bind",
 			Options: []string{"bind", "ro", "rprivate", "nosuid", "nodev"},
@@ -196,7 +193,7 @@ func TestLibraryPath(t *testing.T) {
 		"last one":      {[]discovery.Device{wsl}, []string{"LD_LIBRARY_PATH=/a", "LD_LIBRARY_PATH=/b"}, []string{"LD_LIBRARY_PATH=/b:/usr/lib/wsl/lib"}},
 		"none":          {[]discovery.Device{dxg()}, []string{"LD_LIBRARY_PATH=/a"}, nil},
 	} {
-		got, _, err := BuildEdits("linux", test.devices, test.env, linuxFiles(), policy.Policy{})
+		got, _, err := Build("linux", test.devices, test.env, linuxFiles(), policy.Policy{})
 		if err != nil || !slices.Equal(got.Env, test.want) {
 			t.Errorf("%s: %v, %v", name, got.Env, err)
 		}
@@ -208,7 +205,7 @@ func TestLibraryPath(t *testing.T) {
 		name, _, _ := strings.Cut(variable, "=")
 		for _, env := range [][]string{nil, {name + "=0"}} {
 			d.DeviceNodes = wsl.DeviceNodes
-			got, _, err := BuildEdits("linux", []discovery.Device{d}, env, linuxFiles(), policy.Policy{VisibilityHints: true})
+			got, _, err := Build("linux", []discovery.Device{d}, env, linuxFiles(), policy.Policy{VisibilityHints: true})
 			if err != nil || slices.Contains(got.Env, variable) != (env == nil) || len(got.Env) != 2-len(env) {
 				t.Errorf("%v with %v, %v", got.Env, env, err)
 			}
@@ -216,7 +213,7 @@ func TestLibraryPath(t *testing.T) {
 	}
 }
 
-func TestBuildEditsRefuses(t *testing.T) {
+func TestBuildRefuses(t *testing.T) {
 	t.Parallel()
 	noPath := t4("", store)
 	noNode := dxg()
@@ -242,7 +239,7 @@ func TestBuildEditsRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, _, err := BuildEdits(test.os, test.devices, nil, test.files, policy.Policy{})
+			_, _, err := Build(test.os, test.devices, nil, test.files, policy.Policy{})
 			if last := test.devices[len(test.devices)-1]; !errors.Is(err, test.want) || !strings.Contains(err.Error(), last.InstanceID) {
 				t.Errorf("error %v, want %v with the device's name", err, test.want)
 			}
@@ -374,7 +371,7 @@ func TestDriverFiles(t *testing.T) {
 		p := policy.Default()
 		p.DriverFiles = test.mode
 		p.RuntimeFiles = map[policy.Vendor]policy.RuntimeFiles{0: {Remove: []string{"*"}}, 0x1002: {Remove: []string{"*"}}, 0x10DE: test.changes}
-		edits, skipped, err := BuildEdits("windows", []discovery.Device{gpu}, nil, files, p)
+		edits, skipped, err := Build("windows", []discovery.Device{gpu}, nil, files, p)
 		if err != nil || len(skipped) != 0 || len(edits.WindowsDevices) != 1 || len(edits.Mounts) != test.want ||
 			!slices.ContainsFunc(edits.Mounts, func(m specs.Mount) bool { return m.Destination == System32Dir+`\tool.exe` }) {
 			t.Errorf("%s: %+v, skipped %v, error %v; want %d files", name, edits, skipped, err, test.want)

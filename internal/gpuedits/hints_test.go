@@ -1,4 +1,4 @@
-package ocispec
+package gpuedits
 
 import (
 	"encoding/json"
@@ -77,7 +77,7 @@ func TestDevicesVariableHasTheFacts(t *testing.T) {
 	devices := []discovery.Device{
 		{
 			LocationPath: "PCIROOT(0)#PCI(1B00)", LUID: 0xC2F5, UUID: uuid0, Description: `NVIDIA "T4" <a>`,
-			BusNumber: number(0x11B), Address: number(3<<16 | 1),
+			BusNumber: new(uint32(0x11B)), Address: new(uint32(3<<16 | 1)),
 		},
 		{InstanceID: "x"},
 	}

@@ -1,4 +1,4 @@
-package ocispec
+package gpuedits
 
 import (
 	"encoding/json"
@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/directx-nri/directx-nri/internal/discovery"
+	"github.com/directx-nri/directx-nri/internal/ocispec"
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
@@ -54,7 +55,7 @@ func visibilityHints(containerOS string, devices []discovery.Device, env []strin
 		return nil
 	}
 	add := func(name, value string) {
-		if _, isSet := LookupEnv(containerOS, env, name); !isSet {
+		if _, isSet := ocispec.LookupEnv(containerOS, env, name); !isSet {
 			variables = append(variables, name+"="+value)
 		}
 	}
