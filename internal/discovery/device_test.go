@@ -68,7 +68,7 @@ func TestStrings(t *testing.T) {
 		Device{InstanceID: "a", LocationPath: "PCIROOT(0)"}.Name(): "PCIROOT(0)",
 		Device{InstanceID: "a"}.Name():                             "a",
 		LUID(0x1_0000C2F5).String():                                "0x00000001_0x0000C2F5",
-		policy.Vendor(policy.VendorNVIDIA).Name():                  "NVIDIA",
+		policy.VendorNVIDIA.Name():                                 "NVIDIA",
 		policy.Vendor(0).Name():                                    "unknown",
 		policy.Vendor(0xabcd).Name():                               "0xABCD",
 		Health{}.String():                                          "healthy",

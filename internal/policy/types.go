@@ -87,11 +87,11 @@ type Vendor uint16
 
 // PCI vendor IDs of the vendors with DirectX drivers.
 const (
-	VendorAMD       = 0x1002
-	VendorNVIDIA    = 0x10DE
-	VendorMicrosoft = 0x1414
-	VendorQualcomm  = 0x5143
-	VendorIntel     = 0x8086
+	VendorAMD       Vendor = 0x1002
+	VendorNVIDIA    Vendor = 0x10DE
+	VendorMicrosoft Vendor = 0x1414
+	VendorQualcomm  Vendor = 0x5143
+	VendorIntel     Vendor = 0x8086
 )
 
 // VendorNames returns the names of vendors.
