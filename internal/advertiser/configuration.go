@@ -90,8 +90,7 @@ func (d *Daemon) waitForNewRun(ctx context.Context, c *configuration) *configura
 }
 
 // needsNewRun reports whether a configuration that follows another one needs a new run, in which the
-// kubelet has no resource for a moment. Those settings do not on which only the programs that start
-// containers act.
+// kubelet has no resource for a moment. A setting that only the NRI plugin or the shim reads needs none.
 func needsNewRun(before, after config.Compiled) bool {
 	for _, p := range []*policy.Policy{&before.Policy, &after.Policy} {
 		p.CompiledFrom, p.Log, p.Shim, p.Standalone, p.ExtraMounts = policy.CompiledFrom{}, policy.Log{}, policy.Shim{}, policy.Standalone{}, policy.ExtraMounts{}

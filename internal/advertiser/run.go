@@ -171,11 +171,11 @@ func (d *Daemon) retryUntilReady(ctx context.Context, level logrus.Level, messag
 	}
 }
 
-// checkedList is a list of GPUs, which are unhealthy while containers cannot be given GPUs.
+// checkedList lists GPUs, as unhealthy while containers would not start with them.
 type checkedList struct {
 	list func(context.Context) ([]discovery.Device, error)
-	// check returns an error if containers cannot be given GPUs, or that is unknown, as during a
-	// restart of containerd.
+	// check returns an error if containers would not start with GPUs, or if that is unknown, as during
+	// a restart of containerd.
 	check func(context.Context) error
 	log   logrus.FieldLogger
 

@@ -98,11 +98,11 @@ func ended(records []Entry) (ids []ID) {
 //
 // The kubelet allocates a replica again when its pod no longer exists, and to later containers of the
 // same pod if it was an init container's. So a newer record alone does not end an older one. A newer
-// record that is bound does, if one of these holds:
-//   - Its holder is a container of another pod: the older record's pod no longer exists.
-//   - Its holder is the same container: the kubelet has forgotten the older record. This happens to a
-//     static pod, which keeps its UID when it is recreated.
-//   - The older record is unbound: a pod's containers present their tokens in the order of admission.
+// record that is bound ends an older one that is
+//   - bound to another pod, which no longer exists,
+//   - bound to the same container: the kubelet has forgotten the older record, as when a static pod,
+//     which keeps its UID, is recreated, or
+//   - unbound: a pod's containers present their tokens in the order of admission.
 func supersededByHolders(records []Entry) (ids []ID) {
 	unbound := 0
 	var newerHolders []Holder

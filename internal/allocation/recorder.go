@@ -149,9 +149,7 @@ func (r *Recorder) holdsLock() bool {
 // delay Record, because an allocation that begins meanwhile can crash the kubelet on Windows
 // (kubernetes#136021). So [Recorder.Refresh], and not Record, removes the records that have ended.
 //
-// No container presents the token of an injected record. Such a record ends when all of its replicas
-// are in newer injected records. After [Recorder.BindByName], it also ends when a newer record of one
-// of its replicas is bound to another pod.
+// No container presents the token of an injected record: see [Recorder.BindByName].
 func (r *Recorder) Record(ctx context.Context, record Record) (Token, error) {
 	token := NewToken()
 	record.ID, record.Sequence, record.CreatedAt = token.ID(), r.sequence.next(), time.Now().UTC()

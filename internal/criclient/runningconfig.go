@@ -62,8 +62,8 @@ func ParseVersion(version string) (major, minor int, ok bool) {
 }
 
 // CheckRunsShim returns an error, with a remedy, if a containerd of this version runs a shim binary for a
-// pod's sandbox only. 2.x starts a pod's containers in the shim of the sandbox if that has version 3 of
-// the shim protocol, and before 2.0.6 always. runc's shim has version 3, and runhcs does not.
+// pod's sandbox only. 2.x starts a pod's containers in the process of the sandbox's shim if that shim
+// has version 3 of the shim protocol, as runc's has. 2.0.0 to 2.0.5 do so with every shim.
 // https://github.com/containerd/containerd/blob/v2.0.5/core/runtime/v2/shim_manager.go,
 // https://github.com/containerd/containerd/blob/v2.4.2/core/runtime/v2/shim_manager.go
 func CheckRunsShim(os, version string) error {

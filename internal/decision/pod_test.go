@@ -95,7 +95,7 @@ func TestUnusableDevicesOfPods(t *testing.T) {
 			t.Parallel()
 			d, tokens := recorded(t, &source{Static: devices, findErr: test.err}, map[string][]string{display: {test.id}})
 			edits, _, err := decide(t.Context(), d, read(ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display])))
-			if !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.says) {
+			if err == nil || !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.says) {
 				t.Errorf("%+v, error %v", edits, err)
 			}
 			// The allocation stays unbound.

@@ -25,8 +25,8 @@ type allocateGuard struct {
 	// fail. It is 0 if the kubelet allocates at admission.
 	conflictWindow time.Duration
 	inFlight       atomic.Int32
-	// lastBeginOrFailure is when an allocation last began or failed, nil if none did. An allocation
-	// that begins within conflictWindow after that time fails.
+	// lastBeginOrFailure is when an allocation last began or failed, nil if none did. It begins with
+	// GetPreferredAllocation or Allocate. One that begins within conflictWindow after that time fails.
 	lastBeginOrFailure atomic.Pointer[time.Time]
 	// succeeded receives a value after a successful allocation.
 	succeeded chan struct{}

@@ -235,8 +235,8 @@ func Find(devices []Device, instanceID string) (Device, bool) {
 	return devices[i], true
 }
 
-// IndexOf returns the index of the device with the given index, hexadecimal LUID, location path or
-// instance ID, as users name devices. It returns -1 if there is none.
+// IndexOf returns the index of the device that a user names by its index, hexadecimal LUID, location
+// path or instance ID, -1 if there is none.
 func IndexOf(devices []Device, name string) int {
 	if index, err := strconv.ParseUint(name, 10, 32); err == nil && index < uint64(len(devices)) {
 		return int(index)

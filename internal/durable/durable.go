@@ -40,7 +40,7 @@ func Replace(path string, data []byte, perm fs.FileMode) error {
 	return write(path, data, perm, method{publish: replaceFile})
 }
 
-// ReplaceUnsynced is [Replace] without syncing, for a file that nobody needs after a crash of the
+// ReplaceUnsynced is [Replace] without syncing, for a file that is not needed after a crash of the
 // system.
 func ReplaceUnsynced(path string, data []byte, perm fs.FileMode) error {
 	return write(path, data, perm, method{publish: Rename, unsynced: true})

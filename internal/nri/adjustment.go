@@ -11,8 +11,8 @@ import (
 
 // newAdjustment returns edits as an adjustment of a container that has the given mounts. An edit at
 // the destination of one of them is left out: the runtime would replace the container's own mount.
-// The destination of a removed mount is spelled as in the container's mount, because the runtime
-// compares the strings.
+// To remove a mount, the adjustment has the container's own spelling of the destination, because the
+// runtime compares the strings.
 func newAdjustment(edits ocispec.Edits, mounts []*api.Mount) *api.ContainerAdjustment {
 	key := func(destination string) string { return ocispec.DestinationKey("linux", destination) }
 	isRemoved := func(m *api.Mount) bool {

@@ -170,10 +170,10 @@ func TestRuntimeHandlers(t *testing.T) {
 		{"kata", unknown, "the runtime handlers of containerd are unknown: connection refused; the kubelet retries"},
 		{"", unknown, "the runtime handlers of containerd are unknown: connection refused; the kubelet retries"},
 		{"kata", handlers, `runtime handler kata has runtime_type "io.containerd.kata.v2", not io.containerd.runc.v2` + useRunc},
-		{"untrusted", nil, `no runtime handler "untrusted"` + useRunc},
-		{"gone", nil, `no runtime handler "gone"` + useRunc}, // They are loaded once.
-		{"runc", nil, ""},
-		{"", nil, ""},
+		{"untrusted", handlers, `no runtime handler "untrusted"` + useRunc},
+		{"gone", handlers, `no runtime handler "gone"` + useRunc},
+		{"runc", handlers, ""},
+		{"", handlers, ""},
 	} {
 		b.plugin.handlers.read = test.load
 		pod := testPod()
@@ -191,13 +191,17 @@ func TestRuntimeHandlers(t *testing.T) {
 			t.Errorf("%q: %v, error %v", test.handler, got, err)
 		}
 	}
+	b.plugin.handlers.read = nil // They are loaded once.
+	if _, err := b.adjust(testPod(), testContainer(displayKey+"="+token)); err != nil {
+		t.Error(err)
+	}
 	// Another containerd may have other handlers.
 	if _, err := newSessionHooks(b.plugin, 7).Synchronize(t.Context(), nil, nil); err != nil || b.plugin.handlers.config != nil || b.plugin.handlers.peerPID != 7 {
 		t.Errorf("%v, %v", b.plugin.handlers.config, err)
 	}
 }
 
-// TestRealShimOfHandlers: the containers of a handler with the runtime shim are those of the real shim.
+// TestRealShimOfHandlers: with a sandboxed real shim, handlers that use the runtime shim get no GPUs.
 func TestRealShimOfHandlers(t *testing.T) {
 	t.Parallel()
 	const runc, kata, ours = "containerd-shim-runc-v2", "/x/containerd-shim-kata-v2", "/x/" + shimfile.BaseName
