@@ -105,7 +105,8 @@ type Shim struct {
 	// The real shim: an absolute path, or a name that is looked up beside the runtime shim and on
 	// PATH. The default is the system's usual one.
 	RealShim string `json:"runtime,omitempty" yaml:"runtime,omitempty" jsonschema:"minLength=0,example=containerd-shim-runc-v2"`
-	// Log file of the shim. The default is shim.log in the state directory.
+	// Log file of the shim, in a directory that only administrators can write. The default is
+	// shim.log in the state directory.
 	Log string `json:"log,omitempty" yaml:"log,omitempty" jsonschema:"example=/var/log/directx-shim.log"`
 }
 
