@@ -49,9 +49,7 @@ func TestReadOnlyStateDirectory(t *testing.T) {
 			}
 			mount := func(flags uintptr) {
 				t.Helper()
-				if err := unix.Mount(p.stateDir, p.stateDir, "", flags, ""); err != nil {
-					t.Fatal(err)
-				}
+				testutil.NoError(t, unix.Mount(p.stateDir, p.stateDir, "", flags, ""))
 			}
 			mount(unix.MS_BIND)
 			t.Cleanup(func() { _ = unix.Unmount(p.stateDir, unix.MNT_DETACH) })
@@ -92,9 +90,7 @@ func TestNoDriver(t *testing.T) {
 		got, err := nodelabels.Read(labels)
 		return err == nil && len(got) == 0
 	})
-	if err := os.Mkdir(filepath.Join(p.dir, "dev"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, os.Mkdir(filepath.Join(p.dir, "dev"), 0o700))
 	p.write(filepath.Join(p.dir, "dev/dxg"), "") // Its ioctls fail.
 	p.await("/readyz", 503, "the kubelet does not watch")
 	// The page changes before the GPUs are listed.

@@ -130,9 +130,7 @@ func TestMetricsAndHealth(t *testing.T) {
 		`directx_devices{health="healthy",kind="display"} 1`, `directx_replicas{gpu="VMBUS\\0",resource="directx.microsoft.com/display"} 4`,
 		`directx_resource_registered{resource="directx.microsoft.com/display"} 0`, "directx_config_last_reload_successful 1", "process_resident_memory_bytes")
 	for text, want := range map[string]string{"{}": "directx_verified 0", `{"works": true}`: "directx_verified 1"} {
-		if err := os.WriteFile(paths.Verification(p.stateDir), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testutil.NoError(t, os.WriteFile(paths.Verification(p.stateDir), []byte(text), 0o600))
 		p.await("/metrics", 200, want)
 	}
 	for _, want := range []string{"no extra mounts", "containers outside Kubernetes"} {
@@ -213,9 +211,7 @@ func TestRuntimeIsNotFound(t *testing.T) {
 	inForce(shim)
 	stop()
 	// In a new pod without that file, the last shim stays in force, also if its policy is lost.
-	if err := errors.Join(os.Remove(shim), os.Remove(policy.Path(p.stateDir))); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, os.Remove(shim), os.Remove(policy.Path(p.stateDir)))
 	p.configure("shim: {runtime: " + shim + "}")
 	p.start()
 	p.await("/metrics", 200, "directx_replicas", "directx_config_last_reload_successful 1")
@@ -226,17 +222,13 @@ func TestRuntimeIsNotFound(t *testing.T) {
 func TestStateDirectoryCannotBeUsed(t *testing.T) {
 	t.Parallel()
 	p := newProgram(t)
-	if err := os.MkdirAll(p.stateDir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, os.MkdirAll(p.stateDir, 0o700))
 	records := filepath.Join(p.stateDir, "allocations")
 	p.write(records, "")
 	p.start()
 	p.await("/healthz", 200, "ok")
 	p.await("/readyz", 503, records)
-	if err := os.Remove(records); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, os.Remove(records))
 	p.await("/readyz", 503, "the kubelet does not watch")
 }
 
@@ -251,9 +243,7 @@ func TestSetupFile(t *testing.T) {
 		if sockets, err := filepath.Glob(filepath.Join(p.dir, "*.sock")); err != nil || len(sockets) > 0 {
 			t.Errorf("resources are advertised: %v, %v", sockets, err)
 		}
-		if err := setupfile.Report(report, reason); err != nil {
-			t.Fatal(err)
-		}
+		testutil.NoError(t, setupfile.Report(report, reason))
 		if reason != nil {
 			p.await("/readyz", 200, "ok")
 		}

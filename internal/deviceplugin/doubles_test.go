@@ -239,9 +239,7 @@ func (b *bed) record(resource string, ids ...string) allocation.Token {
 // bind binds a record to a container of the pod with UID "a".
 func (b *bed) bind(token allocation.Token) {
 	b.t.Helper()
-	if err := allocation.OpenStore(b.records).Bind(token, *bound("a", allocation.Entry{}).Holder); err != nil {
-		b.t.Fatal(err)
-	}
+	testutil.NoError(b.t, allocation.OpenStore(b.records).Bind(token, *bound("a", allocation.Entry{}).Holder))
 }
 
 func run(t testing.TB, config Config) *running {

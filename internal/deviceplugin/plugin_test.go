@@ -253,9 +253,7 @@ func TestRecordThatCannotBeRemoved(t *testing.T) {
 		t.Fatal(live)
 	}
 	file := filepath.Join(k.records, string(token.ID())+".json")
-	if err := errors.Join(os.Remove(file), os.MkdirAll(filepath.Join(file, "not empty"), 0o700)); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, os.Remove(file), os.MkdirAll(filepath.Join(file, "not empty"), 0o700))
 	k.run()
 	k.await(displayResource, "A::0 A::1")
 	k.source.awaitRefreshes(t)
@@ -313,9 +311,7 @@ func TestRegistersAgain(t *testing.T) {
 	}{
 		{name: "the directory is emptied while the kubelet is down", happen: func(t *testing.T, k *kubelet) *kubelet {
 			k.Stop()
-			if err := fakekubelet.Empty(k.dir); err != nil {
-				t.Fatal(err)
-			}
+			testutil.NoError(t, fakekubelet.Empty(k.dir))
 			testutil.Eventually(t, "new sockets", func() bool { return sockets(t, k.dir) == 2 })
 			return startKubelet(t, k.dir)
 		}},
@@ -327,9 +323,7 @@ func TestRegistersAgain(t *testing.T) {
 		}},
 		{name: "our sockets are removed", happen: func(t *testing.T, k *kubelet) *kubelet {
 			for _, name := range []string{"directx-display.sock", "directx-compute.sock"} {
-				if err := os.Remove(filepath.Join(k.dir, name)); err != nil {
-					t.Fatal(err)
-				}
+				testutil.NoError(t, os.Remove(filepath.Join(k.dir, name)))
 			}
 			return k
 		}},

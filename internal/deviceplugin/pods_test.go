@@ -87,9 +87,7 @@ func TestPodTracker(t *testing.T) {
 			version := 0
 			create := func() {
 				version++
-				if err := errors.Join(os.WriteFile(socket, nil, 0o600), os.Chtimes(socket, at(version), at(version))); err != nil {
-					t.Fatal(err)
-				}
+				testutil.NoError(t, os.WriteFile(socket, nil, 0o600), os.Chtimes(socket, at(version), at(version)))
 			}
 			create()
 			var now step
@@ -111,9 +109,7 @@ func TestPodTracker(t *testing.T) {
 					create()
 				}
 				if step.noSocket {
-					if err := os.Remove(socket); err != nil {
-						t.Fatal(err)
-					}
+					testutil.NoError(t, os.Remove(socket))
 				}
 				_, got, err := tracker.update(t.Context(), step.live, func() (localgrpc.Identity, error) { return localgrpc.Identify(socket) })
 				if step.noSocket {

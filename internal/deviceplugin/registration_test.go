@@ -15,9 +15,7 @@ func TestRegistrationDue(t *testing.T) {
 	dir := t.TempDir()
 	identity := func(name string) localgrpc.Identity {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testutil.NoError(t, os.WriteFile(path, nil, 0o600))
 		id, err := localgrpc.Identify(path)
 		if err != nil {
 			t.Fatal(err)

@@ -94,9 +94,7 @@ func callVersion(t *testing.T, address string) error {
 func abandon(t *testing.T, l *net.UnixListener) {
 	t.Helper()
 	l.SetUnlinkOnClose(false)
-	if err := errors.Join(shutDown(l), l.Close()); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, shutDown(l), l.Close())
 }
 
 func TestListen(t *testing.T) {
@@ -123,9 +121,7 @@ func TestListen(t *testing.T) {
 			t.Cleanup(func() { _ = l.Close() })
 		}, wantErr: ErrInUse.Error()},
 		{name: "an ordinary file", prepare: func(t *testing.T, path string) {
-			if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testutil.NoError(t, os.WriteFile(path, []byte("precious"), 0o600))
 		}, wantErr: "move it away"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -182,9 +178,7 @@ func TestCloseKeepsSocketOfOtherProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, os.Remove(path))
 	if ours.Intact() {
 		t.Error("intact without its file")
 	}

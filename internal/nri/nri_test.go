@@ -318,9 +318,7 @@ func TestAdjustRefuses(t *testing.T) {
 	b := newBed(t, gpu("0"), noNode)
 	madeUp := string(allocation.NewToken())
 	others := b.allocate(t, display, "0")
-	if err := b.Store.Bind(allocation.Token(others), allocation.Holder{PodUID: "uid-2", Container: "main", PodNamespace: "kube", PodName: "other"}); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, b.Store.Bind(allocation.Token(others), allocation.Holder{PodUID: "uid-2", Container: "main", PodNamespace: "kube", PodName: "other"}))
 	gone := b.allocate(t, display, "9")
 	own := b.allocate(t, display, "0")
 

@@ -58,9 +58,7 @@ func startRuntime(t testing.TB, socket string, before ...func() error) *adaptati
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := runtime.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, runtime.Start())
 	t.Cleanup(runtime.Stop)
 	return runtime
 }
@@ -246,9 +244,7 @@ func TestConnectionLostBeforeConfigure(t *testing.T) {
 		}
 		registerOnly(t, conn)
 	}
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, listener.Close())
 	startRuntime(t, socket)
 	b.plugin.await(t, true)
 }

@@ -154,9 +154,7 @@ func TestServeSocketInUse(t *testing.T) {
 func TestServeRecovers(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(testutil.ShortDir(t), "run")
-	if err := os.WriteFile(dir, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, os.WriteFile(dir, nil, 0o600))
 	path := filepath.Join(dir, socketName)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -164,9 +162,7 @@ func TestServeRecovers(t *testing.T) {
 	go func() { ended <- Serve(ctx, dir, isReady, log) }()
 	testutil.Eventually(t, "error", func() bool { return len(logged.AllEntries()) > 0 })
 	for _, remove := range []string{dir, path, dir} {
-		if err := os.RemoveAll(remove); err != nil {
-			t.Fatal(err)
-		}
+		testutil.NoError(t, os.RemoveAll(remove))
 		testutil.Eventually(t, "answer after "+remove+" was removed", func() bool { return Check(t.Context(), dir) == nil })
 	}
 	cancel()
@@ -189,8 +185,6 @@ func TestServeCanceledAtOnce(t *testing.T) {
 			runtime.Gosched()
 		}
 		cancel()
-		if err := <-done; err != nil {
-			t.Fatal(err)
-		}
+		testutil.NoError(t, <-done)
 	}
 }

@@ -42,9 +42,7 @@ func TestSocketOwner(t *testing.T) {
 		}
 	}
 	listener.(*net.UnixListener).SetUnlinkOnClose(false)
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, listener.Close())
 	// A process that another test starts at this moment can have the listener until it runs its program.
 	testutil.Eventually(t, "no process behind a socket that was left", func() bool {
 		_, err := socketOwner(t.Context(), socket)
@@ -55,9 +53,7 @@ func TestSocketOwner(t *testing.T) {
 func TestWaitAndSignal(t *testing.T) {
 	t.Parallel()
 	command := exec.Command("sleep", "1000")
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, command.Start())
 	p, err := os.FindProcess(command.Process.Pid)
 	if err != nil {
 		t.Fatal(err)
