@@ -184,7 +184,7 @@ func (o *uninstallOptions) checkUnused(ctx context.Context, restartDue bool) err
 // handOver assigns the containers that the shim has started to the real shim, and restarts
 // containerd.
 func (o *uninstallOptions) handOver(ctx context.Context, stdout io.Writer, record *changeRecord) error {
-	bundles, err := shimfile.FindBundles(o.containerdState, o.shim)
+	bundles, err := findBundles(o.containerdState, o.shim)
 	switch {
 	case err != nil || len(bundles) == 0 && !record.RestartDue:
 		return err
@@ -198,7 +198,7 @@ func (o *uninstallOptions) handOver(ctx context.Context, stdout io.Writer, recor
 	if err := o.prepareRestart(ctx, record); err != nil {
 		return err
 	}
-	if err := shimfile.HandOver(bundles, realShim); err != nil {
+	if err := handOver(bundles, realShim); err != nil {
 		return err
 	}
 	// containerd calls the runtime shim for these containers until containerd is restarted.
@@ -206,11 +206,11 @@ func (o *uninstallOptions) handOver(ctx context.Context, stdout io.Writer, recor
 		return err
 	}
 	for _, b := range bundles {
-		if b.Exists() {
+		if b.exists() {
 			fmt.Fprintf(stdout, "handed container %s over to %s\n", b, realShim)
 		}
 	}
-	if bundles, err = shimfile.FindBundles(o.containerdState, o.shim); err != nil || len(bundles) == 0 {
+	if bundles, err = findBundles(o.containerdState, o.shim); err != nil || len(bundles) == 0 {
 		return err
 	}
 	return fmt.Errorf("%s were started by the shim in the meantime: run the command again", describeBundles(bundles))
@@ -228,7 +228,7 @@ func (o *uninstallOptions) findRealShim() (string, error) {
 }
 
 // describeBundles returns a phrase with the number and the first names of running containers.
-func describeBundles(bundles []shimfile.Bundle) string {
+func describeBundles(bundles []bundle) string {
 	var names []string
 	for _, b := range bundles {
 		names = append(names, b.String())

@@ -1,4 +1,4 @@
-package shimfile
+package noderuntime
 
 import (
 	"errors"
@@ -18,9 +18,9 @@ const (
 )
 
 // writeBundle creates a bundle whose file names a shim.
-func writeBundle(t *testing.T, state, plugin, namespace, id, shim string) Bundle {
+func writeBundle(t *testing.T, state, plugin, namespace, id, shim string) bundle {
 	t.Helper()
-	b := Bundle{namespace, id, filepath.Join(state, plugin, namespace, id)}
+	b := bundle{namespace, id, filepath.Join(state, plugin, namespace, id)}
 	file := binaryFile
 	if shim == "" {
 		file = "config.json"
@@ -44,13 +44,13 @@ func TestHandOver(t *testing.T) {
 		testutil.WriteFile(t, filepath.Join(state, file), "", 0o600)
 	}
 
-	found, err := FindBundles(state, ours)
-	if err != nil || !slices.Equal(found, []Bundle{b1, b2, b3}) {
+	found, err := findBundles(state, ours)
+	if err != nil || !slices.Equal(found, []bundle{b1, b2, b3}) {
 		t.Fatalf("found %v, %v", found, err)
 	}
-	gone := Bundle{"default", "gone", filepath.Join(state, "gone")} // It has ended meanwhile.
-	if err := HandOver(append(slices.Clone(found), gone), other); err != nil || gone.Exists() {
-		t.Fatal(err, gone.Exists())
+	gone := bundle{"default", "gone", filepath.Join(state, "gone")} // It has ended meanwhile.
+	if err := handOver(append(slices.Clone(found), gone), other); err != nil || gone.exists() {
+		t.Fatal(err, gone.exists())
 	}
 	for _, b := range append(found, foreign) {
 		file := filepath.Join(b.Path, binaryFile)
@@ -60,12 +60,12 @@ func TestHandOver(t *testing.T) {
 			t.Errorf("%s: %q, %v, %v", b, got, err, statErr)
 		}
 		entries, err := os.ReadDir(b.Path)
-		if err != nil || len(entries) != 1 || !b.Exists() {
-			t.Errorf("%s: %v, %v, exists %t", b, entries, err, b.Exists())
+		if err != nil || len(entries) != 1 || !b.exists() {
+			t.Errorf("%s: %v, %v, exists %t", b, entries, err, b.exists())
 		}
 	}
 	for _, state := range []string{state, filepath.Join(state, "none")} {
-		if found, err := FindBundles(state, ours); err != nil || len(found) > 0 {
+		if found, err := findBundles(state, ours); err != nil || len(found) > 0 {
 			t.Errorf("%s: %v, %v", state, found, err)
 		}
 	}
@@ -79,7 +79,7 @@ func TestFindBundlesThroughSymlink(t *testing.T) {
 		t.Skip(err)
 	}
 	b := writeBundle(t, state, task, "default", "one", link)
-	if found, err := FindBundles(state, file); err != nil || !slices.Equal(found, []Bundle{b}) {
+	if found, err := findBundles(state, file); err != nil || !slices.Equal(found, []bundle{b}) {
 		t.Errorf("%v, %v", found, err)
 	}
 }
@@ -90,7 +90,7 @@ func TestFindBundlesReportsUnreadableFile(t *testing.T) {
 	b := writeBundle(t, state, task, "default", "one", "")
 	err := os.Mkdir(filepath.Join(b.Path, binaryFile), 0o700)
 	// An unknown shim is not the same as no shim.
-	if _, findErr := FindBundles(state, "ours"); err != nil || findErr == nil || !strings.Contains(findErr.Error(), "one") {
+	if _, findErr := findBundles(state, "ours"); err != nil || findErr == nil || !strings.Contains(findErr.Error(), "one") {
 		t.Error(err, findErr)
 	}
 }

@@ -1,4 +1,4 @@
-package shimfile
+package noderuntime
 
 import (
 	"errors"
@@ -19,8 +19,8 @@ import (
 // https://github.com/containerd/containerd/blob/v1.7.35/runtime/v2/shim_load.go
 const binaryFile = "shim-binary-path"
 
-// Bundle is the bundle of a running container or sandbox.
-type Bundle struct {
+// bundle is the bundle of a running container or sandbox.
+type bundle struct {
 	// Namespace and ID identify the container.
 	Namespace, ID string
 	// Path is the bundle's directory.
@@ -28,15 +28,15 @@ type Bundle struct {
 }
 
 // String returns "namespace/ID".
-func (b Bundle) String() string { return b.Namespace + "/" + b.ID }
+func (b bundle) String() string { return b.Namespace + "/" + b.ID }
 
-// Exists reports whether containerd still has the bundle.
-func (b Bundle) Exists() bool { return durable.Exists(filepath.Join(b.Path, binaryFile)) }
+// exists reports whether containerd still has the bundle.
+func (b bundle) exists() bool { return durable.Exists(filepath.Join(b.Path, binaryFile)) }
 
-// FindBundles returns the bundles in containerd's state directory that were
+// findBundles returns the bundles in containerd's state directory that were
 // started by the shim at path. The state directory need not exist.
-func FindBundles(state, path string) ([]Bundle, error) {
-	var found []Bundle
+func findBundles(state, path string) ([]bundle, error) {
+	var found []bundle
 	// The path of a bundle is PLUGIN/NAMESPACE/ID.
 	err := filepath.WalkDir(state, func(dir string, entry fs.DirEntry, err error) error {
 		switch {
@@ -61,7 +61,7 @@ func FindBundles(state, path string) ([]Bundle, error) {
 		case err != nil:
 			return err
 		case isSameFile(string(program), path):
-			found = append(found, Bundle{Namespace: names[1], ID: names[2], Path: dir})
+			found = append(found, bundle{Namespace: names[1], ID: names[2], Path: dir})
 		}
 		return fs.SkipDir
 	})
@@ -82,10 +82,10 @@ func isSameFile(a, b string) bool {
 	return aErr == nil && bErr == nil && os.SameFile(aInfo, bInfo)
 }
 
-// HandOver makes the shim at path responsible for bundles, so that the shim that started
+// handOver makes the shim at path responsible for bundles, so that the shim that started
 // them can be removed. It has an effect after the next start of containerd. Bundles that no
 // longer exist are ignored.
-func HandOver(bundles []Bundle, path string) error {
+func handOver(bundles []bundle, path string) error {
 	var errs []error
 	for _, b := range bundles {
 		file := filepath.Join(b.Path, binaryFile)
