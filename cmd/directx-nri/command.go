@@ -102,7 +102,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 func (o options) newDecider(log *logrus.Logger) (*decision.Decider, error) {
 	p, err := policy.Read(o.stateDir)
 	if err != nil {
-		return nil, decision.WithReason(decision.ReasonConfig, err, decision.RunDoctor)
+		return nil, decision.WithReason(decision.ReasonConfig, err)
 	}
 	p.Log.Configure(log)
 	return decision.NewDecider(o.stateDir, p, "linux", hostfiles.Root(o.hostRoot), log), nil

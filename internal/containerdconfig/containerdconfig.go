@@ -32,6 +32,7 @@ import (
 	"strings"
 
 	"github.com/directx-nri/directx-nri/internal/realshim"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/internal/tomledit"
 	"github.com/directx-nri/directx-nri/internal/winpath"
@@ -188,7 +189,7 @@ type Config struct {
 func parse(text []byte) (*tomledit.Document, error) {
 	d, err := tomledit.Parse(text)
 	if err != nil && bytes.Contains(text, []byte("{{")) {
-		err = fmt.Errorf("%w; a template with actions cannot be edited: copy containerd's config.toml, which k3s makes of it, to the template", err)
+		err = remedy.With(err, "a template with actions cannot be edited: copy containerd's config.toml, which k3s makes of it, to the template")
 	}
 	return d, err
 }

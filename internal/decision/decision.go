@@ -23,6 +23,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/realshim"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 )
 
 // Container is a container that is being created.
@@ -151,7 +152,7 @@ func (d *Decider) Preview(ctx context.Context, request Request) (*Outcome, error
 // that it requests.
 func (d *Decider) buildOutcome(request Request, devices []discovery.Device) (*Outcome, error) {
 	if err := realshim.CheckSandboxed(d.RealShim); err != nil {
-		return nil, WithReason(ReasonHandler, err, "")
+		return nil, WithReason(ReasonHandler, err)
 	}
 	container := request.Container
 	edits, skipped, err := gpuedits.Build(container.OS, devices, container.Env, d.Files, d.Policy)
@@ -165,7 +166,7 @@ func (d *Decider) buildOutcome(request Request, devices []discovery.Device) (*Ou
 		}
 		if list.fromEnv && !d.Policy.ExtraMounts.Configured {
 			err := fmt.Errorf("extra mounts: %s has no effect unless the configuration sets extraMounts.sources", ExtraMountsVariable)
-			return nil, WithReason(ReasonPolicy, err, "use the annotation "+ExtraMountsAnnotation)
+			return nil, WithReason(ReasonPolicy, remedy.With(err, "use the annotation "+ExtraMountsAnnotation))
 		}
 		lists = append(lists, extramounts.List{Origin: list.origin, Text: list.value})
 	}
@@ -175,7 +176,7 @@ func (d *Decider) buildOutcome(request Request, devices []discovery.Device) (*Ou
 	case errors.Is(err, extramounts.ErrRead):
 		return nil, err
 	case err != nil:
-		return nil, WithReason(ReasonPolicy, err, "")
+		return nil, WithReason(ReasonPolicy, remedy.With(err, "correct it"))
 	}
 	edits.Mounts = append(edits.Mounts, extra...)
 	return &Outcome{Devices: devices, Edits: edits, Skipped: skipped}, nil

@@ -9,7 +9,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/discovery"
-	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/gpuedits"
 	"github.com/directx-nri/directx-nri/internal/remedy"
 )
@@ -44,34 +43,33 @@ const (
 
 // The causes that decisions find. Most of their texts complete a sentence about a container or a GPU.
 var (
-	errHyperV     = WithReason(ReasonHyperV, errors.New("it is isolated by Hyper-V, and GPUs are for process-isolated containers only"), "use a runtime class with process isolation")
-	errOutsidePod = WithReason(ReasonRequest, errors.New("it presents an allocation but belongs to no pod"),
-		removeVariables+"; outside Kubernetes a container requests GPUs with the annotation "+VisibleAnnotation+" or, on Windows, the environment variable "+VisibleVariable)
-	errOverridden    = WithReason(ReasonWrongVariable, errors.New("it was allocated, but the container overrides the environment variable"), removeVariables)
-	errWrongVariable = WithReason(ReasonWrongVariable, errors.New("the allocation is for another resource"), requestByLimits)
-	errDeviceGone    = WithReason(ReasonDeviceGone, errors.New("it is no longer on this node"), restoreGPU)
-	errDeviceFailed  = WithReason(ReasonDeviceGone, errors.New("it cannot be used"), restoreGPU)
-	errNoSuchGPU     = WithReason(ReasonRequest, errors.New("no GPU of this node matches"), "")
-	errBadRequest    = WithReason(ReasonRequest, errors.New("invalid request"), "")
-
-	errUnknownGPUs = errors.New("the GPUs of this node are unknown") // The error that it wraps has the reason.
+	errHyperV = WithReason(ReasonHyperV, remedy.With(
+		errors.New("it is isolated by Hyper-V, and GPUs are for process-isolated containers only"), "use a runtime class with process isolation"))
+	errOutsidePod = WithReason(ReasonRequest, remedy.With(errors.New("it presents an allocation but belongs to no pod"),
+		removeVariables+"; outside Kubernetes a container requests GPUs with the annotation "+VisibleAnnotation+" or, on Windows, the environment variable "+VisibleVariable))
+	errOverridden    = WithReason(ReasonWrongVariable, errors.New("it was allocated, but the container overrides the environment variable"))
+	errWrongVariable = WithReason(ReasonWrongVariable, errors.New("the allocation is for another resource"))
+	errDeviceGone    = WithReason(ReasonDeviceGone, errors.New("it is no longer on this node"))
+	errDeviceFailed  = WithReason(ReasonDeviceGone, errors.New("it cannot be used"))
+	errNoSuchGPU     = WithReason(ReasonRequest, errors.New("no GPU of this node matches"))
+	errBadRequest    = WithReason(ReasonRequest, errors.New("invalid request"))
+	errUnknownGPUs   = errors.New("the GPUs of this node are unknown") // The error that it wraps has the reason.
 )
 
 // cause is why a container is not started.
 type cause struct {
 	error
 	reason Reason
-	remedy string // the default, "" if the error's string includes the remedy
+	remedy string // the default
 }
 
-// WithReason returns err with a reason and a default remedy, "" if its string includes the remedy.
-func WithReason(reason Reason, err error, remedy string) error { return cause{err, reason, remedy} }
+// WithReason returns err with a reason. Its default remedy is [RunDoctor].
+func WithReason(reason Reason, err error) error { return cause{err, reason, RunDoctor} }
 
 // Unwrap returns the error without the reason.
 func (c cause) Unwrap() error { return c.error }
 
-// foreignCauses returns the causes that other packages find. If an error matches several, the first
-// one counts.
+// foreignCauses returns the causes that other packages find. The first that an error matches counts.
 func foreignCauses() []cause {
 	return []cause{
 		{allocation.ErrMalformedToken, ReasonWrongVariable, requestByLimits},
@@ -82,7 +80,6 @@ func foreignCauses() []cause {
 		{gpuedits.ErrNotAssignable, ReasonDeviceGone, "check how discovery describes the device: 'dxctl devices'"},
 		{context.DeadlineExceeded, ReasonSlow, RunDoctor},
 		{discovery.ErrNoAnswer, ReasonSlow, RunDoctor},
-		{errlog.ErrInternal, ReasonOther, ""},
 	}
 }
 

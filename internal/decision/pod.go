@@ -12,6 +12,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/ocispec"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 )
 
 func (d *Decider) decidePod(ctx context.Context, request Request) (*Outcome, error) {
@@ -51,7 +52,7 @@ func (d *Decider) checkOverridden(overridden []allocation.Token) error {
 	for _, token := range overridden {
 		record, err := d.Store.Get(token)
 		if err == nil {
-			return fmt.Errorf("%s: %w %s", record.Resource, errOverridden, allocation.EnvKey(record.Resource))
+			return remedy.With(fmt.Errorf("%s: %w %s", record.Resource, errOverridden, allocation.EnvKey(record.Resource)), removeVariables)
 		}
 		if !errors.Is(err, allocation.ErrNotFound) {
 			return err
@@ -77,7 +78,7 @@ func (d *Decider) findRecords(tokens []presentedToken, holder allocation.Holder)
 			return nil, fmt.Errorf("%s: %w", t.variable, err)
 		}
 		if want := allocation.EnvKey(record.Resource); want != t.variable {
-			return nil, fmt.Errorf("%s: %w: it belongs in %s", t.variable, errWrongVariable, want)
+			return nil, remedy.With(fmt.Errorf("%s: %w: it belongs in %s", t.variable, errWrongVariable, want), requestByLimits)
 		}
 		records = append(records, record)
 	}
@@ -117,10 +118,10 @@ func AllocatedDevices(ctx context.Context, source discovery.Source, replicas []a
 	for _, id := range ids {
 		device, ok := discovery.Find(present, id)
 		if !ok {
-			return nil, fmt.Errorf("GPU %s was allocated, but %w", id, errDeviceGone)
+			return nil, remedy.With(fmt.Errorf("GPU %s was allocated, but %w", id, errDeviceGone), restoreGPU)
 		}
 		if err := checkUsable(device); err != nil {
-			return nil, fmt.Errorf("GPU %s (%s) was allocated, but %w", device.Name(), id, err)
+			return nil, remedy.With(fmt.Errorf("GPU %s (%s) was allocated, but %w", device.Name(), id, err), restoreGPU)
 		}
 		device.UUID = cmp.Or(device.UUID, uuids[discovery.NormalizeID(id)]) // Source.Find does not query UUIDs.
 		devices = append(devices, device)

@@ -20,6 +20,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/ocispec"
 	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/testutil/allocationtest"
 	"github.com/directx-nri/directx-nri/internal/winpath"
@@ -123,8 +124,8 @@ func TestRemedyOfUnreadableInventory(t *testing.T) {
 	t.Parallel()
 	d, tokens := recorded(t, node.CompiledInventory(t.TempDir()), map[string][]string{display: {`PCI\A`}})
 	_, _, err := decide(t.Context(), d, read(ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display])))
-	const remedy = "; run 'dxctl config apply', or restart directx-advertiser, to write it again"
-	if err == nil || strings.Count(err.Error(), "; ") != 1 || !strings.HasSuffix(err.Error(), remedy) || ReasonOf(err) != ReasonOther {
+	const rewrite = "; run 'dxctl config apply', or restart directx-advertiser, to write it again"
+	if err == nil || strings.Count(err.Error(), "; ") != 1 || !strings.HasSuffix(err.Error(), rewrite) || ReasonOf(err) != ReasonOther {
 		t.Errorf("reason %q: %v", ReasonOf(err), err)
 	}
 }
@@ -316,6 +317,9 @@ func TestPodsRequestExtraMounts(t *testing.T) {
 				t.Errorf("the allocation is bound: %t, error %v", isBound, checkErr)
 			}
 			if test.refused != nil {
+				if text, fix := remedy.Split(err); fix == "" || text == err.Error() {
+					t.Errorf("%v does not end with its remedy %q", err, fix)
+				}
 				for _, part := range append(test.refused, `container "main" of pod n/p`) {
 					if ReasonOf(err) != ReasonPolicy || !strings.Contains(err.Error(), part) {
 						t.Errorf("reason %q: %v, want %q", ReasonOf(err), err, part)

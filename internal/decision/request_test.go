@@ -121,7 +121,7 @@ func TestReasonOf(t *testing.T) {
 		ReasonRequest:       {errOutsidePod, errNoSuchGPU, errBadRequest},
 		ReasonSlow:          {context.DeadlineExceeded, hung},
 		ReasonOther:         {errors.New("unknown"), fmt.Errorf("%w: a panic", errlog.ErrInternal)},
-		ReasonConfig:        {WithReason(ReasonConfig, allocation.ErrHeld, RunDoctor)},
+		ReasonConfig:        {WithReason(ReasonConfig, allocation.ErrHeld)},
 	} {
 		for _, err := range errs {
 			for _, err := range []error{err, fmt.Errorf("%w: %w", errUnknownGPUs, err), remedy.With(err, "do this")} {
@@ -140,14 +140,14 @@ func TestRemedies(t *testing.T) {
 	errDenied := errors.New("denied")
 	specific := remedy.With(errDenied, "do this")
 	for want, err := range map[string]error{
-		"A: it is no longer on this node; " + restoreGPU:     fmt.Errorf("A: %w", errDeviceGone),
+		"A: it is isolated by Hyper-V, and GPUs are for process-isolated containers only; use a runtime class with process isolation": fmt.Errorf("A: %w", errHyperV),
 		"denied; " + RunDoctor:                               errDenied,
-		"config: denied; " + RunDoctor:                       WithReason(ReasonConfig, fmt.Errorf("config: %w", errDenied), RunDoctor),
-		"denied; do this":                                    WithReason(ReasonConfig, remedy.With(specific, "or that"), RunDoctor),
+		"config: denied; " + RunDoctor:                       WithReason(ReasonConfig, fmt.Errorf("config: %w", errDenied)),
+		"denied; do this":                                    WithReason(ReasonConfig, remedy.With(specific, "or that")),
 		"the GPUs of this node are unknown: denied; do this": fmt.Errorf("%w: %w", errUnknownGPUs, specific),
 		"directory is not private; do this":                  remedy.With(access.ErrNotPrivate, "do this"),
-		"no GPU of this node matches 7":                      fmt.Errorf("%w 7", errNoSuchGPU),
-		"the GPUs of this node are unknown: internal error in directx-nri, please report it: nil pointer": fmt.Errorf(
+		"no GPU of this node matches 7; " + RunDoctor:        fmt.Errorf("%w 7", errNoSuchGPU),
+		"the GPUs of this node are unknown: internal error in directx-nri, please report it: nil pointer; " + RunDoctor: fmt.Errorf(
 			"%w: %w: nil pointer", errUnknownGPUs, errlog.ErrInternal),
 	} {
 		want = "directx-nri: container \"c1\" is not started: " + want

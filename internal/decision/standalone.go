@@ -37,13 +37,10 @@ func (d *Decider) decideStandalone(ctx context.Context, request Request) (*Outco
 		return &Outcome{Unchanged: "none of its devices is a GPU of this node"}, nil
 	}
 	outcome, err := d.buildOutcome(request, devices)
-	if err != nil {
-		return nil, err
-	}
-	if assigned.allByClass {
+	if err == nil && assigned.allByClass {
 		outcome.Edits.WindowsDevices = nil // The class includes them.
 	}
-	return outcome, nil
+	return outcome, err
 }
 
 func (d *Decider) standaloneDevices(ctx context.Context, visible setting, assigned assignedDevices) ([]discovery.Device, error) {
@@ -86,7 +83,7 @@ func Select(request string, present []discovery.Device) ([]discovery.Device, err
 	case strings.EqualFold(request, visibleAll):
 		usable := slices.DeleteFunc(slices.Clone(present), func(d discovery.Device) bool { return checkUsable(d) != nil })
 		if len(usable) == 0 {
-			return nil, fmt.Errorf("%w %q: %s", errNoSuchGPU, request, listGPUs(present))
+			return nil, remedy.With(fmt.Errorf("%w %q", errNoSuchGPU, request), listGPUs(present))
 		}
 		return usable, nil
 	}
@@ -94,11 +91,11 @@ func Select(request string, present []discovery.Device) ([]discovery.Device, err
 	for selector := range strings.SplitSeq(request, ",") {
 		selector = strings.TrimSpace(selector)
 		if selector == "" || strings.EqualFold(selector, visibleAll) || strings.EqualFold(selector, visibleNone) {
-			return nil, fmt.Errorf("%w %q; use %s, %s, or a comma-separated list of indices, location paths and LUIDs", errBadRequest, request, visibleAll, visibleNone)
+			return nil, remedy.With(fmt.Errorf("%w %q", errBadRequest, request), "use all, none, or a comma-separated list of indices, location paths and LUIDs")
 		}
 		i := discovery.IndexOf(present, selector)
 		if i < 0 {
-			return nil, fmt.Errorf("%w %q: %s", errNoSuchGPU, selector, listGPUs(present))
+			return nil, remedy.With(fmt.Errorf("%w %q", errNoSuchGPU, selector), listGPUs(present))
 		}
 		device := present[i]
 		if err := checkUsable(device); err != nil {

@@ -38,9 +38,9 @@ func newRuntimeHandlers(nriSocket string, cri func() string) *runtimeHandlers {
 				return criclient.RunningConfig{}, err
 			}
 			if pid != peerPID {
-				return criclient.RunningConfig{}, fmt.Errorf("%s belongs to process %d, and %s to process %d: another containerd has replaced the NRI socket; "+
-					"disable NRI or set another socket_path in its configuration (plugin io.containerd.nri.v1.nri) and restart both, or correct --cri-socket",
-					nriSocket, peerPID, criSocket, pid)
+				err := fmt.Errorf("%s belongs to process %d, and %s to process %d: another containerd has replaced the NRI socket", nriSocket, peerPID, criSocket, pid)
+				return criclient.RunningConfig{}, remedy.With(err,
+					"disable NRI or set another socket_path in its configuration (plugin io.containerd.nri.v1.nri) and restart both, or correct --cri-socket")
 			}
 		}
 		config, err := criclient.ReadRunning(ctx, criSocket)
@@ -86,7 +86,7 @@ func (h *runtimeHandlers) check(ctx context.Context, name, realShim string) erro
 		return err
 	}
 	if err := checkHandler(config, name, realShim); err != nil {
-		return decision.WithReason(decision.ReasonHandler, err, "use a runtime class whose handler runs runc, or no runtime class")
+		return decision.WithReason(decision.ReasonHandler, remedy.With(err, "use a runtime class whose handler runs runc, or no runtime class"))
 	}
 	return nil
 }
@@ -103,7 +103,7 @@ func (h *runtimeHandlers) checkAny(ctx context.Context, realShim string) error {
 	if len(containerdconfig.Eligible(config.Handlers, config.OS)) > 0 { // All of these use the runtime shim.
 		return realshim.CheckSandboxed(realShim)
 	}
-	return fmt.Errorf("no runtime handler of containerd can have GPUs: %s; add one of runc", containerdconfig.WhyNotEligible(config.Handlers, config.OS))
+	return remedy.With(fmt.Errorf("no runtime handler of containerd can have GPUs: %s", containerdconfig.WhyNotEligible(config.Handlers, config.OS)), "add one of runc")
 }
 
 // checkHandler returns nil if containers of the named handler, "" for the default one,

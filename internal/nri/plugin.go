@@ -20,14 +20,14 @@ import (
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/metrics"
 	"github.com/directx-nri/directx-nri/internal/ocispec"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 )
 
 var (
 	errUnregistered = errors.New("not registered with the container runtime")
-	errTooSlow      = decision.WithReason(decision.ReasonSlow,
-		errors.New("reading the allocation records, the driver's files or the runtime handlers of this node took too long"), kubeletRetries)
-	errOverdue = decision.WithReason(decision.ReasonSlow,
-		errors.New("an earlier decision still waits for the disk, the driver's files or containerd"), kubeletRetries)
+	errTooSlow      = decision.WithReason(decision.ReasonSlow, remedy.With(
+		errors.New("reading the allocation records, the driver's files or the runtime handlers of this node took too long"), kubeletRetries))
+	errOverdue = decision.WithReason(decision.ReasonSlow, errors.New("an earlier decision still waits for the disk, the driver's files or containerd"))
 )
 
 const kubeletRetries = "the kubelet retries"
@@ -134,7 +134,7 @@ func (p *Plugin) adjust(ctx context.Context, c decision.Container, handler strin
 		return nil, nil
 	}
 	if err := p.CheckAlive(); err != nil {
-		return nil, err
+		return nil, remedy.With(err, kubeletRetries)
 	}
 	began := time.Now()
 	left := p.budget.left(began)

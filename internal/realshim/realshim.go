@@ -73,7 +73,7 @@ func Check(stateDir, name string) error {
 		err = access.CheckProgram(path)
 	}
 	if err != nil {
-		return fmt.Errorf("%w; install it first, and in a pod mount its directory at the same path", err)
+		return remedy.With(err, "install it first, and in a pod mount its directory at the same path")
 	}
 	return CheckSandboxed(name)
 }

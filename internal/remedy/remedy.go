@@ -1,4 +1,5 @@
-// Package remedy gives errors the remedies for their causes.
+// Package remedy gives errors the remedies for their causes. A remedy ends the text of its error: wrap
+// such an error at the end of the new text. A question, as in "is containerd running?", is no remedy.
 package remedy
 
 import (
@@ -12,10 +13,9 @@ type remedyError struct {
 	remedy string
 }
 
-// With returns err with a remedy, which ends its text. It returns err itself if it has a remedy
-// already, that of its innermost cause, or if remedy is "". [Split] separates the two.
+// With returns err with a remedy, or err itself if it has one: the innermost is the most specific.
 func With(err error, remedy string) error {
-	if _, own := Split(err); own != "" || remedy == "" {
+	if _, own := Split(err); own != "" {
 		return err
 	}
 	return &remedyError{err, remedy}

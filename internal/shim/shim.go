@@ -30,6 +30,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/ocispec"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/realshim"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 )
 
@@ -96,7 +97,7 @@ func (s *shim) realShim() (string, error) {
 	}
 	path, err := realshim.Find(s.self, name)
 	if err != nil {
-		return "", fmt.Errorf("directx-nri: no container can be started or deleted: %w; install it, or set shim.runtime in the configuration", err)
+		return "", remedy.With(fmt.Errorf("directx-nri: no container can be started or deleted: %w", err), "install it, or set shim.runtime in the configuration")
 	}
 	return path, nil
 }
@@ -179,7 +180,7 @@ func (s *shim) editBundle(realShim string) (err error) {
 		s.log().WithField("container", s.container.ID).WithError(err).Info("Container starts unchanged: its devices may not be GPUs")
 		return nil
 	case err != nil:
-		return decision.WithReason(decision.ReasonConfig, err, decision.RunDoctor)
+		return decision.WithReason(decision.ReasonConfig, err)
 	}
 	s.policy = &p
 	decider := decision.NewDecider(s.stateDir, p, s.container.OS, s.files, s.log())

@@ -16,17 +16,15 @@ import (
 	"github.com/directx-nri/directx-nri/internal/criclient"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/realshim"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 )
 
 // queryTimeout bounds the query of containerd. A container's start waits for it.
 const queryTimeout = time.Second
 
-// ErrNotUsed is the error of a node on which no runtime handler that can have
-// GPUs uses the runtime shim.
+// ErrNotUsed is the error of a node on which no runtime handler that can have GPUs uses the runtime shim.
 var ErrNotUsed = errors.New("containerd does not start containers with " + shimfile.BaseName)
-
-const notUsedRemedy = "run 'dxctl runtime configure --restart'"
 
 // errCannotStart is a definite reason why containers would not start with GPUs: see [IsDefinite].
 var errCannotStart = errors.New("containers cannot start")
@@ -46,10 +44,7 @@ func Check(ctx context.Context, stateDir, criSocket string) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errCannotStart, err)
 	}
-	if err := realshim.CheckSandboxed(realShim); err != nil {
-		return err
-	}
-	if err := shimfile.CheckBypass(stateDir); err != nil {
+	if err := cmp.Or(realshim.CheckSandboxed(realShim), shimfile.CheckBypass(stateDir)); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
@@ -67,7 +62,8 @@ func Check(ctx context.Context, stateDir, criSocket string) error {
 		}
 		_, err := os.Stat(handler.RuntimePath)
 		if errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("%w: runtime shim not found: %s, the runtime_path of the handler %s, does not exist; run 'dxctl runtime install'", errCannotStart, handler.RuntimePath, handler.Name)
+			err := fmt.Errorf("%w: runtime shim not found: %s, the runtime_path of the handler %s, does not exist", errCannotStart, handler.RuntimePath, handler.Name)
+			return remedy.With(err, "run 'dxctl runtime install'")
 		}
 		if err != nil {
 			return fmt.Errorf("find the runtime shim: %w", err)
@@ -81,8 +77,9 @@ func Check(ctx context.Context, stateDir, criSocket string) error {
 func CheckUsed(c criclient.RunningConfig) error {
 	if i := slices.IndexFunc(c.Handlers, containerdconfig.Handler.IgnoresDevices); i >= 0 {
 		h := c.Handlers[i]
-		return fmt.Errorf("%w: the runtime handler %s runs %s, which starts containers without their GPUs; remove that handler from containerd's configuration",
-			ErrNotUsed, h.Name, cmp.Or(h.BinaryName, h.RuntimePath, h.RuntimeType))
+		program := cmp.Or(h.BinaryName, h.RuntimePath, h.RuntimeType)
+		err := fmt.Errorf("%w: the runtime handler %s runs %s, which starts containers without their GPUs", ErrNotUsed, h.Name, program)
+		return remedy.With(err, "remove that handler from containerd's configuration")
 	}
 	if err := criclient.CheckRunsShim(c.OS, c.Version); err != nil {
 		return fmt.Errorf("%w: %w", ErrNotUsed, err)
@@ -92,8 +89,9 @@ func CheckUsed(c criclient.RunningConfig) error {
 	case slices.ContainsFunc(eligible, containerdconfig.Handler.UsesShim):
 		return nil
 	case len(eligible) == 0:
-		return fmt.Errorf("%w: no runtime handler can have GPUs: %s; add one to containerd's configuration, or %s",
-			ErrNotUsed, containerdconfig.WhyNotEligible(c.Handlers, c.OS), notUsedRemedy)
+		err := fmt.Errorf("%w: no runtime handler can have GPUs: %s", ErrNotUsed, containerdconfig.WhyNotEligible(c.Handlers, c.OS))
+		return remedy.With(err, "add one to containerd's configuration, or run 'dxctl runtime configure --restart'")
 	}
-	return fmt.Errorf("%w: runtime_path of the runtime handler %s is %s; %s", ErrNotUsed, eligible[0].Name, cmp.Or(eligible[0].RuntimePath, "not set"), notUsedRemedy)
+	err := fmt.Errorf("%w: runtime_path of the runtime handler %s is %s", ErrNotUsed, eligible[0].Name, cmp.Or(eligible[0].RuntimePath, "not set"))
+	return remedy.With(err, "run 'dxctl runtime configure --restart'")
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/realshim"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/testutil/grpctest"
@@ -78,6 +79,11 @@ func TestCheck(t *testing.T) {
 			err := Check(t.Context(), stateDir, socket)
 			if (err == nil) != (test.want == nil && test.words == "") || !errors.Is(err, test.want) && test.want != nil {
 				t.Fatalf("error %v, want %v", err, test.want)
+			}
+			if test.want != nil && test.bypass == "" {
+				if _, fix := remedy.Split(err); fix == "" {
+					t.Errorf("%v has no remedy", err)
+				}
 			}
 			if err != nil && (!strings.Contains(err.Error(), test.words) || IsDefinite(err) != (test.want != nil)) {
 				t.Errorf("error %v, want one with %q; definite: %t", err, test.words, IsDefinite(err))

@@ -363,6 +363,9 @@ func TestRemedies(t *testing.T) {
 		"run 'dxctl config apply' again": with(healthyNode(), func(f *nodeState) {
 			f.Config.Err = fmt.Errorf("the policy: %w", remedy.With(errIO, "run 'dxctl config apply' again"))
 		}),
+		"copy containerd's config.toml": with(healthyNode(), func(f *nodeState) {
+			_, f.Containerd.FileErr = containerdconfig.Read([]byte("{{ .Node }}"), containerdconfig.Release{})
+		}),
 	} {
 		r := examine(state)
 		if len(r.Findings) != 1 || !strings.Contains(r.Findings[0].Fix, want) || strings.Contains(r.Findings[0].Problem, want) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/tomledit"
 )
 
@@ -30,7 +31,7 @@ func readConfigFile(path string) (f configFile, err error) {
 		path = resolved
 	case durable.Exists(path):
 		// A new file would replace the link.
-		return f, fmt.Errorf("%w: %s is a symbolic link; use its target instead, and in a pod mount the target's directory", err, path)
+		return f, remedy.With(fmt.Errorf("%w: %s is a symbolic link", err, path), "use its target instead, and in a pod mount the target's directory")
 	}
 	if f.path, err = filepath.Abs(path); err != nil {
 		return f, err

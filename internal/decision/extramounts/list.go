@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 )
 
 // List is a list of requested files. Text has a line for each name or key:
@@ -81,7 +82,7 @@ func parseList(text string) (files []requestedFile, err error) {
 		return parseLines(text)
 	}
 	if err := json.Unmarshal([]byte(text), &files); err != nil {
-		return nil, fmt.Errorf("not JSON: %w; write a line for each file instead", err)
+		return nil, remedy.With(fmt.Errorf("not JSON: %w", err), "write a line for each file instead")
 	}
 	return files, nil
 }
@@ -116,7 +117,7 @@ func parseLines(text string) (files []requestedFile, err error) {
 		}
 	}
 	if files == nil {
-		return nil, errors.New("empty; write [] or remove it")
+		return nil, remedy.With(errors.New("empty"), "write [] or remove it")
 	}
 	return files, nil
 }
@@ -129,7 +130,7 @@ func (f *requestedFile) setField(key, value string) error {
 	case strings.IndexAny(key, otherYAML) == 0, strings.IndexAny(value, otherYAML) == 0:
 		return errors.New("write a name, or a key and its value, without quotation marks and brackets")
 	case !ok:
-		return fmt.Errorf("unknown key %s; use source, destination or directory", quote(key))
+		return remedy.With(fmt.Errorf("unknown key %s", quote(key)), "use source, destination or directory")
 	case *field != "":
 		return fmt.Errorf("key %s is repeated", key)
 	}

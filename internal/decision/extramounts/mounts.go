@@ -14,6 +14,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/gpuedits"
 	"github.com/directx-nri/directx-nri/internal/ocispec"
 	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 )
 
 // ErrRead means that a file of the node cannot be read. The request is not the cause.
@@ -21,18 +22,18 @@ var ErrRead = errors.New("read the node's files")
 
 // Errors of [Resolver.Mounts], in addition to those of paths.
 var (
-	errOff         = errors.New("extra mounts are disabled on this node; remove the request, or ask the administrator to set extraMounts.sources")
-	errTooMany     = errors.New("too many files; request fewer, or ask the administrator to raise extraMounts.max")
-	errSource      = errors.New("files of this directory are not allowed; use a path relative to the driver store, or ask the administrator to allow the directory in extraMounts")
-	errNoStore     = errors.New("none of the container's GPUs has a driver store for a relative path; use an absolute path in a directory that extraMounts allows")
-	errMissing     = errors.New("no such file; correct the path")
-	errNotFile     = errors.New("not a regular file; request single files")
-	errLeadsOut    = errors.New("a link or junction leads out of the allowed directory; request the file itself")
-	errDestination = errors.New("destination is not allowed; use a file name, or a path in a directory of extraMounts.destinations")
-	errRestricted  = errors.New("destination is not allowed: the administrator has set extraMounts.destinations; use a path in one of its directories")
-	errDirectory   = errors.New("directory is only for a destination that is a file name, on Windows; remove it")
-	errSystemFile  = errors.New("a file of Windows cannot be replaced; use another name")
-	errTaken       = errors.New("another file is mounted at this destination; use another name")
+	errOff         = remedy.With(errors.New("extra mounts are disabled on this node"), "remove the request, or ask the administrator to set extraMounts.sources")
+	errTooMany     = remedy.With(errors.New("too many files"), "request fewer, or ask the administrator to raise extraMounts.max")
+	errSource      = remedy.With(errors.New("files of this directory are not allowed"), "use a path relative to the driver store, or ask the administrator to allow the directory in extraMounts")
+	errNoStore     = remedy.With(errors.New("none of the container's GPUs has a driver store for a relative path"), "use an absolute path in a directory that extraMounts allows")
+	errMissing     = remedy.With(errors.New("no such file"), "correct the path")
+	errNotFile     = remedy.With(errors.New("not a regular file"), "request single files")
+	errLeadsOut    = remedy.With(errors.New("a link or junction leads out of the allowed directory"), "request the file itself")
+	errDestination = remedy.With(errors.New("destination is not allowed"), "use a file name, or a path in a directory of extraMounts.destinations")
+	errRestricted  = remedy.With(errors.New("destination is not allowed: the administrator has set extraMounts.destinations"), "use a path in one of its directories")
+	errDirectory   = remedy.With(errors.New("directory is only for a destination that is a file name, on Windows"), "remove it")
+	errSystemFile  = remedy.With(errors.New("a file of Windows cannot be replaced"), "use another name")
+	errTaken       = remedy.With(errors.New("another file is mounted at this destination"), "use another name")
 )
 
 const (
@@ -50,7 +51,7 @@ type Resolver struct {
 }
 
 // Mounts returns the mounts of the files on lists, for a container that gets devices and already has
-// the existing mounts. An error names the list, the refused file, the cause and the remedy.
+// the existing mounts. An error names the list, the refused file, the cause and, in most cases, the remedy.
 //
 // A file that the container already gets at the same destination is skipped; another file there is
 // an error.
@@ -60,7 +61,7 @@ func (r Resolver) Mounts(lists []List, devices []discovery.Device, existing []sp
 	for _, list := range lists {
 		parsed, err := list.parse()
 		if err != nil {
-			return nil, fmt.Errorf("extra mounts: %w; correct it", err)
+			return nil, fmt.Errorf("extra mounts: %w", err)
 		}
 		files, origins = append(files, parsed...), append(origins, list.Origin)
 	}
@@ -238,7 +239,7 @@ func (r Resolver) checkNotSystemFile(source, destination string) error {
 	}
 	switch {
 	case err != nil:
-		return fmt.Errorf("%w (reading the node's own file failed: %w)", errSystemFile, err)
+		return fmt.Errorf("reading the node's own file failed: %w: %w", err, errSystemFile)
 	case !isCopy:
 		return errSystemFile
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/gpuedits"
 	"github.com/directx-nri/directx-nri/internal/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
@@ -111,8 +112,11 @@ func checkMounts(t *testing.T, r Resolver, files []requestedFile, want []string,
 	if diff := cmp.Diff(want, got); diff != "" || !errors.Is(err, wantErr) {
 		t.Errorf("%+v: error %v, want %v; mounts (-want +got):\n%s", files, err, wantErr, diff)
 	}
-	if err != nil && strings.ContainsAny(err.Error(), "\n\r") {
-		t.Errorf("the error is not one line: %v", err)
+	if err == nil {
+		return
+	}
+	if text, fix := remedy.Split(err); strings.ContainsAny(err.Error(), "\n\r") || fix != "" && text == err.Error() {
+		t.Errorf("the error is not one line that ends with the remedy %q: %v", fix, err)
 	}
 }
 
