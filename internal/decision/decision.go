@@ -22,7 +22,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/ocispec"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/realshim"
 	"github.com/directx-nri/directx-nri/internal/remedy"
 )
 
@@ -86,8 +85,6 @@ type Decider struct {
 	Store  *allocation.Store
 	Files  gpuedits.Files
 	Log    logrus.FieldLogger
-	// RealShim is the real shim if the containers are those of the runtime shim, "" if not.
-	RealShim string
 }
 
 // NewDecider returns the decider of this node with the policy p, for containers of this
@@ -151,9 +148,6 @@ func (d *Decider) Preview(ctx context.Context, request Request) (*Outcome, error
 // buildOutcome returns the outcome for a container that gets devices and the extra mounts
 // that it requests.
 func (d *Decider) buildOutcome(request Request, devices []discovery.Device) (*Outcome, error) {
-	if err := realshim.CheckSandboxed(d.RealShim); err != nil {
-		return nil, WithReason(ReasonHandler, err)
-	}
 	container := request.Container
 	edits, skipped, err := gpuedits.Build(container.OS, devices, container.Env, d.Files, d.Policy)
 	if err != nil {

@@ -22,6 +22,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/gpuedits"
 	"github.com/directx-nri/directx-nri/internal/ocispec"
 	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/realshim"
 	"github.com/directx-nri/directx-nri/internal/shim"
 )
 
@@ -189,8 +190,7 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 	if err != nil {
 		return p, err
 	}
-	decider := decision.Decider{Source: source, Policy: inForce, RealShim: inForce.Shim.RealShim, Files: o.Files()}
-	decider.Store = allocation.OpenStore(paths.Allocations(o.StateDir))
+	decider := decision.Decider{Source: source, Policy: inForce, Store: allocation.OpenStore(paths.Allocations(o.StateDir)), Files: o.Files()}
 	outcome, err := decider.Preview(ctx, gpuRequest)
 	if err != nil {
 		return p.refuse(container, err)
@@ -198,6 +198,9 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 	if outcome.Unchanged != "" {
 		p.Reason = outcome.Unchanged
 		return p, nil
+	}
+	if err := realshim.CheckSandboxed(inForce.Shim.RealShim); err != nil {
+		return p.refuse(container, decision.WithReason(decision.ReasonHandler, err))
 	}
 	edited, changed, err := spec.Apply(outcome.Edits)
 	if err != nil {
