@@ -24,6 +24,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 )
 
 // socketName is the socket's name in the runtime directory.
@@ -105,9 +106,8 @@ func (c checker) Check(ctx context.Context, _ *healthpb.HealthCheckRequest) (*he
 	return &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_SERVING}, nil
 }
 
-// Check returns nil if the NRI plugin that serves the socket in runtimeDir can adjust containers.
-// The error matches [ErrNotRunning] if no process listens on the socket. Check takes at most a
-// second, and makes a new connection.
+// Check returns nil if the NRI plugin that serves the socket in runtimeDir can adjust containers. It
+// takes at most a second. The error matches [ErrNotRunning] if no process listens on the socket.
 func Check(ctx context.Context, runtimeDir string) error {
 	path := filepath.Join(runtimeDir, socketName)
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrPermission) {
@@ -129,7 +129,7 @@ func Check(ctx context.Context, runtimeDir string) error {
 	case errors.Is(ctx.Err(), context.Canceled):
 		return fmt.Errorf("query the NRI plugin on %s: %w", path, ctx.Err())
 	case checkCtx.Err() != nil:
-		return fmt.Errorf("the NRI plugin does not answer within %s on %s; if it does not recover, restart directx-nri", checkTimeout, path)
+		return remedy.With(fmt.Errorf("the NRI plugin does not answer within %s on %s", checkTimeout, path), "if it does not recover, restart directx-nri")
 	case status.Code(err) == codes.FailedPrecondition:
 		return fmt.Errorf("the NRI plugin cannot work: %s", status.Convert(err).Message())
 	case status.Code(err) == codes.Unavailable:

@@ -17,6 +17,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/testutil/grpctest"
 )
@@ -102,7 +103,7 @@ func TestCheckErrors(t *testing.T) {
 		{name: "stopped process", prepare: func(t *testing.T, path string) {
 			// The kernel accepts connections for a process that does nothing.
 			listen(t, path)
-		}, says: "does not answer within 1s"},
+		}, says: "; if it does not recover, restart directx-nri"},
 		{name: "dies during the check", prepare: func(t *testing.T, path string) {
 			l := listen(t, path)
 			ended := make(chan struct{})
@@ -128,6 +129,8 @@ func TestCheckErrors(t *testing.T) {
 			begin := time.Now()
 			if err := Check(t.Context(), dir); err == nil || test.want != nil && !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.says) {
 				t.Errorf("got %v, want %v %s", err, test.want, test.says)
+			} else if _, fix := remedy.Split(err); fix != strings.TrimPrefix(test.says, "; ") && test.name == "stopped process" {
+				t.Errorf("remedy %q of %v", fix, err)
 			}
 			if took := time.Since(begin); took > checkTimeout+time.Second {
 				t.Errorf("took %s, longer than its bound of %s", took, checkTimeout)
