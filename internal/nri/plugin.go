@@ -27,6 +27,8 @@ var (
 	errUnregistered = errors.New("not registered with the container runtime")
 	errTooSlow      = decision.WithReason(decision.ReasonSlow, remedy.With(
 		errors.New("reading the allocation records, the driver's files or the runtime handlers of this node took too long"), kubeletRetries))
+	errNoTimeLeft = decision.WithReason(decision.ReasonSlow, remedy.With(
+		errors.New("decisions for other containers left no time for that of this one"), kubeletRetries))
 	errOverdue = decision.WithReason(decision.ReasonSlow, errors.New("an earlier decision still waits for the disk, the driver's files or containerd"))
 )
 
@@ -139,7 +141,7 @@ func (p *Plugin) adjust(ctx context.Context, c decision.Container, handler strin
 	began := time.Now()
 	left := p.budget.left(began)
 	if left <= 0 {
-		return nil, errTooSlow
+		return nil, errNoTimeLeft
 	}
 	defer func() { p.budget.use(began, time.Now()) }()
 	ctx, cancel := context.WithTimeout(ctx, left)
