@@ -44,7 +44,10 @@ func Check(ctx context.Context, stateDir, criSocket string) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errCannotStart, err)
 	}
-	if err := cmp.Or(realshim.CheckSandboxed(realShim), shimfile.CheckBypass(stateDir)); err != nil {
+	if err := realshim.CheckSandboxed(realShim); err != nil {
+		return err
+	}
+	if err := shimfile.CheckBypass(stateDir); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
