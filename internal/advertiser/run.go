@@ -180,8 +180,8 @@ type checkedList struct {
 	log   logrus.FieldLogger
 
 	// The following fields are used only by devices, which one goroutine calls. passed reports whether
-	// check has passed once. stopCause is its last definite result: the error because of which GPUs
-	// are unhealthy, or nil.
+	// check has passed once. stopCause is why GPUs are unhealthy, nil if they are not: the last
+	// definite result of check.
 	passed    bool
 	stopCause error
 }

@@ -60,7 +60,8 @@ type sequence struct {
 func (s *sequence) next() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// A record that cannot be read may have a number above last, but none above the current time.
+	// A record that cannot be read may have a number above last, but none above the
+	// current time unless the clock was set back.
 	s.last = max(s.last+1, uint64(time.Now().UnixNano()))
 	return s.last
 }

@@ -98,10 +98,11 @@ func (r Request) honors(s setting, p policy.Policy) bool {
 }
 
 // presentedTokens returns the environment variables of c that present tokens, sorted. A
-// container that has one gets the GPUs of the token's allocation or is refused. In a pod, an
-// environment variable whose value is not a token counts only if the container has the annotation
-// of the same resource: for a Service with such a name, the kubelet sets environment variables in
-// each container of the namespace.
+// container that has one gets the GPUs of the token's allocation or is refused.
+//
+// A value that is not a token counts, too, so that the container is refused. In a pod, it does so only
+// if the container has the annotation of the same resource: the kubelet itself sets such an
+// environment variable in each container of a namespace that has a Service with such a name.
 func presentedTokens(c Container) []presentedToken {
 	var tokens []presentedToken
 	for _, variable := range c.Env {

@@ -28,7 +28,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/resources"
 )
 
-// Config is the configuration of an [Plugin].
+// Config is the configuration of a [Plugin].
 type Config struct {
 	// ListDevices lists the node's devices. Those that no container can be given are unhealthy. One
 	// goroutine calls it.
@@ -74,7 +74,7 @@ type timing struct {
 	watchTimeout time.Duration
 	// settleTime is how long the kubelet may take to end a connection whose stream has ended.
 	settleTime time.Duration
-	// stopTimeout bounds the wait for calls in flight when a server stops.
+	// stopTimeout is how long a server that stops waits for calls before it ends their contexts.
 	stopTimeout time.Duration
 	// conflictWindow is how long no other allocation may begin before and after one, if the kubelet
 	// allocates at creation: see [allocateGuard].

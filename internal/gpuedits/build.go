@@ -267,7 +267,7 @@ func (b *builder) addFiles(d discovery.Device, list *[]discovery.RuntimeFile, en
 			file.Destination = winpath.Base(source)
 		}
 		if !winpath.IsLocal(file.Source) || !winpath.IsLocal(file.Destination) || len(winpath.Elements(file.Destination)) != 1 {
-			b.skipAdded(d, source, "but its name or path is not allowed in "+entry.Directory)
+			b.skipAdded(d, source, "its name or path is not allowed in "+entry.Directory)
 			continue
 		}
 		i := slices.IndexFunc(*list, func(f discovery.RuntimeFile) bool { return winpath.Equal(f.Destination, file.Destination) })
@@ -282,20 +282,20 @@ func (b *builder) addFiles(d discovery.Device, list *[]discovery.RuntimeFile, en
 // matchingFiles returns the existing files that match pattern, relative to the driver store path.
 func (b *builder) matchingFiles(d discovery.Device, pattern string) []string {
 	if d.DriverStorePath == "" || !winpath.IsLocalGlob(pattern) {
-		b.skipAdded(d, pattern, "but it is not below a driver store path")
+		b.skipAdded(d, pattern, "it is not below a driver store path")
 		return nil
 	}
 	sources, err := b.files.Glob(d.DriverStorePath, pattern)
 	switch {
 	case err != nil:
-		b.skipAdded(d, pattern, "but the driver store cannot be read: "+err.Error())
+		b.skipAdded(d, pattern, "the driver store cannot be read: "+err.Error())
 		return nil
 	case len(sources) == 0:
 		b.skipped = append(b.skipped, SkippedFile{
 			Device: d.Name(), Source: winpath.Join(d.DriverStorePath, pattern), Reason: "added by runtimeFiles, but the driver has no such file", Minor: true,
 		})
 	case len(sources) > maxFilesPerRule:
-		b.skipAdded(d, pattern, fmt.Sprintf("but more than %d files match; the others are skipped", maxFilesPerRule))
+		b.skipAdded(d, pattern, fmt.Sprintf("more than %d files match; the others are skipped", maxFilesPerRule))
 		sources = sources[:maxFilesPerRule]
 	}
 	return sources
@@ -303,5 +303,5 @@ func (b *builder) matchingFiles(d discovery.Device, pattern string) []string {
 
 // skipAdded records that a file that the configuration adds is skipped.
 func (b *builder) skipAdded(d discovery.Device, source, reason string) {
-	b.skip(d, winpath.Join(d.DriverStorePath, source), "added by runtimeFiles, "+reason)
+	b.skip(d, winpath.Join(d.DriverStorePath, source), "added by runtimeFiles, but "+reason)
 }

@@ -217,13 +217,13 @@ func (p *Plugin) CheckReady(ctx context.Context) error {
 const hookBudget = 1200 * time.Millisecond
 
 // budget limits the time of consecutive decisions: the runtime calls one hook at a time, so a
-// container that requests nothing can wait for all hooks before its own. The time of
-// a decision is subtracted from the budget, and the time between decisions is added to it.
+// container that requests nothing can wait for all hooks before its own. A decision takes its
+// duration from what is left, and each second without a decision gives a second back.
 type budget struct {
 	size time.Duration
 
 	mu   sync.Mutex
-	full time.Time // when the whole budget will be available
+	full time.Time // when all that was taken will have been given back
 }
 
 // left returns how long a decision that begins now may take.
@@ -233,7 +233,7 @@ func (b *budget) left(now time.Time) time.Duration {
 	return b.size - max(0, b.full.Sub(now))
 }
 
-// use subtracts the time of a decision.
+// use takes the duration of a decision.
 func (b *budget) use(began, ended time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -51,7 +51,7 @@ func find(self, name, k3sBin string) (string, error) {
 		path, err = exec.LookPath(filepath.Join(k3sBin, name))
 	}
 	if err != nil {
-		return "", fmt.Errorf("runtime shim not found: %s is neither in %s nor on PATH", name, filepath.Dir(self))
+		return "", fmt.Errorf("real shim not found: %s is neither in %s nor on PATH", name, filepath.Dir(self))
 	}
 	return path, checkCandidate(self, path)
 }
@@ -101,13 +101,13 @@ func CheckSandboxed(realShim string) error {
 func checkCandidate(self, path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
-		return fmt.Errorf("runtime shim not found: %w", err)
+		return fmt.Errorf("real shim not found: %w", err)
 	}
 	if !info.Mode().IsRegular() || runtime.GOOS != "windows" && info.Mode().Perm()&0o111 == 0 {
-		return fmt.Errorf("runtime shim not found: %s is not an executable file", path)
+		return fmt.Errorf("real shim not found: %s is not an executable file", path)
 	}
 	if own, err := os.Stat(self); err == nil && os.SameFile(info, own) {
-		return fmt.Errorf("runtime shim not found: %s is the runtime shim of directx-nri", path)
+		return fmt.Errorf("real shim not found: %s is the runtime shim of directx-nri", path)
 	}
 	return nil
 }

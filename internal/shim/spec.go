@@ -73,8 +73,8 @@ func mayRequestGPU(config []byte) bool {
 }
 
 // mentionsDirectX reports whether config has "directx" in upper, lower or mixed case. The names of
-// all environment variables and annotations, and the interlock, have it. Converting everything to
-// lower case would take 0.1 ms for 60 kB.
+// all environment variables and annotations, and the interlock, have it. To search for the last letter
+// and compare the six before it is 0.1 ms faster for 60 kB than converting everything to lower case.
 func mentionsDirectX(config []byte) bool {
 	name := []byte("directx")
 	for _, last := range []string{"x", "X"} {

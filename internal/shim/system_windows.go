@@ -46,7 +46,7 @@ func (s *shim) exec(path string) (int, error) {
 	if err := command.Start(); err != nil {
 		return 0, fmt.Errorf("directx-nri: run %s: %w", path, errors.Join(err, releaseJob(job)))
 	}
-	if jobErr == nil && breakaway {
+	if jobErr == nil && breakaway { // What the real shim has started by now is not in the job.
 		err := command.Process.WithHandle(func(process uintptr) {
 			jobErr = windows.AssignProcessToJobObject(job, windows.Handle(process))
 		})

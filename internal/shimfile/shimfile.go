@@ -58,7 +58,7 @@ func Install(ctx context.Context, source, path string) (changed bool, err error)
 	if err != nil {
 		return false, err
 	}
-	if err := os.MkdirAll(filepath.Dir(path), programPerm); err != nil {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return false, err
 	}
 	old, err := os.ReadFile(path)

@@ -294,7 +294,7 @@ func brokenNodes() []brokenNode {
 		{with(healthyStandalone(), func(f *nodeState) { f.Shims[0].Err = errGone }), CheckShim, "the shim of ctr and nerdctl does not exist"},
 		linux(CheckShim, "exec format error", func(f *nodeState) { f.Shims[0].Err = errors.New("exec format error") }),
 		linux(CheckShim, "version 0.9, and dxctl has version 1.0", func(f *nodeState) { f.Shims[0].Version = "0.9" }),
-		linux(CheckShim, "runtime shim not found", func(f *nodeState) { f.Shims[0].RealErr = errors.New("runtime shim not found") }),
+		linux(CheckShim, "real shim not found", func(f *nodeState) { f.Shims[0].RealErr = errors.New("real shim not found") }),
 		{with(healthyStandalone(), func(f *nodeState) { f.Shims[0].RealErr = realshim.CheckSandboxed("kata") }), CheckShim, "the real shim have their own kernel: kata"},
 		linux(CheckNRI, "NRI is disabled in containerd", func(f *nodeState) { f.Containerd.NRI, f.NRIErr = false, errNotRegistered }),
 		linux(CheckNRI, "disabled in /etc/containerd/config.toml", func(f *nodeState) { f.Containerd.NRI = false }),

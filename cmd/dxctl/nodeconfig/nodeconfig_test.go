@@ -141,7 +141,7 @@ func TestConfigApplyAndShow(t *testing.T) {
 	if out, err := apply("--injection", "magic"); err == nil || !strings.Contains(err.Error(), "for \"--injection\" flag: ") {
 		t.Errorf("%v\n%s", err, out)
 	}
-	for text, want := range map[string]string{"replicas: 0\n": "replicas: ", "shim: {runtime: " + file + ".none}\n": "shim.runtime: runtime shim not found: "} {
+	for text, want := range map[string]string{"replicas: 0\n": "replicas: ", "shim: {runtime: " + file + ".none}\n": "shim.runtime: real shim not found: "} {
 		testutil.WriteFile(t, file, configHead+text, 0o600)
 		if out, err := apply(); err == nil || !strings.Contains(err.Error(), file+":3: "+want) {
 			t.Errorf("%v\n%s", err, out)
