@@ -335,7 +335,7 @@ func TestAdjustRefuses(t *testing.T) {
 		"unknown variable":   {env: []string{"DIRECTX_ALLOCATION_=" + madeUp}, want: allocation.ErrNotFound},
 		"another pod's":      {env: []string{displayKey + "=" + others}, want: allocation.ErrHeld, says: []string{"kube/other"}},
 		"other resource's variable": {
-			env: []string{computeKey + "=" + b.allocate(t, display, "0")}, says: []string{"the allocation is for another resource", displayKey + "; remove environment variables", "and request the GPU"},
+			env: []string{computeKey + "=" + b.allocate(t, display, "0")}, says: []string{"the allocation is for another resource", displayKey + "; remove ", "and request the GPU"},
 		},
 		"GPU is gone":  {env: []string{displayKey + "=" + gone}, says: []string{"no longer on this node", `VMBUS\9`, display, "restore the GPU"}},
 		"node is gone": {env: []string{displayKey + "=" + b.allocate(t, display, "4")}, want: fs.ErrNotExist, says: []string{"/dev/missing", `VMBUS\4`}},
