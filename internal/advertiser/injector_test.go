@@ -15,6 +15,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/ocispec"
+	"github.com/directx-nri/directx-nri/internal/pci"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
@@ -24,7 +25,7 @@ const store = `C:\Windows\System32\DriverStore\FileRepository\`
 // windowsGPU is a GPU of a driver of its own, by its name.
 func windowsGPU(name, driver string) discovery.Device {
 	return discovery.Device{
-		InstanceID: `PCI\` + name, LocationPath: "PCIROOT(0)#PCI(" + name + ")", SupportsDisplay: true, VendorID: policy.VendorNVIDIA,
+		InstanceID: `PCI\` + name, LocationPath: "PCIROOT(0)#PCI(" + name + ")", SupportsDisplay: true, VendorID: pci.VendorNVIDIA,
 		DriverStorePath: store + driver,
 		System32:        []discovery.RuntimeFile{{Source: "nvcuda.dll", Destination: "nvcuda.dll"}},
 		SysWOW64:        []discovery.RuntimeFile{{Source: "nvcuda32.dll", Destination: "nvcuda.dll"}},
@@ -73,7 +74,7 @@ func TestInject(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			noDefaults := map[policy.Vendor]policy.RuntimeFiles{policy.VendorNVIDIA: {Defaults: new(false)}}
+			noDefaults := map[pci.Vendor]policy.RuntimeFiles{pci.VendorNVIDIA: {Defaults: new(false)}}
 			i := testInjector(test.os, policy.Policy{RuntimeFiles: noDefaults}, windowsGPU("1B00", "nv.inf"), windowsGPU("1C00", "nv.inf"), unhealthy, linux, linuxGPU("1"))
 			var replicas []allocation.Replica
 			for _, id := range test.ids {

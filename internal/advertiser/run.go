@@ -54,7 +54,7 @@ func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
 	if err != nil {
 		return err
 	}
-	source, p = discovery.ApplyPolicy(source, p, d.compiler.NodeOS)
+	source, p = modes.Apply(source, p, d.compiler.NodeOS)
 	c := d.configure(p, source)
 	for {
 		plugin := deviceplugin.New(c)

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/pci"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
@@ -137,7 +138,7 @@ func covers(m, n policy.Match) bool {
 }
 
 // buildRuntimeFiles checks the files that the configuration adds, and sets their directories.
-func buildRuntimeFiles(d *yamlDocument, byVendor map[policy.Vendor]policy.RuntimeFiles) {
+func buildRuntimeFiles(d *yamlDocument, byVendor map[pci.Vendor]policy.RuntimeFiles) {
 	for vendor, files := range byVendor {
 		for i, file := range files.Add {
 			files.Add[i].Directory = cmp.Or(file.Directory, policy.System32)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/discovery/node"
+	"github.com/directx-nri/directx-nri/internal/pci"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
@@ -97,7 +98,7 @@ func TestCompileEverything(t *testing.T) {
 		CompiledFrom: policy.CompiledFrom{Inventory: `C:\i.yaml`},
 		Resources: []policy.Resource{{
 			Name: "example.com/big", Match: policy.Match{
-				Kind: "display", Vendors: []policy.Vendor{0x10DE, 0x1A03, 0x10DE}, Descriptions: []string{"NVIDIA Tesla*", "*A10?"}, LocationPaths: []string{"PCIROOT(0)#*"},
+				Kind: "display", Vendors: []pci.Vendor{0x10DE, 0x1A03, 0x10DE}, Descriptions: []string{"NVIDIA Tesla*", "*A10?"}, LocationPaths: []string{"PCIROOT(0)#*"},
 				DedicatedMemory: policy.MemoryBounds{Min: 8 << 30, Max: 16 << 30},
 				DriverVersion:   policy.DriverBounds{Min: policy.DriverVersion{31}, Max: policy.DriverVersion{32, 65535, 65535, 65535}},
 				Integrated:      &no, Detachable: &yes,
@@ -107,7 +108,7 @@ func TestCompileEverything(t *testing.T) {
 			Name: "directx.microsoft.com/display", Match: policy.Match{Kind: "display"}, Replicas: 2, AllocationPolicy: policy.Distributed, MixedDrivers: policy.RefuseMixed,
 		}},
 		Assignment: policy.AssignByClass, DriverFiles: policy.FilesNone, Injection: policy.InjectByKubelet,
-		RuntimeFiles: map[policy.Vendor]policy.RuntimeFiles{
+		RuntimeFiles: map[pci.Vendor]policy.RuntimeFiles{
 			0x10DE: {Remove: []string{"nvidia-smi.exe", `bin\*.dll`}, Add: []policy.AddedFile{
 				{Source: "tool.exe", Directory: "System32"}, {Source: `x32\*.dll`, Directory: "SysWOW64"}, {Source: "a.exe", Directory: "System32", Destination: "b.exe"},
 			}},

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/directx-nri/directx-nri/internal/discovery"
+	"github.com/directx-nri/directx-nri/internal/pci"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/suggest"
 	"github.com/directx-nri/directx-nri/internal/winpath"
@@ -95,9 +96,9 @@ func checkResource(name string) error {
 // parseVendor returns a PCI vendor ID. Numbers without 0x are decimal, because Helm writes all
 // numbers so (4318 is 0x10DE). parseVendor refuses 0, and ambiguous numbers: with a leading zero,
 // and a known vendor's hexadecimal digits without 0x (8086).
-func parseVendor(text string) (policy.Vendor, error) {
+func parseVendor(text string) (pci.Vendor, error) {
 	var choices []string
-	for vendor := range policy.VendorNames() {
+	for vendor := range pci.VendorNames() {
 		if vendor.String() == text {
 			return vendor, nil
 		}
@@ -105,12 +106,12 @@ func parseVendor(text string) (policy.Vendor, error) {
 	}
 	n, err := strconv.ParseUint(text, 0, 16)
 	digits, hexErr := strconv.ParseUint(text, 16, 16)
-	without0x := hexErr == nil && policy.VendorNames()[policy.Vendor(digits)] != ""
+	without0x := hexErr == nil && pci.VendorNames()[pci.Vendor(digits)] != ""
 	if err != nil || n == 0 || len(text) > 1 && text[0] == '0' && !strings.ContainsAny(text[1:2], "xX") || without0x {
 		slices.Sort(choices)
 		return 0, fmt.Errorf("%q is not a vendor: %s", text, suggest.WantOneOf(text, append(choices, "a PCI vendor ID such as 0x10DE")))
 	}
-	return policy.Vendor(n), nil
+	return pci.Vendor(n), nil
 }
 
 // parseMemory returns a number of bytes, which may have a unit: 15Gi, 15GiB, 16106127360.

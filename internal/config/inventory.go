@@ -10,7 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/directx-nri/directx-nri/internal/discovery"
-	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/pci"
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
@@ -29,7 +29,7 @@ type Inventory struct {
 type inventoryDevice struct {
 	InstanceID   string         `yaml:"instanceID" jsonschema:"required,maxLength=200,pattern=^\\S(.*\\S)?$,example=PCI\\VEN_10DE&DEV_1EB8"` // MAX_DEVICE_ID_LEN
 	Description  string         `yaml:"description" jsonschema:"maxLength=256"`
-	VendorID     policy.Vendor  `yaml:"vendorID" jsonschema:"type=string,format=vendor"`
+	VendorID     pci.Vendor     `yaml:"vendorID" jsonschema:"type=string,format=vendor"`
 	LocationPath string         `yaml:"locationPath" jsonschema:"maxLength=256,pattern=^\\w+\\(\\w+\\)(#\\w+\\(\\w+\\))*$,example=PCIROOT(0)#PCI(1B00)"`
 	LUID         discovery.LUID `yaml:"luid" jsonschema:"type=string,format=luid"`
 	UUID         string         `yaml:"uuid" jsonschema:"pattern=^GPU-[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$,example=GPU-8932f937-d72c-4106-c12f-20bd9faed9f6 (see nvidia-smi -L)"`
@@ -107,7 +107,7 @@ func (u uniqueValues) add(d *yamlDocument, path, kind, value string) {
 func (i inventoryDevice) build(d *yamlDocument, path string, seen uniqueValues) discovery.Device {
 	dev := discovery.Device{
 		InstanceID: i.InstanceID, Description: i.Description, LocationPath: i.LocationPath, LUID: i.LUID, UUID: i.UUID,
-		VendorID: discovery.PCIVendor(i.InstanceID), DriverVersion: i.Driver.Version, DriverStorePath: i.Driver.StorePath,
+		VendorID: pci.VendorOf(i.InstanceID), DriverVersion: i.Driver.Version, DriverStorePath: i.Driver.StorePath,
 		DedicatedMemory: i.DedicatedMemory, NUMANode: i.NUMANode,
 		Integrated: i.Integrated, Detachable: i.Detachable, SupportsDisplay: i.Display, SupportsCompute: i.Compute,
 		System32: i.RuntimeFiles.System32, SysWOW64: i.RuntimeFiles.SysWOW64, DeviceNodes: i.Linux.DeviceNodes, Libraries: i.Linux.Libraries,

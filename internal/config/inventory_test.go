@@ -11,7 +11,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/discovery/node"
-	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/pci"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
@@ -55,7 +55,7 @@ func TestParseInventory(t *testing.T) {
 `
 	one, zero, bus, address := 1, 0, uint32(0x11B), uint32(0x20003)
 	want := []discovery.Device{{
-		InstanceID: `PCI\VEN_8086&DEV_56C0\3&11583659&0&10`, Description: "Intel® Data Center GPU Flex 170", VendorID: policy.VendorIntel,
+		InstanceID: `PCI\VEN_8086&DEV_56C0\3&11583659&0&10`, Description: "Intel® Data Center GPU Flex 170", VendorID: pci.VendorIntel,
 		LocationPath: "PCIROOT(0)#PCI(0100)#pci(00)", LUID: 0xC2F5, UUID: "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6", BusNumber: &bus, Address: &address,
 		DriverVersion: "31.0", DriverStorePath: `C:\Windows\System32\DriverStore\FileRepository\iigd_dch.inf_amd64_1`,
 		DedicatedMemory: 16106127360, NUMANode: &one, Integrated: true, Detachable: true, SupportsDisplay: true, SupportsCompute: true,
@@ -68,7 +68,7 @@ func TestParseInventory(t *testing.T) {
 		DeviceNodes: []discovery.DeviceNode{{Path: "/dev/dxg", ContainerPath: "/dev/dxg"}, {Path: "/dev/dri/renderD128", ContainerPath: "/dev/dri/renderD129"}},
 		Libraries:   []discovery.Library{{Source: "/usr/lib/wsl/drivers", Destination: "/usr/lib/wsl/drivers"}, {Source: "/a.so", Destination: "/b.so"}},
 	}, {
-		InstanceID: `VMBUS\{5582}`, VendorID: policy.VendorNVIDIA, LUID: 1<<32 | 10, NUMANode: &zero, SupportsCompute: true,
+		InstanceID: `VMBUS\{5582}`, VendorID: pci.VendorNVIDIA, LUID: 1<<32 | 10, NUMANode: &zero, SupportsCompute: true,
 	}}
 	for name, text := range map[string]string{
 		"plain": file, "carriage return": strings.ReplaceAll(file, "\n", "\r\n"), "byte order mark": "\uFEFF" + file, "document marks": "---\n" + file + "...\n",
@@ -86,11 +86,11 @@ func TestParseInventoryAccepts(t *testing.T) {
 		text string
 		want discovery.Device
 	}{
-		"vendor of the instance ID":       {inventoryHead + `- instanceID: 'pci\ven_1002&DEV_1'`, discovery.Device{InstanceID: `pci\ven_1002&DEV_1`, VendorID: policy.VendorAMD}},
+		"vendor of the instance ID":       {inventoryHead + `- instanceID: 'pci\ven_1002&DEV_1'`, discovery.Device{InstanceID: `pci\ven_1002&DEV_1`, VendorID: pci.VendorAMD}},
 		"malformed vendor":                {inventoryHead + `- instanceID: 'PCI\VEN_ZZZZ'`, discovery.Device{InstanceID: `PCI\VEN_ZZZZ`}},
 		"single colons":                   {inventoryHead + `- instanceID: '0000:01:00.0'`, discovery.Device{InstanceID: `0000:01:00.0`}},
 		"200 characters":                  {inventoryHead + "- instanceID: " + strings.Repeat("ä", 200), discovery.Device{InstanceID: strings.Repeat("ä", 200)}},
-		"vendor in decimal":               {device("vendorID: 4318"), discovery.Device{InstanceID: "a", VendorID: policy.VendorNVIDIA}},
+		"vendor in decimal":               {device("vendorID: 4318"), discovery.Device{InstanceID: "a", VendorID: pci.VendorNVIDIA}},
 		"memory in GiB":                   {device("dedicatedMemory: '3GiB'"), discovery.Device{InstanceID: "a", DedicatedMemory: 3 << 30}},
 		"a version that looks like float": {device("driver: {version: 31.10}"), discovery.Device{InstanceID: "a", DriverVersion: "31.10"}},
 		"ACPI location path":              {device("locationPath: ACPI(_SB_)#ACPI(PCI0)#ACPI(GFX0)"), discovery.Device{InstanceID: "a", LocationPath: "ACPI(_SB_)#ACPI(PCI0)#ACPI(GFX0)"}},

@@ -19,6 +19,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/gpuedits"
+	"github.com/directx-nri/directx-nri/internal/modes"
 	"github.com/directx-nri/directx-nri/internal/ocispec"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
@@ -79,7 +80,7 @@ func (c Container) fields() logrus.Fields {
 
 // Decider decides what containers get.
 type Decider struct {
-	// Source has the node's GPUs, and Policy is the node policy. [discovery.ApplyPolicy] returns both.
+	// Source has the node's GPUs, and Policy is the node policy. [modes.Apply] returns both.
 	Source discovery.Source
 	Policy policy.Policy
 	Store  *allocation.Store
@@ -95,7 +96,7 @@ func NewDecider(stateDir string, p policy.Policy, containerOS string, files gpue
 	if err != nil { // Not every decision needs the GPUs.
 		source = discovery.Unavailable(err)
 	}
-	source, p = discovery.ApplyPolicy(source, p, containerOS)
+	source, p = modes.Apply(source, p, containerOS)
 	return &Decider{Source: source, Policy: p, Store: allocation.OpenStore(paths.Allocations(stateDir)), Files: files, Log: log}
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/gpuedits"
 	"github.com/directx-nri/directx-nri/internal/hostfiles"
+	"github.com/directx-nri/directx-nri/internal/modes"
 	"github.com/directx-nri/directx-nri/internal/ocispec"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/remedy"
@@ -364,12 +365,12 @@ func TestAssignmentByClass(t *testing.T) {
 	d, tokens := recorded(t, discovery.Static(devices), map[string][]string{display: {hidden.InstanceID, devices[0].InstanceID}})
 	c := ofPod("DIRECTX_ALLOCATION_DISPLAY=" + tokens[display])
 	all := d.Source
-	d.Source, d.Policy = discovery.ApplyPolicy(all, d.Policy, "windows")
+	d.Source, d.Policy = modes.Apply(all, d.Policy, "windows")
 	if _, _, err := decide(t.Context(), d, read(c)); !errors.Is(err, errDeviceFailed) {
 		t.Errorf("by location path: %v", err)
 	}
 	d.Policy.Assignment = policy.AssignByClass
-	d.Source, d.Policy = discovery.ApplyPolicy(all, d.Policy, "windows")
+	d.Source, d.Policy = modes.Apply(all, d.Policy, "windows")
 	class := []specs.WindowsDevice{{ID: ocispec.DisplayClass, IDType: ocispec.IDTypeClass}}
 	edits, _, err := decide(t.Context(), d, read(c))
 	if _, files := gpusOf(edits); err != nil || !slices.Equal(edits.WindowsDevices, class) || !slices.Equal(files, []string{"", path0}) {
@@ -378,7 +379,7 @@ func TestAssignmentByClass(t *testing.T) {
 	// Standalone runs are given their GPUs in the same way.
 	alone := decider(devices...)
 	alone.Policy.Assignment = policy.AssignByClass
-	alone.Source, alone.Policy = discovery.ApplyPolicy(alone.Source, alone.Policy, "windows")
+	alone.Source, alone.Policy = modes.Apply(alone.Source, alone.Policy, "windows")
 	edits, _, err = decide(context.Background(), alone, read(Container{OS: "windows", ID: "c1", Env: []string{VisibleVariable + `=VMBUS\GPU`}}))
 	if err != nil || !slices.Equal(edits.WindowsDevices, class) {
 		t.Errorf("standalone: %v, error %v", edits.WindowsDevices, err)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/discovery"
+	"github.com/directx-nri/directx-nri/internal/pci"
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
@@ -63,7 +64,7 @@ type gpu struct {
 
 // driver is what GPUs must have in common to be used by one program together.
 type driver struct {
-	vendor  policy.Vendor
+	vendor  pci.Vendor
 	version string
 }
 

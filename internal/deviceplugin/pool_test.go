@@ -13,6 +13,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/discovery"
+	"github.com/directx-nri/directx-nri/internal/pci"
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
@@ -23,7 +24,7 @@ func at(seconds int) time.Time { return t0.Add(time.Duration(seconds) * time.Sec
 
 func displayGPU(id string) discovery.Device {
 	return discovery.Device{
-		InstanceID: id, SupportsDisplay: true, SupportsCompute: true, VendorID: policy.VendorNVIDIA, DriverVersion: "1",
+		InstanceID: id, SupportsDisplay: true, SupportsCompute: true, VendorID: pci.VendorNVIDIA, DriverVersion: "1",
 		DeviceNodes: []discovery.DeviceNode{{Path: "/dev/dxg", ContainerPath: "/dev/dxg"}},
 	}
 }

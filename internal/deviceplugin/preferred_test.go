@@ -15,7 +15,7 @@ import (
 // gpuSpec returns a GPU written as "ID driver [node][*replicas]", with 4 replicas. That of
 // driver x has a fault.
 func gpuSpec(spec string) gpu {
-	d := discovery.Device{VendorID: policy.VendorNVIDIA}
+	d := discovery.Device{VendorID: 0x10DE}
 	device, times, _ := strings.Cut(spec, "*")
 	node, replicas := -1, 4
 	if n, _ := fmt.Sscan(device, &d.InstanceID, &d.DriverVersion, &node); n == 3 {

@@ -13,7 +13,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/pci"
 )
 
 // Device is one GPU of the node. Copies share what its pointers and slices refer to, so no caller
@@ -31,7 +31,7 @@ type Device struct {
 
 	// VendorID is the PCI vendor ID. Manufacturer is the driver's name for the vendor, for display
 	// only.
-	VendorID     policy.Vendor
+	VendorID     pci.Vendor
 	Manufacturer string
 
 	// LocationPath is the PCIe location path, for example
@@ -131,21 +131,6 @@ func (h Health) String() string {
 		return "healthy"
 	}
 	return h.Reason
-}
-
-// PCIVendor returns the vendor in a PnP ID of the PCI bus (`PCI\VEN_10DE&…`), 0 if there is none.
-// https://learn.microsoft.com/windows-hardware/drivers/install/identifiers-for-pci-devices
-func PCIVendor(id string) policy.Vendor {
-	const prefix, digits = `PCI\VEN_`, 4
-	end := len(prefix) + digits
-	if len(id) < end || !strings.EqualFold(id[:len(prefix)], prefix) || len(id) > end && id[end] != '&' && id[end] != '\\' {
-		return 0
-	}
-	vendor, err := strconv.ParseUint(id[len(prefix):end], 16, 16)
-	if err != nil {
-		return 0
-	}
-	return policy.Vendor(vendor)
 }
 
 // LUID is a locally unique identifier with HighPart in the upper 32 bits.

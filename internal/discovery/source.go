@@ -3,10 +3,6 @@ package discovery
 import (
 	"context"
 	"slices"
-
-	"github.com/directx-nri/directx-nri/internal/modes"
-	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/win32"
 )
 
 // Source lists the GPUs of a node. It is safe for concurrent use, except that Devices of a source with
@@ -62,44 +58,4 @@ func (u unavailable) At(context.Context, int) (Device, bool, error) { return Dev
 // WithIDs returns the elements of devices with the given instance IDs.
 func WithIDs(devices []Device, instanceIDs []string) []Device {
 	return slices.DeleteFunc(slices.Clone(devices), func(d Device) bool { return !ContainsID(instanceIDs, d.InstanceID) })
-}
-
-// ApplyPolicy returns the source and the policy in force for containers of this operating system, from
-// the configured ones. The policy in force has the modes that this machine supports. If it assigns GPUs
-// to Windows containers by location path, a device of the source without one is unhealthy.
-func ApplyPolicy(source Source, p policy.Policy, containerOS string) (Source, policy.Policy) {
-	m := modes.Resolve(p, containerOS, win32.WindowsBuild())
-	p.Assignment, p.DriverFiles = m.Assignment, m.DriverFiles
-	if containerOS != "windows" || p.AssignsByClass() {
-		return source, p
-	}
-	return unhealthyWithoutPath{source}, p
-}
-
-// unhealthyWithoutPath is the source of [ApplyPolicy] with assignment by location path.
-type unhealthyWithoutPath struct{ Source }
-
-func (s unhealthyWithoutPath) Devices(ctx context.Context) ([]Device, error) {
-	devices, err := s.Source.Devices(ctx)
-	return markMissingPaths(devices), err
-}
-
-func (s unhealthyWithoutPath) Find(ctx context.Context, instanceIDs []string) ([]Device, error) {
-	devices, err := s.Source.Find(ctx, instanceIDs)
-	return markMissingPaths(devices), err
-}
-
-func (s unhealthyWithoutPath) At(ctx context.Context, index int) (Device, bool, error) {
-	device, ok, err := s.Source.At(ctx, index)
-	return markMissingPaths([]Device{device})[0], ok, err
-}
-
-// markMissingPaths makes healthy devices without a location path unhealthy.
-func markMissingPaths(devices []Device) []Device {
-	for i, d := range devices {
-		if d.LocationPath == "" && len(d.DeviceNodes) == 0 && d.Health.OK() && !d.Software {
-			devices[i].Health.Reason = "it has no location path, which is needed to assign it to a container: use a GPU that has one, such as a GPU on a PCI bus"
-		}
-	}
-	return devices
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/ocispec"
+	"github.com/directx-nri/directx-nri/internal/pci"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/winpath"
@@ -200,7 +201,7 @@ func TestLibraryPath(t *testing.T) {
 	}
 	for variable, d := range map[string]discovery.Device{
 		"MESA_D3D12_DEFAULT_ADAPTER_NAME=T4": {Description: "T4", LUID: 1},
-		"HSA_ENABLE_DXG_DETECTION=1":         {VendorID: policy.VendorAMD, LUID: 1},
+		"HSA_ENABLE_DXG_DETECTION=1":         {VendorID: pci.VendorAMD, LUID: 1},
 	} {
 		name, _, _ := strings.Cut(variable, "=")
 		for _, env := range [][]string{nil, {name + "=0"}} {
@@ -354,7 +355,7 @@ func TestRuntimeFilesOfTheConfiguration(t *testing.T) {
 func TestDriverFiles(t *testing.T) {
 	t.Parallel()
 	gpu := t4("PCIROOT(0)#PCI(1B00)", store)
-	gpu.VendorID = policy.VendorNVIDIA
+	gpu.VendorID = pci.VendorNVIDIA
 	files := driver("nvidia-smi.exe", "vulkaninfo-x64.exe", "vulkaninfo-x86.exe", "tool.exe")
 	no := false
 	add := []policy.AddedFile{{Source: "tool.exe", Directory: policy.System32}}
@@ -370,7 +371,7 @@ func TestDriverFiles(t *testing.T) {
 	} {
 		p := policy.Default()
 		p.DriverFiles = test.mode
-		p.RuntimeFiles = map[policy.Vendor]policy.RuntimeFiles{0: {Remove: []string{"*"}}, 0x1002: {Remove: []string{"*"}}, 0x10DE: test.changes}
+		p.RuntimeFiles = map[pci.Vendor]policy.RuntimeFiles{0: {Remove: []string{"*"}}, 0x1002: {Remove: []string{"*"}}, 0x10DE: test.changes}
 		edits, skipped, err := Build("windows", []discovery.Device{gpu}, nil, files, p)
 		if err != nil || len(skipped) != 0 || len(edits.WindowsDevices) != 1 || len(edits.Mounts) != test.want ||
 			!slices.ContainsFunc(edits.Mounts, func(m specs.Mount) bool { return m.Destination == System32Dir+`\tool.exe` }) {

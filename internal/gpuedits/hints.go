@@ -7,7 +7,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/ocispec"
-	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/pci"
 )
 
 // Environment variables that name a container's GPUs. A Windows container sees every GPU of the
@@ -72,7 +72,7 @@ func visibilityHints(containerOS string, devices []discovery.Device, env []strin
 	if d := devices[0]; containerOS == "linux" && len(devices) == 1 && d.LUID != 0 && d.Description != "" {
 		add(MesaVariable, d.Description)
 	}
-	if containerOS == "linux" && slices.ContainsFunc(devices, func(d discovery.Device) bool { return d.VendorID == policy.VendorAMD && d.LUID != 0 }) {
+	if containerOS == "linux" && slices.ContainsFunc(devices, func(d discovery.Device) bool { return d.VendorID == pci.VendorAMD && d.LUID != 0 }) {
 		add(HSAVariable, "1")
 	}
 	return variables
@@ -94,9 +94,9 @@ func cudaUUIDs(devices []discovery.Device) []string {
 	var ids []string
 	for _, d := range devices {
 		switch d.VendorID {
-		case policy.VendorAMD:
+		case pci.VendorAMD:
 			return nil
-		case policy.VendorNVIDIA:
+		case pci.VendorNVIDIA:
 			if !isNVIDIAUUID(d.UUID) {
 				return nil
 			}

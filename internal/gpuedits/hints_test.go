@@ -8,17 +8,17 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/directx-nri/directx-nri/internal/discovery"
-	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/pci"
 )
 
 const uuid0, uuid1 = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6", "GPU-11111111-2222-3333-4444-555555555555"
 
 func TestHints(t *testing.T) {
 	t.Parallel()
-	gpu := func(vendor policy.Vendor, uuid string) discovery.Device {
+	gpu := func(vendor pci.Vendor, uuid string) discovery.Device {
 		return discovery.Device{InstanceID: uuid + vendor.String(), VendorID: vendor, UUID: uuid}
 	}
-	nvidia, other, amd, intel := gpu(policy.VendorNVIDIA, uuid0), gpu(policy.VendorNVIDIA, uuid1), gpu(policy.VendorAMD, ""), gpu(policy.VendorIntel, "")
+	nvidia, other, amd, intel := gpu(pci.VendorNVIDIA, uuid0), gpu(pci.VendorNVIDIA, uuid1), gpu(pci.VendorAMD, ""), gpu(pci.VendorIntel, "")
 	for name, test := range map[string]struct {
 		os      string
 		devices []discovery.Device
@@ -28,10 +28,10 @@ func TestHints(t *testing.T) {
 	}{
 		"one":                          {devices: []discovery.Device{nvidia}, cuda: uuid0},
 		"two, in their order":          {devices: []discovery.Device{other, nvidia}, cuda: uuid1 + "," + uuid0},
-		"one of them is not known":     {devices: []discovery.Device{nvidia, gpu(policy.VendorNVIDIA, "")}},
-		"an index is no UUID":          {devices: []discovery.Device{gpu(policy.VendorNVIDIA, "0")}},
-		"not part of a UUID":           {devices: []discovery.Device{gpu(policy.VendorNVIDIA, "GPU-8932f937")}},
-		"nothing else in the list":     {devices: []discovery.Device{gpu(policy.VendorNVIDIA, strings.Replace(uuid0, "-d72c-", ",0,--", 1))}},
+		"one of them is not known":     {devices: []discovery.Device{nvidia, gpu(pci.VendorNVIDIA, "")}},
+		"an index is no UUID":          {devices: []discovery.Device{gpu(pci.VendorNVIDIA, "0")}},
+		"not part of a UUID":           {devices: []discovery.Device{gpu(pci.VendorNVIDIA, "GPU-8932f937")}},
+		"nothing else in the list":     {devices: []discovery.Device{gpu(pci.VendorNVIDIA, strings.Replace(uuid0, "-d72c-", ",0,--", 1))}},
 		"with Intel's":                 {devices: []discovery.Device{intel, nvidia}, cuda: uuid0},
 		"with AMD's, which reads it":   {devices: []discovery.Device{nvidia, amd}},
 		"Intel's alone":                {devices: []discovery.Device{intel}},

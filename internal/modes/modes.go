@@ -2,9 +2,12 @@
 package modes
 
 import (
+	"context"
 	"fmt"
 
+	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/win32"
 )
 
 // singleDevicesBuild is the first Windows build whose Host Compute Service (HCS) is known to assign single
@@ -75,4 +78,48 @@ func resolveAssignment(mode policy.Assignment, containerOS string, build uint32)
 			build, singleDevicesBuild)
 	}
 	return policy.AssignByPath, fmt.Sprintf("Windows build %d assigns single devices, as all builds since %d do", build, singleDevicesBuild)
+}
+
+// Apply returns the source and the policy in force for containers of this operating system, from the
+// configured ones. The policy in force has the modes that this machine supports. If it assigns GPUs to
+// Windows containers by location path, a device of the source without one is unhealthy.
+func Apply(source discovery.Source, p policy.Policy, containerOS string) (discovery.Source, policy.Policy) {
+	return apply(source, p, containerOS, win32.WindowsBuild())
+}
+
+// apply is [Apply] for a build number of Windows: see [Resolve].
+func apply(source discovery.Source, p policy.Policy, containerOS string, build uint32) (discovery.Source, policy.Policy) {
+	m := Resolve(p, containerOS, build)
+	p.Assignment, p.DriverFiles = m.Assignment, m.DriverFiles
+	if containerOS != "windows" || p.AssignsByClass() {
+		return source, p
+	}
+	return unhealthyWithoutPath{source}, p
+}
+
+// unhealthyWithoutPath is the source of [Apply] with assignment by location path.
+type unhealthyWithoutPath struct{ discovery.Source }
+
+func (s unhealthyWithoutPath) Devices(ctx context.Context) ([]discovery.Device, error) {
+	return markMissingPaths(s.Source.Devices(ctx))
+}
+
+func (s unhealthyWithoutPath) Find(ctx context.Context, instanceIDs []string) ([]discovery.Device, error) {
+	return markMissingPaths(s.Source.Find(ctx, instanceIDs))
+}
+
+func (s unhealthyWithoutPath) At(ctx context.Context, index int) (discovery.Device, bool, error) {
+	device, ok, err := s.Source.At(ctx, index)
+	devices, err := markMissingPaths([]discovery.Device{device}, err)
+	return devices[0], ok, err
+}
+
+// markMissingPaths makes healthy devices without a location path unhealthy.
+func markMissingPaths(devices []discovery.Device, err error) ([]discovery.Device, error) {
+	for i, d := range devices {
+		if d.LocationPath == "" && len(d.DeviceNodes) == 0 && d.Health.OK() && !d.Software {
+			devices[i].Health.Reason = "it has no location path, which is needed to assign it to a container: use a GPU that has one, such as a GPU on a PCI bus"
+		}
+	}
+	return devices, err
 }

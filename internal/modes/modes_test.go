@@ -1,9 +1,11 @@
 package modes
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
+	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
@@ -30,6 +32,38 @@ func TestResolve(t *testing.T) {
 		if got.Assignment != test.want.Assignment || !strings.Contains(got.AssignmentReason, test.want.AssignmentReason) ||
 			got.DriverFiles != test.want.DriverFiles || !strings.Contains(got.DriverFilesReason, test.want.DriverFilesReason) {
 			t.Errorf("%s: %+v, want %+v", name, got, test.want)
+		}
+	}
+}
+
+func TestApply(t *testing.T) {
+	t.Parallel()
+	devices := discovery.Static{
+		{InstanceID: "no path"}, {InstanceID: "path", LocationPath: "PCIROOT(0)"},
+		{InstanceID: "device node", DeviceNodes: []discovery.DeviceNode{{Path: "/dev/dxg"}}}, {InstanceID: "software", Software: true},
+	}
+	for _, test := range []struct {
+		os    string
+		build uint32
+		ok    bool
+	}{{"windows", 20347, true}, {"windows", 26100, false}, {"linux", 0, true}} {
+		configured := policy.Policy{Assignment: policy.AssignAuto, DriverFiles: policy.FilesAuto}
+		source, p := apply(devices, configured, test.os, test.build)
+		if m := Resolve(configured, test.os, test.build); p.Assignment != m.Assignment || p.DriverFiles != m.DriverFiles {
+			t.Errorf("%+v: in force are %s and %s", test, p.Assignment, p.DriverFiles)
+		}
+		listed, err := source.Devices(t.Context())
+		for i, d := range listed {
+			if want := test.ok || i > 0; d.Health.OK() != want || !want && !strings.Contains(d.Health.Reason, "no location path") {
+				t.Errorf("%+v: %+v", test, d)
+			}
+		}
+		found, findErr := source.Find(t.Context(), []string{"NO PATH"})
+		if err := errors.Join(err, findErr); err != nil || len(found) != 1 || found[0].Health.OK() != test.ok {
+			t.Errorf("%+v: found %+v, %v", test, found, err)
+		}
+		if first, ok, err := source.At(t.Context(), 0); err != nil || !ok || first.Health.OK() != test.ok {
+			t.Errorf("%+v: at 0 %+v, %v", test, first, err)
 		}
 	}
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/pci"
 	"github.com/directx-nri/directx-nri/internal/remedy"
 )
 
@@ -66,7 +67,7 @@ type Policy struct {
 	Standalone Standalone `json:"standalone" yaml:"standalone"`
 	// RuntimeFiles change the runtime files of containers, by vendor: amd, intel, microsoft, nvidia,
 	// qualcomm, or a PCI vendor ID such as 0x10DE.
-	RuntimeFiles map[Vendor]RuntimeFiles `json:"runtimeFiles" yaml:"runtimeFiles,omitempty" jsonschema:"format=vendor"`
+	RuntimeFiles map[pci.Vendor]RuntimeFiles `json:"runtimeFiles" yaml:"runtimeFiles,omitempty" jsonschema:"format=vendor"`
 	// Makes the advertiser exit with an error if there is no GPU when it starts.
 	FailOnInitError bool `json:"failOnInitError,omitempty" yaml:"failOnInitError" jsonschema:"default=false"`
 	// Shim configures the runtime shim.
@@ -161,9 +162,6 @@ func Path(stateDir string) string { return filepath.Join(stateDir, fileName) }
 // real shim, even if policy.json is lost or damaged.
 func RealShimPath(stateDir string) string { return filepath.Join(stateDir, "shim-runtime") }
 
-// RewriteRemedy is the remedy for a compiled file that cannot be read.
-const RewriteRemedy = "run 'dxctl config apply', or restart directx-advertiser, to write it again"
-
 // policyFile is the content of policy.json.
 type policyFile struct {
 	Format int `json:"format"`
@@ -189,13 +187,13 @@ func Read(stateDir string) (Policy, error) {
 	case errors.Is(err, fs.ErrNotExist) && !durable.Exists(RealShimPath(stateDir)) && !durable.Exists(paths.Allocations(stateDir)):
 		return Default(), nil
 	case errors.Is(err, fs.ErrNotExist):
-		return Policy{}, remedy.With(fmt.Errorf("read node policy: %w", err), RewriteRemedy)
+		return Policy{}, remedy.With(fmt.Errorf("read node policy: %w", err), remedy.Rewrite)
 	case err != nil:
 		return Policy{}, fmt.Errorf("read node policy: %w", err)
 	}
 	p, err := decode(data)
 	if err != nil {
-		return Policy{}, remedy.With(fmt.Errorf("read node policy %s: %w", path, err), RewriteRemedy)
+		return Policy{}, remedy.With(fmt.Errorf("read node policy %s: %w", path, err), remedy.Rewrite)
 	}
 	return p, nil
 }
@@ -284,7 +282,7 @@ func ReadRealShim(stateDir string) (string, error) {
 		err = access.CheckPrivate(stateDir)
 	}
 	if err != nil {
-		return "", remedy.With(fmt.Errorf("read the real shim's name %s: %w", path, err), RewriteRemedy)
+		return "", remedy.With(fmt.Errorf("read the real shim's name %s: %w", path, err), remedy.Rewrite)
 	}
 	return string(name), nil
 }

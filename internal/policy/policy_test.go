@@ -18,6 +18,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/pci"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
@@ -29,13 +30,13 @@ func example() Policy {
 		Resources: []Resource{{
 			Name: "example.com/t4", Replicas: 4, AllocationPolicy: Packed, MaxPerContainer: 2, MixedDrivers: AllowMixed,
 			Match: Match{
-				Kind: "display", Vendors: []Vendor{0x10DE}, Descriptions: []string{"*T4*"}, LocationPaths: []string{"PCIROOT(0)#*"},
+				Kind: "display", Vendors: []pci.Vendor{0x10DE}, Descriptions: []string{"*T4*"}, LocationPaths: []string{"PCIROOT(0)#*"},
 				DedicatedMemory: MemoryBounds{1 << 30, 1 << 34}, DriverVersion: DriverBounds{DriverVersion{31, 0, 15, 5222}, DriverVersion{31, 65535, 65535, 65535}},
 				Integrated: &no, Detachable: &no,
 			},
 		}},
 		Assignment: AssignByPath, DriverFiles: FilesNone, Injection: InjectByKubelet,
-		RuntimeFiles:    map[Vendor]RuntimeFiles{0x8086: {Remove: []string{"*.txt"}, Add: []AddedFile{{Source: `bin\a.exe`, Directory: SysWOW64, Destination: "b.exe"}}}},
+		RuntimeFiles:    map[pci.Vendor]RuntimeFiles{0x8086: {Remove: []string{"*.txt"}, Add: []AddedFile{{Source: `bin\a.exe`, Directory: SysWOW64, Destination: "b.exe"}}}},
 		ExtraMounts:     ExtraMounts{Sources: MountSourcesHostDirectories, HostDirectories: []string{"/srv/models"}, Destinations: []string{"/opt"}, Max: 3, Configured: true},
 		Standalone:      Standalone{true},
 		VisibilityHints: true, FailOnInitError: true, Metrics: Metrics{":9400"},

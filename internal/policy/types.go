@@ -1,11 +1,12 @@
 package policy
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/directx-nri/directx-nri/internal/pci"
 )
 
 // MaxReplicas is the largest number of containers that can share a GPU.
@@ -38,7 +39,7 @@ type Match struct {
 	// GPUs with Direct3D 11 or 12 graphics (display), or compute-only devices (MCDM).
 	Kind string `json:"kind,omitempty" yaml:"kind,omitempty" jsonschema:"enum=display,enum=compute"`
 	// amd, intel, microsoft, nvidia, qualcomm, a PCI vendor ID such as 0x10DE, or a list.
-	Vendors []Vendor `json:"vendor,omitempty" yaml:"vendor,omitempty" jsonschema:"minItems=1,format=vendor" jsonschema_extras:"shorthand=true"`
+	Vendors []pci.Vendor `json:"vendor,omitempty" yaml:"vendor,omitempty" jsonschema:"minItems=1,format=vendor" jsonschema_extras:"shorthand=true"`
 	// Pattern for the GPU's name, with * and ?, not case-sensitive; or a list.
 	Descriptions []string `json:"description,omitempty" yaml:"description,omitempty" jsonschema:"minItems=1,maxLength=256,format=pattern,example=NVIDIA Tesla T4*" jsonschema_extras:"shorthand=true"`
 	// DedicatedMemory bounds the GPU's own memory.
@@ -80,42 +81,6 @@ type DriverBounds struct {
 	// Highest version that matches: 31 includes all of 31.x.
 	Max DriverVersion `json:"max,omitzero" yaml:"max,omitempty" jsonschema:"type=string,format=maxVersion,example=31"`
 }
-
-// Vendor is a PCI vendor ID, 0 if unknown.
-// https://pcisig.com/membership/member-companies
-type Vendor uint16
-
-// PCI vendor IDs of the vendors with DirectX drivers.
-const (
-	VendorAMD       Vendor = 0x1002
-	VendorNVIDIA    Vendor = 0x10DE
-	VendorMicrosoft Vendor = 0x1414
-	VendorQualcomm  Vendor = 0x5143
-	VendorIntel     Vendor = 0x8086
-)
-
-// VendorNames returns the names of vendors.
-func VendorNames() map[Vendor]string {
-	return map[Vendor]string{
-		VendorAMD: "AMD", VendorIntel: "Intel", VendorMicrosoft: "Microsoft", VendorNVIDIA: "NVIDIA", VendorQualcomm: "Qualcomm",
-	}
-}
-
-// Name returns the vendor's name for messages.
-func (v Vendor) Name() string {
-	if v == 0 {
-		return "unknown"
-	}
-	return cmp.Or(VendorNames()[v], v.String())
-}
-
-// String returns the vendor as it is written in config.yaml.
-func (v Vendor) String() string {
-	return cmp.Or(strings.ToLower(VendorNames()[v]), fmt.Sprintf("0x%04X", uint16(v)))
-}
-
-// MarshalYAML implements [yaml.Marshaler].
-func (v Vendor) MarshalYAML() (any, error) { return v.String(), nil }
 
 // DriverVersion is the version of a driver in Windows' four-part form.
 type DriverVersion [4]uint16
@@ -242,8 +207,8 @@ func DefaultResources() []Resource {
 }
 
 // DefaultRuntimeFiles returns the files that drivers do not list and users expect, by vendor.
-func DefaultRuntimeFiles() map[Vendor]RuntimeFiles {
-	return map[Vendor]RuntimeFiles{VendorNVIDIA: {Add: []AddedFile{
+func DefaultRuntimeFiles() map[pci.Vendor]RuntimeFiles {
+	return map[pci.Vendor]RuntimeFiles{pci.VendorNVIDIA: {Add: []AddedFile{
 		{Source: "nvidia-smi.exe", Directory: System32},
 		{Source: "vulkaninfo-x64.exe", Directory: System32, Destination: "vulkaninfo.exe"},
 		{Source: "vulkaninfo-x86.exe", Directory: SysWOW64, Destination: "vulkaninfo.exe"},

@@ -7,6 +7,9 @@ import (
 	"strings"
 )
 
+// Rewrite is the remedy for a compiled file that cannot be read.
+const Rewrite = "run 'dxctl config apply', or restart directx-advertiser, to write it again"
+
 // remedyError is an error with the remedy for its cause.
 type remedyError struct {
 	error

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/directx-nri/directx-nri/internal/discovery"
+	"github.com/directx-nri/directx-nri/internal/pci"
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
@@ -14,7 +15,7 @@ func t4() discovery.Device {
 	return discovery.Device{
 		InstanceID:      "T4",
 		Description:     "NVIDIA Tesla T4",
-		VendorID:        policy.VendorNVIDIA,
+		VendorID:        pci.VendorNVIDIA,
 		LocationPath:    "PCIROOT(0)#PCI(1B00)",
 		DriverVersion:   "31.0.15.3770",
 		DedicatedMemory: 16 << 30,
@@ -39,9 +40,9 @@ func TestMatches(t *testing.T) {
 		{name: "kind", match: policy.Match{Kind: "display"}, want: true},
 		{name: "another kind", match: policy.Match{Kind: "compute"}},
 		{name: "compute kind", match: policy.Match{Kind: "compute"}, change: func(d *discovery.Device) { d.SupportsDisplay = false }, want: true},
-		{name: "vendor", match: policy.Match{Vendors: []policy.Vendor{0x1002, 0x10DE}}, want: true},
-		{name: "another vendor", match: policy.Match{Vendors: []policy.Vendor{0x1002}}},
-		{name: "unknown vendor", match: policy.Match{Vendors: []policy.Vendor{0x10DE}}, change: func(d *discovery.Device) { d.VendorID = 0 }},
+		{name: "vendor", match: policy.Match{Vendors: []pci.Vendor{0x1002, 0x10DE}}, want: true},
+		{name: "another vendor", match: policy.Match{Vendors: []pci.Vendor{0x1002}}},
+		{name: "unknown vendor", match: policy.Match{Vendors: []pci.Vendor{0x10DE}}, change: func(d *discovery.Device) { d.VendorID = 0 }},
 		{name: "description", match: policy.Match{Descriptions: []string{"*A100*", "nvidia tesla t?"}}, want: true},
 		{name: "part of the description", match: policy.Match{Descriptions: []string{"Tesla"}}},
 		{name: "no description", match: policy.Match{Descriptions: []string{"?*"}}, change: func(d *discovery.Device) { d.Description = "" }},
@@ -66,7 +67,7 @@ func TestMatches(t *testing.T) {
 		{name: "integrated, as required", match: policy.Match{Integrated: &yes}, change: func(d *discovery.Device) { d.Integrated = true }, want: true},
 		{name: "not detachable", match: policy.Match{Detachable: &no}, want: true},
 		{name: "detachable", match: policy.Match{Detachable: &no}, change: func(d *discovery.Device) { d.Detachable = true }},
-		{name: "one of two conditions", match: policy.Match{Vendors: []policy.Vendor{0x10DE}, DedicatedMemory: policy.MemoryBounds{Min: 32 << 30}}},
+		{name: "one of two conditions", match: policy.Match{Vendors: []pci.Vendor{0x10DE}, DedicatedMemory: policy.MemoryBounds{Min: 32 << 30}}},
 	} {
 		d := t4()
 		if test.change != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/directx-nri/directx-nri/internal/discovery"
-	nodepolicy "github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/pci"
 	"github.com/directx-nri/directx-nri/test/windows/bed"
 )
 
@@ -49,7 +49,7 @@ func t4s(n int) []bed.GPU {
 		gpus[i].Device = discovery.Device{
 			InstanceID:      fmt.Sprintf(`PCI\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1\3&13C0B0C5&1&%X`, slot<<3),
 			Description:     "NVIDIA Tesla T4",
-			VendorID:        nodepolicy.VendorNVIDIA,
+			VendorID:        pci.VendorNVIDIA,
 			Manufacturer:    "NVIDIA",
 			LocationPath:    fmt.Sprintf("PCIROOT(0)#PCI(%X00)", slot),
 			LUID:            discovery.LUID(7048070 + 50056*i),

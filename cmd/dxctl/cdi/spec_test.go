@@ -20,6 +20,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/gpuedits"
 	"github.com/directx-nri/directx-nri/internal/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/ocispec"
+	"github.com/directx-nri/directx-nri/internal/pci"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
@@ -31,7 +32,7 @@ func TestRuntimesMakeTheSameEdits(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "libd3d12.so")
 	testutil.WriteFile(t, file, "", 0o600)
 	devices := []discovery.Device{{
-		InstanceID: "pci-0000:01:00.0", Description: "A GPU", SupportsDisplay: true, VendorID: policy.VendorAMD, LUID: 7,
+		InstanceID: "pci-0000:01:00.0", Description: "A GPU", SupportsDisplay: true, VendorID: pci.VendorAMD, LUID: 7,
 		DeviceNodes: []discovery.DeviceNode{{Path: "/dev/null", ContainerPath: "/dev/dxg"}},
 		Libraries:   []discovery.Library{{Source: file, Destination: "/usr/lib/wsl/lib/libd3d12.so"}},
 		LibraryPath: []string{"/usr/lib/wsl/lib"},

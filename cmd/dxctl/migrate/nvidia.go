@@ -8,6 +8,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/directx-nri/directx-nri/internal/pci"
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
@@ -48,7 +49,7 @@ func convertNVIDIA(documents []manifest) (f convertedConfig, notes []string, err
 		return f, nil, err
 	}
 	gpu := policy.Resource{
-		Name: nvidiaGPU, Match: policy.Match{Vendors: []policy.Vendor{policy.VendorNVIDIA}},
+		Name: nvidiaGPU, Match: policy.Match{Vendors: []pci.Vendor{pci.VendorNVIDIA}},
 		Replicas: 1, AllocationPolicy: c.Flags.Plugin.AllocationPolicy,
 	}
 	slicing := c.Sharing.TimeSlicing

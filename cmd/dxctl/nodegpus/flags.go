@@ -23,6 +23,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/gpuedits"
 	"github.com/directx-nri/directx-nri/internal/hostfiles"
+	"github.com/directx-nri/directx-nri/internal/modes"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
@@ -135,7 +136,7 @@ func (f *Flags) Open(stderr io.Writer, containerOS string) (discovery.Source, po
 	if err != nil {
 		return nil, p, err
 	}
-	source, p = discovery.ApplyPolicy(source, p, containerOS)
+	source, p = modes.Apply(source, p, containerOS)
 	return source, p, nil
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/paths"
-	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/pci"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/testutil/containerdtest"
@@ -99,7 +99,7 @@ func TestStartAfterAnError(t *testing.T) {
 
 func TestSettings(t *testing.T) {
 	t.Parallel()
-	devices := []discovery.Device{{VendorID: policy.VendorNVIDIA, DriverStorePath: `C:\NV`}, {VendorID: 0x1234, DriverStorePath: `C:\vendor`}, {DriverStorePath: `C:\unknown`}}
+	devices := []discovery.Device{{VendorID: pci.VendorNVIDIA, DriverStorePath: `C:\NV`}, {VendorID: 0x1234, DriverStorePath: `C:\vendor`}, {DriverStorePath: `C:\unknown`}}
 	for name, test := range map[string]struct{ refused, none, want []string }{
 		"nothing refused": {},
 		"a file": {refused: []string{`nv\b.dll`}, none: []string{`nv\a.dll`},

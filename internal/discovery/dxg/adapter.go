@@ -12,7 +12,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/errlog"
-	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/pci"
 )
 
 // adapterProperties is what an adapter reports. Unknown values are zero.
@@ -228,11 +228,11 @@ func (a adapterProperties) newDevice() discovery.Device {
 	vendor := a.ids.vendor
 	switch {
 	case vendor <= 0xFFFF:
-		d.VendorID = policy.Vendor(vendor)
+		d.VendorID = pci.Vendor(vendor)
 	case vendor == qualcommACPI:
-		d.VendorID = policy.VendorQualcomm
+		d.VendorID = pci.VendorQualcomm
 	}
-	d.Software = d.VendorID == policy.VendorMicrosoft && a.ids.device == basicRender
+	d.Software = d.VendorID == pci.VendorMicrosoft && a.ids.device == basicRender
 	if d.VendorID != 0 {
 		d.Manufacturer = d.VendorID.Name()
 	}

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/directx-nri/directx-nri/internal/discovery"
-	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/pci"
 )
 
 // driversDir is where WSL shares the host's driver packages.
@@ -50,7 +50,7 @@ func addFiles(d *discovery.Device, shared libraries, a adapterProperties) {
 		d.Notes = append(d.Notes, cause+"; containers get all of "+driversDir)
 	case !hasLibrary(filepath.Join(shared.root, d.DriverStorePath)):
 		markUnsupported(d, d.DriverStorePath+" has no shared library, so it has no driver for Linux")
-	case d.VendorID == policy.VendorIntel:
+	case d.VendorID == pci.VendorIntel:
 		// Libraries there load others by name.
 		d.LibraryPath = append(d.LibraryPath, d.DriverStorePath)
 	}
@@ -129,8 +129,8 @@ func markUnhealthy(d *discovery.Device, reason string) {
 }
 
 // mayBelongToVendor reports whether a file of /usr/lib/wsl/lib may belong to a vendor's driver.
-func mayBelongToVendor(name string, vendor policy.Vendor) bool {
-	if vendor == 0 || vendor == policy.VendorNVIDIA {
+func mayBelongToVendor(name string, vendor pci.Vendor) bool {
+	if vendor == 0 || vendor == pci.VendorNVIDIA {
 		return true
 	}
 	return !slices.ContainsFunc([]string{"libcuda", "libnv", "nvidia-"}, func(prefix string) bool { return strings.HasPrefix(name, prefix) })

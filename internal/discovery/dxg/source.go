@@ -39,7 +39,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/directx-nri/directx-nri/internal/discovery"
-	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/pci"
 )
 
 // DefaultDevice is the driver's device node, also in containers.
@@ -152,7 +152,7 @@ func compareByPreference(a, b discovery.Device) int {
 		return 0
 	}
 	maybeIntegrated := func(d discovery.Device) bool {
-		return d.VendorID != policy.VendorNVIDIA && d.VendorID != policy.VendorAMD
+		return d.VendorID != pci.VendorNVIDIA && d.VendorID != pci.VendorAMD
 	}
 	return cmp.Or(rank(a.Software)-rank(b.Software), rank(a.Integrated)-rank(b.Integrated), cmp.Compare(b.DedicatedMemory, a.DedicatedMemory),
 		rank(maybeIntegrated(a))-rank(maybeIntegrated(b)), cmp.Compare(a.LUID, b.LUID))

@@ -15,7 +15,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/durable"
-	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/remedy"
 )
 
@@ -100,7 +99,7 @@ func (l DeviceList) At(_ context.Context, index int) (device discovery.Device, o
 func (l DeviceList) read(wanted func(line []byte) bool) (devices []discovery.Device, err error) {
 	defer func() {
 		if err != nil {
-			err = remedy.With(fmt.Errorf("read the list of GPUs %s: %w", l.Path(), err), policy.RewriteRemedy)
+			err = remedy.With(fmt.Errorf("read the list of GPUs %s: %w", l.Path(), err), remedy.Rewrite)
 		}
 	}()
 	if err := access.CheckPrivate(l.stateDir); err != nil {

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/directx-nri/directx-nri/internal/discovery"
-	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/pci"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
@@ -16,7 +16,7 @@ func device(n int) discovery.Device {
 	zero, bus, address := 0, uint32(n), uint32(0)
 	d := discovery.Device{
 		InstanceID:  fmt.Sprintf(`PCI\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1\4&1CFCA9AB&0&%04X`, n),
-		Description: "NVIDIA \"T4\"\n{\"key\":\"", VendorID: policy.VendorNVIDIA, LocationPath: fmt.Sprintf("PCIROOT(0)#PCI(%04X)", n),
+		Description: "NVIDIA \"T4\"\n{\"key\":\"", VendorID: pci.VendorNVIDIA, LocationPath: fmt.Sprintf("PCIROOT(0)#PCI(%04X)", n),
 		UUID: "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6", LUID: 7, DriverVersion: "31.0.15.5222", DriverStorePath: `C:\Windows\System32\DriverStore\FileRepository\nv`,
 		DedicatedMemory: 15 << 30, NUMANode: &zero, BusNumber: &bus, Address: &address, Integrated: true, Detachable: true, SupportsDisplay: true, SupportsCompute: true,
 		Health:      discovery.Health{Reason: "hot"},

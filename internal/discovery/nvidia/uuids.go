@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/directx-nri/directx-nri/internal/discovery"
-	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/pci"
 )
 
 const (
@@ -49,7 +49,7 @@ func key(d discovery.Device) string { return d.InstanceID + d.LUID.String() }
 // nvidia-smi runs for GPUs that are new, for GPUs whose driver has restarted, and again after a
 // minute for GPUs whose UUID it did not report. Add waits for it, at most for [queryTimeout].
 func (u *UUIDs) Add(ctx context.Context, devices []discovery.Device) error {
-	gpus := slices.DeleteFunc(slices.Clone(devices), func(d discovery.Device) bool { return d.VendorID != policy.VendorNVIDIA })
+	gpus := slices.DeleteFunc(slices.Clone(devices), func(d discovery.Device) bool { return d.VendorID != pci.VendorNVIDIA })
 	if slices.ContainsFunc(gpus, u.isDue) {
 		u.queryUUIDs(ctx, gpus)
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/directx-nri/directx-nri/internal/discovery"
-	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/pci"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
@@ -19,13 +19,13 @@ const testUUID, otherUUID = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6", "GPU-000
 // nvidiaAt returns an NVIDIA GPU on a bus.
 func nvidiaAt(bus uint32) discovery.Device {
 	return discovery.Device{
-		InstanceID: `PCI\` + string(rune('A'+bus)), VendorID: policy.VendorNVIDIA, BusNumber: &bus, Address: new(uint32), LUID: discovery.LUID(0xA0 + bus),
+		InstanceID: `PCI\` + string(rune('A'+bus)), VendorID: pci.VendorNVIDIA, BusNumber: &bus, Address: new(uint32), LUID: discovery.LUID(0xA0 + bus),
 	}
 }
 
 // withoutAddress returns an NVIDIA GPU whose PCI address is unknown.
 func withoutAddress() discovery.Device {
-	return discovery.Device{InstanceID: "no address", VendorID: policy.VendorNVIDIA}
+	return discovery.Device{InstanceID: "no address", VendorID: pci.VendorNVIDIA}
 }
 
 type fakeDriver struct {
@@ -55,7 +55,7 @@ func TestAssign(t *testing.T) {
 	moved := nvidiaAt(1)
 	moved.InstanceID = "moved"
 	amd := nvidiaAt(3)
-	amd.VendorID = policy.VendorAMD
+	amd.VendorID = pci.VendorAMD
 	const first, second = "00000000:01:00.0", "00000000:02:00.0"
 	for name, test := range map[string]struct {
 		devices []discovery.Device

@@ -8,7 +8,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/errlog"
-	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/pci"
 	"github.com/directx-nri/directx-nri/internal/win32"
 )
 
@@ -190,9 +190,9 @@ func deviceOfAdapter(a win32.Adapter) discovery.Device {
 
 // vendor returns the vendor in the device's PCI IDs. The instance ID has none below
 // buses such as VPCI.
-func vendor(p Properties) policy.Vendor {
+func vendor(p Properties) pci.Vendor {
 	for _, id := range append([]string{p.InstanceID}, p.HardwareIDs...) {
-		if v := discovery.PCIVendor(id); v != 0 {
+		if v := pci.VendorOf(id); v != 0 {
 			return v
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/directx-nri/directx-nri/internal/discovery"
-	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/pci"
 	"github.com/directx-nri/directx-nri/internal/win32"
 )
 
@@ -24,7 +24,7 @@ func TestG4DN(t *testing.T) {
 		system32, _ := runtimeFiles(g4dnValues(), system32Keys()...)
 		sysWOW64, _ := runtimeFiles(g4dnValues(), sysWOW64Keys()...)
 		want := discovery.Device{
-			InstanceID: p.InstanceID, Description: "NVIDIA Tesla T4", VendorID: policy.VendorNVIDIA, Manufacturer: "NVIDIA",
+			InstanceID: p.InstanceID, Description: "NVIDIA Tesla T4", VendorID: pci.VendorNVIDIA, Manufacturer: "NVIDIA",
 			LocationPath: fmt.Sprintf("PCIROOT(0)#PCI(%02X00)", 0x1B+i), LUID: luid, DriverKey: p.DriverKey, DriverVersion: "31.0.15.5222",
 			DriverStorePath: g4dnStore, DedicatedMemory: 15 << 30, NUMANode: new(int), BusNumber: p.BusNumber, Address: p.Address, Status: p.Status,
 			SupportsDisplay: true, SupportsCompute: true, System32: system32, SysWOW64: sysWOW64,
@@ -103,14 +103,14 @@ func TestDevices(t *testing.T) {
 		},
 		"AMD": {
 			p: gpu(func(r *Properties) { r.InstanceID = `PCI\VEN_1002&DEV_73BF\6&1` }), adapters: whole, kind: discovery.KindDisplay, compute: true,
-			check: func(d discovery.Device) bool { return d.VendorID == policy.VendorAMD },
+			check: func(d discovery.Device) bool { return d.VendorID == pci.VendorAMD },
 		},
 		"vendor by a hardware ID": {
 			p: gpu(func(r *Properties) {
 				r.InstanceID, r.HardwareIDs, r.Manufacturer = `VPCI\{1}\1`, []string{`VPCI\X`, `pci\ven_8086&dev_56C0`}, "NVIDIA"
 			}), adapters: whole, kind: discovery.KindDisplay, compute: true,
 			check: func(d discovery.Device) bool {
-				return d.VendorID == policy.VendorIntel && d.Manufacturer == "NVIDIA"
+				return d.VendorID == pci.VendorIntel && d.Manufacturer == "NVIDIA"
 			},
 		},
 		"unknown vendor": {

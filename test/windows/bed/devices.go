@@ -20,6 +20,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/discovery/nvidia"
 	"github.com/directx-nri/directx-nri/internal/discovery/pnp"
+	"github.com/directx-nri/directx-nri/internal/modes"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
@@ -66,7 +67,7 @@ const HCSProperties = `{"Properties":[{"SupportedSchemaVersions":[{"Major":2,"Mi
 // Devices returns the devices that the product's discovery finds.
 func (m *Machine) Devices(t testing.TB) []discovery.Device {
 	t.Helper()
-	source, _ := discovery.ApplyPolicy(pnp.Open(pnp.NewSystem(), testutil.Quiet()), policy.Default(), "windows")
+	source, _ := modes.Apply(pnp.Open(pnp.NewSystem(), testutil.Quiet()), policy.Default(), "windows")
 	return found(t)(source.Devices(t.Context()))
 }
 
