@@ -45,8 +45,7 @@ func (v Vendor) MarshalYAML() (any, error) { return v.String(), nil }
 // VendorOf returns the vendor in a PnP ID of the PCI bus (`PCI\VEN_10DE&…`), 0 if there is none.
 // https://learn.microsoft.com/windows-hardware/drivers/install/identifiers-for-pci-devices
 func VendorOf(id string) Vendor {
-	const prefix, digits = `PCI\VEN_`, 4
-	end := len(prefix) + digits
+	const prefix, end = `PCI\VEN_`, len(`PCI\VEN_10DE`)
 	if len(id) < end || !strings.EqualFold(id[:len(prefix)], prefix) || len(id) > end && id[end] != '&' && id[end] != '\\' {
 		return 0
 	}
