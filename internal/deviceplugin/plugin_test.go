@@ -186,22 +186,16 @@ func TestListTooLarge(t *testing.T) {
 func TestStartWithoutGPU(t *testing.T) {
 	t.Parallel()
 	none := discovery.Device{InstanceID: "N"}
-	for _, test := range []struct {
-		name   string
-		source *memorySource
-	}{
-		{name: "no GPU", source: newSource(none)},
-		{name: "no answer", source: &memorySource{err: errors.New("no file")}},
-	} {
-		t.Run(test.name, func(t *testing.T) {
+	for name, source := range map[string]*memorySource{"no GPU": newSource(none), "no answer": {err: errors.New("no file")}} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			k := newBed(t)
-			k.config.ListDevices = test.source.Devices
+			k.config.ListDevices = source.Devices
 			k.run()
 			k.client(displayResource)
-			test.source.mu.Lock()
-			test.source.devices, test.source.err = []discovery.Device{displayGPU("A")}, nil
-			test.source.mu.Unlock()
+			source.mu.Lock()
+			source.devices, source.err = []discovery.Device{displayGPU("A")}, nil
+			source.mu.Unlock()
 			k.await(displayResource, "A::0 A::1")
 		})
 	}
