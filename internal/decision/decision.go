@@ -17,7 +17,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/decision/extramounts"
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/discovery/node"
-	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/gpuedits"
 	"github.com/directx-nri/directx-nri/internal/modes"
 	"github.com/directx-nri/directx-nri/internal/ocispec"
@@ -58,18 +57,11 @@ func (c Container) String() string {
 	return fmt.Sprintf("container %q of pod %s/%s", c.Name, c.Pod.Namespace, c.Pod.Name)
 }
 
-// RefusalError returns the error with which the container's creation fails. It is one line with
-// directx-nri, the container's name, and err with a remedy ([WithDefaultRemedy]).
+// RefusalError returns the error with which the container's creation fails: directx-nri, the
+// container's name, and err with a remedy ([WithDefaultRemedy]).
 func (c Container) RefusalError(err error) error {
-	return refusal{fmt.Errorf("directx-nri: %s is not started: %w", c, WithDefaultRemedy(err))}
+	return fmt.Errorf("directx-nri: %s is not started: %w", c, WithDefaultRemedy(err))
 }
-
-// refusal is an error whose text is one line.
-type refusal struct{ error }
-
-func (r refusal) Error() string { return errlog.OneLine(r.error.Error()) }
-
-func (r refusal) Unwrap() error { return r.error }
 
 func (c Container) fields() logrus.Fields {
 	if c.Pod == nil {
@@ -127,8 +119,8 @@ func (d *Decider) Decide(ctx context.Context, request Request, apply func(ocispe
 	if err := apply(outcome.Edits); err != nil {
 		return err
 	}
-	// Last: a refused container takes nothing from another one. If one allocation cannot be bound, those
-	// before it stay bound: the kubelet starts the same container again.
+	// Last: a refused container takes nothing from another one. If one allocation cannot be bound, or the
+	// caller has given up, some stay bound. A retry has the same holder, so it can bind the rest.
 	for _, t := range request.tokens {
 		if err := d.Store.Bind(t.token, holderOf(request.Container)); err != nil {
 			return fmt.Errorf("%s: %w", t.variable, err)

@@ -32,7 +32,7 @@ const (
 	ReasonOther         Reason = "other"
 )
 
-// RunDoctor is the default remedy of an error whose cause is not known here.
+// RunDoctor is the remedy of an error that has no better one.
 const RunDoctor = "run 'dxctl doctor' on this node"
 
 const (

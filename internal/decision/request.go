@@ -85,7 +85,7 @@ func ReadRequest(c Container) (request Request, ok bool) {
 func (r Request) PresentsAllocation() bool { return len(r.tokens) > 0 }
 
 // OnlyLocationPaths reports whether the request consists of location paths in the container's spec.
-// They can be those of other devices than GPUs, so the container starts unchanged while the node's
+// They may name devices that are not GPUs, so the container starts unchanged while the node's
 // policy or GPUs are unknown.
 func (r Request) OnlyLocationPaths() bool {
 	return r.Container.Pod == nil && len(r.tokens) == 0 && r.visible.value == "" && !r.assigned.allByClass
@@ -100,9 +100,9 @@ func (r Request) honors(s setting, p policy.Policy) bool {
 // presentedTokens returns the environment variables of c that present tokens, sorted. A
 // container that has one gets the GPUs of the token's allocation or is refused.
 //
-// A value that is not a token counts, too, so that the container is refused. In a pod, it does so only
-// if the container has the annotation of the same resource: the kubelet itself sets such an
-// environment variable in each container of a namespace that has a Service with such a name.
+// If a Service of a pod's namespace has such a name, the kubelet sets such an environment variable in
+// each container. So a value that is not a token does not count in a pod, unless the container has the
+// annotation of the same resource. Otherwise it counts, and the container is refused.
 func presentedTokens(c Container) []presentedToken {
 	var tokens []presentedToken
 	for _, variable := range c.Env {

@@ -56,14 +56,17 @@ var errConcurrent = errors.New(
 func (g *allocateGuard) do(ctx context.Context, allocate func() error) error {
 	began := time.Now()
 	last := g.lastBeginOrFailure.Swap(&began)
-	beganAlone := last == nil || began.Sub(*last) >= g.conflictWindow
+	if last != nil && began.Sub(*last) < g.conflictWindow {
+		g.markConflict()
+		return errConcurrent
+	}
 	err := allocate()
 	if err == nil && g.conflictWindow > 0 {
 		select {
 		case <-time.After(time.Until(began.Add(g.conflictWindow))):
 		case <-ctx.Done():
 		}
-		if !beganAlone || g.lastBeginOrFailure.Load() != &began {
+		if g.lastBeginOrFailure.Load() != &began {
 			err = errConcurrent
 		}
 	}

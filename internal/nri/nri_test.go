@@ -548,7 +548,7 @@ func TestNoDeciderRefusesTheContainer(t *testing.T) {
 	} {
 		p := newPlugin(newDecider)
 		for range 2 {
-			_, _, err := p.CreateContainer(t.Context(), testPod(), testContainer(displayKey+"="+string(allocation.NewToken())))
+			_, _, err := newSessionHooks(p, 0).CreateContainer(t.Context(), testPod(), testContainer(displayKey+"="+string(allocation.NewToken())))
 			if want := `container "main" of pod default/web is not started: ` + says; err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("error %v, want %q", err, want)
 			}

@@ -22,7 +22,7 @@ const pluginName = "directx"
 
 const (
 	// retryInterval is the delay between attempts to register. An attempt that is lost before
-	// Synchronize has ended may have crashed the runtime: each such attempt in a row makes the delay
+	// Synchronize has ended may have crashed the runtime: each in a row of such attempts makes the delay
 	// 8 times as long, up to maxRetryInterval.
 	retryInterval    = 500 * time.Millisecond
 	maxRetryInterval = 5 * time.Minute
@@ -210,7 +210,11 @@ func (s *sessionHooks) Synchronize(context.Context, []*api.PodSandbox, []*api.Co
 func (s *sessionHooks) CreateContainer(ctx context.Context, pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	s.inFlight.Add(1)
 	defer s.inFlight.Add(-1)
-	return s.Plugin.CreateContainer(ctx, pod, container)
+	adjusted, updates, err := s.Plugin.CreateContainer(ctx, pod, container)
+	if err != nil {
+		err = errors.New(errlog.OneLine(err.Error())) // The runtime gets the text alone.
+	}
+	return adjusted, updates, err
 }
 
 // drain waits until the runtime has the answers of the calls in flight, because the stub does not

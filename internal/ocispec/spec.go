@@ -25,7 +25,7 @@ type Spec struct {
 // SpecInfo has the parts of a spec that a decision needs.
 type SpecInfo struct {
 	// OS is the container's operating system. The spec of a Linux container on
-	// Windows has the parts of both.
+	// Windows has a Linux and a Windows part.
 	// https://github.com/opencontainers/runtime-spec/blob/main/config.md#platform-specific-configuration
 	OS          string
 	Env         []string
