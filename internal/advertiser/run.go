@@ -180,11 +180,10 @@ type checkedList struct {
 	check func(context.Context) error
 	log   logrus.FieldLogger
 
-	// The following fields are used only by devices, which one goroutine calls. passed reports whether
-	// check has passed once. stopCause is why GPUs are unhealthy, nil if they are not: the last
-	// definite result of check.
-	passed    bool
-	stopCause error
+	// The following fields are used only by devices, which one goroutine calls.
+
+	passed    bool  // whether check has passed once
+	stopCause error // the last definite result of check: why GPUs are unhealthy, nil if they are not
 }
 
 // devices returns the list. Until the check has passed once, it returns the error of the check. While

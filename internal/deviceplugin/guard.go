@@ -25,10 +25,10 @@ type allocateGuard struct {
 	// fail. It is 0 if the kubelet allocates at admission.
 	conflictWindow time.Duration
 	inFlight       atomic.Int32
-	// lastBeginOrFailure is when an allocation last began or failed, nil if none did. One that begins
-	// within conflictWindow after that time fails. A begin is a call of Allocate, and while one is in
-	// flight also of GetPreferredAllocation. Before that, such a call is not noticed: if the kubelet
-	// waits for more than conflictWindow between the two calls, another allocation can come in between.
+	// lastBeginOrFailure is when an allocation last began or failed, nil if none did. An allocation that
+	// begins within conflictWindow after this time fails. It begins when the kubelet calls Allocate.
+	// The call of GetPreferredAllocation before that counts only while another allocation is in
+	// flight. So a conflict is missed if the kubelet waits for more than conflictWindow in between.
 	lastBeginOrFailure atomic.Pointer[time.Time]
 	// succeeded receives a value after a successful allocation.
 	succeeded chan struct{}

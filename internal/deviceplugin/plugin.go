@@ -153,7 +153,7 @@ var ErrRestart = errors.New("GPUs can be advertised under other resource names")
 // returns nil. Restarts of the kubelet do not end it. It may be called once.
 //
 // A GPU has one resource name for a whole run: the name in its rule. If live records hold the GPU
-// under other names only, it is that of the oldest record, and only held replicas can be allocated.
+// under other names only, it has the name of the oldest record, and only held replicas can be allocated.
 // When a GPU's name would change, Run returns [ErrRestart]. By then, no call of Allocate is in flight,
 // so the records are complete for the next run.
 //

@@ -426,7 +426,7 @@ func TestSlowHooksTogether(t *testing.T) {
 		if _, err := b.adjust(testPod(), container); err != nil {
 			t.Errorf("after a pause: %v", err)
 		}
-		b.plugin.budget.full = time.Now().Add(hookBudget)
+		b.plugin.budget.recovered = time.Now().Add(hookBudget)
 		if _, err := b.adjust(testPod(), container); !errors.Is(err, errNoTimeLeft) {
 			t.Errorf("without time: %v", err)
 		}

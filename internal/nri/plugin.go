@@ -222,20 +222,20 @@ const hookBudget = 1200 * time.Millisecond
 type budget struct {
 	size time.Duration
 
-	mu   sync.Mutex
-	full time.Time // when all that was taken will have been given back
+	mu        sync.Mutex
+	recovered time.Time // when all that was taken will have been given back
 }
 
 // left returns how long a decision that begins now may take.
 func (b *budget) left(now time.Time) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.size - max(0, b.full.Sub(now))
+	return b.size - max(0, b.recovered.Sub(now))
 }
 
 // use takes the duration of a decision.
 func (b *budget) use(began, ended time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.full = ended.Add(max(0, b.full.Sub(began)) + ended.Sub(began))
+	b.recovered = ended.Add(max(0, b.recovered.Sub(began)) + ended.Sub(began))
 }
