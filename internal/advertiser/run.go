@@ -97,7 +97,7 @@ func (d *Daemon) configure(p policy.Policy, source discovery.Source) deviceplugi
 		}
 		check = func(ctx context.Context) error { return errors.Join(d.recorder.CheckWritable(ctx), c.CheckReady(ctx)) }
 	case policy.InjectByNRI:
-		// It is no part of check: until the plugin runs again, PreStartContainer makes containers wait.
+		// check does not include this: until the plugin runs again, PreStartContainer makes containers wait.
 		c.CheckReady = func(ctx context.Context) error { return readiness.Check(ctx, d.options.RuntimeDir) }
 	}
 	c.ListDevices = (&checkedList{list: source.Devices, check: check, log: d.log}).devices

@@ -22,8 +22,8 @@ const pluginName = "directx"
 
 const (
 	// retryInterval is the delay between attempts to register. An attempt that is lost before
-	// Synchronize has ended may have crashed the runtime: each in a row of such attempts makes the delay
-	// 8 times as long, up to maxRetryInterval.
+	// Synchronize has ended may have crashed the runtime: each consecutive one makes the delay 8 times
+	// as long, up to maxRetryInterval.
 	retryInterval    = 500 * time.Millisecond
 	maxRetryInterval = 5 * time.Minute
 	// checkTimeout bounds a call of checkSynchronize.
