@@ -56,7 +56,7 @@ var errConcurrent = errors.New(
 func (g *allocateGuard) do(ctx context.Context, allocate func() error) error {
 	began := time.Now()
 	last := g.lastBeginOrFailure.Swap(&began)
-	if last != nil && began.Sub(*last) < g.conflictWindow {
+	if g.conflictWindow > 0 && last != nil && began.Sub(*last) < g.conflictWindow {
 		g.markConflict()
 		return errConcurrent
 	}

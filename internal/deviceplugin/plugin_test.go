@@ -175,7 +175,7 @@ func TestListTooLarge(t *testing.T) {
 		t.Errorf("logged %q, want one line with the remedy", lines)
 	}
 	if err := r.CheckReady(t.Context()); err == nil || !strings.Contains(err.Error(), "lower replicas") {
-		t.Errorf("Registered: %v", err)
+		t.Errorf("CheckReady: %v", err)
 	}
 
 	source.set(nil, displayGPU("A"), computeGPU("C"))
