@@ -64,9 +64,9 @@ func (s *Store) isBound(id ID, holder Holder) (bool, error) {
 	return bound, err
 }
 
-// Check returns the record that token stands for. If it is bound to another container than holder,
+// GetFor returns the record that token stands for. If it is bound to another container than holder,
 // the error matches [ErrHeld].
-func (s *Store) Check(token Token, holder Holder) (Record, error) {
+func (s *Store) GetFor(token Token, holder Holder) (Record, error) {
 	record, err := s.Get(token)
 	if err != nil {
 		return Record{}, err
@@ -76,7 +76,7 @@ func (s *Store) Check(token Token, holder Holder) (Record, error) {
 }
 
 // Bind binds the record that token stands for to holder, unless an earlier call
-// did, in this process or in another. Its errors are those of [Store.Check].
+// did, in this process or in another. Its errors are those of [Store.GetFor].
 func (s *Store) Bind(token Token, holder Holder) error { return s.bind(token.ID(), holder) }
 
 func (s *Store) bind(id ID, holder Holder) error {

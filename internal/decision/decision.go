@@ -83,7 +83,7 @@ type Decider struct {
 // NewDecider returns the decider of this node with the policy p, for containers of this
 // operating system. stateDir has the records and the compiled inventory.
 func NewDecider(stateDir string, p policy.Policy, containerOS string, files gpuedits.Files, log logrus.FieldLogger) *Decider {
-	// The source has no log: its errors have everything that matters.
+	// The source has no log, which would have a line for each GPU at each start.
 	source, err := node.Open(node.Options{UseInventory: p.UseInventory, StateDir: stateDir})
 	if err != nil { // Not every decision needs the GPUs.
 		source = discovery.Unavailable(err)

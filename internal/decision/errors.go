@@ -53,7 +53,7 @@ var (
 	errDeviceFailed  = WithReason(ReasonDeviceGone, errors.New("it cannot be used"))
 	errNoSuchGPU     = WithReason(ReasonRequest, errors.New("no GPU of this node matches"))
 	errBadRequest    = WithReason(ReasonRequest, errors.New("invalid request"))
-	errUnknownGPUs   = errors.New("the GPUs of this node are unknown") // The error that it wraps has the reason.
+	errUnknownGPUs   = errors.New("the GPUs of this node are unknown") // Its uses wrap the cause, too, which has the reason.
 )
 
 // cause is why a container is not started.

@@ -73,7 +73,7 @@ func (d *Decider) findRecords(tokens []presentedToken, holder allocation.Holder)
 		if t.err != nil {
 			return nil, fmt.Errorf("%s: %w", t.variable, t.err)
 		}
-		record, err := d.Store.Check(t.token, holder)
+		record, err := d.Store.GetFor(t.token, holder)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", t.variable, err)
 		}

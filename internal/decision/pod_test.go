@@ -101,7 +101,7 @@ func TestUnusableDevicesOfPods(t *testing.T) {
 				t.Errorf("%+v, error %v", edits, err)
 			}
 			// The allocation stays unbound.
-			if _, err := d.Store.Check(allocation.Token(tokens[display]), allocation.Holder{PodUID: "other", Container: "main"}); err != nil {
+			if _, err := d.Store.GetFor(allocation.Token(tokens[display]), allocation.Holder{PodUID: "other", Container: "main"}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -156,7 +156,7 @@ func TestPreviewBindsNothing(t *testing.T) {
 		t.Fatalf("%+v, error %v", outcome, err)
 	}
 	token := allocation.Token(tokens[display])
-	if _, err := d.Store.Check(token, allocation.Holder{}); err != nil {
+	if _, err := d.Store.GetFor(token, allocation.Holder{}); err != nil {
 		t.Errorf("it is bound: %v", err)
 	}
 	if entry := logged.LastEntry(); entry != nil {
@@ -313,7 +313,7 @@ func TestPodsRequestExtraMounts(t *testing.T) {
 			c := ofPod(append(test.env, "DIRECTX_ALLOCATION_DISPLAY="+tokens[display])...)
 			c.PodAnnotations, c.Annotations = test.pod, test.own
 			edits, ok, err := decide(t.Context(), d, read(c))
-			_, checkErr := d.Store.Check(allocation.Token(tokens[display]), allocation.Holder{PodUID: "other", Container: "main"})
+			_, checkErr := d.Store.GetFor(allocation.Token(tokens[display]), allocation.Holder{PodUID: "other", Container: "main"})
 			if isBound := errors.Is(checkErr, allocation.ErrHeld); isBound != (test.refused == nil) {
 				t.Errorf("the allocation is bound: %t, error %v", isBound, checkErr)
 			}
@@ -395,7 +395,7 @@ func TestInterruptedDecisionBindsNothing(t *testing.T) {
 	if _, ok, err := decide(ctx, d, read(ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display]))); ok || !errors.Is(err, context.Canceled) {
 		t.Errorf("ok %t, error %v", ok, err)
 	}
-	if _, err := d.Store.Check(allocation.Token(tokens[display]), allocation.Holder{PodUID: "other", Container: "main"}); err != nil {
+	if _, err := d.Store.GetFor(allocation.Token(tokens[display]), allocation.Holder{PodUID: "other", Container: "main"}); err != nil {
 		t.Error(err)
 	}
 }

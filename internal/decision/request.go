@@ -45,9 +45,9 @@ type Request struct {
 	// sets both; an environment variable of the pod overrides the advertiser's.
 	overridden []allocation.Token
 
-	// visible and assigned are the request of a standalone container.
+	// visible and specGPUs are the request of a standalone container.
 	visible  setting
-	assigned assignedDevices
+	specGPUs specGPUs
 
 	extraMounts []setting
 }
@@ -72,9 +72,9 @@ func ReadRequest(c Container) (request Request, ok bool) {
 	if c.Pod != nil {
 		request.overridden = overriddenTokens(c.Annotations, request.tokens)
 	} else if visible := visibleDevices(c); !strings.EqualFold(visible.value, visibleNone) {
-		request.visible, request.assigned = visible, findAssigned(c.Devices)
+		request.visible, request.specGPUs = visible, findSpecGPUs(c.Devices)
 	}
-	ok = len(request.tokens)+len(request.overridden) > 0 || request.visible.value != "" || request.assigned.any()
+	ok = len(request.tokens)+len(request.overridden) > 0 || request.visible.value != "" || request.specGPUs.any()
 	if ok {
 		request.extraMounts = extraMounts(c)
 	}
@@ -88,7 +88,7 @@ func (r Request) PresentsAllocation() bool { return len(r.tokens) > 0 }
 // They may name devices that are not GPUs, so the container starts unchanged while the node's
 // policy or GPUs are unknown.
 func (r Request) OnlyLocationPaths() bool {
-	return r.Container.Pod == nil && len(r.tokens) == 0 && r.visible.value == "" && !r.assigned.allByClass
+	return r.Container.Pod == nil && len(r.tokens) == 0 && r.visible.value == "" && !r.specGPUs.allByClass
 }
 
 // honors reports whether p honors a setting. Only a setting in the environment of a standalone Linux
@@ -167,35 +167,35 @@ func visibleDevices(c Container) setting {
 	return setting{"environment variable " + VisibleVariable, strings.TrimSpace(value), true}
 }
 
-// assignedDevices are the GPUs among the Windows devices of a container's spec.
-type assignedDevices struct {
+// specGPUs are the GPUs among the Windows devices of a container's spec.
+type specGPUs struct {
 	allByClass    bool // all GPUs, by their interface class
 	locationPaths []string
 }
 
-func findAssigned(devices []specs.WindowsDevice) assignedDevices {
-	var a assignedDevices
+func findSpecGPUs(devices []specs.WindowsDevice) specGPUs {
+	var found specGPUs
 	for _, d := range devices {
 		switch d.IDType {
 		case ocispec.IDTypeLocationPath:
-			a.locationPaths = append(a.locationPaths, d.ID)
+			found.locationPaths = append(found.locationPaths, d.ID)
 		case ocispec.IDTypeClass, ocispec.IDTypeClassGUID:
-			a.allByClass = a.allByClass || strings.EqualFold(strings.Trim(d.ID, "{}"), ocispec.DisplayClass)
+			found.allByClass = found.allByClass || strings.EqualFold(strings.Trim(d.ID, "{}"), ocispec.DisplayClass)
 		}
 	}
-	return a
+	return found
 }
 
-func (a assignedDevices) any() bool { return a.allByClass || len(a.locationPaths) > 0 }
+func (g specGPUs) any() bool { return g.allByClass || len(g.locationPaths) > 0 }
 
-// filter returns the GPUs of present that are assigned. Location paths of other devices are ignored.
-func (a assignedDevices) filter(present []discovery.Device) []discovery.Device {
+// filter returns the GPUs of present that are in the spec. Location paths of other devices are ignored.
+func (g specGPUs) filter(present []discovery.Device) []discovery.Device {
 	return slices.DeleteFunc(slices.Clone(present), func(d discovery.Device) bool {
 		if d.LocationPath == "" {
 			return true
 		}
-		isNamed := slices.ContainsFunc(a.locationPaths, func(p string) bool { return strings.EqualFold(p, d.LocationPath) })
-		return !isNamed && (!a.allByClass || checkUsable(d) != nil)
+		isNamed := slices.ContainsFunc(g.locationPaths, func(p string) bool { return strings.EqualFold(p, d.LocationPath) })
+		return !isNamed && (!g.allByClass || checkUsable(d) != nil)
 	})
 }
 

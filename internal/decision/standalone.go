@@ -16,7 +16,7 @@ func (d *Decider) decideStandalone(ctx context.Context, request Request) (*Outco
 	if len(request.tokens) > 0 {
 		return nil, fmt.Errorf("%s: %w", request.tokens[0].variable, errOutsidePod)
 	}
-	visible, assigned, hyperV := request.visible, request.assigned, request.Container.HyperV
+	visible, inSpec, hyperV := request.visible, request.specGPUs, request.Container.HyperV
 	switch {
 	case visible.value != "" && !request.honors(visible, d.Policy):
 		return &Outcome{Unchanged: VisibleVariable + " has no effect: use the annotation " + VisibleAnnotation + ", or set standalone.environment in the configuration"}, nil
@@ -25,7 +25,7 @@ func (d *Decider) decideStandalone(ctx context.Context, request Request) (*Outco
 	case hyperV:
 		return &Outcome{Unchanged: "it is isolated by Hyper-V"}, nil
 	}
-	devices, err := d.standaloneDevices(ctx, visible, assigned)
+	devices, err := d.standaloneDevices(ctx, visible, inSpec)
 	switch {
 	case errors.Is(err, errUnknownGPUs) && request.OnlyLocationPaths():
 		return &Outcome{Unchanged: "its devices may not be GPUs, and " + err.Error()}, nil
@@ -37,15 +37,15 @@ func (d *Decider) decideStandalone(ctx context.Context, request Request) (*Outco
 		return &Outcome{Unchanged: "none of its devices is a GPU of this node"}, nil
 	}
 	outcome, err := d.buildOutcome(request, devices)
-	if err == nil && assigned.allByClass {
+	if err == nil && inSpec.allByClass {
 		outcome.Edits.WindowsDevices = nil // The class includes them.
 	}
 	return outcome, err
 }
 
-func (d *Decider) standaloneDevices(ctx context.Context, visible setting, assigned assignedDevices) ([]discovery.Device, error) {
+func (d *Decider) standaloneDevices(ctx context.Context, visible setting, inSpec specGPUs) ([]discovery.Device, error) {
 	// Reading one GPU is 1.3 ms faster than reading a list of 64.
-	if index, err := strconv.ParseUint(visible.value, 10, 31); err == nil && !assigned.any() {
+	if index, err := strconv.ParseUint(visible.value, 10, 31); err == nil && !inSpec.any() {
 		if device, ok, err := d.Source.At(ctx, int(index)); ok && err == nil && checkUsable(device) == nil {
 			return []discovery.Device{device}, nil
 		}
@@ -58,7 +58,7 @@ func (d *Decider) standaloneDevices(ctx context.Context, visible setting, assign
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", visible.origin, err)
 	}
-	return appendMissing(devices, assigned.filter(present)...), nil
+	return appendMissing(devices, inSpec.filter(present)...), nil
 }
 
 // checkUsable returns why d cannot be given to a container, nil if it can.

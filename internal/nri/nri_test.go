@@ -227,7 +227,7 @@ func TestRealShimOfHandlers(t *testing.T) {
 
 // adjust returns the plugin's answer for a container.
 func (b *bed) adjust(pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, error) {
-	adjustment, _, err := b.plugin.CreateContainer(context.Background(), pod, container)
+	adjustment, err := b.plugin.createContainer(context.Background(), pod, container)
 	return adjustment, err
 }
 
@@ -510,7 +510,7 @@ func BenchmarkHook(b *testing.B) {
 			p := bed.plugin
 			container := testContainer(env(bed)...)
 			for b.Loop() {
-				if _, _, err := p.CreateContainer(context.Background(), testPod(), container); err != nil {
+				if _, err := p.createContainer(context.Background(), testPod(), container); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -530,8 +530,8 @@ func TestNoRequestDependsOnNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 2 {
-		if a, updates, err := p.CreateContainer(ctx, testPod(), testContainer("A=directx")); a != nil || updates != nil || err != nil {
-			t.Fatalf("%v, %v, %v", a, updates, err)
+		if a, err := p.createContainer(ctx, testPod(), testContainer("A=directx")); a != nil || err != nil {
+			t.Fatalf("%v, %v", a, err)
 		}
 	}
 	if n := promtest.CollectAndCount(p.config.Metrics.Refusals); n > 0 {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -108,7 +107,7 @@ func (p *Plugin) runSession(ctx context.Context) (err error) {
 	}
 	hooks := newSessionHooks(p, peerPID)
 	defer func() {
-		if hooks.synchronizing.Load() {
+		if hooks.configured.Err() != nil && hooks.synchronized.Err() == nil {
 			err = errUnsynchronized
 		}
 	}()
@@ -137,7 +136,7 @@ func (p *Plugin) runSession(ctx context.Context) (err error) {
 		return ctx.Err()
 	}
 	select {
-	case <-hooks.synchronized:
+	case <-hooks.synchronized.Done():
 	case <-connCtx.Done():
 		return errConnectionLost
 	case <-ctx.Done():
@@ -156,21 +155,20 @@ func (p *Plugin) runSession(ctx context.Context) (err error) {
 
 // sessionHooks are the hooks that the stub finds for one session, and the session's state.
 type sessionHooks struct {
-	*Plugin
+	plugin  *Plugin
 	peerPID int // the runtime's process
-	// configured and synchronized are closed when the runtime calls the hooks Configure and
-	// Synchronize, which it does in this order.
-	configured, synchronized           chan struct{}
-	closeConfigured, closeSynchronized func()
+	// configured and synchronized end when the runtime calls the hooks Configure and Synchronize, which
+	// it does in this order.
+	configured, synchronized       context.Context
+	endConfigured, endSynchronized context.CancelFunc
 
-	synchronizing atomic.Bool  // Configure was called, and Synchronize was not yet
-	inFlight      atomic.Int64 // calls of CreateContainer
+	inFlight atomic.Int64 // calls of CreateContainer
 }
 
 func newSessionHooks(p *Plugin, peerPID int) *sessionHooks {
-	s := &sessionHooks{Plugin: p, peerPID: peerPID, configured: make(chan struct{}), synchronized: make(chan struct{})}
-	s.closeConfigured = sync.OnceFunc(func() { close(s.configured) })
-	s.closeSynchronized = sync.OnceFunc(func() { close(s.synchronized) })
+	s := &sessionHooks{plugin: p, peerPID: peerPID}
+	s.configured, s.endConfigured = context.WithCancel(context.Background())
+	s.synchronized, s.endSynchronized = context.WithCancel(context.Background())
 	return s
 }
 
@@ -182,7 +180,7 @@ func (s *sessionHooks) waitForConfigure(ctx context.Context, request *ttrpc.Requ
 		return err
 	}
 	select {
-	case <-s.configured:
+	case <-s.configured.Done():
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("the runtime does not complete the registration: %w", ctx.Err())
@@ -192,29 +190,27 @@ func (s *sessionHooks) waitForConfigure(ctx context.Context, request *ttrpc.Requ
 // Configure implements [stub.ConfigureInterface]. Without a mask of events, the stub subscribes
 // to those of all hooks that exist.
 func (s *sessionHooks) Configure(context.Context, string, string, string) (api.EventMask, error) {
-	s.synchronizing.Store(true)
-	s.closeConfigured()
+	s.endConfigured()
 	return 0, nil
 }
 
 // Synchronize implements [stub.SynchronizeInterface]. The runtime has accepted the plugin. Existing
 // containers need nothing: because of the interlock, none of them runs without its adjustment.
 func (s *sessionHooks) Synchronize(context.Context, []*api.PodSandbox, []*api.Container) ([]*api.ContainerUpdate, error) {
-	s.handlers.reset(s.peerPID)
-	s.synchronizing.Store(false)
-	s.closeSynchronized()
+	s.plugin.handlers.reset(s.peerPID)
+	s.endSynchronized()
 	return nil, nil
 }
 
-// CreateContainer implements [stub.CreateContainerInterface] with [Plugin.CreateContainer].
+// CreateContainer implements [stub.CreateContainerInterface].
 func (s *sessionHooks) CreateContainer(ctx context.Context, pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	s.inFlight.Add(1)
 	defer s.inFlight.Add(-1)
-	adjusted, updates, err := s.Plugin.CreateContainer(ctx, pod, container)
+	adjusted, err := s.plugin.createContainer(ctx, pod, container)
 	if err != nil {
 		err = errors.New(errlog.OneLine(err.Error())) // The runtime gets the text alone.
 	}
-	return adjusted, updates, err
+	return adjusted, nil, err
 }
 
 // drain waits until the runtime has the answers of the calls in flight, because the stub does not

@@ -114,7 +114,7 @@ func TestSpecOutput(t *testing.T) {
 	}
 	got = strings.ReplaceAll(got, token, "T")
 	golden(t, "spec", got)
-	if _, err := b.store.Check(allocation.Token(token), allocation.Holder{}); err != nil {
+	if _, err := b.store.GetFor(allocation.Token(token), allocation.Holder{}); err != nil {
 		t.Errorf("the allocation is bound: %v", err)
 	}
 }
@@ -179,7 +179,7 @@ func TestSpecTokens(t *testing.T) {
 			t.Errorf("%s", got)
 		}
 	}
-	if _, err := b.store.Check(allocation.Token(gone), allocation.Holder{}); err != nil {
+	if _, err := b.store.GetFor(allocation.Token(gone), allocation.Holder{}); err != nil {
 		t.Errorf("a preview has bound an allocation: %v", err)
 	}
 }
