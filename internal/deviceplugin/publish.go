@@ -16,10 +16,10 @@ import (
 // publishPools publishes the pools for devices and live records. It returns [ErrRestart] if a GPU's
 // resource is not that of this run. If a new list is too large for the kubelet, the old pool stays.
 func (p *Plugin) publishPools(devices []discovery.Device, live []allocation.Entry) error {
-	assigned := resources.Assign(devices, p.config.Policy, p.config.NodeOS)
-	p.logUnadvertised(assigned)
-	p.config.OnDevices(assigned)
-	gpus, err := p.gpusByResource(assigned, live)
+	rules := resources.FindRules(devices, p.config.Policy, p.config.NodeOS)
+	p.logUnadvertised(rules)
+	p.config.OnDevices(rules)
+	gpus, err := p.gpusByResource(rules, live)
 	if err != nil {
 		return err
 	}
@@ -48,9 +48,9 @@ func (p *Plugin) publishPools(devices []discovery.Device, live []allocation.Entr
 }
 
 // gpusByResource returns the GPUs that each resource advertises, or [ErrRestart].
-func (p *Plugin) gpusByResource(assigned []resources.Assigned, live []allocation.Entry) (map[string][]gpu, error) {
+func (p *Plugin) gpusByResource(rules []resources.DeviceRule, live []allocation.Entry) (map[string][]gpu, error) {
 	gpus := map[string][]gpu{}
-	for _, d := range assigned {
+	for _, d := range rules {
 		if d.Rule == nil {
 			continue
 		}
@@ -122,7 +122,7 @@ func (p *Plugin) logGPU(of *pool, g gpu) *logrus.Entry {
 }
 
 // logUnadvertised logs why devices are not advertised, once for each reason.
-func (p *Plugin) logUnadvertised(devices []resources.Assigned) {
+func (p *Plugin) logUnadvertised(devices []resources.DeviceRule) {
 	before := p.unadvertised
 	p.unadvertised = map[string]string{}
 	for _, d := range devices {

@@ -41,8 +41,8 @@ const maxFileBytes = 1 << 16
 // ForDevices returns the labels of a node with these devices, nil if it offers no GPU. Apart from
 // present and count, a label is left out if its value is unknown or not the same for all of the
 // GPUs that are offered.
-func ForDevices(assigned []resources.Assigned) map[string]string {
-	offered := slices.DeleteFunc(slices.Clone(assigned), func(a resources.Assigned) bool { return a.Rule == nil })
+func ForDevices(devices []resources.DeviceRule) map[string]string {
+	offered := slices.DeleteFunc(slices.Clone(devices), func(a resources.DeviceRule) bool { return a.Rule == nil })
 	if len(offered) == 0 {
 		return nil
 	}
@@ -62,7 +62,7 @@ func ForDevices(assigned []resources.Assigned) map[string]string {
 }
 
 // deviceLabels returns the values of the labels that describe one GPU.
-func deviceLabels(a resources.Assigned) map[string]string {
+func deviceLabels(a resources.DeviceRule) map[string]string {
 	sharing, memory := "exclusive", ""
 	if a.Rule.Replicas > 1 {
 		sharing = "shared"

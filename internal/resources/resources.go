@@ -1,5 +1,5 @@
-// Package resources assigns the GPUs of a node to extended resources by the rules of
-// the configuration.
+// Package resources finds the extended resource of each GPU of a node, by the rules of the
+// configuration.
 package resources
 
 import (
@@ -13,8 +13,8 @@ import (
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
-// Assigned is a device and its resource.
-type Assigned struct {
+// DeviceRule is a device and the rule of its resource.
+type DeviceRule struct {
 	Device discovery.Device
 	// Rule is the first rule that matches the device, nil if there is none.
 	Rule *policy.Resource
@@ -22,28 +22,28 @@ type Assigned struct {
 	Reason string
 }
 
-// Assign returns the devices, in their order, each with the first rule of p that matches it, on a node
+// FindRules returns the devices, in their order, each with the first rule of p that matches it, on a node
 // with containers of the operating system nodeOS, "" if it does not matter.
 //
 // If the kubelet gives containers their GPUs, the node is limited to the first resource of p: for a
 // container that requests GPUs of two resources, the kubelet can silently drop some of them.
-func Assign(devices []discovery.Device, p policy.Policy, nodeOS string) []Assigned {
-	all, rules := make([]Assigned, 0, len(devices)), p.Resources
+func FindRules(devices []discovery.Device, p policy.Policy, nodeOS string) []DeviceRule {
+	all, rules := make([]DeviceRule, 0, len(devices)), p.Resources
 	for _, d := range devices {
-		assigned := Assigned{Device: d, Reason: exclusionReason(d, nodeOS)}
+		found := DeviceRule{Device: d, Reason: exclusionReason(d, nodeOS)}
 		i := slices.IndexFunc(rules, func(r policy.Resource) bool { return matches(d, r.Match) })
 		switch {
-		case assigned.Reason != "":
+		case found.Reason != "":
 		case i < 0:
-			assigned.Reason = "no resource of the configuration matches it"
+			found.Reason = "no resource of the configuration matches it"
 		case p.Injection == policy.InjectByKubelet && rules[i].Name != rules[0].Name:
-			assigned.Reason = fmt.Sprintf(
+			found.Reason = fmt.Sprintf(
 				"with injection: kubelet, a node can have GPUs of one resource, which is %s, the first of the configuration; move %s to the front to advertise this GPU instead",
 				rules[0].Name, rules[i].Name)
 		default:
-			assigned.Rule = &rules[i]
+			found.Rule = &rules[i]
 		}
-		all = append(all, assigned)
+		all = append(all, found)
 	}
 	return all
 }

@@ -59,7 +59,7 @@ type DeviceNode struct {
 // node with the operating system nodeOS, "" if it is unknown.
 func NewReports(devices []discovery.Device, p policy.Policy, nodeOS string) []Report {
 	reports := make([]Report, len(devices))
-	for i, a := range resources.Assign(devices, p, nodeOS) {
+	for i, a := range resources.FindRules(devices, p, nodeOS) {
 		d := a.Device
 		r := Report{
 			Index: i, InstanceID: d.InstanceID, Description: d.Description,
