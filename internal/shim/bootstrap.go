@@ -4,16 +4,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"path/filepath"
-	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 )
 
-// containerd passes protobuf messages to shims. The few fields that matter are
-// decoded and encoded without the generated types, which cost each start a millisecond.
+// On Windows, this shim stands between containerd and the real shim: it passes on the standard input of
+// a start and reads the answer. Both are protobuf messages. The few fields that matter are decoded
+// without the generated types, which cost each start a millisecond.
 
 // Fields of containerd's BootstrapParams and its Extension, containerd/api
 // v1.12, runtime/bootstrap/v1/bootstrap.proto. The runtime's options are a
@@ -26,20 +25,6 @@ const (
 
 // resultVersion is the field of containerd's BootstrapResult, in the same file as BootstrapParams.
 const resultVersion = 1
-
-// Fields of containerd's RuntimeInfo and RuntimeVersion, api/types/introspection.proto.
-const (
-	infoName       = 1
-	infoVersion    = 2
-	versionVersion = 1
-)
-
-// isRunhcs reports whether the real shim at path is runhcs, which expects the runtime's options on
-// its standard input and has no -info. containerd 2.3 and later recognizes runhcs by its file name,
-// and passes bootstrap parameters on the standard input of all other shims, such as this one.
-func isRunhcs(path string) bool {
-	return strings.Contains(strings.ToLower(filepath.Base(path)), "shim-runhcs-v1") // Windows ignores the case of file names.
-}
 
 // runtimeOptions returns the standard input of a start as runhcs expects it: an Any with the runtime's
 // options. If stdin has bootstrap parameters, the options are one of them. Otherwise, stdin is the Any.
@@ -99,15 +84,6 @@ func (s *shim) recordVersion(path string, version int) {
 	if err != nil {
 		s.log().WithError(err).Error("Cannot record the bootstrap version of the real shim")
 	}
-}
-
-// runtimeInfo returns what a shim writes to its standard output for -info.
-func runtimeInfo(name, version string) []byte {
-	appendString := func(b []byte, number protowire.Number, value string) []byte {
-		return protowire.AppendString(protowire.AppendTag(b, number, protowire.BytesType), value)
-	}
-	info := appendString(nil, infoName, name)
-	return appendString(info, infoVersion, string(appendString(nil, versionVersion, version)))
 }
 
 // firstMessage returns the first message in a field of a message, nil if there is none.

@@ -23,6 +23,8 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/protobuf/encoding/protowire"
+
 	"github.com/directx-nri/directx-nri/internal/decision"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
@@ -117,6 +119,29 @@ func (s *shim) isStart() bool {
 // creates a task, unless the runtime's name is io.containerd.runc.v2 or io.containerd.runhcs.v1.
 func (s *shim) isInfo() bool {
 	return len(s.args) == 1 && strings.TrimLeft(s.args[0], "-") == "info"
+}
+
+// isRunhcs reports whether the real shim at path is runhcs, which expects the runtime's options on
+// its standard input and has no -info. containerd 2.3 and later recognizes runhcs by its file name,
+// and passes bootstrap parameters on the standard input of all other shims, such as this one.
+func isRunhcs(path string) bool {
+	return strings.Contains(strings.ToLower(filepath.Base(path)), "shim-runhcs-v1") // Windows ignores the case of file names.
+}
+
+// Fields of containerd's RuntimeInfo and RuntimeVersion, api/types/introspection.proto.
+const (
+	infoName       = 1
+	infoVersion    = 2
+	versionVersion = 1
+)
+
+// runtimeInfo returns what a shim writes to its standard output for -info.
+func runtimeInfo(name, version string) []byte {
+	appendString := func(b []byte, number protowire.Number, value string) []byte {
+		return protowire.AppendString(protowire.AppendTag(b, number, protowire.BytesType), value)
+	}
+	info := appendString(nil, infoName, name)
+	return appendString(info, infoVersion, string(appendString(nil, versionVersion, version)))
 }
 
 // containerID returns the runtime's ID of the container.
