@@ -81,7 +81,7 @@ func ended(records []Entry) (ids []ID) {
 	}
 	superseded := map[ID]bool{}
 	for _, ofReplica := range byReplica {
-		for _, id := range supersededByHolders(ofReplica) {
+		for _, id := range supersededByNewer(ofReplica) {
 			superseded[id] = true
 		}
 	}
@@ -93,8 +93,8 @@ func ended(records []Entry) (ids []ID) {
 	return ids
 }
 
-// supersededByHolders returns the IDs of those records of one replica, oldest first, that have
-// ended because of newer records and their holders.
+// supersededByNewer returns the IDs of those records of one replica, oldest first, that have ended
+// because of newer ones. Unbound records beyond maxUnbound have ended, too.
 //
 // The kubelet allocates a replica again when its pod no longer exists, and to later containers of the
 // same pod if it was an init container's. So a newer record alone does not end an older one. A newer
@@ -104,7 +104,7 @@ func ended(records []Entry) (ids []ID) {
 //     which keeps its UID, is recreated, or
 //   - unbound: it can only be that of a pod that never started. Within a pod, a replica's later records
 //     are bound later, because its containers present their tokens in the order of admission.
-func supersededByHolders(records []Entry) (ids []ID) {
+func supersededByNewer(records []Entry) (ids []ID) {
 	unbound := 0
 	var newerHolders []Holder
 	for _, e := range slices.Backward(records) {

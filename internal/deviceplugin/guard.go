@@ -26,9 +26,12 @@ type allocateGuard struct {
 	conflictWindow time.Duration
 	inFlight       atomic.Int32
 	// lastBeginOrFailure is when an allocation last began or failed, nil if none did. An allocation that
-	// begins within conflictWindow after this time fails. It begins when the kubelet calls Allocate.
-	// The call of GetPreferredAllocation before that counts only while another allocation is in
-	// flight. So a conflict is missed if the kubelet waits for more than conflictWindow in between.
+	// begins within conflictWindow after this time fails.
+	//
+	// An allocation of the kubelet begins with a call of GetPreferredAllocation. Which call of Allocate
+	// follows is unknown, so the guard counts from Allocate, and the earlier call only as a conflict
+	// with allocations in flight. If the kubelet waits for more than conflictWindow between its two
+	// calls, a conflict is missed.
 	lastBeginOrFailure atomic.Pointer[time.Time]
 	// succeeded receives a value after a successful allocation.
 	succeeded chan struct{}

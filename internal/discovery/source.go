@@ -5,8 +5,7 @@ import (
 	"slices"
 )
 
-// Source lists the GPUs of a node. It is safe for concurrent use, except that Devices of a source with
-// node.Options.Save must not be called concurrently.
+// Source lists the GPUs of a node. It is safe for concurrent use, unless it is said where it is created.
 type Source interface {
 	// Devices returns the current devices in a stable order. The caller can change the slice. If the
 	// driver fails or does not answer, Devices returns the last list, with all devices unhealthy.
@@ -14,8 +13,7 @@ type Source interface {
 
 	// Find returns the present devices with the given instance IDs, in any order, with their
 	// health and everything that a container is given. It reads them at each call, which can take
-	// less time than Devices. The kind of a device can differ from that in the list of Devices, but
-	// either both or neither are [KindNone].
+	// less time than Devices. It can know less of a device than Devices, so the kind can differ.
 	Find(ctx context.Context, instanceIDs []string) ([]Device, error)
 
 	// At returns the device with this index in the list of Devices, and reports whether there is

@@ -18,9 +18,9 @@ type Root string
 // waits for it.
 const maxCompared = 16 << 20
 
-// ResolveAll has the results of [Root.Resolve] for each of paths. It resolves each parent directory only
-// once, and a path itself only if it is a link. It returns an error for a directory with mounts below
-// it, because they would be writable in a container.
+// ResolveAll returns the result of [Root.Resolve] for each of paths, with one difference: a directory
+// with mounts below it is an error, because they would be writable in a container. It resolves each
+// parent directory only once, and a path itself only if it is a link.
 func (r Root) ResolveAll(paths []string) (resolved []string, errs []error) {
 	type result struct {
 		path string

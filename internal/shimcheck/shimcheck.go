@@ -36,9 +36,9 @@ func IsDefinite(err error) bool {
 }
 
 // Check returns nil if the containerd at criSocket starts the pods of at least one runtime handler
-// with the shim. The interlock stops the containers of pods with other runtime handlers. The shim
-// records in stateDir that containerd does not run it for the containers of pods. Whether the real shim
-// exists is not checked: the shim may find it on containerd's PATH.
+// with the shim, and the shim has not recorded in stateDir that containerd does not run it for the
+// containers of pods ([shimfile.CheckBypass]). One handler is enough: the interlock stops containers of
+// the others. Whether the real shim exists is not checked: the shim may find it on containerd's PATH.
 func Check(ctx context.Context, stateDir, criSocket string) error {
 	realShim, err := policy.ReadRealShim(stateDir)
 	if err != nil {

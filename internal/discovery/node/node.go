@@ -23,7 +23,7 @@ type Options struct {
 	// queried.
 	Live bool
 	// Save implies Live. The list has the UUIDs of NVIDIA's GPUs, and on Linux is written to the list
-	// [Discovered].
+	// [Discovered]. Its method Devices must not be called concurrently.
 	Save bool
 	// HostRoot is where the node's root directory is mounted, for a program in a container
 	// on Linux.
