@@ -3,12 +3,12 @@ package main
 import (
 	"runtime"
 
-	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 
 	"github.com/directx-nri/directx-nri/internal/advertiser"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/config"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/realshim"
 )
@@ -63,8 +63,7 @@ be restarted at any time.`,
 		"auto", "admission", "creation")
 	command.RunE = func(command *cobra.Command, _ []string) error {
 		o.AllocatesAtCreation = allocateAt == "creation" || allocateAt == "auto" && c.NodeOS == "windows"
-		log := logrus.New()
-		log.SetOutput(command.ErrOrStderr())
+		log := errlog.NewLogger(command.ErrOrStderr())
 		c.Required, c.ReservedDirs = set.Changed("config"), []string{o.RuntimeDir, o.KubeletDir}
 		return advertiser.New(o, c, cli.Version(version), log).Run(command.Context())
 	}

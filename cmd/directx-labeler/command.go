@@ -46,8 +46,7 @@ node-feature-discovery does not support. It may patch nodes, and nothing else.`,
 			if o.node == "" || o.labelsFile == "" {
 				return cli.Usage("--node and --labels-file are required")
 			}
-			log := logrus.New()
-			log.SetOutput(c.ErrOrStderr())
+			log := errlog.NewLogger(c.ErrOrStderr())
 			return o.run(c.Context(), log)
 		},
 	}

@@ -12,9 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sirupsen/logrus"
-
 	"github.com/directx-nri/directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/nodelabels"
 )
 
@@ -43,8 +42,7 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := options{node: "n1", labelsFile: filepath.Join(dir, "labels"), kubeconfig: kubeconfig, pollInterval: time.Millisecond}
-	log := logrus.New()
-	log.SetOutput(t.Output())
+	log := errlog.NewLogger(t.Output())
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- o.run(ctx, log) }()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/decision"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/metrics"
 	"github.com/directx-nri/directx-nri/internal/nri"
@@ -73,8 +74,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	log := logrus.New()
-	log.SetOutput(stderr)
+	log := errlog.NewLogger(stderr)
 	policy.Default().Log.Configure(log)
 	if _, err := o.newDecider(log); err != nil {
 		// The plugin starts nevertheless: only containers that request a GPU depend on the policy.

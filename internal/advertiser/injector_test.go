@@ -17,6 +17,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/ocispec"
 	"github.com/directx-nri/directx-nri/internal/pci"
 	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
@@ -82,7 +83,7 @@ func TestInject(t *testing.T) {
 			}
 			got, err := i.inject(t.Context(), "x/y", replicas)
 			if test.err != "" {
-				if err == nil || !strings.Contains(err.Error(), test.err) {
+				if err == nil || !strings.Contains(remedy.Text(err), test.err) {
 					t.Errorf("%v, want %q", err, test.err)
 				}
 				if isRequest := errors.Is(err, deviceplugin.ErrNotInjectable); isRequest != (name == "two") {

@@ -208,7 +208,7 @@ func (c *checkedList) devices(ctx context.Context) ([]discovery.Device, error) {
 	devices, err := c.list(ctx)
 	for i := range devices {
 		if c.stopCause != nil && devices[i].Health.OK() {
-			devices[i].Health.Reason = errlog.OneLine(c.stopCause.Error())
+			devices[i].Health.Reason = errlog.Line(c.stopCause)
 		}
 	}
 	return devices, err

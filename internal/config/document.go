@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/directx-nri/directx-nri/internal/remedy"
 )
 
 // KeyError is one error in a YAML file.
@@ -116,7 +118,7 @@ func (d *yamlDocument) errorf(path, format string, args ...any) {
 // check reports whether err is nil. If it is not, check adds it as an error of the key at path.
 func (d *yamlDocument) check(path string, err error) bool {
 	if err != nil {
-		d.errorf(path, "%v", err)
+		d.errorf(path, "%s", remedy.Text(err))
 	}
 	return err == nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
@@ -39,12 +40,12 @@ func TestCheckVolume(t *testing.T) {
 		testutil.NoError(t, os.Chmod(path, test.file), os.Chmod(filepath.Dir(path), test.dir))
 		f := openFile(t, path)
 		err := checkVolumeBy(f, "/etc", test.readOnly)
-		if !errors.Is(err, test.want) || err != nil && !strings.HasSuffix(err.Error(), "; use a copy that only root can change: install -D -m 644 "+path+" /etc/config.yaml") {
+		if !errors.Is(err, test.want) || err != nil && !strings.HasSuffix(remedy.Text(err), "; use a copy that only root can change: install -D -m 644 "+path+" /etc/config.yaml") {
 			t.Errorf("%s: error %v, want %v", name, err, test.want)
 		}
 		// A pod has the node's own directory read-only, too. Its access must be corrected.
 		err = checkVolumeBy(f, filepath.Dir(path), test.readOnly)
-		if (err == nil) != (test.dir == 0o700 && test.want == nil) || err != nil && !strings.Contains(err.Error(), "'chmod ") {
+		if (err == nil) != (test.dir == 0o700 && test.want == nil) || err != nil && !strings.Contains(remedy.Text(err), "'chmod ") {
 			t.Errorf("%s, in the usual directory: error %v", name, err)
 		}
 	}
@@ -89,7 +90,7 @@ func TestCompileChecksWhoCanWrite(t *testing.T) {
 		usual := filepath.Join("/etc/directx-nri", filepath.Base(path))
 		_, err := c.Compile()
 		want := "check " + path + ": others can write to it: mode 0666; use a copy that only root can change: install -D -m 644 " + path + " " + usual
-		if !errors.Is(err, access.ErrUntrusted) || !strings.HasSuffix(err.Error(), want) {
+		if !errors.Is(err, access.ErrUntrusted) || !strings.HasSuffix(remedy.Text(err), want) {
 			t.Errorf("error %v, want %s", err, want)
 		}
 		testutil.NoError(t, os.Chmod(path, 0o600))

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/tomledit"
 )
@@ -116,7 +117,7 @@ func TestTemplate(t *testing.T) {
 	for version, major := range map[int]int{2: 1, 3: 2} {
 		const user = "{{ template \"base\" . }}\n[debug]\n  level = \"info\"\n"
 		s := Settings{Release: Release{OS: "linux", Major: major}, Shim: linuxShim, NRI: true}
-		if _, err := Configure([]byte(user), s); err == nil || !strings.Contains(err.Error(), "1:1: invalid character at start of key: U+007B '{'; a template with actions cannot be edited") {
+		if _, err := Configure([]byte(user), s); err == nil || !strings.Contains(remedy.Text(err), "1:1: invalid character at start of key: U+007B '{'; a template with actions cannot be edited") {
 			t.Errorf("version %d: %v", version, err)
 		}
 		rendered := render(user, version)

@@ -97,7 +97,7 @@ func TestUnusableDevicesOfPods(t *testing.T) {
 			t.Parallel()
 			d, tokens := recorded(t, &source{Static: devices, findErr: test.err}, map[string][]string{display: {test.id}})
 			edits, _, err := decide(t.Context(), d, read(ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display])))
-			if err == nil || !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.says) {
+			if err == nil || !errors.Is(err, test.want) || !strings.Contains(remedy.Text(err), test.says) {
 				t.Errorf("%+v, error %v", edits, err)
 			}
 			// The allocation stays unbound.
@@ -126,7 +126,7 @@ func TestRemedyOfUnreadableInventory(t *testing.T) {
 	d, tokens := recorded(t, node.CompiledInventory(t.TempDir()), map[string][]string{display: {`PCI\A`}})
 	_, _, err := decide(t.Context(), d, read(ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display])))
 	const rewrite = "; run 'dxctl config apply', or restart directx-advertiser, to write it again"
-	if err == nil || strings.Count(err.Error(), "; ") != 1 || !strings.HasSuffix(err.Error(), rewrite) || ReasonOf(err) != ReasonOther {
+	if err == nil || strings.Count(remedy.Text(err), "; ") != 1 || !strings.HasSuffix(remedy.Text(err), rewrite) || ReasonOf(err) != ReasonOther {
 		t.Errorf("reason %q: %v", ReasonOf(err), err)
 	}
 }
@@ -275,7 +275,7 @@ func TestExtraMountsThatCannotBeRead(t *testing.T) {
 	d.Files, d.Policy = brokenFiles{}, permissive()
 	c := ofPod("DIRECTX_ALLOCATION_DISPLAY=" + tokens[display])
 	c.PodAnnotations = map[string]string{ExtraMountsAnnotation: "a.exe"}
-	if _, _, err := decide(t.Context(), d, read(c)); err == nil || ReasonOf(err) != ReasonOther || !strings.HasSuffix(err.Error(), RunDoctor) {
+	if _, _, err := decide(t.Context(), d, read(c)); err == nil || ReasonOf(err) != ReasonOther || !strings.HasSuffix(remedy.Text(err), RunDoctor) {
 		t.Errorf("reason %q: %v", ReasonOf(err), err)
 	}
 }
@@ -318,12 +318,12 @@ func TestPodsRequestExtraMounts(t *testing.T) {
 				t.Errorf("the allocation is bound: %t, error %v", isBound, checkErr)
 			}
 			if test.refused != nil {
-				if text, fix := remedy.Split(err); fix == "" || text == err.Error() {
-					t.Errorf("%v does not end with its remedy %q", err, fix)
+				if remedy.Of(err) == "" {
+					t.Errorf("%v has no remedy", err)
 				}
 				for _, part := range append(test.refused, `container "main" of pod n/p`) {
-					if ReasonOf(err) != ReasonPolicy || !strings.Contains(err.Error(), part) {
-						t.Errorf("reason %q: %v, want %q", ReasonOf(err), err, part)
+					if ReasonOf(err) != ReasonPolicy || !strings.Contains(remedy.Text(err), part) {
+						t.Errorf("reason %q: %s, want %q", ReasonOf(err), remedy.Text(err), part)
 					}
 				}
 				return

@@ -151,8 +151,8 @@ func TestRemedies(t *testing.T) {
 			"%w: %w: nil pointer", errUnknownGPUs, errlog.ErrInternal),
 	} {
 		want = "directx-nri: container \"c1\" is not started: " + want
-		if got := (Container{ID: "c1"}).RefusalError(err); got.Error() != want || !errors.Is(got, err) || ReasonOf(got) != ReasonOf(err) {
-			t.Errorf("%q, reason %q, want %q", got, ReasonOf(got), want)
+		if got := (Container{ID: "c1"}).RefusalError(err); remedy.Text(got) != want || !errors.Is(got, err) || ReasonOf(got) != ReasonOf(err) {
+			t.Errorf("%q, reason %q, want %q", remedy.Text(got), ReasonOf(got), want)
 		}
 	}
 }

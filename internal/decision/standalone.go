@@ -28,7 +28,7 @@ func (d *Decider) decideStandalone(ctx context.Context, request Request) (*Outco
 	devices, err := d.standaloneDevices(ctx, visible, inSpec)
 	switch {
 	case errors.Is(err, errUnknownGPUs) && request.OnlyLocationPaths():
-		return &Outcome{Unchanged: "its devices may not be GPUs, and " + err.Error()}, nil
+		return &Outcome{Unchanged: "its devices may not be GPUs, and " + remedy.Text(err)}, nil
 	case errors.Is(err, errUnknownGPUs):
 		return nil, remedy.With(err, "to start the container without a GPU, set the "+visible.origin+" to "+visibleNone)
 	case err != nil:

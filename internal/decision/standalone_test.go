@@ -13,6 +13,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/ocispec"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
@@ -238,14 +239,14 @@ func TestStandaloneIsRefused(t *testing.T) {
 				t.Fatalf("ok %t, %+v, error %v; want %v", ok, edits, err, test.want)
 			}
 			for _, says := range append(test.says, `directx-nri: container "c1" is not started: `) {
-				if !strings.Contains(err.Error(), says) {
+				if !strings.Contains(remedy.Text(err), says) {
 					t.Errorf("error %q does not say %q", err, says)
 				}
 			}
-			if strings.Contains(err.Error(), restoreGPU) {
+			if strings.Contains(remedy.Text(err), restoreGPU) {
 				t.Errorf("error %q has the remedy for a pod", err)
 			}
-			if strings.ContainsAny(err.Error(), "\r\n") || strings.Contains(err.Error(), "0123456789abcdef") {
+			if strings.ContainsAny(remedy.Text(err), "\r\n") || strings.Contains(remedy.Text(err), "0123456789abcdef") {
 				t.Errorf("error %q", err)
 			}
 		})
@@ -294,7 +295,7 @@ func TestPodIsolatedByHyperVIsRefused(t *testing.T) {
 	t.Parallel()
 	c := Container{OS: "windows", HyperV: true, Pod: &Pod{UID: "u", Namespace: "n", Name: "p"}, Name: "main",
 		Env: []string{"DIRECTX_ALLOCATION_DISPLAY=0123456789abcdef0123456789abcdef"}}
-	if _, _, err := decide(context.Background(), decider(), read(c)); !errors.Is(err, errHyperV) || !strings.Contains(err.Error(), "runtime class") {
+	if _, _, err := decide(context.Background(), decider(), read(c)); !errors.Is(err, errHyperV) || !strings.Contains(remedy.Text(err), "runtime class") {
 		t.Errorf("error %v", err)
 	}
 }

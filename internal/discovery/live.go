@@ -46,9 +46,7 @@ var ErrNoAnswer = fmt.Errorf("no answer within %s", answerTimeout)
 // them.
 func NewLive(log logrus.FieldLogger, list func(ctx context.Context) ([]Device, error)) *Live {
 	if log == nil {
-		discard := logrus.New()
-		discard.SetOutput(io.Discard)
-		log = discard
+		log = errlog.NewLogger(io.Discard)
 	}
 	return &Live{log: log, list: list, reading: make(chan struct{}, 1)}
 }
@@ -133,7 +131,7 @@ func (l *Live) update(devices []Device, err error) ([]Device, error) {
 		}
 		devices = slices.Clone(l.last)
 		for i := range devices {
-			devices[i].Health = Health{Reason: "the driver does not answer: " + errlog.OneLine(err.Error())}
+			devices[i].Health = Health{Reason: "the driver does not answer: " + errlog.Line(err)}
 		}
 	}
 	l.logChanges(l.last, devices)

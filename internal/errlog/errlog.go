@@ -4,12 +4,35 @@ package errlog
 import (
 	"errors"
 	"fmt"
+	"io"
 	"runtime/debug"
 	"strings"
 	"unicode"
 
 	"github.com/sirupsen/logrus"
+
+	"github.com/directx-nri/directx-nri/internal/remedy"
 )
+
+// NewLogger returns a logger that writes to out. It logs errors with their remedies.
+func NewLogger(out io.Writer) *logrus.Logger {
+	log := logrus.New() //nolint:forbidigo // This function is used instead.
+	log.SetOutput(out)
+	log.AddHook(remedyHook{})
+	return log
+}
+
+// remedyHook adds the remedies to the error of an entry.
+type remedyHook struct{}
+
+func (remedyHook) Levels() []logrus.Level { return logrus.AllLevels }
+
+func (remedyHook) Fire(entry *logrus.Entry) error {
+	if err, ok := entry.Data[logrus.ErrorKey].(error); ok {
+		entry.Data[logrus.ErrorKey] = remedy.Text(err)
+	}
+	return nil
+}
 
 // LastError is the text of the last error of an operation that is repeated, "" after a success.
 // With it, an error that persists is logged once.
@@ -19,10 +42,7 @@ type LastError string
 // last error.
 func (l *LastError) Changed(err error) bool {
 	before := *l
-	*l = ""
-	if err != nil {
-		*l = LastError(err.Error())
-	}
+	*l = LastError(remedy.Text(err))
 	return *l != before
 }
 
@@ -37,6 +57,9 @@ func (l *LastError) Log(log logrus.FieldLogger, err error, failed, recovered str
 		log.Info(recovered)
 	}
 }
+
+// Line returns the text of err and its remedies as [OneLine] does.
+func Line(err error) string { return OneLine(remedy.Text(err)) }
 
 // OneLine returns text as one line without control characters, which drivers and foreign files
 // may contain: they move the cursor, or worse.

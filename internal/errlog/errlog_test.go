@@ -6,14 +6,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sirupsen/logrus"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 )
 
 func TestLastError(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	log := logrus.New()
-	log.SetOutput(&out)
+	log := NewLogger(&out)
 	var last LastError
 	for i, test := range []struct {
 		err  error
@@ -23,6 +22,7 @@ func TestLastError(t *testing.T) {
 		{errors.New("a"), "failed"},
 		{errors.New("a"), ""},
 		{errors.New("b"), "failed"},
+		{remedy.With(errors.New("b"), "do this"), `"b; do this"`},
 		{nil, "recovered"},
 		{nil, ""},
 		{errors.New("b"), "failed"},

@@ -12,6 +12,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/directx-nri/directx-nri/internal/errlog"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 )
 
 // Limits on how long the server waits for a client.
@@ -105,7 +106,7 @@ func healthHandler(check func(context.Context) error) http.HandlerFunc {
 		w.Header().Set("Cache-Control", "no-store")
 		if err := check(ctx); err != nil {
 			w.WriteHeader(http.StatusServiceUnavailable)
-			_, _ = io.WriteString(w, err.Error()+"\n")
+			_, _ = io.WriteString(w, remedy.Text(err)+"\n")
 			return
 		}
 		_, _ = io.WriteString(w, "ok\n")

@@ -28,6 +28,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/metrics"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/realshim"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/testutil/allocationtest"
@@ -133,7 +134,7 @@ func TestReadyNeedsAHandler(t *testing.T) {
 		{handlers, ""},
 	} {
 		p.handlers = &runtimeHandlers{read: test.load}
-		if err := p.CheckReady(t.Context()); (err == nil) != (test.says == "") || err != nil && !strings.Contains(err.Error(), test.says) {
+		if err := p.CheckReady(t.Context()); (err == nil) != (test.says == "") || err != nil && !strings.Contains(remedy.Text(err), test.says) {
 			t.Errorf("%v, want %q", err, test.says)
 		}
 	}
@@ -187,7 +188,7 @@ func TestRuntimeHandlers(t *testing.T) {
 		got, err := b.adjust(pod, testContainer(displayKey+"="+token))
 		isHandler := decision.ReasonOf(err) == decision.ReasonHandler
 		if refused := test.says != ""; refused != (err != nil) ||
-			refused && (got != nil || !strings.HasSuffix(err.Error(), test.says) || isHandler != strings.HasSuffix(test.says, useRunc)) {
+			refused && (got != nil || !strings.HasSuffix(remedy.Text(err), test.says) || isHandler != strings.HasSuffix(test.says, useRunc)) {
 			t.Errorf("%q: %v, error %v", test.handler, got, err)
 		}
 	}
@@ -359,15 +360,15 @@ func TestAdjustRefuses(t *testing.T) {
 				t.Errorf("error %v, want %v", err, test.want)
 			}
 			for _, says := range append(test.says, `container "main" of pod default/web`) {
-				if !strings.Contains(err.Error(), says) {
+				if !strings.Contains(remedy.Text(err), says) {
 					t.Errorf("error %q does not say %q", err, says)
 				}
 			}
-			if strings.Contains(err.Error(), "\n") {
+			if strings.Contains(remedy.Text(err), "\n") {
 				t.Errorf("error is more than one line: %q", err)
 			}
 			for _, secret := range []string{others, gone, own, madeUp} {
-				if strings.Contains(err.Error(), secret) {
+				if strings.Contains(remedy.Text(err), secret) {
 					t.Errorf("error contains a token: %q", err)
 				}
 			}

@@ -30,6 +30,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/criclient"
 	"github.com/directx-nri/directx-nri/internal/discovery"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/testutil/grpctest"
 )
@@ -176,7 +177,7 @@ func TestPluginWithoutRuntime(t *testing.T) {
 	p.Run(ctx)
 	err := p.CheckReady(t.Context())
 	for _, says := range []string{errUnregistered.Error() + " on " + socket, "no such file", "is containerd running, and is NRI enabled"} {
-		if err == nil || !strings.Contains(err.Error(), says) {
+		if err == nil || !strings.Contains(remedy.Text(err), says) {
 			t.Errorf("%v, want %q", err, says)
 		}
 	}
@@ -366,7 +367,7 @@ func TestOtherRuntime(t *testing.T) {
 		tests[os.Getppid()] = fmt.Sprintf("/run/nri.sock belongs to process %d, and %s to process %d: another containerd has replaced the NRI socket; disable NRI", os.Getppid(), socket, os.Getpid())
 	}
 	for peer, want := range tests {
-		if _, err := load(t.Context(), peer); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := load(t.Context(), peer); err == nil || !strings.Contains(remedy.Text(err), want) {
 			t.Errorf("%d: %v, want %s", peer, err, want)
 		}
 	}

@@ -13,12 +13,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"github.com/sirupsen/logrus"
 
 	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/pci"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
@@ -189,7 +190,7 @@ func TestReadLost(t *testing.T) {
 			err = test.change(stateDir)
 		}
 		testutil.NoError(t, err)
-		if lost, err := Read(stateDir); (err == nil) != (test.says == "") || err == nil && !reflect.DeepEqual(lost.Resources, p.Resources) || err != nil && !strings.Contains(err.Error(), test.says) {
+		if lost, err := Read(stateDir); (err == nil) != (test.says == "") || err == nil && !reflect.DeepEqual(lost.Resources, p.Resources) || !strings.Contains(remedy.Text(err), test.says) {
 			t.Errorf("%s: %+v, %v", name, lost, err)
 		}
 	}
@@ -199,8 +200,7 @@ func TestConfigureLog(t *testing.T) {
 	t.Parallel()
 	for format, want := range map[string]string{"text": "level=warning msg=x pod=team/gpu", "json": `"level":"warning","msg":"x","pod":"team/gpu"`} {
 		var out bytes.Buffer
-		log := logrus.New()
-		log.SetOutput(&out)
+		log := errlog.NewLogger(&out)
 		Log{Level: "warn", Format: format}.Configure(log)
 		log.Info("less severe")
 		log.WithField("pod", "team/gpu").Warn("x")

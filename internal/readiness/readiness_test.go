@@ -127,9 +127,9 @@ func TestCheckErrors(t *testing.T) {
 			dir := testutil.ShortDir(t)
 			test.prepare(t, filepath.Join(dir, socketName))
 			begin := time.Now()
-			if err := Check(t.Context(), dir); err == nil || test.want != nil && !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.says) {
+			if err := Check(t.Context(), dir); err == nil || test.want != nil && !errors.Is(err, test.want) || !strings.Contains(remedy.Text(err), test.says) {
 				t.Errorf("got %v, want %v %s", err, test.want, test.says)
-			} else if _, fix := remedy.Split(err); fix != strings.TrimPrefix(test.says, "; ") && test.name == "stopped process" {
+			} else if fix := remedy.Of(err); fix != strings.TrimPrefix(test.says, "; ") && test.name == "stopped process" {
 				t.Errorf("remedy %q of %v", fix, err)
 			}
 			if took := time.Since(begin); took > checkTimeout+time.Second {

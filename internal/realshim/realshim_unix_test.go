@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
@@ -37,7 +38,7 @@ func TestCheck(t *testing.T) {
 		last: "", path("good/shim"): "", path("gone2"): "no such file", path("file"): "is not an executable file",
 		path("good"): "is not an executable file", path("good/kata"): "good/kata; set shim.runtime", path("open/shim"): "others can write to it", "no-such-shim": "nor on PATH",
 	} {
-		if err := Check(stateDir, name); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+		if err := Check(stateDir, name); (err == nil) != (want == "") || err != nil && !strings.Contains(remedy.Text(err), want) {
 			t.Errorf("%s: %v, want %q", name, err, want)
 		}
 	}

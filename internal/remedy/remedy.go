@@ -1,9 +1,10 @@
-// Package remedy gives errors the remedies for their causes. A remedy ends the text of its error: wrap
-// such an error at the end of the new text. A question, as in "is containerd running?", is no remedy.
+// Package remedy gives errors the remedies for their causes. The text of an error is without its
+// remedy: [Text] has both, for where an error is printed, logged or sent. A question, as in "is
+// containerd running?", is no remedy.
 package remedy
 
 import (
-	"errors"
+	"slices"
 	"strings"
 )
 
@@ -16,22 +17,43 @@ type remedyError struct {
 	remedy string
 }
 
-// With returns err with a remedy, or err itself if it has one: the innermost is the most specific.
+func (e *remedyError) Unwrap() error { return e.error }
+
+// With returns err with a remedy, or err itself if it is nil or has one: the innermost is the most specific.
 func With(err error, remedy string) error {
-	if _, own := Split(err); own != "" {
+	if err == nil || Of(err) != "" {
 		return err
 	}
 	return &remedyError{err, remedy}
 }
 
-func (e *remedyError) Error() string { return e.error.Error() + "; " + e.remedy }
-
-func (e *remedyError) Unwrap() error { return e.error }
-
-// Split returns the text of err without its remedy, and the remedy, "" if it has none.
-func Split(err error) (text, remedy string) {
-	if e, ok := errors.AsType[*remedyError](err); ok {
-		remedy = e.remedy
+// Of returns the remedies of err, "" if it has none.
+func Of(err error) string {
+	switch err := err.(type) { //nolint:errorlint // All errors that err wraps are visited.
+	case *remedyError:
+		return err.remedy
+	case interface{ Unwrap() error }:
+		return Of(err.Unwrap())
+	case interface{ Unwrap() []error }:
+		var all []string
+		for _, err := range err.Unwrap() {
+			if remedy := Of(err); remedy != "" && !slices.Contains(all, remedy) {
+				all = append(all, remedy)
+			}
+		}
+		return strings.Join(all, "; ")
 	}
-	return strings.TrimSuffix(err.Error(), "; "+remedy), remedy
+	return ""
+}
+
+// Text returns the text of err, followed by its remedies, or "" if err is nil.
+func Text(err error) string {
+	remedy := Of(err)
+	switch {
+	case err == nil:
+		return ""
+	case remedy == "":
+		return err.Error()
+	}
+	return err.Error() + "; " + remedy
 }

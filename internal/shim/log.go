@@ -9,6 +9,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/directx-nri/directx-nri/internal/access"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
@@ -16,11 +17,10 @@ import (
 // It writes nothing into a state directory that others can write to: they could make the log's path a
 // link to another file.
 func (s *shim) log() *logrus.Logger {
-	log := logrus.New()
+	log := errlog.NewLogger(io.Discard)
 	if s.policy == nil {
 		p, err := policy.Read(s.stateDir)
 		if errors.Is(err, access.ErrNotPrivate) {
-			log.SetOutput(io.Discard)
 			return log
 		}
 		if err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/realshim"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 )
 
@@ -47,7 +48,7 @@ func Main(version string, files gpuedits.Files) int {
 		switch args[0] {
 		case shimfile.SelfTestFlag:
 			if err := selfTest(files); err != nil {
-				fmt.Fprintf(os.Stderr, "%s: self-test: %v\n", shimfile.BaseName, err)
+				fmt.Fprintf(os.Stderr, "%s: self-test: %s\n", shimfile.BaseName, remedy.Text(err))
 				return exitFailure
 			}
 			fmt.Println(shimfile.SelfTestPassed)

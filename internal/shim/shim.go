@@ -68,7 +68,7 @@ func (s *shim) main() int {
 			decision.LogRefusal(s.log(), s.container, err)
 		}
 		// The line has no newline, because containerd appends to it.
-		fmt.Fprint(s.stderr, errlog.OneLine(err.Error()))
+		fmt.Fprint(s.stderr, errlog.Line(err))
 		return exitFailure
 	}
 	return status

@@ -80,12 +80,10 @@ func TestCheck(t *testing.T) {
 			if (err == nil) != (test.want == nil && test.words == "") || !errors.Is(err, test.want) && test.want != nil {
 				t.Fatalf("error %v, want %v", err, test.want)
 			}
-			if test.want != nil && test.bypass == "" {
-				if _, fix := remedy.Split(err); fix == "" {
-					t.Errorf("%v has no remedy", err)
-				}
+			if test.want != nil && test.bypass == "" && remedy.Of(err) == "" {
+				t.Errorf("%v has no remedy", err)
 			}
-			if err != nil && (!strings.Contains(err.Error(), test.words) || IsDefinite(err) != (test.want != nil)) {
+			if err != nil && (!strings.Contains(remedy.Text(err), test.words) || IsDefinite(err) != (test.want != nil)) {
 				t.Errorf("error %v, want one with %q; definite: %t", err, test.words, IsDefinite(err))
 			}
 		})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/criclient"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 )
 
@@ -50,7 +51,7 @@ func TestCheckUsed(t *testing.T) {
 		switch {
 		case test.want == "" && err != nil:
 			t.Errorf("%s: %v", name, err)
-		case test.want != "" && (!errors.Is(err, ErrNotUsed) || !strings.Contains(err.Error(), test.want)):
+		case test.want != "" && (!errors.Is(err, ErrNotUsed) || !strings.Contains(remedy.Text(err), test.want)):
 			t.Errorf("%s: error %v, want %q", name, err, test.want)
 		}
 	}

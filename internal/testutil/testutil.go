@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+
+	"github.com/directx-nri/directx-nri/internal/errlog"
 )
 
 // Timeout is how long tests wait for a condition.
@@ -56,8 +58,4 @@ func ShortDir(t testing.TB) string {
 }
 
 // Quiet returns a logger that discards its output.
-func Quiet() *logrus.Logger {
-	log := logrus.New()
-	log.SetOutput(io.Discard)
-	return log
-}
+func Quiet() *logrus.Logger { return errlog.NewLogger(io.Discard) }

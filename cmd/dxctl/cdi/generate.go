@@ -116,7 +116,7 @@ func watch(ctx context.Context, update func() error, stderr io.Writer) error {
 			return err
 		}
 		if last.Changed(err) && err != nil {
-			fmt.Fprintf(stderr, "dxctl: %v; trying again\n", err)
+			fmt.Fprintf(stderr, "dxctl: %s; trying again\n", errlog.Line(err))
 		}
 		return nil
 	})

@@ -101,8 +101,7 @@ func (e *examiner) has(checks ...string) bool {
 // add adds a finding. If dxctl lacks a permission, it is unknown whether the node has the problem.
 // A remedy of the problem takes precedence over that of the kind.
 func (e *examiner) add(k findingKind, object string, problem error) *Finding {
-	text, fix := remedy.Split(problem)
-	f := Finding{Check: k.check, Severity: Problem, Object: object, Problem: text, Why: k.why, Fix: cmp.Or(fix, k.fix)}
+	f := Finding{Check: k.check, Severity: Problem, Object: object, Problem: problem.Error(), Why: k.why, Fix: cmp.Or(remedy.Of(problem), k.fix)}
 	if errors.Is(problem, fs.ErrPermission) {
 		f.Severity, f.Why, f.Fix = Unknown, "problems there are not detected", "run dxctl as root or an administrator"
 	}

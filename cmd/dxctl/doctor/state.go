@@ -11,6 +11,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/modes"
 	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/win32"
 )
 
@@ -107,7 +108,7 @@ type containerdState struct {
 type marshalableError struct{ error }
 
 // MarshalText returns the error's message.
-func (e marshalableError) MarshalText() ([]byte, error) { return []byte(e.Error()), nil }
+func (e marshalableError) MarshalText() ([]byte, error) { return []byte(remedy.Text(e)), nil }
 func (e marshalableError) Unwrap() error                { return e.error }
 
 // makeErrorsMarshalable replaces the errors that 'dxctl capabilities' prints by a [marshalableError],
@@ -148,11 +149,9 @@ type handler struct {
 func mergeHandlers(nodeOS string, file, loaded []containerdconfig.Handler) []handler {
 	list := []handler{}
 	add := func(h containerdconfig.Handler, configured, loaded bool) {
-		added := handler{Handler: h, Configured: configured, Annotations: h.PassesAnnotations(), Loaded: loaded}
-		if err := h.CheckEligible(nodeOS); err != nil {
-			added.NotEligible = err.Error()
-		}
-		list = append(list, added)
+		list = append(list, handler{
+			Handler: h, NotEligible: remedy.Text(h.CheckEligible(nodeOS)), Configured: configured, Annotations: h.PassesAnnotations(), Loaded: loaded,
+		})
 	}
 	for _, h := range file {
 		add(h, h.UsesShim(), slices.ContainsFunc(loaded, func(l containerdconfig.Handler) bool {

@@ -26,6 +26,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/modes"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 )
 
@@ -187,7 +188,7 @@ func (f *Flags) read(stderr io.Writer, containerOS string) (config.Compiled, err
 	}
 	p, err := policy.Read(f.StateDir)
 	if errors.Is(err, fs.ErrPermission) && f.Inventory != "" {
-		fmt.Fprintf(stderr, "dxctl: the defaults are used instead of the node policy: %v\n", err)
+		fmt.Fprintf(stderr, "dxctl: the defaults are used instead of the node policy: %s\n", remedy.Text(err))
 		return config.Compiled{Policy: policy.Default()}, nil
 	}
 	return config.Compiled{Policy: p}, err

@@ -23,6 +23,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/realshim"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 )
 
@@ -306,7 +307,7 @@ func (o *configureOptions) restartOrUndo(ctx context.Context, out io.Writer, c p
 	}
 	// The failure is recorded last, so that a run that is killed before is continued at once.
 	if !canceled { // After a signal, the file may not be the cause.
-		file.Failure = &failure{Attempt: c.attempt, At: time.Now(), Cause: cause.Error()}
+		file.Failure = &failure{Attempt: c.attempt, At: time.Now(), Cause: remedy.Text(cause)}
 	}
 	if err := file.save(o.stateDir); err != nil {
 		return fmt.Errorf("%w; %w", cause, err)

@@ -17,6 +17,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/criclient"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/testutil/containerdtest"
@@ -197,7 +198,7 @@ func TestDanglingLink(t *testing.T) {
 	b := containerdtest.New(t, "")
 	testutil.NoError(t, os.Symlink(filepath.Join(b.Root, "unseen", "config.toml"), b.Config))
 	for _, command := range []string{"configure", "unconfigure"} {
-		if _, _, err := run(t, b, command); err == nil || !strings.Contains(err.Error(), b.Config+" is a symbolic link; use its target") {
+		if _, _, err := run(t, b, command); err == nil || !strings.Contains(remedy.Text(err), b.Config+" is a symbolic link; use its target") {
 			t.Errorf("%s: %v", command, err)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/directx-nri/directx-nri/cmd/dxctl/nodegpus"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/criclient"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 )
 
 // addForceFlag adds the flag of a command that calls [restarter.checkHolders].
@@ -36,7 +37,7 @@ func (r *restarter) checkHolders(ctx context.Context, stderr io.Writer, force bo
 	if !force {
 		return fmt.Errorf("%w; to continue anyway, add --force", err)
 	}
-	fmt.Fprintf(stderr, "warning: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
+	fmt.Fprintf(stderr, "warning: %s\n", strings.ReplaceAll(remedy.Text(err), "\n", "; "))
 	return nil
 }
 

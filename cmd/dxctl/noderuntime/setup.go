@@ -110,7 +110,7 @@ func (o *setupOptions) waitForGPU(ctx context.Context, out io.Writer) error {
 			return nil
 		}
 		if last.Changed(reason) {
-			fmt.Fprintf(out, "waiting for a GPU, and changing nothing: %v\n", reason)
+			fmt.Fprintf(out, "waiting for a GPU, and changing nothing: %s\n", remedy.Text(reason))
 			if err := o.report(reason); err != nil {
 				return err
 			}

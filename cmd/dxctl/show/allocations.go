@@ -20,6 +20,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/criclient"
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 )
 
 type allocationsOptions struct {
@@ -111,7 +112,7 @@ func (o *allocationsOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 		return err
 	}
 	for _, p := range problems {
-		fmt.Fprintf(stderr, "problem: %v\n", p.Err)
+		fmt.Fprintf(stderr, "problem: %s\n", remedy.Text(p.Err))
 	}
 	if len(problems) > 0 {
 		return fmt.Errorf("%d allocation record(s) could not be read; 'dxctl doctor' has the remedy", len(problems))
@@ -123,12 +124,12 @@ func (o *allocationsOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 func (o *allocationsOptions) matching(ctx context.Context, stderr io.Writer, entries []allocation.Entry) []allocationReport {
 	devices, _, err := o.Devices(ctx, stderr, runtime.GOOS)
 	if err != nil {
-		fmt.Fprintf(stderr, "The GPUs are shown without their names: %v\n", err)
+		fmt.Fprintf(stderr, "The GPUs are shown without their names: %s\n", remedy.Text(err))
 	}
 	var pods criclient.Pods // nil if they are unknown
 	if slices.ContainsFunc(entries, func(e allocation.Entry) bool { return e.Holder != nil }) {
 		if pods, err = criclient.ReadPods(ctx, o.criSocket); err != nil {
-			fmt.Fprintf(stderr, "The pods of this node are unknown: %v; set --cri-socket\n", err)
+			fmt.Fprintf(stderr, "The pods of this node are unknown: %s; set --cri-socket\n", remedy.Text(err))
 		}
 	}
 	return slices.DeleteFunc(newReports(entries, devices, pods), func(r allocationReport) bool {

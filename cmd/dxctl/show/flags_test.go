@@ -9,6 +9,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
@@ -52,7 +53,7 @@ func transcript(t *testing.T, dir string, lines ...string) string {
 		out, err := runCLI(t, append(args[:1:1], append(more, args[1:]...)...)...)
 		fmt.Fprintf(&b, "$ dxctl %s\n%s", line, out)
 		if err != nil {
-			fmt.Fprintf(&b, "dxctl: %v\n", err)
+			fmt.Fprintf(&b, "dxctl: %s\n", remedy.Text(err))
 		}
 		b.WriteString("\n")
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/ocispec"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/realshim"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/shim"
 )
 
@@ -230,7 +231,7 @@ func (p preview) refuse(container decision.Container, err error) (preview, error
 		return p, err
 	}
 	p.refused = container.RefusalError(err)
-	p.Decision, p.Reason = decisionRefused, p.refused.Error()
+	p.Decision, p.Reason = decisionRefused, remedy.Text(p.refused)
 	return p, nil
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/decision"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/internal/win32"
 )
@@ -88,7 +89,7 @@ func (o *options) run(ctx context.Context, version string, stdout, stderr io.Wri
 	case err != nil && ctx.Err() != nil:
 		return cli.Unknown(err)
 	case err != nil:
-		m.result.Reason = err.Error()
+		m.result.Reason = remedy.Text(err)
 		err = cli.Unknown(err)
 	case !m.result.Works:
 		err = errors.New(m.result.Reason)

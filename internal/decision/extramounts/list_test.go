@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/directx-nri/directx-nri/internal/remedy"
 )
 
 func TestParse(t *testing.T) {
@@ -39,7 +41,7 @@ func TestParse(t *testing.T) {
 		"- {source: a}":               "without quotation marks", "source: [a]": "without quotation marks",
 	} {
 		got, err := List{"list", text}.parse()
-		if !errors.Is(err, errMalformed) || got != nil || strings.ContainsAny(err.Error(), "\r\n") || !strings.HasPrefix(err.Error(), "list: ") || !strings.Contains(err.Error(), says) {
+		if !errors.Is(err, errMalformed) || got != nil || strings.ContainsAny(remedy.Text(err), "\r\n") || !strings.HasPrefix(remedy.Text(err), "list: ") || !strings.Contains(remedy.Text(err), says) {
 			t.Errorf("%.20q: %+v, error %v, want %q", text, got, err, says)
 		}
 	}

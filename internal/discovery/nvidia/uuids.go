@@ -12,6 +12,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/pci"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 )
 
 const (
@@ -57,7 +58,7 @@ func (u *UUIDs) Add(ctx context.Context, devices []discovery.Device) error {
 		uuid, queried := u.uuids[key(d)]
 		devices[i].UUID = uuid
 		if queried && uuid == "" && u.err != nil && !errors.Is(u.err, errors.ErrUnsupported) {
-			devices[i].Notes = append(slices.Clip(d.Notes), fmt.Sprintf("its UUID is unknown: %q", u.err.Error()))
+			devices[i].Notes = append(slices.Clip(d.Notes), fmt.Sprintf("its UUID is unknown: %q", remedy.Text(u.err)))
 		}
 	}
 	return context.Cause(ctx)
