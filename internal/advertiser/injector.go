@@ -15,6 +15,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/gpuedits"
 	"github.com/directx-nri/directx-nri/internal/ocispec"
 	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 )
 
 // injector makes the answers to the kubelet that give containers their GPUs if the configuration has
@@ -43,11 +44,7 @@ func (i *injector) inject(ctx context.Context, resource string, replicas []alloc
 		return nil, decision.WithDefaultRemedy(err)
 	}
 	gpuedits.LogSkipped(i.log.WithField("resource", resource), skipped)
-	answer, err := newAnswer(edits)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", deviceplugin.ErrNotInjectable, err)
-	}
-	return answer, nil
+	return newAnswer(edits)
 }
 
 // newAnswer returns edits as an answer for one container, or an error if the kubelet cannot pass them
@@ -58,7 +55,8 @@ func (i *injector) inject(ctx context.Context, resource string, replicas []alloc
 // 2.4), and the kubelet keeps one of several devices with the same ContainerPath.
 func newAnswer(edits ocispec.Edits) (*v1beta1.ContainerAllocateResponse, error) {
 	if n := len(edits.WindowsDevices); n > 1 {
-		return nil, fmt.Errorf("%d GPUs for one container, and on Windows the kubelet passes on one; request one, or set injection: shim in the configuration", n)
+		err := fmt.Errorf("%w: %d GPUs for one container, and on Windows the kubelet passes on one", deviceplugin.ErrNotInjectable, n)
+		return nil, remedy.With(err, "request one, or set injection: shim in the configuration")
 	}
 	answer := &v1beta1.ContainerAllocateResponse{Envs: make(map[string]string, len(edits.Env))}
 	for _, d := range edits.WindowsDevices {

@@ -16,6 +16,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/pci"
 	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 )
 
 // pool has the GPUs that one resource advertises, each as a number of replicas. A pool is
@@ -237,16 +238,16 @@ func (p *pool) find(replicaID string) (i, number int, err error) {
 	}
 	i, ok = p.index[instanceID]
 	if !ok {
-		return 0, 0, fmt.Errorf("%w: %q is a replica of a GPU that %s does not have on this node: delete the pod, so that it is scheduled again",
-			errInvalidRequest, replicaID, p.resource)
+		err := fmt.Errorf("%w: %q is a replica of a GPU that %s does not have on this node", errInvalidRequest, replicaID, p.resource)
+		return 0, 0, remedy.With(err, "delete the pod, so that it is scheduled again")
 	}
 	g := p.gpus[i]
 	switch {
 	case !g.usable():
 		return 0, 0, fmt.Errorf("%w: %q cannot be allocated: GPU %s is unhealthy (%s)", errInvalidRequest, replicaID, g.name, g.fault)
 	case number >= g.replicas:
-		return 0, 0, fmt.Errorf("%w: %q is beyond the %d replicas of its GPU: delete the pod, so that it is scheduled again, or raise replicas",
-			errInvalidRequest, replicaID, g.replicas)
+		err := fmt.Errorf("%w: %q is beyond the %d replicas of its GPU", errInvalidRequest, replicaID, g.replicas)
+		return 0, 0, remedy.With(err, "delete the pod, so that it is scheduled again, or raise replicas")
 	case !g.canAllocate(number):
 		return 0, 0, fmt.Errorf("%w: %q cannot be allocated: GPU %s gets another resource name when the allocations of %s end", errInvalidRequest, replicaID, g.name, p.resource)
 	}
@@ -273,7 +274,7 @@ func (p *pool) validate(replicaIDs []string) ([]allocation.Replica, error) {
 			return nil, err
 		}
 		if seen[id] {
-			return nil, fmt.Errorf("%w: %q is requested twice for one container: delete the pod, so that it is scheduled again", errInvalidRequest, id)
+			return nil, remedy.With(fmt.Errorf("%w: %q is requested twice for one container", errInvalidRequest, id), "delete the pod, so that it is scheduled again")
 		}
 		seen[id], chosen[i] = true, true
 		replicas = append(replicas, allocation.Replica{ID: id, InstanceID: p.gpus[i].instanceID, UUID: p.gpus[i].uuid})
@@ -295,8 +296,8 @@ func (p *pool) validate(replicaIDs []string) ([]allocation.Replica, error) {
 // error fails the pod's admission, and the pod's status shows the error.
 func (p *pool) checkCount(n int) error {
 	if limit := p.rule.MaxPerContainer; limit > 0 && n > limit {
-		return fmt.Errorf("%w: a container requests %d of %s and the limit of this node is %d: request fewer, or raise maxPerContainer of that resource in the configuration",
-			errInvalidRequest, n, p.resource, limit)
+		err := fmt.Errorf("%w: a container requests %d of %s and the limit of this node is %d", errInvalidRequest, n, p.resource, limit)
+		return remedy.With(err, "request fewer, or raise maxPerContainer of that resource in the configuration")
 	}
 	return nil
 }
@@ -310,6 +311,7 @@ func (p *pool) mixedDriversError(chosen []bool, n int) error {
 			names = append(names, fmt.Sprintf("%s (%s, driver %s)", g.name, g.driver.vendor.Name(), cmp.Or(g.driver.version, "unknown")))
 		}
 	}
-	return fmt.Errorf("%w: %d of %s for one container would mix GPUs of different drivers, and a container can have the files of one: %s. Request fewer, wait for GPUs of one driver, or set mixedDrivers: allow for that resource in the configuration",
+	err := fmt.Errorf("%w: %d of %s for one container would mix GPUs of different drivers, and a container can have the files of one: %s",
 		errInvalidRequest, n, p.resource, strings.Join(names, ", "))
+	return remedy.With(err, "request fewer, wait for GPUs of one driver, or set mixedDrivers: allow for that resource in the configuration")
 }

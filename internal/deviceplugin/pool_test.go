@@ -250,7 +250,7 @@ func TestPoolValidate(t *testing.T) {
 		{name: "twice", ids: []string{"A::0", "B::0", "A::0"}, wantErr: `"A::0" is requested twice`},
 		// The kubelet does not call GetPreferredAllocation before each Allocate.
 		{name: "one driver", rule: one, ids: []string{"A::0", "B::0"}, want: []allocation.Replica{{ID: "A::0", InstanceID: "A", UUID: uuid}, {ID: "B::0", InstanceID: "B"}}},
-		{name: "mixed drivers", rule: one, ids: []string{"A::0", "E::0"}, wantErr: "A (NVIDIA, driver 1), E (NVIDIA, driver unknown). Request"},
+		{name: "mixed drivers", rule: one, ids: []string{"A::0", "E::0"}, wantErr: "A (NVIDIA, driver 1), E (NVIDIA, driver unknown); request"},
 		{name: "too many", rule: limited, ids: []string{"A::0", "A::1"}, wantErr: "raise maxPerContainer"},
 	} {
 		a, e, unhealthy := displayGPU("A"), displayGPU("E"), displayGPU("FAULTY")

@@ -10,6 +10,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 )
 
 // gpuSpec returns a GPU written as "ID driver [node][*replicas]", with 4 replicas. That of
@@ -56,7 +57,7 @@ func free(t *testing.T, p *pool, specs ...string) (ids []string) {
 
 // isRefused reports whether err is an invalid request with the text want, or nil if that is "".
 func isRefused(err error, want string) bool {
-	return want == "" && err == nil || want != "" && errors.Is(err, errInvalidRequest) && strings.Contains(err.Error(), want)
+	return want == "" && err == nil || want != "" && errors.Is(err, errInvalidRequest) && strings.Contains(remedy.Text(err), want)
 }
 
 func TestPoolPrefer(t *testing.T) {
@@ -130,13 +131,13 @@ func TestPoolPrefer(t *testing.T) {
 
 		{name: "one driver has enough", rule: one, gpus: []string{"A d*2", "B e*2"}, available: []string{"A 1", "B 2"}, size: 2, want: "B::0 B::1"},
 		{name: "no driver has enough", rule: one, gpus: []string{"A d*2", "B e*2", "C f*2"}, available: []string{"A 1", "B 1"}, size: 2,
-			wantErr: "A (NVIDIA, driver d), B (NVIDIA, driver e). Request fewer, wait for GPUs of one driver, or set mixedDrivers: allow"},
+			wantErr: "A (NVIDIA, driver d), B (NVIDIA, driver e); request fewer, wait for GPUs of one driver, or set mixedDrivers: allow"},
 		{name: "must include mixes drivers", rule: one, gpus: []string{"A d*2", "B e*2"}, available: []string{"A 2", "B 2"}, must: []string{"A::0", "B::0"}, size: 2, wantErr: "mixedDrivers"},
 		{name: "must include's driver has too few", rule: one, gpus: []string{"A d*2", "B e"}, available: []string{"A 2", "B 4"}, must: []string{"A::0"}, size: 3, wantErr: "mixedDrivers"},
 
 		{name: "as many as one container may have", rule: limited, gpus: []string{"A d"}, available: []string{"A 4"}, size: 2, want: "A::0 A::1"},
 		{name: "more than one container may have", rule: limited, gpus: []string{"A d"}, available: []string{"A 4"}, size: 3,
-			wantErr: "requests 3 of directx.microsoft.com/display and the limit of this node is 2: request fewer, or raise maxPerContainer"},
+			wantErr: "requests 3 of directx.microsoft.com/display and the limit of this node is 2; request fewer, or raise maxPerContainer"},
 	} {
 		if test.rule.AllocationPolicy == "" {
 			test.rule = mixing

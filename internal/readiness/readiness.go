@@ -111,7 +111,7 @@ func (c checker) Check(ctx context.Context, _ *healthpb.HealthCheckRequest) (*he
 func Check(ctx context.Context, runtimeDir string) error {
 	path := filepath.Join(runtimeDir, socketName)
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("query the NRI plugin: %w: run as the account that directx-nri runs as", err)
+		return remedy.With(fmt.Errorf("query the NRI plugin: %w", err), "run as the account that directx-nri runs as")
 	}
 	checkCtx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()

@@ -130,9 +130,7 @@ func (f *Flags) Open(stderr io.Writer, containerOS string) (discovery.Source, po
 		source = discovery.Static(devices)
 	default:
 		source, err = node.Open(node.Options{UseInventory: p.UseInventory, StateDir: f.StateDir, HostRoot: f.HostRoot, Live: true})
-		if err != nil {
-			err = fmt.Errorf("%w; set --inventory to a file with the GPUs", err)
-		}
+		err = remedy.With(err, "set --inventory to a file with the GPUs")
 	}
 	if err != nil {
 		return nil, p, err

@@ -185,7 +185,7 @@ func (o *configureOptions) settings(release containerdconfig.Release) (s contain
 		return s, nil
 	}
 	if _, err := os.Stat(o.shim()); err != nil {
-		return s, fmt.Errorf("the shim does not exist, so no container would start: %w; run 'dxctl runtime install' first", err)
+		return s, remedy.With(fmt.Errorf("the shim does not exist, so no container would start: %w", err), "run 'dxctl runtime install' first")
 	}
 	realShim, err := policy.ReadRealShim(o.stateDir)
 	if err == nil {

@@ -259,7 +259,7 @@ func TestRefusals(t *testing.T) {
 			t.Parallel()
 			b := containerdtest.New(t, test.config)
 			_, _, err := run(t, b, test.args...)
-			if err == nil || !strings.Contains(err.Error(), test.want) {
+			if err == nil || !strings.Contains(remedy.Text(err), test.want) {
 				t.Errorf("error %v, want one with %q", err, test.want)
 			}
 			if b.Read(t) != test.config || durable.Exists(b.State) {

@@ -14,6 +14,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/realshim"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 )
 
@@ -65,7 +66,7 @@ func install(ctx context.Context, stdout io.Writer, from, shimDir, stateDir stri
 		from = filepath.Join(filepath.Dir(self), shimfile.FileName())
 	}
 	if _, err := os.Stat(from); err != nil {
-		return fmt.Errorf("the shim was not installed: %w; set --from to the shim's file", err)
+		return remedy.With(fmt.Errorf("the shim was not installed: %w", err), "set --from to the shim's file")
 	}
 	realShim, err := policy.ReadRealShim(stateDir)
 	if err != nil {
@@ -74,7 +75,7 @@ func install(ctx context.Context, stdout io.Writer, from, shimDir, stateDir stri
 	path := filepath.Join(shimDir, shimfile.FileName())
 	// Without the real shim, no container of the runtime shim starts.
 	if _, err := realshim.Find(path, realShim); err != nil {
-		return fmt.Errorf("the shim was not installed: %w; set shim.runtime in the configuration", err)
+		return remedy.With(fmt.Errorf("the shim was not installed: %w", err), "set shim.runtime in the configuration")
 	}
 	changed, err := shimfile.Install(ctx, from, path)
 	switch {

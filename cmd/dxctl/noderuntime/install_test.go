@@ -15,6 +15,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/testutil/allocationtest"
@@ -134,7 +135,7 @@ func TestUninstallWithDamagedPolicy(t *testing.T) {
 func (p shimNode) refuses(t *testing.T, want string, args ...string) {
 	t.Helper()
 	stdout, _, err := p.uninstall(t, args...)
-	if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") || stdout != "" {
+	if err == nil || !strings.Contains(remedy.Text(err), want) || strings.Contains(err.Error(), "\n") || stdout != "" {
 		t.Errorf("error %v, want one with %q; output %q", err, want, stdout)
 	}
 	if !durable.Exists(p.shimPath()) {
@@ -165,7 +166,7 @@ func TestInstallRefuses(t *testing.T) {
 			}
 			p.apply(t, strings.NewReplacer("SHIM", p.shimPath(), "REAL", p.real).Replace(test.real), "")
 			_, err := p.install(t, test.args...)
-			if err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "\n") {
+			if err == nil || !strings.Contains(remedy.Text(err), test.want) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("error %v, want %q", err, test.want)
 			}
 		})
@@ -229,7 +230,7 @@ func TestUninstallRefusesWhileContainerdUsesTheShim(t *testing.T) {
 	p := newShimNode(t, containerdtest.Config)
 	p.mustInstall(t)
 	p.must(t, "configure", p.Restart()...)
-	p.refuses(t, "uses the shim: run 'dxctl runtime unconfigure --restart' first")
+	p.refuses(t, "uses the shim; run 'dxctl runtime unconfigure --restart' first")
 	// The file is restored, and containerd has not read it.
 	p.must(t, "unconfigure")
 	p.refuses(t, "runtime handler runc of the running containerd uses the shim")
@@ -283,13 +284,13 @@ func TestUninstallHandsContainersOver(t *testing.T) {
 			t.Errorf("the bundle names %q, want %q", got, shim)
 		}
 	}
-	p.refuses(t, "1 running container(s) (default/one) were started by the shim: add --restart")
+	p.refuses(t, "1 running container(s) (default/one) were started by the shim; add --restart")
 	bundleNames(p.shimPath())
 	p.refuses(t, "/nowhere/real", append(p.Restart(), "--runtime", "/nowhere/real")...)
 	bundleNames(p.shimPath())
 	// containerd reads the file only when it starts, also for the next command.
 	p.refuses(t, "restart by the command", "--restart", "--restart-command", "false")
-	p.refuses(t, "did not finish its restart of containerd: add --restart")
+	p.refuses(t, "did not finish its restart of containerd; add --restart")
 	stdout, _ := p.mustUninstall(t, p.Restart()...)
 	if want := "restarted containerd\nremoved "; !strings.HasPrefix(stdout, want) {
 		t.Error(stdout)
@@ -308,7 +309,7 @@ func TestUninstallFindsContainersStartedMeanwhile(t *testing.T) {
 	testutil.WriteFile(t, filepath.Join(bundle, "one", "shim-binary-path"), p.shimPath(), 0o600)
 	again := "cp -r " + bundle + "/one " + bundle + "/two && printf %s " + p.shimPath() + " > " + bundle + "/two/shim-binary-path"
 	_, _, err := p.uninstall(t, "--restart", "--restart-command", again)
-	if err == nil || !strings.Contains(err.Error(), "1 running container(s) (default/two) were started by the shim in the meantime: run the command again") {
+	if err == nil || !strings.Contains(remedy.Text(err), "1 running container(s) (default/two) were started by the shim in the meantime; run the command again") {
 		t.Error(err)
 	}
 	if !durable.Exists(p.shimPath()) {

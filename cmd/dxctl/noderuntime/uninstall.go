@@ -20,6 +20,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/realshim"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 )
 
@@ -79,7 +80,7 @@ func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 		return err
 	}
 	if record.RestartDue && !o.allowRestart {
-		return fmt.Errorf("%w: add --restart", errRestartDue)
+		return remedy.With(errRestartDue, "add --restart")
 	}
 	o.shim = filepath.Join(o.shimDir, shimfile.FileName())
 	err = o.checkUnused(ctx, record.RestartDue)
@@ -166,7 +167,7 @@ func (o *uninstallOptions) checkUnused(ctx context.Context, restartDue bool) err
 		return err
 	}
 	if handlers := handlersWithShim(config.Handlers); len(handlers) > 0 {
-		return fmt.Errorf("runtime handler %s in %s uses the shim: %s", handlers[0], o.ConfigFile, fix)
+		return remedy.With(fmt.Errorf("runtime handler %s in %s uses the shim", handlers[0], o.ConfigFile), fix)
 	}
 	switch status.Code(runningErr) {
 	case codes.OK:
@@ -176,7 +177,7 @@ func (o *uninstallOptions) checkUnused(ctx context.Context, restartDue bool) err
 		return fmt.Errorf("containerd's runtime handlers are unknown: %w; is --cri-socket %s correct?", runningErr, o.CRISocket)
 	}
 	if handlers := handlersWithShim(running.Handlers); len(handlers) > 0 && !restartDue {
-		return fmt.Errorf("runtime handler %s of the running containerd uses the shim: restart containerd, or %s", handlers[0], fix)
+		return remedy.With(fmt.Errorf("runtime handler %s of the running containerd uses the shim", handlers[0]), "restart containerd, or "+fix)
 	}
 	return nil
 }
@@ -189,7 +190,7 @@ func (o *uninstallOptions) handOver(ctx context.Context, stdout io.Writer, recor
 	case err != nil || len(bundles) == 0 && !record.RestartDue:
 		return err
 	case !o.allowRestart:
-		return fmt.Errorf("%s were started by the shim: add --restart, which hands them over to the real shim, or stop them", describeBundles(bundles))
+		return remedy.With(fmt.Errorf("%s were started by the shim", describeBundles(bundles)), "add --restart, which hands them over to the real shim, or stop them")
 	}
 	realShim, err := o.findRealShim()
 	if err != nil && len(bundles) > 0 {
@@ -213,7 +214,7 @@ func (o *uninstallOptions) handOver(ctx context.Context, stdout io.Writer, recor
 	if bundles, err = findBundles(o.containerdState, o.shim); err != nil || len(bundles) == 0 {
 		return err
 	}
-	return fmt.Errorf("%s were started by the shim in the meantime: run the command again", describeBundles(bundles))
+	return remedy.With(fmt.Errorf("%s were started by the shim in the meantime", describeBundles(bundles)), "run the command again")
 }
 
 func (o *uninstallOptions) findRealShim() (string, error) {

@@ -14,6 +14,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
@@ -116,7 +117,7 @@ func TestDevicesOutput(t *testing.T) {
 			continue
 		}
 		out, err := runCLI(t, append([]string{"devices"}, test.args...)...)
-		failed := err != nil && strings.Contains(err.Error(), test.err) && out == ""
+		failed := err != nil && strings.Contains(remedy.Text(err), test.err) && out == ""
 		if test.err == "" && (err != nil || !strings.Contains(out, test.want)) || test.err != "" && !failed {
 			t.Errorf("%s: %v: %q", name, err, out)
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/gpuedits"
 	"github.com/directx-nri/directx-nri/internal/ocispec"
 	"github.com/directx-nri/directx-nri/internal/ocispec/runflags"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 )
 
 // outputArgs is the output format with one argument on each line.
@@ -88,7 +89,7 @@ func (o *flagsOptions) flags(ctx context.Context, stderr io.Writer) ([]string, e
 	edits, notes, err := gpuedits.Build(o.containerOS, devices, nil, o.Files(), p)
 	switch {
 	case errors.Is(err, gpuedits.ErrNotAssignable):
-		return nil, fmt.Errorf("%w; select GPUs that %s containers can have, or set --container-os", err, o.containerOS)
+		return nil, remedy.With(err, "select GPUs that "+o.containerOS+" containers can have, or set --container-os")
 	case err != nil:
 		return nil, err
 	}
@@ -100,7 +101,7 @@ func (o *flagsOptions) flags(ctx context.Context, stderr io.Writer) ([]string, e
 	flags, err := runflags.Flags(runflags.Program(o.program), o.containerOS, edits, o.Files().Resolve)
 	switch {
 	case errors.Is(err, runflags.ErrNoFlag):
-		return nil, fmt.Errorf("%w; use the runtime shim, with --with-shim", err)
+		return nil, remedy.With(err, "use the runtime shim, with --with-shim")
 	case err != nil:
 		return nil, err
 	}
