@@ -48,12 +48,8 @@ func Of(err error) string {
 
 // Text returns the text of err, followed by its remedies, or "" if err is nil.
 func Text(err error) string {
-	remedy := Of(err)
-	switch {
-	case err == nil:
+	if err == nil {
 		return ""
-	case remedy == "":
-		return err.Error()
 	}
-	return err.Error() + "; " + remedy
+	return strings.TrimSuffix(err.Error()+"; "+Of(err), "; ") // It may have no remedy.
 }

@@ -9,27 +9,20 @@ import (
 func TestText(t *testing.T) {
 	t.Parallel()
 	plain, full, locked := errors.New("plain"), With(errors.New("full"), "delete"), With(errors.New("locked"), "unlock")
-	for name, test := range map[string]struct {
-		err                error
-		text, remedy, want string
-	}{
-		"nil":           {nil, "", "", ""},
-		"none":          {plain, "plain", "", "plain"},
-		"own":           {full, "full", "delete", "full; delete"},
-		"innermost":     {With(fmt.Errorf("write: %w", full), "buy"), "write: full", "delete", "write: full; delete"},
-		"text after it": {fmt.Errorf("%w, and x", full), "full, and x", "delete", "full, and x; delete"},
-		"two causes":    {fmt.Errorf("%w: %w: %w", locked, full, full), "locked: full: full", "unlock; delete", "locked: full: full; unlock; delete"},
-		"joined":        {fmt.Errorf("x: %w", errors.Join(plain, full, locked)), "x: plain\nfull\nlocked", "delete; unlock", "x: plain\nfull\nlocked; delete; unlock"},
-		"one has it":    {With(errors.Join(plain, full), "buy"), "plain\nfull", "delete", "plain\nfull; delete"},
+	for err, want := range map[error][3]string{ // its own text, the remedies, and both
+		plain: {"plain", "", "plain"},
+		full:  {"full", "delete", "full; delete"},
+		With(fmt.Errorf("write: %w", full), "buy"):              {"write: full", "delete", "write: full; delete"}, // the innermost
+		fmt.Errorf("%w, and x", full):                           {"full, and x", "delete", "full, and x; delete"},
+		fmt.Errorf("%w: %w: %w", locked, full, full):            {"locked: full: full", "unlock; delete", "locked: full: full; unlock; delete"},
+		fmt.Errorf("x: %w", errors.Join(plain, full, locked)):   {"x: plain\nfull\nlocked", "delete; unlock", "x: plain\nfull\nlocked; delete; unlock"},
+		With(errors.Join(plain, fmt.Errorf("%w", full)), "buy"): {"plain\nfull", "delete", "plain\nfull; delete"},
 	} {
-		if test.err != nil && test.err.Error() != test.text {
-			t.Errorf("%s: Error() is %q, want %q", name, test.err, test.text)
+		if got := [3]string{err.Error(), Of(err), Text(err)}; got != want {
+			t.Errorf("%q, want %q", got, want)
 		}
-		if got := Of(test.err); got != test.remedy {
-			t.Errorf("%s: Of is %q, want %q", name, got, test.remedy)
-		}
-		if got := Text(test.err); got != test.want {
-			t.Errorf("%s: Text is %q, want %q", name, got, test.want)
-		}
+	}
+	if err := With(nil, "delete"); err != nil || Text(err) != "" {
+		t.Errorf("without an error: %v", err)
 	}
 }
