@@ -13,6 +13,7 @@ import (
 	"github.com/sirupsen/logrus"
 	logtest "github.com/sirupsen/logrus/hooks/test"
 
+	"github.com/directx-nri/directx-nri/internal/remedy"
 	quiet "github.com/directx-nri/directx-nri/internal/testutil"
 )
 
@@ -65,7 +66,7 @@ func TestServe(t *testing.T) {
 			if _, bounded := ctx.Deadline(); !bounded {
 				t.Error("the check has no deadline")
 			}
-			return errors.New("the kubelet does not run")
+			return remedy.With(errors.New("the kubelet does not run"), "start it")
 		},
 	})
 	base := fmt.Sprint("http://", logged.LastEntry().Data["address"])
@@ -77,7 +78,7 @@ func TestServe(t *testing.T) {
 		{"GET", "/metrics", 200, `directx_build_info{`},
 		{"GET", "/healthz", 200, "ok\n"},
 		{"HEAD", "/healthz", 200, ""},
-		{"GET", "/readyz", 503, "the kubelet does not run\n"},
+		{"GET", "/readyz", 503, "the kubelet does not run; start it\n"},
 		{"POST", "/readyz", 405, "Method Not Allowed\n"},
 		{"GET", "/", 404, "404 page not found\n"},
 		{"GET", "/debug/pprof/", 404, "404 page not found\n"},

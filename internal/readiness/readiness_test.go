@@ -45,9 +45,9 @@ func TestCheckFollowsTheServer(t *testing.T) {
 	path := filepath.Join(dir, socketName)
 	var notReady error
 	stop := start(t, dir, func(context.Context) error { return notReady })
-	for _, notReady = range []error{errors.New("not registered"), nil, errors.New("stuck"), nil} {
+	for _, notReady = range []error{remedy.With(errors.New("not registered"), "restart"), nil, errors.New("stuck"), nil} {
 		err := Check(t.Context(), dir)
-		if notReady == nil && err != nil || notReady != nil && (err == nil || !strings.HasSuffix(err.Error(), "the NRI plugin cannot work: "+notReady.Error())) {
+		if notReady == nil && err != nil || notReady != nil && (err == nil || !strings.HasSuffix(err.Error(), "the NRI plugin cannot work: "+remedy.Text(notReady))) {
 			t.Errorf("%v, want %v", err, notReady)
 		}
 	}

@@ -22,7 +22,4 @@ func TestText(t *testing.T) {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
-	if err := With(nil, "delete"); err != nil || Text(err) != "" {
-		t.Errorf("without an error: %v", err)
-	}
 }
