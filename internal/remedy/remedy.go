@@ -51,5 +51,8 @@ func Text(err error) string {
 	if err == nil {
 		return ""
 	}
-	return strings.TrimSuffix(err.Error()+"; "+Of(err), "; ") // It may have no remedy.
+	if remedy := Of(err); remedy != "" {
+		return err.Error() + "; " + remedy
+	}
+	return err.Error()
 }
