@@ -1,6 +1,7 @@
 package advertiser
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,7 +21,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/readiness"
 	"github.com/directx-nri/directx-nri/internal/resources"
-	"github.com/directx-nri/directx-nri/internal/setupfile"
 	"github.com/directx-nri/directx-nri/internal/shimcheck"
 	"github.com/directx-nri/directx-nri/internal/win32"
 )
@@ -35,7 +35,7 @@ const noGPUMessage = "No GPU is advertised"
 func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
 	p.FailOnInitError = p.FailOnInitError && !d.hasAdvertised
 	if d.options.SetupFile != "" {
-		err := d.retryUntilReady(ctx, logrus.InfoLevel, noGPUMessage, func() error { return setupfile.Check(d.options.SetupFile) })
+		err := d.retryUntilReady(ctx, logrus.InfoLevel, noGPUMessage, func() error { return readiness.CheckSetup(d.options.SetupFile) })
 		if err != nil {
 			return err
 		}
@@ -156,7 +156,7 @@ func (d *Daemon) retryUntilReady(ctx context.Context, level logrus.Level, messag
 			return context.Cause(ctx)
 		}
 		problem := err
-		if errors.Is(err, setupfile.ErrNoGPU) || errors.Is(err, node.ErrNoInventory) {
+		if errors.Is(err, readiness.ErrNoGPU) || errors.Is(err, node.ErrNoInventory) {
 			problem = nil
 			d.writeLabels(nil)
 		}
@@ -206,9 +206,13 @@ func (c *checkedList) devices(ctx context.Context) ([]discovery.Device, error) {
 		return nil, fmt.Errorf("containers would not start with a GPU: %w", checkErr)
 	}
 	devices, err := c.list(ctx)
+	problem := c.stopCause
+	if errors.Is(err, node.ErrNotSaved) {
+		problem, err = cmp.Or(problem, err), nil
+	}
 	for i := range devices {
-		if c.stopCause != nil && devices[i].Health.OK() {
-			devices[i].Health.Reason = errlog.Line(c.stopCause)
+		if problem != nil && devices[i].Health.OK() {
+			devices[i].Health.Reason = errlog.Line(problem)
 		}
 	}
 	return devices, err

@@ -11,6 +11,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/config"
 	"github.com/directx-nri/directx-nri/internal/discovery"
+	"github.com/directx-nri/directx-nri/internal/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/shimcheck"
 	"github.com/directx-nri/directx-nri/internal/testutil"
@@ -97,5 +98,11 @@ func TestCheckedList(t *testing.T) {
 		if message != step.message {
 			t.Errorf("step %d: logged %q, want %q", i, message, step.message)
 		}
+	}
+	g.list = func(context.Context) ([]discovery.Device, error) {
+		return []discovery.Device{{InstanceID: "GPU"}}, node.ErrNotSaved
+	}
+	if devices, err := g.devices(t.Context()); err != nil || len(devices) != 1 || devices[0].Health.Reason != node.ErrNotSaved.Error() {
+		t.Errorf("a list that is not saved: %v, %v", devices, err)
 	}
 }

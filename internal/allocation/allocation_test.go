@@ -383,7 +383,12 @@ func TestRemovedDirectory(t *testing.T) {
 	if err := r.CheckWritable(t.Context()); !errors.Is(err, ErrNotWritable) {
 		t.Errorf("a file in place of the directory: %v", err)
 	}
-	testutil.NoError(t, os.Remove(dir))
+	_, _ = r.Record(t.Context(), Record{Resource: display, Replicas: []Replica{{ID: "gpu::0", InstanceID: "gpu"}}}) // It fails.
+	testutil.NoError(t, os.Remove(dir), os.MkdirAll(filepath.Join(dir, probeName, "x"), 0o700))
+	if err := r.CheckWritable(t.Context()); !errors.Is(err, ErrNotWritable) {
+		t.Errorf("no file can be written: %v", err)
+	}
+	testutil.NoError(t, os.RemoveAll(filepath.Join(dir, probeName)))
 	check()
 }
 

@@ -102,8 +102,8 @@ func ended(records []Entry) (ids []ID) {
 //   - bound to another pod, which no longer exists,
 //   - bound to the same container: the kubelet has forgotten the older record, as when a static pod,
 //     which keeps its UID, is recreated, or
-//   - unbound: it can only be that of a pod that never started. Within a pod, a replica's later records
-//     are bound later, because its containers present their tokens in the order of admission.
+//   - unbound: within a pod, containers present their tokens in the order of admission, so records of
+//     one replica are bound in this order. So the older one is that of a pod that never started.
 func supersededByNewer(records []Entry) (ids []ID) {
 	unbound := 0
 	var newerHolders []Holder

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gofrs/flock"
@@ -21,6 +22,9 @@ import (
 // lockName is the file that the recorder of a directory locks. It is never removed,
 // because a removed file can be locked twice.
 const lockName = ".lock"
+
+// probeName is a file that is written to find out whether files can be written.
+const probeName = ".probe"
 
 const (
 	// lockRetryInterval is the interval of attempts to take a lock that another process has.
@@ -37,7 +41,8 @@ type Recorder struct {
 	store *Store
 	log   logrus.FieldLogger
 	// sequence numbers the records. It has its own mutex, which is locked only for an instant.
-	sequence sequence
+	sequence    sequence
+	writeFailed atomic.Bool // since a record could not be written
 
 	// mu guards the following fields. It is held while files are read, so Record and End, which
 	// Allocate calls, do not lock it.
@@ -118,8 +123,9 @@ func (r *Recorder) Close() error { return r.lock.Close() }
 // ErrNotWritable means that no record can be written now.
 var ErrNotWritable = errors.New("allocations cannot be recorded")
 
-// CheckWritable returns [ErrNotWritable] on a file system that has become read-only. If
-// the directory or its lock was removed, it creates them again.
+// CheckWritable returns [ErrNotWritable] on a file system that has become read-only, and after a record
+// could not be written, as on a full one, until a file can be. If the directory or its lock was removed,
+// it creates them again.
 func (r *Recorder) CheckWritable(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -132,10 +138,17 @@ func (r *Recorder) CheckWritable(ctx context.Context) error {
 		r.log.WithField("records", len(r.live)).Error("The allocation records or their lock were removed; a container whose record is lost cannot start again: delete its pod")
 	}
 	f, err := os.OpenFile(r.lock.Path(), os.O_WRONLY, 0)
+	if err == nil {
+		err = f.Close()
+	}
+	if probe := filepath.Join(r.store.dir, probeName); err == nil && r.writeFailed.Load() {
+		err = errors.Join(durable.Replace(probe, make([]byte, 4<<10), 0o600), durable.Remove(probe))
+		r.writeFailed.Store(err != nil)
+	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNotWritable, err)
 	}
-	return f.Close()
+	return nil
 }
 
 // holdsLock reports whether r has locked the file that is now in the directory.
@@ -146,8 +159,8 @@ func (r *Recorder) holdsLock() bool {
 }
 
 // Record writes the record of an allocation, and returns the token for its container. The caller
-// sets Resource, Replicas and Injected. The record is on disk when Record returns. Other calls do not
-// delay Record, because an allocation that begins meanwhile can crash the kubelet on Windows
+// sets Resource, Replicas and Injected. The record is on disk when Record returns. Other calls must not
+// delay it, because an allocation that begins meanwhile can crash the kubelet on Windows
 // (kubernetes#136021). So [Recorder.Refresh], and not Record, removes the records that have ended.
 //
 // No container presents the token of an injected record: see [Recorder.BindByName].
@@ -174,7 +187,11 @@ func (r *Recorder) write(ctx context.Context, record Record) error {
 	if len(data) > maxFileBytes {
 		return fmt.Errorf("%d replicas for one container do not fit into a record: request fewer", len(record.Replicas))
 	}
-	return durable.Replace(r.store.path(record.ID, recordSuffix), data, 0o600)
+	err = durable.Replace(r.store.path(record.ID, recordSuffix), data, 0o600)
+	if err != nil {
+		r.writeFailed.Store(true)
+	}
+	return err
 }
 
 // BindByName binds an injected record to the container that the kubelet names as its holder. The

@@ -16,8 +16,8 @@ import (
 	"github.com/directx-nri/directx-nri/internal/pci"
 )
 
-// Device is one GPU of the node. Copies share what its pointers and slices refer to, so no caller
-// changes it.
+// Device is one GPU of the node. Copies share what its pointers and slices refer to, so that is not
+// changed. A caller of [Source.Devices] can change the elements of its list.
 type Device struct {
 	// InstanceID is the PnP device instance ID, for example
 	// `PCI\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1\4&1CFCA9AB&0&00D8`. It

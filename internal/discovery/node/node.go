@@ -5,6 +5,7 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 
 	"github.com/sirupsen/logrus"
@@ -23,7 +24,7 @@ type Options struct {
 	// queried.
 	Live bool
 	// Save implies Live. The list has the UUIDs of NVIDIA's GPUs, and on Linux is written to the list
-	// [Discovered]. Its method Devices must not be called concurrently.
+	// [Discovered]. Devices of such a source must not be called concurrently.
 	Save bool
 	// HostRoot is where the node's root directory is mounted, for a program in a container
 	// on Linux.
@@ -34,6 +35,10 @@ type Options struct {
 // ErrNoInventory reports that a Linux node has neither an inventory nor a driver of GPU
 // paravirtualization.
 var ErrNoInventory = errors.New("no inventory is configured")
+
+// ErrNotSaved is the error of a list that a source with [Options.Save] returns but cannot save: the
+// programs that start containers read an older list.
+var ErrNotSaved = errors.New("the list of GPUs for the programs that start containers is out of date")
 
 // Open returns the source of the node's GPUs: the compiled inventory, or the discovered GPUs. It
 // reads nothing yet. Its error matches [ErrNoInventory].
@@ -67,5 +72,8 @@ func (s *savingSource) Devices(ctx context.Context) ([]discovery.Device, error) 
 	if runtime.GOOS == "windows" { // There, all programs query the driver.
 		return devices, nil
 	}
-	return devices, s.list.Write(devices)
+	if err := s.list.Write(devices); err != nil {
+		return devices, fmt.Errorf("%w: %w", ErrNotSaved, err)
+	}
+	return devices, nil
 }
