@@ -56,22 +56,29 @@ var (
 	errUnknownGPUs   = errors.New("the GPUs of this node are unknown") // Its uses wrap the cause, too, which has the reason.
 )
 
-// cause is why a container is not started.
+// cause is an error with the reason why a container is not started.
 type cause struct {
 	error
 	reason Reason
-	remedy string // the default
 }
-
-// WithReason returns err with a reason. Its default remedy is [RunDoctor].
-func WithReason(reason Reason, err error) error { return cause{err, reason, RunDoctor} }
 
 // Unwrap returns the error without the reason.
 func (c cause) Unwrap() error { return c.error }
 
-// foreignCauses returns the causes that other packages find. The first that an error matches counts.
-func foreignCauses() []cause {
-	return []cause{
+// WithReason returns err with a reason. Its default remedy is [RunDoctor].
+func WithReason(reason Reason, err error) error { return cause{err, reason} }
+
+// explain returns the reason of err and the default remedy. Of the errors of other packages, the first
+// that err matches counts.
+func explain(err error) (reason Reason, remedy string) {
+	if c, ok := errors.AsType[cause](err); ok {
+		return c.reason, RunDoctor
+	}
+	for _, c := range []struct {
+		err    error
+		reason Reason
+		remedy string
+	}{
 		{allocation.ErrMalformedToken, ReasonWrongVariable, requestByLimits},
 		{allocation.ErrHeld, ReasonHeld, requestByLimits},
 		{allocation.ErrNotFound, ReasonNoRecord, removeVariables + "; if there are none, the record is lost: delete the pod, and its replacement gets a new one"},
@@ -80,27 +87,25 @@ func foreignCauses() []cause {
 		{gpuedits.ErrNotAssignable, ReasonDeviceGone, "check how discovery describes the device: 'dxctl devices'"},
 		{context.DeadlineExceeded, ReasonSlow, RunDoctor},
 		{discovery.ErrNoAnswer, ReasonSlow, RunDoctor},
-	}
-}
-
-// causeOf returns the cause of err.
-func causeOf(err error) cause {
-	if c, ok := errors.AsType[cause](err); ok {
-		return c
-	}
-	for _, c := range foreignCauses() {
-		if errors.Is(err, c.error) {
-			return c
+	} {
+		if errors.Is(err, c.err) {
+			return c.reason, c.remedy
 		}
 	}
-	return cause{err, ReasonOther, RunDoctor}
+	return ReasonOther, RunDoctor
 }
 
-// WithDefaultRemedy returns err with the default remedy of its cause, unless it has a remedy.
-func WithDefaultRemedy(err error) error { return remedy.With(err, causeOf(err).remedy) }
-
 // ReasonOf returns the reason of err.
-func ReasonOf(err error) Reason { return causeOf(err).reason }
+func ReasonOf(err error) Reason {
+	reason, _ := explain(err)
+	return reason
+}
+
+// WithDefaultRemedy returns err with the default remedy of its reason, unless it has a remedy.
+func WithDefaultRemedy(err error) error {
+	_, fix := explain(err)
+	return remedy.With(err, fix)
+}
 
 // LogRefusal logs the refusal of c in one line.
 func LogRefusal(log logrus.FieldLogger, c Container, err error) {

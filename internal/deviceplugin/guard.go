@@ -20,6 +20,11 @@ import (
 //   - If several begin within a short time, it is unknown which one began last. So all of them fail.
 //   - When an allocation fails, the kubelet considers the replicas of all allocations in flight unused
 //     (allocateContainerResources), and can allocate them again. So all of them fail.
+//
+// The kubelet calls GetPreferredAllocation before Allocate, and its allocation begins there. Which call
+// of Allocate follows is unknown, so the guard counts from Allocate, and takes the earlier call only for
+// a conflict with the allocations in flight. If the kubelet waits for longer than conflictWindow between
+// its two calls, a conflict is missed.
 type allocateGuard struct {
 	// conflictWindow is how long before and after a call begins no other allocation may begin or
 	// fail. It is 0 if the kubelet allocates at admission.
@@ -27,11 +32,6 @@ type allocateGuard struct {
 	inFlight       atomic.Int32
 	// lastBeginOrFailure is when an allocation last began or failed, nil if none did. An allocation that
 	// begins within conflictWindow after this time fails.
-	//
-	// An allocation of the kubelet begins with a call of GetPreferredAllocation. Which call of Allocate
-	// follows is unknown, so the guard counts from Allocate, and the earlier call only as a conflict
-	// with allocations in flight. If the kubelet waits for more than conflictWindow between its two
-	// calls, a conflict is missed.
 	lastBeginOrFailure atomic.Pointer[time.Time]
 	// succeeded receives a value after a successful allocation.
 	succeeded chan struct{}

@@ -53,10 +53,9 @@ type gpu struct {
 	// [Plugin.Run].
 	onlyNumbers []int
 	// needed is how many replicas the kubelet's list must have: replicas, or more while a record holds
-	// a replica with a higher number. It has not changed since neededSince.
-	//
-	// Example: the configuration lowers replicas from 8 to 2 while number 5 is held. Then needed is 6,
-	// and 2 after the record has ended. In this time, listed is first 8, then 6, then 2.
+	// a replica with a higher number. It has not changed since neededSince. Example: the configuration
+	// lowers replicas from 8 to 2 while number 5 is held. Then needed is 6, and 2 after the record has
+	// ended. In this time, listed is first 8, then 6, then 2.
 	needed      int
 	neededSince time.Time
 	// listed is how many replicas the list has. For a while after needed has become less, it is more

@@ -35,29 +35,3 @@ func TestPCIAddress(t *testing.T) {
 		}
 	}
 }
-
-func TestStrings(t *testing.T) {
-	t.Parallel()
-	for got, want := range map[string]string{
-		Device{InstanceID: "a", LocationPath: "PCIROOT(0)"}.Name(): "PCIROOT(0)",
-		Device{InstanceID: "a"}.Name():                             "a",
-		LUID(0x1_0000C2F5).String():                                "0x00000001_0x0000C2F5",
-		Health{}.String():                                          "healthy",
-		Health{Reason: "broken"}.String():                          "broken",
-	} {
-		if got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
-	}
-}
-
-func TestFind(t *testing.T) {
-	t.Parallel()
-	devices := []Device{{InstanceID: `PCI\VEN_10DE\1`}, {InstanceID: `PCI\VEN_10DE\2`}}
-	if d, ok := Find(devices, `pci\ven_10de\2`); !ok || d.InstanceID != `PCI\VEN_10DE\2` {
-		t.Errorf("%v, %t", d, ok)
-	}
-	if d, ok := Find(devices, `PCI\VEN_10DE\3`); ok {
-		t.Errorf("%v", d)
-	}
-}

@@ -1,8 +1,6 @@
 package hostfiles
 
 import (
-	"strings"
-
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/directx-nri/directx-nri/internal/winpath"
@@ -32,7 +30,7 @@ func (AssumedToExist) DeviceNode(path string) (specs.LinuxDevice, error) {
 
 // Glob returns a pattern without wildcards, and nothing for others.
 func (AssumedToExist) Glob(_, pattern string) ([]string, error) {
-	if strings.ContainsAny(pattern, "*?") {
+	if winpath.HasWildcard(pattern) {
 		return nil, nil
 	}
 	return []string{winpath.Clean(pattern)}, nil

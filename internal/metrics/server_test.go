@@ -121,10 +121,3 @@ func mustRefuse(t *testing.T, logged *logtest.Hook) {
 		t.Errorf("the log has %v", e)
 	}
 }
-
-func TestServeNothing(t *testing.T) {
-	t.Parallel()
-	if err := New("prog", "v1").Serve(t.Context(), "metrics.address", "", Health{}, quiet.Quiet()); err != nil {
-		t.Error(err)
-	}
-}

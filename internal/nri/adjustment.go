@@ -9,7 +9,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/ocispec"
 )
 
-// newAdjustment returns edits as an adjustment of a container that has the given mounts. An edit at
+// newAdjustment returns edits as an adjustment of a container that has the given mounts. A mount at
 // the destination of one of them is left out: the runtime would replace the container's own mount.
 // To remove a mount, the adjustment has the container's own spelling of the destination, because the
 // runtime compares the strings.

@@ -78,8 +78,8 @@ func (h *runtimeHandlers) runningConfig(ctx context.Context) (criclient.RunningC
 	return config, nil
 }
 
-// check returns an error if [checkHandler] does. A container of Kata Containers or gVisor would run
-// without its GPU.
+// check returns an error if containers of the named handler cannot have GPUs: see [checkHandler]. Those
+// of Kata Containers or gVisor would run without them.
 func (h *runtimeHandlers) check(ctx context.Context, name, realShim string) error {
 	config, err := h.runningConfig(ctx)
 	if err != nil {
@@ -91,7 +91,7 @@ func (h *runtimeHandlers) check(ctx context.Context, name, realShim string) erro
 	return nil
 }
 
-// checkAny returns an error if [checkHandler] does for all handlers.
+// checkAny returns an error if containers of no handler can have GPUs: see [checkHandler].
 func (h *runtimeHandlers) checkAny(ctx context.Context, realShim string) error {
 	config, err := h.runningConfig(ctx)
 	if err != nil {

@@ -238,8 +238,8 @@ func checkOneOf[T ~string](key string, value T, values ...T) error {
 	return nil
 }
 
-// Write writes p to the state directory, which it creates if necessary. It replaces files
-// atomically and syncs them, unless they have the same content already.
+// Write writes p to the state directory, which it creates if necessary. It replaces each of its files
+// atomically and syncs it, unless it has the same content already.
 func Write(stateDir string, p Policy) (err error) {
 	defer func() {
 		if err != nil {

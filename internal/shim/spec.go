@@ -23,9 +23,9 @@ const (
 	hostProcess = "microsoft.com/hostprocess-container"
 )
 
-// ContainerOf returns the container of a spec. ok is false if it never gets a GPU: a pod's
-// sandbox, or a host process. A host process sees all GPUs anyway, and hcsshim starts it
-// without the devices of its spec, an interlock included.
+// ContainerOf returns the container of a spec. ok is false if the container never gets a GPU: it is a
+// pod's sandbox or a host process. A host process sees all GPUs anyway, and hcsshim starts it without
+// the devices of its spec, an interlock included.
 func ContainerOf(info ocispec.SpecInfo, id string) (c decision.Container, ok bool) {
 	kind := info.Annotations[containerType]
 	if kind == typeSandbox || info.HasWindows && info.Annotations[hostProcess] == "true" {

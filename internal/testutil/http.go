@@ -4,9 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -16,19 +16,14 @@ import (
 // (ip_local_port_range), so no other connection takes one between the choice of a port and its use.
 const firstPort, ports = 20000, 12000
 
-//nolint:gochecknoglobals // One sequence for all tests of a process.
-var nextPort = func() *atomic.Int64 {
-	var n atomic.Int64
-	n.Store(rand.Int64N(ports))
-	return &n
-}()
+var nextPort atomic.Int64 //nolint:gochecknoglobals // One sequence for all tests of a process.
 
 // FreeAddress returns an unused TCP address of 127.0.0.1 that it has not returned before. Tests
-// need it because the configuration does not accept port 0.
+// need it because the configuration does not accept port 0. Processes with near IDs begin elsewhere.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
 	for range ports {
-		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", firstPort+nextPort.Add(1)%ports))
+		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", firstPort+(int64(os.Getpid())*100+nextPort.Add(1))%ports))
 		if err != nil {
 			continue
 		}

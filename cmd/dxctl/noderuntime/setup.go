@@ -21,10 +21,10 @@ import (
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/readiness"
 	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/resources"
 	"github.com/directx-nri/directx-nri/internal/service"
-	"github.com/directx-nri/directx-nri/internal/setupfile"
 )
 
 type setupOptions struct {
@@ -127,7 +127,7 @@ func (o *setupOptions) report(reason error) error {
 	if o.setupFile == "" {
 		return nil
 	}
-	return setupfile.Report(o.setupFile, reason)
+	return readiness.ReportSetup(o.setupFile, reason)
 }
 
 var errNoGPU = errors.New("no GPU to offer on this node")

@@ -15,7 +15,7 @@ import (
 	"github.com/directx-nri/directx-nri/cmd/dxctl/nodegpus"
 	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/discovery/node"
-	"github.com/directx-nri/directx-nri/internal/setupfile"
+	"github.com/directx-nri/directx-nri/internal/readiness"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/testutil/containerdtest"
@@ -78,7 +78,7 @@ func TestSetup(t *testing.T) {
 				testutil.WriteFile(t, o.defaultConfig, header+"Configuration\ninventory: "+o.gpuFlags.Inventory+"\n", 0o600)
 				o.gpuFlags.Inventory = ""
 			}
-			if err := setupfile.Check(p.report()); !errors.Is(err, setupfile.ErrNotSetUp) {
+			if err := readiness.CheckSetup(p.report()); !errors.Is(err, readiness.ErrNotSetUp) {
 				t.Errorf("before: %v", err)
 			}
 			ctx, cancel := context.WithCancel(t.Context())
@@ -94,13 +94,13 @@ func TestSetup(t *testing.T) {
 				}()
 			}
 			start()
-			testutil.Eventually(t, "report", func() bool { return errors.Is(setupfile.Check(p.report()), setupfile.ErrNoGPU) })
+			testutil.Eventually(t, "report", func() bool { return errors.Is(readiness.CheckSetup(p.report()), readiness.ErrNoGPU) })
 			time.Sleep(50 * o.interval)
 			cancel()
 			if r := <-ended; r.err != nil || strings.Count(r.out, "\n") != 1 || !strings.Contains(r.out, reason) || p.Read(t) != containerdtest.Config {
 				t.Errorf("without a GPU: %v: %s", r.err, r.out)
 			}
-			if err := setupfile.Check(p.report()); !errors.Is(err, setupfile.ErrNoGPU) || !strings.Contains(err.Error(), reason) {
+			if err := readiness.CheckSetup(p.report()); !errors.Is(err, readiness.ErrNoGPU) || !strings.Contains(err.Error(), reason) {
 				t.Errorf("without a GPU: %v", err)
 			}
 
@@ -112,7 +112,7 @@ func TestSetup(t *testing.T) {
 				text = `{"format": 1, "config": "` + p.Config + `"}`
 			}
 			testutil.WriteFile(t, filepath.Join(p.Root, appear), text, 0o600)
-			testutil.Eventually(t, "the node is set up", func() bool { return setupfile.Check(p.report()) == nil })
+			testutil.Eventually(t, "the node is set up", func() bool { return readiness.CheckSetup(p.report()) == nil })
 			cancel()
 			if r := <-ended; r.err != nil || p.get(t, p.shimPath()) != workingShim || !strings.Contains(p.Read(t), p.shimPath()) {
 				t.Errorf("set up: %v: %s\n%s", r.err, r.out, p.Read(t))
@@ -144,7 +144,7 @@ func TestSetupSteps(t *testing.T) {
 			o := newSetup(p.inventory(t, "linux: {deviceNodes: [/null]}"))
 			testutil.WriteFile(t, filepath.Join(p.host(), "null"), "", 0o600)
 			go func() {
-				for ctx.Err() == nil && setupfile.Check(p.report()) != nil {
+				for ctx.Err() == nil && readiness.CheckSetup(p.report()) != nil {
 					time.Sleep(time.Millisecond)
 				}
 				cancel()
