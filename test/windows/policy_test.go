@@ -242,7 +242,7 @@ func (p *policy) testExtraMounts(t *testing.T) {
 		token := p.Record(t, bed.Display, first[0].Replica(0))
 		id, err := p.allocatedBy(t, token, extra("nothing.dll"))
 		p.MustRefuse(t, id, err, "no such file")
-		if _, err := allocation.OpenStore(filepath.Dir(p.RecordFile(token))).Check(token, allocation.Holder{}); err != nil {
+		if _, err := allocation.OpenStore(filepath.Dir(p.RecordFile(token))).GetFor(token, allocation.Holder{}); err != nil {
 			t.Errorf("the allocation is bound: %v", err)
 		}
 		id, err = p.allocatedBy(t, token, extra("nvidia-smi.exe"))
