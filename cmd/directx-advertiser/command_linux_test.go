@@ -79,7 +79,7 @@ func TestNoDriver(t *testing.T) {
 	command.SilenceErrors, command.SilenceUsage = true, true
 	command.SetErr(io.Discard)
 	command.SetArgs([]string{"--config", p.configFile, "--state-dir", p.stateDir, "--host-root", p.dir, "--fail-on-init-error"})
-	if err := command.ExecuteContext(t.Context()); !errors.Is(err, node.ErrNoInventory) {
+	if err := command.ExecuteContext(t.Context()); !errors.Is(err, node.ErrNoSource) {
 		t.Errorf("fail on init error: %v", err)
 	}
 	labels := filepath.Join(p.dir, "labels")

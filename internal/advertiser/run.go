@@ -22,6 +22,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/readiness"
 	"github.com/directx-nri/directx-nri/internal/resources"
 	"github.com/directx-nri/directx-nri/internal/shimcheck"
+	"github.com/directx-nri/directx-nri/internal/wait"
 	"github.com/directx-nri/directx-nri/internal/win32"
 )
 
@@ -156,7 +157,7 @@ func (d *Daemon) retryUntilReady(ctx context.Context, level logrus.Level, messag
 			return context.Cause(ctx)
 		}
 		problem := err
-		if errors.Is(err, readiness.ErrNoGPU) || errors.Is(err, node.ErrNoInventory) {
+		if errors.Is(err, readiness.ErrNoGPU) || errors.Is(err, node.ErrNoSource) {
 			problem = nil
 			d.writeLabels(nil)
 		}
@@ -164,10 +165,8 @@ func (d *Daemon) retryUntilReady(ctx context.Context, level logrus.Level, messag
 		if lastErr.Changed(err) {
 			d.log.WithError(err).Log(level, message)
 		}
-		select {
-		case <-ctx.Done():
+		if !wait.For(ctx, retryInterval) {
 			return context.Cause(ctx)
-		case <-time.After(retryInterval):
 		}
 	}
 }

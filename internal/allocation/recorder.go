@@ -38,11 +38,10 @@ const (
 // Recorder writes records and ends them. One process at a time has a recorder for a directory. Any
 // number of processes can read the records at the same time with a [Store].
 type Recorder struct {
-	store *Store
-	log   logrus.FieldLogger
-	// sequence numbers the records. It has its own mutex, which is locked only for an instant.
-	sequence    sequence
-	writeFailed atomic.Bool // since a record could not be written
+	store        *Store
+	log          logrus.FieldLogger
+	lastSequence atomic.Uint64 // at least the number of each record
+	failedBytes  atomic.Int64  // the size of a record that could not be written, 0 if files can be
 
 	// mu guards the following fields. It is held while files are read, so Record and End, which
 	// Allocate calls, do not lock it.
@@ -55,27 +54,14 @@ type Recorder struct {
 	lastListErr, lastRecordErr errlog.LastError
 }
 
-// sequence numbers the records of a node.
-type sequence struct {
-	mu   sync.Mutex
-	last uint64
-}
-
-// next returns a number above those of all records.
-func (s *sequence) next() uint64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	// A record that cannot be read may have a number above last, but none above the
-	// current time unless the clock was set back.
-	s.last = max(s.last+1, uint64(time.Now().UnixNano()))
-	return s.last
-}
-
-// startAfter makes all further numbers larger than n.
-func (s *sequence) startAfter(n uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.last = max(s.last, n)
+// nextSequence returns a number above all that it has returned, and at least the given one.
+func (r *Recorder) nextSequence(atLeast uint64) uint64 {
+	for {
+		last := r.lastSequence.Load()
+		if next := max(last+1, atLeast); r.lastSequence.CompareAndSwap(last, next) {
+			return next
+		}
+	}
 }
 
 // OpenRecorder creates dir if necessary and reads the records in it. Records that
@@ -123,9 +109,9 @@ func (r *Recorder) Close() error { return r.lock.Close() }
 // ErrNotWritable means that no record can be written now.
 var ErrNotWritable = errors.New("allocations cannot be recorded")
 
-// CheckWritable returns [ErrNotWritable] on a file system that has become read-only, and after a record
-// could not be written, as on a full one, until a file can be. If the directory or its lock was removed,
-// it creates them again.
+// CheckWritable returns [ErrNotWritable] on a file system that has become read-only. After a record could
+// not be written, as on a full one, it does so until a file of this size can be. If the directory or its
+// lock was removed, it creates them again.
 func (r *Recorder) CheckWritable(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -141,9 +127,11 @@ func (r *Recorder) CheckWritable(ctx context.Context) error {
 	if err == nil {
 		err = f.Close()
 	}
-	if probe := filepath.Join(r.store.dir, probeName); err == nil && r.writeFailed.Load() {
-		err = errors.Join(durable.Replace(probe, make([]byte, 4<<10), 0o600), durable.Remove(probe))
-		r.writeFailed.Store(err != nil)
+	if probe := filepath.Join(r.store.dir, probeName); err == nil && r.failedBytes.Load() > 0 {
+		err = errors.Join(durable.Replace(probe, make([]byte, r.failedBytes.Load()), 0o600), durable.Remove(probe))
+		if err == nil {
+			r.failedBytes.Store(0)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNotWritable, err)
@@ -166,7 +154,10 @@ func (r *Recorder) holdsLock() bool {
 // No container presents the token of an injected record: see [Recorder.BindByName].
 func (r *Recorder) Record(ctx context.Context, record Record) (Token, error) {
 	token := NewToken()
-	record.ID, record.Sequence, record.CreatedAt = token.ID(), r.sequence.next(), time.Now().UTC()
+	now := time.Now().UTC()
+	// A record that cannot be read may have a higher number, but none above the current time unless the
+	// clock was set back.
+	record.ID, record.Sequence, record.CreatedAt = token.ID(), r.nextSequence(uint64(now.UnixNano())), now
 	if err := r.write(ctx, record); err != nil {
 		return "", fmt.Errorf("record allocation of %s: %w", record.Resource, err)
 	}
@@ -189,7 +180,7 @@ func (r *Recorder) write(ctx context.Context, record Record) error {
 	}
 	err = durable.Replace(r.store.path(record.ID, recordSuffix), data, 0o600)
 	if err != nil {
-		r.writeFailed.Store(true)
+		r.failedBytes.Store(int64(len(data)))
 	}
 	return err
 }
@@ -259,8 +250,8 @@ func (r *Recorder) refresh(ctx context.Context) error {
 	r.lastRecordErr.Log(r.log, recordErr, "Allocation records cannot be used, and the containers that hold them cannot start again: delete their pods, then remove the files",
 		"All allocation records can be used again")
 	r.live = live
-	for _, e := range live {
-		r.sequence.startAfter(e.Sequence)
+	if len(live) > 0 {
+		r.nextSequence(live[len(live)-1].Sequence)
 	}
 	return nil
 }

@@ -68,16 +68,16 @@ func (c cause) Unwrap() error { return c.error }
 // WithReason returns err with a reason. Its default remedy is [RunDoctor].
 func WithReason(reason Reason, err error) error { return cause{err, reason} }
 
-// explain returns the reason of err and the default remedy. Of the errors of other packages, the first
-// that err matches counts.
-func explain(err error) (reason Reason, remedy string) {
+// explain returns the reason of err and the default remedy: those of its cause, or of the first error of
+// another package that err matches.
+func explain(err error) (reason Reason, fix string) {
 	if c, ok := errors.AsType[cause](err); ok {
 		return c.reason, RunDoctor
 	}
 	for _, c := range []struct {
 		err    error
 		reason Reason
-		remedy string
+		fix    string
 	}{
 		{allocation.ErrMalformedToken, ReasonWrongVariable, requestByLimits},
 		{allocation.ErrHeld, ReasonHeld, requestByLimits},
@@ -89,7 +89,7 @@ func explain(err error) (reason Reason, remedy string) {
 		{discovery.ErrNoAnswer, ReasonSlow, RunDoctor},
 	} {
 		if errors.Is(err, c.err) {
-			return c.reason, c.remedy
+			return c.reason, c.fix
 		}
 	}
 	return ReasonOther, RunDoctor

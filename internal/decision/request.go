@@ -105,10 +105,11 @@ func (r Request) honors(s setting, p policy.Policy) bool {
 // annotation of the same resource. Otherwise it counts, and the container is refused.
 func presentedTokens(c Container) []presentedToken {
 	var tokens []presentedToken
+	const n = len(allocation.EnvPrefix)
 	for _, variable := range c.Env {
 		name, value, _ := strings.Cut(variable, "=")
 		// Windows ignores the case of names.
-		if c.OS == "windows" && hasPrefixFold(name, allocation.EnvPrefix) {
+		if c.OS == "windows" && len(name) >= n && strings.EqualFold(name[:n], allocation.EnvPrefix) {
 			name = strings.ToUpper(name)
 		}
 		if !strings.HasPrefix(name, allocation.EnvPrefix) {
@@ -123,10 +124,6 @@ func presentedTokens(c Container) []presentedToken {
 		return cmp.Or(cmp.Compare(a.variable, b.variable), cmp.Compare(a.token, b.token))
 	})
 	return slices.Compact(tokens)
-}
-
-func hasPrefixFold(s, prefix string) bool {
-	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
 }
 
 // isAnnotated reports whether a container's annotations have the token that belongs in the

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"sync/atomic"
 	"time"
+
+	"github.com/directx-nri/directx-nri/internal/wait"
 )
 
 // allocateGuard tracks the calls of Allocate for all resources. It fails those that would crash the
@@ -21,10 +23,9 @@ import (
 //   - When an allocation fails, the kubelet considers the replicas of all allocations in flight unused
 //     (allocateContainerResources), and can allocate them again. So all of them fail.
 //
-// The kubelet calls GetPreferredAllocation before Allocate, and its allocation begins there. Which call
-// of Allocate follows is unknown, so the guard counts from Allocate, and takes the earlier call only for
-// a conflict with the allocations in flight. If the kubelet waits for longer than conflictWindow between
-// its two calls, a conflict is missed.
+// An allocation begins with a call of GetPreferredAllocation. Which call of Allocate follows is unknown,
+// so the guard counts from Allocate, and the first call only makes the allocations in flight fail. A
+// conflict is missed if the kubelet waits for longer than conflictWindow between the two calls.
 type allocateGuard struct {
 	// conflictWindow is how long before and after a call begins no other allocation may begin or
 	// fail. It is 0 if the kubelet allocates at admission.
@@ -65,10 +66,7 @@ func (g *allocateGuard) do(ctx context.Context, allocate func() error) error {
 	}
 	err := allocate()
 	if err == nil && g.conflictWindow > 0 {
-		select {
-		case <-time.After(time.Until(began.Add(g.conflictWindow))):
-		case <-ctx.Done():
-		}
+		wait.For(ctx, time.Until(began.Add(g.conflictWindow)))
 		if g.lastBeginOrFailure.Load() != &began {
 			err = errConcurrent
 		}

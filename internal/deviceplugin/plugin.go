@@ -26,6 +26,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/metrics"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/resources"
+	"github.com/directx-nri/directx-nri/internal/wait"
 )
 
 // Config is the configuration of a [Plugin].
@@ -185,10 +186,8 @@ func (p *Plugin) refreshLoop(ctx context.Context) error {
 			return nil
 		case <-p.guard.succeeded:
 			// The kubelet's pods must be listed while the new pod exists.
-			select {
-			case <-ctx.Done():
+			if !wait.For(ctx, p.timing.pollInterval) {
 				return nil
-			case <-time.After(p.timing.pollInterval):
 			}
 		case <-time.After(p.timing.recheckInterval):
 		}

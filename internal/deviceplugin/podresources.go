@@ -12,6 +12,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
+	"github.com/directx-nri/directx-nri/internal/wait"
 )
 
 const podResourcesTimeout = 2 * time.Second
@@ -53,12 +54,8 @@ func listContainers(ctx context.Context, socket string) ([]ContainerDevices, err
 	defer func() { _ = conn.Close() }()
 	client := podresources.NewPodResourcesListerClient(conn)
 	list, err := client.List(ctx, &podresources.ListPodResourcesRequest{})
-	for status.Code(err) == codes.ResourceExhausted && ctx.Err() == nil {
-		select {
-		case <-ctx.Done():
-		case <-time.After(retryDelay):
-			list, err = client.List(ctx, &podresources.ListPodResourcesRequest{})
-		}
+	for status.Code(err) == codes.ResourceExhausted && wait.For(ctx, retryDelay) {
+		list, err = client.List(ctx, &podresources.ListPodResourcesRequest{})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list pods of the kubelet on %s: %w", socket, err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/remedy"
+	"github.com/directx-nri/directx-nri/internal/wait"
 )
 
 // Limits on how long the server waits for a client.
@@ -89,10 +90,8 @@ func listen(ctx context.Context, setting, address string, log logrus.FieldLogger
 		if last.Changed(err) && ctx.Err() == nil {
 			log.WithError(err).Errorf("Cannot serve metrics and health, retrying; set %s to an unused address of this node, such as 127.0.0.1:9400", setting)
 		}
-		select {
-		case <-ctx.Done():
+		if !wait.For(ctx, listenInterval) {
 			return nil
-		case <-time.After(listenInterval):
 		}
 	}
 }

@@ -144,7 +144,7 @@ func (p *Plugin) adjust(ctx context.Context, c decision.Container, handler strin
 		return nil, errNoTimeLeft
 	}
 	defer func() { p.budget.use(began, time.Now()) }()
-	ctx, cancel := context.WithTimeout(ctx, left)
+	ctx, cancel := context.WithTimeoutCause(ctx, left, errTooSlow)
 	defer cancel()
 	var decided *api.ContainerAdjustment // These two are read only after done is closed.
 	var decideErr error
@@ -162,7 +162,7 @@ func (p *Plugin) adjust(ctx context.Context, c decision.Container, handler strin
 			<-done
 			p.overdue.Add(-1)
 		}()
-		return nil, errTooSlow
+		return nil, context.Cause(ctx) // errTooSlow, unless the connection to the runtime has ended
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
+	"github.com/directx-nri/directx-nri/internal/wait"
 )
 
 const pluginName = "directx"
@@ -60,10 +61,8 @@ func (p *Plugin) Run(ctx context.Context) {
 		if lastErr.Changed(err) {
 			p.config.Log.WithError(err).Warn("Containers that request a GPU do not start, retrying")
 		}
-		select {
-		case <-ctx.Done():
+		if !wait.For(ctx, retryDelay(p.retryInterval, losses)) {
 			return
-		case <-time.After(retryDelay(p.retryInterval, losses)):
 		}
 	}
 }

@@ -88,7 +88,7 @@ func (s Spec) Apply(edits Edits) (data []byte, changed bool, err error) {
 	keys, variables := s.changedEnv(edits.Env)
 	editList(&e, s.env, keys, variables, s.envKey)
 	editList(&e, s.windowsDevices, convert(edits.RemoveWindowsDevices, windowsDeviceKey), edits.WindowsDevices, windowsDeviceKey)
-	editList(&e, devices, nil, convert(edits.LinuxDevices, linuxDevice), func(d specs.LinuxDevice) string { return d.Path })
+	editList(&e, devices, nil, convert(edits.LinuxDevices, func(d LinuxDevice) specs.LinuxDevice { return d.LinuxDevice }), func(d specs.LinuxDevice) string { return d.Path })
 	editList(&e, deviceRules, nil, convert(edits.LinuxDevices, deviceRule), deviceRuleKey)
 	editList(&e, mounts, convert(edits.RemoveMounts, destinationKey), edits.Mounts, func(m specs.Mount) string { return destinationKey(m.Destination) })
 	switch {
@@ -130,8 +130,6 @@ func windowsDeviceKey(d specs.WindowsDevice) specs.WindowsDevice {
 	}
 	return specs.WindowsDevice{ID: strings.ToLower(strings.Trim(d.ID, "{}")), IDType: d.IDType}
 }
-
-func linuxDevice(d LinuxDevice) specs.LinuxDevice { return d.LinuxDevice }
 
 // deviceRule returns the rule that permits the use of d.
 func deviceRule(d LinuxDevice) specs.LinuxDeviceCgroup {

@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -26,6 +27,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
 	"github.com/directx-nri/directx-nri/internal/remedy"
+	"github.com/directx-nri/directx-nri/internal/wait"
 )
 
 // socketName is the socket's name in the runtime directory.
@@ -61,10 +63,7 @@ func Serve(ctx context.Context, runtimeDir string, ready func(context.Context) e
 			log.WithError(err).Error("Containers that request a GPU do not start: " +
 				"cannot serve readiness in the runtime directory, retrying; see --runtime-dir")
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(listenInterval):
-		}
+		wait.For(ctx, listenInterval)
 	}
 }
 
@@ -102,7 +101,7 @@ type checker struct {
 
 func (c checker) Check(ctx context.Context, _ *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
 	if err := c.ready(ctx); err != nil {
-		return nil, status.Error(codes.FailedPrecondition, remedy.Text(err))
+		return nil, status.Error(codes.FailedPrecondition, errlog.OneLine(err.Error())+"\n"+remedy.Of(err))
 	}
 	return &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_SERVING}, nil
 }
@@ -132,7 +131,8 @@ func Check(ctx context.Context, runtimeDir string) error {
 	case checkCtx.Err() != nil:
 		return remedy.With(fmt.Errorf("the NRI plugin does not answer within %s on %s", checkTimeout, path), "if it does not recover, restart directx-nri")
 	case status.Code(err) == codes.FailedPrecondition:
-		return fmt.Errorf("the NRI plugin cannot work: %s", status.Convert(err).Message())
+		text, fix, _ := strings.Cut(status.Convert(err).Message(), "\n")
+		return remedy.With(fmt.Errorf("the NRI plugin cannot work: %s", text), fix)
 	case status.Code(err) == codes.Unavailable:
 		return fmt.Errorf("%w: %s; is directx-nri running on this node?", ErrNotRunning, status.Convert(err).Message())
 	}

@@ -47,7 +47,7 @@ func TestCheckFollowsTheServer(t *testing.T) {
 	stop := start(t, dir, func(context.Context) error { return notReady })
 	for _, notReady = range []error{remedy.With(errors.New("not registered"), "restart"), nil, errors.New("stuck"), nil} {
 		err := Check(t.Context(), dir)
-		if notReady == nil && err != nil || notReady != nil && (err == nil || !strings.HasSuffix(err.Error(), "the NRI plugin cannot work: "+remedy.Text(notReady))) {
+		if notReady == nil && err != nil || notReady != nil && (err == nil || !strings.HasSuffix(remedy.Text(err), "the NRI plugin cannot work: "+remedy.Text(notReady)) || remedy.Of(err) != remedy.Of(notReady)) {
 			t.Errorf("%v, want %v", err, notReady)
 		}
 	}

@@ -19,9 +19,10 @@ type remedyError struct {
 
 func (e *remedyError) Unwrap() error { return e.error }
 
-// With returns err with a remedy, or err itself if it is nil or has one: the innermost is the most specific.
+// With returns err with a remedy. It returns err itself if that is nil, if remedy is "", or if err has a
+// remedy: the innermost is the most specific.
 func With(err error, remedy string) error {
-	if err == nil || Of(err) != "" {
+	if err == nil || remedy == "" || Of(err) != "" {
 		return err
 	}
 	return &remedyError{err, remedy}

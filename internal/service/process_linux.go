@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
+	"github.com/directx-nri/directx-nri/internal/wait"
 )
 
 var errNoListener = errors.New("no process listens")
@@ -67,10 +68,8 @@ const exitPollInterval = 20 * time.Millisecond
 // waitForExit returns nil when the process has ended, or ctx's error.
 func waitForExit(ctx context.Context, p *os.Process) error {
 	for !hasExited(p) {
-		select {
-		case <-ctx.Done():
+		if !wait.For(ctx, exitPollInterval) {
 			return context.Cause(ctx)
-		case <-time.After(exitPollInterval):
 		}
 	}
 	return nil

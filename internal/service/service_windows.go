@@ -13,6 +13,8 @@ import (
 	"golang.org/x/sys/windows/registry"
 	"golang.org/x/sys/windows/svc"
 	"golang.org/x/sys/windows/svc/mgr"
+
+	"github.com/directx-nri/directx-nri/internal/wait"
 )
 
 const (
@@ -199,10 +201,8 @@ func waitWhile(ctx context.Context, service *mgr.Service, isPending func(svc.Sta
 		if err != nil || !isPending(status.State) {
 			return status, err
 		}
-		select {
-		case <-ctx.Done():
+		if !wait.For(ctx, pollInterval) {
 			return status, fmt.Errorf("it is %s: %w", stateNames[status.State], context.Cause(ctx))
-		case <-time.After(pollInterval):
 		}
 	}
 }

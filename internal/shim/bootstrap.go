@@ -64,10 +64,10 @@ func bootstrapVersion(answer []byte) int {
 	return max(result.Version, 2)
 }
 
-// recordVersion records for the advertiser whether containerd runs this shim for a pod's
+// recordBypass records for the advertiser whether containerd runs this shim for a pod's
 // containers: containerd 2.x does not if the sandbox's shim at path has answered start with
 // bootstrap version 3 or more (ShimManager.Start in core/runtime/v2/shim_manager.go).
-func (s *shim) recordVersion(path string, version int) {
+func (s *shim) recordBypass(path string, version int) {
 	err := shimfile.CheckBypass(s.stateDir)
 	recorded := errors.Is(err, shimfile.ErrBypassed)
 	switch {

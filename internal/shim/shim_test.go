@@ -524,7 +524,7 @@ func TestRecordVersion(t *testing.T) {
 	b := newBed(t)
 	s := shim{self: b.shim, args: []string{"-id", "c1", "start"}, bundle: b.path("bundle"), stateDir: b.path("state")}
 	for _, version := range []int{2, 3, 3, 4, 2, 2} {
-		s.recordVersion("/real", version)
+		s.recordBypass("/real", version)
 		err := shimfile.CheckBypass(b.path("state"))
 		if (err != nil) != (version >= 3) || err != nil && !strings.Contains(err.Error(), "the real shim /real answers with bootstrap version 3") {
 			t.Errorf("version %d: %v", version, err)

@@ -68,7 +68,7 @@ func (s *shim) exec(path string) (int, error) {
 		return 0, fmt.Errorf("directx-nri: the container would end with the runtime shim: %w", err)
 	}
 	if isSandbox(s.config) {
-		s.recordVersion(path, bootstrapVersion(output.Bytes()))
+		s.recordBypass(path, bootstrapVersion(output.Bytes()))
 	}
 	return 0, nil
 }

@@ -125,7 +125,7 @@ func (e *examiner) add(k findingKind, object string, problem error) *Finding {
 func (e *examiner) checkSetup() {
 	denied := slices.ContainsFunc([]error{e.Containerd.Err, e.Containerd.FileErr, e.NRIErr, e.Config.Err},
 		func(err error) bool { return errors.Is(err, fs.ErrPermission) })
-	if len(e.report.Injection) > 0 || denied || errors.Is(e.GPUsErr, node.ErrNoInventory) {
+	if len(e.report.Injection) > 0 || denied || errors.Is(e.GPUsErr, node.ErrNoSource) {
 		return
 	}
 	kind := nodeNotSetUp
@@ -192,7 +192,7 @@ func (e *examiner) checkGPUs() {
 func (e *examiner) checkDiscovery() {
 	switch {
 	case e.Config.Err != nil || e.has(CheckSetup):
-	case errors.Is(e.GPUsErr, node.ErrNoInventory):
+	case errors.Is(e.GPUsErr, node.ErrNoSource):
 		e.add(noGPUDriver, "/dev/dxg", e.GPUsErr)
 	case e.inventory() != "":
 		e.add(inventoryInvalid, e.inventory(), e.GPUsErr)

@@ -198,8 +198,8 @@ func brokenNodes() []brokenNode {
 			Shims: []shimState{{Path: shimPath, Err: errGone}}, NRIErr: readiness.ErrNotRunning, Kubelet: &kubeletState{},
 		}, CheckSetup, "directx-nri is not set up"},
 		{nodeState{
-			OS: "linux", GPUsErr: node.ErrNoInventory, Containerd: containerdState{Version: "v2.4.2", NRI: true}, NRIErr: readiness.ErrNotRunning,
-		}, CheckInventory, node.ErrNoInventory.Error()},
+			OS: "linux", GPUsErr: node.ErrNoSource, Containerd: containerdState{Version: "v2.4.2", NRI: true}, NRIErr: readiness.ErrNotRunning,
+		}, CheckInventory, node.ErrNoSource.Error()},
 		linux(CheckConfig, "format 7", func(f *nodeState) {
 			f.Config.Err = errors.New("read node policy /var/lib/directx-nri/policy.json: format 7, want 1")
 			undiscovered(f, f.Config.Err)
@@ -213,10 +213,10 @@ func brokenNodes() []brokenNode {
 		linux(CheckInventory, "devices.jsonl", func(f *nodeState) {
 			f.GPUs, f.GPUsErr = nil, errors.New("read devices.jsonl: damaged")
 		}),
-		linux(CheckInventory, "no inventory is configured", func(f *nodeState) { undiscovered(f, node.ErrNoInventory) }),
+		linux(CheckInventory, "no inventory is configured", func(f *nodeState) { undiscovered(f, node.ErrNoSource) }),
 		linux(CheckWSL, "has no /dev/dxg", func(f *nodeState) {
 			f.WSL = &wslState{Kernel: "5.15.0-microsoft", Libraries: true, Systemd: true}
-			undiscovered(f, node.ErrNoInventory)
+			undiscovered(f, node.ErrNoSource)
 		}),
 		linux(CheckWSL, "no libraries", func(f *nodeState) {
 			f.WSL, f.Config.Policy.CompiledFrom.Inventory = &wslState{Driver: true, Systemd: true}, ""

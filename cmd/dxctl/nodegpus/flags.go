@@ -28,6 +28,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
+	"github.com/directx-nri/directx-nri/internal/wait"
 )
 
 // Flags select the policy, the GPUs and the driver files that a command uses. The default is those of
@@ -155,10 +156,8 @@ func Follow(ctx context.Context, do func() error) error {
 		if err := do(); err != nil && ctx.Err() == nil {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if !wait.For(ctx, 5*time.Second) {
 			return nil
-		case <-time.After(5 * time.Second):
 		}
 	}
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/realshim"
 	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
+	"github.com/directx-nri/directx-nri/internal/wait"
 )
 
 type configureOptions struct {
@@ -228,12 +229,10 @@ func (o *configureOptions) write(stderr io.Writer, c *plannedChange) error {
 func (o *configureOptions) waitBeforeRestart(ctx context.Context, stderr io.Writer) error {
 	pause := rand.N(o.restartSpread) //nolint:gosec // No secret.
 	fmt.Fprintf(stderr, "restarting containerd in %v (--restart-spread)\n", pause.Round(time.Second))
-	select {
-	case <-ctx.Done():
+	if !wait.For(ctx, pause) {
 		return fmt.Errorf("%s was not changed: %w", o.ConfigFile, context.Cause(ctx))
-	case <-time.After(pause):
-		return nil
 	}
+	return nil
 }
 
 func runtimeClass(handler, nodeOS string) string {

@@ -375,3 +375,16 @@ func TestRealShim(t *testing.T) {
 	}
 	must(t, b, "configure", "--dry-run", "--no-shim")
 }
+
+// TestFileChangedMeanwhile: a change of another program is not lost.
+func TestFileChangedMeanwhile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "config.toml")
+	testutil.WriteFile(t, path, "version = 2\n", 0o644)
+	file, err := readConfigFile(path)
+	testutil.NoError(t, err)
+	testutil.WriteFile(t, path, "version = 3\n", 0o644)
+	if err := file.write(nil); err == nil || !strings.Contains(remedy.Text(err), "run the command again") {
+		t.Error(err)
+	}
+}

@@ -53,7 +53,19 @@ func readConfigFile(path string) (f configFile, err error) {
 	return f, nil
 }
 
+// checkUnchanged returns an error if another program has changed the file since it was read.
+func (f configFile) checkUnchanged() error {
+	now, err := readConfigFile(f.path)
+	if err == nil && (now.exists != f.exists || !bytes.Equal(now.text, f.text)) {
+		err = remedy.With(fmt.Errorf("%s has changed meanwhile", f.path), "run the command again")
+	}
+	return err
+}
+
 func (f configFile) write(text []byte) error {
+	if err := f.checkUnchanged(); err != nil {
+		return err
+	}
 	if err := os.MkdirAll(filepath.Dir(f.path), 0o755); err != nil {
 		return fmt.Errorf("create the directory of %s: %w", f.path, err)
 	}
@@ -114,8 +126,8 @@ func (c *recordedConfig) textWithoutEdits(release containerdconfig.Release) (tex
 // restore writes the text without edits. If the text is blank and dxctl created the file, restore
 // removes the file.
 func (c *recordedConfig) restore(text []byte) error {
-	if c.Created && len(bytes.TrimSpace(text)) == 0 {
-		return durable.Remove(c.path)
+	if err := c.write(text); err != nil || !c.Created || len(bytes.TrimSpace(text)) > 0 {
+		return err
 	}
-	return c.write(text)
+	return durable.Remove(c.path)
 }

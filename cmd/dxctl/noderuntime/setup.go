@@ -25,6 +25,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/resources"
 	"github.com/directx-nri/directx-nri/internal/service"
+	"github.com/directx-nri/directx-nri/internal/wait"
 )
 
 type setupOptions struct {
@@ -115,10 +116,7 @@ func (o *setupOptions) waitForGPU(ctx context.Context, out io.Writer) error {
 				return err
 			}
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(o.interval):
-		}
+		wait.For(ctx, o.interval)
 	}
 }
 
@@ -172,7 +170,7 @@ func (o *setupOptions) checkGPU(ctx context.Context) error {
 		flags.ConfigFile = o.defaultConfig // There is no node policy yet.
 	}
 	devices, p, err := flags.Devices(ctx, io.Discard, runtime.GOOS)
-	if errors.Is(err, node.ErrNoInventory) && durable.Exists(filepath.Join(o.hostRoot, "dev/dxg")) {
+	if errors.Is(err, node.ErrNoSource) && durable.Exists(filepath.Join(o.hostRoot, "dev/dxg")) {
 		return nil // The advertiser discovers the GPUs.
 	}
 	if err != nil {

@@ -72,7 +72,7 @@ func TestSetup(t *testing.T) {
 			o, reason := newSetup(p.inventory(t, "linux: {deviceNodes: [/dev/dxg]}")), errNoGPU.Error()
 			switch name {
 			case noInventory:
-				o.gpuFlags.Inventory, reason = "", node.ErrNoInventory.Error()+"; set --inventory"
+				o.gpuFlags.Inventory, reason = "", node.ErrNoSource.Error()+"; set --inventory"
 			case ownFile:
 				o.defaultConfig = filepath.Join(p.Root, "config.yaml")
 				testutil.WriteFile(t, o.defaultConfig, header+"Configuration\ninventory: "+o.gpuFlags.Inventory+"\n", 0o600)

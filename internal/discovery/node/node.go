@@ -32,16 +32,15 @@ type Options struct {
 	Log      logrus.FieldLogger
 }
 
-// ErrNoInventory reports that a Linux node has neither an inventory nor a driver of GPU
+// ErrNoSource reports that a Linux node has neither an inventory nor a driver of GPU
 // paravirtualization.
-var ErrNoInventory = errors.New("no inventory is configured")
+var ErrNoSource = errors.New("no inventory is configured")
 
-// ErrNotSaved is the error of a list that a source with [Options.Save] returns but cannot save: the
-// programs that start containers read an older list.
+// ErrNotSaved is the error of a returned list that could not be saved: containers get GPUs of an older one.
 var ErrNotSaved = errors.New("the list of GPUs for the programs that start containers is out of date")
 
 // Open returns the source of the node's GPUs: the compiled inventory, or the discovered GPUs. It
-// reads nothing yet. Its error matches [ErrNoInventory].
+// reads nothing yet. Its error matches [ErrNoSource].
 func Open(o Options) (discovery.Source, error) {
 	if o.UseInventory {
 		return CompiledInventory(o.StateDir), nil

@@ -20,7 +20,7 @@ func openDriver(o Options) (discovery.Source, error) {
 		}
 	}
 	if _, err := os.Lstat(filepath.Join(o.HostRoot, dxg.DefaultDevice)); errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w, and %w", dxg.ErrNoDevice, ErrNoInventory)
+		return nil, fmt.Errorf("%w, and %w", dxg.ErrNoDevice, ErrNoSource)
 	}
 	if !isLive {
 		return discovered, nil

@@ -13,7 +13,7 @@ func TestOpen(t *testing.T) {
 	for _, inventory := range []bool{true, false} {
 		source, err := Open(Options{UseInventory: inventory, StateDir: t.TempDir(), HostRoot: "/nonexistent", Log: testutil.Quiet()})
 		if !inventory && runtime.GOOS != "windows" {
-			if !errors.Is(err, ErrNoInventory) {
+			if !errors.Is(err, ErrNoSource) {
 				t.Errorf("no inventory: %T, %v", source, err)
 			}
 			continue

@@ -1,0 +1,17 @@
+// Package wait waits.
+package wait
+
+import (
+	"context"
+	"time"
+)
+
+// For waits for a duration and returns true, or returns false when ctx ends.
+func For(ctx context.Context, duration time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(duration):
+		return true
+	}
+}
