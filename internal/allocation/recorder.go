@@ -24,7 +24,7 @@ import (
 const lockName = ".lock"
 
 // probeName is a file that is written to find out whether files can be written.
-const probeName = ".probe"
+const probeName = ".directx-nri-tmp-probe"
 
 const (
 	// lockRetryInterval is the interval of attempts to take a lock that another process has.
@@ -155,11 +155,11 @@ func (r *Recorder) holdsLock() bool {
 func (r *Recorder) Record(ctx context.Context, record Record) (Token, error) {
 	token := NewToken()
 	now := time.Now().UTC()
-	// A record that cannot be read may have a higher number, but none above the current time unless the
-	// clock was set back.
+	// A record that cannot be read has no number above the current time, unless the clock was set back.
 	record.ID, record.Sequence, record.CreatedAt = token.ID(), r.nextSequence(uint64(now.UnixNano())), now
 	if err := r.write(ctx, record); err != nil {
-		return "", fmt.Errorf("record allocation of %s: %w", record.Resource, err)
+		// It exists if the directory could not be synced.
+		return "", fmt.Errorf("record allocation of %s: %w", record.Resource, errors.Join(err, r.End(record.ID)))
 	}
 	return token, nil
 }

@@ -163,7 +163,7 @@ func (d *Decider) buildOutcome(request Request, devices []discovery.Device) (*Ou
 	case errors.Is(err, extramounts.ErrRead):
 		return nil, err
 	case err != nil:
-		return nil, WithReason(ReasonPolicy, remedy.With(err, "correct it"))
+		return nil, WithReason(ReasonPolicy, remedy.With(err, "correct the request for extra mounts"))
 	}
 	edits.Mounts = append(edits.Mounts, extra...)
 	return &Outcome{Devices: devices, Edits: edits, Skipped: skipped}, nil

@@ -41,7 +41,7 @@ const (
 	restoreGPU      = "restore the GPU, or delete the pod so that its replacement gets another one"
 )
 
-// The causes that decisions find. Most of their texts complete a sentence about a container or a GPU.
+// The causes that decisions find.
 var (
 	errHyperV = WithReason(ReasonHyperV, remedy.With(
 		errors.New("it is isolated by Hyper-V, and GPUs are for process-isolated containers only"), "use a runtime class with process isolation"))

@@ -55,8 +55,8 @@ func (s *Source) Find(ctx context.Context, instanceIDs []string) ([]discovery.De
 	return devices, nil
 }
 
-// needsDXCore reports whether only DXCore can report that a started device works, because its driver
-// has set no LUID or has no user-mode driver.
+// needsDXCore reports whether only DXCore can report that a started device works, because it has no LUID,
+// user-mode driver or location path.
 func needsDXCore(p Properties) bool {
-	return pnpProblem(p) == "" && (p.LUID == 0 || len(userModeFiles(p.Values)) == 0)
+	return pnpProblem(p) == "" && (p.LUID == 0 || len(userModeFiles(p.Values)) == 0 || len(p.LocationPaths) == 0)
 }

@@ -55,6 +55,7 @@ func TestFindAgreesWithDevices(t *testing.T) {
 		"complete":               {p: gpu(func(*Properties) {}), healthy: true},
 		"no user-mode driver":    {p: gpu(func(r *Properties) { r.Values = nil }), healthy: true, snapshots: 1},
 		"no LUID":                {p: gpu(func(r *Properties) { r.LUID = 0 }), healthy: true, snapshots: 1},
+		"no location path":       {p: gpu(func(r *Properties) { r.LocationPaths = nil }), healthy: true, snapshots: 1},
 		"unknown status":         {p: gpu(func(r *Properties) { r.Status = 0 }), healthy: true},
 		"INF alone":              {p: gpu(func(r *Properties) { r.Values = r.Values[1:] }), healthy: true, snapshots: 1},
 		"user-mode driver alone": {p: gpu(func(r *Properties) { r.PackageDir = "" }), healthy: true},
@@ -83,8 +84,8 @@ func TestFindAgreesWithDevices(t *testing.T) {
 			if err != nil || len(found) != 1 {
 				t.Fatalf("%+v, %v", found, err)
 			}
-			if listed.Health.OK() != test.healthy || found[0].Health.OK() != test.healthy {
-				t.Errorf("listed as %s, found as %s", listed.Health, found[0].Health)
+			if listed.Health.OK() != test.healthy || found[0].Health.OK() != test.healthy || test.healthy && found[0].Kind() == discovery.KindNone {
+				t.Errorf("listed as %s, found as %s, %s", listed.Health, found[0].Health, found[0].Kind())
 			}
 			if n := system.snapshots; n-1 != test.snapshots {
 				t.Errorf("%d snapshots, want %d", n-1, test.snapshots)
