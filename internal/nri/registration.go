@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -94,7 +95,7 @@ const (
 
 // runSession registers the plugin once. It returns when the connection is lost, with
 // [errConnectionLost] if the plugin was registered.
-func (p *Plugin) runSession(ctx context.Context) (err error) {
+func (p *Plugin) runSession(ctx context.Context) error {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", p.config.Socket)
 	if err != nil {
 		return err
@@ -105,11 +106,6 @@ func (p *Plugin) runSession(ctx context.Context) (err error) {
 		return fmt.Errorf("find the process that serves %s: %w", p.config.Socket, err)
 	}
 	hooks := newSessionHooks(p, peerPID)
-	defer func() {
-		if hooks.configured.Err() != nil && hooks.synchronized.Err() == nil {
-			err = errUnsynchronized
-		}
-	}()
 	// The stub passes the context of Start to hooks. That context ends when the connection is lost. It
 	// does not end with ctx, so that running hooks can still answer.
 	connCtx, disconnect := context.WithCancel(context.WithoutCancel(ctx))
@@ -135,9 +131,9 @@ func (p *Plugin) runSession(ctx context.Context) (err error) {
 		return ctx.Err()
 	}
 	select {
-	case <-hooks.synchronized.Done():
+	case <-hooks.synchronized:
 	case <-connCtx.Done():
-		return errConnectionLost
+		return errUnsynchronized // Start has returned, so the runtime has called Configure.
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -156,18 +152,18 @@ func (p *Plugin) runSession(ctx context.Context) (err error) {
 type sessionHooks struct {
 	plugin  *Plugin
 	peerPID int // the runtime's process
-	// configured and synchronized end when the runtime calls the hooks Configure and Synchronize, which
-	// it does in this order.
-	configured, synchronized       context.Context
-	endConfigured, endSynchronized context.CancelFunc
+	// configured and synchronized are closed when the runtime calls the hooks Configure and
+	// Synchronize, which it does in this order.
+	configured, synchronized           chan struct{}
+	closeConfigured, closeSynchronized func()
 
 	inFlight atomic.Int64 // calls of CreateContainer
 }
 
 func newSessionHooks(p *Plugin, peerPID int) *sessionHooks {
-	s := &sessionHooks{plugin: p, peerPID: peerPID}
-	s.configured, s.endConfigured = context.WithCancel(context.Background())
-	s.synchronized, s.endSynchronized = context.WithCancel(context.Background())
+	s := &sessionHooks{plugin: p, peerPID: peerPID, configured: make(chan struct{}), synchronized: make(chan struct{})}
+	s.closeConfigured = sync.OnceFunc(func() { close(s.configured) })
+	s.closeSynchronized = sync.OnceFunc(func() { close(s.synchronized) })
 	return s
 }
 
@@ -179,7 +175,7 @@ func (s *sessionHooks) waitForConfigure(ctx context.Context, request *ttrpc.Requ
 		return err
 	}
 	select {
-	case <-s.configured.Done():
+	case <-s.configured:
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("the runtime does not complete the registration: %w", ctx.Err())
@@ -189,7 +185,7 @@ func (s *sessionHooks) waitForConfigure(ctx context.Context, request *ttrpc.Requ
 // Configure implements [stub.ConfigureInterface]. Without a mask of events, the stub subscribes
 // to those of all hooks that exist.
 func (s *sessionHooks) Configure(context.Context, string, string, string) (api.EventMask, error) {
-	s.endConfigured()
+	s.closeConfigured()
 	return 0, nil
 }
 
@@ -197,7 +193,7 @@ func (s *sessionHooks) Configure(context.Context, string, string, string) (api.E
 // containers need nothing: because of the interlock, none of them runs without its adjustment.
 func (s *sessionHooks) Synchronize(context.Context, []*api.PodSandbox, []*api.Container) ([]*api.ContainerUpdate, error) {
 	s.plugin.handlers.reset(s.peerPID)
-	s.endSynchronized()
+	s.closeSynchronized()
 	return nil, nil
 }
 
