@@ -3,7 +3,6 @@
 package windows
 
 import (
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -45,9 +44,9 @@ func TestDoctor(t *testing.T) {
 	}
 
 	shim := n.Shim()
-	testutil.NoError(t, os.Rename(shim, shim+".away"))
+	bed.Rename(t, shim, shim+".away")
 	expect("no shim", doctor.CheckShim)
-	testutil.NoError(t, os.Rename(shim+".away", shim))
+	bed.Rename(t, shim+".away", shim)
 
 	text := string(bed.ReadFile(t, n.Path("config.yaml")))
 	write := func(text string) {
@@ -62,9 +61,9 @@ func TestDoctor(t *testing.T) {
 	expect("a configuration that is not applied", doctor.CheckConfig)
 	write(text)
 	plain := n.Path("containerd-shim-plain-v1.exe")
-	testutil.NoError(t, os.Rename(plain, plain+".away"))
+	bed.Rename(t, plain, plain+".away")
 	expect("no real shim", doctor.CheckShim)
-	testutil.NoError(t, os.Rename(plain+".away", plain))
+	bed.Rename(t, plain+".away", plain)
 
 	n.Kill()
 	expect("containerd is stopped", doctor.CheckContainerd)

@@ -323,7 +323,14 @@ func commandLine(pid uint32) (string, error) {
 func Replace(t testing.TB, path string, content []byte) {
 	t.Helper()
 	testutil.WriteFile(t, path+".new", string(content), 0o600)
-	Eventually(t, "replace "+path, func() error { return os.Rename(path+".new", path) })
+	Rename(t, path+".new", path)
+}
+
+// Rename renames a file. While another process reads it, it cannot be renamed. The programs of all nodes
+// are links to the same files, so it can be a process of another node.
+func Rename(t testing.TB, from, to string) {
+	t.Helper()
+	Eventually(t, "rename "+from, func() error { return os.Rename(from, to) })
 }
 
 // ReadFile returns a file's content, nil if there is none.
