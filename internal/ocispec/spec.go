@@ -97,7 +97,7 @@ func (s Spec) Apply(edits Edits) (data []byte, changed bool, err error) {
 	case !e.changed:
 		return s.data, false, nil
 	}
-	return []byte(s.root.json()), true, nil
+	return s.root.appendTo(make([]byte, 0, len(s.data)+8<<10)), true, nil
 }
 
 // changedEnv returns the variables whose values the container does not have yet, and their keys.
