@@ -128,8 +128,7 @@ func (r *Recorder) CheckWritable(ctx context.Context) error {
 		err = f.Close()
 	}
 	if probe := filepath.Join(r.store.dir, probeName); err == nil && r.failedBytes.Load() > 0 {
-		err = errors.Join(durable.Replace(probe, make([]byte, r.failedBytes.Load()), 0o600), durable.Remove(probe))
-		if err == nil {
+		if err = errors.Join(durable.Replace(probe, make([]byte, r.failedBytes.Load()), 0o600), durable.Remove(probe)); err == nil {
 			r.failedBytes.Store(0)
 		}
 	}

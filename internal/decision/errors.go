@@ -62,7 +62,6 @@ type cause struct {
 	reason Reason
 }
 
-// Unwrap returns the error without the reason.
 func (c cause) Unwrap() error { return c.error }
 
 // WithReason returns err with a reason. Its default remedy is [RunDoctor].

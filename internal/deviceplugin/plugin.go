@@ -153,10 +153,10 @@ var ErrRestart = errors.New("GPUs can be advertised under other resource names")
 // Run advertises until ctx ends; then it closes the kubelet's streams, removes its sockets and
 // returns nil. Restarts of the kubelet do not end it. It may be called once.
 //
-// A GPU has one resource name for a whole run: the name in its rule. There is one exception: if all
-// live records that hold the GPU have other names, it has that of the oldest record, and only held
-// replicas can be allocated. When a GPU's name would change, Run returns [ErrRestart]. By then, no call of
-// Allocate is in flight, so the records are complete for the next run.
+// A GPU has one resource name for a whole run: the name in its rule, or, if all live records that hold
+// it have other names, that of the oldest one; then only held replicas can be allocated. When a GPU's
+// name would change, Run returns [ErrRestart]. By then, no call of Allocate is in flight, so the records
+// are complete for the next run.
 //
 // A record is live from before Allocate returns until its pod no longer exists ([PodTracker]), or until
 // a newer record of one of its replicas ends it ([allocation.Recorder.Refresh]).

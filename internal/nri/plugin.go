@@ -218,8 +218,7 @@ const hookBudget = 1200 * time.Millisecond
 
 // budget limits the time of consecutive decisions: the runtime calls one hook at a time, so a
 // container that requests nothing can wait for all hooks before its own. A decision takes its
-// duration from what is left, which then grows with time: after a first decision of 1 s, the second one
-// may take 0.2 s at once, or 0.7 s half a second later.
+// duration from what is left. After one of 1 s, the next may take 0.2 s, or 0.7 s half a second later.
 type budget struct {
 	size time.Duration
 

@@ -19,8 +19,7 @@ type remedyError struct {
 
 func (e *remedyError) Unwrap() error { return e.error }
 
-// With returns err with a remedy. It returns err itself if that is nil, if remedy is "", or if err has a
-// remedy: the innermost is the most specific.
+// With adds a remedy to err, unless it has one: the innermost is the most specific. It adds none to nil.
 func With(err error, remedy string) error {
 	if err == nil || remedy == "" || Of(err) != "" {
 		return err

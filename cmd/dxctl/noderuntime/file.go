@@ -53,18 +53,13 @@ func readConfigFile(path string) (f configFile, err error) {
 	return f, nil
 }
 
-// checkUnchanged returns an error if another program has changed the file since it was read.
-func (f configFile) checkUnchanged() error {
-	now, err := readConfigFile(f.path)
-	if err == nil && (now.exists != f.exists || !bytes.Equal(now.text, f.text)) {
-		err = remedy.With(fmt.Errorf("%s has changed meanwhile", f.path), "run the command again")
-	}
-	return err
-}
-
 func (f configFile) write(text []byte) error {
-	if err := f.checkUnchanged(); err != nil {
+	now, err := readConfigFile(f.path)
+	switch {
+	case err != nil:
 		return err
+	case now.exists != f.exists || !bytes.Equal(now.text, f.text): // Another program has changed it.
+		return remedy.With(fmt.Errorf("%s has changed meanwhile", f.path), "run the command again")
 	}
 	if err := os.MkdirAll(filepath.Dir(f.path), 0o755); err != nil {
 		return fmt.Errorf("create the directory of %s: %w", f.path, err)
