@@ -23,8 +23,7 @@ import (
 // because a removed file can be locked twice.
 const lockName = ".lock"
 
-// probeName is a file that is written to find out whether files can be written.
-const probeName = ".directx-nri-tmp-probe"
+const probeName = ".directx-nri-tmp-probe" // a file that shows whether files can be written
 
 const (
 	// lockRetryInterval is the interval of attempts to take a lock that another process has.
