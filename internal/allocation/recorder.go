@@ -23,9 +23,8 @@ import (
 // because a removed file can be locked twice.
 const lockName = ".lock"
 
-const probeName = ".directx-nri-tmp-probe" // a file that shows whether files can be written
-
 const (
+	probeName = ".directx-nri-tmp-probe" // a file that shows whether files can be written
 	// lockRetryInterval is the interval of attempts to take a lock that another process has.
 	lockRetryInterval = 200 * time.Millisecond
 	// lockTimeout is the time after which the attempts end.
@@ -152,11 +151,9 @@ func (r *Recorder) holdsLock() bool {
 // No container presents the token of an injected record: see [Recorder.BindByName].
 func (r *Recorder) Record(ctx context.Context, record Record) (Token, error) {
 	token := NewToken()
-	now := time.Now().UTC()
 	// A record that cannot be read has no number above the current time, unless the clock was set back.
-	record.ID, record.Sequence, record.CreatedAt = token.ID(), r.nextSequence(uint64(now.UnixNano())), now
-	if err := r.write(ctx, record); err != nil {
-		// It exists if the directory could not be synced.
+	record.ID, record.Sequence, record.CreatedAt = token.ID(), r.nextSequence(uint64(time.Now().UnixNano())), time.Now().UTC()
+	if err := r.write(ctx, record); err != nil { // The file exists if its directory could not be synced.
 		return "", fmt.Errorf("record allocation of %s: %w", record.Resource, errors.Join(err, r.End(record.ID)))
 	}
 	return token, nil
@@ -176,8 +173,7 @@ func (r *Recorder) write(ctx context.Context, record Record) error {
 	if len(data) > maxFileBytes {
 		return fmt.Errorf("%d replicas for one container do not fit into a record: request fewer", len(record.Replicas))
 	}
-	err = durable.Replace(r.store.path(record.ID, recordSuffix), data, 0o600)
-	if err != nil {
+	if err = durable.Replace(r.store.path(record.ID, recordSuffix), data, 0o600); err != nil {
 		r.failedBytes.Store(int64(len(data)))
 	}
 	return err

@@ -105,11 +105,10 @@ func (r Request) honors(s setting, p policy.Policy) bool {
 // annotation of the same resource. Otherwise it counts, and the container is refused.
 func presentedTokens(c Container) []presentedToken {
 	var tokens []presentedToken
-	const n = len(allocation.EnvPrefix)
 	for _, variable := range c.Env {
 		name, value, _ := strings.Cut(variable, "=")
 		// Windows ignores the case of names.
-		if c.OS == "windows" && len(name) >= n && strings.EqualFold(name[:n], allocation.EnvPrefix) {
+		if n := len(allocation.EnvPrefix); c.OS == "windows" && len(name) >= n && strings.EqualFold(name[:n], allocation.EnvPrefix) {
 			name = strings.ToUpper(name)
 		}
 		if !strings.HasPrefix(name, allocation.EnvPrefix) {

@@ -132,8 +132,13 @@ func (p *Plugin) runSession(ctx context.Context) error {
 	}
 	select {
 	case <-hooks.synchronized:
-	case <-connCtx.Done():
-		return errUnsynchronized // Start has returned, so the runtime has called Configure.
+	case <-connCtx.Done(): // Start has returned, so the runtime has called Configure.
+		select {
+		case <-hooks.synchronized:
+			return errConnectionLost
+		default:
+			return errUnsynchronized
+		}
 	case <-ctx.Done():
 		return ctx.Err()
 	}

@@ -131,7 +131,7 @@ func Check(ctx context.Context, runtimeDir string) error {
 	case checkCtx.Err() != nil:
 		return remedy.With(fmt.Errorf("the NRI plugin does not answer within %s on %s", checkTimeout, path), "if it does not recover, restart directx-nri")
 	case status.Code(err) == codes.FailedPrecondition:
-		text, fix, _ := strings.Cut(status.Convert(err).Message(), "\n")
+		text, fix, _ := strings.Cut(status.Convert(err).Message(), "\n") // See [checker.Check].
 		return remedy.With(fmt.Errorf("the NRI plugin cannot work: %s", text), fix)
 	case status.Code(err) == codes.Unavailable:
 		return fmt.Errorf("%w: %s; is directx-nri running on this node?", ErrNotRunning, status.Convert(err).Message())
