@@ -380,87 +380,39 @@ func TestAdjustRefuses(t *testing.T) {
 // time-out delays containers that request nothing.
 func TestHungHookRefusesTheNextAtOnce(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
-	source := hangingSource{calls: make(chan struct{}, 4), block: make(chan struct{})}
-	b.Source = source
-	p := b.plugin
-	p.budget.size = 20 * time.Millisecond
-	container := testContainer(displayKey + "=" + b.allocate(t, display, "0"))
-	for i, want := range []error{errTooSlow, errOverdue, errOverdue} {
-		_, err := b.adjust(testPod(), container)
-		if !errors.Is(err, want) || !strings.Contains(err.Error(), `container "main" of pod default/web`) {
-			t.Errorf("container %d: error %v, want %v", i, err, want)
-		}
-		if err := p.CheckAlive(); !errors.Is(err, errOverdue) {
-			t.Errorf("after container %d, alive: %v", i, err)
-		}
-		p.budget.size = time.Hour // The others do not wait.
-	}
-	if n := len(source.calls); n != 1 {
-		t.Errorf("%d workers were started, want 1", n)
-	}
-	close(source.block)
-	testutil.Eventually(t, "recovery", func() bool { return p.CheckAlive() == nil })
-	if _, err := b.adjust(testPod(), container); errors.Is(err, errTooSlow) || errors.Is(err, errOverdue) {
-		t.Errorf("after recovery: %v", err)
-	}
-	ended, cancel := context.WithCancel(t.Context()) // As when the connection ends.
-	cancel()
-	if _, err := p.createContainer(ended, testPod(), container); !errors.Is(err, context.Canceled) {
-		t.Errorf("with an ended context: %v", err)
-	}
-}
-
-// TestSlowHooksTogether: containers that request nothing wait for all hooks before theirs,
-// together no longer than one may take.
-func TestSlowHooksTogether(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
-		b.Source = slowSource{discovery.Static{gpu("0")}}
+		source := hangingSource{calls: make(chan struct{}, 4), block: make(chan struct{})}
+		b.Source = source
+		p := b.plugin
 		container := testContainer(displayKey + "=" + b.allocate(t, display, "0"))
 		begin := time.Now()
-		for i := range 8 {
-			if _, err := b.adjust(testPod(), container); (i == 0) != (err == nil) {
-				t.Errorf("container %d: error %v", i, err)
+		for i, want := range []error{errTooSlow, errOverdue, errOverdue} {
+			_, err := b.adjust(testPod(), container)
+			if !errors.Is(err, want) || !strings.Contains(err.Error(), `container "main" of pod default/web`) {
+				t.Errorf("container %d: error %v, want %v", i, err, want)
+			}
+			if err := p.CheckAlive(); !errors.Is(err, errOverdue) {
+				t.Errorf("after container %d, alive: %v", i, err)
 			}
 		}
-		if took := time.Since(begin); took != hookBudget {
-			t.Errorf("8 hooks took %s together", took)
+		if took := time.Since(begin); took != hookTimeout {
+			t.Errorf("the three hooks took %s, want %s", took, hookTimeout)
 		}
-		time.Sleep(2 * time.Second)
-		if _, err := b.adjust(testPod(), container); err != nil {
-			t.Errorf("after a pause: %v", err)
+		if n := len(source.calls); n != 1 {
+			t.Errorf("%d workers were started, want 1", n)
 		}
-		b.plugin.budget.recovered = time.Now().Add(hookBudget)
-		if _, err := b.adjust(testPod(), container); !errors.Is(err, errNoTimeLeft) {
-			t.Errorf("without time: %v", err)
+		close(source.block)
+		testutil.Eventually(t, "recovery", func() bool { return p.CheckAlive() == nil })
+		if _, err := b.adjust(testPod(), container); errors.Is(err, errTooSlow) || errors.Is(err, errOverdue) {
+			t.Errorf("after recovery: %v", err)
+		}
+		ended, cancel := context.WithCancel(t.Context()) // As when the connection ends.
+		cancel()
+		if _, err := p.createContainer(ended, testPod(), container); !errors.Is(err, context.Canceled) {
+			t.Errorf("with an ended context: %v", err)
 		}
 	})
-}
-
-// TestBudget: time restores the budget once, also if decisions overlap.
-func TestBudget(t *testing.T) {
-	t.Parallel()
-	began := time.Now()
-	at := func(seconds int) time.Time { return began.Add(time.Duration(seconds) * time.Second) }
-	b := budget{size: 10 * time.Second}
-	for _, test := range []struct{ began, ended, at, left int }{
-		{0, 8, 8, 2}, {9, 9, 9, 3}, {10, 14, 14, 0}, {14, 14, 15, 1}, {100, 103, 104, 8},
-	} {
-		b.use(at(test.began), at(test.ended))
-		if left := b.left(at(test.at)); left != time.Duration(test.left)*time.Second {
-			t.Errorf("%+v: %s", test, left)
-		}
-	}
-}
-
-// slowSource answers each lookup after a second.
-type slowSource struct{ discovery.Static }
-
-func (s slowSource) Find(ctx context.Context, instanceIDs []string) ([]discovery.Device, error) {
-	time.Sleep(time.Second)
-	return s.Static.Find(ctx, instanceIDs)
 }
 
 // TestRefusedContainersTakeNothing: a refused container must not take an allocation

@@ -8,7 +8,6 @@ package nri
 import (
 	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -27,8 +26,6 @@ var (
 	errUnregistered = errors.New("not registered with the container runtime")
 	errTooSlow      = decision.WithReason(decision.ReasonSlow, remedy.With(
 		errors.New("reading the allocation records, the driver's files or the runtime handlers of this node took too long"), kubeletRetries))
-	errNoTimeLeft = decision.WithReason(decision.ReasonSlow, remedy.With(
-		errors.New("decisions for other containers left no time for that of this one"), kubeletRetries))
 	errOverdue = decision.WithReason(decision.ReasonSlow, errors.New("an earlier decision still waits for the disk, the driver's files or containerd"))
 )
 
@@ -37,6 +34,11 @@ const kubeletRetries = "the kubelet retries"
 // readyTimeout bounds the questions of [Plugin.CheckReady] to containerd. It is less than the timeout of
 // package readiness, after which the caller learns only that the plugin does not answer.
 const readyTimeout = 600 * time.Millisecond
+
+// hookTimeout is how long a decision may take. The runtime drops a plugin that has not answered a hook
+// within 2 s and continues without it. Then the interlock makes the container's start fail, with a
+// message that does not name the cause.
+const hookTimeout = 1200 * time.Millisecond
 
 // Config configures a [Plugin].
 type Config struct {
@@ -63,8 +65,7 @@ type Plugin struct {
 	checkSynchronize func(context.Context) error
 	retryInterval    time.Duration // shorter in tests
 
-	budget  budget
-	overdue atomic.Int64 // decisions that have exceeded the budget and still run
+	overdue atomic.Int64 // decisions that have exceeded hookTimeout and still run
 
 	unregisteredErr atomic.Pointer[error] // why the plugin is not registered, nil if it is
 }
@@ -72,7 +73,7 @@ type Plugin struct {
 // NewPlugin returns a plugin. It answers after [Plugin.Run] has registered it.
 func NewPlugin(c Config) *Plugin {
 	p := &Plugin{
-		config: c, handlers: newRuntimeHandlers(c.Socket, c.CRISocket), budget: budget{size: hookBudget},
+		config: c, handlers: newRuntimeHandlers(c.Socket, c.CRISocket),
 		checkSynchronize: func(ctx context.Context) error { return criclient.CheckSynchronize(ctx, c.CRISocket()) },
 		retryInterval:    retryInterval,
 	}
@@ -127,8 +128,9 @@ func handlerOf(pod *api.PodSandbox) string {
 // adjust returns the adjustment of c, nil if c gets nothing. c has these mounts, and handler runs its
 // pod. If c requests nothing, adjust reads no files and does not wait for other containers.
 //
-// Otherwise, adjust decides within the budget. Reading a file cannot be canceled, so a decision that
-// takes longer continues in the background. Until it ends, all other requests are refused at once.
+// Otherwise, adjust decides within hookTimeout. Reading a file cannot be canceled, so a decision that
+// takes longer continues in the background. Until it ends, all other requests are refused at once: the
+// runtime calls one hook at a time, so each wait delays containers that request nothing, too.
 func (p *Plugin) adjust(ctx context.Context, c decision.Container, handler string, mounts []*api.Mount) (adjusted *api.ContainerAdjustment, err error) {
 	defer p.recoverPanic(&err)
 	request, ok := decision.ReadRequest(c)
@@ -138,13 +140,7 @@ func (p *Plugin) adjust(ctx context.Context, c decision.Container, handler strin
 	if err := p.CheckAlive(); err != nil {
 		return nil, remedy.With(err, kubeletRetries)
 	}
-	began := time.Now()
-	left := p.budget.left(began)
-	if left <= 0 {
-		return nil, errNoTimeLeft
-	}
-	defer func() { p.budget.use(began, time.Now()) }()
-	ctx, cancel := context.WithTimeoutCause(ctx, left, errTooSlow)
+	ctx, cancel := context.WithTimeoutCause(ctx, hookTimeout, errTooSlow)
 	defer cancel()
 	var decided *api.ContainerAdjustment // These two are read only after done is closed.
 	var decideErr error
@@ -209,33 +205,4 @@ func (p *Plugin) CheckReady(ctx context.Context) error {
 		return err
 	}
 	return p.handlers.checkAny(ctx, decider.Policy.Shim.RealShim)
-}
-
-// hookBudget is how long decisions may take. The runtime drops a plugin that has not
-// answered a hook within 2 s and continues without it. Then the interlock makes the container's
-// start fail, with a message that does not name the cause.
-const hookBudget = 1200 * time.Millisecond
-
-// budget limits the time of consecutive decisions: the runtime calls one hook at a time, so a
-// container that requests nothing can wait for all hooks before its own. A decision takes its
-// duration from what is left. After one of 1 s, the next may take 0.2 s, or 0.7 s half a second later.
-type budget struct {
-	size time.Duration
-
-	mu        sync.Mutex
-	recovered time.Time // when all that was taken will have been given back
-}
-
-// left returns how long a decision that begins now may take.
-func (b *budget) left(now time.Time) time.Duration {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.size - max(0, b.recovered.Sub(now))
-}
-
-// use takes the duration of a decision.
-func (b *budget) use(began, ended time.Time) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.recovered = ended.Add(max(0, b.recovered.Sub(began)) + ended.Sub(began))
 }
