@@ -71,7 +71,7 @@ func (e *extraMounts) refusals() map[string]refusal {
 // granted returns a request with each allowed form of an entry, and the content of the
 // container's files by path.
 func (e *extraMounts) granted() (list string, inside map[string]string) {
-	return fmt.Sprintf("- source: %[1]s/tool\n  destination: /srv/tools/tool\n- %[1]s/within", e.tools),
+	return fmt.Sprintf(`[{"source": "%[1]s/tool", "destination": "/srv/tools/tool"}, "%[1]s/within"]`, e.tools),
 		map[string]string{"/srv/tools/tool": "the tool", "/usr/lib/wsl/lib/within": "deep"}
 }
 
@@ -143,7 +143,7 @@ func (e *extraMounts) testPods(t *testing.T) {
 	t.Run("a pod's and a container's request", func(t *testing.T) {
 		both := e.Apply(t, bed.Pod{
 			Name:        "both",
-			Annotations: map[string]string{key: list, key + ".extra": "source: " + e.tools + "/second\ndestination: /srv/tools/second", key + ".none": "/etc/shadow"},
+			Annotations: map[string]string{key: list, key + ".extra": `[{"source": "` + e.tools + `/second", "destination": "/srv/tools/second"}]`, key + ".none": "/etc/shadow"},
 			Containers:  []bed.Container{{Name: "main", Display: 1}, {Name: "extra", Display: 1}, {Name: "plain"}},
 		})
 		own := e.Apply(t, extraMountsPod("own", key+".main", list))

@@ -201,7 +201,7 @@ func (p *policy) testExtraMounts(t *testing.T) {
 
 	allow("host-directories")
 	t.Run("from the driver store and a directory", func(t *testing.T) {
-		list := "- nvidia-smi.exe\n- source: tools/trace.dll\n  directory: SysWOW64\n- source: " + tool + "\n  destination: C:\\app\\tool.exe"
+		list := fmt.Sprintf(`["nvidia-smi.exe", {"source": "tools/trace.dll", "directory": "SysWOW64"}, {"source": %q, "destination": "C:\\app\\tool.exe"}]`, tool)
 		p.mustRunBoth(t, extra(list), func(t *testing.T, id string) {
 			p.MustHaveFiles(t, id, first, bed.FilesOf(first...), smi, []bed.Mapped{
 				first[0].File(`tools\trace.dll`, `SysWOW64\trace.dll`), {HostPath: tool, ContainerPath: `C:\app\tool.exe`, ReadOnly: true},
@@ -225,13 +225,13 @@ func (p *policy) testExtraMounts(t *testing.T) {
 	}
 	refused(map[string]string{
 		secret: "files of this directory are not allowed",
-		p.GPUs[1].DriverStorePath + `\amdhip64.dll`:         "files of this directory are not allowed",
-		`nvidia-smi.exe:secret`:                             "alternate data stream",
-		`tools`:                                             "not a regular file",
-		`nothing.dll`:                                       "no such file",
-		"a.dll\nb.dll\nc.dll\nd.dll":                        "4 files requested, 3 allowed",
-		p.Path("tools", "LONGTO~1.EXE"):                     "8.3",
-		"source: nvidia-smi.exe\ndestination: KERNEL32.dll": "a file of Windows cannot be replaced",
+		p.GPUs[1].DriverStorePath + `\amdhip64.dll`: "files of this directory are not allowed",
+		`nvidia-smi.exe:secret`:                     "alternate data stream",
+		`tools`:                                     "not a regular file",
+		`nothing.dll`:                               "no such file",
+		"a.dll\nb.dll\nc.dll\nd.dll":                "4 files requested, 3 allowed",
+		p.Path("tools", "LONGTO~1.EXE"):             "8.3",
+		`[{"source": "nvidia-smi.exe", "destination": "KERNEL32.dll"}]`: "a file of Windows cannot be replaced",
 	})
 	allow("off")
 	refused(map[string]string{`nvidia-smi.exe`: "extra mounts are disabled on this node"})

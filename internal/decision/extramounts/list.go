@@ -18,16 +18,11 @@ import (
 	"github.com/directx-nri/directx-nri/internal/remedy"
 )
 
-// List is a list of requested files. Text has a line for each name or key:
+// List is a list of requested files. Text has a name on each line, to System32 under its own name:
 //
-//   - nvidia-smi.exe                    # to System32, under its own name
-//   - source: x86\tool.exe
-//     destination: tool.exe             # or an absolute path: C:\tools\tool.exe
-//     directory: SysWOW64               # default: System32
+//	nvidia-smi.exe  # A dash before the name is ignored, as is a comment.
 //
 // or it is JSON: ["nvidia-smi.exe", {"source": "x86\\tool.exe", "directory": "SysWOW64"}].
-// Both are subsets of YAML, for which a library would add 0.13 ms to each start of the
-// runtime shim. In lines, the dash before a name can be left out.
 type List struct {
 	// Origin is where the list is set, for errors.
 	Origin string
@@ -82,7 +77,7 @@ func parseList(text string) (files []requestedFile, err error) {
 		return parseLines(text)
 	}
 	if err := json.Unmarshal([]byte(text), &files); err != nil {
-		return nil, remedy.With(fmt.Errorf("not JSON: %w", err), "write a line for each file instead")
+		return nil, remedy.With(fmt.Errorf("not JSON: %w", err), "check the brackets and quotation marks, or write one name on each line instead")
 	}
 	return files, nil
 }
@@ -100,42 +95,22 @@ func (f *requestedFile) UnmarshalJSON(data []byte) error {
 
 func parseLines(text string) (files []requestedFile, err error) {
 	for line := range strings.Lines(text) {
-		content, _, _ := strings.Cut(" "+line, " #")
-		content, hasDash := strings.CutPrefix(strings.TrimSpace(content), "- ")
-		key, value, hasKey := strings.Cut(strings.TrimSpace(content), ": ")
-		if !hasKey {
-			key, value = "source", key
-		}
-		if value = strings.TrimSpace(value); value == "" {
-			continue
-		}
-		if hasDash || !hasKey || files == nil {
-			files = append(files, requestedFile{})
-		}
-		if err := files[len(files)-1].setField(key, value); err != nil {
-			return nil, fmt.Errorf("line %s: %w", quote(strings.TrimSpace(line)), err)
+		name, _, _ := strings.Cut(" "+line, " #")
+		name = strings.TrimSpace(name)
+		name = strings.TrimSpace(strings.TrimPrefix(name, "- "))
+		switch {
+		case name == "":
+		case strings.Contains(name, ": ") || strings.ContainsAny(name[:1], `'"{`):
+			err := fmt.Errorf("line %s is not a name", quote(strings.TrimSpace(line)))
+			return nil, remedy.With(err, `write the list as JSON, such as [{"source": "a.dll", "destination": "b.dll"}]`)
+		default:
+			files = append(files, requestedFile{Source: name})
 		}
 	}
 	if files == nil {
 		return nil, remedy.With(errors.New("empty"), "write [] or remove it")
 	}
 	return files, nil
-}
-
-// setField sets the field with the name key.
-func (f *requestedFile) setField(key, value string) error {
-	const otherYAML = `'"{[&*!|>`
-	field, ok := map[string]*string{"source": &f.Source, "destination": &f.Destination, "directory": &f.Directory}[key]
-	switch {
-	case strings.IndexAny(key, otherYAML) == 0, strings.IndexAny(value, otherYAML) == 0:
-		return errors.New("write a name, or a key and its value, without quotation marks and brackets")
-	case !ok:
-		return remedy.With(fmt.Errorf("unknown key %s", quote(key)), "use source, destination or directory")
-	case *field != "":
-		return fmt.Errorf("key %s is repeated", key)
-	}
-	*field = value
-	return nil
 }
 
 // quote returns text in quotation marks, with escapes only if it has characters that cannot be

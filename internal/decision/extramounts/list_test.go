@@ -17,11 +17,6 @@ func TestParse(t *testing.T) {
 		"- a.exe":  {{Source: "a.exe"}},
 		" a.exe\n": {{Source: "a.exe"}},
 		"\n# one\n- a, [b].exe # or two\n\n-  b#c\r\nC:\\d\n": {{Source: "a, [b].exe"}, {Source: "b#c"}, {Source: `C:\d`}},
-		"  - source: x86\\tool.exe\n    destination: C:\\tools\\tool.exe # there\n    directory: System32\n  - b": {
-			{Source: `x86\tool.exe`, Destination: `C:\tools\tool.exe`, Directory: "System32"}, {Source: "b"},
-		},
-		"source: a\ndestination: b\n- destination: d\n  source: c": {{Source: "a", Destination: "b"}, {Source: "c", Destination: "d"}},
-		"- a\n  destination: b": {{Source: "a", Destination: "b"}},
 		`["a\\b.exe", {"source": "C:\\t, 1", "destination": "b", "directory": "SysWOW64"}]`: {
 			{Source: `a\b.exe`}, {Source: `C:\t, 1`, Destination: "b", Directory: "SysWOW64"},
 		},
@@ -33,12 +28,10 @@ func TestParse(t *testing.T) {
 	}
 	for text, says := range map[string]string{
 		"": "empty; write []", " \n# nothing\n": "empty; write []", strings.Repeat("a", maxBytes+1): "more than 65536 bytes",
-		"[": "write a line for each file", `["a"] b`: "not JSON", "[a.exe]": "not JSON", `[{"source": "a", "x": "b"}]`: `unknown field "x"`, `["a", ["b"]]`: "not JSON",
-		`[{"destination": "a"}]`: "an entry has no source", `[""]`: "an entry has no source", "[null]": "an entry has no source", "- destination: a\n- b": "an entry has no source",
-		"- source: a\n  directory: Temp": `directory "Temp" is neither`, "- source: a\n  source: b": `line "source: b": key source is repeated`,
-		"- source: a\n  more: b\n- c": `line "more: b": unknown key "more"; use`,
-		"- 'a'":                       `line "- 'a'": write a name`,
-		"- {source: a}":               "without quotation marks", "source: [a]": "without quotation marks",
+		"[": "write one name on each line", `["a"] b`: "not JSON", "[a.exe]": "not JSON", `[{"source": "a", "x": "b"}]`: `unknown field "x"`, `["a", ["b"]]`: "not JSON",
+		`[{"destination": "a"}]`: "an entry has no source", `[""]`: "an entry has no source", "[null]": "an entry has no source", `[{"source": "a", "directory": "Temp"}]`: `directory "Temp" is neither`,
+		"- b\n- source: a # c\n  destination: d": `line "- source: a # c" is not a name; write the list as JSON`,
+		"- 'a'":                                  `line "- 'a'" is not a name`, "- {source: a}": "is not a name", "\"a\"": "is not a name",
 	} {
 		got, err := List{"list", text}.parse()
 		if !errors.Is(err, errMalformed) || got != nil || strings.ContainsAny(remedy.Text(err), "\r\n") || !strings.HasPrefix(remedy.Text(err), "list: ") || !strings.Contains(remedy.Text(err), says) {

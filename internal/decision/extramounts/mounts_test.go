@@ -293,10 +293,10 @@ func TestLinuxContainers(t *testing.T) {
 // on nothing of Windows' own.
 func FuzzMounts(f *testing.F) {
 	for _, seed := range []string{
-		"nvidia-smi.exe", "- source: x86\\tool.exe\n  destination: tool.exe\n  directory: SysWOW64", `["..\\secret.inf_1\\secret.txt"]`,
-		`\\?\C:\secret\key.pem`, `C:\secret\key.pem`, "- source: amd.exe\n  destination: C:\\Windows\\System32\\kernel32.dll",
+		"nvidia-smi.exe", `[{"source": "x86/tool.exe", "destination": "tool.exe", "directory": "SysWOW64"}]`, `["..\\secret.inf_1\\secret.txt"]`,
+		`\\?\C:\secret\key.pem`, `C:\secret\key.pem`, `[{"source": "amd.exe", "destination": "C:/Windows/System32/kernel32.dll"}]`,
 		`[{"source": "amd.exe", "destination": "kernel32.dll::$DATA"}]`, "NVCUDA~1.DLL", "- NUL\n- b. # c\n-  a", `["a "]`, "{}", "[", "\x00",
-		"- {", "'", `["\u`, "x86/../amd.exe", "source: amd.exe\ndestination: KERNEL32.DLL",
+		"- {", "'", `["\u`, "x86/../amd.exe", `[{"source": "amd.exe", "destination": "KERNEL32.DLL"}]`,
 	} {
 		f.Add(seed)
 	}
