@@ -21,38 +21,23 @@ const binaryFile = "shim-binary-path"
 
 // bundle is the bundle of a running container or sandbox.
 type bundle struct {
-	// Namespace and ID identify the container.
-	Namespace, ID string
-	// Path is the bundle's directory.
-	Path string
+	name string // namespace/ID
+	path string
 }
-
-// String returns "namespace/ID".
-func (b bundle) String() string { return b.Namespace + "/" + b.ID }
-
-// exists reports whether containerd still has the bundle.
-func (b bundle) exists() bool { return durable.Exists(filepath.Join(b.Path, binaryFile)) }
 
 // findBundles returns the bundles in containerd's state directory that were
 // started by the shim at path. The state directory need not exist.
 func findBundles(state, path string) ([]bundle, error) {
 	var found []bundle
-	// The path of a bundle is PLUGIN/NAMESPACE/ID.
 	err := filepath.WalkDir(state, func(dir string, entry fs.DirEntry, err error) error {
+		relative, _ := filepath.Rel(state, dir)
+		names := strings.Split(relative, string(filepath.Separator)) // of a bundle: PLUGIN/NAMESPACE/ID
 		switch {
 		case errors.Is(err, fs.ErrNotExist): // The container has ended.
 			return nil
 		case err != nil:
 			return err
-		case !entry.IsDir():
-			return nil
-		}
-		relative, err := filepath.Rel(state, dir)
-		if err != nil {
-			return err
-		}
-		names := strings.Split(relative, string(filepath.Separator))
-		if len(names) < 3 {
+		case !entry.IsDir() || len(names) < 3:
 			return nil
 		}
 		program, err := os.ReadFile(filepath.Join(dir, binaryFile))
@@ -61,7 +46,7 @@ func findBundles(state, path string) ([]bundle, error) {
 		case err != nil:
 			return err
 		case isSameFile(string(program), path):
-			found = append(found, bundle{Namespace: names[1], ID: names[2], Path: dir})
+			found = append(found, bundle{names[1] + "/" + names[2], dir})
 		}
 		return fs.SkipDir
 	})
@@ -88,13 +73,13 @@ func isSameFile(a, b string) bool {
 func handOver(bundles []bundle, path string) error {
 	var errs []error
 	for _, b := range bundles {
-		file := filepath.Join(b.Path, binaryFile)
+		file := filepath.Join(b.path, binaryFile)
 		info, err := os.Stat(file)
 		if err == nil {
 			err = durable.Replace(file, []byte(path), info.Mode().Perm())
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, fmt.Errorf("hand container %s over to %s: %w", b, path, err))
+			errs = append(errs, fmt.Errorf("hand container %s over to %s: %w", b.name, path, err))
 		}
 	}
 	return errors.Join(errs...)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
@@ -20,12 +21,12 @@ const (
 // writeBundle creates a bundle whose file names a shim.
 func writeBundle(t *testing.T, state, plugin, namespace, id, shim string) bundle {
 	t.Helper()
-	b := bundle{namespace, id, filepath.Join(state, plugin, namespace, id)}
+	b := bundle{namespace + "/" + id, filepath.Join(state, plugin, namespace, id)}
 	file := binaryFile
 	if shim == "" {
 		file = "config.json"
 	}
-	testutil.WriteFile(t, filepath.Join(b.Path, file), shim, 0o640)
+	testutil.WriteFile(t, filepath.Join(b.path, file), shim, 0o640)
 	return b
 }
 
@@ -48,20 +49,20 @@ func TestHandOver(t *testing.T) {
 	if err != nil || !slices.Equal(found, []bundle{b1, b2, b3}) {
 		t.Fatalf("found %v, %v", found, err)
 	}
-	gone := bundle{"default", "gone", filepath.Join(state, "gone")} // It has ended meanwhile.
-	if err := handOver(append(slices.Clone(found), gone), other); err != nil || gone.exists() {
-		t.Fatal(err, gone.exists())
+	gone := bundle{"default/gone", filepath.Join(state, "gone")} // It has ended meanwhile.
+	if err := handOver(append(slices.Clone(found), gone), other); err != nil || durable.Exists(gone.path) {
+		t.Fatal(err, durable.Exists(gone.path))
 	}
 	for _, b := range append(found, foreign) {
-		file := filepath.Join(b.Path, binaryFile)
+		file := filepath.Join(b.path, binaryFile)
 		got, err := os.ReadFile(file)
 		info, statErr := os.Stat(file)
 		if err != nil || statErr != nil || string(got) != other || runtime.GOOS != "windows" && info.Mode().Perm() != 0o640 {
 			t.Errorf("%s: %q, %v, %v", b, got, err, statErr)
 		}
-		entries, err := os.ReadDir(b.Path)
-		if err != nil || len(entries) != 1 || !b.exists() {
-			t.Errorf("%s: %v, %v, exists %t", b, entries, err, b.exists())
+		entries, err := os.ReadDir(b.path)
+		if err != nil || len(entries) != 1 {
+			t.Errorf("%s: %v, %v", b, entries, err)
 		}
 	}
 	for _, state := range []string{state, filepath.Join(state, "none")} {
@@ -88,7 +89,7 @@ func TestFindBundlesReportsUnreadableFile(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
 	b := writeBundle(t, state, task, "default", "one", "")
-	err := os.Mkdir(filepath.Join(b.Path, binaryFile), 0o700)
+	err := os.Mkdir(filepath.Join(b.path, binaryFile), 0o700)
 	// An unknown shim is not the same as no shim.
 	if _, findErr := findBundles(state, "ours"); err != nil || findErr == nil || !strings.Contains(findErr.Error(), "one") {
 		t.Error(err, findErr)

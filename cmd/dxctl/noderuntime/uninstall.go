@@ -169,17 +169,14 @@ func (o *uninstallOptions) checkUnused(ctx context.Context, restartDue bool) err
 	if handlers := handlersWithShim(config.Handlers); len(handlers) > 0 {
 		return remedy.With(fmt.Errorf("runtime handler %s in %s uses the shim", handlers[0], o.ConfigFile), fix)
 	}
-	switch status.Code(runningErr) {
-	case codes.OK:
-	case codes.Unimplemented, codes.Unavailable: // It has no CRI plugin, or reads the file when it starts.
-		return nil
-	default:
-		return fmt.Errorf("containerd's runtime handlers are unknown: %w; is --cri-socket %s correct?", runningErr, o.CRISocket)
+	loaded, code := handlersWithShim(running.Handlers), status.Code(runningErr)
+	switch {
+	case len(loaded) > 0 && !restartDue:
+		return remedy.With(fmt.Errorf("runtime handler %s of the running containerd uses the shim", loaded[0]), "restart containerd, or "+fix)
+	case code == codes.OK, code == codes.Unimplemented, code == codes.Unavailable:
+		return nil // With an error, it has no CRI plugin, or reads the file when it starts.
 	}
-	if handlers := handlersWithShim(running.Handlers); len(handlers) > 0 && !restartDue {
-		return remedy.With(fmt.Errorf("runtime handler %s of the running containerd uses the shim", handlers[0]), "restart containerd, or "+fix)
-	}
-	return nil
+	return fmt.Errorf("containerd's runtime handlers are unknown: %w; is --cri-socket %s correct?", runningErr, o.CRISocket)
 }
 
 // handOver assigns the containers that the shim has started to the real shim, and restarts
@@ -207,8 +204,8 @@ func (o *uninstallOptions) handOver(ctx context.Context, stdout io.Writer, recor
 		return err
 	}
 	for _, b := range bundles {
-		if b.exists() {
-			fmt.Fprintf(stdout, "handed container %s over to %s\n", b, realShim)
+		if durable.Exists(filepath.Join(b.path, binaryFile)) {
+			fmt.Fprintf(stdout, "handed container %s over to %s\n", b.name, realShim)
 		}
 	}
 	if bundles, err = findBundles(o.containerdState, o.shim); err != nil || len(bundles) == 0 {
@@ -232,7 +229,7 @@ func (o *uninstallOptions) findRealShim() (string, error) {
 func describeBundles(bundles []bundle) string {
 	var names []string
 	for _, b := range bundles {
-		names = append(names, b.String())
+		names = append(names, b.name)
 	}
 	return fmt.Sprintf("%d running container(s) (%s)", len(bundles), cli.Abbreviate(names, 5))
 }
