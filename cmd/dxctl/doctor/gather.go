@@ -375,10 +375,10 @@ func (g *gatherer) checkFiles(ctx context.Context, c configState) (problems []fi
 	for _, p := range damaged {
 		add(recordUnusable, p.Path, fmt.Errorf("an allocation record cannot be used: %w", p.Err))
 	}
-	record, damagedErr, failedErr, dueErr := noderuntime.Leftovers(g.ConfigFile, g.stateDir)
-	add(changeRecordDamaged, record, damagedErr)
-	add(restartFailed, record, failedErr)
-	add(restartDue, record, dueErr)
+	left := noderuntime.ReadLeftovers(g.ConfigFile, g.stateDir)
+	add(changeRecordDamaged, left.RecordPath, left.Damaged)
+	add(restartFailed, left.RecordPath, left.Failed)
+	add(restartDue, left.RecordPath, left.RestartDue)
 	return problems
 }
 

@@ -19,7 +19,6 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
-	"github.com/directx-nri/directx-nri/internal/criclient"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/realshim"
@@ -94,8 +93,8 @@ func (o *configureOptions) CheckFlags() error {
 
 // plannedChange is a change of containerd's configuration that has not been made yet.
 type plannedChange struct {
+	recordedConfig
 	new          containerdconfig.Result
-	file         recordedConfig
 	needsRestart bool   // The running containerd has not loaded the new configuration, or a restart is due.
 	attempt      string // see [failure]
 }
@@ -105,17 +104,13 @@ func (o *configureOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 		return err
 	}
 	c, err := o.plan(ctx)
+	if err == nil && o.allowRestart && c.needsRestart && len(c.record.Edits) == 0 && o.restartSpread > 0 {
+		if err = o.waitBeforeRestart(ctx, stderr); err == nil {
+			c, err = o.plan(ctx) // The programs that set up a node may have changed the file meanwhile.
+		}
+	}
 	if err != nil {
 		return err
-	}
-	if o.allowRestart && c.needsRestart && len(c.file.Edits) == 0 && o.restartSpread > 0 {
-		if err := o.waitBeforeRestart(ctx, stderr); err != nil {
-			return err
-		}
-		// The programs that set up a node may have changed the file meanwhile.
-		if c, err = o.plan(ctx); err != nil {
-			return err
-		}
 	}
 	for _, warning := range c.new.Warnings {
 		fmt.Fprintf(stderr, "warning: %s\n", warning)
@@ -135,22 +130,21 @@ func (o *configureOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 	case c.needsRestart:
 		fmt.Fprintln(stderr, restartNotice)
 	}
-	if o.addHandler == "" {
-		return nil
+	if o.addHandler != "" {
+		_, err = fmt.Fprintf(stdout, runtimeClass, o.addHandler, o.OS)
 	}
-	_, err = io.WriteString(stdout, runtimeClass(o.addHandler, o.OS))
 	return err
 }
 
 // plan returns the change of the current configuration, and changes nothing.
 func (o *configureOptions) plan(ctx context.Context) (c plannedChange, err error) {
-	if c.file, err = readRecordedConfig(o.ConfigFile, o.stateDir); err != nil {
+	if c.recordedConfig, err = readRecordedConfig(o.ConfigFile, o.stateDir); err != nil {
 		return c, err
 	}
 	running, runningErr := o.readRunning(ctx)
 	release := o.Release(running)
-	if c.file.Pending > 0 && runningErr == nil && isFileLoaded(c.file.text, release, running.Handlers) {
-		c.file.Pending = 0 // Containerd has started with the edits. A later failure must not undo them.
+	if c.record.Pending > 0 && runningErr == nil && isFileLoaded(c.file.text, release, running.Handlers) {
+		c.record.confirmLoaded()
 	}
 	settings, err := o.settings(release)
 	if err != nil {
@@ -166,13 +160,14 @@ func (o *configureOptions) plan(ctx context.Context) (c plannedChange, err error
 	if err := errors.Join(o.CheckImports(config, release)...); err != nil {
 		return c, err
 	}
-	c.needsRestart = len(c.new.Edits) > 0 || c.file.Pending > 0 || c.file.RestartDue || runningErr != nil || checkHandlers(running.Handlers, c.new.Handlers, o.shim()) != nil
+	c.needsRestart = len(c.new.Edits) > 0 || c.record.Pending > 0 || c.record.RestartDue ||
+		runningErr != nil || checkHandlers(running.Handlers, c.new.Handlers, o.shim()) != nil
 	if !c.needsRestart || !o.allowRestart {
 		return c, nil
 	}
 	c.attempt = fmt.Sprintf("%x", sha256.Sum256(fmt.Appendf(nil, "%q %q %q %v", c.file.path, c.new.Text, o.service(), o.restartTimeout)))
 	if err = o.service().Check(ctx); err == nil {
-		err = c.file.Failure.checkRetry(c.attempt, time.Now())
+		err = c.record.Failure.checkRetry(c.attempt, time.Now())
 	}
 	if err != nil {
 		err = fmt.Errorf("%s was not changed: %w", c.file.path, err)
@@ -189,32 +184,31 @@ func (o *configureOptions) settings(release containerdconfig.Release) (s contain
 		return s, remedy.With(fmt.Errorf("the shim does not exist, so no container would start: %w", err), "run 'dxctl runtime install' first")
 	}
 	realShim, err := policy.ReadRealShim(o.stateDir)
-	if err == nil {
-		s.Shim = o.shim()
-		s.RealShim, _ = realshim.Find(s.Shim, realShim) // The path is enough to compare it.
-	}
+	s.Shim = o.shim()
+	s.RealShim, _ = realshim.Find(s.Shim, realShim) // The path is enough to compare it.
 	return s, err
 }
 
 // write records the change and writes the file. If this run is killed, the next one continues it.
 func (o *configureOptions) write(stderr io.Writer, c *plannedChange) error {
-	changed := len(c.new.Edits) > 0
+	changed, restart := len(c.new.Edits) > 0, o.allowRestart && c.needsRestart
+	message := "%s is already configured%s\n"
 	if changed {
-		c.file.addEdits(c.new.Edits)
+		c.record.addEdits(c.file, c.new.Edits)
+		message = "configured %s%s\n"
 	}
-	restart := o.allowRestart && c.needsRestart
-	c.file.RestartDue = c.file.RestartDue || restart
+	if restart {
+		c.record.beginRestart()
+	}
 	if changed || restart {
-		if err := c.file.save(o.stateDir); err != nil {
+		if err := c.record.save(o.stateDir); err != nil {
 			return err
 		}
 	}
-	message := "%s is already configured%s\n"
 	if changed {
 		if err := c.file.write(c.new.Text); err != nil {
 			return err
 		}
-		message = "configured %s%s\n"
 	}
 	handlers := ""
 	if len(c.new.Handlers) > 0 {
@@ -235,8 +229,8 @@ func (o *configureOptions) waitBeforeRestart(ctx context.Context, stderr io.Writ
 	return nil
 }
 
-func runtimeClass(handler, nodeOS string) string {
-	return fmt.Sprintf(`apiVersion: node.k8s.io/v1
+// runtimeClass is the RuntimeClass of a handler on nodes with an operating system.
+const runtimeClass = `apiVersion: node.k8s.io/v1
 kind: RuntimeClass
 metadata:
   name: %s
@@ -244,8 +238,7 @@ handler: %[1]s
 scheduling:
   nodeSelector:
     kubernetes.io/os: %s
-`, handler, nodeOS)
-}
+`
 
 // checkHandlers returns an error unless the named handlers are loaded and use the shim.
 func checkHandlers(loaded []containerdconfig.Handler, names []string, shim string) error {
@@ -277,20 +270,19 @@ func isFileLoaded(text []byte, release containerdconfig.Release, loaded []contai
 // describes both restarts.
 func (o *configureOptions) restartOrUndo(ctx context.Context, out io.Writer, c plannedChange) error {
 	cause := o.restartAndCheck(ctx, func(loaded []containerdconfig.Handler) error { return checkHandlers(loaded, c.new.Handlers, o.shim()) })
-	file := c.file
 	if cause == nil {
 		fmt.Fprintln(out, "restarted containerd")
-		file.Pending, file.RestartDue, file.Failure = 0, false, nil
-		return file.save(o.stateDir)
+		c.record.endRestart()
+		return c.record.save(o.stateDir)
 	}
 	canceled := ctx.Err() != nil
 	// Continue after a signal, too: otherwise, the node would have no containerd.
 	ctx = context.WithoutCancel(ctx)
-	if file.Pending > 0 {
-		if err := o.undoPending(&file); err != nil {
-			cause = fmt.Errorf("%w; %s was not restored: %w", cause, file.path, err)
+	if c.record.Pending > 0 {
+		if err := o.undoPending(&c.recordedConfig); err != nil {
+			cause = fmt.Errorf("%w; %s was not restored: %w", cause, c.file.path, err)
 		} else {
-			cause = fmt.Errorf("%w; %s was restored", cause, file.path)
+			cause = fmt.Errorf("%w; %s was restored", cause, c.file.path)
 		}
 		// On Windows, a pod's process has 5 s to end. Another restart could be killed while the
 		// kubelet is stopped, and then nothing would run dxctl again. So the next run restarts it.
@@ -301,14 +293,16 @@ func (o *configureOptions) restartOrUndo(ctx context.Context, out io.Writer, c p
 			cause = fmt.Errorf("%w; %w", cause, err)
 		} else {
 			cause = fmt.Errorf("%w, and containerd runs with it", cause)
-			file.RestartDue = file.Pending > 0
+			if c.record.Pending == 0 {
+				c.record.endRestart()
+			}
 		}
 	}
 	// The failure is recorded last, so that a run that is killed before is continued at once.
 	if !canceled { // After a signal, the file may not be the cause.
-		file.Failure = &failure{Attempt: c.attempt, At: time.Now(), Cause: remedy.Text(cause)}
+		c.record.failRestart(c.attempt, cause)
 	}
-	if err := file.save(o.stateDir); err != nil {
+	if err := c.record.save(o.stateDir); err != nil {
 		return fmt.Errorf("%w; %w", cause, err)
 	}
 	return cause
@@ -317,26 +311,25 @@ func (o *configureOptions) restartOrUndo(ctx context.Context, out io.Writer, c p
 // undoPending undoes the edits with which containerd has not started. It reads the file again,
 // because another program may have changed it.
 func (o *configureOptions) undoPending(c *recordedConfig) error {
-	file, err := readConfigFile(c.path)
+	file, err := readConfigFile(c.file.path)
 	if err != nil {
 		return err
 	}
-	c.configFile = file
-	loaded := len(c.Edits) - c.Pending
-	text, _, err := containerdconfig.Undo(c.text, c.Edits[loaded:])
+	c.file = file
+	text, _, err := containerdconfig.Undo(c.file.text, c.record.pendingEdits())
+	if err == nil {
+		err = c.restore(text)
+	}
 	if err != nil {
 		return err
 	}
-	if err := c.restore(text); err != nil {
-		return err
-	}
-	c.dropEdits(loaded)
-	return c.save(o.stateDir)
+	c.record.removePending()
+	return c.record.save(o.stateDir)
 }
 
 func (o *configureOptions) isRunning(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	_, err := criclient.ReadRunning(ctx, o.CRISocket)
+	_, err := o.readRunning(ctx)
 	return err == nil
 }

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/nodegpus"
 	"github.com/directx-nri/directx-nri/internal/allocation"
@@ -17,13 +17,13 @@ import (
 )
 
 // addForceFlag adds the flag of a command that calls [restarter.checkHolders].
-func addForceFlag(flags *pflag.FlagSet, force *bool) {
-	flags.BoolVar(force, "force", false, "continue although running containers with GPUs will not start again")
+func (r *restarter) addForceFlag(command *cobra.Command) {
+	command.Flags().BoolVar(&r.force, "force", false, "continue although running containers with GPUs will not start again")
 }
 
 // checkHolders returns an error that names the running containers with an interlock, because they
-// do not start again without directx-nri. With force, it prints the error as a warning.
-func (r *restarter) checkHolders(ctx context.Context, stderr io.Writer, force bool) error {
+// do not start again without directx-nri. With --force, it prints the error as a warning.
+func (r *restarter) checkHolders(ctx context.Context, stderr io.Writer) error {
 	entries, pods, err := nodegpus.ReadAllocations(ctx, r.stateDir, r.CRISocket)
 	names := runningHolders(entries, pods)
 	switch {
@@ -34,7 +34,7 @@ func (r *restarter) checkHolders(ctx context.Context, stderr io.Writer, force bo
 	default:
 		return nil
 	}
-	if !force {
+	if !r.force {
 		return fmt.Errorf("%w; to continue anyway, add --force", err)
 	}
 	fmt.Fprintf(stderr, "warning: %s\n", strings.ReplaceAll(remedy.Text(err), "\n", "; "))

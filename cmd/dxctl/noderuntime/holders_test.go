@@ -50,7 +50,7 @@ func TestUnknownHolders(t *testing.T) {
 	testutil.NoError(t, allocation.OpenStore(paths.Allocations(state)).Bind(token, allocation.Holder{PodUID: "uid", Container: "main", PodNamespace: "team", PodName: "trainer"}))
 	for dir, want := range map[string]string{damaged: "it is unknown which of them run: ", state: "it is unknown which of team/trainer/main run: "} {
 		r := restarter{Instance: Instance{CRISocket: filepath.Join(dir, "none")}, stateDir: dir}
-		if err := r.checkHolders(t.Context(), io.Discard, false); err == nil || !strings.Contains(err.Error(), want) {
+		if err := r.checkHolders(t.Context(), io.Discard); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}

@@ -60,22 +60,6 @@ func (p shimNode) get(t *testing.T, path string) string {
 
 func (p shimNode) shimPath() string { return filepath.Join(p.dir, shimfile.FileName()) }
 
-// must runs 'dxctl runtime configure' or unconfigure.
-func (p shimNode) must(t *testing.T, name string, args ...string) (stderr string) {
-	t.Helper()
-	_, stderr, err := p.configure(t, name, args...)
-	testutil.NoError(t, err)
-	return stderr
-}
-
-func (p shimNode) configure(t *testing.T, name string, args ...string) (stdout, stderr string, err error) {
-	t.Helper()
-	if name == "configure" {
-		return containerdtest.Run(t, NewConfigureCommand(), append(append(p.Flags(), "--shim-dir", p.dir), args...)...)
-	}
-	return containerdtest.Run(t, NewUnconfigureCommand(), append(p.Flags(), args...)...)
-}
-
 func (p shimNode) install(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	stdout, _, err := containerdtest.Run(t, NewInstallCommand(), append([]string{"--from", p.source, "--shim-dir", p.dir, "--state-dir", p.State}, args...)...)
@@ -229,10 +213,10 @@ func TestUninstallRefusesWhileContainerdUsesTheShim(t *testing.T) {
 	t.Parallel()
 	p := newShimNode(t, containerdtest.Config)
 	p.mustInstall(t)
-	p.must(t, "configure", p.Restart()...)
+	must(t, p.FakeNode, append([]string{"configure", "--shim-dir", p.dir}, p.Restart()...)...)
 	p.refuses(t, "uses the shim; run 'dxctl runtime unconfigure --restart' first")
 	// The file is restored, and containerd has not read it.
-	p.must(t, "unconfigure")
+	must(t, p.FakeNode, "unconfigure")
 	p.refuses(t, "runtime handler runc of the running containerd uses the shim")
 	testutil.WriteFile(t, filepath.Join(p.Root, "restarted"), "", 0o600)
 	p.mustUninstall(t)
@@ -247,17 +231,17 @@ func TestRemovalRequiresForce(t *testing.T) {
 	t.Parallel()
 	p := newShimNode(t, containerdtest.Config)
 	p.mustInstall(t)
-	p.must(t, "configure")
+	must(t, p.FakeNode, "configure", "--shim-dir", p.dir)
 	dir := paths.Allocations(p.State)
 	token := allocationtest.Record(t, dir, "directx.microsoft.com/display", "GPU")
 	testutil.NoError(t, allocation.OpenStore(dir).Bind(token, allocation.Holder{PodUID: "uid", Container: "main", PodNamespace: "team", PodName: "trainer"}))
 	p.Sandboxes = []*cri.PodSandbox{{Metadata: &cri.PodSandboxMetadata{Uid: "uid", Namespace: "team", Name: "trainer"}}}
 	const names = "1 running container(s) with GPUs will not start again afterward: team/trainer/main: delete their pods first; to continue anyway, add --force"
 	configured := p.Read(t)
-	if _, _, err := p.configure(t, "unconfigure"); err == nil || !strings.Contains(err.Error(), names) || p.Read(t) != configured {
+	if _, _, err := run(t, p.FakeNode, "unconfigure"); err == nil || !strings.Contains(err.Error(), names) || p.Read(t) != configured {
 		t.Errorf("unconfigure: %v", err)
 	}
-	if stderr := p.must(t, "unconfigure", "--force"); !strings.Contains(stderr, "team/trainer/main") {
+	if _, stderr := must(t, p.FakeNode, "unconfigure", "--force"); !strings.Contains(stderr, "team/trainer/main") {
 		t.Errorf("unconfigure --force: %s", stderr)
 	}
 	p.refuses(t, names)
@@ -296,7 +280,7 @@ func TestUninstallHandsContainersOver(t *testing.T) {
 		t.Error(stdout)
 	}
 	bundleNames(p.real)
-	if record := filepath.Join(p.State, "runtime-configure.json"); durable.Exists(record) || durable.Exists(p.shimPath()) {
+	if record := recordPath(p.State); durable.Exists(record) || durable.Exists(p.shimPath()) {
 		t.Errorf("the record is left: %t; the shim: %t", durable.Exists(record), durable.Exists(p.shimPath()))
 	}
 }

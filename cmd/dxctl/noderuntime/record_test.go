@@ -1,7 +1,7 @@
 package noderuntime
 
 import (
-	"os"
+	"errors"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -13,49 +13,75 @@ import (
 	"github.com/directx-nri/directx-nri/internal/tomledit"
 )
 
-func TestFailure(t *testing.T) {
+// TestTransitions has the record on disk after each step.
+func TestTransitions(t *testing.T) {
 	t.Parallel()
-	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	for _, test := range []struct {
-		name    string
-		failure *failure
-		now     time.Time
-		refuses bool
+	type state struct {
+		loaded, pending int
+		due, failed     bool
+	}
+	dir := filepath.Join(t.TempDir(), "state")
+	add := func(text, key string) func(*changeRecord) {
+		edits := []tomledit.Edit{{Path: []string{key}, New: "1", Inserted: key + " = 1\n"}}
+		return func(r *changeRecord) { r.addEdits(configFile{path: "/c", text: []byte(text)}, edits) }
+	}
+	for _, step := range []struct {
+		name string
+		do   func(*changeRecord)
+		want state
 	}{
-		{"none", nil, now, false},
-		{"at once", &failure{"a", now, "no"}, now, true},
-		{"a little later", &failure{"a", now, "no"}, now.Add(retryPause - time.Second), true},
-		{"an hour later", &failure{"a", now, "no"}, now.Add(retryPause), false},
-		{"the clock is set back", &failure{"a", now, "no"}, now.Add(-time.Second), false},
-		{"another attempt", &failure{"b", now, "no"}, now, false},
+		{"edits are added", add("", "a"), state{0, 1, false, false}},
+		{"a restart begins", (*changeRecord).beginRestart, state{0, 1, true, false}},
+		{"the restart fails", func(r *changeRecord) { r.failRestart("", errors.New("no")) }, state{0, 1, true, true}},
+		{"the edits are undone", (*changeRecord).removePending, state{0, 0, true, false}},
+		{"edits are added again", add("", "a"), state{0, 1, true, false}},
+		{"containerd has loaded them", (*changeRecord).confirmLoaded, state{1, 0, true, false}},
+		{"more are added", add("a = 1\n", "b"), state{1, 1, true, false}},
+		{"only these are undone", (*changeRecord).removePending, state{1, 0, true, false}},
+		{"the file was replaced", add("", "b"), state{0, 1, true, false}},
+		{"another restart fails", func(r *changeRecord) { r.failRestart("", errors.New("no")) }, state{0, 1, true, true}},
+		{"a restart ends", (*changeRecord).endRestart, state{1, 0, false, false}},
+		{"all are undone", (*changeRecord).removeEdits, state{}},
 	} {
-		err := test.failure.checkRetry("a", test.now)
-		if (err != nil) != test.refuses {
-			t.Errorf("%s: %v", test.name, err)
+		r, err := readRecord(dir)
+		step.do(&r)
+		testutil.NoError(t, err, r.save(dir))
+		r, err = readRecord(dir)
+		if got := (state{len(r.Edits) - r.Pending, r.Pending, r.RestartDue, r.Failure != nil}); err != nil || got != step.want || isConfigured(dir) != durable.Exists(dir) {
+			t.Errorf("%s: %+v, %v, want %+v; configured: %t", step.name, got, err, step.want, isConfigured(dir))
 		}
-		if err != nil && !strings.Contains(err.Error(), "2026-01-02T03:04:05Z: no; it is tried again after 1h0m0s") {
-			t.Errorf("%s: incomplete: %v", test.name, err)
-		}
+	}
+	if durable.Exists(dir) {
+		t.Error("the record or the state directory is left")
 	}
 }
 
-func TestRecord(t *testing.T) {
+func TestFailure(t *testing.T) {
 	t.Parallel()
-	state := filepath.Join(t.TempDir(), "state")
-	r := changeRecord{Format: recordFormat, Config: "/c", Edits: []tomledit.Edit{{Path: []string{"version"}, New: "2", Inserted: "version = 2\n"}}, Pending: 1, Failure: &failure{Attempt: "a"}}
-	testutil.NoError(t, r.save(state))
-	if got, err := readRecord(state); err != nil || !reflect.DeepEqual(got, r) || !isConfigured(state) {
-		t.Errorf("%+v, %v", got, err)
+	var r changeRecord
+	testutil.NoError(t, r.Failure.checkRetry("a", time.Now()))
+	r.failRestart("a", errors.New("no"))
+	r.Failure.At = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for past, refuses := range map[time.Duration]bool{0: true, retryPause - time.Second: true, retryPause: false, -time.Second: false} {
+		err := r.Failure.checkRetry("a", r.Failure.At.Add(past))
+		if refuses != (err != nil && strings.Contains(err.Error(), "2026-01-02T03:04:05Z: no; it is tried again after 1h0m0s")) || !refuses && err != nil {
+			t.Errorf("after %v: %v", past, err)
+		}
 	}
-	c := recordedConfig{changeRecord: r}
-	c.dropEdits(0)
-	c.Failure = nil
-	if err := c.save(state); err != nil || durable.Exists(state) || isConfigured(state) {
-		t.Errorf("the record or the state directory is left: %v", err)
-	}
-	for text, want := range map[string]string{`{"format": 2}`: "unknown format 2", "{}": "unknown format 0", "null": "unknown format 0", "{": "read the record"} {
-		testutil.NoError(t, os.MkdirAll(state, 0o700), os.WriteFile(recordPath(state), []byte(text), 0o600))
-		if r, err := readRecord(state); err == nil || !strings.Contains(err.Error(), want) {
+	testutil.NoError(t, r.Failure.checkRetry("another", r.Failure.At))
+}
+
+func TestReadRecord(t *testing.T) {
+	t.Parallel()
+	state := t.TempDir()
+	for text, want := range map[string]string{
+		`{"format":1,"config":"/c","created":true,"edits":[{"path":["a"]}],"pending":1,"restartDue":true,"failure":{"attempt":"a","error":"no"}}`: "",
+		`{"format": 2}`: "unknown format 2", "{}": "unknown format 0", "null": "unknown format 0", "{": "read the record",
+	} {
+		testutil.WriteFile(t, recordPath(state), text, 0o600)
+		r, err := readRecord(state)
+		complete := changeRecord{1, "/c", true, []tomledit.Edit{{Path: []string{"a"}}}, 1, true, &failure{Attempt: "a", Cause: "no"}}
+		if want == "" && (err != nil || !reflect.DeepEqual(r, complete)) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %+v, %v", text, r, err)
 		}
 	}

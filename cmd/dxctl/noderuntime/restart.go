@@ -24,6 +24,7 @@ type restarter struct {
 	stateDir       string
 	allowRestart   bool
 	dryRun         bool
+	force          bool
 	restartMode    string
 	serviceName    string
 	restartCommand string
@@ -90,7 +91,7 @@ func (r *restarter) prepareRestart(ctx context.Context, record *changeRecord) er
 	if err := r.service().Check(ctx); err != nil {
 		return err
 	}
-	record.RestartDue = true
+	record.beginRestart()
 	return record.save(r.stateDir)
 }
 
@@ -100,7 +101,7 @@ func (r *restarter) restart(ctx context.Context, out io.Writer, record *changeRe
 		return fmt.Errorf("%w; run the command again to restart containerd", err)
 	}
 	fmt.Fprintln(out, "restarted containerd")
-	record.RestartDue, record.Failure = false, nil
+	record.endRestart()
 	return record.save(r.stateDir)
 }
 

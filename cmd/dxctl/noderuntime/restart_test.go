@@ -63,7 +63,7 @@ func TestKilled(t *testing.T) {
 					if !killed.undone {
 						left = mustRead(t, b)
 					}
-					left.RestartDue = true
+					left.beginRestart()
 					save(t, b, left)
 					if !killed.file {
 						b.Write(t, b.Config, before)
@@ -101,7 +101,8 @@ func save(t *testing.T, b *containerdtest.FakeNode, r changeRecord) {
 	testutil.NoError(t, r.save(b.State))
 }
 
-// TestFailureUndoesItsOwnChange: earlier changes, and those of others meanwhile, are kept.
+// TestFailureUndoesItsOwnChange: earlier changes, and those of others meanwhile, are kept. The
+// restart of an unconfiguration that fails stays due.
 func TestFailureUndoesItsOwnChange(t *testing.T) {
 	t.Parallel()
 	const others = "# of another program\n"
@@ -125,23 +126,14 @@ func TestFailureUndoesItsOwnChange(t *testing.T) {
 			if r := mustRead(t, b); r.Failure == nil || r.Pending != 0 || r.RestartDue || len(r.Edits) == 0 {
 				t.Errorf("%+v", r)
 			}
+			_, _, err = run(t, b, "unconfigure", "--restart", "--restart-command", "false")
+			if err == nil || !strings.Contains(err.Error(), "run the command again") || b.Read(t) != containerdtest.Config+others || !mustRead(t, b).RestartDue {
+				t.Errorf("%v; the file is\n%s", err, b.Read(t))
+			}
 			must(t, b, append([]string{"unconfigure"}, b.Restart()...)...)
 			checkRemoved(t, b, containerdtest.Config+others)
 		})
 	}
-}
-
-// TestUnconfigureRestartFails: the restart stays due.
-func TestUnconfigureRestartFails(t *testing.T) {
-	t.Parallel()
-	b := containerdtest.New(t, containerdtest.Config)
-	must(t, b, append([]string{"configure"}, b.Restart()...)...)
-	_, _, err := run(t, b, "unconfigure", "--restart", "--restart-command", "false")
-	if r := mustRead(t, b); err == nil || !strings.Contains(err.Error(), "run the command again") || b.Read(t) != containerdtest.Config || !r.RestartDue {
-		t.Errorf("%v, %+v; the file is\n%s", err, r, b.Read(t))
-	}
-	must(t, b, append([]string{"unconfigure"}, b.Restart()...)...)
-	checkRemoved(t, b, containerdtest.Config)
 }
 
 // TestUnconfigureCannotWrite: no restart is due for a change that was not made.
@@ -175,15 +167,15 @@ func TestCanceled(t *testing.T) {
 		_, count := restarts(t, b)
 		c, err := readRecordedConfig(b.Config, b.State)
 		testutil.NoError(t, err)
-		c.RestartDue = true
-		save(t, b, c.changeRecord)
+		c.record.beginRestart()
+		save(t, b, c.record)
 		o := configureOptions{shimDir: b.Root, restarter: restarter{
 			Instance: Instance{OS: nodeOS, ConfigFile: b.Config, CRISocket: b.Socket}, stateDir: b.State, allowRestart: true,
 			restartCommand: "echo restart >>" + filepath.Join(b.Root, "restarts"), restartTimeout: time.Minute,
 		}}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		err = o.restartOrUndo(ctx, io.Discard, plannedChange{new: containerdconfig.Result{Handlers: []string{"runc"}}, file: c})
+		err = o.restartOrUndo(ctx, io.Discard, plannedChange{recordedConfig: c, new: containerdconfig.Result{Handlers: []string{"runc"}}})
 		if err == nil || !strings.Contains(err.Error(), want.message) || count() != want.restarts || b.Read(t) != containerdtest.Config {
 			t.Errorf("%s: %d restarts, %v; the file is\n%s", nodeOS, count(), err, b.Read(t))
 		}

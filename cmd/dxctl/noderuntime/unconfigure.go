@@ -15,10 +15,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 )
 
-type unconfigureOptions struct {
-	restarter
-	force bool
-}
+type unconfigureOptions struct{ restarter }
 
 // NewUnconfigureCommand returns 'dxctl runtime unconfigure'.
 func NewUnconfigureCommand() *cobra.Command {
@@ -35,7 +32,7 @@ Fails if a runtime handler still uses the shim. Do not remove the shim then.`,
 	}
 	o.addRestartFlags(command)
 	o.addDryRunFlag(command)
-	addForceFlag(command.Flags(), &o.force)
+	o.addForceFlag(command)
 	return command
 }
 
@@ -43,21 +40,24 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 	if err := o.CheckFlags(); err != nil {
 		return err
 	}
-	file, err := readRecordedConfig(o.ConfigFile, o.stateDir)
+	c, err := readRecordedConfig(o.ConfigFile, o.stateDir)
 	if err != nil {
 		return err
 	}
 	running, _ := o.readRunning(ctx)
 	release := o.Release(running)
-	text, notes, err := file.textWithoutEdits(release)
+	text, notes, err := containerdconfig.Undo(c.file.text, c.record.Edits)
+	if len(c.record.Edits) == 0 {
+		text, notes, err = containerdconfig.Remove(c.file.text, release)
+	}
 	if err != nil {
-		return err
+		return withFileName(c.file.path, err)
 	}
 	for _, note := range notes {
 		fmt.Fprintf(stderr, "note: %s: %s\n", o.ConfigFile, note)
 	}
 	if o.dryRun {
-		_, err := stdout.Write(diff.Diff(o.ConfigFile, file.text, o.ConfigFile, text))
+		_, err := stdout.Write(diff.Diff(o.ConfigFile, c.file.text, o.ConfigFile, text))
 		return err
 	}
 	restored, err := containerdconfig.Read(text, release)
@@ -65,43 +65,40 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 		return withFileName(o.ConfigFile, err)
 	}
 	remaining := handlersWithShim(restored.Handlers)
-	changed := !bytes.Equal(file.text, text)
+	changed := !bytes.Equal(c.file.text, text)
 	// A handler that still uses the shim in the file does so after a restart, too.
 	isStale := slices.ContainsFunc(handlersWithShim(running.Handlers), func(name string) bool { return !slices.Contains(remaining, name) })
-	restart := o.allowRestart && (changed || file.RestartDue || isStale)
+	restart := o.allowRestart && (changed || c.record.RestartDue || isStale)
 	if changed || restart {
-		err = o.checkHolders(ctx, stderr, o.force)
+		err = o.checkHolders(ctx, stderr)
 	}
-	wasDue := file.RestartDue
+	before := c.record
 	if err == nil && restart {
-		err = o.prepareRestart(ctx, &file.changeRecord)
+		err = o.prepareRestart(ctx, &c.record)
 	}
 	if err != nil {
 		return fmt.Errorf("nothing was changed: %w", err)
 	}
 	message := "%s has no changes to undo\n"
 	if changed {
-		if err := file.restore(text); err != nil {
-			file.RestartDue = wasDue
-			return errors.Join(err, file.save(o.stateDir))
+		if err := c.restore(text); err != nil {
+			return errors.Join(err, before.save(o.stateDir))
 		}
 		message = "restored %s\n"
 	}
 	fmt.Fprintf(stderr, message, o.ConfigFile)
-	switch {
-	case restart:
-		if err := o.restart(ctx, stderr, &file.changeRecord); err != nil {
+	if restart {
+		if err := o.restart(ctx, stderr, &c.record); err != nil {
 			return err
 		}
-	case changed:
+	} else if changed {
 		fmt.Fprintln(stderr, restartNotice)
 	}
 	if len(remaining) > 0 {
 		return fmt.Errorf("runtime handlers in %s still use the shim: %s: remove them or their runtime_path before you remove the shim", o.ConfigFile, strings.Join(remaining, ", "))
 	}
-	file.dropEdits(0)
-	file.Failure = nil
-	return file.save(o.stateDir)
+	c.record.removeEdits()
+	return c.record.save(o.stateDir)
 }
 
 func handlersWithShim(handlers []containerdconfig.Handler) []string {

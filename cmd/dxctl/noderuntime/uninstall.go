@@ -34,7 +34,6 @@ type uninstallOptions struct {
 	labelsFile      string
 	purge           bool
 	hold            bool
-	force           bool
 }
 
 // NewUninstallCommand returns 'dxctl runtime uninstall'.
@@ -66,7 +65,7 @@ GPUs do not start again: delete them first, or set --force.`,
 	flags.StringVar(&o.runtimeDir, "runtime-dir", defaults.Runtime, "runtime `DIRECTORY` of directx-nri, for --purge")
 	flags.StringVar(&o.labelsFile, "labels-file", labelsFile, "`FILE` of directx-advertiser with the node's labels, for --purge")
 	flags.BoolVar(&o.purge, "purge", false, "also remove the allocation records and the node policy")
-	addForceFlag(flags, &o.force)
+	o.addForceFlag(command)
 	flags.BoolVar(&o.hold, "hold", false, "wait for a signal at the end, in a DaemonSet's pod")
 	return command
 }
@@ -85,7 +84,7 @@ func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 	o.shim = filepath.Join(o.shimDir, shimfile.FileName())
 	err = o.checkUnused(ctx, record.RestartDue)
 	if err == nil {
-		err = o.checkHolders(ctx, stderr, o.force)
+		err = o.checkHolders(ctx, stderr)
 	}
 	if err == nil {
 		err = o.handOver(ctx, stdout, &record)
@@ -107,7 +106,7 @@ func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 // removeFiles removes the shim, its log, and the other files of dxctl and the daemons.
 func (o *uninstallOptions) removeFiles(stdout, stderr io.Writer, record changeRecord, log string) error {
 	removed, err := shimfile.Remove(o.shim)
-	record.Failure = nil // Another configuration may not fail.
+	record.clearFailure() // Another configuration may not fail.
 	err = errors.Join(err, shimfile.ClearBypass(o.stateDir), record.save(o.stateDir))
 	remove := func(removeOne func(string) error, paths ...string) {
 		for _, path := range paths {
