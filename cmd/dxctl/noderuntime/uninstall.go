@@ -214,12 +214,12 @@ func (o *uninstallOptions) handOver(ctx context.Context, stdout io.Writer, recor
 }
 
 func (o *uninstallOptions) findRealShim() (string, error) {
-	name := o.realShim
-	if name == "" {
-		var err error
-		if name, err = policy.ReadRealShim(o.stateDir); err != nil {
-			return "", fmt.Errorf("the real shim is unknown: %w; set --runtime", err)
-		}
+	if o.realShim != "" {
+		return realshim.Find(o.shim, o.realShim)
+	}
+	name, err := policy.ReadRealShim(o.stateDir)
+	if err != nil {
+		return "", fmt.Errorf("the real shim is unknown: %w; set --runtime", err)
 	}
 	return realshim.Find(o.shim, name)
 }
