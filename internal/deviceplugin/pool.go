@@ -42,26 +42,20 @@ type gpu struct {
 	// uuid is the driver's identifier, "" if unknown.
 	uuid   string
 	driver driver
-	// numaNode is nil if unknown.
-	numaNode *int
+	// numaNode is unknownNode if it is unknown.
+	numaNode int
 	// fault is the reason why the GPU cannot be allocated, "" if it can.
 	fault string
-	// replicas is how many replicas can be allocated. Their numbers are 0 to replicas-1, and only those
-	// in onlyNumbers if that is not nil.
-	replicas int
-	// onlyNumbers are the numbers of held replicas while the GPU keeps an old resource name: see
-	// [Plugin.Run].
-	onlyNumbers []int
-	// needed is how many replicas the kubelet's list must have: replicas, or more while a record holds
-	// a replica with a higher number. It has not changed since neededSince. Example: the configuration
-	// lowers replicas from 8 to 2 while number 5 is held. Then needed is 6, and 2 after the record has
-	// ended. In this time, listed is first 8, then 6, then 2.
-	needed      int
-	neededSince time.Time
-	// listed is how many replicas the list has. For a while after needed has become less, it is more
-	// than needed: see [pool.next].
-	listed int
+	// allocatable are the numbers of the replicas that can be allocated, sorted: 0 to n-1, or while the
+	// GPU keeps an old resource name, those of the held replicas (see [Plugin.Run]).
+	allocatable []int
+	// retained are the other replicas in the kubelet's list, by number: those that a record holds, and
+	// for a while those that were held or allocatable before. The value is since when a replica has
+	// been neither, zero while a record holds it.
+	retained map[int]time.Time
 }
+
+const unknownNode = -1
 
 // driver is what GPUs must have in common to be used by one program together.
 type driver struct {
@@ -74,30 +68,31 @@ const faultMissing = "the GPU is not available on this node, or is advertised as
 
 func (g gpu) usable() bool { return g.fault == "" }
 
-// canAllocate reports whether the replica with this number can be allocated.
-func (g gpu) canAllocate(number int) bool {
-	return g.usable() && number < g.replicas && (g.onlyNumbers == nil || slices.Contains(g.onlyNumbers, number))
+// listed returns the numbers of the replicas in the kubelet's list, sorted.
+func (g gpu) listed() []int {
+	numbers := slices.AppendSeq(slices.Clone(g.allocatable), maps.Keys(g.retained))
+	slices.Sort(numbers)
+	return numbers
 }
 
 func newGPU(d discovery.Device, replicas int) gpu {
-	return gpu{
+	g := gpu{
 		instanceID: d.InstanceID, name: d.Name(), uuid: d.UUID, fault: d.Health.Reason,
-		driver: driver{vendor: d.VendorID, version: d.DriverVersion}, numaNode: d.NUMANode, replicas: replicas,
+		driver: driver{vendor: d.VendorID, version: d.DriverVersion}, numaNode: unknownNode,
 	}
+	if d.NUMANode != nil {
+		g.numaNode = *d.NUMANode
+	}
+	for number := range replicas {
+		g.allocatable = append(g.allocatable, number)
+	}
+	return g
 }
 
 // heldReplicas are the replicas of a GPU that live records hold.
 type heldReplicas struct {
 	instanceID string
 	numbers    []int // sorted
-}
-
-// limit returns one more than the highest number, 0 if there is none.
-func (h heldReplicas) limit() int {
-	if len(h.numbers) == 0 {
-		return 0
-	}
-	return h.numbers[len(h.numbers)-1] + 1
 }
 
 // heldByGPU returns the replicas of a resource that live records hold, by the normalized
@@ -138,7 +133,7 @@ func (p *pool) next(gpus []gpu, held map[string]heldReplicas, now time.Time, rem
 		all = append(all, asMissing(g))
 	}
 	for _, key := range slices.Sorted(maps.Keys(held)) {
-		all = append(all, asMissing(gpu{instanceID: held[key].instanceID}))
+		all = append(all, asMissing(newGPU(discovery.Device{InstanceID: held[key].instanceID}, 0)))
 	}
 	added := make(map[string]bool, len(all))
 	for _, g := range all {
@@ -148,8 +143,8 @@ func (p *pool) next(gpus []gpu, held map[string]heldReplicas, now time.Time, rem
 		}
 		added[key] = true
 		g.instanceID = cmp.Or(before[key].instanceID, held[key].instanceID, g.instanceID)
-		g.setListed(before[key], held[key].limit(), now, removalDelay)
-		if g.listed > 0 {
+		g.retain(before[key], held[key].numbers, now, removalDelay)
+		if len(g.allocatable)+len(g.retained) > 0 {
 			next.index[g.instanceID] = len(next.gpus)
 			next.gpus = append(next.gpus, g)
 		}
@@ -159,30 +154,33 @@ func (p *pool) next(gpus []gpu, held map[string]heldReplicas, now time.Time, rem
 
 // asMissing returns g as a GPU that is not advertised any more.
 func asMissing(g gpu) gpu {
-	g.fault, g.replicas, g.onlyNumbers = faultMissing, 0, nil
+	g.fault, g.allocatable = faultMissing, nil
 	g.name = g.instanceID // Another GPU can have its location path.
 	return g
 }
 
-// setListed sets how many replicas of g are listed. old is the state of g in the previous pool, and
-// held is one more than the highest number of a replica that live records hold, 0 if there is none.
-func (g *gpu) setListed(old gpu, held int, now time.Time, removalDelay time.Duration) {
-	g.needed, g.neededSince = max(g.replicas, held), old.neededSince
-	if g.needed != old.needed {
-		g.neededSince = now
+// retain sets g.retained. old is the GPU in the previous pool, and held are the numbers of the replicas
+// that records hold.
+func (g *gpu) retain(old gpu, held []int, now time.Time, removalDelay time.Duration) {
+	g.retained = map[int]time.Time{}
+	for _, number := range old.listed() {
+		if since := cmp.Or(old.retained[number], now); now.Sub(since) < removalDelay {
+			g.retained[number] = since
+		}
 	}
-	g.listed = g.needed
-	if now.Sub(g.neededSince) < removalDelay {
-		g.listed = max(g.listed, old.listed)
+	for _, number := range held {
+		g.retained[number] = time.Time{}
+	}
+	for _, number := range g.allocatable {
+		delete(g.retained, number)
 	}
 }
 
 // sameList reports whether the kubelet's lists of p and other are equal.
 func (p *pool) sameList(other *pool) bool {
 	return slices.EqualFunc(p.gpus, other.gpus, func(a, b gpu) bool {
-		return a.instanceID == b.instanceID && a.listed == b.listed && a.usable() == b.usable() &&
-			(!a.usable() || a.replicas == b.replicas && slices.Equal(a.onlyNumbers, b.onlyNumbers)) &&
-			(a.numaNode == nil) == (b.numaNode == nil) && (a.numaNode == nil || *a.numaNode == *b.numaNode)
+		return a.instanceID == b.instanceID && a.numaNode == b.numaNode && a.usable() == b.usable() &&
+			slices.Equal(a.listed(), b.listed()) && (!a.usable() || slices.Equal(a.allocatable, b.allocatable))
 	})
 }
 
@@ -191,12 +189,12 @@ func (p *pool) list() *v1beta1.ListAndWatchResponse {
 	response := &v1beta1.ListAndWatchResponse{}
 	for _, g := range p.gpus {
 		var topology *v1beta1.TopologyInfo
-		if g.numaNode != nil {
-			topology = &v1beta1.TopologyInfo{Nodes: []*v1beta1.NUMANode{{ID: int64(*g.numaNode)}}}
+		if g.numaNode != unknownNode {
+			topology = &v1beta1.TopologyInfo{Nodes: []*v1beta1.NUMANode{{ID: int64(g.numaNode)}}}
 		}
-		for number := range g.listed {
+		for _, number := range g.listed() {
 			device := &v1beta1.Device{ID: allocation.ReplicaID(g.instanceID, number), Health: v1beta1.Unhealthy, Topology: topology}
-			if g.canAllocate(number) {
+			if _, isRetained := g.retained[number]; g.usable() && !isRetained {
 				device.Health = v1beta1.Healthy
 			}
 			response.Devices = append(response.Devices, device)
@@ -216,7 +214,7 @@ func (p *pool) checkSize() error {
 	for _, g := range p.gpus { // one at a time, because the whole list can take megabytes
 		g.fault = faultMissing
 		size += proto.Size((&pool{gpus: []gpu{g}}).list())
-		replicas = max(replicas, g.replicas)
+		replicas = max(replicas, len(g.allocatable))
 	}
 	if size > maxListBytes {
 		return fmt.Errorf("advertise %d GPUs as up to %d replicas of %s each: the list has %d bytes and the kubelet accepts %d; lower replicas in the configuration to %d",
@@ -240,17 +238,18 @@ func (p *pool) find(replicaID string) (i, number int, err error) {
 		err := fmt.Errorf("%w: %q is a replica of a GPU that %s does not have on this node", errInvalidRequest, replicaID, p.resource)
 		return 0, 0, remedy.With(err, "delete the pod, so that it is scheduled again")
 	}
-	g := p.gpus[i]
+	g := &p.gpus[i]
+	position, found := slices.BinarySearch(g.allocatable, number)
 	switch {
 	case !g.usable():
 		return 0, 0, fmt.Errorf("%w: %q cannot be allocated: GPU %s is unhealthy (%s)", errInvalidRequest, replicaID, g.name, g.fault)
-	case number >= g.replicas:
-		err := fmt.Errorf("%w: %q is beyond the %d replicas of its GPU", errInvalidRequest, replicaID, g.replicas)
+	case found:
+		return i, number, nil
+	case position == len(g.allocatable): // The number is too high.
+		err := fmt.Errorf("%w: %q is beyond the %d replicas of its GPU", errInvalidRequest, replicaID, position)
 		return 0, 0, remedy.With(err, "delete the pod, so that it is scheduled again, or raise replicas")
-	case !g.canAllocate(number):
-		return 0, 0, fmt.Errorf("%w: %q cannot be allocated: GPU %s gets another resource name when the allocations of %s end", errInvalidRequest, replicaID, g.name, p.resource)
 	}
-	return i, number, nil
+	return 0, 0, fmt.Errorf("%w: %q cannot be allocated: GPU %s gets another resource name when the allocations of %s end", errInvalidRequest, replicaID, g.name, p.resource)
 }
 
 // validate returns the replicas of one container's request, or an error that matches

@@ -47,7 +47,7 @@ func (p *pool) prefer(available, mustInclude []string, size int) ([]string, erro
 	if len(groups) == 0 {
 		usable := make([]bool, len(candidates))
 		for i, c := range candidates {
-			usable[i] = c.numAvailable+c.included > 0
+			usable[i] = len(c.available)+c.included > 0
 		}
 		return nil, p.mixedDriversError(usable, size)
 	}
@@ -61,11 +61,8 @@ func (p *pool) prefer(available, mustInclude []string, size int) ([]string, erro
 	})
 	chosen := append(make([]string, 0, size), mustInclude...)
 	for i, c := range candidates {
-		for number, n := 0, best.candidates[i].included-c.included; n > 0; number++ {
-			if c.isAvailable[number] {
-				chosen = append(chosen, allocation.ReplicaID(c.instanceID, number))
-				n--
-			}
+		for _, number := range c.available[:best.candidates[i].included-c.included] {
+			chosen = append(chosen, allocation.ReplicaID(c.instanceID, number))
 		}
 	}
 	return chosen, nil
@@ -74,20 +71,18 @@ func (p *pool) prefer(available, mustInclude []string, size int) ([]string, erro
 // candidate is a GPU of the pool in one request.
 type candidate struct {
 	gpu
-	// isAvailable reports by number whether a replica is available and not in mustInclude.
-	isAvailable []bool
-	// numAvailable is the number of those that can still be chosen.
-	numAvailable int
+	// available are the numbers of the replicas that can still be chosen, sorted.
+	available []int
 	// included is the number of replicas that are in mustInclude or have been chosen.
 	included int
 }
 
 // inUse returns how many replicas are in use, the chosen ones included.
-func (c candidate) inUse() int { return c.replicas - c.numAvailable }
+func (c candidate) inUse() int { return len(c.allocatable) - len(c.available) }
 
 func countAvailable(candidates []candidate) (n int) {
 	for _, c := range candidates {
-		n += c.numAvailable
+		n += len(c.available)
 	}
 	return n
 }
@@ -96,7 +91,7 @@ func countAvailable(candidates []candidate) (n int) {
 func (p *pool) candidates(available, mustInclude []string) ([]candidate, error) {
 	candidates := make([]candidate, len(p.gpus))
 	for i, g := range p.gpus {
-		candidates[i] = candidate{gpu: g, isAvailable: make([]bool, g.replicas)}
+		candidates[i] = candidate{gpu: g, available: make([]int, 0, len(g.allocatable))}
 	}
 	isIncluded := map[string]bool{}
 	for _, id := range mustInclude {
@@ -111,10 +106,13 @@ func (p *pool) candidates(available, mustInclude []string) ([]candidate, error) 
 		candidates[i].included++
 	}
 	for _, id := range available {
-		if i, number, err := p.find(id); err == nil && !isIncluded[id] && !candidates[i].isAvailable[number] {
-			candidates[i].isAvailable[number] = true
-			candidates[i].numAvailable++
+		if i, number, err := p.find(id); err == nil && !isIncluded[id] {
+			candidates[i].available = append(candidates[i].available, number)
 		}
+	}
+	for i, c := range candidates {
+		slices.Sort(c.available)
+		candidates[i].available = slices.Compact(c.available)
 	}
 	return candidates, nil
 }
@@ -144,7 +142,7 @@ func (p *pool) driverGroups(candidates []candidate, need int) (groups [][]candid
 		group := slices.Clone(candidates)
 		for i, c := range group {
 			if !slices.Contains(driverSet, c.driver) {
-				group[i].numAvailable = 0
+				group[i].available = nil
 			}
 		}
 		if countAvailable(group) >= need {
@@ -165,7 +163,7 @@ type selection struct {
 	// totalInUse is a sum over the chosen replicas: the number of replicas of the same GPU that
 	// were in use before.
 	totalInUse int
-	// numaNodes is the number of NUMA nodes. Each GPU whose node is unknown counts as one.
+	// numaNodes is the number of NUMA nodes. All GPUs whose node is unknown count as on one node.
 	numaNodes int
 }
 
@@ -173,57 +171,40 @@ type selection struct {
 // candidates must have that many.
 func (p *pool) selectFrom(candidates []candidate, need int) selection {
 	s := selection{candidates: candidates}
-	chosenOnNode := map[int]int{} // the number of GPUs of which replicas are chosen, by NUMA node
-	addGPU := func(c candidate) {
-		s.distinctGPUs++
-		if c.numaNode == nil {
-			s.numaNodes++
-		} else {
-			chosenOnNode[*c.numaNode]++
-		}
-	}
-	for _, c := range candidates {
-		if c.included > 0 {
-			addGPU(c)
-		}
-	}
 	for ; need > 0; need-- {
 		var open []*candidate
-		availableOnNode := map[int]int{} // the number of GPUs with available replicas, by NUMA node
+		chosen, available := map[int]int{}, map[int]int{} // the numbers of GPUs of each NUMA node
 		for i := range candidates {
-			if c := &candidates[i]; c.numAvailable > 0 {
+			c := &candidates[i]
+			chosen[c.numaNode] += min(c.included, 1)
+			available[c.numaNode] += min(len(c.available), 1)
+			if len(c.available) > 0 {
 				open = append(open, c)
-				if c.numaNode != nil {
-					availableOnNode[*c.numaNode]++
-				}
 			}
 		}
-		// numaRank returns the numbers by which GPUs are ranked: how many GPUs of the same node are
-		// chosen already, then how many of the needed GPUs the node can provide.
-		numaRank := func(c *candidate) (chosen, provides int) {
-			if c.numaNode == nil {
-				return -1, 0
-			}
-			return chosenOnNode[*c.numaNode], min(availableOnNode[*c.numaNode], need)
-		}
+		delete(chosen, unknownNode)
+		delete(available, unknownNode)
 		best := slices.MinFunc(open, func(a, b *candidate) int {
-			chosenA, providesA := numaRank(a)
-			chosenB, providesB := numaRank(b)
 			return cmp.Or(
 				cmp.Compare(min(a.included, 1), min(b.included, 1)),
 				p.compareInUse(a.inUse(), b.inUse()),
-				cmp.Compare(chosenB, chosenA),
-				cmp.Compare(providesB, providesA),
+				cmp.Compare(chosen[b.numaNode], chosen[a.numaNode]),
+				// All nodes that have enough GPUs are equally good.
+				cmp.Compare(min(available[b.numaNode], need), min(available[a.numaNode], need)),
 			)
 		})
-		if best.included == 0 {
-			addGPU(*best)
-		}
 		s.totalInUse += best.inUse()
 		best.included++
-		best.numAvailable--
+		best.available = best.available[1:]
 	}
-	s.numaNodes += len(chosenOnNode)
+	nodes := map[int]bool{}
+	for _, c := range candidates {
+		if c.included > 0 {
+			s.distinctGPUs++
+			nodes[c.numaNode] = true
+		}
+	}
+	s.numaNodes = len(nodes)
 	return s
 }
 

@@ -47,7 +47,7 @@ func free(t *testing.T, p *pool, specs ...string) (ids []string) {
 		if _, err := fmt.Sscan(spec, &id, &n); err != nil {
 			t.Fatal(err)
 		}
-		replicas := p.gpus[p.index[id]].replicas
+		replicas := len(p.gpus[p.index[id]].allocatable)
 		for number := replicas - n; number < replicas; number++ {
 			ids = append(ids, allocation.ReplicaID(id, number))
 		}

@@ -55,13 +55,11 @@ func (p *Plugin) gpusByResource(rules []resources.DeviceRule, live []allocation.
 			continue
 		}
 		id := discovery.NormalizeID(d.Device.InstanceID)
-		name, replicas := d.Rule.Name, d.Rule.Replicas
+		g, name := newGPU(d.Device, d.Rule.Replicas), d.Rule.Name
 		oldest, isHeld := recordUnderOtherName(live, id, name)
-		var held heldReplicas
 		if isHeld {
 			name = oldest.Resource
-			held = heldByGPU(live, name)[id]
-			replicas = held.limit()
+			g.allocatable = heldByGPU(live, name)[id].numbers
 		}
 		before, ok := p.resourceNames[id]
 		switch {
@@ -74,8 +72,6 @@ func (p *Plugin) gpusByResource(rules []resources.DeviceRule, live []allocation.
 				Warn("The GPU keeps its old resource name until the allocation ends")
 		}
 		p.resourceNames[id] = name
-		g := newGPU(d.Device, replicas)
-		g.onlyNumbers = held.numbers
 		gpus[name] = append(gpus[name], g)
 	}
 	return gpus, nil
@@ -101,11 +97,11 @@ func recordUnderOtherName(live []allocation.Entry, instanceID, resource string) 
 func (p *Plugin) logChanges(before, after *pool) {
 	for _, g := range after.gpus {
 		i, known := before.index[g.instanceID]
-		if known && before.gpus[i].fault == g.fault && (!g.usable() || before.gpus[i].replicas == g.replicas) {
+		if known && before.gpus[i].fault == g.fault && (!g.usable() || len(before.gpus[i].allocatable) == len(g.allocatable)) {
 			continue
 		}
 		if g.usable() {
-			p.logGPU(after, g).WithField("replicas", g.replicas).Info("GPU is advertised")
+			p.logGPU(after, g).WithField("replicas", len(g.allocatable)).Info("GPU is advertised")
 		} else {
 			p.logGPU(after, g).WithField("fault", g.fault).Warn("GPU cannot be allocated")
 		}

@@ -52,7 +52,7 @@ func (p *Plugin) Report(n metrics.NodeMetrics, containers []ContainerDevices) {
 		pool, _ := s.current()
 		for _, g := range pool.gpus {
 			gpu := strings.ToValidUTF8(g.name, "�")
-			n.Replicas.WithLabelValues(name, gpu).Set(float64(g.listed))
+			n.Replicas.WithLabelValues(name, gpu).Set(float64(len(g.listed())))
 			if containers != nil {
 				n.InUse.WithLabelValues(name, gpu).Set(inUse[g.instanceID])
 			}
