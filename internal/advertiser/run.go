@@ -181,8 +181,8 @@ type checkedList struct {
 
 	// The following fields are used only by devices, which one goroutine calls.
 
-	passed    bool  // whether check has passed once
-	stopCause error // the last definite result of check: why GPUs are unhealthy, nil if they are not
+	passed  bool  // whether check has passed once
+	problem error // the last definite result of check: why GPUs are unhealthy, nil if they are not
 }
 
 // devices returns the list. Until the check has passed once, it returns the error of the check. While
@@ -191,21 +191,21 @@ func (c *checkedList) devices(ctx context.Context) ([]discovery.Device, error) {
 	checkErr := c.check(ctx)
 	switch {
 	case shimcheck.IsDefinite(checkErr) || errors.Is(checkErr, allocation.ErrNotWritable):
-		if c.passed && c.stopCause == nil {
+		if c.passed && c.problem == nil {
 			c.log.WithError(checkErr).Error("Stopped advertising GPUs: containers cannot start with them")
 		}
-		c.stopCause = checkErr
+		c.problem = checkErr
 	case checkErr == nil:
-		if !c.passed || c.stopCause != nil {
+		if !c.passed || c.problem != nil {
 			c.log.Info("Advertising GPUs")
 		}
-		c.passed, c.stopCause = true, nil
+		c.passed, c.problem = true, nil
 	}
 	if !c.passed {
 		return nil, fmt.Errorf("containers would not start with a GPU: %w", checkErr)
 	}
 	devices, err := c.list(ctx)
-	problem := c.stopCause
+	problem := c.problem
 	if errors.Is(err, node.ErrNotSaved) {
 		problem, err = cmp.Or(problem, err), nil
 	}

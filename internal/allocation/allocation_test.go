@@ -61,7 +61,7 @@ func bind(t testing.TB, dir string, token Token, pod, container string) {
 	testutil.NoError(t, OpenStore(dir).Bind(token, Holder{PodUID: pod, Container: container}))
 }
 
-func live(t testing.TB, r *Recorder) []ID {
+func recordIDs(t testing.TB, r *Recorder) []ID {
 	t.Helper()
 	var ids []ID
 	for _, r := range r.Refresh() {
@@ -280,23 +280,23 @@ func TestBoundRecordEndsOlderOnes(t *testing.T) {
 	bind(t, dir, old, "pod-a", "main")
 	// The kubelet allocates one of the two again.
 	next := record(t, r, "gpu::1")
-	if diff := cmp.Diff([]ID{old.ID(), next.ID()}, live(t, r)); diff != "" {
+	if diff := cmp.Diff([]ID{old.ID(), next.ID()}, recordIDs(t, r)); diff != "" {
 		t.Fatalf("after the newer record was written (-want +got):\n%s", diff)
 	}
 	bind(t, dir, next, "pod-b", "main")
-	if diff := cmp.Diff([]ID{next.ID()}, live(t, r)); diff != "" {
+	if diff := cmp.Diff([]ID{next.ID()}, recordIDs(t, r)); diff != "" {
 		t.Fatalf("after a different pod presented it (-want +got):\n%s", diff)
 	}
 	if _, err := OpenStore(dir).Get(old); !errors.Is(err, ErrNotFound) {
 		t.Errorf("ended record: error %v, want ErrNotFound", err)
 	}
 	if files, err := os.ReadDir(dir); err != nil || len(files) != 3 {
-		t.Errorf("%d files, %v; want the record that lives, its binding and the lock", len(files), err)
+		t.Errorf("%d files, %v; want the record, its binding and the lock", len(files), err)
 	}
 	for range 2 {
 		testutil.NoError(t, r.End(next.ID()))
 	}
-	if files, err := os.ReadDir(dir); err != nil || len(files) != 1 || live(t, r) != nil {
+	if files, err := os.ReadDir(dir); err != nil || len(files) != 1 || recordIDs(t, r) != nil {
 		t.Errorf("%d files, %v; want the lock", len(files), err)
 	}
 }
@@ -325,7 +325,7 @@ func TestRecorderWaitsForLock(t *testing.T) {
 	next := record(t, second, "gpu::0")
 	bind(t, dir, next, "pod-b", "main")
 	testutil.NoError(t, second.Close())
-	if diff := cmp.Diff([]ID{next.ID()}, live(t, openRecorder(t, dir))); diff != "" {
+	if diff := cmp.Diff([]ID{next.ID()}, recordIDs(t, openRecorder(t, dir))); diff != "" {
 		t.Errorf("records after a third has read them (-want +got):\n%s", diff)
 	}
 
@@ -348,7 +348,7 @@ func TestRemovedDirectory(t *testing.T) {
 		if err := r.CheckWritable(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if diff := cmp.Diff(want, live(t, r)); diff != "" {
+		if diff := cmp.Diff(want, recordIDs(t, r)); diff != "" {
 			t.Errorf("records (-want +got):\n%s", diff)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
@@ -401,8 +401,8 @@ func TestLargestRecord(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := r.Record(ended, Record{Resource: display, Replicas: replicas[:1]}); !errors.Is(err, context.Canceled) || len(live(t, r)) != 1 {
-		t.Errorf("with an ended context: error %v, %d records", err, len(live(t, r)))
+	if _, err := r.Record(ended, Record{Resource: display, Replicas: replicas[:1]}); !errors.Is(err, context.Canceled) || len(recordIDs(t, r)) != 1 {
+		t.Errorf("with an ended context: error %v, %d records", err, len(recordIDs(t, r)))
 	}
 }
 
@@ -430,7 +430,7 @@ func TestRecorderKeepsUnusableFiles(t *testing.T) {
 	}
 
 	r := openRecorder(t, dir)
-	if diff := cmp.Diff([]ID{token.ID()}, live(t, r)); diff != "" {
+	if diff := cmp.Diff([]ID{token.ID()}, recordIDs(t, r)); diff != "" {
 		t.Errorf("records (-want +got):\n%s", diff)
 	}
 	for name, content := range files {
@@ -453,7 +453,7 @@ func TestRecorderKeepsUnusableFiles(t *testing.T) {
 	// A record whose binding cannot be read does not end.
 	next := record(t, r, "gpu::0")
 	bind(t, dir, next, "pod-b", "main")
-	if diff := cmp.Diff([]ID{token.ID(), next.ID()}, live(t, r)); diff != "" {
+	if diff := cmp.Diff([]ID{token.ID(), next.ID()}, recordIDs(t, r)); diff != "" {
 		t.Errorf("records (-want +got):\n%s", diff)
 	}
 }
@@ -534,14 +534,14 @@ func TestClockSetBack(t *testing.T) {
 	data, err := encode(&Record{ID: last, Sequence: 1 << 63, Resource: display, Replicas: []Replica{{ID: "gpu::0", InstanceID: "gpu"}}})
 	testutil.NoError(t, errors.Join(err, os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, string(last)+recordSuffix), data, 0o600)))
 	r := openRecorder(t, dir)
-	if diff := cmp.Diff([]ID{last, record(t, r, "gpu::0").ID()}, live(t, r)); diff != "" {
+	if diff := cmp.Diff([]ID{last, record(t, r, "gpu::0").ID()}, recordIDs(t, r)); diff != "" {
 		t.Errorf("records, oldest first (-want +got):\n%s", diff)
 	}
 }
 
-// TestLiveFollowsTheDirectory: a record whose file is lost has ended. A record stays known if its
+// TestRecordsFollowTheDirectory: a record whose file is lost has ended. A record stays known if its
 // file is damaged after it was read, and while the directory cannot be read.
-func TestLiveFollowsTheDirectory(t *testing.T) {
+func TestRecordsFollowTheDirectory(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")
 	log, logged := logtest.NewNullLogger()
@@ -552,7 +552,7 @@ func TestLiveFollowsTheDirectory(t *testing.T) {
 	check := func(want ...ID) {
 		t.Helper()
 		for range 2 {
-			if diff := cmp.Diff(want, live(t, r)); diff != "" {
+			if diff := cmp.Diff(want, recordIDs(t, r)); diff != "" {
 				t.Errorf("records (-want +got):\n%s", diff)
 			}
 		}
@@ -634,8 +634,8 @@ func TestBindByName(t *testing.T) {
 	// The replica is in another pod's later record.
 	later := inject(t, r, "a::0")
 	testutil.NoError(t, r.BindByName(later, "team", "next", "main"))
-	if got := live(t, r); !slices.Equal(got, []ID{withToken.ID(), later}) {
-		t.Errorf("live %v", got)
+	if got := recordIDs(t, r); !slices.Equal(got, []ID{withToken.ID(), later}) {
+		t.Errorf("records %v", got)
 	}
 }
 

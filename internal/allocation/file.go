@@ -30,7 +30,7 @@ const (
 	maxFileBytes = 16 << 20
 )
 
-// envelope is the format of all files. SHA256 is the checksum of the bytes of Body.
+// envelope is the format of all files. SHA256 is the checksum of Body: no damaged file may grant a GPU.
 type envelope struct {
 	APIVersion string          `json:"apiVersion"`
 	Kind       string          `json:"kind"`

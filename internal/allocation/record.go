@@ -3,7 +3,6 @@ package allocation
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -18,26 +17,20 @@ type Record struct {
 	// Replicas are in the order of the kubelet's request.
 	Replicas  []Replica `json:"replicas"`
 	CreatedAt time.Time `json:"createdAt"`
-	// Injected reports that the kubelet gave the container its devices, and no token.
+	// Injected reports that the kubelet gave the container its devices, and no token. Such a record is
+	// bound by [Recorder.BindByName].
 	Injected bool `json:"injected,omitempty"`
 }
 
 // Holder is the container that a record is bound to.
 type Holder struct {
-	// PodUID and Container identify it. After [Recorder.BindByName], PodUID is made of the
-	// pod's name.
+	// PodUID and Container identify it. If the record is injected, PodUID is made of the pod's name.
 	PodUID    string `json:"podUID"`
 	Container string `json:"container"`
 	// PodNamespace and PodName may be empty.
 	PodNamespace string `json:"podNamespace,omitempty"`
 	PodName      string `json:"podName,omitempty"`
 }
-
-// namePrefix begins a PodUID that is made of the pod's name.
-const namePrefix = "name:"
-
-// BoundByName reports whether the pod's UID is unknown: see [Recorder.BindByName].
-func (h Holder) BoundByName() bool { return strings.HasPrefix(h.PodUID, namePrefix) }
 
 // Same reports whether h and other are one container of one pod. A restarted container
 // is the same; one of a recreated pod with the same name is not.
@@ -96,14 +89,13 @@ func ended(records []Entry) (ids []ID) {
 // supersededByNewer returns the IDs of those records of one replica, oldest first, that have ended
 // because of newer ones. Unbound records beyond maxUnbound have ended, too.
 //
-// The kubelet allocates a replica again when its pod no longer exists, and to later containers of the
-// same pod if it was an init container's. So a newer record alone does not end an older one. A newer
-// record that is bound ends an older one that is
-//   - bound to another pod, which no longer exists,
-//   - bound to the same container: the kubelet has forgotten the older record, as when a static pod,
-//     which keeps its UID, is recreated, or
-//   - unbound: within a pod, containers present their tokens in the order of admission, so records of
-//     one replica are bound in this order. So the older one is that of a pod that never started.
+// The kubelet allocates a replica again when its pod no longer exists. It also allocates an init
+// container's replica to later containers of the same pod. So a record does not end when a newer one
+// is written. It ends when a newer one is bound, and
+//   - it is bound to another pod: that pod no longer exists.
+//   - it is bound to the same container: its pod was recreated, as a static pod with its old UID.
+//   - it is unbound: its pod has never started, because the containers of one pod present their tokens
+//     in the order of their records.
 func supersededByNewer(records []Entry) (ids []ID) {
 	unbound := 0
 	var newerHolders []Holder

@@ -39,27 +39,17 @@ type Recorder struct {
 	store        *Store
 	log          logrus.FieldLogger
 	lastSequence atomic.Uint64 // at least the number of each record
-	failedBytes  atomic.Int64  // the size of a record that could not be written, 0 if files can be
+	failedBytes  atomic.Int64  // the size of the last record that could not be written, 0 if there is none
 
 	// mu guards the following fields. It is held while files are read, so Record and End, which
 	// Allocate calls, do not lock it.
 	mu   sync.Mutex
 	lock *flock.Flock // of the directory
-	// live are the records that had not ended when the directory was last read, oldest first.
-	live []Entry
+	// records are the records that had not ended when the directory was last read, oldest first.
+	records []Entry
 	// lastListErr is why the directory could not be read, lastRecordErr why some of its records
 	// could not be read.
 	lastListErr, lastRecordErr errlog.LastError
-}
-
-// nextSequence returns a number above all that it has returned, and at least the given one.
-func (r *Recorder) nextSequence(atLeast uint64) uint64 {
-	for {
-		last := r.lastSequence.Load()
-		if next := max(last+1, atLeast); r.lastSequence.CompareAndSwap(last, next) {
-			return next
-		}
-	}
 }
 
 // OpenRecorder creates dir if necessary and reads the records in it. Records that
@@ -98,7 +88,18 @@ func (r *Recorder) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return r.refresh(ctx)
+	if err := r.readRecords(ctx); err != nil {
+		return err
+	}
+	// A record that cannot be read has no number above the current time, unless the clock was set back.
+	newest := uint64(time.Now().UnixNano())
+	if n := len(r.records); n > 0 {
+		newest = max(newest, r.records[n-1].Sequence)
+	}
+	if last := r.lastSequence.Load(); last < newest {
+		r.lastSequence.Add(newest - last) // Record can increase it at the same time.
+	}
+	return nil
 }
 
 // Close releases the directory's lock. The records stay.
@@ -107,9 +108,10 @@ func (r *Recorder) Close() error { return r.lock.Close() }
 // ErrNotWritable means that no record can be written now.
 var ErrNotWritable = errors.New("allocations cannot be recorded")
 
-// CheckWritable returns [ErrNotWritable] on a file system that has become read-only. After a record could
-// not be written, as on a full one, it does so until a file of this size can be. If the directory or its
-// lock was removed, it creates them again.
+// CheckWritable returns [ErrNotWritable] if no record can be written. It opens the lock for writing,
+// which fails on a read-only file system. After a record could not be written, as on a full file
+// system, it also writes a file of the record's size. If the directory or its lock was removed, it
+// creates them again.
 func (r *Recorder) CheckWritable(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -119,7 +121,7 @@ func (r *Recorder) CheckWritable(ctx context.Context) error {
 		if err := errors.Join(r.Close(), r.open(ctx)); err != nil {
 			return fmt.Errorf("%w: %w", ErrNotWritable, errors.Join(err, r.Close()))
 		}
-		r.log.WithField("records", len(r.live)).Error("The allocation records or their lock were removed; a container whose record is lost cannot start again: delete its pod")
+		r.log.WithField("records", len(r.records)).Error("The allocation records or their lock were removed; a container whose record is lost cannot start again: delete its pod")
 	}
 	f, err := os.OpenFile(r.lock.Path(), os.O_WRONLY, 0)
 	if err == nil {
@@ -151,8 +153,7 @@ func (r *Recorder) holdsLock() bool {
 // No container presents the token of an injected record: see [Recorder.BindByName].
 func (r *Recorder) Record(ctx context.Context, record Record) (Token, error) {
 	token := NewToken()
-	// A record that cannot be read has no number above the current time, unless the clock was set back.
-	record.ID, record.Sequence, record.CreatedAt = token.ID(), r.nextSequence(uint64(time.Now().UnixNano())), time.Now().UTC()
+	record.ID, record.Sequence, record.CreatedAt = token.ID(), r.lastSequence.Add(1), time.Now().UTC()
 	if err := r.write(ctx, record); err != nil { // The file exists if its directory could not be synced.
 		return "", fmt.Errorf("record allocation of %s: %w", record.Resource, errors.Join(err, r.End(record.ID)))
 	}
@@ -182,20 +183,18 @@ func (r *Recorder) write(ctx context.Context, record Record) error {
 // BindByName binds an injected record to the container that the kubelet names as its holder. The
 // kubelet names no UID, so the pod's name stands for it: a pod that is recreated under the same
 // name counts as the same. Its errors are those of [Store.Bind].
-func (r *Recorder) BindByName(id ID, namespace, pod, container string) (err error) {
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("bind allocation %s by the name of its pod: %w", id, err)
-		}
-	}()
+func (r *Recorder) BindByName(id ID, namespace, pod, container string) error {
 	record, err := r.store.readRecord(id)
+	if err == nil && !record.Injected {
+		err = ErrNotFound
+	}
+	if err == nil {
+		err = r.store.bind(id, Holder{PodUID: "name:" + namespace + "/" + pod, Container: container, PodNamespace: namespace, PodName: pod})
+	}
 	if err != nil {
-		return err
+		return fmt.Errorf("bind allocation %s by the name of its pod: %w", id, err)
 	}
-	if !record.Injected {
-		return ErrNotFound
-	}
-	return r.store.bind(id, Holder{PodUID: namePrefix + namespace + "/" + pod, Container: container, PodNamespace: namespace, PodName: pod})
+	return nil
 }
 
 // End removes a record whose token no container will present again. It does nothing
@@ -216,24 +215,24 @@ func (r *Recorder) End(id ID) error {
 func (r *Recorder) Refresh() []Entry {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.lastListErr.Log(r.log, r.refresh(context.Background()), "Cannot list the allocation records; the last known ones stay in force", "The allocation records can be listed again")
-	for _, id := range ended(r.live) {
+	r.lastListErr.Log(r.log, r.readRecords(context.Background()), "Cannot list the allocation records; the last known ones stay in force", "The allocation records can be listed again")
+	for _, id := range ended(r.records) {
 		if err := r.End(id); err != nil {
 			r.log.WithError(err).Warn("Cannot remove an allocation record that has ended, retrying later")
 			continue
 		}
-		r.live = slices.DeleteFunc(r.live, func(e Entry) bool { return e.ID == id })
+		r.records = slices.DeleteFunc(r.records, func(e Entry) bool { return e.ID == id })
 	}
-	return slices.Clone(r.live)
+	return slices.Clone(r.records)
 }
 
-// refresh reads the records and bindings that were written since the last call.
-func (r *Recorder) refresh(ctx context.Context) error {
-	known := make(map[ID]Entry, len(r.live))
-	for _, e := range r.live {
+// readRecords reads the records and bindings that were written since the last call.
+func (r *Recorder) readRecords(ctx context.Context) error {
+	known := make(map[ID]Entry, len(r.records))
+	for _, e := range r.records {
 		known[e.ID] = e
 	}
-	live, problems, err := r.store.list(ctx, known)
+	records, problems, err := r.store.list(ctx, known)
 	if err != nil {
 		return err
 	}
@@ -243,10 +242,7 @@ func (r *Recorder) refresh(ctx context.Context) error {
 	}
 	r.lastRecordErr.Log(r.log, recordErr, "Allocation records cannot be used, and the containers that hold them cannot start again: delete their pods, then remove the files",
 		"All allocation records can be used again")
-	r.live = live
-	if len(live) > 0 {
-		r.nextSequence(live[len(live)-1].Sequence)
-	}
+	r.records = records
 	return nil
 }
 

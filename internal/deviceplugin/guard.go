@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -14,28 +15,30 @@ import (
 // kubelet, or whose replicas the kubelet would allocate again.
 //
 // A kubelet that allocates at admission handles one pod after the other. One that allocates at
-// creation handles several pods at once, so their allocations can overlap
-// (pkg/kubelet/cm/devicemanager/manager.go, v1.34 and v1.37):
+// creation can have several allocations in flight (pkg/kubelet/cm/devicemanager/manager.go, v1.34
+// and v1.37):
 //   - When an allocation begins, the kubelet deletes the state of all other pods (devicesToReuse). It
-//     panics if a pod's state is missing after Allocate has succeeded. So only the allocation that
-//     began last may succeed.
-//   - If several begin within a short time, it is unknown which one began last. So all of them fail.
-//   - When an allocation fails, the kubelet considers the replicas of all allocations in flight unused
-//     (allocateContainerResources), and can allocate them again. So all of them fail.
+//     panics if Allocate then succeeds for one of these. So only the allocation that began last may
+//     succeed.
+//   - If several begin almost at once, it is unknown which one began last. So all of them fail.
+//   - When an allocation fails, the kubelet can allocate the replicas of all allocations in flight
+//     again (allocateContainerResources). So all of them fail.
 //
-// An allocation begins with a call of GetPreferredAllocation. Which call of Allocate follows is unknown,
-// so the guard counts from Allocate, and the first call only makes the allocations in flight fail. A
-// conflict is missed if the kubelet waits for longer than conflictWindow between the two calls.
+// For an allocation, the kubelet calls GetPreferredAllocation and then Allocate. The guard cannot match
+// the two calls, so the allocation begins with Allocate here. The first call only makes the allocations
+// in flight fail. If the second call comes later than conflictWindow after it, a conflict is missed.
 type allocateGuard struct {
 	// conflictWindow is how long before and after a call begins no other allocation may begin or
 	// fail. It is 0 if the kubelet allocates at admission.
 	conflictWindow time.Duration
 	inFlight       atomic.Int32
-	// lastBeginOrFailure is when an allocation last began or failed, nil if none did. An allocation that
-	// begins within conflictWindow after this time fails.
-	lastBeginOrFailure atomic.Pointer[time.Time]
 	// succeeded receives a value after a successful allocation.
 	succeeded chan struct{}
+
+	mu sync.Mutex // guards the following fields
+	// events is how often an allocation has begun or failed, and lastEvent is when one last did.
+	events    int
+	lastEvent time.Time
 }
 
 func newAllocateGuard(atCreation bool, conflictWindow time.Duration) *allocateGuard {
@@ -46,10 +49,16 @@ func newAllocateGuard(atCreation bool, conflictWindow time.Duration) *allocateGu
 	return g
 }
 
-// markConflict makes the calls in flight fail, and those that begin within conflictWindow.
-func (g *allocateGuard) markConflict() {
+// addEvent is called when an allocation begins or fails. It makes the calls in flight fail, and those
+// that begin within conflictWindow. It returns the event's number, and the time since the one before.
+func (g *allocateGuard) addEvent() (number int, sinceLast time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	now := time.Now()
-	g.lastBeginOrFailure.Store(&now)
+	sinceLast = now.Sub(g.lastEvent)
+	g.events++
+	g.lastEvent = now
+	return g.events, sinceLast
 }
 
 var errConcurrent = errors.New(
@@ -58,21 +67,21 @@ var errConcurrent = errors.New(
 // do calls allocate, and returns when the conflictWindow after its begin has passed. It returns
 // errConcurrent if another allocation began or failed in the conflictWindow before or after.
 func (g *allocateGuard) do(ctx context.Context, allocate func() error) error {
-	began := time.Now()
-	last := g.lastBeginOrFailure.Swap(&began)
-	if g.conflictWindow > 0 && last != nil && began.Sub(*last) < g.conflictWindow {
-		g.markConflict()
-		return errConcurrent
-	}
-	err := allocate()
-	if err == nil && g.conflictWindow > 0 {
-		wait.For(ctx, time.Until(began.Add(g.conflictWindow)))
-		if g.lastBeginOrFailure.Load() != &began {
+	end := time.Now().Add(g.conflictWindow)
+	number, sinceLast := g.addEvent()
+	var err error
+	if sinceLast < g.conflictWindow {
+		err = errConcurrent
+	} else if err = allocate(); err == nil && g.conflictWindow > 0 {
+		wait.For(ctx, time.Until(end))
+		g.mu.Lock()
+		if g.events != number {
 			err = errConcurrent
 		}
+		g.mu.Unlock()
 	}
 	if err = cmp.Or(err, context.Cause(ctx)); err != nil {
-		g.markConflict() // The kubelet now considers the replicas of the calls in flight unused.
+		g.addEvent() // The allocation has failed.
 		return err
 	}
 	signal(g.succeeded)

@@ -42,21 +42,21 @@ func TestAllocate(t *testing.T) {
 		k.config.Inject, k.config.Policy.Injection = inject, policy.InjectByKubelet
 		k.run()
 		answer, err := k.client(displayResource).Allocate(t.Context(), allocateRequest([]string{"A::0", "A::1", "B::0"}, []string{"B::1"}))
-		live := k.config.Recorder.Refresh()
-		if err != nil || len(live) != len(want) {
-			t.Fatalf("records %+v, %v", live, err)
+		records := k.config.Recorder.Refresh()
+		if err != nil || len(records) != len(want) {
+			t.Fatalf("records %+v, %v", records, err)
 		}
 		for i, got := range answer.GetContainerResponses() {
-			if diff := cmp.Diff(want[i], live[i].Replicas); diff != "" || live[i].Resource != displayResource || live[i].Injected != (inject != nil) {
-				t.Errorf("record %+v: %s", live[i], diff)
+			if diff := cmp.Diff(want[i], records[i].Replicas); diff != "" || records[i].Resource != displayResource || records[i].Injected != (inject != nil) {
+				t.Errorf("record %+v: %s", records[i], diff)
 			}
 			if inject != nil {
 				injected, _ := injectDevices(t.Context(), "", want[i])
 				if diff := cmp.Diff(injected, got, protocmp.Transform()); diff != "" {
 					t.Errorf("the answer has a token, or not what was made (-want +got):\n%s", diff)
 				}
-			} else if token, err := allocation.ParseToken(got.GetEnvs()["DIRECTX_ALLOCATION_DISPLAY"]); err != nil || token.ID() != live[i].ID {
-				t.Errorf("token of %s, %v, want that of %s", token.ID(), err, live[i].ID)
+			} else if token, err := allocation.ParseToken(got.GetEnvs()["DIRECTX_ALLOCATION_DISPLAY"]); err != nil || token.ID() != records[i].ID {
+				t.Errorf("token of %s, %v, want that of %s", token.ID(), err, records[i].ID)
 			}
 		}
 	}

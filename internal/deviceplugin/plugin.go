@@ -2,7 +2,7 @@
 // to the kubelet and records what the kubelet allocates. Its answers to Allocate do not have the
 // devices and mounts of a GPU, unless [Config.Inject] is set.
 //
-// One [Plugin] reads the devices and the live records, and makes a pool of GPUs for each
+// One [Plugin] reads the devices and the records, and makes a pool of GPUs for each
 // resource. A server for each resource gives the newest pool to the kubelet and allocates
 // from it. Pools are immutable, and the decisions are pure functions of a pool.
 package deviceplugin
@@ -123,17 +123,16 @@ type Plugin struct {
 // New returns a plugin.
 func New(config Config) *Plugin { return newPlugin(config, defaultTiming()) }
 
-// newPlugin returns a plugin with a server for each resource that has a rule, or a
-// record that is live.
+// newPlugin returns a plugin with a server for each resource that has a rule or a record.
 func newPlugin(config Config, timing timing) *Plugin {
 	p := &Plugin{
 		config: config, timing: timing,
 		guard:   newAllocateGuard(config.AllocatesAtCreation, timing.conflictWindow),
 		servers: map[string]*server{}, resourceNames: map[string]string{},
 	}
-	live := config.Recorder.Refresh()
+	records := config.Recorder.Refresh()
 	rules := map[string]policy.Resource{} // the first rule of each resource
-	for _, record := range live {
+	for _, record := range records {
 		rules[record.Resource] = policy.Resource{}
 	}
 	for _, rule := range slices.Backward(config.Policy.Resources) {
@@ -142,7 +141,7 @@ func newPlugin(config Config, timing timing) *Plugin {
 	for name, rule := range rules {
 		empty := &pool{resource: name, rule: rule}
 		// The kubelet's first list must have all replicas that it has allocated.
-		p.servers[name] = newServer(config, timing, p.guard, empty.next(nil, heldByGPU(live, name), time.Now(), timing.removalDelay()))
+		p.servers[name] = newServer(config, timing, p.guard, empty.next(nil, heldByGPU(records, name), time.Now(), timing.removalDelay()))
 	}
 	return p
 }
@@ -153,13 +152,13 @@ var ErrRestart = errors.New("GPUs can be advertised under other resource names")
 // Run advertises until ctx ends; then it closes the kubelet's streams, removes its sockets and
 // returns nil. Restarts of the kubelet do not end it. It may be called once.
 //
-// A GPU has one resource name for a whole run: the name in its rule, or, if all live records that hold
-// it have other names, that of the oldest one; then only held replicas can be allocated. When a GPU's
-// name would change, Run returns [ErrRestart]. By then, no call of Allocate is in flight, so the records
-// are complete for the next run.
+// A GPU has one resource name for a whole run: the name in its rule. But if all of its records have
+// other names, it keeps the name of the oldest one, and only held replicas can be allocated. When the
+// name of a GPU would change, Run returns [ErrRestart]. By then, no call of Allocate is in flight, so
+// the records are complete for the next run.
 //
-// A record is live from before Allocate returns until its pod no longer exists ([PodTracker]), or until
-// a newer record of one of its replicas ends it ([allocation.Recorder.Refresh]).
+// A record is written before Allocate returns. It ends when its pod no longer exists ([PodTracker]), or
+// when a newer record of one of its replicas replaces it ([allocation.Recorder.Refresh]).
 func (p *Plugin) Run(ctx context.Context) error {
 	// The kubelet's first lists must be complete. If the devices cannot be listed, refreshLoop retries.
 	err := p.refresh(ctx)
@@ -207,16 +206,16 @@ func (p *Plugin) refresh(ctx context.Context) error {
 		return nil
 	}
 	p.lastListErr.Log(p.config.Log, err, "No new list of GPUs; what is advertised stays so", "GPUs are listed again")
-	live := p.config.Recorder.Refresh()
+	records := p.config.Recorder.Refresh()
 	if err == nil {
-		if err := p.publishPools(devices, live); err != nil {
+		if err := p.publishPools(devices, records); err != nil {
 			return err
 		}
 	}
-	if len(live) == 0 || !p.isWatched() || p.Allocating() {
+	if len(records) == 0 || !p.isWatched() || p.Allocating() {
 		return nil
 	}
-	if err := p.trackPods(ctx, live); ctx.Err() == nil {
+	if err := p.trackPods(ctx, records); ctx.Err() == nil {
 		p.lastTrackErr.Log(p.config.Log, err, "Cannot find out which pods hold GPUs; their allocations are kept", "The pods that hold GPUs are known again")
 	}
 	return nil
@@ -224,8 +223,8 @@ func (p *Plugin) refresh(ctx context.Context) error {
 
 // trackPods ends the records of pods that no longer exist. No container presents the token of an
 // injected record, so trackPods binds it to the container that the kubelet names.
-func (p *Plugin) trackPods(ctx context.Context, live []allocation.Entry) error {
-	containers, ended, err := p.config.Pods.update(ctx, live, p.identifyKubelet)
+func (p *Plugin) trackPods(ctx context.Context, records []allocation.Entry) error {
+	containers, ended, err := p.config.Pods.update(ctx, records, p.identifyKubelet)
 	for _, id := range ended {
 		if endErr := p.config.Recorder.End(id); endErr != nil {
 			err = errors.Join(err, endErr) // The next recheck tries again.
@@ -233,7 +232,7 @@ func (p *Plugin) trackPods(ctx context.Context, live []allocation.Entry) error {
 		}
 		p.config.Log.WithField("allocation", id).Info("Allocation ended: its pod no longer exists")
 	}
-	for _, record := range live {
+	for _, record := range records {
 		if !record.Injected || record.Holder != nil || slices.Contains(ended, record.ID) {
 			continue
 		}

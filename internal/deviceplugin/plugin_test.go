@@ -243,8 +243,8 @@ func TestRecordThatCannotBeRemoved(t *testing.T) {
 	k.pods.set(nil, "name-of-a")
 	token := k.record(displayResource, "A::0")
 	k.bind(token)
-	if live := k.config.Recorder.Refresh(); len(live) != 1 || live[0].Holder == nil { // They are not read again.
-		t.Fatal(live)
+	if records := k.config.Recorder.Refresh(); len(records) != 1 || records[0].Holder == nil { // They are not read again.
+		t.Fatal(records)
 	}
 	file := filepath.Join(k.records, string(token.ID())+".json")
 	testutil.NoError(t, os.Remove(file), os.MkdirAll(filepath.Join(file, "not empty"), 0o700))
@@ -471,8 +471,8 @@ func TestRestartForAnotherName(t *testing.T) {
 func TestRecordOfOtherName(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		live []allocation.Entry
-		want string
+		records []allocation.Entry
+		want    string
 	}{
 		"no record":          {nil, ""},
 		"another GPU's":      {[]allocation.Entry{held("old", "B::0")}, ""},
@@ -481,7 +481,7 @@ func TestRecordOfOtherName(t *testing.T) {
 		"both names":         {[]allocation.Entry{held("old", "A::0"), held("new", "A::1")}, ""},
 		"several other ones": {[]allocation.Entry{held("old", "A::0"), held("older", "A::1")}, "old"},
 	} {
-		if got, ok := recordUnderOtherName(test.live, "A", "new"); got.Resource != test.want || ok != (test.want != "") {
+		if got, ok := recordUnderOtherName(test.records, "A", "new"); got.Resource != test.want || ok != (test.want != "") {
 			t.Errorf("%s: %q, %t, want %q", name, got.Resource, ok, test.want)
 		}
 	}

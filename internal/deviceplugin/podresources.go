@@ -41,9 +41,7 @@ func (c ContainerDevices) holdsAny(record allocation.Entry) bool {
 	return slices.ContainsFunc(record.Replicas, func(r allocation.Replica) bool { return slices.Contains(c.ReplicaIDs[record.Resource], r.ID) })
 }
 
-// listContainers returns all containers of the active pods of the kubelet that serves its
-// PodResources API on socket, without ordinary init containers, or nil and an error. It takes
-// at most two seconds.
+// listContainers is [PodTracker.Containers] for the kubelet that serves its PodResources API on socket.
 func listContainers(ctx context.Context, socket string) ([]ContainerDevices, error) {
 	ctx, cancel := context.WithTimeout(ctx, podResourcesTimeout)
 	defer cancel()

@@ -64,7 +64,7 @@ func (t *PodTracker) Containers(ctx context.Context) ([]ContainerDevices, error)
 // update lists the kubelet's pods. It returns their containers, and the records
 // whose pods no longer exist. kubelet identifies the kubelet's process.
 func (t *PodTracker) update(
-	ctx context.Context, live []allocation.Entry, kubelet func() (localgrpc.Identity, error),
+	ctx context.Context, records []allocation.Entry, kubelet func() (localgrpc.Identity, error),
 ) (containers []ContainerDevices, ended []allocation.ID, err error) {
 	before, err := kubelet()
 	if err != nil {
@@ -86,7 +86,7 @@ func (t *PodTracker) update(
 	t.listsAPIPods = t.listsAPIPods || hasAPIPod(pods)
 	now := t.now()
 	owners := map[allocation.ID]owner{}
-	for _, record := range live {
+	for _, record := range records {
 		o := t.owners[record.ID]
 		if pod, ok := ownerOf(record, containers); ok && pod != o.pod {
 			o = owner{pod: pod}

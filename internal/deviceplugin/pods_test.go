@@ -33,7 +33,7 @@ func TestPodTracker(t *testing.T) {
 	nameless, ofInit := []allocation.Entry{mine[0]}, []allocation.Entry{mine[0]}
 	nameless[0].Holder = &allocation.Holder{PodUID: "a", Container: "main"}
 	type step struct {
-		live []allocation.Entry
+		records []allocation.Entry
 		// listed are pods, with a replica after a colon.
 		listed string
 		// after is the time since the last step, by default missingTimeout.
@@ -45,41 +45,41 @@ func TestPodTracker(t *testing.T) {
 		wantErr                      string
 	}
 	ofInit[0].Holder = &allocation.Holder{PodUID: "a", Container: "init", PodNamespace: mine[0].Holder.PodNamespace, PodName: mine[0].Holder.PodName}
-	exists := step{live: mine, listed: "name-of-a:A::0"}
-	missing := step{live: mine, listed: "other"}
-	again := func(after time.Duration) step { return step{live: mine, listed: "other", after: after} }
-	ended := step{live: mine, listed: "other", ended: true}
+	exists := step{records: mine, listed: "name-of-a:A::0"}
+	missing := step{records: mine, listed: "other"}
+	again := func(after time.Duration) step { return step{records: mine, listed: "other", after: after} }
+	ended := step{records: mine, listed: "other", ended: true}
 	static := func(after time.Duration) step {
-		return step{live: mine, listed: "proxy-node-1 other-node-1", after: after}
+		return step{records: mine, listed: "proxy-node-1 other-node-1", after: after}
 	}
-	api := func(after time.Duration) step { return step{live: mine, listed: "proxy-node-1 web-a", after: after} }
+	api := func(after time.Duration) step { return step{records: mine, listed: "proxy-node-1 web-a", after: after} }
 	apiOver := func(after time.Duration) step {
-		return step{live: mine, listed: "proxy-node-1 web-a", after: after, ended: true}
+		return step{records: mine, listed: "proxy-node-1 web-a", after: after, ended: true}
 	}
 	for name, steps := range map[string][]step{
 		"deleted":                        {exists, exists, missing, ended, ended},
 		"missing once":                   {exists, missing, exists, missing, ended},
-		"missing twice within moments":   {exists, missing, again(1), again(missingTimeout - 2), {live: mine, listed: "other", after: 1, ended: true}},
-		"recreated under its name":       {exists, {live: mine, listed: "name-of-a:A::1"}, {live: mine, listed: "name-of-a", ended: true}},
-		"of an init container":           {{live: ofInit, listed: "name-of-a"}, {live: ofInit, listed: "name-of-a"}, {live: ofInit, listed: "name-of-a"}},
+		"missing twice within moments":   {exists, missing, again(1), again(missingTimeout - 2), {records: mine, listed: "other", after: 1, ended: true}},
+		"recreated under its name":       {exists, {records: mine, listed: "name-of-a:A::1"}, {records: mine, listed: "name-of-a", ended: true}},
+		"of an init container":           {{records: ofInit, listed: "name-of-a"}, {records: ofInit, listed: "name-of-a"}, {records: ofInit, listed: "name-of-a"}},
 		"never listed":                   {missing, missing, missing},
 		"deleted before the start":       {api(0), api(neverListedTimeout - 1), apiOver(1)},
-		"listed late":                    {api(0), api(neverListedTimeout - 1), {live: mine, listed: "name-of-a:A::0 cni-b", after: time.Hour}, api(0), apiOver(0)},
+		"listed late":                    {api(0), api(neverListedTimeout - 1), {records: mine, listed: "name-of-a:A::0 cni-b", after: time.Hour}, api(0), apiOver(0)},
 		"only static pods":               {static(0), static(time.Hour), static(time.Hour), api(0), api(neverListedTimeout - 1), apiOver(1)},
-		"another kubelet, then API pods": {api(0), {live: mine, newSocket: true, after: time.Hour}, api(0), api(neverListedTimeout - 1), apiOver(1)},
-		"not bound, never listed": {{live: unbound, listed: "web-a cni-b"},
-			{live: unbound, listed: "web-a cni-b", after: time.Hour}, {live: unbound, listed: "web-a cni-b", after: time.Hour}},
-		"no name, never listed":             {{live: nameless, listed: "web-a cni-b"}, {live: nameless, listed: "web-a cni-b", after: time.Hour}},
-		"not bound, and not listed with it": {{live: unbound, listed: "name-of-a"}, {live: unbound}, {live: unbound}},
-		"not bound, listed with it":         {{live: unbound, listed: "job:A::0"}, {live: unbound}, {live: unbound, ended: true}},
-		"not bound, then another pod has it": {{live: unbound, listed: "old:A::0"}, {live: unbound, listed: "old new:A::0"}, {live: unbound, listed: "new:A::0"},
-			{live: unbound}, {live: unbound, ended: true}},
-		"listed with it, then bound":      {{live: unbound, listed: "name-of-a:A::0"}, missing, ended},
-		"bound without a name":            {{live: nameless, listed: "name-of-a"}, {live: nameless}, {live: nameless}},
-		"another kubelet":                 {exists, {live: mine, newSocket: true}, missing, missing, exists, missing, ended},
-		"another kubelet during the call": {exists, {live: mine, restart: true, wantErr: "restarted"}, missing, missing, exists, missing, ended},
-		"no kubelet":                      {exists, {live: mine, noSocket: true, wantErr: "kubelet.sock"}, missing, missing},
-		"a call fails":                    {exists, missing, {live: mine, err: errors.New("deadline"), wantErr: "deadline"}, ended},
+		"another kubelet, then API pods": {api(0), {records: mine, newSocket: true, after: time.Hour}, api(0), api(neverListedTimeout - 1), apiOver(1)},
+		"not bound, never listed": {{records: unbound, listed: "web-a cni-b"},
+			{records: unbound, listed: "web-a cni-b", after: time.Hour}, {records: unbound, listed: "web-a cni-b", after: time.Hour}},
+		"no name, never listed":             {{records: nameless, listed: "web-a cni-b"}, {records: nameless, listed: "web-a cni-b", after: time.Hour}},
+		"not bound, and not listed with it": {{records: unbound, listed: "name-of-a"}, {records: unbound}, {records: unbound}},
+		"not bound, listed with it":         {{records: unbound, listed: "job:A::0"}, {records: unbound}, {records: unbound, ended: true}},
+		"not bound, then another pod has it": {{records: unbound, listed: "old:A::0"}, {records: unbound, listed: "old new:A::0"}, {records: unbound, listed: "new:A::0"},
+			{records: unbound}, {records: unbound, ended: true}},
+		"listed with it, then bound":      {{records: unbound, listed: "name-of-a:A::0"}, missing, ended},
+		"bound without a name":            {{records: nameless, listed: "name-of-a"}, {records: nameless}, {records: nameless}},
+		"another kubelet":                 {exists, {records: mine, newSocket: true}, missing, missing, exists, missing, ended},
+		"another kubelet during the call": {exists, {records: mine, restart: true, wantErr: "restarted"}, missing, missing, exists, missing, ended},
+		"no kubelet":                      {exists, {records: mine, noSocket: true, wantErr: "kubelet.sock"}, missing, missing},
+		"a call fails":                    {exists, missing, {records: mine, err: errors.New("deadline"), wantErr: "deadline"}, ended},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -111,7 +111,7 @@ func TestPodTracker(t *testing.T) {
 				if step.noSocket {
 					testutil.NoError(t, os.Remove(socket))
 				}
-				_, got, err := tracker.update(t.Context(), step.live, func() (localgrpc.Identity, error) { return localgrpc.Identify(socket) })
+				_, got, err := tracker.update(t.Context(), step.records, func() (localgrpc.Identity, error) { return localgrpc.Identify(socket) })
 				if step.noSocket {
 					create()
 				}

@@ -89,17 +89,17 @@ func newGPU(d discovery.Device, replicas int) gpu {
 	return g
 }
 
-// heldReplicas are the replicas of a GPU that live records hold.
+// heldReplicas are the replicas of a GPU that records hold.
 type heldReplicas struct {
 	instanceID string
 	numbers    []int // sorted
 }
 
-// heldByGPU returns the replicas of a resource that live records hold, by the normalized
+// heldByGPU returns the replicas of a resource that records hold, by the normalized
 // instance ID of their GPU.
-func heldByGPU(live []allocation.Entry, resource string) map[string]heldReplicas {
+func heldByGPU(records []allocation.Entry, resource string) map[string]heldReplicas {
 	held := map[string]heldReplicas{}
-	for _, record := range live {
+	for _, record := range records {
 		if record.Resource != resource {
 			continue
 		}
@@ -118,7 +118,7 @@ func heldByGPU(live []allocation.Entry, resource string) map[string]heldReplicas
 }
 
 // next returns the pool that follows p, with the GPUs that are advertised now. A replica
-// that a live record holds stays listed. If its GPU is no longer advertised, it cannot be allocated.
+// that a record holds stays listed. If its GPU is no longer advertised, it cannot be allocated.
 //
 // The kubelet (v1.34, pkg/kubelet/cm/devicemanager) crashes when a device that it has allocated is
 // not in the list, both when Allocate returns (allocateContainerResources) and when it finds a

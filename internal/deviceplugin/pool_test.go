@@ -38,8 +38,8 @@ func poolOf(replicas int, devices ...discovery.Device) *pool {
 	return emptyPool(mixing).next(gpusOf(replicas, devices...), nil, t0, testDelay)
 }
 
-func heldBy(live ...allocation.Entry) map[string]heldReplicas {
-	return heldByGPU(live, displayResource)
+func heldBy(records ...allocation.Entry) map[string]heldReplicas {
+	return heldByGPU(records, displayResource)
 }
 
 // mixing is the rule of the tests that are about something else.
@@ -52,7 +52,7 @@ func gpusOf(replicas int, devices ...discovery.Device) (gpus []gpu) {
 	return gpus
 }
 
-// held is a live record of replicas, given by their IDs.
+// held is a record of replicas, given by their IDs.
 func held(resource string, ids ...string) allocation.Entry {
 	record := allocation.Record{Resource: resource}
 	for _, id := range ids {
@@ -107,9 +107,9 @@ func TestPoolNext(t *testing.T) {
 		quiet   bool // the kubelet gets no new list
 	}
 	for _, test := range []struct {
-		name  string
-		live  []allocation.Entry
-		steps []step
+		name    string
+		records []allocation.Entry
+		steps   []step
 	}{
 		{name: "comes and stays", steps: []step{
 			{devices: []discovery.Device{a, b}, want: "A B"},
@@ -169,22 +169,22 @@ func TestPoolNext(t *testing.T) {
 			{at: 30, held: map[string]int{"PCI-A": 1}, want: "Pci-a?"},
 		}},
 		{
-			name: "known from records in another spelling",
-			live: []allocation.Entry{held(displayResource, "Pci-a::1"), held(displayResource, "PCI-A::5")},
+			name:    "known from records in another spelling",
+			records: []allocation.Entry{held(displayResource, "Pci-a::1"), held(displayResource, "PCI-A::5")},
 			steps: []step{
 				{devices: []discovery.Device{displayGPU("PCI-A"), b}, held: map[string]int{"PCI-A": 6}, want: "Pci-a+1 B"},
 			},
 		},
 		{
-			name: "known from records after a restart",
-			live: []allocation.Entry{held(displayResource, "Z::1", "A::0"), held(computeResource, "M::0")},
+			name:    "known from records after a restart",
+			records: []allocation.Entry{held(displayResource, "Z::1", "A::0"), held(computeResource, "M::0")},
 			steps: []step{
 				{devices: []discovery.Device{b, a}, held: map[string]int{"Z": 2}, want: "B A Z?-3"},
 			},
 		},
 		{
-			name: "number of replicas lowered while a high one is held",
-			live: []allocation.Entry{held(displayResource, "A::9"), held(displayResource, "A::2")},
+			name:    "number of replicas lowered while a high one is held",
+			records: []allocation.Entry{held(displayResource, "A::9"), held(displayResource, "A::2")},
 			steps: []step{
 				{devices: []discovery.Device{a, b}, held: map[string]int{"A": 10}, want: "A+1 B"},
 				{at: 1, devices: []discovery.Device{a, b}, held: map[string]int{"A": 3}, want: "A+1 B", quiet: true},
@@ -193,8 +193,8 @@ func TestPoolNext(t *testing.T) {
 			},
 		},
 		{
-			name: "vanishes when its high replicas have been free for a while",
-			live: []allocation.Entry{held(displayResource, "A::9")},
+			name:    "vanishes when its high replicas have been free for a while",
+			records: []allocation.Entry{held(displayResource, "A::9")},
 			steps: []step{
 				{devices: []discovery.Device{a}, held: map[string]int{"A": 3}, want: "A+1"},
 				{at: 20, want: "A?"},
@@ -205,7 +205,7 @@ func TestPoolNext(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			p := emptyPool(mixing).next(nil, heldBy(test.live...), t0, testDelay)
+			p := emptyPool(mixing).next(nil, heldBy(test.records...), t0, testDelay)
 			for i, step := range test.steps {
 				held := map[string]heldReplicas{}
 				for id, n := range step.held {

@@ -61,7 +61,7 @@ func (p *pool) prefer(available, mustInclude []string, size int) ([]string, erro
 	})
 	chosen := append(make([]string, 0, size), mustInclude...)
 	for i, c := range candidates {
-		for _, number := range c.available[:best.candidates[i].included-c.included] {
+		for _, number := range c.available[:best.candidates[i].included-c.included] { // The lowest ones were chosen.
 			chosen = append(chosen, allocation.ReplicaID(c.instanceID, number))
 		}
 	}
@@ -163,7 +163,7 @@ type selection struct {
 	// totalInUse is a sum over the chosen replicas: the number of replicas of the same GPU that
 	// were in use before.
 	totalInUse int
-	// numaNodes is the number of NUMA nodes. All GPUs whose node is unknown count as on one node.
+	// numaNodes is the number of NUMA nodes. unknownNode counts as one.
 	numaNodes int
 }
 
@@ -173,7 +173,8 @@ func (p *pool) selectFrom(candidates []candidate, need int) selection {
 	s := selection{candidates: candidates}
 	for ; need > 0; need-- {
 		var open []*candidate
-		chosen, available := map[int]int{}, map[int]int{} // the numbers of GPUs of each NUMA node
+		// How many GPUs of each NUMA node have chosen replicas, and how many have available ones.
+		chosen, available := map[int]int{}, map[int]int{}
 		for i := range candidates {
 			c := &candidates[i]
 			chosen[c.numaNode] += min(c.included, 1)

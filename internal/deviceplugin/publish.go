@@ -13,20 +13,20 @@ import (
 	"github.com/directx-nri/directx-nri/internal/resources"
 )
 
-// publishPools publishes the pools for devices and live records. It returns [ErrRestart] if a GPU's
+// publishPools publishes the pools for devices and records. It returns [ErrRestart] if a GPU's
 // resource is not that of this run. If a new list is too large for the kubelet, the old pool stays.
-func (p *Plugin) publishPools(devices []discovery.Device, live []allocation.Entry) error {
+func (p *Plugin) publishPools(devices []discovery.Device, records []allocation.Entry) error {
 	rules := resources.FindRules(devices, p.config.Policy, p.config.NodeOS)
 	p.logUnadvertised(rules)
 	p.config.OnDevices(rules)
-	gpus, err := p.gpusByResource(rules, live)
+	gpus, err := p.gpusByResource(rules, records)
 	if err != nil {
 		return err
 	}
 	var sizeErr error
 	for _, name := range slices.Sorted(maps.Keys(p.servers)) {
 		before, _ := p.servers[name].current()
-		after := before.next(gpus[name], heldByGPU(live, name), time.Now(), p.timing.removalDelay())
+		after := before.next(gpus[name], heldByGPU(records, name), time.Now(), p.timing.removalDelay())
 		if len(after.gpus) == 0 && after.rule.Name == "" {
 			p.config.Log.WithField("resource", name).Info("Restarting without the resource: it has no rule, and nothing is allocated under its name")
 			return ErrRestart
@@ -48,7 +48,7 @@ func (p *Plugin) publishPools(devices []discovery.Device, live []allocation.Entr
 }
 
 // gpusByResource returns the GPUs that each resource advertises, or [ErrRestart].
-func (p *Plugin) gpusByResource(rules []resources.DeviceRule, live []allocation.Entry) (map[string][]gpu, error) {
+func (p *Plugin) gpusByResource(rules []resources.DeviceRule, records []allocation.Entry) (map[string][]gpu, error) {
 	gpus := map[string][]gpu{}
 	for _, d := range rules {
 		if d.Rule == nil {
@@ -56,10 +56,10 @@ func (p *Plugin) gpusByResource(rules []resources.DeviceRule, live []allocation.
 		}
 		id := discovery.NormalizeID(d.Device.InstanceID)
 		g, name := newGPU(d.Device, d.Rule.Replicas), d.Rule.Name
-		oldest, isHeld := recordUnderOtherName(live, id, name)
+		oldest, isHeld := recordUnderOtherName(records, id, name)
 		if isHeld {
 			name = oldest.Resource
-			g.allocatable = heldByGPU(live, name)[id].numbers
+			g.allocatable = heldByGPU(records, name)[id].numbers
 		}
 		before, ok := p.resourceNames[id]
 		switch {
@@ -77,10 +77,10 @@ func (p *Plugin) gpusByResource(rules []resources.DeviceRule, live []allocation.
 	return gpus, nil
 }
 
-// recordUnderOtherName returns the oldest live record of the GPU with this normalized instance ID. ok
-// is false if the GPU has no live record, or has one of resource, the name in the GPU's rule.
-func recordUnderOtherName(live []allocation.Entry, instanceID, resource string) (oldest allocation.Entry, ok bool) {
-	for _, record := range live {
+// recordUnderOtherName returns the oldest record of the GPU with this normalized instance ID. ok
+// is false if the GPU has no record, or has one of resource, the name in the GPU's rule.
+func recordUnderOtherName(records []allocation.Entry, instanceID, resource string) (oldest allocation.Entry, ok bool) {
+	for _, record := range records {
 		if !slices.ContainsFunc(record.Replicas, func(r allocation.Replica) bool { return discovery.NormalizeID(r.InstanceID) == instanceID }) {
 			continue
 		}

@@ -59,14 +59,14 @@ func (s *server) ListAndWatch(_ *v1beta1.Empty, stream grpc.ServerStreamingServe
 // GetPreferredAllocation implements v1beta1.DevicePluginServer with [pool.prefer].
 func (s *server) GetPreferredAllocation(_ context.Context, request *v1beta1.PreferredAllocationRequest) (*v1beta1.PreferredAllocationResponse, error) {
 	if s.guard.inFlight.Load() > 0 {
-		s.guard.markConflict() // Another allocation has begun.
+		s.guard.addEvent() // Another allocation has begun.
 	}
 	pool, _ := s.current()
 	response := &v1beta1.PreferredAllocationResponse{}
 	for _, container := range request.GetContainerRequests() {
 		ids, err := pool.prefer(container.GetAvailableDeviceIDs(), container.GetMustIncludeDeviceIDs(), int(container.GetAllocationSize()))
 		if err != nil {
-			s.guard.markConflict() // The allocation has begun, and no call of Allocate follows.
+			s.guard.addEvent() // The allocation has failed: no call of Allocate follows.
 			return nil, s.refuse(err)
 		}
 		response.ContainerResponses = append(response.ContainerResponses, &v1beta1.ContainerPreferredAllocationResponse{DeviceIDs: ids})
@@ -188,8 +188,8 @@ func classify(err error) (reason string, code codes.Code) {
 }
 
 // Inject returns the answer to the kubelet that gives one container GPUs of a resource. It is for
-// nodes with neither the NRI plugin nor the runtime shim. An error matches [ErrNotInjectable] if the
-// request is the cause.
+// nodes with neither the NRI plugin nor the runtime shim. If no answer can express the request, the
+// error matches [ErrNotInjectable].
 //
 // The kubelet repeats the answer at each start of the container. It merges the
 // answers of several resources by ContainerPath of devices and mounts and by name of

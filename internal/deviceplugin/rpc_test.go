@@ -207,9 +207,6 @@ func TestAllocationsAtOnce(t *testing.T) {
 				config := testConfig(t, "", nil)
 				config.AllocatesAtCreation = test.atCreation
 				s := testServer(config)
-				if later := time.Now().Add(time.Second); !test.atCreation { // As if a call that read the clock later was faster.
-					s.guard.lastBeginOrFailure.Store(&later)
-				}
 				granted := make([]bool, len(test.begin))
 				var group sync.WaitGroup
 				if test.prefer > 0 {

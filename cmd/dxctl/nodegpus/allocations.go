@@ -23,13 +23,13 @@ func ReadAllocations(ctx context.Context, stateDir, criSocket string) ([]allocat
 	return entries, pods, err
 }
 
-// IsRunning reports whether the pod of a holder is one of pods and runs.
-func IsRunning(pods criclient.Pods, h allocation.Holder) bool {
-	if !h.BoundByName() {
-		return pods[h.PodUID].Ready
+// IsRunning reports whether the pod of a bound record is one of pods and runs.
+func IsRunning(pods criclient.Pods, record allocation.Entry) bool {
+	if !record.Injected {
+		return pods[record.Holder.PodUID].Ready
 	}
 	for _, pod := range pods {
-		if pod.Ready && pod.Namespace == h.PodNamespace && pod.Name == h.PodName {
+		if pod.Ready && pod.Namespace == record.Holder.PodNamespace && pod.Name == record.Holder.PodName {
 			return true
 		}
 	}

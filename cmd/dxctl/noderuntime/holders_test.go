@@ -28,16 +28,16 @@ func TestRunningHolders(t *testing.T) {
 	injected.Injected = true
 	entries := []allocation.Entry{
 		entry("run", "uid-r"), entry("run", "uid-r"), entry("ended", "uid-e"), entry("gone", "uid-g"),
-		entry("named", "name:default/named"), entry("", ""), injected,
+		entry("", ""), injected,
 	}
 	pods := criclient.Pods{
 		"uid-r": {Namespace: "default", Name: "run", Ready: true}, "uid-e": {Namespace: "default", Name: "ended"},
-		"uid-n": {Namespace: "default", Name: "named", Ready: true}, "uid-k": {Namespace: "default", Name: "kubelet", Ready: true},
+		"uid-k": {Namespace: "default", Name: "kubelet", Ready: true},
 	}
-	if got, want := runningHolders(entries, pods), []string{"default/named/main", "default/run/main"}; !slices.Equal(got, want) {
+	if got, want := runningHolders(entries, pods), []string{"default/run/main"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if got := runningHolders(entries, nil); len(got) != 4 {
+	if got := runningHolders(entries, nil); len(got) != 3 {
 		t.Errorf("unknown pods: %q", got)
 	}
 }

@@ -145,7 +145,7 @@ func stateOf(e allocation.Entry, pods criclient.Pods) (state, reason string) {
 		return stateWaiting, ""
 	case pods == nil:
 		return stateUnknown, "the pods of this node are unknown"
-	case nodegpus.IsRunning(pods, *e.Holder):
+	case nodegpus.IsRunning(pods, e):
 		return stateHeld, ""
 	}
 	return stateStale, "containerd has no running sandbox of its pod"

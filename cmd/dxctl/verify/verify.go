@@ -142,7 +142,7 @@ func (o *options) checkUnused(ctx context.Context) error {
 		return fmt.Errorf("it is unknown whether pods have GPUs: %w", err)
 	}
 	for _, e := range entries {
-		if e.Holder == nil || nodegpus.IsRunning(pods, *e.Holder) {
+		if e.Holder == nil || nodegpus.IsRunning(pods, e) {
 			return errors.New("pods have GPUs: 'dxctl allocations' lists them")
 		}
 	}
