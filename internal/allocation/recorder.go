@@ -19,11 +19,10 @@ import (
 	"github.com/directx-nri/directx-nri/internal/errlog"
 )
 
-// lockName is the file that the recorder of a directory locks. It is never removed,
-// because a removed file can be locked twice.
-const lockName = ".lock"
-
 const (
+	// lockName is the file that the recorder of a directory locks. It is never removed,
+	// because a removed file can be locked twice.
+	lockName  = ".lock"
 	probeName = ".directx-nri-tmp-probe" // a file that shows whether files can be written
 	// lockRetryInterval is the interval of attempts to take a lock that another process has.
 	lockRetryInterval = 200 * time.Millisecond

@@ -40,18 +40,17 @@ type gpu struct {
 	// name is for messages and metrics.
 	name string
 	// uuid is the driver's identifier, "" if unknown.
-	uuid   string
-	driver driver
-	// numaNode is unknownNode if it is unknown.
-	numaNode int
+	uuid     string
+	driver   driver
+	numaNode int // unknownNode if unknown
 	// fault is the reason why the GPU cannot be allocated, "" if it can.
 	fault string
-	// allocatable are the numbers of the replicas that can be allocated, sorted: 0 to n-1, or while the
-	// GPU keeps an old resource name, those of the held replicas (see [Plugin.Run]).
+	// allocatable are the numbers of the replicas that can be allocated unless there is a fault, sorted.
+	// They are 0 to n-1, or while the GPU keeps an old resource name, those that records hold: see
+	// [Plugin.Run].
 	allocatable []int
-	// retained are the other replicas in the kubelet's list, by number: those that a record holds, and
-	// for a while those that were held or allocatable before. The value is since when a replica has
-	// been neither, zero while a record holds it.
+	// retained are the other replicas in the kubelet's list, by number: those that a record holds, with
+	// the zero time, and those that were held or allocatable until recently, with the time of the change.
 	retained map[int]time.Time
 }
 
@@ -122,8 +121,8 @@ func heldByGPU(records []allocation.Entry, resource string) map[string]heldRepli
 //
 // The kubelet (v1.34, pkg/kubelet/cm/devicemanager) crashes when a device that it has allocated is
 // not in the list, both when Allocate returns (allocateContainerResources) and when it finds a
-// container running after a restart (GetTopologyHints). So a replica is removed from the list when
-// no record has held it for as long as removalDelay.
+// container running after a restart (GetTopologyHints). So a replica is removed from the list when it
+// has not been held, and could not be allocated, for as long as removalDelay.
 func (p *pool) next(gpus []gpu, held map[string]heldReplicas, now time.Time, removalDelay time.Duration) *pool {
 	next := &pool{resource: p.resource, rule: p.rule, index: make(map[string]int, len(gpus))}
 	before := make(map[string]gpu, len(p.gpus))

@@ -184,11 +184,12 @@ func TestPoolNext(t *testing.T) {
 		},
 		{
 			name:    "number of replicas lowered while a high one is held",
-			records: []allocation.Entry{held(displayResource, "A::9"), held(displayResource, "A::2")},
+			records: []allocation.Entry{held(displayResource, "A::9", "A::8"), held(displayResource, "A::2")},
 			steps: []step{
-				{devices: []discovery.Device{a, b}, held: map[string]int{"A": 10}, want: "A+1 B"},
-				{at: 1, devices: []discovery.Device{a, b}, held: map[string]int{"A": 3}, want: "A+1 B", quiet: true},
-				{at: 11, devices: []discovery.Device{a, b}, held: map[string]int{"A": 3}, want: "A+1 B", quiet: true},
+				{devices: []discovery.Device{a, b}, held: map[string]int{"A": 10}, want: "A+2 B"},
+				{at: 1, devices: []discovery.Device{a, b}, held: map[string]int{"A": 3}, want: "A+2 B", quiet: true},
+				{at: 19, devices: []discovery.Device{a, b}, held: map[string]int{"A": 3}, want: "A+2 B", quiet: true},
+				{at: 20, devices: []discovery.Device{a, b}, held: map[string]int{"A": 3}, want: "A+1 B"},
 				{at: 21, devices: []discovery.Device{a, b}, held: map[string]int{"A": 3}, want: "A B"},
 			},
 		},

@@ -74,12 +74,8 @@ func (s *server) GetPreferredAllocation(_ context.Context, request *v1beta1.Pref
 	return response, nil
 }
 
-// Allocate implements v1beta1.DevicePluginServer: either all containers of the
-// request get what they request, or none does.
-//
-// The answer has a token and an interlock, and no GPU: the NRI plugin or the runtime shim adds the GPU
-// when the container is created. With [Config.Inject], the answer has the GPU's devices and mounts, and
-// no token.
+// Allocate implements v1beta1.DevicePluginServer: either all containers of the request get what they
+// request, or none does.
 func (s *server) Allocate(ctx context.Context, request *v1beta1.AllocateRequest) (*v1beta1.AllocateResponse, error) {
 	s.guard.inFlight.Add(1)
 	defer s.guard.inFlight.Add(-1)
