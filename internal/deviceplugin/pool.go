@@ -226,8 +226,9 @@ func (p *pool) checkSize() error {
 // as opposed to a failure on the node.
 var errInvalidRequest = errors.New("invalid request")
 
-// find returns the index of the GPU of a replica that can be allocated, and its number.
-func (p *pool) find(replicaID string) (i, number int, err error) {
+// find returns the index of the GPU of a replica that can be allocated, and the replica's position among
+// those that can be.
+func (p *pool) find(replicaID string) (i, position int, err error) {
 	instanceID, number, ok := allocation.ParseReplicaID(replicaID)
 	if !ok {
 		return 0, 0, fmt.Errorf("%w: %q is not a replica of %s", errInvalidRequest, replicaID, p.resource)
@@ -243,7 +244,7 @@ func (p *pool) find(replicaID string) (i, number int, err error) {
 	case !g.usable():
 		return 0, 0, fmt.Errorf("%w: %q cannot be allocated: GPU %s is unhealthy (%s)", errInvalidRequest, replicaID, g.name, g.fault)
 	case found:
-		return i, number, nil
+		return i, position, nil
 	case position == len(g.allocatable): // The number is too high.
 		err := fmt.Errorf("%w: %q is beyond the %d replicas of its GPU", errInvalidRequest, replicaID, position)
 		return 0, 0, remedy.With(err, "delete the pod, so that it is scheduled again, or raise replicas")

@@ -90,8 +90,10 @@ func countAvailable(candidates []candidate) (n int) {
 // candidates returns the GPUs of p, in its order.
 func (p *pool) candidates(available, mustInclude []string) ([]candidate, error) {
 	candidates := make([]candidate, len(p.gpus))
+	isAvailable := make([][]bool, len(p.gpus)) // by position in allocatable
 	for i, g := range p.gpus {
 		candidates[i] = candidate{gpu: g, available: make([]int, 0, len(g.allocatable))}
+		isAvailable[i] = make([]bool, len(g.allocatable))
 	}
 	isIncluded := map[string]bool{}
 	for _, id := range mustInclude {
@@ -106,13 +108,16 @@ func (p *pool) candidates(available, mustInclude []string) ([]candidate, error) 
 		candidates[i].included++
 	}
 	for _, id := range available {
-		if i, number, err := p.find(id); err == nil && !isIncluded[id] {
-			candidates[i].available = append(candidates[i].available, number)
+		if i, position, err := p.find(id); err == nil && !isIncluded[id] {
+			isAvailable[i][position] = true
 		}
 	}
-	for i, c := range candidates {
-		slices.Sort(c.available)
-		candidates[i].available = slices.Compact(c.available)
+	for i := range candidates {
+		for position, number := range candidates[i].allocatable {
+			if isAvailable[i][position] {
+				candidates[i].available = append(candidates[i].available, number)
+			}
+		}
 	}
 	return candidates, nil
 }
