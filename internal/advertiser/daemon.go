@@ -107,7 +107,7 @@ func (d *Daemon) serve(ctx context.Context, c *configuration) (next *configurati
 }
 
 // writeLabels writes the file of labels, if there is one.
-func (d *Daemon) writeLabels(devices []resources.DeviceRule) {
+func (d *Daemon) writeLabels(devices []resources.Device) {
 	if d.options.LabelsFile != "" {
 		err := nodelabels.Write(d.options.LabelsFile, nodelabels.ForDevices(devices))
 		d.lastLabelErr.Log(d.log, err, "Cannot write the labels of this node", "The labels of this node are written again")

@@ -138,7 +138,7 @@ func (d *Daemon) checkOffersGPU(ctx context.Context, p policy.Policy, source dis
 	if err != nil {
 		return fmt.Errorf("%w, and failOnInitError is set", err)
 	}
-	if !slices.ContainsFunc(resources.FindRules(devices, p, d.compiler.NodeOS), func(a resources.DeviceRule) bool { return a.Rule != nil }) {
+	if !slices.ContainsFunc(resources.Match(devices, p, d.compiler.NodeOS), func(d resources.Device) bool { return d.Rule != nil }) {
 		return errors.New("there is no GPU for any resource on this node, and failOnInitError is set")
 	}
 	return nil

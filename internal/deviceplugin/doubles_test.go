@@ -184,7 +184,7 @@ func testConfig(t testing.TB, dir string, source *memorySource) Config {
 		NodeOS:      "linux",
 		KubeletDir:  dir,
 		CheckReady:  func(context.Context) error { return nil },
-		OnDevices:   func([]resources.DeviceRule) {},
+		OnDevices:   func([]resources.Device) {},
 		Pods:        (&memoryPods{}).tracker(),
 		Metrics:     metrics.New("p", "v"),
 		Log:         testutil.Quiet(),

@@ -52,7 +52,7 @@ type Config struct {
 	// Pods finds the containers that hold replicas, and reports the pods that no longer exist.
 	Pods *PodTracker
 	// OnDevices is called with the devices and their resources each time the devices have been listed.
-	OnDevices func([]resources.DeviceRule)
+	OnDevices func([]resources.Device)
 	// Inject, if set, makes the answers to the kubelet, which have no token then.
 	Inject Inject
 	// NodeOS is the operating system of the node's containers, "windows" or "linux". It

@@ -16,10 +16,10 @@ import (
 // publishPools publishes the pools for devices and records. It returns [ErrRestart] if a GPU's
 // resource is not that of this run. If a new list is too large for the kubelet, the old pool stays.
 func (p *Plugin) publishPools(devices []discovery.Device, records []allocation.Entry) error {
-	rules := resources.FindRules(devices, p.config.Policy, p.config.NodeOS)
-	p.logUnadvertised(rules)
-	p.config.OnDevices(rules)
-	gpus, err := p.gpusByResource(rules, records)
+	matched := resources.Match(devices, p.config.Policy, p.config.NodeOS)
+	p.logUnadvertised(matched)
+	p.config.OnDevices(matched)
+	gpus, err := p.gpusByResource(matched, records)
 	if err != nil {
 		return err
 	}
@@ -48,13 +48,13 @@ func (p *Plugin) publishPools(devices []discovery.Device, records []allocation.E
 }
 
 // gpusByResource returns the GPUs that each resource advertises, or [ErrRestart].
-func (p *Plugin) gpusByResource(rules []resources.DeviceRule, records []allocation.Entry) (map[string][]gpu, error) {
+func (p *Plugin) gpusByResource(devices []resources.Device, records []allocation.Entry) (map[string][]gpu, error) {
 	gpus := map[string][]gpu{}
-	for _, d := range rules {
+	for _, d := range devices {
 		if d.Rule == nil {
 			continue
 		}
-		id := discovery.NormalizeID(d.Device.InstanceID)
+		id := discovery.NormalizeID(d.InstanceID)
 		g, name := newGPU(d.Device, d.Rule.Replicas), d.Rule.Name
 		oldest, isHeld := recordUnderOtherName(records, id, name)
 		if isHeld {
@@ -65,10 +65,10 @@ func (p *Plugin) gpusByResource(rules []resources.DeviceRule, records []allocati
 		switch {
 		// The name has no server if its record could not be read when this run began.
 		case ok && before != name, p.servers[name] == nil:
-			p.config.Log.WithFields(logrus.Fields{"gpu": d.Device.Name(), "from": before, "to": name}).Info("Restarting to advertise the GPU under another resource name")
+			p.config.Log.WithFields(logrus.Fields{"gpu": d.Name(), "from": before, "to": name}).Info("Restarting to advertise the GPU under another resource name")
 			return nil, ErrRestart
 		case !ok && isHeld:
-			p.config.Log.WithFields(logrus.Fields{"gpu": d.Device.Name(), "resource": name, "newResource": d.Rule.Name, "allocation": oldest.ID, "holder": oldest.Holder}).
+			p.config.Log.WithFields(logrus.Fields{"gpu": d.Name(), "resource": name, "newResource": d.Rule.Name, "allocation": oldest.ID, "holder": oldest.Holder}).
 				Warn("The GPU keeps its old resource name until the allocation ends")
 		}
 		p.resourceNames[id] = name
@@ -118,14 +118,14 @@ func (p *Plugin) logGPU(of *pool, g gpu) *logrus.Entry {
 }
 
 // logUnadvertised logs why devices are not advertised, once for each reason.
-func (p *Plugin) logUnadvertised(devices []resources.DeviceRule) {
+func (p *Plugin) logUnadvertised(devices []resources.Device) {
 	before := p.unadvertised
 	p.unadvertised = map[string]string{}
 	for _, d := range devices {
-		id := d.Device.InstanceID
+		id := d.InstanceID
 		p.unadvertised[id] = d.Reason
 		if d.Reason != "" && before[id] != d.Reason {
-			p.config.Log.WithFields(logrus.Fields{"gpu": d.Device.Name(), "instanceID": id, "reason": d.Reason}).Info("Device is not advertised")
+			p.config.Log.WithFields(logrus.Fields{"gpu": d.Name(), "instanceID": id, "reason": d.Reason}).Info("Device is not advertised")
 		}
 	}
 }

@@ -41,14 +41,14 @@ const maxFileBytes = 1 << 16
 // ForDevices returns the labels of a node with these devices, nil if it offers no GPU. Apart from
 // present and count, a label is left out if its value is unknown or not the same for all of the
 // GPUs that are offered.
-func ForDevices(devices []resources.DeviceRule) map[string]string {
-	offered := slices.DeleteFunc(slices.Clone(devices), func(a resources.DeviceRule) bool { return a.Rule == nil })
+func ForDevices(devices []resources.Device) map[string]string {
+	offered := slices.DeleteFunc(slices.Clone(devices), func(d resources.Device) bool { return d.Rule == nil })
 	if len(offered) == 0 {
 		return nil
 	}
 	labels := map[string]string{Prefix + "present": "true", Prefix + "count": strconv.Itoa(len(offered))}
-	for i, a := range offered {
-		for name, value := range deviceLabels(a) {
+	for i, d := range offered {
+		for name, value := range deviceLabels(d) {
 			before, ok := labels[Prefix+name]
 			switch {
 			case i == 0 && value != "":
@@ -62,17 +62,17 @@ func ForDevices(devices []resources.DeviceRule) map[string]string {
 }
 
 // deviceLabels returns the values of the labels that describe one GPU.
-func deviceLabels(a resources.DeviceRule) map[string]string {
+func deviceLabels(d resources.Device) map[string]string {
 	sharing, memory := "exclusive", ""
-	if a.Rule.Replicas > 1 {
+	if d.Rule.Replicas > 1 {
 		sharing = "shared"
 	}
-	if mib := a.Device.DedicatedMemory >> 20; mib > 0 {
+	if mib := d.DedicatedMemory >> 20; mib > 0 {
 		memory = strconv.FormatUint(mib, 10)
 	}
 	return map[string]string{
-		"product": labelValue(a.Device.Description), "memory": memory, "driver": labelValue(a.Device.DriverVersion),
-		"kind": string(a.Device.Kind()), "replicas": strconv.Itoa(a.Rule.Replicas), "sharing": sharing,
+		"product": labelValue(d.Description), "memory": memory, "driver": labelValue(d.DriverVersion),
+		"kind": string(d.Kind()), "replicas": strconv.Itoa(d.Rule.Replicas), "sharing": sharing,
 	}
 }
 

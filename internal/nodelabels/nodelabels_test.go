@@ -15,13 +15,13 @@ import (
 	"github.com/directx-nri/directx-nri/internal/resources"
 )
 
-func gpu(change func(*discovery.Device, *policy.Resource)) resources.DeviceRule {
+func gpu(change func(*discovery.Device, *policy.Resource)) resources.Device {
 	d := discovery.Device{Description: "NVIDIA Tesla T4", DriverVersion: "31.0.15.3770", DedicatedMemory: 16 << 30, SupportsDisplay: true}
 	rule := policy.Resource{Name: "directx.microsoft.com/display", Replicas: 4}
 	if change != nil {
 		change(&d, &rule)
 	}
-	return resources.DeviceRule{Device: d, Rule: &rule}
+	return resources.Device{Device: d, Rule: &rule}
 }
 
 func TestForDevices(t *testing.T) {
@@ -32,28 +32,28 @@ func TestForDevices(t *testing.T) {
 	}
 	noVersion := gpu(func(d *discovery.Device, _ *policy.Resource) { d.DriverVersion = "" })
 	for name, test := range map[string]struct {
-		assigned []resources.DeviceRule
-		change   map[string]string // of the labels of t4; "" for a missing one
+		devices []resources.Device
+		change  map[string]string // of the labels of t4; "" for a missing one
 	}{
-		"one":         {assigned: []resources.DeviceRule{gpu(nil)}},
-		"two equal":   {assigned: []resources.DeviceRule{gpu(nil), gpu(nil)}, change: map[string]string{"count": "2"}},
-		"not offered": {assigned: []resources.DeviceRule{{Device: discovery.Device{Description: "Basic"}, Reason: "it is a software renderer"}, gpu(nil)}},
-		"compute-only": {assigned: []resources.DeviceRule{gpu(func(d *discovery.Device, _ *policy.Resource) { d.SupportsDisplay, d.SupportsCompute = false, true })},
+		"one":         {devices: []resources.Device{gpu(nil)}},
+		"two equal":   {devices: []resources.Device{gpu(nil), gpu(nil)}, change: map[string]string{"count": "2"}},
+		"not offered": {devices: []resources.Device{{Device: discovery.Device{Description: "Basic"}, Reason: "it is a software renderer"}, gpu(nil)}},
+		"compute-only": {devices: []resources.Device{gpu(func(d *discovery.Device, _ *policy.Resource) { d.SupportsDisplay, d.SupportsCompute = false, true })},
 			change: map[string]string{"kind": "compute"}},
-		"exclusive": {assigned: []resources.DeviceRule{gpu(func(_ *discovery.Device, r *policy.Resource) { r.Replicas = 1 })}, change: map[string]string{"replicas": "1", "sharing": "exclusive"}},
-		"unknown": {assigned: []resources.DeviceRule{gpu(func(d *discovery.Device, _ *policy.Resource) {
+		"exclusive": {devices: []resources.Device{gpu(func(_ *discovery.Device, r *policy.Resource) { r.Replicas = 1 })}, change: map[string]string{"replicas": "1", "sharing": "exclusive"}},
+		"unknown": {devices: []resources.Device{gpu(func(d *discovery.Device, _ *policy.Resource) {
 			d.DriverVersion, d.DedicatedMemory, d.Description = "", 0, "®"
 		})}, change: map[string]string{"product": "", "memory": "", "driver": ""}},
-		"known of the second only": {assigned: []resources.DeviceRule{noVersion, gpu(nil)}, change: map[string]string{"count": "2", "driver": ""}},
-		"known of the first only":  {assigned: []resources.DeviceRule{gpu(nil), noVersion}, change: map[string]string{"count": "2", "driver": ""}},
+		"known of the second only": {devices: []resources.Device{noVersion, gpu(nil)}, change: map[string]string{"count": "2", "driver": ""}},
+		"known of the first only":  {devices: []resources.Device{gpu(nil), noVersion}, change: map[string]string{"count": "2", "driver": ""}},
 		"three that differ": {
-			assigned: []resources.DeviceRule{gpu(nil), gpu(func(d *discovery.Device, r *policy.Resource) {
+			devices: []resources.Device{gpu(nil), gpu(func(d *discovery.Device, r *policy.Resource) {
 				d.Description, d.DedicatedMemory, r.Replicas = "AMD", 1<<30, 2
 			}), gpu(nil)},
 			change: map[string]string{"count": "3", "product": "", "memory": "", "replicas": ""},
 		},
 		"a long name": {
-			assigned: []resources.DeviceRule{gpu(func(d *discovery.Device, _ *policy.Resource) {
+			devices: []resources.Device{gpu(func(d *discovery.Device, _ *policy.Resource) {
 				d.Description = strings.Repeat("a", maxValueBytes-1) + " (TM)"
 			})},
 			change: map[string]string{"product": strings.Repeat("a", maxValueBytes-1)},
@@ -70,7 +70,7 @@ func TestForDevices(t *testing.T) {
 					want[Prefix+name] = value
 				}
 			}
-			got := ForDevices(test.assigned)
+			got := ForDevices(test.devices)
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}

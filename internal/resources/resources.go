@@ -13,24 +13,24 @@ import (
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
-// DeviceRule is a device and the rule of its resource.
-type DeviceRule struct {
-	Device discovery.Device
+// Device is a device of the node and the rule of its resource.
+type Device struct {
+	discovery.Device
 	// Rule is the first rule that matches the device, nil if there is none.
 	Rule *policy.Resource
 	// Reason is why Rule is nil, "" if it is not.
 	Reason string
 }
 
-// FindRules returns the devices, in their order, each with the first rule of p that matches it, on a node
+// Match matches devices with the rules of p, and returns all of them in their order, on a node
 // with containers of the operating system nodeOS, "" if it does not matter.
 //
 // If the kubelet gives containers their GPUs, the node is limited to the first resource of p: for a
 // container that requests GPUs of two resources, the kubelet can silently drop some of them.
-func FindRules(devices []discovery.Device, p policy.Policy, nodeOS string) []DeviceRule {
-	all, rules := make([]DeviceRule, 0, len(devices)), p.Resources
+func Match(devices []discovery.Device, p policy.Policy, nodeOS string) []Device {
+	matched, rules := make([]Device, 0, len(devices)), p.Resources
 	for _, d := range devices {
-		found := DeviceRule{Device: d, Reason: exclusionReason(d, nodeOS)}
+		found := Device{Device: d, Reason: exclusionReason(d, nodeOS)}
 		i := slices.IndexFunc(rules, func(r policy.Resource) bool { return matches(d, r.Match) })
 		switch {
 		case found.Reason != "":
@@ -43,9 +43,9 @@ func FindRules(devices []discovery.Device, p policy.Policy, nodeOS string) []Dev
 		default:
 			found.Rule = &rules[i]
 		}
-		all = append(all, found)
+		matched = append(matched, found)
 	}
-	return all
+	return matched
 }
 
 // exclusionReason returns why a device can belong to no resource, "" if it can belong to one.

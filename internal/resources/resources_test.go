@@ -79,7 +79,7 @@ func TestMatches(t *testing.T) {
 	}
 }
 
-func TestFindRules(t *testing.T) {
+func TestMatch(t *testing.T) {
 	t.Parallel()
 	a100, tesla, mcdm := t4(), t4(), t4()
 	a100.InstanceID, a100.Description = "A100", "NVIDIA A100"
@@ -100,13 +100,13 @@ func TestFindRules(t *testing.T) {
 		{name: "the first that matches", rules: []policy.Resource{small, all, big}, want: "WARP:software A100=x/rest*1 T4=x/gpu*2 MCDM=x/rest*1 NOTHING:neither NPU:library"},
 		{name: "two rules of one name", rules: []policy.Resource{small, big}, want: "WARP:software A100=x/gpu*8 T4=x/gpu*2 MCDM:rule NOTHING:neither NPU:library"},
 	} {
-		if diff := cmp.Diff(test.want, written(FindRules([]discovery.Device{software, a100, tesla, mcdm, nothing, withdrawn}, policy.Policy{Resources: test.rules}, ""))); diff != "" {
+		if diff := cmp.Diff(test.want, written(Match([]discovery.Device{software, a100, tesla, mcdm, nothing, withdrawn}, policy.Policy{Resources: test.rules}, ""))); diff != "" {
 			t.Errorf("%s: %s", test.name, diff)
 		}
 	}
 }
 
-func TestFindRulesOnEachSystem(t *testing.T) {
+func TestMatchOnEachSystem(t *testing.T) {
 	t.Parallel()
 	linux := discovery.Device{InstanceID: "LINUX", SupportsDisplay: true, DeviceNodes: []discovery.DeviceNode{{Path: "/dev/dxg"}}}
 	both, noPath, noID := linux, t4(), t4()
@@ -117,7 +117,7 @@ func TestFindRulesOnEachSystem(t *testing.T) {
 		"windows": "T4=x/gpu*1 LINUX:no location path BOTH=x/gpu*1 NOPATH=x/gpu*1 \xff:ID",
 		"linux":   "T4:no device node LINUX=x/gpu*1 BOTH=x/gpu*1 NOPATH:no device node \xff:ID",
 	} {
-		if got := written(FindRules([]discovery.Device{t4(), linux, both, noPath, noID}, policy.Policy{Resources: []policy.Resource{{Name: "x/gpu", Replicas: 1}}}, os)); got != want {
+		if got := written(Match([]discovery.Device{t4(), linux, both, noPath, noID}, policy.Policy{Resources: []policy.Resource{{Name: "x/gpu", Replicas: 1}}}, os)); got != want {
 			t.Errorf("%s: %s, want %s", os, got, want)
 		}
 	}
@@ -137,7 +137,7 @@ func TestOneResource(t *testing.T) {
 		"T4=x/display*1":                   {policy.InjectByKubelet, []discovery.Device{t4()}},
 		"T4=x/display*1 MCDM=x/compute*1":  {policy.InjectByNRI, []discovery.Device{t4(), mcdm}},
 	} {
-		if got := written(FindRules(test.devices, policy.Policy{Injection: test.injection, Resources: []policy.Resource{
+		if got := written(Match(test.devices, policy.Policy{Injection: test.injection, Resources: []policy.Resource{
 			{Name: "x/display", Replicas: 1, Match: policy.Match{Kind: "display"}}, {Name: "x/compute", Replicas: 1, Match: policy.Match{Kind: "compute"}},
 		}}, "")); got != want {
 			t.Errorf("%s, want %s", got, want)
@@ -146,12 +146,12 @@ func TestOneResource(t *testing.T) {
 }
 
 // written describes devices and their rules in short.
-func written(all []DeviceRule) string {
-	words := make([]string, 0, len(all))
-	for _, a := range all {
-		word := a.Device.InstanceID
-		if a.Rule != nil {
-			word += "=" + a.Rule.Name + "*" + string(rune('0'+a.Rule.Replicas))
+func written(devices []Device) string {
+	words := make([]string, 0, len(devices))
+	for _, d := range devices {
+		word := d.InstanceID
+		if d.Rule != nil {
+			word += "=" + d.Rule.Name + "*" + string(rune('0'+d.Rule.Replicas))
 		}
 		for reason, short := range map[string]string{
 			"software": "software", "neither": "neither",
@@ -159,7 +159,7 @@ func written(all []DeviceRule) string {
 			"no location path": "no location path", "move x/compute to the front": "one resource",
 			"library": "library", "instance ID": "ID",
 		} {
-			if strings.Contains(a.Reason, reason) {
+			if strings.Contains(d.Reason, reason) {
 				word += ":" + short
 			}
 		}

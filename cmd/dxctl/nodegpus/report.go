@@ -59,20 +59,19 @@ type DeviceNode struct {
 // node with the operating system nodeOS, "" if it is unknown.
 func NewReports(devices []discovery.Device, p policy.Policy, nodeOS string) []Report {
 	reports := make([]Report, len(devices))
-	for i, a := range resources.FindRules(devices, p, nodeOS) {
-		d := a.Device
+	for i, d := range resources.Match(devices, p, nodeOS) {
 		r := Report{
 			Index: i, InstanceID: d.InstanceID, Description: d.Description,
 			Kind: cmp.Or(string(d.Kind()), "none"), Display: d.SupportsDisplay, Compute: d.SupportsCompute,
-			NotOffered: a.Reason, Health: d.Health.String(), Notes: d.Notes, Vendor: d.VendorID.Name(), Manufacturer: d.Manufacturer,
+			NotOffered: d.Reason, Health: d.Health.String(), Notes: d.Notes, Vendor: d.VendorID.Name(), Manufacturer: d.Manufacturer,
 			LocationPath: d.LocationPath, DedicatedMemory: d.DedicatedMemory,
 			Integrated: d.Integrated, Detachable: d.Detachable, Software: d.Software,
 			NUMANode: d.NUMANode, BusNumber: d.BusNumber, Address: d.Address, Problem: d.Problem,
 			DriverKey: d.DriverKey, DriverVersion: d.DriverVersion, DriverStorePath: d.DriverStorePath,
 			System32: d.System32, SysWOW64: d.SysWOW64, Libraries: d.Libraries,
 		}
-		if a.Rule != nil {
-			r.Resource, r.Replicas = a.Rule.Name, a.Rule.Replicas
+		if d.Rule != nil {
+			r.Resource, r.Replicas = d.Rule.Name, d.Rule.Replicas
 		}
 		if d.LUID != 0 {
 			r.LUID = d.LUID.String()

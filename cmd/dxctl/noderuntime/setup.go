@@ -179,8 +179,8 @@ func (o *setupOptions) checkGPU(ctx context.Context) error {
 	isMissing := func(n discovery.DeviceNode) bool { return !durable.Exists(filepath.Join(o.hostRoot, n.Path)) }
 	// An inventory can describe the GPUs of several nodes, and of both operating systems. Only the
 	// GPUs that the advertiser would offer on this node are relevant.
-	for _, a := range resources.FindRules(devices, p, runtime.GOOS) {
-		if a.Rule != nil && !slices.ContainsFunc(a.Device.DeviceNodes, isMissing) {
+	for _, d := range resources.Match(devices, p, runtime.GOOS) {
+		if d.Rule != nil && !slices.ContainsFunc(d.DeviceNodes, isMissing) {
 			return nil
 		}
 	}
