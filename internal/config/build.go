@@ -53,7 +53,7 @@ func (c Compiler) isAbs(path string) bool {
 // preset has the resources and the assignment mode of another device plugin.
 type preset struct {
 	assignment policy.Assignment
-	resources  []policy.Resource
+	resources  []policy.ResourceRule
 }
 
 // presets returns the presets by name. "" is that of a node without one.
@@ -62,8 +62,8 @@ func presets() map[string]preset {
 	for i := range discrete {
 		discrete[i].Match.Integrated, discrete[i].Match.Detachable = new(false), new(false)
 	}
-	display := func(name string, descriptions ...string) []policy.Resource {
-		return []policy.Resource{{Name: name, Match: policy.Match{Kind: "display", Descriptions: descriptions}}}
+	display := func(name string, descriptions ...string) []policy.ResourceRule {
+		return []policy.ResourceRule{{Name: name, Match: policy.Match{Kind: "display", Descriptions: descriptions}}}
 	}
 	return map[string]preset{
 		"": {policy.AssignAuto, policy.DefaultResources()},
@@ -79,7 +79,7 @@ func presets() map[string]preset {
 }
 
 // buildResources returns the rules, with their replicas set.
-func buildResources(d *yamlDocument, f Configuration) []policy.Resource {
+func buildResources(d *yamlDocument, f Configuration) []policy.ResourceRule {
 	rules := f.Resources
 	switch {
 	case rules == nil:
@@ -105,7 +105,7 @@ func buildResources(d *yamlDocument, f Configuration) []policy.Resource {
 }
 
 // checkRules adds an error for each rule that conflicts with one before it.
-func checkRules(d *yamlDocument, rules []policy.Resource) {
+func checkRules(d *yamlDocument, rules []policy.ResourceRule) {
 	for i, r := range rules {
 		for j, earlier := range rules[:i] {
 			if !d.check(fmt.Sprintf("resources[%d]", i), checkRulePair(earlier, r, j)) {
@@ -116,7 +116,7 @@ func checkRules(d *yamlDocument, rules []policy.Resource) {
 }
 
 // checkRulePair returns an error if rule r conflicts with the earlier rule at index.
-func checkRulePair(earlier, r policy.Resource, index int) error {
+func checkRulePair(earlier, r policy.ResourceRule, index int) error {
 	key := allocation.EnvKey(r.Name) // Names with the same annotation have the same environment variable, too.
 	switch {
 	case covers(earlier.Match, r.Match):

@@ -96,7 +96,7 @@ func TestCompileEverything(t *testing.T) {
 	no, yes := false, true
 	want := policy.Policy{
 		CompiledFrom: policy.CompiledFrom{Inventory: `C:\i.yaml`},
-		Resources: []policy.Resource{{
+		Resources: []policy.ResourceRule{{
 			Name: "example.com/big", Match: policy.Match{
 				Kind: "display", Vendors: []pci.Vendor{0x10DE, 0x1A03, 0x10DE}, Descriptions: []string{"NVIDIA Tesla*", "*A10?"}, LocationPaths: []string{"PCIROOT(0)#*"},
 				DedicatedMemory: policy.MemoryBounds{Min: 8 << 30, Max: 16 << 30},
@@ -152,20 +152,20 @@ func TestPresets(t *testing.T) {
 	t.Parallel()
 	no := false
 	for text, want := range map[string]struct {
-		rules      []policy.Resource
+		rules      []policy.ResourceRule
 		assignment policy.Assignment
 	}{
-		"preset: tensorworks\nreplicas: 4\n": {[]policy.Resource{
+		"preset: tensorworks\nreplicas: 4\n": {[]policy.ResourceRule{
 			{Name: "directx.microsoft.com/display", Match: policy.Match{Kind: "display", Integrated: &no, Detachable: &no}, Replicas: 4,
 				AllocationPolicy: policy.Distributed, MixedDrivers: policy.RefuseMixed},
 			{Name: "directx.microsoft.com/compute", Match: policy.Match{Kind: "compute", Integrated: &no, Detachable: &no}, Replicas: 4,
 				AllocationPolicy: policy.Distributed, MixedDrivers: policy.RefuseMixed},
 		}, policy.AssignByPath},
-		"preset: microsoft\n": {[]policy.Resource{
+		"preset: microsoft\n": {[]policy.ResourceRule{
 			{Name: "microsoft.com/directx", Match: policy.Match{Kind: "display", Descriptions: []string{"*nvidia*"}}, Replicas: 1,
 				AllocationPolicy: policy.Distributed, MixedDrivers: policy.RefuseMixed},
 		}, policy.AssignByClass},
-		"assignmentMode: auto\npreset: alibaba\n": {[]policy.Resource{
+		"assignmentMode: auto\npreset: alibaba\n": {[]policy.ResourceRule{
 			{Name: "windows.alibabacloud.com/directx", Match: policy.Match{Kind: "display"}, Replicas: 1, AllocationPolicy: policy.Distributed, MixedDrivers: policy.RefuseMixed},
 		}, policy.AssignAuto},
 	} {

@@ -168,8 +168,8 @@ func fastTiming() timing {
 }
 
 // twoKinds are the rules that are in force with no configuration, but that drivers may be mixed.
-func twoKinds(replicas int) []policy.Resource {
-	return []policy.Resource{
+func twoKinds(replicas int) []policy.ResourceRule {
+	return []policy.ResourceRule{
 		{Name: displayResource, Match: policy.Match{Kind: "display"}, Replicas: replicas, AllocationPolicy: policy.Distributed, MixedDrivers: policy.AllowMixed},
 		{Name: computeResource, Match: policy.Match{Kind: "compute"}, Replicas: replicas, AllocationPolicy: policy.Distributed, MixedDrivers: policy.AllowMixed},
 	}

@@ -131,9 +131,9 @@ func newPlugin(config Config, timing timing) *Plugin {
 		servers: map[string]*server{}, resourceNames: map[string]string{},
 	}
 	records := config.Recorder.Refresh()
-	rules := map[string]policy.Resource{} // the first rule of each resource
+	rules := map[string]policy.ResourceRule{} // the first rule of each resource
 	for _, record := range records {
-		rules[record.Resource] = policy.Resource{}
+		rules[record.Resource] = policy.ResourceRule{}
 	}
 	for _, rule := range slices.Backward(config.Policy.Resources) {
 		rules[rule.Name] = rule

@@ -415,7 +415,7 @@ func TestRestartWithOtherRules(t *testing.T) {
 	token := k.allocate("A::1")
 	r.stop(t)
 
-	k.config.Policy.Resources = []policy.Resource{{Name: renamed, Replicas: 3}}
+	k.config.Policy.Resources = []policy.ResourceRule{{Name: renamed, Replicas: 3}}
 	r = k.run()
 	k.await(renamed, "B::0 B::1 B::2")
 	k.await(displayResource, "A::1")

@@ -25,7 +25,7 @@ type pool struct {
 	resource string
 	// rule is the first rule of the resource, the zero value if there is none. The rules of a
 	// resource differ only in Match and Replicas.
-	rule policy.Resource
+	rule policy.ResourceRule
 	// gpus are in the order of the source. Those that the source does not list for
 	// this resource are at the end.
 	gpus []gpu

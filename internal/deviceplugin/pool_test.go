@@ -32,7 +32,7 @@ func displayGPU(id string) discovery.Device {
 // testDelay is the removal delay of the tests' pools.
 const testDelay = 20 * time.Second
 
-func emptyPool(rule policy.Resource) *pool { return &pool{resource: displayResource, rule: rule} }
+func emptyPool(rule policy.ResourceRule) *pool { return &pool{resource: displayResource, rule: rule} }
 
 func poolOf(replicas int, devices ...discovery.Device) *pool {
 	return emptyPool(mixing).next(gpusOf(replicas, devices...), nil, t0, testDelay)
@@ -43,7 +43,7 @@ func heldBy(records ...allocation.Entry) map[string]heldReplicas {
 }
 
 // mixing is the rule of the tests that are about something else.
-var mixing = policy.Resource{AllocationPolicy: policy.Distributed, MixedDrivers: policy.AllowMixed}
+var mixing = policy.ResourceRule{AllocationPolicy: policy.Distributed, MixedDrivers: policy.AllowMixed}
 
 func gpusOf(replicas int, devices ...discovery.Device) (gpus []gpu) {
 	for _, d := range devices {
@@ -228,10 +228,10 @@ func TestPoolNext(t *testing.T) {
 func TestPoolValidate(t *testing.T) {
 	t.Parallel()
 	const uuid = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"
-	one, limited := policy.Resource{AllocationPolicy: policy.Distributed}, policy.Resource{AllocationPolicy: policy.Distributed, MaxPerContainer: 1}
+	one, limited := policy.ResourceRule{AllocationPolicy: policy.Distributed}, policy.ResourceRule{AllocationPolicy: policy.Distributed, MaxPerContainer: 1}
 	for _, test := range []struct {
 		name    string
-		rule    policy.Resource // mixing, if empty
+		rule    policy.ResourceRule // mixing, if empty
 		ids     []string
 		want    []allocation.Replica
 		wantErr string

@@ -30,7 +30,7 @@ func gpuSpec(spec string) gpu {
 }
 
 // poolBy returns a pool of GPUs as of gpuSpec.
-func poolBy(rule policy.Resource, specs ...string) *pool {
+func poolBy(rule policy.ResourceRule, specs ...string) *pool {
 	var gpus []gpu
 	for _, spec := range specs {
 		gpus = append(gpus, gpuSpec(spec))
@@ -62,12 +62,12 @@ func isRefused(err error, want string) bool {
 
 func TestPoolPrefer(t *testing.T) {
 	t.Parallel()
-	packed := policy.Resource{AllocationPolicy: policy.Packed, MixedDrivers: policy.AllowMixed}
-	one := policy.Resource{AllocationPolicy: policy.Distributed}
-	limited := policy.Resource{AllocationPolicy: policy.Distributed, MaxPerContainer: 2}
+	packed := policy.ResourceRule{AllocationPolicy: policy.Packed, MixedDrivers: policy.AllowMixed}
+	one := policy.ResourceRule{AllocationPolicy: policy.Distributed}
+	limited := policy.ResourceRule{AllocationPolicy: policy.Distributed, MaxPerContainer: 2}
 	for _, test := range []struct {
 		name      string
-		rule      policy.Resource // mixing, if empty
+		rule      policy.ResourceRule // mixing, if empty
 		gpus      []string
 		available []string // as for free
 		more      []string // further available IDs, as they are

@@ -15,9 +15,9 @@ import (
 	"github.com/directx-nri/directx-nri/internal/resources"
 )
 
-func gpu(change func(*discovery.Device, *policy.Resource)) resources.Device {
+func gpu(change func(*discovery.Device, *policy.ResourceRule)) resources.Device {
 	d := discovery.Device{Description: "NVIDIA Tesla T4", DriverVersion: "31.0.15.3770", DedicatedMemory: 16 << 30, SupportsDisplay: true}
-	rule := policy.Resource{Name: "directx.microsoft.com/display", Replicas: 4}
+	rule := policy.ResourceRule{Name: "directx.microsoft.com/display", Replicas: 4}
 	if change != nil {
 		change(&d, &rule)
 	}
@@ -30,7 +30,7 @@ func TestForDevices(t *testing.T) {
 		"present": "true", "count": "1", "product": "NVIDIA-Tesla-T4", "memory": "16384", "driver": "31.0.15.3770",
 		"kind": "display", "replicas": "4", "sharing": "shared",
 	}
-	noVersion := gpu(func(d *discovery.Device, _ *policy.Resource) { d.DriverVersion = "" })
+	noVersion := gpu(func(d *discovery.Device, _ *policy.ResourceRule) { d.DriverVersion = "" })
 	for name, test := range map[string]struct {
 		devices []resources.Device
 		change  map[string]string // of the labels of t4; "" for a missing one
@@ -38,22 +38,22 @@ func TestForDevices(t *testing.T) {
 		"one":         {devices: []resources.Device{gpu(nil)}},
 		"two equal":   {devices: []resources.Device{gpu(nil), gpu(nil)}, change: map[string]string{"count": "2"}},
 		"not offered": {devices: []resources.Device{{Device: discovery.Device{Description: "Basic"}, Reason: "it is a software renderer"}, gpu(nil)}},
-		"compute-only": {devices: []resources.Device{gpu(func(d *discovery.Device, _ *policy.Resource) { d.SupportsDisplay, d.SupportsCompute = false, true })},
+		"compute-only": {devices: []resources.Device{gpu(func(d *discovery.Device, _ *policy.ResourceRule) { d.SupportsDisplay, d.SupportsCompute = false, true })},
 			change: map[string]string{"kind": "compute"}},
-		"exclusive": {devices: []resources.Device{gpu(func(_ *discovery.Device, r *policy.Resource) { r.Replicas = 1 })}, change: map[string]string{"replicas": "1", "sharing": "exclusive"}},
-		"unknown": {devices: []resources.Device{gpu(func(d *discovery.Device, _ *policy.Resource) {
+		"exclusive": {devices: []resources.Device{gpu(func(_ *discovery.Device, r *policy.ResourceRule) { r.Replicas = 1 })}, change: map[string]string{"replicas": "1", "sharing": "exclusive"}},
+		"unknown": {devices: []resources.Device{gpu(func(d *discovery.Device, _ *policy.ResourceRule) {
 			d.DriverVersion, d.DedicatedMemory, d.Description = "", 0, "®"
 		})}, change: map[string]string{"product": "", "memory": "", "driver": ""}},
 		"known of the second only": {devices: []resources.Device{noVersion, gpu(nil)}, change: map[string]string{"count": "2", "driver": ""}},
 		"known of the first only":  {devices: []resources.Device{gpu(nil), noVersion}, change: map[string]string{"count": "2", "driver": ""}},
 		"three that differ": {
-			devices: []resources.Device{gpu(nil), gpu(func(d *discovery.Device, r *policy.Resource) {
+			devices: []resources.Device{gpu(nil), gpu(func(d *discovery.Device, r *policy.ResourceRule) {
 				d.Description, d.DedicatedMemory, r.Replicas = "AMD", 1<<30, 2
 			}), gpu(nil)},
 			change: map[string]string{"count": "3", "product": "", "memory": "", "replicas": ""},
 		},
 		"a long name": {
-			devices: []resources.Device{gpu(func(d *discovery.Device, _ *policy.Resource) {
+			devices: []resources.Device{gpu(func(d *discovery.Device, _ *policy.ResourceRule) {
 				d.Description = strings.Repeat("a", maxValueBytes-1) + " (TM)"
 			})},
 			change: map[string]string{"product": strings.Repeat("a", maxValueBytes-1)},

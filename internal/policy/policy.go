@@ -49,7 +49,7 @@ type Policy struct {
 
 	// Resources are the rules that assign GPUs to extended resources, in order: a GPU belongs to
 	// the first rule that matches it, and is not offered if none does.
-	Resources []Resource `json:"resources" yaml:"resources,omitempty" jsonschema:"minItems=1,maxItems=256"`
+	Resources []ResourceRule `json:"resources" yaml:"resources,omitempty" jsonschema:"minItems=1,maxItems=256"`
 	// How Windows containers are assigned devices: single ones (location-path), all of the node
 	// (class-guid), or what the node supports.
 	Assignment Assignment `json:"assignmentMode" yaml:"assignmentMode,omitempty" jsonschema:"enum=auto,enum=location-path,enum=class-guid,default=auto"`
@@ -218,7 +218,7 @@ func (p Policy) check() error {
 	switch {
 	case len(p.Resources) == 0:
 		return errors.New("no resources")
-	case slices.ContainsFunc(p.Resources, func(r Resource) bool { return r.Name == "" || r.Replicas < 1 || r.Replicas > MaxReplicas }):
+	case slices.ContainsFunc(p.Resources, func(r ResourceRule) bool { return r.Name == "" || r.Replicas < 1 || r.Replicas > MaxReplicas }):
 		return fmt.Errorf("a resource without a name, or with replicas outside 1 to %d", MaxReplicas)
 	}
 	return cmp.Or(

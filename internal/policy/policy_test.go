@@ -28,7 +28,7 @@ func example() Policy {
 	return Policy{
 		CompiledFrom: CompiledFrom{Config: "/etc/directx-nri/config.yaml", ConfigSHA256: "00ff", Inventory: "/etc/directx-nri/gpus.yaml", InventorySHA256: "ff00"},
 		UseInventory: true,
-		Resources: []Resource{{
+		Resources: []ResourceRule{{
 			Name: "example.com/t4", Replicas: 4, AllocationPolicy: Packed, MaxPerContainer: 2, MixedDrivers: AllowMixed,
 			Match: Match{
 				Kind: "display", Vendors: []pci.Vendor{0x10DE}, Descriptions: []string{"*T4*"}, LocationPaths: []string{"PCIROOT(0)#*"},

@@ -15,9 +15,9 @@ const MaxReplicas = 1024
 // The comments of fields with YAML names are their descriptions in docs/configuration.md and in the
 // JSON schema. The jsonschema tags are the limits of their values in config.yaml.
 
-// Resource is a rule that defines which GPUs an extended resource has, and how they are shared.
+// ResourceRule is a rule that defines which GPUs an extended resource has, and how they are shared.
 // Several rules can have the same name. Then only their fields Match and Replicas differ.
-type Resource struct {
+type ResourceRule struct {
 	// Extended resource that pods request.
 	Name string `json:"name" yaml:"name" jsonschema:"required,maxLength=308,format=resource,example=example.com/t4"`
 	// Match selects the rule's GPUs: those that match all of its keys.
@@ -199,8 +199,8 @@ const (
 
 // DefaultResources returns the rules of a node that configures none. Their Replicas are 0: the
 // compiler sets them.
-func DefaultResources() []Resource {
-	return []Resource{
+func DefaultResources() []ResourceRule {
+	return []ResourceRule{
 		{Name: "directx.microsoft.com/display", Match: Match{Kind: "display"}, AllocationPolicy: Distributed, MixedDrivers: RefuseMixed},
 		{Name: "directx.microsoft.com/compute", Match: Match{Kind: "compute"}, AllocationPolicy: Distributed, MixedDrivers: RefuseMixed},
 	}

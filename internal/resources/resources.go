@@ -17,7 +17,7 @@ import (
 type Device struct {
 	discovery.Device
 	// Rule is the first rule that matches the device, nil if there is none.
-	Rule *policy.Resource
+	Rule *policy.ResourceRule
 	// Reason is why Rule is nil, "" if it is not.
 	Reason string
 }
@@ -31,7 +31,7 @@ func Match(devices []discovery.Device, p policy.Policy, nodeOS string) []Device 
 	matched, rules := make([]Device, 0, len(devices)), p.Resources
 	for _, d := range devices {
 		found := Device{Device: d, Reason: exclusionReason(d, nodeOS)}
-		i := slices.IndexFunc(rules, func(r policy.Resource) bool { return matches(d, r.Match) })
+		i := slices.IndexFunc(rules, func(r policy.ResourceRule) bool { return matches(d, r.Match) })
 		switch {
 		case found.Reason != "":
 		case i < 0:

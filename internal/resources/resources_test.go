@@ -87,18 +87,18 @@ func TestMatch(t *testing.T) {
 	software := discovery.Device{InstanceID: "WARP", SupportsDisplay: true, Software: true}
 	nothing := discovery.Device{InstanceID: "NOTHING"}
 	withdrawn := discovery.Device{InstanceID: "NPU", Health: discovery.Health{Reason: "library missing"}}
-	small := policy.Resource{Name: "x/gpu", Match: policy.Match{Descriptions: []string{"*T4"}, Kind: "display"}, Replicas: 2}
-	big := policy.Resource{Name: "x/gpu", Match: policy.Match{Descriptions: []string{"*A100"}}, Replicas: 8}
-	all := policy.Resource{Name: "x/rest", Replicas: 1}
+	small := policy.ResourceRule{Name: "x/gpu", Match: policy.Match{Descriptions: []string{"*T4"}, Kind: "display"}, Replicas: 2}
+	big := policy.ResourceRule{Name: "x/gpu", Match: policy.Match{Descriptions: []string{"*A100"}}, Replicas: 8}
+	all := policy.ResourceRule{Name: "x/rest", Replicas: 1}
 	for _, test := range []struct {
 		name  string
-		rules []policy.Resource
+		rules []policy.ResourceRule
 		want  string
 	}{
 		{name: "no rule", want: "WARP:software A100:rule T4:rule MCDM:rule NOTHING:neither NPU:library"},
-		{name: "one rule for all", rules: []policy.Resource{all}, want: "WARP:software A100=x/rest*1 T4=x/rest*1 MCDM=x/rest*1 NOTHING:neither NPU:library"},
-		{name: "the first that matches", rules: []policy.Resource{small, all, big}, want: "WARP:software A100=x/rest*1 T4=x/gpu*2 MCDM=x/rest*1 NOTHING:neither NPU:library"},
-		{name: "two rules of one name", rules: []policy.Resource{small, big}, want: "WARP:software A100=x/gpu*8 T4=x/gpu*2 MCDM:rule NOTHING:neither NPU:library"},
+		{name: "one rule for all", rules: []policy.ResourceRule{all}, want: "WARP:software A100=x/rest*1 T4=x/rest*1 MCDM=x/rest*1 NOTHING:neither NPU:library"},
+		{name: "the first that matches", rules: []policy.ResourceRule{small, all, big}, want: "WARP:software A100=x/rest*1 T4=x/gpu*2 MCDM=x/rest*1 NOTHING:neither NPU:library"},
+		{name: "two rules of one name", rules: []policy.ResourceRule{small, big}, want: "WARP:software A100=x/gpu*8 T4=x/gpu*2 MCDM:rule NOTHING:neither NPU:library"},
 	} {
 		if diff := cmp.Diff(test.want, written(Match([]discovery.Device{software, a100, tesla, mcdm, nothing, withdrawn}, policy.Policy{Resources: test.rules}, ""))); diff != "" {
 			t.Errorf("%s: %s", test.name, diff)
@@ -117,7 +117,7 @@ func TestMatchOnEachSystem(t *testing.T) {
 		"windows": "T4=x/gpu*1 LINUX:no location path BOTH=x/gpu*1 NOPATH=x/gpu*1 \xff:ID",
 		"linux":   "T4:no device node LINUX=x/gpu*1 BOTH=x/gpu*1 NOPATH:no device node \xff:ID",
 	} {
-		if got := written(Match([]discovery.Device{t4(), linux, both, noPath, noID}, policy.Policy{Resources: []policy.Resource{{Name: "x/gpu", Replicas: 1}}}, os)); got != want {
+		if got := written(Match([]discovery.Device{t4(), linux, both, noPath, noID}, policy.Policy{Resources: []policy.ResourceRule{{Name: "x/gpu", Replicas: 1}}}, os)); got != want {
 			t.Errorf("%s: %s, want %s", os, got, want)
 		}
 	}
@@ -137,7 +137,7 @@ func TestOneResource(t *testing.T) {
 		"T4=x/display*1":                   {policy.InjectByKubelet, []discovery.Device{t4()}},
 		"T4=x/display*1 MCDM=x/compute*1":  {policy.InjectByNRI, []discovery.Device{t4(), mcdm}},
 	} {
-		if got := written(Match(test.devices, policy.Policy{Injection: test.injection, Resources: []policy.Resource{
+		if got := written(Match(test.devices, policy.Policy{Injection: test.injection, Resources: []policy.ResourceRule{
 			{Name: "x/display", Replicas: 1, Match: policy.Match{Kind: "display"}}, {Name: "x/compute", Replicas: 1, Match: policy.Match{Kind: "compute"}},
 		}}, "")); got != want {
 			t.Errorf("%s, want %s", got, want)

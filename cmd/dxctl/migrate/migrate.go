@@ -73,7 +73,7 @@ type convertedConfig struct {
 	Kind            string                         `yaml:"kind"`
 	AssignmentMode  policy.Assignment              `yaml:"assignmentMode,omitempty"`
 	FailOnInitError *bool                          `yaml:"failOnInitError,omitempty"`
-	Resources       []policy.Resource              `yaml:"resources"`
+	Resources       []policy.ResourceRule          `yaml:"resources"`
 	RuntimeFiles    map[string]policy.RuntimeFiles `yaml:"runtimeFiles,omitempty"`
 }
 

@@ -48,7 +48,7 @@ func convertNVIDIA(documents []manifest) (f convertedConfig, notes []string, err
 	if err != nil {
 		return f, nil, err
 	}
-	gpu := policy.Resource{
+	gpu := policy.ResourceRule{
 		Name: nvidiaGPU, Match: policy.Match{Vendors: []pci.Vendor{pci.VendorNVIDIA}},
 		Replicas: 1, AllocationPolicy: c.Flags.Plugin.AllocationPolicy,
 	}
@@ -79,7 +79,7 @@ func convertNVIDIA(documents []manifest) (f convertedConfig, notes []string, err
 	} {
 		notes = append(notes, unconvertedNotes(other.path, other.values)...)
 	}
-	return convertedConfig{FailOnInitError: c.Flags.FailOnInitError, Resources: []policy.Resource{gpu}}, notes, nil
+	return convertedConfig{FailOnInitError: c.Flags.FailOnInitError, Resources: []policy.ResourceRule{gpu}}, notes, nil
 }
 
 // findNVIDIAConfig returns the only configuration in documents.

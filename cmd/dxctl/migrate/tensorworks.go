@@ -108,7 +108,7 @@ func convertTensorWorks(documents []manifest) (f convertedConfig, notes []string
 			return f, nil, err
 		}
 		kind := resourceKinds()[name]
-		f.Resources = append(f.Resources, policy.Resource{
+		f.Resources = append(f.Resources, policy.ResourceRule{
 			Name: "directx.microsoft.com/" + kind, Replicas: max(int(p.multitenancy), 1),
 			Match: policy.Match{Kind: kind, Integrated: matchUnless(p.includeIntegrated), Detachable: matchUnless(p.includeDetachable)},
 		})
