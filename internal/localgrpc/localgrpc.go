@@ -75,7 +75,7 @@ const maxPath = 107
 // probeTimeout bounds the wait for a process that listens on the socket to accept a connection.
 const probeTimeout = time.Second
 
-// ErrInUse is returned by [Listen] when another live process listens on the socket.
+// ErrInUse is returned by [Listen] when another process listens on the socket.
 var ErrInUse = errors.New("another process listens on this socket")
 
 // Identity distinguishes a socket file from others that had the same path.

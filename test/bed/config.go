@@ -108,7 +108,7 @@ func (n *Node) ConfigFile() string { return filepath.Join(n.Dir, "config.yaml") 
 // the node itself needs, and more YAML, whose keys are others.
 func (n *Node) WriteConfig(t testing.TB, more string) {
 	t.Helper()
-	if !n.Live {
+	if !n.Discover {
 		more = fmt.Sprintf("inventory: %s\n%s", n.inventory, more)
 	}
 	if n.InjectByShim {

@@ -57,8 +57,8 @@ type Options struct {
 	NRIOff bool
 	// Inventory is the inventory file in force.
 	Inventory *Inventory
-	// Live has the product discover GPUs: there is no inventory. Offered says which.
-	Live bool
+	// Discover makes the product discover GPUs: there is no inventory. Offered says which.
+	Discover bool
 	// SameDevicePaths gives device nodes the same path in containers as on the host,
 	// which is all that ctr supports.
 	SameDevicePaths bool
@@ -193,14 +193,14 @@ func Start(t *testing.T, opts Options) *Node {
 	n.podResources = podresources.NewPodResourcesListerClient(Dial(t, podResourcesSock))
 	n.WaitContainerd(t)
 	n.importImage(t)
-	if !n.Live {
+	if !n.Discover {
 		n.WriteInventory(t, opts.Inventory)
 	}
 	if n.InjectByShim {
 		n.ConfigureContainerd(t)
 	}
 	if opts.NoKubelet {
-		if !n.Live { // The advertiser discovers the GPUs.
+		if !n.Discover { // The advertiser discovers the GPUs.
 			n.Dxctl(t, "config", "apply", "--config", n.ConfigFile())
 		}
 		return n

@@ -1,6 +1,6 @@
 //go:build e2e && linux
 
-// Package dxg proves live discovery on Linux with a test double of /dev/dxg, program
+// Package dxg proves discovery on Linux with a test double of /dev/dxg, program
 // double below it. It needs Linux, root, FUSE and the build tag e2e.
 //
 // FUSE has regular files only, and a container needs a device node. The double is

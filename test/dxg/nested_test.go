@@ -41,7 +41,7 @@ wait`
 // --privileged gives it /dev/dxg, and extraMounts the user-mode drivers. The test is the kubelet.
 func TestNested(t *testing.T) {
 	d := start(t, adapters(laptop...))
-	n := bed.Start(t, bed.Options{NoKubelet: true, Live: true, NRIOff: true, Containerd2: true})
+	n := bed.Start(t, bed.Options{NoKubelet: true, Discover: true, NRIOff: true, Containerd2: true})
 	docker := n.Docker(t)
 	run := func(args ...string) string {
 		t.Helper()

@@ -29,7 +29,7 @@ const replicas = 2
 func testNode(t *testing.T, containerd2 bool) {
 	d := start(t, adapters(laptop...))
 	n := bed.Start(t, bed.Options{
-		NoKubelet: true, Live: true, Containerd2: containerd2, Replicas: replicas, Products: d.products(),
+		NoKubelet: true, Discover: true, Containerd2: containerd2, Replicas: replicas, Products: d.products(),
 		Offered: map[string]int{bed.Display: 3 * replicas}, PluginFlags: []string{"--cri-socket="}, // the default
 	})
 

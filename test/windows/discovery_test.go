@@ -240,7 +240,7 @@ func testWithoutDXCore(t *testing.T) {
 
 // testLive has containers of GPUs that are discovered.
 func testLive(t *testing.T) {
-	n := start(t, bed.Options{Name: "live", Live: true})
+	n := start(t, bed.Options{Name: "live", Discover: true})
 	old, other := n.GPUs[0], n.GPUs[1]
 	token := n.Record(t, bed.Display, old.Replica(7))
 	pod := n.Sandbox(t, bed.Directx, "live-pods")

@@ -34,7 +34,7 @@ func TestMachine(t *testing.T) {
 	if machine.Doubled {
 		machine.SetHCSProperties(t, bed.HCSProperties)
 	}
-	n := start(t, bed.Options{Name: "machine", Live: true, Settings: autoSettings})
+	n := start(t, bed.Options{Name: "machine", Discover: true, Settings: autoSettings})
 	got := dxctlJSON[struct {
 		Windows struct {
 			Windows    struct{ Build uint32 }

@@ -171,7 +171,7 @@ func (g *gatherer) readGPUs(ctx context.Context, c configState) ([]gpu, error) {
 	if c.Err != nil {
 		return nil, c.Err
 	}
-	source, err := node.Open(node.Options{UseInventory: c.Policy.UseInventory, StateDir: g.stateDir, HostRoot: g.hostRoot, Live: true})
+	source, err := node.Open(node.Options{UseInventory: c.Policy.UseInventory, StateDir: g.stateDir, HostRoot: g.hostRoot, QueryDriver: true})
 	if err != nil {
 		return nil, err
 	}

@@ -130,7 +130,7 @@ func (f *Flags) Open(stderr io.Writer, containerOS string) (discovery.Source, po
 	case f.ConfigFile != "" && p.UseInventory:
 		source = discovery.Static(devices)
 	default:
-		source, err = node.Open(node.Options{UseInventory: p.UseInventory, StateDir: f.StateDir, HostRoot: f.HostRoot, Live: true})
+		source, err = node.Open(node.Options{UseInventory: p.UseInventory, StateDir: f.StateDir, HostRoot: f.HostRoot, QueryDriver: true})
 		err = remedy.With(err, "set --inventory to a file with the GPUs")
 	}
 	if err != nil {

@@ -53,7 +53,7 @@ const wslDir = "/usr/lib/wsl"
 
 // Source lists the GPUs behind /dev/dxg. Create it with [Open].
 type Source struct {
-	*discovery.Live
+	*discovery.DriverSource
 	// root is the directory of the VM's root, and sys is /sys, which is the VM's in a
 	// container, too.
 	root, sys string
@@ -76,7 +76,7 @@ type knownAdapter struct {
 // mounted, for a program in a container, otherwise "".
 func Open(hostRoot string, log logrus.FieldLogger) *Source {
 	s := &Source{root: hostRoot, sys: "/sys", open: openDevice}
-	s.Live = discovery.NewLive(log, s.readDevices)
+	s.DriverSource = discovery.NewDriverSource(log, s.readDevices)
 	return s
 }
 

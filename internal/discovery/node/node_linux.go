@@ -12,8 +12,8 @@ import (
 )
 
 func openDriver(o Options) (discovery.Source, error) {
-	discovered, isLive := Discovered(o.StateDir), o.Live || o.Save
-	if !isLive {
+	discovered, queryDriver := Discovered(o.StateDir), o.QueryDriver || o.Save
+	if !queryDriver {
 		// If this program runs in a container, the container need not have /dev/dxg.
 		if _, err := os.Lstat(discovered.Path()); err == nil {
 			return discovered, nil
@@ -22,7 +22,7 @@ func openDriver(o Options) (discovery.Source, error) {
 	if _, err := os.Lstat(filepath.Join(o.HostRoot, dxg.DefaultDevice)); errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w, and %w", dxg.ErrNoDevice, ErrNoSource)
 	}
-	if !isLive {
+	if !queryDriver {
 		return discovered, nil
 	}
 	return dxg.Open(o.HostRoot, o.Log), nil

@@ -29,16 +29,16 @@ func TestOpenLive(t *testing.T) {
 	if _, err := open(o).Devices(t.Context()); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("nothing is saved yet: %v", err)
 	}
-	live := o
-	live.Live = true
-	if source, ok := open(live).(*dxg.Source); !ok {
-		t.Errorf("live: %T", source)
+	driver := o
+	driver.QueryDriver = true
+	if source, ok := open(driver).(*dxg.Source); !ok {
+		t.Errorf("driver: %T", source)
 	}
-	live.Live, live.Save = false, true
-	if source, ok := open(live).(*savingSource); !ok {
+	driver.QueryDriver, driver.Save = false, true
+	if source, ok := open(driver).(*savingSource); !ok {
 		t.Errorf("to save: %T", source)
 	}
-	if _, err := open(live).Devices(t.Context()); !errors.Is(err, unix.ENOTTY) {
+	if _, err := open(driver).Devices(t.Context()); !errors.Is(err, unix.ENOTTY) {
 		t.Errorf("a file that is no driver: %v", err)
 	}
 	testutil.NoError(t, Discovered(o.StateDir).Write([]discovery.Device{{InstanceID: "A"}}))

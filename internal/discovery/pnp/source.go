@@ -13,7 +13,7 @@ import (
 
 // Source lists the devices of a Windows node. Create it with [Open].
 type Source struct {
-	*discovery.Live
+	*discovery.DriverSource
 	system System
 }
 
@@ -28,7 +28,7 @@ func Open(system System, log logrus.FieldLogger) *Source {
 		}
 		return Devices(snapshot), nil
 	}
-	return &Source{discovery.NewLive(log, list), system}
+	return &Source{discovery.NewDriverSource(log, list), system}
 }
 
 // Find implements [discovery.Source]. It reads these devices only, and does not query DXCore. So

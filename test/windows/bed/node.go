@@ -94,9 +94,9 @@ type Options struct {
 	Release Release
 	// GPUs are those of [Machine.NewGPUs] by default.
 	GPUs []GPU
-	// Live has GPUs that Windows reports, without an inventory file: the machine's own, or
+	// Discover has GPUs that Windows reports, without an inventory file: the machine's own, or
 	// under Wine GPUs, which are plugged in.
-	Live bool
+	Discover bool
 	// Assigned has the devices of the tests' containers assigned on Windows itself, too, where
 	// the launcher removes them otherwise.
 	Assigned bool
@@ -168,9 +168,9 @@ func (m *Machine) StartNode(t testing.TB, options Options) *Node {
 	n.image = sync.OnceValues(n.pull)
 	n.install(t)
 	switch {
-	case options.Live && m.Doubled:
+	case options.Discover && m.Doubled:
 		m.Plug(t, n.GPUs...)
-	case !options.Live:
+	case !options.Discover:
 		place(t, n.GPUs)
 		n.File(t, "inventory.yaml", inventory(t, n.GPUs))
 	}
@@ -265,7 +265,7 @@ func (n *Node) Command(ctx context.Context, program string, args ...string) *exe
 	if !n.options.Usual { // containerd looks for shims on PATH first.
 		cmd.Env = append(cmd.Env, "DIRECTX_NRI_STATE_DIR="+n.StateDir, "PATH="+n.dir+";"+os.Getenv("PATH"))
 	}
-	if !n.Doubled && !n.options.Live && !n.options.Assigned {
+	if !n.Doubled && !n.options.Discover && !n.options.Assigned {
 		cmd.Env = append(cmd.Env, "LAUNCHER_REMOVES_GPUS=1")
 	}
 	return cmd
@@ -293,7 +293,7 @@ func (n *Node) WriteSettings(t testing.TB, settings string) {
 	if n.containerd2() {
 		shim = RunhcsShim
 	}
-	if !n.options.Live {
+	if !n.options.Discover {
 		settings = fmt.Sprintf("inventory: '%s'\n", n.Path("inventory.yaml")) + settings
 	}
 	n.File(t, "config.yaml", fmt.Sprintf("apiVersion: directx.microsoft.com/v1alpha1\nkind: Configuration\nshim:\n  runtime: '%s'\n  log: '%s'\n%s",

@@ -92,7 +92,7 @@ const (
 
 func newRollout(t *testing.T) *rollout {
 	config := strings.ReplaceAll(bed.ContainerdFile(t, "aks-windows.toml")+bed.Timeouts, "\n", "\r\n")
-	m := &rollout{Node: machine.StartNode(t, bed.Options{Name: "manifests", Live: true, Usual: true, Bare: true, Config: &config})}
+	m := &rollout{Node: machine.StartNode(t, bed.Options{Name: "manifests", Discover: true, Usual: true, Bare: true, Config: &config})}
 	m.restarter = m.NewRestarter(t)
 	m.settings = object[corev1.ConfigMap](t, "windows.yaml", "ConfigMap")
 	m.installed = object[appsv1.DaemonSet](t, "windows.yaml", "DaemonSet")

@@ -15,9 +15,9 @@ import (
 	"github.com/directx-nri/directx-nri/internal/errlog"
 )
 
-// Live is a [Source] of the system's own GPUs, whose drivers can fail or hang. It keeps the last
-// list, logs changes, and lists the GPUs in one goroutine at a time. Create it with [NewLive].
-type Live struct {
+// DriverSource is a [Source] of the system's own GPUs, whose drivers can fail or hang. It keeps the last
+// list, logs changes, and lists the GPUs in one goroutine at a time. Create it with [NewDriverSource].
+type DriverSource struct {
 	log  logrus.FieldLogger
 	list func(ctx context.Context) ([]Device, error)
 
@@ -39,35 +39,35 @@ const answerTimeout = 20 * time.Second
 // ErrNoAnswer means that a driver hangs.
 var ErrNoAnswer = fmt.Errorf("no answer within %s", answerTimeout)
 
-// NewLive returns a source of the devices that list returns. If log is nil, nothing is logged.
+// NewDriverSource returns a source of the devices that list returns. If log is nil, nothing is logged.
 //
 // list is not called concurrently, and may ignore its context. If it returns an error or does not
 // answer in time, the devices of the last list are unhealthy, because containers would not start with
 // them.
-func NewLive(log logrus.FieldLogger, list func(ctx context.Context) ([]Device, error)) *Live {
+func NewDriverSource(log logrus.FieldLogger, list func(ctx context.Context) ([]Device, error)) *DriverSource {
 	if log == nil {
 		log = errlog.NewLogger(io.Discard)
 	}
-	return &Live{log: log, list: list, reading: make(chan struct{}, 1)}
+	return &DriverSource{log: log, list: list, reading: make(chan struct{}, 1)}
 }
 
 // Devices implements [Source]. Each call reads all devices.
-func (l *Live) Devices(ctx context.Context) ([]Device, error) {
-	devices, err := l.Await(ctx, func(ctx context.Context) ([]Device, error) {
+func (s *DriverSource) Devices(ctx context.Context) ([]Device, error) {
+	devices, err := s.Await(ctx, func(ctx context.Context) ([]Device, error) {
 		select {
-		case l.reading <- struct{}{}:
+		case s.reading <- struct{}{}:
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
-		defer func() { <-l.reading }()
-		devices, err := l.list(ctx)
+		defer func() { <-s.reading }()
+		devices, err := s.list(ctx)
 		if err != nil && ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		return l.update(devices, err)
+		return s.update(devices, err)
 	})
 	if errors.Is(err, ErrNoAnswer) || errors.Is(err, errlog.ErrInternal) {
-		devices, err = l.update(nil, err)
+		devices, err = s.update(nil, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("find GPUs: %w", err)
@@ -79,7 +79,7 @@ func (l *Live) Devices(ctx context.Context) ([]Device, error) {
 // in time, it returns the cause and leaves query running, because a driver that hangs cannot be
 // interrupted. A panic of query is an error: it is in another goroutine, in which the caller cannot
 // recover it.
-func (l *Live) Await(ctx context.Context, query func(context.Context) ([]Device, error)) ([]Device, error) {
+func (s *DriverSource) Await(ctx context.Context, query func(context.Context) ([]Device, error)) ([]Device, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout, ErrNoAnswer)
 	defer cancel()
 	if ctx.Err() != nil { // Otherwise, select could still choose a result.
@@ -94,7 +94,7 @@ func (l *Live) Await(ctx context.Context, query func(context.Context) ([]Device,
 		var r result
 		defer func() {
 			if cause := recover(); cause != nil {
-				r.err = errlog.PanicError(l.log, cause)
+				r.err = errlog.PanicError(s.log, cause)
 			}
 			done <- r
 		}()
@@ -109,43 +109,43 @@ func (l *Live) Await(ctx context.Context, query func(context.Context) ([]Device,
 }
 
 // Find implements [Source]. It reads all devices.
-func (l *Live) Find(ctx context.Context, instanceIDs []string) ([]Device, error) {
-	devices, err := l.Devices(ctx)
+func (s *DriverSource) Find(ctx context.Context, instanceIDs []string) ([]Device, error) {
+	devices, err := s.Devices(ctx)
 	return WithIDs(devices, instanceIDs), err
 }
 
 // At implements [Source].
-func (l *Live) At(ctx context.Context, index int) (Device, bool, error) {
-	devices, err := l.Devices(ctx)
+func (s *DriverSource) At(ctx context.Context, index int) (Device, bool, error) {
+	devices, err := s.Devices(ctx)
 	return at(devices, index, err)
 }
 
 // update sets and logs the result of a read, and returns the new list.
-func (l *Live) update(devices []Device, err error) ([]Device, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.lastErr.Log(l.log, err, "Failed to read the GPUs", "GPUs can be read again")
+func (s *DriverSource) update(devices []Device, err error) ([]Device, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lastErr.Log(s.log, err, "Failed to read the GPUs", "GPUs can be read again")
 	if err != nil {
-		if !l.hasList {
+		if !s.hasList {
 			return nil, err
 		}
-		devices = slices.Clone(l.last)
+		devices = slices.Clone(s.last)
 		for i := range devices {
 			devices[i].Health = Health{Reason: "the driver does not answer: " + errlog.Line(err)}
 		}
 	}
-	l.logChanges(l.last, devices)
-	l.last, l.hasList = devices, true
+	s.logChanges(s.last, devices)
+	s.last, s.hasList = devices, true
 	return slices.Clone(devices), nil
 }
 
-func (l *Live) logChanges(before, now []Device) {
+func (s *DriverSource) logChanges(before, now []Device) {
 	for _, d := range now {
 		old, known := Find(before, d.InstanceID)
 		if known && reflect.DeepEqual(old, d) {
 			continue
 		}
-		log := l.log.WithFields(logrus.Fields{
+		log := s.log.WithFields(logrus.Fields{
 			"gpu": d.Name(), "instanceID": d.InstanceID, "description": d.Description, "kind": d.Kind(), "driver": d.DriverVersion,
 			"health": d.Health.String(), "notes": d.Notes,
 		})
@@ -160,7 +160,7 @@ func (l *Live) logChanges(before, now []Device) {
 	}
 	for _, d := range before {
 		if _, present := Find(now, d.InstanceID); !present {
-			l.log.WithFields(logrus.Fields{"gpu": d.Name(), "instanceID": d.InstanceID}).Info("GPU removed")
+			s.log.WithFields(logrus.Fields{"gpu": d.Name(), "instanceID": d.InstanceID}).Info("GPU removed")
 		}
 	}
 }

@@ -13,12 +13,12 @@ import (
 	logtest "github.com/sirupsen/logrus/hooks/test"
 )
 
-func TestLiveDevices(t *testing.T) {
+func TestDriverSource(t *testing.T) {
 	t.Parallel()
 	log, hook := logtest.NewNullLogger()
 	var devices []Device
 	var err error
-	l := NewLive(log, func(context.Context) ([]Device, error) { return slices.Clone(devices), err })
+	s := NewDriverSource(log, func(context.Context) ([]Device, error) { return slices.Clone(devices), err })
 	two := []Device{{InstanceID: "0", SupportsDisplay: true}, {InstanceID: "1", SupportsDisplay: true}}
 	failed := errors.New("access is denied")
 	for _, step := range []struct {
@@ -39,7 +39,7 @@ func TestLiveDevices(t *testing.T) {
 	} {
 		hook.Reset()
 		devices, err = step.devices, step.err
-		got, gotErr := l.Devices(t.Context())
+		got, gotErr := s.Devices(t.Context())
 		if (gotErr != nil) != (step.want < 0) || gotErr == nil && len(got) != step.want || gotErr != nil && !strings.Contains(gotErr.Error(), "find GPUs: access is denied") {
 			t.Errorf("%s: %v, %v", step.name, got, gotErr)
 		}
@@ -59,39 +59,39 @@ func TestLiveDevices(t *testing.T) {
 }
 
 // A panic is an error of the caller, although it is in another goroutine.
-func TestLivePanics(t *testing.T) {
+func TestDriverPanics(t *testing.T) {
 	t.Parallel()
-	l := NewLive(nil, func(context.Context) ([]Device, error) { panic("a bug") }) //nolint:forbidigo // It is the bug.
+	s := NewDriverSource(nil, func(context.Context) ([]Device, error) { panic("a bug") }) //nolint:forbidigo // It is the bug.
 	for range 2 {
-		if _, err := l.Devices(t.Context()); err == nil || !strings.Contains(err.Error(), "please report it: a bug") {
+		if _, err := s.Devices(t.Context()); err == nil || !strings.Contains(err.Error(), "please report it: a bug") {
 			t.Errorf("error %v", err)
 		}
 	}
 }
 
 // A panic makes the devices of the last list unhealthy, as another error does.
-func TestLivePanicsLater(t *testing.T) {
+func TestDriverPanicsLater(t *testing.T) {
 	t.Parallel()
 	reads := 0
-	l := NewLive(nil, func(context.Context) ([]Device, error) {
+	s := NewDriverSource(nil, func(context.Context) ([]Device, error) {
 		if reads++; reads > 1 {
 			panic("a bug") //nolint:forbidigo // It is the bug.
 		}
 		return []Device{{InstanceID: "0"}}, nil
 	})
 	for _, healthy := range []bool{true, false} {
-		if devices, err := l.Devices(t.Context()); err != nil || len(devices) != 1 || devices[0].Health.OK() != healthy {
+		if devices, err := s.Devices(t.Context()); err != nil || len(devices) != 1 || devices[0].Health.OK() != healthy {
 			t.Errorf("healthy %t: %v, %v", healthy, devices, err)
 		}
 	}
 }
 
 // A driver that hangs does not hang the caller, and its devices are unhealthy until it answers.
-func TestLiveHangs(t *testing.T) {
+func TestDriverHangs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		answers := make(chan struct{}, 2)
-		l := NewLive(nil, func(context.Context) ([]Device, error) {
+		s := NewDriverSource(nil, func(context.Context) ([]Device, error) {
 			<-answers
 			return []Device{{InstanceID: "0"}}, nil
 		})
@@ -102,7 +102,7 @@ func TestLiveHangs(t *testing.T) {
 				answers <- struct{}{}
 			}
 			began := time.Now()
-			devices, err := l.Devices(t.Context())
+			devices, err := s.Devices(t.Context())
 			if err != nil || len(devices) != 1 || devices[0].Health.OK() != healthy || !healthy && time.Since(began) != answerTimeout {
 				t.Errorf("call %d after %s: %v, %v", i, time.Since(began), devices, err)
 			}
@@ -111,15 +111,15 @@ func TestLiveHangs(t *testing.T) {
 }
 
 // A caller with a deadline does not wait longer.
-func TestLiveCanceled(t *testing.T) {
+func TestDriverCanceled(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
 	defer close(release)
-	l := NewLive(nil, func(context.Context) ([]Device, error) { <-release; return nil, nil })
+	s := NewDriverSource(nil, func(context.Context) ([]Device, error) { <-release; return nil, nil })
 	for range 2 { // The first one hangs in the driver, the second waits for it.
 		ctx, cancel := context.WithTimeoutCause(t.Context(), 10*time.Millisecond, errors.New("the cause"))
 		defer cancel()
-		if _, err := l.Devices(ctx); err == nil || !strings.Contains(err.Error(), "the cause") {
+		if _, err := s.Devices(ctx); err == nil || !strings.Contains(err.Error(), "the cause") {
 			t.Error(err)
 		}
 	}
