@@ -15,7 +15,7 @@ import (
 
 func newCommand() *cobra.Command {
 	var o advertiser.Options
-	c := config.Compiler{CheckRealShim: realshim.Check}
+	c := config.Compiler{CheckRealShim: realshim.CheckChanged}
 	var allocateAt string
 	command := &cobra.Command{
 		Use:   "directx-advertiser",

@@ -44,7 +44,7 @@ node-feature-discovery does not support. It may patch nodes, and nothing else.`,
 		Version: cli.Version(version),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if o.node == "" || o.labelsFile == "" {
-				return cli.Usage("--node and --labels-file are required")
+				return cli.UsageError("--node and --labels-file are required")
 			}
 			log := errlog.NewLogger(c.ErrOrStderr())
 			return o.run(c.Context(), log)

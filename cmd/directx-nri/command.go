@@ -63,9 +63,9 @@ again whenever containerd restarts.`,
 func (o options) check() error {
 	switch {
 	case o.nriSocket == "":
-		return cli.Usage("--nri-socket is required: containerd calls NRI plugins on Linux only")
+		return cli.UsageError("--nri-socket is required: containerd calls NRI plugins on Linux only")
 	case len(o.nriIndex) != 2 || strings.Trim(o.nriIndex, "0123456789") != "":
-		return cli.Usage("--nri-index %q is not a number from 00 to 99", o.nriIndex)
+		return cli.UsageError("--nri-index %q is not a number from 00 to 99", o.nriIndex)
 	}
 	return nil
 }

@@ -55,7 +55,7 @@ func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
 	if err != nil {
 		return err
 	}
-	source, p = modes.Apply(source, p, d.compiler.NodeOS)
+	source, p = modes.InForce(source, p, d.compiler.NodeOS)
 	c := d.configure(p, source)
 	for {
 		plugin := deviceplugin.New(c)

@@ -37,13 +37,13 @@ type statusError struct {
 
 func (e statusError) Unwrap() error { return e.error }
 
-// Usage returns an error about an incorrect call of the program.
-func Usage(format string, args ...any) error {
+// UsageError returns an error about an incorrect call of the program.
+func UsageError(format string, args ...any) error {
 	return statusError{fmt.Errorf(format, args...), exitUsage}
 }
 
-// Unknown returns an error that reports that the result of a check is unknown because of err.
-func Unknown(err error) error { return statusError{err, exitUnknown} }
+// UnknownResult returns an error that reports that the result of a check is unknown because of err.
+func UnknownResult(err error) error { return statusError{err, exitUnknown} }
 
 // Main runs command with the arguments of the process until it returns or a signal
 // arrives, and returns the exit status. It prints the error of command.
@@ -63,7 +63,7 @@ func run(ctx context.Context, command *cobra.Command, args []string, stdout, std
 	command.SetOut(stdout)
 	command.SetErr(stderr)
 	command.SilenceErrors, command.SilenceUsage = true, true
-	command.SetFlagErrorFunc(usageError)
+	command.SetFlagErrorFunc(flagError)
 	command.InitDefaultHelpCmd()
 	command.InitDefaultCompletionCmd(args...)
 	checkArguments(command)
@@ -90,17 +90,17 @@ func permissionRemedy(program string, err error, administrator bool) string {
 	return fmt.Sprintf("Run %s as %s.\n", program, administratorName)
 }
 
-// usageError returns a flag's error as an error of usage. For an unknown flag, it suggests a similar
+// flagError returns a flag's error as an error of usage. For an unknown flag, it suggests a similar
 // one.
-func usageError(command *cobra.Command, err error) error {
+func flagError(command *cobra.Command, err error) error {
 	unknown, ok := errors.AsType[*pflag.NotExistError](err)
 	if !ok {
-		return Usage("%w", err)
+		return UsageError("%w", err)
 	}
 	var names []string
 	command.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
 	hint := suggest.DidYouMean(unknown.GetSpecifiedName(), names, "--")
-	return Usage("%w%s", err, hint)
+	return UsageError("%w%s", err, hint)
 }
 
 // checkArguments makes command and its subcommands accept flags only, unless they have Args, and
@@ -119,7 +119,7 @@ func checkArguments(command *cobra.Command) {
 	}
 	command.Args = func(c *cobra.Command, args []string) error {
 		if err := cmp.Or(check(c, args), c.ValidateRequiredFlags()); err != nil {
-			return Usage("%w", err)
+			return UsageError("%w", err)
 		}
 		return nil
 	}

@@ -24,7 +24,7 @@ func TestRun(t *testing.T) {
 	}{
 		"success":      {nil, nil, 0, "", ""},
 		"failure":      {nil, remedy.With(errors.New("open x: no"), "try y"), 1, "", "prog: open x: no; try y\n"},
-		"usage":        {nil, Usage("--a and --b exclude each other"), 2, "", "prog: --a and --b exclude each other\nTry 'prog --help'.\n"},
+		"usage":        {nil, UsageError("--a and --b exclude each other"), 2, "", "prog: --a and --b exclude each other\nTry 'prog --help'.\n"},
 		"unknown flag": {[]string{"--nope"}, nil, 2, "", "prog: unknown flag: --nope\nTry 'prog --help'.\n"},
 		"argument":     {[]string{"x"}, nil, 2, "", "prog: unexpected argument \"x\"\nTry 'prog --help'.\n"},
 		"version":      {[]string{"--version"}, nil, 0, "prog version v1.2.3\n", ""},
@@ -86,7 +86,7 @@ func TestCommands(t *testing.T) {
 			if err := needy.MarkFlagRequired("color"); err != nil {
 				t.Fatal(err)
 			}
-			group.AddCommand(one, needy, &cobra.Command{Use: "two [NAME]", Args: Arguments(0, 1), RunE: func(*cobra.Command, []string) error { return Unknown(errors.New("not answered")) }},
+			group.AddCommand(one, needy, &cobra.Command{Use: "two [NAME]", Args: Arguments(0, 1), RunE: func(*cobra.Command, []string) error { return UnknownResult(errors.New("not answered")) }},
 				&cobra.Command{Use: "three", RunE: func(*cobra.Command, []string) error { return errors.Join(errors.New("a"), errors.New("b")) }})
 			var stdout, stderr bytes.Buffer
 			// Cobra takes the arguments of the process in place of nil.

@@ -96,10 +96,10 @@ func (c Compiler) fingerprint(inventory string) (text string) {
 	return text
 }
 
-// Stale returns a sentence for each source of p, the policy in force, that has changed since p was
+// WhyStale returns a sentence for each source of p, the policy in force, that has changed since p was
 // compiled. file is the default path of config.yaml. Sources whose directory does not exist here,
 // such as a ConfigMap in a pod, are not compared.
-func Stale(p policy.Policy, file string) []string {
+func WhyStale(p policy.Policy, file string) []string {
 	source := p.CompiledFrom
 	if source.Config == "" {
 		source.Config = file

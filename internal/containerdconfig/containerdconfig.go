@@ -134,7 +134,7 @@ func (h Handler) CheckEligible(nodeOS string) error {
 		return fmt.Errorf("runtime handler %s has the sandboxer %s, not %s", h.Name, h.Sandboxer, podSandbox)
 	}
 	for _, program := range []string{h.BinaryName, h.RuntimePath} {
-		if realshim.IsSandboxed(program) {
+		if realshim.HasOwnKernel(program) {
 			return fmt.Errorf("runtime handler %s runs %s, whose containers have their own kernel", h.Name, program)
 		}
 	}
@@ -155,7 +155,7 @@ func (h Handler) hasOtherSandboxer() bool { return h.Sandboxer != "" && h.Sandbo
 // https://github.com/microsoft/hcsshim/tree/process-v2-shim/cmd/containerd-shim-wcowprocess-v2
 func (h Handler) IgnoresDevices() bool {
 	shim := strings.ReplaceAll(winpath.Base(cmp.Or(h.RuntimePath, h.RuntimeType)), ".", "-")
-	return strings.Contains(strings.ToLower(shim), "process-v2") || h.UsesShim() && realshim.IsSandboxed(h.BinaryName)
+	return strings.Contains(strings.ToLower(shim), "process-v2") || h.UsesShim() && realshim.HasOwnKernel(h.BinaryName)
 }
 
 // PassesAnnotations reports whether the handler passes on the annotations of directx-nri.

@@ -72,7 +72,7 @@ func (c Container) fields() logrus.Fields {
 
 // Decider decides what containers get.
 type Decider struct {
-	// Source has the node's GPUs, and Policy is the node policy. [modes.Apply] returns both.
+	// Source has the node's GPUs, and Policy is the node policy. [modes.InForce] returns both.
 	Source discovery.Source
 	Policy policy.Policy
 	Store  *allocation.Store
@@ -88,7 +88,7 @@ func NewDecider(stateDir string, p policy.Policy, containerOS string, files gpue
 	if err != nil { // Not every decision needs the GPUs.
 		source = discovery.Unavailable(err)
 	}
-	source, p = modes.Apply(source, p, containerOS)
+	source, p = modes.InForce(source, p, containerOS)
 	return &Decider{Source: source, Policy: p, Store: allocation.OpenStore(paths.Allocations(stateDir)), Files: files, Log: log}
 }
 
@@ -98,8 +98,8 @@ type Outcome struct {
 	Edits   ocispec.Edits
 	// Skipped are files that the container does not get.
 	Skipped []gpuedits.SkippedFile
-	// Unchanged is why the container gets nothing and must not be changed, "" if it gets GPUs.
-	Unchanged string
+	// UnchangedReason is why the container gets nothing and must not be changed, "" if it gets GPUs.
+	UnchangedReason string
 }
 
 // Decide decides what the container that makes the request gets. If it gets GPUs, Decide calls apply
@@ -110,8 +110,8 @@ func (d *Decider) Decide(ctx context.Context, request Request, apply func(ocispe
 	switch {
 	case err != nil:
 		return err
-	case outcome.Unchanged != "":
-		d.Log.WithFields(request.Container.fields()).Info("Container starts unchanged: " + outcome.Unchanged)
+	case outcome.UnchangedReason != "":
+		d.Log.WithFields(request.Container.fields()).Info("Container starts unchanged: " + outcome.UnchangedReason)
 		return nil
 	case ctx.Err() != nil:
 		return fmt.Errorf("the decision was interrupted: %w", ctx.Err())

@@ -41,7 +41,7 @@ const (
 	restoreGPU      = "restore the GPU, or delete the pod so that its replacement gets another one"
 )
 
-// The causes that decisions find.
+// The errors of decisions.
 var (
 	errHyperV = WithReason(ReasonHyperV, remedy.With(
 		errors.New("it is isolated by Hyper-V, and GPUs are for process-isolated containers only"), "use a runtime class with process isolation"))
@@ -56,22 +56,22 @@ var (
 	errUnknownGPUs   = errors.New("the GPUs of this node are unknown") // Its uses wrap the cause, too, which has the reason.
 )
 
-// cause is an error with the reason why a container is not started.
-type cause struct {
+// reasonError is an error with the reason why a container is not started.
+type reasonError struct {
 	error
 	reason Reason
 }
 
-func (c cause) Unwrap() error { return c.error }
+func (e reasonError) Unwrap() error { return e.error }
 
 // WithReason returns err with a reason. Its default remedy is [RunDoctor].
-func WithReason(reason Reason, err error) error { return cause{err, reason} }
+func WithReason(reason Reason, err error) error { return reasonError{err, reason} }
 
-// explain returns the reason of err and the default remedy: those of its cause, or of the first error of
-// another package that err matches.
+// explain returns the reason of err and the default remedy: those of [WithReason], or of the first
+// error of another package that err matches.
 func explain(err error) (reason Reason, fix string) {
-	if c, ok := errors.AsType[cause](err); ok {
-		return c.reason, RunDoctor
+	if e, ok := errors.AsType[reasonError](err); ok {
+		return e.reason, RunDoctor
 	}
 	for _, c := range []struct {
 		err    error

@@ -21,7 +21,7 @@ func (d *Decider) decidePod(ctx context.Context, request Request) (*Outcome, err
 		return nil, err
 	}
 	if len(request.tokens) == 0 {
-		return &Outcome{Unchanged: "it presents no allocation"}, nil
+		return &Outcome{UnchangedReason: "it presents no allocation"}, nil
 	}
 	if container.HyperV {
 		return nil, errHyperV

@@ -35,7 +35,7 @@ func recorded(t *testing.T, source discovery.Source, records map[string][]string
 	for resource, ids := range records {
 		tokens[resource] = string(allocationtest.Record(t, dir, resource, ids...))
 	}
-	return &Decider{Source: source, Store: allocation.OpenStore(dir), Files: hostfiles.AssumedToExist{}, Log: testutil.Quiet()}, tokens
+	return &Decider{Source: source, Store: allocation.OpenStore(dir), Files: hostfiles.Assumed{}, Log: testutil.Quiet()}, tokens
 }
 
 const (
@@ -186,13 +186,13 @@ func TestPreviewBindsNothing(t *testing.T) {
 
 // lateFiles runs a function while the edits are made.
 type lateFiles struct {
-	hostfiles.AssumedToExist
+	hostfiles.Assumed
 	meanwhile func()
 }
 
 func (f lateFiles) ResolveAll(paths []string) ([]string, []error) {
 	f.meanwhile()
-	return f.AssumedToExist.ResolveAll(paths)
+	return f.Assumed.ResolveAll(paths)
 }
 
 // What changes during a decision refuses the container.
@@ -235,7 +235,7 @@ func TestUUIDsOfRecords(t *testing.T) {
 }
 
 // storeFiles has every file of the driver store but other.exe, which another GPU's has.
-type storeFiles struct{ hostfiles.AssumedToExist }
+type storeFiles struct{ hostfiles.Assumed }
 
 func (storeFiles) Resolve(path string) (string, bool, error) {
 	if other := `C:\second`; !winpath.EqualOrBelow(`C:\store`, path) && !winpath.EqualOrBelow(other, path) || winpath.Base(path) == "other.exe" && winpath.Dir(path) != other {
@@ -365,12 +365,12 @@ func TestAssignmentByClass(t *testing.T) {
 	d, tokens := recorded(t, discovery.Static(devices), map[string][]string{display: {hidden.InstanceID, devices[0].InstanceID}})
 	c := ofPod("DIRECTX_ALLOCATION_DISPLAY=" + tokens[display])
 	all := d.Source
-	d.Source, d.Policy = modes.Apply(all, d.Policy, "windows")
+	d.Source, d.Policy = modes.InForce(all, d.Policy, "windows")
 	if _, _, err := decide(t.Context(), d, read(c)); !errors.Is(err, errDeviceFailed) {
 		t.Errorf("by location path: %v", err)
 	}
 	d.Policy.Assignment = policy.AssignByClass
-	d.Source, d.Policy = modes.Apply(all, d.Policy, "windows")
+	d.Source, d.Policy = modes.InForce(all, d.Policy, "windows")
 	class := []specs.WindowsDevice{{ID: ocispec.DisplayClass, IDType: ocispec.IDTypeClass}}
 	edits, _, err := decide(t.Context(), d, read(c))
 	if _, files := gpusOf(edits); err != nil || !slices.Equal(edits.WindowsDevices, class) || !slices.Equal(files, []string{"", path0}) {
@@ -379,7 +379,7 @@ func TestAssignmentByClass(t *testing.T) {
 	// Standalone runs are given their GPUs in the same way.
 	alone := decider(devices...)
 	alone.Policy.Assignment = policy.AssignByClass
-	alone.Source, alone.Policy = modes.Apply(alone.Source, alone.Policy, "windows")
+	alone.Source, alone.Policy = modes.InForce(alone.Source, alone.Policy, "windows")
 	edits, _, err = decide(context.Background(), alone, read(Container{OS: "windows", ID: "c1", Env: []string{VisibleVariable + `=VMBUS\GPU`}}))
 	if err != nil || !slices.Equal(edits.WindowsDevices, class) {
 		t.Errorf("standalone: %v, error %v", edits.WindowsDevices, err)

@@ -95,7 +95,7 @@ func TestIgnoredVariable(t *testing.T) {
 	} {
 		d := decider()
 		d.Source = &source{listErr: errors.New("unknown")}
-		if outcome, err := d.Preview(t.Context(), read(test.c)); (err == nil && outcome.Unchanged != "") != test.ignored {
+		if outcome, err := d.Preview(t.Context(), read(test.c)); (err == nil && outcome.UnchangedReason != "") != test.ignored {
 			t.Errorf("%s: %+v, %v", name, outcome, err)
 		}
 		d.Policy.Standalone.Environment = true

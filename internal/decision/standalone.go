@@ -19,22 +19,22 @@ func (d *Decider) decideStandalone(ctx context.Context, request Request) (*Outco
 	visible, inSpec, hyperV := request.visible, request.specGPUs, request.Container.HyperV
 	switch {
 	case visible.value != "" && !request.honors(visible, d.Policy):
-		return &Outcome{Unchanged: VisibleVariable + " has no effect: use the annotation " + VisibleAnnotation + ", or set standalone.environment in the configuration"}, nil
+		return &Outcome{UnchangedReason: VisibleVariable + " has no effect: use the annotation " + VisibleAnnotation + ", or set standalone.environment in the configuration"}, nil
 	case hyperV && visible.value != "":
 		return nil, fmt.Errorf("%s: %w", visible.origin, errHyperV)
 	case hyperV:
-		return &Outcome{Unchanged: "it is isolated by Hyper-V"}, nil
+		return &Outcome{UnchangedReason: "it is isolated by Hyper-V"}, nil
 	}
 	devices, err := d.standaloneDevices(ctx, visible, inSpec)
 	switch {
 	case errors.Is(err, errUnknownGPUs) && request.OnlyLocationPaths():
-		return &Outcome{Unchanged: "its devices may not be GPUs, and " + remedy.Text(err)}, nil
+		return &Outcome{UnchangedReason: "its devices may not be GPUs, and " + remedy.Text(err)}, nil
 	case errors.Is(err, errUnknownGPUs):
 		return nil, remedy.With(err, "to start the container without a GPU, set the "+visible.origin+" to "+visibleNone)
 	case err != nil:
 		return nil, err
 	case len(devices) == 0:
-		return &Outcome{Unchanged: "none of its devices is a GPU of this node"}, nil
+		return &Outcome{UnchangedReason: "none of its devices is a GPU of this node"}, nil
 	}
 	outcome, err := d.buildOutcome(request, devices)
 	if err == nil && inSpec.allByClass {

@@ -68,7 +68,7 @@ func decider(devices ...discovery.Device) *Decider {
 	if devices == nil {
 		devices = testDevices()
 	}
-	return &Decider{Source: discovery.Static(devices), Store: allocation.OpenStore("/none"), Files: hostfiles.AssumedToExist{}, Log: testutil.Quiet()}
+	return &Decider{Source: discovery.Static(devices), Store: allocation.OpenStore("/none"), Files: hostfiles.Assumed{}, Log: testutil.Quiet()}
 }
 
 func gpusOf(edits ocispec.Edits) (devices, files []string) {

@@ -20,8 +20,8 @@ func replaceFile(temp, path string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// linkFile renames temp to path unless path exists, which rename(2) would replace.
-func linkFile(temp, path string) error {
+// createFile renames temp to path unless path exists, which rename(2) would replace.
+func createFile(temp, path string) error {
 	if err := os.Link(temp, path); err != nil {
 		return err
 	}

@@ -72,7 +72,7 @@ func (f SkippedFile) String() string {
 }
 
 // Build returns the edits that give devices to a container with the environment env, on a node
-// with the policy p in force: see modes.Apply.
+// with the policy p in force: see modes.InForce.
 //
 // A container with a missing mount source does not start, so files that do not exist are skipped.
 // Files whose destination is already that of another file are skipped, too. Symbolic links in mount

@@ -6,30 +6,30 @@ import (
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
-// AssumedToExist replaces [Root] for a node whose files cannot be read. It assumes that every file
+// Assumed replaces [Root] for a node whose files cannot be read. It assumes that every file
 // exists and is not a link. Patterns with wildcards match no file, and device nodes have no numbers.
-type AssumedToExist struct{}
+type Assumed struct{}
 
 // ResolveAll returns paths.
-func (AssumedToExist) ResolveAll(paths []string) (resolved []string, errs []error) {
+func (Assumed) ResolveAll(paths []string) (resolved []string, errs []error) {
 	return paths, make([]error, len(paths))
 }
 
 // Resolve returns path, as a regular file.
-func (AssumedToExist) Resolve(path string) (final string, regular bool, err error) {
+func (Assumed) Resolve(path string) (final string, regular bool, err error) {
 	return path, true, nil
 }
 
 // SameContent returns true.
-func (AssumedToExist) SameContent(string, string) (bool, error) { return true, nil }
+func (Assumed) SameContent(string, string) (bool, error) { return true, nil }
 
 // DeviceNode returns a device node without numbers.
-func (AssumedToExist) DeviceNode(path string) (specs.LinuxDevice, error) {
+func (Assumed) DeviceNode(path string) (specs.LinuxDevice, error) {
 	return specs.LinuxDevice{Path: path, Type: "c"}, nil
 }
 
 // Glob returns a pattern without wildcards, and nothing for others.
-func (AssumedToExist) Glob(_, pattern string) ([]string, error) {
+func (Assumed) Glob(_, pattern string) ([]string, error) {
 	if winpath.HasWildcard(pattern) {
 		return nil, nil
 	}

@@ -27,8 +27,8 @@ type Metrics struct {
 	Allocations        *prometheus.CounterVec   // by resource
 	AllocationFailures *prometheus.CounterVec   // by resource and reason
 	StartChecks        *prometheus.HistogramVec // by resource and result
-	Hooks              *prometheus.HistogramVec // by hook
-	Refusals           *prometheus.CounterVec   // by "by", which is "nri", and reason
+	Hooks              *prometheus.HistogramVec // without labels
+	Refusals           *prometheus.CounterVec   // by reason
 	SynchronizeLosses  *prometheus.CounterVec   // without labels
 	// Assignment, DriverFiles and Injection have one series, of the mode in force.
 	Assignment, DriverFiles, Injection *prometheus.GaugeVec
@@ -59,8 +59,8 @@ func New(program, version string) *Metrics {
 		Allocations:          counters("allocations_total", "Recorded allocations, one for each container and resource.", "resource"),
 		AllocationFailures:   counters("allocation_failures_total", "Refused or failed requests: invalid_request, not_injectable, not_ready, concurrent, canceled, other.", "resource", "reason"),
 		StartChecks:          histograms("start_check_duration_seconds", "Duration of the check before a container starts.", "resource", "result"),
-		Hooks:                histograms("hook_duration_seconds", "Time that containerd waited for an NRI hook.", "hook"),
-		Refusals:             counters("refusals_total", "Refused containers.", "by", "reason"),
+		Hooks:                histograms("hook_duration_seconds", "Time that containerd waited for the NRI hook CreateContainer."),
+		Refusals:             counters("refusals_total", "Refused containers.", "reason"),
 		SynchronizeLosses:    counters("synchronize_losses_total", "Registrations at which containerd crashed or closed the connection while it sent its pods and containers."),
 		Assignment:           gauges("assignment_mode", "How devices are assigned, and why; always 1.", "mode", "reason"),
 		DriverFiles:          gauges("driver_files_mode", "Whether containers get driver files, and why; always 1.", "mode", "reason"),

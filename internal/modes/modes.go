@@ -80,15 +80,15 @@ func resolveAssignment(mode policy.Assignment, containerOS string, build uint32)
 	return policy.AssignByPath, fmt.Sprintf("Windows build %d assigns single devices, as all builds since %d do", build, singleDevicesBuild)
 }
 
-// Apply returns the source and the policy in force for containers of this operating system, from the
+// InForce returns the source and the policy in force for containers of this operating system, from the
 // configured ones. The policy in force has the modes that this machine supports. If it assigns GPUs to
 // Windows containers by location path, a device of the source without one is unhealthy.
-func Apply(source discovery.Source, p policy.Policy, containerOS string) (discovery.Source, policy.Policy) {
-	return apply(source, p, containerOS, win32.WindowsBuild())
+func InForce(source discovery.Source, p policy.Policy, containerOS string) (discovery.Source, policy.Policy) {
+	return inForce(source, p, containerOS, win32.WindowsBuild())
 }
 
-// apply is [Apply] for a build number of Windows: see [Resolve].
-func apply(source discovery.Source, p policy.Policy, containerOS string, build uint32) (discovery.Source, policy.Policy) {
+// inForce is [InForce] for a build number of Windows: see [Resolve].
+func inForce(source discovery.Source, p policy.Policy, containerOS string, build uint32) (discovery.Source, policy.Policy) {
 	m := Resolve(p, containerOS, build)
 	p.Assignment, p.DriverFiles = m.Assignment, m.DriverFiles
 	if containerOS != "windows" || p.AssignsByClass() {
@@ -97,7 +97,7 @@ func apply(source discovery.Source, p policy.Policy, containerOS string, build u
 	return unhealthyWithoutPath{source}, p
 }
 
-// unhealthyWithoutPath is the source of [Apply] with assignment by location path.
+// unhealthyWithoutPath is the source of [InForce] with assignment by location path.
 type unhealthyWithoutPath struct{ discovery.Source }
 
 func (s unhealthyWithoutPath) Devices(ctx context.Context) ([]discovery.Device, error) {

@@ -101,7 +101,7 @@ func (h *runtimeHandlers) checkAny(ctx context.Context, realShim string) error {
 		return nil
 	}
 	if len(containerdconfig.Eligible(config.Handlers, config.OS)) > 0 { // All of these use the runtime shim.
-		return realshim.CheckSandboxed(realShim)
+		return realshim.CheckKernel(realShim)
 	}
 	return remedy.With(fmt.Errorf("no runtime handler of containerd can have GPUs: %s", containerdconfig.WhyNotEligible(config.Handlers, config.OS)), "add one of runc")
 }
@@ -114,7 +114,7 @@ func checkHandler(c criclient.RunningConfig, name, realShim string) error {
 	if i < 0 {
 		return fmt.Errorf("containerd has no runtime handler %q", name)
 	}
-	if err := realshim.CheckSandboxed(realShim); err != nil && c.Handlers[i].UsesShim() {
+	if err := realshim.CheckKernel(realShim); err != nil && c.Handlers[i].UsesShim() {
 		return err
 	}
 	return c.Handlers[i].CheckEligible(c.OS)

@@ -57,7 +57,7 @@ func (s hangingSource) Find(ctx context.Context, instanceIDs []string) ([]discov
 }
 
 // nodeFiles has every file, and device nodes that are numbered by their names.
-type nodeFiles struct{ hostfiles.AssumedToExist }
+type nodeFiles struct{ hostfiles.Assumed }
 
 func (nodeFiles) DeviceNode(path string) (specs.LinuxDevice, error) {
 	if strings.Contains(path, "missing") {
@@ -140,7 +140,7 @@ func TestReadyNeedsAHandler(t *testing.T) {
 	}
 	b.Policy.Shim.RealShim = "containerd-shim-kata-v2"
 	p.handlers = &runtimeHandlers{read: only(containerdconfig.Handler{Name: "runc", RuntimeType: "io.containerd.directx.v1"})}
-	if err := p.CheckReady(t.Context()); !errors.Is(err, realshim.ErrSandboxed) {
+	if err := p.CheckReady(t.Context()); !errors.Is(err, realshim.ErrOwnKernel) {
 		t.Error(err)
 	}
 	p.handlers = &runtimeHandlers{read: func(ctx context.Context, _ int) (criclient.RunningConfig, error) {
@@ -531,7 +531,7 @@ func TestRefusalIsLoggedAndCountedOnce(t *testing.T) {
 	if entry.Level != logrus.ErrorLevel || entry.Message != "Container refused" || !maps.Equal(entry.Data, want) {
 		t.Errorf("logged %v", entry)
 	}
-	if n := promtest.ToFloat64(b.plugin.config.Metrics.Refusals.WithLabelValues("nri", "no_record")); n != 1 || promtest.CollectAndCount(b.plugin.config.Metrics.Hooks) != 1 {
+	if n := promtest.ToFloat64(b.plugin.config.Metrics.Refusals.WithLabelValues("no_record")); n != 1 || promtest.CollectAndCount(b.plugin.config.Metrics.Hooks) != 1 {
 		t.Errorf("%v refusals", n)
 	}
 }

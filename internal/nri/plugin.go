@@ -84,13 +84,13 @@ func NewPlugin(c Config) *Plugin {
 // createContainer returns the adjustment of a container that has an allocation.
 func (p *Plugin) createContainer(ctx context.Context, pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, error) {
 	began := time.Now()
-	defer func() { p.config.Metrics.Hooks.WithLabelValues("CreateContainer").Observe(time.Since(began).Seconds()) }()
+	defer func() { p.config.Metrics.Hooks.WithLabelValues().Observe(time.Since(began).Seconds()) }()
 	c := containerOf(pod, container)
 	adjusted, err := p.adjust(ctx, c, handlerOf(pod), container.GetMounts())
 	if err != nil {
 		err = c.RefusalError(err)
 		decision.LogRefusal(p.config.Log, c, err)
-		p.config.Metrics.Refusals.WithLabelValues("nri", string(decision.ReasonOf(err))).Inc()
+		p.config.Metrics.Refusals.WithLabelValues(string(decision.ReasonOf(err))).Inc()
 		return nil, err
 	}
 	return adjusted, nil

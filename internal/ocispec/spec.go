@@ -133,7 +133,7 @@ func windowsDeviceKey(d specs.WindowsDevice) specs.WindowsDevice {
 
 // deviceRule returns the rule that permits the use of d.
 func deviceRule(d LinuxDevice) specs.LinuxDeviceCgroup {
-	return specs.LinuxDeviceCgroup{Allow: true, Type: d.Type, Major: &d.Major, Minor: &d.Minor, Access: Access(d.LinuxDevice)}
+	return specs.LinuxDeviceCgroup{Allow: true, Type: d.Type, Major: &d.Major, Minor: &d.Minor, Access: DeviceAccess(d.LinuxDevice)}
 }
 
 // deviceRuleKey returns the same string for equal rules.
@@ -142,9 +142,9 @@ func deviceRuleKey(rule specs.LinuxDeviceCgroup) string {
 	return string(key)
 }
 
-// Access returns the access to a device that NRI's generator grants, so that a
+// DeviceAccess returns the access to a device that NRI's generator grants, so that a
 // spec which NRI has adjusted is not changed again.
-func Access(d specs.LinuxDevice) string {
+func DeviceAccess(d specs.LinuxDevice) string {
 	if d.Type == "b" {
 		return "rwm"
 	}

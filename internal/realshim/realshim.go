@@ -56,10 +56,10 @@ func find(self, name, k3sBin string) (string, error) {
 	return path, checkCandidate(self, path)
 }
 
-// Check checks name, the real shim of a new configuration, if the policy in stateDir has
+// CheckChanged checks name, the real shim of a new configuration, if the policy in stateDir has
 // another one: the program must exist and use the node's kernel, and only administrators may be able to
 // replace it. In a pod, it is found only in a directory of the node that the pod has mounted.
-func Check(stateDir, name string) error {
+func CheckChanged(stateDir, name string) error {
 	last, _ := policy.ReadRealShim(stateDir)
 	if last == "" { // Its file may be damaged.
 		p, _ := policy.Read(stateDir)
@@ -75,25 +75,25 @@ func Check(stateDir, name string) error {
 	if err != nil {
 		return remedy.With(err, "install it first, and in a pod mount its directory at the same path")
 	}
-	return CheckSandboxed(name)
+	return CheckKernel(name)
 }
 
-// IsSandboxed reports whether the containers of a shim, or of a program in place of runc, are known to
+// HasOwnKernel reports whether the containers of a shim, or of a program in place of runc, are known to
 // have their own kernel, in which the GPUs of the node do not work. Others may be wrappers of runc.
-func IsSandboxed(program string) bool {
+func HasOwnKernel(program string) bool {
 	known := strings.Fields("crun-vm firecracker hyperlight kata krun kuasar-vmm nerdbox quark runcvm runnc runq runsc runu runx urunc") // parts of names
 	return slices.ContainsFunc(known, func(name string) bool { return strings.Contains(winpath.Base(program), name) })
 }
 
-// ErrSandboxed means that containers that get GPUs from the runtime shim would start without them.
-var ErrSandboxed = errors.New("the containers of the real shim have their own kernel")
+// ErrOwnKernel means that containers that get GPUs from the runtime shim would start without them.
+var ErrOwnKernel = errors.New("the containers of the real shim have their own kernel")
 
-// CheckSandboxed returns an error that matches [ErrSandboxed] if [IsSandboxed] is true for the real shim.
-func CheckSandboxed(realShim string) error {
-	if !IsSandboxed(realShim) {
+// CheckKernel returns an error that matches [ErrOwnKernel] if [HasOwnKernel] is true for the real shim.
+func CheckKernel(realShim string) error {
+	if !HasOwnKernel(realShim) {
 		return nil
 	}
-	return remedy.With(fmt.Errorf("%w: %s", ErrSandboxed, realShim), "set shim.runtime in the configuration to a shim that runs runc, or remove it")
+	return remedy.With(fmt.Errorf("%w: %s", ErrOwnKernel, realShim), "set shim.runtime in the configuration to a shim that runs runc, or remove it")
 }
 
 // checkCandidate returns an error if no program at path can be the real shim. self cannot, because

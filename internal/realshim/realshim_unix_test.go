@@ -17,7 +17,7 @@ import (
 
 // TestCheck: only a change is checked, and it must not stop all containers. The last name is
 // known while one of its two files is intact.
-func TestCheck(t *testing.T) {
+func TestCheckChanged(t *testing.T) {
 	t.Parallel()
 	stateDir, dir := t.TempDir(), t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name) }
@@ -38,19 +38,19 @@ func TestCheck(t *testing.T) {
 		last: "", path("good/shim"): "", path("gone2"): "no such file", path("file"): "is not an executable file",
 		path("good"): "is not an executable file", path("good/kata"): "good/kata; set shim.runtime", path("open/shim"): "others can write to it", "no-such-shim": "nor on PATH",
 	} {
-		if err := Check(stateDir, name); (err == nil) != (want == "") || err != nil && !strings.Contains(remedy.Text(err), want) {
+		if err := CheckChanged(stateDir, name); (err == nil) != (want == "") || err != nil && !strings.Contains(remedy.Text(err), want) {
 			t.Errorf("%s: %v, want %q", name, err, want)
 		}
 	}
 	for _, file := range []string{policy.Path(stateDir), policy.RealShimPath(stateDir)} {
 		configure(last)
 		testutil.NoError(t, os.Truncate(file, 0))
-		if err := Check(stateDir, last); err != nil {
+		if err := CheckChanged(stateDir, last); err != nil {
 			t.Errorf("%s is damaged: %v", file, err)
 		}
 	}
 	configure("")
-	if err := Check(stateDir, Default()); err != nil {
+	if err := CheckChanged(stateDir, Default()); err != nil {
 		t.Errorf("the default by its name: %v", err)
 	}
 }
@@ -75,11 +75,11 @@ func TestRealShimOfK3s(t *testing.T) {
 	}
 }
 
-func TestIsSandboxed(t *testing.T) {
+func TestHasOwnKernel(t *testing.T) {
 	t.Parallel()
 	const others = "runc crun youki nvidia-container-runtime sysbox-runc /usr/kata/bin/runc containerd-shim-runc-v2 containerd-shim-runhcs-v1.exe containerd-shim-spin-v2"
 	const sandboxed = " kata-runtime containerd-shim-kata-qemu-v2 /x/runsc krun crun-vm urunc runnc runcvm-runtime runq runu runx aws-firecracker hyperlight kuasar-vmm nerdbox quark"
-	if got := strings.Join(slices.DeleteFunc(strings.Fields(others+sandboxed), IsSandboxed), " "); got != others {
+	if got := strings.Join(slices.DeleteFunc(strings.Fields(others+sandboxed), HasOwnKernel), " "); got != others {
 		t.Error(got)
 	}
 }

@@ -210,7 +210,7 @@ func (s *shim) editBundle(realShim string) (err error) {
 	s.policy = &p
 	decider := decision.NewDecider(s.stateDir, p, s.container.OS, s.files, s.log())
 	return decider.Decide(context.Background(), request, func(edits ocispec.Edits) error {
-		if err := realshim.CheckSandboxed(realShim); err != nil {
+		if err := realshim.CheckKernel(realShim); err != nil {
 			return decision.WithReason(decision.ReasonHandler, err)
 		}
 		return editSpec(path, spec, edits)

@@ -382,8 +382,8 @@ func TestBindLast(t *testing.T) {
 	b.started(b.start(specOf(podAnnotations("container", "u2"), variable)))
 }
 
-// TestSandboxedRealShim: the real shim would start the container in a kernel of its own, without the GPU.
-func TestSandboxedRealShim(t *testing.T) {
+// TestRealShimWithOwnKernel: the real shim would start the container in a kernel of its own, without the GPU.
+func TestRealShimWithOwnKernel(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	b.configure(func(p *policy.Policy) { p.Shim.RealShim = b.program("bin/containerd-shim-kata-v2") })

@@ -32,7 +32,7 @@ var errCannotStart = errors.New("containers cannot start")
 // IsDefinite reports whether err is a reason why containers would not start with GPUs. Other
 // errors of [Check] mean that this is not known, as during a restart of containerd.
 func IsDefinite(err error) bool {
-	return errors.Is(err, ErrNotUsed) || errors.Is(err, errCannotStart) || errors.Is(err, shimfile.ErrBypassed) || errors.Is(err, realshim.ErrSandboxed)
+	return errors.Is(err, ErrNotUsed) || errors.Is(err, errCannotStart) || errors.Is(err, shimfile.ErrBypassed) || errors.Is(err, realshim.ErrOwnKernel)
 }
 
 // Check returns nil if the containerd at criSocket starts the pods of at least one runtime handler
@@ -44,7 +44,7 @@ func Check(ctx context.Context, stateDir, criSocket string) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errCannotStart, err)
 	}
-	if err := realshim.CheckSandboxed(realShim); err != nil {
+	if err := realshim.CheckKernel(realShim); err != nil {
 		return err
 	}
 	if err := shimfile.CheckBypass(stateDir); err != nil {

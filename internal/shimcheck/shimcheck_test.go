@@ -56,7 +56,7 @@ func TestCheck(t *testing.T) {
 		"another shim":      {path: "/usr/bin/other", want: ErrNotUsed, words: "/usr/bin/other"},
 		"shim is gone":      {path: filepath.Join(dir, "gone", shimfile.BaseName), want: errCannotStart, words: "run 'dxctl runtime install'"},
 		"bypassed":          {path: shim, bypass: "bootstrap version 3", want: shimfile.ErrBypassed, words: "bootstrap version 3"},
-		"sandboxed":         {path: shim, real: "containerd-shim-kata-v2", want: realshim.ErrSandboxed, words: "set shim.runtime"},
+		"sandboxed":         {path: shim, real: "containerd-shim-kata-v2", want: realshim.ErrOwnKernel, words: "set shim.runtime"},
 		"real shim unknown": {path: shim, real: "damaged", want: errCannotStart, words: "shim-runtime: the file is empty; "},
 		"no containerd":     {path: "none", words: "/s correct?"},
 	} {

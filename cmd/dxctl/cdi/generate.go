@@ -89,9 +89,9 @@ func newRemoveCommand() *cobra.Command {
 func (o *options) run(ctx context.Context, stdout, stderr io.Writer) error {
 	switch {
 	case o.watch && o.file == "":
-		return cli.Usage("--watch requires --file")
+		return cli.UsageError("--watch requires --file")
 	case o.file != "" && filepath.Ext(o.file) != ".yaml":
-		return cli.Usage("--file %s: its name must end with .yaml, because dxctl writes YAML", o.file)
+		return cli.UsageError("--file %s: its name must end with .yaml, because dxctl writes YAML", o.file)
 	}
 	if err := o.CheckFlags(); err != nil {
 		return err

@@ -101,9 +101,9 @@ func (e *examiner) has(checks ...string) bool {
 // add adds a finding. If dxctl lacks a permission, it is unknown whether the node has the problem.
 // A remedy of the problem takes precedence over that of the kind.
 func (e *examiner) add(k findingKind, object string, problem error) *Finding {
-	f := Finding{Check: k.check, Severity: Problem, Object: object, Problem: problem.Error(), Why: k.why, Fix: cmp.Or(remedy.Of(problem), k.fix)}
+	f := Finding{Check: k.check, Severity: Problem, Object: object, Problem: problem.Error(), Effect: k.effect, Fix: cmp.Or(remedy.Of(problem), k.fix)}
 	if errors.Is(problem, fs.ErrPermission) {
-		f.Severity, f.Why, f.Fix = Unknown, "problems there are not detected", "run dxctl as root or an administrator"
+		f.Severity, f.Effect, f.Fix = Unknown, "problems there are not detected", "run dxctl as root or an administrator"
 	}
 	restart, remove := "run 'systemctl restart containerd'", "rm "+object
 	switch {
@@ -114,7 +114,7 @@ func (e *examiner) add(k findingKind, object string, problem error) *Finding {
 	}
 	f.Fix = strings.NewReplacer("{config}", e.Config.Path, "{containerd}", e.Containerd.ConfigPath, "{restart}", restart, "{remove}", remove,
 		"{inventory}", cmp.Or(e.inventory(), "the inventory file")).Replace(f.Fix)
-	for _, text := range []*string{&f.Object, &f.Problem, &f.Why, &f.Fix} {
+	for _, text := range []*string{&f.Object, &f.Problem, &f.Effect, &f.Fix} {
 		*text = errlog.OneLine(*text)
 	}
 	e.report.Findings = append(e.report.Findings, f)
@@ -338,8 +338,8 @@ func (e *examiner) checkShims() {
 		case s.Version != e.Version:
 			e.add(shimVersionDiffers, s.Path, fmt.Errorf("the shim has version %s, and dxctl has version %s", s.Version, e.Version))
 		case s.RealErr == nil || e.has(CheckShim, CheckConfig):
-		case errors.Is(s.RealErr, realshim.ErrSandboxed):
-			e.add(realShimSandboxed, s.Path, s.RealErr)
+		case errors.Is(s.RealErr, realshim.ErrOwnKernel):
+			e.add(realShimOwnKernel, s.Path, s.RealErr)
 		default:
 			// Not wrapped, because a lack of permission to run the real shim is a problem of the node.
 			e.add(realShimMissing, s.Path, errors.New(s.RealErr.Error()))

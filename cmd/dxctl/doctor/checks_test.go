@@ -295,7 +295,7 @@ func brokenNodes() []brokenNode {
 		linux(CheckShim, "exec format error", func(f *nodeState) { f.Shims[0].Err = errors.New("exec format error") }),
 		linux(CheckShim, "version 0.9, and dxctl has version 1.0", func(f *nodeState) { f.Shims[0].Version = "0.9" }),
 		linux(CheckShim, "real shim not found", func(f *nodeState) { f.Shims[0].RealErr = errors.New("real shim not found") }),
-		{with(healthyStandalone(), func(f *nodeState) { f.Shims[0].RealErr = realshim.CheckSandboxed("kata") }), CheckShim, "the real shim have their own kernel: kata"},
+		{with(healthyStandalone(), func(f *nodeState) { f.Shims[0].RealErr = realshim.CheckKernel("kata") }), CheckShim, "the real shim have their own kernel: kata"},
 		linux(CheckNRI, "NRI is disabled in containerd", func(f *nodeState) { f.Containerd.NRI, f.NRIErr = false, errNotRegistered }),
 		linux(CheckNRI, "disabled in /etc/containerd/config.toml", func(f *nodeState) { f.Containerd.NRI = false }),
 		linux(CheckNRI, "not running", func(f *nodeState) { f.NRIErr = readiness.ErrNotRunning }),
@@ -342,7 +342,7 @@ func TestBrokenNodes(t *testing.T) {
 			continue
 		}
 		f := r.Findings[0]
-		if f.Why == "" || f.Fix == "" || strings.Contains(f.Problem+f.Why+f.Fix, "\n") || (f.Check == CheckDriverFiles) != (len(f.Files) == 4) {
+		if f.Effect == "" || f.Fix == "" || strings.Contains(f.Problem+f.Effect+f.Fix, "\n") || (f.Check == CheckDriverFiles) != (len(f.Files) == 4) {
 			t.Errorf("%+v", f)
 		}
 	}
@@ -401,9 +401,9 @@ func TestPrint(t *testing.T) {
 	var text strings.Builder
 	testutil.NoError(t, examine(f).Print(&text))
 	const want = `problem records: a [31mb
-  what  stat: file does not exist
-  why   a container whose record cannot be used does not start
-  fix   delete its pod, then the file: rm a [31mb
+  what    stat: file does not exist
+  effect  a container whose record cannot be used does not start
+  fix     delete its pod, then the file: rm a [31mb
 
 a kubernetes node with injection by nri and shim: 1 problem(s), 0 unknown
 `

@@ -68,11 +68,11 @@ func (g *gatherer) run(ctx context.Context, stdout, stderr io.Writer) error {
 		return err
 	}
 	if g.reportFile != "" && durable.Exists(g.reportFile) {
-		return cli.Usage("--report: %s exists", g.reportFile)
+		return cli.UsageError("--report: %s exists", g.reportFile)
 	}
 	state := g.gather(ctx)
 	if err := ctx.Err(); err != nil {
-		return cli.Unknown(fmt.Errorf("check the node: %w", err))
+		return cli.UnknownResult(fmt.Errorf("check the node: %w", err))
 	}
 	report := examine(state)
 	var err error
@@ -90,7 +90,7 @@ func (g *gatherer) run(ctx context.Context, stdout, stderr io.Writer) error {
 	case report.Problems() > 0:
 		return errors.New("this node has problems")
 	case len(report.Findings) > 0:
-		return cli.Unknown(errors.New("some checks could not be performed"))
+		return cli.UnknownResult(errors.New("some checks could not be performed"))
 	}
 	return nil
 }
@@ -131,7 +131,7 @@ func (r Report) Print(w io.Writer) error {
 		if f.Object != "" {
 			fmt.Fprintf(&text, ": %s", f.Object)
 		}
-		fmt.Fprintf(&text, "\n  what  %s\n  why   %s\n  fix   %s\n\n", f.Problem, f.Why, f.Fix)
+		fmt.Fprintf(&text, "\n  what    %s\n  effect  %s\n  fix     %s\n\n", f.Problem, f.Effect, f.Fix)
 	}
 	result := "no problems"
 	if len(r.Findings) > 0 {

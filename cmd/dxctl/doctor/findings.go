@@ -37,16 +37,16 @@ type Finding struct {
 	Object string `json:"object,omitempty"`
 	// Files are all driver files that are missing.
 	Files []string `json:"files,omitempty"`
-	// Problem, Why (the consequence) and Fix (the remedy) are a line each.
+	// Problem, Effect and Fix (the remedy) are a line each.
 	Problem string `json:"problem"`
-	Why     string `json:"why"`
+	Effect  string `json:"effect"`
 	Fix     string `json:"fix"`
 }
 
-// findingKind has what all findings of one kind have in common: the check, the consequence and the
+// findingKind has what all findings of one kind have in common: the check, the effect and the
 // remedy. The remedy can have the placeholders {config}, {inventory}, {containerd}, {restart}
 // and {remove}.
-type findingKind struct{ check, why, fix string }
+type findingKind struct{ check, effect, fix string }
 
 // Parts of several kinds.
 const (
@@ -112,7 +112,7 @@ var (
 	shimFails          = findingKind{CheckShim, containersDoNotStart, "run 'dxctl runtime install', which tests it"}
 	shimUntrusted      = findingKind{CheckPermissions, "containerd runs the shim with all privileges", ""}
 	shimVersionDiffers = findingKind{CheckShim, "they may not read each other's files", "run 'dxctl runtime install' of the same version"}
-	realShimSandboxed  = findingKind{CheckShim, "containers that request a GPU do not start", ""}
+	realShimOwnKernel  = findingKind{CheckShim, "containers that request a GPU do not start", ""}
 	realShimMissing    = findingKind{CheckShim, "no container that uses the runtime shim starts", "install the real shim beside containerd, or set shim.runtime in {config}"}
 
 	nriDisabledAfterRestart = findingKind{CheckNRI, "pods with a GPU do not start after containerd's next restart", "run 'dxctl runtime configure --no-shim', or set --containerd-config"}

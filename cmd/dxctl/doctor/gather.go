@@ -76,7 +76,7 @@ func (g *gatherer) addFlags(command *cobra.Command, outputs ...string) {
 // CheckFlags returns an error about flags that cannot be used.
 func (g *gatherer) CheckFlags() error {
 	if g.timeout <= 0 {
-		return cli.Usage("--timeout %s is not positive", g.timeout)
+		return cli.UsageError("--timeout %s is not positive", g.timeout)
 	}
 	return errors.Join(noderuntime.CheckShimDir(g.shimDir), g.Instance.CheckFlags())
 }
@@ -161,8 +161,8 @@ func (g *gatherer) readPolicy() configState {
 		return c
 	}
 	c.Policy, c.Path = p, cmp.Or(p.CompiledFrom.Config, c.Path)
-	if c.Stale = config.Stale(c.Policy, c.Path); len(c.Stale) > 0 {
-		_, c.Invalid = config.Compiler{File: c.Path, StateDir: g.stateDir, NodeOS: g.OS, CheckRealShim: realshim.Check}.Compile()
+	if c.Stale = config.WhyStale(c.Policy, c.Path); len(c.Stale) > 0 {
+		_, c.Invalid = config.Compiler{File: c.Path, StateDir: g.stateDir, NodeOS: g.OS, CheckRealShim: realshim.CheckChanged}.Compile()
 	}
 	return c
 }
@@ -175,7 +175,7 @@ func (g *gatherer) readGPUs(ctx context.Context, c configState) ([]gpu, error) {
 	if err != nil {
 		return nil, err
 	}
-	source, p := modes.Apply(source, c.Policy, g.OS)
+	source, p := modes.InForce(source, c.Policy, g.OS)
 	devices, err := source.Devices(ctx)
 	var list []gpu
 	for i, r := range nodegpus.NewReports(devices, c.Policy, g.OS) {
@@ -261,7 +261,7 @@ func (g *gatherer) readShims(ctx context.Context, c containerdState, p policy.Po
 		s.Version, s.Err = g.readShimVersion(ctx, path)
 		_, s.RealErr = realshim.Find(path, p.Shim.RealShim)
 		if s.RealErr == nil {
-			s.RealErr = realshim.CheckSandboxed(p.Shim.RealShim)
+			s.RealErr = realshim.CheckKernel(p.Shim.RealShim)
 		}
 		list = append(list, s)
 	}

@@ -175,7 +175,7 @@ type shimState struct {
 	Version  string   `json:"version,omitempty"`
 	// Err is why the shim cannot be run.
 	Err error `json:"error,omitempty"`
-	// RealErr is why the real shim cannot be found, or matches [realshim.ErrSandboxed].
+	// RealErr is why the real shim cannot be found, or matches [realshim.ErrOwnKernel].
 	RealErr error `json:"realShimError,omitempty"`
 }
 

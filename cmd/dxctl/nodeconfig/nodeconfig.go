@@ -38,7 +38,7 @@ func NewCommand() *cobra.Command {
 
 func newApplyCommand() *cobra.Command {
 	defaults := paths.Default()
-	c := config.Compiler{CheckRealShim: realshim.Check}
+	c := config.Compiler{CheckRealShim: realshim.CheckChanged}
 	command := &cobra.Command{
 		Use:   "apply",
 		Short: "Make the configuration file the node policy in force",
@@ -128,7 +128,7 @@ only administrators can write them.`,
 		RunE: func(command *cobra.Command, files []string) error {
 			if len(files) == 0 {
 				defaults := paths.Default()
-				return checkNode(command.OutOrStdout(), config.Compiler{File: defaults.Config, StateDir: defaults.State, NodeOS: nodeOS, CheckRealShim: realshim.Check})
+				return checkNode(command.OutOrStdout(), config.Compiler{File: defaults.Config, StateDir: defaults.State, NodeOS: nodeOS, CheckRealShim: realshim.CheckChanged})
 			}
 			var err error
 			for _, file := range files {
@@ -229,7 +229,7 @@ defaults. Warns about files that have changed since.`,
 			if err != nil {
 				return err
 			}
-			for _, stale := range config.Stale(p, paths.Default().Config) {
+			for _, stale := range config.WhyStale(p, paths.Default().Config) {
 				fmt.Fprintf(c.ErrOrStderr(), "warning: %s; run 'dxctl config apply', or see the log of directx-advertiser\n", stale)
 			}
 			return printPolicy(c.OutOrStdout(), output, p, stateDir)

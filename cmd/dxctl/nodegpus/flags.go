@@ -78,7 +78,7 @@ func (f *Flags) AddRequestFlag(command *cobra.Command, usage string) {
 // CheckRequest returns an error if no GPU is requested.
 func (f *Flags) CheckRequest() error {
 	if f.Request == "" || strings.EqualFold(f.Request, "none") {
-		return cli.Usage("no GPU is selected: set --gpus to all, or to indices in 'dxctl devices', such as 0,2")
+		return cli.UsageError("no GPU is selected: set --gpus to all, or to indices in 'dxctl devices', such as 0,2")
 	}
 	return nil
 }
@@ -86,7 +86,7 @@ func (f *Flags) CheckRequest() error {
 // CheckFlags returns an error about flags that exclude each other.
 func (f *Flags) CheckFlags() error {
 	if f.assumeFiles && f.HostRoot != "" {
-		return cli.Usage("--assume-files excludes --host-root")
+		return cli.UsageError("--assume-files excludes --host-root")
 	}
 	return nil
 }
@@ -94,7 +94,7 @@ func (f *Flags) CheckFlags() error {
 // Files returns where driver files are looked up.
 func (f *Flags) Files() gpuedits.Files {
 	if f.assumeFiles {
-		return hostfiles.AssumedToExist{}
+		return hostfiles.Assumed{}
 	}
 	return hostfiles.Root(f.HostRoot)
 }
@@ -136,7 +136,7 @@ func (f *Flags) Open(stderr io.Writer, containerOS string) (discovery.Source, po
 	if err != nil {
 		return nil, p, err
 	}
-	source, p = modes.Apply(source, p, containerOS)
+	source, p = modes.InForce(source, p, containerOS)
 	return source, p, nil
 }
 

@@ -82,11 +82,11 @@ func (o *configureOptions) shim() string { return filepath.Join(o.shimDir, shimf
 func (o *configureOptions) CheckFlags() error {
 	switch {
 	case o.noShim && (o.noNRI || o.OS == "windows"):
-		return cli.Usage("--no-shim and --no-nri leave nothing to configure")
+		return cli.UsageError("--no-shim and --no-nri leave nothing to configure")
 	case o.noShim && (len(o.handlers) > 0 || o.addHandler != ""):
-		return cli.Usage("--no-shim excludes --handler and --add-handler")
+		return cli.UsageError("--no-shim excludes --handler and --add-handler")
 	case o.addHandler != "" && len(validation.IsDNS1123Label(o.addHandler)) > 0:
-		return cli.Usage("--add-handler %q: the name must consist of lowercase letters, digits and hyphens", o.addHandler)
+		return cli.UsageError("--add-handler %q: the name must consist of lowercase letters, digits and hyphens", o.addHandler)
 	}
 	return errors.Join(CheckShimDir(o.shimDir), o.restarter.CheckFlags())
 }

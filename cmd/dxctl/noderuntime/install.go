@@ -45,7 +45,7 @@ const ShimDirUsage = "`DIRECTORY` of the runtime shim: that of containerd, or on
 // CheckShimDir returns an error about the value of --shim-dir that cannot be used.
 func CheckShimDir(dir string) error {
 	if !filepath.IsAbs(dir) {
-		return cli.Usage("--shim-dir %q is not an absolute path", dir)
+		return cli.UsageError("--shim-dir %q is not an absolute path", dir)
 	}
 	return nil
 }

@@ -44,7 +44,7 @@ func (i *Instance) AddFlags(flags *pflag.FlagSet) {
 // CheckFlags returns an error about flags that cannot be used.
 func (i *Instance) CheckFlags() error {
 	if i.Major < 0 || i.Major > 2 {
-		return cli.Usage("--containerd-major %d: want 1, 2, or 0", i.Major)
+		return cli.UsageError("--containerd-major %d: want 1, 2, or 0", i.Major)
 	}
 	return nil
 }

@@ -63,15 +63,15 @@ func (r *restarter) CheckFlags() error {
 	}
 	switch {
 	case r.dryRun && r.allowRestart:
-		return cli.Usage("--dry-run excludes --restart")
+		return cli.UsageError("--dry-run excludes --restart")
 	case r.restartTimeout <= 0:
-		return cli.Usage("--restart-timeout %s is not positive", r.restartTimeout)
+		return cli.UsageError("--restart-timeout %s is not positive", r.restartTimeout)
 	case r.restartCommand != "" && !r.allowRestart:
-		return cli.Usage("--restart-command requires --restart")
+		return cli.UsageError("--restart-command requires --restart")
 	case r.restartMode == restartBySignal && r.OS == "windows":
-		return cli.Usage("--restart-mode %s is not supported on %s", r.restartMode, r.OS)
+		return cli.UsageError("--restart-mode %s is not supported on %s", r.restartMode, r.OS)
 	case r.restartMode == restartBySignal && r.restartCommand != "":
-		return cli.Usage("--restart-command excludes --restart-mode %s", r.restartMode)
+		return cli.UsageError("--restart-command excludes --restart-mode %s", r.restartMode)
 	}
 	return nil
 }

@@ -56,7 +56,7 @@ With a GPU's index, location path, LUID or instance ID, prints its details as YA
 
 func (o *devicesOptions) run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if o.watch && len(args) > 0 {
-		return cli.Usage("--watch excludes the name of a GPU")
+		return cli.UsageError("--watch excludes the name of a GPU")
 	}
 	source, p, err := o.Open(stderr, runtime.GOOS)
 	if err != nil {

@@ -86,7 +86,7 @@ func (o *specOptions) run(ctx context.Context, name string, stdin io.Reader, std
 	}
 	p, err := o.preview(ctx, stderr, spec)
 	if err != nil {
-		return cli.Unknown(fmt.Errorf("%s: %w", name, err))
+		return cli.UnknownResult(fmt.Errorf("%s: %w", name, err))
 	}
 	if o.output == cli.JSON || o.output == cli.YAML {
 		return errors.Join(cli.PrintDocument(stdout, o.output, p.decisionReport), p.refused)
@@ -196,11 +196,11 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 	if err != nil {
 		return p.refuse(container, err)
 	}
-	if outcome.Unchanged != "" {
-		p.Reason = outcome.Unchanged
+	if outcome.UnchangedReason != "" {
+		p.Reason = outcome.UnchangedReason
 		return p, nil
 	}
-	if err := realshim.CheckSandboxed(inForce.Shim.RealShim); err != nil {
+	if err := realshim.CheckKernel(inForce.Shim.RealShim); err != nil {
 		return p.refuse(container, decision.WithReason(decision.ReasonHandler, err))
 	}
 	edited, changed, err := spec.Apply(outcome.Edits)

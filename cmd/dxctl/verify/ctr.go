@@ -48,11 +48,11 @@ func (c *ctr) addFlags(flags *pflag.FlagSet) {
 func (c *ctr) prepare(ctx context.Context) error {
 	switch {
 	case c.timeout <= 0:
-		return cli.Usage("--timeout %s is not positive", c.timeout)
+		return cli.UsageError("--timeout %s is not positive", c.timeout)
 	case len(c.program) == 0:
-		return cli.Usage("--ctr names no program")
+		return cli.UsageError("--ctr names no program")
 	case len(c.command) > 0 && c.image == "":
-		return cli.Usage("a command requires --image: the pause image has no other program")
+		return cli.UsageError("a command requires --image: the pause image has no other program")
 	}
 	program, err := exec.LookPath(c.program[0])
 	if err != nil {

@@ -87,10 +87,10 @@ func (o *options) run(ctx context.Context, version string, stdout, stderr io.Wri
 	err = m.run(ctx)
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return cli.Unknown(err)
+		return cli.UnknownResult(err)
 	case err != nil:
 		m.result.Reason = remedy.Text(err)
-		err = cli.Unknown(err)
+		err = cli.UnknownResult(err)
 	case !m.result.Works:
 		err = errors.New(m.result.Reason)
 	}

@@ -92,7 +92,7 @@ func linuxDevice(program Program, d ocispec.LinuxDevice, resolve func(path strin
 	case strings.Contains(d.HostPath, ":"):
 		return "", fmt.Errorf("%s %w: %s has a colon", program, ErrNoFlag, d.HostPath)
 	default:
-		return csvLine(d.HostPath + ":" + ocispec.Access(d.LinuxDevice)), nil
+		return csvLine(d.HostPath + ":" + ocispec.DeviceAccess(d.LinuxDevice)), nil
 	}
 }
 

@@ -9,4 +9,4 @@ import (
 	"github.com/directx-nri/directx-nri/internal/shim"
 )
 
-func main() { os.Exit(shim.Main("demo", hostfiles.AssumedToExist{})) }
+func main() { os.Exit(shim.Main("demo", hostfiles.Assumed{})) }
