@@ -56,7 +56,7 @@ func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
 		return err
 	}
 	source, p = modes.InForce(source, p, d.compiler.NodeOS)
-	c := d.configure(p, source)
+	c := d.pluginConfig(p, source)
 	for {
 		plugin := deviceplugin.New(c)
 		d.status.Store(&status{plugin: plugin})
@@ -80,9 +80,9 @@ func (d *Daemon) reportModes(p policy.Policy) {
 	d.metrics.Injection.WithLabelValues(string(p.Injection)).Set(1)
 }
 
-// configure returns the configuration of the device plugin. It depends on what gives containers their
+// pluginConfig returns the configuration of the device plugin. It depends on what gives containers their
 // GPUs: the kubelet, the runtime shim or the NRI plugin.
-func (d *Daemon) configure(p policy.Policy, source discovery.Source) deviceplugin.Config {
+func (d *Daemon) pluginConfig(p policy.Policy, source discovery.Source) deviceplugin.Config {
 	c := deviceplugin.Config{
 		Recorder: d.recorder, Policy: p, KubeletDir: d.options.KubeletDir, Pods: d.pods, NodeOS: d.compiler.NodeOS,
 		Metrics: d.metrics, Log: d.log, AllocatesAtCreation: d.options.AllocatesAtCreation, OnDevices: d.writeLabels,
@@ -99,7 +99,7 @@ func (d *Daemon) configure(p policy.Policy, source discovery.Source) deviceplugi
 		check = func(ctx context.Context) error { return errors.Join(d.recorder.CheckWritable(ctx), c.CheckReady(ctx)) }
 	case policy.InjectByNRI:
 		// check does not include this: until the plugin runs again, PreStartContainer makes containers wait.
-		c.CheckReady = func(ctx context.Context) error { return readiness.Check(ctx, d.options.RuntimeDir) }
+		c.CheckReady = func(ctx context.Context) error { return readiness.CheckPlugin(ctx, d.options.RuntimeDir) }
 	}
 	c.ListDevices = (&checkedList{list: source.Devices, check: check, log: d.log}).devices
 	return c
@@ -118,17 +118,17 @@ func (d *Daemon) newInjector(p policy.Policy, source discovery.Source) *injector
 
 // openSource opens the source of the GPUs, and waits while the node has none.
 func (d *Daemon) openSource(ctx context.Context, p policy.Policy) (source discovery.Source, err error) {
-	openNode := func() (err error) {
+	open := func() (err error) {
 		source, err = node.Open(node.Options{UseInventory: p.UseInventory, StateDir: d.compiler.StateDir, Save: true, HostRoot: d.options.HostRoot, Log: d.log})
 		return err
 	}
 	if p.FailOnInitError {
-		if err := openNode(); err != nil {
+		if err := open(); err != nil {
 			return nil, fmt.Errorf("%w; --inventory names one", err)
 		}
 		return source, d.checkOffersGPU(ctx, p, source)
 	}
-	err = d.retryUntilReady(ctx, logrus.InfoLevel, noGPUMessage, openNode)
+	err = d.retryUntilReady(ctx, logrus.InfoLevel, noGPUMessage, open)
 	return source, err
 }
 

@@ -236,9 +236,9 @@ func Undo(text []byte, edits []tomledit.Edit) (result []byte, notes []string, er
 	return e.Bytes(), e.Notes, e.Err
 }
 
-// Remove removes the runtime_path of the runtime shim and [AnnotationPattern] from text. It is for
+// RemoveShim removes the runtime_path of the runtime shim and [AnnotationPattern] from text. It is for
 // a configuration without a record of the edits. Notes describe what may differ from the original.
-func Remove(text []byte, release Release) (result []byte, notes []string, err error) {
+func RemoveShim(text []byte, release Release) (result []byte, notes []string, err error) {
 	d, err := parse(text)
 	if err != nil {
 		return nil, nil, err

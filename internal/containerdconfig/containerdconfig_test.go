@@ -359,14 +359,14 @@ func TestRemoveWithoutRecord(t *testing.T) {
 `
 	s := settings("linux")
 	s.NRI = false
-	got, notes, err := Remove(configure(t, before, s).Text, s.Release)
+	got, notes, err := RemoveShim(configure(t, before, s).Text, s.Release)
 	if err != nil || len(notes) != 1 {
 		t.Fatal(notes, err)
 	}
 	if diff := cmp.Diff(before, string(got)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	again, notes, err := Remove(got, s.Release)
+	again, notes, err := RemoveShim(got, s.Release)
 	if err != nil || len(notes) != 0 || string(again) != before {
 		t.Errorf("again: %q %v\n%s", notes, err, again)
 	}
@@ -378,13 +378,13 @@ func TestRemoveWithoutRecord(t *testing.T) {
 		"[\n 'directx.microsoft.com/*' ,\n 'a', # 1\n]": "[\n \n 'a', # 1\n]",
 		"[\n 'a', # 1\n 'directx.microsoft.com/*']":     "[\n 'a', # 1\n ]",
 	} {
-		got, _, err := Remove([]byte(ours+list+"\n"), s.Release)
+		got, _, err := RemoveShim([]byte(ours+list+"\n"), s.Release)
 		if diff := cmp.Diff(before+"  pod_annotations = "+want+"\n", string(got)); err != nil || diff != "" {
 			t.Errorf("%s: %v (-want +got):\n%s", list, err, diff)
 		}
 	}
 	for _, list := range []string{"[ # 'directx.microsoft.com/*', is for GPUs\n 'directx.microsoft.com/*', 'a']", `["a", "directx\u002emicrosoft.com/*"]`} {
-		got, notes, err := Remove([]byte(ours+list+"\n"), s.Release)
+		got, notes, err := RemoveShim([]byte(ours+list+"\n"), s.Release)
 		want := before + "  pod_annotations = " + list + "\n"
 		left := len(notes) > 0 && strings.Contains(notes[0], "line 5: ") && strings.HasSuffix(notes[0], "still has directx.microsoft.com/*: remove it manually")
 		if err != nil || string(got) != want || !left {
@@ -395,7 +395,7 @@ func TestRemoveWithoutRecord(t *testing.T) {
 		ours + "['''directx.microsoft.com/*''', 'a']\n": "edit it manually",
 		"version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes]\nrunc = {runtime_path = '" + linuxShim + "'}\n": "runtime_path is part of an inline table",
 	} {
-		if _, _, err := Remove([]byte(text), s.Release); err == nil || !strings.Contains(err.Error(), want) {
+		if _, _, err := RemoveShim([]byte(text), s.Release); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
 		}
 	}

@@ -102,7 +102,7 @@ func FuzzConfigure(f *testing.F) {
 				t.Errorf("both undone: %v %q\n%q", err, notes, undone)
 			}
 		}
-		if _, _, err := Remove(r.Text, s.Release); err != nil && !strings.Contains(err.Error(), "manually") {
+		if _, _, err := RemoveShim(r.Text, s.Release); err != nil && !strings.Contains(err.Error(), "manually") {
 			t.Error(err)
 		}
 		before, after := leaves(t, []byte(text)), leaves(t, r.Text)

@@ -67,9 +67,9 @@ const (
 	extraBytes = 1 << 10
 )
 
-// CheckSynchronize returns an error if containerd may have more pods and containers than it
+// CheckSynchronizeSize returns an error if containerd may have more pods and containers than it
 // can send to an NRI plugin in one message.
-func CheckSynchronize(ctx context.Context, socket string) error {
+func CheckSynchronizeSize(ctx context.Context, socket string) error {
 	connection, client, err := dial(socket)
 	if err != nil {
 		return err

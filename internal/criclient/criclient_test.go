@@ -92,8 +92,8 @@ func (s synchronized) ContainerStatus(_ context.Context, r *cri.ContainerStatusR
 	return &cri.ContainerStatusResponse{Info: map[string]string{"info": info}}, nil
 }
 
-// TestCheckSynchronize: NRI sends each environment once, and no container that has ended.
-func TestCheckSynchronize(t *testing.T) {
+// TestCheckSynchronizeSize: NRI sends each environment once, and no container that has ended.
+func TestCheckSynchronizeSize(t *testing.T) {
 	t.Parallel()
 	const mib = 1 << 20
 	for name, test := range map[string]struct {
@@ -110,7 +110,7 @@ func TestCheckSynchronize(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if err := CheckSynchronize(t.Context(), serve(t, test.service)); (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+			if err := CheckSynchronizeSize(t.Context(), serve(t, test.service)); (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 				t.Errorf("%v, want %q", err, test.want)
 			}
 		})

@@ -249,9 +249,9 @@ func (p *Plugin) trackPods(ctx context.Context, records []allocation.Entry) erro
 // identifyKubelet identifies the kubelet's process by its registration socket. It fails while the
 // kubelet watches no list: a kubelet that starts lists pods before it replaces the registration socket
 // of the previous one, so the process behind the socket may not be the one that lists pods.
-func (p *Plugin) identifyKubelet() (localgrpc.Identity, error) {
+func (p *Plugin) identifyKubelet() (localgrpc.FileIdentity, error) {
 	if !p.isWatched() {
-		return localgrpc.Identity{}, errors.New("the kubelet does not watch any list")
+		return localgrpc.FileIdentity{}, errors.New("the kubelet does not watch any list")
 	}
 	return localgrpc.Identify(filepath.Join(p.config.KubeletDir, kubeletSocket))
 }

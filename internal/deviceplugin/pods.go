@@ -30,7 +30,7 @@ type PodTracker struct {
 
 	// kubelet identifies the kubelet's process by its registration socket. The following
 	// fields are about that process.
-	kubelet localgrpc.Identity
+	kubelet localgrpc.FileIdentity
 	// listsAPIPods reports whether it has listed a pod of the API server.
 	listsAPIPods bool
 	owners       map[allocation.ID]owner
@@ -64,7 +64,7 @@ func (t *PodTracker) Containers(ctx context.Context) ([]ContainerDevices, error)
 // update lists the kubelet's pods. It returns their containers, and the records
 // whose pods no longer exist. kubelet identifies the kubelet's process.
 func (t *PodTracker) update(
-	ctx context.Context, records []allocation.Entry, kubelet func() (localgrpc.Identity, error),
+	ctx context.Context, records []allocation.Entry, kubelet func() (localgrpc.FileIdentity, error),
 ) (containers []ContainerDevices, ended []allocation.ID, err error) {
 	before, err := kubelet()
 	if err != nil {

@@ -111,7 +111,7 @@ func TestPodTracker(t *testing.T) {
 				if step.noSocket {
 					testutil.NoError(t, os.Remove(socket))
 				}
-				_, got, err := tracker.update(t.Context(), step.records, func() (localgrpc.Identity, error) { return localgrpc.Identify(socket) })
+				_, got, err := tracker.update(t.Context(), step.records, func() (localgrpc.FileIdentity, error) { return localgrpc.Identify(socket) })
 				if step.noSocket {
 					create()
 				}

@@ -80,7 +80,7 @@ type registration struct {
 	timing timing
 	// kubelet identifies the kubelet of the last attempt. Before the first one, it is the kubelet that
 	// ran when the server was started.
-	kubelet localgrpc.Identity
+	kubelet localgrpc.FileIdentity
 	// attempted is when the last attempt ended, accepted whether it succeeded, and lastErr its error.
 	attempted time.Time
 	accepted  bool
@@ -100,7 +100,7 @@ type registration struct {
 //     no healthy device until the server registers again (kubernetes#121994; v1.37 can refuse every
 //     later registration). So the server waits for settleTime before it registers. It does not wait
 //     for a kubelet that has started since the last attempt, which has no older connection.
-func (r *registration) due(now time.Time, kubelet localgrpc.Identity, streams streams) bool {
+func (r *registration) due(now time.Time, kubelet localgrpc.FileIdentity, streams streams) bool {
 	sinceAttempt := now.Sub(r.attempted)
 	switch {
 	case !kubelet.Same(r.kubelet):

@@ -13,7 +13,7 @@ import (
 func TestRegistrationDue(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	identity := func(name string) localgrpc.Identity {
+	identity := func(name string) localgrpc.FileIdentity {
 		path := filepath.Join(dir, name)
 		testutil.NoError(t, os.WriteFile(path, nil, 0o600))
 		id, err := localgrpc.Identify(path)
@@ -30,7 +30,7 @@ func TestRegistrationDue(t *testing.T) {
 		name     string
 		standing registration
 		after    int // seconds
-		kubelet  localgrpc.Identity
+		kubelet  localgrpc.FileIdentity
 		streams  streams
 		want     bool
 	}{

@@ -15,8 +15,8 @@ import (
 	"github.com/directx-nri/directx-nri/internal/errlog"
 )
 
-// DriverSource is a [Source] of the system's own GPUs, whose drivers can fail or hang. It keeps the last
-// list, logs changes, and lists the GPUs in one goroutine at a time. Create it with [NewDriverSource].
+// DriverSource is a [Source] of the system's own GPUs, whose drivers can fail or hang. It keeps the
+// last list, logs changes, and lists the GPUs in one goroutine at a time. Use [NewDriverSource].
 type DriverSource struct {
 	log  logrus.FieldLogger
 	list func(ctx context.Context) ([]Device, error)

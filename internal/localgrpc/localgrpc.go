@@ -78,25 +78,25 @@ const probeTimeout = time.Second
 // ErrInUse is returned by [Listen] when another process listens on the socket.
 var ErrInUse = errors.New("another process listens on this socket")
 
-// Identity distinguishes a socket file from others that had the same path.
-type Identity struct{ info fs.FileInfo }
+// FileIdentity distinguishes a socket file from others that had the same path.
+type FileIdentity struct{ info fs.FileInfo }
 
 // Identify returns the identity of the file at path. The error matches
 // [fs.ErrNotExist] when there is no file.
-func Identify(path string) (Identity, error) {
+func Identify(path string) (FileIdentity, error) {
 	info, err := os.Lstat(path)
 	if err != nil {
-		return Identity{}, err
+		return FileIdentity{}, err
 	}
 	// On Windows the file is opened at the first comparison. Do that before
 	// another file has the path.
 	os.SameFile(info, info)
-	return Identity{info: info}, nil
+	return FileIdentity{info: info}, nil
 }
 
 // Same reports whether i and other identify the same file. It also compares the modification times,
-// because file systems reuse the inode of a removed file. It returns false for a zero Identity.
-func (i Identity) Same(other Identity) bool {
+// because file systems reuse the inode of a removed file. It returns false for a zero FileIdentity.
+func (i FileIdentity) Same(other FileIdentity) bool {
 	if i.info == nil || other.info == nil {
 		return false
 	}
@@ -108,7 +108,7 @@ func (i Identity) Same(other Identity) bool {
 type Listener struct {
 	*net.UnixListener
 	path     string
-	identity Identity
+	identity FileIdentity
 	close    func() error
 }
 

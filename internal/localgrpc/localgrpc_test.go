@@ -171,7 +171,7 @@ func TestCloseKeepsSocketOfOtherProcess(t *testing.T) {
 	t.Parallel()
 	needsUnixSockets(t)
 	path := filepath.Join(testutil.ShortDir(t), "s.sock")
-	if (Identity{}).Same(Identity{}) {
+	if (FileIdentity{}).Same(FileIdentity{}) {
 		t.Error("two zero identities are the same")
 	}
 	ours, err := Listen(t.Context(), path)

@@ -74,7 +74,7 @@ type Plugin struct {
 func NewPlugin(c Config) *Plugin {
 	p := &Plugin{
 		config: c, handlers: newRuntimeHandlers(c.Socket, c.CRISocket),
-		checkSynchronize: func(ctx context.Context) error { return criclient.CheckSynchronize(ctx, c.CRISocket()) },
+		checkSynchronize: func(ctx context.Context) error { return criclient.CheckSynchronizeSize(ctx, c.CRISocket()) },
 		retryInterval:    retryInterval,
 	}
 	p.unregisteredErr.Store(&errUnregistered)

@@ -157,9 +157,9 @@ func (p Policy) AssignsByClass() bool { return p.Assignment == AssignByClass }
 // Path returns the path of policy.json in the state directory.
 func Path(stateDir string) string { return filepath.Join(stateDir, fileName) }
 
-// RealShimPath returns the path of a file with the value of Shim.RealShim. The file exists while
-// the policy in the state directory sets RealShim. It is a copy, because all containers need the
-// real shim, even if policy.json is lost or damaged.
+// RealShimPath returns the path of a file with the value of Shim.RealShim, the key shim.runtime. The
+// file exists while the policy in the state directory sets it. It is a copy, because all containers
+// need the real shim, even if policy.json is lost or damaged.
 func RealShimPath(stateDir string) string { return filepath.Join(stateDir, "shim-runtime") }
 
 // policyFile is the content of policy.json.

@@ -106,9 +106,10 @@ func (c checker) Check(ctx context.Context, _ *healthpb.HealthCheckRequest) (*he
 	return &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_SERVING}, nil
 }
 
-// Check returns nil if the NRI plugin that serves the socket in runtimeDir can adjust containers. It
-// takes at most a second. The error matches [ErrNotRunning] if no process listens on the socket.
-func Check(ctx context.Context, runtimeDir string) error {
+// CheckPlugin returns nil if the NRI plugin that serves the socket in runtimeDir can adjust
+// containers. It takes at most a second. The error matches [ErrNotRunning] if no process listens
+// on the socket.
+func CheckPlugin(ctx context.Context, runtimeDir string) error {
 	path := filepath.Join(runtimeDir, socketName)
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrPermission) {
 		return remedy.With(fmt.Errorf("query the NRI plugin: %w", err), "run as the account that directx-nri runs as")

@@ -30,7 +30,7 @@ func start(t *testing.T, dir string, ready func(context.Context) error) (stop fu
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- Serve(ctx, dir, ready, testutil.Quiet()) }()
-	testutil.Eventually(t, "answer", func() bool { return !errors.Is(Check(t.Context(), dir), ErrNotRunning) })
+	testutil.Eventually(t, "answer", func() bool { return !errors.Is(CheckPlugin(t.Context(), dir), ErrNotRunning) })
 	return func() {
 		cancel()
 		if err := <-ended; err != nil {
@@ -46,7 +46,7 @@ func TestCheckFollowsTheServer(t *testing.T) {
 	var notReady error
 	stop := start(t, dir, func(context.Context) error { return notReady })
 	for _, notReady = range []error{remedy.With(errors.New("not registered"), "restart"), nil, errors.New("stuck"), nil} {
-		err := Check(t.Context(), dir)
+		err := CheckPlugin(t.Context(), dir)
 		want := ""
 		if notReady != nil {
 			want = "the NRI plugin cannot work: " + remedy.Text(notReady)
@@ -62,14 +62,14 @@ func TestCheckFollowsTheServer(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := Check(ended, dir); !errors.Is(err, context.Canceled) {
+	if err := CheckPlugin(ended, dir); !errors.Is(err, context.Canceled) {
 		t.Errorf("with an ended context: %v", err)
 	}
 	stop()
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the socket is still there: %v", err)
 	}
-	if err := Check(t.Context(), dir); !errors.Is(err, ErrNotRunning) {
+	if err := CheckPlugin(t.Context(), dir); !errors.Is(err, ErrNotRunning) {
 		t.Errorf("after the end: %v", err)
 	}
 }
@@ -131,7 +131,7 @@ func TestCheckErrors(t *testing.T) {
 			dir := testutil.ShortDir(t)
 			test.prepare(t, filepath.Join(dir, socketName))
 			begin := time.Now()
-			if err := Check(t.Context(), dir); err == nil || test.want != nil && !errors.Is(err, test.want) || !strings.Contains(remedy.Text(err), test.says) {
+			if err := CheckPlugin(t.Context(), dir); err == nil || test.want != nil && !errors.Is(err, test.want) || !strings.Contains(remedy.Text(err), test.says) {
 				t.Errorf("got %v, want %v %s", err, test.want, test.says)
 			} else if fix := remedy.Of(err); fix != strings.TrimPrefix(test.says, "; ") && test.name == "stopped process" {
 				t.Errorf("remedy %q of %v", fix, err)
@@ -151,7 +151,7 @@ func TestServeSocketInUse(t *testing.T) {
 	if err := Serve(t.Context(), dir, nil, testutil.Quiet()); !errors.Is(err, localgrpc.ErrInUse) {
 		t.Errorf("second server: %v", err)
 	}
-	if err := Check(t.Context(), dir); err != nil {
+	if err := CheckPlugin(t.Context(), dir); err != nil {
 		t.Errorf("the first server is gone: %v", err)
 	}
 }
@@ -170,7 +170,7 @@ func TestServeRecovers(t *testing.T) {
 	testutil.Eventually(t, "error", func() bool { return len(logged.AllEntries()) > 0 })
 	for _, remove := range []string{dir, path, dir} {
 		testutil.NoError(t, os.RemoveAll(remove))
-		testutil.Eventually(t, "answer after "+remove+" was removed", func() bool { return Check(t.Context(), dir) == nil })
+		testutil.Eventually(t, "answer after "+remove+" was removed", func() bool { return CheckPlugin(t.Context(), dir) == nil })
 	}
 	cancel()
 	if err := <-ended; err != nil {

@@ -1,7 +1,6 @@
-// Package shimfile manages the installation of the runtime shim on a node.
-//
-// All containers of the node start with the shim, so a new file is tested before
-// it replaces the old one.
+// Package shimfile names, tests, installs and removes the file of the runtime shim, and keeps the record
+// of a bypass. All containers of the node start with the shim, so a new file is tested before it
+// replaces the old one.
 package shimfile
 
 import (

@@ -438,7 +438,7 @@ func (n *Node) WaitPlugin(t testing.TB) {
 
 // CheckPlugin returns an error if the plugin is not ready.
 func (n *Node) CheckPlugin() error {
-	return readiness.Check(context.Background(), n.RuntimeDir)
+	return readiness.CheckPlugin(context.Background(), n.RuntimeDir)
 }
 
 // WaitReady waits until the plugin, if NRI is enabled, is connected and the kubelet

@@ -106,11 +106,11 @@ func (o *options) run(ctx context.Context, stdout, stderr io.Writer) error {
 	return remove(o.file, stdout)
 }
 
-// watch calls update as [nodegpus.Follow] does. It prints an error once, because a later update may
+// watch calls update as [nodegpus.Repeat] does. It prints an error once, because a later update may
 // succeed. A foreign file ends the watch.
 func watch(ctx context.Context, update func() error, stderr io.Writer) error {
 	var last errlog.LastError
-	return nodegpus.Follow(ctx, func() error {
+	return nodegpus.Repeat(ctx, func() error {
 		err := update()
 		if errors.Is(err, errForeign) {
 			return err

@@ -115,7 +115,7 @@ func (g *gatherer) gatherRuntime(ctx context.Context) nodeState {
 			state.Windows = &c
 		})
 	} else {
-		group.Go(func() { state.NRIErr = readiness.Check(ctx, g.runtimeDir) })
+		group.Go(func() { state.NRIErr = readiness.CheckPlugin(ctx, g.runtimeDir) })
 	}
 	var err error
 	state.Config, err = withTimeout(ctx, g.timeout, func(context.Context) (configState, error) { return g.readPolicy(), nil })

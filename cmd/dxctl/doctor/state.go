@@ -30,7 +30,7 @@ type nodeState struct {
 	Shims []shimState `json:"shims"`
 	// Bypass is why containerd bypasses the shim for the containers of pods, nil if it does not.
 	Bypass error `json:"bypass,omitempty"`
-	// NRIErr is the error of [readiness.Check].
+	// NRIErr is the error of [readiness.CheckPlugin].
 	NRIErr error `json:"nriError,omitempty"`
 	// Modes are the modes in force.
 	modes.Modes

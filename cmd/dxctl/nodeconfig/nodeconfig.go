@@ -66,7 +66,7 @@ func apply(ctx context.Context, stdout io.Writer, c config.Compiler) error {
 	if err != nil {
 		return err
 	}
-	found, gpusErr := recordGPUs(ctx, c, compiled.Policy)
+	found, gpusErr := saveGPUs(ctx, c, compiled.Policy)
 	verb := "applied"
 	if readErr == nil && reflect.DeepEqual(before, compiled.Policy) {
 		verb = "already in force"
@@ -75,9 +75,9 @@ func apply(ctx context.Context, stdout io.Writer, c config.Compiler) error {
 	return errors.Join(gpusErr, err)
 }
 
-// recordGPUs discovers the GPUs and writes them for the programs that start containers, unless those
+// saveGPUs discovers the GPUs and saves them for the programs that start containers, unless those
 // discover the GPUs themselves. It returns a phrase about the GPUs.
-func recordGPUs(ctx context.Context, c config.Compiler, p policy.Policy) (string, error) {
+func saveGPUs(ctx context.Context, c config.Compiler, p policy.Policy) (string, error) {
 	if p.UseInventory || runtime.GOOS == "windows" {
 		return "", nil
 	}

@@ -150,8 +150,8 @@ func (f *Flags) Devices(ctx context.Context, stderr io.Writer, containerOS strin
 	return devices, p, err
 }
 
-// Follow calls do now and every 5 seconds, until ctx ends or do returns an error.
-func Follow(ctx context.Context, do func() error) error {
+// Repeat calls do now and every 5 seconds, until ctx ends or do returns an error.
+func Repeat(ctx context.Context, do func() error) error {
 	for {
 		if err := do(); err != nil && ctx.Err() == nil {
 			return err

@@ -48,7 +48,7 @@ func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 	release := o.Release(running)
 	text, notes, err := containerdconfig.Undo(c.file.text, c.record.Edits)
 	if len(c.record.Edits) == 0 {
-		text, notes, err = containerdconfig.Remove(c.file.text, release)
+		text, notes, err = containerdconfig.RemoveShim(c.file.text, release)
 	}
 	if err != nil {
 		return withFileName(c.file.path, err)

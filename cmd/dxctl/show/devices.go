@@ -131,7 +131,7 @@ func deviceList() cli.List[nodegpus.Report] {
 func (o *devicesOptions) follow(ctx context.Context, source discovery.Source, p policy.Policy, stdout, stderr io.Writer) error {
 	var before []discovery.Device
 	printed := false
-	return nodegpus.Follow(ctx, func() error {
+	return nodegpus.Repeat(ctx, func() error {
 		devices, err := source.Devices(ctx)
 		if err != nil || printed && reflect.DeepEqual(before, devices) {
 			return err

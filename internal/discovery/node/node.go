@@ -19,12 +19,12 @@ type Options struct {
 	// UseInventory selects the compiled inventory in StateDir: see policy.Policy.
 	UseInventory bool
 	StateDir     string
-	// QueryDriver queries the driver on Linux. Without it, the GPUs are those in the list [Discovered],
-	// so that a container's start does not wait for the driver. On Windows, the driver is always
-	// queried.
+	// QueryDriver queries the driver on Linux. Without it, the GPUs are those in the list
+	// [Discovered], so that a container's start does not wait for the driver. On Windows, the
+	// driver is always queried.
 	QueryDriver bool
-	// Save implies QueryDriver. The list has the UUIDs of NVIDIA's GPUs, and on Linux is written to the list
-	// [Discovered]. Devices of such a source must not be called concurrently.
+	// Save implies QueryDriver. The list has the UUIDs of NVIDIA's GPUs, and on Linux is written to
+	// the list [Discovered]. Devices of such a source must not be called concurrently.
 	Save bool
 	// HostRoot is where the node's root directory is mounted, for a program in a container
 	// on Linux.
