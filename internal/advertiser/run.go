@@ -211,7 +211,7 @@ func (c *checkedList) devices(ctx context.Context) ([]discovery.Device, error) {
 	}
 	for i := range devices {
 		if problem != nil && devices[i].Health.OK() {
-			devices[i].Health.Reason = errlog.Line(problem)
+			devices[i].Health.Reason = errlog.ErrorLine(problem)
 		}
 	}
 	return devices, err

@@ -137,7 +137,7 @@ func (s *server) allocate(ctx context.Context, request *v1beta1.AllocateRequest)
 func (s *server) PreStartContainer(ctx context.Context, request *v1beta1.PreStartContainerRequest) (*v1beta1.PreStartContainerResponse, error) {
 	if err := s.checkReady(ctx); err != nil {
 		s.log.WithField("replicas", request.GetDevicesIds()).WithError(err).Warn("Container start refused")
-		return nil, status.Error(codes.FailedPrecondition, errlog.Line(err))
+		return nil, status.Error(codes.FailedPrecondition, errlog.ErrorLine(err))
 	}
 	return &v1beta1.PreStartContainerResponse{}, nil
 }
@@ -163,7 +163,7 @@ func (s *server) refuse(err error) error {
 	reason, code := classify(err)
 	s.log.WithField("reason", reason).WithError(err).Warn("Allocation refused")
 	s.config.Metrics.AllocationFailures.WithLabelValues(s.resource, reason).Inc()
-	return status.Error(code, errlog.Line(err))
+	return status.Error(code, errlog.ErrorLine(err))
 }
 
 // classify returns the value of the reason label of metrics for err, and its gRPC code.

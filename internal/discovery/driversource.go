@@ -131,7 +131,7 @@ func (s *DriverSource) update(devices []Device, err error) ([]Device, error) {
 		}
 		devices = slices.Clone(s.last)
 		for i := range devices {
-			devices[i].Health = Health{Reason: "the driver does not answer: " + errlog.Line(err)}
+			devices[i].Health = Health{Reason: "the driver does not answer: " + errlog.ErrorLine(err)}
 		}
 	}
 	s.logChanges(s.last, devices)

@@ -58,8 +58,8 @@ func (l *LastError) Log(log logrus.FieldLogger, err error, failed, recovered str
 	}
 }
 
-// Line returns the text of err and its remedies as [OneLine] does.
-func Line(err error) string { return OneLine(remedy.Text(err)) }
+// ErrorLine returns the text of err and its remedies as [OneLine] does.
+func ErrorLine(err error) string { return OneLine(remedy.Text(err)) }
 
 // OneLine returns text as one line without control characters, which drivers and foreign files
 // may contain: they move the cursor, or worse.

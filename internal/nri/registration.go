@@ -208,7 +208,7 @@ func (s *sessionHooks) CreateContainer(ctx context.Context, pod *api.PodSandbox,
 	defer s.inFlight.Add(-1)
 	adjusted, err := s.plugin.createContainer(ctx, pod, container)
 	if err != nil {
-		err = errors.New(errlog.Line(err)) // The runtime gets the text alone.
+		err = errors.New(errlog.ErrorLine(err)) // The runtime gets the text alone.
 	}
 	return adjusted, nil, err
 }

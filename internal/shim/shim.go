@@ -68,7 +68,7 @@ func (s *shim) main() int {
 			decision.LogRefusal(s.log(), s.container, err)
 		}
 		// The line has no newline, because containerd appends to it.
-		fmt.Fprint(s.stderr, errlog.Line(err))
+		fmt.Fprint(s.stderr, errlog.ErrorLine(err))
 		return exitFailure
 	}
 	return status

@@ -116,7 +116,7 @@ func watch(ctx context.Context, update func() error, stderr io.Writer) error {
 			return err
 		}
 		if last.Changed(err) && err != nil {
-			fmt.Fprintf(stderr, "dxctl: %s; trying again\n", errlog.Line(err))
+			fmt.Fprintf(stderr, "dxctl: %s; trying again\n", errlog.ErrorLine(err))
 		}
 		return nil
 	})

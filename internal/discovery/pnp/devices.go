@@ -63,7 +63,7 @@ type dxcore struct {
 // unknownAdapter returns why the adapter of a device is unknown.
 func (c dxcore) unknownAdapter() string {
 	if c.err != nil {
-		return "DXCore is not available (" + errlog.Line(c.err) + ")"
+		return "DXCore is not available (" + errlog.ErrorLine(c.err) + ")"
 	}
 	return "its DXCore adapter is unknown"
 }
@@ -88,7 +88,7 @@ func newDevice(p Properties, adapter *win32.Adapter, core dxcore) discovery.Devi
 		d.LocationPath = p.LocationPaths[0]
 	}
 	for _, err := range p.ReadErrors {
-		d.Notes = append(d.Notes, "failed to read a property: "+errlog.Line(err))
+		d.Notes = append(d.Notes, "failed to read a property: "+errlog.ErrorLine(err))
 	}
 	if p.Status == 0 && p.Problem == 0 {
 		d.Notes = append(d.Notes, "whether it is started is unknown")
@@ -135,7 +135,7 @@ func addDriver(d *discovery.Device, p Properties) {
 	}
 	// With an incomplete list, containers would start and not work.
 	if p.ValuesErr != nil && d.Health.OK() {
-		d.Health.Reason = "the list of its runtime files cannot be read (" + errlog.Line(p.ValuesErr) + "); if retries do not help, reinstall the driver"
+		d.Health.Reason = "the list of its runtime files cannot be read (" + errlog.ErrorLine(p.ValuesErr) + "); if retries do not help, reinstall the driver"
 	}
 	var notes []string
 	d.System32, notes = runtimeFiles(p.Values, system32Keys()...)
@@ -172,7 +172,7 @@ func addAdapter(d *discovery.Device, a win32.Adapter) {
 		d.Notes = append(d.Notes, "according to DXCore it supports neither Direct3D graphics, core compute nor machine learning")
 	}
 	for _, err := range a.ReadErrors {
-		d.Notes = append(d.Notes, "failed to read a DXCore property: "+errlog.Line(err))
+		d.Notes = append(d.Notes, "failed to read a DXCore property: "+errlog.ErrorLine(err))
 	}
 }
 

@@ -20,7 +20,7 @@ func driverStore(p Properties) (dir, note string, err error) {
 	if p.PackageDir == "" {
 		cause := "it has no INF"
 		if p.PackageDirErr != nil {
-			cause = errlog.Line(p.PackageDirErr)
+			cause = errlog.ErrorLine(p.PackageDirErr)
 		}
 		if len(driverDirs) != 1 {
 			return "", "", fmt.Errorf("its driver's directory in the driver store is unknown (%s, and its user-mode driver is in %d of them): reinstall the driver",
