@@ -29,7 +29,8 @@ func TestParse(t *testing.T) {
 	for text, says := range map[string]string{
 		"": "empty; write []", " \n# nothing\n": "empty; write []", strings.Repeat("a", maxBytes+1): "more than 65536 bytes",
 		"[": "write one name on each line", `["a"] b`: "not JSON", "[a.exe]": "not JSON", `[{"source": "a", "x": "b"}]`: `unknown field "x"`, `["a", ["b"]]`: "not JSON",
-		`[{"destination": "a"}]`: "an entry has no source", `[""]`: "an entry has no source", "[null]": "an entry has no source", `[{"source": "a", "directory": "Temp"}]`: `directory "Temp" is neither`,
+		`[{"destination": "a"}]`: "an entry has no source", `[""]`: "an entry has no source", "[null]": "an entry has no source",
+		`[{"source": "a", "directory": "Temp"}]`: `directory "Temp" is neither`,
 		"- b\n- source: a # c\n  destination: d": `line "- source: a # c" is not a name; write the list as JSON`,
 		"- 'a'":                                  `line "- 'a'" is not a name`, "- {source: a}": "is not a name", "\"a\"": "is not a name",
 	} {
