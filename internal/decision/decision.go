@@ -175,6 +175,6 @@ func (d *Decider) log(c Container, outcome *Outcome) {
 		names[i] = device.Name()
 	}
 	log := d.Log.WithFields(c.fields())
-	log.WithField("devices", names).Info("Container gets GPUs")
+	log.WithField("gpus", names).Info("Container gets GPUs")
 	gpuedits.LogSkipped(log, outcome.Skipped)
 }

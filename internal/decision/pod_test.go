@@ -174,7 +174,7 @@ func TestPreviewBindsNothing(t *testing.T) {
 	if entries, _, err := d.Store.List(t.Context()); err != nil || len(entries) != 1 || !cmp.Equal(entries[0].Holder, &want) {
 		t.Errorf("the decision binds %+v, error %v", entries, err)
 	}
-	if entry := logged.LastEntry(); entry == nil || !cmp.Equal(entry.Data["devices"], []string{path0}) {
+	if entry := logged.LastEntry(); entry == nil || !cmp.Equal(entry.Data["gpus"], []string{path0}) {
 		t.Errorf("the decision is not logged: %v", entry)
 	}
 	// What a decision has bound, a preview respects.

@@ -497,7 +497,7 @@ func TestUnadvertised(t *testing.T) {
 	k.run()
 	k.await(displayResource, "A::0 A::1")
 	k.source.awaitRefreshes(t)
-	lines := k.log.with("Device is not advertised")
+	lines := k.log.with("GPU is not advertised")
 	if text := strings.Join(lines, ""); len(lines) != 3 || !strings.Contains(text, "not valid UTF-8") || !strings.Contains(text, "no device node") {
 		t.Errorf("logged %q", lines)
 	}

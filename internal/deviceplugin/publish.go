@@ -125,7 +125,7 @@ func (p *Plugin) logUnadvertised(devices []resources.Device) {
 		id := d.InstanceID
 		p.unadvertised[id] = d.Reason
 		if d.Reason != "" && before[id] != d.Reason {
-			p.config.Log.WithFields(logrus.Fields{"gpu": d.Name(), "instanceID": id, "reason": d.Reason}).Info("Device is not advertised")
+			p.config.Log.WithFields(logrus.Fields{"gpu": d.Name(), "instanceID": id, "reason": d.Reason}).Info("GPU is not advertised")
 		}
 	}
 }

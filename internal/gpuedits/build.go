@@ -25,7 +25,7 @@ const (
 )
 
 // ErrNotAssignable means that a device cannot be assigned to a container of the operating system.
-var ErrNotAssignable = errors.New("the device cannot be assigned to a container")
+var ErrNotAssignable = errors.New("it cannot be assigned to a container")
 
 // Files reads the node's files.
 type Files interface {
@@ -68,7 +68,7 @@ func LogSkipped(log logrus.FieldLogger, skipped []SkippedFile) {
 }
 
 func (f SkippedFile) String() string {
-	return fmt.Sprintf("device %s: %s: %s", f.Device, f.Source, f.Reason)
+	return fmt.Sprintf("GPU %s: %s: %s", f.Device, f.Source, f.Reason)
 }
 
 // Build returns the edits that give devices to a container with the environment env, on a node
@@ -87,7 +87,7 @@ func Build(containerOS string, devices []discovery.Device, env []string, files F
 			err = b.addLinux(d)
 		}
 		if err != nil {
-			return ocispec.Edits{}, nil, fmt.Errorf("device %s: %w", d.Name(), err)
+			return ocispec.Edits{}, nil, fmt.Errorf("GPU %s: %w", d.Name(), err)
 		}
 	}
 	if p.VisibilityHints {
@@ -224,7 +224,7 @@ func (b *builder) reserve(d discovery.Device, source, destination string) bool {
 	first, taken := b.sources[key]
 	if taken {
 		if ocispec.DestinationKey(b.containerOS, first) != ocispec.DestinationKey(b.containerOS, source) {
-			b.skip(d, source, fmt.Sprintf("%s is already %s of an earlier device", destination, first))
+			b.skip(d, source, fmt.Sprintf("%s is already %s of an earlier GPU", destination, first))
 		}
 		return false
 	}

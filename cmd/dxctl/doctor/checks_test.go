@@ -240,11 +240,11 @@ func brokenNodes() []brokenNode {
 			delete(f.Kubelet.Allocatable, display)
 		}),
 		onWindows(CheckDevices, "no location path", func(f *nodeState) {
-			f.GPUs[0].Err = errors.New("device PCI-0: the device cannot be assigned to a container: no location path")
+			f.GPUs[0].Err = errors.New("GPU PCI-0: it cannot be assigned to a container: no location path")
 		}),
 		linux(CheckDevices, "no device nodes", func(f *nodeState) {
 			f.GPUs, f.Kubelet.Allocatable = f.GPUs[:1], nil
-			f.GPUs[0].Resource, f.GPUs[0].Err = "", errors.New("device GPU-0: the device cannot be assigned to a container: no device nodes")
+			f.GPUs[0].Resource, f.GPUs[0].Err = "", errors.New("GPU GPU-0: it cannot be assigned to a container: no device nodes")
 		}),
 		onWindows(CheckDevices, "without runtime files", func(f *nodeState) { f.GPUs[0].System32 = nil }),
 		linux(CheckDriverFiles, "/a.so, /b.so, /c.so and 1 more", func(f *nodeState) {
