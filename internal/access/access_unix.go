@@ -4,6 +4,7 @@ package access
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -35,6 +36,20 @@ func CheckFile(path string) error {
 func CheckOpen(f *os.File) error {
 	info, err := f.Stat()
 	return checkWriters(f.Name(), info, err, ErrUntrusted, "go-w")
+}
+
+// OpenLog opens the log file at path for appending, and creates it if necessary. Its error matches
+// [ErrUntrusted] if others can write to the file. It does not follow a symbolic link, and does not wait
+// for the reader of a named pipe: others may have created them if they can write to the directory.
+func OpenLog(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := CheckOpen(f); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
 }
 
 // CheckProgram is [CheckFile] for a program that runs as the system: it checks each directory and

@@ -111,6 +111,29 @@ func TestCheckProgram(t *testing.T) {
 }
 
 // TestCopy: the directory's group does not become that of the file.
+// TestOpenLog: what others can prepare in their directory is not opened, and nothing waits for it.
+func TestOpenLog(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := func(name string) string { return filepath.Join(dir, name) }
+	testutil.WriteFile(t, path("old"), "line\n", 0o600)
+	testutil.WriteFile(t, path("shared"), "", 0o600)
+	testutil.NoError(t, os.Chmod(path("shared"), 0o666), os.Symlink("old", path("link")), syscall.Mkfifo(path("pipe"), 0o600))
+	for name, opens := range map[string]bool{"new": true, "old": true, "shared": false, "link": false, "pipe": false, "none/log": false} {
+		f, err := access.OpenLog(path(name))
+		if (err == nil) != opens || errors.Is(err, access.ErrUntrusted) != (name == "shared") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err == nil {
+			_, err = f.WriteString("more\n")
+			testutil.NoError(t, err, f.Close())
+		}
+	}
+	if data, err := os.ReadFile(path("old")); string(data) != "line\nmore\n" {
+		t.Errorf("%q, %v", data, err)
+	}
+}
+
 func TestCopy(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -99,6 +99,16 @@ func CheckFile(path string) error {
 	return checkWriters(path, dir, ErrUntrusted)
 }
 
+// OpenLog opens the log file at path for appending, and creates it if necessary. Its error matches
+// [ErrUntrusted] if others can write to its directory.
+func OpenLog(path string) (*os.File, error) {
+	dir := filepath.Dir(path)
+	if err := checkWriters(dir, dir, ErrUntrusted); err != nil {
+		return nil, err
+	}
+	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+}
+
 // CheckProgram is [CheckFile] for a program that runs as the system. On Windows, they are the same.
 func CheckProgram(path string) error { return CheckFile(path) }
 

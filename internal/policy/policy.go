@@ -157,10 +157,10 @@ func (p Policy) AssignsByClass() bool { return p.Assignment == AssignByClass }
 // Path returns the path of policy.json in the state directory.
 func Path(stateDir string) string { return filepath.Join(stateDir, fileName) }
 
-// RealShimPath returns the path of a file with the value of Shim.RealShim, the key shim.runtime. The
+// RealShimFile returns the path of a file with the value of Shim.RealShim, the key shim.runtime. The
 // file exists while the policy in the state directory sets it. It is a copy, because all containers
 // need the real shim, even if policy.json is lost or damaged.
-func RealShimPath(stateDir string) string { return filepath.Join(stateDir, "shim-runtime") }
+func RealShimFile(stateDir string) string { return filepath.Join(stateDir, "shim-runtime") }
 
 // policyFile is the content of policy.json.
 type policyFile struct {
@@ -170,7 +170,7 @@ type policyFile struct {
 
 // Read returns the policy in the state directory, or [Default] if none was ever written. It returns
 // an error if the file is damaged, has another format, or is lost. A missing file is lost if the file
-// of [RealShimPath] or the directory of allocations exists. The error matches [access.ErrNotPrivate]
+// of [RealShimFile] or the directory of allocations exists. The error matches [access.ErrNotPrivate]
 // if other users can write to the directory, because the policy names a program that runs as the
 // system.
 func Read(stateDir string) (Policy, error) {
@@ -184,7 +184,7 @@ func Read(stateDir string) (Policy, error) {
 	path := Path(stateDir)
 	data, err := durable.Read(path, maxSize+1)
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && !durable.Exists(RealShimPath(stateDir)) && !durable.Exists(paths.Allocations(stateDir)):
+	case errors.Is(err, fs.ErrNotExist) && !durable.Exists(RealShimFile(stateDir)) && !durable.Exists(paths.Allocations(stateDir)):
 		return Default(), nil
 	case errors.Is(err, fs.ErrNotExist):
 		return Policy{}, remedy.With(fmt.Errorf("read node policy: %w", err), remedy.Rewrite)
@@ -257,9 +257,9 @@ func Write(stateDir string, p Policy) (err error) {
 		return err
 	}
 	if p.Shim.RealShim == "" {
-		err = durable.Remove(RealShimPath(stateDir))
+		err = durable.Remove(RealShimFile(stateDir))
 	} else {
-		err = durable.Update(RealShimPath(stateDir), []byte(p.Shim.RealShim), 0o600)
+		err = durable.Update(RealShimFile(stateDir), []byte(p.Shim.RealShim), 0o600)
 	}
 	if err != nil {
 		return err
@@ -268,10 +268,10 @@ func Write(stateDir string, p Policy) (err error) {
 }
 
 // ReadRealShim returns Shim.RealShim. All containers of the node depend on it, so it is read from
-// the file of [RealShimPath] alone: a policy.json that cannot be read is no error. The error matches
+// the file of [RealShimFile] alone: a policy.json that cannot be read is no error. The error matches
 // [access.ErrNotPrivate] if other users can write to the directory.
 func ReadRealShim(stateDir string) (string, error) {
-	path := RealShimPath(stateDir)
+	path := RealShimFile(stateDir)
 	name, err := durable.Read(path, maxSize)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):

@@ -147,7 +147,7 @@ func TestReadRealShim(t *testing.T) {
 		"not set":               {policy: new(Default())},
 		"a damaged policy":      {policy: &set, damage: func(dir string) error { return os.Truncate(Path(dir), 7) }, want: "/opt/hardened"},
 		"a policy that is lost": {policy: &set, damage: func(dir string) error { return os.Remove(Path(dir)) }, want: "/opt/hardened"},
-		"a damaged file":        {policy: &set, damage: func(dir string) error { return os.Truncate(RealShimPath(dir), 0) }, wantErr: true},
+		"a damaged file":        {policy: &set, damage: func(dir string) error { return os.Truncate(RealShimFile(dir), 0) }, wantErr: true},
 		"no state directory":    {damage: func(dir string) error { return errors.Join(os.Remove(dir), os.WriteFile(dir, nil, 0o600)) }},
 	} {
 		stateDir := filepath.Join(t.TempDir(), "state")

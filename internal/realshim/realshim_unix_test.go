@@ -42,7 +42,7 @@ func TestCheckChanged(t *testing.T) {
 			t.Errorf("%s: %v, want %q", name, err, want)
 		}
 	}
-	for _, file := range []string{policy.Path(stateDir), policy.RealShimPath(stateDir)} {
+	for _, file := range []string{policy.Path(stateDir), policy.RealShimFile(stateDir)} {
 		configure(last)
 		testutil.NoError(t, os.Truncate(file, 0))
 		if err := CheckChanged(stateDir, last); err != nil {

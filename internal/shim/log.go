@@ -37,7 +37,7 @@ func (s *shim) log() *logrus.Logger {
 const maxLogBytes = 1 << 20
 
 // logFile is a log file that is opened when something is written. Errors are
-// ignored: a full disk must not stop a container.
+// ignored: a full disk must not stop a container. Others must not be able to write to the file.
 type logFile struct {
 	path string
 	file *os.File
@@ -62,11 +62,11 @@ func openLog(path string) (*os.File, error) {
 			return nil, err
 		}
 	}
-	if info, err := os.Stat(path); err == nil && info.Size() > maxLogBytes {
+	if info, err := os.Lstat(path); err == nil && info.Size() > maxLogBytes {
 		// On Windows this fails while another start has the log open.
 		if err := os.Rename(path, path+".1"); err != nil && info.Size() > 2*maxLogBytes {
 			return nil, err
 		}
 	}
-	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	return access.OpenLog(path)
 }

@@ -509,7 +509,7 @@ func TestRealShimIsFound(t *testing.T) {
 	b.started(b.start(standalone()))
 	b.refused(b.start(standalone("DIRECTX_VISIBLE_DEVICES=all")), "policy.json: ")
 	// If it is unknown which one, the usual one runs.
-	testutil.NoError(b.t, os.Truncate(policy.RealShimPath(b.path("state")), 0))
+	testutil.NoError(b.t, os.Truncate(policy.RealShimFile(b.path("state")), 0))
 	b.program("bin/" + realName)
 	b.started(b.start(standalone()))
 	b.passed(b.run("delete"), "delete")

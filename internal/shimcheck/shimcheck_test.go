@@ -74,7 +74,7 @@ func TestCheck(t *testing.T) {
 			p.Shim.RealShim = test.real
 			testutil.NoError(t, os.Chmod(stateDir, 0o700), policy.Write(stateDir, p))
 			if test.real == "damaged" {
-				testutil.NoError(t, os.Truncate(policy.RealShimPath(stateDir), 0))
+				testutil.NoError(t, os.Truncate(policy.RealShimFile(stateDir), 0))
 			}
 			err := Check(t.Context(), stateDir, socket)
 			if (err == nil) != (test.want == nil && test.words == "") || !errors.Is(err, test.want) && test.want != nil {

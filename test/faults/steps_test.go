@@ -102,7 +102,7 @@ func (r *round) start(containerd2, apiPods, setRuntime, windows bool) {
 		bed.WriteFile(r.t, r.realShim, string(bed.ReadFile(r.t, filepath.Join(filepath.Dir(containerd), filepath.Base(r.realShim)))), 0o755)
 		r.WriteConfig(r.t, r.config(replicas))
 		bed.Eventually(r.t, recovery, "the policy names the real shim", func() error {
-			_, err := os.Stat(policy.RealShimPath(r.StateDir))
+			_, err := os.Stat(policy.RealShimFile(r.StateDir))
 			return err
 		})
 		r.WaitReady(r.t)

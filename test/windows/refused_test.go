@@ -56,7 +56,7 @@ func TestBroken(t *testing.T) {
 	t.Parallel()
 	n := start(t, bed.Options{Name: "broken"})
 	file := filepath.Join(n.StateDir, "policy.json")
-	testutil.NoError(t, os.Remove(nodepolicy.RealShimPath(n.StateDir)))
+	testutil.NoError(t, os.Remove(nodepolicy.RealShimFile(n.StateDir)))
 	for _, test := range []struct {
 		state  string
 		change func() error

@@ -366,7 +366,7 @@ func TestRealShim(t *testing.T) {
 	}
 	b.Write(t, policy.Path(b.State), "{") // as of another version
 	must(t, b, "configure", "--dry-run")
-	b.Write(t, policy.RealShimPath(b.State), "")
+	b.Write(t, policy.RealShimFile(b.State), "")
 	if _, _, err := run(t, b, "configure", "--dry-run"); err == nil || !strings.Contains(err.Error(), "real shim's name") {
 		t.Errorf("a damaged name: %v", err)
 	}

@@ -123,7 +123,7 @@ func (o *uninstallOptions) removeFiles(stdout, stderr io.Writer, record changeRe
 	remove(os.Remove, log, log+".1", paths.Verification(o.stateDir))
 	if o.purge {
 		remove(os.RemoveAll, paths.Allocations(o.stateDir))
-		remove(os.Remove, policy.Path(o.stateDir), policy.RealShimPath(o.stateDir), node.CompiledInventory(o.stateDir).Path(), node.Discovered(o.stateDir).Path(), o.labelsFile)
+		remove(os.Remove, policy.Path(o.stateDir), policy.RealShimFile(o.stateDir), node.CompiledInventory(o.stateDir).Path(), node.Discovered(o.stateDir).Path(), o.labelsFile)
 		err = errors.Join(err, removeUnfinished(o.stateDir))
 		for _, dir := range []string{o.runtimeDir, o.stateDir} {
 			// Only if it is empty, because a flag may name a wrong one.
