@@ -3,6 +3,7 @@ package config
 import (
 	"encoding/json"
 	"os"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -84,5 +85,36 @@ func TestSchemaRefuses(t *testing.T) {
 				t.Errorf("%s: decoder: %v; schema: %v", text, d.errors, err)
 			}
 		}
+	}
+}
+
+// keyword matches a part of a jsonschema tag: type and default are for the schema only.
+var keyword = regexp.MustCompile(`^(required|(enum|format|pattern|example|type|default)=.*|(minLength|maxLength|minItems|maxItems|minimum|maximum)=[0-9]+)$`)
+
+// TestTags: limitsOf ignores what it does not know, such as a keyword with a typing error.
+func TestTags(t *testing.T) {
+	t.Parallel()
+	checked := 0
+	var check func(reflect.Type)
+	check = func(typ reflect.Type) {
+		switch typ.Kind() {
+		case reflect.Pointer, reflect.Slice, reflect.Map:
+			check(typ.Elem())
+		case reflect.Struct:
+			for i := range typ.NumField() {
+				field := typ.Field(i)
+				for part := range strings.SplitSeq(strings.ReplaceAll(field.Tag.Get("jsonschema"), `\,`, ""), ",") {
+					if checked++; part != "" && !keyword.MatchString(part) {
+						t.Errorf("%s.%s: unknown keyword %q", typ, field.Name, part)
+					}
+				}
+				check(field.Type)
+			}
+		}
+	}
+	check(reflect.TypeFor[Configuration]())
+	check(reflect.TypeFor[Inventory]())
+	if checked < 50 {
+		t.Errorf("%d parts of tags were checked", checked)
 	}
 }

@@ -112,93 +112,119 @@ func unknown(context.Context, int) (criclient.RunningConfig, error) {
 
 func TestReadyNeedsAHandler(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
-	p := b.plugin
-	if err := p.CheckReady(t.Context()); !errors.Is(err, errUnregistered) {
-		t.Errorf("before a registration: %v", err)
-	}
-	p.unregisteredErr.Store(nil)
 	only := func(handlers ...containerdconfig.Handler) loader {
 		return func(context.Context, int) (criclient.RunningConfig, error) {
 			return criclient.RunningConfig{OS: "linux", Default: "runc", Handlers: handlers}, nil
 		}
 	}
-	for _, test := range []struct {
-		load loader
-		says string // the error, "" if the plugin is ready
+	ours := only(containerdconfig.Handler{Name: "runc", RuntimeType: "io.containerd.directx.v1"})
+	for name, test := range map[string]struct {
+		load     loader
+		realShim string
+		says     string // the error, "" if the plugin is ready
 	}{
-		{unknown, "the runtime handlers of containerd are unknown: connection refused"},
-		{only(), "no runtime handler of containerd can have GPUs: containerd has none; add one of runc"},
-		{only(containerdconfig.Handler{Name: "runc", RuntimeType: "io.containerd.runc.v2", BinaryName: "runsc"}), "runtime handler runc runs runsc"},
-		{only(containerdconfig.Handler{Name: "runc", RuntimeType: "io.containerd.directx.v1"}), ""}, // our shim's, whose containers are runc's
-		{handlers, ""},
+		"containerd does not answer":  {unknown, "", "the runtime handlers of containerd are unknown: connection refused"},
+		"no handler":                  {only(), "", "no runtime handler of containerd can have GPUs: containerd has none; add one of runc"},
+		"gVisor":                      {only(containerdconfig.Handler{Name: "runc", RuntimeType: "io.containerd.runc.v2", BinaryName: "runsc"}), "", "runtime handler runc runs runsc"},
+		"our shim":                    {ours, "", ""}, // Its containers are runc's.
+		"our shim, which runs Kata's": {ours, "containerd-shim-kata-v2", realshim.ErrOwnKernel.Error()},
+		"runc and another":            {handlers, "", ""},
 	} {
-		p.handlers = &runtimeHandlers{read: test.load}
-		if err := p.CheckReady(t.Context()); (err == nil) != (test.says == "") || err != nil && !strings.Contains(remedy.Text(err), test.says) {
-			t.Errorf("%v, want %q", err, test.says)
-		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBed(t)
+			b.plugin.unregisteredErr.Store(nil)
+			b.Policy.Shim.RealShim = test.realShim
+			b.plugin.handlers.read = test.load
+			checkSays(t, b.plugin.CheckReady(t.Context()), test.says)
+		})
 	}
-	b.Policy.Shim.RealShim = "containerd-shim-kata-v2"
-	p.handlers = &runtimeHandlers{read: only(containerdconfig.Handler{Name: "runc", RuntimeType: "io.containerd.directx.v1"})}
-	if err := p.CheckReady(t.Context()); !errors.Is(err, realshim.ErrOwnKernel) {
-		t.Error(err)
+}
+
+// checkSays fails the test unless the text of err contains says, or err is nil if that is "".
+func checkSays(t *testing.T, err error, says string) {
+	t.Helper()
+	if (err == nil) != (says == "") || err != nil && !strings.Contains(remedy.Text(err), says) {
+		t.Errorf("error %v, want %q", err, says)
 	}
-	p.handlers = &runtimeHandlers{read: func(ctx context.Context, _ int) (criclient.RunningConfig, error) {
+}
+
+func TestNotReady(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	if err := b.plugin.CheckReady(t.Context()); !errors.Is(err, errUnregistered) {
+		t.Errorf("before a registration: %v", err)
+	}
+	b.plugin.unregisteredErr.Store(nil)
+	b.plugin.handlers.read = func(ctx context.Context, _ int) (criclient.RunningConfig, error) {
 		if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > 900*time.Millisecond {
 			t.Error("a query of containerd may take longer than package readiness waits")
 		}
 		return handlers(ctx, 0)
-	}}
-	if err := p.CheckReady(t.Context()); err != nil {
-		t.Error(err)
 	}
-	p.overdue.Add(1)
-	if err := p.CheckReady(t.Context()); !errors.Is(err, errOverdue) {
+	checkSays(t, b.plugin.CheckReady(t.Context()), "")
+	b.plugin.overdue.Add(1)
+	if err := b.plugin.CheckReady(t.Context()); !errors.Is(err, errOverdue) {
 		t.Errorf("while a hook hangs: %v", err)
 	}
 }
 
 func TestRuntimeHandlers(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, gpu("0"))
-	token := b.allocate(t, display, "0")
 	const useRunc = "; use a runtime class whose handler runs runc, or no runtime class"
-	for _, test := range []struct {
+	for name, test := range map[string]struct {
 		handler string
 		load    loader
-		says    string // the end of the error, "" if the container gets its GPU
+		says    string // the error, "" if the container gets its GPU
+		reason  decision.Reason
 	}{
-		{"kata", unknown, "the runtime handlers of containerd are unknown: connection refused; the kubelet retries"},
-		{"", unknown, "the runtime handlers of containerd are unknown: connection refused; the kubelet retries"},
-		{"kata", handlers, `runtime handler kata has runtime_type "io.containerd.kata.v2", not io.containerd.runc.v2` + useRunc},
-		{"untrusted", handlers, `no runtime handler "untrusted"` + useRunc},
-		{"gone", handlers, `no runtime handler "gone"` + useRunc},
-		{"runc", handlers, ""},
-		{"", handlers, ""},
+		"named, containerd does not answer":   {"kata", unknown, "the runtime handlers of containerd are unknown: connection refused; the kubelet retries", decision.ReasonOther},
+		"default, containerd does not answer": {"", unknown, "the runtime handlers of containerd are unknown: connection refused; the kubelet retries", decision.ReasonOther},
+		"Kata":                                {"kata", handlers, `runtime handler kata has runtime_type "io.containerd.kata.v2", not io.containerd.runc.v2` + useRunc, decision.ReasonHandler},
+		"untrusted":                           {"untrusted", handlers, `no runtime handler "untrusted"` + useRunc, decision.ReasonHandler},
+		"unknown name":                        {"gone", handlers, `no runtime handler "gone"` + useRunc, decision.ReasonHandler},
+		"runc":                                {"runc", handlers, "", decision.ReasonOther},
+		"default":                             {"", handlers, "", decision.ReasonOther},
 	} {
-		b.plugin.handlers.read = test.load
-		pod := testPod()
-		pod.RuntimeHandler = test.handler
-		if test.handler == "untrusted" { // containerd does not tell plugins.
-			pod.RuntimeHandler, pod.Annotations = "", map[string]string{"io.kubernetes.cri.untrusted-workload": "true"}
-		}
-		if got, err := b.adjust(pod, testContainer()); got != nil || err != nil {
-			t.Errorf("%q: a container without a request gets %v, error %v", test.handler, got, err)
-		}
-		got, err := b.adjust(pod, testContainer(displayKey+"="+token))
-		isHandler := decision.ReasonOf(err) == decision.ReasonHandler
-		if refused := test.says != ""; refused != (err != nil) ||
-			refused && (got != nil || !strings.HasSuffix(remedy.Text(err), test.says) || isHandler != strings.HasSuffix(test.says, useRunc)) {
-			t.Errorf("%q: %v, error %v", test.handler, got, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBed(t, gpu("0"))
+			b.plugin.handlers.read = test.load
+			pod := testPod()
+			pod.RuntimeHandler = test.handler
+			if test.handler == "untrusted" { // containerd does not tell plugins.
+				pod.RuntimeHandler, pod.Annotations = "", map[string]string{"io.kubernetes.cri.untrusted-workload": "true"}
+			}
+			if got, err := b.adjust(pod, testContainer()); got != nil || err != nil {
+				t.Errorf("a container without a request gets %v, error %v", got, err)
+			}
+			got, err := b.adjust(pod, testContainer(displayKey+"="+b.allocate(t, display, "0")))
+			checkSays(t, err, test.says)
+			if (got == nil) != (err != nil) {
+				t.Errorf("got %v", got)
+			}
+			if reason := decision.ReasonOf(err); reason != test.reason {
+				t.Errorf("reason %q, want %q", reason, test.reason)
+			}
+		})
 	}
-	b.plugin.handlers.read = nil // They are loaded once.
-	if _, err := b.adjust(testPod(), testContainer(displayKey+"="+token)); err != nil {
-		t.Error(err)
+}
+
+// TestHandlersAreReadOnce for each containerd, since another one may have other handlers.
+func TestHandlersAreReadOnce(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, gpu("0"))
+	container := testContainer(displayKey + "=" + b.allocate(t, display, "0"))
+	for range 2 {
+		if _, err := b.adjust(testPod(), container); err != nil {
+			t.Error(err)
+		}
+		b.plugin.handlers.read = nil
 	}
-	// Another containerd may have other handlers.
-	if _, err := newSessionHooks(b.plugin, 7).Synchronize(t.Context(), nil, nil); err != nil || b.plugin.handlers.config != nil || b.plugin.handlers.peerPID != 7 {
-		t.Errorf("%v, %v", b.plugin.handlers.config, err)
+	_, err := newSessionHooks(b.plugin, 7).Synchronize(t.Context(), nil, nil)
+	testutil.NoError(t, err)
+	if h := b.plugin.handlers; h.config != nil || h.peerPID != 7 {
+		t.Errorf("after another registration: %v of %d", h.config, h.peerPID)
 	}
 }
 
