@@ -67,8 +67,11 @@ const faultMissing = "the GPU is not available on this node, or is advertised as
 
 func (g gpu) usable() bool { return g.fault == "" }
 
-// listed returns the numbers of the replicas in the kubelet's list, sorted.
+// listed returns the numbers of the replicas in the kubelet's list, sorted. The caller must not change them.
 func (g gpu) listed() []int {
+	if len(g.retained) == 0 {
+		return g.allocatable
+	}
 	numbers := slices.AppendSeq(slices.Clone(g.allocatable), maps.Keys(g.retained))
 	slices.Sort(numbers)
 	return numbers
@@ -78,12 +81,13 @@ func newGPU(d discovery.Device, replicas int) gpu {
 	g := gpu{
 		instanceID: d.InstanceID, name: d.Name(), uuid: d.UUID, fault: d.Health.Reason,
 		driver: driver{vendor: d.VendorID, version: d.DriverVersion}, numaNode: unknownNode,
+		allocatable: make([]int, replicas),
 	}
 	if d.NUMANode != nil {
 		g.numaNode = *d.NUMANode
 	}
 	for number := range replicas {
-		g.allocatable = append(g.allocatable, number)
+		g.allocatable[number] = number
 	}
 	return g
 }
