@@ -20,6 +20,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/nodelabels"
+	"github.com/directx-nri/directx-nri/internal/wait"
 )
 
 // resyncInterval is the time between patches of the node if the file has not changed. Other programs
@@ -68,8 +69,6 @@ func (o options) run(ctx context.Context, log logrus.FieldLogger) error {
 		return err
 	}
 	nodes := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "nodes"})
-	ticker := time.NewTicker(o.pollInterval)
-	defer ticker.Stop()
 	var lastErr errlog.LastError
 	var applied map[string]string
 	var patchedAt time.Time
@@ -85,10 +84,8 @@ func (o options) run(ctx context.Context, log logrus.FieldLogger) error {
 			err = fmt.Errorf("%w: directx-advertiser writes it after it has listed the GPUs", err)
 		}
 		lastErr.Log(log, err, "The node's labels stay as they are", "The node's labels are current again")
-		select {
-		case <-ctx.Done():
+		if !wait.For(ctx, o.pollInterval) {
 			return nil
-		case <-ticker.C:
 		}
 	}
 }

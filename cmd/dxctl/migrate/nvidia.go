@@ -71,13 +71,11 @@ func convertNVIDIA(documents []manifest) (f convertedConfig, notes []string, err
 		// NVIDIA's plugin ignores rename, too: DisableResourceNamingInConfig (config.go).
 		notes = append(notes, unconvertedNotes(path, r.Other)...)
 	}
-	for _, other := range []struct {
-		path   string
-		values map[string]any
-	}{
-		{"", c.Other}, {"flags", c.Flags.Other}, {"flags.plugin", c.Flags.Plugin.Other}, {"sharing", c.Sharing.Other}, {"sharing.timeSlicing", slicing.Other},
-	} {
-		notes = append(notes, unconvertedNotes(other.path, other.values)...)
+	others := map[string]map[string]any{
+		"": c.Other, "flags": c.Flags.Other, "flags.plugin": c.Flags.Plugin.Other, "sharing": c.Sharing.Other, "sharing.timeSlicing": slicing.Other,
+	}
+	for _, path := range slices.Sorted(maps.Keys(others)) {
+		notes = append(notes, unconvertedNotes(path, others[path])...)
 	}
 	return convertedConfig{FailOnInitError: c.Flags.FailOnInitError, Resources: []policy.ResourceRule{gpu}}, notes, nil
 }

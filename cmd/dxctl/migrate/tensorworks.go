@@ -196,12 +196,12 @@ func bothPlugins(documents []manifest) (plugins map[string]settings, err error) 
 	plugins = map[string]settings{}
 	found := false
 	for name := range resourceKinds() {
-		s, err := pluginSettings(name, both, env, documents)
-		if err != nil {
+		if plugins[name], err = pluginSettings(name, both, env, documents); err != nil {
 			return nil, err
 		}
-		plugins[name] = s
-		found = found || slices.ContainsFunc(slices.Collect(maps.Keys(s)), isSetting)
+		for key := range plugins[name] {
+			found = found || isSetting(key)
+		}
 	}
 	if !found {
 		return nil, fmt.Errorf("%w of TensorWorks' or Microsoft's device plugins: want their DaemonSets and ConfigMaps, a configuration file, or environment variables",
