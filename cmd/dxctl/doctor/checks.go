@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/directx-nri/directx-nri/cmd/dxctl/noderuntime"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
 	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
@@ -253,7 +253,7 @@ func (e *examiner) checkContainerd() {
 	}
 	for _, bad := range c.Imports {
 		switch {
-		case !errors.Is(bad, noderuntime.ErrOverridden):
+		case !errors.Is(bad, containerd.ErrOverridden):
 			e.add(importInvalid, c.ConfigPath, bad)
 		case e.injects(policy.InjectByShim):
 			e.add(importOverrides, c.ConfigPath, bad)

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/directx-nri/directx-nri/cmd/dxctl/noderuntime"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
 	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/discovery"
@@ -135,7 +135,7 @@ func TestHealthyNodes(t *testing.T) {
 			f.Containerd.Handlers = append(f.Containerd.Handlers, handler{Handler: containerdconfig.Handler{Name: "kata"}})
 		}), both},
 		"NRI by import": {with(healthyNode(), func(f *nodeState) {
-			f.Containerd.Handlers, f.Containerd.NRI, f.Containerd.Imports = nil, false, []error{remedy.With(noderuntime.ErrOverridden, "move that")}
+			f.Containerd.Handlers, f.Containerd.NRI, f.Containerd.Imports = nil, false, []error{remedy.With(containerd.ErrOverridden, "move that")}
 		}), nri},
 	} {
 		role := RoleKubernetes
@@ -267,7 +267,7 @@ func brokenNodes() []brokenNode {
 			f.Containerd = containerdState{Version: "v1.7.35", FileErr: errors.New("config.toml:3:1: expected")}
 		}),
 		linux(CheckContainerdConfig, "conf.d/x.toml", func(f *nodeState) {
-			f.Containerd.Imports = []error{fmt.Errorf("conf.d/x.toml, which /etc/containerd/config.toml imports, has plugins.cri, which %w", remedy.With(noderuntime.ErrOverridden, "move that"))}
+			f.Containerd.Imports = []error{fmt.Errorf("conf.d/x.toml, which /etc/containerd/config.toml imports, has plugins.cri, which %w", remedy.With(containerd.ErrOverridden, "move that"))}
 		}),
 		linux(CheckContainerdConfig, "conf.d/x.toml:1:2", func(f *nodeState) { f.Containerd.Imports = []error{errors.New("conf.d/x.toml:1:2: expected")} }),
 		onWindows(CheckHandlers, "no runtime handler uses the runtime shim", func(f *nodeState) {

@@ -19,7 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 
-	"github.com/directx-nri/directx-nri/cmd/dxctl/noderuntime"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/config"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
@@ -222,7 +222,7 @@ func TestReadWSL(t *testing.T) {
 // are missing.
 func TestGPUs(t *testing.T) {
 	t.Parallel()
-	n := gatherer{Instance: noderuntime.Instance{OS: "windows"}, stateDir: filepath.Join(t.TempDir(), "state")}
+	n := gatherer{Instance: containerd.Instance{OS: "windows"}, stateDir: filepath.Join(t.TempDir(), "state")}
 	p := policy.Default()
 	p.UseInventory, p.Assignment, p.DriverFiles = true, policy.AssignByClass, policy.FilesMount
 	device := discovery.Device{

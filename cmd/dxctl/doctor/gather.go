@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -21,12 +20,13 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/tidwall/gjson"
 	"google.golang.org/grpc"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
+	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/nodegpus"
-	"github.com/directx-nri/directx-nri/cmd/dxctl/noderuntime"
 	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/cli"
@@ -49,7 +49,7 @@ import (
 
 // gatherer reads the state of a node for doctor and capabilities.
 type gatherer struct {
-	noderuntime.Instance
+	containerd.Instance
 	version    string // dxctl's
 	stateDir   string
 	shimDir    string
@@ -67,7 +67,7 @@ func (g *gatherer) addFlags(command *cobra.Command, outputs ...string) {
 	defaults := paths.Default()
 	g.AddFlags(flags)
 	flags.StringVar(&g.stateDir, "state-dir", defaults.State, "state `DIRECTORY`")
-	flags.StringVar(&g.shimDir, "shim-dir", defaults.ShimDir, noderuntime.ShimDirUsage)
+	containerd.AddShimDirFlag(flags, &g.shimDir)
 	flags.StringVar(&g.runtimeDir, "runtime-dir", defaults.Runtime, "runtime `DIRECTORY` of directx-nri")
 	flags.DurationVar(&g.timeout, "timeout", 5*time.Second, "limit for each query")
 	cli.AddOutputFlag(command, &g.output, outputs...)
@@ -78,7 +78,7 @@ func (g *gatherer) CheckFlags() error {
 	if g.timeout <= 0 {
 		return cli.UsageError("--timeout %s is not positive", g.timeout)
 	}
-	return errors.Join(noderuntime.CheckShimDir(g.shimDir), g.Instance.CheckFlags())
+	return errors.Join(containerd.CheckShimDir(g.shimDir), g.Instance.CheckFlags())
 }
 
 // gather returns the state of the node. After gatherRuntime, all queries run concurrently.
@@ -301,7 +301,7 @@ func (g *gatherer) readKubelet(ctx context.Context, p policy.Policy) *kubeletSta
 		return nil
 	}
 	k := &kubeletState{Dir: g.kubeletDir, Allocatable: map[string][]string{}}
-	k.RestartErr = noderuntime.CheckKubelet(ctx, service.RunningPrograms("kubelet.exe"))
+	k.RestartErr = containerd.CheckKubelet(ctx, service.RunningPrograms("kubelet.exe"))
 	k.SocketErr = checkListening(ctx, filepath.Join(g.kubeletDir, "kubelet.sock"))
 	k.PodResourcesErr = g.withConnection(ctx, g.podResources, func(ctx context.Context, connection *grpc.ClientConn) error {
 		answer, err := podresources.NewPodResourcesListerClient(connection).GetAllocatableResources(ctx, &podresources.AllocatableResourcesRequest{})
@@ -375,10 +375,18 @@ func (g *gatherer) checkFiles(ctx context.Context, c configState) (problems []fi
 	for _, p := range damaged {
 		add(recordUnusable, p.Path, fmt.Errorf("an allocation record cannot be used: %w", p.Err))
 	}
-	left := noderuntime.ReadLeftovers(g.ConfigFile, g.stateDir)
-	add(changeRecordDamaged, left.RecordPath, left.Damaged)
-	add(restartFailed, left.RecordPath, left.Failed)
-	add(restartDue, left.RecordPath, left.RestartDue)
+	record, err := containerd.ReadRecord(g.stateDir)
+	if err == nil && record.Config != "" {
+		_, err = containerd.ReadRecordedConfig(g.ConfigFile, g.stateDir)
+	}
+	path := containerd.RecordPath(g.stateDir)
+	add(changeRecordDamaged, path, err)
+	if record.Failure != nil {
+		add(restartFailed, path, record.Failure)
+	}
+	if record.RestartDue {
+		add(restartDue, path, containerd.ErrRestartDue)
+	}
 	return problems
 }
 
@@ -390,18 +398,8 @@ func readWindows() windowsState {
 // schemas returns the supported versions in basic properties of HCS.
 // https://learn.microsoft.com/virtualization/api/hcs/schemareference#BasicInformation
 func schemas(properties string) (versions []string) {
-	var answer struct {
-		Properties []struct {
-			SupportedSchemaVersions []struct{ Major, Minor uint32 }
-		}
-	}
-	if json.Unmarshal([]byte(properties), &answer) != nil {
-		return nil
-	}
-	for _, p := range answer.Properties {
-		for _, v := range p.SupportedSchemaVersions {
-			versions = append(versions, fmt.Sprintf("%d.%d", v.Major, v.Minor))
-		}
+	for _, v := range gjson.Get(properties, "Properties.#.SupportedSchemaVersions|@flatten").Array() {
+		versions = append(versions, fmt.Sprintf("%d.%d", v.Get("Major").Uint(), v.Get("Minor").Uint()))
 	}
 	return versions
 }

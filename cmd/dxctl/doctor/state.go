@@ -94,7 +94,7 @@ type containerdState struct {
 	FileErr    error  `json:"configError,omitempty"`
 	// NRI reports whether the file enables NRI.
 	NRI bool `json:"nri"`
-	// Imports are the problems of imported files. They match [noderuntime.ErrOverridden] if the
+	// Imports are the problems of imported files. They match [containerd.ErrOverridden] if the
 	// file is valid.
 	Imports []error `json:"imports,omitempty"`
 	Socket  string  `json:"socket"`

@@ -1,3 +1,5 @@
+// Package noderuntime has the commands that install the runtime shim, configure containerd for it,
+// and undo both.
 package noderuntime
 
 import (
@@ -17,9 +19,9 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
-	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/realshim"
 	"github.com/directx-nri/directx-nri/internal/remedy"
@@ -66,7 +68,7 @@ In a pod on Linux, use --restart-mode signal, with hostPID: true and appArmorPro
 func (o *configureOptions) AddFlags(command *cobra.Command) {
 	o.addRestartFlags(command)
 	flags := command.Flags()
-	flags.StringVar(&o.shimDir, "shim-dir", paths.Default().ShimDir, ShimDirUsage)
+	containerd.AddShimDirFlag(flags, &o.shimDir)
 	flags.StringArrayVar(&o.handlers, "handler", nil, "runtime handler to change, repeatable (default: all that can have GPUs and run no other shim)")
 	flags.StringVar(&o.addHandler, "add-handler", "", "add a runtime handler with this `NAME` instead of changing others, and print its RuntimeClass")
 	flags.BoolVar(&o.noShim, "no-shim", false, "do not use the runtime shim")
@@ -88,15 +90,15 @@ func (o *configureOptions) CheckFlags() error {
 	case o.addHandler != "" && len(validation.IsDNS1123Label(o.addHandler)) > 0:
 		return cli.UsageError("--add-handler %q: the name must consist of lowercase letters, digits and hyphens", o.addHandler)
 	}
-	return errors.Join(CheckShimDir(o.shimDir), o.restarter.CheckFlags())
+	return errors.Join(containerd.CheckShimDir(o.shimDir), o.restarter.CheckFlags())
 }
 
 // plannedChange is a change of containerd's configuration that has not been made yet.
 type plannedChange struct {
-	recordedConfig
+	containerd.RecordedConfig
 	new          containerdconfig.Result
 	needsRestart bool   // The running containerd has not loaded the new configuration, or a restart is due.
-	attempt      string // see [failure]
+	attempt      string // see [containerd.RestartError]
 }
 
 func (o *configureOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
@@ -104,7 +106,7 @@ func (o *configureOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 		return err
 	}
 	c, err := o.plan(ctx)
-	if err == nil && o.allowRestart && c.needsRestart && len(c.record.Edits) == 0 && o.restartSpread > 0 {
+	if err == nil && o.allowRestart && c.needsRestart && len(c.Record.Edits) == 0 && o.restartSpread > 0 {
 		if err = o.waitBeforeRestart(ctx, stderr); err == nil {
 			c, err = o.plan(ctx) // The programs that set up a node may have changed the file meanwhile.
 		}
@@ -116,7 +118,7 @@ func (o *configureOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 		fmt.Fprintf(stderr, "warning: %s\n", warning)
 	}
 	if o.dryRun {
-		_, err := stdout.Write(diff.Diff(o.ConfigFile, c.file.text, o.ConfigFile, c.new.Text))
+		_, err := stdout.Write(diff.Diff(o.ConfigFile, c.File.Text, o.ConfigFile, c.new.Text))
 		return err
 	}
 	if err := o.write(stderr, &c); err != nil {
@@ -138,39 +140,39 @@ func (o *configureOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 
 // plan returns the change of the current configuration, and changes nothing.
 func (o *configureOptions) plan(ctx context.Context) (c plannedChange, err error) {
-	if c.recordedConfig, err = readRecordedConfig(o.ConfigFile, o.stateDir); err != nil {
+	if c.RecordedConfig, err = containerd.ReadRecordedConfig(o.ConfigFile, o.stateDir); err != nil {
 		return c, err
 	}
 	running, runningErr := o.readRunning(ctx)
 	release := o.Release(running)
-	if c.record.Pending > 0 && runningErr == nil && isFileLoaded(c.file.text, release, running.Handlers) {
-		c.record.confirmLoaded()
+	if c.Record.Pending > 0 && runningErr == nil && isFileLoaded(c.File.Text, release, running.Handlers) {
+		c.Record.ConfirmLoaded()
 	}
 	settings, err := o.settings(release)
 	if err != nil {
 		return c, err
 	}
-	if c.new, err = containerdconfig.Configure(c.file.text, settings); err != nil {
-		return c, withFileName(o.ConfigFile, err)
+	if c.new, err = containerdconfig.Configure(c.File.Text, settings); err != nil {
+		return c, containerd.WithFileName(o.ConfigFile, err)
 	}
 	config, err := containerdconfig.Read(c.new.Text, release)
 	if err != nil {
-		return c, withFileName(o.ConfigFile, err)
+		return c, containerd.WithFileName(o.ConfigFile, err)
 	}
 	if err := errors.Join(o.CheckImports(config, release)...); err != nil {
 		return c, err
 	}
-	c.needsRestart = len(c.new.Edits) > 0 || c.record.Pending > 0 || c.record.RestartDue ||
+	c.needsRestart = len(c.new.Edits) > 0 || c.Record.Pending > 0 || c.Record.RestartDue ||
 		runningErr != nil || checkHandlers(running.Handlers, c.new.Handlers, o.shim()) != nil
 	if !c.needsRestart || !o.allowRestart {
 		return c, nil
 	}
-	c.attempt = fmt.Sprintf("%x", sha256.Sum256(fmt.Appendf(nil, "%q %q %q %v", c.file.path, c.new.Text, o.service(), o.restartTimeout)))
+	c.attempt = fmt.Sprintf("%x", sha256.Sum256(fmt.Appendf(nil, "%q %q %q %v", c.File.Path, c.new.Text, o.service(), o.restartTimeout)))
 	if err = o.service().Check(ctx); err == nil {
-		err = c.record.Failure.checkRetry(c.attempt, time.Now())
+		err = c.Record.Failure.CheckRetry(c.attempt, time.Now())
 	}
 	if err != nil {
-		err = fmt.Errorf("%s was not changed: %w", c.file.path, err)
+		err = fmt.Errorf("%s was not changed: %w", c.File.Path, err)
 	}
 	return c, err
 }
@@ -194,19 +196,19 @@ func (o *configureOptions) write(stderr io.Writer, c *plannedChange) error {
 	changed, restart := len(c.new.Edits) > 0, o.allowRestart && c.needsRestart
 	message := "%s is already configured%s\n"
 	if changed {
-		c.record.addEdits(c.file, c.new.Edits)
+		c.Record.AddEdits(c.File, c.new.Edits)
 		message = "configured %s%s\n"
 	}
 	if restart {
-		c.record.beginRestart()
+		c.Record.BeginRestart()
 	}
 	if changed || restart {
-		if err := c.record.save(o.stateDir); err != nil {
+		if err := c.Record.Save(o.stateDir); err != nil {
 			return err
 		}
 	}
 	if changed {
-		if err := c.file.write(c.new.Text); err != nil {
+		if err := c.File.Write(c.new.Text); err != nil {
 			return err
 		}
 	}
@@ -272,17 +274,17 @@ func (o *configureOptions) restartOrUndo(ctx context.Context, out io.Writer, c p
 	cause := o.restartAndCheck(ctx, func(loaded []containerdconfig.Handler) error { return checkHandlers(loaded, c.new.Handlers, o.shim()) })
 	if cause == nil {
 		fmt.Fprintln(out, "restarted containerd")
-		c.record.endRestart()
-		return c.record.save(o.stateDir)
+		c.Record.EndRestart()
+		return c.Record.Save(o.stateDir)
 	}
 	canceled := ctx.Err() != nil
 	// Continue after a signal, too: otherwise, the node would have no containerd.
 	ctx = context.WithoutCancel(ctx)
-	if c.record.Pending > 0 {
-		if err := o.undoPending(&c.recordedConfig); err != nil {
-			cause = fmt.Errorf("%w; %s was not restored: %w", cause, c.file.path, err)
+	if c.Record.Pending > 0 {
+		if err := o.undoPending(&c.RecordedConfig); err != nil {
+			cause = fmt.Errorf("%w; %s was not restored: %w", cause, c.File.Path, err)
 		} else {
-			cause = fmt.Errorf("%w; %s was restored", cause, c.file.path)
+			cause = fmt.Errorf("%w; %s was restored", cause, c.File.Path)
 		}
 		// On Windows, a pod's process has 5 s to end. Another restart could be killed while the
 		// kubelet is stopped, and then nothing would run dxctl again. So the next run restarts it.
@@ -293,16 +295,16 @@ func (o *configureOptions) restartOrUndo(ctx context.Context, out io.Writer, c p
 			cause = fmt.Errorf("%w; %w", cause, err)
 		} else {
 			cause = fmt.Errorf("%w, and containerd runs with it", cause)
-			if c.record.Pending == 0 {
-				c.record.endRestart()
+			if c.Record.Pending == 0 {
+				c.Record.EndRestart()
 			}
 		}
 	}
 	// The failure is recorded last, so that a run that is killed before is continued at once.
 	if !canceled { // After a signal, the file may not be the cause.
-		c.record.failRestart(c.attempt, cause)
+		c.Record.FailRestart(c.attempt, cause)
 	}
-	if err := c.record.save(o.stateDir); err != nil {
+	if err := c.Record.Save(o.stateDir); err != nil {
 		return fmt.Errorf("%w; %w", cause, err)
 	}
 	return cause
@@ -310,21 +312,21 @@ func (o *configureOptions) restartOrUndo(ctx context.Context, out io.Writer, c p
 
 // undoPending undoes the edits with which containerd has not started. It reads the file again,
 // because another program may have changed it.
-func (o *configureOptions) undoPending(c *recordedConfig) error {
-	file, err := readConfigFile(c.file.path)
+func (o *configureOptions) undoPending(c *containerd.RecordedConfig) error {
+	file, err := containerd.ReadConfigFile(c.File.Path)
 	if err != nil {
 		return err
 	}
-	c.file = file
-	text, _, err := containerdconfig.Undo(c.file.text, c.record.pendingEdits())
+	c.File = file
+	text, _, err := containerdconfig.Undo(c.File.Text, c.Record.PendingEdits())
 	if err == nil {
-		err = c.restore(text)
+		err = c.Restore(text)
 	}
 	if err != nil {
 		return err
 	}
-	c.record.removePending()
-	return c.record.save(o.stateDir)
+	c.Record.RemovePending()
+	return c.Record.Save(o.stateDir)
 }
 
 func (o *configureOptions) isRunning(ctx context.Context) bool {

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 
+	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
 	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/criclient"
 	"github.com/directx-nri/directx-nri/internal/durable"
@@ -124,10 +125,10 @@ func TestConfigureWaitsAfterFailure(t *testing.T) {
 	attempts(2, back)
 	attempts(2, refused)
 	attempts(2, refused)
-	if b.Read(t) != containerdtest.Config || isConfigured(b.State) {
-		t.Errorf("configured: %t; the file is\n%s", isConfigured(b.State), b.Read(t))
+	if b.Read(t) != containerdtest.Config || containerd.IsConfigured(b.State) {
+		t.Errorf("configured: %t; the file is\n%s", containerd.IsConfigured(b.State), b.Read(t))
 	}
-	save(t, b, changeRecord{Format: recordFormat})
+	testutil.NoError(t, containerd.ChangeRecord{Format: 1}.Save(b.State))
 	attempts(4, back)
 	b.Write(t, b.Config, containerdtest.Config+"# changed\n")
 	attempts(6, back)
@@ -182,7 +183,7 @@ func TestUnconfigureRestartsWhenNecessary(t *testing.T) {
 	for range 3 {
 		_, stderr, err := run(t, b, append([]string{"unconfigure"}, flags...)...)
 		refused := err != nil && strings.Contains(err.Error(), "still use the shim: runc")
-		if !refused || !strings.Contains(stderr, "was changed since") || !durable.Exists(recordPath(b.State)) {
+		if !refused || !strings.Contains(stderr, "was changed since") || !durable.Exists(containerd.RecordPath(b.State)) {
 			t.Fatalf("error %v, %s", err, stderr)
 		}
 	}
@@ -306,7 +307,7 @@ func TestImports(t *testing.T) {
 
 func TestSignalOnWindows(t *testing.T) {
 	t.Parallel()
-	r := restarter{Instance: Instance{OS: "windows"}, allowRestart: true, restartMode: restartBySignal, restartTimeout: 1}
+	r := restarter{Instance: containerd.Instance{OS: "windows"}, allowRestart: true, restartMode: restartBySignal, restartTimeout: 1}
 	if err := r.CheckFlags(); err == nil || !strings.Contains(err.Error(), "is not supported on windows") {
 		t.Error(err)
 	}
@@ -317,7 +318,7 @@ func TestRecordThatCannotBeUsed(t *testing.T) {
 	for text, perm := range map[string]os.FileMode{"{": 0o600, "": 0o666} {
 		b := containerdtest.New(t, containerdtest.Config)
 		must(t, b, "configure")
-		record := recordPath(b.State)
+		record := containerd.RecordPath(b.State)
 		if text != "" {
 			b.Write(t, record, text)
 		}
@@ -378,10 +379,10 @@ func TestFileChangedMeanwhile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "config.toml")
 	testutil.WriteFile(t, path, "version = 2\n", 0o644)
-	file, err := readConfigFile(path)
+	file, err := containerd.ReadConfigFile(path)
 	testutil.NoError(t, err)
 	testutil.WriteFile(t, path, "version = 3\n", 0o644)
-	if err := file.write(nil); err == nil || !strings.Contains(remedy.Text(err), "run the command again") {
+	if err := file.Write(nil); err == nil || !strings.Contains(remedy.Text(err), "run the command again") {
 		t.Error(err)
 	}
 }

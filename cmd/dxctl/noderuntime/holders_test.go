@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/criclient"
 	"github.com/directx-nri/directx-nri/internal/paths"
@@ -49,7 +50,7 @@ func TestUnknownHolders(t *testing.T) {
 	token := allocationtest.Record(t, paths.Allocations(state), "directx.microsoft.com/display", "GPU")
 	testutil.NoError(t, allocation.OpenStore(paths.Allocations(state)).Bind(token, allocation.Holder{PodUID: "uid", Container: "main", PodNamespace: "team", PodName: "trainer"}))
 	for dir, want := range map[string]string{damaged: "it is unknown which of them run: ", state: "it is unknown which of team/trainer/main run: "} {
-		r := restarter{Instance: Instance{CRISocket: filepath.Join(dir, "none")}, stateDir: dir}
+		r := restarter{Instance: containerd.Instance{CRISocket: filepath.Join(dir, "none")}, stateDir: dir}
 		if err := r.checkHolders(t.Context(), io.Discard); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/directx-nri/directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/realshim"
@@ -34,20 +34,9 @@ that fails, the old file stays. For pods, run 'dxctl runtime configure' next.`,
 	}
 	flags := command.Flags()
 	addFromFlag(flags, &from)
-	flags.StringVar(&shimDir, "shim-dir", defaults.ShimDir, ShimDirUsage)
+	containerd.AddShimDirFlag(flags, &shimDir)
 	flags.StringVar(&stateDir, "state-dir", defaults.State, "state `DIRECTORY`")
 	return command
-}
-
-// ShimDirUsage describes the flag --shim-dir.
-const ShimDirUsage = "`DIRECTORY` of the runtime shim: that of containerd, or one on its PATH"
-
-// CheckShimDir returns an error about the value of --shim-dir that cannot be used.
-func CheckShimDir(dir string) error {
-	if !filepath.IsAbs(dir) {
-		return cli.UsageError("--shim-dir %q is not an absolute path", dir)
-	}
-	return nil
 }
 
 func addFromFlag(flags *pflag.FlagSet, from *string) {
@@ -55,7 +44,7 @@ func addFromFlag(flags *pflag.FlagSet, from *string) {
 }
 
 func install(ctx context.Context, stdout io.Writer, from, shimDir, stateDir string) error {
-	if err := CheckShimDir(shimDir); err != nil {
+	if err := containerd.CheckShimDir(shimDir); err != nil {
 		return err
 	}
 	if from == "" {

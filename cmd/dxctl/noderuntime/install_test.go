@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/paths"
@@ -174,7 +175,7 @@ func TestUninstallLeavesNothing(t *testing.T) {
 	if !strings.HasPrefix(stderr, "kept "+p.State+": ") {
 		t.Error(stderr)
 	}
-	save(t, p.FakeNode, changeRecord{Format: recordFormat, Failure: &failure{}})
+	testutil.NoError(t, containerd.ChangeRecord{Format: 1, Failure: &containerd.RestartError{}}.Save(p.State))
 	stdout, stderr = p.mustUninstall(t, "--purge")
 	want = "removed " + p.State + "/allocations\nremoved " + p.State + "/policy.json\nremoved " + p.State + "/shim-runtime\nremoved " +
 		p.Root + "/labels\nremoved " + p.State + "\n"
@@ -280,7 +281,7 @@ func TestUninstallHandsContainersOver(t *testing.T) {
 		t.Error(stdout)
 	}
 	bundleNames(p.real)
-	if record := recordPath(p.State); durable.Exists(record) || durable.Exists(p.shimPath()) {
+	if record := containerd.RecordPath(p.State); durable.Exists(record) || durable.Exists(p.shimPath()) {
 		t.Errorf("the record is left: %t; the shim: %t", durable.Exists(record), durable.Exists(p.shimPath()))
 	}
 }

@@ -2,7 +2,6 @@ package noderuntime
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/criclient"
@@ -20,7 +20,7 @@ import (
 )
 
 type restarter struct {
-	Instance
+	containerd.Instance
 	stateDir       string
 	allowRestart   bool
 	dryRun         bool
@@ -82,27 +82,25 @@ func (r *restarter) readRunning(ctx context.Context) (criclient.RunningConfig, e
 	return criclient.ReadRunning(ctx, r.CRISocket)
 }
 
-var errRestartDue = errors.New("an earlier command did not finish its restart of containerd")
-
 // prepareRestart checks that containerd can be restarted and records that this is due, before the caller
 // changes what containerd reads when it starts. Until [restarter.restart] succeeds, the next
 // command restarts containerd again.
-func (r *restarter) prepareRestart(ctx context.Context, record *changeRecord) error {
+func (r *restarter) prepareRestart(ctx context.Context, record *containerd.ChangeRecord) error {
 	if err := r.service().Check(ctx); err != nil {
 		return err
 	}
-	record.beginRestart()
-	return record.save(r.stateDir)
+	record.BeginRestart()
+	return record.Save(r.stateDir)
 }
 
 // restart restarts containerd, and records that.
-func (r *restarter) restart(ctx context.Context, out io.Writer, record *changeRecord) error {
+func (r *restarter) restart(ctx context.Context, out io.Writer, record *containerd.ChangeRecord) error {
 	if err := r.restartAndCheck(ctx, nil); err != nil {
 		return fmt.Errorf("%w; run the command again to restart containerd", err)
 	}
 	fmt.Fprintln(out, "restarted containerd")
-	record.endRestart()
-	return record.save(r.stateDir)
+	record.EndRestart()
+	return record.Save(r.stateDir)
 }
 
 // service returns containerd's service, as the flags select it.

@@ -14,15 +14,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/testutil/containerdtest"
 )
 
-func mustRead(t *testing.T, b *containerdtest.FakeNode) changeRecord {
+func mustRead(t *testing.T, b *containerdtest.FakeNode) containerd.ChangeRecord {
 	t.Helper()
-	r, err := readRecord(b.State)
+	r, err := containerd.ReadRecord(b.State)
 	testutil.NoError(t, err)
 	return r
 }
@@ -63,8 +64,8 @@ func TestKilled(t *testing.T) {
 					if !killed.undone {
 						left = mustRead(t, b)
 					}
-					left.beginRestart()
-					save(t, b, left)
+					left.BeginRestart()
+					testutil.NoError(t, left.Save(b.State))
 					if !killed.file {
 						b.Write(t, b.Config, before)
 					}
@@ -94,11 +95,6 @@ func TestKilled(t *testing.T) {
 			}
 		}
 	}
-}
-
-func save(t *testing.T, b *containerdtest.FakeNode, r changeRecord) {
-	t.Helper()
-	testutil.NoError(t, r.save(b.State))
 }
 
 // TestFailureUndoesItsOwnChange: earlier changes, and those of others meanwhile, are kept. The
@@ -147,7 +143,7 @@ func TestUnconfigureCannotWrite(t *testing.T) {
 	b.Config = filepath.Join(dir+"/"+strings.Repeat("d", pathMax-len(dir)-10), "file")
 	b.Write(t, b.Config, configured)
 	record.Config = b.Config
-	save(t, b, record)
+	testutil.NoError(t, record.Save(b.State))
 	_, _, err := run(t, b, append([]string{"unconfigure"}, b.Restart()...)...)
 	if r := mustRead(t, b); !errors.Is(err, syscall.ENAMETOOLONG) || r.RestartDue || b.Read(t) != configured {
 		t.Errorf("%v, %+v", err, r)
@@ -165,17 +161,17 @@ func TestCanceled(t *testing.T) {
 		b := containerdtest.New(t, containerdtest.Config)
 		must(t, b, "configure")
 		_, count := restarts(t, b)
-		c, err := readRecordedConfig(b.Config, b.State)
+		c, err := containerd.ReadRecordedConfig(b.Config, b.State)
 		testutil.NoError(t, err)
-		c.record.beginRestart()
-		save(t, b, c.record)
+		c.Record.BeginRestart()
+		testutil.NoError(t, c.Record.Save(b.State))
 		o := configureOptions{shimDir: b.Root, restarter: restarter{
-			Instance: Instance{OS: nodeOS, ConfigFile: b.Config, CRISocket: b.Socket}, stateDir: b.State, allowRestart: true,
+			Instance: containerd.Instance{OS: nodeOS, ConfigFile: b.Config, CRISocket: b.Socket}, stateDir: b.State, allowRestart: true,
 			restartCommand: "echo restart >>" + filepath.Join(b.Root, "restarts"), restartTimeout: time.Minute,
 		}}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		err = o.restartOrUndo(ctx, io.Discard, plannedChange{recordedConfig: c, new: containerdconfig.Result{Handlers: []string{"runc"}}})
+		err = o.restartOrUndo(ctx, io.Discard, plannedChange{RecordedConfig: c, new: containerdconfig.Result{Handlers: []string{"runc"}}})
 		if err == nil || !strings.Contains(err.Error(), want.message) || count() != want.restarts || b.Read(t) != containerdtest.Config {
 			t.Errorf("%s: %d restarts, %v; the file is\n%s", nodeOS, count(), err, b.Read(t))
 		}

@@ -5,17 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/nodegpus"
-	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/durable"
@@ -87,7 +85,7 @@ func (o *setupOptions) run(ctx context.Context, stdout, stderr io.Writer) error 
 
 func (o *setupOptions) setUp(ctx context.Context, stdout, stderr io.Writer) error {
 	if !o.wasSetUp() {
-		if err := CheckKubelet(ctx, o.programs("kubelet.exe")); err != nil {
+		if err := containerd.CheckKubelet(ctx, o.programs("kubelet.exe")); err != nil {
 			return fmt.Errorf("nothing was changed: %w", err)
 		}
 	}
@@ -132,30 +130,7 @@ var errNoGPU = errors.New("no GPU to offer on this node")
 
 // wasSetUp reports whether an earlier run has changed the node.
 func (o *setupOptions) wasSetUp() bool {
-	return isConfigured(o.configure.stateDir) || durable.Exists(o.configure.shim())
-}
-
-// CheckKubelet returns an error if one of the programs is a kubelet that does not start again after a
-// restart. On Windows, the kubelet 1.31.0 does not remove its old socket (CleanupPluginDirectory in
-// pkg/kubelet/cm/devicemanager/manager.go).
-// https://github.com/kubernetes/kubernetes/pull/127100, in 1.31.1
-func CheckKubelet(ctx context.Context, paths []string) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	for _, path := range paths {
-		if access.CheckProgram(path) != nil {
-			continue // Other users can replace it, and dxctl runs with all privileges.
-		}
-		command := exec.CommandContext(ctx, path, "--version")
-		command.WaitDelay = time.Second
-		out, _ := command.Output() // With an error, the version is unknown.
-		version, _, _ := strings.Cut(strings.TrimSpace(string(out)), "+")
-		if version, _, _ = strings.Cut(version, "-"); version == "Kubernetes v1.31.0" {
-			err := fmt.Errorf("%s is of Kubernetes 1.31.0 and does not start again after a restart (kubernetes/kubernetes#126965)", path)
-			return remedy.With(err, "update it to 1.31.1 or later; do not restart containerd before")
-		}
-	}
-	return nil
+	return containerd.IsConfigured(o.configure.stateDir) || durable.Exists(o.configure.shim())
 }
 
 // checkGPU returns nil if the node has a GPU or was set up before. It does not discover GPUs by

@@ -12,14 +12,13 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 	"github.com/spf13/cobra"
 
+	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 )
 
-type unconfigureOptions struct{ restarter }
-
 // NewUnconfigureCommand returns 'dxctl runtime unconfigure'.
 func NewUnconfigureCommand() *cobra.Command {
-	var o unconfigureOptions
+	var r restarter
 	command := &cobra.Command{
 		Use:   "unconfigure",
 		Short: "Undo 'dxctl runtime configure'",
@@ -28,77 +27,79 @@ else has changed the file, it is restored byte for byte.
 
 Fails if a runtime handler still uses the shim. Do not remove the shim then.`,
 		Example: `  dxctl runtime unconfigure --restart`,
-		RunE:    func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },
+		RunE: func(c *cobra.Command, _ []string) error {
+			return r.unconfigure(c.Context(), c.OutOrStdout(), c.ErrOrStderr())
+		},
 	}
-	o.addRestartFlags(command)
-	o.addDryRunFlag(command)
-	o.addForceFlag(command)
+	r.addRestartFlags(command)
+	r.addDryRunFlag(command)
+	r.addForceFlag(command)
 	return command
 }
 
-func (o *unconfigureOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
-	if err := o.CheckFlags(); err != nil {
+func (r *restarter) unconfigure(ctx context.Context, stdout, stderr io.Writer) error {
+	if err := r.CheckFlags(); err != nil {
 		return err
 	}
-	c, err := readRecordedConfig(o.ConfigFile, o.stateDir)
+	c, err := containerd.ReadRecordedConfig(r.ConfigFile, r.stateDir)
 	if err != nil {
 		return err
 	}
-	running, _ := o.readRunning(ctx)
-	release := o.Release(running)
-	text, notes, err := containerdconfig.Undo(c.file.text, c.record.Edits)
-	if len(c.record.Edits) == 0 {
-		text, notes, err = containerdconfig.RemoveShim(c.file.text, release)
+	running, _ := r.readRunning(ctx)
+	release := r.Release(running)
+	text, notes, err := containerdconfig.Undo(c.File.Text, c.Record.Edits)
+	if len(c.Record.Edits) == 0 {
+		text, notes, err = containerdconfig.RemoveShim(c.File.Text, release)
 	}
 	if err != nil {
-		return withFileName(c.file.path, err)
+		return containerd.WithFileName(c.File.Path, err)
 	}
 	for _, note := range notes {
-		fmt.Fprintf(stderr, "note: %s: %s\n", o.ConfigFile, note)
+		fmt.Fprintf(stderr, "note: %s: %s\n", r.ConfigFile, note)
 	}
-	if o.dryRun {
-		_, err := stdout.Write(diff.Diff(o.ConfigFile, c.file.text, o.ConfigFile, text))
+	if r.dryRun {
+		_, err := stdout.Write(diff.Diff(r.ConfigFile, c.File.Text, r.ConfigFile, text))
 		return err
 	}
 	restored, err := containerdconfig.Read(text, release)
 	if err != nil {
-		return withFileName(o.ConfigFile, err)
+		return containerd.WithFileName(r.ConfigFile, err)
 	}
 	remaining := handlersWithShim(restored.Handlers)
-	changed := !bytes.Equal(c.file.text, text)
+	changed := !bytes.Equal(c.File.Text, text)
 	// A handler that still uses the shim in the file does so after a restart, too.
 	isStale := slices.ContainsFunc(handlersWithShim(running.Handlers), func(name string) bool { return !slices.Contains(remaining, name) })
-	restart := o.allowRestart && (changed || c.record.RestartDue || isStale)
+	restart := r.allowRestart && (changed || c.Record.RestartDue || isStale)
 	if changed || restart {
-		err = o.checkHolders(ctx, stderr)
+		err = r.checkHolders(ctx, stderr)
 	}
-	before := c.record
+	before := c.Record
 	if err == nil && restart {
-		err = o.prepareRestart(ctx, &c.record)
+		err = r.prepareRestart(ctx, &c.Record)
 	}
 	if err != nil {
 		return fmt.Errorf("nothing was changed: %w", err)
 	}
 	message := "%s has no changes to undo\n"
 	if changed {
-		if err := c.restore(text); err != nil {
-			return errors.Join(err, before.save(o.stateDir))
+		if err := c.Restore(text); err != nil {
+			return errors.Join(err, before.Save(r.stateDir))
 		}
 		message = "restored %s\n"
 	}
-	fmt.Fprintf(stderr, message, o.ConfigFile)
+	fmt.Fprintf(stderr, message, r.ConfigFile)
 	if restart {
-		if err := o.restart(ctx, stderr, &c.record); err != nil {
+		if err := r.restart(ctx, stderr, &c.Record); err != nil {
 			return err
 		}
 	} else if changed {
 		fmt.Fprintln(stderr, restartNotice)
 	}
 	if len(remaining) > 0 {
-		return fmt.Errorf("runtime handlers in %s still use the shim: %s: remove them or their runtime_path before you remove the shim", o.ConfigFile, strings.Join(remaining, ", "))
+		return fmt.Errorf("runtime handlers in %s still use the shim: %s: remove them or their runtime_path before you remove the shim", r.ConfigFile, strings.Join(remaining, ", "))
 	}
-	c.record.removeEdits()
-	return c.record.save(o.stateDir)
+	c.Record.RemoveEdits()
+	return c.Record.Save(r.stateDir)
 }
 
 func handlersWithShim(handlers []containerdconfig.Handler) []string {

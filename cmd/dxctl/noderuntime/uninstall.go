@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/durable"
@@ -59,7 +60,7 @@ GPUs do not start again: delete them first, or set --force.`,
 	}
 	flags := command.Flags()
 	o.addRestartFlags(command)
-	flags.StringVar(&o.shimDir, "shim-dir", defaults.ShimDir, ShimDirUsage)
+	containerd.AddShimDirFlag(flags, &o.shimDir)
 	flags.StringVar(&o.realShim, "runtime", "", "the real shim, to which containers are handed over (default: the configured one)")
 	flags.StringVar(&o.containerdState, "containerd-state", defaults.ContainerdState, "containerd's state `DIRECTORY`")
 	flags.StringVar(&o.runtimeDir, "runtime-dir", defaults.Runtime, "runtime `DIRECTORY` of directx-nri, for --purge")
@@ -71,15 +72,15 @@ GPUs do not start again: delete them first, or set --force.`,
 }
 
 func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
-	if err := errors.Join(CheckShimDir(o.shimDir), o.CheckFlags()); err != nil {
+	if err := errors.Join(containerd.CheckShimDir(o.shimDir), o.CheckFlags()); err != nil {
 		return err
 	}
-	record, err := readRecord(o.stateDir)
+	record, err := containerd.ReadRecord(o.stateDir)
 	if err != nil {
 		return err
 	}
 	if record.RestartDue && !o.allowRestart {
-		return remedy.With(errRestartDue, "add --restart")
+		return remedy.With(containerd.ErrRestartDue, "add --restart")
 	}
 	o.shim = filepath.Join(o.shimDir, shimfile.FileName())
 	err = o.checkUnused(ctx, record.RestartDue)
@@ -104,10 +105,10 @@ func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 }
 
 // removeFiles removes the shim, its log, and the other files of dxctl and the daemons.
-func (o *uninstallOptions) removeFiles(stdout, stderr io.Writer, record changeRecord, log string) error {
+func (o *uninstallOptions) removeFiles(stdout, stderr io.Writer, record containerd.ChangeRecord, log string) error {
 	removed, err := shimfile.Remove(o.shim)
-	record.clearFailure() // Another configuration may not fail.
-	err = errors.Join(err, shimfile.ClearBypass(o.stateDir), record.save(o.stateDir))
+	record.ClearFailure() // Another configuration may not fail.
+	err = errors.Join(err, shimfile.ClearBypass(o.stateDir), record.Save(o.stateDir))
 	remove := func(removeOne func(string) error, paths ...string) {
 		for _, path := range paths {
 			if !durable.Exists(path) {
@@ -180,7 +181,7 @@ func (o *uninstallOptions) checkUnused(ctx context.Context, restartDue bool) err
 
 // handOver assigns the containers that the shim has started to the real shim, and restarts
 // containerd.
-func (o *uninstallOptions) handOver(ctx context.Context, stdout io.Writer, record *changeRecord) error {
+func (o *uninstallOptions) handOver(ctx context.Context, stdout io.Writer, record *containerd.ChangeRecord) error {
 	bundles, err := findBundles(o.containerdState, o.shim)
 	switch {
 	case err != nil || len(bundles) == 0 && !record.RestartDue:

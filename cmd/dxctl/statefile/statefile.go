@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"os"
 	"path/filepath"
 
 	"github.com/directx-nri/directx-nri/internal/access"
@@ -42,11 +41,4 @@ func Write(path string, content any) error {
 		return fmt.Errorf("write the record %s: %w", path, err)
 	}
 	return nil
-}
-
-// Remove removes a file, and then the state directory if that is empty.
-func Remove(path string) error {
-	err := durable.Remove(path)
-	_ = os.Remove(filepath.Dir(path)) // Fails unless it is empty.
-	return err
 }

@@ -1,6 +1,6 @@
-// Package noderuntime has the commands that install the runtime shim, configure containerd for it,
-// and undo both.
-package noderuntime
+// Package containerd has what several commands need of a node's containerd: the flags that select it,
+// its configuration file, the record of dxctl's changes to that file, and checks before a restart.
+package containerd
 
 import (
 	"cmp"
@@ -49,6 +49,19 @@ func (i *Instance) CheckFlags() error {
 	return nil
 }
 
+// AddShimDirFlag adds the flag --shim-dir.
+func AddShimDirFlag(flags *pflag.FlagSet, dir *string) {
+	flags.StringVar(dir, "shim-dir", paths.Default().ShimDir, "`DIRECTORY` of the runtime shim: that of containerd, or one on its PATH")
+}
+
+// CheckShimDir returns an error about a value of --shim-dir that cannot be used.
+func CheckShimDir(dir string) error {
+	if !filepath.IsAbs(dir) {
+		return cli.UsageError("--shim-dir %q is not an absolute path", dir)
+	}
+	return nil
+}
+
 // Release returns the release of the containerd that reads the configuration file. If the running
 // one has not answered, the version of the file is used instead.
 func (i *Instance) Release(running criclient.RunningConfig) containerdconfig.Release {
@@ -57,12 +70,12 @@ func (i *Instance) Release(running criclient.RunningConfig) containerdconfig.Rel
 
 // ReadConfig reads the configuration file. A file that does not exist is empty.
 func (i *Instance) ReadConfig(release containerdconfig.Release) (containerdconfig.Config, error) {
-	file, err := readConfigFile(i.ConfigFile)
+	file, err := ReadConfigFile(i.ConfigFile)
 	if err != nil {
 		return containerdconfig.Config{}, err
 	}
-	config, err := containerdconfig.Read(file.text, release)
-	return config, withFileName(i.ConfigFile, err)
+	config, err := containerdconfig.Read(file.Text, release)
+	return config, WithFileName(i.ConfigFile, err)
 }
 
 // ErrOverridden means that an imported file overrides the settings of 'dxctl runtime configure'.
@@ -75,7 +88,7 @@ var ErrOverridden = errors.New("replaces what is configured there")
 func (i *Instance) CheckImports(c containerdconfig.Config, release containerdconfig.Release) (problems []error) {
 	add := func(file string, err error) {
 		if err != nil {
-			problems = append(problems, withFileName(file, err))
+			problems = append(problems, WithFileName(file, err))
 		}
 	}
 	files, err := resolveImports(i.ConfigFile, c.Imports)
@@ -120,8 +133,8 @@ func resolveImports(file string, imports []string) (files []string, err error) {
 	return files, nil
 }
 
-// withFileName adds the name of a file to an error that does not name one.
-func withFileName(file string, err error) error {
+// WithFileName adds the name of a file to an error that does not name one.
+func WithFileName(file string, err error) error {
 	if _, hasName := errors.AsType[*fs.PathError](err); err == nil || hasName {
 		return err
 	}

@@ -1,4 +1,4 @@
-package noderuntime
+package containerd
 
 import (
 	"errors"
@@ -21,34 +21,34 @@ func TestTransitions(t *testing.T) {
 		due, failed     bool
 	}
 	dir := filepath.Join(t.TempDir(), "state")
-	add := func(text, key string) func(*changeRecord) {
+	add := func(text, key string) func(*ChangeRecord) {
 		edits := []tomledit.Edit{{Path: []string{key}, New: "1", Inserted: key + " = 1\n"}}
-		return func(r *changeRecord) { r.addEdits(configFile{path: "/c", text: []byte(text)}, edits) }
+		return func(r *ChangeRecord) { r.AddEdits(ConfigFile{Path: "/c", Text: []byte(text)}, edits) }
 	}
 	for _, step := range []struct {
 		name string
-		do   func(*changeRecord)
+		do   func(*ChangeRecord)
 		want state
 	}{
 		{"edits are added", add("", "a"), state{0, 1, false, false}},
-		{"a restart begins", (*changeRecord).beginRestart, state{0, 1, true, false}},
-		{"the restart fails", func(r *changeRecord) { r.failRestart("", errors.New("no")) }, state{0, 1, true, true}},
-		{"the edits are undone", (*changeRecord).removePending, state{0, 0, true, false}},
+		{"a restart begins", (*ChangeRecord).BeginRestart, state{0, 1, true, false}},
+		{"the restart fails", func(r *ChangeRecord) { r.FailRestart("", errors.New("no")) }, state{0, 1, true, true}},
+		{"the edits are undone", (*ChangeRecord).RemovePending, state{0, 0, true, false}},
 		{"edits are added again", add("", "a"), state{0, 1, true, false}},
-		{"containerd has loaded them", (*changeRecord).confirmLoaded, state{1, 0, true, false}},
+		{"containerd has loaded them", (*ChangeRecord).ConfirmLoaded, state{1, 0, true, false}},
 		{"more are added", add("a = 1\n", "b"), state{1, 1, true, false}},
-		{"only these are undone", (*changeRecord).removePending, state{1, 0, true, false}},
+		{"only these are undone", (*ChangeRecord).RemovePending, state{1, 0, true, false}},
 		{"the file was replaced", add("", "b"), state{0, 1, true, false}},
-		{"another restart fails", func(r *changeRecord) { r.failRestart("", errors.New("no")) }, state{0, 1, true, true}},
-		{"a restart ends", (*changeRecord).endRestart, state{1, 0, false, false}},
-		{"all are undone", (*changeRecord).removeEdits, state{}},
+		{"another restart fails", func(r *ChangeRecord) { r.FailRestart("", errors.New("no")) }, state{0, 1, true, true}},
+		{"a restart ends", (*ChangeRecord).EndRestart, state{1, 0, false, false}},
+		{"all are undone", (*ChangeRecord).RemoveEdits, state{}},
 	} {
-		r, err := readRecord(dir)
+		r, err := ReadRecord(dir)
 		step.do(&r)
-		testutil.NoError(t, err, r.save(dir))
-		r, err = readRecord(dir)
-		if got := (state{len(r.Edits) - r.Pending, r.Pending, r.RestartDue, r.Failure != nil}); err != nil || got != step.want || isConfigured(dir) != durable.Exists(dir) {
-			t.Errorf("%s: %+v, %v, want %+v; configured: %t", step.name, got, err, step.want, isConfigured(dir))
+		testutil.NoError(t, err, r.Save(dir))
+		r, err = ReadRecord(dir)
+		if got := (state{len(r.Edits) - r.Pending, r.Pending, r.RestartDue, r.Failure != nil}); err != nil || got != step.want || IsConfigured(dir) != durable.Exists(dir) {
+			t.Errorf("%s: %+v, %v, want %+v; configured: %t", step.name, got, err, step.want, IsConfigured(dir))
 		}
 	}
 	if durable.Exists(dir) {
@@ -58,17 +58,17 @@ func TestTransitions(t *testing.T) {
 
 func TestFailure(t *testing.T) {
 	t.Parallel()
-	var r changeRecord
-	testutil.NoError(t, r.Failure.checkRetry("a", time.Now()))
-	r.failRestart("a", errors.New("no"))
+	var r ChangeRecord
+	testutil.NoError(t, r.Failure.CheckRetry("a", time.Now()))
+	r.FailRestart("a", errors.New("no"))
 	r.Failure.At = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for past, refuses := range map[time.Duration]bool{0: true, retryPause - time.Second: true, retryPause: false, -time.Second: false} {
-		err := r.Failure.checkRetry("a", r.Failure.At.Add(past))
+		err := r.Failure.CheckRetry("a", r.Failure.At.Add(past))
 		if refuses != (err != nil && strings.Contains(err.Error(), "2026-01-02T03:04:05Z: no; it is tried again after 1h0m0s")) || !refuses && err != nil {
 			t.Errorf("after %v: %v", past, err)
 		}
 	}
-	testutil.NoError(t, r.Failure.checkRetry("another", r.Failure.At))
+	testutil.NoError(t, r.Failure.CheckRetry("another", r.Failure.At))
 }
 
 func TestReadRecord(t *testing.T) {
@@ -78,9 +78,9 @@ func TestReadRecord(t *testing.T) {
 		`{"format":1,"config":"/c","created":true,"edits":[{"path":["a"]}],"pending":1,"restartDue":true,"failure":{"attempt":"a","error":"no"}}`: "",
 		`{"format": 2}`: "unknown format 2", "{}": "unknown format 0", "null": "unknown format 0", "{": "read the record",
 	} {
-		testutil.WriteFile(t, recordPath(state), text, 0o600)
-		r, err := readRecord(state)
-		complete := changeRecord{1, "/c", true, []tomledit.Edit{{Path: []string{"a"}}}, 1, true, &failure{Attempt: "a", Cause: "no"}}
+		testutil.WriteFile(t, RecordPath(state), text, 0o600)
+		r, err := ReadRecord(state)
+		complete := ChangeRecord{1, "/c", true, []tomledit.Edit{{Path: []string{"a"}}}, 1, true, &RestartError{Attempt: "a", Cause: "no"}}
 		if want == "" && (err != nil || !reflect.DeepEqual(r, complete)) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %+v, %v", text, r, err)
 		}
