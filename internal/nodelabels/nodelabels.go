@@ -46,22 +46,16 @@ func ForDevices(devices []resources.Device) map[string]string {
 	if len(offered) == 0 {
 		return nil
 	}
-	labels := map[string]string{Prefix + "present": "true", Prefix + "count": strconv.Itoa(len(offered))}
-	for i, d := range offered {
-		for name, value := range deviceLabels(d) {
-			before, ok := labels[Prefix+name]
-			switch {
-			case i == 0 && value != "":
-				labels[Prefix+name] = value
-			case ok && before != value:
-				delete(labels, Prefix+name)
-			}
-		}
+	labels := deviceLabels(offered[0])
+	for _, d := range offered {
+		others := deviceLabels(d)
+		maps.DeleteFunc(labels, func(name, value string) bool { return value == "" || others[name] != value })
 	}
+	labels[Prefix+"present"], labels[Prefix+"count"] = "true", strconv.Itoa(len(offered))
 	return labels
 }
 
-// deviceLabels returns the values of the labels that describe one GPU.
+// deviceLabels returns the labels that describe one GPU, with empty values if they are unknown.
 func deviceLabels(d resources.Device) map[string]string {
 	sharing, memory := "exclusive", ""
 	if d.Rule.Replicas > 1 {
@@ -71,8 +65,8 @@ func deviceLabels(d resources.Device) map[string]string {
 		memory = strconv.FormatUint(mib, 10)
 	}
 	return map[string]string{
-		"product": labelValue(d.Description), "memory": memory, "driver": labelValue(d.DriverVersion),
-		"kind": string(d.Kind()), "replicas": strconv.Itoa(d.Rule.Replicas), "sharing": sharing,
+		Prefix + "product": labelValue(d.Description), Prefix + "memory": memory, Prefix + "driver": labelValue(d.DriverVersion),
+		Prefix + "kind": string(d.Kind()), Prefix + "replicas": strconv.Itoa(d.Rule.Replicas), Prefix + "sharing": sharing,
 	}
 }
 

@@ -84,14 +84,14 @@ type manifest struct {
 	Data     map[string]string // of a ConfigMap
 	Items    []yaml.Node       // of a List, as kubectl get prints
 	Spec     struct {
-		Template struct{ Spec podSpec }
+		Template struct {
+			Spec struct {
+				Containers []container
+				Other      map[string]any `yaml:",inline"`
+			}
+		}
 	}
 	root *yaml.Node
-}
-
-type podSpec struct {
-	Containers []container
-	Other      map[string]any `yaml:",inline"`
 }
 
 type container struct {

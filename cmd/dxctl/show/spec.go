@@ -89,7 +89,7 @@ func (o *specOptions) run(ctx context.Context, name string, stdin io.Reader, std
 		return cli.UnknownResult(fmt.Errorf("%s: %w", name, err))
 	}
 	if o.output == cli.JSON || o.output == cli.YAML {
-		return errors.Join(cli.PrintDocument(stdout, o.output, p.decisionReport), p.refused)
+		return errors.Join(cli.PrintDocument(stdout, o.output, p), p.refused)
 	}
 	if p.refused != nil {
 		return p.refused
@@ -127,18 +127,9 @@ func readSpec(name string, stdin io.Reader) (string, []byte, error) {
 // tokenPattern matches the tokens in a spec's environment variables and annotations.
 var tokenPattern = regexp.MustCompile(`(?i)(` + allocation.EnvPrefix + `\w*=|"` + regexp.QuoteMeta(allocation.AnnotationPrefix) + `[^"]*": ")[^"]+`)
 
-// preview is what the runtime shim would do to a container's spec.
-type preview struct {
-	decisionReport
-	// refused is why the container would not start, or nil.
-	refused error
-	missing []gpuedits.SkippedFile
-	spec    []byte
-}
-
-// decisionReport is the decision about a container. The names of its fields are
+// preview is what the runtime shim would do to a container's spec. The names of its fields in JSON are
 // stable; those of edits are the runtime spec's.
-type decisionReport struct {
+type preview struct {
 	ID string `json:"id"`
 	// Pod is nil for a standalone container.
 	Pod *podReport `json:"pod,omitempty"`
@@ -153,6 +144,11 @@ type decisionReport struct {
 	Edits *ocispec.Edits `json:"edits,omitempty"`
 	// LeftOut are driver files that do not exist.
 	LeftOut []string `json:"leftOut,omitempty"`
+
+	// refused is why the container would not start, or nil.
+	refused error
+	missing []gpuedits.SkippedFile
+	spec    []byte
 }
 
 type podReport struct {
@@ -170,8 +166,7 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 		return p, err
 	}
 	container, eligible := shim.ContainerOf(spec.SpecInfo, o.id)
-	p.spec = text
-	p.decisionReport = decisionReport{ID: o.id, OS: spec.OS, Decision: decisionUntouched}
+	p = preview{ID: o.id, OS: spec.OS, Decision: decisionUntouched, spec: text}
 	if !eligible {
 		p.Reason = "a pod sandbox or host process gets no GPU"
 		return p, nil
