@@ -83,24 +83,21 @@ func convertNVIDIA(documents []manifest) (f convertedConfig, notes []string, err
 // findNVIDIAConfig returns the only configuration in documents.
 func findNVIDIAConfig(documents []manifest) (c nvidiaConfig, err error) {
 	var found []string
-	add := func(name string, root *yaml.Node) error {
-		var keys map[string]yaml.Node
-		if root.Decode(&keys) != nil || keys["version"].Value != "v1" {
-			return nil
-		}
-		found = append(found, name)
-		return root.Decode(&c)
-	}
 	for _, d := range documents {
-		if err := add("the file", d.root); err != nil {
-			return c, err
-		}
-		for _, name := range slices.Sorted(maps.Keys(d.Data)) {
+		roots := map[string]yaml.Node{"the file": *d.root}
+		for name, text := range d.Data {
 			var root yaml.Node
-			if yaml.Unmarshal([]byte(d.Data[name]), &root) != nil || root.Kind == 0 {
+			_ = yaml.Unmarshal([]byte(text), &root) // Another text is not a configuration.
+			roots[name] = root
+		}
+		for _, name := range slices.Sorted(maps.Keys(roots)) {
+			root := roots[name]
+			var keys map[string]yaml.Node
+			if root.Decode(&keys) != nil || keys["version"].Value != "v1" {
 				continue
 			}
-			if err := add(name, &root); err != nil {
+			found = append(found, name)
+			if err := root.Decode(&c); err != nil {
 				return c, fmt.Errorf("%s: %w", name, err)
 			}
 		}
