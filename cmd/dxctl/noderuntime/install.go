@@ -21,7 +21,6 @@ import (
 // NewInstallCommand returns 'dxctl runtime install'.
 func NewInstallCommand() *cobra.Command {
 	var from, shimDir, stateDir string
-	defaults := paths.Default()
 	command := &cobra.Command{
 		Use:   "install",
 		Short: "Install the runtime shim beside containerd",
@@ -35,7 +34,7 @@ that fails, the old file stays. For pods, run 'dxctl runtime configure' next.`,
 	flags := command.Flags()
 	addFromFlag(flags, &from)
 	containerd.AddShimDirFlag(flags, &shimDir)
-	flags.StringVar(&stateDir, "state-dir", defaults.State, "state `DIRECTORY`")
+	flags.StringVar(&stateDir, "state-dir", paths.Default().State, "state `DIRECTORY`")
 	return command
 }
 
