@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,28 +21,15 @@ var errNoListener = errors.New("no process listens")
 // socketOwner returns the process that listens on socket, a path or unix:// URL. The caller releases
 // it. On kernels with pidfds, it does not refer to another process that has the same ID later. The
 // error matches [errNoListener] if there is none.
-func socketOwner(ctx context.Context, socket string) (_ *os.Process, err error) {
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("find the process behind %s: %w", socket, err)
-		}
-	}()
-	path, _ := localgrpc.ParseAddress(socket)
-	connection, err := new(net.Dialer).DialContext(ctx, "unix", path)
+func socketOwner(ctx context.Context, socket string) (*os.Process, error) {
+	pid, err := localgrpc.ServerPID(ctx, socket)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED):
 		return nil, fmt.Errorf("%w: %w", errNoListener, err)
 	case err != nil:
 		return nil, err
-	}
-	// The process cannot have ended while the connection is open.
-	defer connection.Close()
-	pid, err := localgrpc.PeerPID(connection)
-	if err != nil {
-		return nil, err
-	}
-	if pid == 0 {
-		return nil, errors.New("its process is in another PID namespace; in a pod set hostPID: true")
+	case pid == 0:
+		return nil, fmt.Errorf("find the process behind %s: its process is in another PID namespace; in a pod set hostPID: true", socket)
 	}
 	return os.FindProcess(pid)
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os/exec"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -49,3 +50,18 @@ func (s commandService) Restart(ctx context.Context) error {
 	}
 	return fmt.Errorf("restart by %s: %w", s, err)
 }
+
+// signaledProcess is a process that listens on a socket and is restarted by its supervisor after a
+// signal.
+type signaledProcess struct{ socket, program string }
+
+// BySignal returns the service of the process that listens on socket, which must run
+// program. Restart sends SIGTERM, and its supervisor starts it again. If no process
+// listens, the service is assumed to be starting. On Windows, its methods return an error.
+func BySignal(socket, program string) Service { return signaledProcess{socket, program} }
+
+func (s signaledProcess) String() string { return "a signal to " + s.program }
+
+func (s signaledProcess) Check(ctx context.Context) error { return s.send(ctx, 0) }
+
+func (s signaledProcess) Restart(ctx context.Context) error { return s.send(ctx, syscall.SIGTERM) }

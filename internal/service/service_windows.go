@@ -48,16 +48,8 @@ func (s managedService) lookupError(err error) error {
 	return fmt.Errorf("look up %s: %w; set --service to the name of containerd's service", s, err)
 }
 
-type signaledProcess struct{ program string }
-
-// BySignal works on Linux only. On other systems, its methods return an error.
-func BySignal(_, program string) Service { return signaledProcess{program} }
-
-func (s signaledProcess) String() string { return "a signal to " + s.program }
-
-func (s signaledProcess) Restart(ctx context.Context) error { return s.Check(ctx) }
-
-func (s signaledProcess) Check(context.Context) error {
+// send returns an error: Windows has no such signals.
+func (s signaledProcess) send(context.Context, syscall.Signal) error {
 	return fmt.Errorf("restart by %s: %w", s, errors.ErrUnsupported)
 }
 

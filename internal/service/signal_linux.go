@@ -10,21 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// signaledProcess is a process that listens on a socket and is restarted by its supervisor after a
-// signal.
-type signaledProcess struct{ socket, program string }
-
-// BySignal returns the service of the process that listens on socket, which must run
-// program. Restart sends SIGTERM, and its supervisor starts it again. If no process
-// listens, the service is assumed to be starting.
-func BySignal(socket, program string) Service { return signaledProcess{socket, program} }
-
-func (s signaledProcess) String() string { return "a signal to " + s.program }
-
-func (s signaledProcess) Check(ctx context.Context) error { return s.send(ctx, 0) }
-
-func (s signaledProcess) Restart(ctx context.Context) error { return s.send(ctx, unix.SIGTERM) }
-
 // send sends a signal to the process, if there is one. After SIGTERM, it waits until the process has
 // exited.
 func (s signaledProcess) send(ctx context.Context, signal unix.Signal) (err error) {

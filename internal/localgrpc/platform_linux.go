@@ -1,11 +1,21 @@
 package localgrpc
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"net"
+	"os"
 
 	"golang.org/x/sys/unix"
 )
+
+func dialPipe(_ context.Context, path string) (net.Conn, error) {
+	return nil, fmt.Errorf("connect to named pipe %s: %w", path, errors.ErrUnsupported)
+}
+
+// restrictAccess lets only the account of the process connect to the socket at path.
+func restrictAccess(path string) error { return os.Chmod(path, 0o600) }
 
 // PeerPID returns the ID of the process that listens on the Unix socket of a connection, 0 if the
 // process is in another PID namespace.
