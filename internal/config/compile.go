@@ -24,7 +24,6 @@ package config
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -164,7 +163,4 @@ func (c Compiler) read(path string, limit int64) (data []byte, err error) {
 }
 
 // hashOf returns the hash of a file's content as [policy.CompiledFrom] has it.
-func hashOf(data []byte) string {
-	hash := sha256.Sum256(data)
-	return hex.EncodeToString(hash[:])
-}
+func hashOf(data []byte) string { return fmt.Sprintf("%x", sha256.Sum256(data)) }

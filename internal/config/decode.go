@@ -186,15 +186,10 @@ type key struct {
 
 // keysOf returns the keys of a struct type, with those of structs that are inlined.
 func keysOf(t reflect.Type) (keys []key) {
-	for i := range t.NumField() {
-		field := t.Field(i)
-		switch name, options, _ := strings.Cut(field.Tag.Get("yaml"), ","); {
-		case options == "inline":
-			for _, k := range keysOf(field.Type) {
-				keys = append(keys, key{k.name, append([]int{i}, k.index...), k.limits})
-			}
-		case name != "-":
-			keys = append(keys, key{name, []int{i}, limitsOf(field.Tag)})
+	for _, field := range reflect.VisibleFields(t) {
+		name, _, _ := strings.Cut(field.Tag.Get("yaml"), ",")
+		if name != "" && name != "-" { // An inlined struct has no name.
+			keys = append(keys, key{name, field.Index, limitsOf(field.Tag)})
 		}
 	}
 	return keys
