@@ -99,34 +99,27 @@ func buildResources(d *yamlDocument, f Configuration) []policy.ResourceRule {
 		}
 	}
 	if !d.hasErrors("resources") {
-		checkRules(d, rules)
+		for i, r := range rules {
+			d.check(fmt.Sprintf("resources[%d]", i), checkConflicts(r, rules[:i]))
+		}
 	}
 	return rules
 }
 
-// checkRules adds an error for each rule that conflicts with one before it.
-func checkRules(d *yamlDocument, rules []policy.ResourceRule) {
-	for i, r := range rules {
-		for j, earlier := range rules[:i] {
-			if !d.check(fmt.Sprintf("resources[%d]", i), checkRulePair(earlier, r, j)) {
-				break
-			}
-		}
-	}
-}
-
-// checkRulePair returns an error if rule r conflicts with the earlier rule at index.
-func checkRulePair(earlier, r policy.ResourceRule, index int) error {
+// checkConflicts returns an error if rule r conflicts with an earlier one.
+func checkConflicts(r policy.ResourceRule, earlierRules []policy.ResourceRule) error {
 	key := allocation.EnvKey(r.Name) // Names with the same annotation have the same environment variable, too.
-	switch {
-	case covers(earlier.Match, r.Match):
-		return fmt.Errorf("matches no GPU that resources[%d] does not match first: move it before that rule, or make that rule match less", index)
-	case earlier.Name != r.Name && key == allocation.EnvKey(earlier.Name):
-		return fmt.Errorf("the names %s and %s are too similar: both map to %s", earlier.Name, r.Name, key)
-	case earlier.Name != r.Name:
-	case earlier.AllocationPolicy != r.AllocationPolicy, earlier.MaxPerContainer != r.MaxPerContainer, earlier.MixedDrivers != r.MixedDrivers:
-		return fmt.Errorf("%s is also the resource of resources[%d]: allocationPolicy, maxPerContainer and mixedDrivers must be the same in both",
-			r.Name, index)
+	for i, earlier := range earlierRules {
+		switch {
+		case covers(earlier.Match, r.Match):
+			return fmt.Errorf("matches no GPU that resources[%d] does not match first: move it before that rule, or make that rule match less", i)
+		case earlier.Name != r.Name && key == allocation.EnvKey(earlier.Name):
+			return fmt.Errorf("the names %s and %s are too similar: both map to %s", earlier.Name, r.Name, key)
+		case earlier.Name != r.Name:
+		case earlier.AllocationPolicy != r.AllocationPolicy, earlier.MaxPerContainer != r.MaxPerContainer, earlier.MixedDrivers != r.MixedDrivers:
+			return fmt.Errorf("%s is also the resource of resources[%d]: allocationPolicy, maxPerContainer and mixedDrivers must be the same in both",
+				r.Name, i)
+		}
 	}
 	return nil
 }

@@ -16,11 +16,10 @@ import (
 // precedence over the file. Add the flags to a command with [Flags.Add].
 type Flags map[string]reflect.Value
 
-// flagDefinition is a flag for a key of config.yaml.
-type flagDefinition struct{ name, key, usage string }
-
-func flags() []flagDefinition {
-	return []flagDefinition{
+// Add adds the flags to command. Shells complete their values. f has the values when the command runs.
+func (f *Flags) Add(command *cobra.Command) {
+	*f = Flags{}
+	for _, flag := range []struct{ name, key, usage string }{
 		{"inventory", "inventory",
 			"inventory `FILE` that describes this node's GPUs; without one they are discovered: on Windows, and on Linux with /dev/dxg"},
 		{"preset", "preset", "`NAME` of a preset: resources as another device plugin offers them"},
@@ -30,13 +29,7 @@ func flags() []flagDefinition {
 		{"log-format", "log.format", "log `FORMAT`: text or json"},
 		{"metrics-address", "metrics.address", "`HOST:PORT` of the metrics and health endpoints; without one they are disabled"},
 		{"fail-on-init-error", "failOnInitError", "exit with an error if there is no GPU at the start, instead of waiting for one"},
-	}
-}
-
-// Add adds the flags to command. Shells complete their values. f has the values when the command runs.
-func (f *Flags) Add(command *cobra.Command) {
-	*f = Flags{}
-	for _, flag := range flags() {
+	} {
 		value := newKeyFlag(*f, flag.key)
 		added := command.Flags().VarPF(value, flag.name, "", flag.usage+" (key "+flag.key+")")
 		if value.Type() == "bool" {

@@ -18,11 +18,7 @@ import (
 // not leave the root. regular reports whether it is a regular file. The error matches [fs.ErrNotExist]
 // if there is no file. Untrusted paths are safe.
 func (r Root) Resolve(path string) (final string, regular bool, err error) {
-	file, err := r.resolveInRoot(path)
-	if err != nil {
-		return "", false, err
-	}
-	info, err := os.Lstat(file)
+	file, info, err := r.lstat(path)
 	if err != nil {
 		return "", false, err
 	}
@@ -35,14 +31,14 @@ func (r Root) Resolve(path string) (final string, regular bool, err error) {
 
 func (r Root) dir() string { return cmp.Or(string(r), "/") }
 
-// resolveInRoot returns the path at which this process finds the node's path. It follows links without
-// leaving the root.
-func (r Root) resolveInRoot(path string) (string, error) {
-	file, err := securejoin.SecureJoin(r.dir(), path)
-	if err != nil {
-		return "", fmt.Errorf("resolve %s: %w", path, err)
+// lstat follows the links of the node's path without leaving the root. It returns the path at which this
+// process finds the file.
+func (r Root) lstat(path string) (file string, info fs.FileInfo, err error) {
+	if file, err = securejoin.SecureJoin(r.dir(), path); err != nil {
+		return "", nil, fmt.Errorf("resolve %s: %w", path, err)
 	}
-	return file, nil
+	info, err = os.Lstat(file)
+	return file, info, err
 }
 
 // localPath returns the path at which this process finds the node's path, which must have no links.
@@ -50,11 +46,7 @@ func (r Root) localPath(path string) string { return filepath.Join(string(r), pa
 
 // DeviceNode describes the device node at the node's path.
 func (r Root) DeviceNode(path string) (specs.LinuxDevice, error) {
-	file, err := r.resolveInRoot(path)
-	if err != nil {
-		return specs.LinuxDevice{}, err
-	}
-	info, err := os.Lstat(file)
+	_, info, err := r.lstat(path)
 	if err != nil {
 		return specs.LinuxDevice{}, err
 	}

@@ -23,8 +23,6 @@ const RuntimeName = "io.containerd.directx.v1"
 // BaseName is the shim's file name without the extension that Windows needs.
 const BaseName = "containerd-shim-directx-v1"
 
-const programPerm fs.FileMode = 0o755
-
 // FileName returns the shim's file name on this system.
 func FileName() string {
 	if runtime.GOOS == "windows" {
@@ -75,7 +73,7 @@ func Install(ctx context.Context, source, path string) (changed bool, err error)
 		return false, selfTest(ctx, path, workDir)
 	}
 	temp := filepath.Join(workDir, filepath.Base(path))
-	if err := durable.Replace(temp, data, programPerm); err != nil {
+	if err := durable.Replace(temp, data, 0o755); err != nil {
 		return false, err
 	}
 	if err := selfTest(ctx, temp, workDir); err != nil {

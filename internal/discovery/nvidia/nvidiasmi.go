@@ -29,15 +29,11 @@ func query(ctx context.Context, hostRoot string, gpus []discovery.Device) (map[s
 	return run(ctx, command)
 }
 
-// queryArguments returns the arguments of nvidia-smi.
+// run adds the arguments to nvidia-smi's command, and returns the UUIDs in its output. If one GPU
+// fails, so does nvidia-smi, but it can report the others.
 // https://docs.nvidia.com/deploy/nvidia-smi/index.html
-func queryArguments() []string {
-	return []string{"--query-gpu=pci.bus_id,uuid", "--format=csv,noheader"}
-}
-
-// run returns the UUIDs in the output of command. If one GPU fails, so does nvidia-smi, but it
-// can report the others.
 func run(ctx context.Context, command *exec.Cmd) (map[string]string, error) {
+	command.Args = append(command.Args, "--query-gpu=pci.bus_id,uuid", "--format=csv,noheader")
 	command.WaitDelay = time.Second
 	output, err := command.Output()
 	if err != nil {

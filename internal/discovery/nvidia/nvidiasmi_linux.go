@@ -32,7 +32,7 @@ func commandBelow(ctx context.Context, root, program string) (*exec.Cmd, error) 
 	if err != nil {
 		return nil, err
 	}
-	command := exec.CommandContext(ctx, program, queryArguments()...)
+	command := exec.CommandContext(ctx, program)
 	libraries := wslLibraries
 	if root != "/" {
 		// Only /usr/lib and /dev may be mounted: not /lib64, nor the loader's cache.

@@ -35,7 +35,7 @@ func newCommand(ctx context.Context, _ string, gpus []discovery.Device) (*exec.C
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		return exec.CommandContext(ctx, program, queryArguments()...), err
+		return exec.CommandContext(ctx, program), err
 	}
 	return nil, errors.ErrUnsupported
 }

@@ -81,8 +81,6 @@ const (
 	regMultiString = 7 // REG_MULTI_SZ
 )
 
-var errNotUTF16 = errors.New("is not valid UTF-16")
-
 // valueStrings returns the strings of a REG_SZ or REG_MULTI_SZ value.
 func valueStrings(v win32.RegistryValue) ([]string, error) {
 	if v.Type != regString && v.Type != regMultiString {
@@ -97,7 +95,7 @@ func valueStrings(v win32.RegistryValue) ([]string, error) {
 	}
 	// A replacement character would name another file.
 	if strings.ContainsRune(strings.Join(list, ""), utf8.RuneError) {
-		return nil, errNotUTF16
+		return nil, errors.New("is not valid UTF-16")
 	}
 	return list, nil
 }

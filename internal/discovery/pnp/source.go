@@ -23,10 +23,7 @@ var _ discovery.Source = (*Source)(nil)
 func Open(system System, log logrus.FieldLogger) *Source {
 	list := func(ctx context.Context) ([]discovery.Device, error) {
 		snapshot, err := system.Snapshot(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return Devices(snapshot), nil
+		return Devices(snapshot), err
 	}
 	return &Source{discovery.NewDriverSource(log, list), system}
 }
@@ -37,17 +34,11 @@ func Open(system System, log logrus.FieldLogger) *Source {
 func (s *Source) Find(ctx context.Context, instanceIDs []string) ([]discovery.Device, error) {
 	devices, err := s.Await(ctx, func(ctx context.Context) ([]discovery.Device, error) {
 		list, err := s.system.Find(ctx, instanceIDs)
-		if err != nil {
-			return nil, err
-		}
-		if !slices.ContainsFunc(list, needsDXCore) {
-			return Devices(Snapshot{Devices: list, DXCoreErr: errors.New("it was not queried")}), nil
+		if err != nil || !slices.ContainsFunc(list, needsDXCore) {
+			return Devices(Snapshot{Devices: list, DXCoreErr: errors.New("it was not queried")}), err
 		}
 		snapshot, err := s.system.Snapshot(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return discovery.WithIDs(Devices(snapshot), instanceIDs), nil
+		return discovery.WithIDs(Devices(snapshot), instanceIDs), err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("find GPUs: %w", err)

@@ -1,6 +1,7 @@
 package pnp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -91,11 +92,8 @@ type propertyReader struct {
 }
 
 // readValue reads a property, the zero value if the device does not have it or on an error.
-func readValue[T any](r *propertyReader, name win32.PropertyName, decode func(win32.Property) (T, error)) (v T) {
-	if p := readOptional(r, name, decode); p != nil {
-		v = *p
-	}
-	return v
+func readValue[T any](r *propertyReader, name win32.PropertyName, decode func(win32.Property) (T, error)) T {
+	return *cmp.Or(readOptional(r, name, decode), new(T))
 }
 
 // readOptional reads a property, nil if the device does not have it or on an error.
