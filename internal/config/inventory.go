@@ -14,9 +14,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
-// inventoryKind is the value of the key kind in an inventory file.
-const inventoryKind = "Inventory"
-
 const maxInventory = 4 << 20 // bytes
 
 // Inventory is the content of an inventory file. [discovery.Device] describes the fields.
@@ -63,7 +60,7 @@ func IsInventory(path string) (bool, error) {
 	}
 	var head struct{ Kind string }
 	_ = yaml.Unmarshal(data, &head) // An invalid file is read as a configuration, whose errors are reported.
-	return head.Kind == inventoryKind, nil
+	return head.Kind == "Inventory", nil
 }
 
 // ParseInventory returns the devices of an inventory file in the order of the file. name is the

@@ -101,12 +101,11 @@ func useShim(e *tomledit.Editor, c Config, s Settings) (handlers, warnings []str
 		if err := setShim(e, h, s); err != nil {
 			return nil, nil, err
 		}
-		handlers = append(handlers, h.Name)
 	}
 	if s.OS == "linux" && s.merges(c.Version) {
 		warnings = append(warnings, notForPods)
 	}
-	return handlers, warnings, e.Err
+	return names(selected), warnings, e.Err
 }
 
 // setShim makes a handler use the shim and pass on the annotations of directx-nri.
@@ -143,7 +142,7 @@ func selectNamed(c Config, s Settings) (selected []Handler, warnings []string, e
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(s.Handlers))) {
 		i := slices.IndexFunc(c.Handlers, hasName(name))
 		if i < 0 {
-			return nil, nil, fmt.Errorf("there is no runtime handler %q among %s", name, names(c.Handlers))
+			return nil, nil, fmt.Errorf("there is no runtime handler %q among %s", name, cmp.Or(strings.Join(names(c.Handlers), ", "), "none"))
 		}
 		h := c.Handlers[i]
 		if err := h.CheckEligible(s.OS); err != nil && h.RuntimeType != "" {
@@ -176,12 +175,11 @@ func selectEligible(c Config, s Settings) (selected []Handler, warnings []string
 	return selected, warnings, err
 }
 
-func names(handlers []Handler) string {
-	var all []string
+func names(handlers []Handler) (all []string) {
 	for _, h := range handlers {
 		all = append(all, h.Name)
 	}
-	return cmp.Or(strings.Join(all, ", "), "none")
+	return all
 }
 
 // WhyNotEligible returns the reasons why the handlers cannot have GPUs.

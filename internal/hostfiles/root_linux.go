@@ -58,11 +58,10 @@ func (r Root) DeviceNode(path string) (specs.LinuxDevice, error) {
 	if info.Mode()&fs.ModeCharDevice != 0 {
 		kind = "c"
 	}
-	mode := info.Mode().Perm()
 	return specs.LinuxDevice{
 		Path: path, Type: kind,
 		Major: int64(unix.Major(stat.Rdev)), Minor: int64(unix.Minor(stat.Rdev)),
-		FileMode: &mode, UID: &stat.Uid, GID: &stat.Gid,
+		FileMode: new(info.Mode().Perm()), UID: &stat.Uid, GID: &stat.Gid,
 	}, nil
 }
 

@@ -174,15 +174,11 @@ type policyFile struct {
 // if other users can write to the directory, because the policy names a program that runs as the
 // system.
 func Read(stateDir string) (Policy, error) {
+	var data []byte
 	err := access.CheckPrivate(stateDir)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return Default(), nil
-	case err != nil:
-		return Policy{}, fmt.Errorf("read node policy: %w", err)
+	if err == nil {
+		data, err = durable.Read(Path(stateDir), maxSize+1)
 	}
-	path := Path(stateDir)
-	data, err := durable.Read(path, maxSize+1)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && !durable.Exists(RealShimFile(stateDir)) && !durable.Exists(paths.Allocations(stateDir)):
 		return Default(), nil
@@ -193,7 +189,7 @@ func Read(stateDir string) (Policy, error) {
 	}
 	p, err := decode(data)
 	if err != nil {
-		return Policy{}, remedy.With(fmt.Errorf("read node policy %s: %w", path, err), remedy.Rewrite)
+		return Policy{}, remedy.With(fmt.Errorf("read node policy %s: %w", Path(stateDir), err), remedy.Rewrite)
 	}
 	return p, nil
 }

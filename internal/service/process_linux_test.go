@@ -20,9 +20,7 @@ func TestSocketOwner(t *testing.T) {
 		t.Errorf("no socket: %v", err)
 	}
 	listener, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	for _, name := range []string{socket, "unix://" + socket} {
 		process, err := socketOwner(t.Context(), name)
 		if err != nil {
@@ -55,9 +53,7 @@ func TestWaitAndSignal(t *testing.T) {
 	command := exec.Command("sleep", "1000")
 	testutil.NoError(t, command.Start())
 	p, err := os.FindProcess(command.Process.Pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	defer p.Release()
 	short, cancel := context.WithTimeout(t.Context(), 3*exitPollInterval)
 	defer cancel()

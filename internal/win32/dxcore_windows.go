@@ -29,30 +29,21 @@ const (
 
 // AdapterAttribute is a capability of adapters.
 // https://learn.microsoft.com/windows/win32/dxcore/dxcore-adapter-attribute-guids
-type AdapterAttribute int
+type AdapterAttribute struct{ name, id string }
 
 // The attributes.
-const (
-	D3D11Graphics AdapterAttribute = iota
-	D3D12Graphics
+//
+//nolint:gochecknoglobals // Constants.
+var (
+	D3D11Graphics = AdapterAttribute{"Direct3D 11 graphics", "8c47866b-7583-450d-f0f0-6bada895af4b"}
+	D3D12Graphics = AdapterAttribute{"Direct3D 12 graphics", "0c9ece4d-2f6e-4f01-8c96-e89e331b47b1"}
 	// D3D12CoreCompute is compute, with or without graphics.
-	D3D12CoreCompute
+	D3D12CoreCompute = AdapterAttribute{"Direct3D 12 core compute", "248e2800-a793-4724-abaa-23a6de1be090"}
 	// D3D12GenericML is machine learning, which neural processors can have without core
 	// compute. It is in the SDK since Windows build 26100.
 	// https://github.com/microsoft/DirectX-Headers/releases/tag/v1.614.0
-	D3D12GenericML
+	D3D12GenericML = AdapterAttribute{"Direct3D 12 machine learning", "b71b0d41-1088-422f-a27c-0250b7d3a988"}
 )
-
-func (a AdapterAttribute) String() string {
-	return [...]string{"Direct3D 11 graphics", "Direct3D 12 graphics", "Direct3D 12 core compute", "Direct3D 12 machine learning"}[a]
-}
-
-func (a AdapterAttribute) id() GUID {
-	return parseGUID([...]string{
-		"8c47866b-7583-450d-f0f0-6bada895af4b", "0c9ece4d-2f6e-4f01-8c96-e89e331b47b1",
-		"248e2800-a793-4724-abaa-23a6de1be090", "b71b0d41-1088-422f-a27c-0250b7d3a988",
-	}[a])
-}
 
 // The adapters' properties: DXCoreAdapterProperty.
 const (
@@ -117,12 +108,12 @@ func (d *DXCore) Close() { d.factory.release() }
 // Adapters returns the present adapters with attribute.
 // https://learn.microsoft.com/windows/win32/api/dxcore_interface/nf-dxcore_interface-idxcoreadapterfactory-createadapterlist(uint32_t_constguid_refiid_void)
 func (d *DXCore) Adapters(attribute AdapterAttribute) ([]Adapter, error) {
-	filter, listID, adapterID := attribute.id(), iidDXCoreAdapterList(), iidDXCoreAdapter()
+	filter, listID, adapterID := parseGUID(attribute.id), iidDXCoreAdapterList(), iidDXCoreAdapter()
 	var list *comObject
 	err := hresultError(int32(d.factory.call(slotFactoryCreateAdapterList, 1,
 		uintptr(unsafe.Pointer(&filter)), uintptr(unsafe.Pointer(&listID)), uintptr(unsafe.Pointer(&list)))))
 	if err != nil {
-		return nil, fmt.Errorf("list DXCore's adapters with %s: %w", attribute, err)
+		return nil, fmt.Errorf("list DXCore's adapters with %s: %w", attribute.name, err)
 	}
 	defer list.release()
 	count := uint32(list.call(slotListGetAdapterCount))
@@ -163,7 +154,7 @@ func readAdapter(o *comObject) (a Adapter) {
 		return data
 	}
 	has := func(attribute AdapterAttribute) bool {
-		id := attribute.id()
+		id := parseGUID(attribute.id)
 		return cppBool(o.call(slotAdapterIsAttributeSupported, uintptr(unsafe.Pointer(&id))))
 	}
 	a.LUID = binary.LittleEndian.Uint64(read(propertyLUID, 8))

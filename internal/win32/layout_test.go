@@ -34,7 +34,9 @@ func TestLayout(t *testing.T) {
 func TestPropertyKeysAreUnique(t *testing.T) {
 	t.Parallel()
 	seen := map[propertyKey]PropertyName{}
-	for name := DeviceDesc; name <= GPULUID; name++ {
+	for _, name := range []PropertyName{
+		DeviceDesc, HardwareIDs, Driver, Manufacturer, BusNumber, Address, LocationPaths, DriverVersion, DriverINF, NUMANode, DevNodeStatus, ProblemCode, GPULUID,
+	} {
 		key := name.key()
 		if other, ok := seen[key]; ok || key == (propertyKey{}) {
 			t.Errorf("%s has the key %v of %s", name, key, other)

@@ -23,68 +23,48 @@ const (
 	typeStringList = 0x2012
 )
 
-// PropertyName is a property of devices. The constants follow Windows' DEVPKEY_ names.
+// PropertyName is a property of devices. The values follow Windows' DEVPKEY_ names.
 // https://learn.microsoft.com/windows-hardware/drivers/install/unified-device-property-model--windows-vista-and-later-
-type PropertyName int
-
-// The properties of devices, with their types.
-const (
-	DeviceDesc    PropertyName = iota // typeString
-	HardwareIDs                       // typeStringList
-	Driver                            // typeString
-	Manufacturer                      // typeString
-	BusNumber                         // typeUint32
-	Address                           // typeUint32
-	LocationPaths                     // typeStringList
-	DriverVersion                     // typeString
-	DriverINF                         // typeString
-	NUMANode                          // typeUint32
-	DevNodeStatus                     // typeUint32
-	ProblemCode                       // typeUint32
-	// GPULUID is set by the graphics kernel and is in no Windows header. Others read it as
-	// typeUint64 (System Informer) and as a signed number (TensorWorks).
-	// https://github.com/winsiderss/systeminformer,
-	// https://github.com/TensorWorks/DirectX-Device-Plugins (library/src/WmiQuery.cpp)
-	GPULUID
-)
-
-type property struct {
+type PropertyName struct {
 	name, category string
 	id             uint32
 }
 
-func (n PropertyName) property() property {
-	// The categories of devpkey.h.
-	const (
-		device  = "a45c254e-df1c-4efd-8020-67d146a850e0"
-		status  = "4340a6c5-93fa-4706-972c-7b648008a5a7"
-		numa    = "540b947e-8b40-45bc-a8a2-6a0b894cbda2"
-		drivers = "a8b865dd-2e3d-4094-ad97-e593a70c75d6"
-		gpu     = "60b193cb-5276-4d0f-96fc-f173abad3ec6"
-	)
-	return [...]property{
-		DeviceDesc:    {"DEVPKEY_Device_DeviceDesc", device, 2},
-		HardwareIDs:   {"DEVPKEY_Device_HardwareIds", device, 3},
-		Driver:        {"DEVPKEY_Device_Driver", device, 11},
-		Manufacturer:  {"DEVPKEY_Device_Manufacturer", device, 13},
-		BusNumber:     {"DEVPKEY_Device_BusNumber", device, 23},
-		Address:       {"DEVPKEY_Device_Address", device, 30},
-		LocationPaths: {"DEVPKEY_Device_LocationPaths", device, 37},
-		DriverVersion: {"DEVPKEY_Device_DriverVersion", drivers, 3},
-		DriverINF:     {"DEVPKEY_Device_DriverInfPath", drivers, 5},
-		NUMANode:      {"DEVPKEY_Device_Numa_Node", numa, 3},
-		DevNodeStatus: {"DEVPKEY_Device_DevNodeStatus", status, 2},
-		ProblemCode:   {"DEVPKEY_Device_ProblemCode", status, 3},
-		GPULUID:       {"DEVPKEY_Gpu_Luid", gpu, 2},
-	}[n]
-}
+// The categories of devpkey.h.
+const (
+	categoryDevice  = "a45c254e-df1c-4efd-8020-67d146a850e0"
+	categoryStatus  = "4340a6c5-93fa-4706-972c-7b648008a5a7"
+	categoryNUMA    = "540b947e-8b40-45bc-a8a2-6a0b894cbda2"
+	categoryDrivers = "a8b865dd-2e3d-4094-ad97-e593a70c75d6"
+	categoryGPU     = "60b193cb-5276-4d0f-96fc-f173abad3ec6"
+)
 
-func (n PropertyName) key() propertyKey {
-	p := n.property()
-	return propertyKey{parseGUID(p.category), p.id}
-}
+// The properties of devices, with their types.
+//
+//nolint:gochecknoglobals // Constants.
+var (
+	DeviceDesc    = PropertyName{"DEVPKEY_Device_DeviceDesc", categoryDevice, 2}     // typeString
+	HardwareIDs   = PropertyName{"DEVPKEY_Device_HardwareIds", categoryDevice, 3}    // typeStringList
+	Driver        = PropertyName{"DEVPKEY_Device_Driver", categoryDevice, 11}        // typeString
+	Manufacturer  = PropertyName{"DEVPKEY_Device_Manufacturer", categoryDevice, 13}  // typeString
+	BusNumber     = PropertyName{"DEVPKEY_Device_BusNumber", categoryDevice, 23}     // typeUint32
+	Address       = PropertyName{"DEVPKEY_Device_Address", categoryDevice, 30}       // typeUint32
+	LocationPaths = PropertyName{"DEVPKEY_Device_LocationPaths", categoryDevice, 37} // typeStringList
+	DriverVersion = PropertyName{"DEVPKEY_Device_DriverVersion", categoryDrivers, 3} // typeString
+	DriverINF     = PropertyName{"DEVPKEY_Device_DriverInfPath", categoryDrivers, 5} // typeString
+	NUMANode      = PropertyName{"DEVPKEY_Device_Numa_Node", categoryNUMA, 3}        // typeUint32
+	DevNodeStatus = PropertyName{"DEVPKEY_Device_DevNodeStatus", categoryStatus, 2}  // typeUint32
+	ProblemCode   = PropertyName{"DEVPKEY_Device_ProblemCode", categoryStatus, 3}    // typeUint32
+	// GPULUID is set by the graphics kernel and is in no Windows header. Others read it as
+	// typeUint64 (System Informer) and as a signed number (TensorWorks).
+	// https://github.com/winsiderss/systeminformer,
+	// https://github.com/TensorWorks/DirectX-Device-Plugins (library/src/WmiQuery.cpp)
+	GPULUID = PropertyName{"DEVPKEY_Gpu_Luid", categoryGPU, 2}
+)
 
-func (n PropertyName) String() string { return n.property().name }
+func (n PropertyName) key() propertyKey { return propertyKey{parseGUID(n.category), n.id} }
+
+func (n PropertyName) String() string { return n.name }
 
 // Property is the encoded value of a property.
 type Property struct {

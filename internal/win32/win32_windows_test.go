@@ -113,15 +113,15 @@ func TestDXCore(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dxcore.Close()
-	for attribute := D3D11Graphics; attribute <= D3D12GenericML; attribute++ {
+	for i, attribute := range []AdapterAttribute{D3D11Graphics, D3D12Graphics, D3D12CoreCompute, D3D12GenericML} {
 		adapters, err := dxcore.Adapters(attribute)
 		if err != nil {
 			t.Error(err)
 		}
 		for _, adapter := range adapters {
 			has := []bool{adapter.D3D11Graphics, adapter.D3D12Graphics, adapter.D3D12CoreCompute, adapter.D3D12GenericML}
-			if !has[attribute] || adapter.Description == "" || len(adapter.ReadErrors) > 0 {
-				t.Errorf("with %s: %+v", attribute, adapter)
+			if !has[i] || adapter.Description == "" || len(adapter.ReadErrors) > 0 {
+				t.Errorf("with %s: %+v", attribute.name, adapter)
 			}
 			if same, err := dxcore.AdapterByLUID(adapter.LUID); err != nil || !reflect.DeepEqual(same, adapter) {
 				t.Errorf("%+v, then %+v, %v", adapter, same, err)

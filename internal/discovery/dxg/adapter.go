@@ -237,8 +237,7 @@ func (a adapterProperties) newDevice() discovery.Device {
 		d.Manufacturer = d.VendorID.Name()
 	}
 	if a.pciAddress() != "" {
-		bus, address := a.address.bus, a.address.device<<16|a.address.function
-		d.BusNumber, d.Address = &bus, &address
+		d.BusNumber, d.Address = new(a.address.bus), new(a.address.device<<16|a.address.function)
 	}
 	if v := a.version; v != 0 {
 		d.DriverVersion = fmt.Sprintf("%d.%d.%d.%d", v>>48, v>>32&0xFFFF, v>>16&0xFFFF, v&0xFFFF)

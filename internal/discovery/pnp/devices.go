@@ -205,8 +205,7 @@ func numaNode(node *uint32) *int {
 	if node == nil || *node > 0xFFFE {
 		return nil
 	}
-	n := int(*node)
-	return &n
+	return new(int(*node))
 }
 
 // compareAddresses compares devices by bus and address, and then by instance ID. Devices of no kind
