@@ -31,7 +31,9 @@ func (d *yamlDocument) decode(target any) {
 // and not of keys. goccy/go-yaml (v1.19.2) and sigs.k8s.io/yaml (v1.6.0) end at the first error.
 func (d *yamlDocument) decodeValue(path string, node *yaml.Node, v reflect.Value, l limits) {
 	d.lines[path] = node.Line
-	node = resolve(node)
+	if node.Kind == yaml.AliasNode {
+		node = node.Alias
+	}
 	isShorthand := l.shorthand && node.Kind == yaml.ScalarNode
 	kind := v.Kind()
 	switch {

@@ -148,14 +148,6 @@ func (d *yamlDocument) line(path string) int {
 	return 0
 }
 
-// resolve returns the node that an alias refers to, or node if it is not an alias.
-func resolve(node *yaml.Node) *yaml.Node {
-	if node.Kind == yaml.AliasNode {
-		return node.Alias
-	}
-	return node
-}
-
 // entries returns the values of a mapping by key, with the values of a mapping that it merges (<<).
 func entries(mapping *yaml.Node) map[string]*yaml.Node {
 	var merged map[string]yaml.Node
@@ -165,7 +157,7 @@ func entries(mapping *yaml.Node) map[string]*yaml.Node {
 		values[key] = &value
 	}
 	for i := 0; i+1 < len(mapping.Content); i += 2 {
-		if key := resolve(mapping.Content[i]); key.ShortTag() == "!!null" { // Decode ignores this key.
+		if key := mapping.Content[i]; key.ShortTag() == "!!null" { // Decode ignores this key.
 			values[key.Value] = mapping.Content[i+1]
 		}
 	}

@@ -30,11 +30,10 @@ func parseFormat(format, text string) (any, error) {
 		return parseVendor(text)
 	case "pattern": // of a GPU's name or location path
 		return text, errorUnless(strings.TrimSpace(text) == text, text, "begins or ends with a space")
-	case "memory":
-		return parseMemory(text)
-	case "memoryBound":
-		memory, err := parseMemory(text)
-		return memory, cmp.Or(err, errorUnless(memory != 0, text, notABound))
+	case "memory", "memoryBound": // bytes, which may have a unit: 15Gi, 15GiB, 16106127360
+		memory, err := humanize.ParseBytes(text)
+		return memory, cmp.Or(errorUnless(err == nil, text, "is not an amount of memory: use bytes, or a unit as in 15Gi"),
+			errorUnless(memory != 0 || format == "memory", text, notABound))
 	case "version":
 		_, err := policy.ParseDriverVersion(text, 0)
 		return text, err
@@ -112,13 +111,4 @@ func parseVendor(text string) (pci.Vendor, error) {
 		return 0, fmt.Errorf("%q is not a vendor: %s", text, suggest.WantOneOf(text, append(choices, "a PCI vendor ID such as 0x10DE")))
 	}
 	return pci.Vendor(n), nil
-}
-
-// parseMemory returns a number of bytes, which may have a unit: 15Gi, 15GiB, 16106127360.
-func parseMemory(text string) (uint64, error) {
-	bytes, err := humanize.ParseBytes(text)
-	if err != nil {
-		return 0, fmt.Errorf("%q is not an amount of memory: use bytes, or a unit as in 15Gi", text)
-	}
-	return bytes, nil
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"regexp"
-	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -171,10 +170,8 @@ func setDestinations(d *yamlDocument, path string, files []discovery.RuntimeFile
 var notHexadecimal = regexp.MustCompile(`(?i)\bPCI(ROOT)?\([0-9A-F]*[^0-9A-F)]`)
 
 // parsePCIAddress returns the parts of segment:bus:device.function, all hexadecimal.
-func parsePCIAddress(text string) (bus, address *uint32) {
-	part := func(i, j int) uint32 {
-		n, _ := strconv.ParseUint(text[i:j], 16, 16) // The schema's pattern ensures the digits.
-		return uint32(n)
-	}
-	return new(part(0, 4)<<8 | part(5, 7)), new(part(8, 10)<<16 | part(11, 12))
+func parsePCIAddress(text string) (busNumber, address *uint32) {
+	var segment, bus, device, function uint32
+	_, _ = fmt.Sscanf(text, "%x:%x:%x.%x", &segment, &bus, &device, &function) // The schema's pattern ensures the form.
+	return new(segment<<8 | bus), new(device<<16 | function)
 }

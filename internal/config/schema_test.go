@@ -31,8 +31,9 @@ var oldBooleans = regexp.MustCompile(`\b(on|off|yes|no)\b`)
 
 // content returns a value of a YAML file as an editor validates it.
 func content(node *yaml.Node) any {
-	node = resolve(node)
 	switch node.Kind {
+	case yaml.AliasNode:
+		return content(node.Alias)
 	case yaml.MappingNode:
 		mapping := map[string]any{}
 		for key, value := range entries(node) {

@@ -97,9 +97,6 @@ func Identify(path string) (FileIdentity, error) {
 // Same reports whether i and other identify the same file. It also compares the modification times,
 // because file systems reuse the inode of a removed file. It returns false for a zero FileIdentity.
 func (i FileIdentity) Same(other FileIdentity) bool {
-	if i.info == nil || other.info == nil {
-		return false
-	}
 	return os.SameFile(i.info, other.info) && i.info.ModTime().Equal(other.info.ModTime())
 }
 

@@ -100,21 +100,18 @@ func openAdapters(d driver) ([]adapterInfo, error) {
 	case err != nil:
 		return nil, fmt.Errorf("enumerate adapters: %w", err)
 	case int64(found) > int64(len(buffer)):
-		closeAdapters(d, withHandle(buffer))
+		closeAdapters(d, buffer)
 		return nil, fmt.Errorf("enumerate adapters: the driver reports %d adapters for a list of %d", found, len(buffer))
 	}
-	closeAdapters(d, withHandle(buffer[found:]))
-	return withHandle(buffer[:found]), nil
+	closeAdapters(d, buffer[found:])
+	return slices.DeleteFunc(buffer[:found], func(a adapterInfo) bool { return a.handle == 0 }), nil
 }
 
-// withHandle returns the elements of adapters with a handle.
-func withHandle(adapters []adapterInfo) []adapterInfo {
-	return slices.DeleteFunc(slices.Clone(adapters), func(a adapterInfo) bool { return a.handle == 0 })
-}
-
-// closeAdapters closes the adapters' handles.
+// closeAdapters closes the adapters' handles, if they have one.
 func closeAdapters(d driver, adapters []adapterInfo) {
 	for _, a := range adapters {
-		_ = call(d, ioctlCloseAdapter, &closeAdapter{a.handle}) // closing d closes it, too
+		if a.handle != 0 {
+			_ = call(d, ioctlCloseAdapter, &closeAdapter{a.handle}) // closing d closes it, too
+		}
 	}
 }
