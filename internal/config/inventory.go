@@ -104,7 +104,7 @@ func (i inventoryDevice) build(d *yamlDocument, path string, seen uniqueValues) 
 	dev := discovery.Device{
 		InstanceID: i.InstanceID, Description: i.Description, LocationPath: i.LocationPath, LUID: i.LUID, UUID: i.UUID,
 		VendorID: pci.VendorOf(i.InstanceID), DriverVersion: i.Driver.Version, DriverStorePath: i.Driver.StorePath,
-		DedicatedMemory: i.DedicatedMemory, NUMANode: i.NUMANode,
+		DedicatedMemory: i.DedicatedMemory, NUMANode: i.NUMANode, Health: *cmp.Or(i.Health, new(discovery.Health)),
 		Integrated: i.Integrated, Detachable: i.Detachable, SupportsDisplay: i.Display, SupportsCompute: i.Compute,
 		System32: i.RuntimeFiles.System32, SysWOW64: i.RuntimeFiles.SysWOW64, DeviceNodes: i.Linux.DeviceNodes, Libraries: i.Linux.Libraries,
 	}
@@ -131,9 +131,6 @@ func (i inventoryDevice) build(d *yamlDocument, path string, seen uniqueValues) 
 		"pciAddress": i.PCIAddress,
 	} {
 		seen.add(d, path+"."+key, key, strings.ToUpper(value))
-	}
-	if i.Health != nil {
-		dev.Health = *i.Health
 	}
 	setDestinations(d, path+".runtimeFiles.system32", dev.System32)
 	setDestinations(d, path+".runtimeFiles.sysWOW64", dev.SysWOW64)
