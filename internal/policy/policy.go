@@ -31,7 +31,6 @@ import (
 )
 
 const (
-	fileName = "policy.json"
 	// format is the version of the file's format. It changes if older programs must not ignore what
 	// newer programs write.
 	format = 3
@@ -155,7 +154,7 @@ func Default() Policy {
 func (p Policy) AssignsByClass() bool { return p.Assignment == AssignByClass }
 
 // Path returns the path of policy.json in the state directory.
-func Path(stateDir string) string { return filepath.Join(stateDir, fileName) }
+func Path(stateDir string) string { return filepath.Join(stateDir, "policy.json") }
 
 // RealShimFile returns the path of a file with the value of Shim.RealShim, the key shim.runtime. The
 // file exists while the policy in the state directory sets it. It is a copy, because all containers
