@@ -68,9 +68,7 @@ func newProgram(t *testing.T) *program {
 // write replaces a file at once, so that the program never reads a part of it.
 func (p *program) write(path, text string) {
 	p.t.Helper()
-	if err := errors.Join(os.WriteFile(path+".new", []byte(text), 0o600), os.Rename(path+".new", path)); err != nil {
-		p.t.Fatal(err)
-	}
+	testutil.NoError(p.t, os.WriteFile(path+".new", []byte(text), 0o600), os.Rename(path+".new", path))
 }
 
 func (p *program) configure(settings string) {
@@ -92,9 +90,7 @@ func (p *program) start(args ...string) (stop func()) {
 	go func() { done <- command.ExecuteContext(ctx) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
-		if err := <-done; err != nil {
-			p.t.Error(err)
-		}
+		testutil.NoError(p.t, <-done)
 	})
 	p.t.Cleanup(stop)
 	return stop

@@ -15,6 +15,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/nodelabels"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // TestRun has the program patch its node in an API server that fails at first. The cluster
@@ -38,9 +39,7 @@ func TestRun(t *testing.T) {
 	kubeconfig := filepath.Join(dir, "kubeconfig")
 	text := fmt.Appendf(nil, `{apiVersion: v1, kind: Config, current-context: c, `+
 		`contexts: [{name: c, context: {cluster: c}}], clusters: [{name: c, cluster: {server: %q}}]}`, server.URL)
-	if err := os.WriteFile(kubeconfig, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, os.WriteFile(kubeconfig, text, 0o600))
 	o := options{node: "n1", labelsFile: filepath.Join(dir, "labels"), kubeconfig: kubeconfig, pollInterval: time.Millisecond}
 	log := errlog.NewLogger(t.Output())
 	ctx, cancel := context.WithCancel(t.Context())
@@ -53,17 +52,13 @@ func TestRun(t *testing.T) {
 		{map[string]string{nodelabels.Prefix + "count": "2", nodelabels.Prefix + "present": "true"}, `"directx.microsoft.com/gpu.count":"2","directx.microsoft.com/gpu.driver":null,`},
 		{nil, `"directx.microsoft.com/gpu.count":null,`},
 	} {
-		if err := nodelabels.Write(o.labelsFile, test.labels); err != nil {
-			t.Fatal(err)
-		}
+		testutil.NoError(t, nodelabels.Write(o.labelsFile, test.labels))
 		if got := <-patches; !strings.HasPrefix(got, `PATCH /api/v1/nodes/n1 {"metadata":{"labels":{`+test.want) {
 			t.Errorf("the node is patched by %s, want %s", got, test.want)
 		}
 	}
 	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	testutil.NoError(t, <-done)
 }
 
 func TestFlags(t *testing.T) {

@@ -69,9 +69,7 @@ func TestMetricsAndHealth(t *testing.T) {
 	go func() { done <- command.ExecuteContext(ctx) }()
 	defer func() {
 		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		testutil.NoError(t, <-done)
 	}()
 	for _, page := range []struct {
 		path   string

@@ -345,9 +345,7 @@ func TestRemovedDirectory(t *testing.T) {
 	kept := record(t, r, "gpu::0")
 	check := func(want ...ID) {
 		t.Helper()
-		if err := r.CheckWritable(t.Context()); err != nil {
-			t.Error(err)
-		}
+		testutil.NoError(t, r.CheckWritable(t.Context()))
 		if diff := cmp.Diff(want, recordIDs(t, r)); diff != "" {
 			t.Errorf("records (-want +got):\n%s", diff)
 		}
@@ -364,7 +362,7 @@ func TestRemovedDirectory(t *testing.T) {
 	check()
 	check(record(t, r, "gpu::0").ID())
 
-	testutil.NoError(t, errors.Join(os.RemoveAll(dir), os.WriteFile(dir, nil, 0o600)))
+	testutil.NoError(t, os.RemoveAll(dir), os.WriteFile(dir, nil, 0o600))
 	if err := r.CheckWritable(t.Context()); !errors.Is(err, ErrNotWritable) {
 		t.Errorf("a file in place of the directory: %v", err)
 	}
@@ -532,7 +530,7 @@ func TestClockSetBack(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "records")
 	last := NewToken().ID()
 	data, err := encode(&Record{ID: last, Sequence: 1 << 63, Resource: display, Replicas: []Replica{{ID: "gpu::0", InstanceID: "gpu"}}})
-	testutil.NoError(t, errors.Join(err, os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, string(last)+recordSuffix), data, 0o600)))
+	testutil.NoError(t, err, os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, string(last)+recordSuffix), data, 0o600))
 	r := openRecorder(t, dir)
 	if diff := cmp.Diff([]ID{last, record(t, r, "gpu::0").ID()}, recordIDs(t, r)); diff != "" {
 		t.Errorf("records, oldest first (-want +got):\n%s", diff)
@@ -559,7 +557,7 @@ func TestRecordsFollowTheDirectory(t *testing.T) {
 	}
 	check(lost, damaged, kept)
 	path := func(id ID) string { return r.store.path(id, recordSuffix) }
-	testutil.NoError(t, errors.Join(os.Remove(path(lost)), os.WriteFile(path(damaged), nil, 0o600)))
+	testutil.NoError(t, os.Remove(path(lost)), os.WriteFile(path(damaged), nil, 0o600))
 	check(damaged, kept)
 	testutil.NoError(t, os.Chmod(dir, 0o777))
 	check(damaged, kept)
@@ -575,9 +573,7 @@ func FuzzDecode(f *testing.F) {
 		&binding{ID: id, Holder: Holder{PodUID: "uid", Container: "main"}},
 	} {
 		data, err := encode(body)
-		if err != nil {
-			f.Fatal(err)
-		}
+		testutil.NoError(f, err)
 		f.Add(data)
 		f.Add(data[:len(data)/2])
 	}

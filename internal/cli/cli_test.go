@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/directx-nri/directx-nri/internal/remedy"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 func TestRun(t *testing.T) {
@@ -83,9 +84,7 @@ func TestCommands(t *testing.T) {
 			AddChoice(one, new(string), "color", "the color", "blue", "green", "red")
 			needy := &cobra.Command{Use: "needy", RunE: func(*cobra.Command, []string) error { return nil }}
 			needy.Flags().String("color", "", "the color")
-			if err := needy.MarkFlagRequired("color"); err != nil {
-				t.Fatal(err)
-			}
+			testutil.NoError(t, needy.MarkFlagRequired("color"))
 			group.AddCommand(one, needy, &cobra.Command{Use: "two [NAME]", Args: Arguments(0, 1), RunE: func(*cobra.Command, []string) error { return UnknownResult(errors.New("not answered")) }},
 				&cobra.Command{Use: "three", RunE: func(*cobra.Command, []string) error { return errors.Join(errors.New("a"), errors.New("b")) }})
 			var stdout, stderr bytes.Buffer

@@ -206,9 +206,7 @@ func TestChangeDuringDecisionRefuses(t *testing.T) {
 		want            error
 	}{
 		{"DIRECTX_ALLOCATION_DISPLAY", tokens[display], func() {
-			if err := d.Store.Bind(allocation.Token(tokens[display]), allocation.Holder{PodUID: "other", Container: "main"}); err != nil {
-				t.Error(err)
-			}
+			testutil.NoError(t, d.Store.Bind(allocation.Token(tokens[display]), allocation.Holder{PodUID: "other", Container: "main"}))
 		}, allocation.ErrHeld},
 		{"DIRECTX_ALLOCATION_COMPUTE", tokens[compute], cancel, context.Canceled},
 	} {

@@ -103,9 +103,7 @@ type kubelet struct {
 func startKubelet(t testing.TB, dir string) *kubelet {
 	t.Helper()
 	k, err := fakekubelet.Start(dir, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	t.Cleanup(k.Stop)
 	return &kubelet{k, t, dir}
 }
@@ -216,13 +214,9 @@ func (b *bed) run() *running { return run(b.t, b.config) }
 func (b *bed) allocate(ids ...string) allocation.Token {
 	b.t.Helper()
 	answer, err := b.client(displayResource).Allocate(b.t.Context(), allocateRequest(ids))
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	testutil.NoError(b.t, err)
 	token, err := allocation.ParseToken(answer.GetContainerResponses()[0].GetEnvs()["DIRECTX_ALLOCATION_DISPLAY"])
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	testutil.NoError(b.t, err)
 	return token
 }
 
@@ -230,9 +224,7 @@ func (b *bed) allocate(ids ...string) allocation.Token {
 func (b *bed) record(resource string, ids ...string) allocation.Token {
 	b.t.Helper()
 	token, err := b.config.Recorder.Record(b.t.Context(), held(resource, ids...).Record)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	testutil.NoError(b.t, err)
 	return token
 }
 

@@ -100,9 +100,7 @@ func TestNoListDuringAllocation(t *testing.T) {
 	}
 	close(leave)
 	testutil.Eventually(t, "a list after the allocation", func() bool { return lists.Load() > 0 })
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	testutil.NoError(t, <-ended)
 }
 
 func TestReport(t *testing.T) {
@@ -136,17 +134,13 @@ func TestReport(t *testing.T) {
 	}
 	k.Stop()
 	testutil.Eventually(t, "the end of it", func() bool { return r.CheckReady(t.Context()) != nil })
-	if err := r.CheckAlive(); err != nil {
-		t.Error(err)
-	}
+	testutil.NoError(t, r.CheckAlive())
 }
 
 func TestCheckAlive(t *testing.T) {
 	t.Parallel()
 	a := &Plugin{listingBegan: time.Now().Add(time.Minute - maxSilence)}
-	if err := a.CheckAlive(); err != nil {
-		t.Error(err)
-	}
+	testutil.NoError(t, a.CheckAlive())
 	a.listingBegan = time.Now().Add(-maxSilence)
 	if err := a.CheckAlive(); err == nil || !strings.Contains(err.Error(), "not been listed") {
 		t.Error(err)

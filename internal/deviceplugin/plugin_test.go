@@ -347,9 +347,7 @@ func TestRegistersAgain(t *testing.T) {
 func sockets(t *testing.T, dir string) int {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(dir, "directx-*.sock"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	return len(found)
 }
 
@@ -359,9 +357,7 @@ func TestFrozenKubelet(t *testing.T) {
 	t.Parallel()
 	dir := testutil.ShortDir(t)
 	listener, err := net.Listen("unix", filepath.Join(dir, kubeletSocket))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	accepted := make(chan net.Conn)
 	go func() {
 		defer close(accepted)
@@ -390,9 +386,7 @@ func TestTwoAdvertisers(t *testing.T) {
 	dir, first := k.dir, k.run()
 	k.await(displayResource, "A::0 A::1")
 	before, err := localgrpc.Identify(filepath.Join(dir, "directx-display.sock"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	second := testConfig(t, dir, newSource(displayGPU("B")))
 	run(t, second)
 	time.Sleep(50 * time.Millisecond) // for some attempts

@@ -17,9 +17,7 @@ func TestRegistrationDue(t *testing.T) {
 		path := filepath.Join(dir, name)
 		testutil.NoError(t, os.WriteFile(path, nil, 0o600))
 		id, err := localgrpc.Identify(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.NoError(t, err)
 		return id
 	}
 	one, other := identity("one"), identity("other")

@@ -82,9 +82,7 @@ func TestDialWithoutServer(t *testing.T) {
 func callVersion(t *testing.T, address string) error {
 	t.Helper()
 	connection, err := Dial(address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	defer func() { _ = connection.Close() }()
 	_, err = cri.NewRuntimeServiceClient(connection).Version(t.Context(), &cri.VersionRequest{})
 	return err
@@ -108,16 +106,12 @@ func TestListen(t *testing.T) {
 		{name: "no file", prepare: func(*testing.T, string) {}},
 		{name: "of a killed process", prepare: func(t *testing.T, path string) {
 			l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testutil.NoError(t, err)
 			abandon(t, l)
 		}},
 		{name: "of a live process", prepare: func(t *testing.T, path string) {
 			l, err := net.Listen("unix", path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testutil.NoError(t, err)
 			t.Cleanup(func() { _ = l.Close() })
 		}, wantErr: ErrInUse.Error()},
 		{name: "an ordinary file", prepare: func(t *testing.T, path string) {
@@ -139,9 +133,7 @@ func TestListen(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			testutil.NoError(t, err)
 			checkRestricted(t, path)
 			if !l.Intact() {
 				t.Error("a new listener is not intact")
@@ -175,17 +167,13 @@ func TestCloseKeepsSocketOfOtherProcess(t *testing.T) {
 		t.Error("two zero identities are the same")
 	}
 	ours, err := Listen(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	testutil.NoError(t, os.Remove(path))
 	if ours.Intact() {
 		t.Error("intact without its file")
 	}
 	theirs, err := Listen(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	defer func() { _ = theirs.Close() }()
 	if ours.Intact() {
 		t.Error("intact with another listener's file")

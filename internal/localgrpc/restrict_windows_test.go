@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/windows"
 
 	"github.com/directx-nri/directx-nri/internal/access"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // shutDown does nothing: processes do not inherit l.
@@ -22,42 +23,29 @@ func needsUnixSockets(t *testing.T) {
 	if errors.Is(err, windows.WSAEAFNOSUPPORT) {
 		t.Skip("Wine has no Unix sockets")
 	}
-	if err := errors.Join(err, windows.Closesocket(socket)); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err, windows.Closesocket(socket))
 }
 
 // checkRestricted checks that no other account can write to the socket, which connecting takes.
 func checkRestricted(t *testing.T, path string) {
 	t.Helper()
-	if err := access.CheckFile(path); err != nil {
-		t.Error(err)
-	}
+	testutil.NoError(t, access.CheckFile(path))
 }
 
 // TestRestrict runs where there are no Unix sockets, as under Wine.
 func TestRestrict(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(path, nil, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, os.WriteFile(path, nil, 0o666))
 	open, err := windows.SecurityDescriptorFromString("D:P(A;;FA;;;WD)")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	list, _, err := open.DACL()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := windows.SetNamedSecurityInfo(path, windows.SE_FILE_OBJECT, windows.DACL_SECURITY_INFORMATION|windows.PROTECTED_DACL_SECURITY_INFORMATION, nil, nil, list, nil); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
+	const protected = windows.DACL_SECURITY_INFORMATION | windows.PROTECTED_DACL_SECURITY_INFORMATION
+	testutil.NoError(t, windows.SetNamedSecurityInfo(path, windows.SE_FILE_OBJECT, protected, nil, nil, list, nil))
 	if err := access.CheckFile(path); !errors.Is(err, access.ErrUntrusted) {
 		t.Errorf("everyone can write to the file: %v", err)
 	}
-	if err := restrictAccess(path); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, restrictAccess(path))
 	checkRestricted(t, path)
 }

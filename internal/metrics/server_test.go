@@ -41,20 +41,14 @@ func serve(t *testing.T, address string, health Health) *logtest.Hook {
 func get(t *testing.T, method, url string) (status int, body string) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	quiet.NoError(t, err)
 	// The default client would keep the connection beyond the test.
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	response, err := client.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	quiet.NoError(t, err)
 	defer response.Body.Close()
 	data, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	quiet.NoError(t, err)
 	return response.StatusCode, string(data)
 }
 
@@ -93,14 +87,10 @@ func TestServe(t *testing.T) {
 func TestServeWaitsForItsAddress(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	quiet.NoError(t, err)
 	address := taken.Addr().String()
 	mustRefuse(t, serve(t, address, Health{}))
-	if err := taken.Close(); err != nil {
-		t.Fatal(err)
-	}
+	quiet.NoError(t, taken.Close())
 	quiet.Eventually(t, "metrics", func() bool {
 		response, err := http.Get("http://" + address + "/metrics")
 		return err == nil && response.Body.Close() == nil

@@ -13,6 +13,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/resources"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 func gpu(change func(*discovery.Device, *policy.ResourceRule)) resources.Device {
@@ -94,9 +95,7 @@ func TestWriteAndRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "features.d", "directx-nri")
 	for _, want := range []map[string]string{{Prefix + "count": "1", Prefix + "kind": "display"}, {Prefix + "count": "2"}, {}} {
 		for range 2 { // The second does not write.
-			if err := Write(path, want); err != nil {
-				t.Fatal(err)
-			}
+			testutil.NoError(t, Write(path, want))
 		}
 		if got, err := Read(path); err != nil || !cmp.Equal(got, want) {
 			t.Errorf("read %v, %v, want %v", got, err, want)
@@ -107,9 +106,7 @@ func TestWriteAndRead(t *testing.T) {
 		t.Errorf("the file without labels is %q, with mode %v: %v", data, info.Mode(), err)
 	}
 	for _, text := range []string{"no label\n", "kubernetes.io/os=linux\n", Prefix + "count\n"} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testutil.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 		if labels, err := Read(path); err == nil {
 			t.Errorf("%q is read as %v", text, labels)
 		}

@@ -313,9 +313,7 @@ func TestAdjustGivesWhatWasAllocated(t *testing.T) {
 			}
 			for range 2 { // again, as after a restart of the container
 				got, err := b.adjust(testPod(), container)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testutil.NoError(t, err)
 				if diff := cmp.Diff(test.want, devicePaths(got)); diff != "" {
 					t.Errorf("devices (-want +got):\n%s", diff)
 				}
@@ -537,9 +535,7 @@ func TestNoDeciderRefusesTheContainer(t *testing.T) {
 				t.Errorf("error %v, want %q", err, want)
 			}
 		}
-		if err := p.CheckAlive(); err != nil {
-			t.Error(err)
-		}
+		testutil.NoError(t, p.CheckAlive())
 	}
 }
 
@@ -577,9 +573,7 @@ func TestPodAnnotationsAndPolicy(t *testing.T) {
 		VisibilityHints: true,
 	}
 	adjustment, err := b.adjust(pod, container)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	var sources []string
 	for _, m := range adjustment.GetMounts()[1:] { // after the removal of the interlock
 		sources = append(sources, m.GetSource())

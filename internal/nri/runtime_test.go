@@ -56,9 +56,7 @@ func startRuntime(t testing.TB, socket string, before ...func() error) *adaptati
 	runtime, err := adaptation.New("test", "v1.7.35", synchronize, update,
 		adaptation.WithSocketPath(socket), adaptation.WithPluginPath(filepath.Dir(socket)+"/none"),
 		adaptation.WithPluginConfigPath(filepath.Dir(socket)+"/none"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	testutil.NoError(t, runtime.Start())
 	t.Cleanup(runtime.Stop)
 	return runtime
@@ -192,9 +190,7 @@ func TestPluginWithoutRuntime(t *testing.T) {
 func relay(t *testing.T, front, behind string) (send func([]byte), hangUp func()) {
 	t.Helper()
 	listener, err := net.Listen("unix", front)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	var group sync.WaitGroup
 	done, accepted := make(chan struct{}), make(chan net.Conn, 1)
 	group.Go(func() {
@@ -234,15 +230,11 @@ func TestConnectionLostBeforeConfigure(t *testing.T) {
 	b := newBed(t)
 	socket := filepath.Join(testutil.ShortDir(t), "nri.sock")
 	listener, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	startPlugin(t, socket, b.plugin, nil)
 	for range 2 {
 		conn, err := listener.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.NoError(t, err)
 		registerOnly(t, conn)
 	}
 	testutil.NoError(t, listener.Close())
@@ -255,13 +247,9 @@ func registerOnly(t *testing.T, conn net.Conn) {
 	t.Helper()
 	mux := multiplex.Multiplex(conn, multiplex.WithBlockedRead())
 	listener, err := mux.Listen(multiplex.RuntimeServiceConn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	server, err := ttrpc.NewServer()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	registered := make(registration)
 	api.RegisterRuntimeService(server, registered)
 	var group sync.WaitGroup
@@ -272,9 +260,7 @@ func registerOnly(t *testing.T, conn net.Conn) {
 	case <-time.After(20 * time.Second):
 		t.Error("the plugin did not register")
 	}
-	if err := server.Shutdown(context.Background()); err != nil {
-		t.Error(err)
-	}
+	testutil.NoError(t, server.Shutdown(context.Background()))
 	mux.Close()
 	group.Wait()
 }
@@ -298,9 +284,7 @@ func TestPluginEndsAtAnyMoment(t *testing.T) {
 	// registers. A runtime that never answers avoids it.
 	silent := filepath.Join(testutil.ShortDir(t), "nri.sock")
 	listener, err := net.Listen("unix", silent)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	defer listener.Close()
 	plugin := newBed(t).plugin
 	plugin.config.Socket = silent

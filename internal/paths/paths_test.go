@@ -36,9 +36,7 @@ func TestCRISocket(t *testing.T) {
 		t.Errorf("without k3s: %s", got)
 	}
 	listener, err := net.Listen("unix", k3sSocket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	defer listener.Close()
 	if got := s.String(); got != k3sSocket {
 		t.Errorf("with k3s: %s", got)

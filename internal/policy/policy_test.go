@@ -100,9 +100,7 @@ func TestReadRefuses(t *testing.T) {
 				t.Errorf("got %+v, error %v; want an error that names the file", p, err)
 			}
 			// The compiler may replace it.
-			if err := Write(stateDir, example()); err != nil {
-				t.Error(err)
-			}
+			testutil.NoError(t, Write(stateDir, example()))
 			if _, err := Read(stateDir); err != nil {
 				t.Error(err)
 			}
@@ -112,9 +110,7 @@ func TestReadRefuses(t *testing.T) {
 
 func FuzzRead(f *testing.F) {
 	valid, err := json.Marshal(policyFile{format, example()})
-	if err != nil {
-		f.Fatal(err)
-	}
+	testutil.NoError(f, err)
 	for _, seed := range [][]byte{valid, valid[:100], []byte(`{"format":3}`), []byte(`[]`), nil} {
 		f.Add(seed)
 	}

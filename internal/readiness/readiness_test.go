@@ -79,9 +79,7 @@ func TestCheckErrors(t *testing.T) {
 	listen := func(t *testing.T, path string) *net.UnixListener {
 		t.Helper()
 		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.NoError(t, err)
 		t.Cleanup(func() { _ = l.Close() })
 		return l
 	}
@@ -173,9 +171,7 @@ func TestServeRecovers(t *testing.T) {
 		testutil.Eventually(t, "answer after "+remove+" was removed", func() bool { return CheckPlugin(t.Context(), dir) == nil })
 	}
 	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	testutil.NoError(t, <-ended)
 }
 
 func TestServeCanceledAtOnce(t *testing.T) {

@@ -133,7 +133,5 @@ func TestDaemon(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := errors.Join(foreign.Delete(), foreign.Close(), manager.Disconnect()); err != nil {
-		t.Error(err)
-	}
+	testutil.NoError(t, foreign.Delete(), foreign.Close(), manager.Disconnect())
 }

@@ -23,9 +23,7 @@ func TestSocketOwner(t *testing.T) {
 	testutil.NoError(t, err)
 	for _, name := range []string{socket, "unix://" + socket} {
 		process, err := socketOwner(t.Context(), name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testutil.NoError(t, err)
 		if process.Pid != os.Getpid() {
 			t.Errorf("%s: process %d, want %d", name, process.Pid, os.Getpid())
 		}
@@ -35,9 +33,7 @@ func TestSocketOwner(t *testing.T) {
 		if is, runs, err := runsProgram(process.Pid, "containerd"); err != nil || runs {
 			t.Errorf("%s is containerd: %v", is, err)
 		}
-		if err := process.Release(); err != nil {
-			t.Error(err)
-		}
+		testutil.NoError(t, process.Release())
 	}
 	listener.(*net.UnixListener).SetUnlinkOnClose(false)
 	testutil.NoError(t, listener.Close())
@@ -60,13 +56,9 @@ func TestWaitAndSignal(t *testing.T) {
 	if err := waitForExit(short, p); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("it runs: %v", err)
 	}
-	if err := p.Signal(unix.SIGTERM); err != nil {
-		t.Error(err)
-	}
+	testutil.NoError(t, p.Signal(unix.SIGTERM))
 	// Its parent, this process, has not waited for it yet.
-	if err := waitForExit(t.Context(), p); err != nil {
-		t.Error(err)
-	}
+	testutil.NoError(t, waitForExit(t.Context(), p))
 	_ = command.Wait() // Its status is the signal.
 	if err := p.Signal(unix.SIGTERM); !errors.Is(err, os.ErrProcessDone) {
 		t.Errorf("it has ended: %v", err)

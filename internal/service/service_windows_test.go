@@ -133,9 +133,7 @@ func TestCheck(t *testing.T) {
 	key, _, err := registry.CreateKey(registry.LOCAL_MACHINE, path, registry.SET_VALUE)
 	testutil.NoError(t, err)
 	t.Cleanup(func() {
-		if err := errors.Join(key.Close(), registry.DeleteKey(registry.LOCAL_MACHINE, path)); err != nil {
-			t.Error(err)
-		}
+		testutil.NoError(t, key.Close(), registry.DeleteKey(registry.LOCAL_MACHINE, path))
 	})
 	for line, native := range map[string]bool{
 		`%SystemRoot%\containerd.exe --run-service`: true, `"%SystemRoot%\containerd.exe" --run-service`: true, `%SystemRoot%\nssm.exe`: false,

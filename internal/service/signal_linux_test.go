@@ -72,9 +72,7 @@ func TestBySignalEndsTheProcess(t *testing.T) {
 	testutil.NoError(t, BySignal(socket, "containerd").Check(t.Context()))
 	testutil.NoError(t, BySignal(socket, "containerd").Restart(t.Context()))
 	// It has ended with status 0, and before Restart returned.
-	if err := end(); err != nil {
-		t.Error(err)
-	}
+	testutil.NoError(t, end())
 	// Its supervisor would start it now.
 	if err := BySignal(socket, "containerd").Restart(t.Context()); err != nil {
 		t.Errorf("no listener: %v", err)

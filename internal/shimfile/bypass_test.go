@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 func TestRecordBypass(t *testing.T) {
@@ -18,15 +20,11 @@ func TestRecordBypass(t *testing.T) {
 	}
 	check("")
 	for reason, want := range map[string]string{"version 3": "version 3", "": "the reason is unknown"} {
-		if err := RecordBypass(dir, reason); err != nil {
-			t.Fatal(err)
-		}
+		testutil.NoError(t, RecordBypass(dir, reason))
 		check(want)
 	}
 	for range 2 {
-		if err := ClearBypass(dir); err != nil {
-			t.Error(err)
-		}
+		testutil.NoError(t, ClearBypass(dir))
 		check("")
 	}
 }

@@ -254,9 +254,7 @@ func TestInstallTwoAtOnce(t *testing.T) {
 	if failed != 1 {
 		t.Errorf("%d failed, want the broken one", failed)
 	}
-	if err := selfTest(t.Context(), n.path, n.path+".install-"); err != nil {
-		t.Error(err)
-	}
+	testutil.NoError(t, selfTest(t.Context(), n.path, n.path+".install-"))
 	entries, err := os.ReadDir(filepath.Dir(n.path))
 	if err != nil || len(entries) != 1 {
 		t.Errorf("left: %v, %v", entries, err)

@@ -12,6 +12,8 @@ import (
 
 	"golang.org/x/sys/windows"
 	"golang.org/x/sys/windows/registry"
+
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 func TestMissingFunctions(t *testing.T) {
@@ -25,17 +27,13 @@ func TestMissingFunctions(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := available(procSetupDiGetDevicePropertyW); err != nil {
-		t.Error(err)
-	}
+	testutil.NoError(t, available(procSetupDiGetDevicePropertyW))
 }
 
 // Devices of the other classes are read by the tests of package pnp.
 func TestDevicesOfUnknownClass(t *testing.T) {
 	t.Parallel()
-	if err := VisitDevices(GUID{Data1: 1}, func(Device) error { return errors.New("a device") }); err != nil {
-		t.Error(err)
-	}
+	testutil.NoError(t, VisitDevices(GUID{Data1: 1}, func(Device) error { return errors.New("a device") }))
 }
 
 func TestDriverStoreINFOfMissingFile(t *testing.T) {
@@ -49,13 +47,9 @@ func TestRegistryValuesOfAnyLength(t *testing.T) {
 	t.Parallel()
 	path := fmt.Sprintf(`Software\directx-nri-test-%d`, os.Getpid())
 	root, _, err := registry.CreateKey(registry.CURRENT_USER, path, registry.ALL_ACCESS)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	lists, _, err := registry.CreateKey(root, "Lists", registry.ALL_ACCESS)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	t.Cleanup(func() {
 		err := errors.Join(lists.Close(), registry.DeleteKey(registry.CURRENT_USER, path+`\Lists`), registry.DeleteKey(registry.CURRENT_USER, path))
 		if err != nil {
@@ -64,16 +58,10 @@ func TestRegistryValuesOfAnyLength(t *testing.T) {
 	})
 	long, longName := strings.Repeat("x", 20_000), strings.Repeat("n", 300)
 	for name, texts := range map[string][]string{"a": {"one.dll"}, "b": {long, "two.dll"}, "c": {}, "": {"the default value"}, longName: {"named.dll"}} {
-		if err := lists.SetStringsValue(name, texts); err != nil {
-			t.Fatal(err)
-		}
+		testutil.NoError(t, lists.SetStringsValue(name, texts))
 	}
-	if err := lists.SetDWordValue("d", 7); err != nil {
-		t.Fatal(err)
-	}
-	if err := root.SetBinaryValue("own", nil); err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, lists.SetDWordValue("d", 7))
+	testutil.NoError(t, root.SetBinaryValue("own", nil))
 
 	values, err := driverValues(registry.CURRENT_USER, path, []string{"OWN", "none"}, []string{"lists", "none"})
 	if err != nil || len(values) != 7 {
@@ -109,9 +97,7 @@ func TestDXCore(t *testing.T) {
 		}
 		t.Skip(err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testutil.NoError(t, err)
 	defer dxcore.Close()
 	for i, attribute := range []AdapterAttribute{D3D11Graphics, D3D12Graphics, D3D12CoreCompute, D3D12GenericML} {
 		adapters, err := dxcore.Adapters(attribute)

@@ -73,9 +73,7 @@ func TestDoctorOnADiskThatHangs(t *testing.T) {
 		}
 		writer, err := os.OpenFile(pipe, os.O_WRONLY, 0) // The query in the background ends.
 		testutil.NoError(t, err)
-		if err := writer.Close(); err != nil {
-			t.Error(err)
-		}
+		testutil.NoError(t, writer.Close())
 	}
 }
 

@@ -74,9 +74,7 @@ func TestDeviceList(t *testing.T) {
 		t.Errorf("no devices: %v, %v; want an empty list", got, err)
 	}
 	for range 2 {
-		if err := source.Remove(); err != nil {
-			t.Error(err)
-		}
+		testutil.NoError(t, source.Remove())
 	}
 }
 
