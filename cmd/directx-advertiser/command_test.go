@@ -285,9 +285,7 @@ func TestErrorsAtTheStart(t *testing.T) {
 			command.SetErr(io.Discard)
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
-			if err := command.ExecuteContext(ctx); err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("error %v, want one with %q", err, test.want)
-			}
+			testutil.CheckError(t, "run", command.ExecuteContext(ctx), test.want)
 		})
 	}
 }

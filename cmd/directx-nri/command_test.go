@@ -5,7 +5,6 @@ import (
 	"context"
 	"io"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/sirupsen/logrus"
@@ -30,10 +29,7 @@ func TestFlags(t *testing.T) {
 			command.SetArgs(append([]string{"--state-dir", t.TempDir()}, test.args...))
 			command.SilenceErrors, command.SilenceUsage = true, true
 			command.SetErr(new(bytes.Buffer))
-			err := command.ExecuteContext(context.Background())
-			if err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("error %v, want %q", err, test.want)
-			}
+			testutil.CheckError(t, "run", command.ExecuteContext(context.Background()), test.want)
 		})
 	}
 }

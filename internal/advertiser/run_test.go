@@ -38,9 +38,7 @@ func TestConfigure(t *testing.T) {
 		if (c.Inject != nil) != test.inject {
 			t.Errorf("%s: injects: %t", name, c.Inject != nil)
 		}
-		if err := c.CheckReady(t.Context()); (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%s: CheckReady: %v, want %q", name, err, test.want)
-		}
+		testutil.CheckError(t, name, c.CheckReady(t.Context()), test.want)
 	}
 }
 

@@ -174,8 +174,12 @@ func TestParseInventoryRefuses(t *testing.T) {
 			":7: devices[0].linux.libraries[0]: the same as devices[0].linux.deviceNodes[0]"},
 	} {
 		devices, err := ParseInventory("inv.yaml", []byte(test.text))
-		if problems := (KeyErrors)(nil); devices != nil || !errors.As(err, &problems) || !strings.HasPrefix(err.Error(), "inv.yaml") || !strings.Contains(err.Error(), test.says) {
-			t.Errorf("%s: got %v, error %v; want one with %q", name, devices, err, test.says)
+		testutil.CheckError(t, name, err, test.says)
+		if problems := (KeyErrors)(nil); !errors.As(err, &problems) || !strings.HasPrefix(err.Error(), "inv.yaml") {
+			t.Errorf("%s: %v does not name the file and the keys", name, err)
+		}
+		if devices != nil {
+			t.Errorf("%s: got %v", name, devices)
 		}
 	}
 }
@@ -192,9 +196,8 @@ func TestAliasesAreBounded(t *testing.T) {
 	for i := 1; i < 1024; i++ {
 		fmt.Fprintf(&b, "- {instanceID: '%d', driver: *d, runtimeFiles: *f}\n", i)
 	}
-	if _, err := ParseInventory("inv.yaml", []byte(b.String())); err == nil || !strings.Contains(err.Error(), "excessive aliasing") {
-		t.Errorf("error %v", err)
-	}
+	_, err := ParseInventory("inv.yaml", []byte(b.String()))
+	testutil.CheckError(t, "many aliases", err, "excessive aliasing")
 }
 
 func FuzzParseInventory(f *testing.F) {

@@ -45,9 +45,11 @@ func TestCheckVolume(t *testing.T) {
 		}
 		// A pod has the node's own directory read-only, too. Its access must be corrected.
 		err = checkVolumeBy(f, filepath.Dir(path), test.readOnly)
-		if (err == nil) != (test.dir == 0o700 && test.want == nil) || err != nil && !strings.Contains(remedy.Text(err), "'chmod ") {
-			t.Errorf("%s, in the usual directory: error %v", name, err)
+		want := "'chmod "
+		if test.dir == 0o700 && test.want == nil {
+			want = ""
 		}
+		testutil.CheckError(t, name+", in the usual directory", err, want)
 	}
 	if isReadOnly(openFile(t, path)) {
 		t.Error("the test's directory is read-only")
@@ -102,9 +104,8 @@ func TestCompileRefusesNamedPipe(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "config.yaml")
 	testutil.NoError(t, syscall.Mkfifo(path, 0o600))
-	if _, err := (Compiler{File: path, InspectOnly: true}).Compile(); err == nil || !strings.Contains(err.Error(), "is not a regular file") {
-		t.Errorf("error %v", err)
-	}
+	_, err := Compiler{File: path, InspectOnly: true}.Compile()
+	testutil.CheckError(t, "a named pipe", err, "is not a regular file")
 }
 
 // watched is a node whose files a test changes while [Compiler.Watch] runs. The clock is the
@@ -142,9 +143,7 @@ func (w *watched) wait(d time.Duration, want string, wantNext bool) {
 	for len(w.reports) > 0 {
 		got = errors.Join(got, <-w.reports)
 	}
-	if (want == "") != (got == nil) || got != nil && !strings.Contains(got.Error(), want) {
-		w.t.Errorf("reported %v, want %q", got, want)
-	}
+	testutil.CheckError(w.t, "reported", got, want)
 	next := len(w.returned) > 0
 	installed, err := policy.Read(w.c.StateDir)
 	if err == nil && installed.UseInventory {

@@ -110,9 +110,7 @@ func TestCheckSynchronizeSize(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if err := CheckSynchronizeSize(t.Context(), serve(t, test.service)); (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
-				t.Errorf("%v, want %q", err, test.want)
-			}
+			testutil.CheckError(t, "check", CheckSynchronizeSize(t.Context(), serve(t, test.service)), test.want)
 		})
 	}
 }

@@ -239,9 +239,7 @@ func TestStandaloneIsRefused(t *testing.T) {
 				t.Fatalf("ok %t, %+v, error %v; want %v", ok, edits, err, test.want)
 			}
 			for _, says := range append(test.says, `directx-nri: container "c1" is not started: `) {
-				if !strings.Contains(remedy.Text(err), says) {
-					t.Errorf("error %q does not say %q", err, says)
-				}
+				testutil.CheckError(t, "decide", err, says)
 			}
 			if strings.Contains(remedy.Text(err), restoreGPU) {
 				t.Errorf("error %q has the remedy for a pod", err)

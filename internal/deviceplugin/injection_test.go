@@ -142,9 +142,7 @@ func TestCheckAlive(t *testing.T) {
 	a := &Plugin{listingBegan: time.Now().Add(time.Minute - maxSilence)}
 	testutil.NoError(t, a.CheckAlive())
 	a.listingBegan = time.Now().Add(-maxSilence)
-	if err := a.CheckAlive(); err == nil || !strings.Contains(err.Error(), "not been listed") {
-		t.Error(err)
-	}
+	testutil.CheckError(t, "no list for long", a.CheckAlive(), "not been listed")
 }
 
 func containersOf(name string, containers ...*podresources.ContainerResources) *podresources.PodResources {

@@ -262,8 +262,9 @@ func TestPoolValidate(t *testing.T) {
 		}
 		p := emptyPool(test.rule).next(append(now, gpusOf(4, displayGPU("GONE"))...), nil, t0, testDelay).next(now, nil, t0, testDelay)
 		got, err := p.validate(test.ids)
-		if diff := cmp.Diff(test.want, got); diff != "" || !isRefused(err, test.wantErr) {
-			t.Errorf("%s: %v, want one with %q; %s", test.name, err, test.wantErr, diff)
+		checkRefused(t, test.name, err, test.wantErr)
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", test.name, diff)
 		}
 	}
 }

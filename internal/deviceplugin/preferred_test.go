@@ -10,7 +10,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/remedy"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // gpuSpec returns a GPU written as "ID driver [node][*replicas]", with 4 replicas. That of
@@ -55,9 +55,13 @@ func free(t *testing.T, p *pool, specs ...string) (ids []string) {
 	return ids
 }
 
-// isRefused reports whether err is an invalid request with the text want, or nil if that is "".
-func isRefused(err error, want string) bool {
-	return want == "" && err == nil || want != "" && errors.Is(err, errInvalidRequest) && strings.Contains(remedy.Text(err), want)
+// checkRefused fails the test unless err is an invalid request with the text want, or nil if that is "".
+func checkRefused(t *testing.T, name string, err error, want string) {
+	t.Helper()
+	testutil.CheckError(t, name, err, want)
+	if err != nil && !errors.Is(err, errInvalidRequest) {
+		t.Errorf("%s: %v is no fault of the request", name, err)
+	}
 }
 
 func TestPoolPrefer(t *testing.T) {
@@ -144,8 +148,9 @@ func TestPoolPrefer(t *testing.T) {
 		}
 		p := poolBy(test.rule, test.gpus...)
 		got, err := p.prefer(append(free(t, p, test.available...), test.more...), test.must, test.size)
-		if strings.Join(got, " ") != test.want || !isRefused(err, test.wantErr) {
-			t.Errorf("%s: %v, %v; want %q, or an error with %q", test.name, got, err, test.want, test.wantErr)
+		checkRefused(t, test.name, err, test.wantErr)
+		if strings.Join(got, " ") != test.want {
+			t.Errorf("%s: %v, want %q", test.name, got, test.want)
 		}
 	}
 }

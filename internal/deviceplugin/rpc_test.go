@@ -127,11 +127,15 @@ func TestServerCalls(t *testing.T) {
 			}
 			s := testServer(config)
 			err := test.call(ctx, s)
-			if status.Code(err) != test.code || err != nil && !strings.Contains(err.Error(), test.want) {
-				t.Errorf("error %v, want %s with %q", err, test.code, test.want)
+			testutil.CheckError(t, "call", err, test.want)
+			if status.Code(err) != test.code {
+				t.Errorf("code %s, want %s", status.Code(err), test.code)
 			}
-			if left := config.Recorder.Refresh(); err != nil && (len(left) != 0 || len(lines.with(" refused")) != 1 || len(lines.with(test.want)) != 1) {
-				t.Errorf("records are left: %v; logged %q", left, lines.with(""))
+			if left := config.Recorder.Refresh(); err != nil && len(left) != 0 {
+				t.Errorf("records are left: %v", left)
+			}
+			if err != nil && (len(lines.with(" refused")) != 1 || len(lines.with(test.want)) != 1) {
+				t.Errorf("logged %q, want one line with the refusal and %q", lines.with(""), test.want)
 			}
 			page := httptest.NewRecorder()
 			s.config.Metrics.Handler(testutil.Quiet()).ServeHTTP(page, httptest.NewRequest(http.MethodGet, "/metrics", nil))

@@ -136,16 +136,8 @@ func TestReadyNeedsAHandler(t *testing.T) {
 			b.plugin.unregisteredErr.Store(nil)
 			b.Policy.Shim.RealShim = test.realShim
 			b.plugin.handlers.read = test.load
-			checkSays(t, b.plugin.CheckReady(t.Context()), test.says)
+			testutil.CheckError(t, "CheckReady", b.plugin.CheckReady(t.Context()), test.says)
 		})
-	}
-}
-
-// checkSays fails the test unless the text of err contains says, or err is nil if that is "".
-func checkSays(t *testing.T, err error, says string) {
-	t.Helper()
-	if (err == nil) != (says == "") || err != nil && !strings.Contains(remedy.Text(err), says) {
-		t.Errorf("error %v, want %q", err, says)
 	}
 }
 
@@ -162,7 +154,7 @@ func TestNotReady(t *testing.T) {
 		}
 		return handlers(ctx, 0)
 	}
-	checkSays(t, b.plugin.CheckReady(t.Context()), "")
+	testutil.NoError(t, b.plugin.CheckReady(t.Context()))
 	b.plugin.overdue.Add(1)
 	if err := b.plugin.CheckReady(t.Context()); !errors.Is(err, errOverdue) {
 		t.Errorf("while a hook hangs: %v", err)
@@ -199,7 +191,7 @@ func TestRuntimeHandlers(t *testing.T) {
 				t.Errorf("a container without a request gets %v, error %v", got, err)
 			}
 			got, err := b.adjust(pod, testContainer(displayKey+"="+b.allocate(t, display, "0")))
-			checkSays(t, err, test.says)
+			testutil.CheckError(t, "adjust", err, test.says)
 			if (got == nil) != (err != nil) {
 				t.Errorf("got %v", got)
 			}
@@ -384,9 +376,7 @@ func TestAdjustRefuses(t *testing.T) {
 				t.Errorf("error %v, want %v", err, test.want)
 			}
 			for _, says := range append(test.says, `container "main" of pod default/web`) {
-				if !strings.Contains(remedy.Text(err), says) {
-					t.Errorf("error %q does not say %q", err, says)
-				}
+				testutil.CheckError(t, "adjust", err, says)
 			}
 			if strings.Contains(remedy.Text(err), "\n") {
 				t.Errorf("error is more than one line: %q", err)
@@ -531,9 +521,7 @@ func TestNoDeciderRefusesTheContainer(t *testing.T) {
 		p := newPlugin(newDecider)
 		for range 2 {
 			_, _, err := newSessionHooks(p, 0).CreateContainer(t.Context(), testPod(), testContainer(displayKey+"="+string(allocation.NewToken())))
-			if want := `container "main" of pod default/web is not started: ` + says; err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("error %v, want %q", err, want)
-			}
+			testutil.CheckError(t, "CreateContainer", err, `container "main" of pod default/web is not started: `+says)
 		}
 		testutil.NoError(t, p.CheckAlive())
 	}
@@ -565,14 +553,16 @@ func TestPodAnnotationsAndPolicy(t *testing.T) {
 	pod := testPod()
 	pod.Annotations = map[string]string{"directx.microsoft.com/extra-mounts.main": "/opt/gpu/tool"}
 	container := testContainer(displayKey + "=" + b.allocate(t, display, "0"))
-	if a, err := b.adjust(pod, container); a != nil || err == nil || !strings.Contains(err.Error(), "extra mounts are disabled on this node") {
-		t.Fatalf("without a policy: %v, error %v", a, err)
+	adjustment, err := b.adjust(pod, container)
+	testutil.CheckError(t, "without a policy", err, "extra mounts are disabled on this node")
+	if adjustment != nil {
+		t.Fatalf("without a policy: %v", adjustment)
 	}
 	b.Policy = policy.Policy{
 		ExtraMounts:     policy.ExtraMounts{Sources: policy.MountSourcesHostDirectories, HostDirectories: []string{"/opt/gpu"}, Max: 1},
 		VisibilityHints: true,
 	}
-	adjustment, err := b.adjust(pod, container)
+	adjustment, err = b.adjust(pod, container)
 	testutil.NoError(t, err)
 	var sources []string
 	for _, m := range adjustment.GetMounts()[1:] { // after the removal of the interlock

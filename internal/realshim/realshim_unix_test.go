@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
@@ -38,9 +37,7 @@ func TestCheckChanged(t *testing.T) {
 		last: "", path("good/shim"): "", path("gone2"): "no such file", path("file"): "is not an executable file",
 		path("good"): "is not an executable file", path("good/kata"): "good/kata; set shim.runtime", path("open/shim"): "others can write to it", "no-such-shim": "nor on PATH",
 	} {
-		if err := CheckChanged(stateDir, name); (err == nil) != (want == "") || err != nil && !strings.Contains(remedy.Text(err), want) {
-			t.Errorf("%s: %v, want %q", name, err, want)
-		}
+		testutil.CheckError(t, name, CheckChanged(stateDir, name), want)
 	}
 	for _, file := range []string{policy.Path(stateDir), policy.RealShimFile(stateDir)} {
 		configure(last)
@@ -70,9 +67,8 @@ func TestRealShimOfK3s(t *testing.T) {
 		t.Errorf("it found %s", path)
 	}
 	t.Setenv("PATH", bin)
-	if path, err := find(filepath.Join(bin, shimfile.BaseName), shimfile.BaseName, dir); err == nil || !strings.Contains(err.Error(), "runtime shim of directx-nri") {
-		t.Errorf("it found itself as %s: %v", path, err)
-	}
+	_, err := find(filepath.Join(bin, shimfile.BaseName), shimfile.BaseName, dir)
+	testutil.CheckError(t, "it finds itself", err, "runtime shim of directx-nri")
 }
 
 func TestHasOwnKernel(t *testing.T) {

@@ -23,9 +23,7 @@ func TestCommand(t *testing.T) {
 		t.Errorf("%q, %v", got, err)
 	}
 	err := Command("echo first; echo why >&2; exit 3").Restart(context.Background())
-	if err == nil || !strings.Contains(err.Error(), "exit status 3: why") {
-		t.Errorf("error %v, want the status and the last line", err)
-	}
+	testutil.CheckError(t, "a command that fails, with its status and last line", err, "exit status 3: why")
 }
 
 // The processes that a command has started go on, as a containerd must that the command started.

@@ -118,12 +118,8 @@ func TestRestart(t *testing.T) {
 			t.Errorf("%s starts with the system: %t", name, got)
 		}
 	}
-	if err := service.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "is not a native service") {
-		t.Errorf("check: %v", err)
-	}
-	if err := Named("dxtest-none").Check(t.Context()); err == nil || !strings.Contains(err.Error(), "--service") {
-		t.Errorf("check of none: %v", err)
-	}
+	testutil.CheckError(t, "check", service.Check(t.Context()), "is not a native service")
+	testutil.CheckError(t, "check of none", Named("dxtest-none").Check(t.Context()), "--service")
 }
 
 // TestCheck: the command line of a service can have environment variables.

@@ -85,13 +85,9 @@ func TestBySignalEndsTheProcess(t *testing.T) {
 func TestBySignalLeavesOthersAlone(t *testing.T) {
 	t.Parallel()
 	socket, _, process := daemon(t, "proxy")
-	err := BySignal(socket, "containerd").Restart(t.Context())
-	if check := BySignal(socket, "containerd").Check(t.Context()); check == nil || check.Error() != err.Error() {
-		t.Errorf("it is known before: %v", check)
-	}
-	if err == nil || !strings.Contains(err.Error(), "runs proxy instead of containerd; restart containerd another way") {
-		t.Errorf("error %v", err)
-	}
+	const want = "runs proxy instead of containerd; restart containerd another way"
+	testutil.CheckError(t, "check", BySignal(socket, "containerd").Check(t.Context()), want)
+	testutil.CheckError(t, "restart", BySignal(socket, "containerd").Restart(t.Context()), want)
 	if err := process.Signal(syscall.Signal(0)); err != nil {
 		t.Errorf("it has ended: %v", err)
 	}

@@ -2,13 +2,12 @@ package shimcheck
 
 import (
 	"errors"
-	"strings"
 	"testing"
 
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/criclient"
-	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 const runhcs, runc, ours = "io.containerd.runhcs.v1", "io.containerd.runc.v2", `C:\x\containerd-shim-directx-v1.exe`
@@ -48,11 +47,9 @@ func TestCheckUsed(t *testing.T) {
 		"type of the other OS": {"linux", "v1.7.35", []containerdconfig.Handler{{Name: "b", RuntimeType: runhcs, RuntimePath: ours}, {Name: "a", RuntimeType: runc}}, notSet},
 	} {
 		err := CheckUsed(criclient.RunningConfig{Handlers: test.handlers, OS: test.os, Version: test.version})
-		switch {
-		case test.want == "" && err != nil:
-			t.Errorf("%s: %v", name, err)
-		case test.want != "" && (!errors.Is(err, ErrNotUsed) || !strings.Contains(remedy.Text(err), test.want)):
-			t.Errorf("%s: error %v, want %q", name, err, test.want)
+		testutil.CheckError(t, name, err, test.want)
+		if err != nil && !errors.Is(err, ErrNotUsed) {
+			t.Errorf("%s: error %v, want %v", name, err, ErrNotUsed)
 		}
 	}
 }

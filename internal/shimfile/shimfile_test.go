@@ -186,7 +186,7 @@ func TestInstallRefuses(t *testing.T) {
 		{does: broken, says: ".install"}, // not yet in its place
 		{does: chatty, says: `it printed "hello self-test passed" instead of "self-test passed"`},
 		{does: wrong, says: `is it containerd-shim-directx-v1?`},
-		{does: broken, first: true},
+		{does: broken, first: true, says: "I am broken"},
 	} {
 		t.Run(fmt.Sprintf("%s, first %t", test.does, test.first), func(t *testing.T) {
 			t.Parallel()
@@ -196,8 +196,9 @@ func TestInstallRefuses(t *testing.T) {
 				want[FileName()] = good
 			}
 			_, err := n.install(test.does)
-			if !errors.Is(err, ErrSelfTest) || !strings.Contains(err.Error(), test.says) || strings.Contains(err.Error(), "\n") {
-				t.Errorf("error %v, want one with %q", err, test.says)
+			testutil.CheckError(t, "install", err, test.says)
+			if !errors.Is(err, ErrSelfTest) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("error %q, want %v in one line", err, ErrSelfTest)
 			}
 			n.has(want)
 		})

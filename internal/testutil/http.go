@@ -23,12 +23,11 @@ var nextPort atomic.Int64 //nolint:gochecknoglobals // One sequence for all test
 func FreeAddress(t testing.TB) string {
 	t.Helper()
 	for range ports {
-		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", firstPort+(int64(os.Getpid())*100+nextPort.Add(1))%ports))
-		if err != nil {
-			continue
+		port := firstPort + (int64(os.Getpid())*100+nextPort.Add(1))%ports
+		if listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			NoError(t, listener.Close())
+			return listener.Addr().String()
 		}
-		NoError(t, listener.Close())
-		return listener.Addr().String()
 	}
 	t.Fatal("there is no free port")
 	return ""

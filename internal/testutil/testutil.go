@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/directx-nri/directx-nri/internal/errlog"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 )
 
 // Timeout is how long tests wait for a condition.
@@ -34,6 +36,14 @@ func NoError(t testing.TB, errs ...error) {
 	t.Helper()
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// CheckError fails the test unless err contains want, in its text or its remedy. No error is expected if want is "".
+func CheckError(t testing.TB, what string, err error, want string) {
+	t.Helper()
+	if (err == nil) != (want == "") || !strings.Contains(remedy.Text(err), want) {
+		t.Errorf("%s: error %q, want %q", what, remedy.Text(err), want)
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf16"
+
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // wide encodes s as UTF-16.
@@ -49,8 +51,9 @@ func TestProperties(t *testing.T) {
 		"short 64-bit number":        {property: Property{typeUint64, make([]byte, 4)}, decode: decodeUint64, err: "4 bytes, want 8"},
 	} {
 		got, err := test.decode(test.property)
-		if (err != nil) != (test.err != "") || err == nil && got != test.want || err != nil && !strings.Contains(err.Error(), test.err) {
-			t.Errorf("%s: %v, %v; want %v, or an error with %q", name, got, err, test.want, test.err)
+		testutil.CheckError(t, name, err, test.err)
+		if err == nil && got != test.want {
+			t.Errorf("%s: %v, want %v", name, got, test.want)
 		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -75,12 +74,10 @@ func TestEditsWithoutCounterpart(t *testing.T) {
 	if _, err := newSpec([]device{{"0", ocispec.Edits{WindowsDevices: []specs.WindowsDevice{{ID: "x"}}}}}); !errors.Is(err, errors.ErrUnsupported) {
 		t.Error(err)
 	}
-	if _, err := newSpec([]device{{name: "a b"}}); err == nil || !strings.Contains(err.Error(), `"a b"`) {
-		t.Error(err)
-	}
-	if _, err := newSpec([]device{{name: "0"}, {name: "0"}}); err == nil || !strings.Contains(err.Error(), `"0"`) {
-		t.Error(err)
-	}
+	_, err := newSpec([]device{{name: "a b"}})
+	testutil.CheckError(t, "invalid name", err, `"a b"`)
+	_, err = newSpec([]device{{name: "0"}, {name: "0"}})
+	testutil.CheckError(t, "one name twice", err, `"0"`)
 }
 
 func TestName(t *testing.T) {

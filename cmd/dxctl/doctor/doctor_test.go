@@ -47,8 +47,10 @@ func TestRefusals(t *testing.T) {
 		"report.json exists":                   {NewCommand("1.0"), []string{"--report", filepath.Join(dir, "report.json")}},
 		"read node policy " + policy.Path(dir): {NewCapabilitiesCommand("1.0"), []string{"--state-dir", dir}},
 	} {
-		if out, err := runCLI(t, test.command, test.args...); err == nil || !strings.Contains(err.Error(), want) || out != "" {
-			t.Errorf("%s: %v %s", want, err, out)
+		out, err := runCLI(t, test.command, test.args...)
+		testutil.CheckError(t, strings.Join(test.args, " "), err, want)
+		if out != "" {
+			t.Errorf("%s: output %q", want, out)
 		}
 	}
 	if text, err := os.ReadFile(filepath.Join(dir, "report.json")); err != nil || string(text) != "{" {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/directx-nri/directx-nri/internal/config"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // daemonSet returns a DaemonSet as TensorWorks and Microsoft publish it, with more
@@ -139,8 +140,10 @@ func TestConvertRefuses(t *testing.T) {
 		"wrong type":              {NVIDIA, "version: v1\nflags: {failOnInitError: perhaps}\n", "line 2"},
 		"wrong type in ConfigMap": {NVIDIA, configMapOf("  a: '{version: v1, flags: 1}'\n"), "a: yaml: "},
 	} {
-		if got, err := Convert(test.from, []byte(test.data)); err == nil || !strings.Contains(err.Error(), test.want) || got != nil {
-			t.Errorf("%s: %v\n%s", name, err, got)
+		got, err := Convert(test.from, []byte(test.data))
+		testutil.CheckError(t, name, err, test.want)
+		if got != nil {
+			t.Errorf("%s: a refused file is converted to\n%s", name, got)
 		}
 	}
 }

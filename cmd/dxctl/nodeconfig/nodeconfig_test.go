@@ -59,9 +59,7 @@ func TestConfigCheck(t *testing.T) {
 		"no file":          {[]string{invalid + ".none"}, nil, invalid + ".none: "},
 	} {
 		out, err := runCLI(t, append([]string{"check"}, test.args...)...)
-		if test.wantErr == "" && err != nil || test.wantErr != "" && (err == nil || !strings.Contains(err.Error(), test.wantErr)) {
-			t.Errorf("%s: %v\n%s", name, err, out)
-		}
+		testutil.CheckError(t, name, err, test.wantErr)
 		for _, want := range test.out {
 			if !strings.Contains(out, want) {
 				t.Errorf("%s: no %q in\n%s", name, want, out)
@@ -94,13 +92,11 @@ func TestConfigConvert(t *testing.T) {
 	for _, test := range []struct{ file, from, want string }{
 		{file, "nvidia", "convert " + file + ": not a configuration of NVIDIA's device plugin"}, {file + ".none", "nvidia", "no such file"}, {file, "amd", "want tensorworks or nvidia"},
 	} {
-		if out, err := runCLI(t, "convert", "--from", test.from, test.file); err == nil || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%v, want %s\n%s", err, test.want, out)
-		}
+		_, err := runCLI(t, "convert", "--from", test.from, test.file)
+		testutil.CheckError(t, test.from, err, test.want)
 	}
-	if _, err := runCLI(t, "convert", file); err == nil || !strings.Contains(err.Error(), `required flag(s) "from"`) {
-		t.Error(err)
-	}
+	_, err := runCLI(t, "convert", file)
+	testutil.CheckError(t, "no format", err, `required flag(s) "from"`)
 }
 
 func TestConfigApplyAndShow(t *testing.T) {
@@ -138,14 +134,12 @@ func TestConfigApplyAndShow(t *testing.T) {
 	// What is invalid changes nothing.
 	before, err := os.ReadFile(policy.Path(stateDir))
 	testutil.NoError(t, err)
-	if out, err := apply("--injection", "magic"); err == nil || !strings.Contains(err.Error(), "for \"--injection\" flag: ") {
-		t.Errorf("%v\n%s", err, out)
-	}
+	_, err = apply("--injection", "magic")
+	testutil.CheckError(t, "invalid flag", err, `for "--injection" flag: `)
 	for text, want := range map[string]string{"replicas: 0\n": "replicas: ", "shim: {runtime: " + file + ".none}\n": "shim.runtime: real shim not found: "} {
 		testutil.WriteFile(t, file, configHead+text, 0o600)
-		if out, err := apply(); err == nil || !strings.Contains(err.Error(), file+":3: "+want) {
-			t.Errorf("%v\n%s", err, out)
-		}
+		_, err := apply()
+		testutil.CheckError(t, text, err, file+":3: "+want)
 	}
 	if after, err := os.ReadFile(policy.Path(stateDir)); err != nil || string(after) != string(before) {
 		t.Errorf("the policy has changed: %v\n%s", err, after)

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/directx-nri/directx-nri/internal/durable"
@@ -89,9 +88,7 @@ func TestFindBundlesReportsUnreadableFile(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
 	b := writeBundle(t, state, task, "default", "one", "")
-	err := os.Mkdir(filepath.Join(b.path, binaryFile), 0o700)
-	// An unknown shim is not the same as no shim.
-	if _, findErr := findBundles(state, "ours"); err != nil || findErr == nil || !strings.Contains(findErr.Error(), "one") {
-		t.Error(err, findErr)
-	}
+	testutil.NoError(t, os.Mkdir(filepath.Join(b.path, binaryFile), 0o700))
+	_, err := findBundles(state, "ours")
+	testutil.CheckError(t, "a shim that is unknown, which is not the same as no shim", err, "one")
 }

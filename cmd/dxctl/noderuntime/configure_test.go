@@ -18,7 +18,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/criclient"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/testutil/containerdtest"
@@ -117,8 +116,9 @@ func TestConfigureWaitsAfterFailure(t *testing.T) {
 	attempts := func(wantCount int, message string) {
 		t.Helper()
 		_, _, err := run(t, b, configure...)
-		if err == nil || !strings.Contains(err.Error(), message) || count() != wantCount {
-			t.Errorf("%d restarts, %v; want %d, and %q", count(), err, wantCount, message)
+		testutil.CheckError(t, "configure", err, message)
+		if count() != wantCount {
+			t.Errorf("%d restarts, want %d", count(), wantCount)
 		}
 	}
 	const back, refused = " was restored, and containerd runs with it", " was not changed: containerd did not restart with this configuration at "
@@ -130,7 +130,7 @@ func TestConfigureWaitsAfterFailure(t *testing.T) {
 	}
 	testutil.NoError(t, containerd.ChangeRecord{Format: 1}.Save(b.State))
 	attempts(4, back)
-	b.Write(t, b.Config, containerdtest.Config+"# changed\n")
+	testutil.WriteFile(t, b.Config, containerdtest.Config+"# changed\n", 0o640)
 	attempts(6, back)
 	configure = append(configure, "--restart-timeout", "310ms")
 	attempts(8, back)
@@ -174,7 +174,7 @@ func TestUnconfigureRestartsWhenNecessary(t *testing.T) {
 	t.Parallel()
 	b := containerdtest.New(t, containerdtest.Config)
 	must(t, b, "configure")
-	b.Write(t, b.Config, strings.Replace(b.Read(t), b.Shim(), "/elsewhere/"+shimfile.BaseName, 1))
+	testutil.WriteFile(t, b.Config, strings.Replace(b.Read(t), b.Shim(), "/elsewhere/"+shimfile.BaseName, 1), 0o640)
 	testutil.WriteFile(t, filepath.Join(b.Root, "restarted"), "", 0o600)
 	if _, stderr := must(t, b, "unconfigure", "--dry-run"); !strings.Contains(stderr, "was changed since") {
 		t.Errorf("dry run: %s", stderr)
@@ -182,9 +182,9 @@ func TestUnconfigureRestartsWhenNecessary(t *testing.T) {
 	flags, count := restarts(t, b)
 	for range 3 {
 		_, stderr, err := run(t, b, append([]string{"unconfigure"}, flags...)...)
-		refused := err != nil && strings.Contains(err.Error(), "still use the shim: runc")
-		if !refused || !strings.Contains(stderr, "was changed since") || !durable.Exists(containerd.RecordPath(b.State)) {
-			t.Fatalf("error %v, %s", err, stderr)
+		testutil.CheckError(t, "unconfigure", err, "still use the shim: runc")
+		if !strings.Contains(stderr, "was changed since") || !durable.Exists(containerd.RecordPath(b.State)) {
+			t.Fatalf("the record exists: %t; %s", durable.Exists(containerd.RecordPath(b.State)), stderr)
 		}
 	}
 	// The first time, our annotations are removed.
@@ -199,9 +199,8 @@ func TestDanglingLink(t *testing.T) {
 	b := containerdtest.New(t, "")
 	testutil.NoError(t, os.Symlink(filepath.Join(b.Root, "unseen", "config.toml"), b.Config))
 	for _, command := range []string{"configure", "unconfigure"} {
-		if _, _, err := run(t, b, command); err == nil || !strings.Contains(remedy.Text(err), b.Config+" is a symbolic link; use its target") {
-			t.Errorf("%s: %v", command, err)
-		}
+		_, _, err := run(t, b, command)
+		testutil.CheckError(t, command, err, b.Config+" is a symbolic link; use its target")
 	}
 	if _, err := os.Readlink(b.Config); err != nil {
 		t.Error(err)
@@ -227,7 +226,7 @@ func TestUnconfigureKeepsOthersChanges(t *testing.T) {
 	} {
 		b := containerdtest.New(t, original)
 		must(t, b, "configure")
-		b.Write(t, b.Config, test.others(b.Read(t)))
+		testutil.WriteFile(t, b.Config, test.others(b.Read(t)), 0o640)
 		must(t, b, append([]string{"configure"}, test.args...)...)
 		must(t, b, "unconfigure", "--containerd-major=2")
 		if diff := cmp.Diff(test.want, b.Read(t)); diff != "" || durable.Exists(b.State) {
@@ -262,9 +261,7 @@ func TestRefusals(t *testing.T) {
 			t.Parallel()
 			b := containerdtest.New(t, test.config)
 			_, _, err := run(t, b, test.args...)
-			if err == nil || !strings.Contains(remedy.Text(err), test.want) {
-				t.Errorf("error %v, want one with %q", err, test.want)
-			}
+			testutil.CheckError(t, "run", err, test.want)
 			if b.Read(t) != test.config || durable.Exists(b.State) {
 				t.Errorf("the state directory exists: %t; the file is\n%s", durable.Exists(b.State), b.Read(t))
 			}
@@ -293,24 +290,20 @@ func TestImports(t *testing.T) {
 		b := containerdtest.New(t, "imports = "+test.imports+"\n"+containerdtest.Config)
 		testutil.NoError(t, os.Mkdir(filepath.Join(b.Root, "conf.d"), 0o700))
 		for file, text := range test.files {
-			b.Write(t, filepath.Join(b.Root, "conf.d", file), text)
+			testutil.WriteFile(t, filepath.Join(b.Root, "conf.d", file), text, 0o640)
 		}
 		_, _, err := run(t, b, "configure")
 		if err == nil {
 			_, _, err = run(t, b, "configure") // The file is not an import of its own.
 		}
-		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
-			t.Errorf("%s: error %v, want %q", name, err, test.want)
-		}
+		testutil.CheckError(t, name, err, test.want)
 	}
 }
 
 func TestSignalOnWindows(t *testing.T) {
 	t.Parallel()
 	r := restarter{Instance: containerd.Instance{OS: "windows"}, allowRestart: true, restartMode: restartBySignal, restartTimeout: 1}
-	if err := r.CheckFlags(); err == nil || !strings.Contains(err.Error(), "is not supported on windows") {
-		t.Error(err)
-	}
+	testutil.CheckError(t, "flags", r.CheckFlags(), "is not supported on windows")
 }
 
 func TestRecordThatCannotBeUsed(t *testing.T) {
@@ -320,13 +313,15 @@ func TestRecordThatCannotBeUsed(t *testing.T) {
 		must(t, b, "configure")
 		record := containerd.RecordPath(b.State)
 		if text != "" {
-			b.Write(t, record, text)
+			testutil.WriteFile(t, record, text, 0o640)
 		}
 		testutil.NoError(t, os.Chmod(record, perm))
 		configured := b.Read(t)
 		for _, command := range []string{"configure", "unconfigure"} {
-			if _, _, err := run(t, b, command); err == nil || !strings.Contains(err.Error(), record) || text == "" && !errors.Is(err, access.ErrUntrusted) {
-				t.Errorf("%s: error %v", command, err)
+			_, _, err := run(t, b, command)
+			testutil.CheckError(t, command, err, record)
+			if text == "" && !errors.Is(err, access.ErrUntrusted) {
+				t.Errorf("%s: error %v, want %v", command, err, access.ErrUntrusted)
 			}
 		}
 		if after, err := os.ReadFile(record); err != nil || text != "" && string(after) != text || b.Read(t) != configured {
@@ -356,21 +351,19 @@ func TestLinkStaysALink(t *testing.T) {
 func TestRealShim(t *testing.T) {
 	t.Parallel()
 	b := containerdtest.New(t, containerdtest.Config+"[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.a]\nruntime_type = 'io.containerd.runc.v2'\nruntime_path = '/opt/a'\n")
-	if _, _, err := run(t, b, "configure", "--dry-run"); err == nil || !strings.Contains(err.Error(), "runtime handler a has runtime_path /opt/a, which is not the real shim") {
-		t.Errorf("another shim: %v", err)
-	}
+	_, _, err := run(t, b, "configure", "--dry-run")
+	testutil.CheckError(t, "another shim", err, "runtime handler a has runtime_path /opt/a, which is not the real shim")
 	p := policy.Default()
 	p.Shim.RealShim = "/opt/a"
 	testutil.NoError(t, policy.Write(b.State, p))
 	if stdout, stderr := must(t, b, "configure", "--dry-run"); stderr != "" || !strings.Contains(stdout, "-runtime_path = '/opt/a'\n+runtime_path = '"+b.Shim()+"'") {
 		t.Errorf("the policy's shim: %s%s", stdout, stderr)
 	}
-	b.Write(t, policy.Path(b.State), "{") // as of another version
+	testutil.WriteFile(t, policy.Path(b.State), "{", 0o640) // as of another version
 	must(t, b, "configure", "--dry-run")
-	b.Write(t, policy.RealShimFile(b.State), "")
-	if _, _, err := run(t, b, "configure", "--dry-run"); err == nil || !strings.Contains(err.Error(), "real shim's name") {
-		t.Errorf("a damaged name: %v", err)
-	}
+	testutil.WriteFile(t, policy.RealShimFile(b.State), "", 0o640)
+	_, _, err = run(t, b, "configure", "--dry-run")
+	testutil.CheckError(t, "a damaged name", err, "real shim's name")
 	must(t, b, "configure", "--dry-run", "--no-shim")
 }
 
@@ -382,7 +375,5 @@ func TestFileChangedMeanwhile(t *testing.T) {
 	file, err := containerd.ReadConfigFile(path)
 	testutil.NoError(t, err)
 	testutil.WriteFile(t, path, "version = 3\n", 0o644)
-	if err := file.Write(nil); err == nil || !strings.Contains(remedy.Text(err), "run the command again") {
-		t.Error(err)
-	}
+	testutil.CheckError(t, "write", file.Write(nil), "run the command again")
 }

@@ -120,8 +120,9 @@ func TestUninstallWithDamagedPolicy(t *testing.T) {
 func (p shimNode) refuses(t *testing.T, want string, args ...string) {
 	t.Helper()
 	stdout, _, err := p.uninstall(t, args...)
-	if err == nil || !strings.Contains(remedy.Text(err), want) || strings.Contains(err.Error(), "\n") || stdout != "" {
-		t.Errorf("error %v, want one with %q; output %q", err, want, stdout)
+	testutil.CheckError(t, "uninstall", err, want)
+	if strings.Contains(remedy.Text(err), "\n") || stdout != "" {
+		t.Errorf("error %q, want one line; output %q", err, stdout)
 	}
 	if !durable.Exists(p.shimPath()) {
 		t.Error("the shim was removed")
@@ -151,8 +152,9 @@ func TestInstallRefuses(t *testing.T) {
 			}
 			p.apply(t, strings.NewReplacer("SHIM", p.shimPath(), "REAL", p.real).Replace(test.real), "")
 			_, err := p.install(t, test.args...)
-			if err == nil || !strings.Contains(remedy.Text(err), test.want) || strings.Contains(err.Error(), "\n") {
-				t.Errorf("error %v, want %q", err, test.want)
+			testutil.CheckError(t, "install", err, test.want)
+			if strings.Contains(remedy.Text(err), "\n") {
+				t.Errorf("error %q, want one line", err)
 			}
 		})
 	}
@@ -205,8 +207,10 @@ func TestUninstallKeepsFilesOfOthers(t *testing.T) {
 	logs := filepath.Join(p.Root, "logs")
 	testutil.WriteFile(t, filepath.Join(logs, "mine"), "", 0o600)
 	p.apply(t, p.real, logs)
-	if _, _, err := p.uninstall(t); err == nil || !strings.Contains(err.Error(), logs) || !durable.Exists(filepath.Join(logs, "mine")) {
-		t.Error(err)
+	_, _, err := p.uninstall(t)
+	testutil.CheckError(t, "another's file", err, logs)
+	if !durable.Exists(filepath.Join(logs, "mine")) {
+		t.Error("another's file was removed")
 	}
 }
 
@@ -239,8 +243,10 @@ func TestRemovalRequiresForce(t *testing.T) {
 	p.Sandboxes = []*cri.PodSandbox{{Metadata: &cri.PodSandboxMetadata{Uid: "uid", Namespace: "team", Name: "trainer"}}}
 	const names = "1 running container(s) with GPUs will not start again afterward: team/trainer/main: delete their pods first; to continue anyway, add --force"
 	configured := p.Read(t)
-	if _, _, err := run(t, p.FakeNode, "unconfigure"); err == nil || !strings.Contains(err.Error(), names) || p.Read(t) != configured {
-		t.Errorf("unconfigure: %v", err)
+	_, _, err := run(t, p.FakeNode, "unconfigure")
+	testutil.CheckError(t, "unconfigure", err, names)
+	if p.Read(t) != configured {
+		t.Errorf("a refused command changed the file to\n%s", p.Read(t))
 	}
 	if _, stderr := must(t, p.FakeNode, "unconfigure", "--force"); !strings.Contains(stderr, "team/trainer/main") {
 		t.Errorf("unconfigure --force: %s", stderr)
@@ -294,9 +300,7 @@ func TestUninstallFindsContainersStartedMeanwhile(t *testing.T) {
 	testutil.WriteFile(t, filepath.Join(bundle, "one", "shim-binary-path"), p.shimPath(), 0o600)
 	again := "cp -r " + bundle + "/one " + bundle + "/two && printf %s " + p.shimPath() + " > " + bundle + "/two/shim-binary-path"
 	_, _, err := p.uninstall(t, "--restart", "--restart-command", again)
-	if err == nil || !strings.Contains(remedy.Text(err), "1 running container(s) (default/two) were started by the shim in the meantime; run the command again") {
-		t.Error(err)
-	}
+	testutil.CheckError(t, "uninstall", err, "1 running container(s) (default/two) were started by the shim in the meantime; run the command again")
 	if !durable.Exists(p.shimPath()) {
 		t.Error("the shim was removed")
 	}

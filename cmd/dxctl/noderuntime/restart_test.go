@@ -67,7 +67,7 @@ func TestKilled(t *testing.T) {
 					left.BeginRestart()
 					testutil.NoError(t, left.Save(b.State))
 					if !killed.file {
-						b.Write(t, b.Config, before)
+						testutil.WriteFile(t, b.Config, before, 0o640)
 					}
 					if killed.restarted {
 						testutil.WriteFile(t, filepath.Join(b.Root, "restarted"), "", 0o600)
@@ -81,7 +81,7 @@ func TestKilled(t *testing.T) {
 						checkLoaded(t, b, "configured", true)
 					case next == "refused" && !killed.restarted:
 						// containerd starts with the file before the change only.
-						b.Write(t, filepath.Join(b.Root, "accepted"), before)
+						testutil.WriteFile(t, filepath.Join(b.Root, "accepted"), before, 0o640)
 						accept := fmt.Sprintf("cmp -s %s %s && touch %s", b.Config, filepath.Join(b.Root, "accepted"), filepath.Join(b.Root, "restarted"))
 						_, _, err := run(t, b, append(configure, "--restart", "--restart-command", accept)...)
 						if r := mustRead(t, b); err == nil || b.Read(t) != before || r.Pending != 0 || r.RestartDue || r.Failure == nil {
@@ -116,15 +116,17 @@ func TestFailureUndoesItsOwnChange(t *testing.T) {
 			first := b.Read(t)
 			edit := fmt.Sprintf("grep -q 'another program' %s || printf '%%s\\n' '%s' >> %[1]s", b.Config, strings.TrimSpace(others))
 			_, _, err := run(t, b, "configure", "--add-handler", "directx", "--restart", "--restart-command", edit, "--restart-timeout", "1500ms")
-			if err == nil || !strings.Contains(err.Error(), "was restored, and containerd runs with it") || b.Read(t) != first+others {
-				t.Errorf("%v; the file is\n%s", err, b.Read(t))
+			testutil.CheckError(t, "configure", err, "was restored, and containerd runs with it")
+			if b.Read(t) != first+others {
+				t.Errorf("configure: the file is\n%s", b.Read(t))
 			}
 			if r := mustRead(t, b); r.Failure == nil || r.Pending != 0 || r.RestartDue || len(r.Edits) == 0 {
 				t.Errorf("%+v", r)
 			}
 			_, _, err = run(t, b, "unconfigure", "--restart", "--restart-command", "false")
-			if err == nil || !strings.Contains(err.Error(), "run the command again") || b.Read(t) != containerdtest.Config+others || !mustRead(t, b).RestartDue {
-				t.Errorf("%v; the file is\n%s", err, b.Read(t))
+			testutil.CheckError(t, "unconfigure", err, "run the command again")
+			if b.Read(t) != containerdtest.Config+others || !mustRead(t, b).RestartDue {
+				t.Errorf("unconfigure: a restart is due: %t; the file is\n%s", mustRead(t, b).RestartDue, b.Read(t))
 			}
 			must(t, b, append([]string{"unconfigure"}, b.Restart()...)...)
 			checkRemoved(t, b, containerdtest.Config+others)
@@ -141,7 +143,7 @@ func TestUnconfigureCannotWrite(t *testing.T) {
 	const pathMax = 4096 // of Linux, with the zero byte: here the name of a temporary file is too long
 	dir := b.Root + strings.Repeat("/"+strings.Repeat("d", 200), pathMax/201-1)
 	b.Config = filepath.Join(dir+"/"+strings.Repeat("d", pathMax-len(dir)-10), "file")
-	b.Write(t, b.Config, configured)
+	testutil.WriteFile(t, b.Config, configured, 0o640)
 	record.Config = b.Config
 	testutil.NoError(t, record.Save(b.State))
 	_, _, err := run(t, b, append([]string{"unconfigure"}, b.Restart()...)...)
@@ -172,8 +174,9 @@ func TestCanceled(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		err = o.restartOrUndo(ctx, io.Discard, plannedChange{RecordedConfig: c, new: containerdconfig.Result{Handlers: []string{"runc"}}})
-		if err == nil || !strings.Contains(err.Error(), want.message) || count() != want.restarts || b.Read(t) != containerdtest.Config {
-			t.Errorf("%s: %d restarts, %v; the file is\n%s", nodeOS, count(), err, b.Read(t))
+		testutil.CheckError(t, nodeOS, err, want.message)
+		if count() != want.restarts || b.Read(t) != containerdtest.Config {
+			t.Errorf("%s: %d restarts; the file is\n%s", nodeOS, count(), b.Read(t))
 		}
 		if left := mustRead(t, b); left.Failure != nil || left.RestartDue != (want.restarts == 0) {
 			t.Errorf("%s: %+v", nodeOS, left)
@@ -198,7 +201,7 @@ func TestRestartSpread(t *testing.T) {
 		command.SetErr(writerFunc(func(text string) {
 			if strings.Contains(text, "--restart-spread") {
 				waits = true
-				b.Write(t, b.Config, containerdtest.Config+"oom_score = -999\n")
+				testutil.WriteFile(t, b.Config, containerdtest.Config+"oom_score = -999\n", 0o640)
 			}
 		}))
 		command.SetArgs(flags(b, append([]string{"configure", "--restart-spread", "10ms"}, b.Restart()...)))

@@ -150,9 +150,7 @@ func TestSetupSteps(t *testing.T) {
 				cancel()
 			}()
 			_, err := p.setup(ctx, o, test.args...)
-			if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
-				t.Errorf("error %v, want %q", err, test.want)
-			}
+			testutil.CheckError(t, "setup", err, test.want)
 			_, err = os.Stat(p.shimPath())
 			if installed, configured := err == nil, p.Read(t) != "version = 2\n"; installed != test.installed || configured != test.configured {
 				t.Errorf("installed %t, configured %t", installed, configured)
@@ -216,15 +214,12 @@ func TestCheckKubelet(t *testing.T) {
 		o.configure.OS, o.configure.shimDir, o.configure.stateDir = "linux", p.dir, p.State
 		o.from = p.source
 		o.noConfigure = true
-		check := func(when string, refused bool) {
-			t.Helper()
-			err := o.setUp(t.Context(), io.Discard, io.Discard)
-			if refused != (err != nil && strings.Contains(err.Error(), "nothing was changed: "+kubelet+" is of Kubernetes 1.31.0")) || !refused && err != nil {
-				t.Errorf("%q, %s: %v", version, when, err)
-			}
+		want := ""
+		if refused {
+			want = "nothing was changed: " + kubelet + " is of Kubernetes 1.31.0"
 		}
-		check("first", refused)
+		testutil.CheckError(t, version, o.setUp(t.Context(), io.Discard, io.Discard), want)
 		testutil.WriteFile(t, p.shimPath(), "", 0o600)
-		check("set up before", false)
+		testutil.CheckError(t, version+", set up before", o.setUp(t.Context(), io.Discard, io.Discard), "")
 	}
 }

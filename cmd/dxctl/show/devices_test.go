@@ -14,7 +14,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
@@ -117,9 +116,9 @@ func TestDevicesOutput(t *testing.T) {
 			continue
 		}
 		out, err := runCLI(t, append([]string{"devices"}, test.args...)...)
-		failed := err != nil && strings.Contains(remedy.Text(err), test.err) && out == ""
-		if test.err == "" && (err != nil || !strings.Contains(out, test.want)) || test.err != "" && !failed {
-			t.Errorf("%s: %v: %q", name, err, out)
+		testutil.CheckError(t, name, err, test.err)
+		if !strings.Contains(out, test.want) || err != nil && out != "" {
+			t.Errorf("%s: the output is %q, want %q", name, out, test.want)
 		}
 	}
 }

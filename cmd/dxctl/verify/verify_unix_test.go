@@ -72,10 +72,8 @@ func TestFindRefused(t *testing.T) {
 				return ""
 			}
 			refused, err := findRefused(all, start)
-			if err != nil || test.failed != "" {
-				if test.failed == "" || err == nil || !strings.Contains(err.Error(), test.failed) {
-					t.Fatalf("error %v, want %q", err, test.failed)
-				}
+			testutil.CheckError(t, "search", err, test.failed)
+			if err != nil {
 				return
 			}
 			if got := letters(refused); got != test.want || test.starts != 0 && starts != test.starts {
@@ -179,9 +177,7 @@ func TestVerify(t *testing.T) {
 			testutil.NoError(t, err, config.Install(state, compiled))
 			args := append([]string{"--ctr", "sh," + filepath.Join(dir, "ctr"), "--state-dir", state}, test.flags...)
 			out, _, err := containerdtest.Run(t, NewCommand("1.0"), args...)
-			if test.err == "" && err != nil || test.err != "" && (err == nil || !strings.Contains(err.Error(), test.err)) {
-				t.Errorf("error %v, want %q\n%s", err, test.err, out)
-			}
+			testutil.CheckError(t, "verify", err, test.err)
 			for _, want := range test.want {
 				if want = strings.ReplaceAll(want, "DIR", dir); !strings.Contains(out, want) {
 					t.Errorf("no %q in\n%s", want, out)

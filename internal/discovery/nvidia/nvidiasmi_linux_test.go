@@ -74,8 +74,9 @@ func TestNVIDIASMI(t *testing.T) {
 			if err == nil {
 				uuids, err = run(ctx, command)
 			}
-			if fmt.Sprint(uuids) != test.want || (err != nil) != (test.err != "") || err != nil && !strings.Contains(err.Error(), test.err) {
-				t.Errorf("%v, %v; want %s, %s", uuids, err, test.want, test.err)
+			testutil.CheckError(t, "run", err, test.err)
+			if fmt.Sprint(uuids) != test.want {
+				t.Errorf("%v, want %s", uuids, test.want)
 			}
 			if took := time.Since(begin); took > 10*time.Second {
 				t.Errorf("it took %s", took)

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/win32"
 )
 
@@ -56,8 +57,9 @@ func TestDriverStore(t *testing.T) {
 			if got != test.want || !strings.Contains(note, test.note) || (note == "") != (test.note == "") {
 				t.Errorf("%q, note %q; want %q, note with %q", got, note, test.want, test.note)
 			}
-			if (err != nil) != (test.err != "") || err != nil && (!strings.Contains(err.Error(), test.err) || strings.Contains(err.Error(), "\n")) {
-				t.Errorf("error %v, want %q on one line", err, test.err)
+			testutil.CheckError(t, "find", err, test.err)
+			if err != nil && strings.Contains(err.Error(), "\n") {
+				t.Errorf("error %q, want one line", err)
 			}
 		})
 	}

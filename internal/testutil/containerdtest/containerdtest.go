@@ -69,11 +69,10 @@ func (c *containerd) ListPodSandbox(context.Context, *cri.ListPodSandboxRequest)
 func New(t *testing.T, config string) *FakeNode {
 	t.Helper()
 	root := t.TempDir()
-	in := func(name string) string { return filepath.Join(root, name) }
-	n := &FakeNode{Root: root, Config: in("config.toml"), State: in("state"), Socket: in("s")}
+	n := &FakeNode{Root: root, Config: filepath.Join(root, "config.toml"), State: filepath.Join(root, "state"), Socket: filepath.Join(root, "s")}
 	testutil.WriteFile(t, n.Shim(), "#!/bin/sh\necho "+shimfile.BaseName+" 1.0\n", 0o700)
 	if config != "" {
-		n.Write(t, n.Config, config)
+		testutil.WriteFile(t, n.Config, config, 0o640)
 	}
 	grpctest.Serve(t, n.Socket, &cri.RuntimeService_ServiceDesc, &containerd{node: n, loaded: []byte(config)})
 	return n
@@ -94,12 +93,6 @@ func (n *FakeNode) Flags() []string {
 	return []string{"--containerd-config", n.Config, "--cri-socket", n.Socket, "--state-dir", n.State}
 }
 
-// Write writes a file.
-func (n *FakeNode) Write(t *testing.T, path, text string) {
-	t.Helper()
-	testutil.WriteFile(t, path, text, 0o640)
-}
-
 // Read returns the configuration file, "" if there is none.
 func (n *FakeNode) Read(t *testing.T) string {
 	t.Helper()
@@ -118,16 +111,14 @@ func (n *FakeNode) Names(t *testing.T) []string {
 	return names
 }
 
-// Run runs a command with args. Without args, the command keeps the arguments that were set before.
+// Run runs a command with args.
 func Run(t *testing.T, command *cobra.Command, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	command.SilenceErrors, command.SilenceUsage = true, true
 	var out, errs bytes.Buffer
 	command.SetOut(&out)
 	command.SetErr(&errs)
-	if args != nil {
-		command.SetArgs(args)
-	}
+	command.SetArgs(args)
 	err = command.ExecuteContext(t.Context())
 	return out.String(), errs.String(), err
 }
