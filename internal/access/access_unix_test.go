@@ -4,10 +4,10 @@ package access_test
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -96,8 +96,13 @@ func TestCheckProgram(t *testing.T) {
 	for _, dir := range []string{"a", "a/b", "a/b/program", "c", "links"} {
 		for mode, trusted := range map[fs.FileMode]bool{0o777: false, 0o770: false, 0o755: true, 0o777 | fs.ModeSticky: dir != "a/b/program"} {
 			testutil.NoError(t, os.Chmod(at(dir), mode))
-			if err := access.CheckProgram(at("c/one/program")); (err == nil) != trusted || !trusted && (!errors.Is(err, access.ErrUntrusted) || !strings.Contains(err.Error(), "check "+at(dir)+": ")) {
-				t.Errorf("%s with mode %v: %v", dir, mode, err)
+			err, want := access.CheckProgram(at("c/one/program")), "check "+at(dir)+": "
+			if trusted {
+				want = ""
+			}
+			testutil.CheckError(t, fmt.Sprint(dir, " with mode ", mode), err, want)
+			if errors.Is(err, access.ErrUntrusted) == trusted {
+				t.Errorf("%s with mode %v: error %v, want %v", dir, mode, err, access.ErrUntrusted)
 			}
 		}
 		testutil.NoError(t, os.Chmod(at(dir), 0o700))
@@ -110,7 +115,6 @@ func TestCheckProgram(t *testing.T) {
 	}
 }
 
-// TestCopy: the directory's group does not become that of the file.
 // TestOpenLog: what others can prepare in their directory is not opened, and nothing waits for it.
 func TestOpenLog(t *testing.T) {
 	t.Parallel()
@@ -134,6 +138,7 @@ func TestOpenLog(t *testing.T) {
 	}
 }
 
+// TestCopy: the directory's group does not become that of the file.
 func TestCopy(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

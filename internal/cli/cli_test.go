@@ -90,8 +90,11 @@ func TestCommands(t *testing.T) {
 			var stdout, stderr bytes.Buffer
 			// Cobra takes the arguments of the process in place of nil.
 			status := run(context.Background(), command, append([]string{}, test.args...), &stdout, &stderr)
-			if status != test.status || !strings.Contains(stdout.String(), test.stdout) || (test.stdout == "") != (stdout.Len() == 0) || stderr.String() != test.stderr {
-				t.Errorf("status %d, stdout %q, stderr %q", status, stdout.String(), stderr.String())
+			if status != test.status || stderr.String() != test.stderr {
+				t.Errorf("status %d, stderr %q; want %d, %q", status, stderr.String(), test.status, test.stderr)
+			}
+			if out := stdout.String(); !strings.Contains(out, test.stdout) || test.stdout == "" && out != "" {
+				t.Errorf("stdout %q, want %q", out, test.stdout)
 			}
 		})
 	}

@@ -364,14 +364,22 @@ func TestFlagsOverrideFile(t *testing.T) {
 		return compiled.Policy, err
 	}
 	p, err := compileWith()
-	if err != nil || p.Resources[0].Replicas != 7 || p.Log.Level != "warn" || p.Injection != policy.InjectByShim {
-		t.Errorf("no flags: %+v, %v", p, err)
+	testutil.NoError(t, err)
+	if p.Resources[0].Replicas != 7 || p.Log.Level != "warn" || p.Injection != policy.InjectByShim {
+		t.Errorf("no flags: %+v", p)
 	}
 	p, err = compileWith("--preset=tensorworks", "--replicas=3", "--injection=kubelet", "--log-level=debug",
 		"--log-format=json", "--metrics-address=:80", "--fail-on-init-error")
-	if err != nil || p.Resources[0].Match.Integrated == nil || p.Resources[0].Replicas != 3 || p.Injection != policy.InjectByKubelet ||
-		p.Log != (policy.Log{Level: "debug", Format: "json"}) || p.Metrics.Address != ":80" || !p.FailOnInitError {
-		t.Errorf("all flags: %+v, %v", p, err)
+	testutil.NoError(t, err)
+	if r := p.Resources[0]; r.Match.Integrated == nil || r.Replicas != 3 {
+		t.Errorf("--preset and --replicas: %+v", r)
+	}
+	got := policy.Policy{Injection: p.Injection, Log: p.Log, Metrics: p.Metrics, FailOnInitError: p.FailOnInitError}
+	want := policy.Policy{
+		Injection: policy.InjectByKubelet, Log: policy.Log{Level: "debug", Format: "json"}, Metrics: policy.Metrics{Address: ":80"}, FailOnInitError: true,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("all flags (-want +got):\n%s", diff)
 	}
 	// A value that has an anchor is overridden in one place, and what is invalid has no effect.
 	testutil.WriteFile(t, file, head+"log: {level: &a loud}\nshim: {runtime: *a}\n", 0o600)

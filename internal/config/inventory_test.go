@@ -112,8 +112,14 @@ func TestParseInventoryAccepts(t *testing.T) {
 - {instanceID: b, driver: *driver, runtimeFiles: *files}
 `
 	got, err := ParseInventory("inv.yaml", []byte(anchors))
-	if err != nil || len(got) != 2 || got[1].DriverStorePath != `C:\d` || len(got[1].System32) != 1 || &got[0].System32[0] == &got[1].System32[0] {
-		t.Errorf("anchors: %+v, %v", got, err)
+	testutil.NoError(t, err)
+	files := []discovery.RuntimeFile{{Source: "x.dll", Destination: "x.dll"}}
+	want := []discovery.Device{{InstanceID: "a", DriverStorePath: `C:\d`, System32: files}, {InstanceID: "b", DriverStorePath: `C:\d`, System32: files}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("anchors (-want +got):\n%s", diff)
+	}
+	if &got[0].System32[0] == &got[1].System32[0] {
+		t.Error("anchors: two GPUs share a list")
 	}
 }
 

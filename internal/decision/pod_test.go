@@ -215,8 +215,12 @@ func TestChangeDuringDecisionRefuses(t *testing.T) {
 	} {
 		d.Files = lateFiles{meanwhile: test.meanwhile}
 		edits, ok, err := decide(ctx, d, read(ofPod(test.variable+"="+test.token)))
-		if ok || len(edits.WindowsDevices) > 0 || !errors.Is(err, test.want) || !strings.Contains(err.Error(), `container "main" of pod n/p is not started`) {
-			t.Errorf("%+v, ok %t, error %v, want %v", edits, ok, err, test.want)
+		testutil.CheckError(t, test.variable, err, `container "main" of pod n/p is not started`)
+		if !errors.Is(err, test.want) {
+			t.Errorf("error %v, want %v", err, test.want)
+		}
+		if ok || len(edits.WindowsDevices) > 0 {
+			t.Errorf("ok %t, edits %+v", ok, edits)
 		}
 	}
 }

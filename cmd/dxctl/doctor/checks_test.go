@@ -337,13 +337,19 @@ func TestBrokenNodes(t *testing.T) {
 	t.Parallel()
 	for _, test := range brokenNodes() {
 		r := examine(test.state)
-		if len(r.Findings) != 1 || r.Findings[0].Check != test.check || r.Findings[0].Severity != Problem || !strings.Contains(r.Findings[0].Problem, test.problem) {
+		if len(r.Findings) != 1 || r.Findings[0].Check != test.check {
 			t.Errorf("%+v, want one finding of %s with %q", r.Findings, test.check, test.problem)
 			continue
 		}
 		f := r.Findings[0]
-		if f.Effect == "" || f.Fix == "" || strings.Contains(f.Problem+f.Effect+f.Fix, "\n") || (f.Check == CheckDriverFiles) != (len(f.Files) == 4) {
-			t.Errorf("%+v", f)
+		if f.Severity != Problem || !strings.Contains(f.Problem, test.problem) {
+			t.Errorf("%+v, want a problem with %q", f, test.problem)
+		}
+		if f.Effect == "" || f.Fix == "" || strings.Contains(f.Problem+f.Effect+f.Fix, "\n") {
+			t.Errorf("%+v, want an effect and a remedy, in one line each", f)
+		}
+		if hasFiles := len(f.Files) == 4; hasFiles != (f.Check == CheckDriverFiles) {
+			t.Errorf("%+v has files: %t", f, hasFiles)
 		}
 	}
 }
@@ -384,8 +390,11 @@ func TestWithoutPermission(t *testing.T) {
 		f.Kubelet = &kubeletState{Dir: "/var/lib/kubelet/device-plugins", SocketErr: errDenied}
 	})
 	r := examine(f)
-	if r.Problems() != 0 || len(r.Findings) != 3 || r.Findings[0].Object != "allocations" || !strings.Contains(r.Findings[0].Fix, "as root") {
-		t.Errorf("%+v", r)
+	if r.Problems() != 0 || len(r.Findings) != 3 {
+		t.Fatalf("%+v", r)
+	}
+	if f := r.Findings[0]; f.Object != "allocations" || !strings.Contains(f.Fix, "as root") {
+		t.Errorf("%+v", f)
 	}
 	f.GPUs[0].Missing = []string{"/a.so"}
 	if r := examine(f); r.Problems() != 1 {

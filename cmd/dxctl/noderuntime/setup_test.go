@@ -97,11 +97,18 @@ func TestSetup(t *testing.T) {
 			testutil.Eventually(t, "report", func() bool { return errors.Is(readiness.CheckSetup(p.report()), readiness.ErrNoGPU) })
 			time.Sleep(50 * o.interval)
 			cancel()
-			if r := <-ended; r.err != nil || strings.Count(r.out, "\n") != 1 || !strings.Contains(r.out, reason) || p.Read(t) != containerdtest.Config {
-				t.Errorf("without a GPU: %v: %s", r.err, r.out)
+			r := <-ended
+			testutil.NoError(t, r.err)
+			if strings.Count(r.out, "\n") != 1 || !strings.Contains(r.out, reason) {
+				t.Errorf("without a GPU: printed %q, want one line with %q", r.out, reason)
 			}
-			if err := readiness.CheckSetup(p.report()); !errors.Is(err, readiness.ErrNoGPU) || !strings.Contains(err.Error(), reason) {
-				t.Errorf("without a GPU: %v", err)
+			if p.Read(t) != containerdtest.Config {
+				t.Errorf("without a GPU: the file is\n%s", p.Read(t))
+			}
+			err := readiness.CheckSetup(p.report())
+			testutil.CheckError(t, "report", err, reason)
+			if !errors.Is(err, readiness.ErrNoGPU) {
+				t.Errorf("report: error %v, want %v", err, readiness.ErrNoGPU)
 			}
 
 			ctx, cancel = context.WithCancel(t.Context())

@@ -2,12 +2,14 @@ package extramounts
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/directx-nri/directx-nri/internal/remedy"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 func TestParse(t *testing.T) {
@@ -35,8 +37,12 @@ func TestParse(t *testing.T) {
 		"- 'a'":                                  `line "- 'a'" is not a name`, "- {source: a}": "is not a name", "\"a\"": "is not a name",
 	} {
 		got, err := List{"list", text}.parse()
-		if !errors.Is(err, errMalformed) || got != nil || strings.ContainsAny(remedy.Text(err), "\r\n") || !strings.HasPrefix(remedy.Text(err), "list: ") || !strings.Contains(remedy.Text(err), says) {
-			t.Errorf("%.20q: %+v, error %v, want %q", text, got, err, says)
+		testutil.CheckError(t, fmt.Sprintf("%.20q", text), err, says)
+		if !errors.Is(err, errMalformed) || got != nil {
+			t.Errorf("%.20q: %+v, error %v, want %v", text, got, err, errMalformed)
+		}
+		if said := remedy.Text(err); strings.ContainsAny(said, "\r\n") || !strings.HasPrefix(said, "list: ") {
+			t.Errorf("%.20q: error %q, want one line with the name of the list", text, said)
 		}
 	}
 }

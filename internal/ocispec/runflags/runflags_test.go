@@ -10,6 +10,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/directx-nri/directx-nri/internal/ocispec"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // resolve follows the symbolic link of a node.
@@ -99,8 +100,12 @@ func TestWhatHasNoFlag(t *testing.T) {
 	} {
 		for _, program := range test.programs {
 			flags, err := Flags(program, test.os, test.edits, resolve)
-			if !errors.Is(err, ErrNoFlag) || !strings.Contains(err.Error(), test.says) || strings.Contains(err.Error(), "\n") || flags != nil {
-				t.Errorf("%s, %s: %q, %v", name, program, flags, err)
+			testutil.CheckError(t, name, err, test.says)
+			if !errors.Is(err, ErrNoFlag) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%s, %s: error %q, want %v in one line", name, program, err, ErrNoFlag)
+			}
+			if flags != nil {
+				t.Errorf("%s, %s: %q", name, program, flags)
 			}
 		}
 	}
