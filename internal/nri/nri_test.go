@@ -246,8 +246,7 @@ func TestRealShimOfHandlers(t *testing.T) {
 
 // adjust returns the plugin's answer for a container.
 func (b *bed) adjust(pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, error) {
-	adjustment, err := b.plugin.createContainer(context.Background(), pod, container)
-	return adjustment, err
+	return b.plugin.createContainer(context.Background(), pod, container)
 }
 
 // allocate records GPUs, by their number, and returns the token.
@@ -340,7 +339,6 @@ func TestAdjustRefuses(t *testing.T) {
 	own := b.allocate(t, display, "0")
 
 	for name, test := range map[string]struct {
-		pod         *api.PodSandbox
 		env         []string
 		annotations map[string]string
 		want        error
@@ -362,13 +360,9 @@ func TestAdjustRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			pod := test.pod
-			if pod == nil {
-				pod = testPod()
-			}
 			container := testContainer(test.env...)
 			container.Annotations = test.annotations
-			got, err := b.adjust(pod, container)
+			got, err := b.adjust(testPod(), container)
 			if err == nil {
 				t.Fatalf("not refused, but given %v", got)
 			}
