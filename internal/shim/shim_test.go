@@ -205,8 +205,11 @@ func (b *bed) edited() specs.Spec {
 func (b *bed) hasGPU() {
 	b.t.Helper()
 	s := b.edited()
-	if len(s.Linux.Devices) != 1 || s.Linux.Devices[0].Path != "/dev/dxg" || len(s.Mounts) != 1 || s.Mounts[0].Destination != b.path("lib/d3d12.so") {
-		b.t.Errorf("devices %v, mounts %v", s.Linux.Devices, s.Mounts)
+	if len(s.Linux.Devices) != 1 || s.Linux.Devices[0].Path != "/dev/dxg" {
+		b.t.Errorf("devices %v", s.Linux.Devices)
+	}
+	if len(s.Mounts) != 1 || s.Mounts[0].Destination != b.path("lib/d3d12.so") {
+		b.t.Errorf("mounts %v", s.Mounts)
 	}
 }
 

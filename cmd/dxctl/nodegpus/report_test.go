@@ -25,8 +25,11 @@ func TestResources(t *testing.T) {
 		p := policy.Default()
 		p.Injection = test.injection
 		reports := NewReports(devices, p, test.nodeOS)
-		if got := reports[0].NotOffered; !strings.HasPrefix(got, test.want) || (got == "") != (test.want == "") || reports[1].Resource == "" {
-			t.Errorf("%s: %q and %q", name, got, reports[1].Resource)
+		if got := reports[0].NotOffered; !strings.HasPrefix(got, test.want) || (got == "") != (test.want == "") {
+			t.Errorf("%s: it is not offered because %q, want %q", name, got, test.want)
+		}
+		if reports[1].Resource == "" {
+			t.Errorf("%s: the other GPU is not offered", name)
 		}
 	}
 }

@@ -324,8 +324,13 @@ func TestRecordThatCannotBeUsed(t *testing.T) {
 				t.Errorf("%s: error %v, want %v", command, err, access.ErrUntrusted)
 			}
 		}
-		if after, err := os.ReadFile(record); err != nil || text != "" && string(after) != text || b.Read(t) != configured {
-			t.Errorf("written over: %q, %v", after, err)
+		after, err := os.ReadFile(record)
+		testutil.NoError(t, err)
+		if text != "" && string(after) != text {
+			t.Errorf("the record is written over: %q", after)
+		}
+		if b.Read(t) != configured {
+			t.Errorf("the file is\n%s", b.Read(t))
 		}
 	}
 }

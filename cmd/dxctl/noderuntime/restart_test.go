@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/durable"
@@ -75,18 +77,17 @@ func TestKilled(t *testing.T) {
 					switch {
 					case next == "configure":
 						must(t, b, append(configure, b.Restart()...)...)
-						if r := mustRead(t, b); b.Read(t) != changed || r.Pending != 0 || r.RestartDue || r.Failure != nil {
-							t.Errorf("%+v; the file is\n%s", r, b.Read(t))
-						}
+						checkSettled(t, b, changed, false)
 						checkLoaded(t, b, "configured", true)
 					case next == "refused" && !killed.restarted:
 						// containerd starts with the file before the change only.
 						testutil.WriteFile(t, filepath.Join(b.Root, "accepted"), before, 0o640)
 						accept := fmt.Sprintf("cmp -s %s %s && touch %s", b.Config, filepath.Join(b.Root, "accepted"), filepath.Join(b.Root, "restarted"))
 						_, _, err := run(t, b, append(configure, "--restart", "--restart-command", accept)...)
-						if r := mustRead(t, b); err == nil || b.Read(t) != before || r.Pending != 0 || r.RestartDue || r.Failure == nil {
-							t.Errorf("%v, %+v; the file is\n%s", err, r, b.Read(t))
+						if err == nil {
+							t.Error("containerd refuses the file, and the command succeeded")
 						}
+						checkSettled(t, b, before, true)
 						checkLoaded(t, b, "restored", isSecond)
 					}
 					must(t, b, append([]string{"unconfigure"}, b.Restart()...)...)
@@ -94,6 +95,22 @@ func TestKilled(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// checkSettled fails the test unless the file has the content want, nothing is left to do, and the
+// record has a failure or none.
+func checkSettled(t *testing.T, b *containerdtest.FakeNode, want string, failed bool) {
+	t.Helper()
+	if diff := cmp.Diff(want, b.Read(t)); diff != "" {
+		t.Errorf("the file (-want +got):\n%s", diff)
+	}
+	r := mustRead(t, b)
+	if r.Pending != 0 || r.RestartDue {
+		t.Errorf("something is left to do: %+v", r)
+	}
+	if (r.Failure != nil) != failed {
+		t.Errorf("the failure is %v, want one: %t", r.Failure, failed)
 	}
 }
 
@@ -117,11 +134,9 @@ func TestFailureUndoesItsOwnChange(t *testing.T) {
 			edit := fmt.Sprintf("grep -q 'another program' %s || printf '%%s\\n' '%s' >> %[1]s", b.Config, strings.TrimSpace(others))
 			_, _, err := run(t, b, "configure", "--add-handler", "directx", "--restart", "--restart-command", edit, "--restart-timeout", "1500ms")
 			testutil.CheckError(t, "configure", err, "was restored, and containerd runs with it")
-			if b.Read(t) != first+others {
-				t.Errorf("configure: the file is\n%s", b.Read(t))
-			}
-			if r := mustRead(t, b); r.Failure == nil || r.Pending != 0 || r.RestartDue || len(r.Edits) == 0 {
-				t.Errorf("%+v", r)
+			checkSettled(t, b, first+others, true)
+			if r := mustRead(t, b); len(r.Edits) == 0 {
+				t.Errorf("the earlier change is not recorded: %+v", r)
 			}
 			_, _, err = run(t, b, "unconfigure", "--restart", "--restart-command", "false")
 			testutil.CheckError(t, "unconfigure", err, "run the command again")
