@@ -40,8 +40,11 @@ func TestCheckVolume(t *testing.T) {
 		testutil.NoError(t, os.Chmod(path, test.file), os.Chmod(filepath.Dir(path), test.dir))
 		f := openFile(t, path)
 		err := checkVolumeBy(f, "/etc", test.readOnly)
-		if !errors.Is(err, test.want) || err != nil && !strings.HasSuffix(remedy.Text(err), "; use a copy that only root can change: install -D -m 644 "+path+" /etc/config.yaml") {
+		if !errors.Is(err, test.want) {
 			t.Errorf("%s: error %v, want %v", name, err, test.want)
+		}
+		if fix := "; use a copy that only root can change: install -D -m 644 " + path + " /etc/config.yaml"; err != nil && !strings.HasSuffix(remedy.Text(err), fix) {
+			t.Errorf("%s: error %q, want the remedy %q", name, remedy.Text(err), fix)
 		}
 		// A pod has the node's own directory read-only, too. Its access must be corrected.
 		err = checkVolumeBy(f, filepath.Dir(path), test.readOnly)

@@ -47,8 +47,11 @@ func TestAllocate(t *testing.T) {
 			t.Fatalf("records %+v, %v", records, err)
 		}
 		for i, got := range answer.GetContainerResponses() {
-			if diff := cmp.Diff(want[i], records[i].Replicas); diff != "" || records[i].Resource != displayResource || records[i].Injected != (inject != nil) {
-				t.Errorf("record %+v: %s", records[i], diff)
+			if diff := cmp.Diff(want[i], records[i].Replicas); diff != "" {
+				t.Errorf("replicas of record %d (-want +got):\n%s", i, diff)
+			}
+			if r := records[i]; r.Resource != displayResource || r.Injected != (inject != nil) {
+				t.Errorf("record %+v, injected %t", r, inject != nil)
 			}
 			if inject != nil {
 				injected, _ := injectDevices(t.Context(), "", want[i])
@@ -60,16 +63,6 @@ func TestAllocate(t *testing.T) {
 			}
 		}
 	}
-}
-
-// TestInjectionOfOneResource: of GPUs of two resources, a container could lose one.
-func TestInjectionOfOneResource(t *testing.T) {
-	t.Parallel()
-	k := newBed(t, computeGPU("C"), displayGPU("D"))
-	k.config.Inject, k.config.Policy.Injection = injectDevices, policy.InjectByKubelet
-	k.run()
-	k.await(displayResource, "D::0 D::1")
-	k.await(computeResource, "")
 }
 
 // TestNoListDuringAllocation: while an allocation is in flight, a list of the kubelet's pods

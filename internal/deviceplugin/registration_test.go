@@ -24,6 +24,7 @@ func TestRegistrationDue(t *testing.T) {
 	accepted := registration{kubelet: one, attempted: t0, accepted: true}
 	refused := registration{kubelet: one, attempted: t0}
 	watched := streams{open: 1, totalOpened: 1}
+	closed := func(second int) streams { return streams{totalOpened: 1, lastClosed: at(second)} }
 	for _, test := range []struct {
 		name     string
 		standing registration
@@ -32,12 +33,12 @@ func TestRegistrationDue(t *testing.T) {
 		streams  streams
 		want     bool
 	}{
-		{name: "no longer watched, soon after", standing: accepted, after: 1, kubelet: one, streams: streams{totalOpened: 1, lastClosed: at(-10)}},
-		{name: "no longer watched", standing: accepted, after: 2, kubelet: one, streams: streams{totalOpened: 1, lastClosed: at(-10)}, want: true},
-		{name: "no longer watched, the kubelet may be ending the connection", standing: accepted, after: 102, kubelet: one, streams: streams{totalOpened: 1, lastClosed: at(100)}},
-		{name: "no longer watched, the kubelet has ended the connection", standing: accepted, after: 103, kubelet: one, streams: streams{totalOpened: 1, lastClosed: at(100)}, want: true},
-		{name: "refused, the kubelet may be ending the connection", standing: refused, after: 102, kubelet: one, streams: streams{totalOpened: 1, lastClosed: at(100)}},
-		{name: "another kubelet ends no connection", standing: accepted, after: 102, kubelet: other, streams: streams{totalOpened: 1, lastClosed: at(102)}, want: true},
+		{name: "no longer watched, soon after", standing: accepted, after: 1, kubelet: one, streams: closed(-10)},
+		{name: "no longer watched", standing: accepted, after: 2, kubelet: one, streams: closed(-10), want: true},
+		{name: "no longer watched, the kubelet may be ending the connection", standing: accepted, after: 102, kubelet: one, streams: closed(100)},
+		{name: "no longer watched, the kubelet has ended the connection", standing: accepted, after: 103, kubelet: one, streams: closed(100), want: true},
+		{name: "refused, the kubelet may be ending the connection", standing: refused, after: 102, kubelet: one, streams: closed(100)},
+		{name: "another kubelet ends no connection", standing: accepted, after: 102, kubelet: other, streams: closed(102), want: true},
 		{name: "still watched", standing: accepted, after: 2, kubelet: one, streams: watched},
 		{name: "first", kubelet: one, want: true},
 		{name: "registered and watched", standing: accepted, after: 100, kubelet: one, streams: watched},

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -42,9 +41,8 @@ func TestCapabilities(t *testing.T) {
 		}, output: "no such file or directory"},
 	} {
 		n := containerdtest.New(t, containerdtest.Config)
-		if _, _, err := containerdtest.Run(t, noderuntime.NewConfigureCommand(), append(n.Flags(), "--shim-dir", n.Root)...); err != nil {
-			t.Fatal(err)
-		}
+		_, _, err := containerdtest.Run(t, noderuntime.NewConfigureCommand(), append(n.Flags(), "--shim-dir", n.Root)...)
+		testutil.NoError(t, err)
 		if test.change != nil {
 			testutil.NoError(t, test.change(n))
 		}
@@ -118,8 +116,13 @@ func TestAccess(t *testing.T) {
 			testutil.NoError(t, os.WriteFile(path, nil, 0o600), os.Chmod(path, test.file), os.Chmod(filepath.Dir(path), test.dir))
 		}
 		problems := n.checkFiles(t.Context(), c)
-		if len(problems) != test.problems || slices.ContainsFunc(problems, func(p fileProblem) bool { return p.kind != writableByOthers || !errors.Is(p.err, test.want) }) {
-			t.Errorf("%s: %v, want %v", name, problems, test.want)
+		if len(problems) != test.problems {
+			t.Errorf("%s: %v, want %d problems", name, problems, test.problems)
+		}
+		for _, p := range problems {
+			if p.kind != writableByOthers || !errors.Is(p.err, test.want) {
+				t.Errorf("%s: %v, want %v", name, p, test.want)
+			}
 		}
 	}
 }
