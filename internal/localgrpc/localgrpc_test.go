@@ -134,12 +134,7 @@ func TestListen(t *testing.T) {
 			if !l.Intact() {
 				t.Error("a new listener is not intact")
 			}
-			if err := l.Close(); err != nil {
-				t.Errorf("Close: %v", err)
-			}
-			if err := l.Close(); err != nil {
-				t.Errorf("second Close: %v", err)
-			}
+			testutil.NoError(t, l.Close(), l.Close()) // The second one does nothing.
 			if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("the socket still exists: %v", err)
 			}
@@ -172,9 +167,7 @@ func TestCloseKeepsSocketOfOtherProcess(t *testing.T) {
 	if ours.Intact() {
 		t.Error("intact with another listener's file")
 	}
-	if err := ours.Close(); err != nil {
-		t.Errorf("Close: %v", err)
-	}
+	testutil.NoError(t, ours.Close())
 	if !theirs.Intact() {
 		t.Error("the other listener's socket was removed")
 	}

@@ -33,9 +33,7 @@ func start(t *testing.T, dir string, ready func(context.Context) error) (stop fu
 	testutil.Eventually(t, "answer", func() bool { return !errors.Is(CheckPlugin(t.Context(), dir), ErrNotRunning) })
 	return func() {
 		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("Serve: %v", err)
-		}
+		testutil.NoError(t, <-ended)
 	}
 }
 

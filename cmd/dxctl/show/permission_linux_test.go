@@ -21,13 +21,9 @@ func enforceModes(t *testing.T) {
 	runtime.LockOSThread() // Never unlocked, so that the thread is not reused.
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var sets [2]unix.CapUserData
-	if err := unix.Capget(&header, &sets[0]); err != nil {
-		t.Fatalf("read capabilities: %v", err)
-	}
+	testutil.NoError(t, unix.Capget(&header, &sets[0]))
 	sets[0].Effective &^= 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_DAC_READ_SEARCH
-	if err := unix.Capset(&header, &sets[0]); err != nil {
-		t.Fatalf("drop capabilities: %v", err)
-	}
+	testutil.NoError(t, unix.Capset(&header, &sets[0]))
 }
 
 // The shim can read files that dxctl may not read, so a lack of permission is no refusal.
