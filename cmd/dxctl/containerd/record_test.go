@@ -46,8 +46,12 @@ func TestTransitions(t *testing.T) {
 		step.do(&r)
 		testutil.NoError(t, err, r.Save(dir))
 		r, err = ReadRecord(dir)
-		if got := (state{len(r.Edits) - r.Pending, r.Pending, r.RestartDue, r.Failure != nil}); err != nil || got != step.want || IsConfigured(dir) != durable.Exists(dir) {
-			t.Errorf("%s: %+v, %v, want %+v; configured: %t", step.name, got, err, step.want, IsConfigured(dir))
+		testutil.NoError(t, err)
+		if got := (state{len(r.Edits) - r.Pending, r.Pending, r.RestartDue, r.Failure != nil}); got != step.want {
+			t.Errorf("%s: %+v, want %+v", step.name, got, step.want)
+		}
+		if configured := IsConfigured(dir); configured != durable.Exists(dir) {
+			t.Errorf("%s: configured: %t", step.name, configured)
 		}
 	}
 	if durable.Exists(dir) {

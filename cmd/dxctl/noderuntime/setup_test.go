@@ -121,8 +121,9 @@ func TestSetup(t *testing.T) {
 			testutil.WriteFile(t, filepath.Join(p.Root, appear), text, 0o600)
 			testutil.Eventually(t, "the node is set up", func() bool { return readiness.CheckSetup(p.report()) == nil })
 			cancel()
-			if r := <-ended; r.err != nil || p.get(t, p.shimPath()) != workingShim || !strings.Contains(p.Read(t), p.shimPath()) {
-				t.Errorf("set up: %v: %s\n%s", r.err, r.out, p.Read(t))
+			testutil.NoError(t, (<-ended).err)
+			if p.get(t, p.shimPath()) != workingShim || !strings.Contains(p.Read(t), p.shimPath()) {
+				t.Errorf("set up: the shim is %q, and the file is\n%s", p.get(t, p.shimPath()), p.Read(t))
 			}
 		})
 	}
