@@ -127,8 +127,11 @@ func TestRemedyOfUnreadableInventory(t *testing.T) {
 	d, tokens := recorded(t, node.CompiledInventory(t.TempDir()), map[string][]string{display: {`PCI\A`}})
 	_, _, err := decide(t.Context(), d, read(ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display])))
 	const rewrite = "; run 'dxctl config apply', or restart directx-advertiser, to write it again"
-	if err == nil || strings.Count(remedy.Text(err), "; ") != 1 || !strings.HasSuffix(remedy.Text(err), rewrite) || ReasonOf(err) != ReasonOther {
-		t.Errorf("reason %q: %v", ReasonOf(err), err)
+	if text := remedy.Text(err); strings.Count(text, "; ") != 1 || !strings.HasSuffix(text, rewrite) {
+		t.Errorf("error %q, want the remedy %q alone", text, rewrite)
+	}
+	if reason := ReasonOf(err); reason != ReasonOther {
+		t.Errorf("reason %q", reason)
 	}
 }
 

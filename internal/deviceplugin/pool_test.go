@@ -15,6 +15,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/pci"
 	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 // t0 is when the tests begin; at(n) is n seconds later.
@@ -305,7 +306,5 @@ func TestCheckSize(t *testing.T) {
 		t.Fatalf("the remedy is %d replicas, %v", lower, err)
 	}
 	p, _ = bigPool(64, lower)
-	if err := p.checkSize(); err != nil {
-		t.Errorf("with the remedy: %v", err)
-	}
+	testutil.NoError(t, p.checkSize())
 }

@@ -47,9 +47,7 @@ func TestCheckChanged(t *testing.T) {
 		}
 	}
 	configure("")
-	if err := CheckChanged(stateDir, Default()); err != nil {
-		t.Errorf("the default by its name: %v", err)
-	}
+	testutil.NoError(t, CheckChanged(stateDir, Default())) // by its name
 }
 
 // TestRealShimOfK3s: k3s's shim is not on the PATH of a shell, where dxctl runs.

@@ -84,9 +84,7 @@ func TestBySignalLeavesOthersAlone(t *testing.T) {
 	const want = "runs proxy instead of containerd; restart containerd another way"
 	testutil.CheckError(t, "check", BySignal(socket, "containerd").Check(t.Context()), want)
 	testutil.CheckError(t, "restart", BySignal(socket, "containerd").Restart(t.Context()), want)
-	if err := process.Signal(syscall.Signal(0)); err != nil {
-		t.Errorf("it has ended: %v", err)
-	}
+	testutil.NoError(t, process.Signal(syscall.Signal(0))) // It has not ended.
 }
 
 func TestBySignalReportsHangingProcess(t *testing.T) {

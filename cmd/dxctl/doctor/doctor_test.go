@@ -178,9 +178,7 @@ func TestCheckAdvertiser(t *testing.T) {
 			t.Errorf("it does not run: %v", err)
 		}
 	}
-	if err := n.checkAdvertiser(t.Context(), ""); err != nil {
-		t.Errorf("without metrics: %v", err)
-	}
+	testutil.NoError(t, n.checkAdvertiser(t.Context(), "")) // without metrics
 }
 
 // TestPrintState checks that errors are printed as text, and handlers and the

@@ -84,9 +84,7 @@ func TestAllocationsOutput(t *testing.T) {
 	for _, output := range []string{cli.Table, cli.Wide, cli.JSON, cli.YAML} {
 		o := allocationsOptions{output: output, now: func() time.Time { return now }}
 		var stdout bytes.Buffer
-		if err := o.print(&stdout, reports); err != nil {
-			t.Errorf("%s: %v", output, err)
-		}
+		testutil.NoError(t, o.print(&stdout, reports))
 		golden(t, "allocations-"+output, stdout.String())
 	}
 }
