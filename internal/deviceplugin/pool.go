@@ -243,7 +243,10 @@ func (p *pool) find(replicaID string) (i, position int, err error) {
 		return 0, 0, remedy.With(err, "delete the pod, so that it is scheduled again")
 	}
 	g := &p.gpus[i]
-	position, found := slices.BinarySearch(g.allocatable, number)
+	position, found := number, number < len(g.allocatable) && g.allocatable[number] == number
+	if !found { // The numbers have gaps, or this is none of them.
+		position, found = slices.BinarySearch(g.allocatable, number)
+	}
 	switch {
 	case !g.usable():
 		return 0, 0, fmt.Errorf("%w: %q cannot be allocated: GPU %s is unhealthy (%s)", errInvalidRequest, replicaID, g.name, g.fault)
