@@ -110,7 +110,7 @@ func AllocatedDevices(ctx context.Context, source discovery.Source, replicas []a
 		}
 		uuids[id] = cmp.Or(uuids[id], replica.UUID)
 	}
-	present, err := source.Find(ctx, ids)
+	present, err := source.Find(ctx, discovery.Selector{InstanceIDs: ids})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errUnknownGPUs, err)
 	}

@@ -32,12 +32,12 @@ func (s *source) Devices(ctx context.Context) ([]discovery.Device, error) {
 	return s.Static.Devices(ctx)
 }
 
-func (s *source) Find(ctx context.Context, ids []string) ([]discovery.Device, error) {
-	s.found = append(s.found, ids)
+func (s *source) Find(ctx context.Context, selector discovery.Selector) ([]discovery.Device, error) {
+	s.found = append(s.found, selector.InstanceIDs)
 	if s.findErr != nil {
 		return nil, s.findErr
 	}
-	return s.Static.Find(ctx, ids)
+	return s.Static.Find(ctx, selector)
 }
 
 const (

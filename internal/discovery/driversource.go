@@ -109,15 +109,9 @@ func (s *DriverSource) Await(ctx context.Context, query func(context.Context) ([
 }
 
 // Find implements [Source]. It reads all devices.
-func (s *DriverSource) Find(ctx context.Context, instanceIDs []string) ([]Device, error) {
+func (s *DriverSource) Find(ctx context.Context, selector Selector) ([]Device, error) {
 	devices, err := s.Devices(ctx)
-	return WithIDs(devices, instanceIDs), err
-}
-
-// At implements [Source].
-func (s *DriverSource) At(ctx context.Context, index int) (Device, bool, error) {
-	devices, err := s.Devices(ctx)
-	return at(devices, index, err)
+	return selector.From(devices), err
 }
 
 // update sets and logs the result of a read, and returns the new list.

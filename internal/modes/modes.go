@@ -104,14 +104,8 @@ func (s unhealthyWithoutPath) Devices(ctx context.Context) ([]discovery.Device, 
 	return markMissingPaths(s.Source.Devices(ctx))
 }
 
-func (s unhealthyWithoutPath) Find(ctx context.Context, instanceIDs []string) ([]discovery.Device, error) {
-	return markMissingPaths(s.Source.Find(ctx, instanceIDs))
-}
-
-func (s unhealthyWithoutPath) At(ctx context.Context, index int) (discovery.Device, bool, error) {
-	device, ok, err := s.Source.At(ctx, index)
-	devices, err := markMissingPaths([]discovery.Device{device}, err)
-	return devices[0], ok, err
+func (s unhealthyWithoutPath) Find(ctx context.Context, selector discovery.Selector) ([]discovery.Device, error) {
+	return markMissingPaths(s.Source.Find(ctx, selector))
 }
 
 // markMissingPaths makes healthy devices without a location path unhealthy.

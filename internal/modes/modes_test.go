@@ -58,12 +58,9 @@ func TestInForce(t *testing.T) {
 				t.Errorf("%+v: %+v", test, d)
 			}
 		}
-		found, findErr := source.Find(t.Context(), []string{"NO PATH"})
+		found, findErr := source.Find(t.Context(), discovery.Selector{InstanceIDs: []string{"NO PATH"}})
 		if err := errors.Join(err, findErr); err != nil || len(found) != 1 || found[0].Health.OK() != test.ok {
 			t.Errorf("%+v: found %+v, %v", test, found, err)
-		}
-		if first, ok, err := source.At(t.Context(), 0); err != nil || !ok || first.Health.OK() != test.ok {
-			t.Errorf("%+v: at 0 %+v, %v", test, first, err)
 		}
 	}
 }

@@ -50,10 +50,10 @@ type hangingSource struct {
 	calls, block chan struct{}
 }
 
-func (s hangingSource) Find(ctx context.Context, instanceIDs []string) ([]discovery.Device, error) {
+func (s hangingSource) Find(ctx context.Context, selector discovery.Selector) ([]discovery.Device, error) {
 	s.calls <- struct{}{}
 	<-s.block
-	return s.Static.Find(ctx, instanceIDs)
+	return s.Static.Find(ctx, selector)
 }
 
 // nodeFiles has every file, and device nodes that are numbered by their names.
