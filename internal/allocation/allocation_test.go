@@ -494,21 +494,25 @@ func TestDecodeRefuses(t *testing.T) {
 		old, new string // replaced in the file
 		want     string // in the error, "" if there is none
 	}{
-		"whole record":           {body: whole},
-		"whole binding":          {body: &binding{ID: id, Holder: Holder{PodUID: uid, Container: "c"}}},
-		"other record":           {body: &Record{ID: "cd", Resource: display, Replicas: whole.Replicas}, want: "the record of another allocation (cd)"},
-		"no resource":            {body: &Record{ID: id, Replicas: whole.Replicas}, want: "no resource"},
-		"no replica":             {body: &Record{ID: id, Resource: display}, want: "no replica"},
-		"replica without ID":     {body: &Record{ID: id, Resource: display, Replicas: []Replica{{InstanceID: gpu}}}, want: "no replica"},
-		"replica without GPU":    {body: &Record{ID: id, Resource: display, Replicas: []Replica{{ID: gpu}}}, want: "no replica"},
-		"other binding":          {body: &binding{ID: "cd", Holder: Holder{PodUID: uid, Container: "c"}}, want: "the binding of another allocation (cd)"},
-		"no pod":                 {body: &binding{ID: id, Holder: Holder{Container: "c"}}, want: "no pod"},
-		"no container":           {body: &binding{ID: id, Holder: Holder{PodUID: uid}}, want: "no container"},
-		"other kind":             {body: whole, old: `"Allocation"`, new: `"AllocationBinding"`, want: `it is a "AllocationBinding"`},
-		"other version":          {body: whole, old: "v1alpha1", new: "v2", want: `of version "directx.microsoft.com/v2"`},
-		"unknown field":          {body: whole, old: `{"apiVersion"`, new: `{"x":1,"apiVersion"`, want: "unknown field"},
-		"something after it":     {body: whole, old: "\n", new: "{}\n", want: "after the end"},
-		"another file after it":  {body: whole, old: "\n", new: "]\n", want: "after the end"},
+		"whole record":        {body: whole},
+		"whole binding":       {body: &binding{ID: id, Holder: Holder{PodUID: uid, Container: "c"}}},
+		"other record":        {body: &Record{ID: "cd", Resource: display, Replicas: whole.Replicas}, want: "the record of another allocation (cd)"},
+		"no resource":         {body: &Record{ID: id, Replicas: whole.Replicas}, want: "no resource"},
+		"no replica":          {body: &Record{ID: id, Resource: display}, want: "no replica"},
+		"replica without ID":  {body: &Record{ID: id, Resource: display, Replicas: []Replica{{InstanceID: gpu}}}, want: "no replica"},
+		"replica without GPU": {body: &Record{ID: id, Resource: display, Replicas: []Replica{{ID: gpu}}}, want: "no replica"},
+		"other binding":       {body: &binding{ID: "cd", Holder: Holder{PodUID: uid, Container: "c"}}, want: "the binding of another allocation (cd)"},
+		"no pod":              {body: &binding{ID: id, Holder: Holder{Container: "c"}}, want: "no pod"},
+		"no container":        {body: &binding{ID: id, Holder: Holder{PodUID: uid}}, want: "no container"},
+		"other kind":          {body: whole, old: `"Allocation"`, new: `"AllocationBinding"`, want: `it is a "AllocationBinding"`},
+		"other version":       {body: whole, old: "v1alpha1", new: "v2", want: `of version "directx.microsoft.com/v2"`},
+		"newer file":          {body: whole, old: `{"apiVersion"`, new: `{"x":1,"apiVersion"`},
+		"newer record": {body: &struct {
+			*Record
+			New string
+		}{whole, "x"}},
+		"something after it":     {body: whole, old: "\n", new: "{}\n", want: "after top-level value"},
+		"another file after it":  {body: whole, old: "\n", new: "]\n", want: "after top-level value"},
 		"body is not what it is": {body: whole, old: `"id":"gpu"`, new: `"id":"gpv"`, want: "checksum"},
 	} {
 		data, err := encode(test.body)

@@ -1,13 +1,11 @@
 package allocation
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -24,6 +22,7 @@ const (
 	recordSuffix  = ".json"
 	bindingSuffix = ".bound"
 
+	// apiVersion changes if older programs must not ignore what newer programs write.
 	apiVersion = "directx.microsoft.com/v1alpha1"
 	// maxFileBytes is enough for a container with all replicas of 64 GPUs × 256, with
 	// instance IDs of 200 characters.
@@ -52,14 +51,14 @@ type fileBody interface {
 	validate(id ID) error
 }
 
-// decode decodes the file of an allocation into body. It refuses a file that is damaged or has
-// unknown fields.
+// decode decodes the file of an allocation into body. It refuses a file that is damaged, and ignores
+// unknown fields, which a newer version can have written.
 func decode(data []byte, id ID, body fileBody) error {
 	if len(data) > maxFileBytes {
 		return fmt.Errorf("it is longer than %d bytes", maxFileBytes)
 	}
 	var e envelope
-	err := strictJSON(data, &e)
+	err := json.Unmarshal(data, &e)
 	switch {
 	case err != nil:
 		return err
@@ -68,7 +67,7 @@ func decode(data []byte, id ID, body fileBody) error {
 	case e.SHA256 != checksum(e.Body):
 		return errors.New("its checksum does not match")
 	}
-	if err := strictJSON(e.Body, body); err != nil {
+	if err := json.Unmarshal(e.Body, body); err != nil {
 		return err
 	}
 	return body.validate(id)
@@ -102,19 +101,6 @@ func (b *binding) validate(id ID) error {
 func checksum(data []byte) string {
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:])
-}
-
-// strictJSON decodes data, and refuses unknown fields and trailing data.
-func strictJSON(data []byte, v any) error {
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	if err := d.Decode(v); err != nil {
-		return err
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("unexpected data after the end")
-	}
-	return nil
 }
 
 // splitName splits the name of a file into the ID of its allocation and its suffix, "" if it

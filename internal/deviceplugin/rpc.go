@@ -111,7 +111,7 @@ func (s *server) allocate(ctx context.Context, request *v1beta1.AllocateRequest)
 		containers = append(containers, replicas)
 	}
 	if s.config.AllocatesAtCreation { // The kubelet cannot call PreStartContainer: see options.
-		if err := s.checkReady(ctx); err != nil {
+		if err := s.checkAdjuster(ctx); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -135,7 +135,7 @@ func (s *server) allocate(ctx context.Context, request *v1beta1.AllocateRequest)
 // before every start of a container that holds a replica, and again later if it
 // fails. The kubelet does not call it if [Config.AllocatesAtCreation] is set.
 func (s *server) PreStartContainer(ctx context.Context, request *v1beta1.PreStartContainerRequest) (*v1beta1.PreStartContainerResponse, error) {
-	if err := s.checkReady(ctx); err != nil {
+	if err := s.checkAdjuster(ctx); err != nil {
 		s.log.WithField("replicas", request.GetDevicesIds()).WithError(err).Warn("Container start refused")
 		return nil, status.Error(codes.FailedPrecondition, errlog.ErrorLine(err))
 	}
@@ -144,12 +144,12 @@ func (s *server) PreStartContainer(ctx context.Context, request *v1beta1.PreStar
 
 var errNotReady = errors.New("the container cannot start with its GPU now; the kubelet retries")
 
-// checkReady calls [Config.CheckReady] with a time limit. Its error matches errNotReady.
-func (s *server) checkReady(ctx context.Context) error {
+// checkAdjuster calls [Config.CheckAdjuster] with a time limit. Its error matches errNotReady.
+func (s *server) checkAdjuster(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	began := time.Now()
-	err := s.config.CheckReady(ctx)
+	err := s.config.CheckAdjuster(ctx)
 	result := "passed"
 	if err != nil {
 		err, result = fmt.Errorf("%w: %w", errNotReady, err), "refused"

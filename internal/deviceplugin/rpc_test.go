@@ -119,7 +119,7 @@ func TestServerCalls(t *testing.T) {
 			if test.noRecords {
 				_ = os.RemoveAll(records)
 			}
-			config.CheckReady = func(ctx context.Context) error {
+			config.CheckAdjuster = func(ctx context.Context) error {
 				if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > readyTimeout {
 					t.Errorf("deadline %v, %t", deadline, ok)
 				}
