@@ -31,7 +31,7 @@ type allocateGuard struct {
 	// conflictWindow is how long before and after a call begins no other allocation may begin or
 	// fail. It is 0 if the kubelet allocates at admission.
 	conflictWindow time.Duration
-	inFlight       atomic.Int32
+	inFlight       atomic.Int32 // calls of do
 	// succeeded receives a value after a successful allocation.
 	succeeded chan struct{}
 
@@ -48,6 +48,20 @@ func newAllocateGuard(atCreation bool, conflictWindow time.Duration) *allocateGu
 	}
 	return g
 }
+
+// allocating reports whether an allocation is in flight.
+func (g *allocateGuard) allocating() bool { return g.inFlight.Load() > 0 }
+
+// preferredAsked is called when GetPreferredAllocation is: another allocation than those in flight begins.
+func (g *allocateGuard) preferredAsked() {
+	if g.allocating() {
+		g.addEvent()
+	}
+}
+
+// preferredFailed is called when GetPreferredAllocation fails: the allocation has failed, and no call of
+// Allocate follows.
+func (g *allocateGuard) preferredFailed() { g.addEvent() }
 
 // addEvent is called when an allocation begins or fails. It makes the calls in flight fail, and those
 // that begin within conflictWindow. It returns the event's number, and the time since the one before.
@@ -67,6 +81,8 @@ var errConcurrent = errors.New(
 // do calls allocate, and returns when the conflictWindow after its begin has passed. It returns
 // errConcurrent if another allocation began or failed in the conflictWindow before or after.
 func (g *allocateGuard) do(ctx context.Context, allocate func() error) error {
+	g.inFlight.Add(1)
+	defer g.inFlight.Add(-1)
 	end := time.Now().Add(g.conflictWindow)
 	number, sinceLast := g.addEvent()
 	var err error

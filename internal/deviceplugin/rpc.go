@@ -58,15 +58,13 @@ func (s *server) ListAndWatch(_ *v1beta1.Empty, stream grpc.ServerStreamingServe
 
 // GetPreferredAllocation implements v1beta1.DevicePluginServer with [pool.prefer].
 func (s *server) GetPreferredAllocation(_ context.Context, request *v1beta1.PreferredAllocationRequest) (*v1beta1.PreferredAllocationResponse, error) {
-	if s.guard.inFlight.Load() > 0 {
-		s.guard.addEvent() // Another allocation has begun.
-	}
+	s.guard.preferredAsked()
 	pool, _ := s.current()
 	response := &v1beta1.PreferredAllocationResponse{}
 	for _, container := range request.GetContainerRequests() {
 		ids, err := pool.prefer(container.GetAvailableDeviceIDs(), container.GetMustIncludeDeviceIDs(), int(container.GetAllocationSize()))
 		if err != nil {
-			s.guard.addEvent() // The allocation has failed: no call of Allocate follows.
+			s.guard.preferredFailed()
 			return nil, s.refuse(err)
 		}
 		response.ContainerResponses = append(response.ContainerResponses, &v1beta1.ContainerPreferredAllocationResponse{DeviceIDs: ids})
@@ -77,8 +75,6 @@ func (s *server) GetPreferredAllocation(_ context.Context, request *v1beta1.Pref
 // Allocate implements v1beta1.DevicePluginServer: either all containers of the request get what they
 // request, or none does.
 func (s *server) Allocate(ctx context.Context, request *v1beta1.AllocateRequest) (*v1beta1.AllocateResponse, error) {
-	s.guard.inFlight.Add(1)
-	defer s.guard.inFlight.Add(-1)
 	var response *v1beta1.AllocateResponse
 	var tokens []allocation.Token
 	err := s.guard.do(ctx, func() (err error) {

@@ -64,7 +64,7 @@ func (p *Plugin) Report(n metrics.NodeMetrics, containers []ContainerDevices) {
 // if another pod has ended meanwhile, the kubelet would consider the allocation's replicas unused and
 // allocate them again (UpdateAllocatedDevices in pkg/kubelet/cm/devicemanager, v1.34). No lock could
 // delay an allocation that begins meanwhile: the kubelet chooses the replicas before it calls Allocate.
-func (p *Plugin) Allocating() bool { return p.guard.inFlight.Load() > 0 }
+func (p *Plugin) Allocating() bool { return p.guard.allocating() }
 
 // maxSilence is the longest time from the beginning of one listing of GPUs to that of the next.
 const maxSilence = 2 * time.Minute
