@@ -24,7 +24,7 @@ import (
 
 // Options are the flags that have no key in config.yaml. The compiler has more of them.
 type Options struct {
-	// The help of the flags with the names of these fields describes them.
+	// For these, see the flags of the same names: --runtime-dir, --host-root and so on.
 	RuntimeDir, HostRoot, KubeletDir, PodResources, SetupFile, LabelsFile string
 	CRISocket                                                             paths.CRISocket
 	// AllocatesAtCreation reports that the kubelet allocates when it creates a container.

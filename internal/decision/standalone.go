@@ -47,7 +47,10 @@ func (d *Decider) standaloneDevices(ctx context.Context, visible setting, inSpec
 	// Reading one GPU is 1.3 ms faster than reading a list of 64.
 	if index, err := strconv.ParseUint(visible.value, 10, 31); err == nil && !inSpec.any() {
 		found, err := d.Source.Find(ctx, discovery.Selector{Index: new(int(index))})
-		if err == nil && len(found) == 1 && checkUsable(found[0]) == nil {
+		if err != nil { // A driver that hangs is not asked again.
+			return nil, fmt.Errorf("%w: %w", errUnknownGPUs, err)
+		}
+		if len(found) == 1 && checkUsable(found[0]) == nil {
 			return found, nil
 		}
 	}

@@ -26,7 +26,8 @@ import (
 //
 // For an allocation, the kubelet calls GetPreferredAllocation and then Allocate. The guard cannot match
 // the two calls, so the allocation begins with Allocate here. The first call only makes the allocations
-// in flight fail. If the second call comes later than conflictWindow after it, a conflict is missed.
+// in flight fail. Two conflicts are missed: if the second call comes later than conflictWindow after the
+// first, and if another allocation begins while the kubelet saves the one that has succeeded.
 type allocateGuard struct {
 	// conflictWindow is how long before and after a call begins no other allocation may begin or
 	// fail. It is 0 if the kubelet allocates at admission.

@@ -1,4 +1,4 @@
-// Package wait waits.
+// Package wait waits for a time, or until a context ends.
 package wait
 
 import (

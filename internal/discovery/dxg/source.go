@@ -118,13 +118,13 @@ func (s *Source) newDevices(all []adapterProperties) []discovery.Device {
 	slices.SortStableFunc(all, func(a, b adapterProperties) int { return cmp.Compare(a.luid, b.luid) })
 	all = slices.CompactFunc(all, func(a, b adapterProperties) bool { return a.luid == b.luid })
 	ids := s.instanceIDs(all)
-	pci, files, known := readPCIFunctions(s.sys), readLibraries(s.root), map[discovery.LUID]knownAdapter{}
+	functions, files, known := readPCIFunctions(s.sys), readLibraries(s.root), map[discovery.LUID]knownAdapter{}
 	devices := []discovery.Device{}
 	for _, a := range all {
 		d := a.newDevice()
 		d.InstanceID = ids[a.luid]
-		d.LocationPath = pci[a.luid].locationPath
-		if pci[a.luid].computeOnly {
+		d.LocationPath = functions[a.luid].locationPath
+		if functions[a.luid].computeOnly {
 			d.SupportsDisplay = false
 		}
 		addFiles(&d, files, a)
