@@ -191,47 +191,56 @@ func TestAnswerOnEachSystem(t *testing.T) {
 // allocations that begin at once succeeds.
 func TestAllocationsAtOnce(t *testing.T) {
 	t.Parallel()
+	const slow = time.Second
 	for name, test := range map[string]struct {
-		atCreation bool
-		begin      []time.Duration
-		granted    []bool
-		prefer     time.Duration // when a preferred allocation is requested, 0 for never
-		refused    bool          // no allocation can satisfy that
+		admission bool  // the kubelet allocates at admission
+		begin     []int // milliseconds
+		granted   []bool
+		prefer    int           // when a preferred allocation is requested, 0 for never
+		refused   bool          // no allocation can satisfy that
+		check     time.Duration // how long CheckAdjuster takes
 	}{
-		"one":                                 {true, []time.Duration{0}, []bool{true}, 0, false},
-		"one before another's preferred one":  {true, []time.Duration{0}, []bool{false}, 50 * time.Millisecond, false},
-		"one after a preferred one":           {true, []time.Duration{51 * time.Millisecond}, []bool{true}, 50 * time.Millisecond, false},
-		"one after a refused preferred one":   {true, []time.Duration{51 * time.Millisecond}, []bool{false}, 50 * time.Millisecond, true},
-		"one long after a refused one":        {true, []time.Duration{151 * time.Millisecond}, []bool{true}, 50 * time.Millisecond, true},
-		"two at once":                         {true, []time.Duration{0, 0}, []bool{false, false}, 0, false},
-		"one after another began":             {true, []time.Duration{0, 99 * time.Millisecond}, []bool{false, false}, 0, false},
-		"one after the other":                 {true, []time.Duration{0, 101 * time.Millisecond}, []bool{true, true}, 0, false},
-		"a third one later":                   {true, []time.Duration{0, 0, 202 * time.Millisecond}, []bool{false, false, true}, 0, false},
-		"one after two have failed":           {true, []time.Duration{0, 0, 101 * time.Millisecond}, []bool{false, false, false}, 0, false},
-		"two at once while pods are admitted": {false, []time.Duration{0, 0}, []bool{true, true}, 0, false},
+		"one":                                 {begin: []int{0}, granted: []bool{true}},
+		"one before another's preferred one":  {begin: []int{0}, granted: []bool{false}, prefer: 50},
+		"one after a preferred one":           {begin: []int{51}, granted: []bool{true}, prefer: 50},
+		"one after a refused preferred one":   {begin: []int{51}, granted: []bool{false}, prefer: 50, refused: true},
+		"one long after a refused one":        {begin: []int{151}, granted: []bool{true}, prefer: 50, refused: true},
+		"two at once":                         {begin: []int{0, 0}, granted: []bool{false, false}},
+		"one after another began":             {begin: []int{0, 99}, granted: []bool{false, false}},
+		"one after the other":                 {begin: []int{0, 101}, granted: []bool{true, true}},
+		"a third one later":                   {begin: []int{0, 0, 202}, granted: []bool{false, false, true}},
+		"one after two have failed":           {begin: []int{0, 0, 101}, granted: []bool{false, false, false}},
+		"one with a slow check":               {begin: []int{0}, granted: []bool{true}, check: slow},
+		"two with overlapping checks":         {begin: []int{0, 500}, granted: []bool{false, false}, check: slow},
+		"two at once while pods are admitted": {admission: true, begin: []int{0, 0}, granted: []bool{true, true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				config := testConfig(t, "", nil)
-				config.AllocatesAtCreation = test.atCreation
-				s := testServer(config)
+				config.AllocatesAtCreation = !test.admission
+				config.CheckAdjuster = func(context.Context) error {
+					time.Sleep(test.check)
+					return nil
+				}
+				servers := []*server{testServer(config), testServer(config)} // of two resources
+				servers[1].guard = servers[0].guard
 				granted := make([]bool, len(test.begin))
 				var group sync.WaitGroup
 				if test.prefer > 0 {
 					group.Go(func() {
-						time.Sleep(test.prefer)
+						time.Sleep(time.Duration(test.prefer) * time.Millisecond)
 						request := &v1beta1.PreferredAllocationRequest{}
 						if test.refused {
 							request.ContainerRequests = []*v1beta1.ContainerPreferredAllocationRequest{{AllocationSize: 9}}
 						}
-						_, _ = s.GetPreferredAllocation(t.Context(), request)
+						_, _ = servers[1].GetPreferredAllocation(t.Context(), request)
 					})
 				}
 				for i, begin := range test.begin {
 					group.Go(func() {
-						time.Sleep(begin)
-						_, err := s.Allocate(t.Context(), allocateRequest([]string{fmt.Sprintf("A::%d", i)}))
+						time.Sleep(time.Duration(begin) * time.Millisecond)
+						_, err := servers[i%2].Allocate(t.Context(), allocateRequest([]string{fmt.Sprintf("A::%d", i)}))
 						granted[i] = err == nil
 						if err != nil && status.Code(err) != codes.Aborted {
 							t.Error(err)
@@ -239,8 +248,11 @@ func TestAllocationsAtOnce(t *testing.T) {
 					})
 				}
 				group.Wait()
-				if n := len(config.Recorder.Refresh()); !slices.Equal(granted, test.granted) || n != strings.Count(fmt.Sprint(test.granted), "true") {
-					t.Errorf("granted %v, want %v; %d records", granted, test.granted, n)
+				if !slices.Equal(granted, test.granted) {
+					t.Errorf("granted %v, want %v", granted, test.granted)
+				}
+				if n := len(config.Recorder.Refresh()); n != strings.Count(fmt.Sprint(granted), "true") {
+					t.Errorf("%d records, granted %v", n, granted)
 				}
 			})
 		})
