@@ -76,7 +76,11 @@ func (l DeviceList) Devices(context.Context) ([]discovery.Device, error) {
 // Find implements [discovery.Source]. It decodes only the devices that it returns.
 func (l DeviceList) Find(_ context.Context, selector discovery.Selector) ([]discovery.Device, error) {
 	return l.read(func(index int, line []byte) bool {
-		return selector.Selects(index, gjson.GetBytes(line, "InstanceID").String())
+		id := ""
+		if len(selector.InstanceIDs) > 0 {
+			id = gjson.GetBytes(line, "InstanceID").String()
+		}
+		return selector.Selects(index, id)
 	})
 }
 
