@@ -68,7 +68,7 @@ documents: $(IMAGE_PLATFORMS:%=build-%) ## write licenses, notices and SBOMs int
 	$(call release,documents,$(IMAGE_PLATFORMS))
 
 .PHONY: release
-release: $(PLATFORMS:%=build-%) $(KUBECTL_PLATFORMS:%=build-kubectl-%) bin ## write everything that is released into out/release/: make release VERSION=v0.1.0
+release: $(PLATFORMS:%=build-%) $(KUBECTL_PLATFORMS:%=build-kubectl-%) bin ## write everything that is released into out/release/: make release VERSION=v0.2.0
 	rm -rf out/help && mkdir -p out/help/completions
 	TZ=UTC $(GOTEST) -count=1 -run '^TestManPages$$' ./cmd/dxctl -man $(CURDIR)/out/help/man
 	for shell in bash fish powershell zsh; do bin/dxctl completion $$shell >out/help/completions/dxctl.$$shell || exit; done
@@ -78,7 +78,7 @@ release: $(PLATFORMS:%=build-%) $(KUBECTL_PLATFORMS:%=build-kubectl-%) bin ## wr
 	tools/release/archives.sh "$(VERSION)" $(PLATFORMS)
 
 .PHONY: publish
-publish: helm ## push the image and the chart of out/release/, which must not exist yet: make publish VERSION=v0.1.0
+publish: helm ## push the image and the chart of out/release/, which must not exist yet: make publish VERSION=v0.2.0
 	tools/release/publish.sh "$(VERSION)" "$(IMAGE)" "$(CHARTS)"
 
 .PHONY: release-test
