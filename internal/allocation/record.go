@@ -91,10 +91,10 @@ func ended(records []Entry) (ids []ID) {
 //
 // The kubelet allocates a replica again when its pod no longer exists. It also allocates an init
 // container's replica to later containers of the same pod. So a record does not end when a newer one
-// is written. It ends when a newer one is bound, and
-//   - it is bound to another pod: that pod no longer exists.
-//   - it is bound to the same container: its pod was recreated, as a static pod with its old UID.
-//   - it is unbound: its pod has never started, because the containers of one pod present their tokens
+// is written. It ends when a newer one is bound, and the older one is
+//   - bound to another pod, which no longer exists,
+//   - bound to the same container, whose pod was recreated, as a static pod with its old UID, or
+//   - unbound: its pod has never started, because the containers of one pod present their tokens
 //     in the order of their records.
 func supersededByNewer(records []Entry) (ids []ID) {
 	unbound := 0

@@ -53,16 +53,17 @@ func newAllocateGuard(atCreation bool, conflictWindow time.Duration) *allocateGu
 // allocating reports whether an allocation is in flight.
 func (g *allocateGuard) allocating() bool { return g.inFlight.Load() > 0 }
 
-// preferredAsked is called when GetPreferredAllocation is: another allocation than those in flight begins.
-func (g *allocateGuard) preferredAsked() {
+// preferredAllocationBegan is called at each GetPreferredAllocation: an allocation begins, so those in
+// flight fail.
+func (g *allocateGuard) preferredAllocationBegan() {
 	if g.allocating() {
 		g.addEvent()
 	}
 }
 
-// preferredFailed is called when GetPreferredAllocation fails: the allocation has failed, and no call of
-// Allocate follows.
-func (g *allocateGuard) preferredFailed() { g.addEvent() }
+// preferredAllocationFailed is called when GetPreferredAllocation fails: the allocation has failed, and no
+// call of Allocate follows.
+func (g *allocateGuard) preferredAllocationFailed() { g.addEvent() }
 
 // addEvent is called when an allocation begins or fails. It makes the calls in flight fail, and those
 // that begin within conflictWindow. It returns the event's number, and the time since the one before.

@@ -168,7 +168,7 @@ type selection struct {
 	// totalInUse is a sum over the chosen replicas: the number of replicas of the same GPU that
 	// were in use before.
 	totalInUse int
-	// numaNodes is the number of NUMA nodes. unknownNode counts as one.
+	// numaNodes is the number of NUMA nodes. Each GPU whose node is unknown counts as one.
 	numaNodes int
 }
 
@@ -207,10 +207,14 @@ func (p *pool) selectFrom(candidates []candidate, need int) selection {
 	for _, c := range candidates {
 		if c.included > 0 {
 			s.distinctGPUs++
-			nodes[c.numaNode] = true
+			if c.numaNode == unknownNode {
+				s.numaNodes++
+			} else {
+				nodes[c.numaNode] = true
+			}
 		}
 	}
-	s.numaNodes = len(nodes)
+	s.numaNodes += len(nodes)
 	return s
 }
 

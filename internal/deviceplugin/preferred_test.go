@@ -113,6 +113,7 @@ func TestPoolPrefer(t *testing.T) {
 		{name: "the NUMA node of must include", gpus: "A d 0, B d 1, C d 1", available: "A 4, B 4, C 4", must: "C::0", size: 2, want: "C::0 B::0"},
 		{name: "the NUMA node with most when none has enough", gpus: "A d 0, B d 1, C d 2, D d 1", available: "A 4, B 4, C 4, D 4", size: 3, want: "A::0 B::0 D::0"},
 		{name: "known NUMA nodes before unknown ones", gpus: "A d, B d, C d 0", available: "A 4, B 4, C 4", size: 2, want: "A::0 C::0"},
+		{name: "a driver on one NUMA node before one on unknown nodes", gpus: "A d, B d, C e 1, D e 1", available: "A 4, B 4, C 4, D 4", size: 2, want: "C::0 D::0"},
 		{name: "a driver on one NUMA node before one on two", gpus: "A d 0, B d 1, C e 1, D e 1", available: "A 4, B 4, C 4, D 4", size: 2, want: "C::0 D::0"},
 
 		{name: "a fault", gpus: "A x, B d", available: "A 4, B 2", size: 2, want: "B::2 B::3"},

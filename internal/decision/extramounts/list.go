@@ -96,8 +96,7 @@ func (f *requestedFile) UnmarshalJSON(data []byte) error {
 func parseLines(text string) (files []requestedFile, err error) {
 	for line := range strings.Lines(text) {
 		name, _, _ := strings.Cut(" "+line, " #")
-		name = strings.TrimSpace(name)
-		name = strings.TrimSpace(strings.TrimPrefix(name, "- "))
+		name = strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(name), "- "))
 		switch {
 		case name == "":
 		case strings.Contains(name, ": ") || strings.ContainsAny(name[:1], `'"{`):
