@@ -83,11 +83,15 @@ func useShim(e *tomledit.Editor, c Config, s Settings) (handlers, warnings []str
 	writeBuiltinHandlers(e, c, s)
 	if s.AddHandler != "" {
 		s.Handlers = append(slices.Clone(s.Handlers), s.AddHandler)
-		if !slices.ContainsFunc(c.Handlers, hasName(s.AddHandler)) {
-			if c, err = addHandler(e, c, s); err != nil {
-				return nil, nil, err
-			}
+		if err := addHandler(e, c, s); err != nil {
+			return nil, nil, err
 		}
+	}
+	if e.Err != nil {
+		return nil, nil, e.Err
+	}
+	if c, err = read(e.Document, s.Release); err != nil { // with the handlers that were written
+		return nil, nil, err
 	}
 	choose := selectEligible
 	if len(s.Handlers) > 0 {
@@ -110,8 +114,7 @@ func useShim(e *tomledit.Editor, c Config, s Settings) (handlers, warnings []str
 
 // setShim makes a handler use the shim and pass on the annotations of directx-nri.
 func setShim(e *tomledit.Editor, h Handler, s Settings) error {
-	written := h.InFile || tomledit.Lookup(e.Values, h.path...) != nil // by writeBuiltinHandlers
-	if h.values["runtime_type"] == nil || !written {
+	if h.values["runtime_type"] == nil || !h.InFile {
 		runtimeType := cmp.Or(h.RuntimeType, tomledit.Get[string](builtinHandlers(s.OS), h.Name, "runtime_type"))
 		if runtimeType == "" {
 			return fmt.Errorf("handler %s has no runtime_type: set it in the file", h.Name)
@@ -207,19 +210,20 @@ func writeBuiltinHandlers(e *tomledit.Editor, c Config, s Settings) {
 	}
 }
 
-// addHandler adds a copy of the default handler, or of another one that can have GPUs, and returns the
-// new configuration.
-func addHandler(e *tomledit.Editor, c Config, s Settings) (Config, error) {
+// addHandler adds a copy of the default handler, or of another one that can have GPUs, unless the
+// handler exists.
+func addHandler(e *tomledit.Editor, c Config, s Settings) error {
+	if slices.ContainsFunc(c.Handlers, hasName(s.AddHandler)) {
+		return nil
+	}
 	eligible := Eligible(c.Handlers, s.OS)
 	if len(eligible) == 0 {
-		return c, fmt.Errorf("the runtime handler %s cannot be added, because no runtime handler can have GPUs: %s", s.AddHandler, WhyNotEligible(c.Handlers, s.OS))
+		return fmt.Errorf("the runtime handler %s cannot be added, because no runtime handler can have GPUs: %s",
+			s.AddHandler, WhyNotEligible(c.Handlers, s.OS))
 	}
 	original := eligible[max(0, slices.IndexFunc(eligible, hasName(c.defaultHandler)))]
 	e.SetTable([]string{"plugins", criPlugin(c.Version), "containerd", "runtimes", s.AddHandler}, original.values)
-	if e.Err != nil {
-		return c, e.Err
-	}
-	return read(e.Document, s.Release)
+	return nil
 }
 
 // Undo reverts edits of text: see [tomledit.Editor.Undo]. Notes describe the edits that cannot be
