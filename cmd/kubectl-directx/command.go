@@ -84,12 +84,17 @@ func readCluster(ctx context.Context, client rest.Interface) (cluster, error) {
 	var nodes corev1.NodeList
 	var pods corev1.PodList
 	var events corev1.EventList
-	for path, list := range map[string]runtime.Object{"nodes": &nodes, "pods?fieldSelector=" + activePods: &pods, "events?fieldSelector=type=Warning": &events} {
+	for path, list := range map[string]runtime.Object{
+		"nodes": &nodes, "pods?fieldSelector=" + activePods: &pods, "events?fieldSelector=type=Warning": &events,
+	} {
 		if err := get(path).Into(list); err != nil {
 			return cluster{}, err
 		}
 	}
-	c := cluster{nodes: nodes.Items, pods: pods.Items, events: events.Items, metrics: map[string]metrics{}, scrapeErrors: map[string]error{}}
+	c := cluster{
+		nodes: nodes.Items, pods: pods.Items, events: events.Items,
+		metrics: map[string]metrics{}, scrapeErrors: map[string]error{},
+	}
 	var mu sync.Mutex
 	var scrapes errgroup.Group
 	scrapes.SetLimit(32) // The API server proxies each.

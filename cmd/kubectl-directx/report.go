@@ -182,7 +182,10 @@ func printRows(w io.Writer, format string, rows []row) error {
 			if r.InUse != nil {
 				inUse = strconv.FormatInt(*r.InUse, 10)
 			}
-			return []string{r.Node, r.Product, r.Resource, r.GPU, strconv.FormatInt(r.Replicas, 10), inUse, strings.Join(r.Pods, ","), strings.Join(r.Problems, "; ")}
+			return []string{
+				r.Node, r.Product, r.Resource, r.GPU, strconv.FormatInt(r.Replicas, 10), inUse,
+				strings.Join(r.Pods, ","), strings.Join(r.Problems, "; "),
+			}
 		},
 	}.Print(w, format, rows)
 }

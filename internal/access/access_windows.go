@@ -71,7 +71,8 @@ func Copy(path string, f *os.File) error {
 	if control&windows.SE_DACL_PROTECTED != 0 {
 		information = windows.PROTECTED_DACL_SECURITY_INFORMATION
 	}
-	return windows.SetNamedSecurityInfo(f.Name(), windows.SE_FILE_OBJECT, windows.DACL_SECURITY_INFORMATION|information, nil, nil, list, nil)
+	return windows.SetNamedSecurityInfo(f.Name(), windows.SE_FILE_OBJECT, windows.DACL_SECURITY_INFORMATION|information,
+		nil, nil, list, nil)
 }
 
 // CheckPrivate returns an error that matches [ErrNotPrivate] when dir is not a directory or an

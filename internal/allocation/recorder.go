@@ -214,7 +214,8 @@ func (r *Recorder) End(id ID) error {
 func (r *Recorder) Refresh() []Entry {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.lastListErr.Log(r.log, r.readRecords(context.Background()), "Cannot list the allocation records; the last known ones stay in force", "The allocation records can be listed again")
+	r.lastListErr.Log(r.log, r.readRecords(context.Background()),
+		"Cannot list the allocation records; the last known ones stay in force", "The allocation records can be listed again")
 	for _, id := range ended(r.records) {
 		if err := r.End(id); err != nil {
 			r.log.WithError(err).Warn("Cannot remove an allocation record that has ended, retrying later")

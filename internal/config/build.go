@@ -116,7 +116,8 @@ func checkConflicts(r policy.ResourceRule, earlierRules []policy.ResourceRule) e
 		case earlier.Name != r.Name && key == allocation.EnvKey(earlier.Name):
 			return fmt.Errorf("the names %s and %s are too similar: both map to %s", earlier.Name, r.Name, key)
 		case earlier.Name != r.Name:
-		case earlier.AllocationPolicy != r.AllocationPolicy, earlier.MaxPerContainer != r.MaxPerContainer, earlier.MixedDrivers != r.MixedDrivers:
+		case earlier.AllocationPolicy != r.AllocationPolicy, earlier.MaxPerContainer != r.MaxPerContainer,
+			earlier.MixedDrivers != r.MixedDrivers:
 			return fmt.Errorf("%s is also the resource of resources[%d]: allocationPolicy, maxPerContainer and mixedDrivers must be the same in both",
 				r.Name, i)
 		}

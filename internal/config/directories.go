@@ -41,8 +41,9 @@ func windowsSecretDirs() []string {
 		`Windows\System32\LogFiles`, `Windows\System32\winevt`, `Windows\System32\Tasks`,
 		`Windows\Tasks`, `Windows\Temp`, `Windows\Panther`, `Windows\Security`, `Windows\MEMORY.DMP`,
 		`Users`, `Documents and Settings`, `System Volume Information`, `$Recycle.Bin`,
-		`ProgramData\directx-nri`, `ProgramData\containerd`, `ProgramData\docker`, `ProgramData\Microsoft\Crypto`, `ProgramData\Microsoft\Protect`,
-		`ProgramData\Microsoft\Windows\Containers`, `ProgramData\Microsoft\Windows\Hyper-V`, `ProgramData\ssh`, `ProgramData\Amazon`, `ProgramData\Kubernetes`,
+		`ProgramData\directx-nri`, `ProgramData\containerd`, `ProgramData\docker`, `ProgramData\ssh`,
+		`ProgramData\Amazon`, `ProgramData\Kubernetes`, `ProgramData\Microsoft\Crypto`, `ProgramData\Microsoft\Protect`,
+		`ProgramData\Microsoft\Windows\Containers`, `ProgramData\Microsoft\Windows\Hyper-V`,
 		`Program Files\containerd`, `Program Files\Kubernetes`, `k`, `hpc`, `etc`, `run`, `opt\cni`, `var\lib`, `var\log`, `AzureData`,
 	}
 }
@@ -52,7 +53,8 @@ func windowsSecretDirs() []string {
 // on the node.
 func linuxSecretDirs() []string {
 	return []string{
-		"/etc", "/root", "/home", "/boot", "/proc", "/sys", "/dev", "/run", "/tmp", "/var/run", "/var/tmp", "/var/log", "/var/spool", "/var/backups",
+		"/etc", "/root", "/home", "/boot", "/proc", "/sys", "/dev", "/run", "/tmp",
+		"/var/run", "/var/tmp", "/var/log", "/var/spool", "/var/backups",
 		"/var/lib/kubelet", "/var/lib/containerd", "/var/lib/docker", "/var/lib/containers",
 		"/var/lib/etcd", "/var/lib/cni", "/var/lib/cloud", "/var/lib/rancher", "/var/lib/k0s", "/var/snap", "/mnt/aks", "/srv/kubernetes",
 	}

@@ -106,7 +106,8 @@ func (i inventoryDevice) build(d *yamlDocument, path string, seen uniqueValues) 
 		VendorID: pci.VendorOf(i.InstanceID), DriverVersion: i.Driver.Version, DriverStorePath: i.Driver.StorePath,
 		DedicatedMemory: i.DedicatedMemory, NUMANode: i.NUMANode, Health: *cmp.Or(i.Health, new(discovery.Health)),
 		Integrated: i.Integrated, Detachable: i.Detachable, SupportsDisplay: i.Display, SupportsCompute: i.Compute,
-		System32: i.RuntimeFiles.System32, SysWOW64: i.RuntimeFiles.SysWOW64, DeviceNodes: i.Linux.DeviceNodes, Libraries: i.Linux.Libraries,
+		System32: i.RuntimeFiles.System32, SysWOW64: i.RuntimeFiles.SysWOW64,
+		DeviceNodes: i.Linux.DeviceNodes, Libraries: i.Linux.Libraries,
 	}
 	if strings.Contains(i.InstanceID, "::") || strings.HasSuffix(i.InstanceID, ":") {
 		d.errorf(path+".instanceID", `"::", or ":" at the end: replica IDs use "::" as their separator`)

@@ -30,7 +30,8 @@ func checkVolumeBy(f *os.File, usualDir string, isReadOnly func(*os.File) bool) 
 		err = access.CheckOpen(f)
 	}
 	if elsewhere && (errors.Is(err, access.ErrNotPrivate) || errors.Is(err, access.ErrUntrusted)) {
-		fix := fmt.Sprintf("use a copy that only root can change: install -D -m 644 %s %s", path, filepath.Join(usualDir, filepath.Base(path)))
+		fix := fmt.Sprintf("use a copy that only root can change: install -D -m 644 %s %s",
+			path, filepath.Join(usualDir, filepath.Base(path)))
 		err = remedy.With(errors.Unwrap(err), fix) // Unwrap removes the remedy of package access.
 	}
 	return err

@@ -145,7 +145,8 @@ func selectNamed(c Config, s Settings) (selected []Handler, warnings []string, e
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(s.Handlers))) {
 		i := slices.IndexFunc(c.Handlers, hasName(name))
 		if i < 0 {
-			return nil, nil, fmt.Errorf("there is no runtime handler %q among %s", name, cmp.Or(strings.Join(names(c.Handlers), ", "), "none"))
+			return nil, nil, fmt.Errorf("there is no runtime handler %q among %s", name,
+				cmp.Or(strings.Join(names(c.Handlers), ", "), "none"))
 		}
 		h := c.Handlers[i]
 		if err := h.CheckEligible(s.OS); err != nil && h.RuntimeType != "" {

@@ -287,10 +287,11 @@ func newHandler(name string, runtimes []string, values map[string]any) Handler {
 	return Handler{
 		Name: name, path: append(slices.Clone(runtimes), name), values: values,
 		RuntimeType: tomledit.Get[string](values, "runtime_type"), RuntimePath: tomledit.Get[string](values, "runtime_path"),
-		PodAnnotations: tomledit.Strings(values, "pod_annotations"), ContainerAnnotations: tomledit.Strings(values, "container_annotations"),
-		SandboxIsolation: tomledit.Get[int64](values, "options", "SandboxIsolation"),
-		BinaryName:       tomledit.Get[string](values, "options", "BinaryName"),
-		Sandboxer:        cmp.Or(tomledit.Get[string](values, "sandboxer"), tomledit.Get[string](values, "sandbox_mode")),
+		PodAnnotations:       tomledit.Strings(values, "pod_annotations"),
+		ContainerAnnotations: tomledit.Strings(values, "container_annotations"),
+		SandboxIsolation:     tomledit.Get[int64](values, "options", "SandboxIsolation"),
+		BinaryName:           tomledit.Get[string](values, "options", "BinaryName"),
+		Sandboxer:            cmp.Or(tomledit.Get[string](values, "sandboxer"), tomledit.Get[string](values, "sandbox_mode")),
 	}
 }
 

@@ -109,7 +109,8 @@ func CheckSynchronizeSize(ctx context.Context, socket string) error {
 			return fmt.Errorf("get the size of container %s: %w", c.GetId(), err)
 		}
 		s := info.Spec
-		add(c.GetPodSandboxId(), proto.Size(c)+len(s.Process)+len(s.Mounts)+len(s.Hooks)+len(s.Annotations)+len(s.Linux.Devices)+len(s.Linux.Resources))
+		size := proto.Size(c) + len(s.Process) + len(s.Mounts) + len(s.Hooks) + len(s.Annotations)
+		add(c.GetPodSandboxId(), size+len(s.Linux.Devices)+len(s.Linux.Resources))
 	}
 	if total <= maxSynchronizeBytes {
 		return nil

@@ -44,9 +44,11 @@ const (
 // The errors of decisions.
 var (
 	errHyperV = WithReason(ReasonHyperV, remedy.With(
-		errors.New("it is isolated by Hyper-V, and GPUs are for process-isolated containers only"), "use a runtime class with process isolation"))
+		errors.New("it is isolated by Hyper-V, and GPUs are for process-isolated containers only"),
+		"use a runtime class with process isolation"))
 	errOutsidePod = WithReason(ReasonRequest, remedy.With(errors.New("it presents an allocation but belongs to no pod"),
-		removeVariables+"; outside Kubernetes a container requests GPUs with the annotation "+VisibleAnnotation+" or, on Windows, the environment variable "+VisibleVariable))
+		removeVariables+"; outside Kubernetes a container requests GPUs with the annotation "+VisibleAnnotation+
+			" or, on Windows, the environment variable "+VisibleVariable))
 	errOverridden    = WithReason(ReasonWrongVariable, errors.New("it was allocated, but the container overrides the environment variable"))
 	errWrongVariable = WithReason(ReasonWrongVariable, errors.New("the allocation is for another resource"))
 	errDeviceGone    = WithReason(ReasonDeviceGone, errors.New("it is no longer on this node"))

@@ -19,7 +19,8 @@ func (d *Decider) decideStandalone(ctx context.Context, request Request) (*Outco
 	visible, inSpec, hyperV := request.visible, request.specGPUs, request.Container.HyperV
 	switch {
 	case visible.value != "" && !request.honors(visible, d.Policy):
-		return &Outcome{UnchangedReason: VisibleVariable + " has no effect: use the annotation " + VisibleAnnotation + ", or set standalone.environment in the configuration"}, nil
+		return &Outcome{UnchangedReason: VisibleVariable + " has no effect: use the annotation " + VisibleAnnotation +
+			", or set standalone.environment in the configuration"}, nil
 	case hyperV && visible.value != "":
 		return nil, fmt.Errorf("%s: %w", visible.origin, errHyperV)
 	case hyperV:

@@ -228,6 +228,8 @@ func IndexOf(devices []Device, name string) int {
 	}
 	luid, isLUID := ParseLUID(name)
 	return slices.IndexFunc(devices, func(d Device) bool {
-		return isLUID && luid != 0 && d.LUID == luid || name != "" && strings.EqualFold(d.LocationPath, name) || NormalizeID(d.InstanceID) == NormalizeID(name)
+		return isLUID && luid != 0 && d.LUID == luid ||
+			name != "" && strings.EqualFold(d.LocationPath, name) ||
+			NormalizeID(d.InstanceID) == NormalizeID(name)
 	})
 }

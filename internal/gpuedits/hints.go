@@ -72,7 +72,8 @@ func visibilityHints(containerOS string, devices []discovery.Device, env []strin
 	if d := devices[0]; containerOS == "linux" && len(devices) == 1 && d.LUID != 0 && d.Description != "" {
 		add(MesaVariable, d.Description)
 	}
-	if containerOS == "linux" && slices.ContainsFunc(devices, func(d discovery.Device) bool { return d.VendorID == pci.VendorAMD && d.LUID != 0 }) {
+	isAMD := func(d discovery.Device) bool { return d.VendorID == pci.VendorAMD && d.LUID != 0 }
+	if containerOS == "linux" && slices.ContainsFunc(devices, isAMD) {
 		add(HSAVariable, "1")
 	}
 	return variables

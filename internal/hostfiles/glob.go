@@ -24,7 +24,8 @@ func (r Root) Glob(dir, pattern string) ([]string, error) {
 		isLast := i == len(elements)-1
 		var matches []string
 		for _, under := range found {
-			entries, err := matchingEntries(filepath.Join(r.localPath(dir), filepath.FromSlash(strings.ReplaceAll(under, `\`, "/"))), element)
+			below := filepath.FromSlash(strings.ReplaceAll(under, `\`, "/"))
+			entries, err := matchingEntries(filepath.Join(r.localPath(dir), below), element)
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return nil, err
 			}

@@ -88,9 +88,11 @@ func (s Spec) Apply(edits Edits) (data []byte, changed bool, err error) {
 	keys, variables := s.changedEnv(edits.Env)
 	editList(&e, s.env, keys, variables, s.envKey)
 	editList(&e, s.windowsDevices, convert(edits.RemoveWindowsDevices, windowsDeviceKey), edits.WindowsDevices, windowsDeviceKey)
-	editList(&e, devices, nil, convert(edits.LinuxDevices, func(d LinuxDevice) specs.LinuxDevice { return d.LinuxDevice }), func(d specs.LinuxDevice) string { return d.Path })
+	editList(&e, devices, nil, convert(edits.LinuxDevices, func(d LinuxDevice) specs.LinuxDevice { return d.LinuxDevice }),
+		func(d specs.LinuxDevice) string { return d.Path })
 	editList(&e, deviceRules, nil, convert(edits.LinuxDevices, deviceRule), deviceRuleKey)
-	editList(&e, mounts, convert(edits.RemoveMounts, destinationKey), edits.Mounts, func(m specs.Mount) string { return destinationKey(m.Destination) })
+	editList(&e, mounts, convert(edits.RemoveMounts, destinationKey), edits.Mounts,
+		func(m specs.Mount) string { return destinationKey(m.Destination) })
 	switch {
 	case e.err != nil:
 		return nil, false, fmt.Errorf("%w: %w", errSpec, e.err)

@@ -23,7 +23,9 @@ const (
 
 // VendorNames returns the names of vendors.
 func VendorNames() map[Vendor]string {
-	return map[Vendor]string{VendorAMD: "AMD", VendorIntel: "Intel", VendorMicrosoft: "Microsoft", VendorNVIDIA: "NVIDIA", VendorQualcomm: "Qualcomm"}
+	return map[Vendor]string{
+		VendorAMD: "AMD", VendorIntel: "Intel", VendorMicrosoft: "Microsoft", VendorNVIDIA: "NVIDIA", VendorQualcomm: "Qualcomm",
+	}
 }
 
 // Name returns the vendor's name for messages.

@@ -95,7 +95,8 @@ func (d Daemon) install(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := eventlog.InstallAsEventCreate(d.Name, eventlog.Error|eventlog.Warning|eventlog.Info); err != nil && !strings.Contains(err.Error(), "already exists") {
+	err = eventlog.InstallAsEventCreate(d.Name, eventlog.Error|eventlog.Warning|eventlog.Info)
+	if err != nil && !strings.Contains(err.Error(), "already exists") {
 		return fmt.Errorf("register the event log source: %w", err)
 	}
 	var restarts []mgr.RecoveryAction // The service manager repeats the last one.

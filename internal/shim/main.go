@@ -68,7 +68,10 @@ func Main(version string, files gpuedits.Files) int {
 		fmt.Fprintf(os.Stderr, "directx-nri: find own executable and working directory: %v", err)
 		return exitFailure
 	}
-	s := &shim{self: self, args: args, env: os.Environ(), bundle: bundle, stateDir: stateDir, version: version, files: files, stdout: os.Stdout, stderr: os.Stderr}
+	s := &shim{
+		self: self, args: args, env: os.Environ(), bundle: bundle, stateDir: stateDir, version: version, files: files,
+		stdout: os.Stdout, stderr: os.Stderr,
+	}
 	return s.main()
 }
 

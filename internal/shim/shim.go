@@ -99,7 +99,8 @@ func (s *shim) realShim() (string, error) {
 	}
 	path, err := realshim.Find(s.self, name)
 	if err != nil {
-		return "", remedy.With(fmt.Errorf("directx-nri: no container can be started or deleted: %w", err), "install it, or set shim.runtime in the configuration")
+		return "", remedy.With(fmt.Errorf("directx-nri: no container can be started or deleted: %w", err),
+			"install it, or set shim.runtime in the configuration")
 	}
 	return path, nil
 }

@@ -37,7 +37,9 @@ func ContainerOf(info ocispec.SpecInfo, id string) (c decision.Container, ok boo
 	}
 	if kind != "" {
 		c.Name = info.Annotations[containerName]
-		c.Pod = &decision.Pod{UID: info.Annotations[sandboxUID], Namespace: info.Annotations[sandboxNamespace], Name: info.Annotations[sandboxName]}
+		c.Pod = &decision.Pod{
+			UID: info.Annotations[sandboxUID], Namespace: info.Annotations[sandboxNamespace], Name: info.Annotations[sandboxName],
+		}
 	}
 	return c, true
 }

@@ -52,7 +52,8 @@ func selfTest(ctx context.Context, path, dir string) error {
 	case err != nil:
 		return fmt.Errorf("%w: %s: %w", ErrSelfTest, path, err)
 	case string(bytes.TrimSpace(stdout)) != SelfTestPassed:
-		return fmt.Errorf("%w: %s: it printed %.500q instead of %q: is it %s?", ErrSelfTest, path, errlog.OneLine(string(stdout)), SelfTestPassed, BaseName)
+		return fmt.Errorf("%w: %s: it printed %.500q instead of %q: is it %s?",
+			ErrSelfTest, path, errlog.OneLine(string(stdout)), SelfTestPassed, BaseName)
 	default:
 		return nil
 	}

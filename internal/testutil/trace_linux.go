@@ -43,7 +43,8 @@ func Trace(command *exec.Cmd, before func(calls int, number uint64) (kill bool))
 		signal := status.StopSignal()
 		switch {
 		case !traced:
-			err = syscall.PtraceSetOptions(pid, unix.PTRACE_O_TRACESYSGOOD|unix.PTRACE_O_TRACECLONE|unix.PTRACE_O_TRACEEXEC|unix.PTRACE_O_EXITKILL)
+			err = syscall.PtraceSetOptions(pid, unix.PTRACE_O_TRACESYSGOOD|unix.PTRACE_O_TRACECLONE|
+				unix.PTRACE_O_TRACEEXEC|unix.PTRACE_O_EXITKILL)
 			traced = true
 		case signal == syscall.SIGTRAP|0x80:
 			if inCall[tid] = !inCall[tid]; inCall[tid] && !killed {

@@ -182,7 +182,8 @@ func parseVolume(p string) (c winPath, rest []string) {
 		names[1] = strings.ToUpper(names[1])
 	}
 	volume := names[:min(parts, len(names))]
-	return winPath{volume: prefix + strings.Join(volume, `\`), complete: len(volume) == parts, share: share, rooted: true}, names[len(volume):]
+	c = winPath{volume: prefix + strings.Join(volume, `\`), complete: len(volume) == parts, share: share, rooted: true}
+	return c, names[len(volume):]
 }
 
 // push appends one element, resolving dots.

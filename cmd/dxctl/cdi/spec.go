@@ -51,11 +51,13 @@ func containerEdits(edits ocispec.Edits) cdispec.ContainerEdits {
 	for _, d := range edits.LinuxDevices {
 		// The runtime reads the device numbers: they change when the driver is loaded again.
 		converted.DeviceNodes = append(converted.DeviceNodes, &cdispec.DeviceNode{
-			Path: d.Path, HostPath: d.HostPath, Permissions: ocispec.DeviceAccess(d.LinuxDevice), FileMode: d.FileMode, UID: d.UID, GID: d.GID,
+			Path: d.Path, HostPath: d.HostPath, Permissions: ocispec.DeviceAccess(d.LinuxDevice),
+			FileMode: d.FileMode, UID: d.UID, GID: d.GID,
 		})
 	}
 	for _, m := range edits.Mounts {
-		converted.Mounts = append(converted.Mounts, &cdispec.Mount{HostPath: m.Source, ContainerPath: m.Destination, Options: m.Options, Type: m.Type})
+		converted.Mounts = append(converted.Mounts,
+			&cdispec.Mount{HostPath: m.Source, ContainerPath: m.Destination, Options: m.Options, Type: m.Type})
 	}
 	return converted
 }

@@ -28,7 +28,8 @@ func ReadConfigFile(path string) (f ConfigFile, err error) {
 		path = resolved
 	case durable.Exists(path):
 		// A new file would replace the link.
-		return f, remedy.With(fmt.Errorf("%w: %s is a symbolic link", err, path), "use its target instead, and in a pod mount the target's directory")
+		return f, remedy.With(fmt.Errorf("%w: %s is a symbolic link", err, path),
+			"use its target instead, and in a pod mount the target's directory")
 	}
 	if f.Path, err = filepath.Abs(path); err != nil {
 		return f, err

@@ -35,7 +35,8 @@ type examiner struct {
 // examine returns the problems of a node: one finding for each cause, and none for its
 // consequences.
 func examine(n nodeState) Report {
-	e := &examiner{nodeState: n, report: Report{Version: n.Version, OS: n.OS, Role: RoleStandalone, Injection: n.injection(), Findings: []Finding{}}}
+	report := Report{Version: n.Version, OS: n.OS, Role: RoleStandalone, Injection: n.injection(), Findings: []Finding{}}
+	e := &examiner{nodeState: n, report: report}
 	if n.Kubelet != nil {
 		e.report.Role = RoleKubernetes
 	}
@@ -101,7 +102,8 @@ func (e *examiner) has(checks ...string) bool {
 // add adds a finding. If dxctl lacks a permission, it is unknown whether the node has the problem.
 // A remedy of the problem takes precedence over that of the kind.
 func (e *examiner) add(k findingKind, object string, problem error) *Finding {
-	f := Finding{Check: k.check, Severity: Problem, Object: object, Problem: problem.Error(), Effect: k.effect, Fix: cmp.Or(remedy.Of(problem), k.fix)}
+	f := Finding{Check: k.check, Severity: Problem, Object: object, Problem: problem.Error(), Effect: k.effect,
+		Fix: cmp.Or(remedy.Of(problem), k.fix)}
 	if errors.Is(problem, fs.ErrPermission) {
 		f.Severity, f.Effect, f.Fix = Unknown, "problems there are not detected", "run dxctl as root or an administrator"
 	}
@@ -112,7 +114,8 @@ func (e *examiner) add(k findingKind, object string, problem error) *Finding {
 	case strings.Contains(e.Containerd.Socket, "/k3s/"): // RKE2 has this socket, too.
 		restart = "restart the service of k3s or RKE2"
 	}
-	f.Fix = strings.NewReplacer("{config}", e.Config.Path, "{containerd}", e.Containerd.ConfigPath, "{restart}", restart, "{remove}", remove,
+	f.Fix = strings.NewReplacer(
+		"{config}", e.Config.Path, "{containerd}", e.Containerd.ConfigPath, "{restart}", restart, "{remove}", remove,
 		"{inventory}", cmp.Or(e.inventory(), "the inventory file")).Replace(f.Fix)
 	for _, text := range []*string{&f.Object, &f.Problem, &f.Effect, &f.Fix} {
 		*text = errlog.OneLine(*text)
@@ -218,7 +221,8 @@ func (e *examiner) checkGPU(d gpu, reported map[string]bool) {
 	}
 	missing := strings.Join(d.Missing, "\n")
 	if missing != "" && !reported[missing] {
-		f := e.add(driverFilesMissing, d.Name(), fmt.Errorf("files of GPU %s are not on this node: %s", d.Name(), cli.Abbreviate(d.Missing, 3)))
+		f := e.add(driverFilesMissing, d.Name(),
+			fmt.Errorf("files of GPU %s are not on this node: %s", d.Name(), cli.Abbreviate(d.Missing, 3)))
 		f.Files = d.Missing
 	}
 	reported[missing] = true
@@ -307,7 +311,8 @@ func (e *examiner) checkHandlers() {
 		}
 	}
 	if names := strings.Join(withoutAnnotations, ", "); names != "" {
-		e.add(handlerWithoutAnnotations, names, fmt.Errorf("runtime handler %s does not pass on %s", names, containerdconfig.AnnotationPattern))
+		e.add(handlerWithoutAnnotations, names,
+			fmt.Errorf("runtime handler %s does not pass on %s", names, containerdconfig.AnnotationPattern))
 	}
 	names := strings.Join(stale, ", ")
 	switch {
@@ -355,7 +360,8 @@ func (e *examiner) checkNRI() {
 	disabled := c.FileErr == nil && !c.NRI && len(c.Imports) == 0 // An import may enable it.
 	switch {
 	case e.NRIErr == nil && disabled:
-		e.add(nriDisabledAfterRestart, c.ConfigPath, fmt.Errorf("NRI is enabled in the running containerd and disabled in %s", c.ConfigPath))
+		e.add(nriDisabledAfterRestart, c.ConfigPath,
+			fmt.Errorf("NRI is enabled in the running containerd and disabled in %s", c.ConfigPath))
 	case e.NRIErr == nil || disabled && e.has(CheckLeftovers):
 	case disabled:
 		e.add(nriDisabled, c.ConfigPath, errors.New("NRI is disabled in containerd"))
@@ -376,7 +382,8 @@ func (e *examiner) checkKubelet() {
 	case k.AdvertiserErr != nil:
 		e.add(advertiserStopped, "directx-advertiser", fmt.Errorf("directx-advertiser does not answer in %s: %w", k.Dir, k.AdvertiserErr))
 	case k.PodResourcesErr != nil:
-		e.add(podResourcesUnreachable, "PodResources", fmt.Errorf("the kubelet's PodResources API cannot be reached: %w", k.PodResourcesErr))
+		e.add(podResourcesUnreachable, "PodResources",
+			fmt.Errorf("the kubelet's PodResources API cannot be reached: %w", k.PodResourcesErr))
 	// The advertiser does not advertise GPUs that containers would not get.
 	case len(e.GPUs) == 0 || e.shimOnly() && e.has(CheckHandlers, CheckShim, CheckContainerd):
 	case k.ReadyErr != nil:
@@ -391,7 +398,8 @@ func (e *examiner) checkRegistration(allocatable map[string][]string) {
 	reported := map[string]bool{}
 	for _, d := range e.GPUs {
 		prefix := discovery.NormalizeID(d.InstanceID) + "::"
-		listed := slices.ContainsFunc(allocatable[d.Resource], func(id string) bool { return strings.HasPrefix(discovery.NormalizeID(id), prefix) })
+		listed := slices.ContainsFunc(allocatable[d.Resource],
+			func(id string) bool { return strings.HasPrefix(discovery.NormalizeID(id), prefix) })
 		if d.Resource == "" || d.Kind() == discovery.KindNone || !d.Health.OK() || listed || reported[d.Resource] {
 			continue
 		}

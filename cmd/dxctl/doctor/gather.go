@@ -86,12 +86,14 @@ func (g *gatherer) gather(ctx context.Context) nodeState {
 	state := g.gatherRuntime(ctx)
 	var group sync.WaitGroup
 	group.Go(func() {
-		state.GPUs, state.GPUsErr = withTimeout(ctx, g.timeout, func(ctx context.Context) ([]gpu, error) { return g.readGPUs(ctx, state.Config) })
+		state.GPUs, state.GPUsErr = withTimeout(ctx, g.timeout,
+			func(ctx context.Context) ([]gpu, error) { return g.readGPUs(ctx, state.Config) })
 	})
 	group.Go(func() { state.Kubelet = g.readKubelet(ctx, state.Config.Policy) })
 	group.Go(func() {
 		var err error
-		state.Files, err = withTimeout(ctx, g.timeout, func(ctx context.Context) ([]fileProblem, error) { return g.checkFiles(ctx, state.Config), nil })
+		state.Files, err = withTimeout(ctx, g.timeout,
+			func(ctx context.Context) ([]fileProblem, error) { return g.checkFiles(ctx, state.Config), nil })
 		if err != nil {
 			state.Files = []fileProblem{{filesHang, g.stateDir, fmt.Errorf("check the files of directx-nri: %w", err)}}
 		}
@@ -171,7 +173,9 @@ func (g *gatherer) readGPUs(ctx context.Context, c configState) ([]gpu, error) {
 	if c.Err != nil {
 		return nil, c.Err
 	}
-	source, err := node.Open(node.Options{UseInventory: c.Policy.UseInventory, StateDir: g.stateDir, HostRoot: g.hostRoot, QueryDriver: true})
+	source, err := node.Open(node.Options{
+		UseInventory: c.Policy.UseInventory, StateDir: g.stateDir, HostRoot: g.hostRoot, QueryDriver: true,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -304,7 +308,8 @@ func (g *gatherer) readKubelet(ctx context.Context, p policy.Policy) *kubeletSta
 	k.RestartErr = containerd.CheckKubelet(ctx, service.RunningPrograms("kubelet.exe"))
 	k.SocketErr = checkListening(ctx, filepath.Join(g.kubeletDir, "kubelet.sock"))
 	k.PodResourcesErr = g.withConnection(ctx, g.podResources, func(ctx context.Context, connection *grpc.ClientConn) error {
-		answer, err := podresources.NewPodResourcesListerClient(connection).GetAllocatableResources(ctx, &podresources.AllocatableResourcesRequest{})
+		answer, err := podresources.NewPodResourcesListerClient(connection).GetAllocatableResources(ctx,
+			&podresources.AllocatableResourcesRequest{})
 		for _, devices := range answer.GetDevices() {
 			k.Allocatable[devices.GetResourceName()] = append(k.Allocatable[devices.GetResourceName()], devices.GetDeviceIds()...)
 		}
@@ -314,10 +319,11 @@ func (g *gatherer) readKubelet(ctx context.Context, p policy.Policy) *kubeletSta
 		k.ReadyErr = g.checkAdvertiser(ctx, p.Metrics.Address)
 	}
 	for _, resource := range p.Resources {
-		err := g.withConnection(ctx, filepath.Join(g.kubeletDir, paths.SocketName(resource.Name)), func(ctx context.Context, connection *grpc.ClientConn) error {
-			_, err := v1beta1.NewDevicePluginClient(connection).GetDevicePluginOptions(ctx, &v1beta1.Empty{})
-			return err
-		})
+		err := g.withConnection(ctx, filepath.Join(g.kubeletDir, paths.SocketName(resource.Name)),
+			func(ctx context.Context, connection *grpc.ClientConn) error {
+				_, err := v1beta1.NewDevicePluginClient(connection).GetDevicePluginOptions(ctx, &v1beta1.Empty{})
+				return err
+			})
 		if err != nil {
 			k.AdvertiserErr = fmt.Errorf("%s: %w", resource.Name, err)
 			break
@@ -413,7 +419,8 @@ func readWSL(root string) *wslState {
 		return nil
 	}
 	return &wslState{
-		Kernel: kernel, Driver: durable.Exists(filepath.Join(root, "dev/dxg")), Libraries: durable.Exists(filepath.Join(root, "usr/lib/wsl/lib")),
-		Systemd: durable.Exists(filepath.Join(root, "run/systemd/system")), // as sd_booted(3) does
+		Kernel: kernel, Driver: durable.Exists(filepath.Join(root, "dev/dxg")),
+		Libraries: durable.Exists(filepath.Join(root, "usr/lib/wsl/lib")),
+		Systemd:   durable.Exists(filepath.Join(root, "run/systemd/system")), // as sd_booted(3) does
 	}
 }

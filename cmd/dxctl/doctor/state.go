@@ -150,7 +150,8 @@ func mergeHandlers(nodeOS string, file, loaded []containerdconfig.Handler) []han
 	list := []handler{}
 	add := func(h containerdconfig.Handler, configured, loaded bool) {
 		list = append(list, handler{
-			Handler: h, NotEligible: remedy.Text(h.CheckEligible(nodeOS)), Configured: configured, Annotations: h.PassesAnnotations(), Loaded: loaded,
+			Handler: h, NotEligible: remedy.Text(h.CheckEligible(nodeOS)),
+			Configured: configured, Annotations: h.PassesAnnotations(), Loaded: loaded,
 		})
 	}
 	for _, h := range file {

@@ -72,7 +72,8 @@ func convertNVIDIA(documents []manifest) (f convertedConfig, notes []string, err
 		notes = append(notes, unconvertedNotes(path, r.Other)...)
 	}
 	others := map[string]map[string]any{
-		"": c.Other, "flags": c.Flags.Other, "flags.plugin": c.Flags.Plugin.Other, "sharing": c.Sharing.Other, "sharing.timeSlicing": slicing.Other,
+		"": c.Other, "flags": c.Flags.Other, "flags.plugin": c.Flags.Plugin.Other,
+		"sharing": c.Sharing.Other, "sharing.timeSlicing": slicing.Other,
 	}
 	for _, path := range slices.Sorted(maps.Keys(others)) {
 		notes = append(notes, unconvertedNotes(path, others[path])...)

@@ -42,7 +42,8 @@ func scalar(value string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, 
 
 // isSetting reports whether the plugins have a setting with this name, in any case.
 func isSetting(key string) bool {
-	return slices.Contains([]string{"multitenancy", "includeintegrated", "includedetachable", "additionalmounts", "additionalmountswow64"}, strings.ToLower(key))
+	names := []string{"multitenancy", "includeintegrated", "includedetachable", "additionalmounts", "additionalmountswow64"}
+	return slices.Contains(names, strings.ToLower(key))
 }
 
 // resourceKinds returns the kind of GPUs of each plugin, by the plugin's name.

@@ -128,7 +128,9 @@ only administrators can write them.`,
 		RunE: func(command *cobra.Command, files []string) error {
 			if len(files) == 0 {
 				defaults := paths.Default()
-				return checkNode(command.OutOrStdout(), config.Compiler{File: defaults.Config, StateDir: defaults.State, NodeOS: nodeOS, CheckRealShim: realshim.CheckChanged})
+				return checkNode(command.OutOrStdout(), config.Compiler{
+					File: defaults.Config, StateDir: defaults.State, NodeOS: nodeOS, CheckRealShim: realshim.CheckChanged,
+				})
 			}
 			var err error
 			for _, file := range files {
@@ -161,7 +163,9 @@ func checkFile(stdout io.Writer, file, nodeOS string) error {
 		devices, _, err := config.Compiler{InspectOnly: true}.ReadInventory(file)
 		return printResult(stdout, file, english.Plural(len(devices), "GPU", ""), err)
 	}
-	compiled, err := config.Compiler{File: file, Required: true, StateDir: paths.Default().State, NodeOS: nodeOS, InspectOnly: true}.Compile()
+	compiled, err := config.Compiler{
+		File: file, Required: true, StateDir: paths.Default().State, NodeOS: nodeOS, InspectOnly: true,
+	}.Compile()
 	return printResult(stdout, file, summary(compiled), err)
 }
 

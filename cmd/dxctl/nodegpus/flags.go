@@ -181,7 +181,9 @@ func (f *Flags) Complete(c *cobra.Command, _ []string, typed string) (list []cob
 // that the file of --config names.
 func (f *Flags) read(stderr io.Writer, containerOS string) (config.Compiled, error) {
 	if f.ConfigFile != "" {
-		return config.Compiler{File: f.ConfigFile, Required: true, StateDir: f.StateDir, NodeOS: containerOS, InspectOnly: f.Inventory != ""}.Compile()
+		return config.Compiler{
+			File: f.ConfigFile, Required: true, StateDir: f.StateDir, NodeOS: containerOS, InspectOnly: f.Inventory != "",
+		}.Compile()
 	}
 	p, err := policy.Read(f.StateDir)
 	if errors.Is(err, fs.ErrPermission) && f.Inventory != "" {

@@ -183,7 +183,8 @@ func (o *configureOptions) settings(release containerdconfig.Release) (s contain
 		return s, nil
 	}
 	if _, err := os.Stat(o.shim()); err != nil {
-		return s, remedy.With(fmt.Errorf("the shim does not exist, so no container would start: %w", err), "run 'dxctl runtime install' first")
+		return s, remedy.With(fmt.Errorf("the shim does not exist, so no container would start: %w", err),
+			"run 'dxctl runtime install' first")
 	}
 	realShim, err := policy.ReadRealShim(o.stateDir)
 	s.Shim = o.shim()
@@ -271,7 +272,9 @@ func isFileLoaded(text []byte, release containerdconfig.Release, loaded []contai
 // the change, restartOrUndo undoes the pending edits and restarts containerd again. The error
 // describes both restarts.
 func (o *configureOptions) restartOrUndo(ctx context.Context, out io.Writer, c plannedChange) error {
-	cause := o.restartAndCheck(ctx, func(loaded []containerdconfig.Handler) error { return checkHandlers(loaded, c.new.Handlers, o.shim()) })
+	cause := o.restartAndCheck(ctx, func(loaded []containerdconfig.Handler) error {
+		return checkHandlers(loaded, c.new.Handlers, o.shim())
+	})
 	if cause == nil {
 		fmt.Fprintln(out, "restarted containerd")
 		c.Record.EndRestart()

@@ -41,7 +41,10 @@ type setupOptions struct {
 
 // NewSetupCommand returns 'dxctl runtime setup'.
 func NewSetupCommand() *cobra.Command {
-	o := setupOptions{interval: 5 * time.Second, gpuFlags: nodegpus.Flags{Trusted: true}, defaultConfig: paths.Default().Config, programs: service.RunningPrograms}
+	o := setupOptions{
+		interval: 5 * time.Second, gpuFlags: nodegpus.Flags{Trusted: true},
+		defaultConfig: paths.Default().Config, programs: service.RunningPrograms,
+	}
 	return o.command()
 }
 

@@ -124,7 +124,8 @@ func (o *uninstallOptions) removeFiles(stdout, stderr io.Writer, record containe
 	remove(os.Remove, log, log+".1", paths.Verification(o.stateDir))
 	if o.purge {
 		remove(os.RemoveAll, paths.Allocations(o.stateDir))
-		remove(os.Remove, policy.Path(o.stateDir), policy.RealShimFile(o.stateDir), node.CompiledInventory(o.stateDir).Path(), node.Discovered(o.stateDir).Path(), o.labelsFile)
+		remove(os.Remove, policy.Path(o.stateDir), policy.RealShimFile(o.stateDir),
+			node.CompiledInventory(o.stateDir).Path(), node.Discovered(o.stateDir).Path(), o.labelsFile)
 		err = errors.Join(err, removeUnfinished(o.stateDir))
 		for _, dir := range []string{o.runtimeDir, o.stateDir} {
 			// Only if it is empty, because a flag may name a wrong one.
@@ -172,7 +173,8 @@ func (o *uninstallOptions) checkUnused(ctx context.Context, restartDue bool) err
 	loaded, code := handlersWithShim(running.Handlers), status.Code(runningErr)
 	switch {
 	case len(loaded) > 0 && !restartDue:
-		return remedy.With(fmt.Errorf("runtime handler %s of the running containerd uses the shim", loaded[0]), "restart containerd, or "+fix)
+		return remedy.With(fmt.Errorf("runtime handler %s of the running containerd uses the shim", loaded[0]),
+			"restart containerd, or "+fix)
 	case code == codes.OK, code == codes.Unimplemented, code == codes.Unavailable:
 		return nil // With an error, it has no CRI plugin, or reads the file when it starts.
 	}
@@ -187,7 +189,8 @@ func (o *uninstallOptions) handOver(ctx context.Context, stdout io.Writer, recor
 	case err != nil || len(bundles) == 0 && !record.RestartDue:
 		return err
 	case !o.allowRestart:
-		return remedy.With(fmt.Errorf("%s were started by the shim", describeBundles(bundles)), "add --restart, which hands them over to the real shim, or stop them")
+		return remedy.With(fmt.Errorf("%s were started by the shim", describeBundles(bundles)),
+			"add --restart, which hands them over to the real shim, or stop them")
 	}
 	realShim, err := o.findRealShim()
 	if err != nil && len(bundles) > 0 {

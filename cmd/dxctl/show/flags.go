@@ -96,7 +96,9 @@ func (o *flagsOptions) flags(ctx context.Context, stderr io.Writer) ([]string, e
 	all := len(edits.Env)
 	if o.containerOS == "windows" && o.output == outputArgs {
 		// Windows PowerShell removes the quotation marks in the hint, which is optional.
-		edits.Env = slices.DeleteFunc(edits.Env, func(variable string) bool { return strings.HasPrefix(variable, gpuedits.DevicesVariable+"=") })
+		edits.Env = slices.DeleteFunc(edits.Env, func(variable string) bool {
+			return strings.HasPrefix(variable, gpuedits.DevicesVariable+"=")
+		})
 	}
 	flags, err := runflags.Flags(runflags.Program(o.program), o.containerOS, edits, o.Files().Resolve)
 	switch {

@@ -125,7 +125,8 @@ func readSpec(name string, stdin io.Reader) (string, []byte, error) {
 }
 
 // tokenPattern matches the tokens in a spec's environment variables and annotations.
-var tokenPattern = regexp.MustCompile(`(?i)(` + allocation.EnvPrefix + `\w*=|"` + regexp.QuoteMeta(allocation.AnnotationPrefix) + `[^"]*": ")[^"]+`)
+var tokenPattern = regexp.MustCompile(
+	`(?i)(` + allocation.EnvPrefix + `\w*=|"` + regexp.QuoteMeta(allocation.AnnotationPrefix) + `[^"]*": ")[^"]+`)
 
 // preview is what the runtime shim would do to a container's spec. The names of its fields in JSON are
 // stable; those of edits are the runtime spec's.
@@ -186,7 +187,8 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 	if err != nil {
 		return p, err
 	}
-	decider := decision.Decider{Source: source, Policy: inForce, Store: allocation.OpenStore(paths.Allocations(o.StateDir)), Files: o.Files()}
+	store := allocation.OpenStore(paths.Allocations(o.StateDir))
+	decider := decision.Decider{Source: source, Policy: inForce, Store: store, Files: o.Files()}
 	outcome, err := decider.Preview(ctx, gpuRequest)
 	if err != nil {
 		return p.refuse(container, err)

@@ -89,7 +89,9 @@ func (m *measurement) run(ctx context.Context) error {
 // interlockEdits returns the edits that the kubelet makes for an allocation.
 func interlockEdits(nodeOS string) ocispec.Edits {
 	if nodeOS == "windows" {
-		return ocispec.Edits{WindowsDevices: []specs.WindowsDevice{{ID: allocation.InterlockDeviceID, IDType: allocation.InterlockDeviceType}}}
+		return ocispec.Edits{WindowsDevices: []specs.WindowsDevice{
+			{ID: allocation.InterlockDeviceID, IDType: allocation.InterlockDeviceType},
+		}}
 	}
 	return ocispec.Edits{Mounts: []specs.Mount{ocispec.ReadOnlyMount(nodeOS, allocation.InterlockSource, allocation.InterlockMount)}}
 }

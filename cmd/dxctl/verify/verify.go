@@ -121,7 +121,8 @@ func (o *options) prepare(ctx context.Context, version string, stdout, stderr io
 	m := &measurement{
 		client: &o.client, out: stdout, nodeOS: runtime.GOOS, devices: devices,
 		result: Result{
-			Version: version, OS: runtime.GOOS, Build: win32.WindowsBuild(), At: time.Now().UTC(), Image: o.client.image, Runtime: o.client.runtime,
+			Version: version, OS: runtime.GOOS, Build: win32.WindowsBuild(), At: time.Now().UTC(),
+			Image: o.client.image, Runtime: o.client.runtime,
 			DriverFiles: p.DriverFiles, Devices: nodegpus.NewReports(present, p, runtime.GOOS),
 		},
 	}

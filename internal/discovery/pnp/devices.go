@@ -135,7 +135,8 @@ func addDriver(d *discovery.Device, p Properties) {
 	}
 	// With an incomplete list, containers would start and not work.
 	if p.ValuesErr != nil && d.Health.OK() {
-		d.Health.Reason = "the list of its runtime files cannot be read (" + errlog.ErrorLine(p.ValuesErr) + "); if retries do not help, reinstall the driver"
+		d.Health.Reason = "the list of its runtime files cannot be read (" + errlog.ErrorLine(p.ValuesErr) +
+			"); if retries do not help, reinstall the driver"
 	}
 	var notes []string
 	d.System32, notes = runtimeFiles(p.Values, system32Keys()...)
