@@ -23,8 +23,6 @@ const (
 	// maxEnumerated is the largest plausible number of adapters.
 	maxEnumerated = 1024
 	maxPath       = 260 // MAX_PATH
-	// maxAnswer in bytes is below the driver's largest message to the host.
-	maxAnswer = 64 << 10
 )
 
 // winLUID is struct winluid: LUID.LowPart and LUID.HighPart.
@@ -117,12 +115,14 @@ type registryQuery struct {
 	outputSize, status         uint32
 }
 
-// registryQuerySize is sizeof(D3DDDI_QUERYREGISTRY_INFO), which has the first 8 bytes of
-// the output. The buffer has that size and that of the whole output.
-const registryQuerySize = int(unsafe.Sizeof(registryQuery{})) + 8
+// storePathQuery is registryQuery with room for a driver store path, which has about 70 characters.
+// Windows requires 8 bytes more than the path.
+type storePathQuery struct {
+	registryQuery
+	output [2048]uint16
+}
 
 const (
 	registryDriverStorePath = 2 // D3DDDI_QUERYREGISTRY_DRIVERSTOREPATH
 	registrySuccess         = 0 // D3DDDI_QUERYREGISTRY_STATUS_SUCCESS
-	registryOverflow        = 1 // D3DDDI_QUERYREGISTRY_STATUS_BUFFER_OVERFLOW
 )

@@ -38,11 +38,10 @@ func TestLayout(t *testing.T) {
 		"D3DKMT_QUERY_DEVICE_IDS.DeviceIds.VendorID":    {unsafe.Offsetof(deviceIDs{}.vendor), 4},
 		"D3DKMT_QUERY_DEVICE_IDS.DeviceIds.SubSystemID": {unsafe.Offsetof(deviceIDs{}.subSystem), 16},
 		"D3DKMT_QUERY_DEVICE_IDS.DeviceIds.RevisionID":  {unsafe.Offsetof(deviceIDs{}.revision), 20},
-		"D3DDDI_QUERYREGISTRY_INFO":                     {uintptr(registryQuerySize), 552},
 		"D3DDDI_QUERYREGISTRY_INFO.ValueType":           {unsafe.Offsetof(registryQuery{}.valueType), 528},
 		"D3DDDI_QUERYREGISTRY_INFO.OutputValueSize":     {unsafe.Offsetof(registryQuery{}.outputSize), 536},
 		"D3DDDI_QUERYREGISTRY_INFO.Status":              {unsafe.Offsetof(registryQuery{}.status), 540},
-		"D3DDDI_QUERYREGISTRY_INFO.OutputString":        {unsafe.Sizeof(registryQuery{}), 544},
+		"D3DDDI_QUERYREGISTRY_INFO.OutputString":        {unsafe.Offsetof(storePathQuery{}.output), 544},
 	} {
 		if numbers[0] != numbers[1] {
 			t.Errorf("%s: %#x, want %#x", name, numbers[0], numbers[1])

@@ -117,44 +117,22 @@ func checkAdapter(d driver, adapter adapterInfo, before adapterProperties) error
 	return q.failure
 }
 
-// queryStorePath returns the driver store path. The first buffer has room for MAX_PATH
-// characters; the second has the size that the driver requests.
+// queryStorePath returns the driver store path.
 func queryStorePath(q *adapterQuery) (string, error) {
-	size := registryQuerySize + 2*maxPath
-	for range 2 {
-		buffer := make([]uint64, (size+7)/8) // aligned
-		header := (*registryQuery)(unsafe.Pointer(&buffer[0]))
-		header.kind = registryDriverStorePath
-		if !q.run(queryRegistry, unsafe.Pointer(&buffer[0]), size) {
-			return "", cmp.Or(q.failure, q.refusal)
-		}
-		output := unsafe.Slice((*byte)(unsafe.Pointer(&buffer[0])), size)[unsafe.Sizeof(*header):]
-		text, need, err := decodeStorePath(*header, output)
-		if err != nil || need == 0 {
-			return text, err
-		}
-		size = registryQuerySize + need
+	query := storePathQuery{registryQuery: registryQuery{kind: registryDriverStorePath}}
+	if !q.run(queryRegistry, unsafe.Pointer(&query), int(unsafe.Sizeof(query))) {
+		return "", cmp.Or(q.failure, q.refusal)
 	}
-	return "", errors.New("it does not fit into a buffer of the size that the driver requests")
+	return query.path()
 }
 
-// decodeStorePath returns the string in the answer to a registry query, or the number of bytes that
-// the answer needs.
-func decodeStorePath(header registryQuery, output []byte) (text string, need int, err error) {
-	size := int64(header.outputSize)
-	switch {
-	case header.status == registryOverflow && size > 0 && size <= maxAnswer:
-		return "", int(size), nil
-	case header.status != registrySuccess:
-		return "", 0, fmt.Errorf("the driver returns status %d and %d bytes", header.status, size)
-	case size == 0 || size > int64(len(output)):
-		return "", 0, fmt.Errorf("the driver returns %d bytes in a buffer of %d", size, len(output))
+// path returns the path in the answer.
+func (q *storePathQuery) path() (string, error) {
+	size, room := q.outputSize, uint32(unsafe.Sizeof(q.output))
+	if q.status != registrySuccess || size == 0 || size > room {
+		return "", fmt.Errorf("the driver returns status %d and %d bytes in a buffer of %d", q.status, size, room)
 	}
-	units := make([]uint16, size/2)
-	for i := range units {
-		units[i] = uint16(output[2*i]) | uint16(output[2*i+1])<<8
-	}
-	return decodeUTF16(units), 0, nil
+	return decodeUTF16(q.output[:size/2]), nil
 }
 
 // decodeUTF16 returns the string before the first NUL, in one line.

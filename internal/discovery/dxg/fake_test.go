@@ -118,8 +118,8 @@ func answerRegistry(data, path []byte) {
 	switch {
 	case binary.LittleEndian.Uint32(data) != registryDriverStorePath:
 		status, size = 2, 0
-	case registryQuerySize+len(path) > len(data):
-		status = registryOverflow
+	case 552+len(path) > len(data): // sizeof(D3DDDI_QUERYREGISTRY_INFO)
+		status = 1 // D3DDDI_QUERYREGISTRY_STATUS_BUFFER_OVERFLOW
 	default:
 		copy(data[544:], path)
 	}

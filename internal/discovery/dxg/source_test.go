@@ -53,45 +53,52 @@ func TestDeviceHasAllProperties(t *testing.T) {
 }
 
 // TestScenarios checks what differs from an adapter that answers everything. A summary
-// is kind, instance ID, description and health.
+// is kind, instance ID, description, health and notes.
 func TestScenarios(t *testing.T) {
 	t.Parallel()
 	const (
-		nv    = `display PCI\VEN_10DE&DEV_2684&SUBSYS_16F11043&REV_A1\0 NVIDIA GeForce RTX 4090 healthy`
-		iris  = `display PCI\VEN_8086&DEV_46A6&SUBSYS_16F11043&REV_A1\0 Intel(R) Iris(R) Xe Graphics healthy`
-		twins = `display PCI\VEN_10DE&DEV_2684&SUBSYS_16F11043&REV_A1\0x00000000_0x0000C2F5 NVIDIA GeForce RTX 4090 healthy`
-		blank = ` DXG\0x00000000_0x0000C2F5  the driver does not answer: `
-		noNPU = ` PCI\VEN_8086&DEV_643E&SUBSYS_16F11043&REV_A1\0 NPU `
+		nv      = `display PCI\VEN_10DE&DEV_2684&SUBSYS_16F11043&REV_A1\0 NVIDIA GeForce RTX 4090 healthy`
+		iris    = `display PCI\VEN_8086&DEV_46A6&SUBSYS_16F11043&REV_A1\0 Intel(R) Iris(R) Xe Graphics healthy`
+		twins   = `display PCI\VEN_10DE&DEV_2684&SUBSYS_16F11043&REV_A1\0x00000000_0x0000C2F5 NVIDIA GeForce RTX 4090 healthy`
+		blank   = ` DXG\0x00000000_0x0000C2F5  the driver does not answer: `
+		untyped = " its type is unknown: a display GPU is assumed"
+		noStore = " its driver store path is unknown: "
+		all     = "; containers get all of /usr/lib/wsl/drivers"
+		noNPU   = ` PCI\VEN_8086&DEV_643E&SUBSYS_16F11043&REV_A1\0 NPU `
 	)
 	npu := func(pkg string) *fakeDriver {
 		return &fakeDriver{adapters: []fakeAdapter{gpu(1, 0x8086, 0x643E, typeComputeOnly, "NPU", pkg)}}
 	}
-	overflow := utf16le(`C:\Windows\System32\DriverStore\FileRepository\nv_dispi.inf_amd64_1f2e\` + strings.Repeat("x", 400))
+	overflow := utf16le(`C:\Windows\System32\DriverStore\FileRepository\nv_dispi.inf_amd64_1f2e\` + strings.Repeat("x", 2000))
 	twin := func(luid uint32) fakeAdapter { a := nvidia(); a.luid = luid; return a }
 	for name, test := range map[string]struct {
 		driver *fakeDriver
 		want   []string
 	}{
-		"none":            {driver: &fakeDriver{}},
-		"hybrid laptop":   {&fakeDriver{adapters: []fakeAdapter{intel(), nvidia()}}, []string{nv, iris}},
-		"by memory":       {&fakeDriver{adapters: []fakeAdapter{intel().with(queryType, le(typeRender)), nvidia().with(querySegmentSize, le(0, 4))}}, []string{nv, iris}},
-		"by vendor":       {&fakeDriver{adapters: []fakeAdapter{intel().with(queryType, le(typeRender)).without(querySegmentSize), nvidia().without(querySegmentSize)}}, []string{nv, iris}},
-		"long registry":   {&fakeDriver{adapters: []fakeAdapter{nvidia().with(queryRegistry, overflow)}}, []string{nv}},
+		"none":          {driver: &fakeDriver{}},
+		"hybrid laptop": {&fakeDriver{adapters: []fakeAdapter{intel(), nvidia()}}, []string{nv, iris}},
+		"by memory":     {&fakeDriver{adapters: []fakeAdapter{intel().with(queryType, le(typeRender)), nvidia().with(querySegmentSize, le(0, 4))}}, []string{nv, iris}},
+		"by vendor":     {&fakeDriver{adapters: []fakeAdapter{intel().with(queryType, le(typeRender)).without(querySegmentSize), nvidia().without(querySegmentSize)}}, []string{nv, iris}},
+		"long registry": {&fakeDriver{adapters: []fakeAdapter{nvidia().with(queryRegistry, overflow)}},
+			[]string{nv + noStore + "the driver returns status 1 and 4144 bytes in a buffer of 4096" + all}},
 		"compute-only":    {npu("iigd_dch.inf_amd64_0a1b"), []string{"compute" + noNPU + "healthy"}},
 		"NPU":             {npu("npu.inf_amd64_1"), []string{noNPU + "/usr/lib/wsl/drivers/npu.inf_amd64_1 has no shared library, so it has no driver for Linux"}},
 		"NPU, no package": {npu("x"), []string{noNPU + "/usr/lib/wsl/drivers/x does not exist: whether it has a driver for Linux is unknown"}},
 		"software": {&fakeDriver{adapters: []fakeAdapter{gpu(1, 0x1414, 0x8C, typeRender|typeSoftware, "Microsoft Basic Render Driver", "x")}},
 			[]string{` PCI\VEN_1414&DEV_008C&SUBSYS_16F11043&REV_A1\0 Microsoft Basic Render Driver healthy`}},
-		"software untyped": {&fakeDriver{adapters: []fakeAdapter{gpu(1, 0x1414, 0x8C, 0, "", "x").without(queryType)}}, []string{` PCI\VEN_1414&DEV_008C&SUBSYS_16F11043&REV_A1\0  healthy`}},
-		"ACPI":             {&fakeDriver{adapters: []fakeAdapter{gpu(1, qualcommACPI, 0x36334430, typeRender, "Adreno", "x")}}, []string{`display ACPI\VEN_4D4F4351&DEV_36334430\0 Adreno healthy`}},
+		"software untyped": {&fakeDriver{adapters: []fakeAdapter{gpu(1, 0x1414, 0x8C, 0, "", "x").without(queryType)}},
+			[]string{` PCI\VEN_1414&DEV_008C&SUBSYS_16F11043&REV_A1\0  healthy` + untyped}},
+		"ACPI": {&fakeDriver{adapters: []fakeAdapter{gpu(1, qualcommACPI, 0x36334430, typeRender, "Adreno", "x")}},
+			[]string{`display ACPI\VEN_4D4F4351&DEV_36334430\0 Adreno healthy /usr/lib/wsl/drivers/x does not exist` + all}},
 		"vendor only": {&fakeDriver{adapters: []fakeAdapter{nvidia().without(queryType, queryRegistryInfo, querySegmentSize, queryUserModeVersion, queryRegistry)}},
-			[]string{strings.Replace(nv, "NVIDIA GeForce RTX 4090", "", 1)}},
-		"old host":          {&fakeDriver{adapters: []fakeAdapter{nvidia().with(queryType, le(typeParavirtualized)).with(queryAddress, nil)}}, []string{nv}},
+			[]string{strings.Replace(nv, "NVIDIA GeForce RTX 4090", "", 1) + untyped + noStore + "invalid argument (EINVAL)" + all}},
+		"old host": {&fakeDriver{adapters: []fakeAdapter{nvidia().with(queryType, le(typeParavirtualized)).with(queryAddress, nil)}},
+			[]string{nv + untyped}},
 		"old host, nothing": {&fakeDriver{adapters: []fakeAdapter{{luid: 0xC2F5, zeros: true}}}, []string{blank + "its answers are empty"}},
 		"LUID only":         {&fakeDriver{adapters: []fakeAdapter{{luid: 0xC2F5}}}, []string{blank + "invalid argument (EINVAL)"}},
 		"EIO":               {&fakeDriver{adapters: []fakeAdapter{{luid: 0xC2F5, failure: unix.EIO}, intel()}}, []string{blank + "input/output error (EIO)", iris}},
 		"short answers": {&fakeDriver{adapters: []fakeAdapter{nvidia().with(queryDeviceIDs, nil).with(queryRegistryInfo, nil).with(queryRegistry, nil)}},
-			[]string{`display DXG\0x00000000_0x0000C2F5  healthy`}},
+			[]string{`display DXG\0x00000000_0x0000C2F5  healthy` + noStore + "the driver returns status 0 and 0 bytes in a buffer of 4096" + all}},
 		"host bridge":     {&fakeDriver{adapters: []fakeAdapter{nvidia().with(queryAddress, le(0, 0, 0))}}, []string{nv}},
 		"hostile address": {&fakeDriver{adapters: []fakeAdapter{nvidia().with(queryAddress, le(1, 0x123456, 0))}}, []string{nv}},
 		"equal addresses": {&fakeDriver{adapters: []fakeAdapter{twin(0xC2F5).with(queryAddress, le(1, 0, 0)), twin(2).with(queryAddress, le(1, 0, 0))}},
@@ -106,7 +113,7 @@ func TestScenarios(t *testing.T) {
 			devices, err := s.Devices(t.Context())
 			var got []string
 			for _, d := range devices {
-				got = append(got, strings.Join([]string{string(d.Kind()), d.InstanceID, d.Description, d.Health.String()}, " "))
+				got = append(got, strings.Join(append([]string{string(d.Kind()), d.InstanceID, d.Description, d.Health.String()}, d.Notes...), " "))
 				if source := d.Libraries[0].Source; !strings.HasPrefix(source, wslDir+"/drivers") {
 					t.Errorf("%s has its driver in %q", d.InstanceID, source)
 				}
@@ -293,14 +300,10 @@ func FuzzAnswers(f *testing.F) {
 			a.ids = deviceIDs{word(0), word(1), word(2), word(3), word(4), word(5), word(6)}
 			a.address = adapterAddress{word(1), word(2), word(3)}
 		}
-		for i := range min(len(registry)/2, maxPath) {
-			a.registry.adapter[i] = binary.LittleEndian.Uint16(registry[2*i:])
-		}
-		text, need, err := decodeStorePath(registryQuery{outputSize: size, status: status}, path)
-		if err == nil && need > maxAnswer {
-			t.Errorf("a buffer of %d", need)
-		}
-		a.storePath = text
+		query := storePathQuery{registryQuery: registryQuery{outputSize: size, status: status}}
+		_, _ = binary.Decode(registry, binary.LittleEndian, a.registry.adapter[:min(len(registry)/2, maxPath)])
+		_, _ = binary.Decode(path, binary.LittleEndian, query.output[:min(len(path)/2, len(query.output))])
+		a.storePath, a.storeErr = query.path()
 		s := Open("/nonexistent", nil)
 		s.sys = "/nonexistent"
 		for _, d := range s.newDevices([]adapterProperties{a, {luid: 1, storePath: `\FileRepository\good`}}) {
