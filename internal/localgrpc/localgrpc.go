@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/directx-nri/directx-nri/internal/durable"
@@ -25,10 +24,6 @@ import (
 // maxMessageBytes is the limit of the kubelet's own clients for CRI and PodResources
 // answers. Those of full nodes exceed gRPC's default, a quarter of it.
 const maxMessageBytes = 16 << 20
-
-// maxRetryDelay bounds the time between attempts to connect, because container
-// starts wait for servers that are restarted.
-const maxRetryDelay = time.Second
 
 // Dial returns a connection to the server at address: the path of a Unix socket, or the name of a
 // pipe such as \\.\pipe\containerd-containerd. Either may be a URL as in the kubelet's
@@ -42,13 +37,10 @@ func Dial(address string) (*grpc.ClientConn, error) {
 		}
 		return new(net.Dialer).DialContext(ctx, "unix", path)
 	}
-	params := grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: 5 * time.Second}
-	params.Backoff.BaseDelay, params.Backoff.MaxDelay = maxRetryDelay/10, maxRetryDelay
 	connection, err := grpc.NewClient("passthrough:///localhost",
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithContextDialer(dial),
-		grpc.WithConnectParams(params),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageBytes)))
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", address, err)
