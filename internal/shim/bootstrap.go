@@ -69,19 +69,16 @@ func bootstrapVersion(answer []byte) int {
 // bootstrap version 3 or more (ShimManager.Start in core/runtime/v2/shim_manager.go).
 func (s *shim) recordBypass(path string, version int) {
 	err := shimfile.CheckBypass(s.stateDir)
-	recorded := errors.Is(err, shimfile.ErrBypassed)
 	switch {
+	case version < 3 && errors.Is(err, shimfile.ErrBypassed):
+		err = shimfile.ClearBypass(s.stateDir)
 	case version >= 3 && err == nil:
 		reason := fmt.Sprintf("the real shim %s answers with bootstrap version %d, so containerd does not start the containers of pods with the runtime shim; use a shim that answers version 2, or one that honors windows.devices with injection: kubelet; then run 'dxctl runtime install'",
 			path, version)
 		s.log().Error(reason)
 		err = shimfile.RecordBypass(s.stateDir, reason)
-	case version < 3 && recorded:
-		err = shimfile.ClearBypass(s.stateDir)
-	case recorded:
-		err = nil
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, shimfile.ErrBypassed) { // That is recorded already.
 		s.log().WithError(err).Error("Cannot record the bootstrap version of the real shim")
 	}
 }
