@@ -289,6 +289,7 @@ func TestCompileRefuses(t *testing.T) {
 		"file above":         {head + "runtimeFiles: {amd: {remove: ['..\\a']}}\n", "runtimeFiles.amd.remove[0]"},
 		"file with an end":   {head + "runtimeFiles: {amd: {add: ['a.exe.']}}\n", "runtimeFiles.amd.add[0]"},
 		"directory":          {head + "runtimeFiles: {amd: {add: [{source: a, directory: drivers}]}}\n", "directory: "},
+		"destination a dot":  {head + "runtimeFiles: {amd: {add: [{source: a, destination: .}]}}\n", "is not a file name"},
 		"destination a path": {head + "runtimeFiles: {amd: {add: [{source: a, destination: 'b\\c'}]}}\n", "is not a file name"},
 		"one for several": {head + "runtimeFiles:\n  0x1002:\n    add:\n    - {source: '*.dll', destination: b}\n",
 			"config.yaml:6: runtimeFiles.amd.add[0]: a source with wildcards can be several files"},

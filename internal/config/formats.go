@@ -56,7 +56,7 @@ func parseFormat(format, text string) (any, error) {
 		ok := winpath.IsLocal(text) && clean != "."
 		return clean, errorUnless(ok, text, "is not a file below a directory: use a relative Windows path such as nvcuda64.dll")
 	case "fileName":
-		ok := winpath.IsLocal(text) && winpath.Base(text) == text
+		ok := winpath.IsLocal(text) && winpath.Base(text) == text && text != "."
 		return text, errorUnless(ok, text, "is not a file name")
 	case "linuxPath":
 		ok := path.IsAbs(text) && path.Clean(text) == text && text != "/"
