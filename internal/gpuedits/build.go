@@ -156,7 +156,7 @@ func (b *builder) addWindows(d discovery.Device) error {
 		files []discovery.RuntimeFile
 	}{{System32Dir, d.System32}, {SysWOW64Dir, d.SysWOW64}} {
 		for _, f := range list.files {
-			// Discovery checks this, too. It is checked again because SYSTEM mounts the files.
+			// Discovery and config check this, too. It is checked again because SYSTEM mounts the files.
 			if !winpath.IsLocal(f.Source) || !winpath.IsLocal(f.Destination) {
 				b.skip(d, f.Source, "its path leads out of the driver store or out of "+list.dir)
 				continue
@@ -265,10 +265,6 @@ func (b *builder) addFiles(d discovery.Device, list *[]discovery.RuntimeFile, en
 		file := discovery.RuntimeFile{Source: source, Destination: entry.Destination}
 		if file.Destination == "" || winpath.HasWildcard(entry.Source) {
 			file.Destination = winpath.Base(source)
-		}
-		if !winpath.IsLocal(file.Source) || !winpath.IsLocal(file.Destination) || len(winpath.Elements(file.Destination)) != 1 {
-			b.skipAdded(d, source, "its name or path is not allowed in "+entry.Directory)
-			continue
 		}
 		i := slices.IndexFunc(*list, func(f discovery.RuntimeFile) bool { return winpath.Equal(f.Destination, file.Destination) })
 		if i < 0 {
