@@ -147,13 +147,7 @@ func (d *Daemon) reportNode(ctx context.Context, n metrics.NodeMetrics) {
 			}
 		}
 	}
-	plugin := d.status.Load().plugin
-	if plugin == nil {
-		return
+	if plugin := d.status.Load().plugin; plugin != nil {
+		plugin.Report(ctx, n)
 	}
-	var containers []deviceplugin.ContainerDevices // nil if they are unknown
-	if !plugin.Allocating() {
-		containers, _ = d.pods.Containers(ctx)
-	}
-	plugin.Report(n, containers)
 }

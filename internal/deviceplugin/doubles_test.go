@@ -75,12 +75,12 @@ type memoryPods struct {
 	err   error
 }
 
-func (p *memoryPods) list(context.Context) ([]ContainerDevices, error) {
+func (p *memoryPods) list(context.Context) ([]containerDevices, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var containers []ContainerDevices
+	var containers []containerDevices
 	for _, name := range p.names {
-		containers = append(containers, ContainerDevices{Pod: Pod{"default", name}})
+		containers = append(containers, containerDevices{pod: podName{"default", name}})
 	}
 	return containers, p.err
 }

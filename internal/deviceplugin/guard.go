@@ -50,7 +50,10 @@ func newAllocateGuard(atCreation bool, conflictWindow time.Duration) *allocateGu
 	return g
 }
 
-// allocating reports whether an allocation is in flight.
+// allocating reports whether an allocation is in flight. The kubelet's pods must not be listed then:
+// if another pod has ended meanwhile, the kubelet would consider the allocation's replicas unused and
+// allocate them again (UpdateAllocatedDevices in pkg/kubelet/cm/devicemanager, v1.34). No lock could
+// delay an allocation that begins meanwhile: the kubelet chooses the replicas before it calls Allocate.
 func (g *allocateGuard) allocating() bool { return g.inFlight.Load() > 0 }
 
 // preferredAllocationBegan is called at each GetPreferredAllocation: an allocation begins, so those in

@@ -16,7 +16,6 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/discovery"
-	"github.com/directx-nri/directx-nri/internal/metrics"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
@@ -72,13 +71,13 @@ func TestNoListDuringAllocation(t *testing.T) {
 	k := newBed(t, displayGPU("A"))
 	entered, leave := make(chan struct{}), make(chan struct{})
 	var lists atomic.Int32
-	k.config.Pods = &PodTracker{now: time.Now, list: func(context.Context) ([]ContainerDevices, error) { lists.Add(1); return nil, nil }}
+	k.config.Pods = &PodTracker{now: time.Now, list: func(context.Context) ([]containerDevices, error) { lists.Add(1); return nil, nil }}
 	k.config.Inject = func(context.Context, string, []allocation.Replica) (*v1beta1.ContainerAllocateResponse, error) {
 		close(entered)
 		<-leave
 		return &v1beta1.ContainerAllocateResponse{}, nil
 	}
-	k.run()
+	r := k.run()
 	client := k.client(displayResource)
 	k.await(displayResource, "A::0 A::1")
 	ended := make(chan error, 1)
@@ -88,12 +87,21 @@ func TestNoListDuringAllocation(t *testing.T) {
 	}()
 	<-entered
 	k.source.awaitRefreshes(t)
+	r.scrape()
 	if n := lists.Load(); n > 0 {
 		t.Errorf("%d lists during the allocation", n)
 	}
 	close(leave)
 	testutil.Eventually(t, "a list after the allocation", func() bool { return lists.Load() > 0 })
 	testutil.NoError(t, <-ended)
+}
+
+// scrape returns the metrics.
+func (r *running) scrape() string {
+	r.config.Metrics.CollectNode(r.Report)
+	page := httptest.NewRecorder()
+	r.config.Metrics.Handler(testutil.Quiet()).ServeHTTP(page, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	return page.Body.String()
 }
 
 func TestReport(t *testing.T) {
@@ -103,26 +111,26 @@ func TestReport(t *testing.T) {
 	a.LocationPath = "PCIROOT(0)#PCI(1B00)"
 	unhealthy := displayGPU("B")
 	unhealthy.Health.Reason = "it stopped"
-	containers := []ContainerDevices{{ReplicaIDs: map[string][]string{displayResource: {"A::0"}, "other/thing": {"x"}}}}
-	r := run(t, testConfig(t, dir, newSource(a, unhealthy, discovery.Device{InstanceID: "N"})))
+	config := testConfig(t, dir, newSource(a, unhealthy, discovery.Device{InstanceID: "N"}))
+	config.Pods.list = func(context.Context) ([]containerDevices, error) {
+		return []containerDevices{{replicaIDs: map[string][]string{displayResource: {"A::0"}, "other/thing": {"x"}}}}, nil
+	}
+	r := run(t, config)
 	if err := r.CheckReady(t.Context()); err == nil {
 		t.Error("registered without a kubelet")
 	}
 	k := startKubelet(t, dir)
 	k.await(displayResource, "A::0 A::1 B::0! B::1!")
 	testutil.Eventually(t, "registration", func() bool { return r.CheckReady(t.Context()) == nil })
-	m := metrics.New("p", "v")
-	m.CollectNode(func(_ context.Context, n metrics.NodeMetrics) { r.Report(n, containers) })
-	page := httptest.NewRecorder()
-	m.Handler(testutil.Quiet()).ServeHTTP(page, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	page := r.scrape()
 	for _, want := range []string{
 		`devices{health="healthy",kind="compute"} 0`, `devices{health="healthy",kind="display"} 1`, `devices{health="unhealthy",kind="display"} 1`, `devices{health="healthy",kind="none"} 1`,
 		`replicas{gpu="PCIROOT(0)#PCI(1B00)",resource="directx.microsoft.com/display"} 2`, `replicas{gpu="B",resource="directx.microsoft.com/display"} 2`,
 		`replicas_in_use{gpu="PCIROOT(0)#PCI(1B00)",resource="directx.microsoft.com/display"} 1`, `replicas_in_use{gpu="B",resource="directx.microsoft.com/display"} 0`,
 		`resource_registered{resource="directx.microsoft.com/compute"} 1`, `resource_registered{resource="directx.microsoft.com/display"} 1`,
 	} {
-		if !strings.Contains(page.Body.String(), "\ndirectx_"+want+"\n") {
-			t.Errorf("%s is missing in\n%s", want, page.Body)
+		if !strings.Contains(page, "\ndirectx_"+want+"\n") {
+			t.Errorf("%s is missing in\n%s", want, page)
 		}
 	}
 	k.Stop()

@@ -212,7 +212,7 @@ func (p *Plugin) refresh(ctx context.Context) error {
 			return err
 		}
 	}
-	if len(records) == 0 || !p.isWatched() || p.Allocating() {
+	if len(records) == 0 || !p.isWatched() || p.guard.allocating() {
 		return nil
 	}
 	if err := p.trackPods(ctx, records); ctx.Err() == nil {
@@ -240,8 +240,8 @@ func (p *Plugin) trackPods(ctx context.Context, records []allocation.Entry) erro
 		if !ok {
 			continue
 		}
-		p.config.Log.WithFields(logrus.Fields{"allocation": record.ID, "pod": c.Pod.String(), "container": c.Container}).Info("Found the container of an allocation")
-		err = errors.Join(err, p.config.Recorder.BindByName(record.ID, c.Pod.Namespace, c.Pod.Name, c.Container))
+		p.config.Log.WithFields(logrus.Fields{"allocation": record.ID, "pod": c.pod.String(), "container": c.container}).Info("Found the container of an allocation")
+		err = errors.Join(err, p.config.Recorder.BindByName(record.ID, c.pod.namespace, c.pod.name, c.container))
 	}
 	return err
 }

@@ -22,27 +22,28 @@ const podResourcesTimeout = 2 * time.Second
 // (pkg/kubelet/apis/podresources/constants.go, v1.34).
 const retryDelay = 50 * time.Millisecond
 
-// Pod names a pod.
-type Pod struct{ Namespace, Name string }
+// podName identifies a pod.
+type podName struct{ namespace, name string }
 
 // String returns namespace and name with a slash between.
-func (p Pod) String() string { return p.Namespace + "/" + p.Name }
+func (p podName) String() string { return p.namespace + "/" + p.name }
 
-// ContainerDevices are the replicas that a container holds.
-type ContainerDevices struct {
-	Pod       Pod
-	Container string
-	// ReplicaIDs are by resource.
-	ReplicaIDs map[string][]string
+// containerDevices are the replicas that a container holds.
+type containerDevices struct {
+	pod       podName
+	container string
+	// replicaIDs are by resource.
+	replicaIDs map[string][]string
 }
 
 // holdsAny reports whether c holds one of the record's replicas.
-func (c ContainerDevices) holdsAny(record allocation.Entry) bool {
-	return slices.ContainsFunc(record.Replicas, func(r allocation.Replica) bool { return slices.Contains(c.ReplicaIDs[record.Resource], r.ID) })
+func (c containerDevices) holdsAny(record allocation.Entry) bool {
+	return slices.ContainsFunc(record.Replicas, func(r allocation.Replica) bool { return slices.Contains(c.replicaIDs[record.Resource], r.ID) })
 }
 
-// listContainers is [PodTracker.Containers] for the kubelet that serves its PodResources API on socket.
-func listContainers(ctx context.Context, socket string) ([]ContainerDevices, error) {
+// listContainers returns all containers of the active pods, without ordinary init containers, of the
+// kubelet that serves its PodResources API on socket, or nil and an error.
+func listContainers(ctx context.Context, socket string) ([]containerDevices, error) {
 	ctx, cancel := context.WithTimeout(ctx, podResourcesTimeout)
 	defer cancel()
 	conn, err := localgrpc.Dial(socket)
@@ -58,12 +59,12 @@ func listContainers(ctx context.Context, socket string) ([]ContainerDevices, err
 	if err != nil {
 		return nil, fmt.Errorf("list pods of the kubelet on %s: %w", socket, err)
 	}
-	containers := []ContainerDevices{}
+	containers := []containerDevices{}
 	for _, pod := range list.GetPodResources() {
 		for _, container := range pod.GetContainers() {
-			c := ContainerDevices{Pod: Pod{pod.GetNamespace(), pod.GetName()}, Container: container.GetName(), ReplicaIDs: map[string][]string{}}
+			c := containerDevices{pod: podName{pod.GetNamespace(), pod.GetName()}, container: container.GetName(), replicaIDs: map[string][]string{}}
 			for _, devices := range container.GetDevices() {
-				c.ReplicaIDs[devices.GetResourceName()] = append(c.ReplicaIDs[devices.GetResourceName()], devices.GetDeviceIds()...)
+				c.replicaIDs[devices.GetResourceName()] = append(c.replicaIDs[devices.GetResourceName()], devices.GetDeviceIds()...)
 			}
 			containers = append(containers, c)
 		}

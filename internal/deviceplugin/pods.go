@@ -24,7 +24,7 @@ import (
 //
 // If the kubelet lists another pod with the same name, the pod counts as not listed.
 type PodTracker struct {
-	list           func(ctx context.Context) ([]ContainerDevices, error)
+	list           func(ctx context.Context) ([]containerDevices, error)
 	now            func() time.Time
 	missingTimeout time.Duration // shorter in tests
 
@@ -38,7 +38,7 @@ type PodTracker struct {
 
 // owner is the pod of a record.
 type owner struct {
-	pod Pod
+	pod podName
 	// listed reports whether the kubelet has listed the pod since its process started.
 	listed bool
 	// missingSince is since when the pod has been missing from the list, zero if it is listed.
@@ -53,19 +53,15 @@ const (
 // NewPodTracker returns a tracker for the pods of the kubelet that serves its PodResources API
 // on socket, a path or on Windows a named pipe.
 func NewPodTracker(socket string) *PodTracker {
-	list := func(ctx context.Context) ([]ContainerDevices, error) { return listContainers(ctx, socket) }
+	list := func(ctx context.Context) ([]containerDevices, error) { return listContainers(ctx, socket) }
 	return &PodTracker{list: list, now: time.Now, missingTimeout: missingTimeout}
 }
-
-// Containers returns all containers of the kubelet's active pods, without ordinary init
-// containers, or nil and an error. It takes at most two seconds.
-func (t *PodTracker) Containers(ctx context.Context) ([]ContainerDevices, error) { return t.list(ctx) }
 
 // update lists the kubelet's pods. It returns their containers, and the records
 // whose pods no longer exist. kubelet identifies the kubelet's process.
 func (t *PodTracker) update(
 	ctx context.Context, records []allocation.Entry, kubelet func() (localgrpc.FileIdentity, error),
-) (containers []ContainerDevices, ended []allocation.ID, err error) {
+) (containers []containerDevices, ended []allocation.ID, err error) {
 	before, err := kubelet()
 	if err != nil {
 		return nil, nil, err
@@ -79,9 +75,9 @@ func (t *PodTracker) update(
 	if !before.Same(t.kubelet) {
 		t.kubelet, t.listsAPIPods, t.owners = before, false, nil
 	}
-	pods := map[Pod]bool{}
+	pods := map[podName]bool{}
 	for _, c := range containers {
-		pods[c.Pod] = true
+		pods[c.pod] = true
 	}
 	t.listsAPIPods = t.listsAPIPods || hasAPIPod(pods)
 	now := t.now()
@@ -98,7 +94,7 @@ func (t *PodTracker) update(
 		switch {
 		case pods[o.pod] && !isRecreated(record, containers):
 			o.listed, o.missingSince = true, time.Time{}
-		case o.pod == Pod{} || !o.listed && !t.listsAPIPods:
+		case o.pod == podName{} || !o.listed && !t.listsAPIPods:
 			// It is unknown whether the pod exists.
 		case o.missingSince.IsZero():
 			o.missingSince = now
@@ -114,10 +110,10 @@ func (t *PodTracker) update(
 // hasAPIPod reports whether one of pods is certainly from the API server. The names of static pods
 // end in a dash and the node's name (generatePodName in pkg/kubelet/config, v1.34), so they all have
 // the same suffix after the last dash.
-func hasAPIPod(pods map[Pod]bool) bool {
+func hasAPIPod(pods map[podName]bool) bool {
 	suffixes := map[string]bool{}
 	for pod := range pods {
-		suffixes[pod.Name[strings.LastIndexByte(pod.Name, '-')+1:]] = true
+		suffixes[pod.name[strings.LastIndexByte(pod.name, '-')+1:]] = true
 	}
 	return len(suffixes) > 1
 }
@@ -125,38 +121,38 @@ func hasAPIPod(pods map[Pod]bool) bool {
 // ownerOf returns the pod of a record: its holder, and before the record is bound the
 // pod that the kubelet lists with one of its replicas. If that is another pod, the
 // record's own pod no longer exists.
-func ownerOf(record allocation.Entry, containers []ContainerDevices) (Pod, bool) {
+func ownerOf(record allocation.Entry, containers []containerDevices) (podName, bool) {
 	if h := record.Holder; h != nil {
-		return Pod{h.PodNamespace, h.PodName}, h.PodName != ""
+		return podName{h.PodNamespace, h.PodName}, h.PodName != ""
 	}
 	for _, c := range containers {
 		if c.holdsAny(record) {
-			return c.Pod, true
+			return c.pod, true
 		}
 	}
-	return Pod{}, false
+	return podName{}, false
 }
 
 // isRecreated reports whether the container that a record is bound to is listed and holds none of the
 // record's replicas: the pod is another one with the same name. Ordinary init containers are not
 // listed, so this does not end their records.
-func isRecreated(record allocation.Entry, containers []ContainerDevices) bool {
+func isRecreated(record allocation.Entry, containers []containerDevices) bool {
 	h := record.Holder
-	return h != nil && slices.ContainsFunc(containers, func(c ContainerDevices) bool {
-		return c.Pod == Pod{h.PodNamespace, h.PodName} && c.Container == h.Container && !c.holdsAny(record)
+	return h != nil && slices.ContainsFunc(containers, func(c containerDevices) bool {
+		return c.pod == podName{h.PodNamespace, h.PodName} && c.container == h.Container && !c.holdsAny(record)
 	})
 }
 
 // findHolder returns the container that holds exactly the replicas of record; ok is false if there
 // is none or more than one. The kubelet lists an init container's replica with the later
 // container that took it over. That container's own record can have more replicas.
-func findHolder(containers []ContainerDevices, record allocation.Entry) (holder ContainerDevices, ok bool) {
-	found := slices.DeleteFunc(slices.Clone(containers), func(c ContainerDevices) bool {
-		return len(c.ReplicaIDs[record.Resource]) != len(record.Replicas) ||
-			slices.ContainsFunc(record.Replicas, func(r allocation.Replica) bool { return !slices.Contains(c.ReplicaIDs[record.Resource], r.ID) })
+func findHolder(containers []containerDevices, record allocation.Entry) (holder containerDevices, ok bool) {
+	found := slices.DeleteFunc(slices.Clone(containers), func(c containerDevices) bool {
+		return len(c.replicaIDs[record.Resource]) != len(record.Replicas) ||
+			slices.ContainsFunc(record.Replicas, func(r allocation.Replica) bool { return !slices.Contains(c.replicaIDs[record.Resource], r.ID) })
 	})
 	if len(found) != 1 {
-		return ContainerDevices{}, false
+		return containerDevices{}, false
 	}
 	return found[0], true
 }

@@ -92,13 +92,13 @@ func TestPodTracker(t *testing.T) {
 			create()
 			var now step
 			clock := at(0)
-			tracker := PodTracker{missingTimeout: missingTimeout, now: func() time.Time { return clock }, list: func(context.Context) (containers []ContainerDevices, _ error) {
+			tracker := PodTracker{missingTimeout: missingTimeout, now: func() time.Time { return clock }, list: func(context.Context) (containers []containerDevices, _ error) {
 				if now.restart {
 					create()
 				}
 				for _, word := range strings.Fields(now.listed) {
 					pod, replica, _ := strings.Cut(word, ":")
-					containers = append(containers, ContainerDevices{Pod: Pod{"default", pod}, Container: "main", ReplicaIDs: map[string][]string{displayResource: {replica}}})
+					containers = append(containers, containerDevices{pod: podName{"default", pod}, container: "main", replicaIDs: map[string][]string{displayResource: {replica}}})
 				}
 				return containers, now.err
 			}}
@@ -178,7 +178,7 @@ func TestContainers(t *testing.T) {
 				t.Errorf("%d containers, %v; want %d", len(got), err, test.want)
 			}
 			for _, c := range got {
-				if c.Pod.Namespace != "team" || c.Pod.Name == "" || c.Container == "" {
+				if c.pod.namespace != "team" || c.pod.name == "" || c.container == "" {
 					t.Fatalf("%+v", c)
 				}
 			}

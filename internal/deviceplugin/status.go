@@ -27,9 +27,12 @@ func (p *Plugin) unwatched() (names []string) {
 // isWatched reports whether the kubelet watches the list of any resource.
 func (p *Plugin) isWatched() bool { return len(p.unwatched()) < len(p.servers) }
 
-// Report sets the metrics of the current state. containers are those that hold GPUs, nil if they are
-// unknown. It may be called at any time.
-func (p *Plugin) Report(n metrics.NodeMetrics, containers []ContainerDevices) {
+// Report sets the metrics of the current state. It may be called at any time.
+func (p *Plugin) Report(ctx context.Context, n metrics.NodeMetrics) {
+	var containers []containerDevices // nil if they are unknown
+	if !p.guard.allocating() {
+		containers, _ = p.config.Pods.list(ctx)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, d := range p.devices {
@@ -44,7 +47,7 @@ func (p *Plugin) Report(n metrics.NodeMetrics, containers []ContainerDevices) {
 		n.Registered.WithLabelValues(name).Set(float64(min(open, 1)))
 		inUse := map[string]float64{}
 		for _, c := range containers {
-			for _, id := range c.ReplicaIDs[name] {
+			for _, id := range c.replicaIDs[name] {
 				instanceID, _, _ := allocation.ParseReplicaID(id)
 				inUse[instanceID]++
 			}
@@ -59,12 +62,6 @@ func (p *Plugin) Report(n metrics.NodeMetrics, containers []ContainerDevices) {
 		}
 	}
 }
-
-// Allocating reports whether an allocation is in flight. The kubelet's pods must not be listed then:
-// if another pod has ended meanwhile, the kubelet would consider the allocation's replicas unused and
-// allocate them again (UpdateAllocatedDevices in pkg/kubelet/cm/devicemanager, v1.34). No lock could
-// delay an allocation that begins meanwhile: the kubelet chooses the replicas before it calls Allocate.
-func (p *Plugin) Allocating() bool { return p.guard.allocating() }
 
 // maxSilence is the longest time from the beginning of one listing of GPUs to that of the next.
 const maxSilence = 2 * time.Minute
