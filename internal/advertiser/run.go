@@ -103,7 +103,7 @@ func (d *Daemon) pluginConfig(p policy.Policy, source discovery.Source) devicepl
 		// check does not include this: until the plugin runs again, PreStartContainer makes containers wait.
 		c.CheckAdjuster = func(ctx context.Context) error { return readiness.CheckPlugin(ctx, d.options.RuntimeDir) }
 	}
-	c.ListDevices = (&checkedList{list: source.Devices, check: check, log: d.log}).devices
+	c.ListDevices = (&checkedList{list: source.Devices, check: check, log: d.log, problem: errNeverPassed}).devices
 	return c
 }
 
@@ -181,30 +181,30 @@ type checkedList struct {
 	check func(context.Context) error
 	log   logrus.FieldLogger
 
-	// The following fields are used only by devices, which one goroutine calls.
-
-	passed  bool  // whether check has passed once
-	problem error // the last definite result of check: why GPUs are unhealthy, nil if they are not
+	// problem is errNeverPassed until check passes for the first time, and then the last definite result:
+	// why GPUs are unhealthy, nil if they are not. Only devices uses it, which one goroutine calls.
+	problem error
 }
+
+var errNeverPassed = errors.New("the check has never passed")
 
 // devices returns the list. Until the check has passed once, it returns the error of the check. While
 // the result is unknown, the last definite result applies.
 func (c *checkedList) devices(ctx context.Context) ([]discovery.Device, error) {
 	checkErr := c.check(ctx)
 	switch {
+	case checkErr == nil:
+		if c.problem != nil {
+			c.log.Info("Advertising GPUs")
+		}
+		c.problem = nil
+	case errors.Is(c.problem, errNeverPassed):
+		return nil, fmt.Errorf("containers would not start with a GPU: %w", checkErr)
 	case shimcheck.IsDefinite(checkErr) || errors.Is(checkErr, allocation.ErrNotWritable):
-		if c.passed && c.problem == nil {
+		if c.problem == nil {
 			c.log.WithError(checkErr).Error("Stopped advertising GPUs: containers cannot start with them")
 		}
 		c.problem = checkErr
-	case checkErr == nil:
-		if !c.passed || c.problem != nil {
-			c.log.Info("Advertising GPUs")
-		}
-		c.passed, c.problem = true, nil
-	}
-	if !c.passed {
-		return nil, fmt.Errorf("containers would not start with a GPU: %w", checkErr)
 	}
 	devices, err := c.list(ctx)
 	problem := c.problem

@@ -58,7 +58,8 @@ func TestCheckedList(t *testing.T) {
 	t.Parallel()
 	log, lines := logtest.NewNullLogger()
 	var result error
-	g := &checkedList{list: discovery.Static{{InstanceID: "GPU"}}.Devices, check: func(context.Context) error { return result }, log: log}
+	check := func(context.Context) error { return result }
+	g := &checkedList{list: discovery.Static{{InstanceID: "GPU"}}.Devices, check: check, log: log, problem: errNeverPassed}
 	unknown := errors.New("no such socket")
 	for i, step := range []struct {
 		result  error
