@@ -2,7 +2,6 @@ package advertiser
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"testing"
 
@@ -60,7 +59,7 @@ func TestCheckedList(t *testing.T) {
 	var result error
 	check := func(context.Context) error { return result }
 	g := &checkedList{list: discovery.Static{{InstanceID: "GPU"}}.Devices, check: check, log: log, problem: errNeverPassed}
-	unknown := errors.New("no such socket")
+	unknown := shimcheck.Check(t.Context(), t.TempDir(), "/no/such/socket")
 	for i, step := range []struct {
 		result  error
 		want    int

@@ -26,13 +26,16 @@ const queryTimeout = time.Second
 // ErrNotUsed is the error of a node on which no runtime handler that can have GPUs uses the runtime shim.
 var ErrNotUsed = errors.New("containerd does not start containers with " + shimfile.BaseName)
 
-// errCannotStart is a definite reason why containers would not start with GPUs: see [IsDefinite].
-var errCannotStart = errors.New("containers cannot start")
+// unknownError is why it is not known whether containers would start with GPUs.
+type unknownError struct{ error }
 
-// IsDefinite reports whether err is a reason why containers would not start with GPUs. Other
-// errors of [Check] mean that this is not known, as during a restart of containerd.
+func (e unknownError) Unwrap() error { return e.error }
+
+// IsDefinite reports whether an error of [Check] means that containers would not start with GPUs. If
+// not, that is not known, as during a restart of containerd.
 func IsDefinite(err error) bool {
-	return errors.Is(err, ErrNotUsed) || errors.Is(err, errCannotStart) || errors.Is(err, shimfile.ErrBypassed) || errors.Is(err, realshim.ErrOwnKernel)
+	_, unknown := errors.AsType[unknownError](err)
+	return err != nil && !unknown
 }
 
 // Check returns nil if the containerd at criSocket starts the pods of at least one runtime handler
@@ -42,19 +45,22 @@ func IsDefinite(err error) bool {
 func Check(ctx context.Context, stateDir, criSocket string) error {
 	realShim, err := policy.ReadRealShim(stateDir)
 	if err != nil {
-		return fmt.Errorf("%w: %w", errCannotStart, err)
+		return fmt.Errorf("containers cannot start: %w", err)
 	}
 	if err := realshim.CheckKernel(realShim); err != nil {
 		return err
 	}
-	if err := shimfile.CheckBypass(stateDir); err != nil {
+	switch err := shimfile.CheckBypass(stateDir); {
+	case errors.Is(err, shimfile.ErrBypassed):
 		return err
+	case err != nil:
+		return unknownError{err}
 	}
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	running, err := criclient.ReadRunning(ctx, criSocket)
 	if err != nil {
-		return fmt.Errorf("%w; is containerd running, and is --cri-socket %s correct?", err, criSocket)
+		return unknownError{fmt.Errorf("%w; is containerd running, and is --cri-socket %s correct?", err, criSocket)}
 	}
 	if err := CheckUsed(running); err != nil {
 		return err
@@ -65,11 +71,11 @@ func Check(ctx context.Context, stateDir, criSocket string) error {
 		}
 		_, err := os.Stat(handler.RuntimePath)
 		if errors.Is(err, fs.ErrNotExist) {
-			err := fmt.Errorf("%w: runtime shim not found: %s, the runtime_path of the handler %s, does not exist", errCannotStart, handler.RuntimePath, handler.Name)
+			err := fmt.Errorf("containers cannot start: runtime shim not found: %s, the runtime_path of the handler %s, does not exist", handler.RuntimePath, handler.Name)
 			return remedy.With(err, "run 'dxctl runtime install'")
 		}
 		if err != nil {
-			return fmt.Errorf("find the runtime shim: %w", err)
+			return unknownError{fmt.Errorf("find the runtime shim: %w", err)}
 		}
 	}
 	return nil
