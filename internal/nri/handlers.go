@@ -5,7 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
+	"sync/atomic"
 
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/criclient"
@@ -15,73 +15,53 @@ import (
 	"github.com/directx-nri/directx-nri/internal/remedy"
 )
 
-// runtimeHandlers are those of the containerd that the plugin is registered with. containerd's
-// configuration is read when it is first needed after a registration, and again after an error.
-type runtimeHandlers struct {
-	// read returns the configuration that the containerd with the process ID peerPID has loaded;
-	// peerPID is 0 if it is unknown.
-	read func(ctx context.Context, peerPID int) (criclient.RunningConfig, error)
-
-	mu      sync.Mutex // not held while the configuration is read, which can take long
-	peerPID int
-	config  *criclient.RunningConfig // nil until it is read
+// peer is the containerd that the plugin has last connected to.
+type peer struct {
+	pid    int                                     // 0 if it is unknown
+	config atomic.Pointer[criclient.RunningConfig] // nil until it is read
 }
 
-// newRuntimeHandlers returns the handlers of the containerd at these sockets. Reading them fails if
-// several containerds run and each has one of the sockets: the last to start replaces the NRI socket.
-func newRuntimeHandlers(nriSocket string, cri func() string) *runtimeHandlers {
-	return &runtimeHandlers{read: func(ctx context.Context, peerPID int) (criclient.RunningConfig, error) {
-		criSocket := cri()
-		if peerPID != 0 {
-			pid, err := localgrpc.ServerPID(ctx, criSocket)
-			if err != nil {
-				return criclient.RunningConfig{}, err
-			}
-			if pid != peerPID {
-				err := fmt.Errorf("%s belongs to process %d, and %s to process %d: another containerd has replaced the NRI socket", nriSocket, peerPID, criSocket, pid)
-				return criclient.RunningConfig{}, remedy.With(err,
-					"disable NRI or set another socket_path in its configuration (plugin io.containerd.nri.v1.nri) and restart both, or correct --cri-socket")
-			}
-		}
-		config, err := criclient.ReadRunning(ctx, criSocket)
+// readRunning returns the configuration of the containerd at these sockets, whose process has the ID
+// peerPID. It fails if several containerds run and each has one of the sockets: the last to start
+// replaces the NRI socket.
+func readRunning(ctx context.Context, nriSocket, criSocket string, peerPID int) (criclient.RunningConfig, error) {
+	if peerPID != 0 {
+		pid, err := localgrpc.ServerPID(ctx, criSocket)
 		if err != nil {
-			return config, fmt.Errorf("%w; is --cri-socket %s correct?", err, criSocket)
+			return criclient.RunningConfig{}, err
 		}
-		return config, nil
-	}}
-}
-
-// reset discards the configuration, for a registration with the containerd whose process ID is
-// peerPID.
-func (h *runtimeHandlers) reset(peerPID int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.peerPID, h.config = peerPID, nil
-}
-
-func (h *runtimeHandlers) runningConfig(ctx context.Context) (criclient.RunningConfig, error) {
-	h.mu.Lock()
-	known, peerPID := h.config, h.peerPID
-	h.mu.Unlock()
-	if known != nil {
-		return *known, nil
+		if pid != peerPID {
+			err := fmt.Errorf("%s belongs to process %d, and %s to process %d: another containerd has replaced the NRI socket", nriSocket, peerPID, criSocket, pid)
+			return criclient.RunningConfig{}, remedy.With(err,
+				"disable NRI or set another socket_path in its configuration (plugin io.containerd.nri.v1.nri) and restart both, or correct --cri-socket")
+		}
 	}
-	config, err := h.read(ctx, peerPID)
+	config, err := criclient.ReadRunning(ctx, criSocket)
 	if err != nil {
-		return config, remedy.With(fmt.Errorf("the runtime handlers of containerd are unknown: %w", err), kubeletRetries)
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.peerPID == peerPID {
-		h.config = &config
+		return config, fmt.Errorf("%w; is --cri-socket %s correct?", err, criSocket)
 	}
 	return config, nil
 }
 
-// check returns an error if containers of the named handler cannot have GPUs: see [checkHandler]. Those
-// of Kata Containers or gVisor would run without them.
-func (h *runtimeHandlers) check(ctx context.Context, name, realShim string) error {
-	config, err := h.runningConfig(ctx)
+// runningConfig returns the configuration of the peer. It is read when it is first needed, and again
+// after an error.
+func (p *Plugin) runningConfig(ctx context.Context) (criclient.RunningConfig, error) {
+	peer := p.peer.Load()
+	if known := peer.config.Load(); known != nil {
+		return *known, nil
+	}
+	config, err := p.readRunning(ctx, peer.pid)
+	if err != nil {
+		return config, remedy.With(fmt.Errorf("the runtime handlers of containerd are unknown: %w", err), kubeletRetries)
+	}
+	peer.config.Store(&config)
+	return config, nil
+}
+
+// checkPodHandler returns an error if containers of the named handler cannot have GPUs: see
+// [checkHandler]. Those of Kata Containers or gVisor would run without them.
+func (p *Plugin) checkPodHandler(ctx context.Context, name, realShim string) error {
+	config, err := p.runningConfig(ctx)
 	if err != nil {
 		return err
 	}
@@ -91,9 +71,9 @@ func (h *runtimeHandlers) check(ctx context.Context, name, realShim string) erro
 	return nil
 }
 
-// checkAny returns an error if containers of no handler can have GPUs: see [checkHandler].
-func (h *runtimeHandlers) checkAny(ctx context.Context, realShim string) error {
-	config, err := h.runningConfig(ctx)
+// checkAnyHandler returns an error if containers of no handler can have GPUs: see [checkHandler].
+func (p *Plugin) checkAnyHandler(ctx context.Context, realShim string) error {
+	config, err := p.runningConfig(ctx)
 	if err != nil {
 		return err
 	}

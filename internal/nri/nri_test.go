@@ -93,7 +93,7 @@ func newBed(t testing.TB, devices ...discovery.Device) *bed {
 
 func newPlugin(newDecider func() (*decision.Decider, error)) *Plugin {
 	p := NewPlugin(Config{Index: "50", NewDecider: newDecider, Metrics: metrics.New("p", "v"), Log: testutil.Quiet()})
-	p.handlers.read = handlers
+	p.readRunning = handlers
 	return p
 }
 
@@ -135,7 +135,7 @@ func TestReadyNeedsAHandler(t *testing.T) {
 			b := newBed(t)
 			b.plugin.unregisteredErr.Store(nil)
 			b.Policy.Shim.RealShim = test.realShim
-			b.plugin.handlers.read = test.load
+			b.plugin.readRunning = test.load
 			testutil.CheckError(t, "CheckReady", b.plugin.CheckReady(t.Context()), test.says)
 		})
 	}
@@ -148,7 +148,7 @@ func TestNotReady(t *testing.T) {
 		t.Errorf("before a registration: %v", err)
 	}
 	b.plugin.unregisteredErr.Store(nil)
-	b.plugin.handlers.read = func(ctx context.Context, _ int) (criclient.RunningConfig, error) {
+	b.plugin.readRunning = func(ctx context.Context, _ int) (criclient.RunningConfig, error) {
 		if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > 900*time.Millisecond {
 			t.Error("a query of containerd may take longer than package readiness waits")
 		}
@@ -181,7 +181,7 @@ func TestRuntimeHandlers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBed(t, gpu("0"))
-			b.plugin.handlers.read = test.load
+			b.plugin.readRunning = test.load
 			pod := testPod()
 			pod.RuntimeHandler = test.handler
 			if test.handler == "untrusted" { // containerd does not tell plugins.
@@ -202,7 +202,7 @@ func TestRuntimeHandlers(t *testing.T) {
 	}
 }
 
-// TestHandlersAreReadOnce for each containerd, since another one may have other handlers.
+// TestHandlersAreReadOnce for each connection: see also TestPluginRegistersAgain.
 func TestHandlersAreReadOnce(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, gpu("0"))
@@ -211,12 +211,7 @@ func TestHandlersAreReadOnce(t *testing.T) {
 		if _, err := b.adjust(testPod(), container); err != nil {
 			t.Error(err)
 		}
-		b.plugin.handlers.read = nil
-	}
-	_, err := newSessionHooks(b.plugin, 7).Synchronize(t.Context(), nil, nil)
-	testutil.NoError(t, err)
-	if h := b.plugin.handlers; h.config != nil || h.peerPID != 7 {
-		t.Errorf("after another registration: %v of %d", h.config, h.peerPID)
+		b.plugin.readRunning = nil
 	}
 }
 
@@ -514,7 +509,7 @@ func TestNoDeciderRefusesTheContainer(t *testing.T) {
 	} {
 		p := newPlugin(newDecider)
 		for range 2 {
-			_, _, err := newSessionHooks(p, 0).CreateContainer(t.Context(), testPod(), testContainer(displayKey+"="+string(allocation.NewToken())))
+			_, _, err := newSessionHooks(p).CreateContainer(t.Context(), testPod(), testContainer(displayKey+"="+string(allocation.NewToken())))
 			testutil.CheckError(t, "CreateContainer", err, `container "main" of pod default/web is not started: `+says)
 		}
 		testutil.NoError(t, p.CheckAlive())

@@ -58,8 +58,10 @@ type Config struct {
 
 // Plugin is the NRI plugin.
 type Plugin struct {
-	config   Config
-	handlers *runtimeHandlers
+	config Config
+	// readRunning returns the configuration of the containerd with this process ID: see [readRunning].
+	readRunning func(ctx context.Context, peerPID int) (criclient.RunningConfig, error)
+	peer        atomic.Pointer[peer]
 	// checkSynchronize returns an error if a registration can crash the runtime. It is called
 	// before an attempt if the last one was lost before Synchronize had ended.
 	checkSynchronize func(context.Context) error
@@ -73,10 +75,14 @@ type Plugin struct {
 // NewPlugin returns a plugin. It answers after [Plugin.Run] has registered it.
 func NewPlugin(c Config) *Plugin {
 	p := &Plugin{
-		config: c, handlers: newRuntimeHandlers(c.Socket, c.CRISocket),
+		config: c,
+		readRunning: func(ctx context.Context, peerPID int) (criclient.RunningConfig, error) {
+			return readRunning(ctx, c.Socket, c.CRISocket(), peerPID)
+		},
 		checkSynchronize: func(ctx context.Context) error { return criclient.CheckSynchronizeSize(ctx, c.CRISocket()) },
 		retryInterval:    retryInterval,
 	}
+	p.peer.Store(&peer{})
 	p.unregisteredErr.Store(&errUnregistered)
 	return p
 }
@@ -170,7 +176,7 @@ func (p *Plugin) decide(ctx context.Context, request decision.Request, handler s
 		return nil, err
 	}
 	if request.PresentsAllocation() {
-		if err := p.handlers.check(ctx, handler, decider.Policy.Shim.RealShim); err != nil {
+		if err := p.checkPodHandler(ctx, handler, decider.Policy.Shim.RealShim); err != nil {
 			return nil, err
 		}
 	}
@@ -204,5 +210,5 @@ func (p *Plugin) CheckReady(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return p.handlers.checkAny(ctx, decider.Policy.Shim.RealShim)
+	return p.checkAnyHandler(ctx, decider.Policy.Shim.RealShim)
 }

@@ -105,7 +105,8 @@ func (p *Plugin) runSession(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("find the process that serves %s: %w", p.config.Socket, err)
 	}
-	hooks := newSessionHooks(p, peerPID)
+	p.peer.Store(&peer{pid: peerPID}) // before the runtime can call a hook
+	hooks := newSessionHooks(p)
 	// The stub passes the context of Start to hooks. That context ends when the connection is lost. It
 	// does not end with ctx, so that running hooks can still answer.
 	connCtx, disconnect := context.WithCancel(context.WithoutCancel(ctx))
@@ -155,8 +156,7 @@ func (p *Plugin) runSession(ctx context.Context) error {
 
 // sessionHooks are the hooks that the stub finds for one session, and the session's state.
 type sessionHooks struct {
-	plugin  *Plugin
-	peerPID int // the runtime's process
+	plugin *Plugin
 	// configured and synchronized are closed when the runtime calls the hooks Configure and
 	// Synchronize, which it does in this order.
 	configured, synchronized           chan struct{}
@@ -165,8 +165,8 @@ type sessionHooks struct {
 	inFlight atomic.Int64 // calls of CreateContainer
 }
 
-func newSessionHooks(p *Plugin, peerPID int) *sessionHooks {
-	s := &sessionHooks{plugin: p, peerPID: peerPID, configured: make(chan struct{}), synchronized: make(chan struct{})}
+func newSessionHooks(p *Plugin) *sessionHooks {
+	s := &sessionHooks{plugin: p, configured: make(chan struct{}), synchronized: make(chan struct{})}
 	s.closeConfigured = sync.OnceFunc(func() { close(s.configured) })
 	s.closeSynchronized = sync.OnceFunc(func() { close(s.synchronized) })
 	return s
@@ -197,7 +197,6 @@ func (s *sessionHooks) Configure(context.Context, string, string, string) (api.E
 // Synchronize implements [stub.SynchronizeInterface]. The runtime has accepted the plugin. Existing
 // containers need nothing: because of the interlock, none of them runs without its adjustment.
 func (s *sessionHooks) Synchronize(context.Context, []*api.PodSandbox, []*api.Container) ([]*api.ContainerUpdate, error) {
-	s.plugin.handlers.reset(s.peerPID)
 	s.closeSynchronized()
 	return nil, nil
 }

@@ -97,7 +97,9 @@ func TestPluginRegistersAgain(t *testing.T) {
 	dir := testutil.ShortDir(t)
 	behind, front := filepath.Join(dir, "runtime.sock"), filepath.Join(dir, "nri.sock")
 	startRuntime(t, behind)
-	b.plugin.handlers.read = func(ctx context.Context, peer int) (criclient.RunningConfig, error) {
+	reads := 0
+	b.plugin.readRunning = func(ctx context.Context, peer int) (criclient.RunningConfig, error) {
+		reads++
 		if goruntime.GOOS == "linux" && peer != os.Getpid() {
 			t.Errorf("the runtime's process is %d, want this one", peer)
 		}
@@ -107,6 +109,9 @@ func TestPluginRegistersAgain(t *testing.T) {
 	for i := range 3 {
 		send, hangUp := relay(t, front, behind)
 		b.plugin.await(t, true)
+		if reads != i+1 { // Another containerd may have other handlers.
+			t.Errorf("%d reads of the handlers after %d registrations", reads, i+1)
+		}
 		if i == 1 { // The stub closes the connection by itself after a frame that is too large.
 			send([]byte{0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff})
 			b.plugin.await(t, false)
@@ -338,7 +343,7 @@ func TestOtherRuntime(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(testutil.ShortDir(t), "cri.sock")
 	later := ""
-	load := newRuntimeHandlers("/run/nri.sock", func() string { return later }).read
+	load := NewPlugin(Config{Socket: "/run/nri.sock", CRISocket: func() string { return later }}).readRunning
 	later = socket // At boot, the plugin starts before k3s creates its socket.
 	grpctest.Serve(t, socket, &cri.RuntimeService_ServiceDesc, cri.UnimplementedRuntimeServiceServer{})
 	const reached = "is --cri-socket"
