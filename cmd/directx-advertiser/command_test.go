@@ -15,7 +15,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/nodelabels"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/readiness"
+	"github.com/directx-nri/directx-nri/internal/setupfile"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
@@ -234,12 +234,12 @@ func TestSetupFile(t *testing.T) {
 	p := newProgram(t)
 	report := filepath.Join(p.dir, "report")
 	p.start("--setup-file", report)
-	p.await("/readyz", 503, readiness.ErrNotSetUp.Error())
+	p.await("/readyz", 503, setupfile.ErrNotSetUp.Error())
 	for _, reason := range []error{errors.New("no GPU"), nil} {
 		if sockets, err := filepath.Glob(filepath.Join(p.dir, "*.sock")); err != nil || len(sockets) > 0 {
 			t.Errorf("resources are advertised: %v, %v", sockets, err)
 		}
-		testutil.NoError(t, readiness.ReportSetup(report, reason))
+		testutil.NoError(t, setupfile.Report(report, reason))
 		if reason != nil {
 			p.await("/readyz", 200, "ok")
 		}

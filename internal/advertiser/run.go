@@ -21,6 +21,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/readiness"
 	"github.com/directx-nri/directx-nri/internal/resources"
+	"github.com/directx-nri/directx-nri/internal/setupfile"
 	"github.com/directx-nri/directx-nri/internal/shimcheck"
 	"github.com/directx-nri/directx-nri/internal/wait"
 	"github.com/directx-nri/directx-nri/internal/win32"
@@ -36,7 +37,7 @@ const noGPUMessage = "No GPU is advertised"
 func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
 	p.FailOnInitError = p.FailOnInitError && !d.hasAdvertised
 	if d.options.SetupFile != "" {
-		err := d.retryUntilReady(ctx, logrus.InfoLevel, noGPUMessage, func() error { return readiness.CheckSetup(d.options.SetupFile) })
+		err := d.retryUntilReady(ctx, logrus.InfoLevel, noGPUMessage, func() error { return setupfile.Check(d.options.SetupFile) })
 		if err != nil {
 			return err
 		}
@@ -159,7 +160,7 @@ func (d *Daemon) retryUntilReady(ctx context.Context, level logrus.Level, messag
 			return context.Cause(ctx)
 		}
 		problem := err
-		if errors.Is(err, readiness.ErrNoGPU) || errors.Is(err, node.ErrNoSource) {
+		if errors.Is(err, setupfile.ErrNoGPU) || errors.Is(err, node.ErrNoSource) {
 			problem = nil
 			d.writeLabels(nil)
 		}

@@ -1,5 +1,4 @@
-// Package readiness reports to directx-advertiser whether the node is set up, in a file, and whether the
-// NRI plugin can adjust containers.
+// Package readiness reports to directx-advertiser whether the NRI plugin can adjust containers.
 //
 // The plugin serves the gRPC health checking protocol on a Unix socket. The advertiser checks it
 // before each start of a container with a GPU.
@@ -23,7 +22,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/directx-nri/directx-nri/internal/access"
-	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
 	"github.com/directx-nri/directx-nri/internal/remedy"
@@ -138,33 +136,4 @@ func CheckPlugin(ctx context.Context, runtimeDir string) error {
 		return fmt.Errorf("%w: %s; is directx-nri running on this node?", ErrNotRunning, status.Convert(err).Message())
 	}
 	return fmt.Errorf("query the NRI plugin on %s: %w", path, err)
-}
-
-// Errors of [CheckSetup].
-var (
-	// ErrNotSetUp means that the node is being set up, or that its setup failed.
-	ErrNotSetUp = errors.New("the node is not set up: see the output of 'dxctl runtime setup'")
-	// ErrNoGPU means that the node is left unchanged until it has a GPU.
-	ErrNoGPU = errors.New("the node is set up when it has a GPU")
-)
-
-// ReportSetup is for 'dxctl runtime setup'. It writes to the file at path that the node is set up, or
-// the reason why it is left unchanged.
-func ReportSetup(path string, reason error) error {
-	return durable.Replace(path, []byte(remedy.Text(reason)), 0o600)
-}
-
-// CheckSetup is for directx-advertiser. It returns nil if the file at path says that the node is set up.
-func CheckSetup(path string) error {
-	const limit = 4 << 10
-	text, err := durable.Read(path, limit)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return ErrNotSetUp
-	case err != nil:
-		return fmt.Errorf("%w: %w", ErrNotSetUp, err)
-	case len(text) > 0:
-		return fmt.Errorf("%w: %s", ErrNoGPU, text)
-	}
-	return nil
 }

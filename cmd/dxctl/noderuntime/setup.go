@@ -19,10 +19,10 @@ import (
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
-	"github.com/directx-nri/directx-nri/internal/readiness"
 	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/resources"
 	"github.com/directx-nri/directx-nri/internal/service"
+	"github.com/directx-nri/directx-nri/internal/setupfile"
 	"github.com/directx-nri/directx-nri/internal/wait"
 )
 
@@ -126,7 +126,7 @@ func (o *setupOptions) report(reason error) error {
 	if o.setupFile == "" {
 		return nil
 	}
-	return readiness.ReportSetup(o.setupFile, reason)
+	return setupfile.Report(o.setupFile, reason)
 }
 
 var errNoGPU = errors.New("no GPU to offer on this node")

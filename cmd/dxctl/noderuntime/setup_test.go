@@ -15,7 +15,7 @@ import (
 	"github.com/directx-nri/directx-nri/cmd/dxctl/nodegpus"
 	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/discovery/node"
-	"github.com/directx-nri/directx-nri/internal/readiness"
+	"github.com/directx-nri/directx-nri/internal/setupfile"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/testutil/containerdtest"
@@ -78,7 +78,7 @@ func TestSetup(t *testing.T) {
 				testutil.WriteFile(t, o.defaultConfig, header+"Configuration\ninventory: "+o.gpuFlags.Inventory+"\n", 0o600)
 				o.gpuFlags.Inventory = ""
 			}
-			if err := readiness.CheckSetup(p.report()); !errors.Is(err, readiness.ErrNotSetUp) {
+			if err := setupfile.Check(p.report()); !errors.Is(err, setupfile.ErrNotSetUp) {
 				t.Errorf("before: %v", err)
 			}
 			ctx, cancel := context.WithCancel(t.Context())
@@ -94,7 +94,7 @@ func TestSetup(t *testing.T) {
 				}()
 			}
 			start()
-			testutil.Eventually(t, "report", func() bool { return errors.Is(readiness.CheckSetup(p.report()), readiness.ErrNoGPU) })
+			testutil.Eventually(t, "report", func() bool { return errors.Is(setupfile.Check(p.report()), setupfile.ErrNoGPU) })
 			time.Sleep(50 * o.interval)
 			cancel()
 			r := <-ended
@@ -105,10 +105,10 @@ func TestSetup(t *testing.T) {
 			if p.Read(t) != containerdtest.Config {
 				t.Errorf("without a GPU: the file is\n%s", p.Read(t))
 			}
-			err := readiness.CheckSetup(p.report())
+			err := setupfile.Check(p.report())
 			testutil.CheckError(t, "report", err, reason)
-			if !errors.Is(err, readiness.ErrNoGPU) {
-				t.Errorf("report: error %v, want %v", err, readiness.ErrNoGPU)
+			if !errors.Is(err, setupfile.ErrNoGPU) {
+				t.Errorf("report: error %v, want %v", err, setupfile.ErrNoGPU)
 			}
 
 			ctx, cancel = context.WithCancel(t.Context())
@@ -119,7 +119,7 @@ func TestSetup(t *testing.T) {
 				text = `{"format": 1, "config": "` + p.Config + `"}`
 			}
 			testutil.WriteFile(t, filepath.Join(p.Root, appear), text, 0o600)
-			testutil.Eventually(t, "the node is set up", func() bool { return readiness.CheckSetup(p.report()) == nil })
+			testutil.Eventually(t, "the node is set up", func() bool { return setupfile.Check(p.report()) == nil })
 			cancel()
 			testutil.NoError(t, (<-ended).err)
 			if p.get(t, p.shimPath()) != workingShim || !strings.Contains(p.Read(t), p.shimPath()) {
@@ -152,7 +152,7 @@ func TestSetupSteps(t *testing.T) {
 			o := newSetup(p.inventory(t, "linux: {deviceNodes: [/null]}"))
 			testutil.WriteFile(t, filepath.Join(p.host(), "null"), "", 0o600)
 			go func() {
-				for ctx.Err() == nil && readiness.CheckSetup(p.report()) != nil {
+				for ctx.Err() == nil && setupfile.Check(p.report()) != nil {
 					time.Sleep(time.Millisecond)
 				}
 				cancel()
