@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -187,6 +189,13 @@ func testConfig(t testing.TB, dir string, source *memorySource) Config {
 		Metrics:       metrics.New("p", "v"),
 		Log:           testutil.Quiet(),
 	}
+}
+
+// scrape returns the page of the metrics.
+func scrape(m *metrics.Metrics) string {
+	page := httptest.NewRecorder()
+	m.Handler(testutil.Quiet()).ServeHTTP(page, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	return page.Body.String()
 }
 
 // bed is a kubelet and what an advertiser has beside it.

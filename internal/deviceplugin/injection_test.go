@@ -2,8 +2,6 @@ package deviceplugin
 
 import (
 	"context"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -87,21 +85,14 @@ func TestNoListDuringAllocation(t *testing.T) {
 	}()
 	<-entered
 	k.source.awaitRefreshes(t)
-	r.scrape()
+	r.config.Metrics.CollectNode(r.Report)
+	scrape(r.config.Metrics)
 	if n := lists.Load(); n > 0 {
 		t.Errorf("%d lists during the allocation", n)
 	}
 	close(leave)
 	testutil.Eventually(t, "a list after the allocation", func() bool { return lists.Load() > 0 })
 	testutil.NoError(t, <-ended)
-}
-
-// scrape returns the metrics.
-func (r *running) scrape() string {
-	r.config.Metrics.CollectNode(r.Report)
-	page := httptest.NewRecorder()
-	r.config.Metrics.Handler(testutil.Quiet()).ServeHTTP(page, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-	return page.Body.String()
 }
 
 func TestReport(t *testing.T) {
@@ -122,7 +113,8 @@ func TestReport(t *testing.T) {
 	k := startKubelet(t, dir)
 	k.await(displayResource, "A::0 A::1 B::0! B::1!")
 	testutil.Eventually(t, "registration", func() bool { return r.CheckReady(t.Context()) == nil })
-	page := r.scrape()
+	r.config.Metrics.CollectNode(r.Report)
+	page := scrape(r.config.Metrics)
 	for _, want := range []string{
 		`devices{health="healthy",kind="compute"} 0`, `devices{health="healthy",kind="display"} 1`, `devices{health="unhealthy",kind="display"} 1`, `devices{health="healthy",kind="none"} 1`,
 		`replicas{gpu="PCIROOT(0)#PCI(1B00)",resource="directx.microsoft.com/display"} 2`, `replicas{gpu="B",resource="directx.microsoft.com/display"} 2`,

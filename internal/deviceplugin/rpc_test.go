@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -137,9 +135,7 @@ func TestServerCalls(t *testing.T) {
 			if err != nil && (len(lines.with(" refused")) != 1 || len(lines.with(test.want)) != 1) {
 				t.Errorf("logged %q, want one line with the refusal and %q", lines.with(""), test.want)
 			}
-			page := httptest.NewRecorder()
-			s.config.Metrics.Handler(testutil.Quiet()).ServeHTTP(page, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-			if !strings.Contains(page.Body.String(), test.metric) {
+			if !strings.Contains(scrape(config.Metrics), test.metric) {
 				t.Errorf("no %s in the metrics", test.metric)
 			}
 		})

@@ -202,19 +202,6 @@ func TestRuntimeHandlers(t *testing.T) {
 	}
 }
 
-// TestHandlersAreReadOnce for each connection: see also TestPluginRegistersAgain.
-func TestHandlersAreReadOnce(t *testing.T) {
-	t.Parallel()
-	b := newBed(t, gpu("0"))
-	container := testContainer(displayKey + "=" + b.allocate(t, display, "0"))
-	for range 2 {
-		if _, err := b.adjust(testPod(), container); err != nil {
-			t.Error(err)
-		}
-		b.plugin.readRunning = nil
-	}
-}
-
 // TestRealShimOfHandlers: with a sandboxed real shim, handlers that use the runtime shim get no GPUs.
 func TestRealShimOfHandlers(t *testing.T) {
 	t.Parallel()

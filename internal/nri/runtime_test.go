@@ -91,6 +91,8 @@ func startPlugin(t testing.TB, socket string, p *Plugin, check func(context.Cont
 	return stop
 }
 
+// TestPluginRegistersAgain, and reads the handlers once for each connection: another containerd may have
+// others.
 func TestPluginRegistersAgain(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -108,8 +110,10 @@ func TestPluginRegistersAgain(t *testing.T) {
 	startPlugin(t, front, b.plugin, nil) // A connection that is lost later does not count.
 	for i := range 3 {
 		send, hangUp := relay(t, front, behind)
-		b.plugin.await(t, true)
-		if reads != i+1 { // Another containerd may have other handlers.
+		for range 2 {
+			b.plugin.await(t, true)
+		}
+		if reads != i+1 {
 			t.Errorf("%d reads of the handlers after %d registrations", reads, i+1)
 		}
 		if i == 1 { // The stub closes the connection by itself after a frame that is too large.
