@@ -15,16 +15,14 @@ import (
 // runtime compares the strings.
 func newAdjustment(edits ocispec.Edits, mounts []*api.Mount) *api.ContainerAdjustment {
 	key := func(destination string) string { return ocispec.DestinationKey("linux", destination) }
-	isRemoved := func(m *api.Mount) bool {
-		return slices.ContainsFunc(edits.RemoveMounts, func(d string) bool { return key(d) == key(m.GetDestination()) })
-	}
 	adjustment := &api.ContainerAdjustment{}
 	taken := map[string]bool{}
 	for _, m := range mounts {
-		if isRemoved(m) {
+		destination := key(m.GetDestination())
+		if slices.ContainsFunc(edits.RemoveMounts, func(d string) bool { return key(d) == destination }) {
 			adjustment.RemoveMount(m.GetDestination())
 		} else {
-			taken[key(m.GetDestination())] = true
+			taken[destination] = true
 		}
 	}
 	for _, variable := range edits.Env {
