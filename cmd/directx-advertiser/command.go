@@ -58,7 +58,8 @@ be restarted at any time.`,
 	set.StringVar(&o.SetupFile, "setup-file", "", "`FILE` by which 'dxctl runtime setup' reports that the node is set up; no GPU is offered before")
 	set.StringVar(&o.LabelsFile, "labels-file", "", "`FILE` to write with labels that describe the GPUs, as node-feature-discovery and directx-labeler read them")
 	c.NodeOS = runtime.GOOS
-	cli.AddChoice(command, &c.NodeOS, "node-os", "operating system of the node's containers, if it is not this system's", "windows", "linux")
+	cli.AddChoice(command, &c.NodeOS, "node-os", "operating system of the node's containers, if it is not this system's",
+		"windows", "linux")
 	cli.AddChoice(command, &allocateAt, "allocate-at", "when the kubelet allocates: at the admission of a pod, or at the creation of a container, as on Windows without the feature gate WindowsCPUAndMemoryAffinity; auto is by --node-os",
 		"auto", "admission", "creation")
 	command.RunE = func(command *cobra.Command, _ []string) error {

@@ -57,7 +57,8 @@ func valuesSchema(configSchema []byte) ([]byte, error) {
 	}
 	more.Definitions["configurationMapping"] = configuration
 	all := section(properties, sections)
-	all["$schema"], all["title"], all["definitions"] = "http://json-schema.org/draft-07/schema#", "Values of the directx-nri chart", more.Definitions
+	all["$schema"], all["title"] = "http://json-schema.org/draft-07/schema#", "Values of the directx-nri chart"
+	all["definitions"] = more.Definitions
 	return encode(all)
 }
 
@@ -109,7 +110,9 @@ func (a additions) schemaOf(name, description string, node *yaml.Node) schema {
 		}
 	}
 	if _, ok := s["$ref"]; !ok {
-		s["type"] = map[string]string{"!!str": "string", "!!bool": "boolean", "!!int": "integer", "!!seq": "array", "!!map": "object"}[node.Tag]
+		s["type"] = map[string]string{
+			"!!str": "string", "!!bool": "boolean", "!!int": "integer", "!!seq": "array", "!!map": "object",
+		}[node.Tag]
 	}
 	return s
 }

@@ -93,7 +93,8 @@ func (d *Daemon) waitForNewRun(ctx context.Context, c *configuration) *configura
 // kubelet has no resource for a moment. A setting that only the NRI plugin or the shim reads needs none.
 func needsNewRun(before, after config.Compiled) bool {
 	for _, p := range []*policy.Policy{&before.Policy, &after.Policy} {
-		p.CompiledFrom, p.Log, p.Shim, p.Standalone, p.ExtraMounts = policy.CompiledFrom{}, policy.Log{}, policy.Shim{}, policy.Standalone{}, policy.ExtraMounts{}
+		p.CompiledFrom, p.Log, p.Shim = policy.CompiledFrom{}, policy.Log{}, policy.Shim{}
+		p.Standalone, p.ExtraMounts = policy.Standalone{}, policy.ExtraMounts{}
 		if p.Injection != policy.InjectByKubelet {
 			p.RuntimeFiles, p.VisibilityHints = nil, false
 		}

@@ -87,7 +87,8 @@ var errNewRun = errors.New("the configuration has changed")
 func (d *Daemon) serve(ctx context.Context, c *configuration) (next *configuration, err error) {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
-		return d.metrics.Serve(ctx, "metrics.address", c.Policy.Metrics.Address, metrics.Health{Alive: d.checkAlive, Ready: d.checkReady}, d.log)
+		return d.metrics.Serve(ctx, "metrics.address", c.Policy.Metrics.Address,
+			metrics.Health{Alive: d.checkAlive, Ready: d.checkReady}, d.log)
 	})
 	if c.problem == nil {
 		group.Go(func() error { return d.advertise(ctx, c.Policy) })

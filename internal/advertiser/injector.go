@@ -67,7 +67,9 @@ func newAnswer(edits ocispec.Edits) (*v1beta1.ContainerAllocateResponse, error) 
 		answer.Devices = append(answer.Devices, &v1beta1.DeviceSpec{HostPath: hostPath})
 	}
 	for _, d := range edits.LinuxDevices {
-		answer.Devices = append(answer.Devices, &v1beta1.DeviceSpec{HostPath: d.HostPath, ContainerPath: d.Path, Permissions: ocispec.DeviceAccess(d.LinuxDevice)})
+		answer.Devices = append(answer.Devices, &v1beta1.DeviceSpec{
+			HostPath: d.HostPath, ContainerPath: d.Path, Permissions: ocispec.DeviceAccess(d.LinuxDevice),
+		})
 	}
 	for _, m := range edits.Mounts {
 		answer.Mounts = append(answer.Mounts, &v1beta1.Mount{HostPath: m.Source, ContainerPath: m.Destination, ReadOnly: true})

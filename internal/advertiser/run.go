@@ -43,10 +43,11 @@ func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
 		}
 	}
 	if d.recorder == nil {
-		err := d.retryUntilReady(ctx, logrus.ErrorLevel, "No GPU is advertised until the allocation records can be used", func() (err error) {
-			d.recorder, err = allocation.OpenRecorder(ctx, paths.Allocations(d.compiler.StateDir), d.log)
-			return err
-		})
+		err := d.retryUntilReady(ctx, logrus.ErrorLevel, "No GPU is advertised until the allocation records can be used",
+			func() (err error) {
+				d.recorder, err = allocation.OpenRecorder(ctx, paths.Allocations(d.compiler.StateDir), d.log)
+				return err
+			})
 		if err != nil {
 			return err
 		}
@@ -122,7 +123,9 @@ func (d *Daemon) newInjector(p policy.Policy, source discovery.Source) *injector
 // openSource opens the source of the GPUs, and waits while the node has none.
 func (d *Daemon) openSource(ctx context.Context, p policy.Policy) (source discovery.Source, err error) {
 	open := func() (err error) {
-		source, err = node.Open(node.Options{UseInventory: p.UseInventory, StateDir: d.compiler.StateDir, Save: true, HostRoot: d.options.HostRoot, Log: d.log})
+		source, err = node.Open(node.Options{
+			UseInventory: p.UseInventory, StateDir: d.compiler.StateDir, Save: true, HostRoot: d.options.HostRoot, Log: d.log,
+		})
 		return err
 	}
 	if p.FailOnInitError {

@@ -216,7 +216,8 @@ func (p *Plugin) refresh(ctx context.Context) error {
 		return nil
 	}
 	if err := p.trackPods(ctx, records); ctx.Err() == nil {
-		p.lastTrackErr.Log(p.config.Log, err, "Cannot find out which pods hold GPUs; their allocations are kept", "The pods that hold GPUs are known again")
+		p.lastTrackErr.Log(p.config.Log, err, "Cannot find out which pods hold GPUs; their allocations are kept",
+			"The pods that hold GPUs are known again")
 	}
 	return nil
 }
@@ -240,7 +241,8 @@ func (p *Plugin) trackPods(ctx context.Context, records []allocation.Entry) erro
 		if !ok {
 			continue
 		}
-		p.config.Log.WithFields(logrus.Fields{"allocation": record.ID, "pod": c.pod.String(), "container": c.container}).Info("Found the container of an allocation")
+		fields := logrus.Fields{"allocation": record.ID, "pod": c.pod.String(), "container": c.container}
+		p.config.Log.WithFields(fields).Info("Found the container of an allocation")
 		err = errors.Join(err, p.config.Recorder.BindByName(record.ID, c.pod.namespace, c.pod.name, c.container))
 	}
 	return err

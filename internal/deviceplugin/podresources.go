@@ -38,7 +38,8 @@ type containerDevices struct {
 
 // holdsAny reports whether c holds one of the record's replicas.
 func (c containerDevices) holdsAny(record allocation.Entry) bool {
-	return slices.ContainsFunc(record.Replicas, func(r allocation.Replica) bool { return slices.Contains(c.replicaIDs[record.Resource], r.ID) })
+	held := c.replicaIDs[record.Resource]
+	return slices.ContainsFunc(record.Replicas, func(r allocation.Replica) bool { return slices.Contains(held, r.ID) })
 }
 
 // listContainers returns all containers of the active pods, without ordinary init containers, of the
@@ -62,7 +63,8 @@ func listContainers(ctx context.Context, socket string) ([]containerDevices, err
 	containers := []containerDevices{}
 	for _, pod := range list.GetPodResources() {
 		for _, container := range pod.GetContainers() {
-			c := containerDevices{pod: podName{pod.GetNamespace(), pod.GetName()}, container: container.GetName(), replicaIDs: map[string][]string{}}
+			name := podName{pod.GetNamespace(), pod.GetName()}
+			c := containerDevices{pod: name, container: container.GetName(), replicaIDs: map[string][]string{}}
 			for _, devices := range container.GetDevices() {
 				c.replicaIDs[devices.GetResourceName()] = append(c.replicaIDs[devices.GetResourceName()], devices.GetDeviceIds()...)
 			}

@@ -148,8 +148,9 @@ func isRecreated(record allocation.Entry, containers []containerDevices) bool {
 // container that took it over. That container's own record can have more replicas.
 func findHolder(containers []containerDevices, record allocation.Entry) (holder containerDevices, ok bool) {
 	found := slices.DeleteFunc(slices.Clone(containers), func(c containerDevices) bool {
-		return len(c.replicaIDs[record.Resource]) != len(record.Replicas) ||
-			slices.ContainsFunc(record.Replicas, func(r allocation.Replica) bool { return !slices.Contains(c.replicaIDs[record.Resource], r.ID) })
+		held := c.replicaIDs[record.Resource]
+		isMissing := func(r allocation.Replica) bool { return !slices.Contains(held, r.ID) }
+		return len(held) != len(record.Replicas) || slices.ContainsFunc(record.Replicas, isMissing)
 	})
 	if len(found) != 1 {
 		return containerDevices{}, false

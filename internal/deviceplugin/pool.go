@@ -279,7 +279,8 @@ func (p *pool) validate(replicaIDs []string) ([]allocation.Replica, error) {
 			return nil, err
 		}
 		if seen[id] {
-			return nil, remedy.With(fmt.Errorf("%w: %q is requested twice for one container", errInvalidRequest, id), "delete the pod, so that it is scheduled again")
+			return nil, remedy.With(fmt.Errorf("%w: %q is requested twice for one container", errInvalidRequest, id),
+				"delete the pod, so that it is scheduled again")
 		}
 		seen[id], chosen[i] = true, true
 		replicas = append(replicas, allocation.Replica{ID: id, InstanceID: p.gpus[i].instanceID, UUID: p.gpus[i].uuid})

@@ -39,9 +39,11 @@ func (p *pool) prefer(available, mustInclude []string, size int) ([]string, erro
 	need, numAvailable := size-len(mustInclude), countAvailable(candidates)
 	switch {
 	case need < 0:
-		return nil, fmt.Errorf("%w: %d replicas of %s requested, of which %d must be included", errInvalidRequest, size, p.resource, len(mustInclude))
+		return nil, fmt.Errorf("%w: %d replicas of %s requested, of which %d must be included",
+			errInvalidRequest, size, p.resource, len(mustInclude))
 	case need > numAvailable:
-		return nil, fmt.Errorf("%w: %d replicas of %s requested and %d available", errInvalidRequest, size, p.resource, numAvailable+len(mustInclude))
+		return nil, fmt.Errorf("%w: %d replicas of %s requested and %d available",
+			errInvalidRequest, size, p.resource, numAvailable+len(mustInclude))
 	}
 	groups := p.driverGroups(candidates, need)
 	if len(groups) == 0 {
@@ -57,7 +59,8 @@ func (p *pool) prefer(available, mustInclude []string, size int) ([]string, erro
 	}
 	// The groups are in the order of the source. Of equally good ones, the first is chosen.
 	best := slices.MaxFunc(selections, func(a, b selection) int {
-		return cmp.Or(cmp.Compare(a.distinctGPUs, b.distinctGPUs), p.compareInUse(b.totalInUse, a.totalInUse), cmp.Compare(b.numaNodes, a.numaNodes))
+		return cmp.Or(cmp.Compare(a.distinctGPUs, b.distinctGPUs), p.compareInUse(b.totalInUse, a.totalInUse),
+			cmp.Compare(b.numaNodes, a.numaNodes))
 	})
 	chosen := append(make([]string, 0, size), mustInclude...)
 	for i, c := range candidates {

@@ -65,10 +65,12 @@ func (p *Plugin) gpusByResource(devices []resources.Device, records []allocation
 		switch {
 		// The name has no server if its record could not be read when this run began.
 		case ok && before != name, p.servers[name] == nil:
-			p.config.Log.WithFields(logrus.Fields{"gpu": d.Name(), "from": before, "to": name}).Info("Restarting to advertise the GPU under another resource name")
+			fields := logrus.Fields{"gpu": d.Name(), "from": before, "to": name}
+			p.config.Log.WithFields(fields).Info("Restarting to advertise the GPU under another resource name")
 			return nil, ErrRestart
 		case !ok && isHeld:
-			p.config.Log.WithFields(logrus.Fields{"gpu": d.Name(), "resource": name, "newResource": d.Rule.Name, "allocation": oldest.ID, "holder": oldest.Holder}).
+			p.config.Log.WithFields(logrus.Fields{"gpu": d.Name(), "resource": name, "newResource": d.Rule.Name,
+				"allocation": oldest.ID, "holder": oldest.Holder}).
 				Warn("The GPU keeps its old resource name until the allocation ends")
 		}
 		p.resourceNames[id] = name
@@ -81,7 +83,8 @@ func (p *Plugin) gpusByResource(devices []resources.Device, records []allocation
 // is false if the GPU has no record, or has one of resource, the name in the GPU's rule.
 func recordUnderOtherName(records []allocation.Entry, instanceID, resource string) (oldest allocation.Entry, ok bool) {
 	for _, record := range records {
-		if !slices.ContainsFunc(record.Replicas, func(r allocation.Replica) bool { return discovery.NormalizeID(r.InstanceID) == instanceID }) {
+		isOfGPU := func(r allocation.Replica) bool { return discovery.NormalizeID(r.InstanceID) == instanceID }
+		if !slices.ContainsFunc(record.Replicas, isOfGPU) {
 			continue
 		}
 		if record.Resource == resource {

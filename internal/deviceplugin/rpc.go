@@ -57,7 +57,9 @@ func (s *server) ListAndWatch(_ *v1beta1.Empty, stream grpc.ServerStreamingServe
 }
 
 // GetPreferredAllocation implements v1beta1.DevicePluginServer with [pool.prefer].
-func (s *server) GetPreferredAllocation(_ context.Context, request *v1beta1.PreferredAllocationRequest) (*v1beta1.PreferredAllocationResponse, error) {
+func (s *server) GetPreferredAllocation(
+	_ context.Context, request *v1beta1.PreferredAllocationRequest,
+) (*v1beta1.PreferredAllocationResponse, error) {
 	s.guard.preferredAllocationBegan()
 	pool, _ := s.current()
 	response := &v1beta1.PreferredAllocationResponse{}
@@ -88,7 +90,8 @@ func (s *server) Allocate(ctx context.Context, request *v1beta1.AllocateRequest)
 		return nil, s.refuse(err)
 	}
 	for i, token := range tokens {
-		s.log.WithFields(logrus.Fields{"allocation": token.ID(), "replicas": request.GetContainerRequests()[i].GetDevicesIds()}).Info("Allocated")
+		replicas := request.GetContainerRequests()[i].GetDevicesIds()
+		s.log.WithFields(logrus.Fields{"allocation": token.ID(), "replicas": replicas}).Info("Allocated")
 		s.config.Metrics.Allocations.WithLabelValues(s.resource).Inc()
 	}
 	return response, nil
@@ -113,7 +116,8 @@ func (s *server) allocate(ctx context.Context, request *v1beta1.AllocateRequest)
 	}
 	response, tokens := &v1beta1.AllocateResponse{}, make([]allocation.Token, 0, len(containers))
 	for _, replicas := range containers {
-		token, err := s.config.Recorder.Record(ctx, allocation.Record{Resource: s.resource, Replicas: replicas, Injected: s.config.Inject != nil})
+		token, err := s.config.Recorder.Record(ctx,
+			allocation.Record{Resource: s.resource, Replicas: replicas, Injected: s.config.Inject != nil})
 		if err != nil {
 			return nil, tokens, fmt.Errorf("allocate %s: %w", s.resource, err)
 		}
@@ -130,7 +134,9 @@ func (s *server) allocate(ctx context.Context, request *v1beta1.AllocateRequest)
 // PreStartContainer implements v1beta1.DevicePluginServer. The kubelet calls it
 // before every start of a container that holds a replica, and again later if it
 // fails. The kubelet does not call it if [Config.AllocatesAtCreation] is set.
-func (s *server) PreStartContainer(ctx context.Context, request *v1beta1.PreStartContainerRequest) (*v1beta1.PreStartContainerResponse, error) {
+func (s *server) PreStartContainer(
+	ctx context.Context, request *v1beta1.PreStartContainerRequest,
+) (*v1beta1.PreStartContainerResponse, error) {
 	if err := s.checkAdjuster(ctx); err != nil {
 		s.log.WithField("replicas", request.GetDevicesIds()).WithError(err).Warn("Container start refused")
 		return nil, status.Error(codes.FailedPrecondition, errlog.ErrorLine(err))
@@ -199,7 +205,9 @@ var ErrNotInjectable = errors.New("the response of a device plugin cannot expres
 // containerd refuses a Windows device that has a container path or permissions (WithWindowsDevices in
 // pkg/cri/opts/spec_windows_opts.go, v1.7). For a container with several resources, the kubelet keeps
 // one of the equal interlocks, which is enough.
-func (s *server) answer(ctx context.Context, token allocation.Token, replicas []allocation.Replica) (*v1beta1.ContainerAllocateResponse, error) {
+func (s *server) answer(
+	ctx context.Context, token allocation.Token, replicas []allocation.Replica,
+) (*v1beta1.ContainerAllocateResponse, error) {
 	if s.config.Inject != nil {
 		return s.config.Inject(ctx, s.resource, replicas)
 	}

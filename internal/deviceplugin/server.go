@@ -97,7 +97,8 @@ func (s *server) currentStreams() streams {
 // an error only if a gRPC server fails.
 func (s *server) run(ctx context.Context) error {
 	var lastErr errlog.LastError
-	kubelet, _ := localgrpc.Identify(filepath.Join(s.config.KubeletDir, kubeletSocket)) // It may still have a connection to an earlier process.
+	// It may still have a connection to an earlier process.
+	kubelet, _ := localgrpc.Identify(filepath.Join(s.config.KubeletDir, kubeletSocket))
 	r := &registration{timing: s.timing, kubelet: kubelet}
 	for ctx.Err() == nil {
 		listener, err := localgrpc.Listen(ctx, filepath.Join(s.config.KubeletDir, paths.SocketName(s.resource)))

@@ -77,7 +77,9 @@ func (f SkippedFile) String() string {
 // A container with a missing mount source does not start, so files that do not exist are skipped.
 // Files whose destination is already that of another file are skipped, too. Symbolic links in mount
 // sources are resolved, because HCS cannot follow a link to a file.
-func Build(containerOS string, devices []discovery.Device, env []string, files Files, p policy.Policy) (ocispec.Edits, []SkippedFile, error) {
+func Build(
+	containerOS string, devices []discovery.Device, env []string, files Files, p policy.Policy) (ocispec.Edits, []SkippedFile, error,
+) {
 	b := builder{containerOS: containerOS, files: files, policy: p, sources: map[string]string{}}
 	for _, d := range devices {
 		var err error
@@ -270,7 +272,8 @@ func (b *builder) addFiles(d discovery.Device, list *[]discovery.RuntimeFile, en
 		if i < 0 {
 			*list = append(*list, file)
 		} else if !winpath.Equal((*list)[i].Source, source) {
-			b.skip(d, winpath.Join(d.DriverStorePath, source), fmt.Sprintf("added by runtimeFiles as %s, but that is already %s", file.Destination, (*list)[i].Source))
+			b.skip(d, winpath.Join(d.DriverStorePath, source),
+				fmt.Sprintf("added by runtimeFiles as %s, but that is already %s", file.Destination, (*list)[i].Source))
 		}
 	}
 }
@@ -288,7 +291,8 @@ func (b *builder) matchingFiles(d discovery.Device, pattern string) []string {
 		return nil
 	case len(sources) == 0:
 		b.skipped = append(b.skipped, SkippedFile{
-			Device: d.Name(), Source: winpath.Join(d.DriverStorePath, pattern), Reason: "added by runtimeFiles, but the driver has no such file", Minor: true,
+			Device: d.Name(), Source: winpath.Join(d.DriverStorePath, pattern),
+			Reason: "added by runtimeFiles, but the driver has no such file", Minor: true,
 		})
 	case len(sources) > maxFilesPerRule:
 		b.skipAdded(d, pattern, fmt.Sprintf("more than %d files match; the others are skipped", maxFilesPerRule))

@@ -37,7 +37,8 @@ func restrictAccess(path string) error {
 		return err
 	}
 	defer func() { _ = windows.CloseHandle(handle) }()
-	return windows.SetSecurityInfo(handle, windows.SE_FILE_OBJECT, windows.DACL_SECURITY_INFORMATION|windows.PROTECTED_DACL_SECURITY_INFORMATION, nil, nil, list, nil)
+	return windows.SetSecurityInfo(handle, windows.SE_FILE_OBJECT,
+		windows.DACL_SECURITY_INFORMATION|windows.PROTECTED_DACL_SECURITY_INFORMATION, nil, nil, list, nil)
 }
 
 // PeerPID returns 0: unknown.

@@ -66,7 +66,8 @@ func (p *Plugin) checkPodHandler(ctx context.Context, name, realShim string) err
 		return err
 	}
 	if err := checkHandler(config, name, realShim); err != nil {
-		return decision.WithReason(decision.ReasonHandler, remedy.With(err, "use a runtime class whose handler runs runc, or no runtime class"))
+		return decision.WithReason(decision.ReasonHandler,
+			remedy.With(err, "use a runtime class whose handler runs runc, or no runtime class"))
 	}
 	return nil
 }
@@ -77,13 +78,15 @@ func (p *Plugin) checkAnyHandler(ctx context.Context, realShim string) error {
 	if err != nil {
 		return err
 	}
-	if slices.ContainsFunc(config.Handlers, func(c containerdconfig.Handler) bool { return checkHandler(config, c.Name, realShim) == nil }) {
+	isUsable := func(h containerdconfig.Handler) bool { return checkHandler(config, h.Name, realShim) == nil }
+	if slices.ContainsFunc(config.Handlers, isUsable) {
 		return nil
 	}
 	if len(containerdconfig.Eligible(config.Handlers, config.OS)) > 0 { // All of these use the runtime shim.
 		return realshim.CheckKernel(realShim)
 	}
-	return remedy.With(fmt.Errorf("no runtime handler of containerd can have GPUs: %s", containerdconfig.WhyNotEligible(config.Handlers, config.OS)), "add one of runc")
+	reasons := containerdconfig.WhyNotEligible(config.Handlers, config.OS)
+	return remedy.With(fmt.Errorf("no runtime handler of containerd can have GPUs: %s", reasons), "add one of runc")
 }
 
 // checkHandler returns nil if containers of the named handler, "" for the default one,

@@ -137,7 +137,9 @@ func handlerOf(pod *api.PodSandbox) string {
 // Otherwise, adjust decides within hookTimeout. Reading a file cannot be canceled, so a decision that
 // takes longer continues in the background. Until it ends, all other requests are refused at once: the
 // runtime calls one hook at a time, so each wait delays containers that request nothing, too.
-func (p *Plugin) adjust(ctx context.Context, c decision.Container, handler string, mounts []*api.Mount) (adjusted *api.ContainerAdjustment, err error) {
+func (p *Plugin) adjust(
+	ctx context.Context, c decision.Container, handler string, mounts []*api.Mount,
+) (adjusted *api.ContainerAdjustment, err error) {
 	defer p.recoverPanic(&err)
 	request, ok := decision.ReadRequest(c)
 	if !ok {
@@ -169,7 +171,9 @@ func (p *Plugin) adjust(ctx context.Context, c decision.Container, handler strin
 }
 
 // decide decides without a time limit.
-func (p *Plugin) decide(ctx context.Context, request decision.Request, handler string, mounts []*api.Mount) (adjusted *api.ContainerAdjustment, err error) {
+func (p *Plugin) decide(
+	ctx context.Context, request decision.Request, handler string, mounts []*api.Mount,
+) (adjusted *api.ContainerAdjustment, err error) {
 	defer p.recoverPanic(&err)
 	decider, err := p.config.NewDecider()
 	if err != nil {

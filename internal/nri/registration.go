@@ -175,7 +175,9 @@ func newSessionHooks(p *Plugin) *sessionHooks {
 // waitForConfigure is an interceptor of the stub's call that registers the plugin. It returns after
 // the runtime has called Configure: the stub's Start, which waits for Configure next, would wait
 // forever if the connection is lost (NRI v0.12.5).
-func (s *sessionHooks) waitForConfigure(ctx context.Context, request *ttrpc.Request, response *ttrpc.Response, _ *ttrpc.UnaryClientInfo, invoke ttrpc.Invoker) error {
+func (s *sessionHooks) waitForConfigure(
+	ctx context.Context, request *ttrpc.Request, response *ttrpc.Response, _ *ttrpc.UnaryClientInfo, invoke ttrpc.Invoker,
+) error {
 	if err := invoke(ctx, request, response); err != nil {
 		return err
 	}
@@ -202,7 +204,9 @@ func (s *sessionHooks) Synchronize(context.Context, []*api.PodSandbox, []*api.Co
 }
 
 // CreateContainer implements [stub.CreateContainerInterface].
-func (s *sessionHooks) CreateContainer(ctx context.Context, pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+func (s *sessionHooks) CreateContainer(
+	ctx context.Context, pod *api.PodSandbox, container *api.Container,
+) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	s.inFlight.Add(1)
 	defer s.inFlight.Add(-1)
 	adjusted, err := s.plugin.createContainer(ctx, pod, container)

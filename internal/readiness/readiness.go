@@ -128,7 +128,8 @@ func CheckPlugin(ctx context.Context, runtimeDir string) error {
 	case errors.Is(ctx.Err(), context.Canceled):
 		return fmt.Errorf("query the NRI plugin on %s: %w", path, ctx.Err())
 	case checkCtx.Err() != nil:
-		return remedy.With(fmt.Errorf("the NRI plugin does not answer within %s on %s", checkTimeout, path), "if it does not recover, restart directx-nri")
+		return remedy.With(fmt.Errorf("the NRI plugin does not answer within %s on %s", checkTimeout, path),
+			"if it does not recover, restart directx-nri")
 	case status.Code(err) == codes.FailedPrecondition:
 		text, fix, _ := strings.Cut(status.Convert(err).Message(), "\n") // See [checker.Check].
 		return remedy.With(fmt.Errorf("the NRI plugin cannot work: %s", text), fix)

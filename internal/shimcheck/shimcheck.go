@@ -101,6 +101,7 @@ func CheckUsed(c criclient.RunningConfig) error {
 		err := fmt.Errorf("%w: no runtime handler can have GPUs: %s", ErrNotUsed, containerdconfig.WhyNotEligible(c.Handlers, c.OS))
 		return remedy.With(err, "add one to containerd's configuration, or run 'dxctl runtime configure --restart'")
 	}
-	err := fmt.Errorf("%w: runtime_path of the runtime handler %s is %s", ErrNotUsed, eligible[0].Name, cmp.Or(eligible[0].RuntimePath, "not set"))
+	err := fmt.Errorf("%w: runtime_path of the runtime handler %s is %s",
+		ErrNotUsed, eligible[0].Name, cmp.Or(eligible[0].RuntimePath, "not set"))
 	return remedy.With(err, "run 'dxctl runtime configure --restart'")
 }

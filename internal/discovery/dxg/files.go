@@ -133,7 +133,8 @@ func mayBelongToVendor(name string, vendor pci.Vendor) bool {
 	if vendor == 0 || vendor == pci.VendorNVIDIA {
 		return true
 	}
-	return !slices.ContainsFunc([]string{"libcuda", "libnv", "nvidia-"}, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+	return !slices.ContainsFunc([]string{"libcuda", "libnv", "nvidia-"},
+		func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
 // fileMode returns the mode of a file, or [fs.ModeIrregular] if it cannot be read.

@@ -154,7 +154,8 @@ func compareByPreference(a, b discovery.Device) int {
 	maybeIntegrated := func(d discovery.Device) bool {
 		return d.VendorID != pci.VendorNVIDIA && d.VendorID != pci.VendorAMD
 	}
-	return cmp.Or(rank(a.Software)-rank(b.Software), rank(a.Integrated)-rank(b.Integrated), cmp.Compare(b.DedicatedMemory, a.DedicatedMemory),
+	return cmp.Or(rank(a.Software)-rank(b.Software), rank(a.Integrated)-rank(b.Integrated),
+		cmp.Compare(b.DedicatedMemory, a.DedicatedMemory),
 		rank(maybeIntegrated(a))-rank(maybeIntegrated(b)), cmp.Compare(a.LUID, b.LUID))
 }
 

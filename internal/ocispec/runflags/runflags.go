@@ -34,8 +34,9 @@ var ErrNoFlag = errors.New("has no flag for it")
 //
 // Two things differ from the shim: with ctr, a Linux container can create device nodes
 // (access "rwm"), and nerdctl's mounts lack nosuid and nodev.
-func Flags(program Program, containerOS string, edits ocispec.Edits,
-	resolve func(path string) (final string, regular bool, err error)) ([]string, error) {
+func Flags(
+	program Program, containerOS string, edits ocispec.Edits, resolve func(path string) (final string, regular bool, err error),
+) ([]string, error) {
 	var flags []string
 	for _, d := range edits.WindowsDevices {
 		flags = append(flags, "--device", windowsDevice(program, d))
@@ -80,8 +81,9 @@ func windowsDevice(program Program, d specs.WindowsDevice) string {
 // device node on the host in the container too, and follow no symbolic link.
 // https://github.com/containerd/containerd/blob/v1.7.35/oci/utils_unix.go
 // https://github.com/containerd/nerdctl/blob/v1.7.7/pkg/cmd/container/run_cgroup_linux.go
-func linuxDevice(program Program, d ocispec.LinuxDevice,
-	resolve func(path string) (final string, regular bool, err error)) (string, error) {
+func linuxDevice(
+	program Program, d ocispec.LinuxDevice, resolve func(path string) (final string, regular bool, err error),
+) (string, error) {
 	switch resolved, _, err := resolve(d.HostPath); {
 	case err != nil:
 		return "", fmt.Errorf("device node %s: %w", d.HostPath, err)
