@@ -138,7 +138,7 @@ func (d *Daemon) checkReady(ctx context.Context) error {
 	return s.plugin.CheckReady(ctx)
 }
 
-func (d *Daemon) reportNode(ctx context.Context, n metrics.NodeMetrics) {
+func (d *Daemon) reportNode(n metrics.NodeMetrics) {
 	if data, err := durable.Read(paths.Verification(d.compiler.StateDir), 16<<20); err == nil {
 		var result struct{ Works bool }
 		if json.Unmarshal(data, &result) == nil {
@@ -149,6 +149,6 @@ func (d *Daemon) reportNode(ctx context.Context, n metrics.NodeMetrics) {
 		}
 	}
 	if plugin := d.status.Load().plugin; plugin != nil {
-		plugin.Report(ctx, n)
+		plugin.Report(n)
 	}
 }

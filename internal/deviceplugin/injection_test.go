@@ -75,7 +75,7 @@ func TestNoListDuringAllocation(t *testing.T) {
 		<-leave
 		return &v1beta1.ContainerAllocateResponse{}, nil
 	}
-	r := k.run()
+	k.run()
 	client := k.client(displayResource)
 	k.await(displayResource, "A::0 A::1")
 	ended := make(chan error, 1)
@@ -85,8 +85,6 @@ func TestNoListDuringAllocation(t *testing.T) {
 	}()
 	<-entered
 	k.source.awaitRefreshes(t)
-	r.config.Metrics.CollectNode(r.Report)
-	scrape(r.config.Metrics)
 	if n := lists.Load(); n > 0 {
 		t.Errorf("%d lists during the allocation", n)
 	}
@@ -113,8 +111,14 @@ func TestReport(t *testing.T) {
 	k := startKubelet(t, dir)
 	k.await(displayResource, "A::0 A::1 B::0! B::1!")
 	testutil.Eventually(t, "registration", func() bool { return r.CheckReady(t.Context()) == nil })
+	_, err := k.client(displayResource).Allocate(t.Context(), allocateRequest([]string{"A::0"}))
+	testutil.NoError(t, err)
 	r.config.Metrics.CollectNode(r.Report)
-	page := scrape(r.config.Metrics)
+	page := ""
+	testutil.Eventually(t, "the container in the metrics", func() bool {
+		page = scrape(r.config.Metrics)
+		return strings.Contains(page, `PCI(1B00)",resource="directx.microsoft.com/display"} 1`)
+	})
 	for _, want := range []string{
 		`devices{health="healthy",kind="compute"} 0`, `devices{health="healthy",kind="display"} 1`, `devices{health="unhealthy",kind="display"} 1`, `devices{health="healthy",kind="none"} 1`,
 		`replicas{gpu="PCIROOT(0)#PCI(1B00)",resource="directx.microsoft.com/display"} 2`, `replicas{gpu="B",resource="directx.microsoft.com/display"} 2`,

@@ -109,6 +109,8 @@ type Plugin struct {
 	listingBegan time.Time
 	// listSizeErr is why some devices cannot be advertised.
 	listSizeErr error
+	// containers are those that hold GPUs, as the kubelet has last listed them, nil if that is unknown.
+	containers []containerDevices
 
 	// The goroutine of Run, and later that of refreshLoop, owns the following fields.
 
@@ -212,19 +214,28 @@ func (p *Plugin) refresh(ctx context.Context) error {
 			return err
 		}
 	}
-	if len(records) == 0 || !p.isWatched() || p.guard.allocating() {
-		return nil
-	}
-	if err := p.trackPods(ctx, records); ctx.Err() == nil {
+	containers := []containerDevices{}
+	if len(records) > 0 {
+		if !p.isWatched() || p.guard.allocating() {
+			return nil
+		}
+		containers, err = p.trackPods(ctx, records)
+		if ctx.Err() != nil {
+			return nil
+		}
 		p.lastTrackErr.Log(p.config.Log, err, "Cannot find out which pods hold GPUs; their allocations are kept",
 			"The pods that hold GPUs are known again")
 	}
+	p.mu.Lock()
+	p.containers = containers
+	p.mu.Unlock()
 	return nil
 }
 
 // trackPods ends the records of pods that no longer exist. No container presents the token of an
-// injected record, so trackPods binds it to the container that the kubelet names.
-func (p *Plugin) trackPods(ctx context.Context, records []allocation.Entry) error {
+// injected record, so trackPods binds it to the container that the kubelet names. It returns the
+// containers that hold GPUs, nil if they cannot be listed.
+func (p *Plugin) trackPods(ctx context.Context, records []allocation.Entry) ([]containerDevices, error) {
 	containers, ended, err := p.config.Pods.update(ctx, records, p.identifyKubelet)
 	for _, id := range ended {
 		if endErr := p.config.Recorder.End(id); endErr != nil {
@@ -245,7 +256,7 @@ func (p *Plugin) trackPods(ctx context.Context, records []allocation.Entry) erro
 		p.config.Log.WithFields(fields).Info("Found the container of an allocation")
 		err = errors.Join(err, p.config.Recorder.BindByName(record.ID, c.pod.namespace, c.pod.name, c.container))
 	}
-	return err
+	return containers, err
 }
 
 // identifyKubelet identifies the kubelet's process by its registration socket. It fails while the

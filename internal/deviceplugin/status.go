@@ -28,11 +28,8 @@ func (p *Plugin) unwatched() (names []string) {
 func (p *Plugin) isWatched() bool { return len(p.unwatched()) < len(p.servers) }
 
 // Report sets the metrics of the current state. It may be called at any time.
-func (p *Plugin) Report(ctx context.Context, n metrics.NodeMetrics) {
-	var containers []containerDevices // nil if they are unknown
-	if !p.guard.allocating() {
-		containers, _ = p.config.Pods.list(ctx)
-	}
+func (p *Plugin) Report(n metrics.NodeMetrics) {
+	isWatched := p.isWatched()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, d := range p.devices {
@@ -46,7 +43,7 @@ func (p *Plugin) Report(ctx context.Context, n metrics.NodeMetrics) {
 		open := s.currentStreams().open
 		n.Registered.WithLabelValues(name).Set(float64(min(open, 1)))
 		inUse := map[string]float64{}
-		for _, c := range containers {
+		for _, c := range p.containers {
 			for _, id := range c.replicaIDs[name] {
 				instanceID, _, _ := allocation.ParseReplicaID(id)
 				inUse[instanceID]++
@@ -56,7 +53,7 @@ func (p *Plugin) Report(ctx context.Context, n metrics.NodeMetrics) {
 		for _, g := range pool.gpus {
 			gpu := strings.ToValidUTF8(g.name, "�")
 			n.Replicas.WithLabelValues(name, gpu).Set(float64(len(g.listed())))
-			if containers != nil {
+			if isWatched && p.containers != nil {
 				n.InUse.WithLabelValues(name, gpu).Set(inUse[g.instanceID])
 			}
 		}

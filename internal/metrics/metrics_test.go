@@ -1,7 +1,6 @@
 package metrics
 
 import (
-	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -61,7 +60,7 @@ func TestConfigMetrics(t *testing.T) {
 func TestLint(t *testing.T) {
 	t.Parallel()
 	m := New("p", "v")
-	m.CollectNode(func(_ context.Context, n NodeMetrics) {
+	m.CollectNode(func(n NodeMetrics) {
 		n.Registered.WithLabelValues("r").Set(1)
 		n.Replicas.WithLabelValues("r", "g").Set(1)
 		n.InUse.WithLabelValues("r", "g").Set(1)

@@ -1,11 +1,6 @@
 package metrics
 
-import (
-	"context"
-	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
-)
+import "github.com/prometheus/client_golang/prometheus"
 
 // NodeMetrics has the metrics of a node's state at one moment. Values of labels are valid UTF-8.
 type NodeMetrics struct {
@@ -16,29 +11,24 @@ type NodeMetrics struct {
 	Verified   *prometheus.GaugeVec // without labels
 }
 
-// scrapeTimeout bounds the collection for one scrape.
-const scrapeTimeout = 2 * time.Second
-
 // CollectNode adds metrics of the node's state, which set fills in at each scrape.
-func (m *Metrics) CollectNode(set func(context.Context, NodeMetrics)) {
+func (m *Metrics) CollectNode(set func(NodeMetrics)) {
 	gauges := func(name, help string, labels ...string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, labels)
 	}
 	m.registry.MustRegister(prometheus.CollectorFunc(func(to chan<- prometheus.Metric) {
-		ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
-		defer cancel()
 		n := NodeMetrics{
 			Devices:    gauges("devices", "Devices, also those not advertised (kind none).", "kind", "health"),
 			Registered: gauges("resource_registered", "1 while the kubelet watches the resource.", "resource"),
 			Replicas:   gauges("replicas", "Replicas in the kubelet's list.", "resource", "gpu"),
-			InUse:      gauges("replicas_in_use", "Replicas that containers hold; absent during an allocation and while the PodResources API does not answer.", "resource", "gpu"),
+			InUse:      gauges("replicas_in_use", "Replicas that containers hold, up to 5 s ago; absent while the kubelet does not answer.", "resource", "gpu"),
 			Verified:   gauges("verified", "Whether containers got GPUs in the last 'dxctl verify'; absent before the first."),
 		}
 		for _, kind := range []string{"display", "compute"} { // They are 0 without a device, not absent.
 			n.Devices.WithLabelValues(kind, "healthy")
 			n.Devices.WithLabelValues(kind, "unhealthy")
 		}
-		set(ctx, n)
+		set(n)
 		for _, v := range []*prometheus.GaugeVec{n.Devices, n.Registered, n.Replicas, n.InUse, n.Verified} {
 			v.Collect(to)
 		}
