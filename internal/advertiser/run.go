@@ -92,18 +92,18 @@ func (d *Daemon) pluginConfig(p policy.Policy, source discovery.Source) devicepl
 	check := d.recorder.CheckWritable
 	switch p.Injection {
 	case policy.InjectByKubelet:
-		c.CheckAdjuster = func(context.Context) error { return nil }
+		c.CheckInjection = func(context.Context) error { return nil }
 		c.Inject = d.newInjector(p, source).inject
 	case policy.InjectByShim:
-		c.CheckAdjuster = func(ctx context.Context) error {
+		c.CheckInjection = func(ctx context.Context) error {
 			return shimcheck.Check(ctx, d.compiler.StateDir, d.options.CRISocket.String())
 		}
 		check = func(ctx context.Context) error {
-			return errors.Join(d.recorder.CheckWritable(ctx), c.CheckAdjuster(ctx))
+			return errors.Join(d.recorder.CheckWritable(ctx), c.CheckInjection(ctx))
 		}
 	case policy.InjectByNRI:
 		// check does not include this: until the plugin runs again, PreStartContainer makes containers wait.
-		c.CheckAdjuster = func(ctx context.Context) error { return readiness.CheckPlugin(ctx, d.options.RuntimeDir) }
+		c.CheckInjection = func(ctx context.Context) error { return readiness.CheckPlugin(ctx, d.options.RuntimeDir) }
 	}
 	c.ListDevices = (&checkedList{list: source.Devices, check: check, log: d.log, problem: errNeverPassed}).devices
 	return c

@@ -23,7 +23,7 @@ func TestConfigure(t *testing.T) {
 	for name, test := range map[string]struct {
 		injection policy.Injection
 		inject    bool
-		want      string // in the error of CheckAdjuster
+		want      string // in the error of CheckInjection
 	}{
 		"plugin":  {injection: policy.InjectByNRI, want: "is directx-nri running"},
 		"shim":    {injection: policy.InjectByShim, want: "is containerd running"},
@@ -37,7 +37,7 @@ func TestConfigure(t *testing.T) {
 		if (c.Inject != nil) != test.inject {
 			t.Errorf("%s: injects: %t", name, c.Inject != nil)
 		}
-		testutil.CheckError(t, name, c.CheckAdjuster(t.Context()), test.want)
+		testutil.CheckError(t, name, c.CheckInjection(t.Context()), test.want)
 	}
 }
 

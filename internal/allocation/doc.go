@@ -4,7 +4,7 @@
 // A record is a small file in a directory that only root (SYSTEM and Administrators on Windows) can
 // read. Its name is the digest of an unguessable [Token]. The advertiser writes the record when the
 // kubelet calls Allocate, and gives the container the token in an environment variable. The
-// component that adjusts the container's spec binds the record to the first pod UID and container
+// program that edits the container's spec binds the record to the first pod UID and container
 // name that present the token; any other container that presents it is refused.
 //
 // A binding is a second file beside the record, created so that only one writer

@@ -178,16 +178,16 @@ func twoKinds(replicas int) []policy.ResourceRule {
 func testConfig(t testing.TB, dir string, source *memorySource) Config {
 	t.Helper()
 	return Config{
-		ListDevices:   source.Devices,
-		Recorder:      allocationtest.Open(t, filepath.Join(t.TempDir(), "records")),
-		Policy:        policy.Policy{Resources: twoKinds(2)},
-		NodeOS:        "linux",
-		KubeletDir:    dir,
-		CheckAdjuster: func(context.Context) error { return nil },
-		OnDevices:     func([]resources.Device) {},
-		Pods:          (&memoryPods{}).tracker(),
-		Metrics:       metrics.New("p", "v"),
-		Log:           testutil.Quiet(),
+		ListDevices:    source.Devices,
+		Recorder:       allocationtest.Open(t, filepath.Join(t.TempDir(), "records")),
+		Policy:         policy.Policy{Resources: twoKinds(2)},
+		NodeOS:         "linux",
+		KubeletDir:     dir,
+		CheckInjection: func(context.Context) error { return nil },
+		OnDevices:      func([]resources.Device) {},
+		Pods:           (&memoryPods{}).tracker(),
+		Metrics:        metrics.New("p", "v"),
+		Log:            testutil.Quiet(),
 	}
 }
 

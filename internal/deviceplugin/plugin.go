@@ -45,10 +45,10 @@ type Config struct {
 	// admission, is a fake there (pkg/kubelet/cm/container_manager_windows.go, v1.34 and v1.37). Such
 	// a kubelet calls Allocate again after an error.
 	AllocatesAtCreation bool
-	// CheckAdjuster returns an error, with cause and remedy, if the component that adjusts
-	// containers cannot do so now. It is called concurrently, once for each resource of a container:
+	// CheckInjection returns an error, with cause and remedy, if the program that edits containers
+	// ([policy.Injection]) cannot do so now. It is called concurrently, once for each resource of a container:
 	// before each of its starts, or if the kubelet allocates at creation, by Allocate.
-	CheckAdjuster func(ctx context.Context) error
+	CheckInjection func(ctx context.Context) error
 	// Pods finds the containers that hold replicas, and reports the pods that no longer exist.
 	Pods *PodTracker
 	// OnDevices is called with the devices and their resources each time the devices have been listed.

@@ -203,7 +203,7 @@ func TestRunDoesNotWaitForCalls(t *testing.T) {
 	t.Parallel()
 	k := newBed(t, displayGPU("A"))
 	entered := make(chan struct{})
-	k.config.CheckAdjuster = func(ctx context.Context) error {
+	k.config.CheckInjection = func(ctx context.Context) error {
 		close(entered)
 		<-ctx.Done()
 		return ctx.Err()

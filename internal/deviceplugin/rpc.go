@@ -110,7 +110,7 @@ func (s *server) allocate(ctx context.Context, request *v1beta1.AllocateRequest)
 		containers = append(containers, replicas)
 	}
 	if s.config.AllocatesAtCreation { // The kubelet cannot call PreStartContainer: see options.
-		if err := s.checkAdjuster(ctx); err != nil {
+		if err := s.checkInjection(ctx); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -137,7 +137,7 @@ func (s *server) allocate(ctx context.Context, request *v1beta1.AllocateRequest)
 func (s *server) PreStartContainer(
 	ctx context.Context, request *v1beta1.PreStartContainerRequest,
 ) (*v1beta1.PreStartContainerResponse, error) {
-	if err := s.checkAdjuster(ctx); err != nil {
+	if err := s.checkInjection(ctx); err != nil {
 		s.log.WithField("replicas", request.GetDevicesIds()).WithError(err).Warn("Container start refused")
 		return nil, status.Error(codes.FailedPrecondition, errlog.ErrorLine(err))
 	}
@@ -146,12 +146,12 @@ func (s *server) PreStartContainer(
 
 var errNotReady = errors.New("the container cannot start with its GPU now; the kubelet retries")
 
-// checkAdjuster calls [Config.CheckAdjuster] with a time limit. Its error matches errNotReady.
-func (s *server) checkAdjuster(ctx context.Context) error {
+// checkInjection calls [Config.CheckInjection] with a time limit. Its error matches errNotReady.
+func (s *server) checkInjection(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	began := time.Now()
-	err := s.config.CheckAdjuster(ctx)
+	err := s.config.CheckInjection(ctx)
 	result := "passed"
 	if err != nil {
 		err, result = fmt.Errorf("%w: %w", errNotReady, err), "refused"

@@ -117,7 +117,7 @@ func TestServerCalls(t *testing.T) {
 			if test.noRecords {
 				_ = os.RemoveAll(records)
 			}
-			config.CheckAdjuster = func(ctx context.Context) error {
+			config.CheckInjection = func(ctx context.Context) error {
 				if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > readyTimeout {
 					t.Errorf("deadline %v, %t", deadline, ok)
 				}
@@ -194,7 +194,7 @@ func TestAllocationsAtOnce(t *testing.T) {
 		granted   []bool
 		prefer    int           // when a preferred allocation is requested, 0 for never
 		refused   bool          // no allocation can satisfy that
-		check     time.Duration // how long CheckAdjuster takes
+		check     time.Duration // how long CheckInjection takes
 	}{
 		"one":                                 {begin: []int{0}, granted: []bool{true}},
 		"one before another's preferred one":  {begin: []int{0}, granted: []bool{false}, prefer: 50},
@@ -215,7 +215,7 @@ func TestAllocationsAtOnce(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				config := testConfig(t, "", nil)
 				config.AllocatesAtCreation = !test.admission
-				config.CheckAdjuster = func(context.Context) error {
+				config.CheckInjection = func(context.Context) error {
 					time.Sleep(test.check)
 					return nil
 				}

@@ -41,7 +41,7 @@ const (
 // Policy is the node policy.
 type Policy struct {
 	// CompiledFrom identifies the files that the policy was compiled from.
-	CompiledFrom CompiledFrom `json:"source" yaml:"-"`
+	CompiledFrom CompiledFrom `json:"compiledFrom" yaml:"-"`
 	// UseInventory reports whether the GPUs are those of the compiled inventory in the state
 	// directory. Otherwise, they are discovered.
 	UseInventory bool `json:"useInventory,omitempty" yaml:"-"`

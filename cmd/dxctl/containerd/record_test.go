@@ -77,7 +77,7 @@ func TestReadRecord(t *testing.T) {
 	state := t.TempDir()
 	for text, want := range map[string]string{
 		`{"format":1,"config":"/c","created":true,"edits":[{"path":["a"]}],"pending":1,"restartDue":true,"failure":{"attempt":"a","error":"no"}}`: "",
-		`{"format": 2}`: "unknown format 2", "{}": "unknown format 0", "null": "unknown format 0", "{": "read the record",
+		`{"format": 2}`: "unknown format 2", "{}": "unknown format 0", "null": "unknown format 0", "{": "read the state file",
 	} {
 		testutil.WriteFile(t, RecordPath(state), text, 0o600)
 		r, err := ReadRecord(state)

@@ -23,7 +23,7 @@ func Read(path string, content any) error {
 		err = json.Unmarshal(text, content)
 	}
 	if err != nil {
-		return fmt.Errorf("read the record %s: %w", path, err)
+		return fmt.Errorf("read the state file %s: %w", path, err)
 	}
 	return nil
 }
@@ -38,7 +38,7 @@ func Write(path string, content any) error {
 		err = durable.Replace(path, append(text, '\n'), 0o600)
 	}
 	if err != nil {
-		return fmt.Errorf("write the record %s: %w", path, err)
+		return fmt.Errorf("write the state file %s: %w", path, err)
 	}
 	return nil
 }
