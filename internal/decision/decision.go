@@ -70,19 +70,25 @@ func (c Container) fields() logrus.Fields {
 	return logrus.Fields{"pod": c.Pod.Namespace + "/" + c.Pod.Name, "container": c.Name}
 }
 
+// Files reads the node's files.
+type Files interface {
+	gpuedits.Files
+	extramounts.Files
+}
+
 // Decider decides what containers get.
 type Decider struct {
 	// Source has the node's GPUs, and Policy is the node policy. [modes.InForce] returns both.
 	Source discovery.Source
 	Policy policy.Policy
 	Store  *allocation.Store
-	Files  gpuedits.Files
+	Files  Files
 	Log    logrus.FieldLogger
 }
 
 // NewDecider returns the decider of this node with the policy p, for containers of this
 // operating system. stateDir has the records and the compiled inventory.
-func NewDecider(stateDir string, p policy.Policy, containerOS string, files gpuedits.Files, log logrus.FieldLogger) *Decider {
+func NewDecider(stateDir string, p policy.Policy, containerOS string, files Files, log logrus.FieldLogger) *Decider {
 	// The source has no log, which would have a line for each GPU at each start.
 	source, err := node.Open(node.Options{UseInventory: p.UseInventory, StateDir: stateDir})
 	if err != nil { // Not every decision needs the GPUs.

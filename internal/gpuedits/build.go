@@ -37,12 +37,6 @@ type Files interface {
 	// Glob returns the sorted paths, relative to dir, of the files below it that match pattern, a
 	// relative Windows path with * and ? in its elements. No match is no error.
 	Glob(dir, pattern string) ([]string, error)
-	// Resolve returns path with all links and junctions followed and short names
-	// replaced by long ones. regular reports whether it is a regular file. The error
-	// matches [fs.ErrNotExist] if there is no file.
-	Resolve(path string) (final string, regular bool, err error)
-	// SameContent reports whether two files have the same content.
-	SameContent(a, b string) (bool, error)
 }
 
 // SkippedFile is a file that a container does not get although a driver lists it or the

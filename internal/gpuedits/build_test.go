@@ -22,7 +22,6 @@ import (
 
 // fakeFiles maps paths to what they resolve to, and names device nodes.
 type fakeFiles struct {
-	Files
 	resolve map[string]string
 	nodes   map[string]specs.LinuxDevice
 }

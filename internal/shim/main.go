@@ -13,7 +13,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/decision"
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/discovery/node"
-	"github.com/directx-nri/directx-nri/internal/gpuedits"
 	"github.com/directx-nri/directx-nri/internal/ocispec"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
@@ -41,7 +40,7 @@ environment variable %[5]s names another directory.
 
 // Main runs the shim with the process's arguments and returns the exit status. files are the node's.
 // In a call of containerd other than -info, only the real shim writes to standard output.
-func Main(version string, files gpuedits.Files) int {
+func Main(version string, files decision.Files) int {
 	args := os.Args[1:]
 	stateDir := paths.Default().State
 	if len(args) == 1 {
@@ -77,7 +76,7 @@ func Main(version string, files gpuedits.Files) int {
 
 // selfTest tests whether the shim edits the spec of a made-up container that requests a GPU, and leaves
 // the spec of a container without a request unchanged. The files of the made-up GPU exist on each node.
-func selfTest(files gpuedits.Files) error {
+func selfTest(files decision.Files) error {
 	dir, err := os.MkdirTemp(os.Getenv(shimfile.SelfTestParent), "directx-nri-self-test-")
 	if err != nil {
 		return err

@@ -28,7 +28,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/decision"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
-	"github.com/directx-nri/directx-nri/internal/gpuedits"
 	"github.com/directx-nri/directx-nri/internal/ocispec"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/realshim"
@@ -47,7 +46,7 @@ type shim struct {
 	bundle   string   // the working directory
 	stateDir string   // has the node policy, the inventory and the allocation records
 	version  string   // the program's own
-	files    gpuedits.Files
+	files    decision.Files
 	stdout   io.Writer
 	// stderr receives one line when a start is refused, which containerd reports. It receives nothing
 	// when a start succeeds: containerd reads the output of a start as the address of the shim.

@@ -92,7 +92,7 @@ func (f *Flags) CheckFlags() error {
 }
 
 // Files returns where driver files are looked up.
-func (f *Flags) Files() gpuedits.Files {
+func (f *Flags) Files() decision.Files {
 	if f.assumeFiles {
 		return hostfiles.Assumed{}
 	}

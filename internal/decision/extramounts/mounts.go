@@ -45,11 +45,21 @@ const (
 	linuxDir = "/usr/lib/wsl/lib"
 )
 
+// Files reads the node's files.
+type Files interface {
+	// Resolve returns path with all links and junctions followed and short names
+	// replaced by long ones. regular reports whether it is a regular file. The error
+	// matches [fs.ErrNotExist] if there is no file.
+	Resolve(path string) (final string, regular bool, err error)
+	// SameContent reports whether two files have the same content.
+	SameContent(a, b string) (bool, error)
+}
+
 // Resolver resolves the requests of containers of an operating system.
 type Resolver struct {
 	policy.ExtraMounts
 	OS    string
-	Files gpuedits.Files
+	Files Files
 }
 
 // Mounts returns the mounts of the files on lists, for a container that gets devices and already has

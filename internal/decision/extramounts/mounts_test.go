@@ -30,10 +30,7 @@ const (
 // node is the files of a Windows node. The path of a directory ends with a
 // separator; other files have a content, and those without one cannot be read.
 // links are the targets of links and junctions.
-type node struct {
-	gpuedits.Files
-	files, links map[string]string
-}
+type node struct{ files, links map[string]string }
 
 func windowsNode() node {
 	return node{
@@ -80,7 +77,7 @@ func devices() []discovery.Device {
 	}
 }
 
-func windowsResolver(files gpuedits.Files, changes []func(*Resolver)) Resolver {
+func windowsResolver(files Files, changes []func(*Resolver)) Resolver {
 	r := Resolver{OS: "windows", Files: files, ExtraMounts: policy.ExtraMounts{Sources: policy.MountSourcesDriverStore, Max: 4}}
 	for _, change := range changes {
 		change(&r)
