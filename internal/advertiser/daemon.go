@@ -4,7 +4,6 @@ package advertiser
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"sync/atomic"
 
@@ -14,12 +13,12 @@ import (
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/config"
 	"github.com/directx-nri/directx-nri/internal/deviceplugin"
-	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/metrics"
 	"github.com/directx-nri/directx-nri/internal/nodelabels"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/resources"
+	"github.com/directx-nri/directx-nri/internal/verification"
 )
 
 // Options are the flags that have no key in config.yaml. The compiler has more of them.
@@ -139,13 +138,10 @@ func (d *Daemon) checkReady(ctx context.Context) error {
 }
 
 func (d *Daemon) reportNode(n metrics.NodeMetrics) {
-	if data, err := durable.Read(paths.Verification(d.compiler.StateDir), 16<<20); err == nil {
-		var result struct{ Works bool }
-		if json.Unmarshal(data, &result) == nil {
-			n.Verified.WithLabelValues().Set(0)
-			if result.Works {
-				n.Verified.WithLabelValues().Set(1)
-			}
+	if result, err := verification.Read(d.compiler.StateDir); err == nil {
+		n.Verified.WithLabelValues().Set(0)
+		if result.Works {
+			n.Verified.WithLabelValues().Set(1)
 		}
 	}
 	if plugin := d.status.Load().plugin; plugin != nil {

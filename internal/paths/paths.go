@@ -100,9 +100,6 @@ func (s *CRISocket) Set(socket string) error {
 // Type implements pflag.Value.
 func (*CRISocket) Type() string { return "string" }
 
-// Verification returns the file with the last result of 'dxctl verify' in a state directory.
-func Verification(stateDir string) string { return filepath.Join(stateDir, "verify.json") }
-
 // Allocations returns the directory of the allocation records in a state directory.
 func Allocations(stateDir string) string { return filepath.Join(stateDir, "allocations") }
 

@@ -15,9 +15,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/directx-nri/directx-nri/cmd/dxctl/statefile"
 	"github.com/directx-nri/directx-nri/internal/decision"
-	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/internal/verification"
 	"github.com/directx-nri/directx-nri/test/bed"
 )
 
@@ -153,8 +154,8 @@ func TestMetrics(t *testing.T) {
 	})
 
 	t.Run("the rules and the dashboard use metrics that are served", func(t *testing.T) {
-		bed.WriteFile(t, paths.Verification(n.StateDir), `{"works": true}`, 0o600) // As 'dxctl verify' leaves it.
-		served := map[string]bool{"directx_allocation_failures_total": true}       // It begins with the first failure.
+		testutil.NoError(t, statefile.Write(verification.Path(n.StateDir), verification.Result{Works: true}))
+		served := map[string]bool{"directx_allocation_failures_total": true} // It begins with the first failure.
 		for _, p := range []page{advertiser, plugin} {
 			for series := range p.numbers(t) {
 				name, _, _ := strings.Cut(series, "{")

@@ -23,6 +23,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/realshim"
 	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
+	"github.com/directx-nri/directx-nri/internal/verification"
 )
 
 type uninstallOptions struct {
@@ -121,7 +122,7 @@ func (o *uninstallOptions) removeFiles(stdout, stderr io.Writer, record containe
 			}
 		}
 	}
-	remove(os.Remove, log, log+".1", paths.Verification(o.stateDir))
+	remove(os.Remove, log, log+".1", verification.Path(o.stateDir))
 	if o.purge {
 		remove(os.RemoveAll, paths.Allocations(o.stateDir))
 		remove(os.Remove, policy.Path(o.stateDir), policy.RealShimFile(o.stateDir),

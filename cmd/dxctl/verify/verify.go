@@ -21,6 +21,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
+	"github.com/directx-nri/directx-nri/internal/verification"
 	"github.com/directx-nri/directx-nri/internal/win32"
 )
 
@@ -72,10 +73,10 @@ type Result struct {
 	Containers []string `json:"containers"`
 	// Refused are driver files with which containers do not start.
 	Refused []specs.Mount `json:"refused,omitempty"`
-	// Works reports whether containers with GPUs start as configured. Settings are settings with
-	// which containers do not get the refused files, the recommended one first.
-	Works    bool     `json:"works"`
-	Reason   string   `json:"reason"`
+	verification.Result
+	Reason string `json:"reason"`
+	// Settings are settings with which containers do not get the refused files, the recommended one
+	// first.
 	Settings []string `json:"settings,omitempty"`
 }
 
@@ -96,7 +97,7 @@ func (o *options) run(ctx context.Context, version string, stdout, stderr io.Wri
 	}
 	m.result.print(stdout)
 	// 'dxctl doctor --report' reads it.
-	return errors.Join(err, statefile.Write(paths.Verification(o.StateDir), m.result))
+	return errors.Join(err, statefile.Write(verification.Path(o.StateDir), m.result))
 }
 
 // prepare checks that no pod has GPUs, and returns the measurement.

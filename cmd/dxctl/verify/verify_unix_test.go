@@ -15,11 +15,11 @@ import (
 	"github.com/directx-nri/directx-nri/internal/config"
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/durable"
-	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/pci"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/testutil/containerdtest"
+	"github.com/directx-nri/directx-nri/internal/verification"
 )
 
 // driverFiles returns mounts of files of the driver store C:\nv.
@@ -186,7 +186,7 @@ func TestVerify(t *testing.T) {
 			if known := err == nil || strings.Contains(test.err, "as configured"); strings.Contains(out, "This node refuses") && !known {
 				t.Errorf("the result is unknown, and the output has one:\n%s", out)
 			}
-			if durable.Exists(paths.Verification(state)) == test.early {
+			if durable.Exists(verification.Path(state)) == test.early {
 				t.Errorf("a result: %t, after\n%s", !test.early, out)
 			}
 		})
