@@ -13,23 +13,28 @@ import (
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
-// log returns the log that the node policy configures, or the default one if the policy cannot be read.
-// It writes nothing into a state directory that others can write to: they could make the log's path a
-// link to another file.
+// log returns the log. It reads the policy if editBundle has not: most calls log nothing.
 func (s *shim) log() *logrus.Logger {
-	log := errlog.NewLogger(io.Discard)
-	if s.policy == nil {
+	if s.logger == nil {
 		p, err := policy.Read(s.stateDir)
-		if errors.Is(err, access.ErrNotPrivate) {
-			return log
-		}
-		if err != nil {
-			p = policy.Default()
-		}
-		s.policy = &p
+		s.logger = newLog(s.stateDir, p, err)
 	}
-	log.SetOutput(&logFile{path: s.policy.Shim.LogPath(s.stateDir)})
-	s.policy.Log.Configure(log)
+	return s.logger
+}
+
+// newLog returns the log that the node policy p configures, or the default one if err, that of reading
+// p, is not nil. It writes nothing into a state directory that others can write to: they could make the
+// log's path a link to another file.
+func newLog(stateDir string, p policy.Policy, err error) *logrus.Logger {
+	log := errlog.NewLogger(io.Discard)
+	if errors.Is(err, access.ErrNotPrivate) {
+		return log
+	}
+	if err != nil {
+		p = policy.Default()
+	}
+	log.SetOutput(&logFile{path: p.Shim.LogPath(stateDir)})
+	p.Log.Configure(log)
 	return log
 }
 

@@ -23,6 +23,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sirupsen/logrus"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/directx-nri/directx-nri/internal/decision"
@@ -54,7 +55,7 @@ type shim struct {
 
 	container decision.Container // before editBundle, it has only an ID
 	config    []byte             // config.json before the edits, nil until it is read
-	policy    *policy.Policy     // for the log, nil until it is read
+	logger    *logrus.Logger     // nil until the policy is read
 }
 
 // main handles the call and returns the exit status: that of the real shim if it was started. On
@@ -200,6 +201,7 @@ func (s *shim) editBundle(realShim string) (err error) {
 	}
 	s.container = container
 	p, err := policy.Read(s.stateDir)
+	s.logger = newLog(s.stateDir, p, err)
 	switch {
 	case err != nil && request.OnlyLocationPaths():
 		s.log().WithField("container", s.container.ID).WithError(err).Info("Container starts unchanged: its devices may not be GPUs")
@@ -207,7 +209,6 @@ func (s *shim) editBundle(realShim string) (err error) {
 	case err != nil:
 		return decision.WithReason(decision.ReasonConfig, err)
 	}
-	s.policy = &p
 	decider := decision.NewDecider(s.stateDir, p, s.container.OS, s.files, s.log())
 	return decider.Decide(context.Background(), request, func(edits ocispec.Edits) error {
 		if err := realshim.CheckKernel(realShim); err != nil {
