@@ -50,10 +50,11 @@ func TestInject(t *testing.T) {
 	unhealthy.Health.Reason = "it stopped"
 	linux.LibraryPath = []string{"/usr/lib/wsl/lib"}
 	for name, test := range map[string]struct {
-		os   string
-		ids  []string
-		want *v1beta1.ContainerAllocateResponse
-		err  string
+		os            string
+		ids           []string
+		want          *v1beta1.ContainerAllocateResponse
+		err           string
+		notInjectable bool
 	}{
 		"Windows": {os: "windows", ids: []string{`PCI\1B00`}, want: &v1beta1.ContainerAllocateResponse{
 			Devices: []*v1beta1.DeviceSpec{{HostPath: "vpci-location-path://PCIROOT(0)#PCI(1B00)"}},
@@ -67,7 +68,7 @@ func TestInject(t *testing.T) {
 			Devices: []*v1beta1.DeviceSpec{{HostPath: "/dev/dxg0", ContainerPath: "/dev/dxg", Permissions: "rw"}},
 			Mounts:  []*v1beta1.Mount{{HostPath: "/lib/d3d12.so", ContainerPath: "/usr/lib/wsl/lib/d3d12.so", ReadOnly: true}},
 		}},
-		"two":       {os: "windows", ids: []string{`PCI\1B00`, `PCI\1C00`}, err: "2 GPUs for one container"},
+		"two":       {os: "windows", ids: []string{`PCI\1B00`, `PCI\1C00`}, err: "2 GPUs for one container", notInjectable: true},
 		"unhealthy": {os: "windows", ids: []string{`PCI\1D00`}, err: "cannot be used: it stopped; restore the GPU"},
 		"gone":      {os: "windows", ids: []string{`PCI\FF00`}, err: "no longer on this node; restore the GPU"},
 		"no node":   {os: "linux", ids: []string{`PCI\1B00`}, err: "no device node; check how discovery describes the device: 'dxctl devices'"},
@@ -83,7 +84,7 @@ func TestInject(t *testing.T) {
 			got, err := i.inject(t.Context(), "x/y", replicas)
 			if test.err != "" {
 				testutil.CheckError(t, "inject", err, test.err)
-				if isRequest := errors.Is(err, deviceplugin.ErrNotInjectable); isRequest != (name == "two") {
+				if isRequest := errors.Is(err, deviceplugin.ErrNotInjectable); isRequest != test.notInjectable {
 					t.Errorf("the request is to blame: %t", isRequest)
 				}
 				return

@@ -29,4 +29,8 @@ func TestReadRefusesOpenDirectory(t *testing.T) {
 	if name, err := ReadRealShim(stateDir); name != "" || err != nil {
 		t.Errorf("without a real shim: %s, %v", name, err)
 	}
+	testutil.NoError(t, os.Remove(Path(stateDir)))
+	if _, err := Read(stateDir); !errors.Is(err, access.ErrNotPrivate) {
+		t.Errorf("a policy that others could have removed: %v", err)
+	}
 }

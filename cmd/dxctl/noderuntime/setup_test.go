@@ -3,6 +3,7 @@
 package noderuntime
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -57,26 +58,30 @@ func (p shimNode) report() string { return filepath.Join(p.Root, "report") }
 // TestSetup changes what a node has while dxctl waits.
 func TestSetup(t *testing.T) {
 	t.Parallel()
-	const noInventory, ownFile = "no inventory", "its own file"
-	for name, appear := range map[string]string{
-		"a device node":     "host/dev/dxg",
-		"configured before": "state/runtime-configure.json",
-		"installed before":  "bin/" + shimfile.FileName(),
-		noInventory:         "host/dev/dxg",
-		ownFile:             "host/dev/dxg",
+	for name, test := range map[string]struct {
+		appear  string
+		prepare func(*testing.T, *setupOptions)
+		reason  string // "" for errNoGPU
+	}{
+		"a device node":     {appear: "host/dev/dxg"},
+		"configured before": {appear: "state/runtime-configure.json"},
+		"installed before":  {appear: "bin/" + shimfile.FileName()},
+		"no inventory": {
+			"host/dev/dxg", func(_ *testing.T, o *setupOptions) { o.gpuFlags.Inventory = "" }, node.ErrNoSource.Error() + "; set --inventory",
+		},
+		"its own file": {appear: "host/dev/dxg", prepare: func(t *testing.T, o *setupOptions) {
+			o.defaultConfig = filepath.Join(t.TempDir(), "config.yaml")
+			testutil.WriteFile(t, o.defaultConfig, header+"Configuration\ninventory: "+o.gpuFlags.Inventory+"\n", 0o600)
+			o.gpuFlags.Inventory = ""
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := newShimNode(t, containerdtest.Config)
 			p.apply(t, p.real, "")
-			o, reason := newSetup(p.inventory(t, "linux: {deviceNodes: [/dev/dxg]}")), errNoGPU.Error()
-			switch name {
-			case noInventory:
-				o.gpuFlags.Inventory, reason = "", node.ErrNoSource.Error()+"; set --inventory"
-			case ownFile:
-				o.defaultConfig = filepath.Join(p.Root, "config.yaml")
-				testutil.WriteFile(t, o.defaultConfig, header+"Configuration\ninventory: "+o.gpuFlags.Inventory+"\n", 0o600)
-				o.gpuFlags.Inventory = ""
+			o, reason := newSetup(p.inventory(t, "linux: {deviceNodes: [/dev/dxg]}")), cmp.Or(test.reason, errNoGPU.Error())
+			if test.prepare != nil {
+				test.prepare(t, &o)
 			}
 			if err := setupfile.Check(p.report()); !errors.Is(err, setupfile.ErrNotSetUp) {
 				t.Errorf("before: %v", err)
@@ -115,10 +120,10 @@ func TestSetup(t *testing.T) {
 			start()
 			time.Sleep(10 * time.Millisecond)
 			text := ""
-			if strings.HasPrefix(appear, "state/") {
+			if strings.HasPrefix(test.appear, "state/") {
 				text = `{"format": 1, "config": "` + p.Config + `"}`
 			}
-			testutil.WriteFile(t, filepath.Join(p.Root, appear), text, 0o600)
+			testutil.WriteFile(t, filepath.Join(p.Root, test.appear), text, 0o600)
 			testutil.Eventually(t, "the node is set up", func() bool { return setupfile.Check(p.report()) == nil })
 			cancel()
 			testutil.NoError(t, (<-ended).err)
