@@ -182,7 +182,7 @@ func TestBindByName(t *testing.T) {
 		}
 		return cmp.Equal(want, got)
 	})
-	time.Sleep(3 * fastTiming().recheckInterval)
+	k.source.awaitRefreshes(t)
 	if found := k.log.with("Found the container"); len(found) != 2 {
 		t.Errorf("logged %q", found)
 	}

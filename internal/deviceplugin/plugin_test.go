@@ -386,8 +386,10 @@ func TestTwoAdvertisers(t *testing.T) {
 	before, err := localgrpc.Identify(filepath.Join(dir, "directx-display.sock"))
 	testutil.NoError(t, err)
 	second := testConfig(t, dir, newSource(displayGPU("B")))
+	second.Log, k.log = newLog()
 	run(t, second)
-	time.Sleep(50 * time.Millisecond) // for some attempts
+	testutil.Eventually(t, "an attempt", func() bool { return k.log.with("directx-display.sock: ") != nil })
+	k.source.awaitRefreshes(t) // Further attempts are as frequent.
 	if now, err := localgrpc.Identify(filepath.Join(dir, "directx-display.sock")); err != nil || !now.Same(before) {
 		t.Errorf("the first one's socket was taken away: %v", err)
 	}

@@ -266,46 +266,48 @@ func TestAdjustGivesWhatWasAllocated(t *testing.T) {
 		env  []string
 		want []string
 	}{
-		"one":                   {[]string{displayKey + "=" + b.allocate(t, display, "1")}, []string{"/dev/dxg1"}},
-		"two":                   {[]string{displayKey + "=" + b.allocate(t, display, "2", "0")}, []string{"/dev/dxg2", "/dev/dxg0"}},
-		"two replicas of one":   {[]string{displayKey + "=" + b.allocate(t, display, "1", "1")}, []string{"/dev/dxg1"}},
-		"both resources":        {[]string{displayKey + "=" + b.allocate(t, display, "0"), computeKey + "=" + b.allocate(t, compute, "2")}, []string{"/dev/dxg2", "/dev/dxg0"}},
-		"a request by variable": {[]string{"DIRECTX_VISIBLE_DEVICES=all"}, nil},
-		"another system's case": {[]string{"directx_allocation_display=x"}, nil},
-		"no token":              {[]string{"DIRECTX_ALLOCATION_SERVICE_HOST=10.0.0.1", computeKey + "=../../etc/passwd"}, nil},
+		"one":                 {[]string{displayKey + "=" + b.allocate(t, display, "1")}, []string{"/dev/dxg1"}},
+		"two":                 {[]string{displayKey + "=" + b.allocate(t, display, "2", "0")}, []string{"/dev/dxg2", "/dev/dxg0"}},
+		"two replicas of one": {[]string{displayKey + "=" + b.allocate(t, display, "1", "1")}, []string{"/dev/dxg1"}},
+		"both resources":      {[]string{displayKey + "=" + b.allocate(t, display, "0"), computeKey + "=" + b.allocate(t, compute, "2")}, []string{"/dev/dxg2", "/dev/dxg0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			container := testContainer(test.env...)
-			if test.want == nil { // Annotations without a record are ignored.
-				container.Annotations = map[string]string{
-					"directx.microsoft.com/allocation.a.com.gpu": string(allocation.NewToken()),
-					"directx.microsoft.com/allocation.other":     "0",
-					"directx.microsoft.com/extra-mounts":         `C:\`,
-				}
-			}
 			for range 2 { // again, as after a restart of the container
-				got, err := b.adjust(testPod(), container)
+				got, err := b.adjust(testPod(), testContainer(test.env...))
 				testutil.NoError(t, err)
 				if diff := cmp.Diff(test.want, devicePaths(got)); diff != "" {
 					t.Errorf("devices (-want +got):\n%s", diff)
 				}
-				if test.want == nil {
-					if got != nil {
-						t.Errorf("a container that is not ours gets %v", got)
-					}
-					continue
-				}
-				mounts := []string{"-" + allocation.InterlockMount, "/usr/lib/wsl/lib/d3d12.so"}
+				var mounts []string
 				for _, m := range got.GetMounts() {
-					if len(mounts) == 0 || m.GetDestination() != mounts[0] {
-						t.Errorf("mounts %v", got.GetMounts())
-						break
-					}
-					mounts = mounts[1:]
+					mounts = append(mounts, m.GetDestination())
+				}
+				if diff := cmp.Diff([]string{"-" + allocation.InterlockMount, "/usr/lib/wsl/lib/d3d12.so"}, mounts); diff != "" {
+					t.Errorf("mounts (-want +got):\n%s", diff)
 				}
 			}
 		})
+	}
+}
+
+func TestAdjustLeavesOthersUnchanged(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, gpu("0"))
+	for name, env := range map[string][]string{
+		"a request by variable": {"DIRECTX_VISIBLE_DEVICES=all"},
+		"another system's case": {"directx_allocation_display=x"},
+		"no token":              {"DIRECTX_ALLOCATION_SERVICE_HOST=10.0.0.1", computeKey + "=../../etc/passwd"},
+	} {
+		container := testContainer(env...)
+		container.Annotations = map[string]string{ // They have no record.
+			"directx.microsoft.com/allocation.a.com.gpu": string(allocation.NewToken()),
+			"directx.microsoft.com/allocation.other":     "0",
+			"directx.microsoft.com/extra-mounts":         `C:\`,
+		}
+		if got, err := b.adjust(testPod(), container); got != nil || err != nil {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/nodegpus"
@@ -86,27 +87,15 @@ func TestSetup(t *testing.T) {
 			if err := setupfile.Check(p.report()); !errors.Is(err, setupfile.ErrNotSetUp) {
 				t.Errorf("before: %v", err)
 			}
-			ctx, cancel := context.WithCancel(t.Context())
-			type result struct {
-				out string
-				err error
-			}
-			ended := make(chan result, 1)
-			start := func() {
-				go func() {
-					out, err := p.setup(ctx, o, p.Restart()...)
-					ended <- result{out, err}
-				}()
-			}
-			start()
-			testutil.Eventually(t, "report", func() bool { return errors.Is(setupfile.Check(p.report()), setupfile.ErrNoGPU) })
-			time.Sleep(50 * o.interval)
-			cancel()
-			r := <-ended
-			testutil.NoError(t, r.err)
-			if strings.Count(r.out, "\n") != 1 || !strings.Contains(r.out, reason) {
-				t.Errorf("without a GPU: printed %q, want one line with %q", r.out, reason)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), 50*o.interval)
+				defer cancel()
+				out, err := p.setup(ctx, o, p.Restart()...)
+				testutil.NoError(t, err)
+				if strings.Count(out, "\n") != 1 || !strings.Contains(out, reason) {
+					t.Errorf("without a GPU: printed %q, want one line with %q", out, reason)
+				}
+			})
 			if p.Read(t) != containerdtest.Config {
 				t.Errorf("without a GPU: the file is\n%s", p.Read(t))
 			}
@@ -116,9 +105,14 @@ func TestSetup(t *testing.T) {
 				t.Errorf("report: error %v, want %v", err, setupfile.ErrNoGPU)
 			}
 
-			ctx, cancel = context.WithCancel(t.Context())
-			start()
-			time.Sleep(10 * time.Millisecond)
+			testutil.NoError(t, os.Remove(p.report()))
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() {
+				_, err := p.setup(ctx, o, p.Restart()...)
+				ended <- err
+			}()
+			testutil.Eventually(t, "report", func() bool { return errors.Is(setupfile.Check(p.report()), setupfile.ErrNoGPU) })
 			text := ""
 			if strings.HasPrefix(test.appear, "state/") {
 				text = `{"format": 1, "config": "` + p.Config + `"}`
@@ -126,7 +120,7 @@ func TestSetup(t *testing.T) {
 			testutil.WriteFile(t, filepath.Join(p.Root, test.appear), text, 0o600)
 			testutil.Eventually(t, "the node is set up", func() bool { return setupfile.Check(p.report()) == nil })
 			cancel()
-			testutil.NoError(t, (<-ended).err)
+			testutil.NoError(t, <-ended)
 			if p.get(t, p.shimPath()) != workingShim || !strings.Contains(p.Read(t), p.shimPath()) {
 				t.Errorf("set up: the shim is %q, and the file is\n%s", p.get(t, p.shimPath()), p.Read(t))
 			}
