@@ -187,10 +187,8 @@ func (g specGPUs) any() bool { return g.allByClass || len(g.locationPaths) > 0 }
 // filter returns the GPUs of present that are in the spec. Location paths of other devices are ignored.
 func (g specGPUs) filter(present []discovery.Device) []discovery.Device {
 	return slices.DeleteFunc(slices.Clone(present), func(d discovery.Device) bool {
-		if d.LocationPath == "" {
-			return true
-		}
-		isNamed := slices.ContainsFunc(g.locationPaths, func(p string) bool { return strings.EqualFold(p, d.LocationPath) })
+		isPath := func(path string) bool { return strings.EqualFold(path, d.LocationPath) }
+		isNamed := d.LocationPath != "" && slices.ContainsFunc(g.locationPaths, isPath)
 		return !isNamed && (!g.allByClass || checkUsable(d) != nil)
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/ocispec"
+	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
@@ -142,6 +143,18 @@ func TestStandaloneGetsWhatItRequests(t *testing.T) {
 				t.Errorf("files (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestClassWithoutLocationPaths: such GPUs can be assigned by their class only.
+func TestClassWithoutLocationPaths(t *testing.T) {
+	t.Parallel()
+	d := decider(windowsGPU("", 0xA0))
+	d.Policy.Assignment = policy.AssignByClass
+	class := []specs.WindowsDevice{{IDType: "class", ID: ocispec.DisplayClass}}
+	edits, ok, err := decide(t.Context(), d, read(Container{OS: "windows", ID: "c1", Devices: class}))
+	if devices, files := gpusOf(edits); err != nil || !ok || len(devices) != 0 || len(files) != 1 {
+		t.Errorf("devices %q, files %q, ok %t, error %v", devices, files, ok, err)
 	}
 }
 
