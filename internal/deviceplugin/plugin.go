@@ -214,18 +214,15 @@ func (p *Plugin) refresh(ctx context.Context) error {
 			return err
 		}
 	}
-	containers := []containerDevices{}
-	if len(records) > 0 {
-		if !p.isWatched() || p.guard.allocating() {
-			return nil
-		}
-		containers, err = p.trackPods(ctx, records)
-		if ctx.Err() != nil {
-			return nil
-		}
-		p.lastTrackErr.Log(p.config.Log, err, "Cannot find out which pods hold GPUs; their allocations are kept",
-			"The pods that hold GPUs are known again")
+	if !p.isWatched() || p.guard.allocating() {
+		return nil
 	}
+	containers, err := p.trackPods(ctx, records)
+	if ctx.Err() != nil {
+		return nil
+	}
+	p.lastTrackErr.Log(p.config.Log, err, "Cannot find out which pods hold GPUs; their allocations are kept",
+		"The pods that hold GPUs are known again")
 	p.mu.Lock()
 	p.containers = containers
 	p.mu.Unlock()
