@@ -177,14 +177,14 @@ func TestConfigurationChanges(t *testing.T) {
 	}
 }
 
-// TestRuntimeIsNotFound: a typo in shim.runtime must not stop the node's containers.
+// TestRuntimeIsNotFound: a typo in shim.realShim must not stop the node's containers.
 func TestRuntimeIsNotFound(t *testing.T) {
 	t.Parallel()
 	p := newProgram(t)
 	shim := filepath.Join(p.dir, "shim")
-	p.configure("shim: {runtime: " + shim + "}")
+	p.configure("shim: {realShim: " + shim + "}")
 	stop := p.start()
-	p.await("/readyz", 503, "config.yaml:3: shim.runtime: ")
+	p.await("/readyz", 503, "config.yaml:3: shim.realShim: ")
 	program := func() {
 		if err := os.WriteFile(shim, nil, 0o700); err != nil { //nolint:gosec // a program
 			t.Fatal(err)
@@ -199,7 +199,7 @@ func TestRuntimeIsNotFound(t *testing.T) {
 	program()
 	p.await("/metrics", 200, "directx_replicas", "directx_config_last_reload_successful 1")
 	inForce(shim)
-	p.configure("shim: {runtime: " + shim + "2}")
+	p.configure("shim: {realShim: " + shim + "2}")
 	p.await("/metrics", 200, "directx_replicas", "directx_config_last_reload_successful 0")
 	testutil.Eventually(t, "cause and remedy", func() bool {
 		return strings.Contains(p.log.String(), "shim2: no such file or directory; install it first, and in a pod mount its directory at the same path")
@@ -208,7 +208,7 @@ func TestRuntimeIsNotFound(t *testing.T) {
 	stop()
 	// In a new pod without that file, the last shim stays in force, also if its policy is lost.
 	testutil.NoError(t, os.Remove(shim), os.Remove(policy.Path(p.stateDir)))
-	p.configure("shim: {runtime: " + shim + "}")
+	p.configure("shim: {realShim: " + shim + "}")
 	p.start()
 	p.await("/metrics", 200, "directx_replicas", "directx_config_last_reload_successful 1")
 	inForce(shim)

@@ -31,9 +31,9 @@ func (c Compiler) build(d *yamlDocument, f Configuration) policy.Policy {
 		}
 	}
 	if r := f.Shim.RealShim; !c.isAbs(r) && strings.ContainsAny(r, `/\:`) { // C:x is in a drive's working directory.
-		d.errorf("shim.runtime", "%q is neither an absolute path nor a file name", r)
+		d.errorf("shim.realShim", "%q is neither an absolute path nor a file name", r)
 	} else if c.CheckRealShim != nil && !d.hasErrors("shim") {
-		d.check("shim.runtime", c.CheckRealShim(c.StateDir, r))
+		d.check("shim.realShim", c.CheckRealShim(c.StateDir, r))
 	}
 	return p
 }

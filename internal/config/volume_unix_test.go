@@ -231,7 +231,7 @@ func TestWatchTiming(t *testing.T) {
 			testutil.WriteFile(t, file, "# "+strings.Repeat("x", time.Now().Second()*1000+time.Now().Nanosecond()/1e6)+"\nreplicas: 0", 0o600)
 			w.wait(pollInterval, "", false)
 		}
-		testutil.WriteFile(t, file, head+"shim: {runtime: containerd-shim-x}\n", 0o600)
+		testutil.WriteFile(t, file, head+"shim: {realShim: containerd-shim-x}\n", 0o600)
 		w.wait(2*pollInterval, noRuntime.Error(), false)
 		w.wait(3*compileInterval, noRuntime.Error(), false)
 		hasRuntime.Store(true)

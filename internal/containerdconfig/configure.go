@@ -138,7 +138,7 @@ func (s Settings) checkReplaceable(h Handler) error {
 	if h.RuntimePath == "" || h.UsesShim() || same {
 		return nil
 	}
-	return fmt.Errorf("runtime handler %s has runtime_path %s, which is not the real shim (shim.runtime)", h.Name, h.RuntimePath)
+	return fmt.Errorf("runtime handler %s has runtime_path %s, which is not the real shim (shim.realShim)", h.Name, h.RuntimePath)
 }
 
 func selectNamed(c Config, s Settings) (selected []Handler, warnings []string, err error) {

@@ -259,7 +259,7 @@ func TestConfigureRefuses(t *testing.T) {
 		"nothing to choose": {"version = 2\n[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.kata]\nruntime_type = 'io.containerd.kata.v2'\n",
 			settings("linux"), `no runtime handler can have GPUs: runtime handler kata has runtime_type "io.containerd.kata.v2"`},
 		"a shim of its own": {"version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]\nruntime_path = '/opt/hardened'\n",
-			settings("linux"), "runc has runtime_path /opt/hardened, which is not the real shim (shim.runtime): it is left unchanged; --handler runc replaces it"},
+			settings("linux"), "runc has runtime_path /opt/hardened, which is not the real shim (shim.realShim): it is left unchanged; --handler runc replaces it"},
 		"a shim of Kata": {"version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.kata]\n" +
 			"runtime_type = 'io.containerd.runc.v2'\nruntime_path = '/opt/containerd-shim-kata-v2'\n",
 			chosen, "runs /opt/containerd-shim-kata-v2, whose containers have their own kernel"},
@@ -444,7 +444,7 @@ func TestOtherShims(t *testing.T) {
 		warning  string
 	}{
 		"another shim": {"linux", "/usr/bin/containerd-shim-runc-v2", nil, []string{"ours"},
-			"hardened has runtime_path /opt/Hardened, which is not the real shim (shim.runtime): it is left unchanged"},
+			"hardened has runtime_path /opt/Hardened, which is not the real shim (shim.realShim): it is left unchanged"},
 		"unknown":               {"linux", "", nil, []string{"ours"}, "left unchanged"},
 		"another in upper case": {"linux", "/opt/hardened", nil, []string{"ours"}, "left unchanged"},
 		"by name":               {"linux", "", []string{"hardened"}, []string{"hardened"}, "it is replaced"},

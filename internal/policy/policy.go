@@ -104,7 +104,7 @@ type CompiledFrom struct {
 type Shim struct {
 	// The real shim: an absolute path, or a name that is looked up beside the runtime shim and on
 	// PATH. The default is the system's usual one.
-	RealShim string `json:"runtime,omitempty" yaml:"runtime,omitempty" jsonschema:"minLength=0,example=containerd-shim-runc-v2"`
+	RealShim string `json:"realShim,omitempty" yaml:"realShim,omitempty" jsonschema:"minLength=0,example=containerd-shim-runc-v2"`
 	// Log file of the shim, in a directory that only administrators can write. The default is
 	// shim.log in the state directory.
 	Log string `json:"log,omitempty" yaml:"log,omitempty" jsonschema:"example=/var/log/directx-shim.log"`
@@ -156,10 +156,10 @@ func (p Policy) AssignsByClass() bool { return p.Assignment == AssignByClass }
 // Path returns the path of policy.json in the state directory.
 func Path(stateDir string) string { return filepath.Join(stateDir, "policy.json") }
 
-// RealShimFile returns the path of a file with the value of Shim.RealShim, the key shim.runtime. The
+// RealShimFile returns the path of a file with the value of Shim.RealShim, the key shim.realShim. The
 // file exists while the policy in the state directory sets it. It is a copy, because all containers
 // need the real shim, even if policy.json is lost or damaged.
-func RealShimFile(stateDir string) string { return filepath.Join(stateDir, "shim-runtime") }
+func RealShimFile(stateDir string) string { return filepath.Join(stateDir, "real-shim") }
 
 // policyFile is the content of policy.json.
 type policyFile struct {

@@ -93,7 +93,7 @@ func CheckKernel(realShim string) error {
 	if !HasOwnKernel(realShim) {
 		return nil
 	}
-	return remedy.With(fmt.Errorf("%w: %s", ErrOwnKernel, realShim), "set shim.runtime in the configuration to a shim that runs runc, or remove it")
+	return remedy.With(fmt.Errorf("%w: %s", ErrOwnKernel, realShim), "set shim.realShim in the configuration to a shim that runs runc, or remove it")
 }
 
 // checkCandidate returns an error if no program at path can be the real shim. self cannot, because

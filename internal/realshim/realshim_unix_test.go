@@ -35,7 +35,7 @@ func TestCheckChanged(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		last: "", path("good/shim"): "", path("gone2"): "no such file", path("file"): "is not an executable file",
-		path("good"): "is not an executable file", path("good/kata"): "good/kata; set shim.runtime", path("open/shim"): "others can write to it", "no-such-shim": "nor on PATH",
+		path("good"): "is not an executable file", path("good/kata"): "good/kata; set shim.realShim", path("open/shim"): "others can write to it", "no-such-shim": "nor on PATH",
 	} {
 		testutil.CheckError(t, name, CheckChanged(stateDir, name), want)
 	}

@@ -95,12 +95,12 @@ func (s *shim) run() (int, error) {
 func (s *shim) realShim() (string, error) {
 	name, err := policy.ReadRealShim(s.stateDir)
 	if err != nil {
-		s.log().WithError(err).Error("Cannot use shim.runtime of the configuration, using " + realshim.Default())
+		s.log().WithError(err).Error("Cannot use shim.realShim of the configuration, using " + realshim.Default())
 	}
 	path, err := realshim.Find(s.self, name)
 	if err != nil {
 		return "", remedy.With(fmt.Errorf("directx-nri: no container can be started or deleted: %w", err),
-			"install it, or set shim.runtime in the configuration")
+			"install it, or set shim.realShim in the configuration")
 	}
 	return path, nil
 }

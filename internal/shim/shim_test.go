@@ -392,7 +392,7 @@ func TestRealShimWithOwnKernel(t *testing.T) {
 	b := newBed(t)
 	b.configure(func(p *policy.Policy) { p.Shim.RealShim = b.program("bin/containerd-shim-kata-v2") })
 	spec := interlocked(podAnnotations("container", "u1"), "DIRECTX_ALLOCATION_DISPLAY="+b.allocate())
-	b.refused(b.start(spec), "containerd-shim-kata-v2", "set shim.runtime")
+	b.refused(b.start(spec), "containerd-shim-kata-v2", "set shim.realShim")
 	if got := b.read("bundle/config.json"); got != spec {
 		t.Errorf("config.json was edited: %s", got)
 	}
@@ -492,8 +492,8 @@ func TestRealShimIsFound(t *testing.T) {
 			}
 		}
 	}
-	fails(b.run("delete"), realName, "shim.runtime")
-	fails(b.start(standalone()), realName, "shim.runtime")
+	fails(b.run("delete"), realName, "shim.realShim")
+	fails(b.start(standalone()), realName, "shim.realShim")
 	if log := b.read("state/shim.log"); strings.Count(log, "Container refused") != 1 {
 		t.Errorf("the log of a start without a real shim:\n%s", log)
 	}
@@ -504,7 +504,7 @@ func TestRealShimIsFound(t *testing.T) {
 	b.passed(b.run("delete"), "delete")
 	for _, wrong := range []string{b.path("none"), b.shim, ourName} {
 		configure(wrong)
-		fails(b.run("delete"), "shim.runtime")
+		fails(b.run("delete"), "shim.realShim")
 	}
 	// Without its policy, a node keeps its runtime.
 	configure(b.path("other/" + realName))
@@ -520,8 +520,8 @@ func TestRealShimIsFound(t *testing.T) {
 	b.program("bin/" + realName)
 	b.started(b.start(standalone()))
 	b.passed(b.run("delete"), "delete")
-	if log := b.read("state/shim.log"); !strings.Contains(log, "shim-runtime: the file is empty") {
-		t.Errorf("the log of a damaged shim-runtime:\n%s", log)
+	if log := b.read("state/shim.log"); !strings.Contains(log, "real-shim: the file is empty") {
+		t.Errorf("the log of a damaged real-shim:\n%s", log)
 	}
 }
 

@@ -55,8 +55,8 @@ func TestCheck(t *testing.T) {
 		"shim unknown":      {path: filepath.Join(shim, shimfile.BaseName), words: "find the runtime shim: ", unknown: true},
 		"bypassed":          {path: shim, bypass: "bootstrap version 3", words: "bootstrap version 3"},
 		"bypass unknown":    {path: shim, bypass: "damaged", words: "bypass", unknown: true},
-		"sandboxed":         {path: shim, real: "containerd-shim-kata-v2", words: "set shim.runtime"},
-		"real shim unknown": {path: shim, real: "damaged", words: "shim-runtime: the file is empty; "},
+		"sandboxed":         {path: shim, real: "containerd-shim-kata-v2", words: "set shim.realShim"},
+		"real shim unknown": {path: shim, real: "damaged", words: "real-shim: the file is empty; "},
 		"no containerd":     {path: "none", words: "/s correct?", unknown: true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -126,11 +127,16 @@ func TestShimCalls(t *testing.T) {
 	}
 	plain5, plain60, gpu60 := sized(t, bed.Standalone{}, 5_000), sized(t, bed.Standalone{}, 60_000), sized(t, request, 60_000)
 	for _, count := range []int{2, 64} {
-		n := bed.Start(t, bed.Options{NoKubelet: true, Inventory: gpus(count), Config: "shim: {runtime: " + nothing + "}"})
+		n := bed.Start(t, bed.Options{NoKubelet: true, Inventory: gpus(count), Config: "shim: {realShim: " + nothing + "}"})
 		baseline, baselineState := os.Getenv(baselineVar), filepath.Join(n.Dir, "baseline")
 		if baseline != "" { // Its version of the files, by the dxctl beside it.
 			dxctl := filepath.Join(filepath.Dir(baseline), "dxctl")
-			if out, err := exec.Command(dxctl, "config", "apply", "--config", n.ConfigFile(), "--state-dir", baselineState).CombinedOutput(); err != nil {
+			config, err := os.ReadFile(n.ConfigFile())
+			testutil.NoError(t, err)
+			file := filepath.Join(dir, "baseline.yaml")
+			// The name of the key in versions before 0.2.
+			testutil.WriteFile(t, file, strings.Replace(string(config), "realShim:", "runtime:", 1), 0o600)
+			if out, err := exec.Command(dxctl, "config", "apply", "--config", file, "--state-dir", baselineState).CombinedOutput(); err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
 		}

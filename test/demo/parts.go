@@ -41,7 +41,7 @@ func (d *demo) startWindowsNode(ctx context.Context) (err error) {
 	stub, file := d.path("runtime-shim"), d.path("config.yaml")
 	err = errors.Join(
 		os.WriteFile(stub, []byte("#!/bin/sh\necho \"starts the container\"\n"), 0o700),
-		os.WriteFile(file, fmt.Appendf(nil, "apiVersion: %s\nkind: %s\nshim: {runtime: %s}\n", config.APIVersion, config.Kind, stub), 0o600))
+		os.WriteFile(file, fmt.Appendf(nil, "apiVersion: %s\nkind: %s\nshim: {realShim: %s}\n", config.APIVersion, config.Kind, stub), 0o600))
 	if err != nil {
 		return err
 	}

@@ -88,7 +88,7 @@ func TestCallsByContainerd(t *testing.T) {
 			bed.WriteFile(t, wrapper, "#!/bin/sh\necho \"$*\" >> "+log+"\nexec containerd-shim-runc-v2 \"$@\"\n", 0o755)
 			n := bed.Start(t, bed.Options{
 				NoKubelet: true, Shim: true, Inventory: bed.NewInventory(1, 0), Containerd2: version == containerd2,
-				Config: "shim: {runtime: " + wrapper + "}\n",
+				Config: "shim: {realShim: " + wrapper + "}\n",
 			})
 			n.CtrDetach(t, "counted", append([]string{"--runtime", bed.DirectX}, annotation("0")...)...)
 			n.CtrRemove(t, "counted")

@@ -49,7 +49,7 @@ func TestUninstallUnderContainers(t *testing.T) {
 			bed.WriteFile(t, realShim, string(bed.ReadFile(t, filepath.Join(programs(parts, version), filepath.Base(realShim)))), 0o755)
 			s := start(t, bed.Options{
 				NoKubelet: true, Shim: true, Containerd2: version == containerd2, Inventory: bed.NewInventory(1, 0),
-				Config: "shim: {runtime: " + realShim + "}\n",
+				Config: "shim: {realShim: " + realShim + "}\n",
 			})
 			unconfigured := string(bed.ReadFile(t, s.ContainerdConfig()))
 			s.ConfigureContainerd(t)

@@ -115,7 +115,7 @@ func (r *round) config(replicas int) string {
 }
 
 func (r *round) shimConfig() string {
-	return fmt.Sprintf("shim: {runtime: %q}\n", r.realShim)
+	return fmt.Sprintf("shim: {realShim: %q}\n", r.realShim)
 }
 
 // operation is a kind of step. It returns what it did.

@@ -113,7 +113,7 @@ var (
 	shimUntrusted      = findingKind{CheckPermissions, "containerd runs the shim with all privileges", ""}
 	shimVersionDiffers = findingKind{CheckShim, "they may not read each other's files", "run 'dxctl runtime install' of the same version"}
 	realShimOwnKernel  = findingKind{CheckShim, "containers that request a GPU do not start", ""}
-	realShimMissing    = findingKind{CheckShim, "no container that uses the runtime shim starts", "install the real shim beside containerd, or set shim.runtime in {config}"}
+	realShimMissing    = findingKind{CheckShim, "no container that uses the runtime shim starts", "install the real shim beside containerd, or set shim.realShim in {config}"}
 
 	nriDisabledAfterRestart = findingKind{CheckNRI, "pods with a GPU do not start after containerd's next restart", "run 'dxctl runtime configure --no-shim', or set --containerd-config"}
 	nriDisabled             = findingKind{CheckNRI, noPodWithoutNRI, "run 'dxctl runtime configure --no-shim --restart'"}

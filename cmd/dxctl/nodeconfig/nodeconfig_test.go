@@ -136,7 +136,7 @@ func TestConfigApplyAndShow(t *testing.T) {
 	testutil.NoError(t, err)
 	_, err = apply("--injection", "magic")
 	testutil.CheckError(t, "invalid flag", err, `for "--injection" flag: `)
-	for text, want := range map[string]string{"replicas: 0\n": "replicas: ", "shim: {runtime: " + file + ".none}\n": "shim.runtime: real shim not found: "} {
+	for text, want := range map[string]string{"replicas: 0\n": "replicas: ", "shim: {realShim: " + file + ".none}\n": "shim.realShim: real shim not found: "} {
 		testutil.WriteFile(t, file, configHead+text, 0o600)
 		_, err := apply()
 		testutil.CheckError(t, text, err, file+":3: "+want)

@@ -63,7 +63,7 @@ func install(ctx context.Context, stdout io.Writer, from, shimDir, stateDir stri
 	path := filepath.Join(shimDir, shimfile.FileName())
 	// Without the real shim, no container of the runtime shim starts.
 	if _, err := realshim.Find(path, realShim); err != nil {
-		return remedy.With(fmt.Errorf("the shim was not installed: %w", err), "set shim.runtime in the configuration")
+		return remedy.With(fmt.Errorf("the shim was not installed: %w", err), "set shim.realShim in the configuration")
 	}
 	changed, err := shimfile.Install(ctx, from, path)
 	switch {

@@ -89,7 +89,7 @@ func (p shimNode) uninstall(t *testing.T, args ...string) (stdout, stderr string
 	t.Helper()
 	return containerdtest.Run(t, NewUninstallCommand(), append([]string{
 		"--containerd-config", p.Config, "--cri-socket", p.Socket, "--state-dir", p.State, "--shim-dir", p.dir,
-		"--containerd-state", p.containerdState, "--runtime-dir", p.run, "--runtime", p.real,
+		"--containerd-state", p.containerdState, "--runtime-dir", p.run, "--real-shim", p.real,
 		"--labels-file", filepath.Join(p.Root, "labels"),
 	}, args...)...)
 }
@@ -136,7 +136,7 @@ func TestInstallRefuses(t *testing.T) {
 		args         []string
 		want         string
 	}{
-		"no real shim":       {workingShim, "/nowhere/shim", nil, "set shim.runtime"},
+		"no real shim":       {workingShim, "/nowhere/shim", nil, "set shim.realShim"},
 		"ours as real shim":  {workingShim, "SHIM", nil, "is the runtime shim of directx-nri"},
 		"relative directory": {workingShim, "REAL", []string{"--shim-dir", "bin"}, "is not an absolute path"},
 		"no file":            {workingShim, "/nowhere/shim", []string{"--from", "/nowhere/new"}, "/nowhere/new: no such file or directory; set --from"},
@@ -179,7 +179,7 @@ func TestUninstallLeavesNothing(t *testing.T) {
 	}
 	testutil.NoError(t, containerd.ChangeRecord{Format: 1, Failure: &containerd.RestartError{}}.Save(p.State))
 	stdout, stderr = p.mustUninstall(t, "--purge")
-	want = "removed " + p.State + "/allocations\nremoved " + p.State + "/policy.json\nremoved " + p.State + "/shim-runtime\nremoved " +
+	want = "removed " + p.State + "/allocations\nremoved " + p.State + "/policy.json\nremoved " + p.State + "/real-shim\nremoved " +
 		p.Root + "/labels\nremoved " + p.State + "\n"
 	if stdout != want || stderr != "" {
 		t.Error(cmp.Diff(want, stdout), stderr)
@@ -277,7 +277,7 @@ func TestUninstallHandsContainersOver(t *testing.T) {
 	}
 	p.refuses(t, "1 running container(s) (default/one) were started by the shim; add --restart")
 	bundleNames(p.shimPath())
-	p.refuses(t, "/nowhere/real", append(p.Restart(), "--runtime", "/nowhere/real")...)
+	p.refuses(t, "/nowhere/real", append(p.Restart(), "--real-shim", "/nowhere/real")...)
 	bundleNames(p.shimPath())
 	// containerd reads the file only when it starts, also for the next command.
 	p.refuses(t, "restart by the command", "--restart", "--restart-command", "false")

@@ -62,7 +62,7 @@ GPUs do not start again: delete them first, or set --force.`,
 	flags := command.Flags()
 	o.addRestartFlags(command)
 	containerd.AddShimDirFlag(flags, &o.shimDir)
-	flags.StringVar(&o.realShim, "runtime", "", "the real shim, to which containers are handed over (default: the configured one)")
+	flags.StringVar(&o.realShim, "real-shim", "", "the real shim, to which containers are handed over (default: the configured one)")
 	flags.StringVar(&o.containerdState, "containerd-state", defaults.ContainerdState, "containerd's state `DIRECTORY`")
 	flags.StringVar(&o.runtimeDir, "runtime-dir", defaults.Runtime, "runtime `DIRECTORY` of directx-nri, for --purge")
 	flags.StringVar(&o.labelsFile, "labels-file", labelsFile, "`FILE` of directx-advertiser with the node's labels, for --purge")
@@ -224,7 +224,7 @@ func (o *uninstallOptions) findRealShim() (string, error) {
 	}
 	name, err := policy.ReadRealShim(o.stateDir)
 	if err != nil {
-		return "", fmt.Errorf("the real shim is unknown: %w; set --runtime", err)
+		return "", fmt.Errorf("the real shim is unknown: %w; set --real-shim", err)
 	}
 	return realshim.Find(o.shim, name)
 }

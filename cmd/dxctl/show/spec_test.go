@@ -189,7 +189,7 @@ func TestSpecRefusals(t *testing.T) {
 	b := newSpecNode(t)
 	plain := b.file(t, "plain.json", windowsSpec(false))
 	hyperv := b.file(t, "hyperv.json", `{"windows":{"hyperv":{}}}`)
-	sandboxed := " --config " + configFile(t, "shim: {runtime: containerd-shim-runsc-v1}\n")
+	sandboxed := " --config " + configFile(t, "shim: {realShim: containerd-shim-runsc-v1}\n")
 	for line, want := range map[string]string{
 		"spec":                        "got 0 arguments, want 'dxctl spec BUNDLE | CONFIG.json | - ",
 		"spec a b":                    "got 2 arguments",
@@ -198,7 +198,7 @@ func TestSpecRefusals(t *testing.T) {
 		"spec " + plain + " --assume-files --host-root /x":       "--assume-files excludes --host-root",
 		"spec " + hyperv + " --gpus 0":                           "isolated by Hyper-V",
 		"spec " + plain + " --gpus 1":                            "no location path",
-		"spec " + plain + " --gpus 0 --assume-files" + sandboxed: "have their own kernel: containerd-shim-runsc-v1; set shim.runtime",
+		"spec " + plain + " --gpus 0 --assume-files" + sandboxed: "have their own kernel: containerd-shim-runsc-v1; set shim.realShim",
 		"spec " + plain + sandboxed:                              "the container requests no GPU",
 		"spec " + b.file(t, "x.json", "{"):                       "not an OCI runtime spec",
 		"spec " + b.file(t, "y.json", "null"):                    "not an OCI runtime spec",

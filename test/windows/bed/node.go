@@ -296,7 +296,7 @@ func (n *Node) WriteSettings(t testing.TB, settings string) {
 	if !n.options.Discover {
 		settings = fmt.Sprintf("inventory: '%s'\n", n.Path("inventory.yaml")) + settings
 	}
-	n.File(t, "config.yaml", fmt.Sprintf("apiVersion: directx.microsoft.com/v1alpha1\nkind: Configuration\nshim:\n  runtime: '%s'\n  log: '%s'\n%s",
+	n.File(t, "config.yaml", fmt.Sprintf("apiVersion: directx.microsoft.com/v1alpha1\nkind: Configuration\nshim:\n  realShim: '%s'\n  log: '%s'\n%s",
 		n.Path(shim), n.Path("shim.log"), settings))
 	testutil.NoError(t, n.Apply())
 }
