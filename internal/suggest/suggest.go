@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/agnivade/levenshtein"
 	"github.com/dustin/go-humanize/english"
-	"github.com/spf13/cobra"
 )
 
 // WantOneOf returns the remedy for a value that is not one of choices. It lists all choices, and
@@ -15,22 +15,32 @@ func WantOneOf(typed string, choices []string) string {
 	return "want " + english.WordSeries(choices, "or") + DidYouMean(typed, choices, "")
 }
 
-// DidYouMean returns the question whether the user meant a similar one of names, "" if none is
+// DidYouMean returns the question whether the user meant the most similar one of names, "" if none is
 // similar. It prints the name with a prefix.
 func DidYouMean(typed string, names []string, prefix string) string {
-	// Cobra compares the names of commands only.
-	list := &cobra.Command{}
-	for _, name := range names {
-		list.AddCommand(&cobra.Command{Use: name, Run: func(*cobra.Command, []string) {}})
+	if typed == "" {
+		return ""
 	}
-	for distance := range 3 {
-		list.SuggestionsMinimumDistance = distance
-		for _, similar := range list.SuggestionsFor(typed) {
-			// Short words of other meanings are similar, such as name and yaml.
-			if distance < 2 || strings.EqualFold(similar[:1], typed[:min(len(typed), 1)]) {
-				return fmt.Sprintf("; did you mean %s%s?", prefix, similar)
-			}
+	similar, least := "", 3
+	for _, name := range names {
+		if distance := distance(strings.ToLower(typed), strings.ToLower(name)); distance < least {
+			similar, least = name, distance
 		}
 	}
-	return ""
+	if similar == "" {
+		return ""
+	}
+	return fmt.Sprintf("; did you mean %s%s?", prefix, similar)
+}
+
+// distance returns how many letters differ, at most 1 for an abbreviation.
+func distance(typed, name string) int {
+	n := levenshtein.ComputeDistance(typed, name)
+	switch {
+	case strings.HasPrefix(name, typed):
+		return min(n, 1)
+	case typed[0] != name[0]: // Short words of other meanings are similar, such as name and yaml.
+		return n + 1
+	}
+	return n
 }

@@ -89,5 +89,5 @@ func (r release) readLicenses(m *debug.Module, goroot, cache string) (tree, erro
 		}
 		dir = filepath.Join(cache, path+"@"+version)
 	}
-	return r.read(dir, "LICEN[CS]E*", "COPYING*", "NOTICE*", "PATENTS*")
+	return r.read(dir, "LICEN[CS]E*", "License*", "COPYING*", "NOTICE*", "PATENTS*")
 }
