@@ -369,7 +369,7 @@ func TestContainers(t *testing.T) {
 		"linux-discover.yaml": {" | nri advertiser cdi"}, "linux-k3s.yaml": {shim}, "linux-shim.yaml": {shim}, "linux-k3s-restore.yaml": {restore},
 		"metrics.yaml": {linux, windows}, "nodefiles.yaml": {" | nri advertiser", " | advertiser setup --no-configure"}, "pools.yaml": {linux, windows},
 		"restore.yaml": {restore, restore}, "runtimeclass.yaml": {shim, windows}, "server2019.yaml": {"", windows},
-		"values.yaml": {linux},
+		"values.yaml": {linux}, "linux-restore-by-hand.yaml": {"uninstall | done"},
 	}
 	names := func(list []corev1.Container) string {
 		var names []string
@@ -394,10 +394,11 @@ func TestContainers(t *testing.T) {
 		for _, c := range s.containers() {
 			text, setUp := strings.Join(c.Args, " "), strings.Contains(want[s.file][system], "setup")
 			for part, has := range map[string]bool{
-				"--setup-file=":             c.Name == "advertiser" && setUp || c.Name == "setup",
-				"--restart --restart-mode=": c.Name == "setup" && !strings.HasSuffix(want[s.file][system], "--no-configure") || s.restores() && (c.Name != "done" || s.windows()),
-				"--add-handler=gpu":         c.Name == "setup" && s.file == "runtimeclass.yaml",
-				"--hold":                    c.Name == "done",
+				"--setup-file=": c.Name == "advertiser" && setUp || c.Name == "setup",
+				"--restart --restart-mode=": c.Name == "setup" && !strings.HasSuffix(want[s.file][system], "--no-configure") ||
+					want[s.file][system] == restore && (c.Name != "done" || s.windows()),
+				"--add-handler=gpu": c.Name == "setup" && s.file == "runtimeclass.yaml",
+				"--hold":            c.Name == "done",
 			} {
 				if strings.Contains(text, part) != has {
 					t.Errorf("%s: %s has the argument %s: %v", s, c.Name, part, !has)

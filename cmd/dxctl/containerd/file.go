@@ -2,6 +2,7 @@ package containerd
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,23 +17,23 @@ import (
 // ConfigFile is containerd's configuration file. A file that does not exist is empty.
 type ConfigFile struct {
 	Path   string // without symbolic links
+	Given  string // the path as it was given to dxctl, which can have symbolic links
 	Exists bool
 	Text   []byte
 }
 
 // ReadConfigFile reads a file that another process may replace at the same time.
 func ReadConfigFile(path string) (f ConfigFile, err error) {
-	resolved, err := filepath.EvalSymlinks(path)
-	switch {
-	case err == nil:
-		path = resolved
-	case durable.Exists(path):
-		// A new file would replace the link.
-		return f, remedy.With(fmt.Errorf("%w: %s is a symbolic link", err, path),
-			"use its target instead, and in a pod mount the target's directory")
-	}
-	if f.Path, err = filepath.Abs(path); err != nil {
+	if f.Given, err = filepath.Abs(path); err != nil {
 		return f, err
+	}
+	if f.Path, err = filepath.EvalSymlinks(f.Given); err != nil {
+		if durable.Exists(f.Given) {
+			// A new file would replace the link.
+			return f, remedy.With(fmt.Errorf("%w: %s is a symbolic link", err, f.Given),
+				"use its target instead, and in a pod mount the target's directory")
+		}
+		f.Path = f.Given
 	}
 	f.Text, err = durable.Read(f.Path, math.MaxInt64)
 	f.Exists = err == nil
@@ -72,8 +73,12 @@ func ReadRecordedConfig(path, stateDir string) (c RecordedConfig, err error) {
 	if c.File, err = ReadConfigFile(path); err != nil {
 		return c, err
 	}
-	if c.Record, err = ReadRecord(stateDir); err == nil && c.Record.Config != "" && c.Record.Config != c.File.Path {
-		err = fmt.Errorf("the record %s belongs to %s: use another --state-dir for %s", RecordPath(stateDir), c.Record.Config, c.File.Path)
+	c.Record, err = ReadRecord(stateDir)
+	// The target of a link may have changed, such as that of a snap's directory "current".
+	if r := c.Record; err == nil && r.Config != "" && r.Config != c.File.Path && r.Given != c.File.Given {
+		recorded := cmp.Or(r.Given, r.Config)
+		err = remedy.With(fmt.Errorf("the record %s belongs to %s, not to %s", RecordPath(stateDir), recorded, path),
+			"set --containerd-config "+recorded+"; to configure another containerd, use another --state-dir")
 	}
 	return c, err
 }

@@ -33,9 +33,10 @@ const recordFormat = 1
 // failed, from FailRestart until the next AddEdits or EndRestart.
 type ChangeRecord struct {
 	Format int `json:"format"`
-	// Config is the configuration file, "" if there are no edits. Created reports whether dxctl
-	// created it.
+	// Config is the configuration file, "" if there are no edits. Given is its path as in
+	// [ConfigFile], "" in records of older versions. Created reports whether dxctl created it.
 	Config  string          `json:"config,omitempty"`
+	Given   string          `json:"given,omitempty"`
 	Created bool            `json:"created,omitempty"`
 	Edits   []tomledit.Edit `json:"edits,omitempty"`
 	Pending int             `json:"pending,omitempty"` // number of the last edits
@@ -53,8 +54,9 @@ func (r *ChangeRecord) AddEdits(file ConfigFile, edits []tomledit.Edit) {
 		r.RemoveEdits()
 	}
 	if len(r.Edits) == 0 {
-		r.Config, r.Created = file.Path, !file.Exists
+		r.Created = !file.Exists
 	}
+	r.Config, r.Given = file.Path, file.Given
 	r.Edits, r.Pending, r.Failure = append(r.Edits, edits...), r.Pending+len(edits), nil
 }
 

@@ -76,12 +76,12 @@ func TestReadRecord(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
 	for text, want := range map[string]string{
-		`{"format":1,"config":"/c","created":true,"edits":[{"path":["a"]}],"pending":1,"restartDue":true,"failure":{"attempt":"a","error":"no"}}`: "",
+		`{"format":1,"config":"/c","given":"/link","created":true,"edits":[{"path":["a"]}],"pending":1,"restartDue":true,"failure":{"attempt":"a","error":"no"}}`: "",
 		`{"format": 2}`: "unknown format 2", "{}": "unknown format 0", "null": "unknown format 0", "{": "read the state file",
 	} {
 		testutil.WriteFile(t, RecordPath(state), text, 0o600)
 		r, err := ReadRecord(state)
-		complete := ChangeRecord{1, "/c", true, []tomledit.Edit{{Path: []string{"a"}}}, 1, true, &RestartError{Attempt: "a", Cause: "no"}}
+		complete := ChangeRecord{1, "/c", "/link", true, []tomledit.Edit{{Path: []string{"a"}}}, 1, true, &RestartError{Attempt: "a", Cause: "no"}}
 		testutil.CheckError(t, text, err, want)
 		if want == "" && !reflect.DeepEqual(r, complete) {
 			t.Errorf("%s: %+v", text, r)
