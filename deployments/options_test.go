@@ -81,6 +81,15 @@ func TestOptions(t *testing.T) {
 			t.Errorf("by default, with restore=%s, the chart has %s, want %s", restore, got, want)
 		}
 	}
+	// helm prints the notes only with a cluster.
+	dir := t.TempDir()
+	err := errors.Join(os.CopyFS(dir, os.DirFS(chart)),
+		os.WriteFile(dir+"/templates/notes.yaml", []byte(`notes: {{ include "directx-nri/templates/NOTES.txt" . | toJson }}`), 0o600))
+	notes, stderr, helmErr := helm(t, "template", "a", dir, "--show-only=templates/notes.yaml",
+		"--set-json", `image.tag="1",windows.containerd.configFile="C:\\a b",windows.shim.directory="C:\\s"`)
+	if err != nil || helmErr != nil || !strings.Contains(notes, `doctor '--containerd-config=C:\\a b' '--shim-dir=C:\\s'\n`) {
+		t.Errorf("%v, %v: the notes lack doctor's paths: %s%s", err, helmErr, notes, stderr)
+	}
 }
 
 // The rules fire when they should, and each query of the dashboard has a result with metrics of the real daemons.
