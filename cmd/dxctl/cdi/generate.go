@@ -20,10 +20,10 @@ import (
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/decision"
 	"github.com/directx-nri/directx-nri/internal/discovery"
+	"github.com/directx-nri/directx-nri/internal/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/gpuedits"
-	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
 // header is the first line of the files that dxctl writes.
@@ -126,12 +126,9 @@ func watch(ctx context.Context, update func() error, stderr io.Writer) error {
 // notes only with a new specification, because a watch updates often.
 func (o *options) update(ctx context.Context, stdout, stderr io.Writer) error {
 	var notes bytes.Buffer
-	present, p, err := o.Devices(ctx, &notes, "linux")
-	if err != nil {
-		return err
-	}
-	data, count, err := o.generate(present, p, &notes)
-	if o.watch && errors.Is(err, errNoUsableGPU) && durable.Exists(o.file) {
+	data, count, err := o.generate(ctx, &notes)
+	noGPU := errors.Is(err, errNoUsableGPU) || errors.Is(err, node.ErrNoSource)
+	if o.watch && noGPU && durable.Exists(o.file) {
 		err = errors.Join(err, remove(o.file, stdout))
 	}
 	if err != nil {
@@ -144,8 +141,12 @@ func (o *options) update(ctx context.Context, stdout, stderr io.Writer) error {
 	return err
 }
 
-// generate returns the specification of the usable GPUs of present, and their number.
-func (o *options) generate(present []discovery.Device, p policy.Policy, stderr io.Writer) (data []byte, count int, err error) {
+// generate returns the specification of the usable GPUs, and their number.
+func (o *options) generate(ctx context.Context, stderr io.Writer) (data []byte, count int, err error) {
+	present, p, err := o.Devices(ctx, stderr, "linux")
+	if err != nil {
+		return nil, 0, err
+	}
 	all, err := decision.Select("all", present)
 	if err != nil {
 		return nil, 0, fmt.Errorf("%w: %w", errNoUsableGPU, err)

@@ -80,10 +80,13 @@ func TestGenerate(t *testing.T) {
 		t.Errorf("removing nothing: %q %v", out, err)
 	}
 
-	testutil.WriteFile(t, file, printed, 0o600)
 	testutil.WriteFile(t, gpus, strings.SplitAfter(inventory, "failed}")[0]+"}\n", 0o600)
-	if out, err := run(ended, t, append(slices.Clone(toFile), "--watch")...); err != nil || !strings.Contains(out, "removed "+file+"\n") || !strings.HasSuffix(out, file+" does not exist\n") {
-		t.Errorf("no GPU is usable any more: %q %v", out, err)
+	noDriver := []string{"generate", "--host-root", dir, "--state-dir", filepath.Join(dir, "none"), "--file", file}
+	for _, args := range [][]string{toFile, noDriver} { // No GPU is usable any more, and there is no /dev/dxg any more.
+		testutil.WriteFile(t, file, printed, 0o600)
+		if out, err := run(ended, t, append(slices.Clone(args), "--watch")...); err != nil || !strings.Contains(out, "removed "+file+"\n") || !strings.HasSuffix(out, file+" does not exist\n") {
+			t.Errorf("%s: %q %v", args, out, err)
+		}
 	}
 	testutil.WriteFile(t, gpus, inventory, 0o600)
 
