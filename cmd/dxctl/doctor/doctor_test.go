@@ -149,36 +149,42 @@ func TestWithoutQuotes(t *testing.T) {
 	}
 }
 
-// TestCheckAdvertiser queries the address of the metrics, which may have no host.
+// TestCheckAdvertiser: an advertiser that answers at the address of its metrics, which may have no
+// host, need not have sockets in the kubelet's directory.
 func TestCheckAdvertiser(t *testing.T) {
 	t.Parallel()
-	n := gatherer{timeout: 10 * time.Second}
+	dir := t.TempDir()
+	n := gatherer{timeout: 10 * time.Second, kubeletDir: dir, podResources: filepath.Join(dir, "none")}
+	check := func(name, address string, answers bool, ready string) {
+		p := policy.Default()
+		p.Metrics.Address = address
+		k := n.readKubelet(t.Context(), p)
+		if testutil.CheckError(t, name+" at "+address, k.ReadyErr, ready); (k.AdvertiserErr == nil) != answers {
+			t.Errorf("%s at %s: %v", name, address, k.AdvertiserErr)
+		}
+	}
+	check("without metrics", "", false, "")
 	for name, test := range map[string]struct {
-		status int
-		err    string
+		status      int
+		body, ready string
 	}{
-		"ready":           {http.StatusOK, ""},
-		"not ready":       {http.StatusServiceUnavailable, "directx-advertiser is not ready: the kubelet does not watch a"},
-		"another program": {http.StatusNotFound, ""},
+		"ready":           {http.StatusOK, "ok\n", ""},
+		"not ready":       {http.StatusServiceUnavailable, "the node is not set up\n", "directx-advertiser is not ready: the node is not set up"},
+		"another program": {http.StatusOK, "<html>", ""},
 	} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/readyz" {
 				w.WriteHeader(test.status)
 			}
-			_, _ = io.WriteString(w, "the kubelet does not watch a\n")
+			_, _ = io.WriteString(w, test.body)
 		}))
 		_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
 		for _, address := range []string{server.Listener.Addr().String(), ":" + port, "0.0.0.0:" + port} {
-			if err := n.checkAdvertiser(t.Context(), address); (err != nil) != (test.err != "") || err != nil && err.Error() != test.err {
-				t.Errorf("%s at %s: %v", name, address, err)
-			}
+			check(name, address, name != "another program", test.ready)
 		}
 		server.Close()
-		if err := n.checkAdvertiser(t.Context(), server.Listener.Addr().String()); err != nil {
-			t.Errorf("it does not run: %v", err)
-		}
+		check("it does not run", server.Listener.Addr().String(), false, "")
 	}
-	testutil.NoError(t, n.checkAdvertiser(t.Context(), "")) // without metrics
 }
 
 // TestPrintState checks that errors are printed as text, and handlers and the

@@ -315,9 +315,6 @@ func (g *gatherer) readKubelet(ctx context.Context, p policy.Policy) *kubeletSta
 		}
 		return err
 	})
-	if len(k.Allocatable) == 0 {
-		k.ReadyErr = g.checkAdvertiser(ctx, p.Metrics.Address)
-	}
 	for _, resource := range p.Resources {
 		err := g.withConnection(ctx, filepath.Join(g.kubeletDir, paths.SocketName(resource.Name)),
 			func(ctx context.Context, connection *grpc.ClientConn) error {
@@ -329,29 +326,36 @@ func (g *gatherer) readKubelet(ctx context.Context, p policy.Policy) *kubeletSta
 			break
 		}
 	}
+	if len(k.Allocatable) == 0 || k.AdvertiserErr != nil {
+		g.checkAdvertiser(ctx, p.Metrics.Address, k)
+	}
 	return k
 }
 
-// checkAdvertiser queries directx-advertiser at the address of its metrics, and returns why it is
-// not ready. It returns nil if no advertiser answers there.
-func (g *gatherer) checkAdvertiser(ctx context.Context, address string) error {
+// checkAdvertiser queries directx-advertiser at the address of its metrics, and sets why it is not
+// ready. If it answers there, it can be without sockets: it waits until the node is set up and has a GPU.
+func (g *gatherer) checkAdvertiser(ctx context.Context, address string, k *kubeletState) {
 	ctx, cancel := context.WithTimeout(ctx, g.timeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/readyz", nil)
 	if address == "" || err != nil {
-		return nil //nolint:nilerr // It serves no metrics.
+		return // It serves no metrics.
 	}
 	answer, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(request) // Without a proxy.
 	if err != nil {
-		return nil //nolint:nilerr // Another finding reports that it does not answer.
+		return // AdvertiserErr reports that it does not answer.
 	}
 	defer func() { _ = answer.Body.Close() }()
 	const limit = 4 << 10
-	cause, err := io.ReadAll(io.LimitReader(answer.Body, limit))
-	if err == nil && answer.StatusCode == http.StatusServiceUnavailable {
-		err = fmt.Errorf("directx-advertiser is not ready: %s", bytes.TrimSpace(cause))
+	text, err := io.ReadAll(io.LimitReader(answer.Body, limit))
+	switch {
+	case err != nil:
+		k.ReadyErr = err
+	case answer.StatusCode == http.StatusServiceUnavailable:
+		k.AdvertiserErr, k.ReadyErr = nil, fmt.Errorf("directx-advertiser is not ready: %s", bytes.TrimSpace(text))
+	case string(text) == "ok\n": // Another program may serve this address.
+		k.AdvertiserErr = nil
 	}
-	return err
 }
 
 // checkFiles returns the problems of the files on which the decisions for containers depend.

@@ -188,7 +188,7 @@ type kubeletState struct {
 	SocketErr error
 	// RestartErr is why the kubelet would not start again after a restart.
 	RestartErr error
-	// AdvertiserErr is why directx-advertiser does not answer for a resource.
+	// AdvertiserErr is why directx-advertiser answers neither for a resource nor about its readiness.
 	AdvertiserErr error
 	// PodResourcesErr is why the kubelet's PodResources API does not answer.
 	PodResourcesErr error
