@@ -22,10 +22,12 @@ func (r *restarter) addForceFlag(command *cobra.Command) {
 }
 
 // checkHolders returns an error that names the running containers with an interlock, because they
-// do not start again without directx-nri. With --force, it prints the error as a warning.
-func (r *restarter) checkHolders(ctx context.Context, stderr io.Writer) error {
+// do not start again without directx-nri. It prints the error as a warning with --force, or if the
+// caller changes nothing and it is unknown which containers run.
+func (r *restarter) checkHolders(ctx context.Context, stderr io.Writer, changes bool) error {
 	entries, pods, err := nodegpus.ReadAllocations(ctx, r.stateDir, r.CRISocket)
 	names := runningHolders(entries, pods)
+	warn := r.force || err != nil && !changes
 	switch {
 	case err != nil:
 		err = fmt.Errorf("running containers with GPUs will not start again afterward, and it is unknown which of %s run: %w", cmp.Or(strings.Join(names, ", "), "them"), err)
@@ -34,7 +36,7 @@ func (r *restarter) checkHolders(ctx context.Context, stderr io.Writer) error {
 	default:
 		return nil
 	}
-	if !r.force {
+	if !warn {
 		return fmt.Errorf("%w; to continue anyway, add --force", err)
 	}
 	fmt.Fprintf(stderr, "warning: %s\n", strings.ReplaceAll(remedy.Text(err), "\n", "; "))

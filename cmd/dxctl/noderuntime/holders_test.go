@@ -1,9 +1,11 @@
 package noderuntime
 
 import (
+	"bytes"
 	"io"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
@@ -50,6 +52,10 @@ func TestUnknownHolders(t *testing.T) {
 	testutil.NoError(t, allocation.OpenStore(paths.Allocations(state)).Bind(token, allocation.Holder{PodUID: "uid", Container: "main", PodNamespace: "team", PodName: "trainer"}))
 	for dir, want := range map[string]string{damaged: "it is unknown which of them run: ", state: "it is unknown which of team/trainer/main run: "} {
 		r := restarter{Instance: containerd.Instance{CRISocket: filepath.Join(dir, "none")}, stateDir: dir}
-		testutil.CheckError(t, dir, r.checkHolders(t.Context(), io.Discard), want)
+		testutil.CheckError(t, dir, r.checkHolders(t.Context(), io.Discard, true), want)
+		var warning bytes.Buffer
+		if err := r.checkHolders(t.Context(), &warning, false); err != nil || !strings.Contains(warning.String(), want) {
+			t.Errorf("without a change: %v, %s", err, &warning)
+		}
 	}
 }

@@ -242,14 +242,16 @@ func TestRemovalRequiresForce(t *testing.T) {
 	testutil.NoError(t, allocation.OpenStore(dir).Bind(token, allocation.Holder{PodUID: "uid", Container: "main", PodNamespace: "team", PodName: "trainer"}))
 	p.Sandboxes = []*cri.PodSandbox{{Metadata: &cri.PodSandboxMetadata{Uid: "uid", Namespace: "team", Name: "trainer"}}}
 	const names = "1 running container(s) with GPUs will not start again afterward: team/trainer/main: delete their pods first; to continue anyway, add --force"
-	configured := p.Read(t)
-	_, _, err := run(t, p.FakeNode, "unconfigure")
-	testutil.CheckError(t, "unconfigure", err, names)
-	if p.Read(t) != configured {
-		t.Errorf("a refused command changed the file to\n%s", p.Read(t))
-	}
-	if _, stderr := must(t, p.FakeNode, "unconfigure", "--force"); !strings.Contains(stderr, "team/trainer/main") {
-		t.Errorf("unconfigure --force: %s", stderr)
+	for _, what := range []string{"to undo", "nothing to undo"} {
+		before := p.Read(t)
+		_, _, err := run(t, p.FakeNode, "unconfigure")
+		testutil.CheckError(t, what, err, names)
+		if p.Read(t) != before {
+			t.Errorf("%s: a refused command changed the file to\n%s", what, p.Read(t))
+		}
+		if _, stderr := must(t, p.FakeNode, "unconfigure", "--force"); !strings.Contains(stderr, "team/trainer/main") {
+			t.Errorf("%s: unconfigure --force: %s", what, stderr)
+		}
 	}
 	p.refuses(t, names)
 	p.mustUninstall(t, "--force")

@@ -25,7 +25,8 @@ func NewUnconfigureCommand() *cobra.Command {
 		Long: `Removes what 'dxctl runtime configure' added to containerd's configuration file. If nothing
 else has changed the file, it is restored byte for byte.
 
-Fails if a runtime handler still uses the shim. Do not remove the shim then.`,
+Fails if running containers hold GPUs, or if a runtime handler still uses the shim. Do not
+remove the shim then.`,
 		Example: `  dxctl runtime unconfigure --restart`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return r.unconfigure(c.Context(), c.OutOrStdout(), c.ErrOrStderr())
@@ -70,9 +71,8 @@ func (r *restarter) unconfigure(ctx context.Context, stdout, stderr io.Writer) e
 	// A handler that still uses the shim in the file does so after a restart, too.
 	isStale := slices.ContainsFunc(handlersWithShim(running.Handlers), func(name string) bool { return !slices.Contains(remaining, name) })
 	restart := r.allowRestart && (changed || c.Record.RestartDue || isStale)
-	if changed || restart {
-		err = r.checkHolders(ctx, stderr)
-	}
+	// The removal of a package runs this command also where there is nothing to undo, as with containerd 2.
+	err = r.checkHolders(ctx, stderr, changed || restart)
 	before := c.Record
 	if err == nil && restart {
 		err = r.prepareRestart(ctx, &c.Record)

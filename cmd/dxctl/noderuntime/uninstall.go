@@ -86,7 +86,7 @@ func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 	o.shim = filepath.Join(o.shimDir, shimfile.FileName())
 	err = o.checkUnused(ctx, record.RestartDue)
 	if err == nil {
-		err = o.checkHolders(ctx, stderr)
+		err = o.checkHolders(ctx, stderr, true)
 	}
 	if err == nil {
 		err = o.handOver(ctx, stdout, &record)
