@@ -26,6 +26,14 @@ func TestCommand(t *testing.T) {
 	testutil.CheckError(t, "a command that fails, with its status and last line", err, "exit status 3: why")
 }
 
+func TestCheckUnit(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("PATH", dir)
+	testutil.WriteFile(t, filepath.Join(dir, "systemctl"), "#!/bin/sh\necho LoadState=$4", 0o700)
+	testutil.NoError(t, Named("loaded").Check(t.Context()))
+	testutil.CheckError(t, "no unit", Named("masked").Check(t.Context()), "restart masked: LoadState=masked; set --service")
+}
+
 // The processes that a command has started go on, as a containerd must that the command started.
 func TestCommandLeavesProcesses(t *testing.T) {
 	t.Parallel()

@@ -3,17 +3,35 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os/exec"
+	"strings"
 )
+
+// systemdUnit is restarted by systemctl.
+type systemdUnit struct {
+	commandService
+	unit string
+}
 
 // Named returns the named service of systemd.
 func Named(name string) Service {
-	return commandService{"systemctl restart " + name, func(ctx context.Context) *exec.Cmd {
+	return systemdUnit{commandService{"systemctl restart " + name, func(ctx context.Context) *exec.Cmd {
 		return exec.CommandContext(ctx, "systemctl", "restart", "--", name)
-	}}
+	}}, name}
+}
+
+// Check returns an error unless systemd runs and has the unit.
+func (s systemdUnit) Check(ctx context.Context) error {
+	output, err := exec.CommandContext(ctx, "systemctl", "show", "--property=LoadState", "--", s.unit).CombinedOutput()
+	text := strings.Join(strings.Fields(string(output)), " ")
+	if err == nil && text == "LoadState=loaded" {
+		return nil
+	}
+	return fmt.Errorf("systemd cannot restart %s: %s; set --service or --restart-command", s.unit, cmp.Or(text, fmt.Sprint(err)))
 }
 
 // RunningPrograms returns nothing: it is supported on Windows only.

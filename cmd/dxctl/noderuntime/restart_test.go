@@ -167,6 +167,21 @@ func TestUnconfigureCannotWrite(t *testing.T) {
 	}
 }
 
+// TestUnknownUnit: nothing is left to do after a restart that systemd cannot do.
+func TestUnknownUnit(t *testing.T) {
+	t.Parallel()
+	b := containerdtest.New(t, containerdtest.Config)
+	unknown := []string{"--restart", "--service", "directx-nri-no-such-unit"}
+	_, _, err := run(t, b, append([]string{"configure"}, unknown...)...)
+	testutil.CheckError(t, "configure", err, b.Config+" was not changed: systemd cannot restart directx-nri-no-such-unit: ")
+	checkRemoved(t, b, containerdtest.Config)
+	must(t, b, append([]string{"configure"}, b.Restart()...)...)
+	configured := b.Read(t)
+	_, _, err = run(t, b, append([]string{"unconfigure"}, unknown...)...)
+	testutil.CheckError(t, "unconfigure", err, "nothing was changed: systemd cannot restart directx-nri-no-such-unit: ")
+	checkSettled(t, b, configured, false)
+}
+
 // TestCanceled: containerd runs with the restored file in the end. On Windows, the next run
 // restarts it.
 func TestCanceled(t *testing.T) {
