@@ -131,11 +131,8 @@ func TestShimCalls(t *testing.T) {
 		baseline, baselineState := os.Getenv(baselineVar), filepath.Join(n.Dir, "baseline")
 		if baseline != "" { // Its version of the files, by the dxctl beside it.
 			dxctl := filepath.Join(filepath.Dir(baseline), "dxctl")
-			config, err := os.ReadFile(n.ConfigFile())
-			testutil.NoError(t, err)
-			file := filepath.Join(dir, "baseline.yaml")
-			// The name of the key in versions before 0.2.
-			testutil.WriteFile(t, file, strings.Replace(string(config), "realShim:", "runtime:", 1), 0o600)
+			file := filepath.Join(dir, "baseline.yaml") // with the old name of the key
+			testutil.WriteFile(t, file, strings.Replace(string(bed.ReadFile(t, n.ConfigFile())), "realShim:", "runtime:", 1), 0o600)
 			if out, err := exec.Command(dxctl, "config", "apply", "--config", file, "--state-dir", baselineState).CombinedOutput(); err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
