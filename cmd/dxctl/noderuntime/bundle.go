@@ -67,10 +67,10 @@ func isSameFile(a, b string) bool {
 	return aErr == nil && bErr == nil && os.SameFile(aInfo, bInfo)
 }
 
-// handOver makes the shim at path responsible for bundles, so that the shim that started
+// setShim makes the shim at path responsible for bundles, so that the shim that started
 // them can be removed. It has an effect after the next start of containerd. Bundles that no
 // longer exist are ignored.
-func handOver(bundles []bundle, path string) error {
+func setShim(bundles []bundle, path string) error {
 	var errs []error
 	for _, b := range bundles {
 		file := filepath.Join(b.path, binaryFile)

@@ -49,7 +49,7 @@ func TestHandOver(t *testing.T) {
 		t.Fatalf("found %v, %v", found, err)
 	}
 	gone := bundle{"default/gone", filepath.Join(state, "gone")} // It has ended meanwhile.
-	if err := handOver(append(slices.Clone(found), gone), other); err != nil || durable.Exists(gone.path) {
+	if err := setShim(append(slices.Clone(found), gone), other); err != nil || durable.Exists(gone.path) {
 		t.Fatal(err, durable.Exists(gone.path))
 	}
 	for _, b := range append(found, foreign) {

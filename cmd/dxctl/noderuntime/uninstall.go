@@ -200,7 +200,7 @@ func (o *uninstallOptions) handOver(ctx context.Context, stdout io.Writer, recor
 	if err := o.prepareRestart(ctx, record); err != nil {
 		return err
 	}
-	if err := handOver(bundles, realShim); err != nil {
+	if err := setShim(bundles, realShim); err != nil {
 		return err
 	}
 	// containerd calls the runtime shim for these containers until containerd is restarted.

@@ -1,6 +1,6 @@
 //go:build unix
 
-package noderuntime
+package nodeservice
 
 import (
 	"errors"
@@ -13,12 +13,12 @@ import (
 func TestServiceIsForWindows(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"install", "--", "--replicas", "4"}, {"uninstall"}} {
-		_, _, err := containerdtest.Run(t, NewServiceCommand(), args...)
+		_, _, err := containerdtest.Run(t, NewCommand(), args...)
 		if !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "deployments/systemd") {
 			t.Errorf("%v: %v", args, err)
 		}
 	}
-	if _, _, err := containerdtest.Run(t, NewServiceCommand(), "install", "--replicas", "4"); err == nil || errors.Is(err, errors.ErrUnsupported) {
+	if _, _, err := containerdtest.Run(t, NewCommand(), "install", "--replicas", "4"); err == nil || errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("flags of directx-advertiser without --: %v", err)
 	}
 }

@@ -1,4 +1,5 @@
-package noderuntime
+// Package nodeservice has the commands that run directx-advertiser as a Windows service.
+package nodeservice
 
 import (
 	"fmt"
@@ -10,19 +11,19 @@ import (
 	"github.com/directx-nri/directx-nri/internal/service"
 )
 
-// NewServiceCommand returns 'dxctl service'.
-func NewServiceCommand() *cobra.Command {
+// NewCommand returns 'dxctl service'.
+func NewCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "service",
 		Short: "Run directx-advertiser as a Windows service, without the chart",
 		Long: `Runs directx-advertiser as a native Windows service. It starts with the node, is restarted
 when it ends, and logs to the Application event log. On Linux, use the units of the packages.`,
 	}
-	command.AddCommand(newServiceInstallCommand(), newServiceUninstallCommand())
+	command.AddCommand(newInstallCommand(), newUninstallCommand())
 	return command
 }
 
-func newServiceInstallCommand() *cobra.Command {
+func newInstallCommand() *cobra.Command {
 	var programDir string
 	command := &cobra.Command{
 		Use:   "install [-- FLAGS]",
@@ -60,7 +61,7 @@ only administrators can write.`,
 	return command
 }
 
-func newServiceUninstallCommand() *cobra.Command {
+func newUninstallCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "uninstall",
 		Short:   "Stop and remove the service",
