@@ -116,14 +116,14 @@ func (d *Daemon) writeLabels(devices []resources.Device) {
 
 // status is what the daemon does now, for its health and metrics.
 type status struct {
-	// plugin is nil if nothing can be advertised. problem is the reason, or nil if the node
+	// devicePlugin is nil if nothing can be advertised. problem is the reason, or nil if the node
 	// has no GPU.
-	plugin  *deviceplugin.Plugin
-	problem error
+	devicePlugin *deviceplugin.Plugin
+	problem      error
 }
 
 func (d *Daemon) checkAlive() error {
-	if plugin := d.status.Load().plugin; plugin != nil {
+	if plugin := d.status.Load().devicePlugin; plugin != nil {
 		return plugin.CheckAlive()
 	}
 	return nil
@@ -131,10 +131,10 @@ func (d *Daemon) checkAlive() error {
 
 func (d *Daemon) checkReady(ctx context.Context) error {
 	s := d.status.Load()
-	if s.plugin == nil {
+	if s.devicePlugin == nil {
 		return s.problem
 	}
-	return s.plugin.CheckReady(ctx)
+	return s.devicePlugin.CheckReady(ctx)
 }
 
 func (d *Daemon) reportNode(n metrics.NodeMetrics) {
@@ -144,7 +144,7 @@ func (d *Daemon) reportNode(n metrics.NodeMetrics) {
 			n.Verified.WithLabelValues().Set(1)
 		}
 	}
-	if plugin := d.status.Load().plugin; plugin != nil {
+	if plugin := d.status.Load().devicePlugin; plugin != nil {
 		plugin.Report(n)
 	}
 }

@@ -61,7 +61,7 @@ func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
 	c := d.pluginConfig(p, source)
 	for {
 		plugin := deviceplugin.New(c)
-		d.status.Store(&status{plugin: plugin})
+		d.status.Store(&status{devicePlugin: plugin})
 		d.hasAdvertised = true
 		if err := plugin.Run(ctx); !errors.Is(err, deviceplugin.ErrRestart) {
 			return err
@@ -89,7 +89,7 @@ func (d *Daemon) pluginConfig(p policy.Policy, source discovery.Source) devicepl
 		Recorder: d.recorder, Policy: p, KubeletDir: d.options.KubeletDir, Pods: d.pods, NodeOS: d.compiler.NodeOS,
 		Metrics: d.metrics, Log: d.log, AllocatesAtCreation: d.options.AllocatesAtCreation, OnDevices: d.writeLabels,
 	}
-	check := d.recorder.CheckWritable
+	check := d.recorder.EnsureWritable
 	switch p.Injection {
 	case policy.InjectByKubelet:
 		c.CheckInjection = func(context.Context) error { return nil }
@@ -99,7 +99,7 @@ func (d *Daemon) pluginConfig(p policy.Policy, source discovery.Source) devicepl
 			return shimcheck.Check(ctx, d.compiler.StateDir, d.options.CRISocket.String())
 		}
 		check = func(ctx context.Context) error {
-			return errors.Join(d.recorder.CheckWritable(ctx), c.CheckInjection(ctx))
+			return errors.Join(d.recorder.EnsureWritable(ctx), c.CheckInjection(ctx))
 		}
 	case policy.InjectByNRI:
 		// check does not include this: until the plugin runs again, PreStartContainer makes containers wait.

@@ -346,7 +346,7 @@ func TestRemovedDirectory(t *testing.T) {
 	kept := record(t, r, "gpu::0")
 	check := func(want ...ID) {
 		t.Helper()
-		testutil.NoError(t, r.CheckWritable(t.Context()))
+		testutil.NoError(t, r.EnsureWritable(t.Context()))
 		if diff := cmp.Diff(want, recordIDs(t, r)); diff != "" {
 			t.Errorf("records (-want +got):\n%s", diff)
 		}
@@ -364,12 +364,12 @@ func TestRemovedDirectory(t *testing.T) {
 	check(record(t, r, "gpu::0").ID())
 
 	testutil.NoError(t, os.RemoveAll(dir), os.WriteFile(dir, nil, 0o600))
-	if err := r.CheckWritable(t.Context()); !errors.Is(err, ErrNotWritable) {
+	if err := r.EnsureWritable(t.Context()); !errors.Is(err, ErrNotWritable) {
 		t.Errorf("a file in place of the directory: %v", err)
 	}
 	_, _ = r.Record(t.Context(), Record{Resource: display, Replicas: []Replica{{ID: "gpu::0", InstanceID: "gpu"}}}) // It fails.
 	testutil.NoError(t, os.Remove(dir), os.MkdirAll(filepath.Join(dir, probeName, "x"), 0o700))
-	if err := r.CheckWritable(t.Context()); !errors.Is(err, ErrNotWritable) {
+	if err := r.EnsureWritable(t.Context()); !errors.Is(err, ErrNotWritable) {
 		t.Errorf("no file can be written: %v", err)
 	}
 	testutil.NoError(t, os.RemoveAll(filepath.Join(dir, probeName)))

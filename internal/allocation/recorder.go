@@ -28,7 +28,7 @@ const (
 	lockRetryInterval = 200 * time.Millisecond
 	// lockTimeout is the time after which the attempts end.
 	lockTimeout = 5 * time.Second
-	// relockTimeout is the limit for all that [Recorder.CheckWritable] does if the lock was removed.
+	// relockTimeout is the limit for all that [Recorder.EnsureWritable] does if the lock was removed.
 	relockTimeout = time.Second
 )
 
@@ -107,11 +107,11 @@ func (r *Recorder) Close() error { return r.lock.Close() }
 // ErrNotWritable means that no record can be written now.
 var ErrNotWritable = errors.New("allocations cannot be recorded")
 
-// CheckWritable returns [ErrNotWritable] if no record can be written. It opens the lock for writing,
+// EnsureWritable returns [ErrNotWritable] if no record can be written. It opens the lock for writing,
 // which fails on a read-only file system. After a record could not be written, as on a full file
 // system, it also writes a file of the record's size. If the directory or its lock was removed, it
 // creates them again.
-func (r *Recorder) CheckWritable(ctx context.Context) error {
+func (r *Recorder) EnsureWritable(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.holdsLock() {

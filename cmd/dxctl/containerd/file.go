@@ -2,7 +2,6 @@ package containerd
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -76,9 +75,8 @@ func ReadRecordedConfig(path, stateDir string) (c RecordedConfig, err error) {
 	c.Record, err = ReadRecord(stateDir)
 	// The target of a link may have changed, such as that of a snap's directory "current".
 	if r := c.Record; err == nil && r.Config != "" && r.Config != c.File.Path && r.Given != c.File.Given {
-		recorded := cmp.Or(r.Given, r.Config)
-		err = remedy.With(fmt.Errorf("the record %s belongs to %s, not to %s", RecordPath(stateDir), recorded, path),
-			"set --containerd-config "+recorded+"; to configure another containerd, use another --state-dir")
+		err = remedy.With(fmt.Errorf("the record %s belongs to %s, not to %s", RecordPath(stateDir), r.Given, path),
+			"set --containerd-config "+r.Given+"; to configure another containerd, use another --state-dir")
 	}
 	return c, err
 }

@@ -33,8 +33,8 @@ const recordFormat = 1
 // failed, from FailRestart until the next AddEdits or EndRestart.
 type ChangeRecord struct {
 	Format int `json:"format"`
-	// Config is the configuration file, "" if there are no edits. Given is its path as in
-	// [ConfigFile], "" in records of older versions. Created reports whether dxctl created it.
+	// Config is the configuration file, "" if there are no edits, Given its path as in [ConfigFile].
+	// Created reports whether dxctl created it.
 	Config  string          `json:"config,omitempty"`
 	Given   string          `json:"given,omitempty"`
 	Created bool            `json:"created,omitempty"`
