@@ -26,7 +26,7 @@ type injector struct {
 	source discovery.Source
 	files  gpuedits.Files
 	os     string
-	policy policy.Policy
+	policy policy.Resolved
 	log    logrus.FieldLogger
 }
 

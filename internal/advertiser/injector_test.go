@@ -41,7 +41,7 @@ func linuxGPU(name string) discovery.Device {
 }
 
 func testInjector(os string, p policy.Policy, devices ...discovery.Device) *injector {
-	return &injector{source: discovery.Static(devices), files: hostfiles.Assumed{}, os: os, log: testutil.Quiet(), policy: p}
+	return &injector{source: discovery.Static(devices), files: hostfiles.Assumed{}, os: os, log: testutil.Quiet(), policy: policy.Resolved{Policy: p}}
 }
 
 func TestInject(t *testing.T) {

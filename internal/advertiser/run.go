@@ -57,8 +57,8 @@ func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
 	if err != nil {
 		return err
 	}
-	source, p = modes.InForce(source, p, d.compiler.NodeOS)
-	c := d.pluginConfig(p, source)
+	source, resolved := modes.ResolvePolicy(source, p, d.compiler.NodeOS)
+	c := d.pluginConfig(resolved, source)
 	for {
 		plugin := deviceplugin.New(c)
 		d.status.Store(&status{devicePlugin: plugin})
@@ -84,9 +84,9 @@ func (d *Daemon) reportModes(p policy.Policy) {
 
 // pluginConfig returns the configuration of the device plugin. It depends on what gives containers their
 // GPUs: the kubelet, the runtime shim or the NRI plugin.
-func (d *Daemon) pluginConfig(p policy.Policy, source discovery.Source) deviceplugin.Config {
+func (d *Daemon) pluginConfig(p policy.Resolved, source discovery.Source) deviceplugin.Config {
 	c := deviceplugin.Config{
-		Recorder: d.recorder, Policy: p, KubeletDir: d.options.KubeletDir, Pods: d.pods, NodeOS: d.compiler.NodeOS,
+		Recorder: d.recorder, Policy: p.Policy, KubeletDir: d.options.KubeletDir, Pods: d.pods, NodeOS: d.compiler.NodeOS,
 		Metrics: d.metrics, Log: d.log, AllocatesAtCreation: d.options.AllocatesAtCreation, OnDevices: d.writeLabels,
 	}
 	check := d.recorder.EnsureWritable
@@ -109,7 +109,7 @@ func (d *Daemon) pluginConfig(p policy.Policy, source discovery.Source) devicepl
 	return c
 }
 
-func (d *Daemon) newInjector(p policy.Policy, source discovery.Source) *injector {
+func (d *Daemon) newInjector(p policy.Resolved, source discovery.Source) *injector {
 	d.log.Warn("The kubelet gives containers their GPUs (injection: kubelet): there are no extra mounts and no GPUs for containers outside Kubernetes, " +
 		"a restarted container has the driver files of its admission, and starts even if its GPU is gone; see docs/kubelet-injection.md")
 	if d.compiler.NodeOS == "windows" && !p.AssignsByClass() {

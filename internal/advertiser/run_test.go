@@ -33,7 +33,7 @@ func TestConfigure(t *testing.T) {
 		log := testutil.Quiet()
 		d := New(Options{RuntimeDir: dir, PodResources: dir + "/p", CRISocket: "/nowhere/s"}, config.Compiler{StateDir: dir, NodeOS: "linux"}, "v", log)
 		d.recorder = allocationtest.Open(t, dir+"/records")
-		c := d.pluginConfig(policy.Policy{Injection: test.injection}, discovery.Static{})
+		c := d.pluginConfig(policy.Resolved{Policy: policy.Policy{Injection: test.injection}}, discovery.Static{})
 		if (c.Inject != nil) != test.inject {
 			t.Errorf("%s: injects: %t", name, c.Inject != nil)
 		}

@@ -78,9 +78,9 @@ type Files interface {
 
 // Decider decides what containers get.
 type Decider struct {
-	// Source has the node's GPUs, and Policy is the node policy. [modes.InForce] returns both.
+	// Source has the node's GPUs, and Policy is the node policy. [modes.ResolvePolicy] returns both.
 	Source discovery.Source
-	Policy policy.Policy
+	Policy policy.Resolved
 	Store  *allocation.Store
 	Files  Files
 	Log    logrus.FieldLogger
@@ -94,8 +94,8 @@ func NewDecider(stateDir string, p policy.Policy, containerOS string, files File
 	if err != nil { // Not every decision needs the GPUs.
 		source = discovery.Unavailable(err)
 	}
-	source, p = modes.InForce(source, p, containerOS)
-	return &Decider{Source: source, Policy: p, Store: allocation.OpenStore(paths.Allocations(stateDir)), Files: files, Log: log}
+	source, resolved := modes.ResolvePolicy(source, p, containerOS)
+	return &Decider{Source: source, Policy: resolved, Store: allocation.OpenStore(paths.Allocations(stateDir)), Files: files, Log: log}
 }
 
 // Outcome is a decision about a container that makes a request.

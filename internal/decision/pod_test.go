@@ -255,8 +255,8 @@ func (storeFiles) Resolve(path string) (string, bool, error) {
 	return path, true, nil
 }
 
-func permissive() policy.Policy {
-	return policy.Policy{ExtraMounts: policy.ExtraMounts{Sources: policy.MountSourcesDriverStore, Configured: true, Max: 3}, VisibilityHints: true}
+func permissive() policy.Resolved {
+	return policy.Resolved{Policy: policy.Policy{ExtraMounts: policy.ExtraMounts{Sources: policy.MountSourcesDriverStore, Configured: true, Max: 3}, VisibilityHints: true}}
 }
 
 // mounted returns the destinations of the mounts that are no driver's own.
@@ -377,12 +377,12 @@ func TestAssignmentByClass(t *testing.T) {
 	d, tokens := recorded(t, discovery.Static(devices), map[string][]string{display: {hidden.InstanceID, devices[0].InstanceID}})
 	c := ofPod("DIRECTX_ALLOCATION_DISPLAY=" + tokens[display])
 	all := d.Source
-	d.Source, d.Policy = modes.InForce(all, d.Policy, "windows")
+	d.Source, d.Policy = modes.ResolvePolicy(all, d.Policy.Policy, "windows")
 	if _, _, err := decide(t.Context(), d, read(c)); !errors.Is(err, errDeviceFailed) {
 		t.Errorf("by location path: %v", err)
 	}
 	d.Policy.Assignment = policy.AssignByClass
-	d.Source, d.Policy = modes.InForce(all, d.Policy, "windows")
+	d.Source, d.Policy = modes.ResolvePolicy(all, d.Policy.Policy, "windows")
 	class := []specs.WindowsDevice{{ID: ocispec.DisplayClass, IDType: ocispec.IDTypeClass}}
 	edits, _, err := decide(t.Context(), d, read(c))
 	if _, files := gpusOf(edits); err != nil || !slices.Equal(edits.WindowsDevices, class) || !slices.Equal(files, []string{"", path0}) {
@@ -391,7 +391,7 @@ func TestAssignmentByClass(t *testing.T) {
 	// Standalone runs are given their GPUs in the same way.
 	alone := decider(devices...)
 	alone.Policy.Assignment = policy.AssignByClass
-	alone.Source, alone.Policy = modes.InForce(alone.Source, alone.Policy, "windows")
+	alone.Source, alone.Policy = modes.ResolvePolicy(alone.Source, alone.Policy.Policy, "windows")
 	edits, _, err = decide(context.Background(), alone, read(Container{OS: "windows", ID: "c1", Env: []string{VisibleVariable + `=VMBUS\GPU`}}))
 	if err != nil || !slices.Equal(edits.WindowsDevices, class) {
 		t.Errorf("standalone: %v, error %v", edits.WindowsDevices, err)

@@ -93,7 +93,7 @@ func (r Request) OnlyLocationPaths() bool {
 
 // honors reports whether p honors a setting. Only a setting in the environment of a standalone Linux
 // container can be ignored.
-func (r Request) honors(s setting, p policy.Policy) bool {
+func (r Request) honors(s setting, p policy.Resolved) bool {
 	return !s.fromEnv || r.Container.OS == "windows" || p.Standalone.Environment
 }
 

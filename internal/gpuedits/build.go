@@ -65,15 +65,15 @@ func (f SkippedFile) String() string {
 	return fmt.Sprintf("GPU %s: %s: %s", f.Device, f.Source, f.Reason)
 }
 
-// Build returns the edits that give devices to a container with the environment env, on a node
-// with the policy p in force: see modes.InForce.
+// Build returns the edits that give devices to a container with the environment env, on a node with the
+// policy p.
 //
 // A container with a missing mount source does not start, so files that do not exist are skipped.
 // Files whose destination is already that of another file are skipped, too. Symbolic links in mount
 // sources are resolved, because HCS cannot follow a link to a file.
 func Build(
-	containerOS string, devices []discovery.Device, env []string, files Files, p policy.Policy) (ocispec.Edits, []SkippedFile, error,
-) {
+	containerOS string, devices []discovery.Device, env []string, files Files, p policy.Resolved,
+) (ocispec.Edits, []SkippedFile, error) {
 	b := builder{containerOS: containerOS, files: files, policy: p, sources: map[string]string{}}
 	for _, d := range devices {
 		var err error
@@ -117,7 +117,7 @@ func libraryPath(devices []discovery.Device, env []string) string {
 type builder struct {
 	containerOS string
 	files       Files
-	policy      policy.Policy
+	policy      policy.Resolved
 	edits       ocispec.Edits
 	// skipped are the files that are not among edits.
 	skipped []SkippedFile

@@ -120,7 +120,7 @@ func TestBuildWindows(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, skipped, err := Build("windows", test.devices, nil, test.files, policy.Policy{})
+			got, skipped, err := Build("windows", test.devices, nil, test.files, policy.Resolved{})
 			testutil.NoError(t, err)
 			var want ocispec.Edits
 			for _, d := range test.devices {
@@ -161,7 +161,7 @@ func linuxFiles() fakeFiles {
 
 func TestBuildLinux(t *testing.T) {
 	t.Parallel()
-	got, skipped, err := Build("linux", []discovery.Device{dxg(), dxg()}, nil, linuxFiles(), policy.Policy{})
+	got, skipped, err := Build("linux", []discovery.Device{dxg(), dxg()}, nil, linuxFiles(), policy.Resolved{})
 	if err != nil || len(skipped) != 0 {
 		t.Fatal(err, skipped)
 	}
@@ -193,7 +193,7 @@ func TestLibraryPath(t *testing.T) {
 		"last one":      {[]discovery.Device{wsl}, []string{"LD_LIBRARY_PATH=/a", "LD_LIBRARY_PATH=/b"}, []string{"LD_LIBRARY_PATH=/b:/usr/lib/wsl/lib"}},
 		"none":          {[]discovery.Device{dxg()}, []string{"LD_LIBRARY_PATH=/a"}, nil},
 	} {
-		got, _, err := Build("linux", test.devices, test.env, linuxFiles(), policy.Policy{})
+		got, _, err := Build("linux", test.devices, test.env, linuxFiles(), policy.Resolved{})
 		if err != nil || !slices.Equal(got.Env, test.want) {
 			t.Errorf("%s: %v, %v", name, got.Env, err)
 		}
@@ -205,7 +205,7 @@ func TestLibraryPath(t *testing.T) {
 		name, _, _ := strings.Cut(variable, "=")
 		for _, env := range [][]string{nil, {name + "=0"}} {
 			d.DeviceNodes = wsl.DeviceNodes
-			got, _, err := Build("linux", []discovery.Device{d}, env, linuxFiles(), policy.Policy{VisibilityHints: true})
+			got, _, err := Build("linux", []discovery.Device{d}, env, linuxFiles(), policy.Resolved{Policy: policy.Policy{VisibilityHints: true}})
 			if err != nil || slices.Contains(got.Env, variable) != (env == nil) || len(got.Env) != 2-len(env) {
 				t.Errorf("%v with %v, %v", got.Env, env, err)
 			}
@@ -239,7 +239,7 @@ func TestBuildRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, _, err := Build(test.os, test.devices, nil, test.files, policy.Policy{})
+			_, _, err := Build(test.os, test.devices, nil, test.files, policy.Resolved{})
 			if last := test.devices[len(test.devices)-1]; !errors.Is(err, test.want) || !strings.Contains(err.Error(), last.InstanceID) {
 				t.Errorf("error %v, want %v with the device's name", err, test.want)
 			}
@@ -367,7 +367,7 @@ func TestDriverFiles(t *testing.T) {
 		p := policy.Default()
 		p.DriverFiles = test.mode
 		p.RuntimeFiles = map[pci.Vendor]policy.RuntimeFiles{0: {Remove: []string{"*"}}, 0x1002: {Remove: []string{"*"}}, 0x10DE: test.changes}
-		edits, skipped, err := Build("windows", []discovery.Device{gpu}, nil, files, p)
+		edits, skipped, err := Build("windows", []discovery.Device{gpu}, nil, files, policy.Resolved{Policy: p})
 		if err != nil || len(skipped) != 0 || len(edits.WindowsDevices) != 1 || len(edits.Mounts) != test.want ||
 			!slices.ContainsFunc(edits.Mounts, func(m specs.Mount) bool { return m.Destination == System32Dir+`\tool.exe` }) {
 			t.Errorf("%s: %+v, skipped %v, error %v; want %d files", name, edits, skipped, err, test.want)

@@ -80,24 +80,24 @@ func resolveAssignment(mode policy.Assignment, containerOS string, build uint32)
 	return policy.AssignByPath, fmt.Sprintf("Windows build %d assigns single devices, as all builds since %d do", build, singleDevicesBuild)
 }
 
-// InForce returns the source and the policy in force for containers of this operating system, from the
-// configured ones. The policy in force has the modes that this machine supports. If it assigns GPUs to
-// Windows containers by location path, a device of the source without one is unhealthy.
-func InForce(source discovery.Source, p policy.Policy, containerOS string) (discovery.Source, policy.Policy) {
-	return inForce(source, p, containerOS, win32.WindowsBuild())
+// ResolvePolicy returns the source and the policy for containers of this operating system, from the
+// configured ones. The policy has the modes that this machine supports. If it assigns GPUs to Windows
+// containers by location path, a device of the source without one is unhealthy.
+func ResolvePolicy(source discovery.Source, p policy.Policy, containerOS string) (discovery.Source, policy.Resolved) {
+	return resolvePolicy(source, p, containerOS, win32.WindowsBuild())
 }
 
-// inForce is [InForce] for a build number of Windows: see [Resolve].
-func inForce(source discovery.Source, p policy.Policy, containerOS string, build uint32) (discovery.Source, policy.Policy) {
+// resolvePolicy is [ResolvePolicy] for a build number of Windows: see [Resolve].
+func resolvePolicy(source discovery.Source, p policy.Policy, containerOS string, build uint32) (discovery.Source, policy.Resolved) {
 	m := Resolve(p, containerOS, build)
 	p.Assignment, p.DriverFiles = m.Assignment, m.DriverFiles
 	if containerOS != "windows" || p.AssignsByClass() {
-		return source, p
+		return source, policy.Resolved{Policy: p}
 	}
-	return unhealthyWithoutPath{source}, p
+	return unhealthyWithoutPath{source}, policy.Resolved{Policy: p}
 }
 
-// unhealthyWithoutPath is the source of [InForce] with assignment by location path.
+// unhealthyWithoutPath is the source of [ResolvePolicy] with assignment by location path.
 type unhealthyWithoutPath struct{ discovery.Source }
 
 func (s unhealthyWithoutPath) Devices(ctx context.Context) ([]discovery.Device, error) {

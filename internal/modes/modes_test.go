@@ -36,7 +36,7 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-func TestInForce(t *testing.T) {
+func TestResolvePolicy(t *testing.T) {
 	t.Parallel()
 	devices := discovery.Static{
 		{InstanceID: "no path"}, {InstanceID: "path", LocationPath: "PCIROOT(0)"},
@@ -48,9 +48,9 @@ func TestInForce(t *testing.T) {
 		ok    bool
 	}{{"windows", 20347, true}, {"windows", 26100, false}, {"linux", 0, true}} {
 		configured := policy.Policy{Assignment: policy.AssignAuto, DriverFiles: policy.FilesAuto}
-		source, p := inForce(devices, configured, test.os, test.build)
+		source, p := resolvePolicy(devices, configured, test.os, test.build)
 		if m := Resolve(configured, test.os, test.build); p.Assignment != m.Assignment || p.DriverFiles != m.DriverFiles {
-			t.Errorf("%+v: in force are %s and %s", test, p.Assignment, p.DriverFiles)
+			t.Errorf("%+v: the modes are %s and %s", test, p.Assignment, p.DriverFiles)
 		}
 		listed, err := source.Devices(t.Context())
 		for i, d := range listed {

@@ -539,10 +539,8 @@ func TestPodAnnotationsAndPolicy(t *testing.T) {
 	if adjustment != nil {
 		t.Fatalf("without a policy: %v", adjustment)
 	}
-	b.Policy = policy.Policy{
-		ExtraMounts:     policy.ExtraMounts{Sources: policy.MountSourcesHostDirectories, HostDirectories: []string{"/opt/gpu"}, Max: 1},
-		VisibilityHints: true,
-	}
+	b.Policy.VisibilityHints = true
+	b.Policy.ExtraMounts = policy.ExtraMounts{Sources: policy.MountSourcesHostDirectories, HostDirectories: []string{"/opt/gpu"}, Max: 1}
 	adjustment, err = b.adjust(pod, container)
 	testutil.NoError(t, err)
 	var sources []string

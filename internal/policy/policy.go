@@ -100,6 +100,9 @@ type CompiledFrom struct {
 	InventorySHA256 string `json:"inventorySHA256,omitempty"`
 }
 
+// Resolved is a policy with modes that this machine supports in place of auto: see package modes.
+type Resolved struct{ Policy }
+
 // Shim is the configuration of the runtime shim.
 type Shim struct {
 	// The real shim: an absolute path, or a name that is looked up beside the runtime shim and on

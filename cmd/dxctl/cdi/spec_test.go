@@ -38,7 +38,7 @@ func TestRuntimesMakeTheSameEdits(t *testing.T) {
 	}, {
 		InstanceID: "npu", SupportsCompute: true, DeviceNodes: []discovery.DeviceNode{{Path: "/dev/zero", ContainerPath: "/dev/zero"}},
 	}}
-	edits, _, err := gpuedits.Build("linux", devices, nil, hostfiles.Root("/"), policy.Policy{VisibilityHints: true})
+	edits, _, err := gpuedits.Build("linux", devices, nil, hostfiles.Root("/"), policy.Resolved{Policy: policy.Policy{VisibilityHints: true}})
 	if err != nil || len(edits.LinuxDevices) != 2 || len(edits.Mounts) != 1 || len(edits.Env) != 3 {
 		t.Fatalf("%+v %v", edits, err)
 	}

@@ -179,7 +179,7 @@ func (g *gatherer) readGPUs(ctx context.Context, c configState) ([]gpu, error) {
 	if err != nil {
 		return nil, err
 	}
-	source, p := modes.InForce(source, c.Policy, g.OS)
+	source, p := modes.ResolvePolicy(source, c.Policy, g.OS)
 	devices, err := source.Devices(ctx)
 	var list []gpu
 	for i, r := range nodegpus.NewReports(devices, c.Policy, g.OS) {

@@ -114,13 +114,13 @@ func (f *Flags) ReportMissing(stderr io.Writer, notes []gpuedits.SkippedFile) {
 	}
 }
 
-// Open returns the source of the GPUs, and the policy in force for containers of this operating
+// Open returns the source of the GPUs, and the resolved policy for containers of this operating
 // system.
-func (f *Flags) Open(stderr io.Writer, containerOS string) (discovery.Source, policy.Policy, error) {
+func (f *Flags) Open(stderr io.Writer, containerOS string) (discovery.Source, policy.Resolved, error) {
 	compiled, err := f.read(stderr, containerOS)
 	p, devices := compiled.Policy, compiled.Devices
 	if err != nil {
-		return nil, p, err
+		return nil, policy.Resolved{}, err
 	}
 	var source discovery.Source
 	switch {
@@ -134,14 +134,14 @@ func (f *Flags) Open(stderr io.Writer, containerOS string) (discovery.Source, po
 		err = remedy.With(err, "set --inventory to a file with the GPUs")
 	}
 	if err != nil {
-		return nil, p, err
+		return nil, policy.Resolved{}, err
 	}
-	source, p = modes.InForce(source, p, containerOS)
-	return source, p, nil
+	source, resolved := modes.ResolvePolicy(source, p, containerOS)
+	return source, resolved, nil
 }
 
-// Devices returns the GPUs, and the policy in force for containers of this operating system.
-func (f *Flags) Devices(ctx context.Context, stderr io.Writer, containerOS string) ([]discovery.Device, policy.Policy, error) {
+// Devices returns the GPUs, and the resolved policy for containers of this operating system.
+func (f *Flags) Devices(ctx context.Context, stderr io.Writer, containerOS string) ([]discovery.Device, policy.Resolved, error) {
 	source, p, err := f.Open(stderr, containerOS)
 	if err != nil {
 		return nil, p, err

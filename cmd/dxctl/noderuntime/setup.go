@@ -157,7 +157,7 @@ func (o *setupOptions) checkGPU(ctx context.Context) error {
 	isMissing := func(n discovery.DeviceNode) bool { return !durable.Exists(filepath.Join(o.hostRoot, n.Path)) }
 	// An inventory can describe the GPUs of several nodes, and of both operating systems. Only the
 	// GPUs that the advertiser would offer on this node are relevant.
-	for _, d := range resources.Match(devices, p, runtime.GOOS) {
+	for _, d := range resources.Match(devices, p.Policy, runtime.GOOS) {
 		if d.Rule != nil && !slices.ContainsFunc(d.DeviceNodes, isMissing) {
 			return nil
 		}

@@ -63,20 +63,20 @@ func (o *devicesOptions) run(ctx context.Context, args []string, stdout, stderr 
 		return err
 	}
 	if o.watch {
-		return o.follow(ctx, source, p, stdout, stderr)
+		return o.follow(ctx, source, p.Policy, stdout, stderr)
 	}
 	devices, err := source.Devices(ctx)
 	if err != nil {
 		return err
 	}
 	if len(args) == 0 {
-		return o.list(stdout, stderr, devices, p)
+		return o.list(stdout, stderr, devices, p.Policy)
 	}
 	index := discovery.IndexOf(devices, args[0])
 	if index < 0 {
 		return fmt.Errorf("none of the %d GPU(s) of this node is %q; 'dxctl devices -o wide' lists them", len(devices), args[0])
 	}
-	r := o.reports(devices, p)[index]
+	r := o.reports(devices, p.Policy)[index]
 	switch o.output {
 	case cli.Name, cli.Wide:
 		return deviceList().Print(stdout, o.output, []nodegpus.Report{r})

@@ -183,12 +183,12 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 		p.Reason = "the container requests no GPU"
 		return p, nil
 	}
-	source, inForce, err := o.Open(stderr, container.OS)
+	source, resolved, err := o.Open(stderr, container.OS)
 	if err != nil {
 		return p, err
 	}
 	store := allocation.OpenStore(paths.Allocations(o.StateDir))
-	decider := decision.Decider{Source: source, Policy: inForce, Store: store, Files: o.Files()}
+	decider := decision.Decider{Source: source, Policy: resolved, Store: store, Files: o.Files()}
 	outcome, err := decider.Preview(ctx, gpuRequest)
 	if err != nil {
 		return p.refuse(container, err)
@@ -197,7 +197,7 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 		p.Reason = outcome.UnchangedReason
 		return p, nil
 	}
-	if err := realshim.CheckKernel(inForce.Shim.RealShim); err != nil {
+	if err := realshim.CheckKernel(resolved.Shim.RealShim); err != nil {
 		return p.refuse(container, decision.WithReason(decision.ReasonHandler, err))
 	}
 	edited, changed, err := spec.Apply(outcome.Edits)

@@ -39,7 +39,7 @@ type measurement struct {
 	result Result
 }
 
-func (m *measurement) buildEdits(p policy.Policy, mode policy.DriverFiles) (ocispec.Edits, error) {
+func (m *measurement) buildEdits(p policy.Resolved, mode policy.DriverFiles) (ocispec.Edits, error) {
 	p.DriverFiles = mode
 	edits, _, err := gpuedits.Build(m.nodeOS, m.devices, nil, hostfiles.Root(""), p)
 	return edits, err

@@ -124,7 +124,7 @@ func (o *options) prepare(ctx context.Context, version string, stdout, stderr io
 		result: Result{
 			Version: version, OS: runtime.GOOS, Build: win32.WindowsBuild(), At: time.Now().UTC(),
 			Image: o.client.image, Runtime: o.client.runtime,
-			DriverFiles: p.DriverFiles, Devices: nodegpus.NewReports(present, p, runtime.GOOS),
+			DriverFiles: p.DriverFiles, Devices: nodegpus.NewReports(present, p.Policy, runtime.GOOS),
 		},
 	}
 	if o.client.runtime == shimfile.RuntimeName {

@@ -67,7 +67,7 @@ const HCSProperties = `{"Properties":[{"SupportedSchemaVersions":[{"Major":2,"Mi
 // Devices returns the devices that the product's discovery finds.
 func (m *Machine) Devices(t testing.TB) []discovery.Device {
 	t.Helper()
-	source, _ := modes.InForce(pnp.Open(pnp.NewSystem(), testutil.Quiet()), policy.Default(), "windows")
+	source, _ := modes.ResolvePolicy(pnp.Open(pnp.NewSystem(), testutil.Quiet()), policy.Default(), "windows")
 	return found(t)(source.Devices(t.Context()))
 }
 
