@@ -93,7 +93,7 @@ func (d *Daemon) pluginConfig(p policy.Resolved, source discovery.Source) device
 	switch p.Injection {
 	case policy.InjectByKubelet:
 		c.CheckInjection = func(context.Context) error { return nil }
-		c.Inject = d.newInjector(p, source).inject
+		c.KubeletAnswer = d.newKubeletInjection(p, source).answer
 	case policy.InjectByShim:
 		c.CheckInjection = func(ctx context.Context) error {
 			return shimcheck.Check(ctx, d.compiler.StateDir, d.options.CRISocket.String())
@@ -109,13 +109,13 @@ func (d *Daemon) pluginConfig(p policy.Resolved, source discovery.Source) device
 	return c
 }
 
-func (d *Daemon) newInjector(p policy.Resolved, source discovery.Source) *injector {
+func (d *Daemon) newKubeletInjection(p policy.Resolved, source discovery.Source) *kubeletInjection {
 	d.log.Warn("The kubelet gives containers their GPUs (injection: kubelet): there are no extra mounts and no GPUs for containers outside Kubernetes, " +
 		"a restarted container has the driver files of its admission, and starts even if its GPU is gone; see docs/kubelet-injection.md")
 	if d.compiler.NodeOS == "windows" && !p.AssignsByClass() {
 		d.log.Warn("A container can have one GPU: the kubelet passes on one device to containerd on Windows")
 	}
-	return &injector{
+	return &kubeletInjection{
 		source: source, files: hostfiles.Root(d.options.HostRoot), os: d.compiler.NodeOS, policy: p, log: d.log,
 	}
 }

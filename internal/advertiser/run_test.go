@@ -34,8 +34,8 @@ func TestConfigure(t *testing.T) {
 		d := New(Options{RuntimeDir: dir, PodResources: dir + "/p", CRISocket: "/nowhere/s"}, config.Compiler{StateDir: dir, NodeOS: "linux"}, "v", log)
 		d.recorder = allocationtest.Open(t, dir+"/records")
 		c := d.pluginConfig(policy.Resolved{Policy: policy.Policy{Injection: test.injection}}, discovery.Static{})
-		if (c.Inject != nil) != test.inject {
-			t.Errorf("%s: injects: %t", name, c.Inject != nil)
+		if (c.KubeletAnswer != nil) != test.inject {
+			t.Errorf("%s: injects: %t", name, c.KubeletAnswer != nil)
 		}
 		testutil.CheckError(t, name, c.CheckInjection(t.Context()), test.want)
 	}

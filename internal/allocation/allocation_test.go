@@ -43,7 +43,7 @@ func record(t testing.TB, r *Recorder, ids ...string) Token {
 // inject writes a record whose token no container has.
 func inject(t testing.TB, r *Recorder, ids ...string) ID {
 	t.Helper()
-	return write(t, r, Record{Resource: display, Injected: true}, ids...).ID()
+	return write(t, r, Record{Resource: display, ByKubelet: true}, ids...).ID()
 }
 
 func write(t testing.TB, r *Recorder, record Record, ids ...string) Token {

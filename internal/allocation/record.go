@@ -17,9 +17,9 @@ type Record struct {
 	// Replicas are in the order of the kubelet's request.
 	Replicas  []Replica `json:"replicas"`
 	CreatedAt time.Time `json:"createdAt"`
-	// Injected reports that the kubelet gave the container its devices, and no token. Such a record is
+	// ByKubelet reports that the kubelet gave the container its devices, and no token. Such a record is
 	// bound by [Recorder.BindByName].
-	Injected bool `json:"injected,omitempty"`
+	ByKubelet bool `json:"byKubelet,omitempty"`
 }
 
 // Holder is the container that a record is bound to.

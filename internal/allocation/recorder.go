@@ -145,7 +145,7 @@ func (r *Recorder) holdsLock() bool {
 }
 
 // Record writes the record of an allocation, and returns the token for its container. The caller
-// sets Resource, Replicas and Injected. The record is on disk when Record returns. Other calls must not
+// sets Resource, Replicas and ByKubelet. The record is on disk when Record returns. Other calls must not
 // delay it, because an allocation that begins meanwhile can crash the kubelet on Windows
 // (kubernetes#136021). So [Recorder.Refresh], and not Record, removes the records that have ended.
 //
@@ -184,7 +184,7 @@ func (r *Recorder) write(ctx context.Context, record Record) error {
 // name counts as the same. Its errors are those of [Store.Bind].
 func (r *Recorder) BindByName(id ID, namespace, pod, container string) error {
 	record, err := r.store.readRecord(id)
-	if err == nil && !record.Injected {
+	if err == nil && !record.ByKubelet {
 		err = ErrNotFound
 	}
 	if err == nil {

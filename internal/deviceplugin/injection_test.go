@@ -34,9 +34,9 @@ func TestAllocate(t *testing.T) {
 		{{ID: "A::0", InstanceID: "A"}, {ID: "A::1", InstanceID: "A"}, {ID: "B::0", InstanceID: "B"}},
 		{{ID: "B::1", InstanceID: "B"}},
 	}
-	for _, inject := range []Inject{nil, injectDevices} {
+	for _, inject := range []KubeletAnswer{nil, injectDevices} {
 		k := newBed(t, displayGPU("A"), displayGPU("B"))
-		k.config.Inject, k.config.Policy.Injection = inject, policy.InjectByKubelet
+		k.config.KubeletAnswer, k.config.Policy.Injection = inject, policy.InjectByKubelet
 		k.run()
 		answer, err := k.client(displayResource).Allocate(t.Context(), allocateRequest([]string{"A::0", "A::1", "B::0"}, []string{"B::1"}))
 		records := k.config.Recorder.Refresh()
@@ -47,7 +47,7 @@ func TestAllocate(t *testing.T) {
 			if diff := cmp.Diff(want[i], records[i].Replicas); diff != "" {
 				t.Errorf("replicas of record %d (-want +got):\n%s", i, diff)
 			}
-			if r := records[i]; r.Resource != displayResource || r.Injected != (inject != nil) {
+			if r := records[i]; r.Resource != displayResource || r.ByKubelet != (inject != nil) {
 				t.Errorf("record %+v, injected %t", r, inject != nil)
 			}
 			if inject != nil {
@@ -70,7 +70,7 @@ func TestNoListDuringAllocation(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
 	var lists atomic.Int32
 	k.config.Pods = &PodTracker{now: time.Now, list: func(context.Context) ([]containerDevices, error) { lists.Add(1); return nil, nil }}
-	k.config.Inject = func(context.Context, string, []allocation.Replica) (*v1beta1.ContainerAllocateResponse, error) {
+	k.config.KubeletAnswer = func(context.Context, string, []allocation.Replica) (*v1beta1.ContainerAllocateResponse, error) {
 		close(entered)
 		<-leave
 		return &v1beta1.ContainerAllocateResponse{}, nil
@@ -165,7 +165,7 @@ func TestBindByName(t *testing.T) {
 		containersOf("twice", containerWith("main", "E::0"), containerWith("other", "E::0")),
 	}}}
 	k := newBed(t, displayGPU("A"), displayGPU("B"), displayGPU("C"), displayGPU("D"), displayGPU("E"))
-	k.config.Inject, k.config.Pods = injectDevices, NewPodTracker(lister.serve(t))
+	k.config.KubeletAnswer, k.config.Pods = injectDevices, NewPodTracker(lister.serve(t))
 	k.run()
 	request := allocateRequest([]string{"C::0"}, []string{"D::0", "D::1"}, []string{"E::0"}, []string{"B::1"}, []string{"A::0", "A::1"}, []string{"B::0"})
 	if _, err := k.client(displayResource).Allocate(t.Context(), request); err != nil {

@@ -1,6 +1,6 @@
 // Package deviceplugin is the Kubernetes device plugin: it advertises replicas of each GPU
 // to the kubelet and records what the kubelet allocates. Its answers to Allocate do not have the
-// devices and mounts of a GPU, unless [Config.Inject] is set.
+// devices and mounts of a GPU, unless [Config.KubeletAnswer] is set.
 //
 // One [Plugin] reads the devices and the records, and makes a pool of GPUs for each
 // resource. A server for each resource gives the newest pool to the kubelet and allocates
@@ -53,8 +53,8 @@ type Config struct {
 	Pods *PodTracker
 	// OnDevices is called with the devices and their resources each time the devices have been listed.
 	OnDevices func([]resources.Device)
-	// Inject, if set, makes the answers to the kubelet, which have no token then.
-	Inject Inject
+	// KubeletAnswer, if set, makes the answers to the kubelet, which have no token then.
+	KubeletAnswer KubeletAnswer
 	// NodeOS is the operating system of the node's containers, "windows" or "linux". It
 	// determines which GPUs they can have, and the form of the interlock.
 	NodeOS  string
@@ -242,7 +242,7 @@ func (p *Plugin) trackPods(ctx context.Context, records []allocation.Entry) ([]c
 		p.config.Log.WithField("allocation", id).Info("Allocation ended: its pod no longer exists")
 	}
 	for _, record := range records {
-		if !record.Injected || record.Holder != nil || slices.Contains(ended, record.ID) {
+		if !record.ByKubelet || record.Holder != nil || slices.Contains(ended, record.ID) {
 			continue
 		}
 		c, ok := findHolder(containers, record)

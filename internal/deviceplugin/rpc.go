@@ -117,7 +117,7 @@ func (s *server) allocate(ctx context.Context, request *v1beta1.AllocateRequest)
 	response, tokens := &v1beta1.AllocateResponse{}, make([]allocation.Token, 0, len(containers))
 	for _, replicas := range containers {
 		token, err := s.config.Recorder.Record(ctx,
-			allocation.Record{Resource: s.resource, Replicas: replicas, Injected: s.config.Inject != nil})
+			allocation.Record{Resource: s.resource, Replicas: replicas, ByKubelet: s.config.KubeletAnswer != nil})
 		if err != nil {
 			return nil, tokens, fmt.Errorf("allocate %s: %w", s.resource, err)
 		}
@@ -173,8 +173,8 @@ func classify(err error) (reason string, code codes.Code) {
 	switch {
 	case errors.Is(err, errInvalidRequest):
 		return "invalid_request", codes.InvalidArgument
-	case errors.Is(err, ErrNotInjectable):
-		return "not_injectable", codes.InvalidArgument
+	case errors.Is(err, ErrNotExpressible):
+		return "not_expressible", codes.InvalidArgument
 	case errors.Is(err, errNotReady):
 		return "not_ready", codes.FailedPrecondition
 	case errors.Is(err, errConcurrent):
@@ -185,20 +185,20 @@ func classify(err error) (reason string, code codes.Code) {
 	return "other", codes.Internal
 }
 
-// Inject returns the answer to the kubelet that gives one container GPUs of a resource. It is for
+// KubeletAnswer returns the answer to the kubelet that gives one container GPUs of a resource. It is for
 // nodes with neither the NRI plugin nor the runtime shim. If no answer can express the request, the
-// error matches [ErrNotInjectable].
+// error matches [ErrNotExpressible].
 //
 // The kubelet repeats the answer at each start of the container. It merges the
 // answers of several resources by ContainerPath of devices and mounts and by name of
 // environment variables, and of two with the same key it drops an arbitrary one
 // (deviceRunContainerOptions in pkg/kubelet/cm/devicemanager, v1.34).
-type Inject func(ctx context.Context, resource string, replicas []allocation.Replica) (*v1beta1.ContainerAllocateResponse, error)
+type KubeletAnswer func(ctx context.Context, resource string, replicas []allocation.Replica) (*v1beta1.ContainerAllocateResponse, error)
 
-// ErrNotInjectable is returned for a request that an answer to the kubelet cannot express.
-var ErrNotInjectable = errors.New("the response of a device plugin cannot express this request")
+// ErrNotExpressible is returned for a request that an answer to the kubelet cannot express.
+var ErrNotExpressible = errors.New("the response of a device plugin cannot express this request")
 
-// answer returns the answer for a container with these replicas. Without [Config.Inject] it has
+// answer returns the answer for a container with these replicas. Without [Config.KubeletAnswer] it has
 // the token of the container's allocation record, and the interlock, with which no runtime starts
 // a container until the NRI plugin or the runtime shim has removed it.
 //
@@ -208,8 +208,8 @@ var ErrNotInjectable = errors.New("the response of a device plugin cannot expres
 func (s *server) answer(
 	ctx context.Context, token allocation.Token, replicas []allocation.Replica,
 ) (*v1beta1.ContainerAllocateResponse, error) {
-	if s.config.Inject != nil {
-		return s.config.Inject(ctx, s.resource, replicas)
+	if s.config.KubeletAnswer != nil {
+		return s.config.KubeletAnswer(ctx, s.resource, replicas)
 	}
 	answer := &v1beta1.ContainerAllocateResponse{
 		Envs:        map[string]string{allocation.EnvKey(s.resource): string(token)},

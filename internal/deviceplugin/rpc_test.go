@@ -60,12 +60,12 @@ func TestServerCalls(t *testing.T) {
 		return err
 	}
 	type response = v1beta1.ContainerAllocateResponse
-	fails := func(err error) func(func()) Inject {
-		return func(func()) Inject {
+	fails := func(err error) func(func()) KubeletAnswer {
+		return func(func()) KubeletAnswer {
 			return func(context.Context, string, []allocation.Replica) (*response, error) { return nil, err }
 		}
 	}
-	cancels := func(cancel func()) Inject {
+	cancels := func(cancel func()) KubeletAnswer {
 		return func(context.Context, string, []allocation.Replica) (*response, error) {
 			cancel()
 			return &response{}, nil
@@ -77,7 +77,7 @@ func TestServerCalls(t *testing.T) {
 	for name, test := range map[string]struct {
 		call       call
 		noRecords  bool // their directory is removed
-		inject     func(cancel func()) Inject
+		inject     func(cancel func()) KubeletAnswer
 		ready      error
 		atCreation bool
 		code       codes.Code
@@ -91,8 +91,8 @@ func TestServerCalls(t *testing.T) {
 		"no record can be written":     {call: allocate([]string{"A::0"}), noRecords: true, code: codes.Internal, want: "no such file", metric: failed("other")},
 		"canceled":                     {call: allocate([]string{"A::0"}), inject: cancels, code: codes.Canceled, want: "canceled", metric: failed("canceled")},
 		"canceled after one of two":    {call: allocate([]string{"A::0"}, []string{"A::1"}), inject: cancels, code: codes.Canceled, want: "canceled", metric: failed("canceled")},
-		"injection, the request's fault": {call: allocate([]string{"A::0"}), inject: fails(fmt.Errorf("two GPUs: %w", ErrNotInjectable)),
-			code: codes.InvalidArgument, want: "two GPUs", metric: failed("not_injectable")},
+		"injection, the request's fault": {call: allocate([]string{"A::0"}), inject: fails(fmt.Errorf("two GPUs: %w", ErrNotExpressible)),
+			code: codes.InvalidArgument, want: "two GPUs", metric: failed("not_expressible")},
 		"injection, the node's fault": {call: allocate([]string{"A::0"}), inject: fails(errors.New("no driver")),
 			code: codes.Internal, want: "no driver", metric: failed("other")},
 		// This ends the pod's admission, and no call of Allocate follows.
@@ -112,7 +112,7 @@ func TestServerCalls(t *testing.T) {
 			config, records := testConfig(t, "", nil), filepath.Join(t.TempDir(), "records")
 			config.Recorder, config.Log, config.AllocatesAtCreation = allocationtest.Open(t, records), logger, test.atCreation
 			if test.inject != nil {
-				config.Inject = test.inject(cancel)
+				config.KubeletAnswer = test.inject(cancel)
 			}
 			if test.noRecords {
 				_ = os.RemoveAll(records)

@@ -25,7 +25,7 @@ func ReadAllocations(ctx context.Context, stateDir, criSocket string) ([]allocat
 
 // IsRunning reports whether the pod of a bound record is one of pods and runs.
 func IsRunning(pods criclient.Pods, record allocation.Entry) bool {
-	if !record.Injected {
+	if !record.ByKubelet {
 		return pods[record.Holder.PodUID].Ready
 	}
 	for _, pod := range pods {

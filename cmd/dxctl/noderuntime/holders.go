@@ -48,7 +48,7 @@ func (r *restarter) checkHolders(ctx context.Context, stderr io.Writer, changes 
 func runningHolders(entries []allocation.Entry, pods criclient.Pods) []string {
 	var names []string
 	for _, e := range entries {
-		if h := e.Holder; h != nil && !e.Injected && (pods == nil || nodegpus.IsRunning(pods, e)) {
+		if h := e.Holder; h != nil && !e.ByKubelet && (pods == nil || nodegpus.IsRunning(pods, e)) {
 			names = append(names, h.PodNamespace+"/"+h.PodName+"/"+h.Container)
 		}
 	}

@@ -27,7 +27,7 @@ func entry(name, uid string) allocation.Entry {
 func TestRunningHolders(t *testing.T) {
 	t.Parallel()
 	injected := entry("kubelet", "uid-k")
-	injected.Injected = true
+	injected.ByKubelet = true
 	entries := []allocation.Entry{
 		entry("run", "uid-r"), entry("run", "uid-r"), entry("ended", "uid-e"), entry("gone", "uid-g"),
 		entry("", ""), injected,

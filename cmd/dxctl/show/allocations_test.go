@@ -43,7 +43,7 @@ func TestAllocationStates(t *testing.T) {
 	held, nameless, unclear := entry("a", "uid-a", "0"), entry("", "uid-a", "0"), entry("", "", "0")
 	nameless.Holder.PodNamespace = ""
 	byName := entry("a", "name:default/a", "0")
-	byName.Injected, unclear.BindingUnreadable = true, true
+	byName.ByKubelet, unclear.BindingUnreadable = true, true
 	pod := func(uid string, ready bool) criclient.Pods {
 		return criclient.Pods{uid: {Namespace: "default", Name: "a", Ready: ready}}
 	}

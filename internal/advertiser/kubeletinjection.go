@@ -18,10 +18,10 @@ import (
 	"github.com/directx-nri/directx-nri/internal/remedy"
 )
 
-// injector makes the answers to the kubelet that give containers their GPUs if the configuration has
+// kubeletInjection makes the answers to the kubelet that give containers their GPUs if the configuration has
 // injection: kubelet. They have the edits that the NRI plugin and the shim make, as far as an answer
 // can express them.
-type injector struct {
+type kubeletInjection struct {
 	// source has the node's GPUs, as [decision.Decider] has them.
 	source discovery.Source
 	files  gpuedits.Files
@@ -30,8 +30,10 @@ type injector struct {
 	log    logrus.FieldLogger
 }
 
-// inject implements [deviceplugin.Inject].
-func (i *injector) inject(ctx context.Context, resource string, replicas []allocation.Replica) (*v1beta1.ContainerAllocateResponse, error) {
+// answer implements [deviceplugin.KubeletAnswer].
+func (i *kubeletInjection) answer(
+	ctx context.Context, resource string, replicas []allocation.Replica,
+) (*v1beta1.ContainerAllocateResponse, error) {
 	devices, err := decision.AllocatedDevices(ctx, i.source, replicas)
 	if err != nil {
 		return nil, decision.WithDefaultRemedy(err)
@@ -55,7 +57,7 @@ func (i *injector) inject(ctx context.Context, resource string, replicas []alloc
 // 2.4), and the kubelet keeps one of several devices with the same ContainerPath.
 func newAnswer(edits ocispec.Edits) (*v1beta1.ContainerAllocateResponse, error) {
 	if n := len(edits.WindowsDevices); n > 1 {
-		err := fmt.Errorf("%w: %d GPUs for one container, and on Windows the kubelet passes on one", deviceplugin.ErrNotInjectable, n)
+		err := fmt.Errorf("%w: %d GPUs for one container, and on Windows the kubelet passes on one", deviceplugin.ErrNotExpressible, n)
 		return nil, remedy.With(err, "request one, or set injection: shim in the configuration")
 	}
 	answer := &v1beta1.ContainerAllocateResponse{Envs: make(map[string]string, len(edits.Env))}

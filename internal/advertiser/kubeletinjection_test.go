@@ -40,8 +40,8 @@ func linuxGPU(name string) discovery.Device {
 	}
 }
 
-func testInjector(os string, p policy.Policy, devices ...discovery.Device) *injector {
-	return &injector{source: discovery.Static(devices), files: hostfiles.Assumed{}, os: os, log: testutil.Quiet(), policy: policy.Resolved{Policy: p}}
+func testKubeletInjection(os string, p policy.Policy, devices ...discovery.Device) *kubeletInjection {
+	return &kubeletInjection{source: discovery.Static(devices), files: hostfiles.Assumed{}, os: os, log: testutil.Quiet(), policy: policy.Resolved{Policy: p}}
 }
 
 func TestInject(t *testing.T) {
@@ -50,11 +50,11 @@ func TestInject(t *testing.T) {
 	unhealthy.Health.Reason = "it stopped"
 	linux.LibraryPath = []string{"/usr/lib/wsl/lib"}
 	for name, test := range map[string]struct {
-		os            string
-		ids           []string
-		want          *v1beta1.ContainerAllocateResponse
-		err           string
-		notInjectable bool
+		os             string
+		ids            []string
+		want           *v1beta1.ContainerAllocateResponse
+		err            string
+		notExpressible bool
 	}{
 		"Windows": {os: "windows", ids: []string{`PCI\1B00`}, want: &v1beta1.ContainerAllocateResponse{
 			Devices: []*v1beta1.DeviceSpec{{HostPath: "vpci-location-path://PCIROOT(0)#PCI(1B00)"}},
@@ -68,7 +68,7 @@ func TestInject(t *testing.T) {
 			Devices: []*v1beta1.DeviceSpec{{HostPath: "/dev/dxg0", ContainerPath: "/dev/dxg", Permissions: "rw"}},
 			Mounts:  []*v1beta1.Mount{{HostPath: "/lib/d3d12.so", ContainerPath: "/usr/lib/wsl/lib/d3d12.so", ReadOnly: true}},
 		}},
-		"two":       {os: "windows", ids: []string{`PCI\1B00`, `PCI\1C00`}, err: "2 GPUs for one container", notInjectable: true},
+		"two":       {os: "windows", ids: []string{`PCI\1B00`, `PCI\1C00`}, err: "2 GPUs for one container", notExpressible: true},
 		"unhealthy": {os: "windows", ids: []string{`PCI\1D00`}, err: "cannot be used: it stopped; restore the GPU"},
 		"gone":      {os: "windows", ids: []string{`PCI\FF00`}, err: "no longer on this node; restore the GPU"},
 		"no node":   {os: "linux", ids: []string{`PCI\1B00`}, err: "no device node; check how discovery describes the device: 'dxctl devices'"},
@@ -76,15 +76,15 @@ func TestInject(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			noDefaults := map[pci.Vendor]policy.RuntimeFiles{pci.VendorNVIDIA: {Defaults: new(false)}}
-			i := testInjector(test.os, policy.Policy{RuntimeFiles: noDefaults}, windowsGPU("1B00", "nv.inf"), windowsGPU("1C00", "nv.inf"), unhealthy, linux, linuxGPU("1"))
+			i := testKubeletInjection(test.os, policy.Policy{RuntimeFiles: noDefaults}, windowsGPU("1B00", "nv.inf"), windowsGPU("1C00", "nv.inf"), unhealthy, linux, linuxGPU("1"))
 			var replicas []allocation.Replica
 			for _, id := range test.ids {
 				replicas = append(replicas, allocation.Replica{InstanceID: id, UUID: "GPU-of-" + id})
 			}
-			got, err := i.inject(t.Context(), "x/y", replicas)
+			got, err := i.answer(t.Context(), "x/y", replicas)
 			if test.err != "" {
 				testutil.CheckError(t, "inject", err, test.err)
-				if isRequest := errors.Is(err, deviceplugin.ErrNotInjectable); isRequest != test.notInjectable {
+				if isRequest := errors.Is(err, deviceplugin.ErrNotExpressible); isRequest != test.notExpressible {
 					t.Errorf("the request is to blame: %t", isRequest)
 				}
 				return
@@ -99,8 +99,8 @@ func TestInject(t *testing.T) {
 // TestInjectedUUID: the record of an allocation has the UUID that its source does not query again.
 func TestInjectedUUID(t *testing.T) {
 	t.Parallel()
-	i := testInjector("windows", policy.Policy{VisibilityHints: true}, windowsGPU("1B00", "nv.inf"))
-	answer, err := i.inject(t.Context(), "x/y", []allocation.Replica{{InstanceID: `PCI\1B00`, UUID: "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"}})
+	i := testKubeletInjection("windows", policy.Policy{VisibilityHints: true}, windowsGPU("1B00", "nv.inf"))
+	answer, err := i.answer(t.Context(), "x/y", []allocation.Replica{{InstanceID: `PCI\1B00`, UUID: "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"}})
 	if got := answer.GetEnvs()["DIRECTX_DEVICES"]; err != nil || !strings.Contains(got, "GPU-8932f937") {
 		t.Errorf("%s, %v", got, err)
 	}
