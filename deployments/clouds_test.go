@@ -30,6 +30,7 @@ case "$program $*" in
 "eksctl create cluster -f -") cat >"$LOG.yaml" ;;
 "kubectl apply -f -") cat >/dev/null ;;
 "kubectl "*" -f "*) test -f "$3" ;;
+"helm "*) test -f "${*##* }" ;;
 esac
 `
 
@@ -43,7 +44,7 @@ func runCloud(t *testing.T, script, exists string) (lines []string, cluster []by
 		}
 	}
 	log := filepath.Join(dir, "log")
-	command := exec.Command("sh", script, "--set", "image.tag=v1.2.3")
+	command := exec.Command("sh", script, "--set", "image.tag=v1.2.3", "--values", "helm/testdata/values/server2019.yaml")
 	command.Env = []string{"PATH=" + dir + ":/usr/bin:/bin", "LOG=" + log, "EXISTS=" + exists}
 	if out, err := command.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -123,7 +124,7 @@ func TestEKSCluster(t *testing.T) {
 	if len(cluster.ManagedNodeGroups) != 1 || len(cluster.NodeGroups) != 1 || cluster.NodeGroups[0].AMI != "ami-0feed" {
 		t.Errorf("%+v", cluster)
 	}
-	build := fmt.Sprintf("packer build -var region=%s -var name=directx-nri-windows-2022-%[2]s -var kubernetes_version=%[2]s ami.pkr.hcl", cluster.Metadata.Region, cluster.Metadata.Version)
+	build := fmt.Sprintf("packer build -var region=%s -var name=directx-nri-windows-2022-%[2]s -var kubernetes_version=%[2]s eks/ami.pkr.hcl", cluster.Metadata.Region, cluster.Metadata.Version)
 	if cluster.Metadata.Region == "" || cluster.Metadata.Version == "" || !slices.Contains(lines, build) {
 		t.Errorf("no %s in %q", build, lines)
 	}

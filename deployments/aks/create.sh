@@ -3,7 +3,6 @@
 # runs nvidia-smi in a pod. Arguments are helm's, such as --set image.tag=v0.2.0. What exists is kept.
 # Nothing of this has run on Azure.
 set -eu
-cd "$(dirname "$0")"
 : "${LOCATION:=westus2}" "${GROUP:=directx-nri}" "${CLUSTER:=directx-nri}" "${SIZE:=Standard_NV36ads_A10_v5}"
 
 # feature prints the state of the preview.
@@ -26,4 +25,4 @@ az aks get-credentials --resource-group "$GROUP" --name "$CLUSTER" --overwrite-e
 
 # AKS's own plugin offers the same GPU as microsoft.com/directx. Neither counts the other's containers.
 kubectl create quota no-microsoft-directx --hard=requests.microsoft.com/directx=0 --dry-run=client --output yaml | kubectl apply -f -
-exec ../try.sh --set config.injection=kubelet --set 'windows.nodeSelector.kubernetes\.azure\.com/agentpool=gpu' "$@"
+exec "$(dirname "$0")/../try.sh" --set config.injection=kubelet --set 'windows.nodeSelector.kubernetes\.azure\.com/agentpool=gpu' "$@"

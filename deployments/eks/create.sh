@@ -2,10 +2,10 @@
 # Creates an AMI and an EKS cluster with a Windows node with a GPU, installs the chart, and runs
 # nvidia-smi in a pod. Arguments are helm's, such as --set image.tag=v0.2.0. What exists is kept.
 set -eu
-cd "$(dirname "$0")"
+here=$(dirname "$0")
 
 # setting prints a setting of cluster.yaml's metadata.
-setting() { sed -n "s/^  $1: \"*\([^\"]*\)\"*\$/\1/p" cluster.yaml; }
+setting() { sed -n "s/^  $1: \"*\([^\"]*\)\"*\$/\1/p" "$here/cluster.yaml"; }
 cluster=$(setting name) region=$(setting region) version=$(setting version)
 name=directx-nri-windows-2022-$version
 
@@ -15,14 +15,14 @@ ami() {
 		--query 'Images[0].ImageId' --output text
 }
 if [ "$(ami)" = None ]; then
-	packer init ami.pkr.hcl
-	packer build -var "region=$region" -var "name=$name" -var "kubernetes_version=$version" ami.pkr.hcl
+	packer init "$here/ami.pkr.hcl"
+	packer build -var "region=$region" -var "name=$name" -var "kubernetes_version=$version" "$here/ami.pkr.hcl"
 fi
 image=$(ami)
 
 if eksctl get cluster --region "$region" --name "$cluster" >/dev/null 2>&1; then
 	eksctl utils write-kubeconfig --region "$region" --cluster "$cluster"
 else
-	sed "s/ami-0123456789abcdef0/$image/" cluster.yaml | eksctl create cluster -f -
+	sed "s/ami-0123456789abcdef0/$image/" "$here/cluster.yaml" | eksctl create cluster -f -
 fi
-exec ../try.sh "$@"
+exec "$here/../try.sh" "$@"
