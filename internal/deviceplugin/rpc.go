@@ -181,6 +181,8 @@ func classify(err error) (reason string, code codes.Code) {
 		return "concurrent", codes.Aborted
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return "canceled", status.FromContextError(err).Code()
+	case errors.Is(err, errAnswer):
+		return "gpu", codes.Internal
 	}
 	return "other", codes.Internal
 }
@@ -198,6 +200,8 @@ type KubeletAnswer func(ctx context.Context, resource string, replicas []allocat
 // ErrNotExpressible is returned for a request that an answer to the kubelet cannot express.
 var ErrNotExpressible = errors.New("the response of a device plugin cannot express this request")
 
+var errAnswer = errors.New("the kubelet cannot give the container its GPUs")
+
 // answer returns the answer for a container with these replicas. Without [Config.KubeletAnswer] it has
 // the token of the container's allocation record, and the interlock, with which no runtime starts
 // a container until the NRI plugin or the runtime shim has removed it.
@@ -209,7 +213,11 @@ func (s *server) answer(
 	ctx context.Context, token allocation.Token, replicas []allocation.Replica,
 ) (*v1beta1.ContainerAllocateResponse, error) {
 	if s.config.KubeletAnswer != nil {
-		return s.config.KubeletAnswer(ctx, s.resource, replicas)
+		answer, err := s.config.KubeletAnswer(ctx, s.resource, replicas)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", errAnswer, err)
+		}
+		return answer, nil
 	}
 	answer := &v1beta1.ContainerAllocateResponse{
 		Envs:        map[string]string{allocation.EnvKey(s.resource): string(token)},

@@ -94,7 +94,7 @@ func TestServerCalls(t *testing.T) {
 		"injection, the request's fault": {call: allocate([]string{"A::0"}), inject: fails(fmt.Errorf("two GPUs: %w", ErrNotExpressible)),
 			code: codes.InvalidArgument, want: "two GPUs", metric: failed("not_expressible")},
 		"injection, the node's fault": {call: allocate([]string{"A::0"}), inject: fails(errors.New("no driver")),
-			code: codes.Internal, want: "no driver", metric: failed("other")},
+			code: codes.Internal, want: "no driver", metric: failed("gpu")},
 		// This ends the pod's admission, and no call of Allocate follows.
 		"preferred allocation": {call: prefer, code: codes.InvalidArgument, want: "2 replicas of directx.microsoft.com/display requested and 1 available", metric: failed("invalid_request")},
 		"start":                {call: start, metric: `start_check_duration_seconds_count{resource="directx.microsoft.com/display",result="passed"} 1`},
