@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"sync/atomic"
+	"time"
 
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sync/errgroup"
@@ -13,6 +14,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/config"
 	"github.com/directx-nri/directx-nri/internal/deviceplugin"
+	"github.com/directx-nri/directx-nri/internal/discovery/nvidia"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/metrics"
 	"github.com/directx-nri/directx-nri/internal/nodelabels"
@@ -38,6 +40,7 @@ type Daemon struct {
 	log      *logrus.Logger
 	metrics  *metrics.Metrics
 	pods     *deviceplugin.PodTracker
+	uuids    *nvidia.UUIDs // kept for all runs: allocations at once have them
 	// recorder is nil until the state directory can be used.
 	recorder *allocation.Recorder
 	// hasAdvertised reports that a run has begun, so that failOnInitError has been checked.
@@ -54,6 +57,7 @@ func New(options Options, compiler config.Compiler, version string, log *logrus.
 		options: options, compiler: compiler, version: version, log: log,
 		metrics: metrics.New("directx-advertiser", version),
 		pods:    deviceplugin.NewPodTracker(options.PodResources),
+		uuids:   nvidia.NewUUIDs(options.HostRoot, time.Second), // The kubelet waits for the first list.
 	}
 	d.status.Store(&status{problem: errors.New("the advertiser is starting")})
 	d.metrics.CollectNode(d.reportNode)
@@ -93,6 +97,7 @@ func (d *Daemon) serve(ctx context.Context, c *configuration) (next *configurati
 		group.Go(func() error { return d.advertise(ctx, c.Policy) })
 	} else {
 		d.status.Store(&status{problem: c.problem})
+		d.writeLabels(nil)
 	}
 	group.Go(func() error {
 		if next = d.waitForNewRun(ctx, c); next != nil {

@@ -1,8 +1,6 @@
 package discovery
 
-import (
-	"testing"
-)
+import "testing"
 
 func TestKind(t *testing.T) {
 	t.Parallel()

@@ -53,7 +53,7 @@ nerdctl 2 and containerd give GPUs to Linux containers, without a daemon or the 
 }
 
 func newGenerateCommand() *cobra.Command {
-	o := options{}
+	o := options{Flags: nodegpus.Flags{WithUUIDs: true}}
 	command := &cobra.Command{
 		Use:   "generate",
 		Short: "Print or write the CDI specification of the GPUs",

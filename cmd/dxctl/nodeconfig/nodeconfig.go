@@ -20,6 +20,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/config"
 	"github.com/directx-nri/directx-nri/internal/discovery/node"
+	"github.com/directx-nri/directx-nri/internal/discovery/nvidia"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
@@ -81,7 +82,7 @@ func saveGPUs(ctx context.Context, c config.Compiler, p policy.Policy) (string, 
 	if p.UseInventory || runtime.GOOS == "windows" {
 		return "", nil
 	}
-	source, err := node.Open(node.Options{StateDir: c.StateDir, Save: true})
+	source, err := node.Open(node.Options{StateDir: c.StateDir, UUIDs: nvidia.NewUUIDs("", 0), Save: true})
 	if err != nil {
 		return "; " + err.Error(), nil
 	}

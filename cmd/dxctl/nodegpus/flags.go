@@ -21,6 +21,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/decision"
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/discovery/node"
+	"github.com/directx-nri/directx-nri/internal/discovery/nvidia"
 	"github.com/directx-nri/directx-nri/internal/gpuedits"
 	"github.com/directx-nri/directx-nri/internal/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/modes"
@@ -43,6 +44,11 @@ type Flags struct {
 	// HostRoot is the node's root directory, "" for this system's.
 	HostRoot    string
 	assumeFiles bool
+	// AsShim reads the GPUs as the shim does: on Linux, those that were discovered last.
+	AsShim bool
+	// WithUUIDs adds the UUIDs of NVIDIA's GPUs.
+	WithUUIDs bool
+	driver    discovery.Source // kept by Open, so that a watch does not repeat queries
 }
 
 // AddSourceFlags adds the flags that select the policy and the GPUs by files.
@@ -129,15 +135,32 @@ func (f *Flags) Open(stderr io.Writer, containerOS string) (discovery.Source, po
 		source = discovery.Static(devices)
 	case f.ConfigFile != "" && p.UseInventory:
 		source = discovery.Static(devices)
+	case p.UseInventory:
+		source = node.CompiledInventory(f.StateDir)
 	default:
-		source, err = node.Open(node.Options{UseInventory: p.UseInventory, StateDir: f.StateDir, HostRoot: f.HostRoot, QueryDriver: true})
-		err = remedy.With(err, "set --inventory to a file with the GPUs")
+		source, err = f.openDriver()
 	}
 	if err != nil {
 		return nil, policy.Resolved{}, err
 	}
 	source, resolved := modes.ResolvePolicy(source, p, containerOS)
 	return source, resolved, nil
+}
+
+func (f *Flags) openDriver() (discovery.Source, error) {
+	if f.driver != nil {
+		return f.driver, nil
+	}
+	options := node.Options{StateDir: f.StateDir, HostRoot: f.HostRoot, QueryDriver: !f.AsShim}
+	if f.WithUUIDs {
+		options.UUIDs = nvidia.NewUUIDs(f.HostRoot, 0)
+	}
+	source, err := node.Open(options)
+	if err != nil {
+		return nil, remedy.With(err, "set --inventory to a file with the GPUs")
+	}
+	f.driver = source
+	return source, nil
 }
 
 // Devices returns the GPUs, and the resolved policy for containers of this operating system.

@@ -33,7 +33,7 @@ type flagsOptions struct {
 
 // NewFlagsCommand returns 'dxctl flags'.
 func NewFlagsCommand() *cobra.Command {
-	o := flagsOptions{containerOS: runtime.GOOS}
+	o := flagsOptions{containerOS: runtime.GOOS, Flags: nodegpus.Flags{WithUUIDs: true}}
 	command := &cobra.Command{
 		Use:   "flags",
 		Short: "Print flags of ctr or nerdctl for a container with GPUs",

@@ -10,7 +10,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/directx-nri/directx-nri/internal/discovery"
+	"github.com/directx-nri/directx-nri/internal/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/pci"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
@@ -24,6 +27,18 @@ func enforceModes(t *testing.T) {
 	testutil.NoError(t, unix.Capget(&header, &sets[0]))
 	sets[0].Effective &^= 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_DAC_READ_SEARCH
 	testutil.NoError(t, unix.Capset(&header, &sets[0]))
+}
+
+// TestSpecOfDiscoveredGPUs: a preview has the GPUs that the shim reads, whatever the driver says now.
+func TestSpecOfDiscoveredGPUs(t *testing.T) {
+	b := newSpecNode(t)
+	gpu := discovery.Device{InstanceID: "A", UUID: "GPU-1", VendorID: pci.VendorNVIDIA, SupportsDisplay: true,
+		DeviceNodes: []discovery.DeviceNode{{Path: "/dev/null", ContainerPath: "/dev/null"}}}
+	testutil.NoError(t, node.Discovered(b.state).Write([]discovery.Device{gpu}))
+	out, _, err := runCommand(t, `{"linux":{}}`, "spec", "-", "--gpus", "0", "--state-dir", b.state)
+	if err != nil || !strings.Contains(out, "/dev/null") {
+		t.Errorf("%v: %s", err, out)
+	}
 }
 
 // The shim can read files that dxctl may not read, so a lack of permission is no refusal.

@@ -47,7 +47,7 @@ type specOptions struct {
 
 // NewSpecCommand returns 'dxctl spec'.
 func NewSpecCommand() *cobra.Command {
-	var o specOptions
+	o := specOptions{Flags: nodegpus.Flags{AsShim: true}}
 	command := &cobra.Command{
 		Use:   "spec BUNDLE | CONFIG.json | -",
 		Short: "Show how the runtime shim changes a container's spec",

@@ -23,8 +23,10 @@ type Options struct {
 	// [Discovered], so that a container's start does not wait for the driver. On Windows, the
 	// driver is always queried.
 	QueryDriver bool
-	// Save implies QueryDriver. The list has the UUIDs of NVIDIA's GPUs, and on Linux is written to
-	// the list [Discovered]. Devices of such a source must not be called concurrently.
+	// UUIDs, if it is not nil, adds the UUIDs of NVIDIA's GPUs to the list, and implies QueryDriver.
+	// Devices of such a source must not be called concurrently.
+	UUIDs *nvidia.UUIDs
+	// Save writes the list with the UUIDs to the list [Discovered] on Linux.
 	Save bool
 	// HostRoot is where the node's root directory is mounted, for a program in a container
 	// on Linux.
@@ -46,21 +48,22 @@ func Open(o Options) (discovery.Source, error) {
 		return CompiledInventory(o.StateDir), nil
 	}
 	source, err := openDriver(o)
-	if err != nil || !o.Save {
+	if err != nil || o.UUIDs == nil {
 		return source, err
 	}
-	return &savingSource{Source: source, uuids: nvidia.NewUUIDs(o.HostRoot), list: Discovered(o.StateDir)}, nil
+	return &sourceWithUUIDs{Source: source, uuids: o.UUIDs, list: Discovered(o.StateDir), saves: o.Save}, nil
 }
 
-// savingSource is the source with [Options.Save].
-type savingSource struct {
+// sourceWithUUIDs is the source with [Options.UUIDs].
+type sourceWithUUIDs struct {
 	discovery.Source
 	uuids *nvidia.UUIDs
 	list  DeviceList
+	saves bool
 }
 
 // Devices implements [discovery.Source]. It must not be called concurrently.
-func (s *savingSource) Devices(ctx context.Context) ([]discovery.Device, error) {
+func (s *sourceWithUUIDs) Devices(ctx context.Context) ([]discovery.Device, error) {
 	devices, err := s.Source.Devices(ctx)
 	if err != nil {
 		return nil, err
@@ -68,7 +71,7 @@ func (s *savingSource) Devices(ctx context.Context) ([]discovery.Device, error) 
 	if err := s.uuids.Add(ctx, devices); err != nil {
 		return nil, err
 	}
-	if runtime.GOOS == "windows" { // There, all programs query the driver.
+	if !s.saves || runtime.GOOS == "windows" { // There, all programs query the driver.
 		return devices, nil
 	}
 	if err := s.list.Write(devices); err != nil {

@@ -12,7 +12,7 @@ import (
 )
 
 func openDriver(o Options) (discovery.Source, error) {
-	discovered, queryDriver := Discovered(o.StateDir), o.QueryDriver || o.Save
+	discovered, queryDriver := Discovered(o.StateDir), o.QueryDriver || o.UUIDs != nil
 	if !queryDriver {
 		// If this program runs in a container, the container need not have /dev/dxg.
 		if _, err := os.Lstat(discovered.Path()); err == nil {

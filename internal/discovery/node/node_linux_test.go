@@ -34,8 +34,8 @@ func TestOpenLive(t *testing.T) {
 	if source, ok := open(driver).(*dxg.Source); !ok {
 		t.Errorf("driver: %T", source)
 	}
-	driver.QueryDriver, driver.Save = false, true
-	if source, ok := open(driver).(*savingSource); !ok {
+	driver.QueryDriver, driver.UUIDs = false, nvidia.NewUUIDs("", 0)
+	if source, ok := open(driver).(*sourceWithUUIDs); !ok || source.uuids != driver.UUIDs {
 		t.Errorf("to save: %T", source)
 	}
 	if _, err := open(driver).Devices(t.Context()); !errors.Is(err, unix.ENOTTY) {
@@ -48,10 +48,10 @@ func TestOpenLive(t *testing.T) {
 	}
 }
 
-func TestSavingSource(t *testing.T) {
+func TestSourceWithUUIDs(t *testing.T) {
 	t.Parallel()
 	gpus := &listSource{}
-	s := savingSource{gpus, nvidia.NewUUIDs(""), Discovered(t.TempDir())}
+	s := sourceWithUUIDs{gpus, nvidia.NewUUIDs("", 0), Discovered(t.TempDir()), true}
 	for _, list := range [][]discovery.Device{{}, {{InstanceID: "A"}, {InstanceID: "B", LibraryPath: []string{"/usr/lib/wsl/lib"}}}, {{InstanceID: "B"}}, nil} {
 		if list == nil { // The file is lost.
 			list = gpus.list

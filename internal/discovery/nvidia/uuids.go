@@ -15,18 +15,15 @@ import (
 	"github.com/directx-nri/directx-nri/internal/remedy"
 )
 
-const (
-	// retryInterval is the time after which an unknown UUID is queried again.
-	retryInterval = time.Minute
-	// firstTimeout is the time limit of the first query, because the kubelet waits for the first list.
-	// The next list queries again without this limit.
-	firstTimeout = time.Second
-)
+// retryInterval is the time after which an unknown UUID is queried again.
+const retryInterval = time.Minute
 
 // UUIDs has the UUIDs of NVIDIA's GPUs. Create it with [NewUUIDs].
 type UUIDs struct {
 	// query returns UUIDs by PCI address, and an error if some are missing.
 	query func(ctx context.Context, gpus []discovery.Device) (map[string]string, error)
+	// firstTimeout is the time limit of the first query, 0 for none.
+	firstTimeout time.Duration
 	// uuids is the result of the last query by [key], with "" for unknown UUIDs.
 	uuids   map[string]string
 	err     error // of the last query
@@ -34,9 +31,10 @@ type UUIDs struct {
 }
 
 // NewUUIDs returns UUIDs that are not known yet. hostRoot is where the node's root directory is
-// mounted, for a program in a container on Linux. Windows ignores it.
-func NewUUIDs(hostRoot string) *UUIDs {
-	return &UUIDs{query: func(ctx context.Context, gpus []discovery.Device) (map[string]string, error) {
+// mounted, for a program in a container on Linux. Windows ignores it. firstTimeout is the time limit
+// of the first query, 0 for none. The next list queries again without this limit.
+func NewUUIDs(hostRoot string, firstTimeout time.Duration) *UUIDs {
+	return &UUIDs{firstTimeout: firstTimeout, query: func(ctx context.Context, gpus []discovery.Device) (map[string]string, error) {
 		return query(ctx, hostRoot, gpus)
 	}}
 }
@@ -72,9 +70,9 @@ func (u *UUIDs) isDue(d discovery.Device) bool {
 
 func (u *UUIDs) queryUUIDs(ctx context.Context, gpus []discovery.Device) {
 	pause := retryInterval
-	if u.uuids == nil {
+	if u.uuids == nil && u.firstTimeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, firstTimeout)
+		ctx, cancel = context.WithTimeout(ctx, u.firstTimeout)
 		defer cancel()
 		pause = 0
 	}

@@ -1,6 +1,7 @@
 package nvidia
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -112,22 +113,26 @@ func TestQueries(t *testing.T) {
 	})
 }
 
-// The first list does not wait long for a driver that is slow, and the second one does.
+// The first list waits for a slow driver for its time limit, and the second one as long as it takes.
 func TestSlowDriver(t *testing.T) {
 	t.Parallel()
+	const takes = 3 * time.Second
 	synctest.Test(t, func(t *testing.T) {
-		u := &UUIDs{query: func(ctx context.Context, _ []discovery.Device) (map[string]string, error) {
-			select {
-			case <-time.After(3 * time.Second):
-				return map[string]string{"00000000:01:00.0": testUUID}, nil
-			case <-ctx.Done():
-				return nil, ctx.Err()
-			}
-		}}
-		for i, want := range []string{"", testUUID} {
-			begin := time.Now()
-			if got := uuidsOf(t, u, []discovery.Device{nvidiaAt(1)}); got[0] != want || i == 0 && time.Since(begin) != firstTimeout {
-				t.Errorf("list %d has UUID %q after %s", i, got[0], time.Since(begin))
+		for limit, wants := range map[time.Duration][]string{time.Second: {"", testUUID}, 0: {testUUID, testUUID}} {
+			u := &UUIDs{firstTimeout: limit, query: func(ctx context.Context, _ []discovery.Device) (map[string]string, error) {
+				select {
+				case <-time.After(takes):
+					return map[string]string{"00000000:01:00.0": testUUID}, nil
+				case <-ctx.Done():
+					return nil, ctx.Err()
+				}
+			}}
+			for i, want := range wants {
+				begin := time.Now()
+				got := uuidsOf(t, u, []discovery.Device{nvidiaAt(1)})
+				if took := time.Since(begin); got[0] != want || i == 0 && took != cmp.Or(limit, takes) {
+					t.Errorf("limit %s: list %d has UUID %q after %s", limit, i, got[0], took)
+				}
 			}
 		}
 	})
