@@ -78,12 +78,14 @@ func TestNoDriver(t *testing.T) {
 	command := newCommand()
 	command.SilenceErrors, command.SilenceUsage = true, true
 	command.SetErr(io.Discard)
-	command.SetArgs([]string{"--config", p.configFile, "--state-dir", p.stateDir, "--host-root", p.dir, "--fail-on-init-error"})
-	if err := command.ExecuteContext(t.Context()); !errors.Is(err, node.ErrNoSource) {
-		t.Errorf("fail on init error: %v", err)
-	}
 	labels := filepath.Join(p.dir, "labels")
 	p.write(labels, nodelabels.Prefix+"count=1\n") // of an earlier run
+	command.SetArgs([]string{"--config", p.configFile, "--state-dir", p.stateDir, "--host-root", p.dir, "--labels-file", labels, "--fail-on-init-error"})
+	err := command.ExecuteContext(t.Context())
+	if got, readErr := nodelabels.Read(labels); !errors.Is(err, node.ErrNoSource) || readErr != nil || len(got) > 0 {
+		t.Errorf("fail on init error: %v; labels %v, %v", err, got, readErr)
+	}
+	p.write(labels, nodelabels.Prefix+"count=1\n")
 	p.start("--inventory=", "--host-root", p.dir, "--labels-file", labels)
 	p.await("/readyz", 200, "ok")
 	testutil.Eventually(t, "the labels are gone", func() bool {

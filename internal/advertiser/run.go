@@ -124,15 +124,21 @@ func (d *Daemon) newKubeletInjection(p policy.Resolved, source discovery.Source)
 func (d *Daemon) openSource(ctx context.Context, p policy.Policy) (source discovery.Source, err error) {
 	open := func() (err error) {
 		source, err = node.Open(node.Options{
-			UseInventory: p.UseInventory, StateDir: d.compiler.StateDir, Save: true, HostRoot: d.options.HostRoot, Log: d.log,
+			UseInventory: p.UseInventory, StateDir: d.compiler.StateDir, UUIDs: d.uuids, Save: true,
+			HostRoot: d.options.HostRoot, Log: d.log,
 		})
 		return err
 	}
 	if p.FailOnInitError {
-		if err := open(); err != nil {
-			return nil, fmt.Errorf("%w; --inventory names one", err)
+		if err = open(); err != nil {
+			err = fmt.Errorf("%w; --inventory names one", err)
+		} else {
+			err = d.checkOffersGPU(ctx, p, source)
 		}
-		return source, d.checkOffersGPU(ctx, p, source)
+		if err != nil {
+			d.writeLabels(nil)
+		}
+		return source, err
 	}
 	err = d.retryUntilReady(ctx, logrus.InfoLevel, noGPUMessage, open)
 	return source, err
