@@ -131,7 +131,7 @@ func checkWriters(path, dir string, reason error) error {
 		return err
 	}
 	return newError(path, reason, other+" can change it", fmt.Sprintf(
-		`when you trust what is there, restrict its access, in cmd.exe, with: icacls "%s" /setowner *S-1-5-32-544 /t && icacls "%[1]s" /inheritance:r /grant:r *S-1-5-18:(OI)(CI)F *S-1-5-32-544:(OI)(CI)F`, dir))
+		`when you trust what is there, restrict its access, in cmd.exe, with: icacls "%s" /setowner *S-1-5-32-544 /t && icacls "%[1]s" /reset /t && icacls "%[1]s" /inheritance:r /grant:r *S-1-5-18:(OI)(CI)F *S-1-5-32-544:(OI)(CI)F`, dir))
 }
 
 // trustedAccounts returns the accounts that may write to trusted files.

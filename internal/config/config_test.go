@@ -300,6 +300,7 @@ func TestCompileRefuses(t *testing.T) {
 		"secrets":               {mounts("hostDirectories", "/etc/ssl"), "secrets"},
 		"a parent of secrets":   {mounts("hostDirectories", "/var"), "secrets"},
 		"MicroK8s's kubelet":    {mounts("hostDirectories", "/var/snap/microk8s/common/var/lib/kubelet"), "secrets"},
+		"minikube's keys":       {mounts("hostDirectories", "/var/lib/minikube/certs"), "secrets"},
 		"the state directory":   {mounts("hostDirectories", "/var/lib/directx-nri/allocations"), "/var/lib/directx-nri"},
 		"a directory not clean": {mounts("hostDirectories", "/opt/../etc"), "clean absolute path"},
 	} {

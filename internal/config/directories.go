@@ -56,7 +56,8 @@ func linuxSecretDirs() []string {
 		"/etc", "/root", "/home", "/boot", "/proc", "/sys", "/dev", "/run", "/tmp",
 		"/var/run", "/var/tmp", "/var/log", "/var/spool", "/var/backups",
 		"/var/lib/kubelet", "/var/lib/containerd", "/var/lib/docker", "/var/lib/containers",
-		"/var/lib/etcd", "/var/lib/cni", "/var/lib/cloud", "/var/lib/rancher", "/var/lib/k0s", "/var/snap", "/mnt/aks", "/srv/kubernetes",
+		"/var/lib/etcd", "/var/lib/cni", "/var/lib/cloud", "/var/lib/rancher", "/var/lib/minikube",
+		"/var/lib/k0s", "/var/snap", "/mnt/aks", "/srv/kubernetes",
 	}
 }
 

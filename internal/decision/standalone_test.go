@@ -151,8 +151,8 @@ func TestClassWithoutLocationPaths(t *testing.T) {
 	t.Parallel()
 	d := decider(windowsGPU("", 0xA0))
 	d.Policy.Assignment = policy.AssignByClass
-	class := []specs.WindowsDevice{{IDType: "class", ID: ocispec.DisplayClass}}
-	edits, ok, err := decide(t.Context(), d, read(Container{OS: "windows", ID: "c1", Devices: class}))
+	c := Container{OS: "windows", Devices: []specs.WindowsDevice{{IDType: "class", ID: ocispec.DisplayClass}}}
+	edits, ok, err := decide(t.Context(), d, read(c))
 	if devices, files := gpusOf(edits); err != nil || !ok || len(devices) != 0 || len(files) != 1 {
 		t.Errorf("devices %q, files %q, ok %t, error %v", devices, files, ok, err)
 	}

@@ -8,7 +8,6 @@ func TestVendor(t *testing.T) {
 		`PCI\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1\3&13C0B0C5&1&D8`: VendorNVIDIA,
 		`pci\ven_1002&dev_73bf`:                  VendorAMD,
 		`PCI\VEN_8086`:                           VendorIntel,
-		`PCI\VEN_8086\1`:                         VendorIntel,
 		`PCI\VEN_80861&DEV_1`:                    0,
 		`PCI\VEN_808`:                            0,
 		`PCI\VEN_QCOM&DEV_1`:                     0,
@@ -16,7 +15,6 @@ func TestVendor(t *testing.T) {
 		`USB\VEN_8086&DEV_1`:                     0,
 		`SWD\PCI\VEN_8086&DEV_1`:                 0,
 		``:                                       0,
-		`ROOT\BASICRENDER\0000`:                  0,
 		`HDAUDIO\FUNC_01&VEN_10DE&DEV_0083`:      0,
 		`PCI\VEN_5143&DEV_0A01&SUBSYS_0&REV_0\0`: VendorQualcomm,
 	} {

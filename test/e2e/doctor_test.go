@@ -54,7 +54,7 @@ kind: Configuration
 replicas: 2
 inventory: DIR/etc/gpus.yaml
 shim:
-  runtime: containerd-shim-runc-v2
+  realShim: containerd-shim-runc-v2
 `
 )
 

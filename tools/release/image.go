@@ -78,7 +78,8 @@ func (r release) newImage(b build) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	image, err = mutate.Append(image, mutate.Addendum{Layer: layer, History: v1.History{Created: v1.Time{Time: r.created}, CreatedBy: "make images"}})
+	history := v1.History{Created: v1.Time{Time: r.created}, CreatedBy: "make images"}
+	image, err = mutate.Append(image, mutate.Addendum{Layer: layer, History: history})
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +133,8 @@ func (r release) writeImage(suffix string, image mutate.Appendable) error {
 		return err
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // What is left in the temporary directory does no harm.
-	named := v1.Descriptor{Annotations: map[string]string{"org.opencontainers.image.ref.name": r.image, "io.containerd.image.name": r.image}}
+	names := map[string]string{"org.opencontainers.image.ref.name": r.image, "io.containerd.image.name": r.image}
+	named := v1.Descriptor{Annotations: names}
 	if _, err := layout.Write(dir, mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: image, Descriptor: named})); err != nil {
 		return err
 	}
