@@ -24,7 +24,7 @@ type Record struct {
 
 // Holder is the container that a record is bound to.
 type Holder struct {
-	// PodUID and Container identify it. If the record is injected, PodUID is made of the pod's name.
+	// PodUID and Container identify it. If the record is ByKubelet, PodUID is made of the pod's name.
 	PodUID    string `json:"podUID"`
 	Container string `json:"container"`
 	// PodNamespace and PodName may be empty.

@@ -149,7 +149,7 @@ func (r *Recorder) holdsLock() bool {
 // delay it, because an allocation that begins meanwhile can crash the kubelet on Windows
 // (kubernetes#136021). So [Recorder.Refresh], and not Record, removes the records that have ended.
 //
-// No container presents the token of an injected record: see [Recorder.BindByName].
+// No container presents the token of a record with ByKubelet: see [Recorder.BindByName].
 func (r *Recorder) Record(ctx context.Context, record Record) (Token, error) {
 	token := NewToken()
 	record.ID, record.Sequence, record.CreatedAt = token.ID(), r.lastSequence.Add(1), time.Now().UTC()
@@ -179,7 +179,7 @@ func (r *Recorder) write(ctx context.Context, record Record) error {
 	return err
 }
 
-// BindByName binds an injected record to the container that the kubelet names as its holder. The
+// BindByName binds a record with ByKubelet to the container that the kubelet names as its holder. The
 // kubelet names no UID, so the pod's name stands for it: a pod that is recreated under the same
 // name counts as the same. Its errors are those of [Store.Bind].
 func (r *Recorder) BindByName(id ID, namespace, pod, container string) error {

@@ -83,7 +83,7 @@ func (g *allocateGuard) addEvent() (number int, sinceLast time.Duration) {
 var errConcurrent = errors.New(
 	"another allocation began at the same time, and concurrent allocations can crash the kubelet of Windows; the kubelet tries again in 10 to 15 seconds (kubernetes#136021)")
 
-// do calls allocate, and returns when the conflictWindow after its begin has passed. It returns
+// do calls allocate, and returns when the conflictWindow after the call began has passed. It returns
 // errConcurrent if another allocation began or failed in the conflictWindow before or after.
 func (g *allocateGuard) do(ctx context.Context, allocate func() error) error {
 	g.inFlight.Add(1)

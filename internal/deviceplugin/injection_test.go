@@ -18,8 +18,8 @@ import (
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
-// injectDevices answers with one device for each replica.
-func injectDevices(_ context.Context, _ string, replicas []allocation.Replica) (*v1beta1.ContainerAllocateResponse, error) {
+// answerWithDevices answers with one device for each replica.
+func answerWithDevices(_ context.Context, _ string, replicas []allocation.Replica) (*v1beta1.ContainerAllocateResponse, error) {
 	answer := &v1beta1.ContainerAllocateResponse{}
 	for _, r := range replicas {
 		answer.Devices = append(answer.Devices, &v1beta1.DeviceSpec{HostPath: "/dev/" + r.ID, ContainerPath: "/dev/" + r.ID})
@@ -34,9 +34,9 @@ func TestAllocate(t *testing.T) {
 		{{ID: "A::0", InstanceID: "A"}, {ID: "A::1", InstanceID: "A"}, {ID: "B::0", InstanceID: "B"}},
 		{{ID: "B::1", InstanceID: "B"}},
 	}
-	for _, inject := range []KubeletAnswer{nil, injectDevices} {
+	for _, answerer := range []KubeletAnswer{nil, answerWithDevices} {
 		k := newBed(t, displayGPU("A"), displayGPU("B"))
-		k.config.KubeletAnswer, k.config.Policy.Injection = inject, policy.InjectByKubelet
+		k.config.KubeletAnswer, k.config.Policy.Injection = answerer, policy.InjectByKubelet
 		k.run()
 		answer, err := k.client(displayResource).Allocate(t.Context(), allocateRequest([]string{"A::0", "A::1", "B::0"}, []string{"B::1"}))
 		records := k.config.Recorder.Refresh()
@@ -47,12 +47,12 @@ func TestAllocate(t *testing.T) {
 			if diff := cmp.Diff(want[i], records[i].Replicas); diff != "" {
 				t.Errorf("replicas of record %d (-want +got):\n%s", i, diff)
 			}
-			if r := records[i]; r.Resource != displayResource || r.ByKubelet != (inject != nil) {
-				t.Errorf("record %+v, injected %t", r, inject != nil)
+			if r := records[i]; r.Resource != displayResource || r.ByKubelet != (answerer != nil) {
+				t.Errorf("record %+v, by the kubelet %t", r, answerer != nil)
 			}
-			if inject != nil {
-				injected, _ := injectDevices(t.Context(), "", want[i])
-				if diff := cmp.Diff(injected, got, protocmp.Transform()); diff != "" {
+			if answerer != nil {
+				answer, _ := answerWithDevices(t.Context(), "", want[i])
+				if diff := cmp.Diff(answer, got, protocmp.Transform()); diff != "" {
 					t.Errorf("the answer has a token, or not what was made (-want +got):\n%s", diff)
 				}
 			} else if token, err := allocation.ParseToken(got.GetEnvs()["DIRECTX_ALLOCATION_DISPLAY"]); err != nil || token.ID() != records[i].ID {
@@ -152,7 +152,7 @@ func containerWith(name string, ids ...string) *podresources.ContainerResources 
 	}}
 }
 
-// TestBindByName binds injected records to the containers that the kubelet names.
+// TestBindByName binds records with ByKubelet to the containers that the kubelet names.
 func TestBindByName(t *testing.T) {
 	t.Parallel()
 	lister := &podLister{list: &podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{
@@ -165,7 +165,7 @@ func TestBindByName(t *testing.T) {
 		containersOf("twice", containerWith("main", "E::0"), containerWith("other", "E::0")),
 	}}}
 	k := newBed(t, displayGPU("A"), displayGPU("B"), displayGPU("C"), displayGPU("D"), displayGPU("E"))
-	k.config.KubeletAnswer, k.config.Pods = injectDevices, NewPodTracker(lister.serve(t))
+	k.config.KubeletAnswer, k.config.Pods = answerWithDevices, NewPodTracker(lister.serve(t))
 	k.run()
 	request := allocateRequest([]string{"C::0"}, []string{"D::0", "D::1"}, []string{"E::0"}, []string{"B::1"}, []string{"A::0", "A::1"}, []string{"B::0"})
 	if _, err := k.client(displayResource).Allocate(t.Context(), request); err != nil {

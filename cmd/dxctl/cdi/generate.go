@@ -166,7 +166,7 @@ func (o *options) generate(ctx context.Context, stderr io.Writer) (data []byte, 
 	if err != nil {
 		return nil, 0, err
 	}
-	o.ReportMissing(stderr, notes)
+	o.ReportSkipped(stderr, notes)
 	spec, err := newSpec(append(devices, device{"all", edits}))
 	if err != nil {
 		return nil, 0, err

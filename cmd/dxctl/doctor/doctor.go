@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/nodegpus"
@@ -136,7 +137,7 @@ func (r Report) Print(w io.Writer) error {
 	result := "no problems"
 	if len(r.Findings) > 0 {
 		problems := r.Problems()
-		result = fmt.Sprintf("%d problem(s), %d unknown", problems, len(r.Findings)-problems)
+		result = fmt.Sprintf("%s, %d unknown", english.Plural(problems, "problem", ""), len(r.Findings)-problems)
 	}
 	node := fmt.Sprintf("a %s node that is not set up", r.Role)
 	if len(r.Injection) > 0 {

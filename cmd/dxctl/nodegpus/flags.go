@@ -105,8 +105,8 @@ func (f *Flags) Files() decision.Files {
 	return hostfiles.Root(f.HostRoot)
 }
 
-// ReportMissing prints driver files that a container does not get.
-func (f *Flags) ReportMissing(stderr io.Writer, notes []gpuedits.SkippedFile) {
+// ReportSkipped prints driver files that a container does not get.
+func (f *Flags) ReportSkipped(stderr io.Writer, notes []gpuedits.SkippedFile) {
 	const limit = 3
 	notes = slices.DeleteFunc(slices.Clone(notes), func(n gpuedits.SkippedFile) bool { return n.Minor })
 	for _, note := range notes[:min(limit, len(notes))] {

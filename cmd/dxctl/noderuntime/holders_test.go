@@ -26,11 +26,11 @@ func entry(name, uid string) allocation.Entry {
 
 func TestRunningHolders(t *testing.T) {
 	t.Parallel()
-	injected := entry("kubelet", "uid-k")
-	injected.ByKubelet = true
+	byKubelet := entry("kubelet", "uid-k")
+	byKubelet.ByKubelet = true
 	entries := []allocation.Entry{
 		entry("run", "uid-r"), entry("run", "uid-r"), entry("ended", "uid-e"), entry("gone", "uid-g"),
-		entry("", ""), injected,
+		entry("", ""), byKubelet,
 	}
 	pods := criclient.Pods{
 		"uid-r": {Namespace: "default", Name: "run", Ready: true}, "uid-e": {Namespace: "default", Name: "ended"},

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 
+	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -235,5 +236,5 @@ func describeBundles(bundles []bundle) string {
 	for _, b := range bundles {
 		names = append(names, b.name)
 	}
-	return fmt.Sprintf("%d running container(s) (%s)", len(bundles), cli.Abbreviate(names, 5))
+	return fmt.Sprintf("%s (%s)", english.Plural(len(bundles), "running container", ""), cli.Abbreviate(names, 5))
 }

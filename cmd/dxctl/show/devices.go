@@ -74,7 +74,7 @@ func (o *devicesOptions) run(ctx context.Context, args []string, stdout, stderr 
 	}
 	index := discovery.IndexOf(devices, args[0])
 	if index < 0 {
-		return fmt.Errorf("none of the %d GPU(s) of this node is %q; 'dxctl devices -o wide' lists them", len(devices), args[0])
+		return fmt.Errorf("no GPU of this node is %q; 'dxctl devices -o wide' lists them", args[0])
 	}
 	r := o.reports(devices, p.Policy)[index]
 	switch o.output {

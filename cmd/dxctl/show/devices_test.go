@@ -105,7 +105,7 @@ func TestDevicesOutput(t *testing.T) {
 		"no GPU's name":                 {[]string{"--inventory", empty, "-o", "name"}, "This node has no GPU.\n", ""},
 		"no GPU in JSON":                {[]string{"--inventory", empty, "-o", "json"}, "[]\n", ""},
 		"no GPU in YAML":                {[]string{"--inventory", empty, "-o", "yaml"}, "[]\n", ""},
-		"a GPU that does not exist":     {[]string{"--inventory", empty, "0"}, "", `none of the 0 GPU(s) of this node is "0"`},
+		"a GPU that does not exist":     {[]string{"--inventory", empty, "0"}, "", `no GPU of this node is "0"`},
 		"no such inventory":             {[]string{"--inventory", none}, "", none},
 		"one is watched":                {[]string{"--watch", "0"}, "", "--watch excludes the name of a GPU"},
 		"two at once":                   {[]string{"0", "1"}, "", "got 2 arguments"},

@@ -107,7 +107,7 @@ func (o *flagsOptions) flags(ctx context.Context, stderr io.Writer) ([]string, e
 	case err != nil:
 		return nil, err
 	}
-	o.ReportMissing(stderr, notes)
+	o.ReportSkipped(stderr, notes)
 	if len(edits.Env) < all {
 		fmt.Fprintf(stderr, "dxctl: left out: environment variable %s, which PowerShell cannot pass on\n", gpuedits.DevicesVariable)
 	}

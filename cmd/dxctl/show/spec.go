@@ -94,7 +94,7 @@ func (o *specOptions) run(ctx context.Context, name string, stdin io.Reader, std
 	if p.refused != nil {
 		return p.refused
 	}
-	o.ReportMissing(stderr, p.missing)
+	o.ReportSkipped(stderr, p.missing)
 	if p.Decision == decisionUntouched {
 		fmt.Fprintf(stderr, "dxctl: the spec is not changed: %s\n", p.Reason)
 	}
