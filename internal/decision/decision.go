@@ -22,6 +22,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/ocispec"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/realshim"
 	"github.com/directx-nri/directx-nri/internal/remedy"
 )
 
@@ -83,7 +84,9 @@ type Decider struct {
 	Policy policy.Resolved
 	Store  *allocation.Store
 	Files  Files
-	Log    logrus.FieldLogger
+	// RealShim is the real shim that runs the container, "" if the runtime shim does not run it.
+	RealShim string
+	Log      logrus.FieldLogger
 }
 
 // NewDecider returns the decider of this node with the policy p, for containers of this
@@ -138,10 +141,17 @@ func (d *Decider) Decide(ctx context.Context, request Request, apply func(ocispe
 
 // Preview returns the decision that [Decider.Decide] makes, without its effects.
 func (d *Decider) Preview(ctx context.Context, request Request) (*Outcome, error) {
+	decide := d.decidePod
 	if request.Container.Pod == nil {
-		return d.decideStandalone(ctx, request)
+		decide = d.decideStandalone
 	}
-	return d.decidePod(ctx, request)
+	outcome, err := decide(ctx, request)
+	if err == nil && outcome.UnchangedReason == "" {
+		if err := realshim.CheckKernel(d.RealShim); err != nil {
+			return nil, WithReason(ReasonHandler, err)
+		}
+	}
+	return outcome, err
 }
 
 // buildOutcome returns the outcome for a container that gets devices and the extra mounts

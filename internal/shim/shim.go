@@ -210,12 +210,8 @@ func (s *shim) editBundle(realShim string) (err error) {
 		return decision.WithReason(decision.ReasonConfig, err)
 	}
 	decider := decision.NewDecider(s.stateDir, p, s.container.OS, s.files, s.log())
-	return decider.Decide(context.Background(), request, func(edits ocispec.Edits) error {
-		if err := realshim.CheckKernel(realShim); err != nil {
-			return decision.WithReason(decision.ReasonHandler, err)
-		}
-		return editSpec(path, spec, edits)
-	})
+	decider.RealShim = realShim
+	return decider.Decide(context.Background(), request, func(edits ocispec.Edits) error { return editSpec(path, spec, edits) })
 }
 
 // editSpec applies edits to spec and writes it to path, from which it was read. A crash of the system,

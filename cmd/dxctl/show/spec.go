@@ -22,7 +22,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/gpuedits"
 	"github.com/directx-nri/directx-nri/internal/ocispec"
 	"github.com/directx-nri/directx-nri/internal/paths"
-	"github.com/directx-nri/directx-nri/internal/realshim"
 	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/shim"
 )
@@ -188,7 +187,7 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 		return p, err
 	}
 	store := allocation.OpenStore(paths.Allocations(o.StateDir))
-	decider := decision.Decider{Source: source, Policy: resolved, Store: store, Files: o.Files()}
+	decider := decision.Decider{Source: source, Policy: resolved, Store: store, Files: o.Files(), RealShim: resolved.Shim.RealShim}
 	outcome, err := decider.Preview(ctx, gpuRequest)
 	if err != nil {
 		return p.refuse(container, err)
@@ -196,9 +195,6 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 	if outcome.UnchangedReason != "" {
 		p.Reason = outcome.UnchangedReason
 		return p, nil
-	}
-	if err := realshim.CheckKernel(resolved.Shim.RealShim); err != nil {
-		return p.refuse(container, decision.WithReason(decision.ReasonHandler, err))
 	}
 	edited, changed, err := spec.Apply(outcome.Edits)
 	if err != nil {
