@@ -45,7 +45,7 @@ func IsDefinite(err error) bool {
 func Check(ctx context.Context, stateDir, criSocket string) error {
 	realShim, err := policy.ReadRealShim(stateDir)
 	if err != nil {
-		return fmt.Errorf("containers cannot start: %w", err)
+		return err
 	}
 	if err := realshim.CheckKernel(realShim); err != nil {
 		return err
