@@ -125,7 +125,12 @@ func (p *Plugin) runSession(ctx context.Context) error {
 	cancelDisconnect := context.AfterFunc(ctx, disconnect) // While the plugin registers, no hook runs.
 	defer cancelDisconnect()
 	if err := session.Start(connCtx); err != nil {
-		return err
+		select {
+		case <-hooks.configured: // The runtime's answer to the registration was lost with the connection.
+			return hooks.lossError()
+		default:
+			return err
+		}
 	}
 	defer session.Stop()
 	if !cancelDisconnect() {
@@ -134,12 +139,7 @@ func (p *Plugin) runSession(ctx context.Context) error {
 	select {
 	case <-hooks.synchronized:
 	case <-connCtx.Done(): // Start has returned, so the runtime has called Configure.
-		select {
-		case <-hooks.synchronized:
-			return errConnectionLost
-		default:
-			return errUnsynchronized
-		}
+		return hooks.lossError()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -170,6 +170,16 @@ func newSessionHooks(p *Plugin) *sessionHooks {
 	s.closeConfigured = sync.OnceFunc(func() { close(s.configured) })
 	s.closeSynchronized = sync.OnceFunc(func() { close(s.synchronized) })
 	return s
+}
+
+// lossError returns the error for a connection that was lost after the runtime had called Configure.
+func (s *sessionHooks) lossError() error {
+	select {
+	case <-s.synchronized:
+		return errConnectionLost
+	default:
+		return errUnsynchronized
+	}
 }
 
 // waitForConfigure is an interceptor of the stub's call that registers the plugin. It returns after

@@ -229,40 +229,44 @@ func relay(t *testing.T, front, behind string) (send func([]byte), hangUp func()
 	}
 }
 
-// TestConnectionLostBeforeConfigure: a runtime accepts the registration and closes the
-// connection before it configures the plugin. The stub's Start would hang then.
-func TestConnectionLostBeforeConfigure(t *testing.T) {
+// TestConnectionLostInRegistration: a runtime accepts the registration and closes the connection
+// before it configures the plugin: the stub's Start would hang then. Another one configures the
+// plugin and crashes, before it has answered the registration.
+func TestConnectionLostInRegistration(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	socket := filepath.Join(testutil.ShortDir(t), "nri.sock")
 	listener, err := net.Listen("unix", socket)
 	testutil.NoError(t, err)
-	startPlugin(t, socket, b.plugin, nil)
-	for range 2 {
+	startPlugin(t, socket, b.plugin, func(context.Context) error { return nil })
+	for _, configures := range []bool{false, true} {
 		conn, err := listener.Accept()
 		testutil.NoError(t, err)
-		registerOnly(t, conn)
+		register(t, conn, configures)
 	}
 	testutil.NoError(t, listener.Close())
 	startRuntime(t, socket)
 	b.plugin.await(t, true)
+	if n := promtest.ToFloat64(b.plugin.config.Metrics.SynchronizeLosses); n != 1 {
+		t.Errorf("%v losses were counted", n)
+	}
 }
 
-// registerOnly answers RegisterPlugin on conn, and closes it.
-func registerOnly(t *testing.T, conn net.Conn) {
+// register answers RegisterPlugin on conn, or calls Configure instead, and closes conn.
+func register(t *testing.T, conn net.Conn, configures bool) {
 	t.Helper()
 	mux := multiplex.Multiplex(conn, multiplex.WithBlockedRead())
 	listener, err := mux.Listen(multiplex.RuntimeServiceConn)
 	testutil.NoError(t, err)
 	server, err := ttrpc.NewServer()
 	testutil.NoError(t, err)
-	registered := make(registration)
-	api.RegisterRuntimeService(server, registered)
+	r := registration{make(chan struct{}), mux, configures}
+	api.RegisterRuntimeService(server, r)
 	var group sync.WaitGroup
 	group.Go(func() { _ = server.Serve(context.Background(), listener) })
 	mux.Unblock()
 	select {
-	case <-registered:
+	case <-r.done:
 	case <-time.After(20 * time.Second):
 		t.Error("the plugin did not register")
 	}
@@ -271,12 +275,23 @@ func registerOnly(t *testing.T, conn net.Conn) {
 	group.Wait()
 }
 
-// registration is closed by the first plugin that registers.
-type registration chan struct{}
+// registration is the runtime of [register].
+type registration struct {
+	done       chan struct{} // closed by the first plugin that registers
+	mux        multiplex.Mux
+	configures bool
+}
 
-func (r registration) RegisterPlugin(context.Context, *api.RegisterPluginRequest) (*api.Empty, error) {
-	close(r)
-	return &api.Empty{}, nil
+func (r registration) RegisterPlugin(ctx context.Context, _ *api.RegisterPluginRequest) (*api.Empty, error) {
+	defer close(r.done)
+	if !r.configures {
+		return &api.Empty{}, nil
+	}
+	conn, err := r.mux.Open(multiplex.PluginServiceConn)
+	if err == nil {
+		_, err = api.NewPluginClient(ttrpc.NewClient(conn)).Configure(ctx, &api.ConfigureRequest{})
+	}
+	return nil, errors.Join(err, r.mux.Close())
 }
 
 func (r registration) UpdateContainers(context.Context, *api.UpdateContainersRequest) (*api.UpdateContainersResponse, error) {
