@@ -229,8 +229,8 @@ func (p *Plugin) refresh(ctx context.Context) error {
 	return nil
 }
 
-// trackPods ends the records of pods that no longer exist. No container presents the token of an
-// injected record, so trackPods binds it to the container that the kubelet names. It returns the
+// trackPods ends the records of pods that no longer exist. No container presents the token of a record
+// with ByKubelet, so trackPods binds it to the container that the kubelet names. It returns the
 // containers that hold GPUs, nil if they cannot be listed.
 func (p *Plugin) trackPods(ctx context.Context, records []allocation.Entry) ([]containerDevices, error) {
 	containers, ended, err := p.config.Pods.update(ctx, records, p.identifyKubelet)

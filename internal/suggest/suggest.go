@@ -23,8 +23,8 @@ func DidYouMean(typed string, names []string, prefix string) string {
 	}
 	similar, least := "", 3
 	for _, name := range names {
-		if distance := distance(strings.ToLower(typed), strings.ToLower(name)); distance < least {
-			similar, least = name, distance
+		if n := distance(strings.ToLower(typed), strings.ToLower(name)); n < least {
+			similar, least = name, n
 		}
 	}
 	if similar == "" {
@@ -33,7 +33,7 @@ func DidYouMean(typed string, names []string, prefix string) string {
 	return fmt.Sprintf("; did you mean %s%s?", prefix, similar)
 }
 
-// distance returns how many letters differ, at most 1 for an abbreviation.
+// distance returns how much the words differ: 0 for the same word, at most 1 for an abbreviation.
 func distance(typed, name string) int {
 	n := levenshtein.ComputeDistance(typed, name)
 	switch {

@@ -16,6 +16,7 @@ import (
 
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 
+	"github.com/directx-nri/directx-nri/cmd/dxctl/nodegpus"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
@@ -27,6 +28,18 @@ devices:
 - {instanceID: 'pci-0000:01:00.0', display: true, linux: {deviceNodes: [/dev/null]}}
 - {instanceID: 'GPU\b', compute: true, linux: {deviceNodes: [/dev/zero]}}
 `
+
+// A watch finds out that /dev/dxg is gone, also if its driver has never answered.
+func TestDriverIsRemoved(t *testing.T) {
+	dir := t.TempDir()
+	testutil.WriteFile(t, filepath.Join(dir, "dev/dxg"), "", 0o600) // Its ioctls fail.
+	o := options{Flags: nodegpus.Flags{HostRoot: dir, StateDir: dir}}
+	for _, want := range []string{"inappropriate ioctl", "no inventory is configured"} {
+		_, _, err := o.generate(t.Context(), new(bytes.Buffer))
+		testutil.CheckError(t, want, err, want)
+		testutil.NoError(t, os.RemoveAll(filepath.Join(dir, "dev")))
+	}
+}
 
 // run runs a command of the group and returns what it prints.
 func run(ctx context.Context, t *testing.T, args ...string) (stdout string, err error) {

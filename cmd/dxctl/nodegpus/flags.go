@@ -106,16 +106,16 @@ func (f *Flags) Files() decision.Files {
 }
 
 // ReportSkipped prints driver files that a container does not get.
-func (f *Flags) ReportSkipped(stderr io.Writer, notes []gpuedits.SkippedFile) {
+func (f *Flags) ReportSkipped(stderr io.Writer, skipped []gpuedits.SkippedFile) {
 	const limit = 3
-	notes = slices.DeleteFunc(slices.Clone(notes), func(n gpuedits.SkippedFile) bool { return n.Minor })
-	for _, note := range notes[:min(limit, len(notes))] {
-		fmt.Fprintf(stderr, "dxctl: left out: %s\n", note)
+	skipped = slices.DeleteFunc(slices.Clone(skipped), func(n gpuedits.SkippedFile) bool { return n.Minor })
+	for _, file := range skipped[:min(limit, len(skipped))] {
+		fmt.Fprintf(stderr, "dxctl: left out: %s\n", file)
 	}
-	if more := len(notes) - limit; more > 0 {
+	if more := len(skipped) - limit; more > 0 {
 		fmt.Fprintf(stderr, "dxctl: left out: %d more driver files\n", more)
 	}
-	if len(notes) > 0 && f.HostRoot == "" {
+	if len(skipped) > 0 && f.HostRoot == "" {
 		fmt.Fprintln(stderr, "dxctl: for a node other than this one, add --assume-files, or --host-root")
 	}
 }
@@ -170,6 +170,9 @@ func (f *Flags) Devices(ctx context.Context, stderr io.Writer, containerOS strin
 		return nil, p, err
 	}
 	devices, err := source.Devices(ctx)
+	if err != nil {
+		f.driver = nil // The next Open finds out whether the node still has it.
+	}
 	return devices, p, err
 }
 
@@ -187,7 +190,9 @@ func Repeat(ctx context.Context, do func() error) error {
 
 // Complete completes the last GPU of a comma-separated list with the indices and names of the GPUs.
 func (f *Flags) Complete(c *cobra.Command, _ []string, typed string) (list []cobra.Completion, _ cobra.ShellCompDirective) {
-	devices, _, err := f.Devices(c.Context(), io.Discard, runtime.GOOS)
+	flags := *f
+	flags.WithUUIDs = false // The shell waits.
+	devices, _, err := flags.Devices(c.Context(), io.Discard, runtime.GOOS)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}

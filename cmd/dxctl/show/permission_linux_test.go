@@ -13,7 +13,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/paths"
-	"github.com/directx-nri/directx-nri/internal/pci"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
@@ -32,8 +31,7 @@ func enforceModes(t *testing.T) {
 // TestSpecOfDiscoveredGPUs: a preview has the GPUs that the shim reads, whatever the driver says now.
 func TestSpecOfDiscoveredGPUs(t *testing.T) {
 	b := newSpecNode(t)
-	gpu := discovery.Device{InstanceID: "A", UUID: "GPU-1", VendorID: pci.VendorNVIDIA, SupportsDisplay: true,
-		DeviceNodes: []discovery.DeviceNode{{Path: "/dev/null", ContainerPath: "/dev/null"}}}
+	gpu := discovery.Device{InstanceID: "A", SupportsDisplay: true, DeviceNodes: []discovery.DeviceNode{{Path: "/dev/null", ContainerPath: "/dev/null"}}}
 	testutil.NoError(t, node.Discovered(b.state).Write([]discovery.Device{gpu}))
 	out, _, err := runCommand(t, `{"linux":{}}`, "spec", "-", "--gpus", "0", "--state-dir", b.state)
 	if err != nil || !strings.Contains(out, "/dev/null") {

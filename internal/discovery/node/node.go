@@ -26,7 +26,7 @@ type Options struct {
 	// UUIDs, if it is not nil, adds the UUIDs of NVIDIA's GPUs to the list, and implies QueryDriver.
 	// Devices of such a source must not be called concurrently.
 	UUIDs *nvidia.UUIDs
-	// Save writes the list with the UUIDs to the list [Discovered] on Linux.
+	// Save requires UUIDs. On Linux, it writes the list to [Discovered].
 	Save bool
 	// HostRoot is where the node's root directory is mounted, for a program in a container
 	// on Linux.

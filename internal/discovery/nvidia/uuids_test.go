@@ -116,12 +116,11 @@ func TestQueries(t *testing.T) {
 // The first list waits for a slow driver for its time limit, and the second one as long as it takes.
 func TestSlowDriver(t *testing.T) {
 	t.Parallel()
-	const takes = 3 * time.Second
 	synctest.Test(t, func(t *testing.T) {
 		for limit, wants := range map[time.Duration][]string{time.Second: {"", testUUID}, 0: {testUUID, testUUID}} {
 			u := &UUIDs{firstTimeout: limit, query: func(ctx context.Context, _ []discovery.Device) (map[string]string, error) {
 				select {
-				case <-time.After(takes):
+				case <-time.After(3 * time.Second):
 					return map[string]string{"00000000:01:00.0": testUUID}, nil
 				case <-ctx.Done():
 					return nil, ctx.Err()
@@ -130,7 +129,7 @@ func TestSlowDriver(t *testing.T) {
 			for i, want := range wants {
 				begin := time.Now()
 				got := uuidsOf(t, u, []discovery.Device{nvidiaAt(1)})
-				if took := time.Since(begin); got[0] != want || i == 0 && took != cmp.Or(limit, takes) {
+				if took := time.Since(begin); got[0] != want || i == 0 && took != cmp.Or(limit, 3*time.Second) {
 					t.Errorf("limit %s: list %d has UUID %q after %s", limit, i, got[0], took)
 				}
 			}
