@@ -300,7 +300,10 @@ func (r *round) await(limit time.Duration, condition func() bool) {
 	}
 }
 
-func (r *round) ready() bool { return r.offers() && (r.NRIOff || r.CheckPlugin() == nil) }
+func (r *round) ready() bool {
+	r.faulty() // It notes when the kubelet offers no GPU.
+	return r.offers() && (r.NRIOff || r.CheckPlugin() == nil)
+}
 
 func (r *round) delete() string {
 	names := slices.Sorted(maps.Keys(r.pods))
