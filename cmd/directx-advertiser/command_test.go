@@ -13,9 +13,11 @@ import (
 	"time"
 
 	"github.com/directx-nri/directx-nri/internal/nodelabels"
+	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/setupfile"
 	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/internal/testutil/allocationtest"
 	"github.com/directx-nri/directx-nri/internal/verification"
 )
 
@@ -233,7 +235,7 @@ func TestSetupFile(t *testing.T) {
 	t.Parallel()
 	p := newProgram(t)
 	report := filepath.Join(p.dir, "report")
-	p.start("--setup-file", report)
+	stop := p.start("--setup-file", report)
 	p.await("/readyz", 503, setupfile.ErrNotSetUp.Error())
 	for _, reason := range []error{errors.New("no GPU"), nil} {
 		if sockets, err := filepath.Glob(filepath.Join(p.dir, "*.sock")); err != nil || len(sockets) > 0 {
@@ -245,6 +247,13 @@ func TestSetupFile(t *testing.T) {
 		}
 	}
 	p.await("/readyz", 503, "the kubelet does not watch")
+
+	// A container holds a GPU: the kubelet must know the resource when it starts again.
+	stop()
+	allocationtest.Record(t, paths.Allocations(p.stateDir), "directx.microsoft.com/display", `VMBUS\0`)
+	testutil.NoError(t, os.Remove(report))
+	p.start("--setup-file", report)
+	p.await("/readyz", 503, "the kubelet does not watch", setupfile.ErrNotSetUp.Error())
 }
 
 // TestFirstConfigurationIsInvalid: nothing is advertised until it is corrected.

@@ -139,7 +139,7 @@ func (d *Daemon) checkReady(ctx context.Context) error {
 	if s.devicePlugin == nil {
 		return s.problem
 	}
-	return s.devicePlugin.CheckReady(ctx)
+	return errors.Join(d.checkSetup(), s.devicePlugin.CheckReady(ctx))
 }
 
 func (d *Daemon) reportNode(n metrics.NodeMetrics) {

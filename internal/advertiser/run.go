@@ -36,11 +36,15 @@ const noGPUMessage = "No GPU is advertised"
 // not set up, its records cannot be used or it has no GPU.
 func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
 	p.FailOnInitError = p.FailOnInitError && !d.hasAdvertised
-	if d.options.SetupFile != "" {
-		err := d.retryUntilReady(ctx, logrus.InfoLevel, noGPUMessage, func() error { return setupfile.Check(d.options.SetupFile) })
-		if err != nil {
-			return err
+	err := d.retryUntilReady(ctx, logrus.InfoLevel, noGPUMessage, func() error {
+		err := d.checkSetup()
+		if errors.Is(err, setupfile.ErrNotSetUp) && d.hasRecords(ctx) {
+			return nil // The list stays empty, but the kubelet forgets a resource without a plugin, and containers hold replicas.
 		}
+		return err
+	})
+	if err != nil {
+		return err
 	}
 	if d.recorder == nil {
 		err := d.retryUntilReady(ctx, logrus.ErrorLevel, "No GPU is advertised until the allocation records can be used",
@@ -67,6 +71,19 @@ func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
 			return err
 		}
 	}
+}
+
+// checkSetup returns an error until 'dxctl runtime setup' has set up the node, if that is awaited.
+func (d *Daemon) checkSetup() error {
+	if d.options.SetupFile == "" {
+		return nil
+	}
+	return setupfile.Check(d.options.SetupFile)
+}
+
+func (d *Daemon) hasRecords(ctx context.Context) bool {
+	records, _, _ := allocation.OpenStore(paths.Allocations(d.compiler.StateDir)).List(ctx)
+	return len(records) > 0
 }
 
 // reportModes reports the modes that are in force on this node with the policy p.
@@ -105,7 +122,8 @@ func (d *Daemon) pluginConfig(p policy.Resolved, source discovery.Source) device
 		// check does not include this: until the plugin runs again, PreStartContainer makes containers wait.
 		c.CheckInjection = func(ctx context.Context) error { return readiness.CheckPlugin(ctx, d.options.RuntimeDir) }
 	}
-	c.ListDevices = (&checkedList{list: source.Devices, check: check, log: d.log, problem: errNeverPassed}).devices
+	checkAll := func(ctx context.Context) error { return errors.Join(d.checkSetup(), check(ctx)) }
+	c.ListDevices = (&checkedList{list: source.Devices, check: checkAll, log: d.log, problem: errNeverPassed}).devices
 	return c
 }
 
@@ -122,30 +140,29 @@ func (d *Daemon) newKubeletInjection(p policy.Resolved, source discovery.Source)
 
 // openSource opens the source of the GPUs, and waits while the node has none.
 func (d *Daemon) openSource(ctx context.Context, p policy.Policy) (source discovery.Source, err error) {
-	open := func() (err error) {
-		source, err = node.Open(node.Options{
-			UseInventory: p.UseInventory, StateDir: d.compiler.StateDir, UUIDs: d.uuids, Save: true,
-			HostRoot: d.options.HostRoot, Log: d.log,
-		})
-		return err
+	options := node.Options{
+		UseInventory: p.UseInventory, StateDir: d.compiler.StateDir, QueryDriver: true, HostRoot: d.options.HostRoot, Log: d.log,
 	}
 	if p.FailOnInitError {
-		if err = open(); err != nil {
-			err = fmt.Errorf("%w; --inventory names one", err)
-		} else {
-			err = d.checkOffersGPU(ctx, p, source)
-		}
-		if err != nil {
+		if err := d.checkOffersGPU(ctx, p, options); err != nil {
 			d.writeLabels(nil)
+			return nil, err
 		}
-		return source, err
 	}
-	err = d.retryUntilReady(ctx, logrus.InfoLevel, noGPUMessage, open)
+	options.UUIDs, options.Save = d.uuids, true
+	err = d.retryUntilReady(ctx, logrus.InfoLevel, noGPUMessage, func() (err error) {
+		source, err = node.Open(options)
+		return err
+	})
 	return source, err
 }
 
-// checkOffersGPU returns an error if no GPU of source belongs to a resource.
-func (d *Daemon) checkOffersGPU(ctx context.Context, p policy.Policy, source discovery.Source) error {
+// checkOffersGPU returns an error if no GPU of the node belongs to a resource.
+func (d *Daemon) checkOffersGPU(ctx context.Context, p policy.Policy, options node.Options) error {
+	source, err := node.Open(options)
+	if err != nil {
+		return fmt.Errorf("%w; --inventory names one", err)
+	}
 	devices, err := source.Devices(ctx)
 	if err != nil {
 		return fmt.Errorf("%w, and failOnInitError is set", err)

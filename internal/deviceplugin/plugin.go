@@ -118,6 +118,7 @@ type Plugin struct {
 	resourceNames map[string]string
 	// unadvertised has the reasons why devices are not advertised, by instance ID.
 	unadvertised map[string]string
+	hasListed    bool // devices have been listed once
 	// The last errors of listing devices, publishing pools and tracking pods.
 	lastListErr, lastPublishErr, lastTrackErr errlog.LastError
 }
@@ -182,6 +183,10 @@ func (p *Plugin) Run(ctx context.Context) error {
 // when ctx ends; other errors are retried.
 func (p *Plugin) refreshLoop(ctx context.Context) error {
 	for {
+		interval := p.timing.recheckInterval
+		if !p.hasListed {
+			interval = p.timing.pollInterval // The kubelet refuses pods until then.
+		}
 		select {
 		case <-ctx.Done():
 			return nil
@@ -190,7 +195,7 @@ func (p *Plugin) refreshLoop(ctx context.Context) error {
 			if !wait.For(ctx, p.timing.pollInterval) {
 				return nil
 			}
-		case <-time.After(p.timing.recheckInterval):
+		case <-time.After(interval):
 		}
 		if err := p.refresh(ctx); err != nil {
 			return err
@@ -210,6 +215,7 @@ func (p *Plugin) refresh(ctx context.Context) error {
 	p.lastListErr.Log(p.config.Log, err, "No new list of GPUs; what is advertised stays so", "GPUs are listed again")
 	records := p.config.Recorder.Refresh()
 	if err == nil {
+		p.hasListed = true
 		if err := p.publishPools(devices, records); err != nil {
 			return err
 		}

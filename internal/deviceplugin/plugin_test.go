@@ -87,13 +87,16 @@ func TestDeviceChanges(t *testing.T) {
 	}
 }
 
-// TestRefreshAfterAllocation: an allocation causes a refresh soon.
-func TestRefreshAfterAllocation(t *testing.T) {
+// TestRefreshSoon: after a first list that failed, and after an allocation, the next refresh comes soon.
+func TestRefreshSoon(t *testing.T) {
 	t.Parallel()
 	k := newBed(t, displayGPU("A"))
 	source, timing := k.source, fastTiming()
 	timing.recheckInterval = time.Hour
+	source.set(errors.New("the driver starts"))
 	runWith(t, k.config, timing)
+	k.await(displayResource, "")
+	source.set(nil, displayGPU("A"))
 	k.await(displayResource, "A::0 A::1")
 	for range 2 {
 		before := source.lists()

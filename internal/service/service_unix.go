@@ -7,8 +7,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
+	"regexp"
 	"strings"
+
+	"github.com/directx-nri/directx-nri/internal/localgrpc"
 )
 
 // systemdUnit is restarted by systemctl.
@@ -22,6 +26,24 @@ func Named(name string) Service {
 	return systemdUnit{commandService{"systemctl restart " + name, func(ctx context.Context) *exec.Cmd {
 		return exec.CommandContext(ctx, "systemctl", "restart", "--", name)
 	}}, name}
+}
+
+// unitPattern finds a unit in /proc/PID/cgroup. Units of users are none of the system's systemd.
+var unitPattern = regexp.MustCompile(`:/system\.slice/([^/\n]+\.service)`)
+
+// NameBySocket returns the name of the service that runs the process that listens on socket, "" if that
+// is unknown. On Windows, it always is.
+func NameBySocket(ctx context.Context, socket string) string {
+	pid, _ := localgrpc.ServerPID(ctx, socket)
+	cgroups, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	return unitOf(string(cgroups))
+}
+
+func unitOf(cgroups string) string {
+	if match := unitPattern.FindStringSubmatch(cgroups); match != nil {
+		return match[1]
+	}
+	return ""
 }
 
 // Check returns an error unless systemd runs and has the unit.

@@ -33,6 +33,9 @@ type managedService string
 // left them stopped.
 func Named(name string) Service { return managedService(name) }
 
+// NameBySocket returns "".
+func NameBySocket(context.Context, string) string { return "" }
+
 func (s managedService) String() string { return "the service " + string(s) }
 
 // Check returns an error unless the service runs containerd.exe itself: see [checkNative].

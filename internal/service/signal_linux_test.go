@@ -97,3 +97,17 @@ func TestBySignalReportsHangingProcess(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+func TestUnitOf(t *testing.T) {
+	t.Parallel()
+	for cgroups, want := range map[string]string{
+		"0::/system.slice/k3s.service\n":                                          "k3s.service",
+		"4:cpu:/\n1:name=systemd:/system.slice/containerd.service/x\n0::/\n":      "containerd.service",
+		"0::/user.slice/user-1000.slice/user@1000.service/app.slice/it.service\n": "",
+		"": "",
+	} {
+		if got := unitOf(cgroups); got != want {
+			t.Errorf("%q: %q, want %q", cgroups, got, want)
+		}
+	}
+}

@@ -167,8 +167,8 @@ func (o *configureOptions) plan(ctx context.Context) (c plannedChange, err error
 	if !c.needsRestart || !o.allowRestart {
 		return c, nil
 	}
-	c.attempt = fmt.Sprintf("%x", sha256.Sum256(fmt.Appendf(nil, "%q %q %q %v", c.File.Path, c.new.Text, o.service(), o.restartTimeout)))
-	if err = o.service().Check(ctx); err == nil {
+	c.attempt = fmt.Sprintf("%x", sha256.Sum256(fmt.Appendf(nil, "%q %q %q %v", c.File.Path, c.new.Text, o.service(ctx), o.restartTimeout)))
+	if err = o.service(ctx).Check(ctx); err == nil {
 		err = c.Record.Failure.CheckRetry(c.attempt, time.Now())
 	}
 	if err != nil {

@@ -1,6 +1,7 @@
 package noderuntime
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -51,7 +52,7 @@ func (r *restarter) addRestartFlags(command *cobra.Command) {
 	flags.StringVar(&r.stateDir, "state-dir", paths.Default().State, "state `DIRECTORY`")
 	flags.BoolVar(&r.allowRestart, "restart", false, "restart containerd if that is necessary")
 	cli.AddChoice(command, &r.restartMode, "restart-mode", "how to restart containerd", restartByService, restartBySignal)
-	flags.StringVar(&r.serviceName, "service", "containerd", "containerd's service in systemd or the Windows service manager")
+	flags.StringVar(&r.serviceName, "service", "", "containerd's service in systemd or the Windows service manager (default: in systemd that of the running containerd, otherwise containerd)")
 	flags.StringVar(&r.restartCommand, "restart-command", "", "shell command that restarts containerd, instead of --service")
 	flags.DurationVar(&r.restartTimeout, "restart-timeout", time.Minute, "limit for containerd's restart")
 }
@@ -86,7 +87,7 @@ func (r *restarter) readRunning(ctx context.Context) (criclient.RunningConfig, e
 // changes what containerd reads when it starts. Until [restarter.restart] succeeds, the next
 // command restarts containerd again.
 func (r *restarter) prepareRestart(ctx context.Context, record *containerd.ChangeRecord) error {
-	if err := r.service().Check(ctx); err != nil {
+	if err := r.service(ctx).Check(ctx); err != nil {
 		return err
 	}
 	record.BeginRestart()
@@ -103,14 +104,16 @@ func (r *restarter) restart(ctx context.Context, out io.Writer, record *containe
 	return record.Save(r.stateDir)
 }
 
-// service returns containerd's service, as the flags select it.
-func (r *restarter) service() service.Service {
+// service returns containerd's service, as the flags select it. The first call determines the default,
+// while containerd runs.
+func (r *restarter) service(ctx context.Context) service.Service {
 	switch {
 	case r.restartCommand != "":
 		return service.Command(r.restartCommand)
 	case r.restartMode == restartBySignal:
 		return service.BySignal(r.CRISocket, "containerd")
 	}
+	r.serviceName = cmp.Or(r.serviceName, service.NameBySocket(ctx, r.CRISocket), "containerd")
 	return service.Named(r.serviceName)
 }
 
@@ -119,7 +122,7 @@ func (r *restarter) service() service.Service {
 func (r *restarter) restartAndCheck(ctx context.Context, check func(loaded []containerdconfig.Handler) error) error {
 	ctx, cancel := context.WithTimeout(ctx, r.restartTimeout)
 	defer cancel()
-	if err := r.service().Restart(ctx); err != nil {
+	if err := r.service(ctx).Restart(ctx); err != nil {
 		return err
 	}
 	for {
@@ -139,7 +142,7 @@ func (r *restarter) restartAndCheck(ctx context.Context, check func(loaded []con
 			if r.restartMode == restartBySignal && status.Code(err) == codes.Unavailable {
 				hint = "; if no supervisor starts containerd again, start it, and do not use --restart-mode " + restartBySignal
 			}
-			return fmt.Errorf("containerd was restarted by %s, but has not loaded its configuration within %v: %w%s", r.service(), r.restartTimeout, err, hint)
+			return fmt.Errorf("containerd was restarted by %s, but has not loaded its configuration within %v: %w%s", r.service(ctx), r.restartTimeout, err, hint)
 		}
 	}
 }

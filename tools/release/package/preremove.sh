@@ -7,7 +7,7 @@ remove | 0) ;;
 *) exit 0 ;;
 esac
 /usr/bin/dxctl runtime unconfigure --restart
-# containerd loses containers whose shim is gone when it starts.
-/usr/bin/dxctl runtime uninstall --shim-dir /usr/bin --restart
+# containerd loses containers whose shim is gone when it starts. The GPUs' holders were just checked.
+/usr/bin/dxctl runtime uninstall --shim-dir /usr/bin --restart --force
 [ -d /run/systemd/system ] || exit 0
 systemctl disable --now directx-nri.service directx-advertiser.service directx-cdi.service
