@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -195,7 +196,7 @@ func TestUninstallLeavesNothing(t *testing.T) {
 	}
 }
 
-// Neither a file of others in the state directory nor a directory as the shim's log is removed.
+// Neither a file of others in the state directory nor a directory or a device as the shim's log is removed.
 func TestUninstallKeepsFilesOfOthers(t *testing.T) {
 	t.Parallel()
 	p := newShimNode(t, containerdtest.Config)
@@ -211,6 +212,12 @@ func TestUninstallKeepsFilesOfOthers(t *testing.T) {
 	testutil.CheckError(t, "another's file", err, logs)
 	if !durable.Exists(filepath.Join(logs, "mine")) {
 		t.Error("another's file was removed")
+	}
+	pipe := filepath.Join(p.Root, "pipe") // in place of /dev/null, as only root can create a device
+	testutil.NoError(t, syscall.Mkfifo(pipe, 0o600))
+	p.apply(t, p.real, pipe)
+	if p.mustUninstall(t); !durable.Exists(pipe) {
+		t.Error("a log that is no file was removed")
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -113,7 +114,8 @@ func (o *uninstallOptions) removeFiles(stdout, stderr io.Writer, record containe
 	err = errors.Join(err, shimfile.ClearBypass(o.stateDir), record.Save(o.stateDir))
 	remove := func(removeOne func(string) error, paths ...string) {
 		for _, path := range paths {
-			if !durable.Exists(path) {
+			const devices = fs.ModeDevice | fs.ModeNamedPipe // such as a log in /dev/null
+			if info, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) || err == nil && info.Mode()&devices != 0 {
 				continue
 			}
 			if removeErr := removeOne(path); removeErr != nil {
