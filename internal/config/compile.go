@@ -88,7 +88,10 @@ func (c Compiler) Compile() (Compiled, error) {
 	if err != nil {
 		return Compiled{}, fmt.Errorf("configuration: %w", err)
 	}
-	p.CompiledFrom.Config, p.CompiledFrom.ConfigSHA256 = c.File, hash
+	p.CompiledFrom.ConfigSHA256, p.CompiledFrom.Flags = hash, c.Flags.texts()
+	if c.File != "" {
+		p.CompiledFrom.Config, _ = filepath.Abs(c.File) // It has just been read.
+	}
 	var devices []discovery.Device
 	if p.CompiledFrom.Inventory != "" && !c.InspectOnly {
 		devices, p.CompiledFrom.InventorySHA256, err = c.ReadInventory(p.CompiledFrom.Inventory)

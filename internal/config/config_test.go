@@ -138,6 +138,9 @@ func TestDefaults(t *testing.T) {
 	if err != nil || c.Devices != nil || !cmp.Equal(want, c.Policy) {
 		t.Errorf("no file: %v, %v\n%s", c.Devices, err, cmp.Diff(want, c.Policy))
 	}
+	if c, err := (Compiler{File: "none.yaml", NodeOS: "linux"}).Compile(); err != nil || !filepath.IsAbs(c.Policy.CompiledFrom.Config) {
+		t.Errorf("a relative path: %+v, %v", c.Policy.CompiledFrom, err)
+	}
 	if _, err := (Compiler{File: file, Required: true}).Compile(); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no file that is required: %v", err)
 	}
@@ -429,7 +432,7 @@ func TestApplyInventory(t *testing.T) {
 	apply()
 	p, err := policy.Read(stateDir)
 	want := policy.CompiledFrom{Config: file, ConfigSHA256: p.CompiledFrom.ConfigSHA256, Inventory: inventory, InventorySHA256: hashOf([]byte(text))}
-	if err != nil || !p.UseInventory || p.CompiledFrom != want {
+	if err != nil || !p.UseInventory || !cmp.Equal(p.CompiledFrom, want) {
 		t.Errorf("%+v, %v", p, err)
 	}
 	if devices, err := node.CompiledInventory(stateDir).Devices(t.Context()); err != nil || !cmp.Equal(devices, []discovery.Device{{InstanceID: "a"}}) {

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"reflect"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
 // Flags are the values of the command-line flags for keys of config.yaml, by key. They take
@@ -40,6 +43,26 @@ func (f *Flags) Add(command *cobra.Command) {
 			_ = command.RegisterFlagCompletionFunc(flag.name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 		}
 	}
+}
+
+// texts returns the values of the flags that are set, by key.
+func (f Flags) texts() map[string]string {
+	if len(f) == 0 {
+		return nil
+	}
+	texts := make(map[string]string, len(f))
+	for key, value := range f {
+		texts[key] = fmt.Sprint(value)
+	}
+	return texts
+}
+
+// Restore sets the flags of [policy.CompiledFrom].
+func (f Flags) Restore(from policy.CompiledFrom) (err error) {
+	for key, text := range from.Flags {
+		err = errors.Join(err, newKeyFlag(f, key).Set(text))
+	}
+	return err
 }
 
 // keyFlag is a flag for a key of config.yaml, with the type and the limits of the key.

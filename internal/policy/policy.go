@@ -90,7 +90,7 @@ type Metrics struct {
 	Address string `json:"address,omitempty" yaml:"address,omitempty" jsonschema:"minLength=0,pattern=^((\\[[0-9a-fA-F:]+\\]|[A-Za-z0-9.-]*):[1-9][0-9]{0\\,4})?$,example=127.0.0.1:9400"`
 }
 
-// CompiledFrom identifies the files that a policy was compiled from. The hashes are SHA-256 in
+// CompiledFrom identifies what a policy was compiled from. The hashes are SHA-256 in
 // hexadecimal. A hash is "" if the file did not exist. A path is "" for the default policy, or if
 // there is no inventory.
 type CompiledFrom struct {
@@ -98,6 +98,8 @@ type CompiledFrom struct {
 	ConfigSHA256    string `json:"configSHA256,omitempty"`
 	Inventory       string `json:"inventory,omitempty"`
 	InventorySHA256 string `json:"inventorySHA256,omitempty"`
+	// Flags are the values of command-line flags, by the key of config.yaml.
+	Flags map[string]string `json:"flags,omitempty"`
 }
 
 // Resolved is a policy with modes that this machine supports in place of auto: see package modes.

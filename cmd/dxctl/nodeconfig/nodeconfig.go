@@ -45,11 +45,20 @@ func newApplyCommand() *cobra.Command {
 		Short: "Make the configuration file the node policy in force",
 		Long: `Compiles the configuration file and its inventory. If one is invalid, or can be written by
 users who are not administrators, nothing changes. A running directx-advertiser does this
-itself, with its own flags.`,
+itself, with its own flags. Without flags, those of the policy in force apply again.`,
 		Example: `  # a node for ctr and nerdctl, with an inventory and no configuration file
   dxctl config apply --inventory /etc/directx-nri/gpus.yaml`,
 		RunE: func(command *cobra.Command, _ []string) error {
 			c.Required = command.Flags().Changed("config")
+			if !c.Required && len(c.Flags) == 0 {
+				// Without a policy, the default path applies.
+				if p, err := policy.Read(c.StateDir); err == nil && p.CompiledFrom.Config != "" {
+					c.File, c.Required = p.CompiledFrom.Config, p.CompiledFrom.Config != defaults.Config
+					if err := c.Flags.Restore(p.CompiledFrom); err != nil {
+						return err
+					}
+				}
+			}
 			return apply(command.Context(), command.OutOrStdout(), c)
 		},
 	}

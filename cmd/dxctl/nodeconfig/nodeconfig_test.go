@@ -113,6 +113,9 @@ func TestConfigApplyAndShow(t *testing.T) {
 			t.Errorf("%v\n%s", err, out)
 		}
 	}
+	if out, err := runCLI(t, "apply", "--state-dir", stateDir); err != nil || out != "already in force: "+what+inventory+"\n" {
+		t.Errorf("without flags: %v\n%s", err, out)
+	}
 	if devices, err := node.CompiledInventory(stateDir).Devices(t.Context()); err != nil || len(devices) != 1 {
 		t.Errorf("%v, %v", devices, err)
 	}

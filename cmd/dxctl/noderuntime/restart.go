@@ -52,7 +52,7 @@ func (r *restarter) addRestartFlags(command *cobra.Command) {
 	flags.StringVar(&r.stateDir, "state-dir", paths.Default().State, "state `DIRECTORY`")
 	flags.BoolVar(&r.allowRestart, "restart", false, "restart containerd if that is necessary")
 	cli.AddChoice(command, &r.restartMode, "restart-mode", "how to restart containerd", restartByService, restartBySignal)
-	flags.StringVar(&r.serviceName, "service", "", "containerd's service in systemd or the Windows service manager (default: in systemd that of the running containerd, otherwise containerd)")
+	flags.StringVar(&r.serviceName, "service", "", "containerd's service in systemd or the Windows service manager (default: that of the running containerd)")
 	flags.StringVar(&r.restartCommand, "restart-command", "", "shell command that restarts containerd, instead of --service")
 	flags.DurationVar(&r.restartTimeout, "restart-timeout", time.Minute, "limit for containerd's restart")
 }
