@@ -52,6 +52,9 @@ func OpenLog(path string) (*os.File, error) {
 	return f, nil
 }
 
+// CheckDirectory is [CheckFile] for a directory.
+func CheckDirectory(dir string) error { return CheckFile(dir) }
+
 // CheckProgram is [CheckFile] for a program that runs as the system: it checks each directory and
 // symbolic link of its absolute path, too.
 func CheckProgram(path string) error { return CheckProgramBelow("/", path) }

@@ -25,6 +25,10 @@ const trustedInstaller = "S-1-5-80-956008885-3418522649-1831038044-1853292631-22
 const writeAccess = windows.FILE_WRITE_DATA | windows.FILE_APPEND_DATA | fileDeleteChild |
 	windows.DELETE | windows.WRITE_DAC | windows.WRITE_OWNER | windows.GENERIC_WRITE | windows.GENERIC_ALL
 
+// addAccess is the part of writeAccess with which nothing in a directory can be replaced. All users have
+// it for the root of a drive.
+const addAccess = windows.FILE_WRITE_DATA | windows.FILE_APPEND_DATA
+
 const (
 	fileDeleteChild = 0x40
 	// An access-allowed entry with a condition after its SID.
@@ -100,6 +104,26 @@ func CheckFile(path string) error {
 	return checkWriters(path, dir, ErrUntrusted)
 }
 
+// CheckDirectory is [CheckFile] for a directory. Others may add to its parent.
+func CheckDirectory(dir string) error {
+	parent, access := filepath.Dir(dir), uint32(writeAccess&^addAccess)
+	if isRoot(parent) {
+		access &^= windows.DELETE // It cannot be deleted.
+	}
+	other, err := findUntrusted(parent, access)
+	if err == nil && other != "" {
+		err = newError(parent, ErrUntrusted, other+" can replace what is there", moveAway)
+	}
+	if err != nil {
+		return err
+	}
+	return checkWriters(dir, dir, ErrUntrusted)
+}
+
+const moveAway = "use a directory that only administrators can change"
+
+func isRoot(dir string) bool { return filepath.Dir(dir) == dir }
+
 // OpenLog opens the log file at path for appending, and creates it if necessary. Its error matches
 // [ErrUntrusted] if others can write to its directory.
 func OpenLog(path string) (*os.File, error) {
@@ -116,7 +140,7 @@ func CheckProgram(path string) error { return CheckFile(path) }
 // CheckOwner is [CheckFile] for the owner of path only. The volumes of HostProcess pods inherit the
 // write access of all users from C:\.
 func CheckOwner(path string) error {
-	other, err := findUntrusted(path, windows.OWNER_SECURITY_INFORMATION)
+	other, err := findUntrusted(path, 0)
 	if err != nil || other == "" {
 		return err
 	}
@@ -126,9 +150,12 @@ func CheckOwner(path string) error {
 // checkWriters returns an error that matches reason when another account can write to path. The
 // error has the command that restricts the access to dir.
 func checkWriters(path, dir string, reason error) error {
-	other, err := findUntrusted(path, windows.OWNER_SECURITY_INFORMATION|windows.DACL_SECURITY_INFORMATION)
-	if err != nil || other == "" {
+	other, err := findUntrusted(path, writeAccess)
+	switch {
+	case err != nil || other == "":
 		return err
+	case isRoot(dir): // The command below would change all files of the drive.
+		return newError(path, reason, other+" can change it", moveAway)
 	}
 	return newError(path, reason, other+" can change it", fmt.Sprintf(
 		`when you trust what is there, restrict its access, in cmd.exe, with: icacls "%s" /setowner *S-1-5-32-544 /t && icacls "%[1]s" /reset /t && icacls "%[1]s" /inheritance:r /grant:r *S-1-5-18:(OI)(CI)F *S-1-5-32-544:(OI)(CI)F`, dir))
@@ -157,9 +184,8 @@ func trustedAccounts() ([]*windows.SID, error) {
 }
 
 // findUntrusted returns the SID of an account that is not trusted and owns the file or directory at
-// path, or can write to it if information has the access control list. It returns "" if there is
-// none.
-func findUntrusted(path string, information windows.SECURITY_INFORMATION) (sid string, err error) {
+// path, or has one of the rights in access to it. It returns "" if there is none.
+func findUntrusted(path string, access uint32) (sid string, err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("check the owner and the access control list of %s: %w", path, err)
@@ -170,7 +196,8 @@ func findUntrusted(path string, information windows.SECURITY_INFORMATION) (sid s
 		return "", err
 	}
 	trusted := func(sid *windows.SID) bool { return slices.ContainsFunc(accounts, sid.Equals) }
-	descriptor, err := windows.GetNamedSecurityInfo(path, windows.SE_FILE_OBJECT, information)
+	descriptor, err := windows.GetNamedSecurityInfo(path, windows.SE_FILE_OBJECT,
+		windows.OWNER_SECURITY_INFORMATION|windows.DACL_SECURITY_INFORMATION)
 	if err != nil {
 		return "", err
 	}
@@ -180,7 +207,7 @@ func findUntrusted(path string, information windows.SECURITY_INFORMATION) (sid s
 		return "", err
 	case !trusted(owner):
 		return owner.String(), nil
-	case information&windows.DACL_SECURITY_INFORMATION == 0:
+	case access == 0:
 		return "", nil
 	}
 	list, _, err := descriptor.DACL()
@@ -196,7 +223,7 @@ func findUntrusted(path string, information windows.SECURITY_INFORMATION) (sid s
 			return "", err
 		}
 		allows := entry.Header.AceType == windows.ACCESS_ALLOWED_ACE_TYPE || entry.Header.AceType == accessAllowedCallback
-		if !allows || entry.Header.AceFlags&windows.INHERIT_ONLY_ACE != 0 || entry.Mask&writeAccess == 0 {
+		if !allows || entry.Header.AceFlags&windows.INHERIT_ONLY_ACE != 0 || uint32(entry.Mask)&access == 0 {
 			continue
 		}
 		if sid := (*windows.SID)(unsafe.Pointer(&entry.SidStart)); !trusted(sid) {

@@ -56,9 +56,6 @@ func (s systemdUnit) Check(ctx context.Context) error {
 	return fmt.Errorf("systemd cannot restart %s: %s; set --service or --restart-command", s.unit, cmp.Or(text, fmt.Sprint(err)))
 }
 
-// RunningPrograms returns nothing: it is supported on Windows only.
-func RunningPrograms(string) []string { return nil }
-
 func shell(ctx context.Context, command string) *exec.Cmd {
 	return exec.CommandContext(ctx, "/bin/sh", "-c", command)
 }

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -166,16 +164,4 @@ func TestStopWhileStarting(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	testutil.NoError(t, stop(ctx, "dxtest-starting"))
-}
-
-func TestPrograms(t *testing.T) {
-	t.Parallel()
-	self, err := os.Executable()
-	testutil.NoError(t, err)
-	if found := RunningPrograms(strings.ToUpper(filepath.Base(self))); !slices.ContainsFunc(found, func(path string) bool { return strings.EqualFold(path, self) }) {
-		t.Errorf("%q, want %s", found, self)
-	}
-	if found := RunningPrograms("no-such.exe"); len(found) > 0 {
-		t.Errorf("%q", found)
-	}
 }

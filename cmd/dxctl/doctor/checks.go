@@ -110,7 +110,7 @@ func (e *examiner) add(k findingKind, object string, problem error) *Finding {
 	restart, remove := "run 'systemctl restart containerd'", "rm "+object
 	switch {
 	case e.OS == "windows":
-		restart, remove = "in PowerShell: Restart-Service containerd", `del "`+object+`"`
+		restart, remove = "reboot the node, or unless nssm runs containerd, in PowerShell: Restart-Service -Force containerd", `del "`+object+`"`
 	case strings.Contains(e.Containerd.Socket, "/k3s/"): // RKE2 has this socket, too.
 		restart = "restart the service of k3s or RKE2"
 	}
@@ -372,9 +372,6 @@ func (e *examiner) checkNRI() {
 
 func (e *examiner) checkKubelet() {
 	k := e.Kubelet
-	if k.RestartErr != nil {
-		e.add(kubeletCannotRestart, "kubelet.exe", k.RestartErr)
-	}
 	switch {
 	case k.SocketErr != nil:
 		e.add(kubeletStopped, k.Dir, fmt.Errorf("the kubelet does not accept device plugins in %s: %w", k.Dir, k.SocketErr))

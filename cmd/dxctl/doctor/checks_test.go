@@ -302,9 +302,6 @@ func brokenNodes() []brokenNode {
 		linux(CheckKubelet, "does not accept device plugins", func(f *nodeState) {
 			f.Kubelet.SocketErr, f.Kubelet.AdvertiserErr, f.Kubelet.PodResourcesErr, f.Kubelet.Allocatable = errGone, errGone, errGone, nil
 		}),
-		onWindows(CheckKubelet, "does not start again after a restart", func(f *nodeState) {
-			f.Kubelet.RestartErr = remedy.With(errors.New(`C:\k\kubelet.exe is of Kubernetes 1.31.0 and does not start again after a restart`), "update it")
-		}),
 		linux(CheckAdvertiser, "directx-advertiser does not answer", func(f *nodeState) { f.Kubelet.AdvertiserErr, f.Kubelet.Allocatable = errGone, nil }),
 		linux(CheckRegistration, "does not list GPU GPU-0 as allocatable "+display, func(f *nodeState) { delete(f.Kubelet.Allocatable, display) }),
 		onWindows(CheckRegistration, "the kubelet does not watch "+display, func(f *nodeState) {

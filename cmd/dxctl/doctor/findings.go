@@ -119,7 +119,6 @@ var (
 	nriDisabled             = findingKind{CheckNRI, noPodWithoutNRI, "run 'dxctl runtime configure --no-shim --restart'"}
 	nriNotRegistered        = findingKind{CheckNRI, noPodWithoutNRI, "start directx-nri, or see its log"}
 
-	kubeletCannotRestart    = findingKind{CheckKubelet, "after its next restart, the node is not ready", ""}
 	kubeletStopped          = findingKind{CheckKubelet, "the node cannot offer GPUs", "start the kubelet; on a node without Kubernetes, set --kubelet-dir ''"}
 	advertiserStopped       = findingKind{CheckAdvertiser, "pods that request a GPU stay pending", "start directx-advertiser, or see its log"}
 	podResourcesUnreachable = findingKind{CheckRegistration, "GPUs of deleted pods stay allocated", "set --pod-resources-socket"}

@@ -42,7 +42,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/readiness"
 	"github.com/directx-nri/directx-nri/internal/realshim"
-	"github.com/directx-nri/directx-nri/internal/service"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/internal/win32"
 )
@@ -305,7 +304,6 @@ func (g *gatherer) readKubelet(ctx context.Context, p policy.Policy) *kubeletSta
 		return nil
 	}
 	k := &kubeletState{Dir: g.kubeletDir, Allocatable: map[string][]string{}}
-	k.RestartErr = containerd.CheckKubelet(ctx, service.RunningPrograms("kubelet.exe"))
 	k.SocketErr = checkListening(ctx, filepath.Join(g.kubeletDir, "kubelet.sock"))
 	k.PodResourcesErr = g.withConnection(ctx, g.podResources, func(ctx context.Context, connection *grpc.ClientConn) error {
 		answer, err := podresources.NewPodResourcesListerClient(connection).GetAllocatableResources(ctx,
@@ -372,11 +370,14 @@ func (g *gatherer) checkFiles(ctx context.Context, c configState) (problems []fi
 			}
 		}
 	}
-	checkAccess(access.CheckPrivate, g.stateDir, g.runtimeDir, g.kubeletDir)
+	checkAccess(access.CheckPrivate, g.stateDir, g.runtimeDir)
+	if g.OS != "windows" { // There, the kubelet's directory inherits that all users can add files.
+		checkAccess(access.CheckPrivate, g.kubeletDir)
+	}
 	checkAccess(config.CheckAccess, c.Path, c.Policy.CompiledFrom.Inventory)
 	if c.Policy.ExtraMounts.Sources == policy.MountSourcesHostDirectories {
 		for _, dir := range c.Policy.ExtraMounts.HostDirectories {
-			add(hostDirectoryUntrusted, dir, access.CheckFile(filepath.Join(g.hostRoot, dir)))
+			add(hostDirectoryUntrusted, dir, access.CheckDirectory(filepath.Join(g.hostRoot, dir)))
 		}
 	}
 	dir := paths.Allocations(g.stateDir)

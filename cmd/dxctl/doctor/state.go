@@ -186,8 +186,6 @@ type kubeletState struct {
 	// cannot be reached there.
 	Dir       string
 	SocketErr error
-	// RestartErr is why the kubelet would not start again after a restart.
-	RestartErr error
 	// AdvertiserErr is why directx-advertiser answers neither for a resource nor about its readiness.
 	AdvertiserErr error
 	// PodResourcesErr is why the kubelet's PodResources API does not answer.

@@ -21,7 +21,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/resources"
-	"github.com/directx-nri/directx-nri/internal/service"
 	"github.com/directx-nri/directx-nri/internal/setupfile"
 	"github.com/directx-nri/directx-nri/internal/wait"
 )
@@ -36,15 +35,11 @@ type setupOptions struct {
 	gpuFlags    nodegpus.Flags
 	// defaultConfig is the configuration file that directx-advertiser reads by default.
 	defaultConfig string
-	programs      func(name string) []string // [service.RunningPrograms]
 }
 
 // NewSetupCommand returns 'dxctl runtime setup'.
 func NewSetupCommand() *cobra.Command {
-	o := setupOptions{
-		interval: 5 * time.Second, gpuFlags: nodegpus.Flags{Trusted: true},
-		defaultConfig: paths.Default().Config, programs: service.RunningPrograms,
-	}
+	o := setupOptions{interval: 5 * time.Second, gpuFlags: nodegpus.Flags{Trusted: true}, defaultConfig: paths.Default().Config}
 	return o.command()
 }
 
@@ -87,11 +82,6 @@ func (o *setupOptions) run(ctx context.Context, stdout, stderr io.Writer) error 
 }
 
 func (o *setupOptions) setUp(ctx context.Context, stdout, stderr io.Writer) error {
-	if !o.wasSetUp() {
-		if err := containerd.CheckKubelet(ctx, o.programs("kubelet.exe")); err != nil {
-			return fmt.Errorf("nothing was changed: %w", err)
-		}
-	}
 	if !o.configure.noShim {
 		if err := install(ctx, stdout, o.from, o.configure.shimDir, o.configure.stateDir); err != nil {
 			return err

@@ -35,7 +35,7 @@ func (p shimNode) inventory(t *testing.T, detail string) string {
 
 // newSetup returns the options for the GPUs of an inventory.
 func newSetup(inventory string) setupOptions {
-	return setupOptions{gpuFlags: nodegpus.Flags{Trusted: true, Inventory: inventory}, interval: time.Millisecond, programs: func(string) []string { return nil }}
+	return setupOptions{gpuFlags: nodegpus.Flags{Trusted: true, Inventory: inventory}, interval: time.Millisecond}
 }
 
 // setup runs 'dxctl runtime setup' on a node until ctx ends, and returns what it prints.
@@ -201,32 +201,5 @@ func TestSetupChecksTheInventory(t *testing.T) {
 	}
 	if err := errors.Join(os.Chmod(o.gpuFlags.Inventory, 0o666), o.checkGPU(t.Context())); !errors.Is(err, access.ErrUntrusted) {
 		t.Errorf("an inventory that anyone can write: error %v", err)
-	}
-}
-
-// TestCheckKubelet finds a kubelet that would not start again after containerd's restart.
-func TestCheckKubelet(t *testing.T) {
-	t.Parallel()
-	for version, refused := range map[string]bool{
-		"Kubernetes v1.31.0": true, "Kubernetes v1.31.0+rke2r1": true, "Kubernetes v1.31.0-eks-1a2b3c4": true,
-		"Kubernetes v1.31.1": false, "Kubernetes v1.31.10": false, "": false,
-	} {
-		p := newShimNode(t, containerdtest.Config)
-		p.apply(t, p.real, "")
-		kubelet := filepath.Join(p.Root, "kubelet.exe")
-		testutil.WriteFile(t, kubelet, "#!/bin/sh\n[ \"$1\" = --version ] && echo '"+version+"'\n", 0o700)
-		o := setupOptions{programs: func(name string) []string {
-			return []string{filepath.Join(p.Root, "none", name), filepath.Join(p.Root, name)}
-		}}
-		o.configure.OS, o.configure.shimDir, o.configure.stateDir = "linux", p.dir, p.State
-		o.from = p.source
-		o.noConfigure = true
-		want := ""
-		if refused {
-			want = "nothing was changed: " + kubelet + " is of Kubernetes 1.31.0"
-		}
-		testutil.CheckError(t, version, o.setUp(t.Context(), io.Discard, io.Discard), want)
-		testutil.WriteFile(t, p.shimPath(), "", 0o600)
-		testutil.CheckError(t, version+", set up before", o.setUp(t.Context(), io.Discard, io.Discard), "")
 	}
 }
