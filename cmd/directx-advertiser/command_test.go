@@ -254,6 +254,12 @@ func TestSetupFile(t *testing.T) {
 	testutil.NoError(t, os.Remove(report))
 	p.start("--setup-file", report)
 	p.await("/readyz", 503, "the kubelet does not watch", setupfile.ErrNotSetUp.Error())
+	testutil.NoError(t, setupfile.Report(report, errors.New("no GPU")))
+	p.await("/readyz", 200, "ok")
+	testutil.NoError(t, setupfile.Report(report, nil))
+	p.await("/readyz", 503, "the kubelet does not watch")
+	testutil.NoError(t, setupfile.Report(report, errors.New("the inventory is invalid now")))
+	p.await("/readyz", 503, "the kubelet does not watch")
 }
 
 // TestFirstConfigurationIsInvalid: nothing is advertised until it is corrected.

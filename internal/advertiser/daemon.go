@@ -20,6 +20,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/nodelabels"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/resources"
+	"github.com/directx-nri/directx-nri/internal/setupfile"
 	"github.com/directx-nri/directx-nri/internal/verification"
 )
 
@@ -45,6 +46,7 @@ type Daemon struct {
 	recorder *allocation.Recorder
 	// hasAdvertised reports that a run has begun, so that failOnInitError has been checked.
 	hasAdvertised bool
+	isSetUp       atomic.Bool
 	// lastCompileErr is the last error of compiling the configuration, lastLabelErr that of writing
 	// the file of labels.
 	lastCompileErr, lastLabelErr errlog.LastError
@@ -139,7 +141,11 @@ func (d *Daemon) checkReady(ctx context.Context) error {
 	if s.devicePlugin == nil {
 		return s.problem
 	}
-	return errors.Join(d.checkSetup(), s.devicePlugin.CheckReady(ctx))
+	err := d.checkSetup()
+	if errors.Is(err, setupfile.ErrNoGPU) {
+		return nil // There is nothing to advertise.
+	}
+	return errors.Join(err, s.devicePlugin.CheckReady(ctx))
 }
 
 func (d *Daemon) reportNode(n metrics.NodeMetrics) {

@@ -32,14 +32,15 @@ const retryInterval = 2 * time.Second
 // noGPUMessage is the log message while the advertiser waits.
 const noGPUMessage = "No GPU is advertised"
 
-// advertise runs the device plugin with the policy p until ctx ends. It waits while the node is
-// not set up, its records cannot be used or it has no GPU.
+// advertise runs the device plugin with the policy p until ctx ends. It waits while the node has no GPU,
+// its records cannot be used or, if it has none, it is not set up.
 func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
 	p.FailOnInitError = p.FailOnInitError && !d.hasAdvertised
 	err := d.retryUntilReady(ctx, logrus.InfoLevel, noGPUMessage, func() error {
 		err := d.checkSetup()
-		if errors.Is(err, setupfile.ErrNotSetUp) && d.hasRecords(ctx) {
-			return nil // The list stays empty, but the kubelet forgets a resource without a plugin, and containers hold replicas.
+		records, _, _ := allocation.OpenStore(paths.Allocations(d.compiler.StateDir)).List(ctx)
+		if errors.Is(err, setupfile.ErrNotSetUp) && len(records) > 0 {
+			return nil // The kubelet forgets a resource without a plugin, and containers hold replicas. No GPU is listed yet.
 		}
 		return err
 	})
@@ -73,17 +74,16 @@ func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
 	}
 }
 
-// checkSetup returns an error until 'dxctl runtime setup' has set up the node, if that is awaited.
+// checkSetup returns an error until 'dxctl runtime setup' has once set up the node, if that is awaited.
 func (d *Daemon) checkSetup() error {
-	if d.options.SetupFile == "" {
+	if d.options.SetupFile == "" || d.isSetUp.Load() {
 		return nil
 	}
-	return setupfile.Check(d.options.SetupFile)
-}
-
-func (d *Daemon) hasRecords(ctx context.Context) bool {
-	records, _, _ := allocation.OpenStore(paths.Allocations(d.compiler.StateDir)).List(ctx)
-	return len(records) > 0
+	err := setupfile.Check(d.options.SetupFile)
+	if err == nil {
+		d.isSetUp.Store(true)
+	}
+	return err
 }
 
 // reportModes reports the modes that are in force on this node with the policy p.
@@ -122,7 +122,13 @@ func (d *Daemon) pluginConfig(p policy.Resolved, source discovery.Source) device
 		// check does not include this: until the plugin runs again, PreStartContainer makes containers wait.
 		c.CheckInjection = func(ctx context.Context) error { return readiness.CheckPlugin(ctx, d.options.RuntimeDir) }
 	}
-	checkAll := func(ctx context.Context) error { return errors.Join(d.checkSetup(), check(ctx)) }
+	checkAll := func(ctx context.Context) error {
+		err := d.checkSetup()
+		if errors.Is(err, setupfile.ErrNoGPU) {
+			d.writeLabels(nil)
+		}
+		return errors.Join(err, check(ctx))
+	}
 	c.ListDevices = (&checkedList{list: source.Devices, check: checkAll, log: d.log, problem: errNeverPassed}).devices
 	return c
 }

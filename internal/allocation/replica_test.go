@@ -6,10 +6,9 @@ func TestReplicaID(t *testing.T) {
 	t.Parallel()
 	const pnp = `PCI\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1\4&1CFCA9AB&0&00D8`
 	for _, test := range []struct {
-		id       string
-		instance string
-		number   int
-		ok       bool
+		id, instance string
+		number       int
+		ok           bool
 	}{
 		{id: pnp + "::0", instance: pnp, number: 0, ok: true},
 		{id: pnp + "::1023", instance: pnp, number: 1023, ok: true},

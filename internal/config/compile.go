@@ -35,6 +35,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 )
 
 // The values of the keys apiVersion and kind in config.yaml.
@@ -104,7 +105,7 @@ func (c Compiler) Compile() (Compiled, error) {
 func (c Compiler) ReadInventory(path string) ([]discovery.Device, string, error) {
 	data, err := c.read(path, maxInventory)
 	if err != nil {
-		return nil, "", fmt.Errorf("read inventory: %w", err)
+		return nil, "", remedy.With(fmt.Errorf("read inventory: %w", err), "set another inventory, or '' to discover the GPUs")
 	}
 	devices, err := ParseInventory(path, data)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/directx-nri/directx-nri/internal/policy"
@@ -57,11 +58,13 @@ func (f Flags) texts() map[string]string {
 	return texts
 }
 
-// Restore sets the flags of [policy.CompiledFrom].
-func (f Flags) Restore(from policy.CompiledFrom) (err error) {
-	for key, text := range from.Flags {
-		err = errors.Join(err, newKeyFlag(f, key).Set(text))
-	}
+// RestoreFlags sets the flags that [Flags.Add] has added to command to those of an earlier compilation.
+func RestoreFlags(command *cobra.Command, from policy.CompiledFrom) (err error) {
+	command.Flags().VisitAll(func(flag *pflag.Flag) {
+		if f, ok := flag.Value.(*keyFlag); ok && from.Flags[f.key] != "" {
+			err = errors.Join(err, f.Set(from.Flags[f.key]))
+		}
+	})
 	return err
 }
 

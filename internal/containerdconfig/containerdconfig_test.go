@@ -438,10 +438,9 @@ func TestOtherShims(t *testing.T) {
 			runtimes + "ours]\nruntime_type = 'io.containerd.runhcs.v1'\nruntime_path = 'C:\\kata\\containerd-shim-directx-v1.exe'\n",
 	}
 	for name, test := range map[string]struct {
-		os, real string
-		handlers []string
-		want     []string
-		warning  string
+		os, real       string
+		handlers, want []string
+		warning        string
 	}{
 		"another shim": {"linux", "/usr/bin/containerd-shim-runc-v2", nil, []string{"ours"},
 			"hardened has runtime_path /opt/Hardened, which is not the real shim (shim.realShim): it is left unchanged"},

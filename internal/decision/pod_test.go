@@ -81,10 +81,9 @@ func TestUnusableDevicesOfPods(t *testing.T) {
 	}
 	devices = append(devices, discovery.Device{InstanceID: `ROOT\1`, SupportsDisplay: true})
 	for name, test := range map[string]struct {
-		id   string
-		err  error
-		want error
-		says string
+		id        string
+		err, want error
+		says      string
 	}{
 		"gone":              {id: `PCI\GONE`, want: errDeviceGone, says: `PCI\GONE`},
 		"failed":            {id: devices[2].InstanceID, want: errDeviceFailed, says: "code 10"},
@@ -295,10 +294,9 @@ func TestPodsRequestExtraMounts(t *testing.T) {
 	t.Parallel()
 	const forAll, forMain, forOther = ExtraMountsAnnotation, ExtraMountsAnnotation + ".main", ExtraMountsAnnotation + ".other"
 	for name, test := range map[string]struct {
-		pod, own map[string]string
-		env      []string
-		want     []string
-		refused  []string // parts of the error
+		pod, own  map[string]string
+		env, want []string
+		refused   []string // parts of the error
 	}{
 		"nothing":                         {},
 		"for all containers":              {pod: map[string]string{forAll: "a.exe"}, want: []string{"a.exe"}},

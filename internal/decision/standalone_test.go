@@ -90,11 +90,10 @@ func TestStandaloneGetsWhatItRequests(t *testing.T) {
 	t.Parallel()
 	class := specs.WindowsDevice{IDType: "class", ID: ocispec.DisplayClass}
 	for name, test := range map[string]struct {
-		request        string
-		annotation     string
-		has            []specs.WindowsDevice
-		devices, files []string
-		alone          bool // it is looked up without the list of GPUs
+		request, annotation string
+		has                 []specs.WindowsDevice
+		devices, files      []string
+		alone               bool // it is looked up without the list of GPUs
 	}{
 		"all that can be used":       {request: "all", devices: []string{path0, path1}, files: []string{path0, path1}},
 		"in capitals":                {request: "ALL", devices: []string{path0, path1}, files: []string{path0, path1}},
@@ -270,9 +269,8 @@ func TestStandaloneEnvironmentOnLinux(t *testing.T) {
 	t.Parallel()
 	c := Container{OS: "linux", ID: "c1", Env: []string{VisibleVariable + "=0", ExtraMountsVariable + "=a"}}
 	for _, test := range []struct {
-		annotations map[string]string
-		allowed     bool
-		requests    bool
+		annotations       map[string]string
+		allowed, requests bool
 	}{{nil, false, false}, {map[string]string{VisibleAnnotation: "0"}, false, true}, {nil, true, true}} {
 		d := decider(discovery.Device{InstanceID: "A", SupportsDisplay: true, DeviceNodes: []discovery.DeviceNode{{Path: "/dev/dxg", ContainerPath: "/dev/dxg"}}})
 		d.Policy.Standalone.Environment = test.allowed

@@ -74,15 +74,14 @@ func TestPoolPrefer(t *testing.T) {
 	one := policy.ResourceRule{AllocationPolicy: policy.Distributed}
 	limited := policy.ResourceRule{AllocationPolicy: policy.Distributed, MaxPerContainer: 2}
 	for _, test := range []struct {
-		name      string
-		rule      policy.ResourceRule // mixing, if empty
-		gpus      string              // as for poolBy
-		available string              // as for free
-		more      []string            // further available IDs, as they are
-		must      string
-		size      int
-		want      string
-		wantErr   string
+		name          string
+		rule          policy.ResourceRule // mixing, if empty
+		gpus          string              // as for poolBy
+		available     string              // as for free
+		more          []string            // further available IDs, as they are
+		must          string
+		size          int
+		want, wantErr string
 	}{
 		{name: "one from two idle: source order", gpus: "B d, A d", available: "A 4, B 4", size: 1, want: "B::0"},
 		{name: "one: fewest in use", gpus: "A d, B d, C d", available: "A 2, B 3, C 1", size: 1, want: "B::1"},

@@ -182,9 +182,8 @@ func TestLibraryPath(t *testing.T) {
 	wsl, opt := dxg(), dxg()
 	wsl.LibraryPath, opt.LibraryPath = []string{"/usr/lib/wsl/lib"}, []string{"/opt/d3d", "/usr/lib/wsl/lib"}
 	for name, test := range map[string]struct {
-		devices []discovery.Device
-		env     []string
-		want    []string
+		devices   []discovery.Device
+		env, want []string
 	}{
 		"new":           {[]discovery.Device{wsl}, []string{"A=b"}, []string{"LD_LIBRARY_PATH=/usr/lib/wsl/lib"}},
 		"appended":      {[]discovery.Device{wsl, opt}, []string{"LD_LIBRARY_PATH=/a:/b"}, []string{"LD_LIBRARY_PATH=/a:/b:/usr/lib/wsl/lib:/opt/d3d"}},
@@ -270,12 +269,11 @@ func TestRuntimeFilesOfTheConfiguration(t *testing.T) {
 		mostAdded = append(mostAdded, file(many[i], many[i]))
 	}
 	for name, test := range map[string]struct {
-		changes  policy.RuntimeFiles
-		files    fakeFiles
-		want     []discovery.RuntimeFile
-		wow      []discovery.RuntimeFile
-		skipped  []string
-		allMinor bool
+		changes   policy.RuntimeFiles
+		files     fakeFiles
+		want, wow []discovery.RuntimeFile
+		skipped   []string
+		allMinor  bool
 	}{
 		"none": {want: own},
 		"added, under another name": {

@@ -263,8 +263,7 @@ func TestAdjustGivesWhatWasAllocated(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, gpu("0"), gpu("1"), gpu("2"))
 	for name, test := range map[string]struct {
-		env  []string
-		want []string
+		env, want []string
 	}{
 		"one":                 {[]string{displayKey + "=" + b.allocate(t, display, "1")}, []string{"/dev/dxg1"}},
 		"two":                 {[]string{displayKey + "=" + b.allocate(t, display, "2", "0")}, []string{"/dev/dxg2", "/dev/dxg0"}},

@@ -23,9 +23,8 @@ const libraries = 20
 func BenchmarkPrepare(b *testing.B) {
 	node := benchNode(b)
 	for _, row := range []struct {
-		name    string
-		request string
-		size    int
+		name, request string
+		size          int
 	}{
 		{"no request/5kB", "A=B", 5_000},
 		{"no request/60kB", "A=B", 60_000},

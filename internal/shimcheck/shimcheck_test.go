@@ -40,12 +40,11 @@ func TestCheck(t *testing.T) {
 	shim := filepath.Join(dir, shimfile.BaseName)
 	testutil.WriteFile(t, shim, "", 0o700)
 	for name, test := range map[string]struct {
-		path    string
-		sandbox string
-		bypass  string // the reason that the shim reports
-		real    string // the configured real shim
-		words   string
-		unknown bool // the error is not definite
+		path, sandbox string
+		bypass        string // the reason that the shim reports
+		real          string // the configured real shim
+		words         string
+		unknown       bool // the error is not definite
 	}{
 		"routed":            {path: shim},
 		"another sandboxer": {path: shim, sandbox: "shim", words: "no runtime handler can have GPUs"},

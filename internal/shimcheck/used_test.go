@@ -18,10 +18,9 @@ func TestCheckUsed(t *testing.T) {
 	set := containerdconfig.Handler{Name: "a", RuntimeType: runhcs, RuntimePath: ours}
 	setLinux := containerdconfig.Handler{Name: "a", RuntimeType: runc, RuntimePath: ours}
 	for name, test := range map[string]struct {
-		os       string
-		version  string
-		handlers []containerdconfig.Handler
-		want     string
+		os, version string
+		handlers    []containerdconfig.Handler
+		want        string
 	}{
 		"one of two":           {"windows", "v1.7.35", []containerdconfig.Handler{{Name: "a", RuntimeType: runhcs}, {Name: "b", RuntimeType: runhcs, RuntimePath: ours}}, ""},
 		"Windows, 2.x":         {"windows", "v2.4.2", []containerdconfig.Handler{{Name: "a", RuntimeType: runhcs, RuntimePath: ours}}, ""},

@@ -24,12 +24,11 @@ func edited(t *testing.T, text string, edit func(*Editor)) *Editor {
 func TestUndo(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		text     string
-		edit     func(*Editor)
-		want     string
-		from, to string // what others replace
-		undone   string
-		note     string
+		text         string
+		edit         func(*Editor)
+		want         string
+		from, to     string // what others replace
+		undone, note string
 	}{
 		"key":     {"[a]\n  b = 1 # c\n", func(e *Editor) { e.Set([]string{"a"}, "b", int64(2)) }, "[a]\n  b = 2 # c\n", "[a]", "[x]\n[a]", "[x]\n[a]\n  b = 1 # c\n", ""},
 		"new key": {"[a]\n  b = 1\n[c]\n", func(e *Editor) { e.Set([]string{"a"}, "d", "e") }, "[a]\n  b = 1\n  d = 'e'\n[c]\n", "b = 1", "b = 2", "[a]\n  b = 2\n[c]\n", ""},

@@ -166,9 +166,8 @@ func TestHandlers(t *testing.T) {
 
 // brokenNode is a node with one problem, and the expected finding.
 type brokenNode struct {
-	state   nodeState
-	check   string
-	problem string
+	state          nodeState
+	check, problem string
 }
 
 func linux(check, problem string, change func(*nodeState)) brokenNode {

@@ -49,12 +49,10 @@ import (
 // gatherer reads the state of a node for doctor and capabilities.
 type gatherer struct {
 	containerd.Instance
-	version    string // dxctl's
-	stateDir   string
-	shimDir    string
-	runtimeDir string
-	timeout    time.Duration
-	output     string
+	version                       string // dxctl's
+	stateDir, shimDir, runtimeDir string
+	timeout                       time.Duration
+	output                        string
 	// These fields are for doctor only. hostRoot is the node's root directory, "" for this
 	// system's. reportFile is the file for a bug report, "" for none.
 	kubeletDir, podResources, hostRoot, reportFile string

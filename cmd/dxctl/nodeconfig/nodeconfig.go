@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"reflect"
 	"runtime"
 	"slices"
@@ -51,10 +52,11 @@ itself, with its own flags. Without flags, those of the policy in force apply ag
 		RunE: func(command *cobra.Command, _ []string) error {
 			c.Required = command.Flags().Changed("config")
 			if !c.Required && len(c.Flags) == 0 {
-				// Without a policy, the default path applies.
-				if p, err := policy.Read(c.StateDir); err == nil && p.CompiledFrom.Config != "" {
-					c.File, c.Required = p.CompiledFrom.Config, p.CompiledFrom.Config != defaults.Config
-					if err := c.Flags.Restore(p.CompiledFrom); err != nil {
+				// The paths of a policy that was compiled in a pod do not exist here.
+				p, err := policy.Read(c.StateDir)
+				if from := p.CompiledFrom; err == nil && from.Config != "" && durable.Exists(filepath.Dir(from.Config)) {
+					c.File = from.Config
+					if err := config.RestoreFlags(command, from); err != nil {
 						return err
 					}
 				}

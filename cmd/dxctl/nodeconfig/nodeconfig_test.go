@@ -41,9 +41,8 @@ func TestConfigCheck(t *testing.T) {
 	windows := configFile(t, "inventory: C:\\gpus.yaml\nextraMounts: {sources: host-directories, hostDirectories: ['D:\\models']}\n")
 	state := configFile(t, "extraMounts: {sources: host-directories, hostDirectories: ['"+filepath.Join(paths.Default().State, "x")+"']}\n")
 	for name, test := range map[string]struct {
-		args    []string
-		out     []string
-		wantErr string
+		args, out []string
+		wantErr   string
 	}{
 		"state directory":                  {[]string{state}, []string{"which has the node's secrets"}, "1 error"},
 		"configuration of another machine": {[]string{valid}, []string{valid + " is valid: directx.microsoft.com/display, directx.microsoft.com/compute by 2 rules\n"}, ""},
@@ -116,6 +115,10 @@ func TestConfigApplyAndShow(t *testing.T) {
 	if out, err := runCLI(t, "apply", "--state-dir", stateDir); err != nil || out != "already in force: "+what+inventory+"\n" {
 		t.Errorf("without flags: %v\n%s", err, out)
 	}
+	testutil.NoError(t, os.Rename(inventory, inventory+".none"))
+	_, err := runCLI(t, "apply", "--state-dir", stateDir)
+	testutil.CheckError(t, "without flags, with a missing inventory", err, "no such file or directory")
+	testutil.NoError(t, os.Rename(inventory+".none", inventory))
 	if devices, err := node.CompiledInventory(stateDir).Devices(t.Context()); err != nil || len(devices) != 1 {
 		t.Errorf("%v, %v", devices, err)
 	}

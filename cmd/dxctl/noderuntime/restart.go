@@ -22,14 +22,10 @@ import (
 
 type restarter struct {
 	containerd.Instance
-	stateDir       string
-	allowRestart   bool
-	dryRun         bool
-	force          bool
-	restartMode    string
-	serviceName    string
-	restartCommand string
-	restartTimeout time.Duration
+	stateDir                                 string
+	allowRestart, dryRun, force              bool
+	restartMode, serviceName, restartCommand string
+	restartTimeout                           time.Duration
 }
 
 // Ways to restart containerd.

@@ -30,14 +30,9 @@ import (
 
 type uninstallOptions struct {
 	restarter
-	shim            string // its path in shimDir
-	shimDir         string
-	containerdState string
-	realShim        string
-	runtimeDir      string
-	labelsFile      string
-	purge           bool
-	hold            bool
+	shim                                                       string // its path in shimDir
+	shimDir, containerdState, realShim, runtimeDir, labelsFile string
+	purge, hold                                                bool
 }
 
 // NewUninstallCommand returns 'dxctl runtime uninstall'.

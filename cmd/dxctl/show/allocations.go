@@ -26,11 +26,10 @@ import (
 
 type allocationsOptions struct {
 	nodegpus.Flags
-	criSocket string
-	namespace string
-	stale     bool
-	output    string
-	now       func() time.Time
+	criSocket, namespace string
+	stale                bool
+	output               string
+	now                  func() time.Time
 }
 
 // NewAllocationsCommand returns 'dxctl allocations'.

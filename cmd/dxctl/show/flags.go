@@ -25,10 +25,9 @@ const outputArgs = "args"
 
 type flagsOptions struct {
 	nodegpus.Flags
-	program     string
-	withShim    bool
-	containerOS string
-	output      string
+	program             string
+	withShim            bool
+	containerOS, output string
 }
 
 // NewFlagsCommand returns 'dxctl flags'.

@@ -40,8 +40,7 @@ const (
 
 type specOptions struct {
 	nodegpus.Flags
-	id     string
-	output string
+	id, output string
 }
 
 // NewSpecCommand returns 'dxctl spec'.

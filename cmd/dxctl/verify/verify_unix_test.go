@@ -37,10 +37,9 @@ func TestFindRefused(t *testing.T) {
 		// refuses are groups of files, as letters, with which containers do not start.
 		refuses []string
 		// dies is the number of containers after which none starts, 0 for no limit.
-		dies   int
-		want   string
-		failed string
-		starts int
+		dies         int
+		want, failed string
+		starts       int
 	}{
 		"none":                     {starts: 1},
 		"one":                      {refuses: []string{"c"}, want: "c", starts: 8},

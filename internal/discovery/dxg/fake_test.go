@@ -35,10 +35,9 @@ type fakeDriver struct {
 	// count is added to the reported number of adapters.
 	count int
 	// handles maps open handles to adapters.
-	handles map[uint32]fakeAdapter
-	next    uint32
-	open    int
-	queries int
+	handles       map[uint32]fakeAdapter
+	next          uint32
+	open, queries int
 }
 
 func (f *fakeDriver) Open(string) (driver, error) {

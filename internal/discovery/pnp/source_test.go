@@ -51,9 +51,8 @@ func TestFindAgreesWithDevices(t *testing.T) {
 	for name, test := range map[string]struct {
 		p Properties
 		// other has the only adapter instead of the device.
-		other     bool
-		healthy   bool
-		snapshots int
+		other, healthy bool
+		snapshots      int
 	}{
 		"complete":               {p: gpu(func(*Properties) {}), healthy: true},
 		"no user-mode driver":    {p: gpu(func(r *Properties) { r.Values = nil }), healthy: true, snapshots: 1},
