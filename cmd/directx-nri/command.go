@@ -21,10 +21,8 @@ import (
 )
 
 type options struct {
-	stateDir, runtimeDir, hostRoot string
-	nriSocket, nriIndex            string
-	metricsAddress                 string
-	criSocket                      paths.CRISocket
+	stateDir, runtimeDir, hostRoot, nriSocket, nriIndex, metricsAddress string
+	criSocket                                                           paths.CRISocket
 }
 
 func newCommand() *cobra.Command {

@@ -1,6 +1,7 @@
 package access
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -107,22 +108,16 @@ func CheckFile(path string) error {
 // CheckDirectory is [CheckFile] for a directory. Others may add to its parent.
 func CheckDirectory(dir string) error {
 	parent, access := filepath.Dir(dir), uint32(writeAccess&^addAccess)
-	if isRoot(parent) {
+	if filepath.Dir(parent) == parent {
 		access &^= windows.DELETE // It cannot be deleted.
 	}
-	other, err := findUntrusted(parent, access)
-	if err == nil && other != "" {
-		err = newError(parent, ErrUntrusted, other+" can replace what is there", moveAway)
-	}
-	if err != nil {
-		return err
+	if other, err := findUntrusted(parent, access); err != nil || other != "" {
+		return cmp.Or(err, newError(parent, ErrUntrusted, other+" can replace what is there", moveAway))
 	}
 	return checkWriters(dir, dir, ErrUntrusted)
 }
 
 const moveAway = "use a directory that only administrators can change"
-
-func isRoot(dir string) bool { return filepath.Dir(dir) == dir }
 
 // OpenLog opens the log file at path for appending, and creates it if necessary. Its error matches
 // [ErrUntrusted] if others can write to its directory.
@@ -154,7 +149,7 @@ func checkWriters(path, dir string, reason error) error {
 	switch {
 	case err != nil || other == "":
 		return err
-	case isRoot(dir): // The command below would change all files of the drive.
+	case filepath.Dir(dir) == dir: // The command below would change all files of the drive.
 		return newError(path, reason, other+" can change it", moveAway)
 	}
 	return newError(path, reason, other+" can change it", fmt.Sprintf(

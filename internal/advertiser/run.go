@@ -47,15 +47,15 @@ func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
 	if err != nil {
 		return err
 	}
-	if d.recorder == nil {
-		err := d.retryUntilReady(ctx, logrus.ErrorLevel, "No GPU is advertised until the allocation records can be used",
-			func() (err error) {
-				d.recorder, err = allocation.OpenRecorder(ctx, paths.Allocations(d.compiler.StateDir), d.log)
-				return err
-			})
-		if err != nil {
-			return err
+	const recordsMessage = "No GPU is advertised until the allocation records can be used"
+	err = d.retryUntilReady(ctx, logrus.ErrorLevel, recordsMessage, func() (err error) {
+		if d.recorder == nil {
+			d.recorder, err = allocation.OpenRecorder(ctx, paths.Allocations(d.compiler.StateDir), d.log)
 		}
+		return err
+	})
+	if err != nil {
+		return err
 	}
 	d.reportModes(p)
 	source, err := d.openSource(ctx, p)

@@ -205,6 +205,9 @@ func Read(text []byte, release Release) (Config, error) {
 
 func read(d *tomledit.Document, release Release) (Config, error) {
 	version, err := readVersion(d)
+	if err == nil && d.HasBOM && release.merges(version) { // 1.x skips it.
+		err = errors.New("1:1: the file begins with a byte order mark, with which containerd 2 does not start: save it as UTF-8 without one")
+	}
 	if err != nil {
 		return Config{}, err
 	}
@@ -236,8 +239,6 @@ func readVersion(d *tomledit.Document) (int, error) {
 		return 1, nil
 	case n > maxVersion:
 		return 0, fmt.Errorf("unsupported version of the configuration: version %d is newer than this program, which supports up to %d", n, maxVersion)
-	case n > 2 && d.HasBOM: // 1.x skips it.
-		return 0, errors.New("1:1: the file begins with a byte order mark, with which containerd 2 does not start: save it as UTF-8 without one")
 	}
 	return int(n), nil
 }
@@ -337,8 +338,8 @@ func builtinHandlers(nodeOS string) map[string]any {
 	}
 }
 
-// Overrides returns the keys and tables of an imported file that override what [Configure]
-// sets in c, as TOML keys, and the files that the imported file imports in turn.
+// Overrides returns the keys and tables of an imported file that override the handlers with the shim and
+// the NRI plugin in c, as TOML keys, and the files that the imported file imports in turn.
 func Overrides(imported []byte, c Config, release Release) (keys, imports []string, err error) {
 	d, err := parse(imported)
 	if err != nil {
@@ -349,17 +350,27 @@ func Overrides(imported []byte, c Config, release Release) (keys, imports []stri
 			keys = append(keys, tomledit.Key(path))
 		}
 	}
+	handlers := slices.DeleteFunc(slices.Clone(c.Handlers), func(h Handler) bool { return !h.UsesShim() })
 	for version := 1; version <= 3; version++ { // containerd converts an imported file of another version.
 		cri, nri := criPlugin(version), nriPlugin(version)
-		if !release.merges(c.Version) {
-			add("plugins", cri)
+		disabled, isSet := tomledit.Lookup(d.Values, "plugins", nri, "disable").(bool)
+		switch merges := release.merges(c.Version); {
+		case disables(d, nri) || len(handlers) > 0 && disables(d, cri):
+			add("disabled_plugins")
+		case merges && disabled:
+			add("plugins", nri, "disable")
+		case !merges && (disabled || !isSet):
 			add("plugins", nri)
-			continue
 		}
-		for _, h := range c.Handlers {
-			add("plugins", cri, "containerd", "runtimes", h.Name)
+		for _, h := range handlers {
+			if !release.merges(c.Version) {
+				add("plugins", cri)
+				break
+			}
+			for _, key := range []string{"runtime_type", "runtime_path", "pod_annotations", "container_annotations", "sandboxer"} {
+				add("plugins", cri, "containerd", "runtimes", h.Name, key)
+			}
 		}
-		add("plugins", nri, "disable")
 	}
 	slices.Sort(keys)
 	return slices.Compact(keys), tomledit.Strings(d.Values, "imports"), nil

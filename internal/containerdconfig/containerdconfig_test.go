@@ -255,6 +255,7 @@ func TestConfigureRefuses(t *testing.T) {
 		"too new":             {"version = 5\n", settings("linux"), "version 5 is newer"},
 		"version is a string": {"version = \"2\"\n", settings("linux"), "unsupported version"},
 		"BOM in version 3":    {bom + "version = 3\n", settings("linux"), "byte order mark"},
+		"BOM in containerd 2": {bom + "version = 2\n", Settings{Release: Release{OS: "linux", Major: 2}}, "byte order mark"},
 		"no such handler":     {"version = 2\n", chosen, `no runtime handler "kata" among runc`},
 		"nothing to choose": {"version = 2\n[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.kata]\nruntime_type = 'io.containerd.kata.v2'\n",
 			settings("linux"), `no runtime handler can have GPUs: runtime handler kata has runtime_type "io.containerd.kata.v2"`},
@@ -476,19 +477,20 @@ func TestOverrides(t *testing.T) {
 		"nothing of ours":        {"version = 2\n[plugins.x]\n", 2, linux, nil},
 		"1.x replaces a section": {"version = 2\n[plugins.'io.containerd.grpc.v1.cri'.registry]\n", 2, linux, []string{"plugins.'io.containerd.grpc.v1.cri'"}},
 		"2.x merges it":          {"version = 2\n[plugins.'io.containerd.grpc.v1.cri'.registry]\n", 2, two, nil},
-		"handler": {"version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]\n", 3, linux,
-			[]string{"plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc"}},
-		"2.x adds a handler": {"version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.nvidia]\n", 3, linux, nil},
-		"NRI":                {"version = 2\n[plugins.'io.containerd.nri.v1.nri']\n", 2, linux, []string{"plugins.'io.containerd.nri.v1.nri'"}},
-		"NRI in 2.x":         {"version = 3\n[plugins.'io.containerd.nri.v1.nri']\ndisable = true\n", 3, linux, []string{"plugins.'io.containerd.nri.v1.nri'.disable"}},
-		"handler and NRI": {
-			"version = 3\n[plugins.'io.containerd.nri.v1.nri']\ndisable = true\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]\n", 3, linux,
-			[]string{"plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc", "plugins.'io.containerd.nri.v1.nri'.disable"},
-		},
+		"handler": {"version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]\nruntime_path = 'x'\n", 3, linux,
+			[]string{"plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.runtime_path"}},
+		"another handler":     {"version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.other]\nruntime_path = 'x'\n", 3, linux, nil},
+		"handler's options":   {"version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]\nSystemdCgroup = true\n", 3, linux, nil},
+		"2.x adds a handler":  {"version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.nvidia]\n", 3, linux, nil},
+		"NRI":                 {"version = 2\n[plugins.'io.containerd.nri.v1.nri']\n", 2, linux, []string{"plugins.'io.containerd.nri.v1.nri'"}},
+		"NRI is enabled":      {"version = 2\n[plugins.'io.containerd.nri.v1.nri']\ndisable = false\n", 2, linux, nil},
+		"disabled plugin":     {"version = 2\ndisabled_plugins = ['io.containerd.nri.v1.nri']\n", 2, two, []string{"disabled_plugins"}},
+		"NRI in 2.x":          {"version = 3\n[plugins.'io.containerd.nri.v1.nri']\ndisable = true\n", 3, linux, []string{"plugins.'io.containerd.nri.v1.nri'.disable"}},
 		"NRI's socket in 2.x": {"version = 3\n[plugins.'io.containerd.nri.v1.nri']\nsocket_path = 'x'\n", 3, linux, nil},
 	} {
 		f, err := Read(fmt.Appendf(nil, "version = %d\n", test.version), test.target)
 		testutil.NoError(t, err)
+		f.Handlers = []Handler{{Name: "runc", RuntimePath: linuxShim}, {Name: "other"}}
 		got, imports, err := Overrides([]byte("imports = ['a', 'b']\n"+test.text), f, test.target)
 		if diff := cmp.Diff(test.want, got); err != nil || diff != "" || len(imports) != 2 {
 			t.Errorf("%s: %v (-want +got):\n%s", name, err, diff)

@@ -156,13 +156,12 @@ func (e *examiner) checkWSL() {
 		return
 	}
 	discovered := e.inventory() == ""
-	stopped := e.Containerd.Err != nil || e.injects(policy.InjectByNRI) && errors.Is(e.NRIErr, readiness.ErrNotRunning)
 	switch {
 	case discovered && !w.Driver:
 		e.add(wslDriverMissing, "/dev/dxg", fmt.Errorf("kernel %s of WSL has no /dev/dxg", w.Kernel))
 	case discovered && !w.Libraries:
 		e.add(wslLibrariesMissing, "/usr/lib/wsl/lib", errors.New("WSL has no libraries of GPU drivers: /usr/lib/wsl/lib does not exist"))
-	case !w.Systemd && stopped:
+	case !w.Systemd && e.Containerd.Err != nil: // Another program may have started it.
 		e.add(wslSystemdStopped, "/etc/wsl.conf", errors.New("systemd, which starts containerd and directx-nri, does not run"))
 	}
 }
@@ -259,7 +258,7 @@ func (e *examiner) checkContainerd() {
 		switch {
 		case !errors.Is(bad, containerd.ErrOverridden):
 			e.add(importInvalid, c.ConfigPath, bad)
-		case e.injects(policy.InjectByShim):
+		case e.injects(policy.InjectByShim) || e.injects(policy.InjectByNRI):
 			e.add(importOverrides, c.ConfigPath, bad)
 		}
 	}

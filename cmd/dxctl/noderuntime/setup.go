@@ -121,15 +121,10 @@ func (o *setupOptions) report(reason error) error {
 
 var errNoGPU = errors.New("no GPU to offer on this node")
 
-// wasSetUp reports whether an earlier run has changed the node.
-func (o *setupOptions) wasSetUp() bool {
-	return containerd.IsConfigured(o.configure.stateDir) || durable.Exists(o.configure.shim())
-}
-
 // checkGPU returns nil if the node has a GPU or was set up before. It does not discover GPUs by
 // --host-root, because this container cannot access the node's driver.
 func (o *setupOptions) checkGPU(ctx context.Context) error {
-	if o.wasSetUp() {
+	if containerd.IsConfigured(o.configure.stateDir) || durable.Exists(o.configure.shim()) {
 		return nil
 	}
 	flags := o.gpuFlags
