@@ -231,7 +231,8 @@ func TestConfigMaps(t *testing.T) {
 			values: image, args: []string{"--set-file", "config=config/windows.yaml", "--set-file", "windows.inventory=inventory/windows-g4dn.yaml"},
 			want: map[string]string{"directx-nri-windows config.yaml": read("config/windows.yaml"), "directx-nri-windows inventory.yaml": read("inventory/windows-g4dn.yaml")},
 		},
-		"subchart": {values: image + "global: {a: b}\nenabled: true", want: map[string]string{"directx-nri-windows config.yaml": "kind: Configuration"}},
+		"mapping over a file": {values: image + "config: |\n  apiVersion: directx.microsoft.com/v1alpha1\n  kind: Configuration\n  injection: kubelet\nwindows: {config: {replicas: 3}}", want: map[string]string{"directx-nri-windows config.yaml": "injection: kubelet\nkind: Configuration\nreplicas: 3"}},
+		"subchart":            {values: image + "global: {a: b}\nenabled: true", want: map[string]string{"directx-nri-windows config.yaml": "kind: Configuration"}},
 		"null": {values: image +
 			"windows: {nodeSelector: , tolerations: , affinity: , handlers: , resources: , updateStrategy: , podAnnotations: , podLabels: , config: , inventory: , extraEnv: , extraArgs: }\n" +
 			"linux: {enabled: true, config: {inventory: /etc/directx-nri/a}, podSecurityContext: , containerSecurityContext: }\ncommonLabels:\ncommonAnnotations:"},

@@ -25,4 +25,4 @@ az aks get-credentials --resource-group "$GROUP" --name "$CLUSTER" --overwrite-e
 
 # AKS's own plugin offers the same GPU as microsoft.com/directx. Neither counts the other's containers.
 kubectl create quota no-microsoft-directx --hard=requests.microsoft.com/directx=0 --dry-run=client --output yaml | kubectl apply -f -
-exec "$(dirname "$0")/../try.sh" --set config.injection=kubelet --set 'windows.nodeSelector.kubernetes\.azure\.com/agentpool=gpu' "$@"
+exec "$(dirname "$0")/../try.sh" --set windows.config.injection=kubelet --set 'windows.nodeSelector.kubernetes\.azure\.com/agentpool=gpu' "$@"

@@ -96,7 +96,7 @@ func TestRelease(t *testing.T) {
 func checkPackages(t *testing.T, release string) {
 	t.Helper()
 	const script = `set -e
-mkdir -p "$0/var/lib/dpkg/info" "$0/var/lib/dpkg/updates" "$0/var/lib/dpkg/triggers" "$0/bin" "$0/etc/containerd" "$0/usr/bin"
+mkdir -p "$0/usr/local/bin" "$0/var/lib/dpkg/info" "$0/var/lib/dpkg/updates" "$0/var/lib/dpkg/triggers" "$0/bin" "$0/etc/containerd" "$0/usr/bin"
 touch "$0/var/lib/dpkg/status" "$0/var/lib/dpkg/available" "$0/etc/containerd/config.toml" "$0/usr/bin/another"
 cp "$(command -v busybox)" "$0/bin/"
 for name in sh rm; do ln -s busybox "$0/bin/$name"; done
@@ -109,6 +109,8 @@ check() { # check COMMAND...: the product is there, and after the command it is 
 	! "$@" # What cannot be undone stops the removal.
 	chroot "$0" /usr/bin/dxctl --version >&2
 	: > "$0/etc/containerd/config.toml"
+	cp "$0/usr/bin/containerd-shim-directx-v1" "$0/usr/local/bin/"
+	mkdir -p "$0/var/lib/directx-nri/allocations" && printf broken > "$0/var/lib/directx-nri/allocations/record.json"
 	"$@"
 	test "$before" = "$(files)" || { files >&2; exit 1; }
 }

@@ -8,6 +8,8 @@ remove | 0) ;;
 esac
 /usr/bin/dxctl runtime unconfigure --restart
 # containerd loses containers whose shim is gone when it starts. The GPUs' holders were just checked.
-/usr/bin/dxctl runtime uninstall --shim-dir /usr/bin --restart --force
+for dir in /usr/local/bin /usr/bin; do # 'dxctl runtime install' has another default than the package.
+	/usr/bin/dxctl runtime uninstall --shim-dir "$dir" --restart --force
+done
 [ -d /run/systemd/system ] || exit 0
 systemctl disable --now directx-nri.service directx-advertiser.service directx-cdi.service

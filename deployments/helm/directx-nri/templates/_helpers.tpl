@@ -178,7 +178,7 @@ inventory.
 {{- end -}}
 {{- $config = dict -}}
 {{- else if kindIs "map" $layer -}}
-{{- if or $text $layer.existing $config.existing -}}
+{{- if or $layer.existing $config.existing -}}
 {{- $config = dict -}}
 {{- end -}}
 {{- $text = "" -}}
