@@ -58,8 +58,7 @@ type Recorder struct {
 // process has the directory's recorder, as during an update, and then returns an error.
 func OpenRecorder(ctx context.Context, dir string, log logrus.FieldLogger) (*Recorder, error) {
 	r := &Recorder{
-		store: OpenStore(dir),
-		log:   log,
+		store: OpenStore(dir), log: log,
 		// Opening the lock fails on a read-only file system, on which nothing can be recorded.
 		lock: flock.New(filepath.Join(dir, lockName), flock.SetPermissions(0o600), flock.SetFlag(os.O_CREATE|os.O_RDWR)),
 	}

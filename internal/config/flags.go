@@ -61,8 +61,10 @@ func (f Flags) texts() map[string]string {
 // RestoreFlags sets the flags that [Flags.Add] has added to command to those of an earlier compilation.
 func RestoreFlags(command *cobra.Command, from policy.CompiledFrom) (err error) {
 	command.Flags().VisitAll(func(flag *pflag.Flag) {
-		if f, ok := flag.Value.(*keyFlag); ok && from.Flags[f.key] != "" {
-			err = errors.Join(err, f.Set(from.Flags[f.key]))
+		if f, ok := flag.Value.(*keyFlag); ok {
+			if text, ok := from.Flags[f.key]; ok {
+				err = errors.Join(err, f.Set(text))
+			}
 		}
 	})
 	return err

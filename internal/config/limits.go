@@ -23,12 +23,10 @@ type limits struct {
 	required bool
 	// shorthand allows a scalar in place of a list with one item, or of a mapping in a list, as the
 	// value of its first key. It is in the tag jsonschema_extras, which docs/generate reads.
-	shorthand                bool
-	enum                     []string
-	format, pattern, example string
-	minLength, maxLength     int
-	minimum, maximum         int
-	minItems, maxItems       int
+	shorthand                                                  bool
+	enum                                                       []string
+	format, pattern, example                                   string
+	minLength, maxLength, minimum, maximum, minItems, maxItems int
 }
 
 // limitsOf returns the limits in the tag of a field. By default, a string is not empty.

@@ -206,7 +206,7 @@ func Read(text []byte, release Release) (Config, error) {
 func read(d *tomledit.Document, release Release) (Config, error) {
 	version, err := readVersion(d)
 	if err == nil && d.HasBOM && release.merges(version) { // 1.x skips it.
-		err = errors.New("1:1: the file begins with a byte order mark, with which containerd 2 does not start: save it as UTF-8 without one")
+		err = errBOM
 	}
 	if err != nil {
 		return Config{}, err
@@ -221,6 +221,8 @@ func read(d *tomledit.Document, release Release) (Config, error) {
 	c.Handlers, err = readHandlers(d, version, release)
 	return c, err
 }
+
+var errBOM = errors.New("1:1: the file begins with a byte order mark, with which containerd 2 does not start: save it as UTF-8 without one")
 
 // readVersion returns the version of the format, 0 if the file has no setting.
 func readVersion(d *tomledit.Document) (int, error) {
@@ -342,6 +344,9 @@ func builtinHandlers(nodeOS string) map[string]any {
 // the NRI plugin in c, as TOML keys, and the files that the imported file imports in turn.
 func Overrides(imported []byte, c Config, release Release) (keys, imports []string, err error) {
 	d, err := parse(imported)
+	if err == nil && d.HasBOM && release.merges(c.Version) {
+		err = errBOM
+	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -350,25 +355,29 @@ func Overrides(imported []byte, c Config, release Release) (keys, imports []stri
 			keys = append(keys, tomledit.Key(path))
 		}
 	}
-	handlers := slices.DeleteFunc(slices.Clone(c.Handlers), func(h Handler) bool { return !h.UsesShim() })
+	merges := release.merges(c.Version)
 	for version := 1; version <= 3; version++ { // containerd converts an imported file of another version.
 		cri, nri := criPlugin(version), nriPlugin(version)
-		disabled, isSet := tomledit.Lookup(d.Values, "plugins", nri, "disable").(bool)
-		switch merges := release.merges(c.Version); {
-		case disables(d, nri) || len(handlers) > 0 && disables(d, cri):
+		switch {
+		case release.OS == "windows": // containerd has no NRI there.
+		case disables(d, nri):
 			add("disabled_plugins")
-		case merges && disabled:
-			add("plugins", nri, "disable")
-		case !merges && (disabled || !isSet):
+		case !merges:
 			add("plugins", nri)
+		case tomledit.Get[bool](d.Values, "plugins", nri, "disable"):
+			add("plugins", nri, "disable")
 		}
-		for _, h := range handlers {
-			if !release.merges(c.Version) {
+		for _, h := range c.Handlers {
+			switch {
+			case !h.UsesShim():
+			case disables(d, cri):
+				add("disabled_plugins")
+			case !merges:
 				add("plugins", cri)
-				break
-			}
-			for _, key := range []string{"runtime_type", "runtime_path", "pod_annotations", "container_annotations", "sandboxer"} {
-				add("plugins", cri, "containerd", "runtimes", h.Name, key)
+			default:
+				for _, key := range []string{"runtime_type", "runtime_path", "pod_annotations", "container_annotations", "sandboxer"} {
+					add("plugins", cri, "containerd", "runtimes", h.Name, key)
+				}
 			}
 		}
 	}

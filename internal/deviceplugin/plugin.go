@@ -129,8 +129,7 @@ func New(config Config) *Plugin { return newPlugin(config, defaultTiming()) }
 // newPlugin returns a plugin with a server for each resource that has a rule or a record.
 func newPlugin(config Config, timing timing) *Plugin {
 	p := &Plugin{
-		config: config, timing: timing,
-		guard:   newAllocateGuard(config.AllocatesAtCreation, timing.conflictWindow),
+		config: config, timing: timing, guard: newAllocateGuard(config.AllocatesAtCreation, timing.conflictWindow),
 		servers: map[string]*server{}, resourceNames: map[string]string{},
 	}
 	records := config.Recorder.Refresh()

@@ -59,8 +59,7 @@ func (r Root) DeviceNode(path string) (specs.LinuxDevice, error) {
 		kind = "c"
 	}
 	return specs.LinuxDevice{
-		Path: path, Type: kind,
-		Major: int64(unix.Major(stat.Rdev)), Minor: int64(unix.Minor(stat.Rdev)),
+		Path: path, Type: kind, Major: int64(unix.Major(stat.Rdev)), Minor: int64(unix.Minor(stat.Rdev)),
 		FileMode: new(info.Mode().Perm()), UID: &stat.Uid, GID: &stat.Gid,
 	}, nil
 }

@@ -74,8 +74,7 @@ func New(program, version string) *Metrics {
 // Handler serves the metrics. Errors of gathering are logged.
 func (m *Metrics) Handler(log logrus.FieldLogger) http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
-		ErrorLog: errorLog{log}, ErrorHandling: promhttp.ContinueOnError,
-		MaxRequestsInFlight: 4, Timeout: 5 * time.Second,
+		ErrorLog: errorLog{log}, ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: 4, Timeout: 5 * time.Second,
 		// To compress ten kilobytes takes more memory than everything else here.
 		DisableCompression: true,
 	})

@@ -60,8 +60,7 @@ func ReadOnlyMount(containerOS, source, destination string) specs.Mount {
 		return specs.Mount{Source: source, Destination: destination, Options: []string{"ro"}}
 	}
 	return specs.Mount{
-		Source: source, Destination: destination, Type: "bind",
-		Options: []string{"bind", "ro", "rprivate", "nosuid", "nodev"},
+		Source: source, Destination: destination, Type: "bind", Options: []string{"bind", "ro", "rprivate", "nosuid", "nodev"},
 	}
 }
 

@@ -29,9 +29,8 @@ type object struct {
 
 // member is a member of an object. name and value are JSON.
 type member struct {
-	key         string
-	name, value string
-	edited      *object // replaces value, if it is not nil
+	key, name, value string
+	edited           *object // replaces value, if it is not nil
 }
 
 func (o *object) set(key, value string) {

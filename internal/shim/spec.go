@@ -32,8 +32,7 @@ func ContainerOf(info ocispec.SpecInfo, id string) (c decision.Container, ok boo
 		return decision.Container{}, false
 	}
 	c = decision.Container{
-		OS: info.OS, ID: id, Env: info.Env, Annotations: info.Annotations,
-		Devices: info.Devices, HyperV: info.HyperV,
+		OS: info.OS, ID: id, Env: info.Env, Annotations: info.Annotations, Devices: info.Devices, HyperV: info.HyperV,
 	}
 	if kind != "" {
 		c.Name = info.Annotations[containerName]

@@ -26,10 +26,9 @@ import (
 
 // Instance is the containerd of a node, whether or not it runs.
 type Instance struct {
-	OS         string // the node's, as in runtime.GOOS, which is the default
-	ConfigFile string
-	CRISocket  string
-	Major      int // major version; 0 for that of the running containerd
+	OS                    string // the node's, as in runtime.GOOS, which is the default
+	ConfigFile, CRISocket string
+	Major                 int // major version; 0 for that of the running containerd
 }
 
 // AddFlags adds the flags that select the containerd.

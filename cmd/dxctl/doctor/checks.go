@@ -258,7 +258,7 @@ func (e *examiner) checkContainerd() {
 		switch {
 		case !errors.Is(bad, containerd.ErrOverridden):
 			e.add(importInvalid, c.ConfigPath, bad)
-		case e.injects(policy.InjectByShim) || e.injects(policy.InjectByNRI):
+		case e.injects(policy.InjectByShim):
 			e.add(importOverrides, c.ConfigPath, bad)
 		}
 	}

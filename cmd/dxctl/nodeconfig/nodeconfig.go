@@ -54,8 +54,9 @@ itself, with its own flags. Without flags, those of the policy in force apply ag
 			if !c.Required && len(c.Flags) == 0 {
 				// The paths of a policy that was compiled in a pod do not exist here.
 				p, err := policy.Read(c.StateDir)
-				if from := p.CompiledFrom; err == nil && from.Config != "" && durable.Exists(filepath.Dir(from.Config)) {
-					c.File = from.Config
+				from := p.CompiledFrom
+				if err == nil && from.Config != "" && durable.Exists(filepath.Dir(from.Config)) && durable.Exists(filepath.Dir(from.Inventory)) {
+					c.File, c.Required = from.Config, from.Config != defaults.Config
 					if err := config.RestoreFlags(command, from); err != nil {
 						return err
 					}

@@ -115,10 +115,12 @@ func TestConfigApplyAndShow(t *testing.T) {
 	if out, err := runCLI(t, "apply", "--state-dir", stateDir); err != nil || out != "already in force: "+what+inventory+"\n" {
 		t.Errorf("without flags: %v\n%s", err, out)
 	}
-	testutil.NoError(t, os.Rename(inventory, inventory+".none"))
-	_, err := runCLI(t, "apply", "--state-dir", stateDir)
-	testutil.CheckError(t, "without flags, with a missing inventory", err, "no such file or directory")
-	testutil.NoError(t, os.Rename(inventory+".none", inventory))
+	for _, path := range []string{inventory, file} {
+		testutil.NoError(t, os.Rename(path, path+".none"))
+		_, err := runCLI(t, "apply", "--state-dir", stateDir)
+		testutil.CheckError(t, "without flags, with a missing file", err, path+": no such file or directory")
+		testutil.NoError(t, os.Rename(path+".none", path))
+	}
 	if devices, err := node.CompiledInventory(stateDir).Devices(t.Context()); err != nil || len(devices) != 1 {
 		t.Errorf("%v, %v", devices, err)
 	}

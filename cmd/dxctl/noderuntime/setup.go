@@ -14,11 +14,13 @@ import (
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/nodegpus"
+	"github.com/directx-nri/directx-nri/internal/config"
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/resources"
 	"github.com/directx-nri/directx-nri/internal/setupfile"
@@ -135,6 +137,9 @@ func (o *setupOptions) checkGPU(ctx context.Context) error {
 	devices, p, err := flags.Devices(ctx, io.Discard, runtime.GOOS)
 	if errors.Is(err, node.ErrNoSource) && durable.Exists(filepath.Join(o.hostRoot, "dev/dxg")) {
 		return nil // The advertiser discovers the GPUs.
+	}
+	if _, invalid := errors.AsType[config.KeyErrors](err); invalid && durable.Exists(policy.Path(flags.StateDir)) {
+		return nil // The last policy stays in force.
 	}
 	if err != nil {
 		return err

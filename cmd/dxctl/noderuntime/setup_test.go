@@ -187,6 +187,10 @@ func TestSetupCountsOfferedGPUs(t *testing.T) {
 		if err := o.checkGPU(t.Context()); !errors.Is(err, c.want) || c.want == nil && err != nil {
 			t.Errorf("%s: error %v, want %v", name, err, c.want)
 		}
+		testutil.WriteFile(t, o.gpuFlags.ConfigFile, header+"Configuration\nreplicas: 0\n", 0o600)
+		testutil.CheckError(t, name+", invalid", o.checkGPU(t.Context()), "replicas: 0 is out of range")
+		p.apply(t, "", "")
+		testutil.CheckError(t, name+", invalid with a policy", o.checkGPU(t.Context()), "")
 	}
 }
 

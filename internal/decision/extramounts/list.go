@@ -25,8 +25,7 @@ import (
 // or it is JSON: ["nvidia-smi.exe", {"source": "x86\\tool.exe", "directory": "SysWOW64"}].
 type List struct {
 	// Origin is where the list is set, for errors.
-	Origin string
-	Text   string
+	Origin, Text string
 }
 
 // requestedFile is a file on a list.

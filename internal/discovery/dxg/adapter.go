@@ -17,13 +17,12 @@ import (
 
 // adapterProperties is what an adapter reports. Unknown values are zero.
 type adapterProperties struct {
-	luid     discovery.LUID
-	typeBits uint32
-	ids      deviceIDs
-	address  adapterAddress
-	registry registryInfo
-	memory   uint64
-	version  uint64
+	luid            discovery.LUID
+	typeBits        uint32
+	ids             deviceIDs
+	address         adapterAddress
+	registry        registryInfo
+	memory, version uint64
 	// storePath is the driver store path in Windows' spelling, and storeErr why it is unknown.
 	storePath string
 	storeErr  error
