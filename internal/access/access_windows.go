@@ -26,8 +26,7 @@ const trustedInstaller = "S-1-5-80-956008885-3418522649-1831038044-1853292631-22
 const writeAccess = windows.FILE_WRITE_DATA | windows.FILE_APPEND_DATA | fileDeleteChild |
 	windows.DELETE | windows.WRITE_DAC | windows.WRITE_OWNER | windows.GENERIC_WRITE | windows.GENERIC_ALL
 
-// addAccess is the part of writeAccess with which nothing in a directory can be replaced. All users have
-// it for the root of a drive.
+// addAccess is the part of writeAccess that only adds to a directory.
 const addAccess = windows.FILE_WRITE_DATA | windows.FILE_APPEND_DATA
 
 const (
@@ -107,17 +106,23 @@ func CheckFile(path string) error {
 
 // CheckDirectory is [CheckFile] for a directory. Others may add to its parent.
 func CheckDirectory(dir string) error {
-	parent, access := filepath.Dir(dir), uint32(writeAccess&^addAccess)
-	if filepath.Dir(parent) == parent {
-		access &^= windows.DELETE // It cannot be deleted.
-	}
-	if other, err := findUntrusted(parent, access); err != nil || other != "" {
+	parent := filepath.Dir(dir)
+	if other, err := findUntrusted(parent, replaceAccess(parent)); err != nil || other != "" {
 		return cmp.Or(err, newError(parent, ErrUntrusted, other+" can replace what is there", moveAway))
 	}
 	return checkWriters(dir, dir, ErrUntrusted)
 }
 
 const moveAway = "use a directory that only administrators can change"
+
+// replaceAccess is the set of rights to replace what is in a directory. All users may add to C:\, and a root
+// cannot be deleted.
+func replaceAccess(dir string) uint32 {
+	if filepath.Dir(dir) == dir {
+		return writeAccess &^ (addAccess | windows.DELETE)
+	}
+	return writeAccess &^ addAccess
+}
 
 // OpenLog opens the log file at path for appending, and creates it if necessary. Its error matches
 // [ErrUntrusted] if others can write to its directory.
@@ -181,21 +186,24 @@ func trustedAccounts() ([]*windows.SID, error) {
 // findUntrusted returns the SID of an account that is not trusted and owns the file or directory at
 // path, or has one of the rights in access to it. It returns "" if there is none.
 func findUntrusted(path string, access uint32) (sid string, err error) {
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("check the owner and the access control list of %s: %w", path, err)
-		}
-	}()
+	const parts = windows.OWNER_SECURITY_INFORMATION | windows.DACL_SECURITY_INFORMATION
+	descriptor, err := windows.GetNamedSecurityInfo(path, windows.SE_FILE_OBJECT, parts)
+	if err == nil {
+		sid, err = untrustedIn(descriptor, access)
+	}
+	if err != nil {
+		return "", fmt.Errorf("check the owner and the access control list of %s: %w", path, err)
+	}
+	return sid, nil
+}
+
+// untrustedIn is [findUntrusted] for a security descriptor.
+func untrustedIn(descriptor *windows.SECURITY_DESCRIPTOR, access uint32) (string, error) {
 	accounts, err := trustedAccounts()
 	if err != nil {
 		return "", err
 	}
 	trusted := func(sid *windows.SID) bool { return slices.ContainsFunc(accounts, sid.Equals) }
-	descriptor, err := windows.GetNamedSecurityInfo(path, windows.SE_FILE_OBJECT,
-		windows.OWNER_SECURITY_INFORMATION|windows.DACL_SECURITY_INFORMATION)
-	if err != nil {
-		return "", err
-	}
 	owner, _, err := descriptor.Owner()
 	switch {
 	case err != nil:

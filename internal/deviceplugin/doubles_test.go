@@ -158,12 +158,9 @@ type running struct {
 // fastTiming makes everything happen soon. Nothing below depends on how soon.
 func fastTiming() timing {
 	return timing{
-		pollInterval:      20 * time.Millisecond,
-		unwatchedInterval: time.Millisecond,
-		recheckInterval:   20 * time.Millisecond,
-		watchTimeout:      500 * time.Millisecond,
-		settleTime:        5 * time.Millisecond,
-		stopTimeout:       time.Second,
+		pollInterval: 20 * time.Millisecond, unwatchedInterval: time.Millisecond,
+		recheckInterval: 20 * time.Millisecond, watchTimeout: 500 * time.Millisecond,
+		settleTime: 5 * time.Millisecond, stopTimeout: time.Second,
 	}
 }
 
@@ -178,16 +175,10 @@ func twoKinds(replicas int) []policy.ResourceRule {
 func testConfig(t testing.TB, dir string, source *memorySource) Config {
 	t.Helper()
 	return Config{
-		ListDevices:    source.Devices,
-		Recorder:       allocationtest.Open(t, filepath.Join(t.TempDir(), "records")),
-		Policy:         policy.Policy{Resources: twoKinds(2)},
-		NodeOS:         "linux",
-		KubeletDir:     dir,
-		CheckInjection: func(context.Context) error { return nil },
-		OnDevices:      func([]resources.Device) {},
-		Pods:           (&memoryPods{}).tracker(),
-		Metrics:        metrics.New("p", "v"),
-		Log:            testutil.Quiet(),
+		ListDevices: source.Devices, Recorder: allocationtest.Open(t, filepath.Join(t.TempDir(), "records")),
+		Policy: policy.Policy{Resources: twoKinds(2)}, NodeOS: "linux", KubeletDir: dir,
+		CheckInjection: func(context.Context) error { return nil }, OnDevices: func([]resources.Device) {},
+		Pods: (&memoryPods{}).tracker(), Metrics: metrics.New("p", "v"), Log: testutil.Quiet(),
 	}
 }
 

@@ -111,12 +111,9 @@ func (p *Plugin) recoverPanic(err *error) {
 
 func containerOf(pod *api.PodSandbox, container *api.Container) decision.Container {
 	return decision.Container{
-		OS:             "linux",
-		Pod:            &decision.Pod{UID: pod.GetUid(), Namespace: pod.GetNamespace(), Name: pod.GetName()},
-		Name:           container.GetName(),
-		Env:            container.GetEnv(),
-		Annotations:    container.GetAnnotations(),
-		PodAnnotations: pod.GetAnnotations(),
+		OS: "linux", Pod: &decision.Pod{UID: pod.GetUid(), Namespace: pod.GetNamespace(), Name: pod.GetName()},
+		Name: container.GetName(), Env: container.GetEnv(),
+		Annotations: container.GetAnnotations(), PodAnnotations: pod.GetAnnotations(),
 	}
 }
 

@@ -77,22 +77,14 @@ func g4dnValues() []win32.RegistryValue {
 // t4 is the n-th T4 of a g4dn node.
 func t4(n int) Properties {
 	return Properties{
-		InstanceID:    fmt.Sprintf(`PCI\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1\3&13C0B0C5&1&%02X`, 0xD8+8*n),
-		Class:         win32.DisplayClass(),
-		Description:   "NVIDIA Tesla T4",
-		Manufacturer:  "NVIDIA",
+		InstanceID: fmt.Sprintf(`PCI\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1\3&13C0B0C5&1&%02X`, 0xD8+8*n),
+		Class:      win32.DisplayClass(), Description: "NVIDIA Tesla T4", Manufacturer: "NVIDIA",
 		HardwareIDs:   []string{`PCI\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1`},
 		LocationPaths: []string{fmt.Sprintf("PCIROOT(0)#PCI(%02X00)", 0x1B+n), "ACPI(_SB_)#ACPI(PCI0)"},
 		LUID:          discovery.LUID(7048070 + 50056*n),
 		DriverKey:     fmt.Sprintf(`%s\%04d`, win32.DisplayClass(), n+1),
-		DriverVersion: "31.0.15.5222",
-		INF:           "oem4.inf",
-		NUMANode:      new(uint32(0)),
-		BusNumber:     new(uint32(0)),
-		Address:       new(uint32((0x1B + n) << 16)),
-		Status:        0x0180600A,
-		Values:        g4dnValues(),
-		PackageDir:    g4dnStore,
+		DriverVersion: "31.0.15.5222", INF: "oem4.inf", NUMANode: new(uint32(0)), BusNumber: new(uint32(0)),
+		Address: new(uint32((0x1B + n) << 16)), Status: 0x0180600A, Values: g4dnValues(), PackageDir: g4dnStore,
 	}
 }
 
