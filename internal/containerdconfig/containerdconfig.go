@@ -341,8 +341,9 @@ func builtinHandlers(nodeOS string) map[string]any {
 }
 
 // Overrides returns the keys and tables of an imported file that override the handlers with the shim and
-// the NRI plugin in c, as TOML keys, and the files that the imported file imports in turn.
-func Overrides(imported []byte, c Config, release Release) (keys, imports []string, err error) {
+// the NRI plugin in c, as TOML keys, and the files that the imported file imports in turn. It sets c.NRI if
+// the file enables NRI.
+func Overrides(imported []byte, c *Config, release Release) (keys, imports []string, err error) {
 	d, err := parse(imported)
 	if err == nil && d.HasBOM && release.merges(c.Version) {
 		err = errBOM
@@ -358,13 +359,16 @@ func Overrides(imported []byte, c Config, release Release) (keys, imports []stri
 	merges := release.merges(c.Version)
 	for version := 1; version <= 3; version++ { // containerd converts an imported file of another version.
 		cri, nri := criPlugin(version), nriPlugin(version)
+		disable, isSet := tomledit.Lookup(d.Values, "plugins", nri, "disable").(bool)
 		switch {
 		case release.OS == "windows": // containerd has no NRI there.
 		case disables(d, nri):
 			add("disabled_plugins")
+		case isSet && !disable:
+			c.NRI = true
 		case !merges:
 			add("plugins", nri)
-		case tomledit.Get[bool](d.Values, "plugins", nri, "disable"):
+		case disable:
 			add("plugins", nri, "disable")
 		}
 		for _, h := range c.Handlers {

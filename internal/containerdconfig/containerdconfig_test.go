@@ -483,7 +483,7 @@ func TestOverrides(t *testing.T) {
 		"handler's options":   {"version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]\nSystemdCgroup = true\n", 3, linux, nil},
 		"2.x adds a handler":  {"version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.nvidia]\n", 3, linux, nil},
 		"NRI":                 {"version = 2\n[plugins.'io.containerd.nri.v1.nri']\n", 2, linux, []string{"plugins.'io.containerd.nri.v1.nri'"}},
-		"NRI is enabled":      {"version = 2\n[plugins.'io.containerd.nri.v1.nri']\ndisable = false\n", 2, two, nil},
+		"NRI is enabled":      {"version = 2\n[plugins.'io.containerd.nri.v1.nri']\ndisable = false\n", 2, linux, nil},
 		"NRI on Windows":      {"version = 2\ndisabled_plugins = ['io.containerd.nri.v1.nri']\n", 2, Release{OS: "windows", Major: 2}, nil},
 		"disabled plugin":     {"version = 2\ndisabled_plugins = ['io.containerd.nri.v1.nri']\n", 2, two, []string{"disabled_plugins"}},
 		"NRI in 2.x":          {"version = 3\n[plugins.'io.containerd.nri.v1.nri']\ndisable = true\n", 3, linux, []string{"plugins.'io.containerd.nri.v1.nri'.disable"}},
@@ -492,8 +492,8 @@ func TestOverrides(t *testing.T) {
 		f, err := Read(fmt.Appendf(nil, "version = %d\n", test.version), test.target)
 		testutil.NoError(t, err)
 		f.Handlers = []Handler{{Name: "runc", RuntimePath: linuxShim}, {Name: "other"}}
-		got, imports, err := Overrides([]byte("imports = ['a', 'b']\n"+test.text), f, test.target)
-		if diff := cmp.Diff(test.want, got); err != nil || diff != "" || len(imports) != 2 {
+		got, imports, err := Overrides([]byte("imports = ['a', 'b']\n"+test.text), &f, test.target)
+		if diff := cmp.Diff(test.want, got); err != nil || diff != "" || len(imports) != 2 || strings.Contains(test.text, "disable = false") && !f.NRI {
 			t.Errorf("%s: %v (-want +got):\n%s", name, err, diff)
 		}
 	}

@@ -145,9 +145,8 @@ func Default() Policy {
 	p := Policy{
 		Resources:  DefaultResources(),
 		Assignment: AssignAuto, DriverFiles: FilesAuto, Injection: DefaultInjection(runtime.GOOS),
-		ExtraMounts:     ExtraMounts{Sources: MountSourcesDriverStore, Max: 16},
-		VisibilityHints: true,
-		Log:             Log{Level: "info", Format: "text"},
+		ExtraMounts: ExtraMounts{Sources: MountSourcesDriverStore, Max: 16}, VisibilityHints: true,
+		Log: Log{Level: "info", Format: "text"},
 	}
 	for i := range p.Resources {
 		p.Resources[i].Replicas = 1

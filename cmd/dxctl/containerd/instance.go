@@ -82,9 +82,9 @@ var ErrOverridden = errors.New("replaces what is configured there")
 
 // CheckImports returns an error for each file that c imports, directly or not, and that overrides
 // the settings of 'dxctl runtime configure' ([ErrOverridden]), or with which containerd does not
-// start.
+// start. It sets c.NRI if one of them enables NRI.
 // https://github.com/containerd/containerd/blob/v2.4.2/cmd/containerd/server/config/config.go
-func (i *Instance) CheckImports(c containerdconfig.Config, release containerdconfig.Release) (problems []error) {
+func (i *Instance) CheckImports(c *containerdconfig.Config, release containerdconfig.Release) (problems []error) {
 	add := func(file string, err error) {
 		if err != nil {
 			problems = append(problems, WithFileName(file, err))

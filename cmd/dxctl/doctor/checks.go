@@ -258,7 +258,7 @@ func (e *examiner) checkContainerd() {
 		switch {
 		case !errors.Is(bad, containerd.ErrOverridden):
 			e.add(importInvalid, c.ConfigPath, bad)
-		case e.injects(policy.InjectByShim):
+		case e.injects(policy.InjectByShim) || e.injects(policy.InjectByNRI):
 			e.add(importOverrides, c.ConfigPath, bad)
 		}
 	}
@@ -356,7 +356,7 @@ func (e *examiner) checkNRI() {
 	if e.has(CheckContainerd, CheckContainerdConfig) || c.Err != nil || e.Config.Err != nil { // The plugin reads the policy, too.
 		return
 	}
-	disabled := c.FileErr == nil && !c.NRI && len(c.Imports) == 0 // An import may enable it.
+	disabled := c.FileErr == nil && !c.NRI
 	switch {
 	case e.NRIErr == nil && disabled:
 		e.add(nriDisabledAfterRestart, c.ConfigPath,

@@ -134,9 +134,6 @@ func TestHealthyNodes(t *testing.T) {
 		"handler of another product": {with(healthyNode(), func(f *nodeState) {
 			f.Containerd.Handlers = append(f.Containerd.Handlers, handler{Handler: containerdconfig.Handler{Name: "kata"}})
 		}), both},
-		"NRI by import": {with(healthyNode(), func(f *nodeState) {
-			f.Containerd.Handlers, f.Containerd.NRI, f.Containerd.Imports = nil, false, []error{remedy.With(containerd.ErrOverridden, "move that")}
-		}), nri},
 	} {
 		role := RoleKubernetes
 		if test.state.Kubelet == nil {
@@ -294,6 +291,9 @@ func brokenNodes() []brokenNode {
 		{with(healthyStandalone(), func(f *nodeState) { f.Shims[0].RealErr = realshim.CheckKernel("kata") }), CheckShim, "the real shim have their own kernel: kata"},
 		linux(CheckNRI, "NRI is disabled in containerd", func(f *nodeState) { f.Containerd.NRI, f.NRIErr = false, errNotRegistered }),
 		linux(CheckNRI, "disabled in /etc/containerd/config.toml", func(f *nodeState) { f.Containerd.NRI = false }),
+		linux(CheckContainerdConfig, "replaces what is configured", func(f *nodeState) {
+			f.Containerd.Imports = []error{remedy.With(containerd.ErrOverridden, "move that")}
+		}),
 		linux(CheckNRI, "not running", func(f *nodeState) { f.NRIErr = readiness.ErrNotRunning }),
 		linux(CheckKubelet, "does not accept device plugins", func(f *nodeState) {
 			f.Kubelet.SocketErr, f.Kubelet.AdvertiserErr, f.Kubelet.PodResourcesErr, f.Kubelet.Allocatable = errGone, errGone, errGone, nil

@@ -205,8 +205,8 @@ func (g *gatherer) readContainerd(ctx context.Context) containerdState {
 	config, err := g.ReadConfig(release)
 	c.FileErr = err
 	if err == nil {
+		c.Imports = g.CheckImports(&config, release)
 		c.NRI = config.NRI
-		c.Imports = g.CheckImports(config, release)
 	}
 	c.Handlers = mergeHandlers(g.OS, config.Handlers, running.Handlers)
 	return c

@@ -55,7 +55,7 @@ itself, with its own flags. Without flags, those of the policy in force apply ag
 				// The paths of a policy that was compiled in a pod do not exist here.
 				p, err := policy.Read(c.StateDir)
 				from := p.CompiledFrom
-				if err == nil && from.Config != "" && durable.Exists(filepath.Dir(from.Config)) && durable.Exists(filepath.Dir(from.Inventory)) {
+				if err == nil && from.Config != "" && durable.Exists(filepath.Dir(from.Config)) {
 					c.File, c.Required = from.Config, from.Config != defaults.Config
 					if err := config.RestoreFlags(command, from); err != nil {
 						return err

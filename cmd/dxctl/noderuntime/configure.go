@@ -159,7 +159,7 @@ func (o *configureOptions) plan(ctx context.Context) (c plannedChange, err error
 	if err != nil {
 		return c, containerd.WithFileName(o.ConfigFile, err)
 	}
-	if err := errors.Join(o.CheckImports(config, release)...); err != nil {
+	if err := errors.Join(o.CheckImports(&config, release)...); err != nil {
 		return c, err
 	}
 	c.needsRestart = len(c.new.Edits) > 0 || c.Record.Pending > 0 || c.Record.RestartDue ||

@@ -135,11 +135,12 @@ func (o *setupOptions) checkGPU(ctx context.Context) error {
 		flags.ConfigFile = o.defaultConfig // There is no node policy yet.
 	}
 	devices, p, err := flags.Devices(ctx, io.Discard, runtime.GOOS)
+	if _, invalid := errors.AsType[config.KeyErrors](err); invalid && durable.Exists(policy.Path(flags.StateDir)) {
+		flags.ConfigFile, flags.Inventory = "", "" // The last policy stays in force.
+		devices, p, err = flags.Devices(ctx, io.Discard, runtime.GOOS)
+	}
 	if errors.Is(err, node.ErrNoSource) && durable.Exists(filepath.Join(o.hostRoot, "dev/dxg")) {
 		return nil // The advertiser discovers the GPUs.
-	}
-	if _, invalid := errors.AsType[config.KeyErrors](err); invalid && durable.Exists(policy.Path(flags.StateDir)) {
-		return nil // The last policy stays in force.
 	}
 	if err != nil {
 		return err

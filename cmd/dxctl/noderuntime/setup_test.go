@@ -16,6 +16,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/nodegpus"
 	"github.com/directx-nri/directx-nri/internal/access"
+	"github.com/directx-nri/directx-nri/internal/config"
 	"github.com/directx-nri/directx-nri/internal/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/setupfile"
 	"github.com/directx-nri/directx-nri/internal/shimfile"
@@ -182,15 +183,19 @@ func TestSetupCountsOfferedGPUs(t *testing.T) {
 		p := newShimNode(t, "")
 		o := newSetup(p.inventory(t, c.detail))
 		o.gpuFlags.ConfigFile = filepath.Join(p.Root, "config.yaml")
-		testutil.WriteFile(t, o.gpuFlags.ConfigFile, header+"Configuration\nresources: [{name: example.com/gpu, match: {kind: "+c.kind+"}}]\n", 0o600)
+		text := header + "Configuration\ninventory: " + o.gpuFlags.Inventory + "\nresources: [{name: example.com/gpu, match: {kind: " + c.kind + "}}]\n"
+		testutil.WriteFile(t, o.gpuFlags.ConfigFile, text, 0o600)
 		o.configure.stateDir, o.configure.shimDir = p.State, p.dir
 		if err := o.checkGPU(t.Context()); !errors.Is(err, c.want) || c.want == nil && err != nil {
 			t.Errorf("%s: error %v, want %v", name, err, c.want)
 		}
-		testutil.WriteFile(t, o.gpuFlags.ConfigFile, header+"Configuration\nreplicas: 0\n", 0o600)
-		testutil.CheckError(t, name+", invalid", o.checkGPU(t.Context()), "replicas: 0 is out of range")
-		p.apply(t, "", "")
-		testutil.CheckError(t, name+", invalid with a policy", o.checkGPU(t.Context()), "")
+		// While the configuration is invalid, that in force counts.
+		_, err := config.Compiler{File: o.gpuFlags.ConfigFile, StateDir: p.State, NodeOS: "linux"}.Apply()
+		testutil.NoError(t, err)
+		testutil.WriteFile(t, o.gpuFlags.ConfigFile, text+"replicas: 0\n", 0o600)
+		if err := o.checkGPU(t.Context()); !errors.Is(err, c.want) || c.want == nil && err != nil {
+			t.Errorf("%s, invalid: error %v, want %v", name, err, c.want)
+		}
 	}
 }
 

@@ -74,8 +74,7 @@ func newDevice(p Properties, adapter *win32.Adapter, core dxcore) discovery.Devi
 		InstanceID: p.InstanceID, LUID: p.LUID, Description: errlog.OneLine(p.Description),
 		VendorID: vendor(p), Manufacturer: errlog.OneLine(p.Manufacturer),
 		DriverKey: p.DriverKey, DriverVersion: errlog.OneLine(p.DriverVersion),
-		NUMANode: numaNode(p.NUMANode), BusNumber: p.BusNumber, Address: p.Address,
-		Status: p.Status, Problem: p.Problem,
+		NUMANode: numaNode(p.NUMANode), BusNumber: p.BusNumber, Address: p.Address, Status: p.Status, Problem: p.Problem,
 	}
 	if len(p.LocationPaths) > 0 {
 		d.LocationPath = p.LocationPaths[0]

@@ -70,8 +70,7 @@ func New(t *testing.T, config string) *FakeNode {
 	t.Helper()
 	root := t.TempDir()
 	n := &FakeNode{
-		Root: root, Config: filepath.Join(root, "config.toml"),
-		State: filepath.Join(root, "state"), Socket: filepath.Join(root, "s"),
+		Root: root, Config: filepath.Join(root, "config.toml"), State: filepath.Join(root, "state"), Socket: filepath.Join(root, "s"),
 	}
 	testutil.WriteFile(t, n.Shim(), "#!/bin/sh\necho "+shimfile.BaseName+" 1.0\n", 0o700)
 	if config != "" {
