@@ -46,24 +46,22 @@ func (f *Flags) Add(command *cobra.Command) {
 	}
 }
 
-// texts returns the values of the flags that are set, by key.
-func (f Flags) texts() map[string]string {
-	if len(f) == 0 {
-		return nil
-	}
-	texts := make(map[string]string, len(f))
+// texts returns the flags that are set, as [policy.CompiledFrom] has them.
+func (f Flags) texts() (texts []string) {
 	for key, value := range f {
-		texts[key] = fmt.Sprint(value)
+		texts = append(texts, fmt.Sprintf("%s=%v", key, value))
 	}
+	slices.Sort(texts)
 	return texts
 }
 
 // RestoreFlags sets the flags that [Flags.Add] has added to command to those of an earlier compilation.
 func RestoreFlags(command *cobra.Command, from policy.CompiledFrom) (err error) {
 	command.Flags().VisitAll(func(flag *pflag.Flag) {
-		if f, ok := flag.Value.(*keyFlag); ok {
-			if text, ok := from.Flags[f.key]; ok {
-				err = errors.Join(err, f.Set(text))
+		f, ok := flag.Value.(*keyFlag)
+		for _, text := range from.Flags {
+			if key, value, _ := strings.Cut(text, "="); ok && key == f.key {
+				err = errors.Join(err, f.Set(value))
 			}
 		}
 	})

@@ -364,7 +364,7 @@ func Overrides(imported []byte, c *Config, release Release) (keys, imports []str
 		case release.OS == "windows": // containerd has no NRI there.
 		case disables(d, nri):
 			add("disabled_plugins")
-		case isSet && !disable:
+		case isSet && !disable && nri == nriPlugin(c.Version):
 			c.NRI = true
 		case !merges:
 			add("plugins", nri)

@@ -98,8 +98,8 @@ type CompiledFrom struct {
 	ConfigSHA256    string `json:"configSHA256,omitempty"`
 	Inventory       string `json:"inventory,omitempty"`
 	InventorySHA256 string `json:"inventorySHA256,omitempty"`
-	// Flags are the values of command-line flags, by the key of config.yaml.
-	Flags map[string]string `json:"flags,omitempty"`
+	// Flags are the values of command-line flags, as KEY=VALUE with the key of config.yaml.
+	Flags []string `json:"flags,omitempty"`
 }
 
 // Resolved is a policy with modes that this machine supports in place of auto: see package modes.

@@ -14,8 +14,7 @@ import (
 func t4() discovery.Device {
 	return discovery.Device{
 		InstanceID: "T4", Description: "NVIDIA Tesla T4", VendorID: pci.VendorNVIDIA,
-		LocationPath: "PCIROOT(0)#PCI(1B00)", DriverVersion: "31.0.15.3770", DedicatedMemory: 16 << 30,
-		SupportsDisplay: true, SupportsCompute: true,
+		LocationPath: "PCIROOT(0)#PCI(1B00)", DriverVersion: "31.0.15.3770", DedicatedMemory: 16 << 30, SupportsDisplay: true, SupportsCompute: true,
 	}
 }
 

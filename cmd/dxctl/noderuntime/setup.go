@@ -14,7 +14,6 @@ import (
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/nodegpus"
-	"github.com/directx-nri/directx-nri/internal/config"
 	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/durable"
@@ -135,9 +134,11 @@ func (o *setupOptions) checkGPU(ctx context.Context) error {
 		flags.ConfigFile = o.defaultConfig // There is no node policy yet.
 	}
 	devices, p, err := flags.Devices(ctx, io.Discard, runtime.GOOS)
-	if _, invalid := errors.AsType[config.KeyErrors](err); invalid && durable.Exists(policy.Path(flags.StateDir)) {
+	if invalid := err; err != nil && !errors.Is(err, node.ErrNoSource) && durable.Exists(policy.Path(flags.StateDir)) {
 		flags.ConfigFile, flags.Inventory = "", "" // The last policy stays in force.
-		devices, p, err = flags.Devices(ctx, io.Discard, runtime.GOOS)
+		if devices, p, err = flags.Devices(ctx, io.Discard, runtime.GOOS); err != nil {
+			err = errors.Join(invalid, err)
+		}
 	}
 	if errors.Is(err, node.ErrNoSource) && durable.Exists(filepath.Join(o.hostRoot, "dev/dxg")) {
 		return nil // The advertiser discovers the GPUs.
