@@ -32,15 +32,17 @@ const retryInterval = 2 * time.Second
 // noGPUMessage is the log message while the advertiser waits.
 const noGPUMessage = "No GPU is advertised"
 
-// advertise runs the device plugin with the policy p until ctx ends. It waits while the node has no GPU,
-// its records cannot be used or, if it has none, it is not set up.
+// advertise runs the device plugin with the policy p until ctx ends. It waits while the node has no GPU, while
+// its records cannot be used, and while it has no records and is not set up.
 func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
 	p.FailOnInitError = p.FailOnInitError && !d.hasAdvertised
 	err := d.retryUntilReady(ctx, logrus.InfoLevel, noGPUMessage, func() error {
 		err := d.checkSetup()
-		records, _, _ := allocation.OpenStore(paths.Allocations(d.compiler.StateDir)).List(ctx)
-		if errors.Is(err, setupfile.ErrNotSetUp) && len(records) > 0 {
-			return nil // The kubelet forgets a resource without a plugin, and containers hold replicas. No GPU is listed yet.
+		if errors.Is(err, setupfile.ErrNotSetUp) {
+			records, _, _ := allocation.OpenStore(paths.Allocations(d.compiler.StateDir)).List(ctx)
+			if len(records) > 0 {
+				return nil // Containers hold replicas, and the kubelet forgets a resource that has no plugin.
+			}
 		}
 		return err
 	})
@@ -74,14 +76,15 @@ func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
 	}
 }
 
-// checkSetup returns an error until 'dxctl runtime setup' has once set up the node, if that is awaited.
+// checkSetup returns an error until 'dxctl runtime setup' has set up the node. Then, and without a setup file, it
+// returns nil.
 func (d *Daemon) checkSetup() error {
 	if d.options.SetupFile == "" || d.isSetUp.Load() {
 		return nil
 	}
 	err := setupfile.Check(d.options.SetupFile)
 	if err == nil {
-		d.isSetUp.Store(true)
+		d.isSetUp.Store(true) // What a later run of setup reports is no reason to stop.
 	}
 	return err
 }

@@ -91,7 +91,7 @@ func (c Compiler) Compile() (Compiled, error) {
 	}
 	p.CompiledFrom.ConfigSHA256, p.CompiledFrom.Flags = hash, c.Flags.texts()
 	if c.File != "" {
-		p.CompiledFrom.Config, _ = filepath.Abs(c.File) // It has just been read.
+		p.CompiledFrom.Config, _ = filepath.Abs(c.File) // It fails only without a working directory.
 	}
 	var devices []discovery.Device
 	if p.CompiledFrom.Inventory != "" && !c.InspectOnly {

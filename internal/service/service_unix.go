@@ -28,7 +28,7 @@ func Named(name string) Service {
 	}}, name}
 }
 
-// unitPattern finds a unit in /proc/PID/cgroup. Units of users are none of the system's systemd.
+// unitPattern finds a unit of the system in /proc/PID/cgroup. systemctl does not find the units of users.
 var unitPattern = regexp.MustCompile(`:/system\.slice/([^/\n]+\.service)`)
 
 // NameBySocket returns the name of the service that runs the process that listens on socket, "" if that

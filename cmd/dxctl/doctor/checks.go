@@ -110,7 +110,7 @@ func (e *examiner) add(k findingKind, object string, problem error) *Finding {
 	restart, remove := "run 'systemctl restart containerd'", "rm "+object
 	switch {
 	case e.OS == "windows":
-		restart, remove = "reboot the node, or unless nssm runs containerd, in PowerShell: Restart-Service -Force containerd", `del "`+object+`"`
+		restart, remove = "reboot the node, or if nssm does not run containerd, run 'Restart-Service -Force containerd' in PowerShell", `del "`+object+`"`
 	case strings.Contains(e.Containerd.Socket, "/k3s/"): // RKE2 has this socket, too.
 		restart = "restart the service of k3s or RKE2"
 	}
@@ -161,7 +161,7 @@ func (e *examiner) checkWSL() {
 		e.add(wslDriverMissing, "/dev/dxg", fmt.Errorf("kernel %s of WSL has no /dev/dxg", w.Kernel))
 	case discovered && !w.Libraries:
 		e.add(wslLibrariesMissing, "/usr/lib/wsl/lib", errors.New("WSL has no libraries of GPU drivers: /usr/lib/wsl/lib does not exist"))
-	case !w.Systemd && e.Containerd.Err != nil: // Another program may have started it.
+	case !w.Systemd && e.Containerd.Err != nil: // Another program can start containerd.
 		e.add(wslSystemdStopped, "/etc/wsl.conf", errors.New("systemd, which starts containerd and directx-nri, does not run"))
 	}
 }

@@ -49,21 +49,7 @@ users who are not administrators, nothing changes. A running directx-advertiser 
 itself, with its own flags. Without flags, those of the policy in force apply again.`,
 		Example: `  # a node for ctr and nerdctl, with an inventory and no configuration file
   dxctl config apply --inventory /etc/directx-nri/gpus.yaml`,
-		RunE: func(command *cobra.Command, _ []string) error {
-			c.Required = command.Flags().Changed("config")
-			if !c.Required && len(c.Flags) == 0 {
-				// The paths of a policy that was compiled in a pod do not exist here.
-				p, err := policy.Read(c.StateDir)
-				from := p.CompiledFrom
-				if err == nil && from.Config != "" && durable.Exists(filepath.Dir(from.Config)) {
-					c.File, c.Required = from.Config, from.Config != defaults.Config
-					if err := config.RestoreFlags(command, from); err != nil {
-						return err
-					}
-				}
-			}
-			return apply(command.Context(), command.OutOrStdout(), c)
-		},
+		RunE: func(command *cobra.Command, _ []string) error { return apply(command, c) },
 	}
 	flags := command.Flags()
 	flags.StringVar(&c.File, "config", defaults.Config, "configuration `FILE`; optional at the default path")
@@ -73,18 +59,29 @@ itself, with its own flags. Without flags, those of the policy in force apply ag
 	return command
 }
 
-func apply(ctx context.Context, stdout io.Writer, c config.Compiler) error {
+// apply applies the configuration that the command's flags select, or if there are none, that of the policy
+// in force.
+func apply(command *cobra.Command, c config.Compiler) error {
+	c.Required = command.Flags().Changed("config")
 	before, readErr := policy.Read(c.StateDir) // An error is no failure, because Apply replaces the policy.
+	from := before.CompiledFrom
+	// The directory does not exist here if the policy was compiled in a pod.
+	if !c.Required && len(c.Flags) == 0 && from.Config != "" && durable.Exists(filepath.Dir(from.Config)) {
+		c.File, c.Required = from.Config, from.Config != paths.Default().Config
+		if err := config.RestoreFlags(command, from); err != nil {
+			return err
+		}
+	}
 	compiled, err := c.Apply()
 	if err != nil {
 		return err
 	}
-	found, gpusErr := saveGPUs(ctx, c, compiled.Policy)
+	found, gpusErr := saveGPUs(command.Context(), c, compiled.Policy)
 	verb := "applied"
 	if readErr == nil && reflect.DeepEqual(before, compiled.Policy) {
 		verb = "already in force"
 	}
-	_, err = fmt.Fprintf(stdout, "%s: %s%s\n", verb, summary(compiled), found)
+	_, err = fmt.Fprintf(command.OutOrStdout(), "%s: %s%s\n", verb, summary(compiled), found)
 	return errors.Join(gpusErr, err)
 }
 

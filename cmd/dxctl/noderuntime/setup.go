@@ -134,10 +134,10 @@ func (o *setupOptions) checkGPU(ctx context.Context) error {
 		flags.ConfigFile = o.defaultConfig // There is no node policy yet.
 	}
 	devices, p, err := flags.Devices(ctx, io.Discard, runtime.GOOS)
-	if invalid := err; err != nil && !errors.Is(err, node.ErrNoSource) && durable.Exists(policy.Path(flags.StateDir)) {
+	if fileErr := err; err != nil && !errors.Is(err, node.ErrNoSource) && durable.Exists(policy.Path(flags.StateDir)) {
 		flags.ConfigFile, flags.Inventory = "", "" // The last policy stays in force.
 		if devices, p, err = flags.Devices(ctx, io.Discard, runtime.GOOS); err != nil {
-			err = errors.Join(invalid, err)
+			err = errors.Join(fileErr, err)
 		}
 	}
 	if errors.Is(err, node.ErrNoSource) && durable.Exists(filepath.Join(o.hostRoot, "dev/dxg")) {

@@ -189,13 +189,13 @@ func TestSetupCountsOfferedGPUs(t *testing.T) {
 		if err := o.checkGPU(t.Context()); !errors.Is(err, c.want) || c.want == nil && err != nil {
 			t.Errorf("%s: error %v, want %v", name, err, c.want)
 		}
-		// While the configuration is invalid, that in force counts.
+		// While the configuration cannot be used, that in force counts.
 		_, err := config.Compiler{File: o.gpuFlags.ConfigFile, StateDir: p.State, NodeOS: "linux"}.Apply()
 		testutil.NoError(t, err)
-		testutil.WriteFile(t, o.gpuFlags.ConfigFile, text+"replicas: 0\n", 0o600)
-		for range 2 {
+		for _, text := range []string{text + "replicas: 0\n", text} { // invalid, and then with an inventory that anyone can write
+			testutil.WriteFile(t, o.gpuFlags.ConfigFile, text, 0o600)
 			if err := o.checkGPU(t.Context()); !errors.Is(err, c.want) || c.want == nil && err != nil {
-				t.Errorf("%s, invalid: error %v, want %v", name, err, c.want)
+				t.Errorf("%s, with a policy: error %v, want %v", name, err, c.want)
 			}
 			testutil.NoError(t, os.Chmod(o.gpuFlags.Inventory, 0o666))
 		}

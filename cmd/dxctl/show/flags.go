@@ -36,7 +36,7 @@ func NewFlagsCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "flags",
 		Short: "Print flags of ctr or nerdctl for a container with GPUs",
-		Long: `Prints flags of 'ctr run' or 'nerdctl run' (1.7, with the shim 2.0, and later) for GPUs
+		Long: `Prints flags of 'ctr run' or 'nerdctl run' (1.7 or later; 2.0 with --with-shim) for GPUs
 and their driver files: an argument on each line (args), or a list (json, yaml).`,
 		Example: `  # bash
   mapfile -t gpu < <(dxctl flags --gpus 0)

@@ -7,7 +7,7 @@ remove | 0) ;;
 *) exit 0 ;;
 esac
 /usr/bin/dxctl runtime unconfigure --restart
-# containerd loses containers whose shim is gone when it starts. The GPUs' holders were just checked.
+# containerd loses containers whose shim is gone when it starts. 'unconfigure' has checked which containers hold GPUs.
 for dir in /usr/local/bin /usr/bin; do # 'dxctl runtime install' has another default than the package.
 	/usr/bin/dxctl runtime uninstall --shim-dir "$dir" --restart --force
 done
