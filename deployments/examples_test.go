@@ -15,7 +15,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/directx-nri/directx-nri/internal/decision/extramounts"
+	"github.com/directx-nri/directx-nri/decision/extramounts"
 )
 
 // example is one manifest of the examples.

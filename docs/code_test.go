@@ -60,6 +60,9 @@ func testSource(t *testing.T, dir, name string) string {
 	return ""
 }
 
+// programs are the directories with the code of the programs.
+var programs = []string{"advertiser", "cmd", "decision", "discovery", "internal", "nri", "ocispec", "shim"}
+
 // notOurs are the parts of messages that the kubelet, the scheduler and Windows write.
 var notOurs = []string{
 	"GetPreferredAllocation rpc failed", "Insufficient directx.microsoft.com/display",
@@ -73,7 +76,7 @@ func TestMessages(t *testing.T) {
 	t.Parallel()
 	_, list, _ := strings.Cut(read(t, "troubleshooting.md"), "<!-- messages: checked by TestMessages -->\n")
 	list, _, _ = strings.Cut(list, "<!-- end -->\n")
-	written, count := texts(t, "cmd", "internal"), 0
+	written, count := texts(t, programs...), 0
 	for entry := range strings.SplitSeq(list, "\n- ") {
 		messages, _, _ := strings.Cut(entry, "`:")
 		for _, match := range inlineCode.FindAllStringSubmatch(messages+"`", -1) {
@@ -97,7 +100,7 @@ func TestMessages(t *testing.T) {
 func TestArchitectureNames(t *testing.T) {
 	t.Parallel()
 	declared := map[string]bool{} // packages, and what they declare
-	for _, file := range sources(t, "cmd", "internal") {
+	for _, file := range sources(t, programs...) {
 		declared[file.Name.Name] = true
 		for _, d := range file.Decls {
 			switch d := d.(type) {

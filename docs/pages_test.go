@@ -274,7 +274,7 @@ func TestCommands(t *testing.T) {
 func checkFile(t *testing.T, place, dir, word string) {
 	t.Helper()
 	first, _, below := strings.Cut(path.Clean(word), "/")
-	if !below || !slices.Contains([]string{"deployments", "docs", "test", "cmd", "internal", "helm", "manifests", "examples", "inventory", "config", "linux", "windows", "nvidia-smi"}, first) {
+	if !below || !slices.Contains([]string{"deployments", "docs", "test", "cmd", "internal", "advertiser", "decision", "discovery", "nri", "ocispec", "shim", "helm", "manifests", "examples", "inventory", "config", "linux", "windows", "nvidia-smi"}, first) {
 		return
 	}
 	_, fromRoot := os.Stat(filepath.Join("..", word))

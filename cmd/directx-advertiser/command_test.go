@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/directx-nri/directx-nri/internal/nodelabels"
+	"github.com/directx-nri/directx-nri/advertiser/nodelabels"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/setupfile"

@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/directx-nri/directx-nri/advertiser/nodelabels"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/errlog"
-	"github.com/directx-nri/directx-nri/internal/nodelabels"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 

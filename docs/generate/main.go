@@ -19,8 +19,8 @@ import (
 
 	"github.com/invopop/jsonschema"
 
+	"github.com/directx-nri/directx-nri/advertiser/config"
 	"github.com/directx-nri/directx-nri/internal/cli"
-	"github.com/directx-nri/directx-nri/internal/config"
 )
 
 func main() {
@@ -34,9 +34,9 @@ func main() {
 
 // Directories of the generated files, and of the types.
 const (
-	docs     = "../"
-	chart    = "../../deployments/helm/directx-nri/"
-	internal = "../../internal/"
+	docs  = "../"
+	chart = "../../deployments/helm/directx-nri/"
+	root  = "../../"
 )
 
 func run() error {
@@ -62,11 +62,11 @@ func generate() (map[string][]byte, error) {
 	metricsPage, metricsPageErr := fill(docs+"metrics.md", map[string]string{"metrics": metrics})
 	valuesText, valuesErr := valuesSchema(configText)
 	return map[string][]byte{
-		internal + "config/config.schema.json":    configText,
-		internal + "config/inventory.schema.json": inventoryText,
-		docs + "configuration.md":                 configPage,
-		docs + "metrics.md":                       metricsPage,
-		chart + "values.schema.json":              valuesText,
+		root + "advertiser/config/config.schema.json":    configText,
+		root + "advertiser/config/inventory.schema.json": inventoryText,
+		docs + "configuration.md":                        configPage,
+		docs + "metrics.md":                              metricsPage,
+		chart + "values.schema.json":                     valuesText,
 	}, errors.Join(commentsErr, configErr, inventoryErr, keysErr, configPageErr, metricsErr, metricsPageErr, valuesErr)
 }
 
@@ -138,8 +138,8 @@ func complete(s *jsonschema.Schema) {
 // [jsonschema.Reflector.AddGoComments] ignores types that are not exported.
 func fieldComments() (map[string]string, error) {
 	comments := map[string]string{}
-	for _, file := range []string{"config/file.go", "policy/policy.go", "policy/types.go"} {
-		parsed, err := parser.ParseFile(token.NewFileSet(), internal+file, nil, parser.ParseComments)
+	for _, file := range []string{"advertiser/config/file.go", "internal/policy/policy.go", "internal/policy/types.go"} {
+		parsed, err := parser.ParseFile(token.NewFileSet(), root+file, nil, parser.ParseComments)
 		if err != nil {
 			return nil, err
 		}
@@ -166,7 +166,7 @@ var metricCall = regexp.MustCompile(`\b(?:counter|gauge|histogram)s\("(\w+)",\s*
 
 // metricsList returns the list of the metrics that internal/metrics creates.
 func metricsList() (string, error) {
-	files, err := filepath.Glob(internal + "metrics/*.go")
+	files, err := filepath.Glob(root + "internal/metrics/*.go")
 	list := ""
 	for _, file := range files {
 		text, readErr := os.ReadFile(file)

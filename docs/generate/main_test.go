@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/directx-nri/directx-nri/internal/config"
+	"github.com/directx-nri/directx-nri/advertiser/config"
 )
 
 func TestGeneratedFilesAreCurrent(t *testing.T) {

@@ -31,11 +31,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/directx-nri/directx-nri/internal/realshim"
 	"github.com/directx-nri/directx-nri/internal/remedy"
-	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/internal/tomledit"
 	"github.com/directx-nri/directx-nri/internal/winpath"
+	"github.com/directx-nri/directx-nri/shim/realshim"
+	"github.com/directx-nri/directx-nri/shim/shimfile"
 )
 
 // AnnotationPattern matches the annotations of directx-nri, which a runtime handler must

@@ -12,7 +12,7 @@ import (
 
 	plugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"github.com/directx-nri/directx-nri/internal/config"
+	"github.com/directx-nri/directx-nri/advertiser/config"
 )
 
 // windowsInventory describes a Windows node of AWS.

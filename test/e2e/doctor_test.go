@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/doctor"
-	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/shim/shimfile"
 	"github.com/directx-nri/directx-nri/test/bed"
 	"github.com/directx-nri/directx-nri/test/bed/fakekubelet"
 )

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/directx-nri/directx-nri/internal/decision"
+	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/test/bed"
 )

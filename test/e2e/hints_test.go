@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/directx-nri/directx-nri/internal/gpuedits"
 	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/ocispec/gpuedits"
 	"github.com/directx-nri/directx-nri/test/bed"
 )
 

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/statefile"
-	"github.com/directx-nri/directx-nri/internal/decision"
+	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/verification"
 	"github.com/directx-nri/directx-nri/test/bed"

@@ -18,9 +18,9 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
-	"github.com/directx-nri/directx-nri/internal/shimcheck"
-	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/shim/shimcheck"
+	"github.com/directx-nri/directx-nri/shim/shimfile"
 	"github.com/directx-nri/directx-nri/test/bed"
 )
 

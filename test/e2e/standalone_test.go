@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/shim/shimfile"
 	"github.com/directx-nri/directx-nri/test/bed"
 )
 

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/windows"
 
-	"github.com/directx-nri/directx-nri/internal/discovery"
+	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/test/windows/bed"
 )
 
@@ -97,8 +97,8 @@ func TestMachine(t *testing.T) {
 func unsuitable() map[string]string {
 	return map[string]string{
 		"internal/localgrpc": "Listen|Dial|CloseKeepsSocket", // Wine 8 has no Unix sockets,
-		"internal/shimfile":  "ThroughSymlink",               // nor reparse points.
-		"internal/shim":      "Imports",                      // It runs Go.
+		"shim/shimfile":      "ThroughSymlink",               // nor reparse points.
+		"shim":               "Imports",                      // It runs Go.
 		// They are about other systems.
 		"cmd/dxctl":      "^TestDocs$",
 		"cmd/dxctl/show": "^TestDevicesAreNotLookedForElsewhere$",

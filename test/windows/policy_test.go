@@ -13,10 +13,10 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/windows"
 
+	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/internal/allocation"
-	"github.com/directx-nri/directx-nri/internal/decision"
-	"github.com/directx-nri/directx-nri/internal/gpuedits"
 	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/ocispec/gpuedits"
 	"github.com/directx-nri/directx-nri/test/windows/bed"
 )
 

@@ -31,7 +31,7 @@ pack() {
 home=https://$(go list -m)
 mkdir -p "$stage/shared/deployments/helm"
 cp -R -- *.md Dockerfile* docs out/help "$stage/shared"
-cp --parents internal/config/*.schema.json "$stage/shared" # The documentation links to them.
+cp --parents advertiser/config/*.schema.json "$stage/shared" # The documentation links to them.
 cp -R deployments/{README.md,try.sh,aks,config,eks,examples,inventory,manifests,systemd} "$stage/shared/deployments"
 cp -R deployments/helm/directx-nri "$stage/shared/deployments/helm"
 chart=$stage/shared/deployments/helm/directx-nri/Chart.yaml

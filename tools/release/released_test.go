@@ -368,7 +368,7 @@ func checkArchive(t *testing.T, root, release, archive string) {
 	for _, file := range []string{
 		"LICENSE", "README.md", "THIRD_PARTY_NOTICES.txt", sbomFile, "help/completions/dxctl.bash", "help/completions/dxctl.powershell",
 		"help/man/dxctl.1", "docs/install.md", "deployments/config/windows.yaml", "deployments/helm/directx-nri/templates/_helpers.tpl",
-		"Dockerfile", "Dockerfile.windows", "internal/config/config.schema.json", "deployments/helm/directx-nri/monitoring/rules.yaml", "deployments/eks/cluster.yaml", "deployments/try.sh",
+		"Dockerfile", "Dockerfile.windows", "advertiser/config/config.schema.json", "deployments/helm/directx-nri/monitoring/rules.yaml", "deployments/eks/cluster.yaml", "deployments/try.sh",
 	} {
 		if len(read(t, dir, file)) == 0 {
 			t.Errorf("%s is empty", file)

@@ -9,7 +9,7 @@ import (
 	"tags.cncf.io/container-device-interface/pkg/parser"
 	cdispec "tags.cncf.io/container-device-interface/specs-go"
 
-	"github.com/directx-nri/directx-nri/internal/ocispec"
+	"github.com/directx-nri/directx-nri/ocispec"
 )
 
 // Kind is the CDI kind of the GPUs: containers request directx.microsoft.com/gpu=NAME.

@@ -15,13 +15,13 @@ import (
 	"sigs.k8s.io/yaml"
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 
-	"github.com/directx-nri/directx-nri/internal/discovery"
-	"github.com/directx-nri/directx-nri/internal/gpuedits"
-	"github.com/directx-nri/directx-nri/internal/hostfiles"
-	"github.com/directx-nri/directx-nri/internal/ocispec"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/discovery/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/pci"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/ocispec"
+	"github.com/directx-nri/directx-nri/ocispec/gpuedits"
 )
 
 // Runtimes that read our specification, with the library that all of them use, change a spec as

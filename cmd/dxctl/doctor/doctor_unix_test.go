@@ -13,9 +13,9 @@ import (
 	"github.com/directx-nri/directx-nri/cmd/dxctl/noderuntime"
 	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/testutil/containerdtest"
+	"github.com/directx-nri/directx-nri/shim/shimfile"
 )
 
 // 'dxctl capabilities' prints whether the shim is used, and why what it reports is unknown.

@@ -7,12 +7,12 @@ package doctor
 import (
 	"slices"
 
+	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
-	"github.com/directx-nri/directx-nri/internal/discovery"
-	"github.com/directx-nri/directx-nri/internal/modes"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/win32"
+	"github.com/directx-nri/directx-nri/ocispec/modes"
 )
 
 // nodeState is the state of a node. What could not be read has an error in its place, which matches

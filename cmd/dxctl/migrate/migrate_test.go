@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/directx-nri/directx-nri/internal/config"
+	"github.com/directx-nri/directx-nri/advertiser/config"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 

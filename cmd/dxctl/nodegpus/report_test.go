@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/directx-nri/directx-nri/internal/discovery"
+	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
 

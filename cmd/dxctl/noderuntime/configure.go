@@ -23,10 +23,10 @@ import (
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/realshim"
 	"github.com/directx-nri/directx-nri/internal/remedy"
-	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/internal/wait"
+	"github.com/directx-nri/directx-nri/shim/realshim"
+	"github.com/directx-nri/directx-nri/shim/shimfile"
 )
 
 type configureOptions struct {

@@ -18,9 +18,9 @@ import (
 	"github.com/directx-nri/directx-nri/internal/criclient"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/testutil/containerdtest"
+	"github.com/directx-nri/directx-nri/shim/shimfile"
 )
 
 // newCommand returns a command of 'dxctl runtime'.

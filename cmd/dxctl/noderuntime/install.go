@@ -13,9 +13,9 @@ import (
 	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/realshim"
 	"github.com/directx-nri/directx-nri/internal/remedy"
-	"github.com/directx-nri/directx-nri/internal/shimfile"
+	"github.com/directx-nri/directx-nri/shim/realshim"
+	"github.com/directx-nri/directx-nri/shim/shimfile"
 )
 
 // NewInstallCommand returns 'dxctl runtime install'.

@@ -18,10 +18,10 @@ import (
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/remedy"
-	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/testutil/allocationtest"
 	"github.com/directx-nri/directx-nri/internal/testutil/containerdtest"
+	"github.com/directx-nri/directx-nri/shim/shimfile"
 )
 
 // shimNode is where a shim is installed on a node.

@@ -14,14 +14,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/directx-nri/directx-nri/advertiser/config"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/nodegpus"
+	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/access"
-	"github.com/directx-nri/directx-nri/internal/config"
-	"github.com/directx-nri/directx-nri/internal/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/setupfile"
-	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/testutil/containerdtest"
+	"github.com/directx-nri/directx-nri/shim/shimfile"
 )
 
 const header = "apiVersion: directx.microsoft.com/v1alpha1\nkind: "

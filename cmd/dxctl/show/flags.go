@@ -12,12 +12,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/nodegpus"
+	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/internal/cli"
-	"github.com/directx-nri/directx-nri/internal/decision"
-	"github.com/directx-nri/directx-nri/internal/gpuedits"
-	"github.com/directx-nri/directx-nri/internal/ocispec"
-	"github.com/directx-nri/directx-nri/internal/ocispec/runflags"
 	"github.com/directx-nri/directx-nri/internal/remedy"
+	"github.com/directx-nri/directx-nri/ocispec"
+	"github.com/directx-nri/directx-nri/ocispec/gpuedits"
+	"github.com/directx-nri/directx-nri/ocispec/runflags"
 )
 
 // outputArgs is the output format with one argument on each line.

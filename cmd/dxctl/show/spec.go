@@ -16,14 +16,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/nodegpus"
+	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/cli"
-	"github.com/directx-nri/directx-nri/internal/decision"
-	"github.com/directx-nri/directx-nri/internal/gpuedits"
-	"github.com/directx-nri/directx-nri/internal/ocispec"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/remedy"
-	"github.com/directx-nri/directx-nri/internal/shim"
+	"github.com/directx-nri/directx-nri/ocispec"
+	"github.com/directx-nri/directx-nri/ocispec/gpuedits"
+	"github.com/directx-nri/directx-nri/shim"
 )
 
 const (

@@ -11,16 +11,16 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/directx-nri/directx-nri/decision"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/discovery/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/allocation"
-	"github.com/directx-nri/directx-nri/internal/decision"
-	"github.com/directx-nri/directx-nri/internal/discovery"
 	"github.com/directx-nri/directx-nri/internal/errlog"
-	"github.com/directx-nri/directx-nri/internal/gpuedits"
-	"github.com/directx-nri/directx-nri/internal/hostfiles"
-	"github.com/directx-nri/directx-nri/internal/ocispec"
-	"github.com/directx-nri/directx-nri/internal/ocispec/runflags"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/winpath"
+	"github.com/directx-nri/directx-nri/ocispec"
+	"github.com/directx-nri/directx-nri/ocispec/gpuedits"
+	"github.com/directx-nri/directx-nri/ocispec/runflags"
 )
 
 // measurement starts containers, one after the other, and completes the result.

@@ -12,14 +12,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"github.com/directx-nri/directx-nri/internal/config"
-	"github.com/directx-nri/directx-nri/internal/discovery"
+	"github.com/directx-nri/directx-nri/advertiser/config"
+	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/pci"
-	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/testutil/containerdtest"
 	"github.com/directx-nri/directx-nri/internal/verification"
+	"github.com/directx-nri/directx-nri/shim/shimfile"
 )
 
 // driverFiles returns mounts of files of the driver store C:\nv.

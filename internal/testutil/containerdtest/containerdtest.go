@@ -14,9 +14,9 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
-	"github.com/directx-nri/directx-nri/internal/shimfile"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/testutil/grpctest"
+	"github.com/directx-nri/directx-nri/shim/shimfile"
 )
 
 // Config is a configuration file without handlers.

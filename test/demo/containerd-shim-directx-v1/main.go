@@ -5,8 +5,8 @@ package main
 import (
 	"os"
 
-	"github.com/directx-nri/directx-nri/internal/hostfiles"
-	"github.com/directx-nri/directx-nri/internal/shim"
+	"github.com/directx-nri/directx-nri/discovery/hostfiles"
+	"github.com/directx-nri/directx-nri/shim"
 )
 
 func main() { os.Exit(shim.Main("demo", hostfiles.Assumed{})) }

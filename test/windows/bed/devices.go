@@ -17,12 +17,12 @@ import (
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/windows"
 
-	"github.com/directx-nri/directx-nri/internal/discovery"
-	"github.com/directx-nri/directx-nri/internal/discovery/nvidia"
-	"github.com/directx-nri/directx-nri/internal/discovery/pnp"
-	"github.com/directx-nri/directx-nri/internal/modes"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/discovery/nvidia"
+	"github.com/directx-nri/directx-nri/discovery/pnp"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/ocispec/modes"
 )
 
 // SetHCSProperties sets what the double of the Host Compute Service answers to queries,

@@ -1,0 +1,103 @@
+package advertiser
+
+import (
+	"context"
+	"reflect"
+	"time"
+
+	"github.com/directx-nri/directx-nri/advertiser/config"
+	"github.com/directx-nri/directx-nri/discovery/node"
+	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/policy"
+)
+
+// configuration is a compiled configuration.
+type configuration struct {
+	config.Compiled
+	// problem is why there is no valid configuration, so that nothing can be advertised.
+	problem error
+}
+
+// initialConfiguration compiles the configuration. If it is invalid, or cannot be written, the policy
+// of an earlier run stays in force. If there is no such policy, it returns the problem, with the log
+// and metrics settings of the flags. It does not return the default resources, which could advertise
+// GPUs that the configuration excludes.
+func (d *Daemon) initialConfiguration(ctx context.Context) *configuration {
+	compiled, problem := d.compiler.Apply()
+	d.reportCompilation(problem)
+	if problem == nil {
+		return &configuration{Compiled: compiled}
+	}
+	if durable.Exists(policy.Path(d.compiler.StateDir)) {
+		last, err := d.readInstalled(ctx)
+		if err == nil {
+			return last
+		}
+		d.log.WithError(err).Error("Cannot use the last node policy")
+	}
+	flagsOnly := d.compiler
+	flagsOnly.File, flagsOnly.Required, flagsOnly.CheckRealShim = "", false, nil
+	compiled, _ = flagsOnly.Compile() // Flags have valid values.
+	return &configuration{compiled, problem}
+}
+
+// readInstalled returns the configuration of the node policy that an earlier run has installed.
+func (d *Daemon) readInstalled(ctx context.Context) (*configuration, error) {
+	p, err := policy.Read(d.compiler.StateDir)
+	if err != nil {
+		return nil, err
+	}
+	c := &configuration{Compiled: config.Compiled{Policy: p}}
+	if p.UseInventory {
+		c.Devices, err = node.CompiledInventory(d.compiler.StateDir).Devices(ctx)
+	}
+	return c, err
+}
+
+// reportCompilation records the result of a compilation. It logs and counts an error if it differs
+// from the last.
+func (d *Daemon) reportCompilation(err error) {
+	changed := d.lastCompileErr.Changed(err)
+	switch {
+	case err == nil:
+		d.metrics.ConfigRead(time.Now())
+	case changed:
+		d.metrics.ConfigRefused()
+		d.log.WithError(err).WithField("config", d.compiler.File).Error("Cannot use the configuration; correct it, no restart is needed")
+	}
+}
+
+// waitForNewRun returns the valid configuration that follows c and needs a new run, or nil when ctx
+// ends. The log's settings apply during a run.
+func (d *Daemon) waitForNewRun(ctx context.Context, c *configuration) *configuration {
+	inForce := c.Compiled
+	if c.problem != nil {
+		inForce = config.Compiled{} // None is in force, so any valid one is a change.
+	}
+	for {
+		next, err := d.compiler.Watch(ctx, inForce, d.reportCompilation)
+		if err != nil {
+			return nil // ctx has ended.
+		}
+		next.Policy.Log.Configure(d.log)
+		d.log.WithField("config", d.compiler.File).Info("The configuration has changed and is in force")
+		d.metrics.ConfigApplied()
+		if needsNewRun(inForce, next) {
+			return &configuration{Compiled: next}
+		}
+		inForce = next
+	}
+}
+
+// needsNewRun reports whether a configuration that follows another one needs a new run, in which the
+// kubelet has no resource for a moment. A setting that only the NRI plugin or the shim reads needs none.
+func needsNewRun(before, after config.Compiled) bool {
+	for _, p := range []*policy.Policy{&before.Policy, &after.Policy} {
+		p.CompiledFrom, p.Log, p.Shim = policy.CompiledFrom{}, policy.Log{}, policy.Shim{}
+		p.Standalone, p.ExtraMounts = policy.Standalone{}, policy.ExtraMounts{}
+		if p.Injection != policy.InjectByKubelet {
+			p.RuntimeFiles, p.VisibilityHints = nil, false
+		}
+	}
+	return !reflect.DeepEqual(before, after)
+}

@@ -1,0 +1,161 @@
+// Package advertiser is the daemon directx-advertiser: it runs the device plugin with the node's
+// configuration, and starts it again in the same process when that changes.
+package advertiser
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/directx-nri/directx-nri/advertiser/config"
+	"github.com/directx-nri/directx-nri/advertiser/deviceplugin"
+	"github.com/directx-nri/directx-nri/advertiser/nodelabels"
+	"github.com/directx-nri/directx-nri/advertiser/resources"
+	"github.com/directx-nri/directx-nri/discovery/nvidia"
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/errlog"
+	"github.com/directx-nri/directx-nri/internal/metrics"
+	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/setupfile"
+	"github.com/directx-nri/directx-nri/internal/verification"
+)
+
+// Options are the flags that have no key in config.yaml. The compiler has more of them.
+type Options struct {
+	// For these, see the flags of the same names: --runtime-dir, --host-root and so on.
+	RuntimeDir, HostRoot, KubeletDir, PodResources, SetupFile, LabelsFile string
+	CRISocket                                                             paths.CRISocket
+	// AllocatesAtCreation reports that the kubelet allocates when it creates a container.
+	AllocatesAtCreation bool
+}
+
+// Daemon runs the device plugin. Each run has one configuration.
+type Daemon struct {
+	options  Options
+	compiler config.Compiler
+	version  string
+	log      *logrus.Logger
+	metrics  *metrics.Metrics
+	pods     *deviceplugin.PodTracker
+	uuids    *nvidia.UUIDs // kept for all runs: allocations at once have them
+	// recorder is nil until the state directory can be used.
+	recorder *allocation.Recorder
+	// hasAdvertised reports that a run has begun, so that failOnInitError has been checked.
+	hasAdvertised bool
+	isSetUp       atomic.Bool
+	// lastCompileErr is the last error of compiling the configuration, lastLabelErr that of writing
+	// the file of labels.
+	lastCompileErr, lastLabelErr errlog.LastError
+	status                       atomic.Pointer[status]
+}
+
+// New returns the daemon of a program's version that compiles its configuration with compiler.
+func New(options Options, compiler config.Compiler, version string, log *logrus.Logger) *Daemon {
+	d := &Daemon{
+		options: options, compiler: compiler, version: version, log: log,
+		metrics: metrics.New("directx-advertiser", version),
+		pods:    deviceplugin.NewPodTracker(options.PodResources),
+		uuids:   nvidia.NewUUIDs(options.HostRoot, time.Second), // The kubelet waits for the first list.
+	}
+	d.status.Store(&status{problem: errors.New("the advertiser is starting")})
+	d.metrics.CollectNode(d.reportNode)
+	return d
+}
+
+// Run advertises until ctx ends.
+func (d *Daemon) Run(ctx context.Context) (err error) {
+	c := d.initialConfiguration(ctx)
+	c.Policy.Log.Configure(d.log)
+	d.log.WithField("version", d.version).Info("Starting directx-advertiser")
+	defer d.log.Info("Stopped directx-advertiser")
+	for c != nil && err == nil {
+		c, err = d.serve(ctx, c)
+	}
+	if d.recorder != nil {
+		err = errors.Join(err, d.recorder.Close())
+	}
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return nil
+	}
+	return err
+}
+
+// errNewRun ends the goroutines of a run when the next configuration needs a new one.
+var errNewRun = errors.New("the configuration has changed")
+
+// serve runs everything with the configuration c until a change needs a new run. It returns the next
+// configuration, or nil when ctx ends.
+func (d *Daemon) serve(ctx context.Context, c *configuration) (next *configuration, err error) {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		return d.metrics.Serve(ctx, "metrics.address", c.Policy.Metrics.Address,
+			metrics.Health{Alive: d.checkAlive, Ready: d.checkReady}, d.log)
+	})
+	if c.problem == nil {
+		group.Go(func() error { return d.advertise(ctx, c.Policy) })
+	} else {
+		d.status.Store(&status{problem: c.problem})
+		d.writeLabels(nil)
+	}
+	group.Go(func() error {
+		if next = d.waitForNewRun(ctx, c); next != nil {
+			return errNewRun
+		}
+		return nil
+	})
+	if err := group.Wait(); !errors.Is(err, errNewRun) {
+		return nil, err
+	}
+	return next, nil
+}
+
+// writeLabels writes the file of labels, if there is one.
+func (d *Daemon) writeLabels(devices []resources.Device) {
+	if d.options.LabelsFile != "" {
+		err := nodelabels.Write(d.options.LabelsFile, nodelabels.ForDevices(devices))
+		d.lastLabelErr.Log(d.log, err, "Cannot write the labels of this node", "The labels of this node are written again")
+	}
+}
+
+// status is what the daemon does now, for its health and metrics.
+type status struct {
+	// devicePlugin is nil if nothing can be advertised. problem is the reason, or nil if the node
+	// has no GPU.
+	devicePlugin *deviceplugin.Plugin
+	problem      error
+}
+
+func (d *Daemon) checkAlive() error {
+	if plugin := d.status.Load().devicePlugin; plugin != nil {
+		return plugin.CheckAlive()
+	}
+	return nil
+}
+
+func (d *Daemon) checkReady(ctx context.Context) error {
+	s := d.status.Load()
+	if s.devicePlugin == nil {
+		return s.problem
+	}
+	err := d.checkSetup()
+	if errors.Is(err, setupfile.ErrNoGPU) {
+		return nil // There is nothing to advertise.
+	}
+	return errors.Join(err, s.devicePlugin.CheckReady(ctx))
+}
+
+func (d *Daemon) reportNode(n metrics.NodeMetrics) {
+	if result, err := verification.Read(d.compiler.StateDir); err == nil {
+		n.Verified.WithLabelValues().Set(0)
+		if result.Works {
+			n.Verified.WithLabelValues().Set(1)
+		}
+	}
+	if plugin := d.status.Load().devicePlugin; plugin != nil {
+		plugin.Report(n)
+	}
+}

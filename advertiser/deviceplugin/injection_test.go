@@ -1,0 +1,189 @@
+package deviceplugin
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/testing/protocmp"
+	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/testutil"
+)
+
+// answerWithDevices answers with one device for each replica.
+func answerWithDevices(_ context.Context, _ string, replicas []allocation.Replica) (*v1beta1.ContainerAllocateResponse, error) {
+	answer := &v1beta1.ContainerAllocateResponse{}
+	for _, r := range replicas {
+		answer.Devices = append(answer.Devices, &v1beta1.DeviceSpec{HostPath: "/dev/" + r.ID, ContainerPath: "/dev/" + r.ID})
+	}
+	return answer, nil
+}
+
+// TestAllocate allocates to two containers over the socket, with tokens and by injection.
+func TestAllocate(t *testing.T) {
+	t.Parallel()
+	want := [][]allocation.Replica{
+		{{ID: "A::0", InstanceID: "A"}, {ID: "A::1", InstanceID: "A"}, {ID: "B::0", InstanceID: "B"}},
+		{{ID: "B::1", InstanceID: "B"}},
+	}
+	for _, answerer := range []KubeletAnswer{nil, answerWithDevices} {
+		k := newBed(t, displayGPU("A"), displayGPU("B"))
+		k.config.KubeletAnswer, k.config.Policy.Injection = answerer, policy.InjectByKubelet
+		k.run()
+		answer, err := k.client(displayResource).Allocate(t.Context(), allocateRequest([]string{"A::0", "A::1", "B::0"}, []string{"B::1"}))
+		records := k.config.Recorder.Refresh()
+		if err != nil || len(records) != len(want) {
+			t.Fatalf("records %+v, %v", records, err)
+		}
+		for i, got := range answer.GetContainerResponses() {
+			if diff := cmp.Diff(want[i], records[i].Replicas); diff != "" {
+				t.Errorf("replicas of record %d (-want +got):\n%s", i, diff)
+			}
+			if r := records[i]; r.Resource != displayResource || r.ByKubelet != (answerer != nil) {
+				t.Errorf("record %+v, by the kubelet %t", r, answerer != nil)
+			}
+			if answerer != nil {
+				answer, _ := answerWithDevices(t.Context(), "", want[i])
+				if diff := cmp.Diff(answer, got, protocmp.Transform()); diff != "" {
+					t.Errorf("the answer has a token, or not what was made (-want +got):\n%s", diff)
+				}
+			} else if token, err := allocation.ParseToken(got.GetEnvs()["DIRECTX_ALLOCATION_DISPLAY"]); err != nil || token.ID() != records[i].ID {
+				t.Errorf("token of %s, %v, want that of %s", token.ID(), err, records[i].ID)
+			}
+		}
+	}
+}
+
+// TestNoListDuringAllocation: while an allocation is in flight, a list of the kubelet's pods
+// would free its replicas.
+func TestNoListDuringAllocation(t *testing.T) {
+	t.Parallel()
+	k := newBed(t, displayGPU("A"))
+	entered, leave := make(chan struct{}), make(chan struct{})
+	var lists atomic.Int32
+	k.config.Pods = &PodTracker{now: time.Now, list: func(context.Context) ([]containerDevices, error) { lists.Add(1); return nil, nil }}
+	k.config.KubeletAnswer = func(context.Context, string, []allocation.Replica) (*v1beta1.ContainerAllocateResponse, error) {
+		close(entered)
+		<-leave
+		return &v1beta1.ContainerAllocateResponse{}, nil
+	}
+	k.run()
+	client := k.client(displayResource)
+	k.await(displayResource, "A::0 A::1")
+	ended := make(chan error, 1)
+	go func() {
+		_, err := client.Allocate(t.Context(), allocateRequest([]string{"A::0"}))
+		ended <- err
+	}()
+	<-entered
+	k.source.awaitRefreshes(t) // The last one may have begun before the allocation.
+	lists.Store(0)
+	k.source.awaitRefreshes(t)
+	if n := lists.Load(); n > 0 {
+		t.Errorf("%d lists during the allocation", n)
+	}
+	close(leave)
+	testutil.Eventually(t, "a list after the allocation", func() bool { return lists.Load() > 0 })
+	testutil.NoError(t, <-ended)
+}
+
+func TestReport(t *testing.T) {
+	t.Parallel()
+	dir := testutil.ShortDir(t)
+	a := displayGPU("A")
+	a.LocationPath = "PCIROOT(0)#PCI(1B00)"
+	unhealthy := displayGPU("B")
+	unhealthy.Health.Reason = "it stopped"
+	config := testConfig(t, dir, newSource(a, unhealthy, discovery.Device{InstanceID: "N"}))
+	config.Pods.list = func(context.Context) ([]containerDevices, error) {
+		return []containerDevices{{replicaIDs: map[string][]string{displayResource: {"A::0"}, "other/thing": {"x"}}}}, nil
+	}
+	r := run(t, config)
+	if err := r.CheckReady(t.Context()); err == nil {
+		t.Error("registered without a kubelet")
+	}
+	k := startKubelet(t, dir)
+	k.await(displayResource, "A::0 A::1 B::0! B::1!")
+	testutil.Eventually(t, "registration", func() bool { return r.CheckReady(t.Context()) == nil })
+	r.config.Metrics.CollectNode(r.Report)
+	page := ""
+	testutil.Eventually(t, "the container in the metrics", func() bool {
+		page = scrape(r.config.Metrics)
+		return strings.Contains(page, `PCI(1B00)",resource="directx.microsoft.com/display"} 1`)
+	})
+	for _, want := range []string{
+		`devices{health="healthy",kind="compute"} 0`, `devices{health="healthy",kind="display"} 1`, `devices{health="unhealthy",kind="display"} 1`, `devices{health="healthy",kind="none"} 1`,
+		`replicas{gpu="PCIROOT(0)#PCI(1B00)",resource="directx.microsoft.com/display"} 2`, `replicas{gpu="B",resource="directx.microsoft.com/display"} 2`,
+		`replicas_in_use{gpu="PCIROOT(0)#PCI(1B00)",resource="directx.microsoft.com/display"} 1`, `replicas_in_use{gpu="B",resource="directx.microsoft.com/display"} 0`,
+		`resource_registered{resource="directx.microsoft.com/compute"} 1`, `resource_registered{resource="directx.microsoft.com/display"} 1`,
+	} {
+		if !strings.Contains(page, "\ndirectx_"+want+"\n") {
+			t.Errorf("%s is missing in\n%s", want, page)
+		}
+	}
+	k.Stop()
+	testutil.Eventually(t, "the end of it", func() bool { return r.CheckReady(t.Context()) != nil })
+	testutil.NoError(t, r.CheckAlive())
+}
+
+func TestCheckAlive(t *testing.T) {
+	t.Parallel()
+	a := &Plugin{listingBegan: time.Now().Add(time.Minute - maxSilence)}
+	testutil.NoError(t, a.CheckAlive())
+	a.listingBegan = time.Now().Add(-maxSilence)
+	testutil.CheckError(t, "no list for long", a.CheckAlive(), "not been listed")
+}
+
+func containersOf(name string, containers ...*podresources.ContainerResources) *podresources.PodResources {
+	return &podresources.PodResources{Namespace: "team", Name: name, Containers: containers}
+}
+
+func containerWith(name string, ids ...string) *podresources.ContainerResources {
+	return &podresources.ContainerResources{Name: name, Devices: []*podresources.ContainerDevices{
+		{ResourceName: "other/thing", DeviceIds: []string{"x"}}, {ResourceName: displayResource, DeviceIds: ids},
+	}}
+}
+
+// TestBindByName binds records with ByKubelet to the containers that the kubelet names.
+func TestBindByName(t *testing.T) {
+	t.Parallel()
+	lister := &podLister{list: &podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{
+		// The kubelet's order is its own, and each NUMA node has an entry.
+		containersOf("web", &podresources.ContainerResources{Name: "main", Devices: []*podresources.ContainerDevices{
+			{ResourceName: displayResource, DeviceIds: []string{"A::1"}}, {ResourceName: displayResource, DeviceIds: []string{"A::0"}},
+		}}),
+		containersOf("job", containerWith("side"), containerWith("main", "B::0")),
+		containersOf("more", containerWith("main", "C::0", "C::1")), containersOf("less", containerWith("main", "D::0")),
+		containersOf("twice", containerWith("main", "E::0"), containerWith("other", "E::0")),
+	}}}
+	k := newBed(t, displayGPU("A"), displayGPU("B"), displayGPU("C"), displayGPU("D"), displayGPU("E"))
+	k.config.KubeletAnswer, k.config.Pods = answerWithDevices, NewPodTracker(lister.serve(t))
+	k.run()
+	request := allocateRequest([]string{"C::0"}, []string{"D::0", "D::1"}, []string{"E::0"}, []string{"B::1"}, []string{"A::0", "A::1"}, []string{"B::0"})
+	if _, err := k.client(displayResource).Allocate(t.Context(), request); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"A::0": "team/web/main", "B::0": "team/job/main", "B::1": "", "C::0": "", "D::0": "", "E::0": ""}
+	testutil.Eventually(t, "holders", func() bool {
+		got := map[string]string{}
+		for _, r := range k.config.Recorder.Refresh() {
+			got[r.Replicas[0].ID] = ""
+			if r.Holder != nil {
+				got[r.Replicas[0].ID] = r.Holder.PodNamespace + "/" + r.Holder.PodName + "/" + r.Holder.Container
+			}
+		}
+		return cmp.Equal(want, got)
+	})
+	k.source.awaitRefreshes(t)
+	if found := k.log.with("Found the container"); len(found) != 2 {
+		t.Errorf("logged %q", found)
+	}
+}

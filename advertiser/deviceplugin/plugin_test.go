@@ -1,0 +1,500 @@
+package deviceplugin
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/testing/protocmp"
+	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/localgrpc"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/test/bed/fakekubelet"
+)
+
+func computeGPU(id string) discovery.Device {
+	d := displayGPU(id)
+	d.SupportsDisplay = false
+	return d
+}
+
+func TestResourcesAreRegistered(t *testing.T) {
+	t.Parallel()
+	k := newBed(t, displayGPU("D"), computeGPU("C"), discovery.Device{InstanceID: "N"})
+	k.run()
+	k.await(displayResource, "D::0 D::1")
+	k.await(computeResource, "C::0 C::1")
+
+	want := map[string]*v1beta1.RegisterRequest{}
+	for resource, name := range map[string]string{displayResource: "directx-display.sock", computeResource: "directx-compute.sock"} {
+		want[resource] = &v1beta1.RegisterRequest{
+			Version: "v1beta1", Endpoint: name, ResourceName: resource,
+			Options: &v1beta1.DevicePluginOptions{PreStartRequired: true, GetPreferredAllocationAvailable: true},
+		}
+		got, err := k.client(resource).GetDevicePluginOptions(t.Context(), &v1beta1.Empty{})
+		if diff := cmp.Diff(want[resource].GetOptions(), got, protocmp.Transform()); err != nil || diff != "" {
+			t.Errorf("%s: options: %v %s", resource, err, diff)
+		}
+		if info, err := os.Lstat(filepath.Join(k.dir, name)); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: mode %v, error %v", name, info.Mode(), err)
+		}
+	}
+	got := map[string]*v1beta1.RegisterRequest{}
+	for _, request := range k.Requests() {
+		got[request.GetResourceName()] = request
+	}
+	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestDeviceChanges(t *testing.T) {
+	t.Parallel()
+	k := newBed(t)
+	source, r := k.source, k.run()
+	k.await(displayResource, "")
+	k.await(computeResource, "")
+
+	source.set(nil, displayGPU("A"), displayGPU("B"))
+	k.await(displayResource, "A::0 A::1 B::0 B::1")
+	unhealthy := displayGPU("A")
+	unhealthy.Health.Reason = "driver stopped"
+	source.set(nil, unhealthy, displayGPU("B"))
+	k.await(displayResource, "A::0! A::1! B::0 B::1")
+	source.set(errors.New("half a file"))
+	source.awaitRefreshes(t)
+	if p, _ := r.servers[displayResource].current(); describe(p) != "A!-2 B-2" {
+		t.Errorf("the GPUs cannot be listed, and %q is advertised, want what was before", describe(p))
+	}
+	source.set(nil, displayGPU("B"), computeGPU("C"))
+	k.await(computeResource, "C::0 C::1")
+	k.await(displayResource, "B::0 B::1")
+	if _, got, _ := k.client(computeResource).Listed(); got != 2 {
+		t.Errorf("the kubelet got %d lists of compute, want one at once and one for the change", got)
+	}
+}
+
+// TestRefreshSoon: after a first list that failed, and after an allocation, the next refresh comes soon.
+func TestRefreshSoon(t *testing.T) {
+	t.Parallel()
+	k := newBed(t, displayGPU("A"))
+	source, timing := k.source, fastTiming()
+	timing.recheckInterval = time.Hour
+	source.set(errors.New("the driver starts"))
+	runWith(t, k.config, timing)
+	k.await(displayResource, "")
+	source.set(nil, displayGPU("A"))
+	k.await(displayResource, "A::0 A::1")
+	for range 2 {
+		before := source.lists()
+		k.allocate("A::0")
+		testutil.Eventually(t, "a refresh after an allocation", func() bool { return source.lists() > before })
+	}
+}
+
+// TestMissingGPUs follows a GPU that is removed while a pod holds it.
+func TestMissingGPUs(t *testing.T) {
+	t.Parallel()
+	k := newBed(t, displayGPU("A"), displayGPU("B"))
+	source, pods, r := k.source, k.pods, k.run()
+	k.await(displayResource, "A::0 A::1 B::0 B::1")
+	token := k.allocate("A::1")
+
+	source.set(nil)
+	k.await(displayResource, "A::1!")
+	_, err := k.client(displayResource).Allocate(t.Context(), allocateRequest([]string{"A::0"}))
+	if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), faultMissing) {
+		t.Errorf("allocated a missing GPU: %v", err)
+	}
+
+	// A new process knows the GPU from the record only.
+	r.stop(t)
+	k.run()
+	k.await(displayResource, "A::1!")
+	k.bind(token)
+	pods.set(nil, "name-of-a")
+	source.awaitRefreshes(t)
+	pods.set(errors.New("no such socket"))
+	source.awaitRefreshes(t)
+	k.await(displayResource, "A::1!")
+
+	pods.set(nil, "another")
+	k.await(displayResource, "")
+	source.set(nil, displayGPU("A"))
+	k.await(displayResource, "A::0 A::1")
+}
+
+// TestUnknownPods: pods that cannot be listed stay unknown while the kubelet does not run.
+func TestUnknownPods(t *testing.T) {
+	t.Parallel()
+	k := newBed(t, displayGPU("A"))
+	k.run()
+	k.await(displayResource, "A::0 A::1")
+	k.pods.set(errors.New("no such socket"))
+	k.allocate("A::0")
+	testutil.Eventually(t, "an error", func() bool { return len(k.log.with("Cannot find out which pods hold GPUs")) == 1 })
+	k.Stop()
+	k.source.awaitRefreshes(t)
+	if lines := k.log.with("known again"); len(lines) > 0 {
+		t.Error(lines)
+	}
+}
+
+// TestListTooLarge: a list that is too large for the kubelet does not replace the last one.
+func TestListTooLarge(t *testing.T) {
+	t.Parallel()
+	k := newBed(t, displayGPU("A"))
+	k.config.Policy.Resources = twoKinds(policy.MaxReplicas)
+	source, log, r := k.source, k.log, k.run()
+	listOf := func(instanceID string) string {
+		var ids []string
+		for n := range policy.MaxReplicas {
+			ids = append(ids, allocation.ReplicaID(instanceID, n))
+		}
+		return strings.Join(ids, " ")
+	}
+	ofA := listOf("A")
+	k.await(displayResource, ofA)
+
+	source.set(nil, append(bigNode(64), computeGPU("C"))...)
+	k.await(computeResource, listOf("C"))
+	source.awaitRefreshes(t)
+	k.await(displayResource, ofA)
+	const complaint = "Cannot advertise the GPUs"
+	if lines := log.with(complaint); len(lines) != 1 || !strings.Contains(lines[0], "lower replicas in the configuration to ") {
+		t.Errorf("logged %q, want one line with the remedy", lines)
+	}
+	testutil.CheckError(t, "CheckReady", r.CheckReady(t.Context()), "lower replicas")
+
+	source.set(nil, displayGPU("A"), computeGPU("C"))
+	testutil.Eventually(t, "end of the error", func() bool { return len(log.with("advertised again")) == 1 })
+	k.await(displayResource, ofA)
+}
+
+func TestStartWithoutGPU(t *testing.T) {
+	t.Parallel()
+	none := discovery.Device{InstanceID: "N"}
+	for name, source := range map[string]*memorySource{"no GPU": newSource(none), "no answer": {err: errors.New("no file")}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			k := newBed(t)
+			k.config.ListDevices = source.Devices
+			k.run()
+			k.client(displayResource)
+			source.mu.Lock()
+			source.devices, source.err = []discovery.Device{displayGPU("A")}, nil
+			source.mu.Unlock()
+			k.await(displayResource, "A::0 A::1")
+		})
+	}
+}
+
+func TestRunDoesNotWaitForCalls(t *testing.T) {
+	t.Parallel()
+	k := newBed(t, displayGPU("A"))
+	entered := make(chan struct{})
+	k.config.CheckInjection = func(ctx context.Context) error {
+		close(entered)
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	timing := fastTiming()
+	timing.stopTimeout = 10 * time.Millisecond
+	r := runWith(t, k.config, timing)
+	c := k.client(displayResource)
+	k.await(displayResource, "A::0 A::1")
+	called := make(chan error, 1)
+	go func() {
+		_, err := c.PreStartContainer(context.Background(), &v1beta1.PreStartContainerRequest{DevicesIds: []string{"A::0"}})
+		called <- err
+	}()
+	<-entered
+	begin := time.Now()
+	r.stop(t)
+	if took := time.Since(begin); took > readyTimeout {
+		t.Errorf("Run took %s to end: it waited for a call", took)
+	}
+	if err := <-called; err == nil {
+		t.Error("a call that was cut off succeeded")
+	}
+	testutil.Eventually(t, "end of the stream", func() bool { _, _, ended := c.Listed(); return ended != nil })
+	left, err := filepath.Glob(filepath.Join(k.dir, "directx-*"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// TestRecordThatCannotBeRemoved: a record that cannot be removed has not ended, and causes no refresh.
+func TestRecordThatCannotBeRemoved(t *testing.T) {
+	t.Parallel()
+	k := newBed(t, displayGPU("A"))
+	k.pods.set(nil, "name-of-a")
+	token := k.record(displayResource, "A::0")
+	k.bind(token)
+	if records := k.config.Recorder.Refresh(); len(records) != 1 || records[0].Holder == nil { // They are not read again.
+		t.Fatal(records)
+	}
+	file := filepath.Join(k.records, string(token.ID())+".json")
+	testutil.NoError(t, os.Remove(file), os.MkdirAll(filepath.Join(file, "not empty"), 0o700))
+	k.run()
+	k.await(displayResource, "A::0 A::1")
+	k.source.awaitRefreshes(t)
+	k.pods.set(nil, "another")
+	testutil.Eventually(t, "the failure", func() bool { return len(k.log.with("directory not empty")) > 0 })
+	k.source.awaitRefreshes(t)
+	if ended := k.log.with("Allocation ended"); len(ended) > 0 {
+		t.Error(ended)
+	}
+}
+
+// TestKubeletRestarts does not run in parallel: it counts the process's goroutines and open files.
+func TestKubeletRestarts(t *testing.T) {
+	dir := testutil.ShortDir(t)
+	config := testConfig(t, dir, newSource(displayGPU("A"), computeGPU("C")))
+	goroutines, files := runtime.NumGoroutine(), openFiles(t)
+	k := startKubelet(t, dir)
+	r := run(t, config)
+	registered := func() {
+		t.Helper()
+		k.await(displayResource, "A::0 A::1")
+		k.await(computeResource, "C::0 C::1")
+	}
+	registered()
+	atFirst, filesAtFirst := runtime.NumGoroutine(), openFiles(t)
+	for range 8 {
+		k.Stop()
+		k = startKubelet(t, dir)
+		registered()
+	}
+	testutil.Eventually(t, "no goroutine more than before the restarts", func() bool { return runtime.NumGoroutine() <= atFirst })
+	testutil.Eventually(t, "no file more than before the restarts", func() bool { return openFiles(t) <= filesAtFirst })
+	r.stop(t)
+	k.Stop()
+	testutil.Eventually(t, "no goroutine more than before the start", func() bool { return runtime.NumGoroutine() <= goroutines })
+	testutil.Eventually(t, "no file more than before the start", func() bool { return openFiles(t) <= files })
+}
+
+func openFiles(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Skip("open files can be counted on Linux only")
+	}
+	return len(entries)
+}
+
+func TestRegistersAgain(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name string
+		// happen does something to a registered advertiser, and returns the kubelet that runs
+		// afterward.
+		happen func(t *testing.T, k *kubelet) *kubelet
+	}{
+		{name: "the directory is emptied while the kubelet is down", happen: func(t *testing.T, k *kubelet) *kubelet {
+			k.Stop()
+			testutil.NoError(t, fakekubelet.Empty(k.dir))
+			testutil.Eventually(t, "new sockets", func() bool { return sockets(t, k.dir) == 2 })
+			return startKubelet(t, k.dir)
+		}},
+		{name: "the directory is removed and created again", happen: func(t *testing.T, k *kubelet) *kubelet {
+			k.Stop()
+			// The advertiser may put a socket back between the two steps of it.
+			testutil.Eventually(t, "removal of the directory", func() bool { return os.RemoveAll(k.dir) == nil })
+			return startKubelet(t, k.dir)
+		}},
+		{name: "our sockets are removed", happen: func(t *testing.T, k *kubelet) *kubelet {
+			for _, name := range []string{"directx-display.sock", "directx-compute.sock"} {
+				testutil.NoError(t, os.Remove(filepath.Join(k.dir, name)))
+			}
+			return k
+		}},
+		{name: "the kubelet's connections are closed", happen: func(_ *testing.T, k *kubelet) *kubelet {
+			for _, resource := range []string{displayResource, computeResource} {
+				_ = k.Endpoint(resource).Conn.Close()
+			}
+			return k
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			dir := filepath.Join(testutil.ShortDir(t), "dp")
+			k := startKubelet(t, dir)
+			source := newSource(displayGPU("A"))
+			run(t, testConfig(t, dir, source))
+			k.await(displayResource, "A::0 A::1")
+			k.await(computeResource, "")
+			k = test.happen(t, k)
+			source.set(nil, displayGPU("B"), displayGPU("A"), computeGPU("C"))
+			k.await(displayResource, "B::0 B::1 A::0 A::1")
+			k.await(computeResource, "C::0 C::1")
+		})
+	}
+}
+
+func sockets(t *testing.T, dir string) int {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(dir, "directx-*.sock"))
+	testutil.NoError(t, err)
+	return len(found)
+}
+
+// TestFrozenKubelet: connections are accepted by the kernel and nothing is
+// ever answered. That must not keep the advertiser from ending.
+func TestFrozenKubelet(t *testing.T) {
+	t.Parallel()
+	dir := testutil.ShortDir(t)
+	listener, err := net.Listen("unix", filepath.Join(dir, kubeletSocket))
+	testutil.NoError(t, err)
+	accepted := make(chan net.Conn)
+	go func() {
+		defer close(accepted)
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			accepted <- conn
+		}
+	}()
+	r := run(t, testConfig(t, dir, newSource(displayGPU("A"))))
+	first, second := <-accepted, <-accepted
+	r.stop(t)
+	_ = listener.Close()
+	_, _ = first.Close(), second.Close()
+	if _, more := <-accepted; more {
+		t.Error("more than one attempt for each resource within the time of one")
+	}
+}
+
+// TestTwoAdvertisers: the second waits for the end of the first, as when a DaemonSet is updated.
+func TestTwoAdvertisers(t *testing.T) {
+	t.Parallel()
+	k := newBed(t, displayGPU("A"))
+	dir, first := k.dir, k.run()
+	k.await(displayResource, "A::0 A::1")
+	before, err := localgrpc.Identify(filepath.Join(dir, "directx-display.sock"))
+	testutil.NoError(t, err)
+	second := testConfig(t, dir, newSource(displayGPU("B")))
+	second.Log, k.log = newLog()
+	run(t, second)
+	testutil.Eventually(t, "an attempt", func() bool { return k.log.with("directx-display.sock: ") != nil })
+	k.source.awaitRefreshes(t) // Further attempts are as frequent.
+	if now, err := localgrpc.Identify(filepath.Join(dir, "directx-display.sock")); err != nil || !now.Same(before) {
+		t.Errorf("the first one's socket was taken away: %v", err)
+	}
+	k.await(displayResource, "A::0 A::1")
+	first.stop(t)
+	k.await(displayResource, "B::0 B::1")
+}
+
+const renamed = "example.com/renamed"
+
+// TestRestartWithOtherRules renames the resource of a GPU that a pod holds.
+func TestRestartWithOtherRules(t *testing.T) {
+	t.Parallel()
+	k := newBed(t, displayGPU("A"), displayGPU("B"))
+	source, pods, r := k.source, k.pods, k.run()
+	k.await(displayResource, "A::0 A::1 B::0 B::1")
+	token := k.allocate("A::1")
+	r.stop(t)
+
+	k.config.Policy.Resources = []policy.ResourceRule{{Name: renamed, Replicas: 3}}
+	r = k.run()
+	k.await(renamed, "B::0 B::1 B::2")
+	k.await(displayResource, "A::1")
+	if _, err := k.client(renamed).Allocate(t.Context(), allocateRequest([]string{"A::1"})); err == nil {
+		t.Error("allocated under two names")
+	}
+	_, err := k.client(displayResource).Allocate(t.Context(), allocateRequest([]string{"A::0"}))
+	testutil.CheckError(t, "a further replica under the old name", err, "another resource name")
+	k.bind(token)
+	pods.set(nil, "name-of-a")
+	source.awaitRefreshes(t)
+	pods.set(nil, "other")
+	if err := r.wait(t); !errors.Is(err, ErrRestart) {
+		t.Fatalf("Run returned %v", err)
+	}
+	r.ended <- nil
+	k.run()
+	k.await(renamed, "A::0 A::1 A::2 B::0 B::1 B::2")
+	if left, _ := filepath.Glob(filepath.Join(k.dir, "directx-display.sock")); left != nil {
+		t.Error("the old resource is still served")
+	}
+}
+
+// TestRestartForAnotherName: a GPU changes to another resource's, and a resource
+// without a rule that no record holds any more.
+func TestRestartForAnotherName(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*bed, allocation.ID){
+		"another kind": func(k *bed, _ allocation.ID) { k.source.set(nil, computeGPU("A")) },
+		"an unread record": func(k *bed, _ allocation.ID) {
+			k.record("example.com/unread", "B::0")
+			k.source.set(nil, displayGPU("A"), displayGPU("B"))
+		},
+		"no record": func(k *bed, id allocation.ID) { _ = k.config.Recorder.End(id) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			k := newBed(t, displayGPU("A"))
+			token := k.record(renamed, "X::0")
+			r := k.run()
+			k.await(displayResource, "A::0 A::1")
+			change(k, token.ID())
+			if err := r.wait(t); !errors.Is(err, ErrRestart) {
+				t.Errorf("Run returned %v", err)
+			}
+			r.ended <- nil
+		})
+	}
+}
+
+// TestRecordOfOtherName: records determine the name only if none is under the name of the rule.
+func TestRecordOfOtherName(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		records []allocation.Entry
+		want    string
+	}{
+		"no record":          {nil, ""},
+		"another GPU's":      {[]allocation.Entry{held("old", "B::0")}, ""},
+		"the rule's name":    {[]allocation.Entry{held("new", "A::0")}, ""},
+		"another name":       {[]allocation.Entry{held("old", "B::0", "a::0")}, "old"},
+		"both names":         {[]allocation.Entry{held("old", "A::0"), held("new", "A::1")}, ""},
+		"several other ones": {[]allocation.Entry{held("old", "A::0"), held("older", "A::1")}, "old"},
+	} {
+		if got, ok := recordUnderOtherName(test.records, "A", "new"); got.Resource != test.want || ok != (test.want != "") {
+			t.Errorf("%s: %q, %t, want %q", name, got.Resource, ok, test.want)
+		}
+	}
+}
+
+// TestUnadvertised logs each device without a resource once. A GPU of another operating
+// system's containers is one of them.
+func TestUnadvertised(t *testing.T) {
+	t.Parallel()
+	windows := displayGPU("W")
+	windows.DeviceNodes, windows.LocationPath = nil, "PCIROOT(0)#PCI(1B00)"
+	k := newBed(t, displayGPU("A"), displayGPU("\xff"), discovery.Device{InstanceID: "N"}, windows)
+	k.run()
+	k.await(displayResource, "A::0 A::1")
+	k.source.awaitRefreshes(t)
+	lines := k.log.with("GPU is not advertised")
+	if text := strings.Join(lines, ""); len(lines) != 3 || !strings.Contains(text, "not valid UTF-8") || !strings.Contains(text, "no device node") {
+		t.Errorf("logged %q", lines)
+	}
+}

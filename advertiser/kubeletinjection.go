@@ -1,0 +1,84 @@
+package advertiser
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/sirupsen/logrus"
+	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/directx-nri/directx-nri/advertiser/deviceplugin"
+	"github.com/directx-nri/directx-nri/decision"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/remedy"
+	"github.com/directx-nri/directx-nri/ocispec"
+	"github.com/directx-nri/directx-nri/ocispec/gpuedits"
+)
+
+// kubeletInjection makes the answers to the kubelet that give containers their GPUs if the configuration has
+// injection: kubelet. They have the edits that the NRI plugin and the shim make, as far as an answer
+// can express them.
+type kubeletInjection struct {
+	// source has the node's GPUs, as [decision.Decider] has them.
+	source discovery.Source
+	files  gpuedits.Files
+	os     string
+	policy policy.Resolved
+	log    logrus.FieldLogger
+}
+
+// answer implements [deviceplugin.KubeletAnswer].
+func (i *kubeletInjection) answer(
+	ctx context.Context, resource string, replicas []allocation.Replica,
+) (*v1beta1.ContainerAllocateResponse, error) {
+	devices, err := decision.AllocatedDevices(ctx, i.source, replicas)
+	if err != nil {
+		return nil, decision.WithDefaultRemedy(err)
+	}
+	for n := range devices {
+		devices[n].LibraryPath = nil // It would replace the image's LD_LIBRARY_PATH.
+	}
+	edits, skipped, err := gpuedits.Build(i.os, devices, nil, i.files, i.policy)
+	if err != nil {
+		return nil, decision.WithDefaultRemedy(err)
+	}
+	gpuedits.LogSkipped(i.log.WithField("resource", resource), skipped)
+	return newAnswer(edits)
+}
+
+// newAnswer returns edits as an answer for one container, or an error if the kubelet cannot pass them
+// on. An answer has no mount options but read-only: containerd mounts with its own defaults.
+//
+// containerd's CRI on Windows accepts devices without ContainerPath and Permissions
+// only (WithWindowsDevices in pkg/cri/opts/spec_windows_opts.go of 1.7, and still in
+// 2.4), and the kubelet keeps one of several devices with the same ContainerPath.
+func newAnswer(edits ocispec.Edits) (*v1beta1.ContainerAllocateResponse, error) {
+	if n := len(edits.WindowsDevices); n > 1 {
+		err := fmt.Errorf("%w: %d GPUs for one container, and on Windows the kubelet passes on one", deviceplugin.ErrNotExpressible, n)
+		return nil, remedy.With(err, "request one, or set injection: shim in the configuration")
+	}
+	answer := &v1beta1.ContainerAllocateResponse{Envs: make(map[string]string, len(edits.Env))}
+	for _, d := range edits.WindowsDevices {
+		hostPath := d.IDType + "://" + d.ID
+		if d.IDType == ocispec.IDTypeClass {
+			hostPath = "class/" + d.ID // The form that was seen to work on real nodes.
+		}
+		answer.Devices = append(answer.Devices, &v1beta1.DeviceSpec{HostPath: hostPath})
+	}
+	for _, d := range edits.LinuxDevices {
+		answer.Devices = append(answer.Devices, &v1beta1.DeviceSpec{
+			HostPath: d.HostPath, ContainerPath: d.Path, Permissions: ocispec.DeviceAccess(d.LinuxDevice),
+		})
+	}
+	for _, m := range edits.Mounts {
+		answer.Mounts = append(answer.Mounts, &v1beta1.Mount{HostPath: m.Source, ContainerPath: m.Destination, ReadOnly: true})
+	}
+	for _, variable := range edits.Env {
+		name, value, _ := strings.Cut(variable, "=")
+		answer.Envs[name] = value
+	}
+	return answer, nil
+}

@@ -1,0 +1,97 @@
+// Package resources finds the extended resource of each GPU of a node, by the rules of the
+// configuration.
+package resources
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/winpath"
+)
+
+// Device is a device of the node and the rule of its resource.
+type Device struct {
+	discovery.Device
+	// Rule is the first rule that matches the device, nil if there is none.
+	Rule *policy.ResourceRule
+	// Reason is why Rule is nil, "" if it is not.
+	Reason string
+}
+
+// Match matches devices with the rules of p, and returns all of them in their order, on a node
+// with containers of the operating system nodeOS, "" if it does not matter.
+//
+// If the kubelet gives containers their GPUs, the node is limited to the first resource of p: for a
+// container that requests GPUs of two resources, the kubelet can silently drop some of them.
+func Match(devices []discovery.Device, p policy.Policy, nodeOS string) []Device {
+	matched, rules := make([]Device, 0, len(devices)), p.Resources
+	for _, d := range devices {
+		found := Device{Device: d, Reason: exclusionReason(d, nodeOS)}
+		i := slices.IndexFunc(rules, func(r policy.ResourceRule) bool { return matches(d, r.Match) })
+		switch {
+		case found.Reason != "":
+		case i < 0:
+			found.Reason = "no resource of the configuration matches it"
+		case p.Injection == policy.InjectByKubelet && rules[i].Name != rules[0].Name:
+			found.Reason = fmt.Sprintf(
+				"with injection: kubelet, a node can have GPUs of one resource, which is %s, the first of the configuration; move %s to the front to advertise this GPU instead",
+				rules[0].Name, rules[i].Name)
+		default:
+			found.Rule = &rules[i]
+		}
+		matched = append(matched, found)
+	}
+	return matched
+}
+
+// exclusionReason returns why a device can belong to no resource, "" if it can belong to one.
+func exclusionReason(d discovery.Device, nodeOS string) string {
+	switch {
+	case d.Software:
+		return "it is a software renderer"
+	case d.Kind() == discovery.KindNone && !d.Health.OK():
+		return d.Health.Reason
+	case d.Kind() == discovery.KindNone:
+		return "it supports neither display nor compute"
+	case d.InstanceID == "" || !utf8.ValidString(d.InstanceID):
+		// The kubelet could not return this ID unchanged.
+		return "its instance ID is empty or not valid UTF-8"
+	case nodeOS == "linux" && len(d.DeviceNodes) == 0:
+		return "it has no device node, so Linux containers cannot have it"
+	case nodeOS == "windows" && len(d.DeviceNodes) > 0 && d.LocationPath == "":
+		return "it has device nodes and no location path, so Windows containers cannot have it"
+	}
+	return ""
+}
+
+// matches reports whether d meets all conditions of m.
+func matches(d discovery.Device, m policy.Match) bool {
+	return (m.Kind == "" || m.Kind == string(d.Kind())) &&
+		(len(m.Vendors) == 0 || slices.Contains(m.Vendors, d.VendorID)) &&
+		anyMatches(m.Descriptions, d.Description) &&
+		anyMatches(m.LocationPaths, d.LocationPath) &&
+		d.DedicatedMemory >= uint64(m.DedicatedMemory.Min) &&
+		(m.DedicatedMemory.Max == 0 || d.DedicatedMemory <= uint64(m.DedicatedMemory.Max)) &&
+		versionInRange(d.DriverVersion, m.DriverVersion.Min, m.DriverVersion.Max) &&
+		flagMatches(m.Integrated, d.Integrated) &&
+		flagMatches(m.Detachable, d.Detachable)
+}
+
+func flagMatches(want *bool, value bool) bool { return want == nil || *want == value }
+
+func anyMatches(patterns []string, value string) bool {
+	return len(patterns) == 0 || slices.ContainsFunc(patterns, func(p string) bool { return winpath.Match(p, value) })
+}
+
+func versionInRange(version string, from, to policy.DriverVersion) bool {
+	none := policy.DriverVersion{}
+	if from == none && to == none {
+		return true
+	}
+	v, err := policy.ParseDriverVersion(version, 0)
+	return err == nil && strings.Count(version, ".") == 3 && !v.Less(from) && (to == none || !to.Less(v))
+}

@@ -1,0 +1,196 @@
+// Package decision decides what a container gets when it is created. The NRI plugin and the runtime
+// shim make the same decisions and apply them in their own ways.
+//
+// In a pod, a recorded allocation is the only key to a GPU. Outside Kubernetes,
+// only administrators create containers, and they request GPUs by name.
+package decision
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/sirupsen/logrus"
+
+	"github.com/directx-nri/directx-nri/decision/extramounts"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/discovery/node"
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/remedy"
+	"github.com/directx-nri/directx-nri/ocispec"
+	"github.com/directx-nri/directx-nri/ocispec/gpuedits"
+	"github.com/directx-nri/directx-nri/ocispec/modes"
+	"github.com/directx-nri/directx-nri/shim/realshim"
+)
+
+// Container is a container that is being created.
+type Container struct {
+	OS string
+	// ID is the runtime's ID of the container.
+	ID string
+	// Pod is the container's pod, nil for a standalone container.
+	Pod *Pod
+	// Name is the container's name in its pod.
+	Name string
+	// Env is the environment as NAME=value.
+	Env []string
+	// Annotations are those of the container. PodAnnotations are those of its pod, nil if Annotations
+	// include them.
+	Annotations, PodAnnotations map[string]string
+	// Devices are the Windows devices of the container's spec.
+	Devices []specs.WindowsDevice
+	// HyperV reports that the container runs in a virtual machine of its own.
+	HyperV bool
+}
+
+// Pod identifies a pod. It comes from the runtime and cannot be forged.
+type Pod struct {
+	UID, Namespace, Name string
+}
+
+func (c Container) String() string {
+	if c.Pod == nil {
+		return fmt.Sprintf("container %q", c.ID)
+	}
+	return fmt.Sprintf("container %q of pod %s/%s", c.Name, c.Pod.Namespace, c.Pod.Name)
+}
+
+// RefusalError returns the error with which the container's creation fails: directx-nri, the
+// container's name, and err with a remedy ([WithDefaultRemedy]).
+func (c Container) RefusalError(err error) error {
+	return fmt.Errorf("directx-nri: %s is not started: %w", c, WithDefaultRemedy(err))
+}
+
+func (c Container) fields() logrus.Fields {
+	if c.Pod == nil {
+		return logrus.Fields{"container": c.ID}
+	}
+	return logrus.Fields{"pod": c.Pod.Namespace + "/" + c.Pod.Name, "container": c.Name}
+}
+
+// Files reads the node's files.
+type Files interface {
+	gpuedits.Files
+	extramounts.Files
+}
+
+// Decider decides what containers get.
+type Decider struct {
+	// Source has the node's GPUs, and Policy is the node policy. [modes.ResolvePolicy] returns both.
+	Source discovery.Source
+	Policy policy.Resolved
+	Store  *allocation.Store
+	Files  Files
+	// RealShim is the real shim that runs the container, "" if the runtime shim does not run it.
+	RealShim string
+	Log      logrus.FieldLogger
+}
+
+// NewDecider returns the decider of this node with the policy p, for containers of this
+// operating system. stateDir has the records and the compiled inventory.
+func NewDecider(stateDir string, p policy.Policy, containerOS string, files Files, log logrus.FieldLogger) *Decider {
+	// The source has no log, which would have a line for each GPU at each start.
+	source, err := node.Open(node.Options{UseInventory: p.UseInventory, StateDir: stateDir})
+	if err != nil { // Not every decision needs the GPUs.
+		source = discovery.Unavailable(err)
+	}
+	source, resolved := modes.ResolvePolicy(source, p, containerOS)
+	return &Decider{Source: source, Policy: resolved, Store: allocation.OpenStore(paths.Allocations(stateDir)), Files: files, Log: log}
+}
+
+// Outcome is a decision about a container that makes a request.
+type Outcome struct {
+	Devices []discovery.Device
+	Edits   ocispec.Edits
+	// Skipped are files that the container does not get.
+	Skipped []gpuedits.SkippedFile
+	// UnchangedReason is why the container gets nothing and must not be changed, "" if it gets GPUs.
+	UnchangedReason string
+}
+
+// Decide decides what the container that makes the request gets. If it gets GPUs, Decide calls apply
+// with the edits, and then binds the allocations of a pod's container to it. An error means that the
+// container must not start: see [Container.RefusalError].
+func (d *Decider) Decide(ctx context.Context, request Request, apply func(ocispec.Edits) error) error {
+	outcome, err := d.Preview(ctx, request)
+	switch {
+	case err != nil:
+		return err
+	case outcome.UnchangedReason != "":
+		d.Log.WithFields(request.Container.fields()).Info("Container starts unchanged: " + outcome.UnchangedReason)
+		return nil
+	case ctx.Err() != nil:
+		return fmt.Errorf("the decision was interrupted: %w", ctx.Err())
+	}
+	if err := apply(outcome.Edits); err != nil {
+		return err
+	}
+	// Last: a refused container takes nothing from another one. If one allocation cannot be bound, or the
+	// caller has given up, some stay bound. A retry has the same holder, so it can bind the rest.
+	for _, t := range request.tokens {
+		if err := d.Store.Bind(t.token, holderOf(request.Container)); err != nil {
+			return fmt.Errorf("%s: %w", t.variable, err)
+		}
+	}
+	d.log(request.Container, outcome)
+	return nil
+}
+
+// Preview returns the decision that [Decider.Decide] makes, without its effects.
+func (d *Decider) Preview(ctx context.Context, request Request) (*Outcome, error) {
+	decide := d.decidePod
+	if request.Container.Pod == nil {
+		decide = d.decideStandalone
+	}
+	outcome, err := decide(ctx, request)
+	if err == nil && outcome.UnchangedReason == "" {
+		if err := realshim.CheckKernel(d.RealShim); err != nil {
+			return nil, WithReason(ReasonHandler, err)
+		}
+	}
+	return outcome, err
+}
+
+// buildOutcome returns the outcome for a container that gets devices and the extra mounts
+// that it requests.
+func (d *Decider) buildOutcome(request Request, devices []discovery.Device) (*Outcome, error) {
+	container := request.Container
+	edits, skipped, err := gpuedits.Build(container.OS, devices, container.Env, d.Files, d.Policy)
+	if err != nil {
+		return nil, err
+	}
+	var lists []extramounts.List
+	for _, list := range request.extraMounts {
+		if !request.honors(list, d.Policy) {
+			continue
+		}
+		if list.fromEnv && !d.Policy.ExtraMounts.Configured {
+			err := fmt.Errorf("extra mounts: %s has no effect unless the configuration sets extraMounts.sources", ExtraMountsVariable)
+			return nil, WithReason(ReasonPolicy, remedy.With(err, "use the annotation "+ExtraMountsAnnotation))
+		}
+		lists = append(lists, extramounts.List{Origin: list.origin, Text: list.value})
+	}
+	resolver := extramounts.Resolver{ExtraMounts: d.Policy.ExtraMounts, OS: container.OS, Files: d.Files}
+	extra, err := resolver.Mounts(lists, devices, edits.Mounts)
+	switch {
+	case errors.Is(err, extramounts.ErrRead):
+		return nil, err
+	case err != nil:
+		return nil, WithReason(ReasonPolicy, remedy.With(err, "correct the request for extra mounts"))
+	}
+	edits.Mounts = append(edits.Mounts, extra...)
+	return &Outcome{Devices: devices, Edits: edits, Skipped: skipped}, nil
+}
+
+func (d *Decider) log(c Container, outcome *Outcome) {
+	names := make([]string, len(outcome.Devices))
+	for i, device := range outcome.Devices {
+		names[i] = device.Name()
+	}
+	log := d.Log.WithFields(c.fields())
+	log.WithField("gpus", names).Info("Container gets GPUs")
+	gpuedits.LogSkipped(log, outcome.Skipped)
+}

@@ -1,0 +1,140 @@
+package decision
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/remedy"
+	"github.com/directx-nri/directx-nri/ocispec"
+)
+
+func (d *Decider) decidePod(ctx context.Context, request Request) (*Outcome, error) {
+	container := request.Container
+	if err := d.checkOverridden(request.overridden); err != nil {
+		return nil, err
+	}
+	if len(request.tokens) == 0 {
+		return &Outcome{UnchangedReason: "it presents no allocation"}, nil
+	}
+	if container.HyperV {
+		return nil, errHyperV
+	}
+	if container.Pod.UID == "" || container.Name == "" {
+		return nil, errors.New("the container runtime reports no pod UID or container name, so no allocation can be bound to the container")
+	}
+	records, err := d.findRecords(request.tokens, holderOf(container))
+	if err != nil {
+		return nil, err
+	}
+	devices, err := d.recordedDevices(ctx, records)
+	if err != nil {
+		return nil, err
+	}
+	outcome, err := d.buildOutcome(request, devices)
+	if err != nil {
+		return nil, err
+	}
+	removeInterlock(container.OS, &outcome.Edits)
+	return outcome, nil
+}
+
+// checkOverridden returns an error if the container's own environment variables override the token
+// of an allocation: it would start without the GPU that it requested. An annotation whose token has
+// no record is not from the advertiser.
+func (d *Decider) checkOverridden(overridden []allocation.Token) error {
+	for _, token := range overridden {
+		record, err := d.Store.Get(token)
+		if err == nil {
+			return remedy.With(fmt.Errorf("%s: %w %s", record.Resource, errOverridden, allocation.EnvKey(record.Resource)), removeVariables)
+		}
+		if !errors.Is(err, allocation.ErrNotFound) {
+			return err
+		}
+	}
+	return nil
+}
+
+// holderOf returns c, of a pod, as the holder of an allocation.
+func holderOf(c Container) allocation.Holder {
+	return allocation.Holder{PodUID: c.Pod.UID, Container: c.Name, PodNamespace: c.Pod.Namespace, PodName: c.Pod.Name}
+}
+
+// findRecords returns the records of tokens, none of which belongs to another holder. Nothing is
+// bound before all are checked, so that a refused container takes nothing from another one.
+func (d *Decider) findRecords(tokens []presentedToken, holder allocation.Holder) (records []allocation.Record, err error) {
+	for _, t := range tokens {
+		if t.err != nil {
+			return nil, fmt.Errorf("%s: %w", t.variable, t.err)
+		}
+		record, err := d.Store.GetFor(t.token, holder)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", t.variable, err)
+		}
+		if want := allocation.EnvKey(record.Resource); want != t.variable {
+			return nil, remedy.With(fmt.Errorf("%s: %w: it belongs in %s", t.variable, errWrongVariable, want), requestByLimits)
+		}
+		records = append(records, record)
+	}
+	return records, nil
+}
+
+func (d *Decider) recordedDevices(ctx context.Context, records []allocation.Record) ([]discovery.Device, error) {
+	var resources []string
+	var replicas []allocation.Replica
+	for _, record := range records {
+		resources, replicas = append(resources, record.Resource), append(replicas, record.Replicas...)
+	}
+	devices, err := AllocatedDevices(ctx, d.Source, replicas)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", strings.Join(resources, ", "), err)
+	}
+	return devices, nil
+}
+
+// AllocatedDevices returns the devices of replicas, without duplicates. It is an error if one of them
+// does not exist or cannot be used.
+func AllocatedDevices(ctx context.Context, source discovery.Source, replicas []allocation.Replica) ([]discovery.Device, error) {
+	uuids := map[string]string{} // by normalized instance ID
+	var ids []string
+	for _, replica := range replicas {
+		id := discovery.NormalizeID(replica.InstanceID)
+		if _, known := uuids[id]; !known {
+			ids = append(ids, replica.InstanceID)
+		}
+		uuids[id] = cmp.Or(uuids[id], replica.UUID)
+	}
+	present, err := source.Find(ctx, discovery.Selector{InstanceIDs: ids})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errUnknownGPUs, err)
+	}
+	var devices []discovery.Device
+	for _, id := range ids {
+		device, ok := discovery.Find(present, id)
+		if !ok {
+			return nil, remedy.With(fmt.Errorf("GPU %s was allocated, but %w", id, errDeviceGone), restoreGPU)
+		}
+		if err := checkUsable(device); err != nil {
+			return nil, remedy.With(fmt.Errorf("GPU %s (%s) was allocated, but %w", device.Name(), id, err), restoreGPU)
+		}
+		device.UUID = cmp.Or(device.UUID, uuids[discovery.NormalizeID(id)]) // Source.Find does not query UUIDs.
+		devices = append(devices, device)
+	}
+	return devices, nil
+}
+
+// removeInterlock makes edits remove the interlock of the advertiser's answer, so
+// that the runtime starts the container.
+func removeInterlock(containerOS string, edits *ocispec.Edits) {
+	if containerOS == "windows" {
+		edits.RemoveWindowsDevices = []specs.WindowsDevice{{ID: allocation.InterlockDeviceID, IDType: allocation.InterlockDeviceType}}
+	} else {
+		edits.RemoveMounts = []string{allocation.InterlockMount}
+	}
+}

@@ -1,0 +1,397 @@
+package decision
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	logtest "github.com/sirupsen/logrus/hooks/test"
+
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/discovery/hostfiles"
+	"github.com/directx-nri/directx-nri/discovery/node"
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/remedy"
+	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/internal/testutil/allocationtest"
+	"github.com/directx-nri/directx-nri/internal/winpath"
+	"github.com/directx-nri/directx-nri/ocispec"
+	"github.com/directx-nri/directx-nri/ocispec/gpuedits"
+	"github.com/directx-nri/directx-nri/ocispec/modes"
+)
+
+// recorded returns a decider over source whose store has records, and their tokens.
+func recorded(t *testing.T, source discovery.Source, records map[string][]string) (*Decider, map[string]string) {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "allocations")
+	tokens := map[string]string{}
+	for resource, ids := range records {
+		tokens[resource] = string(allocationtest.Record(t, dir, resource, ids...))
+	}
+	return &Decider{Source: source, Store: allocation.OpenStore(dir), Files: hostfiles.Assumed{}, Log: testutil.Quiet()}, tokens
+}
+
+const (
+	display = "directx.microsoft.com/display"
+	compute = "directx.microsoft.com/compute"
+)
+
+func ofPod(env ...string) Container {
+	return Container{OS: "windows", Pod: &Pod{UID: "u", Namespace: "n", Name: "p"}, Name: "main", Env: env}
+}
+
+// For a container of a pod, only its own GPUs are looked up.
+func TestPodsOwnDevicesAreLookedUp(t *testing.T) {
+	t.Parallel()
+	devices := testDevices()
+	source := &source{Static: devices, listErr: errors.New("the whole list was read")}
+	d, tokens := recorded(t, source, map[string][]string{
+		display: {devices[1].InstanceID, devices[0].InstanceID, strings.ToLower(devices[1].InstanceID)}, compute: {devices[0].InstanceID},
+	})
+	edits, ok, err := decide(t.Context(), d, read(ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display], "DIRECTX_ALLOCATION_COMPUTE="+tokens[compute])))
+	if err != nil || !ok {
+		t.Fatalf("ok %t, error %v", ok, err)
+	}
+	if got, _ := gpusOf(edits); !slices.Equal(got, []string{path0, path1}) {
+		t.Errorf("it gets %v", got)
+	}
+	interlock := []specs.WindowsDevice{{ID: allocation.InterlockDeviceID, IDType: allocation.InterlockDeviceType}}
+	if !slices.Equal(edits.RemoveWindowsDevices, interlock) {
+		t.Errorf("the interlock is not removed: %v", edits.RemoveWindowsDevices)
+	}
+	if diff := cmp.Diff([][]string{{devices[0].InstanceID, devices[1].InstanceID}}, source.found); diff != "" {
+		t.Errorf("looked for (-want +got):\n%s", diff)
+	}
+}
+
+func TestUnusableDevicesOfPods(t *testing.T) {
+	t.Parallel()
+	devices := testDevices()
+	for _, id := range []string{`ROOT\DISPLAY\0`, `ROOT\SOFTWARE\0`} {
+		d := windowsGPU("PCIROOT(0)#PCI(0300)", 0xFB)
+		d.InstanceID, d.Software, d.SupportsDisplay, d.SupportsCompute = id, strings.Contains(id, "SOFTWARE"), false, false
+		devices = append(devices, d)
+	}
+	devices = append(devices, discovery.Device{InstanceID: `ROOT\1`, SupportsDisplay: true})
+	for name, test := range map[string]struct {
+		id        string
+		err, want error
+		says      string
+	}{
+		"gone":              {id: `PCI\GONE`, want: errDeviceGone, says: `PCI\GONE`},
+		"failed":            {id: devices[2].InstanceID, want: errDeviceFailed, says: "code 10"},
+		"no GPU any more":   {id: `ROOT\DISPLAY\0`, want: errDeviceFailed, says: "neither graphics nor compute"},
+		"software":          {id: `ROOT\SOFTWARE\0`, want: errDeviceFailed, says: "software renderer"},
+		"not assignable":    {id: `ROOT\1`, want: gpuedits.ErrNotAssignable, says: "dxctl devices"},
+		"cannot look it up": {id: devices[0].InstanceID, err: errors.New("access is denied"), want: errUnknownGPUs, says: "access is denied"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d, tokens := recorded(t, &source{Static: devices, findErr: test.err}, map[string][]string{display: {test.id}})
+			edits, _, err := decide(t.Context(), d, read(ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display])))
+			testutil.CheckError(t, "decide", err, test.says)
+			if !errors.Is(err, test.want) {
+				t.Errorf("%+v, error %v, want %v", edits, err, test.want)
+			}
+			// The allocation stays unbound.
+			if _, err := d.Store.GetFor(allocation.Token(tokens[display]), allocation.Holder{PodUID: "other", Container: "main"}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// decide returns the edits that [Decider.Decide] applies, and whether a container starts with them.
+func decide(ctx context.Context, d *Decider, request Request) (edits ocispec.Edits, ok bool, err error) {
+	err = d.Decide(ctx, request, func(applied ocispec.Edits) error {
+		edits, ok = applied, true
+		return nil
+	})
+	if err != nil {
+		return ocispec.Edits{}, false, request.Container.RefusalError(err)
+	}
+	return edits, ok, nil
+}
+
+// The remedy of an inventory that cannot be read is the only one.
+func TestRemedyOfUnreadableInventory(t *testing.T) {
+	t.Parallel()
+	d, tokens := recorded(t, node.CompiledInventory(t.TempDir()), map[string][]string{display: {`PCI\A`}})
+	_, _, err := decide(t.Context(), d, read(ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display])))
+	const rewrite = "; run 'dxctl config apply', or restart directx-advertiser, to write it again"
+	if text := remedy.Text(err); strings.Count(text, "; ") != 1 || !strings.HasSuffix(text, rewrite) {
+		t.Errorf("error %q, want the remedy %q alone", text, rewrite)
+	}
+	if reason := ReasonOf(err); reason != ReasonOther {
+		t.Errorf("reason %q", reason)
+	}
+}
+
+func TestPodWithoutIdentityIsRefused(t *testing.T) {
+	t.Parallel()
+	d, tokens := recorded(t, discovery.Static(testDevices()), map[string][]string{display: {testDevices()[0].InstanceID}})
+	noUID, noName := ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display]), ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display])
+	noUID.Pod.UID, noName.Name = "", ""
+	for _, c := range []Container{noUID, noName} {
+		_, ok, err := decide(t.Context(), d, read(c))
+		testutil.CheckError(t, "decide", err, "no pod UID or container name")
+		if ok {
+			t.Errorf("%+v: it gets its GPU", c)
+		}
+	}
+}
+
+// A preview is the same decision without effects.
+func TestPreviewBindsNothing(t *testing.T) {
+	t.Parallel()
+	devices := testDevices()
+	d, tokens := recorded(t, discovery.Static(devices), map[string][]string{display: {devices[0].InstanceID}})
+	log, logged := logtest.NewNullLogger()
+	d.Log = log
+	c := ofPod("DIRECTX_ALLOCATION_DISPLAY=" + tokens[display])
+	outcome, err := d.Preview(t.Context(), read(c))
+	if err != nil || len(outcome.Devices) != 1 || outcome.Devices[0].InstanceID != devices[0].InstanceID {
+		t.Fatalf("%+v, error %v", outcome, err)
+	}
+	token := allocation.Token(tokens[display])
+	if _, err := d.Store.GetFor(token, allocation.Holder{}); err != nil {
+		t.Errorf("it is bound: %v", err)
+	}
+	if entry := logged.LastEntry(); entry != nil {
+		t.Errorf("logged %v", entry)
+	}
+
+	edits, ok, err := decide(t.Context(), d, read(c))
+	if err != nil || !ok {
+		t.Fatalf("ok %t, error %v", ok, err)
+	}
+	if diff := cmp.Diff(outcome.Edits, edits); diff != "" {
+		t.Errorf("the decision is another (-preview +decision):\n%s", diff)
+	}
+	want := allocation.Holder{PodUID: "u", Container: "main", PodNamespace: "n", PodName: "p"}
+	if entries, _, err := d.Store.List(t.Context()); err != nil || len(entries) != 1 || !cmp.Equal(entries[0].Holder, &want) {
+		t.Errorf("the decision binds %+v, error %v", entries, err)
+	}
+	if entry := logged.LastEntry(); entry == nil || !cmp.Equal(entry.Data["gpus"], []string{path0}) {
+		t.Errorf("the decision is not logged: %v", entry)
+	}
+	// What a decision has bound, a preview respects.
+	c.Name = "another"
+	if _, err := d.Preview(t.Context(), read(c)); !errors.Is(err, allocation.ErrHeld) {
+		t.Errorf("another container: %v", err)
+	}
+}
+
+// lateFiles runs a function while the edits are made.
+type lateFiles struct {
+	hostfiles.Assumed
+	meanwhile func()
+}
+
+func (f lateFiles) ResolveAll(paths []string) ([]string, []error) {
+	f.meanwhile()
+	return f.Assumed.ResolveAll(paths)
+}
+
+// What changes during a decision refuses the container.
+func TestChangeDuringDecisionRefuses(t *testing.T) {
+	t.Parallel()
+	d, tokens := recorded(t, discovery.Static(testDevices()), map[string][]string{display: {testDevices()[0].InstanceID}, compute: {testDevices()[1].InstanceID}})
+	ctx, cancel := context.WithCancel(t.Context())
+	for _, test := range []struct {
+		variable, token string
+		meanwhile       func()
+		want            error
+	}{
+		{"DIRECTX_ALLOCATION_DISPLAY", tokens[display], func() {
+			testutil.NoError(t, d.Store.Bind(allocation.Token(tokens[display]), allocation.Holder{PodUID: "other", Container: "main"}))
+		}, allocation.ErrHeld},
+		{"DIRECTX_ALLOCATION_COMPUTE", tokens[compute], cancel, context.Canceled},
+	} {
+		d.Files = lateFiles{meanwhile: test.meanwhile}
+		edits, ok, err := decide(ctx, d, read(ofPod(test.variable+"="+test.token)))
+		testutil.CheckError(t, test.variable, err, `container "main" of pod n/p is not started`)
+		if !errors.Is(err, test.want) {
+			t.Errorf("error %v, want %v", err, test.want)
+		}
+		if ok || len(edits.WindowsDevices) > 0 {
+			t.Errorf("ok %t, edits %+v", ok, edits)
+		}
+	}
+	if _, err := d.Store.GetFor(allocation.Token(tokens[compute]), allocation.Holder{PodUID: "other", Container: "main"}); err != nil {
+		t.Errorf("an interrupted decision has bound the allocation: %v", err)
+	}
+}
+
+// A lookup of single devices does not query their drivers.
+func TestUUIDsOfRecords(t *testing.T) {
+	t.Parallel()
+	devices := testDevices()
+	devices[1].UUID = "GPU-b"
+	d := decider(devices...)
+	got, err := d.recordedDevices(t.Context(), []allocation.Record{{Replicas: []allocation.Replica{
+		{InstanceID: devices[0].InstanceID, UUID: "GPU-a"}, {InstanceID: devices[1].InstanceID, UUID: "GPU-old"},
+	}}})
+	if err != nil || len(got) != 2 || got[0].UUID != "GPU-a" || got[1].UUID != "GPU-b" {
+		t.Errorf("%+v, error %v", got, err)
+	}
+}
+
+// storeFiles has every file of the driver store but other.exe, which another GPU's has.
+type storeFiles struct{ hostfiles.Assumed }
+
+func (storeFiles) Resolve(path string) (string, bool, error) {
+	if other := `C:\second`; !winpath.EqualOrBelow(`C:\store`, path) && !winpath.EqualOrBelow(other, path) || winpath.Base(path) == "other.exe" && winpath.Dir(path) != other {
+		return "", false, &fs.PathError{Op: "open", Path: path, Err: fs.ErrNotExist}
+	}
+	return path, true, nil
+}
+
+func permissive() policy.Resolved {
+	return policy.Resolved{Policy: policy.Policy{ExtraMounts: policy.ExtraMounts{Sources: policy.MountSourcesDriverStore, Configured: true, Max: 3}, VisibilityHints: true}}
+}
+
+// mounted returns the destinations of the mounts that are no driver's own.
+func mounted(edits ocispec.Edits) []string {
+	var list []string
+	for _, m := range edits.Mounts {
+		if !strings.Contains(m.Source, "PCIROOT") {
+			list = append(list, winpath.Base(m.Destination))
+		}
+	}
+	return list
+}
+
+// brokenFiles cannot be read.
+type brokenFiles struct{ storeFiles }
+
+func (brokenFiles) Resolve(path string) (string, bool, error) {
+	return "", false, &fs.PathError{Op: "open", Path: path, Err: fs.ErrInvalid}
+}
+
+// The pod is not the cause of a disk that fails.
+func TestExtraMountsThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	device := testDevices()[0]
+	device.DriverStorePath, device.System32, device.SysWOW64 = `C:\store`, nil, nil
+	d, tokens := recorded(t, discovery.Static{device}, map[string][]string{display: {device.InstanceID}})
+	d.Files, d.Policy = brokenFiles{}, permissive()
+	c := ofPod("DIRECTX_ALLOCATION_DISPLAY=" + tokens[display])
+	c.PodAnnotations = map[string]string{ExtraMountsAnnotation: "a.exe"}
+	if _, _, err := decide(t.Context(), d, read(c)); err == nil || ReasonOf(err) != ReasonOther || !strings.HasSuffix(remedy.Text(err), RunDoctor) {
+		t.Errorf("reason %q: %v", ReasonOf(err), err)
+	}
+}
+
+func TestPodsRequestExtraMounts(t *testing.T) {
+	t.Parallel()
+	const forAll, forMain, forOther = ExtraMountsAnnotation, ExtraMountsAnnotation + ".main", ExtraMountsAnnotation + ".other"
+	for name, test := range map[string]struct {
+		pod, own  map[string]string
+		env, want []string
+		refused   []string // parts of the error
+	}{
+		"nothing":                         {},
+		"for all containers":              {pod: map[string]string{forAll: "a.exe"}, want: []string{"a.exe"}},
+		"for this one":                    {pod: map[string]string{forMain: "a.exe"}, want: []string{"a.exe"}},
+		"for another":                     {pod: map[string]string{forOther: "a.exe"}},
+		"both add up":                     {pod: map[string]string{forMain: "b.exe", forAll: "a.exe"}, want: []string{"a.exe", "b.exe"}},
+		"as the shim sees them":           {own: map[string]string{forAll: "a.exe", forMain: "b.exe"}, want: []string{"a.exe", "b.exe"}},
+		"in both places, once":            {pod: map[string]string{forAll: "a.exe"}, own: map[string]string{forAll: "a.exe"}, want: []string{"a.exe"}},
+		"the variable has no effect":      {env: []string{ExtraMountsVariable + "=a.exe"}},
+		"the variable changes nothing":    {env: []string{ExtraMountsVariable + "=["}},
+		"together more than the most":     {pod: map[string]string{forAll: "a\nb", forMain: "c\nd"}, refused: []string{"too many files", forMain}},
+		"cannot be read":                  {pod: map[string]string{forMain: "["}, refused: []string{"not a list of files", "annotation " + forMain}},
+		"another container's is not ours": {pod: map[string]string{forOther: "["}},
+		"in another GPU's driver store":   {pod: map[string]string{forAll: "other.exe"}, refused: []string{"no such file", "other.exe"}},
+		"out of the driver store":         {pod: map[string]string{forAll: `..\x`}, refused: []string{"are not allowed in a path", forAll}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			devices := testDevices()
+			devices[1].DriverStorePath = `C:\second`
+			d, tokens := recorded(t, discovery.Static(devices), map[string][]string{display: {devices[0].InstanceID}})
+			d.Files, d.Policy = storeFiles{}, permissive()
+			c := ofPod(append(test.env, "DIRECTX_ALLOCATION_DISPLAY="+tokens[display])...)
+			c.PodAnnotations, c.Annotations = test.pod, test.own
+			edits, ok, err := decide(t.Context(), d, read(c))
+			_, checkErr := d.Store.GetFor(allocation.Token(tokens[display]), allocation.Holder{PodUID: "other", Container: "main"})
+			if isBound := errors.Is(checkErr, allocation.ErrHeld); isBound != (test.refused == nil) {
+				t.Errorf("the allocation is bound: %t, error %v", isBound, checkErr)
+			}
+			if test.refused != nil {
+				if remedy.Of(err) == "" {
+					t.Errorf("%v has no remedy", err)
+				}
+				for _, part := range append(test.refused, `container "main" of pod n/p`) {
+					testutil.CheckError(t, "decide", err, part)
+				}
+				if ReasonOf(err) != ReasonPolicy {
+					t.Errorf("reason %q", ReasonOf(err))
+				}
+				return
+			}
+			testutil.NoError(t, err)
+			if got := mounted(edits); !ok || !slices.Equal(got, test.want) {
+				t.Errorf("it gets %v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+// Outside Kubernetes, the annotation takes precedence over the variable.
+func TestStandaloneRequestsExtraMounts(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		annotation string
+		want       []string
+	}{"variable": {"", []string{"a.exe"}}, "annotation": {"b.exe", []string{"b.exe"}}} {
+		d := decider()
+		d.Files, d.Policy = storeFiles{}, permissive()
+		c := Container{OS: "windows", ID: "c1", Env: []string{VisibleVariable + "=0", ExtraMountsVariable + "=a.exe"}}
+		if test.annotation != "" {
+			c.Annotations = map[string]string{ExtraMountsAnnotation: test.annotation}
+		}
+		edits, _, err := decide(t.Context(), d, read(c))
+		if got := mounted(edits); err != nil || !slices.Equal(got, test.want) {
+			t.Errorf("%s: %v, want %v, error %v", name, got, test.want, err)
+		}
+	}
+}
+
+func TestAssignmentByClass(t *testing.T) {
+	t.Parallel()
+	devices := testDevices()
+	hidden := windowsGPU("", 0xC0)
+	hidden.InstanceID = `VMBUS\GPU`
+	devices = append(devices, hidden)
+	d, tokens := recorded(t, discovery.Static(devices), map[string][]string{display: {hidden.InstanceID, devices[0].InstanceID}})
+	c := ofPod("DIRECTX_ALLOCATION_DISPLAY=" + tokens[display])
+	all := d.Source
+	d.Source, d.Policy = modes.ResolvePolicy(all, d.Policy.Policy, "windows")
+	if _, _, err := decide(t.Context(), d, read(c)); !errors.Is(err, errDeviceFailed) {
+		t.Errorf("by location path: %v", err)
+	}
+	d.Policy.Assignment = policy.AssignByClass
+	d.Source, d.Policy = modes.ResolvePolicy(all, d.Policy.Policy, "windows")
+	class := []specs.WindowsDevice{{ID: ocispec.DisplayClass, IDType: ocispec.IDTypeClass}}
+	edits, _, err := decide(t.Context(), d, read(c))
+	if _, files := gpusOf(edits); err != nil || !slices.Equal(edits.WindowsDevices, class) || !slices.Equal(files, []string{"", path0}) {
+		t.Errorf("%v, files %v, error %v", edits.WindowsDevices, files, err)
+	}
+	// Standalone runs are given their GPUs in the same way.
+	alone := decider(devices...)
+	alone.Policy.Assignment = policy.AssignByClass
+	alone.Source, alone.Policy = modes.ResolvePolicy(alone.Source, alone.Policy.Policy, "windows")
+	edits, _, err = decide(context.Background(), alone, read(Container{OS: "windows", ID: "c1", Env: []string{VisibleVariable + `=VMBUS\GPU`}}))
+	if err != nil || !slices.Equal(edits.WindowsDevices, class) {
+		t.Errorf("standalone: %v, error %v", edits.WindowsDevices, err)
+	}
+}

@@ -1,0 +1,338 @@
+package decision
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/discovery/hostfiles"
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/remedy"
+	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/ocispec"
+)
+
+// source is a list of devices that cannot be read if listErr is set, and records
+// which of them are looked up.
+type source struct {
+	discovery.Static
+	listErr, findErr error
+	found            [][]string // by call
+}
+
+func (s *source) Devices(ctx context.Context) ([]discovery.Device, error) {
+	if s.listErr != nil {
+		return nil, s.listErr
+	}
+	return s.Static.Devices(ctx)
+}
+
+func (s *source) Find(ctx context.Context, selector discovery.Selector) ([]discovery.Device, error) {
+	s.found = append(s.found, selector.InstanceIDs)
+	if s.findErr != nil {
+		return nil, s.findErr
+	}
+	return s.Static.Find(ctx, selector)
+}
+
+const (
+	path0 = "PCIROOT(0)#PCI(1B00)"
+	path1 = "PCIROOT(0)#PCI(1C00)"
+	path2 = "PCIROOT(0)#PCI(1D00)"
+)
+
+func windowsGPU(path string, luid discovery.LUID) discovery.Device {
+	return discovery.Device{
+		InstanceID: `PCI\VEN_10DE\` + path, LocationPath: path, LUID: luid, Description: "NVIDIA Tesla T4",
+		SupportsDisplay: true, DriverStorePath: `C:\store`,
+		System32: []discovery.RuntimeFile{{Source: path + ".dll", Destination: path + ".dll"}},
+	}
+}
+
+// testDevices has two good GPUs, one that failed, and an adapter that can do nothing.
+func testDevices() []discovery.Device {
+	failed := windowsGPU(path2, 0xA2)
+	failed.Health.Reason = "driver is not started (code 10)"
+	basic := windowsGPU("", 0xB0)
+	basic.InstanceID, basic.SupportsDisplay = `ROOT\BASICRENDER\0000`, false
+	return []discovery.Device{windowsGPU(path0, 0xA0), windowsGPU(path1, 0x1_0000_00A1), failed, basic}
+}
+
+// decider returns a decider without records over devices, or over those of testDevices.
+func decider(devices ...discovery.Device) *Decider {
+	if devices == nil {
+		devices = testDevices()
+	}
+	return &Decider{Source: discovery.Static(devices), Store: allocation.OpenStore("/none"), Files: hostfiles.Assumed{}, Log: testutil.Quiet()}
+}
+
+func gpusOf(edits ocispec.Edits) (devices, files []string) {
+	for _, d := range edits.WindowsDevices {
+		devices = append(devices, d.ID)
+	}
+	for _, m := range edits.Mounts {
+		files = append(files, strings.TrimSuffix(strings.TrimPrefix(m.Source, `C:\store\`), ".dll"))
+	}
+	return devices, files
+}
+
+func location(path string) specs.WindowsDevice {
+	return specs.WindowsDevice{IDType: ocispec.IDTypeLocationPath, ID: path}
+}
+
+func TestStandaloneGetsWhatItRequests(t *testing.T) {
+	t.Parallel()
+	class := specs.WindowsDevice{IDType: "class", ID: ocispec.DisplayClass}
+	for name, test := range map[string]struct {
+		request, annotation string
+		has                 []specs.WindowsDevice
+		devices, files      []string
+		alone               bool // it is looked up without the list of GPUs
+	}{
+		"all that can be used":       {request: "all", devices: []string{path0, path1}, files: []string{path0, path1}},
+		"in capitals":                {request: "ALL", devices: []string{path0, path1}, files: []string{path0, path1}},
+		"by index":                   {request: "1", devices: []string{path1}, files: []string{path1}, alone: true},
+		"by indices, in their order": {request: "1, 0", devices: []string{path1, path0}, files: []string{path1, path0}},
+		"the same twice":             {request: "0,0," + path0, devices: []string{path0}, files: []string{path0}},
+		"by location path":           {request: path0, devices: []string{path0}, files: []string{path0}},
+		"by location path, any case": {request: "pciroot(0)#pci(1c00)", devices: []string{path1}, files: []string{path1}},
+		"by LUID":                    {request: "0x00000001_0x000000A1", devices: []string{path1}, files: []string{path1}},
+		"by LUID as one number":      {request: "0xa0", devices: []string{path0}, files: []string{path0}},
+		"annotation":                 {annotation: "0", devices: []string{path0}, files: []string{path0}},
+		"annotation and variable":    {request: "all", annotation: "0", devices: []string{path0}, files: []string{path0}},
+		"device in the spec":         {has: []specs.WindowsDevice{location(path1)}, devices: []string{path1}, files: []string{path1}},
+		"device in spec, requested":  {request: "0", has: []specs.WindowsDevice{location(path1)}, devices: []string{path0, path1}, files: []string{path0, path1}},
+		"class in the spec":          {has: []specs.WindowsDevice{class}, files: []string{path0, path1}},
+		"class in hcsshim's words":   {has: []specs.WindowsDevice{{IDType: "vpci-class-guid", ID: "{" + strings.ToLower(ocispec.DisplayClass) + "}"}}, files: []string{path0, path1}},
+		"class and another class":    {has: []specs.WindowsDevice{class, {IDType: "class", ID: "86E0D1E0-8089-11D0-9CE4-08003E301F73"}}, files: []string{path0, path1}},
+		"class in spec, requested":   {request: "1", has: []specs.WindowsDevice{class}, files: []string{path1, path0}},
+		"failed device in the spec":  {has: []specs.WindowsDevice{location(path2)}, devices: []string{path2}, files: []string{path2}},
+		"GPU and another PCI device": {has: []specs.WindowsDevice{location("PCIROOT(0)#PCI(0200)"), location(path0)}, devices: []string{path0}, files: []string{path0}},
+		"spaces around":              {request: "  0 ", devices: []string{path0}, files: []string{path0}, alone: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := Container{OS: "windows", ID: "c1", Env: []string{"A=B", VisibleVariable + "=" + test.request}, Devices: test.has}
+			if test.annotation != "" {
+				c.Annotations = map[string]string{VisibleAnnotation: test.annotation}
+			}
+			request, ok := ReadRequest(c)
+			if !ok {
+				t.Error("no request was read")
+			}
+			d := decider()
+			if test.alone {
+				d.Source = &source{Static: testDevices(), listErr: errors.New("the whole list was read")}
+			}
+			edits, ok, err := decide(t.Context(), d, request)
+			if err != nil || !ok {
+				t.Fatalf("ok %t, error %v", ok, err)
+			}
+			devices, files := gpusOf(edits)
+			if diff := cmp.Diff(test.devices, devices); diff != "" {
+				t.Errorf("devices (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(test.files, files); diff != "" {
+				t.Errorf("files (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestClassWithoutLocationPaths: such GPUs can be assigned by their class only.
+func TestClassWithoutLocationPaths(t *testing.T) {
+	t.Parallel()
+	d := decider(windowsGPU("", 0xA0))
+	d.Policy.Assignment = policy.AssignByClass
+	c := Container{OS: "windows", Devices: []specs.WindowsDevice{{IDType: "class", ID: ocispec.DisplayClass}}}
+	edits, ok, err := decide(t.Context(), d, read(c))
+	if devices, files := gpusOf(edits); err != nil || !ok || len(devices) != 0 || len(files) != 1 {
+		t.Errorf("devices %q, files %q, ok %t, error %v", devices, files, ok, err)
+	}
+}
+
+func TestContainersThatAreNotTouched(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		c Container
+		// requests: it depends on the node's GPUs.
+		requests bool
+		source   discovery.Source
+	}{
+		"no request":                {c: Container{Env: []string{"PATH=x"}}},
+		"empty request":             {c: Container{Env: []string{VisibleVariable + "="}}},
+		"none":                      {c: Container{Env: []string{VisibleVariable + "=none"}}},
+		"none, with a device":       {c: Container{Env: []string{VisibleVariable + "=None"}, Devices: []specs.WindowsDevice{location(path0)}}},
+		"empty annotation":          {c: Container{Env: []string{VisibleVariable + "=all"}, Annotations: map[string]string{VisibleAnnotation: ""}}},
+		"another class":             {c: Container{Devices: []specs.WindowsDevice{{IDType: "class", ID: "86E0D1E0-8089-11D0-9CE4-08003E301F73"}}}},
+		"another PCI device":        {c: Container{Devices: []specs.WindowsDevice{location("PCIROOT(0)#PCI(0200)")}}, requests: true},
+		"a PCI device, not known":   {c: Container{Devices: []specs.WindowsDevice{location(path0)}}, source: &source{listErr: errors.New("no")}, requests: true},
+		"Hyper-V, with a device":    {c: Container{HyperV: true, Devices: []specs.WindowsDevice{location(path0)}}, requests: true},
+		"a pod's own variable":      {c: Container{Pod: &Pod{UID: "u"}, Name: "main", Env: []string{VisibleVariable + "=all"}}},
+		"a pod's own annotation":    {c: Container{Pod: &Pod{UID: "u"}, Name: "main", Annotations: map[string]string{VisibleAnnotation: "all"}}},
+		"a pod's own device":        {c: Container{Pod: &Pod{UID: "u"}, Name: "main", Devices: []specs.WindowsDevice{location(path0)}}},
+		"a pod's request for files": {c: Container{Pod: &Pod{UID: "u"}, Name: "main", Env: []string{ExtraMountsVariable + "=a"}, Annotations: map[string]string{ExtraMountsAnnotation: `..\x`}}},
+		"other variable, Linux":     {c: Container{OS: "linux", Env: []string{"directx_visible_devices=all"}}},
+		"variable that begins like": {c: Container{Env: []string{VisibleVariable + "_X=all"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if test.c.OS == "" {
+				test.c.OS = "windows"
+			}
+			request, ok := ReadRequest(test.c)
+			if ok != test.requests {
+				t.Errorf("a request was read: %t, want %t", ok, test.requests)
+			}
+			d := decider()
+			if test.source != nil {
+				d.Source = test.source
+			}
+			edits, ok, err := decide(t.Context(), d, request)
+			if err != nil || ok {
+				t.Errorf("ok %t, %+v, error %v", ok, edits, err)
+			}
+		})
+	}
+}
+
+func TestStandaloneIsRefused(t *testing.T) {
+	t.Parallel()
+	lists := []string{"0 " + path0, "1 " + path1, "NVIDIA Tesla T4", "0x00000001_0x000000A1", "code 10"}
+	for name, test := range map[string]struct {
+		c      Container
+		source discovery.Source
+		want   error
+		says   []string
+	}{
+		"index too large":       {c: requesting("4"), want: errNoSuchGPU, says: lists},
+		"unknown path":          {c: requesting("PCIROOT(9)"), want: errNoSuchGPU, says: lists},
+		"unknown LUID":          {c: requesting("0x7"), want: errNoSuchGPU, says: lists},
+		"LUID 0":                {c: requesting("0x0"), want: errNoSuchGPU},
+		"negative index":        {c: requesting("-1"), want: errNoSuchGPU},
+		"good and unknown":      {c: requesting("0,9"), want: errNoSuchGPU},
+		"failed GPU":            {c: requesting("2"), want: errDeviceFailed, says: []string{"code 10", path2}},
+		"software adapter":      {c: requesting("3"), want: errDeviceFailed, says: []string{"neither graphics nor compute"}},
+		"all in a list":         {c: requesting("all,0"), want: errBadRequest},
+		"none in a list":        {c: requesting("0,none"), want: errBadRequest},
+		"empty element":         {c: requesting("0,,1"), want: errBadRequest},
+		"only a comma":          {c: requesting(","), want: errBadRequest},
+		"all of no GPU":         {c: requesting("all"), source: discovery.Static{}, want: errNoSuchGPU, says: []string{"this node has no GPU"}},
+		"Hyper-V":               {c: Container{HyperV: true, Env: []string{VisibleVariable + "=0"}}, want: errHyperV, says: []string{"process isolation"}},
+		"index, GPUs not known": {c: requesting("0"), source: &source{Static: testDevices(), findErr: errors.New("no answer")}, want: errUnknownGPUs},
+		"GPUs not known": {c: requesting("all"), source: &source{listErr: errors.New("inventory.yaml:3: no")}, want: errUnknownGPUs,
+			says: []string{"inventory.yaml:3", "set the environment variable DIRECTX_VISIBLE_DEVICES to none"}},
+		"not known, by annotation": {c: Container{Annotations: map[string]string{VisibleAnnotation: path0}, Env: []string{VisibleVariable + "=1"}},
+			source: &source{listErr: errors.New("no")}, want: errUnknownGPUs, says: []string{"set the annotation " + VisibleAnnotation + " to none"}},
+		"own class, not known": {c: Container{Devices: []specs.WindowsDevice{{IDType: "class", ID: ocispec.DisplayClass}}},
+			source: &source{listErr: errors.New("no")}, want: errUnknownGPUs},
+		"token": {c: Container{Env: []string{"DIRECTX_ALLOCATION_DISPLAY=0123456789abcdef0123456789abcdef"}}, want: errOutsidePod,
+			says: []string{"DIRECTX_ALLOCATION_DISPLAY", VisibleVariable}},
+		"token and request": {c: Container{Env: []string{"DIRECTX_ALLOCATION_=x", VisibleVariable + "=none"}}, want: errOutsidePod},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test.c.OS, test.c.ID = "windows", "c1"
+			d := decider()
+			if test.source != nil {
+				d.Source = test.source
+			}
+			request, ok := ReadRequest(test.c)
+			if !ok {
+				t.Error("no request was read")
+			}
+			edits, ok, err := decide(t.Context(), d, request)
+			if err == nil || !errors.Is(err, test.want) {
+				t.Fatalf("ok %t, %+v, error %v; want %v", ok, edits, err, test.want)
+			}
+			for _, says := range append(test.says, `directx-nri: container "c1" is not started: `) {
+				testutil.CheckError(t, "decide", err, says)
+			}
+			if strings.Contains(remedy.Text(err), restoreGPU) {
+				t.Errorf("error %q has the remedy for a pod", err)
+			}
+			if strings.ContainsAny(remedy.Text(err), "\r\n") || strings.Contains(remedy.Text(err), "0123456789abcdef") {
+				t.Errorf("error %q", err)
+			}
+		})
+	}
+}
+
+// An image can set the environment of a container.
+func TestStandaloneEnvironmentOnLinux(t *testing.T) {
+	t.Parallel()
+	c := Container{OS: "linux", ID: "c1", Env: []string{VisibleVariable + "=0", ExtraMountsVariable + "=a"}}
+	for _, test := range []struct {
+		annotations       map[string]string
+		allowed, requests bool
+	}{{nil, false, false}, {map[string]string{VisibleAnnotation: "0"}, false, true}, {nil, true, true}} {
+		d := decider(discovery.Device{InstanceID: "A", SupportsDisplay: true, DeviceNodes: []discovery.DeviceNode{{Path: "/dev/dxg", ContainerPath: "/dev/dxg"}}})
+		d.Policy.Standalone.Environment = test.allowed
+		if !test.requests {
+			d.Source = &source{listErr: errors.New("a container that requests nothing depends on no GPU")}
+		}
+		c.Annotations = test.annotations
+		edits, ok, err := decide(t.Context(), d, read(c))
+		if test.allowed { // and the extra mounts are not
+			if ReasonOf(err) != ReasonPolicy || !strings.Contains(err.Error(), ExtraMountsVariable+" has no effect") {
+				t.Errorf("%+v: %v", test, err)
+			}
+			continue
+		}
+		if err != nil || ok != test.requests || len(edits.Mounts) > 0 {
+			t.Errorf("%+v: %+v, ok %t, error %v", test, edits, ok, err)
+		}
+	}
+}
+
+// read returns the request of c, also if it requests nothing.
+func read(c Container) Request {
+	request, _ := ReadRequest(c)
+	return request
+}
+
+func requesting(request string) Container {
+	return Container{OS: "windows", ID: "c1", Env: []string{VisibleVariable + "=" + request}}
+}
+
+func TestPodIsolatedByHyperVIsRefused(t *testing.T) {
+	t.Parallel()
+	c := Container{OS: "windows", HyperV: true, Pod: &Pod{UID: "u", Namespace: "n", Name: "p"}, Name: "main",
+		Env: []string{"DIRECTX_ALLOCATION_DISPLAY=0123456789abcdef0123456789abcdef"}}
+	if _, _, err := decide(context.Background(), decider(), read(c)); !errors.Is(err, errHyperV) || !strings.Contains(remedy.Text(err), "runtime class") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func FuzzVisibleDevices(f *testing.F) {
+	for _, seed := range []string{"", "all", "none", "0,1", path0, "0x00000001_0x000000A1", "0x", "99999999999999999999", "0,,", "\x00", "٣"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, request string) {
+		c := Container{OS: "windows", ID: "c", Env: []string{VisibleVariable + "=" + request}}
+		r, requests := ReadRequest(c)
+		edits, ok, err := decide(context.Background(), decider(), r)
+		if err != nil {
+			return
+		}
+		if ok != requests {
+			t.Fatalf("%q requests a GPU: %t, is given one: %t", request, requests, ok)
+		}
+		seen := map[string]bool{}
+		for _, d := range edits.WindowsDevices {
+			if seen[d.ID] || d.ID == path2 || d.ID == "" {
+				t.Fatalf("%q gets %v", request, edits.WindowsDevices)
+			}
+			seen[d.ID] = true
+		}
+		if ok && len(seen) == 0 {
+			t.Fatalf("%q requests GPUs and gets none", request)
+		}
+	})
+}

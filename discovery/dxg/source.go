@@ -1,0 +1,189 @@
+//go:build linux
+
+// Package dxg finds the GPUs of a Linux VM with GPU paravirtualization (WSL 2, Hyper-V)
+// by the requests of /dev/dxg, as Microsoft's header describes them. It needs neither
+// cgo nor libdxcore.
+//
+// If the kernel or the host refuses a query, the property is empty: machines that work refuse many
+// queries. An adapter that is gone, or no longer answers the query of its type, is unhealthy and keeps
+// its last properties. An adapter that never answered has no kind, so it is not advertised.
+//
+// # Identity
+//
+// A device's instance ID consists of the model, as in
+// `PCI\VEN_10DE&DEV_2684&SUBSYS_16F110DE&REV_A1`, and a unit. The unit is the address on the host's
+// PCI bus if the host reports it, 0 for the only adapter of a model, and otherwise the LUID.
+//
+// The LUID in a VM is the start of the VMBus channel's ID. It is not the LUID of the host's
+// adapter, which no request returns (dxgglobal_create_adapter in dxgmodule.c). It can change when
+// the VM or the host's driver restarts, and equal GPUs can then exchange their IDs. This does no
+// harm: no container survives a restart of the VM, and an ID never names a GPU of another model. An
+// allocation record of an ID that no longer exists matches no GPU, and its container is refused
+// until the pod is replaced.
+//
+// While a program runs, an adapter keeps its ID. If it fails, an adapter that works and has the same
+// model and unit, such as the same GPU with a new LUID, takes over the ID.
+//
+// The location path is that of the virtual function in the VM. It is not part of the ID, because not
+// every host keeps it when the VM restarts.
+package dxg
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"slices"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/pci"
+)
+
+// DefaultDevice is the driver's device node, also in containers.
+const DefaultDevice = "/dev/dxg"
+
+// ErrNoDevice reports that the system has no driver of GPU paravirtualization.
+var ErrNoDevice = errors.New("no GPU: " + DefaultDevice + " does not exist")
+
+// wslDir is the directory of the user-mode drivers, which Microsoft's libdxcore.so requires.
+const wslDir = "/usr/lib/wsl"
+
+// Source lists the GPUs behind /dev/dxg. Create it with [Open].
+type Source struct {
+	*discovery.DriverSource
+	// root is the directory of the VM's root, and sys is /sys, which is the VM's in a
+	// container, too.
+	root, sys string
+	open      func(path string) (driver, error)
+
+	// known has the adapters of the last list that have answered.
+	known map[discovery.LUID]knownAdapter
+}
+
+var _ discovery.Source = (*Source)(nil)
+
+// knownAdapter has an adapter's properties without a failure, and its identity.
+type knownAdapter struct {
+	adapterProperties
+	instanceID string
+}
+
+// Open returns the source of the GPUs. It reads nothing yet. If the adapters cannot be
+// listed, those of the last list are unhealthy. hostRoot is where the VM's root directory is
+// mounted, for a program in a container, otherwise "".
+func Open(hostRoot string, log logrus.FieldLogger) *Source {
+	s := &Source{root: hostRoot, sys: "/sys", open: openDevice}
+	s.DriverSource = discovery.NewDriverSource(log, s.readDevices)
+	return s
+}
+
+// readDevices returns the devices of all adapters.
+func (s *Source) readDevices(context.Context) (devices []discovery.Device, err error) {
+	d, err := s.open(filepath.Join(s.root, DefaultDevice))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = ErrNoDevice
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, d.Close()) }()
+	adapters, err := openAdapters(d)
+	if err != nil {
+		return nil, err
+	}
+	defer closeAdapters(d, adapters)
+	var all []adapterProperties
+	for _, adapter := range adapters {
+		all = append(all, s.propertiesOf(d, adapter))
+	}
+	return s.newDevices(all), nil
+}
+
+// propertiesOf returns the properties of an adapter. It reads those of a known adapter only once,
+// because they change with the LUID only, and the driver logs each refused query.
+func (s *Source) propertiesOf(d driver, adapter adapterInfo) adapterProperties {
+	a, known := s.known[adapter.luid.value()]
+	if !known {
+		return readProperties(d, adapter)
+	}
+	a.failure = checkAdapter(d, adapter, a.adapterProperties)
+	return a.adapterProperties
+}
+
+// newDevices turns the adapters' answers into devices, in the order of [compareByPreference].
+func (s *Source) newDevices(all []adapterProperties) []discovery.Device {
+	slices.SortStableFunc(all, func(a, b adapterProperties) int { return cmp.Compare(a.luid, b.luid) })
+	all = slices.CompactFunc(all, func(a, b adapterProperties) bool { return a.luid == b.luid })
+	ids := s.instanceIDs(all)
+	functions, files, known := readPCIFunctions(s.sys), readLibraries(s.root), map[discovery.LUID]knownAdapter{}
+	devices := []discovery.Device{}
+	for _, a := range all {
+		d := a.newDevice()
+		d.InstanceID = ids[a.luid]
+		d.LocationPath = functions[a.luid].locationPath
+		if functions[a.luid].computeOnly {
+			d.SupportsDisplay = false
+		}
+		addFiles(&d, files, a)
+		if _, isKnown := s.known[a.luid]; isKnown || a.failure == nil {
+			a.failure = nil
+			known[a.luid] = knownAdapter{a, d.InstanceID}
+		}
+		devices = append(devices, d)
+	}
+	s.known = known
+	slices.SortStableFunc(devices, compareByPreference)
+	return devices
+}
+
+// compareByPreference compares two devices of a VM. The preferred one comes first, because on a tie
+// the first GPU is allocated. Software renderers and integrated GPUs come last. Only hybrid systems
+// mark integrated GPUs, so the next criteria are the dedicated memory and, where the host does not
+// report it, whether the vendor makes mostly discrete GPUs. The LUID is the last criterion, because
+// it is random.
+func compareByPreference(a, b discovery.Device) int {
+	rank := func(last bool) int {
+		if last {
+			return 1
+		}
+		return 0
+	}
+	maybeIntegrated := func(d discovery.Device) bool {
+		return d.VendorID != pci.VendorNVIDIA && d.VendorID != pci.VendorAMD
+	}
+	return cmp.Or(rank(a.Software)-rank(b.Software), rank(a.Integrated)-rank(b.Integrated),
+		cmp.Compare(b.DedicatedMemory, a.DedicatedMemory),
+		rank(maybeIntegrated(a))-rank(maybeIntegrated(b)), cmp.Compare(a.LUID, b.LUID))
+}
+
+// instanceIDs returns the adapters' instance IDs. If two adapters would have the same ID, only the
+// adapter that works has it.
+func (s *Source) instanceIDs(all []adapterProperties) map[discovery.LUID]string {
+	working := map[string]int{} // the number of working adapters, by model and PCI address
+	for _, a := range all {
+		if a.failure == nil {
+			working[a.model()+a.pciAddress()]++
+		}
+	}
+	ids, taken := map[discovery.LUID]string{}, map[string]bool{}
+	for _, works := range []bool{true, false} {
+		for _, a := range all {
+			if (a.failure == nil) != works {
+				continue
+			}
+			unit := cmp.Or(a.pciAddress(), "0")
+			if working[a.model()+a.pciAddress()] > 1 || a.model()+a.pciAddress() == unknownModel {
+				unit = a.luid.String()
+			}
+			id := cmp.Or(s.known[a.luid].instanceID, a.model()+`\`+unit)
+			if taken[id] {
+				id = a.model() + `\` + a.luid.String()
+			}
+			ids[a.luid], taken[id] = id, true
+		}
+	}
+	return ids
+}

@@ -1,0 +1,318 @@
+//go:build linux
+
+package dxg
+
+import (
+	"encoding/binary"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/pci"
+	"github.com/directx-nri/directx-nri/internal/testutil"
+)
+
+func TestDeviceHasAllProperties(t *testing.T) {
+	t.Parallel()
+	// As an old host refuses queries that have another one in their place.
+	f := &fakeDriver{adapters: []fakeAdapter{nvidia().with(queryAddress, le(1, 0, 0)).with(querySegmentSize, nil).with(queryUserModeVersion, nil)}}
+	f.adapters[0].with(querySegmentGroupSize, le(0, 0, 0, 2)).with(queryKernelVersion, le(15<<16|6094, 32<<16))
+	s, root := newSource(t, f)
+	plug(t, root, "3db8:00:00.0", microsoftVendor, virtualRender, config(0xC2F5))
+	got, err := s.Find(t.Context(), discovery.Selector{InstanceIDs: []string{`pci\ven_10de&dev_2684&subsys_16f11043&rev_a1\01.00.0`}})
+	one, zero := uint32(1), uint32(0)
+	same := func(path string) discovery.Library { return discovery.Library{Source: path, Destination: path} }
+	want := []discovery.Device{{
+		InstanceID:  `PCI\VEN_10DE&DEV_2684&SUBSYS_16F11043&REV_A1\01.00.0`,
+		Description: "NVIDIA GeForce RTX 4090", VendorID: pci.VendorNVIDIA, Manufacturer: "NVIDIA",
+		LocationPath: "PCIROOT(3DB8)#PCI(0000)", LUID: 0xC2F5, DriverVersion: "32.0.15.6094",
+		DriverStorePath: wslDir + "/drivers/nv_dispi.inf_amd64_1f2e", DedicatedMemory: 8 << 30,
+		BusNumber: &one, Address: &zero, SupportsDisplay: true, SupportsCompute: true,
+		DeviceNodes: []discovery.DeviceNode{{Path: "/dev/dxg", ContainerPath: "/dev/dxg"}},
+		Libraries: []discovery.Library{
+			same(wslDir + "/drivers/nv_dispi.inf_amd64_1f2e"),
+			same(wslDir + "/lib/libcuda.so.1"), same(wslDir + "/lib/libd3d12.so"), same(wslDir + "/lib/libdxcore.so"), same(wslDir + "/lib/nvidia-smi"),
+			{Source: wslDir + "/lib/nvidia-smi", Destination: "/usr/bin/nvidia-smi"},
+		},
+		LibraryPath: []string{wslDir + "/lib"},
+	}}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("%v\n%s", err, diff)
+	}
+	f.queries = 0
+	if again, err := s.Devices(t.Context()); err != nil || !cmp.Equal(want, again) || f.queries != 1 {
+		t.Errorf("again, with %d queries: %+v, %v", f.queries, again, err)
+	}
+}
+
+// TestScenarios checks what differs from an adapter that answers everything. A summary
+// is kind, instance ID, description, health and notes.
+func TestScenarios(t *testing.T) {
+	t.Parallel()
+	const (
+		nv      = `display PCI\VEN_10DE&DEV_2684&SUBSYS_16F11043&REV_A1\0 NVIDIA GeForce RTX 4090 healthy`
+		iris    = `display PCI\VEN_8086&DEV_46A6&SUBSYS_16F11043&REV_A1\0 Intel(R) Iris(R) Xe Graphics healthy`
+		twins   = `display PCI\VEN_10DE&DEV_2684&SUBSYS_16F11043&REV_A1\0x00000000_0x0000C2F5 NVIDIA GeForce RTX 4090 healthy`
+		blank   = ` DXG\0x00000000_0x0000C2F5  the driver does not answer: `
+		untyped = " its type is unknown: a display GPU is assumed"
+		noStore = " its driver store path is unknown: "
+		all     = "; containers get all of /usr/lib/wsl/drivers"
+		noNPU   = ` PCI\VEN_8086&DEV_643E&SUBSYS_16F11043&REV_A1\0 NPU `
+	)
+	npu := func(pkg string) *fakeDriver {
+		return &fakeDriver{adapters: []fakeAdapter{gpu(1, 0x8086, 0x643E, typeComputeOnly, "NPU", pkg)}}
+	}
+	overflow := utf16le(`C:\Windows\System32\DriverStore\FileRepository\nv_dispi.inf_amd64_1f2e\` + strings.Repeat("x", 2000))
+	twin := func(luid uint32) fakeAdapter { a := nvidia(); a.luid = luid; return a }
+	for name, test := range map[string]struct {
+		driver *fakeDriver
+		want   []string
+	}{
+		"none":          {driver: &fakeDriver{}},
+		"hybrid laptop": {&fakeDriver{adapters: []fakeAdapter{intel(), nvidia()}}, []string{nv, iris}},
+		"by memory":     {&fakeDriver{adapters: []fakeAdapter{intel().with(queryType, le(typeRender)), nvidia().with(querySegmentSize, le(0, 4))}}, []string{nv, iris}},
+		"by vendor":     {&fakeDriver{adapters: []fakeAdapter{intel().with(queryType, le(typeRender)).without(querySegmentSize), nvidia().without(querySegmentSize)}}, []string{nv, iris}},
+		"long registry": {&fakeDriver{adapters: []fakeAdapter{nvidia().with(queryRegistry, overflow)}},
+			[]string{nv + noStore + "the driver returns status 1 and 4144 bytes in a buffer of 4096" + all}},
+		"compute-only":    {npu("iigd_dch.inf_amd64_0a1b"), []string{"compute" + noNPU + "healthy"}},
+		"NPU":             {npu("npu.inf_amd64_1"), []string{noNPU + "/usr/lib/wsl/drivers/npu.inf_amd64_1 has no shared library, so it has no driver for Linux"}},
+		"NPU, no package": {npu("x"), []string{noNPU + "/usr/lib/wsl/drivers/x does not exist: whether it has a driver for Linux is unknown"}},
+		"software": {&fakeDriver{adapters: []fakeAdapter{gpu(1, 0x1414, 0x8C, typeRender|typeSoftware, "Microsoft Basic Render Driver", "x")}},
+			[]string{` PCI\VEN_1414&DEV_008C&SUBSYS_16F11043&REV_A1\0 Microsoft Basic Render Driver healthy`}},
+		"software untyped": {&fakeDriver{adapters: []fakeAdapter{gpu(1, 0x1414, 0x8C, 0, "", "x").without(queryType)}},
+			[]string{` PCI\VEN_1414&DEV_008C&SUBSYS_16F11043&REV_A1\0  healthy` + untyped}},
+		"ACPI": {&fakeDriver{adapters: []fakeAdapter{gpu(1, qualcommACPI, 0x36334430, typeRender, "Adreno", "x")}},
+			[]string{`display ACPI\VEN_4D4F4351&DEV_36334430\0 Adreno healthy /usr/lib/wsl/drivers/x does not exist` + all}},
+		"vendor only": {&fakeDriver{adapters: []fakeAdapter{nvidia().without(queryType, queryRegistryInfo, querySegmentSize, queryUserModeVersion, queryRegistry)}},
+			[]string{strings.Replace(nv, "NVIDIA GeForce RTX 4090", "", 1) + untyped + noStore + "invalid argument (EINVAL)" + all}},
+		"old host": {&fakeDriver{adapters: []fakeAdapter{nvidia().with(queryType, le(typeParavirtualized)).with(queryAddress, nil)}},
+			[]string{nv + untyped}},
+		"old host, nothing": {&fakeDriver{adapters: []fakeAdapter{{luid: 0xC2F5, zeros: true}}}, []string{blank + "its answers are empty"}},
+		"LUID only":         {&fakeDriver{adapters: []fakeAdapter{{luid: 0xC2F5}}}, []string{blank + "invalid argument (EINVAL)"}},
+		"EIO":               {&fakeDriver{adapters: []fakeAdapter{{luid: 0xC2F5, failure: unix.EIO}, intel()}}, []string{blank + "input/output error (EIO)", iris}},
+		"short answers": {&fakeDriver{adapters: []fakeAdapter{nvidia().with(queryDeviceIDs, nil).with(queryRegistryInfo, nil).with(queryRegistry, nil)}},
+			[]string{`display DXG\0x00000000_0x0000C2F5  healthy` + noStore + "the driver returns status 0 and 0 bytes in a buffer of 4096" + all}},
+		"host bridge":     {&fakeDriver{adapters: []fakeAdapter{nvidia().with(queryAddress, le(0, 0, 0))}}, []string{nv}},
+		"hostile address": {&fakeDriver{adapters: []fakeAdapter{nvidia().with(queryAddress, le(1, 0x123456, 0))}}, []string{nv}},
+		"equal addresses": {&fakeDriver{adapters: []fakeAdapter{twin(0xC2F5).with(queryAddress, le(1, 0, 0)), twin(2).with(queryAddress, le(1, 0, 0))}},
+			[]string{strings.Replace(twins, "0000C2F5", "00000002", 1), twins}},
+		"twice": {&fakeDriver{adapters: []fakeAdapter{nvidia(), nvidia()}}, []string{nv}},
+		"control character": {&fakeDriver{adapters: []fakeAdapter{nvidia().with(queryRegistryInfo, utf16le("NVIDIA\n\x1b[31m GPU"))}},
+			[]string{strings.Replace(nv, "NVIDIA GeForce RTX 4090", "NVIDIA [31m GPU", 1)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, _ := newSource(t, test.driver)
+			devices, err := s.Devices(t.Context())
+			var got []string
+			for _, d := range devices {
+				got = append(got, strings.Join(append([]string{string(d.Kind()), d.InstanceID, d.Description, d.Health.String()}, d.Notes...), " "))
+				if source := d.Libraries[0].Source; !strings.HasPrefix(source, wslDir+"/drivers") {
+					t.Errorf("%s has its driver in %q", d.InstanceID, source)
+				}
+			}
+			if diff := cmp.Diff(test.want, got); err != nil || diff != "" {
+				t.Errorf("%v\n%s", err, diff)
+			}
+		})
+	}
+}
+
+func TestDriverErrors(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		driver *fakeDriver
+		want   string
+	}{
+		"no device":    {&fakeDriver{openErr: unix.ENOENT}, "find GPUs: no GPU: /dev/dxg does not exist"},
+		"no access":    {&fakeDriver{openErr: unix.EACCES}, "find GPUs: permission denied"},
+		"enumeration":  {&fakeDriver{enumErr: unix.EIO}, "find GPUs: count adapters: input/output error"},
+		"no requests":  {&fakeDriver{enumErr: unix.ENOTTY}, "find GPUs: count adapters: inappropriate ioctl for device"},
+		"hostile size": {&fakeDriver{count: 1 << 31}, "find GPUs: count adapters: the driver reports 2147483648, more than 1024"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, _ := newSource(t, test.driver)
+			devices, err := s.Devices(t.Context())
+			if err == nil || err.Error() != test.want || devices != nil {
+				t.Errorf("%v, %v", devices, err)
+			}
+		})
+	}
+}
+
+// TestFailingGPUsKeepTheirIdentity checks that GPUs keep their properties and identity while they fail.
+func TestFailingGPUsKeepTheirIdentity(t *testing.T) {
+	t.Parallel()
+	f := &fakeDriver{adapters: []fakeAdapter{nvidia().with(queryAddress, le(1, 0, 0)), intel()}}
+	s, _ := newSource(t, f)
+	good, err := s.Devices(t.Context())
+	if err != nil || len(good) != 2 {
+		t.Fatal(good, err)
+	}
+	check := func(name string, reasons ...string) {
+		want := []discovery.Device{}
+		for i, reason := range reasons {
+			d := good[i]
+			d.Health = discovery.Health{Reason: reason}
+			want = append(want, d)
+		}
+		got, err := s.Devices(t.Context())
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Errorf("%s: %v\n%s", name, err, diff)
+		}
+	}
+	f.adapters[0].failure = unix.EINVAL
+	check("one refuses", "the driver does not answer: invalid argument (EINVAL)", "")
+	f.adapters[0].failure = unix.EIO
+	check("one fails", "the driver does not answer: input/output error (EIO)", "")
+	f.openErr = unix.ENODEV
+	check("all fail", "the driver does not answer: no such device", "the driver does not answer: no such device")
+	f.openErr, f.adapters[0].failure = nil, nil
+	f.adapters[0].without(queryAddress)
+	check("they answer again", "", "")
+	f.adapters = f.adapters[:1]
+	check("one vanishes", "")
+}
+
+// TestIdentity checks the IDs of adapters of one model that come and go.
+func TestIdentity(t *testing.T) {
+	t.Parallel()
+	f := &fakeDriver{}
+	s, _ := newSource(t, f)
+	unit := func(luid uint32, failure error) fakeAdapter {
+		a := nvidia()
+		a.luid, a.failure = luid, failure
+		return a
+	}
+	for _, step := range []struct {
+		name     string
+		adapters []fakeAdapter
+		want     string
+	}{
+		{"the only one", []fakeAdapter{unit(1, nil)}, "0"},
+		{"a second one", []fakeAdapter{unit(1, nil), unit(2, nil)}, "0 0x00000000_0x00000002"},
+		{"one fails", []fakeAdapter{unit(1, unix.EIO), unit(2, nil)}, "0 0x00000000_0x00000002"},
+		{"one is left", []fakeAdapter{unit(1, nil)}, "0"},
+		{"it returns while it is listed", []fakeAdapter{unit(1, unix.EIO), unit(3, nil)}, "0x00000000_0x00000001 0"},
+		{"it has returned", []fakeAdapter{unit(3, nil)}, "0"},
+		{"the VM restarts", []fakeAdapter{unit(4, nil)}, "0"},
+	} {
+		f.adapters = step.adapters
+		devices, err := s.Devices(t.Context())
+		var got []string
+		for _, d := range devices {
+			got = append(got, d.InstanceID[strings.LastIndex(d.InstanceID, `\`)+1:])
+		}
+		if strings.Join(got, " ") != step.want || err != nil {
+			t.Errorf("%s: %q, want %s; %v", step.name, got, step.want, err)
+		}
+	}
+}
+
+// TestGPUsWithoutUserModeDriver checks GPUs whose user-mode driver is missing.
+func TestGPUsWithoutUserModeDriver(t *testing.T) {
+	t.Parallel()
+	s, root := newSource(t, &fakeDriver{adapters: []fakeAdapter{nvidia(), intel()}})
+	first := func() (discovery.Device, discovery.Device) {
+		devices, err := s.Devices(t.Context())
+		if err != nil || len(devices) != 2 {
+			t.Fatal(devices, err)
+		}
+		return devices[0], devices[1]
+	}
+	libraryPath := []string{wslDir + "/lib", wslDir + "/drivers/iigd_dch.inf_amd64_0a1b"}
+	if _, d := first(); len(d.Libraries) != 3 || filepath.Base(d.Libraries[1].Source) != "libd3d12.so" || !slices.Equal(d.LibraryPath, libraryPath) {
+		t.Errorf("Intel: %v, %v", d.Libraries, d.LibraryPath)
+	}
+	os.RemoveAll(filepath.Join(root, wslDir, "drivers/nv_dispi.inf_amd64_1f2e"))
+	if d, _ := first(); !d.Health.OK() || d.Libraries[0].Source != wslDir+"/drivers" || len(d.Notes) != 1 {
+		t.Errorf("no package: %+v", d)
+	}
+	os.RemoveAll(filepath.Join(root, wslDir, "drivers"))
+	if d, _ := first(); !strings.HasSuffix(d.Health.Reason, "wsl/drivers does not exist: the VM has no user-mode driver") {
+		t.Errorf("no drivers: %v", d.Health)
+	}
+	os.RemoveAll(filepath.Join(root, wslDir))
+	if d, _ := first(); d.Health.OK() || len(d.Libraries) != 0 {
+		t.Errorf("no files: %+v", d)
+	}
+}
+
+func TestDriverPackage(t *testing.T) {
+	t.Parallel()
+	for path, want := range map[string]string{
+		`\SystemRoot\System32\DriverStore\FileRepository\nv_dispi.inf_amd64_1f2e`:         "nv_dispi.inf_amd64_1f2e",
+		`C:\Windows\System32\HostDriverStore\filerepository\u0.inf_amd64_0\B1\amd.dll`:    "u0.inf_amd64_0",
+		`\??\C:\Windows\System32\DriverStore\FileRepository\FileRepository\x.inf_amd64_1`: "x.inf_amd64_1",
+		`C:\Windows\System32\DriverStore\FileRepository\..\..\evil`:                       "",
+		`C:\Windows\System32\DriverStore\FileRepository\`:                                 "",
+		`C:\Windows\System32`:                                 "",
+		strings.Repeat("İ", 40) + `\FileRepository\x.inf`:     "",
+		`/usr/lib/wsl/drivers/../../FileRepository/a b/c.dll`: "",
+	} {
+		if got := driverPackage(path); got != want {
+			t.Errorf("%s: %q, want %q", path, got, want)
+		}
+	}
+}
+
+// TestDescriptors checks that reads close their files. It is not parallel, because the files
+// of other tests would count.
+func TestDescriptors(t *testing.T) {
+	root := t.TempDir()
+	testutil.WriteFile(t, filepath.Join(root, DefaultDevice), "", 0o644)
+	s := Open(root, nil)
+	count := func() int {
+		entries, err := os.ReadDir("/proc/self/fd")
+		testutil.NoError(t, err)
+		return len(entries)
+	}
+	before := count()
+	if _, err := s.Devices(t.Context()); !errors.Is(err, unix.ENOTTY) { // The file is no driver.
+		t.Error(err)
+	}
+	if after := count(); after != before {
+		t.Errorf("%d descriptors, %d before", after, before)
+	}
+}
+
+// FuzzAnswers checks that no answer breaks a device or leads out of the driver store.
+func FuzzAnswers(f *testing.F) {
+	good := nvidia().answers
+	f.Add(good[queryType], good[queryDeviceIDs], good[queryRegistryInfo], good[queryRegistry], uint32(len(good[queryRegistry])), uint32(0), uint64(1))
+	f.Add([]byte{}, []byte{}, utf16le("a\nb"), utf16le(`\filerepository\..`), uint32(1<<31), uint32(1), uint64(0))
+	f.Add([]byte{4}, le(0, 0xFFFFFFFF, 1), []byte{0, 0xD8}, utf16le(`\FILEREPOSITORY\a/../b`), uint32(3), uint32(0), uint64(1<<63))
+	f.Fuzz(func(t *testing.T, bits, ids, registry, path []byte, size, status uint32, version uint64) {
+		a := adapterProperties{version: version, memory: version}
+		if len(bits) >= 4 {
+			a.typeBits = binary.LittleEndian.Uint32(bits)
+		}
+		if words := len(ids) / 4; words >= 7 {
+			word := func(i int) uint32 { return binary.LittleEndian.Uint32(ids[4*i:]) }
+			a.ids = deviceIDs{word(0), word(1), word(2), word(3), word(4), word(5), word(6)}
+			a.address = adapterAddress{word(1), word(2), word(3)}
+		}
+		query := storePathQuery{registryQuery: registryQuery{outputSize: size, status: status}}
+		_, _ = binary.Decode(registry, binary.LittleEndian, a.registry.adapter[:min(len(registry)/2, maxPath)])
+		_, _ = binary.Decode(path, binary.LittleEndian, query.output[:min(len(path)/2, len(query.output))])
+		a.storePath, a.storeErr = query.path()
+		s := Open("/nonexistent", nil)
+		s.sys = "/nonexistent"
+		for _, d := range s.newDevices([]adapterProperties{a, {luid: 1, storePath: `\FileRepository\good`}}) {
+			if d.InstanceID == "" || strings.ContainsAny(d.InstanceID+d.Description, "\n\x00\x1b") || len(d.InstanceID) > 200 {
+				t.Errorf("device %+v", d)
+			}
+			if d.DriverStorePath != "" && filepath.Dir(d.DriverStorePath) != wslDir+"/drivers" {
+				t.Errorf("driver store path %s", d.DriverStorePath)
+			}
+		}
+	})
+}

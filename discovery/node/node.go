@@ -1,0 +1,81 @@
+// Package node opens the source of this node's GPUs: the compiled inventory, the driver, or the file
+// with the GPUs that were discovered last.
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/discovery/nvidia"
+)
+
+// Options configure [Open].
+type Options struct {
+	// UseInventory selects the compiled inventory in StateDir: see policy.Policy.
+	UseInventory bool
+	StateDir     string
+	// QueryDriver queries the driver on Linux. Without it, the GPUs are those in the list
+	// [Discovered], so that a container's start does not wait for the driver. On Windows, the
+	// driver is always queried.
+	QueryDriver bool
+	// UUIDs, if it is not nil, adds the UUIDs of NVIDIA's GPUs to the list, and implies QueryDriver.
+	// Devices of such a source must not be called concurrently.
+	UUIDs *nvidia.UUIDs
+	// Save requires UUIDs. On Linux, it writes the list to [Discovered].
+	Save bool
+	// HostRoot is where the node's root directory is mounted, for a program in a container
+	// on Linux.
+	HostRoot string
+	Log      logrus.FieldLogger
+}
+
+// ErrNoSource reports that a Linux node has neither an inventory nor a driver of GPU
+// paravirtualization.
+var ErrNoSource = errors.New("no inventory is configured")
+
+// ErrNotSaved is the error of a returned list that could not be saved: containers get GPUs of an older one.
+var ErrNotSaved = errors.New("the list of GPUs for the programs that start containers is out of date")
+
+// Open returns the source of the node's GPUs: the compiled inventory, or the discovered GPUs. It
+// reads nothing yet. Its error matches [ErrNoSource].
+func Open(o Options) (discovery.Source, error) {
+	if o.UseInventory {
+		return CompiledInventory(o.StateDir), nil
+	}
+	source, err := openDriver(o)
+	if err != nil || o.UUIDs == nil {
+		return source, err
+	}
+	return &sourceWithUUIDs{Source: source, uuids: o.UUIDs, list: Discovered(o.StateDir), saves: o.Save}, nil
+}
+
+// sourceWithUUIDs is the source with [Options.UUIDs].
+type sourceWithUUIDs struct {
+	discovery.Source
+	uuids *nvidia.UUIDs
+	list  DeviceList
+	saves bool
+}
+
+// Devices implements [discovery.Source]. It must not be called concurrently.
+func (s *sourceWithUUIDs) Devices(ctx context.Context) ([]discovery.Device, error) {
+	devices, err := s.Source.Devices(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.uuids.Add(ctx, devices); err != nil {
+		return nil, err
+	}
+	if !s.saves || runtime.GOOS == "windows" { // There, all programs query the driver.
+		return devices, nil
+	}
+	if err := s.list.Write(devices); err != nil {
+		return devices, fmt.Errorf("%w: %w", ErrNotSaved, err)
+	}
+	return devices, nil
+}

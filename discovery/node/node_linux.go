@@ -1,0 +1,29 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/discovery/dxg"
+)
+
+func openDriver(o Options) (discovery.Source, error) {
+	discovered, queryDriver := Discovered(o.StateDir), o.QueryDriver || o.UUIDs != nil
+	if !queryDriver {
+		// If this program runs in a container, the container need not have /dev/dxg.
+		if _, err := os.Lstat(discovered.Path()); err == nil {
+			return discovered, nil
+		}
+	}
+	if _, err := os.Lstat(filepath.Join(o.HostRoot, dxg.DefaultDevice)); errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w, and %w", dxg.ErrNoDevice, ErrNoSource)
+	}
+	if !queryDriver {
+		return discovered, nil
+	}
+	return dxg.Open(o.HostRoot, o.Log), nil
+}

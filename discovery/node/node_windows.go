@@ -1,0 +1,10 @@
+package node
+
+import (
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/discovery/pnp"
+)
+
+func openDriver(o Options) (discovery.Source, error) {
+	return pnp.Open(pnp.NewSystem(), o.Log), nil
+}

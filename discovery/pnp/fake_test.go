@@ -1,0 +1,126 @@
+package pnp
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"unicode/utf16"
+
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/win32"
+)
+
+// fakeSystem is a [System] in memory.
+type fakeSystem struct {
+	snapshot Snapshot
+	err      error
+	// snapshots counts calls.
+	snapshots int
+}
+
+func (f *fakeSystem) Snapshot(ctx context.Context) (Snapshot, error) {
+	f.snapshots++
+	return Snapshot{Devices: slices.Clone(f.snapshot.Devices), Adapters: slices.Clone(f.snapshot.Adapters), DXCoreErr: f.snapshot.DXCoreErr}, errors.Join(f.err, ctx.Err())
+}
+
+func (f *fakeSystem) Find(_ context.Context, ids []string) ([]Properties, error) {
+	return slices.DeleteFunc(slices.Clone(f.snapshot.Devices), func(r Properties) bool {
+		return !discovery.ContainsID(ids, r.InstanceID)
+	}), f.err
+}
+
+// utf16le encodes text without a terminator.
+func utf16le(text string) []byte {
+	var data []byte
+	for _, unit := range utf16.Encode([]rune(text)) {
+		data = binary.LittleEndian.AppendUint16(data, unit)
+	}
+	return data
+}
+
+// multi returns a REG_MULTI_SZ value of subkey.
+func multi(subkey, name string, texts ...string) win32.RegistryValue {
+	var data []byte
+	for _, text := range texts {
+		data = append(data, utf16le(text+"\x00")...)
+	}
+	return win32.RegistryValue{Subkey: subkey, Name: name, Type: regMultiString, Data: append(data, 0, 0)}
+}
+
+const g4dnStore = `C:\Windows\System32\DriverStore\FileRepository\nvgridsw_aws.inf_amd64_1b50ef32b191cff1`
+
+// g4dnValues are the driver key's values of a T4 in an AWS g4dn node, in the INF's order.
+func g4dnValues() []win32.RegistryValue {
+	const new64, new32 = "CopyToVmWhenNewer", "CopyToVmWhenNewerWow64"
+	umd := g4dnStore + `\nvldumdx.dll`
+	return []win32.RegistryValue{
+		multi("", "UserModeDriverName", umd, umd, umd, umd),
+		multi(new64, "file08", "vulkan-1-x64.dll", "vulkan-1.dll"),
+		multi(new64, "file01", "nvcudadebugger.dll"),
+		multi(new64, "file02", "nvcuda_loader64.dll", "nvcuda.dll"),
+		multi(new64, "file03", "nvcuvid64.dll", "nvcuvid.dll"),
+		multi(new64, "file04", "nvEncodeAPI64.dll", ""),
+		{Subkey: new64, Name: "file05", Type: regString, Data: utf16le("nvapi64.dll\x00")},
+		multi(new64, "file06", "nvml_loader.dll", "nvml.dll"),
+		multi(new64, "file07", "OpenCL64.dll", "OpenCL.dll"),
+		multi(new32, "file01", "nvcuda_loader32.dll", "nvcuda.dll"),
+		multi(new32, "file02", "nvcuvid32.dll", "nvcuvid.dll"),
+		multi(new32, "file03", "nvEncodeAPI.dll"),
+		multi(new32, "file04", "nvapi.dll"),
+		multi(new32, "file05", "OpenCL32.dll", "OpenCL.dll"),
+		multi(new32, "file06", "vulkan-1-x86.dll", "vulkan-1.dll"),
+	}
+}
+
+// t4 is the n-th T4 of a g4dn node.
+func t4(n int) Properties {
+	return Properties{
+		InstanceID: fmt.Sprintf(`PCI\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1\3&13C0B0C5&1&%02X`, 0xD8+8*n),
+		Class:      win32.DisplayClass(), Description: "NVIDIA Tesla T4", Manufacturer: "NVIDIA",
+		HardwareIDs:   []string{`PCI\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1`},
+		LocationPaths: []string{fmt.Sprintf("PCIROOT(0)#PCI(%02X00)", 0x1B+n), "ACPI(_SB_)#ACPI(PCI0)"},
+		LUID:          discovery.LUID(7048070 + 50056*n),
+		DriverKey:     fmt.Sprintf(`%s\%04d`, win32.DisplayClass(), n+1),
+		DriverVersion: "31.0.15.5222", INF: "oem4.inf", NUMANode: new(uint32(0)), BusNumber: new(uint32(0)),
+		Address: new(uint32((0x1B + n) << 16)), Status: 0x0180600A, Values: g4dnValues(), PackageDir: g4dnStore,
+	}
+}
+
+// full returns the adapter of a GPU that supports all of Direct3D.
+func full(luid discovery.LUID) win32.Adapter {
+	return win32.Adapter{
+		LUID: uint64(luid), Description: "adapter", Hardware: true, D3D11Graphics: true, D3D12Graphics: true, D3D12CoreCompute: true,
+		DedicatedMemory: 15 << 30,
+	}
+}
+
+// basicRender is Microsoft's software renderer.
+func basicRender() (Properties, win32.Adapter) {
+	p := Properties{
+		InstanceID: `ROOT\BASICRENDER\0000`, Class: win32.DisplayClass(), Description: "Microsoft Basic Render Driver", LUID: 0xB0,
+		DriverKey: win32.DisplayClass().String() + `\0000`, DriverVersion: "10.0.20348.1", Status: 0x0180200A, PackageDir: `C:\Windows\System32\DriverStore\FileRepository\basicrender.inf_amd64_1`,
+	}
+	return p, win32.Adapter{LUID: 0xB0, D3D11Graphics: true, D3D12Graphics: true, D3D12CoreCompute: true}
+}
+
+// frameBuffer is the frame buffer of AWS virtual machines.
+func frameBuffer() Properties {
+	return Properties{
+		InstanceID: `PCI\VEN_1D0F&DEV_1111&SUBSYS_00000000&REV_00\3&13C0B0C5&0&18`, Class: win32.DisplayClass(), Description: "Microsoft Basic Display Adapter",
+		LocationPaths: []string{"PCIROOT(0)#PCI(0300)"}, LUID: 0xFB, DriverKey: win32.DisplayClass().String() + `\0005`, DriverVersion: "10.0.20348.1",
+		BusNumber: new(uint32(0)), Address: new(uint32(3 << 16)), Status: 0x0180200A, PackageDir: `C:\Windows\System32\DriverStore\FileRepository\display.inf_amd64_1`,
+	}
+}
+
+// node is a g4dn node with n GPUs.
+func node(n int) Snapshot {
+	render, software := basicRender()
+	s := Snapshot{Devices: []Properties{render, frameBuffer()}, Adapters: []win32.Adapter{software}}
+	for i := range n {
+		s.Devices = append(s.Devices, t4(i))
+		s.Adapters = append(s.Adapters, full(t4(i).LUID))
+	}
+	return s
+}

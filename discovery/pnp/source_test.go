@@ -1,0 +1,104 @@
+package pnp
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/internal/win32"
+)
+
+func TestFind(t *testing.T) {
+	t.Parallel()
+	system := &fakeSystem{snapshot: node(4)}
+	source := Open(system, testutil.Quiet())
+	id := t4(2).InstanceID
+	devices, err := source.Find(t.Context(), discovery.Selector{InstanceIDs: []string{strings.ToLower(id), `PCI\VEN_10DE&DEV_1\GONE`}})
+	if n := system.snapshots; err != nil || len(devices) != 1 || n != 0 {
+		t.Fatalf("%+v, %v, %d snapshots", devices, err, n)
+	}
+	all, err := source.Devices(t.Context())
+	testutil.NoError(t, err)
+	byIndex, err := source.Find(t.Context(), discovery.Selector{Index: new(1)})
+	if diff := cmp.Diff(all[1:2], byIndex); diff != "" {
+		t.Errorf("by index: %v (-want +got):\n%s", err, diff)
+	}
+	want, _ := discovery.Find(all, id)
+	// Only DXCore has these.
+	want.DedicatedMemory, want.SupportsCompute = 0, false
+	want.Notes = devices[0].Notes
+	if diff := cmp.Diff(want, devices[0]); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+
+	// Nothing is cached: neither the driver's files nor the last good list.
+	system.snapshot.Devices[4].PackageDir, system.snapshot.Devices[4].Values = `C:\new`, []win32.RegistryValue{multi("CopyToVmOverwrite", "a", "new.dll")}
+	if devices, err = source.Find(t.Context(), discovery.Selector{InstanceIDs: []string{id}}); err != nil || devices[0].DriverStorePath != `C:\new` || devices[0].System32[0].Source != "new.dll" {
+		t.Errorf("%+v, %v", devices, err)
+	}
+	system.err = errors.New("access is denied")
+	_, err = source.Find(t.Context(), discovery.Selector{InstanceIDs: []string{id}})
+	testutil.CheckError(t, "find", err, "access is denied")
+}
+
+// Find and Devices agree on whether a device can be used, and on its files.
+func TestFindAgreesWithDevices(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		p Properties
+		// other has the only adapter instead of the device.
+		other, healthy bool
+		snapshots      int
+	}{
+		"complete":               {p: gpu(func(*Properties) {}), healthy: true},
+		"no user-mode driver":    {p: gpu(func(r *Properties) { r.Values = nil }), healthy: true, snapshots: 1},
+		"no LUID":                {p: gpu(func(r *Properties) { r.LUID = 0 }), healthy: true, snapshots: 1},
+		"no location path":       {p: gpu(func(r *Properties) { r.LocationPaths = nil }), healthy: true, snapshots: 1},
+		"unknown status":         {p: gpu(func(r *Properties) { r.Status = 0 }), healthy: true},
+		"INF alone":              {p: gpu(func(r *Properties) { r.Values = r.Values[1:] }), healthy: true, snapshots: 1},
+		"user-mode driver alone": {p: gpu(func(r *Properties) { r.PackageDir = "" }), healthy: true},
+		"compute class":          {p: gpu(func(r *Properties) { r.Class = win32.ComputeAcceleratorClass() }), healthy: true},
+		"invalid runtime file":   {p: gpu(func(r *Properties) { r.Values[3].Type = 4 }), healthy: true},
+
+		"Windows' own driver": {p: gpu(func(r *Properties) { r.Values = nil; r.LUID = 0xFB }), other: true, snapshots: 1},
+		"no Direct3D":         {p: gpu(func(r *Properties) { r.LUID = 0 }), other: true, snapshots: 1},
+		"frame buffer":        {p: frameBuffer(), other: true, snapshots: 1},
+		"disabled":            {p: gpu(func(r *Properties) { r.Problem = 22 }), other: true},
+		"unread files":        {p: gpu(func(r *Properties) { r.ValuesErr = errors.New("access is denied") }), other: true},
+		"missing":             {p: gpu(func(r *Properties) { r.LUID, r.Problem = 0, 24 }), other: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			snapshot := Snapshot{Devices: []Properties{test.p}, Adapters: []win32.Adapter{full(t4(0).LUID)}}
+			if test.other {
+				snapshot = Snapshot{Devices: []Properties{test.p, t4(1)}, Adapters: []win32.Adapter{full(t4(1).LUID)}}
+			}
+			system := &fakeSystem{snapshot: snapshot}
+			source := Open(system, testutil.Quiet())
+			all, err := source.Devices(t.Context())
+			testutil.NoError(t, err)
+			listed, _ := discovery.Find(all, test.p.InstanceID)
+			found, err := source.Find(t.Context(), discovery.Selector{InstanceIDs: []string{strings.ToLower(test.p.InstanceID)}})
+			if err != nil || len(found) != 1 {
+				t.Fatalf("%+v, %v", found, err)
+			}
+			if listed.Health.OK() != test.healthy || found[0].Health.OK() != test.healthy || test.healthy && found[0].Kind() == discovery.KindNone {
+				t.Errorf("listed as %s, found as %s, %s", listed.Health, found[0].Health, found[0].Kind())
+			}
+			if n := system.snapshots; n-1 != test.snapshots {
+				t.Errorf("%d snapshots, want %d", n-1, test.snapshots)
+			}
+			if diff := cmp.Diff(listed.System32, found[0].System32); diff != "" || listed.DriverStorePath != found[0].DriverStorePath || listed.LocationPath != found[0].LocationPath {
+				t.Errorf("found %+v; files: %s", found[0], diff)
+			}
+			system.snapshot.Devices = system.snapshot.Devices[1:]
+			if found, err = source.Find(t.Context(), discovery.Selector{InstanceIDs: []string{test.p.InstanceID}}); err != nil || len(found) > 0 {
+				t.Errorf("removed: %+v, %v", found, err)
+			}
+		})
+	}
+}

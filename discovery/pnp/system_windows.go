@@ -1,0 +1,162 @@
+package pnp
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/win32"
+	"github.com/directx-nri/directx-nri/internal/winpath"
+)
+
+// NewSystem returns the [System] of this computer. It caches nothing. Even a driver store directory
+// can change, because Windows reuses the names of INF files, such as oem12.inf.
+func NewSystem() System { return system{} }
+
+type system struct{}
+
+// Snapshot implements [System].
+func (system) Snapshot(ctx context.Context) (s Snapshot, err error) {
+	if s.Devices, err = readDevices(ctx, func(string) bool { return true }); err == nil {
+		s.Adapters, s.DXCoreErr = readAdapters(s.Devices)
+	}
+	return s, err
+}
+
+// Find implements [System].
+func (system) Find(ctx context.Context, instanceIDs []string) ([]Properties, error) {
+	return readDevices(ctx, func(id string) bool { return discovery.ContainsID(instanceIDs, id) })
+}
+
+// readDevices reads the present devices of both classes with a wanted instance ID, in Windows' order.
+func readDevices(ctx context.Context, wanted func(instanceID string) bool) (list []Properties, err error) {
+	for _, class := range []win32.GUID{win32.DisplayClass(), win32.ComputeAcceleratorClass()} {
+		err := win32.VisitDevices(class, func(device win32.Device) error {
+			id, err := device.InstanceID()
+			if err == nil && wanted(id) { // An error means that the device has just been removed.
+				list = append(list, readProperties(device, id, class))
+			}
+			return ctx.Err()
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return list, ctx.Err()
+}
+
+func readProperties(device win32.Device, instanceID string, class win32.GUID) Properties {
+	r := &propertyReader{device: device}
+	p := Properties{
+		InstanceID:    instanceID,
+		Class:         class,
+		Description:   readValue(r, win32.DeviceDesc, win32.Property.StringValue),
+		Manufacturer:  readValue(r, win32.Manufacturer, win32.Property.StringValue),
+		HardwareIDs:   readValue(r, win32.HardwareIDs, win32.Property.StringList),
+		LocationPaths: readValue(r, win32.LocationPaths, win32.Property.StringList),
+		LUID:          readValue(r, win32.GPULUID, decodeLUID),
+		DriverKey:     readValue(r, win32.Driver, win32.Property.StringValue),
+		DriverVersion: readValue(r, win32.DriverVersion, win32.Property.StringValue),
+		INF:           readValue(r, win32.DriverINF, win32.Property.StringValue),
+		NUMANode:      readOptional(r, win32.NUMANode, win32.Property.Uint32),
+		BusNumber:     readOptional(r, win32.BusNumber, win32.Property.Uint32),
+		Address:       readOptional(r, win32.Address, win32.Property.Uint32),
+		Status:        readValue(r, win32.DevNodeStatus, win32.Property.Uint32),
+		Problem:       readValue(r, win32.ProblemCode, win32.Property.Uint32),
+	}
+	p.ReadErrors = r.errors
+	if p.DriverKey != "" {
+		p.Values, p.ValuesErr = win32.DriverValues(p.DriverKey, []string{userModeName}, slices.Concat(system32Keys(), sysWOW64Keys()))
+	}
+	if p.INF != "" {
+		path, err := win32.DriverStoreINF(p.INF)
+		if p.PackageDirErr = err; err == nil {
+			p.PackageDir = winpath.Dir(path)
+		}
+	}
+	return p
+}
+
+func decodeLUID(p win32.Property) (discovery.LUID, error) {
+	n, err := p.Uint64()
+	return discovery.LUID(n), err
+}
+
+// propertyReader reads a device's properties and collects the errors.
+type propertyReader struct {
+	device win32.Device
+	errors []error
+}
+
+// readValue reads a property, the zero value if the device does not have it or on an error.
+func readValue[T any](r *propertyReader, name win32.PropertyName, decode func(win32.Property) (T, error)) T {
+	return *cmp.Or(readOptional(r, name, decode), new(T))
+}
+
+// readOptional reads a property, nil if the device does not have it or on an error.
+func readOptional[T any](r *propertyReader, name win32.PropertyName, decode func(win32.Property) (T, error)) *T {
+	p, ok, err := r.device.Property(name)
+	if err != nil {
+		r.errors = append(r.errors, err)
+		return nil
+	}
+	if !ok {
+		return nil
+	}
+	v, err := decode(p)
+	if err != nil {
+		r.errors = append(r.errors, fmt.Errorf("read %s: %w", name, err))
+		return nil
+	}
+	return &v
+}
+
+// readAdapters returns the DXCore adapters with a known attribute, and the adapters of devices, because a
+// neural processor may have no such attribute.
+func readAdapters(devices []Properties) ([]win32.Adapter, error) {
+	dxcore, err := win32.OpenDXCore()
+	if err != nil {
+		return nil, err
+	}
+	defer dxcore.Close()
+	var (
+		all  []win32.Adapter
+		errs []error
+	)
+	known := map[uint64]bool{}
+	add := func(list ...win32.Adapter) {
+		for _, a := range list {
+			if a.LUID == 0 || !known[a.LUID] {
+				known[a.LUID] = true
+				all = append(all, a)
+			}
+		}
+	}
+	attributes := []win32.AdapterAttribute{win32.D3D11Graphics, win32.D3D12Graphics, win32.D3D12CoreCompute, win32.D3D12GenericML}
+	for _, attribute := range attributes {
+		list, err := dxcore.Adapters(attribute)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		add(list...)
+	}
+	if len(errs) == len(attributes) {
+		return nil, errors.Join(errs...)
+	}
+	for i := range devices {
+		luid := uint64(devices[i].LUID)
+		if luid == 0 || known[luid] {
+			continue
+		}
+		adapter, err := dxcore.AdapterByLUID(luid)
+		if err != nil {
+			devices[i].ReadErrors = append(devices[i].ReadErrors, err)
+			continue
+		}
+		add(adapter)
+	}
+	return all, nil
+}

@@ -1,0 +1,555 @@
+package nri
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	promtest "github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/sirupsen/logrus"
+	logtest "github.com/sirupsen/logrus/hooks/test"
+
+	"github.com/directx-nri/directx-nri/decision"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/discovery/hostfiles"
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/containerdconfig"
+	"github.com/directx-nri/directx-nri/internal/criclient"
+	"github.com/directx-nri/directx-nri/internal/errlog"
+	"github.com/directx-nri/directx-nri/internal/metrics"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/remedy"
+	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/internal/testutil/allocationtest"
+	"github.com/directx-nri/directx-nri/shim/realshim"
+	"github.com/directx-nri/directx-nri/shim/shimfile"
+)
+
+const (
+	display = "directx.microsoft.com/display"
+	compute = "directx.microsoft.com/compute"
+
+	displayKey = "DIRECTX_ALLOCATION_DISPLAY"
+	computeKey = "DIRECTX_ALLOCATION_COMPUTE"
+
+	displayAnnotation = "directx.microsoft.com/allocation.display"
+)
+
+// hangingSource announces each lookup, and answers when block is closed.
+type hangingSource struct {
+	discovery.Static
+	calls, block chan struct{}
+}
+
+func (s hangingSource) Find(ctx context.Context, selector discovery.Selector) ([]discovery.Device, error) {
+	s.calls <- struct{}{}
+	<-s.block
+	return s.Static.Find(ctx, selector)
+}
+
+// nodeFiles has every file, and device nodes that are numbered by their names.
+type nodeFiles struct{ hostfiles.Assumed }
+
+func (nodeFiles) DeviceNode(path string) (specs.LinuxDevice, error) {
+	if strings.Contains(path, "missing") {
+		return specs.LinuxDevice{}, &fs.PathError{Op: "lstat", Path: path, Err: fs.ErrNotExist}
+	}
+	return specs.LinuxDevice{Path: path, Type: "c", Major: 10, Minor: int64(path[len(path)-1] - '0')}, nil
+}
+
+func gpu(n string) discovery.Device {
+	return discovery.Device{
+		InstanceID: `VMBUS\` + n, SupportsDisplay: true,
+		DeviceNodes: []discovery.DeviceNode{{Path: "/dev/dxg" + n, ContainerPath: "/dev/dxg" + n}},
+		Libraries:   []discovery.Library{{Source: "/lib/d3d12.so", Destination: "/usr/lib/wsl/lib/d3d12.so"}},
+	}
+}
+
+// bed is a plugin with records and devices.
+type bed struct {
+	*decision.Decider
+	plugin *Plugin
+	dir    string
+}
+
+func newBed(t testing.TB, devices ...discovery.Device) *bed {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "allocations")
+	b := &bed{dir: dir, Decider: &decision.Decider{
+		Source: discovery.Static(devices), Store: allocation.OpenStore(dir), Files: nodeFiles{}, Log: testutil.Quiet(),
+	}}
+	b.plugin = newPlugin(func() (*decision.Decider, error) { return b.Decider, nil })
+	return b
+}
+
+func newPlugin(newDecider func() (*decision.Decider, error)) *Plugin {
+	p := NewPlugin(Config{Index: "50", NewDecider: newDecider, Metrics: metrics.New("p", "v"), Log: testutil.Quiet()})
+	p.readRunning = handlers
+	return p
+}
+
+type loader = func(context.Context, int) (criclient.RunningConfig, error)
+
+// handlers has one of runc, which is the default, and one of Kata Containers.
+func handlers(context.Context, int) (criclient.RunningConfig, error) {
+	return criclient.RunningConfig{OS: "linux", Default: "runc", Handlers: []containerdconfig.Handler{
+		{Name: "kata", RuntimeType: "io.containerd.kata.v2"}, {Name: "runc", RuntimeType: "io.containerd.runc.v2"},
+	}}, nil
+}
+
+func unknown(context.Context, int) (criclient.RunningConfig, error) {
+	return criclient.RunningConfig{}, errors.New("connection refused")
+}
+
+func TestReadyNeedsAHandler(t *testing.T) {
+	t.Parallel()
+	only := func(handlers ...containerdconfig.Handler) loader {
+		return func(context.Context, int) (criclient.RunningConfig, error) {
+			return criclient.RunningConfig{OS: "linux", Default: "runc", Handlers: handlers}, nil
+		}
+	}
+	ours := only(containerdconfig.Handler{Name: "runc", RuntimeType: "io.containerd.directx.v1"})
+	for name, test := range map[string]struct {
+		load     loader
+		realShim string
+		says     string // the error, "" if the plugin is ready
+	}{
+		"containerd does not answer":  {unknown, "", "the runtime handlers of containerd are unknown: connection refused"},
+		"no handler":                  {only(), "", "no runtime handler of containerd can have GPUs: containerd has none; add one of runc"},
+		"gVisor":                      {only(containerdconfig.Handler{Name: "runc", RuntimeType: "io.containerd.runc.v2", BinaryName: "runsc"}), "", "runtime handler runc runs runsc"},
+		"our shim":                    {ours, "", ""}, // Its containers are runc's.
+		"our shim, which runs Kata's": {ours, "containerd-shim-kata-v2", realshim.ErrOwnKernel.Error()},
+		"runc and another":            {handlers, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBed(t)
+			b.plugin.unregisteredErr.Store(nil)
+			b.Policy.Shim.RealShim = test.realShim
+			b.plugin.readRunning = test.load
+			testutil.CheckError(t, "CheckReady", b.plugin.CheckReady(t.Context()), test.says)
+		})
+	}
+}
+
+func TestNotReady(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	if err := b.plugin.CheckReady(t.Context()); !errors.Is(err, errUnregistered) {
+		t.Errorf("before a registration: %v", err)
+	}
+	b.plugin.unregisteredErr.Store(nil)
+	b.plugin.readRunning = func(ctx context.Context, _ int) (criclient.RunningConfig, error) {
+		if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > 900*time.Millisecond {
+			t.Error("a query of containerd may take longer than package readiness waits")
+		}
+		return handlers(ctx, 0)
+	}
+	testutil.NoError(t, b.plugin.CheckReady(t.Context()))
+	b.plugin.overdue.Add(1)
+	if err := b.plugin.CheckReady(t.Context()); !errors.Is(err, errOverdue) {
+		t.Errorf("while a hook hangs: %v", err)
+	}
+}
+
+func TestRuntimeHandlers(t *testing.T) {
+	t.Parallel()
+	const useRunc = "; use a runtime class whose handler runs runc, or no runtime class"
+	for name, test := range map[string]struct {
+		handler string
+		load    loader
+		says    string // the error, "" if the container gets its GPU
+		reason  decision.Reason
+	}{
+		"named, containerd does not answer":   {"kata", unknown, "the runtime handlers of containerd are unknown: connection refused; the kubelet retries", decision.ReasonOther},
+		"default, containerd does not answer": {"", unknown, "the runtime handlers of containerd are unknown: connection refused; the kubelet retries", decision.ReasonOther},
+		"Kata":                                {"kata", handlers, `runtime handler kata has runtime_type "io.containerd.kata.v2", not io.containerd.runc.v2` + useRunc, decision.ReasonHandler},
+		"untrusted":                           {"untrusted", handlers, `no runtime handler "untrusted"` + useRunc, decision.ReasonHandler},
+		"unknown name":                        {"gone", handlers, `no runtime handler "gone"` + useRunc, decision.ReasonHandler},
+		"runc":                                {"runc", handlers, "", decision.ReasonOther},
+		"default":                             {"", handlers, "", decision.ReasonOther},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBed(t, gpu("0"))
+			b.plugin.readRunning = test.load
+			pod := testPod()
+			pod.RuntimeHandler = test.handler
+			if test.handler == "untrusted" { // containerd does not tell plugins.
+				pod.RuntimeHandler, pod.Annotations = "", map[string]string{"io.kubernetes.cri.untrusted-workload": "true"}
+			}
+			if got, err := b.adjust(pod, testContainer()); got != nil || err != nil {
+				t.Errorf("a container without a request gets %v, error %v", got, err)
+			}
+			got, err := b.adjust(pod, testContainer(displayKey+"="+b.allocate(t, display, "0")))
+			testutil.CheckError(t, "adjust", err, test.says)
+			if (got == nil) != (err != nil) {
+				t.Errorf("got %v", got)
+			}
+			if reason := decision.ReasonOf(err); reason != test.reason {
+				t.Errorf("reason %q, want %q", reason, test.reason)
+			}
+		})
+	}
+}
+
+// TestRealShimOfHandlers: with a sandboxed real shim, handlers that use the runtime shim get no GPUs.
+func TestRealShimOfHandlers(t *testing.T) {
+	t.Parallel()
+	const runc, kata, ours = "containerd-shim-runc-v2", "/x/containerd-shim-kata-v2", "/x/" + shimfile.BaseName
+	for _, test := range []struct {
+		handler  containerdconfig.Handler
+		realShim string
+		eligible bool
+	}{
+		{containerdconfig.Handler{RuntimeType: shimfile.RuntimeName}, "", true},
+		{containerdconfig.Handler{RuntimeType: shimfile.RuntimeName}, runc, true},
+		{containerdconfig.Handler{RuntimeType: shimfile.RuntimeName}, kata, false},
+		{containerdconfig.Handler{RuntimeType: shimfile.RuntimeName, RuntimePath: kata}, "", false},
+		{containerdconfig.Handler{RuntimeType: containerdconfig.RuntimeType("linux"), RuntimePath: ours}, "", true},
+		{containerdconfig.Handler{RuntimeType: containerdconfig.RuntimeType("linux"), RuntimePath: ours}, kata, false},
+		{containerdconfig.Handler{RuntimeType: containerdconfig.RuntimeType("linux")}, kata, true},
+	} {
+		config := criclient.RunningConfig{OS: "linux", Handlers: []containerdconfig.Handler{test.handler}}
+		if err := checkHandler(config, "", test.realShim); (err == nil) != test.eligible {
+			t.Errorf("%+v: %v", test, err)
+		}
+	}
+}
+
+// adjust returns the plugin's answer for a container.
+func (b *bed) adjust(pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, error) {
+	return b.plugin.createContainer(context.Background(), pod, container)
+}
+
+// allocate records GPUs, by their number, and returns the token.
+func (b *bed) allocate(t testing.TB, resource string, gpus ...string) string {
+	t.Helper()
+	for i, n := range gpus {
+		gpus[i] = `VMBUS\` + n
+	}
+	return string(allocationtest.Record(t, b.dir, resource, gpus...))
+}
+
+func testPod() *api.PodSandbox {
+	return &api.PodSandbox{Id: "sandbox-1", Name: "web", Namespace: "default", Uid: "uid-1"}
+}
+
+func testContainer(env ...string) *api.Container {
+	return &api.Container{
+		Id: "container-1", PodSandboxId: "sandbox-1", Name: "main", Env: append([]string{"PATH=/bin"}, env...),
+		Mounts: []*api.Mount{{Destination: "/proc"}, {Destination: allocation.InterlockMount}},
+	}
+}
+
+func devicePaths(a *api.ContainerAdjustment) []string {
+	var paths []string
+	for _, d := range a.GetLinux().GetDevices() {
+		paths = append(paths, d.GetPath())
+	}
+	return paths
+}
+
+func TestAdjustGivesWhatWasAllocated(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, gpu("0"), gpu("1"), gpu("2"))
+	for name, test := range map[string]struct {
+		env, want []string
+	}{
+		"one":                 {[]string{displayKey + "=" + b.allocate(t, display, "1")}, []string{"/dev/dxg1"}},
+		"two":                 {[]string{displayKey + "=" + b.allocate(t, display, "2", "0")}, []string{"/dev/dxg2", "/dev/dxg0"}},
+		"two replicas of one": {[]string{displayKey + "=" + b.allocate(t, display, "1", "1")}, []string{"/dev/dxg1"}},
+		"both resources":      {[]string{displayKey + "=" + b.allocate(t, display, "0"), computeKey + "=" + b.allocate(t, compute, "2")}, []string{"/dev/dxg2", "/dev/dxg0"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for range 2 { // again, as after a restart of the container
+				got, err := b.adjust(testPod(), testContainer(test.env...))
+				testutil.NoError(t, err)
+				if diff := cmp.Diff(test.want, devicePaths(got)); diff != "" {
+					t.Errorf("devices (-want +got):\n%s", diff)
+				}
+				var mounts []string
+				for _, m := range got.GetMounts() {
+					mounts = append(mounts, m.GetDestination())
+				}
+				if diff := cmp.Diff([]string{"-" + allocation.InterlockMount, "/usr/lib/wsl/lib/d3d12.so"}, mounts); diff != "" {
+					t.Errorf("mounts (-want +got):\n%s", diff)
+				}
+			}
+		})
+	}
+}
+
+func TestAdjustLeavesOthersUnchanged(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, gpu("0"))
+	for name, env := range map[string][]string{
+		"a request by variable": {"DIRECTX_VISIBLE_DEVICES=all"},
+		"another system's case": {"directx_allocation_display=x"},
+		"no token":              {"DIRECTX_ALLOCATION_SERVICE_HOST=10.0.0.1", computeKey + "=../../etc/passwd"},
+	} {
+		container := testContainer(env...)
+		container.Annotations = map[string]string{ // They have no record.
+			"directx.microsoft.com/allocation.a.com.gpu": string(allocation.NewToken()),
+			"directx.microsoft.com/allocation.other":     "0",
+			"directx.microsoft.com/extra-mounts":         `C:\`,
+		}
+		if got, err := b.adjust(testPod(), container); got != nil || err != nil {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+}
+
+func TestAdjustRefuses(t *testing.T) {
+	t.Parallel()
+	noNode := gpu("4")
+	noNode.DeviceNodes[0].Path = "/dev/missing"
+	b := newBed(t, gpu("0"), noNode)
+	madeUp := string(allocation.NewToken())
+	others := b.allocate(t, display, "0")
+	testutil.NoError(t, b.Store.Bind(allocation.Token(others), allocation.Holder{PodUID: "uid-2", Container: "main", PodNamespace: "kube", PodName: "other"}))
+	gone := b.allocate(t, display, "9")
+	own := b.allocate(t, display, "0")
+
+	for name, test := range map[string]struct {
+		env         []string
+		annotations map[string]string
+		want        error
+		says        []string
+	}{
+		"made-up token":      {env: []string{displayKey + "=" + madeUp}, want: allocation.ErrNotFound, says: []string{displayKey, b.dir, "remove environment variables"}},
+		"no token at all":    {env: []string{displayKey + "="}, annotations: map[string]string{displayAnnotation: "x"}, want: allocation.ErrMalformedToken, says: []string{"resource limits"}},
+		"a path for a token": {env: []string{displayKey + "=../../etc/passwd"}, annotations: map[string]string{displayAnnotation: "x"}, want: allocation.ErrMalformedToken},
+		"unknown variable":   {env: []string{"DIRECTX_ALLOCATION_=" + madeUp}, want: allocation.ErrNotFound},
+		"another pod's":      {env: []string{displayKey + "=" + others}, want: allocation.ErrHeld, says: []string{"kube/other"}},
+		"other resource's variable": {
+			env: []string{computeKey + "=" + b.allocate(t, display, "0")}, says: []string{"the allocation is for another resource", displayKey + "; remove ", "and request the GPU"},
+		},
+		"GPU is gone":  {env: []string{displayKey + "=" + gone}, says: []string{"no longer on this node", `VMBUS\9`, display, "restore the GPU"}},
+		"node is gone": {env: []string{displayKey + "=" + b.allocate(t, display, "4")}, want: fs.ErrNotExist, says: []string{"/dev/missing", `VMBUS\4`}},
+		"the pod hides its allocation": {
+			annotations: map[string]string{displayAnnotation: own}, says: []string{display, displayKey, "remove environment variables"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			container := testContainer(test.env...)
+			container.Annotations = test.annotations
+			got, err := b.adjust(testPod(), container)
+			if err == nil {
+				t.Fatalf("not refused, but given %v", got)
+			}
+			if test.want != nil && !errors.Is(err, test.want) {
+				t.Errorf("error %v, want %v", err, test.want)
+			}
+			for _, says := range append(test.says, `container "main" of pod default/web`) {
+				testutil.CheckError(t, "adjust", err, says)
+			}
+			if strings.Contains(remedy.Text(err), "\n") {
+				t.Errorf("error is more than one line: %q", err)
+			}
+			for _, secret := range []string{others, gone, own, madeUp} {
+				if strings.Contains(remedy.Text(err), secret) {
+					t.Errorf("error contains a token: %q", err)
+				}
+			}
+		})
+	}
+}
+
+// TestHungHookRefusesTheNextAtOnce: the runtime calls one hook at a time, so each
+// time-out delays containers that request nothing.
+func TestHungHookRefusesTheNextAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		source := hangingSource{calls: make(chan struct{}, 4), block: make(chan struct{})}
+		b.Source = source
+		p := b.plugin
+		container := testContainer(displayKey + "=" + b.allocate(t, display, "0"))
+		begin := time.Now()
+		for i, want := range []error{errTooSlow, errOverdue, errOverdue} {
+			_, err := b.adjust(testPod(), container)
+			if !errors.Is(err, want) || !strings.Contains(err.Error(), `container "main" of pod default/web`) {
+				t.Errorf("container %d: error %v, want %v", i, err, want)
+			}
+			if err := p.CheckAlive(); !errors.Is(err, errOverdue) {
+				t.Errorf("after container %d, alive: %v", i, err)
+			}
+		}
+		if took := time.Since(begin); took != hookTimeout {
+			t.Errorf("the three hooks took %s, want %s", took, hookTimeout)
+		}
+		if n := len(source.calls); n != 1 {
+			t.Errorf("%d workers were started, want 1", n)
+		}
+		close(source.block)
+		testutil.Eventually(t, "recovery", func() bool { return p.CheckAlive() == nil })
+		if _, err := b.adjust(testPod(), container); errors.Is(err, errTooSlow) || errors.Is(err, errOverdue) {
+			t.Errorf("after recovery: %v", err)
+		}
+		ended, cancel := context.WithCancel(t.Context()) // As when the connection ends.
+		cancel()
+		if _, err := p.createContainer(ended, testPod(), container); !errors.Is(err, context.Canceled) {
+			t.Errorf("with an ended context: %v", err)
+		}
+	})
+}
+
+// TestRefusedContainersTakeNothing: a refused container must not take an allocation
+// from the container that it was made for.
+func TestRefusedContainersTakeNothing(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, gpu("0"))
+	token := b.allocate(t, display, "0")
+	gone := b.allocate(t, display, "9")
+	other := testPod()
+	other.Uid = "uid-other"
+	for _, env := range [][]string{
+		{computeKey + "=" + token},
+		{displayKey + "=" + token, computeKey + "=" + string(allocation.NewToken())},
+		{displayKey + "=" + token, displayKey + "=" + gone},
+	} {
+		if got, err := b.adjust(other, testContainer(env...)); err == nil {
+			t.Errorf("%d variables: not refused, but given %v", len(env), got)
+		}
+	}
+	if _, err := b.adjust(testPod(), testContainer(displayKey+"="+token)); err != nil {
+		t.Errorf("the owner is refused: %v", err)
+	}
+}
+
+func FuzzTokenEnv(f *testing.F) {
+	f.Add("DIRECTX_ALLOCATION_DISPLAY=0123456789abcdef0123456789abcdef")
+	f.Add("directx_allocation=")
+	f.Add("DIRECTX_ALLOCATION_\x00=../..")
+	f.Add("DIRECTX_ALLOCATION_SERVICE_HOST=10.0.0.1") // of a Service
+	f.Add("=")
+	b := newBed(f, gpu("0"))
+	f.Fuzz(func(t *testing.T, variable string) {
+		got, err := b.adjust(testPod(), testContainer(variable))
+		if got != nil {
+			t.Fatalf("%q without an allocation: %v", variable, got)
+		}
+		_, value, _ := strings.Cut(variable, "=")
+		_, malformed := allocation.ParseToken(value)
+		if token := malformed == nil && strings.HasPrefix(variable, "DIRECTX_ALLOCATION_"); token != (err != nil) {
+			t.Fatalf("%q: error %v", variable, err)
+		}
+	})
+}
+
+func BenchmarkHook(b *testing.B) {
+	for name, env := range map[string]func(*bed) []string{
+		"no request": func(*bed) []string { return nil },
+		"one GPU":    func(bed *bed) []string { return []string{displayKey + "=" + bed.allocate(b, display, "0")} },
+	} {
+		b.Run(name, func(b *testing.B) {
+			bed := newBed(b, gpu("0"))
+			p := bed.plugin
+			container := testContainer(env(bed)...)
+			for b.Loop() {
+				if _, err := p.createContainer(context.Background(), testPod(), container); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// TestNoRequestDependsOnNothing: a container that requests nothing is neither
+// refused nor counted as refused, and reads no file.
+func TestNoRequestDependsOnNothing(t *testing.T) {
+	t.Parallel()
+	p := newPlugin(func() (*decision.Decider, error) {
+		t.Error("the policy is read")
+		return nil, errors.New("no policy")
+	})
+	p.overdue.Add(1)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 2 {
+		if a, err := p.createContainer(ctx, testPod(), testContainer("A=directx")); a != nil || err != nil {
+			t.Fatalf("%v, %v", a, err)
+		}
+	}
+	if n := promtest.CollectAndCount(p.config.Metrics.Refusals); n > 0 {
+		t.Errorf("%d reasons of refusals", n)
+	}
+}
+
+// TestNoDeciderRefusesTheContainer: without a policy, and after a panic, which the plugin survives.
+func TestNoDeciderRefusesTheContainer(t *testing.T) {
+	t.Parallel()
+	for says, newDecider := range map[string]func() (*decision.Decider, error){
+		"no policy":                       func() (*decision.Decider, error) { return nil, errors.New("no\npolicy") },
+		errlog.ErrInternal.Error() + ": ": func() (*decision.Decider, error) { panic("for a test") }, //nolint:forbidigo // The plugin must survive it.
+	} {
+		p := newPlugin(newDecider)
+		for range 2 {
+			_, _, err := newSessionHooks(p).CreateContainer(t.Context(), testPod(), testContainer(displayKey+"="+string(allocation.NewToken())))
+			testutil.CheckError(t, "CreateContainer", err, `container "main" of pod default/web is not started: `+says)
+		}
+		testutil.NoError(t, p.CheckAlive())
+	}
+}
+
+func TestRefusalIsLoggedAndCountedOnce(t *testing.T) {
+	t.Parallel()
+	log, logged := logtest.NewNullLogger()
+	b := newBed(t)
+	b.plugin.config.Log = log
+	_, err := b.adjust(testPod(), testContainer(displayKey+"=0123456789abcdef0123456789abcdef"))
+	if err == nil || len(logged.AllEntries()) != 1 {
+		t.Fatalf("error %v, logged %v", err, logged.AllEntries())
+	}
+	entry := logged.LastEntry()
+	want := logrus.Fields{"pod": "default/web", "container": "main", "reason": "no_record", "error": err}
+	if entry.Level != logrus.ErrorLevel || entry.Message != "Container refused" || !maps.Equal(entry.Data, want) {
+		t.Errorf("logged %v", entry)
+	}
+	if n := promtest.ToFloat64(b.plugin.config.Metrics.Refusals.WithLabelValues("no_record")); n != 1 {
+		t.Errorf("%v refusals", n)
+	}
+	if n := promtest.CollectAndCount(b.plugin.config.Metrics.Hooks); n != 1 {
+		t.Errorf("%d hooks", n)
+	}
+}
+
+// The pod's annotations reach the decision, and a changed policy applies to the next container.
+func TestPodAnnotationsAndPolicy(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, gpu("0"))
+	pod := testPod()
+	pod.Annotations = map[string]string{"directx.microsoft.com/extra-mounts.main": "/opt/gpu/tool"}
+	container := testContainer(displayKey + "=" + b.allocate(t, display, "0"))
+	adjustment, err := b.adjust(pod, container)
+	testutil.CheckError(t, "without a policy", err, "extra mounts are disabled on this node")
+	if adjustment != nil {
+		t.Fatalf("without a policy: %v", adjustment)
+	}
+	b.Policy.VisibilityHints = true
+	b.Policy.ExtraMounts = policy.ExtraMounts{Sources: policy.MountSourcesHostDirectories, HostDirectories: []string{"/opt/gpu"}, Max: 1}
+	adjustment, err = b.adjust(pod, container)
+	testutil.NoError(t, err)
+	var sources []string
+	for _, m := range adjustment.GetMounts()[1:] { // after the removal of the interlock
+		sources = append(sources, m.GetSource())
+	}
+	if got := strings.Join(sources, " "); got != "/lib/d3d12.so /opt/gpu/tool" {
+		t.Errorf("mounts %s", got)
+	}
+	if env := adjustment.GetEnv(); len(env) != 1 || env[0].GetKey() != "DIRECTX_DEVICES" {
+		t.Errorf("variables %v", env)
+	}
+}

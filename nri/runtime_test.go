@@ -1,0 +1,378 @@
+//go:build unix
+
+package nri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	goruntime "runtime"
+	"runtime/pprof"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/adaptation"
+	"github.com/containerd/nri/pkg/api"
+	"github.com/containerd/nri/pkg/net/multiplex"
+	"github.com/containerd/ttrpc"
+	promtest "github.com/prometheus/client_golang/prometheus/testutil"
+	logtest "github.com/sirupsen/logrus/hooks/test"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/criclient"
+	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/internal/testutil/grpctest"
+)
+
+// These tests run the plugin against NRI's own runtime side, the library that
+// containerd has in it, over a real socket.
+
+const testInterval = 25 * time.Millisecond
+
+// startRuntime starts a runtime, which calls the functions before it synchronizes a plugin.
+func startRuntime(t testing.TB, socket string, before ...func() error) *adaptation.Adaptation {
+	t.Helper()
+	synchronize := func(ctx context.Context, callback adaptation.SyncCB) error {
+		for _, f := range before {
+			if err := f(); err != nil {
+				return err
+			}
+		}
+		_, err := callback(ctx, []*api.PodSandbox{testPod()}, nil)
+		return err
+	}
+	update := func(context.Context, []*api.ContainerUpdate) ([]*api.ContainerUpdate, error) { return nil, nil }
+	runtime, err := adaptation.New("test", "v1.7.35", synchronize, update,
+		adaptation.WithSocketPath(socket), adaptation.WithPluginPath(filepath.Dir(socket)+"/none"),
+		adaptation.WithPluginConfigPath(filepath.Dir(socket)+"/none"))
+	testutil.NoError(t, err)
+	testutil.NoError(t, runtime.Start())
+	t.Cleanup(runtime.Stop)
+	return runtime
+}
+
+// await waits until the plugin is ready or, if want is false, until it is not.
+func (p *Plugin) await(t testing.TB, want bool) {
+	t.Helper()
+	testutil.Eventually(t, fmt.Sprintf("ready: %t", want), func() bool { return want == (p.CheckReady(t.Context()) == nil) })
+}
+
+// startPlugin runs p until stop is called, which waits for its end.
+func startPlugin(t testing.TB, socket string, p *Plugin, check func(context.Context) error) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	p.config.Socket, p.checkSynchronize, p.retryInterval = socket, check, testInterval
+	var group sync.WaitGroup
+	group.Go(func() {
+		// Goroutines inherit labels.
+		pprof.Do(ctx, pprof.Labels("plugin", socket), func(ctx context.Context) {
+			p.Run(ctx)
+		})
+	})
+	stop = func() {
+		cancel()
+		group.Wait()
+		testutil.Eventually(t, "end of all goroutines", func() bool {
+			var profile strings.Builder
+			return pprof.Lookup("goroutine").WriteTo(&profile, 1) == nil && !strings.Contains(profile.String(), socket)
+		})
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+// TestPluginRegistersAgain, and reads the handlers once for each connection: another containerd may have
+// others.
+func TestPluginRegistersAgain(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	dir := testutil.ShortDir(t)
+	behind, front := filepath.Join(dir, "runtime.sock"), filepath.Join(dir, "nri.sock")
+	startRuntime(t, behind)
+	reads := 0
+	b.plugin.readRunning = func(ctx context.Context, peer int) (criclient.RunningConfig, error) {
+		reads++
+		if goruntime.GOOS == "linux" && peer != os.Getpid() {
+			t.Errorf("the runtime's process is %d, want this one", peer)
+		}
+		return handlers(ctx, peer)
+	}
+	startPlugin(t, front, b.plugin, nil) // A connection that is lost later does not count.
+	for i := range 3 {
+		send, hangUp := relay(t, front, behind)
+		for range 2 {
+			b.plugin.await(t, true)
+		}
+		if reads != i+1 {
+			t.Errorf("%d reads of the handlers after %d registrations", reads, i+1)
+		}
+		if i == 1 { // The stub closes the connection by itself after a frame that is too large.
+			send([]byte{0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff})
+			b.plugin.await(t, false)
+		}
+		hangUp()
+		b.plugin.await(t, false)
+	}
+}
+
+// TestConnectionLostInSynchronize: the runtime may have crashed. The plugin registers again
+// only when that is safe, and not soon.
+func TestConnectionLostInSynchronize(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	socket := filepath.Join(testutil.ShortDir(t), "nri.sock")
+	var attempts, questions atomic.Int64
+	startRuntime(t, socket, func() error {
+		if attempts.Add(1) == 2 { // The first call is of its start.
+			return errors.New("for a test") // It closes the connection.
+		}
+		return nil
+	})
+	began := time.Now()
+	startPlugin(t, socket, b.plugin, func(context.Context) error {
+		if questions.Add(1) == 1 {
+			return errors.New("too large")
+		}
+		return nil
+	})
+	for _, says := range []string{"crashed or closed the connection", "too large"} {
+		testutil.Eventually(t, says, func() bool {
+			err := b.plugin.CheckReady(t.Context())
+			return err != nil && strings.Contains(err.Error(), says)
+		})
+		if n := attempts.Load(); n != 2 {
+			t.Errorf("%s: %d attempts to register", says, n)
+		}
+	}
+	b.plugin.await(t, true)
+	if took := time.Since(began); took < 2*retryDelay(testInterval, 1) {
+		t.Errorf("it registered again after %s", took)
+	}
+	if n := promtest.ToFloat64(b.plugin.config.Metrics.SynchronizeLosses); n != 1 {
+		t.Errorf("%v losses were counted", n)
+	}
+}
+
+func TestRetryDelay(t *testing.T) {
+	t.Parallel()
+	for losses, want := range map[int]time.Duration{0: 500 * time.Millisecond, 1: 4 * time.Second, 2: 32 * time.Second, 3: 256 * time.Second, 4: 5 * time.Minute, 1 << 40: 5 * time.Minute} {
+		if got := retryDelay(retryInterval, losses); got != want {
+			t.Errorf("%d losses: %s, want %s", losses, got, want)
+		}
+	}
+}
+
+// TestPluginWithoutRuntime: the cause is reported, and logged once.
+func TestPluginWithoutRuntime(t *testing.T) {
+	t.Parallel()
+	p, socket := newBed(t).plugin, filepath.Join(testutil.ShortDir(t), "nri.sock")
+	log, logged := logtest.NewNullLogger()
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(2*testInterval, cancel) // A deadline would be one of connections, too.
+	p.config.Log, p.config.Socket, p.retryInterval = log, socket, time.Millisecond
+	p.Run(ctx)
+	err := p.CheckReady(t.Context())
+	for _, says := range []string{errUnregistered.Error() + " on " + socket, "no such file", "is containerd running, and is NRI enabled"} {
+		testutil.CheckError(t, "CheckReady", err, says)
+	}
+	if n := len(logged.AllEntries()); n != 1 {
+		t.Errorf("%d lines were logged", n)
+	}
+}
+
+// relay passes one connection to front on to behind, until it hangs up. send sends something
+// else to front. The library's own Stop leaves the connections of plugins open: a runtime that
+// ends closes them by ending.
+func relay(t *testing.T, front, behind string) (send func([]byte), hangUp func()) {
+	t.Helper()
+	listener, err := net.Listen("unix", front)
+	testutil.NoError(t, err)
+	var group sync.WaitGroup
+	done, accepted := make(chan struct{}), make(chan net.Conn, 1)
+	group.Go(func() {
+		near, err := listener.Accept()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer near.Close()
+		accepted <- near
+		far, err := net.Dial("unix", behind)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer far.Close()
+		group.Go(func() { _, _ = io.Copy(near, far) })
+		group.Go(func() { _, _ = io.Copy(far, near) })
+		<-done
+	})
+	send = func(data []byte) {
+		if _, err := (<-accepted).Write(data); err != nil {
+			t.Error(err)
+		}
+	}
+	return send, func() {
+		close(done)
+		listener.Close()
+		group.Wait()
+	}
+}
+
+// TestConnectionLostInRegistration: a runtime accepts the registration and closes the connection
+// before it configures the plugin: the stub's Start would hang then. Another one configures the
+// plugin and crashes, before it has answered the registration.
+func TestConnectionLostInRegistration(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	socket := filepath.Join(testutil.ShortDir(t), "nri.sock")
+	listener, err := net.Listen("unix", socket)
+	testutil.NoError(t, err)
+	startPlugin(t, socket, b.plugin, func(context.Context) error { return nil })
+	for _, configures := range []bool{false, true} {
+		conn, err := listener.Accept()
+		testutil.NoError(t, err)
+		register(t, conn, configures)
+	}
+	testutil.NoError(t, listener.Close())
+	startRuntime(t, socket)
+	b.plugin.await(t, true)
+	if n := promtest.ToFloat64(b.plugin.config.Metrics.SynchronizeLosses); n != 1 {
+		t.Errorf("%v losses were counted", n)
+	}
+}
+
+// register answers RegisterPlugin on conn, or calls Configure instead, and closes conn.
+func register(t *testing.T, conn net.Conn, configures bool) {
+	t.Helper()
+	mux := multiplex.Multiplex(conn, multiplex.WithBlockedRead())
+	listener, err := mux.Listen(multiplex.RuntimeServiceConn)
+	testutil.NoError(t, err)
+	server, err := ttrpc.NewServer()
+	testutil.NoError(t, err)
+	r := registration{make(chan struct{}), mux, configures}
+	api.RegisterRuntimeService(server, r)
+	var group sync.WaitGroup
+	group.Go(func() { _ = server.Serve(context.Background(), listener) })
+	mux.Unblock()
+	select {
+	case <-r.done:
+	case <-time.After(20 * time.Second):
+		t.Error("the plugin did not register")
+	}
+	testutil.NoError(t, server.Shutdown(context.Background()))
+	mux.Close()
+	group.Wait()
+}
+
+// registration is the runtime of [register].
+type registration struct {
+	done       chan struct{} // closed by the first plugin that registers
+	mux        multiplex.Mux
+	configures bool
+}
+
+func (r registration) RegisterPlugin(ctx context.Context, _ *api.RegisterPluginRequest) (*api.Empty, error) {
+	defer close(r.done)
+	if !r.configures {
+		return &api.Empty{}, nil
+	}
+	conn, err := r.mux.Open(multiplex.PluginServiceConn)
+	if err == nil {
+		_, err = api.NewPluginClient(ttrpc.NewClient(conn)).Configure(ctx, &api.ConfigureRequest{})
+	}
+	return nil, errors.Join(err, r.mux.Close())
+}
+
+func (r registration) UpdateContainers(context.Context, *api.UpdateContainersRequest) (*api.UpdateContainersResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "not in this test")
+}
+
+// TestPluginEndsAtAnyMoment ends it while it registers, and before.
+func TestPluginEndsAtAnyMoment(t *testing.T) {
+	t.Parallel()
+	// NRI's runtime side (v0.12.5) has a data race when a plugin disconnects while it
+	// registers. A runtime that never answers avoids it.
+	silent := filepath.Join(testutil.ShortDir(t), "nri.sock")
+	listener, err := net.Listen("unix", silent)
+	testutil.NoError(t, err)
+	defer listener.Close()
+	plugin := newBed(t).plugin
+	plugin.config.Socket = silent
+	for i := range 60 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*50*time.Microsecond)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			plugin.Run(ctx)
+		}()
+		select {
+		case <-ended:
+		case <-time.After(20 * time.Second):
+			t.Fatalf("it does not end when its context does, after %d µs", i*50)
+		}
+		cancel()
+	}
+}
+
+// TestPluginAnswersBeforeItEnds: a hook that is at work when the program ends
+// still answers, or the container's creation would fail without a reason.
+func TestPluginAnswersBeforeItEnds(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, gpu("0"))
+	calls, block := make(chan struct{}, 1), make(chan struct{})
+	b.Source = hangingSource{discovery.Static{gpu("0")}, calls, block}
+	socket := filepath.Join(testutil.ShortDir(t), "nri.sock")
+	runtime := startRuntime(t, socket)
+	stop := startPlugin(t, socket, b.plugin, nil)
+	b.plugin.await(t, true)
+	runtime.BlockPluginSync().Unblock()
+
+	container := testContainer(displayKey + "=" + b.allocate(t, display, "0"))
+	adjusted := make(chan *api.ContainerAdjustment, 1)
+	go func() {
+		response, err := runtime.CreateContainer(context.Background(), &api.CreateContainerRequest{Pod: testPod(), Container: container})
+		if err != nil {
+			t.Errorf("CreateContainer: %v", err)
+		}
+		adjusted <- response.GetAdjust()
+	}()
+	<-calls
+	go stop()
+	b.plugin.await(t, false)
+	time.Sleep(2 * answerDelay)
+	close(block)
+	if got := devicePaths(<-adjusted); len(got) != 1 {
+		t.Errorf("devices %v, want the allocated one", got)
+	}
+}
+
+// TestOtherRuntime: the plugin is registered with one containerd, and the kubelet uses another.
+func TestOtherRuntime(t *testing.T) {
+	t.Parallel()
+	socket := filepath.Join(testutil.ShortDir(t), "cri.sock")
+	later := ""
+	load := NewPlugin(Config{Socket: "/run/nri.sock", CRISocket: func() string { return later }}).readRunning
+	later = socket // At boot, the plugin starts before k3s creates its socket.
+	grpctest.Serve(t, socket, &cri.RuntimeService_ServiceDesc, cri.UnimplementedRuntimeServiceServer{})
+	const reached = "is --cri-socket"
+	tests := map[int]string{0: reached}
+	if goruntime.GOOS == "linux" {
+		tests[os.Getpid()] = reached
+		tests[os.Getppid()] = fmt.Sprintf("/run/nri.sock belongs to process %d, and %s to process %d: another containerd has replaced the NRI socket; disable NRI", os.Getppid(), socket, os.Getpid())
+	}
+	for peer, want := range tests {
+		_, err := load(t.Context(), peer)
+		testutil.CheckError(t, fmt.Sprint("process ", peer), err, want)
+	}
+}

@@ -1,0 +1,301 @@
+// Package gpuedits builds the edits that give GPUs to a container: devices, driver files and
+// environment variables. It reads the node only through [Files].
+package gpuedits
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/sirupsen/logrus"
+
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/winpath"
+	"github.com/directx-nri/directx-nri/ocispec"
+)
+
+// Directories that runtime files are mounted into. The system drive of a container is always C:.
+const (
+	System32Dir = `C:\Windows\System32`
+	SysWOW64Dir = `C:\Windows\SysWOW64`
+)
+
+// ErrNotAssignable means that a device cannot be assigned to a container of the operating system.
+var ErrNotAssignable = errors.New("it cannot be assigned to a container")
+
+// Files reads the node's files.
+type Files interface {
+	// ResolveAll returns each path with all symbolic links followed, or an error that
+	// matches [fs.ErrNotExist] if there is no file.
+	ResolveAll(paths []string) (resolved []string, errs []error)
+	// DeviceNode describes the device node at path.
+	DeviceNode(path string) (specs.LinuxDevice, error)
+	// Glob returns the sorted paths, relative to dir, of the files below it that match pattern, a
+	// relative Windows path with * and ? in its elements. No match is no error.
+	Glob(dir, pattern string) ([]string, error)
+}
+
+// SkippedFile is a file that a container does not get although a driver lists it or the
+// configuration adds it.
+type SkippedFile struct {
+	Device string // the device's name
+	Source string // the file on the node
+	Reason string
+	// Minor reports that the reason is common, such as an optional file that this driver does not
+	// have.
+	Minor bool
+}
+
+// LogSkipped logs the files that a container does not get.
+func LogSkipped(log logrus.FieldLogger, skipped []SkippedFile) {
+	for _, file := range skipped {
+		if file.Minor {
+			log.Debug(file)
+		} else {
+			log.Warn(file)
+		}
+	}
+}
+
+func (f SkippedFile) String() string {
+	return fmt.Sprintf("GPU %s: %s: %s", f.Device, f.Source, f.Reason)
+}
+
+// Build returns the edits that give devices to a container with the environment env, on a node with the
+// policy p.
+//
+// A container with a missing mount source does not start, so files that do not exist are skipped.
+// Files whose destination is already that of another file are skipped, too. Symbolic links in mount
+// sources are resolved, because HCS cannot follow a link to a file.
+func Build(
+	containerOS string, devices []discovery.Device, env []string, files Files, p policy.Resolved,
+) (ocispec.Edits, []SkippedFile, error) {
+	b := builder{containerOS: containerOS, files: files, policy: p, sources: map[string]string{}}
+	for _, d := range devices {
+		var err error
+		if containerOS == "windows" {
+			err = b.addWindows(d)
+		} else {
+			err = b.addLinux(d)
+		}
+		if err != nil {
+			return ocispec.Edits{}, nil, fmt.Errorf("GPU %s: %w", d.Name(), err)
+		}
+	}
+	if p.VisibilityHints {
+		b.edits.Env = visibilityHints(containerOS, devices, env)
+	}
+	if variable := libraryPath(devices, env); containerOS == "linux" && variable != "" {
+		b.edits.Env = append(b.edits.Env, variable)
+	}
+	return b.edits, b.skipped, nil
+}
+
+// libraryPath returns the environment variable LD_LIBRARY_PATH of env with the devices' directories
+// appended, "" if it already has all of them.
+func libraryPath(devices []discovery.Device, env []string) string {
+	const name = "LD_LIBRARY_PATH"
+	before, _ := ocispec.LookupEnv("linux", env, name)
+	value := before
+	for _, d := range devices {
+		for _, directory := range d.LibraryPath {
+			if !slices.Contains(strings.Split(value, ":"), directory) {
+				value = strings.TrimPrefix(value+":"+directory, ":")
+			}
+		}
+	}
+	if value == before {
+		return ""
+	}
+	return name + "=" + value
+}
+
+type builder struct {
+	containerOS string
+	files       Files
+	policy      policy.Resolved
+	edits       ocispec.Edits
+	// skipped are the files that are not among edits.
+	skipped []SkippedFile
+	// sources has the source of each mount and each device node, by the key of its destination.
+	sources map[string]string
+}
+
+// mount is a file to mount, before its source is resolved.
+type mount struct{ source, destination string }
+
+func (b *builder) addWindows(d discovery.Device) error {
+	byClass := b.policy.AssignsByClass()
+	switch {
+	case byClass && len(b.edits.WindowsDevices) == 0:
+		b.edits.WindowsDevices = []specs.WindowsDevice{{ID: ocispec.DisplayClass, IDType: ocispec.IDTypeClass}}
+	case byClass: // The class includes all devices.
+	case d.LocationPath == "":
+		return fmt.Errorf("%w: no location path", ErrNotAssignable)
+	default:
+		b.edits.WindowsDevices = append(b.edits.WindowsDevices, specs.WindowsDevice{ID: d.LocationPath, IDType: ocispec.IDTypeLocationPath})
+	}
+	configured := b.policy.RuntimeFiles[d.VendorID]
+	if b.policy.DriverFiles == policy.FilesNone {
+		d.System32, d.SysWOW64 = nil, nil
+	} else if configured.Defaults == nil || *configured.Defaults {
+		d = b.withRuntimeFiles(d, policy.DefaultRuntimeFiles()[d.VendorID])
+	}
+	d = b.withRuntimeFiles(d, configured)
+	mounts := make([]mount, 0, len(d.System32)+len(d.SysWOW64))
+	for _, list := range []struct {
+		dir   string
+		files []discovery.RuntimeFile
+	}{{System32Dir, d.System32}, {SysWOW64Dir, d.SysWOW64}} {
+		for _, f := range list.files {
+			// Discovery and config check this, too. It is checked again because SYSTEM mounts the files.
+			if !winpath.IsLocal(f.Source) || !winpath.IsLocal(f.Destination) {
+				b.skip(d, f.Source, "its path leads out of the driver store or out of "+list.dir)
+				continue
+			}
+			mounts = append(mounts, mount{winpath.Join(d.DriverStorePath, f.Source), winpath.Join(list.dir, f.Destination)})
+		}
+	}
+	return b.addMounts(d, mounts)
+}
+
+func (b *builder) addLinux(d discovery.Device) error {
+	if len(d.DeviceNodes) == 0 {
+		return fmt.Errorf("%w: no device node", ErrNotAssignable)
+	}
+	for _, n := range d.DeviceNodes {
+		node, err := b.files.DeviceNode(n.Path)
+		if err != nil {
+			return fmt.Errorf("device node %s: %w", n.Path, err)
+		}
+		node.Path = n.ContainerPath
+		key := ocispec.DestinationKey(b.containerOS, n.ContainerPath)
+		first, taken := b.sources[key]
+		switch {
+		case !taken:
+			b.sources[key] = n.Path
+			b.edits.LinuxDevices = append(b.edits.LinuxDevices, ocispec.LinuxDevice{LinuxDevice: node, HostPath: n.Path})
+		case first != n.Path:
+			return fmt.Errorf("%w together with the others: device nodes %s and %s have the same path %s in the container", ErrNotAssignable, first, n.Path, n.ContainerPath)
+		}
+	}
+	mounts := make([]mount, len(d.Libraries))
+	for i, l := range d.Libraries {
+		mounts[i] = mount{l.Source, l.Destination}
+	}
+	return b.addMounts(d, mounts)
+}
+
+func (b *builder) addMounts(d discovery.Device, mounts []mount) error {
+	if len(mounts) == 0 {
+		return nil
+	}
+	sources := make([]string, len(mounts))
+	for i, m := range mounts {
+		sources[i] = m.source
+	}
+	resolved, errs := b.files.ResolveAll(sources)
+	for i, m := range mounts {
+		err := errs[i]
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			b.skip(d, m.source, "the driver lists this file, but it does not exist")
+		case err != nil:
+			return fmt.Errorf("driver file %s: %w", m.source, err)
+		case b.reserve(d, resolved[i], m.destination):
+			b.edits.Mounts = append(b.edits.Mounts, ocispec.ReadOnlyMount(b.containerOS, resolved[i], m.destination))
+		}
+	}
+	return nil
+}
+
+// reserve reserves destination for source and reports whether it was not reserved yet. Devices of
+// one driver share files, so the same source again is no conflict.
+func (b *builder) reserve(d discovery.Device, source, destination string) bool {
+	key := ocispec.DestinationKey(b.containerOS, destination)
+	first, taken := b.sources[key]
+	if taken {
+		if ocispec.DestinationKey(b.containerOS, first) != ocispec.DestinationKey(b.containerOS, source) {
+			b.skip(d, source, fmt.Sprintf("%s is already %s of an earlier GPU", destination, first))
+		}
+		return false
+	}
+	b.sources[key] = source
+	return true
+}
+
+// skip records that a file is skipped.
+func (b *builder) skip(d discovery.Device, source, reason string) {
+	b.skipped = append(b.skipped, SkippedFile{Device: d.Name(), Source: source, Reason: reason})
+}
+
+// maxFilesPerRule is how many files one entry of Add in [policy.RuntimeFiles] can add. A pattern
+// that matches more is probably a mistake, and each file is a mount.
+const maxFilesPerRule = 128
+
+// withRuntimeFiles returns d with the changes to its runtime files. A file that d already has takes
+// precedence over an added one of the same name.
+func (b *builder) withRuntimeFiles(d discovery.Device, changes policy.RuntimeFiles) discovery.Device {
+	isRemoved := func(f discovery.RuntimeFile) bool {
+		return slices.ContainsFunc(changes.Remove, func(pattern string) bool { return winpath.MatchPath(pattern, f.Source) })
+	}
+	d.System32 = slices.DeleteFunc(slices.Clone(d.System32), isRemoved)
+	d.SysWOW64 = slices.DeleteFunc(slices.Clone(d.SysWOW64), isRemoved)
+	for _, entry := range changes.Add {
+		list := &d.System32
+		if entry.Directory == policy.SysWOW64 {
+			list = &d.SysWOW64
+		}
+		b.addFiles(d, list, entry)
+	}
+	return d
+}
+
+// addFiles adds the files that match an entry of a rule to a list of d.
+func (b *builder) addFiles(d discovery.Device, list *[]discovery.RuntimeFile, entry policy.AddedFile) {
+	for _, source := range b.matchingFiles(d, entry.Source) {
+		file := discovery.RuntimeFile{Source: source, Destination: entry.Destination}
+		if file.Destination == "" || winpath.HasWildcard(entry.Source) {
+			file.Destination = winpath.Base(source)
+		}
+		i := slices.IndexFunc(*list, func(f discovery.RuntimeFile) bool { return winpath.Equal(f.Destination, file.Destination) })
+		if i < 0 {
+			*list = append(*list, file)
+		} else if !winpath.Equal((*list)[i].Source, source) {
+			b.skip(d, winpath.Join(d.DriverStorePath, source),
+				fmt.Sprintf("added by runtimeFiles as %s, but that is already %s", file.Destination, (*list)[i].Source))
+		}
+	}
+}
+
+// matchingFiles returns the existing files that match pattern, relative to the driver store path.
+func (b *builder) matchingFiles(d discovery.Device, pattern string) []string {
+	if d.DriverStorePath == "" || !winpath.IsLocalGlob(pattern) {
+		b.skipAdded(d, pattern, "it is not below a driver store path")
+		return nil
+	}
+	sources, err := b.files.Glob(d.DriverStorePath, pattern)
+	switch {
+	case err != nil:
+		b.skipAdded(d, pattern, "the driver store cannot be read: "+err.Error())
+		return nil
+	case len(sources) == 0:
+		b.skipped = append(b.skipped, SkippedFile{
+			Device: d.Name(), Source: winpath.Join(d.DriverStorePath, pattern),
+			Reason: "added by runtimeFiles, but the driver has no such file", Minor: true,
+		})
+	case len(sources) > maxFilesPerRule:
+		b.skipAdded(d, pattern, fmt.Sprintf("more than %d files match; the others are skipped", maxFilesPerRule))
+		sources = sources[:maxFilesPerRule]
+	}
+	return sources
+}
+
+// skipAdded records that a file that the configuration adds is skipped.
+func (b *builder) skipAdded(d discovery.Device, source, reason string) {
+	b.skip(d, winpath.Join(d.DriverStorePath, source), "added by runtimeFiles, but "+reason)
+}

@@ -1,0 +1,141 @@
+package shim
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/directx-nri/directx-nri/decision"
+	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/ocispec"
+)
+
+func TestMayRequestGPU(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		spec string
+		want bool
+	}{
+		"empty object":            {`{}`, false},
+		"usual":                   {`{"process":{"env":["PATH=C:\\Windows","TITLE=x"]},"windows":{"layerFolders":["C:\\x"]}}`, false},
+		"exotic letters":          {`{"x":"XxXxdirecXdirect xx"}`, false},
+		"variable":                {`{"process":{"env":["DIRECTX_VISIBLE_DEVICES=all"]}}`, true},
+		"variable, another case":  {`{"process":{"env":["directX_visible_devices=all"]}}`, true},
+		"word at the beginning":   {`{"directx":1}`, true},
+		"annotation":              {`{"annotations":{"directx.microsoft.com/visible-devices":"all"}}`, true},
+		"location path":           {`{"windows":{"devices":[{"idType":"vpci-location-path","id":"x"}]}}`, true},
+		"class":                   {`{"windows":{"devices":[{"idType":"class","id":"x"}]}}`, true},
+		"class in other words":    {`{"windows":{"devices":[{"idType":"vpci-class-guid","id":"x"}]}}`, true},
+		"escaped letter":          {`{"process":{"env":["\u0044IRECTX_VISIBLE_DEVICES=all"]}}`, true},
+		"escaped letter in class": {`{"idType":"cl\u0061ss"}`, true},
+		"escapes of Go's encoder": {`{"a":"sleep 1 \u0026 wait \u003c b \u003e c"}`, false},
+		"class as another value":  {`{"process":{"args":["java","classpath","lass","vpci"]}}`, false},
+		"escapes of both kinds":   {`{"a":"\u0026\u0044IRECTX"}`, true},
+		"escaped slash":           {`{"a":"b\/c"}`, true},
+		"escaped quote":           {`{"a":"\\\"b"}`, false},
+		"torn":                    {`{"process":{"env":["PATH=`, true},
+		"escape at the end":       {`{"a":"\u}`, true},
+		"torn in an escape":       {`{"a":"\u00}`, true},
+		"not an object":           {`[]`, true},
+		"something before it":     {`x{}`, true},
+		"nothing":                 {``, true},
+	} {
+		if got := mayRequestGPU([]byte(test.spec)); got != test.want {
+			t.Errorf("%s: %t, want %t", name, got, test.want)
+		}
+	}
+}
+
+// TestSimilarAnnotationsDoNotCount: annotations with similar names, and values of other keys, do not count.
+func TestSimilarAnnotationsDoNotCount(t *testing.T) {
+	t.Parallel()
+	const host, sandbox = `"microsoft.com/hostprocess-container":"true"`, `"io.kubernetes.cri.container-type":"sandbox"`
+	for annotations, want := range map[string]struct{ host, sandbox bool }{
+		host: {host: true}, sandbox: {sandbox: true}, host + "," + sandbox: {host: true, sandbox: true},
+		`"microsoft.com/hostprocess-container":"false"`: {}, `"directx.` + host[1:]: {}, `"io.kubernetes.cri.container-type":"container"`: {},
+		`"a":"\"microsoft.com/hostprocess-container\":\"true\""`: {},
+	} {
+		config := []byte(`{"annotations":{` + annotations + `}}`)
+		if isHostProcess(config) != want.host || isSandbox(config) != want.sandbox {
+			t.Errorf("%s: host process %t, sandbox %t", annotations, isHostProcess(config), isSandbox(config))
+		}
+	}
+}
+
+// FuzzConfigJSON checks that mayRequestGPU is true for each container that requests a GPU.
+func FuzzConfigJSON(f *testing.F) {
+	for _, seed := range []string{
+		`{}`, `{"process":{"env":["DIRECTX_VISIBLE_DEVICES=all"]},"linux":{}}`, `{"process":{"env":["\u0044IRECTX_VISIBLE_DEVICES=all"]}}`,
+		`{"windows":{"devices":[{"idType":"class","id":"5B45201D-F2F2-4F3B-85BB-30FF1F953599"}]}}`,
+		`{"annotations":{"io.kubernetes.cri.container-type":"container"},"process":{"env":["DIRECTX_ALLOCATION_=x"]}}`,
+		`{"ANNOTATIONS":{"directx.microsoft.com/visible-devices":"0"}}`, `{"windows":{"devices":[{"idType":"v\u0070ci-location-path"}]}} `,
+		`{"process":{"env":["DıRECTX_ALLOCATION_DISPLAY=x"]},"windows":{},"annotations":{"io.kubernetes.cri.container-type":"container"}}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		short := !mayRequestGPU(data)
+		spec, err := ocispec.ParseSpec(data)
+		if err != nil {
+			return
+		}
+		c, ok := ContainerOf(spec.SpecInfo, "id")
+		if _, requests := decision.ReadRequest(c); short && ok && requests {
+			t.Fatalf("a request was overlooked: %s", data)
+		}
+		var object map[string]json.RawMessage
+		if short && json.Unmarshal(data, &object) == nil && strings.Contains(strings.ToLower(string(data)), "directx") {
+			t.Fatalf("a keyword was overlooked: %s", data)
+		}
+	})
+}
+
+// TestContainerOf: only Windows has host processes; a pod of Linux can have the annotation, too.
+func TestContainerOf(t *testing.T) {
+	t.Parallel()
+	for config, want := range map[string]bool{
+		`{"linux":{}}`: true, `{"windows":{}}`: true,
+		`{"linux":{},"annotations":{"io.kubernetes.cri.container-type":"sandbox"}}`:              false,
+		`{"linux":{},"annotations":{"microsoft.com/hostprocess-container":"true"}}`:              true,
+		`{"windows":{},"annotations":{"microsoft.com/hostprocess-container":"true"}}`:            false,
+		`{"windows":{},"annotations":{"microsoft.com/hostprocess-container":"false"}}`:           true,
+		`{"windows":{},"linux":{},"annotations":{"microsoft.com/hostprocess-container":"true"}}`: false,
+	} {
+		spec, err := ocispec.ParseSpec([]byte(config))
+		testutil.NoError(t, err)
+		if _, ok := ContainerOf(spec.SpecInfo, "id"); ok != want {
+			t.Errorf("%s: %t", config, ok)
+		}
+	}
+	facts := ocispec.SpecInfo{OS: "windows", Env: []string{"A=B"}, Annotations: map[string]string{"c": "d"}, Devices: []specs.WindowsDevice{{ID: "x"}}, HasWindows: true, HyperV: true}
+	want := decision.Container{OS: facts.OS, ID: "id", Env: facts.Env, Annotations: facts.Annotations, Devices: facts.Devices, HyperV: true}
+	if got, _ := ContainerOf(facts, "id"); !cmp.Equal(want, got) {
+		t.Error(cmp.Diff(want, got))
+	}
+}
+
+func TestArguments(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]struct {
+		start bool
+		id    string
+	}{
+		"-namespace ns -address a -publish-binary b -id c start":        {true, "c"},
+		"-namespace ns -address a -publish-binary b -id c -debug start": {true, "c"},
+		"-new-switch -id c -bundle /b start -extra x":                   {true, "c"},
+		"-id delete start":                {true, "delete"},
+		"-id start -bundle /start delete": {false, "start"},
+		"-id=c --debug start":             {true, "c"},
+		"-info":                           {false, "bundle"},
+		"start":                           {true, "bundle"},
+		"":                                {false, "bundle"},
+	} {
+		s := shim{args: strings.Fields(args), bundle: "/x/bundle"}
+		if s.isStart() != want.start || s.containerID() != want.id {
+			t.Errorf("%s: start %t, ID %s, want %+v", args, s.isStart(), s.containerID(), want)
+		}
+	}
+}
