@@ -29,8 +29,6 @@ type Options struct {
 	// For these, see the flags of the same names: --runtime-dir, --host-root and so on.
 	RuntimeDir, HostRoot, KubeletDir, PodResources, SetupFile, LabelsFile string
 	CRISocket                                                             paths.CRISocket
-	// AllocatesAtCreation reports that the kubelet allocates when it creates a container.
-	AllocatesAtCreation bool
 }
 
 // Daemon runs the device plugin. Each run has one configuration.

@@ -107,23 +107,19 @@ func (d *Daemon) reportModes(p policy.Policy) {
 func (d *Daemon) pluginConfig(p policy.Resolved, source discovery.Source) deviceplugin.Config {
 	c := deviceplugin.Config{
 		Recorder: d.recorder, Policy: p.Policy, KubeletDir: d.options.KubeletDir, Pods: d.pods, NodeOS: d.compiler.NodeOS,
-		Metrics: d.metrics, Log: d.log, AllocatesAtCreation: d.options.AllocatesAtCreation, OnDevices: d.writeLabels,
+		Metrics: d.metrics, Log: d.log, OnDevices: d.writeLabels,
 	}
 	check := d.recorder.EnsureWritable
 	switch p.Injection {
 	case policy.InjectByKubelet:
-		c.CheckInjection = func(context.Context) error { return nil }
 		c.KubeletAnswer = d.newKubeletInjection(p, source).answer
 	case policy.InjectByShim:
-		c.CheckInjection = func(ctx context.Context) error {
-			return shimcheck.Check(ctx, d.compiler.StateDir, d.options.CRISocket.String())
-		}
 		check = func(ctx context.Context) error {
-			return errors.Join(d.recorder.EnsureWritable(ctx), c.CheckInjection(ctx))
+			return errors.Join(d.recorder.EnsureWritable(ctx), shimcheck.Check(ctx, d.compiler.StateDir, d.options.CRISocket.String()))
 		}
 	case policy.InjectByNRI:
 		// check does not include this: until the plugin runs again, PreStartContainer makes containers wait.
-		c.CheckInjection = func(ctx context.Context) error { return readiness.CheckPlugin(ctx, d.options.RuntimeDir) }
+		c.CheckStart = func(ctx context.Context) error { return readiness.CheckPlugin(ctx, d.options.RuntimeDir) }
 	}
 	checkAll := func(ctx context.Context) error {
 		err := d.checkSetup()

@@ -23,7 +23,6 @@ import (
 	"github.com/directx-nri/directx-nri/ocispec"
 	"github.com/directx-nri/directx-nri/ocispec/gpuedits"
 	"github.com/directx-nri/directx-nri/ocispec/modes"
-	"github.com/directx-nri/directx-nri/shim/realshim"
 )
 
 // Container is a container that is being created.
@@ -37,9 +36,11 @@ type Container struct {
 	Name string
 	// Env is the environment as NAME=value.
 	Env []string
-	// Annotations are those of the container. PodAnnotations are those of its pod, nil if Annotations
-	// include them.
+	// Annotations are those of the container, which the kubelet alone sets in a pod. PodAnnotations are those
+	// of its pod, which anyone who creates the pod sets.
 	Annotations, PodAnnotations map[string]string
+	// Interlock reports that the container has the interlock of the answer to Allocate.
+	Interlock bool
 	// Devices are the Windows devices of the container's spec.
 	Devices []specs.WindowsDevice
 	// HyperV reports that the container runs in a virtual machine of its own.
@@ -84,9 +85,7 @@ type Decider struct {
 	Policy policy.Resolved
 	Store  *allocation.Store
 	Files  Files
-	// RealShim is the real shim that runs the container, "" if the runtime shim does not run it.
-	RealShim string
-	Log      logrus.FieldLogger
+	Log    logrus.FieldLogger
 }
 
 // NewDecider returns the decider of this node with the policy p, for containers of this
@@ -111,47 +110,41 @@ type Outcome struct {
 	UnchangedReason string
 }
 
-// Decide decides what the container that makes the request gets. If it gets GPUs, Decide calls apply
-// with the edits, and then binds the allocations of a pod's container to it. An error means that the
-// container must not start: see [Container.RefusalError].
-func (d *Decider) Decide(ctx context.Context, request Request, apply func(ocispec.Edits) error) error {
-	outcome, err := d.Preview(ctx, request)
-	switch {
-	case err != nil:
-		return err
-	case outcome.UnchangedReason != "":
-		d.Log.WithFields(request.Container.fields()).Info("Container starts unchanged: " + outcome.UnchangedReason)
-		return nil
-	case ctx.Err() != nil:
-		return fmt.Errorf("the decision was interrupted: %w", ctx.Err())
+// Decide decides what the container that makes the request gets. It has no effects: after the caller has
+// applied the edits, it calls [Decider.Bind]. An error means that the container must not start: see
+// [Container.RefusalError].
+func (d *Decider) Decide(ctx context.Context, request Request) (*Outcome, error) {
+	if request.Container.Pod == nil {
+		return d.decideStandalone(ctx, request)
 	}
-	if err := apply(outcome.Edits); err != nil {
-		return err
-	}
-	// Last: a refused container takes nothing from another one. If one allocation cannot be bound, or the
-	// caller has given up, some stay bound. A retry has the same holder, so it can bind the rest.
-	for _, t := range request.tokens {
-		if err := d.Store.Bind(t.token, holderOf(request.Container)); err != nil {
-			return fmt.Errorf("%s: %w", t.variable, err)
-		}
-	}
-	d.log(request.Container, outcome)
-	return nil
+	return d.decidePod(ctx, request)
 }
 
-// Preview returns the decision that [Decider.Decide] makes, without its effects.
-func (d *Decider) Preview(ctx context.Context, request Request) (*Outcome, error) {
-	decide := d.decidePod
-	if request.Container.Pod == nil {
-		decide = d.decideStandalone
+// Bind binds the allocations of a request to its container, and logs the outcome. It is the last step of a
+// start, so that a refused container takes nothing from another one. An error means that the container
+// must not start. If one allocation cannot be bound, some stay bound. A retry has the same holder, so it can
+// bind the rest.
+func (d *Decider) Bind(ctx context.Context, request Request, outcome *Outcome) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("the decision was interrupted: %w", ctx.Err())
 	}
-	outcome, err := decide(ctx, request)
-	if err == nil && outcome.UnchangedReason == "" {
-		if err := realshim.CheckKernel(d.RealShim); err != nil {
-			return nil, WithReason(ReasonHandler, err)
+	for _, a := range request.allocations {
+		if err := d.Store.Bind(a.id, holderOf(request.Container)); err != nil {
+			return fmt.Errorf("%s: %w", a.key, err)
 		}
 	}
-	return outcome, err
+	log := d.Log.WithFields(request.Container.fields())
+	if outcome.UnchangedReason != "" {
+		log.Info("Container starts unchanged: " + outcome.UnchangedReason)
+		return nil
+	}
+	names := make([]string, len(outcome.Devices))
+	for i, device := range outcome.Devices {
+		names[i] = device.Name()
+	}
+	log.WithField("gpus", names).Info("Container gets GPUs")
+	gpuedits.LogSkipped(log, outcome.Skipped)
+	return nil
 }
 
 // buildOutcome returns the outcome for a container that gets devices and the extra mounts
@@ -164,7 +157,7 @@ func (d *Decider) buildOutcome(request Request, devices []discovery.Device) (*Ou
 	}
 	var lists []extramounts.List
 	for _, list := range request.extraMounts {
-		if !request.honors(list, d.Policy) {
+		if list.fromEnv && !d.Policy.Standalone.Environment {
 			continue
 		}
 		if list.fromEnv && !d.Policy.ExtraMounts.Configured {
@@ -183,14 +176,4 @@ func (d *Decider) buildOutcome(request Request, devices []discovery.Device) (*Ou
 	}
 	edits.Mounts = append(edits.Mounts, extra...)
 	return &Outcome{Devices: devices, Edits: edits, Skipped: skipped}, nil
-}
-
-func (d *Decider) log(c Container, outcome *Outcome) {
-	names := make([]string, len(outcome.Devices))
-	for i, device := range outcome.Devices {
-		names[i] = device.Name()
-	}
-	log := d.Log.WithFields(c.fields())
-	log.WithField("gpus", names).Info("Container gets GPUs")
-	gpuedits.LogSkipped(log, outcome.Skipped)
 }

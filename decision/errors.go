@@ -18,27 +18,26 @@ type Reason string
 
 // The reasons.
 const (
-	ReasonNoRecord      Reason = "no_record"      // no allocation is recorded for the token
-	ReasonHeld          Reason = "held"           // the allocation belongs to another container
-	ReasonDeviceGone    Reason = "device_gone"    // a GPU does not exist or cannot be used
-	ReasonUnreadable    Reason = "unreadable"     // a record cannot be read or trusted
-	ReasonWrongVariable Reason = "wrong_variable" // the container's environment hides or moves the token
-	ReasonPolicy        Reason = "policy"         // the node policy does not allow an extra mount
-	ReasonHyperV        Reason = "hyperv"         // the container is isolated by Hyper-V
-	ReasonHandler       Reason = "handler"        // the pod's runtime handler cannot give GPUs
-	ReasonRequest       Reason = "request"        // the request of a standalone container cannot be met
-	ReasonConfig        Reason = "config"         // the node policy cannot be used
-	ReasonSlow          Reason = "slow"           // the node's disk or discovery did not respond in time
-	ReasonOther         Reason = "other"
+	ReasonNoRecord   Reason = "no_record"   // no allocation is recorded with the container's ID
+	ReasonHeld       Reason = "held"        // the allocation belongs to another container
+	ReasonDeviceGone Reason = "device_gone" // a GPU does not exist or cannot be used
+	ReasonUnreadable Reason = "unreadable"  // a record cannot be read or trusted
+	ReasonForged     Reason = "forged"      // the pod has an annotation that only the kubelet may set
+	ReasonPolicy     Reason = "policy"      // the node policy does not allow an extra mount
+	ReasonHyperV     Reason = "hyperv"      // the container is isolated by Hyper-V
+	ReasonHandler    Reason = "handler"     // the pod's runtime handler cannot give GPUs
+	ReasonRequest    Reason = "request"     // the request of a standalone container cannot be met
+	ReasonConfig     Reason = "config"      // the node policy cannot be used
+	ReasonSlow       Reason = "slow"        // the node's disk or discovery did not respond in time
+	ReasonOther      Reason = "other"
 )
 
 // RunDoctor is the remedy of an error that has no better one.
 const RunDoctor = "run 'dxctl doctor' on this node"
 
 const (
-	removeVariables = "remove environment variables that begin with " + allocation.EnvPrefix + " from the pod and the image"
-	requestByLimits = removeVariables + ", and request the GPU in the container's resource limits"
-	restoreGPU      = "restore the GPU, or delete the pod so that its replacement gets another one"
+	replacePod = "delete the pod, and its replacement gets a new allocation"
+	restoreGPU = "restore the GPU, or delete the pod so that its replacement gets another one"
 )
 
 // The errors of decisions.
@@ -46,16 +45,14 @@ var (
 	errHyperV = WithReason(ReasonHyperV, remedy.With(
 		errors.New("it is isolated by Hyper-V, and GPUs are for process-isolated containers only"),
 		"use a runtime class with process isolation"))
-	errOutsidePod = WithReason(ReasonRequest, remedy.With(errors.New("it presents an allocation but belongs to no pod"),
-		removeVariables+"; outside Kubernetes a container requests GPUs with the annotation "+VisibleAnnotation+
-			" or, on Windows, the environment variable "+VisibleVariable))
-	errOverridden    = WithReason(ReasonWrongVariable, errors.New("it was allocated, but the container overrides the environment variable"))
-	errWrongVariable = WithReason(ReasonWrongVariable, errors.New("the allocation is for another resource"))
-	errDeviceGone    = WithReason(ReasonDeviceGone, errors.New("it is no longer on this node"))
-	errDeviceFailed  = WithReason(ReasonDeviceGone, errors.New("it cannot be used"))
-	errNoSuchGPU     = WithReason(ReasonRequest, errors.New("no GPU of this node matches"))
-	errBadRequest    = WithReason(ReasonRequest, errors.New("invalid request"))
-	errUnknownGPUs   = errors.New("the GPUs of this node are unknown") // Its uses wrap the cause, too, which has the reason.
+	errForged = WithReason(ReasonForged, remedy.With(errors.New("the pod has this annotation, which only the kubelet may set, on a container"),
+		"remove it from the pod, and request the GPU in the container's resource limits"))
+	errNoAllocation = WithReason(ReasonNoRecord, remedy.With(errors.New("a GPU was allocated to it, but the container runtime does not report which"), replacePod))
+	errDeviceGone   = WithReason(ReasonDeviceGone, errors.New("it is no longer on this node"))
+	errDeviceFailed = WithReason(ReasonDeviceGone, errors.New("it cannot be used"))
+	errNoSuchGPU    = WithReason(ReasonRequest, errors.New("no GPU of this node matches"))
+	errBadRequest   = WithReason(ReasonRequest, errors.New("invalid request"))
+	errUnknownGPUs  = errors.New("the GPUs of this node are unknown") // Its uses wrap the cause, too, which has the reason.
 )
 
 // reasonError is an error with the reason why a container is not started.
@@ -80,10 +77,10 @@ func explain(err error) (reason Reason, fix string) {
 		reason Reason
 		fix    string
 	}{
-		{allocation.ErrMalformedToken, ReasonWrongVariable, requestByLimits},
-		{allocation.ErrHeld, ReasonHeld, requestByLimits},
-		{allocation.ErrNotFound, ReasonNoRecord, removeVariables + "; if there are none, the record is lost: delete the pod, and its replacement gets a new one"},
-		{allocation.ErrUnreadable, ReasonUnreadable, "delete the pod so that its replacement gets a new allocation, then remove the file"},
+		{allocation.ErrMalformedID, ReasonNoRecord, replacePod},
+		{allocation.ErrHeld, ReasonHeld, replacePod},
+		{allocation.ErrNotFound, ReasonNoRecord, "the record is lost: " + replacePod},
+		{allocation.ErrUnreadable, ReasonUnreadable, replacePod + ", then remove the file"},
 		{access.ErrNotPrivate, ReasonUnreadable, RunDoctor},
 		{gpuedits.ErrNotAssignable, ReasonDeviceGone, "check how discovery describes the device: 'dxctl devices'"},
 		{context.DeadlineExceeded, ReasonSlow, RunDoctor},

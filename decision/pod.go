@@ -17,11 +17,11 @@ import (
 
 func (d *Decider) decidePod(ctx context.Context, request Request) (*Outcome, error) {
 	container := request.Container
-	if err := d.checkOverridden(request.overridden); err != nil {
-		return nil, err
+	if request.forged != "" {
+		return nil, fmt.Errorf("%s: %w", request.forged, errForged)
 	}
-	if len(request.tokens) == 0 {
-		return &Outcome{UnchangedReason: "it presents no allocation"}, nil
+	if len(request.allocations) == 0 {
+		return nil, errNoAllocation
 	}
 	if container.HyperV {
 		return nil, errHyperV
@@ -29,7 +29,7 @@ func (d *Decider) decidePod(ctx context.Context, request Request) (*Outcome, err
 	if container.Pod.UID == "" || container.Name == "" {
 		return nil, errors.New("the container runtime reports no pod UID or container name, so no allocation can be bound to the container")
 	}
-	records, err := d.findRecords(request.tokens, holderOf(container))
+	records, err := d.findRecords(request.allocations, holderOf(container))
 	if err != nil {
 		return nil, err
 	}
@@ -45,40 +45,21 @@ func (d *Decider) decidePod(ctx context.Context, request Request) (*Outcome, err
 	return outcome, nil
 }
 
-// checkOverridden returns an error if the container's own environment variables override the token
-// of an allocation: it would start without the GPU that it requested. An annotation whose token has
-// no record is not from the advertiser.
-func (d *Decider) checkOverridden(overridden []allocation.Token) error {
-	for _, token := range overridden {
-		record, err := d.Store.Get(token)
-		if err == nil {
-			return remedy.With(fmt.Errorf("%s: %w %s", record.Resource, errOverridden, allocation.EnvKey(record.Resource)), removeVariables)
-		}
-		if !errors.Is(err, allocation.ErrNotFound) {
-			return err
-		}
-	}
-	return nil
-}
-
 // holderOf returns c, of a pod, as the holder of an allocation.
 func holderOf(c Container) allocation.Holder {
 	return allocation.Holder{PodUID: c.Pod.UID, Container: c.Name, PodNamespace: c.Pod.Namespace, PodName: c.Pod.Name}
 }
 
-// findRecords returns the records of tokens, none of which belongs to another holder. Nothing is
+// findRecords returns the records of allocations, none of which belongs to another holder. Nothing is
 // bound before all are checked, so that a refused container takes nothing from another one.
-func (d *Decider) findRecords(tokens []presentedToken, holder allocation.Holder) (records []allocation.Record, err error) {
-	for _, t := range tokens {
-		if t.err != nil {
-			return nil, fmt.Errorf("%s: %w", t.variable, t.err)
+func (d *Decider) findRecords(allocations []presented, holder allocation.Holder) (records []allocation.Record, err error) {
+	for _, a := range allocations {
+		if a.err != nil {
+			return nil, fmt.Errorf("%s: %w", a.key, a.err)
 		}
-		record, err := d.Store.GetFor(t.token, holder)
+		record, err := d.Store.GetFor(a.id, holder)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", t.variable, err)
-		}
-		if want := allocation.EnvKey(record.Resource); want != t.variable {
-			return nil, remedy.With(fmt.Errorf("%s: %w: it belongs in %s", t.variable, errWrongVariable, want), requestByLimits)
+			return nil, fmt.Errorf("%s: %w", a.key, err)
 		}
 		records = append(records, record)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -27,15 +28,15 @@ import (
 	"github.com/directx-nri/directx-nri/ocispec/modes"
 )
 
-// recorded returns a decider over source whose store has records, and their tokens.
-func recorded(t *testing.T, source discovery.Source, records map[string][]string) (*Decider, map[string]string) {
+// recorded returns a decider over source whose store has records, and their IDs by resource.
+func recorded(t *testing.T, source discovery.Source, records map[string][]string) (*Decider, map[string]allocation.ID) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "allocations")
-	tokens := map[string]string{}
-	for resource, ids := range records {
-		tokens[resource] = string(allocationtest.Record(t, dir, resource, ids...))
+	ids := map[string]allocation.ID{}
+	for resource, instances := range records {
+		ids[resource] = allocationtest.Record(t, dir, resource, instances...)
 	}
-	return &Decider{Source: source, Store: allocation.OpenStore(dir), Files: hostfiles.Assumed{}, Log: testutil.Quiet()}, tokens
+	return &Decider{Source: source, Store: allocation.OpenStore(dir), Files: hostfiles.Assumed{}, Log: testutil.Quiet()}, ids
 }
 
 const (
@@ -43,8 +44,13 @@ const (
 	compute = "directx.microsoft.com/compute"
 )
 
-func ofPod(env ...string) Container {
-	return Container{OS: "windows", Pod: &Pod{UID: "u", Namespace: "n", Name: "p"}, Name: "main", Env: env}
+// ofPod returns a container that was allocated what the records have.
+func ofPod(records map[string]allocation.ID) Container {
+	annotations := map[string]string{}
+	for resource, id := range records {
+		annotations[allocation.AnnotationKey(resource)] = string(id)
+	}
+	return Container{OS: "windows", Pod: &Pod{UID: "u", Namespace: "n", Name: "p"}, Name: "main", Annotations: annotations, Interlock: true}
 }
 
 // For a container of a pod, only its own GPUs are looked up.
@@ -52,10 +58,10 @@ func TestPodsOwnDevicesAreLookedUp(t *testing.T) {
 	t.Parallel()
 	devices := testDevices()
 	source := &source{Static: devices, listErr: errors.New("the whole list was read")}
-	d, tokens := recorded(t, source, map[string][]string{
+	d, ids := recorded(t, source, map[string][]string{
 		display: {devices[1].InstanceID, devices[0].InstanceID, strings.ToLower(devices[1].InstanceID)}, compute: {devices[0].InstanceID},
 	})
-	edits, ok, err := decide(t.Context(), d, read(ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display], "DIRECTX_ALLOCATION_COMPUTE="+tokens[compute])))
+	edits, ok, err := decide(t.Context(), d, read(ofPod(ids)))
 	if err != nil || !ok {
 		t.Fatalf("ok %t, error %v", ok, err)
 	}
@@ -94,37 +100,37 @@ func TestUnusableDevicesOfPods(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d, tokens := recorded(t, &source{Static: devices, findErr: test.err}, map[string][]string{display: {test.id}})
-			edits, _, err := decide(t.Context(), d, read(ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display])))
+			d, ids := recorded(t, &source{Static: devices, findErr: test.err}, map[string][]string{display: {test.id}})
+			edits, _, err := decide(t.Context(), d, read(ofPod(ids)))
 			testutil.CheckError(t, "decide", err, test.says)
 			if !errors.Is(err, test.want) {
 				t.Errorf("%+v, error %v, want %v", edits, err, test.want)
 			}
 			// The allocation stays unbound.
-			if _, err := d.Store.GetFor(allocation.Token(tokens[display]), allocation.Holder{PodUID: "other", Container: "main"}); err != nil {
+			if _, err := d.Store.GetFor(ids[display], allocation.Holder{PodUID: "other", Container: "main"}); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 }
 
-// decide returns the edits that [Decider.Decide] applies, and whether a container starts with them.
+// decide decides about a container and binds its allocations, and reports whether it starts with the edits.
 func decide(ctx context.Context, d *Decider, request Request) (edits ocispec.Edits, ok bool, err error) {
-	err = d.Decide(ctx, request, func(applied ocispec.Edits) error {
-		edits, ok = applied, true
-		return nil
-	})
+	outcome, err := d.Decide(ctx, request)
+	if err == nil {
+		err = d.Bind(ctx, request, outcome)
+	}
 	if err != nil {
 		return ocispec.Edits{}, false, request.Container.RefusalError(err)
 	}
-	return edits, ok, nil
+	return outcome.Edits, outcome.UnchangedReason == "", nil
 }
 
 // The remedy of an inventory that cannot be read is the only one.
 func TestRemedyOfUnreadableInventory(t *testing.T) {
 	t.Parallel()
-	d, tokens := recorded(t, node.CompiledInventory(t.TempDir()), map[string][]string{display: {`PCI\A`}})
-	_, _, err := decide(t.Context(), d, read(ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display])))
+	d, ids := recorded(t, node.CompiledInventory(t.TempDir()), map[string][]string{display: {`PCI\A`}})
+	_, _, err := decide(t.Context(), d, read(ofPod(ids)))
 	const rewrite = "; run 'dxctl config apply', or restart directx-advertiser, to write it again"
 	if text := remedy.Text(err); strings.Count(text, "; ") != 1 || !strings.HasSuffix(text, rewrite) {
 		t.Errorf("error %q, want the remedy %q alone", text, rewrite)
@@ -136,8 +142,8 @@ func TestRemedyOfUnreadableInventory(t *testing.T) {
 
 func TestPodWithoutIdentityIsRefused(t *testing.T) {
 	t.Parallel()
-	d, tokens := recorded(t, discovery.Static(testDevices()), map[string][]string{display: {testDevices()[0].InstanceID}})
-	noUID, noName := ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display]), ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display])
+	d, ids := recorded(t, discovery.Static(testDevices()), map[string][]string{display: {testDevices()[0].InstanceID}})
+	noUID, noName := ofPod(ids), ofPod(ids)
 	noUID.Pod.UID, noName.Name = "", ""
 	for _, c := range []Container{noUID, noName} {
 		_, ok, err := decide(t.Context(), d, read(c))
@@ -148,44 +154,71 @@ func TestPodWithoutIdentityIsRefused(t *testing.T) {
 	}
 }
 
-// A preview is the same decision without effects.
-func TestPreviewBindsNothing(t *testing.T) {
+// A decision has no effects. Binding is the last step.
+func TestDecideBindsNothing(t *testing.T) {
 	t.Parallel()
 	devices := testDevices()
-	d, tokens := recorded(t, discovery.Static(devices), map[string][]string{display: {devices[0].InstanceID}})
+	d, ids := recorded(t, discovery.Static(devices), map[string][]string{display: {devices[0].InstanceID}})
 	log, logged := logtest.NewNullLogger()
 	d.Log = log
-	c := ofPod("DIRECTX_ALLOCATION_DISPLAY=" + tokens[display])
-	outcome, err := d.Preview(t.Context(), read(c))
+	request := read(ofPod(ids))
+	outcome, err := d.Decide(t.Context(), request)
 	if err != nil || len(outcome.Devices) != 1 || outcome.Devices[0].InstanceID != devices[0].InstanceID {
 		t.Fatalf("%+v, error %v", outcome, err)
 	}
-	token := allocation.Token(tokens[display])
-	if _, err := d.Store.GetFor(token, allocation.Holder{}); err != nil {
+	if _, err := d.Store.GetFor(ids[display], allocation.Holder{}); err != nil {
 		t.Errorf("it is bound: %v", err)
 	}
 	if entry := logged.LastEntry(); entry != nil {
 		t.Errorf("logged %v", entry)
 	}
 
-	edits, ok, err := decide(t.Context(), d, read(c))
-	if err != nil || !ok {
-		t.Fatalf("ok %t, error %v", ok, err)
-	}
-	if diff := cmp.Diff(outcome.Edits, edits); diff != "" {
-		t.Errorf("the decision is another (-preview +decision):\n%s", diff)
-	}
+	testutil.NoError(t, d.Bind(t.Context(), request, outcome))
 	want := allocation.Holder{PodUID: "u", Container: "main", PodNamespace: "n", PodName: "p"}
 	if entries, _, err := d.Store.List(t.Context()); err != nil || len(entries) != 1 || !cmp.Equal(entries[0].Holder, &want) {
-		t.Errorf("the decision binds %+v, error %v", entries, err)
+		t.Errorf("the records are %+v, error %v", entries, err)
 	}
 	if entry := logged.LastEntry(); entry == nil || !cmp.Equal(entry.Data["gpus"], []string{path0}) {
-		t.Errorf("the decision is not logged: %v", entry)
+		t.Errorf("the outcome is not logged: %v", entry)
 	}
-	// What a decision has bound, a preview respects.
-	c.Name = "another"
-	if _, err := d.Preview(t.Context(), read(c)); !errors.Is(err, allocation.ErrHeld) {
+	another := ofPod(ids)
+	another.Name = "another"
+	if _, err := d.Decide(t.Context(), read(another)); !errors.Is(err, allocation.ErrHeld) {
 		t.Errorf("another container: %v", err)
+	}
+}
+
+// An allocation is presented by an annotation of the container, and by nothing else.
+func TestPodsThatAreRefused(t *testing.T) {
+	t.Parallel()
+	d, ids := recorded(t, discovery.Static(testDevices()), map[string][]string{display: {testDevices()[0].InstanceID}})
+	key := allocation.AnnotationKey(display)
+	for name, test := range map[string]struct {
+		change func(*Container)
+		want   error
+	}{
+		"made-up ID": {func(c *Container) { c.Annotations = map[string]string{key: string(allocation.NewID())} }, allocation.ErrNotFound},
+		"a path":     {func(c *Container) { c.Annotations = map[string]string{key: "../../etc/passwd"} }, allocation.ErrMalformedID},
+		"no ID":      {func(c *Container) { c.Annotations = nil }, errNoAllocation},
+		"ID in an environment variable": {func(c *Container) {
+			c.Annotations, c.Env = nil, []string{"DIRECTX_ALLOCATION_DISPLAY=" + string(ids[display])}
+		}, errNoAllocation},
+		"the pod's annotation":                 {func(c *Container) { c.Annotations, c.PodAnnotations = nil, c.Annotations }, errForged},
+		"the pod's annotation, no interlock":   {func(c *Container) { c.Interlock, c.PodAnnotations = false, c.Annotations }, errForged},
+		"the pod's annotation, copied to it":   {func(c *Container) { c.PodAnnotations = c.Annotations }, errForged},
+		"the pod's annotation for another one": {func(c *Container) { c.PodAnnotations = map[string]string{key + ".x": ""} }, errForged},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := ofPod(ids)
+			test.change(&c)
+			if _, ok, err := decide(t.Context(), d, read(c)); ok || !errors.Is(err, test.want) {
+				t.Errorf("ok %t, error %v, want %v", ok, err, test.want)
+			}
+			if _, err := d.Store.GetFor(ids[display], allocation.Holder{PodUID: "other", Container: "main"}); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 
@@ -203,21 +236,21 @@ func (f lateFiles) ResolveAll(paths []string) ([]string, []error) {
 // What changes during a decision refuses the container.
 func TestChangeDuringDecisionRefuses(t *testing.T) {
 	t.Parallel()
-	d, tokens := recorded(t, discovery.Static(testDevices()), map[string][]string{display: {testDevices()[0].InstanceID}, compute: {testDevices()[1].InstanceID}})
+	d, ids := recorded(t, discovery.Static(testDevices()), map[string][]string{display: {testDevices()[0].InstanceID}, compute: {testDevices()[1].InstanceID}})
 	ctx, cancel := context.WithCancel(t.Context())
 	for _, test := range []struct {
-		variable, token string
-		meanwhile       func()
-		want            error
+		resource  string
+		meanwhile func()
+		want      error
 	}{
-		{"DIRECTX_ALLOCATION_DISPLAY", tokens[display], func() {
-			testutil.NoError(t, d.Store.Bind(allocation.Token(tokens[display]), allocation.Holder{PodUID: "other", Container: "main"}))
+		{display, func() {
+			testutil.NoError(t, d.Store.Bind(ids[display], allocation.Holder{PodUID: "other", Container: "main"}))
 		}, allocation.ErrHeld},
-		{"DIRECTX_ALLOCATION_COMPUTE", tokens[compute], cancel, context.Canceled},
+		{compute, cancel, context.Canceled},
 	} {
 		d.Files = lateFiles{meanwhile: test.meanwhile}
-		edits, ok, err := decide(ctx, d, read(ofPod(test.variable+"="+test.token)))
-		testutil.CheckError(t, test.variable, err, `container "main" of pod n/p is not started`)
+		edits, ok, err := decide(ctx, d, read(ofPod(map[string]allocation.ID{test.resource: ids[test.resource]})))
+		testutil.CheckError(t, test.resource, err, `container "main" of pod n/p is not started`)
 		if !errors.Is(err, test.want) {
 			t.Errorf("error %v, want %v", err, test.want)
 		}
@@ -225,7 +258,7 @@ func TestChangeDuringDecisionRefuses(t *testing.T) {
 			t.Errorf("ok %t, edits %+v", ok, edits)
 		}
 	}
-	if _, err := d.Store.GetFor(allocation.Token(tokens[compute]), allocation.Holder{PodUID: "other", Container: "main"}); err != nil {
+	if _, err := d.Store.GetFor(ids[compute], allocation.Holder{PodUID: "other", Container: "main"}); err != nil {
 		t.Errorf("an interrupted decision has bound the allocation: %v", err)
 	}
 }
@@ -255,7 +288,7 @@ func (storeFiles) Resolve(path string) (string, bool, error) {
 }
 
 func permissive() policy.Resolved {
-	return policy.Resolved{Policy: policy.Policy{ExtraMounts: policy.ExtraMounts{Sources: policy.MountSourcesDriverStore, Configured: true, Max: 3}, VisibilityHints: true}}
+	return policy.Resolved{Policy: policy.Policy{Standalone: policy.Standalone{Environment: true}, ExtraMounts: policy.ExtraMounts{Sources: policy.MountSourcesDriverStore, Configured: true, Max: 3}, VisibilityHints: true}}
 }
 
 // mounted returns the destinations of the mounts that are no driver's own.
@@ -281,9 +314,9 @@ func TestExtraMountsThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	device := testDevices()[0]
 	device.DriverStorePath, device.System32, device.SysWOW64 = `C:\store`, nil, nil
-	d, tokens := recorded(t, discovery.Static{device}, map[string][]string{display: {device.InstanceID}})
+	d, ids := recorded(t, discovery.Static{device}, map[string][]string{display: {device.InstanceID}})
 	d.Files, d.Policy = brokenFiles{}, permissive()
-	c := ofPod("DIRECTX_ALLOCATION_DISPLAY=" + tokens[display])
+	c := ofPod(ids)
 	c.PodAnnotations = map[string]string{ExtraMountsAnnotation: "a.exe"}
 	if _, _, err := decide(t.Context(), d, read(c)); err == nil || ReasonOf(err) != ReasonOther || !strings.HasSuffix(remedy.Text(err), RunDoctor) {
 		t.Errorf("reason %q: %v", ReasonOf(err), err)
@@ -303,8 +336,7 @@ func TestPodsRequestExtraMounts(t *testing.T) {
 		"for this one":                    {pod: map[string]string{forMain: "a.exe"}, want: []string{"a.exe"}},
 		"for another":                     {pod: map[string]string{forOther: "a.exe"}},
 		"both add up":                     {pod: map[string]string{forMain: "b.exe", forAll: "a.exe"}, want: []string{"a.exe", "b.exe"}},
-		"as the shim sees them":           {own: map[string]string{forAll: "a.exe", forMain: "b.exe"}, want: []string{"a.exe", "b.exe"}},
-		"in both places, once":            {pod: map[string]string{forAll: "a.exe"}, own: map[string]string{forAll: "a.exe"}, want: []string{"a.exe"}},
+		"the container's have no effect":  {own: map[string]string{forAll: "a.exe", forMain: "["}},
 		"the variable has no effect":      {env: []string{ExtraMountsVariable + "=a.exe"}},
 		"the variable changes nothing":    {env: []string{ExtraMountsVariable + "=["}},
 		"together more than the most":     {pod: map[string]string{forAll: "a\nb", forMain: "c\nd"}, refused: []string{"too many files", forMain}},
@@ -317,12 +349,13 @@ func TestPodsRequestExtraMounts(t *testing.T) {
 			t.Parallel()
 			devices := testDevices()
 			devices[1].DriverStorePath = `C:\second`
-			d, tokens := recorded(t, discovery.Static(devices), map[string][]string{display: {devices[0].InstanceID}})
+			d, ids := recorded(t, discovery.Static(devices), map[string][]string{display: {devices[0].InstanceID}})
 			d.Files, d.Policy = storeFiles{}, permissive()
-			c := ofPod(append(test.env, "DIRECTX_ALLOCATION_DISPLAY="+tokens[display])...)
-			c.PodAnnotations, c.Annotations = test.pod, test.own
+			c := ofPod(ids)
+			c.PodAnnotations, c.Env = test.pod, test.env
+			maps.Copy(c.Annotations, test.own)
 			edits, ok, err := decide(t.Context(), d, read(c))
-			_, checkErr := d.Store.GetFor(allocation.Token(tokens[display]), allocation.Holder{PodUID: "other", Container: "main"})
+			_, checkErr := d.Store.GetFor(ids[display], allocation.Holder{PodUID: "other", Container: "main"})
 			if isBound := errors.Is(checkErr, allocation.ErrHeld); isBound != (test.refused == nil) {
 				t.Errorf("the allocation is bound: %t, error %v", isBound, checkErr)
 			}
@@ -372,8 +405,8 @@ func TestAssignmentByClass(t *testing.T) {
 	hidden := windowsGPU("", 0xC0)
 	hidden.InstanceID = `VMBUS\GPU`
 	devices = append(devices, hidden)
-	d, tokens := recorded(t, discovery.Static(devices), map[string][]string{display: {hidden.InstanceID, devices[0].InstanceID}})
-	c := ofPod("DIRECTX_ALLOCATION_DISPLAY=" + tokens[display])
+	d, ids := recorded(t, discovery.Static(devices), map[string][]string{display: {hidden.InstanceID, devices[0].InstanceID}})
+	c := ofPod(ids)
 	all := d.Source
 	d.Source, d.Policy = modes.ResolvePolicy(all, d.Policy.Policy, "windows")
 	if _, _, err := decide(t.Context(), d, read(c)); !errors.Is(err, errDeviceFailed) {

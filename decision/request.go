@@ -9,14 +9,12 @@ import (
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/allocation"
-	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/ocispec"
 )
 
 // The request of a standalone container: all, none, or a comma-separated list of indices, location
 // paths and LUIDs. The annotation, which no image can set, takes precedence over the environment
-// variable. On Linux, the environment variable has an effect only if the policy allows it. On
-// Windows, it always has an effect, because ctr 1.7 ignores annotations there.
+// variable, which has an effect only if the policy allows it.
 const (
 	VisibleVariable   = "DIRECTX_VISIBLE_DEVICES"
 	VisibleAnnotation = "directx.microsoft.com/visible-devices"
@@ -40,10 +38,10 @@ const (
 type Request struct {
 	Container Container
 
-	tokens []presentedToken
-	// overridden are the tokens of annotations that no environment variable presents. The advertiser
-	// sets both; an environment variable of the pod overrides the advertiser's.
-	overridden []allocation.Token
+	// allocations are the allocations of a pod's container.
+	allocations []presented
+	// forged is an annotation of the pod that only the kubelet may set, on the container. "" is none.
+	forged string
 
 	// visible and specGPUs are the request of a standalone container.
 	visible  setting
@@ -52,11 +50,11 @@ type Request struct {
 	extraMounts []setting
 }
 
-// presentedToken is an environment variable for an allocation's token.
-type presentedToken struct {
-	variable string
-	token    allocation.Token
-	err      error // why the value is no token, nil if it is one
+// presented is an annotation of a container with the ID of an allocation.
+type presented struct {
+	key string
+	id  allocation.ID
+	err error // why the value is no ID, nil if it is one
 }
 
 // setting is a string that a container sets, and where.
@@ -68,89 +66,52 @@ type setting struct {
 // ReadRequest returns the request of c. ok is false if c requests no GPU; then it must
 // not be changed, whatever the state of this node.
 func ReadRequest(c Container) (request Request, ok bool) {
-	request = Request{Container: c, tokens: presentedTokens(c)}
+	request = Request{Container: c}
 	if c.Pod != nil {
-		request.overridden = overriddenTokens(c.Annotations, request.tokens)
-	} else if visible := visibleDevices(c); !strings.EqualFold(visible.value, visibleNone) {
-		request.visible, request.specGPUs = visible, findSpecGPUs(c.Devices)
+		request.allocations, request.forged = presentedAllocations(c.Annotations), forgedKey(c.PodAnnotations)
+		ok = len(request.allocations) > 0 || request.forged != "" || c.Interlock
+	} else {
+		if visible := visibleDevices(c); !strings.EqualFold(visible.value, visibleNone) {
+			request.visible, request.specGPUs = visible, findSpecGPUs(c.Devices)
+		}
+		ok = request.visible.value != "" || request.specGPUs.any()
 	}
-	ok = len(request.tokens)+len(request.overridden) > 0 || request.visible.value != "" || request.specGPUs.any()
 	if ok {
 		request.extraMounts = extraMounts(c)
 	}
 	return request, ok
 }
 
-// PresentsAllocation reports whether the container presents the token of an allocation.
-func (r Request) PresentsAllocation() bool { return len(r.tokens) > 0 }
-
 // OnlyLocationPaths reports whether the request consists of location paths in the container's spec.
 // They may name devices that are not GPUs, so the container starts unchanged while the node's
 // policy or GPUs are unknown.
 func (r Request) OnlyLocationPaths() bool {
-	return r.Container.Pod == nil && len(r.tokens) == 0 && r.visible.value == "" && !r.specGPUs.allByClass
+	return r.Container.Pod == nil && r.visible.value == "" && !r.specGPUs.allByClass
 }
 
-// honors reports whether p honors a setting. Only a setting in the environment of a standalone Linux
-// container can be ignored.
-func (r Request) honors(s setting, p policy.Resolved) bool {
-	return !s.fromEnv || r.Container.OS == "windows" || p.Standalone.Environment
-}
-
-// presentedTokens returns the environment variables of c that present tokens, sorted. A
-// container that has one gets the GPUs of the token's allocation or is refused.
-//
-// If a Service of a pod's namespace has such a name, the kubelet sets such an environment variable in
-// each container. So a value that is not a token does not count in a pod, unless the container has the
-// annotation of the same resource. Otherwise it counts, and the container is refused.
-func presentedTokens(c Container) []presentedToken {
-	var tokens []presentedToken
-	for _, variable := range c.Env {
-		name, value, _ := strings.Cut(variable, "=")
-		// Windows ignores the case of names.
-		if n := len(allocation.EnvPrefix); c.OS == "windows" && len(name) >= n && strings.EqualFold(name[:n], allocation.EnvPrefix) {
-			name = strings.ToUpper(name)
-		}
-		if !strings.HasPrefix(name, allocation.EnvPrefix) {
-			continue
-		}
-		token, err := allocation.ParseToken(value)
-		if err == nil || c.Pod == nil || isAnnotated(c.Annotations, name) {
-			tokens = append(tokens, presentedToken{name, token, err})
-		}
-	}
-	slices.SortFunc(tokens, func(a, b presentedToken) int {
-		return cmp.Or(cmp.Compare(a.variable, b.variable), cmp.Compare(a.token, b.token))
-	})
-	return slices.Compact(tokens)
-}
-
-// isAnnotated reports whether a container's annotations have the token that belongs in the
-// environment variable.
-func isAnnotated(annotations map[string]string, variable string) bool {
-	for key := range annotations {
-		if resource, ok := strings.CutPrefix(key, allocation.AnnotationPrefix); ok && allocation.EnvKey(resource) == variable {
-			return true
-		}
-	}
-	return false
-}
-
-// overriddenTokens returns the tokens of a container's annotations that none of
-// its environment variables presents.
-func overriddenTokens(annotations map[string]string, presented []presentedToken) []allocation.Token {
-	var overridden []allocation.Token
+// presentedAllocations returns the allocations that a container's annotations present, sorted by key. A
+// container that has one gets its GPUs or is refused.
+func presentedAllocations(annotations map[string]string) (allocations []presented) {
 	for key, value := range annotations {
-		if !strings.HasPrefix(key, allocation.AnnotationPrefix) {
-			continue
-		}
-		parsed, err := allocation.ParseToken(value)
-		if err == nil && !slices.ContainsFunc(presented, func(t presentedToken) bool { return t.token == parsed }) {
-			overridden = append(overridden, parsed)
+		if strings.HasPrefix(key, allocation.AnnotationPrefix) {
+			id, err := allocation.ParseID(value)
+			allocations = append(allocations, presented{key, id, err})
 		}
 	}
-	slices.Sort(overridden)
-	return overridden
+	slices.SortFunc(allocations, func(a, b presented) int { return cmp.Compare(a.key, b.key) })
+	return allocations
+}
+
+// forgedKey returns the first annotation of a pod that only the kubelet may set, on a container. The
+// annotations of a pod are those of its sandbox, and containerd can copy them to its containers
+// (pod_annotations).
+func forgedKey(podAnnotations map[string]string) (forged string) {
+	for key := range podAnnotations {
+		if strings.HasPrefix(key, allocation.AnnotationPrefix) && (forged == "" || key < forged) {
+			forged = key
+		}
+	}
+	return forged
 }
 
 // visibleDevices returns the setting in [VisibleAnnotation] or [VisibleVariable] of a standalone
@@ -195,18 +156,13 @@ func (g specGPUs) filter(present []discovery.Device) []discovery.Device {
 
 // extraMounts returns the lists of extra mounts that c requests.
 func extraMounts(c Container) []setting {
-	var lists []setting
-	keys := []string{ExtraMountsAnnotation}
+	annotations, keys := c.Annotations, []string{ExtraMountsAnnotation}
 	if c.Pod != nil {
-		keys = append(keys, ExtraMountsAnnotation+"."+c.Name)
+		annotations, keys = c.PodAnnotations, append(keys, ExtraMountsAnnotation+"."+c.Name)
 	}
+	var lists []setting
 	for _, key := range keys {
-		// For the shim, the pod's annotations are among the container's.
-		value, ok := c.PodAnnotations[key]
-		if !ok {
-			value, ok = c.Annotations[key]
-		}
-		if ok {
+		if value, ok := annotations[key]; ok {
 			lists = append(lists, setting{origin: "annotation " + key, value: value})
 		}
 	}

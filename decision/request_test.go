@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -20,62 +19,34 @@ import (
 	"github.com/directx-nri/directx-nri/ocispec/gpuedits"
 )
 
-func TestPresentedTokens(t *testing.T) {
+func TestPresentedAllocations(t *testing.T) {
 	t.Parallel()
-	const displayKey = "directx.microsoft.com/allocation.display"
-	token1, token2 := strings.Repeat("1", 32), strings.Repeat("2", 32)
-	of := func(variable, token string) presentedToken {
-		return presentedToken{variable, allocation.Token(token), nil}
+	id1, id2 := strings.Repeat("1", 32), strings.Repeat("2", 32)
+	annotations := map[string]string{
+		"directx.microsoft.com/allocation.b": id2, "directx.microsoft.com/allocation.a": id1, "directx.microsoft.com/allocation.c": "x",
+		"directx.microsoft.com/allocation": id1, "directx.microsoft.com/allocations.a": id1, "directx.microsoft.com/extra-mounts": "a",
 	}
-	malformed := func(variable string) []presentedToken {
-		return []presentedToken{{variable, "", allocation.ErrMalformedToken}}
+	want := []presented{
+		{"directx.microsoft.com/allocation.a", allocation.ID(id1), nil}, {"directx.microsoft.com/allocation.b", allocation.ID(id2), nil},
+		{"directx.microsoft.com/allocation.c", "", allocation.ErrMalformedID},
 	}
-	for name, test := range map[string]struct {
-		os         string
-		env        []string
-		annotation string // of the allocation in a pod, "" for a standalone container
-		want       []presentedToken
-	}{
-		"nothing": {"linux", []string{"A=1", "DIRECTX_VISIBLE_DEVICES=all", "XDIRECTX_ALLOCATION_=1", "DIRECTX_ALLOCATIONS=1"}, "", nil},
-		"sorted, each once": {"linux", []string{"DIRECTX_ALLOCATION_B=" + token2, "DIRECTX_ALLOCATION_A=" + token1, "DIRECTX_ALLOCATION_A=" + token1}, "",
-			[]presentedToken{of("DIRECTX_ALLOCATION_A", token1), of("DIRECTX_ALLOCATION_B", token2)}},
-		"twice, two values": {"linux", []string{"DIRECTX_ALLOCATION_A=" + token2, "DIRECTX_ALLOCATION_A=" + token1}, "",
-			[]presentedToken{of("DIRECTX_ALLOCATION_A", token1), of("DIRECTX_ALLOCATION_A", token2)}},
-		"no value":             {"linux", []string{"DIRECTX_ALLOCATION_"}, "", malformed("DIRECTX_ALLOCATION_")},
-		"other case, Linux":    {"linux", []string{"directx_allocation_a=1"}, "", nil},
-		"other case, Windows":  {"windows", []string{"directx_Allocation_a=1"}, "", malformed("DIRECTX_ALLOCATION_A")},
-		"no resource, Windows": {"windows", []string{"directx_allocation_=1"}, "", malformed("DIRECTX_ALLOCATION_")},
-		"other annotation":     {"linux", []string{"DIRECTX_ALLOCATION_DISPLAY=1"}, "directx.microsoft.com/display", nil},
-		"letter of another":    {"windows", []string{"D\u0131RECTX_ALLOCATION_A=1"}, "", nil},
-		"links of a Service": {"linux", []string{"DIRECTX_ALLOCATION_SERVICE_HOST=10.0.0.1", "DIRECTX_ALLOCATION_PORT=tcp://10.0.0.1:80",
-			"DIRECTX_ALLOCATION_A=" + token1}, displayKey, []presentedToken{of("DIRECTX_ALLOCATION_A", token1)}},
-		"overridden, Linux":   {"linux", []string{"DIRECTX_ALLOCATION_DISPLAY=", "DIRECTX_ALLOCATION_COMPUTE="}, displayKey, malformed("DIRECTX_ALLOCATION_DISPLAY")},
-		"overridden, Windows": {"windows", []string{"directx_allocation_Display=1"}, displayKey, malformed("DIRECTX_ALLOCATION_DISPLAY")},
-		"another domain's":    {"linux", []string{"DIRECTX_ALLOCATION_A_COM_GPU=1"}, "directx.microsoft.com/allocation.a.com.gpu", malformed("DIRECTX_ALLOCATION_A_COM_GPU")},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := Container{OS: test.os, Env: test.env}
-			if test.annotation != "" {
-				c.Pod, c.Annotations = &Pod{}, map[string]string{test.annotation: "x"}
-			}
-			if diff := cmp.Diff(test.want, presentedTokens(c), cmp.AllowUnexported(presentedToken{}), cmpopts.EquateErrors()); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-		})
+	if diff := cmp.Diff(want, presentedAllocations(annotations), cmp.AllowUnexported(presented{}), cmpopts.EquateErrors()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
-func TestOverriddenTokens(t *testing.T) {
-	t.Parallel()
-	of := func(digit string) string { return strings.Repeat(digit, 32) }
-	annotations := map[string]string{
-		"directx.microsoft.com/allocation.display": of("0"), "directx.microsoft.com/allocation.b": of("2"), "directx.microsoft.com/allocation.a": of("1"),
-		"directx.microsoft.com/allocation.c": "x", "directx.microsoft.com/other": of("3"),
+// BenchmarkReadRequest: what a pod's spec can multiply costs no more than to read it.
+func BenchmarkReadRequest(b *testing.B) {
+	c := Container{OS: "linux", Pod: &Pod{}, Annotations: map[string]string{}, PodAnnotations: map[string]string{}}
+	for i := range 10_000 {
+		c.Env = append(c.Env, fmt.Sprintf("DIRECTX_VARIABLE_%d=%d", i, i))
+		c.PodAnnotations[fmt.Sprintf("directx.microsoft.com/x.%d", i)] = ""
+		c.Annotations[fmt.Sprintf("directx.microsoft.com/x.%d", i)] = ""
 	}
-	want := []allocation.Token{allocation.Token(of("1")), allocation.Token(of("2"))}
-	if got := overriddenTokens(annotations, []presentedToken{{variable: "DIRECTX_ALLOCATION_DISPLAY", token: allocation.Token(of("0"))}}); !slices.Equal(got, want) {
-		t.Errorf("%d tokens", len(got))
+	for b.Loop() {
+		if _, ok := ReadRequest(c); ok {
+			b.Fatal("it requests nothing")
+		}
 	}
 }
 
@@ -88,18 +59,17 @@ func TestIgnoredVariable(t *testing.T) {
 		c       Container
 		ignored bool
 	}{
-		"variable":                {Container{Env: []string{visible}}, true},
-		"on Windows":              {Container{OS: "windows", Env: []string{visible}}, false},
-		"annotation":              {Container{Annotations: map[string]string{VisibleAnnotation: "0"}, Env: []string{visible}}, false},
-		"variable and allocation": {Container{Env: []string{visible, "DIRECTX_ALLOCATION_=x"}}, false},
+		"variable":   {Container{Env: []string{visible}}, true},
+		"on Windows": {Container{OS: "windows", Env: []string{visible}}, true},
+		"annotation": {Container{Annotations: map[string]string{VisibleAnnotation: "0"}, Env: []string{visible}}, false},
 	} {
 		d := decider()
-		d.Source = &source{listErr: errors.New("unknown")}
-		if outcome, err := d.Preview(t.Context(), read(test.c)); (err == nil && outcome.UnchangedReason != "") != test.ignored {
+		d.Source, d.Policy.Standalone.Environment = &source{listErr: errors.New("unknown")}, false
+		if outcome, err := d.Decide(t.Context(), read(test.c)); (err == nil && outcome.UnchangedReason != "") != test.ignored {
 			t.Errorf("%s: %+v, %v", name, outcome, err)
 		}
 		d.Policy.Standalone.Environment = true
-		if outcome, err := d.Preview(t.Context(), read(test.c)); err == nil {
+		if outcome, err := d.Decide(t.Context(), read(test.c)); err == nil {
 			t.Errorf("%s: %+v with a policy that honors it", name, outcome)
 		}
 	}
@@ -112,16 +82,16 @@ func TestReasonOf(t *testing.T) {
 		_, hung = discovery.NewDriverSource(nil, func(ctx context.Context) ([]discovery.Device, error) { <-ctx.Done(); return nil, ctx.Err() }).Devices(t.Context())
 	})
 	for want, errs := range map[Reason][]error{
-		ReasonNoRecord:      {allocation.ErrNotFound},
-		ReasonHeld:          {allocation.ErrHeld},
-		ReasonUnreadable:    {allocation.ErrUnreadable, access.ErrNotPrivate},
-		ReasonWrongVariable: {allocation.ErrMalformedToken, errWrongVariable, errOverridden},
-		ReasonDeviceGone:    {errDeviceGone, errDeviceFailed, gpuedits.ErrNotAssignable},
-		ReasonHyperV:        {errHyperV},
-		ReasonRequest:       {errOutsidePod, errNoSuchGPU, errBadRequest},
-		ReasonSlow:          {context.DeadlineExceeded, hung},
-		ReasonOther:         {errors.New("unknown"), fmt.Errorf("%w: a panic", errlog.ErrInternal)},
-		ReasonConfig:        {WithReason(ReasonConfig, allocation.ErrHeld)},
+		ReasonNoRecord:   {allocation.ErrNotFound, allocation.ErrMalformedID, errNoAllocation},
+		ReasonHeld:       {allocation.ErrHeld},
+		ReasonUnreadable: {allocation.ErrUnreadable, access.ErrNotPrivate},
+		ReasonForged:     {errForged},
+		ReasonDeviceGone: {errDeviceGone, errDeviceFailed, gpuedits.ErrNotAssignable},
+		ReasonHyperV:     {errHyperV},
+		ReasonRequest:    {errNoSuchGPU, errBadRequest},
+		ReasonSlow:       {context.DeadlineExceeded, hung},
+		ReasonOther:      {errors.New("unknown"), fmt.Errorf("%w: a panic", errlog.ErrInternal)},
+		ReasonConfig:     {WithReason(ReasonConfig, allocation.ErrHeld)},
 	} {
 		for _, err := range errs {
 			for _, err := range []error{err, fmt.Errorf("%w: %w", errUnknownGPUs, err), remedy.With(err, "do this")} {

@@ -13,12 +13,12 @@ import (
 )
 
 func (d *Decider) decideStandalone(ctx context.Context, request Request) (*Outcome, error) {
-	if len(request.tokens) > 0 {
-		return nil, fmt.Errorf("%s: %w", request.tokens[0].variable, errOutsidePod)
-	}
 	visible, inSpec, hyperV := request.visible, request.specGPUs, request.Container.HyperV
+	if visible.fromEnv && !d.Policy.Standalone.Environment {
+		visible = setting{}
+	}
 	switch {
-	case visible.value != "" && !request.honors(visible, d.Policy):
+	case visible.value == "" && !inSpec.any():
 		return &Outcome{UnchangedReason: VisibleVariable + " has no effect: use the annotation " + VisibleAnnotation +
 			", or set standalone.environment in the configuration"}, nil
 	case hyperV && visible.value != "":
@@ -28,7 +28,7 @@ func (d *Decider) decideStandalone(ctx context.Context, request Request) (*Outco
 	}
 	devices, err := d.standaloneDevices(ctx, visible, inSpec)
 	switch {
-	case errors.Is(err, errUnknownGPUs) && request.OnlyLocationPaths():
+	case errors.Is(err, errUnknownGPUs) && visible.value == "" && !inSpec.allByClass:
 		return &Outcome{UnchangedReason: "its devices may not be GPUs, and " + remedy.Text(err)}, nil
 	case errors.Is(err, errUnknownGPUs):
 		return nil, remedy.With(err, "to start the container without a GPU, set the "+visible.origin+" to "+visibleNone)

@@ -8,6 +8,7 @@ package nri
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -15,11 +16,11 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/directx-nri/directx-nri/decision"
+	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/criclient"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/metrics"
 	"github.com/directx-nri/directx-nri/internal/remedy"
-	"github.com/directx-nri/directx-nri/ocispec"
 )
 
 var (
@@ -114,6 +115,7 @@ func containerOf(pod *api.PodSandbox, container *api.Container) decision.Contain
 		OS: "linux", Pod: &decision.Pod{UID: pod.GetUid(), Namespace: pod.GetNamespace(), Name: pod.GetName()},
 		Name: container.GetName(), Env: container.GetEnv(),
 		Annotations: container.GetAnnotations(), PodAnnotations: pod.GetAnnotations(),
+		Interlock: slices.ContainsFunc(container.GetMounts(), func(m *api.Mount) bool { return m.GetDestination() == allocation.InterlockMount }),
 	}
 }
 
@@ -176,16 +178,15 @@ func (p *Plugin) decide(
 	if err != nil {
 		return nil, err
 	}
-	if request.PresentsAllocation() {
-		if err := p.checkPodHandler(ctx, handler, decider.Policy.Shim.RealShim); err != nil {
-			return nil, err
-		}
+	if err := p.checkPodHandler(ctx, handler, decider.Policy.Shim.RealShim); err != nil {
+		return nil, err
 	}
-	err = decider.Decide(ctx, request, func(edits ocispec.Edits) error {
-		adjusted = newAdjustment(edits, mounts)
-		return nil
-	})
-	return adjusted, err
+	outcome, err := decider.Decide(ctx, request)
+	if err != nil {
+		return nil, err
+	}
+	adjustment := newAdjustment(outcome.Edits, mounts)
+	return adjustment, decider.Bind(ctx, request, outcome)
 }
 
 // CheckAlive returns an error while a decision is overdue.

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
 
 	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/discovery"
@@ -17,7 +16,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/ocispec"
-	"github.com/directx-nri/directx-nri/shim/realshim"
 	"github.com/directx-nri/directx-nri/shim/shimfile"
 )
 
@@ -28,18 +26,16 @@ containerd runs it. By hand, use
   %[1]s %[2]s   test it on this machine, with a made-up container
   %[1]s --version
 
-Kubernetes: set runtime_path of the runtime handlers to this file, as
-'dxctl runtime configure' does. Without Kubernetes:
+On Windows, directx-advertiser or 'dxctl runtime install' puts it in the place of
+containerd-shim-runhcs-v1.exe, which it runs. On Linux, it runs containerd-shim-runc-v2:
 
-  ctr run --runtime %[6]s --annotation directx.microsoft.com/visible-devices=all …
+  ctr run --runtime io.containerd.directx.v1 --annotation directx.microsoft.com/visible-devices=all …
 
-It runs the real shim, %[3]s, from its own directory or PATH, unless the
-configuration names another one. The node policy is in %[4]s; the
-environment variable %[5]s names another directory.
+The node policy is in %[3]s; the environment variable %[4]s names another directory.
 `
 
 // Main runs the shim with the process's arguments and returns the exit status. files are the node's.
-// In a call of containerd other than -info, only the real shim writes to standard output.
+// In a call of containerd, only the real shim writes to standard output.
 func Main(version string, files decision.Files) int {
 	args := os.Args[1:]
 	stateDir := paths.Default().State
@@ -56,22 +52,27 @@ func Main(version string, files decision.Files) int {
 			fmt.Println(shimfile.BaseName, version)
 			return 0
 		case "--help", "-h":
-			fmt.Printf(help, shimfile.BaseName, shimfile.SelfTestFlag, strings.TrimSuffix(realshim.Default(), ".exe"),
-				stateDir, paths.StateDirVariable, shimfile.RuntimeName)
+			fmt.Printf(help, shimfile.BaseName, shimfile.SelfTestFlag, stateDir, paths.StateDirVariable)
 			return 0
 		}
 	}
-	self, err := os.Executable()
+	program, err := calledBy()
 	bundle, bundleErr := os.Getwd()
 	if err = cmp.Or(err, bundleErr); err != nil {
-		fmt.Fprintf(os.Stderr, "directx-nri: find own executable and working directory: %v", err)
+		fmt.Fprintf(os.Stderr, "directx-nri: find own program and working directory: %v", err)
 		return exitFailure
 	}
-	s := &shim{
-		self: self, args: args, env: os.Environ(), bundle: bundle, stateDir: stateDir, version: version, files: files,
-		stdout: os.Stdout, stderr: os.Stderr,
-	}
+	s := &shim{program: program, args: args, env: os.Environ(), bundle: bundle, stateDir: stateDir, files: files, stderr: os.Stderr}
 	return s.main()
+}
+
+// calledBy returns the path by which this program was called. While the program runs, its file can be moved,
+// and [os.Executable] returns the new path then. By hand, the path may not be absolute.
+func calledBy() (string, error) {
+	if filepath.IsAbs(os.Args[0]) {
+		return os.Args[0], nil
+	}
+	return os.Executable()
 }
 
 // selfTest tests whether the shim edits the spec of a made-up container that requests a GPU, and leaves
@@ -110,7 +111,7 @@ func selfTest(files decision.Files) error {
 			return err
 		}
 		s := &shim{args: []string{"start"}, bundle: dir, stateDir: state, files: files}
-		if err := s.editBundle(""); err != nil {
+		if err := s.editBundle(); err != nil {
 			return err
 		}
 		after, err := os.ReadFile(config)

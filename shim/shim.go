@@ -7,6 +7,7 @@
 // the same arguments, standard streams and environment. All other calls go to the
 // real shim unchanged. A running container does not depend on this program.
 //
+// On Windows it has the name and the place of the real shim: see package diversion.
 // The program runs at least twice for each container of a node, so it links as little as possible:
 // see TestImports.
 package shim
@@ -19,21 +20,24 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/containerd/containerd/pkg/cri/annotations"
 	"github.com/sirupsen/logrus"
-	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
+	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/ocispec"
-	"github.com/directx-nri/directx-nri/shim/realshim"
-	"github.com/directx-nri/directx-nri/shim/shimfile"
+	"github.com/directx-nri/directx-nri/shim/criquery"
 )
 
 // exitFailure is the exit status of a refused start.
@@ -41,14 +45,12 @@ const exitFailure = 1
 
 // shim is one invocation of the shim.
 type shim struct {
-	self     string   // the path of this executable
+	program  string   // the path by which this program was called
 	args     []string // without the program's name
 	env      []string // NAME=value
 	bundle   string   // the working directory
 	stateDir string   // has the node policy, the inventory and the allocation records
-	version  string   // the program's own
 	files    decision.Files
-	stdout   io.Writer
 	// stderr receives one line when a start is refused, which containerd reports. It receives nothing
 	// when a start succeeds: containerd reads the output of a start as the address of the shim.
 	stderr io.Writer
@@ -77,30 +79,28 @@ func (s *shim) main() int {
 func (s *shim) run() (int, error) {
 	path, err := s.realShim()
 	if err == nil && s.isStart() {
-		err = s.editBundle(path)
+		err = s.editBundle()
 	}
 	if err != nil {
-		return 0, err
-	}
-	if s.isInfo() && isRunhcs(path) { // Other real shims answer themselves.
-		_, err := s.stdout.Write(runtimeInfo(shimfile.RuntimeName, s.version))
 		return 0, err
 	}
 	return s.exec(path)
 }
 
-// realShim returns the path of the shim that runs the container: the configured
-// one, or the system's usual one beside this program or on PATH. All containers need
-// one, so the usual one runs if it is unknown which one is configured.
+// realShim returns the path of the shim that runs the container: on Windows the one that was moved aside,
+// elsewhere the one beside this program or on PATH.
 func (s *shim) realShim() (string, error) {
-	name, err := policy.ReadRealShim(s.stateDir)
-	if err != nil {
-		s.log().WithError(err).Error("Cannot use shim.realShim of the configuration, using " + realshim.Default())
+	if runtime.GOOS == "windows" {
+		return paths.RealShim(filepath.Dir(s.program)), nil
 	}
-	path, err := realshim.Find(s.self, name)
+	const name = "containerd-shim-runc-v2"
+	path := filepath.Join(filepath.Dir(s.program), name)
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	path, err := exec.LookPath(name)
 	if err != nil {
-		return "", remedy.With(fmt.Errorf("directx-nri: no container can be started or deleted: %w", err),
-			"install it, or set shim.realShim in the configuration")
+		return "", remedy.With(fmt.Errorf("directx-nri: the real shim is neither beside %s nor on PATH: %w", s.program, err), "install it beside this program")
 	}
 	return path, nil
 }
@@ -114,35 +114,6 @@ func (s *shim) isStart() bool {
 		}
 	}
 	return false
-}
-
-// isInfo reports whether the call is -info. containerd 2.2 and later makes this call when it
-// creates a task, unless the runtime's name is io.containerd.runc.v2 or io.containerd.runhcs.v1.
-func (s *shim) isInfo() bool {
-	return len(s.args) == 1 && strings.TrimLeft(s.args[0], "-") == "info"
-}
-
-// isRunhcs reports whether the real shim at path is runhcs, which expects the runtime's options on
-// its standard input and has no -info. containerd 2.3 and later recognizes runhcs by its file name,
-// and passes bootstrap parameters on the standard input of all other shims, such as this one.
-func isRunhcs(path string) bool {
-	return strings.Contains(strings.ToLower(filepath.Base(path)), "shim-runhcs-v1") // Windows ignores the case of file names.
-}
-
-// Fields of containerd's RuntimeInfo and RuntimeVersion, api/types/introspection.proto.
-const (
-	infoName       = 1
-	infoVersion    = 2
-	versionVersion = 1
-)
-
-// runtimeInfo returns what a shim writes to its standard output for -info.
-func runtimeInfo(name, version string) []byte {
-	appendString := func(b []byte, number protowire.Number, value string) []byte {
-		return protowire.AppendString(protowire.AppendTag(b, number, protowire.BytesType), value)
-	}
-	info := appendString(nil, infoName, name)
-	return appendString(info, infoVersion, string(appendString(nil, versionVersion, version)))
 }
 
 // containerID returns the runtime's ID of the container.
@@ -166,9 +137,12 @@ func flagValue(args []string, name string) (value string) {
 // specName is the file of a bundle with the OCI runtime spec.
 const specName = "config.json"
 
-// editBundle edits the bundle's config.json, for the real shim at the given path, if the container
-// requests a GPU. A panic refuses the container.
-func (s *shim) editBundle(realShim string) (err error) {
+// queryTimeout is how long containerd may take to report the annotations of a container and its pod. It
+// usually takes less than 20 ms. containerd ends a start after 10 s.
+const queryTimeout = 5 * time.Second
+
+// editBundle edits the bundle's config.json if the container requests a GPU. A panic refuses the container.
+func (s *shim) editBundle() (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = errlog.PanicError(s.log(), r)
@@ -195,6 +169,14 @@ func (s *shim) editBundle(realShim string) (err error) {
 	if !ok {
 		return nil
 	}
+	ctx := context.Background()
+	if container.Interlock {
+		s.container = container
+		if err := s.readAnnotations(ctx, spec.Annotations[annotations.SandboxID]); err != nil {
+			return err
+		}
+		container = s.container
+	}
 	request, ok := decision.ReadRequest(container)
 	if !ok {
 		return nil
@@ -210,8 +192,26 @@ func (s *shim) editBundle(realShim string) (err error) {
 		return decision.WithReason(decision.ReasonConfig, err)
 	}
 	decider := decision.NewDecider(s.stateDir, p, s.container.OS, s.files, s.log())
-	decider.RealShim = realShim
-	return decider.Decide(context.Background(), request, func(edits ocispec.Edits) error { return editSpec(path, spec, edits) })
+	outcome, err := decider.Decide(ctx, request)
+	if err != nil {
+		return err
+	}
+	if err := editSpec(path, spec, outcome.Edits); err != nil {
+		return err
+	}
+	return decider.Bind(ctx, request, outcome)
+}
+
+// readAnnotations sets the annotations of the container and its pod. They are not in the spec of a Windows
+// container, so containerd's CRI is asked, at the address that containerd passes to each shim.
+func (s *shim) readAnnotations(ctx context.Context, sandboxID string) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	s.container.Annotations, s.container.PodAnnotations, err = criquery.Query(ctx, flagValue(s.args, "address"), s.container.ID, sandboxID)
+	if err != nil {
+		return decision.WithReason(decision.ReasonSlow, fmt.Errorf("containerd does not report the container's annotations, which name its GPU: %w", err))
+	}
+	return nil
 }
 
 // editSpec applies edits to spec and writes it to path, from which it was read. A crash of the system,

@@ -2,8 +2,12 @@ package shim
 
 import (
 	"bytes"
+	"slices"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/directx-nri/directx-nri/decision"
+	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/ocispec"
 )
 
@@ -23,7 +27,8 @@ const (
 	hostProcess = "microsoft.com/hostprocess-container"
 )
 
-// ContainerOf returns the container of a spec. ok is false if the container never gets a GPU: it is a
+// ContainerOf returns the container of a spec. It has no annotations if it belongs to a pod: those in the
+// spec can come from the pod (pod_annotations in containerd's configuration), and not from the kubelet. ok is false if the container never gets a GPU: it is a
 // pod's sandbox or a host process. A host process sees all GPUs anyway, and hcsshim starts it without
 // the devices of its spec, an interlock included.
 func ContainerOf(info ocispec.SpecInfo, id string) (c decision.Container, ok bool) {
@@ -31,10 +36,11 @@ func ContainerOf(info ocispec.SpecInfo, id string) (c decision.Container, ok boo
 	if kind == typeSandbox || info.HasWindows && info.Annotations[hostProcess] == "true" {
 		return decision.Container{}, false
 	}
-	c = decision.Container{
-		OS: info.OS, ID: id, Env: info.Env, Annotations: info.Annotations, Devices: info.Devices, HyperV: info.HyperV,
-	}
-	if kind != "" {
+	c = decision.Container{OS: info.OS, ID: id, Env: info.Env, Devices: info.Devices, HyperV: info.HyperV}
+	if kind == "" {
+		c.Annotations = info.Annotations
+	} else {
+		c.Interlock = slices.ContainsFunc(info.Devices, func(d specs.WindowsDevice) bool { return d.IDType == allocation.InterlockDeviceType })
 		c.Name = info.Annotations[containerName]
 		c.Pod = &decision.Pod{
 			UID: info.Annotations[sandboxUID], Namespace: info.Annotations[sandboxNamespace], Name: info.Annotations[sandboxName],

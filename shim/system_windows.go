@@ -22,16 +22,8 @@ import (
 // job objects of their own.
 // https://learn.microsoft.com/windows/win32/procthread/job-objects
 func (s *shim) exec(path string) (int, error) {
-	var stdin io.Reader = os.Stdin
-	if s.isStart() && isRunhcs(path) {
-		input, err := io.ReadAll(os.Stdin)
-		if err != nil {
-			return 0, fmt.Errorf("directx-nri: read the standard input for %s: %w", path, err)
-		}
-		stdin = bytes.NewReader(runtimeOptions(input))
-	}
 	command := inOwnGroup(exec.Command(path, s.args...))
-	command.Stdin, command.Stdout, command.Stderr, command.Env = stdin, os.Stdout, os.Stderr, s.env
+	command.Stdin, command.Stdout, command.Stderr, command.Env = os.Stdin, os.Stdout, os.Stderr, s.env
 	var output bytes.Buffer
 	if isSandbox(s.config) {
 		command.Stdout = io.MultiWriter(os.Stdout, &output)

@@ -108,12 +108,12 @@ func buildResources(d *yamlDocument, f Configuration) []policy.ResourceRule {
 
 // checkConflicts returns an error if rule r conflicts with an earlier one.
 func checkConflicts(r policy.ResourceRule, earlierRules []policy.ResourceRule) error {
-	key := allocation.EnvKey(r.Name) // Names with the same annotation have the same environment variable, too.
+	key := allocation.AnnotationKey(r.Name)
 	for i, earlier := range earlierRules {
 		switch {
 		case covers(earlier.Match, r.Match):
 			return fmt.Errorf("matches no GPU that resources[%d] does not match first: move it before that rule, or make that rule match less", i)
-		case earlier.Name != r.Name && key == allocation.EnvKey(earlier.Name):
+		case earlier.Name != r.Name && key == allocation.AnnotationKey(earlier.Name):
 			return fmt.Errorf("the names %s and %s are too similar: both map to %s", earlier.Name, r.Name, key)
 		case earlier.Name != r.Name:
 		case earlier.AllocationPolicy != r.AllocationPolicy, earlier.MaxPerContainer != r.MaxPerContainer,

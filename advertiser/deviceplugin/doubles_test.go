@@ -177,7 +177,7 @@ func testConfig(t testing.TB, dir string, source *memorySource) Config {
 	return Config{
 		ListDevices: source.Devices, Recorder: allocationtest.Open(t, filepath.Join(t.TempDir(), "records")),
 		Policy: policy.Policy{Resources: twoKinds(2)}, NodeOS: "linux", KubeletDir: dir,
-		CheckInjection: func(context.Context) error { return nil }, OnDevices: func([]resources.Device) {},
+		CheckStart: func(context.Context) error { return nil }, OnDevices: func([]resources.Device) {},
 		Pods: (&memoryPods{}).tracker(), Metrics: metrics.New("p", "v"), Log: testutil.Quiet(),
 	}
 }
@@ -210,28 +210,28 @@ func newBed(t testing.TB, devices ...discovery.Device) *bed {
 
 func (b *bed) run() *running { return run(b.t, b.config) }
 
-// allocate allocates replicas of the display resource to a container and returns its token.
-func (b *bed) allocate(ids ...string) allocation.Token {
+// allocate allocates replicas of the display resource to a container and returns the ID of the record.
+func (b *bed) allocate(ids ...string) allocation.ID {
 	b.t.Helper()
 	answer, err := b.client(displayResource).Allocate(b.t.Context(), allocateRequest(ids))
 	testutil.NoError(b.t, err)
-	token, err := allocation.ParseToken(answer.GetContainerResponses()[0].GetEnvs()["DIRECTX_ALLOCATION_DISPLAY"])
+	id, err := allocation.ParseID(answer.GetContainerResponses()[0].GetAnnotations()["directx.microsoft.com/allocation.display"])
 	testutil.NoError(b.t, err)
-	return token
+	return id
 }
 
 // record writes the record of a container that an earlier run has allocated replicas to.
-func (b *bed) record(resource string, ids ...string) allocation.Token {
+func (b *bed) record(resource string, ids ...string) allocation.ID {
 	b.t.Helper()
-	token, err := b.config.Recorder.Record(b.t.Context(), held(resource, ids...).Record)
+	id, err := b.config.Recorder.Record(b.t.Context(), held(resource, ids...).Record)
 	testutil.NoError(b.t, err)
-	return token
+	return id
 }
 
 // bind binds a record to a container of the pod with UID "a".
-func (b *bed) bind(token allocation.Token) {
+func (b *bed) bind(id allocation.ID) {
 	b.t.Helper()
-	testutil.NoError(b.t, allocation.OpenStore(b.records).Bind(token, *bound("a", allocation.Entry{}).Holder))
+	testutil.NoError(b.t, allocation.OpenStore(b.records).Bind(id, *bound("a", allocation.Entry{}).Holder))
 }
 
 func run(t testing.TB, config Config) *running {

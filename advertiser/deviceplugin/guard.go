@@ -5,47 +5,43 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/directx-nri/directx-nri/internal/wait"
 )
 
-// allocateGuard tracks the calls of Allocate for all resources. It fails those that would crash the
-// kubelet, or whose replicas the kubelet would allocate again.
+// allocateGuard tracks the calls of Allocate for all resources. It fails those that overlap, because they
+// can crash the kubelet, or because the kubelet would allocate their replicas again.
 //
-// A kubelet that allocates at admission handles one pod after the other. One that allocates at
-// creation can have several allocations in flight (pkg/kubelet/cm/devicemanager/manager.go, v1.34
-// and v1.37):
+// A kubelet that allocates at admission handles one pod after the other, so its calls never overlap. One
+// that allocates at creation can have several allocations in flight (pkg/kubelet/cm/devicemanager/manager.go,
+// v1.34 and v1.37):
 //   - When an allocation begins, the kubelet deletes the state of all other pods (devicesToReuse). It
-//     panics if Allocate then succeeds for one of these. So only the allocation that began last may
-//     succeed.
-//   - If several begin almost at once, it is unknown which one began last. So all of them fail.
+//     panics if Allocate then succeeds for one of these.
 //   - When an allocation fails, the kubelet can allocate the replicas of all allocations in flight
-//     again (allocateContainerResources). So all of them fail.
+//     again (allocateContainerResources). So if one fails, all of them fail.
 //
 // For an allocation, the kubelet calls GetPreferredAllocation and then Allocate. The guard cannot match
 // the two calls, so the allocation begins with Allocate here. The first call only makes the allocations
-// in flight fail. Two conflicts are missed: if the second call comes later than conflictWindow after the
+// in flight fail. Two conflicts are missed: if the second call comes later than answerDelay after the
 // first, and if another allocation begins while the kubelet saves the one that has succeeded.
 type allocateGuard struct {
-	// conflictWindow is how long before and after a call begins no other allocation may begin or
-	// fail. It is 0 if the kubelet allocates at admission.
-	conflictWindow time.Duration
-	inFlight       atomic.Int32 // calls of do
+	// answerDelay is how long a call takes at least, so that overlaps can be seen. It is 0 where the kubelet
+	// allocates at admission.
+	answerDelay time.Duration
 	// succeeded receives a value after a successful allocation.
 	succeeded chan struct{}
 
-	mu sync.Mutex // guards the following fields
-	// events is how often an allocation has begun or failed, and lastEvent is when one last did.
-	events    int
-	lastEvent time.Time
+	mu       sync.Mutex // guards the following fields
+	inFlight int        // calls of do
+	// events is how often an allocation has begun or failed.
+	events int
 }
 
-func newAllocateGuard(atCreation bool, conflictWindow time.Duration) *allocateGuard {
+func newAllocateGuard(config Config, timing timing) *allocateGuard {
 	g := &allocateGuard{succeeded: make(chan struct{}, 1)}
-	if atCreation {
-		g.conflictWindow = conflictWindow
+	if config.CheckStart == nil {
+		g.answerDelay = timing.answerDelay
 	}
 	return g
 }
@@ -54,55 +50,59 @@ func newAllocateGuard(atCreation bool, conflictWindow time.Duration) *allocateGu
 // if another pod has ended meanwhile, the kubelet would consider the allocation's replicas unused and
 // allocate them again (UpdateAllocatedDevices in pkg/kubelet/cm/devicemanager, v1.34). No lock could
 // delay an allocation that begins meanwhile: the kubelet chooses the replicas before it calls Allocate.
-func (g *allocateGuard) allocating() bool { return g.inFlight.Load() > 0 }
-
-// preferredAllocationBegan is called at each GetPreferredAllocation: an allocation begins, so those in
-// flight fail.
-func (g *allocateGuard) preferredAllocationBegan() {
-	if g.allocating() {
-		g.addEvent()
-	}
-}
-
-// preferredAllocationFailed is called when GetPreferredAllocation fails: the allocation has failed, and no
-// call of Allocate follows.
-func (g *allocateGuard) preferredAllocationFailed() { g.addEvent() }
-
-// addEvent is called when an allocation begins or fails. It makes the calls in flight fail, and those
-// that begin within conflictWindow. It returns the event's number, and the time since the one before.
-func (g *allocateGuard) addEvent() (number int, sinceLast time.Duration) {
+func (g *allocateGuard) allocating() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	now := time.Now()
-	sinceLast = now.Sub(g.lastEvent)
+	return g.inFlight > 0
+}
+
+// interrupt makes the calls in flight fail. It is called at each GetPreferredAllocation, because an
+// allocation begins, and when one fails.
+func (g *allocateGuard) interrupt() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	g.events++
-	g.lastEvent = now
-	return g.events, sinceLast
+}
+
+// begin counts a call. overlaps reports whether another one is in flight, and event is the call's number.
+func (g *allocateGuard) begin() (event int, overlaps bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.inFlight++
+	g.events++
+	return g.events, g.inFlight > 1
+}
+
+// end ends the call that began with an event. It reports whether no other event has followed, and is one
+// itself if the call has failed.
+func (g *allocateGuard) end(event int, err error) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.inFlight--
+	if err == nil && g.events != event {
+		err = errConcurrent
+	}
+	if err != nil {
+		g.events++
+	}
+	return err
 }
 
 var errConcurrent = errors.New(
 	"another allocation began at the same time, and concurrent allocations can crash the kubelet of Windows; the kubelet tries again in 10 to 15 seconds (kubernetes#136021)")
 
-// do calls allocate, and returns when the conflictWindow after the call began has passed. It returns
-// errConcurrent if another allocation began or failed in the conflictWindow before or after.
+// do calls allocate, and returns after answerDelay. It returns errConcurrent if another allocation was
+// in flight, began or failed meanwhile.
 func (g *allocateGuard) do(ctx context.Context, allocate func() error) error {
-	g.inFlight.Add(1)
-	defer g.inFlight.Add(-1)
-	end := time.Now().Add(g.conflictWindow)
-	number, sinceLast := g.addEvent()
-	var err error
-	if sinceLast < g.conflictWindow {
-		err = errConcurrent
-	} else if err = allocate(); err == nil && g.conflictWindow > 0 {
-		wait.For(ctx, time.Until(end))
-		g.mu.Lock()
-		if g.events != number {
-			err = errConcurrent
+	delayEnd := time.Now().Add(g.answerDelay)
+	event, overlaps := g.begin()
+	err := errConcurrent
+	if !overlaps {
+		if err = allocate(); err == nil {
+			wait.For(ctx, time.Until(delayEnd))
 		}
-		g.mu.Unlock()
 	}
-	if err = cmp.Or(err, context.Cause(ctx)); err != nil {
-		g.addEvent() // The allocation has failed.
+	if err := g.end(event, cmp.Or(err, context.Cause(ctx))); err != nil {
 		return err
 	}
 	signal(g.succeeded)

@@ -40,20 +40,17 @@ type Config struct {
 	// KubeletDir is the kubelet's device plugin directory, on Linux
 	// /var/lib/kubelet/device-plugins. It need not exist yet.
 	KubeletDir string
-	// AllocatesAtCreation reports that the kubelet allocates when it creates a container, and not when
-	// it admits a pod. Kubelets on Windows do, because the topology manager, which allocates at
-	// admission, is a fake there (pkg/kubelet/cm/container_manager_windows.go, v1.34 and v1.37). Such
-	// a kubelet calls Allocate again after an error.
-	AllocatesAtCreation bool
-	// CheckInjection returns an error, with cause and remedy, if the program that edits containers
-	// ([policy.Injection]) cannot do so now. It is called concurrently, once for each resource of a container:
-	// before each of its starts, or if the kubelet allocates at creation, by Allocate.
-	CheckInjection func(ctx context.Context) error
+	// CheckStart returns an error, with cause and remedy, if no container can start with a GPU now. It is
+	// called before each start of a container, concurrently, once for each resource. It must be nil if the
+	// kubelet may allocate when it creates a container, and not when it admits the pod, as on Windows up to
+	// Kubernetes 1.37: such a kubelet would never start the container (see options), and can have several
+	// allocations in flight (see allocateGuard).
+	CheckStart func(ctx context.Context) error
 	// Pods finds the containers that hold replicas, and reports the pods that no longer exist.
 	Pods *PodTracker
 	// OnDevices is called with the devices and their resources each time the devices have been listed.
 	OnDevices func([]resources.Device)
-	// KubeletAnswer, if set, makes the answers to the kubelet, which have no token then.
+	// KubeletAnswer, if set, makes the answers to the kubelet, which have no ID then.
 	KubeletAnswer KubeletAnswer
 	// NodeOS is the operating system of the node's containers, "windows" or "linux". It
 	// determines which GPUs they can have, and the form of the interlock.
@@ -77,16 +74,15 @@ type timing struct {
 	settleTime time.Duration
 	// stopTimeout is how long a server that stops waits for calls before it ends their contexts.
 	stopTimeout time.Duration
-	// conflictWindow is how long no other allocation may begin before and after one, if the kubelet
-	// allocates at creation: see [allocateGuard].
-	conflictWindow time.Duration
+	// answerDelay is how long an allocation takes at least, if allocations can overlap: see [allocateGuard].
+	answerDelay time.Duration
 }
 
 func defaultTiming() timing {
 	return timing{
 		pollInterval: time.Second, unwatchedInterval: 20 * time.Millisecond, recheckInterval: 5 * time.Second,
 		watchTimeout: 10 * time.Second, settleTime: 500 * time.Millisecond, stopTimeout: 2 * time.Second,
-		conflictWindow: 100 * time.Millisecond,
+		answerDelay: 100 * time.Millisecond,
 	}
 }
 
@@ -129,7 +125,7 @@ func New(config Config) *Plugin { return newPlugin(config, defaultTiming()) }
 // newPlugin returns a plugin with a server for each resource that has a rule or a record.
 func newPlugin(config Config, timing timing) *Plugin {
 	p := &Plugin{
-		config: config, timing: timing, guard: newAllocateGuard(config.AllocatesAtCreation, timing.conflictWindow),
+		config: config, timing: timing, guard: newAllocateGuard(config, timing),
 		servers: map[string]*server{}, resourceNames: map[string]string{},
 	}
 	records := config.Recorder.Refresh()

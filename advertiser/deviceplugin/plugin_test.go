@@ -206,7 +206,7 @@ func TestRunDoesNotWaitForCalls(t *testing.T) {
 	t.Parallel()
 	k := newBed(t, displayGPU("A"))
 	entered := make(chan struct{})
-	k.config.CheckInjection = func(ctx context.Context) error {
+	k.config.CheckStart = func(ctx context.Context) error {
 		close(entered)
 		<-ctx.Done()
 		return ctx.Err()
@@ -247,7 +247,7 @@ func TestRecordThatCannotBeRemoved(t *testing.T) {
 	if records := k.config.Recorder.Refresh(); len(records) != 1 || records[0].Holder == nil { // They are not read again.
 		t.Fatal(records)
 	}
-	file := filepath.Join(k.records, string(token.ID())+".json")
+	file := filepath.Join(k.records, string(token)+".json")
 	testutil.NoError(t, os.Remove(file), os.MkdirAll(filepath.Join(file, "not empty"), 0o700))
 	k.run()
 	k.await(displayResource, "A::0 A::1")
@@ -454,7 +454,7 @@ func TestRestartForAnotherName(t *testing.T) {
 			token := k.record(renamed, "X::0")
 			r := k.run()
 			k.await(displayResource, "A::0 A::1")
-			change(k, token.ID())
+			change(k, token)
 			if err := r.wait(t); !errors.Is(err, ErrRestart) {
 				t.Errorf("Run returned %v", err)
 			}

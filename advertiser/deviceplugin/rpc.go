@@ -21,11 +21,11 @@ const readyTimeout = 4 * time.Second
 
 // options returns the options for registration and GetDevicePluginOptions. The kubelet uses the latter.
 //
-// A kubelet that allocates at creation calls PreStartContainer before Allocate and, as
-// nothing is allocated yet, never starts the container
-// (GetDeviceRunContainerOptions in pkg/kubelet/cm/devicemanager, v1.34 and v1.37).
+// On Windows, a kubelet up to 1.37 allocates when it creates a container. It calls PreStartContainer before
+// Allocate and, as nothing is allocated yet, never starts the container (GetDeviceRunContainerOptions in
+// pkg/kubelet/cm/devicemanager, v1.34 and v1.37). The interlock makes containers wait there.
 func (s *server) options() *v1beta1.DevicePluginOptions {
-	return &v1beta1.DevicePluginOptions{PreStartRequired: !s.config.AllocatesAtCreation, GetPreferredAllocationAvailable: true}
+	return &v1beta1.DevicePluginOptions{PreStartRequired: s.config.CheckStart != nil, GetPreferredAllocationAvailable: true}
 }
 
 // GetDevicePluginOptions implements v1beta1.DevicePluginServer.
@@ -60,13 +60,13 @@ func (s *server) ListAndWatch(_ *v1beta1.Empty, stream grpc.ServerStreamingServe
 func (s *server) GetPreferredAllocation(
 	_ context.Context, request *v1beta1.PreferredAllocationRequest,
 ) (*v1beta1.PreferredAllocationResponse, error) {
-	s.guard.preferredAllocationBegan()
+	s.guard.interrupt()
 	pool, _ := s.current()
 	response := &v1beta1.PreferredAllocationResponse{}
 	for _, container := range request.GetContainerRequests() {
 		ids, err := pool.prefer(container.GetAvailableDeviceIDs(), container.GetMustIncludeDeviceIDs(), int(container.GetAllocationSize()))
 		if err != nil {
-			s.guard.preferredAllocationFailed()
+			s.guard.interrupt() // No call of Allocate follows.
 			return nil, s.refuse(err)
 		}
 		response.ContainerResponses = append(response.ContainerResponses, &v1beta1.ContainerPreferredAllocationResponse{DeviceIDs: ids})
@@ -78,28 +78,28 @@ func (s *server) GetPreferredAllocation(
 // request, or none does.
 func (s *server) Allocate(ctx context.Context, request *v1beta1.AllocateRequest) (*v1beta1.AllocateResponse, error) {
 	var response *v1beta1.AllocateResponse
-	var tokens []allocation.Token
+	var ids []allocation.ID
 	err := s.guard.do(ctx, func() (err error) {
-		response, tokens, err = s.allocate(ctx, request)
+		response, ids, err = s.allocate(ctx, request)
 		return err
 	})
 	if err != nil {
-		for _, token := range tokens {
-			err = errors.Join(err, s.config.Recorder.End(token.ID()))
+		for _, id := range ids {
+			err = errors.Join(err, s.config.Recorder.End(id))
 		}
 		return nil, s.refuse(err)
 	}
-	for i, token := range tokens {
+	for i, id := range ids {
 		replicas := request.GetContainerRequests()[i].GetDevicesIds()
-		s.log.WithFields(logrus.Fields{"allocation": token.ID(), "replicas": replicas}).Info("Allocated")
+		s.log.WithFields(logrus.Fields{"allocation": id, "replicas": replicas}).Info("Allocated")
 		s.config.Metrics.Allocations.WithLabelValues(s.resource).Inc()
 	}
 	return response, nil
 }
 
 // allocate validates the whole request before it records anything. It returns the
-// tokens of all records, also with an error.
-func (s *server) allocate(ctx context.Context, request *v1beta1.AllocateRequest) (*v1beta1.AllocateResponse, []allocation.Token, error) {
+// IDs of all records, also with an error.
+func (s *server) allocate(ctx context.Context, request *v1beta1.AllocateRequest) (*v1beta1.AllocateResponse, []allocation.ID, error) {
 	pool, _ := s.current()
 	var containers [][]allocation.Replica
 	for _, container := range request.GetContainerRequests() {
@@ -109,35 +109,30 @@ func (s *server) allocate(ctx context.Context, request *v1beta1.AllocateRequest)
 		}
 		containers = append(containers, replicas)
 	}
-	if s.config.AllocatesAtCreation { // The kubelet cannot call PreStartContainer: see options.
-		if err := s.checkInjection(ctx); err != nil {
-			return nil, nil, err
-		}
-	}
-	response, tokens := &v1beta1.AllocateResponse{}, make([]allocation.Token, 0, len(containers))
+	response, ids := &v1beta1.AllocateResponse{}, make([]allocation.ID, 0, len(containers))
 	for _, replicas := range containers {
-		token, err := s.config.Recorder.Record(ctx,
+		id, err := s.config.Recorder.Record(ctx,
 			allocation.Record{Resource: s.resource, Replicas: replicas, ByKubelet: s.config.KubeletAnswer != nil})
 		if err != nil {
-			return nil, tokens, fmt.Errorf("allocate %s: %w", s.resource, err)
+			return nil, ids, fmt.Errorf("allocate %s: %w", s.resource, err)
 		}
-		tokens = append(tokens, token)
-		answer, err := s.answer(ctx, token, replicas)
+		ids = append(ids, id)
+		answer, err := s.answer(ctx, id, replicas)
 		if err != nil {
-			return nil, tokens, fmt.Errorf("allocate %s: %w", s.resource, err)
+			return nil, ids, fmt.Errorf("allocate %s: %w", s.resource, err)
 		}
 		response.ContainerResponses = append(response.ContainerResponses, answer)
 	}
-	return response, tokens, nil
+	return response, ids, nil
 }
 
 // PreStartContainer implements v1beta1.DevicePluginServer. The kubelet calls it
 // before every start of a container that holds a replica, and again later if it
-// fails. The kubelet does not call it if [Config.AllocatesAtCreation] is set.
+// fails, if there is a [Config.CheckStart].
 func (s *server) PreStartContainer(
 	ctx context.Context, request *v1beta1.PreStartContainerRequest,
 ) (*v1beta1.PreStartContainerResponse, error) {
-	if err := s.checkInjection(ctx); err != nil {
+	if err := s.checkStart(ctx); err != nil {
 		s.log.WithField("replicas", request.GetDevicesIds()).WithError(err).Warn("Container start refused")
 		return nil, status.Error(codes.FailedPrecondition, errlog.ErrorLine(err))
 	}
@@ -146,12 +141,15 @@ func (s *server) PreStartContainer(
 
 var errNotReady = errors.New("the container cannot start with its GPU now; the kubelet retries")
 
-// checkInjection calls [Config.CheckInjection] with a time limit. Its error matches errNotReady.
-func (s *server) checkInjection(ctx context.Context) error {
+// checkStart calls [Config.CheckStart] with a time limit. Its error matches errNotReady.
+func (s *server) checkStart(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	began := time.Now()
-	err := s.config.CheckInjection(ctx)
+	var err error
+	if s.config.CheckStart != nil { // The kubelet may call it nevertheless.
+		err = s.config.CheckStart(ctx)
+	}
 	result := "passed"
 	if err != nil {
 		err, result = fmt.Errorf("%w: %w", errNotReady, err), "refused"
@@ -175,8 +173,6 @@ func classify(err error) (reason string, code codes.Code) {
 		return "invalid_request", codes.InvalidArgument
 	case errors.Is(err, ErrNotExpressible):
 		return "not_expressible", codes.InvalidArgument
-	case errors.Is(err, errNotReady):
-		return "not_ready", codes.FailedPrecondition
 	case errors.Is(err, errConcurrent):
 		return "concurrent", codes.Aborted
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
@@ -203,14 +199,14 @@ var ErrNotExpressible = errors.New("the response of a device plugin cannot expre
 var errAnswer = errors.New("the kubelet cannot give the container its GPUs")
 
 // answer returns the answer for a container with these replicas. Without [Config.KubeletAnswer] it has
-// the token of the container's allocation record, and the interlock, with which no runtime starts
+// the ID of the container's allocation record, in an annotation, and the interlock, with which no runtime starts
 // a container until the NRI plugin or the runtime shim has removed it.
 //
 // containerd refuses a Windows device that has a container path or permissions (WithWindowsDevices in
 // pkg/cri/opts/spec_windows_opts.go, v1.7). For a container with several resources, the kubelet keeps
 // one of the equal interlocks, which is enough.
 func (s *server) answer(
-	ctx context.Context, token allocation.Token, replicas []allocation.Replica,
+	ctx context.Context, id allocation.ID, replicas []allocation.Replica,
 ) (*v1beta1.ContainerAllocateResponse, error) {
 	if s.config.KubeletAnswer != nil {
 		answer, err := s.config.KubeletAnswer(ctx, s.resource, replicas)
@@ -220,8 +216,7 @@ func (s *server) answer(
 		return answer, nil
 	}
 	answer := &v1beta1.ContainerAllocateResponse{
-		Envs:        map[string]string{allocation.EnvKey(s.resource): string(token)},
-		Annotations: map[string]string{allocation.AnnotationKey(s.resource): string(token)},
+		Annotations: map[string]string{allocation.AnnotationKey(s.resource): string(id)},
 	}
 	if s.config.NodeOS == "windows" {
 		answer.Devices = []*v1beta1.DeviceSpec{{HostPath: allocation.InterlockDeviceType + "://" + allocation.InterlockDeviceID}}

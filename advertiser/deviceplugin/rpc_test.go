@@ -35,7 +35,7 @@ func allocateRequest(containers ...[]string) *v1beta1.AllocateRequest {
 // testServer returns a server that is not run. Its GPU A has 4 replicas.
 func testServer(config Config) *server {
 	timing := defaultTiming()
-	return newServer(config, timing, newAllocateGuard(config.AllocatesAtCreation, timing.conflictWindow), poolOf(4, displayGPU("A")))
+	return newServer(config, timing, newAllocateGuard(config, timing), poolOf(4, displayGPU("A")))
 }
 
 // TestServerCalls makes one call each of a server that has one GPU. A refused request leaves
@@ -75,14 +75,13 @@ func TestServerCalls(t *testing.T) {
 		return `allocation_failures_total{reason="` + reason + `",resource="directx.microsoft.com/display"} 1`
 	}
 	for name, test := range map[string]struct {
-		call       call
-		noRecords  bool // their directory is removed
-		inject     func(cancel func()) KubeletAnswer
-		ready      error
-		atCreation bool
-		code       codes.Code
-		want       string // in the error and in the log
-		metric     string
+		call      call
+		noRecords bool // their directory is removed
+		inject    func(cancel func()) KubeletAnswer
+		ready     error
+		code      codes.Code
+		want      string // in the error and in the log
+		metric    string
 	}{
 		"no container":                 {call: allocate()},
 		"two containers":               {call: allocate([]string{"A::0"}, []string{"A::0"}), metric: "allocations_total{"},
@@ -100,9 +99,7 @@ func TestServerCalls(t *testing.T) {
 		"start":                {call: start, metric: `start_check_duration_seconds_count{resource="directx.microsoft.com/display",result="passed"} 1`},
 		"start refused": {call: start, ready: errors.New("the plugin is missing"), code: codes.FailedPrecondition, want: "the plugin is missing",
 			metric: `start_check_duration_seconds_count{resource="directx.microsoft.com/display",result="refused"} 1`},
-		"allocation at creation refused": {call: allocate([]string{"A::0"}), atCreation: true, ready: errors.New("the shim is missing"), code: codes.FailedPrecondition, want: "the shim is missing",
-			metric: failed("not_ready")},
-		"allocation at creation": {call: allocate([]string{"A::0"}), atCreation: true, metric: "allocations_total{"},
+		"allocation while not ready": {call: allocate([]string{"A::0"}), ready: errors.New("the plugin is missing"), metric: "allocations_total{"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -110,14 +107,14 @@ func TestServerCalls(t *testing.T) {
 			defer cancel()
 			logger, lines := newLog()
 			config, records := testConfig(t, "", nil), filepath.Join(t.TempDir(), "records")
-			config.Recorder, config.Log, config.AllocatesAtCreation = allocationtest.Open(t, records), logger, test.atCreation
+			config.Recorder, config.Log = allocationtest.Open(t, records), logger
 			if test.inject != nil {
 				config.KubeletAnswer = test.inject(cancel)
 			}
 			if test.noRecords {
 				_ = os.RemoveAll(records)
 			}
-			config.CheckInjection = func(ctx context.Context) error {
+			config.CheckStart = func(ctx context.Context) error {
 				if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > readyTimeout {
 					t.Errorf("deadline %v, %t", deadline, ok)
 				}
@@ -145,7 +142,7 @@ func TestServerCalls(t *testing.T) {
 // TestAnswerOnEachSystem: the interlock and the options are those of the node's system, and of its kubelet.
 func TestAnswerOnEachSystem(t *testing.T) {
 	t.Parallel()
-	const token = allocation.Token("0123456789abcdef0123456789abcdef")
+	const id = allocation.ID("0123456789abcdef0123456789abcdef")
 	for os, test := range map[string]struct {
 		atCreation bool
 		devices    []*v1beta1.DeviceSpec
@@ -155,14 +152,16 @@ func TestAnswerOnEachSystem(t *testing.T) {
 		"windows": {atCreation: true, devices: []*v1beta1.DeviceSpec{{HostPath: "directx-nri://not-started-through-the-runtime-shim"}}},
 	} {
 		config := testConfig(t, "", nil)
-		config.NodeOS, config.AllocatesAtCreation = os, test.atCreation
+		config.NodeOS = os
+		if test.atCreation {
+			config.CheckStart = nil
+		}
 		s := testServer(config)
 		want := &v1beta1.ContainerAllocateResponse{
-			Envs:        map[string]string{"DIRECTX_ALLOCATION_DISPLAY": string(token)},
-			Annotations: map[string]string{"directx.microsoft.com/allocation.display": string(token)},
+			Annotations: map[string]string{"directx.microsoft.com/allocation.display": string(id)},
 			Devices:     test.devices, Mounts: test.mounts,
 		}
-		got, err := s.answer(t.Context(), token, nil)
+		got, err := s.answer(t.Context(), id, nil)
 		if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" || err != nil {
 			t.Errorf("%s: error %v (-want +got):\n%s", os, err, diff)
 		}
@@ -187,37 +186,31 @@ func TestAnswerOnEachSystem(t *testing.T) {
 // allocations that begin at once succeeds.
 func TestAllocationsAtOnce(t *testing.T) {
 	t.Parallel()
-	const slow = time.Second
 	for name, test := range map[string]struct {
 		admission bool  // the kubelet allocates at admission
 		begin     []int // milliseconds
 		granted   []bool
-		prefer    int           // when a preferred allocation is requested, 0 for never
-		refused   bool          // no allocation can satisfy that
-		check     time.Duration // how long CheckInjection takes
+		prefer    int  // when a preferred allocation is requested, 0 for never
+		refused   bool // no allocation can satisfy that
 	}{
-		"one":                                 {begin: []int{0}, granted: []bool{true}},
-		"one before another's preferred one":  {begin: []int{0}, granted: []bool{false}, prefer: 50},
-		"one after a preferred one":           {begin: []int{51}, granted: []bool{true}, prefer: 50},
-		"one after a refused preferred one":   {begin: []int{51}, granted: []bool{false}, prefer: 50, refused: true},
-		"one long after a refused one":        {begin: []int{151}, granted: []bool{true}, prefer: 50, refused: true},
-		"two at once":                         {begin: []int{0, 0}, granted: []bool{false, false}},
-		"one after another began":             {begin: []int{0, 99}, granted: []bool{false, false}},
-		"one after the other":                 {begin: []int{0, 101}, granted: []bool{true, true}},
-		"a third one later":                   {begin: []int{0, 0, 202}, granted: []bool{false, false, true}},
-		"one after two have failed":           {begin: []int{0, 0, 101}, granted: []bool{false, false, false}},
-		"one with a slow check":               {begin: []int{0}, granted: []bool{true}, check: slow},
-		"two with overlapping checks":         {begin: []int{0, 500}, granted: []bool{false, false}, check: slow},
-		"two at once while pods are admitted": {admission: true, begin: []int{0, 0}, granted: []bool{true, true}},
+		"one":                                {begin: []int{0}, granted: []bool{true}},
+		"one before another's preferred one": {begin: []int{0}, granted: []bool{false}, prefer: 50},
+		"one after a preferred one":          {begin: []int{51}, granted: []bool{true}, prefer: 50},
+		"one after a refused preferred one":  {begin: []int{51}, granted: []bool{true}, prefer: 50, refused: true},
+		"one before a refused preferred one": {begin: []int{0}, granted: []bool{false}, prefer: 50, refused: true},
+		"two at once":                        {begin: []int{0, 0}, granted: []bool{false, false}},
+		"one after another began":            {begin: []int{0, 99}, granted: []bool{false, false}},
+		"one after the other":                {begin: []int{0, 101}, granted: []bool{true, true}},
+		"a third one later":                  {begin: []int{0, 0, 202}, granted: []bool{false, false, true}},
+		"one after two have failed":          {begin: []int{0, 0, 101}, granted: []bool{false, false, true}},
+		"one after the other, at admission":  {admission: true, begin: []int{0, 1}, granted: []bool{true, true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				config := testConfig(t, "", nil)
-				config.AllocatesAtCreation = !test.admission
-				config.CheckInjection = func(context.Context) error {
-					time.Sleep(test.check)
-					return nil
+				if !test.admission {
+					config.CheckStart = nil
 				}
 				servers := []*server{testServer(config), testServer(config)} // of two resources
 				servers[1].guard = servers[0].guard

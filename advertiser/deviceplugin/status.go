@@ -82,5 +82,8 @@ func (p *Plugin) CheckReady(ctx context.Context) error {
 	if unwatched := p.unwatched(); err == nil && len(unwatched) > 0 {
 		err = fmt.Errorf("the kubelet does not watch %s: is it running?", strings.Join(unwatched, ", "))
 	}
-	return errors.Join(err, p.config.CheckInjection(ctx), p.config.Recorder.EnsureWritable(ctx))
+	if p.config.CheckStart != nil {
+		err = errors.Join(err, p.config.CheckStart(ctx))
+	}
+	return errors.Join(err, p.config.Recorder.EnsureWritable(ctx))
 }

@@ -16,7 +16,6 @@ import (
 func newCommand() *cobra.Command {
 	var o advertiser.Options
 	c := config.Compiler{CheckRealShim: realshim.CheckChanged}
-	var allocateAt string
 	command := &cobra.Command{
 		Use:   "directx-advertiser",
 		Short: "Offer this node's GPUs to the kubelet and record what it allocates",
@@ -27,7 +26,7 @@ offers two resources:
   directx.microsoft.com/compute   compute-only devices (MCDM)
 
 It offers --replicas replicas of each GPU and records which of them the kubelet allocates.
-A container gets a token for that record, and no GPU. When containerd creates the container,
+A container gets the ID of that record, and no GPU. When containerd creates the container,
 the NRI plugin directx-nri, or on Windows the runtime shim, adds the GPUs of the record.
 A container to which no GPU was added does not start.
 
@@ -60,10 +59,7 @@ be restarted at any time.`,
 	c.NodeOS = runtime.GOOS
 	cli.AddChoice(command, &c.NodeOS, "node-os", "operating system of the node's containers, if it is not this system's",
 		"windows", "linux")
-	cli.AddChoice(command, &allocateAt, "allocate-at", "when the kubelet allocates: at the admission of a pod, or at the creation of a container, as on Windows without the feature gate WindowsCPUAndMemoryAffinity; auto is by --node-os",
-		"auto", "admission", "creation")
 	command.RunE = func(command *cobra.Command, _ []string) error {
-		o.AllocatesAtCreation = allocateAt == "creation" || allocateAt == "auto" && c.NodeOS == "windows"
 		log := errlog.NewLogger(command.ErrOrStderr())
 		c.Required, c.ReservedDirs = set.Changed("config"), []string{o.RuntimeDir, o.KubeletDir}
 		return advertiser.New(o, c, cli.Version(version), log).Run(command.Context())

@@ -3,7 +3,6 @@ package allocation
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -35,30 +34,30 @@ func openRecorder(t testing.TB, dir string) *Recorder {
 	return r
 }
 
-func record(t testing.TB, r *Recorder, ids ...string) Token {
+func record(t testing.TB, r *Recorder, ids ...string) ID {
 	t.Helper()
 	return write(t, r, Record{Resource: display}, ids...)
 }
 
-// inject writes a record whose token no container has.
+// inject writes a record that no container presents.
 func inject(t testing.TB, r *Recorder, ids ...string) ID {
 	t.Helper()
-	return write(t, r, Record{Resource: display, ByKubelet: true}, ids...).ID()
+	return write(t, r, Record{Resource: display, ByKubelet: true}, ids...)
 }
 
-func write(t testing.TB, r *Recorder, record Record, ids ...string) Token {
+func write(t testing.TB, r *Recorder, record Record, ids ...string) ID {
 	t.Helper()
 	for _, id := range ids {
 		record.Replicas = append(record.Replicas, Replica{ID: id, InstanceID: `PCI\` + id})
 	}
-	token, err := r.Record(t.Context(), record)
+	id, err := r.Record(t.Context(), record)
 	testutil.NoError(t, err)
-	return token
+	return id
 }
 
-func bind(t testing.TB, dir string, token Token, pod, container string) {
+func bind(t testing.TB, dir string, id ID, pod, container string) {
 	t.Helper()
-	testutil.NoError(t, OpenStore(dir).Bind(token, Holder{PodUID: pod, Container: container}))
+	testutil.NoError(t, OpenStore(dir).Bind(id, Holder{PodUID: pod, Container: container}))
 }
 
 func recordIDs(t testing.TB, r *Recorder) []ID {
@@ -70,39 +69,31 @@ func recordIDs(t testing.TB, r *Recorder) []ID {
 	return ids
 }
 
-func TestParseToken(t *testing.T) {
+func TestParseID(t *testing.T) {
 	t.Parallel()
-	token := NewToken()
-	if parsed, err := ParseToken(string(token)); err != nil || parsed != token || token == NewToken() {
-		t.Fatalf("ParseToken(%q) = %q, %v", string(token), string(parsed), err)
+	id := NewID()
+	if parsed, err := ParseID(string(id)); err != nil || parsed != id || id == NewID() {
+		t.Fatalf("ParseID(%q) = %q, %v", id, parsed, err)
 	}
 	for _, bad := range []string{
 		"", "0", strings.Repeat("A", 32), strings.Repeat("a", 31), strings.Repeat("a", 33),
 		"../../../../../../etc/passwd\x00\x00\x00\x00", strings.Repeat("a", 31) + "/", strings.Repeat("é", 16),
 	} {
-		if _, err := ParseToken(bad); !errors.Is(err, ErrMalformedToken) {
-			t.Errorf("ParseToken(%q): error %v, want ErrMalformedToken", bad, err)
-		}
-	}
-	if s, err := json.Marshal([]any{token, &token}); err != nil || strings.Contains(string(s), string(token)) {
-		t.Errorf("as JSON a token is %s, %v", s, err)
-	}
-	for _, verb := range []string{"%s", "%v", "%+v", "%#v", "%q"} {
-		if s := fmt.Sprintf(verb, token); strings.Contains(s, string(token)) || !strings.Contains(s, string(token.ID())) {
-			t.Errorf("with %s a token prints as %q: it must print as its ID", verb, s)
+		if _, err := ParseID(bad); !errors.Is(err, ErrMalformedID) {
+			t.Errorf("ParseID(%q): error %v, want ErrMalformedID", bad, err)
 		}
 	}
 }
 
-func TestEnvKeyAndAnnotationKey(t *testing.T) {
+func TestAnnotationKey(t *testing.T) {
 	t.Parallel()
-	for resource, want := range map[string][2]string{
-		"directx.microsoft.com/display": {"DIRECTX_ALLOCATION_DISPLAY", "directx.microsoft.com/allocation.display"},
-		"directx.microsoft.com/compute": {"DIRECTX_ALLOCATION_COMPUTE", "directx.microsoft.com/allocation.compute"},
-		"microsoft.com/directx":         {"DIRECTX_ALLOCATION_MICROSOFT_COM_DIRECTX", "directx.microsoft.com/allocation.microsoft.com.directx"},
-		"az.com/A-Z_09":                 {"DIRECTX_ALLOCATION_AZ_COM_A_Z_09", "directx.microsoft.com/allocation.az.com.A.Z.09"},
+	for resource, want := range map[string]string{
+		"directx.microsoft.com/display": "directx.microsoft.com/allocation.display",
+		"directx.microsoft.com/compute": "directx.microsoft.com/allocation.compute",
+		"microsoft.com/directx":         "directx.microsoft.com/allocation.microsoft.com.directx",
+		"az.com/A-Z_09":                 "directx.microsoft.com/allocation.az.com.A.Z.09",
 	} {
-		if got := [2]string{EnvKey(resource), AnnotationKey(resource)}; got != want {
+		if got := AnnotationKey(resource); got != want {
 			t.Errorf("%s: %q, want %q", resource, got, want)
 		}
 	}
@@ -111,15 +102,15 @@ func TestEnvKeyAndAnnotationKey(t *testing.T) {
 func TestBind(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")
-	token := record(t, openRecorder(t, dir), "gpu::0", "gpu::1")
+	id := record(t, openRecorder(t, dir), "gpu::0", "gpu::1")
 	store := OpenStore(dir)
 
 	first := Holder{PodUID: "uid-1", Container: "main", PodName: "a", PodNamespace: "default"}
-	_, err := store.GetFor(token, Holder{PodUID: "other", Container: "main"})
+	_, err := store.GetFor(id, Holder{PodUID: "other", Container: "main"})
 	testutil.NoError(t, err)
 	for range 2 { // as after a restart of the container
-		testutil.NoError(t, store.Bind(token, first))
-		got, err := store.GetFor(token, first)
+		testutil.NoError(t, store.Bind(id, first))
+		got, err := store.GetFor(id, first)
 		testutil.NoError(t, err)
 		want := []Replica{{ID: "gpu::0", InstanceID: `PCI\gpu::0`}, {ID: "gpu::1", InstanceID: `PCI\gpu::1`}}
 		if diff := cmp.Diff(want, got.Replicas); diff != "" || got.Resource != display {
@@ -130,10 +121,10 @@ func TestBind(t *testing.T) {
 		{PodUID: "uid-2", Container: "main"},
 		{PodUID: "uid-1", Container: "sidecar"},
 	} {
-		if _, err := store.GetFor(token, other); !errors.Is(err, ErrHeld) {
+		if _, err := store.GetFor(id, other); !errors.Is(err, ErrHeld) {
 			t.Errorf("get for %s: error %v, want %v", other, err, ErrHeld)
 		}
-		err := store.Bind(token, other)
+		err := store.Bind(id, other)
 		testutil.CheckError(t, "bind", err, "default/a")
 		if !errors.Is(err, ErrHeld) {
 			t.Errorf("bind to %s: error %v, want %v", other, err, ErrHeld)
@@ -142,23 +133,19 @@ func TestBind(t *testing.T) {
 	before, err := os.ReadDir(dir)
 	testutil.NoError(t, err)
 	for _, file := range before {
-		content, err := os.ReadFile(filepath.Join(dir, file.Name()))
-		if err != nil || strings.Contains(file.Name()+string(content), string(token)) {
-			t.Errorf("%s has the token: %v", file.Name(), err)
-		}
 		if info, err := file.Info(); err != nil || runtime.GOOS != "windows" && info.Mode() != 0o600 {
 			t.Errorf("the mode of %s is not 0600: %v, %v", file.Name(), info, err)
 		}
 	}
-	if err := store.Bind(NewToken(), first); !errors.Is(err, ErrNotFound) {
-		t.Errorf("unknown token: error %v, want ErrNotFound", err)
+	if err := store.Bind(NewID(), first); !errors.Is(err, ErrNotFound) {
+		t.Errorf("unknown ID: error %v, want ErrNotFound", err)
 	}
 	if after, err := os.ReadDir(dir); err != nil || len(after) != len(before) {
-		t.Errorf("an unknown token leaves files: %v, %v", after, err)
+		t.Errorf("an unknown ID leaves files: %v, %v", after, err)
 	}
 	// The recorder ends a record before its binding.
-	testutil.NoError(t, os.Remove(store.path(token.ID(), recordSuffix)))
-	if err := store.Bind(token, first); !errors.Is(err, ErrNotFound) {
+	testutil.NoError(t, os.Remove(store.path(id, recordSuffix)))
+	if err := store.Bind(id, first); !errors.Is(err, ErrNotFound) {
 		t.Errorf("bound, and ended meanwhile: error %v, want ErrNotFound", err)
 	}
 }
@@ -166,9 +153,9 @@ func TestBind(t *testing.T) {
 func TestDirectoryMustBePrivate(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")
-	token := record(t, openRecorder(t, dir), "gpu::0")
+	id := record(t, openRecorder(t, dir), "gpu::0")
 	testutil.NoError(t, os.Chmod(dir, 0o777))
-	_, err := OpenStore(dir).Get(token)
+	_, err := OpenStore(dir).Get(id)
 	if !errors.Is(err, access.ErrNotPrivate) || errors.Is(err, ErrUnreadable) {
 		t.Errorf("error %v, want ErrNotPrivate alone", err)
 	}
@@ -180,7 +167,7 @@ func TestDirectoryMustBePrivate(t *testing.T) {
 func TestBindConcurrently(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")
-	token := record(t, openRecorder(t, dir), "gpu::0")
+	id := record(t, openRecorder(t, dir), "gpu::0")
 	var mu sync.Mutex
 	var winners []string
 	var group sync.WaitGroup
@@ -188,7 +175,7 @@ func TestBindConcurrently(t *testing.T) {
 		group.Go(func() {
 			pod := fmt.Sprintf("uid-%d", i)
 			// A store of its own, as another process has.
-			err := OpenStore(dir).Bind(token, Holder{PodUID: pod, Container: "main"})
+			err := OpenStore(dir).Bind(id, Holder{PodUID: pod, Container: "main"})
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil {
@@ -199,7 +186,7 @@ func TestBindConcurrently(t *testing.T) {
 		})
 	}
 	group.Wait()
-	b, ok, err := OpenStore(dir).readBinding(token.ID())
+	b, ok, err := OpenStore(dir).readBinding(id)
 	if err != nil || !ok || len(winners) != 1 || winners[0] != b.Holder.PodUID {
 		t.Fatalf("winners %q, holder %v, %v", winners, b.Holder, err)
 	}
@@ -281,11 +268,11 @@ func TestBoundRecordEndsOlderOnes(t *testing.T) {
 	bind(t, dir, old, "pod-a", "main")
 	// The kubelet allocates one of the two again.
 	next := record(t, r, "gpu::1")
-	if diff := cmp.Diff([]ID{old.ID(), next.ID()}, recordIDs(t, r)); diff != "" {
+	if diff := cmp.Diff([]ID{old, next}, recordIDs(t, r)); diff != "" {
 		t.Fatalf("after the newer record was written (-want +got):\n%s", diff)
 	}
 	bind(t, dir, next, "pod-b", "main")
-	if diff := cmp.Diff([]ID{next.ID()}, recordIDs(t, r)); diff != "" {
+	if diff := cmp.Diff([]ID{next}, recordIDs(t, r)); diff != "" {
 		t.Fatalf("after a different pod presented it (-want +got):\n%s", diff)
 	}
 	if _, err := OpenStore(dir).Get(old); !errors.Is(err, ErrNotFound) {
@@ -295,7 +282,7 @@ func TestBoundRecordEndsOlderOnes(t *testing.T) {
 		t.Errorf("%d files, %v; want the record, its binding and the lock", len(files), err)
 	}
 	for range 2 {
-		testutil.NoError(t, r.End(next.ID()))
+		testutil.NoError(t, r.End(next))
 	}
 	if files, err := os.ReadDir(dir); err != nil || len(files) != 1 || recordIDs(t, r) != nil {
 		t.Errorf("%d files, %v; want the lock", len(files), err)
@@ -310,7 +297,7 @@ func TestRecorderWaitsForLock(t *testing.T) {
 	opened := make(chan *Recorder)
 	var group sync.WaitGroup
 	group.Go(func() { opened <- openRecorder(t, dir) })
-	var old Token
+	var old ID
 	for range 5 {
 		old = record(t, first, "gpu::0")
 	}
@@ -326,7 +313,7 @@ func TestRecorderWaitsForLock(t *testing.T) {
 	next := record(t, second, "gpu::0")
 	bind(t, dir, next, "pod-b", "main")
 	testutil.NoError(t, second.Close())
-	if diff := cmp.Diff([]ID{next.ID()}, recordIDs(t, openRecorder(t, dir))); diff != "" {
+	if diff := cmp.Diff([]ID{next}, recordIDs(t, openRecorder(t, dir))); diff != "" {
 		t.Errorf("records after a third has read them (-want +got):\n%s", diff)
 	}
 
@@ -356,12 +343,12 @@ func TestRemovedDirectory(t *testing.T) {
 			t.Errorf("a second recorder: error %v", err)
 		}
 	}
-	check(kept.ID())
+	check(kept)
 	testutil.NoError(t, os.Remove(filepath.Join(dir, lockName)))
-	check(kept.ID())
+	check(kept)
 	testutil.NoError(t, os.RemoveAll(filepath.Dir(dir)))
 	check()
-	check(record(t, r, "gpu::0").ID())
+	check(record(t, r, "gpu::0"))
 
 	testutil.NoError(t, os.RemoveAll(dir), os.WriteFile(dir, nil, 0o600))
 	if err := r.EnsureWritable(t.Context()); !errors.Is(err, ErrNotWritable) {
@@ -380,14 +367,14 @@ func TestLargestRecord(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")
 	r := openRecorder(t, dir)
-	id := strings.Repeat("&", 200)
+	instance := strings.Repeat("&", 200)
 	replicas := make([]Replica, 8192)
 	for i := range replicas {
-		replicas[i] = Replica{ID: fmt.Sprintf("%s::%d", id, i), InstanceID: id}
+		replicas[i] = Replica{ID: fmt.Sprintf("%s::%d", instance, i), InstanceID: instance}
 	}
-	token, err := r.Record(context.Background(), Record{Resource: display, Replicas: replicas[:4096]})
+	id, err := r.Record(context.Background(), Record{Resource: display, Replicas: replicas[:4096]})
 	testutil.NoError(t, err)
-	if got, err := OpenStore(dir).Get(token); err != nil || len(got.Replicas) != 4096 {
+	if got, err := OpenStore(dir).Get(id); err != nil || len(got.Replicas) != 4096 {
 		t.Errorf("%d replicas, %v", len(got.Replicas), err)
 	}
 	_, err = r.Record(context.Background(), Record{Resource: display, Replicas: replicas})
@@ -408,27 +395,27 @@ func TestRecorderKeepsUnusableFiles(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")
 	before := openRecorder(t, dir)
-	token := record(t, before, "gpu::0")
+	id := record(t, before, "gpu::0")
 	testutil.NoError(t, before.Close())
-	whole, err := os.ReadFile(filepath.Join(dir, string(token.ID())+recordSuffix))
+	whole, err := os.ReadFile(filepath.Join(dir, string(id)+recordSuffix))
 	testutil.NoError(t, err)
-	torn, misnamed := NewToken(), NewToken()
+	torn, misnamed := NewID(), NewID()
 	files := map[string][]byte{
-		string(torn.ID()) + recordSuffix:     whole[:len(whole)/2],
-		string(misnamed.ID()) + recordSuffix: whole,
-		"README":                             []byte("hello"),
+		string(torn) + recordSuffix:     whole[:len(whole)/2],
+		string(misnamed) + recordSuffix: whole,
+		"README":                        []byte("hello"),
 	}
 	for name, content := range files {
 		testutil.NoError(t, os.WriteFile(filepath.Join(dir, name), content, 0o600))
 	}
 	stale := filepath.Join(dir, ".directx-nri-tmp-1")
-	orphan := filepath.Join(dir, string(NewToken().ID())+bindingSuffix)
+	orphan := filepath.Join(dir, string(NewID())+bindingSuffix)
 	for _, path := range []string{stale, orphan} {
 		testutil.NoError(t, os.WriteFile(path, nil, 0o600))
 	}
 
 	r := openRecorder(t, dir)
-	if diff := cmp.Diff([]ID{token.ID()}, recordIDs(t, r)); diff != "" {
+	if diff := cmp.Diff([]ID{id}, recordIDs(t, r)); diff != "" {
 		t.Errorf("records (-want +got):\n%s", diff)
 	}
 	for name, content := range files {
@@ -441,17 +428,17 @@ func TestRecorderKeepsUnusableFiles(t *testing.T) {
 			t.Errorf("%s still exists", path)
 		}
 	}
-	testutil.NoError(t, os.WriteFile(r.store.path(token.ID(), bindingSuffix), []byte("{"), 0o600))
-	for bad, file := range map[Token]string{torn: recordSuffix, misnamed: recordSuffix, token: bindingSuffix} {
+	testutil.NoError(t, os.WriteFile(r.store.path(id, bindingSuffix), []byte("{"), 0o600))
+	for bad, file := range map[ID]string{torn: recordSuffix, misnamed: recordSuffix, id: bindingSuffix} {
 		err := OpenStore(dir).Bind(bad, Holder{PodUID: "a", Container: "main"})
-		if !errors.Is(err, ErrUnreadable) || !strings.Contains(err.Error(), string(bad.ID())+file) {
+		if !errors.Is(err, ErrUnreadable) || !strings.Contains(err.Error(), string(bad)+file) {
 			t.Errorf("error %v, want ErrUnreadable with the file's name", err)
 		}
 	}
 	// A record whose binding cannot be read does not end.
 	next := record(t, r, "gpu::0")
 	bind(t, dir, next, "pod-b", "main")
-	if diff := cmp.Diff([]ID{token.ID(), next.ID()}, recordIDs(t, r)); diff != "" {
+	if diff := cmp.Diff([]ID{id, next}, recordIDs(t, r)); diff != "" {
 		t.Errorf("records (-want +got):\n%s", diff)
 	}
 }
@@ -530,11 +517,11 @@ func TestDecodeRefuses(t *testing.T) {
 func TestClockSetBack(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")
-	last := NewToken().ID()
+	last := NewID()
 	data, err := encode(&Record{ID: last, Sequence: 1 << 63, Resource: display, Replicas: []Replica{{ID: "gpu::0", InstanceID: "gpu"}}})
 	testutil.NoError(t, err, os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, string(last)+recordSuffix), data, 0o600))
 	r := openRecorder(t, dir)
-	if diff := cmp.Diff([]ID{last, record(t, r, "gpu::0").ID()}, recordIDs(t, r)); diff != "" {
+	if diff := cmp.Diff([]ID{last, record(t, r, "gpu::0")}, recordIDs(t, r)); diff != "" {
 		t.Errorf("records, oldest first (-want +got):\n%s", diff)
 	}
 }
@@ -548,7 +535,7 @@ func TestRecordsFollowTheDirectory(t *testing.T) {
 	r, err := OpenRecorder(t.Context(), dir, log)
 	testutil.NoError(t, err)
 	defer r.Close()
-	lost, damaged, kept := record(t, r, "a::0").ID(), record(t, r, "b::0").ID(), record(t, r, "c::0").ID()
+	lost, damaged, kept := record(t, r, "a::0"), record(t, r, "b::0"), record(t, r, "c::0")
 	check := func(want ...ID) {
 		t.Helper()
 		for range 2 {
@@ -597,12 +584,12 @@ func FuzzDecode(f *testing.F) {
 func TestBindToDanglingLink(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")
-	token := record(t, openRecorder(t, dir), "gpu::0")
+	id := record(t, openRecorder(t, dir), "gpu::0")
 	store := OpenStore(dir)
-	if err := os.Symlink("nowhere", store.path(token.ID(), bindingSuffix)); err != nil {
+	if err := os.Symlink("nowhere", store.path(id, bindingSuffix)); err != nil {
 		return // Windows asks for a privilege.
 	}
-	if err := store.Bind(token, Holder{PodUID: "uid", Container: "main"}); !errors.Is(err, fs.ErrExist) {
+	if err := store.Bind(id, Holder{PodUID: "uid", Container: "main"}); !errors.Is(err, fs.ErrExist) {
 		t.Error(err)
 	}
 }
@@ -623,16 +610,16 @@ func TestBindByName(t *testing.T) {
 	if len(records) != 1 || !cmp.Equal(want, records[0].Holder) || records[0].BoundAt.IsZero() {
 		t.Fatalf("%+v", records)
 	}
-	withToken := record(t, r, "b::0")
-	for _, other := range []ID{withToken.ID(), "none"} {
+	withID := record(t, r, "b::0")
+	for _, other := range []ID{withID, "none"} {
 		if err := r.BindByName(other, "team", "web", "main"); !errors.Is(err, ErrNotFound) {
-			t.Errorf("a record with a token, or none, was bound by a name: %v", err)
+			t.Errorf("a record with an ID, or none, was bound by a name: %v", err)
 		}
 	}
 	// The replica is in another pod's later record.
 	later := inject(t, r, "a::0")
 	testutil.NoError(t, r.BindByName(later, "team", "next", "main"))
-	if got := recordIDs(t, r); !slices.Equal(got, []ID{withToken.ID(), later}) {
+	if got := recordIDs(t, r); !slices.Equal(got, []ID{withID, later}) {
 		t.Errorf("records %v", got)
 	}
 }
@@ -648,18 +635,18 @@ func TestList(t *testing.T) {
 	held, waiting, unclear, torn := record(t, r, "gpu::0"), record(t, r, "gpu::1", "gpu::2"), record(t, r, "gpu::3"), record(t, r, "gpu::4")
 	holder := Holder{PodUID: "uid", Container: "main", PodNamespace: "default", PodName: "a"}
 	testutil.NoError(t, store.Bind(held, holder))
-	bad := []string{store.path(unclear.ID(), bindingSuffix), store.path(torn.ID(), recordSuffix)}
+	bad := []string{store.path(unclear, bindingSuffix), store.path(torn, recordSuffix)}
 	slices.Sort(bad)
-	ignored := []string{store.path(NewToken().ID(), bindingSuffix), store.path(held.ID(), ".delivered"), filepath.Join(dir, "README"), filepath.Join(dir, ".directx-nri-tmp-1")}
+	ignored := []string{store.path(NewID(), bindingSuffix), store.path(held, ".delivered"), filepath.Join(dir, "README"), filepath.Join(dir, ".directx-nri-tmp-1")}
 	for _, path := range slices.Concat(ignored, bad) {
 		testutil.NoError(t, os.WriteFile(path, []byte("{"), 0o600))
 	}
 	got, problems, err := store.List(t.Context())
 	testutil.NoError(t, err)
 	want := []Entry{
-		{Record: Record{ID: held.ID(), Resource: display, Replicas: []Replica{{ID: "gpu::0", InstanceID: `PCI\gpu::0`}}}, Holder: &holder},
-		{Record: Record{ID: waiting.ID(), Resource: display, Replicas: []Replica{{ID: "gpu::1", InstanceID: `PCI\gpu::1`}, {ID: "gpu::2", InstanceID: `PCI\gpu::2`}}}},
-		{Record: Record{ID: unclear.ID(), Resource: display, Replicas: []Replica{{ID: "gpu::3", InstanceID: `PCI\gpu::3`}}}, BindingUnreadable: true},
+		{Record: Record{ID: held, Resource: display, Replicas: []Replica{{ID: "gpu::0", InstanceID: `PCI\gpu::0`}}}, Holder: &holder},
+		{Record: Record{ID: waiting, Resource: display, Replicas: []Replica{{ID: "gpu::1", InstanceID: `PCI\gpu::1`}, {ID: "gpu::2", InstanceID: `PCI\gpu::2`}}}},
+		{Record: Record{ID: unclear, Resource: display, Replicas: []Replica{{ID: "gpu::3", InstanceID: `PCI\gpu::3`}}}, BindingUnreadable: true},
 	}
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreTypes(time.Time{}), cmpopts.IgnoreFields(Record{}, "Sequence")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -17,7 +17,7 @@ type Record struct {
 	// Replicas are in the order of the kubelet's request.
 	Replicas  []Replica `json:"replicas"`
 	CreatedAt time.Time `json:"createdAt"`
-	// ByKubelet reports that the kubelet gave the container its devices, and no token. Such a record is
+	// ByKubelet reports that the kubelet gave the container its devices, and no ID. Such a record is
 	// bound by [Recorder.BindByName].
 	ByKubelet bool `json:"byKubelet,omitempty"`
 }
@@ -94,7 +94,7 @@ func ended(records []Entry) (ids []ID) {
 // is written. It ends when a newer one is bound, and the older one is
 //   - bound to another pod, which no longer exists,
 //   - bound to the same container, whose pod was recreated, as a static pod with its old UID, or
-//   - unbound: its pod has never started, because the containers of one pod present their tokens
+//   - unbound: its pod has never started, because the containers of one pod present their IDs
 //     in the order of their records.
 func supersededByNewer(records []Entry) (ids []ID) {
 	unbound := 0

@@ -143,19 +143,18 @@ func (r *Recorder) holdsLock() bool {
 	return r.lock.Locked() && os.SameFile(locked, now)
 }
 
-// Record writes the record of an allocation, and returns the token for its container. The caller
+// Record writes the record of an allocation, and returns the ID for its container. The caller
 // sets Resource, Replicas and ByKubelet. The record is on disk when Record returns. Other calls must not
 // delay it, because an allocation that begins meanwhile can crash the kubelet on Windows
 // (kubernetes#136021). So [Recorder.Refresh], and not Record, removes the records that have ended.
 //
-// No container presents the token of a record with ByKubelet: see [Recorder.BindByName].
-func (r *Recorder) Record(ctx context.Context, record Record) (Token, error) {
-	token := NewToken()
-	record.ID, record.Sequence, record.CreatedAt = token.ID(), r.lastSequence.Add(1), time.Now().UTC()
+// No container presents the ID of a record with ByKubelet: see [Recorder.BindByName].
+func (r *Recorder) Record(ctx context.Context, record Record) (ID, error) {
+	record.ID, record.Sequence, record.CreatedAt = NewID(), r.lastSequence.Add(1), time.Now().UTC()
 	if err := r.write(ctx, record); err != nil { // The file exists if its directory could not be synced.
 		return "", fmt.Errorf("record allocation of %s: %w", record.Resource, errors.Join(err, r.End(record.ID)))
 	}
-	return token, nil
+	return record.ID, nil
 }
 
 func (r *Recorder) write(ctx context.Context, record Record) error {
@@ -187,7 +186,7 @@ func (r *Recorder) BindByName(id ID, namespace, pod, container string) error {
 		err = ErrNotFound
 	}
 	if err == nil {
-		err = r.store.bind(id, Holder{PodUID: "name:" + namespace + "/" + pod, Container: container, PodNamespace: namespace, PodName: pod})
+		err = r.store.Bind(id, Holder{PodUID: "name:" + namespace + "/" + pod, Container: container, PodNamespace: namespace, PodName: pod})
 	}
 	if err != nil {
 		return fmt.Errorf("bind allocation %s by the name of its pod: %w", id, err)
@@ -195,7 +194,7 @@ func (r *Recorder) BindByName(id ID, namespace, pod, container string) error {
 	return nil
 }
 
-// End removes a record whose token no container will present again. It does nothing
+// End removes a record whose ID no container will present again. It does nothing
 // if the record has ended already.
 func (r *Recorder) End(id ID) error {
 	// A record without its binding could be bound again; a binding without its record grants nothing.

@@ -17,8 +17,8 @@ import (
 
 // Errors of [Store].
 var (
-	// ErrNotFound means that there is no record for the token.
-	ErrNotFound = errors.New("no allocation is recorded for this token")
+	// ErrNotFound means that there is no record with the ID.
+	ErrNotFound = errors.New("no allocation is recorded with this ID")
 	// ErrHeld means that the record belongs to another container.
 	ErrHeld = errors.New("the allocation belongs to another container")
 	// ErrUnreadable means that the content of the record or of its binding is wrong or damaged.
@@ -32,9 +32,9 @@ type Store struct{ dir string }
 // OpenStore returns the store in dir, which need not exist yet.
 func OpenStore(dir string) *Store { return &Store{dir} }
 
-// Get returns the record that token stands for. An error names the file. It matches [ErrNotFound],
+// Get returns the record with an ID. An error names the file. It matches [ErrNotFound],
 // [ErrUnreadable] or [access.ErrNotPrivate], or is an error of the file system.
-func (s *Store) Get(token Token) (Record, error) { return s.readRecord(token.ID()) }
+func (s *Store) Get(id ID) (Record, error) { return s.readRecord(id) }
 
 func (s *Store) readRecord(id ID) (r Record, err error) {
 	err = s.readFile(s.path(id, recordSuffix), id, &r)
@@ -45,7 +45,7 @@ func (s *Store) readRecord(id ID) (r Record, err error) {
 }
 
 // readBinding returns the binding of a record; ok is false if no container has presented its
-// token yet.
+// ID yet.
 func (s *Store) readBinding(id ID) (b binding, ok bool, err error) {
 	err = s.readFile(s.path(id, bindingSuffix), id, &b)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -64,22 +64,20 @@ func (s *Store) isBound(id ID, holder Holder) (bool, error) {
 	return bound, err
 }
 
-// GetFor returns the record that token stands for. If it is bound to another container than holder,
+// GetFor returns the record with an ID. If it is bound to another container than holder,
 // the error matches [ErrHeld].
-func (s *Store) GetFor(token Token, holder Holder) (Record, error) {
-	record, err := s.Get(token)
+func (s *Store) GetFor(id ID, holder Holder) (Record, error) {
+	record, err := s.Get(id)
 	if err != nil {
 		return Record{}, err
 	}
-	_, err = s.isBound(token.ID(), holder)
+	_, err = s.isBound(id, holder)
 	return record, err
 }
 
-// Bind binds the record that token stands for to holder, unless an earlier call
+// Bind binds the record with an ID to holder, unless an earlier call
 // did, in this process or in another. Its errors are those of [Store.GetFor].
-func (s *Store) Bind(token Token, holder Holder) error { return s.bind(token.ID(), holder) }
-
-func (s *Store) bind(id ID, holder Holder) error {
+func (s *Store) Bind(id ID, holder Holder) error {
 	err := s.bindOnce(id, holder)
 	if errors.Is(err, fs.ErrExist) {
 		err = s.bindOnce(id, holder) // Another process has bound it in the meantime.
@@ -136,7 +134,7 @@ type Problem struct {
 }
 
 // List returns the records of the directory, oldest first, and the problems by path.
-// It changes nothing, needs no token, and may be called while other processes write: a record
+// It changes nothing, and may be called while other processes write: a record
 // that ends in the meantime may be listed or not. A directory that does not exist has no
 // records, and files with other names are ignored.
 //

@@ -103,6 +103,13 @@ func (*CRISocket) Type() string { return "string" }
 // Allocations returns the directory of the allocation records in a state directory.
 func Allocations(stateDir string) string { return filepath.Join(stateDir, "allocations") }
 
+// Runhcs is the file name of the real shim on Windows.
+const Runhcs = "containerd-shim-runhcs-v1.exe"
+
+// RealShim returns the path of the real shim, which our shim has replaced in a directory of Windows. It keeps
+// its name, by which HCS and other programs recognize it.
+func RealShim(dir string) string { return filepath.Join(dir, "directx-nri", Runhcs) }
+
 // SocketName returns the name of a resource's socket in the kubelet's device plugin
 // directory. It is short because the whole path is limited to 107 bytes.
 func SocketName(resource string) string {

@@ -79,8 +79,7 @@ type Policy struct {
 
 // Standalone is the configuration of containers outside Kubernetes.
 type Standalone struct {
-	// Lets environment variables of Linux containers request GPUs, as those of Windows containers
-	// do. Images can set them, too.
+	// Lets environment variables of containers request GPUs. Images can set them, too.
 	Environment bool `json:"environment" yaml:"environment" jsonschema:"default=false"`
 }
 

@@ -349,7 +349,7 @@ func (n *Node) declareProcesses(t testing.TB) {
 		advertiserFlags = append(advertiserFlags, "--replicas", fmt.Sprint(n.Replicas))
 	}
 	if n.WindowsKubelet && !n.Affinity {
-		advertiserFlags = append(advertiserFlags, "--allocate-at", "creation")
+		advertiserFlags = append(advertiserFlags, "--injection", "shim") // It lets the kubelet allocate at creation.
 	}
 	pluginFlags := slices.Concat(places, []string{"--nri-socket", n.NRISocket, "--cri-socket", n.Address()}, n.PluginFlags)
 	daemon := func(program string, args []string) *Process {

@@ -20,15 +20,15 @@ func Open(t testing.TB, dir string) *allocation.Recorder {
 }
 
 // Record writes the record of one container's GPUs, given by their instance IDs, and returns
-// its token.
-func Record(t testing.TB, dir, resource string, instanceIDs ...string) allocation.Token {
+// its ID.
+func Record(t testing.TB, dir, resource string, instanceIDs ...string) allocation.ID {
 	t.Helper()
 	recorder := Open(t, dir)
 	var replicas []allocation.Replica
 	for i, id := range instanceIDs {
 		replicas = append(replicas, allocation.Replica{ID: fmt.Sprintf("%s::%d", id, i), InstanceID: id})
 	}
-	token, err := recorder.Record(context.Background(), allocation.Record{Resource: resource, Replicas: replicas})
+	record, err := recorder.Record(context.Background(), allocation.Record{Resource: resource, Replicas: replicas})
 	testutil.NoError(t, err, recorder.Close())
-	return token
+	return record
 }
