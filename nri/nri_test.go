@@ -22,16 +22,13 @@ import (
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/allocation"
-	"github.com/directx-nri/directx-nri/internal/containerdconfig"
-	"github.com/directx-nri/directx-nri/internal/criclient"
+	"github.com/directx-nri/directx-nri/internal/cri"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/metrics"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/testutil/allocationtest"
-	"github.com/directx-nri/directx-nri/shim/realshim"
-	"github.com/directx-nri/directx-nri/shim/shimfile"
 )
 
 const (
@@ -95,44 +92,39 @@ func newPlugin(newDecider func() (*decision.Decider, error)) *Plugin {
 	return p
 }
 
-type loader = func(context.Context, int) (criclient.RunningConfig, error)
+type loader = func(context.Context, int) (cri.Config, error)
 
 // handlers has one of runc, which is the default, and one of Kata Containers.
-func handlers(context.Context, int) (criclient.RunningConfig, error) {
-	return criclient.RunningConfig{OS: "linux", Default: "runc", Handlers: []containerdconfig.Handler{
+func handlers(context.Context, int) (cri.Config, error) {
+	return cri.Config{Default: "runc", Handlers: []cri.Handler{
 		{Name: "kata", RuntimeType: "io.containerd.kata.v2"}, {Name: "runc", RuntimeType: "io.containerd.runc.v2"},
 	}}, nil
 }
 
-func unknown(context.Context, int) (criclient.RunningConfig, error) {
-	return criclient.RunningConfig{}, errors.New("connection refused")
+func unknown(context.Context, int) (cri.Config, error) {
+	return cri.Config{}, errors.New("connection refused")
 }
 
 func TestReadyNeedsAHandler(t *testing.T) {
 	t.Parallel()
-	only := func(handlers ...containerdconfig.Handler) loader {
-		return func(context.Context, int) (criclient.RunningConfig, error) {
-			return criclient.RunningConfig{OS: "linux", Default: "runc", Handlers: handlers}, nil
+	only := func(handlers ...cri.Handler) loader {
+		return func(context.Context, int) (cri.Config, error) {
+			return cri.Config{Default: "runc", Handlers: handlers}, nil
 		}
 	}
-	ours := only(containerdconfig.Handler{Name: "runc", RuntimeType: "io.containerd.directx.v1"})
 	for name, test := range map[string]struct {
-		load     loader
-		realShim string
-		says     string // the error, "" if the plugin is ready
+		load loader
+		says string // the error, "" if the plugin is ready
 	}{
-		"containerd does not answer":  {unknown, "", "the runtime handlers of containerd are unknown: connection refused"},
-		"no handler":                  {only(), "", "no runtime handler of containerd can have GPUs: containerd has none; add one of runc"},
-		"gVisor":                      {only(containerdconfig.Handler{Name: "runc", RuntimeType: "io.containerd.runc.v2", BinaryName: "runsc"}), "", "runtime handler runc runs runsc"},
-		"our shim":                    {ours, "", ""}, // Its containers are runc's.
-		"our shim, which runs Kata's": {ours, "containerd-shim-kata-v2", realshim.ErrOwnKernel.Error()},
-		"runc and another":            {handlers, "", ""},
+		"containerd does not answer": {unknown, "the runtime handlers of containerd are unknown: connection refused"},
+		"no handler":                 {only(), "no runtime handler of containerd can have GPUs: there is none; add one of io.containerd.runc.v2"},
+		"gVisor":                     {only(cri.Handler{Name: "runc", RuntimeType: "io.containerd.runc.v2", Options: cri.Options{BinaryName: "runsc"}}), "runtime handler runc runs runsc"},
+		"runc and another":           {handlers, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBed(t)
 			b.plugin.unregisteredErr.Store(nil)
-			b.Policy.Shim.RealShim = test.realShim
 			b.plugin.readRunning = test.load
 			testutil.CheckError(t, "CheckReady", b.plugin.CheckReady(t.Context()), test.says)
 		})
@@ -146,7 +138,7 @@ func TestNotReady(t *testing.T) {
 		t.Errorf("before a registration: %v", err)
 	}
 	b.plugin.unregisteredErr.Store(nil)
-	b.plugin.readRunning = func(ctx context.Context, _ int) (criclient.RunningConfig, error) {
+	b.plugin.readRunning = func(ctx context.Context, _ int) (cri.Config, error) {
 		if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > 900*time.Millisecond {
 			t.Error("a query of containerd may take longer than package readiness waits")
 		}
@@ -197,30 +189,6 @@ func TestRuntimeHandlers(t *testing.T) {
 				t.Errorf("reason %q, want %q", reason, test.reason)
 			}
 		})
-	}
-}
-
-// TestRealShimOfHandlers: with a sandboxed real shim, handlers that use the runtime shim get no GPUs.
-func TestRealShimOfHandlers(t *testing.T) {
-	t.Parallel()
-	const runc, kata, ours = "containerd-shim-runc-v2", "/x/containerd-shim-kata-v2", "/x/" + shimfile.BaseName
-	for _, test := range []struct {
-		handler  containerdconfig.Handler
-		realShim string
-		eligible bool
-	}{
-		{containerdconfig.Handler{RuntimeType: shimfile.RuntimeName}, "", true},
-		{containerdconfig.Handler{RuntimeType: shimfile.RuntimeName}, runc, true},
-		{containerdconfig.Handler{RuntimeType: shimfile.RuntimeName}, kata, false},
-		{containerdconfig.Handler{RuntimeType: shimfile.RuntimeName, RuntimePath: kata}, "", false},
-		{containerdconfig.Handler{RuntimeType: containerdconfig.RuntimeType("linux"), RuntimePath: ours}, "", true},
-		{containerdconfig.Handler{RuntimeType: containerdconfig.RuntimeType("linux"), RuntimePath: ours}, kata, false},
-		{containerdconfig.Handler{RuntimeType: containerdconfig.RuntimeType("linux")}, kata, true},
-	} {
-		config := criclient.RunningConfig{OS: "linux", Handlers: []containerdconfig.Handler{test.handler}}
-		if err := checkHandler(config, "", test.realShim); (err == nil) != test.eligible {
-			t.Errorf("%+v: %v", test, err)
-		}
 	}
 }
 

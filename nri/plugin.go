@@ -17,7 +17,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/internal/allocation"
-	"github.com/directx-nri/directx-nri/internal/criclient"
+	"github.com/directx-nri/directx-nri/internal/cri"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/metrics"
 	"github.com/directx-nri/directx-nri/internal/remedy"
@@ -61,7 +61,7 @@ type Config struct {
 type Plugin struct {
 	config Config
 	// readRunning returns the configuration of the containerd with this process ID: see [readRunning].
-	readRunning func(ctx context.Context, peerPID int) (criclient.RunningConfig, error)
+	readRunning func(ctx context.Context, peerPID int) (cri.Config, error)
 	peer        atomic.Pointer[peer]
 	// checkSynchronize returns an error if a registration can crash the runtime. It is called
 	// before an attempt if the last one was lost before Synchronize had ended.
@@ -77,10 +77,10 @@ type Plugin struct {
 func NewPlugin(c Config) *Plugin {
 	p := &Plugin{
 		config: c,
-		readRunning: func(ctx context.Context, peerPID int) (criclient.RunningConfig, error) {
+		readRunning: func(ctx context.Context, peerPID int) (cri.Config, error) {
 			return readRunning(ctx, c.Socket, c.CRISocket(), peerPID)
 		},
-		checkSynchronize: func(ctx context.Context) error { return criclient.CheckSynchronizeSize(ctx, c.CRISocket()) },
+		checkSynchronize: func(ctx context.Context) error { return cri.CheckSynchronizeSize(ctx, c.CRISocket()) },
 		retryInterval:    retryInterval,
 	}
 	p.peer.Store(&peer{})
@@ -178,7 +178,7 @@ func (p *Plugin) decide(
 	if err != nil {
 		return nil, err
 	}
-	if err := p.checkPodHandler(ctx, handler, decider.Policy.Shim.RealShim); err != nil {
+	if err := p.checkPodHandler(ctx, handler); err != nil {
 		return nil, err
 	}
 	outcome, err := decider.Decide(ctx, request)
@@ -208,9 +208,12 @@ func (p *Plugin) CheckReady(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	decider, err := p.config.NewDecider()
+	if _, err := p.config.NewDecider(); err != nil {
+		return err
+	}
+	config, err := p.runningConfig(ctx)
 	if err != nil {
 		return err
 	}
-	return p.checkAnyHandler(ctx, decider.Policy.Shim.RealShim)
+	return config.Check("linux")
 }

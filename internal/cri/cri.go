@@ -1,6 +1,5 @@
-// Package criclient reads the configuration, pods and containers of a node's containerd from its CRI
-// socket.
-package criclient
+// Package cri reads the configuration, pods and containers of a node's containerd from its CRI socket.
+package cri
 
 import (
 	"context"
@@ -12,18 +11,18 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
-	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
 )
 
 // dial returns a connection to containerd's CRI socket, and a client that uses it.
-func dial(socket string) (*grpc.ClientConn, cri.RuntimeServiceClient, error) {
+func dial(socket string) (*grpc.ClientConn, runtime.RuntimeServiceClient, error) {
 	connection, err := localgrpc.Dial(socket)
 	if err != nil {
 		return nil, nil, fmt.Errorf("connect to containerd: %w", err)
 	}
-	return connection, cri.NewRuntimeServiceClient(connection), nil
+	return connection, runtime.NewRuntimeServiceClient(connection), nil
 }
 
 // Pod is a pod that containerd has a sandbox of.
@@ -45,14 +44,14 @@ func ReadPods(ctx context.Context, socket string) (Pods, error) {
 		return nil, err
 	}
 	defer connection.Close()
-	list, err := client.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
+	list, err := client.ListPodSandbox(ctx, &runtime.ListPodSandboxRequest{})
 	if err != nil {
 		return nil, fmt.Errorf("list containerd's pods: %w", err)
 	}
 	pods := Pods{}
 	for _, item := range list.GetItems() {
 		metadata := item.GetMetadata()
-		ready := pods[metadata.GetUid()].Ready || item.GetState() == cri.PodSandboxState_SANDBOX_READY
+		ready := pods[metadata.GetUid()].Ready || item.GetState() == runtime.PodSandboxState_SANDBOX_READY
 		pods[metadata.GetUid()] = Pod{Namespace: metadata.GetNamespace(), Name: metadata.GetName(), Ready: ready}
 	}
 	return pods, nil
@@ -75,11 +74,11 @@ func CheckSynchronizeSize(ctx context.Context, socket string) error {
 		return err
 	}
 	defer connection.Close()
-	pods, err := client.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
+	pods, err := client.ListPodSandbox(ctx, &runtime.ListPodSandboxRequest{})
 	if err != nil {
 		return fmt.Errorf("list containerd's pods: %w", err)
 	}
-	containers, err := client.ListContainers(ctx, &cri.ListContainersRequest{})
+	containers, err := client.ListContainers(ctx, &runtime.ListContainersRequest{})
 	if err != nil {
 		return fmt.Errorf("list containerd's containers: %w", err)
 	}
@@ -89,10 +88,10 @@ func CheckSynchronizeSize(ctx context.Context, socket string) error {
 		add(p.GetId(), proto.Size(p))
 	}
 	for _, c := range containers.GetContainers() {
-		if s := c.GetState(); s != cri.ContainerState_CONTAINER_CREATED && s != cri.ContainerState_CONTAINER_RUNNING {
+		if s := c.GetState(); s != runtime.ContainerState_CONTAINER_CREATED && s != runtime.ContainerState_CONTAINER_RUNNING {
 			continue // NRI does not send it.
 		}
-		answer, err := client.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: c.GetId(), Verbose: true})
+		answer, err := client.ContainerStatus(ctx, &runtime.ContainerStatusRequest{ContainerId: c.GetId(), Verbose: true})
 		if status.Code(err) == codes.NotFound {
 			continue // It was removed after the list was made.
 		}
@@ -115,7 +114,7 @@ func CheckSynchronizeSize(ctx context.Context, socket string) error {
 	if total <= maxSynchronizeBytes {
 		return nil
 	}
-	largest := &cri.PodSandbox{}
+	largest := &runtime.PodSandbox{}
 	for _, p := range pods.GetItems() {
 		if byPod[p.GetId()] > byPod[largest.GetId()] {
 			largest = p
