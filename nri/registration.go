@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
+	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/wait"
 )
 
@@ -54,10 +57,7 @@ func (p *Plugin) Run(ctx context.Context) {
 		case errors.Is(err, errConnectionLost):
 			losses, lastErr = 0, ""
 		}
-		if losses == 0 {
-			err = fmt.Errorf("%w: is containerd running, and is NRI enabled in its configuration?", err)
-		}
-		err = fmt.Errorf("%w on %s: %w", errUnregistered, p.config.Socket, err)
+		err = fmt.Errorf("%w on %s: %w", errUnregistered, p.config.Socket, withRemedy(err))
 		p.unregisteredErr.Store(&err)
 		if lastErr.Changed(err) {
 			p.config.Log.WithError(err).Warn("Containers that request a GPU do not start, retrying")
@@ -66,6 +66,15 @@ func (p *Plugin) Run(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// withRemedy returns err with the remedy of a socket on which containerd does not listen.
+func withRemedy(err error) error {
+	if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ECONNREFUSED) {
+		return err
+	}
+	return remedy.With(fmt.Errorf("containerd does not listen on it: %w", err), "start containerd; if it runs, its configuration disables NRI, as containerd 1.7 does by default, or has another socket_path: "+
+		`set 'disable = false' and 'disable_connections = false' in [plugins."io.containerd.nri.v1.nri"] and restart containerd, or set --nri-socket to the socket_path there`)
 }
 
 // retryDelay returns how long to wait after that many losses in a row.

@@ -26,7 +26,7 @@ import (
 	logtest "github.com/sirupsen/logrus/hooks/test"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/cri"
@@ -182,7 +182,7 @@ func TestPluginWithoutRuntime(t *testing.T) {
 	p.config.Log, p.config.Socket, p.retryInterval = log, socket, time.Millisecond
 	p.Run(ctx)
 	err := p.CheckReady(t.Context())
-	for _, says := range []string{errUnregistered.Error() + " on " + socket, "no such file", "is containerd running, and is NRI enabled"} {
+	for _, says := range []string{errUnregistered.Error() + " on " + socket, "no such file", "containerd does not listen on it"} {
 		testutil.CheckError(t, "CheckReady", err, says)
 	}
 	if n := len(logged.AllEntries()); n != 1 {
@@ -364,7 +364,7 @@ func TestOtherRuntime(t *testing.T) {
 	later := ""
 	load := NewPlugin(Config{Socket: "/run/nri.sock", CRISocket: func() string { return later }}).readRunning
 	later = socket // At boot, the plugin starts before k3s creates its socket.
-	grpctest.Serve(t, socket, &cri.RuntimeService_ServiceDesc, cri.UnimplementedRuntimeServiceServer{})
+	grpctest.Serve(t, socket, &runtime.RuntimeService_ServiceDesc, runtime.UnimplementedRuntimeServiceServer{})
 	const reached = "is --cri-socket"
 	tests := map[int]string{0: reached}
 	if goruntime.GOOS == "linux" {
