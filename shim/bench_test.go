@@ -42,9 +42,9 @@ func BenchmarkPrepare(b *testing.B) {
 				node.write("bundle/config.json", spec)
 				b.StartTimer()
 				s := shim{
-					self: "/none", args: []string{"-id", "bench", "start"}, bundle: node.path("bundle"), stateDir: node.path("state"), files: hostfiles.Root(""), stderr: io.Discard,
+					program: "/none", args: []string{"-id", "bench", "start"}, bundle: node.path("bundle"), stateDir: node.path("state"), files: hostfiles.Root(""), stderr: io.Discard,
 				}
-				testutil.NoError(b, s.editBundle(""))
+				testutil.NoError(b, s.editBundle())
 			}
 			b.StopTimer()
 			if edited := strings.Contains(node.read("bundle/config.json"), "library19"); edited != (row.request != "A=B") {

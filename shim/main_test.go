@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	case ourName:
 		os.Exit(Main("test", hostfiles.Root("")))
 	case brokenName:
-		s := shim{self: self, args: os.Args[1:], env: os.Environ(), bundle: ".", stateDir: paths.Default().State, stderr: os.Stderr}
+		s := shim{program: self, args: os.Args[1:], env: os.Environ(), bundle: ".", stateDir: paths.Default().State, stderr: os.Stderr}
 		// It has no files, so it panics when it reads them.
 		os.Exit(s.main())
 	case realName:

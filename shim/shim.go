@@ -27,7 +27,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/containerd/containerd/pkg/cri/annotations"
 	"github.com/sirupsen/logrus"
 
 	"github.com/directx-nri/directx-nri/decision"
@@ -172,7 +171,7 @@ func (s *shim) editBundle() (err error) {
 	ctx := context.Background()
 	if container.Interlock {
 		s.container = container
-		if err := s.readAnnotations(ctx, spec.Annotations[annotations.SandboxID]); err != nil {
+		if err := s.readAnnotations(ctx, spec.Annotations[sandboxID]); err != nil {
 			return err
 		}
 		container = s.container
@@ -196,18 +195,20 @@ func (s *shim) editBundle() (err error) {
 	if err != nil {
 		return err
 	}
-	if err := editSpec(path, spec, outcome.Edits); err != nil {
-		return err
+	if outcome.UnchangedReason == "" {
+		if err := editSpec(path, spec, outcome.Edits); err != nil {
+			return err
+		}
 	}
 	return decider.Bind(ctx, request, outcome)
 }
 
 // readAnnotations sets the annotations of the container and its pod. They are not in the spec of a Windows
 // container, so containerd's CRI is asked, at the address that containerd passes to each shim.
-func (s *shim) readAnnotations(ctx context.Context, sandboxID string) (err error) {
+func (s *shim) readAnnotations(ctx context.Context, sandbox string) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	s.container.Annotations, s.container.PodAnnotations, err = criquery.Query(ctx, flagValue(s.args, "address"), s.container.ID, sandboxID)
+	s.container.Annotations, s.container.PodAnnotations, err = criquery.Query(ctx, flagValue(s.args, "address"), s.container.ID, sandbox)
 	if err != nil {
 		return decision.WithReason(decision.ReasonSlow, fmt.Errorf("containerd does not report the container's annotations, which name its GPU: %w", err))
 	}

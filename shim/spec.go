@@ -16,6 +16,7 @@ import (
 // https://github.com/containerd/containerd/blob/v1.7.35/pkg/cri/annotations/annotations.go
 const (
 	containerType    = "io.kubernetes.cri.container-type" // "sandbox" or "container"
+	sandboxID        = "io.kubernetes.cri.sandbox-id"
 	sandboxUID       = "io.kubernetes.cri.sandbox-uid"
 	sandboxName      = "io.kubernetes.cri.sandbox-name"
 	sandboxNamespace = "io.kubernetes.cri.sandbox-namespace"

@@ -70,9 +70,9 @@ func FuzzConfigJSON(f *testing.F) {
 	for _, seed := range []string{
 		`{}`, `{"process":{"env":["DIRECTX_VISIBLE_DEVICES=all"]},"linux":{}}`, `{"process":{"env":["\u0044IRECTX_VISIBLE_DEVICES=all"]}}`,
 		`{"windows":{"devices":[{"idType":"class","id":"5B45201D-F2F2-4F3B-85BB-30FF1F953599"}]}}`,
-		`{"annotations":{"io.kubernetes.cri.container-type":"container"},"process":{"env":["DIRECTX_ALLOCATION_=x"]}}`,
+		`{"annotations":{"io.kubernetes.cri.container-type":"container"},"windows":{"devices":[{"idType":"directx-nri","id":"x"}]}}`,
 		`{"ANNOTATIONS":{"directx.microsoft.com/visible-devices":"0"}}`, `{"windows":{"devices":[{"idType":"v\u0070ci-location-path"}]}} `,
-		`{"process":{"env":["DıRECTX_ALLOCATION_DISPLAY=x"]},"windows":{},"annotations":{"io.kubernetes.cri.container-type":"container"}}`,
+		`{"process":{"env":["DıRECTX_VISIBLE_DEVICES=x"]},"windows":{}}`,
 	} {
 		f.Add([]byte(seed))
 	}
