@@ -36,7 +36,7 @@ func (d *Daemon) initialConfiguration(ctx context.Context) *configuration {
 		d.log.WithError(err).Error("Cannot use the last node policy")
 	}
 	flagsOnly := d.compiler
-	flagsOnly.File, flagsOnly.Required, flagsOnly.CheckRealShim = "", false, nil
+	flagsOnly.File, flagsOnly.Required = "", false
 	compiled, _ = flagsOnly.Compile() // Flags have valid values.
 	return &configuration{compiled, problem}
 }

@@ -18,7 +18,6 @@ func (c Compiler) build(d *yamlDocument, f Configuration) policy.Policy {
 	p := f.Policy
 	p.CompiledFrom = policy.CompiledFrom{Inventory: f.Inventory}
 	p.Assignment = cmp.Or(p.Assignment, presets()[f.Preset].assignment)
-	p.Injection = cmp.Or(p.Injection, policy.DefaultInjection(c.NodeOS))
 	if p.Injection == policy.InjectByNRI && c.NodeOS == "windows" {
 		d.errorf("injection", "containerd calls no NRI plugin on Windows: use shim or kubelet")
 	}
@@ -29,11 +28,6 @@ func (c Compiler) build(d *yamlDocument, f Configuration) policy.Policy {
 		if value != "" && !c.isAbs(value) {
 			d.errorf(path, "%q is not an absolute path", value)
 		}
-	}
-	if r := f.Shim.RealShim; !c.isAbs(r) && strings.ContainsAny(r, `/\:`) { // C:x is in a drive's working directory.
-		d.errorf("shim.realShim", "%q is neither an absolute path nor a file name", r)
-	} else if c.CheckRealShim != nil && !d.hasErrors("shim") {
-		d.check("shim.realShim", c.CheckRealShim(c.StateDir, r))
 	}
 	return p
 }

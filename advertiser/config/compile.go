@@ -59,9 +59,6 @@ type Compiler struct {
 	NodeOS string
 	// Flags take precedence over the file.
 	Flags Flags
-	// CheckRealShim returns an error if containers could not start with the real shim of this name
-	// (shim.realShim) in place of that in the last policy. It may be nil.
-	CheckRealShim func(stateDir, name string) error
 	// InspectOnly compiles files of other machines, and files that any user can write. It ignores
 	// the inventory that config.yaml names. The result is not for [Install].
 	InspectOnly bool

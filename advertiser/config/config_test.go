@@ -49,7 +49,7 @@ func compile(t *testing.T, nodeOS, text string) (policy.Policy, error) {
 // everything has a value other than the default for each key of a Windows node.
 const everything = head + `inventory: C:\i.yaml
 failOnInitError: true
-shim: {realShim: other-shim, log: C:\shim.log}
+shim: {log: C:\shim.log}
 log: {level: debug, format: json}
 metrics: {address: ":9400"}
 replicas: 2
@@ -118,7 +118,7 @@ func TestCompileEverything(t *testing.T) {
 			Sources: policy.MountSourcesHostDirectories, HostDirectories: []string{`D:\models`, `C:\Tools\x`}, Destinations: []string{`C:\app`, `C:\Windows\System32`}, Max: 4, Configured: true,
 		},
 		Standalone: policy.Standalone{Environment: true}, FailOnInitError: true, Metrics: policy.Metrics{Address: ":9400"},
-		Shim: policy.Shim{RealShim: "other-shim", Log: `C:\shim.log`}, Log: policy.Log{Level: "debug", Format: "json"},
+		Shim: policy.Shim{Log: `C:\shim.log`}, Log: policy.Log{Level: "debug", Format: "json"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -143,11 +143,6 @@ func TestDefaults(t *testing.T) {
 	}
 	if _, err := (Compiler{File: file, Required: true}).Compile(); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no file that is required: %v", err)
-	}
-	for os, want := range map[string]policy.Injection{"linux": policy.InjectByNRI, "windows": policy.InjectByShim} {
-		if p, err := compile(t, os, head); err != nil || p.Injection != want {
-			t.Errorf("%s: injection %q, %v", os, p.Injection, err)
-		}
 	}
 }
 
@@ -188,7 +183,7 @@ func TestCompileAccepts(t *testing.T) {
 		"rules with the same name":    rules("{name: a.b/c, match: {vendor: nvidia}, replicas: 2}", "{name: a.b/c, match: {vendor: amd}, replicas: 4, allocationPolicy: distributed}"),
 		"host directories not in use": head + "extraMounts: {hostDirectories: [/opt/models]}\n",
 		"no built-in runtime files":   head + "runtimeFiles: {nvidia: {defaults: false}}\n",
-		"empty values":                head + "inventory: ''\npreset: ''\nmetrics: {address: ''}\nshim: {realShim: ''}\n",
+		"empty values":                head + "inventory: ''\npreset: ''\nmetrics: {address: ''}\nshim: {log: ''}\n",
 		"an anchor":                   head + "resources:\n- &a {name: a.b/c, match: &m {kind: display}}\n- {name: a.b/d, match: {kind: compute}}\n",
 		"IPv6":                        head + "metrics: {address: '[::1]:80'}\n",
 		"minima alone":                rules("{name: a.b/c, match: {dedicatedMemory: {min: 8Gi}, driverVersion: {min: 31}}}"),
@@ -230,7 +225,7 @@ func TestCompileRefuses(t *testing.T) {
 		"unknown key": {head + "Replicas: 2\n", `config.yaml:3: unknown key "Replicas": want apiVersion, kind, inventory, `},
 		"unknown in file": {head + "runtimeFiles: {amd: {add: [{source: a, target: System32}]}}\n",
 			`config.yaml:3: runtimeFiles.amd.add[0]: unknown key "target": want source, directory or destination`},
-		"wrong type":      {head + "shim: 3\n", `config.yaml:3: shim: got 3, want a mapping with realShim or log`},
+		"wrong type":      {head + "shim: 3\n", `config.yaml:3: shim: got 3, want a mapping with log`},
 		"no mapping":      {head + "runtimeFiles: nvidia\n", `config.yaml:3: runtimeFiles: got "nvidia", want a mapping`},
 		"no list":         {head + "runtimeFiles: {nvidia: {remove: a.dll}}\n", `config.yaml:3: runtimeFiles.nvidia.remove: got "a.dll", want a list`},
 		"no value":        {head + "replicas:\n", "config.yaml:3: replicas: no value"},
@@ -239,13 +234,12 @@ func TestCompileRefuses(t *testing.T) {
 		"two documents":   {head + "---\n" + head, "more than one YAML document"},
 		"too long":        {head + strings.Repeat("#", maxConfig), "larger than"},
 		"binary":          {head + "inventory: !!binary YQ==\n", "not a single line of text"},
-		"two lines":       {head + `shim: {realShim: "a\nb"}` + "\n", "not a single line of text"},
+		"two lines":       {head + `shim: {log: "a\nb"}` + "\n", "not a single line of text"},
 		"null as key":     {head + "~: 2\n", `config.yaml:3: unknown key "~"`},
 		"an alias as key": {head + "inventory: &replicas /x\n? *replicas\n: 2\n", `config.yaml:5: unknown key "/x"`},
 		"itself":          {head + "log: &a {level: *a}\n", "config.yaml"},
 
 		"relative path":   {head + "inventory: gpus.yaml\n", `inventory: "gpus.yaml" is not an absolute path`},
-		"a drive's path":  {head + "shim: {realShim: 'C:runhcs.exe'}\n", "neither an absolute path nor a file name"},
 		"port 0":          {head + "metrics: {address: ':0'}\n", "metrics.address"},
 		"assignment":      {head + "assignmentMode: guid\n", `config.yaml:3: assignmentMode: "guid" is not valid: want auto, location-path or class-guid`},
 		"octal to others": {head + "replicas: 010\n", `replicas: got 010, want a whole number`},
@@ -387,8 +381,8 @@ func TestFlagsOverrideFile(t *testing.T) {
 		t.Errorf("all flags (-want +got):\n%s", diff)
 	}
 	// A value that has an anchor is overridden in one place, and what is invalid has no effect.
-	testutil.WriteFile(t, file, head+"log: {level: &a loud}\nshim: {realShim: *a}\n", 0o600)
-	if p, err = compileWith("--log-level=info"); err != nil || p.Log.Level != "info" || p.Shim.RealShim != "loud" {
+	testutil.WriteFile(t, file, head+"log: {level: &a loud}\nshim: {log: *a}\n", 0o600)
+	if p, err = compileWith("--log-level=info"); err != nil || p.Log.Level != "info" || p.Shim.Log != "loud" {
 		t.Errorf("an anchor: %+v, %+v, %v", p.Log, p.Shim, err)
 	}
 	if p, err = compileWith("--log-level=info", "--fail-on-init-error=1"); err != nil || !p.FailOnInitError {
@@ -452,7 +446,7 @@ func TestApplyInventory(t *testing.T) {
 
 func FuzzCompile(f *testing.F) {
 	for _, seed := range []string{
-		"", head, head + "shim: {realShim: x, log: /y}\n", "a: &a [*a]", head + "---\n", head + "log: !!binary x\n", "? [a]: b\n", everything,
+		"", head, head + "shim: {log: /y}\n", "a: &a [*a]", head + "---\n", head + "log: !!binary x\n", "? [a]: b\n", everything,
 		head + "preset: tensorworks\nreplicas: 3\n", head + "extraMounts: {hostDirectories: [/opt]}\n",
 		rules("{name: a.b/c, match: {vendor: 0x1}}", "{name: a.b/c, match: {driverVersion: {max: 1}}}"),
 		head + "runtimeFiles: {nvidia: {defaults: false}}\n", head + "resources: &a\n- {name: a.b/c, <<: {replicas: 2}}\n",

@@ -25,6 +25,6 @@ type Configuration struct {
 // other keys, and no sources of extra mounts, because it matters whether they are set.
 func defaultConfiguration() Configuration {
 	f := Configuration{Replicas: 1, Policy: policy.Default()}
-	f.Resources, f.Assignment, f.Injection, f.ExtraMounts.Sources = nil, "", "", ""
+	f.Resources, f.Assignment, f.ExtraMounts.Sources = nil, "", ""
 	return f
 }

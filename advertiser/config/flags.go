@@ -28,7 +28,7 @@ func (f *Flags) Add(command *cobra.Command) {
 			"inventory `FILE` that describes this node's GPUs; without one they are discovered: on Windows, and on Linux with /dev/dxg"},
 		{"preset", "preset", "`NAME` of a preset: resources as another device plugin offers them"},
 		{"replicas", "replicas", "`NUMBER` of containers that can share a GPU, for rules that set no other"},
-		{"injection", "injection", "what adds GPUs to containers: nri (default on Linux), shim (default on Windows) or kubelet"},
+		{"injection", "injection", "what adds GPUs to containers: auto, nri, shim or kubelet"},
 		{"log-level", "log.level", "least severe `LEVEL` to log: error, warn, info or debug"},
 		{"log-format", "log.format", "log `FORMAT`: text or json"},
 		{"metrics-address", "metrics.address", "`HOST:PORT` of the metrics and health endpoints; without one they are disabled"},

@@ -65,7 +65,7 @@ func TestSchemaRefuses(t *testing.T) {
 			rules("{name: ''}"), rules("{name: " + strings.Repeat("a", 309) + "}"),
 			rules("{name: a.b/c, match: {description: []}}"), rules("{name: a.b/c, match: {description: ' a'}}"),
 			rules("{name: a.b/c, match: {vendor: 65536}}"), rules("{name: a.b/c, match: {integrated: 1}}"),
-			head + "injection: x", head + "shim: {realShim: 3}", head + "metrics: {address: x}", head + "extraMounts: {destinations: []}",
+			head + "injection: x", head + "shim: {log: 3}", head + "metrics: {address: x}", head + "extraMounts: {destinations: []}",
 			head + "runtimeFiles: {amd: {add: [{destination: a}]}}", head + "runtimeFiles: []",
 		},
 		"inventory.schema.json": {

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -218,26 +217,20 @@ func TestWatchTiming(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		file, stateDir := filepath.Join(dir, "config.yaml"), filepath.Join(dir, "state")
-		noRuntime := errors.New("the real shim is not there yet")
-		var hasRuntime atomic.Bool
-		w := watch(t, Compiler{File: file, StateDir: stateDir, NodeOS: "linux", CheckRealShim: func(_, name string) error {
-			if name == "" || hasRuntime.Load() {
-				return nil
-			}
-			return noRuntime
-		}})
+		inventory := filepath.Join(dir, "gpus.yaml")
+		w := watch(t, Compiler{File: file, StateDir: stateDir, NodeOS: "linux"})
 		w.wait(pollInterval/2, "", false)
 		for range 2 * compileInterval / pollInterval { // It grows, and no part of it is valid.
 			testutil.WriteFile(t, file, "# "+strings.Repeat("x", time.Now().Second()*1000+time.Now().Nanosecond()/1e6)+"\nreplicas: 0", 0o600)
 			w.wait(pollInterval, "", false)
 		}
-		testutil.WriteFile(t, file, head+"shim: {realShim: containerd-shim-x}\n", 0o600)
-		w.wait(2*pollInterval, noRuntime.Error(), false)
-		w.wait(3*compileInterval, noRuntime.Error(), false)
-		hasRuntime.Store(true)
+		testutil.WriteFile(t, file, head+"inventory: "+inventory+"\n", 0o600)
+		w.wait(2*pollInterval, "gpus.yaml", false)
+		w.wait(3*compileInterval, "gpus.yaml", false)
+		testutil.WriteFile(t, inventory, "apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\ndevices: []\n", 0o600)
 		w.wait(compileInterval+pollInterval, "", true)
-		if w.inForce.Policy.Shim.RealShim != "containerd-shim-x" {
-			t.Errorf("%+v", w.inForce.Policy.Shim)
+		if !w.inForce.Policy.UseInventory {
+			t.Errorf("%+v", w.inForce.Policy)
 		}
 	})
 }

@@ -10,12 +10,11 @@ import (
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
-	"github.com/directx-nri/directx-nri/shim/realshim"
 )
 
 func newCommand() *cobra.Command {
 	var o advertiser.Options
-	c := config.Compiler{CheckRealShim: realshim.CheckChanged}
+	var c config.Compiler
 	command := &cobra.Command{
 		Use:   "directx-advertiser",
 		Short: "Offer this node's GPUs to the kubelet and record what it allocates",

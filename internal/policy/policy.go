@@ -17,9 +17,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"runtime"
 	"slices"
-	"syscall"
 
 	"github.com/sirupsen/logrus"
 
@@ -55,9 +53,9 @@ type Policy struct {
 	// Whether Windows containers get driver files (mount), or only those that runtimeFiles adds
 	// (none). auto is none from Windows Server 2025 (build 26100) on.
 	DriverFiles DriverFiles `json:"driverFiles" yaml:"driverFiles" jsonschema:"enum=auto,enum=mount,enum=none,default=auto"`
-	// What adds GPUs to containers: the NRI plugin (nri, the default on Linux), the runtime shim
-	// (shim, the default on Windows), or the kubelet.
-	Injection Injection `json:"injection" yaml:"injection,omitempty" jsonschema:"enum=nri,enum=shim,enum=kubelet"`
+	// What adds GPUs to containers: the NRI plugin (nri), the runtime shim (shim) or the kubelet. auto is
+	// nri on Linux. On Windows, it is shim, or kubelet with containerd 2.0.0 to 2.0.5.
+	Injection Injection `json:"injection" yaml:"injection" jsonschema:"enum=auto,enum=nri,enum=shim,enum=kubelet,default=auto"`
 	// Adds environment variables to containers that name their GPUs.
 	VisibilityHints bool `json:"visibilityHints" yaml:"visibilityHints" jsonschema:"default=true"`
 	// ExtraMounts is what pods can request by annotation in addition to the driver's files.
@@ -106,9 +104,6 @@ type Resolved struct{ Policy }
 
 // Shim is the configuration of the runtime shim.
 type Shim struct {
-	// The real shim: an absolute path, or a name that is looked up beside the runtime shim and on
-	// PATH. The default is the system's usual one.
-	RealShim string `json:"realShim,omitempty" yaml:"realShim,omitempty" jsonschema:"minLength=0,example=containerd-shim-runc-v2"`
 	// Log file of the shim, in a directory that only administrators can write. The default is
 	// shim.log in the state directory.
 	Log string `json:"log,omitempty" yaml:"log,omitempty" jsonschema:"example=/var/log/directx-shim.log"`
@@ -143,7 +138,7 @@ func (l Log) Configure(log *logrus.Logger) {
 func Default() Policy {
 	p := Policy{
 		Resources:  DefaultResources(),
-		Assignment: AssignAuto, DriverFiles: FilesAuto, Injection: DefaultInjection(runtime.GOOS),
+		Assignment: AssignAuto, DriverFiles: FilesAuto, Injection: InjectAuto,
 		ExtraMounts: ExtraMounts{Sources: MountSourcesDriverStore, Max: 16}, VisibilityHints: true,
 		Log: Log{Level: "info", Format: "text"},
 	}
@@ -159,11 +154,6 @@ func (p Policy) AssignsByClass() bool { return p.Assignment == AssignByClass }
 // Path returns the path of policy.json in the state directory.
 func Path(stateDir string) string { return filepath.Join(stateDir, "policy.json") }
 
-// RealShimFile returns the path of a file with the value of Shim.RealShim, the key shim.realShim. The
-// file exists while the policy in the state directory sets it. It is a copy, because all containers
-// need the real shim, even if policy.json is lost or damaged.
-func RealShimFile(stateDir string) string { return filepath.Join(stateDir, "real-shim") }
-
 // policyFile is the content of policy.json.
 type policyFile struct {
 	Format int `json:"format"`
@@ -171,10 +161,9 @@ type policyFile struct {
 }
 
 // Read returns the policy in the state directory, or [Default] if none was ever written. It returns
-// an error if the file is damaged, has another format, or is lost. A missing file is lost if the file
-// of [RealShimFile] or the directory of allocations exists. The error matches [access.ErrNotPrivate]
-// if other users can write to the directory, because the policy names a program that runs as the
-// system.
+// an error if the file is damaged, has another format, or is lost. A missing file is lost if the
+// directory of allocations exists. The error matches [access.ErrNotPrivate] if other users can write to the
+// directory.
 func Read(stateDir string) (Policy, error) {
 	var data []byte
 	err := access.CheckPrivate(stateDir)
@@ -182,7 +171,7 @@ func Read(stateDir string) (Policy, error) {
 		data, err = durable.Read(Path(stateDir), maxSize+1)
 	}
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && !durable.Exists(RealShimFile(stateDir)) && !durable.Exists(paths.Allocations(stateDir)):
+	case errors.Is(err, fs.ErrNotExist) && !durable.Exists(paths.Allocations(stateDir)):
 		return Default(), nil
 	case errors.Is(err, fs.ErrNotExist):
 		return Policy{}, remedy.With(fmt.Errorf("read node policy: %w", err), remedy.Rewrite)
@@ -222,7 +211,7 @@ func (p Policy) check() error {
 	return cmp.Or(
 		checkOneOf("assignmentMode", p.Assignment, AssignAuto, AssignByPath, AssignByClass),
 		checkOneOf("driverFiles", p.DriverFiles, FilesAuto, FilesMount, FilesNone),
-		checkOneOf("injection", p.Injection, InjectByNRI, InjectByShim, InjectByKubelet),
+		checkOneOf("injection", p.Injection, InjectAuto, InjectByNRI, InjectByShim, InjectByKubelet),
 		checkOneOf("extraMounts.sources", p.ExtraMounts.Sources, MountSourcesOff, MountSourcesDriverStore, MountSourcesHostDirectories),
 		checkOneOf("log.level", p.Log.Level, "error", "warn", "info", "debug"),
 		checkOneOf("log.format", p.Log.Format, "text", "json"),
@@ -236,7 +225,7 @@ func checkOneOf[T ~string](key string, value T, values ...T) error {
 	return nil
 }
 
-// Write writes p to the state directory, which it creates if necessary. It replaces each of its files
+// Write writes p to the state directory, which it creates if necessary. It replaces the file
 // atomically and syncs it, unless it has the same content already.
 func Write(stateDir string, p Policy) (err error) {
 	defer func() {
@@ -254,33 +243,5 @@ func Write(stateDir string, p Policy) (err error) {
 	if err := access.MakePrivate(stateDir); err != nil {
 		return err
 	}
-	if p.Shim.RealShim == "" {
-		err = durable.Remove(RealShimFile(stateDir))
-	} else {
-		err = durable.Update(RealShimFile(stateDir), []byte(p.Shim.RealShim), 0o600)
-	}
-	if err != nil {
-		return err
-	}
 	return durable.Update(Path(stateDir), append(data, '\n'), 0o600)
-}
-
-// ReadRealShim returns Shim.RealShim. All containers of the node depend on it, so it is read from
-// the file of [RealShimFile] alone: a policy.json that cannot be read is no error. The error matches
-// [access.ErrNotPrivate] if other users can write to the directory.
-func ReadRealShim(stateDir string) (string, error) {
-	path := RealShimFile(stateDir)
-	name, err := durable.Read(path, maxSize)
-	switch {
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
-		return "", nil
-	case err == nil && len(name) == 0:
-		err = errors.New("the file is empty")
-	case err == nil:
-		err = access.CheckPrivate(stateDir)
-	}
-	if err != nil {
-		return "", remedy.With(fmt.Errorf("read the real shim's name %s: %w", path, err), remedy.Rewrite)
-	}
-	return string(name), nil
 }

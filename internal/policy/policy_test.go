@@ -3,7 +3,6 @@ package policy
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -13,7 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
@@ -39,7 +37,7 @@ func example() Policy {
 		ExtraMounts:     ExtraMounts{Sources: MountSourcesHostDirectories, HostDirectories: []string{"/srv/models"}, Destinations: []string{"/opt"}, Max: 3, Configured: true},
 		Standalone:      Standalone{true},
 		VisibilityHints: true, FailOnInitError: true, Metrics: Metrics{":9400"},
-		Shim: Shim{RealShim: "containerd-shim-runc-v2", Log: "/var/log/shim.log"}, Log: Log{Level: "debug", Format: "json"},
+		Shim: Shim{Log: "/var/log/shim.log"}, Log: Log{Level: "debug", Format: "json"},
 	}
 }
 
@@ -125,59 +123,19 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-func TestReadRealShim(t *testing.T) {
-	t.Parallel()
-	set := Default()
-	set.Shim.RealShim = "/opt/hardened"
-	for name, test := range map[string]struct {
-		policy  *Policy
-		damage  func(stateDir string) error
-		want    string
-		wantErr bool
-	}{
-		"none":                  {},
-		"set":                   {policy: &set, want: "/opt/hardened"},
-		"not set":               {policy: new(Default())},
-		"a damaged policy":      {policy: &set, damage: func(dir string) error { return os.Truncate(Path(dir), 7) }, want: "/opt/hardened"},
-		"a policy that is lost": {policy: &set, damage: func(dir string) error { return os.Remove(Path(dir)) }, want: "/opt/hardened"},
-		"a damaged file":        {policy: &set, damage: func(dir string) error { return os.Truncate(RealShimFile(dir), 0) }, wantErr: true},
-		"no state directory":    {damage: func(dir string) error { return errors.Join(os.Remove(dir), os.WriteFile(dir, nil, 0o600)) }},
-	} {
-		stateDir := filepath.Join(t.TempDir(), "state")
-		err := access.MakePrivate(stateDir)
-		if err == nil && test.policy != nil {
-			err = Write(stateDir, *test.policy)
-		}
-		if err == nil && test.damage != nil {
-			err = test.damage(stateDir)
-		}
-		testutil.NoError(t, err)
-		if got, err := ReadRealShim(stateDir); got != test.want || (err != nil) != test.wantErr {
-			t.Errorf("%s: %s, %v", name, got, err)
-		}
-	}
-}
-
 // A policy that is known to be lost is not replaced by the defaults.
 func TestReadLost(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		realShim string
-		change   func(stateDir string) error
-		says     string // "" for the defaults
+		change func(stateDir string) error
+		says   string // "" for the defaults
 	}{
-		"real shim":   {"/opt/hardened", nil, "; run 'dxctl config apply'"},
-		"allocations": {"", func(dir string) error { return os.Mkdir(paths.Allocations(dir), 0o700) }, "; run 'dxctl config apply'"},
-		"nothing":     {"", nil, ""},
+		"allocations": {func(dir string) error { return os.Mkdir(paths.Allocations(dir), 0o700) }, "; run 'dxctl config apply'"},
+		"nothing":     {func(string) error { return nil }, ""},
 	} {
 		stateDir := filepath.Join(t.TempDir(), "state")
 		p := Default()
-		p.Shim.RealShim = test.realShim
-		err := errors.Join(Write(stateDir, p), os.Remove(Path(stateDir)))
-		if err == nil && test.change != nil {
-			err = test.change(stateDir)
-		}
-		testutil.NoError(t, err)
+		testutil.NoError(t, Write(stateDir, p), os.Remove(Path(stateDir)), test.change(stateDir))
 		got, err := Read(stateDir)
 		testutil.CheckError(t, name, err, test.says)
 		if err == nil && !reflect.DeepEqual(got.Resources, p.Resources) {

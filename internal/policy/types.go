@@ -152,6 +152,9 @@ const (
 	FilesMount DriverFiles = "mount" // the driver's files and those of [DefaultRuntimeFiles]
 	FilesNone  DriverFiles = "none"  // only files that the configuration adds
 
+	// InjectAuto is InjectByNRI on Linux. On Windows, where containerd calls no NRI plugin, it is InjectByShim, or
+	// InjectByKubelet with a containerd that runs no shim for the containers of a pod.
+	InjectAuto      Injection = "auto"
 	InjectByNRI     Injection = "nri"     // the NRI plugin
 	InjectByShim    Injection = "shim"    // the runtime shim
 	InjectByKubelet Injection = "kubelet" // the kubelet, by the advertiser's answer
@@ -160,15 +163,6 @@ const (
 	MountSourcesDriverStore     MountSources = "driver-store"
 	MountSourcesHostDirectories MountSources = "host-directories" // the driver store, and HostDirectories
 )
-
-// DefaultInjection returns the default for an operating system. containerd calls NRI plugins on
-// Linux only.
-func DefaultInjection(nodeOS string) Injection {
-	if nodeOS == "windows" {
-		return InjectByShim
-	}
-	return InjectByNRI
-}
 
 // RuntimeFiles changes the runtime files of containers with a vendor's GPUs.
 type RuntimeFiles struct {

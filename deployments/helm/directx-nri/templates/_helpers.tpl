@@ -111,7 +111,7 @@ each pool: (root, os). A set becomes a ConfigMap and a DaemonSet:
   files      files of that ConfigMap, by the flag that names them
   config     text of config.yaml, "" for none
   inventory  text of inventory.yaml, "" for none
-  injection  nri, shim or kubelet
+  injection  auto, nri, shim or kubelet
   nodeFiles  whether the advertiser reads files in the node's configuration directory
   discover   whether the advertiser discovers the GPUs by /dev/dxg
 */}}
@@ -139,13 +139,11 @@ each pool: (root, os). A set becomes a ConfigMap and a DaemonSet:
 {{- $of := .of -}}
 {{- $set := omit . "of" -}}
 {{- $extraArgs := dict -}}
-{{- range $container := list "setup" "nri" "advertiser" "unconfigure" "uninstall" -}}
+{{- range $container := list "nri" "advertiser" -}}
 {{- $_ := set $extraArgs $container (concat (index ((index $root.Values $os).extraArgs | default dict) $container | default list) (index ($of.extraArgs | default dict) $container | default list)) -}}
 {{- end -}}
 {{- $set = set $set "extraArgs" $extraArgs -}}
-{{- if not $root.Values.restore -}}
 {{- $set = merge $set (include "directx-nri.settings" (dict "root" $root "os" $os "pool" .pool "of" .of "name" .name) | fromYaml) -}}
-{{- end -}}
 {{- $sets = append $sets $set -}}
 {{- end -}}
 {{- toYaml $sets -}}
@@ -199,12 +197,12 @@ inventory.
 {{- $text = toYaml (merge (dict "apiVersion" "directx.microsoft.com/v1alpha1" "kind" "Configuration") $config) -}}
 {{- end -}}
 {{- $installed := eq .os "windows" | ternary "shim" "nri" -}}
-{{- $injection := $config.injection | default $installed -}}
+{{- $injection := $config.injection | default "auto" -}}
 {{- $message := "" -}}
 {{- if $config.metrics -}}
 {{- $message = printf "%s: set metrics.port of the chart instead" $from.metrics -}}
-{{- else if not (has $injection (list $installed "kubelet")) -}}
-{{- $message = printf "%s: on %s nodes, the chart supports %s and kubelet" $from.injection .os $installed -}}
+{{- else if not (has $injection (list "auto" $installed "kubelet")) -}}
+{{- $message = printf "%s: on %s nodes, the chart supports auto, %s and kubelet" $from.injection .os $installed -}}
 {{- else if and $inventory $config.existing -}}
 {{- $message = printf "%s and %s are both set: add inventory.yaml to the ConfigMap, and set inventory to its path below /directx-nri-config in config.yaml" $inventoryName $from.existing -}}
 {{- else if and $inventory $config.inventory -}}
@@ -305,13 +303,7 @@ spec:
   {{- if not (kindIs "invalid" $root.Values.revisionHistoryLimit) }}
   revisionHistoryLimit: {{ $root.Values.revisionHistoryLimit }}
   {{- end }}
-  {{- if $root.Values.restore }}
-  # A pod whose last container fails immediately does not count as available.
-  minReadySeconds: 5
-  updateStrategy: {type: RollingUpdate, rollingUpdate: {maxUnavailable: 100%}}
-  {{- else }}
   updateStrategy: {{- toYaml $own.updateStrategy | nindent 4 }}
-  {{- end }}
   template:
     metadata:
       labels:
@@ -321,12 +313,7 @@ spec:
         {{- include "directx-nri.selectorLabels" $root | nindent 8 }}
         {{- include "directx-nri.setLabels" . | nindent 8 }}
       annotations:
-        kubectl.kubernetes.io/default-container: {{ ternary "done" "advertiser" $root.Values.restore }}
-        {{- if and (eq .os "linux") $own.configureContainerd (not (include "directx-nri.hasAppArmorField" $root)) }}
-        {{- range ternary (list "unconfigure" "uninstall") (ternary (list "setup") list (ne $set.injection "kubelet")) $root.Values.restore }}
-        container.apparmor.security.beta.kubernetes.io/{{ . }}: unconfined
-        {{- end }}
-        {{- end }}
+        kubectl.kubernetes.io/default-container: advertiser
         {{- with $own.podAnnotations }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
@@ -348,10 +335,7 @@ spec:
       {{- with $root.Values.imagePullSecrets }}
       imagePullSecrets: {{- toYaml . | nindent 8 }}
       {{- end }}
-      # If dxctl is stopped while containerd restarts, it restores containerd's configuration,
-      # which takes up to a minute (its --restart-timeout).
-      terminationGracePeriodSeconds: 75
-      {{- $labeler := and (eq .os "windows") $own.labels (not $root.Values.restore) }}
+      {{- $labeler := and (eq .os "windows") $own.labels }}
       {{- with include ($labeler | ternary "directx-nri.labeler" "directx-nri.serviceAccountName") $root }}
       serviceAccountName: {{ . }}
       {{- end }}
@@ -361,11 +345,6 @@ spec:
       {{- with $own.podSecurityContext }}
       securityContext: {{- toYaml . | nindent 8 }}
       {{- end }}
-{{- end }}
-
-{{/* Set if pods have AppArmor profiles in fields; older clusters use annotations. */}}
-{{- define "directx-nri.hasAppArmorField" -}}
-{{- if semverCompare ">=1.30-0" .Capabilities.KubeVersion.Version -}}true{{- end -}}
 {{- end }}
 
 {{/* Metrics port and probes of a container: (root, port name, port, host, whether the pod's readiness depends on it). */}}
