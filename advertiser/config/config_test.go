@@ -183,7 +183,7 @@ func TestCompileAccepts(t *testing.T) {
 		"rules with the same name":    rules("{name: a.b/c, match: {vendor: nvidia}, replicas: 2}", "{name: a.b/c, match: {vendor: amd}, replicas: 4, allocationPolicy: distributed}"),
 		"host directories not in use": head + "extraMounts: {hostDirectories: [/opt/models]}\n",
 		"no built-in runtime files":   head + "runtimeFiles: {nvidia: {defaults: false}}\n",
-		"empty values":                head + "inventory: ''\npreset: ''\nmetrics: {address: ''}\nshim: {log: ''}\n",
+		"empty values":                head + "inventory: ''\npreset: ''\nmetrics: {address: ''}\n",
 		"an anchor":                   head + "resources:\n- &a {name: a.b/c, match: &m {kind: display}}\n- {name: a.b/d, match: {kind: compute}}\n",
 		"IPv6":                        head + "metrics: {address: '[::1]:80'}\n",
 		"minima alone":                rules("{name: a.b/c, match: {dedicatedMemory: {min: 8Gi}, driverVersion: {min: 31}}}"),
@@ -381,8 +381,8 @@ func TestFlagsOverrideFile(t *testing.T) {
 		t.Errorf("all flags (-want +got):\n%s", diff)
 	}
 	// A value that has an anchor is overridden in one place, and what is invalid has no effect.
-	testutil.WriteFile(t, file, head+"log: {level: &a loud}\nshim: {log: *a}\n", 0o600)
-	if p, err = compileWith("--log-level=info"); err != nil || p.Log.Level != "info" || p.Shim.Log != "loud" {
+	testutil.WriteFile(t, file, head+"log: {level: &a /loud}\nshim: {log: *a}\n", 0o600)
+	if p, err = compileWith("--log-level=info"); err != nil || p.Log.Level != "info" || p.Shim.Log != "/loud" {
 		t.Errorf("an anchor: %+v, %+v, %v", p.Log, p.Shim, err)
 	}
 	if p, err = compileWith("--log-level=info", "--fail-on-init-error=1"); err != nil || !p.FailOnInitError {
