@@ -12,8 +12,8 @@ import (
 	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/ocispec"
 	"github.com/directx-nri/directx-nri/ocispec/gpuedits"
 )
@@ -58,7 +58,7 @@ func (i *kubeletInjection) answer(
 func newAnswer(edits ocispec.Edits) (*v1beta1.ContainerAllocateResponse, error) {
 	if n := len(edits.WindowsDevices); n > 1 {
 		err := fmt.Errorf("%w: %d GPUs for one container, and on Windows the kubelet passes on one", deviceplugin.ErrNotExpressible, n)
-		return nil, remedy.With(err, "request one, or set injection: shim in the configuration")
+		return nil, errlog.WithRemedy(err, "request one, or set injection: shim in the configuration")
 	}
 	answer := &v1beta1.ContainerAllocateResponse{Envs: make(map[string]string, len(edits.Env))}
 	for _, d := range edits.WindowsDevices {

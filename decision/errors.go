@@ -9,7 +9,7 @@ import (
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/allocation"
-	"github.com/directx-nri/directx-nri/internal/remedy"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/ocispec/gpuedits"
 )
 
@@ -42,12 +42,12 @@ const (
 
 // The errors of decisions.
 var (
-	errHyperV = WithReason(ReasonHyperV, remedy.With(
+	errHyperV = WithReason(ReasonHyperV, errlog.WithRemedy(
 		errors.New("it is isolated by Hyper-V, and GPUs are for process-isolated containers only"),
 		"use a runtime class with process isolation"))
-	errForged = WithReason(ReasonForged, remedy.With(errors.New("the pod has this annotation, which only the kubelet may set, on a container"),
+	errForged = WithReason(ReasonForged, errlog.WithRemedy(errors.New("the pod has this annotation, which only the kubelet may set, on a container"),
 		"remove it from the pod, and request the GPU in the container's resource limits"))
-	errNoAllocation = WithReason(ReasonNoRecord, remedy.With(errors.New("a GPU was allocated to it, but the container runtime does not report which"), replacePod))
+	errNoAllocation = WithReason(ReasonNoRecord, errlog.WithRemedy(errors.New("a GPU was allocated to it, but the container runtime does not report which"), replacePod))
 	errDeviceGone   = WithReason(ReasonDeviceGone, errors.New("it is no longer on this node"))
 	errDeviceFailed = WithReason(ReasonDeviceGone, errors.New("it cannot be used"))
 	errNoSuchGPU    = WithReason(ReasonRequest, errors.New("no GPU of this node matches"))
@@ -102,7 +102,7 @@ func ReasonOf(err error) Reason {
 // WithDefaultRemedy returns err with the default remedy of its reason, unless it has a remedy.
 func WithDefaultRemedy(err error) error {
 	_, fix := explain(err)
-	return remedy.With(err, fix)
+	return errlog.WithRemedy(err, fix)
 }
 
 // LogRefusal logs the refusal of c in one line.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/allocation"
-	"github.com/directx-nri/directx-nri/internal/remedy"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/ocispec"
 )
 
@@ -99,10 +99,10 @@ func AllocatedDevices(ctx context.Context, source discovery.Source, replicas []a
 	for _, id := range ids {
 		device, ok := discovery.Find(present, id)
 		if !ok {
-			return nil, remedy.With(fmt.Errorf("GPU %s was allocated, but %w", id, errDeviceGone), restoreGPU)
+			return nil, errlog.WithRemedy(fmt.Errorf("GPU %s was allocated, but %w", id, errDeviceGone), restoreGPU)
 		}
 		if err := checkUsable(device); err != nil {
-			return nil, remedy.With(fmt.Errorf("GPU %s (%s) was allocated, but %w", device.Name(), id, err), restoreGPU)
+			return nil, errlog.WithRemedy(fmt.Errorf("GPU %s (%s) was allocated, but %w", device.Name(), id, err), restoreGPU)
 		}
 		device.UUID = cmp.Or(device.UUID, uuids[discovery.NormalizeID(id)]) // Source.Find does not query UUIDs.
 		devices = append(devices, device)

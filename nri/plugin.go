@@ -20,12 +20,11 @@ import (
 	"github.com/directx-nri/directx-nri/internal/cri"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/metrics"
-	"github.com/directx-nri/directx-nri/internal/remedy"
 )
 
 var (
 	errUnregistered = errors.New("not registered with the container runtime")
-	errTooSlow      = decision.WithReason(decision.ReasonSlow, remedy.With(
+	errTooSlow      = decision.WithReason(decision.ReasonSlow, errlog.WithRemedy(
 		errors.New("reading the allocation records, the driver's files or the runtime handlers of this node took too long"), kubeletRetries))
 	errOverdue = decision.WithReason(decision.ReasonSlow, errors.New("an earlier decision still waits for the disk, the driver's files or containerd"))
 )
@@ -145,7 +144,7 @@ func (p *Plugin) adjust(
 		return nil, nil
 	}
 	if err := p.CheckAlive(); err != nil {
-		return nil, remedy.With(err, kubeletRetries)
+		return nil, errlog.WithRemedy(err, kubeletRetries)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, hookTimeout, errTooSlow)
 	defer cancel()

@@ -18,7 +18,6 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
-	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/wait"
 )
 
@@ -73,7 +72,7 @@ func withRemedy(err error) error {
 	if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ECONNREFUSED) {
 		return err
 	}
-	return remedy.With(fmt.Errorf("containerd does not listen on it: %w", err), "start containerd; if it runs, its configuration disables NRI, as containerd 1.7 does by default, or has another socket_path: "+
+	return errlog.WithRemedy(fmt.Errorf("containerd does not listen on it: %w", err), "start containerd; if it runs, its configuration disables NRI, as containerd 1.7 does by default, or has another socket_path: "+
 		`set 'disable = false' and 'disable_connections = false' in [plugins."io.containerd.nri.v1.nri"] and restart containerd, or set --nri-socket to the socket_path there`)
 }
 

@@ -7,8 +7,8 @@ import (
 
 	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/internal/cri"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
-	"github.com/directx-nri/directx-nri/internal/remedy"
 )
 
 // peer is the containerd that the plugin has last connected to.
@@ -28,7 +28,7 @@ func readRunning(ctx context.Context, nriSocket, criSocket string, peerPID int) 
 		}
 		if pid != peerPID {
 			err := fmt.Errorf("%s belongs to process %d, and %s to process %d: another containerd has replaced the NRI socket", nriSocket, peerPID, criSocket, pid)
-			return cri.Config{}, remedy.With(err,
+			return cri.Config{}, errlog.WithRemedy(err,
 				"disable NRI or set another socket_path in its configuration (plugin io.containerd.nri.v1.nri) and restart both, or correct --cri-socket")
 		}
 	}
@@ -48,7 +48,7 @@ func (p *Plugin) runningConfig(ctx context.Context) (cri.Config, error) {
 	}
 	config, err := p.readRunning(ctx, peer.pid)
 	if err != nil {
-		return config, remedy.With(fmt.Errorf("the runtime handlers of containerd are unknown: %w", err), kubeletRetries)
+		return config, errlog.WithRemedy(fmt.Errorf("the runtime handlers of containerd are unknown: %w", err), kubeletRetries)
 	}
 	peer.config.Store(&config)
 	return config, nil
@@ -63,7 +63,7 @@ func (p *Plugin) checkPodHandler(ctx context.Context, name string) error {
 	}
 	if err := config.CheckHandler(name, "linux"); err != nil {
 		return decision.WithReason(decision.ReasonHandler,
-			remedy.With(err, "use a runtime class whose handler runs runc, or no runtime class"))
+			errlog.WithRemedy(err, "use a runtime class whose handler runs runc, or no runtime class"))
 	}
 	return nil
 }

@@ -34,7 +34,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/ocispec"
 	"github.com/directx-nri/directx-nri/shim/criquery"
 )
@@ -99,7 +98,7 @@ func (s *shim) realShim() (string, error) {
 	}
 	path, err := exec.LookPath(name)
 	if err != nil {
-		return "", remedy.With(fmt.Errorf("directx-nri: the real shim is neither beside %s nor on PATH: %w", s.program, err), "install it beside this program")
+		return "", errlog.WithRemedy(fmt.Errorf("directx-nri: the real shim is neither beside %s nor on PATH: %w", s.program, err), "install it beside this program")
 	}
 	return path, nil
 }

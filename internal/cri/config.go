@@ -12,7 +12,7 @@ import (
 
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/directx-nri/directx-nri/internal/remedy"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
@@ -124,7 +124,7 @@ func (c Config) Check(nodeOS string) error {
 	usable := false
 	for _, h := range c.Handlers {
 		if h.ignoresDevices() {
-			return remedy.With(fmt.Errorf("containers of the runtime handler %s would start without their GPUs: its shim ignores the devices of a container", h.Name),
+			return errlog.WithRemedy(fmt.Errorf("containers of the runtime handler %s would start without their GPUs: its shim ignores the devices of a container", h.Name),
 				"remove it from containerd's configuration, or do not use GPUs on this node")
 		}
 		if err := h.check(nodeOS); err != nil {
@@ -134,7 +134,7 @@ func (c Config) Check(nodeOS string) error {
 		}
 	}
 	if !usable {
-		return remedy.With(fmt.Errorf("no runtime handler of containerd can have GPUs: %s", cmp.Or(strings.Join(errs, "; "), "there is none")),
+		return errlog.WithRemedy(fmt.Errorf("no runtime handler of containerd can have GPUs: %s", cmp.Or(strings.Join(errs, "; "), "there is none")),
 			"add one of "+runtimeType(nodeOS))
 	}
 	return nil

@@ -23,9 +23,9 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/pci"
-	"github.com/directx-nri/directx-nri/internal/remedy"
 )
 
 const (
@@ -174,13 +174,13 @@ func Read(stateDir string) (Policy, error) {
 	case errors.Is(err, fs.ErrNotExist) && !durable.Exists(paths.Allocations(stateDir)):
 		return Default(), nil
 	case errors.Is(err, fs.ErrNotExist):
-		return Policy{}, remedy.With(fmt.Errorf("read node policy: %w", err), remedy.Rewrite)
+		return Policy{}, errlog.WithRemedy(fmt.Errorf("read node policy: %w", err), errlog.Rewrite)
 	case err != nil:
 		return Policy{}, fmt.Errorf("read node policy: %w", err)
 	}
 	p, err := decode(data)
 	if err != nil {
-		return Policy{}, remedy.With(fmt.Errorf("read node policy %s: %w", Path(stateDir), err), remedy.Rewrite)
+		return Policy{}, errlog.WithRemedy(fmt.Errorf("read node policy %s: %w", Path(stateDir), err), errlog.Rewrite)
 	}
 	return p, nil
 }
