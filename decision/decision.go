@@ -59,9 +59,9 @@ func (c Container) String() string {
 }
 
 // RefusalError returns the error with which the container's creation fails: directx-nri, the
-// container's name, and err with a remedy ([WithDefaultRemedy]).
+// container's name, and err with a remedy (its own, or the default of its reason).
 func (c Container) RefusalError(err error) error {
-	return fmt.Errorf("directx-nri: %s is not started: %w", c, WithDefaultRemedy(err))
+	return fmt.Errorf("directx-nri: %s is not started: %w", c, withDefaultRemedy(err))
 }
 
 func (c Container) fields() logrus.Fields {

@@ -32,13 +32,9 @@ const (
 	ReasonOther         Reason = "other"
 )
 
-// RunDoctor is the remedy of an error that has no better one.
-const RunDoctor = "run 'dxctl doctor' on this node"
-
 const (
 	removeVariables = "remove environment variables that begin with " + allocation.EnvPrefix + " from the pod and the image"
 	requestByLimits = removeVariables + ", and request the GPU in the container's resource limits"
-	restoreGPU      = "restore the GPU, or delete the pod so that its replacement gets another one"
 )
 
 // The errors of decisions.
@@ -51,11 +47,8 @@ var (
 			" or, on Windows, the environment variable "+VisibleVariable))
 	errOverridden    = WithReason(ReasonWrongVariable, errors.New("it was allocated, but the container overrides the environment variable"))
 	errWrongVariable = WithReason(ReasonWrongVariable, errors.New("the allocation is for another resource"))
-	errDeviceGone    = WithReason(ReasonDeviceGone, errors.New("it is no longer on this node"))
-	errDeviceFailed  = WithReason(ReasonDeviceGone, errors.New("it cannot be used"))
 	errNoSuchGPU     = WithReason(ReasonRequest, errors.New("no GPU of this node matches"))
 	errBadRequest    = WithReason(ReasonRequest, errors.New("invalid request"))
-	errUnknownGPUs   = errors.New("the GPUs of this node are unknown") // Its uses wrap the cause, too, which has the reason.
 )
 
 // reasonError is an error with the reason why a container is not started.
@@ -66,14 +59,14 @@ type reasonError struct {
 
 func (e reasonError) Unwrap() error { return e.error }
 
-// WithReason returns err with a reason. Its default remedy is [RunDoctor].
+// WithReason returns err with a reason. Its default remedy is [remedy.RunDoctor].
 func WithReason(reason Reason, err error) error { return reasonError{err, reason} }
 
 // explain returns the reason of err and the default remedy: those of [WithReason], or of the first
 // error of another package that err matches.
 func explain(err error) (reason Reason, fix string) {
 	if e, ok := errors.AsType[reasonError](err); ok {
-		return e.reason, RunDoctor
+		return e.reason, remedy.RunDoctor
 	}
 	for _, c := range []struct {
 		err    error
@@ -84,16 +77,18 @@ func explain(err error) (reason Reason, fix string) {
 		{allocation.ErrHeld, ReasonHeld, requestByLimits},
 		{allocation.ErrNotFound, ReasonNoRecord, removeVariables + "; if there are none, the record is lost: delete the pod, and its replacement gets a new one"},
 		{allocation.ErrUnreadable, ReasonUnreadable, "delete the pod so that its replacement gets a new allocation, then remove the file"},
-		{access.ErrNotPrivate, ReasonUnreadable, RunDoctor},
-		{gpuedits.ErrNotAssignable, ReasonDeviceGone, "check how discovery describes the device: 'dxctl devices'"},
-		{context.DeadlineExceeded, ReasonSlow, RunDoctor},
-		{discovery.ErrNoAnswer, ReasonSlow, RunDoctor},
+		{access.ErrNotPrivate, ReasonUnreadable, remedy.RunDoctor},
+		{discovery.ErrGone, ReasonDeviceGone, remedy.RunDoctor},
+		{discovery.ErrUnusable, ReasonDeviceGone, remedy.RunDoctor},
+		{gpuedits.ErrNotAssignable, ReasonDeviceGone, gpuedits.CheckDiscovery},
+		{context.DeadlineExceeded, ReasonSlow, remedy.RunDoctor},
+		{discovery.ErrNoAnswer, ReasonSlow, remedy.RunDoctor},
 	} {
 		if errors.Is(err, c.err) {
 			return c.reason, c.fix
 		}
 	}
-	return ReasonOther, RunDoctor
+	return ReasonOther, remedy.RunDoctor
 }
 
 // ReasonOf returns the reason of err.
@@ -102,8 +97,8 @@ func ReasonOf(err error) Reason {
 	return reason
 }
 
-// WithDefaultRemedy returns err with the default remedy of its reason, unless it has a remedy.
-func WithDefaultRemedy(err error) error {
+// withDefaultRemedy returns err with the default remedy of its reason, unless it has a remedy.
+func withDefaultRemedy(err error) error {
 	_, fix := explain(err)
 	return remedy.With(err, fix)
 }

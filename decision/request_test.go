@@ -116,7 +116,7 @@ func TestReasonOf(t *testing.T) {
 		ReasonHeld:          {allocation.ErrHeld},
 		ReasonUnreadable:    {allocation.ErrUnreadable, access.ErrNotPrivate},
 		ReasonWrongVariable: {allocation.ErrMalformedToken, errWrongVariable, errOverridden},
-		ReasonDeviceGone:    {errDeviceGone, errDeviceFailed, gpuedits.ErrNotAssignable},
+		ReasonDeviceGone:    {discovery.ErrGone, discovery.ErrUnusable, gpuedits.ErrNotAssignable},
 		ReasonHyperV:        {errHyperV},
 		ReasonRequest:       {errOutsidePod, errNoSuchGPU, errBadRequest},
 		ReasonSlow:          {context.DeadlineExceeded, hung},
@@ -124,7 +124,7 @@ func TestReasonOf(t *testing.T) {
 		ReasonConfig:        {WithReason(ReasonConfig, allocation.ErrHeld)},
 	} {
 		for _, err := range errs {
-			for _, err := range []error{err, fmt.Errorf("%w: %w", errUnknownGPUs, err), remedy.With(err, "do this")} {
+			for _, err := range []error{err, fmt.Errorf("%w: %w", discovery.ErrUnknown, err), remedy.With(err, "do this")} {
 				err = Container{Name: "main", Pod: &Pod{}}.RefusalError(fmt.Errorf("X: %w", err))
 				if got := ReasonOf(err); got != want {
 					t.Errorf("%v: %q, want %q", err, got, want)
@@ -141,14 +141,14 @@ func TestRemedies(t *testing.T) {
 	specific := remedy.With(errDenied, "do this")
 	for want, err := range map[string]error{
 		"A: it is isolated by Hyper-V, and GPUs are for process-isolated containers only; use a runtime class with process isolation": fmt.Errorf("A: %w", errHyperV),
-		"denied; " + RunDoctor:                               errDenied,
-		"config: denied; " + RunDoctor:                       WithReason(ReasonConfig, fmt.Errorf("config: %w", errDenied)),
+		"denied; " + remedy.RunDoctor:                        errDenied,
+		"config: denied; " + remedy.RunDoctor:                WithReason(ReasonConfig, fmt.Errorf("config: %w", errDenied)),
 		"denied; do this":                                    WithReason(ReasonConfig, remedy.With(specific, "or that")),
-		"the GPUs of this node are unknown: denied; do this": fmt.Errorf("%w: %w", errUnknownGPUs, specific),
+		"the GPUs of this node are unknown: denied; do this": fmt.Errorf("%w: %w", discovery.ErrUnknown, specific),
 		"directory is not private; do this":                  remedy.With(access.ErrNotPrivate, "do this"),
-		"no GPU of this node matches 7; " + RunDoctor:        fmt.Errorf("%w 7", errNoSuchGPU),
-		"the GPUs of this node are unknown: internal error in directx-nri, please report it: nil pointer; " + RunDoctor: fmt.Errorf(
-			"%w: %w: nil pointer", errUnknownGPUs, errlog.ErrInternal),
+		"no GPU of this node matches 7; " + remedy.RunDoctor: fmt.Errorf("%w 7", errNoSuchGPU),
+		"the GPUs of this node are unknown: internal error in directx-nri, please report it: nil pointer; " + remedy.RunDoctor: fmt.Errorf(
+			"%w: %w: nil pointer", discovery.ErrUnknown, errlog.ErrInternal),
 	} {
 		want = "directx-nri: container \"c1\" is not started: " + want
 		if got := (Container{ID: "c1"}).RefusalError(err); remedy.Text(got) != want || !errors.Is(got, err) || ReasonOf(got) != ReasonOf(err) {

@@ -8,6 +8,9 @@ import (
 	"strings"
 )
 
+// RunDoctor is the remedy of an error that has no better one.
+const RunDoctor = "run 'dxctl doctor' on this node"
+
 // Rewrite is the remedy for a compiled file that cannot be read.
 const Rewrite = "run 'dxctl config apply', or restart directx-advertiser, to write it again"
 
