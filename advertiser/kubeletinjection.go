@@ -11,8 +11,8 @@ import (
 	"github.com/directx-nri/directx-nri/advertiser/deviceplugin"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/ocispec"
 	"github.com/directx-nri/directx-nri/ocispec/gpuedits"
 )
@@ -35,14 +35,14 @@ func (i *kubeletInjection) answer(
 ) (*v1beta1.ContainerAllocateResponse, error) {
 	devices, err := discovery.Allocated(ctx, i.source, replicas)
 	if err != nil {
-		return nil, remedy.With(err, remedy.RunDoctor)
+		return nil, errlog.WithRemedy(err, errlog.RunDoctor)
 	}
 	for n := range devices {
 		devices[n].LibraryPath = nil // It would replace the image's LD_LIBRARY_PATH.
 	}
 	edits, skipped, err := gpuedits.Build(i.os, devices, nil, i.files, i.policy)
 	if err != nil {
-		return nil, remedy.With(err, gpuedits.CheckDiscovery)
+		return nil, errlog.WithRemedy(err, gpuedits.CheckDiscovery)
 	}
 	gpuedits.LogSkipped(i.log.WithField("resource", resource), skipped)
 	return newAnswer(edits)
@@ -57,7 +57,7 @@ func (i *kubeletInjection) answer(
 func newAnswer(edits ocispec.Edits) (*v1beta1.ContainerAllocateResponse, error) {
 	if n := len(edits.WindowsDevices); n > 1 {
 		err := fmt.Errorf("%w: %d GPUs for one container, and on Windows the kubelet passes on one", deviceplugin.ErrNotExpressible, n)
-		return nil, remedy.With(err, "request one, or set injection: shim in the configuration")
+		return nil, errlog.WithRemedy(err, "request one, or set injection: shim in the configuration")
 	}
 	answer := &v1beta1.ContainerAllocateResponse{Envs: make(map[string]string, len(edits.Env))}
 	for _, d := range edits.WindowsDevices {

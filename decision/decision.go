@@ -17,9 +17,9 @@ import (
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/ocispec"
 	"github.com/directx-nri/directx-nri/ocispec/gpuedits"
 	"github.com/directx-nri/directx-nri/ocispec/modes"
@@ -169,7 +169,7 @@ func (d *Decider) buildOutcome(request Request, devices []discovery.Device) (*Ou
 		}
 		if list.fromEnv && !d.Policy.ExtraMounts.Configured {
 			err := fmt.Errorf("extra mounts: %s has no effect unless the configuration sets extraMounts.sources", ExtraMountsVariable)
-			return nil, WithReason(ReasonPolicy, remedy.With(err, "use the annotation "+ExtraMountsAnnotation))
+			return nil, WithReason(ReasonPolicy, errlog.WithRemedy(err, "use the annotation "+ExtraMountsAnnotation))
 		}
 		lists = append(lists, extramounts.List{Origin: list.origin, Text: list.value})
 	}
@@ -179,7 +179,7 @@ func (d *Decider) buildOutcome(request Request, devices []discovery.Device) (*Ou
 	case errors.Is(err, extramounts.ErrRead):
 		return nil, err
 	case err != nil:
-		return nil, WithReason(ReasonPolicy, remedy.With(err, "correct the request for extra mounts"))
+		return nil, WithReason(ReasonPolicy, errlog.WithRemedy(err, "correct the request for extra mounts"))
 	}
 	edits.Mounts = append(edits.Mounts, extra...)
 	return &Outcome{Devices: devices, Edits: edits, Skipped: skipped}, nil

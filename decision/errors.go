@@ -9,7 +9,7 @@ import (
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/allocation"
-	"github.com/directx-nri/directx-nri/internal/remedy"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/ocispec/gpuedits"
 )
 
@@ -39,10 +39,10 @@ const (
 
 // The errors of decisions.
 var (
-	errHyperV = WithReason(ReasonHyperV, remedy.With(
+	errHyperV = WithReason(ReasonHyperV, errlog.WithRemedy(
 		errors.New("it is isolated by Hyper-V, and GPUs are for process-isolated containers only"),
 		"use a runtime class with process isolation"))
-	errOutsidePod = WithReason(ReasonRequest, remedy.With(errors.New("it presents an allocation but belongs to no pod"),
+	errOutsidePod = WithReason(ReasonRequest, errlog.WithRemedy(errors.New("it presents an allocation but belongs to no pod"),
 		removeVariables+"; outside Kubernetes a container requests GPUs with the annotation "+VisibleAnnotation+
 			" or, on Windows, the environment variable "+VisibleVariable))
 	errOverridden    = WithReason(ReasonWrongVariable, errors.New("it was allocated, but the container overrides the environment variable"))
@@ -59,14 +59,14 @@ type reasonError struct {
 
 func (e reasonError) Unwrap() error { return e.error }
 
-// WithReason returns err with a reason. Its default remedy is [remedy.RunDoctor].
+// WithReason returns err with a reason. Its default remedy is [errlog.RunDoctor].
 func WithReason(reason Reason, err error) error { return reasonError{err, reason} }
 
 // explain returns the reason of err and the default remedy: those of [WithReason], or of the first
 // error of another package that err matches.
 func explain(err error) (reason Reason, fix string) {
 	if e, ok := errors.AsType[reasonError](err); ok {
-		return e.reason, remedy.RunDoctor
+		return e.reason, errlog.RunDoctor
 	}
 	for _, c := range []struct {
 		err    error
@@ -77,18 +77,18 @@ func explain(err error) (reason Reason, fix string) {
 		{allocation.ErrHeld, ReasonHeld, requestByLimits},
 		{allocation.ErrNotFound, ReasonNoRecord, removeVariables + "; if there are none, the record is lost: delete the pod, and its replacement gets a new one"},
 		{allocation.ErrUnreadable, ReasonUnreadable, "delete the pod so that its replacement gets a new allocation, then remove the file"},
-		{access.ErrNotPrivate, ReasonUnreadable, remedy.RunDoctor},
-		{discovery.ErrGone, ReasonDeviceGone, remedy.RunDoctor},
-		{discovery.ErrUnusable, ReasonDeviceGone, remedy.RunDoctor},
+		{access.ErrNotPrivate, ReasonUnreadable, errlog.RunDoctor},
+		{discovery.ErrGone, ReasonDeviceGone, errlog.RunDoctor},
+		{discovery.ErrUnusable, ReasonDeviceGone, errlog.RunDoctor},
 		{gpuedits.ErrNotAssignable, ReasonDeviceGone, gpuedits.CheckDiscovery},
-		{context.DeadlineExceeded, ReasonSlow, remedy.RunDoctor},
-		{discovery.ErrNoAnswer, ReasonSlow, remedy.RunDoctor},
+		{context.DeadlineExceeded, ReasonSlow, errlog.RunDoctor},
+		{discovery.ErrNoAnswer, ReasonSlow, errlog.RunDoctor},
 	} {
 		if errors.Is(err, c.err) {
 			return c.reason, c.fix
 		}
 	}
-	return ReasonOther, remedy.RunDoctor
+	return ReasonOther, errlog.RunDoctor
 }
 
 // ReasonOf returns the reason of err.
@@ -100,7 +100,7 @@ func ReasonOf(err error) Reason {
 // withDefaultRemedy returns err with the default remedy of its reason, unless it has a remedy.
 func withDefaultRemedy(err error) error {
 	_, fix := explain(err)
-	return remedy.With(err, fix)
+	return errlog.WithRemedy(err, fix)
 }
 
 // LogRefusal logs the refusal of c in one line.

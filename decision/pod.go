@@ -10,7 +10,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/allocation"
-	"github.com/directx-nri/directx-nri/internal/remedy"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/ocispec"
 )
 
@@ -51,7 +51,7 @@ func (d *Decider) checkOverridden(overridden []allocation.Token) error {
 	for _, token := range overridden {
 		record, err := d.Store.Get(token)
 		if err == nil {
-			return remedy.With(fmt.Errorf("%s: %w %s", record.Resource, errOverridden, allocation.EnvKey(record.Resource)), removeVariables)
+			return errlog.WithRemedy(fmt.Errorf("%s: %w %s", record.Resource, errOverridden, allocation.EnvKey(record.Resource)), removeVariables)
 		}
 		if !errors.Is(err, allocation.ErrNotFound) {
 			return err
@@ -77,7 +77,7 @@ func (d *Decider) findRecords(tokens []presentedToken, holder allocation.Holder)
 			return nil, fmt.Errorf("%s: %w", t.variable, err)
 		}
 		if want := allocation.EnvKey(record.Resource); want != t.variable {
-			return nil, remedy.With(fmt.Errorf("%s: %w: it belongs in %s", t.variable, errWrongVariable, want), requestByLimits)
+			return nil, errlog.WithRemedy(fmt.Errorf("%s: %w: it belongs in %s", t.variable, errWrongVariable, want), requestByLimits)
 		}
 		records = append(records, record)
 	}

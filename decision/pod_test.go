@@ -17,8 +17,8 @@ import (
 	"github.com/directx-nri/directx-nri/discovery/hostfiles"
 	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/testutil/allocationtest"
 	"github.com/directx-nri/directx-nri/internal/winpath"
@@ -126,7 +126,7 @@ func TestRemedyOfUnreadableInventory(t *testing.T) {
 	d, tokens := recorded(t, node.CompiledInventory(t.TempDir()), map[string][]string{display: {`PCI\A`}})
 	_, _, err := decide(t.Context(), d, read(ofPod("DIRECTX_ALLOCATION_DISPLAY="+tokens[display])))
 	const rewrite = "; run 'dxctl config apply', or restart directx-advertiser, to write it again"
-	if text := remedy.Text(err); strings.Count(text, "; ") != 1 || !strings.HasSuffix(text, rewrite) {
+	if text := errlog.Text(err); strings.Count(text, "; ") != 1 || !strings.HasSuffix(text, rewrite) {
 		t.Errorf("error %q, want the remedy %q alone", text, rewrite)
 	}
 	if reason := ReasonOf(err); reason != ReasonOther {
@@ -285,7 +285,7 @@ func TestExtraMountsThatCannotBeRead(t *testing.T) {
 	d.Files, d.Policy = brokenFiles{}, permissive()
 	c := ofPod("DIRECTX_ALLOCATION_DISPLAY=" + tokens[display])
 	c.PodAnnotations = map[string]string{ExtraMountsAnnotation: "a.exe"}
-	if _, _, err := decide(t.Context(), d, read(c)); err == nil || ReasonOf(err) != ReasonOther || !strings.HasSuffix(remedy.Text(err), remedy.RunDoctor) {
+	if _, _, err := decide(t.Context(), d, read(c)); err == nil || ReasonOf(err) != ReasonOther || !strings.HasSuffix(errlog.Text(err), errlog.RunDoctor) {
 		t.Errorf("reason %q: %v", ReasonOf(err), err)
 	}
 }
@@ -327,7 +327,7 @@ func TestPodsRequestExtraMounts(t *testing.T) {
 				t.Errorf("the allocation is bound: %t, error %v", isBound, checkErr)
 			}
 			if test.refused != nil {
-				if remedy.Of(err) == "" {
+				if errlog.RemedyOf(err) == "" {
 					t.Errorf("%v has no remedy", err)
 				}
 				for _, part := range append(test.refused, `container "main" of pod n/p`) {

@@ -16,7 +16,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/errlog"
-	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/ocispec/gpuedits"
 )
 
@@ -124,7 +123,7 @@ func TestReasonOf(t *testing.T) {
 		ReasonConfig:        {WithReason(ReasonConfig, allocation.ErrHeld)},
 	} {
 		for _, err := range errs {
-			for _, err := range []error{err, fmt.Errorf("%w: %w", discovery.ErrUnknown, err), remedy.With(err, "do this")} {
+			for _, err := range []error{err, fmt.Errorf("%w: %w", discovery.ErrUnknown, err), errlog.WithRemedy(err, "do this")} {
 				err = Container{Name: "main", Pod: &Pod{}}.RefusalError(fmt.Errorf("X: %w", err))
 				if got := ReasonOf(err); got != want {
 					t.Errorf("%v: %q, want %q", err, got, want)
@@ -138,21 +137,21 @@ func TestReasonOf(t *testing.T) {
 func TestRemedies(t *testing.T) {
 	t.Parallel()
 	errDenied := errors.New("denied")
-	specific := remedy.With(errDenied, "do this")
+	specific := errlog.WithRemedy(errDenied, "do this")
 	for want, err := range map[string]error{
 		"A: it is isolated by Hyper-V, and GPUs are for process-isolated containers only; use a runtime class with process isolation": fmt.Errorf("A: %w", errHyperV),
-		"denied; " + remedy.RunDoctor:                        errDenied,
-		"config: denied; " + remedy.RunDoctor:                WithReason(ReasonConfig, fmt.Errorf("config: %w", errDenied)),
-		"denied; do this":                                    WithReason(ReasonConfig, remedy.With(specific, "or that")),
+		"denied; " + errlog.RunDoctor:                        errDenied,
+		"config: denied; " + errlog.RunDoctor:                WithReason(ReasonConfig, fmt.Errorf("config: %w", errDenied)),
+		"denied; do this":                                    WithReason(ReasonConfig, errlog.WithRemedy(specific, "or that")),
 		"the GPUs of this node are unknown: denied; do this": fmt.Errorf("%w: %w", discovery.ErrUnknown, specific),
-		"directory is not private; do this":                  remedy.With(access.ErrNotPrivate, "do this"),
-		"no GPU of this node matches 7; " + remedy.RunDoctor: fmt.Errorf("%w 7", errNoSuchGPU),
-		"the GPUs of this node are unknown: internal error in directx-nri, please report it: nil pointer; " + remedy.RunDoctor: fmt.Errorf(
+		"directory is not private; do this":                  errlog.WithRemedy(access.ErrNotPrivate, "do this"),
+		"no GPU of this node matches 7; " + errlog.RunDoctor: fmt.Errorf("%w 7", errNoSuchGPU),
+		"the GPUs of this node are unknown: internal error in directx-nri, please report it: nil pointer; " + errlog.RunDoctor: fmt.Errorf(
 			"%w: %w: nil pointer", discovery.ErrUnknown, errlog.ErrInternal),
 	} {
 		want = "directx-nri: container \"c1\" is not started: " + want
-		if got := (Container{ID: "c1"}).RefusalError(err); remedy.Text(got) != want || !errors.Is(got, err) || ReasonOf(got) != ReasonOf(err) {
-			t.Errorf("%q, reason %q, want %q", remedy.Text(got), ReasonOf(got), want)
+		if got := (Container{ID: "c1"}).RefusalError(err); errlog.Text(got) != want || !errors.Is(got, err) || ReasonOf(got) != ReasonOf(err) {
+			t.Errorf("%q, reason %q, want %q", errlog.Text(got), ReasonOf(got), want)
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/directx-nri/directx-nri/discovery"
-	"github.com/directx-nri/directx-nri/internal/remedy"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 )
 
 func (d *Decider) decideStandalone(ctx context.Context, request Request) (*Outcome, error) {
@@ -29,9 +29,9 @@ func (d *Decider) decideStandalone(ctx context.Context, request Request) (*Outco
 	devices, err := d.standaloneDevices(ctx, visible, inSpec)
 	switch {
 	case errors.Is(err, discovery.ErrUnknown) && request.OnlyLocationPaths():
-		return &Outcome{UnchangedReason: "its devices may not be GPUs, and " + remedy.Text(err)}, nil
+		return &Outcome{UnchangedReason: "its devices may not be GPUs, and " + errlog.Text(err)}, nil
 	case errors.Is(err, discovery.ErrUnknown):
-		return nil, remedy.With(err, "to start the container without a GPU, set the "+visible.origin+" to "+visibleNone)
+		return nil, errlog.WithRemedy(err, "to start the container without a GPU, set the "+visible.origin+" to "+visibleNone)
 	case err != nil:
 		return nil, err
 	case len(devices) == 0:
@@ -75,7 +75,7 @@ func Select(request string, present []discovery.Device) ([]discovery.Device, err
 	case strings.EqualFold(request, visibleAll):
 		usable := slices.DeleteFunc(slices.Clone(present), func(d discovery.Device) bool { return d.CheckUsable() != nil })
 		if len(usable) == 0 {
-			return nil, remedy.With(fmt.Errorf("%w %q", errNoSuchGPU, request), listGPUs(present))
+			return nil, errlog.WithRemedy(fmt.Errorf("%w %q", errNoSuchGPU, request), listGPUs(present))
 		}
 		return usable, nil
 	}
@@ -83,15 +83,15 @@ func Select(request string, present []discovery.Device) ([]discovery.Device, err
 	for selector := range strings.SplitSeq(request, ",") {
 		selector = strings.TrimSpace(selector)
 		if selector == "" || strings.EqualFold(selector, visibleAll) || strings.EqualFold(selector, visibleNone) {
-			return nil, remedy.With(fmt.Errorf("%w %q", errBadRequest, request), "use all, none, or a comma-separated list of indices, location paths and LUIDs")
+			return nil, errlog.WithRemedy(fmt.Errorf("%w %q", errBadRequest, request), "use all, none, or a comma-separated list of indices, location paths and LUIDs")
 		}
 		i := discovery.IndexOf(present, selector)
 		if i < 0 {
-			return nil, remedy.With(fmt.Errorf("%w %q", errNoSuchGPU, selector), listGPUs(present))
+			return nil, errlog.WithRemedy(fmt.Errorf("%w %q", errNoSuchGPU, selector), listGPUs(present))
 		}
 		device := present[i]
 		if err := device.CheckUsable(); err != nil {
-			return nil, remedy.With(fmt.Errorf("%q is GPU %s, but %w", selector, device.Name(), err), listGPUs(present))
+			return nil, errlog.WithRemedy(fmt.Errorf("%q is GPU %s, but %w", selector, device.Name(), err), listGPUs(present))
 		}
 		devices = appendMissing(devices, device)
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/ocispec"
 )
@@ -254,10 +254,10 @@ func TestStandaloneIsRefused(t *testing.T) {
 			for _, says := range append(test.says, `directx-nri: container "c1" is not started: `) {
 				testutil.CheckError(t, "decide", err, says)
 			}
-			if strings.Contains(remedy.Text(err), "restore the GPU") {
+			if strings.Contains(errlog.Text(err), "restore the GPU") {
 				t.Errorf("error %q has the remedy for a pod", err)
 			}
-			if strings.ContainsAny(remedy.Text(err), "\r\n") || strings.Contains(remedy.Text(err), "0123456789abcdef") {
+			if strings.ContainsAny(errlog.Text(err), "\r\n") || strings.Contains(errlog.Text(err), "0123456789abcdef") {
 				t.Errorf("error %q", err)
 			}
 		})
@@ -305,7 +305,7 @@ func TestPodIsolatedByHyperVIsRefused(t *testing.T) {
 	t.Parallel()
 	c := Container{OS: "windows", HyperV: true, Pod: &Pod{UID: "u", Namespace: "n", Name: "p"}, Name: "main",
 		Env: []string{"DIRECTX_ALLOCATION_DISPLAY=0123456789abcdef0123456789abcdef"}}
-	if _, _, err := decide(context.Background(), decider(), read(c)); !errors.Is(err, errHyperV) || !strings.Contains(remedy.Text(err), "runtime class") {
+	if _, _, err := decide(context.Background(), decider(), read(c)); !errors.Is(err, errHyperV) || !strings.Contains(errlog.Text(err), "runtime class") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"fmt"
 
 	"github.com/directx-nri/directx-nri/internal/allocation"
-	"github.com/directx-nri/directx-nri/internal/remedy"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 )
 
 // Why a container cannot have a device.
@@ -52,10 +52,10 @@ func Allocated(ctx context.Context, source Source, replicas []allocation.Replica
 	for _, id := range ids {
 		device, ok := Find(present, id)
 		if !ok {
-			return nil, remedy.With(fmt.Errorf("GPU %s was allocated, but %w", id, ErrGone), restoreGPU)
+			return nil, errlog.WithRemedy(fmt.Errorf("GPU %s was allocated, but %w", id, ErrGone), restoreGPU)
 		}
 		if err := device.CheckUsable(); err != nil {
-			return nil, remedy.With(fmt.Errorf("GPU %s (%s) was allocated, but %w", device.Name(), id, err), restoreGPU)
+			return nil, errlog.WithRemedy(fmt.Errorf("GPU %s (%s) was allocated, but %w", device.Name(), id, err), restoreGPU)
 		}
 		device.UUID = cmp.Or(device.UUID, uuids[NormalizeID(id)]) // Source.Find does not query UUIDs.
 		devices = append(devices, device)

@@ -27,7 +27,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/metrics"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/testutil/allocationtest"
 	"github.com/directx-nri/directx-nri/shim/realshim"
@@ -355,11 +354,11 @@ func TestAdjustRefuses(t *testing.T) {
 			for _, says := range append(test.says, `container "main" of pod default/web`) {
 				testutil.CheckError(t, "adjust", err, says)
 			}
-			if strings.Contains(remedy.Text(err), "\n") {
+			if strings.Contains(errlog.Text(err), "\n") {
 				t.Errorf("error is more than one line: %q", err)
 			}
 			for _, secret := range []string{others, gone, own, madeUp} {
-				if strings.Contains(remedy.Text(err), secret) {
+				if strings.Contains(errlog.Text(err), secret) {
 					t.Errorf("error contains a token: %q", err)
 				}
 			}

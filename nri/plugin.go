@@ -18,13 +18,12 @@ import (
 	"github.com/directx-nri/directx-nri/internal/criclient"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/metrics"
-	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/ocispec"
 )
 
 var (
 	errUnregistered = errors.New("not registered with the container runtime")
-	errTooSlow      = decision.WithReason(decision.ReasonSlow, remedy.With(
+	errTooSlow      = decision.WithReason(decision.ReasonSlow, errlog.WithRemedy(
 		errors.New("reading the allocation records, the driver's files or the runtime handlers of this node took too long"), kubeletRetries))
 	errOverdue = decision.WithReason(decision.ReasonSlow, errors.New("an earlier decision still waits for the disk, the driver's files or containerd"))
 )
@@ -143,7 +142,7 @@ func (p *Plugin) adjust(
 		return nil, nil
 	}
 	if err := p.CheckAlive(); err != nil {
-		return nil, remedy.With(err, kubeletRetries)
+		return nil, errlog.WithRemedy(err, kubeletRetries)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, hookTimeout, errTooSlow)
 	defer cancel()

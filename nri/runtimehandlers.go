@@ -10,8 +10,8 @@ import (
 	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/criclient"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
-	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/shim/realshim"
 )
 
@@ -32,7 +32,7 @@ func readRunning(ctx context.Context, nriSocket, criSocket string, peerPID int) 
 		}
 		if pid != peerPID {
 			err := fmt.Errorf("%s belongs to process %d, and %s to process %d: another containerd has replaced the NRI socket", nriSocket, peerPID, criSocket, pid)
-			return criclient.RunningConfig{}, remedy.With(err,
+			return criclient.RunningConfig{}, errlog.WithRemedy(err,
 				"disable NRI or set another socket_path in its configuration (plugin io.containerd.nri.v1.nri) and restart both, or correct --cri-socket")
 		}
 	}
@@ -52,7 +52,7 @@ func (p *Plugin) runningConfig(ctx context.Context) (criclient.RunningConfig, er
 	}
 	config, err := p.readRunning(ctx, peer.pid)
 	if err != nil {
-		return config, remedy.With(fmt.Errorf("the runtime handlers of containerd are unknown: %w", err), kubeletRetries)
+		return config, errlog.WithRemedy(fmt.Errorf("the runtime handlers of containerd are unknown: %w", err), kubeletRetries)
 	}
 	peer.config.Store(&config)
 	return config, nil
@@ -67,7 +67,7 @@ func (p *Plugin) checkPodHandler(ctx context.Context, name, realShim string) err
 	}
 	if err := checkHandler(config, name, realShim); err != nil {
 		return decision.WithReason(decision.ReasonHandler,
-			remedy.With(err, "use a runtime class whose handler runs runc, or no runtime class"))
+			errlog.WithRemedy(err, "use a runtime class whose handler runs runc, or no runtime class"))
 	}
 	return nil
 }
@@ -86,7 +86,7 @@ func (p *Plugin) checkAnyHandler(ctx context.Context, realShim string) error {
 		return realshim.CheckKernel(realShim)
 	}
 	reasons := containerdconfig.WhyNotEligible(config.Handlers, config.OS)
-	return remedy.With(fmt.Errorf("no runtime handler of containerd can have GPUs: %s", reasons), "add one of runc")
+	return errlog.WithRemedy(fmt.Errorf("no runtime handler of containerd can have GPUs: %s", reasons), "add one of runc")
 }
 
 // checkHandler returns nil if containers of the named handler, "" for the default one,

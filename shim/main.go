@@ -13,9 +13,9 @@ import (
 	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/node"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/ocispec"
 	"github.com/directx-nri/directx-nri/shim/realshim"
 	"github.com/directx-nri/directx-nri/shim/shimfile"
@@ -47,7 +47,7 @@ func Main(version string, files decision.Files) int {
 		switch args[0] {
 		case shimfile.SelfTestFlag:
 			if err := selfTest(files); err != nil {
-				fmt.Fprintf(os.Stderr, "%s: self-test: %s\n", shimfile.BaseName, remedy.Text(err))
+				fmt.Fprintf(os.Stderr, "%s: self-test: %s\n", shimfile.BaseName, errlog.Text(err))
 				return exitFailure
 			}
 			fmt.Println(shimfile.SelfTestPassed)

@@ -30,7 +30,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/ocispec"
 	"github.com/directx-nri/directx-nri/shim/realshim"
 	"github.com/directx-nri/directx-nri/shim/shimfile"
@@ -99,7 +98,7 @@ func (s *shim) realShim() (string, error) {
 	}
 	path, err := realshim.Find(s.self, name)
 	if err != nil {
-		return "", remedy.With(fmt.Errorf("directx-nri: no container can be started or deleted: %w", err),
+		return "", errlog.WithRemedy(fmt.Errorf("directx-nri: no container can be started or deleted: %w", err),
 			"install it, or set shim.realShim in the configuration")
 	}
 	return path, nil

@@ -33,9 +33,9 @@ import (
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/remedy"
 )
 
 // The values of the keys apiVersion and kind in config.yaml.
@@ -105,7 +105,7 @@ func (c Compiler) Compile() (Compiled, error) {
 func (c Compiler) ReadInventory(path string) ([]discovery.Device, string, error) {
 	data, err := c.read(path, maxInventory)
 	if err != nil {
-		return nil, "", remedy.With(fmt.Errorf("read inventory: %w", err), "set another inventory, or '' to discover the GPUs")
+		return nil, "", errlog.WithRemedy(fmt.Errorf("read inventory: %w", err), "set another inventory, or '' to discover the GPUs")
 	}
 	devices, err := ParseInventory(path, data)
 	if err != nil {

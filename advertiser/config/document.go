@@ -13,7 +13,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/directx-nri/directx-nri/internal/remedy"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 )
 
 // KeyError is one error in a YAML file.
@@ -118,7 +118,7 @@ func (d *yamlDocument) errorf(path, format string, args ...any) {
 // check reports whether err is nil. If it is not, check adds it as an error of the key at path.
 func (d *yamlDocument) check(path string, err error) bool {
 	if err != nil {
-		d.errorf(path, "%s", remedy.Text(err))
+		d.errorf(path, "%s", errlog.Text(err))
 	}
 	return err == nil
 }

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/directx-nri/directx-nri/internal/access"
-	"github.com/directx-nri/directx-nri/internal/remedy"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 )
 
 // checkVolume checks who can write an open file. It accepts a directory that anyone can write if it
@@ -32,7 +32,7 @@ func checkVolumeBy(f *os.File, usualDir string, isReadOnly func(*os.File) bool) 
 	if elsewhere && (errors.Is(err, access.ErrNotPrivate) || errors.Is(err, access.ErrUntrusted)) {
 		fix := fmt.Sprintf("use a copy that only root can change: install -D -m 644 %s %s",
 			path, filepath.Join(usualDir, filepath.Base(path)))
-		err = remedy.With(errors.Unwrap(err), fix) // Unwrap removes the remedy of package access.
+		err = errlog.WithRemedy(errors.Unwrap(err), fix) // Unwrap removes the remedy of package access.
 	}
 	return err
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
@@ -43,8 +43,8 @@ func TestCheckVolume(t *testing.T) {
 		if !errors.Is(err, test.want) {
 			t.Errorf("%s: error %v, want %v", name, err, test.want)
 		}
-		if fix := "; use a copy that only root can change: install -D -m 644 " + path + " /etc/config.yaml"; err != nil && !strings.HasSuffix(remedy.Text(err), fix) {
-			t.Errorf("%s: error %q, want the remedy %q", name, remedy.Text(err), fix)
+		if fix := "; use a copy that only root can change: install -D -m 644 " + path + " /etc/config.yaml"; err != nil && !strings.HasSuffix(errlog.Text(err), fix) {
+			t.Errorf("%s: error %q, want the remedy %q", name, errlog.Text(err), fix)
 		}
 		// A pod has the node's own directory read-only, too. Its access must be corrected.
 		err = checkVolumeBy(f, filepath.Dir(path), test.readOnly)
@@ -95,7 +95,7 @@ func TestCompileChecksWhoCanWrite(t *testing.T) {
 		usual := filepath.Join("/etc/directx-nri", filepath.Base(path))
 		_, err := c.Compile()
 		want := "check " + path + ": others can write to it: mode 0666; use a copy that only root can change: install -D -m 644 " + path + " " + usual
-		if !errors.Is(err, access.ErrUntrusted) || !strings.HasSuffix(remedy.Text(err), want) {
+		if !errors.Is(err, access.ErrUntrusted) || !strings.HasSuffix(errlog.Text(err), want) {
 			t.Errorf("error %v, want %s", err, want)
 		}
 		testutil.NoError(t, os.Chmod(path, 0o600))

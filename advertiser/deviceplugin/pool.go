@@ -14,9 +14,9 @@ import (
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/pci"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/remedy"
 )
 
 // pool has the GPUs that one resource advertises, each as a number of replicas. A pool is
@@ -240,7 +240,7 @@ func (p *pool) find(replicaID string) (i, position int, err error) {
 	i, ok = p.index[instanceID]
 	if !ok {
 		err := fmt.Errorf("%w: %q is a replica of a GPU that %s does not have on this node", errInvalidRequest, replicaID, p.resource)
-		return 0, 0, remedy.With(err, "delete the pod, so that it is scheduled again")
+		return 0, 0, errlog.WithRemedy(err, "delete the pod, so that it is scheduled again")
 	}
 	g := &p.gpus[i]
 	position, found := number, number < len(g.allocatable) && g.allocatable[number] == number
@@ -254,7 +254,7 @@ func (p *pool) find(replicaID string) (i, position int, err error) {
 		return i, position, nil
 	case position == len(g.allocatable): // The number is too high.
 		err := fmt.Errorf("%w: %q is beyond the %d replicas of its GPU", errInvalidRequest, replicaID, position)
-		return 0, 0, remedy.With(err, "delete the pod, so that it is scheduled again, or raise replicas")
+		return 0, 0, errlog.WithRemedy(err, "delete the pod, so that it is scheduled again, or raise replicas")
 	}
 	return 0, 0, fmt.Errorf("%w: %q cannot be allocated: GPU %s gets another resource name when the allocations of %s end", errInvalidRequest, replicaID, g.name, p.resource)
 }
@@ -279,7 +279,7 @@ func (p *pool) validate(replicaIDs []string) ([]allocation.Replica, error) {
 			return nil, err
 		}
 		if seen[id] {
-			return nil, remedy.With(fmt.Errorf("%w: %q is requested twice for one container", errInvalidRequest, id),
+			return nil, errlog.WithRemedy(fmt.Errorf("%w: %q is requested twice for one container", errInvalidRequest, id),
 				"delete the pod, so that it is scheduled again")
 		}
 		seen[id], chosen[i] = true, true
@@ -303,7 +303,7 @@ func (p *pool) validate(replicaIDs []string) ([]allocation.Replica, error) {
 func (p *pool) checkCount(n int) error {
 	if limit := p.rule.MaxPerContainer; limit > 0 && n > limit {
 		err := fmt.Errorf("%w: a container requests %d of %s and the limit of this node is %d", errInvalidRequest, n, p.resource, limit)
-		return remedy.With(err, "request fewer, or raise maxPerContainer of that resource in the configuration")
+		return errlog.WithRemedy(err, "request fewer, or raise maxPerContainer of that resource in the configuration")
 	}
 	return nil
 }
@@ -319,5 +319,5 @@ func (p *pool) mixedDriversError(chosen []bool, n int) error {
 	}
 	err := fmt.Errorf("%w: %d of %s for one container would mix GPUs of different drivers, and a container can have the files of one: %s",
 		errInvalidRequest, n, p.resource, strings.Join(names, ", "))
-	return remedy.With(err, "request fewer, wait for GPUs of one driver, or set mixedDrivers: allow for that resource in the configuration")
+	return errlog.WithRemedy(err, "request fewer, wait for GPUs of one driver, or set mixedDrivers: allow for that resource in the configuration")
 }

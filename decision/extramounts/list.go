@@ -14,8 +14,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/remedy"
 )
 
 // List is a list of requested files. Text has a name on each line, to System32 under its own name:
@@ -76,7 +76,7 @@ func parseList(text string) (files []requestedFile, err error) {
 		return parseLines(text)
 	}
 	if err := json.Unmarshal([]byte(text), &files); err != nil {
-		return nil, remedy.With(fmt.Errorf("not JSON: %w", err), "check the brackets and quotation marks, or write one name on each line instead")
+		return nil, errlog.WithRemedy(fmt.Errorf("not JSON: %w", err), "check the brackets and quotation marks, or write one name on each line instead")
 	}
 	return files, nil
 }
@@ -100,13 +100,13 @@ func parseLines(text string) (files []requestedFile, err error) {
 		case name == "":
 		case strings.Contains(name, ": ") || strings.ContainsAny(name[:1], `'"{`):
 			err := fmt.Errorf("line %s is not a name", quote(strings.TrimSpace(line)))
-			return nil, remedy.With(err, `write the list as JSON, such as [{"source": "a.dll", "destination": "b.dll"}]`)
+			return nil, errlog.WithRemedy(err, `write the list as JSON, such as [{"source": "a.dll", "destination": "b.dll"}]`)
 		default:
 			files = append(files, requestedFile{Source: name})
 		}
 	}
 	if files == nil {
-		return nil, remedy.With(errors.New("empty"), "write [] or remove it")
+		return nil, errlog.WithRemedy(errors.New("empty"), "write [] or remove it")
 	}
 	return files, nil
 }

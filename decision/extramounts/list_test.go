@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/directx-nri/directx-nri/internal/remedy"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
@@ -41,7 +41,7 @@ func TestParse(t *testing.T) {
 		if !errors.Is(err, errMalformed) || got != nil {
 			t.Errorf("%.20q: %+v, error %v, want %v", text, got, err, errMalformed)
 		}
-		if said := remedy.Text(err); strings.ContainsAny(said, "\r\n") || !strings.HasPrefix(said, "list: ") {
+		if said := errlog.Text(err); strings.ContainsAny(said, "\r\n") || !strings.HasPrefix(said, "list: ") {
 			t.Errorf("%.20q: error %q, want one line with the name of the list", text, said)
 		}
 	}

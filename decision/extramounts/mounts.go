@@ -11,8 +11,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/ocispec"
 	"github.com/directx-nri/directx-nri/ocispec/gpuedits"
 )
@@ -22,20 +22,20 @@ var ErrRead = errors.New("read the node's files")
 
 // Errors of [Resolver.Mounts], in addition to those of paths.
 var (
-	errOff     = remedy.With(errors.New("extra mounts are disabled on this node"), "remove the request, or ask the administrator to set extraMounts.sources")
-	errTooMany = remedy.With(errors.New("too many files"), "request fewer, or ask the administrator to raise extraMounts.max")
-	errSource  = remedy.With(errors.New("files of this directory are not allowed"), "use a path relative to the driver store, or ask the administrator to allow the directory in extraMounts")
-	errNoStore = remedy.With(errors.New("none of the container's GPUs has a driver store for a relative path"),
+	errOff     = errlog.WithRemedy(errors.New("extra mounts are disabled on this node"), "remove the request, or ask the administrator to set extraMounts.sources")
+	errTooMany = errlog.WithRemedy(errors.New("too many files"), "request fewer, or ask the administrator to raise extraMounts.max")
+	errSource  = errlog.WithRemedy(errors.New("files of this directory are not allowed"), "use a path relative to the driver store, or ask the administrator to allow the directory in extraMounts")
+	errNoStore = errlog.WithRemedy(errors.New("none of the container's GPUs has a driver store for a relative path"),
 		"use an absolute path in a directory that extraMounts allows")
-	errMissing     = remedy.With(errors.New("no such file"), "correct the path")
-	errNotFile     = remedy.With(errors.New("not a regular file"), "request single files")
-	errLeadsOut    = remedy.With(errors.New("a link or junction leads out of the allowed directory"), "request the file itself")
-	errDestination = remedy.With(errors.New("destination is not allowed"),
+	errMissing     = errlog.WithRemedy(errors.New("no such file"), "correct the path")
+	errNotFile     = errlog.WithRemedy(errors.New("not a regular file"), "request single files")
+	errLeadsOut    = errlog.WithRemedy(errors.New("a link or junction leads out of the allowed directory"), "request the file itself")
+	errDestination = errlog.WithRemedy(errors.New("destination is not allowed"),
 		"use a file name, or a path in a directory of extraMounts.destinations")
-	errRestricted = remedy.With(errors.New("destination is not allowed: the administrator has set extraMounts.destinations"), "use a path in one of its directories")
-	errDirectory  = remedy.With(errors.New("directory is only for a destination that is a file name, on Windows"), "remove it")
-	errSystemFile = remedy.With(errors.New("a file of Windows cannot be replaced"), "use another name")
-	errTaken      = remedy.With(errors.New("another file is mounted at this destination"), "use another name")
+	errRestricted = errlog.WithRemedy(errors.New("destination is not allowed: the administrator has set extraMounts.destinations"), "use a path in one of its directories")
+	errDirectory  = errlog.WithRemedy(errors.New("directory is only for a destination that is a file name, on Windows"), "remove it")
+	errSystemFile = errlog.WithRemedy(errors.New("a file of Windows cannot be replaced"), "use another name")
+	errTaken      = errlog.WithRemedy(errors.New("another file is mounted at this destination"), "use another name")
 )
 
 const (

@@ -15,8 +15,8 @@ import (
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/hostfiles"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/winpath"
 	"github.com/directx-nri/directx-nri/ocispec/gpuedits"
 )
@@ -112,7 +112,7 @@ func checkMounts(t *testing.T, r Resolver, files []requestedFile, want []string,
 	if err == nil {
 		return
 	}
-	if text := remedy.Text(err); strings.ContainsAny(text, "\n\r") {
+	if text := errlog.Text(err); strings.ContainsAny(text, "\n\r") {
 		t.Errorf("the error is not one line: %s", text)
 	}
 }
@@ -302,14 +302,14 @@ func FuzzMounts(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		files, err := List{"list", text}.parse()
 		if err != nil {
-			if !errors.Is(err, errMalformed) || strings.ContainsAny(remedy.Text(err), "\n\r") {
+			if !errors.Is(err, errMalformed) || strings.ContainsAny(errlog.Text(err), "\n\r") {
 				t.Fatalf("%q", err)
 			}
 			return
 		}
 		mounts, err := windowsResolver(root, nil).mounts(files, devices(), nil)
 		if err != nil {
-			if mounts != nil || strings.ContainsAny(remedy.Text(err), "\n\r") {
+			if mounts != nil || strings.ContainsAny(errlog.Text(err), "\n\r") {
 				t.Fatalf("%v, %q", mounts, err)
 			}
 			return

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/directx-nri/directx-nri/internal/remedy"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
@@ -18,7 +18,7 @@ var (
 	errReservedName = errors.New("a name is reserved for a device")
 	errTrailing     = errors.New("a name ends with a dot or a space, which Windows removes")
 	errCharacter    = errors.New("a character is not allowed in a path")
-	errShortName    = remedy.With(errors.New("a name looks like a short (8.3) name"), "use the long one")
+	errShortName    = errlog.WithRemedy(errors.New("a name looks like a short (8.3) name"), "use the long one")
 	errEmptyElement = errors.New("a path element is empty")
 )
 

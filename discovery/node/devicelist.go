@@ -15,7 +15,7 @@ import (
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/durable"
-	"github.com/directx-nri/directx-nri/internal/remedy"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 )
 
 const (
@@ -88,7 +88,7 @@ func (l DeviceList) Find(_ context.Context, selector discovery.Selector) ([]disc
 func (l DeviceList) read(wanted func(index int, line []byte) bool) (devices []discovery.Device, err error) {
 	defer func() {
 		if err != nil {
-			err = remedy.With(fmt.Errorf("read the list of GPUs %s: %w", l.Path(), err), remedy.Rewrite)
+			err = errlog.WithRemedy(fmt.Errorf("read the list of GPUs %s: %w", l.Path(), err), errlog.Rewrite)
 		}
 	}()
 	if err := access.CheckPrivate(l.stateDir); err != nil {

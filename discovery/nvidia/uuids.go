@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/pci"
-	"github.com/directx-nri/directx-nri/internal/remedy"
 )
 
 // retryInterval is the time after which an unknown UUID is queried again.
@@ -56,7 +56,7 @@ func (u *UUIDs) Add(ctx context.Context, devices []discovery.Device) error {
 		uuid, queried := u.uuids[key(d)]
 		devices[i].UUID = uuid
 		if queried && uuid == "" && u.err != nil && !errors.Is(u.err, errors.ErrUnsupported) {
-			devices[i].Notes = append(slices.Clip(d.Notes), fmt.Sprintf("its UUID is unknown: %q", remedy.Text(u.err)))
+			devices[i].Notes = append(slices.Clip(d.Notes), fmt.Sprintf("its UUID is unknown: %q", errlog.Text(u.err)))
 		}
 	}
 	return context.Cause(ctx)

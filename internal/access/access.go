@@ -7,7 +7,7 @@ import (
 	"io/fs"
 	"path/filepath"
 
-	"github.com/directx-nri/directx-nri/internal/remedy"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 )
 
 var (
@@ -20,7 +20,7 @@ var (
 // newError returns an error about a file or directory that other accounts can write. reason is
 // [ErrNotPrivate] or [ErrUntrusted].
 func newError(path string, reason error, cause, fix string) error {
-	return remedy.With(fmt.Errorf("check %s: %w: %s", path, reason, cause), fix)
+	return errlog.WithRemedy(fmt.Errorf("check %s: %w: %s", path, reason, cause), fix)
 }
 
 // MakePrivate creates dir and its missing parents so that only the calling user (on Windows: SYSTEM

@@ -18,7 +18,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/directx-nri/directx-nri/internal/remedy"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/suggest"
 )
 
@@ -72,7 +72,7 @@ func run(ctx context.Context, command *cobra.Command, args []string, stdout, std
 		return exitOK
 	}
 	// Each of several joined errors is a line.
-	fmt.Fprintf(stderr, "%s: %s\n", command.Name(), strings.ReplaceAll(remedy.Text(err), "\n", "\n"+command.Name()+": "))
+	fmt.Fprintf(stderr, "%s: %s\n", command.Name(), strings.ReplaceAll(errlog.Text(err), "\n", "\n"+command.Name()+": "))
 	status := statusError{status: exitFailure}
 	_ = errors.As(err, &status)
 	if status.status == exitUsage {

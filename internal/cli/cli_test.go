@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/directx-nri/directx-nri/internal/remedy"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
@@ -24,7 +24,7 @@ func TestRun(t *testing.T) {
 		stdout, stderr string
 	}{
 		"success":      {nil, nil, 0, "", ""},
-		"failure":      {nil, remedy.With(errors.New("open x: no"), "try y"), 1, "", "prog: open x: no; try y\n"},
+		"failure":      {nil, errlog.WithRemedy(errors.New("open x: no"), "try y"), 1, "", "prog: open x: no; try y\n"},
 		"usage":        {nil, UsageError("--a and --b exclude each other"), 2, "", "prog: --a and --b exclude each other\nTry 'prog --help'.\n"},
 		"unknown flag": {[]string{"--nope"}, nil, 2, "", "prog: unknown flag: --nope\nTry 'prog --help'.\n"},
 		"argument":     {[]string{"x"}, nil, 2, "", "prog: unexpected argument \"x\"\nTry 'prog --help'.\n"},

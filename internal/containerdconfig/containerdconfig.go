@@ -31,7 +31,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/directx-nri/directx-nri/internal/remedy"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/tomledit"
 	"github.com/directx-nri/directx-nri/internal/winpath"
 	"github.com/directx-nri/directx-nri/shim/realshim"
@@ -189,7 +189,7 @@ type Config struct {
 func parse(text []byte) (*tomledit.Document, error) {
 	d, err := tomledit.Parse(text)
 	if err != nil && bytes.Contains(text, []byte("{{")) {
-		err = remedy.With(err, "a template with actions cannot be edited: copy containerd's config.toml, which k3s makes of it, to the template")
+		err = errlog.WithRemedy(err, "a template with actions cannot be edited: copy containerd's config.toml, which k3s makes of it, to the template")
 	}
 	return d, err
 }

@@ -14,7 +14,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
-	"github.com/directx-nri/directx-nri/internal/remedy"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 )
 
 // RunningConfig is the configuration that a running containerd has loaded.
@@ -73,9 +73,9 @@ func CheckRunsShim(os, version string) error {
 	err := fmt.Errorf("containerd %s on %s runs the shim for a pod's sandbox only", version, os)
 	switch {
 	case os == "linux" && major >= 2:
-		return remedy.With(err, "use the NRI plugin, with --injection nri")
+		return errlog.WithRemedy(err, "use the NRI plugin, with --injection nri")
 	case os == "windows" && patch < 6:
-		return remedy.With(err, "upgrade containerd to 2.0.6 or newer, or set injection: kubelet")
+		return errlog.WithRemedy(err, "upgrade containerd to 2.0.6 or newer, or set injection: kubelet")
 	}
 	return nil
 }

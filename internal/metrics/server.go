@@ -12,7 +12,6 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/directx-nri/directx-nri/internal/errlog"
-	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/wait"
 )
 
@@ -105,7 +104,7 @@ func healthHandler(check func(context.Context) error) http.HandlerFunc {
 		w.Header().Set("Cache-Control", "no-store")
 		if err := check(ctx); err != nil {
 			w.WriteHeader(http.StatusServiceUnavailable)
-			_, _ = io.WriteString(w, remedy.Text(err)+"\n")
+			_, _ = io.WriteString(w, errlog.Text(err)+"\n")
 			return
 		}
 		_, _ = io.WriteString(w, "ok\n")

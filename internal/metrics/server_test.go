@@ -13,7 +13,7 @@ import (
 	"github.com/sirupsen/logrus"
 	logtest "github.com/sirupsen/logrus/hooks/test"
 
-	"github.com/directx-nri/directx-nri/internal/remedy"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	quiet "github.com/directx-nri/directx-nri/internal/testutil"
 )
 
@@ -60,7 +60,7 @@ func TestServe(t *testing.T) {
 			if _, bounded := ctx.Deadline(); !bounded {
 				t.Error("the check has no deadline")
 			}
-			return remedy.With(errors.New("the kubelet does not run"), "start it")
+			return errlog.WithRemedy(errors.New("the kubelet does not run"), "start it")
 		},
 	})
 	base := fmt.Sprint("http://", logged.LastEntry().Data["address"])

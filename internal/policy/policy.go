@@ -25,9 +25,9 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/pci"
-	"github.com/directx-nri/directx-nri/internal/remedy"
 )
 
 const (
@@ -186,13 +186,13 @@ func Read(stateDir string) (Policy, error) {
 	case errors.Is(err, fs.ErrNotExist) && !durable.Exists(RealShimFile(stateDir)) && !durable.Exists(paths.Allocations(stateDir)):
 		return Default(), nil
 	case errors.Is(err, fs.ErrNotExist):
-		return Policy{}, remedy.With(fmt.Errorf("read node policy: %w", err), remedy.Rewrite)
+		return Policy{}, errlog.WithRemedy(fmt.Errorf("read node policy: %w", err), errlog.Rewrite)
 	case err != nil:
 		return Policy{}, fmt.Errorf("read node policy: %w", err)
 	}
 	p, err := decode(data)
 	if err != nil {
-		return Policy{}, remedy.With(fmt.Errorf("read node policy %s: %w", Path(stateDir), err), remedy.Rewrite)
+		return Policy{}, errlog.WithRemedy(fmt.Errorf("read node policy %s: %w", Path(stateDir), err), errlog.Rewrite)
 	}
 	return p, nil
 }
@@ -281,7 +281,7 @@ func ReadRealShim(stateDir string) (string, error) {
 		err = access.CheckPrivate(stateDir)
 	}
 	if err != nil {
-		return "", remedy.With(fmt.Errorf("read the real shim's name %s: %w", path, err), remedy.Rewrite)
+		return "", errlog.WithRemedy(fmt.Errorf("read the real shim's name %s: %w", path, err), errlog.Rewrite)
 	}
 	return string(name), nil
 }

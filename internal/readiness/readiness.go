@@ -24,7 +24,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
-	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/wait"
 )
 
@@ -99,7 +98,7 @@ type checker struct {
 
 func (c checker) Check(ctx context.Context, _ *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
 	if err := c.ready(ctx); err != nil {
-		return nil, status.Error(codes.FailedPrecondition, errlog.OneLine(err.Error())+"\n"+remedy.Of(err))
+		return nil, status.Error(codes.FailedPrecondition, errlog.OneLine(err.Error())+"\n"+errlog.RemedyOf(err))
 	}
 	return &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_SERVING}, nil
 }
@@ -110,7 +109,7 @@ func (c checker) Check(ctx context.Context, _ *healthpb.HealthCheckRequest) (*he
 func CheckPlugin(ctx context.Context, runtimeDir string) error {
 	path := filepath.Join(runtimeDir, socketName)
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrPermission) {
-		return remedy.With(fmt.Errorf("query the NRI plugin: %w", err), "run as the account that directx-nri runs as")
+		return errlog.WithRemedy(fmt.Errorf("query the NRI plugin: %w", err), "run as the account that directx-nri runs as")
 	}
 	checkCtx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -128,11 +127,11 @@ func CheckPlugin(ctx context.Context, runtimeDir string) error {
 	case errors.Is(ctx.Err(), context.Canceled):
 		return fmt.Errorf("query the NRI plugin on %s: %w", path, ctx.Err())
 	case checkCtx.Err() != nil:
-		return remedy.With(fmt.Errorf("the NRI plugin does not answer within %s on %s", checkTimeout, path),
+		return errlog.WithRemedy(fmt.Errorf("the NRI plugin does not answer within %s on %s", checkTimeout, path),
 			"if it does not recover, restart directx-nri")
 	case status.Code(err) == codes.FailedPrecondition:
 		text, fix, _ := strings.Cut(status.Convert(err).Message(), "\n") // See [checker.Check].
-		return remedy.With(fmt.Errorf("the NRI plugin cannot work: %s", text), fix)
+		return errlog.WithRemedy(fmt.Errorf("the NRI plugin cannot work: %s", text), fix)
 	case status.Code(err) == codes.Unavailable:
 		return fmt.Errorf("%w: %s; is directx-nri running on this node?", ErrNotRunning, status.Convert(err).Message())
 	}

@@ -17,8 +17,8 @@ import (
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
-	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/testutil/grpctest"
 )
@@ -44,13 +44,13 @@ func TestCheckFollowsTheServer(t *testing.T) {
 	path := filepath.Join(dir, socketName)
 	var notReady error
 	stop := start(t, dir, func(context.Context) error { return notReady })
-	for _, notReady = range []error{remedy.With(errors.New("not registered"), "restart"), nil, errors.New("stuck"), nil} {
+	for _, notReady = range []error{errlog.WithRemedy(errors.New("not registered"), "restart"), nil, errors.New("stuck"), nil} {
 		err := CheckPlugin(t.Context(), dir)
 		want := ""
 		if notReady != nil {
-			want = "the NRI plugin cannot work: " + remedy.Text(notReady)
+			want = "the NRI plugin cannot work: " + errlog.Text(notReady)
 		}
-		if remedy.Text(err) != want || remedy.Of(err) != remedy.Of(notReady) {
+		if errlog.Text(err) != want || errlog.RemedyOf(err) != errlog.RemedyOf(notReady) {
 			t.Errorf("%v, want %v", err, notReady)
 		}
 	}
@@ -132,8 +132,8 @@ func TestCheckErrors(t *testing.T) {
 			if errors.Is(err, ErrNotRunning) != (test.says == "") {
 				t.Errorf("error %v", err)
 			}
-			if fix, ok := strings.CutPrefix(test.says, "; "); ok && remedy.Of(err) != fix {
-				t.Errorf("remedy %q of %v", remedy.Of(err), err)
+			if fix, ok := strings.CutPrefix(test.says, "; "); ok && errlog.RemedyOf(err) != fix {
+				t.Errorf("remedy %q of %v", errlog.RemedyOf(err), err)
 			}
 			if took := time.Since(begin); took > checkTimeout+time.Second {
 				t.Errorf("took %s, longer than its bound of %s", took, checkTimeout)

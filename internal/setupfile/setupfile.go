@@ -8,7 +8,7 @@ import (
 	"io/fs"
 
 	"github.com/directx-nri/directx-nri/internal/durable"
-	"github.com/directx-nri/directx-nri/internal/remedy"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 )
 
 // Errors of [Check].
@@ -21,7 +21,7 @@ var (
 
 // Report writes to the file at path that the node is set up, or the reason why it is left unchanged.
 func Report(path string, reason error) error {
-	return durable.Replace(path, []byte(remedy.Text(reason)), 0o600)
+	return durable.Replace(path, []byte(errlog.Text(reason)), 0o600)
 }
 
 // Check returns nil if the file at path says that the node is set up.

@@ -15,7 +15,6 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/directx-nri/directx-nri/internal/errlog"
-	"github.com/directx-nri/directx-nri/internal/remedy"
 )
 
 // Timeout is how long tests wait for a condition.
@@ -42,8 +41,8 @@ func NoError(t testing.TB, errs ...error) {
 // CheckError fails the test unless err contains want, in its text or its remedy. No error is expected if want is "".
 func CheckError(t testing.TB, what string, err error, want string) {
 	t.Helper()
-	if (err == nil) != (want == "") || !strings.Contains(remedy.Text(err), want) {
-		t.Errorf("%s: error %q, want %q", what, remedy.Text(err), want)
+	if (err == nil) != (want == "") || !strings.Contains(errlog.Text(err), want) {
+		t.Errorf("%s: error %q, want %q", what, errlog.Text(err), want)
 	}
 }
 

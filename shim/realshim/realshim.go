@@ -13,9 +13,9 @@ import (
 	"strings"
 
 	"github.com/directx-nri/directx-nri/internal/access"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/winpath"
 	"github.com/directx-nri/directx-nri/shim/shimfile"
 )
@@ -73,7 +73,7 @@ func CheckChanged(stateDir, name string) error {
 		err = access.CheckProgram(path)
 	}
 	if err != nil {
-		return remedy.With(err, "install it first, and in a pod mount its directory at the same path")
+		return errlog.WithRemedy(err, "install it first, and in a pod mount its directory at the same path")
 	}
 	return CheckKernel(name)
 }
@@ -93,7 +93,7 @@ func CheckKernel(realShim string) error {
 	if !HasOwnKernel(realShim) {
 		return nil
 	}
-	return remedy.With(fmt.Errorf("%w: %s", ErrOwnKernel, realShim), "set shim.realShim in the configuration to a shim that runs runc, or remove it")
+	return errlog.WithRemedy(fmt.Errorf("%w: %s", ErrOwnKernel, realShim), "set shim.realShim in the configuration to a shim that runs runc, or remove it")
 }
 
 // checkCandidate returns an error if no program at path can be the real shim. self cannot, because

@@ -14,8 +14,8 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/criclient"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/shim/realshim"
 	"github.com/directx-nri/directx-nri/shim/shimfile"
 )
@@ -72,7 +72,7 @@ func Check(ctx context.Context, stateDir, criSocket string) error {
 		_, err := os.Stat(handler.RuntimePath)
 		if errors.Is(err, fs.ErrNotExist) {
 			err := fmt.Errorf("containers cannot start: runtime shim not found: %s, the runtime_path of the handler %s, does not exist", handler.RuntimePath, handler.Name)
-			return remedy.With(err, "run 'dxctl runtime install'")
+			return errlog.WithRemedy(err, "run 'dxctl runtime install'")
 		}
 		if err != nil {
 			return unknownError{fmt.Errorf("find the runtime shim: %w", err)}
@@ -88,7 +88,7 @@ func CheckUsed(c criclient.RunningConfig) error {
 		h := c.Handlers[i]
 		program := cmp.Or(h.BinaryName, h.RuntimePath, h.RuntimeType)
 		err := fmt.Errorf("%w: the runtime handler %s runs %s, which starts containers without their GPUs", ErrNotUsed, h.Name, program)
-		return remedy.With(err, "remove that handler from containerd's configuration")
+		return errlog.WithRemedy(err, "remove that handler from containerd's configuration")
 	}
 	if err := criclient.CheckRunsShim(c.OS, c.Version); err != nil {
 		return fmt.Errorf("%w: %w", ErrNotUsed, err)
@@ -99,9 +99,9 @@ func CheckUsed(c criclient.RunningConfig) error {
 		return nil
 	case len(eligible) == 0:
 		err := fmt.Errorf("%w: no runtime handler can have GPUs: %s", ErrNotUsed, containerdconfig.WhyNotEligible(c.Handlers, c.OS))
-		return remedy.With(err, "add one to containerd's configuration, or run 'dxctl runtime configure --restart'")
+		return errlog.WithRemedy(err, "add one to containerd's configuration, or run 'dxctl runtime configure --restart'")
 	}
 	err := fmt.Errorf("%w: runtime_path of the runtime handler %s is %s",
 		ErrNotUsed, eligible[0].Name, cmp.Or(eligible[0].RuntimePath, "not set"))
-	return remedy.With(err, "run 'dxctl runtime configure --restart'")
+	return errlog.WithRemedy(err, "run 'dxctl runtime configure --restart'")
 }

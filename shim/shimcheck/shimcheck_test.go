@@ -11,8 +11,8 @@ import (
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/testutil/grpctest"
 	"github.com/directx-nri/directx-nri/shim/shimfile"
@@ -80,7 +80,7 @@ func TestCheck(t *testing.T) {
 			testutil.CheckError(t, "check", err, test.words)
 			if definite := test.words != "" && !test.unknown; IsDefinite(err) != definite {
 				t.Errorf("error %v; definite: %t", err, !definite)
-			} else if definite && test.bypass == "" && remedy.Of(err) == "" {
+			} else if definite && test.bypass == "" && errlog.RemedyOf(err) == "" {
 				t.Errorf("%v has no remedy", err)
 			}
 		})

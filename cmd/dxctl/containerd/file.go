@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 
 	"github.com/directx-nri/directx-nri/internal/durable"
-	"github.com/directx-nri/directx-nri/internal/remedy"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 )
 
 // ConfigFile is containerd's configuration file. A file that does not exist is empty.
@@ -29,7 +29,7 @@ func ReadConfigFile(path string) (f ConfigFile, err error) {
 	if f.Path, err = filepath.EvalSymlinks(f.Given); err != nil {
 		if durable.Exists(f.Given) {
 			// A new file would replace the link.
-			return f, remedy.With(fmt.Errorf("%w: %s is a symbolic link", err, f.Given),
+			return f, errlog.WithRemedy(fmt.Errorf("%w: %s is a symbolic link", err, f.Given),
 				"use its target instead, and in a pod mount the target's directory")
 		}
 		f.Path = f.Given
@@ -49,7 +49,7 @@ func (f ConfigFile) Write(text []byte) error {
 	case err != nil:
 		return err
 	case now.Exists != f.Exists || !bytes.Equal(now.Text, f.Text):
-		return remedy.With(fmt.Errorf("%s has changed meanwhile", f.Path), "run the command again")
+		return errlog.WithRemedy(fmt.Errorf("%s has changed meanwhile", f.Path), "run the command again")
 	}
 	if err := os.MkdirAll(filepath.Dir(f.Path), 0o755); err != nil {
 		return fmt.Errorf("create the directory of %s: %w", f.Path, err)
@@ -75,7 +75,7 @@ func ReadRecordedConfig(path, stateDir string) (c RecordedConfig, err error) {
 	c.Record, err = ReadRecord(stateDir)
 	// The target of a link may have changed, such as that of a snap's directory "current".
 	if r := c.Record; err == nil && r.Config != "" && r.Config != c.File.Path && r.Given != c.File.Given {
-		err = remedy.With(fmt.Errorf("the record %s belongs to %s, not to %s", RecordPath(stateDir), r.Given, path),
+		err = errlog.WithRemedy(fmt.Errorf("the record %s belongs to %s, not to %s", RecordPath(stateDir), r.Given, path),
 			"set --containerd-config "+r.Given+"; to configure another containerd, use another --state-dir")
 	}
 	return c, err

@@ -19,8 +19,8 @@ import (
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/criclient"
 	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
-	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/tomledit"
 )
 
@@ -106,7 +106,7 @@ func (i *Instance) CheckImports(c *containerdconfig.Config, release containerdco
 		add(name, err)
 		for _, key := range keys {
 			err := fmt.Errorf("%s, which %s imports, has %s, which %w", name, i.ConfigFile, key, ErrOverridden)
-			problems = append(problems, remedy.With(err, "move that to "+i.ConfigFile))
+			problems = append(problems, errlog.WithRemedy(err, "move that to "+i.ConfigFile))
 		}
 		imports, err = resolveImports(name, imports)
 		add(name, err)

@@ -13,7 +13,7 @@ import (
 	"github.com/directx-nri/directx-nri/cmd/dxctl/statefile"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/durable"
-	"github.com/directx-nri/directx-nri/internal/remedy"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/tomledit"
 )
 
@@ -72,7 +72,7 @@ func (r *ChangeRecord) EndRestart() { r.Pending, r.RestartDue, r.Failure = 0, fa
 
 // FailRestart records why containerd did not restart, for [RestartError.CheckRetry].
 func (r *ChangeRecord) FailRestart(attempt string, cause error) {
-	r.Failure = &RestartError{attempt, time.Now(), remedy.Text(cause)}
+	r.Failure = &RestartError{attempt, time.Now(), errlog.Text(cause)}
 }
 
 // ClearFailure allows the same attempt again, because the node has changed.

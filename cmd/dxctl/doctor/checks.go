@@ -22,7 +22,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/readiness"
-	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/ocispec/modes"
 	"github.com/directx-nri/directx-nri/shim/realshim"
 )
@@ -103,7 +102,7 @@ func (e *examiner) has(checks ...string) bool {
 // A remedy of the problem takes precedence over that of the kind.
 func (e *examiner) add(k findingKind, object string, problem error) *Finding {
 	f := Finding{Check: k.check, Severity: Problem, Object: object, Problem: problem.Error(), Effect: k.effect,
-		Fix: cmp.Or(remedy.Of(problem), k.fix)}
+		Fix: cmp.Or(errlog.RemedyOf(problem), k.fix)}
 	if errors.Is(problem, fs.ErrPermission) {
 		f.Severity, f.Effect, f.Fix = Unknown, "problems there are not detected", "run dxctl as root or an administrator"
 	}

@@ -18,9 +18,9 @@ import (
 	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/readiness"
-	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/win32"
 	"github.com/directx-nri/directx-nri/shim/realshim"
@@ -185,7 +185,7 @@ var errNotRegistered = errors.New("the NRI plugin cannot work: not registered wi
 // brokenNodes are nodes of which each has one problem.
 func brokenNodes() []brokenNode {
 	others := func(path string, reason error) error {
-		return remedy.With(fmt.Errorf("check %s: %w: mode 0777", path, reason), "remove it, or restrict its access")
+		return errlog.WithRemedy(fmt.Errorf("check %s: %w: mode 0777", path, reason), "remove it, or restrict its access")
 	}
 	const state, journal = "/var/lib/directx-nri", "/var/lib/directx-nri/runtime-configure.json"
 	return []brokenNode{
@@ -260,7 +260,7 @@ func brokenNodes() []brokenNode {
 			f.Containerd = containerdState{Version: "v1.7.35", FileErr: errors.New("config.toml:3:1: expected")}
 		}),
 		linux(CheckContainerdConfig, "conf.d/x.toml", func(f *nodeState) {
-			f.Containerd.Imports = []error{fmt.Errorf("conf.d/x.toml, which /etc/containerd/config.toml imports, has plugins.cri, which %w", remedy.With(containerd.ErrOverridden, "move that"))}
+			f.Containerd.Imports = []error{fmt.Errorf("conf.d/x.toml, which /etc/containerd/config.toml imports, has plugins.cri, which %w", errlog.WithRemedy(containerd.ErrOverridden, "move that"))}
 		}),
 		linux(CheckContainerdConfig, "conf.d/x.toml:1:2", func(f *nodeState) { f.Containerd.Imports = []error{errors.New("conf.d/x.toml:1:2: expected")} }),
 		onWindows(CheckHandlers, "no runtime handler uses the runtime shim", func(f *nodeState) {
@@ -292,7 +292,7 @@ func brokenNodes() []brokenNode {
 		linux(CheckNRI, "NRI is disabled in containerd", func(f *nodeState) { f.Containerd.NRI, f.NRIErr = false, errNotRegistered }),
 		linux(CheckNRI, "disabled in /etc/containerd/config.toml", func(f *nodeState) { f.Containerd.NRI = false }),
 		linux(CheckContainerdConfig, "replaces what is configured", func(f *nodeState) {
-			f.Containerd.Imports = []error{remedy.With(containerd.ErrOverridden, "move that")}
+			f.Containerd.Imports = []error{errlog.WithRemedy(containerd.ErrOverridden, "move that")}
 		}),
 		linux(CheckNRI, "not running", func(f *nodeState) { f.NRIErr = readiness.ErrNotRunning }),
 		linux(CheckKubelet, "does not accept device plugins", func(f *nodeState) {
@@ -360,7 +360,7 @@ func TestRemedies(t *testing.T) {
 			f.Containerd.Err, f.Containerd.Socket = errIO, "/run/k3s/containerd/containerd.sock"
 		}),
 		"run 'dxctl config apply' again": with(healthyNode(), func(f *nodeState) {
-			f.Config.Err = fmt.Errorf("the policy: %w", remedy.With(errIO, "run 'dxctl config apply' again"))
+			f.Config.Err = fmt.Errorf("the policy: %w", errlog.WithRemedy(errIO, "run 'dxctl config apply' again"))
 		}),
 		"copy containerd's config.toml": with(healthyNode(), func(f *nodeState) {
 			_, f.Containerd.FileErr = containerdconfig.Read([]byte("{{ .Node }}"), containerdconfig.Release{})

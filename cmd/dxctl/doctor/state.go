@@ -9,8 +9,8 @@ import (
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/win32"
 	"github.com/directx-nri/directx-nri/ocispec/modes"
 )
@@ -108,7 +108,7 @@ type containerdState struct {
 type marshalableError struct{ error }
 
 // MarshalText returns the error's message.
-func (e marshalableError) MarshalText() ([]byte, error) { return []byte(remedy.Text(e)), nil }
+func (e marshalableError) MarshalText() ([]byte, error) { return []byte(errlog.Text(e)), nil }
 func (e marshalableError) Unwrap() error                { return e.error }
 
 // makeErrorsMarshalable replaces the errors that 'dxctl capabilities' prints by a [marshalableError],
@@ -150,7 +150,7 @@ func mergeHandlers(nodeOS string, file, loaded []containerdconfig.Handler) []han
 	list := []handler{}
 	add := func(h containerdconfig.Handler, configured, loaded bool) {
 		list = append(list, handler{
-			Handler: h, NotEligible: remedy.Text(h.CheckEligible(nodeOS)),
+			Handler: h, NotEligible: errlog.Text(h.CheckEligible(nodeOS)),
 			Configured: configured, Annotations: h.PassesAnnotations(), Loaded: loaded,
 		})
 	}

@@ -23,9 +23,9 @@ import (
 	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/discovery/nvidia"
 	"github.com/directx-nri/directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/wait"
 	"github.com/directx-nri/directx-nri/ocispec/gpuedits"
 	"github.com/directx-nri/directx-nri/ocispec/modes"
@@ -157,7 +157,7 @@ func (f *Flags) openDriver() (discovery.Source, error) {
 	}
 	source, err := node.Open(options)
 	if err != nil {
-		return nil, remedy.With(err, "set --inventory to a file with the GPUs")
+		return nil, errlog.WithRemedy(err, "set --inventory to a file with the GPUs")
 	}
 	f.driver = source
 	return source, nil
@@ -215,7 +215,7 @@ func (f *Flags) read(stderr io.Writer, containerOS string) (config.Compiled, err
 	}
 	p, err := policy.Read(f.StateDir)
 	if errors.Is(err, fs.ErrPermission) && f.Inventory != "" {
-		fmt.Fprintf(stderr, "dxctl: the defaults are used instead of the node policy: %s\n", remedy.Text(err))
+		fmt.Fprintf(stderr, "dxctl: the defaults are used instead of the node policy: %s\n", errlog.Text(err))
 		return config.Compiled{Policy: policy.Default()}, nil
 	}
 	return config.Compiled{Policy: p}, err

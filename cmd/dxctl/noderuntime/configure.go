@@ -22,8 +22,8 @@ import (
 	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/wait"
 	"github.com/directx-nri/directx-nri/shim/realshim"
 	"github.com/directx-nri/directx-nri/shim/shimfile"
@@ -183,7 +183,7 @@ func (o *configureOptions) settings(release containerdconfig.Release) (s contain
 		return s, nil
 	}
 	if _, err := os.Stat(o.shim()); err != nil {
-		return s, remedy.With(fmt.Errorf("the shim does not exist, so no container would start: %w", err),
+		return s, errlog.WithRemedy(fmt.Errorf("the shim does not exist, so no container would start: %w", err),
 			"run 'dxctl runtime install' first")
 	}
 	realShim, err := policy.ReadRealShim(o.stateDir)

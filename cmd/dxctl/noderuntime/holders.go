@@ -14,7 +14,7 @@ import (
 	"github.com/directx-nri/directx-nri/cmd/dxctl/nodegpus"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/criclient"
-	"github.com/directx-nri/directx-nri/internal/remedy"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 )
 
 // addForceFlag adds the flag of a command that calls [restarter.checkHolders].
@@ -41,7 +41,7 @@ func (r *restarter) checkHolders(ctx context.Context, stderr io.Writer, changes 
 	if !warn {
 		return fmt.Errorf("%w; to continue anyway, add --force", err)
 	}
-	fmt.Fprintf(stderr, "warning: %s\n", strings.ReplaceAll(remedy.Text(err), "\n", "; "))
+	fmt.Fprintf(stderr, "warning: %s\n", strings.ReplaceAll(errlog.Text(err), "\n", "; "))
 	return nil
 }
 

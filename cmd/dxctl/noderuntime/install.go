@@ -11,9 +11,9 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/shim/realshim"
 	"github.com/directx-nri/directx-nri/shim/shimfile"
 )
@@ -54,7 +54,7 @@ func install(ctx context.Context, stdout io.Writer, from, shimDir, stateDir stri
 		from = filepath.Join(filepath.Dir(self), shimfile.FileName())
 	}
 	if _, err := os.Stat(from); err != nil {
-		return remedy.With(fmt.Errorf("the shim was not installed: %w", err), "set --from to the shim's file")
+		return errlog.WithRemedy(fmt.Errorf("the shim was not installed: %w", err), "set --from to the shim's file")
 	}
 	realShim, err := policy.ReadRealShim(stateDir)
 	if err != nil {
@@ -63,7 +63,7 @@ func install(ctx context.Context, stdout io.Writer, from, shimDir, stateDir stri
 	path := filepath.Join(shimDir, shimfile.FileName())
 	// Without the real shim, no container of the runtime shim starts.
 	if _, err := realshim.Find(path, realShim); err != nil {
-		return remedy.With(fmt.Errorf("the shim was not installed: %w", err), "set shim.realShim in the configuration")
+		return errlog.WithRemedy(fmt.Errorf("the shim was not installed: %w", err), "set shim.realShim in the configuration")
 	}
 	changed, err := shimfile.Install(ctx, from, path)
 	switch {

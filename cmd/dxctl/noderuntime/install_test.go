@@ -15,9 +15,9 @@ import (
 	"github.com/directx-nri/directx-nri/cmd/dxctl/containerd"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/testutil/allocationtest"
 	"github.com/directx-nri/directx-nri/internal/testutil/containerdtest"
@@ -122,7 +122,7 @@ func (p shimNode) refuses(t *testing.T, want string, args ...string) {
 	t.Helper()
 	stdout, _, err := p.uninstall(t, args...)
 	testutil.CheckError(t, "uninstall", err, want)
-	if strings.Contains(remedy.Text(err), "\n") || stdout != "" {
+	if strings.Contains(errlog.Text(err), "\n") || stdout != "" {
 		t.Errorf("error %q, want one line; output %q", err, stdout)
 	}
 	if !durable.Exists(p.shimPath()) {
@@ -154,7 +154,7 @@ func TestInstallRefuses(t *testing.T) {
 			p.apply(t, strings.NewReplacer("SHIM", p.shimPath(), "REAL", p.real).Replace(test.real), "")
 			_, err := p.install(t, test.args...)
 			testutil.CheckError(t, "install", err, test.want)
-			if strings.Contains(remedy.Text(err), "\n") {
+			if strings.Contains(errlog.Text(err), "\n") {
 				t.Errorf("error %q, want one line", err)
 			}
 		})

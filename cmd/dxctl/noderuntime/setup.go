@@ -21,7 +21,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/setupfile"
 	"github.com/directx-nri/directx-nri/internal/wait"
 )
@@ -103,7 +102,7 @@ func (o *setupOptions) waitForGPU(ctx context.Context, out io.Writer) error {
 			return nil
 		}
 		if last.Changed(reason) {
-			fmt.Fprintf(out, "waiting for a GPU, and changing nothing: %s\n", remedy.Text(reason))
+			fmt.Fprintf(out, "waiting for a GPU, and changing nothing: %s\n", errlog.Text(reason))
 			if err := o.report(reason); err != nil {
 				return err
 			}

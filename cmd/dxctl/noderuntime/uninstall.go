@@ -20,9 +20,9 @@ import (
 	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/verification"
 	"github.com/directx-nri/directx-nri/shim/realshim"
 	"github.com/directx-nri/directx-nri/shim/shimfile"
@@ -78,7 +78,7 @@ func (o *uninstallOptions) run(ctx context.Context, stdout, stderr io.Writer) er
 		return err
 	}
 	if record.RestartDue && !o.allowRestart {
-		return remedy.With(containerd.ErrRestartDue, "add --restart")
+		return errlog.WithRemedy(containerd.ErrRestartDue, "add --restart")
 	}
 	o.shim = filepath.Join(o.shimDir, shimfile.FileName())
 	err = o.checkUnused(ctx, record.RestartDue)
@@ -167,12 +167,12 @@ func (o *uninstallOptions) checkUnused(ctx context.Context, restartDue bool) err
 		return err
 	}
 	if handlers := handlersWithShim(config.Handlers); len(handlers) > 0 {
-		return remedy.With(fmt.Errorf("runtime handler %s in %s uses the shim", handlers[0], o.ConfigFile), fix)
+		return errlog.WithRemedy(fmt.Errorf("runtime handler %s in %s uses the shim", handlers[0], o.ConfigFile), fix)
 	}
 	loaded, code := handlersWithShim(running.Handlers), status.Code(runningErr)
 	switch {
 	case len(loaded) > 0 && !restartDue:
-		return remedy.With(fmt.Errorf("runtime handler %s of the running containerd uses the shim", loaded[0]),
+		return errlog.WithRemedy(fmt.Errorf("runtime handler %s of the running containerd uses the shim", loaded[0]),
 			"restart containerd, or "+fix)
 	case code == codes.OK, code == codes.Unimplemented, code == codes.Unavailable:
 		return nil // With an error, it has no CRI plugin, or reads the file when it starts.
@@ -188,7 +188,7 @@ func (o *uninstallOptions) handOver(ctx context.Context, stdout io.Writer, recor
 	case err != nil || len(bundles) == 0 && !record.RestartDue:
 		return err
 	case !o.allowRestart:
-		return remedy.With(fmt.Errorf("%s were started by the shim", describeBundles(bundles)),
+		return errlog.WithRemedy(fmt.Errorf("%s were started by the shim", describeBundles(bundles)),
 			"add --restart, which hands them over to the real shim, or stop them")
 	}
 	realShim, err := o.findRealShim()
@@ -213,7 +213,7 @@ func (o *uninstallOptions) handOver(ctx context.Context, stdout io.Writer, recor
 	if bundles, err = findBundles(o.containerdState, o.shim); err != nil || len(bundles) == 0 {
 		return err
 	}
-	return remedy.With(fmt.Errorf("%s were started by the shim in the meantime", describeBundles(bundles)), "run the command again")
+	return errlog.WithRemedy(fmt.Errorf("%s were started by the shim in the meantime", describeBundles(bundles)), "run the command again")
 }
 
 func (o *uninstallOptions) findRealShim() (string, error) {

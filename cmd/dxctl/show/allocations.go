@@ -20,8 +20,8 @@ import (
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/criclient"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
-	"github.com/directx-nri/directx-nri/internal/remedy"
 )
 
 type allocationsOptions struct {
@@ -112,7 +112,7 @@ func (o *allocationsOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 		return err
 	}
 	for _, p := range problems {
-		fmt.Fprintf(stderr, "problem: %s\n", remedy.Text(p.Err))
+		fmt.Fprintf(stderr, "problem: %s\n", errlog.Text(p.Err))
 	}
 	if len(problems) > 0 {
 		return fmt.Errorf("%s could not be read; 'dxctl doctor' has the remedy", english.Plural(len(problems), "allocation record", ""))
@@ -124,12 +124,12 @@ func (o *allocationsOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 func (o *allocationsOptions) matching(ctx context.Context, stderr io.Writer, entries []allocation.Entry) []allocationReport {
 	devices, _, err := o.Devices(ctx, stderr, runtime.GOOS)
 	if err != nil {
-		fmt.Fprintf(stderr, "The GPUs are shown without their names: %s\n", remedy.Text(err))
+		fmt.Fprintf(stderr, "The GPUs are shown without their names: %s\n", errlog.Text(err))
 	}
 	var pods criclient.Pods // nil if they are unknown
 	if slices.ContainsFunc(entries, func(e allocation.Entry) bool { return e.Holder != nil }) {
 		if pods, err = criclient.ReadPods(ctx, o.criSocket); err != nil {
-			fmt.Fprintf(stderr, "The pods of this node are unknown: %s; set --cri-socket\n", remedy.Text(err))
+			fmt.Fprintf(stderr, "The pods of this node are unknown: %s; set --cri-socket\n", errlog.Text(err))
 		}
 	}
 	return slices.DeleteFunc(newReports(entries, devices, pods), func(r allocationReport) bool {

@@ -14,7 +14,7 @@ import (
 	"github.com/directx-nri/directx-nri/cmd/dxctl/nodegpus"
 	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/internal/cli"
-	"github.com/directx-nri/directx-nri/internal/remedy"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/ocispec"
 	"github.com/directx-nri/directx-nri/ocispec/gpuedits"
 	"github.com/directx-nri/directx-nri/ocispec/runflags"
@@ -88,7 +88,7 @@ func (o *flagsOptions) flags(ctx context.Context, stderr io.Writer) ([]string, e
 	edits, notes, err := gpuedits.Build(o.containerOS, devices, nil, o.Files(), p)
 	switch {
 	case errors.Is(err, gpuedits.ErrNotAssignable):
-		return nil, remedy.With(err, "select GPUs that "+o.containerOS+" containers can have, or set --container-os")
+		return nil, errlog.WithRemedy(err, "select GPUs that "+o.containerOS+" containers can have, or set --container-os")
 	case err != nil:
 		return nil, err
 	}
@@ -102,7 +102,7 @@ func (o *flagsOptions) flags(ctx context.Context, stderr io.Writer) ([]string, e
 	flags, err := runflags.Flags(runflags.Program(o.program), o.containerOS, edits, o.Files().Resolve)
 	switch {
 	case errors.Is(err, runflags.ErrNoFlag):
-		return nil, remedy.With(err, "use the runtime shim, with --with-shim")
+		return nil, errlog.WithRemedy(err, "use the runtime shim, with --with-shim")
 	case err != nil:
 		return nil, err
 	}

@@ -8,8 +8,8 @@ import (
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/node"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
@@ -53,7 +53,7 @@ func transcript(t *testing.T, dir string, lines ...string) string {
 		out, err := runCLI(t, append(args[:1:1], append(more, args[1:]...)...)...)
 		fmt.Fprintf(&b, "$ dxctl %s\n%s", line, out)
 		if err != nil {
-			fmt.Fprintf(&b, "dxctl: %s\n", remedy.Text(err))
+			fmt.Fprintf(&b, "dxctl: %s\n", errlog.Text(err))
 		}
 		b.WriteString("\n")
 	}

@@ -19,8 +19,8 @@ import (
 	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
-	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/ocispec"
 	"github.com/directx-nri/directx-nri/ocispec/gpuedits"
 	"github.com/directx-nri/directx-nri/shim"
@@ -223,7 +223,7 @@ func (p preview) refuse(container decision.Container, err error) (preview, error
 		return p, err
 	}
 	p.refused = container.RefusalError(err)
-	p.Decision, p.Reason = decisionRefused, remedy.Text(p.refused)
+	p.Decision, p.Reason = decisionRefused, errlog.Text(p.refused)
 	return p, nil
 }
 

@@ -17,9 +17,9 @@ import (
 	"github.com/directx-nri/directx-nri/cmd/dxctl/statefile"
 	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/remedy"
 	"github.com/directx-nri/directx-nri/internal/verification"
 	"github.com/directx-nri/directx-nri/internal/win32"
 	"github.com/directx-nri/directx-nri/shim/shimfile"
@@ -90,7 +90,7 @@ func (o *options) run(ctx context.Context, version string, stdout, stderr io.Wri
 	case err != nil && ctx.Err() != nil:
 		return cli.UnknownResult(err)
 	case err != nil:
-		m.result.Reason = remedy.Text(err)
+		m.result.Reason = errlog.Text(err)
 		err = cli.UnknownResult(err)
 	case !m.result.Works:
 		err = errors.New(m.result.Reason)
