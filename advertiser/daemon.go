@@ -1,5 +1,3 @@
-// Package advertiser is the daemon directx-advertiser: it runs the device plugin with the node's
-// configuration, and starts it again in the same process when that changes.
 package advertiser
 
 import (

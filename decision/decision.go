@@ -1,8 +1,3 @@
-// Package decision decides what a container gets when it is created. The NRI plugin and the runtime
-// shim make the same decisions and apply them in their own ways.
-//
-// In a pod, a recorded allocation is the only key to a GPU. Outside Kubernetes,
-// only administrators create containers, and they request GPUs by name.
 package decision
 
 import (

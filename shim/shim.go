@@ -1,14 +1,3 @@
-// Package shim is the runtime shim, which containerd runs in place of the real
-// one to add GPUs to containers where containerd calls no NRI plugin.
-//
-// containerd runs it with "start" as its last argument in the container's bundle,
-// after it wrote config.json and before anything has read it. The shim makes the
-// same decision as the NRI plugin, edits config.json, and runs the real shim with
-// the same arguments, standard streams and environment. All other calls go to the
-// real shim unchanged. A running container does not depend on this program.
-//
-// The program runs at least twice for each container of a node, so it links as little as possible:
-// see TestImports.
 package shim
 
 import (
