@@ -100,9 +100,6 @@ func (s *CRISocket) Set(socket string) error {
 // Type implements pflag.Value.
 func (*CRISocket) Type() string { return "string" }
 
-// Allocations returns the directory of the allocation records in a state directory.
-func Allocations(stateDir string) string { return filepath.Join(stateDir, "allocations") }
-
 // SocketName returns the name of a resource's socket in the kubelet's device plugin
 // directory. It is short because the whole path is limited to 107 bytes.
 func SocketName(resource string) string {

@@ -117,7 +117,7 @@ type Shim struct {
 
 // LogPath returns the path of the shim's log on a node with this state directory.
 func (s Shim) LogPath(stateDir string) string {
-	return cmp.Or(s.Log, filepath.Join(stateDir, "shim.log"))
+	return cmp.Or(s.Log, filepath.Join(stateDir, paths.ShimLogFile))
 }
 
 // Log is the configuration of the logs.
@@ -158,12 +158,12 @@ func Default() Policy {
 func (p Policy) AssignsByClass() bool { return p.Assignment == AssignByClass }
 
 // Path returns the path of policy.json in the state directory.
-func Path(stateDir string) string { return filepath.Join(stateDir, "policy.json") }
+func Path(stateDir string) string { return filepath.Join(stateDir, paths.PolicyFile) }
 
 // RealShimFile returns the path of a file with the value of Shim.RealShim, the key shim.realShim. The
 // file exists while the policy in the state directory sets it. It is a copy, because all containers
 // need the real shim, even if policy.json is lost or damaged.
-func RealShimFile(stateDir string) string { return filepath.Join(stateDir, "real-shim") }
+func RealShimFile(stateDir string) string { return filepath.Join(stateDir, paths.RealShimFile) }
 
 // policyFile is the content of policy.json.
 type policyFile struct {

@@ -10,12 +10,13 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/paths"
 )
 
 // The shim records a bypass: containerd runs it for the sandboxes of pods, and not for the pods'
 // containers. directx-advertiser offers no GPU while the record exists.
 
-func bypassPath(stateDir string) string { return filepath.Join(stateDir, "bypass") }
+func bypassPath(stateDir string) string { return filepath.Join(stateDir, paths.BypassFile) }
 
 // RecordBypass records durably why containerd bypasses the shim.
 func RecordBypass(stateDir, reason string) error {
