@@ -82,7 +82,7 @@ func (d *Daemon) waitForNewRun(ctx context.Context, c *configuration) *configura
 		next.Policy.Log.Configure(d.log)
 		d.log.WithField("config", d.compiler.File).Info("The configuration has changed and is in force")
 		d.metrics.ConfigApplied()
-		if needsNewRun(inForce, next) {
+		if needsNewRun(inForce, next, d.compiler.NodeOS) {
 			return &configuration{Compiled: next}
 		}
 		inForce = next
@@ -91,11 +91,12 @@ func (d *Daemon) waitForNewRun(ctx context.Context, c *configuration) *configura
 
 // needsNewRun reports whether a configuration that follows another one needs a new run, in which the
 // kubelet has no resource for a moment. A setting that only the NRI plugin or the shim reads needs none.
-func needsNewRun(before, after config.Compiled) bool {
+func needsNewRun(before, after config.Compiled, nodeOS string) bool {
 	for _, p := range []*policy.Policy{&before.Policy, &after.Policy} {
 		p.CompiledFrom, p.Log, p.Shim = policy.CompiledFrom{}, policy.Log{}, policy.Shim{}
 		p.Standalone, p.ExtraMounts = policy.Standalone{}, policy.ExtraMounts{}
-		if p.Injection != policy.InjectByKubelet {
+		mayInject := p.Injection == policy.InjectByKubelet || p.Injection == policy.InjectAuto && nodeOS == "windows"
+		if !mayInject {
 			p.RuntimeFiles, p.VisibilityHints = nil, false
 		}
 	}

@@ -1,8 +1,7 @@
-// Package advertiser is the daemon directx-advertiser: it runs the device plugin with the node's
-// configuration, and starts it again in the same process when that changes.
 package advertiser
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync/atomic"
@@ -29,6 +28,8 @@ type Options struct {
 	// For these, see the flags of the same names: --runtime-dir, --host-root and so on.
 	RuntimeDir, HostRoot, KubeletDir, PodResources, SetupFile, LabelsFile string
 	CRISocket                                                             paths.CRISocket
+	// Diversion is nil where containerd's shim stays in its place: on Linux.
+	Diversion Diversion
 }
 
 // Daemon runs the device plugin. Each run has one configuration.
@@ -73,6 +74,10 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	for c != nil && err == nil {
 		c, err = d.serve(ctx, c)
 	}
+	if undoErr := d.undoDiversion(context.WithoutCancel(ctx)); undoErr != nil {
+		d.log.WithError(undoErr).Error("Cannot move containerd's shim back")
+		err = errors.Join(err, undoErr)
+	}
 	if d.recorder != nil {
 		err = errors.Join(err, d.recorder.Close())
 	}
@@ -82,8 +87,8 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	return err
 }
 
-// errNewRun ends the goroutines of a run when the next configuration needs a new one.
-var errNewRun = errors.New("the configuration has changed")
+// errNewRun ends the goroutines of a run when the next configuration, or another containerd, needs a new one.
+var errNewRun = errors.New("a new run is needed")
 
 // serve runs everything with the configuration c until a change needs a new run. It returns the next
 // configuration, or nil when ctx ends.
@@ -95,6 +100,7 @@ func (d *Daemon) serve(ctx context.Context, c *configuration) (next *configurati
 	})
 	if c.problem == nil {
 		group.Go(func() error { return d.advertise(ctx, c.Policy) })
+		group.Go(func() error { return d.watchInjection(ctx, c.Policy.Injection) })
 	} else {
 		d.status.Store(&status{problem: c.problem})
 		d.writeLabels(nil)
@@ -108,7 +114,7 @@ func (d *Daemon) serve(ctx context.Context, c *configuration) (next *configurati
 	if err := group.Wait(); !errors.Is(err, errNewRun) {
 		return nil, err
 	}
-	return next, nil
+	return cmp.Or(next, c), nil
 }
 
 // writeLabels writes the file of labels, if there is one.

@@ -9,7 +9,6 @@ import (
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/directx-nri/directx-nri/advertiser/deviceplugin"
-	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/errlog"
@@ -22,7 +21,7 @@ import (
 // injection: kubelet. They have the edits that the NRI plugin and the shim make, as far as an answer
 // can express them.
 type kubeletInjection struct {
-	// source has the node's GPUs, as [decision.Decider] has them.
+	// source has the node's GPUs.
 	source discovery.Source
 	files  gpuedits.Files
 	os     string
@@ -34,16 +33,16 @@ type kubeletInjection struct {
 func (i *kubeletInjection) answer(
 	ctx context.Context, resource string, replicas []allocation.Replica,
 ) (*v1beta1.ContainerAllocateResponse, error) {
-	devices, err := decision.AllocatedDevices(ctx, i.source, replicas)
+	devices, err := discovery.Allocated(ctx, i.source, replicas)
 	if err != nil {
-		return nil, decision.WithDefaultRemedy(err)
+		return nil, errlog.WithRemedy(err, errlog.RunDoctor)
 	}
 	for n := range devices {
 		devices[n].LibraryPath = nil // It would replace the image's LD_LIBRARY_PATH.
 	}
 	edits, skipped, err := gpuedits.Build(i.os, devices, nil, i.files, i.policy)
 	if err != nil {
-		return nil, decision.WithDefaultRemedy(err)
+		return nil, errlog.WithRemedy(err, gpuedits.CheckDiscovery)
 	}
 	gpuedits.LogSkipped(i.log.WithField("resource", resource), skipped)
 	return newAnswer(edits)

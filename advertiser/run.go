@@ -1,7 +1,6 @@
 package advertiser
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,7 +23,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/wait"
 	"github.com/directx-nri/directx-nri/internal/win32"
 	"github.com/directx-nri/directx-nri/ocispec/modes"
-	"github.com/directx-nri/directx-nri/shim/shimcheck"
 )
 
 const retryInterval = 2 * time.Second
@@ -58,6 +56,14 @@ func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
 	})
 	if err != nil {
 		return err
+	}
+	if p, err = d.withInjection(ctx, p); err != nil {
+		return err
+	}
+	if p.Injection == policy.InjectByKubelet { // An earlier run may have made it.
+		if err := d.undoDiversion(ctx); err != nil {
+			d.log.WithError(err).Error("Cannot move containerd's shim back")
+		}
 	}
 	d.reportModes(p)
 	source, err := d.openSource(ctx, p)
@@ -109,26 +115,30 @@ func (d *Daemon) pluginConfig(p policy.Resolved, source discovery.Source) device
 		Recorder: d.recorder, Policy: p.Policy, KubeletDir: d.options.KubeletDir, Pods: d.pods, NodeOS: d.compiler.NodeOS,
 		Metrics: d.metrics, Log: d.log, OnDevices: d.writeLabels,
 	}
-	check := d.recorder.EnsureWritable
+	var checkShim func(context.Context) (problem, err error)
 	switch p.Injection {
 	case policy.InjectByKubelet:
 		c.KubeletAnswer = d.newKubeletInjection(p, source).answer
 	case policy.InjectByShim:
-		check = func(ctx context.Context) error {
-			return errors.Join(d.recorder.EnsureWritable(ctx), shimcheck.Check(ctx, d.compiler.StateDir, d.options.CRISocket.String()))
-		}
+		checkShim = d.checkShim
 	case policy.InjectByNRI:
-		// check does not include this: until the plugin runs again, PreStartContainer makes containers wait.
+		// The list does not depend on this: until the plugin runs again, PreStartContainer makes containers wait.
 		c.CheckStart = func(ctx context.Context) error { return readiness.CheckPlugin(ctx, d.options.RuntimeDir) }
 	}
-	checkAll := func(ctx context.Context) error {
-		err := d.checkSetup()
-		if errors.Is(err, setupfile.ErrNoGPU) {
-			d.writeLabels(nil)
+	check := func(ctx context.Context) (problem, err error) {
+		if err := d.checkSetup(); err != nil {
+			return err, nil
 		}
-		return errors.Join(err, check(ctx))
+		if err := d.recorder.EnsureWritable(ctx); err != nil {
+			return err, nil
+		}
+		if checkShim == nil {
+			return nil, nil
+		}
+		return checkShim(ctx)
 	}
-	c.ListDevices = (&checkedList{list: source.Devices, check: checkAll, log: d.log, problem: errNeverPassed}).devices
+	offers := func(devices []discovery.Device) bool { return offersAny(devices, p.Policy, d.compiler.NodeOS) }
+	c.ListDevices = (&checkedList{list: source.Devices, offers: offers, check: check, log: d.log}).devices
 	return c
 }
 
@@ -172,10 +182,15 @@ func (d *Daemon) checkOffersGPU(ctx context.Context, p policy.Policy, options no
 	if err != nil {
 		return fmt.Errorf("%w, and failOnInitError is set", err)
 	}
-	if !slices.ContainsFunc(resources.Match(devices, p, d.compiler.NodeOS), func(d resources.Device) bool { return d.Rule != nil }) {
+	if !offersAny(devices, p, d.compiler.NodeOS) {
 		return errors.New("there is no GPU for any resource on this node, and failOnInitError is set")
 	}
 	return nil
+}
+
+// offersAny reports whether one of the devices belongs to a resource.
+func offersAny(devices []discovery.Device, p policy.Policy, nodeOS string) bool {
+	return slices.ContainsFunc(resources.Match(devices, p, nodeOS), func(d resources.Device) bool { return d.Rule != nil })
 }
 
 // retryUntilReady calls try until it succeeds or ctx ends. Until then, nothing is advertised. A node
@@ -203,50 +218,4 @@ func (d *Daemon) retryUntilReady(ctx context.Context, level logrus.Level, messag
 			return context.Cause(ctx)
 		}
 	}
-}
-
-// checkedList lists GPUs, as unhealthy while containers would not start with them.
-type checkedList struct {
-	list func(context.Context) ([]discovery.Device, error)
-	// check returns an error if containers would not start with GPUs, or if that is unknown, as during
-	// a restart of containerd.
-	check func(context.Context) error
-	log   logrus.FieldLogger
-
-	// problem is errNeverPassed until check passes for the first time, and then the last definite result:
-	// why GPUs are unhealthy, nil if they are not. Only devices uses it, which one goroutine calls.
-	problem error
-}
-
-var errNeverPassed = errors.New("the check has never passed")
-
-// devices returns the list. Until the check has passed once, it returns the error of the check. While
-// the result is unknown, the last definite result applies.
-func (c *checkedList) devices(ctx context.Context) ([]discovery.Device, error) {
-	checkErr := c.check(ctx)
-	switch {
-	case checkErr == nil:
-		if c.problem != nil {
-			c.log.Info("Advertising GPUs")
-		}
-		c.problem = nil
-	case errors.Is(c.problem, errNeverPassed):
-		return nil, fmt.Errorf("containers would not start with a GPU: %w", checkErr)
-	case shimcheck.IsDefinite(checkErr) || errors.Is(checkErr, allocation.ErrNotWritable):
-		if c.problem == nil {
-			c.log.WithError(checkErr).Error("Stopped advertising GPUs: containers cannot start with them")
-		}
-		c.problem = checkErr
-	}
-	devices, err := c.list(ctx)
-	problem := c.problem
-	if errors.Is(err, node.ErrNotSaved) {
-		problem, err = cmp.Or(problem, err), nil
-	}
-	for i := range devices {
-		if problem != nil && devices[i].Health.OK() {
-			devices[i].Health.Reason = errlog.ErrorLine(problem)
-		}
-	}
-	return devices, err
 }

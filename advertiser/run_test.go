@@ -2,7 +2,7 @@ package advertiser
 
 import (
 	"context"
-	"strings"
+	"errors"
 	"testing"
 
 	logtest "github.com/sirupsen/logrus/hooks/test"
@@ -10,11 +10,9 @@ import (
 	"github.com/directx-nri/directx-nri/advertiser/config"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/node"
-	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/testutil/allocationtest"
-	"github.com/directx-nri/directx-nri/shim/shimcheck"
 )
 
 // TestConfigure: before a container starts, the component that gives it its GPUs is checked.
@@ -47,11 +45,11 @@ func TestConfigure(t *testing.T) {
 
 func TestNeedsNewRun(t *testing.T) {
 	t.Parallel()
-	for injection, want := range map[policy.Injection]bool{policy.InjectByNRI: false, policy.InjectByKubelet: true} {
+	for injection, want := range map[policy.Injection]bool{policy.InjectByNRI: false, policy.InjectByShim: false, policy.InjectByKubelet: true, policy.InjectAuto: true} {
 		before := config.Compiled{Policy: policy.Policy{Injection: injection}}
 		after := before
 		after.Policy.Log.Level, after.Policy.ExtraMounts.Max, after.Policy.CompiledFrom.Config, after.Policy.VisibilityHints = "debug", 1, "c", true
-		if got := needsNewRun(before, after); got != want {
+		if got := needsNewRun(before, after, "windows"); got != want {
 			t.Errorf("%s: %t", injection, got)
 		}
 	}
@@ -60,33 +58,39 @@ func TestNeedsNewRun(t *testing.T) {
 func TestCheckedList(t *testing.T) {
 	t.Parallel()
 	log, lines := logtest.NewNullLogger()
-	var result error
-	check := func(context.Context) error { return result }
-	g := &checkedList{list: discovery.Static{{InstanceID: "GPU"}}.Devices, check: check, log: log, problem: errNeverPassed}
-	unknown := shimcheck.Check(t.Context(), t.TempDir(), "/no/such/socket")
+	errProblem, errUnknown := errors.New("a problem"), errors.New("unknown")
+	var problem, checkErr error
+	hasGPU := true
+	g := &checkedList{
+		list: discovery.Static{{InstanceID: "GPU"}}.Devices, log: log,
+		offers: func([]discovery.Device) bool { return hasGPU },
+		check:  func(context.Context) (error, error) { return problem, checkErr },
+	}
 	for i, step := range []struct {
-		result  error
-		want    int
-		wantErr bool
-		message string // logged
+		noGPU        bool
+		problem, err error
+		want         int // healthy devices
+		wantErr      bool
+		message      string // logged
 	}{
-		{result: unknown, wantErr: true},
-		{result: shimcheck.ErrNotUsed, wantErr: true},
-		{result: nil, want: 1, message: "Advertising GPUs"},
-		{result: nil, want: 1},
-		{result: unknown, want: 1},
-		{result: allocation.ErrNotWritable, message: "Stopped advertising GPUs: containers cannot start with them"},
-		{result: unknown},
-		{result: nil, want: 1, message: "Advertising GPUs"},
+		{noGPU: true, problem: errProblem, want: 1}, // Nothing is checked.
+		{err: errUnknown, wantErr: true},
+		{problem: errProblem, wantErr: true},
+		{want: 1, message: "Advertising GPUs"},
+		{want: 1},
+		{err: errUnknown, want: 1},
+		{problem: errProblem, message: "Stopped advertising GPUs: containers cannot start with them"},
+		{err: errUnknown},
+		{want: 1, message: "Advertising GPUs"},
 	} {
-		result = step.result
+		hasGPU, problem, checkErr = !step.noGPU, step.problem, step.err
 		lines.Reset()
 		devices, err := g.devices(t.Context())
 		healthy := 0
 		for _, d := range devices {
 			if d.Health.OK() {
 				healthy++
-			} else if !strings.Contains(d.Health.Reason, allocation.ErrNotWritable.Error()) {
+			} else if d.Health.Reason != errProblem.Error() {
 				t.Errorf("step %d: the reason is %q", i, d.Health.Reason)
 			}
 		}
@@ -101,10 +105,31 @@ func TestCheckedList(t *testing.T) {
 			t.Errorf("step %d: logged %q, want %q", i, message, step.message)
 		}
 	}
+	problem, checkErr = nil, nil
 	g.list = func(context.Context) ([]discovery.Device, error) {
 		return []discovery.Device{{InstanceID: "GPU"}}, node.ErrNotSaved
 	}
 	if devices, err := g.devices(t.Context()); err != nil || len(devices) != 1 || devices[0].Health.Reason != node.ErrNotSaved.Error() {
 		t.Errorf("a list that is not saved: %v, %v", devices, err)
+	}
+}
+
+func TestResolveInjection(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		configured  policy.Injection
+		os, version string
+		want        policy.Injection
+	}{
+		{policy.InjectAuto, "linux", "", policy.InjectByNRI},
+		{policy.InjectAuto, "windows", "v1.7.35", policy.InjectByShim},
+		{policy.InjectAuto, "windows", "v2.0.4", policy.InjectByKubelet},
+		{policy.InjectAuto, "windows", "v2.0.6", policy.InjectByShim},
+		{policy.InjectByShim, "windows", "v2.0.4", policy.InjectByShim},
+		{policy.InjectByKubelet, "linux", "", policy.InjectByKubelet},
+	} {
+		if got := resolveInjection(test.configured, test.os, test.version); got != test.want {
+			t.Errorf("%+v: %s", test, got)
+		}
 	}
 }

@@ -1,8 +1,3 @@
-// Package decision decides what a container gets when it is created. The NRI plugin and the runtime
-// shim make the same decisions and apply them in their own ways.
-//
-// In a pod, a recorded allocation is the only key to a GPU. Outside Kubernetes,
-// only administrators create containers, and they request GPUs by name.
 package decision
 
 import (
@@ -60,9 +55,9 @@ func (c Container) String() string {
 }
 
 // RefusalError returns the error with which the container's creation fails: directx-nri, the
-// container's name, and err with a remedy ([WithDefaultRemedy]).
+// container's name, and err with a remedy (its own, or the default of its reason).
 func (c Container) RefusalError(err error) error {
-	return fmt.Errorf("directx-nri: %s is not started: %w", c, WithDefaultRemedy(err))
+	return fmt.Errorf("directx-nri: %s is not started: %w", c, withDefaultRemedy(err))
 }
 
 func (c Container) fields() logrus.Fields {

@@ -32,12 +32,8 @@ const (
 	ReasonOther      Reason = "other"
 )
 
-// RunDoctor is the remedy of an error that has no better one.
-const RunDoctor = "run 'dxctl doctor' on this node"
-
 const (
 	replacePod = "delete the pod, and its replacement gets a new allocation"
-	restoreGPU = "restore the GPU, or delete the pod so that its replacement gets another one"
 )
 
 // The errors of decisions.
@@ -48,11 +44,8 @@ var (
 	errForged = WithReason(ReasonForged, errlog.WithRemedy(errors.New("the pod has this annotation, which only the kubelet may set, on a container"),
 		"remove it from the pod, and request the GPU in the container's resource limits"))
 	errNoAllocation = WithReason(ReasonNoRecord, errlog.WithRemedy(errors.New("a GPU was allocated to it, but the container runtime does not report which"), replacePod))
-	errDeviceGone   = WithReason(ReasonDeviceGone, errors.New("it is no longer on this node"))
-	errDeviceFailed = WithReason(ReasonDeviceGone, errors.New("it cannot be used"))
 	errNoSuchGPU    = WithReason(ReasonRequest, errors.New("no GPU of this node matches"))
 	errBadRequest   = WithReason(ReasonRequest, errors.New("invalid request"))
-	errUnknownGPUs  = errors.New("the GPUs of this node are unknown") // Its uses wrap the cause, too, which has the reason.
 )
 
 // reasonError is an error with the reason why a container is not started.
@@ -63,14 +56,14 @@ type reasonError struct {
 
 func (e reasonError) Unwrap() error { return e.error }
 
-// WithReason returns err with a reason. Its default remedy is [RunDoctor].
+// WithReason returns err with a reason. Its default remedy is [errlog.RunDoctor].
 func WithReason(reason Reason, err error) error { return reasonError{err, reason} }
 
 // explain returns the reason of err and the default remedy: those of [WithReason], or of the first
 // error of another package that err matches.
 func explain(err error) (reason Reason, fix string) {
 	if e, ok := errors.AsType[reasonError](err); ok {
-		return e.reason, RunDoctor
+		return e.reason, errlog.RunDoctor
 	}
 	for _, c := range []struct {
 		err    error
@@ -81,16 +74,18 @@ func explain(err error) (reason Reason, fix string) {
 		{allocation.ErrHeld, ReasonHeld, replacePod},
 		{allocation.ErrNotFound, ReasonNoRecord, "the record is lost: " + replacePod},
 		{allocation.ErrUnreadable, ReasonUnreadable, replacePod + ", then remove the file"},
-		{access.ErrNotPrivate, ReasonUnreadable, RunDoctor},
-		{gpuedits.ErrNotAssignable, ReasonDeviceGone, "check how discovery describes the device: 'dxctl devices'"},
-		{context.DeadlineExceeded, ReasonSlow, RunDoctor},
-		{discovery.ErrNoAnswer, ReasonSlow, RunDoctor},
+		{access.ErrNotPrivate, ReasonUnreadable, errlog.RunDoctor},
+		{discovery.ErrGone, ReasonDeviceGone, errlog.RunDoctor},
+		{discovery.ErrUnusable, ReasonDeviceGone, errlog.RunDoctor},
+		{gpuedits.ErrNotAssignable, ReasonDeviceGone, gpuedits.CheckDiscovery},
+		{context.DeadlineExceeded, ReasonSlow, errlog.RunDoctor},
+		{discovery.ErrNoAnswer, ReasonSlow, errlog.RunDoctor},
 	} {
 		if errors.Is(err, c.err) {
 			return c.reason, c.fix
 		}
 	}
-	return ReasonOther, RunDoctor
+	return ReasonOther, errlog.RunDoctor
 }
 
 // ReasonOf returns the reason of err.
@@ -99,8 +94,8 @@ func ReasonOf(err error) Reason {
 	return reason
 }
 
-// WithDefaultRemedy returns err with the default remedy of its reason, unless it has a remedy.
-func WithDefaultRemedy(err error) error {
+// withDefaultRemedy returns err with the default remedy of its reason, unless it has a remedy.
+func withDefaultRemedy(err error) error {
 	_, fix := explain(err)
 	return errlog.WithRemedy(err, fix)
 }

@@ -1,7 +1,6 @@
 package decision
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/allocation"
-	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/ocispec"
 )
 
@@ -72,40 +70,9 @@ func (d *Decider) recordedDevices(ctx context.Context, records []allocation.Reco
 	for _, record := range records {
 		resources, replicas = append(resources, record.Resource), append(replicas, record.Replicas...)
 	}
-	devices, err := AllocatedDevices(ctx, d.Source, replicas)
+	devices, err := discovery.Allocated(ctx, d.Source, replicas)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", strings.Join(resources, ", "), err)
-	}
-	return devices, nil
-}
-
-// AllocatedDevices returns the devices of replicas, without duplicates. It is an error if one of them
-// does not exist or cannot be used.
-func AllocatedDevices(ctx context.Context, source discovery.Source, replicas []allocation.Replica) ([]discovery.Device, error) {
-	uuids := map[string]string{} // by normalized instance ID
-	var ids []string
-	for _, replica := range replicas {
-		id := discovery.NormalizeID(replica.InstanceID)
-		if _, known := uuids[id]; !known {
-			ids = append(ids, replica.InstanceID)
-		}
-		uuids[id] = cmp.Or(uuids[id], replica.UUID)
-	}
-	present, err := source.Find(ctx, discovery.Selector{InstanceIDs: ids})
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errUnknownGPUs, err)
-	}
-	var devices []discovery.Device
-	for _, id := range ids {
-		device, ok := discovery.Find(present, id)
-		if !ok {
-			return nil, errlog.WithRemedy(fmt.Errorf("GPU %s was allocated, but %w", id, errDeviceGone), restoreGPU)
-		}
-		if err := checkUsable(device); err != nil {
-			return nil, errlog.WithRemedy(fmt.Errorf("GPU %s (%s) was allocated, but %w", device.Name(), id, err), restoreGPU)
-		}
-		device.UUID = cmp.Or(device.UUID, uuids[discovery.NormalizeID(id)]) // Source.Find does not query UUIDs.
-		devices = append(devices, device)
 	}
 	return devices, nil
 }

@@ -91,12 +91,12 @@ func TestUnusableDevicesOfPods(t *testing.T) {
 		err, want error
 		says      string
 	}{
-		"gone":              {id: `PCI\GONE`, want: errDeviceGone, says: `PCI\GONE`},
-		"failed":            {id: devices[2].InstanceID, want: errDeviceFailed, says: "code 10"},
-		"no GPU any more":   {id: `ROOT\DISPLAY\0`, want: errDeviceFailed, says: "neither graphics nor compute"},
-		"software":          {id: `ROOT\SOFTWARE\0`, want: errDeviceFailed, says: "software renderer"},
+		"gone":              {id: `PCI\GONE`, want: discovery.ErrGone, says: `PCI\GONE`},
+		"failed":            {id: devices[2].InstanceID, want: discovery.ErrUnusable, says: "code 10"},
+		"no GPU any more":   {id: `ROOT\DISPLAY\0`, want: discovery.ErrUnusable, says: "neither graphics nor compute"},
+		"software":          {id: `ROOT\SOFTWARE\0`, want: discovery.ErrUnusable, says: "software renderer"},
 		"not assignable":    {id: `ROOT\1`, want: gpuedits.ErrNotAssignable, says: "dxctl devices"},
-		"cannot look it up": {id: devices[0].InstanceID, err: errors.New("access is denied"), want: errUnknownGPUs, says: "access is denied"},
+		"cannot look it up": {id: devices[0].InstanceID, err: errors.New("access is denied"), want: discovery.ErrUnknown, says: "access is denied"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -318,7 +318,7 @@ func TestExtraMountsThatCannotBeRead(t *testing.T) {
 	d.Files, d.Policy = brokenFiles{}, permissive()
 	c := ofPod(ids)
 	c.PodAnnotations = map[string]string{ExtraMountsAnnotation: "a.exe"}
-	if _, _, err := decide(t.Context(), d, read(c)); err == nil || ReasonOf(err) != ReasonOther || !strings.HasSuffix(errlog.Text(err), RunDoctor) {
+	if _, _, err := decide(t.Context(), d, read(c)); err == nil || ReasonOf(err) != ReasonOther || !strings.HasSuffix(errlog.Text(err), errlog.RunDoctor) {
 		t.Errorf("reason %q: %v", ReasonOf(err), err)
 	}
 }
@@ -409,7 +409,7 @@ func TestAssignmentByClass(t *testing.T) {
 	c := ofPod(ids)
 	all := d.Source
 	d.Source, d.Policy = modes.ResolvePolicy(all, d.Policy.Policy, "windows")
-	if _, _, err := decide(t.Context(), d, read(c)); !errors.Is(err, errDeviceFailed) {
+	if _, _, err := decide(t.Context(), d, read(c)); !errors.Is(err, discovery.ErrUnusable) {
 		t.Errorf("by location path: %v", err)
 	}
 	d.Policy.Assignment = policy.AssignByClass

@@ -150,7 +150,7 @@ func (g specGPUs) filter(present []discovery.Device) []discovery.Device {
 	return slices.DeleteFunc(slices.Clone(present), func(d discovery.Device) bool {
 		isPath := func(path string) bool { return strings.EqualFold(path, d.LocationPath) }
 		isNamed := d.LocationPath != "" && slices.ContainsFunc(g.locationPaths, isPath)
-		return !isNamed && (!g.allByClass || checkUsable(d) != nil)
+		return !isNamed && (!g.allByClass || d.CheckUsable() != nil)
 	})
 }
 

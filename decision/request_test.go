@@ -85,7 +85,7 @@ func TestReasonOf(t *testing.T) {
 		ReasonHeld:       {allocation.ErrHeld},
 		ReasonUnreadable: {allocation.ErrUnreadable, access.ErrNotPrivate},
 		ReasonForged:     {errForged},
-		ReasonDeviceGone: {errDeviceGone, errDeviceFailed, gpuedits.ErrNotAssignable},
+		ReasonDeviceGone: {discovery.ErrGone, discovery.ErrUnusable, gpuedits.ErrNotAssignable},
 		ReasonHyperV:     {errHyperV},
 		ReasonRequest:    {errNoSuchGPU, errBadRequest},
 		ReasonSlow:       {context.DeadlineExceeded, hung},
@@ -93,7 +93,7 @@ func TestReasonOf(t *testing.T) {
 		ReasonConfig:     {WithReason(ReasonConfig, allocation.ErrHeld)},
 	} {
 		for _, err := range errs {
-			for _, err := range []error{err, fmt.Errorf("%w: %w", errUnknownGPUs, err), errlog.WithRemedy(err, "do this")} {
+			for _, err := range []error{err, fmt.Errorf("%w: %w", discovery.ErrUnknown, err), errlog.WithRemedy(err, "do this")} {
 				err = Container{Name: "main", Pod: &Pod{}}.RefusalError(fmt.Errorf("X: %w", err))
 				if got := ReasonOf(err); got != want {
 					t.Errorf("%v: %q, want %q", err, got, want)
@@ -110,14 +110,14 @@ func TestRemedies(t *testing.T) {
 	specific := errlog.WithRemedy(errDenied, "do this")
 	for want, err := range map[string]error{
 		"A: it is isolated by Hyper-V, and GPUs are for process-isolated containers only; use a runtime class with process isolation": fmt.Errorf("A: %w", errHyperV),
-		"denied; " + RunDoctor:                               errDenied,
-		"config: denied; " + RunDoctor:                       WithReason(ReasonConfig, fmt.Errorf("config: %w", errDenied)),
+		"denied; " + errlog.RunDoctor:                        errDenied,
+		"config: denied; " + errlog.RunDoctor:                WithReason(ReasonConfig, fmt.Errorf("config: %w", errDenied)),
 		"denied; do this":                                    WithReason(ReasonConfig, errlog.WithRemedy(specific, "or that")),
-		"the GPUs of this node are unknown: denied; do this": fmt.Errorf("%w: %w", errUnknownGPUs, specific),
+		"the GPUs of this node are unknown: denied; do this": fmt.Errorf("%w: %w", discovery.ErrUnknown, specific),
 		"directory is not private; do this":                  errlog.WithRemedy(access.ErrNotPrivate, "do this"),
-		"no GPU of this node matches 7; " + RunDoctor:        fmt.Errorf("%w 7", errNoSuchGPU),
-		"the GPUs of this node are unknown: internal error in directx-nri, please report it: nil pointer; " + RunDoctor: fmt.Errorf(
-			"%w: %w: nil pointer", errUnknownGPUs, errlog.ErrInternal),
+		"no GPU of this node matches 7; " + errlog.RunDoctor: fmt.Errorf("%w 7", errNoSuchGPU),
+		"the GPUs of this node are unknown: internal error in directx-nri, please report it: nil pointer; " + errlog.RunDoctor: fmt.Errorf(
+			"%w: %w: nil pointer", discovery.ErrUnknown, errlog.ErrInternal),
 	} {
 		want = "directx-nri: container \"c1\" is not started: " + want
 		if got := (Container{ID: "c1"}).RefusalError(err); errlog.Text(got) != want || !errors.Is(got, err) || ReasonOf(got) != ReasonOf(err) {

@@ -28,9 +28,9 @@ func (d *Decider) decideStandalone(ctx context.Context, request Request) (*Outco
 	}
 	devices, err := d.standaloneDevices(ctx, visible, inSpec)
 	switch {
-	case errors.Is(err, errUnknownGPUs) && visible.value == "" && !inSpec.allByClass:
+	case errors.Is(err, discovery.ErrUnknown) && visible.value == "" && !inSpec.allByClass:
 		return &Outcome{UnchangedReason: "its devices may not be GPUs, and " + errlog.Text(err)}, nil
-	case errors.Is(err, errUnknownGPUs):
+	case errors.Is(err, discovery.ErrUnknown):
 		return nil, errlog.WithRemedy(err, "to start the container without a GPU, set the "+visible.origin+" to "+visibleNone)
 	case err != nil:
 		return nil, err
@@ -49,34 +49,21 @@ func (d *Decider) standaloneDevices(ctx context.Context, visible setting, inSpec
 	if index, err := strconv.ParseUint(visible.value, 10, 31); err == nil && !inSpec.any() {
 		found, err := d.Source.Find(ctx, discovery.Selector{Index: new(int(index))})
 		if err != nil { // A driver that hangs is not asked again.
-			return nil, fmt.Errorf("%w: %w", errUnknownGPUs, err)
+			return nil, fmt.Errorf("%w: %w", discovery.ErrUnknown, err)
 		}
-		if len(found) == 1 && checkUsable(found[0]) == nil {
+		if len(found) == 1 && found[0].CheckUsable() == nil {
 			return found, nil
 		}
 	}
 	present, err := d.Source.Devices(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errUnknownGPUs, err)
+		return nil, fmt.Errorf("%w: %w", discovery.ErrUnknown, err)
 	}
 	devices, err := Select(visible.value, present)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", visible.origin, err)
 	}
 	return appendMissing(devices, inSpec.filter(present)...), nil
-}
-
-// checkUsable returns why d cannot be given to a container, nil if it can.
-func checkUsable(d discovery.Device) error {
-	switch {
-	case !d.Health.OK():
-		return fmt.Errorf("%w: %s", errDeviceFailed, d.Health)
-	case d.Software:
-		return fmt.Errorf("%w: software renderer", errDeviceFailed)
-	case d.Kind() == discovery.KindNone:
-		return fmt.Errorf("%w: it supports neither graphics nor compute", errDeviceFailed)
-	}
-	return nil
 }
 
 // Select returns the GPUs of present that request names, in the order of the request and
@@ -86,7 +73,7 @@ func Select(request string, present []discovery.Device) ([]discovery.Device, err
 	case request == "":
 		return nil, nil
 	case strings.EqualFold(request, visibleAll):
-		usable := slices.DeleteFunc(slices.Clone(present), func(d discovery.Device) bool { return checkUsable(d) != nil })
+		usable := slices.DeleteFunc(slices.Clone(present), func(d discovery.Device) bool { return d.CheckUsable() != nil })
 		if len(usable) == 0 {
 			return nil, errlog.WithRemedy(fmt.Errorf("%w %q", errNoSuchGPU, request), listGPUs(present))
 		}
@@ -103,7 +90,7 @@ func Select(request string, present []discovery.Device) ([]discovery.Device, err
 			return nil, errlog.WithRemedy(fmt.Errorf("%w %q", errNoSuchGPU, selector), listGPUs(present))
 		}
 		device := present[i]
-		if err := checkUsable(device); err != nil {
+		if err := device.CheckUsable(); err != nil {
 			return nil, errlog.WithRemedy(fmt.Errorf("%q is GPU %s, but %w", selector, device.Name(), err), listGPUs(present))
 		}
 		devices = appendMissing(devices, device)
@@ -125,7 +112,7 @@ func listGPUs(present []discovery.Device) string {
 		if d.LUID != 0 {
 			details = append(details, "LUID "+d.LUID.String())
 		}
-		if err := checkUsable(d); err != nil {
+		if err := d.CheckUsable(); err != nil {
 			details = append(details, err.Error())
 		}
 		entries[i] = fmt.Sprintf("%d %s", i, d.Name())

@@ -227,21 +227,21 @@ func TestStandaloneIsRefused(t *testing.T) {
 		"LUID 0":                {c: requesting("0x0"), want: errNoSuchGPU},
 		"negative index":        {c: requesting("-1"), want: errNoSuchGPU},
 		"good and unknown":      {c: requesting("0,9"), want: errNoSuchGPU},
-		"failed GPU":            {c: requesting("2"), want: errDeviceFailed, says: []string{"code 10", path2}},
-		"software adapter":      {c: requesting("3"), want: errDeviceFailed, says: []string{"neither graphics nor compute"}},
+		"failed GPU":            {c: requesting("2"), want: discovery.ErrUnusable, says: []string{"code 10", path2}},
+		"software adapter":      {c: requesting("3"), want: discovery.ErrUnusable, says: []string{"neither graphics nor compute"}},
 		"all in a list":         {c: requesting("all,0"), want: errBadRequest},
 		"none in a list":        {c: requesting("0,none"), want: errBadRequest},
 		"empty element":         {c: requesting("0,,1"), want: errBadRequest},
 		"only a comma":          {c: requesting(","), want: errBadRequest},
 		"all of no GPU":         {c: requesting("all"), source: discovery.Static{}, want: errNoSuchGPU, says: []string{"this node has no GPU"}},
 		"Hyper-V":               {c: Container{HyperV: true, Env: []string{VisibleVariable + "=0"}}, want: errHyperV, says: []string{"process isolation"}},
-		"index, GPUs not known": {c: requesting("0"), source: &source{Static: testDevices(), findErr: errors.New("no answer")}, want: errUnknownGPUs},
-		"GPUs not known": {c: requesting("all"), source: &source{listErr: errors.New("inventory.yaml:3: no")}, want: errUnknownGPUs,
+		"index, GPUs not known": {c: requesting("0"), source: &source{Static: testDevices(), findErr: errors.New("no answer")}, want: discovery.ErrUnknown},
+		"GPUs not known": {c: requesting("all"), source: &source{listErr: errors.New("inventory.yaml:3: no")}, want: discovery.ErrUnknown,
 			says: []string{"inventory.yaml:3", "set the environment variable DIRECTX_VISIBLE_DEVICES to none"}},
 		"not known, by annotation": {c: Container{Annotations: map[string]string{VisibleAnnotation: path0}, Env: []string{VisibleVariable + "=1"}},
-			source: &source{listErr: errors.New("no")}, want: errUnknownGPUs, says: []string{"set the annotation " + VisibleAnnotation + " to none"}},
+			source: &source{listErr: errors.New("no")}, want: discovery.ErrUnknown, says: []string{"set the annotation " + VisibleAnnotation + " to none"}},
 		"own class, not known": {c: Container{Devices: []specs.WindowsDevice{{IDType: "class", ID: ocispec.DisplayClass}}},
-			source: &source{listErr: errors.New("no")}, want: errUnknownGPUs},
+			source: &source{listErr: errors.New("no")}, want: discovery.ErrUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -261,7 +261,7 @@ func TestStandaloneIsRefused(t *testing.T) {
 			for _, says := range append(test.says, `directx-nri: container "c1" is not started: `) {
 				testutil.CheckError(t, "decide", err, says)
 			}
-			if strings.Contains(errlog.Text(err), restoreGPU) {
+			if strings.Contains(errlog.Text(err), "restore the GPU") {
 				t.Errorf("error %q has the remedy for a pod", err)
 			}
 			if strings.ContainsAny(errlog.Text(err), "\r\n") {

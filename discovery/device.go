@@ -1,9 +1,3 @@
-// Package discovery describes the GPUs of a node, and the driver files and device
-// nodes that a container needs to use them.
-//
-// A [Source] lists [Device] values. Package pnp has the source for Windows' Plug and Play, package dxg
-// the source for GPU paravirtualization in Linux VMs, and package node opens the source of a node.
-// Package nvidia adds the UUIDs of NVIDIA's GPUs.
 package discovery
 
 import (

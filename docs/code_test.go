@@ -124,7 +124,7 @@ func TestArchitectureNames(t *testing.T) {
 		}
 	}
 	goName := regexp.MustCompile("`(([a-z]+)\\.\\w+(?:\\.\\w+)?)`")
-	fileName := regexp.MustCompile(`\.(go|jsonl?|md|ya?ml)$`)
+	fileName := regexp.MustCompile(`\.(go|jsonl?|log|md|ya?ml)$`)
 	names := goName.FindAllStringSubmatch(read(t, "architecture.md"), -1)
 	for _, name := range names {
 		if declared[name[2]] && !fileName.MatchString(name[1]) && !declared[name[1]] {
@@ -133,6 +133,21 @@ func TestArchitectureNames(t *testing.T) {
 	}
 	if len(names) < 15 {
 		t.Errorf("the page has %d names only", len(names))
+	}
+}
+
+// Each file of the state directory is in the page on the architecture.
+func TestStateDirectory(t *testing.T) {
+	t.Parallel()
+	page, count := read(t, "architecture.md"), 0
+	for _, name := range regexp.MustCompile(`(?m)^\t\w+ += "(.+)"$`).FindAllStringSubmatch(read(t, "../internal/paths/state.go"), -1) {
+		count++
+		if !strings.Contains(page, "\n| `"+name[1]) {
+			t.Errorf("the page does not have %s", name[1])
+		}
+	}
+	if count == 0 {
+		t.Error("no file was found")
 	}
 }
 

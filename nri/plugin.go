@@ -1,8 +1,3 @@
-// Package nri is the NRI plugin: it answers the container runtime with a
-// ContainerAdjustment when a container that requests a GPU is created.
-//
-// Package decision decides what the container gets; [Plugin] has the hooks, and
-// [Plugin.Run] keeps it registered with the runtime.
 package nri
 
 import (

@@ -1,8 +1,3 @@
-// Package ocispec applies [Edits] of a container to the JSON of an OCI runtime spec. Applying edits
-// twice changes nothing.
-//
-// The runtime shim links this package, so the other forms of edits are in packages of their own:
-// runflags for ctr and nerdctl, and cmd/dxctl/cdi.
 package ocispec
 
 import (

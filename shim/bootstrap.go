@@ -7,7 +7,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/directx-nri/directx-nri/shim/shimfile"
+	"github.com/directx-nri/directx-nri/shim/bypass"
 )
 
 // The answer of the real shim to a start is a protobuf message of new shims. The one field that matters is
@@ -43,17 +43,17 @@ func bootstrapVersion(answer []byte) int {
 // containers: containerd 2.x does not if the sandbox's shim at path has answered start with
 // bootstrap version 3 or more (ShimManager.Start in core/runtime/v2/shim_manager.go).
 func (s *shim) recordBypass(path string, version int) {
-	err := shimfile.CheckBypass(s.stateDir)
+	err := bypass.Check(s.stateDir)
 	switch {
-	case version < 3 && errors.Is(err, shimfile.ErrBypassed):
-		err = shimfile.ClearBypass(s.stateDir)
+	case version < 3 && errors.Is(err, bypass.Err):
+		err = bypass.Clear(s.stateDir)
 	case version >= 3 && err == nil:
 		reason := fmt.Sprintf("the real shim %s answers with bootstrap version %d, so containerd does not start the containers of pods with the runtime shim; use a shim that answers version 2, or set injection: kubelet with one that honors windows.devices",
 			path, version)
 		s.log().Error(reason)
-		err = shimfile.RecordBypass(s.stateDir, reason)
+		err = bypass.Record(s.stateDir, reason)
 	}
-	if err != nil && !errors.Is(err, shimfile.ErrBypassed) { // That is recorded already.
+	if err != nil && !errors.Is(err, bypass.Err) { // That is recorded already.
 		s.log().WithError(err).Error("Cannot record the bootstrap version of the real shim")
 	}
 }

@@ -31,6 +31,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/testutil/allocationtest"
 	"github.com/directx-nri/directx-nri/internal/testutil/grpctest"
+	"github.com/directx-nri/directx-nri/shim/bypass"
 	"github.com/directx-nri/directx-nri/shim/shimfile"
 )
 
@@ -514,7 +515,7 @@ func TestRecordVersion(t *testing.T) {
 		if version >= 3 {
 			want = "the real shim /real answers with bootstrap version 3"
 		}
-		testutil.CheckError(t, fmt.Sprint("version ", version), shimfile.CheckBypass(b.path("state")), want)
+		testutil.CheckError(t, fmt.Sprint("version ", version), bypass.Check(b.path("state")), want)
 	}
 	b.write("bundle/config.json", specOf(podAnnotations("sandbox", "u1")))
 	if err := s.editBundle(); err != nil || !isSandbox(s.config) {

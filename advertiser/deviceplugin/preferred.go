@@ -21,10 +21,9 @@ import (
 //     container no more of the GPU than one replica;
 //  4. the GPUs with the fewest replicas in use, those chosen here included, or with the
 //     most if the policy is packed. In use are the replicas that are not available;
-//  5. GPUs of one NUMA node, known nodes before unknown ones;
-//  6. the order of the source, and of one GPU the lowest numbers.
+//  5. the order of the source, and of one GPU the lowest numbers.
 //
-// The result begins with mustInclude, and depends on the arguments only: not on the
+// NUMA nodes are the kubelet's topology manager's part: [pool.list] has them. The result begins with mustInclude, and depends on the arguments only: not on the
 // order of available. IDs in available that are unknown or belong to an unhealthy GPU
 // are ignored, because the kubelet may not have received a change yet; replicas of
 // mustInclude are available. Errors match [errInvalidRequest].
@@ -59,8 +58,7 @@ func (p *pool) prefer(available, mustInclude []string, size int) ([]string, erro
 	}
 	// The groups are in the order of the source. Of equally good ones, the first is chosen.
 	best := slices.MaxFunc(selections, func(a, b selection) int {
-		return cmp.Or(cmp.Compare(a.distinctGPUs, b.distinctGPUs), p.compareInUse(b.totalInUse, a.totalInUse),
-			cmp.Compare(b.numaNodes, a.numaNodes))
+		return cmp.Or(cmp.Compare(a.distinctGPUs, b.distinctGPUs), p.compareInUse(b.totalInUse, a.totalInUse))
 	})
 	chosen := append(make([]string, 0, size), mustInclude...)
 	for i, c := range candidates {
@@ -171,53 +169,29 @@ type selection struct {
 	// totalInUse is a sum over the chosen replicas: the number of replicas of the same GPU that
 	// were in use before.
 	totalInUse int
-	// numaNodes is the number of NUMA nodes. Each GPU whose node is unknown counts as one.
-	numaNodes int
 }
 
-// selectFrom chooses need of the candidates' replicas, one at a time by criteria 3 to 6. The
+// selectFrom chooses need of the candidates' replicas, one at a time by criteria 3 to 5. The
 // candidates must have that many.
 func (p *pool) selectFrom(candidates []candidate, need int) selection {
 	s := selection{candidates: candidates}
 	for ; need > 0; need-- {
 		var open []*candidate
-		// How many GPUs of each NUMA node have chosen replicas, and how many have available ones.
-		chosen, available := map[int]int{}, map[int]int{}
 		for i := range candidates {
-			c := &candidates[i]
-			chosen[c.numaNode] += min(c.included, 1)
-			available[c.numaNode] += min(len(c.available), 1)
-			if len(c.available) > 0 {
-				open = append(open, c)
+			if len(candidates[i].available) > 0 {
+				open = append(open, &candidates[i])
 			}
 		}
-		delete(chosen, unknownNode)
-		delete(available, unknownNode)
 		best := slices.MinFunc(open, func(a, b *candidate) int {
-			return cmp.Or(
-				cmp.Compare(min(a.included, 1), min(b.included, 1)),
-				p.compareInUse(a.inUse(), b.inUse()),
-				cmp.Compare(chosen[b.numaNode], chosen[a.numaNode]),
-				// All nodes that have enough GPUs are equally good.
-				cmp.Compare(min(available[b.numaNode], need), min(available[a.numaNode], need)),
-			)
+			return cmp.Or(cmp.Compare(min(a.included, 1), min(b.included, 1)), p.compareInUse(a.inUse(), b.inUse()))
 		})
 		s.totalInUse += best.inUse()
 		best.included++
 		best.available = best.available[1:]
 	}
-	nodes := map[int]bool{}
 	for _, c := range candidates {
-		if c.included > 0 {
-			s.distinctGPUs++
-			if c.numaNode == unknownNode {
-				s.numaNodes++
-			} else {
-				nodes[c.numaNode] = true
-			}
-		}
+		s.distinctGPUs += min(c.included, 1)
 	}
-	s.numaNodes += len(nodes)
 	return s
 }
 

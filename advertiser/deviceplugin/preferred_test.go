@@ -13,15 +13,13 @@ import (
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
-// gpuSpec returns a GPU written as "ID driver [node][*replicas]", with 4 replicas. That of
+// gpuSpec returns a GPU written as "ID driver[*replicas]", with 4 replicas. That of
 // driver x has a fault.
 func gpuSpec(spec string) gpu {
 	d := discovery.Device{VendorID: 0x10DE}
 	device, times, _ := strings.Cut(spec, "*")
-	node, replicas := -1, 4
-	if n, _ := fmt.Sscan(device, &d.InstanceID, &d.DriverVersion, &node); n == 3 {
-		d.NUMANode = &node
-	}
+	replicas := 4
+	_, _ = fmt.Sscan(device, &d.InstanceID, &d.DriverVersion)
 	_, _ = fmt.Sscan(times, &replicas)
 	if d.DriverVersion == "x" {
 		d.Health.Reason = "driver stopped"
@@ -106,15 +104,6 @@ func TestPoolPrefer(t *testing.T) {
 		{name: "must include whose driver has too few", gpus: "A d, B e, C e", available: "A 1, B 4, C 4", must: "A::3", size: 3, want: "A::3 B::0 C::0"},
 		{name: "must include beside the available ones", gpus: "A d, B d", available: "B 1", must: "A::0", size: 2, want: "A::0 B::3"},
 
-		{name: "one NUMA node that has enough", gpus: "A d 0, B d 1, C d 1", available: "A 4, B 4, C 4", size: 2, want: "B::0 C::0"},
-		{name: "fewest in use before one NUMA node", gpus: "A d 0, B d 1, C d 1", available: "A 4, B 4, C 3", size: 2, want: "A::0 B::0"},
-		{name: "the NUMA node of the less busy one", gpus: "A d 0, B d 1, C d 1", available: "A 3, B 4, C 3", size: 2, want: "B::0 C::1"},
-		{name: "the NUMA node of must include", gpus: "A d 0, B d 1, C d 1", available: "A 4, B 4, C 4", must: "C::0", size: 2, want: "C::0 B::0"},
-		{name: "the NUMA node with most when none has enough", gpus: "A d 0, B d 1, C d 2, D d 1", available: "A 4, B 4, C 4, D 4", size: 3, want: "A::0 B::0 D::0"},
-		{name: "known NUMA nodes before unknown ones", gpus: "A d, B d, C d 0", available: "A 4, B 4, C 4", size: 2, want: "A::0 C::0"},
-		{name: "a driver on one NUMA node before one on unknown nodes", gpus: "A d, B d, C e 1, D e 1", available: "A 4, B 4, C 4, D 4", size: 2, want: "C::0 D::0"},
-		{name: "a driver on one NUMA node before one on two", gpus: "A d 0, B d 1, C e 1, D e 1", available: "A 4, B 4, C 4, D 4", size: 2, want: "C::0 D::0"},
-
 		{name: "a fault", gpus: "A x, B d", available: "A 4, B 2", size: 2, want: "B::2 B::3"},
 		{name: "a fault, and too few others", gpus: "A x, B d", available: "A 4, B 2", size: 3, wantErr: "2 available"},
 		{name: "unknown available ones are skipped", gpus: "A d", available: "A 1", more: []string{"X::0", "A::4", "A", ""}, size: 1, want: "A::3"},
@@ -132,7 +121,6 @@ func TestPoolPrefer(t *testing.T) {
 		{name: "packed, two: different GPUs, those most in use", rule: packed, gpus: "A d, B d, C d", available: "A 4, B 1, C 2", size: 2, want: "B::3 C::2"},
 		{name: "packed, more than there are GPUs: the rest from the most used", rule: packed, gpus: "A d, B d", available: "A 3, B 4", size: 4, want: "A::1 A::2 A::3 B::0"},
 		{name: "packed, must include", rule: packed, gpus: "A d, B d, C d", available: "A 4, B 4, C 3", must: "A::0", size: 2, want: "A::0 C::1"},
-		{name: "packed: of GPUs alike, those of one NUMA node", rule: packed, gpus: "A d 0, B d 1, C d 1", available: "A 3, B 3, C 3", size: 2, want: "B::1 C::1"},
 
 		{name: "different replicas: fewest in use, counted", gpus: "A d*8, B d*2", available: "A 6, B 1", size: 1, want: "B::1"},
 		{name: "different replicas: each has its own numbers", gpus: "A d*1, B d*3", available: "A 1, B 3", size: 4, want: "A::0 B::0 B::1 B::2"},
@@ -191,9 +179,7 @@ func bigPool(gpus, replicas int) (*pool, []string) {
 func bigNode(gpus int) []discovery.Device {
 	devices := make([]discovery.Device, gpus)
 	for i := range devices {
-		node := i % 2
 		devices[i] = displayGPU(fmt.Sprintf(`PCI\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1\4&1CFCA9AB&0&%04X`, i))
-		devices[i].NUMANode = &node
 	}
 	return devices
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
+	"github.com/directx-nri/directx-nri/internal/paths"
 )
 
 const (
@@ -34,11 +35,11 @@ type DeviceList struct{ stateDir, name string }
 var _ discovery.Source = DeviceList{}
 
 // CompiledInventory returns the list of the compiled inventory.
-func CompiledInventory(stateDir string) DeviceList { return DeviceList{stateDir, "devices.jsonl"} }
+func CompiledInventory(stateDir string) DeviceList { return DeviceList{stateDir, paths.InventoryFile} }
 
 // Discovered returns the list of the GPUs that the driver listed last. On Linux, the
 // programs that start containers read it and do not ask the driver.
-func Discovered(stateDir string) DeviceList { return DeviceList{stateDir, "discovered.jsonl"} }
+func Discovered(stateDir string) DeviceList { return DeviceList{stateDir, paths.DiscoveredFile} }
 
 // Path returns the path of the file.
 func (l DeviceList) Path() string { return filepath.Join(l.stateDir, l.name) }

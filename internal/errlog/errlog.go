@@ -1,4 +1,6 @@
-// Package errlog prepares errors for logs: an error is one line, and is logged once while it persists.
+// Package errlog gives errors the remedies for their causes, and logs errors in one line, once while
+// they persist. The text of an error is without its remedy: [Text] has both, for where an error is
+// printed, logged or sent. A question, as in "is containerd running?", is no remedy.
 package errlog
 
 import (
@@ -10,8 +12,6 @@ import (
 	"unicode"
 
 	"github.com/sirupsen/logrus"
-
-	"github.com/directx-nri/directx-nri/internal/remedy"
 )
 
 // NewLogger returns a logger that writes to out. It logs errors with their remedies.
@@ -29,7 +29,7 @@ func (remedyHook) Levels() []logrus.Level { return logrus.AllLevels }
 
 func (remedyHook) Fire(entry *logrus.Entry) error {
 	if err, ok := entry.Data[logrus.ErrorKey].(error); ok {
-		entry.Data[logrus.ErrorKey] = remedy.Text(err)
+		entry.Data[logrus.ErrorKey] = Text(err)
 	}
 	return nil
 }
@@ -42,7 +42,7 @@ type LastError string
 // last error.
 func (l *LastError) Changed(err error) bool {
 	before := *l
-	*l = LastError(remedy.Text(err))
+	*l = LastError(Text(err))
 	return *l != before
 }
 
@@ -59,7 +59,7 @@ func (l *LastError) Log(log logrus.FieldLogger, err error, failed, recovered str
 }
 
 // ErrorLine returns the text of err and its remedies as [OneLine] does.
-func ErrorLine(err error) string { return OneLine(remedy.Text(err)) }
+func ErrorLine(err error) string { return OneLine(Text(err)) }
 
 // OneLine returns text as one line without control characters, which drivers and foreign files
 // may contain: they move the cursor, or worse.

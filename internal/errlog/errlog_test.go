@@ -5,8 +5,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-
-	"github.com/directx-nri/directx-nri/internal/remedy"
 )
 
 func TestLastError(t *testing.T) {
@@ -22,7 +20,7 @@ func TestLastError(t *testing.T) {
 		{errors.New("a"), "failed"},
 		{errors.New("a"), ""},
 		{errors.New("b"), "failed"},
-		{remedy.With(errors.New("b"), "do this"), `"b; do this"`},
+		{WithRemedy(errors.New("b"), "do this"), `"b; do this"`},
 		{nil, "recovered"},
 		{nil, ""},
 		{errors.New("b"), "failed"},

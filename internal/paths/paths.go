@@ -100,9 +100,6 @@ func (s *CRISocket) Set(socket string) error {
 // Type implements pflag.Value.
 func (*CRISocket) Type() string { return "string" }
 
-// Allocations returns the directory of the allocation records in a state directory.
-func Allocations(stateDir string) string { return filepath.Join(stateDir, "allocations") }
-
 // Runhcs is the file name of the real shim on Windows.
 const Runhcs = "containerd-shim-runhcs-v1.exe"
 

@@ -111,7 +111,7 @@ type Shim struct {
 
 // LogPath returns the path of the shim's log on a node with this state directory.
 func (s Shim) LogPath(stateDir string) string {
-	return cmp.Or(s.Log, filepath.Join(stateDir, "shim.log"))
+	return cmp.Or(s.Log, filepath.Join(stateDir, paths.ShimLogFile))
 }
 
 // Log is the configuration of the logs.
@@ -152,7 +152,7 @@ func Default() Policy {
 func (p Policy) AssignsByClass() bool { return p.Assignment == AssignByClass }
 
 // Path returns the path of policy.json in the state directory.
-func Path(stateDir string) string { return filepath.Join(stateDir, "policy.json") }
+func Path(stateDir string) string { return filepath.Join(stateDir, paths.PolicyFile) }
 
 // policyFile is the content of policy.json.
 type policyFile struct {

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 
 	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/paths"
 )
 
 // Result is the part of the result that other programs read.
@@ -15,7 +16,7 @@ type Result struct {
 }
 
 // Path returns the file with the last result in a state directory.
-func Path(stateDir string) string { return filepath.Join(stateDir, "verify.json") }
+func Path(stateDir string) string { return filepath.Join(stateDir, paths.VerifyFile) }
 
 // Read returns the last result in a state directory.
 func Read(stateDir string) (r Result, err error) {

@@ -14,6 +14,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
+	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/tomledit"
 )
 
@@ -120,7 +121,7 @@ func (f *RestartError) CheckRetry(attempt string, now time.Time) error {
 }
 
 // RecordPath returns the path of the record in a state directory.
-func RecordPath(stateDir string) string { return filepath.Join(stateDir, "runtime-configure.json") }
+func RecordPath(stateDir string) string { return filepath.Join(stateDir, paths.RuntimeRecordFile) }
 
 // ReadRecord returns the record of a state directory, which is empty if there is no file.
 func ReadRecord(stateDir string) (ChangeRecord, error) {

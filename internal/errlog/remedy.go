@@ -1,12 +1,12 @@
-// Package remedy gives errors the remedies for their causes. The text of an error is without its
-// remedy: [Text] has both, for where an error is printed, logged or sent. A question, as in "is
-// containerd running?", is no remedy.
-package remedy
+package errlog
 
 import (
 	"slices"
 	"strings"
 )
+
+// RunDoctor is the remedy of an error that has no better one.
+const RunDoctor = "run 'dxctl doctor' on this node"
 
 // Rewrite is the remedy for a compiled file that cannot be read.
 const Rewrite = "run 'dxctl config apply', or restart directx-advertiser, to write it again"
@@ -19,25 +19,25 @@ type remedyError struct {
 
 func (e *remedyError) Unwrap() error { return e.error }
 
-// With adds a remedy to err, unless it has one: the innermost is the most specific. It adds none to nil.
-func With(err error, remedy string) error {
-	if err == nil || remedy == "" || Of(err) != "" {
+// WithRemedy adds a remedy to err, unless it has one: the innermost is the most specific. It adds none to nil.
+func WithRemedy(err error, remedy string) error {
+	if err == nil || remedy == "" || RemedyOf(err) != "" {
 		return err
 	}
 	return &remedyError{err, remedy}
 }
 
-// Of returns the remedies of err, "" if it has none.
-func Of(err error) string {
+// RemedyOf returns the remedies of err, "" if it has none.
+func RemedyOf(err error) string {
 	switch err := err.(type) { //nolint:errorlint // All errors that err wraps are visited.
 	case *remedyError:
 		return err.remedy
 	case interface{ Unwrap() error }:
-		return Of(err.Unwrap())
+		return RemedyOf(err.Unwrap())
 	case interface{ Unwrap() []error }:
 		var all []string
 		for _, err := range err.Unwrap() {
-			if remedy := Of(err); remedy != "" && !slices.Contains(all, remedy) {
+			if remedy := RemedyOf(err); remedy != "" && !slices.Contains(all, remedy) {
 				all = append(all, remedy)
 			}
 		}
@@ -51,7 +51,7 @@ func Text(err error) string {
 	if err == nil {
 		return ""
 	}
-	if remedy := Of(err); remedy != "" {
+	if remedy := RemedyOf(err); remedy != "" {
 		return err.Error() + "; " + remedy
 	}
 	return err.Error()

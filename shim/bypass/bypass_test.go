@@ -1,4 +1,4 @@
-package shimfile
+package bypass
 
 import (
 	"errors"
@@ -8,24 +8,24 @@ import (
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
-func TestRecordBypass(t *testing.T) {
+func TestRecord(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")
 	check := func(want string) {
 		t.Helper()
-		err := CheckBypass(dir)
+		err := Check(dir)
 		testutil.CheckError(t, "check", err, want)
-		if err != nil && !errors.Is(err, ErrBypassed) {
-			t.Errorf("error %v, want %v", err, ErrBypassed)
+		if err != nil && !errors.Is(err, Err) {
+			t.Errorf("error %v, want %v", err, Err)
 		}
 	}
 	check("")
 	for reason, want := range map[string]string{"version 3": "version 3", "": "the reason is unknown"} {
-		testutil.NoError(t, RecordBypass(dir, reason))
+		testutil.NoError(t, Record(dir, reason))
 		check(want)
 	}
 	for range 2 {
-		testutil.NoError(t, ClearBypass(dir))
+		testutil.NoError(t, Clear(dir))
 		check("")
 	}
 }

@@ -1,0 +1,40 @@
+package paths
+
+import "path/filepath"
+
+// The files of the state directory, which only root, or SYSTEM and Administrators, can write. Each is
+// replaced as a whole, except for the log. The packages that are named here have the formats.
+const (
+	// PolicyFile is the node policy, in JSON with a format number (package policy). The advertiser and
+	// 'dxctl config apply' write it. The NRI plugin, the shim and dxctl read it.
+	PolicyFile = "policy.json"
+	// RealShimFile is a copy of the policy's shim.realShim as plain text, if that is set (package
+	// policy). What writes the policy writes it, and the shim reads it.
+	RealShimFile = "real-shim"
+	// InventoryFile is the compiled inventory (discovery/node, DeviceList), if the policy has one. The
+	// advertiser and 'dxctl config apply' write it. All programs read it, and then query no driver.
+	InventoryFile = "devices.jsonl"
+	// DiscoveredFile is the list of GPUs that the driver of a Linux node gave last, in the format of
+	// [InventoryFile]. The advertiser and 'dxctl config apply' write it. The NRI plugin, the shim and
+	// dxctl read it instead of querying the driver.
+	DiscoveredFile = "discovered.jsonl"
+	// AllocationsDir has the allocation records and their bindings, in JSON with a digest, and a lock
+	// (package allocation). The advertiser writes and removes records. The NRI plugin and the
+	// shim read them and add bindings. dxctl reads both.
+	AllocationsDir = "allocations"
+	// BypassFile is the reason, as plain text, why containerd does not run the shim for pods' containers
+	// (shim/shimfile). The shim writes it. The advertiser and dxctl read it.
+	BypassFile = "bypass"
+	// ShimLogFile is the shim's log, unless the policy names another one, in lines of text. The shim
+	// appends, and begins a second file with the suffix .1 when it is large (package shim). dxctl reads it.
+	ShimLogFile = "shim.log"
+	// VerifyFile is the last result of 'dxctl verify', in JSON. 'dxctl verify' writes it. The
+	// advertiser, for metrics, and 'dxctl doctor' read it.
+	VerifyFile = "verify.json"
+	// RuntimeRecordFile is what 'dxctl runtime configure' changed in containerd's configuration, in
+	// JSON with a format number (cmd/dxctl/containerd). dxctl alone writes and reads it.
+	RuntimeRecordFile = "runtime-configure.json"
+)
+
+// Allocations returns the directory of the allocation records in a state directory.
+func Allocations(stateDir string) string { return filepath.Join(stateDir, AllocationsDir) }
