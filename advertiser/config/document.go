@@ -16,8 +16,8 @@ import (
 	"github.com/directx-nri/directx-nri/internal/errlog"
 )
 
-// KeyError is one error in a YAML file.
-type KeyError struct {
+// keyError is one error in a YAML file.
+type keyError struct {
 	File string
 	Line int // 0 if unknown
 	// Path is the key, for example resources[0].replicas, "" for the whole file.
@@ -26,7 +26,7 @@ type KeyError struct {
 }
 
 // Error returns file:line: path: text.
-func (e KeyError) Error() string {
+func (e keyError) Error() string {
 	place := e.File
 	if e.Line > 0 {
 		place += ":" + strconv.Itoa(e.Line)
@@ -38,7 +38,7 @@ func (e KeyError) Error() string {
 }
 
 // KeyErrors are the errors in a file, in the order of their lines. There is at least one.
-type KeyErrors []KeyError
+type KeyErrors []keyError
 
 // Error returns a line for each error, 50 at most.
 func (e KeyErrors) Error() string {
@@ -107,7 +107,7 @@ func readRoot(data []byte, maxSize int) (*yaml.Node, error) {
 
 // add adds an error of the key at path.
 func (d *yamlDocument) add(line int, path, text string) {
-	d.errors = append(d.errors, KeyError{File: d.name, Line: line, Path: path, Text: text})
+	d.errors = append(d.errors, keyError{File: d.name, Line: line, Path: path, Text: text})
 }
 
 // errorf adds an error of the key at path, with its line.
@@ -125,7 +125,7 @@ func (d *yamlDocument) check(path string, err error) bool {
 
 // hasErrors reports whether a key at or below path has an error.
 func (d *yamlDocument) hasErrors(path string) bool {
-	return slices.ContainsFunc(d.errors, func(e KeyError) bool { return strings.HasPrefix(e.Path, path) })
+	return slices.ContainsFunc(d.errors, func(e keyError) bool { return strings.HasPrefix(e.Path, path) })
 }
 
 // err returns the errors as [KeyErrors], nil if there are none.
@@ -133,7 +133,7 @@ func (d *yamlDocument) err() error {
 	if len(d.errors) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(d.errors, func(a, b KeyError) int { return cmp.Compare(a.Line, b.Line) })
+	slices.SortStableFunc(d.errors, func(a, b keyError) int { return cmp.Compare(a.Line, b.Line) })
 	return d.errors
 }
 

@@ -23,7 +23,9 @@ import (
 //     most if the policy is packed. In use are the replicas that are not available;
 //  5. the order of the source, and of one GPU the lowest numbers.
 //
-// NUMA nodes are the kubelet's topology manager's part: [pool.list] has them. The result begins with mustInclude, and depends on the arguments only: not on the
+// NUMA nodes are for the kubelet's topology manager, which gets them from [pool.list].
+//
+// The result begins with mustInclude, and depends on the arguments only: not on the
 // order of available. IDs in available that are unknown or belong to an unhealthy GPU
 // are ignored, because the kubelet may not have received a change yet; replicas of
 // mustInclude are available. Errors match [errInvalidRequest].
