@@ -8,9 +8,6 @@ const (
 	// PolicyFile is the node policy, in JSON with a format number (package policy). The advertiser and
 	// 'dxctl config apply' write it. The NRI plugin, the shim and dxctl read it.
 	PolicyFile = "policy.json"
-	// RealShimFile is a copy of the policy's shim.realShim as plain text, if that is set (package
-	// policy). What writes the policy writes it, and the shim reads it.
-	RealShimFile = "real-shim"
 	// InventoryFile is the compiled inventory (discovery/node, DeviceList), if the policy has one. The
 	// advertiser and 'dxctl config apply' write it. All programs read it, and then query no driver.
 	InventoryFile = "devices.jsonl"
@@ -23,7 +20,7 @@ const (
 	// shim read them and add bindings. dxctl reads both.
 	AllocationsDir = "allocations"
 	// BypassFile is the reason, as plain text, why containerd does not run the shim for pods' containers
-	// (shim/shimfile). The shim writes it. The advertiser and dxctl read it.
+	// (shim/bypass). The shim writes it. The advertiser and dxctl read it.
 	BypassFile = "bypass"
 	// ShimLogFile is the shim's log, unless the policy names another one, in lines of text. The shim
 	// appends, and begins a second file with the suffix .1 when it is large (package shim). dxctl reads it.
@@ -31,9 +28,6 @@ const (
 	// VerifyFile is the last result of 'dxctl verify', in JSON. 'dxctl verify' writes it. The
 	// advertiser, for metrics, and 'dxctl doctor' read it.
 	VerifyFile = "verify.json"
-	// RuntimeRecordFile is what 'dxctl runtime configure' changed in containerd's configuration, in
-	// JSON with a format number (cmd/dxctl/containerd). dxctl alone writes and reads it.
-	RuntimeRecordFile = "runtime-configure.json"
 )
 
 // Allocations returns the directory of the allocation records in a state directory.
