@@ -70,7 +70,7 @@ func ReplaceKeepingAccess(path string, data []byte, perm fs.FileMode) error {
 // of several concurrent callers succeeds. Create does not sync the directory: after a power loss,
 // the file is complete or does not exist.
 func Create(path string, data []byte, perm fs.FileMode) error {
-	return write(path, data, perm, method{publish: createFile})
+	return write(path, data, perm, method{publish: Move})
 }
 
 // method is how to write a file.

@@ -20,8 +20,9 @@ func replaceFile(temp, path string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// createFile renames temp to path unless path exists, which rename(2) would replace.
-func createFile(temp, path string) error {
+// Move renames temp to path unless path exists, which rename(2) would replace. Its error matches
+// [fs.ErrExist] then.
+func Move(temp, path string) error {
 	if err := os.Link(temp, path); err != nil {
 		return err
 	}

@@ -13,8 +13,8 @@ func replaceFile(temp, path string) error {
 	return moveFile(temp, path, windows.MOVEFILE_REPLACE_EXISTING|windows.MOVEFILE_WRITE_THROUGH)
 }
 
-// createFile renames temp to path unless path exists.
-func createFile(temp, path string) error { return moveFile(temp, path, windows.MOVEFILE_WRITE_THROUGH) }
+// Move renames temp to path unless path exists. Its error matches [fs.ErrExist] then.
+func Move(temp, path string) error { return moveFile(temp, path, windows.MOVEFILE_WRITE_THROUGH) }
 
 // Rename renames temp to path atomically. It does not sync.
 func Rename(temp, path string) error { return moveFile(temp, path, windows.MOVEFILE_REPLACE_EXISTING) }

@@ -103,9 +103,12 @@ func (*CRISocket) Type() string { return "string" }
 // Runhcs is the file name of the real shim on Windows.
 const Runhcs = "containerd-shim-runhcs-v1.exe"
 
+// RealShimDir is the name of the directory, beside our shim in the place of [Runhcs], that has the real one.
+const RealShimDir = "directx-nri"
+
 // RealShim returns the path of the real shim, which our shim has replaced in a directory of Windows. It keeps
 // its name, by which HCS and other programs recognize it.
-func RealShim(dir string) string { return filepath.Join(dir, "directx-nri", Runhcs) }
+func RealShim(dir string) string { return filepath.Join(dir, RealShimDir, Runhcs) }
 
 // SocketName returns the name of a resource's socket in the kubelet's device plugin
 // directory. It is short because the whole path is limited to 107 bytes.

@@ -29,8 +29,8 @@ const (
 // ErrSelfTest means that the shim does not work on this node.
 var ErrSelfTest = errors.New("the shim's self-test failed")
 
-// selfTest runs the self-test of the shim at path, with its files below dir.
-func selfTest(ctx context.Context, path, dir string) error {
+// SelfTest runs the self-test of the shim at path, with its files below dir. Its error matches [ErrSelfTest].
+func SelfTest(ctx context.Context, path, dir string) error {
 	ctx, cancel := context.WithTimeout(ctx, selfTestTimeout)
 	defer cancel()
 	var stdout []byte

@@ -70,13 +70,13 @@ func Install(ctx context.Context, source, path string) (changed bool, err error)
 	defer func() { _ = os.RemoveAll(workDir) }()
 	if bytes.Equal(old, data) && isExecutable(path) {
 		// The file may have been copied there without a test.
-		return false, selfTest(ctx, path, workDir)
+		return false, SelfTest(ctx, path, workDir)
 	}
 	temp := filepath.Join(workDir, filepath.Base(path))
 	if err := durable.Replace(temp, data, 0o755); err != nil {
 		return false, err
 	}
-	if err := selfTest(ctx, temp, workDir); err != nil {
+	if err := SelfTest(ctx, temp, workDir); err != nil {
 		return false, err
 	}
 	return true, rename(temp, path)

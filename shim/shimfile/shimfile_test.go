@@ -255,7 +255,7 @@ func TestInstallTwoAtOnce(t *testing.T) {
 	if failed != 1 {
 		t.Errorf("%d failed, want the broken one", failed)
 	}
-	testutil.NoError(t, selfTest(t.Context(), n.path, n.path+".install-"))
+	testutil.NoError(t, SelfTest(t.Context(), n.path, n.path+".install-"))
 	entries, err := os.ReadDir(filepath.Dir(n.path))
 	if err != nil || len(entries) != 1 {
 		t.Errorf("left: %v, %v", entries, err)

@@ -1,0 +1,141 @@
+package diversion
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/winpath"
+)
+
+var (
+	// ErrUnknownDirectory means that nothing on this system shows from which directory containerd runs the runhcs shim.
+	ErrUnknownDirectory = errors.New("the directory of " + paths.Runhcs + " is unknown: neither it nor containerd runs, and there is no service containerd")
+	// ErrSeveralDirectories means that this system has the runhcs shim in several directories, and which one
+	// containerd uses is unknown.
+	ErrSeveralDirectories = errors.New("several directories have " + paths.Runhcs)
+)
+
+const (
+	containerdName    = "containerd.exe"
+	containerdService = "containerd"
+)
+
+// process is a running process.
+type process struct {
+	id, parent uint32
+	name       string // the file name with which its program was started
+	path       string // of its program, "" if it is unknown
+}
+
+// system is what shows the directory of the runhcs shim.
+type system struct {
+	self      uint32 // the ID of this process
+	processes []process
+	// containerd is the program of containerd's service, "" if there is none.
+	containerd string
+	searchPath []string // directories in which containerd looks for shims, in addition to its own
+	exists     func(path string) bool
+}
+
+// directory returns the directory of the runhcs shim: that of the one which started the container of this
+// process; otherwise that of the running ones; otherwise the one where containerd finds it.
+func directory(s system) (string, error) {
+	for _, dirs := range [][]string{s.ownShim(), s.runningShims(), s.besideContainerd()} {
+		switch len(dirs) {
+		case 0:
+		case 1:
+			return dirs[0], nil
+		default:
+			return "", fmt.Errorf("%w: %s", ErrSeveralDirectories, strings.Join(dirs, ", "))
+		}
+	}
+	return "", ErrUnknownDirectory
+}
+
+// ownShim returns the directory of the nearest ancestor of this process that is a runhcs shim: it starts the
+// processes of HostProcess containers.
+func (s system) ownShim() []string {
+	at := s.self
+	for range s.processes { // IDs that are used again could make a circle.
+		i := slices.IndexFunc(s.processes, func(p process) bool { return p.id == at })
+		if i < 0 {
+			return nil
+		}
+		if p := s.processes[i]; p.isRunhcs() {
+			return []string{p.placeDir()}
+		}
+		at = s.processes[i].parent
+	}
+	return nil
+}
+
+func (s system) runningShims() []string {
+	var dirs []string
+	for _, p := range s.processes {
+		if p.isRunhcs() {
+			dirs = appendDir(dirs, p.placeDir())
+		}
+	}
+	return dirs
+}
+
+// besideContainerd returns the directories that have the runhcs shim, of those in which containerd looks for it.
+func (s system) besideContainerd() []string {
+	var candidates, dirs []string
+	for _, p := range s.processes {
+		if strings.EqualFold(p.name, containerdName) && p.path != "" {
+			candidates = append(candidates, winpath.Dir(p.path))
+		}
+	}
+	if len(candidates) == 0 && s.containerd != "" {
+		candidates = append(candidates, winpath.Dir(s.containerd))
+	}
+	if len(candidates) > 0 {
+		candidates = append(candidates, s.searchPath...)
+	}
+	for _, dir := range candidates {
+		if s.exists(winpath.Join(dir, paths.Runhcs)) || s.exists(winpath.Join(dir, paths.RealShimDir, paths.Runhcs)) {
+			dirs = appendDir(dirs, dir)
+		}
+	}
+	return dirs
+}
+
+// isCandidate reports whether the path of the program matters.
+func (p process) isCandidate() bool {
+	return strings.EqualFold(p.name, paths.Runhcs) || strings.EqualFold(p.name, containerdName)
+}
+
+func (p process) isRunhcs() bool {
+	return strings.EqualFold(p.name, paths.Runhcs) && p.path != ""
+}
+
+// placeDir returns the directory from which containerd runs the shim of the process, which can be the moved one.
+func (p process) placeDir() string {
+	dir := winpath.Dir(p.path)
+	if strings.EqualFold(winpath.Base(dir), paths.RealShimDir) {
+		return winpath.Dir(dir)
+	}
+	return dir
+}
+
+// appendDir appends dir to dirs unless Windows considers it equal to one of them.
+func appendDir(dirs []string, dir string) []string {
+	if slices.ContainsFunc(dirs, func(other string) bool { return winpath.Equal(other, dir) }) {
+		return dirs
+	}
+	return append(dirs, dir)
+}
+
+// programOf returns the program of a service's command line. A path without quotation marks can have
+// spaces, so it ends with the first .exe.
+func programOf(commandLine string) string {
+	end := strings.Index(strings.ToLower(commandLine), ".exe")
+	if end < 0 {
+		return ""
+	}
+	return strings.TrimPrefix(commandLine[:end+len(".exe")], `"`)
+}

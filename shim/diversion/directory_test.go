@@ -1,0 +1,76 @@
+package diversion
+
+import (
+	"errors"
+	"slices"
+	"testing"
+)
+
+func TestDirectory(t *testing.T) {
+	t.Parallel()
+	const (
+		shim, daemon = "containerd-shim-runhcs-v1.exe", "containerd.exe"
+		k, rke       = `C:\k`, `C:\var\lib\rancher\rke2\data\v1\bin`
+	)
+	for name, test := range map[string]struct {
+		processes  []process // this process is 1
+		service    string
+		searchPath []string
+		files      []string
+		want       string
+		err        error
+	}{
+		"the shim of this container, though others run": {
+			processes: []process{{1, 2, "directx-advertiser.exe", ""}, {2, 3, shim, k + `\` + shim}, {4, 3, shim, rke + `\` + shim}}, want: k,
+		},
+		"the moved shim, of a command of this container": {
+			processes: []process{{1, 9, "a.exe", ""}, {9, 2, "cmd.exe", ""}, {2, 3, shim, k + `\DirectX-NRI\` + shim}}, want: k,
+		},
+		"a circle of IDs": {
+			processes: []process{{1, 2, "a.exe", ""}, {2, 1, "b.exe", ""}, {5, 6, shim, rke + `\` + shim}}, want: rke,
+		},
+		"the running shims, moved and not": {
+			processes: []process{{2, 3, shim, `c:\K\` + shim}, {4, 3, "Containerd-Shim-Runhcs-v1.exe", k + `\directx-nri\` + shim}}, want: `C:\K`,
+		},
+		"running shims of several directories": {
+			processes: []process{{2, 3, shim, k + `\` + shim}, {4, 3, shim, rke + `\` + shim}}, err: ErrSeveralDirectories,
+		},
+		"a shim that has ended": {
+			processes: []process{{2, 3, shim, ""}, {3, 0, daemon, k + `\` + daemon}}, files: []string{k + `\` + shim}, want: k,
+		},
+		"beside containerd": {
+			processes: []process{{3, 0, daemon, k + `\` + daemon}}, service: rke + `\` + daemon,
+			files: []string{k + `\` + shim, rke + `\` + shim}, want: k,
+		},
+		"interrupted, beside the service's containerd": {
+			service: k + `\` + daemon, files: []string{k + `\directx-nri\` + shim}, want: k,
+		},
+		"on containerd's PATH": {
+			service: k + `\` + daemon, searchPath: []string{`C:\Windows`, rke}, files: []string{rke + `\` + shim}, want: rke,
+		},
+		"beside containerd and on its PATH": {
+			service: k + `\` + daemon, searchPath: []string{rke}, files: []string{k + `\` + shim, rke + `\` + shim}, err: ErrSeveralDirectories,
+		},
+		"on PATH, without containerd": {searchPath: []string{rke}, files: []string{rke + `\` + shim}, err: ErrUnknownDirectory},
+		"nothing":                     {processes: []process{{1, 2, "a.exe", ""}}, err: ErrUnknownDirectory},
+	} {
+		s := system{self: 1, processes: test.processes, containerd: test.service, searchPath: test.searchPath,
+			exists: func(path string) bool { return slices.Contains(test.files, path) }}
+		if got, err := directory(s); got != test.want || !errors.Is(err, test.err) {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+}
+
+func TestProgramOf(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]string{
+		`"C:\Program Files\containerd\containerd.exe" --run-service`: `C:\Program Files\containerd\containerd.exe`,
+		`C:\Program Files\containerd\containerd.EXE --run-service`:   `C:\Program Files\containerd\containerd.EXE`,
+		`C:\k\nssm.exe`: `C:\k\nssm.exe`, ``: ``, `x`: ``,
+	} {
+		if got := programOf(line); got != want {
+			t.Errorf("%s: %s", line, got)
+		}
+	}
+}
