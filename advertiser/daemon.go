@@ -21,6 +21,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/setupfile"
 	"github.com/directx-nri/directx-nri/internal/verification"
+	"github.com/directx-nri/directx-nri/shim/diversion"
 )
 
 // Options are the flags that have no key in config.yaml. The compiler has more of them.
@@ -29,7 +30,7 @@ type Options struct {
 	RuntimeDir, HostRoot, KubeletDir, PodResources, SetupFile, LabelsFile string
 	CRISocket                                                             paths.CRISocket
 	// Diversion is nil where containerd's shim stays in its place: on Linux.
-	Diversion Diversion
+	Diversion *diversion.Keeper
 }
 
 // Daemon runs the device plugin. Each run has one configuration.

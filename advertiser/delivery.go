@@ -18,18 +18,10 @@ import (
 	"github.com/directx-nri/directx-nri/shim/bypass"
 )
 
-// Diversion puts the runtime shim in the place of containerd's on a Windows node. Package diversion does.
-type Diversion interface {
-	// Ensure makes the diversion, or makes it again, if it is not whole.
-	Ensure(ctx context.Context) error
-	// Undo moves containerd's shim back, if it was moved.
-	Undo(ctx context.Context) error
-}
-
 // queryTimeout limits a query of containerd's configuration.
 const queryTimeout = 2 * time.Second
 
-// undoTimeout limits [Diversion.Undo] when the daemon ends. The kubelet kills the pod after 30 seconds.
+// undoTimeout limits [diversion.Keeper.Undo] when the daemon ends. The kubelet kills the pod after 30 seconds.
 const undoTimeout = 20 * time.Second
 
 // resolveInjection returns what adds GPUs to containers, for a configured value and containerd's version.

@@ -69,11 +69,13 @@ func (k *Keeper) Ensure(ctx context.Context) error {
 	return nil
 }
 
-// Undo undoes the diversion, also one that another process has made.
+// Undo undoes the diversion, also one that another process has made. If containerd is nowhere, there is none.
 func (k *Keeper) Undo(ctx context.Context) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if err := k.open(); err != nil {
+	if err := k.open(); errors.Is(err, ErrUnknownDirectory) {
+		return nil
+	} else if err != nil {
 		return err
 	}
 	k.installed, k.contested, k.repairs = false, false, nil
