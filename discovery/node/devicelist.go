@@ -71,22 +71,18 @@ func (l DeviceList) Remove() error { return durable.Remove(l.Path()) }
 
 // Devices implements [discovery.Source]. The order is that of [DeviceList.Write].
 func (l DeviceList) Devices(context.Context) ([]discovery.Device, error) {
-	return l.read(func(int, []byte) bool { return true })
+	return l.read(func([]byte) bool { return true })
 }
 
 // Find implements [discovery.Source]. It decodes only the devices that it returns.
-func (l DeviceList) Find(_ context.Context, selector discovery.Selector) ([]discovery.Device, error) {
-	return l.read(func(index int, line []byte) bool {
-		id := ""
-		if len(selector.InstanceIDs) > 0 {
-			id = gjson.GetBytes(line, "InstanceID").String()
-		}
-		return selector.Selects(index, id)
+func (l DeviceList) Find(_ context.Context, instanceIDs []string) ([]discovery.Device, error) {
+	return l.read(func(line []byte) bool {
+		return discovery.ContainsID(instanceIDs, gjson.GetBytes(line, "InstanceID").String())
 	})
 }
 
 // read returns the devices on the lines for which wanted returns true.
-func (l DeviceList) read(wanted func(index int, line []byte) bool) (devices []discovery.Device, err error) {
+func (l DeviceList) read(wanted func(line []byte) bool) (devices []discovery.Device, err error) {
 	defer func() {
 		if err != nil {
 			err = errlog.WithRemedy(fmt.Errorf("read the list of GPUs %s: %w", l.Path(), err), errlog.Rewrite)
@@ -113,7 +109,7 @@ func encode(devices []discovery.Device) ([]byte, error) {
 	return data.Bytes(), err
 }
 
-func decode(r io.Reader, wanted func(index int, line []byte) bool) ([]discovery.Device, error) {
+func decode(r io.Reader, wanted func(line []byte) bool) ([]discovery.Device, error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, bufferSize), maxLineBytes)
 	lines.Scan()
@@ -126,7 +122,7 @@ func decode(r io.Reader, wanted func(index int, line []byte) bool) ([]discovery.
 	}
 	devices, read := []discovery.Device{}, 0
 	for ; lines.Scan(); read++ {
-		if !wanted(read, lines.Bytes()) {
+		if !wanted(lines.Bytes()) {
 			continue
 		}
 		var d discovery.Device

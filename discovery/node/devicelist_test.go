@@ -60,13 +60,8 @@ func TestDeviceList(t *testing.T) {
 		"several":     {[]string{first, "no", last}, []discovery.Device{list[0], list[2]}},
 		"one twice":   {[]string{last, strings.ToLower(last)}, list[2:]},
 	} {
-		if got, err := source.Find(t.Context(), discovery.Selector{InstanceIDs: test.ids}); err != nil || len(got)+len(test.want) > 0 && !reflect.DeepEqual(got, test.want) {
+		if got, err := source.Find(t.Context(), test.ids); err != nil || len(got)+len(test.want) > 0 && !reflect.DeepEqual(got, test.want) {
 			t.Errorf("%s: got %+v, %v; want %+v", name, got, err, test.want)
-		}
-	}
-	for index, want := range [][]discovery.Device{list[:1], list[1:2], list[2:], {}} {
-		if got, err := source.Find(t.Context(), discovery.Selector{Index: &index}); err != nil || !reflect.DeepEqual(got, want) {
-			t.Errorf("device %d: got %+v, %v", index, got, err)
 		}
 	}
 	testutil.NoError(t, source.Write(nil))
@@ -109,13 +104,13 @@ func FuzzDecode(f *testing.F) {
 	f.Add(data[:200])
 	f.Add([]byte("{\"format\":3}\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		devices, err := decode(bytes.NewReader(data), func(int, []byte) bool { return true })
+		devices, err := decode(bytes.NewReader(data), func([]byte) bool { return true })
 		if err != nil {
 			return
 		}
 		again, err := encode(devices)
 		testutil.NoError(t, err)
-		if got, err := decode(bytes.NewReader(again), func(int, []byte) bool { return true }); err != nil || !reflect.DeepEqual(got, devices) {
+		if got, err := decode(bytes.NewReader(again), func([]byte) bool { return true }); err != nil || !reflect.DeepEqual(got, devices) {
 			t.Errorf("%q: %+v, %v", data, got, err)
 		}
 	})
@@ -128,7 +123,7 @@ func BenchmarkFind(b *testing.B) {
 			source, ids := CompiledInventory(stateDir), []string{device(n - 1).InstanceID}
 			testutil.NoError(b, source.Write(devices(n)))
 			for b.Loop() {
-				if got, err := source.Find(b.Context(), discovery.Selector{InstanceIDs: ids}); err != nil || len(got) != 1 {
+				if got, err := source.Find(b.Context(), ids); err != nil || len(got) != 1 {
 					b.Fatal(err)
 				}
 			}
