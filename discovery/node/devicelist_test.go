@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -78,13 +79,13 @@ func TestDamagedDeviceList(t *testing.T) {
 	data, err := encode(devices(2))
 	testutil.NoError(t, err)
 	for name, damaged := range map[string][]byte{
-		"empty":             nil,
-		"header alone":      data[:bytes.IndexByte(data, '\n')+1],
-		"torn":              data[:len(data)-100],
-		"a line is missing": data[:bytes.LastIndexByte(data[:len(data)-1], '\n')+1],
-		"foreign":           []byte("kind: Inventory\n"),
-		"another format":    bytes.Replace(data, []byte(`"format":3`), []byte(`"format":2`), 1),
-		"broken line":       bytes.Replace(data, []byte(`{"InstanceID"`), []byte(`["InstanceID"`), 1),
+		"empty":          nil,
+		"no devices":     []byte(`{"format":4}`),
+		"torn":           data[:len(data)-100],
+		"foreign":        []byte("kind: Inventory\n"),
+		"another format": bytes.Replace(data, []byte(`"format":4`), []byte(`"format":3`), 1),
+		"broken device":  bytes.Replace(data, []byte(`{"InstanceID"`), []byte(`["InstanceID"`), 1),
+		"two documents":  append(slices.Clone(data), data...),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -102,15 +103,15 @@ func FuzzDecode(f *testing.F) {
 	testutil.NoError(f, err)
 	f.Add(data)
 	f.Add(data[:200])
-	f.Add([]byte("{\"format\":3}\n"))
+	f.Add([]byte("{\"format\":4}\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		devices, err := decode(bytes.NewReader(data), func([]byte) bool { return true })
+		devices, err := decode(data)
 		if err != nil {
 			return
 		}
 		again, err := encode(devices)
 		testutil.NoError(t, err)
-		if got, err := decode(bytes.NewReader(again), func([]byte) bool { return true }); err != nil || !reflect.DeepEqual(got, devices) {
+		if got, err := decode(again); err != nil || !reflect.DeepEqual(got, devices) {
 			t.Errorf("%q: %+v, %v", data, got, err)
 		}
 	})
