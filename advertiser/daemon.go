@@ -19,7 +19,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/metrics"
 	"github.com/directx-nri/directx-nri/internal/paths"
-	"github.com/directx-nri/directx-nri/internal/setupfile"
 	"github.com/directx-nri/directx-nri/internal/verification"
 	"github.com/directx-nri/directx-nri/shim/diversion"
 )
@@ -27,8 +26,8 @@ import (
 // Options are the flags that have no key in config.yaml. The compiler has more of them.
 type Options struct {
 	// For these, see the flags of the same names: --runtime-dir, --host-root and so on.
-	RuntimeDir, HostRoot, KubeletDir, PodResources, SetupFile, LabelsFile string
-	CRISocket                                                             paths.CRISocket
+	RuntimeDir, HostRoot, KubeletDir, PodResources, LabelsFile string
+	CRISocket                                                  paths.CRISocket
 	// Diversion is nil where containerd's shim stays in its place: on Linux.
 	Diversion *diversion.Keeper
 }
@@ -46,7 +45,6 @@ type Daemon struct {
 	recorder *allocation.Recorder
 	// hasAdvertised reports that a run has begun, so that failOnInitError has been checked.
 	hasAdvertised bool
-	isSetUp       atomic.Bool
 	// lastCompileErr is the last error of compiling the configuration, lastLabelErr that of writing
 	// the file of labels.
 	lastCompileErr, lastLabelErr errlog.LastError
@@ -146,11 +144,7 @@ func (d *Daemon) checkReady(ctx context.Context) error {
 	if s.devicePlugin == nil {
 		return s.problem
 	}
-	err := d.checkSetup()
-	if errors.Is(err, setupfile.ErrNoGPU) {
-		return nil // There is nothing to advertise.
-	}
-	return errors.Join(err, s.devicePlugin.CheckReady(ctx))
+	return s.devicePlugin.CheckReady(ctx)
 }
 
 func (d *Daemon) reportNode(n metrics.NodeMetrics) {

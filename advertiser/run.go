@@ -19,7 +19,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/readiness"
-	"github.com/directx-nri/directx-nri/internal/setupfile"
 	"github.com/directx-nri/directx-nri/internal/wait"
 	"github.com/directx-nri/directx-nri/internal/win32"
 	"github.com/directx-nri/directx-nri/ocispec/modes"
@@ -30,30 +29,21 @@ const retryInterval = 2 * time.Second
 // noGPUMessage is the log message while the advertiser waits.
 const noGPUMessage = "No GPU is advertised"
 
-// advertise runs the device plugin with the policy p until ctx ends. It waits while the node has no GPU, while
-// its records cannot be used, and while it has no records and is not set up.
+// advertise runs the device plugin with the policy p until ctx ends. It waits while the node has no GPU, and
+// while its records cannot be used.
 func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
 	p.FailOnInitError = p.FailOnInitError && !d.hasAdvertised
-	err := d.retryUntilReady(ctx, logrus.InfoLevel, noGPUMessage, func() error {
-		err := d.checkSetup()
-		if errors.Is(err, setupfile.ErrNotSetUp) {
-			records, _, _ := allocation.OpenStore(paths.Allocations(d.compiler.StateDir)).List(ctx)
-			if len(records) > 0 {
-				return nil // Containers hold replicas, and the kubelet forgets a resource that has no plugin.
-			}
+	const recordsMessage = "No GPU is advertised until the allocation records can be used"
+	err := d.retryUntilReady(ctx, logrus.ErrorLevel, recordsMessage, func() (err error) {
+		if d.recorder == nil {
+			d.recorder, err = allocation.OpenRecorder(ctx, paths.Allocations(d.compiler.StateDir), d.log)
 		}
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	const recordsMessage = "No GPU is advertised until the allocation records can be used"
-	err = d.retryUntilReady(ctx, logrus.ErrorLevel, recordsMessage, func() (err error) {
-		if d.recorder == nil {
-			d.recorder, err = allocation.OpenRecorder(ctx, paths.Allocations(d.compiler.StateDir), d.log)
-		}
-		return err
-	})
+	source, err := d.openSource(ctx, p)
 	if err != nil {
 		return err
 	}
@@ -66,10 +56,6 @@ func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
 		}
 	}
 	d.reportModes(p)
-	source, err := d.openSource(ctx, p)
-	if err != nil {
-		return err
-	}
 	source, resolved := modes.ResolvePolicy(source, p, d.compiler.NodeOS)
 	c := d.pluginConfig(resolved, source)
 	for {
@@ -80,19 +66,6 @@ func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
 			return err
 		}
 	}
-}
-
-// checkSetup returns an error until 'dxctl runtime setup' has set up the node. Then, and without a setup file, it
-// returns nil.
-func (d *Daemon) checkSetup() error {
-	if d.options.SetupFile == "" || d.isSetUp.Load() {
-		return nil
-	}
-	err := setupfile.Check(d.options.SetupFile)
-	if err == nil {
-		d.isSetUp.Store(true) // What a later run of setup reports is no reason to stop.
-	}
-	return err
 }
 
 // reportModes reports the modes that are in force on this node with the policy p.
@@ -126,9 +99,6 @@ func (d *Daemon) pluginConfig(p policy.Resolved, source discovery.Source) device
 		c.CheckStart = func(ctx context.Context) error { return readiness.CheckPlugin(ctx, d.options.RuntimeDir) }
 	}
 	check := func(ctx context.Context) (problem, err error) {
-		if err := d.checkSetup(); err != nil {
-			return err, nil
-		}
 		if err := d.recorder.EnsureWritable(ctx); err != nil {
 			return err, nil
 		}
@@ -206,7 +176,7 @@ func (d *Daemon) retryUntilReady(ctx context.Context, level logrus.Level, messag
 			return context.Cause(ctx)
 		}
 		problem := err
-		if errors.Is(err, setupfile.ErrNoGPU) || errors.Is(err, node.ErrNoSource) {
+		if errors.Is(err, node.ErrNoSource) {
 			problem = nil
 			d.writeLabels(nil)
 		}

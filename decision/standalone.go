@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/directx-nri/directx-nri/discovery"
@@ -45,16 +44,6 @@ func (d *Decider) decideStandalone(ctx context.Context, request Request) (*Outco
 }
 
 func (d *Decider) standaloneDevices(ctx context.Context, visible setting, inSpec specGPUs) ([]discovery.Device, error) {
-	// Reading one GPU is 1.3 ms faster than reading a list of 64.
-	if index, err := strconv.ParseUint(visible.value, 10, 31); err == nil && !inSpec.any() {
-		found, err := d.Source.Find(ctx, discovery.Selector{Index: new(int(index))})
-		if err != nil { // A driver that hangs is not asked again.
-			return nil, fmt.Errorf("%w: %w", discovery.ErrUnknown, err)
-		}
-		if len(found) == 1 && found[0].CheckUsable() == nil {
-			return found, nil
-		}
-	}
 	present, err := d.Source.Devices(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", discovery.ErrUnknown, err)

@@ -33,12 +33,12 @@ func (s *source) Devices(ctx context.Context) ([]discovery.Device, error) {
 	return s.Static.Devices(ctx)
 }
 
-func (s *source) Find(ctx context.Context, selector discovery.Selector) ([]discovery.Device, error) {
-	s.found = append(s.found, selector.InstanceIDs)
+func (s *source) Find(ctx context.Context, instanceIDs []string) ([]discovery.Device, error) {
+	s.found = append(s.found, instanceIDs)
 	if s.findErr != nil {
 		return nil, s.findErr
 	}
-	return s.Static.Find(ctx, selector)
+	return s.Static.Find(ctx, instanceIDs)
 }
 
 const (
@@ -97,12 +97,11 @@ func TestStandaloneGetsWhatItRequests(t *testing.T) {
 		request, annotation string
 		has                 []specs.WindowsDevice
 		devices, files      []string
-		alone               bool // it is looked up without the list of GPUs
 		ignored             bool // the policy ignores the environment variable
 	}{
 		"all that can be used":       {request: "all", devices: []string{path0, path1}, files: []string{path0, path1}},
 		"in capitals":                {request: "ALL", devices: []string{path0, path1}, files: []string{path0, path1}},
-		"by index":                   {request: "1", devices: []string{path1}, files: []string{path1}, alone: true},
+		"by index":                   {request: "1", devices: []string{path1}, files: []string{path1}},
 		"by indices, in their order": {request: "1, 0", devices: []string{path1, path0}, files: []string{path1, path0}},
 		"the same twice":             {request: "0,0," + path0, devices: []string{path0}, files: []string{path0}},
 		"by location path":           {request: path0, devices: []string{path0}, files: []string{path0}},
@@ -120,7 +119,7 @@ func TestStandaloneGetsWhatItRequests(t *testing.T) {
 		"failed device in the spec":  {has: []specs.WindowsDevice{location(path2)}, devices: []string{path2}, files: []string{path2}},
 		"device, variable ignored":   {request: "0", ignored: true, has: []specs.WindowsDevice{location(path1)}, devices: []string{path1}, files: []string{path1}},
 		"GPU and another PCI device": {has: []specs.WindowsDevice{location("PCIROOT(0)#PCI(0200)"), location(path0)}, devices: []string{path0}, files: []string{path0}},
-		"spaces around":              {request: "  0 ", devices: []string{path0}, files: []string{path0}, alone: true},
+		"spaces around":              {request: "  0 ", devices: []string{path0}, files: []string{path0}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -134,9 +133,6 @@ func TestStandaloneGetsWhatItRequests(t *testing.T) {
 			}
 			d := decider()
 			d.Policy.Standalone.Environment = !test.ignored
-			if test.alone {
-				d.Source = &source{Static: testDevices(), listErr: errors.New("the whole list was read")}
-			}
 			edits, ok, err := decide(t.Context(), d, request)
 			if err != nil || !ok {
 				t.Fatalf("ok %t, error %v", ok, err)
@@ -221,21 +217,20 @@ func TestStandaloneIsRefused(t *testing.T) {
 		want   error
 		says   []string
 	}{
-		"index too large":       {c: requesting("4"), want: errNoSuchGPU, says: lists},
-		"unknown path":          {c: requesting("PCIROOT(9)"), want: errNoSuchGPU, says: lists},
-		"unknown LUID":          {c: requesting("0x7"), want: errNoSuchGPU, says: lists},
-		"LUID 0":                {c: requesting("0x0"), want: errNoSuchGPU},
-		"negative index":        {c: requesting("-1"), want: errNoSuchGPU},
-		"good and unknown":      {c: requesting("0,9"), want: errNoSuchGPU},
-		"failed GPU":            {c: requesting("2"), want: discovery.ErrUnusable, says: []string{"code 10", path2}},
-		"software adapter":      {c: requesting("3"), want: discovery.ErrUnusable, says: []string{"neither graphics nor compute"}},
-		"all in a list":         {c: requesting("all,0"), want: errBadRequest},
-		"none in a list":        {c: requesting("0,none"), want: errBadRequest},
-		"empty element":         {c: requesting("0,,1"), want: errBadRequest},
-		"only a comma":          {c: requesting(","), want: errBadRequest},
-		"all of no GPU":         {c: requesting("all"), source: discovery.Static{}, want: errNoSuchGPU, says: []string{"this node has no GPU"}},
-		"Hyper-V":               {c: Container{HyperV: true, Env: []string{VisibleVariable + "=0"}}, want: errHyperV, says: []string{"process isolation"}},
-		"index, GPUs not known": {c: requesting("0"), source: &source{Static: testDevices(), findErr: errors.New("no answer")}, want: discovery.ErrUnknown},
+		"index too large":  {c: requesting("4"), want: errNoSuchGPU, says: lists},
+		"unknown path":     {c: requesting("PCIROOT(9)"), want: errNoSuchGPU, says: lists},
+		"unknown LUID":     {c: requesting("0x7"), want: errNoSuchGPU, says: lists},
+		"LUID 0":           {c: requesting("0x0"), want: errNoSuchGPU},
+		"negative index":   {c: requesting("-1"), want: errNoSuchGPU},
+		"good and unknown": {c: requesting("0,9"), want: errNoSuchGPU},
+		"failed GPU":       {c: requesting("2"), want: discovery.ErrUnusable, says: []string{"code 10", path2}},
+		"software adapter": {c: requesting("3"), want: discovery.ErrUnusable, says: []string{"neither graphics nor compute"}},
+		"all in a list":    {c: requesting("all,0"), want: errBadRequest},
+		"none in a list":   {c: requesting("0,none"), want: errBadRequest},
+		"empty element":    {c: requesting("0,,1"), want: errBadRequest},
+		"only a comma":     {c: requesting(","), want: errBadRequest},
+		"all of no GPU":    {c: requesting("all"), source: discovery.Static{}, want: errNoSuchGPU, says: []string{"this node has no GPU"}},
+		"Hyper-V":          {c: Container{HyperV: true, Env: []string{VisibleVariable + "=0"}}, want: errHyperV, says: []string{"process isolation"}},
 		"GPUs not known": {c: requesting("all"), source: &source{listErr: errors.New("inventory.yaml:3: no")}, want: discovery.ErrUnknown,
 			says: []string{"inventory.yaml:3", "set the environment variable DIRECTX_VISIBLE_DEVICES to none"}},
 		"not known, by annotation": {c: Container{Annotations: map[string]string{VisibleAnnotation: path0}, Env: []string{VisibleVariable + "=1"}},

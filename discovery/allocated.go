@@ -44,7 +44,7 @@ func Allocated(ctx context.Context, source Source, replicas []allocation.Replica
 		}
 		uuids[id] = cmp.Or(uuids[id], replica.UUID)
 	}
-	present, err := source.Find(ctx, Selector{InstanceIDs: ids})
+	present, err := source.Find(ctx, ids)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnknown, err)
 	}

@@ -109,9 +109,9 @@ func (s *DriverSource) Await(ctx context.Context, query func(context.Context) ([
 }
 
 // Find implements [Source]. It reads all devices.
-func (s *DriverSource) Find(ctx context.Context, selector Selector) ([]Device, error) {
+func (s *DriverSource) Find(ctx context.Context, instanceIDs []string) ([]Device, error) {
 	devices, err := s.Devices(ctx)
-	return selector.From(devices), err
+	return WithIDs(devices, instanceIDs), err
 }
 
 // update sets and logs the result of a read, and returns the new list.

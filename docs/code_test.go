@@ -124,7 +124,7 @@ func TestArchitectureNames(t *testing.T) {
 		}
 	}
 	goName := regexp.MustCompile("`(([a-z]+)\\.\\w+(?:\\.\\w+)?)`")
-	fileName := regexp.MustCompile(`\.(go|jsonl?|log|md|ya?ml)$`)
+	fileName := regexp.MustCompile(`\.(go|json|log|md|ya?ml)$`)
 	names := goName.FindAllStringSubmatch(read(t, "architecture.md"), -1)
 	for _, name := range names {
 		if declared[name[2]] && !fileName.MatchString(name[1]) && !declared[name[1]] {

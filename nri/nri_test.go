@@ -44,10 +44,10 @@ type hangingSource struct {
 	calls, block chan struct{}
 }
 
-func (s hangingSource) Find(ctx context.Context, selector discovery.Selector) ([]discovery.Device, error) {
+func (s hangingSource) Find(ctx context.Context, instanceIDs []string) ([]discovery.Device, error) {
 	s.calls <- struct{}{}
 	<-s.block
-	return s.Static.Find(ctx, selector)
+	return s.Static.Find(ctx, instanceIDs)
 }
 
 // nodeFiles has every file, and device nodes that are numbered by their names.

@@ -7,19 +7,17 @@ import (
 	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"github.com/tidwall/gjson"
 )
 
 // errSpec means that data is not an OCI runtime spec.
 var errSpec = errors.New("not an OCI runtime spec that can be edited")
 
-// Spec is a parsed OCI runtime spec. It consists of the JSON and the lists in it that edits change.
+// Spec is a parsed OCI runtime spec.
 type Spec struct {
 	SpecInfo
-	data           []byte
-	root           *object
-	env            list[string]
-	windowsDevices list[specs.WindowsDevice]
+	data                   []byte
+	root, process, windows object
+	windowsDevices         []element[specs.WindowsDevice]
 }
 
 // SpecInfo has the parts of a spec that a decision needs.
@@ -39,30 +37,26 @@ type SpecInfo struct {
 
 // ParseSpec parses a spec. The result refers to data, which must not be changed.
 func ParseSpec(data []byte) (Spec, error) {
-	if !gjson.ValidBytes(data) {
-		return Spec{}, fmt.Errorf("%w: %w", errSpec, errMalformed)
-	}
-	value := gjson.ParseBytes(data)
-	if !value.IsObject() {
-		return Spec{}, fmt.Errorf("%w: %w", errSpec, errNotObject)
+	members, err := decodeObject(data)
+	if err != nil {
+		return Spec{}, fmt.Errorf("%w: %w", errSpec, err)
 	}
 	var e editor
-	root := &object{members: members(value)}
-	windows := e.object(root, "windows")
+	root := object{members: members}
+	process, windows := e.object(root, "process"), e.object(root, "windows")
 	s := Spec{
-		data: data, root: root,
-		env:            readList[string](&e, e.object(root, "process"), "env"),
-		windowsDevices: readList[specs.WindowsDevice](&e, windows, "devices"),
+		data: data, root: root, process: process, windows: windows,
+		windowsDevices: readList[element[specs.WindowsDevice]](&e, windows, "devices"),
 	}
 	s.SpecInfo = SpecInfo{
-		OS: "linux", Env: s.env.values, Devices: s.windowsDevices.values,
-		HasWindows: e.get(root, "windows").Exists(), HyperV: e.get(windows, "hyperv").Exists(),
+		OS: "linux", Env: readList[string](&e, process, "env"), Devices: convert(s.windowsDevices, func(d element[specs.WindowsDevice]) specs.WindowsDevice { return d.value }),
+		HasWindows: e.get(root, "windows") != nil, HyperV: e.get(windows, "hyperv") != nil,
 	}
-	if s.HasWindows && !e.get(root, "linux").Exists() {
+	if s.HasWindows && e.get(root, "linux") == nil {
 		s.OS = "windows"
 	}
-	if annotations := e.get(root, "annotations"); annotations.Exists() {
-		if err := json.Unmarshal([]byte(annotations.Raw), &s.Annotations); err != nil {
+	if annotations := e.get(root, "annotations"); annotations != nil {
+		if err := json.Unmarshal(annotations, &s.Annotations); err != nil {
 			e.fail("annotations", err)
 		}
 	}
@@ -80,26 +74,50 @@ func (s Spec) Apply(edits Edits) (data []byte, changed bool, err error) {
 	// no edits.
 	var e editor
 	linux := e.object(s.root, "linux")
-	devices := readList[specs.LinuxDevice](&e, linux, "devices")
-	deviceRules := readList[specs.LinuxDeviceCgroup](&e, e.object(linux, "resources"), "devices")
-	mounts := readList[specs.Mount](&e, s.root, "mounts")
-
-	destinationKey := func(destination string) string { return DestinationKey(s.OS, destination) }
-	keys, variables := s.changedEnv(edits.Env)
-	editList(&e, s.env, keys, variables, s.envKey)
-	editList(&e, s.windowsDevices, convert(edits.RemoveWindowsDevices, windowsDeviceKey), edits.WindowsDevices, windowsDeviceKey)
-	editList(&e, devices, nil, convert(edits.LinuxDevices, func(d LinuxDevice) specs.LinuxDevice { return d.LinuxDevice }),
-		func(d specs.LinuxDevice) string { return d.Path })
-	editList(&e, deviceRules, nil, convert(edits.LinuxDevices, deviceRule), deviceRuleKey)
-	editList(&e, mounts, convert(edits.RemoveMounts, destinationKey), edits.Mounts,
-		func(m specs.Mount) string { return destinationKey(m.Destination) })
-	switch {
-	case e.err != nil:
+	resources := e.object(linux, "resources")
+	devices := readList[element[specs.LinuxDevice]](&e, linux, "devices")
+	rules := readList[element[specs.LinuxDeviceCgroup]](&e, resources, "devices")
+	mounts := readList[element[specs.Mount]](&e, s.root, "mounts")
+	if e.err != nil {
 		return nil, false, fmt.Errorf("%w: %w", errSpec, e.err)
-	case !e.changed:
+	}
+
+	keys, variables := s.changedEnv(edits.Env)
+	if editList(&e, s.process, "env", s.Env, keys, variables, s.envKey) {
+		e.set(s.root, "process", s.process.members)
+		changed = true
+	}
+	if editList(&e, s.windows, "devices", s.windowsDevices, convert(edits.RemoveWindowsDevices, windowsDeviceKey), elements(edits.WindowsDevices),
+		func(d element[specs.WindowsDevice]) specs.WindowsDevice { return windowsDeviceKey(d.value) }) {
+		e.set(s.root, "windows", s.windows.members)
+		changed = true
+	}
+	linuxChanged := editList(&e, linux, "devices", devices, nil, elements(convert(edits.LinuxDevices, func(d LinuxDevice) specs.LinuxDevice { return d.LinuxDevice })),
+		func(d element[specs.LinuxDevice]) string { return d.value.Path })
+	if editList(&e, resources, "devices", rules, nil, elements(convert(edits.LinuxDevices, deviceRule)),
+		func(r element[specs.LinuxDeviceCgroup]) string { return deviceRuleKey(r.value) }) {
+		e.set(linux, "resources", resources.members)
+		linuxChanged = true
+	}
+	if linuxChanged {
+		e.set(s.root, "linux", linux.members)
+		changed = true
+	}
+	destinationKey := func(destination string) string { return DestinationKey(s.OS, destination) }
+	if editList(&e, s.root, "mounts", mounts, convert(edits.RemoveMounts, destinationKey), elements(edits.Mounts),
+		func(m element[specs.Mount]) string { return destinationKey(m.value.Destination) }) {
+		changed = true
+	}
+	if e.err == nil && !changed {
 		return s.data, false, nil
 	}
-	return s.root.appendTo(make([]byte, 0, len(s.data)+8<<10)), true, nil
+	if e.err == nil {
+		data, e.err = marshal(s.root.members)
+	}
+	if e.err != nil {
+		return nil, false, fmt.Errorf("%w: %w", errSpec, e.err)
+	}
+	return data, true, nil
 }
 
 // changedEnv returns the variables whose values the container does not have yet, and their keys.

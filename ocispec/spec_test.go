@@ -60,39 +60,38 @@ func TestApply(t *testing.T) {
 		"Windows": {
 			windows,
 			`{"ociVersion":"1.0.2","future":{"z":1,"a":12345678901234567890},"windows":{"layerFolders":["C:\\l"],"new":true}}`,
-			`{"ociVersion":"1.0.2","future":{"z":1,"a":12345678901234567890},` +
-				`"windows":{"layerFolders":["C:\\l"],"new":true,"devices":[{"id":"PCIROOT(0)#PCI(1B00)","idType":"vpci-location-path"}]},` +
-				`"mounts":[{"destination":"C:\\Windows\\System32\\nvcuda.dll","source":"` + jsonPath(store) + `\\nvcuda_loader64.dll","options":["ro"]},` +
+			`{"future":{"z":1,"a":12345678901234567890},"mounts":[{"destination":"C:\\Windows\\System32\\nvcuda.dll","source":"` + jsonPath(store) + `\\nvcuda_loader64.dll","options":["ro"]},` +
 				`{"destination":"C:\\Windows\\System32\\nvapi64.dll","source":"` + jsonPath(store) + `\\nvapi64.dll","options":["ro"]},` +
-				`{"destination":"C:\\Windows\\SysWOW64\\nvcuda.dll","source":"` + jsonPath(store) + `\\nvcuda_loader32.dll","options":["ro"]}]}`,
+				`{"destination":"C:\\Windows\\SysWOW64\\nvcuda.dll","source":"` + jsonPath(store) + `\\nvcuda_loader32.dll","options":["ro"]}],"ociVersion":"1.0.2",` +
+				`"windows":{"devices":[{"id":"PCIROOT(0)#PCI(1B00)","idType":"vpci-location-path"}],"layerFolders":["C:\\l"],"new":true}}`,
 		},
 		"Windows, the pod has a mount and a device of its own": {
 			windows,
 			`{"mounts":[{"destination":"c:/windows/system32/NVCUDA.DLL","source":"D:\\mine","x":1}],` +
 				`"windows":{"devices":[{"id":"pciroot(0)#pci(1b00)","idType":"vpci-location-path"}]},"annotations":{"a":"b<"}}`,
-			`{"mounts":[{"destination":"c:/windows/system32/NVCUDA.DLL","source":"D:\\mine","x":1},` +
+			`{"annotations":{"a":"b<"},"mounts":[{"destination":"c:/windows/system32/NVCUDA.DLL","source":"D:\\mine","x":1},` +
 				`{"destination":"C:\\Windows\\System32\\nvapi64.dll","source":"` + jsonPath(store) + `\\nvapi64.dll","options":["ro"]},` +
 				`{"destination":"C:\\Windows\\SysWOW64\\nvcuda.dll","source":"` + jsonPath(store) + `\\nvcuda_loader32.dll","options":["ro"]}],` +
-				`"windows":{"devices":[{"id":"pciroot(0)#pci(1b00)","idType":"vpci-location-path"}]},"annotations":{"a":"b<"}}`,
+				`"windows":{"devices":[{"id":"pciroot(0)#pci(1b00)","idType":"vpci-location-path"}]}}`,
 		},
 		"Linux": {
 			linux,
 			`{"linux":{"resources":{"devices":[{"allow":false,"access":"rwm"}],"pids":{"limit":1}},"seccomp":{"x":[]}},"mounts":null}`,
-			`{"linux":{"resources":{"devices":[{"allow":false,"access":"rwm"},{"allow":true,"type":"c","major":10,"minor":125,"access":"rw"}],"pids":{"limit":1}},"seccomp":{"x":[]},` +
-				`"devices":[{"path":"/dev/dxg","type":"c","major":10,"minor":125,"fileMode":438,"uid":0,"gid":44}]},` +
+			`{"linux":{"devices":[{"path":"/dev/dxg","type":"c","major":10,"minor":125,"fileMode":438,"uid":0,"gid":44}],` +
+				`"resources":{"devices":[{"allow":false,"access":"rwm"},{"allow":true,"type":"c","major":10,"minor":125,"access":"rw"}],"pids":{"limit":1}},"seccomp":{"x":[]}},` +
 				`"mounts":[{"destination":"/usr/lib/wsl/lib/libd3d12.so","type":"bind","source":"/usr/lib/wsl/lib/libd3d12.so","options":["bind","ro","rprivate","nosuid","nodev"]}]}`,
 		},
 		"environment":              {env, `{"process":{"args":["x"],"env":["A=old","B=1"]}}`, `{"process":{"args":["x"],"env":["B=1","A=new"]}}`},
-		"environment, escaped key": {env, `{"process":{"\u0065nv":["B=1"]}}`, `{"process":{"\u0065nv":["B=1","A=new"]}}`},
+		"environment, escaped key": {env, `{"process":{"\u0065nv":["B=1"]}}`, `{"process":{"env":["B=1","A=new"]}}`},
 		"environment, none":        {env, `{"process":{"env":null},"process2":1}`, `{"process":{"env":["A=new"]},"process2":1}`},
-		"environment, as it was written": {
+		"environment, as the runtimes read it": {
 			env, "{\"process\":{ \"env\":[ \"B=\\u0031\" ,\n\"A2=x\", null, \"A\", \"C=\xff\" ]}}",
-			"{\"process\":{\"env\":[\"B=\\u0031\",\"A2=x\",null,\"A\",\"C=\xff\",\"A=new\"]}}",
+			"{\"process\":{\"env\":[\"B=1\",\"A2=x\",\"\",\"A\",\"C=\ufffd\",\"A=new\"]}}",
 		},
 		"environment, replaced": {
-			env, `{"process":{"env":["A=1", "B=\u0031","\u0041=2",null , "A=3"]}}`, `{"process":{"env":["B=\u0031",null,"A=new"]}}`,
+			env, `{"process":{"env":["A=1", "B=\u0031","\u0041=2",null , "A=3"]}}`, `{"process":{"env":["B=1","","A=new"]}}`,
 		},
-		"environment, Windows":             {env, `{"windows":{},"process":{"env":["a=old","B=1"]}}`, `{"windows":{},"process":{"env":["B=1","A=new"]}}`},
+		"environment, Windows":             {env, `{"windows":{},"process":{"env":["a=old","B=1"]}}`, `{"process":{"env":["B=1","A=new"]},"windows":{}}`},
 		"environment, there already":       {env, `{"process":{"env": ["A=1","\u0041=new" ]}}`, `{"process":{"env": ["A=1","\u0041=new" ]}}`},
 		"environment, there, but not last": {env, `{"process":{"env":["A=new","A=old"]}}`, `{"process":{"env":["A=new"]}}`},
 		"environment, several": {
@@ -121,7 +120,7 @@ func TestApply(t *testing.T) {
 		"removal and addition of a Windows device": {
 			Edits{RemoveWindowsDevices: []specs.WindowsDevice{{ID: "interlock", IDType: "ours"}}, WindowsDevices: []specs.WindowsDevice{{ID: "PCI", IDType: IDTypeLocationPath}}},
 			`{"windows":{"new":{},"devices":[{"id":"interlock","idType":"ours"},{"id":"interlock","idType":"other"}]}}`,
-			`{"windows":{"new":{},"devices":[{"id":"interlock","idType":"other"},{"id":"PCI","idType":"vpci-location-path"}]}}`,
+			`{"windows":{"devices":[{"id":"interlock","idType":"other"},{"id":"PCI","idType":"vpci-location-path"}],"new":{}}}`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -149,7 +148,7 @@ func TestApplyRefuses(t *testing.T) {
 		``, `null`, `[]`, `{`, `{} {}`, `{"mounts":{}}`, `{"mounts":[1]}`, `{"windows":[]}`, `{"windows":{"devices":{}}}`,
 		`{"Windows":{}}`, `{"mounts":[],"mounts":[]}`,
 		`{"mounts":[}`, `{"mounts":[{"destination":"/a"`, `{"mounts" []}`, `{"mounts":[] "a":1}`, `{"mounts":]}`, `{"a":"b`, `{"a":\"b}`, `{,}`,
-		`{"process":[]}`, `{"process":{"env":{}}}`, `{"process":{"env":["A=B",1]}}`, `{"process":{"env":"A=B"}}`, `{"process":{"env":[],"Env":[]}}`,
+		`{"process":[]}`, `{"process":{"env":{}}}`, `{"process":{"env":["A=B",1]}}`, `{"process":{"env":"A=B"}}`, `{"process":{"env":[],"Env":[]}}`, `{"process":{"env":[],"env":[]}}`,
 	} {
 		if got, err := apply([]byte(spec), edits); !errors.Is(err, errSpec) {
 			t.Errorf("%s: %s, error %v, want errSpec", spec, got, err)

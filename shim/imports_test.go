@@ -15,7 +15,6 @@ func TestImports(t *testing.T) {
 	allowed := []string{
 		"github.com/cyphar/filepath-securejoin", "github.com/gofrs/flock",
 		"github.com/opencontainers/runtime-spec", "github.com/sirupsen/logrus", "golang.org/x/sys",
-		"github.com/tidwall/gjson", "github.com/tidwall/match", "github.com/tidwall/pretty",
 		"google.golang.org/protobuf/encoding/protowire", "google.golang.org/protobuf/internal/detrand", "google.golang.org/protobuf/internal/errors",
 	}
 	heavy := []string{"net", "net/http", "crypto/tls", "crypto/x509", "html/template", "text/template", "flag", "testing", "database/sql", "regexp"}

@@ -442,8 +442,8 @@ func TestRequestOnABrokenNodeIsRefused(t *testing.T) {
 		"damaged policy": {func(b *bed) { b.write("state/policy.json", "{") }, []string{"policy.json"}},
 		// The cause depends on this machine: it can have a /dev/dxg.
 		"no inventory":                   {func(b *bed) { b.configure(func(p *policy.Policy) { p.UseInventory = false }) }, []string{"the GPUs of this node are unknown"}},
-		"compiled inventory is missing":  {func(b *bed) { _ = os.Remove(b.path("state/devices.jsonl")) }, []string{"devices.jsonl"}},
-		"compiled inventory is damaged":  {func(b *bed) { b.write("state/devices.jsonl", "{}\n") }, []string{"devices.jsonl", "dxctl config apply"}},
+		"compiled inventory is missing":  {func(b *bed) { _ = os.Remove(b.path("state/devices.json")) }, []string{"devices.json"}},
+		"compiled inventory is damaged":  {func(b *bed) { b.write("state/devices.json", "{}\n") }, []string{"devices.json", "dxctl config apply"}},
 		"state directory is not private": {func(b *bed) { _ = os.Chmod(b.path("state"), 0o777) }, []string{"not private"}},
 	} {
 		t.Run(name, func(t *testing.T) {

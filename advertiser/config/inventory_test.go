@@ -232,7 +232,7 @@ func FuzzParseInventory(f *testing.F) {
 		stateDir := t.TempDir()
 		testutil.NoError(t, node.CompiledInventory(stateDir).Write(devices))
 		for _, d := range devices {
-			found, err := node.CompiledInventory(stateDir).Find(t.Context(), discovery.Selector{InstanceIDs: []string{d.InstanceID}})
+			found, err := node.CompiledInventory(stateDir).Find(t.Context(), []string{d.InstanceID})
 			if err != nil || !cmp.Equal(found, []discovery.Device{d}) {
 				t.Fatalf("%q: %v\n%s", d.InstanceID, err, cmp.Diff([]discovery.Device{d}, found))
 			}

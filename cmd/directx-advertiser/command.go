@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"runtime"
 
 	"github.com/spf13/cobra"
@@ -10,6 +12,8 @@ import (
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/shim/diversion"
+	"github.com/directx-nri/directx-nri/shim/shimfile"
 )
 
 func newCommand() *cobra.Command {
@@ -27,7 +31,8 @@ offers two resources:
 It offers --replicas replicas of each GPU and records which of them the kubelet allocates.
 A container gets the ID of that record, and no GPU. When containerd creates the container,
 the NRI plugin directx-nri, or on Windows the runtime shim, adds the GPUs of the record.
-A container to which no GPU was added does not start.
+A container to which no GPU was added does not start. On Windows, it puts the shim in the place
+of containerd's on a node with a GPU, and moves containerd's back when it ends.
 
 It compiles config.yaml into the node policy, which all programs of the node use, at the
 start and whenever the file changes. While the file is invalid, the last policy stays in
@@ -35,9 +40,6 @@ force. It needs no access to the cluster, and runs as root. The kubelet and cont
 be restarted at any time.`,
 		Example: `  # four containers can share each GPU of the inventory file
   directx-advertiser --inventory /etc/directx-nri/gpus.yaml --replicas 4
-
-  # containerd starts containers with the runtime shim
-  directx-advertiser --inventory /etc/directx-nri/gpus.yaml --injection shim
 
   # Windows and WSL 2: the GPUs of the node
   directx-advertiser --replicas 4`,
@@ -52,14 +54,21 @@ be restarted at any time.`,
 	set.StringVar(&o.HostRoot, "host-root", "/", "`DIRECTORY` where the node's root is mounted, if this program runs in a container on Linux")
 	set.StringVar(&o.KubeletDir, "kubelet-dir", defaults.DevicePlugins, "the kubelet's device plugin `DIRECTORY`")
 	set.StringVar(&o.PodResources, "pod-resources-socket", defaults.PodResources, "the kubelet's PodResources `SOCKET` or named pipe")
-	set.Var(&o.CRISocket, "cri-socket", "containerd's CRI `SOCKET` or named pipe, for --injection shim")
-	set.StringVar(&o.SetupFile, "setup-file", "", "`FILE` by which 'dxctl runtime setup' reports that the node is set up; no GPU is offered before")
+	set.Var(&o.CRISocket, "cri-socket", "containerd's CRI `SOCKET` or named pipe, on Windows")
+	shimDir := set.String("shim-dir", "", "on Windows, the `DIRECTORY` of the containerd-shim-runhcs-v1.exe that containerd runs; by default it is found")
 	set.StringVar(&o.LabelsFile, "labels-file", "", "`FILE` to write with labels that describe the GPUs, as node-feature-discovery and directx-labeler read them")
 	c.NodeOS = runtime.GOOS
 	cli.AddChoice(command, &c.NodeOS, "node-os", "operating system of the node's containers, if it is not this system's",
 		"windows", "linux")
 	command.RunE = func(command *cobra.Command, _ []string) error {
 		log := errlog.NewLogger(command.ErrOrStderr())
+		if runtime.GOOS == "windows" {
+			self, err := os.Executable()
+			if err != nil {
+				return err
+			}
+			o.Diversion = diversion.NewKeeper(*shimDir, filepath.Join(filepath.Dir(self), shimfile.FileName()))
+		}
 		c.Required, c.ReservedDirs = set.Changed("config"), []string{o.RuntimeDir, o.KubeletDir}
 		return advertiser.New(o, c, cli.Version(version), log).Run(command.Context())
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -13,11 +12,8 @@ import (
 	"time"
 
 	"github.com/directx-nri/directx-nri/advertiser/nodelabels"
-	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/setupfile"
 	"github.com/directx-nri/directx-nri/internal/testutil"
-	"github.com/directx-nri/directx-nri/internal/testutil/allocationtest"
 	"github.com/directx-nri/directx-nri/internal/verification"
 )
 
@@ -179,43 +175,6 @@ func TestConfigurationChanges(t *testing.T) {
 	}
 }
 
-// TestRuntimeIsNotFound: a typo in shim.realShim must not stop the node's containers.
-func TestRuntimeIsNotFound(t *testing.T) {
-	t.Parallel()
-	p := newProgram(t)
-	shim := filepath.Join(p.dir, "shim")
-	p.configure("shim: {realShim: " + shim + "}")
-	stop := p.start()
-	p.await("/readyz", 503, "config.yaml:3: shim.realShim: ")
-	program := func() {
-		if err := os.WriteFile(shim, nil, 0o700); err != nil { //nolint:gosec // a program
-			t.Fatal(err)
-		}
-	}
-	inForce := func(want string) {
-		t.Helper()
-		if in, err := policy.ReadRealShim(p.stateDir); err != nil || in != want {
-			t.Errorf("%s, %v, want %s", in, err, want)
-		}
-	}
-	program()
-	p.await("/metrics", 200, "directx_replicas", "directx_config_last_reload_successful 1")
-	inForce(shim)
-	p.configure("shim: {realShim: " + shim + "2}")
-	p.await("/metrics", 200, "directx_replicas", "directx_config_last_reload_successful 0")
-	testutil.Eventually(t, "cause and remedy", func() bool {
-		return strings.Contains(p.log.String(), "shim2: no such file or directory; install it first, and in a pod mount its directory at the same path")
-	})
-	inForce(shim)
-	stop()
-	// In a new pod without that file, the last shim stays in force, also if its policy is lost.
-	testutil.NoError(t, os.Remove(shim), os.Remove(policy.Path(p.stateDir)))
-	p.configure("shim: {realShim: " + shim + "}")
-	p.start()
-	p.await("/metrics", 200, "directx_replicas", "directx_config_last_reload_successful 1")
-	inForce(shim)
-}
-
 // TestStateDirectoryCannotBeUsed: the program stays up and recovers.
 func TestStateDirectoryCannotBeUsed(t *testing.T) {
 	t.Parallel()
@@ -227,38 +186,6 @@ func TestStateDirectoryCannotBeUsed(t *testing.T) {
 	p.await("/healthz", 200, "ok")
 	p.await("/readyz", 503, records)
 	testutil.NoError(t, os.Remove(records))
-	p.await("/readyz", 503, "the kubelet does not watch")
-}
-
-// TestSetupFile: nothing is advertised until the node is set up, and a node without a GPU is ready.
-func TestSetupFile(t *testing.T) {
-	t.Parallel()
-	p := newProgram(t)
-	report := filepath.Join(p.dir, "report")
-	stop := p.start("--setup-file", report)
-	p.await("/readyz", 503, setupfile.ErrNotSetUp.Error())
-	for _, reason := range []error{errors.New("no GPU"), nil} {
-		if sockets, err := filepath.Glob(filepath.Join(p.dir, "*.sock")); err != nil || len(sockets) > 0 {
-			t.Errorf("resources are advertised: %v, %v", sockets, err)
-		}
-		testutil.NoError(t, setupfile.Report(report, reason))
-		if reason != nil {
-			p.await("/readyz", 200, "ok")
-		}
-	}
-	p.await("/readyz", 503, "the kubelet does not watch")
-
-	// A container holds a GPU: the kubelet must know the resource when it starts again.
-	stop()
-	allocationtest.Record(t, paths.Allocations(p.stateDir), "directx.microsoft.com/display", `VMBUS\0`)
-	testutil.NoError(t, os.Remove(report))
-	p.start("--setup-file", report)
-	p.await("/readyz", 503, "the kubelet does not watch", setupfile.ErrNotSetUp.Error())
-	testutil.NoError(t, setupfile.Report(report, errors.New("no GPU")))
-	p.await("/readyz", 200, "ok")
-	testutil.NoError(t, setupfile.Report(report, nil))
-	p.await("/readyz", 503, "the kubelet does not watch")
-	testutil.NoError(t, setupfile.Report(report, errors.New("the inventory is invalid now")))
 	p.await("/readyz", 503, "the kubelet does not watch")
 }
 

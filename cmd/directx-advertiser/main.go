@@ -3,23 +3,12 @@
 package main
 
 import (
-	"context"
-	"io"
 	"os"
 
 	"github.com/directx-nri/directx-nri/internal/cli"
-	"github.com/directx-nri/directx-nri/internal/service"
 )
 
 // version is set by the linker.
 var version string
 
-func main() {
-	status, started := service.Run(service.Advertiser, func(ctx context.Context, log io.Writer) int {
-		return cli.Run(ctx, newCommand(), log)
-	})
-	if !started {
-		status = cli.Main(newCommand())
-	}
-	os.Exit(status)
-}
+func main() { os.Exit(cli.Main(newCommand())) }

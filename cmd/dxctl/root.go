@@ -10,7 +10,6 @@ import (
 	"github.com/directx-nri/directx-nri/cmd/dxctl/doctor"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/nodeconfig"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/noderuntime"
-	"github.com/directx-nri/directx-nri/cmd/dxctl/nodeservice"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/show"
 	"github.com/directx-nri/directx-nri/cmd/dxctl/verify"
 	"github.com/directx-nri/directx-nri/internal/cli"
@@ -45,7 +44,7 @@ dxctl was called incorrectly, 3 if a result is unknown.`,
 			doctor.NewCommand(v), verify.NewCommand(v),
 		}},
 		{"containers", "Prepare containers:", containers},
-		{"setup", "Set up the node:", []*cobra.Command{newRuntimeCommand(), nodeconfig.NewCommand(), nodeservice.NewCommand()}},
+		{"setup", "Set up the node:", []*cobra.Command{newRuntimeCommand(), nodeconfig.NewCommand()}},
 		{"shell", "Other commands:", []*cobra.Command{newVersionCommand(v)}},
 	} {
 		command.AddGroup(&cobra.Group{ID: group.id, Title: group.title})

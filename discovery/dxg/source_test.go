@@ -26,7 +26,7 @@ func TestDeviceHasAllProperties(t *testing.T) {
 	f.adapters[0].with(querySegmentGroupSize, le(0, 0, 0, 2)).with(queryKernelVersion, le(15<<16|6094, 32<<16))
 	s, root := newSource(t, f)
 	plug(t, root, "3db8:00:00.0", microsoftVendor, virtualRender, config(0xC2F5))
-	got, err := s.Find(t.Context(), discovery.Selector{InstanceIDs: []string{`pci\ven_10de&dev_2684&subsys_16f11043&rev_a1\01.00.0`}})
+	got, err := s.Find(t.Context(), []string{`pci\ven_10de&dev_2684&subsys_16f11043&rev_a1\01.00.0`})
 	one, zero := uint32(1), uint32(0)
 	same := func(path string) discovery.Library { return discovery.Library{Source: path, Destination: path} }
 	want := []discovery.Device{{

@@ -1,16 +1,11 @@
 package node
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
-
-	"github.com/tidwall/gjson"
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/access"
@@ -19,14 +14,11 @@ import (
 	"github.com/directx-nri/directx-nri/internal/paths"
 )
 
-const (
-	// format is the version of the file format: change it with the JSON names of [discovery.Device].
-	format = 3
-	// maxLineBytes is more than any device takes.
-	maxLineBytes = 16 << 20
-	// bufferSize is enough for the lines of most drivers.
-	bufferSize = 16 << 10
-)
+// format is the version of the file format: change it with the JSON names of [discovery.Device].
+const format = 4
+
+// maxBytes is more than the GPUs of any node take.
+const maxBytes = 64 << 20
 
 // DeviceList is a file in the state directory with a list of GPUs. As a [discovery.Source] it keeps
 // nothing: each call reads the file.
@@ -44,10 +36,10 @@ func Discovered(stateDir string) DeviceList { return DeviceList{stateDir, paths.
 // Path returns the path of the file.
 func (l DeviceList) Path() string { return filepath.Join(l.stateDir, l.name) }
 
-// header is the first line of a file. Each following line is a device.
-type header struct {
-	Format  int `json:"format"`
-	Devices int `json:"devices"`
+// document is the content of a file.
+type document struct {
+	Format  int                `json:"format"`
+	Devices []discovery.Device `json:"devices"`
 }
 
 // Write replaces the list in one step and syncs it, unless it is the same. It creates the
@@ -71,75 +63,47 @@ func (l DeviceList) Remove() error { return durable.Remove(l.Path()) }
 
 // Devices implements [discovery.Source]. The order is that of [DeviceList.Write].
 func (l DeviceList) Devices(context.Context) ([]discovery.Device, error) {
-	return l.read(func(int, []byte) bool { return true })
+	devices, err := l.read()
+	if err != nil {
+		return nil, errlog.WithRemedy(fmt.Errorf("read the list of GPUs %s: %w", l.Path(), err), errlog.Rewrite)
+	}
+	return devices, nil
 }
 
-// Find implements [discovery.Source]. It decodes only the devices that it returns.
-func (l DeviceList) Find(_ context.Context, selector discovery.Selector) ([]discovery.Device, error) {
-	return l.read(func(index int, line []byte) bool {
-		id := ""
-		if len(selector.InstanceIDs) > 0 {
-			id = gjson.GetBytes(line, "InstanceID").String()
-		}
-		return selector.Selects(index, id)
-	})
+// Find implements [discovery.Source].
+func (l DeviceList) Find(ctx context.Context, instanceIDs []string) ([]discovery.Device, error) {
+	devices, err := l.Devices(ctx)
+	return discovery.WithIDs(devices, instanceIDs), err
 }
 
-// read returns the devices on the lines for which wanted returns true.
-func (l DeviceList) read(wanted func(index int, line []byte) bool) (devices []discovery.Device, err error) {
-	defer func() {
-		if err != nil {
-			err = errlog.WithRemedy(fmt.Errorf("read the list of GPUs %s: %w", l.Path(), err), errlog.Rewrite)
-		}
-	}()
+func (l DeviceList) read() ([]discovery.Device, error) {
 	if err := access.CheckPrivate(l.stateDir); err != nil {
 		return nil, err
 	}
-	file, err := durable.Open(l.Path())
+	data, err := durable.Read(l.Path(), maxBytes)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, file.Close()) }()
-	return decode(file, wanted)
+	return decode(data)
 }
 
 func encode(devices []discovery.Device) ([]byte, error) {
-	var data bytes.Buffer
-	encoder := json.NewEncoder(&data)
-	err := encoder.Encode(header{format, len(devices)})
-	for _, d := range devices {
-		err = errors.Join(err, encoder.Encode(d))
+	if devices == nil {
+		devices = []discovery.Device{}
 	}
-	return data.Bytes(), err
+	return json.Marshal(document{format, devices})
 }
 
-func decode(r io.Reader, wanted func(index int, line []byte) bool) ([]discovery.Device, error) {
-	lines := bufio.NewScanner(r)
-	lines.Buffer(make([]byte, bufferSize), maxLineBytes)
-	lines.Scan()
-	var h header
-	if err := json.Unmarshal(lines.Bytes(), &h); err != nil {
-		return nil, errors.Join(fmt.Errorf("header: %w", err), lines.Err())
-	}
-	if h.Format != format {
-		return nil, fmt.Errorf("format %d, want %d", h.Format, format)
-	}
-	devices, read := []discovery.Device{}, 0
-	for ; lines.Scan(); read++ {
-		if !wanted(read, lines.Bytes()) {
-			continue
-		}
-		var d discovery.Device
-		if err := json.Unmarshal(lines.Bytes(), &d); err != nil {
-			return nil, fmt.Errorf("device %d: %w", read, err)
-		}
-		devices = append(devices, d)
-	}
-	if err := lines.Err(); err != nil {
+func decode(data []byte) ([]discovery.Device, error) {
+	var d document
+	err := json.Unmarshal(data, &d)
+	switch {
+	case err != nil:
 		return nil, err
+	case d.Format != format:
+		return nil, fmt.Errorf("format %d, want %d", d.Format, format)
+	case d.Devices == nil:
+		return nil, errors.New("no list of devices")
 	}
-	if read != h.Devices {
-		return nil, fmt.Errorf("%d devices, want %d", read, h.Devices)
-	}
-	return devices, nil
+	return d.Devices, nil
 }

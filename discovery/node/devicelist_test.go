@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -60,13 +61,8 @@ func TestDeviceList(t *testing.T) {
 		"several":     {[]string{first, "no", last}, []discovery.Device{list[0], list[2]}},
 		"one twice":   {[]string{last, strings.ToLower(last)}, list[2:]},
 	} {
-		if got, err := source.Find(t.Context(), discovery.Selector{InstanceIDs: test.ids}); err != nil || len(got)+len(test.want) > 0 && !reflect.DeepEqual(got, test.want) {
+		if got, err := source.Find(t.Context(), test.ids); err != nil || len(got)+len(test.want) > 0 && !reflect.DeepEqual(got, test.want) {
 			t.Errorf("%s: got %+v, %v; want %+v", name, got, err, test.want)
-		}
-	}
-	for index, want := range [][]discovery.Device{list[:1], list[1:2], list[2:], {}} {
-		if got, err := source.Find(t.Context(), discovery.Selector{Index: &index}); err != nil || !reflect.DeepEqual(got, want) {
-			t.Errorf("device %d: got %+v, %v", index, got, err)
 		}
 	}
 	testutil.NoError(t, source.Write(nil))
@@ -83,13 +79,13 @@ func TestDamagedDeviceList(t *testing.T) {
 	data, err := encode(devices(2))
 	testutil.NoError(t, err)
 	for name, damaged := range map[string][]byte{
-		"empty":             nil,
-		"header alone":      data[:bytes.IndexByte(data, '\n')+1],
-		"torn":              data[:len(data)-100],
-		"a line is missing": data[:bytes.LastIndexByte(data[:len(data)-1], '\n')+1],
-		"foreign":           []byte("kind: Inventory\n"),
-		"another format":    bytes.Replace(data, []byte(`"format":3`), []byte(`"format":2`), 1),
-		"broken line":       bytes.Replace(data, []byte(`{"InstanceID"`), []byte(`["InstanceID"`), 1),
+		"empty":          nil,
+		"no devices":     []byte(`{"format":4}`),
+		"torn":           data[:len(data)-100],
+		"foreign":        []byte("kind: Inventory\n"),
+		"another format": bytes.Replace(data, []byte(`"format":4`), []byte(`"format":3`), 1),
+		"broken device":  bytes.Replace(data, []byte(`{"InstanceID"`), []byte(`["InstanceID"`), 1),
+		"two documents":  append(slices.Clone(data), data...),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -107,15 +103,15 @@ func FuzzDecode(f *testing.F) {
 	testutil.NoError(f, err)
 	f.Add(data)
 	f.Add(data[:200])
-	f.Add([]byte("{\"format\":3}\n"))
+	f.Add([]byte("{\"format\":4}\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		devices, err := decode(bytes.NewReader(data), func(int, []byte) bool { return true })
+		devices, err := decode(data)
 		if err != nil {
 			return
 		}
 		again, err := encode(devices)
 		testutil.NoError(t, err)
-		if got, err := decode(bytes.NewReader(again), func(int, []byte) bool { return true }); err != nil || !reflect.DeepEqual(got, devices) {
+		if got, err := decode(again); err != nil || !reflect.DeepEqual(got, devices) {
 			t.Errorf("%q: %+v, %v", data, got, err)
 		}
 	})
@@ -128,7 +124,7 @@ func BenchmarkFind(b *testing.B) {
 			source, ids := CompiledInventory(stateDir), []string{device(n - 1).InstanceID}
 			testutil.NoError(b, source.Write(devices(n)))
 			for b.Loop() {
-				if got, err := source.Find(b.Context(), discovery.Selector{InstanceIDs: ids}); err != nil || len(got) != 1 {
+				if got, err := source.Find(b.Context(), ids); err != nil || len(got) != 1 {
 					b.Fatal(err)
 				}
 			}

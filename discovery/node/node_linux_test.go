@@ -43,7 +43,7 @@ func TestOpenLive(t *testing.T) {
 	}
 	testutil.NoError(t, Discovered(o.StateDir).Write([]discovery.Device{{InstanceID: "A"}}))
 	o.HostRoot = "/nonexistent" // outside of the program's container
-	if devices, err := open(o).Find(t.Context(), discovery.Selector{InstanceIDs: []string{"a"}}); err != nil || len(devices) != 1 {
+	if devices, err := open(o).Find(t.Context(), []string{"a"}); err != nil || len(devices) != 1 {
 		t.Errorf("saved: %v, %v", devices, err)
 	}
 }

@@ -31,17 +31,14 @@ func Open(system System, log logrus.FieldLogger) *Source {
 // Find implements [discovery.Source]. It reads devices with these instance IDs only, and does not query DXCore. So
 // compute support, memory, and whether a device is integrated or detachable are unknown. It reads
 // everything if only DXCore can report whether one of the devices works.
-func (s *Source) Find(ctx context.Context, selector discovery.Selector) ([]discovery.Device, error) {
-	if selector.Index != nil {
-		return s.DriverSource.Find(ctx, selector)
-	}
+func (s *Source) Find(ctx context.Context, instanceIDs []string) ([]discovery.Device, error) {
 	devices, err := s.Await(ctx, func(ctx context.Context) ([]discovery.Device, error) {
-		list, err := s.system.Find(ctx, selector.InstanceIDs)
+		list, err := s.system.Find(ctx, instanceIDs)
 		if err != nil || !slices.ContainsFunc(list, needsDXCore) {
 			return Devices(Snapshot{Devices: list, DXCoreErr: errors.New("it was not queried")}), err
 		}
 		snapshot, err := s.system.Snapshot(ctx)
-		return selector.From(Devices(snapshot)), err
+		return discovery.WithIDs(Devices(snapshot), instanceIDs), err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("find GPUs: %w", err)

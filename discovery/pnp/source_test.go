@@ -17,16 +17,12 @@ func TestFind(t *testing.T) {
 	system := &fakeSystem{snapshot: node(4)}
 	source := Open(system, testutil.Quiet())
 	id := t4(2).InstanceID
-	devices, err := source.Find(t.Context(), discovery.Selector{InstanceIDs: []string{strings.ToLower(id), `PCI\VEN_10DE&DEV_1\GONE`}})
+	devices, err := source.Find(t.Context(), []string{strings.ToLower(id), `PCI\VEN_10DE&DEV_1\GONE`})
 	if n := system.snapshots; err != nil || len(devices) != 1 || n != 0 {
 		t.Fatalf("%+v, %v, %d snapshots", devices, err, n)
 	}
 	all, err := source.Devices(t.Context())
 	testutil.NoError(t, err)
-	byIndex, err := source.Find(t.Context(), discovery.Selector{Index: new(1)})
-	if diff := cmp.Diff(all[1:2], byIndex); diff != "" {
-		t.Errorf("by index: %v (-want +got):\n%s", err, diff)
-	}
 	want, _ := discovery.Find(all, id)
 	// Only DXCore has these.
 	want.DedicatedMemory, want.SupportsCompute = 0, false
@@ -37,11 +33,11 @@ func TestFind(t *testing.T) {
 
 	// Nothing is cached: neither the driver's files nor the last good list.
 	system.snapshot.Devices[4].PackageDir, system.snapshot.Devices[4].Values = `C:\new`, []win32.RegistryValue{multi("CopyToVmOverwrite", "a", "new.dll")}
-	if devices, err = source.Find(t.Context(), discovery.Selector{InstanceIDs: []string{id}}); err != nil || devices[0].DriverStorePath != `C:\new` || devices[0].System32[0].Source != "new.dll" {
+	if devices, err = source.Find(t.Context(), []string{id}); err != nil || devices[0].DriverStorePath != `C:\new` || devices[0].System32[0].Source != "new.dll" {
 		t.Errorf("%+v, %v", devices, err)
 	}
 	system.err = errors.New("access is denied")
-	_, err = source.Find(t.Context(), discovery.Selector{InstanceIDs: []string{id}})
+	_, err = source.Find(t.Context(), []string{id})
 	testutil.CheckError(t, "find", err, "access is denied")
 }
 
@@ -82,7 +78,7 @@ func TestFindAgreesWithDevices(t *testing.T) {
 			all, err := source.Devices(t.Context())
 			testutil.NoError(t, err)
 			listed, _ := discovery.Find(all, test.p.InstanceID)
-			found, err := source.Find(t.Context(), discovery.Selector{InstanceIDs: []string{strings.ToLower(test.p.InstanceID)}})
+			found, err := source.Find(t.Context(), []string{strings.ToLower(test.p.InstanceID)})
 			if err != nil || len(found) != 1 {
 				t.Fatalf("%+v, %v", found, err)
 			}
@@ -96,7 +92,7 @@ func TestFindAgreesWithDevices(t *testing.T) {
 				t.Errorf("found %+v; files: %s", found[0], diff)
 			}
 			system.snapshot.Devices = system.snapshot.Devices[1:]
-			if found, err = source.Find(t.Context(), discovery.Selector{InstanceIDs: []string{test.p.InstanceID}}); err != nil || len(found) > 0 {
+			if found, err = source.Find(t.Context(), []string{test.p.InstanceID}); err != nil || len(found) > 0 {
 				t.Errorf("removed: %+v, %v", found, err)
 			}
 		})

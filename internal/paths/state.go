@@ -10,11 +10,11 @@ const (
 	PolicyFile = "policy.json"
 	// InventoryFile is the compiled inventory (discovery/node, DeviceList), if the policy has one. The
 	// advertiser and 'dxctl config apply' write it. All programs read it, and then query no driver.
-	InventoryFile = "devices.jsonl"
+	InventoryFile = "devices.json"
 	// DiscoveredFile is the list of GPUs that the driver of a Linux node gave last, in the format of
 	// [InventoryFile]. The advertiser and 'dxctl config apply' write it. The NRI plugin, the shim and
 	// dxctl read it instead of querying the driver.
-	DiscoveredFile = "discovered.jsonl"
+	DiscoveredFile = "discovered.json"
 	// AllocationsDir has the allocation records and their bindings, in JSON with a digest, and a lock
 	// (package allocation). The advertiser writes and removes records. The NRI plugin and the
 	// shim read them and add bindings. dxctl reads both.

@@ -2,7 +2,6 @@ package service
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 
 	"github.com/directx-nri/directx-nri/internal/winpath"
@@ -35,16 +34,4 @@ func programOf(commandLine string) string {
 		}
 	}
 	return commandLine
-}
-
-// levelPattern matches the level in a log entry of logrus, as text or JSON.
-var levelPattern = regexp.MustCompile(`\blevel"?[=:]"?(\w+)`)
-
-// levelOf returns the level of a log entry, "error" for other lines, such as the error with
-// which the process exits.
-func levelOf(entry string) string {
-	if match := levelPattern.FindStringSubmatch(entry); match != nil {
-		return match[1]
-	}
-	return "error"
 }

@@ -1,5 +1,4 @@
-// Package service restarts services of the operating system, such as containerd, and runs the
-// daemons of directx-nri as Windows services.
+// Package service restarts services of the operating system, such as containerd.
 package service
 
 import (

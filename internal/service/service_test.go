@@ -55,14 +55,3 @@ func TestCommandLeavesProcesses(t *testing.T) {
 		}
 	}
 }
-
-func TestLevelOf(t *testing.T) {
-	t.Parallel()
-	for entry, want := range map[string]string{
-		`time="x" level=warning msg="level=info"`: "warning", `{"level":"info","msg":"x"}`: "info", "directx-advertiser: no": "error",
-	} {
-		if got := levelOf(entry); got != want {
-			t.Errorf("%s: %s, want %s", entry, got, want)
-		}
-	}
-}

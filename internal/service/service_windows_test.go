@@ -20,6 +20,15 @@ import (
 // serviceArgument makes this program a service that starts and stops in the time that follows.
 const serviceArgument = "--service-of-a-test"
 
+// TestMain is also the main function of the services of TestRestart.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == serviceArgument {
+		runService(os.Args[2])
+		return
+	}
+	os.Exit(m.Run()) //nolint:forbidigo // This is a main function.
+}
+
 func runService(pause string) {
 	duration, err := time.ParseDuration(pause)
 	if err == nil {

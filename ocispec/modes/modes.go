@@ -104,8 +104,8 @@ func (s unhealthyWithoutPath) Devices(ctx context.Context) ([]discovery.Device, 
 	return markMissingPaths(s.Source.Devices(ctx))
 }
 
-func (s unhealthyWithoutPath) Find(ctx context.Context, selector discovery.Selector) ([]discovery.Device, error) {
-	return markMissingPaths(s.Source.Find(ctx, selector))
+func (s unhealthyWithoutPath) Find(ctx context.Context, instanceIDs []string) ([]discovery.Device, error) {
+	return markMissingPaths(s.Source.Find(ctx, instanceIDs))
 }
 
 // markMissingPaths makes healthy devices without a location path unhealthy.

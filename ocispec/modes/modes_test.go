@@ -58,7 +58,7 @@ func TestResolvePolicy(t *testing.T) {
 				t.Errorf("%+v: %+v", test, d)
 			}
 		}
-		found, findErr := source.Find(t.Context(), discovery.Selector{InstanceIDs: []string{"NO PATH"}})
+		found, findErr := source.Find(t.Context(), []string{"NO PATH"})
 		if err := errors.Join(err, findErr); err != nil || len(found) != 1 || found[0].Health.OK() != test.ok {
 			t.Errorf("%+v: found %+v, %v", test, found, err)
 		}

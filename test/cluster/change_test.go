@@ -43,7 +43,7 @@ func (s *suite) testConfigChange(t *testing.T) {
 func (s *suite) testBadConfig(t *testing.T) {
 	before := s.podOf(t, daemonSet)
 	read := func() []string {
-		return []string{mustRead(t, "/var/lib/directx-nri/policy.json"), mustRead(t, "/var/lib/directx-nri/devices.jsonl")}
+		return []string{mustRead(t, "/var/lib/directx-nri/policy.json"), mustRead(t, "/var/lib/directx-nri/devices.json")}
 	}
 	policy := read()
 	// helm cannot find these errors.

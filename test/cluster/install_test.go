@@ -111,7 +111,7 @@ func (s *suite) testNoGPU(t *testing.T) {
 	mountIn(t, advertiser, double.File, "/host/dev/dxg")
 	s.waitOffered(t, map[string]int{display: 1})
 	bed.Eventually(t, timeout, "the UUID is recorded", func() error {
-		text, err := os.ReadFile("/var/lib/directx-nri/discovered.jsonl")
+		text, err := os.ReadFile("/var/lib/directx-nri/discovered.json")
 		if err == nil && !strings.Contains(string(text), gpuUUID) {
 			err = errors.New(string(text))
 		}

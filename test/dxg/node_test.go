@@ -126,7 +126,7 @@ func testNode(t *testing.T, containerd2 bool) {
 		d.Set(adapters(twins...))
 		waitOffered(t, n, 2*replicas)
 		bed.Eventually(t, 30*time.Second, "the UUIDs are recorded", func() error {
-			text, err := os.ReadFile(filepath.Join(n.StateDir, "discovered.jsonl"))
+			text, err := os.ReadFile(filepath.Join(n.StateDir, "discovered.json"))
 			if err == nil && (!strings.Contains(string(text), uuid(5)) || !strings.Contains(string(text), uuid(6))) {
 				err = errors.New(string(text))
 			}

@@ -206,8 +206,8 @@ func brokenNodes() []brokenNode {
 		linux(CheckConfig, "has changed since", func(f *nodeState) {
 			f.Config.Stale = []string{"/etc/directx-nri/config.yaml has changed since the policy in force was compiled"}
 		}),
-		linux(CheckInventory, "devices.jsonl", func(f *nodeState) {
-			f.GPUs, f.GPUsErr = nil, errors.New("read devices.jsonl: damaged")
+		linux(CheckInventory, "devices.json", func(f *nodeState) {
+			f.GPUs, f.GPUsErr = nil, errors.New("read devices.json: damaged")
 		}),
 		linux(CheckInventory, "no inventory is configured", func(f *nodeState) { undiscovered(f, node.ErrNoSource) }),
 		linux(CheckWSL, "has no /dev/dxg", func(f *nodeState) {

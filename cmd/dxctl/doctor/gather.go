@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -20,7 +21,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/tidwall/gjson"
 	"google.golang.org/grpc"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
@@ -407,8 +407,18 @@ func readWindows() windowsState {
 // schemas returns the supported versions in basic properties of HCS.
 // https://learn.microsoft.com/virtualization/api/hcs/schemareference#BasicInformation
 func schemas(properties string) (versions []string) {
-	for _, v := range gjson.Get(properties, "Properties.#.SupportedSchemaVersions|@flatten").Array() {
-		versions = append(versions, fmt.Sprintf("%d.%d", v.Get("Major").Uint(), v.Get("Minor").Uint()))
+	var basic struct {
+		Properties []struct {
+			SupportedSchemaVersions []struct{ Major, Minor uint32 }
+		}
+	}
+	if err := json.Unmarshal([]byte(properties), &basic); err != nil {
+		return nil
+	}
+	for _, p := range basic.Properties {
+		for _, v := range p.SupportedSchemaVersions {
+			versions = append(versions, fmt.Sprintf("%d.%d", v.Major, v.Minor))
+		}
 	}
 	return versions
 }

@@ -1,4 +1,4 @@
-// Package nodeconfig has the commands that apply, check, convert and show the configuration of a node.
+// Package nodeconfig has the commands that apply, check and show the configuration of a node.
 package nodeconfig
 
 import (
@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"reflect"
 	"runtime"
@@ -18,7 +17,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/directx-nri/directx-nri/advertiser/config"
-	"github.com/directx-nri/directx-nri/cmd/dxctl/migrate"
 	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/discovery/nvidia"
 	"github.com/directx-nri/directx-nri/internal/cli"
@@ -32,9 +30,9 @@ import (
 func NewCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "config",
-		Short: "Apply, check, show and convert the configuration of a node",
+		Short: "Apply, check and show the configuration of a node",
 	}
-	command.AddCommand(newApplyCommand(), newCheckCommand(), newConvertCommand(), newShowCommand())
+	command.AddCommand(newApplyCommand(), newCheckCommand(), newShowCommand())
 	return command
 }
 
@@ -181,10 +179,6 @@ func checkFile(stdout io.Writer, file, nodeOS string) error {
 
 func printResult(stdout io.Writer, file, summary string, err error) error {
 	if invalid, ok := errors.AsType[config.KeyErrors](err); ok {
-		text, _ := os.ReadFile(file) // If it no longer exists, its errors are printed.
-		if from := migrate.Detect(text); from != "" {
-			return fmt.Errorf("%s is a configuration of another device plugin (%s): run 'dxctl config convert --from %s %s'", file, from, from, file)
-		}
 		fmt.Fprintln(stdout, invalid)
 		return fmt.Errorf("%s: %s", invalid[0].File, english.Plural(len(invalid), "error", ""))
 	}
@@ -193,40 +187,6 @@ func printResult(stdout io.Writer, file, summary string, err error) error {
 	}
 	_, err = fmt.Fprintf(stdout, "%s is valid: %s\n", file, summary)
 	return err
-}
-
-func newConvertCommand() *cobra.Command {
-	var from string
-	command := &cobra.Command{
-		Use:   "convert --from PLUGIN FILE",
-		Short: "Convert the configuration of another device plugin",
-		Long: `Prints a configuration file that corresponds to FILE, the configuration of another device
-plugin. Comments name the settings that have no counterpart.
-
-tensorworks: DaemonSets and ConfigMaps of TensorWorks' or Microsoft's plugins, as manifests
-or as kubectl prints them, a configuration file, or environment variables (NAME=VALUE).
-nvidia: a configuration file (version: v1) or its ConfigMap.`,
-		Example: `  dxctl config convert --from tensorworks daemonsets.yaml
-  dxctl config convert --from nvidia config.yaml`,
-		Args: cli.Arguments(1, 1),
-		RunE: func(command *cobra.Command, files []string) error {
-			data, err := os.ReadFile(files[0])
-			if err != nil {
-				return err
-			}
-			text, err := migrate.Convert(from, data)
-			if err != nil {
-				return fmt.Errorf("convert %s: %w", files[0], err)
-			}
-			_, err = command.OutOrStdout().Write(text)
-			return err
-		},
-	}
-	cli.AddChoice(command, &from, "from", "`PLUGIN` that the file is for", migrate.TensorWorks, migrate.NVIDIA)
-	command.Flags().Lookup("from").DefValue = "" // The flag is required.
-	// It fails only for a flag that does not exist.
-	_ = command.MarkFlagRequired("from")
-	return command
 }
 
 func newShowCommand() *cobra.Command {

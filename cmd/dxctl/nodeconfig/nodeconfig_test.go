@@ -37,7 +37,6 @@ func TestConfigCheck(t *testing.T) {
 	testutil.NoError(t, os.Chmod(valid, 0o666))
 	invalid := configFile(t, "replicas: 0\nlog: {level: loud}\nresources: [{name: x}]\n")
 	inventory := privateFile(t, "gpus.yaml", "apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\ndevices: [{instanceID: a}]\n")
-	other := privateFile(t, "nvidia.yaml", "version: v1\n")
 	windows := configFile(t, "inventory: C:\\gpus.yaml\nextraMounts: {sources: host-directories, hostDirectories: ['D:\\models']}\n")
 	state := configFile(t, "extraMounts: {sources: host-directories, hostDirectories: ['"+filepath.Join(paths.Default().State, "x")+"']}\n")
 	for name, test := range map[string]struct {
@@ -54,7 +53,6 @@ func TestConfigCheck(t *testing.T) {
 		"Windows":          {[]string{"--node-os", "windows", windows}, []string{windows + " is valid"}, ""},
 		"Windows on Linux": {[]string{"--node-os", "linux", windows}, []string{windows + ":3: inventory: ", windows + ":4: extraMounts.hostDirectories[0]: "}, "2 errors"},
 		"another system":   {[]string{"--node-os", "macos", valid}, nil, "want windows or linux"},
-		"another plugin's": {[]string{other}, nil, other + " is a configuration of another device plugin (nvidia): run 'dxctl config convert --from nvidia " + other + "'"},
 		"no file":          {[]string{invalid + ".none"}, nil, invalid + ".none: "},
 	} {
 		out, err := runCLI(t, append([]string{"check"}, test.args...)...)
@@ -80,22 +78,6 @@ func TestConfigCheckNode(t *testing.T) {
 	if err := checkNode(&out, c); err != nil || !strings.HasPrefix(out.String(), c.File+" does not exist; the defaults apply: directx.microsoft.com/display") {
 		t.Errorf("%v\n%s", err, &out)
 	}
-}
-
-func TestConfigConvert(t *testing.T) {
-	t.Parallel()
-	file := privateFile(t, "wddm.yaml", "multitenancy: 2\n")
-	if out, err := runCLI(t, "convert", "--from", "tensorworks", file); err != nil || !strings.HasPrefix(out, configHead) {
-		t.Errorf("%v\n%s", err, out)
-	}
-	for _, test := range []struct{ file, from, want string }{
-		{file, "nvidia", "convert " + file + ": not a configuration of NVIDIA's device plugin"}, {file + ".none", "nvidia", "no such file"}, {file, "amd", "want tensorworks or nvidia"},
-	} {
-		_, err := runCLI(t, "convert", "--from", test.from, test.file)
-		testutil.CheckError(t, test.from, err, test.want)
-	}
-	_, err := runCLI(t, "convert", file)
-	testutil.CheckError(t, "no format", err, `required flag(s) "from"`)
 }
 
 func TestConfigApplyAndShow(t *testing.T) {

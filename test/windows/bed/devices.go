@@ -74,7 +74,7 @@ func (m *Machine) Devices(t testing.TB) []discovery.Device {
 // Find returns the devices with these instance IDs, as looked up for a pod's container.
 func (m *Machine) Find(t testing.TB, ids ...string) []discovery.Device {
 	t.Helper()
-	return found(t)(pnp.Open(pnp.NewSystem(), testutil.Quiet()).Find(t.Context(), discovery.Selector{InstanceIDs: ids}))
+	return found(t)(pnp.Open(pnp.NewSystem(), testutil.Quiet()).Find(t.Context(), ids))
 }
 
 // WithUUIDs returns the devices, of which the double of nvidia-smi reports the UUIDs of gpus.
