@@ -15,7 +15,7 @@ func TestImports(t *testing.T) {
 	allowed := []string{
 		"github.com/cyphar/filepath-securejoin", "github.com/gofrs/flock",
 		"github.com/opencontainers/runtime-spec", "github.com/sirupsen/logrus", "golang.org/x/sys",
-		"google.golang.org/protobuf/encoding/protowire", "google.golang.org/protobuf/internal/detrand", "google.golang.org/protobuf/internal/errors",
+		"golang.org/x/net/http2/hpack", "google.golang.org/protobuf/encoding/protowire", "google.golang.org/protobuf/internal/detrand", "google.golang.org/protobuf/internal/errors",
 	}
 	heavy := []string{"net", "net/http", "crypto/tls", "crypto/x509", "html/template", "text/template", "flag", "testing", "database/sql", "regexp"}
 	for _, os := range []string{"linux", "windows"} {
