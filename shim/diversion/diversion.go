@@ -86,7 +86,7 @@ func (d *Diversion) Install(ctx context.Context, newFile string) (changed bool, 
 		return false, err
 	}
 	defer unlock()
-	defer d.cleanUp()
+	defer func() { _ = d.cleanUp() }() // What runs is deleted by a later call.
 	staged, err := d.stage(ctx, newFile)
 	if err != nil {
 		return false, err
@@ -117,7 +117,7 @@ func (d *Diversion) Remove(ctx context.Context) (changed bool, err error) {
 		return false, err
 	}
 	defer unlock()
-	defer d.cleanUp()
+	defer func() { _ = d.cleanUp() }() // What runs is deleted by a later call.
 	steps, err := d.plan(planRemove)
 	if err != nil {
 		return false, err

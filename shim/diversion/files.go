@@ -158,7 +158,10 @@ func (d *Diversion) linkAgain(from, to string) error {
 func (d *Diversion) discardReal(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, discardTimeout)
 	defer cancel()
-	for !d.cleanUp() {
+	for err := d.cleanUp(); err != nil; err = d.cleanUp() {
+		if !d.files.isInUse(err) {
+			return
+		}
 		select {
 		case <-ctx.Done():
 			return
@@ -168,29 +171,27 @@ func (d *Diversion) discardReal(ctx context.Context) {
 	_ = d.files.remove(d.real()) // Containers may run from it.
 }
 
-// cleanUp deletes what earlier calls have left, unless programs run from it. It reports whether no replaced shim of
-// ours is left.
-func (d *Diversion) cleanUp() (done bool) {
-	done = true
-	for prefix, dir := range map[string]string{
-		stagedPrefix: d.workDir(), oursPrefix: d.workDir(), asidePrefix: d.workDir(), tempPrefix: d.dir,
-	} {
+// cleanUp deletes what earlier calls have left, unless programs run from it. It returns an error if a replaced shim
+// of ours is left.
+func (d *Diversion) cleanUp() (err error) {
+	remove := func(dir, prefix string) (err error) {
 		entries, _ := os.ReadDir(dir)
 		for _, entry := range entries {
-			if !strings.HasPrefix(entry.Name(), prefix) {
-				continue
-			}
-			if err := d.files.remove(filepath.Join(dir, entry.Name())); err != nil && prefix == oursPrefix {
-				done = false
+			if strings.HasPrefix(entry.Name(), prefix) {
+				err = errors.Join(err, d.files.remove(filepath.Join(dir, entry.Name())))
 			}
 		}
+		return err
 	}
+	_ = remove(d.dir, tempPrefix)
+	_ = remove(d.workDir(), stagedPrefix)
+	_ = remove(d.workDir(), asidePrefix)
 	if !durable.Exists(d.real()) {
 		for _, name := range companions() {
 			_ = d.files.remove(filepath.Join(d.workDir(), name))
 		}
 	}
-	return done
+	return remove(d.workDir(), oursPrefix)
 }
 
 // unique returns a path in the directory of the real shim for a program that is about to be deleted.
