@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -131,12 +130,10 @@ func TestRefuses(t *testing.T) {
 		"mapping for an inventory":            {image + "inventory: {devices: []}", schema, "/inventory"},
 		"pool of an unknown operating system": {image + "nodePools: {pools: {a: {os: darwin}}}", schema, "/nodePools/pools/a/os"},
 		"pool name in capitals":               {image + "nodePools: {pools: {Big: {}}}", schema, "Big"},
-		"relative path":                       {image + "linux: {containerd: {configFile: config.toml}}", schema, "/linux/containerd/configFile"},
-		"character that cmd.exe interprets":   {image + `windows: {extraArgs: {setup: ["--from=C:\\a & b"]}}`, schema, "/windows/extraArgs/setup/0"},
+		"relative path":                       {image + "linux: {criSocket: containerd.sock}", schema, "/linux/criSocket"},
+		"character that cmd.exe interprets":   {image + `windows: {extraArgs: {advertiser: ["--from=C:\\a & b"]}}`, schema, "/windows/extraArgs/advertiser/0"},
 		"label of the chart":                  {image + "windows: {podLabels: {app.kubernetes.io/name: x}}", schema, "/windows/podLabels"},
 		"operating system":                    {image + "windows: {nodeSelector: {kubernetes.io/os: linux}}", schema, "/windows/nodeSelector"},
-		"way to restart containerd":           {image + "windows: {restart: reboot}", schema, "/windows/restart"},
-		"duration":                            {image + "restartSpread: soon", schema, "/restartSpread"},
 		"interval":                            {image + "metrics: {podMonitor: {interval: often}}", schema, "/metrics/podMonitor/interval"},
 		"second pod on a node":                {image + "windows: {updateStrategy: {rollingUpdate: {maxSurge: 1}}}", schema, "maxSurge"},
 		"empty section":                       {image + "nodePools:", schema, "nodePools"},
@@ -158,15 +155,11 @@ func TestRefuses(t *testing.T) {
 		"incomplete text":                    {image + "config: 'replicas: 2'", "", "apiVersion"},
 		"node in two pools":                  {image + "nodePools: {pools: {a: {values: [x]}, b: {values: [x]}}}", "", "two pools"},
 		"pool that is not served":            {image + "nodePools: {pools: {a: {os: linux}}}", "", "nodePools.pools.a.os"},
-		"handlers and a RuntimeClass":        {image + "runtimeClass: {enabled: true}\nwindows: {handlers: [a]}", "", "windows.handlers and runtimeClass.enabled"},
-		"handlers that are not configured":   {image + "windows: {handlers: [a], configureContainerd: false}", "", "windows.configureContainerd"},
-		"handlers without the shim":          {image + "linux: {enabled: true, handlers: [a], config: {inventory: /etc/directx-nri/a}}", "", "linux.shim.enabled"},
-		"RuntimeClass without the shim":      {linux + "linux: {enabled: true, config: {inventory: /etc/directx-nri/a}}\nruntimeClass: {enabled: true}", "", "linux.shim.enabled"},
 		"the same port twice":                {image + "metrics: {port: 9401}", "", "metrics.pluginPort"},
 		"label of the chart for all objects": {image + "commonLabels: {app.kubernetes.io/instance: x}", schema, "/commonLabels"},
 		"existing ConfigMap with a key":      {image + "config: {existing: a, replicas: 2}", schema, "/config"},
 		"existing ConfigMap and inventory":   {image + "config: {existing: a}\ninventory: 'devices: []'", "", "inventory and config.existing"},
-		"arguments of a pool for cmd.exe":    {image + "nodePools: {pools: {a: {extraArgs: {setup: ['a & b']}}}}", schema, "/nodePools/pools/a/extraArgs"},
+		"arguments of a pool for cmd.exe":    {image + "nodePools: {pools: {a: {extraArgs: {advertiser: ['a & b']}}}}", schema, "/nodePools/pools/a/extraArgs"},
 		"labels for Server 2019":             {image + "windows: {labels: true, server2019: true}", "", "windows.labels"},
 		"PodMonitor without metrics":         {image + "metrics: {podMonitor: {enabled: true}}", "", "metrics.enabled"},
 	} {
@@ -234,7 +227,7 @@ func TestConfigMaps(t *testing.T) {
 		"mapping over a file": {values: image + "config: |\n  apiVersion: directx.microsoft.com/v1alpha1\n  kind: Configuration\n  injection: kubelet\nwindows: {config: {replicas: 3}}", want: map[string]string{"directx-nri-windows config.yaml": "injection: kubelet\nkind: Configuration\nreplicas: 3"}},
 		"subchart":            {values: image + "global: {a: b}\nenabled: true", want: map[string]string{"directx-nri-windows config.yaml": "kind: Configuration"}},
 		"null": {values: image +
-			"windows: {nodeSelector: , tolerations: , affinity: , handlers: , resources: , updateStrategy: , podAnnotations: , podLabels: , config: , inventory: , extraEnv: , extraArgs: }\n" +
+			"windows: {nodeSelector: , tolerations: , affinity: , resources: , updateStrategy: , podAnnotations: , podLabels: , config: , inventory: , extraEnv: , extraArgs: }\n" +
 			"linux: {enabled: true, config: {inventory: /etc/directx-nri/a}, podSecurityContext: , containerSecurityContext: }\ncommonLabels:\ncommonAnnotations:"},
 	}
 	for name, test := range tests {
@@ -261,7 +254,7 @@ func TestConfigMaps(t *testing.T) {
 	}
 }
 
-// A changed configuration does not replace pods, unless they get other containers.
+// A changed configuration does not replace pods.
 func TestReplacedPods(t *testing.T) {
 	t.Parallel()
 	render := func(values string) string {
@@ -271,7 +264,7 @@ func TestReplacedPods(t *testing.T) {
 	for values, want := range map[string]bool{
 		"config: {replicas: 4, failOnInitError: true, log: {level: debug}}": false,
 		"config: {inventory: 'C:\\a'}":                                      false,
-		"config: {injection: kubelet}":                                      true,
+		"config: {injection: kubelet}":                                      false,
 		"metrics: {service: {annotations: {a: b}}}":                         false,
 	} {
 		if got := render(values) != before; got != want {
@@ -280,24 +273,9 @@ func TestReplacedPods(t *testing.T) {
 	}
 }
 
-// Clusters before 1.30 have AppArmor profiles in annotations, and no labels of Windows nodes. Older than 1.28 are
-// refused.
+// Clusters before 1.30 have no labels of Windows nodes. Older than 1.28 are refused.
 func TestKubernetesVersions(t *testing.T) {
 	t.Parallel()
-	const linux = "image: {repository: a}\nwindows: {enabled: false}\nlinux: {enabled: true, config: {inventory: /etc/directx-nri/a}}"
-	for _, restore := range []string{"false", "true"} {
-		decoded, err := decode([]byte(mustTemplate(t, linux, "--show-only", "templates/linux.yaml", "--kube-version", "1.29.3", "--set", "restore="+restore)))
-		if err != nil || len(decoded) != 1 {
-			t.Fatal(decoded, err)
-		}
-		pods := set{DaemonSet: decoded[0].(*appsv1.DaemonSet)}
-		for _, c := range pods.containers() {
-			got := pods.Spec.Template.Annotations["container.apparmor.security.beta.kubernetes.io/"+c.Name]
-			if signals := slices.Contains(c.Args, "--restart-mode=signal"); (got == "unconfined") != signals || c.SecurityContext.AppArmorProfile != nil {
-				t.Errorf("%s: annotation %q, field %v", c.Name, got, c.SecurityContext.AppArmorProfile)
-			}
-		}
-	}
 	for version, want := range map[string]string{"1.29.3": "windows.labels", "1.27.0": ">=1.28.0-0"} {
 		if _, stderr, err := template(t, "image: {repository: a}\nwindows: {labels: true}", "--kube-version", version); err == nil || !strings.Contains(stderr, want) {
 			t.Errorf("%s: %v: %s", version, err, stderr)

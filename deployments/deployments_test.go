@@ -24,7 +24,6 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	nodev1 "k8s.io/api/node/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
@@ -76,7 +75,6 @@ func decode(text []byte) (found []any, err error) {
 			"v1 Pod":                                          &corev1.Pod{},
 			"v1 Service":                                      &corev1.Service{},
 			"v1 ServiceAccount":                               &corev1.ServiceAccount{},
-			"node.k8s.io/v1 RuntimeClass":                     &nodev1.RuntimeClass{},
 			"networking.k8s.io/v1 NetworkPolicy":              &networkingv1.NetworkPolicy{},
 			"rbac.authorization.k8s.io/v1 ClusterRole":        &rbacv1.ClusterRole{},
 			"rbac.authorization.k8s.io/v1 ClusterRoleBinding": &rbacv1.ClusterRoleBinding{},
@@ -143,7 +141,6 @@ func sets(t *testing.T) (found []set) {
 
 func (s set) pod() corev1.PodSpec { return s.Spec.Template.Spec }
 func (s set) windows() bool       { return s.pod().NodeSelector["kubernetes.io/os"] == "windows" }
-func (s set) restores() bool      { return s.pod().Containers[0].Name == "done" }
 func (s set) String() string      { return s.file + ": " + s.Name }
 
 func (s set) containers() []corev1.Container {
@@ -213,14 +210,8 @@ func TestProgramsAccept(t *testing.T) {
 					t.Errorf("%s: %s: cmd.exe changes %s", s, c.Name, arg)
 				}
 			}
-			// Flags are parsed before the help is printed. After -- there are more commands.
-			for i, part := range strings.Split(strings.Join(c.Args, "\n"), "\n--\n") {
-				args := append(strings.Split(part, "\n"), "--help")
-				if i > 0 {
-					args = append([]string{"runtime"}, args...)
-				}
-				run(s.String()+": "+c.Name, program, args...)
-			}
+			// Flags are parsed before the help is printed.
+			run(s.String()+": "+c.Name, program, append(c.Args, "--help")...)
 		}
 	}
 	check := func(where, text string, args ...string) {
@@ -267,7 +258,7 @@ const settings = "/directx-nri-config"
 func TestVolumes(t *testing.T) {
 	t.Parallel()
 	writable := []string{
-		"setup setup", "setup state", "setup shim", "setup containerd-config", "nri state", "nri run",
+		"nri state", "nri run",
 		"advertiser state", "advertiser device-plugins", "advertiser features", "advertiser labels", "cdi cdi",
 	}
 	all := objects(t)
@@ -297,7 +288,7 @@ func TestVolumes(t *testing.T) {
 			}
 		}
 		// The node's own directory is mounted only if the advertiser reads files there.
-		nodeFiles := !s.windows() && !s.restores() && !slices.Contains([]string{"manifests/linux.yaml", "linux-discover.yaml", "linux-shim.yaml", "values.yaml"}, s.file)
+		nodeFiles := !s.windows() && !slices.Contains([]string{"manifests/linux.yaml", "linux-discover.yaml", "linux-other.yaml", "values.yaml"}, s.file)
 		if got := volumes["node-settings"] != ""; got != nodeFiles {
 			t.Errorf("%s: it has the node's own directory: %v", s, got)
 		}
@@ -313,7 +304,7 @@ func TestVolumes(t *testing.T) {
 					t.Errorf("%s: %s: volume %s is mounted at %s, want %s", s, c.Name, mount.Name, mount.MountPath, volumes[mount.Name])
 				}
 				at[mount.MountPath] = true
-				if want := c.Name != "unconfigure" && c.Name != "uninstall" && !slices.Contains(writable, c.Name+" "+mount.Name) || mount.Name == "runc-shim"; mount.ReadOnly != want {
+				if want := !slices.Contains(writable, c.Name+" "+mount.Name); mount.ReadOnly != want {
 					t.Errorf("%s: %s: volume %s: read-only is %v", s, c.Name, mount.Name, mount.ReadOnly)
 				}
 				// Otherwise volumes that the node unmounts stay mounted in these pods. WSL 2 has no
@@ -323,7 +314,7 @@ func TestVolumes(t *testing.T) {
 					t.Errorf("%s: %s: volume %s: mount propagation is %v", s, c.Name, mount.Name, propagates)
 				}
 			}
-			for name, file := range map[string]string{"config": "config/config.yaml", "inventory": "config/inventory.yaml", "setup-file": "setup/report"} {
+			for name, file := range map[string]string{"config": "config/config.yaml", "inventory": "config/inventory.yaml"} {
 				want := "/directx-nri-" + file
 				if s.windows() {
 					want = `C:` + strings.ReplaceAll(want, "/", `\`)
@@ -332,7 +323,7 @@ func TestVolumes(t *testing.T) {
 				if s.file == "server2019.yaml" {
 					want = strings.TrimSuffix(volume, `\`) + strings.TrimPrefix(want, "C:")
 				}
-				if value := flag(c, name); !s.restores() && value != "" && (value != want || !at["/directx-nri-"+path.Dir(file)]) {
+				if value := flag(c, name); value != "" && (value != want || !at["/directx-nri-"+path.Dir(file)]) {
 					t.Errorf("%s: --%s=%s is not in a mounted directory", s, name, value)
 				}
 			}
@@ -341,7 +332,7 @@ func TestVolumes(t *testing.T) {
 				t.Errorf("%s: %s: --host-root does not match the volumes", s, c.Name)
 			}
 			for _, name := range []string{"nri-socket", "pod-resources-socket", "cri-socket"} {
-				if socket := flag(c, name); socket != "" && !s.windows() && !s.restores() && !at[path.Dir(socket)] {
+				if socket := flag(c, name); socket != "" && !s.windows() && !at[path.Dir(socket)] {
 					t.Errorf("%s: %s: %s is not mounted", s, c.Name, socket)
 				}
 			}
@@ -352,58 +343,28 @@ func TestVolumes(t *testing.T) {
 	}
 }
 
-// A node offers GPUs only after the steps that let it provide them, which are the last
-// container's: the kubelet starts containers in their order.
+// Each pod has one container for each program.
 func TestContainers(t *testing.T) {
 	t.Parallel()
-	const (
-		windows = " | advertiser setup"
-		linux   = " | nri advertiser setup --no-shim"
-		shim    = " | nri advertiser setup"
-		restore = "unconfigure uninstall | done"
-	)
+	const windows, linux = "advertiser", "nri advertiser"
 	want := map[string][2]string{ // of Linux and Windows
 		"manifests/linux.yaml": {linux}, "manifests/windows.yaml": {"", windows},
-		"manifests/restore-linux.yaml": {restore}, "manifests/restore-windows.yaml": {"", restore},
-		"kubelet.yaml": {" | advertiser", " | advertiser"}, "labels.yaml": {linux, " | advertiser labeler setup"},
-		"linux-discover.yaml": {" | nri advertiser cdi"}, "linux-k3s.yaml": {shim}, "linux-shim.yaml": {shim}, "linux-k3s-restore.yaml": {restore},
-		"metrics.yaml": {linux, windows}, "nodefiles.yaml": {" | nri advertiser", " | advertiser setup --no-configure"}, "pools.yaml": {linux, windows},
-		"restore.yaml": {restore, restore}, "runtimeclass.yaml": {shim, windows}, "server2019.yaml": {"", windows},
-		"values.yaml": {linux}, "linux-restore-by-hand.yaml": {"uninstall | done"},
-	}
-	names := func(list []corev1.Container) string {
-		var names []string
-		for _, c := range list {
-			names = append(names, c.Name)
-			for _, arg := range c.Args {
-				if strings.HasPrefix(arg, "--no-") {
-					names = append(names, arg)
-				}
-			}
-		}
-		return strings.Join(names, " ")
+		"kubelet.yaml": {"advertiser", windows}, "labels.yaml": {linux, "advertiser labeler"},
+		"linux-discover.yaml": {"nri advertiser cdi"}, "linux-k3s.yaml": {linux}, "linux-other.yaml": {linux},
+		"metrics.yaml": {linux, windows}, "nodefiles.yaml": {linux, windows}, "pools.yaml": {linux, windows}, "server2019.yaml": {"", windows},
+		"values.yaml": {linux},
 	}
 	for _, s := range sets(t) {
 		system := 0
 		if s.windows() {
 			system = 1
 		}
-		if got := names(s.pod().InitContainers) + " | " + names(s.pod().Containers); got != want[s.file][system] {
-			t.Errorf("%s: containers %q, want %q", s, got, want[s.file][system])
-		}
+		var names []string
 		for _, c := range s.containers() {
-			text, setUp := strings.Join(c.Args, " "), strings.Contains(want[s.file][system], "setup")
-			for part, has := range map[string]bool{
-				"--setup-file=": c.Name == "advertiser" && setUp || c.Name == "setup",
-				"--restart --restart-mode=": c.Name == "setup" && !strings.HasSuffix(want[s.file][system], "--no-configure") ||
-					want[s.file][system] == restore && (c.Name != "done" || s.windows()),
-				"--add-handler=gpu": c.Name == "setup" && s.file == "runtimeclass.yaml",
-				"--hold":            c.Name == "done",
-			} {
-				if strings.Contains(text, part) != has {
-					t.Errorf("%s: %s has the argument %s: %v", s, c.Name, part, !has)
-				}
-			}
+			names = append(names, c.Name)
+		}
+		if got := strings.Join(names, " "); got != want[s.file][system] {
+			t.Errorf("%s: containers %q, want %q", s, got, want[s.file][system])
 		}
 	}
 }
@@ -414,7 +375,7 @@ func TestPods(t *testing.T) {
 	selectors := map[string]*metav1.LabelSelector{}
 	for _, s := range sets(t) {
 		pod := s.pod()
-		if s.Namespace != "directx-nri" || s.file != "linux-shim.yaml" && (pod.PriorityClassName != "system-node-critical" || len(pod.Tolerations) == 0) {
+		if s.Namespace != "directx-nri" || s.file != "linux-other.yaml" && (pod.PriorityClassName != "system-node-critical" || len(pod.Tolerations) == 0) {
 			t.Errorf("%s: namespace %s, priority class %s, tolerations %v", s, s.Namespace, pod.PriorityClassName, pod.Tolerations)
 		}
 		// It cannot be changed, so it is the same for all values.
@@ -423,9 +384,7 @@ func TestPods(t *testing.T) {
 		}
 		selectors[s.Name] = s.Spec.Selector
 		want := corev1.PodSpec{
-			// The default of dxctl's --restart-timeout is 60 seconds.
-			TerminationGracePeriodSeconds: new(int64(75)), AutomountServiceAccountToken: new(false), EnableServiceLinks: new(false),
-			HostNetwork: s.windows(), HostPID: slices.ContainsFunc(s.containers(), signals),
+			AutomountServiceAccountToken: new(false), EnableServiceLinks: new(false), HostNetwork: s.windows(),
 		}
 		if s.windows() && s.file == "labels.yaml" {
 			want.ServiceAccountName = "directx-nri-labeler"
@@ -442,9 +401,6 @@ func TestPods(t *testing.T) {
 		}
 	}
 }
-
-// signals reports whether a container sends containerd signals.
-func signals(c corev1.Container) bool { return slices.Contains(c.Args, "--restart-mode=signal") }
 
 func checkContainer(t *testing.T, s set, c corev1.Container) {
 	t.Helper()
@@ -465,9 +421,6 @@ func checkContainer(t *testing.T, s set, c corev1.Container) {
 		if (c.Name == "advertiser" || c.Name == "cdi") && s.file == "linux-discover.yaml" && !strings.HasSuffix(s.Name, "described") {
 			// It asks the driver.
 			rights = &corev1.SecurityContext{RunAsUser: new(int64(0)), ReadOnlyRootFilesystem: new(true), Privileged: new(true)}
-		}
-		if signals(c) {
-			rights.AppArmorProfile = &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined}
 		}
 	}
 	if diff := cmp.Diff(rights, c.SecurityContext); diff != "" {

@@ -19,7 +19,7 @@ import (
 func TestOptions(t *testing.T) {
 	t.Parallel()
 	const both = "image: {repository: a}\nlinux: {enabled: true, config: {inventory: /etc/directx-nri/a}}\nmetrics: {enabled: true}"
-	const objects, sets, windows, linux = 8, 2, 2, 3 // The last two are containers.
+	const objects, sets, windows, linux = 8, 2, 1, 2 // The last two are containers.
 	without := mustTemplate(t, both)
 	for set, want := range map[string]map[string]int{
 		`namespaceOverride="gpus"`:                                           {"namespace: gpus\n": objects},
@@ -34,8 +34,7 @@ func TestOptions(t *testing.T) {
 		`linux.extraEnv=[{"name":"GODEBUG","value":"a=1"}]`:                  {"name: GODEBUG\n": linux},
 		`linux.podSecurityContext={"seLinuxOptions":{"level":"s0"}}`:         {"level: s0\n": 1},
 		`linux.containerSecurityContext={"seLinuxOptions":{"type":"spc_t"}}`: {"type: spc_t\n": linux},
-		`linux.doctor=true`:                                                  {"mountPath: /etc/containerd, readOnly: true": 1}, // The cluster suite runs it.
-		`linux.cdi=true`:                                                     {"name: cdi\n": 1, "--file=/var/run/cdi/directx-nri.yaml\n": 1, "path: /var/run/cdi, type: DirectoryOrCreate": 1},
+		`linux.cdi=true`: {"name: cdi\n": 1, "--file=/var/run/cdi/directx-nri.yaml\n": 1, "path: /var/run/cdi, type: DirectoryOrCreate": 1},
 		`linux.labels=true`: {
 			"--labels-file=/etc/kubernetes/node-feature-discovery/features.d/directx-nri\n":    1,
 			"path: /etc/kubernetes/node-feature-discovery/features.d, type: DirectoryOrCreate": 1,
@@ -44,14 +43,14 @@ func TestOptions(t *testing.T) {
 			"kind: ServiceAccount\n": 1, "kind: ClusterRole\n": 1, "kind: ValidatingAdmissionPolicyBinding\n": 1,
 			"directx-labeler.exe": 1, `--labels-file=C:\directx-nri-labels\labels`: 2, "serviceAccountToken": 1,
 		},
-		`config={"existing":"mine"}`:                                              {"configMap: {name: mine}": 1},
-		`windows.config={"existing":"mine","injection":"kubelet"}`:                {"configMap: {name: mine}": 1},
-		`nodePools.pools={"a":{"os":"windows","extraArgs":{"setup":["--x"]}}}`:    {"- --x\n": 1},
-		`metrics.serviceMonitor={"enabled":true,"labels":{"a":"b"}}`:              {"kind: ServiceMonitor\n": 1, "a: b\n": 1, "- port: metrics\n": 1, "- port: plugin-metrics\n": 1},
-		`metrics.podMonitor={"enabled":true,"labels":{"a":"b"}}`:                  {"kind: PodMonitor\n": 1, "a: b\n": 1, "- port: metrics\n": 1, "- port: plugin-metrics\n": 1},
-		`metrics.prometheusRule={"enabled":true,"labels":{"a":"b"}}`:              {"kind: PrometheusRule\n": 1, "a: b\n": 1, "- alert: ": 8},
-		`runtimeClass.enabled=true,linux.shim.enabled=true,test.resource="a.b/c"`: {"kind: RuntimeClass\n": 1, "runtimeClassName: directx\n": 2, "a.b/c: '1'}\n": 2},
-		`metrics.dashboard.enabled=true`:                                          {"grafana_dashboard: \"1\"\n": 1, "directx-nri.json: |\n": 1},
+		`config={"existing":"mine"}`:                                                {"configMap: {name: mine}": 1},
+		`windows.config={"existing":"mine","injection":"kubelet"}`:                  {"configMap: {name: mine}": 1},
+		`nodePools.pools={"a":{"os":"windows","extraArgs":{"advertiser":["--x"]}}}`: {"- --x\n": 1},
+		`metrics.serviceMonitor={"enabled":true,"labels":{"a":"b"}}`:                {"kind: ServiceMonitor\n": 1, "a: b\n": 1, "- port: metrics\n": 1, "- port: plugin-metrics\n": 1},
+		`metrics.podMonitor={"enabled":true,"labels":{"a":"b"}}`:                    {"kind: PodMonitor\n": 1, "a: b\n": 1, "- port: metrics\n": 1, "- port: plugin-metrics\n": 1},
+		`metrics.prometheusRule={"enabled":true,"labels":{"a":"b"}}`:                {"kind: PrometheusRule\n": 1, "a: b\n": 1, "- alert: ": 8},
+		`test.resource="a.b/c"`:                                                     {"a.b/c: '1'}\n": 2},
+		`metrics.dashboard.enabled=true`:                                            {"grafana_dashboard: \"1\"\n": 1, "directx-nri.json: |\n": 1},
 		`windows.extraVolumes=[{"name":"mine","emptyDir":{}}],windows.extraVolumeMounts=[{"name":"mine","mountPath":"/mine"}]`: {
 			"name: mine\n": 1, `"mountPath":"/mine"`: windows,
 		},
@@ -75,19 +74,17 @@ func TestOptions(t *testing.T) {
 	}
 	// The pod is of 'helm test'.
 	kinds := regexp.MustCompile(`(?m)^kind: \w+$|helm.sh/hook: \w+`)
-	for restore, want := range map[string]string{"false": "kind: ConfigMap,kind: DaemonSet,kind: Pod,helm.sh/hook: test", "true": "kind: DaemonSet"} {
-		found := kinds.FindAllString(mustTemplate(t, "image: {repository: a}", "--set", "restore="+restore), -1)
-		if got := strings.Join(found, ","); got != want {
-			t.Errorf("by default, with restore=%s, the chart has %s, want %s", restore, got, want)
-		}
+	found := kinds.FindAllString(mustTemplate(t, "image: {repository: a}"), -1)
+	if got := strings.Join(found, ","); got != "kind: ConfigMap,kind: DaemonSet,kind: Pod,helm.sh/hook: test" {
+		t.Errorf("by default, the chart has %s", got)
 	}
 	// helm prints the notes only with a cluster.
 	dir := t.TempDir()
 	err := errors.Join(os.CopyFS(dir, os.DirFS(chart)),
 		os.WriteFile(dir+"/templates/notes.yaml", []byte(`notes: {{ include "directx-nri/templates/NOTES.txt" . | toJson }}`), 0o600))
 	notes, stderr, helmErr := helm(t, "template", "a", dir, "--show-only=templates/notes.yaml",
-		"--set-json", `image.tag="1",windows.containerd.configFile="C:\\a b",windows.shim.directory="C:\\s"`)
-	if err != nil || helmErr != nil || !strings.Contains(notes, `doctor '--containerd-config=C:\\a b' '--shim-dir=C:\\s'\n`) {
+		"--set-json", `image.tag="1",linux={"enabled":true,"discover":true,"doctor":true,"nriSocket":"/n/s"}`)
+	if err != nil || helmErr != nil || !strings.Contains(notes, `--nri-socket=/n/s`) {
 		t.Errorf("%v, %v: the notes lack doctor's paths: %s%s", err, helmErr, notes, stderr)
 	}
 }

@@ -17,7 +17,6 @@ for file in "$here"/manifests/*.yaml; do
 	set --
 	case $name in
 	linux.yaml) set -- --set-file "linux.inventory=$here/../inventory/linux-gpu-pv.yaml" ;;
-	runtimeclass.yaml) set -- --show-only templates/runtimeclass.yaml ;;
 	esac
 	{
 		# The comment at the start of the file.
