@@ -2,7 +2,9 @@ package advertiser
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -15,11 +17,10 @@ import (
 	"github.com/directx-nri/directx-nri/advertiser/resources"
 	"github.com/directx-nri/directx-nri/discovery/nvidia"
 	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/metrics"
 	"github.com/directx-nri/directx-nri/internal/paths"
-	"github.com/directx-nri/directx-nri/internal/setupfile"
-	"github.com/directx-nri/directx-nri/internal/verification"
 )
 
 // Options are the flags that have no key in config.yaml. The compiler has more of them.
@@ -140,14 +141,16 @@ func (d *Daemon) checkReady(ctx context.Context) error {
 		return s.problem
 	}
 	err := d.checkSetup()
-	if errors.Is(err, setupfile.ErrNoGPU) {
+	if errors.Is(err, errNoGPU) {
 		return nil // There is nothing to advertise.
 	}
 	return errors.Join(err, s.devicePlugin.CheckReady(ctx))
 }
 
 func (d *Daemon) reportNode(n metrics.NodeMetrics) {
-	if result, err := verification.Read(d.compiler.StateDir); err == nil {
+	var result struct{ Works bool } // of 'dxctl verify'
+	text, err := durable.Read(filepath.Join(d.compiler.StateDir, paths.VerifyFile), 16<<20)
+	if err == nil && json.Unmarshal(text, &result) == nil {
 		n.Verified.WithLabelValues().Set(0)
 		if result.Works {
 			n.Verified.WithLabelValues().Set(1)

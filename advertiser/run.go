@@ -20,8 +20,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/readiness"
-	"github.com/directx-nri/directx-nri/internal/setupfile"
-	"github.com/directx-nri/directx-nri/internal/wait"
 	"github.com/directx-nri/directx-nri/internal/win32"
 	"github.com/directx-nri/directx-nri/ocispec/modes"
 	"github.com/directx-nri/directx-nri/shim/shimcheck"
@@ -38,7 +36,7 @@ func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
 	p.FailOnInitError = p.FailOnInitError && !d.hasAdvertised
 	err := d.retryUntilReady(ctx, logrus.InfoLevel, noGPUMessage, func() error {
 		err := d.checkSetup()
-		if errors.Is(err, setupfile.ErrNotSetUp) {
+		if errors.Is(err, errNotSetUp) {
 			records, _, _ := allocation.OpenStore(paths.Allocations(d.compiler.StateDir)).List(ctx)
 			if len(records) > 0 {
 				return nil // Containers hold replicas, and the kubelet forgets a resource that has no plugin.
@@ -82,7 +80,7 @@ func (d *Daemon) checkSetup() error {
 	if d.options.SetupFile == "" || d.isSetUp.Load() {
 		return nil
 	}
-	err := setupfile.Check(d.options.SetupFile)
+	err := checkSetupFile(d.options.SetupFile)
 	if err == nil {
 		d.isSetUp.Store(true) // What a later run of setup reports is no reason to stop.
 	}
@@ -127,7 +125,7 @@ func (d *Daemon) pluginConfig(p policy.Resolved, source discovery.Source) device
 	}
 	checkAll := func(ctx context.Context) error {
 		err := d.checkSetup()
-		if errors.Is(err, setupfile.ErrNoGPU) {
+		if errors.Is(err, errNoGPU) {
 			d.writeLabels(nil)
 		}
 		return errors.Join(err, check(ctx))
@@ -195,7 +193,7 @@ func (d *Daemon) retryUntilReady(ctx context.Context, level logrus.Level, messag
 			return context.Cause(ctx)
 		}
 		problem := err
-		if errors.Is(err, setupfile.ErrNoGPU) || errors.Is(err, node.ErrNoSource) {
+		if errors.Is(err, errNoGPU) || errors.Is(err, node.ErrNoSource) {
 			problem = nil
 			d.writeLabels(nil)
 		}
@@ -203,8 +201,10 @@ func (d *Daemon) retryUntilReady(ctx context.Context, level logrus.Level, messag
 		if lastErr.Changed(err) {
 			d.log.WithError(err).Log(level, message)
 		}
-		if !wait.For(ctx, retryInterval) {
+		select {
+		case <-ctx.Done():
 			return context.Cause(ctx)
+		case <-time.After(retryInterval):
 		}
 	}
 }

@@ -7,8 +7,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/directx-nri/directx-nri/internal/wait"
 )
 
 // allocateGuard tracks the calls of Allocate for all resources. It fails those that would crash the
@@ -94,7 +92,10 @@ func (g *allocateGuard) do(ctx context.Context, allocate func() error) error {
 	if sinceLast < g.conflictWindow {
 		err = errConcurrent
 	} else if err = allocate(); err == nil && g.conflictWindow > 0 {
-		wait.For(ctx, time.Until(end))
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Until(end)):
+		}
 		g.mu.Lock()
 		if g.events != number {
 			err = errConcurrent

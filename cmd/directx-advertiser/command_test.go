@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -15,10 +14,8 @@ import (
 	"github.com/directx-nri/directx-nri/advertiser/nodelabels"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/setupfile"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/testutil/allocationtest"
-	"github.com/directx-nri/directx-nri/internal/verification"
 )
 
 // output is a log that a test reads while it is written.
@@ -128,7 +125,7 @@ func TestMetricsAndHealth(t *testing.T) {
 		`directx_devices{health="healthy",kind="display"} 1`, `directx_replicas{gpu="VMBUS\\0",resource="directx.microsoft.com/display"} 4`,
 		`directx_resource_registered{resource="directx.microsoft.com/display"} 0`, "directx_config_last_reload_successful 1", "process_resident_memory_bytes")
 	for text, want := range map[string]string{"{}": "directx_verified 0", `{"works": true}`: "directx_verified 1"} {
-		testutil.NoError(t, os.WriteFile(verification.Path(p.stateDir), []byte(text), 0o600))
+		testutil.NoError(t, os.WriteFile(filepath.Join(p.stateDir, paths.VerifyFile), []byte(text), 0o600))
 		p.await("/metrics", 200, want)
 	}
 	for _, want := range []string{"no extra mounts", "containers outside Kubernetes"} {
@@ -236,13 +233,13 @@ func TestSetupFile(t *testing.T) {
 	p := newProgram(t)
 	report := filepath.Join(p.dir, "report")
 	stop := p.start("--setup-file", report)
-	p.await("/readyz", 503, setupfile.ErrNotSetUp.Error())
-	for _, reason := range []error{errors.New("no GPU"), nil} {
+	p.await("/readyz", 503, "the node is not set up")
+	for _, reason := range []string{"no GPU", ""} {
 		if sockets, err := filepath.Glob(filepath.Join(p.dir, "*.sock")); err != nil || len(sockets) > 0 {
 			t.Errorf("resources are advertised: %v, %v", sockets, err)
 		}
-		testutil.NoError(t, setupfile.Report(report, reason))
-		if reason != nil {
+		p.write(report, reason)
+		if reason != "" {
 			p.await("/readyz", 200, "ok")
 		}
 	}
@@ -253,12 +250,12 @@ func TestSetupFile(t *testing.T) {
 	allocationtest.Record(t, paths.Allocations(p.stateDir), "directx.microsoft.com/display", `VMBUS\0`)
 	testutil.NoError(t, os.Remove(report))
 	p.start("--setup-file", report)
-	p.await("/readyz", 503, "the kubelet does not watch", setupfile.ErrNotSetUp.Error())
-	testutil.NoError(t, setupfile.Report(report, errors.New("no GPU")))
+	p.await("/readyz", 503, "the kubelet does not watch", "the node is not set up")
+	p.write(report, "no GPU")
 	p.await("/readyz", 200, "ok")
-	testutil.NoError(t, setupfile.Report(report, nil))
+	p.write(report, "")
 	p.await("/readyz", 503, "the kubelet does not watch")
-	testutil.NoError(t, setupfile.Report(report, errors.New("the inventory is invalid now")))
+	p.write(report, "the inventory is invalid now")
 	p.await("/readyz", 503, "the kubelet does not watch")
 }
 
