@@ -4,7 +4,6 @@ go 1.26.0
 
 require (
 	github.com/Microsoft/go-winio v0.6.4
-	github.com/agnivade/levenshtein v1.2.2
 	github.com/containerd/containerd/api v1.8.0
 	github.com/containerd/nri v0.12.5
 	github.com/containerd/ttrpc v1.2.10

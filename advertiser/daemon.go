@@ -3,7 +3,9 @@ package advertiser
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
+	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -16,10 +18,10 @@ import (
 	"github.com/directx-nri/directx-nri/advertiser/resources"
 	"github.com/directx-nri/directx-nri/discovery/nvidia"
 	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/metrics"
 	"github.com/directx-nri/directx-nri/internal/paths"
-	"github.com/directx-nri/directx-nri/internal/verification"
 	"github.com/directx-nri/directx-nri/shim/diversion"
 )
 
@@ -148,7 +150,9 @@ func (d *Daemon) checkReady(ctx context.Context) error {
 }
 
 func (d *Daemon) reportNode(n metrics.NodeMetrics) {
-	if result, err := verification.Read(d.compiler.StateDir); err == nil {
+	var result struct{ Works bool } // of 'dxctl verify'
+	text, err := durable.Read(filepath.Join(d.compiler.StateDir, paths.VerifyFile), 16<<20)
+	if err == nil && json.Unmarshal(text, &result) == nil {
 		n.Verified.WithLabelValues().Set(0)
 		if result.Works {
 			n.Verified.WithLabelValues().Set(1)

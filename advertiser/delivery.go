@@ -14,7 +14,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/cri"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/wait"
 	"github.com/directx-nri/directx-nri/shim/bypass"
 )
 
@@ -47,7 +46,14 @@ func (d *Daemon) watchInjection(ctx context.Context, configured policy.Injection
 		return nil
 	}
 	var first policy.Injection
-	for wait.For(ctx, injectionInterval) {
+	ticker := time.NewTicker(injectionInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
 		config, err := d.readContainerd(ctx)
 		if err != nil {
 			continue // The check of the list reports it.
@@ -58,7 +64,6 @@ func (d *Daemon) watchInjection(ctx context.Context, configured policy.Injection
 			return errNewRun
 		}
 	}
-	return nil
 }
 
 // readContainerd returns the configuration that containerd has loaded.

@@ -19,7 +19,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/readiness"
-	"github.com/directx-nri/directx-nri/internal/wait"
 	"github.com/directx-nri/directx-nri/internal/win32"
 	"github.com/directx-nri/directx-nri/ocispec/modes"
 )
@@ -184,8 +183,10 @@ func (d *Daemon) retryUntilReady(ctx context.Context, level logrus.Level, messag
 		if lastErr.Changed(err) {
 			d.log.WithError(err).Log(level, message)
 		}
-		if !wait.For(ctx, retryInterval) {
+		select {
+		case <-ctx.Done():
 			return context.Cause(ctx)
+		case <-time.After(retryInterval):
 		}
 	}
 }

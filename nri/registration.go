@@ -18,7 +18,6 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
-	"github.com/directx-nri/directx-nri/internal/wait"
 )
 
 const pluginName = "directx"
@@ -61,8 +60,10 @@ func (p *Plugin) Run(ctx context.Context) {
 		if lastErr.Changed(err) {
 			p.config.Log.WithError(err).Warn("Containers that request a GPU do not start, retrying")
 		}
-		if !wait.For(ctx, retryDelay(p.retryInterval, losses)) {
+		select {
+		case <-ctx.Done():
 			return
+		case <-time.After(retryDelay(p.retryInterval, losses)):
 		}
 	}
 }

@@ -10,10 +10,7 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/dustin/go-humanize/english"
 	"go.yaml.in/yaml/v3"
-
-	"github.com/directx-nri/directx-nri/internal/suggest"
 )
 
 var errNoValue = errors.New("no value: set one, or remove the key")
@@ -83,7 +80,7 @@ func (d *yamlDocument) decodeStruct(path string, mapping *yaml.Node, v reflect.V
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(values)) {
-		d.add(values[name].Line, path, fmt.Sprintf("unknown key %q: %s", name, suggest.WantOneOf(name, names(keys))))
+		d.add(values[name].Line, path, fmt.Sprintf("unknown key %q: want %s", name, strings.Join(names(keys), ", ")))
 	}
 }
 
@@ -162,11 +159,11 @@ func wrongType(node *yaml.Node, v reflect.Value, l limits) error {
 // validValues returns a phrase for the values that v can have.
 func validValues(v reflect.Value, l limits) string {
 	if values := l.values(); values != nil {
-		return english.WordSeries(values, "or")
+		return strings.Join(values, ", ")
 	}
 	switch v.Kind() {
 	case reflect.Struct:
-		return "a mapping with " + english.WordSeries(names(keysOf(v.Type())), "or")
+		return "a mapping with " + strings.Join(names(keysOf(v.Type())), ", ")
 	case reflect.Map:
 		return "a mapping"
 	case reflect.Slice:

@@ -14,7 +14,6 @@ import (
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/pci"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/suggest"
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
@@ -108,7 +107,7 @@ func parseVendor(text string) (pci.Vendor, error) {
 	without0x := hexErr == nil && pci.VendorNames()[pci.Vendor(digits)] != ""
 	if err != nil || n == 0 || len(text) > 1 && text[0] == '0' && !strings.ContainsAny(text[1:2], "xX") || without0x {
 		slices.Sort(choices)
-		return 0, fmt.Errorf("%q is not a vendor: %s", text, suggest.WantOneOf(text, append(choices, "a PCI vendor ID such as 0x10DE")))
+		return 0, fmt.Errorf("%q is not a vendor: want %s, or a PCI vendor ID such as 0x10DE", text, strings.Join(choices, ", "))
 	}
 	return pci.Vendor(n), nil
 }

@@ -10,8 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
-
-	"github.com/directx-nri/directx-nri/internal/suggest"
 )
 
 // MaxString is the greatest length of a string, in characters, unless maxLength sets another.
@@ -75,7 +73,7 @@ func (l limits) checkString(text string) error {
 	case length == 0 && l.minLength > 0:
 		return errNoValue
 	case l.enum != nil:
-		return fmt.Errorf("%q is not valid: %s", text, suggest.WantOneOf(text, l.values()))
+		return fmt.Errorf("%q is not valid: want %s", text, strings.Join(l.values(), ", "))
 	case length > l.maxLength:
 		return fmt.Errorf("%d characters: use %d or fewer", length, l.maxLength)
 	}

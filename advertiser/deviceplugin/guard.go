@@ -6,8 +6,6 @@ import (
 	"errors"
 	"sync"
 	"time"
-
-	"github.com/directx-nri/directx-nri/internal/wait"
 )
 
 // allocateGuard tracks the calls of Allocate for all resources. It fails those that overlap, because they
@@ -99,7 +97,10 @@ func (g *allocateGuard) do(ctx context.Context, allocate func() error) error {
 	err := errConcurrent
 	if !overlaps {
 		if err = allocate(); err == nil {
-			wait.For(ctx, time.Until(delayEnd))
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Until(delayEnd)):
+			}
 		}
 	}
 	if err := g.end(event, cmp.Or(err, context.Cause(ctx))); err != nil {

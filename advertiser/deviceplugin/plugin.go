@@ -26,7 +26,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
 	"github.com/directx-nri/directx-nri/internal/metrics"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/wait"
 )
 
 // Config is the configuration of a [Plugin].
@@ -187,8 +186,10 @@ func (p *Plugin) refreshLoop(ctx context.Context) error {
 			return nil
 		case <-p.guard.succeeded:
 			// The kubelet's pods must be listed while the new pod exists.
-			if !wait.For(ctx, p.timing.pollInterval) {
+			select {
+			case <-ctx.Done():
 				return nil
+			case <-time.After(p.timing.pollInterval):
 			}
 		case <-time.After(interval):
 		}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
-	"github.com/directx-nri/directx-nri/internal/wait"
 )
 
 const podResourcesTimeout = 2 * time.Second
@@ -54,7 +53,11 @@ func listContainers(ctx context.Context, socket string) ([]containerDevices, err
 	defer func() { _ = conn.Close() }()
 	client := podresources.NewPodResourcesListerClient(conn)
 	list, err := client.List(ctx, &podresources.ListPodResourcesRequest{})
-	for status.Code(err) == codes.ResourceExhausted && wait.For(ctx, retryDelay) {
+	for status.Code(err) == codes.ResourceExhausted && ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-time.After(retryDelay):
+		}
 		list, err = client.List(ctx, &podresources.ListPodResourcesRequest{})
 	}
 	if err != nil {

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/directx-nri/directx-nri/advertiser/nodelabels"
+	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
-	"github.com/directx-nri/directx-nri/internal/verification"
 )
 
 // output is a log that a test reads while it is written.
@@ -124,7 +124,7 @@ func TestMetricsAndHealth(t *testing.T) {
 		`directx_devices{health="healthy",kind="display"} 1`, `directx_replicas{gpu="VMBUS\\0",resource="directx.microsoft.com/display"} 4`,
 		`directx_resource_registered{resource="directx.microsoft.com/display"} 0`, "directx_config_last_reload_successful 1", "process_resident_memory_bytes")
 	for text, want := range map[string]string{"{}": "directx_verified 0", `{"works": true}`: "directx_verified 1"} {
-		testutil.NoError(t, os.WriteFile(verification.Path(p.stateDir), []byte(text), 0o600))
+		testutil.NoError(t, os.WriteFile(filepath.Join(p.stateDir, paths.VerifyFile), []byte(text), 0o600))
 		p.await("/metrics", 200, want)
 	}
 	for _, want := range []string{"no extra mounts", "containers outside Kubernetes"} {

@@ -20,7 +20,6 @@ import (
 	"github.com/directx-nri/directx-nri/advertiser/nodelabels"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/errlog"
-	"github.com/directx-nri/directx-nri/internal/wait"
 )
 
 // resyncInterval is the time between patches of the node if the file has not changed. Other programs
@@ -84,8 +83,10 @@ func (o options) run(ctx context.Context, log logrus.FieldLogger) error {
 			err = fmt.Errorf("%w: directx-advertiser writes it after it has listed the GPUs", err)
 		}
 		lastErr.Log(log, err, "The node's labels stay as they are", "The node's labels are current again")
-		if !wait.For(ctx, o.pollInterval) {
+		select {
+		case <-ctx.Done():
 			return nil
+		case <-time.After(o.pollInterval):
 		}
 	}
 }

@@ -2,13 +2,11 @@ package cli
 
 import (
 	"cmp"
-	"errors"
+	"fmt"
 	"slices"
+	"strings"
 
-	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
-
-	"github.com/directx-nri/directx-nri/internal/suggest"
 )
 
 // choice is the value of a flag that has one of a few values.
@@ -25,7 +23,7 @@ func AddChoice(command *cobra.Command, value *string, name, usage string, choice
 
 func addChoice(command *cobra.Command, value *string, name, shorthand, usage string, choices []string) {
 	*value = cmp.Or(*value, choices[0])
-	command.Flags().VarP(choice{value, choices}, name, shorthand, usage+": "+english.WordSeries(choices, "or"))
+	command.Flags().VarP(choice{value, choices}, name, shorthand, usage+": "+strings.Join(choices, ", "))
 	// It fails only for a flag that does not exist.
 	_ = command.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(choices, cobra.ShellCompDirectiveNoFileComp))
 }
@@ -33,7 +31,7 @@ func addChoice(command *cobra.Command, value *string, name, shorthand, usage str
 // Set implements [pflag.Value].
 func (c choice) Set(text string) error {
 	if !slices.Contains(c.choices, text) {
-		return errors.New(suggest.WantOneOf(text, c.choices))
+		return fmt.Errorf("want one of %s", strings.Join(c.choices, ", "))
 	}
 	*c.value = text
 	return nil

@@ -16,10 +16,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/directx-nri/directx-nri/internal/errlog"
-	"github.com/directx-nri/directx-nri/internal/suggest"
 )
 
 // Exit statuses of all programs.
@@ -90,18 +88,8 @@ func permissionRemedy(program string, err error, administrator bool) string {
 	return fmt.Sprintf("Run %s as %s.\n", program, administratorName)
 }
 
-// flagError returns a flag's error as an error of usage. For an unknown flag, it suggests a similar
-// one.
-func flagError(command *cobra.Command, err error) error {
-	unknown, ok := errors.AsType[*pflag.NotExistError](err)
-	if !ok {
-		return UsageError("%w", err)
-	}
-	var names []string
-	command.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-	hint := suggest.DidYouMean(unknown.GetSpecifiedName(), names, "--")
-	return UsageError("%w%s", err, hint)
-}
+// flagError returns a flag's error as an error of usage.
+func flagError(_ *cobra.Command, err error) error { return UsageError("%w", err) }
 
 // checkArguments makes command and its subcommands accept flags only, unless they have Args, and
 // makes a group of commands print its help.
@@ -155,13 +143,12 @@ func noArguments(command *cobra.Command, args []string) error {
 	case !command.HasSubCommands():
 		return fmt.Errorf("unexpected argument %q", args[0])
 	}
-	var names []string
-	for _, subcommand := range command.Commands() {
-		if subcommand.IsAvailableCommand() {
-			names = append(names, subcommand.Name())
-		}
+	hint := ""
+	command.SuggestionsMinimumDistance = 2
+	if similar := command.SuggestionsFor(args[0]); len(similar) > 0 {
+		hint = "; did you mean " + strings.Join(similar, " or ") + "?"
 	}
-	return fmt.Errorf("unknown command %q%s", args[0], suggest.DidYouMean(args[0], names, command.CommandPath()+" "))
+	return fmt.Errorf("unknown command %q%s", args[0], hint)
 }
 
 // Version returns the program's version: set, or that of Go's build information.

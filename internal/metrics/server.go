@@ -12,7 +12,6 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/directx-nri/directx-nri/internal/errlog"
-	"github.com/directx-nri/directx-nri/internal/wait"
 )
 
 // Limits on how long the server waits for a client.
@@ -89,8 +88,10 @@ func listen(ctx context.Context, setting, address string, log logrus.FieldLogger
 		if last.Changed(err) && ctx.Err() == nil {
 			log.WithError(err).Errorf("Cannot serve metrics and health, retrying; set %s to an unused address of this node, such as 127.0.0.1:9400", setting)
 		}
-		if !wait.For(ctx, listenInterval) {
+		select {
+		case <-ctx.Done():
 			return nil
+		case <-time.After(listenInterval):
 		}
 	}
 }

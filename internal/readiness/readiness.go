@@ -24,7 +24,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
-	"github.com/directx-nri/directx-nri/internal/wait"
 )
 
 // socketName is the socket's name in the runtime directory.
@@ -60,7 +59,10 @@ func Serve(ctx context.Context, runtimeDir string, ready func(context.Context) e
 			log.WithError(err).Error("Containers that request a GPU do not start: " +
 				"cannot serve readiness in the runtime directory, retrying; see --runtime-dir")
 		}
-		wait.For(ctx, listenInterval)
+		select {
+		case <-ctx.Done():
+		case <-time.After(listenInterval):
+		}
 	}
 }
 

@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
-	"github.com/directx-nri/directx-nri/internal/wait"
 )
 
 // send sends a signal to the process, if there is one. After SIGTERM, it waits until the process has
@@ -92,8 +91,10 @@ const exitPollInterval = 20 * time.Millisecond
 // waitForExit returns nil when the process has ended, or ctx's error.
 func waitForExit(ctx context.Context, p *os.Process) error {
 	for !hasExited(p) {
-		if !wait.For(ctx, exitPollInterval) {
+		select {
+		case <-ctx.Done():
 			return context.Cause(ctx)
+		case <-time.After(exitPollInterval):
 		}
 	}
 	return nil

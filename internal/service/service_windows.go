@@ -13,8 +13,6 @@ import (
 	"golang.org/x/sys/windows/registry"
 	"golang.org/x/sys/windows/svc"
 	"golang.org/x/sys/windows/svc/mgr"
-
-	"github.com/directx-nri/directx-nri/internal/wait"
 )
 
 const (
@@ -196,8 +194,10 @@ func waitWhile(ctx context.Context, service *mgr.Service, isPending func(svc.Sta
 		if err != nil || !isPending(status.State) {
 			return status, err
 		}
-		if !wait.For(ctx, pollInterval) {
+		select {
+		case <-ctx.Done():
 			return status, fmt.Errorf("it is %s: %w", stateNames[status.State], context.Cause(ctx))
+		case <-time.After(pollInterval):
 		}
 	}
 }

@@ -133,7 +133,7 @@ func (s *suite) testDxctlSpec(t *testing.T) {
 		t.Run(id, func(t *testing.T) {
 			t.Parallel()
 			s.run(t, id, flags...)
-			cmd := s.DxctlCommand("spec", "-", "-o", "spec", "--id", id)
+			cmd := s.DxctlCommand("spec", "-", "-o", "json")
 			cmd.Stdin = bytes.NewReader(s.client.Given(t, id))
 			out, err := cmd.Output()
 			if err != nil || !bytes.Equal(out, s.client.Started(t, id)) {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -17,8 +18,8 @@ import (
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/statefile"
 	"github.com/directx-nri/directx-nri/decision"
+	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/testutil"
-	"github.com/directx-nri/directx-nri/internal/verification"
 	"github.com/directx-nri/directx-nri/test/bed"
 )
 
@@ -154,7 +155,7 @@ func TestMetrics(t *testing.T) {
 	})
 
 	t.Run("the rules and the dashboard use metrics that are served", func(t *testing.T) {
-		testutil.NoError(t, statefile.Write(verification.Path(n.StateDir), verification.Result{Works: true}))
+		testutil.NoError(t, statefile.Write(filepath.Join(n.StateDir, paths.VerifyFile), map[string]bool{"works": true}))
 		served := map[string]bool{"directx_allocation_failures_total": true} // It begins with the first failure.
 		for _, p := range []page{advertiser, plugin} {
 			for series := range p.numbers(t) {

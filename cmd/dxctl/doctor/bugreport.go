@@ -16,7 +16,7 @@ import (
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/durable"
-	"github.com/directx-nri/directx-nri/internal/verification"
+	"github.com/directx-nri/directx-nri/internal/paths"
 )
 
 // maxLog is the limit of a log in bytes. The shim's log is rotated before it is larger.
@@ -58,7 +58,7 @@ func (g *gatherer) writeReport(stderr io.Writer, state nodeState, report Report)
 	if g.OS == "windows" {
 		r.DevicesDef = readLines(filepath.Join(os.Getenv("SystemRoot"), "System32", "containers", "devices.def"))
 	}
-	_ = statefile.Read(verification.Path(g.stateDir), &r.Verify) // A damaged result is left out.
+	_ = statefile.Read(filepath.Join(g.stateDir, paths.VerifyFile), &r.Verify) // A damaged result is left out.
 	var text bytes.Buffer
 	if err := cli.PrintDocument(&text, cli.JSON, r); err != nil {
 		return err

@@ -407,7 +407,7 @@ func TestPrint(t *testing.T) {
   effect  a container whose record cannot be used does not start
   fix     delete its pod, then the file: rm a [31mb
 
-a kubernetes node with injection by nri and shim: 1 problem, 0 unknown
+a kubernetes node with injection by nri and shim: 1 problem(s), 0 unknown
 `
 	if text.String() != want {
 		t.Errorf("%s", text.String())

@@ -7,7 +7,6 @@ import (
 	"io"
 	"strings"
 
-	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/nodegpus"
@@ -137,7 +136,7 @@ func (r Report) Print(w io.Writer) error {
 	result := "no problems"
 	if len(r.Findings) > 0 {
 		problems := r.Problems()
-		result = fmt.Sprintf("%s, %d unknown", english.Plural(problems, "problem", ""), len(r.Findings)-problems)
+		result = fmt.Sprintf("%d problem(s), %d unknown", problems, len(r.Findings)-problems)
 	}
 	node := fmt.Sprintf("a %s node that is not set up", r.Role)
 	if len(r.Injection) > 0 {

@@ -27,7 +27,7 @@ func TestCapabilities(t *testing.T) {
 		err, output string
 	}{
 		"flags that cannot be used":  {args: []string{"--containerd-major=3"}, err: "--containerd-major 3"},
-		"an output that is none":     {args: []string{"-o", "xml"}, err: "want yaml or json"},
+		"an output that is none":     {args: []string{"-o", "xml"}, err: "want one of yaml, json"},
 		"configured, but not loaded": {output: "loaded: false"},
 		"a shim that is not run": {change: func(n *containerdtest.FakeNode) error {
 			return shimfile.RecordBypass(n.State, "the real shim /opt/real answers with bootstrap version 3")

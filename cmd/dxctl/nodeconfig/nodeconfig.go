@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 
@@ -97,7 +96,7 @@ func saveGPUs(ctx context.Context, c config.Compiler, p policy.Policy) (string, 
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("; %s discovered", english.Plural(len(devices), "GPU", "")), nil
+	return fmt.Sprintf("; %d GPU(s) discovered", len(devices)), nil
 }
 
 // summary returns a phrase with a policy's resources and the GPUs of its inventory.
@@ -109,9 +108,9 @@ func summary(c config.Compiled) string {
 			names = append(names, r.Name)
 		}
 	}
-	text := fmt.Sprintf("%s by %s", strings.Join(names, ", "), english.Plural(len(p.Resources), "rule", ""))
+	text := fmt.Sprintf("%s by %d rule(s)", strings.Join(names, ", "), len(p.Resources))
 	if p.UseInventory {
-		text += fmt.Sprintf("; %s in %s", english.Plural(len(c.Devices), "GPU", ""), p.CompiledFrom.Inventory)
+		text += fmt.Sprintf("; %d GPU(s) in %s", len(c.Devices), p.CompiledFrom.Inventory)
 	}
 	return text
 }
@@ -169,7 +168,7 @@ func checkFile(stdout io.Writer, file, nodeOS string) error {
 	}
 	if inventory {
 		devices, _, err := config.Compiler{InspectOnly: true}.ReadInventory(file)
-		return printResult(stdout, file, english.Plural(len(devices), "GPU", ""), err)
+		return printResult(stdout, file, fmt.Sprintf("%d GPU(s)", len(devices)), err)
 	}
 	compiled, err := config.Compiler{
 		File: file, Required: true, StateDir: paths.Default().State, NodeOS: nodeOS, InspectOnly: true,
@@ -180,7 +179,7 @@ func checkFile(stdout io.Writer, file, nodeOS string) error {
 func printResult(stdout io.Writer, file, summary string, err error) error {
 	if invalid, ok := errors.AsType[config.KeyErrors](err); ok {
 		fmt.Fprintln(stdout, invalid)
-		return fmt.Errorf("%s: %s", invalid[0].File, english.Plural(len(invalid), "error", ""))
+		return fmt.Errorf("%s: %d error(s)", invalid[0].File, len(invalid))
 	}
 	if err != nil {
 		return err

@@ -43,16 +43,16 @@ func TestConfigCheck(t *testing.T) {
 		args, out []string
 		wantErr   string
 	}{
-		"state directory":                  {[]string{state}, []string{"which has the node's secrets"}, "1 error"},
-		"configuration of another machine": {[]string{valid}, []string{valid + " is valid: directx.microsoft.com/display, directx.microsoft.com/compute by 2 rules\n"}, ""},
-		"inventory":                        {[]string{inventory, valid}, []string{inventory + " is valid: 1 GPU\n" + valid + " is valid: "}, ""},
+		"state directory":                  {[]string{state}, []string{"which has the node's secrets"}, "1 error(s)"},
+		"configuration of another machine": {[]string{valid}, []string{valid + " is valid: directx.microsoft.com/display, directx.microsoft.com/compute by 2 rule(s)\n"}, ""},
+		"inventory":                        {[]string{inventory, valid}, []string{inventory + " is valid: 1 GPU(s)\n" + valid + " is valid: "}, ""},
 		"all errors": {[]string{invalid, inventory}, []string{
 			invalid + ":3: replicas: 0 is out of range", "\n" + invalid + ":4: log.level: ",
 			"\n" + invalid + ":5: resources[0].name: ", inventory + " is valid",
-		}, invalid + ": 3 errors"},
+		}, invalid + ": 3 error(s)"},
 		"Windows":          {[]string{"--node-os", "windows", windows}, []string{windows + " is valid"}, ""},
-		"Windows on Linux": {[]string{"--node-os", "linux", windows}, []string{windows + ":3: inventory: ", windows + ":4: extraMounts.hostDirectories[0]: "}, "2 errors"},
-		"another system":   {[]string{"--node-os", "macos", valid}, nil, "want windows or linux"},
+		"Windows on Linux": {[]string{"--node-os", "linux", windows}, []string{windows + ":3: inventory: ", windows + ":4: extraMounts.hostDirectories[0]: "}, "2 error(s)"},
+		"another system":   {[]string{"--node-os", "macos", valid}, nil, "want one of windows, linux"},
 		"no file":          {[]string{invalid + ".none"}, nil, invalid + ".none: "},
 	} {
 		out, err := runCLI(t, append([]string{"check"}, test.args...)...)
@@ -88,7 +88,7 @@ func TestConfigApplyAndShow(t *testing.T) {
 	apply := func(args ...string) (string, error) {
 		return runCLI(t, append([]string{"apply", "--config", file, "--state-dir", stateDir, "--inventory", inventory}, args...)...)
 	}
-	const what = "microsoft.com/directx by 1 rule; 1 GPU in "
+	const what = "microsoft.com/directx by 1 rule(s); 1 GPU(s) in "
 	for _, verb := range []string{"applied", "already in force"} {
 		if out, err := apply(); err != nil || out != verb+": "+what+inventory+"\n" {
 			t.Errorf("%v\n%s", err, out)

@@ -26,7 +26,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/wait"
 	"github.com/directx-nri/directx-nri/ocispec/gpuedits"
 	"github.com/directx-nri/directx-nri/ocispec/modes"
 	"github.com/directx-nri/directx-nri/shim/shimfile"
@@ -182,8 +181,10 @@ func Repeat(ctx context.Context, do func() error) error {
 		if err := do(); err != nil && ctx.Err() == nil {
 			return err
 		}
-		if !wait.For(ctx, 5*time.Second) {
+		select {
+		case <-ctx.Done():
 			return nil
+		case <-time.After(5 * time.Second):
 		}
 	}
 }

@@ -24,7 +24,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/containerdconfig"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/wait"
 	"github.com/directx-nri/directx-nri/shim/realshim"
 	"github.com/directx-nri/directx-nri/shim/shimfile"
 )
@@ -226,8 +225,10 @@ func (o *configureOptions) write(stderr io.Writer, c *plannedChange) error {
 func (o *configureOptions) waitBeforeRestart(ctx context.Context, stderr io.Writer) error {
 	pause := rand.N(o.restartSpread) //nolint:gosec // No secret.
 	fmt.Fprintf(stderr, "restarting containerd in %v (--restart-spread)\n", pause.Round(time.Second))
-	if !wait.For(ctx, pause) {
+	select {
+	case <-ctx.Done():
 		return fmt.Errorf("%s was not changed: %w", o.ConfigFile, context.Cause(ctx))
+	case <-time.After(pause):
 	}
 	return nil
 }

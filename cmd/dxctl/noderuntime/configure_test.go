@@ -255,7 +255,7 @@ func TestRefusals(t *testing.T) {
 		"not containerd's":  {containerdtest.Config, []string{"configure", "--restart", "--restart-mode=signal"}, "was not changed: restart by a signal"}, // but this test's
 		"dry run, restart":  {containerdtest.Config, []string{"configure", "--restart", "--dry-run"}, "--dry-run excludes --restart"},
 		"no time":           {containerdtest.Config, []string{"configure", "--restart-timeout=0s"}, "0s is not positive"},
-		"unknown mode":      {containerdtest.Config, []string{"configure", "--restart", "--restart-mode=task"}, "want service or signal"},
+		"unknown mode":      {containerdtest.Config, []string{"configure", "--restart", "--restart-mode=task"}, "want one of service, signal"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

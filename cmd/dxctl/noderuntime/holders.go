@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/nodegpus"
@@ -33,8 +32,8 @@ func (r *restarter) checkHolders(ctx context.Context, stderr io.Writer, changes 
 	case err != nil:
 		err = fmt.Errorf("running containers with GPUs will not start again afterward, and it is unknown which of %s run: %w", cmp.Or(strings.Join(names, ", "), "them"), err)
 	case len(names) > 0:
-		err = fmt.Errorf("%s with GPUs will not start again afterward: %s: delete their pods first",
-			english.Plural(len(names), "running container", ""), strings.Join(names, ", "))
+		err = fmt.Errorf("%d running container(s) with GPUs will not start again afterward: %s: delete their pods first",
+			len(names), strings.Join(names, ", "))
 	default:
 		return nil
 	}

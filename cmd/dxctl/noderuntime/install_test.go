@@ -248,7 +248,7 @@ func TestRemovalRequiresForce(t *testing.T) {
 	token := allocationtest.Record(t, dir, "directx.microsoft.com/display", "GPU")
 	testutil.NoError(t, allocation.OpenStore(dir).Bind(token, allocation.Holder{PodUID: "uid", Container: "main", PodNamespace: "team", PodName: "trainer"}))
 	p.Sandboxes = []*cri.PodSandbox{{Metadata: &cri.PodSandboxMetadata{Uid: "uid", Namespace: "team", Name: "trainer"}}}
-	const names = "1 running container with GPUs will not start again afterward: team/trainer/main: delete their pods first; to continue anyway, add --force"
+	const names = "1 running container(s) with GPUs will not start again afterward: team/trainer/main: delete their pods first; to continue anyway, add --force"
 	for _, what := range []string{"to undo", "nothing to undo"} {
 		before := p.Read(t)
 		_, _, err := run(t, p.FakeNode, "unconfigure")
@@ -284,7 +284,7 @@ func TestUninstallHandsContainersOver(t *testing.T) {
 			t.Errorf("the bundle names %q, want %q", got, shim)
 		}
 	}
-	p.refuses(t, "1 running container (default/one) were started by the shim; add --restart")
+	p.refuses(t, "1 running container(s) (default/one) were started by the shim; add --restart")
 	bundleNames(p.shimPath())
 	p.refuses(t, "/nowhere/real", append(p.Restart(), "--real-shim", "/nowhere/real")...)
 	bundleNames(p.shimPath())
@@ -309,7 +309,7 @@ func TestUninstallFindsContainersStartedMeanwhile(t *testing.T) {
 	testutil.WriteFile(t, filepath.Join(bundle, "one", "shim-binary-path"), p.shimPath(), 0o600)
 	again := "cp -r " + bundle + "/one " + bundle + "/two && printf %s " + p.shimPath() + " > " + bundle + "/two/shim-binary-path"
 	_, _, err := p.uninstall(t, "--restart", "--restart-command", again)
-	testutil.CheckError(t, "uninstall", err, "1 running container (default/two) were started by the shim in the meantime; run the command again")
+	testutil.CheckError(t, "uninstall", err, "1 running container(s) (default/two) were started by the shim in the meantime; run the command again")
 	if !durable.Exists(p.shimPath()) {
 		t.Error("the shim was removed")
 	}

@@ -17,7 +17,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/criclient"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/service"
-	"github.com/directx-nri/directx-nri/internal/wait"
 )
 
 type restarter struct {
@@ -133,12 +132,14 @@ func (r *restarter) restartAndCheck(ctx context.Context, check func(loaded []con
 		case noCRI:
 			return fmt.Errorf("containerd restarted without its CRI plugin: %w", err)
 		}
-		if !wait.For(ctx, 100*time.Millisecond) {
+		select {
+		case <-ctx.Done():
 			hint := ""
 			if r.restartMode == restartBySignal && status.Code(err) == codes.Unavailable {
 				hint = "; if no supervisor starts containerd again, start it, and do not use --restart-mode " + restartBySignal
 			}
 			return fmt.Errorf("containerd was restarted by %s, but has not loaded its configuration within %v: %w%s", r.service(ctx), r.restartTimeout, err, hint)
+		case <-time.After(100 * time.Millisecond):
 		}
 	}
 }

@@ -21,8 +21,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/setupfile"
-	"github.com/directx-nri/directx-nri/internal/wait"
 )
 
 type setupOptions struct {
@@ -107,7 +105,10 @@ func (o *setupOptions) waitForGPU(ctx context.Context, out io.Writer) error {
 				return err
 			}
 		}
-		wait.For(ctx, o.interval)
+		select {
+		case <-ctx.Done():
+		case <-time.After(o.interval):
+		}
 	}
 }
 
@@ -116,7 +117,7 @@ func (o *setupOptions) report(reason error) error {
 	if o.setupFile == "" {
 		return nil
 	}
-	return setupfile.Report(o.setupFile, reason)
+	return durable.Replace(o.setupFile, []byte(errlog.Text(reason)), 0o600)
 }
 
 var errNoGPU = errors.New("no GPU to offer on this node")

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"runtime"
 
-	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -23,7 +22,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/verification"
 	"github.com/directx-nri/directx-nri/shim/realshim"
 	"github.com/directx-nri/directx-nri/shim/shimfile"
 )
@@ -120,7 +118,7 @@ func (o *uninstallOptions) removeFiles(stdout, stderr io.Writer, record containe
 			}
 		}
 	}
-	remove(os.Remove, log, log+".1", verification.Path(o.stateDir))
+	remove(os.Remove, log, log+".1", filepath.Join(o.stateDir, paths.VerifyFile))
 	if o.purge {
 		remove(os.RemoveAll, paths.Allocations(o.stateDir))
 		remove(os.Remove, policy.Path(o.stateDir), policy.RealShimFile(o.stateDir),
@@ -233,5 +231,5 @@ func describeBundles(bundles []bundle) string {
 	for _, b := range bundles {
 		names = append(names, b.name)
 	}
-	return fmt.Sprintf("%s (%s)", english.Plural(len(bundles), "running container", ""), cli.Abbreviate(names, 5))
+	return fmt.Sprintf("%d running container(s) (%s)", len(bundles), cli.Abbreviate(names, 5))
 }

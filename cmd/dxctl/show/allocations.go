@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/duration"
 
@@ -115,7 +114,7 @@ func (o *allocationsOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 		fmt.Fprintf(stderr, "problem: %s\n", errlog.Text(p.Err))
 	}
 	if len(problems) > 0 {
-		return fmt.Errorf("%s could not be read; 'dxctl doctor' has the remedy", english.Plural(len(problems), "allocation record", ""))
+		return fmt.Errorf("%d allocation record(s) could not be read; 'dxctl doctor' has the remedy", len(problems))
 	}
 	return nil
 }

@@ -153,7 +153,7 @@ func TestAllocationsThatCannotBeRead(t *testing.T) {
 		testutil.WriteFile(t, filepath.Join(paths.Allocations(state), name), content, 0o600)
 	}
 	stdout, stderr, err := runAllocations(t, state)
-	testutil.CheckError(t, "allocations", err, "1 allocation record could not be read")
+	testutil.CheckError(t, "allocations", err, "1 allocation record(s) could not be read")
 	if strings.Count(stdout, "\n") != 4 || strings.Count(stderr, "problem: ") != 1 {
 		t.Errorf("%s%s", stdout, stderr)
 	}

@@ -4,60 +4,31 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"maps"
-	"slices"
-	"strings"
 
 	"github.com/rogpeppe/go-internal/diff"
 )
 
-// diffJSON returns a unified diff of the pretty forms of two JSON documents, "" if they are the
+// diffJSON returns a unified diff of the indented forms of two JSON documents, "" if they are the
 // same.
 func diffJSON(name string, before, after []byte) (string, error) {
-	old, oldErr := prettyJSON(before)
-	edited, editedErr := prettyJSON(after)
+	old, oldErr := indentJSON(before)
+	edited, editedErr := indentJSON(after)
 	return string(diff.Diff(name, old, name, edited)), errors.Join(oldErr, editedErr)
 }
 
-// prettyJSON returns the JSON in data with sorted keys and each element of a list on
-// its own line. Numbers are preserved as written.
-func prettyJSON(data []byte) ([]byte, error) {
+// indentJSON returns the JSON in data with indentation and sorted keys. Numbers are preserved as
+// written, and the ampersands of instance IDs are not escaped.
+func indentJSON(data []byte) ([]byte, error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
 	var v any
 	if err := d.Decode(&v); err != nil {
 		return nil, err
 	}
-	return []byte(pretty(v, "") + "\n"), nil
-}
-
-func pretty(v any, indent string) string {
-	inner := "\n" + indent + "  "
-	brackets := "[]"
-	var elements []string
-	switch v := v.(type) {
-	case map[string]any:
-		brackets = "{}"
-		for _, key := range slices.Sorted(maps.Keys(v)) {
-			elements = append(elements, compact(key)+": "+pretty(v[key], indent+"  "))
-		}
-	case []any:
-		for _, element := range v {
-			elements = append(elements, compact(element))
-		}
-	}
-	if len(elements) == 0 {
-		return compact(v)
-	}
-	return brackets[:1] + inner + strings.Join(elements, ","+inner) + "\n" + indent + brackets[1:]
-}
-
-// compact returns v on one line, without escaping the ampersands of instance IDs. Encoding cannot
-// fail, because v was decoded from JSON.
-func compact(v any) string {
-	var b strings.Builder
-	e := json.NewEncoder(&b)
+	var text bytes.Buffer
+	e := json.NewEncoder(&text)
+	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false)
-	_ = e.Encode(v)
-	return strings.TrimSuffix(b.String(), "\n")
+	err := e.Encode(v)
+	return text.Bytes(), err
 }

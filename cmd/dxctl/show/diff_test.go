@@ -7,7 +7,7 @@ func TestDiffJSON(t *testing.T) {
 	for name, test := range map[string]struct{ before, after, want string }{
 		"order is no change": {`{"a":1,"b":[1]}`, `{"b":[ 1 ],"a":1}`, ""},
 		"an element more": {`{"b":["x"],"a":"A&B<"}`, `{"a":"A&B<","b":["x",{"k":{}}]}`,
-			"diff file file\n--- file\n+++ file\n@@ -1,6 +1,7 @@\n {\n   \"a\": \"A&B<\",\n   \"b\": [\n-    \"x\"\n+    \"x\",\n+    {\"k\":{}}\n   ]\n }\n"},
+			"diff file file\n--- file\n+++ file\n@@ -1,6 +1,9 @@\n {\n   \"a\": \"A&B<\",\n   \"b\": [\n-    \"x\"\n+    \"x\",\n+    {\n+      \"k\": {}\n+    }\n   ]\n }\n"},
 		"large numbers, and escapes": {`{"a":18446744073709551615, "b":1e400}`, `{"a":18446744073709551615,"b":1e400,"c":{"d":{},"e":"\u003c"}}`,
 			"diff file file\n--- file\n+++ file\n@@ -1,4 +1,8 @@\n" +
 				" {\n   \"a\": 18446744073709551615,\n-  \"b\": 1e400\n+  \"b\": 1e400,\n+  \"c\": {\n+    \"d\": {},\n+    \"e\": \"<\"\n+  }\n }\n"},

@@ -19,28 +19,17 @@ import (
 	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/cli"
-	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/ocispec"
 	"github.com/directx-nri/directx-nri/ocispec/gpuedits"
 	"github.com/directx-nri/directx-nri/shim"
 )
 
-const (
-	outputDiff = "diff"
-	outputSpec = "spec"
-)
-
-// The decisions.
-const (
-	decisionGiven     = "given"
-	decisionUntouched = "untouched"
-	decisionRefused   = "refused"
-)
+const outputDiff = "diff"
 
 type specOptions struct {
 	nodegpus.Flags
-	id, output string
+	output string
 }
 
 // NewSpecCommand returns 'dxctl spec'.
@@ -50,8 +39,8 @@ func NewSpecCommand() *cobra.Command {
 		Use:   "spec BUNDLE | CONFIG.json | -",
 		Short: "Show how the runtime shim changes a container's spec",
 		Long: `Shows how the runtime shim changes the OCI runtime spec of a bundle directory, a file
-or standard input (-): the changes (diff), the changed spec, or the decision with GPUs,
-edits and missing files (json, yaml). Fails if the container would not start.
+or standard input (-): the changes (diff), or the changed spec (json). Fails if the
+container would not start.
 
 With --gpus, treats the container as a standalone one that requests these GPUs.`,
 		Example: `  # the sample bundle, on a node with other GPUs
@@ -67,8 +56,7 @@ With --gpus, treats the container as a standalone one that requests these GPUs.`
 	}
 	flags := command.Flags()
 	o.AddRequestFlag(command, "GPUs that a standalone container requests")
-	flags.StringVar(&o.id, "id", "preview", "the container's `ID`")
-	cli.AddOutputFlag(command, &o.output, outputDiff, outputSpec, cli.JSON, cli.YAML)
+	cli.AddOutputFlag(command, &o.output, outputDiff, cli.JSON)
 	o.AddFlags(flags)
 	o.AddFileFlags(flags)
 	return command
@@ -86,17 +74,14 @@ func (o *specOptions) run(ctx context.Context, name string, stdin io.Reader, std
 	if err != nil {
 		return cli.UnknownResult(fmt.Errorf("%s: %w", name, err))
 	}
-	if o.output == cli.JSON || o.output == cli.YAML {
-		return errors.Join(cli.PrintDocument(stdout, o.output, p), p.refused)
-	}
 	if p.refused != nil {
 		return p.refused
 	}
 	o.ReportSkipped(stderr, p.missing)
-	if p.Decision == decisionUntouched {
-		fmt.Fprintf(stderr, "dxctl: the spec is not changed: %s\n", p.Reason)
+	if p.unchanged != "" {
+		fmt.Fprintf(stderr, "dxctl: the spec is not changed: %s\n", p.unchanged)
 	}
-	if o.output == outputSpec {
+	if o.output == cli.JSON {
 		_, err := stdout.Write(p.spec)
 		return err
 	}
@@ -126,35 +111,14 @@ func readSpec(name string, stdin io.Reader) (string, []byte, error) {
 var tokenPattern = regexp.MustCompile(
 	`(?i)(` + allocation.EnvPrefix + `\w*=|"` + regexp.QuoteMeta(allocation.AnnotationPrefix) + `[^"]*": ")[^"]+`)
 
-// preview is what the runtime shim would do to a container's spec. The names of its fields in JSON are
-// stable; those of edits are the runtime spec's.
+// preview is what the runtime shim would do to a container's spec.
 type preview struct {
-	ID string `json:"id"`
-	// Pod is nil for a standalone container.
-	Pod *podReport `json:"pod,omitempty"`
-	OS  string     `json:"os,omitempty"`
-	// Reason is why Decision was made.
-	Decision string `json:"decision"`
-	Reason   string `json:"reason,omitempty"`
-	// Devices are location paths or instance IDs, also of an untouched container that has
-	// everything already.
-	Devices []string `json:"devices,omitempty"`
-	// Edits include the removal of the interlock.
-	Edits *ocispec.Edits `json:"edits,omitempty"`
-	// LeftOut are driver files that do not exist.
-	LeftOut []string `json:"leftOut,omitempty"`
-
+	// unchanged is why the spec is not changed, "" if it is.
+	unchanged string
 	// refused is why the container would not start, or nil.
 	refused error
 	missing []gpuedits.SkippedFile
 	spec    []byte
-}
-
-type podReport struct {
-	UID       string `json:"uid"`
-	Namespace string `json:"namespace"`
-	Name      string `json:"name"`
-	Container string `json:"container"`
 }
 
 // preview returns what the shim would do, and changes nothing. It returns an error if that is
@@ -164,21 +128,18 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 	if err != nil {
 		return p, err
 	}
-	container, eligible := shim.ContainerOf(spec.SpecInfo, o.id)
-	p = preview{ID: o.id, OS: spec.OS, Decision: decisionUntouched, spec: text}
+	container, eligible := shim.ContainerOf(spec.SpecInfo, "preview")
+	p = preview{spec: text}
 	if !eligible {
-		p.Reason = "a pod sandbox or host process gets no GPU"
+		p.unchanged = "a pod sandbox or host process gets no GPU"
 		return p, nil
 	}
 	if o.Request != "" {
 		container = asStandalone(container, o.Request)
 	}
-	if pod := container.Pod; pod != nil {
-		p.Pod = &podReport{UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name, Container: container.Name}
-	}
 	gpuRequest, ok := decision.ReadRequest(container)
 	if !ok {
-		p.Reason = "the container requests no GPU"
+		p.unchanged = "the container requests no GPU"
 		return p, nil
 	}
 	source, resolved, err := o.Open(stderr, container.OS)
@@ -192,27 +153,18 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 		return p.refuse(container, err)
 	}
 	if outcome.UnchangedReason != "" {
-		p.Reason = outcome.UnchangedReason
+		p.unchanged = outcome.UnchangedReason
 		return p, nil
 	}
 	edited, changed, err := spec.Apply(outcome.Edits)
 	if err != nil {
 		return p.refuse(container, err)
 	}
-	if changed {
-		p.Decision = decisionGiven
-	} else {
-		p.Reason = "it already has everything"
+	if !changed {
+		p.unchanged = "it already has everything"
 	}
 	p.spec = edited
 	p.missing = outcome.Skipped
-	p.Edits = &outcome.Edits
-	for _, d := range outcome.Devices {
-		p.Devices = append(p.Devices, d.Name())
-	}
-	for _, n := range outcome.Skipped {
-		p.LeftOut = append(p.LeftOut, n.String())
-	}
 	return p, nil
 }
 
@@ -223,7 +175,6 @@ func (p preview) refuse(container decision.Container, err error) (preview, error
 		return p, err
 	}
 	p.refused = container.RefusalError(err)
-	p.Decision, p.Reason = decisionRefused, errlog.Text(p.refused)
 	return p, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"time"
@@ -20,7 +21,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
-	"github.com/directx-nri/directx-nri/internal/verification"
 	"github.com/directx-nri/directx-nri/internal/win32"
 	"github.com/directx-nri/directx-nri/shim/shimfile"
 )
@@ -73,7 +73,8 @@ type Result struct {
 	Containers []string `json:"containers"`
 	// Refused are driver files with which containers do not start.
 	Refused []specs.Mount `json:"refused,omitempty"`
-	verification.Result
+	// Works reports whether containers with GPUs start as configured.
+	Works  bool   `json:"works"`
 	Reason string `json:"reason"`
 	// Settings are settings with which containers do not get the refused files, the recommended one
 	// first.
@@ -97,7 +98,7 @@ func (o *options) run(ctx context.Context, version string, stdout, stderr io.Wri
 	}
 	m.result.print(stdout)
 	// 'dxctl doctor --report' reads it.
-	return errors.Join(err, statefile.Write(verification.Path(o.StateDir), m.result))
+	return errors.Join(err, statefile.Write(filepath.Join(o.StateDir, paths.VerifyFile), m.result))
 }
 
 // prepare checks that no pod has GPUs, and returns the measurement.

@@ -15,10 +15,10 @@ import (
 	"github.com/directx-nri/directx-nri/advertiser/config"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/pci"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/testutil/containerdtest"
-	"github.com/directx-nri/directx-nri/internal/verification"
 	"github.com/directx-nri/directx-nri/shim/shimfile"
 )
 
@@ -185,7 +185,7 @@ func TestVerify(t *testing.T) {
 			if known := err == nil || strings.Contains(test.err, "as configured"); strings.Contains(out, "This node refuses") && !known {
 				t.Errorf("the result is unknown, and the output has one:\n%s", out)
 			}
-			if durable.Exists(verification.Path(state)) == test.early {
+			if durable.Exists(filepath.Join(state, paths.VerifyFile)) == test.early {
 				t.Errorf("a result: %t, after\n%s", !test.early, out)
 			}
 		})
