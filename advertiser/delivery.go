@@ -23,19 +23,6 @@ const queryTimeout = 2 * time.Second
 // undoTimeout limits [diversion.Keeper.Undo] when the daemon ends. The kubelet kills the pod after 30 seconds.
 const undoTimeout = 20 * time.Second
 
-// resolveInjection returns what adds GPUs to containers, for a configured value and containerd's version.
-func resolveInjection(configured policy.Injection, nodeOS, version string) policy.Injection {
-	switch {
-	case configured != policy.InjectAuto:
-		return configured
-	case nodeOS != "windows":
-		return policy.InjectByNRI
-	case cri.BypassesShim(version):
-		return policy.InjectByKubelet
-	}
-	return policy.InjectByShim
-}
-
 // injectionInterval is the interval at which [Daemon.watchInjection] reads containerd's version.
 const injectionInterval = 30 * time.Second
 
@@ -58,7 +45,7 @@ func (d *Daemon) watchInjection(ctx context.Context, configured policy.Injection
 		if err != nil {
 			continue // The check of the list reports it.
 		}
-		now := resolveInjection(configured, d.compiler.NodeOS, config.Version)
+		now := cri.ResolveInjection(configured, d.compiler.NodeOS, config.Version)
 		if first = cmp.Or(first, now); now != first {
 			d.log.WithFields(logrus.Fields{"containerd": config.Version, "injection": now}).Info("Another version of containerd needs another injection")
 			return errNewRun
@@ -91,7 +78,7 @@ func (d *Daemon) withInjection(ctx context.Context, p policy.Policy) (policy.Pol
 			return p, err
 		}
 	}
-	p.Injection = resolveInjection(p.Injection, d.compiler.NodeOS, version)
+	p.Injection = cri.ResolveInjection(p.Injection, d.compiler.NodeOS, version)
 	return p, nil
 }
 

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
@@ -16,6 +14,7 @@ import (
 	"github.com/containerd/ttrpc"
 	"github.com/sirupsen/logrus"
 
+	"github.com/directx-nri/directx-nri/internal/cri"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
 )
@@ -55,7 +54,7 @@ func (p *Plugin) Run(ctx context.Context) {
 		case errors.Is(err, errConnectionLost):
 			losses, lastErr = 0, ""
 		}
-		err = fmt.Errorf("%w on %s: %w", errUnregistered, p.config.Socket, withRemedy(err))
+		err = fmt.Errorf("%w on %s: %w", errUnregistered, p.config.Socket, cri.WithNRIRemedy(err))
 		p.unregisteredErr.Store(&err)
 		if lastErr.Changed(err) {
 			p.config.Log.WithError(err).Warn("Containers that request a GPU do not start, retrying")
@@ -66,15 +65,6 @@ func (p *Plugin) Run(ctx context.Context) {
 		case <-time.After(retryDelay(p.retryInterval, losses)):
 		}
 	}
-}
-
-// withRemedy returns err with the remedy of a socket on which containerd does not listen.
-func withRemedy(err error) error {
-	if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ECONNREFUSED) {
-		return err
-	}
-	return errlog.WithRemedy(fmt.Errorf("containerd does not listen on it: %w", err), "start containerd; if it runs, its configuration disables NRI, as containerd 1.7 does by default, or has another socket_path: "+
-		`set 'disable = false' and 'disable_connections = false' in [plugins."io.containerd.nri.v1.nri"] and restart containerd, or set --nri-socket to the socket_path there`)
 }
 
 // retryDelay returns how long to wait after that many losses in a row.

@@ -65,7 +65,7 @@ func TestManPages(t *testing.T) {
 // TestRemediesOfDoctor checks that 'dxctl doctor' has the flags that its remedies name.
 func TestRemediesOfDoctor(t *testing.T) {
 	t.Parallel()
-	source, err := os.ReadFile(filepath.Join("doctor", "findings.go"))
+	source, err := os.ReadFile("doctor_findings.go")
 	testutil.NoError(t, err)
 	doctor, _, err := newCommand().Find([]string{"doctor"})
 	testutil.NoError(t, err)

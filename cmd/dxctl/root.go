@@ -6,33 +6,27 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/directx-nri/directx-nri/cmd/dxctl/cdi"
-	"github.com/directx-nri/directx-nri/cmd/dxctl/doctor"
-	"github.com/directx-nri/directx-nri/cmd/dxctl/nodeconfig"
-	"github.com/directx-nri/directx-nri/cmd/dxctl/noderuntime"
-	"github.com/directx-nri/directx-nri/cmd/dxctl/show"
-	"github.com/directx-nri/directx-nri/cmd/dxctl/verify"
 	"github.com/directx-nri/directx-nri/internal/cli"
 )
 
 func newCommand() *cobra.Command {
 	v := cli.Version(version)
-	containers := []*cobra.Command{show.NewFlagsCommand(), show.NewSpecCommand()}
+	containers := []*cobra.Command{newFlagsCommand(), newSpecCommand()}
 	if runtime.GOOS != "windows" { // Runtimes read CDI specifications on Linux only.
-		containers = append(containers, cdi.NewCommand())
+		containers = append(containers, newCDICommand())
 	}
 	command := &cobra.Command{
 		Use:   "dxctl",
 		Short: "Inspect and set up a node for containers with GPUs",
-		Long: `dxctl shows the GPUs of a node and their containers, finds problems, and sets up
-containerd.
+		Long: `dxctl shows the GPUs of a node and their containers, finds problems, and installs the
+runtime shim.
 
 Exit status of all commands: 0 on success, 1 on failure or if a problem was found, 2 if
 dxctl was called incorrectly, 3 if a result is unknown.`,
 		Example: `  dxctl devices                      # list the GPUs
   dxctl doctor                       # find problems
   dxctl allocations                  # list the containers with GPUs
-  dxctl runtime configure --dry-run  # show how containerd would be set up`,
+  dxctl runtime status               # show whether containerd runs the runtime shim`,
 		Version: v,
 	}
 	for _, group := range []struct {
@@ -40,11 +34,11 @@ dxctl was called incorrectly, 3 if a result is unknown.`,
 		commands  []*cobra.Command
 	}{
 		{"inspect", "Inspect the node:", []*cobra.Command{
-			show.NewDevicesCommand(), show.NewAllocationsCommand(), doctor.NewCapabilitiesCommand(v),
-			doctor.NewCommand(v), verify.NewCommand(v),
+			newDevicesCommand(), newAllocationsCommand(), newCapabilitiesCommand(v),
+			newDoctorCommand(v), newVerifyCommand(v),
 		}},
 		{"containers", "Prepare containers:", containers},
-		{"setup", "Set up the node:", []*cobra.Command{newRuntimeCommand(), nodeconfig.NewCommand()}},
+		{"setup", "Set up the node:", []*cobra.Command{newRuntimeCommand(), newConfigCommand()}},
 		{"shell", "Other commands:", []*cobra.Command{newVersionCommand(v)}},
 	} {
 		command.AddGroup(&cobra.Group{ID: group.id, Title: group.title})
@@ -82,15 +76,5 @@ func newVersionCommand(v string) *cobra.Command {
 		},
 	}
 	cli.AddOutputFlag(command, &output, cli.Text, cli.JSON, cli.YAML)
-	return command
-}
-
-func newRuntimeCommand() *cobra.Command {
-	command := &cobra.Command{
-		Use:   "runtime",
-		Short: "Set up the runtime shim and containerd",
-	}
-	command.AddCommand(noderuntime.NewSetupCommand(), noderuntime.NewInstallCommand(), noderuntime.NewUninstallCommand())
-	command.AddCommand(noderuntime.NewConfigureCommand(), noderuntime.NewUnconfigureCommand())
 	return command
 }

@@ -6,13 +6,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"slices"
 	"strings"
+	"syscall"
 
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/directx-nri/directx-nri/internal/errlog"
+	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
@@ -107,6 +110,20 @@ func BypassesShim(version string) bool {
 	return err == nil && patch < 6
 }
 
+// ResolveInjection returns what adds GPUs to containers, for a configured value and containerd's version: with
+// [policy.InjectAuto], the kubelet on Windows where containerd bypasses the shim.
+func ResolveInjection(configured policy.Injection, nodeOS, version string) policy.Injection {
+	switch {
+	case configured != policy.InjectAuto:
+		return configured
+	case nodeOS != "windows":
+		return policy.InjectByNRI
+	case BypassesShim(version):
+		return policy.InjectByKubelet
+	}
+	return policy.InjectByShim
+}
+
 // CheckHandler returns nil if pods of the named handler, "" for the default one, can have GPUs.
 func (c Config) CheckHandler(name, nodeOS string) error {
 	name = cmp.Or(name, c.Default)
@@ -185,4 +202,14 @@ func hasOwnKernel(program string) bool {
 func (h Handler) ignoresDevices() bool {
 	shim := strings.ReplaceAll(winpath.Base(cmp.Or(h.RuntimePath, h.RuntimeType)), ".", "-")
 	return strings.Contains(strings.ToLower(shim), "process-v2")
+}
+
+// WithNRIRemedy returns the error of connecting to containerd's NRI socket with its remedy, if containerd does not
+// listen on it.
+func WithNRIRemedy(err error) error {
+	if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ECONNREFUSED) {
+		return err
+	}
+	return errlog.WithRemedy(fmt.Errorf("containerd does not listen on it: %w", err), "start containerd; if it runs, its configuration disables NRI, as containerd 1.7 does by default, or has another socket_path: "+
+		`set 'disable = false' and 'disable_connections = false' in [plugins."io.containerd.nri.v1.nri"] and restart containerd, or set --nri-socket to the socket_path there`)
 }

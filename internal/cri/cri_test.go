@@ -196,3 +196,23 @@ func TestCheck(t *testing.T) {
 		testutil.CheckError(t, name, c.CheckHandler(test.named, test.os), test.one)
 	}
 }
+
+func TestResolveInjection(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		configured  policy.Injection
+		os, version string
+		want        policy.Injection
+	}{
+		{policy.InjectAuto, "linux", "", policy.InjectByNRI},
+		{policy.InjectAuto, "windows", "v1.7.35", policy.InjectByShim},
+		{policy.InjectAuto, "windows", "v2.0.4", policy.InjectByKubelet},
+		{policy.InjectAuto, "windows", "v2.0.6", policy.InjectByShim},
+		{policy.InjectByShim, "windows", "v2.0.4", policy.InjectByShim},
+		{policy.InjectByKubelet, "linux", "", policy.InjectByKubelet},
+	} {
+		if got := ResolveInjection(test.configured, test.os, test.version); got != test.want {
+			t.Errorf("%+v: %s", test, got)
+		}
+	}
+}

@@ -33,12 +33,9 @@ type Paths struct {
 	CRI string
 	// Config is the configuration file.
 	Config string
-	// ShimDir is the directory of the runtime shim, in containerd's search path.
+	// ShimDir is the directory of the runtime shim, in containerd's search path, "" on Windows: see
+	// package shim/diversion.
 	ShimDir string
-	// ContainerdConfig is containerd's configuration file.
-	ContainerdConfig string
-	// ContainerdState is containerd's state directory.
-	ContainerdState string
 }
 
 // k3sSocket is the socket of the containerd that k3s runs. Another containerd can run beside it.
@@ -47,8 +44,7 @@ type Paths struct {
 //nolint:gochecknoglobals // A test replaces it.
 var k3sSocket = "/run/k3s/containerd/containerd.sock"
 
-// Default returns the default paths of this operating system. Where k3s runs, the paths of
-// containerd are those of k3s.
+// Default returns the default paths of this operating system. Where k3s runs, the CRI socket is that of k3s.
 func Default() Paths {
 	if runtime.GOOS != "windows" {
 		p := Paths{
@@ -60,17 +56,13 @@ func Default() Paths {
 			CRI:              "/run/containerd/containerd.sock",
 			Config:           "/etc/directx-nri/config.yaml",
 			ShimDir:          "/usr/local/bin",
-			ContainerdConfig: "/etc/containerd/config.toml",
-			ContainerdState:  "/run/containerd",
 		}
 		if _, err := os.Stat(k3sSocket); err == nil {
-			p.CRI, p.ContainerdState = k3sSocket, filepath.Dir(k3sSocket)
-			p.ContainerdConfig = "/var/lib/rancher/k3s/agent/etc/containerd/config.toml"
+			p.CRI = k3sSocket
 		}
 		return p
 	}
 	data := cmp.Or(os.Getenv("ProgramData"), `C:\ProgramData`)
-	containerd := filepath.Join(cmp.Or(os.Getenv("ProgramFiles"), `C:\Program Files`), "containerd")
 	return Paths{
 		State:            cmp.Or(os.Getenv(StateDirVariable), filepath.Join(data, "directx-nri")),
 		Runtime:          filepath.Join(data, "directx-nri", "run"),
@@ -78,9 +70,6 @@ func Default() Paths {
 		PodResources:     `\\.\pipe\kubelet-pod-resources`,
 		CRI:              `\\.\pipe\containerd-containerd`,
 		Config:           filepath.Join(data, "directx-nri", "config.yaml"),
-		ShimDir:          containerd,
-		ContainerdConfig: filepath.Join(containerd, "config.toml"),
-		ContainerdState:  filepath.Join(data, "containerd", "state"),
 	}
 }
 

@@ -1,0 +1,230 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/cri"
+	"github.com/directx-nri/directx-nri/internal/errlog"
+	"github.com/directx-nri/directx-nri/internal/paths"
+)
+
+type allocationsOptions struct {
+	gpuFlags
+	criSocket, namespace string
+	stale                bool
+	output               string
+	now                  func() time.Time
+}
+
+// newAllocationsCommand returns 'dxctl allocations'.
+func newAllocationsCommand() *cobra.Command {
+	o := allocationsOptions{now: time.Now}
+	command := &cobra.Command{
+		Use:   "allocations",
+		Short: "List which containers hold which GPUs",
+		Long: `Lists the allocated replicas and the containers that hold them, with a state:
+
+  held     the pod runs
+  stale    the pod does not run; the record ends soon
+  waiting  the container has not been created yet
+  unknown  the node's pods cannot be listed
+
+With -o name, lists the replicas. Requires root or an administrator.`,
+		Example: `  dxctl allocations -n render-farm -o json`,
+		RunE:    func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },
+	}
+	flags := command.Flags()
+	o.AddFlags(flags)
+	flags.StringVar(&o.criSocket, "cri-socket", paths.Default().CRI, "containerd's CRI `SOCKET` or named pipe")
+	flags.StringVarP(&o.namespace, "namespace", "n", "", "list pods of this `NAMESPACE` only")
+	flags.BoolVar(&o.stale, "stale", false, "list stale allocations only")
+	cli.AddOutputFlag(command, &o.output, cli.Table, cli.Wide, cli.JSON, cli.YAML, cli.Name)
+	return command
+}
+
+// The states of an allocation.
+const (
+	stateHeld    = "held"
+	stateStale   = "stale"
+	stateWaiting = "waiting"
+	stateUnknown = "unknown"
+)
+
+// allocationReport is an allocated replica. The names of its fields are stable.
+type allocationReport struct {
+	// Allocation is the record's ID. Replicas of one resource that were allocated to
+	// one container have the same.
+	Allocation string `json:"allocation"`
+	Resource   string `json:"resource"`
+	// Replica is the kubelet's device ID.
+	Replica string `json:"replica"`
+	// InstanceID is the GPU's. Description and LocationPath are empty if the node does not list it.
+	InstanceID   string `json:"instanceID"`
+	Description  string `json:"description,omitempty"`
+	LocationPath string `json:"locationPath,omitempty"`
+	// State is "held", "stale", "waiting" or "unknown", and Reason is why.
+	State  string `json:"state"`
+	Reason string `json:"reason,omitempty"`
+	// Namespace, Pod, PodUID and Container are the holder.
+	Namespace string `json:"namespace,omitempty"`
+	Pod       string `json:"pod,omitempty"`
+	PodUID    string `json:"podUID,omitempty"`
+	Container string `json:"container,omitempty"`
+	// AllocatedAt is the time of the kubelet's allocation; Since that of the
+	// container's creation, or null.
+	AllocatedAt time.Time  `json:"allocatedAt"`
+	Since       *time.Time `json:"since"`
+}
+
+func (o *allocationsOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
+	dir := paths.Allocations(o.StateDir)
+	entries, problems, err := allocation.OpenStore(dir).List(ctx)
+	if err != nil {
+		return err
+	}
+	reports := []allocationReport{}
+	if len(entries) > 0 {
+		reports = o.matching(ctx, stderr, entries)
+	}
+	switch {
+	case len(entries)+len(problems) == 0:
+		fmt.Fprintf(stderr, "There are no allocation records in %s.\n", dir)
+	case len(reports) == 0:
+		fmt.Fprintln(stderr, "No allocation matches.")
+	}
+	if err := o.print(stdout, reports); err != nil {
+		return err
+	}
+	for _, p := range problems {
+		fmt.Fprintf(stderr, "problem: %s\n", errlog.Text(p.Err))
+	}
+	if len(problems) > 0 {
+		return fmt.Errorf("%d allocation record(s) could not be read; 'dxctl doctor' has the remedy", len(problems))
+	}
+	return nil
+}
+
+// matching returns the reports of the allocations that the flags select.
+func (o *allocationsOptions) matching(ctx context.Context, stderr io.Writer, entries []allocation.Entry) []allocationReport {
+	devices, _, err := o.Devices(ctx, stderr, runtime.GOOS)
+	if err != nil {
+		fmt.Fprintf(stderr, "The GPUs are shown without their names: %s\n", errlog.Text(err))
+	}
+	var pods cri.Pods // nil if they are unknown
+	if slices.ContainsFunc(entries, func(e allocation.Entry) bool { return e.Holder != nil }) {
+		if pods, err = cri.ReadPods(ctx, o.criSocket); err != nil {
+			fmt.Fprintf(stderr, "The pods of this node are unknown: %s; set --cri-socket\n", errlog.Text(err))
+		}
+	}
+	return slices.DeleteFunc(newAllocationReports(entries, devices, pods), func(r allocationReport) bool {
+		return o.namespace != "" && r.Namespace != o.namespace || o.stale && r.State != stateStale
+	})
+}
+
+func stateOf(e allocation.Entry, pods cri.Pods) (state, reason string) {
+	switch {
+	case e.BindingUnreadable:
+		return stateUnknown, "its holder cannot be read"
+	case e.Holder == nil:
+		return stateWaiting, ""
+	case pods == nil:
+		return stateUnknown, "the pods of this node are unknown"
+	case isRunning(pods, e):
+		return stateHeld, ""
+	}
+	return stateStale, "containerd has no running sandbox of its pod"
+}
+
+// newAllocationReports returns a report for each replica of entries, ordered by GPU and replica.
+func newAllocationReports(entries []allocation.Entry, devices []discovery.Device, pods cri.Pods) []allocationReport {
+	reports := []allocationReport{}
+	for _, e := range entries {
+		state, reason := stateOf(e, pods)
+		r := allocationReport{Allocation: string(e.ID), Resource: e.Resource, State: state, Reason: reason, AllocatedAt: e.CreatedAt}
+		if h := e.Holder; h != nil {
+			r.Namespace, r.Pod, r.PodUID, r.Container = h.PodNamespace, h.PodName, h.PodUID, h.Container
+			r.Since = &e.BoundAt
+		}
+		for _, replica := range e.Replicas {
+			r.Replica, r.InstanceID = replica.ID, replica.InstanceID
+			d, _ := discovery.Find(devices, replica.InstanceID)
+			r.Description, r.LocationPath = d.Description, d.LocationPath
+			reports = append(reports, r)
+		}
+	}
+	order := map[string]int{} // negative for listed GPUs, which come first
+	for i, d := range devices {
+		order[discovery.NormalizeID(d.InstanceID)] = i - len(devices)
+	}
+	slices.SortStableFunc(reports, func(a, b allocationReport) int {
+		_, i, _ := allocation.ParseReplicaID(a.Replica)
+		_, j, _ := allocation.ParseReplicaID(b.Replica)
+		return cmp.Or(cmp.Compare(order[discovery.NormalizeID(a.InstanceID)], order[discovery.NormalizeID(b.InstanceID)]),
+			strings.Compare(a.InstanceID, b.InstanceID), strings.Compare(a.Resource, b.Resource),
+			cmp.Compare(i, j), strings.Compare(a.Replica, b.Replica))
+	})
+	return reports
+}
+
+func (o *allocationsOptions) print(stdout io.Writer, reports []allocationReport) error {
+	return cli.List[allocationReport]{
+		Name:   func(r allocationReport) string { return r.Replica },
+		Header: []string{"GPU", "DESCRIPTION", "REPLICA", "RESOURCE", "POD", "CONTAINER", "SINCE", "STATE"},
+		Wide:   []string{"POD UID", "INSTANCE ID", "ALLOCATION", "REASON"},
+		Cells: func(r allocationReport) []string {
+			replica, pod, since := r.Replica, "", ""
+			if _, number, ok := allocation.ParseReplicaID(replica); ok {
+				replica = fmt.Sprint(number)
+			}
+			if r.Since != nil {
+				pod, since = r.Namespace+"/"+r.Pod, duration.HumanDuration(o.now().Sub(*r.Since))
+			}
+			return []string{
+				cmp.Or(r.LocationPath, r.InstanceID), r.Description, replica, path.Base(r.Resource), pod, r.Container, since, r.State,
+				r.PodUID, r.InstanceID, r.Allocation, r.Reason,
+			}
+		},
+	}.Print(stdout, o.output, reports)
+}
+
+// readAllocations returns the allocation records in a state directory and, if there are any,
+// containerd's pods. With an error, it can return some of the records, and no pods.
+func readAllocations(ctx context.Context, stateDir, criSocket string) ([]allocation.Entry, cri.Pods, error) {
+	entries, problems, err := allocation.OpenStore(paths.Allocations(stateDir)).List(ctx)
+	for _, p := range problems {
+		err = errors.Join(err, p.Err)
+	}
+	if err != nil || len(entries) == 0 {
+		return entries, nil, err
+	}
+	pods, err := cri.ReadPods(ctx, criSocket)
+	return entries, pods, err
+}
+
+// isRunning reports whether the pod of a bound record is one of pods and runs.
+func isRunning(pods cri.Pods, record allocation.Entry) bool {
+	if !record.ByKubelet {
+		return pods[record.Holder.PodUID].Ready
+	}
+	for _, pod := range pods {
+		if pod.Ready && pod.Namespace == record.Holder.PodNamespace && pod.Name == record.Holder.PodName {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/cri"
+	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/testutil"
+)
+
+const (
+	firstGPU  = `PCI\VEN_10DE&DEV_1EB8\1`
+	secondGPU = "NPU"
+	displays  = "directx.microsoft.com/display"
+)
+
+// entry returns a record of a replica of firstGPU that container main of the pod
+// default/NAME holds. Without a name it is not bound.
+func entry(name, uid string, replica string) allocation.Entry {
+	created := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	e := allocation.Entry{Record: allocation.Record{
+		ID: allocation.ID(strings.Repeat("ab", 15) + "0" + replica), Resource: displays, CreatedAt: created,
+		Replicas: []allocation.Replica{{ID: firstGPU + "::" + replica, InstanceID: firstGPU}},
+	}}
+	if uid != "" {
+		e.Holder = &allocation.Holder{PodUID: uid, Container: "main", PodNamespace: "default", PodName: name}
+		e.BoundAt = created.Add(time.Minute)
+	}
+	return e
+}
+
+func TestAllocationStates(t *testing.T) {
+	t.Parallel()
+	held, nameless, unclear := entry("a", "uid-a", "0"), entry("", "uid-a", "0"), entry("", "", "0")
+	nameless.Holder.PodNamespace = ""
+	byName := entry("a", "name:default/a", "0")
+	byName.ByKubelet, unclear.BindingUnreadable = true, true
+	pod := func(uid string, ready bool) cri.Pods {
+		return cri.Pods{uid: {Namespace: "default", Name: "a", Ready: ready}}
+	}
+	for name, test := range map[string]struct {
+		entry allocation.Entry
+		pods  cri.Pods
+		want  string
+	}{
+		"runs":                             {held, pod("uid-a", true), stateHeld},
+		"not presented":                    {entry("", "", "0"), cri.Pods{}, stateWaiting},
+		"its binding cannot be read":       {unclear, cri.Pods{}, stateUnknown},
+		"gone":                             {held, cri.Pods{}, stateStale},
+		"its sandbox has ended":            {held, pod("uid-a", false), stateStale},
+		"its pod was recreated":            {held, pod("uid-b", true), stateStale},
+		"no answer":                        {held, nil, stateUnknown},
+		"only its pod's name is known":     {byName, pod("uid-a", true), stateHeld},
+		"only the name of a pod that ends": {byName, pod("uid-a", false), stateStale},
+		"a pod of no name":                 {nameless, pod("uid-a", true), stateHeld},
+	} {
+		got, reason := stateOf(test.entry, test.pods)
+		if got != test.want {
+			t.Errorf("%s: %s (%s), want %s", name, got, reason, test.want)
+		}
+		if plain := got == stateHeld || got == stateWaiting; plain == (reason != "") {
+			t.Errorf("%s: %s for the reason %q", name, got, reason)
+		}
+	}
+}
+
+func TestAllocationsOutput(t *testing.T) {
+	t.Parallel()
+	devices := []discovery.Device{{InstanceID: strings.ToLower(firstGPU), Description: "NVIDIA Tesla T4", LocationPath: "PCIROOT(0)#PCI(1B00)"}}
+	both := entry("b", "uid-b", "2")
+	both.Replicas = append(both.Replicas, allocation.Replica{ID: secondGPU + "::0", InstanceID: secondGPU})
+	entries := []allocation.Entry{entry("c", "uid-c", "10"), entry("a", "uid-a", "0"), both, entry("", "", "1")}
+	reports := newAllocationReports(entries, devices, cri.Pods{"uid-a": {Ready: true}, "uid-b": {Ready: true}})
+	now := entries[0].BoundAt.Add(3 * time.Hour)
+	for _, output := range []string{cli.Table, cli.Wide, cli.JSON, cli.YAML} {
+		o := allocationsOptions{output: output, now: func() time.Time { return now }}
+		var stdout bytes.Buffer
+		testutil.NoError(t, o.print(&stdout, reports))
+		golden(t, "allocations-"+output, stdout.String())
+	}
+}
+
+// writeAllocations returns a state directory with three records: those of the pods default/a and
+// default/b, and one that is not bound.
+func writeAllocations(t *testing.T) (state string) {
+	t.Helper()
+	b := newSpecNode(t)
+	for _, pod := range []string{"a", "b"} {
+		holder := allocation.Holder{PodUID: "uid-" + pod, Container: "main", PodNamespace: "default", PodName: pod}
+		testutil.NoError(t, b.store.Bind(b.record(t, "GPU-"+pod), holder))
+	}
+	b.record(t, "GPU-c")
+	return b.state
+}
+
+// runAllocations runs the command on a node without containerd and GPUs.
+func runAllocations(t *testing.T, state string, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	none := filepath.Join(t.TempDir(), "none")
+	return runCommand(t.Context(), t, "", append([]string{"allocations", "--state-dir", state, "--inventory", none, "--cri-socket", none}, args...)...)
+}
+
+func TestAllocationsWithoutContainerd(t *testing.T) {
+	t.Parallel()
+	stdout, stderr, err := runAllocations(t, writeAllocations(t), "-o", "json")
+	var reports []allocationReport
+	if err := errors.Join(err, json.Unmarshal([]byte(stdout), &reports)); err != nil || len(reports) != 3 {
+		t.Fatalf("%v: %s", err, stdout)
+	}
+	if r := reports[0]; r.State != stateUnknown || r.Reason == "" || r.Since == nil {
+		t.Errorf("the state of a record that is bound: %+v", r)
+	}
+	if r := reports[0]; r.Pod != "a" || r.InstanceID != "GPU-a" || r.LocationPath != "" {
+		t.Errorf("the pod and GPU of a record that is bound: %+v", r)
+	}
+	if r := reports[2]; r.State != stateWaiting || r.Since != nil || r.AllocatedAt.IsZero() {
+		t.Errorf("%+v", r)
+	}
+	for _, want := range []string{"shown without their names", "The pods of this node are unknown: ", "list containerd's pods", "set --cri-socket"} {
+		if !strings.Contains(stderr, want) {
+			t.Errorf("no %q in %s", want, stderr)
+		}
+	}
+}
+
+func TestNoAllocations(t *testing.T) {
+	t.Parallel()
+	for output, want := range map[string]string{"json": "[]\n", "yaml": "[]\n", "table": "", "wide": "", "name": ""} {
+		state := t.TempDir()
+		stdout, stderr, err := runAllocations(t, state, "-o", output)
+		if err != nil || stdout != want || stderr != "There are no allocation records in "+paths.Allocations(state)+".\n" {
+			t.Errorf("%s: %v, %q, %q", output, err, stdout, stderr)
+		}
+	}
+	if stdout, stderr, err := runAllocations(t, writeAllocations(t), "-n", "other"); err != nil || stdout != "" || !strings.Contains(stderr, "No allocation matches") {
+		t.Errorf("another namespace: %v, %q, %q", err, stdout, stderr)
+	}
+}
+
+func TestAllocationsThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	state := writeAllocations(t)
+	for name, content := range map[string]string{strings.Repeat("ab", 16) + ".json": "{", "README": "hello"} {
+		testutil.WriteFile(t, filepath.Join(paths.Allocations(state), name), content, 0o600)
+	}
+	stdout, stderr, err := runAllocations(t, state)
+	testutil.CheckError(t, "allocations", err, "1 allocation record(s) could not be read")
+	if strings.Count(stdout, "\n") != 4 || strings.Count(stderr, "problem: ") != 1 {
+		t.Errorf("%s%s", stdout, stderr)
+	}
+}

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/directx-nri/directx-nri/decision"
+	"github.com/directx-nri/directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/errlog"
+	"github.com/directx-nri/directx-nri/ocispec"
+	"github.com/directx-nri/directx-nri/ocispec/gpuedits"
+	"github.com/directx-nri/directx-nri/ocispec/runflags"
+)
+
+// outputArgs is the output format with one argument on each line.
+const outputArgs = "args"
+
+type flagsOptions struct {
+	gpuFlags
+	program             string
+	withShim            bool
+	containerOS, output string
+}
+
+// newFlagsCommand returns 'dxctl flags'.
+func newFlagsCommand() *cobra.Command {
+	o := flagsOptions{containerOS: runtime.GOOS, gpuFlags: gpuFlags{WithUUIDs: true}}
+	command := &cobra.Command{
+		Use:   "flags",
+		Short: "Print flags of ctr or nerdctl for a container with GPUs",
+		Long: `Prints flags of 'ctr run' or 'nerdctl run' (1.7 or later; 2.0 with --with-shim) for GPUs
+and their driver files: an argument on each line (args), or a list (json, yaml).`,
+		Example: `  # bash
+  mapfile -t gpu < <(dxctl flags --gpus 0)
+  ctr run --rm "${gpu[@]}" IMAGE ID
+
+  # PowerShell
+  $gpu = dxctl flags --gpus 0
+  ctr run --rm @gpu IMAGE ID`,
+		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },
+	}
+	flags := command.Flags()
+	cli.AddChoice(command, &o.program, "for", "program that runs the container", string(runflags.Ctr), string(runflags.Nerdctl))
+	o.AddRequestFlag(command, "GPUs of the container, required")
+	flags.BoolVar(&o.withShim, "with-shim", false, "print flags that use the runtime shim")
+	cli.AddChoice(command, &o.containerOS, "container-os", "the container's operating system", "windows", "linux")
+	cli.AddOutputFlag(command, &o.output, outputArgs, cli.JSON, cli.YAML)
+	o.AddFlags(flags)
+	o.AddFileFlags(flags)
+	return command
+}
+
+func (o *flagsOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
+	if err := errors.Join(o.CheckRequest(), o.CheckFlags()); err != nil {
+		return err
+	}
+	flags, err := o.flags(ctx, stderr)
+	if err != nil {
+		return err
+	}
+	if o.output != outputArgs {
+		return cli.PrintDocument(stdout, o.output, flags)
+	}
+	_, err = fmt.Fprintln(stdout, strings.Join(flags, "\n")) // None has a line break.
+	return err
+}
+
+func (o *flagsOptions) flags(ctx context.Context, stderr io.Writer) ([]string, error) {
+	present, p, err := o.Devices(ctx, stderr, o.containerOS)
+	if err != nil {
+		return nil, err
+	}
+	devices, err := decision.Select(o.Request, present)
+	if err != nil {
+		return nil, err
+	}
+	if o.withShim {
+		return shimFlags(o.containerOS, o.Request), nil
+	}
+	edits, notes, err := gpuedits.Build(o.containerOS, devices, nil, o.Files(), p)
+	switch {
+	case errors.Is(err, gpuedits.ErrNotAssignable):
+		return nil, errlog.WithRemedy(err, "select GPUs that "+o.containerOS+" containers can have, or set --container-os")
+	case err != nil:
+		return nil, err
+	}
+	all := len(edits.Env)
+	if o.containerOS == "windows" && o.output == outputArgs {
+		// Windows PowerShell removes the quotation marks in the hint, which is optional.
+		edits.Env = slices.DeleteFunc(edits.Env, func(variable string) bool {
+			return strings.HasPrefix(variable, gpuedits.DevicesVariable+"=")
+		})
+	}
+	flags, err := runflags.Flags(runflags.Program(o.program), o.containerOS, edits, o.Files().Resolve)
+	switch {
+	case errors.Is(err, runflags.ErrNoFlag):
+		return nil, errlog.WithRemedy(err, "use the runtime shim, with --with-shim")
+	case err != nil:
+		return nil, err
+	}
+	o.ReportSkipped(stderr, notes)
+	if len(edits.Env) < all {
+		fmt.Fprintf(stderr, "dxctl: left out: environment variable %s, which PowerShell cannot pass on\n", gpuedits.DevicesVariable)
+	}
+	if _, ok := ocispec.LookupEnv(o.containerOS, edits.Env, "LD_LIBRARY_PATH"); ok {
+		fmt.Fprintln(stderr, "dxctl: LD_LIBRARY_PATH replaces that of the image; with --with-shim, directories are appended to it")
+	}
+	return flags, nil
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/discovery/node"
+	"github.com/directx-nri/directx-nri/internal/errlog"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/testutil"
+)
+
+// handInventory describes GPUs of both operating systems, for containers that are
+// run by hand. The programs of Linux have no flags for the third.
+const handInventory = `apiVersion: directx.microsoft.com/v1alpha1
+kind: Inventory
+devices:
+- instanceID: PCI\VEN_10DE&DEV_1EB8\1
+  description: NVIDIA Tesla T4
+  locationPath: PCIROOT(0)#PCI(1B00)
+  luid: 0xC2F5
+  display: true
+  compute: true
+  driver: {storePath: 'C:\Windows\System32\DriverStore\FileRepository\nv.inf_amd64_1'}
+  runtimeFiles: {system32: [{source: nvcuda_loader64.dll, destination: nvcuda.dll}], sysWOW64: [{source: nvcuda_loader32.dll, destination: nvcuda.dll}]}
+- instanceID: WSL
+  description: A paravirtualised GPU
+  display: true
+  compute: true
+  linux: {deviceNodes: [/dev/dxg-of-another-node], libraries: [{source: /opt/another-node/libd3d12.so}]}
+- instanceID: NPU
+  description: A neural processor
+  compute: true
+  linux: {deviceNodes: [{path: /dev/npu7-of-another-node, containerPath: /dev/npu0}]}
+`
+
+// mountsFiles makes a node mount driver files on each version of Windows.
+const mountsFiles = "driverFiles: mount\n"
+
+// transcript runs dxctl with each of the lines and returns what a terminal would
+// show. The GPUs are those of handInventory.
+func transcript(t *testing.T, dir string, lines ...string) string {
+	t.Helper()
+	inventory := filepath.Join(dir, "gpus.yaml")
+	testutil.WriteFile(t, inventory, handInventory, 0o600)
+	var b strings.Builder
+	for _, line := range lines {
+		args := strings.Fields(line)
+		more := []string{"--inventory", inventory, "--config", configFile(t, mountsFiles)}
+		out, err := runCLI(t, append(args[:1:1], append(more, args[1:]...)...)...)
+		fmt.Fprintf(&b, "$ dxctl %s\n%s", line, out)
+		if err != nil {
+			fmt.Fprintf(&b, "dxctl: %s\n", errlog.Text(err))
+		}
+		b.WriteString("\n")
+	}
+	return withoutDir(t, b.String(), dir)
+}
+
+func TestFlagsOutput(t *testing.T) {
+	t.Parallel()
+	golden(t, "flags", transcript(t, t.TempDir(),
+		"flags --for ctr --gpus 0 --container-os windows --assume-files",
+		"flags --for nerdctl --gpus PCIROOT(0)#PCI(1B00) --container-os windows --assume-files",
+		"flags --for ctr --gpus 0xC2F5 --container-os windows --assume-files -o json",
+		"flags --for ctr --gpus 0 --container-os windows",
+		"flags --for ctr --gpus 1 --container-os linux --assume-files",
+		"flags --for nerdctl --gpus 1 --container-os linux --assume-files",
+		"flags --for ctr --gpus 0 --container-os linux --with-shim",
+		"flags --for nerdctl --gpus PCIROOT(0)#PCI(1B00),1 --container-os windows --with-shim",
+	))
+}
+
+// The configuration is that of the container's system.
+func TestFlagsWithConfiguration(t *testing.T) {
+	t.Parallel()
+	got := transcript(t, t.TempDir(), "flags --gpus 0 --container-os windows --assume-files --config "+configFile(t, "driverFiles: none\nextraMounts: {hostDirectories: ['D:\\models']}\n"))
+	if !strings.HasSuffix(got, "\n--device\nvpci-location-path://PCIROOT(0)#PCI(1B00)\n\n") {
+		t.Error(got)
+	}
+}
+
+// TestFlagsLibraryPath: the flag is necessary, and hides the image's value.
+func TestFlagsLibraryPath(t *testing.T) {
+	t.Parallel()
+	dir, p := filepath.Join(t.TempDir(), "state"), policy.Default()
+	p.UseInventory = true
+	gpu := discovery.Device{InstanceID: "WSL", SupportsDisplay: true, DeviceNodes: []discovery.DeviceNode{{Path: "/dev/dxg", ContainerPath: "/dev/dxg"}}, LibraryPath: []string{"/usr/lib/wsl/lib"}}
+	testutil.NoError(t, policy.Write(dir, p), node.CompiledInventory(dir).Write([]discovery.Device{gpu}))
+	stdout, stderr, err := runCommand(t.Context(), t, "", "flags", "--gpus", "0", "--container-os", "linux", "--assume-files", "--state-dir", dir)
+	if err != nil || !strings.Contains(stdout, "\nLD_LIBRARY_PATH=/usr/lib/wsl/lib\n") || !strings.Contains(stderr, "LD_LIBRARY_PATH replaces that of the image; with --with-shim") {
+		t.Errorf("%v: %s%s", err, stdout, stderr)
+	}
+}
+
+func TestFlagsRefusals(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]string{
+		"flags":             "no GPU is selected: set --gpus",
+		"flags --gpus none": "no GPU is selected: set --gpus",
+		"flags --gpus all --assume-files --host-root /x": "--assume-files excludes --host-root",
+		"flags --gpus 7":     `matches "7"; this node has 0 PCIROOT(0)#PCI(1B00)`,
+		"flags --gpus 0,all": "use all, none, or a comma-separated list of indices, location paths and LUIDs",
+		"flags --gpus 1 --container-os windows --assume-files": "no location path; select GPUs that windows containers can have",
+		"flags --for ctr --gpus 2 --container-os linux --assume-files": "ctr has no flag for it: device node /dev/npu7-of-another-node must be /dev/npu0 in the container, " +
+			"and the program keeps the path; use the runtime shim, with --with-shim",
+		"flags --for nerdctl --gpus 2 --container-os linux --assume-files": "nerdctl has no flag for it",
+	} {
+		got := transcript(t, t.TempDir(), line)
+		if !strings.Contains(got, want) || strings.Count(got, "\n") != 3 {
+			t.Errorf("%s prints\n%s, want %q", line, got, want)
+		}
+	}
+}

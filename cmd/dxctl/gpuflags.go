@@ -1,0 +1,233 @@
+// Package nodegpus has the flags that select the GPUs of a node, reports of GPUs, and their allocations.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/directx-nri/directx-nri/advertiser/config"
+	"github.com/directx-nri/directx-nri/decision"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/discovery/hostfiles"
+	"github.com/directx-nri/directx-nri/discovery/node"
+	"github.com/directx-nri/directx-nri/discovery/nvidia"
+	"github.com/directx-nri/directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/errlog"
+	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/ocispec/gpuedits"
+	"github.com/directx-nri/directx-nri/ocispec/modes"
+	"github.com/directx-nri/directx-nri/shim/shimfile"
+)
+
+// gpuFlags select the policy, the GPUs and the driver files that a command uses. The default is those of
+// this node.
+type gpuFlags struct {
+	// Request names GPUs in the form of DIRECTX_VISIBLE_DEVICES. [decision.Select] reads it.
+	Request string
+
+	StateDir, ConfigFile, Inventory string
+	// Trusted refuses an inventory that other users can write, because the command acts on it.
+	Trusted bool
+	// HostRoot is the node's root directory, "" for this system's.
+	HostRoot    string
+	assumeFiles bool
+	// AsShim reads the GPUs as the shim does: on Linux, those that were discovered last.
+	AsShim bool
+	// WithUUIDs adds the UUIDs of NVIDIA's GPUs.
+	WithUUIDs bool
+	driver    discovery.Source // kept by Open, so that a watch does not repeat queries
+}
+
+// AddSourceFlags adds the flags that select the policy and the GPUs by files.
+func (f *gpuFlags) AddSourceFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&f.Inventory, "inventory", "", "inventory `FILE` of the GPUs (default: this node's GPUs)")
+	flags.StringVar(&f.ConfigFile, "config", "", "configuration `FILE` (default: the node policy in force)")
+}
+
+// AddFlags adds the flags of AddSourceFlags and the flag for the state directory.
+func (f *gpuFlags) AddFlags(flags *pflag.FlagSet) {
+	f.AddSourceFlags(flags)
+	flags.StringVar(&f.StateDir, "state-dir", paths.Default().State, "state `DIRECTORY`")
+}
+
+// AddFileFlags adds the flags that select driver files.
+func (f *gpuFlags) AddFileFlags(flags *pflag.FlagSet) {
+	addHostRootFlag(flags, &f.HostRoot)
+	flags.BoolVar(&f.assumeFiles, "assume-files", false, "assume that all driver files exist")
+}
+
+// addHostRootFlag adds the flag for the node's root directory.
+func addHostRootFlag(flags *pflag.FlagSet, root *string) {
+	flags.StringVar(root, "host-root", "", "mount point of the node's root `DIRECTORY` (default: this system's)")
+}
+
+// AddRequestFlag adds the flag --gpus. Its default is f.Request.
+func (f *gpuFlags) AddRequestFlag(command *cobra.Command, usage string) {
+	command.Flags().StringVar(&f.Request, "gpus", f.Request, usage+": all, or a comma-separated `LIST` of indices, location paths or LUIDs")
+	// It fails only for a flag that does not exist.
+	_ = command.RegisterFlagCompletionFunc("gpus", f.Complete)
+}
+
+// CheckRequest returns an error if no GPU is requested.
+func (f *gpuFlags) CheckRequest() error {
+	if f.Request == "" || strings.EqualFold(f.Request, "none") {
+		return cli.UsageError("no GPU is selected: set --gpus to all, or to indices in 'dxctl devices', such as 0,2")
+	}
+	return nil
+}
+
+// CheckFlags returns an error about flags that exclude each other.
+func (f *gpuFlags) CheckFlags() error {
+	if f.assumeFiles && f.HostRoot != "" {
+		return cli.UsageError("--assume-files excludes --host-root")
+	}
+	return nil
+}
+
+// Files returns where driver files are looked up.
+func (f *gpuFlags) Files() decision.Files {
+	if f.assumeFiles {
+		return hostfiles.Assumed{}
+	}
+	return hostfiles.Root(f.HostRoot)
+}
+
+// ReportSkipped prints driver files that a container does not get.
+func (f *gpuFlags) ReportSkipped(stderr io.Writer, skipped []gpuedits.SkippedFile) {
+	const limit = 3
+	skipped = slices.DeleteFunc(slices.Clone(skipped), func(n gpuedits.SkippedFile) bool { return n.Minor })
+	for _, file := range skipped[:min(limit, len(skipped))] {
+		fmt.Fprintf(stderr, "dxctl: left out: %s\n", file)
+	}
+	if more := len(skipped) - limit; more > 0 {
+		fmt.Fprintf(stderr, "dxctl: left out: %d more driver files\n", more)
+	}
+	if len(skipped) > 0 && f.HostRoot == "" {
+		fmt.Fprintln(stderr, "dxctl: for a node other than this one, add --assume-files, or --host-root")
+	}
+}
+
+// Open returns the source of the GPUs, and the resolved policy for containers of this operating
+// system.
+func (f *gpuFlags) Open(stderr io.Writer, containerOS string) (discovery.Source, policy.Resolved, error) {
+	compiled, err := f.read(stderr, containerOS)
+	p, devices := compiled.Policy, compiled.Devices
+	if err != nil {
+		return nil, policy.Resolved{}, err
+	}
+	var source discovery.Source
+	switch {
+	case f.Inventory != "":
+		devices, _, err = config.Compiler{InspectOnly: !f.Trusted}.ReadInventory(f.Inventory)
+		source = discovery.Static(devices)
+	case f.ConfigFile != "" && p.UseInventory:
+		source = discovery.Static(devices)
+	case p.UseInventory:
+		source = node.CompiledInventory(f.StateDir)
+	default:
+		source, err = f.openDriver()
+	}
+	if err != nil {
+		return nil, policy.Resolved{}, err
+	}
+	source, resolved := modes.ResolvePolicy(source, p, containerOS)
+	return source, resolved, nil
+}
+
+func (f *gpuFlags) openDriver() (discovery.Source, error) {
+	if f.driver != nil {
+		return f.driver, nil
+	}
+	options := node.Options{StateDir: f.StateDir, HostRoot: f.HostRoot, QueryDriver: !f.AsShim}
+	if f.WithUUIDs {
+		options.UUIDs = nvidia.NewUUIDs(f.HostRoot, 0)
+	}
+	source, err := node.Open(options)
+	if err != nil {
+		return nil, errlog.WithRemedy(err, "set --inventory to a file with the GPUs")
+	}
+	f.driver = source
+	return source, nil
+}
+
+// Devices returns the GPUs, and the resolved policy for containers of this operating system.
+func (f *gpuFlags) Devices(ctx context.Context, stderr io.Writer, containerOS string) ([]discovery.Device, policy.Resolved, error) {
+	source, p, err := f.Open(stderr, containerOS)
+	if err != nil {
+		return nil, p, err
+	}
+	devices, err := source.Devices(ctx)
+	if err != nil {
+		f.driver = nil // The next Open finds out whether the node still has it.
+	}
+	return devices, p, err
+}
+
+// repeat calls do now and every 5 seconds, until ctx ends or do returns an error.
+func repeat(ctx context.Context, do func() error) error {
+	for {
+		if err := do(); err != nil && ctx.Err() == nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(5 * time.Second):
+		}
+	}
+}
+
+// Complete completes the last GPU of a comma-separated list with the indices and names of the GPUs.
+func (f *gpuFlags) Complete(c *cobra.Command, _ []string, typed string) (list []cobra.Completion, _ cobra.ShellCompDirective) {
+	flags := *f
+	flags.WithUUIDs = false // The shell waits.
+	devices, _, err := flags.Devices(c.Context(), io.Discard, runtime.GOOS)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	before := typed[:strings.LastIndex(typed, ",")+1]
+	for i, d := range devices {
+		for _, name := range []string{strconv.Itoa(i), d.Name()} {
+			list = append(list, cobra.CompletionWithDesc(before+name, d.Description))
+		}
+	}
+	return list, cobra.ShellCompDirectiveNoFileComp
+}
+
+// read returns the policy for containers of this operating system, and the devices of the inventory
+// that the file of --config names.
+func (f *gpuFlags) read(stderr io.Writer, containerOS string) (config.Compiled, error) {
+	if f.ConfigFile != "" {
+		return config.Compiler{
+			File: f.ConfigFile, Required: true, StateDir: f.StateDir, NodeOS: containerOS, InspectOnly: f.Inventory != "",
+		}.Compile()
+	}
+	p, err := policy.Read(f.StateDir)
+	if errors.Is(err, fs.ErrPermission) && f.Inventory != "" {
+		fmt.Fprintf(stderr, "dxctl: the defaults are used instead of the node policy: %s\n", errlog.Text(err))
+		return config.Compiled{Policy: policy.Default()}, nil
+	}
+	return config.Compiled{Policy: p}, err
+}
+
+// shimFlags returns the flags of ctr and nerdctl that run a container with the runtime shim and
+// request GPUs. Images cannot set annotations. On Windows, the shim is in the place of runhcs, and ctr 1.7 drops
+// annotations.
+func shimFlags(containerOS, request string) []string {
+	if containerOS == "windows" {
+		return []string{"--env", decision.VisibleVariable + "=" + request}
+	}
+	return []string{"--runtime", shimfile.RuntimeName, "--annotation", decision.VisibleAnnotation + "=" + request}
+}

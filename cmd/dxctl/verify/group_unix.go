@@ -1,8 +1,0 @@
-//go:build unix
-
-package verify
-
-import "syscall"
-
-// newProcessGroup returns the attributes of a process in a new group, which Ctrl-C does not end.
-func newProcessGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

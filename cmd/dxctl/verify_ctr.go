@@ -1,0 +1,149 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/directx-nri/directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/localgrpc"
+	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/shim/diversion"
+	"github.com/directx-nri/directx-nri/shim/shimfile"
+)
+
+// runhcs is the runtime in whose place the runtime shim is on Windows.
+const runhcs = "io.containerd.runhcs.v1"
+
+// ctr runs containerd's client, which is part of each release of containerd.
+type ctr struct {
+	program, command                               []string
+	socket, namespace, snapshotter, runtime, image string
+	timeout                                        time.Duration
+	usesShim                                       bool // of the runtime
+	started                                        int  // number of started containers
+}
+
+func (c *ctr) addFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&c.image, "image", "", "`IMAGE` on the node (default: its pause image)")
+	flags.StringVar(&c.runtime, "runtime", "", "containerd's `RUNTIME` (default: runhcs on Windows, elsewhere the runtime shim, or without it runc)")
+	flags.StringSliceVar(&c.program, "ctr", []string{"ctr"}, "containerd's client `PROGRAM`, with its first arguments, such as k0s,ctr")
+	flags.Lookup("ctr").DefValue = "ctr" // not [ctr] in help
+	flags.StringVar(&c.namespace, "containerd-namespace", "k8s.io", "`NAMESPACE` of the image and the containers")
+	flags.StringVar(&c.snapshotter, "snapshotter", "", "containerd's `SNAPSHOTTER` (default: ctr's)")
+	flags.StringVar(&c.socket, "cri-socket", paths.Default().CRI, "containerd's CRI `SOCKET` or named pipe")
+	flags.DurationVar(&c.timeout, "timeout", 2*time.Minute, "limit for each start and removal")
+}
+
+// prepare checks the flags, and finds the runtime and the image.
+func (c *ctr) prepare(ctx context.Context) error {
+	switch {
+	case c.timeout <= 0:
+		return cli.UsageError("--timeout %s is not positive", c.timeout)
+	case len(c.program) == 0:
+		return cli.UsageError("--ctr names no program")
+	case len(c.command) > 0 && c.image == "":
+		return cli.UsageError("a command requires --image: the pause image has no other program")
+	}
+	dir := paths.Default().ShimDir
+	if runtime.GOOS == "windows" {
+		dir, _ = diversion.Find() // Without it, flags can name what is needed.
+	}
+	program, err := exec.LookPath(c.program[0])
+	if err != nil {
+		if program, err = exec.LookPath(filepath.Join(dir, c.program[0])); err != nil {
+			return fmt.Errorf("containerd's client %s is neither on PATH nor in %s: set --ctr", c.program[0], dir)
+		}
+	}
+	c.program[0] = program
+	switch {
+	case c.runtime != "":
+	case runtime.GOOS == "windows":
+		c.runtime = runhcs
+	case durable.Exists(filepath.Join(dir, shimfile.FileName())):
+		c.runtime = shimfile.RuntimeName
+	default:
+		c.runtime = "io.containerd.runc.v2"
+	}
+	c.usesShim = c.runtime == shimfile.RuntimeName || c.runtime == runhcs && dir != "" && diversion.New(dir).Check() == nil
+	out, err := c.run(ctx, "images", "list", "--quiet")
+	if err != nil {
+		return fmt.Errorf("list containerd's images with %s: %w", program, err)
+	}
+	if c.image != "" {
+		return nil
+	}
+	for _, image := range slices.Sorted(slices.Values(strings.Fields(out))) {
+		if strings.Contains(path.Base(image), "pause") {
+			c.image = image
+		}
+	}
+	if c.image == "" {
+		return fmt.Errorf("containerd has no pause image in namespace %s: set --image", c.namespace)
+	}
+	return nil
+}
+
+// run runs ctr and returns its output. The end of ctx does not interrupt ctr, because parts of a
+// container could remain.
+func (c *ctr) run(ctx context.Context, args ...string) (string, error) {
+	if err := ctx.Err(); err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.timeout)
+	defer cancel()
+	socket, _ := localgrpc.ParseAddress(c.socket)
+	args = slices.Concat(c.program[1:], []string{"--address", socket, "--namespace", c.namespace}, args)
+	for {
+		command := exec.CommandContext(ctx, c.program[0], args...)
+		command.SysProcAttr = newProcessGroup()
+		command.WaitDelay = time.Second
+		out, err := command.Output()
+		exit, hasExited := errors.AsType[*exec.ExitError](err)
+		switch {
+		case err == nil || !hasExited:
+			return string(out), err
+		case ctx.Err() != nil:
+			return "", fmt.Errorf("ctr has not ended within %s", c.timeout)
+		// ctr 2 checks the pipe before it sends a request, and fails while another client connects.
+		case runtime.GOOS == "windows" && bytes.Contains(exit.Stderr, []byte("cannot access socket")):
+			time.Sleep(100 * time.Millisecond)
+		default:
+			_, message, _ := strings.Cut("\n"+string(exit.Stderr), "\nctr: ")
+			return "", errors.New(cmp.Or(strings.Join(strings.Fields(message), " "), string(exit.Stderr), err.Error()))
+		}
+	}
+}
+
+// start starts a container with flags of 'ctr run', and removes it with its task and
+// snapshot. refusal is why it does not start, "" if it does.
+func (c *ctr) start(ctx context.Context, flags []string) (refusal string, err error) {
+	c.started++
+	id := fmt.Sprintf("dxctl-verify-%d-%d", os.Getpid(), c.started)
+	args := []string{"run", "--detach", "--null-io", "--runtime", c.runtime, "--cgroup", "/" + id}
+	if c.snapshotter != "" {
+		args = append(args, "--snapshotter", c.snapshotter)
+	}
+	if _, err := c.run(ctx, slices.Concat(args, flags, []string{c.image, id}, c.command)...); err != nil {
+		refusal = err.Error()
+	}
+	cleanup := context.WithoutCancel(ctx)
+	_, taskErr := c.run(cleanup, "tasks", "delete", "--force", id)
+	if _, err := c.run(cleanup, "containers", "delete", id); err != nil && !strings.Contains(err.Error(), "not found") {
+		return "", fmt.Errorf("container %s in namespace %s is left behind: %w", id, c.namespace, errors.Join(err, taskErr))
+	}
+	return refusal, ctx.Err()
+}
