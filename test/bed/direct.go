@@ -60,6 +60,8 @@ func (d *Direct) Create(name string, answer Answer) (id string, err error) {
 		Mounts:   []*cri.Mount{{HostPath: d.n.reports, ContainerPath: reportDir}},
 		Labels:   map[string]string{"io.kubernetes.container.name": name},
 		Linux:    &cri.LinuxContainerConfig{},
+
+		Annotations: answer.GetAnnotations(),
 	}
 	for key, value := range answer.GetEnvs() {
 		config.Envs = append(config.Envs, &cri.KeyValue{Key: key, Value: value})
