@@ -303,9 +303,6 @@ func (s *suite) testRefused(t *testing.T) {
 	}
 	s.apply(t, podManifest("no-plugin", bed.Wait, map[string]int{compute: 1}))
 	s.waitRefused(t, "no-plugin", "NRI plugin")
-	table := s.run(t, s.older.program("kubectl-directx"), "--kubeconfig", s.api.Kubeconfig)
-	bed.MustContain(t, "kubectl directx", strings.Join(strings.Fields(table), " "),
-		"node - "+display+" PCIROOT(0)#PCI(1B00) 4 4 default/holder-0,", " "+t4+" ", "pod default/no-plugin: ")
 	testutil.NoError(t, os.Rename(moved, socket))
 	s.rolledOut(t, daemonSet)
 	s.waitRunning(t, "no-plugin")

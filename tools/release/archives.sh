@@ -1,6 +1,6 @@
 #!/bin/bash
 # archives.sh VERSION PLATFORM...: write into out/release an archive with the programs for each platform, the
-# packages for Linux, the chart, the images, kubectl's plugin, manifests for winget and krew,
+# packages for Linux, the chart, the images, a manifest for winget,
 # and their checksums. `make release` runs it.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -57,35 +57,7 @@ for platform in "$@"; do
 	done
 done
 cp out/images/*.tar out/release
-for platform in out/kubectl/*; do
-	platform=${platform##*/}
-	same "out/kubectl/$platform"
-	pack "out/kubectl/$platform" . "kubectl-directx-$version-$platform.tar.gz"
-done
 cd out/release
-# https://krew.sigs.k8s.io/docs/developer-guide/plugin-manifest/
-cat >directx.yaml <<EOF
-apiVersion: krew.googlecontainertools.github.com/v1alpha2
-kind: Plugin
-metadata:
-  name: directx
-spec:
-  version: $version
-  homepage: $home
-  shortDescription: Show the DirectX GPUs of all nodes
-  description: |
-    Shows the GPUs, their use and the problems of all nodes that run directx-nri, from what
-    the nodes publish.
-  platforms:
-$(for archive in kubectl-directx-*; do
-	platform=${archive#"kubectl-directx-$version-"}
-	platform=${platform%.tar.gz}
-	echo "    - selector: {matchLabels: {os: ${platform%-*}, arch: ${platform#*-}}}"
-	echo "      uri: $home/releases/download/$version/$archive"
-	echo "      sha256: $(sha256sum "$archive" | cut -d' ' -f1)"
-	echo "      bin: kubectl-directx$([[ $platform != windows-* ]] || echo .exe)"
-done)
-EOF
 # https://learn.microsoft.com/windows/package-manager/package/manifest
 cat >directx-nri.winget.yaml <<EOF
 PackageIdentifier: DirectX-NRI.dxctl
