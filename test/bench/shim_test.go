@@ -124,13 +124,6 @@ func TestShimCalls(t *testing.T) {
 	plain5, plain60, gpu60 := sized(t, bed.Standalone{}, 5_000), sized(t, bed.Standalone{}, 60_000), sized(t, request, 60_000)
 	for _, count := range []int{2, 64} {
 		n := bed.Start(t, bed.Options{NoKubelet: true, Inventory: gpus(count)})
-		baseline, baselineState := os.Getenv(baselineVar), filepath.Join(n.Dir, "baseline")
-		if baseline != "" { // Its version of the files, by the dxctl beside it.
-			dxctl := filepath.Join(filepath.Dir(baseline), "dxctl")
-			if out, err := exec.Command(dxctl, "config", "apply", "--config", n.ConfigFile(), "--state-dir", baselineState).CombinedOutput(); err != nil {
-				t.Fatalf("%v\n%s", err, out)
-			}
-		}
 		for _, r := range []struct {
 			name, action string
 			spec         []byte
@@ -142,11 +135,8 @@ func TestShimCalls(t *testing.T) {
 		} {
 			direct := call("not wrapped", nothing, r.action, "", r.spec)
 			least := call("only exec", floor, r.action, "", r.spec)
-			samples := []*sample{direct, least}
-			samples = append(samples, call("ours", n.Product(shimfile.BaseName), r.action, n.StateDir, r.spec))
-			if baseline != "" {
-				samples = append(samples, call("baseline", baseline, r.action, baselineState, r.spec))
-			}
+			ours := call("ours", n.Product(shimfile.BaseName), r.action, n.StateDir, r.spec)
+			samples := []*sample{direct, least, ours}
 			interleave(samples, callRounds)
 			printHeading(fmt.Sprintf("%s, %d GPUs: %d calls of each program", r.name, count, callRounds))
 			for _, s := range samples {
@@ -154,12 +144,7 @@ func TestShimCalls(t *testing.T) {
 			}
 			printDifferences()
 			least.compare(direct, "the floor of a wrapper written in Go")
-			for _, s := range samples[2:] {
-				s.compare(least, "above the floor")
-			}
-			if len(samples) > 3 {
-				samples[2].compare(samples[3], "this tree against the baseline")
-			}
+			ours.compare(least, "above the floor")
 		}
 	}
 }

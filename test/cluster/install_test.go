@@ -74,8 +74,7 @@ func adapters(count int) any {
 	return map[string]any{"Adapters": list}
 }
 
-// testNoGPU installs the chart on a node without a GPU, adds the driver and GPUs, and then a
-// second node.
+// testNoGPU installs the chart on a node without a GPU, and adds the driver and GPUs.
 //
 // The double is a regular file, which containers cannot have for a device. Only the
 // advertiser has it for /dev/dxg. The node has a device that containers can open if they
@@ -131,7 +130,6 @@ func (s *suite) testNoGPU(t *testing.T) {
 	s.waitOffered(t, map[string]int{display: 2})
 	s.remove(t, "live")
 	s.mustBeSame(t, pod)
-	s.testSecondNode(t)
 }
 
 // gpuUUID is the UUID of adapters' first GPU.

@@ -195,14 +195,7 @@ func (m *machine) importBusybox(t testing.TB) {
 	if _, err := bed.WriteImage(archive, busyboxImage, bed.ImageConfig{}, []byte(mustRead(t, path))); err != nil {
 		t.Fatal(err)
 	}
-	m.importImage(t, archive)
-}
-
-// importImage gives an image to the node, or by flags of ctr to another.
-func (m *machine) importImage(t testing.TB, archive string, flags ...string) {
-	t.Helper()
-	flags = append(flags, "--namespace", bed.PodNamespace, "images", "import", "--snapshotter", snapshotter(t), archive)
-	out, err := exec.Command(m.parts.Stock("ctr"), flags...).CombinedOutput()
+	out, err := exec.Command(m.parts.Stock("ctr"), "--namespace", bed.PodNamespace, "images", "import", "--snapshotter", snapshotter(t), archive).CombinedOutput()
 	if err != nil {
 		t.Fatalf("import image archive %s: %v\n%s", archive, err, out)
 	}

@@ -6,15 +6,11 @@
 //
 //	DIRECTX_NRI_FAULTS_TIME=2h make faults         new sequences for two hours
 //	DIRECTX_NRI_FAULTS_REPLAY=SEED:STEPS make faults  the first steps of one
-//	DIRECTX_NRI_FAULTS_CLOCK=1 make faults         the machine's clock jumps, too
 //
 // A sequence is determined by its seed; the moments at which the programs of the node
 // act are not, so a replay may have to be repeated. In half of the sequences pods are
 // static, in the others they are created with an API server. Every second one has a kubelet
-// that allocates when it creates a container, as on Windows. Runs can go on side by side,
-// except those that change the clock: it belongs to the whole machine, and a time
-// namespace has clocks of its own for the time since boot only. Otherwise the times of
-// files change alone.
+// that allocates when it creates a container, as on Windows. Runs can go on side by side.
 package faults
 
 import (

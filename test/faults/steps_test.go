@@ -74,10 +74,6 @@ type pod struct {
 	loops   bool // its container ends again and again
 	thief   bool // it presents the allocation of another, and is refused unless the plugin is away
 	forced  bool // it was deleted by force
-	// jumped reports that the clock was wrong while it existed. The kubelet takes the
-	// container with the latest time of creation for the current one (v1.34,
-	// pkg/kubelet/kuberuntime), so it may not start another.
-	jumped bool
 }
 
 // report makes a container write at its start what it has.
@@ -670,40 +666,14 @@ func (r *round) restore() {
 	clear(r.damaged)
 }
 
-// changeTimes sets a file's times to the past or the future, as after a jump of the clock,
-// or lets the clock jump if that is asked for.
+// changeTimes sets a file's times to the past or the future, as after a jump of the clock.
 func (r *round) changeTimes() string {
-	if os.Getenv("DIRECTX_NRI_FAULTS_CLOCK") == "1" {
-		return r.jumpClock()
-	}
 	files, err := filepath.Glob(filepath.Join(r.StateDir, "*", "*.*"))
 	r.must(err)
 	files = append(files, policy.Path(r.StateDir), r.ConfigFile(), filepath.Join(r.Dir, "inventory", "inventory.yaml"))
 	file := files[r.random.IntN(len(files))]
 	at := time.Now().Add(time.Duration(r.random.IntN(20_000)-10_000) * time.Hour)
 	return fmt.Sprintf("%s is of %v: %v", filepath.Base(file), at.Year(), os.Chtimes(file, at, at))
-}
-
-// jumpClock sets the machine's clock forward or back by hours, and sets it right after
-// some more steps.
-func (r *round) jumpClock() string {
-	by := time.Duration(r.random.IntN(2*24*60)-24*60) * time.Minute
-	restore, err := bed.ShiftClock(by)
-	defer func() { r.must(restore()) }()
-	r.must(err)
-	text := fmt.Sprintf("the clock is wrong by %v", by)
-	for range 1 + r.random.IntN(3) {
-		do := []func(*round) string{(*round).create, (*round).delete, (*round).crash, (*round).configure, (*round).killOrStart, (*round).changeDisk}[r.random.IntN(6)]
-		text += ", " + do(r)
-	}
-	time.Sleep(time.Duration(r.random.IntN(2000)) * time.Millisecond) // The moment is what varies here.
-	r.disturbances = append(r.disturbances, time.Now())
-	for _, pods := range []map[string]*pod{r.pods, r.gone} {
-		for _, p := range pods {
-			p.jumped = true
-		}
-	}
-	return text
 }
 
 func (r *round) unplugOrPlug() string {
