@@ -163,12 +163,6 @@ ifeq ($(shell id -u),0)
 	$(GOTEST) -tags e2e -count=1 -v -timeout 20m ./test/bench
 endif
 
-.PHONY: move
-move: ## for forks: name the repository github.com/OWNER/NAME, and the registry after it, everywhere: make move TO=owner/name
-	@test -n "$(TO)" || { echo "make move TO=owner/name" >&2; exit 1; }
-	git grep -lE "(github.com|ghcr.io)/$(OWNER_NAME)|ghcr.io/$(dir $(OWNER_NAME))charts" | xargs sed -i -E \
-		's#(github.com|ghcr.io)/$(OWNER_NAME)#\1/$(TO)#g; s#ghcr.io/$(dir $(OWNER_NAME))charts#ghcr.io/$(dir $(TO))charts#g'
-
 .PHONY: clean
 clean: ## remove everything that was built
 	rm -rf bin .parts out
