@@ -64,7 +64,7 @@ func (d *Direct) Create(name string, answer Answer) (id string, err error) {
 		Annotations: answer.GetAnnotations(),
 	}
 	for key, value := range answer.GetEnvs() {
-		config.Envs = append(config.Envs, &cri.KeyValue{Key: key, Value: value})
+		config.Envs = append(config.Envs, &cri.KeyValue{Key: key, Value: []byte(value)})
 	}
 	if len(answer.GetMounts()) > 0 {
 		config.Command = []string{"/bin/sh", "-c", reportMissingGPU + Wait, d.config.GetMetadata().GetName() + "/" + name}
