@@ -4,8 +4,6 @@ SHELL := /bin/bash -o pipefail
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 BINARIES := directx-advertiser directx-labeler directx-nri containerd-shim-directx-v1 dxctl
 PLATFORMS := linux-amd64 linux-arm64 windows-amd64 windows-arm64
-# Those of kubectl's plugin, which runs where users are.
-KUBECTL_PLATFORMS := darwin-amd64 darwin-arm64 linux-amd64 linux-arm64 windows-amd64
 
 export CGO_ENABLED = 0
 # Settings of the machine's Go that would change the programs are set here. The version comes from git and not
@@ -22,9 +20,9 @@ export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 
 REVISION ?= $(shell git rev-parse HEAD 2>/dev/null)$(if $(shell git status --porcelain 2>/dev/null | head -n 1),-dirty)
 SOURCE_URL ?= https://github.com/$(OWNER_NAME)
 comma := ,
-# release runs the tool: $(call release,COMMAND,PLATFORMS[,DIRECTORY OF THE PROGRAMS AND FOR ITS FILES])
+# release runs the tool: $(call release,COMMAND,PLATFORMS)
 release = rm -rf out/$(1) && GOOS= GOARCH= go -C tools/release run . -platforms $(subst $() ,$(comma),$(strip $(2))) \
-	-bin "$(CURDIR)/$(or $(3),bin)" -out "$(CURDIR)/$(or $(3),out/$(1))" -version "$(VERSION)" -revision "$(REVISION)" -source "$(SOURCE_URL)" \
+	-bin "$(CURDIR)/bin" -out "$(CURDIR)/out/$(1)" -version "$(VERSION)" -revision "$(REVISION)" -source "$(SOURCE_URL)" \
 	-created "$(SOURCE_DATE_EPOCH)" -image "$(IMAGE)" $(1)
 
 # How often each fuzz target runs, and how long each benchmark.
@@ -49,11 +47,6 @@ $(PLATFORMS:%=build-%): build-%:
 	@mkdir -p bin/$*
 	GOOS=$(word 1,$(subst -, ,$*)) GOARCH=$(word 2,$(subst -, ,$*)) $(GOBUILD) -o bin/$*/ $(BINARIES:%=./cmd/%)
 
-.PHONY: $(KUBECTL_PLATFORMS:%=build-kubectl-%)
-$(KUBECTL_PLATFORMS:%=build-kubectl-%): build-kubectl-%:
-	rm -rf out/kubectl/$* && mkdir -p out/kubectl/$*
-	GOOS=$(word 1,$(subst -, ,$*)) GOARCH=$(word 2,$(subst -, ,$*)) $(GOBUILD) -o out/kubectl/$*/ ./cmd/kubectl-directx
-
 .PHONY: bin
 bin: ## build for this machine alone, into bin/
 	@mkdir -p bin
@@ -68,11 +61,10 @@ documents: $(IMAGE_PLATFORMS:%=build-%) ## write licenses, notices and SBOMs int
 	$(call release,documents,$(IMAGE_PLATFORMS))
 
 .PHONY: release
-release: $(PLATFORMS:%=build-%) $(KUBECTL_PLATFORMS:%=build-kubectl-%) bin ## write everything that is released into out/release/: make release VERSION=v0.2.0
+release: $(PLATFORMS:%=build-%) bin ## write everything that is released into out/release/: make release VERSION=v0.2.0
 	rm -rf out/help && mkdir -p out/help/completions
 	TZ=UTC $(GOTEST) -count=1 -run '^TestManPages$$' ./cmd/dxctl -man $(CURDIR)/out/help/man
 	for shell in bash fish powershell zsh; do bin/dxctl completion $$shell >out/help/completions/dxctl.$$shell || exit; done
-	$(call release,documents,$(KUBECTL_PLATFORMS),out/kubectl)
 	$(call release,documents,$(PLATFORMS))
 	$(call release,images,$(IMAGE_PLATFORMS))
 	tools/release/archives.sh "$(VERSION)" $(PLATFORMS)
@@ -170,12 +162,6 @@ ifeq ($(shell id -u),0)
 	test/parts/build.sh
 	$(GOTEST) -tags e2e -count=1 -v -timeout 20m ./test/bench
 endif
-
-.PHONY: move
-move: ## for forks: name the repository github.com/OWNER/NAME, and the registry after it, everywhere: make move TO=owner/name
-	@test -n "$(TO)" || { echo "make move TO=owner/name" >&2; exit 1; }
-	git grep -lE "(github.com|ghcr.io)/$(OWNER_NAME)|ghcr.io/$(dir $(OWNER_NAME))charts" | xargs sed -i -E \
-		's#(github.com|ghcr.io)/$(OWNER_NAME)#\1/$(TO)#g; s#ghcr.io/$(dir $(OWNER_NAME))charts#ghcr.io/$(dir $(TO))charts#g'
 
 .PHONY: clean
 clean: ## remove everything that was built

@@ -17,16 +17,15 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// cloudPrograms are stand-ins of the programs that the scripts of clouds call. They write their command
+// eksPrograms are stand-ins of the programs that eks/create.sh calls. They write their command
 // lines to $LOG, and the cluster's file to $LOG.yaml. With $EXISTS set, all resources exist.
-const cloudPrograms = `#!/bin/sh
+const eksPrograms = `#!/bin/sh
 program=${0##*/}
 echo "$program $*" >>"$LOG"
 case "$program $*" in
 "aws ec2 describe-images "*)
 	if [ -n "$EXISTS" ] || grep -q '^packer build' "$LOG"; then echo ami-0feed; else echo None; fi ;;
-"az feature show "*) echo Registered ;;
-"eksctl get "* | "az aks show "* | "az aks nodepool show "*) [ -n "$EXISTS" ] ;;
+"eksctl get "*) [ -n "$EXISTS" ] ;;
 "eksctl create cluster -f -") cat >"$LOG.yaml" ;;
 "kubectl apply -f -") cat >/dev/null ;;
 "kubectl "*" -f "*) test -f "$3" ;;
@@ -34,17 +33,17 @@ case "$program $*" in
 esac
 `
 
-// runCloud runs a script with stand-ins, and returns their command lines and the cluster's file.
-func runCloud(t *testing.T, script, exists string) (lines []string, cluster []byte) {
+// runEKS runs eks/create.sh with stand-ins, and returns their command lines and the cluster's file.
+func runEKS(t *testing.T, exists string) (lines []string, cluster []byte) {
 	t.Helper()
 	dir := t.TempDir()
-	for _, program := range []string{"aws", "az", "eksctl", "helm", "kubectl", "packer"} {
-		if err := os.WriteFile(filepath.Join(dir, program), []byte(cloudPrograms), 0o700); err != nil { //nolint:gosec // It is a program.
+	for _, program := range []string{"aws", "eksctl", "helm", "kubectl", "packer"} {
+		if err := os.WriteFile(filepath.Join(dir, program), []byte(eksPrograms), 0o700); err != nil { //nolint:gosec // It is a program.
 			t.Fatal(err)
 		}
 	}
 	log := filepath.Join(dir, "log")
-	command := exec.Command("sh", script, "--set", "image.tag=v1.2.3", "--values", "helm/testdata/values/server2019.yaml")
+	command := exec.Command("sh", "eks/create.sh", "--set", "image.tag=v1.2.3", "--values", "helm/testdata/values/server2019.yaml")
 	command.Env = []string{"PATH=" + dir + ":/usr/bin:/bin", "LOG=" + log, "EXISTS=" + exists}
 	if out, err := command.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -60,47 +59,34 @@ func runCloud(t *testing.T, script, exists string) (lines []string, cluster []by
 	return strings.Split(strings.TrimSpace(string(text)), "\n"), cluster
 }
 
-// The scripts create what does not exist, with values that the chart has, and run an example.
-func TestClouds(t *testing.T) {
+// The script creates what does not exist, with values that the chart has, and runs an example.
+func TestEKS(t *testing.T) {
 	t.Parallel()
-	for script, test := range map[string]struct {
-		creates  []string // the command lines that create something, without their ends
-		selector string   // the node selector's, in addition to the operating system
-	}{
-		"eks/create.sh": {[]string{"packer init", "packer build", "eksctl create cluster"}, ""},
-		"aks/create.sh": {[]string{"az aks create", "az aks nodepool add"}, "kubernetes.azure.com/agentpool"},
-	} {
-		for exists, want := range map[string][]string{"": test.creates, "1": nil} {
-			t.Run(script+" "+exists, func(t *testing.T) {
-				t.Parallel()
-				lines, _ := runCloud(t, script, exists)
-				var creates []string
-				for _, line := range lines {
-					if at := slices.IndexFunc(test.creates, func(create string) bool { return strings.HasPrefix(line, create+" ") }); at >= 0 {
-						creates = append(creates, test.creates[at])
-					}
-				}
-				if diff := cmp.Diff(want, creates); diff != "" {
-					t.Errorf("created (-want +got): %s", diff)
-				}
-				if last := lines[len(lines)-1]; last != "kubectl logs job/nvidia-smi-display" {
-					t.Errorf("the last command is %s", last)
-				}
-				at := slices.IndexFunc(lines, func(line string) bool { return strings.HasPrefix(line, "helm ") })
-				_, sets, _ := strings.Cut(lines[at], "--timeout 15m ")
-				decoded, err := decode([]byte(mustTemplate(t, "", strings.Fields(sets)...)))
-				if err != nil {
-					t.Fatal(err)
-				}
-				for _, o := range decoded {
-					if set, ok := o.(*appsv1.DaemonSet); ok {
-						pod := set.Spec.Template.Spec
-						if _, ok := pod.NodeSelector[test.selector]; ok != (test.selector != "") || !strings.HasSuffix(pod.Containers[0].Image, ":v1.2.3") {
-							t.Errorf("%s: node selector %v, image %s", set.Name, pod.NodeSelector, pod.Containers[0].Image)
-						}
-					}
-				}
-			})
+	creates := []string{"packer init", "packer build", "eksctl create cluster"}
+	for exists, want := range map[string][]string{"": creates, "1": nil} {
+		lines, _ := runEKS(t, exists)
+		var created []string
+		for _, line := range lines {
+			if at := slices.IndexFunc(creates, func(create string) bool { return strings.HasPrefix(line, create+" ") }); at >= 0 {
+				created = append(created, creates[at])
+			}
+		}
+		if diff := cmp.Diff(want, created); diff != "" {
+			t.Errorf("exists %q: created (-want +got): %s", exists, diff)
+		}
+		if last := lines[len(lines)-1]; last != "kubectl logs job/nvidia-smi-display" {
+			t.Errorf("the last command is %s", last)
+		}
+		at := slices.IndexFunc(lines, func(line string) bool { return strings.HasPrefix(line, "helm ") })
+		_, sets, _ := strings.Cut(lines[at], "--timeout 15m ")
+		decoded, err := decode([]byte(mustTemplate(t, "", strings.Fields(sets)...)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range decoded {
+			if set, ok := o.(*appsv1.DaemonSet); ok && !strings.HasSuffix(set.Spec.Template.Spec.Containers[0].Image, ":v1.2.3") {
+				t.Errorf("%s: image %s", set.Name, set.Spec.Template.Spec.Containers[0].Image)
+			}
 		}
 	}
 }
@@ -108,7 +94,7 @@ func TestClouds(t *testing.T) {
 // The AMI is for the cluster's region and version, and Packer's template has the variables and files.
 func TestEKSCluster(t *testing.T) {
 	t.Parallel()
-	lines, text := runCloud(t, "eks/create.sh", "")
+	lines, text := runEKS(t, "")
 	type group struct {
 		Name, AMIFamily, AMI, InstanceType string
 		VolumeSize, DesiredCapacity        int

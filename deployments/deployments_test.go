@@ -67,7 +67,6 @@ func decode(text []byte) (found []any, err error) {
 		object, ok := map[string]any{
 			"monitoring.coreos.com/v1 PodMonitor":             &monitor{},
 			"monitoring.coreos.com/v1 PrometheusRule":         &monitor{},
-			"monitoring.coreos.com/v1 ServiceMonitor":         &monitor{},
 			"apps/v1 DaemonSet":                               &appsv1.DaemonSet{},
 			"batch/v1 Job":                                    &batchv1.Job{},
 			"v1 ConfigMap":                                    &corev1.ConfigMap{},
@@ -449,7 +448,7 @@ func checkContainer(t *testing.T, s set, c corev1.Container) {
 	}
 }
 
-// Images come from the registry of the repository that the module's path names: 'make move' changes all of them.
+// Images come from the registry of the repository that the module's path names.
 func TestOneRegistry(t *testing.T) {
 	t.Parallel()
 	module, err := os.ReadFile("../go.mod")

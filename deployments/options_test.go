@@ -46,7 +46,6 @@ func TestOptions(t *testing.T) {
 		`config={"existing":"mine"}`:                                                {"configMap: {name: mine}": 1},
 		`windows.config={"existing":"mine","injection":"kubelet"}`:                  {"configMap: {name: mine}": 1},
 		`nodePools.pools={"a":{"os":"windows","extraArgs":{"advertiser":["--x"]}}}`: {"- --x\n": 1},
-		`metrics.serviceMonitor={"enabled":true,"labels":{"a":"b"}}`:                {"kind: ServiceMonitor\n": 1, "a: b\n": 1, "- port: metrics\n": 1, "- port: plugin-metrics\n": 1},
 		`metrics.podMonitor={"enabled":true,"labels":{"a":"b"}}`:                    {"kind: PodMonitor\n": 1, "a: b\n": 1, "- port: metrics\n": 1, "- port: plugin-metrics\n": 1},
 		`metrics.prometheusRule={"enabled":true,"labels":{"a":"b"}}`:                {"kind: PrometheusRule\n": 1, "a: b\n": 1, "- alert: ": 8},
 		`test.resource="a.b/c"`:                                                     {"a.b/c: '1'}\n": 2},

@@ -28,8 +28,8 @@ func RenameAtBoot(from, to string) error {
 // CancelRenameAtBoot removes what [RenameAtBoot] added for the file from. Programs that look for pending renames
 // would reboot the machine.
 func CancelRenameAtBoot(from string) (err error) {
-	const name = "PendingFileRenameOperations"
-	key, err := registry.OpenKey(registry.LOCAL_MACHINE, `SYSTEM\CurrentControlSet\Control\Session Manager`, registry.QUERY_VALUE|registry.SET_VALUE)
+	const path, name = `SYSTEM\CurrentControlSet\Control\Session Manager`, "PendingFileRenameOperations"
+	key, err := registry.OpenKey(registry.LOCAL_MACHINE, path, registry.QUERY_VALUE|registry.SET_VALUE)
 	if err != nil {
 		return fmt.Errorf("cancel the rename of %s at boot: %w", from, err)
 	}

@@ -46,7 +46,7 @@ func Query(ctx context.Context, address, containerID, sandboxID string) (contain
 		{"/runtime.v1.RuntimeService/PodSandboxStatus", frameMessage(sandboxID)},
 	})
 	if ctx.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded) {
-		err = errors.Join(errNoAnswer, context.Cause(ctx))
+		err = errNoAnswer
 	}
 	if err != nil {
 		return nil, nil, err

@@ -153,6 +153,14 @@ func TestServerFrames(t *testing.T) {
 			answer(f, 3)
 			answer(f, 1)
 		}, ""},
+		"reset after the answer, shutdown that waits for both": {func(f *http2.Framer) {
+			_ = f.WriteSettings()
+			_ = f.WritePing(false, [8]byte{1, 2, 3})
+			answer(f, 1)
+			_ = f.WriteRSTStream(1, http2.ErrCodeNo)
+			_ = f.WriteGoAway(3, http2.ErrCodeNo, nil)
+			answer(f, 3)
+		}, ""},
 		"another status": {func(f *http2.Framer) {
 			_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: headers(hpack.HeaderField{Name: ":status", Value: "503"}), EndHeaders: true})
 		}, "HTTP status 503"},

@@ -104,11 +104,6 @@ func (s system) besideContainerd() []string {
 	return dirs
 }
 
-// isCandidate reports whether the path of the program matters.
-func (p process) isCandidate() bool {
-	return strings.EqualFold(p.name, paths.Runhcs) || strings.EqualFold(p.name, containerdName)
-}
-
 func (p process) isRunhcs() bool {
 	return strings.EqualFold(p.name, paths.Runhcs) && p.path != ""
 }

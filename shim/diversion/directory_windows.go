@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/win32"
 )
 
@@ -21,7 +22,7 @@ func Find() (string, error) {
 	}
 	for _, p := range processes {
 		found := process{id: p.ID, parent: p.Parent, name: p.Name}
-		if found.isCandidate() {
+		if strings.EqualFold(p.Name, paths.Runhcs) || strings.EqualFold(p.Name, containerdName) {
 			found.path, _ = win32.ProcessPath(p.ID) // It may have ended.
 		}
 		s.processes = append(s.processes, found)

@@ -180,13 +180,13 @@ func (d *Diversion) inspect() (state, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	place, err := d.look(d.place())
-	real, realErr := d.look(d.real())
-	if err := errors.Join(err, realErr); err != nil {
+	moved, movedErr := d.look(d.real())
+	if err := errors.Join(err, movedErr); err != nil {
 		return state{}, err
 	}
-	s := state{place: place.kind, real: real.kind}
-	if place.kind == foreign && real.kind == foreign {
-		s.leftover = place.info.Size() == real.info.Size() && place.info.ModTime().Equal(real.info.ModTime())
+	s := state{place: place.kind, real: moved.kind}
+	if place.kind == foreign && moved.kind == foreign {
+		s.leftover = place.info.Size() == moved.info.Size() && place.info.ModTime().Equal(moved.info.ModTime())
 	}
 	return s, nil
 }

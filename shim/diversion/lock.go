@@ -16,27 +16,45 @@ import (
 const (
 	lockName          = "lock"
 	lockRetryInterval = 20 * time.Millisecond
+	lockAttempts      = 50
 )
+
+// errRemoved means that the process that had the lock has removed it.
+var errRemoved = errors.New("another process removes the lock")
 
 // lock waits until no other process changes the diversion. It creates the directory of the real shim, which
 // unlock removes with the lock if nothing else is in it.
 func (d *Diversion) lock(ctx context.Context) (unlock func(), err error) {
 	path := filepath.Join(d.workDir(), lockName)
-	for {
-		if err := access.MakePrivate(d.workDir()); err != nil {
+	for range lockAttempts {
+		var lock *flock.Flock
+		lock, err = openLock(ctx, path)
+		switch {
+		case err == nil:
+			return func() { d.unlock(lock, path) }, nil
+		case errors.Is(err, errRemoved) || errors.Is(err, fs.ErrNotExist) || d.files.isInUse(err):
+			time.Sleep(lockRetryInterval) // Windows does not open a file that is being removed.
+		default:
 			return nil, err
 		}
-		lock := flock.New(path, flock.SetPermissions(0o600), flock.SetFlag(os.O_CREATE|os.O_RDWR))
-		_, err := lock.TryLockContext(ctx, lockRetryInterval)
-		if err == nil && isCurrent(lock, path) {
-			return func() { d.unlock(lock, path) }, nil
-		}
-		err = errors.Join(err, lock.Close())
-		if err != nil && !errors.Is(err, fs.ErrNotExist) || ctx.Err() != nil {
-			return nil, errors.Join(err, ctx.Err())
-		}
-		// The process that had the lock has removed it.
 	}
+	return nil, err
+}
+
+// openLock creates the lock at path and waits for it.
+func openLock(ctx context.Context, path string) (*flock.Flock, error) {
+	if err := access.MakePrivate(filepath.Dir(path)); err != nil {
+		return nil, err
+	}
+	lock := flock.New(path, flock.SetPermissions(0o600), flock.SetFlag(os.O_CREATE|os.O_RDWR))
+	_, err := lock.TryLockContext(ctx, lockRetryInterval)
+	if err == nil && !isCurrent(lock, path) {
+		err = errRemoved
+	}
+	if err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return lock, nil
 }
 
 // isCurrent reports whether the locked file is still the one at path.

@@ -33,7 +33,7 @@ const (
 func TestMain(m *testing.M) {
 	switch {
 	case len(os.Args) == 2 && os.Args[1] == startArgument:
-		os.Exit(actAsShim())
+		os.Exit(actAsShim()) //nolint:forbidigo // This process is a shim.
 	case len(os.Args) == 3 && os.Args[1] == starterProgram:
 		fmt.Print(startAgainAndAgain(os.Args[2]))
 		return

@@ -77,27 +77,6 @@ func (n *Node) EditContainerd(t testing.TB, old, text string) {
 	n.Restart(t, n.Containerd)
 }
 
-// ConfigureContainerd runs `dxctl runtime configure` with further flags on
-// containerd's configuration file, restarts containerd, and returns what dxctl
-// prints.
-func (n *Node) ConfigureContainerd(t testing.TB, flags ...string) string {
-	t.Helper()
-	return n.dxctlRuntime(t, append([]string{"configure", "--shim-dir", filepath.Dir(n.ShimFile())}, flags...)...)
-}
-
-// UnconfigureContainerd undoes [Node.ConfigureContainerd].
-func (n *Node) UnconfigureContainerd(t testing.TB) {
-	t.Helper()
-	n.dxctlRuntime(t, "unconfigure", "--force")
-}
-
-func (n *Node) dxctlRuntime(t testing.TB, args ...string) string {
-	t.Helper()
-	out := n.Dxctl(t, "runtime", append(args, "--containerd-config", n.ContainerdConfig(), "--cri-socket", n.Address())...)
-	n.Restart(t, n.Containerd)
-	return out
-}
-
 // ShimFile is where the runtime shim is installed, on containerd's PATH.
 func (n *Node) ShimFile() string { return filepath.Join(n.Dir, "shim", shimfile.FileName()) }
 
@@ -110,9 +89,6 @@ func (n *Node) WriteConfig(t testing.TB, more string) {
 	t.Helper()
 	if !n.Discover {
 		more = fmt.Sprintf("inventory: %s\n%s", n.inventory, more)
-	}
-	if n.InjectByShim {
-		more = "injection: shim\n" + more
 	}
 	WriteFile(t, n.ConfigFile(), fmt.Sprintf("apiVersion: %s\nkind: %s\n%s\n", config.APIVersion, config.Kind, more), 0o644)
 }

@@ -24,6 +24,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/ocispec/gpuedits"
 )
@@ -55,8 +56,8 @@ func Exec(t testing.TB, client cri.RuntimeServiceClient, id, script string) (out
 type View struct {
 	ID  string
 	PID int
-	// Tokens are the variables that begin with DIRECTX_ALLOCATION_.
-	Tokens map[string]string
+	// Allocations are the IDs of its allocations by annotation. [ViewProcess] does not read them.
+	Allocations map[string]string
 	// Hints is the variable DIRECTX_DEVICES, "" if it is not set.
 	Hints string
 	// GPUs are the GPUs whose device nodes it has, by index, in order.
@@ -91,7 +92,16 @@ func (n *Node) ViewContainer(id string) (View, error) {
 	if err != nil {
 		return View{}, fmt.Errorf("container %s: %w", id, err)
 	}
-	return viewProcess(id, info.PID, fmt.Sprintf("%s/proc/%d", n.Root, info.PID))
+	view, err := viewProcess(id, info.PID, fmt.Sprintf("%s/proc/%d", n.Root, info.PID))
+	view.Allocations = allocations(response.GetStatus().GetAnnotations())
+	return view, err
+}
+
+// allocations returns the annotations that present an allocation.
+func allocations(annotations map[string]string) map[string]string {
+	found := maps.Clone(annotations)
+	maps.DeleteFunc(found, func(key, _ string) bool { return !strings.HasPrefix(key, allocation.AnnotationPrefix) })
+	return found
 }
 
 // ViewProcess looks at a container whose first process has the given ID.
@@ -100,7 +110,7 @@ func ViewProcess(id string, pid int) (View, error) {
 }
 
 func viewProcess(id string, pid int, proc string) (View, error) {
-	view := View{ID: id, PID: pid, Tokens: make(map[string]string), Files: make(map[string]string)}
+	view := View{ID: id, PID: pid, Files: make(map[string]string)}
 	var environ []byte
 	for start := time.Now(); ; time.Sleep(pollInterval) {
 		var err error
@@ -118,10 +128,7 @@ func viewProcess(id string, pid int, proc string) (View, error) {
 		}
 	}
 	for entry := range strings.SplitSeq(string(environ), "\x00") {
-		switch name, value, _ := strings.Cut(entry, "="); {
-		case strings.HasPrefix(name, "DIRECTX_ALLOCATION_"):
-			view.Tokens[name] = value
-		case name == gpuedits.DevicesVariable:
+		if value, found := strings.CutPrefix(entry, gpuedits.DevicesVariable+"="); found {
 			view.Hints = value
 		}
 	}

@@ -60,9 +60,11 @@ func (d *Direct) Create(name string, answer Answer) (id string, err error) {
 		Mounts:   []*cri.Mount{{HostPath: d.n.reports, ContainerPath: reportDir}},
 		Labels:   map[string]string{"io.kubernetes.container.name": name},
 		Linux:    &cri.LinuxContainerConfig{},
+
+		Annotations: answer.GetAnnotations(),
 	}
 	for key, value := range answer.GetEnvs() {
-		config.Envs = append(config.Envs, &cri.KeyValue{Key: key, Value: value})
+		config.Envs = append(config.Envs, &cri.KeyValue{Key: key, Value: []byte(value)})
 	}
 	if len(answer.GetMounts()) > 0 {
 		config.Command = []string{"/bin/sh", "-c", reportMissingGPU + Wait, d.config.GetMetadata().GetName() + "/" + name}

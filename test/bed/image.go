@@ -30,7 +30,7 @@ for applet in sh sleep cat ls stat mknod test echo kill touch env true false dd 
 tar --create --sort=name --mtime=@0 --owner=0 --group=0 --file layer.tar --directory rootfs .
 digest=sha256:$(sha256sum layer.tar | cut -d ' ' -f 1)
 cat >config.json <<EOF
-{"architecture": "$ARCHITECTURE", "os": "linux", "config": {"Cmd": $COMMAND, "Env": ["PATH=/bin"]},
+{"architecture": "$ARCHITECTURE", "os": "linux", "config": $CONFIG,
  "rootfs": {"type": "layers", "diff_ids": ["$digest"]}}
 EOF
 echo '[{"Config": "config.json", "RepoTags": ["'"$NAME"'"], "Layers": ["layer.tar"]}]' >manifest.json
@@ -38,36 +38,46 @@ tar --create --file "$ARCHIVE" config.json layer.tar manifest.json
 echo $digest
 `
 
-// importImage makes the image and gives it to containerd, to each of its namespaces.
-func (n *Node) importImage(t testing.TB) {
+// ImportImage makes an image and gives it to each of containerd's namespaces. It returns the digest of its layer.
+func (n *Node) ImportImage(t testing.TB, name string, config ImageConfig) (layer string) {
 	t.Helper()
 	busybox, err := exec.LookPath("busybox")
 	testutil.NoError(t, err)
 	archive := filepath.Join(n.Dir, "image.tar")
-	n.layer, err = WriteImage(archive, Image, []string{"/bin/sleep", "2147483647"}, ReadFile(t, busybox))
+	layer, err = WriteImage(archive, name, config, ReadFile(t, busybox))
 	testutil.NoError(t, err)
 	for _, namespace := range []string{PodNamespace, DefaultNamespace} {
 		if out, err := n.ctr(namespace, "images", "import", "--snapshotter", snapshotter, archive); err != nil {
-			t.Fatalf("import image %s: %v\n%s", Image, err, out)
+			t.Fatalf("import image %s: %v\n%s", name, err, out)
 		}
 	}
+	return layer
+}
+
+// ImageConfig is what images differ in.
+type ImageConfig struct {
+	Env    []string
+	Labels map[string]string
 }
 
 // WriteImage writes a docker archive of one layer of busybox. It returns the layer's
 // digest, which with one layer is also the name of its snapshot.
-func WriteImage(path, name string, command []string, busybox []byte) (digest string, err error) {
+func WriteImage(path, name string, config ImageConfig, busybox []byte) (digest string, err error) {
 	dir, err := os.MkdirTemp(filepath.Dir(path), "image")
 	if err != nil {
 		return "", err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	arguments, err := json.Marshal(command)
+	data, err := json.Marshal(map[string]any{
+		"Cmd": []string{"/bin/sleep", "2147483647"}, // For sandboxes.
+		"Env": append([]string{"PATH=/bin"}, config.Env...), "Labels": config.Labels,
+	})
 	if err != nil {
 		return "", err
 	}
 	script := exec.Command("sh", "-c", imageScript)
 	script.Dir, script.Stdin, script.Stderr = dir, bytes.NewReader(busybox), os.Stderr
-	script.Env = append(os.Environ(), "ARCHITECTURE="+runtime.GOARCH, "COMMAND="+string(arguments), "NAME="+name, "ARCHIVE="+path)
+	script.Env = append(os.Environ(), "ARCHITECTURE="+runtime.GOARCH, "CONFIG="+string(data), "NAME="+name, "ARCHIVE="+path)
 	out, err := script.Output()
 	if err != nil {
 		return "", fmt.Errorf("make image %s: %w", name, err)

@@ -168,7 +168,7 @@ func (s Suite) supervise() (status int, err error) {
 	if len(dir) > 40 {
 		return 1, fmt.Errorf("the temporary directory's path %s is too long for the sockets in it: set DIRECTX_NRI_E2E_TMP=/tmp", dir)
 	}
-	defer func() { err = errors.Join(err, restoreClock(dir), RemoveCgroups(cgroupRoot(dir))) }()
+	defer func() { err = errors.Join(err, RemoveCgroups(cgroupRoot(dir))) }()
 
 	for _, d := range s.Dirs {
 		if d.Copy {

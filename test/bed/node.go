@@ -68,9 +68,6 @@ type Options struct {
 	LogLevel string
 	// Shim installs the runtime shim, for the runtime [DirectX].
 	Shim bool
-	// InjectByShim also has containerd run pods by the shim, in place of the plugin: it
-	// implies NRIOff.
-	InjectByShim bool
 	// PluginFlags are further flags of the plugin.
 	PluginFlags []string
 	// Config is YAML that the product's configuration file has beside what the
@@ -130,8 +127,6 @@ type Node struct {
 // Start starts a node and stops it when the test ends.
 func Start(t *testing.T, opts Options) *Node {
 	t.Helper()
-	opts.Shim = opts.Shim || opts.InjectByShim
-	opts.NRIOff = opts.NRIOff || opts.InjectByShim
 	parts, err := FindParts()
 	testutil.NoError(t, err)
 	dir, err := os.MkdirTemp(RunDir(), "n")
@@ -192,12 +187,9 @@ func Start(t *testing.T, opts Options) *Node {
 	n.CRI = cri.NewRuntimeServiceClient(Dial(t, n.Address()))
 	n.podResources = podresources.NewPodResourcesListerClient(Dial(t, podResourcesSock))
 	n.WaitContainerd(t)
-	n.importImage(t)
+	n.layer = n.ImportImage(t, Image, ImageConfig{})
 	if !n.Discover {
 		n.WriteInventory(t, opts.Inventory)
-	}
-	if n.InjectByShim {
-		n.ConfigureContainerd(t)
 	}
 	if opts.NoKubelet {
 		if !n.Discover { // The advertiser discovers the GPUs.

@@ -43,6 +43,10 @@ type Container struct {
 	// Resources are further extended resources that it requests.
 	Resources map[string]int
 	Env       map[string]string
+	// Image is another image than [Image].
+	Image string
+	// SubPathExpr is that of a further mount.
+	SubPathExpr string
 	// Script is what it runs with sh -c. By default it waits until it is terminated,
 	// and first writes to the node's report directory if it requests a GPU and has
 	// none.
@@ -190,16 +194,20 @@ func containerSpecs(pod string, containers []Container) []map[string]any {
 		for name, value := range c.Env {
 			env = append(env, map[string]string{"name": name, "value": value})
 		}
+		mounts := []map[string]string{{"name": "reports", "mountPath": reportDir}}
+		if c.SubPathExpr != "" {
+			mounts = append(mounts, map[string]string{"name": "reports", "mountPath": "/sub", "subPathExpr": c.SubPathExpr})
+		}
 		script := Wait
 		if len(limits) > 0 {
 			script = reportMissingGPU + Wait
 		}
 		specs = append(specs, map[string]any{
 			"name":            c.Name,
-			"image":           Image,
+			"image":           cmp.Or(c.Image, Image),
 			"imagePullPolicy": "Never",
 			"command":         []string{"/bin/sh", "-c", cmp.Or(c.Script, script), pod + "/" + c.Name},
-			"volumeMounts":    []map[string]string{{"name": "reports", "mountPath": reportDir}},
+			"volumeMounts":    mounts,
 			"env":             env,
 			"resources":       map[string]any{"limits": limits},
 		})

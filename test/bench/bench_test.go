@@ -5,10 +5,6 @@
 // memory. It prints what it measures and judges only the memory: machines differ.
 //
 //	go test -tags e2e -count=1 -v -timeout 20m ./test/bench
-//
-// With DIRECTX_NRI_BASELINE=FILE, the runtime shim of another build is measured too in
-// TestShimCalls, side by side with this tree's. The daemons are not: the flags of older
-// ones differ.
 package bench
 
 import (
@@ -28,9 +24,6 @@ import (
 )
 
 func TestMain(m *testing.M) { os.Exit(bed.NodeSuite().Main(m)) }
-
-// baselineVar names the runtime shim of another build, which has dxctl beside it.
-const baselineVar = "DIRECTX_NRI_BASELINE"
 
 const (
 	warmUp = 5  // runs of each sample that are not counted

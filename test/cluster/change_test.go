@@ -4,14 +4,11 @@ package cluster
 
 import (
 	"fmt"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/test/bed"
 )
 
@@ -78,25 +75,6 @@ func (s *suite) testBadConfig(t *testing.T) {
 	s.waitOffered(t, offeredFive)
 }
 
-const shimFile = binDir + "/containerd-shim-directx-v1"
-
-// testShim leaves the node with the shim.
-func (s *suite) testShim(t *testing.T) {
-	s.helmUpgrade(t, "--reuse-values", "--set", "linux.shim.enabled=true")
-	s.rolledOut(t, daemonSet)
-	s.mustHaveShim(t, s.older)
-	bed.MustContain(t, "containerd's configuration", mustRead(t, containerdConfig), shimFile)
-	s.waitOffered(t, offeredFive)
-	s.mustGiveGPUs(t, display)
-}
-
-func (s *suite) mustHaveShim(t *testing.T, image *image) {
-	t.Helper()
-	if mustRead(t, shimFile) != mustRead(t, image.program(filepath.Base(shimFile))) {
-		t.Errorf("%s is not the shim of image %s", shimFile, image.version)
-	}
-}
-
 // testRollback changes image and configuration at the same time, and rolls both back.
 func (s *suite) testRollback(t *testing.T) {
 	s.publish(t, s.newer)
@@ -107,7 +85,6 @@ func (s *suite) testRollback(t *testing.T) {
 		if now := s.podOf(t, daemonSet); now.UID == before.UID {
 			t.Errorf("the DaemonSet's pod is still %s", now.Name)
 		}
-		s.mustHaveShim(t, image)
 		for container, program := range map[string]string{"nri": "directx-nri", "advertiser": "directx-advertiser"} {
 			out := s.kubectl(t, "exec", "--namespace", namespace, "daemonset/"+daemonSet, "--container", container, "--", "/"+program, "--version")
 			bed.MustContain(t, program, out, image.version)
@@ -118,40 +95,6 @@ func (s *suite) testRollback(t *testing.T) {
 	change(s.newer, offeredSix, "upgrade", release, chart, "--reuse-values", "--set", "config.replicas=6", "--set", "image.tag="+s.newer.version)
 	change(s.older, offeredFive, "rollback", release)
 	s.mustGiveGPUs(t, display)
-}
-
-// upgradedFrom is a commit whose programs and chart have been in use. A shallow clone lacks it, and upgrades from its
-// own programs and chart.
-const upgradedFrom = "31166ed0ea4bfa88601777d1d209fa492be9541c"
-
-// testUpgrade leaves the node as install does. A pod with a GPU runs all the time, and restarts with its GPU then.
-func (s *suite) testUpgrade(t *testing.T) {
-	old := newImage("v0.9.0", s.file("earlier"))
-	// Root need not own the checkout.
-	t.Log(s.run(t, "sh", "-ec", `mkdir "$0"
-		git -c safe.directory='*' archive --output "$0.tar" "$1" || tar --exclude=./.[!.]* --exclude=./out --exclude=./bin --create --file "$0.tar" .
-		tar --extract --file "$0.tar" --directory "$0"
-		git -c safe.directory='*' cat-file -t "$1" || echo "no such commit here"`, old.root, upgradedFrom))
-	s.publish(t, old)
-	s.installImage(t, old)
-	s.apply(t, podManifest("upgraded", bed.Wait, map[string]int{display: 1}))
-	s.waitRunning(t, "upgraded")
-	s.holders = s.containers(t, "upgraded")
-	before := s.holders["upgraded/main"]
-	_, gpu, _ := strings.Cut(before, "restarts, GPUs: ")
-	bed.MustContain(t, "pod upgraded", gpu, "PCIROOT", "/dev/dxg")
-
-	s.install(t)
-	s.mustBeUnaffected(t)
-	s.mustGiveGPUs(t, display)
-	s.holders = nil
-	id, _, _ := strings.Cut(before, " ")
-	_, err := s.cri.StopContainer(t.Context(), &cri.StopContainerRequest{ContainerId: strings.TrimPrefix(id, "containerd://")})
-	testutil.NoError(t, err)
-	s.kubectl(t, "wait", "pod/upgraded", "--for=jsonpath={.status.containerStatuses[0].restartCount}=1", "--timeout", timeout.String())
-	s.waitRunning(t, "upgraded")
-	bed.MustContain(t, "pod upgraded", s.containers(t, "upgraded")["upgraded/main"], "1 restarts, GPUs: "+gpu)
-	s.remove(t, "upgraded")
 }
 
 // pools gives nodes with a label a configuration of their own, merged over the common one: its

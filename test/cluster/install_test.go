@@ -45,7 +45,7 @@ func (s *suite) installImage(t *testing.T, i *image, flags ...string) (notes str
 	t.Helper()
 	s.kubectl(t, "apply", "--filename", manifests+"/namespace.yaml")
 	notes = s.helm(t, append(flags, "upgrade", "--install", release, "oci://"+charts+"/directx-nri", "--version", i.version[1:], "--plain-http",
-		"--namespace", namespace, "--values", examples+"/values.yaml", "--set", "image.repository="+repository, "--set", "image.tag="+i.version, "--set", "restartSpread=1s")...)
+		"--namespace", namespace, "--values", examples+"/values.yaml", "--set", "image.repository="+repository, "--set", "image.tag="+i.version)...)
 	s.rolledOut(t, daemonSet)
 	s.waitOffered(t, offered)
 	return notes
@@ -60,7 +60,6 @@ const wsl = "/usr/lib/wsl"
 // liveValues are for nodes whose GPUs are discovered.
 const liveValues = `windows: {enabled: false}
 linux: {enabled: true, discover: true}
-restartSpread: 1s
 `
 
 // adapters returns a scenario of the test double of /dev/dxg with NVIDIA GPUs.
@@ -75,8 +74,7 @@ func adapters(count int) any {
 	return map[string]any{"Adapters": list}
 }
 
-// testNoGPU installs the chart on a node without a GPU, adds the driver and GPUs, and then a
-// second node.
+// testNoGPU installs the chart on a node without a GPU, and adds the driver and GPUs.
 //
 // The double is a regular file, which containers cannot have for a device. Only the
 // advertiser has it for /dev/dxg. The node has a device that containers can open if they
@@ -132,8 +130,6 @@ func (s *suite) testNoGPU(t *testing.T) {
 	s.waitOffered(t, map[string]int{display: 2})
 	s.remove(t, "live")
 	s.mustBeSame(t, pod)
-	bed.MustContain(t, "containerd's log", s.containerd.Log(0), "supervisor: containerd ended")
-	s.testSecondNode(t)
 }
 
 // gpuUUID is the UUID of adapters' first GPU.
@@ -181,7 +177,7 @@ func (s *suite) testInstall(t *testing.T) {
 		t.Errorf("containers of the DaemonSet's pod restarted: %v", status.ContainerStatuses)
 	}
 	// Among others, the notes have 'helm test' and 'dxctl doctor'.
-	notes, _, _ = strings.Cut(notes, "`helm uninstall` alone")
+	notes, _, _ = strings.Cut(notes, "To remove everything")
 	notes = strings.NewReplacer("LINUX-POD", "daemonset/"+daemonSet, "POD", "daemonset/"+daemonSet).Replace(notes)
 	script := strings.Join(regexp.MustCompile(`(?m)^ +(kubectl|helm) .+$`).FindAllString(notes, -1), "\n")
 	bed.MustContain(t, "the notes' commands", script, "rollout status", "logs", "get nodes", "test "+release, "dxctl doctor")
@@ -292,9 +288,10 @@ func (s *suite) testPending(t *testing.T) {
 
 // testRefused starts pods that must not start, and checks their events.
 func (s *suite) testRefused(t *testing.T) {
-	t.Cleanup(func() { s.remove(t, "forged-token", "no-plugin") })
-	s.apply(t, podManifest("forged-token", bed.Wait, nil, `{name: DIRECTX_ALLOCATION_0, value: "00000000000000000000000000000000"}`))
-	s.waitRefused(t, "forged-token", "DIRECTX_ALLOCATION_0")
+	t.Cleanup(func() { s.remove(t, "forged", "no-plugin") })
+	const key = "directx.microsoft.com/allocation.display"
+	s.apply(t, strings.Replace(podManifest("forged", bed.Wait, nil), "name: forged", `name: forged, annotations: {`+key+`: "00000000000000000000000000000000"}`, 1))
+	s.waitRefused(t, "forged", key)
 
 	// The kubelet restarts the NRI plugin, which finds no socket to connect to.
 	const socket, moved = "/run/nri/nri.sock", "/run/nri/moved.sock"
@@ -304,9 +301,6 @@ func (s *suite) testRefused(t *testing.T) {
 	}
 	s.apply(t, podManifest("no-plugin", bed.Wait, map[string]int{compute: 1}))
 	s.waitRefused(t, "no-plugin", "NRI plugin")
-	table := s.run(t, s.older.program("kubectl-directx"), "--kubeconfig", s.api.Kubeconfig)
-	bed.MustContain(t, "kubectl directx", strings.Join(strings.Fields(table), " "),
-		"node - "+display+" PCIROOT(0)#PCI(1B00) 4 4 default/holder-0,", " "+t4+" ", "pod default/no-plugin: ")
 	testutil.NoError(t, os.Rename(moved, socket))
 	s.rolledOut(t, daemonSet)
 	s.waitRunning(t, "no-plugin")

@@ -51,9 +51,7 @@ type machine struct {
 	dir   string // a directory of the run, outside of the node's
 	logs  string
 
-	kubelet *bed.Process
-	// containerd is the supervisor of containerd.
-	containerd *bed.Process
+	kubelet, containerd *bed.Process
 
 	api *bed.APIServer
 	cri cri.RuntimeServiceClient
@@ -75,7 +73,7 @@ func startMachine(t *testing.T) *machine {
 		}
 	})
 
-	m.containerd = m.start(t, "containerd", "/bin/sh", "-c", supervise)
+	m.containerd = m.start(t, "containerd", filepath.Join(binDir, "containerd"), "--log-level", "info")
 	m.api = bed.StartAPIServer(t, parts, m.dir, m.logs)
 	m.waitContainerd(t)
 	t.Cleanup(func() { testutil.NoError(t, bed.StopPods(m.cri, nil)) })
@@ -112,8 +110,7 @@ func (m *machine) waitContainerd(t testing.TB) {
 	}
 }
 
-// containerdSettings is the node's containerd configuration before the installation. It
-// has an administrator's comments, and NRI is disabled, which is containerd 1.7's default.
+// containerdSettings is the node's containerd configuration. NRI is enabled, as the documentation of 1.7 says.
 const containerdSettings = `# Maintained by the administrators.
 version = 2
 
@@ -129,6 +126,9 @@ version = 2
     default_runtime_name = "runc"
     [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
       runtime_type = "io.containerd.runc.v2" # the default
+
+[plugins."io.containerd.nri.v1.nri"]
+  disable = false
 `
 
 const network = `{
@@ -176,13 +176,6 @@ func snapshotter(t testing.TB) string {
 	return "native"
 }
 
-// supervise restarts containerd when it ends, as an init system does, and ends it when killed.
-const supervise = `while :; do
-	setpriv --pdeathsig KILL containerd --log-level info
-	echo "supervisor: containerd ended with status $?"
-	sleep 0.2
-done`
-
 const (
 	busyboxImage = "docker.io/library/busybox:1.36"
 	// repository is that of the product's images, and charts that of its charts, in the
@@ -199,17 +192,10 @@ func (m *machine) importBusybox(t testing.TB) {
 	path, err := exec.LookPath("busybox")
 	testutil.NoError(t, err)
 	archive := filepath.Join(m.dir, "image.tar")
-	if _, err := bed.WriteImage(archive, busyboxImage, []string{"/bin/sleep", "2147483647"}, []byte(mustRead(t, path))); err != nil {
+	if _, err := bed.WriteImage(archive, busyboxImage, bed.ImageConfig{}, []byte(mustRead(t, path))); err != nil {
 		t.Fatal(err)
 	}
-	m.importImage(t, archive)
-}
-
-// importImage gives an image to the node, or by flags of ctr to another.
-func (m *machine) importImage(t testing.TB, archive string, flags ...string) {
-	t.Helper()
-	flags = append(flags, "--namespace", bed.PodNamespace, "images", "import", "--snapshotter", snapshotter(t), archive)
-	out, err := exec.Command(m.parts.Stock("ctr"), flags...).CombinedOutput()
+	out, err := exec.Command(m.parts.Stock("ctr"), "--namespace", bed.PodNamespace, "images", "import", "--snapshotter", snapshotter(t), archive).CombinedOutput()
 	if err != nil {
 		t.Fatalf("import image archive %s: %v\n%s", archive, err, out)
 	}

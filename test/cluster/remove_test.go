@@ -4,8 +4,6 @@ package cluster
 
 import (
 	"os/exec"
-	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -15,58 +13,25 @@ import (
 	"github.com/directx-nri/directx-nri/test/bed"
 )
 
-// testRestore removes everything from a node with the shim.
-func (s *suite) testRestore(t *testing.T) {
+// testUninstall removes the release, and leaves the node policy and the allocation records only.
+func (s *suite) testUninstall(t *testing.T) {
 	s.remove(t, holders()...)
 	s.holders = nil
-	s.helmUpgrade(t, "--reuse-values", "--set", "restore=true")
-	s.rolledOut(t, daemonSet)
-	s.uninstall(t)
-	s.mustBeRestored(t)
-}
-
-// testRestoreManifest removes what testUpgrade has left.
-func (s *suite) testRestoreManifest(t *testing.T) {
-	s.uninstall(t)
-	const manifest = manifests + "/restore-linux.yaml"
-	imageLine := regexp.MustCompile(`(?m)^(\s*image: ).*$`)
-	s.apply(t, imageLine.ReplaceAllString(mustRead(t, filepath.Join(s.parts.Root, manifest)), "${1}"+repository+":"+s.older.version))
-	s.rolledOut(t, daemonSet)
-	s.kubectl(t, "delete", "--wait", "--filename", manifest)
-	s.waitPodsGone(t)
-	s.mustBeRestored(t)
-}
-
-func (s *suite) uninstall(t *testing.T) {
-	t.Helper()
 	s.helm(t, "uninstall", release, "--namespace", namespace, "--wait")
-	s.waitPodsGone(t)
-}
-
-// waitPodsGone waits for the DaemonSet's pods, for which neither helm nor kubectl waits.
-func (s *suite) waitPodsGone(t *testing.T) {
-	t.Helper()
+	// helm does not wait for the DaemonSet's pods.
 	s.kubectl(t, "wait", "pod", "--for=delete", "--all", "--namespace", namespace, "--timeout", timeout.String())
-}
-
-// mustBeRestored fails the test unless the node's files are those before the installation
-// and the node works.
-func (s *suite) mustBeRestored(t *testing.T) {
-	t.Helper()
 	if diff := cmp.Diff(s.before, s.files(t)); diff != "" {
 		t.Errorf("the node's files differ (-before +after):\n%s", diff)
 	}
-	s.waitContainerd(t)
 	s.waitOffered(t, map[string]int{display: 0, compute: 0, t4: 0})
 	s.apply(t, podManifest("after", bed.Wait, nil))
 	s.waitRunning(t, "after")
 	s.remove(t, "after")
 }
 
-// volatile are files that the cluster's components change with every pod. containerd
-// leaves its NRI socket behind when NRI is disabled.
+// volatile are files that the cluster's components change with every pod, and what stays on the node.
 var volatile = []string{
-	"/run/containerd", "/run/netns", "/run/nri", "/run/runc", "/var/lib/cni", "/var/lib/containerd", "/var/log",
+	"/run/containerd", "/run/netns", "/run/runc", "/run/directx-nri", "/var/lib/directx-nri", "/var/lib/cni", "/var/lib/containerd", "/var/log",
 	"/var/lib/kubelet/pods", "/var/lib/kubelet/plugins", "/var/lib/kubelet/plugins_registry", "/var/lib/kubelet/pod-resources",
 	"/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint",
 }

@@ -66,12 +66,11 @@ func (s *suite) testWindows(t *testing.T) {
 		notes string
 	}{
 		{"default", nil, map[string][]string{windows: {"unreleased", "ws2022", "ws2022-own", "ws2025"}}, "WINDOWS-POD -c advertiser"},
-		{"Server 2019", []string{"--set", "windows.server2019=true", "--set", "windows.restart=onReboot"},
-			map[string][]string{windows: {"unreleased", "ws2019", "ws2022", "ws2022-own", "ws2025"}}, "nodes' next reboot"},
+		{"Server 2019", []string{"--set", "windows.server2019=true"},
+			map[string][]string{windows: {"unreleased", "ws2019", "ws2022", "ws2022-own", "ws2025"}}, "WINDOWS-POD -c advertiser"},
 		{"pools", []string{"--values", s.values(t, pools)}, map[string][]string{windows: {"unreleased", "ws2022", "ws2025"}, windows + "-render": {"ws2022-own"}}, "WINDOWS-POD -c advertiser"},
 		{"affinity", []string{"--values", s.values(t, pools+affinity), "--set", "windows.updateStrategy.type=OnDelete"},
 			map[string][]string{windows: {"unreleased", "ws2022"}, windows + "-render": {"ws2022-own"}}, "delete a pod to replace it"},
-		{"restore", []string{"--set", "restore=true"}, map[string][]string{windows: {"unreleased", "ws2022", "ws2022-own", "ws2025"}}, "now restore the nodes"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			notes := s.helmUpgrade(t, append([]string{"--set", "image.repository=" + repository, "--set", "image.tag=" + s.older.version}, test.flags...)...)
@@ -83,12 +82,9 @@ func (s *suite) testWindows(t *testing.T) {
 	}
 	t.Run("the API server accepts all objects", func(t *testing.T) {
 		rendered := s.helm(t, "template", release, chart, "--namespace", namespace, "--set", "image.repository="+repository,
-			"--values", examples+"/values.yaml", "--set", "windows.enabled=true", "--set", "linux.shim.enabled=true", "--values", s.values(t, pools),
-			"--set", "metrics.enabled=true", "--set", "runtimeClass.enabled=true", "--set", "windows.labels=true", "--set", "linux.labels=true")
-		bed.MustContain(t, "the chart", rendered, "kind: NetworkPolicy", "kind: RuntimeClass", "kind: Service")
-		// A dry run does not make the RuntimeClass, without which pods are refused.
-		s.apply(t, `{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: directx}, handler: directx}`)
-		t.Cleanup(func() { s.kubectl(t, "delete", "runtimeclass", "directx") })
+			"--values", examples+"/values.yaml", "--set", "windows.enabled=true", "--values", s.values(t, pools),
+			"--set", "metrics.enabled=true", "--set", "windows.labels=true", "--set", "linux.labels=true")
+		bed.MustContain(t, "the chart", rendered, "kind: NetworkPolicy", "kind: Service")
 		s.apply(t, rendered, "--dry-run=server", "--validate=strict")
 	})
 	t.Run("the labeler labels its own node", s.testLabeler)

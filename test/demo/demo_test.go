@@ -36,7 +36,7 @@ func TestDemo(t *testing.T) {
 	}
 	for _, match := range matches {
 		line := html.UnescapeString(string(match[1]))
-		// The token differs from run to run.
+		// The ID differs from run to run.
 		line, _, _ = strings.Cut(line, "=")
 		if !strings.Contains(out.String(), "\n"+line) && line != "$ make demo" && !strings.Contains(line, "…") {
 			t.Errorf("docs/img/demo.svg shows a line that is not printed: %s", line)

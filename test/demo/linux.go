@@ -28,7 +28,7 @@ devices:
 // linuxPod makes the NRI plugin adjust a Linux container.
 func (d *demo) linuxPod(ctx context.Context) error {
 	d.title("On Linux, containerd calls directx-nri by NRI")
-	n, err := newNode(d.path("linux"), "")
+	n, err := newNode(d.path("linux"), linuxRuntime)
 	if err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func (d *demo) linuxPod(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	adjustment, err := create(ctx, runtime, answer.GetEnvs()[variable])
+	adjustment, err := create(ctx, runtime, answer.GetAnnotations())
 	if err != nil {
 		return err
 	}
@@ -89,15 +89,15 @@ func startRuntime(n *node) (*adaptation.Adaptation, error) {
 	return runtime, runtime.Start()
 }
 
-// create creates a container with a token and the interlock, once the plugin is
+// create creates a container with annotations and the interlock, once the plugin is
 // connected, and returns the plugin's adjustment.
-func create(ctx context.Context, runtime *adaptation.Adaptation, token string) (*api.ContainerAdjustment, error) {
+func create(ctx context.Context, runtime *adaptation.Adaptation, annotations map[string]string) (*api.ContainerAdjustment, error) {
 	for {
 		block := runtime.BlockPluginSync()
 		response, err := runtime.CreateContainer(ctx, &api.CreateContainerRequest{
 			Pod: &api.PodSandbox{Id: "sandbox", Name: "train", Namespace: "default", Uid: "uid-of-train"},
 			Container: &api.Container{
-				Id: "container", PodSandboxId: "sandbox", Name: "main", Env: []string{variable + "=" + token},
+				Id: "container", PodSandboxId: "sandbox", Name: "main", Annotations: annotations,
 				Mounts: []*api.Mount{{Source: allocation.InterlockSource, Destination: allocation.InterlockMount, Type: "bind"}},
 			},
 		})

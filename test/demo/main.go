@@ -47,7 +47,7 @@ func run(ctx context.Context, w io.Writer, repository, bin string) (err error) {
 	if err := d.listGPUs(repository); err != nil {
 		return err
 	}
-	for _, part := range []func(context.Context) error{d.startWindowsNode, d.onePod, d.otherTokens, d.linuxPod} {
+	for _, part := range []func(context.Context) error{d.startWindowsNode, d.onePod, d.otherPods, d.linuxPod} {
 		if err := part(ctx); err != nil {
 			return err
 		}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/grpc"
@@ -22,7 +23,7 @@ import (
 
 const (
 	display  = "directx.microsoft.com/display"
-	variable = "DIRECTX_ALLOCATION_DISPLAY"
+	key      = "directx.microsoft.com/allocation.display"
 	shimName = "containerd-shim-directx-v1"
 )
 
@@ -32,10 +33,12 @@ type node struct {
 	dir        string
 	kubelet    *fakekubelet.Kubelet
 	containerd *grpc.Server
+	runtime    *runtimeService
 }
 
-func newNode(dir, shim string) (*node, error) {
-	n := &node{dir: dir, containerd: grpc.NewServer()}
+// newNode starts the stand-ins of a node with one runtime handler.
+func newNode(dir, runtimeType string) (*node, error) {
+	n := &node{dir: dir, containerd: grpc.NewServer(), runtime: &runtimeService{runtimeType: runtimeType}}
 	for _, name := range []string{"plugins", "run", "state"} {
 		if err := os.MkdirAll(n.path(name), 0o700); err != nil {
 			return nil, err
@@ -45,10 +48,10 @@ func newNode(dir, shim string) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	cri.RegisterRuntimeServiceServer(n.containerd, runtimeService{shim: shim})
+	cri.RegisterRuntimeServiceServer(n.containerd, n.runtime)
 	go func() { _ = n.containerd.Serve(listener) }() // close ends it.
 	if n.kubelet, err = fakekubelet.Start(n.path("plugins"), ""); err == nil {
-		n.kubelet.Windows = shim != ""
+		n.kubelet.Windows = runtimeType == windowsRuntime
 	}
 	return n, err
 }
@@ -60,22 +63,56 @@ func (n *node) close() {
 	n.containerd.Stop()
 }
 
-// runtimeService reports that pods go through the runtime shim.
+// The types of the runtime handlers that Windows and Linux nodes have.
+const (
+	windowsRuntime = "io.containerd.runhcs.v1"
+	linuxRuntime   = "io.containerd.runc.v2"
+)
+
+// runtimeService has one container, which is started.
 type runtimeService struct {
 	cri.UnimplementedRuntimeServiceServer
-	shim string
+	runtimeType string
+
+	mu sync.Mutex // guards the following field
+	pod
+}
+
+// pod is a pod of one container: the annotations that it has, and those that the kubelet gives to its container.
+type pod struct {
+	name                   string
+	annotations, container map[string]string
+}
+
+func (s *runtimeService) set(p pod) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pod = p
 }
 
 // Version implements the CRI service.
-func (runtimeService) Version(context.Context, *cri.VersionRequest) (*cri.VersionResponse, error) {
+func (*runtimeService) Version(context.Context, *cri.VersionRequest) (*cri.VersionResponse, error) {
 	return &cri.VersionResponse{RuntimeVersion: "v1.7.35"}, nil
 }
 
 // Status implements the CRI service.
-func (s runtimeService) Status(context.Context, *cri.StatusRequest) (*cri.StatusResponse, error) {
-	config := fmt.Sprintf(`{"containerd": {"defaultRuntimeName": "default", "runtimes": {"default": {"runtimeType": "io.containerd.runc.v2",
-		"runtimePath": %q, "PodAnnotations": ["directx.microsoft.com/*"], "ContainerAnnotations": ["directx.microsoft.com/*"]}}}}`, s.shim)
+func (s *runtimeService) Status(context.Context, *cri.StatusRequest) (*cri.StatusResponse, error) {
+	config := fmt.Sprintf(`{"containerd": {"defaultRuntimeName": "default", "runtimes": {"default": {"runtimeType": %q}}}}`, s.runtimeType)
 	return &cri.StatusResponse{Info: map[string]string{"config": config}}, nil
+}
+
+// ContainerStatus implements the CRI service.
+func (s *runtimeService) ContainerStatus(context.Context, *cri.ContainerStatusRequest) (*cri.ContainerStatusResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return &cri.ContainerStatusResponse{Status: &cri.ContainerStatus{Annotations: s.container}}, nil
+}
+
+// PodSandboxStatus implements the CRI service.
+func (s *runtimeService) PodSandboxStatus(context.Context, *cri.PodSandboxStatusRequest) (*cri.PodSandboxStatusResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return &cri.PodSandboxStatusResponse{Status: &cri.PodSandboxStatus{Annotations: s.annotations}}, nil
 }
 
 // advertise runs directx-advertiser on a node and prints what the kubelet has then.
@@ -101,14 +138,14 @@ func (d *demo) allocate(ctx context.Context, n *node) (*plugin.ContainerAllocate
 		return nil, errors.New(status.Convert(err).Message())
 	}
 	d.by("kubelet", "chooses %s", ids[0])
-	d.by("advertiser", "records that, and answers with a token:")
-	d.by("", "%s=%s", variable, answer.GetEnvs()[variable])
+	d.by("advertiser", "records that, and answers with an annotation for the container:")
+	d.by("", "%s=%s", key, answer.GetAnnotations()[key])
 	return answer, nil
 }
 
 // windowsSpec returns the OCI spec that containerd writes for a Windows container
-// with a token, "" for none, and the kubelet's devices.
-func windowsSpec(pod, token string, devices []*plugin.DeviceSpec) ([]byte, error) {
+// with the kubelet's devices.
+func windowsSpec(pod string, devices []*plugin.DeviceSpec) ([]byte, error) {
 	spec := specs.Spec{
 		Version: "1.1.0",
 		Process: &specs.Process{Args: []string{`C:\app\render.exe`}, Cwd: `C:\app`, Env: []string{"DIRECTX_VISIBLE_DEVICES=all"}},
@@ -118,9 +155,6 @@ func windowsSpec(pod, token string, devices []*plugin.DeviceSpec) ([]byte, error
 			"io.kubernetes.cri.sandbox-name": pod, "io.kubernetes.cri.sandbox-namespace": "default",
 			"io.kubernetes.cri.sandbox-uid": "uid-of-" + pod, "io.kubernetes.cri.sandbox-id": "sandbox-of-" + pod,
 		},
-	}
-	if token != "" {
-		spec.Process.Env = append(spec.Process.Env, variable+"="+token)
 	}
 	for _, d := range devices {
 		idType, id, _ := strings.Cut(d.GetHostPath(), "://")

@@ -35,17 +35,14 @@ func (d *demo) listGPUs(repository string) (err error) {
 
 func (d *demo) startWindowsNode(ctx context.Context) (err error) {
 	d.title("directx-advertiser offers each GPU to the kubelet 4 times")
-	if d.windows, err = newNode(d.path("windows"), filepath.Join(d.bin, shimName)); err != nil {
+	if d.windows, err = newNode(d.path("windows"), windowsRuntime); err != nil {
 		return err
 	}
-	stub, file := d.path("runtime-shim"), d.path("config.yaml")
-	err = errors.Join(
-		os.WriteFile(stub, []byte("#!/bin/sh\necho \"starts the container\"\n"), 0o700),
-		os.WriteFile(file, fmt.Appendf(nil, "apiVersion: %s\nkind: %s\nshim: {realShim: %s}\n", config.APIVersion, config.Kind, stub), 0o600))
-	if err != nil {
+	// On Linux, the shim looks for the real one on PATH.
+	if err := os.WriteFile(d.path("containerd-shim-runc-v2"), []byte("#!/bin/sh\necho \"starts the container\"\n"), 0o700); err != nil {
 		return err
 	}
-	return d.advertise(ctx, d.windows, "--config", file, "--inventory", d.inventory, "--node-os", "windows")
+	return d.advertise(ctx, d.windows, "--inventory", d.inventory, "--node-os", "windows")
 }
 
 func (d *demo) onePod(ctx context.Context) error {
@@ -54,12 +51,12 @@ func (d *demo) onePod(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	before, after, out, err := d.startContainer("render", answer.GetEnvs()[variable], answer.GetDevices())
+	before, after, out, err := d.startContainer(pod{name: "render", container: answer.GetAnnotations()}, answer.GetDevices())
 	if err != nil {
 		return err
 	}
 	d.by("containerd", "writes the container's config.json and runs the shim in its directory.")
-	d.by("shim", `finds the record of the token, edits config.json, and runs the real shim. DRIVER is the driver's directory in C:\Windows\System32\DriverStore\FileRepository.`)
+	d.by("shim", `asks containerd for the annotation, edits config.json, and runs the real shim. DRIVER is the driver's directory in C:\Windows\System32\DriverStore\FileRepository.`)
 	if err := d.printAdditions(before, after); err != nil {
 		return err
 	}
@@ -74,17 +71,18 @@ func (d *demo) onePod(ctx context.Context) error {
 
 // startContainer runs the runtime shim as containerd does for a container of a
 // pod. It returns the container's config.json before and after.
-func (d *demo) startContainer(pod, token string, devices []*plugin.DeviceSpec) (before, after []byte, out string, err error) {
-	bundle := d.path("bundle-" + pod)
+func (d *demo) startContainer(p pod, devices []*plugin.DeviceSpec) (before, after []byte, out string, err error) {
+	d.windows.runtime.set(p)
+	bundle := d.path("bundle-" + p.name)
 	file := filepath.Join(bundle, "config.json")
-	if before, err = windowsSpec(pod, token, devices); err != nil {
+	if before, err = windowsSpec(p.name, devices); err != nil {
 		return nil, nil, "", err
 	}
 	if err := errors.Join(os.Mkdir(bundle, 0o700), os.WriteFile(file, before, 0o600)); err != nil {
 		return nil, nil, "", err
 	}
-	shim := exec.Command(filepath.Join(d.bin, shimName), "-namespace", "k8s.io", "-address", `\\.\pipe\containerd`, "-id", pod, "start")
-	shim.Dir, shim.Env = bundle, append(os.Environ(), "DIRECTX_NRI_STATE_DIR="+d.windows.path("state"))
+	shim := exec.Command(filepath.Join(d.bin, shimName), "-namespace", "k8s.io", "-address", d.windows.path("cri.sock"), "-id", p.name, "start")
+	shim.Dir, shim.Env = bundle, append(os.Environ(), "DIRECTX_NRI_STATE_DIR="+d.windows.path("state"), "PATH="+d.dir+":"+os.Getenv("PATH"))
 	var stdout, stderr bytes.Buffer
 	shim.Stdout, shim.Stderr = &stdout, &stderr
 	if err := shim.Run(); err != nil {
@@ -94,9 +92,9 @@ func (d *demo) startContainer(pod, token string, devices []*plugin.DeviceSpec) (
 	return before, after, stdout.String(), err
 }
 
-func (d *demo) otherTokens(ctx context.Context) error {
+func (d *demo) otherPods(ctx context.Context) error {
 	d.title("Only the kubelet's allocation gives a container a GPU")
-	before, after, _, err := d.startContainer("no-request", "", nil)
+	before, after, _, err := d.startContainer(pod{name: "no-request"}, nil)
 	if err != nil || !bytes.Equal(before, after) {
 		return fmt.Errorf("the shim changed the container of a pod without an allocation, or failed: %w", err)
 	}
@@ -105,14 +103,14 @@ func (d *demo) otherTokens(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	token := answer.GetEnvs()[variable]
-	if _, _, _, err := d.startContainer("owner", token, answer.GetDevices()); err != nil {
+	given := answer.GetAnnotations()
+	if _, _, _, err := d.startContainer(pod{name: "owner", container: given}, answer.GetDevices()); err != nil {
 		return err
 	}
-	for _, pod := range [][2]string{{"made-up-token", strings.Repeat("0123456789abcdef", 2)}, {"other-token", token}} {
-		_, _, _, err := d.startContainer(pod[0], pod[1], answer.GetDevices())
+	for _, p := range []pod{{name: "thief", container: given}, {name: "forger", annotations: given}} {
+		_, _, _, err := d.startContainer(p, answer.GetDevices())
 		if err == nil {
-			return fmt.Errorf("the container of pod %s started", pod[0])
+			return fmt.Errorf("the container of pod %s started", p.name)
 		}
 		_, why, _ := strings.Cut(err.Error(), ": ")
 		d.by("shim", "refuses: %s", strings.ReplaceAll(why, d.dir, "…"))

@@ -27,8 +27,8 @@ func (s *suite) testDevices(t *testing.T) {
 		s.mustNotWrite(t, main)
 
 		side := s.Look(t, pod, "side")
-		if len(side.Tokens) > 0 {
-			t.Errorf("container side has tokens: %v", side.Tokens)
+		if len(side.Allocations) > 0 {
+			t.Errorf("container side has allocations: %v", side.Allocations)
 		}
 		s.mustNotOpen(t, side, gpu)
 	})

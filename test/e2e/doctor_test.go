@@ -15,26 +15,15 @@ import (
 
 	"github.com/directx-nri/directx-nri/cmd/dxctl/doctor"
 	"github.com/directx-nri/directx-nri/internal/testutil"
-	"github.com/directx-nri/directx-nri/shim/shimfile"
 	"github.com/directx-nri/directx-nri/test/bed"
 	"github.com/directx-nri/directx-nri/test/bed/fakekubelet"
 )
 
 // The files of the node. Each has a secret where one can be.
 const (
-	doctorContainerd = `version = 2
-# mine
-imports = ["DIR/conf.d/*.toml"]
-[plugins."io.containerd.grpc.v1.cri".registry.configs."example.com".auth]
+	doctorRegistry = `[plugins."io.containerd.grpc.v1.cri".registry.configs."example.com".auth]
   username = "builder"
   password = "SECRET-registry-password"
-[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
-  runtime_type = "io.containerd.runc.v2"
-[plugins."io.containerd.nri.v1.nri"]
-  disable = true
-  socket_path = "DIR/nri.sock" # not the default
-  plugin_path = "DIR/nri"
-  plugin_config_path = "DIR/nri"
 `
 	doctorInventory = `apiVersion: directx.microsoft.com/v1alpha1
 kind: Inventory
@@ -48,75 +37,62 @@ devices:
   compute: true
   linux: {deviceNodes: [/dev/null]}
 `
-	doctorConfig = `apiVersion: directx.microsoft.com/v1alpha1
-kind: Configuration
-# password: SECRET-config-comment
+	doctorConfig = `# password: SECRET-config-comment
 replicas: 2
-inventory: DIR/etc/gpus.yaml
-shim:
-  realShim: containerd-shim-runc-v2
 `
+	nriSection = `[plugins."io.containerd.nri.v1.nri"]`
 )
 
-// doctorNode is a machine with our real NRI plugin, shim and advertiser, and a stand-in
-// for the kubelet, which can forget a device plugin.
+// doctorNode is a node with a stand-in for the kubelet, which can forget a device plugin.
 type doctorNode struct {
-	*machine
-	kubelet            *fakekubelet.Kubelet
-	plugin, advertiser *bed.Process
+	*suite
+	*testing.T
+	kubelet *fakekubelet.Kubelet
 }
 
-// newDoctorNode sets a node up as the documentation does.
 func newDoctorNode(t *testing.T) *doctorNode {
 	t.Helper()
-	n := &doctorNode{machine: newMachine(t, machineOptions{containerd: containerd1, config: doctorContainerd})}
-	for dir, perm := range map[string]os.FileMode{"": 0o755, "conf.d": 0o755, "kubelet": 0o755, "etc": 0o700} {
-		testutil.NoError(n, os.MkdirAll(n.path(dir), perm), os.Chmod(n.path(dir), perm))
-	}
+	n := &doctorNode{T: t, suite: start(t, bed.Options{NoKubelet: true, Inventory: bed.NewInventory(1, 0), Config: doctorConfig})}
 	n.write("lib/libgpu.so", "", 0o644)
-	n.write("etc/gpus.yaml", n.text(doctorInventory), 0o644)
-	n.write("etc/config.yaml", n.text(doctorConfig), 0o600)
-	n.plugin = n.process("directx-nri", "--nri-socket", n.path("nri.sock"), "--cri-socket", n.socket())
-	n.advertiser = n.process("directx-advertiser", "--config", n.path("etc/config.yaml"), "--kubelet-dir", n.path("kubelet"),
-		"--pod-resources-socket", n.path("pr.sock"), "--cri-socket", n.socket())
-	n.must(n.runtime("install"))
-	n.mustRestart("configure")
+	n.write(inventoryFile, strings.ReplaceAll(doctorInventory, "DIR", n.Dir), 0o644)
+	n.EditContainerd(t, nriSection, doctorRegistry+nriSection)
+	testutil.NoError(t, os.MkdirAll(filepath.Dir(podResources), 0o755))
 	n.startKubelet()
 	t.Cleanup(func() { n.kubelet.Stop() })
-	n.plugin.Start(t)
-	n.advertiser.Start(t)
+	n.Plugin.Start(t)
+	n.Advertiser.Start(t)
 	return n
 }
 
-// process returns one of our programs, which ends with the test.
-func (n *doctorNode) process(name string, args ...string) *bed.Process {
-	p := bed.NewProcess(name, n.path(name+".log"), func() *exec.Cmd {
-		return exec.Command(n.parts.Product(name), append(args, "--state-dir", n.path("ours"), "--runtime-dir", n.path("run"))...)
-	})
-	n.Cleanup(func() {
-		if n.Failed() {
-			n.Log(p.Tail(30))
-		}
-		if p.Running() {
-			p.Kill(n)
-		}
-	})
-	return p
-}
+const (
+	podResources  = "/var/lib/kubelet/pod-resources/kubelet.sock"
+	inventoryFile = "inventory/inventory.yaml"
+)
 
 func (n *doctorNode) startKubelet() {
 	n.Helper()
 	var err error
-	n.kubelet, err = fakekubelet.Start(n.path("kubelet"), n.path("pr.sock"))
+	n.kubelet, err = fakekubelet.Start(bed.DevicePluginDir, podResources)
 	testutil.NoError(n, err)
+}
+
+// path returns the path of a file below the node's directory.
+func (n *doctorNode) path(name string) string {
+	if filepath.IsAbs(name) {
+		return name
+	}
+	return filepath.Join(n.Dir, name)
+}
+
+func (n *doctorNode) read(name string) string { return string(bed.ReadFile(n, n.path(name))) }
+
+func (n *doctorNode) write(name, text string, perm os.FileMode) {
+	bed.WriteFile(n, n.path(name), text, perm)
 }
 
 // doctor returns a call of dxctl doctor.
 func (n *doctorNode) doctor(more ...string) *exec.Cmd {
-	return n.dxctl(append([]string{
-		"doctor", "--containerd-config", n.path("config.toml"), "--cri-socket", n.socket(), "--state-dir", n.path("ours"), "--runtime-dir", n.path("run"),
-		"--kubelet-dir", n.path("kubelet"), "--pod-resources-socket", n.path("pr.sock"), "--shim-dir", filepath.Dir(n.shim()),
-	}, more...)...)
+	return n.DxctlCommand("doctor", append([]string{"--cri-socket", n.Address(), "--nri-socket", n.NRISocket, "--runtime-dir", n.RuntimeDir}, more...)...)
 }
 
 // waitFindings waits until the findings are those that accept wants.
@@ -150,10 +126,10 @@ func TestDoctor(t *testing.T) {
 	}
 	_, response, err := n.kubelet.Allocate(t.Context(), bed.Display, 1)
 	testutil.NoError(n, err)
-	token := response.GetEnvs()[displayToken]
+	id := response.GetAnnotations()[displayKey]
 	n.waitHealthy()
-	n.testReport(token)
-	for _, b := range n.breakages("ours/allocations/" + recordName(token)) {
+	n.testReport(id)
+	for _, b := range n.breakages("state/allocations/" + id + ".json") {
 		t.Run(strings.ReplaceAll(b.name, " ", "-"), func(t *testing.T) {
 			defer b.do(n)()
 			n.waitFindings(t, "one finding of "+b.check+" with "+b.says, func(all []doctor.Finding) bool {
@@ -166,7 +142,7 @@ func TestDoctor(t *testing.T) {
 		command := n.doctor()
 		command.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 		status, stdout, stderr := call(n, command)
-		if status != 3 || strings.Contains(stdout, "problem ") || !strings.Contains(stdout, n.socket()) {
+		if status != 3 || strings.Contains(stdout, "problem ") || !strings.Contains(stdout, n.Address()) {
 			t.Errorf("status %d\n%s%s", status, stdout, stderr)
 		}
 	})
@@ -232,80 +208,66 @@ func add(file, text string) change {
 	}
 }
 
-// loaded makes a change of containerd's file that containerd then reads.
-func loaded(do change) change {
+// containerd changes containerd's configuration, which is restarted.
+func containerd(old, text string) change {
 	return func(n *doctorNode) func() {
-		fix := do(n)
-		n.service("start")
-		return func() { fix(); n.service("start") }
+		n.EditContainerd(n, old, text)
+		return func() { n.EditContainerd(n, text, old) }
 	}
+}
+
+func stopped(p func(*doctorNode) *bed.Process) change {
+	return func(n *doctorNode) func() { p(n).Terminate(n); return func() { p(n).Start(n) } }
+}
+
+func frozen(p func(*doctorNode) *bed.Process) change {
+	return func(n *doctorNode) func() { p(n).Freeze(n); return func() { p(n).Thaw(n) } }
 }
 
 // breakages returns all ways to break the node, one record of which is in a file.
 func (n *doctorNode) breakages(record string) []breakage {
-	const config, inventory, containerd, shim = "etc/config.yaml", "etc/gpus.yaml", "config.toml", "bin/" + shimfile.BaseName
-	const nri = `[plugins."io.containerd.nri.v1.nri"]`
-	const runtimes = `[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.`
+	const config = "config.yaml"
+	runtime := func(n *doctorNode) *bed.Process { return n.Containerd }
+	plugin := func(n *doctorNode) *bed.Process { return n.Plugin }
+	advertiser := func(n *doctorNode) *bed.Process { return n.Advertiser }
 	row := func(name, check, says string, do change, flags ...string) breakage {
 		return breakage{name, check, says, do, flags}
 	}
 	return []breakage{
-		row("a GPU is unhealthy", doctor.CheckDevices, "it overheated", edit(inventory, "compute: true", "compute: true\n  health: {reason: it overheated}")),
-		row("the inventory is broken", doctor.CheckConfig, "gpus.yaml", edit(inventory, "kind: Inventory", "kind: Inventory\nsecretKey: 1")),
+		row("a GPU is unhealthy", doctor.CheckDevices, "it overheated", edit(inventoryFile, "compute: true", "compute: true\n  health: {reason: it overheated}")),
+		row("the inventory is broken", doctor.CheckConfig, "inventory.yaml", edit(inventoryFile, "kind: Inventory", "kind: Inventory\nsecretKey: 1")),
 		row("a driver file is gone", doctor.CheckDriverFiles, "lib/libgpu.so", move("lib/libgpu.so")),
-		row("config.yaml is invalid", doctor.CheckConfig, "unknown", edit(config, "shim:", "unknown: 1\nshim:")),
-		row("no rule is for the GPUs", doctor.CheckResources, "GPU-0", edit(config, "shim:",
-			"resources: [{name: example.com/other, match: {description: none}}]\nshim:")),
-		row("a host directory is gone", doctor.CheckPermissions, "/srv/no-such-directory", edit(config, "shim:",
-			"extraMounts: {sources: host-directories, hostDirectories: [/srv/no-such-directory]}\nshim:")),
+		row("config.yaml is invalid", doctor.CheckConfig, "unknown", edit(config, "replicas: 2", "unknown: 1")),
+		row("no rule is for the GPUs", doctor.CheckResources, "GPU-0", edit(config, "replicas: 2", "resources: [{name: example.com/other, match: {description: none}}]")),
+		row("a host directory is gone", doctor.CheckPermissions, "/srv/no-such-directory", edit(config, "replicas: 2",
+			"extraMounts: {sources: host-directories, hostDirectories: [/srv/no-such-directory]}")),
 		row("others can write config.yaml", doctor.CheckPermissions, "", permit(config, 0o666)),
-		row("others can write the inventory", doctor.CheckPermissions, "gpus.yaml", permit(inventory, 0o666)),
-		row("the real shim is not there", doctor.CheckConfig, "config.yaml", edit(config, "containerd-shim-runc-v2", "no-such-shim")),
+		row("others can write the inventory", doctor.CheckPermissions, "inventory.yaml", permit(inventoryFile, 0o666)),
 
-		row("the shim is gone", doctor.CheckShim, "runc", move(shim)),
-		row("the shim is of another version", doctor.CheckShim, "0.9-test", func(n *doctorNode) func() {
-			testutil.NoError(n, bed.Build(n.path("old"), "0.9-test", shimfile.BaseName))
-			return replace(shim, n.read("old/"+shimfile.BaseName))(n)
-		}),
-		row("the shim is damaged", doctor.CheckShim, "", replace(shim, "no program")),
-		row("the shim is not executable", doctor.CheckShim, "executable", permit(shim, 0o644)),
-		row("others can write the shim", doctor.CheckPermissions, "", permit(shim, 0o777)),
-		row("runtime_path leads nowhere", doctor.CheckShim, "/nowhere/", loaded(edit(containerd, n.shim(), "/nowhere/containerd-shim-directx-v1"))),
-		row("annotations are not handed on", doctor.CheckHandlers, "directx.microsoft.com",
-			loaded(edit(containerd, `pod_annotations = ['directx.microsoft.com/*']`, `pod_annotations = []`))),
-		row("the file is not loaded", doctor.CheckHandlers, "other", edit(containerd, nri, runtimes+"other]\n  runtime_type = \"io.containerd.runc.v2\"\n  runtime_path = \""+n.shim()+"\"\n"+
-			"  pod_annotations = [\"directx.microsoft.com/*\"]\n  container_annotations = [\"directx.microsoft.com/*\"]\n"+nri)),
-		row("containerd's file is no TOML", doctor.CheckContainerdConfig, "config.toml:1:", edit(containerd, "version = 2", "version == 2")),
-		row("an import takes over", doctor.CheckContainerdConfig, "conf.d/x.toml", add("conf.d/x.toml", "version = 2\n"+runtimes+"runc]\n  runtime_type = \"io.containerd.runc.v2\"\n")),
-		row("NRI is off", doctor.CheckNRI, "disabled", loaded(edit(containerd, "disable = false", "disable = true"))),
-		row("NRI is off and that is not loaded", doctor.CheckNRI, "disabled", edit(containerd, "disable = false", "disable = true")),
-
-		row("containerd is stopped", doctor.CheckContainerd, "", func(n *doctorNode) func() { n.service("stop"); return func() { n.service("start") } }),
-		row("containerd hangs", doctor.CheckContainerd, "", func(n *doctorNode) func() {
-			testutil.NoError(n, syscall.Kill(n.pid(), syscall.SIGSTOP))
-			return func() { testutil.NoError(n, syscall.Kill(n.pid(), syscall.SIGCONT)) }
-		}, "--timeout", "1s"),
-		row("the plugin is stopped", doctor.CheckNRI, "", func(n *doctorNode) func() { n.plugin.Stop(n); return func() { n.plugin.Start(n) } }),
-		row("the plugin hangs", doctor.CheckNRI, "", func(n *doctorNode) func() { n.plugin.Freeze(n); return func() { n.plugin.Thaw(n) } }),
-		row("the advertiser is stopped", doctor.CheckAdvertiser, "", func(n *doctorNode) func() { n.advertiser.Stop(n); return func() { n.advertiser.Start(n) } }),
+		row("NRI is off", doctor.CheckNRI, "", containerd("disable = false", "disable = true")),
+		row("NRI refuses connections", doctor.CheckNRI, "", containerd("disable_connections = false", "disable_connections = true")),
+		row("containerd is stopped", doctor.CheckContainerd, "", stopped(runtime)),
+		row("containerd hangs", doctor.CheckContainerd, "", frozen(runtime), "--timeout", "1s"),
+		row("the plugin is stopped", doctor.CheckNRI, "", stopped(plugin)),
+		row("the plugin hangs", doctor.CheckNRI, "", frozen(plugin)),
+		row("the advertiser is stopped", doctor.CheckAdvertiser, "", stopped(advertiser)),
 		row("the kubelet is stopped", doctor.CheckKubelet, "", func(n *doctorNode) func() { n.kubelet.Stop(); return n.startKubelet }),
 		row("the advertiser is not registered", doctor.CheckRegistration, bed.Display, func(n *doctorNode) func() {
 			n.kubelet.Forget(bed.Display)
 			return func() { n.kubelet.Stop(); n.startKubelet() }
 		}),
-		row("PodResources is elsewhere", doctor.CheckRegistration, "", move("pr.sock")),
+		row("PodResources is elsewhere", doctor.CheckRegistration, "", move(podResources)),
 
 		row("a record is damaged", doctor.CheckRecords, filepath.Base(record), edit(record, "GPU-0", "GPU-9")),
-		row("the record directory is open to others", doctor.CheckRecords, "", permit("ours/allocations", 0o777)),
-		row("the state directory is open to others", doctor.CheckPermissions, "", permit("ours", 0o777)),
-		row("the runtime directory is open to others", doctor.CheckPermissions, "", permit("run", 0o777)),
-		row("a restart was broken off", doctor.CheckLeftovers, "", edit("ours/runtime-configure.json", `"format": 1,`, `"format": 1, "restartDue": true,`)),
+		row("the record directory is open to others", doctor.CheckRecords, "", permit("state/allocations", 0o777)),
+		row("the state directory is open to others", doctor.CheckPermissions, "", permit("state", 0o777)),
+		row("the runtime directory is open to others", doctor.CheckPermissions, "", permit("runtime", 0o777)),
 	}
 }
 
 // testReport checks that the file of --report has its parts, and no secret.
-func (n *doctorNode) testReport(token string) {
-	defer add("ours/shim.log", "level=error msg=\"token "+token+" password=SECRET-log\" Authorization: Bearer SECRET-bearer\nlevel=info msg=well\n")(n)()
+func (n *doctorNode) testReport(id string) {
+	defer add("state/shim.log", "level=error msg=\"allocation "+id+" password=SECRET-log\" Authorization: Bearer SECRET-bearer\nlevel=info msg=well\n")(n)()
 	file := n.path("report.json")
 	if status, _, stderr := call(n, n.doctor("--report", file)); status != 0 || !strings.Contains(stderr, file) {
 		n.Fatalf("status %d: %s", status, stderr)
@@ -313,10 +275,11 @@ func (n *doctorNode) testReport(token string) {
 	info, err := os.Stat(file)
 	testutil.NoError(n, err)
 	text := n.read("report.json")
-	if strings.Contains(text, "SECRET-") || strings.Contains(text, token) || info.Mode().Perm() != 0o600 {
+	if strings.Contains(text, "SECRET-") || strings.Contains(text, id) || info.Mode().Perm() != 0o600 {
 		n.Errorf("mode %v; it has a secret:\n%s", info.Mode(), text)
 	}
-	version := strings.Fields(n.must(n.dxctl("--version")))[2] // after the name and "version"
+	_, version, _ := call(n, exec.Command(n.Product("dxctl"), "--version"))
+	version = strings.Fields(version)[2] // after the name and "version"
 	for _, want := range []string{`"findings": []`, `"instanceID": "GPU-0"`, `"injection": [`, "msg=well", version} {
 		if !strings.Contains(text, want) {
 			n.Errorf("no %s in\n%s", want, text)

@@ -25,7 +25,7 @@ func TestNode(t *testing.T) {
 	t.Run("2 GPUs are shared fairly", s.testSharing)
 	t.Run("3 restarts change nothing", s.testRestarts)
 	t.Run("4 no container runs without its GPU", s.testPluginDown)
-	t.Run("5 only an allocation grants a device", s.testTokens)
+	t.Run("5 an allocation grants what it is for", s.testAllocated)
 	t.Run("6 GPUs come and go", s.testHotplug)
 	t.Run("7 records survive", s.testRecords)
 }
@@ -52,16 +52,15 @@ func TestNewest(t *testing.T) {
 // suite is a node that the parts of a test share.
 type suite struct {
 	*bed.Node
-	// client is of the namespace of standalone containers, pods of that of pods.
-	client, pods *bed.Client
-	allocated    int // how many allocations the test made
+	client    *bed.Client // of the namespace of standalone containers
+	allocated int         // how many allocations the test made
 }
 
 // start starts a node.
 func start(t *testing.T, options bed.Options) *suite {
 	t.Helper()
 	n := bed.Start(t, options)
-	return &suite{Node: n, client: n.Client(t, bed.DefaultNamespace), pods: n.Client(t, bed.PodNamespace)}
+	return &suite{Node: n, client: n.Client(t, bed.DefaultNamespace)}
 }
 
 // call runs a command and returns its exit status and output.

@@ -116,28 +116,9 @@ func (s *suite) bound(t *testing.T) (pods []string) {
 	return pods
 }
 
-// TestExtraMounts requests extra mounts by annotation, through the NRI plugin.
+// TestExtraMounts requests extra mounts by annotation.
 func TestExtraMounts(t *testing.T) {
 	e := startExtraMounts(t, bed.Options{})
-	e.testPods(t)
-
-	t.Run("another policy holds for the next container", func(t *testing.T) {
-		for _, sources := range []string{"off", "driver-store"} {
-			e.setPolicy(t, sources)
-			mark := e.Kubelet.Mark()
-			pod := e.Apply(t, extraMountsPod("policy", decision.ExtraMountsAnnotation, e.tools+"/tool"))
-			bed.MustContain(t, "the event with "+sources, e.WaitNotStarted(t, pod, "main", mark), "default/"+pod)
-			// The allocation can still be used.
-			e.setPolicy(t, "host-directories")
-			e.SyncPods(t, pod)
-			e.WaitRunning(t, pod)
-			e.mustSee(t, map[string]string{"/usr/lib/wsl/lib/tool": "the tool"}, e.inPod(t, pod, "main"))
-		}
-	})
-}
-
-// testPods tests pods of the plugin or the shim.
-func (e *extraMounts) testPods(t *testing.T) {
 	list, inside := e.granted()
 	const key = decision.ExtraMountsAnnotation
 	t.Run("a pod's and a container's request", func(t *testing.T) {
@@ -182,18 +163,25 @@ func (e *extraMounts) testPods(t *testing.T) {
 			t.Errorf("no record is bound to pod %s, so that nothing was seen before", next)
 		}
 	})
+
+	t.Run("another policy holds for the next container", func(t *testing.T) {
+		for _, sources := range []string{"off", "driver-store"} {
+			e.setPolicy(t, sources)
+			mark := e.Kubelet.Mark()
+			pod := e.Apply(t, extraMountsPod("policy", decision.ExtraMountsAnnotation, e.tools+"/tool"))
+			bed.MustContain(t, "the event with "+sources, e.WaitNotStarted(t, pod, "main", mark), "default/"+pod)
+			// The allocation can still be used.
+			e.setPolicy(t, "host-directories")
+			e.SyncPods(t, pod)
+			e.WaitRunning(t, pod)
+			e.mustSee(t, map[string]string{"/usr/lib/wsl/lib/tool": "the tool"}, e.inPod(t, pod, "main"))
+		}
+	})
 }
 
-// TestExtraMountsByShim requests extra mounts in pods and standalone containers, through
-// the runtime shim alone.
-func TestExtraMountsByShim(t *testing.T) {
-	e := startExtraMounts(t, bed.Options{InjectByShim: true, Config: "standalone: {environment: true}\n"})
-	t.Run("standalone", e.testStandalone)
-	e.testPods(t)
-}
-
-// testStandalone requests extra mounts with ctr's flags.
-func (e *extraMounts) testStandalone(t *testing.T) {
+// TestStandaloneExtraMounts requests extra mounts with ctr's flags, through the runtime shim.
+func TestStandaloneExtraMounts(t *testing.T) {
+	e := startExtraMounts(t, bed.Options{NoKubelet: true, Shim: true, Config: "standalone: {environment: true}\n"})
 	list, inside := e.granted()
 	with := func(flag, key, list string) []string {
 		return []string{"--runtime", bed.DirectX, "--env", "DIRECTX_VISIBLE_DEVICES=all", flag, key + "=" + list}

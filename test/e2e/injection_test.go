@@ -39,8 +39,8 @@ func TestKubeletInjection(t *testing.T) {
 	s.Configure(t, "", s.Offered)
 	s.WaitPlugin(t)
 	after := s.RunPod(t, bed.GPUPod("after", 1))
-	if view := s.Look(t, after, "main"); len(view.Tokens) == 0 {
-		t.Error("a container that the plugin served has no token")
+	if view := s.Look(t, after, "main"); len(view.Allocations) == 0 {
+		t.Error("a container that the plugin served has no allocation")
 	}
 	// Containers that were there keep what the kubelet gave them, also when they restart.
 	s.Crash(t, one, "main")
@@ -48,14 +48,14 @@ func TestKubeletInjection(t *testing.T) {
 	s.CheckDevices(t)
 }
 
-// mustBeInjected fails the test unless container main of pods has its GPUs and hints, and no token.
+// mustBeInjected fails the test unless container main of pods has its GPUs and hints, and no allocation's ID.
 func (s *suite) mustBeInjected(t *testing.T, pods ...string) {
 	t.Helper()
 	for _, pod := range pods {
 		gpus := s.AssignedGPUs(t, pod, "main")
 		view := s.MustHave(t, pod, "main", gpus...)
-		if len(view.Tokens) > 0 {
-			t.Errorf("pod %s has tokens: %v", pod, view.Tokens)
+		if len(view.Allocations) > 0 {
+			t.Errorf("pod %s has allocations: %v", pod, view.Allocations)
 		}
 		s.mustNotWrite(t, view)
 		hints, _ := s.hints(t, pod)

@@ -62,9 +62,9 @@ func (o outage) each(t testing.TB, killed, frozen func(*bed.Process, testing.TB)
 // reports ([bed.Node.CheckMissingGPUs]), and each must run with its GPU once the programs
 // work again.
 func TestInterlock(t *testing.T) {
-	for _, version := range []string{containerd1, containerd2} {
+	for version, newest := range map[string]bool{"1.7": false, "2.x": true} {
 		t.Run("containerd "+version, func(t *testing.T) {
-			s := start(t, bed.Options{Replicas: 32, Inventory: bed.NewInventory(2, 1), Containerd2: version == containerd2})
+			s := start(t, bed.Options{Replicas: 32, Inventory: bed.NewInventory(2, 1), Containerd2: newest})
 			s.Part(t, "each step of a container", s.testInterlockSteps)
 			s.Part(t, "a kubelet that was restarted while both are away", s.testInterlockKubelet)
 		})
@@ -84,7 +84,7 @@ func (s *suite) testInterlockSteps(t *testing.T) {
 				defer sandbox.Remove(t)
 				// The kubelet hands the replica of an init container on.
 				initial, main := s.allocate(t, display.Index), s.allocate(t, compute.Index)
-				maps.Copy(main.Envs, s.Allocate(t, display, s.allocated-1).GetEnvs())
+				maps.Copy(main.Annotations, s.Allocate(t, display, s.allocated-1).GetAnnotations())
 				containers := []*struct {
 					name   string
 					answer bed.Answer
@@ -133,17 +133,19 @@ func (s *suite) testInterlockSteps(t *testing.T) {
 	}
 }
 
-// mustNotRestart kills container main of a pod while there is no program to remove its
-// interlock. A kubelet that was restarted since does not call PreStartContainer.
-func (s *suite) mustNotRestart(t *testing.T, pod string, before bed.View) {
+// begin creates and starts a container in a sandbox.
+func begin(sandbox *bed.Direct, name string, answer bed.Answer) (id string, err error) {
+	if id, err = sandbox.Create(name, answer); err == nil {
+		err = sandbox.Start(id)
+	}
+	return id, err
+}
+
+// allocate returns what the advertiser answers for another container with a GPU.
+func (s *suite) allocate(t *testing.T, gpu int) bed.Answer {
 	t.Helper()
-	s.Restart(t, s.Kubelet)
-	// It admits the pod again, and refuses it if its container does not run then.
-	s.WaitRunning(t, pod)
-	mark := s.Kubelet.Mark()
-	s.KillContainer(t, before)
-	bed.MustContain(t, "the event of a container with the interlock", s.WaitNotStarted(t, pod, "main", mark), allocation.InterlockMount)
-	s.MustNotRun(t, pod)
+	s.allocated++
+	return s.Allocate(t, s.Inventory.GPUs[gpu], s.allocated)
 }
 
 // testInterlockKubelet crashes a container while both programs are away.
@@ -152,7 +154,13 @@ func (s *suite) testInterlockKubelet(t *testing.T) {
 	before := s.Look(t, pod, "main")
 	s.Advertiser.Kill(t)
 	s.Plugin.Kill(t)
-	s.mustNotRestart(t, pod, before)
+	// A kubelet that was restarted does not call PreStartContainer.
+	s.Restart(t, s.Kubelet)
+	s.WaitRunning(t, pod) // It admits the pod again, and refuses it if its container does not run then.
+	mark := s.Kubelet.Mark()
+	s.KillContainer(t, before)
+	bed.MustContain(t, "the event of a container with the interlock", s.WaitNotStarted(t, pod, "main", mark), allocation.InterlockMount)
+	s.MustNotRun(t, pod)
 	s.Plugin.Start(t)
 	s.Advertiser.Start(t)
 	s.WaitReady(t)
@@ -194,41 +202,6 @@ func (s *suite) testPluginDown(t *testing.T) {
 		s.Plugin.Thaw(t)
 		s.WaitServed(t, pod)
 	})
-}
-
-// TestInterlockByShim removes the runtime shim from a node whose pods it serves.
-func TestInterlockByShim(t *testing.T) {
-	s := start(t, bed.Options{InjectByShim: true, Replicas: 4, Inventory: bed.NewInventory(2, 1)})
-	main := []bed.Container{{Name: "main", Display: 1, Compute: 1}}
-	initialized := s.Apply(t, bed.Pod{
-		Name: "initialized", Init: []bed.Container{{Name: "first", Display: 1, Script: "ls /dev/dxg[0-9]*"}}, Containers: main,
-	})
-	s.WaitServed(t, initialized)
-	// A restarted kubelet would allocate again for its init container, which has ended.
-	s.Remove(t, initialized)
-	pod := s.RunPod(t, bed.Pod{Name: "served", Containers: main})
-	gpus := s.AssignedGPUs(t, pod, "main")
-
-	// A restarted kubelet does not call PreStartContainer.
-	s.Advertiser.Kill(t)
-	s.Restart(t, s.Kubelet)
-	s.WaitRunning(t, pod)
-	s.Crash(t, pod, "main")
-	view := s.MustHave(t, pod, "main", gpus...)
-
-	s.UnconfigureContainerd(t)
-	mark := s.Kubelet.Mark()
-	s.KillContainer(t, view)
-	bed.MustContain(t, "the event of a container without the shim", s.WaitNotStarted(t, pod, "main", mark), allocation.InterlockMount)
-	s.MustNotRun(t, pod)
-	s.CheckMissingGPUs(t)
-
-	s.ConfigureContainerd(t)
-	s.Advertiser.Start(t)
-	s.WaitOffered(t)
-	s.SyncPods(t, pod)
-	s.WaitRunning(t, pod)
-	s.MustHave(t, pod, "main", gpus...)
 }
 
 // TestInterlockRuntimes records what low-level runtimes do with the interlock's

@@ -20,9 +20,6 @@ import (
 	"github.com/directx-nri/directx-nri/test/bed"
 )
 
-// recordName returns the name of the file that a token's record is in.
-func recordName(token string) string { return string(allocation.Token(token).ID()) + ".json" }
-
 // testRecords tests the records when their writer crashes, and when they are damaged.
 func (s *suite) testRecords(t *testing.T) {
 	s.Part(t, "the advertiser is killed in Allocate", s.testKillsInAllocate)
@@ -38,31 +35,31 @@ func (s *suite) testKillsInAllocate(t *testing.T) {
 	const kills = 25
 	for i := range kills {
 		plugin := s.DevicePlugin(t, bed.Display)
-		tokens := make(chan string, 1<<16) // what is given out
+		ids := make(chan string, 1<<16) // what is given out
 		go func() {
-			defer close(tokens)
+			defer close(ids)
 			for {
 				answer, err := bed.Allocate(plugin, device)
 				if err != nil {
 					return
 				}
-				tokens <- answer.GetEnvs()[displayToken]
+				ids <- answer.GetAnnotations()[displayKey]
 			}
 		}()
-		last, works := <-tokens
+		last, works := <-ids
 		if !works {
 			t.Fatal("Allocate does not work")
 		}
 		time.Sleep(time.Duration(i*i*50) * time.Microsecond) // The moment is what varies here.
 		s.Advertiser.Kill(t)
 		for answered++; ; answered++ {
-			token, more := <-tokens
+			id, more := <-ids
 			if !more {
 				break
 			}
-			last = token
+			last = id
 		}
-		record := bed.ReadFile(t, filepath.Join(dir, recordName(last)))
+		record := bed.ReadFile(t, filepath.Join(dir, last+".json"))
 		if quoted, _ := json.Marshal(device); !bytes.Contains(record, quoted) {
 			t.Errorf("the record of an answer for %s does not name it: %s", device, record)
 		}
@@ -117,7 +114,7 @@ func (s *suite) testDamage(t *testing.T) {
 	for _, d := range all {
 		d.pod = s.RunPod(t, bed.GPUPod(d.name, 1))
 		d.view = s.Look(t, d.pod, "main")
-		d.file = filepath.Join(s.StateDir, "allocations", strings.TrimSuffix(recordName(d.view.Tokens[displayToken]), ".json")+d.suffix)
+		d.file = filepath.Join(s.StateDir, "allocations", d.view.Allocations[displayKey]+d.suffix)
 		d.content = string(bed.ReadFile(t, d.file))
 	}
 	for _, d := range all {

@@ -105,11 +105,11 @@ func (s *reloaded) testRename(t *testing.T) {
 	}
 }
 
-// TestBadConfigurationByShim starts containers through the runtime shim while the
-// configuration file is bad: the last node policy stays in force.
-func TestBadConfigurationByShim(t *testing.T) {
+// TestUnreadablePolicy starts containers while the configuration file is bad, so that the last node
+// policy stays in force, and while the policy cannot be read.
+func TestUnreadablePolicy(t *testing.T) {
 	s := start(t, bed.Options{
-		Inventory: bed.NewInventory(2, 0), InjectByShim: true, Config: "replicas: 4", Offered: map[string]int{bed.Display: 8},
+		Inventory: bed.NewInventory(2, 0), Config: "replicas: 4", Offered: map[string]int{bed.Display: 8},
 	})
 	before, _ := s.served(t, bed.Display, 1)
 	s.ConfigureInvalid(t, "replicas: 0")

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/test/bed"
 )
@@ -55,7 +57,7 @@ func TestLargePods(t *testing.T) {
 	gpu := s.Apply(t, bed.GPUPod("gpu", 1))
 	s.RunPod(t, bed.GPUPod("plain-c", 0))
 	bed.MustContain(t, "the event of a pod with a GPU", s.WaitNotStarted(t, gpu, "main", mark), reason)
-	report, _ := s.DxctlCommand("doctor", "--containerd-config", s.ContainerdConfig(), "--runtime-dir", s.RuntimeDir, "--cri-socket", s.Address()).CombinedOutput()
+	report, _ := s.DxctlCommand("doctor", "--runtime-dir", s.RuntimeDir, "--cri-socket", s.Address()).CombinedOutput()
 	bed.MustContain(t, "the report", string(report), reason)
 	if n := metrics.numbers(t)["directx_synchronize_losses_total"]; n != 1 {
 		t.Errorf("%v losses were counted, want 1", n)
@@ -167,9 +169,7 @@ func (s *suite) crash(t *testing.T, pod string) {
 	}
 	s.Crash(t, pod, "main")
 	after := s.MustHave(t, pod, "main", before.GPUs...)
-	for name, token := range before.Tokens {
-		if after.Tokens[name] != token {
-			t.Errorf("%s of pod %s changed with the restart", name, pod)
-		}
+	if diff := cmp.Diff(before.Allocations, after.Allocations); diff != "" {
+		t.Errorf("the allocations of pod %s changed with the restart (-before +after):\n%s", pod, diff)
 	}
 }

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/directx-nri/directx-nri/internal/testutil"
-	"github.com/directx-nri/directx-nri/shim/shimfile"
 	"github.com/directx-nri/directx-nri/test/bed"
 )
 
@@ -38,7 +37,7 @@ func TestStandalone(t *testing.T) {
 	})
 	// These change the node.
 	t.Run("containerd is restarted under running containers", s.testContainerdRestart)
-	t.Run("the shim is upgraded and removed under running containers", s.testUpgrade)
+	t.Run("the shim is removed under a running container", s.testRemoved)
 }
 
 // sideBySide runs tests concurrently, and returns when all have ended.
@@ -250,72 +249,13 @@ func (s *suite) end(t *testing.T, id string) {
 	}
 }
 
-// testUpgrade installs new builds of the shim while containers run and start, then a
-// broken one, and removes the shim.
-func (s *suite) testUpgrade(t *testing.T) {
-	s.run(t, "upgrade-long", annotation("all")...)
-	before := s.mustHave(t, "upgrade-long", 0, 1, 2)
-
-	stop := filepath.Join(s.Dir, "stop")
-	shells := []*exec.Cmd{s.startUntil(stop, "a"), s.startUntil(stop, "b")}
-	for _, shell := range shells {
-		testutil.NoError(t, shell.Start())
-	}
-	program := bed.ReadFile(t, s.ShimFile())
-	build := filepath.Join(s.Dir, "build")
-	for i := range 4 {
-		program = fmt.Appendf(program, "build %d", i) // What is behind the end of a program is not read.
-		testutil.NoError(t, os.WriteFile(build, program, 0o755))
-		if changed, err := shimfile.Install(t.Context(), build, s.ShimFile()); err != nil || !changed {
-			t.Errorf("install build %d: changed %t, %v", i, changed, err)
-		}
-	}
-	bed.WriteFile(t, stop, "", 0o644)
-	for _, shell := range shells {
-		if err := shell.Wait(); err != nil {
-			t.Errorf("a container that was started during the upgrade: %v\n%s", err, shell.Stdout)
-		}
-	}
-
-	testutil.NoError(t, os.WriteFile(build, []byte("#!/bin/sh\nexit 1\n"), 0o755))
-	if _, err := shimfile.Install(t.Context(), build, s.ShimFile()); !errors.Is(err, shimfile.ErrSelfTest) {
-		t.Errorf("installing a broken shim returns %v", err)
-	}
-	if now, err := os.ReadFile(s.ShimFile()); err != nil || !bytes.Equal(now, program) {
-		t.Errorf("after the broken one, the shim is not the last build (%v)", err)
-	}
-	s.run(t, "upgrade-after", annotation("1")...)
-	s.mustHave(t, "upgrade-after", 1)
-
-	if _, err := shimfile.Remove(s.ShimFile()); err != nil {
-		t.Fatal(err)
-	}
-	if after := s.mustHave(t, "upgrade-long", 0, 1, 2); after.PID != before.PID {
+// testRemoved removes the shim under a running container.
+func (s *suite) testRemoved(t *testing.T) {
+	s.run(t, "removed", annotation("all")...)
+	before := s.mustHave(t, "removed", 0, 1, 2)
+	testutil.NoError(t, os.Remove(s.ShimFile()))
+	if after := s.mustHave(t, "removed", 0, 1, 2); after.PID != before.PID {
 		t.Errorf("the container's process was %d and is %d", before.PID, after.PID)
 	}
-	s.end(t, "upgrade-long")
-}
-
-// starter runs containers, with and without a GPU in turn, until the file STOP exists.
-const starter = `i=0
-run() {
-	i=$((i + 1))
-	want=$1
-	shift
-	CTR "$@" IMAGE NAME-$i sh -c 'test "$(echo /dev/dxg*)" = "$0"' "$want" || exit 1
-}
-while run /dev/dxg1 ANNOTATION && run '/dev/dxg*' && [ ! -e STOP ]; do :; done
-`
-
-// startUntil returns a shell that starts containers until a file exists. It is started before
-// a program is written: what this process starts then would inherit the program's open file,
-// and the program could not run.
-func (s *suite) startUntil(stop, name string) *exec.Cmd {
-	ctr := append([]string{s.Stock("ctr"), "--address", s.Address(), "run", "--rm", "--runtime", bed.DirectX}, s.CtrRunFlags(name+"-$i")...)
-	script := strings.NewReplacer("CTR", strings.Join(ctr, " "), "IMAGE", bed.Image, "NAME", name,
-		"ANNOTATION", strings.Join(annotation("1"), " "), "STOP", stop).Replace(starter)
-	shell := exec.Command("sh", "-c", script)
-	var output strings.Builder
-	shell.Stdout, shell.Stderr = &output, &output
-	return shell
+	s.end(t, "removed")
 }

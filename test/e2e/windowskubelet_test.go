@@ -3,24 +3,20 @@
 package e2e
 
 import (
-	"errors"
-	"os"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/test/bed"
 )
 
 // TestWindowsKubelet runs the parts of [TestNode] under a kubelet that allocates when it
-// creates a container, as on Windows, with the runtime shim, which serves pods there.
+// creates a container, as on Windows up to Kubernetes 1.37.
 func TestWindowsKubelet(t *testing.T) {
-	s := start(t, bed.Options{WindowsKubelet: true, InjectByShim: true, Replicas: 4, Inventory: bed.NewInventory(2, 1)})
+	s := start(t, bed.Options{WindowsKubelet: true, Replicas: 4, Inventory: bed.NewInventory(2, 1)})
 	t.Run("1 a pod gets its device", s.testDevices)
 	t.Run("2 GPUs are shared fairly", s.testSharing)
 	t.Run("3 restarts change nothing", s.testRestarts)
-	t.Run("5 only an allocation grants a device", s.testTokens)
+	t.Run("5 an allocation grants what it is for", s.testAllocated)
 	t.Run("6 GPUs come and go", s.testHotplug)
 	t.Run("7 records survive", s.testRecords)
 }
@@ -31,7 +27,7 @@ func TestWindowsKubelet(t *testing.T) {
 // times for eight pods. Should it crash, a service manager starts it again. Every pod must
 // run with its GPU in the end.
 func TestConcurrentPods(t *testing.T) {
-	s := start(t, bed.Options{WindowsKubelet: true, InjectByShim: true, Replicas: 8, Inventory: bed.NewInventory(2, 0)})
+	s := start(t, bed.Options{WindowsKubelet: true, Replicas: 8, Inventory: bed.NewInventory(2, 0)})
 	const rounds = 2
 	crashes := 0
 	for range rounds {
@@ -88,25 +84,21 @@ func TestWindowsKubeletInjection(t *testing.T) {
 // TestWindowsKubeletAffinity: with the feature gate the order is that of Linux, and pods can
 // start at once.
 func TestWindowsKubeletAffinity(t *testing.T) {
-	s := start(t, bed.Options{WindowsKubelet: true, Affinity: true, InjectByShim: true, Replicas: 8, Inventory: bed.NewInventory(2, 0)})
+	s := start(t, bed.Options{WindowsKubelet: true, Affinity: true, Replicas: 8, Inventory: bed.NewInventory(2, 0)})
 	var pods []string
 	for range 8 {
 		pods = append(pods, s.Apply(t, bed.GPUPod("at-once", 1)))
 	}
 	s.WaitServed(t, pods...)
 
-	// PreStartContainer is called again.
-	testutil.NoError(t, os.Rename(s.ShimFile(), s.ShimFile()+".gone"))
-	mark := s.Kubelet.Mark()
-	bed.Eventually(t, 20*time.Second, "the shim is missed", func() error {
-		if log := s.Advertiser.Log(0); !strings.Contains(log, "runtime shim not found") {
-			return errors.New("the advertiser does not miss it")
-		}
-		return nil
+	s.Part(t, "the plugin is down", func(t *testing.T) {
+		s.Plugin.Stop(t)
+		mark := s.Kubelet.Mark()
+		s.KillContainer(t, s.Look(t, pods[0], "main"))
+		bed.MustContain(t, "the event of a crashed container", s.WaitNotStarted(t, pods[0], "main", mark), "directx-nri")
+		s.Plugin.Start(t)
+		s.WaitPlugin(t)
+		s.SyncPods(t, pods[0])
+		s.WaitServed(t, pods[0])
 	})
-	s.KillContainer(t, s.Look(t, pods[0], "main"))
-	bed.MustContain(t, "the event of a container that cannot start", s.WaitNotStarted(t, pods[0], "main", mark), "runtime shim not found")
-	testutil.NoError(t, os.Rename(s.ShimFile()+".gone", s.ShimFile()))
-	s.SyncPods(t, pods[0])
-	s.WaitServed(t, pods[0])
 }

@@ -18,6 +18,8 @@ import (
 	"sync"
 	"time"
 
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/paths"
@@ -35,17 +37,19 @@ const (
 
 // model is what is known about the node independently of the product's programs.
 type model struct {
-	records map[string][]string          // the replicas that each token stands for, by the record's ID
-	live    map[string]bool              // the records that there are, by their IDs
-	holders map[string]string            // the pods of the records that there are, by the record's ID
-	torn    map[string]bool              // the records that were torn: the advertiser may not end them
-	tokens  map[string]map[string]string // the tokens of containers that have started, by pod, deleted or not
-	reports int64                        // how much of the containers' reports was read
-	events  bed.Mark                     // how much of the kubelet's log was read
-	calls   calls
-	started map[string]bool // the containers that have started once
-	settled bool            // the kubelet has read its checkpoint, and nothing fails
-	mounts  int             // before the first pod
+	records map[string][]string // the replicas that each record is for, by its ID
+	live    map[string]bool     // the records that there are, by their IDs
+	holders map[string]string   // the pods of the records that there are, by the record's ID
+	torn    map[string]bool     // the records that were torn: the advertiser may not end them
+	bound   map[string]binding  // the records that were ever bound
+	// allocations are the allocations of containers by resource, by the runtime's ID.
+	allocations map[string]map[string]string
+	reports     int64    // how much of the containers' reports was read
+	events      bed.Mark // how much of the kubelet's log was read
+	calls       calls
+	started     map[string]bool // the containers that have started once
+	settled     bool            // the kubelet has read its checkpoint, and nothing fails
+	mounts      int             // before the first pod
 	// pressure are the times in which a process waited for a processor, up to moments.
 	pressure     []pressure
 	pressureLock sync.Mutex
@@ -58,13 +62,18 @@ type container struct {
 	pod, name string
 	spec      bed.Container
 	view      bed.View
+	// allocations are the IDs of its records by resource, nil if containerd does not say.
+	allocations map[string]string
 }
+
+// binding is the container of a record.
+type binding struct{ container, resource string }
 
 func (r *round) begin() {
 	r.records, r.holders = map[string][]string{}, map[string]string{}
 	r.calls = calls{begun: map[string]time.Time{}, pods: map[string]string{}}
 	r.live, r.started = map[string]bool{}, map[string]bool{}
-	r.torn, r.tokens = map[string]bool{}, map[string]map[string]string{}
+	r.torn, r.bound, r.allocations = map[string]bool{}, map[string]binding{}, map[string]map[string]string{}
 	r.mounts, r.descriptors = r.countMounts(), r.countDescriptors()
 	ticker := time.NewTicker(50 * time.Millisecond)
 	r.t.Cleanup(ticker.Stop)
@@ -113,9 +122,11 @@ func (r *round) refresh() {
 		}
 		if suffix == "bound" {
 			r.holders[id] = strings.TrimSuffix(e.Body.Holder.PodName, "-"+bed.Name)
+			r.bound[id] = binding{r.holders[id] + "/" + e.Body.Holder.Container, r.bound[id].resource}
 			continue
 		}
 		r.live[id] = true
+		r.bound[id] = binding{r.bound[id].container, e.Body.Resource}
 		var ids []string
 		for _, replica := range e.Body.Replicas {
 			ids = append(ids, replica.ID)
@@ -143,8 +154,11 @@ func (r *round) check() {
 	r.CheckMissingGPUs(r.t)
 	holders := map[string]string{}
 	for _, c := range running {
-		replicas, _, err := r.promised(c.pod, c.spec, c.view.Tokens)
-		if err != nil && !r.lookup(c.pod).thief {
+		if c.allocations == nil {
+			continue
+		}
+		replicas, err := r.promised(c.pod, c.spec, c.allocations)
+		if err != nil {
 			r.errorf("container %s of pod %s runs: %v", c.name, c.pod, err)
 			continue
 		}
@@ -154,8 +168,8 @@ func (r *round) check() {
 		if r.early(c.pod) {
 			continue
 		}
-		for _, token := range c.view.Tokens {
-			if id := string(allocation.Token(token).ID()); !r.live[id] && !r.torn[id] && !r.lookup(c.pod).thief {
+		for _, id := range c.allocations {
+			if !r.live[id] && !r.torn[id] {
 				r.errorf("container %s of pod %s runs, and its record %s has ended", c.name, c.pod, id)
 			}
 		}
@@ -181,14 +195,17 @@ func (r *round) checkKubelet(running []container) {
 		return // It has just been started.
 	}
 	for _, c := range running {
+		if c.allocations == nil && r.settled {
+			r.errorf("containerd does not say what container %s of pod %s has", c.name, c.pod)
+		}
 		var ids []string
 		for _, h := range held {
 			if h.Pod == c.pod && h.Container == c.name {
 				ids = append(ids, h.Replica)
 			}
 		}
-		replicas, _, err := r.promised(c.pod, c.spec, c.view.Tokens)
-		if err != nil || len(ids) == 0 && !r.settled || r.early(c.pod) {
+		replicas, err := r.promised(c.pod, c.spec, c.allocations)
+		if c.allocations == nil || err != nil || len(ids) == 0 && !r.settled || r.early(c.pod) {
 			continue // Reported already; or the kubelet has not read its checkpoint yet.
 		}
 		slices.Sort(ids)
@@ -199,34 +216,55 @@ func (r *round) checkKubelet(running []container) {
 	}
 }
 
-// promised returns the replicas of a container's tokens, and an error if they are not
+// requested returns how many replicas of each resource a container requests.
+func requested(spec bed.Container) map[string]int {
+	return map[string]int{bed.Display: spec.Display, bed.Compute: spec.Compute}
+}
+
+// promised returns the replicas of a container's allocations, and an error if they are not
 // what its pod requests.
 //
 // The kubelet may create a container of a pod that it no longer has without the answers of
 // device plugins for some of its resources: GetDeviceRunContainerOptions in
 // pkg/kubelet/cm/devicemanager (v1.34) does so if the pod is deleted during its calls.
-// abandoned is true then.
-func (r *round) promised(podName string, spec bed.Container, tokens map[string]string) (replicas []string, abandoned bool, err error) {
-	for name, count := range map[string]int{"DISPLAY": spec.Display, "COMPUTE": spec.Compute} {
-		token := tokens["DIRECTX_ALLOCATION_"+name]
-		if token == "" && count > 0 && r.early(podName) {
-			abandoned = true
+func (r *round) promised(podName string, spec bed.Container, allocations map[string]string) (replicas []string, err error) {
+	for resource, count := range requested(spec) {
+		id := allocations[resource]
+		if id == "" && count > 0 && r.early(podName) {
 			continue
 		}
-		if (token != "") != (count > 0) {
-			return nil, false, fmt.Errorf("it requests %d of %s, and its token is %q", count, name, token)
+		if (id != "") != (count > 0) {
+			return nil, fmt.Errorf("it requests %d of %s, and its allocation is %q", count, resource, id)
 		}
-		if token == "" {
-			continue
+		if ids := r.records[id]; len(ids) != count {
+			return nil, fmt.Errorf("it requests %d of %s, and its record is for %v", count, resource, ids)
 		}
-		ids := r.records[string(allocation.Token(token).ID())]
-		if len(ids) != count {
-			return nil, false, fmt.Errorf("it requests %d of %s, and its record is for %v", count, name, ids)
-		}
-		replicas = append(replicas, ids...)
+		replicas = append(replicas, r.records[id]...)
 	}
-	return replicas, abandoned, nil
+	return replicas, nil
 }
+
+// allocated returns the allocations of a process's container by resource, nil if containerd does not say.
+func (r *round) allocated(proc string) map[string]string {
+	groups, _ := os.ReadFile(proc + "/cgroup") // It may have ended.
+	id := containerID.FindString(string(groups))
+	if r.allocations[id] == nil && id != "" && r.works(r.Containerd) {
+		response, err := r.CRI.ContainerStatus(r.t.Context(), &cri.ContainerStatusRequest{ContainerId: id})
+		if err != nil {
+			return nil // It has just been started, or the container has ended.
+		}
+		r.allocations[id] = map[string]string{}
+		for _, resource := range []string{bed.Display, bed.Compute} {
+			if value := response.GetStatus().GetAnnotations()[allocation.AnnotationKey(resource)]; value != "" {
+				r.allocations[id][resource] = value
+			}
+		}
+	}
+	return r.allocations[id]
+}
+
+// containerID is that of containerd, which ends the paths of control groups.
+var containerID = regexp.MustCompile(`[0-9a-f]{64}`)
 
 // early reports whether the kubelet may free a pod's devices before its containers end.
 // It does so for pods that it no longer has (GetActivePods in pkg/kubelet, v1.34): static
@@ -308,7 +346,7 @@ func (r *round) running() (all []container) {
 			continue // It has ended.
 		}
 		spec, _ := p.spec(name)
-		all = append(all, container{podName, name, spec, view})
+		all = append(all, container{podName, name, spec, view, r.allocated(dir)})
 	}
 	slices.SortFunc(all, func(a, b container) int { return strings.Compare(a.pod+"/"+a.name, b.pod+"/"+b.name) })
 	return all
@@ -332,16 +370,13 @@ func (r *round) checkReports(reports string) {
 		fields := strings.Fields(line)
 		podName, name, _ := strings.Cut(fields[0], "/")
 		p := r.lookup(podName)
-		if p == nil || len(fields) < 4 {
+		if p == nil || len(fields) < 2 {
 			r.errorf("unknown report %q", line)
 			continue
 		}
 		spec, _ := p.spec(name)
-		tokens := map[string]string{
-			"DIRECTX_ALLOCATION_DISPLAY": strings.TrimPrefix(fields[1], "D="), "DIRECTX_ALLOCATION_COMPUTE": strings.TrimPrefix(fields[2], "C="),
-		}
 		var gpus []int
-		for _, node := range fields[3:] {
+		for _, node := range fields[1:] {
 			if i, err := strconv.Atoi(strings.TrimPrefix(node, "/dev/dxg")); err == nil {
 				gpus = append(gpus, i)
 			}
@@ -351,17 +386,40 @@ func (r *round) checkReports(reports string) {
 		r.started[fields[0]] = true
 		if len(gpus) > 0 {
 			r.withGPU++
-			maps.DeleteFunc(tokens, func(_, token string) bool { return token == "" })
-			r.tokens[podName] = tokens
 		}
-		replicas, abandoned, err := r.promised(podName, spec, tokens)
-		if abandoned {
-			r.abandoned++
-		}
-		if want := gpusOf(replicas); err != nil || !slices.Equal(gpus, want) {
-			r.errorf("container %s started with GPUs %v, and its records are for %v: %v", fields[0], gpus, want, err)
+		if want := r.mayHave(fields[0], spec); !slices.ContainsFunc(want, func(want []int) bool { return slices.Equal(want, gpus) }) {
+			r.errorf("container %s started with GPUs %v, and its records are for %v", fields[0], gpus, want)
 		}
 	}
+}
+
+// mayHave returns the GPUs that a container may have, by the records that were bound to it: of each resource that
+// it requests those of one record, or none if the kubelet may have created it without.
+func (r *round) mayHave(container string, spec bed.Container) [][]int {
+	podName, _, _ := strings.Cut(container, "/")
+	all := [][]string{nil}
+	for resource, count := range requested(spec) {
+		if count == 0 {
+			continue
+		}
+		var more [][]string
+		for _, replicas := range all {
+			if r.early(podName) {
+				more = append(more, replicas)
+			}
+			for id, b := range r.bound {
+				if b == (binding{container, resource}) && len(r.records[id]) == count {
+					more = append(more, slices.Concat(replicas, r.records[id]))
+				}
+			}
+		}
+		all = more
+	}
+	var gpus [][]int
+	for _, replicas := range all {
+		gpus = append(gpus, gpusOf(replicas))
+	}
+	return gpus
 }
 
 // checkEvents checks that the kubelet admitted the pods, unless it could not know what to
@@ -378,7 +436,7 @@ func (r *round) checkEvents() {
 			}
 			r.refused++
 			p.refused = true
-			if !p.jumped && (!p.requestsGPU() || e.At.Sub(r.lastRefusal) > admission) {
+			if !p.requestsGPU() || e.At.Sub(r.lastRefusal) > admission {
 				r.errorf("the kubelet refused pod %s without a fault: %s", name, e.Message)
 			}
 		}
@@ -460,7 +518,7 @@ func (r *round) checkCall(owner, line string, began, ended time.Time) {
 	if strings.Contains(line, "directx-nri:") || !disturbed && strings.Contains(line, "deadline exceeded") {
 		r.errorf("%s, which was promised no GPU, was refused: %s", owner, line)
 	}
-	if took := ended.Sub(began); disturbed || took < 0 || took > time.Hour { // The clock may have jumped.
+	if disturbed {
 		r.notJudged++
 		return
 	}
@@ -525,7 +583,7 @@ func (r *round) settle() {
 		limit = 3 * settleTimeout // The kubelet tries again after 10 to 15 s what begins with others at once.
 	}
 	r.restore()
-	r.WriteConfig(r.t, r.config(replicas))
+	r.WriteConfig(r.t, config(replicas))
 	r.disturbances = append(r.disturbances, start)
 	clear(r.frozen)
 	r.Recover(r.t, r.full)
@@ -552,17 +610,10 @@ func (r *round) settle() {
 		})
 	}
 	r.t.Logf("all pods ran %v after the last fault", time.Since(start).Round(time.Millisecond))
-	for name := range r.gone {
-		if r.tokens[name] == nil {
-			continue
-		}
-		mark := r.Kubelet.Mark()
-		again := bed.Container{Name: "main", Script: bed.Wait, Env: r.tokens[name]}
-		name = r.apply("again", pod{thief: true, Pod: bed.Pod{Containers: []bed.Container{again}}})
-		r.WaitNotStarted(r.t, name, "main", mark) // although the pod that had the tokens is deleted
-		r.drop(name)
-		break
-	}
+	mark := r.Kubelet.Mark()
+	name = r.apply("again", r.thief())
+	r.WaitNotStarted(r.t, name, "main", mark)
+	r.drop(name)
 	r.settled = true
 	r.check()
 	r.checkComplete()
@@ -597,12 +648,12 @@ func (r *round) runs(name string) error {
 		return err
 	case status.Status.Phase == "Failed", status.Status.Phase == "Succeeded": // Its containers never end by themselves.
 		return fmt.Errorf("it has ended: %v", status)
-	case p.loops && !p.jumped && !r.started[name+"/main"]:
+	case p.loops && !r.started[name+"/main"]:
 		reports := r.readReports()
 		r.refresh()
 		r.checkReports(reports)
 		return errors.New("it has never started")
-	case p.loops, p.thief, p.jumped:
+	case p.loops, p.thief:
 		return nil
 	}
 	for _, c := range status.Status.ContainerStatuses {
@@ -624,7 +675,7 @@ func (r *round) checkComplete() {
 	}
 	for name, p := range r.pods {
 		for _, c := range p.Containers {
-			if !p.refused && !p.loops && !p.thief && !p.jumped && !runs[name+"/"+c.Name] {
+			if !p.refused && !p.loops && !p.thief && !runs[name+"/"+c.Name] {
 				r.errorf("the kubelet says that container %s of pod %s runs, and there is no process", c.Name, name)
 			}
 		}

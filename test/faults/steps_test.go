@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
@@ -58,8 +59,6 @@ type round struct {
 	// damaged are files with their content before they were torn.
 	damaged map[string][]byte
 	disk    string // what is wrong with the state directory
-	// realShim is the real shim that the configuration names, "" if it names none.
-	realShim string
 	// shimCalls is how many system calls the runtime shim had at its last start.
 	shimCalls int
 
@@ -73,50 +72,28 @@ type pod struct {
 	// that ran, when it is started again.
 	refused bool
 	loops   bool // its container ends again and again
-	thief   bool // it presents tokens of others, and may be refused
+	thief   bool // it presents the allocation of another, and is refused unless the plugin is away
 	forced  bool // it was deleted by force
-	// jumped reports that the clock was wrong while it existed. The kubelet takes the
-	// container with the latest time of creation for the current one (v1.34,
-	// pkg/kubelet/kuberuntime), so it may not start another.
-	jumped bool
 }
 
-// report makes a container write at its start what it has, and its tokens.
-const report = `echo "$0" "D=$DIRECTX_ALLOCATION_DISPLAY" "C=$DIRECTX_ALLOCATION_COMPUTE" /dev/dxg* >>/reports/all
+// report makes a container write at its start what it has.
+const report = `echo "$0" /dev/dxg* >>/reports/all
 `
 
-func (r *round) start(containerd2, apiPods, setRuntime, windows bool) {
+func (r *round) start(containerd2, apiPods, windows bool) {
 	r.full = bed.NewInventory(2, 1)
 	r.pods, r.gone, r.frozen, r.damaged = map[string]*pod{}, map[string]*pod{}, map[*bed.Process]bool{}, map[string][]byte{}
 	r.Node = bed.Start(r.t, bed.Options{
-		Inventory: r.full, Config: r.config(replicas), Containerd2: containerd2, APIPods: apiPods, Shim: true, StateDirSize: stateDir,
-		WindowsKubelet: windows, InjectByShim: windows,
-		Offered: map[string]int{bed.Display: 2 * replicas, bed.Compute: replicas},
+		Inventory: r.full, Config: config(replicas), Containerd2: containerd2, APIPods: apiPods, Shim: true, StateDirSize: stateDir,
+		WindowsKubelet: windows,
+		Offered:        map[string]int{bed.Display: 2 * replicas, bed.Compute: replicas},
 	})
 	r.shimCalls, r.lastFault = 300, time.Now()
 	r.client = r.Client(r.t, bed.DefaultNamespace)
-	if setRuntime {
-		containerd, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", r.Containerd.PID()))
-		r.realShim = filepath.Join(r.Dir, "hardened", "containerd-shim-runc-v2")
-		r.must(errors.Join(err, os.Mkdir(filepath.Dir(r.realShim), 0o755)))
-		bed.WriteFile(r.t, r.realShim, string(bed.ReadFile(r.t, filepath.Join(filepath.Dir(containerd), filepath.Base(r.realShim)))), 0o755)
-		r.WriteConfig(r.t, r.config(replicas))
-		bed.Eventually(r.t, recovery, "the policy names the real shim", func() error {
-			_, err := os.Stat(policy.RealShimFile(r.StateDir))
-			return err
-		})
-		r.WaitReady(r.t)
-	}
 	r.begin()
 }
 
-func (r *round) config(replicas int) string {
-	return fmt.Sprintf("replicas: %d\n", replicas) + r.shimConfig()
-}
-
-func (r *round) shimConfig() string {
-	return fmt.Sprintf("shim: {realShim: %q}\n", r.realShim)
-}
+func config(replicas int) string { return fmt.Sprintf("replicas: %d\n", replicas) }
 
 // operation is a kind of step. It returns what it did.
 type operation struct {
@@ -239,20 +216,21 @@ func (r *round) create() string {
 			Init:       []bed.Container{gpu("first", 1, 0, "true"), gpu("none", 0, 0, "true")},
 			Containers: []bed.Container{gpu("main", 1, 1, bed.Wait)},
 		}}},
-		{"thief", pod{thief: true, Pod: bed.Pod{Containers: []bed.Container{r.thief()}}}},
+		{"thief", r.thief()},
 	}
 	kind := kinds[r.random.IntN(len(kinds))]
 	return "create " + r.apply(kind.name, kind.pod)
 }
 
-// thief returns a container without a GPU that presents the tokens of another pod's, deleted
-// or not.
-func (r *round) thief() bed.Container {
-	c := bed.Container{Name: "main", Script: bed.Wait}
-	if victims := slices.Sorted(maps.Keys(r.tokens)); len(victims) > 0 {
-		c.Env = r.tokens[victims[r.random.IntN(len(victims))]]
+// thief returns a pod without a GPU that presents the allocation of another pod, deleted or not.
+func (r *round) thief() pod {
+	id := strings.Repeat("0", 32)
+	if ids := slices.Sorted(maps.Keys(r.records)); len(ids) > 0 {
+		id = ids[r.random.IntN(len(ids))]
 	}
-	return c
+	return pod{thief: true, Pod: bed.Pod{
+		Annotations: map[string]string{allocation.AnnotationKey(bed.Display): id}, Containers: []bed.Container{{Name: "main", Script: bed.Wait}},
+	}}
 }
 
 func (r *round) apply(name string, p pod) string {
@@ -342,9 +320,6 @@ const tracer = "trace"
 // stopShim stops the runtime shim for a while before one of the system calls with which
 // it starts a container. Meanwhile it may be killed, and its program replaced.
 func (r *round) stopShim() string {
-	if r.InjectByShim {
-		return "pods use the shim"
-	}
 	call, pause := 1+r.random.IntN(r.shimCalls), time.Duration(r.random.IntN(3000))*time.Millisecond
 	kill, replace := r.random.IntN(3) == 0, r.random.IntN(3) == 0
 	text := fmt.Sprintf("stop the shim at system call %d for %v, kill %t, replace %t", call, pause, kill, replace)
@@ -439,14 +414,8 @@ func (r *round) standaloneWith(repair func(), killed bool) string {
 	return fmt.Sprintf("standalone container with GPUs %v: %v", gpus, err)
 }
 
-// checkStandalone checks which real shim a standalone container has, and which GPUs.
+// checkStandalone checks which GPUs a standalone container has.
 func (r *round) checkStandalone(id string, pid int, gpus []int) {
-	if r.realShim != "" {
-		shim, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", bed.FindShim(bed.DefaultNamespace, id)))
-		if err != nil || shim != r.realShim {
-			r.errorf("standalone container %s runs with %s, want %s: %v", id, shim, r.realShim, err)
-		}
-	}
 	bed.Eventually(r.t, 10*time.Second, fmt.Sprintf("standalone container %s has GPUs %v", id, gpus), func() error {
 		view, err := bed.ViewProcess(id, pid) // Its program is just being executed.
 		return cmp.Or(err, r.compare(view, gpus...))
@@ -697,40 +666,14 @@ func (r *round) restore() {
 	clear(r.damaged)
 }
 
-// changeTimes sets a file's times to the past or the future, as after a jump of the clock,
-// or lets the clock jump if that is asked for.
+// changeTimes sets a file's times to the past or the future, as after a jump of the clock.
 func (r *round) changeTimes() string {
-	if os.Getenv("DIRECTX_NRI_FAULTS_CLOCK") == "1" {
-		return r.jumpClock()
-	}
 	files, err := filepath.Glob(filepath.Join(r.StateDir, "*", "*.*"))
 	r.must(err)
 	files = append(files, policy.Path(r.StateDir), r.ConfigFile(), filepath.Join(r.Dir, "inventory", "inventory.yaml"))
 	file := files[r.random.IntN(len(files))]
 	at := time.Now().Add(time.Duration(r.random.IntN(20_000)-10_000) * time.Hour)
 	return fmt.Sprintf("%s is of %v: %v", filepath.Base(file), at.Year(), os.Chtimes(file, at, at))
-}
-
-// jumpClock sets the machine's clock forward or back by hours, and sets it right after
-// some more steps.
-func (r *round) jumpClock() string {
-	by := time.Duration(r.random.IntN(2*24*60)-24*60) * time.Minute
-	restore, err := bed.ShiftClock(by)
-	defer func() { r.must(restore()) }()
-	r.must(err)
-	text := fmt.Sprintf("the clock is wrong by %v", by)
-	for range 1 + r.random.IntN(3) {
-		do := []func(*round) string{(*round).create, (*round).delete, (*round).crash, (*round).configure, (*round).killOrStart, (*round).changeDisk}[r.random.IntN(6)]
-		text += ", " + do(r)
-	}
-	time.Sleep(time.Duration(r.random.IntN(2000)) * time.Millisecond) // The moment is what varies here.
-	r.disturbances = append(r.disturbances, time.Now())
-	for _, pods := range []map[string]*pod{r.pods, r.gone} {
-		for _, p := range pods {
-			p.jumped = true
-		}
-	}
-	return text
 }
 
 func (r *round) unplugOrPlug() string {
@@ -753,8 +696,7 @@ const moved = `resources:
 
 // configure changes the configuration; one in five is invalid.
 func (r *round) configure() string {
-	moved := moved + r.shimConfig()
-	text := []string{r.config(replicas), r.config(replicas - 4), "replicas: 0\n", moved, moved}[r.random.IntN(5)]
+	text := []string{config(replicas), config(replicas - 4), "replicas: 0\n", moved, moved}[r.random.IntN(5)]
 	r.lastFault, r.changed = time.Now(), time.Now() // A good one restarts the advertiser in process.
 	if text == moved {                              // What pods hold of the GPU keeps its name until they end.
 		r.AtLeast, r.Offered = true, map[string]int{bed.Display: replicas, bed.Compute: replicas}

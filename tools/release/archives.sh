@@ -1,7 +1,6 @@
 #!/bin/bash
 # archives.sh VERSION PLATFORM...: write into out/release an archive with the programs for each platform, the
-# packages for Linux, the chart, the images, kubectl's plugin, manifests for winget and krew,
-# and their checksums. `make release` runs it.
+# packages for Linux, the chart, the images, and their checksums. `make release` runs it.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 version=$1
@@ -32,7 +31,7 @@ home=https://$(go list -m)
 mkdir -p "$stage/shared/deployments/helm"
 cp -R -- *.md Dockerfile* docs out/help "$stage/shared"
 cp --parents advertiser/config/*.schema.json "$stage/shared" # The documentation links to them.
-cp -R deployments/{README.md,try.sh,aks,config,eks,examples,inventory,manifests,systemd} "$stage/shared/deployments"
+cp -R deployments/{README.md,try.sh,config,eks,examples,inventory,manifests,systemd} "$stage/shared/deployments"
 cp -R deployments/helm/directx-nri "$stage/shared/deployments/helm"
 chart=$stage/shared/deployments/helm/directx-nri/Chart.yaml
 old=$(sed -n 's/^appVersion: //p' "$chart")
@@ -57,60 +56,5 @@ for platform in "$@"; do
 	done
 done
 cp out/images/*.tar out/release
-for platform in out/kubectl/*; do
-	platform=${platform##*/}
-	same "out/kubectl/$platform"
-	pack "out/kubectl/$platform" . "kubectl-directx-$version-$platform.tar.gz"
-done
 cd out/release
-# https://krew.sigs.k8s.io/docs/developer-guide/plugin-manifest/
-cat >directx.yaml <<EOF
-apiVersion: krew.googlecontainertools.github.com/v1alpha2
-kind: Plugin
-metadata:
-  name: directx
-spec:
-  version: $version
-  homepage: $home
-  shortDescription: Show the DirectX GPUs of all nodes
-  description: |
-    Shows the GPUs, their use and the problems of all nodes that run directx-nri, from what
-    the nodes publish.
-  platforms:
-$(for archive in kubectl-directx-*; do
-	platform=${archive#"kubectl-directx-$version-"}
-	platform=${platform%.tar.gz}
-	echo "    - selector: {matchLabels: {os: ${platform%-*}, arch: ${platform#*-}}}"
-	echo "      uri: $home/releases/download/$version/$archive"
-	echo "      sha256: $(sha256sum "$archive" | cut -d' ' -f1)"
-	echo "      bin: kubectl-directx$([[ $platform != windows-* ]] || echo .exe)"
-done)
-EOF
-# https://learn.microsoft.com/windows/package-manager/package/manifest
-cat >directx-nri.winget.yaml <<EOF
-PackageIdentifier: DirectX-NRI.dxctl
-PackageVersion: ${version#v}
-PackageLocale: en-US
-Publisher: The directx-nri authors
-PackageName: directx-nri
-PackageUrl: $home
-License: Apache-2.0
-ShortDescription: DirectX GPUs for containers on stock containerd and Kubernetes
-InstallerType: zip
-NestedInstallerType: portable
-Installers:
-$(for platform in "$@"; do
-	[[ $platform == windows-* ]] || continue
-	name=directx-nri-$version-$platform
-	echo "- Architecture: $(sed 's/windows-amd64/x64/; s/windows-//' <<<"$platform")"
-	echo "  InstallerUrl: $home/releases/download/$version/$name.zip"
-	echo "  InstallerSha256: $(sha256sum "$name.zip" | cut -d' ' -f1)"
-	echo "  NestedInstallerFiles:"
-	for program in containerd-shim-directx-v1 directx-advertiser dxctl; do
-		printf -- '  - RelativeFilePath: %s.exe\n    PortableCommandAlias: %s\n' "$program" "$program"
-	done
-done)
-ManifestType: singleton
-ManifestVersion: 1.6.0
-EOF
 LC_ALL=C sha256sum -- * >SHA256SUMS

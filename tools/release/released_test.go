@@ -7,7 +7,6 @@ import (
 	"archive/zip"
 	"bytes"
 	"cmp"
-	"crypto/sha256"
 	"debug/buildinfo"
 	"errors"
 	"fmt"
@@ -84,9 +83,6 @@ func TestRelease(t *testing.T) {
 	t.Run("chart", func(t *testing.T) {
 		checkChart(t, root, filepath.Join(first, "directx-nri-"+testVersion[1:]+".tgz"))
 	})
-	for _, platform := range []string{"darwin-amd64", "darwin-arm64", "linux-amd64", "linux-arm64", "windows-amd64"} {
-		t.Run("kubectl-directx "+platform, func(t *testing.T) { checkKubectl(t, first, platform) })
-	}
 	t.Run("packages", func(t *testing.T) { checkPackages(t, first) })
 	t.Run("publish", func(t *testing.T) { checkPublish(t, one, first) })
 }
@@ -354,10 +350,6 @@ func checkArchive(t *testing.T, root, release, archive string) {
 		if err := os.CopyFS(dir, r); err != nil {
 			t.Fatal(err)
 		}
-		sum := fmt.Sprintf("/%s\n  InstallerSha256: %x\n", filepath.Base(file), sha256.Sum256(read(t, release, name+".zip")))
-		if manifest := string(read(t, release, "directx-nri.winget.yaml")); !strings.Contains(manifest, sum) {
-			t.Errorf("winget's manifest has no %q:\n%s", sum, manifest)
-		}
 	} else {
 		output(t, dir, "tar", "--extract", "--gzip", "--file", file)
 		dir = filepath.Join(dir, name)
@@ -390,22 +382,6 @@ func checkArchive(t *testing.T, root, release, archive string) {
 	checkChart(t, root, filepath.Join(dir, "deployments", "helm", "directx-nri"))
 	if got := string(output(t, dir, "./dxctl", "--version")); !strings.Contains(got, testVersion) {
 		t.Errorf("the released dxctl has version %q, want %s", got, testVersion)
-	}
-}
-
-// checkKubectl checks the archive of kubectl's plugin for a platform, and what krew's manifest says of it.
-func checkKubectl(t *testing.T, release, platform string) {
-	t.Helper()
-	dir, name, program := t.TempDir(), "kubectl-directx-"+testVersion+"-"+platform+".tar.gz", "kubectl-directx"
-	if strings.HasPrefix(platform, "windows") {
-		program += ".exe"
-	}
-	output(t, dir, "tar", "--extract", "--gzip", "--file", filepath.Join(release, name))
-	checkProgram(t, program, read(t, dir, program), platform)
-	read(t, dir, "LICENSE")
-	entry := fmt.Sprintf("/%s/%s\n      sha256: %x\n      bin: %s\n", testVersion, name, sha256.Sum256(read(t, release, name)), program)
-	if manifest := string(read(t, release, "directx.yaml")); !strings.Contains(manifest, entry) {
-		t.Errorf("krew's manifest has no %q:\n%s", entry, manifest)
 	}
 }
 
