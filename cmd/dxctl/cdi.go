@@ -156,7 +156,7 @@ func (o *cdiOptions) generate(ctx context.Context, stderr io.Writer) (data []byt
 	if err != nil {
 		return nil, 0, fmt.Errorf("%w: %w", errNoUsableGPU, err)
 	}
-	var devices []device
+	var devices []cdiDevice
 	for i, d := range present {
 		if _, usable := discovery.Find(all, d.InstanceID); !usable {
 			continue
@@ -165,14 +165,14 @@ func (o *cdiOptions) generate(ctx context.Context, stderr io.Writer) (data []byt
 		if err != nil {
 			return nil, 0, err
 		}
-		devices = append(devices, device{strconv.Itoa(i), edits}, device{Name(d.InstanceID), edits})
+		devices = append(devices, cdiDevice{strconv.Itoa(i), edits}, cdiDevice{cdiName(d.InstanceID), edits})
 	}
 	edits, notes, err := gpuedits.Build("linux", all, nil, o.Files(), p)
 	if err != nil {
 		return nil, 0, err
 	}
 	o.ReportSkipped(stderr, notes)
-	spec, err := newSpec(append(devices, device{"all", edits}))
+	spec, err := newCDISpec(append(devices, cdiDevice{"all", edits}))
 	if err != nil {
 		return nil, 0, err
 	}
@@ -232,25 +232,25 @@ func remove(path string, stdout io.Writer) error {
 	return nil
 }
 
-// Kind is the CDI kind of the GPUs: containers request directx.microsoft.com/gpu=NAME.
-const Kind = "directx.microsoft.com/gpu"
+// cdiKind is the CDI kind of the GPUs: containers request directx.microsoft.com/gpu=NAME.
+const cdiKind = "directx.microsoft.com/gpu"
 
-type device struct {
+type cdiDevice struct {
 	name  string
 	edits ocispec.Edits
 }
 
-// newSpec returns the specification of devices, in the oldest version that can express them:
+// newCDISpec returns the specification of devices, in the oldest version that can express them:
 // Podman 4 reads no version after 0.5.0. An error means that a name is not valid or not unique, or
 // that CDI has no counterpart for an edit.
 // https://github.com/cncf-tags/container-device-interface/blob/v1.1.1/SPEC.md
-func newSpec(devices []device) (*cdispec.Spec, error) {
-	spec := &cdispec.Spec{Kind: Kind}
+func newCDISpec(devices []cdiDevice) (*cdispec.Spec, error) {
+	spec := &cdispec.Spec{Kind: cdiKind}
 	for i, d := range devices {
 		if err := parser.ValidateDeviceName(d.name); err != nil {
 			return nil, fmt.Errorf("CDI device %q: %w", d.name, err)
 		}
-		if slices.ContainsFunc(devices[:i], func(other device) bool { return other.name == d.name }) {
+		if slices.ContainsFunc(devices[:i], func(other cdiDevice) bool { return other.name == d.name }) {
 			return nil, fmt.Errorf("two GPUs have the CDI name %q: change an instanceID in the inventory", d.name)
 		}
 		if len(d.edits.RemoveMounts)+len(d.edits.RemoveWindowsDevices)+len(d.edits.WindowsDevices) > 0 {
@@ -282,8 +282,8 @@ func containerEdits(edits ocispec.Edits) cdispec.ContainerEdits {
 	return converted
 }
 
-// Name returns text as the name of a CDI device: characters that are not allowed become hyphens.
-func Name(text string) string {
+// cdiName returns text as the name of a CDI device: characters that are not allowed become hyphens.
+func cdiName(text string) string {
 	name := strings.Map(func(r rune) rune {
 		if parser.IsAlphaNumeric(r) || strings.ContainsRune("_-.:", r) {
 			return r

@@ -203,7 +203,7 @@ func TestRuntimesMakeTheSameEdits(t *testing.T) {
 	if err != nil || len(edits.LinuxDevices) != 2 || len(edits.Mounts) != 1 || len(edits.Env) != 3 {
 		t.Fatalf("%+v %v", edits, err)
 	}
-	spec, err := newSpec([]device{{"all", edits}})
+	spec, err := newCDISpec([]cdiDevice{{"all", edits}})
 	testutil.NoError(t, err)
 	if spec.Version != "0.5.0" {
 		t.Errorf("the specification has version %s, which Podman 4 does not read", spec.Version)
@@ -218,7 +218,7 @@ func TestRuntimesMakeTheSameEdits(t *testing.T) {
 		`"linux":{"resources":{"devices":[{"allow":false,"access":"rwm"}]}}}`
 	var byRuntime, byShim specs.Spec
 	testutil.NoError(t, json.Unmarshal([]byte(before), &byRuntime))
-	if missing, err := cache.InjectDevices(&byRuntime, Kind+"=all"); err != nil || len(missing) > 0 {
+	if missing, err := cache.InjectDevices(&byRuntime, cdiKind+"=all"); err != nil || len(missing) > 0 {
 		t.Fatalf("%v is missing: %v %v", missing, err, cache.GetErrors())
 	}
 	parsed, err := ocispec.ParseSpec([]byte(before))
@@ -232,12 +232,12 @@ func TestRuntimesMakeTheSameEdits(t *testing.T) {
 
 func TestEditsWithoutCounterpart(t *testing.T) {
 	t.Parallel()
-	if _, err := newSpec([]device{{"0", ocispec.Edits{WindowsDevices: []specs.WindowsDevice{{ID: "x"}}}}}); !errors.Is(err, errors.ErrUnsupported) {
+	if _, err := newCDISpec([]cdiDevice{{"0", ocispec.Edits{WindowsDevices: []specs.WindowsDevice{{ID: "x"}}}}}); !errors.Is(err, errors.ErrUnsupported) {
 		t.Error(err)
 	}
-	_, err := newSpec([]device{{name: "a b"}})
+	_, err := newCDISpec([]cdiDevice{{name: "a b"}})
 	testutil.CheckError(t, "invalid name", err, `"a b"`)
-	_, err = newSpec([]device{{name: "0"}, {name: "0"}})
+	_, err = newCDISpec([]cdiDevice{{name: "0"}, {name: "0"}})
 	testutil.CheckError(t, "one name twice", err, `"0"`)
 }
 
@@ -249,8 +249,8 @@ func TestName(t *testing.T) {
 		"{vmbus}": "vmbus",
 		"Größe":   "Gr--e",
 	} {
-		if got := Name(text); got != want {
-			t.Errorf("Name(%q) = %q, want %q", text, got, want)
+		if got := cdiName(text); got != want {
+			t.Errorf("cdiName(%q) = %q, want %q", text, got, want)
 		}
 	}
 }

@@ -11,7 +11,6 @@ import (
 
 	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"github.com/directx-nri/directx-nri/cmd/dxctl/cdi"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/test/bed"
 )
@@ -20,6 +19,8 @@ const cdiFile = "/run/cdi/directx-nri.yaml" // where all runtimes look
 
 // TestCDI runs containers with GPUs by the real Docker, Podman and CRI of containerd,
 // without the product's daemons and shim.
+const cdiKind = "directx.microsoft.com/gpu"
+
 func TestCDI(t *testing.T) {
 	s := start(t, bed.Options{NoKubelet: true, NRIOff: true, Inventory: bed.NewInventory(2, 1)})
 	s.EditContainerd(t, "stream_server_port", "enable_cdi = true\n  stream_server_port")
@@ -32,13 +33,13 @@ func TestCDI(t *testing.T) {
 			"--storage-driver", "vfs", "--cgroup-manager", "cgroupfs", "--events-backend", "none", "--runtime", "runc",
 		}, args...)...)
 	}
-	second := cdi.Name(s.Inventory.GPUs[1].InstanceID())
+	second := strings.NewReplacer(`\`, "-", "{", "-", "}", "-").Replace(s.Inventory.GPUs[1].InstanceID())
 	requests := map[string][]int{"0": {0}, "2": {2}, second: {1}, "all": {0, 1, 2}}
 	for program, command := range map[string]func(...string) *exec.Cmd{"docker": docker, "podman": podman} {
 		t.Run(program, func(t *testing.T) {
 			output(t, command("load", "--input", filepath.Join(s.Dir, "image.tar")))
 			for name, gpus := range requests {
-				id := output(t, command("run", "--detach", "--network", "none", "--device", cdi.Kind+"="+name, bed.Image, "/bin/sh", "-c", bed.Wait))
+				id := output(t, command("run", "--detach", "--network", "none", "--device", cdiKind+"="+name, bed.Image, "/bin/sh", "-c", bed.Wait))
 				pid, err := strconv.Atoi(output(t, command("inspect", "--format", "{{.State.Pid}}", id)))
 				testutil.NoError(t, err)
 				view, err := bed.ViewProcess(id, pid)
@@ -56,7 +57,7 @@ func TestCDI(t *testing.T) {
 	t.Run("CRI", func(t *testing.T) {
 		pod := s.RunSandbox(t, "cdi")
 		for name, gpus := range requests {
-			id, err := pod.Create("main", &deviceplugin.ContainerAllocateResponse{CdiDevices: []*deviceplugin.CDIDevice{{Name: cdi.Kind + "=" + name}}})
+			id, err := pod.Create("main", &deviceplugin.ContainerAllocateResponse{CdiDevices: []*deviceplugin.CDIDevice{{Name: cdiKind + "=" + name}}})
 			testutil.NoError(t, err)
 			testutil.NoError(t, pod.Start(id))
 			pod.MustHave(t, id, gpus...)
@@ -67,8 +68,8 @@ func TestCDI(t *testing.T) {
 		s.WriteInventory(t, s.Inventory.Without(1))
 		s.generate(t)
 		for program, command := range map[string]func(...string) *exec.Cmd{"docker": docker, "podman": podman} {
-			out, err := command("run", "--rm", "--network", "none", "--device", cdi.Kind+"="+second, bed.Image, "/bin/true").CombinedOutput()
-			if err == nil || !strings.Contains(string(out), cdi.Kind+"="+second) {
+			out, err := command("run", "--rm", "--network", "none", "--device", cdiKind+"="+second, bed.Image, "/bin/true").CombinedOutput()
+			if err == nil || !strings.Contains(string(out), cdiKind+"="+second) {
 				t.Errorf("%s: %v\n%s", program, err, out)
 			}
 		}

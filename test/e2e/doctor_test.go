@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/directx-nri/directx-nri/cmd/dxctl/doctor"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/test/bed"
 	"github.com/directx-nri/directx-nri/test/bed/fakekubelet"
@@ -90,17 +89,20 @@ func (n *doctorNode) write(name, text string, perm os.FileMode) {
 	bed.WriteFile(n, n.path(name), text, perm)
 }
 
+// finding is one of the output of dxctl doctor.
+type finding struct{ Check, Object, Problem string }
+
 // doctor returns a call of dxctl doctor.
 func (n *doctorNode) doctor(more ...string) *exec.Cmd {
 	return n.DxctlCommand("doctor", append([]string{"--cri-socket", n.Address(), "--nri-socket", n.NRISocket, "--runtime-dir", n.RuntimeDir}, more...)...)
 }
 
 // waitFindings waits until the findings are those that accept wants.
-func (n *doctorNode) waitFindings(t *testing.T, what string, accept func([]doctor.Finding) bool, flags ...string) {
+func (n *doctorNode) waitFindings(t *testing.T, what string, accept func([]finding) bool, flags ...string) {
 	t.Helper()
 	bed.Eventually(t, time.Minute, what, func() error {
 		status, stdout, stderr := call(n, n.doctor(append([]string{"-o", "json"}, flags...)...))
-		var r doctor.Report
+		var r struct{ Findings []finding }
 		if err := json.Unmarshal([]byte(stdout), &r); err != nil {
 			return fmt.Errorf("status %d: %w\n%s%s", status, err, stdout, stderr)
 		}
@@ -113,7 +115,7 @@ func (n *doctorNode) waitFindings(t *testing.T, what string, accept func([]docto
 
 func (n *doctorNode) waitHealthy() {
 	n.Helper()
-	n.waitFindings(n.T, "a healthy node", func(all []doctor.Finding) bool { return len(all) == 0 })
+	n.waitFindings(n.T, "a healthy node", func(all []finding) bool { return len(all) == 0 })
 }
 
 // TestDoctor breaks one thing of a node after the other, and expects each one named and
@@ -132,7 +134,7 @@ func TestDoctor(t *testing.T) {
 	for _, b := range n.breakages("state/allocations/" + id + ".json") {
 		t.Run(strings.ReplaceAll(b.name, " ", "-"), func(t *testing.T) {
 			defer b.do(n)()
-			n.waitFindings(t, "one finding of "+b.check+" with "+b.says, func(all []doctor.Finding) bool {
+			n.waitFindings(t, "one finding of "+b.check+" with "+b.says, func(all []finding) bool {
 				return len(all) == 1 && all[0].Check == b.check && strings.Contains(all[0].Object+" "+all[0].Problem, b.says)
 			}, b.flags...)
 		})
@@ -234,34 +236,34 @@ func (n *doctorNode) breakages(record string) []breakage {
 		return breakage{name, check, says, do, flags}
 	}
 	return []breakage{
-		row("a GPU is unhealthy", doctor.CheckDevices, "it overheated", edit(inventoryFile, "compute: true", "compute: true\n  health: {reason: it overheated}")),
-		row("the inventory is broken", doctor.CheckConfig, "inventory.yaml", edit(inventoryFile, "kind: Inventory", "kind: Inventory\nsecretKey: 1")),
-		row("a driver file is gone", doctor.CheckDriverFiles, "lib/libgpu.so", move("lib/libgpu.so")),
-		row("config.yaml is invalid", doctor.CheckConfig, "unknown", edit(config, "replicas: 2", "unknown: 1")),
-		row("no rule is for the GPUs", doctor.CheckResources, "GPU-0", edit(config, "replicas: 2", "resources: [{name: example.com/other, match: {description: none}}]")),
-		row("a host directory is gone", doctor.CheckPermissions, "/srv/no-such-directory", edit(config, "replicas: 2",
+		row("a GPU is unhealthy", "devices", "it overheated", edit(inventoryFile, "compute: true", "compute: true\n  health: {reason: it overheated}")),
+		row("the inventory is broken", "config", "inventory.yaml", edit(inventoryFile, "kind: Inventory", "kind: Inventory\nsecretKey: 1")),
+		row("a driver file is gone", "files", "lib/libgpu.so", move("lib/libgpu.so")),
+		row("config.yaml is invalid", "config", "unknown", edit(config, "replicas: 2", "unknown: 1")),
+		row("no rule is for the GPUs", "resources", "GPU-0", edit(config, "replicas: 2", "resources: [{name: example.com/other, match: {description: none}}]")),
+		row("a host directory is gone", "permissions", "/srv/no-such-directory", edit(config, "replicas: 2",
 			"extraMounts: {sources: host-directories, hostDirectories: [/srv/no-such-directory]}")),
-		row("others can write config.yaml", doctor.CheckPermissions, "", permit(config, 0o666)),
-		row("others can write the inventory", doctor.CheckPermissions, "inventory.yaml", permit(inventoryFile, 0o666)),
+		row("others can write config.yaml", "permissions", "", permit(config, 0o666)),
+		row("others can write the inventory", "permissions", "inventory.yaml", permit(inventoryFile, 0o666)),
 
-		row("NRI is off", doctor.CheckNRI, "", containerd("disable = false", "disable = true")),
-		row("NRI refuses connections", doctor.CheckNRI, "", containerd("disable_connections = false", "disable_connections = true")),
-		row("containerd is stopped", doctor.CheckContainerd, "", stopped(runtime)),
-		row("containerd hangs", doctor.CheckContainerd, "", frozen(runtime), "--timeout", "1s"),
-		row("the plugin is stopped", doctor.CheckNRI, "", stopped(plugin)),
-		row("the plugin hangs", doctor.CheckNRI, "", frozen(plugin)),
-		row("the advertiser is stopped", doctor.CheckAdvertiser, "", stopped(advertiser)),
-		row("the kubelet is stopped", doctor.CheckKubelet, "", func(n *doctorNode) func() { n.kubelet.Stop(); return n.startKubelet }),
-		row("the advertiser is not registered", doctor.CheckRegistration, bed.Display, func(n *doctorNode) func() {
+		row("NRI is off", "nri", "", containerd("disable = false", "disable = true")),
+		row("NRI refuses connections", "nri", "", containerd("disable_connections = false", "disable_connections = true")),
+		row("containerd is stopped", "containerd", "", stopped(runtime)),
+		row("containerd hangs", "containerd", "", frozen(runtime), "--timeout", "1s"),
+		row("the plugin is stopped", "nri", "", stopped(plugin)),
+		row("the plugin hangs", "nri", "", frozen(plugin)),
+		row("the advertiser is stopped", "advertiser", "", stopped(advertiser)),
+		row("the kubelet is stopped", "kubelet", "", func(n *doctorNode) func() { n.kubelet.Stop(); return n.startKubelet }),
+		row("the advertiser is not registered", "registration", bed.Display, func(n *doctorNode) func() {
 			n.kubelet.Forget(bed.Display)
 			return func() { n.kubelet.Stop(); n.startKubelet() }
 		}),
-		row("PodResources is elsewhere", doctor.CheckRegistration, "", move(podResources)),
+		row("PodResources is elsewhere", "registration", "", move(podResources)),
 
-		row("a record is damaged", doctor.CheckRecords, filepath.Base(record), edit(record, "GPU-0", "GPU-9")),
-		row("the record directory is open to others", doctor.CheckRecords, "", permit("state/allocations", 0o777)),
-		row("the state directory is open to others", doctor.CheckPermissions, "", permit("state", 0o777)),
-		row("the runtime directory is open to others", doctor.CheckPermissions, "", permit("runtime", 0o777)),
+		row("a record is damaged", "records", filepath.Base(record), edit(record, "GPU-0", "GPU-9")),
+		row("the record directory is open to others", "records", "", permit("state/allocations", 0o777)),
+		row("the state directory is open to others", "permissions", "", permit("state", 0o777)),
+		row("the runtime directory is open to others", "permissions", "", permit("runtime", 0o777)),
 	}
 }
 
@@ -280,7 +282,7 @@ func (n *doctorNode) testReport(id string) {
 	}
 	_, version, _ := call(n, exec.Command(n.Product("dxctl"), "--version"))
 	version = strings.Fields(version)[2] // after the name and "version"
-	for _, want := range []string{`"findings": []`, `"instanceID": "GPU-0"`, `"injection": [`, "msg=well", version} {
+	for _, want := range []string{`"findings": []`, `"instanceID": "GPU-0"`, `"injection": "nri"`, "msg=well", version} {
 		if !strings.Contains(text, want) {
 			n.Errorf("no %s in\n%s", want, text)
 		}

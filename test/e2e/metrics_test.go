@@ -16,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/directx-nri/directx-nri/cmd/dxctl/statefile"
 	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/testutil"
@@ -155,7 +154,7 @@ func TestMetrics(t *testing.T) {
 	})
 
 	t.Run("the rules and the dashboard use metrics that are served", func(t *testing.T) {
-		testutil.NoError(t, statefile.Write(filepath.Join(n.StateDir, paths.VerifyFile), map[string]bool{"works": true}))
+		bed.WriteFile(t, filepath.Join(n.StateDir, paths.VerifyFile), `{"works": true}`, 0o600)
 		served := map[string]bool{"directx_allocation_failures_total": true} // It begins with the first failure.
 		for _, p := range []page{advertiser, plugin} {
 			for series := range p.numbers(t) {
