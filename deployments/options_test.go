@@ -47,7 +47,7 @@ func TestOptions(t *testing.T) {
 		`windows.config={"existing":"mine","injection":"kubelet"}`:                  {"configMap: {name: mine}": 1},
 		`nodePools.pools={"a":{"os":"windows","extraArgs":{"advertiser":["--x"]}}}`: {"- --x\n": 1},
 		`metrics.podMonitor={"enabled":true,"labels":{"a":"b"}}`:                    {"kind: PodMonitor\n": 1, "a: b\n": 1, "- port: metrics\n": 1, "- port: plugin-metrics\n": 1},
-		`metrics.prometheusRule={"enabled":true,"labels":{"a":"b"}}`:                {"kind: PrometheusRule\n": 1, "a: b\n": 1, "- alert: ": 8},
+		`metrics.prometheusRule={"enabled":true,"labels":{"a":"b"}}`:                {"kind: PrometheusRule\n": 1, "a: b\n": 1, "- alert: ": 7},
 		`test.resource="a.b/c"`:                                                     {"a.b/c: '1'}\n": 2},
 		`metrics.dashboard.enabled=true`:                                            {"grafana_dashboard: \"1\"\n": 1, "directx-nri.json: |\n": 1},
 		`windows.extraVolumes=[{"name":"mine","emptyDir":{}}],windows.extraVolumeMounts=[{"name":"mine","mountPath":"/mine"}]`: {
