@@ -180,7 +180,7 @@ func (n node) testUntouched(t *testing.T) {
 	parallel(t,
 		part{"a pod's container", func(t *testing.T) {
 			pod, asks := n.RunPod(t, n.Name("asks")), n.NewContainer("asks")
-			asks.Envs = []*cri.KeyValue{{Key: request, Value: "all"}} // It has no effect.
+			asks.Envs = []*cri.KeyValue{{Key: request, Value: []byte("all")}} // It has no effect.
 			id := n.MustStartContainer(t, pod, asks)
 			if len(n.ShimCalls(t, id)) > 0 { // Not with 2.0.
 				n.MustBeUnchanged(t, bed.CRINamespace, id)
