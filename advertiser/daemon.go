@@ -3,9 +3,7 @@ package advertiser
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
-	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -18,7 +16,6 @@ import (
 	"github.com/directx-nri/directx-nri/advertiser/resources"
 	"github.com/directx-nri/directx-nri/discovery/nvidia"
 	"github.com/directx-nri/directx-nri/internal/allocation"
-	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/metrics"
 	"github.com/directx-nri/directx-nri/internal/paths"
@@ -150,14 +147,6 @@ func (d *Daemon) checkReady(ctx context.Context) error {
 }
 
 func (d *Daemon) reportNode(n metrics.NodeMetrics) {
-	var result struct{ Works bool } // of 'dxctl verify'
-	text, err := durable.Read(filepath.Join(d.compiler.StateDir, paths.VerifyFile), 16<<20)
-	if err == nil && json.Unmarshal(text, &result) == nil {
-		n.Verified.WithLabelValues().Set(0)
-		if result.Works {
-			n.Verified.WithLabelValues().Set(1)
-		}
-	}
 	if plugin := d.status.Load().devicePlugin; plugin != nil {
 		plugin.Report(n)
 	}

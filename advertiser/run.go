@@ -72,12 +72,7 @@ func (d *Daemon) reportModes(p policy.Policy) {
 	m := modes.Resolve(p, d.compiler.NodeOS, win32.WindowsBuild())
 	d.log.WithFields(logrus.Fields{"mode": m.Assignment, "reason": m.AssignmentReason}).Info("Device assignment")
 	d.log.WithFields(logrus.Fields{"mode": m.DriverFiles, "reason": m.DriverFilesReason}).Info("Driver files")
-	d.metrics.Assignment.Reset()
-	d.metrics.Assignment.WithLabelValues(string(m.Assignment), m.AssignmentReason).Set(1)
-	d.metrics.DriverFiles.Reset()
-	d.metrics.DriverFiles.WithLabelValues(string(m.DriverFiles), m.DriverFilesReason).Set(1)
-	d.metrics.Injection.Reset()
-	d.metrics.Injection.WithLabelValues(string(p.Injection)).Set(1)
+	d.metrics.SetNodeInfo(d.compiler.NodeOS, string(m.Assignment), string(m.DriverFiles), string(p.Injection))
 }
 
 // pluginConfig returns the configuration of the device plugin. It depends on what gives containers their

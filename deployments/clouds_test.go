@@ -14,7 +14,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
-	"sigs.k8s.io/yaml"
 )
 
 // eksPrograms are stand-ins of the programs that eks/create.sh calls. They write their command
@@ -104,7 +103,7 @@ func TestEKSCluster(t *testing.T) {
 		Metadata                      struct{ Name, Region, Version string }
 		ManagedNodeGroups, NodeGroups []group
 	}
-	if err := yaml.UnmarshalStrict(text, &cluster); err != nil {
+	if err := unmarshalStrict(text, &cluster); err != nil {
 		t.Fatal(err)
 	}
 	if len(cluster.ManagedNodeGroups) != 1 || len(cluster.NodeGroups) != 1 || cluster.NodeGroups[0].AMI != "ami-0feed" {

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"sigs.k8s.io/yaml"
+	"go.yaml.in/yaml/v3"
 )
 
 // The values that change nothing unless they are set, each with what the chart has then only, and how often. By
@@ -47,7 +47,7 @@ func TestOptions(t *testing.T) {
 		`windows.config={"existing":"mine","injection":"kubelet"}`:                  {"configMap: {name: mine}": 1},
 		`nodePools.pools={"a":{"os":"windows","extraArgs":{"advertiser":["--x"]}}}`: {"- --x\n": 1},
 		`metrics.podMonitor={"enabled":true,"labels":{"a":"b"}}`:                    {"kind: PodMonitor\n": 1, "a: b\n": 1, "- port: metrics\n": 1, "- port: plugin-metrics\n": 1},
-		`metrics.prometheusRule={"enabled":true,"labels":{"a":"b"}}`:                {"kind: PrometheusRule\n": 1, "a: b\n": 1, "- alert: ": 8},
+		`metrics.prometheusRule={"enabled":true,"labels":{"a":"b"}}`:                {"kind: PrometheusRule\n": 1, "a: b\n": 1, "- alert: ": 7},
 		`test.resource="a.b/c"`:                                                     {"a.b/c: '1'}\n": 2},
 		`metrics.dashboard.enabled=true`:                                            {"grafana_dashboard: \"1\"\n": 1, "directx-nri.json: |\n": 1},
 		`windows.extraVolumes=[{"name":"mine","emptyDir":{}}],windows.extraVolumeMounts=[{"name":"mine","mountPath":"/mine"}]`: {
@@ -98,13 +98,13 @@ func TestPromtool(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	type sample struct {
-		Labels string `json:"labels"`
-		Value  int    `json:"value"`
+		Labels string
+		Value  int
 	}
 	type check struct {
-		Expr     string   `json:"expr"`
-		EvalTime string   `json:"eval_time"`
-		Samples  []sample `json:"exp_samples"`
+		Expr     string
+		EvalTime string   `yaml:"eval_time"`
+		Samples  []sample `yaml:"exp_samples"`
 	}
 	var input []map[string]string
 	series, _ := metrics(t)
@@ -133,7 +133,10 @@ func TestVersions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var metadata struct{ Version, AppVersion string }
+	var metadata struct {
+		Version    string
+		AppVersion string `yaml:"appVersion"`
+	}
 	if err := yaml.Unmarshal(text, &metadata); err != nil || metadata.AppVersion != "v"+metadata.Version {
 		t.Errorf("version %s, appVersion %s, %v", metadata.Version, metadata.AppVersion, err)
 	}

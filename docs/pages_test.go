@@ -18,8 +18,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/google/shlex"
-	"sigs.k8s.io/yaml"
+	"go.yaml.in/yaml/v3"
 )
 
 // page is a Markdown file of the repository.
@@ -44,6 +43,22 @@ var (
 	// banned are words that this project does not use; .golangci.yaml has those for code.
 	banned = regexp.MustCompile(`(?i)\b(anew|folders?|mend(s|ed)?|nobody|somebody|whoever|tells?( whether| of)|(is|are) told|counts? more than|to be had)\b`)
 )
+
+// shellWord is a word of a command line, of which parts can be quoted.
+var shellWord = regexp.MustCompile(`(?:'[^']*'|"[^"]*"|[^\s'"])+`)
+
+// shellWords returns the words of a command line without quotation marks, up to a comment. It keeps
+// backslashes, which are separators in PowerShell's paths.
+func shellWords(line string) []string {
+	words := shellWord.FindAllString(line, -1)
+	if comment := slices.IndexFunc(words, func(word string) bool { return strings.HasPrefix(word, "#") }); comment >= 0 {
+		words = words[:comment]
+	}
+	for i, word := range words {
+		words[i] = strings.NewReplacer("'", "", `"`, "").Replace(word)
+	}
+	return words
+}
 
 func read(t *testing.T, file string) string {
 	t.Helper()
@@ -181,8 +196,7 @@ type command struct {
 }
 
 // commands returns the commands of a page, also those after a pipe or &&.
-func (p page) commands(t *testing.T) []command {
-	t.Helper()
+func (p page) commands() []command {
 	var found []command
 	for i := 0; i < len(p.lines); i++ {
 		l := p.lines[i]
@@ -204,10 +218,7 @@ func (p page) commands(t *testing.T) []command {
 			}
 		}
 		for _, text := range shown {
-			words, err := shlex.Split(text)
-			if err != nil && l.fence != "" {
-				t.Errorf("%s: %v", l.place, err)
-			}
+			words := shellWords(text)
 			for len(words) > 0 {
 				end := slices.IndexFunc(words, func(word string) bool { return slices.Contains([]string{"|", "&&", "||", ";", ">"}, word) })
 				if end < 0 {
@@ -242,7 +253,7 @@ func TestCommands(t *testing.T) {
 	}
 	tried := map[string]bool{}
 	for _, p := range pages(t) {
-		for _, c := range p.commands(t) {
+		for _, c := range p.commands() {
 			program := strings.TrimSuffix(path.Base(strings.ReplaceAll(c.words[0], `\`, "/")), ".exe")
 			switch program {
 			case "dxctl", "directx-advertiser", "directx-nri":

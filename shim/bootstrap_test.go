@@ -3,19 +3,23 @@ package shim
 import (
 	"testing"
 
-	"google.golang.org/protobuf/encoding/protowire"
-)
+	"github.com/containerd/containerd/api/runtime/bootstrap/v1"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 
-func text(b []byte, number protowire.Number, value string) []byte {
-	return protowire.AppendString(protowire.AppendTag(b, number, protowire.BytesType), value)
-}
+	"github.com/directx-nri/directx-nri/internal/testutil"
+)
 
 func TestBootstrapVersion(t *testing.T) {
 	t.Parallel()
-	result := text(protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), 3), 2, `\\.\pipe\x`)
+	result := &bootstrap.BootstrapResult{Version: 3, Address: `\\.\pipe\x`, Protocol: "ttrpc"}
+	binary, err := proto.Marshal(result)
+	testutil.NoError(t, err)
+	inJSON, err := protojson.Marshal(result)
+	testutil.NoError(t, err)
 	for answer, want := range map[string]int{
-		`\\.\pipe\containerd-shim-1-pipe`: 2, "npipe:////./pipe/x\n": 2, "unix:///run/containerd/s/1": 2, `{"version":3,"address":"x","protocol":"ttrpc"}` + "\n": 3,
-		`{"version":1}`: 2, `{"version":`: 2, string(result): 3,
+		`\\.\pipe\containerd-shim-1-pipe`: 2, "npipe:////./pipe/x\n": 2, "unix:///run/containerd/s/1": 2,
+		`{"version":1}`: 2, `{"version":`: 2, string(binary): 3, string(inJSON) + "\n": 3,
 	} {
 		if got := bootstrapVersion([]byte(answer)); got != want {
 			t.Errorf("%q: %d", answer, got)
@@ -25,6 +29,6 @@ func TestBootstrapVersion(t *testing.T) {
 
 func FuzzBootstrapVersion(f *testing.F) {
 	f.Add([]byte(`{"version":3}`))
-	f.Add(text(nil, 2, "x"))
+	f.Add([]byte{0x12, 1, 'x'}) // An address only.
 	f.Fuzz(func(_ *testing.T, answer []byte) { bootstrapVersion(answer) })
 }

@@ -13,6 +13,8 @@ import (
 
 // Annotations that containerd's CRI plugin sets on each container of a pod after
 // all others, so that no pod can forge or remove them.
+// containerd's own constants are internal in 2.x, and in 1.7 their package imports 490 others:
+// https://github.com/containerd/containerd/blob/v2.4.2/internal/cri/annotations/annotations.go,
 // https://github.com/containerd/containerd/blob/v1.7.35/pkg/cri/annotations/annotations.go
 const (
 	containerType    = "io.kubernetes.cri.container-type" // "sandbox" or "container"

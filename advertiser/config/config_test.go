@@ -59,7 +59,7 @@ resources:
     kind: display
     vendor: [nvidia, 0x1a03, 4318]
     description: [NVIDIA Tesla*, "*A10?"]
-    dedicatedMemory: {min: 8GiB, max: 17179869184}
+    dedicatedMemory: {min: 8Gi, max: 17179869184}
     driverVersion: {min: 31.0, max: 32}
     integrated: false
     detachable: true

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/dustin/go-humanize"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/directx-nri/directx-nri/discovery"
@@ -29,9 +28,9 @@ func parseFormat(format, text string) (any, error) {
 		return parseVendor(text)
 	case "pattern": // of a GPU's name or location path
 		return text, errorUnless(strings.TrimSpace(text) == text, text, "begins or ends with a space")
-	case "memory", "memoryBound": // bytes, which may have a unit: 15Gi, 15GiB, 16106127360
-		memory, err := humanize.ParseBytes(text)
-		return memory, cmp.Or(errorUnless(err == nil, text, "is not an amount of memory: use bytes, or a unit as in 15Gi"),
+	case "memory", "memoryBound": // bytes, which may have a unit: 15Gi, 16106127360
+		memory, ok := parseMemory(text)
+		return memory, cmp.Or(errorUnless(ok, text, "is not an amount of memory: use bytes, or Ki, Mi, Gi or Ti, as in 15Gi"),
 			errorUnless(memory != 0 || format == "memory", text, notABound))
 	case "version":
 		_, err := policy.ParseDriverVersion(text, 0)
@@ -70,6 +69,19 @@ func errorUnless(ok bool, text, message string) error {
 		return fmt.Errorf("%q %s", text, message)
 	}
 	return nil
+}
+
+// parseMemory returns a number of bytes. ok is false if text is no amount, or more than 64 bits.
+func parseMemory(text string) (memory uint64, ok bool) {
+	shift := 0
+	for i, unit := range []string{"Ki", "Mi", "Gi", "Ti"} {
+		if number, found := strings.CutSuffix(text, unit); found {
+			text, shift = number, 10*(i+1)
+			break
+		}
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	return n << shift, err == nil && n<<shift>>shift == n
 }
 
 // checkResource checks the name of an extended resource as the API server does.

@@ -3,16 +3,17 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/directx-nri/directx-nri/advertiser/nodelabels"
-	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
@@ -120,13 +121,9 @@ func TestMetricsAndHealth(t *testing.T) {
 	})
 	p.await("/readyz", 503, "the kubelet does not watch directx.microsoft.com/compute, directx.microsoft.com/display")
 	p.await("/metrics", 200,
-		`directx_build_info{`, `directx_injection_mode{mode="kubelet"} 1`, `directx_assignment_mode{mode="location-path",`, `directx_driver_files_mode{mode="mount",`,
+		`directx_build_info{`, fmt.Sprintf(`directx_node_info{assignment="location-path",driver_files="mount",injection="kubelet",os=%q} 1`, runtime.GOOS),
 		`directx_devices{health="healthy",kind="display"} 1`, `directx_replicas{gpu="VMBUS\\0",resource="directx.microsoft.com/display"} 4`,
 		`directx_resource_registered{resource="directx.microsoft.com/display"} 0`, "directx_config_last_reload_successful 1", "process_resident_memory_bytes")
-	for text, want := range map[string]string{"{}": "directx_verified 0", `{"works": true}`: "directx_verified 1"} {
-		testutil.NoError(t, os.WriteFile(filepath.Join(p.stateDir, paths.VerifyFile), []byte(text), 0o600))
-		p.await("/metrics", 200, want)
-	}
 	for _, want := range []string{"no extra mounts", "containers outside Kubernetes"} {
 		if !strings.Contains(p.log.String(), want) {
 			t.Errorf("the log does not contain %q: %s", want, p.log)

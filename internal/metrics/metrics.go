@@ -30,9 +30,8 @@ type Metrics struct {
 	Hooks              *prometheus.HistogramVec // without labels
 	Refusals           *prometheus.CounterVec   // by reason
 	SynchronizeLosses  *prometheus.CounterVec   // without labels
-	// Assignment, DriverFiles and Injection have one series, of the mode in force.
-	Assignment, DriverFiles, Injection *prometheus.GaugeVec
 
+	nodeInfo                              *prometheus.GaugeVec   // by operating system and modes
 	reloads                               *prometheus.CounterVec // by result
 	lastReloadSuccessful, lastSuccessTime *prometheus.GaugeVec   // without labels
 }
@@ -62,9 +61,7 @@ func New(program, version string) *Metrics {
 		Hooks:                histograms("hook_duration_seconds", "Time that containerd waited for the hook CreateContainer."),
 		Refusals:             counters("refusals_total", "Refused containers.", "reason"),
 		SynchronizeLosses:    counters("synchronize_losses_total", "Registrations at which containerd crashed or closed the connection while it sent its pods and containers."),
-		Assignment:           gauges("assignment_mode", "How devices are assigned, and why; always 1.", "mode", "reason"),
-		DriverFiles:          gauges("driver_files_mode", "Whether containers get driver files, and why; always 1.", "mode", "reason"),
-		Injection:            gauges("injection_mode", "What injects GPUs into containers; always 1.", "mode"),
+		nodeInfo:             gauges("node_info", "The modes in force; always 1.", "os", "assignment", "driver_files", "injection"),
 		reloads:              counters("config_reloads_total", "Compilations of the configuration: applied, refused.", "result"),
 		lastReloadSuccessful: gauges("config_last_reload_successful", "0 if the last configuration was refused, otherwise 1."),
 		lastSuccessTime:      gauges("config_last_reload_success_timestamp_seconds", "Time when the configuration in force was read."),
@@ -84,6 +81,12 @@ type errorLog struct{ log logrus.FieldLogger }
 
 // Println implements promhttp.Logger.
 func (l errorLog) Println(v ...any) { l.log.Warn(strings.TrimSpace(fmt.Sprintln(v...))) }
+
+// SetNodeInfo sets the node's operating system and the modes in force, in place of earlier ones.
+func (m *Metrics) SetNodeInfo(os, assignment, driverFiles, injection string) {
+	m.nodeInfo.Reset()
+	m.nodeInfo.WithLabelValues(os, assignment, driverFiles, injection).Set(1)
+}
 
 // ConfigRead records that a valid configuration was read.
 func (m *Metrics) ConfigRead(at time.Time) {

@@ -39,6 +39,10 @@ func TestConfigMetrics(t *testing.T) {
 		want []string
 	}{
 		"build": {func(*Metrics) {}, []string{`directx_build_info{goversion="go`, `program="directx-advertiser",version="v1"} 1`}},
+		"modes, changed": {func(m *Metrics) {
+			m.SetNodeInfo("windows", "location-path", "mount", "shim")
+			m.SetNodeInfo("windows", "class-guid", "none", "kubelet")
+		}, []string{"\ndirectx_node_info{assignment=\"class-guid\",driver_files=\"none\",injection=\"kubelet\",os=\"windows\"} 1\n"}},
 		"first configuration": {func(m *Metrics) { m.ConfigRead(at) },
 			[]string{"directx_config_last_reload_successful 1", "directx_config_last_reload_success_timestamp_seconds 1.7000000005e+09"}},
 		"configuration": {func(m *Metrics) { m.ConfigRead(at); m.ConfigApplied() },
@@ -53,6 +57,9 @@ func TestConfigMetrics(t *testing.T) {
 			if !strings.Contains(got, want) {
 				t.Errorf("%s: %q is missing in\n%s", name, want, got)
 			}
+		}
+		if series := strings.Count(got, "directx_node_info{"); series > 1 {
+			t.Errorf("%s: %d series of directx_node_info", name, series)
 		}
 	}
 }
@@ -71,9 +78,7 @@ func TestLint(t *testing.T) {
 	m.Hooks.WithLabelValues().Observe(0)
 	m.Refusals.WithLabelValues("x").Inc()
 	m.ConfigApplied()
-	m.Assignment.WithLabelValues("m", "r").Set(1)
-	m.DriverFiles.WithLabelValues("m", "r").Set(1)
-	m.Injection.WithLabelValues("m").Set(1)
+	m.SetNodeInfo("o", "a", "f", "i")
 	problems, err := testutil.GatherAndLint(m.registry)
 	if err != nil {
 		t.Fatal(err)

@@ -8,7 +8,6 @@ type NodeMetrics struct {
 	Registered *prometheus.GaugeVec // by resource
 	Replicas   *prometheus.GaugeVec // by resource and GPU
 	InUse      *prometheus.GaugeVec // by resource and GPU
-	Verified   *prometheus.GaugeVec // without labels
 }
 
 // CollectNode adds metrics of the node's state, which set fills in at each scrape.
@@ -22,14 +21,13 @@ func (m *Metrics) CollectNode(set func(NodeMetrics)) {
 			Registered: gauges("resource_registered", "1 while the kubelet watches the resource.", "resource"),
 			Replicas:   gauges("replicas", "Replicas in the kubelet's list.", "resource", "gpu"),
 			InUse:      gauges("replicas_in_use", "Replicas that containers hold, up to 5 s ago; absent while the kubelet does not answer.", "resource", "gpu"),
-			Verified:   gauges("verified", "Whether containers got GPUs in the last 'dxctl verify'; absent before the first."),
 		}
 		for _, kind := range []string{"display", "compute"} { // They are 0 without a device, not absent.
 			n.Devices.WithLabelValues(kind, "healthy")
 			n.Devices.WithLabelValues(kind, "unhealthy")
 		}
 		set(n)
-		for _, v := range []*prometheus.GaugeVec{n.Devices, n.Registered, n.Replicas, n.InUse, n.Verified} {
+		for _, v := range []*prometheus.GaugeVec{n.Devices, n.Registered, n.Replicas, n.InUse} {
 			v.Collect(to)
 		}
 	}))

@@ -25,8 +25,8 @@ const (
 	// ShimLogFile is the shim's log, unless the policy names another one, in lines of text. The shim
 	// appends, and begins a second file with the suffix .1 when it is large (package shim). dxctl reads it.
 	ShimLogFile = "shim.log"
-	// VerifyFile is the last result of 'dxctl verify', in JSON. 'dxctl verify' writes it. The
-	// advertiser, for metrics, and 'dxctl doctor' read it.
+	// VerifyFile is the last result of 'dxctl verify', in JSON. 'dxctl verify' writes it, and 'dxctl doctor'
+	// reads it.
 	VerifyFile = "verify.json"
 )
 

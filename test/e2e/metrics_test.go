@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -17,7 +16,6 @@ import (
 	"time"
 
 	"github.com/directx-nri/directx-nri/decision"
-	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/test/bed"
 )
@@ -107,14 +105,14 @@ func TestMetrics(t *testing.T) {
 	t.Run("a node without pods", func(t *testing.T) {
 		mustBeReady(t, advertiser, plugin)
 		advertiser.waitFor(t, map[string]float64{
-			`directx_devices{health="healthy",kind="display"}`:            2,
-			`directx_devices{health="healthy",kind="compute"}`:            1,
-			"directx_replicas{" + first + "}":                             4,
-			"directx_replicas_in_use{" + first + "}":                      0,
-			"directx_resource_registered{" + display + "}":                1,
-			`directx_injection_mode{mode="nri"}`:                          1,
-			"directx_config_last_reload_successful":                       1,
-			`directx_resource_registered{resource="` + bed.Compute + `"}`: 1,
+			`directx_devices{health="healthy",kind="display"}`:                                              2,
+			`directx_devices{health="healthy",kind="compute"}`:                                              1,
+			"directx_replicas{" + first + "}":                                                               4,
+			"directx_replicas_in_use{" + first + "}":                                                        0,
+			"directx_resource_registered{" + display + "}":                                                  1,
+			`directx_node_info{assignment="location-path",driver_files="mount",injection="nri",os="linux"}`: 1,
+			"directx_config_last_reload_successful":                                                         1,
+			`directx_resource_registered{resource="` + bed.Compute + `"}`:                                   1,
 		})
 	})
 
@@ -154,7 +152,6 @@ func TestMetrics(t *testing.T) {
 	})
 
 	t.Run("the rules and the dashboard use metrics that are served", func(t *testing.T) {
-		bed.WriteFile(t, filepath.Join(n.StateDir, paths.VerifyFile), `{"works": true}`, 0o600)
 		served := map[string]bool{"directx_allocation_failures_total": true} // It begins with the first failure.
 		for _, p := range []page{advertiser, plugin} {
 			for series := range p.numbers(t) {

@@ -24,11 +24,8 @@
 #                                    and runc
 #             packages               gcc, libc6-dev, libseccomp-dev, pkg-config
 #   windows   windows/               containerd 1.7, ctr, the runhcs shim it names,
-#                                    a client of the suite's own (containerd/client),
 #                                    and the test doubles of test/windows/doubles
-#             windows-aks1/          containerd 1.7 of AKS
-#             windows-aks2/          containerd 2 of AKS, the runhcs shim it names
-#             windows-eks/           containerd of EKS, the runhcs shim it names
+#             windows-aks2/          containerd 2.0 of AKS, the runhcs shim it names
 #             windows-newest/        containerd 2, ctr, the newest runhcs shim
 #             packages               wine64, gcc, gcc-mingw-w64-x86-64,
 #                                    g++-mingw-w64-x86-64, directx-headers-dev
@@ -270,12 +267,10 @@ windows() {
 	# shellcheck disable=SC2086 # a list of names
 	install $missing
 
-	build containerd windows "$parts/windows" "$(flags1 containerd)" $containerd1/cmd/containerd $containerd1/cmd/ctr ./client
+	build containerd windows "$parts/windows" "$(flags1 containerd)" $containerd1/cmd/containerd $containerd1/cmd/ctr
 	build hcsshim windows "$parts/windows" "-s -w" $runhcs
 	doubles
-	build aks1 windows "$parts/windows-aks1" "$(flags1 aks1)" $containerd1/cmd/containerd
 	build aks2 windows "$parts/windows-aks2" "$(flags2 aks2)" $containerd2/cmd/containerd $runhcs
-	build eks windows "$parts/windows-eks" "$(flags2 eks)" $containerd2/cmd/containerd $runhcs
 	build containerd2 windows "$parts/windows-newest" "$(flags2 containerd2)" $containerd2/cmd/containerd $containerd2/cmd/ctr
 	build hcsshim-new windows "$parts/windows-newest" "-s -w" $runhcs
 }

@@ -242,27 +242,24 @@ func testWithoutDXCore(t *testing.T) {
 func testLive(t *testing.T) {
 	n := start(t, bed.Options{Name: "live", Discover: true})
 	old, other := n.GPUs[0], n.GPUs[1]
-	token := n.Record(t, bed.Display, old.Replica(7))
-	pod := n.Sandbox(t, bed.Directx, "live-pods")
+	record := n.Record(t, old.Replica(7))
+	pod := n.RunPod(t, "live-pod")
 
 	t.Run("a driver that is replaced", func(t *testing.T) {
-		id := "live-before"
-		n.MustAllocate(t, pod, id, "app", token, old)
+		id := n.MustStartContainer(t, pod, n.NewAllocated("app", record), old)
 		renewed := old
 		renewed.DriverStorePath = bed.DriverStore + `\live0.inf_amd64_9999999999999999`
 		renewed.System32, renewed.SysWOW64 = bed.Files("nvcuda_new64.dll=nvcuda.dll"), bed.Files("nvnew32.dll=nvnew.dll")
 		machine.Plug(t, renewed, other)
-		n.Delete(t, id)
-		id = "live-after"
-		n.MustAllocate(t, pod, id, "app", token, renewed)
-		n.Delete(t, id)
+		n.RemoveContainer(t, id)
+		n.RemoveContainer(t, n.MustStartContainer(t, pod, n.NewAllocated("app", record), renewed))
 	})
 	t.Run("a GPU that is removed", func(t *testing.T) {
 		machine.Plug(t, other)
-		id := "live-removed"
-		n.MustRefuse(t, id, n.Allocated(t, pod, id, "app", token), `"app"`, bed.Display, old.InstanceID)
+		id, err := n.StartContainer(t, pod, n.NewAllocated("app", record))
+		n.MustRefuse(t, id, err, `"app"`, bed.Display, old.InstanceID)
 		id = "live-left"
-		n.MustRun(t, bed.Directx, id, n.Visible(t, id, "all"))
+		n.MustRunImage(t, id, bed.Visible("all")...)
 		n.MustHave(t, id, other)
 	})
 }

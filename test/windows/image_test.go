@@ -17,7 +17,6 @@ func TestImage(t *testing.T) {
 		t.Skip("the image has the base of the suite under Wine")
 	}
 	n := start(t, bed.Options{Name: "image"})
-	n.ImportImage(t)
 	if out, err := n.Ctr("images", "import", n.Executable("product.tar")); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

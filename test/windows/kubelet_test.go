@@ -4,15 +4,16 @@ package windows
 
 import (
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/windows"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/shim/diversion"
 	"github.com/directx-nri/directx-nri/test/windows/bed"
 )
 
@@ -21,19 +22,11 @@ import (
 // HCS accepts on a machine without one.
 func TestKubelet(t *testing.T) {
 	t.Parallel()
-	config := "version = 2\n" + bed.Timeouts + machine.CNI(t)
 	gpus := machine.NewGPUs("kubelet")
 	for i := range gpus { // No driver has these files.
 		gpus[i].System32, gpus[i].SysWOW64 = bed.Files(fmt.Sprintf("directx-nri-test%d.dll", i)), nil
 	}
-	n := start(t, bed.Options{Name: "kubelet", GPUs: gpus, Config: &config, Settings: "assignmentMode: class-guid\ndriverFiles: auto\n", Assigned: true})
-	configure := func(command string) {
-		t.Helper()
-		n.dxctl(t, 0, nil, command)
-		n.Kill()
-		n.Start(t)
-	}
-	configure("configure")
+	n := start(t, bed.Options{Name: "kubelet", GPUs: gpus, Settings: "assignmentMode: class-guid\ndriverFiles: auto\n", Assigned: true})
 	k := n.StartKubelet(t)
 	mustRun := func(pod string) (id string) {
 		t.Helper()
@@ -62,17 +55,23 @@ func TestKubelet(t *testing.T) {
 	}
 	k.Start(t)
 	unchanged("a restart of the kubelet")
-	configure("unconfigure")
+	n.Kill()
+	n.Start(t)
 	unchanged("a restart of containerd")
+	d := diversion.New(filepath.Dir(n.Shim()))
+	_, err := d.Remove(t.Context())
+	testutil.NoError(t, err)
+	unchanged("the shim is removed")
 
 	// Without the shim, runhcs gets the interlock: the kubelet repeats the answer to Allocate.
-	_, err := n.Ctr("--namespace", bed.CRINamespace, "tasks", "kill", "--signal", "9", id)
+	_, err = n.Ctr("--namespace", bed.CRINamespace, "tasks", "kill", "--signal", "9", id)
 	testutil.NoError(t, err)
 	k.Await(t, "gpu", "runhcs refuses it", func(s corev1.ContainerStatus) bool {
 		text := string(bed.JSON(t, s))
 		return s.State.Waiting != nil && strings.Contains(text, allocation.InterlockDeviceID) && strings.Contains(text, "unsupported type "+allocation.InterlockDeviceType)
 	})
-	configure("configure")
+	_, err = d.Install(t.Context(), n.Product())
+	testutil.NoError(t, err)
 	id = mustRun("gpu")
 	k.Remove(t)
 	n.MustLeaveNothing(t, id)
@@ -85,14 +84,9 @@ func TestKubelet(t *testing.T) {
 func TestClass(t *testing.T) {
 	t.Parallel()
 	build := windows.RtlGetVersion().BuildNumber
-	n := start(t, bed.Options{Name: "class", Assigned: true})
-	class := specs.WindowsDevice{ID: bed.DisplayClass, IDType: "class"}
-	absent := specs.WindowsDevice{ID: "PCIROOT(0)#PCI(FF00)", IDType: "vpci-location-path"}
-	for id, test := range map[string]struct {
-		name   string
-		device specs.WindowsDevice
-		file   string
-	}{
+	n := start(t, bed.Options{Name: "class", Assigned: true, Bare: true})
+	const class, absent = "class://" + bed.DisplayClass, "vpci-location-path://PCIROOT(0)#PCI(FF00)"
+	for id, test := range map[string]struct{ name, device, file string }{
 		"class-alone":  {"alone", class, ""},
 		"class-file":   {"with a file that no driver has", class, "directx-nri-test.dll"},
 		"class-nvidia": {"with a file of NVIDIA's driver", class, "nvcuda.dll"},
@@ -101,12 +95,11 @@ func TestClass(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			spec := n.Standalone(t, id)
-			spec.Windows.Devices = []specs.WindowsDevice{test.device}
+			flags := []string{"--device", test.device}
 			if test.file != "" {
-				spec.Mounts = []specs.Mount{{Source: n.File(t, test.file, id), Destination: `C:\Windows\System32\` + test.file, Options: []string{"ro"}}}
+				flags = append(flags, "--mount", "type=bind,src="+n.File(t, test.file, id)+`,dst=C:\Windows\System32\`+test.file+",options=rbind:ro")
 			}
-			err := n.Run(t, n.Plain(), id, spec)
+			err := n.RunImage(t, id, flags...)
 			t.Logf("Windows build %d: %v", build, err)
 			switch {
 			case test.device == absent:

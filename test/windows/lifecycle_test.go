@@ -5,81 +5,78 @@ package windows
 import (
 	"context"
 	"fmt"
-	"maps"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/directx-nri/directx-nri/test/windows/bed"
 )
 
-// TestConcurrentContainers starts fifty containers concurrently.
-func TestConcurrentContainers(t *testing.T) {
-	t.Parallel()
-	n := start(t, bed.Options{Name: "concurrent"})
-	const count = 50
-	var containers []bed.Container
-	for i := range count {
-		id := fmt.Sprintf("concurrent-%d", i)
-		request := fmt.Sprint(i % 2)
-		if i%5 == 0 {
-			request = "none"
+// testConcurrent starts containers of a pod concurrently.
+func (n node) testConcurrent(t *testing.T) {
+	pod := n.RunPod(t, n.Name("many"))
+	var all sync.WaitGroup
+	for i := range 24 {
+		c := n.NewContainer(fmt.Sprintf("none-%d", i))
+		var want []bed.GPU
+		if i%3 != 0 {
+			gpu := n.GPUs[i%2]
+			c, want = n.NewAllocated(fmt.Sprintf("gpu-%d", i), n.Record(t, gpu.Replica(100+i))), []bed.GPU{gpu}
 		}
-		containers = append(containers, bed.Container{ID: id, Spec: n.SpecFile(t, id, bed.JSON(t, n.Visible(t, id, request))), Runtime: bed.Directx})
+		all.Go(func() {
+			id, err := n.StartContainer(t, pod, c)
+			if err != nil {
+				t.Errorf("start %s: %v", c.GetMetadata().GetName(), err)
+				return
+			}
+			n.MustHave(t, id, want...)
+		})
 	}
-	for i, err := range n.Client(t, "default", containers...) {
-		id := containers[i].ID
-		switch {
-		case err != nil:
-			t.Errorf("start %s: %v", id, err)
-		case i%5 == 0:
-			n.MustHave(t, id)
-		default:
-			n.MustHave(t, id, n.GPUs[i%2])
-		}
-	}
-	tasks := n.Tasks(t, "default")
-	maps.DeleteFunc(tasks, func(_, state string) bool { return state != "RUNNING" })
-	if len(tasks) != count {
-		t.Errorf("%d containers run, want %d", len(tasks), count)
-	}
+	all.Wait()
 }
 
-// TestRestart restarts containerd while tasks run.
-func TestRestart(t *testing.T) {
-	t.Parallel()
-	start(t, bed.Options{Name: "restart"}).testRestart(t)
-}
-
-func (n node) testRestart(t *testing.T) {
-	pod := n.Sandbox(t, bed.Directx, n.Name("restart-pod"))
+// testRestart restarts containerd while containers run.
+func (n node) testRestart(t *testing.T, skipsShim bool) {
+	pod := n.RunPod(t, n.Name("restart"))
 	// run starts a container of the pod, with a GPU if containerd runs the shim for it.
-	run := func(id string, gpu bed.GPU) {
+	run := func(name string, gpu bed.GPU) string {
 		t.Helper()
-		if n.SkipsShim() {
-			n.MustRun(t, bed.Directx, id, n.ContainerSpec(t, pod, id, id))
-			return
+		if skipsShim {
+			return n.MustStartContainer(t, pod, n.NewContainer(name))
 		}
-		n.MustAllocate(t, pod, id, id, n.Record(t, bed.Display, gpu.Replica(0)), gpu)
+		return n.MustStartContainer(t, pod, n.NewAllocated(name, n.Record(t, gpu.Replica(30))), gpu)
 	}
-	app := n.Name("restart-app")
-	run(app, n.GPUs[0])
-	alone, plain := n.Name("restart-alone"), n.Name("restart-plain")
-	for runtime, id := range map[string]string{bed.Directx: alone, n.Plain(): plain} {
-		n.MustRun(t, runtime, id, n.Visible(t, id, "1"))
-	}
+	app, alone := run("app", n.GPUs[0]), n.Name("restart-alone")
+	n.MustRunImage(t, alone, bed.Visible("1")...)
 	n.Kill()
 	n.Start(t)
-	tasks := n.Tasks(t, "default")
-	for _, id := range []string{pod.Sandbox, app, alone, plain} {
-		if tasks[id] != "RUNNING" || n.Created(t, id) != 1 {
-			t.Errorf("after the restart task %s is %q and was created %d times, want RUNNING, once", id, tasks[id], n.Created(t, id))
+	n.mustRun(t, bed.CRINamespace, pod.ID, app)
+	n.mustRun(t, bed.DefaultNamespace, alone)
+	n.RemoveContainer(t, run("late", n.GPUs[1]))
+	n.RemoveContainer(t, app)
+	n.Delete(t, alone)
+}
+
+// mustRun fails the test unless containers run that were created once.
+func (n node) mustRun(t *testing.T, namespace string, ids ...string) {
+	t.Helper()
+	states := n.Tasks(t, namespace)
+	for _, id := range ids {
+		if created := n.Created(t, id); states[id] != "RUNNING" || created != 1 {
+			t.Errorf("task %s is %q and was created %d times, want RUNNING, once", id, states[id], created)
 		}
 	}
-	late := n.Name("restart-late")
-	run(late, n.GPUs[1])
-	for _, id := range []string{late, app, pod.Sandbox, alone, plain} {
-		n.Delete(t, id)
-	}
+}
+
+// awaitState waits until the task of a standalone container has a state.
+func (n node) awaitState(t *testing.T, id, state string) {
+	t.Helper()
+	bed.Eventually(t, "the task "+id+" is "+state, func() error {
+		if got := n.Tasks(t, bed.DefaultNamespace)[id]; got != state {
+			return fmt.Errorf("it is %q", got)
+		}
+		return nil
+	})
 }
 
 // TestKilled interrupts a start: nothing of it is left.
@@ -109,7 +106,7 @@ func (n node) testKilled(t *testing.T, when, program string) {
 	case "shim":
 		killed := 0
 		for _, p := range n.Processes(id) {
-			if strings.Contains(p.Command, bed.DirectxShim) {
+			if strings.Contains(p.Command, n.Shim()) {
 				p.Kill(t)
 				killed++
 			}
@@ -141,7 +138,7 @@ func (n node) testKilled(t *testing.T, when, program string) {
 	if created := n.Created(t, id); n.Doubled && created != 0 {
 		t.Errorf("the container was created %d times", created)
 	}
-	if state, ok := n.Tasks(t, "default")[id]; ok {
+	if state, ok := n.Tasks(t, bed.DefaultNamespace)[id]; ok {
 		t.Errorf("containerd has a task %q for it", state)
 	}
 }

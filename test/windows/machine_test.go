@@ -80,7 +80,7 @@ func TestMachine(t *testing.T) {
 	}
 
 	id := "machine-all"
-	err := n.Run(t, bed.Directx, id, n.Visible(t, id, "all"))
+	err := n.RunImage(t, id, bed.Visible("all")...)
 	switch {
 	case len(usable) == 0:
 		n.MustRefuse(t, id, err)

@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/windows"
 
 	"github.com/directx-nri/directx-nri/decision"
@@ -23,16 +22,13 @@ import (
 // policy is a node whose configuration the subtests of TestPolicy change in order.
 type policy struct {
 	node
-	pod bed.Pod
 
 	next atomic.Int32 // the number of the next container
 }
 
 func newPolicy(t *testing.T, options bed.Options) *policy {
 	t.Helper()
-	p := &policy{node: start(t, options)}
-	p.pod = p.Sandbox(t, bed.Directx, p.Name("pod"))
-	return p
+	return &policy{node: start(t, options)}
 }
 
 // TestPolicy checks the effect of the configuration on containers.
@@ -59,40 +55,43 @@ func (p *policy) id() string {
 	return fmt.Sprintf("%s-%d", p.Name("app"), p.next.Add(1))
 }
 
-// allocatedTo starts a pod's container with those GPUs and a changed spec.
-func (p *policy) allocatedTo(t *testing.T, change func(*specs.Spec), gpus ...bed.GPU) (id string, err error) {
+// extra is a request for files, by annotation in a pod and otherwise by environment variable, "" for none.
+type extra string
+
+// allocatedTo starts a container of a new pod with those GPUs.
+func (p *policy) allocatedTo(t *testing.T, files extra, gpus ...bed.GPU) (id string, err error) {
 	t.Helper()
 	var replicas []allocation.Replica
 	for i, g := range gpus {
 		replicas = append(replicas, g.Replica(i))
 	}
-	return p.allocatedBy(t, p.Record(t, bed.Display, replicas...), change)
+	return p.allocatedBy(t, p.Record(t, replicas...), files)
 }
 
-// allocatedBy starts a pod's container with a token and a changed spec.
-func (p *policy) allocatedBy(t *testing.T, token allocation.Token, change func(*specs.Spec)) (id string, err error) {
+// allocatedBy starts a container of a new pod with an allocation record.
+func (p *policy) allocatedBy(t *testing.T, record allocation.ID, files extra) (id string, err error) {
+	t.Helper()
+	annotations := map[string]string{}
+	if files != "" {
+		annotations[decision.ExtraMountsAnnotation] = string(files)
+	}
+	return p.StartContainer(t, p.RunPod(t, p.id(), bed.Annotated(annotations)), p.NewAllocated("app", record))
+}
+
+// requested starts a standalone container with a request.
+func (p *policy) requested(t *testing.T, request string, files extra) (id string, err error) {
 	t.Helper()
 	id = p.id()
-	spec := p.ContainerSpec(t, p.pod, id, "app-"+string(token.ID()))
-	bed.Allocate(spec, bed.Display, token)
-	change(spec)
-	return id, p.Run(t, bed.Directx, id, spec)
+	flags := bed.Visible(request)
+	if files != "" {
+		flags = append(flags, "--env", decision.ExtraMountsVariable+"="+string(files))
+	}
+	return id, p.RunImage(t, id, flags...)
 }
-
-// requested starts a standalone container with a request and a changed spec.
-func (p *policy) requested(t *testing.T, request string, change func(*specs.Spec)) (id string, err error) {
-	t.Helper()
-	id = p.id()
-	spec := p.Visible(t, id, request)
-	change(spec)
-	return id, p.Run(t, bed.Directx, id, spec)
-}
-
-func unchanged(*specs.Spec) {}
 
 // mustRunBoth starts a pod's container and a standalone one with those GPUs, and calls
 // check for each.
-func (p *policy) mustRunBoth(t *testing.T, change func(*specs.Spec), check func(t *testing.T, id string), gpus ...bed.GPU) {
+func (p *policy) mustRunBoth(t *testing.T, files extra, check func(t *testing.T, id string), gpus ...bed.GPU) {
 	t.Helper()
 	var locations []string
 	for _, g := range gpus {
@@ -101,8 +100,8 @@ func (p *policy) mustRunBoth(t *testing.T, change func(*specs.Spec), check func(
 	// Both have ended when this returns: the configuration changes then.
 	t.Run("both", func(t *testing.T) {
 		for how, run := range map[string]func(*testing.T) (string, error){
-			"in a pod":   func(t *testing.T) (string, error) { return p.allocatedTo(t, change, gpus...) },
-			"standalone": func(t *testing.T) (string, error) { return p.requested(t, strings.Join(locations, ","), change) },
+			"in a pod":   func(t *testing.T) (string, error) { return p.allocatedTo(t, files, gpus...) },
+			"standalone": func(t *testing.T) (string, error) { return p.requested(t, strings.Join(locations, ","), files) },
 		} {
 			t.Run(how, func(t *testing.T) {
 				t.Parallel()
@@ -125,8 +124,8 @@ func (p *policy) defaults() []bed.Mapped {
 
 func (p *policy) testClass(t *testing.T) {
 	p.WriteSettings(t, "assignmentMode: class-guid\n")
-	p.mustRunBoth(t, unchanged, func(t *testing.T, id string) { p.MustHaveClass(t, id, bed.FilesOf(p.GPUs[1])) }, p.GPUs[1])
-	p.mustRunBoth(t, unchanged, func(t *testing.T, id string) { p.MustHaveClass(t, id, bed.FilesOf(p.GPUs...), p.defaults()) }, p.GPUs...)
+	p.mustRunBoth(t, "", func(t *testing.T, id string) { p.MustHaveClass(t, id, bed.FilesOf(p.GPUs[1])) }, p.GPUs[1])
+	p.mustRunBoth(t, "", func(t *testing.T, id string) { p.MustHaveClass(t, id, bed.FilesOf(p.GPUs...), p.defaults()) }, p.GPUs...)
 }
 
 // autoSettings are the product's defaults.
@@ -139,21 +138,21 @@ func testBuilds(t *testing.T) {
 	testutil.WriteFile(t, first.DriverStorePath+`\nvidia-smi.exe`, "", 0o600)
 	smi := []bed.Mapped{first.File("nvidia-smi.exe", `System32\nvidia-smi.exe`)}
 	t.Run("Windows Server 2022", func(t *testing.T) {
-		p.mustRunBoth(t, unchanged, func(t *testing.T, id string) { p.MustHaveFiles(t, id, p.GPUs[:1], bed.FilesOf(first), smi) }, first)
+		p.mustRunBoth(t, "", func(t *testing.T, id string) { p.MustHaveFiles(t, id, p.GPUs[:1], bed.FilesOf(first), smi) }, first)
 	})
 	t.Run("Windows Server 2019", func(t *testing.T) {
 		machine.SetBuild(t, 17763)
-		p.mustRunBoth(t, unchanged, func(t *testing.T, id string) { p.MustHaveClass(t, id, bed.FilesOf(other)) }, other)
+		p.mustRunBoth(t, "", func(t *testing.T, id string) { p.MustHaveClass(t, id, bed.FilesOf(other)) }, other)
 	})
 	t.Run("Windows Server 2025", func(t *testing.T) {
 		machine.SetBuild(t, 26100)
 		machine.SetOwnFiles(t, `System32\nvcuda.dll`) // The second driver does not have it.
-		p.mustRunBoth(t, unchanged, func(t *testing.T, id string) { p.MustHaveFiles(t, id, p.GPUs) }, first, other)
+		p.mustRunBoth(t, "", func(t *testing.T, id string) { p.MustHaveFiles(t, id, p.GPUs) }, first, other)
 
 		p.WriteSettings(t, "driverFiles: mount\n")
 		for how, run := range map[string]func() (string, error){
-			"in a pod":   func() (string, error) { return p.allocatedTo(t, unchanged, first) },
-			"standalone": func() (string, error) { return p.requested(t, "0", unchanged) },
+			"in a pod":   func() (string, error) { return p.allocatedTo(t, "", first) },
+			"standalone": func() (string, error) { return p.requested(t, "0", "") },
 		} {
 			id, err := run()
 			// On Windows the text is "The parameter is incorrect."
@@ -163,22 +162,11 @@ func testBuilds(t *testing.T) {
 			p.MustHaveFiles(t, id, p.GPUs[:1], bed.FilesOf(first), smi)
 			p.MustLeaveNothing(t, id)
 		}
-		p.mustRunBoth(t, unchanged, func(t *testing.T, id string) { p.MustHave(t, id, other) }, other)
+		p.mustRunBoth(t, "", func(t *testing.T, id string) { p.MustHave(t, id, other) }, other)
 
 		p.WriteSettings(t, autoSettings+"runtimeFiles: {nvidia: {add: [nvidia-smi.exe]}}\n")
-		p.mustRunBoth(t, unchanged, func(t *testing.T, id string) { p.MustHaveFiles(t, id, p.GPUs[:1], smi) }, first)
+		p.mustRunBoth(t, "", func(t *testing.T, id string) { p.MustHaveFiles(t, id, p.GPUs[:1], smi) }, first)
 	})
-}
-
-// extra requests files, by annotation in a pod and otherwise by environment variable.
-func extra(list string) func(*specs.Spec) {
-	return func(s *specs.Spec) {
-		if s.Annotations["io.kubernetes.cri.container-type"] != "" {
-			s.Annotations[decision.ExtraMountsAnnotation] = list
-			return
-		}
-		s.Process.Env = append(s.Process.Env, decision.ExtraMountsVariable+"="+list)
-	}
 }
 
 const extraSettings = `assignmentMode: location-path
@@ -216,7 +204,7 @@ func (p *policy) testExtraMounts(t *testing.T) {
 				t.Run(says, func(t *testing.T) {
 					t.Parallel()
 					id, err := p.allocatedTo(t, extra(list), first...)
-					p.MustRefuse(t, id, err, says, "extra mounts", "pod default/"+p.pod.Name)
+					p.MustRefuse(t, id, err, says, "extra mounts", "pod default/")
 					id, err = p.requested(t, "0", extra(list))
 					p.MustRefuse(t, id, err, says, "extra mounts", decision.ExtraMountsVariable)
 				})
@@ -239,13 +227,13 @@ func (p *policy) testExtraMounts(t *testing.T) {
 	refused(map[string]string{tool: "files of this directory are not allowed"})
 
 	t.Run("a refused start does not bind the allocation", func(t *testing.T) {
-		token := p.Record(t, bed.Display, first[0].Replica(0))
-		id, err := p.allocatedBy(t, token, extra("nothing.dll"))
+		record := p.Record(t, first[0].Replica(0))
+		id, err := p.allocatedBy(t, record, "nothing.dll")
 		p.MustRefuse(t, id, err, "no such file")
-		if _, err := allocation.OpenStore(filepath.Dir(p.RecordFile(token))).GetFor(token, allocation.Holder{}); err != nil {
+		if _, err := allocation.OpenStore(filepath.Dir(p.RecordFile(record))).GetFor(record, allocation.Holder{}); err != nil {
 			t.Errorf("the allocation is bound: %v", err)
 		}
-		id, err = p.allocatedBy(t, token, extra("nvidia-smi.exe"))
+		id, err = p.allocatedBy(t, record, "nvidia-smi.exe")
 		if err != nil {
 			t.Fatalf("start: %v", err)
 		}
@@ -255,7 +243,7 @@ func (p *policy) testExtraMounts(t *testing.T) {
 
 func (p *policy) testHints(t *testing.T) {
 	p.WriteSettings(t, "assignmentMode: location-path\n")
-	p.mustRunBoth(t, unchanged, func(t *testing.T, id string) {
+	p.mustRunBoth(t, "", func(t *testing.T, id string) {
 		variables, want := p.Environment(t, id), p.GPUs[0]
 		hints := bed.Decode[[]gpuedits.Hint](t, variables[gpuedits.DevicesVariable])
 		if len(hints) != 1 {

@@ -18,7 +18,6 @@ package windows
 
 import (
 	"os"
-	"strings"
 	"testing"
 
 	"github.com/directx-nri/directx-nri/test/windows/bed"
@@ -52,76 +51,11 @@ func parallel(t *testing.T, parts ...part) {
 	}
 }
 
-// TestNode has the tests that share a node with containerd 1.7.35 and its version of
-// runhcs.
-func TestNode(t *testing.T) {
-	t.Parallel()
-	n := start(t, bed.Options{Name: "main"})
-	n.ImportImage(t)
-	parallel(t,
-		part{"the main chain", n.testChain},
-		part{"containers of pods", n.testPods},
-		part{"standalone containers", n.testStandalone},
-		part{"refused containers", n.testRefused},
-		part{"containers without a request", n.testUntouched},
-		part{"flags of dxctl", n.testFlags},
-	)
+// releases are the versions of containerd and runhcs that the suite runs with.
+func releases() map[string]bed.Release {
+	return map[string]bed.Release{"1.7": "", "2.0": bed.AKS2, "newest": bed.Newest}
 }
 
-// TestVersions runs the main chain with other releases, and restarts their containerd.
-func TestVersions(t *testing.T) {
-	t.Parallel()
-	for _, options := range []bed.Options{
-		{Name: "aks1", Release: bed.AKS1},
-		{Name: "aks2", Release: bed.AKS2},
-		{Name: "eks", Release: bed.EKS},
-		{Name: "newest", Release: bed.Newest},
-	} {
-		t.Run(options.Name, func(t *testing.T) {
-			t.Parallel()
-			n := start(t, options)
-			t.Run("the main chain", n.testChain)
-			t.Run("a restart", n.testRestart)
-			if strings.Contains(string(bed.ReadFile(t, n.Path("containerd.log"))), "maybe created from v1.x") {
-				t.Error("containerd did not find a pod's sandbox")
-			}
-		})
-	}
-}
-
-// TestFeatures counts the runs of the real shim under containerd 2.4, which asks a shim for
-// the runtime's features before each task. runhcs does not support that; containerd itself
-// asks it for its handlers when it starts.
-func TestFeatures(t *testing.T) {
-	t.Parallel()
-	n := start(t, bed.Options{Name: "features", Release: bed.Newest})
-	run := func(id string) (asked int) {
-		n.MustRun(t, bed.Directx, id, n.Visible(t, id, "all"))
-		n.Delete(t, id)
-		if calls := n.ShimCalls(t, id); len(calls) == 0 || len(calls) > 2 {
-			t.Errorf("runhcs was run %d times: %q", len(calls), calls)
-		}
-		return len(n.ShimCalls(t, ""))
-	}
-	if first, second := run(n.Name("first")), run(n.Name("second")); second > first {
-		t.Errorf("runhcs was asked %d times for a container", second-first)
-	}
-	for line := range strings.Lines(string(bed.ReadFile(t, n.Path("containerd.log")))) {
-		// Warnings quote the log of runhcs.
-		if fields := strings.Fields(line); len(fields) > 1 && fields[1] == "level=error" && strings.Contains(line, "directx") {
-			t.Error(line)
-		}
-	}
-}
-
-// both starts a container by the shim with the name id, and by runhcs alone with the name
-// plain, and compares what the real shim and HCS got.
-func (n node) both(t *testing.T, id, plain string, start func(runtime, id string) error) {
-	t.Helper()
-	for runtime, id := range map[string]string{bed.Directx: id, n.Plain(): plain} {
-		if err := start(runtime, id); err != nil {
-			t.Fatalf("start %s: %v", id, err)
-		}
-	}
-	n.MustEqualPlain(t, id, plain)
-}
+// skipsShim reports whether containerd runs no shim for a pod's containers: 2.0.0 to 2.0.5
+// connect to that of the sandbox.
+func skipsShim(r bed.Release) bool { return r == bed.AKS2 }

@@ -135,10 +135,10 @@ product() {
 
 # build builds the programs of the suite for Windows, and adds the others.
 build() {
-	local parts=$DIRECTX_NRI_WINE_PARTS to=$DIRECTX_NRI_WINE_PROGRAMS version package release
-	mkdir -p "$to"/{newest,aks1,aks2,eks,units}
+	local parts=$DIRECTX_NRI_WINE_PARTS to=$DIRECTX_NRI_WINE_PROGRAMS package release
+	mkdir -p "$to"/{newest,aks2,units}
 	place "$parts"/windows/*.exe "$bin"/{dxctl,containerd-shim-directx-v1,directx-advertiser}.exe "$to"
-	for release in newest:. aks1:. aks2:newest eks:newest; do # Missing programs are those of another release.
+	for release in newest:. aks2:newest; do # Missing programs are those of another release.
 		place "$parts/windows-${release%:*}"/*.exe "$to/${release%:*}"
 		place --no-clobber "$to/${release#*:}"/{ctr,containerd-shim-runhcs-v1}.exe "$to/${release%:*}"
 	done
@@ -146,9 +146,6 @@ build() {
 	image "$to"
 	product "$to"
 	go build -trimpath -buildvcs=false -o "$to/" ./test/windows/launcher
-	for version in v0.9.1 v0.9.2; do
-		go build -trimpath -buildvcs=false -overlay "$overlay" -ldflags "-s -w -X main.version=$version" -o "$to/$version/" ./cmd/{dxctl,directx-advertiser,containerd-shim-directx-v1}
-	done
 	# All packages with code or tests for Windows alone, and some that handle Windows' paths
 	# and documents.
 	for package in ocispec/gpuedits ocispec decision internal/policy internal/winpath cmd/dxctl cmd/dxctl/show cmd/dxctl/doctor $(find advertiser cmd decision discovery internal nri ocispec shim -name '*_windows.go' -o -name '*_windows_test.go' | xargs -n1 dirname | sort -u); do
@@ -170,4 +167,4 @@ DIRECTX_NRI_WINE_PARTS=$(dirname "${DIRECTX_NRI_PARTS:-$root/.parts/bin}")
 overlay=$(overlay)
 build
 # shellcheck disable=SC2086 # a command with arguments
-${GOTEST:-go test} -exec "$root/test/windows/wine.sh run" -overlay "$overlay" -tags e2e,wine -count=1 -timeout 40m -parallel 8 "$@" ./test/windows ./test/windows/rollout
+${GOTEST:-go test} -exec "$root/test/windows/wine.sh run" -overlay "$overlay" -tags e2e,wine -count=1 -timeout 40m -parallel 8 "$@" ./test/windows

@@ -92,29 +92,26 @@ func TestRelease(t *testing.T) {
 func checkPackages(t *testing.T, release string) {
 	t.Helper()
 	const script = `set -e
-mkdir -p "$0/usr/local/bin" "$0/var/lib/dpkg/info" "$0/var/lib/dpkg/updates" "$0/var/lib/dpkg/triggers" "$0/bin" "$0/etc/containerd" "$0/usr/bin"
-touch "$0/var/lib/dpkg/status" "$0/var/lib/dpkg/available" "$0/etc/containerd/config.toml" "$0/usr/bin/another"
+mkdir -p "$0/usr/local/bin" "$0/var/lib/dpkg/info" "$0/var/lib/dpkg/updates" "$0/var/lib/dpkg/triggers" "$0/bin" "$0/usr/bin"
+touch "$0/var/lib/dpkg/status" "$0/var/lib/dpkg/available" "$0/usr/bin/another"
 cp "$(command -v busybox)" "$0/bin/"
 for name in sh rm; do ln -s busybox "$0/bin/$name"; done
-files() { (cd "$0"; find . -path ./var/lib -prune -o -path ./root -prune -o -type f -print | sort); }
+files() { (cd "$0"; find . -path ./var/lib/dpkg -prune -o -path ./var/lib/rpm -prune -o -type f -print | sort); }
 before=$(files)
 check() { # check COMMAND...: the product is there, and after the command it is gone
 	chroot "$0" /usr/bin/dxctl --version
 	test -s "$0/usr/lib/systemd/system/directx-nri.service" -a -s "$0/usr/share/man/man1/dxctl.1" -a -s "$0/usr/share/doc/directx-nri/LICENSE"
-	printf broken > "$0/etc/containerd/config.toml"
-	! "$@" # What cannot be undone stops the removal.
-	chroot "$0" /usr/bin/dxctl --version >&2
-	: > "$0/etc/containerd/config.toml"
-	cp "$0/usr/bin/containerd-shim-directx-v1" "$0/usr/local/bin/"
-	mkdir -p "$0/var/lib/directx-nri/allocations" && printf broken > "$0/var/lib/directx-nri/allocations/record.json"
+	cp "$0/usr/bin/containerd-shim-directx-v1" "$0/usr/local/bin/" # As 'dxctl runtime install' does.
 	"$@"
 	test "$before" = "$(files)" || { files >&2; exit 1; }
 }
 dpkg="dpkg --root=$0 --log=/dev/null"
 $dpkg --install "$1"/*_$2.deb
 $dpkg --install "$1"/*_$2.deb
+mkdir -p "$0/var/lib/directx-nri/allocations" "$0/etc/directx-nri"
+touch "$0/var/lib/directx-nri/allocations/record.json" "$0/etc/directx-nri/config.yaml"
 check $dpkg --purge directx-nri
-rpm="rpm --root $0 --nodeps"
+rpm="rpm --root $0 --dbpath /var/lib/rpm --nodeps"
 $rpm --install "$1"/*.$3.rpm
 $rpm --upgrade --force "$1"/*.$3.rpm
 check $rpm --erase directx-nri

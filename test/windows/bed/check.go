@@ -3,7 +3,6 @@
 package bed
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -80,39 +79,6 @@ func mustMap(t testing.TB, id string, document Document, want []Mapped) {
 	if !slices.EqualFunc(got, want, same) {
 		t.Errorf("MappedDirectories of %s are\n%+v\nwant\n%+v", id, got, want)
 	}
-}
-
-// MustEqualPlain fails the test unless HCS got the same document for container id as for
-// container plain, which was started without the shim, and the real shim the same
-// config.json.
-func (n *Node) MustEqualPlain(t testing.TB, id, plain string) {
-	t.Helper()
-	n.MustEqualDocuments(t, id, plain)
-	n.MustEqualConfigs(t, id, id, plain, plain)
-}
-
-// MustEqualDocuments compares what HCS got for two containers.
-func (n *Node) MustEqualDocuments(t testing.TB, id, other string) {
-	t.Helper()
-	if got, want := n.neutral(n.Document(t, id).text, id), n.neutral(n.Document(t, other).text, other); got != want {
-		t.Errorf("the HCS document of %s is\n%s\nand that of %s\n%s", id, got, other, want)
-	}
-}
-
-// MustEqualConfigs compares config.json of containers of the pods pod and plainPod.
-func (n *Node) MustEqualConfigs(t testing.TB, id, pod, plain, plainPod string) {
-	t.Helper()
-	if got, want := n.neutral(n.Config(t, id), pod), n.neutral(n.Config(t, plain), plainPod); got != want {
-		t.Errorf("config.json is\n%s\nand without the shim\n%s", got, want)
-	}
-}
-
-// scratch is the path of a container's own layer on Windows itself.
-var scratch = regexp.MustCompile(`snapshots\\+[0-9]+`)
-
-// neutral returns text with an ID replaced, and the container's own layer, which differs.
-func (n *Node) neutral(text, id string) string {
-	return scratch.ReplaceAllString(strings.ReplaceAll(text, id, "ID"), "snapshots")
 }
 
 // MustRefuse fails the test unless err, of ctr or the client, is one line of the shim

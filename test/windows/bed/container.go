@@ -14,16 +14,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/containerd/containerd/api/services/containers/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 
-	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/localgrpc"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
+// Namespaces of containerd.
 const (
-	// CRINamespace is that of the CRI plugin.
-	CRINamespace     = "k8s.io"
-	defaultNamespace = "default"
+	CRINamespace     = "k8s.io" // of the CRI plugin
+	DefaultNamespace = "default"
 )
 
 // Ctr runs ctr.exe. The error has what it printed.
@@ -32,58 +34,13 @@ func (n *Node) Ctr(args ...string) (string, error) { return n.ctr(stepTimeout, a
 func (n *Node) ctr(limit time.Duration, args ...string) (string, error) {
 	for deadline := time.Now().Add(limit); ; {
 		out, err := n.run(limit, nil, ctrExe, append([]string{"--address", n.Pipe()}, args...)...)
-		// ctr 2 checks that the pipe exists, which fails while another process connects. It
-		// has sent no request yet.
-		if err == nil || !strings.Contains(err.Error(), "cannot access socket") || time.Now().After(deadline) {
+		// ctr 2 checks that the pipe exists, which fails while another process connects, and Wine
+		// sometimes fails to load a library. ctr has sent no request then.
+		if err == nil || time.Now().After(deadline) ||
+			!strings.Contains(err.Error(), "cannot access socket") && !strings.Contains(err.Error(), "DLL initialization failed") {
 			return out, err
 		}
 	}
-}
-
-// Container is a container of the containerd client.
-type Container struct {
-	ID   string `json:"id"`
-	Spec string `json:"spec"` // path
-	// Runtime is the runtime's name, and Path its program if the name does not select it.
-	Runtime string `json:"runtime"`
-	Path    string `json:"runtimePath,omitempty"`
-	// Options sends the runtime options of runhcs, as the CRI plugin does.
-	Options bool `json:"runhcsOptions,omitempty"`
-	// Sandbox is the ID of its pod's sandbox, or its own if it is one. See [Node.sandbox].
-	Sandbox string `json:"sandbox,omitempty"`
-	// Raw uses the spec as it is, even if it is not JSON.
-	Raw bool `json:"raw,omitempty"`
-}
-
-// Client starts containers with the containerd client, concurrently, and leaves them
-// running. It returns the errors.
-func (n *Node) Client(t testing.TB, namespace string, containers ...Container) []error {
-	t.Helper()
-	var ids []string
-	for _, c := range containers {
-		ids = append(ids, c.ID)
-	}
-	t.Cleanup(func() { n.remove(namespace, ids...) })
-	input := JSON(t, map[string]any{"address": n.Pipe(), "namespace": namespace, "containers": containers})
-	out, err := n.run(4*stepTimeout, input, clientExe, "run")
-	if err != nil {
-		t.Fatalf("start containers with the client: %v", err)
-	}
-	answers := decodeLines[struct{ Error string }](t, out)
-	if len(answers) != len(containers) {
-		t.Fatalf("the client answered for %d containers, want %d", len(answers), len(containers))
-	}
-	errs := make([]error, len(answers))
-	for i, a := range answers {
-		if a.Error != "" {
-			errs[i] = errors.New(a.Error)
-		}
-		if n.lostProcess(t, errs[i]) {
-			n.remove(namespace, ids[i])
-			errs[i] = n.Client(t, namespace, containers[i])[0]
-		}
-	}
-	return errs
 }
 
 // lostProcess reports whether err is that of a program that Wine could not start: sometimes, with several threads in
@@ -107,154 +64,80 @@ func Decode[T any](t testing.TB, text string) (v T) {
 	return v
 }
 
-// decodeLines decodes lines of JSON.
-func decodeLines[T any](t testing.TB, text string) (values []T) {
+// connect calls f with a connection to containerd and the context of a namespace.
+func (n *Node) connect(t testing.TB, namespace string, f func(ctx context.Context, conn *grpc.ClientConn) error) error {
 	t.Helper()
-	for line := range strings.Lines(text) {
-		values = append(values, Decode[T](t, line))
+	conn, err := localgrpc.Dial(n.Pipe())
+	testutil.NoError(t, err)
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(context.Background(), "containerd-namespace", namespace), stepTimeout)
+	defer cancel()
+	return f(ctx, conn)
+}
+
+// runArgs returns the arguments of ctr that start a container of the node's image with flags.
+func (n *Node) runArgs(id string, flags, command []string) []string {
+	return slices.Concat([]string{"run", "--detach", "--null-io"}, flags, []string{n.imageName(), id}, command)
+}
+
+// Forever returns a command line that runs until it is killed. The double of the Host
+// Compute Service has one; any other ends immediately (../doubles/vmcompute.c).
+func (m *Machine) Forever() []string {
+	if m.Doubled {
+		return []string{"forever"}
 	}
-	return values
+	return []string{"ping", "-t", "127.0.0.1"}
 }
 
-// sandbox returns the sandbox ID of a pod's spec for containerd 2, whose CRI plugin sends it
-// (internal/cri/server/container_create.go). That of 1.7 does not (pkg/cri/server).
-func (n *Node) sandbox(spec *specs.Spec) string {
-	if !n.containerd2() {
-		return ""
-	}
-	return spec.Annotations["io.kubernetes.cri.sandbox-id"]
-}
-
-// StartBy starts a container by a runtime path, as the CRI plugin does for a handler with
-// a runtime_path: the type of runhcs, with its options, and the path of a shim.
-func (n *Node) StartBy(t testing.TB, shim, namespace, id string, spec *specs.Spec) error {
+// RunImage starts a container of the node's image with ctr and flags, and leaves it running.
+func (n *Node) RunImage(t testing.TB, id string, flags ...string) error {
 	t.Helper()
-	return n.Client(t, namespace, Container{ID: id, Spec: n.SpecFile(t, id, JSON(t, spec)), Runtime: Runhcs, Path: shim, Options: true, Sandbox: n.sandbox(spec)})[0]
+	return n.RunCommand(t, id, flags, n.Forever())
 }
 
-// Sandbox starts a pod's sandbox by the name of a runtime.
-func (n *Node) Sandbox(t testing.TB, runtime, id string) Pod {
+// RunCommand is [Node.RunImage] with a command.
+func (n *Node) RunCommand(t testing.TB, id string, flags, command []string) error {
 	t.Helper()
-	pod := NewPod(id)
-	n.MustRun(t, runtime, id, n.SandboxSpec(t, pod))
-	return pod
-}
-
-// SandboxBy starts a pod's sandbox by the runtime path of the shim.
-func (n *Node) SandboxBy(t testing.TB, id string) Pod {
-	t.Helper()
-	pod := NewPod(id)
-	if err := n.StartBy(t, n.Shim(), CRINamespace, id, n.SandboxSpec(t, pod)); err != nil {
-		t.Fatalf("start %s: %v", id, err)
-	}
-	return pod
-}
-
-// Allocated starts a container of pod by the name of the shim's runtime, with the advertiser's
-// answer.
-func (n *Node) Allocated(t testing.TB, pod Pod, id, name string, token allocation.Token) error {
-	t.Helper()
-	spec := n.ContainerSpec(t, pod, id, name)
-	Allocate(spec, Display, token)
-	return n.Run(t, Directx, id, spec)
-}
-
-// MustAllocate is [Node.Allocated] for a container that has to start, with those GPUs.
-func (n *Node) MustAllocate(t testing.TB, pod Pod, id, name string, token allocation.Token, gpus ...GPU) {
-	t.Helper()
-	if err := n.Allocated(t, pod, id, name, token); err != nil {
-		t.Fatalf("start %s: %v", id, err)
-	}
-	n.MustHave(t, id, gpus...)
-}
-
-// AllocatedBy starts a container of pod by the runtime path of the shim, with the
-// advertiser's answer.
-func (n *Node) AllocatedBy(t testing.TB, pod Pod, id string, token allocation.Token) {
-	t.Helper()
-	spec := n.ContainerSpec(t, pod, id, "app")
-	Allocate(spec, Display, token)
-	if err := n.StartBy(t, n.Shim(), CRINamespace, id, spec); err != nil {
-		t.Fatalf("start %s: %v", id, err)
-	}
-}
-
-// Run starts a container with ctr and a spec, and leaves it running. ctr has no command that
-// only records a pod's sandbox, as the CRI plugin of containerd 2 does.
-func (n *Node) Run(t testing.TB, runtime, id string, spec *specs.Spec) error {
-	t.Helper()
-	if sandbox := n.sandbox(spec); sandbox != "" {
-		c := Container{ID: id, Spec: n.SpecFile(t, id, JSON(t, spec)), Runtime: runtime, Options: runtime == Runhcs, Sandbox: sandbox}
-		return n.Client(t, defaultNamespace, c)[0]
-	}
-	return n.ctrRun(t, id, n.RunArgs(t, runtime, id, spec)...)
-}
-
-// ctrRun runs 'ctr run' and removes the container when the test ends.
-func (n *Node) ctrRun(t testing.TB, id string, args ...string) error {
-	t.Helper()
-	t.Cleanup(func() { n.remove(defaultNamespace, id) })
+	t.Cleanup(func() { n.remove(id) })
+	args := n.runArgs(id, flags, command)
 	_, err := n.Ctr(args...)
 	for n.lostProcess(t, err) {
-		n.remove(defaultNamespace, id)
+		n.remove(id)
 		_, err = n.Ctr(args...)
 	}
 	return err
 }
 
-// RunArgs returns the arguments of ctr for [Node.Run].
-func (n *Node) RunArgs(t testing.TB, runtime, id string, spec *specs.Spec) []string {
-	t.Helper()
-	return []string{"run", "--detach", "--null-io", "--runtime", runtime, "--config", n.SpecFile(t, id, JSON(t, spec)), id}
-}
-
-// MustRun is [Node.Run] for a container that has to start.
-func (n *Node) MustRun(t testing.TB, runtime, id string, spec *specs.Spec) {
-	t.Helper()
-	if err := n.Run(t, runtime, id, spec); err != nil {
-		t.Fatalf("start container %s: %v", id, err)
-	}
-}
-
-// RunImage starts a container of the node's image with ctr and flags, and leaves it running.
-func (n *Node) RunImage(t testing.TB, runtime, id string, flags ...string) error {
-	t.Helper()
-	command := slices.Concat(flags, []string{n.imageName(), id}, n.Forever())
-	return n.ctrRun(t, id, append([]string{"run", "--detach", "--null-io", "--runtime", runtime}, command...)...)
-}
-
 // MustRunImage is [Node.RunImage] for a container that has to start.
-func (n *Node) MustRunImage(t testing.TB, runtime, id string, flags ...string) {
+func (n *Node) MustRunImage(t testing.TB, id string, flags ...string) {
 	t.Helper()
-	if err := n.RunImage(t, runtime, id, flags...); err != nil {
+	if err := n.RunImage(t, id, flags...); err != nil {
 		t.Fatalf("start %s: %v", id, err)
 	}
 }
 
-// SpecFile writes a spec and returns its path.
-func (n *Node) SpecFile(t testing.TB, id string, spec []byte) string {
+// JSON returns v as JSON.
+func JSON(t testing.TB, v any) []byte {
 	t.Helper()
-	return n.File(t, "spec-"+id+".json", string(spec))
+	data, err := json.Marshal(v)
+	testutil.NoError(t, err)
+	return data
 }
 
-// remove removes what is left of containers, if anything.
-func (n *Node) remove(namespace string, ids ...string) {
-	for _, command := range [][]string{{"tasks", "rm", "--force"}, {"containers", "rm"}} {
-		_, _ = n.ctr(4*stepTimeout, slices.Concat([]string{"--namespace", namespace}, command, ids)...)
-	}
+// Visible returns flags of ctr that request GPUs.
+func Visible(request string) []string { return []string{"--env", "DIRECTX_VISIBLE_DEVICES=" + request} }
+
+// remove removes what is left of a container, if anything.
+func (n *Node) remove(id string) {
+	_, _ = n.ctr(4*stepTimeout, "tasks", "rm", "--force", id)
+	_, _ = n.ctr(4*stepTimeout, "containers", "rm", id)
 }
 
 // Delete kills and removes a running container. Nothing of it is left.
 func (n *Node) Delete(t testing.TB, id string) {
 	t.Helper()
-	n.DeleteIn(t, defaultNamespace, id)
-}
-
-// DeleteIn is [Node.Delete] in a namespace of containerd.
-func (n *Node) DeleteIn(t testing.TB, namespace, id string) {
-	t.Helper()
 	for _, args := range [][]string{{"tasks", "kill", "--signal", "9", id}, {"tasks", "rm", "--force", id}, {"containers", "rm", id}} {
-		if _, err := n.Ctr(append([]string{"--namespace", namespace}, args...)...); err != nil && !strings.Contains(err.Error(), "exit code 137") {
+		if _, err := n.Ctr(args...); err != nil && !strings.Contains(err.Error(), "exit code 137") {
 			t.Errorf("ctr %s: %v", strings.Join(args, " "), err)
 		}
 	}
@@ -273,13 +156,13 @@ func (n *Node) Tasks(t testing.TB, namespace string) map[string]string {
 	if err != nil {
 		t.Fatalf("list the tasks: %v", err)
 	}
-	tasks := map[string]string{}
+	states := map[string]string{}
 	for line := range strings.Lines(out) {
 		if fields := strings.Fields(line); len(fields) == 3 && fields[0] != "TASK" {
-			tasks[fields[0]] = fields[2]
+			states[fields[0]] = fields[2]
 		}
 	}
-	return tasks
+	return states
 }
 
 // MustLeaveNothing waits until a container has left no process, bundle or compute system.
@@ -330,15 +213,31 @@ func (n *Node) Config(t testing.TB, id string) string {
 	return string(data)
 }
 
+// MustBeUnchanged fails the test unless the real shim was started with the config.json that
+// containerd wrote for a container: the bytes of the spec in its store.
+func (n *Node) MustBeUnchanged(t testing.TB, namespace, id string) {
+	t.Helper()
+	var stored *containers.GetContainerResponse
+	err := n.connect(t, namespace, func(ctx context.Context, conn *grpc.ClientConn) (err error) {
+		stored, err = containers.NewContainersClient(conn).Get(ctx, &containers.GetContainerRequest{ID: id})
+		return err
+	})
+	testutil.NoError(t, err)
+	if got, want := n.Config(t, id), string(stored.GetContainer().GetSpec().GetValue()); got != want {
+		t.Errorf("config.json of %s is\n%s\nand containerd wrote\n%s", id, got, want)
+	}
+}
+
 // StartHanging starts a standalone container with ctr, which is killed when ctx ends, and
 // returns when the launcher waits: "before" it runs runhcs, or "after". The start continues
 // with release, at the latest when the test ends, and ended has ctr's error.
 func (n *Node) StartHanging(ctx context.Context, t testing.TB, when, id, request string) (release func(), ended <-chan error) {
 	t.Helper()
+	testutil.NoError(t, os.MkdirAll(n.Path("launcher"), 0o700))
 	order := n.File(t, `launcher\hang-`+when+"-"+id, "")
 	release = func() { _ = os.Remove(order) }
 	t.Cleanup(release)
-	args := append([]string{"--address", n.Pipe()}, n.RunArgs(t, Directx, id, n.Visible(t, id, request))...)
+	args := append([]string{"--address", n.Pipe()}, n.runArgs(id, Visible(request), n.Forever())...)
 	result := make(chan error, 1)
 	go func() { // Ends with ctr.
 		_, _, err := n.output(n.Command(ctx, n.Path(ctrExe), args...))

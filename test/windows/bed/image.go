@@ -3,12 +3,15 @@
 package bed
 
 import (
+	"context"
+	"errors"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/windows"
+	"google.golang.org/grpc"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
@@ -22,62 +25,61 @@ func (m *Machine) imageName() string {
 	return "mcr.microsoft.com/windows/nanoserver:" + release
 }
 
-// pull pulls the image on Windows itself and returns the key of its snapshot.
-func (n *Node) pull() (chain string, err error) {
-	out, err := n.ctr(10*stepTimeout, "images", "pull", "--local", "--print-chainid", n.imageName())
-	_, chain, _ = strings.Cut(out, "image chain ID: ")
-	return strings.TrimSpace(chain), err
+// pauseImages returns the names of the image of pods' sandboxes in containerd 1.7, 2.0 and 2.4, see
+// DefaultSandboxImage in containerd.
+func pauseImages() []string {
+	return []string{"registry.k8s.io/pause:3.8", "registry.k8s.io/pause:3.10", "registry.k8s.io/pause:3.10.2"}
 }
 
-// snapshot creates a container's layers of the image and returns their paths.
-func (n *Node) snapshot(t testing.TB, id string) []string {
-	t.Helper()
-	chain, err := n.image()
-	if err != nil {
-		t.Fatalf("pull the image: %v", err)
-	}
-	out, err := n.Ctr("snapshots", "prepare", "--mounts", "spec-"+id, chain)
-	if err != nil {
-		t.Fatalf("create the layers of %s: %v", id, err)
-	}
-	mounts := Decode[[]specs.Mount](t, out)
-	if len(mounts) != 1 {
-		t.Fatalf("the layers of %s are %s, want one mount", id, out)
-	}
-	var layers []string
-	for _, option := range mounts[0].Options {
-		if parents, ok := strings.CutPrefix(option, "parentLayerPaths="); ok {
-			layers = Decode[[]string](t, parents)
-		}
-	}
-	return append(layers, mounts[0].Source)
-}
-
-// ImportImage imports an image for `ctr run`. Under Wine it is one of ../wine.sh. The
+// importImage imports the image of [Node.RunImage] and, for pods, of CRI. Under Wine it is one of ../wine.sh. The
 // snapshotter considers a layer unpacked by its key, and needs the disk of the container's
 // own layer, which HCS creates on Windows.
-func (n *Node) ImportImage(t testing.TB) {
+func (n *Node) importImage(t testing.TB) {
 	t.Helper()
 	if !n.Doubled {
-		if _, err := n.image(); err != nil {
-			t.Fatalf("pull the image: %v", err)
+		for _, namespace := range []string{DefaultNamespace, CRINamespace} {
+			if _, err := n.ctr(10*stepTimeout, "--namespace", namespace, "images", "pull", "--local", n.imageName()); err != nil {
+				t.Fatalf("pull the image: %v", err)
+			}
 		}
 		return
 	}
 	diff := "sha256:" + strings.TrimSpace(string(ReadFile(t, n.Executable("image.sha256"))))
-	for _, args := range [][]string{
-		{"images", "import", "--no-unpack", n.Executable("image.tar")},
-		{"snapshots", "prepare", "extract-base"},
-		{"snapshots", "commit", diff, "extract-base"},
-		{"snapshots", "label", diff, "containerd.io/gc.root=1"},
-	} {
-		if _, err := n.Ctr(args...); err != nil {
-			t.Fatalf("import the image: ctr %v: %v", args, err)
+	for _, namespace := range []string{DefaultNamespace, CRINamespace} {
+		for _, args := range [][]string{
+			{"images", "import", "--no-unpack", n.Executable("image.tar")},
+			append([]string{"images", "tag", n.imageName()}, pauseImages()...),
+			{"snapshots", "prepare", "extract-base"},
+			{"snapshots", "commit", diff, "extract-base"},
+			{"snapshots", "label", diff, "containerd.io/gc.root=1"},
+		} {
+			if _, err := n.Ctr(append([]string{"--namespace", namespace}, args...)...); err != nil {
+				t.Fatalf("import the image: ctr %v: %v", args, err)
+			}
 		}
 	}
 	layers, err := filepath.Glob(n.Path("root", "io.containerd.snapshotter.v1.windows", "snapshots", "*"))
-	if err != nil || len(layers) != 1 {
-		t.Fatalf("import the image: its layer is in %v, %v", layers, err)
+	if err != nil || len(layers) != 2 {
+		t.Fatalf("import the image: its layers are in %v, %v", layers, err)
 	}
-	testutil.WriteFile(t, filepath.Join(layers[0], "blank.vhdx"), "", 0o600)
+	for _, layer := range layers {
+		testutil.WriteFile(t, filepath.Join(layer, "blank.vhdx"), "", 0o600)
+	}
+	n.awaitImages(t, append(pauseImages(), n.imageName()))
+}
+
+// awaitImages waits until the CRI plugin has noticed images.
+func (n *Node) awaitImages(t testing.TB, names []string) {
+	t.Helper()
+	for _, name := range names {
+		Eventually(t, "the CRI plugin has the image "+name, func() error {
+			return n.connect(t, CRINamespace, func(ctx context.Context, conn *grpc.ClientConn) error {
+				response, err := cri.NewImageServiceClient(conn).ImageStatus(ctx, &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: name}})
+				if err == nil && response.GetImage() == nil {
+					err = errors.New("it does not have it")
+				}
+				return err
+			})
+		})
+	}
 }

@@ -86,7 +86,7 @@ func (n *Node) StartKubelet(t testing.TB) *Kubelet {
 	testutil.NoError(t, n.Recorder.Close()) // The device plugin writes the records.
 	t.Cleanup(func() {
 		for id := range n.Tasks(t, CRINamespace) {
-			n.remove(CRINamespace, id)
+			_, _ = n.Ctr("--namespace", CRINamespace, "tasks", "rm", "--force", id)
 		}
 		_ = os.RemoveAll(kubeletRoot) // Containers that could not be removed may use it.
 	})

@@ -28,9 +28,9 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/windows"
-	"golang.org/x/sys/windows/svc"
 
 	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
@@ -45,8 +45,6 @@ type Machine struct {
 	dir      string // of this run
 	programs string // the programs that the suite runs
 	missing  string // the reason why there are no nodes, empty if there are
-	// installed2 reports whether the installed containerd is a 2.x.
-	installed2 bool
 }
 
 // programsVariable is the environment variable for the directory of the programs, which
@@ -56,12 +54,11 @@ const programsVariable = "DIRECTX_NRI_WINE_PROGRAMS"
 // Main runs the tests of m with *machine and returns the exit status. With the argument of
 // another program that the suite needs, it runs that one.
 func Main(m *testing.M, machine **Machine) (status int) {
-	programs := map[string]func(args []string) error{
-		watchCommand:   watch,
-		uuidsCommand:   printUUIDs,
-		restartCommand: requestRestart,
-		serviceCommand: func(args []string) error { return svc.Run("", service{args}) },
+	if os.Getenv(cniVariable) != "" {
+		answerCNI()
+		return 0
 	}
+	programs := map[string]func(args []string) error{watchCommand: watch, uuidsCommand: printUUIDs}
 	if len(os.Args) > 1 && programs[os.Args[1]] != nil {
 		if err := programs[os.Args[1]](os.Args[2:]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -86,7 +83,7 @@ func open() (*Machine, error) {
 	if programs := os.Getenv(programsVariable); programs != "" {
 		// The first program with a window makes Wine remove the GPUs that are not its own.
 		_, _, _ = windows.NewLazySystemDLL("user32.dll").NewProc("GetDesktopWindow").Call()
-		return &Machine{Doubled: true, Store: DriverStore, dir: `C:`, programs: `Z:` + programs}, nil
+		return &Machine{Doubled: true, Store: DriverStore, dir: `C:`, programs: `Z:` + programs}, installCNI()
 	}
 	// The paths of containers are limited to 260 characters.
 	dir, err := os.MkdirTemp(os.Getenv("SystemDrive")+`\`, "dxw")
@@ -104,10 +101,9 @@ func open() (*Machine, error) {
 // describe prints what this machine has, so that the log says what it is about.
 func (m *Machine) describe() {
 	fmt.Println(os.Getenv("ImageOS"), os.Getenv("ImageVersion")) // of GitHub's runners
-	for _, command := range [][]string{{"cmd", "/c", "ver"}, {m.Executable(containerdExe), "--version"}, {m.Executable(RunhcsShim), "--version"}, {kubeletExe, "--version"}} {
+	for _, command := range [][]string{{"cmd", "/c", "ver"}, {m.Executable(containerdExe), "--version"}, {m.Executable(paths.Runhcs), "--version"}, {kubeletExe, "--version"}} {
 		out, err := m.Program(command[0], command[1:]...)
 		fmt.Println(filepath.Base(command[0]), strings.TrimSpace(out), err)
-		m.installed2 = m.installed2 || strings.Contains(out, "containerd/v2 ")
 	}
 }
 
@@ -119,8 +115,7 @@ func (m *Machine) build() error {
 	}
 	for module, packages := range map[string][]string{
 		root: {"./cmd/dxctl", "./cmd/directx-advertiser", "./cmd/containerd-shim-directx-v1", "./test/windows/launcher"},
-		filepath.Join(root, "test", "parts", "containerd"): {"./client"},
-		filepath.Join(root, "test", "parts", "cni"):        {"github.com/Microsoft/windows-container-networking/plugins/nat"},
+		filepath.Join(root, "test", "parts", "cni"): {"github.com/Microsoft/windows-container-networking/plugins/nat"},
 	} {
 		build := exec.Command("go", append([]string{"build", "-buildvcs=false", "-o", m.programs + `\`}, packages...)...)
 		build.Dir = module
@@ -128,7 +123,7 @@ func (m *Machine) build() error {
 			return fmt.Errorf("build the programs: %w\n%s", err, out)
 		}
 	}
-	for _, name := range []string{containerdExe, ctrExe, RunhcsShim} {
+	for _, name := range []string{containerdExe, ctrExe, paths.Runhcs} {
 		installed := filepath.Join(usualDir, name)
 		if err := copyFile(installed, m.Executable(name)); err != nil {
 			m.missing = fmt.Sprintf("containerd is not installed: %v", err)
@@ -326,8 +321,7 @@ func Replace(t testing.TB, path string, content []byte) {
 	Rename(t, path+".new", path)
 }
 
-// Rename renames a file. While another process reads it, it cannot be renamed. The programs of all nodes
-// are links to the same files, so it can be a process of another node.
+// Rename renames a file. While another process reads it, it cannot be renamed.
 func Rename(t testing.TB, from, to string) {
 	t.Helper()
 	Eventually(t, "rename "+from, func() error { return os.Rename(from, to) })
@@ -343,11 +337,8 @@ func ReadFile(t testing.TB, path string) []byte {
 	return data
 }
 
-// copyFile makes to a hard link to from, or a copy if they are on different volumes.
+// copyFile copies a program. It is no link: while a program of another node runs from it, a link cannot be deleted.
 func copyFile(from, to string) error {
-	if err := os.Link(from, to); err == nil {
-		return nil
-	}
 	data, err := os.ReadFile(from)
 	if err != nil {
 		return err
@@ -385,12 +376,4 @@ func Root(t testing.TB) string {
 	}
 	t.Fatal("the repository's directory is not above the test's")
 	return ""
-}
-
-// ContainerdFile returns a containerd configuration file of a provider.
-func ContainerdFile(t testing.TB, name string) string {
-	t.Helper()
-	text := ReadFile(t, filepath.Join(Root(t), "internal", "containerdconfig", "testdata", name))
-	// Another program of this machine may use the metrics' port.
-	return strings.ReplaceAll(string(text), "0.0.0.0:10257", "127.0.0.1:0")
 }

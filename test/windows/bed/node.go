@@ -14,26 +14,22 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/directx-nri/directx-nri/advertiser/config"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
 const (
-	// Directx is the runtime shim by the name that ctr and nerdctl use.
-	Directx = "io.containerd.directx.v1"
-	// Runhcs is runhcs by its own name.
-	Runhcs = "io.containerd.runhcs.v1"
 	// Display is the resource of the inventories' GPUs.
 	Display = "directx.microsoft.com/display"
 
-	// DirectxShim is the file name of the runtime shim.
+	// DirectxShim is the file name of the runtime shim among the product's programs.
 	DirectxShim = "containerd-shim-directx-v1.exe"
-	// RunhcsShim is that of runhcs, on nodes the launcher's.
-	RunhcsShim = "containerd-shim-runhcs-v1.exe"
 	// Dxctl is the file name of dxctl.
 	Dxctl = "dxctl.exe"
 )
@@ -42,48 +38,16 @@ const (
 const (
 	containerdExe = "containerd.exe"
 	ctrExe        = "ctr.exe"
-	clientExe     = "client.exe"
-	plainExe      = "containerd-shim-plain-v1.exe"
 )
-
-// Plain returns the runtime that is runhcs without the shim. ctr sends options to
-// runtimes with runhcs' name, and containerd 2.4 uses a protocol that runhcs does not
-// have with all others.
-func (n *Node) Plain() string {
-	if n.containerd2() {
-		return Runhcs
-	}
-	return "io.containerd.plain.v1"
-}
 
 // Release is the directory of another containerd and runhcs, see ../../parts/build.sh.
 type Release string
 
 // The releases, each with its versions of containerd and of hcsshim.
 const (
-	AKS1   Release = "aks1"   // 1.7.20 with 0.11.7
 	AKS2   Release = "aks2"   // 2.0.4 with 0.12.9
-	EKS    Release = "eks"    // 2.1.6 with 0.13.0
 	Newest Release = "newest" // 2.4.2 with 0.15.0
 )
-
-func (r Release) containerd2() bool { return r != "" && r != AKS1 }
-
-func (n *Node) containerd2() bool { return n.options.Release.containerd2() || n.installed2 }
-
-// SkipsShim reports whether containerd never runs a shim for a pod's containers: 2.0.0 to 2.0.5
-// connect to that of the sandbox.
-func (n *Node) SkipsShim() bool { return n.options.Release == AKS2 }
-
-// Timeouts ends containerd's configuration file. With containerd's own timeouts, 2 to 5
-// seconds, a cleanup on a busy machine is interrupted and leaves the bundle.
-const Timeouts = `
-[timeouts]
-  "io.containerd.timeout.shim.cleanup" = "2m"
-  "io.containerd.timeout.shim.load" = "2m"
-  "io.containerd.timeout.shim.shutdown" = "2m"
-  "io.containerd.timeout.task.state" = "2m"
-`
 
 // Options describe a node. The default is containerd 1.7.35 with its version of runhcs,
 // or what is installed on Windows itself.
@@ -100,49 +64,37 @@ type Options struct {
 	// Assigned has the devices of the tests' containers assigned on Windows itself, too, where
 	// the launcher removes them otherwise.
 	Assigned bool
-	// Bare leaves the shim to be installed by dxctl.exe.
+	// Bare is a node without the product.
 	Bare bool
-	// Usual uses the paths of a real node, so that no program needs flags for them.
-	// Neither config.yaml nor a recorder is created. It needs a prefix of its own.
-	Usual bool
 	// Settings are keys of config.yaml, by default those for single devices, because
 	// Wine reports a Windows that supports the class of all GPUs only.
 	Settings string
-	// Config is containerd's configuration file, empty for none. The default has longer
-	// timeouts only. Flags override its directories, and its usual pipe is replaced.
-	Config *string
+	// Config is containerd's configuration file. By default there is none.
+	Config string
 }
 
 // Node is a containerd.exe with its directory.
 type Node struct {
 	*Machine
 	GPUs []GPU
-	// Recorder writes allocation records. It is nil on a node with the usual paths
-	// until [Node.OpenRecorder].
+	// Recorder writes allocation records.
 	Recorder *allocation.Recorder
 	// StateDir is the product's state directory.
 	StateDir string
 
 	options    Options
 	dir        string
-	containerd string                 // containerd's state directory
-	toml       string                 // containerd's configuration file
-	pipe       string                 // the name of containerd's pipe
-	image      func() (string, error) // pulls the image once
+	containerd string        // containerd's state directory
+	pipe       string        // the name of containerd's pipe
+	attempts   atomic.Uint32 // of CRI containers
 
 	mu     sync.Mutex // held while containerd is started or killed
 	daemon *exec.Cmd
 	ended  chan struct{} // closed when daemon has ended
 }
 
-// Paths of a real node.
-const (
-	usualDir = `C:\Program Files\containerd`
-	// UsualData is containerd's data directory.
-	UsualData  = `C:\ProgramData\containerd`
-	usualState = `C:\ProgramData\directx-nri`
-	usualPipe  = "containerd-containerd"
-)
+// usualDir is the directory of containerd on a real node, and of the network plugins.
+const usualDir = `C:\Program Files\containerd`
 
 // StartNode sets up a node and starts it. It ends with the test.
 func (m *Machine) StartNode(t testing.TB, options Options) *Node {
@@ -154,18 +106,15 @@ func (m *Machine) StartNode(t testing.TB, options Options) *Node {
 		t.Skip(m.missing)
 	case options.Release != "":
 		m.NeedsDoubles(t, "the installed containerd is the only one")
-	case options.Usual:
-		m.NeedsDoubles(t, "it changes the installed containerd")
+	}
+	if !m.Doubled && options.Config == "" {
+		options.Config = "version = 2\n" + m.CNI(t)
 	}
 	dir := m.dir + `\` + options.Name
-	n := &Node{Machine: m, options: options, dir: dir, StateDir: dir + `\state`, containerd: dir + `\run`, toml: dir + `\containerd.toml`, pipe: "dxw-" + options.Name}
-	if options.Usual {
-		n.dir, n.StateDir, n.containerd, n.toml, n.pipe = usualDir, usualState, UsualData+`\state`, usualDir+`\config.toml`, usualPipe
-	}
+	n := &Node{Machine: m, options: options, dir: dir, StateDir: dir + `\state`, containerd: dir + `\run`, pipe: "dxw-" + options.Name}
 	if n.GPUs = options.GPUs; n.GPUs == nil {
 		n.GPUs = m.NewGPUs(options.Name)
 	}
-	n.image = sync.OnceValues(n.pull)
 	n.install(t)
 	switch {
 	case options.Discover && m.Doubled:
@@ -174,10 +123,8 @@ func (m *Machine) StartNode(t testing.TB, options Options) *Node {
 		place(t, n.GPUs)
 		n.File(t, "inventory.yaml", inventory(t, n.GPUs))
 	}
-	if !options.Usual {
-		n.WriteSettings(t, cmp.Or(options.Settings, "assignmentMode: location-path\n"))
-		n.OpenRecorder(t)
-	}
+	n.WriteSettings(t, cmp.Or(options.Settings, "assignmentMode: location-path\n"))
+	n.OpenRecorder(t)
 	n.Start(t)
 	t.Cleanup(func() {
 		n.Kill()
@@ -185,6 +132,7 @@ func (m *Machine) StartNode(t testing.TB, options Options) *Node {
 			t.Logf("---- containerd's log\n%s---- the shim's log\n%s", ReadFile(t, n.Path("containerd.log")), ReadFile(t, n.Path("shim.log")))
 		}
 	})
+	n.importImage(t)
 	return n
 }
 
@@ -201,54 +149,51 @@ func (n *Node) OpenRecorder(t testing.TB) {
 func (n *Node) install(t testing.TB) {
 	t.Helper()
 	release := string(n.options.Release)
-	err := errors.Join(os.MkdirAll(n.Path("real"), 0o700), os.MkdirAll(n.Path("product"), 0o700))
-	for name, from := range map[string]string{
-		containerdExe:            n.Executable(release, containerdExe),
-		ctrExe:                   n.Executable(release, ctrExe),
-		clientExe:                n.Executable(clientExe),
-		RunhcsShim:               n.Executable("launcher.exe"),
-		plainExe:                 n.Executable("launcher.exe"),
-		DirectxShim:              n.Executable(DirectxShim),
-		`product\` + Dxctl:       n.Executable(Dxctl),
-		`product\` + DirectxShim: n.Executable(DirectxShim),
-		`real\` + RunhcsShim:     n.Executable(release, RunhcsShim),
-	} {
-		if !n.options.Bare || name != DirectxShim {
-			err = errors.Join(err, copyFile(from, n.Path(name)))
+	files := map[string]string{
+		n.Path(containerdExe):        n.Executable(release, containerdExe),
+		n.Path(ctrExe):               n.Executable(release, ctrExe),
+		n.Path("real", paths.Runhcs): n.Executable(release, paths.Runhcs),
+		n.Shim():                     n.Launcher(),
+	}
+	if !n.options.Bare {
+		files[n.Shim()], files[paths.RealShim(n.dir)] = n.Product(), n.Launcher()
+	}
+	for to, from := range files {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(to), 0o700), copyFile(from, to)); err != nil {
+			t.Fatalf("install the node's programs: %v", err)
 		}
 	}
-	if err != nil {
-		t.Fatalf("install the node's programs: %v", err)
-	}
-	config := n.options.Config
-	if config == nil {
-		usual := "version = 2\n" + Timeouts
-		config = &usual
-	}
-	if *config != "" {
-		// Flags do not set the pipe of ttrpc.
-		Replace(t, n.toml, []byte(strings.ReplaceAll(*config, usualPipe, n.pipe)))
+	if n.options.Config != "" {
+		n.File(t, configFile, n.options.Config)
 	}
 }
 
-// ContainerdConfig returns containerd's configuration file, nil if there is none.
-func (n *Node) ContainerdConfig(t testing.TB) []byte { return ReadFile(t, n.toml) }
+// configFile is containerd's configuration file in the node's directory, if there is one.
+const configFile = "config.toml"
 
-// containerdArgs returns the arguments of containerd.exe with a configuration file of the
-// node's directory, empty for its own.
-func (n *Node) containerdArgs(config string) []string {
-	if n.options.Usual {
-		return nil
-	}
+// ContainerdConfig returns containerd's configuration file, nil if there is none.
+func (n *Node) ContainerdConfig(t testing.TB) []byte {
+	t.Helper()
+	return ReadFile(t, n.Path(configFile))
+}
+
+// containerdArgs returns the arguments of containerd.exe.
+func (n *Node) containerdArgs() []string {
 	args := []string{"--root", n.Path("root"), "--state", n.containerd, "--address", n.Pipe()}
-	if config != "" {
-		return append(args, "--config", n.Path(config))
-	}
-	if _, err := os.Stat(n.toml); err == nil {
-		args = append(args, "--config", n.toml)
+	if n.options.Config != "" {
+		args = append(args, "--config", n.Path(configFile))
 	}
 	return args
 }
+
+// Shim returns the path of the shim that containerd runs: the product's, except on a bare node.
+func (n *Node) Shim() string { return n.Path(paths.Runhcs) }
+
+// Launcher returns the path of the program that stands for runhcs on a node, see ../launcher.
+func (m *Machine) Launcher() string { return m.Executable("launcher.exe") }
+
+// Product returns the path of the product's shim, as it is delivered.
+func (m *Machine) Product() string { return m.Executable(DirectxShim) }
 
 // Name returns an ID that no other node has: they share one HCS.
 func (n *Node) Name(suffix string) string { return n.options.Name + "-" + suffix }
@@ -262,9 +207,8 @@ func (n *Node) Path(elements ...string) string {
 func (n *Node) Command(ctx context.Context, program string, args ...string) *exec.Cmd {
 	cmd := n.Machine.Command(ctx, program, args...)
 	cmd.Env = os.Environ()
-	if !n.options.Usual { // containerd looks for shims on PATH first.
-		cmd.Env = append(cmd.Env, "DIRECTX_NRI_STATE_DIR="+n.StateDir, "PATH="+n.dir+";"+os.Getenv("PATH"))
-	}
+	// containerd looks for shims on PATH first.
+	cmd.Env = append(cmd.Env, "DIRECTX_NRI_STATE_DIR="+n.StateDir, "PATH="+n.dir+";"+os.Getenv("PATH"))
 	if !n.Doubled && !n.options.Discover && !n.options.Assigned {
 		cmd.Env = append(cmd.Env, "LAUNCHER_REMOVES_GPUS=1")
 	}
@@ -289,33 +233,24 @@ func (n *Node) WriteSettings(t testing.TB, settings string) {
 	if !strings.Contains(settings, "driverFiles") {
 		settings += "driverFiles: mount\n"
 	}
-	shim := plainExe
-	if n.containerd2() {
-		shim = RunhcsShim
-	}
 	if !n.options.Discover {
 		settings = fmt.Sprintf("inventory: '%s'\n", n.Path("inventory.yaml")) + settings
 	}
-	n.File(t, "config.yaml", fmt.Sprintf("apiVersion: directx.microsoft.com/v1alpha1\nkind: Configuration\nshim:\n  realShim: '%s'\n  log: '%s'\n%s",
-		n.Path(shim), n.Path("shim.log"), settings))
-	testutil.NoError(t, n.Apply())
-}
-
-// Apply compiles config.yaml into the state directory with 'dxctl.exe config apply'.
-func (n *Node) Apply() error {
-	_, err := n.run(stepTimeout, nil, `product\`+Dxctl, "config", "apply", "--config", n.Path("config.yaml"))
-	return err
+	n.File(t, "config.yaml", fmt.Sprintf("apiVersion: directx.microsoft.com/v1alpha1\nkind: Configuration\nstandalone: {environment: true}\nshim: {log: '%s'}\n%s",
+		n.Path("shim.log"), settings))
+	_, err := config.Compiler{File: n.Path("config.yaml"), StateDir: n.StateDir, NodeOS: "windows"}.Apply()
+	testutil.NoError(t, err)
 }
 
 // Start starts containerd.exe and waits until it answers.
 func (n *Node) Start(t testing.TB) {
 	t.Helper()
-	if err := n.start(n.containerdArgs("")); err != nil {
+	if err := n.start(); err != nil {
 		t.Fatalf("%v\n%s", err, ReadFile(t, n.Path("containerd.log")))
 	}
 }
 
-func (n *Node) start(args []string) error {
+func (n *Node) start() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	log, err := os.OpenFile(n.Path("containerd.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -323,28 +258,41 @@ func (n *Node) start(args []string) error {
 		return err
 	}
 	defer log.Close()
-	cmd := n.Command(context.Background(), n.Path(containerdExe), args...)
+	cmd := n.Command(context.Background(), n.Path(containerdExe), n.containerdArgs()...)
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start containerd.exe: %w", err)
 	}
 	n.daemon, n.ended = cmd, make(chan struct{})
-	ctx, cancel := context.WithTimeout(context.Background(), stepTimeout)
 	go func(ended chan struct{}) { // Ends with the process; Kill waits for it.
-		defer cancel()
 		defer close(ended)
 		_ = cmd.Wait() // The status is in cmd.ProcessState.
 	}(n.ended)
 	// runhcs sends its events to the second pipe.
-	if _, _, err := n.output(n.Command(ctx, n.Path(clientExe), "wake", n.Pipe(), n.Pipe()+".ttrpc")); err != nil {
-		select {
-		case <-n.ended:
-			return fmt.Errorf("containerd.exe has ended: %s", cmd.ProcessState)
-		default:
-			return fmt.Errorf("containerd.exe does not answer: %w", err)
+	for _, name := range []string{n.Pipe(), n.Pipe() + ".ttrpc"} {
+		if err := n.wake(name); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// wake waits for a pipe of containerd, opens and closes it: Wine loses its first connection.
+func (n *Node) wake(name string) error {
+	for deadline := time.Now().Add(stepTimeout); ; time.Sleep(10 * time.Millisecond) {
+		pipe, err := os.OpenFile(name, os.O_RDWR, 0)
+		if err == nil {
+			return pipe.Close()
+		}
+		select {
+		case <-n.ended:
+			return fmt.Errorf("containerd.exe has ended: %s", n.daemon.ProcessState)
+		default:
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("containerd.exe does not answer: %w", err)
+		}
+	}
 }
 
 // Kill kills containerd.exe, but not its shims.
@@ -372,11 +320,8 @@ func (n *Node) Dxctl(t testing.TB, status int, args ...string) (stdout, stderr s
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	return n.Exec(t, status, n.Command(ctx, n.Path("product", Dxctl), args...))
+	return n.Exec(t, status, n.Command(ctx, n.Executable(Dxctl), args...))
 }
-
-// Shim returns the path of the shim.
-func (n *Node) Shim() string { return n.Path(DirectxShim) }
 
 // Processes returns the shim processes of a container: those with the name of a runtime
 // shim and the ID as an argument.
@@ -386,40 +331,15 @@ func (n *Node) Processes(id string) []Process {
 	})
 }
 
-// Record writes an allocation record and returns its token.
-func (n *Node) Record(t testing.TB, resource string, replicas ...allocation.Replica) allocation.Token {
+// Record writes an allocation record and returns its ID.
+func (n *Node) Record(t testing.TB, replicas ...allocation.Replica) allocation.ID {
 	t.Helper()
-	token, err := n.Recorder.Record(t.Context(), allocation.Record{Resource: resource, Replicas: replicas})
+	id, err := n.Recorder.Record(t.Context(), allocation.Record{Resource: Display, Replicas: replicas})
 	testutil.NoError(t, err)
-	return token
+	return id
 }
 
-// RecordFile returns the path of the record of token.
-func (n *Node) RecordFile(token allocation.Token) string {
-	return filepath.Join(paths.Allocations(n.StateDir), string(token.ID())+".json")
-}
-
-// ShimPaths returns runtime_path of the handlers that use the shim, in the file and in
-// the running containerd, from the JSON output of 'dxctl.exe capabilities'.
-func ShimPaths(t testing.TB, out string) map[string]string {
-	t.Helper()
-	state := Decode[struct {
-		Containerd struct {
-			Handlers []struct {
-				Name, RuntimePath               string
-				Configured, Loaded, Annotations bool
-			}
-		}
-	}](t, out)
-	paths := map[string]string{}
-	for _, h := range state.Containerd.Handlers {
-		if !h.Configured || !h.Loaded {
-			continue
-		}
-		paths[h.Name] = h.RuntimePath
-		if !h.Annotations {
-			t.Errorf("handler %s does not pass on the product's annotations", h.Name)
-		}
-	}
-	return paths
+// RecordFile returns the path of a record.
+func (n *Node) RecordFile(id allocation.ID) string {
+	return filepath.Join(paths.Allocations(n.StateDir), string(id)+".json")
 }

@@ -1,13 +1,12 @@
 //go:build windows
 
-// The launcher runs the real containerd-shim-runhcs-v1.exe, in the directory real beside
-// it, with its own arguments, input and environment. Under Wine the first connection to a
-// new shim's pipe is lost, so the launcher connects once before it prints runhcs' answer.
+// The launcher runs the real containerd-shim-runhcs-v1.exe with its own arguments, input and
+// environment. Under Wine the first connection to a new shim's pipe is lost, so the launcher
+// connects once before it prints runhcs' answer.
 //
-// It is installed as containerd-shim-runhcs-v1.exe, and as containerd-shim-plain-v1.exe
-// for the runtime io.containerd.plain.v1, which is runhcs without the product.
-//
-// In the directory launcher beside it, it records its calls and waits on request:
+// It is installed as containerd-shim-runhcs-v1.exe in a node's directory, or in directx-nri
+// below it. The real one is in the directory real of the node's directory. In the directory
+// launcher beside that, the launcher records its calls and waits on request:
 //
 //	launcher\call-TIME-PID.json    a call
 //	launcher\config-ID.json        the config.json of a start
@@ -32,6 +31,8 @@ import (
 	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/directx-nri/directx-nri/internal/paths"
 )
 
 func main() {
@@ -45,12 +46,11 @@ func main() {
 
 // run returns the exit status.
 func run(args []string) (int, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return 0, err
+	dir := filepath.Dir(os.Args[0]) // While it runs, its file can be moved.
+	if filepath.Base(dir) == paths.RealShimDir {
+		dir = filepath.Dir(dir)
 	}
-	dir := filepath.Dir(self)
-	l := launcher{runhcs: filepath.Join(dir, "real", "containerd-shim-runhcs-v1.exe"), records: filepath.Join(dir, "launcher"), args: args}
+	l := launcher{runhcs: filepath.Join(dir, "real", paths.Runhcs), records: filepath.Join(dir, "launcher"), args: args}
 	if i := slices.Index(args, "-id"); i >= 0 && i+1 < len(args) {
 		l.id = args[i+1]
 	}

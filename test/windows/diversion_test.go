@@ -1,0 +1,176 @@
+//go:build e2e && windows
+
+package windows
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/directx-nri/directx-nri/internal/paths"
+	"github.com/directx-nri/directx-nri/internal/testutil"
+	"github.com/directx-nri/directx-nri/shim/diversion"
+	"github.com/directx-nri/directx-nri/test/windows/bed"
+)
+
+// diverted is a node on which the diversion is made and undone while containers run.
+type diverted struct {
+	node
+	*diversion.Diversion
+}
+
+// TestDiversion changes the shim of a containerd.exe that runs containers.
+func TestDiversion(t *testing.T) {
+	t.Parallel()
+	for name, release := range releases() {
+		if skipsShim(release) {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := start(t, bed.Options{Name: "divert-" + name, Release: release, Bare: true})
+			d := diverted{n, diversion.New(filepath.Dir(n.Shim()))}
+			for _, part := range []part{
+				{"installed and uninstalled", d.testInstall},
+				{"an update of containerd", d.testUpdate},
+				{"a crash between two renames", d.testCrash},
+				{"starts in flight", d.testInFlight},
+			} {
+				t.Run(part.name, part.run)
+			}
+			n.mustHaveNoConfig(t)
+		})
+	}
+}
+
+// install makes the diversion, or makes it again.
+func (d diverted) install(t *testing.T) {
+	t.Helper()
+	if changed, err := d.Install(t.Context(), d.Product()); err != nil || !changed {
+		t.Fatalf("install: changed %t, %v", changed, err)
+	}
+	testutil.NoError(t, d.Check())
+}
+
+// uninstall undoes the diversion: the file of containerd is in its place, and nothing is left.
+func (d diverted) uninstall(t *testing.T, want string) {
+	t.Helper()
+	if changed, err := d.Remove(t.Context()); err != nil || !changed {
+		t.Fatalf("remove: changed %t, %v", changed, err)
+	}
+	if got := string(bed.ReadFile(t, d.Shim())); got != want {
+		t.Errorf("%s is not that of containerd", d.Shim())
+	}
+	if _, err := os.Stat(filepath.Dir(paths.RealShim(d.Dir()))); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the directory of the real shim is left: %v", err)
+	}
+}
+
+// gpu starts a pod's container with a GPU and returns its ID.
+func (d diverted) gpu(t *testing.T, pod bed.Pod, name string, replica int) string {
+	t.Helper()
+	return d.MustStartContainer(t, pod, d.NewAllocated(name, d.Record(t, d.GPUs[0].Replica(replica))), d.GPUs[0])
+}
+
+// testInstall makes the diversion and undoes it with containers from before and after.
+func (d diverted) testInstall(t *testing.T) {
+	original := string(bed.ReadFile(t, d.Shim()))
+	pod := d.RunPod(t, d.Name("before"))
+	before := d.MustStartContainer(t, pod, d.NewContainer("before"))
+	id, err := d.StartContainer(t, pod, d.NewAllocated("locked", d.Record(t, d.GPUs[0].Replica(0))))
+	d.MustNotStart(t, id, err, unsupported...)
+
+	d.install(t)
+	after := d.gpu(t, pod, "after", 1)
+	d.MustRunImage(t, d.Name("alone"), bed.Visible("all")...)
+	d.MustHave(t, d.Name("alone"), d.GPUs...)
+	d.mustRun(t, bed.CRINamespace, pod.ID, before, after)
+
+	d.uninstall(t, original)
+	d.mustRun(t, bed.CRINamespace, pod.ID, before, after)
+	id, err = d.StartContainer(t, pod, d.NewAllocated("locked-again", d.Record(t, d.GPUs[0].Replica(2))))
+	d.MustNotStart(t, id, err, unsupported...)
+	d.RemoveContainer(t, before)
+	d.RemoveContainer(t, after)
+	d.Delete(t, d.Name("alone"))
+}
+
+// testUpdate has an update of containerd that overwrites our shim.
+func (d diverted) testUpdate(t *testing.T) {
+	d.install(t)
+	pod := d.RunPod(t, d.Name("update"))
+	before := d.gpu(t, pod, "before", 10)
+	updated := string(bed.ReadFile(t, d.Launcher())) + "another version"
+	testutil.WriteFile(t, d.Path("updated.exe"), updated, 0o700)
+	bed.Rename(t, d.Path("updated.exe"), d.Shim())
+	if err := d.Check(); !errors.Is(err, diversion.ErrOverwritten) {
+		t.Errorf("check: %v", err)
+	}
+	id, err := d.StartContainer(t, pod, d.NewAllocated("locked", d.Record(t, d.GPUs[0].Replica(11))))
+	d.MustNotStart(t, id, err, unsupported...)
+
+	d.install(t)
+	if got := string(bed.ReadFile(t, paths.RealShim(d.Dir()))); got != updated {
+		t.Error("the real shim is not the newer one")
+	}
+	d.RemoveContainer(t, d.gpu(t, pod, "after", 12))
+	d.mustRun(t, bed.CRINamespace, pod.ID, before)
+	d.RemoveContainer(t, before)
+	d.uninstall(t, updated)
+}
+
+// testCrash has a node on which a program ended after it moved containerd's shim away.
+func (d diverted) testCrash(t *testing.T) {
+	original := string(bed.ReadFile(t, d.Shim()))
+	for name, repair := range map[string]func(*testing.T){"install": d.install, "uninstall": func(t *testing.T) { d.uninstall(t, original) }} {
+		d.install(t)
+		bed.Rename(t, d.Shim(), d.Path("lost.exe"))
+		if err := d.Check(); !errors.Is(err, diversion.ErrInterrupted) {
+			t.Errorf("check: %v", err)
+		}
+		if err := d.RunImage(t, d.Name("none-"+name)); err == nil {
+			t.Error("a container started without a shim")
+		}
+		repair(t)
+		id := d.Name("repaired-" + name)
+		d.MustRunImage(t, id)
+		d.Delete(t, id)
+		_, err := d.Remove(t.Context())
+		testutil.NoError(t, err)
+	}
+}
+
+// testInFlight makes and undoes the diversion while containers start.
+func (d diverted) testInFlight(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var swaps sync.WaitGroup
+	count := 0
+	swaps.Go(func() {
+		for ctx.Err() == nil {
+			if _, err := d.Install(t.Context(), d.Product()); err != nil {
+				t.Error(err)
+			}
+			if _, err := d.Remove(t.Context()); err != nil {
+				t.Error(err)
+			}
+			count++
+		}
+	})
+	t.Run("starts", func(t *testing.T) {
+		for i := range 20 {
+			t.Run(fmt.Sprint(i), func(t *testing.T) {
+				t.Parallel()
+				id := fmt.Sprintf("%s-%d", d.Name("flight"), i)
+				d.MustRunImage(t, id, bed.Visible("all")...)
+				d.Delete(t, id)
+			})
+		}
+	})
+	cancel()
+	swaps.Wait()
+	t.Logf("the diversion was made and undone %d times", count)
+}
