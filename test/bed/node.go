@@ -340,7 +340,7 @@ func (n *Node) declareProcesses(t testing.TB) {
 	if n.Replicas > 0 {
 		advertiserFlags = append(advertiserFlags, "--replicas", fmt.Sprint(n.Replicas))
 	}
-	if n.WindowsKubelet && !n.Affinity {
+	if n.WindowsKubelet && !n.Affinity && !n.NRIOff { // Without NRI, the configuration says what adds the GPUs.
 		advertiserFlags = append(advertiserFlags, "--injection", "shim") // It lets the kubelet allocate at creation.
 	}
 	pluginFlags := slices.Concat(places, []string{"--nri-socket", n.NRISocket, "--cri-socket", n.Address()}, n.PluginFlags)
