@@ -164,9 +164,8 @@ func windowsSpec(pod string, devices []*plugin.DeviceSpec) ([]byte, error) {
 }
 
 // printAdditions prints what the shim added to a config.json. It fails unless the
-// container has a GPU, and no interlock.
+// container has a GPU, driver files for programs of 32 and 64 bits, and no interlock.
 func (d *demo) printAdditions(before, after []byte) error {
-	const most = 5 // mounts
 	var was, is specs.Spec
 	if err := errors.Join(json.Unmarshal(before, &was), json.Unmarshal(after, &is)); err != nil {
 		return err
@@ -174,19 +173,23 @@ func (d *demo) printAdditions(before, after []byte) error {
 	for _, device := range is.Windows.Devices {
 		d.say(fmt.Sprintf("  + windows.devices  %s://%s", device.IDType, device.ID))
 	}
-	for i, m := range is.Mounts {
-		if i == most {
-			d.say(fmt.Sprintf("  + mounts           %d more driver files", len(is.Mounts)-most))
-			break
+	more, left := 0, map[bool]int{true: 2, false: 3} // files to print: for 32-bit programs, and others
+	for _, m := range is.Mounts {
+		for32Bit := strings.Contains(m.Destination, `\SysWOW64\`)
+		if left[for32Bit] == 0 {
+			more++
+			continue
 		}
+		left[for32Bit]--
 		d.say(fmt.Sprintf("  + mounts           %s <- DRIVER%s", m.Destination, m.Source[strings.LastIndex(m.Source, `\`):]))
 	}
+	d.say(fmt.Sprintf("  + mounts           %d more driver files", more))
 	for _, entry := range is.Process.Env[len(was.Process.Env):] {
 		name, _, _ := strings.Cut(entry, "=")
 		d.say("  + process.env      " + name)
 	}
-	if len(is.Windows.Devices) != 1 || is.Windows.Devices[0].IDType == allocation.InterlockDeviceType || len(is.Mounts) == 0 {
-		return errors.New("the shim did not give the container its GPU")
+	if len(is.Windows.Devices) != 1 || is.Windows.Devices[0].IDType == allocation.InterlockDeviceType || left[false]+left[true] > 0 {
+		return errors.New("the shim did not give the container its GPU and the driver's files")
 	}
 	return nil
 }
