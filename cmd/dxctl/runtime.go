@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -99,30 +100,33 @@ func install(ctx context.Context, stdout io.Writer, from, shimDir string) error 
 	if _, err := os.Stat(from); err != nil {
 		return errlog.WithRemedy(fmt.Errorf("the shim was not installed: %w", err), "set --from to the shim's file")
 	}
-	path, changed, err := placeShim(ctx, from, shimDir)
-	switch {
-	case err != nil:
+	path, err := placeShim(ctx, from, shimDir)
+	if err != nil {
 		return err
-	case changed:
-		_, err = fmt.Fprintf(stdout, "installed %s\n", path)
-	default:
-		_, err = fmt.Fprintf(stdout, "%s is up to date\n", path)
 	}
+	_, err = fmt.Fprintf(stdout, "installed %s\n", path)
 	return err
 }
 
-func placeShim(ctx context.Context, from, shimDir string) (path string, changed bool, err error) {
-	if runtime.GOOS != "windows" {
-		path = filepath.Join(shimDir, shimfile.FileName())
-		changed, err = shimfile.Install(ctx, from, path)
-		return path, changed, err
+// placeShim tests the shim from, installs it, and returns its path.
+func placeShim(ctx context.Context, from, shimDir string) (path string, err error) {
+	if runtime.GOOS == "windows" {
+		d, err := openDiversion(shimDir)
+		if err != nil {
+			return "", err
+		}
+		_, err = d.Install(ctx, from)
+		return filepath.Join(d.Dir(), paths.Runhcs), err
 	}
-	d, err := openDiversion(shimDir)
+	if err := shimfile.SelfTest(ctx, from, os.TempDir()); err != nil {
+		return "", err
+	}
+	data, err := os.ReadFile(from)
 	if err != nil {
-		return "", false, err
+		return "", err
 	}
-	changed, err = d.Install(ctx, from)
-	return filepath.Join(d.Dir(), paths.Runhcs), changed, err
+	path = filepath.Join(shimDir, shimfile.FileName())
+	return path, durable.Replace(path, data, 0o755)
 }
 
 // allowVariable makes a configuration in which standalone.environment is true the policy in force, on a machine that
@@ -183,12 +187,12 @@ func uninstall(ctx context.Context, stdout io.Writer, shimDir string) error {
 			text = "moved containerd's " + paths.Runhcs + " back into " + d.Dir() + "\n"
 		}
 	} else {
-		removed, err := shimfile.Remove(filepath.Join(shimDir, shimfile.FileName()))
-		if err != nil {
+		path := filepath.Join(shimDir, shimfile.FileName())
+		switch err := os.Remove(path); {
+		case err == nil:
+			text = "removed " + path + "\n"
+		case !errors.Is(err, fs.ErrNotExist):
 			return err
-		}
-		for _, path := range removed {
-			text += "removed " + path + "\n"
 		}
 	}
 	if text == "" {

@@ -35,10 +35,15 @@ func TestRuntimeOnLinux(t *testing.T) {
 	}
 	_, err := runtime("install", "--from", from+".none", "--state-dir", state)
 	testutil.CheckError(t, "install no file", err, "set --from")
-	for _, want := range []string{"installed " + path + "\n", path + " is up to date\n"} {
-		if out, err := runtime("install", "--from", from, "--state-dir", state); err != nil || out != want {
-			t.Errorf("%q, %v, want %q", out, err, want)
+	testutil.NoError(t, os.Mkdir(shimDir, 0o755))
+	for range 2 {
+		if out, err := runtime("install", "--from", from, "--state-dir", state); err != nil || out != "installed "+path+"\n" {
+			t.Errorf("%q, %v", out, err)
 		}
+	}
+	testutil.WriteFile(t, from, "#!/bin/sh\nexit 1\n", 0o700)
+	if _, err := runtime("install", "--from", from, "--state-dir", state); !errors.Is(err, shimfile.ErrSelfTest) {
+		t.Errorf("install a shim that fails: %v", err)
 	}
 	if out, err := runtime("status", "--state-dir", state); err != nil || !strings.Contains(out, "version 1.2.3") {
 		t.Errorf("status: %q, %v", out, err)

@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/directx-nri/directx-nri/internal/access"
-	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
@@ -143,13 +142,15 @@ func TestCopy(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "file")
-	testutil.NoError(t, durable.ReplaceKeepingAccess(path, nil, 0o640))
+	testutil.WriteFile(t, path, "", 0o640)
 	if os.Chown(path, 12345, 23456) != nil {
 		return // Only root can.
 	}
-	testutil.NoError(t, os.Chown(dir, 0, 34567), os.Chmod(dir, 0o700|fs.ModeSetgid), durable.ReplaceKeepingAccess(path, []byte("new"), 0o640))
-	info, err := os.Stat(path)
-	if stat, _ := info.Sys().(*syscall.Stat_t); err != nil || stat.Uid != 12345 || stat.Gid != 23456 || info.Mode() != 0o640 {
-		t.Errorf("owner %d, group %d, mode %v", stat.Uid, stat.Gid, info.Mode())
+	testutil.NoError(t, os.Chown(dir, 0, 34567), os.Chmod(dir, 0o700|fs.ModeSetgid))
+	copied, err := os.Create(path + ".new")
+	testutil.NoError(t, err, access.Copy(path, copied), copied.Close())
+	info, err := os.Stat(copied.Name())
+	if stat, _ := info.Sys().(*syscall.Stat_t); err != nil || stat.Uid != 12345 || stat.Gid != 23456 {
+		t.Errorf("owner %d, group %d, %v", stat.Uid, stat.Gid, err)
 	}
 }

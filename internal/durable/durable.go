@@ -12,8 +12,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/directx-nri/directx-nri/internal/access"
 )
 
 const (
@@ -54,18 +52,6 @@ func Update(path string, data []byte, perm fs.FileMode) error {
 	return Replace(path, data, perm)
 }
 
-// ReplaceKeepingAccess is [Replace], but preserves the owner and the group of an existing file, or
-// on Windows its access control list.
-func ReplaceKeepingAccess(path string, data []byte, perm fs.FileMode) error {
-	keepAccess := func(f *os.File) error {
-		if err := withoutTempName(access.Copy(path, f)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("keep its access: %w", err)
-		}
-		return nil
-	}
-	return write(path, data, perm, method{prepare: keepAccess, publish: replaceFile})
-}
-
 // Create is [Replace] for a new file. Its error matches [fs.ErrExist] if path exists, so only one
 // of several concurrent callers succeeds. Create does not sync the directory: after a power loss,
 // the file is complete or does not exist.
@@ -75,7 +61,6 @@ func Create(path string, data []byte, perm fs.FileMode) error {
 
 // method is how to write a file.
 type method struct {
-	prepare  func(*os.File) error // called with the empty temporary file, if it is not nil
 	unsynced bool
 	publish  func(temp, path string) error // renames the temporary file
 }
@@ -103,11 +88,6 @@ func write(path string, data []byte, perm fs.FileMode, m method) (err error) {
 
 // fill writes an empty temporary file.
 func fill(f *os.File, data []byte, perm fs.FileMode, m method) error {
-	if m.prepare != nil {
-		if err := m.prepare(f); err != nil {
-			return err
-		}
-	}
 	if _, err := f.Write(data); err != nil {
 		return err
 	}
