@@ -47,7 +47,8 @@ func (d *Daemon) watchInjection(ctx context.Context, configured policy.Injection
 		}
 		now := cri.ResolveInjection(configured, d.compiler.NodeOS, config.Version)
 		if first = cmp.Or(first, now); now != first {
-			d.log.WithFields(logrus.Fields{"containerd": config.Version, "injection": now}).Info("Another version of containerd needs another injection")
+			d.log.WithFields(logrus.Fields{"containerd": config.Version, "injection": now}).
+				Info("Another version of containerd needs another injection")
 			return errNewRun
 		}
 	}

@@ -288,7 +288,11 @@ func (storeFiles) Resolve(path string) (string, bool, error) {
 }
 
 func permissive() policy.Resolved {
-	return policy.Resolved{Policy: policy.Policy{Standalone: policy.Standalone{Environment: true}, ExtraMounts: policy.ExtraMounts{Sources: policy.MountSourcesDriverStore, Configured: true, Max: 3}, VisibilityHints: true}}
+	return policy.Resolved{Policy: policy.Policy{
+		Standalone:      policy.Standalone{Environment: true},
+		ExtraMounts:     policy.ExtraMounts{Sources: policy.MountSourcesDriverStore, Configured: true, Max: 3},
+		VisibilityHints: true,
+	}}
 }
 
 // mounted returns the destinations of the mounts that are no driver's own.

@@ -1,4 +1,4 @@
-//go:build !chart || !unix
+//go:build !chart && unix
 
 package deployments
 

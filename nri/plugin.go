@@ -109,7 +109,9 @@ func containerOf(pod *api.PodSandbox, container *api.Container) decision.Contain
 		OS: "linux", Pod: &decision.Pod{UID: pod.GetUid(), Namespace: pod.GetNamespace(), Name: pod.GetName()},
 		Name: container.GetName(), Env: container.GetEnv(),
 		Annotations: container.GetAnnotations(), PodAnnotations: pod.GetAnnotations(),
-		Interlock: slices.ContainsFunc(container.GetMounts(), func(m *api.Mount) bool { return m.GetDestination() == allocation.InterlockMount }),
+		Interlock: slices.ContainsFunc(container.GetMounts(), func(m *api.Mount) bool {
+			return m.GetDestination() == allocation.InterlockMount
+		}),
 	}
 }
 

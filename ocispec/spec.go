@@ -48,8 +48,9 @@ func ParseSpec(data []byte) (Spec, error) {
 		data: data, root: root, process: process, windows: windows,
 		windowsDevices: readList[element[specs.WindowsDevice]](&e, windows, "devices"),
 	}
+	device := func(d element[specs.WindowsDevice]) specs.WindowsDevice { return d.value }
 	s.SpecInfo = SpecInfo{
-		OS: "linux", Env: readList[string](&e, process, "env"), Devices: convert(s.windowsDevices, func(d element[specs.WindowsDevice]) specs.WindowsDevice { return d.value }),
+		OS: "linux", Env: readList[string](&e, process, "env"), Devices: convert(s.windowsDevices, device),
 		HasWindows: e.get(root, "windows") != nil, HyperV: e.get(windows, "hyperv") != nil,
 	}
 	if s.HasWindows && e.get(root, "linux") == nil {
@@ -87,12 +88,14 @@ func (s Spec) Apply(edits Edits) (data []byte, changed bool, err error) {
 		e.set(s.root, "process", s.process.members)
 		changed = true
 	}
-	if editList(&e, s.windows, "devices", s.windowsDevices, convert(edits.RemoveWindowsDevices, windowsDeviceKey), elements(edits.WindowsDevices),
+	removed := convert(edits.RemoveWindowsDevices, windowsDeviceKey)
+	if editList(&e, s.windows, "devices", s.windowsDevices, removed, elements(edits.WindowsDevices),
 		func(d element[specs.WindowsDevice]) specs.WindowsDevice { return windowsDeviceKey(d.value) }) {
 		e.set(s.root, "windows", s.windows.members)
 		changed = true
 	}
-	linuxChanged := editList(&e, linux, "devices", devices, nil, elements(convert(edits.LinuxDevices, func(d LinuxDevice) specs.LinuxDevice { return d.LinuxDevice })),
+	added := elements(convert(edits.LinuxDevices, func(d LinuxDevice) specs.LinuxDevice { return d.LinuxDevice }))
+	linuxChanged := editList(&e, linux, "devices", devices, nil, added,
 		func(d element[specs.LinuxDevice]) string { return d.value.Path })
 	if editList(&e, resources, "devices", rules, nil, elements(convert(edits.LinuxDevices, deviceRule)),
 		func(r element[specs.LinuxDeviceCgroup]) string { return deviceRuleKey(r.value) }) {

@@ -98,7 +98,8 @@ func (s *shim) realShim() (string, error) {
 	}
 	path, err := exec.LookPath(name)
 	if err != nil {
-		return "", errlog.WithRemedy(fmt.Errorf("directx-nri: the real shim is neither beside %s nor on PATH: %w", s.program, err), "install it beside this program")
+		err = fmt.Errorf("directx-nri: the real shim is neither beside %s nor on PATH: %w", s.program, err)
+		return "", errlog.WithRemedy(err, "install it beside this program")
 	}
 	return path, nil
 }

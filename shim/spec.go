@@ -31,9 +31,9 @@ const (
 )
 
 // ContainerOf returns the container of a spec. It has no annotations if it belongs to a pod: those in the
-// spec can come from the pod (pod_annotations in containerd's configuration), and not from the kubelet. ok is false if the container never gets a GPU: it is a
-// pod's sandbox or a host process. A host process sees all GPUs anyway, and hcsshim starts it without
-// the devices of its spec, an interlock included.
+// spec can come from the pod (pod_annotations in containerd's configuration), and not from the kubelet. ok
+// is false if the container never gets a GPU: it is a pod's sandbox or a host process. A host process sees
+// all GPUs anyway, and hcsshim starts it without the devices of its spec, an interlock included.
 func ContainerOf(info ocispec.SpecInfo, id string) (c decision.Container, ok bool) {
 	kind := info.Annotations[containerType]
 	if kind == typeSandbox || info.HasWindows && info.Annotations[hostProcess] == "true" {
@@ -43,7 +43,9 @@ func ContainerOf(info ocispec.SpecInfo, id string) (c decision.Container, ok boo
 	if kind == "" {
 		c.Annotations = info.Annotations
 	} else {
-		c.Interlock = slices.ContainsFunc(info.Devices, func(d specs.WindowsDevice) bool { return d.IDType == allocation.InterlockDeviceType })
+		c.Interlock = slices.ContainsFunc(info.Devices, func(d specs.WindowsDevice) bool {
+			return d.IDType == allocation.InterlockDeviceType
+		})
 		c.Name = info.Annotations[containerName]
 		c.Pod = &decision.Pod{
 			UID: info.Annotations[sandboxUID], Namespace: info.Annotations[sandboxNamespace], Name: info.Annotations[sandboxName],

@@ -101,7 +101,9 @@ func TestConfigApplyAndShow(t *testing.T) {
 			t.Errorf("%s: %v\n%s", format, err, out)
 		}
 	}
-	if out, err := runCLI(t, "config", "show", "--state-dir", stateDir+".none"); err != nil || !strings.HasPrefix(out, "# "+policy.Path(stateDir+".none")+" does not exist: the defaults are in force.\n") {
+	none := stateDir + ".none"
+	want := "# " + policy.Path(none) + " does not exist: the defaults are in force.\n"
+	if out, err := runCLI(t, "config", "show", "--state-dir", none); err != nil || !strings.HasPrefix(out, want) {
 		t.Errorf("%v\n%s", err, out)
 	}
 

@@ -107,8 +107,10 @@ func newContainerdState(socket, nodeOS string, c cri.Config) containerdState {
 type marshalableError struct{ error }
 
 // MarshalText returns the error's message.
-func (e marshalableError) MarshalText() ([]byte, error) { return []byte(errlog.Text(e)), nil }
-func (e marshalableError) Unwrap() error                { return e.error }
+func (e marshalableError) MarshalText() ([]byte, error) { //nolint:unparam // of an interface
+	return []byte(errlog.Text(e)), nil
+}
+func (e marshalableError) Unwrap() error { return e.error }
 
 // makeErrorsMarshalable replaces the errors that 'dxctl capabilities' prints by a [marshalableError],
 // unless they are nil.

@@ -138,7 +138,7 @@ func allowVariable(stdout io.Writer, configFile, stateDir string) error {
 	case err != nil || p.Standalone.Environment:
 		return err
 	case durable.Exists(configFile) || durable.Exists(policy.Path(stateDir)):
-		_, err := fmt.Fprintf(stdout, "%s has no effect until standalone.environment is true in %s\n", "DIRECTX_VISIBLE_DEVICES", configFile)
+		_, err := fmt.Fprintf(stdout, "DIRECTX_VISIBLE_DEVICES has no effect until standalone.environment is true in %s\n", configFile)
 		return err
 	}
 	text := "apiVersion: " + config.APIVersion + "\nkind: " + config.Kind + "\n" + setting

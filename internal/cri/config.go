@@ -151,8 +151,8 @@ func (c Config) Check(nodeOS string) error {
 		}
 	}
 	if !usable {
-		return errlog.WithRemedy(fmt.Errorf("no runtime handler of containerd can have GPUs: %s", cmp.Or(strings.Join(errs, "; "), "there is none")),
-			"add one of "+runtimeType(nodeOS))
+		err := fmt.Errorf("no runtime handler of containerd can have GPUs: %s", cmp.Or(strings.Join(errs, "; "), "there is none"))
+		return errlog.WithRemedy(err, "add one of "+runtimeType(nodeOS))
 	}
 	return nil
 }

@@ -48,14 +48,14 @@ var k3sSocket = "/run/k3s/containerd/containerd.sock"
 func Default() Paths {
 	if runtime.GOOS != "windows" {
 		p := Paths{
-			State:            cmp.Or(os.Getenv(StateDirVariable), "/var/lib/directx-nri"),
-			Runtime:          "/run/directx-nri",
-			DevicePlugins:    "/var/lib/kubelet/device-plugins",
-			PodResources:     "/var/lib/kubelet/pod-resources/kubelet.sock",
-			NRI:              "/var/run/nri/nri.sock",
-			CRI:              "/run/containerd/containerd.sock",
-			Config:           "/etc/directx-nri/config.yaml",
-			ShimDir:          "/usr/local/bin",
+			State:         cmp.Or(os.Getenv(StateDirVariable), "/var/lib/directx-nri"),
+			Runtime:       "/run/directx-nri",
+			DevicePlugins: "/var/lib/kubelet/device-plugins",
+			PodResources:  "/var/lib/kubelet/pod-resources/kubelet.sock",
+			NRI:           "/var/run/nri/nri.sock",
+			CRI:           "/run/containerd/containerd.sock",
+			Config:        "/etc/directx-nri/config.yaml",
+			ShimDir:       "/usr/local/bin",
 		}
 		if _, err := os.Stat(k3sSocket); err == nil {
 			p.CRI = k3sSocket
@@ -64,12 +64,12 @@ func Default() Paths {
 	}
 	data := cmp.Or(os.Getenv("ProgramData"), `C:\ProgramData`)
 	return Paths{
-		State:            cmp.Or(os.Getenv(StateDirVariable), filepath.Join(data, "directx-nri")),
-		Runtime:          filepath.Join(data, "directx-nri", "run"),
-		DevicePlugins:    `C:\var\lib\kubelet\device-plugins`,
-		PodResources:     `\\.\pipe\kubelet-pod-resources`,
-		CRI:              `\\.\pipe\containerd-containerd`,
-		Config:           filepath.Join(data, "directx-nri", "config.yaml"),
+		State:         cmp.Or(os.Getenv(StateDirVariable), filepath.Join(data, "directx-nri")),
+		Runtime:       filepath.Join(data, "directx-nri", "run"),
+		DevicePlugins: `C:\var\lib\kubelet\device-plugins`,
+		PodResources:  `\\.\pipe\kubelet-pod-resources`,
+		CRI:           `\\.\pipe\containerd-containerd`,
+		Config:        filepath.Join(data, "directx-nri", "config.yaml"),
 	}
 }
 

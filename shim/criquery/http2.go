@@ -73,7 +73,8 @@ func encodeRequests(requests []request) []byte {
 	for i, r := range requests {
 		block.Reset()
 		for _, field := range []hpack.HeaderField{
-			{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":path", Value: r.path}, {Name: ":authority", Value: "localhost"},
+			{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"},
+			{Name: ":path", Value: r.path}, {Name: ":authority", Value: "localhost"},
 			{Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"},
 		} {
 			_ = encoder.WriteField(field) // A buffer does not fail.

@@ -32,7 +32,7 @@ func Query(ctx context.Context, address, containerID, sandboxID string) (contain
 	if err != nil {
 		return nil, nil, fmt.Errorf("connect to %s: %w", address, err)
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	if deadline, ok := ctx.Deadline(); ok {
 		if err := conn.SetDeadline(deadline); err != nil {
 			return nil, nil, err

@@ -180,7 +180,7 @@ func TestExtraMounts(t *testing.T) {
 }
 
 // TestStandaloneExtraMounts requests extra mounts with ctr's flags, through the runtime shim.
-func TestStandaloneExtraMounts(t *testing.T) {
+func TestStandaloneExtraMounts(t *testing.T) { //nolint:tparallel // The node is exclusive.
 	e := startExtraMounts(t, bed.Options{NoKubelet: true, Shim: true, Config: "standalone: {environment: true}\n"})
 	list, inside := e.granted()
 	with := func(flag, key, list string) []string {
