@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"testing"
 
 	"github.com/directx-nri/directx-nri/internal/testutil"
@@ -35,23 +34,20 @@ cat >config.json <<EOF
 EOF
 echo '[{"Config": "config.json", "RepoTags": ["'"$NAME"'"], "Layers": ["layer.tar"]}]' >manifest.json
 tar --create --file "$ARCHIVE" config.json layer.tar manifest.json
-echo $digest
 `
 
-// ImportImage makes an image and gives it to each of containerd's namespaces. It returns the digest of its layer.
-func (n *Node) ImportImage(t testing.TB, name string, config ImageConfig) (layer string) {
+// ImportImage makes an image and gives it to each of containerd's namespaces.
+func (n *Node) ImportImage(t testing.TB, name string, config ImageConfig) {
 	t.Helper()
 	busybox, err := exec.LookPath("busybox")
 	testutil.NoError(t, err)
 	archive := filepath.Join(n.Dir, "image.tar")
-	layer, err = WriteImage(archive, name, config, ReadFile(t, busybox))
-	testutil.NoError(t, err)
+	testutil.NoError(t, WriteImage(archive, name, config, ReadFile(t, busybox)))
 	for _, namespace := range []string{PodNamespace, DefaultNamespace} {
 		if out, err := n.ctr(namespace, "images", "import", "--snapshotter", snapshotter, archive); err != nil {
 			t.Fatalf("import image %s: %v\n%s", name, err, out)
 		}
 	}
-	return layer
 }
 
 // ImageConfig is what images differ in.
@@ -60,12 +56,11 @@ type ImageConfig struct {
 	Labels map[string]string
 }
 
-// WriteImage writes a docker archive of one layer of busybox. It returns the layer's
-// digest, which with one layer is also the name of its snapshot.
-func WriteImage(path, name string, config ImageConfig, busybox []byte) (digest string, err error) {
+// WriteImage writes a docker archive of one layer of busybox.
+func WriteImage(path, name string, config ImageConfig, busybox []byte) (err error) {
 	dir, err := os.MkdirTemp(filepath.Dir(path), "image")
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	data, err := json.Marshal(map[string]any{
@@ -73,14 +68,13 @@ func WriteImage(path, name string, config ImageConfig, busybox []byte) (digest s
 		"Env": append([]string{"PATH=/bin"}, config.Env...), "Labels": config.Labels,
 	})
 	if err != nil {
-		return "", err
+		return err
 	}
 	script := exec.Command("sh", "-c", imageScript)
 	script.Dir, script.Stdin, script.Stderr = dir, bytes.NewReader(busybox), os.Stderr
 	script.Env = append(os.Environ(), "ARCHITECTURE="+runtime.GOARCH, "CONFIG="+string(data), "NAME="+name, "ARCHIVE="+path)
-	out, err := script.Output()
-	if err != nil {
-		return "", fmt.Errorf("make image %s: %w", name, err)
+	if err := script.Run(); err != nil {
+		return fmt.Errorf("make image %s: %w", name, err)
 	}
-	return strings.TrimSpace(string(out)), nil
+	return nil
 }

@@ -110,7 +110,6 @@ type Node struct {
 	reports      string // where containers without their GPU write
 	containerd   string // the directory of containerd's programs, and runc's of containerd 2
 	kubelet      string // the kubelet's program
-	layer        string // the snapshot of the image's one layer
 	cgroup       string // the control group of all containers
 	inventory    string // the inventory file
 	manifests    string // the kubelet's static pod directory
@@ -186,7 +185,7 @@ func Start(t *testing.T, opts Options) *Node {
 	n.CRI = cri.NewRuntimeServiceClient(Dial(t, n.Address()))
 	n.podResources = podresources.NewPodResourcesListerClient(Dial(t, podResourcesSock))
 	n.WaitContainerd(t)
-	n.layer = n.ImportImage(t, Image, ImageConfig{})
+	n.ImportImage(t, Image, ImageConfig{})
 	if !n.Discover {
 		n.WriteInventory(t, opts.Inventory)
 	}

@@ -4,7 +4,6 @@ package bed
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,18 +12,16 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
-	"github.com/containerd/containerd/api/services/containers/v1"
-	"github.com/containerd/containerd/api/services/snapshots/v1"
 	"github.com/containerd/containerd/api/services/tasks/v1"
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/cio"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
@@ -90,31 +87,33 @@ func (n *Node) CtrRemove(t testing.TB, id string) {
 	}
 }
 
-// Client makes containers with containerd's own services, as nerdctl does.
+// Client makes containers with containerd's client, as nerdctl does.
 type Client struct {
 	namespace  string
 	n          *Node
-	containers containers.ContainersClient
-	snapshots  snapshots.SnapshotsClient
-	tasks      tasks.TasksClient
+	containerd *client.Client
 }
 
 // Client returns a client of one of containerd's namespaces.
 func (n *Node) Client(t testing.TB, namespace string) *Client {
 	t.Helper()
-	inNamespace := func(
-		ctx context.Context, method string, request, reply any,
-		conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption,
-	) error {
-		return invoke(metadata.AppendToOutgoingContext(ctx, "containerd-namespace", namespace), method, request, reply, conn, options...)
+	containerd, err := client.NewWithConn(Dial(t, n.Address()))
+	testutil.NoError(t, err)
+	return &Client{namespace: namespace, n: n, containerd: containerd}
+}
+
+// context returns the context of calls in the client's namespace.
+func (c *Client) context() context.Context {
+	return namespaces.WithNamespace(context.Background(), c.namespace)
+}
+
+// task returns the task of a container.
+func (c *Client) task(id string) (client.Task, error) {
+	container, err := c.containerd.LoadContainer(c.context(), id)
+	if err != nil {
+		return nil, err
 	}
-	conn := Dial(t, n.Address(), grpc.WithChainUnaryInterceptor(inNamespace))
-	return &Client{
-		namespace: namespace, n: n,
-		containers: containers.NewContainersClient(conn),
-		snapshots:  snapshots.NewSnapshotsClient(conn),
-		tasks:      tasks.NewTasksClient(conn),
-	}
+	return container.Task(c.context(), nil)
 }
 
 // Standalone is a container that a client of containerd makes.
@@ -130,23 +129,13 @@ type Standalone struct {
 
 // Create makes a container with a file system of its own, and no task.
 func (c *Client) Create(s Standalone) error {
-	// Until the container refers to it, the garbage collector would remove it.
-	_, err := c.snapshots.Prepare(context.Background(), &snapshots.PrepareSnapshotRequest{
-		Snapshotter: snapshotter, Key: s.ID, Parent: c.n.layer, Labels: map[string]string{"containerd.io/gc.root": "true"},
-	})
-	if err != nil {
-		return fmt.Errorf("make the file system of container %s: %w", s.ID, err)
-	}
-	spec, err := json.Marshal(s.Spec(c.n.cgroup))
+	image, err := c.containerd.GetImage(c.context(), Image)
 	if err != nil {
 		return err
 	}
-	_, err = c.containers.Create(context.Background(), &containers.CreateContainerRequest{Container: &containers.Container{
-		ID: s.ID, Image: Image,
-		Runtime:     &containers.Container_Runtime{Name: s.Runtime},
-		Spec:        &anypb.Any{TypeUrl: "types.containerd.io/opencontainers/runtime-spec/1/Spec", Value: spec},
-		Snapshotter: snapshotter, SnapshotKey: s.ID,
-	}})
+	spec := s.Spec(c.n.cgroup)
+	_, err = c.containerd.NewContainer(c.context(), s.ID, client.WithRuntime(s.Runtime, nil),
+		client.WithSnapshotter(snapshotter), client.WithNewSnapshot(s.ID, image), client.WithSpec(&spec))
 	if err != nil {
 		return fmt.Errorf("make container %s: %w", s.ID, err)
 	}
@@ -156,51 +145,69 @@ func (c *Client) Create(s Standalone) error {
 // Start makes and starts the task of a container and returns the ID of its
 // process.
 func (c *Client) Start(id string) (pid int, err error) {
-	mounts, err := c.snapshots.Mounts(context.Background(), &snapshots.MountsRequest{Snapshotter: snapshotter, Key: id})
+	container, err := c.containerd.LoadContainer(c.context(), id)
 	if err != nil {
 		return 0, err
 	}
-	if _, err = c.tasks.Create(context.Background(), &tasks.CreateTaskRequest{ContainerID: id, Rootfs: mounts.GetMounts()}); err != nil {
+	task, err := container.NewTask(c.context(), cio.NullIO)
+	if err != nil {
 		return 0, err
 	}
-	started, err := c.tasks.Start(context.Background(), &tasks.StartRequest{ContainerID: id})
-	return int(started.GetPid()), err
+	return int(task.Pid()), task.Start(c.context())
 }
 
 // Wait waits until a container's process has ended and returns its status.
 func (c *Client) Wait(id string) (status int, err error) {
-	answer, err := c.tasks.Wait(context.Background(), &tasks.WaitRequest{ContainerID: id})
-	return int(answer.GetExitStatus()), err
+	task, err := c.task(id)
+	if err != nil {
+		return 0, err
+	}
+	ended, err := task.Wait(c.context())
+	if err != nil {
+		return 0, err
+	}
+	code, _, err := (<-ended).Result()
+	return int(code), err
 }
 
 // DeleteTask removes the task of a container whose process has ended.
 func (c *Client) DeleteTask(id string) error {
-	_, err := c.tasks.Delete(context.Background(), &tasks.DeleteTaskRequest{ContainerID: id})
+	task, err := c.task(id)
+	if err == nil {
+		_, err = task.Delete(c.context())
+	}
 	return err
 }
 
 // Delete ends and removes a container with all that belongs to it. What is not
 // there is removed.
 func (c *Client) Delete(id string) error {
-	ctx := context.Background()
-	if _, err := c.tasks.Kill(ctx, &tasks.KillRequest{ContainerID: id, Signal: uint32(syscall.SIGKILL), All: true}); err == nil {
-		_, _ = c.Wait(id)
+	task, err := c.task(id)
+	if err == nil {
+		_, err = task.Delete(c.context(), client.WithProcessKill)
 	}
-	_, taskErr := c.tasks.Delete(ctx, &tasks.DeleteTaskRequest{ContainerID: id})
-	_, recordErr := c.containers.Delete(ctx, &containers.DeleteContainerRequest{ID: id})
-	_, filesErr := c.snapshots.Remove(ctx, &snapshots.RemoveSnapshotRequest{Snapshotter: snapshotter, Key: id})
-	return errors.Join(slices.DeleteFunc([]error{taskErr, recordErr, filesErr}, func(err error) bool { return status.Code(err) == codes.NotFound })...)
+	if err != nil && !errdefs.IsNotFound(err) {
+		return err
+	}
+	container, err := c.containerd.LoadContainer(c.context(), id)
+	if err == nil {
+		err = container.Delete(c.context(), client.WithSnapshotCleanup)
+	}
+	if errdefs.IsNotFound(err) {
+		return nil
+	}
+	return err
 }
 
 // Given returns the bytes of the spec that a container was made with, which is
 // what containerd writes into its bundle.
 func (c *Client) Given(t testing.TB, id string) []byte {
 	t.Helper()
-	answer, err := c.containers.Get(context.Background(), &containers.GetContainerRequest{ID: id})
+	container, err := c.containerd.ContainerService().Get(c.context(), id)
 	if err != nil {
 		t.Fatalf("ask containerd for container %s: %v", id, err)
 	}
-	return answer.GetContainer().GetSpec().GetValue()
+	return container.Spec.GetValue()
 }
 
 // Bundle returns the directory of a container's bundle.
@@ -217,7 +224,7 @@ func (c *Client) Started(t testing.TB, id string) []byte {
 // Traces returns what is left of a container: its record, its task, its directories.
 func (c *Client) Traces(id string) []string {
 	var traces []string
-	if _, err := c.containers.Get(context.Background(), &containers.GetContainerRequest{ID: id}); status.Code(err) != codes.NotFound {
+	if _, err := c.containerd.LoadContainer(c.context(), id); !errdefs.IsNotFound(err) {
 		traces = append(traces, fmt.Sprintf("its record (%v)", err))
 	}
 	return append(traces, c.TaskTraces(id)...)
@@ -226,7 +233,8 @@ func (c *Client) Traces(id string) []string {
 // TaskTraces returns what is left of a container's task.
 func (c *Client) TaskTraces(id string) []string {
 	var traces []string
-	if _, err := c.tasks.Get(context.Background(), &tasks.GetRequest{ContainerID: id}); status.Code(err) != codes.NotFound {
+	// Its record may be gone.
+	if _, err := c.containerd.TaskService().Get(c.context(), &tasks.GetRequest{ContainerID: id}); status.Code(err) != codes.NotFound {
 		traces = append(traces, fmt.Sprintf("its task (%v)", err))
 	}
 	for _, path := range []string{
@@ -261,9 +269,9 @@ func FindShim(namespace, id string) (pid int) {
 // View looks at a container that runs.
 func (c *Client) View(t testing.TB, id string) View {
 	t.Helper()
-	answer, err := c.tasks.Get(context.Background(), &tasks.GetRequest{ContainerID: id})
+	task, err := c.task(id)
 	testutil.NoError(t, err)
-	view, err := ViewProcess(id, int(answer.GetProcess().GetPid()))
+	view, err := ViewProcess(id, int(task.Pid()))
 	if err != nil {
 		t.Fatalf("look into container %s: %v", id, err)
 	}

@@ -192,7 +192,7 @@ func (m *machine) importBusybox(t testing.TB) {
 	path, err := exec.LookPath("busybox")
 	testutil.NoError(t, err)
 	archive := filepath.Join(m.dir, "image.tar")
-	if _, err := bed.WriteImage(archive, busyboxImage, bed.ImageConfig{}, []byte(mustRead(t, path))); err != nil {
+	if err := bed.WriteImage(archive, busyboxImage, bed.ImageConfig{}, []byte(mustRead(t, path))); err != nil {
 		t.Fatal(err)
 	}
 	out, err := exec.Command(m.parts.Stock("ctr"), "--namespace", bed.PodNamespace, "images", "import", "--snapshotter", snapshotter(t), archive).CombinedOutput()

@@ -46,7 +46,7 @@ func TestChain(t *testing.T) {
 func (n node) mustHaveNoConfig(t *testing.T) {
 	t.Helper()
 	if !n.Doubled {
-		return
+		return // It has the node's configuration of the network plugin.
 	}
 	for _, path := range []string{n.Path("config.toml"), `C:\Program Files\containerd\config.toml`} {
 		if data := bed.ReadFile(t, path); data != nil {

@@ -33,7 +33,7 @@ func (n *Node) Ctr(args ...string) (string, error) { return n.ctr(stepTimeout, a
 
 func (n *Node) ctr(limit time.Duration, args ...string) (string, error) {
 	for deadline := time.Now().Add(limit); ; {
-		out, err := n.run(limit, nil, ctrExe, append([]string{"--address", n.Pipe()}, args...)...)
+		out, err := n.run(limit, ctrExe, append([]string{"--address", n.Pipe()}, args...)...)
 		// ctr 2 checks that the pipe exists, which fails while another process connects, and Wine
 		// sometimes fails to load a library. ctr has sent no request then.
 		if err == nil || time.Now().After(deadline) ||

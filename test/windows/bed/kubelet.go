@@ -94,7 +94,7 @@ func (n *Node) StartKubelet(t testing.TB) *Kubelet {
 	_, port, _ := net.SplitHostPort(address) // It is well formed.
 	n.File(t, "kubelet.yaml", fmt.Sprintf(kubeletConfig, n.Path("manifests"), n.Path("pods"), n.pipe, port))
 	n.Background(t, n.Command(context.Background(), n.Executable("directx-advertiser.exe"), "--config", n.Path("config.yaml"),
-		"--state-dir", n.StateDir, "--runtime-dir", n.Path("runtime"), "--cri-socket", n.Pipe(), "--log-level", "debug"))
+		"--state-dir", n.StateDir, "--runtime-dir", n.Path("runtime"), "--shim-dir", n.Path(), "--cri-socket", n.Pipe(), "--log-level", "debug"))
 	k := &Kubelet{node: n, url: "https://" + address}
 	// The kubelet makes its own certificate.
 	k.client = http.Client{Timeout: stepTimeout, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}

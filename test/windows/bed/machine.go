@@ -365,15 +365,3 @@ func within(t testing.TB, limit time.Duration, what string, check func() error) 
 		}
 	}
 }
-
-// Root returns the repository's directory.
-func Root(t testing.TB) string {
-	t.Helper()
-	for dir := ".."; len(dir) < 20; dir = filepath.Join("..", dir) {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			return dir
-		}
-	}
-	t.Fatal("the repository's directory is not above the test's")
-	return ""
-}

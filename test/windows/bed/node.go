@@ -3,7 +3,6 @@
 package bed
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -13,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -87,10 +85,7 @@ type Node struct {
 	containerd string        // containerd's state directory
 	pipe       string        // the name of containerd's pipe
 	attempts   atomic.Uint32 // of CRI containers
-
-	mu     sync.Mutex // held while containerd is started or killed
-	daemon *exec.Cmd
-	ended  chan struct{} // closed when daemon has ended
+	daemon     *exec.Cmd
 }
 
 // usualDir is the directory of containerd on a real node, and of the network plugins.
@@ -124,7 +119,10 @@ func (m *Machine) StartNode(t testing.TB, options Options) *Node {
 		n.File(t, "inventory.yaml", inventory(t, n.GPUs))
 	}
 	n.WriteSettings(t, cmp.Or(options.Settings, "assignmentMode: location-path\n"))
-	n.OpenRecorder(t)
+	recorder, err := allocation.OpenRecorder(t.Context(), paths.Allocations(n.StateDir), testutil.Quiet())
+	testutil.NoError(t, err)
+	t.Cleanup(func() { _ = recorder.Close() })
+	n.Recorder = recorder
 	n.Start(t)
 	t.Cleanup(func() {
 		n.Kill()
@@ -134,15 +132,6 @@ func (m *Machine) StartNode(t testing.TB, options Options) *Node {
 	})
 	n.importImage(t)
 	return n
-}
-
-// OpenRecorder sets Recorder, until it is closed or the test ends.
-func (n *Node) OpenRecorder(t testing.TB) {
-	t.Helper()
-	recorder, err := allocation.OpenRecorder(t.Context(), paths.Allocations(n.StateDir), testutil.Quiet())
-	testutil.NoError(t, err)
-	t.Cleanup(func() { _ = recorder.Close() })
-	n.Recorder = recorder
 }
 
 // install copies the node's programs into its directory.
@@ -170,12 +159,6 @@ func (n *Node) install(t testing.TB) {
 
 // configFile is containerd's configuration file in the node's directory, if there is one.
 const configFile = "config.toml"
-
-// ContainerdConfig returns containerd's configuration file, nil if there is none.
-func (n *Node) ContainerdConfig(t testing.TB) []byte {
-	t.Helper()
-	return ReadFile(t, n.Path(configFile))
-}
 
 // containerdArgs returns the arguments of containerd.exe.
 func (n *Node) containerdArgs() []string {
@@ -245,72 +228,36 @@ func (n *Node) WriteSettings(t testing.TB, settings string) {
 // Start starts containerd.exe and waits until it answers.
 func (n *Node) Start(t testing.TB) {
 	t.Helper()
-	if err := n.start(); err != nil {
-		t.Fatalf("%v\n%s", err, ReadFile(t, n.Path("containerd.log")))
-	}
-}
-
-func (n *Node) start() error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
 	log, err := os.OpenFile(n.Path("containerd.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
+	testutil.NoError(t, err)
 	defer log.Close()
-	cmd := n.Command(context.Background(), n.Path(containerdExe), n.containerdArgs()...)
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start containerd.exe: %w", err)
-	}
-	n.daemon, n.ended = cmd, make(chan struct{})
-	go func(ended chan struct{}) { // Ends with the process; Kill waits for it.
-		defer close(ended)
-		_ = cmd.Wait() // The status is in cmd.ProcessState.
-	}(n.ended)
-	// runhcs sends its events to the second pipe.
+	n.daemon = n.Command(context.Background(), n.Path(containerdExe), n.containerdArgs()...)
+	n.daemon.Stdout, n.daemon.Stderr = log, log
+	testutil.NoError(t, n.daemon.Start())
+	// runhcs sends its events to the second pipe. Wine loses the first connection to each.
 	for _, name := range []string{n.Pipe(), n.Pipe() + ".ttrpc"} {
-		if err := n.wake(name); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// wake waits for a pipe of containerd, opens and closes it: Wine loses its first connection.
-func (n *Node) wake(name string) error {
-	for deadline := time.Now().Add(stepTimeout); ; time.Sleep(10 * time.Millisecond) {
-		pipe, err := os.OpenFile(name, os.O_RDWR, 0)
-		if err == nil {
+		Eventually(t, "containerd.exe answers", func() error {
+			pipe, err := os.OpenFile(name, os.O_RDWR, 0)
+			if err != nil {
+				return fmt.Errorf("%w: %s", err, ReadFile(t, n.Path("containerd.log")))
+			}
 			return pipe.Close()
-		}
-		select {
-		case <-n.ended:
-			return fmt.Errorf("containerd.exe has ended: %s", n.daemon.ProcessState)
-		default:
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("containerd.exe does not answer: %w", err)
-		}
+		})
 	}
 }
 
 // Kill kills containerd.exe, but not its shims.
 func (n *Node) Kill() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
 	_ = n.daemon.Process.Kill() // An error means that it has ended.
-	<-n.ended
+	_ = n.daemon.Wait()
 }
 
 // run runs a program of the node and returns its standard output. The error has its
 // standard error.
-func (n *Node) run(limit time.Duration, stdin []byte, program string, args ...string) (string, error) {
+func (n *Node) run(limit time.Duration, program string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	cmd := n.Command(ctx, n.Path(program), args...)
-	cmd.Stdin = bytes.NewReader(stdin)
-	stdout, _, err := n.output(cmd)
+	stdout, _, err := n.output(n.Command(ctx, n.Path(program), args...))
 	return stdout, err
 }
 
