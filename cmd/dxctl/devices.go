@@ -14,7 +14,6 @@ import (
 
 	"github.com/directx-nri/directx-nri/advertiser/resources"
 
-	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
 	"github.com/directx-nri/directx-nri/discovery"
@@ -112,7 +111,7 @@ func deviceList() cli.List[gpuReport] {
 		Cells: func(r gpuReport) []string {
 			memory, numaNode, health := "", "", r.Health
 			if r.DedicatedMemory > 0 {
-				memory = humanize.IBytes(r.DedicatedMemory)
+				memory = fmt.Sprintf("%d MiB", r.DedicatedMemory>>20)
 			}
 			if r.NUMANode != nil {
 				numaNode = strconv.Itoa(*r.NUMANode)
