@@ -127,7 +127,7 @@ func Arguments(minimum, maximum int) cobra.PositionalArgs {
 	}
 }
 
-// helpTopic accepts the path of a command, such as "runtime configure".
+// helpTopic accepts the path of a command, such as "runtime install".
 func helpTopic(help *cobra.Command, args []string) error {
 	command, rest, err := help.Root().Find(args)
 	if err != nil {
