@@ -3,6 +3,7 @@ package allocation
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -155,7 +156,7 @@ func TestDirectoryMustBePrivate(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "records")
 	id := record(t, openRecorder(t, dir), "gpu::0")
 	testutil.NoError(t, os.Chmod(dir, 0o777))
-	_, err := OpenStore(dir).Get(id)
+	_, err := OpenStore(dir).readRecord(id)
 	if !errors.Is(err, access.ErrNotPrivate) || errors.Is(err, ErrUnreadable) {
 		t.Errorf("error %v, want ErrNotPrivate alone", err)
 	}
@@ -275,7 +276,7 @@ func TestBoundRecordEndsOlderOnes(t *testing.T) {
 	if diff := cmp.Diff([]ID{next}, recordIDs(t, r)); diff != "" {
 		t.Fatalf("after a different pod presented it (-want +got):\n%s", diff)
 	}
-	if _, err := OpenStore(dir).Get(old); !errors.Is(err, ErrNotFound) {
+	if _, err := OpenStore(dir).readRecord(old); !errors.Is(err, ErrNotFound) {
 		t.Errorf("ended record: error %v, want ErrNotFound", err)
 	}
 	if files, err := os.ReadDir(dir); err != nil || len(files) != 3 {
@@ -374,7 +375,7 @@ func TestLargestRecord(t *testing.T) {
 	}
 	id, err := r.Record(context.Background(), Record{Resource: display, Replicas: replicas[:4096]})
 	testutil.NoError(t, err)
-	if got, err := OpenStore(dir).Get(id); err != nil || len(got.Replicas) != 4096 {
+	if got, err := OpenStore(dir).readRecord(id); err != nil || len(got.Replicas) != 4096 {
 		t.Errorf("%d replicas, %v", len(got.Replicas), err)
 	}
 	_, err = r.Record(context.Background(), Record{Resource: display, Replicas: replicas})
@@ -430,7 +431,7 @@ func TestRecorderKeepsUnusableFiles(t *testing.T) {
 	}
 	testutil.NoError(t, os.WriteFile(r.store.path(id, bindingSuffix), []byte("{"), 0o600))
 	for bad, file := range map[ID]string{torn: recordSuffix, misnamed: recordSuffix, id: bindingSuffix} {
-		err := OpenStore(dir).Bind(bad, Holder{PodUID: "a", Container: "main"})
+		_, err := OpenStore(dir).GetFor(bad, Holder{PodUID: "a", Container: "main"})
 		if !errors.Is(err, ErrUnreadable) || !strings.Contains(err.Error(), string(bad)+file) {
 			t.Errorf("error %v, want ErrUnreadable with the file's name", err)
 		}
@@ -443,73 +444,55 @@ func TestRecorderKeepsUnusableFiles(t *testing.T) {
 	}
 }
 
-func TestDamagedRecord(t *testing.T) {
+// TestDecode: only the whole file of the allocation is accepted. Records must stay readable for later
+// versions, and those of later versions for this one.
+func TestDecode(t *testing.T) {
 	t.Parallel()
-	// Records must stay readable for later versions.
-	whole := []byte(`{"apiVersion":"directx.microsoft.com/v1alpha1","kind":"Allocation","body":{"id":"abababababababababababababababab","sequence":1,` +
-		`"resource":"directx.microsoft.com/display","replicas":[{"id":"gpu::0","instanceID":"gpu"}],"createdAt":"2026-01-02T03:04:05Z"},` +
-		`"sha256":"827d09cd03e00dfa1bdae2bfd89acd7483c4176bc6a1167ede6e3325045c8247"}` + "\n")
-	id := ID(strings.Repeat("ab", 16))
-	want := Record{ID: id, Sequence: 1, Resource: display, Replicas: []Replica{{ID: "gpu::0", InstanceID: "gpu"}}, CreatedAt: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
-	var got Record
-	if err := decode(whole, id, &got); err != nil || !cmp.Equal(got, want) {
-		t.Fatalf("%+v, %v", got, err)
+	const (
+		id       = ID("abababababababababababababababab")
+		resource = `"resource":"directx.microsoft.com/display"`
+		whole    = `{"id":"abababababababababababababababab","sequence":1,` + resource + `,"replicas":[{"id":"gpu::0","instanceID":"gpu"}],"createdAt":"2026-01-02T03:04:05Z"}`
+		bound    = `{"id":"abababababababababababababababab","holder":{"podUID":"u","container":"c"},"boundAt":"2026-01-02T03:04:05Z"}`
+	)
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	wantRecord := &Record{ID: id, Sequence: 1, Resource: display, Replicas: []Replica{{ID: "gpu::0", InstanceID: "gpu"}}, CreatedAt: at}
+	wantBinding := &binding{ID: id, Holder: Holder{PodUID: "u", Container: "c"}, BoundAt: at}
+	for _, test := range []struct {
+		data string
+		want content // nil if the file is refused
+	}{
+		{whole, wantRecord},
+		{`{"new":1,` + whole[1:], wantRecord},
+		{strings.Replace(whole, resource, `"resource":""`, 1), nil},
+		{strings.Replace(whole, `{"id":"gpu::0","instanceID":"gpu"}`, "", 1), nil},
+		{whole + "{}", nil},
+		{bound, wantBinding},
+		{`{"new":1,` + bound[1:], wantBinding},
+	} {
+		got := content(&Record{})
+		if strings.Contains(test.data, "holder") {
+			got = &binding{}
+		}
+		if err := decode([]byte(test.data), id, got); (err == nil) != (test.want != nil) || err == nil && !cmp.Equal(got, test.want) {
+			t.Errorf("%s: %+v, %v", test.data, got, err)
+		}
 	}
-	for i := range whole {
-		if i < len(whole)-2 { // the last byte is a newline, without which the record is whole
-			if err := decode(whole[:i], id, &got); err == nil {
-				t.Errorf("cut after %d bytes: no error", i)
+	for i := range len(whole) {
+		if err := decode([]byte(whole[:i]), id, &Record{}); err == nil {
+			t.Errorf("the record is read from %d of its bytes", i)
+		}
+	}
+	for i := range len(bound) {
+		if err := decode([]byte(bound[:i]), id, &binding{}); err == nil {
+			t.Errorf("the binding is read from %d of its bytes", i)
+		}
+	}
+	for _, into := range []content{&Record{}, &binding{}} {
+		for _, other := range []string{"{}", "null", strings.Replace(whole, "abab", "cdcd", 1), strings.Replace(bound, "abab", "cdcd", 1)} {
+			if err := decode([]byte(other), id, into); err == nil {
+				t.Errorf("%T: %s was accepted", into, other)
 			}
 		}
-		damaged := bytes.Clone(whole)
-		damaged[i] ^= 1
-		got = Record{}
-		if err := decode(damaged, id, &got); err == nil && !cmp.Equal(got, want) {
-			t.Errorf("byte %d changed: read as %+v", i, got)
-		}
-	}
-}
-
-// TestDecodeRefuses has files whose checksums match, and which are incomplete or those of another
-// allocation.
-func TestDecodeRefuses(t *testing.T) {
-	t.Parallel()
-	const id, gpu, uid = ID("abababababababababababababababab"), "gpu", "u"
-	whole := &Record{ID: id, Resource: display, Replicas: []Replica{{ID: gpu, InstanceID: gpu}}}
-	for name, test := range map[string]struct {
-		body     fileBody
-		old, new string // replaced in the file
-		want     string // in the error, "" if there is none
-	}{
-		"whole record":        {body: whole},
-		"whole binding":       {body: &binding{ID: id, Holder: Holder{PodUID: uid, Container: "c"}}},
-		"other record":        {body: &Record{ID: "cd", Resource: display, Replicas: whole.Replicas}, want: "the record of another allocation (cd)"},
-		"no resource":         {body: &Record{ID: id, Replicas: whole.Replicas}, want: "no resource"},
-		"no replica":          {body: &Record{ID: id, Resource: display}, want: "no replica"},
-		"replica without ID":  {body: &Record{ID: id, Resource: display, Replicas: []Replica{{InstanceID: gpu}}}, want: "no replica"},
-		"replica without GPU": {body: &Record{ID: id, Resource: display, Replicas: []Replica{{ID: gpu}}}, want: "no replica"},
-		"other binding":       {body: &binding{ID: "cd", Holder: Holder{PodUID: uid, Container: "c"}}, want: "the binding of another allocation (cd)"},
-		"no pod":              {body: &binding{ID: id, Holder: Holder{Container: "c"}}, want: "no pod"},
-		"no container":        {body: &binding{ID: id, Holder: Holder{PodUID: uid}}, want: "no container"},
-		"other kind":          {body: whole, old: `"Allocation"`, new: `"AllocationBinding"`, want: `it is a "AllocationBinding"`},
-		"other version":       {body: whole, old: "v1alpha1", new: "v2", want: `of version "directx.microsoft.com/v2"`},
-		"newer file":          {body: whole, old: `{"apiVersion"`, new: `{"x":1,"apiVersion"`},
-		"newer record": {body: &struct {
-			*Record
-			New string
-		}{whole, "x"}},
-		"something after it":     {body: whole, old: "\n", new: "{}\n", want: "after top-level value"},
-		"another file after it":  {body: whole, old: "\n", new: "]\n", want: "after top-level value"},
-		"body is not what it is": {body: whole, old: `"id":"gpu"`, new: `"id":"gpv"`, want: "checksum"},
-	} {
-		data, err := encode(test.body)
-		testutil.NoError(t, err)
-		into := fileBody(&Record{})
-		if _, ok := test.body.(*binding); ok {
-			into = &binding{}
-		}
-		err = decode([]byte(strings.Replace(string(data), test.old, test.new, 1)), id, into)
-		testutil.CheckError(t, name, err, test.want)
 	}
 }
 
@@ -518,7 +501,7 @@ func TestClockSetBack(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")
 	last := NewID()
-	data, err := encode(&Record{ID: last, Sequence: 1 << 63, Resource: display, Replicas: []Replica{{ID: "gpu::0", InstanceID: "gpu"}}})
+	data, err := json.Marshal(Record{ID: last, Sequence: 1 << 63, Resource: display, Replicas: []Replica{{ID: "gpu::0", InstanceID: "gpu"}}})
 	testutil.NoError(t, err, os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, string(last)+recordSuffix), data, 0o600))
 	r := openRecorder(t, dir)
 	if diff := cmp.Diff([]ID{last, record(t, r, "gpu::0")}, recordIDs(t, r)); diff != "" {
@@ -553,31 +536,6 @@ func TestRecordsFollowTheDirectory(t *testing.T) {
 	if entries := logged.AllEntries(); len(entries) != 1 || !strings.Contains(entries[0].Message, "the last known ones stay in force") {
 		t.Errorf("logged %v", entries)
 	}
-}
-
-func FuzzDecode(f *testing.F) {
-	id := ID(strings.Repeat("ab", 16))
-	for _, body := range []fileBody{
-		&Record{ID: id, Sequence: 7, Resource: display, Replicas: []Replica{{ID: `PCI\VEN_10DE::0`, InstanceID: `PCI\VEN_10DE`}}},
-		&binding{ID: id, Holder: Holder{PodUID: "uid", Container: "main"}},
-	} {
-		data, err := encode(body)
-		testutil.NoError(f, err)
-		f.Add(data)
-		f.Add(data[:len(data)/2])
-	}
-	f.Add([]byte("{}"))
-	f.Add([]byte(`{"apiVersion":"directx.microsoft.com/v1alpha1","kind":"Allocation","body":null,"sha256":""}`))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		var r Record
-		if err := decode(data, id, &r); err == nil && (r.ID != id || r.Resource == "" || len(r.Replicas) == 0) {
-			t.Errorf("a record without content was accepted: %+v", r)
-		}
-		var b binding
-		if err := decode(data, id, &b); err == nil && (b.ID != id || b.Holder.PodUID == "" || b.Holder.Container == "") {
-			t.Errorf("a binding without content was accepted: %+v", b)
-		}
-	})
 }
 
 // TestBindToDanglingLink: a binding that can be neither read nor created is an error.

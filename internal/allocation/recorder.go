@@ -2,6 +2,7 @@ package allocation
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -164,7 +165,7 @@ func (r *Recorder) write(ctx context.Context, record Record) error {
 	if err := record.validate(record.ID); err != nil {
 		return err
 	}
-	data, err := encode(&record)
+	data, err := json.Marshal(record)
 	if err != nil {
 		return err
 	}

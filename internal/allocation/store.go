@@ -3,6 +3,7 @@ package allocation
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -21,7 +22,8 @@ var (
 	ErrNotFound = errors.New("no allocation is recorded with this ID")
 	// ErrHeld means that the record belongs to another container.
 	ErrHeld = errors.New("the allocation belongs to another container")
-	// ErrUnreadable means that the content of the record or of its binding is wrong or damaged.
+	// ErrUnreadable means that the record or its binding is not valid JSON, or has another
+	// allocation's content.
 	ErrUnreadable = errors.New("the allocation's record cannot be used")
 )
 
@@ -31,10 +33,6 @@ type Store struct{ dir string }
 
 // OpenStore returns the store in dir, which need not exist yet.
 func OpenStore(dir string) *Store { return &Store{dir} }
-
-// Get returns the record with an ID. An error names the file. It matches [ErrNotFound],
-// [ErrUnreadable] or [access.ErrNotPrivate], or is an error of the file system.
-func (s *Store) Get(id ID) (Record, error) { return s.readRecord(id) }
 
 func (s *Store) readRecord(id ID) (r Record, err error) {
 	err = s.readFile(s.path(id, recordSuffix), id, &r)
@@ -65,9 +63,10 @@ func (s *Store) isBound(id ID, holder Holder) (bool, error) {
 }
 
 // GetFor returns the record with an ID. If it is bound to another container than holder,
-// the error matches [ErrHeld].
+// the error matches [ErrHeld]. Otherwise an error names the file. It matches [ErrNotFound],
+// [ErrUnreadable] or [access.ErrNotPrivate], or is an error of the file system.
 func (s *Store) GetFor(id ID, holder Holder) (Record, error) {
-	record, err := s.Get(id)
+	record, err := s.readRecord(id)
 	if err != nil {
 		return Record{}, err
 	}
@@ -75,34 +74,32 @@ func (s *Store) GetFor(id ID, holder Holder) (Record, error) {
 	return record, err
 }
 
-// Bind binds the record with an ID to holder, unless an earlier call
+// Bind binds the record that [Store.GetFor] returned to holder, unless an earlier call
 // did, in this process or in another. Its errors are those of [Store.GetFor].
 func (s *Store) Bind(id ID, holder Holder) error {
-	err := s.bindOnce(id, holder)
-	if errors.Is(err, fs.ErrExist) {
-		err = s.bindOnce(id, holder) // Another process has bound it in the meantime.
+	record := s.path(id, recordSuffix)
+	bound, err := s.isBound(id, holder)
+	if err == nil && !bound && durable.Exists(record) {
+		err = s.createBinding(binding{ID: id, Holder: holder, BoundAt: time.Now().UTC()})
 	}
-	if err != nil {
-		return err
+	if err == nil && !durable.Exists(record) { // The recorder may have ended it in the meantime.
+		err = fmt.Errorf("%w (%s)", ErrNotFound, record)
 	}
-	_, err = s.readRecord(id) // The recorder may have ended it in the meantime.
 	return err
 }
 
-func (s *Store) bindOnce(id ID, holder Holder) error {
-	if bound, err := s.isBound(id, holder); bound || err != nil {
-		return err
+func (s *Store) createBinding(b binding) error {
+	data, err := json.Marshal(b)
+	if err == nil {
+		err = durable.Create(s.path(b.ID, bindingSuffix), data, 0o600)
 	}
-	// Do not bind a record that does not exist.
-	if _, err := s.readRecord(id); err != nil {
-		return err
+	if errors.Is(err, fs.ErrExist) { // Another process has bound the record in the meantime.
+		if bound, heldErr := s.isBound(b.ID, b.Holder); bound || heldErr != nil {
+			return heldErr
+		}
 	}
-	data, err := encode(&binding{ID: id, Holder: holder, BoundAt: time.Now().UTC()})
 	if err != nil {
-		return fmt.Errorf("bind allocation %s: %w", id, err)
-	}
-	if err := durable.Create(s.path(id, bindingSuffix), data, 0o600); err != nil {
-		return fmt.Errorf("bind allocation %s: %w", id, err)
+		return fmt.Errorf("bind allocation %s: %w", b.ID, err)
 	}
 	return nil
 }
@@ -111,17 +108,17 @@ func (s *Store) path(id ID, suffix string) string {
 	return filepath.Join(s.dir, string(id)+suffix)
 }
 
-// readFile decodes a file of an allocation into body. It reads nothing if other accounts can
+// readFile decodes a file of an allocation. It reads nothing if other accounts can
 // write to the directory. The error matches [fs.ErrNotExist] if there is no file.
-func (s *Store) readFile(path string, id ID, body fileBody) error {
+func (s *Store) readFile(path string, id ID, into content) error {
 	if err := access.CheckPrivate(s.dir); err != nil {
 		return fmt.Errorf("read allocation record: %w", err)
 	}
-	data, err := durable.Read(path, maxFileBytes+1)
+	data, err := durable.Read(path, maxFileBytes)
 	if err != nil {
 		return fmt.Errorf("read allocation record: %w", err)
 	}
-	if err := decode(data, id, body); err != nil {
+	if err := decode(data, id, into); err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrUnreadable, path, err)
 	}
 	return nil

@@ -15,8 +15,8 @@ const (
 	// [InventoryFile]. The advertiser and 'dxctl config apply' write it. The NRI plugin, the shim and
 	// dxctl read it instead of querying the driver.
 	DiscoveredFile = "discovered.json"
-	// AllocationsDir has the allocation records and their bindings, in JSON with a digest, and a lock
-	// (package allocation). The advertiser writes and removes records. The NRI plugin and the
+	// AllocationsDir has the allocation records and their bindings, in JSON, and a lock (package
+	// allocation). The advertiser writes and removes records. The NRI plugin and the
 	// shim read them and add bindings. dxctl reads both.
 	AllocationsDir = "allocations"
 	// BypassFile is the reason, as plain text, why containerd does not run the shim for pods' containers

@@ -260,7 +260,7 @@ func (n *doctorNode) breakages(record string) []breakage {
 		}),
 		row("PodResources is elsewhere", "registration", "", move(podResources)),
 
-		row("a record is damaged", "records", filepath.Base(record), edit(record, "GPU-0", "GPU-9")),
+		row("a record is damaged", "records", filepath.Base(record), edit(record, "{", "[")),
 		row("the record directory is open to others", "records", "", permit("state/allocations", 0o777)),
 		row("the state directory is open to others", "permissions", "", permit("state", 0o777)),
 		row("the runtime directory is open to others", "permissions", "", permit("runtime", 0o777)),

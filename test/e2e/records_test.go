@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -104,10 +103,9 @@ func (s *suite) testDamage(t *testing.T) {
 		mark               bed.Mark
 	}
 	half := func(content string) string { return content[:len(content)/2] }
-	id := func(gpu int) string { return strings.Trim(strconv.Quote(s.Inventory.GPUs[gpu].InstanceID()), `"`) }
 	all := []*damaged{
 		{name: "torn", suffix: ".json", damage: half},
-		{name: "changed", suffix: ".json", damage: strings.NewReplacer(id(0), id(1), id(1), id(0)).Replace}, // well-formed
+		{name: "misnamed", suffix: ".json", damage: strings.NewReplacer(`{"id":"`, `{"id":"0`).Replace},
 		{name: "removed", suffix: ".json", damage: func(string) string { return "" }},
 		{name: "binding-torn", suffix: ".bound", damage: half},
 	}

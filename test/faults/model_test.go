@@ -91,11 +91,9 @@ func (r *round) begin() {
 
 // record is the part of a file in the directory of the records that the model needs.
 type record struct {
-	Body struct {
-		ID, Resource string
-		Replicas     []struct{ ID, InstanceID string }
-		Holder       struct{ PodUID, PodName, Container string }
-	}
+	ID, Resource string
+	Replicas     []struct{ ID, InstanceID string }
+	Holder       struct{ PodUID, PodName, Container string }
 }
 
 // refresh reads the records and their bindings.
@@ -114,26 +112,26 @@ func (r *round) refresh() {
 			continue // It is temporary, or has just been removed.
 		}
 		var e record
-		if err := json.Unmarshal(data, &e); err != nil || e.Body.ID != id {
+		if err := json.Unmarshal(data, &e); err != nil || e.ID != id {
 			if !r.torn[id] {
-				r.errorf("%s: ID %q, %v", file.Name(), e.Body.ID, err)
+				r.errorf("%s: ID %q, %v", file.Name(), e.ID, err)
 			}
 			continue
 		}
 		if suffix == "bound" {
-			r.holders[id] = strings.TrimSuffix(e.Body.Holder.PodName, "-"+bed.Name)
-			r.bound[id] = binding{r.holders[id] + "/" + e.Body.Holder.Container, r.bound[id].resource}
+			r.holders[id] = strings.TrimSuffix(e.Holder.PodName, "-"+bed.Name)
+			r.bound[id] = binding{r.holders[id] + "/" + e.Holder.Container, r.bound[id].resource}
 			continue
 		}
 		r.live[id] = true
-		r.bound[id] = binding{r.bound[id].container, e.Body.Resource}
+		r.bound[id] = binding{r.bound[id].container, e.Resource}
 		var ids []string
-		for _, replica := range e.Body.Replicas {
+		for _, replica := range e.Replicas {
 			ids = append(ids, replica.ID)
-			if other := resources[replica.InstanceID]; other != "" && other != e.Body.Resource && len(r.torn) == 0 {
-				r.errorf("there are records of GPU %s as %s and as %s", replica.InstanceID, other, e.Body.Resource)
+			if other := resources[replica.InstanceID]; other != "" && other != e.Resource && len(r.torn) == 0 {
+				r.errorf("there are records of GPU %s as %s and as %s", replica.InstanceID, other, e.Resource)
 			}
-			resources[replica.InstanceID] = e.Body.Resource
+			resources[replica.InstanceID] = e.Resource
 		}
 		if known := r.records[id]; len(known) > 0 && !slices.Equal(known, ids) {
 			r.errorf("record %s was for %v, and is for %v", id, known, ids)
@@ -741,10 +739,10 @@ func (r *round) checkSuperseded() {
 			continue
 		}
 		for _, replica := range r.records[id] {
-			if other := pods[replica]; other != "" && other != e.Body.Holder.PodUID {
-				r.errorf("replica %s has records of the pods %s and %s", replica, other, e.Body.Holder.PodUID)
+			if other := pods[replica]; other != "" && other != e.Holder.PodUID {
+				r.errorf("replica %s has records of the pods %s and %s", replica, other, e.Holder.PodUID)
 			}
-			pods[replica] = e.Body.Holder.PodUID
+			pods[replica] = e.Holder.PodUID
 		}
 	}
 }
