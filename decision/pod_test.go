@@ -16,7 +16,6 @@ import (
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/hostfiles"
-	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/policy"
@@ -126,34 +125,6 @@ func decide(ctx context.Context, d *Decider, request Request) (edits ocispec.Edi
 	return outcome.Edits, outcome.UnchangedReason == "", nil
 }
 
-// The remedy of an inventory that cannot be read is the only one.
-func TestRemedyOfUnreadableInventory(t *testing.T) {
-	t.Parallel()
-	d, ids := recorded(t, node.CompiledInventory(t.TempDir()), map[string][]string{display: {`PCI\A`}})
-	_, _, err := decide(t.Context(), d, read(ofPod(ids)))
-	const rewrite = "; run 'dxctl config apply', or restart directx-advertiser, to write it again"
-	if text := errlog.Text(err); strings.Count(text, "; ") != 1 || !strings.HasSuffix(text, rewrite) {
-		t.Errorf("error %q, want the remedy %q alone", text, rewrite)
-	}
-	if reason := ReasonOf(err); reason != ReasonOther {
-		t.Errorf("reason %q", reason)
-	}
-}
-
-func TestPodWithoutIdentityIsRefused(t *testing.T) {
-	t.Parallel()
-	d, ids := recorded(t, discovery.Static(testDevices()), map[string][]string{display: {testDevices()[0].InstanceID}})
-	noUID, noName := ofPod(ids), ofPod(ids)
-	noUID.Pod.UID, noName.Name = "", ""
-	for _, c := range []Container{noUID, noName} {
-		_, ok, err := decide(t.Context(), d, read(c))
-		testutil.CheckError(t, "decide", err, "no pod UID or container name")
-		if ok {
-			t.Errorf("%+v: it gets its GPU", c)
-		}
-	}
-}
-
 // A decision has no effects. Binding is the last step.
 func TestDecideBindsNothing(t *testing.T) {
 	t.Parallel()
@@ -197,9 +168,12 @@ func TestPodsThatAreRefused(t *testing.T) {
 		change func(*Container)
 		want   error
 	}{
-		"made-up ID": {func(c *Container) { c.Annotations = map[string]string{key: string(allocation.NewID())} }, allocation.ErrNotFound},
-		"a path":     {func(c *Container) { c.Annotations = map[string]string{key: "../../etc/passwd"} }, allocation.ErrMalformedID},
-		"no ID":      {func(c *Container) { c.Annotations = nil }, errNoAllocation},
+		"made-up ID":          {func(c *Container) { c.Annotations = map[string]string{key: string(allocation.NewID())} }, allocation.ErrNotFound},
+		"isolated by Hyper-V": {func(c *Container) { c.HyperV = true }, errHyperV},
+		"no pod UID":          {func(c *Container) { c.Pod.UID = "" }, nil},
+		"no container name":   {func(c *Container) { c.Name = "" }, nil},
+		"a path":              {func(c *Container) { c.Annotations = map[string]string{key: "../../etc/passwd"} }, allocation.ErrMalformedID},
+		"no ID":               {func(c *Container) { c.Annotations = nil }, errNoAllocation},
 		"ID in an environment variable": {func(c *Container) {
 			c.Annotations, c.Env = nil, []string{"DIRECTX_ALLOCATION_DISPLAY=" + string(ids[display])}
 		}, errNoAllocation},
@@ -212,7 +186,7 @@ func TestPodsThatAreRefused(t *testing.T) {
 			t.Parallel()
 			c := ofPod(ids)
 			test.change(&c)
-			if _, ok, err := decide(t.Context(), d, read(c)); ok || !errors.Is(err, test.want) {
+			if _, ok, err := decide(t.Context(), d, read(c)); ok || err == nil || test.want != nil && !errors.Is(err, test.want) {
 				t.Errorf("ok %t, error %v, want %v", ok, err, test.want)
 			}
 			if _, err := d.Store.GetFor(ids[display], allocation.Holder{PodUID: "other", Container: "main"}); err != nil {

@@ -34,46 +34,6 @@ func TestPresentedAllocations(t *testing.T) {
 	}
 }
 
-// BenchmarkReadRequest: what a pod's spec can multiply costs no more than to read it.
-func BenchmarkReadRequest(b *testing.B) {
-	c := Container{OS: "linux", Pod: &Pod{}, Annotations: map[string]string{}, PodAnnotations: map[string]string{}}
-	for i := range 10_000 {
-		c.Env = append(c.Env, fmt.Sprintf("DIRECTX_VARIABLE_%d=%d", i, i))
-		c.PodAnnotations[fmt.Sprintf("directx.microsoft.com/x.%d", i)] = ""
-		c.Annotations[fmt.Sprintf("directx.microsoft.com/x.%d", i)] = ""
-	}
-	for b.Loop() {
-		if _, ok := ReadRequest(c); ok {
-			b.Fatal("it requests nothing")
-		}
-	}
-}
-
-// TestIgnoredVariable: a container whose only request is ignored starts on a node whose GPUs are
-// unknown, and no other does.
-func TestIgnoredVariable(t *testing.T) {
-	t.Parallel()
-	const visible = VisibleVariable + "=0"
-	for name, test := range map[string]struct {
-		c       Container
-		ignored bool
-	}{
-		"variable":   {Container{Env: []string{visible}}, true},
-		"on Windows": {Container{OS: "windows", Env: []string{visible}}, true},
-		"annotation": {Container{Annotations: map[string]string{VisibleAnnotation: "0"}, Env: []string{visible}}, false},
-	} {
-		d := decider()
-		d.Source, d.Policy.Standalone.Environment = &source{listErr: errors.New("unknown")}, false
-		if outcome, err := d.Decide(t.Context(), read(test.c)); (err == nil && outcome.UnchangedReason != "") != test.ignored {
-			t.Errorf("%s: %+v, %v", name, outcome, err)
-		}
-		d.Policy.Standalone.Environment = true
-		if outcome, err := d.Decide(t.Context(), read(test.c)); err == nil {
-			t.Errorf("%s: %+v with a policy that honors it", name, outcome)
-		}
-	}
-}
-
 func TestReasonOf(t *testing.T) {
 	t.Parallel()
 	var hung error

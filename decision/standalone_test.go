@@ -302,39 +302,3 @@ func read(c Container) Request {
 func requesting(request string) Container {
 	return Container{OS: "windows", ID: "c1", Env: []string{VisibleVariable + "=" + request}}
 }
-
-func TestPodIsolatedByHyperVIsRefused(t *testing.T) {
-	t.Parallel()
-	c := ofPod(map[string]allocation.ID{display: allocation.NewID()})
-	c.HyperV = true
-	if _, _, err := decide(context.Background(), decider(), read(c)); !errors.Is(err, errHyperV) || !strings.Contains(errlog.Text(err), "runtime class") {
-		t.Errorf("error %v", err)
-	}
-}
-
-func FuzzVisibleDevices(f *testing.F) {
-	for _, seed := range []string{"", "all", "none", "0,1", path0, "0x00000001_0x000000A1", "0x", "99999999999999999999", "0,,", "\x00", "٣"} {
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, request string) {
-		c := Container{OS: "windows", ID: "c", Env: []string{VisibleVariable + "=" + request}}
-		r, requests := ReadRequest(c)
-		edits, ok, err := decide(context.Background(), decider(), r)
-		if err != nil {
-			return
-		}
-		if ok != requests {
-			t.Fatalf("%q requests a GPU: %t, is given one: %t", request, requests, ok)
-		}
-		seen := map[string]bool{}
-		for _, d := range edits.WindowsDevices {
-			if seen[d.ID] || d.ID == path2 || d.ID == "" {
-				t.Fatalf("%q gets %v", request, edits.WindowsDevices)
-			}
-			seen[d.ID] = true
-		}
-		if ok && len(seen) == 0 {
-			t.Fatalf("%q requests GPUs and gets none", request)
-		}
-	})
-}

@@ -26,9 +26,3 @@ func TestBootstrapVersion(t *testing.T) {
 		}
 	}
 }
-
-func FuzzBootstrapVersion(f *testing.F) {
-	f.Add([]byte(`{"version":3}`))
-	f.Add([]byte{0x12, 1, 'x'}) // An address only.
-	f.Fuzz(func(_ *testing.T, answer []byte) { bootstrapVersion(answer) })
-}

@@ -184,24 +184,6 @@ func TestListTooLarge(t *testing.T) {
 	k.await(displayResource, ofA)
 }
 
-func TestStartWithoutGPU(t *testing.T) {
-	t.Parallel()
-	none := discovery.Device{InstanceID: "N"}
-	for name, source := range map[string]*memorySource{"no GPU": newSource(none), "no answer": {err: errors.New("no file")}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			k := newBed(t)
-			k.config.ListDevices = source.Devices
-			k.run()
-			k.client(displayResource)
-			source.mu.Lock()
-			source.devices, source.err = []discovery.Device{displayGPU("A")}, nil
-			source.mu.Unlock()
-			k.await(displayResource, "A::0 A::1")
-		})
-	}
-}
-
 func TestRunDoesNotWaitForCalls(t *testing.T) {
 	t.Parallel()
 	k := newBed(t, displayGPU("A"))

@@ -147,20 +147,6 @@ func TestPoolPrefer(t *testing.T) {
 	}
 }
 
-func BenchmarkPrefer(b *testing.B) {
-	for _, size := range []struct{ gpus, replicas int }{{2, 4}, {64, 256}} {
-		b.Run(fmt.Sprintf("%dx%d", size.gpus, size.replicas), func(b *testing.B) {
-			p, ids := bigPool(size.gpus, size.replicas)
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := p.prefer(ids, nil, 2); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
-
 // bigPool returns a pool of GPUs with instance IDs of the usual length, and
 // all its replica IDs in no order.
 func bigPool(gpus, replicas int) (*pool, []string) {

@@ -3,7 +3,6 @@
 package dxg
 
 import (
-	"encoding/binary"
 	"errors"
 	"os"
 	"path/filepath"
@@ -282,37 +281,4 @@ func TestDescriptors(t *testing.T) {
 	if after := count(); after != before {
 		t.Errorf("%d descriptors, %d before", after, before)
 	}
-}
-
-// FuzzAnswers checks that no answer breaks a device or leads out of the driver store.
-func FuzzAnswers(f *testing.F) {
-	good := nvidia().answers
-	f.Add(good[queryType], good[queryDeviceIDs], good[queryRegistryInfo], good[queryRegistry], uint32(len(good[queryRegistry])), uint32(0), uint64(1))
-	f.Add([]byte{}, []byte{}, utf16le("a\nb"), utf16le(`\filerepository\..`), uint32(1<<31), uint32(1), uint64(0))
-	f.Add([]byte{4}, le(0, 0xFFFFFFFF, 1), []byte{0, 0xD8}, utf16le(`\FILEREPOSITORY\a/../b`), uint32(3), uint32(0), uint64(1<<63))
-	f.Fuzz(func(t *testing.T, bits, ids, registry, path []byte, size, status uint32, version uint64) {
-		a := adapterProperties{version: version, memory: version}
-		if len(bits) >= 4 {
-			a.typeBits = binary.LittleEndian.Uint32(bits)
-		}
-		if words := len(ids) / 4; words >= 7 {
-			word := func(i int) uint32 { return binary.LittleEndian.Uint32(ids[4*i:]) }
-			a.ids = deviceIDs{word(0), word(1), word(2), word(3), word(4), word(5), word(6)}
-			a.address = adapterAddress{word(1), word(2), word(3)}
-		}
-		query := storePathQuery{registryQuery: registryQuery{outputSize: size, status: status}}
-		_, _ = binary.Decode(registry, binary.LittleEndian, a.registry.adapter[:min(len(registry)/2, maxPath)])
-		_, _ = binary.Decode(path, binary.LittleEndian, query.output[:min(len(path)/2, len(query.output))])
-		a.storePath, a.storeErr = query.path()
-		s := Open("/nonexistent", nil)
-		s.sys = "/nonexistent"
-		for _, d := range s.newDevices([]adapterProperties{a, {luid: 1, storePath: `\FileRepository\good`}}) {
-			if d.InstanceID == "" || strings.ContainsAny(d.InstanceID+d.Description, "\n\x00\x1b") || len(d.InstanceID) > 200 {
-				t.Errorf("device %+v", d)
-			}
-			if d.DriverStorePath != "" && filepath.Dir(d.DriverStorePath) != wslDir+"/drivers" {
-				t.Errorf("driver store path %s", d.DriverStorePath)
-			}
-		}
-	})
 }

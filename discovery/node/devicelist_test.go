@@ -97,37 +97,3 @@ func TestDamagedDeviceList(t *testing.T) {
 		})
 	}
 }
-
-func FuzzDecode(f *testing.F) {
-	data, err := encode(devices(2))
-	testutil.NoError(f, err)
-	f.Add(data)
-	f.Add(data[:200])
-	f.Add([]byte("{\"format\":4}\n"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		devices, err := decode(data)
-		if err != nil {
-			return
-		}
-		again, err := encode(devices)
-		testutil.NoError(t, err)
-		if got, err := decode(again); err != nil || !reflect.DeepEqual(got, devices) {
-			t.Errorf("%q: %+v, %v", data, got, err)
-		}
-	})
-}
-
-func BenchmarkFind(b *testing.B) {
-	for _, n := range []int{2, 64} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			stateDir := b.TempDir()
-			source, ids := CompiledInventory(stateDir), []string{device(n - 1).InstanceID}
-			testutil.NoError(b, source.Write(devices(n)))
-			for b.Loop() {
-				if got, err := source.Find(b.Context(), ids); err != nil || len(got) != 1 {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -535,20 +534,6 @@ func TestRecordsFollowTheDirectory(t *testing.T) {
 	check(damaged, kept)
 	if entries := logged.AllEntries(); len(entries) != 1 || !strings.Contains(entries[0].Message, "the last known ones stay in force") {
 		t.Errorf("logged %v", entries)
-	}
-}
-
-// TestBindToDanglingLink: a binding that can be neither read nor created is an error.
-func TestBindToDanglingLink(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "records")
-	id := record(t, openRecorder(t, dir), "gpu::0")
-	store := OpenStore(dir)
-	if err := os.Symlink("nowhere", store.path(id, bindingSuffix)); err != nil {
-		return // Windows asks for a privilege.
-	}
-	if err := store.Bind(id, Holder{PodUID: "uid", Container: "main"}); !errors.Is(err, fs.ErrExist) {
-		t.Error(err)
 	}
 }
 

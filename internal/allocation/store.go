@@ -94,9 +94,8 @@ func (s *Store) createBinding(b binding) error {
 		err = durable.Create(s.path(b.ID, bindingSuffix), data, 0o600)
 	}
 	if errors.Is(err, fs.ErrExist) { // Another process has bound the record in the meantime.
-		if bound, heldErr := s.isBound(b.ID, b.Holder); bound || heldErr != nil {
-			return heldErr
-		}
+		_, err = s.isBound(b.ID, b.Holder)
+		return err
 	}
 	if err != nil {
 		return fmt.Errorf("bind allocation %s: %w", b.ID, err)
