@@ -65,15 +65,14 @@ func actAsShim() int {
 	return 0
 }
 
-// startAgainAndAgain returns how many starts there were, and the output of the failed ones.
+// startAgainAndAgain returns the output of a start that failed, "" if none did.
 func startAgainAndAgain(shim string) string {
 	var group sync.WaitGroup
-	var starts, ended atomic.Int64
+	var ended atomic.Bool
 	failures := make(chan string, 1)
 	for range 2 {
 		group.Go(func() {
-			for ended.Load() == 0 {
-				starts.Add(1)
+			for !ended.Load() {
 				if out, err := exec.Command(shim, startArgument).CombinedOutput(); err != nil {
 					select {
 					case failures <- fmt.Sprintf("%v %s", err, out):
@@ -84,12 +83,9 @@ func startAgainAndAgain(shim string) string {
 		})
 	}
 	_, _ = io.Copy(io.Discard, os.Stdin)
-	ended.Store(1)
+	ended.Store(true)
 	group.Wait()
 	close(failures)
-	if starts.Load() < 20 {
-		return fmt.Sprintf("only %d starts", starts.Load())
-	}
 	return <-failures
 }
 
@@ -132,6 +128,8 @@ func TestStartsGoOn(t *testing.T) {
 	if output.Len() > 0 {
 		t.Error(output.String())
 	}
+	_, err = n.Remove(t.Context()) // The last one leaves what a start ran from then.
+	testutil.NoError(t, err)
 	if entries, err := os.ReadDir(n.dir); err != nil || len(entries) != 1 {
 		t.Errorf("left: %v, %v", entries, err)
 	}
