@@ -88,7 +88,7 @@ func encodeRequests(requests []request) []byte {
 
 // call makes the requests at once on a new connection and returns the messages of their answers. It reads and
 // writes at the same time: the buffers of a named pipe can be empty, and containerd writes first.
-func call(conn io.ReadWriter, requests []request) ([][]byte, error) {
+func call(conn io.ReadWriteCloser, requests []request) ([][]byte, error) {
 	out := make(chan []byte, 64)
 	out <- encodeRequests(requests)
 	var writing sync.WaitGroup
@@ -100,9 +100,13 @@ func call(conn io.ReadWriter, requests []request) ([][]byte, error) {
 			}
 		}
 	})
-	defer writing.Wait()
-	defer close(out)
-	return readAnswers(conn, len(requests), func(b []byte) { out <- b })
+	answers, err := readAnswers(conn, len(requests), func(b []byte) { out <- b })
+	close(out)
+	if err != nil {
+		_ = conn.Close() // It ends a write that waits.
+	}
+	writing.Wait()
+	return answers, err
 }
 
 // readAnswers reads frames until all streams have ended. It answers settings and pings by send.
