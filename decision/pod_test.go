@@ -144,6 +144,11 @@ func TestDecideBindsNothing(t *testing.T) {
 		t.Errorf("logged %v", entry)
 	}
 
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := d.Bind(canceled, request, outcome); !errors.Is(err, context.Canceled) {
+		t.Errorf("bound after the call was canceled: %v", err)
+	}
 	testutil.NoError(t, d.Bind(t.Context(), request, outcome))
 	want := allocation.Holder{PodUID: "u", Container: "main", PodNamespace: "n", PodName: "p"}
 	if entries, _, err := d.Store.List(t.Context()); err != nil || len(entries) != 1 || !cmp.Equal(entries[0].Holder, &want) {
@@ -154,6 +159,9 @@ func TestDecideBindsNothing(t *testing.T) {
 	}
 	another := ofPod(ids)
 	another.Name = "another"
+	if err := d.Bind(t.Context(), read(another), outcome); !errors.Is(err, allocation.ErrHeld) {
+		t.Errorf("bound meanwhile to another container: %v", err)
+	}
 	if _, err := d.Decide(t.Context(), read(another)); !errors.Is(err, allocation.ErrHeld) {
 		t.Errorf("another container: %v", err)
 	}
@@ -193,47 +201,6 @@ func TestPodsThatAreRefused(t *testing.T) {
 				t.Error(err)
 			}
 		})
-	}
-}
-
-// lateFiles runs a function while the edits are made.
-type lateFiles struct {
-	hostfiles.Assumed
-	meanwhile func()
-}
-
-func (f lateFiles) ResolveAll(paths []string) ([]string, []error) {
-	f.meanwhile()
-	return f.Assumed.ResolveAll(paths)
-}
-
-// What changes during a decision refuses the container.
-func TestChangeDuringDecisionRefuses(t *testing.T) {
-	t.Parallel()
-	d, ids := recorded(t, discovery.Static(testDevices()), map[string][]string{display: {testDevices()[0].InstanceID}, compute: {testDevices()[1].InstanceID}})
-	ctx, cancel := context.WithCancel(t.Context())
-	for _, test := range []struct {
-		resource  string
-		meanwhile func()
-		want      error
-	}{
-		{display, func() {
-			testutil.NoError(t, d.Store.Bind(ids[display], allocation.Holder{PodUID: "other", Container: "main"}))
-		}, allocation.ErrHeld},
-		{compute, cancel, context.Canceled},
-	} {
-		d.Files = lateFiles{meanwhile: test.meanwhile}
-		edits, ok, err := decide(ctx, d, read(ofPod(map[string]allocation.ID{test.resource: ids[test.resource]})))
-		testutil.CheckError(t, test.resource, err, `container "main" of pod n/p is not started`)
-		if !errors.Is(err, test.want) {
-			t.Errorf("error %v, want %v", err, test.want)
-		}
-		if ok || len(edits.WindowsDevices) > 0 {
-			t.Errorf("ok %t, edits %+v", ok, edits)
-		}
-	}
-	if _, err := d.Store.GetFor(ids[compute], allocation.Holder{PodUID: "other", Container: "main"}); err != nil {
-		t.Errorf("an interrupted decision has bound the allocation: %v", err)
 	}
 }
 

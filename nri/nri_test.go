@@ -104,49 +104,34 @@ func unknown(context.Context, int) (cri.Config, error) {
 	return cri.Config{}, errors.New("connection refused")
 }
 
-func TestReadyNeedsAHandler(t *testing.T) {
+func TestCheckReady(t *testing.T) {
 	t.Parallel()
-	only := func(handlers ...cri.Handler) loader {
-		return func(context.Context, int) (cri.Config, error) {
-			return cri.Config{Default: "runc", Handlers: handlers}, nil
-		}
-	}
-	for name, test := range map[string]struct {
-		load loader
-		says string // the error, "" if the plugin is ready
-	}{
-		"containerd does not answer": {unknown, "the runtime handlers of containerd are unknown: connection refused"},
-		"no handler":                 {only(), "no runtime handler of containerd can have GPUs: there is none; add one of io.containerd.runc.v2"},
-		"gVisor":                     {only(cri.Handler{Name: "runc", RuntimeType: "io.containerd.runc.v2", Options: cri.Options{BinaryName: "runsc"}}), "runtime handler runc runs runsc"},
-		"runc and another":           {handlers, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := newBed(t)
-			b.plugin.unregisteredErr.Store(nil)
-			b.plugin.readRunning = test.load
-			testutil.CheckError(t, "CheckReady", b.plugin.CheckReady(t.Context()), test.says)
-		})
-	}
-}
-
-func TestNotReady(t *testing.T) {
-	t.Parallel()
-	b := newBed(t)
-	if err := b.plugin.CheckReady(t.Context()); !errors.Is(err, errUnregistered) {
-		t.Errorf("before a registration: %v", err)
-	}
-	b.plugin.unregisteredErr.Store(nil)
-	b.plugin.readRunning = func(ctx context.Context, _ int) (cri.Config, error) {
+	none := func(context.Context, int) (cri.Config, error) { return cri.Config{}, nil }
+	ready := func(ctx context.Context, peer int) (cri.Config, error) {
 		if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > 900*time.Millisecond {
 			t.Error("a query of containerd may take longer than package readiness waits")
 		}
-		return handlers(ctx, 0)
+		return handlers(ctx, peer)
 	}
-	testutil.NoError(t, b.plugin.CheckReady(t.Context()))
-	b.plugin.overdue.Add(1)
-	if err := b.plugin.CheckReady(t.Context()); !errors.Is(err, errOverdue) {
-		t.Errorf("while a hook hangs: %v", err)
+	for _, test := range []struct {
+		unregistered bool
+		load         loader
+		overdue      int64
+		says         string // "" if it is ready
+	}{
+		{true, ready, 0, errUnregistered.Error()},
+		{false, ready, 0, ""},
+		{false, ready, 1, errOverdue.Error()},
+		{false, unknown, 0, "the runtime handlers of containerd are unknown: connection refused"},
+		{false, none, 0, "no runtime handler of containerd can have GPUs"},
+	} {
+		p := newBed(t).plugin
+		if !test.unregistered {
+			p.unregisteredErr.Store(nil)
+		}
+		p.readRunning = test.load
+		p.overdue.Store(test.overdue)
+		testutil.CheckError(t, "CheckReady", p.CheckReady(t.Context()), test.says)
 	}
 }
 
@@ -159,11 +144,9 @@ func TestRuntimeHandlers(t *testing.T) {
 		says    string // the error, "" if the container gets its GPU
 		reason  decision.Reason
 	}{
-		"named, containerd does not answer":   {"kata", unknown, "the runtime handlers of containerd are unknown: connection refused; the kubelet retries", decision.ReasonOther},
 		"default, containerd does not answer": {"", unknown, "the runtime handlers of containerd are unknown: connection refused; the kubelet retries", decision.ReasonOther},
 		"Kata":                                {"kata", handlers, `runtime handler kata has runtime_type "io.containerd.kata.v2", not io.containerd.runc.v2` + useRunc, decision.ReasonHandler},
 		"untrusted":                           {"untrusted", handlers, `no runtime handler "untrusted"` + useRunc, decision.ReasonHandler},
-		"unknown name":                        {"gone", handlers, `no runtime handler "gone"` + useRunc, decision.ReasonHandler},
 		"runc":                                {"runc", handlers, "", decision.ReasonOther},
 		"default":                             {"", handlers, "", decision.ReasonOther},
 	} {
@@ -330,24 +313,6 @@ func TestHungHookRefusesTheNextAtOnce(t *testing.T) {
 			t.Errorf("with an ended context: %v", err)
 		}
 	})
-}
-
-func BenchmarkHook(b *testing.B) {
-	for name, env := range map[string]func(*bed) []string{
-		"no request": func(*bed) []string { return nil },
-		"one GPU":    func(bed *bed) []string { return []string{displayKey + "=" + bed.allocate(b, display, "0")} },
-	} {
-		b.Run(name, func(b *testing.B) {
-			bed := newBed(b, gpu("0"))
-			p := bed.plugin
-			container := testContainer(env(bed)...)
-			for b.Loop() {
-				if _, err := p.createContainer(context.Background(), testPod(), container); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
 }
 
 // TestNoRequestDependsOnNothing: a container that requests nothing is neither

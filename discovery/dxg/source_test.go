@@ -80,6 +80,8 @@ func TestScenarios(t *testing.T) {
 		"by vendor":     {&fakeDriver{adapters: []fakeAdapter{intel().with(queryType, le(typeRender)).without(querySegmentSize), nvidia().without(querySegmentSize)}}, []string{nv, iris}},
 		"long registry": {&fakeDriver{adapters: []fakeAdapter{nvidia().with(queryRegistry, overflow)}},
 			[]string{nv + noStore + "the driver returns status 1 and 4144 bytes in a buffer of 4096" + all}},
+		"no package in the path": {&fakeDriver{adapters: []fakeAdapter{nvidia().with(queryRegistry, utf16le(`C:\Windows`))}},
+			[]string{nv + " its driver store path has no package" + all}},
 		"compute-only":    {npu("iigd_dch.inf_amd64_0a1b"), []string{"compute" + noNPU + "healthy"}},
 		"NPU":             {npu("npu.inf_amd64_1"), []string{noNPU + "/usr/lib/wsl/drivers/npu.inf_amd64_1 has no shared library, so it has no driver for Linux"}},
 		"NPU, no package": {npu("x"), []string{noNPU + "/usr/lib/wsl/drivers/x does not exist: whether it has a driver for Linux is unknown"}},

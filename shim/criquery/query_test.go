@@ -231,12 +231,3 @@ func FuzzAnswers(f *testing.F) {
 		_, _ = annotations(data, podAnnotations)
 	})
 }
-
-func BenchmarkQuery(b *testing.B) {
-	address := serve(b, &service{container: map[string]string{"a": "1"}})
-	for b.Loop() {
-		if _, _, err := Query(b.Context(), address, "c", "s"); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

@@ -162,31 +162,6 @@ func TestInstallAndRemove(t *testing.T) {
 	}
 }
 
-func TestRefusals(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		place, real     string
-		install, remove error
-	}{
-		{"ours 1", "", ErrBroken, ErrBroken},
-		{"ours 1", "ours 1", ErrBroken, ErrBroken},
-		{"runhcs 1", "ours 1", ErrBroken, ErrBroken},
-		{"", "", ErrNoShim, nil},
-	} {
-		n := newNode(t, test.place, test.real)
-		n.checks(test.install)
-		if _, err := n.Install(t.Context(), newFile(t, "ours 2")); !errors.Is(err, test.install) {
-			t.Errorf("%+v: install: %v", test, err)
-		}
-		if _, err := n.Remove(t.Context()); !errors.Is(err, test.remove) {
-			t.Errorf("%+v: remove: %v", test, err)
-		}
-		if n.read(n.place()) != test.place || n.read(n.real()) != test.real {
-			t.Errorf("%+v: the files have changed", test)
-		}
-	}
-}
-
 func TestUnusableDirectory(t *testing.T) {
 	t.Parallel()
 	missing := node{openNode(filepath.Join(t.TempDir(), "none")), t}
