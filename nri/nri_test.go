@@ -219,31 +219,20 @@ func devicePaths(a *api.ContainerAdjustment) []string {
 func TestAdjustGivesWhatWasAllocated(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, gpu("0"), gpu("1"), gpu("2"))
-	for name, test := range map[string]struct {
-		annotations, want []string
-	}{
-		"one":                 {[]string{displayKey + "=" + b.allocate(t, display, "1")}, []string{"/dev/dxg1"}},
-		"two":                 {[]string{displayKey + "=" + b.allocate(t, display, "2", "0")}, []string{"/dev/dxg2", "/dev/dxg0"}},
-		"two replicas of one": {[]string{displayKey + "=" + b.allocate(t, display, "1", "1")}, []string{"/dev/dxg1"}},
-		"both resources":      {[]string{displayKey + "=" + b.allocate(t, display, "0"), computeKey + "=" + b.allocate(t, compute, "2")}, []string{"/dev/dxg2", "/dev/dxg0"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			for range 2 { // again, as after a restart of the container
-				got, err := b.adjust(testPod(), testContainer(test.annotations...))
-				testutil.NoError(t, err)
-				if diff := cmp.Diff(test.want, devicePaths(got)); diff != "" {
-					t.Errorf("devices (-want +got):\n%s", diff)
-				}
-				var mounts []string
-				for _, m := range got.GetMounts() {
-					mounts = append(mounts, m.GetDestination())
-				}
-				if diff := cmp.Diff([]string{"-" + allocation.InterlockMount, "/usr/lib/wsl/lib/d3d12.so"}, mounts); diff != "" {
-					t.Errorf("mounts (-want +got):\n%s", diff)
-				}
-			}
-		})
+	container := testContainer(displayKey+"="+b.allocate(t, display, "0"), computeKey+"="+b.allocate(t, compute, "2"))
+	for range 2 { // again, as after a restart of the container
+		got, err := b.adjust(testPod(), container)
+		testutil.NoError(t, err)
+		if diff := cmp.Diff([]string{"/dev/dxg2", "/dev/dxg0"}, devicePaths(got)); diff != "" {
+			t.Errorf("devices (-want +got):\n%s", diff)
+		}
+		var mounts []string
+		for _, m := range got.GetMounts() {
+			mounts = append(mounts, m.GetDestination())
+		}
+		if diff := cmp.Diff([]string{"-" + allocation.InterlockMount, "/usr/lib/wsl/lib/d3d12.so"}, mounts); diff != "" {
+			t.Errorf("mounts (-want +got):\n%s", diff)
+		}
 	}
 }
 

@@ -27,7 +27,7 @@ func answerWithDevices(_ context.Context, _ string, replicas []allocation.Replic
 	return answer, nil
 }
 
-// TestAllocate allocates to two containers over the socket, with tokens and by injection.
+// TestAllocate allocates to two containers over the socket, with IDs and by injection.
 func TestAllocate(t *testing.T) {
 	t.Parallel()
 	want := [][]allocation.Replica{

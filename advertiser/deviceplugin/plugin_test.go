@@ -111,7 +111,7 @@ func TestMissingGPUs(t *testing.T) {
 	k := newBed(t, displayGPU("A"), displayGPU("B"))
 	source, pods, r := k.source, k.pods, k.run()
 	k.await(displayResource, "A::0 A::1 B::0 B::1")
-	token := k.allocate("A::1")
+	id := k.allocate("A::1")
 
 	source.set(nil)
 	k.await(displayResource, "A::1!")
@@ -124,7 +124,7 @@ func TestMissingGPUs(t *testing.T) {
 	r.stop(t)
 	k.run()
 	k.await(displayResource, "A::1!")
-	k.bind(token)
+	k.bind(id)
 	pods.set(nil, "name-of-a")
 	source.awaitRefreshes(t)
 	pods.set(errors.New("no such socket"))
@@ -224,12 +224,12 @@ func TestRecordThatCannotBeRemoved(t *testing.T) {
 	t.Parallel()
 	k := newBed(t, displayGPU("A"))
 	k.pods.set(nil, "name-of-a")
-	token := k.record(displayResource, "A::0")
-	k.bind(token)
+	id := k.record(displayResource, "A::0")
+	k.bind(id)
 	if records := k.config.Recorder.Refresh(); len(records) != 1 || records[0].Holder == nil { // They are not read again.
 		t.Fatal(records)
 	}
-	file := filepath.Join(k.records, string(token)+".json")
+	file := filepath.Join(k.records, string(id)+".json")
 	testutil.NoError(t, os.Remove(file), os.MkdirAll(filepath.Join(file, "not empty"), 0o700))
 	k.run()
 	k.await(displayResource, "A::0 A::1")
@@ -391,7 +391,7 @@ func TestRestartWithOtherRules(t *testing.T) {
 	k := newBed(t, displayGPU("A"), displayGPU("B"))
 	source, pods, r := k.source, k.pods, k.run()
 	k.await(displayResource, "A::0 A::1 B::0 B::1")
-	token := k.allocate("A::1")
+	id := k.allocate("A::1")
 	r.stop(t)
 
 	k.config.Policy.Resources = []policy.ResourceRule{{Name: renamed, Replicas: 3}}
@@ -403,7 +403,7 @@ func TestRestartWithOtherRules(t *testing.T) {
 	}
 	_, err := k.client(displayResource).Allocate(t.Context(), allocateRequest([]string{"A::0"}))
 	testutil.CheckError(t, "a further replica under the old name", err, "another resource name")
-	k.bind(token)
+	k.bind(id)
 	pods.set(nil, "name-of-a")
 	source.awaitRefreshes(t)
 	pods.set(nil, "other")
@@ -433,10 +433,10 @@ func TestRestartForAnotherName(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			k := newBed(t, displayGPU("A"))
-			token := k.record(renamed, "X::0")
+			id := k.record(renamed, "X::0")
 			r := k.run()
 			k.await(displayResource, "A::0 A::1")
-			change(k, token)
+			change(k, id)
 			if err := r.wait(t); !errors.Is(err, ErrRestart) {
 				t.Errorf("Run returned %v", err)
 			}

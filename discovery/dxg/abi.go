@@ -103,8 +103,8 @@ const (
 
 // deviceIDs is D3DKMT_QUERY_DEVICE_IDS.
 type deviceIDs struct {
-	physicalAdapter                                         uint32
-	vendor, device, subVendor, subSystem, revision, busType uint32
+	_                                                 uint32 // the physical adapter
+	vendor, device, subVendor, subSystem, revision, _ uint32 // the last is the bus type
 }
 
 // registryQuery is D3DDDI_QUERYREGISTRY_INFO up to its output, which follows it.
