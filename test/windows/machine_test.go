@@ -96,12 +96,10 @@ func TestMachine(t *testing.T) {
 // unsuitable returns the tests that cannot run under Wine, by directory.
 func unsuitable() map[string]string {
 	return map[string]string{
-		"internal/localgrpc": "Listen|Dial|CloseKeepsSocket", // Wine 8 has no Unix sockets,
-		"shim/shimfile":      "ThroughSymlink",               // nor reparse points.
+		"internal/localgrpc": "Listen|Dial|CloseKeepsSocket", // Wine 8 has no Unix sockets.
 		"shim":               "Imports",                      // It runs Go.
-		// They are about other systems.
-		"cmd/dxctl":      "^TestDocs$",
-		"cmd/dxctl/show": "^TestDevicesAreNotLookedForElsewhere$",
+		// They are about other systems, or about the texts of their errors.
+		"cmd/dxctl": "^Test(Docs|RemediesOfDoctor|ConfigApplyAndShow|RuntimeOnLinux)$",
 	}
 }
 

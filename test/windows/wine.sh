@@ -148,7 +148,7 @@ build() {
 	go build -trimpath -buildvcs=false -o "$to/" ./test/windows/launcher
 	# All packages with code or tests for Windows alone, and some that handle Windows' paths
 	# and documents.
-	for package in ocispec/gpuedits ocispec decision internal/policy internal/winpath cmd/dxctl cmd/dxctl/show cmd/dxctl/doctor $(find advertiser cmd decision discovery internal nri ocispec shim -name '*_windows.go' -o -name '*_windows_test.go' | xargs -n1 dirname | sort -u); do
+	for package in ocispec/gpuedits ocispec decision internal/policy internal/winpath cmd/dxctl $(find advertiser cmd decision discovery internal nri ocispec shim -name '*_windows.go' -o -name '*_windows_test.go' | xargs -n1 dirname | sort -u); do
 		go test -c -tags e2e -trimpath -vet=off -overlay "$overlay" -o "$to/units/${package//\//.}.exe" "./$package"
 	done
 }
