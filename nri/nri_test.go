@@ -316,9 +316,12 @@ func TestNoRequestDependsOnNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	container := testContainer()
-	container.Env = []string{"A=directx"}
+	container.Env = []string{"DIRECTX_VISIBLE_DEVICES=all", "DIRECTX_ALLOCATION_DISPLAY=" + string(allocation.NewID())}
+	container.Annotations = map[string]string{"directx.microsoft.com/visible-devices": "all"}
+	pod := testPod()
+	pod.Annotations = map[string]string{"directx.microsoft.com/extra-mounts": "/etc"}
 	for range 2 {
-		if a, err := p.createContainer(ctx, testPod(), container); a != nil || err != nil {
+		if a, err := p.createContainer(ctx, pod, container); a != nil || err != nil {
 			t.Fatalf("%v, %v", a, err)
 		}
 	}
