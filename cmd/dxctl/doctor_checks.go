@@ -278,7 +278,7 @@ func (e *examiner) checkShim() {
 func (e *examiner) checkNRI() {
 	switch {
 	case e.NRIErr == nil || e.has(CheckContainerd) || e.Config.Err != nil: // The plugin reads the policy, too.
-	case e.NRISocketErr != nil:
+	case errors.Is(e.NRIErr, readiness.ErrNotRunning) && e.NRISocketErr != nil: // A plugin that runs knows more.
 		e.add(nriDisabled, "NRI", cri.WithNRIRemedy(e.NRISocketErr))
 	default:
 		e.add(nriNotRegistered, "directx-nri", e.NRIErr)

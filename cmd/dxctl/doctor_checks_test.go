@@ -250,7 +250,7 @@ func brokenNodes() []brokenNode {
 		onWindows(CheckShim, diversion.ErrInterrupted.Error(), func(f *nodeState) { f.Shim.Err = diversion.ErrInterrupted }),
 		onWindows(CheckShim, diversion.ErrBroken.Error(), func(f *nodeState) { f.Shim.Err = diversion.ErrBroken }),
 		onWindows(CheckShim, "version 0.9, and dxctl has version 1.0", func(f *nodeState) { f.Shim.Version = "0.9" }),
-		linux(CheckNRI, "containerd does not listen on it", func(f *nodeState) { f.NRIErr, f.NRISocketErr = errNotRegistered, errGone }),
+		linux(CheckNRI, "containerd does not listen on it", func(f *nodeState) { f.NRIErr, f.NRISocketErr = readiness.ErrNotRunning, errGone }),
 		linux(CheckNRI, "not running", func(f *nodeState) { f.NRIErr = readiness.ErrNotRunning }),
 		linux(CheckKubelet, "does not accept device plugins", func(f *nodeState) {
 			f.Kubelet.SocketErr, f.Kubelet.AdvertiserErr, f.Kubelet.PodResourcesErr, f.Kubelet.Allocatable = errGone, errGone, errGone, nil
