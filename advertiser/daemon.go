@@ -16,6 +16,7 @@ import (
 	"github.com/directx-nri/directx-nri/advertiser/resources"
 	"github.com/directx-nri/directx-nri/discovery/nvidia"
 	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/metrics"
 	"github.com/directx-nri/directx-nri/internal/paths"
@@ -75,6 +76,9 @@ func (d *Daemon) Run(ctx context.Context) (err error) {
 	if undoErr := d.undoDiversion(context.WithoutCancel(ctx)); undoErr != nil {
 		d.log.WithError(undoErr).Error("Cannot move containerd's shim back")
 		err = errors.Join(err, undoErr)
+	}
+	if d.options.LabelsFile != "" { // Nothing else would remove it when directx-nri is removed.
+		err = errors.Join(err, durable.Remove(d.options.LabelsFile))
 	}
 	if d.recorder != nil {
 		err = errors.Join(err, d.recorder.Close())
