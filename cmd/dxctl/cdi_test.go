@@ -23,7 +23,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"sigs.k8s.io/yaml"
 
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 
@@ -208,7 +207,7 @@ func TestRuntimesMakeTheSameEdits(t *testing.T) {
 	if spec.Version != "0.5.0" {
 		t.Errorf("the specification has version %s, which Podman 4 does not read", spec.Version)
 	}
-	data, err := yaml.Marshal(spec)
+	data, err := json.Marshal(spec) // It is YAML, too.
 	dir := t.TempDir()
 	testutil.NoError(t, err, os.WriteFile(filepath.Join(dir, "directx-nri.yaml"), data, 0o600))
 	cache, err := cdi.NewCache(cdi.WithSpecDirs(dir), cdi.WithAutoRefresh(false))
