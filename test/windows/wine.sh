@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the suite for Windows nodes under Wine, as root:
 #
-#   test/windows/wine.sh [FLAG...]   with flags of go test, such as -run TestNode
+#   test/windows/wine.sh [FLAG...]   with flags of go test, such as -run TestChain
 #   test/windows/wine.sh run PROGRAM [ARGUMENT...]
 #
 # The first builds the programs that the tests start, and runs $GOTEST for Windows, which
