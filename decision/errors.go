@@ -18,7 +18,7 @@ type Reason string
 
 // The reasons.
 const (
-	ReasonNoRecord   Reason = "no_record"   // no allocation is recorded with the container's ID
+	ReasonNoRecord   Reason = "no_record"   // there is no record with the ID in the annotation, or no annotation
 	ReasonHeld       Reason = "held"        // the allocation belongs to another container
 	ReasonDeviceGone Reason = "device_gone" // a GPU does not exist or cannot be used
 	ReasonUnreadable Reason = "unreadable"  // a record cannot be read or trusted
@@ -32,9 +32,7 @@ const (
 	ReasonOther      Reason = "other"
 )
 
-const (
-	replacePod = "delete the pod, and its replacement gets a new allocation"
-)
+const replacePod = "delete the pod, and its replacement gets a new allocation"
 
 // The errors of decisions.
 var (

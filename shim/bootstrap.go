@@ -21,13 +21,7 @@ const resultVersion = 1
 // is protobuf, JSON, or an address, which means version 2.
 // https://github.com/containerd/containerd/blob/v2.4.2/core/runtime/v2/shim.go
 func bootstrapVersion(answer []byte) int {
-	version := 0
-	ok := eachField(answer, func(f field) {
-		if n, length := protowire.ConsumeVarint(f.value); length > 0 && f.number == resultVersion && f.kind == protowire.VarintType {
-			version = int(int32(n)) //nolint:gosec // It is an int32.
-		}
-	})
-	if ok {
+	if version, ok := decodeVersion(answer); ok {
 		return version
 	}
 	var result struct {
@@ -58,28 +52,23 @@ func (s *shim) recordBypass(path string, version int) {
 	}
 }
 
-// field is a field of a message, with its value as it is encoded.
-type field struct {
-	number protowire.Number
-	kind   protowire.Type
-	value  []byte
-}
-
-// eachField calls do with each field of a message. It returns false if the message is malformed, or
+// decodeVersion returns the version in a protobuf message, 0 if it has none. ok is false if the message is malformed, or
 // has a group, which containerd's messages do not have and JSON may begin with.
-func eachField(message []byte, do func(field)) bool {
+func decodeVersion(message []byte) (version int, ok bool) {
 	for len(message) > 0 {
 		number, kind, length := protowire.ConsumeTag(message)
 		if length < 0 || kind == protowire.StartGroupType {
-			return false
+			return 0, false
 		}
 		message = message[length:]
-		length = protowire.ConsumeFieldValue(number, kind, message)
-		if length < 0 {
-			return false
+		if length = protowire.ConsumeFieldValue(number, kind, message); length < 0 {
+			return 0, false
 		}
-		do(field{number, kind, message[:length]})
+		if number == resultVersion && kind == protowire.VarintType {
+			n, _ := protowire.ConsumeVarint(message)
+			version = int(int32(n)) //nolint:gosec // It is an int32.
+		}
 		message = message[length:]
 	}
-	return true
+	return version, true
 }

@@ -170,11 +170,11 @@ func (s *shim) editBundle() (err error) {
 	}
 	ctx := context.Background()
 	if container.Interlock {
-		s.container = container
-		if err := s.readAnnotations(ctx, spec.Annotations[sandboxID]); err != nil {
+		s.container = container // A refusal names it.
+		address := flagValue(s.args, "address")
+		if container, err = withAnnotations(ctx, container, address, spec.Annotations[sandboxID]); err != nil {
 			return err
 		}
-		container = s.container
 	}
 	request, ok := decision.ReadRequest(container)
 	if !ok {
@@ -203,16 +203,18 @@ func (s *shim) editBundle() (err error) {
 	return decider.Bind(ctx, request, outcome)
 }
 
-// readAnnotations sets the annotations of the container and its pod. They are not in the spec of a Windows
+// withAnnotations returns c with its annotations and those of its pod. They are not in the spec of a Windows
 // container, so containerd's CRI is asked, at the address that containerd passes to each shim.
-func (s *shim) readAnnotations(ctx context.Context, sandbox string) (err error) {
+func withAnnotations(ctx context.Context, c decision.Container, address, sandbox string) (decision.Container, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	s.container.Annotations, s.container.PodAnnotations, err = criquery.Query(ctx, flagValue(s.args, "address"), s.container.ID, sandbox)
+	var err error
+	c.Annotations, c.PodAnnotations, err = criquery.Query(ctx, address, c.ID, sandbox)
 	if err != nil {
-		return decision.WithReason(decision.ReasonSlow, fmt.Errorf("containerd does not report the container's annotations, which name its GPU: %w", err))
+		err = fmt.Errorf("containerd does not report the container's annotations, which name its GPU: %w", err)
+		return c, decision.WithReason(decision.ReasonSlow, err)
 	}
-	return nil
+	return c, nil
 }
 
 // editSpec applies edits to spec and writes it to path, from which it was read. A crash of the system,

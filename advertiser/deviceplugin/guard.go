@@ -71,8 +71,8 @@ func (g *allocateGuard) begin() (event int, overlaps bool) {
 	return g.events, g.inFlight > 1
 }
 
-// end ends the call that began with an event. It reports whether no other event has followed, and is one
-// itself if the call has failed.
+// end ends the call that began with an event. It returns err, or errConcurrent if another event has followed.
+// A failure is an event itself.
 func (g *allocateGuard) end(event int, err error) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

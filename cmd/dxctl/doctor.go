@@ -96,15 +96,15 @@ func (g *gatherer) run(ctx context.Context, stdout, stderr io.Writer) error {
 
 // The values of [doctorReport.Role].
 const (
-	RoleKubernetes = "kubernetes"
-	RoleStandalone = "standalone"
+	roleKubernetes = "kubernetes"
+	roleStandalone = "standalone"
 )
 
 // doctorReport is the result of an examination. The names of its fields are stable.
 type doctorReport struct {
 	Version string `json:"version"`
 	OS      string `json:"os"`
-	// Role is [RoleKubernetes] or [RoleStandalone].
+	// Role is [roleKubernetes] or [roleStandalone].
 	Role string `json:"role"`
 	// Injection is what adds GPUs to containers, "" if directx-nri is not set up.
 	Injection policy.Injection `json:"injection"`
@@ -114,7 +114,7 @@ type doctorReport struct {
 // Problems returns the number of findings that are problems.
 func (r doctorReport) Problems() (n int) {
 	for _, f := range r.Findings {
-		if f.Severity == Problem {
+		if f.Severity == severityProblem {
 			n++
 		}
 	}

@@ -32,17 +32,17 @@ type examiner struct {
 // examine returns the problems of a node: one finding for each cause, and none for its
 // consequences.
 func examine(n nodeState) doctorReport {
-	report := doctorReport{Version: n.Version, OS: n.OS, Role: RoleStandalone, Injection: n.injection(), Findings: []finding{}}
+	report := doctorReport{Version: n.Version, OS: n.OS, Role: roleStandalone, Injection: n.injection(), Findings: []finding{}}
 	e := &examiner{nodeState: n, report: report}
 	if n.Kubelet != nil {
-		e.report.Role = RoleKubernetes
+		e.report.Role = roleKubernetes
 	}
 	e.checkSetup()
 	for _, f := range n.Files {
 		e.add(f.kind, f.path, f.err)
 	}
 	e.checkConfig()
-	if e.checkWSL(); e.has(CheckWSL) {
+	if e.checkWSL(); e.has(checkWSL) {
 		return e.report // The remedy restarts everything.
 	}
 	e.checkGPUs()
@@ -90,10 +90,10 @@ func (e *examiner) has(checks ...string) bool {
 // add adds a finding. If dxctl lacks a permission, it is unknown whether the node has the problem.
 // A remedy of the problem takes precedence over that of the kind.
 func (e *examiner) add(k findingKind, object string, problem error) *finding {
-	f := finding{Check: k.check, Severity: Problem, Object: object, Problem: problem.Error(), Effect: k.effect,
+	f := finding{Check: k.check, Severity: severityProblem, Object: object, Problem: problem.Error(), Effect: k.effect,
 		Fix: cmp.Or(errlog.RemedyOf(problem), k.fix)}
 	if errors.Is(problem, fs.ErrPermission) {
-		f.Severity, f.Effect, f.Fix = Unknown, "problems there are not detected", "run dxctl as root or an administrator"
+		f.Severity, f.Effect, f.Fix = severityUnknown, "problems there are not detected", "run dxctl as root or an administrator"
 	}
 	restart, remove := "run 'systemctl restart containerd'", "rm "+object
 	switch {
@@ -181,7 +181,7 @@ func (e *examiner) checkGPUs() {
 
 func (e *examiner) checkDiscovery() {
 	switch {
-	case e.Config.Err != nil || e.has(CheckSetup):
+	case e.Config.Err != nil || e.has(checkSetup):
 	case errors.Is(e.GPUsErr, node.ErrNoSource):
 		e.add(noGPUDriver, "/dev/dxg", e.GPUsErr)
 	case e.inventory() != "":
@@ -277,7 +277,7 @@ func (e *examiner) checkShim() {
 
 func (e *examiner) checkNRI() {
 	switch {
-	case e.NRIErr == nil || e.has(CheckContainerd) || e.Config.Err != nil: // The plugin reads the policy, too.
+	case e.NRIErr == nil || e.has(checkContainerd) || e.Config.Err != nil: // The plugin reads the policy, too.
 	case errors.Is(e.NRIErr, readiness.ErrNotRunning) && e.NRISocketErr != nil: // A plugin that runs knows more.
 		e.add(nriDisabled, "NRI", cri.WithNRIRemedy(e.NRISocketErr))
 	default:
@@ -297,7 +297,7 @@ func (e *examiner) checkKubelet() {
 		e.add(podResourcesUnreachable, "PodResources",
 			fmt.Errorf("the kubelet's PodResources API cannot be reached: %w", k.PodResourcesErr))
 	// The advertiser does not advertise GPUs that containers would not get.
-	case len(e.GPUs) == 0 || e.injects(policy.InjectByShim) && e.has(CheckHandlers, CheckShim, CheckContainerd):
+	case len(e.GPUs) == 0 || e.injects(policy.InjectByShim) && e.has(checkHandlers, checkShim, checkContainerd):
 	case k.ReadyErr != nil:
 		e.add(advertiserNotReady, "directx-advertiser", k.ReadyErr)
 	case e.OS != "windows" || len(k.Allocatable) > 0:

@@ -129,12 +129,12 @@ func TestHealthyNodes(t *testing.T) {
 			f.Containerd.HandlersErr = errIO
 		}), policy.InjectByShim},
 	} {
-		role := RoleKubernetes
+		role := roleKubernetes
 		if test.state.Kubelet == nil {
-			role = RoleStandalone
+			role = roleStandalone
 		}
 		r := examine(test.state)
-		r.Findings = slices.DeleteFunc(r.Findings, func(f finding) bool { return f.Check == CheckInventory }) // of a node without a GPU
+		r.Findings = slices.DeleteFunc(r.Findings, func(f finding) bool { return f.Check == checkInventory }) // of a node without a GPU
 		if len(r.Findings) > 0 || r.Role != role || r.Injection != test.by {
 			t.Errorf("%s: %+v", name, r)
 		}
@@ -172,107 +172,107 @@ func brokenNodes() []brokenNode {
 		{nodeState{
 			OS: "linux", GPUsErr: errGone, Containerd: containerdState{Version: "v2.4.2"},
 			Shim: shimState{Path: shimPath, Err: errGone}, NRIErr: readiness.ErrNotRunning, Kubelet: &kubeletState{},
-		}, CheckSetup, "directx-nri is not set up"},
+		}, checkSetup, "directx-nri is not set up"},
 		{nodeState{
 			OS: "linux", GPUsErr: node.ErrNoSource, Containerd: containerdState{Version: "v2.4.2"}, NRIErr: readiness.ErrNotRunning, Shim: shimState{Err: errGone},
-		}, CheckInventory, node.ErrNoSource.Error()},
-		linux(CheckConfig, "format 7", func(f *nodeState) {
+		}, checkInventory, node.ErrNoSource.Error()},
+		linux(checkConfig, "format 7", func(f *nodeState) {
 			f.Config.Err = errors.New("read node policy /var/lib/directx-nri/policy.json: format 7, want 1")
 			undiscovered(f, f.Config.Err)
 		}),
-		linux(CheckConfig, "line 3", func(f *nodeState) {
+		linux(checkConfig, "line 3", func(f *nodeState) {
 			f.Config.Stale, f.Config.Invalid = []string{"x"}, errors.New("/etc/directx-nri/config.yaml: line 3: unknown key")
 		}),
-		linux(CheckConfig, "has changed since", func(f *nodeState) {
+		linux(checkConfig, "has changed since", func(f *nodeState) {
 			f.Config.Stale = []string{"/etc/directx-nri/config.yaml has changed since the policy in force was compiled"}
 		}),
-		linux(CheckInventory, "devices.json", func(f *nodeState) {
+		linux(checkInventory, "devices.json", func(f *nodeState) {
 			f.GPUs, f.GPUsErr = nil, errors.New("read devices.json: damaged")
 		}),
-		linux(CheckInventory, "no inventory is configured", func(f *nodeState) { undiscovered(f, node.ErrNoSource) }),
-		linux(CheckWSL, "has no /dev/dxg", func(f *nodeState) {
+		linux(checkInventory, "no inventory is configured", func(f *nodeState) { undiscovered(f, node.ErrNoSource) }),
+		linux(checkWSL, "has no /dev/dxg", func(f *nodeState) {
 			f.WSL = &wslState{Kernel: "5.15.0-microsoft", Libraries: true, Systemd: true}
 			undiscovered(f, node.ErrNoSource)
 		}),
-		linux(CheckWSL, "no libraries", func(f *nodeState) {
+		linux(checkWSL, "no libraries", func(f *nodeState) {
 			f.WSL, f.Config.Policy.CompiledFrom.Inventory = &wslState{Driver: true, Systemd: true}, ""
 			f.GPUs[0].Health.Reason = "the VM has no libraries"
 			delete(f.Kubelet.Allocatable, display)
 		}),
-		linux(CheckWSL, "systemd", func(f *nodeState) {
+		linux(checkWSL, "systemd", func(f *nodeState) {
 			f.WSL, f.Containerd.Err = &wslState{Driver: true, Libraries: true}, errGone
 			f.Kubelet.SocketErr, f.Kubelet.AdvertiserErr = errGone, errGone
 		}),
-		linux(CheckDevices, "no GPU that a container can have", func(f *nodeState) { f.GPUs = f.GPUs[2:] }),
-		linux(CheckDevices, "GPU GPU-0 (Tesla T4) is unhealthy: it was disabled (22)", func(f *nodeState) {
+		linux(checkDevices, "no GPU that a container can have", func(f *nodeState) { f.GPUs = f.GPUs[2:] }),
+		linux(checkDevices, "GPU GPU-0 (Tesla T4) is unhealthy: it was disabled (22)", func(f *nodeState) {
 			f.GPUs[0].Health.Reason = "it was disabled (22)"
 			delete(f.Kubelet.Allocatable, display)
 		}),
-		linux(CheckDevices, "GPU GPU-0 (Tesla T4) is unhealthy: the driver does not answer", func(f *nodeState) {
+		linux(checkDevices, "GPU GPU-0 (Tesla T4) is unhealthy: the driver does not answer", func(f *nodeState) {
 			f.Config.Policy.CompiledFrom.Inventory, f.GPUs[0].Health.Reason = "", "the driver does not answer: input/output error (EIO)"
 			delete(f.Kubelet.Allocatable, display)
 		}),
-		onWindows(CheckDevices, "no location path", func(f *nodeState) {
+		onWindows(checkDevices, "no location path", func(f *nodeState) {
 			f.GPUs[0].Err = errors.New("GPU PCI-0: it cannot be assigned to a container: no location path")
 		}),
-		linux(CheckDevices, "no device nodes", func(f *nodeState) {
+		linux(checkDevices, "no device nodes", func(f *nodeState) {
 			f.GPUs, f.Kubelet.Allocatable = f.GPUs[:1], nil
 			f.GPUs[0].Resource, f.GPUs[0].Err = "", errors.New("GPU GPU-0: it cannot be assigned to a container: no device nodes")
 		}),
-		onWindows(CheckDevices, "without runtime files", func(f *nodeState) { f.GPUs[0].System32 = nil }),
-		linux(CheckDriverFiles, "/a.so, /b.so, /c.so and 1 more", func(f *nodeState) {
+		onWindows(checkDevices, "without runtime files", func(f *nodeState) { f.GPUs[0].System32 = nil }),
+		linux(checkDriverFiles, "/a.so, /b.so, /c.so and 1 more", func(f *nodeState) {
 			f.GPUs[0].Missing = []string{"/a.so", "/b.so", "/c.so", "/d.so"}
 			f.GPUs[1].Missing = f.GPUs[0].Missing
 		}),
-		linux(CheckResources, "no configured resource matches", func(f *nodeState) {
+		linux(checkResources, "no configured resource matches", func(f *nodeState) {
 			f.GPUs[0].Resource, f.GPUs[1].Resource, f.Kubelet.Allocatable = "", "", nil
 		}),
-		onWindows(CheckHCS, "build 17763 cannot", func(f *nodeState) { f.Windows, f.Config.Policy.Assignment = windows(17763), policy.AssignByPath }),
-		onWindows(CheckHCS, "is not available", func(f *nodeState) { f.Windows.HCSErr = errors.ErrUnsupported }),
-		onWindows(CheckHCS, "does not answer", func(f *nodeState) { f.Windows.HCSErr = errSlow }),
-		linux(CheckContainerd, "does not answer: connection refused", func(f *nodeState) {
+		onWindows(checkHCS, "build 17763 cannot", func(f *nodeState) { f.Windows, f.Config.Policy.Assignment = windows(17763), policy.AssignByPath }),
+		onWindows(checkHCS, "is not available", func(f *nodeState) { f.Windows.HCSErr = errors.ErrUnsupported }),
+		onWindows(checkHCS, "does not answer", func(f *nodeState) { f.Windows.HCSErr = errSlow }),
+		linux(checkContainerd, "does not answer: connection refused", func(f *nodeState) {
 			f.Containerd.Err, f.NRIErr = syscall.ECONNREFUSED, errNotRegistered
 		}),
-		linux(CheckContainerd, "without its CRI plugin", func(f *nodeState) { f.Containerd.Err = errWithoutCRI }),
-		linux(CheckContainerd, "older than 1.7", func(f *nodeState) { f.Containerd.Version, f.NRIErr = "v1.6.36", errNotRegistered }),
-		onWindows(CheckContainerd, "runs no shim for the containers of pods", func(f *nodeState) { f.Containerd.Version = "v2.0.4" }),
-		linux(CheckHandlers, "has the sandboxer shim", func(f *nodeState) {
+		linux(checkContainerd, "without its CRI plugin", func(f *nodeState) { f.Containerd.Err = errWithoutCRI }),
+		linux(checkContainerd, "older than 1.7", func(f *nodeState) { f.Containerd.Version, f.NRIErr = "v1.6.36", errNotRegistered }),
+		onWindows(checkContainerd, "runs no shim for the containers of pods", func(f *nodeState) { f.Containerd.Version = "v2.0.4" }),
+		linux(checkHandlers, "has the sandboxer shim", func(f *nodeState) {
 			f.Containerd.HandlersErr = errlog.WithRemedy(errors.New("no runtime handler of containerd can have GPUs: runtime handler a has the sandboxer shim"), "add one")
 		}),
-		onWindows(CheckHandlers, "bootstrap version 3", func(f *nodeState) {
+		onWindows(checkHandlers, "bootstrap version 3", func(f *nodeState) {
 			f.Kubelet.Allocatable = nil
 			f.Shim.BypassErr = errors.New("containerd bypasses the shim: the real shim answers with bootstrap version 3")
 		}),
-		{with(healthyStandalone(), func(f *nodeState) { f.Shim.Err = errGone }), CheckShim, "file does not exist"},
-		{with(healthyStandalone(), func(f *nodeState) { f.Shim.Err = errors.New("exec format error") }), CheckShim, "exec format error"},
-		onWindows(CheckShim, diversion.ErrNotDiverted.Error(), func(f *nodeState) { f.Shim.Err = diversion.ErrNotDiverted }),
-		onWindows(CheckShim, diversion.ErrOverwritten.Error(), func(f *nodeState) { f.Shim.Err = diversion.ErrOverwritten }),
-		onWindows(CheckShim, diversion.ErrInterrupted.Error(), func(f *nodeState) { f.Shim.Err = diversion.ErrInterrupted }),
-		onWindows(CheckShim, diversion.ErrBroken.Error(), func(f *nodeState) { f.Shim.Err = diversion.ErrBroken }),
-		onWindows(CheckShim, "version 0.9, and dxctl has version 1.0", func(f *nodeState) { f.Shim.Version = "0.9" }),
-		linux(CheckNRI, "containerd does not listen on it", func(f *nodeState) { f.NRIErr, f.NRISocketErr = readiness.ErrNotRunning, errGone }),
-		linux(CheckNRI, "not running", func(f *nodeState) { f.NRIErr = readiness.ErrNotRunning }),
-		linux(CheckKubelet, "does not accept device plugins", func(f *nodeState) {
+		{with(healthyStandalone(), func(f *nodeState) { f.Shim.Err = errGone }), checkShim, "file does not exist"},
+		{with(healthyStandalone(), func(f *nodeState) { f.Shim.Err = errors.New("exec format error") }), checkShim, "exec format error"},
+		onWindows(checkShim, diversion.ErrNotDiverted.Error(), func(f *nodeState) { f.Shim.Err = diversion.ErrNotDiverted }),
+		onWindows(checkShim, diversion.ErrOverwritten.Error(), func(f *nodeState) { f.Shim.Err = diversion.ErrOverwritten }),
+		onWindows(checkShim, diversion.ErrInterrupted.Error(), func(f *nodeState) { f.Shim.Err = diversion.ErrInterrupted }),
+		onWindows(checkShim, diversion.ErrBroken.Error(), func(f *nodeState) { f.Shim.Err = diversion.ErrBroken }),
+		onWindows(checkShim, "version 0.9, and dxctl has version 1.0", func(f *nodeState) { f.Shim.Version = "0.9" }),
+		linux(checkNRI, "containerd does not listen on it", func(f *nodeState) { f.NRIErr, f.NRISocketErr = readiness.ErrNotRunning, errGone }),
+		linux(checkNRI, "not running", func(f *nodeState) { f.NRIErr = readiness.ErrNotRunning }),
+		linux(checkKubelet, "does not accept device plugins", func(f *nodeState) {
 			f.Kubelet.SocketErr, f.Kubelet.AdvertiserErr, f.Kubelet.PodResourcesErr, f.Kubelet.Allocatable = errGone, errGone, errGone, nil
 		}),
-		linux(CheckAdvertiser, "directx-advertiser does not answer", func(f *nodeState) { f.Kubelet.AdvertiserErr, f.Kubelet.Allocatable = errGone, nil }),
-		linux(CheckRegistration, "does not list GPU GPU-0 as allocatable "+display, func(f *nodeState) { delete(f.Kubelet.Allocatable, display) }),
-		onWindows(CheckRegistration, "the kubelet does not watch "+display, func(f *nodeState) {
+		linux(checkAdvertiser, "directx-advertiser does not answer", func(f *nodeState) { f.Kubelet.AdvertiserErr, f.Kubelet.Allocatable = errGone, nil }),
+		linux(checkRegistration, "does not list GPU GPU-0 as allocatable "+display, func(f *nodeState) { delete(f.Kubelet.Allocatable, display) }),
+		onWindows(checkRegistration, "the kubelet does not watch "+display, func(f *nodeState) {
 			f.Kubelet.ReadyErr = errors.New("directx-advertiser is not ready: the kubelet does not watch " + display + ": is it running?")
 		}),
-		linux(CheckRegistration, "is not ready", func(f *nodeState) {
+		linux(checkRegistration, "is not ready", func(f *nodeState) {
 			f.Kubelet.Allocatable, f.Kubelet.ReadyErr = nil, errors.New("directx-advertiser is not ready: it cannot list GPUs")
 		}),
-		onWindows(CheckRegistration, "does not list GPU PCIROOT(0)#PCI(1B00)", func(f *nodeState) { f.Kubelet.Allocatable["example.com/fpga"] = []string{"0"} }),
-		linux(CheckRegistration, "PodResources API cannot be reached", func(f *nodeState) { f.Kubelet.PodResourcesErr = errGone }),
-		file(CheckRecords, "checksum", recordUnusable, state+"/allocations/1f.json", errors.New("an allocation record cannot be used: its checksum does not match")),
-		onWindows(CheckPermissions, "others can write to it", func(f *nodeState) { f.Shim.Err = others(shimPath, access.ErrUntrusted) }),
-		linux(CheckPermissions, "not private", func(f *nodeState) {
+		onWindows(checkRegistration, "does not list GPU PCIROOT(0)#PCI(1B00)", func(f *nodeState) { f.Kubelet.Allocatable["example.com/fpga"] = []string{"0"} }),
+		linux(checkRegistration, "PodResources API cannot be reached", func(f *nodeState) { f.Kubelet.PodResourcesErr = errGone }),
+		file(checkRecords, "checksum", recordUnusable, state+"/allocations/1f.json", errors.New("an allocation record cannot be used: its checksum does not match")),
+		onWindows(checkPermissions, "others can write to it", func(f *nodeState) { f.Shim.Err = others(shimPath, access.ErrUntrusted) }),
+		linux(checkPermissions, "not private", func(f *nodeState) {
 			f.Config.Err = others(state, access.ErrNotPrivate)
 			f.GPUsErr, f.Files = f.Config.Err, []fileProblem{{writableByOthers, state, f.Config.Err}}
 		}),
-		file(CheckPermissions, "no answer", filesHang, state, fmt.Errorf("check the files of directx-nri: no answer: %w", context.DeadlineExceeded)),
-		file(CheckPermissions, "does not exist", hostDirectoryUntrusted, "/srv/models", errors.New("check /srv/models: file does not exist")),
+		file(checkPermissions, "no answer", filesHang, state, fmt.Errorf("check the files of directx-nri: no answer: %w", context.DeadlineExceeded)),
+		file(checkPermissions, "does not exist", hostDirectoryUntrusted, "/srv/models", errors.New("check /srv/models: file does not exist")),
 	}
 }
 
@@ -286,13 +286,13 @@ func TestBrokenNodes(t *testing.T) {
 			continue
 		}
 		f := r.Findings[0]
-		if f.Severity != Problem || !strings.Contains(f.Problem, test.problem) {
+		if f.Severity != severityProblem || !strings.Contains(f.Problem, test.problem) {
 			t.Errorf("%+v, want a problem with %q", f, test.problem)
 		}
 		if f.Effect == "" || f.Fix == "" || strings.Contains(f.Problem+f.Effect+f.Fix, "\n") {
 			t.Errorf("%+v, want an effect and a remedy, in one line each", f)
 		}
-		if hasFiles := len(f.Files) == 4; hasFiles != (f.Check == CheckDriverFiles) {
+		if hasFiles := len(f.Files) == 4; hasFiles != (f.Check == checkDriverFiles) {
 			t.Errorf("%+v has files: %t", f, hasFiles)
 		}
 	}

@@ -272,7 +272,7 @@ func (g *gatherer) readKubelet(ctx context.Context, p policy.Policy) *kubeletSta
 }
 
 // checkAdvertiser queries directx-advertiser at the address of its metrics, and sets why it is not
-// ready. If it answers there, it can be without sockets: it waits until the node is set up and has a GPU.
+// ready. If it answers there, it can be without sockets: it waits until the node has a GPU.
 func (g *gatherer) checkAdvertiser(ctx context.Context, address string, k *kubeletState) {
 	ctx, cancel := context.WithTimeout(ctx, g.timeout)
 	defer cancel()

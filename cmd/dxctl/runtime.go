@@ -132,7 +132,6 @@ func placeShim(ctx context.Context, from, shimDir string) (path string, err erro
 // allowVariable makes a configuration in which standalone.environment is true the policy in force, on a machine that
 // has neither a configuration nor a policy.
 func allowVariable(stdout io.Writer, configFile, stateDir string) error {
-	const setting = "standalone:\n    environment: true\n"
 	p, err := policy.Read(stateDir)
 	switch {
 	case err != nil || p.Standalone.Environment:
@@ -141,7 +140,7 @@ func allowVariable(stdout io.Writer, configFile, stateDir string) error {
 		_, err := fmt.Fprintf(stdout, "DIRECTX_VISIBLE_DEVICES has no effect until standalone.environment is true in %s\n", configFile)
 		return err
 	}
-	text := "apiVersion: " + config.APIVersion + "\nkind: " + config.Kind + "\n" + setting
+	text := "apiVersion: " + config.APIVersion + "\nkind: " + config.Kind + "\nstandalone:\n    environment: true\n"
 	if err := access.MakePrivate(filepath.Dir(configFile)); err != nil {
 		return err
 	}

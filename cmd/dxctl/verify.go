@@ -11,14 +11,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/directx-nri/directx-nri/internal/access"
-	"github.com/directx-nri/directx-nri/internal/durable"
-
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/spf13/cobra"
 
 	"github.com/directx-nri/directx-nri/decision"
+	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
