@@ -176,17 +176,26 @@ func (d *Diversion) plan(steps func(state) ([]step, error)) ([]step, error) {
 	return steps(s)
 }
 
+// inspect returns the state of the directory. Another process can change it meanwhile, so place is read again after real.
 func (d *Diversion) inspect() (state, error) {
+	const attempts = 10
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	place, err := d.look(d.place())
-	moved, movedErr := d.look(d.real())
-	if err := errors.Join(err, movedErr); err != nil {
-		return state{}, err
-	}
-	s := state{place: place.kind, real: moved.kind}
-	if place.kind == foreign && moved.kind == foreign {
-		s.leftover = place.info.Size() == moved.info.Size() && place.info.ModTime().Equal(moved.info.ModTime())
+	var s state
+	for range attempts {
+		place, err := d.look(d.place())
+		real, realErr := d.look(d.real())
+		again, againErr := d.look(d.place())
+		if err := errors.Join(err, realErr, againErr); err != nil {
+			return state{}, err
+		}
+		s = state{place: place.kind, real: real.kind}
+		if place.kind == foreign && real.kind == foreign {
+			s.leftover = place.info.Size() == real.info.Size() && place.info.ModTime().Equal(real.info.ModTime())
+		}
+		if place.kind == again.kind && (place.kind == absent || os.SameFile(place.info, again.info)) {
+			break
+		}
 	}
 	return s, nil
 }
@@ -210,7 +219,10 @@ func (d *Diversion) look(path string) (sighting, error) {
 	}
 	now := sighting{info, foreign}
 	isOurs, err := d.isOurs(path)
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return sighting{kind: absent}, nil
+	case err != nil:
 		return sighting{}, err
 	}
 	if isOurs {

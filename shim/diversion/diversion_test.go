@@ -455,6 +455,26 @@ func TestSeveralAtOnce(t *testing.T) {
 	n.has("shim: runhcs 1")
 }
 
+// TestCheckWhileAnotherRemoves: the two files are never reported from different times.
+func TestCheckWhileAnotherRemoves(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "runhcs 1", "")
+	n.install("ours 1", true)
+	d := openNode(n.dir)
+	isOurs, removed := d.isOurs, false
+	d.isOurs = func(path string) (bool, error) {
+		result, err := isOurs(path)
+		if !removed {
+			removed = true
+			n.remove(true)
+		}
+		return result, err
+	}
+	if err := d.Check(); !errors.Is(err, ErrNotDiverted) {
+		t.Errorf("check: %v", err)
+	}
+}
+
 func TestLockEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "runhcs 1", "")
