@@ -184,14 +184,14 @@ func (d *Diversion) inspect() (state, error) {
 	var s state
 	for range attempts {
 		place, err := d.look(d.place())
-		real, realErr := d.look(d.real())
+		moved, movedErr := d.look(d.real())
 		again, againErr := d.look(d.place())
-		if err := errors.Join(err, realErr, againErr); err != nil {
+		if err := errors.Join(err, movedErr, againErr); err != nil {
 			return state{}, err
 		}
-		s = state{place: place.kind, real: real.kind}
-		if place.kind == foreign && real.kind == foreign {
-			s.leftover = place.info.Size() == real.info.Size() && place.info.ModTime().Equal(real.info.ModTime())
+		s = state{place: place.kind, real: moved.kind}
+		if place.kind == foreign && moved.kind == foreign {
+			s.leftover = place.info.Size() == moved.info.Size() && place.info.ModTime().Equal(moved.info.ModTime())
 		}
 		if place.kind == again.kind && (place.kind == absent || os.SameFile(place.info, again.info)) {
 			break
