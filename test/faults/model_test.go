@@ -43,13 +43,14 @@ type model struct {
 	torn    map[string]bool     // the records that were torn: the advertiser may not end them
 	bound   map[string]binding  // the records that were ever bound
 	// allocations are the allocations of containers by resource, by the runtime's ID.
-	allocations map[string]map[string]string
-	reports     int64    // how much of the containers' reports was read
-	events      bed.Mark // how much of the kubelet's log was read
-	calls       calls
-	started     map[string]bool // the containers that have started once
-	settled     bool            // the kubelet has read its checkpoint, and nothing fails
-	mounts      int             // before the first pod
+	allocations   map[string]map[string]string
+	reports       int64    // how much of the containers' reports was read
+	events        bed.Mark // how much of the kubelet's log was read
+	allocatedRead bed.Mark // how much of the advertiser's log was read
+	calls         calls
+	started       map[string]bool // the containers that have started once
+	settled       bool            // the kubelet has read its checkpoint, and nothing fails
+	mounts        int             // before the first pod
 	// pressure are the times in which a process waited for a processor, up to moments.
 	pressure     []pressure
 	pressureLock sync.Mutex
@@ -96,8 +97,11 @@ type record struct {
 	Holder       struct{ PodUID, PodName, Container string }
 }
 
+var allocatedPattern = regexp.MustCompile(`msg=Allocated allocation=(\w+) replicas=(".*") resource=(\S+)\n`)
+
 // refresh reads the records and their bindings.
 func (r *round) refresh() {
+	r.readAllocated()
 	files, err := os.ReadDir(paths.Allocations(r.StateDir))
 	if err != nil {
 		return // Another step may have made the directory unreadable.
@@ -137,6 +141,21 @@ func (r *round) refresh() {
 			r.errorf("record %s was for %v, and is for %v", id, known, ids)
 		}
 		r.records[id] = ids
+	}
+}
+
+// readAllocated notes the records that the advertiser says it made. One may come and go between two looks at its
+// directory: a static pod's device is free, and allocated again, as soon as its manifest is gone.
+func (r *round) readAllocated() {
+	log := r.Advertiser.Log(r.allocatedRead)
+	log = log[:strings.LastIndexByte(log, '\n')+1]
+	r.allocatedRead += bed.Mark(len(log))
+	for _, fields := range allocatedPattern.FindAllStringSubmatch(log, -1) {
+		id, resource := fields[1], fields[3]
+		replicas, err := strconv.Unquote(fields[2])
+		r.must(err)
+		r.records[id] = strings.Fields(strings.Trim(replicas, "[]"))
+		r.bound[id] = binding{r.bound[id].container, resource}
 	}
 }
 
@@ -406,7 +425,9 @@ func (r *round) mayHave(container string, spec bed.Container) [][]int {
 				more = append(more, replicas)
 			}
 			for id, b := range r.bound {
-				if b == (binding{container, resource}) && len(r.records[id]) == count {
+				// Nobody saw the binding of a record that came and went between two looks.
+				unseen := b == binding{"", resource} && r.early(podName)
+				if (unseen || b == binding{container, resource}) && len(r.records[id]) == count {
 					more = append(more, slices.Concat(replicas, r.records[id]))
 				}
 			}
