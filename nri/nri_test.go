@@ -88,6 +88,7 @@ func newBed(t testing.TB, devices ...discovery.Device) *bed {
 func newPlugin(newDecider func() (*decision.Decider, error)) *Plugin {
 	p := NewPlugin(Config{Index: "50", NewDecider: newDecider, Metrics: metrics.New("p", "v"), Log: testutil.Quiet()})
 	p.readRunning = handlers
+	p.checkSynchronize = func(context.Context) error { return nil }
 	return p
 }
 

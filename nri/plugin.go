@@ -57,8 +57,7 @@ type Plugin struct {
 	// readRunning returns the configuration of the containerd with this process ID: see [readRunning].
 	readRunning func(ctx context.Context, peerPID int) (cri.Config, error)
 	peer        atomic.Pointer[peer]
-	// checkSynchronize returns an error if a registration can crash the runtime. It is called
-	// before an attempt if the last one was lost before Synchronize had ended.
+	// checkSynchronize returns an error if a registration can crash the runtime.
 	checkSynchronize func(context.Context) error
 	retryInterval    time.Duration // shorter in tests
 

@@ -23,8 +23,8 @@ const pluginName = "directx"
 
 const (
 	// retryInterval is the delay between attempts to register. An attempt that is lost before
-	// Synchronize has ended may have crashed the runtime: each consecutive one makes the delay 8 times
-	// as long, up to maxRetryInterval.
+	// Synchronize has ended may have crashed the runtime in spite of the check: each consecutive one makes
+	// the delay 8 times as long, up to maxRetryInterval.
 	retryInterval    = 500 * time.Millisecond
 	maxRetryInterval = 5 * time.Minute
 	// checkTimeout bounds a call of checkSynchronize.
@@ -43,7 +43,7 @@ func (p *Plugin) Run(ctx context.Context) {
 	var lastErr errlog.LastError
 	losses := 0 // in a row, before Synchronize had ended
 	for {
-		err := p.attempt(ctx, losses)
+		err := p.runSession(ctx)
 		if ctx.Err() != nil {
 			return
 		}
@@ -72,29 +72,22 @@ func retryDelay(interval time.Duration, losses int) time.Duration {
 	return min(interval<<(3*min(losses, 4)), maxRetryInterval)
 }
 
-// attempt runs a session, unless that can crash the runtime. It always returns an error.
-func (p *Plugin) attempt(ctx context.Context, losses int) error {
-	if losses > 0 {
-		checkCtx, cancel := context.WithTimeout(ctx, checkTimeout)
-		defer cancel()
-		if err := p.checkSynchronize(checkCtx); err != nil {
-			return err
-		}
-	}
-	return p.runSession(ctx)
-}
-
 const (
 	// drainTimeout is how long hooks may still run when the program ends: the runtime waits no longer
 	// for their answers.
 	drainTimeout = 2 * time.Second
-	// answerDelay is how long the stub may take to write the answer of a hook that has returned.
-	answerDelay = 50 * time.Millisecond
+	// drainInterval is enough for the stub to write the answer of a hook that has returned.
+	drainInterval = 50 * time.Millisecond
 )
 
-// runSession registers the plugin once. It returns when the connection is lost, with
-// [errConnectionLost] if the plugin was registered.
+// runSession registers the plugin once, unless that can crash the runtime. It returns when the connection is
+// lost, with [errConnectionLost] if the plugin was registered.
 func (p *Plugin) runSession(ctx context.Context) error {
+	checkCtx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	if err := p.checkSynchronize(checkCtx); err != nil {
+		return err
+	}
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", p.config.Socket)
 	if err != nil {
 		return err
@@ -228,10 +221,13 @@ func (s *sessionHooks) CreateContainer(
 // drain waits until the runtime has the answers of the calls in flight, because the stub does not
 // wait for them when it stops.
 func (s *sessionHooks) drain() {
-	for deadline := time.Now().Add(drainTimeout); s.inFlight.Load() > 0 && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond)
+	for range drainTimeout / drainInterval {
+		idle := s.inFlight.Load() == 0
+		time.Sleep(drainInterval)
+		if idle {
+			return
+		}
 	}
-	time.Sleep(answerDelay)
 }
 
 // stubLogger logs the stub's messages. Informational ones are for debugging:

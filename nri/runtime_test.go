@@ -68,10 +68,10 @@ func (p *Plugin) await(t testing.TB, want bool) {
 }
 
 // startPlugin runs p until stop is called, which waits for its end.
-func startPlugin(t testing.TB, socket string, p *Plugin, check func(context.Context) error) (stop func()) {
+func startPlugin(t testing.TB, socket string, p *Plugin) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	p.config.Socket, p.checkSynchronize, p.retryInterval = socket, check, testInterval
+	p.config.Socket, p.retryInterval = socket, testInterval
 	var group sync.WaitGroup
 	group.Go(func() {
 		// Goroutines inherit labels.
@@ -107,7 +107,7 @@ func TestPluginRegistersAgain(t *testing.T) {
 		}
 		return handlers(ctx, peer)
 	}
-	startPlugin(t, front, b.plugin, nil) // A connection that is lost later does not count.
+	startPlugin(t, front, b.plugin)
 	for i := range 3 {
 		send, hangUp := relay(t, front, behind)
 		for range 2 {
@@ -138,13 +138,14 @@ func TestConnectionLostInSynchronize(t *testing.T) {
 		}
 		return nil
 	})
-	began := time.Now()
-	startPlugin(t, socket, b.plugin, func(context.Context) error {
-		if questions.Add(1) == 1 {
+	b.plugin.checkSynchronize = func(context.Context) error {
+		if questions.Add(1) == 2 {
 			return errors.New("too large")
 		}
 		return nil
-	})
+	}
+	began := time.Now()
+	startPlugin(t, socket, b.plugin)
 	for _, says := range []string{"crashed or closed the connection", "too large"} {
 		testutil.Eventually(t, says, func() bool {
 			err := b.plugin.CheckReady(t.Context())
@@ -238,7 +239,7 @@ func TestConnectionLostInRegistration(t *testing.T) {
 	socket := filepath.Join(testutil.ShortDir(t), "nri.sock")
 	listener, err := net.Listen("unix", socket)
 	testutil.NoError(t, err)
-	startPlugin(t, socket, b.plugin, func(context.Context) error { return nil })
+	startPlugin(t, socket, b.plugin)
 	for _, configures := range []bool{false, true} {
 		conn, err := listener.Accept()
 		testutil.NoError(t, err)
@@ -260,7 +261,7 @@ func register(t *testing.T, conn net.Conn, configures bool) {
 	testutil.NoError(t, err)
 	server, err := ttrpc.NewServer()
 	testutil.NoError(t, err)
-	r := registration{make(chan struct{}), mux, configures}
+	r := registration{t, make(chan struct{}), mux, configures}
 	api.RegisterRuntimeService(server, r)
 	var group sync.WaitGroup
 	group.Go(func() { _ = server.Serve(context.Background(), listener) })
@@ -277,6 +278,7 @@ func register(t *testing.T, conn net.Conn, configures bool) {
 
 // registration is the runtime of [register].
 type registration struct {
+	t          *testing.T
 	done       chan struct{} // closed by the first plugin that registers
 	mux        multiplex.Mux
 	configures bool
@@ -289,7 +291,11 @@ func (r registration) RegisterPlugin(ctx context.Context, _ *api.RegisterPluginR
 	}
 	conn, err := r.mux.Open(multiplex.PluginServiceConn)
 	if err == nil {
-		_, err = api.NewPluginClient(ttrpc.NewClient(conn)).Configure(ctx, &api.ConfigureRequest{})
+		var answer *api.ConfigureResponse
+		answer, err = api.NewPluginClient(ttrpc.NewClient(conn)).Configure(ctx, &api.ConfigureRequest{})
+		if err == nil && !answer.GetFailurePolicy().GetFailRequest() {
+			r.t.Error("a container whose adjustment is lost would start")
+		}
 	}
 	return nil, errors.Join(err, r.mux.Close())
 }
@@ -334,7 +340,7 @@ func TestPluginAnswersBeforeItEnds(t *testing.T) {
 	b.Source = hangingSource{discovery.Static{gpu("0")}, calls, block}
 	socket := filepath.Join(testutil.ShortDir(t), "nri.sock")
 	runtime := startRuntime(t, socket)
-	stop := startPlugin(t, socket, b.plugin, nil)
+	stop := startPlugin(t, socket, b.plugin)
 	b.plugin.await(t, true)
 	runtime.BlockPluginSync().Unblock()
 
@@ -350,7 +356,7 @@ func TestPluginAnswersBeforeItEnds(t *testing.T) {
 	<-calls
 	go stop()
 	b.plugin.await(t, false)
-	time.Sleep(2 * answerDelay)
+	time.Sleep(2 * drainInterval)
 	close(block)
 	if got := devicePaths(<-adjusted); len(got) != 1 {
 		t.Errorf("devices %v, want the allocated one", got)

@@ -164,7 +164,7 @@ func (s *shim) editBundle() (err error) {
 	if err != nil {
 		return fmt.Errorf("%s: %w; whether the container requests a GPU is unknown", specName, err)
 	}
-	container, ok := ContainerOf(spec.SpecInfo, s.container.ID)
+	container, ok := decision.ContainerOf(spec.SpecInfo, s.container.ID)
 	if !ok {
 		return nil
 	}
@@ -172,7 +172,7 @@ func (s *shim) editBundle() (err error) {
 	if container.Interlock {
 		s.container = container // A refusal names it.
 		address := flagValue(s.args, "address")
-		if container, err = withAnnotations(ctx, container, address, spec.Annotations[sandboxID]); err != nil {
+		if container, err = withAnnotations(ctx, container, address, spec.Annotations[decision.SandboxIDAnnotation]); err != nil {
 			return err
 		}
 	}

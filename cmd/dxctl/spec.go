@@ -22,7 +22,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/ocispec"
 	"github.com/directx-nri/directx-nri/ocispec/gpuedits"
-	"github.com/directx-nri/directx-nri/shim"
 )
 
 const outputDiff = "diff"
@@ -124,7 +123,7 @@ func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte
 	if err != nil {
 		return p, err
 	}
-	container, eligible := shim.ContainerOf(spec.SpecInfo, "preview")
+	container, eligible := decision.ContainerOf(spec.SpecInfo, "preview")
 	p = preview{spec: text}
 	if !eligible {
 		p.unchanged = "a pod sandbox or host process gets no GPU"
