@@ -5,19 +5,15 @@ package deployments
 import (
 	"bytes"
 	"cmp"
-	"fmt"
 	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"sync"
 	"testing"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 )
 
 const chart = "helm/directx-nri"
@@ -254,25 +250,6 @@ func TestConfigMaps(t *testing.T) {
 	}
 }
 
-// A changed configuration does not replace pods.
-func TestReplacedPods(t *testing.T) {
-	t.Parallel()
-	render := func(values string) string {
-		return mustTemplate(t, "image: {repository: directx-nri}\n"+values, "--show-only", "templates/windows.yaml")
-	}
-	before := render("")
-	for values, want := range map[string]bool{
-		"config: {replicas: 4, failOnInitError: true, log: {level: debug}}": false,
-		"config: {inventory: 'C:\\a'}":                                      false,
-		"config: {injection: kubelet}":                                      false,
-		"metrics: {service: {annotations: {a: b}}}":                         false,
-	} {
-		if got := render(values) != before; got != want {
-			t.Errorf("%s: new pods: %v", values, got)
-		}
-	}
-}
-
 // Clusters before 1.30 have no labels of Windows nodes. Older than 1.28 are refused.
 func TestKubernetesVersions(t *testing.T) {
 	t.Parallel()
@@ -280,45 +257,5 @@ func TestKubernetesVersions(t *testing.T) {
 		if _, stderr, err := template(t, "image: {repository: a}\nwindows: {labels: true}", "--kube-version", version); err == nil || !strings.Contains(stderr, want) {
 			t.Errorf("%s: %v: %s", version, err, stderr)
 		}
-	}
-}
-
-// Service, PodMonitor and NetworkPolicy name the ports of the pods.
-func TestMetrics(t *testing.T) {
-	t.Parallel()
-	decoded, err := decode(renderValues(t)["metrics.yaml"])
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := map[string]map[string]bool{"pods": {}, "Service": {}, "PodMonitor": {}, "NetworkPolicy": {}}
-	for _, o := range decoded {
-		switch typed := o.(type) {
-		case *appsv1.DaemonSet:
-			for _, c := range (set{DaemonSet: typed}).containers() {
-				for _, port := range c.Ports {
-					got["pods"][fmt.Sprint(port.Name, " ", port.ContainerPort)] = true
-				}
-			}
-		case *corev1.Service:
-			for _, port := range typed.Spec.Ports {
-				got["Service"][port.TargetPort.StrVal] = true
-			}
-		case *monitor:
-			for _, e := range typed.Spec.PodMetricsEndpoints {
-				got["PodMonitor"][e.Port] = true
-			}
-		case *networkingv1.NetworkPolicy:
-			for _, port := range typed.Spec.Ingress[0].Ports {
-				got["NetworkPolicy"][port.Port.StrVal] = true
-			}
-			if len(typed.Spec.Egress) > 0 {
-				t.Errorf("egress %v", typed.Spec.Egress)
-			}
-		}
-	}
-	names := map[string]bool{"metrics": true, "plugin-metrics": true}
-	want := map[string]map[string]bool{"pods": {"metrics 9500": true, "plugin-metrics 9501": true}, "Service": names, "PodMonitor": names, "NetworkPolicy": names}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("ports are %v, want %v", got, want)
 	}
 }

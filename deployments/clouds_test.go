@@ -58,41 +58,13 @@ func runEKS(t *testing.T, exists string) (lines []string, cluster []byte) {
 	return strings.Split(strings.TrimSpace(string(text)), "\n"), cluster
 }
 
-// The script creates what does not exist, with values that the chart has, and runs an example.
+// The script creates what does not exist, with values that the chart has and an AMI for the cluster's region and
+// version, and runs an example.
 func TestEKS(t *testing.T) {
 	t.Parallel()
-	creates := []string{"packer init", "packer build", "eksctl create cluster"}
-	for exists, want := range map[string][]string{"": creates, "1": nil} {
-		lines, _ := runEKS(t, exists)
-		var created []string
-		for _, line := range lines {
-			if at := slices.IndexFunc(creates, func(create string) bool { return strings.HasPrefix(line, create+" ") }); at >= 0 {
-				created = append(created, creates[at])
-			}
-		}
-		if diff := cmp.Diff(want, created); diff != "" {
-			t.Errorf("exists %q: created (-want +got): %s", exists, diff)
-		}
-		if last := lines[len(lines)-1]; last != "kubectl logs job/nvidia-smi-display" {
-			t.Errorf("the last command is %s", last)
-		}
-		at := slices.IndexFunc(lines, func(line string) bool { return strings.HasPrefix(line, "helm ") })
-		_, sets, _ := strings.Cut(lines[at], "--timeout 15m ")
-		decoded, err := decode([]byte(mustTemplate(t, "", strings.Fields(sets)...)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, o := range decoded {
-			if set, ok := o.(*appsv1.DaemonSet); ok && !strings.HasSuffix(set.Spec.Template.Spec.Containers[0].Image, ":v1.2.3") {
-				t.Errorf("%s: image %s", set.Name, set.Spec.Template.Spec.Containers[0].Image)
-			}
-		}
+	if lines, _ := runEKS(t, "1"); slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, " build ") || strings.Contains(line, " create ") }) {
+		t.Errorf("what exists is created: %q", lines)
 	}
-}
-
-// The AMI is for the cluster's region and version, and Packer's template has the variables and files.
-func TestEKSCluster(t *testing.T) {
-	t.Parallel()
 	lines, text := runEKS(t, "")
 	type group struct {
 		Name, AMIFamily, AMI, InstanceType string
@@ -103,43 +75,34 @@ func TestEKSCluster(t *testing.T) {
 		Metadata                      struct{ Name, Region, Version string }
 		ManagedNodeGroups, NodeGroups []group
 	}
-	if err := unmarshalStrict(text, &cluster); err != nil {
-		t.Fatal(err)
-	}
-	if len(cluster.ManagedNodeGroups) != 1 || len(cluster.NodeGroups) != 1 || cluster.NodeGroups[0].AMI != "ami-0feed" {
-		t.Errorf("%+v", cluster)
+	if err := unmarshalStrict(text, &cluster); err != nil || len(cluster.NodeGroups) != 1 || cluster.NodeGroups[0].AMI != "ami-0feed" {
+		t.Errorf("%v: %+v", err, cluster)
 	}
 	build := fmt.Sprintf("packer build -var region=%s -var name=directx-nri-windows-2022-%[2]s -var kubernetes_version=%[2]s eks/ami.pkr.hcl", cluster.Metadata.Region, cluster.Metadata.Version)
-	if cluster.Metadata.Region == "" || cluster.Metadata.Version == "" || !slices.Contains(lines, build) {
-		t.Errorf("no %s in %q", build, lines)
+	for _, want := range []string{build, "eksctl create cluster -f -", "kubectl logs job/nvidia-smi-display"} {
+		if !slices.Contains(lines, want) {
+			t.Errorf("no %s in %q", want, lines)
+		}
+	}
+	at := slices.IndexFunc(lines, func(line string) bool { return strings.HasPrefix(line, "helm ") })
+	_, flags, _ := strings.Cut(lines[at], "--timeout 15m ")
+	if rendered := mustTemplate(t, "", strings.Fields(flags)...); !strings.Contains(rendered, ":v1.2.3") {
+		t.Errorf("%s does not set the image: %s", lines[at], rendered)
 	}
 
-	const file = "eks/ami.pkr.hcl"
-	template, err := os.ReadFile(file)
+	template, err := os.ReadFile("eks/ami.pkr.hcl")
 	if err != nil {
 		t.Fatal(err)
 	}
-	formatted, err := exec.Command("go", "tool", "-modfile=../tools/go.mod", "hclfmt", "-check", file).Output()
-	if diff := cmp.Diff(string(template), string(formatted)); err != nil || diff != "" {
-		t.Errorf("%v: not formatted (-file +want): %s", err, diff)
-	}
 	for _, match := range regexp.MustCompile(`-var (\w+)=`).FindAllStringSubmatch(build, -1) {
 		if !strings.Contains(string(template), "variable \""+match[1]+"\" {") {
-			t.Errorf("%s has no variable %s", file, match[1])
+			t.Errorf("Packer's template has no variable %s", match[1])
 		}
 	}
-	scripts := regexp.MustCompile(`path\.root}/([a-z0-9.]+)"`).FindAllStringSubmatch(string(template), -1)
-	for _, match := range scripts {
-		text, err := os.ReadFile("eks/" + match[1])
-		if err != nil {
-			t.Fatal(err)
+	for _, match := range regexp.MustCompile(`path\.root}/([a-z0-9.]+)"`).FindAllStringSubmatch(string(template), -1) {
+		if _, err := os.Stat("eks/" + match[1]); err != nil {
+			t.Error(err)
 		}
-		if err := checkPowerShell(string(text)); err != nil {
-			t.Errorf("%s: %v", match[1], err)
-		}
-	}
-	if files, err := filepath.Glob("eks/*.ps1"); err != nil || len(files) != len(scripts) {
-		t.Errorf("%v, but the template uses %v (%v)", files, scripts, err)
 	}
 }
 
@@ -168,51 +131,7 @@ func TestDriverInstall(t *testing.T) {
 	if diff := cmp.Diff(set, read); diff != "" {
 		t.Errorf("environment variables (-set +read): %s", diff)
 	}
-	if err := checkPowerShell(script); err != nil {
-		t.Error(err)
-	}
 	if file := container.Command[len(container.Command)-1]; file != `C:\driver-install\install.ps1` || container.VolumeMounts[0].MountPath != "/driver-install" {
 		t.Errorf("runs %s, and mounts %s", file, container.VolumeMounts[0].MountPath)
-	}
-	create := "kubectl create configmap " + pod.Volumes[0].ConfigMap.Name + " -n driver-install --from-file=install.ps1"
-	if !strings.Contains(string(readExample(t, "driver-install/README.md")), create) {
-		t.Errorf("the README does not run %s", create)
-	}
-}
-
-// powerShellSkip matches comments and strings. They have no escapes and no nested quotes in our scripts.
-var powerShellSkip = regexp.MustCompile(`'[^'\n]*'|"[^"\n]*"|#[^\n]*`)
-
-// checkPowerShell refuses brackets and quotes without a counterpart, and what is not ASCII: without a byte
-// order mark, Windows PowerShell reads a file in the system's code page.
-func checkPowerShell(text string) error {
-	var open []rune
-	for _, r := range powerShellSkip.ReplaceAllString(text, "") {
-		switch at := strings.IndexRune(")}]", r); {
-		case r > '~' || r == '\'' || r == '"':
-			return fmt.Errorf("unexpected %q", r)
-		case strings.ContainsRune("({[", r):
-			open = append(open, r)
-		case at >= 0 && (len(open) == 0 || open[len(open)-1] != rune("({["[at])):
-			return fmt.Errorf("unexpected %q", r)
-		case at >= 0:
-			open = open[:len(open)-1]
-		}
-	}
-	if len(open) > 0 {
-		return fmt.Errorf("%q is not closed", open)
-	}
-	return nil
-}
-
-func TestCheckPowerShell(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]bool{
-		"throw \"it's {\" # don't (\n@{ a = $b[0] }": true,
-		"if ($a) {": false, "($a])": false, "'a": false, "\u2013a": false, "}": false,
-	} {
-		if err := checkPowerShell(text); (err == nil) != want {
-			t.Errorf("%s: %v", text, err)
-		}
 	}
 }

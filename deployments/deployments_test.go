@@ -1,8 +1,8 @@
-//go:build unix
+//go:build chart && unix
 
 // Package deployments has the Helm chart and the manifests that are rendered from it.
-// Its tests check rendered objects against the programs: without a build tag those of the
-// committed manifests, with the tag chart also those of testdata/values.
+// Its tests check rendered objects against the programs: those of the committed manifests
+// and of testdata/values.
 package deployments
 
 import (
@@ -363,32 +363,6 @@ func TestVolumes(t *testing.T) {
 	}
 }
 
-// Each pod has one container for each program.
-func TestContainers(t *testing.T) {
-	t.Parallel()
-	const windows, linux = "advertiser", "nri advertiser"
-	want := map[string][2]string{ // of Linux and Windows
-		"manifests/linux.yaml": {linux}, "manifests/windows.yaml": {"", windows},
-		"kubelet.yaml": {"advertiser", windows}, "labels.yaml": {linux, "advertiser labeler"},
-		"linux-discover.yaml": {"nri advertiser cdi"}, "linux-k3s.yaml": {linux}, "linux-other.yaml": {linux},
-		"metrics.yaml": {linux, windows}, "nodefiles.yaml": {linux, windows}, "pools.yaml": {linux, windows}, "server2019.yaml": {"", windows},
-		"values.yaml": {linux},
-	}
-	for _, s := range sets(t) {
-		system := 0
-		if s.windows() {
-			system = 1
-		}
-		var names []string
-		for _, c := range s.containers() {
-			names = append(names, c.Name)
-		}
-		if got := strings.Join(names, " "); got != want[s.file][system] {
-			t.Errorf("%s: containers %q, want %q", s, got, want[s.file][system])
-		}
-	}
-}
-
 // Pods have no access to the cluster, the labeler excepted, and no more rights on the node than they need.
 func TestPods(t *testing.T) {
 	t.Parallel()
@@ -466,23 +440,5 @@ func checkContainer(t *testing.T, s set, c corev1.Container) {
 	}
 	if got != want {
 		t.Errorf("%s: %s: address and probes are %q, want %q", s, c.Name, got, want)
-	}
-}
-
-// Images come from the registry of the repository that the module's path names.
-func TestOneRegistry(t *testing.T) {
-	t.Parallel()
-	module, err := os.ReadFile("../go.mod")
-	if err != nil {
-		t.Fatal(err)
-	}
-	path, _, _ := strings.Cut(strings.TrimPrefix(string(module), "module github.com/"), "\n")
-	for file, want := range map[string]string{
-		"helm/directx-nri/values.yaml": "  repository: ghcr.io/" + path + "\n",
-		"manifests/kustomization.yaml": "\n  - name: directx-nri\n    newName: ghcr.io/" + path + "\n",
-	} {
-		if text, err := os.ReadFile(file); err != nil || !strings.Contains(string(text), want) {
-			t.Errorf("%s has no %q: %v", file, want, err)
-		}
 	}
 }

@@ -1,4 +1,4 @@
-//go:build unix
+//go:build chart && unix
 
 package deployments
 
@@ -24,8 +24,6 @@ type example struct {
 	pod         corev1.PodSpec
 	annotations map[string]string // the pod's
 }
-
-func (e example) linux() bool { return strings.HasPrefix(e.file, "linux/") }
 
 // examples decodes all example manifests strictly. Each file has one pod or one job.
 func examples(t *testing.T) (found []example) {
@@ -62,17 +60,16 @@ func readExample(t *testing.T, file string) []byte {
 	return text
 }
 
+// The examples select the right nodes, request what nodes offer, and run programs that exist. The cluster suite runs
+// those for Linux.
 func TestExamples(t *testing.T) {
 	t.Parallel()
 	for _, e := range examples(t) {
 		t.Run(e.file, func(t *testing.T) {
 			t.Parallel()
-			system, readme, file := "windows", "README.md", e.file
-			if e.linux() {
-				system, readme, file = "linux", "linux/README.md", strings.TrimPrefix(e.file, "linux/")
-			}
-			if name, _, _ := strings.Cut(file, "/"); !bytes.Contains(readExample(t, readme), []byte("`"+name+"`")) {
-				t.Errorf("%s does not mention %s", readme, name)
+			system := "windows"
+			if strings.HasPrefix(e.file, "linux/") {
+				system = "linux"
 			}
 			if got := e.pod.NodeSelector["kubernetes.io/os"]; got != system {
 				t.Errorf("node selector kubernetes.io/os is %q, want %q", got, system)
@@ -85,7 +82,7 @@ func TestExamples(t *testing.T) {
 				}
 			}
 			for _, c := range e.pod.Containers {
-				if !e.linux() { // The cluster suite runs those for Linux.
+				if system == "windows" {
 					checkExampleContainer(t, e, c)
 				}
 			}
@@ -95,24 +92,14 @@ func TestExamples(t *testing.T) {
 
 func checkExampleContainer(t *testing.T, e example, c corev1.Container) {
 	t.Helper()
-	kind := strings.TrimSuffix(filepath.Base(e.file), ".yaml")
+	if len(c.Resources.Limits) != 1 {
+		t.Errorf("limits are %v", c.Resources.Limits)
+	}
 	for resource := range c.Resources.Limits {
 		standard := resource == "directx.microsoft.com/display" || resource == "directx.microsoft.com/compute"
 		if !standard && !bytes.Contains(readExample(t, "../config/windows.yaml"), []byte("- name: "+string(resource)+"\n")) {
 			t.Errorf("no node offers %s", resource)
 		}
-		if (kind == "display" || kind == "compute") && !strings.HasSuffix(string(resource), "/"+kind) {
-			t.Errorf("requests %s", resource)
-		}
-	}
-	if len(c.Resources.Limits) != 1 {
-		t.Errorf("limits are %v", c.Resources.Limits)
-	}
-	if strings.Contains(c.Image, ":latest") || !strings.Contains(c.Image, ":") {
-		t.Errorf("image %s has no fixed tag", c.Image)
-	}
-	if !bytes.Contains(readExample(t, "README.md"), []byte("`"+c.Image+"`")) {
-		t.Errorf("README.md does not mention image %s", c.Image)
 	}
 	// A program of this repository is one that build.sh builds, mounted from a ConfigMap.
 	name, ours := strings.CutPrefix(strings.Join(c.Command[:min(1, len(c.Command))], ""), `C:\examples\`)
@@ -120,12 +107,8 @@ func checkExampleContainer(t *testing.T, e example, c corev1.Container) {
 		return
 	}
 	sources, err := filepath.Glob("examples/programs/" + strings.TrimSuffix(name, ".exe") + ".c*")
-	if err != nil || len(sources) != 1 {
-		t.Errorf("sources of %s are %v (%v)", name, sources, err)
-	}
-	if len(e.pod.Volumes) != 1 || e.pod.Volumes[0].ConfigMap == nil || e.pod.Volumes[0].ConfigMap.Name != "gpu-examples" ||
-		len(c.VolumeMounts) != 1 || c.VolumeMounts[0].MountPath != `C:\examples` {
-		t.Errorf("does not mount the ConfigMap with %s", name)
+	if err != nil || len(sources) != 1 || len(e.pod.Volumes) != 1 || e.pod.Volumes[0].ConfigMap == nil || e.pod.Volumes[0].ConfigMap.Name != "gpu-examples" {
+		t.Errorf("sources of %s are %v (%v), volumes %v", name, sources, err, e.pod.Volumes)
 	}
 }
 

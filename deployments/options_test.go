@@ -3,6 +3,7 @@
 package deployments
 
 import (
+	"encoding/json"
 	"errors"
 	"os"
 	"os/exec"
@@ -21,6 +22,13 @@ func TestOptions(t *testing.T) {
 	const both = "image: {repository: a}\nlinux: {enabled: true, config: {inventory: /etc/directx-nri/a}}\nmetrics: {enabled: true}"
 	const objects, sets, windows, linux = 8, 2, 1, 2 // The last two are containers.
 	without := mustTemplate(t, both)
+	for _, port := range []string{"metrics", "plugin-metrics"} {
+		for _, part := range []string{"{name: " + port + ", containerPort: ", "targetPort: " + port + "}", "protocol: TCP, port: " + port + "}"} {
+			if !strings.Contains(without, part) {
+				t.Errorf("the pods, the service or the network policy have no %s", part)
+			}
+		}
+	}
 	for set, want := range map[string]map[string]int{
 		`namespaceOverride="gpus"`:                                           {"namespace: gpus\n": objects},
 		`commonLabels={"team":"graphics"}`:                                   {"team: graphics\n": objects + sets},
@@ -88,7 +96,8 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// The rules fire when they should, and each query of the dashboard has a result with metrics of the real daemons.
+// The rules fire when they should, and each query of the dashboard has a result with metrics of the real daemons,
+// which TestMetrics of test/e2e scraped after a failed allocation.
 func TestPromtool(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -97,47 +106,35 @@ func TestPromtool(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	type sample struct {
-		Labels string
-		Value  int
+	scraped, err := os.ReadFile("helm/testdata/metrics.txt")
+	text, dashboardErr := os.ReadFile(chart + "/monitoring/dashboard.json")
+	var dashboard struct {
+		Panels []struct {
+			Targets []struct{ Expr string }
+		}
 	}
-	type check struct {
-		Expr     string
-		EvalTime string   `yaml:"eval_time"`
-		Samples  []sample `yaml:"exp_samples"`
-	}
-	var input []map[string]string
-	series, _ := metrics(t)
-	for _, s := range series {
-		input = append(input, map[string]string{"series": s[1] + `{instance="node",` + s[2] + "}", "values": s[3] + "+1x20"})
-	}
-	var checks []check
-	_, panels := queries(t)
-	for _, q := range panels {
-		checks = append(checks, check{"count(" + q.expr + ") > bool 0", "10m", []sample{{"{}", 1}}})
-	}
-	text, err := yaml.Marshal(map[string]any{"evaluation_interval": "1m", "tests": []any{map[string]any{"interval": "1m", "input_series": input, "promql_expr_test": checks}}})
-	file := filepath.Join(dir, "dashboard.test.yaml")
-	if err := errors.Join(err, os.WriteFile(file, text, 0o600)); err != nil {
+	if err := errors.Join(err, dashboardErr, json.Unmarshal(text, &dashboard)); err != nil {
 		t.Fatal(err)
+	}
+	var series, checks []any
+	for _, s := range regexp.MustCompile(`(?m)^(directx_\w+)(?:{(.*)})? (\S+)$`).FindAllStringSubmatch(string(scraped), -1) {
+		series = append(series, map[string]any{"series": s[1] + `{instance="node",` + s[2] + "}", "values": s[3] + "+1x20"})
+	}
+	variables := strings.NewReplacer("$__rate_interval", "5m", "$instance", ".*") // Grafana replaces these.
+	for _, panel := range dashboard.Panels {
+		for _, target := range panel.Targets {
+			checks = append(checks, map[string]any{
+				"expr": "count(" + variables.Replace(target.Expr) + ") > bool 0", "eval_time": "10m", "exp_samples": []any{map[string]any{"labels": "{}", "value": 1}},
+			})
+		}
+	}
+	test := map[string]any{"interval": "1m", "input_series": series, "promql_expr_test": checks}
+	text, err = yaml.Marshal(map[string]any{"evaluation_interval": "1m", "tests": []any{test}})
+	file := filepath.Join(dir, "dashboard.test.yaml")
+	if err := errors.Join(err, os.WriteFile(file, text, 0o600)); err != nil || len(checks) < 12 {
+		t.Fatalf("%d queries: %v", len(checks), err)
 	}
 	if out, err := exec.Command(filepath.Join(dir, "promtool"), "test", "rules", "helm/testdata/rules.test.yaml", file).CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)
-	}
-}
-
-// The chart installs the program of its own version.
-func TestVersions(t *testing.T) {
-	t.Parallel()
-	text, err := os.ReadFile(chart + "/Chart.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var metadata struct {
-		Version    string
-		AppVersion string `yaml:"appVersion"`
-	}
-	if err := yaml.Unmarshal(text, &metadata); err != nil || metadata.AppVersion != "v"+metadata.Version {
-		t.Errorf("version %s, appVersion %s, %v", metadata.Version, metadata.AppVersion, err)
 	}
 }

@@ -3,7 +3,6 @@
 package docs
 
 import (
-	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -95,62 +94,6 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// Each name of Go code in the page on the architecture, such as `decision.Decider.Decide`,
-// is declared.
-func TestArchitectureNames(t *testing.T) {
-	t.Parallel()
-	declared := map[string]bool{} // packages, and what they declare
-	for _, file := range sources(t, programs...) {
-		declared[file.Name.Name] = true
-		for _, d := range file.Decls {
-			switch d := d.(type) {
-			case *ast.FuncDecl:
-				name := d.Name.Name
-				if d.Recv != nil {
-					receiver := d.Recv.List[0].Type
-					if pointer, ok := receiver.(*ast.StarExpr); ok {
-						receiver = pointer.X
-					}
-					name = fmt.Sprint(receiver, ".", name)
-				}
-				declared[file.Name.Name+"."+name] = true
-			case *ast.GenDecl:
-				for _, spec := range d.Specs {
-					if s, ok := spec.(*ast.TypeSpec); ok {
-						declared[file.Name.Name+"."+s.Name.Name] = true
-					}
-				}
-			}
-		}
-	}
-	goName := regexp.MustCompile("`(([a-z]+)\\.\\w+(?:\\.\\w+)?)`")
-	fileName := regexp.MustCompile(`\.(go|json|log|md|ya?ml)$`)
-	names := goName.FindAllStringSubmatch(read(t, "architecture.md"), -1)
-	for _, name := range names {
-		if declared[name[2]] && !fileName.MatchString(name[1]) && !declared[name[1]] {
-			t.Errorf("%s is not declared", name[1])
-		}
-	}
-	if len(names) < 15 {
-		t.Errorf("the page has %d names only", len(names))
-	}
-}
-
-// Each file of the state directory is in the page on the architecture.
-func TestStateDirectory(t *testing.T) {
-	t.Parallel()
-	page, count := read(t, "architecture.md"), 0
-	for _, name := range regexp.MustCompile(`(?m)^\t\w+ += "(.+)"$`).FindAllStringSubmatch(read(t, "../internal/paths/state.go"), -1) {
-		count++
-		if !strings.Contains(page, "\n| `"+name[1]) {
-			t.Errorf("the page does not have %s", name[1])
-		}
-	}
-	if count == 0 {
-		t.Error("no file was found")
-	}
-}
-
 // texts returns the texts in the Go code below directories of the repository, without tests,
 // comments and struct tags.
 func texts(t *testing.T, roots ...string) (found []string) {
@@ -166,27 +109,20 @@ func texts(t *testing.T, roots ...string) (found []string) {
 		field, ok := n.(*ast.Field)
 		return !ok || field.Tag == nil
 	}
-	for _, file := range sources(t, roots...) {
-		ast.Inspect(file, add)
-	}
-	return found
-}
-
-// sources returns the Go files below directories of the repository, without tests.
-func sources(t *testing.T, roots ...string) (files []*ast.File) {
-	t.Helper()
 	for _, root := range roots {
 		err := filepath.WalkDir(filepath.Join("..", root), func(name string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() || filepath.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go") {
 				return err
 			}
 			parsed, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
-			files = append(files, parsed)
+			if err == nil {
+				ast.Inspect(parsed, add)
+			}
 			return err
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	return files
+	return found
 }

@@ -16,7 +16,6 @@ import (
 	"strings"
 	"testing"
 	"unicode"
-	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -40,8 +39,6 @@ var (
 	inlineCode = regexp.MustCompile("`([^`]+)`")
 	link       = regexp.MustCompile(`\]\(([^()\s]+(?:\([^()\s]*\)[^()\s]*)*)\)`)
 	linkText   = regexp.MustCompile(`!?\[([^\]]*)\]\([^)]*\)`)
-	// banned are words that this project does not use; .golangci.yaml has those for code.
-	banned = regexp.MustCompile(`(?i)\b(anew|folders?|mend(s|ed)?|nobody|somebody|whoever|tells?( whether| of)|(is|are) told|counts? more than|to be had)\b`)
 )
 
 // shellWord is a word of a command line, of which parts can be quoted.
@@ -156,34 +153,6 @@ func TestLinks(t *testing.T) {
 				if _, err := os.Stat(filepath.Join("..", filepath.FromSlash(to))); err != nil || named && !anchors[to][anchor] {
 					t.Errorf("%s: %s leads nowhere (%v)", l.place, match[1], err)
 				}
-			}
-		}
-	}
-}
-
-func TestWords(t *testing.T) {
-	t.Parallel()
-	for _, page := range pages(t) {
-		generated := false
-		for _, line := range page.lines {
-			generated = line.text != "<!-- end -->" && (generated || strings.Contains(line.text, "`make generate` -->"))
-			// Tables and lines that are one link aside.
-			text := linkText.ReplaceAllString(strings.TrimLeft(line.text, "- "), "x")
-			prose := !generated && line.fence == "" && !strings.HasPrefix(line.text, "|") && strings.Contains(text, " ")
-			if prose && utf8.RuneCountInString(line.text) > 100 {
-				t.Errorf("%s: more than 100 columns", line.place)
-			}
-			// A renamed key is named as it was.
-			if word := banned.FindString(inlineCode.ReplaceAllString(line.text, "")); word != "" && line.fence == "" {
-				t.Errorf("%s: %q", line.place, word)
-			}
-		}
-	}
-	for _, glob := range []string{"../.ci/run", "../*/*.sh", "../*/*/*.sh", "../*/*/*/*.sh", "../deployments/*/*.yaml", "../deployments/*/*/*.yaml", "../deployments/helm/*/templates/*"} {
-		files, _ := filepath.Glob(glob)
-		for _, file := range files {
-			if words := banned.FindAllString(read(t, file), -1); words != nil {
-				t.Errorf("%s: %q", file, words)
 			}
 		}
 	}
