@@ -11,6 +11,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/directx-nri/directx-nri/discovery/hostfiles"
 )
 
 // driver is an open /dev/dxg.
@@ -23,7 +25,11 @@ type driver interface {
 // device is /dev/dxg.
 type device struct{ *os.File }
 
-func openDevice(path string) (driver, error) {
+func openDevice(root hostfiles.Root) (driver, error) {
+	path, _, err := root.Lookup(DefaultDevice)
+	if err != nil {
+		return nil, err
+	}
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
 	return device{file}, err
 }

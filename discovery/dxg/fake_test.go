@@ -4,16 +4,14 @@ package dxg
 
 import (
 	"encoding/binary"
-	"fmt"
-	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"unicode/utf16"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/directx-nri/directx-nri/discovery/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
@@ -40,7 +38,7 @@ type fakeDriver struct {
 	open, queries int
 }
 
-func (f *fakeDriver) Open(string) (driver, error) {
+func (f *fakeDriver) Open(hostfiles.Root) (driver, error) {
 	if f.openErr != nil {
 		return nil, f.openErr
 	}
@@ -187,33 +185,12 @@ func newSource(t testing.TB, f *fakeDriver) (*Source, string) {
 	} {
 		testutil.WriteFile(t, filepath.Join(root, wslDir, file), "", 0o644)
 	}
-	s := Open(root, testutil.Quiet())
-	s.sys, s.open = filepath.Join(root, "sys"), f.Open
+	s := Open(hostfiles.Root(root), testutil.Quiet())
+	s.open = f.Open
 	t.Cleanup(func() {
 		if f.open != 0 || len(f.handles) != 0 {
 			t.Errorf("%d files and %d handles are open", f.open, len(f.handles))
 		}
 	})
 	return s, root
-}
-
-// plug adds a PCI function to sysfs, as Linux does for those of VMBus: the domain is
-// made of the second group of the VMBus device's GUID.
-// https://docs.kernel.org/virt/hyperv/vpci.html
-func plug(t testing.TB, root, address, vendor, device string, config []byte) {
-	t.Helper()
-	domain, _, _ := strings.Cut(address, ":")
-	directory := fmt.Sprintf("devices/LNXSYSTM:00/VMBUS:00/5582a4c1-%s-4f0e-9a53-0d1f3c7e21b8/pci%[1]s:00/%s", domain, address)
-	for name, data := range map[string]string{"vendor": vendor + "\n", "device": device + "\n", "config": string(config)} {
-		testutil.WriteFile(t, filepath.Join(root, "sys", directory, name), data, 0o644)
-	}
-	link := filepath.Join(root, "sys/bus/pci/devices", address)
-	testutil.NoError(t, os.MkdirAll(filepath.Dir(link), 0o755), os.Symlink("../../../"+directory, link))
-}
-
-// config returns the configuration space of the virtual function of an adapter, as root reads it.
-func config(luid uint32) []byte {
-	space := make([]byte, 4096)
-	binary.LittleEndian.PutUint32(space[channelIDOffset:], luid)
-	return space
 }

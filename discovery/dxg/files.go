@@ -3,13 +3,17 @@
 package dxg
 
 import (
+	"errors"
+	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/discovery/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/pci"
 )
 
@@ -36,19 +40,20 @@ func addFiles(d *discovery.Device, shared libraries, a adapterProperties) {
 	if cause != "" {
 		mounted = driversDir
 	}
-	if fileMode(filepath.Join(shared.root, mounted)).IsDir() {
+	packages, err := findDirectory(shared.root, mounted)
+	if err == nil {
 		d.Libraries = []discovery.Library{{Source: mounted, Destination: mounted}}
 	}
 	d.LibraryPath = []string{wslDir + "/lib"}
 	switch {
-	case len(d.Libraries) == 0:
-		markUnhealthy(d, driversDir+" does not exist: the VM has no user-mode driver")
+	case err != nil:
+		markUnhealthy(d, "the VM has no user-mode driver: "+err.Error())
 	case d.Kind() == discovery.KindNone:
 	case cause != "" && d.Kind() == discovery.KindCompute:
 		markUnsupported(d, cause+": whether it has a driver for Linux is unknown")
 	case cause != "":
 		d.Notes = append(d.Notes, cause+"; containers get all of "+driversDir)
-	case !hasLibrary(filepath.Join(shared.root, d.DriverStorePath)):
+	case !hasLibrary(packages):
 		markUnsupported(d, d.DriverStorePath+" has no shared library, so it has no driver for Linux")
 	case d.VendorID == pci.VendorIntel:
 		// Libraries there load others by name.
@@ -56,6 +61,11 @@ func addFiles(d *discovery.Device, shared libraries, a adapterProperties) {
 	}
 	if shared.err != nil {
 		markUnhealthy(d, "the VM has no libraries: "+shared.err.Error())
+	}
+	for _, file := range slices.Sorted(maps.Keys(shared.unusable)) {
+		if mayBelongToVendor(filepath.Base(file), d.VendorID) {
+			d.Notes = append(d.Notes, fmt.Sprintf("containers do not get %s: %v", file, shared.unusable[file]))
+		}
 	}
 	for _, file := range shared.files {
 		name := filepath.Base(file)
@@ -70,16 +80,29 @@ func addFiles(d *discovery.Device, shared libraries, a adapterProperties) {
 }
 
 // missingPackage returns why the driver package of d is unknown or missing, "" if it exists.
-func missingPackage(d discovery.Device, root string, storeErr error) string {
+func missingPackage(d discovery.Device, root hostfiles.Root, storeErr error) string {
 	switch {
 	case storeErr != nil:
 		return "its driver store path is unknown: " + errnoText(storeErr)
 	case d.DriverStorePath == "":
 		return "its driver store path has no package"
-	case !fileMode(filepath.Join(root, d.DriverStorePath)).IsDir():
-		return d.DriverStorePath + " does not exist"
+	}
+	if _, err := findDirectory(root, d.DriverStorePath); err != nil {
+		return err.Error()
 	}
 	return ""
+}
+
+// findDirectory returns the path at which this process finds a directory of the VM.
+func findDirectory(root hostfiles.Root, path string) (string, error) {
+	local, info, err := root.Lookup(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", fmt.Errorf("%s does not exist", path)
+	case err == nil && !info.IsDir():
+		return "", fmt.Errorf("%s is not a directory", path)
+	}
+	return local, err
 }
 
 // markUnsupported makes d an unhealthy device without a kind, which is listed but not advertised.
@@ -92,8 +115,13 @@ func markUnsupported(d *discovery.Device, reason string) {
 // subdirectory. WSL also lists NPUs, which often have no such driver.
 // https://github.com/microsoft/WSL/issues/40445
 func hasLibrary(directory string) bool {
+	root, err := os.OpenRoot(directory)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = root.Close() }()
 	for _, pattern := range []string{"*.so", "*.so.[0-9]*", "*/*.so", "*/*.so.[0-9]*"} {
-		if found, _ := fs.Glob(os.DirFS(directory), pattern); len(found) > 0 {
+		if found, _ := fs.Glob(root.FS(), pattern); len(found) > 0 {
 			return true
 		}
 	}
@@ -102,19 +130,30 @@ func hasLibrary(directory string) bool {
 
 // libraries are the files of /usr/lib/wsl/lib, which all GPUs of a VM share.
 type libraries struct {
-	// root is where the VM's root directory is mounted.
-	root  string
+	root  hostfiles.Root
 	files []string
+	// unusable has the files that cannot be mounted, such as links to nothing, with the reason.
+	unusable map[string]error
 	// err is why there are no files.
 	err error
 }
 
-func readLibraries(root string) libraries {
-	l := libraries{root: root}
-	entries, err := os.ReadDir(filepath.Join(root, wslDir, "lib"))
+func readLibraries(root hostfiles.Root) libraries {
+	l := libraries{root: root, unusable: map[string]error{}}
+	local, err := findDirectory(root, wslDir+"/lib")
+	if err != nil {
+		l.err = err
+		return l
+	}
+	entries, err := os.ReadDir(local)
 	l.err = err
 	for _, e := range entries {
-		if file := filepath.Join(wslDir, "lib", e.Name()); fileMode(filepath.Join(root, file)).IsRegular() {
+		file := filepath.Join(wslDir, "lib", e.Name())
+		_, info, err := root.Lookup(file)
+		switch {
+		case err != nil:
+			l.unusable[file] = err
+		case info.Mode().IsRegular():
 			l.files = append(l.files, file)
 		}
 	}
@@ -135,13 +174,4 @@ func mayBelongToVendor(name string, vendor pci.Vendor) bool {
 	}
 	return !slices.ContainsFunc([]string{"libcuda", "libnv", "nvidia-"},
 		func(prefix string) bool { return strings.HasPrefix(name, prefix) })
-}
-
-// fileMode returns the mode of a file, or [fs.ModeIrregular] if it cannot be read.
-func fileMode(path string) fs.FileMode {
-	info, err := os.Stat(path)
-	if err != nil {
-		return fs.ModeIrregular
-	}
-	return info.Mode()
 }

@@ -23,9 +23,6 @@
 //
 // While a program runs, an adapter keeps its ID. If it fails, an adapter that works and has the same
 // model and unit, such as the same GPU with a new LUID, takes over the ID.
-//
-// The location path is that of the virtual function in the VM. It is not part of the ID, because not
-// every host keeps it when the VM restarts.
 package dxg
 
 import (
@@ -33,12 +30,12 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"path/filepath"
 	"slices"
 
 	"github.com/sirupsen/logrus"
 
 	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/discovery/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/pci"
 )
 
@@ -54,10 +51,8 @@ const wslDir = "/usr/lib/wsl"
 // Source lists the GPUs behind /dev/dxg. Create it with [Open].
 type Source struct {
 	*discovery.DriverSource
-	// root is the directory of the VM's root, and sys is /sys, which is the VM's in a
-	// container, too.
-	root, sys string
-	open      func(path string) (driver, error)
+	root hostfiles.Root
+	open func(hostfiles.Root) (driver, error)
 
 	// known has the adapters of the last list that have answered.
 	known map[discovery.LUID]knownAdapter
@@ -71,18 +66,17 @@ type knownAdapter struct {
 	instanceID string
 }
 
-// Open returns the source of the GPUs. It reads nothing yet. If the adapters cannot be
-// listed, those of the last list are unhealthy. hostRoot is where the VM's root directory is
-// mounted, for a program in a container, otherwise "".
-func Open(hostRoot string, log logrus.FieldLogger) *Source {
-	s := &Source{root: hostRoot, sys: "/sys", open: openDevice}
+// Open returns the source of the GPUs of the VM with this root. It reads nothing yet. If the adapters cannot be
+// listed, those of the last list are unhealthy.
+func Open(root hostfiles.Root, log logrus.FieldLogger) *Source {
+	s := &Source{root: root, open: openDevice}
 	s.DriverSource = discovery.NewDriverSource(log, s.readDevices)
 	return s
 }
 
 // readDevices returns the devices of all adapters.
 func (s *Source) readDevices(context.Context) (devices []discovery.Device, err error) {
-	d, err := s.open(filepath.Join(s.root, DefaultDevice))
+	d, err := s.open(s.root)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = ErrNoDevice
 	}
@@ -118,15 +112,11 @@ func (s *Source) newDevices(all []adapterProperties) []discovery.Device {
 	slices.SortStableFunc(all, func(a, b adapterProperties) int { return cmp.Compare(a.luid, b.luid) })
 	all = slices.CompactFunc(all, func(a, b adapterProperties) bool { return a.luid == b.luid })
 	ids := s.instanceIDs(all)
-	functions, files, known := readPCIFunctions(s.sys), readLibraries(s.root), map[discovery.LUID]knownAdapter{}
+	files, known := readLibraries(s.root), map[discovery.LUID]knownAdapter{}
 	devices := []discovery.Device{}
 	for _, a := range all {
 		d := a.newDevice()
 		d.InstanceID = ids[a.luid]
-		d.LocationPath = functions[a.luid].locationPath
-		if functions[a.luid].computeOnly {
-			d.SupportsDisplay = false
-		}
 		addFiles(&d, files, a)
 		if _, isKnown := s.known[a.luid]; isKnown || a.failure == nil {
 			a.failure = nil

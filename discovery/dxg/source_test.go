@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/discovery/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/pci"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
@@ -23,15 +24,14 @@ func TestDeviceHasAllProperties(t *testing.T) {
 	// As an old host refuses queries that have another one in their place.
 	f := &fakeDriver{adapters: []fakeAdapter{nvidia().with(queryAddress, le(1, 0, 0)).with(querySegmentSize, nil).with(queryUserModeVersion, nil)}}
 	f.adapters[0].with(querySegmentGroupSize, le(0, 0, 0, 2)).with(queryKernelVersion, le(15<<16|6094, 32<<16))
-	s, root := newSource(t, f)
-	plug(t, root, "3db8:00:00.0", microsoftVendor, virtualRender, config(0xC2F5))
+	s, _ := newSource(t, f)
 	got, err := s.Find(t.Context(), []string{`pci\ven_10de&dev_2684&subsys_16f11043&rev_a1\01.00.0`})
 	one, zero := uint32(1), uint32(0)
 	same := func(path string) discovery.Library { return discovery.Library{Source: path, Destination: path} }
 	want := []discovery.Device{{
 		InstanceID:  `PCI\VEN_10DE&DEV_2684&SUBSYS_16F11043&REV_A1\01.00.0`,
 		Description: "NVIDIA GeForce RTX 4090", VendorID: pci.VendorNVIDIA, Manufacturer: "NVIDIA",
-		LocationPath: "PCIROOT(3DB8)#PCI(0000)", LUID: 0xC2F5, DriverVersion: "32.0.15.6094",
+		LUID: 0xC2F5, DriverVersion: "32.0.15.6094",
 		DriverStorePath: wslDir + "/drivers/nv_dispi.inf_amd64_1f2e", DedicatedMemory: 8 << 30,
 		BusNumber: &one, Address: &zero, SupportsDisplay: true, SupportsCompute: true,
 		DeviceNodes: []discovery.DeviceNode{{Path: "/dev/dxg", ContainerPath: "/dev/dxg"}},
@@ -238,12 +238,49 @@ func TestGPUsWithoutUserModeDriver(t *testing.T) {
 		t.Errorf("no package: %+v", d)
 	}
 	os.RemoveAll(filepath.Join(root, wslDir, "drivers"))
-	if d, _ := first(); !strings.HasSuffix(d.Health.Reason, "wsl/drivers does not exist: the VM has no user-mode driver") {
+	if d, _ := first(); !strings.HasSuffix(d.Health.Reason, "no user-mode driver: /usr/lib/wsl/drivers does not exist") {
 		t.Errorf("no drivers: %v", d.Health)
 	}
 	os.RemoveAll(filepath.Join(root, wslDir))
 	if d, _ := first(); d.Health.OK() || len(d.Libraries) != 0 {
 		t.Errorf("no files: %+v", d)
+	}
+}
+
+// TestLinks checks a VM whose driver files are links, as install scripts for Hyper-V make them. They are
+// followed inside the VM's root, and those without a target there are reported.
+func TestLinks(t *testing.T) {
+	t.Parallel()
+	s, root := newSource(t, &fakeDriver{adapters: []fakeAdapter{nvidia(), intel()}})
+	at := func(path string) string { return filepath.Join(root, path) }
+	const lib, driver = wslDir + "/lib/", wslDir + "/drivers/nv_dispi.inf_amd64_1f2e"
+	testutil.WriteFile(t, at("opt/nvidia/libcuda.so.1.1"), "", 0o644)
+	testutil.NoError(t,
+		os.Remove(at(lib+"libcuda.so.1")), os.Symlink("/opt/nvidia/libcuda.so.1.1", at(lib+"libcuda.so.1")),
+		os.Rename(at(wslDir+"/lib"), at("opt/lib")), os.Symlink("/opt/lib", at(wslDir+"/lib")),
+		os.Rename(at(driver), at("opt/driver")), os.Symlink("/opt/driver", at(driver)),
+		os.Symlink("/opt/gone", at("opt/lib/libnvoptix.so.1")), os.Symlink("../../../../../../../etc/hostname", at("opt/lib/out.so")),
+	)
+	devices, err := s.Devices(t.Context())
+	if err != nil || len(devices) != 2 {
+		t.Fatal(devices, err)
+	}
+	var sources []string
+	for _, l := range devices[0].Libraries {
+		sources = append(sources, l.Source)
+	}
+	want := []string{driver, lib + "libcuda.so.1", lib + "libd3d12.so", lib + "libdxcore.so", lib + "nvidia-smi", lib + "nvidia-smi"}
+	if diff := cmp.Diff(want, sources); diff != "" || !devices[0].Health.OK() {
+		t.Errorf("%s: %s", devices[0].Health, diff)
+	}
+	for i, want := range [][]string{{"libnvoptix.so.1: lstat " + at("opt/gone"), "out.so: lstat " + at("etc/hostname")}, {"out.so: "}} {
+		notes := devices[i].Notes
+		if len(notes) != len(want) {
+			t.Fatalf("%s has the notes %q, want %d", devices[i].Description, notes, len(want))
+		}
+		for j := range want {
+			testutil.CheckError(t, devices[i].Description, errors.New(notes[j]), want[j])
+		}
 	}
 }
 
@@ -270,7 +307,7 @@ func TestDriverPackage(t *testing.T) {
 func TestDescriptors(t *testing.T) {
 	root := t.TempDir()
 	testutil.WriteFile(t, filepath.Join(root, DefaultDevice), "", 0o644)
-	s := Open(root, nil)
+	s := Open(hostfiles.Root(root), nil)
 	count := func() int {
 		entries, err := os.ReadDir("/proc/self/fd")
 		testutil.NoError(t, err)

@@ -18,23 +18,17 @@ import (
 // not leave the root. regular reports whether it is a regular file. The error matches [fs.ErrNotExist]
 // if there is no file. Untrusted paths are safe.
 func (r Root) Resolve(path string) (final string, regular bool, err error) {
-	file, info, err := r.lstat(path)
+	file, info, err := r.Lookup(path)
 	if err != nil {
 		return "", false, err
 	}
-	relative, err := filepath.Rel(r.dir(), file)
-	if err != nil {
-		return "", false, err
-	}
-	return filepath.Join("/", relative), info.Mode().IsRegular(), nil
+	return filepath.Join("/", strings.TrimPrefix(file, filepath.Clean(string(r)))), info.Mode().IsRegular(), nil
 }
 
-func (r Root) dir() string { return cmp.Or(string(r), "/") }
-
-// lstat follows the links of the node's path without leaving the root. It returns the path at which this
-// process finds the file.
-func (r Root) lstat(path string) (file string, info fs.FileInfo, err error) {
-	if file, err = securejoin.SecureJoin(r.dir(), path); err != nil {
+// Lookup follows the links of the node's path without leaving the root. It returns the path at which this
+// process finds the file, which has no links. The error names the target of a link that has none.
+func (r Root) Lookup(path string) (file string, info fs.FileInfo, err error) {
+	if file, err = securejoin.SecureJoin(cmp.Or(string(r), "/"), path); err != nil {
 		return "", nil, fmt.Errorf("resolve %s: %w", path, err)
 	}
 	info, err = os.Lstat(file)
@@ -46,7 +40,7 @@ func (r Root) localPath(path string) string { return filepath.Join(string(r), pa
 
 // DeviceNode describes the device node at the node's path.
 func (r Root) DeviceNode(path string) (specs.LinuxDevice, error) {
-	_, info, err := r.lstat(path)
+	_, info, err := r.Lookup(path)
 	if err != nil {
 		return specs.LinuxDevice{}, err
 	}

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/dxg"
+	"github.com/directx-nri/directx-nri/discovery/hostfiles"
 )
 
 func openDriver(o Options) (discovery.Source, error) {
@@ -19,11 +19,11 @@ func openDriver(o Options) (discovery.Source, error) {
 			return discovered, nil
 		}
 	}
-	if _, err := os.Lstat(filepath.Join(o.HostRoot, dxg.DefaultDevice)); errors.Is(err, fs.ErrNotExist) {
+	if _, _, err := hostfiles.Root(o.HostRoot).Lookup(dxg.DefaultDevice); errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w, and %w", dxg.ErrNoDevice, ErrNoSource)
 	}
 	if !queryDriver {
 		return discovered, nil
 	}
-	return dxg.Open(o.HostRoot, o.Log), nil
+	return dxg.Open(hostfiles.Root(o.HostRoot), o.Log), nil
 }

@@ -48,15 +48,17 @@ const wsl = "/usr/lib/wsl"
 // prepare makes the run's own /dev, which has /dev/dxg, and the user-mode drivers.
 func prepare() error {
 	err := errors.Join(bed.OwnDev(), unix.Mknod("/dev/dxg", unix.S_IFCHR|0o666, int(unix.Mkdev(61, 0))), os.Chmod("/dev/dxg", 0o666))
-	if err != nil {
-		return err
-	}
+	return errors.Join(err, writeDrivers("/"))
+}
+
+// writeDrivers writes the user-mode drivers of a VM.
+func writeDrivers(root string) error {
 	files := []string{"lib/libdxcore.so", "lib/libd3d12.so", "lib/libd3d12core.so", "lib/libcuda.so.1", "lib/nvidia-smi", "drivers/" + npu.pkg + "/driver.dll"}
 	for _, a := range []adapter{nvidia, amd, intel, intelArc} {
 		files = append(files, "drivers/"+a.pkg+"/driver.so")
 	}
 	for _, file := range files {
-		path := filepath.Join(wsl, file)
+		path := filepath.Join(root, wsl, file)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content(file)), 0o755)); err != nil {
 			return err
 		}
@@ -85,7 +87,7 @@ type double struct{ *bed.Double }
 func start(t testing.TB, s scenario) *double {
 	t.Helper()
 	d := &double{bed.StartDouble(t, s)}
-	testutil.NoError(t, os.MkdirAll(filepath.Join(d.Root, "usr/lib"), 0o755), os.Symlink(wsl, filepath.Join(d.Root, wsl)))
+	testutil.NoError(t, writeDrivers(d.Root))
 	return d
 }
 

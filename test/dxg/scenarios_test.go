@@ -19,6 +19,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/dxg"
+	"github.com/directx-nri/directx-nri/discovery/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
@@ -205,7 +206,7 @@ func TestErrnos(t *testing.T) {
 }
 
 func (d *double) source() *dxg.Source {
-	return dxg.Open(d.Root, testutil.Quiet())
+	return dxg.Open(hostfiles.Root(d.Root), testutil.Quiet())
 }
 
 // TestRounds lists GPUs often and leaves no descriptor, handle or other file open.
