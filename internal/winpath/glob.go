@@ -1,6 +1,7 @@
 package winpath
 
 import (
+	"path"
 	"slices"
 	"strings"
 )
@@ -8,26 +9,11 @@ import (
 // Match reports whether all of name matches pattern, in which * means any number of characters and
 // ? means one. Case is ignored.
 func Match(pattern, name string) bool {
-	p, n := []rune(strings.Map(foldCase, pattern)), []rune(strings.Map(foldCase, name))
-	// After a mismatch, the last * matches one more character. Earlier ones need not match more.
-	star, taken := -1, 0
-	i, j := 0, 0
-	for j < len(n) {
-		switch {
-		case i < len(p) && p[i] == '*':
-			star, taken = i, j
-			i++
-		case i < len(p) && (p[i] == '?' || p[i] == n[j]):
-			i++
-			j++
-		case star >= 0:
-			taken++
-			i, j = star+1, taken
-		default:
-			return false
-		}
-	}
-	return !slices.ContainsFunc(p[i:], func(r rune) bool { return r != '*' })
+	// The rest of the syntax of [path.Match] is not used.
+	literal := strings.NewReplacer(`\`, `\\`, `[`, `\[`, "/", "\x00")
+	name = strings.ReplaceAll(strings.Map(foldCase, name), "/", "\x00")
+	matches, err := path.Match(literal.Replace(strings.Map(foldCase, pattern)), name)
+	return err == nil && matches
 }
 
 // MatchPath reports whether the relative path p matches pattern element by element.
