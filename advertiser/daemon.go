@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"sync/atomic"
-	"time"
 
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sync/errgroup"
@@ -57,7 +56,7 @@ func New(options Options, compiler config.Compiler, version string, log *logrus.
 		options: options, compiler: compiler, version: version, log: log,
 		metrics: metrics.New("directx-advertiser", version),
 		pods:    deviceplugin.NewPodTracker(options.PodResources),
-		uuids:   nvidia.NewUUIDs(options.HostRoot, time.Second), // The kubelet waits for the first list.
+		uuids:   nvidia.NewUUIDs(options.HostRoot),
 	}
 	d.status.Store(&status{problem: errors.New("the advertiser is starting")})
 	d.metrics.CollectNode(d.reportNode)

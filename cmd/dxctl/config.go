@@ -87,7 +87,7 @@ func saveGPUs(ctx context.Context, c config.Compiler, p policy.Policy) (string, 
 	if p.UseInventory || runtime.GOOS == "windows" {
 		return "", nil
 	}
-	source, err := node.Open(node.Options{StateDir: c.StateDir, UUIDs: nvidia.NewUUIDs("", 0), Save: true})
+	source, err := node.Open(node.Options{StateDir: c.StateDir, UUIDs: nvidia.NewUUIDs(""), Save: true})
 	if err != nil {
 		return "; " + err.Error(), nil
 	}

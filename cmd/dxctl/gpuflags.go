@@ -152,7 +152,7 @@ func (f *gpuFlags) openDriver() (discovery.Source, error) {
 	}
 	options := node.Options{StateDir: f.StateDir, HostRoot: f.HostRoot, QueryDriver: !f.AsShim}
 	if f.WithUUIDs {
-		options.UUIDs = nvidia.NewUUIDs(f.HostRoot, 0)
+		options.UUIDs = nvidia.NewUUIDs(f.HostRoot)
 	}
 	source, err := node.Open(options)
 	if err != nil {

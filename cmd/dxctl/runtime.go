@@ -252,7 +252,8 @@ func readShim(ctx context.Context, shimDir, stateDir string, timeout time.Durati
 // readShimVersion runs a shim and returns its version. It does not run a file that other users can replace, because
 // dxctl may run with all privileges.
 func readShimVersion(ctx context.Context, path string, timeout time.Duration) (string, error) {
-	if err := access.CheckProgram(path); err != nil {
+	path, err := access.CheckProgram("/", path)
+	if err != nil {
 		return "", err
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)

@@ -34,7 +34,7 @@ func TestOpenLive(t *testing.T) {
 	if source, ok := open(driver).(*dxg.Source); !ok {
 		t.Errorf("driver: %T", source)
 	}
-	driver.QueryDriver, driver.UUIDs = false, nvidia.NewUUIDs("", 0)
+	driver.QueryDriver, driver.UUIDs = false, nvidia.NewUUIDs("")
 	if source, ok := open(driver).(*sourceWithUUIDs); !ok || source.uuids != driver.UUIDs {
 		t.Errorf("to save: %T", source)
 	}
@@ -51,7 +51,7 @@ func TestOpenLive(t *testing.T) {
 func TestSourceWithUUIDs(t *testing.T) {
 	t.Parallel()
 	gpus := &listSource{}
-	s := sourceWithUUIDs{gpus, nvidia.NewUUIDs("", 0), Discovered(t.TempDir()), true}
+	s := sourceWithUUIDs{gpus, nvidia.NewUUIDs(""), Discovered(t.TempDir()), true}
 	for _, list := range [][]discovery.Device{{}, {{InstanceID: "A"}, {InstanceID: "B", LibraryPath: []string{"/usr/lib/wsl/lib"}}}, {{InstanceID: "B"}}, nil} {
 		if list == nil { // The file is lost.
 			list = gpus.list

@@ -2,12 +2,14 @@
 package nvidia
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
+	"os/exec"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/directx-nri/directx-nri/discovery"
@@ -15,15 +17,18 @@ import (
 	"github.com/directx-nri/directx-nri/internal/pci"
 )
 
-// retryInterval is the time after which an unknown UUID is queried again.
-const retryInterval = time.Minute
+const (
+	// queryTimeout is the time limit of nvidia-smi. It takes seconds when the system starts, and the
+	// driver can hang. The kubelet waits for it before the first list.
+	queryTimeout = 5 * time.Second
+	// retryInterval is the time after which an unknown UUID is queried again.
+	retryInterval = time.Minute
+)
 
 // UUIDs has the UUIDs of NVIDIA's GPUs. Create it with [NewUUIDs].
 type UUIDs struct {
 	// query returns UUIDs by PCI address, and an error if some are missing.
 	query func(ctx context.Context, gpus []discovery.Device) (map[string]string, error)
-	// firstTimeout is the time limit of the first query, 0 for none.
-	firstTimeout time.Duration
 	// uuids is the result of the last query by [key], with "" for unknown UUIDs.
 	uuids   map[string]string
 	err     error // of the last query
@@ -31,31 +36,44 @@ type UUIDs struct {
 }
 
 // NewUUIDs returns UUIDs that are not known yet. hostRoot is where the node's root directory is
-// mounted, for a program in a container on Linux. Windows ignores it. firstTimeout is the time limit
-// of the first query, 0 for none. The next list queries again without this limit.
-func NewUUIDs(hostRoot string, firstTimeout time.Duration) *UUIDs {
-	return &UUIDs{firstTimeout: firstTimeout, query: func(ctx context.Context, gpus []discovery.Device) (map[string]string, error) {
-		return query(ctx, hostRoot, gpus)
+// mounted, for a program in a container on Linux. Windows ignores it.
+func NewUUIDs(hostRoot string) *UUIDs {
+	return &UUIDs{query: func(ctx context.Context, gpus []discovery.Device) (map[string]string, error) {
+		ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+		defer cancel()
+		command, err := newCommand(ctx, hostRoot, gpus)
+		if err != nil {
+			return nil, err
+		}
+		return run(ctx, command)
 	}}
 }
 
 // key identifies a GPU until its driver restarts, which changes the LUID.
 func key(d discovery.Device) string { return d.InstanceID + d.LUID.String() }
 
-// Add adds the UUIDs of NVIDIA's GPUs to devices, a list of all devices. It returns an error only if
-// ctx ends. It must not be called concurrently.
+// Add adds the UUIDs of NVIDIA's GPUs to devices, a list of all devices, if there are several: programs find
+// the only one without. It returns an error only if ctx ends. It must not be called concurrently.
 //
 // nvidia-smi runs for GPUs that are new, for GPUs whose driver has restarted, and again after a
-// minute for GPUs whose UUID it did not report. Add waits for it, at most for [queryTimeout].
+// minute for GPUs whose UUID it did not report.
 func (u *UUIDs) Add(ctx context.Context, devices []discovery.Device) error {
 	gpus := slices.DeleteFunc(slices.Clone(devices), func(d discovery.Device) bool { return d.VendorID != pci.VendorNVIDIA })
+	if len(gpus) < 2 {
+		return nil
+	}
 	if slices.ContainsFunc(gpus, u.isDue) {
-		u.queryUUIDs(ctx, gpus)
+		byAddress, err := u.query(ctx, gpus)
+		uuids := assign(gpus, byAddress)
+		for gpu := range uuids {
+			uuids[gpu] = cmp.Or(uuids[gpu], u.uuids[gpu])
+		}
+		u.uuids, u.err, u.retryAt = uuids, err, time.Now().Add(retryInterval)
 	}
 	for i, d := range devices {
 		uuid, queried := u.uuids[key(d)]
 		devices[i].UUID = uuid
-		if queried && uuid == "" && u.err != nil && !errors.Is(u.err, errors.ErrUnsupported) {
+		if queried && uuid == "" && u.err != nil {
 			devices[i].Notes = append(slices.Clip(d.Notes), fmt.Sprintf("its UUID is unknown: %q", errlog.Text(u.err)))
 		}
 	}
@@ -68,25 +86,7 @@ func (u *UUIDs) isDue(d discovery.Device) bool {
 	return d.Health.OK() && uuid == "" && (!queried || !time.Now().Before(u.retryAt))
 }
 
-func (u *UUIDs) queryUUIDs(ctx context.Context, gpus []discovery.Device) {
-	pause := retryInterval
-	if u.uuids == nil && u.firstTimeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, u.firstTimeout)
-		defer cancel()
-		pause = 0
-	}
-	byAddress, err := u.query(ctx, gpus)
-	uuids := assign(gpus, byAddress)
-	for gpu := range uuids {
-		uuids[gpu] = cmp.Or(uuids[gpu], u.uuids[gpu])
-	}
-	u.uuids, u.err, u.retryAt = uuids, err, time.Now().Add(pause)
-}
-
-// assign returns the UUIDs of gpus by [key], "" for unknown ones. A GPU has the UUID at its PCI
-// address. A GPU whose address is unknown or not unique has a UUID only if it is the only
-// GPU and there is one UUID.
+// assign returns the UUIDs of gpus by [key], "" for a GPU whose PCI address is unknown or not unique.
 func assign(gpus []discovery.Device, byAddress map[string]string) map[string]string {
 	atAddress := map[string]int{}
 	for _, d := range gpus {
@@ -94,14 +94,9 @@ func assign(gpus []discovery.Device, byAddress map[string]string) map[string]str
 	}
 	uuids := map[string]string{}
 	for _, d := range gpus {
-		address := pciAddress(d)
-		switch {
-		case address != "" && atAddress[address] == 1:
+		uuids[key(d)] = ""
+		if address := pciAddress(d); atAddress[address] == 1 {
 			uuids[key(d)] = byAddress[address]
-		case len(gpus) == 1 && len(byAddress) == 1:
-			uuids[key(d)] = slices.Collect(maps.Values(byAddress))[0]
-		default:
-			uuids[key(d)] = ""
 		}
 	}
 	return uuids
@@ -115,4 +110,25 @@ func pciAddress(d discovery.Device) string {
 		return ""
 	}
 	return fmt.Sprintf("%08X:%02X:%02X.%X", segment, bus, device, function)
+}
+
+// run runs nvidia-smi, and returns the UUIDs that it reports, by PCI address. nvidia-smi comes with the driver,
+// and a driver that hangs or crashes does not affect this process. If one GPU fails, so does nvidia-smi, but it
+// can report the others.
+// https://docs.nvidia.com/deploy/nvidia-smi/index.html
+func run(ctx context.Context, command *exec.Cmd) (map[string]string, error) {
+	command.Args = append(command.Args, "--query-gpu=pci.bus_id,uuid", "--format=csv,noheader")
+	command.WaitDelay = time.Second
+	output, err := command.Output()
+	if err != nil {
+		err = fmt.Errorf("query %s: %w", command.Path, errors.Join(context.Cause(ctx), err))
+	}
+	uuids := map[string]string{}
+	for line := range bytes.Lines(output) {
+		address, uuid, _ := strings.Cut(strings.TrimSpace(string(line)), ", ")
+		if strings.HasPrefix(uuid, "GPU-") {
+			uuids[strings.ToUpper(address)] = uuid
+		}
+	}
+	return uuids, err
 }

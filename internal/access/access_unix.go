@@ -3,14 +3,14 @@
 package access
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
+
+	securejoin "github.com/cyphar/filepath-securejoin"
 )
 
 func createPrivate(dir string) error { return os.MkdirAll(dir, 0o700) }
@@ -55,39 +55,23 @@ func OpenLog(path string) (*os.File, error) {
 // CheckDirectory is [CheckFile] for a directory.
 func CheckDirectory(dir string) error { return CheckFile(dir) }
 
-// CheckProgram is [CheckFile] for a program that runs as the system: it checks each directory and
-// symbolic link of its absolute path, too.
-func CheckProgram(path string) error { return CheckProgramBelow("/", path) }
-
-// CheckProgramBelow is [CheckProgram] for a program that runs with another root directory. path is
-// its path there.
-func CheckProgramBelow(root, path string) error {
-	const maxLinks = 40 // as in path_resolution(7)
-	for at, rest, links := root, path, 0; ; {
+// CheckProgram is [CheckFile] for a program that runs as the system. path is its path below root. It returns
+// the path with all links followed, whose directories are checked, too.
+func CheckProgram(root, path string) (program string, err error) {
+	if program, err = securejoin.SecureJoin(root, path); err != nil {
+		return "", fmt.Errorf("check %s: %w", path, err)
+	}
+	for at := program; ; at = filepath.Dir(at) {
 		info, err := os.Lstat(at)
-		link, mode := err == nil && info.Mode()&fs.ModeSymlink != 0, "go-w"
-		if link || err == nil && info.IsDir() && info.Mode()&fs.ModeSticky != 0 {
+		mode := "go-w"
+		if err == nil && info.IsDir() && info.Mode()&fs.ModeSticky != 0 {
 			mode = "" // Others cannot replace what root has in a sticky directory.
 		}
 		if err := checkWriters(at, info, err, ErrUntrusted, mode); err != nil {
-			return err
+			return "", err
 		}
-		if link {
-			target, err := os.Readlink(at)
-			if links++; err != nil || links > maxLinks {
-				return fmt.Errorf("check %s: %w", path, cmp.Or(err, error(syscall.ELOOP)))
-			}
-			if at, rest = filepath.Dir(at), target+"/"+rest; filepath.IsAbs(target) {
-				at = root
-			}
-		}
-		if rest = strings.TrimLeft(rest, "/"); rest == "" {
-			return nil
-		}
-		var name string
-		name, rest, _ = strings.Cut(rest, "/")
-		if at != root || name != ".." {
-			at = filepath.Join(at, name)
+		if at == root {
+			return program, nil
 		}
 	}
 }

@@ -4,7 +4,6 @@ package access_test
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -74,41 +73,34 @@ func TestCheckFile(t *testing.T) {
 	}
 }
 
-// TestCheckProgram: who can write a directory on the way can replace the program.
+// TestCheckProgram: who can write a directory of the program can replace it.
 func TestCheckProgram(t *testing.T) {
 	t.Parallel()
 	base := t.TempDir()
 	at := func(name string) string { return filepath.Join(base, name) }
-	testutil.NoError(t, os.MkdirAll(at("a/b"), 0o700), os.MkdirAll(at("c/d"), 0o700), os.Mkdir(at("links"), 0o700),
+	testutil.NoError(t, os.MkdirAll(at("a/b"), 0o700), os.Mkdir(at("c"), 0o700),
 		os.WriteFile(at("a/b/program"), nil, 0o700), //nolint:gosec // a program
-		os.Symlink("../links/two", at("c/one")), os.Symlink("d/../../a/b", at("links/two")), os.Symlink("../c/d", at("links/d")),
-		os.Symlink(at("loop"), at("loop")))
-	for path, want := range map[string]error{"c/one/program": nil, "a/b/program": nil, "a/b/none": fs.ErrNotExist, "loop": syscall.ELOOP} {
-		if err := access.CheckProgram(at(path)); !errors.Is(err, want) {
-			t.Errorf("%s: error %v, want %v", path, err, want)
+		os.Symlink("/../a/b", at("c/link")), os.Symlink("/loop", at("loop")))
+	for path, want := range map[string]error{"c/link/program": nil, "a/b/program": nil, "a/b/none": fs.ErrNotExist, "loop": syscall.ELOOP} {
+		if got, err := access.CheckProgram(base, path); !errors.Is(err, want) || err == nil && got != at("a/b/program") {
+			t.Errorf("%s: %s, %v, want %v", path, got, err, want)
 		}
 	}
-	// An absolute link below another root.
-	testutil.NoError(t, os.Symlink("/../a/b", at("c/d/absolute")), access.CheckProgramBelow(base, "/c/d/absolute/program"))
-	for _, dir := range []string{"a", "a/b", "a/b/program", "c", "links"} {
-		for mode, trusted := range map[fs.FileMode]bool{0o777: false, 0o770: false, 0o755: true, 0o777 | fs.ModeSticky: dir != "a/b/program"} {
+	for _, dir := range []string{"a", "a/b", "a/b/program", "c"} {
+		for mode, trusted := range map[fs.FileMode]bool{0o777: dir == "c", 0o755: true, 0o777 | fs.ModeSticky: dir != "a/b/program"} {
 			testutil.NoError(t, os.Chmod(at(dir), mode))
-			err, want := access.CheckProgram(at("c/one/program")), "check "+at(dir)+": "
-			if trusted {
-				want = ""
-			}
-			testutil.CheckError(t, fmt.Sprint(dir, " with mode ", mode), err, want)
+			_, err := access.CheckProgram(base, "c/link/program")
 			if errors.Is(err, access.ErrUntrusted) == trusted {
 				t.Errorf("%s with mode %v: error %v, want %v", dir, mode, err, access.ErrUntrusted)
 			}
 		}
 		testutil.NoError(t, os.Chmod(at(dir), 0o700))
 	}
-	if err := os.Lchown(at("c/one"), 12345, 12345); err != nil {
+	if err := os.Chown(at("a"), 12345, 12345); err != nil {
 		return // Only root can.
 	}
-	if err := access.CheckProgram(at("c/one/program")); !errors.Is(err, access.ErrUntrusted) {
-		t.Errorf("another user's link: %v", err)
+	if _, err := access.CheckProgram(base, "c/link/program"); !errors.Is(err, access.ErrUntrusted) {
+		t.Errorf("another user's directory: %v", err)
 	}
 }
 

@@ -134,8 +134,8 @@ func OpenLog(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 }
 
-// CheckProgram is [CheckFile] for a program that runs as the system. On Windows, they are the same.
-func CheckProgram(path string) error { return CheckFile(path) }
+// CheckProgram is [CheckFile] for a program that runs as the system. It returns path.
+func CheckProgram(_, path string) (string, error) { return path, CheckFile(path) }
 
 // CheckOwner is [CheckFile] for the owner of path only. The volumes of HostProcess pods inherit the
 // write access of all users from C:\.

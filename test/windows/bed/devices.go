@@ -89,7 +89,7 @@ func (m *Machine) WithUUIDs(t testing.TB, gpus ...GPU) []discovery.Device {
 	testutil.WriteFile(t, program+".csv", lines.String(), 0o600)
 	testutil.NoError(t, copyFile(self(t), program))
 	devices := found(t)(pnp.Open(pnp.NewSystem(), testutil.Quiet()).Devices(t.Context()))
-	testutil.NoError(t, nvidia.NewUUIDs("", 0).Add(t.Context(), devices))
+	testutil.NoError(t, nvidia.NewUUIDs("").Add(t.Context(), devices))
 	return devices
 }
 
