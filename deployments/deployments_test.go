@@ -279,7 +279,7 @@ func TestVolumes(t *testing.T) {
 	t.Parallel()
 	writable := []string{
 		"nri state", "nri run",
-		"advertiser state", "advertiser device-plugins", "advertiser features", "advertiser labels", "cdi cdi",
+		"advertiser state", "advertiser device-plugins", "advertiser features", "advertiser labels",
 	}
 	all := objects(t)
 	for _, s := range sets(t) {
@@ -412,7 +412,7 @@ func checkContainer(t *testing.T, s set, c corev1.Container) {
 			Capabilities:   &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 		}
-		if (c.Name == "advertiser" || c.Name == "cdi") && s.file == "linux-discover.yaml" && !strings.HasSuffix(s.Name, "described") {
+		if c.Name == "advertiser" && s.file == "linux-discover.yaml" && !strings.HasSuffix(s.Name, "described") {
 			// It asks the driver.
 			rights = &corev1.SecurityContext{RunAsUser: new(int64(0)), ReadOnlyRootFilesystem: new(true), Privileged: new(true)}
 		}

@@ -42,7 +42,6 @@ func TestOptions(t *testing.T) {
 		`linux.extraEnv=[{"name":"GODEBUG","value":"a=1"}]`:                  {"name: GODEBUG\n": linux},
 		`linux.podSecurityContext={"seLinuxOptions":{"level":"s0"}}`:         {"level: s0\n": 1},
 		`linux.containerSecurityContext={"seLinuxOptions":{"type":"spc_t"}}`: {"type: spc_t\n": linux},
-		`linux.cdi=true`: {"name: cdi\n": 1, "--file=/var/run/cdi/directx-nri.yaml\n": 1, "path: /var/run/cdi, type: DirectoryOrCreate": 1},
 		`linux.labels=true`: {
 			"--labels-file=/etc/kubernetes/node-feature-discovery/features.d/directx-nri\n":    1,
 			"path: /etc/kubernetes/node-feature-discovery/features.d, type: DirectoryOrCreate": 1,

@@ -1,4 +1,3 @@
-// Package show has the commands that list GPUs and allocations, and print what a container gets.
 package main
 
 import (
@@ -6,16 +5,13 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"reflect"
 	"runtime"
 	"strconv"
 	"strings"
-	"time"
-
-	"github.com/directx-nri/directx-nri/advertiser/resources"
 
 	"github.com/spf13/cobra"
 
+	"github.com/directx-nri/directx-nri/advertiser/resources"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/policy"
@@ -24,7 +20,6 @@ import (
 type devicesOptions struct {
 	gpuFlags
 	output string
-	watch  bool
 }
 
 // newDevicesCommand returns 'dxctl devices'.
@@ -38,7 +33,6 @@ func newDevicesCommand() *cobra.Command {
 With a GPU's index, location path, LUID or instance ID, prints its details as YAML. With
 -o name, lists location paths or instance IDs.`,
 		Example: `  dxctl devices 0
-  dxctl devices --watch
   dxctl devices --inventory gpus.yaml -o json`,
 		Args: cli.Arguments(0, 1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -50,27 +44,19 @@ With a GPU's index, location path, LUID or instance ID, prints its details as YA
 	o.AddFlags(flags)
 	addHostRootFlag(flags, &o.HostRoot)
 	cli.AddOutputFlag(command, &o.output, cli.Table, cli.Wide, cli.JSON, cli.YAML, cli.Name)
-	flags.BoolVarP(&o.watch, "watch", "w", false, "print the list again after each change")
 	return command
 }
 
 func (o *devicesOptions) run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	if o.watch && len(args) > 0 {
-		return cli.UsageError("--watch excludes the name of a GPU")
-	}
-	source, p, err := o.Open(stderr, runtime.GOOS)
-	if err != nil {
-		return err
-	}
-	if o.watch {
-		return o.follow(ctx, source, p.Policy, stdout, stderr)
-	}
-	devices, err := source.Devices(ctx)
+	devices, p, err := o.Devices(ctx, stderr, runtime.GOOS)
 	if err != nil {
 		return err
 	}
 	if len(args) == 0 {
-		return o.list(stdout, stderr, devices, p.Policy)
+		if len(devices) == 0 && o.output != cli.JSON && o.output != cli.YAML {
+			fmt.Fprintln(stderr, "This node has no GPU.")
+		}
+		return deviceList().Print(stdout, o.output, o.reports(devices, p.Policy))
 	}
 	index := discovery.IndexOf(devices, args[0])
 	if index < 0 {
@@ -84,13 +70,6 @@ func (o *devicesOptions) run(ctx context.Context, args []string, stdout, stderr 
 		o.output = cli.YAML
 	}
 	return cli.PrintDocument(stdout, o.output, r)
-}
-
-func (o *devicesOptions) list(stdout, stderr io.Writer, devices []discovery.Device, p policy.Policy) error {
-	if len(devices) == 0 && o.output != cli.JSON && o.output != cli.YAML {
-		fmt.Fprintln(stderr, "This node has no GPU.")
-	}
-	return deviceList().Print(stdout, o.output, o.reports(devices, p))
 }
 
 // reports returns the reports of devices, for this system unless they are those of an inventory of any
@@ -125,23 +104,6 @@ func deviceList() cli.List[gpuReport] {
 			}
 		},
 	}
-}
-
-// follow prints the devices of source at once and after each change, until ctx ends.
-func (o *devicesOptions) follow(ctx context.Context, source discovery.Source, p policy.Policy, stdout, stderr io.Writer) error {
-	var before []discovery.Device
-	printed := false
-	return repeat(ctx, func() error {
-		devices, err := source.Devices(ctx)
-		if err != nil || printed && reflect.DeepEqual(before, devices) {
-			return err
-		}
-		if printed {
-			fmt.Fprintf(stderr, "\n%s: the GPUs have changed\n", time.Now().Format(time.DateTime))
-		}
-		before, printed = devices, true
-		return o.list(stdout, stderr, devices, p)
-	})
 }
 
 // gpuReport describes a GPU. The names of its fields are stable.

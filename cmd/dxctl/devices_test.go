@@ -1,18 +1,12 @@
 package main
 
 import (
-	"bytes"
-	"context"
-	"errors"
-	"io"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"github.com/directx-nri/directx-nri/discovery"
-	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
@@ -107,7 +101,6 @@ func TestDevicesOutput(t *testing.T) {
 		"no GPU in YAML":                {[]string{"--inventory", empty, "-o", "yaml"}, "[]\n", ""},
 		"a GPU that does not exist":     {[]string{"--inventory", empty, "0"}, "", `no GPU of this node is "0"`},
 		"no such inventory":             {[]string{"--inventory", none}, "", none},
-		"one is watched":                {[]string{"--watch", "0"}, "", "--watch excludes the name of a GPU"},
 		"two at once":                   {[]string{"0", "1"}, "", "got 2 arguments"},
 		"a node without GPUs":           {nil, "", "--inventory"},
 		"a node that is mounted":        {[]string{"--host-root", mounted}, "", "find GPUs: "},
@@ -121,40 +114,6 @@ func TestDevicesOutput(t *testing.T) {
 			t.Errorf("%s: the output is %q, want %q", name, out, test.want)
 		}
 	}
-}
-
-// changingSource has another list at each call.
-type changingSource struct {
-	discovery.Static
-	calls int
-}
-
-func (s *changingSource) Devices(context.Context) ([]discovery.Device, error) {
-	s.calls++
-	switch s.calls {
-	case 1, 2:
-		return []discovery.Device{{InstanceID: "A"}}, nil
-	case 3:
-		return []discovery.Device{{InstanceID: "B"}}, nil
-	}
-	return nil, errors.New("no more")
-}
-
-func TestFollow(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		var out bytes.Buffer
-		o := devicesOptions{output: cli.Name}
-		err := o.follow(t.Context(), &changingSource{}, policy.Default(), &out, io.Discard)
-		if err == nil || err.Error() != "no more" || out.String() != "A\nB\n" {
-			t.Errorf("%q, %v", &out, err)
-		}
-		ctx, interrupt := context.WithCancel(t.Context())
-		interrupt()
-		if err := o.follow(ctx, &changingSource{}, policy.Default(), &out, io.Discard); err != nil {
-			t.Errorf("interrupted: %v", err)
-		}
-	})
 }
 
 // TestResources: a report has the resource with which the advertiser offers the GPU. The kubelet

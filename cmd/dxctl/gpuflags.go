@@ -1,4 +1,3 @@
-// Package nodegpus has the flags that select the GPUs of a node, reports of GPUs, and their allocations.
 package main
 
 import (
@@ -11,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -38,8 +36,6 @@ type gpuFlags struct {
 	Request string
 
 	StateDir, ConfigFile, Inventory string
-	// Trusted refuses an inventory that other users can write, because the command acts on it.
-	Trusted bool
 	// HostRoot is the node's root directory, "" for this system's.
 	HostRoot    string
 	assumeFiles bool
@@ -47,7 +43,6 @@ type gpuFlags struct {
 	AsShim bool
 	// WithUUIDs adds the UUIDs of NVIDIA's GPUs.
 	WithUUIDs bool
-	driver    discovery.Source // kept by Open, so that a watch does not repeat queries
 }
 
 // AddSourceFlags adds the flags that select the policy and the GPUs by files.
@@ -130,7 +125,7 @@ func (f *gpuFlags) Open(stderr io.Writer, containerOS string) (discovery.Source,
 	var source discovery.Source
 	switch {
 	case f.Inventory != "":
-		devices, _, err = config.Compiler{InspectOnly: !f.Trusted}.ReadInventory(f.Inventory)
+		devices, _, err = config.Compiler{InspectOnly: true}.ReadInventory(f.Inventory)
 		source = discovery.Static(devices)
 	case f.ConfigFile != "" && p.UseInventory:
 		source = discovery.Static(devices)
@@ -147,9 +142,6 @@ func (f *gpuFlags) Open(stderr io.Writer, containerOS string) (discovery.Source,
 }
 
 func (f *gpuFlags) openDriver() (discovery.Source, error) {
-	if f.driver != nil {
-		return f.driver, nil
-	}
 	options := node.Options{StateDir: f.StateDir, HostRoot: f.HostRoot, QueryDriver: !f.AsShim}
 	if f.WithUUIDs {
 		options.UUIDs = nvidia.NewUUIDs(f.HostRoot)
@@ -158,7 +150,6 @@ func (f *gpuFlags) openDriver() (discovery.Source, error) {
 	if err != nil {
 		return nil, errlog.WithRemedy(err, "set --inventory to a file with the GPUs")
 	}
-	f.driver = source
 	return source, nil
 }
 
@@ -169,24 +160,7 @@ func (f *gpuFlags) Devices(ctx context.Context, stderr io.Writer, containerOS st
 		return nil, p, err
 	}
 	devices, err := source.Devices(ctx)
-	if err != nil {
-		f.driver = nil // The next Open finds out whether the node still has it.
-	}
 	return devices, p, err
-}
-
-// repeat calls do now and every 5 seconds, until ctx ends or do returns an error.
-func repeat(ctx context.Context, do func() error) error {
-	for {
-		if err := do(); err != nil && ctx.Err() == nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(5 * time.Second):
-		}
-	}
 }
 
 // Complete completes the last GPU of a comma-separated list with the indices and names of the GPUs.

@@ -28,14 +28,13 @@ import (
 // upgrades the release to it. It returns the chart's notes.
 func (s *suite) install(t *testing.T) (notes string) {
 	t.Helper()
-	notes = s.installImage(t, s.older, "--set", "linux.cdi=true", "--set", "linux.labels=true", "--set", "linux.doctor=true")
-	bed.Eventually(t, timeout, "the CDI specification and the labels are written", func() error {
-		_, err := os.Stat(cdiFile)
-		labels, labelsErr := nodelabels.Read(nodelabels.FeatureFile)
+	notes = s.installImage(t, s.older, "--set", "linux.labels=true", "--set", "linux.doctor=true")
+	bed.Eventually(t, timeout, "the labels are written", func() error {
+		labels, err := nodelabels.Read(nodelabels.FeatureFile)
 		if want := "4"; labels[nodelabels.Prefix+"count"] != want {
-			labelsErr = errors.Join(labelsErr, fmt.Errorf("the labels are %v", labels))
+			err = errors.Join(err, fmt.Errorf("the labels are %v", labels))
 		}
-		return errors.Join(err, labelsErr)
+		return err
 	})
 	return notes
 }

@@ -81,7 +81,6 @@ const (
 	manifests = "deployments/manifests"
 	examples  = "deployments/examples/linux"
 	daemonSet = "directx-nri-linux"
-	cdiFile   = "/run/cdi/directx-nri.yaml"
 
 	display = bed.Display
 	compute = bed.Compute
@@ -115,9 +114,7 @@ func newSuite(t *testing.T) *suite {
 	s.apply(t, podManifest("bystander", bed.Wait, nil))
 	s.waitRunning(t, "bystander")
 	s.bystander = s.containers(t, "bystander")
-	for _, file := range []string{cdiFile, nodelabels.FeatureFile} {
-		testutil.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755)) // The kubelet would make it, and leave it.
-	}
+	testutil.NoError(t, os.MkdirAll(filepath.Dir(nodelabels.FeatureFile), 0o755)) // The kubelet would make it, and leave it.
 	s.before = s.files(t)
 	return s
 }
