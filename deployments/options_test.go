@@ -89,8 +89,8 @@ func TestOptions(t *testing.T) {
 	err := errors.Join(os.CopyFS(dir, os.DirFS(chart)),
 		os.WriteFile(dir+"/templates/notes.yaml", []byte(`notes: {{ include "directx-nri/templates/NOTES.txt" . | toJson }}`), 0o600))
 	notes, stderr, helmErr := helm(t, "template", "a", dir, "--show-only=templates/notes.yaml",
-		"--set-json", `image.tag="1",linux={"enabled":true,"discover":true,"doctor":true,"nriSocket":"/n/s"}`)
-	if err != nil || helmErr != nil || !strings.Contains(notes, `--nri-socket=/n/s`) {
+		"--set-json", `image.tag="1",linux={"enabled":true,"discover":true,"doctor":true,"criSocket":"/c/s"}`)
+	if err != nil || helmErr != nil || !strings.Contains(notes, `--cri-socket=/c/s`) {
 		t.Errorf("%v, %v: the notes lack doctor's paths: %s%s", err, helmErr, notes, stderr)
 	}
 }

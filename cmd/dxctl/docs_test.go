@@ -62,24 +62,6 @@ func TestManPages(t *testing.T) {
 	}
 }
 
-// TestRemediesOfDoctor checks that 'dxctl doctor' has the flags that its remedies name.
-func TestRemediesOfDoctor(t *testing.T) {
-	t.Parallel()
-	source, err := os.ReadFile("doctor_findings.go")
-	testutil.NoError(t, err)
-	doctor, _, err := newCommand().Find([]string{"doctor"})
-	testutil.NoError(t, err)
-	named := regexp.MustCompile(`\bset --([a-z-]+)`).FindAllStringSubmatch(string(source), -1)
-	if len(named) == 0 {
-		t.Error("no remedy names a flag")
-	}
-	for _, flag := range named {
-		if doctor.Flags().Lookup(flag[1]) == nil {
-			t.Errorf("'dxctl doctor' has no flag --%s", flag[1])
-		}
-	}
-}
-
 // cliPage returns docs/cli.md.
 func cliPage() string {
 	var page strings.Builder

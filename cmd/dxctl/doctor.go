@@ -5,142 +5,178 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
+	"io/fs"
+	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
-	"github.com/directx-nri/directx-nri/internal/policy"
 )
+
+// checkTimeout limits each check. A disk, a driver or a service of Windows can hang.
+const checkTimeout = 5 * time.Second
+
+// doctorOptions are the flags of 'dxctl doctor', and what a test replaces.
+type doctorOptions struct {
+	stateDir, shimDir, runtimeDir, kubeletDir, criSocket, podResources, hostRoot, report string
+
+	version string // dxctl's
+	cdiFile string // the CDI specification
+	timeout time.Duration
+}
 
 // newDoctorCommand returns 'dxctl doctor'. version is that of dxctl.
 func newDoctorCommand(version string) *cobra.Command {
 	defaults := paths.Default()
-	g := gatherer{version: version}
+	o := doctorOptions{version: version, cdiFile: "/var/run/cdi/directx-nri.yaml", timeout: checkTimeout}
 	command := &cobra.Command{
 		Use:   "doctor",
-		Short: "Find problems of this node, and their remedies",
-		Long: `Checks the node from end to end and changes nothing. Prints the consequence and remedy
-of each problem. Requires root or an administrator.`,
-		Example: `  # for a bug report; read it before you send it
-  dxctl doctor --report node1.json`,
-		RunE: func(c *cobra.Command, _ []string) error { return g.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },
-	}
-	flags := command.Flags()
-	g.addFlags(command, cli.Text, cli.JSON, cli.YAML)
-	flags.StringVar(&g.reportFile, "report", "", "write a new `FILE` for a bug report, without secrets")
-	flags.StringVar(&g.kubeletDir, "kubelet-dir", defaults.DevicePlugins, "the kubelet's device plugin `DIRECTORY`")
-	flags.StringVar(&g.podResources, "pod-resources-socket", defaults.PodResources, "the kubelet's PodResources `SOCKET` or named pipe")
-	addHostRootFlag(flags, &g.hostRoot)
-	return command
-}
+		Short: "Check this node",
+		Long: `Checks the node and changes nothing. Prints a line for each check, which begins with
 
-// newCapabilitiesCommand returns 'dxctl capabilities'. version is that of dxctl.
-func newCapabilitiesCommand(version string) *cobra.Command {
-	g := gatherer{version: version}
-	command := &cobra.Command{
-		Use:   "capabilities",
-		Short: "Show what this node supports",
-		Long: `Shows how containers are assigned GPUs, the versions of containerd and the shim,
-whether NRI is enabled, which runtime handlers can have GPUs, and the schema versions
-that HCS supports.`,
-		Example: `  dxctl capabilities`,
+  ✔  passed
+  ✘  failed, with the cause and the remedy
+  !  not checked
+
+Fails if a check has failed. Requires root or an administrator.`,
+		Example: `  # for a bug report; read it before you send it
+  dxctl doctor --report node1.txt`,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if err := g.CheckFlags(); err != nil {
-				return err
+			if !cli.IsAdministrator() { // Otherwise a lack of permission would look like a problem of the node.
+				return fs.ErrPermission
 			}
-			state := g.gatherRuntime(c.Context())
-			if state.Config.Err != nil { // The modes in force depend on the policy.
-				return state.Config.Err
-			}
-			return cli.PrintDocument(c.OutOrStdout(), g.output, state)
+			return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr())
 		},
 	}
-	g.addFlags(command, cli.YAML, cli.JSON)
+	flags := command.Flags()
+	flags.StringVar(&o.report, "report", "", "write a new `FILE` for a bug report, without secrets")
+	flags.StringVar(&o.criSocket, "cri-socket", defaults.CRI, "containerd's CRI `SOCKET` or named pipe")
+	flags.StringVar(&o.kubeletDir, "kubelet-dir", defaults.DevicePlugins, "the kubelet's device plugin `DIRECTORY`")
+	flags.StringVar(&o.podResources, "pod-resources-socket", defaults.PodResources, "the kubelet's PodResources `SOCKET` or named pipe")
+	flags.StringVar(&o.stateDir, "state-dir", defaults.State, "state `DIRECTORY`")
+	flags.StringVar(&o.runtimeDir, "runtime-dir", defaults.Runtime, "runtime `DIRECTORY` of directx-nri")
+	addShimDirFlag(flags, &o.shimDir)
+	addHostRootFlag(flags, &o.hostRoot)
 	return command
 }
 
-func (g *gatherer) run(ctx context.Context, stdout, stderr io.Writer) error {
-	if err := g.CheckFlags(); err != nil {
-		return err
+func (o doctorOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
+	if o.report != "" && durable.Exists(o.report) {
+		return cli.UsageError("--report: %s exists", o.report)
 	}
-	if g.reportFile != "" && durable.Exists(g.reportFile) {
-		return cli.UsageError("--report: %s exists", g.reportFile)
-	}
-	state := g.gather(ctx)
+	n := readNode(ctx, o)
+	findings := runChecks(ctx, n, checks(), o.timeout)
 	if err := ctx.Err(); err != nil {
 		return cli.UnknownResult(fmt.Errorf("check the node: %w", err))
 	}
-	report := examine(state)
-	var err error
-	if g.output == cli.Text {
-		err = report.Print(stdout)
-	} else {
-		err = cli.PrintDocument(stdout, g.output, report)
+	printFindings(stdout, findings)
+	if o.report != "" {
+		if err := writeReport(o.report, n, findings); err != nil {
+			return err
+		}
+		fmt.Fprintf(stderr, "wrote %s; read it before you send it\n", o.report)
 	}
-	if err == nil && g.reportFile != "" {
-		err = g.writeReport(stderr, state, report)
-	}
-	switch {
-	case err != nil:
-		return err
-	case report.Problems() > 0:
+	if slices.ContainsFunc(findings, func(f finding) bool { return f.mark != markPassed }) {
 		return errors.New("this node has problems")
-	case len(report.Findings) > 0:
-		return cli.UnknownResult(errors.New("some checks could not be performed"))
 	}
 	return nil
 }
 
-// The values of [doctorReport.Role].
+// check is a part of the node that works or not.
+type check struct {
+	name string
+	// run returns a finding for each object, such as a GPU, and none if the node's set-up does not have the part.
+	run func(context.Context, nodeState) []finding
+	// needs are earlier checks without which this one would fail for their reasons.
+	needs []string
+}
+
+type mark string
+
 const (
-	roleKubernetes = "kubernetes"
-	roleStandalone = "standalone"
+	markPassed  mark = "✔"
+	markFailed  mark = "✘"
+	markUnknown mark = "!"
 )
 
-// doctorReport is the result of an examination. The names of its fields are stable.
-type doctorReport struct {
-	Version string `json:"version"`
-	OS      string `json:"os"`
-	// Role is [roleKubernetes] or [roleStandalone].
-	Role string `json:"role"`
-	// Injection is what adds GPUs to containers, "" if directx-nri is not set up.
-	Injection policy.Injection `json:"injection"`
-	Findings  []finding        `json:"findings"`
+// finding is a result of a check. text is one line.
+type finding struct {
+	mark  mark
+	check string
+	text  string
 }
 
-// Problems returns the number of findings that are problems.
-func (r doctorReport) Problems() (n int) {
-	for _, f := range r.Findings {
-		if f.Severity == severityProblem {
-			n++
-		}
-	}
-	return n
+func passed(format string, args ...any) []finding {
+	return []finding{{mark: markPassed, text: errlog.OneLine(fmt.Sprintf(format, args...))}}
 }
 
-// Print writes the report as text: a block for each finding, and a summary.
-func (r doctorReport) Print(w io.Writer) error {
-	var text strings.Builder
-	for _, f := range r.Findings {
-		fmt.Fprintf(&text, "%s %s", f.Severity, f.Check)
-		if f.Object != "" {
-			fmt.Fprintf(&text, ": %s", f.Object)
+// failed returns the finding of an error. remedy is for an error that has none.
+func failed(err error, remedy string) []finding {
+	return []finding{{mark: markFailed, text: errlog.ErrorLine(errlog.WithRemedy(err, remedy))}}
+}
+
+// passedUnless returns the findings of the errors that are not nil, or if there is none, that the check has passed.
+func passedUnless(errs []error, format string, args ...any) (findings []finding) {
+	for _, err := range errs {
+		if err != nil {
+			findings = append(findings, failed(err, "")...)
 		}
-		fmt.Fprintf(&text, "\n  what    %s\n  effect  %s\n  fix     %s\n\n", f.Problem, f.Effect, f.Fix)
 	}
-	result := "no problems"
-	if len(r.Findings) > 0 {
-		problems := r.Problems()
-		result = fmt.Sprintf("%d problem(s), %d unknown", problems, len(r.Findings)-problems)
+	if findings == nil {
+		return passed(format, args...)
 	}
-	node := fmt.Sprintf("a %s node that is not set up", r.Role)
-	if r.Injection != "" {
-		node = fmt.Sprintf("a %s node with injection by %s", r.Role, r.Injection)
+	return findings
+}
+
+// runChecks runs the checks in order, each for at most limit.
+func runChecks(ctx context.Context, n nodeState, list []check, limit time.Duration) (findings []finding) {
+	notPassed := map[string]bool{}
+	for _, c := range list {
+		results, err := withTimeout(ctx, limit, func(ctx context.Context) ([]finding, error) { return c.run(ctx, n), nil })
+		if err != nil {
+			results = failed(err, "")
+		}
+		cause := slices.IndexFunc(c.needs, func(name string) bool { return notPassed[name] })
+		if cause >= 0 && len(results) > 0 { // It has run, because only that shows whether the node has the part.
+			results = []finding{{mark: markUnknown, text: "not checked without " + c.needs[cause]}}
+		}
+		for _, f := range results {
+			f.check = c.name
+			notPassed[c.name] = notPassed[c.name] || f.mark != markPassed
+			findings = append(findings, f)
+		}
 	}
-	fmt.Fprintf(&text, "%s: %s\n", node, result)
-	_, err := io.WriteString(w, text.String())
-	return err
+	return findings
+}
+
+// withTimeout returns the result of query, or an error after limit. A driver, a Windows service or
+// a disk that hangs cannot be interrupted, so query continues in the background.
+func withTimeout[T any](ctx context.Context, limit time.Duration, query func(context.Context) (T, error)) (result T, err error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	type answer struct {
+		result T
+		err    error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		result, err := query(ctx)
+		answers <- answer{result, err}
+	}()
+	select {
+	case a := <-answers:
+		return a.result, a.err
+	case <-ctx.Done():
+		return result, fmt.Errorf("no answer within %s", limit)
+	}
+}
+
+func printFindings(w io.Writer, findings []finding) {
+	for _, f := range findings {
+		fmt.Fprintf(w, "%s %-10s  %s\n", f.mark, f.check, f.text)
+	}
 }

@@ -1,321 +1,380 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"net"
+	"net/http"
+	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
+	"github.com/directx-nri/directx-nri/advertiser/config"
+	"github.com/directx-nri/directx-nri/advertiser/resources"
 	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/discovery/hostfiles"
 	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/access"
-	"github.com/directx-nri/directx-nri/internal/cli"
+	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/cri"
+	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
+	"github.com/directx-nri/directx-nri/internal/localgrpc"
+	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/readiness"
+	"github.com/directx-nri/directx-nri/internal/win32"
+	"github.com/directx-nri/directx-nri/ocispec/gpuedits"
 	"github.com/directx-nri/directx-nri/ocispec/modes"
 	"github.com/directx-nri/directx-nri/shim/diversion"
+	"github.com/directx-nri/directx-nri/shim/shimfile"
 )
 
-type examiner struct {
-	nodeState
-	report doctorReport
+// setup is how containers of a node get GPUs.
+type setup string
+
+const (
+	setupKubernetes setup = "Kubernetes"
+	setupCDI        setup = "CDI specification"
+	setupStandalone setup = "runtime shim, without Kubernetes"
+)
+
+// nodeState has what several checks depend on. What could not be read has an error.
+type nodeState struct {
+	doctorOptions
+
+	os            string
+	policy        policy.Policy
+	policyErr     error
+	containerd    cri.Config
+	containerdErr error
+	gpus          []resources.Device
+	gpusErr       error
 }
 
-// examine returns the problems of a node: one finding for each cause, and none for its
-// consequences.
-func examine(n nodeState) doctorReport {
-	report := doctorReport{Version: n.Version, OS: n.OS, Role: roleStandalone, Injection: n.injection(), Findings: []finding{}}
-	e := &examiner{nodeState: n, report: report}
-	if n.Kubelet != nil {
-		e.report.Role = roleKubernetes
+func readNode(ctx context.Context, o doctorOptions) nodeState {
+	n := nodeState{doctorOptions: o, os: runtime.GOOS}
+	n.containerd, n.containerdErr = withTimeout(ctx, o.timeout, func(ctx context.Context) (cri.Config, error) {
+		return cri.ReadConfig(ctx, o.criSocket)
+	})
+	if n.policy, n.policyErr = policy.Read(o.stateDir); n.policyErr != nil {
+		n.policy, n.gpusErr = policy.Default(), n.policyErr
+		return n
 	}
-	e.checkSetup()
-	for _, f := range n.Files {
-		e.add(f.kind, f.path, f.err)
-	}
-	e.checkConfig()
-	if e.checkWSL(); e.has(checkWSL) {
-		return e.report // The remedy restarts everything.
-	}
-	e.checkGPUs()
-	e.checkWindows()
-	e.checkContainerd()
-	if e.injects(policy.InjectByShim) {
-		e.checkShim()
-	}
-	if e.injects(policy.InjectByNRI) {
-		e.checkNRI()
-	}
-	if n.Kubelet != nil && e.report.Injection != "" {
-		e.checkKubelet()
-	}
-	return e.report
+	n.gpus, n.gpusErr = withTimeout(ctx, o.timeout, func(ctx context.Context) ([]resources.Device, error) {
+		source, err := node.Open(node.Options{UseInventory: n.policy.UseInventory, StateDir: o.stateDir, HostRoot: o.hostRoot, QueryDriver: true})
+		if err != nil {
+			return nil, err
+		}
+		source, _ = modes.ResolvePolicy(source, n.policy, n.os)
+		devices, err := source.Devices(ctx)
+		return resources.Match(devices, n.policy, n.os), err
+	})
+	return n
 }
 
-// injection returns what adds GPUs to containers, "" if directx-nri is not set up.
-func (n nodeState) injection() policy.Injection {
-	plugin := n.OS != "windows" && !errors.Is(n.NRIErr, readiness.ErrNotRunning)
+// setup returns the set-up of the node. The kubelet's directory exists even while the kubelet is stopped. A machine
+// with a kubelet and a CDI specification can use the latter alone: the advertiser would have written the policy.
+func (n nodeState) setup() setup {
+	kubelet, hasCDI := durable.Exists(n.kubeletDir), durable.Exists(n.cdiFile)
 	switch {
-	case isNotInstalled(n.Shim.Err) && !plugin && !n.Config.Applied:
+	case kubelet && (!hasCDI || durable.Exists(policy.Path(n.stateDir))):
+		return setupKubernetes
+	case hasCDI && !durable.Exists(filepath.Join(n.shimDir, shimfile.FileName())):
+		return setupCDI
+	}
+	return setupStandalone
+}
+
+// injection returns what adds GPUs to containers, "" with CDI only.
+func (n nodeState) injection() policy.Injection {
+	switch n.setup() {
+	case setupCDI:
 		return ""
-	case n.Kubelet == nil:
+	case setupStandalone:
 		return policy.InjectByShim
 	}
-	return cri.ResolveInjection(n.Config.Policy.Injection, n.OS, n.Containerd.Version)
+	return cri.ResolveInjection(n.policy.Injection, n.os, n.containerd.Version)
 }
 
-// isNotInstalled reports whether err is that there is no runtime shim.
-func isNotInstalled(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, diversion.ErrNotDiverted) || errors.Is(err, diversion.ErrNoShim) ||
-		errors.Is(err, diversion.ErrUnknownDirectory) || errors.Is(err, diversion.ErrSeveralDirectories)
-}
-
-// inventory returns the inventory file, "" if the GPUs are discovered.
-func (e *examiner) inventory() string { return e.Config.Policy.CompiledFrom.Inventory }
-
-func (e *examiner) injects(by policy.Injection) bool { return e.report.Injection == by }
-
-func (e *examiner) has(checks ...string) bool {
-	return slices.ContainsFunc(e.report.Findings, func(f finding) bool { return slices.Contains(checks, f.Check) })
-}
-
-// add adds a finding. If dxctl lacks a permission, it is unknown whether the node has the problem.
-// A remedy of the problem takes precedence over that of the kind.
-func (e *examiner) add(k findingKind, object string, problem error) *finding {
-	f := finding{Check: k.check, Severity: severityProblem, Object: object, Problem: problem.Error(), Effect: k.effect,
-		Fix: cmp.Or(errlog.RemedyOf(problem), k.fix)}
-	if errors.Is(problem, fs.ErrPermission) {
-		f.Severity, f.Effect, f.Fix = severityUnknown, "problems there are not detected", "run dxctl as root or an administrator"
-	}
-	restart, remove := "run 'systemctl restart containerd'", "rm "+object
-	switch {
-	case e.OS == "windows":
-		restart, remove = "reboot the node, or if nssm does not run containerd, run 'Restart-Service -Force containerd' in PowerShell", `del "`+object+`"`
-	case strings.Contains(e.Containerd.Socket, "/k3s/"): // RKE2 has this socket, too.
-		restart = "restart the service of k3s or RKE2"
-	}
-	f.Fix = strings.NewReplacer(
-		"{config}", e.Config.Path, "{restart}", restart, "{remove}", remove,
-		"{inventory}", cmp.Or(e.inventory(), "the inventory file")).Replace(f.Fix)
-	for _, text := range []*string{&f.Object, &f.Problem, &f.Effect, &f.Fix} {
-		*text = errlog.OneLine(*text)
-	}
-	e.report.Findings = append(e.report.Findings, f)
-	return &e.report.Findings[len(e.report.Findings)-1]
-}
-
-// checkSetup reports a node that is not set up, unless it has no GPU driver.
-func (e *examiner) checkSetup() {
-	denied := slices.ContainsFunc([]error{e.Containerd.Err, e.Shim.Err, e.NRIErr, e.Config.Err},
-		func(err error) bool { return errors.Is(err, fs.ErrPermission) })
-	if e.report.Injection != "" || denied || errors.Is(e.GPUsErr, node.ErrNoSource) {
-		return
-	}
-	kind := nodeNotSetUp
-	if e.OS == "linux" && e.Kubelet != nil {
-		kind = kubernetesNotSetUp
-	}
-	e.add(kind, "", errors.New("directx-nri is not set up on this node"))
-}
-
-func (e *examiner) checkConfig() {
-	c := e.Config
-	switch {
-	case c.Err != nil && !errors.Is(c.Err, access.ErrNotPrivate):
-		e.add(policyUnusable, "the node policy", c.Err)
-	case c.Invalid != nil:
-		e.add(configInvalid, c.Path, c.Invalid)
-	case len(c.Stale) > 0:
-		e.add(configStale, c.Path, errors.New(strings.Join(c.Stale, "; ")))
-	}
-}
-
-func (e *examiner) checkWSL() {
-	w := e.WSL
-	if w == nil {
-		return
-	}
-	discovered := e.inventory() == ""
-	switch {
-	case discovered && !w.Driver:
-		e.add(wslDriverMissing, "/dev/dxg", fmt.Errorf("kernel %s of WSL has no /dev/dxg", w.Kernel))
-	case discovered && !w.Libraries:
-		e.add(wslLibrariesMissing, "/usr/lib/wsl/lib", errors.New("WSL has no libraries of GPU drivers: /usr/lib/wsl/lib does not exist"))
-	case !w.Systemd && e.Containerd.Err != nil: // Another program can start containerd.
-		e.add(wslSystemdStopped, "/etc/wsl.conf", errors.New("systemd, which starts containerd and directx-nri, does not run"))
-	}
-}
-
-func (e *examiner) checkGPUs() {
-	if e.GPUsErr != nil {
-		e.checkDiscovery()
-		return
-	}
-	var usable, withoutResource []string
-	reported := map[string]bool{} // by missing files, because GPUs with the same driver lack the same files
-	for _, d := range e.GPUs {
-		if d.Kind() == discovery.KindNone {
-			continue
+// offered returns one of the healthy GPUs that each resource offers.
+func (n nodeState) offered() map[string]resources.Device {
+	gpus := map[string]resources.Device{}
+	for _, d := range n.gpus {
+		if d.Rule != nil && d.Health.OK() {
+			gpus[d.Rule.Name] = d
 		}
-		usable = append(usable, d.Name())
-		if d.Resource == "" && d.Err == nil {
-			withoutResource = append(withoutResource, d.Name())
+	}
+	return gpus
+}
+
+// checks returns all checks, in the order in which a container gets its GPU.
+func checks() []check {
+	return []check{
+		{name: "system", run: checkSystem},
+		{name: "policy", run: checkPolicy},
+		{name: "config", run: checkConfig, needs: []string{"policy"}},
+		{name: "gpu", run: checkGPUs, needs: []string{"policy"}},
+		{name: "containerd", run: checkContainerd, needs: []string{"policy"}},
+		{name: "shim", run: checkShim, needs: []string{"policy"}},
+		{name: "nri", run: checkNRI, needs: []string{"policy", "containerd"}},
+		{name: "kubelet", run: checkKubelet},
+		{name: "advertiser", run: checkAdvertiser, needs: []string{"policy", "containerd", "shim", "nri", "kubelet"}},
+		{name: "records", run: checkRecords},
+	}
+}
+
+// checkSystem prints the facts of a node, and checks that Windows can assign GPUs as configured.
+func checkSystem(_ context.Context, n nodeState) []finding {
+	facts := []string{string(n.setup()), "dxctl " + n.version + " for " + n.os + "/" + runtime.GOARCH}
+	if injection := n.injection(); injection != "" {
+		facts = append(facts, "injection by "+string(injection))
+	}
+	if n.os != "windows" {
+		kernel, _ := durable.Read("/proc/sys/kernel/osrelease", 4<<10)
+		return passed("%s", strings.Join(append(facts, "kernel "+string(kernel)), ", "))
+	}
+	version := win32.WindowsVersion()
+	hcs, err := win32.HCSProperties()
+	chosen, supported := modes.Resolve(n.policy, n.os, version.Build), modes.Resolve(policy.Default(), n.os, version.Build)
+	switch byPath := supported.Assignment == policy.AssignByPath; {
+	case !byPath && chosen.Assignment == policy.AssignByPath:
+		return failed(errors.New(supported.AssignmentReason), "set assignmentMode: auto")
+	case byPath && err != nil: // Windows Server 2019 does not have these properties.
+		return failed(fmt.Errorf("the Host Compute Service does not answer: %w", err), "in PowerShell: Install-WindowsFeature Containers; then restart the node")
+	}
+	return passed("%s", strings.Join(append(facts, version.String(), chosen.AssignmentReason, chosen.DriverFilesReason, hcs), ", "))
+}
+
+func checkPolicy(_ context.Context, n nodeState) []finding {
+	return passedUnless([]error{n.policyErr}, "%s, or without it the defaults", policy.Path(n.stateDir))
+}
+
+// checkConfig checks what the policy was compiled from, and the directories that it lets pods have files of. Other
+// accounts must not be able to change them.
+func checkConfig(_ context.Context, n nodeState) []finding {
+	source, errs := n.policy.CompiledFrom, []error(nil)
+	source.Config = cmp.Or(source.Config, paths.Default().Config)
+	for _, file := range []string{source.Config, source.Inventory} {
+		if err := config.CheckAccess(file); !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
 		}
-		e.checkGPU(d, reported)
 	}
-	switch {
-	case len(usable) == 0:
-		e.add(noUsableGPU, e.inventory(), errors.New("the node has no GPU that a container can have"))
-	case len(withoutResource) == len(usable):
-		e.add(noMatchingResource, cli.Abbreviate(withoutResource, 3), errors.New("no configured resource matches a GPU of this node"))
+	if n.policy.ExtraMounts.Sources == policy.MountSourcesHostDirectories {
+		for _, dir := range n.policy.ExtraMounts.HostDirectories {
+			errs = append(errs, access.CheckDirectory(filepath.Join(n.hostRoot, dir)))
+		}
 	}
+	if stale := config.WhyStale(n.policy, source.Config); len(stale) > 0 {
+		_, invalid := config.Compiler{File: source.Config, StateDir: n.stateDir, NodeOS: n.os}.Compile()
+		err := cmp.Or(invalid, errors.New(strings.Join(stale, "; ")))
+		errs = append(errs, errlog.WithRemedy(err, "run 'dxctl config apply', or start directx-advertiser"))
+	}
+	return passedUnless(errs, "the policy is up to date with %s", source.Config)
 }
 
-func (e *examiner) checkDiscovery() {
+func checkGPUs(_ context.Context, n nodeState) (findings []finding) {
 	switch {
-	case e.Config.Err != nil || e.has(checkSetup):
-	case errors.Is(e.GPUsErr, node.ErrNoSource):
-		e.add(noGPUDriver, "/dev/dxg", e.GPUsErr)
-	case e.inventory() != "":
-		e.add(inventoryInvalid, e.inventory(), e.GPUsErr)
-	default:
-		e.add(gpusNotListed, "the GPUs of this node", e.GPUsErr)
+	case errors.Is(n.gpusErr, node.ErrNoSource):
+		return failed(n.gpusErr, "in WSL, see docs/wsl.md; in Hyper-V, assign a GPU to this VM (GPU-PV) and load the module dxgkrnl; for other GPUs, run 'dxctl config apply --inventory FILE'")
+	case n.gpusErr != nil:
+		return failed(n.gpusErr, "check the GPU's driver")
 	}
+	hasRule := false
+	for _, d := range n.gpus {
+		if d.Kind() != discovery.KindNone {
+			findings = append(findings, checkGPU(n, d)...)
+		}
+		hasRule = hasRule || d.Rule != nil
+	}
+	switch {
+	case len(findings) == 0:
+		return failed(errors.New("the node has no GPU that a container can have"), "install the GPU's driver, or complete the inventory")
+	case n.setup() == setupKubernetes && !hasRule:
+		return append(findings, failed(errors.New("no GPU is offered"), "compare 'dxctl devices -o wide' with resources in the configuration")...)
+	}
+	return findings
 }
 
-func (e *examiner) checkGPU(d gpu, reported map[string]bool) {
-	windows := e.OS == "windows"
-	name := "GPU " + strings.TrimSuffix(d.Name()+" ("+d.Description+")", " ()")
-	kind := gpuUnusable
-	if !windows && e.inventory() == "" {
-		kind = gpuUnusableInVM
+// checkGPU makes the edits for a container with the GPU.
+func checkGPU(n nodeState, d resources.Device) []finding {
+	name := strings.TrimSuffix(d.Name()+" ("+d.Description+")", " ()")
+	_, resolved := modes.ResolvePolicy(discovery.Static(nil), n.policy, n.os)
+	edits, skipped, err := gpuedits.Build(n.os, []discovery.Device{d.Device}, nil, hostfiles.Root(n.hostRoot), resolved)
+	var missing []string
+	for _, file := range skipped {
+		if !file.Minor {
+			missing = append(missing, file.Source)
+		}
 	}
 	switch {
 	case !d.Health.OK():
-		e.add(kind, d.Name(), fmt.Errorf("%s is unhealthy: %s", name, d.Health))
-	case d.Err != nil:
-		e.add(kind, d.Name(), d.Err)
-	case windows && len(d.System32) == 0 && e.DriverFiles != policy.FilesNone:
-		e.add(kind, d.Name(), fmt.Errorf("%s has a driver without runtime files for containers", name))
+		return failed(fmt.Errorf("%s is unhealthy: %s", name, d.Health), "")
+	case err != nil:
+		return failed(err, "")
+	case len(missing) > 0:
+		return failed(fmt.Errorf("containers get %s without files that do not exist: %s", name, strings.Join(missing, ", ")),
+			"reinstall the driver, or correct the inventory")
+	case d.Rule == nil:
+		return passed("%s is not offered: %s", name, d.Reason)
 	}
-	missing := strings.Join(d.Missing, "\n")
-	if missing != "" && !reported[missing] {
-		f := e.add(driverFilesMissing, d.Name(),
-			fmt.Errorf("files of GPU %s are not on this node: %s", d.Name(), cli.Abbreviate(d.Missing, 3)))
-		f.Files = d.Missing
-	}
-	reported[missing] = true
-}
-
-func (e *examiner) checkWindows() {
-	if e.Windows == nil {
-		return
-	}
-	err := e.Windows.HCSErr
-	auto := modes.Resolve(policy.Default(), e.OS, e.Windows.Version.Build)
-	switch {
-	case errors.Is(err, context.DeadlineExceeded):
-		e.add(hcsHangs, "vmcompute", fmt.Errorf("the Host Compute Service does not answer: %w", err))
-	case auto.Assignment == policy.AssignByClass && e.Config.Policy.Assignment == policy.AssignByPath:
-		e.add(hcsCannotAssignByPath, e.Windows.Version.String(), errors.New(auto.AssignmentReason))
-	case auto.Assignment == policy.AssignByPath && errors.Is(err, errors.ErrUnsupported):
-		e.add(hcsMissing, "", fmt.Errorf("the Host Compute Service is not available: %w", err))
-	}
+	return passed("%s, with %d mounts, as %s", name, len(edits.Mounts), d.Rule.Name)
 }
 
 // checkContainerd reports a daemon that does not answer, that is too old, or whose pods cannot have GPUs.
-func (e *examiner) checkContainerd() {
-	c := e.Containerd
-	major, minor, known := cri.ParseVersion(c.Version)
+func checkContainerd(_ context.Context, n nodeState) []finding {
+	kubernetes, c, err := n.setup() == setupKubernetes, n.containerd, n.containerdErr
+	if n.setup() == setupCDI {
+		return nil
+	}
 	switch {
-	case status.Code(c.Err) == codes.Unimplemented:
-		if e.Kubelet != nil {
-			e.add(containerdWithoutCRI, c.Socket, errors.New("containerd runs without its CRI plugin"))
+	case !kubernetes && status.Code(err) == codes.Unimplemented:
+		return passed("it runs without its CRI plugin")
+	case err != nil:
+		return failed(fmt.Errorf("containerd does not answer: %w", err), "start it, see its log, or set --cri-socket")
+	case kubernetes && n.injection() == policy.InjectByShim && cri.BypassesShim(c.Version):
+		return failed(fmt.Errorf("containerd %s runs no shim for the containers of pods", c.Version), "set injection: auto, or update containerd")
+	case kubernetes && c.Check(n.os) != nil:
+		return failed(c.Check(n.os), "")
+	}
+	return passed("%s", c.Version)
+}
+
+func checkShim(ctx context.Context, n nodeState) []finding {
+	if n.injection() != policy.InjectByShim {
+		return nil
+	}
+	kubernetes, remedy := n.setup() == setupKubernetes, "run 'dxctl runtime install', or for CDI 'dxctl cdi generate'"
+	if kubernetes {
+		remedy = "see the log of directx-advertiser"
+	}
+	s := readShim(ctx, n.shimDir, n.stateDir)
+	noContainerStarts := errors.Is(s.Err, diversion.ErrInterrupted) || errors.Is(s.Err, diversion.ErrBroken)
+	switch {
+	case kubernetes && len(n.offered()) == 0 && !noContainerStarts:
+		return passed("it need not be in its place, because the node offers no GPU")
+	case s.Err != nil:
+		return failed(s.Err, remedy)
+	case kubernetes && s.BypassErr != nil:
+		return failed(s.BypassErr, "use the shim of io.containerd.runhcs.v1, or if the shim honors devices, set injection: kubelet; see docs/limits.md")
+	case s.Version != n.version:
+		return failed(fmt.Errorf("%s has version %s, and dxctl has version %s", s.Path, s.Version, n.version), remedy)
+	}
+	return passed("%s, version %s", s.Path, s.Version)
+}
+
+func checkNRI(ctx context.Context, n nodeState) []finding {
+	if n.injection() != policy.InjectByNRI {
+		return nil
+	}
+	err := readiness.CheckPlugin(ctx, n.runtimeDir)
+	if err == nil { // Another account could pretend to be the plugin.
+		err = access.CheckPrivate(n.runtimeDir)
+	}
+	return passedUnless([]error{errlog.WithRemedy(err, "start directx-nri, or see its log")}, "the plugin is registered with containerd")
+}
+
+func checkKubelet(ctx context.Context, n nodeState) []finding {
+	if n.setup() != setupKubernetes {
+		return nil
+	}
+	if err := dialUnix(ctx, filepath.Join(n.kubeletDir, "kubelet.sock")); err != nil {
+		return failed(fmt.Errorf("the kubelet does not accept device plugins: %w", err), "start the kubelet, or set --kubelet-dir")
+	}
+	if _, err := readAllocatable(ctx, n.podResources); err != nil {
+		return failed(fmt.Errorf("the kubelet's PodResources API does not answer: %w", err), "set --pod-resources-socket")
+	}
+	return passed("it accepts device plugins")
+}
+
+// dialUnix returns why no process listens on a Unix socket.
+func dialUnix(ctx context.Context, path string) error {
+	connection, err := new(net.Dialer).DialContext(ctx, "unix", path)
+	if err != nil {
+		return err
+	}
+	return connection.Close()
+}
+
+// readAllocatable returns the kubelet's healthy device IDs, by resource. A kubelet for Windows lists none
+// (GetAllocatableDevices in pkg/kubelet/cm/container_manager_windows.go).
+func readAllocatable(ctx context.Context, socket string) (map[string][]string, error) {
+	connection, err := localgrpc.Dial(socket)
+	if err != nil {
+		return nil, err
+	}
+	defer connection.Close()
+	answer, err := podresources.NewPodResourcesListerClient(connection).GetAllocatableResources(ctx, &podresources.AllocatableResourcesRequest{})
+	ids := map[string][]string{}
+	for _, devices := range answer.GetDevices() {
+		ids[devices.GetResourceName()] = append(ids[devices.GetResourceName()], devices.GetDeviceIds()...)
+	}
+	return ids, err
+}
+
+// checkAdvertiser checks that directx-advertiser is ready, by what it reports itself if it serves metrics, and that
+// the kubelet lists what it offers.
+func checkAdvertiser(ctx context.Context, n nodeState) []finding {
+	if n.setup() != setupKubernetes {
+		return nil
+	}
+	const remedy = "start directx-advertiser, or see its log"
+	if err := readReadiness(ctx, n.policy.Metrics.Address); err != nil {
+		return failed(err, remedy)
+	}
+	allocatable, err := readAllocatable(ctx, n.podResources)
+	if err != nil {
+		return failed(err, remedy)
+	}
+	gpus := n.offered()
+	for resource, gpu := range gpus {
+		if err := dialUnix(ctx, filepath.Join(n.kubeletDir, paths.SocketName(resource))); err != nil {
+			return failed(fmt.Errorf("directx-advertiser does not offer %s: %w", resource, err), remedy)
 		}
-	case c.Err != nil:
-		e.add(containerdStopped, c.Socket, fmt.Errorf("containerd does not answer: %w", c.Err))
-	case known && (major < 1 || major == 1 && minor < 7):
-		e.add(containerdTooOld, c.Version, fmt.Errorf("containerd %s is older than 1.7", c.Version))
-	case e.Kubelet == nil || e.report.Injection == "":
-	case e.injects(policy.InjectByShim) && cri.BypassesShim(c.Version):
-		e.add(containerdSkipsShim, c.Version, fmt.Errorf("containerd %s runs no shim for the containers of pods", c.Version))
-	case c.HandlersErr != nil:
-		e.add(handlersUnusable, c.Socket, c.HandlersErr)
-	}
-}
-
-func (e *examiner) checkShim() {
-	s := e.Shim
-	kubernetes := e.Kubelet != nil
-	if kubernetes && s.BypassErr != nil {
-		e.add(shimBypassed, "", s.BypassErr)
-	}
-	switch {
-	case s.Err == nil && s.Version != e.Version:
-		e.add(shimVersionDiffers, s.Path, fmt.Errorf("the shim has version %s, and dxctl has version %s", s.Version, e.Version))
-	case s.Err == nil:
-	case errors.Is(s.Err, access.ErrUntrusted):
-		e.add(shimUntrusted, s.Path, s.Err)
-	case errors.Is(s.Err, diversion.ErrInterrupted), errors.Is(s.Err, diversion.ErrBroken):
-		e.add(shimBroken, s.Path, s.Err)
-	case !isNotInstalled(s.Err) && !errors.Is(s.Err, diversion.ErrOverwritten):
-		e.add(shimFails, s.Path, s.Err)
-	case !kubernetes:
-		e.add(shimMissing, s.Path, s.Err)
-	case len(e.GPUs) > 0: // Without a GPU, directx-advertiser does not install it.
-		e.add(shimNotInPlace, s.Path, s.Err)
-	}
-}
-
-func (e *examiner) checkNRI() {
-	switch {
-	case e.NRIErr == nil || e.has(checkContainerd) || e.Config.Err != nil: // The plugin reads the policy, too.
-	case errors.Is(e.NRIErr, readiness.ErrNotRunning) && e.NRISocketErr != nil: // A plugin that runs knows more.
-		e.add(nriDisabled, "NRI", cri.WithNRIRemedy(e.NRISocketErr))
-	default:
-		e.add(nriNotRegistered, "directx-nri", e.NRIErr)
-	}
-}
-
-func (e *examiner) checkKubelet() {
-	k := e.Kubelet
-	switch {
-	case k.SocketErr != nil:
-		e.add(kubeletStopped, k.Dir, fmt.Errorf("the kubelet does not accept device plugins in %s: %w", k.Dir, k.SocketErr))
-	case e.Config.Err != nil: // The names of the resources are unknown.
-	case k.AdvertiserErr != nil:
-		e.add(advertiserStopped, "directx-advertiser", fmt.Errorf("directx-advertiser does not answer in %s: %w", k.Dir, k.AdvertiserErr))
-	case k.PodResourcesErr != nil:
-		e.add(podResourcesUnreachable, "PodResources",
-			fmt.Errorf("the kubelet's PodResources API cannot be reached: %w", k.PodResourcesErr))
-	// The advertiser does not advertise GPUs that containers would not get.
-	case len(e.GPUs) == 0 || e.injects(policy.InjectByShim) && e.has(checkHandlers, checkShim, checkContainerd):
-	case k.ReadyErr != nil:
-		e.add(advertiserNotReady, "directx-advertiser", k.ReadyErr)
-	case e.OS != "windows" || len(k.Allocatable) > 0:
-		e.checkRegistration(k.Allocatable)
-	}
-}
-
-// checkRegistration reports the resources for which the kubelet does not list all GPUs.
-func (e *examiner) checkRegistration(allocatable map[string][]string) {
-	reported := map[string]bool{}
-	for _, d := range e.GPUs {
-		prefix := discovery.NormalizeID(d.InstanceID) + "::"
-		listed := slices.ContainsFunc(allocatable[d.Resource],
-			func(id string) bool { return strings.HasPrefix(discovery.NormalizeID(id), prefix) })
-		if d.Resource == "" || d.Kind() == discovery.KindNone || !d.Health.OK() || listed || reported[d.Resource] {
-			continue
+		prefix := discovery.NormalizeID(gpu.InstanceID) + "::"
+		listed := func(id string) bool { return strings.HasPrefix(discovery.NormalizeID(id), prefix) }
+		if n.os != "windows" && !slices.ContainsFunc(allocatable[resource], listed) {
+			return failed(fmt.Errorf("the kubelet does not list GPU %s as allocatable %s", gpu.Name(), resource), remedy)
 		}
-		reported[d.Resource] = true
-		e.add(gpuNotAllocatable, d.Resource, fmt.Errorf("the kubelet does not list GPU %s as allocatable %s", d.Name(), d.Resource))
 	}
+	return passed("%d resource(s) with healthy GPUs", len(gpus))
+}
+
+// readReadiness returns why directx-advertiser is not ready, if it answers at the address of its metrics. In a pod, it
+// has the address in another network, where another program may answer.
+func readReadiness(ctx context.Context, address string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/readyz", http.NoBody)
+	if address == "" || err != nil {
+		return nil
+	}
+	answer, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(request) // Without a proxy.
+	if err != nil {
+		return nil
+	}
+	defer answer.Body.Close()
+	text, _ := io.ReadAll(io.LimitReader(answer.Body, 4<<10))
+	if answer.StatusCode == http.StatusServiceUnavailable {
+		return fmt.Errorf("directx-advertiser is not ready: %s", bytes.TrimSpace(text))
+	}
+	return nil
+}
+
+// checkRecords reads the allocation records.
+func checkRecords(ctx context.Context, n nodeState) []finding {
+	entries, problems, err := allocation.OpenStore(paths.Allocations(n.stateDir)).List(ctx)
+	errs := []error{err}
+	for _, p := range problems {
+		errs = append(errs, errlog.WithRemedy(p.Err, "delete its pod, then the file"))
+	}
+	return passedUnless(errs, "%d allocation(s) can be read", len(entries))
 }

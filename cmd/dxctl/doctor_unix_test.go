@@ -5,40 +5,35 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
+	"google.golang.org/grpc"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
-	"github.com/directx-nri/directx-nri/internal/access"
+	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/readiness"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/testutil/grpctest"
-	"github.com/directx-nri/directx-nri/shim/bypass"
 	"github.com/directx-nri/directx-nri/shim/shimfile"
 )
 
-// 'dxctl capabilities' prints what the node supports, and why what it reports is unknown.
-func TestCapabilities(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	state := filepath.Join(dir, "state")
-	testutil.NoError(t, bypass.Record(state, "the real shim answers with bootstrap version 3"))
-	testutil.WriteFile(t, filepath.Join(dir, shimfile.FileName()), "#!/bin/sh\necho "+shimfile.BaseName+" 1.0\n", 0o700)
-	socket := filepath.Join(testutil.ShortDir(t), "s")
-	grpctest.Serve(t, socket, &runtime.RuntimeService_ServiceDesc, containerd{})
-	args := []string{"capabilities", "--state-dir", state, "--shim-dir", dir, "--cri-socket", socket, "--nri-socket", filepath.Join(dir, "none")}
-	out, err := runCLI(t, args...)
-	for _, want := range []string{"bootstrap version 3", "version: v1.7.35", `runc: ""`, "kata: runtime handler kata has", "/none: connect: no such file"} {
-		if err != nil || !strings.Contains(out, want) {
-			t.Errorf("no %q, %v in\n%s", want, err, out)
-		}
-	}
-	_, err = runCLI(t, "capabilities", "-o", "xml")
-	testutil.CheckError(t, "an output that is none", err, "want one of yaml, json")
+// doubles is a node whose other programs are test doubles.
+type doubles struct {
+	*testing.T
+	doctorOptions
+
+	dir         string
+	kubelet     *fakeKubelet
+	pluginReady error
 }
 
 // containerd is a test double of containerd's CRI server.
@@ -47,104 +42,236 @@ type containerd struct {
 }
 
 func (containerd) Version(context.Context, *runtime.VersionRequest) (*runtime.VersionResponse, error) {
-	return &runtime.VersionResponse{RuntimeVersion: "v1.7.35"}, nil
+	return &runtime.VersionResponse{RuntimeVersion: "v2.4.2"}, nil
 }
 
 func (containerd) Status(context.Context, *runtime.StatusRequest) (*runtime.StatusResponse, error) {
-	config := `{"containerd":{"runtimes":{"runc":{"runtimeType":"io.containerd.runc.v2"},"kata":{"runtimeType":"io.containerd.kata.v2"}}}}`
+	config := `{"containerd":{"runtimes":{"runc":{"runtimeType":"io.containerd.runc.v2"}}}}`
 	return &runtime.StatusResponse{Info: map[string]string{"config": config}}, nil
 }
 
-// A disk that hangs does not stop doctor, which reports it.
-func TestDoctorOnADiskThatHangs(t *testing.T) {
-	t.Parallel()
-	for name, want := range map[string]string{
-		filepath.Base(policy.Path("")): "read node policy: no answer",
-	} {
-		dir := t.TempDir()
-		state := filepath.Join(dir, "state")
-		pipe := filepath.Join(state, name)
-		testutil.NoError(t, os.Mkdir(state, 0o700), syscall.Mkfifo(pipe, 0o600))
-		args := append(doctor(dir), "--state-dir", state, "--timeout", "300ms")
-		out, err := runCLI(t, args...)
-		if err == nil || !strings.Contains(out, want) {
-			t.Errorf("%v\n%s", err, out)
-		}
-		writer, err := os.OpenFile(pipe, os.O_WRONLY, 0) // The query in the background ends.
-		testutil.NoError(t, err)
-		testutil.NoError(t, writer.Close())
-	}
+type fakeKubelet struct {
+	podresources.UnimplementedPodResourcesListerServer
+	ids []string // of healthy devices
 }
 
-// In a container, the node's files are below the mount point of its root directory.
-func TestDoctorInAContainer(t *testing.T) {
-	t.Parallel()
-	dir, mounted := t.TempDir(), t.TempDir()
-	state, file, inventory := filepath.Join(dir, "state"), filepath.Join(dir, "config.yaml"), filepath.Join(dir, "gpus.yaml")
-	testutil.WriteFile(t, filepath.Join(mounted, "tools", "file"), "", 0o600)
-	testutil.WriteFile(t, file, configHead+"inventory: "+inventory+"\nextraMounts: {sources: host-directories, hostDirectories: [/tools], destinations: [/tools]}\n", 0o600)
-	testutil.WriteFile(t, inventory,
-		"apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\n"+
-			"devices: [{instanceID: A, driver: {version: '1'}, display: true, linux: {deviceNodes: [/dev/null]}}]\n", 0o600)
-	apply(t, file, state)
-	const device, tools = "problem devices: A", "problem permissions: /tools"
-	for hostRoot, want := range map[string][2]bool{"/": {false, true}, mounted: {true, false}} {
-		out, err := runCLI(t, append(doctor(dir), "--state-dir", state, "--host-root", hostRoot)...)
-		if got := [2]bool{strings.Contains(out, device), strings.Contains(out, tools)}; err == nil || got != want {
-			t.Errorf("%s: %v\n%s", hostRoot, err, out)
-		}
-	}
+func (k *fakeKubelet) GetAllocatableResources(context.Context, *podresources.AllocatableResourcesRequest) (*podresources.AllocatableResourcesResponse, error) {
+	return &podresources.AllocatableResourcesResponse{Devices: []*podresources.ContainerDevices{{ResourceName: displays, DeviceIds: k.ids}}}, nil
 }
 
-// Each open directory or file that decides what containers get is a problem. The kubelet accepts
-// plugins from everyone who can write its directory.
-func TestAccess(t *testing.T) {
+const doubleGPU = `apiVersion: directx.microsoft.com/v1alpha1
+kind: Inventory
+devices:
+- {instanceID: GPU-0, description: Tesla T4, display: true, linux: {deviceNodes: [/dev/null]}}
+- {instanceID: NONE, description: Basic Render Driver}
+`
+
+// newDoubles returns a node with one GPU and a configuration.
+func newDoubles(t *testing.T) *doubles {
+	t.Helper()
+	dir := testutil.ShortDir(t)
+	d := &doubles{T: t, dir: dir, doctorOptions: emptyNode(dir)}
+	d.write("gpus.yaml", doubleGPU)
+	d.configure("")
+	return d
+}
+
+func (d *doubles) write(name, text string) {
+	testutil.WriteFile(d, filepath.Join(d.dir, name), text, 0o700)
+}
+
+func (d *doubles) configure(more string) {
+	d.write("config.yaml", configHead+"inventory: "+filepath.Join(d.dir, "gpus.yaml")+"\n"+more)
+	apply(d.T, filepath.Join(d.dir, "config.yaml"), d.stateDir)
+}
+
+func (d *doubles) listen(path string) {
+	listener, err := net.Listen("unix", path)
+	testutil.NoError(d, err)
+	d.Cleanup(func() { _ = listener.Close() })
+}
+
+// serveCRI serves containerd's socket, which has another service without the CRI plugin.
+func (d *doubles) serveCRI(service *grpc.ServiceDesc, server any) {
+	grpctest.Serve(d, d.criSocket, service, server)
+}
+
+// newKubernetesNode returns a node with all that Kubernetes needs.
+func newKubernetesNode(t *testing.T) *doubles {
+	t.Helper()
+	d := newDoubles(t)
+	d.serveCRI(&runtime.RuntimeService_ServiceDesc, containerd{})
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- readiness.Serve(ctx, d.runtimeDir, func(context.Context) error { return d.pluginReady }, testutil.Quiet())
+	}()
+	t.Cleanup(func() { cancel(); testutil.NoError(t, <-ended) })
+	testutil.Eventually(t, "the plugin", func() bool { return readiness.CheckPlugin(t.Context(), d.runtimeDir) == nil })
+	testutil.NoError(t, os.Mkdir(d.kubeletDir, 0o700))
+	d.listen(filepath.Join(d.kubeletDir, "kubelet.sock"))
+	d.listen(filepath.Join(d.kubeletDir, paths.SocketName(displays)))
+	d.kubelet = &fakeKubelet{ids: []string{"gpu-0::0"}}
+	grpctest.Serve(t, d.podResources, &podresources.PodResourcesLister_ServiceDesc, d.kubelet)
+	return d
+}
+
+// check runs the checks and returns their names, those that failed with their texts, and those that were not performed.
+func (d *doubles) check() (names, failures, unknown []string) {
+	for _, f := range runChecks(d.Context(), readNode(d.Context(), d.doctorOptions), checks(), d.timeout) {
+		names = append(names, f.check)
+		switch f.mark {
+		case markFailed:
+			failures = append(failures, f.check+": "+f.text)
+		case markUnknown:
+			unknown = append(unknown, f.check)
+		case markPassed:
+		}
+	}
+	return names, failures, unknown
+}
+
+// A node that works passes, in each set-up, the checks of its parts.
+func TestSetups(t *testing.T) {
 	t.Parallel()
+	shim := func(d *doubles) { d.write(shimfile.FileName(), "#!/bin/sh\necho "+shimfile.BaseName+" 1.0\n") }
 	for name, test := range map[string]struct {
-		dir, file os.FileMode
-		want      error
-		problems  int
+		new  func(*testing.T) *doubles
+		with func(*doubles)
+		want string
 	}{
-		"private":             {0o755, 0o644, nil, 0},
-		"a directory is open": {0o777, 0o644, access.ErrNotPrivate, 3},
-		"a file is open":      {0o755, 0o666, access.ErrUntrusted, 2},
+		"Kubernetes": {newKubernetesNode, func(*doubles) {}, "system policy config gpu containerd nri kubelet advertiser records"},
+		"Kubernetes and CDI": {newKubernetesNode, func(d *doubles) { d.write("cdi.yaml", "") },
+			"system policy config gpu containerd nri kubelet advertiser records"},
+		"kubelet injection": {newKubernetesNode, func(d *doubles) { d.configure("injection: kubelet\n") },
+			"system policy config gpu containerd kubelet advertiser records"},
+		"standalone": {newDoubles, func(d *doubles) {
+			shim(d)
+			d.serveCRI(&runtime.RuntimeService_ServiceDesc, containerd{})
+		}, "system policy config gpu containerd shim records"},
+		"standalone without CRI": {newDoubles, func(d *doubles) {
+			shim(d)
+			d.serveCRI(&runtime.ImageService_ServiceDesc, runtime.UnimplementedImageServiceServer{})
+		}, "system policy config gpu containerd shim records"},
+		"CDI": {newDoubles, func(d *doubles) { d.write("cdi.yaml", "") }, "system policy config gpu records"},
 	} {
-		c := configState{Path: filepath.Join(t.TempDir(), "config.yaml")}
-		c.Policy.CompiledFrom.Inventory = filepath.Join(t.TempDir(), "gpus.yaml")
-		n := gatherer{stateDir: "/nonexistent", kubeletDir: filepath.Dir(c.Path)}
-		for _, path := range []string{c.Path, c.Policy.CompiledFrom.Inventory} {
-			testutil.NoError(t, os.WriteFile(path, nil, 0o600), os.Chmod(path, test.file), os.Chmod(filepath.Dir(path), test.dir))
-		}
-		problems := n.checkFiles(t.Context(), c)
-		if len(problems) != test.problems {
-			t.Errorf("%s: %v, want %d problems", name, problems, test.problems)
-		}
-		for _, p := range problems {
-			if p.kind != writableByOthers || !errors.Is(p.err, test.want) {
-				t.Errorf("%s: %v, want %v", name, p, test.want)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := test.new(t)
+			test.with(d)
+			names, failures, unknown := d.check()
+			if got := strings.Join(names, " "); got != test.want || len(failures)+len(unknown) > 0 {
+				t.Errorf("%s; failures %q, unknown %q", got, failures, unknown)
 			}
+		})
+	}
+	// A kubelet without our advertiser, which would have written a policy.
+	d := newDoubles(t)
+	d.write("cdi.yaml", "")
+	testutil.NoError(t, os.Mkdir(d.kubeletDir, 0o700), os.Remove(policy.Path(d.stateDir)))
+	if got := (nodeState{doctorOptions: d.doctorOptions}).setup(); got != setupCDI {
+		t.Error(got)
+	}
+}
+
+// One thing after the other is broken, and each is the only failure.
+func TestBrokenNodes(t *testing.T) {
+	t.Parallel()
+	readyz := func(status int, body string) func(*doubles) {
+		return func(d *doubles) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(status)
+				_, _ = io.WriteString(w, body)
+			}))
+			d.Cleanup(server.Close)
+			d.configure("metrics: {address: '" + server.Listener.Addr().String() + "'}\n")
 		}
 	}
-}
-
-// Users who can write a directory on the way could replace the shim, which dxctl runs as root.
-func TestShimThatOthersCanReplace(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), shimfile.FileName())
-	testutil.WriteFile(t, path, "#!/bin/sh\necho "+shimfile.BaseName+" 1.0\n", 0o755)
-	testutil.NoError(t, os.Chmod(filepath.Dir(path), 0o777))
-	if version, err := readShimVersion(t.Context(), path, testutil.Timeout); !errors.Is(err, access.ErrUntrusted) {
-		t.Errorf("%q, %v", version, err)
+	const nothing = ""
+	for name, test := range map[string]struct {
+		change        func(*doubles)
+		want, unknown string
+	}{
+		"unhealthy GPU": {func(d *doubles) {
+			d.write("gpus.yaml", strings.Replace(doubleGPU, "display: true", "display: true, health: {reason: it overheated}", 1))
+			d.configure("")
+		}, "gpu: GPU-0 (Tesla T4) is unhealthy: it overheated", nothing},
+		"no GPU that a container can have": {func(d *doubles) {
+			d.write("gpus.yaml", strings.Replace(doubleGPU, "display: true, ", "", 1))
+			d.configure("")
+		}, "gpu: the node has no GPU that a container can have", nothing},
+		"no device node": {func(d *doubles) {
+			d.write("gpus.yaml", strings.Replace(doubleGPU, "/dev/null", "/dev/none", 1))
+			d.configure("")
+		}, "gpu: GPU GPU-0: ", nothing},
+		"driver file": {func(d *doubles) {
+			d.write("gpus.yaml", strings.Replace(doubleGPU, "[/dev/null]", "[/dev/null], libraries: [/lib/none.so]", 1))
+			d.configure("")
+		}, "gpu: containers get GPU-0 (Tesla T4) without files that do not exist: /lib/none.so", nothing},
+		"no resource": {func(d *doubles) { d.configure("resources: [{name: a.b/c, match: {description: none}}]\n") },
+			"gpu: no GPU is offered", nothing},
+		"policy": {func(d *doubles) { testutil.WriteFile(d, policy.Path(d.stateDir), "{", 0o600) },
+			"policy: read node policy", "config gpu containerd nri advertiser"},
+		"stale configuration": {func(d *doubles) { d.write("config.yaml", configHead) }, "config: ", nothing},
+		"invalid configuration": {func(d *doubles) { d.write("config.yaml", configHead+"unknown: 1\n") },
+			"config.yaml", nothing},
+		"configuration of others": {func(d *doubles) { testutil.NoError(d, os.Chmod(filepath.Join(d.dir, "config.yaml"), 0o666)) },
+			"others can write to it", nothing},
+		"host directory": {func(d *doubles) {
+			d.configure("extraMounts: {sources: host-directories, hostDirectories: [/srv/none]}\n")
+		}, "config: ", nothing},
+		"host directory in a container": {func(d *doubles) {
+			d.hostRoot = d.dir
+			d.write("srv/tools/file", "")
+			d.write("dev/null", "")
+			d.configure("extraMounts: {sources: host-directories, hostDirectories: [/srv/tools]}\n")
+		}, "gpu: GPU GPU-0: ", nothing}, // A file is no device node.
+		"containerd":       {func(d *doubles) { d.criSocket += ".none" }, "containerd: containerd does not answer", "nri advertiser"},
+		"plugin":           {func(d *doubles) { d.pluginReady = errors.New("not registered") }, "nri: the NRI plugin cannot work: not registered; start directx-nri", "advertiser"},
+		"plugin of others": {func(d *doubles) { testutil.NoError(d, os.Chmod(d.runtimeDir, 0o777)) }, "nri: check ", "advertiser"},
+		"kubelet":          {func(d *doubles) { testutil.NoError(d, os.Remove(filepath.Join(d.kubeletDir, "kubelet.sock"))) }, "kubelet: the kubelet does not accept", "advertiser"},
+		"PodResources":     {func(d *doubles) { d.podResources += ".none" }, "kubelet: the kubelet's PodResources API", "advertiser"},
+		"advertiser": {func(d *doubles) {
+			testutil.NoError(d, os.Remove(filepath.Join(d.kubeletDir, paths.SocketName(displays))))
+		}, "advertiser: directx-advertiser does not offer " + displays, nothing},
+		"no registration": {func(d *doubles) { d.kubelet.ids = []string{"GPU-1::0"} },
+			"advertiser: the kubelet does not list GPU GPU-0 as allocatable " + displays, nothing},
+		"not ready":                  {readyz(http.StatusServiceUnavailable, "the disk is full\n"), "advertiser: directx-advertiser is not ready: the disk is full; start", nothing},
+		"ready":                      {readyz(http.StatusOK, "ok\n"), nothing, nothing},
+		"the address of another one": {readyz(http.StatusNotFound, "<html>"), nothing, nothing},
+		"record": {func(d *doubles) {
+			d.write("state/allocations/"+strings.Repeat("ab", 16)+".json", "{")
+		}, "delete its pod, then the file", nothing},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newKubernetesNode(t)
+			test.change(d)
+			_, failures, unknown := d.check()
+			if all := strings.Join(failures, "\n"); !strings.Contains(all, test.want) || (all == "") != (test.want == "") || len(failures) > 1 {
+				t.Errorf("failures %q, want one with %q", failures, test.want)
+			}
+			if got := strings.Join(unknown, " "); got != test.unknown {
+				t.Errorf("not checked: %q, want %q", got, test.unknown)
+			}
+		})
 	}
 }
 
-func TestDoctorOfDamagedFiles(t *testing.T) {
+// The shim must have dxctl's version, and exist.
+func TestBrokenShim(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	path := filepath.Join(dir, "state", "allocations", strings.Repeat("ab", 16)+".json")
-	testutil.WriteFile(t, path, "{", 0o600)
-	out, err := runCLI(t, append(doctor(dir), "--state-dir", filepath.Join(dir, "state"))...)
-	if err == nil || !strings.Contains(out, "problem records: "+path) {
-		t.Errorf("%v\n%s", err, out)
+	d := newDoubles(t)
+	d.serveCRI(&runtime.RuntimeService_ServiceDesc, containerd{})
+	for text, want := range map[string]string{
+		"": "run 'dxctl runtime install'", "#!/bin/sh\necho " + shimfile.BaseName + " 0.9\n": "version 0.9, and dxctl has version 1.0",
+	} {
+		if text != "" {
+			d.write(shimfile.FileName(), text)
+		}
+		if _, failures, _ := d.check(); len(failures) != 1 || !strings.Contains(failures[0], want) {
+			t.Errorf("%q, want %q", failures, want)
+		}
+		_ = os.Remove(filepath.Join(d.dir, shimfile.FileName()))
 	}
 }

@@ -209,7 +209,7 @@ func newStatusCommand() *cobra.Command {
 		Long:    "Shows the runtime shim that containerd runs, and its version. Fails if it does not run it.",
 		Example: `  dxctl runtime status`,
 		RunE: func(c *cobra.Command, _ []string) error {
-			s := readShim(c.Context(), shimDir, stateDir, 5*time.Second)
+			s := readShim(c.Context(), shimDir, stateDir)
 			if s.Err != nil {
 				return s.Err
 			}
@@ -222,18 +222,15 @@ func newStatusCommand() *cobra.Command {
 	return command
 }
 
-// shimState is the state of the runtime shim. The names of its fields are stable.
+// shimState is the state of the runtime shim.
 type shimState struct {
-	Path    string `json:"path,omitempty"`
-	Version string `json:"version,omitempty"`
-	// Err is why containerd does not run it.
-	Err error `json:"error,omitempty"`
-	// BypassErr is why containerd bypasses the shim for the containers of pods, nil if it does not.
-	BypassErr error `json:"bypass,omitempty"`
+	Path, Version string
+	// Err is why containerd does not run it, BypassErr why containerd bypasses it for the containers of pods.
+	Err, BypassErr error
 }
 
 // readShim returns the state of the shim in shimDir, on Windows by default in the directory of containerd's shim.
-func readShim(ctx context.Context, shimDir, stateDir string, timeout time.Duration) shimState {
+func readShim(ctx context.Context, shimDir, stateDir string) shimState {
 	s := shimState{Path: filepath.Join(shimDir, shimfile.FileName()), BypassErr: bypass.Check(stateDir)}
 	if runtime.GOOS == "windows" {
 		d, err := openDiversion(shimDir)
@@ -245,18 +242,18 @@ func readShim(ctx context.Context, shimDir, stateDir string, timeout time.Durati
 			return s
 		}
 	}
-	s.Version, s.Err = readShimVersion(ctx, s.Path, timeout)
+	s.Version, s.Err = readShimVersion(ctx, s.Path)
 	return s
 }
 
 // readShimVersion runs a shim and returns its version. It does not run a file that other users can replace, because
 // dxctl may run with all privileges.
-func readShimVersion(ctx context.Context, path string, timeout time.Duration) (string, error) {
+func readShimVersion(ctx context.Context, path string) (string, error) {
 	path, err := access.CheckProgram("/", path)
 	if err != nil {
 		return "", err
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	command := exec.CommandContext(ctx, path, "--version")
 	command.WaitDelay = time.Second

@@ -6,4 +6,5 @@ import "os"
 
 const administratorName = "root"
 
-func isAdministrator() bool { return os.Geteuid() == 0 }
+// IsAdministrator reports whether the process runs as root, or on Windows elevated.
+func IsAdministrator() bool { return os.Geteuid() == 0 }

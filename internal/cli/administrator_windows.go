@@ -4,4 +4,5 @@ import "golang.org/x/sys/windows"
 
 const administratorName = "an administrator, in an elevated shell"
 
-func isAdministrator() bool { return windows.GetCurrentProcessToken().IsElevated() }
+// IsAdministrator reports whether the process runs as root, or on Windows elevated.
+func IsAdministrator() bool { return windows.GetCurrentProcessToken().IsElevated() }

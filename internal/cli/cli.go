@@ -76,7 +76,7 @@ func run(ctx context.Context, command *cobra.Command, args []string, stdout, std
 	if status.status == exitUsage {
 		fmt.Fprintf(stderr, "Try '%s --help'.\n", called.CommandPath())
 	}
-	fmt.Fprint(stderr, permissionRemedy(command.Name(), err, isAdministrator()))
+	fmt.Fprint(stderr, permissionRemedy(command.Name(), err, IsAdministrator()))
 	return status.status
 }
 

@@ -93,13 +93,6 @@ func parseStatus(config string) (handlers []Handler, defaultHandler string, err 
 	return handlers, status.Containerd.DefaultRuntimeName, nil
 }
 
-// ParseVersion returns the first two numbers of containerd's version. If ok is false, it does not have
-// both, and major is 0 unless it has the first.
-func ParseVersion(version string) (major, minor int, ok bool) {
-	_, err := fmt.Sscanf(strings.TrimPrefix(version, "v"), "%d.%d", &major, &minor)
-	return major, minor, err == nil
-}
-
 // BypassesShim reports whether a containerd of this version runs the shim for the sandbox of a pod only, and
 // not for its containers: 2.0.0 to 2.0.5.
 // https://github.com/containerd/containerd/blob/v2.0.5/core/runtime/v2/shim_manager.go,
