@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,8 +9,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-
-	"github.com/rogpeppe/go-internal/diff"
 
 	"github.com/spf13/cobra"
 
@@ -24,7 +20,8 @@ import (
 	"github.com/directx-nri/directx-nri/ocispec/gpuedits"
 )
 
-const outputDiff = "diff"
+// outputEdits is the output format with the changes.
+const outputEdits = "edits"
 
 type specOptions struct {
 	gpuFlags
@@ -38,7 +35,7 @@ func newSpecCommand() *cobra.Command {
 		Use:   "spec BUNDLE | CONFIG.json | -",
 		Short: "Show how the runtime shim changes a container's spec",
 		Long: `Shows how the runtime shim changes the OCI runtime spec of a bundle directory, a file
-or standard input (-): the changes (diff), or the changed spec (json). Fails if the
+or standard input (-): the changes (edits), or the changed spec (json). Fails if the
 container would not start.
 
 With --gpus, treats the container as a standalone one that requests these GPUs. The spec of
@@ -55,7 +52,7 @@ a pod's container does not have its allocation.`,
 	}
 	flags := command.Flags()
 	o.AddRequestFlag(command, "GPUs that a standalone container requests")
-	cli.AddOutputFlag(command, &o.output, outputDiff, cli.JSON)
+	cli.AddOutputFlag(command, &o.output, outputEdits, cli.JSON)
 	o.AddFlags(flags)
 	o.AddFileFlags(flags)
 	return command
@@ -65,30 +62,27 @@ func (o *specOptions) run(ctx context.Context, name string, stdin io.Reader, std
 	if err := o.CheckFlags(); err != nil {
 		return err
 	}
-	name, spec, err := readSpec(name, stdin)
+	name, text, err := readSpec(name, stdin)
 	if err != nil {
 		return err
 	}
-	p, err := o.preview(ctx, stderr, spec)
+	r, err := o.edit(ctx, stderr, text)
 	if err != nil {
 		return cli.UnknownResult(fmt.Errorf("%s: %w", name, err))
 	}
-	if p.refused != nil {
-		return p.refused
+	if r.refusal != nil {
+		return r.refusal
 	}
-	o.ReportSkipped(stderr, p.missing)
-	if p.unchanged != "" {
-		fmt.Fprintf(stderr, "dxctl: the spec is not changed: %s\n", p.unchanged)
+	o.ReportSkipped(stderr, r.skipped)
+	if r.unchanged != "" {
+		fmt.Fprintf(stderr, "dxctl: the spec is not changed: %s\n", r.unchanged)
 	}
-	if o.output == cli.JSON {
-		_, err := stdout.Write(p.spec)
-		return err
+	switch {
+	case o.output == cli.JSON:
+		_, err = stdout.Write(r.spec)
+	case r.unchanged == "":
+		err = cli.PrintDocument(stdout, cli.YAML, r.edits)
 	}
-	text, err := diffJSON(name, spec, p.spec)
-	if err != nil {
-		return err
-	}
-	_, err = io.WriteString(stdout, text)
 	return err
 }
 
@@ -106,108 +100,65 @@ func readSpec(name string, stdin io.Reader) (string, []byte, error) {
 	return name, spec, err
 }
 
-// preview is what the runtime shim would do to a container's spec.
-type preview struct {
-	// unchanged is why the spec is not changed, "" if it is.
-	unchanged string
-	// refused is why the container would not start, or nil.
-	refused error
-	missing []gpuedits.SkippedFile
-	spec    []byte
+// specResult is what the runtime shim would do to a container's spec.
+type specResult struct {
+	refusal   error  // why the container would not start, or nil
+	unchanged string // why the spec is not changed, "" if it is
+	edits     ocispec.Edits
+	skipped   []gpuedits.SkippedFile
+	spec      []byte
 }
 
-// preview returns what the shim would do, and changes nothing. It returns an error if that is
-// unknown, because the spec is invalid or the node's state cannot be read.
-func (o *specOptions) preview(ctx context.Context, stderr io.Writer, text []byte) (p preview, err error) {
+// edit returns what the shim would do. It returns an error if that is unknown, because the spec is invalid
+// or the node's state cannot be read.
+func (o *specOptions) edit(ctx context.Context, stderr io.Writer, text []byte) (r specResult, err error) {
 	spec, err := ocispec.ParseSpec(text)
 	if err != nil {
-		return p, err
+		return r, err
 	}
-	container, eligible := decision.ContainerOf(spec.SpecInfo, "preview")
-	p = preview{spec: text}
-	if !eligible {
-		p.unchanged = "a pod sandbox or host process gets no GPU"
-		return p, nil
+	r.spec = text
+	container, ok := decision.ContainerOf(spec.SpecInfo, "preview")
+	if !ok {
+		r.unchanged = "a pod sandbox or host process gets no GPU"
+		return r, nil
 	}
-	if o.Request != "" {
-		container = asStandalone(container, o.Request)
+	if o.Request != "" { // The annotation takes precedence over the environment variable.
+		container.Pod = nil
+		container.Annotations = maps.Collect(maps.All(container.Annotations))
+		container.Annotations[decision.VisibleAnnotation] = o.Request
 	}
 	if container.Interlock && container.Pod != nil {
-		return p, errors.New("the container's allocation is not in its spec: containerd has it, and 'dxctl allocations' lists it")
+		return r, errors.New("the container's allocation is not in its spec: containerd has it, and 'dxctl allocations' lists it")
 	}
-	gpuRequest, ok := decision.ReadRequest(container)
+	request, ok := decision.ReadRequest(container)
 	if !ok {
-		p.unchanged = "the container requests no GPU"
-		return p, nil
+		r.unchanged = "the container requests no GPU"
+		return r, nil
 	}
 	source, resolved, err := o.Open(stderr, container.OS)
 	if err != nil {
-		return p, err
+		return r, err
 	}
-	store := allocation.OpenStore(paths.Allocations(o.StateDir))
-	decider := decision.Decider{Source: source, Policy: resolved, Store: store, Files: o.Files()}
-	outcome, err := decider.Decide(ctx, gpuRequest)
-	if err != nil {
-		return p.refuse(container, err)
+	decider := decision.Decider{
+		Source: source, Policy: resolved, Store: allocation.OpenStore(paths.Allocations(o.StateDir)), Files: o.Files(),
 	}
-	if outcome.UnchangedReason != "" {
-		p.unchanged = outcome.UnchangedReason
-		return p, nil
+	outcome, err := decider.Decide(ctx, request)
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return r, err // The shim may have it.
+	case err != nil:
+		r.refusal = container.RefusalError(err)
+		return r, nil
+	case outcome.UnchangedReason != "":
+		r.unchanged = outcome.UnchangedReason
+		return r, nil
 	}
-	edited, changed, err := spec.Apply(outcome.Edits)
-	if err != nil {
-		return p.refuse(container, err)
+	r.edits, r.skipped = outcome.Edits, outcome.Skipped
+	changed := false
+	if r.spec, changed, err = spec.Apply(outcome.Edits); err != nil {
+		r.refusal = container.RefusalError(err)
+	} else if !changed {
+		r.unchanged = "it already has everything"
 	}
-	if !changed {
-		p.unchanged = "it already has everything"
-	}
-	p.spec = edited
-	p.missing = outcome.Skipped
-	return p, nil
-}
-
-// refuse returns the preview of a container that err stops. If dxctl lacks a permission, it is unknown
-// what the shim would do.
-func (p preview) refuse(container decision.Container, err error) (preview, error) {
-	if errors.Is(err, fs.ErrPermission) {
-		return p, err
-	}
-	p.refused = container.RefusalError(err)
-	return p, nil
-}
-
-// asStandalone returns c as a standalone container that requests GPUs. It sets the annotation, which takes
-// precedence over the environment variable.
-func asStandalone(c decision.Container, request string) decision.Container {
-	c.Pod, c.Name = nil, ""
-	annotations := map[string]string{}
-	maps.Copy(annotations, c.Annotations)
-	annotations[decision.VisibleAnnotation] = request
-	c.Annotations = annotations
-	return c
-}
-
-// diffJSON returns a unified diff of the indented forms of two JSON documents, "" if they are the
-// same.
-func diffJSON(name string, before, after []byte) (string, error) {
-	old, oldErr := indentJSON(before)
-	edited, editedErr := indentJSON(after)
-	return string(diff.Diff(name, old, name, edited)), errors.Join(oldErr, editedErr)
-}
-
-// indentJSON returns the JSON in data with indentation and sorted keys. Numbers are preserved as
-// written, and the ampersands of instance IDs are not escaped.
-func indentJSON(data []byte) ([]byte, error) {
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.UseNumber()
-	var v any
-	if err := d.Decode(&v); err != nil {
-		return nil, err
-	}
-	var text bytes.Buffer
-	e := json.NewEncoder(&text)
-	e.SetIndent("", "  ")
-	e.SetEscapeHTML(false)
-	err := e.Encode(v)
-	return text.Bytes(), err
+	return r, nil
 }
