@@ -6,5 +6,5 @@ import (
 )
 
 func openDriver(o Options) (discovery.Source, error) {
-	return pnp.Open(pnp.NewSystem(), o.Log), nil
+	return pnp.Open(o.Log), nil
 }

@@ -159,11 +159,7 @@ func addAdapter(d *discovery.Device, a win32.Adapter) {
 	d.Software = d.Software || !a.Hardware
 	d.Integrated, d.Detachable = a.Integrated, a.Detachable
 	d.DedicatedMemory = a.DedicatedMemory
-	d.SupportsDisplay = a.D3D11Graphics || a.D3D12Graphics
-	d.SupportsCompute = a.D3D12CoreCompute || a.D3D12GenericML
-	if !d.SupportsDisplay && !d.SupportsCompute {
-		d.Notes = append(d.Notes, "according to DXCore it supports neither Direct3D graphics, core compute nor machine learning")
-	}
+	d.SupportsDisplay, d.SupportsCompute = a.Graphics, a.Compute
 	for _, err := range a.ReadErrors {
 		d.Notes = append(d.Notes, "failed to read a DXCore property: "+errlog.ErrorLine(err))
 	}

@@ -12,23 +12,23 @@ import (
 	"github.com/directx-nri/directx-nri/internal/win32"
 )
 
-// fakeSystem is a [System] in memory.
+// fakeSystem is a Windows in memory.
 type fakeSystem struct {
 	snapshot Snapshot
 	err      error
-	// snapshots counts calls.
-	snapshots int
+	// queries counts queries of DXCore.
+	queries int
 }
 
-func (f *fakeSystem) Snapshot(ctx context.Context) (Snapshot, error) {
-	f.snapshots++
-	return Snapshot{Devices: slices.Clone(f.snapshot.Devices), Adapters: slices.Clone(f.snapshot.Adapters), DXCoreErr: f.snapshot.DXCoreErr}, errors.Join(f.err, ctx.Err())
-}
-
-func (f *fakeSystem) Find(_ context.Context, ids []string) ([]Properties, error) {
-	return slices.DeleteFunc(slices.Clone(f.snapshot.Devices), func(r Properties) bool {
-		return !discovery.ContainsID(ids, r.InstanceID)
-	}), f.err
+func (f *fakeSystem) read(ctx context.Context, wanted func(string) bool, withDXCore bool) (Snapshot, error) {
+	s := f.snapshot
+	s.Devices = slices.DeleteFunc(slices.Clone(s.Devices), func(p Properties) bool { return !wanted(p.InstanceID) })
+	if withDXCore {
+		f.queries++
+	} else {
+		s.Adapters, s.DXCoreErr = nil, errNotQueried
+	}
+	return s, errors.Join(f.err, ctx.Err())
 }
 
 // utf16le encodes text without a terminator.
@@ -91,7 +91,7 @@ func t4(n int) Properties {
 // full returns the adapter of a GPU that supports all of Direct3D.
 func full(luid discovery.LUID) win32.Adapter {
 	return win32.Adapter{
-		LUID: uint64(luid), Description: "adapter", Hardware: true, D3D11Graphics: true, D3D12Graphics: true, D3D12CoreCompute: true,
+		LUID: uint64(luid), Description: "adapter", Hardware: true, Graphics: true, Compute: true,
 		DedicatedMemory: 15 << 30,
 	}
 }
@@ -102,7 +102,7 @@ func basicRender() (Properties, win32.Adapter) {
 		InstanceID: `ROOT\BASICRENDER\0000`, Class: win32.DisplayClass(), Description: "Microsoft Basic Render Driver", LUID: 0xB0,
 		DriverKey: win32.DisplayClass().String() + `\0000`, DriverVersion: "10.0.20348.1", Status: 0x0180200A, PackageDir: `C:\Windows\System32\DriverStore\FileRepository\basicrender.inf_amd64_1`,
 	}
-	return p, win32.Adapter{LUID: 0xB0, D3D11Graphics: true, D3D12Graphics: true, D3D12CoreCompute: true}
+	return p, win32.Adapter{LUID: 0xB0, Graphics: true, Compute: true}
 }
 
 // frameBuffer is the frame buffer of AWS virtual machines.

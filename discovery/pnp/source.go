@@ -14,30 +14,36 @@ import (
 // Source lists the devices of a Windows node. Create it with [Open].
 type Source struct {
 	*discovery.DriverSource
-	system System
+	read readFunc
 }
 
 var _ discovery.Source = (*Source)(nil)
 
-// Open returns a source of the devices of system (see [Devices]). It reads nothing yet.
-func Open(system System, log logrus.FieldLogger) *Source {
-	list := func(ctx context.Context) ([]discovery.Device, error) {
-		snapshot, err := system.Snapshot(ctx)
+// readFunc reads the present devices with a wanted instance ID, and the adapters. Without DXCore, it does not
+// query those. A device that cannot be read does not hide others.
+type readFunc func(ctx context.Context, wanted func(instanceID string) bool, withDXCore bool) (Snapshot, error)
+
+// errNotQueried is [Snapshot].DXCoreErr without a query.
+var errNotQueried = errors.New("it was not queried")
+
+func newSource(log logrus.FieldLogger, read readFunc) *Source {
+	return &Source{discovery.NewDriverSource(log, func(ctx context.Context) ([]discovery.Device, error) {
+		snapshot, err := read(ctx, isAny, true)
 		return Devices(snapshot), err
-	}
-	return &Source{discovery.NewDriverSource(log, list), system}
+	}), read}
 }
+
+func isAny(string) bool { return true }
 
 // Find implements [discovery.Source]. It reads devices with these instance IDs only, and does not query DXCore. So
 // compute support, memory, and whether a device is integrated or detachable are unknown. It reads
 // everything if only DXCore can report whether one of the devices works.
 func (s *Source) Find(ctx context.Context, instanceIDs []string) ([]discovery.Device, error) {
 	devices, err := s.Await(ctx, func(ctx context.Context) ([]discovery.Device, error) {
-		list, err := s.system.Find(ctx, instanceIDs)
-		if err != nil || !slices.ContainsFunc(list, needsDXCore) {
-			return Devices(Snapshot{Devices: list, DXCoreErr: errors.New("it was not queried")}), err
+		snapshot, err := s.read(ctx, func(id string) bool { return discovery.ContainsID(instanceIDs, id) }, false)
+		if err == nil && slices.ContainsFunc(snapshot.Devices, needsDXCore) {
+			snapshot, err = s.read(ctx, isAny, true)
 		}
-		snapshot, err := s.system.Snapshot(ctx)
 		return discovery.WithIDs(Devices(snapshot), instanceIDs), err
 	})
 	if err != nil {

@@ -15,11 +15,11 @@ import (
 func TestFind(t *testing.T) {
 	t.Parallel()
 	system := &fakeSystem{snapshot: node(4)}
-	source := Open(system, testutil.Quiet())
+	source := newSource(testutil.Quiet(), system.read)
 	id := t4(2).InstanceID
 	devices, err := source.Find(t.Context(), []string{strings.ToLower(id), `PCI\VEN_10DE&DEV_1\GONE`})
-	if n := system.snapshots; err != nil || len(devices) != 1 || n != 0 {
-		t.Fatalf("%+v, %v, %d snapshots", devices, err, n)
+	if n := system.queries; err != nil || len(devices) != 1 || n != 0 {
+		t.Fatalf("%+v, %v, %d queries of DXCore", devices, err, n)
 	}
 	all, err := source.Devices(t.Context())
 	testutil.NoError(t, err)
@@ -48,21 +48,21 @@ func TestFindAgreesWithDevices(t *testing.T) {
 		p Properties
 		// other has the only adapter instead of the device.
 		other, healthy bool
-		snapshots      int
+		queries        int
 	}{
 		"complete":               {p: gpu(func(*Properties) {}), healthy: true},
-		"no user-mode driver":    {p: gpu(func(r *Properties) { r.Values = nil }), healthy: true, snapshots: 1},
-		"no LUID":                {p: gpu(func(r *Properties) { r.LUID = 0 }), healthy: true, snapshots: 1},
-		"no location path":       {p: gpu(func(r *Properties) { r.LocationPaths = nil }), healthy: true, snapshots: 1},
+		"no user-mode driver":    {p: gpu(func(r *Properties) { r.Values = nil }), healthy: true, queries: 1},
+		"no LUID":                {p: gpu(func(r *Properties) { r.LUID = 0 }), healthy: true, queries: 1},
+		"no location path":       {p: gpu(func(r *Properties) { r.LocationPaths = nil }), healthy: true, queries: 1},
 		"unknown status":         {p: gpu(func(r *Properties) { r.Status = 0 }), healthy: true},
-		"INF alone":              {p: gpu(func(r *Properties) { r.Values = r.Values[1:] }), healthy: true, snapshots: 1},
+		"INF alone":              {p: gpu(func(r *Properties) { r.Values = r.Values[1:] }), healthy: true, queries: 1},
 		"user-mode driver alone": {p: gpu(func(r *Properties) { r.PackageDir = "" }), healthy: true},
 		"compute class":          {p: gpu(func(r *Properties) { r.Class = win32.ComputeAcceleratorClass() }), healthy: true},
 		"invalid runtime file":   {p: gpu(func(r *Properties) { r.Values[3].Type = 4 }), healthy: true},
 
-		"Windows' own driver": {p: gpu(func(r *Properties) { r.Values = nil; r.LUID = 0xFB }), other: true, snapshots: 1},
-		"no Direct3D":         {p: gpu(func(r *Properties) { r.LUID = 0 }), other: true, snapshots: 1},
-		"frame buffer":        {p: frameBuffer(), other: true, snapshots: 1},
+		"Windows' own driver": {p: gpu(func(r *Properties) { r.Values = nil; r.LUID = 0xFB }), other: true, queries: 1},
+		"no Direct3D":         {p: gpu(func(r *Properties) { r.LUID = 0 }), other: true, queries: 1},
+		"frame buffer":        {p: frameBuffer(), other: true, queries: 1},
 		"disabled":            {p: gpu(func(r *Properties) { r.Problem = 22 }), other: true},
 		"unread files":        {p: gpu(func(r *Properties) { r.ValuesErr = errors.New("access is denied") }), other: true},
 		"missing":             {p: gpu(func(r *Properties) { r.LUID, r.Problem = 0, 24 }), other: true},
@@ -74,7 +74,7 @@ func TestFindAgreesWithDevices(t *testing.T) {
 				snapshot = Snapshot{Devices: []Properties{test.p, t4(1)}, Adapters: []win32.Adapter{full(t4(1).LUID)}}
 			}
 			system := &fakeSystem{snapshot: snapshot}
-			source := Open(system, testutil.Quiet())
+			source := newSource(testutil.Quiet(), system.read)
 			all, err := source.Devices(t.Context())
 			testutil.NoError(t, err)
 			listed, _ := discovery.Find(all, test.p.InstanceID)
@@ -85,8 +85,8 @@ func TestFindAgreesWithDevices(t *testing.T) {
 			if listed.Health.OK() != test.healthy || found[0].Health.OK() != test.healthy || test.healthy && found[0].Kind() == discovery.KindNone {
 				t.Errorf("listed as %s, found as %s, %s", listed.Health, found[0].Health, found[0].Kind())
 			}
-			if n := system.snapshots; n-1 != test.snapshots {
-				t.Errorf("%d snapshots, want %d", n-1, test.snapshots)
+			if n := system.queries; n-1 != test.queries {
+				t.Errorf("%d queries of DXCore, want %d", n-1, test.queries)
 			}
 			if diff := cmp.Diff(listed.System32, found[0].System32); diff != "" || listed.DriverStorePath != found[0].DriverStorePath || listed.LocationPath != found[0].LocationPath {
 				t.Errorf("found %+v; files: %s", found[0], diff)

@@ -1,6 +1,7 @@
 package pnp
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,33 +11,21 @@ import (
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
-// driverStore returns the directory of p's driver package in the driver store.
-//
-// The driver's INF and the path of the user-mode driver each determine the directory, and one of them
-// is enough. If only the user-mode driver does, note reports why. If the two directories differ, it is
-// an error: the installation of a driver is not complete until Windows restarts.
+// driverStore returns the directory of p's driver package in the driver store, with a note if it is not that
+// of the driver's INF. A user-mode driver that is elsewhere is the one that runs: a driver can have it in a
+// package of its own, and the INF is that of the next driver from its installation until Windows restarts.
 func driverStore(p Properties) (dir, note string, err error) {
-	driverDirs := userModeDirs(p.Values)
-	if p.PackageDir == "" {
-		cause := "it has no INF"
-		if p.PackageDirErr != nil {
-			cause = errlog.ErrorLine(p.PackageDirErr)
-		}
-		if len(driverDirs) != 1 {
-			return "", "", fmt.Errorf("its driver's directory in the driver store is unknown (%s, and its user-mode driver is in %d of them): reinstall the driver",
-				cause, len(driverDirs))
-		}
-		return driverDirs[0], "the INF's directory in the driver store is unknown; using the user-mode driver's: " + cause, nil
-	}
 	dir = winpath.Clean(p.PackageDir)
-	if !isOnDrive(dir) {
-		return "", "", fmt.Errorf("its driver's INF is in %s, which is not a directory on a drive: reinstall the driver", quote(p.PackageDir))
+	driverDirs := userModeDirs(p.Values)
+	isDir := func(d string) bool { return winpath.Equal(d, dir) }
+	if isOnDrive(dir) && (len(driverDirs) == 0 || slices.ContainsFunc(driverDirs, isDir)) {
+		return dir, "", nil
 	}
-	if len(driverDirs) > 0 && !slices.ContainsFunc(driverDirs, func(d string) bool { return winpath.Equal(d, dir) }) {
-		return "", "", fmt.Errorf("its driver's directory is %s according to its INF and %s according to its user-mode driver: restart Windows to complete the driver's installation, or reinstall it",
-			quote(dir), quote(driverDirs[0]))
+	cause := cmp.Or(errlog.ErrorLine(p.PackageDirErr), "its INF is in "+quote(p.PackageDir))
+	if len(driverDirs) == 0 {
+		return "", "", fmt.Errorf("its driver's directory in the driver store is unknown (%s): reinstall the driver", cause)
 	}
-	return dir, "", nil
+	return driverDirs[0], "its INF's directory in the driver store is unknown or another; using the user-mode driver's: " + cause, nil
 }
 
 // userModeName is the driver key's value with the files of the user-mode driver for 64-bit

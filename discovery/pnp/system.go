@@ -1,13 +1,11 @@
 // Package pnp finds the GPUs of a Windows node with Plug and Play, the registry, the
 // driver store and DXCore.
 //
-// A [System] reads a [Snapshot] of Windows, and [Devices] returns the devices in it. Everything except
-// the System is also built and tested on Linux.
+// [Open] reads a [Snapshot] of Windows, and [Devices] returns the devices in it, which is also built and
+// tested on Linux.
 package pnp
 
 import (
-	"context"
-
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/win32"
 )
@@ -59,13 +57,4 @@ type Properties struct {
 	PackageDirErr error
 	// ReadErrors are the errors of properties that could not be read.
 	ReadErrors []error
-}
-
-// System reads the state of Windows. It is safe for concurrent use.
-type System interface {
-	// Snapshot reads everything. A device that cannot be read does not hide others.
-	Snapshot(ctx context.Context) (Snapshot, error)
-
-	// Find reads the present devices with the given instance IDs, without DXCore.
-	Find(ctx context.Context, instanceIDs []string) ([]Properties, error)
 }

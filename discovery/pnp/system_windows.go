@@ -3,32 +3,29 @@ package pnp
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/sirupsen/logrus"
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/win32"
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
-// NewSystem returns the [System] of this computer. It caches nothing. Even a driver store directory
-// can change, because Windows reuses the names of INF files, such as oem12.inf.
-func NewSystem() System { return system{} }
+// Open returns a source of the devices of this computer (see [Devices]). It reads nothing yet, and caches
+// nothing. Even a driver store directory can change, because Windows reuses the names of INF files, such as
+// oem12.inf.
+func Open(log logrus.FieldLogger) *Source { return newSource(log, readSnapshot) }
 
-type system struct{}
-
-// Snapshot implements [System].
-func (system) Snapshot(ctx context.Context) (s Snapshot, err error) {
-	if s.Devices, err = readDevices(ctx, func(string) bool { return true }); err == nil {
-		s.Adapters, s.DXCoreErr = readAdapters(s.Devices)
+func readSnapshot(ctx context.Context, wanted func(instanceID string) bool, withDXCore bool) (s Snapshot, err error) {
+	if s.Devices, err = readDevices(ctx, wanted); err != nil {
+		return s, err
 	}
-	return s, err
-}
-
-// Find implements [System].
-func (system) Find(ctx context.Context, instanceIDs []string) ([]Properties, error) {
-	return readDevices(ctx, func(id string) bool { return discovery.ContainsID(instanceIDs, id) })
+	if s.DXCoreErr = errNotQueried; withDXCore {
+		s.Adapters, s.DXCoreErr = win32.Adapters()
+	}
+	return s, nil
 }
 
 // readDevices reads the present devices of both classes with a wanted instance ID, in Windows' order.
@@ -112,51 +109,4 @@ func readOptional[T any](r *propertyReader, name win32.PropertyName, decode func
 		return nil
 	}
 	return &v
-}
-
-// readAdapters returns the DXCore adapters with a known attribute, and the adapters of devices, because a
-// neural processor may have no such attribute.
-func readAdapters(devices []Properties) ([]win32.Adapter, error) {
-	dxcore, err := win32.OpenDXCore()
-	if err != nil {
-		return nil, err
-	}
-	defer dxcore.Close()
-	var (
-		all  []win32.Adapter
-		errs []error
-	)
-	known := map[uint64]bool{}
-	add := func(list ...win32.Adapter) {
-		for _, a := range list {
-			if a.LUID == 0 || !known[a.LUID] {
-				known[a.LUID] = true
-				all = append(all, a)
-			}
-		}
-	}
-	attributes := []win32.AdapterAttribute{win32.D3D11Graphics, win32.D3D12Graphics, win32.D3D12CoreCompute, win32.D3D12GenericML}
-	for _, attribute := range attributes {
-		list, err := dxcore.Adapters(attribute)
-		if err != nil {
-			errs = append(errs, err)
-		}
-		add(list...)
-	}
-	if len(errs) == len(attributes) {
-		return nil, errors.Join(errs...)
-	}
-	for i := range devices {
-		luid := uint64(devices[i].LUID)
-		if luid == 0 || known[luid] {
-			continue
-		}
-		adapter, err := dxcore.AdapterByLUID(luid)
-		if err != nil {
-			devices[i].ReadErrors = append(devices[i].ReadErrors, err)
-			continue
-		}
-		add(adapter)
-	}
-	return all, nil
 }

@@ -8,8 +8,8 @@ type Adapter struct {
 	Description string
 	// Hardware is false for software renderers.
 	Hardware, Integrated, Detachable bool
-	// The adapter's attributes.
-	D3D11Graphics, D3D12Graphics, D3D12CoreCompute, D3D12GenericML bool
+	// Graphics is Direct3D 11 or 12 graphics, Compute core compute or machine learning.
+	Graphics, Compute bool
 	// DedicatedMemory is in bytes.
 	DedicatedMemory uint64
 	// ReadErrors are the errors of properties that could not be read.

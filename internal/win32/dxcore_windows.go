@@ -3,8 +3,8 @@ package win32
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"fmt"
+	"slices"
 	"syscall"
 	"unsafe"
 )
@@ -15,34 +15,13 @@ import (
 // https://learn.microsoft.com/windows/win32/dxcore/dxcore-reference
 // https://github.com/microsoft/DirectX-Headers (include/directx/dxcore_interface.h)
 const (
-	slotRelease                     = 2 // of IUnknown
-	slotFactoryCreateAdapterList    = 3
-	slotFactoryGetAdapterByLuid     = 4
-	slotListGetAdapter              = 3
-	slotListGetAdapterCount         = 4
-	slotAdapterIsAttributeSupported = 4
-	slotAdapterIsPropertySupported  = 5
-	slotAdapterGetProperty          = 6
-	slotAdapterGetPropertySize      = 7
-	usedSlots                       = 8 // each interface has more
-)
-
-// AdapterAttribute is a capability of adapters.
-// https://learn.microsoft.com/windows/win32/dxcore/dxcore-adapter-attribute-guids
-type AdapterAttribute struct{ name, id string }
-
-// The attributes.
-//
-//nolint:gochecknoglobals // Constants.
-var (
-	D3D11Graphics = AdapterAttribute{"Direct3D 11 graphics", "8c47866b-7583-450d-f0f0-6bada895af4b"}
-	D3D12Graphics = AdapterAttribute{"Direct3D 12 graphics", "0c9ece4d-2f6e-4f01-8c96-e89e331b47b1"}
-	// D3D12CoreCompute is compute, with or without graphics.
-	D3D12CoreCompute = AdapterAttribute{"Direct3D 12 core compute", "248e2800-a793-4724-abaa-23a6de1be090"}
-	// D3D12GenericML is machine learning, which neural processors can have without core
-	// compute. It is in the SDK since Windows build 26100.
-	// https://github.com/microsoft/DirectX-Headers/releases/tag/v1.614.0
-	D3D12GenericML = AdapterAttribute{"Direct3D 12 machine learning", "b71b0d41-1088-422f-a27c-0250b7d3a988"}
+	slotRelease                  = 2 // of IUnknown
+	slotFactoryCreateAdapterList = 3
+	slotListGetAdapter           = 3
+	slotListGetAdapterCount      = 4
+	slotAdapterGetProperty       = 6
+	slotAdapterGetPropertySize   = 7
+	usedSlots                    = 8 // each interface has more
 )
 
 // The adapters' properties: DXCoreAdapterProperty.
@@ -79,18 +58,10 @@ func (o *comObject) call(slot int, args ...uintptr) uintptr {
 
 func (o *comObject) release() { o.call(slotRelease) }
 
-// cppBool converts a C++ bool, which is the low byte of the register.
-func cppBool(result uintptr) bool { return byte(result) != 0 }
-
-// DXCore lists the graphics adapters. It is safe for concurrent use.
-// https://learn.microsoft.com/windows/win32/dxcore/dxcore
-type DXCore struct {
-	factory *comObject
-}
-
-// OpenDXCore opens DXCore, which the caller closes. It is not available before Windows
-// 10 version 2004 and Windows Server 2022.
-func OpenDXCore() (*DXCore, error) {
+// Adapters returns the present adapters of DXCore with graphics or compute. DXCore is not available before
+// Windows 10 version 2004 and Windows Server 2022.
+// https://learn.microsoft.com/windows/win32/dxcore/dxcore-adapter-attribute-guids
+func Adapters() (all []Adapter, err error) {
 	if err := available(procDXCoreCreateAdapterFactory); err != nil {
 		return nil, err
 	}
@@ -99,21 +70,50 @@ func OpenDXCore() (*DXCore, error) {
 	if err := hresultError(dxcoreCreateAdapterFactory(&id, &factory)); err != nil {
 		return nil, fmt.Errorf("DXCoreCreateAdapterFactory: %w", err)
 	}
-	return &DXCore{factory: factory}, nil
+	defer factory.release()
+	lists := 0
+	for _, attribute := range []struct {
+		id       string
+		graphics bool
+	}{
+		{"8c47866b-7583-450d-f0f0-6bada895af4b", true},  // Direct3D 11 graphics
+		{"0c9ece4d-2f6e-4f01-8c96-e89e331b47b1", true},  // Direct3D 12 graphics
+		{"248e2800-a793-4724-abaa-23a6de1be090", false}, // Direct3D 12 core compute, with or without graphics
+		// Direct3D 12 machine learning, which neural processors can have without core compute. It is in the
+		// SDK since Windows build 26100.
+		// https://github.com/microsoft/DirectX-Headers/releases/tag/v1.614.0
+		{"b71b0d41-1088-422f-a27c-0250b7d3a988", false},
+	} {
+		list, listErr := adaptersWith(factory, parseGUID(attribute.id))
+		if listErr != nil {
+			err = listErr
+			continue
+		}
+		lists++
+		for _, a := range list {
+			i := slices.IndexFunc(all, func(known Adapter) bool { return known.LUID == a.LUID && a.LUID != 0 })
+			if i < 0 {
+				all, i = append(all, a), len(all)
+			}
+			all[i].Graphics = all[i].Graphics || attribute.graphics
+			all[i].Compute = all[i].Compute || !attribute.graphics
+		}
+	}
+	if lists == 0 {
+		return nil, err
+	}
+	return all, nil
 }
 
-// Close releases DXCore.
-func (d *DXCore) Close() { d.factory.release() }
-
-// Adapters returns the present adapters with attribute.
+// adaptersWith returns the present adapters with an attribute.
 // https://learn.microsoft.com/windows/win32/api/dxcore_interface/nf-dxcore_interface-idxcoreadapterfactory-createadapterlist(uint32_t_constguid_refiid_void)
-func (d *DXCore) Adapters(attribute AdapterAttribute) ([]Adapter, error) {
-	filter, listID, adapterID := parseGUID(attribute.id), iidDXCoreAdapterList(), iidDXCoreAdapter()
+func adaptersWith(factory *comObject, attribute GUID) ([]Adapter, error) {
+	listID, adapterID := iidDXCoreAdapterList(), iidDXCoreAdapter()
 	var list *comObject
-	err := hresultError(int32(d.factory.call(slotFactoryCreateAdapterList, 1,
-		uintptr(unsafe.Pointer(&filter)), uintptr(unsafe.Pointer(&listID)), uintptr(unsafe.Pointer(&list)))))
+	err := hresultError(int32(factory.call(slotFactoryCreateAdapterList, 1,
+		uintptr(unsafe.Pointer(&attribute)), uintptr(unsafe.Pointer(&listID)), uintptr(unsafe.Pointer(&list)))))
 	if err != nil {
-		return nil, fmt.Errorf("list DXCore's adapters with %s: %w", attribute.name, err)
+		return nil, fmt.Errorf("list DXCore's adapters: %w", err)
 	}
 	defer list.release()
 	count := uint32(list.call(slotListGetAdapterCount))
@@ -128,19 +128,6 @@ func (d *DXCore) Adapters(attribute AdapterAttribute) ([]Adapter, error) {
 	return adapters, nil
 }
 
-// AdapterByLUID returns the adapter with this LUID.
-// https://learn.microsoft.com/windows/win32/api/dxcore_interface/nf-dxcore_interface-idxcoreadapterfactory-getadapterbyluid(constluid_refiid_void)
-func (d *DXCore) AdapterByLUID(luid uint64) (Adapter, error) {
-	id := iidDXCoreAdapter()
-	var object *comObject
-	err := hresultError(int32(d.factory.call(slotFactoryGetAdapterByLuid,
-		uintptr(unsafe.Pointer(&luid)), uintptr(unsafe.Pointer(&id)), uintptr(unsafe.Pointer(&object)))))
-	if err != nil {
-		return Adapter{}, fmt.Errorf("get DXCore's adapter with LUID 0x%X: %w", luid, err)
-	}
-	return readAdapter(object), nil
-}
-
 // readAdapter reads the adapter's properties and releases it.
 // https://learn.microsoft.com/windows/win32/api/dxcore_interface/nn-dxcore_interface-idxcoreadapter
 func readAdapter(o *comObject) (a Adapter) {
@@ -153,10 +140,6 @@ func readAdapter(o *comObject) (a Adapter) {
 		}
 		return data
 	}
-	has := func(attribute AdapterAttribute) bool {
-		id := parseGUID(attribute.id)
-		return cppBool(o.call(slotAdapterIsAttributeSupported, uintptr(unsafe.Pointer(&id))))
-	}
 	a.LUID = binary.LittleEndian.Uint64(read(propertyLUID, 8))
 	description, _, _ := bytes.Cut(read(propertyDescription, 0), []byte{0})
 	a.Description = string(bytes.ToValidUTF8(description, []byte("\uFFFD")))
@@ -164,16 +147,11 @@ func readAdapter(o *comObject) (a Adapter) {
 	a.Integrated = read(propertyIntegrated, 1)[0] != 0
 	a.Detachable = read(propertyDetachable, 1)[0] != 0
 	a.DedicatedMemory = binary.LittleEndian.Uint64(read(propertyDedicatedMemory, 8))
-	a.D3D11Graphics, a.D3D12Graphics = has(D3D11Graphics), has(D3D12Graphics)
-	a.D3D12CoreCompute, a.D3D12GenericML = has(D3D12CoreCompute), has(D3D12GenericML)
 	return a
 }
 
 // property reads a property of an adapter. Its size must be the given number of bytes, unless that is 0.
 func (o *comObject) property(p, size uintptr) ([]byte, error) {
-	if !cppBool(o.call(slotAdapterIsPropertySupported, p)) {
-		return nil, fmt.Errorf("read adapter property %d: %w", p, errors.ErrUnsupported)
-	}
 	var actual uintptr
 	if err := hresultError(int32(o.call(slotAdapterGetPropertySize, p, uintptr(unsafe.Pointer(&actual))))); err != nil {
 		return nil, fmt.Errorf("read the size of adapter property %d: %w", p, err)

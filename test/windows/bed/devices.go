@@ -67,14 +67,14 @@ const HCSProperties = `{"Properties":[{"SupportedSchemaVersions":[{"Major":2,"Mi
 // Devices returns the devices that the product's discovery finds.
 func (m *Machine) Devices(t testing.TB) []discovery.Device {
 	t.Helper()
-	source, _ := modes.ResolvePolicy(pnp.Open(pnp.NewSystem(), testutil.Quiet()), policy.Default(), "windows")
+	source, _ := modes.ResolvePolicy(pnp.Open(testutil.Quiet()), policy.Default(), "windows")
 	return found(t)(source.Devices(t.Context()))
 }
 
 // Find returns the devices with these instance IDs, as looked up for a pod's container.
 func (m *Machine) Find(t testing.TB, ids ...string) []discovery.Device {
 	t.Helper()
-	return found(t)(pnp.Open(pnp.NewSystem(), testutil.Quiet()).Find(t.Context(), ids))
+	return found(t)(pnp.Open(testutil.Quiet()).Find(t.Context(), ids))
 }
 
 // WithUUIDs returns the devices, of which the double of nvidia-smi reports the UUIDs of gpus.
@@ -88,7 +88,7 @@ func (m *Machine) WithUUIDs(t testing.TB, gpus ...GPU) []discovery.Device {
 	program := gpus[0].DriverStorePath + `\nvidia-smi.exe`
 	testutil.WriteFile(t, program+".csv", lines.String(), 0o600)
 	testutil.NoError(t, copyFile(self(t), program))
-	devices := found(t)(pnp.Open(pnp.NewSystem(), testutil.Quiet()).Devices(t.Context()))
+	devices := found(t)(pnp.Open(testutil.Quiet()).Devices(t.Context()))
 	testutil.NoError(t, nvidia.NewUUIDs("").Add(t.Context(), devices))
 	return devices
 }
@@ -141,7 +141,7 @@ const watchCommand = "watch"
 // watch prints the devices as JSON now and after each change, a line each.
 func watch([]string) error {
 	ctx := context.Background()
-	source := pnp.Open(pnp.NewSystem(), logrus.New())
+	source := pnp.Open(logrus.New())
 	var last []byte
 	for ; ; time.Sleep(200 * time.Millisecond) {
 		devices, err := source.Devices(ctx)
