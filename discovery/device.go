@@ -18,7 +18,7 @@ type Device struct {
 	// identifies the device: it is unique on the node and survives reboots. On Linux
 	// it is the name of the device on its bus.
 	// https://learn.microsoft.com/windows-hardware/drivers/install/device-instance-ids
-	InstanceID string `json:"InstanceID"` // Package node searches for this name.
+	InstanceID string
 
 	// Description is the product's name ("NVIDIA Tesla T4").
 	Description string

@@ -14,43 +14,38 @@ import (
 	"github.com/directx-nri/directx-nri/internal/paths"
 )
 
-// format is the version of the file format: change it with the JSON names of [discovery.Device].
-const format = 4
-
 // maxBytes is more than the GPUs of any node take.
 const maxBytes = 64 << 20
 
-// DeviceList is a file in the state directory with a list of GPUs. As a [discovery.Source] it keeps
+// DeviceList is a file in the state directory with a list of GPUs, as JSON. As a [discovery.Source] it keeps
 // nothing: each call reads the file.
-type DeviceList struct{ stateDir, name string }
+type DeviceList struct{ path string }
 
 var _ discovery.Source = DeviceList{}
 
 // CompiledInventory returns the list of the compiled inventory.
-func CompiledInventory(stateDir string) DeviceList { return DeviceList{stateDir, paths.InventoryFile} }
+func CompiledInventory(stateDir string) DeviceList {
+	return DeviceList{filepath.Join(stateDir, paths.InventoryFile)}
+}
 
 // Discovered returns the list of the GPUs that the driver listed last. On Linux, the
 // programs that start containers read it and do not ask the driver.
-func Discovered(stateDir string) DeviceList { return DeviceList{stateDir, paths.DiscoveredFile} }
+func Discovered(stateDir string) DeviceList {
+	return DeviceList{filepath.Join(stateDir, paths.DiscoveredFile)}
+}
 
 // Path returns the path of the file.
-func (l DeviceList) Path() string { return filepath.Join(l.stateDir, l.name) }
-
-// document is the content of a file.
-type document struct {
-	Format  int                `json:"format"`
-	Devices []discovery.Device `json:"devices"`
-}
+func (l DeviceList) Path() string { return l.path }
 
 // Write replaces the list in one step and syncs it, unless it is the same. It creates the
 // state directory if necessary.
 func (l DeviceList) Write(devices []discovery.Device) error {
-	data, err := encode(devices)
+	data, err := json.Marshal(append([]discovery.Device{}, devices...))
 	if err == nil {
-		err = access.MakePrivate(l.stateDir)
+		err = access.MakePrivate(filepath.Dir(l.path))
 	}
 	if err == nil {
-		err = durable.Update(l.Path(), data, 0o600)
+		err = durable.Update(l.path, data, 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("write the list of GPUs: %w", err)
@@ -59,13 +54,22 @@ func (l DeviceList) Write(devices []discovery.Device) error {
 }
 
 // Remove removes the file if it exists.
-func (l DeviceList) Remove() error { return durable.Remove(l.Path()) }
+func (l DeviceList) Remove() error { return durable.Remove(l.path) }
 
 // Devices implements [discovery.Source]. The order is that of [DeviceList.Write].
-func (l DeviceList) Devices(context.Context) ([]discovery.Device, error) {
-	devices, err := l.read()
+func (l DeviceList) Devices(context.Context) (devices []discovery.Device, err error) {
+	var data []byte
+	if err = access.CheckPrivate(filepath.Dir(l.path)); err == nil {
+		data, err = durable.Read(l.path, maxBytes)
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &devices)
+	}
+	if err == nil && devices == nil {
+		err = errors.New("it has no list")
+	}
 	if err != nil {
-		return nil, errlog.WithRemedy(fmt.Errorf("read the list of GPUs %s: %w", l.Path(), err), errlog.Rewrite)
+		return nil, errlog.WithRemedy(fmt.Errorf("read the list of GPUs %s: %w", l.path, err), errlog.Rewrite)
 	}
 	return devices, nil
 }
@@ -74,36 +78,4 @@ func (l DeviceList) Devices(context.Context) ([]discovery.Device, error) {
 func (l DeviceList) Find(ctx context.Context, instanceIDs []string) ([]discovery.Device, error) {
 	devices, err := l.Devices(ctx)
 	return discovery.WithIDs(devices, instanceIDs), err
-}
-
-func (l DeviceList) read() ([]discovery.Device, error) {
-	if err := access.CheckPrivate(l.stateDir); err != nil {
-		return nil, err
-	}
-	data, err := durable.Read(l.Path(), maxBytes)
-	if err != nil {
-		return nil, err
-	}
-	return decode(data)
-}
-
-func encode(devices []discovery.Device) ([]byte, error) {
-	if devices == nil {
-		devices = []discovery.Device{}
-	}
-	return json.Marshal(document{format, devices})
-}
-
-func decode(data []byte) ([]discovery.Device, error) {
-	var d document
-	err := json.Unmarshal(data, &d)
-	switch {
-	case err != nil:
-		return nil, err
-	case d.Format != format:
-		return nil, fmt.Errorf("format %d, want %d", d.Format, format)
-	case d.Devices == nil:
-		return nil, errors.New("no list of devices")
-	}
-	return d.Devices, nil
 }

@@ -1,10 +1,8 @@
 package node
 
 import (
-	"context"
 	"errors"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"reflect"
 	"testing"
@@ -17,68 +15,52 @@ import (
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
-func TestOpenLive(t *testing.T) {
+func TestOpen(t *testing.T) {
 	t.Parallel()
 	o := Options{StateDir: t.TempDir(), HostRoot: t.TempDir()}
+	if _, err := Open(o); !errors.Is(err, ErrNoSource) {
+		t.Errorf("without a GPU: %v", err)
+	}
 	testutil.WriteFile(t, filepath.Join(o.HostRoot, dxg.DefaultDevice), "", 0o600)
-	open := func(o Options) discovery.Source {
+	devices := func(o Options) ([]discovery.Device, error) {
 		source, err := Open(o)
 		testutil.NoError(t, err)
-		return source
+		return source.Devices(t.Context())
 	}
-	if _, err := open(o).Devices(t.Context()); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := devices(o); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("nothing is saved yet: %v", err)
 	}
-	driver := o
-	driver.QueryDriver = true
-	if source, ok := open(driver).(*dxg.Source); !ok {
-		t.Errorf("driver: %T", source)
+	for _, driver := range []Options{{HostRoot: o.HostRoot, QueryDriver: true}, {HostRoot: o.HostRoot, UUIDs: nvidia.NewUUIDs("")}} {
+		if _, err := devices(driver); !errors.Is(err, unix.ENOTTY) {
+			t.Errorf("a file that is no driver: %v", err)
+		}
 	}
-	driver.QueryDriver, driver.UUIDs = false, nvidia.NewUUIDs("")
-	if source, ok := open(driver).(*sourceWithUUIDs); !ok || source.uuids != driver.UUIDs {
-		t.Errorf("to save: %T", source)
-	}
-	if _, err := open(driver).Devices(t.Context()); !errors.Is(err, unix.ENOTTY) {
-		t.Errorf("a file that is no driver: %v", err)
-	}
-	testutil.NoError(t, Discovered(o.StateDir).Write([]discovery.Device{{InstanceID: "A"}}))
+	want := []discovery.Device{{InstanceID: "A"}}
+	testutil.NoError(t, Discovered(o.StateDir).Write(want))
 	o.HostRoot = "/nonexistent" // outside of the program's container
-	if devices, err := open(o).Find(t.Context(), []string{"a"}); err != nil || len(devices) != 1 {
-		t.Errorf("saved: %v, %v", devices, err)
+	if got, err := devices(o); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("saved: %v, %v", got, err)
 	}
 }
 
 func TestSourceWithUUIDs(t *testing.T) {
 	t.Parallel()
-	gpus := &listSource{}
-	s := sourceWithUUIDs{gpus, nvidia.NewUUIDs(""), Discovered(t.TempDir()), true}
-	for _, list := range [][]discovery.Device{{}, {{InstanceID: "A"}, {InstanceID: "B", LibraryPath: []string{"/usr/lib/wsl/lib"}}}, {{InstanceID: "B"}}, nil} {
-		if list == nil { // The file is lost.
-			list = gpus.list
-			testutil.NoError(t, os.Remove(s.list.Path()))
-		}
-		gpus.list = list
+	stateDir := filepath.Join(t.TempDir(), "state")
+	for _, list := range []discovery.Static{{}, {{InstanceID: "A"}, {InstanceID: "B"}}} {
+		s := sourceWithUUIDs{list, nvidia.NewUUIDs(""), Discovered(stateDir), true}
 		devices, err := s.Devices(t.Context())
 		saved, readErr := s.list.Devices(t.Context())
-		if err != nil || readErr != nil || !reflect.DeepEqual(devices, list) || !reflect.DeepEqual(saved, list) {
+		if want := []discovery.Device(list); err != nil || readErr != nil || !reflect.DeepEqual(devices, want) || !reflect.DeepEqual(saved, want) {
 			t.Errorf("%v: %v, %v; recorded %v, %v", list, devices, err, saved, readErr)
 		}
 	}
-	gpus.err = errors.New("broken")
-	if _, err := s.Devices(t.Context()); !errors.Is(err, gpus.err) {
+	broken := errors.New("broken")
+	s := sourceWithUUIDs{discovery.Unavailable(broken), nvidia.NewUUIDs(""), Discovered(stateDir), true}
+	if _, err := s.Devices(t.Context()); !errors.Is(err, broken) {
 		t.Error(err)
 	}
-	gpus.err, gpus.list, s.list = nil, nil, Discovered(filepath.Join(t.TempDir(), "file", "state"))
-	testutil.WriteFile(t, filepath.Dir(s.list.stateDir), "", 0o600)
+	s = sourceWithUUIDs{discovery.Static{}, nvidia.NewUUIDs(""), Discovered(filepath.Join(stateDir, "discovered.json", "state")), true}
 	if _, err := s.Devices(t.Context()); !errors.Is(err, ErrNotSaved) {
 		t.Error(err)
 	}
 }
-
-type listSource struct {
-	discovery.Static
-	list []discovery.Device
-	err  error
-}
-
-func (s *listSource) Devices(context.Context) ([]discovery.Device, error) { return s.list, s.err }
