@@ -143,7 +143,7 @@ func setKindByClass(d *discovery.Device, p Properties) string {
 	switch {
 	case d.LocationPath == "":
 		// A virtual adapter, which cannot be assigned.
-	case p.Class == win32.ComputeAcceleratorClass():
+	case p.ComputeClass:
 		d.SupportsCompute = true
 	case p.DriverKey != "" && p.Problem != problemNoDriver && p.ValuesErr == nil && len(userModeFiles(p.Values)) == 0:
 		return "it has no user-mode driver, so it cannot run Direct3D: if it is a GPU, install the manufacturer's driver"

@@ -82,7 +82,7 @@ func TestDevices(t *testing.T) {
 			p: same, adapters: adapter(func(a *win32.Adapter) { a.Compute = false }), kind: discovery.KindDisplay,
 		},
 		"compute-only neural processor": {
-			p:        gpu(func(r *Properties) { r.Class = win32.ComputeAcceleratorClass() }),
+			p:        gpu(func(r *Properties) { r.ComputeClass = true }),
 			adapters: adapter(func(a *win32.Adapter) { a.Graphics = false }), kind: discovery.KindCompute, compute: true,
 		},
 		"vendor by a hardware ID": {
@@ -134,7 +134,7 @@ func TestDevices(t *testing.T) {
 
 		"disabled": {p: stopped(22, func(*Properties) {}), kind: discovery.KindDisplay, reason: "it is disabled (problem code 22): enable it"},
 		"disabled neural processor": {
-			p: stopped(22, func(r *Properties) { r.Class = win32.ComputeAcceleratorClass() }), kind: discovery.KindCompute, compute: true, reason: "problem code 22",
+			p: stopped(22, func(r *Properties) { r.ComputeClass = true }), kind: discovery.KindCompute, compute: true, reason: "problem code 22",
 		},
 		"no driver, with code": {
 			p: stopped(28, func(r *Properties) { r.DriverKey, r.Values, r.PackageDir = "", nil, "" }), kind: discovery.KindDisplay, reason: "it has no driver (problem code 28)",
@@ -182,7 +182,7 @@ func TestDevices(t *testing.T) {
 			p: func() Properties { p := frameBuffer(); p.Status, p.Problem, p.LUID = 0x01806400, 22, 0; return p }(), reason: "problem code 22",
 		},
 		"without DXCore": {p: same, dxcoreErr: noDXCore, kind: discovery.KindDisplay, note: "dxcore.dll is not there"},
-		"without DXCore, compute": {p: gpu(func(r *Properties) { r.Class = win32.ComputeAcceleratorClass() }),
+		"without DXCore, compute": {p: gpu(func(r *Properties) { r.ComputeClass = true }),
 			dxcoreErr: noDXCore, kind: discovery.KindCompute, compute: true, note: "dxcore.dll"},
 		"without DXCore, frame buffer": {p: frameBuffer(), dxcoreErr: noDXCore, reason: "no user-mode driver", note: "dxcore.dll"},
 		"without DXCore, frame buffer with a runtime file UserModeDriverName": {

@@ -49,6 +49,8 @@ func multi(subkey, name string, texts ...string) win32.RegistryValue {
 	return win32.RegistryValue{Subkey: subkey, Name: name, Type: regMultiString, Data: append(data, 0, 0)}
 }
 
+const displayKey = `{4d36e968-e325-11ce-bfc1-08002be10318}\`
+
 const g4dnStore = `C:\Windows\System32\DriverStore\FileRepository\nvgridsw_aws.inf_amd64_1b50ef32b191cff1`
 
 // g4dnValues are the driver key's values of a T4 in an AWS g4dn node, in the INF's order.
@@ -77,12 +79,12 @@ func g4dnValues() []win32.RegistryValue {
 // t4 is the n-th T4 of a g4dn node.
 func t4(n int) Properties {
 	return Properties{
-		InstanceID: fmt.Sprintf(`PCI\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1\3&13C0B0C5&1&%02X`, 0xD8+8*n),
-		Class:      win32.DisplayClass(), Description: "NVIDIA Tesla T4", Manufacturer: "NVIDIA",
+		InstanceID:  fmt.Sprintf(`PCI\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1\3&13C0B0C5&1&%02X`, 0xD8+8*n),
+		Description: "NVIDIA Tesla T4", Manufacturer: "NVIDIA",
 		HardwareIDs:   []string{`PCI\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1`},
 		LocationPaths: []string{fmt.Sprintf("PCIROOT(0)#PCI(%02X00)", 0x1B+n), "ACPI(_SB_)#ACPI(PCI0)"},
 		LUID:          discovery.LUID(7048070 + 50056*n),
-		DriverKey:     fmt.Sprintf(`%s\%04d`, win32.DisplayClass(), n+1),
+		DriverKey:     fmt.Sprintf(displayKey+`%04d`, n+1),
 		DriverVersion: "31.0.15.5222", INF: "oem4.inf", NUMANode: new(uint32(0)), BusNumber: new(uint32(0)),
 		Address: new(uint32((0x1B + n) << 16)), Status: 0x0180600A, Values: g4dnValues(), PackageDir: g4dnStore,
 	}
@@ -99,8 +101,8 @@ func full(luid discovery.LUID) win32.Adapter {
 // basicRender is Microsoft's software renderer.
 func basicRender() (Properties, win32.Adapter) {
 	p := Properties{
-		InstanceID: `ROOT\BASICRENDER\0000`, Class: win32.DisplayClass(), Description: "Microsoft Basic Render Driver", LUID: 0xB0,
-		DriverKey: win32.DisplayClass().String() + `\0000`, DriverVersion: "10.0.20348.1", Status: 0x0180200A, PackageDir: `C:\Windows\System32\DriverStore\FileRepository\basicrender.inf_amd64_1`,
+		InstanceID: `ROOT\BASICRENDER\0000`, Description: "Microsoft Basic Render Driver", LUID: 0xB0,
+		DriverKey: displayKey + `0000`, DriverVersion: "10.0.20348.1", Status: 0x0180200A, PackageDir: `C:\Windows\System32\DriverStore\FileRepository\basicrender.inf_amd64_1`,
 	}
 	return p, win32.Adapter{LUID: 0xB0, Graphics: true, Compute: true}
 }
@@ -108,8 +110,8 @@ func basicRender() (Properties, win32.Adapter) {
 // frameBuffer is the frame buffer of AWS virtual machines.
 func frameBuffer() Properties {
 	return Properties{
-		InstanceID: `PCI\VEN_1D0F&DEV_1111&SUBSYS_00000000&REV_00\3&13C0B0C5&0&18`, Class: win32.DisplayClass(), Description: "Microsoft Basic Display Adapter",
-		LocationPaths: []string{"PCIROOT(0)#PCI(0300)"}, LUID: 0xFB, DriverKey: win32.DisplayClass().String() + `\0005`, DriverVersion: "10.0.20348.1",
+		InstanceID: `PCI\VEN_1D0F&DEV_1111&SUBSYS_00000000&REV_00\3&13C0B0C5&0&18`, Description: "Microsoft Basic Display Adapter",
+		LocationPaths: []string{"PCIROOT(0)#PCI(0300)"}, LUID: 0xFB, DriverKey: displayKey + `0005`, DriverVersion: "10.0.20348.1",
 		BusNumber: new(uint32(0)), Address: new(uint32(3 << 16)), Status: 0x0180200A, PackageDir: `C:\Windows\System32\DriverStore\FileRepository\display.inf_amd64_1`,
 	}
 }

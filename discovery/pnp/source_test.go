@@ -57,7 +57,7 @@ func TestFindAgreesWithDevices(t *testing.T) {
 		"unknown status":         {p: gpu(func(r *Properties) { r.Status = 0 }), healthy: true},
 		"INF alone":              {p: gpu(func(r *Properties) { r.Values = r.Values[1:] }), healthy: true, queries: 1},
 		"user-mode driver alone": {p: gpu(func(r *Properties) { r.PackageDir = "" }), healthy: true},
-		"compute class":          {p: gpu(func(r *Properties) { r.Class = win32.ComputeAcceleratorClass() }), healthy: true},
+		"compute class":          {p: gpu(func(r *Properties) { r.ComputeClass = true }), healthy: true},
 		"invalid runtime file":   {p: gpu(func(r *Properties) { r.Values[3].Type = 4 }), healthy: true},
 
 		"Windows' own driver": {p: gpu(func(r *Properties) { r.Values = nil; r.LUID = 0xFB }), other: true, queries: 1},

@@ -25,10 +25,9 @@ type Snapshot struct {
 // not be read, is the zero value or nil.
 type Properties struct {
 	InstanceID string
-	// Class is [win32.DisplayClass] for devices with a WDDM driver, or
-	// [win32.ComputeAcceleratorClass] for those with an MCDM driver: neural
-	// processors, and GPUs without graphics.
-	Class         win32.GUID
+	// ComputeClass reports that the device has an MCDM driver, as neural processors and GPUs without
+	// graphics do. Others have a WDDM driver.
+	ComputeClass  bool
 	Description   string   // DEVPKEY_Device_DeviceDesc
 	Manufacturer  string   // DEVPKEY_Device_Manufacturer
 	HardwareIDs   []string // DEVPKEY_Device_HardwareIds

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/sirupsen/logrus"
+	"golang.org/x/sys/windows"
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/win32"
@@ -30,11 +31,11 @@ func readSnapshot(ctx context.Context, wanted func(instanceID string) bool, with
 
 // readDevices reads the present devices of both classes with a wanted instance ID, in Windows' order.
 func readDevices(ctx context.Context, wanted func(instanceID string) bool) (list []Properties, err error) {
-	for _, class := range []win32.GUID{win32.DisplayClass(), win32.ComputeAcceleratorClass()} {
+	for _, class := range []windows.GUID{win32.DisplayClass, win32.ComputeAcceleratorClass} {
 		err := win32.VisitDevices(class, func(device win32.Device) error {
 			id, err := device.InstanceID()
 			if err == nil && wanted(id) { // An error means that the device has just been removed.
-				list = append(list, readProperties(device, id, class))
+				list = append(list, readProperties(device, id, class == win32.ComputeAcceleratorClass))
 			}
 			return ctx.Err()
 		})
@@ -45,11 +46,11 @@ func readDevices(ctx context.Context, wanted func(instanceID string) bool) (list
 	return list, ctx.Err()
 }
 
-func readProperties(device win32.Device, instanceID string, class win32.GUID) Properties {
+func readProperties(device win32.Device, instanceID string, isCompute bool) Properties {
 	r := &propertyReader{device: device}
 	p := Properties{
 		InstanceID:    instanceID,
-		Class:         class,
+		ComputeClass:  isCompute,
 		Description:   readValue(r, win32.DeviceDesc, win32.Property.StringValue),
 		Manufacturer:  readValue(r, win32.Manufacturer, win32.Property.StringValue),
 		HardwareIDs:   readValue(r, win32.HardwareIDs, win32.Property.StringList),

@@ -7,6 +7,58 @@ import (
 	"golang.org/x/sys/windows"
 )
 
+// The setup classes of display adapters and of compute accelerators.
+// https://learn.microsoft.com/windows-hardware/drivers/install/system-defined-device-setup-classes-available-to-vendors
+//
+//nolint:gochecknoglobals // Constants.
+var (
+	DisplayClass            = windows.GUID{Data1: 0x4d36e968, Data2: 0xe325, Data3: 0x11ce, Data4: [8]byte{0xbf, 0xc1, 0x08, 0x00, 0x2b, 0xe1, 0x03, 0x18}}
+	ComputeAcceleratorClass = windows.GUID{Data1: 0xf01a9d53, Data2: 0x3ff6, Data3: 0x48d2, Data4: [8]byte{0x9f, 0x97, 0xc8, 0xa7, 0x00, 0x4b, 0xe1, 0x0c}}
+)
+
+// PropertyName is a property of devices. The values follow Windows' DEVPKEY_ names.
+// https://learn.microsoft.com/windows-hardware/drivers/install/unified-device-property-model--windows-vista-and-later-
+type PropertyName struct {
+	name string
+	key  windows.DEVPROPKEY
+}
+
+func (n PropertyName) String() string { return n.name }
+
+// The categories of devpkey.h.
+//
+//nolint:gochecknoglobals // Constants.
+var (
+	categoryDevice  = windows.DEVPROPGUID{Data1: 0xa45c254e, Data2: 0xdf1c, Data3: 0x4efd, Data4: [8]byte{0x80, 0x20, 0x67, 0xd1, 0x46, 0xa8, 0x50, 0xe0}}
+	categoryStatus  = windows.DEVPROPGUID{Data1: 0x4340a6c5, Data2: 0x93fa, Data3: 0x4706, Data4: [8]byte{0x97, 0x2c, 0x7b, 0x64, 0x80, 0x08, 0xa5, 0xa7}}
+	categoryNUMA    = windows.DEVPROPGUID{Data1: 0x540b947e, Data2: 0x8b40, Data3: 0x45bc, Data4: [8]byte{0xa8, 0xa2, 0x6a, 0x0b, 0x89, 0x4c, 0xbd, 0xa2}}
+	categoryDrivers = windows.DEVPROPGUID{Data1: 0xa8b865dd, Data2: 0x2e3d, Data3: 0x4094, Data4: [8]byte{0xad, 0x97, 0xe5, 0x93, 0xa7, 0x0c, 0x75, 0xd6}}
+	categoryGPU     = windows.DEVPROPGUID{Data1: 0x60b193cb, Data2: 0x5276, Data3: 0x4d0f, Data4: [8]byte{0x96, 0xfc, 0xf1, 0x73, 0xab, 0xad, 0x3e, 0xc6}}
+)
+
+// The properties of devices, with their types.
+//
+//nolint:gochecknoglobals // Constants.
+var (
+	DeviceDesc    = PropertyName{"DEVPKEY_Device_DeviceDesc", windows.DEVPROPKEY{FmtID: categoryDevice, PID: 2}}     // typeString
+	HardwareIDs   = PropertyName{"DEVPKEY_Device_HardwareIds", windows.DEVPROPKEY{FmtID: categoryDevice, PID: 3}}    // typeStringList
+	Driver        = PropertyName{"DEVPKEY_Device_Driver", windows.DEVPROPKEY{FmtID: categoryDevice, PID: 11}}        // typeString
+	Manufacturer  = PropertyName{"DEVPKEY_Device_Manufacturer", windows.DEVPROPKEY{FmtID: categoryDevice, PID: 13}}  // typeString
+	BusNumber     = PropertyName{"DEVPKEY_Device_BusNumber", windows.DEVPROPKEY{FmtID: categoryDevice, PID: 23}}     // typeUint32
+	Address       = PropertyName{"DEVPKEY_Device_Address", windows.DEVPROPKEY{FmtID: categoryDevice, PID: 30}}       // typeUint32
+	LocationPaths = PropertyName{"DEVPKEY_Device_LocationPaths", windows.DEVPROPKEY{FmtID: categoryDevice, PID: 37}} // typeStringList
+	DriverVersion = PropertyName{"DEVPKEY_Device_DriverVersion", windows.DEVPROPKEY{FmtID: categoryDrivers, PID: 3}} // typeString
+	DriverINF     = PropertyName{"DEVPKEY_Device_DriverInfPath", windows.DEVPROPKEY{FmtID: categoryDrivers, PID: 5}} // typeString
+	NUMANode      = PropertyName{"DEVPKEY_Device_Numa_Node", windows.DEVPROPKEY{FmtID: categoryNUMA, PID: 3}}        // typeUint32
+	DevNodeStatus = PropertyName{"DEVPKEY_Device_DevNodeStatus", windows.DEVPROPKEY{FmtID: categoryStatus, PID: 2}}  // typeUint32
+	ProblemCode   = PropertyName{"DEVPKEY_Device_ProblemCode", windows.DEVPROPKEY{FmtID: categoryStatus, PID: 3}}    // typeUint32
+	// GPULUID is set by the graphics kernel and is in no Windows header. Others read it as
+	// typeUint64 (System Informer) and as a signed number (TensorWorks).
+	// https://github.com/winsiderss/systeminformer,
+	// https://github.com/TensorWorks/DirectX-Device-Plugins (library/src/WmiQuery.cpp)
+	GPULUID = PropertyName{"DEVPKEY_Gpu_Luid", windows.DEVPROPKEY{FmtID: categoryGPU, PID: 2}}
+)
+
 // Device is a device of Plug and Play.
 type Device struct {
 	set  windows.DevInfo
@@ -16,8 +68,8 @@ type Device struct {
 // VisitDevices calls visit with each present device of class, including disabled ones,
 // until visit returns an error. The device is valid during the call.
 // https://learn.microsoft.com/windows/win32/api/setupapi/nf-setupapi-setupdigetclassdevsexw
-func VisitDevices(class GUID, visit func(Device) error) (err error) {
-	set, err := windows.SetupDiGetClassDevsEx((*windows.GUID)(&class), "", 0, windows.DIGCF_PRESENT, 0, "")
+func VisitDevices(class windows.GUID, visit func(Device) error) (err error) {
+	set, err := windows.SetupDiGetClassDevsEx(&class, "", 0, windows.DIGCF_PRESENT, 0, "")
 	if errors.Is(err, windows.ERROR_INVALID_CLASS) { // Older Windows has fewer classes.
 		return nil
 	}
@@ -51,11 +103,10 @@ func (d Device) InstanceID() (string, error) {
 
 // Property reads a property. ok is false if the device does not have it.
 func (d Device) Property(name PropertyName) (p Property, ok bool, err error) {
-	key := name.key()
 	buffer := make([]byte, 512)
 	for {
 		var size uint32
-		err := setupDiGetDeviceProperty(d.set, d.info, &key, &p.Type, &buffer[0], uint32(len(buffer)), &size, 0)
+		err := setupDiGetDeviceProperty(d.set, d.info, &name.key, &p.Type, &buffer[0], uint32(len(buffer)), &size, 0)
 		switch {
 		case err == nil:
 			p.Data = buffer[:size]

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"syscall"
 	"unsafe"
+
+	"golang.org/x/sys/windows"
 )
 
 // The declarations of dxcore.h and dxcore_interface.h. A slot is an index in an interface's function
@@ -35,9 +37,13 @@ const (
 )
 
 // The identifiers of dxcore_interface.h.
-func iidDXCoreAdapterFactory() GUID { return parseGUID("78ee5945-c36e-4b13-a669-005dd11c0f06") }
-func iidDXCoreAdapterList() GUID    { return parseGUID("526c7776-40e9-459b-b711-f32ad76dfc28") }
-func iidDXCoreAdapter() GUID        { return parseGUID("f0db4c7f-fe5a-42a2-bd62-f2a6cf6fc83e") }
+//
+//nolint:gochecknoglobals // Constants.
+var (
+	iidDXCoreAdapterFactory = windows.GUID{Data1: 0x78ee5945, Data2: 0xc36e, Data3: 0x4b13, Data4: [8]byte{0xa6, 0x69, 0x00, 0x5d, 0xd1, 0x1c, 0x0f, 0x06}}
+	iidDXCoreAdapterList    = windows.GUID{Data1: 0x526c7776, Data2: 0x40e9, Data3: 0x459b, Data4: [8]byte{0xb7, 0x11, 0xf3, 0x2a, 0xd7, 0x6d, 0xfc, 0x28}}
+	iidDXCoreAdapter        = windows.GUID{Data1: 0xf0db4c7f, Data2: 0xfe5a, Data3: 0x42a2, Data4: [8]byte{0xbd, 0x62, 0xf2, 0xa6, 0xcf, 0x6f, 0xc8, 0x3e}}
+)
 
 // comObject is a COM object, which starts with a pointer to its function table. It is
 // not in Go's memory.
@@ -65,26 +71,25 @@ func Adapters() (all []Adapter, err error) {
 	if err := available(procDXCoreCreateAdapterFactory); err != nil {
 		return nil, err
 	}
-	id := iidDXCoreAdapterFactory()
 	var factory *comObject
-	if err := hresultError(dxcoreCreateAdapterFactory(&id, &factory)); err != nil {
+	if err := hresultError(dxcoreCreateAdapterFactory(&iidDXCoreAdapterFactory, &factory)); err != nil {
 		return nil, fmt.Errorf("DXCoreCreateAdapterFactory: %w", err)
 	}
 	defer factory.release()
 	lists := 0
 	for _, attribute := range []struct {
-		id       string
+		id       windows.GUID
 		graphics bool
 	}{
-		{"8c47866b-7583-450d-f0f0-6bada895af4b", true},  // Direct3D 11 graphics
-		{"0c9ece4d-2f6e-4f01-8c96-e89e331b47b1", true},  // Direct3D 12 graphics
-		{"248e2800-a793-4724-abaa-23a6de1be090", false}, // Direct3D 12 core compute, with or without graphics
+		{windows.GUID{Data1: 0x8c47866b, Data2: 0x7583, Data3: 0x450d, Data4: [8]byte{0xf0, 0xf0, 0x6b, 0xad, 0xa8, 0x95, 0xaf, 0x4b}}, true},  // Direct3D 11 graphics
+		{windows.GUID{Data1: 0x0c9ece4d, Data2: 0x2f6e, Data3: 0x4f01, Data4: [8]byte{0x8c, 0x96, 0xe8, 0x9e, 0x33, 0x1b, 0x47, 0xb1}}, true},  // Direct3D 12 graphics
+		{windows.GUID{Data1: 0x248e2800, Data2: 0xa793, Data3: 0x4724, Data4: [8]byte{0xab, 0xaa, 0x23, 0xa6, 0xde, 0x1b, 0xe0, 0x90}}, false}, // Direct3D 12 core compute, with or without graphics
 		// Direct3D 12 machine learning, which neural processors can have without core compute. It is in the
 		// SDK since Windows build 26100.
 		// https://github.com/microsoft/DirectX-Headers/releases/tag/v1.614.0
-		{"b71b0d41-1088-422f-a27c-0250b7d3a988", false},
+		{windows.GUID{Data1: 0xb71b0d41, Data2: 0x1088, Data3: 0x422f, Data4: [8]byte{0xa2, 0x7c, 0x02, 0x50, 0xb7, 0xd3, 0xa9, 0x88}}, false},
 	} {
-		list, listErr := adaptersWith(factory, parseGUID(attribute.id))
+		list, listErr := adaptersWith(factory, attribute.id)
 		if listErr != nil {
 			err = listErr
 			continue
@@ -107,11 +112,10 @@ func Adapters() (all []Adapter, err error) {
 
 // adaptersWith returns the present adapters with an attribute.
 // https://learn.microsoft.com/windows/win32/api/dxcore_interface/nf-dxcore_interface-idxcoreadapterfactory-createadapterlist(uint32_t_constguid_refiid_void)
-func adaptersWith(factory *comObject, attribute GUID) ([]Adapter, error) {
-	listID, adapterID := iidDXCoreAdapterList(), iidDXCoreAdapter()
+func adaptersWith(factory *comObject, attribute windows.GUID) ([]Adapter, error) {
 	var list *comObject
 	err := hresultError(int32(factory.call(slotFactoryCreateAdapterList, 1,
-		uintptr(unsafe.Pointer(&attribute)), uintptr(unsafe.Pointer(&listID)), uintptr(unsafe.Pointer(&list)))))
+		uintptr(unsafe.Pointer(&attribute)), uintptr(unsafe.Pointer(&iidDXCoreAdapterList)), uintptr(unsafe.Pointer(&list)))))
 	if err != nil {
 		return nil, fmt.Errorf("list DXCore's adapters: %w", err)
 	}
@@ -120,7 +124,7 @@ func adaptersWith(factory *comObject, attribute GUID) ([]Adapter, error) {
 	adapters := make([]Adapter, 0, count)
 	for i := range count {
 		var object *comObject
-		result := list.call(slotListGetAdapter, uintptr(i), uintptr(unsafe.Pointer(&adapterID)), uintptr(unsafe.Pointer(&object)))
+		result := list.call(slotListGetAdapter, uintptr(i), uintptr(unsafe.Pointer(&iidDXCoreAdapter)), uintptr(unsafe.Pointer(&object)))
 		if hresultError(int32(result)) == nil { // Otherwise it has just been removed.
 			adapters = append(adapters, readAdapter(object))
 		}

@@ -8,15 +8,14 @@ import (
 )
 
 // Functions that golang.org/x/sys/windows does not have, or not as needed here, in the
-// syntax of https://pkg.go.dev/golang.org/x/sys/windows/mkwinsyscall. The structures
-// are in the files without build tags.
+// syntax of https://pkg.go.dev/golang.org/x/sys/windows/mkwinsyscall.
 //
 // https://learn.microsoft.com/windows/win32/api/setupapi/nf-setupapi-setupdigetdevicepropertyw
-//sys	setupDiGetDeviceProperty(set windows.DevInfo, device *windows.DevInfoData, key *propertyKey, propertyType *uint32, buffer *byte, size uint32, required *uint32, flags uint32) (err error) = setupapi.SetupDiGetDevicePropertyW
+//sys	setupDiGetDeviceProperty(set windows.DevInfo, device *windows.DevInfoData, key *windows.DEVPROPKEY, propertyType *uint32, buffer *byte, size uint32, required *uint32, flags uint32) (err error) = setupapi.SetupDiGetDevicePropertyW
 // https://learn.microsoft.com/windows/win32/api/setupapi/nf-setupapi-setupgetinfdriverstorelocationw
 //sys	setupGetInfDriverStoreLocation(inf *uint16, platform uintptr, locale *uint16, buffer *uint16, size uint32, required *uint32) (err error) = setupapi.SetupGetInfDriverStoreLocationW
 // https://learn.microsoft.com/windows/win32/api/dxcore/nf-dxcore-dxcorecreateadapterfactory
-//sys	dxcoreCreateAdapterFactory(interfaceID *GUID, factory **comObject) (result int32) = dxcore.DXCoreCreateAdapterFactory
+//sys	dxcoreCreateAdapterFactory(interfaceID *windows.GUID, factory **comObject) (result int32) = dxcore.DXCoreCreateAdapterFactory
 // https://learn.microsoft.com/virtualization/api/hcs/reference/hcsgetserviceproperties
 //sys	hcsGetServiceProperties(query *uint16, properties **uint16) (result int32) = computecore.HcsGetServiceProperties
 

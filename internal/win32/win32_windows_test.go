@@ -33,7 +33,7 @@ func TestMissingFunctions(t *testing.T) {
 // Devices of the other classes are read by the tests of package pnp.
 func TestDevicesOfUnknownClass(t *testing.T) {
 	t.Parallel()
-	testutil.NoError(t, VisitDevices(GUID{Data1: 1}, func(Device) error { return errors.New("a device") }))
+	testutil.NoError(t, VisitDevices(windows.GUID{Data1: 1}, func(Device) error { return errors.New("a device") }))
 }
 
 func TestDriverStoreINFOfMissingFile(t *testing.T) {
@@ -83,7 +83,7 @@ func TestRegistryValuesOfAnyLength(t *testing.T) {
 	if v := got["lists"+longName]; v.Type != registry.MULTI_SZ || !bytes.Equal(v.Data, wide("named.dll\x00\x00")) {
 		t.Errorf("value with a long name: %+v", v)
 	}
-	if values, err := DriverValues(DisplayClass().String()+`\9999`, nil, nil); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "9999") {
+	if values, err := DriverValues(DisplayClass.String()+`\9999`, nil, nil); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "9999") {
 		t.Errorf("%v, %v", values, err)
 	}
 }

@@ -54,13 +54,13 @@ func hcsGetServiceProperties(query *uint16, properties **uint16) (result int32) 
 	return
 }
 
-func dxcoreCreateAdapterFactory(interfaceID *GUID, factory **comObject) (result int32) {
+func dxcoreCreateAdapterFactory(interfaceID *windows.GUID, factory **comObject) (result int32) {
 	r0, _, _ := syscall.SyscallN(procDXCoreCreateAdapterFactory.Addr(), uintptr(unsafe.Pointer(interfaceID)), uintptr(unsafe.Pointer(factory)))
 	result = int32(r0)
 	return
 }
 
-func setupDiGetDeviceProperty(set windows.DevInfo, device *windows.DevInfoData, key *propertyKey, propertyType *uint32, buffer *byte, size uint32, required *uint32, flags uint32) (err error) {
+func setupDiGetDeviceProperty(set windows.DevInfo, device *windows.DevInfoData, key *windows.DEVPROPKEY, propertyType *uint32, buffer *byte, size uint32, required *uint32, flags uint32) (err error) {
 	r1, _, e1 := syscall.SyscallN(procSetupDiGetDevicePropertyW.Addr(), uintptr(set), uintptr(unsafe.Pointer(device)), uintptr(unsafe.Pointer(key)), uintptr(unsafe.Pointer(propertyType)), uintptr(unsafe.Pointer(buffer)), uintptr(size), uintptr(unsafe.Pointer(required)), uintptr(flags))
 	if r1 == 0 {
 		err = errnoErr(e1)
