@@ -64,26 +64,17 @@ type queryAdapterInfo struct {
 // with 16-bit characters.
 // https://learn.microsoft.com/windows-hardware/drivers/ddi/d3dkmthk/ne-d3dkmthk-_kmtqueryadapterinfotype
 const (
-	querySegmentSize      = 3
-	queryAddress          = 6
-	queryRegistryInfo     = 8
-	queryType             = 15
-	queryUserModeVersion  = 18
-	queryDeviceIDs        = 31
-	querySegmentGroupSize = 42
-	queryRegistry         = 48
-	queryKernelVersion    = 49
+	querySegmentSize     = 3
+	queryAddress         = 6
+	queryRegistryInfo    = 8
+	queryType            = 15
+	queryUserModeVersion = 18
+	queryDeviceIDs       = 31
+	queryRegistry        = 48
 )
 
 // segmentSize is D3DKMT_SEGMENTSIZEINFO, in bytes.
 type segmentSize struct{ dedicatedVideo, _, _ uint64 }
-
-// segmentGroupSize is D3DKMT_SEGMENTGROUPSIZEINFO.
-type segmentGroupSize struct {
-	_       uint32 // the physical adapter
-	legacy  segmentSize
-	_, _, _ uint64
-}
 
 // adapterAddress is D3DKMT_ADAPTERADDRESS: the address on the host's PCI bus.
 type adapterAddress struct{ bus, device, function uint32 }

@@ -30,8 +30,6 @@ func TestLayout(t *testing.T) {
 		"d3dkmt_queryadapterinfo.private_data_size": {unsafe.Offsetof(queryAdapterInfo{}.size), 16},
 
 		"D3DKMT_SEGMENTSIZEINFO":                        {unsafe.Sizeof(segmentSize{}), 24},
-		"D3DKMT_SEGMENTGROUPSIZEINFO":                   {unsafe.Sizeof(segmentGroupSize{}), 56},
-		"D3DKMT_SEGMENTGROUPSIZEINFO.LegacyInfo":        {unsafe.Offsetof(segmentGroupSize{}.legacy), 8},
 		"D3DKMT_ADAPTERADDRESS":                         {unsafe.Sizeof(adapterAddress{}), 12},
 		"D3DKMT_ADAPTERREGISTRYINFO":                    {unsafe.Sizeof(registryInfo{}), 2080},
 		"D3DKMT_QUERY_DEVICE_IDS":                       {unsafe.Sizeof(deviceIDs{}), 28},

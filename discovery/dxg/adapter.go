@@ -91,13 +91,7 @@ func readProperties(d driver, adapter adapterInfo) adapterProperties {
 	a.address = readAnswer[adapterAddress](q, queryAddress)
 	a.registry = readAnswer[registryInfo](q, queryRegistryInfo)
 	a.memory = readAnswer[segmentSize](q, querySegmentSize).dedicatedVideo
-	if a.memory == 0 {
-		a.memory = readAnswer[segmentGroupSize](q, querySegmentGroupSize).legacy.dedicatedVideo
-	}
 	a.version = readAnswer[uint64](q, queryUserModeVersion)
-	if a.version == 0 {
-		a.version = readAnswer[uint64](q, queryKernelVersion)
-	}
 	isEmpty := a == adapterProperties{luid: a.luid}
 	a.storePath, a.storeErr = queryStorePath(q)
 	a.failure = q.failure

@@ -21,9 +21,7 @@ import (
 // have beside their GPUs, or a GPU whose driver runs without Direct3D, such as NVIDIA's in TCC mode.
 //
 // Devices are in the order of their bus and address, so that only changes of hardware change the
-// order. Devices without an address follow by instance ID, and devices of no kind come last. Adapters
-// without a Plug and Play device, such as software renderers, have an instance ID that consists of
-// `DXCORE\` and their LUID.
+// order. Devices without an address follow by instance ID, and devices of no kind come last.
 func Devices(s Snapshot) []discovery.Device {
 	adapters := map[discovery.LUID]*win32.Adapter{}
 	for _, a := range s.Adapters {
@@ -41,11 +39,6 @@ func Devices(s Snapshot) []discovery.Device {
 	var devices []discovery.Device
 	for _, p := range s.Devices {
 		devices = append(devices, newDevice(p, adapters[p.LUID], core))
-	}
-	for luid, a := range adapters {
-		if !matched[luid] {
-			devices = append(devices, deviceOfAdapter(*a))
-		}
 	}
 	slices.SortStableFunc(devices, compareAddresses)
 	return devices
@@ -86,7 +79,7 @@ func newDevice(p Properties, adapter *win32.Adapter, core dxcore) discovery.Devi
 		d.Notes = append(d.Notes, "whether it is started is unknown")
 	}
 
-	d.Health.Reason = pnpProblem(p)
+	d.Health.Reason = whyNotStarted(p)
 	if d.Health.OK() && p.DriverKey == "" {
 		d.Health.Reason = "it has no driver: install the manufacturer's"
 	}
@@ -163,18 +156,6 @@ func addAdapter(d *discovery.Device, a win32.Adapter) {
 	for _, err := range a.ReadErrors {
 		d.Notes = append(d.Notes, "failed to read a DXCore property: "+errlog.ErrorLine(err))
 	}
-}
-
-// deviceOfAdapter returns the device of a DXCore adapter without a Plug and Play device.
-func deviceOfAdapter(a win32.Adapter) discovery.Device {
-	luid := discovery.LUID(a.LUID)
-	d := discovery.Device{InstanceID: `DXCORE\` + luid.String(), LUID: luid}
-	addAdapter(&d, a)
-	if !d.Software {
-		d.SupportsDisplay, d.SupportsCompute = false, false
-		d.Health.Reason = "no Plug and Play device has the LUID of this DXCore adapter, so it cannot be assigned: if this persists, restart Windows"
-	}
-	return d
 }
 
 // vendor returns the vendor in the device's PCI IDs. The instance ID has none below

@@ -55,5 +55,5 @@ func (s *Source) Find(ctx context.Context, instanceIDs []string) ([]discovery.De
 // needsDXCore reports whether only DXCore can report that a started device works, because it has no LUID,
 // user-mode driver or location path.
 func needsDXCore(p Properties) bool {
-	return pnpProblem(p) == "" && (p.LUID == 0 || len(userModeFiles(p.Values)) == 0 || len(p.LocationPaths) == 0)
+	return whyNotStarted(p) == "" && (p.LUID == 0 || len(userModeFiles(p.Values)) == 0 || len(p.LocationPaths) == 0)
 }

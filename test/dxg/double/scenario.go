@@ -124,9 +124,7 @@ func (a *adapter) query(kind uint32, buffer []byte) syscall.Errno {
 		value = adapterAddress{Bus: a.Bus}
 	case querySegmentSize:
 		value = segmentSize{DedicatedVideo: a.Memory, SharedSystem: 8 << 30}
-	case querySegmentGroupSize:
-		value = segmentGroupSize{Legacy: segmentSize{DedicatedVideo: a.Memory, SharedSystem: 8 << 30}, Local: a.Memory, NonLocal: 8 << 30}
-	case queryUserDriverVersion, queryDriverVersion:
+	case queryUserDriverVersion:
 		v := a.DriverVersion
 		value = uint64(v[0])<<48 | uint64(v[1])<<32 | uint64(v[2])<<16 | uint64(v[3])
 	case queryRegistry:

@@ -44,9 +44,7 @@ const (
 	queryAdapterType       = 15
 	queryUserDriverVersion = 18
 	queryDeviceIDs         = 31
-	querySegmentGroupSize  = 42
 	queryRegistry          = 48
-	queryDriverVersion     = 49
 )
 
 // The queries' structures.
@@ -60,13 +58,6 @@ type adapterRegistryInfo struct{ Adapter, BIOS, DAC, Chip [maxPath]uint16 }
 type adapterAddress struct{ Bus, Device, Function uint32 }
 
 type segmentSize struct{ DedicatedVideo, DedicatedSystem, SharedSystem uint64 }
-
-type segmentGroupSize struct {
-	PhysicalAdapter, Padding uint32
-	Legacy                   segmentSize
-	Local, NonLocal          uint64
-	NonBudget                uint64
-}
 
 type deviceIDs struct {
 	PhysicalAdapter                                         uint32

@@ -18,7 +18,6 @@ func TestLayout(t *testing.T) {
 		enum3    enumAdapters3
 		query    queryAdapterInfo
 		strings  adapterRegistryInfo
-		group    segmentGroupSize
 		ids      deviceIDs
 		registry registryQuery
 	)
@@ -34,7 +33,6 @@ func TestLayout(t *testing.T) {
 		"adapterRegistryInfo": {{unsafe.Sizeof(strings), unsafe.Offsetof(strings.Chip)}, {2080, 1560}},
 		"adapterAddress":      {{unsafe.Sizeof(adapterAddress{})}, {12}},
 		"segmentSize":         {{unsafe.Sizeof(segmentSize{})}, {24}},
-		"segmentGroupSize":    {{unsafe.Sizeof(group), unsafe.Offsetof(group.Legacy), unsafe.Offsetof(group.Local)}, {56, 8, 32}},
 		"deviceIDs":           {{unsafe.Sizeof(ids), unsafe.Offsetof(ids.Vendor), unsafe.Offsetof(ids.BusType)}, {28, 4, 24}},
 		"registryQuery": {
 			{
