@@ -25,10 +25,8 @@ import (
 
 type allocationsOptions struct {
 	gpuFlags
-	criSocket, namespace string
-	stale                bool
-	output               string
-	now                  func() time.Time
+	criSocket, output string
+	now               func() time.Time
 }
 
 // newAllocationsCommand returns 'dxctl allocations'.
@@ -44,16 +42,14 @@ func newAllocationsCommand() *cobra.Command {
   waiting  the container has not been created yet
   unknown  the node's pods cannot be listed
 
-With -o name, lists the replicas. Requires root or an administrator.`,
-		Example: `  dxctl allocations -n render-farm -o json`,
+Requires root or an administrator.`,
+		Example: `  dxctl allocations -o json`,
 		RunE:    func(c *cobra.Command, _ []string) error { return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr()) },
 	}
 	flags := command.Flags()
 	o.AddFlags(flags)
 	flags.StringVar(&o.criSocket, "cri-socket", paths.Default().CRI, "containerd's CRI `SOCKET` or named pipe")
-	flags.StringVarP(&o.namespace, "namespace", "n", "", "list pods of this `NAMESPACE` only")
-	flags.BoolVar(&o.stale, "stale", false, "list stale allocations only")
-	cli.AddOutputFlag(command, &o.output, cli.Table, cli.Wide, cli.JSON, cli.YAML, cli.Name)
+	cli.AddOutputFlag(command, &o.output, cli.Table, cli.Wide, cli.JSON)
 	return command
 }
 
@@ -99,13 +95,9 @@ func (o *allocationsOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 	}
 	reports := []allocationReport{}
 	if len(entries) > 0 {
-		reports = o.matching(ctx, stderr, entries)
-	}
-	switch {
-	case len(entries)+len(problems) == 0:
+		reports = o.reports(ctx, stderr, entries)
+	} else if len(problems) == 0 {
 		fmt.Fprintf(stderr, "There are no allocation records in %s.\n", dir)
-	case len(reports) == 0:
-		fmt.Fprintln(stderr, "No allocation matches.")
 	}
 	if err := o.print(stdout, reports); err != nil {
 		return err
@@ -119,8 +111,8 @@ func (o *allocationsOptions) run(ctx context.Context, stdout, stderr io.Writer) 
 	return nil
 }
 
-// matching returns the reports of the allocations that the flags select.
-func (o *allocationsOptions) matching(ctx context.Context, stderr io.Writer, entries []allocation.Entry) []allocationReport {
+// reports returns the reports of allocations, with the names of GPUs and pods.
+func (o *allocationsOptions) reports(ctx context.Context, stderr io.Writer, entries []allocation.Entry) []allocationReport {
 	devices, _, err := o.Devices(ctx, stderr, runtime.GOOS)
 	if err != nil {
 		fmt.Fprintf(stderr, "The GPUs are shown without their names: %s\n", errlog.Text(err))
@@ -131,9 +123,7 @@ func (o *allocationsOptions) matching(ctx context.Context, stderr io.Writer, ent
 			fmt.Fprintf(stderr, "The pods of this node are unknown: %s; set --cri-socket\n", errlog.Text(err))
 		}
 	}
-	return slices.DeleteFunc(newAllocationReports(entries, devices, pods), func(r allocationReport) bool {
-		return o.namespace != "" && r.Namespace != o.namespace || o.stale && r.State != stateStale
-	})
+	return newAllocationReports(entries, devices, pods)
 }
 
 func stateOf(e allocation.Entry, pods cri.Pods) (state, reason string) {
@@ -150,7 +140,7 @@ func stateOf(e allocation.Entry, pods cri.Pods) (state, reason string) {
 	return stateStale, "containerd has no running sandbox of its pod"
 }
 
-// newAllocationReports returns a report for each replica of entries, ordered by GPU and replica.
+// newAllocationReports returns a report for each replica of entries, ordered by GPU and age.
 func newAllocationReports(entries []allocation.Entry, devices []discovery.Device, pods cri.Pods) []allocationReport {
 	reports := []allocationReport{}
 	for _, e := range entries {
@@ -167,23 +157,12 @@ func newAllocationReports(entries []allocation.Entry, devices []discovery.Device
 			reports = append(reports, r)
 		}
 	}
-	order := map[string]int{} // negative for listed GPUs, which come first
-	for i, d := range devices {
-		order[discovery.NormalizeID(d.InstanceID)] = i - len(devices)
-	}
-	slices.SortStableFunc(reports, func(a, b allocationReport) int {
-		_, i, _ := allocation.ParseReplicaID(a.Replica)
-		_, j, _ := allocation.ParseReplicaID(b.Replica)
-		return cmp.Or(cmp.Compare(order[discovery.NormalizeID(a.InstanceID)], order[discovery.NormalizeID(b.InstanceID)]),
-			strings.Compare(a.InstanceID, b.InstanceID), strings.Compare(a.Resource, b.Resource),
-			cmp.Compare(i, j), strings.Compare(a.Replica, b.Replica))
-	})
+	slices.SortStableFunc(reports, func(a, b allocationReport) int { return strings.Compare(a.InstanceID, b.InstanceID) })
 	return reports
 }
 
 func (o *allocationsOptions) print(stdout io.Writer, reports []allocationReport) error {
 	return cli.List[allocationReport]{
-		Name:   func(r allocationReport) string { return r.Replica },
 		Header: []string{"GPU", "DESCRIPTION", "REPLICA", "RESOURCE", "POD", "CONTAINER", "SINCE", "STATE"},
 		Wide:   []string{"POD UID", "INSTANCE ID", "ALLOCATION", "REASON"},
 		Cells: func(r allocationReport) []string {

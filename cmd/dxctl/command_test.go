@@ -10,8 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/spf13/cobra"
-
 	"github.com/directx-nri/directx-nri/advertiser/config"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
@@ -54,21 +52,6 @@ func privateFile(t *testing.T, name, text string) string {
 	file := filepath.Join(t.TempDir(), name)
 	testutil.WriteFile(t, file, text, 0o600)
 	return file
-}
-
-func TestCompletionOfGPUs(t *testing.T) {
-	t.Parallel()
-	inventory := newInventory(t)
-	for want, args := range map[string][]string{
-		"0\tNVIDIA Tesla T4":                     {"flags", "--gpus", ""},
-		"1,PCIROOT(0)#PCI(0B00)\tIntel AI Boost": {"spec", "--gpus", "1,PCI"},
-		`ROOT\BASICRENDER\0000`:                  {"devices", ""},
-	} {
-		args = slices.Insert(args, 1, "--inventory", inventory, "--state-dir", t.TempDir())
-		if out, err := runCLI(t, append([]string{cobra.ShellCompRequestCmd}, args...)...); err != nil || !strings.Contains(out, "\n"+want) && !strings.HasPrefix(out, want) {
-			t.Errorf("%v: %v\n%s", args, err, out)
-		}
-	}
 }
 
 // golden compares got with testdata/golden/NAME.txt.

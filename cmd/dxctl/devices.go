@@ -30,20 +30,18 @@ func newDevicesCommand() *cobra.Command {
 		Short: "List this node's GPUs",
 		Long: `Lists the GPUs of this node. The index changes if a GPU is added or removed.
 
-With a GPU's index, location path, LUID or instance ID, prints its details as YAML. With
--o name, lists location paths or instance IDs.`,
+With a GPU's index, location path, LUID or instance ID, prints its details as YAML.`,
 		Example: `  dxctl devices 0
   dxctl devices --inventory gpus.yaml -o json`,
 		Args: cli.Arguments(0, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			return o.run(c.Context(), args, c.OutOrStdout(), c.ErrOrStderr())
 		},
-		ValidArgsFunction: o.Complete,
 	}
 	flags := command.Flags()
 	o.AddFlags(flags)
 	addHostRootFlag(flags, &o.HostRoot)
-	cli.AddOutputFlag(command, &o.output, cli.Table, cli.Wide, cli.JSON, cli.YAML, cli.Name)
+	cli.AddOutputFlag(command, &o.output, cli.Table, cli.Wide, cli.JSON, cli.YAML)
 	return command
 }
 
@@ -62,14 +60,10 @@ func (o *devicesOptions) run(ctx context.Context, args []string, stdout, stderr 
 	if index < 0 {
 		return fmt.Errorf("no GPU of this node is %q; 'dxctl devices -o wide' lists them", args[0])
 	}
-	r := o.reports(devices, p.Policy)[index]
-	switch o.output {
-	case cli.Name, cli.Wide:
-		return deviceList().Print(stdout, o.output, []gpuReport{r})
-	case cli.Table:
+	if o.output != cli.JSON {
 		o.output = cli.YAML
 	}
-	return cli.PrintDocument(stdout, o.output, r)
+	return cli.PrintDocument(stdout, o.output, o.reports(devices, p.Policy)[index])
 }
 
 // reports returns the reports of devices, for this system unless they are those of an inventory of any
@@ -79,12 +73,11 @@ func (o *devicesOptions) reports(devices []discovery.Device, p policy.Policy) []
 	if o.Inventory != "" {
 		nodeOS = ""
 	}
-	return newGPUReports(devices, p, nodeOS)
+	return newGPUReports(resources.Match(devices, p, nodeOS))
 }
 
 func deviceList() cli.List[gpuReport] {
 	return cli.List[gpuReport]{
-		Name:   func(r gpuReport) string { return cmp.Or(r.LocationPath, r.InstanceID) },
 		Header: []string{"INDEX", "DESCRIPTION", "VENDOR", "MEMORY", "DRIVER", "KIND", "LOCATION PATH", "HEALTH"},
 		Wide:   []string{"RESOURCE", "REPLICAS", "LUID", "NUMA", "INSTANCE ID", "NOTES"},
 		Cells: func(r gpuReport) []string {
@@ -152,11 +145,9 @@ type DeviceNode struct {
 	Destination string `json:"destination"`
 }
 
-// newGPUReports returns the reports of devices, with the resources to which the policy assigns them on a
-// node with the operating system nodeOS, "" if it is unknown.
-func newGPUReports(devices []discovery.Device, p policy.Policy, nodeOS string) []gpuReport {
+func newGPUReports(devices []resources.Device) []gpuReport {
 	reports := make([]gpuReport, len(devices))
-	for i, d := range resources.Match(devices, p, nodeOS) {
+	for i, d := range devices {
 		r := gpuReport{
 			Index: i, InstanceID: d.InstanceID, Description: d.Description,
 			Kind: cmp.Or(string(d.Kind()), "none"), Display: d.SupportsDisplay, Compute: d.SupportsCompute,

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/directx-nri/directx-nri/advertiser/resources"
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
@@ -64,12 +65,10 @@ func TestDevicesForms(t *testing.T) {
 	for name, args := range map[string][]string{
 		"devices":          nil,
 		"devices-wide":     {"-o", "wide"},
-		"devices-name":     {"-o", "name"},
 		"devices-json":     {"-o", "json"},
 		"devices-yaml":     {"-o", "yaml"},
 		"devices-one":      {"PCIROOT(0)#PCI(1b00)"},
 		"devices-one-json": {"0xC2F5", "-o", "json"},
-		"devices-one-name": {"3", "-o", "name"},
 		"devices-broken":   {"1"},
 		"devices-software": {`ROOT\BASICRENDER\0000`},
 	} {
@@ -96,7 +95,6 @@ func TestDevicesOutput(t *testing.T) {
 		"an inventory by configuration": {[]string{"--config", configFile(t, "inventory: "+inventory+"\n"), "-o", "json"}, `"PCI\\VEN_10DE&DEV_1EB8\\1"`, ""},
 		"a configuration's replicas":    {[]string{"--config", configFile(t, "replicas: 3\n"), "--inventory", inventory, "-o", "json"}, `"replicas": 3`, ""},
 		"no GPU in a table":             {[]string{"--inventory", empty}, "This node has no GPU.\n", ""},
-		"no GPU's name":                 {[]string{"--inventory", empty, "-o", "name"}, "This node has no GPU.\n", ""},
 		"no GPU in JSON":                {[]string{"--inventory", empty, "-o", "json"}, "[]\n", ""},
 		"no GPU in YAML":                {[]string{"--inventory", empty, "-o", "yaml"}, "[]\n", ""},
 		"a GPU that does not exist":     {[]string{"--inventory", empty, "0"}, "", `no GPU of this node is "0"`},
@@ -132,7 +130,7 @@ func TestResources(t *testing.T) {
 	} {
 		p := policy.Default()
 		p.Injection = test.injection
-		reports := newGPUReports(devices, p, test.nodeOS)
+		reports := newGPUReports(resources.Match(devices, p, test.nodeOS))
 		if got := reports[0].NotOffered; !strings.HasPrefix(got, test.want) || (got == "") != (test.want == "") {
 			t.Errorf("%s: it is not offered because %q, want %q", name, got, test.want)
 		}

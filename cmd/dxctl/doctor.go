@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/directx-nri/directx-nri/internal/cli"
-	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
 )
@@ -65,9 +64,6 @@ Fails if a check has failed. Requires root or an administrator.`,
 }
 
 func (o doctorOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
-	if o.report != "" && durable.Exists(o.report) {
-		return cli.UsageError("--report: %s exists", o.report)
-	}
 	n := readNode(ctx, o)
 	findings := runChecks(ctx, n, checks(), o.timeout)
 	if err := ctx.Err(); err != nil {

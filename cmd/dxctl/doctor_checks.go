@@ -72,7 +72,9 @@ func readNode(ctx context.Context, o doctorOptions) nodeState {
 		return n
 	}
 	n.gpus, n.gpusErr = withTimeout(ctx, o.timeout, func(ctx context.Context) ([]resources.Device, error) {
-		source, err := node.Open(node.Options{UseInventory: n.policy.UseInventory, StateDir: o.stateDir, HostRoot: o.hostRoot, QueryDriver: true})
+		source, err := node.Open(node.Options{
+			UseInventory: n.policy.UseInventory, StateDir: o.stateDir, HostRoot: o.hostRoot, QueryDriver: true,
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -107,15 +109,9 @@ func (n nodeState) injection() policy.Injection {
 	return cri.ResolveInjection(n.policy.Injection, n.os, n.containerd.Version)
 }
 
-// offered returns one of the healthy GPUs that each resource offers.
-func (n nodeState) offered() map[string]resources.Device {
-	gpus := map[string]resources.Device{}
-	for _, d := range n.gpus {
-		if d.Rule != nil && d.Health.OK() {
-			gpus[d.Rule.Name] = d
-		}
-	}
-	return gpus
+// offersGPU reports whether a resource offers one of the GPUs.
+func (n nodeState) offersGPU() bool {
+	return slices.ContainsFunc(n.gpus, func(d resources.Device) bool { return d.Rule != nil })
 }
 
 // checks returns all checks, in the order in which a container gets its GPU.
@@ -190,18 +186,17 @@ func checkGPUs(_ context.Context, n nodeState) (findings []finding) {
 	case n.gpusErr != nil:
 		return failed(n.gpusErr, "check the GPU's driver")
 	}
-	hasRule := false
 	for _, d := range n.gpus {
 		if d.Kind() != discovery.KindNone {
 			findings = append(findings, checkGPU(n, d)...)
 		}
-		hasRule = hasRule || d.Rule != nil
 	}
 	switch {
 	case len(findings) == 0:
 		return failed(errors.New("the node has no GPU that a container can have"), "install the GPU's driver, or complete the inventory")
-	case n.setup() == setupKubernetes && !hasRule:
-		return append(findings, failed(errors.New("no GPU is offered"), "compare 'dxctl devices -o wide' with resources in the configuration")...)
+	case n.setup() == setupKubernetes && !n.offersGPU():
+		none := failed(errors.New("no GPU is offered"), "compare 'dxctl devices -o wide' with resources in the configuration")
+		return append(findings, none...)
 	}
 	return findings
 }
@@ -243,7 +238,8 @@ func checkContainerd(_ context.Context, n nodeState) []finding {
 	case err != nil:
 		return failed(fmt.Errorf("containerd does not answer: %w", err), "start it, see its log, or set --cri-socket")
 	case kubernetes && n.injection() == policy.InjectByShim && cri.BypassesShim(c.Version):
-		return failed(fmt.Errorf("containerd %s runs no shim for the containers of pods", c.Version), "set injection: auto, or update containerd")
+		return failed(fmt.Errorf("containerd %s runs no shim for the containers of pods", c.Version),
+			"set injection: auto, or update containerd")
 	case kubernetes && c.Check(n.os) != nil:
 		return failed(c.Check(n.os), "")
 	}
@@ -261,7 +257,7 @@ func checkShim(ctx context.Context, n nodeState) []finding {
 	s := readShim(ctx, n.shimDir, n.stateDir)
 	noContainerStarts := errors.Is(s.Err, diversion.ErrInterrupted) || errors.Is(s.Err, diversion.ErrBroken)
 	switch {
-	case kubernetes && len(n.offered()) == 0 && !noContainerStarts:
+	case kubernetes && !n.offersGPU() && !noContainerStarts:
 		return passed("it need not be in its place, because the node offers no GPU")
 	case s.Err != nil:
 		return failed(s.Err, remedy)
@@ -314,7 +310,8 @@ func readAllocatable(ctx context.Context, socket string) (map[string][]string, e
 		return nil, err
 	}
 	defer connection.Close()
-	answer, err := podresources.NewPodResourcesListerClient(connection).GetAllocatableResources(ctx, &podresources.AllocatableResourcesRequest{})
+	client := podresources.NewPodResourcesListerClient(connection)
+	answer, err := client.GetAllocatableResources(ctx, &podresources.AllocatableResourcesRequest{})
 	ids := map[string][]string{}
 	for _, devices := range answer.GetDevices() {
 		ids[devices.GetResourceName()] = append(ids[devices.GetResourceName()], devices.GetDeviceIds()...)
@@ -336,18 +333,23 @@ func checkAdvertiser(ctx context.Context, n nodeState) []finding {
 	if err != nil {
 		return failed(err, remedy)
 	}
-	gpus := n.offered()
-	for resource, gpu := range gpus {
-		if err := dialUnix(ctx, filepath.Join(n.kubeletDir, paths.SocketName(resource))); err != nil {
-			return failed(fmt.Errorf("directx-advertiser does not offer %s: %w", resource, err), remedy)
+	count := 0
+	for _, d := range n.gpus {
+		if d.Rule == nil || !d.Health.OK() {
+			continue
 		}
-		prefix := discovery.NormalizeID(gpu.InstanceID) + "::"
-		listed := func(id string) bool { return strings.HasPrefix(discovery.NormalizeID(id), prefix) }
-		if n.os != "windows" && !slices.ContainsFunc(allocatable[resource], listed) {
-			return failed(fmt.Errorf("the kubelet does not list GPU %s as allocatable %s", gpu.Name(), resource), remedy)
+		count++
+		if err := dialUnix(ctx, filepath.Join(n.kubeletDir, paths.SocketName(d.Rule.Name))); err != nil {
+			return failed(fmt.Errorf("directx-advertiser does not offer %s: %w", d.Rule.Name, err), remedy)
+		}
+		listed := func(id string) bool {
+			return strings.HasPrefix(discovery.NormalizeID(id), discovery.NormalizeID(d.InstanceID)+"::")
+		}
+		if n.os != "windows" && !slices.ContainsFunc(allocatable[d.Rule.Name], listed) {
+			return failed(fmt.Errorf("the kubelet does not list GPU %s as allocatable %s", d.Name(), d.Rule.Name), remedy)
 		}
 	}
-	return passed("%d resource(s) with healthy GPUs", len(gpus))
+	return passed("it offers %d healthy GPU(s)", count)
 }
 
 // readReadiness returns why directx-advertiser is not ready, if it answers at the address of its metrics. In a pod, it
@@ -361,7 +363,7 @@ func readReadiness(ctx context.Context, address string) error {
 	if err != nil {
 		return nil
 	}
-	defer answer.Body.Close()
+	defer func() { _ = answer.Body.Close() }()
 	text, _ := io.ReadAll(io.LimitReader(answer.Body, 4<<10))
 	if answer.StatusCode == http.StatusServiceUnavailable {
 		return fmt.Errorf("directx-advertiser is not ready: %s", bytes.TrimSpace(text))

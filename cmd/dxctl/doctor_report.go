@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/paths"
@@ -26,22 +25,10 @@ func writeReport(file string, n nodeState, findings []finding) error {
 		findings[i].text = quotation.ReplaceAllString(findings[i].text, "'…'")
 	}
 	printFindings(&report, findings)
-	var devices []discovery.Device
-	for _, d := range n.gpus {
-		devices = append(devices, d.Device)
-	}
-	for _, document := range []struct {
-		title   string
-		content any
-	}{
-		{"GPUs", newGPUReports(devices, n.policy, n.os)},
-		{"Policy", n.policy},
-		{"containerd", n.containerd},
-	} {
-		section(document.title)
-		if err := cli.PrintDocument(&report, cli.YAML, document.content); err != nil {
-			return err
-		}
+	section("State")
+	state := map[string]any{"gpus": newGPUReports(n.gpus), "policy": n.policy, "containerd": n.containerd}
+	if err := cli.PrintDocument(&report, cli.YAML, state); err != nil {
+		return err
 	}
 	logs := []string{n.policy.Shim.LogPath(n.stateDir), filepath.Join(n.stateDir, paths.VerifyFile)}
 	if n.os == "windows" {

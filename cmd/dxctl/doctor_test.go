@@ -151,7 +151,7 @@ func TestReportHasNoSecret(t *testing.T) {
 					t.Errorf("no %s in\n%s", want, report)
 				}
 			}
-			testutil.CheckError(t, "again", o.run(t.Context(), &out, &out), "report.txt exists")
+			testutil.CheckError(t, "again", o.run(t.Context(), &out, &out), "file exists")
 		})
 	}
 }

@@ -19,14 +19,10 @@ import (
 	"github.com/directx-nri/directx-nri/ocispec/runflags"
 )
 
-// outputArgs is the output format with one argument on each line.
-const outputArgs = "args"
-
 type flagsOptions struct {
 	gpuFlags
-	program             string
-	withShim            bool
-	containerOS, output string
+	program, containerOS string
+	withShim             bool
 }
 
 // newFlagsCommand returns 'dxctl flags'.
@@ -36,7 +32,7 @@ func newFlagsCommand() *cobra.Command {
 		Use:   "flags",
 		Short: "Print flags of ctr or nerdctl for a container with GPUs",
 		Long: `Prints flags of 'ctr run' or 'nerdctl run' (1.7 or later; 2.0 with --with-shim) for GPUs
-and their driver files: an argument on each line (args), or a list (json, yaml).`,
+and their driver files, with an argument on each line.`,
 		Example: `  # bash
   mapfile -t gpu < <(dxctl flags --gpus 0)
   ctr run --rm "${gpu[@]}" IMAGE ID
@@ -48,10 +44,9 @@ and their driver files: an argument on each line (args), or a list (json, yaml).
 	}
 	flags := command.Flags()
 	cli.AddChoice(command, &o.program, "for", "program that runs the container", string(runflags.Ctr), string(runflags.Nerdctl))
-	o.AddRequestFlag(command, "GPUs of the container, required")
+	o.AddRequestFlag(flags, "GPUs of the container, required")
 	flags.BoolVar(&o.withShim, "with-shim", false, "print flags that use the runtime shim")
 	cli.AddChoice(command, &o.containerOS, "container-os", "the container's operating system", "windows", "linux")
-	cli.AddOutputFlag(command, &o.output, outputArgs, cli.JSON, cli.YAML)
 	o.AddFlags(flags)
 	o.AddFileFlags(flags)
 	return command
@@ -64,9 +59,6 @@ func (o *flagsOptions) run(ctx context.Context, stdout, stderr io.Writer) error 
 	flags, err := o.flags(ctx, stderr)
 	if err != nil {
 		return err
-	}
-	if o.output != outputArgs {
-		return cli.PrintDocument(stdout, o.output, flags)
 	}
 	_, err = fmt.Fprintln(stdout, strings.Join(flags, "\n")) // None has a line break.
 	return err
@@ -92,7 +84,7 @@ func (o *flagsOptions) flags(ctx context.Context, stderr io.Writer) ([]string, e
 		return nil, err
 	}
 	all := len(edits.Env)
-	if o.containerOS == "windows" && o.output == outputArgs {
+	if o.containerOS == "windows" {
 		// Windows PowerShell removes the quotation marks in the hint, which is optional.
 		edits.Env = slices.DeleteFunc(edits.Env, func(variable string) bool {
 			return strings.HasPrefix(variable, gpuedits.DevicesVariable+"=")

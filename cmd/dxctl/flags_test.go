@@ -65,7 +65,6 @@ func TestFlagsOutput(t *testing.T) {
 	golden(t, "flags", transcript(t, t.TempDir(),
 		"flags --for ctr --gpus 0 --container-os windows --assume-files",
 		"flags --for nerdctl --gpus PCIROOT(0)#PCI(1B00) --container-os windows --assume-files",
-		"flags --for ctr --gpus 0xC2F5 --container-os windows --assume-files -o json",
 		"flags --for ctr --gpus 0 --container-os windows",
 		"flags --for ctr --gpus 1 --container-os linux --assume-files",
 		"flags --for nerdctl --gpus 1 --container-os linux --assume-files",

@@ -6,12 +6,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 
-	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/directx-nri/directx-nri/advertiser/config"
@@ -69,10 +66,8 @@ func addHostRootFlag(flags *pflag.FlagSet, root *string) {
 }
 
 // AddRequestFlag adds the flag --gpus. Its default is f.Request.
-func (f *gpuFlags) AddRequestFlag(command *cobra.Command, usage string) {
-	command.Flags().StringVar(&f.Request, "gpus", f.Request, usage+": all, or a comma-separated `LIST` of indices, location paths or LUIDs")
-	// It fails only for a flag that does not exist.
-	_ = command.RegisterFlagCompletionFunc("gpus", f.Complete)
+func (f *gpuFlags) AddRequestFlag(flags *pflag.FlagSet, usage string) {
+	flags.StringVar(&f.Request, "gpus", f.Request, usage+": all, or a comma-separated `LIST` of indices, location paths or LUIDs")
 }
 
 // CheckRequest returns an error if no GPU is requested.
@@ -161,23 +156,6 @@ func (f *gpuFlags) Devices(ctx context.Context, stderr io.Writer, containerOS st
 	}
 	devices, err := source.Devices(ctx)
 	return devices, p, err
-}
-
-// Complete completes the last GPU of a comma-separated list with the indices and names of the GPUs.
-func (f *gpuFlags) Complete(c *cobra.Command, _ []string, typed string) (list []cobra.Completion, _ cobra.ShellCompDirective) {
-	flags := *f
-	flags.WithUUIDs = false // The shell waits.
-	devices, _, err := flags.Devices(c.Context(), io.Discard, runtime.GOOS)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	before := typed[:strings.LastIndex(typed, ",")+1]
-	for i, d := range devices {
-		for _, name := range []string{strconv.Itoa(i), d.Name()} {
-			list = append(list, cobra.CompletionWithDesc(before+name, d.Description))
-		}
-	}
-	return list, cobra.ShellCompDirectiveNoFileComp
 }
 
 // read returns the policy for containers of this operating system, and the devices of the inventory

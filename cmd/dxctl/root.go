@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"runtime"
 
 	"github.com/spf13/cobra"
@@ -38,7 +37,7 @@ dxctl was called incorrectly, 3 if a result is unknown.`,
 		}},
 		{"containers", "Prepare containers:", containers},
 		{"setup", "Set up the node:", []*cobra.Command{newRuntimeCommand(), newConfigCommand()}},
-		{"shell", "Other commands:", []*cobra.Command{newVersionCommand(v)}},
+		{"shell", "Other commands:", nil},
 	} {
 		command.AddGroup(&cobra.Group{ID: group.id, Title: group.title})
 		for _, subcommand := range group.commands {
@@ -48,32 +47,5 @@ dxctl was called incorrectly, 3 if a result is unknown.`,
 	}
 	command.SetHelpCommandGroupID("shell")
 	command.SetCompletionCommandGroupID("shell")
-	return command
-}
-
-// versionReport is the output of 'dxctl version'. The names of its fields are stable.
-type versionReport struct {
-	Version   string `json:"version"`
-	GoVersion string `json:"goVersion"`
-	Platform  string `json:"platform"`
-}
-
-func newVersionCommand(v string) *cobra.Command {
-	var output string
-	command := &cobra.Command{
-		Use:     "version",
-		Short:   "Show the version of dxctl",
-		Long:    "Shows the versions of dxctl and of Go, the operating system and the architecture.",
-		Example: "  dxctl version -o json",
-		RunE: func(c *cobra.Command, _ []string) error {
-			r := versionReport{Version: v, GoVersion: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
-			if output != cli.Text {
-				return cli.PrintDocument(c.OutOrStdout(), output, r)
-			}
-			_, err := fmt.Fprintf(c.OutOrStdout(), "dxctl version %s\nbuilt with %s for %s\n", r.Version, r.GoVersion, r.Platform)
-			return err
-		},
-	}
-	cli.AddOutputFlag(command, &output, cli.Text, cli.JSON, cli.YAML)
 	return command
 }

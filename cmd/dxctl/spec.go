@@ -51,7 +51,7 @@ a pod's container does not have its allocation.`,
 		},
 	}
 	flags := command.Flags()
-	o.AddRequestFlag(command, "GPUs that a standalone container requests")
+	o.AddRequestFlag(flags, "GPUs that a standalone container requests")
 	cli.AddOutputFlag(command, &o.output, outputEdits, cli.JSON)
 	o.AddFlags(flags)
 	o.AddFileFlags(flags)

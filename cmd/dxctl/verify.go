@@ -14,6 +14,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/spf13/cobra"
 
+	"github.com/directx-nri/directx-nri/advertiser/resources"
 	"github.com/directx-nri/directx-nri/decision"
 	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/cli"
@@ -51,7 +52,7 @@ Fails if containers with GPUs do not start as configured, or one with the interl
 		},
 	}
 	flags := command.Flags()
-	o.AddRequestFlag(command, "GPUs of the containers")
+	o.AddRequestFlag(flags, "GPUs of the containers")
 	o.client.addFlags(flags)
 	flags.StringVar(&o.StateDir, "state-dir", paths.Default().State, "state `DIRECTORY`")
 	flags.BoolVar(&o.force, "force", false, "continue although pods have GPUs")
@@ -124,7 +125,7 @@ func (o *verifyOptions) prepare(ctx context.Context, version string, stdout, std
 		result: verifyResult{
 			Version: version, OS: runtime.GOOS, Build: win32.WindowsBuild(), At: time.Now().UTC(),
 			Image: o.client.image, Runtime: o.client.runtime,
-			DriverFiles: p.DriverFiles, Devices: newGPUReports(present, p.Policy, runtime.GOOS),
+			DriverFiles: p.DriverFiles, Devices: newGPUReports(resources.Match(present, p.Policy, runtime.GOOS)),
 		},
 	}
 	if o.client.usesShim {

@@ -20,10 +20,8 @@ import (
 const (
 	Table = "table"
 	Wide  = "wide" // a table with more columns
-	Text  = "text"
 	JSON  = "json"
 	YAML  = "yaml"
-	Name  = "name" // a name on each line
 )
 
 // AddOutputFlag adds the flag that chooses one of formats. The default is the first.
@@ -33,7 +31,6 @@ func AddOutputFlag(command *cobra.Command, format *string, formats ...string) {
 
 // List defines how a list of items is printed.
 type List[T any] struct {
-	Name func(T) string
 	// Header has the titles of a table's columns, and Wide the titles of the additional columns of a
 	// wide table. Cells returns an item's cells in all columns.
 	Header, Wide []string
@@ -47,11 +44,6 @@ func (l List[T]) Print(w io.Writer, format string, items []T) error {
 	switch {
 	case format == JSON || format == YAML:
 		return PrintDocument(w, format, items)
-	case format == Name:
-		for _, item := range items {
-			writeRow(table, l.Name(item))
-		}
-		return table.Flush()
 	case len(items) == 0:
 		return nil
 	case format == Wide:
