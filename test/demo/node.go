@@ -101,6 +101,16 @@ func (s *runtimeService) Status(context.Context, *cri.StatusRequest) (*cri.Statu
 	return &cri.StatusResponse{Info: map[string]string{"config": config}}, nil
 }
 
+// ListPodSandbox implements the CRI service.
+func (*runtimeService) ListPodSandbox(context.Context, *cri.ListPodSandboxRequest) (*cri.ListPodSandboxResponse, error) {
+	return &cri.ListPodSandboxResponse{}, nil
+}
+
+// ListContainers implements the CRI service.
+func (*runtimeService) ListContainers(context.Context, *cri.ListContainersRequest) (*cri.ListContainersResponse, error) {
+	return &cri.ListContainersResponse{}, nil
+}
+
 // ContainerStatus implements the CRI service.
 func (s *runtimeService) ContainerStatus(context.Context, *cri.ContainerStatusRequest) (*cri.ContainerStatusResponse, error) {
 	s.mu.Lock()
