@@ -39,7 +39,7 @@ func newDoctorCommand(version string) *cobra.Command {
 
   ✔  passed
   ✘  failed, with the cause and the remedy
-  !  not checked
+  !  not checked, or no GPU on a node of Kubernetes, which need not have one
 
 Fails if a check has failed. Requires root or an administrator.`,
 		Example: `  # for a bug report; read it before you send it
@@ -76,7 +76,7 @@ func (o doctorOptions) run(ctx context.Context, stdout, stderr io.Writer) error 
 		}
 		fmt.Fprintf(stderr, "wrote %s; read it before you send it\n", o.report)
 	}
-	if slices.ContainsFunc(findings, func(f finding) bool { return f.mark != markPassed }) {
+	if slices.ContainsFunc(findings, func(f finding) bool { return f.mark == markFailed }) {
 		return errors.New("this node has problems")
 	}
 	return nil

@@ -182,21 +182,34 @@ func checkConfig(_ context.Context, n nodeState) []finding {
 func checkGPUs(_ context.Context, n nodeState) (findings []finding) {
 	switch {
 	case errors.Is(n.gpusErr, node.ErrNoSource):
-		return failed(n.gpusErr, "in WSL, see docs/wsl.md; in Hyper-V, assign a GPU to this VM (GPU-PV) and load the module dxgkrnl; for other GPUs, run 'dxctl config apply --inventory FILE'")
+		return noGPU(n, n.gpusErr, "in WSL, see docs/wsl.md; in Hyper-V, assign a GPU to this VM (GPU-PV) and load the module dxgkrnl; for other GPUs, run 'dxctl config apply --inventory FILE'")
 	case n.gpusErr != nil:
 		return failed(n.gpusErr, "check the GPU's driver")
 	}
+	var others []string
 	for _, d := range n.gpus {
-		if d.Kind() != discovery.KindNone {
+		if d.Kind() == discovery.KindNone { // It is common, such as a display of Hyper-V.
+			others = append(others, d.Name()+": "+d.Reason)
+		} else {
 			findings = append(findings, checkGPU(n, d)...)
 		}
 	}
 	switch {
 	case len(findings) == 0:
-		return failed(errors.New("the node has no GPU that a container can have"), "install the GPU's driver, or complete the inventory")
+		err := fmt.Errorf("the node has no GPU that a container can have: %s", cmp.Or(strings.Join(others, "; "), "there is none"))
+		return noGPU(n, err, "install the GPU's driver, or complete the inventory")
 	case n.setup() == setupKubernetes && !n.offersGPU():
 		none := failed(errors.New("no GPU is offered"), "compare 'dxctl devices -o wide' with resources in the configuration")
 		return append(findings, none...)
+	}
+	return findings
+}
+
+// noGPU returns the finding of a node without a GPU. In Kubernetes, directx-advertiser is ready there, too.
+func noGPU(n nodeState, err error, remedy string) []finding {
+	findings := failed(err, remedy)
+	if n.setup() == setupKubernetes {
+		findings[0].mark = markUnknown
 	}
 	return findings
 }
