@@ -141,7 +141,11 @@ func TestReportHasNoSecret(t *testing.T) {
 				t.Fatalf("%v\n%s", err, &out)
 			}
 			text, err := os.ReadFile(o.report)
-			testutil.NoError(t, err)
+			info, statErr := os.Stat(o.report)
+			testutil.NoError(t, err, statErr)
+			if runtime.GOOS != "windows" && info.Mode().Perm() != 0o600 {
+				t.Errorf("mode %v", info.Mode())
+			}
 			report := string(text)
 			if strings.Contains(report, "HUNTER") || strings.Contains(report, token) {
 				t.Errorf("secrets are in\n%s", report)

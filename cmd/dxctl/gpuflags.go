@@ -42,15 +42,10 @@ type gpuFlags struct {
 	WithUUIDs bool
 }
 
-// AddSourceFlags adds the flags that select the policy and the GPUs by files.
-func (f *gpuFlags) AddSourceFlags(flags *pflag.FlagSet) {
+// AddFlags adds the flags that select the policy and the GPUs.
+func (f *gpuFlags) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&f.Inventory, "inventory", "", "inventory `FILE` of the GPUs (default: this node's GPUs)")
 	flags.StringVar(&f.ConfigFile, "config", "", "configuration `FILE` (default: the node policy in force)")
-}
-
-// AddFlags adds the flags of AddSourceFlags and the flag for the state directory.
-func (f *gpuFlags) AddFlags(flags *pflag.FlagSet) {
-	f.AddSourceFlags(flags)
 	flags.StringVar(&f.StateDir, "state-dir", paths.Default().State, "state `DIRECTORY`")
 }
 
