@@ -90,7 +90,8 @@ func (d *Daemon) waitForNewRun(ctx context.Context, c *configuration) *configura
 }
 
 // needsNewRun reports whether a configuration that follows another one needs a new run, in which the
-// kubelet has no resource for a moment. A setting that only the NRI plugin or the shim reads needs none.
+// kubelet has no resource for a moment. A setting that only the NRI plugin or the shim reads needs none, and
+// neither do the devices of an inventory, which are read again and again during a run.
 func needsNewRun(before, after config.Compiled, nodeOS string) bool {
 	for _, p := range []*policy.Policy{&before.Policy, &after.Policy} {
 		p.CompiledFrom, p.Log, p.Shim = policy.CompiledFrom{}, policy.Log{}, policy.Shim{}
@@ -100,5 +101,5 @@ func needsNewRun(before, after config.Compiled, nodeOS string) bool {
 			p.RuntimeFiles, p.VisibilityHints = nil, false
 		}
 	}
-	return !reflect.DeepEqual(before, after)
+	return !reflect.DeepEqual(before.Policy, after.Policy)
 }

@@ -29,7 +29,7 @@ type kubeletInjection struct {
 	log    logrus.FieldLogger
 }
 
-// answer implements [deviceplugin.KubeletAnswer].
+// answer is [deviceplugin.Config.KubeletAnswer].
 func (i *kubeletInjection) answer(
 	ctx context.Context, resource string, replicas []allocation.Replica,
 ) (*v1beta1.ContainerAllocateResponse, error) {
@@ -56,7 +56,7 @@ func (i *kubeletInjection) answer(
 // 2.4), and the kubelet keeps one of several devices with the same ContainerPath.
 func newAnswer(edits ocispec.Edits) (*v1beta1.ContainerAllocateResponse, error) {
 	if n := len(edits.WindowsDevices); n > 1 {
-		err := fmt.Errorf("%w: %d GPUs for one container, and on Windows the kubelet passes on one", deviceplugin.ErrNotExpressible, n)
+		err := fmt.Errorf("%w: %d GPUs for one container, and on Windows the kubelet passes on one", deviceplugin.ErrInvalidRequest, n)
 		return nil, errlog.WithRemedy(err, "request one, or set injection: shim in the configuration")
 	}
 	answer := &v1beta1.ContainerAllocateResponse{Envs: make(map[string]string, len(edits.Env))}

@@ -84,7 +84,7 @@ func TestInject(t *testing.T) {
 			got, err := i.answer(t.Context(), "x/y", replicas)
 			if test.err != "" {
 				testutil.CheckError(t, "inject", err, test.err)
-				if isRequest := errors.Is(err, deviceplugin.ErrNotExpressible); isRequest != test.notExpressible {
+				if isRequest := errors.Is(err, deviceplugin.ErrInvalidRequest); isRequest != test.notExpressible {
 					t.Errorf("the request is to blame: %t", isRequest)
 				}
 				return

@@ -56,15 +56,10 @@ func (d *Daemon) advertise(ctx context.Context, p policy.Policy) error {
 	}
 	d.reportModes(p)
 	source, resolved := modes.ResolvePolicy(source, p, d.compiler.NodeOS)
-	c := d.pluginConfig(resolved, source)
-	for {
-		plugin := deviceplugin.New(c)
-		d.status.Store(&status{devicePlugin: plugin})
-		d.hasAdvertised = true
-		if err := plugin.Run(ctx); !errors.Is(err, deviceplugin.ErrRestart) {
-			return err
-		}
-	}
+	plugin := deviceplugin.New(d.pluginConfig(resolved, source))
+	d.status.Store(&status{devicePlugin: plugin})
+	d.hasAdvertised = true
+	return plugin.Run(ctx)
 }
 
 // reportModes reports the modes that are in force on this node with the policy p.

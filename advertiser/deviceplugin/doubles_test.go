@@ -139,13 +139,37 @@ func newest(e *fakekubelet.Endpoint) string {
 	}
 	var words []string
 	for _, d := range devices {
-		word := d.GetID()
+		word := named(d.GetID())
 		if d.GetHealth() != v1beta1.Healthy {
 			word += "!"
 		}
 		words = append(words, word)
 	}
 	return strings.Join(words, " ")
+}
+
+// idOf returns the ID of a replica, which is written as the GPU's instance ID and its number: "A-0".
+func idOf(replica string) string {
+	gpu, number, ok := strings.Cut(replica, "-")
+	if !ok {
+		return replica
+	}
+	return allocation.GPUKey(gpu) + "-" + number
+}
+
+func idsOf(replicas []string) (ids []string) {
+	for _, replica := range replicas {
+		ids = append(ids, idOf(replica))
+	}
+	return ids
+}
+
+// named is the opposite of idOf, for GPUs whose instance ID is a letter.
+func named(id string) string {
+	for gpu := 'A'; gpu <= 'Z'; gpu++ {
+		id = strings.ReplaceAll(id, allocation.GPUKey(string(gpu)), string(gpu))
+	}
+	return id
 }
 
 // running is an advertiser under test.

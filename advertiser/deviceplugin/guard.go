@@ -1,7 +1,6 @@
 package deviceplugin
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -15,29 +14,39 @@ import (
 // that allocates at creation can have several allocations in flight (pkg/kubelet/cm/devicemanager/manager.go,
 // v1.34 and v1.37):
 //   - When an allocation begins, the kubelet deletes the state of all other pods (devicesToReuse). It
-//     panics if Allocate then succeeds for one of these.
+//     panics if Allocate then succeeds for one of these. So the first of two must fail.
 //   - When an allocation fails, the kubelet can allocate the replicas of all allocations in flight
-//     again (allocateContainerResources). So if one fails, all of them fail.
+//     again (allocateContainerResources). So the second must fail, too.
+//
+// The kubelet retries all pods that are due once a second. So the guard returns failures one at a time, and
+// the pods of overlapping allocations do not overlap again. A call that only waits for that has failed
+// already, and does not affect others.
 //
 // For an allocation, the kubelet calls GetPreferredAllocation and then Allocate. The guard cannot match
 // the two calls, so the allocation begins with Allocate here. The first call only makes the allocations
 // in flight fail. Two conflicts are missed: if the second call comes later than answerDelay after the
-// first, and if another allocation begins while the kubelet saves the one that has succeeded.
+// first, and if another allocation begins or fails while the kubelet saves the one that has succeeded.
 type allocateGuard struct {
 	// answerDelay is how long a call takes at least, so that overlaps can be seen. It is 0 where the kubelet
 	// allocates at admission.
 	answerDelay time.Duration
+	// failureInterval is the time between two failures because of an overlap, and failing has a value while a
+	// call waits for it.
+	failureInterval time.Duration
+	failing         chan struct{}
 	// succeeded receives a value after a successful allocation.
 	succeeded chan struct{}
 
 	mu       sync.Mutex // guards the following fields
-	inFlight int        // calls of do
+	inFlight int        // calls between begin and end
 	// events is how often an allocation has begun or failed.
 	events int
 }
 
 func newAllocateGuard(config Config, timing timing) *allocateGuard {
-	g := &allocateGuard{succeeded: make(chan struct{}, 1)}
+	g := &allocateGuard{
+		failureInterval: timing.failureInterval, failing: make(chan struct{}, 1), succeeded: make(chan struct{}, 1),
+	}
 	if config.CheckStart == nil {
 		g.answerDelay = timing.answerDelay
 	}
@@ -54,58 +63,71 @@ func (g *allocateGuard) allocating() bool {
 	return g.inFlight > 0
 }
 
-// interrupt makes the calls in flight fail. It is called at each GetPreferredAllocation, because an
-// allocation begins, and when one fails.
+// interrupt makes the calls in flight fail, because another allocation begins or has failed.
 func (g *allocateGuard) interrupt() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.events++
 }
 
-// begin counts a call. overlaps reports whether another one is in flight, and event is the call's number.
-func (g *allocateGuard) begin() (event int, overlaps bool) {
+// allocateCall is a call of Allocate.
+type allocateCall struct {
+	// event is the number of the event of its beginning, 0 if another call was in flight.
+	event int
+	delay <-chan time.Time
+}
+
+func (g *allocateGuard) begin() (call allocateCall) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.inFlight++
 	g.events++
-	return g.events, g.inFlight > 1
-}
-
-// end ends the call that began with an event. It returns err, or errConcurrent if another event has followed.
-// A failure is an event itself.
-func (g *allocateGuard) end(event int, err error) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.inFlight--
-	if err == nil && g.events != event {
-		err = errConcurrent
+	call.delay = time.After(g.answerDelay)
+	if g.inFlight == 1 {
+		call.event = g.events
 	}
-	if err != nil {
-		g.events++
-	}
-	return err
+	return call
 }
 
 var errConcurrent = errors.New(
-	"another allocation began at the same time, and concurrent allocations can crash the kubelet of Windows; the kubelet tries again in 10 to 15 seconds (kubernetes#136021)")
+	"another allocation began at the same time, and concurrent allocations can crash the kubelet of Windows (kubernetes#136021); the kubelet tries again soon")
 
-// do calls allocate, and returns after answerDelay. It returns errConcurrent if another allocation was
-// in flight, began or failed meanwhile.
-func (g *allocateGuard) do(ctx context.Context, allocate func() error) error {
-	delayEnd := time.Now().Add(g.answerDelay)
-	event, overlaps := g.begin()
-	err := errConcurrent
-	if !overlaps {
-		if err = allocate(); err == nil {
-			select {
-			case <-ctx.Done():
-			case <-time.After(time.Until(delayEnd)):
-			}
+// end ends a call that succeeded, or failed with err. It returns after answerDelay. Its error is err, or
+// errConcurrent if another allocation was in flight, began or failed meanwhile.
+func (g *allocateGuard) end(ctx context.Context, call allocateCall, err error) error {
+	if err == nil {
+		select {
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		case <-call.delay:
 		}
 	}
-	if err := g.end(event, cmp.Or(err, context.Cause(ctx))); err != nil {
-		return err
+	g.mu.Lock()
+	g.inFlight--
+	overlaps := g.events != call.event
+	g.mu.Unlock()
+	if err == nil && !overlaps {
+		signal(g.succeeded)
+		return nil
 	}
-	signal(g.succeeded)
-	return nil
+	if err == nil {
+		err = errConcurrent
+		g.awaitTurn(ctx)
+	}
+	g.interrupt()
+	return err
+}
+
+// awaitTurn returns when the call may fail, or ctx ends.
+func (g *allocateGuard) awaitTurn(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+		return
+	case g.failing <- struct{}{}:
+		defer func() { <-g.failing }()
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(g.failureInterval):
+	}
 }

@@ -14,7 +14,6 @@ import (
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/allocation"
-	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
@@ -27,35 +26,37 @@ func answerWithDevices(_ context.Context, _ string, replicas []allocation.Replic
 	return answer, nil
 }
 
-// TestAllocate allocates to two containers over the socket, with IDs and by injection.
+// TestAllocate allocates to two containers over the socket, with records and by kubelet injection, which has
+// none.
 func TestAllocate(t *testing.T) {
 	t.Parallel()
 	want := [][]allocation.Replica{
-		{{ID: "A::0", InstanceID: "A"}, {ID: "A::1", InstanceID: "A"}, {ID: "B::0", InstanceID: "B"}},
-		{{ID: "B::1", InstanceID: "B"}},
+		{{ID: idOf("A-0"), InstanceID: "A"}, {ID: idOf("A-1"), InstanceID: "A"}, {ID: idOf("B-0"), InstanceID: "B"}},
+		{{ID: idOf("B-1"), InstanceID: "B"}},
 	}
-	for _, answerer := range []KubeletAnswer{nil, answerWithDevices} {
+	for name, injects := range map[string]bool{"records": false, "kubelet injection": true} {
 		k := newBed(t, displayGPU("A"), displayGPU("B"))
-		k.config.KubeletAnswer, k.config.Policy.Injection = answerer, policy.InjectByKubelet
+		if injects {
+			k.config.KubeletAnswer = answerWithDevices
+		}
 		k.run()
-		answer, err := k.client(displayResource).Allocate(t.Context(), allocateRequest([]string{"A::0", "A::1", "B::0"}, []string{"B::1"}))
+		answer, err := k.client(displayResource).Allocate(t.Context(), allocateRequest([]string{"A-0", "A-1", "B-0"}, []string{"B-1"}))
 		records := k.config.Recorder.Refresh()
-		if err != nil || len(records) != len(want) {
-			t.Fatalf("records %+v, %v", records, err)
+		if err != nil || injects && len(records) > 0 || !injects && len(records) != len(want) {
+			t.Fatalf("%s: records %+v, %v", name, records, err)
 		}
 		for i, got := range answer.GetContainerResponses() {
-			if diff := cmp.Diff(want[i], records[i].Replicas); diff != "" {
-				t.Errorf("replicas of record %d (-want +got):\n%s", i, diff)
-			}
-			if r := records[i]; r.Resource != displayResource || r.ByKubelet != (answerer != nil) {
-				t.Errorf("record %+v, by the kubelet %t", r, answerer != nil)
-			}
-			if answerer != nil {
-				answer, _ := answerWithDevices(t.Context(), "", want[i])
-				if diff := cmp.Diff(answer, got, protocmp.Transform()); diff != "" {
-					t.Errorf("the answer has an ID, or not what was made (-want +got):\n%s", diff)
+			if injects {
+				want, _ := answerWithDevices(t.Context(), "", want[i])
+				if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+					t.Errorf("%s: answer (-want +got):\n%s", name, diff)
 				}
-			} else if id := got.GetAnnotations()["directx.microsoft.com/allocation.display"]; id != string(records[i].ID) {
+				continue
+			}
+			if diff := cmp.Diff(want[i], records[i].Replicas); diff != "" || records[i].Resource != displayResource {
+				t.Errorf("record %d of %s (-want +got):\n%s", i, records[i].Resource, diff)
+			}
+			if id := got.GetAnnotations()["directx.microsoft.com/allocation.display"]; id != string(records[i].ID) {
 				t.Errorf("ID %q, want %q", id, records[i].ID)
 			}
 		}
@@ -77,10 +78,10 @@ func TestNoListDuringAllocation(t *testing.T) {
 	}
 	k.run()
 	client := k.client(displayResource)
-	k.await(displayResource, "A::0 A::1")
+	k.await(displayResource, "A-0 A-1")
 	ended := make(chan error, 1)
 	go func() {
-		_, err := client.Allocate(t.Context(), allocateRequest([]string{"A::0"}))
+		_, err := client.Allocate(t.Context(), allocateRequest([]string{"A-0"}))
 		ended <- err
 	}()
 	<-entered
@@ -104,14 +105,14 @@ func TestReport(t *testing.T) {
 	unhealthy.Health.Reason = "it stopped"
 	config := testConfig(t, dir, newSource(a, unhealthy, discovery.Device{InstanceID: "N"}))
 	config.Pods.list = func(context.Context) ([]containerDevices, error) {
-		return []containerDevices{{replicaIDs: map[string][]string{displayResource: {"A::0"}, "other/thing": {"x"}}}}, nil
+		return []containerDevices{{replicaIDs: map[string][]string{displayResource: {idOf("A-0")}, "other/thing": {"x"}}}}, nil
 	}
 	r := run(t, config)
 	if err := r.CheckReady(t.Context()); err == nil {
 		t.Error("registered without a kubelet")
 	}
 	k := startKubelet(t, dir)
-	k.await(displayResource, "A::0 A::1 B::0! B::1!")
+	k.await(displayResource, "A-0 A-1 B-0! B-1!")
 	testutil.Eventually(t, "registration", func() bool { return r.CheckReady(t.Context()) == nil })
 	r.config.Metrics.CollectNode(r.Report)
 	page := ""
@@ -148,42 +149,6 @@ func containersOf(name string, containers ...*podresources.ContainerResources) *
 
 func containerWith(name string, ids ...string) *podresources.ContainerResources {
 	return &podresources.ContainerResources{Name: name, Devices: []*podresources.ContainerDevices{
-		{ResourceName: "other/thing", DeviceIds: []string{"x"}}, {ResourceName: displayResource, DeviceIds: ids},
+		{ResourceName: "other/thing", DeviceIds: []string{"x"}}, {ResourceName: displayResource, DeviceIds: idsOf(ids)},
 	}}
-}
-
-// TestBindByName binds records with ByKubelet to the containers that the kubelet names.
-func TestBindByName(t *testing.T) {
-	t.Parallel()
-	lister := &podLister{list: &podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{
-		// The kubelet's order is its own, and each NUMA node has an entry.
-		containersOf("web", &podresources.ContainerResources{Name: "main", Devices: []*podresources.ContainerDevices{
-			{ResourceName: displayResource, DeviceIds: []string{"A::1"}}, {ResourceName: displayResource, DeviceIds: []string{"A::0"}},
-		}}),
-		containersOf("job", containerWith("side"), containerWith("main", "B::0")),
-		containersOf("more", containerWith("main", "C::0", "C::1")), containersOf("less", containerWith("main", "D::0")),
-		containersOf("twice", containerWith("main", "E::0"), containerWith("other", "E::0")),
-	}}}
-	k := newBed(t, displayGPU("A"), displayGPU("B"), displayGPU("C"), displayGPU("D"), displayGPU("E"))
-	k.config.KubeletAnswer, k.config.Pods = answerWithDevices, NewPodTracker(lister.serve(t))
-	k.run()
-	request := allocateRequest([]string{"C::0"}, []string{"D::0", "D::1"}, []string{"E::0"}, []string{"B::1"}, []string{"A::0", "A::1"}, []string{"B::0"})
-	if _, err := k.client(displayResource).Allocate(t.Context(), request); err != nil {
-		t.Fatal(err)
-	}
-	want := map[string]string{"A::0": "team/web/main", "B::0": "team/job/main", "B::1": "", "C::0": "", "D::0": "", "E::0": ""}
-	testutil.Eventually(t, "holders", func() bool {
-		got := map[string]string{}
-		for _, r := range k.config.Recorder.Refresh() {
-			got[r.Replicas[0].ID] = ""
-			if r.Holder != nil {
-				got[r.Replicas[0].ID] = r.Holder.PodNamespace + "/" + r.Holder.PodName + "/" + r.Holder.Container
-			}
-		}
-		return cmp.Equal(want, got)
-	})
-	k.source.awaitRefreshes(t)
-	if found := k.log.with("Found the container"); len(found) != 2 {
-		t.Errorf("logged %q", found)
-	}
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sync/errgroup"
+	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/directx-nri/directx-nri/advertiser/resources"
 	"github.com/directx-nri/directx-nri/discovery"
@@ -49,8 +50,14 @@ type Config struct {
 	Pods *PodTracker
 	// OnDevices is called with the devices and their resources each time the devices have been listed.
 	OnDevices func([]resources.Device)
-	// KubeletAnswer, if set, makes the answers to the kubelet, which have no ID then.
-	KubeletAnswer KubeletAnswer
+	// KubeletAnswer, if set, returns the answers to the kubelet that give one container GPUs of a resource. It is
+	// for nodes with neither the NRI plugin nor the runtime shim, and nothing is recorded then. If no answer can
+	// express the request, its error matches [ErrInvalidRequest].
+	//
+	// The kubelet repeats the answer at each start of the container. It merges the answers of several
+	// resources by ContainerPath of devices and mounts and by name of environment variables, and of two with
+	// the same key it drops an arbitrary one (deviceRunContainerOptions in pkg/kubelet/cm/devicemanager, v1.34).
+	KubeletAnswer func(ctx context.Context, resource string, replicas []allocation.Replica) (*v1beta1.ContainerAllocateResponse, error)
 	// NodeOS is the operating system of the node's containers, "windows" or "linux". It
 	// determines which GPUs they can have, and the form of the interlock.
 	NodeOS  string
@@ -73,20 +80,17 @@ type timing struct {
 	settleTime time.Duration
 	// stopTimeout is how long a server that stops waits for calls before it ends their contexts.
 	stopTimeout time.Duration
-	// answerDelay is how long an allocation takes at least, if allocations can overlap: see [allocateGuard].
-	answerDelay time.Duration
+	// answerDelay and failureInterval are for allocations that can overlap: see [allocateGuard].
+	answerDelay, failureInterval time.Duration
 }
 
 func defaultTiming() timing {
 	return timing{
 		pollInterval: time.Second, unwatchedInterval: 20 * time.Millisecond, recheckInterval: 5 * time.Second,
-		watchTimeout: 10 * time.Second, settleTime: 500 * time.Millisecond, stopTimeout: 2 * time.Second,
-		answerDelay: 100 * time.Millisecond,
+		watchTimeout: 5 * time.Second, settleTime: 500 * time.Millisecond, stopTimeout: 2 * time.Second,
+		answerDelay: 100 * time.Millisecond, failureInterval: time.Second,
 	}
 }
-
-// removalDelay is how long a replica must be free before it leaves the list.
-func (t timing) removalDelay() time.Duration { return 4 * t.recheckInterval }
 
 // Plugin is the device plugin for all resources, for one run.
 type Plugin struct {
@@ -102,20 +106,14 @@ type Plugin struct {
 	devices []discovery.Device
 	// listingBegan is when the last listing of devices began.
 	listingBegan time.Time
-	// listSizeErr is why some devices cannot be advertised.
-	listSizeErr error
 	// containers are those that hold GPUs, as the kubelet has last listed them, nil if that is unknown.
 	containers []containerDevices
 
 	// The goroutine of Run, and later that of refreshLoop, owns the following fields.
 
-	// resourceNames has the resource name of each GPU of this run, by normalized instance ID.
-	resourceNames map[string]string
-	// unadvertised has the reasons why devices are not advertised, by instance ID.
-	unadvertised map[string]string
-	hasListed    bool // devices have been listed once
-	// The last errors of listing devices, publishing pools and tracking pods.
-	lastListErr, lastPublishErr, lastTrackErr errlog.LastError
+	states map[string]string // of devices, by instance ID, as they were logged last
+	// The last errors of listing devices and tracking pods.
+	lastListErr, lastTrackErr errlog.LastError
 }
 
 // New returns a plugin.
@@ -123,10 +121,7 @@ func New(config Config) *Plugin { return newPlugin(config, defaultTiming()) }
 
 // newPlugin returns a plugin with a server for each resource that has a rule or a record.
 func newPlugin(config Config, timing timing) *Plugin {
-	p := &Plugin{
-		config: config, timing: timing, guard: newAllocateGuard(config, timing),
-		servers: map[string]*server{}, resourceNames: map[string]string{},
-	}
+	p := &Plugin{config: config, timing: timing, guard: newAllocateGuard(config, timing), servers: map[string]*server{}}
 	records := config.Recorder.Refresh()
 	rules := map[string]policy.ResourceRule{} // the first rule of each resource
 	for _, record := range records {
@@ -135,105 +130,91 @@ func newPlugin(config Config, timing timing) *Plugin {
 	for _, rule := range slices.Backward(config.Policy.Resources) {
 		rules[rule.Name] = rule
 	}
+	held := newHoldings(records, nil)
 	for name, rule := range rules {
-		empty := &pool{resource: name, rule: rule}
 		// The kubelet's first list must have all replicas that it has allocated.
-		p.servers[name] = newServer(config, timing, p.guard, empty.next(nil, heldByGPU(records, name), time.Now(), timing.removalDelay()))
+		first := (&pool{resource: name, rule: rule}).next(nil, held)
+		p.servers[name] = newServer(config, timing, p.guard, first)
 	}
 	return p
 }
 
-// ErrRestart is returned by [Plugin.Run] when a new run would advertise GPUs under other names.
-var ErrRestart = errors.New("GPUs can be advertised under other resource names")
-
 // Run advertises until ctx ends; then it closes the kubelet's streams, removes its sockets and
 // returns nil. Restarts of the kubelet do not end it. It may be called once.
 //
-// A GPU has one resource name for a whole run: the name in its rule. But if all of its records have
-// other names, it keeps the name of the oldest one, and only held replicas can be allocated. When the
-// name of a GPU would change, Run returns [ErrRestart]. By then, no call of Allocate is in flight, so
-// the records are complete for the next run.
+// A GPU has the resource name of its rule. When that changes, the replicas that are held as another
+// resource are not offered until they are free.
 //
 // A record is written before Allocate returns. It ends when its pod no longer exists ([PodTracker]), or
 // when a newer record of one of its replicas replaces it ([allocation.Recorder.Refresh]).
 func (p *Plugin) Run(ctx context.Context) error {
-	// The kubelet's first lists must be complete. If the devices cannot be listed, refreshLoop retries.
-	err := p.refresh(ctx)
-	if err == nil {
-		group, ctx := errgroup.WithContext(ctx)
-		for _, s := range p.servers {
-			group.Go(func() error { return s.run(ctx) })
-		}
-		group.Go(func() error { return p.refreshLoop(ctx) })
-		err = group.Wait()
+	p.refresh(ctx) // The kubelet's first lists must be complete. If it fails, refreshLoop retries.
+	group, ctx := errgroup.WithContext(ctx)
+	for _, s := range p.servers {
+		group.Go(func() error { return s.run(ctx) })
 	}
-	if err == nil || ctx.Err() != nil {
+	group.Go(func() error {
+		p.refreshLoop(ctx)
 		return nil
+	})
+	if err := group.Wait(); err != nil {
+		return fmt.Errorf("advertise GPUs: %w", err)
 	}
-	return fmt.Errorf("advertise GPUs: %w", err)
+	return nil
 }
 
-// refreshLoop refreshes periodically, and after every allocation. It returns [ErrRestart], or nil
-// when ctx ends; other errors are retried.
-func (p *Plugin) refreshLoop(ctx context.Context) error {
-	for {
+// refreshLoop refreshes periodically, and after every allocation, until ctx ends.
+func (p *Plugin) refreshLoop(ctx context.Context) {
+	for ctx.Err() == nil {
 		interval := p.timing.recheckInterval
-		if !p.hasListed {
+		if p.lastListErr != "" {
 			interval = p.timing.pollInterval // The kubelet refuses pods until then.
 		}
 		select {
 		case <-ctx.Done():
-			return nil
 		case <-p.guard.succeeded:
 			// The kubelet's pods must be listed while the new pod exists.
 			select {
 			case <-ctx.Done():
-				return nil
 			case <-time.After(p.timing.pollInterval):
 			}
 		case <-time.After(interval):
 		}
-		if err := p.refresh(ctx); err != nil {
-			return err
-		}
+		p.refresh(ctx)
 	}
 }
 
-// refresh reads devices, records and pods, and publishes the pools.
-func (p *Plugin) refresh(ctx context.Context) error {
+// refresh reads devices, records and pods, and publishes the pools. Errors are logged, and what was
+// published stays.
+func (p *Plugin) refresh(ctx context.Context) {
 	p.mu.Lock()
 	p.listingBegan = time.Now()
 	p.mu.Unlock()
 	devices, err := p.config.ListDevices(ctx)
 	if ctx.Err() != nil {
-		return nil
+		return
 	}
 	p.lastListErr.Log(p.config.Log, err, "No new list of GPUs; what is advertised stays so", "GPUs are listed again")
 	records := p.config.Recorder.Refresh()
 	if err == nil {
-		p.hasListed = true
-		if err := p.publishPools(devices, records); err != nil {
-			return err
-		}
+		p.publishPools(devices, records)
 	}
 	if !p.isWatched() || p.guard.allocating() {
-		return nil
+		return
 	}
 	containers, err := p.trackPods(ctx, records)
 	if ctx.Err() != nil {
-		return nil
+		return
 	}
 	p.lastTrackErr.Log(p.config.Log, err, "Cannot find out which pods hold GPUs; their allocations are kept",
 		"The pods that hold GPUs are known again")
 	p.mu.Lock()
 	p.containers = containers
 	p.mu.Unlock()
-	return nil
 }
 
-// trackPods ends the records of pods that no longer exist. No container presents the token of a record
-// with ByKubelet, so trackPods binds it to the container that the kubelet names. It returns the
-// containers that hold GPUs, nil if they cannot be listed.
+// trackPods ends the records of pods that no longer exist. It returns the containers that hold GPUs, nil
+// if they cannot be listed.
 func (p *Plugin) trackPods(ctx context.Context, records []allocation.Entry) ([]containerDevices, error) {
 	containers, ended, err := p.config.Pods.update(ctx, records, p.identifyKubelet)
 	for _, id := range ended {
@@ -242,18 +223,6 @@ func (p *Plugin) trackPods(ctx context.Context, records []allocation.Entry) ([]c
 			continue
 		}
 		p.config.Log.WithField("allocation", id).Info("Allocation ended: its pod no longer exists")
-	}
-	for _, record := range records {
-		if !record.ByKubelet || record.Holder != nil || slices.Contains(ended, record.ID) {
-			continue
-		}
-		c, ok := findHolder(containers, record)
-		if !ok {
-			continue
-		}
-		fields := logrus.Fields{"allocation": record.ID, "pod": c.pod.String(), "container": c.container}
-		p.config.Log.WithFields(fields).Info("Found the container of an allocation")
-		err = errors.Join(err, p.config.Recorder.BindByName(record.ID, c.pod.namespace, c.pod.name, c.container))
 	}
 	return containers, err
 }
@@ -266,4 +235,49 @@ func (p *Plugin) identifyKubelet() (localgrpc.FileIdentity, error) {
 		return localgrpc.FileIdentity{}, errors.New("the kubelet does not watch any list")
 	}
 	return localgrpc.Identify(filepath.Join(p.config.KubeletDir, kubeletSocket))
+}
+
+// publishPools publishes the pools for devices and records.
+func (p *Plugin) publishPools(devices []discovery.Device, records []allocation.Entry) {
+	matched := resources.Match(devices, p.config.Policy, p.config.NodeOS)
+	p.logChanges(matched)
+	p.config.OnDevices(matched)
+	gpus := map[string][]gpu{}
+	for _, d := range matched {
+		if d.Rule != nil {
+			gpus[d.Rule.Name] = append(gpus[d.Rule.Name], newGPU(d.Device, d.Rule.Replicas))
+		}
+	}
+	held := newHoldings(records, p.containers)
+	for name, s := range p.servers {
+		before, _ := s.current()
+		s.publish(before.next(gpus[name], held))
+	}
+	p.mu.Lock()
+	p.devices = devices
+	p.mu.Unlock()
+}
+
+// logChanges logs the state of each device that has changed.
+func (p *Plugin) logChanges(devices []resources.Device) {
+	before := p.states
+	p.states = map[string]string{}
+	for _, d := range devices {
+		state := "not advertised: " + d.Reason
+		if d.Rule != nil {
+			state = fmt.Sprintf("advertised as %d of %s", d.Rule.Replicas, d.Rule.Name)
+		}
+		if d.Rule != nil && !d.Health.OK() {
+			state = "cannot be allocated: " + d.Health.Reason
+		}
+		p.states[d.InstanceID] = state
+		if state != before[d.InstanceID] {
+			p.config.Log.WithFields(logrus.Fields{"gpu": d.Name(), "instanceID": d.InstanceID, "state": state}).Info("GPU found or changed")
+		}
+	}
+	for id := range before {
+		if _, ok := p.states[id]; !ok {
+			p.config.Log.WithField("instanceID", id).Warn("GPU is no longer found")
+		}
+	}
 }

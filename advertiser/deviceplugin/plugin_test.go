@@ -18,7 +18,6 @@ import (
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/directx-nri/directx-nri/discovery"
-	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
@@ -35,8 +34,8 @@ func TestResourcesAreRegistered(t *testing.T) {
 	t.Parallel()
 	k := newBed(t, displayGPU("D"), computeGPU("C"), discovery.Device{InstanceID: "N"})
 	k.run()
-	k.await(displayResource, "D::0 D::1")
-	k.await(computeResource, "C::0 C::1")
+	k.await(displayResource, "D-0 D-1")
+	k.await(computeResource, "C-0 C-1")
 
 	want := map[string]*v1beta1.RegisterRequest{}
 	for resource, name := range map[string]string{displayResource: "directx-display.sock", computeResource: "directx-compute.sock"} {
@@ -69,19 +68,19 @@ func TestDeviceChanges(t *testing.T) {
 	k.await(computeResource, "")
 
 	source.set(nil, displayGPU("A"), displayGPU("B"))
-	k.await(displayResource, "A::0 A::1 B::0 B::1")
+	k.await(displayResource, "A-0 A-1 B-0 B-1")
 	unhealthy := displayGPU("A")
 	unhealthy.Health.Reason = "driver stopped"
 	source.set(nil, unhealthy, displayGPU("B"))
-	k.await(displayResource, "A::0! A::1! B::0 B::1")
+	k.await(displayResource, "A-0! A-1! B-0 B-1")
 	source.set(errors.New("half a file"))
 	source.awaitRefreshes(t)
-	if p, _ := r.servers[displayResource].current(); describe(p) != "A!-2 B-2" {
+	if p, _ := r.servers[displayResource].current(); describe(p) != "A-- B++" {
 		t.Errorf("the GPUs cannot be listed, and %q is advertised, want what was before", describe(p))
 	}
 	source.set(nil, displayGPU("B"), computeGPU("C"))
-	k.await(computeResource, "C::0 C::1")
-	k.await(displayResource, "B::0 B::1")
+	k.await(computeResource, "C-0 C-1")
+	k.await(displayResource, "B-0 B-1 A-0! A-1!")
 	if _, got, _ := k.client(computeResource).Listed(); got != 2 {
 		t.Errorf("the kubelet got %d lists of compute, want one at once and one for the change", got)
 	}
@@ -97,10 +96,10 @@ func TestRefreshSoon(t *testing.T) {
 	runWith(t, k.config, timing)
 	k.await(displayResource, "")
 	source.set(nil, displayGPU("A"))
-	k.await(displayResource, "A::0 A::1")
+	k.await(displayResource, "A-0 A-1")
 	for range 2 {
 		before := source.lists()
-		k.allocate("A::0")
+		k.allocate("A-0")
 		testutil.Eventually(t, "a refresh after an allocation", func() bool { return source.lists() > before })
 	}
 }
@@ -110,31 +109,34 @@ func TestMissingGPUs(t *testing.T) {
 	t.Parallel()
 	k := newBed(t, displayGPU("A"), displayGPU("B"))
 	source, pods, r := k.source, k.pods, k.run()
-	k.await(displayResource, "A::0 A::1 B::0 B::1")
-	id := k.allocate("A::1")
+	k.await(displayResource, "A-0 A-1 B-0 B-1")
+	id := k.allocate("A-1")
 
 	source.set(nil)
-	k.await(displayResource, "A::1!")
-	_, err := k.client(displayResource).Allocate(t.Context(), allocateRequest([]string{"A::0"}))
+	k.await(displayResource, "A-0! A-1! B-0! B-1!")
+	_, err := k.client(displayResource).Allocate(t.Context(), allocateRequest([]string{"A-0"}))
 	if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), faultMissing) {
 		t.Errorf("allocated a missing GPU: %v", err)
 	}
 
 	// A new process knows the GPU from the record only.
 	r.stop(t)
-	k.run()
-	k.await(displayResource, "A::1!")
+	r = k.run()
+	k.await(displayResource, "A-0! A-1!")
 	k.bind(id)
 	pods.set(nil, "name-of-a")
 	source.awaitRefreshes(t)
 	pods.set(errors.New("no such socket"))
 	source.awaitRefreshes(t)
-	k.await(displayResource, "A::1!")
+	if records := k.config.Recorder.Refresh(); len(records) != 1 {
+		t.Errorf("the pods are unknown, and the records are %v", records)
+	}
 
 	pods.set(nil, "another")
+	testutil.Eventually(t, "the record's end", func() bool { return len(k.log.with("Allocation ended")) == 1 })
+	r.stop(t)
+	k.run()
 	k.await(displayResource, "")
-	source.set(nil, displayGPU("A"))
-	k.await(displayResource, "A::0 A::1")
 }
 
 // TestUnknownPods: pods that cannot be listed stay unknown while the kubelet does not run.
@@ -142,46 +144,15 @@ func TestUnknownPods(t *testing.T) {
 	t.Parallel()
 	k := newBed(t, displayGPU("A"))
 	k.run()
-	k.await(displayResource, "A::0 A::1")
+	k.await(displayResource, "A-0 A-1")
 	k.pods.set(errors.New("no such socket"))
-	k.allocate("A::0")
+	k.allocate("A-0")
 	testutil.Eventually(t, "an error", func() bool { return len(k.log.with("Cannot find out which pods hold GPUs")) == 1 })
 	k.Stop()
 	k.source.awaitRefreshes(t)
 	if lines := k.log.with("known again"); len(lines) > 0 {
 		t.Error(lines)
 	}
-}
-
-// TestListTooLarge: a list that is too large for the kubelet does not replace the last one.
-func TestListTooLarge(t *testing.T) {
-	t.Parallel()
-	k := newBed(t, displayGPU("A"))
-	k.config.Policy.Resources = twoKinds(policy.MaxReplicas)
-	source, log, r := k.source, k.log, k.run()
-	listOf := func(instanceID string) string {
-		var ids []string
-		for n := range policy.MaxReplicas {
-			ids = append(ids, allocation.ReplicaID(instanceID, n))
-		}
-		return strings.Join(ids, " ")
-	}
-	ofA := listOf("A")
-	k.await(displayResource, ofA)
-
-	source.set(nil, append(bigNode(64), computeGPU("C"))...)
-	k.await(computeResource, listOf("C"))
-	source.awaitRefreshes(t)
-	k.await(displayResource, ofA)
-	const complaint = "Cannot advertise the GPUs"
-	if lines := log.with(complaint); len(lines) != 1 || !strings.Contains(lines[0], "lower replicas in the configuration to ") {
-		t.Errorf("logged %q, want one line with the remedy", lines)
-	}
-	testutil.CheckError(t, "CheckReady", r.CheckReady(t.Context()), "lower replicas")
-
-	source.set(nil, displayGPU("A"), computeGPU("C"))
-	testutil.Eventually(t, "end of the error", func() bool { return len(log.with("advertised again")) == 1 })
-	k.await(displayResource, ofA)
 }
 
 func TestRunDoesNotWaitForCalls(t *testing.T) {
@@ -197,10 +168,10 @@ func TestRunDoesNotWaitForCalls(t *testing.T) {
 	timing.stopTimeout = 10 * time.Millisecond
 	r := runWith(t, k.config, timing)
 	c := k.client(displayResource)
-	k.await(displayResource, "A::0 A::1")
+	k.await(displayResource, "A-0 A-1")
 	called := make(chan error, 1)
 	go func() {
-		_, err := c.PreStartContainer(context.Background(), &v1beta1.PreStartContainerRequest{DevicesIds: []string{"A::0"}})
+		_, err := c.PreStartContainer(context.Background(), &v1beta1.PreStartContainerRequest{DevicesIds: []string{"A-0"}})
 		called <- err
 	}()
 	<-entered
@@ -224,7 +195,7 @@ func TestRecordThatCannotBeRemoved(t *testing.T) {
 	t.Parallel()
 	k := newBed(t, displayGPU("A"))
 	k.pods.set(nil, "name-of-a")
-	id := k.record(displayResource, "A::0")
+	id := k.record(displayResource, "A-0")
 	k.bind(id)
 	if records := k.config.Recorder.Refresh(); len(records) != 1 || records[0].Holder == nil { // They are not read again.
 		t.Fatal(records)
@@ -232,7 +203,7 @@ func TestRecordThatCannotBeRemoved(t *testing.T) {
 	file := filepath.Join(k.records, string(id)+".json")
 	testutil.NoError(t, os.Remove(file), os.MkdirAll(filepath.Join(file, "not empty"), 0o700))
 	k.run()
-	k.await(displayResource, "A::0 A::1")
+	k.await(displayResource, "A-0 A-1")
 	k.source.awaitRefreshes(t)
 	k.pods.set(nil, "another")
 	testutil.Eventually(t, "the failure", func() bool { return len(k.log.with("directory not empty")) > 0 })
@@ -251,8 +222,8 @@ func TestKubeletRestarts(t *testing.T) {
 	r := run(t, config)
 	registered := func() {
 		t.Helper()
-		k.await(displayResource, "A::0 A::1")
-		k.await(computeResource, "C::0 C::1")
+		k.await(displayResource, "A-0 A-1")
+		k.await(computeResource, "C-0 C-1")
 	}
 	registered()
 	atFirst, filesAtFirst := runtime.NumGoroutine(), openFiles(t)
@@ -317,12 +288,12 @@ func TestRegistersAgain(t *testing.T) {
 			k := startKubelet(t, dir)
 			source := newSource(displayGPU("A"))
 			run(t, testConfig(t, dir, source))
-			k.await(displayResource, "A::0 A::1")
+			k.await(displayResource, "A-0 A-1")
 			k.await(computeResource, "")
 			k = test.happen(t, k)
 			source.set(nil, displayGPU("B"), displayGPU("A"), computeGPU("C"))
-			k.await(displayResource, "B::0 B::1 A::0 A::1")
-			k.await(computeResource, "C::0 C::1")
+			k.await(displayResource, "B-0 B-1 A-0 A-1")
+			k.await(computeResource, "C-0 C-1")
 		})
 	}
 }
@@ -367,7 +338,7 @@ func TestTwoAdvertisers(t *testing.T) {
 	t.Parallel()
 	k := newBed(t, displayGPU("A"))
 	dir, first := k.dir, k.run()
-	k.await(displayResource, "A::0 A::1")
+	k.await(displayResource, "A-0 A-1")
 	before, err := localgrpc.Identify(filepath.Join(dir, "directx-display.sock"))
 	testutil.NoError(t, err)
 	second := testConfig(t, dir, newSource(displayGPU("B")))
@@ -378,105 +349,51 @@ func TestTwoAdvertisers(t *testing.T) {
 	if now, err := localgrpc.Identify(filepath.Join(dir, "directx-display.sock")); err != nil || !now.Same(before) {
 		t.Errorf("the first one's socket was taken away: %v", err)
 	}
-	k.await(displayResource, "A::0 A::1")
+	k.await(displayResource, "A-0 A-1")
 	first.stop(t)
-	k.await(displayResource, "B::0 B::1")
+	k.await(displayResource, "B-0 B-1")
 }
 
-const renamed = "example.com/renamed"
-
-// TestRestartWithOtherRules renames the resource of a GPU that a pod holds.
-func TestRestartWithOtherRules(t *testing.T) {
+// TestOtherRules renames the resource of a GPU that a pod holds: what is free has the new name.
+func TestOtherRules(t *testing.T) {
 	t.Parallel()
+	const renamed = "example.com/renamed"
 	k := newBed(t, displayGPU("A"), displayGPU("B"))
-	source, pods, r := k.source, k.pods, k.run()
-	k.await(displayResource, "A::0 A::1 B::0 B::1")
-	id := k.allocate("A::1")
+	r := k.run()
+	k.await(displayResource, "A-0 A-1 B-0 B-1")
+	id := k.allocate("A-1")
 	r.stop(t)
 
 	k.config.Policy.Resources = []policy.ResourceRule{{Name: renamed, Replicas: 3}}
-	r = k.run()
-	k.await(renamed, "B::0 B::1 B::2")
-	k.await(displayResource, "A::1")
-	if _, err := k.client(renamed).Allocate(t.Context(), allocateRequest([]string{"A::1"})); err == nil {
-		t.Error("allocated under two names")
-	}
-	_, err := k.client(displayResource).Allocate(t.Context(), allocateRequest([]string{"A::0"}))
-	testutil.CheckError(t, "a further replica under the old name", err, "another resource name")
+	k.run()
+	k.await(renamed, "A-0 A-1! A-2 B-0 B-1 B-2")
+	k.await(displayResource, "A-0! A-1!")
 	k.bind(id)
-	pods.set(nil, "name-of-a")
-	source.awaitRefreshes(t)
-	pods.set(nil, "other")
-	if err := r.wait(t); !errors.Is(err, ErrRestart) {
-		t.Fatalf("Run returned %v", err)
-	}
-	r.ended <- nil
-	k.run()
-	k.await(renamed, "A::0 A::1 A::2 B::0 B::1 B::2")
-	if left, _ := filepath.Glob(filepath.Join(k.dir, "directx-display.sock")); left != nil {
-		t.Error("the old resource is still served")
-	}
-}
-
-// TestRestartForAnotherName: a GPU changes to another resource's, and a resource
-// without a rule that no record holds any more.
-func TestRestartForAnotherName(t *testing.T) {
-	t.Parallel()
-	for name, change := range map[string]func(*bed, allocation.ID){
-		"another kind": func(k *bed, _ allocation.ID) { k.source.set(nil, computeGPU("A")) },
-		"an unread record": func(k *bed, _ allocation.ID) {
-			k.record("example.com/unread", "B::0")
-			k.source.set(nil, displayGPU("A"), displayGPU("B"))
-		},
-		"no record": func(k *bed, id allocation.ID) { _ = k.config.Recorder.End(id) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			k := newBed(t, displayGPU("A"))
-			id := k.record(renamed, "X::0")
-			r := k.run()
-			k.await(displayResource, "A::0 A::1")
-			change(k, id)
-			if err := r.wait(t); !errors.Is(err, ErrRestart) {
-				t.Errorf("Run returned %v", err)
-			}
-			r.ended <- nil
-		})
-	}
-}
-
-// TestRecordOfOtherName: records determine the name only if none is under the name of the rule.
-func TestRecordOfOtherName(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		records []allocation.Entry
-		want    string
-	}{
-		"no record":          {nil, ""},
-		"another GPU's":      {[]allocation.Entry{held("old", "B::0")}, ""},
-		"the rule's name":    {[]allocation.Entry{held("new", "A::0")}, ""},
-		"another name":       {[]allocation.Entry{held("old", "B::0", "a::0")}, "old"},
-		"both names":         {[]allocation.Entry{held("old", "A::0"), held("new", "A::1")}, ""},
-		"several other ones": {[]allocation.Entry{held("old", "A::0"), held("older", "A::1")}, "old"},
-	} {
-		if got, ok := recordUnderOtherName(test.records, "A", "new"); got.Resource != test.want || ok != (test.want != "") {
-			t.Errorf("%s: %q, %t, want %q", name, got.Resource, ok, test.want)
-		}
-	}
-}
-
-// TestUnadvertised logs each device without a resource once. A GPU of another operating
-// system's containers is one of them.
-func TestUnadvertised(t *testing.T) {
-	t.Parallel()
-	windows := displayGPU("W")
-	windows.DeviceNodes, windows.LocationPath = nil, "PCIROOT(0)#PCI(1B00)"
-	k := newBed(t, displayGPU("A"), displayGPU("\xff"), discovery.Device{InstanceID: "N"}, windows)
-	k.run()
-	k.await(displayResource, "A::0 A::1")
+	k.pods.set(nil, "name-of-a")
 	k.source.awaitRefreshes(t)
-	lines := k.log.with("GPU is not advertised")
-	if text := strings.Join(lines, ""); len(lines) != 3 || !strings.Contains(text, "not valid UTF-8") || !strings.Contains(text, "no device node") {
-		t.Errorf("logged %q", lines)
+	k.pods.set(nil, "other")
+	k.await(renamed, "A-0 A-1 A-2 B-0 B-1 B-2")
+	k.await(displayResource, "A-0! A-1!")
+}
+
+// TestLog logs the state of each device once. A GPU of another operating system's containers is not
+// advertised.
+func TestLog(t *testing.T) {
+	t.Parallel()
+	windows, unhealthy := displayGPU("W"), displayGPU("B")
+	windows.DeviceNodes, windows.LocationPath = nil, "PCIROOT(0)#PCI(1B00)"
+	unhealthy.Health.Reason = "driver stopped"
+	k := newBed(t, displayGPU("A"), unhealthy, displayGPU("\xff"), windows)
+	k.run()
+	k.await(displayResource, "A-0 A-1 B-0! B-1!")
+	k.source.set(nil, unhealthy, displayGPU("\xff"), windows)
+	testutil.Eventually(t, "the end of a GPU", func() bool { return len(k.log.with("GPU is no longer found")) == 1 })
+	k.source.awaitRefreshes(t)
+	lines := k.log.with("GPU found or changed")
+	text := strings.Join(lines, "")
+	for _, want := range []string{"advertised as 2 of", "cannot be allocated: driver stopped", "not valid UTF-8", "no device node"} {
+		if len(lines) != 4 || strings.Count(text, want) != 1 {
+			t.Errorf("%q is not logged once in %q", want, lines)
+		}
 	}
 }

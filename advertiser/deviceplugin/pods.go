@@ -4,9 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
+
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
@@ -143,17 +146,49 @@ func isRecreated(record allocation.Entry, containers []containerDevices) bool {
 	})
 }
 
-// findHolder returns the container that holds exactly the replicas of record; ok is false if there
-// is none or more than one. The kubelet lists an init container's replica with the later
-// container that took it over. That container's own record can have more replicas.
-func findHolder(containers []containerDevices, record allocation.Entry) (holder containerDevices, ok bool) {
-	found := slices.DeleteFunc(slices.Clone(containers), func(c containerDevices) bool {
-		held := c.replicaIDs[record.Resource]
-		isMissing := func(r allocation.Replica) bool { return !slices.Contains(held, r.ID) }
-		return len(held) != len(record.Replicas) || slices.ContainsFunc(record.Replicas, isMissing)
-	})
-	if len(found) != 1 {
-		return containerDevices{}, false
+const podResourcesTimeout = 2 * time.Second
+
+// podName identifies a pod.
+type podName struct{ namespace, name string }
+
+// containerDevices are the replicas that a container holds.
+type containerDevices struct {
+	pod       podName
+	container string
+	// replicaIDs are by resource.
+	replicaIDs map[string][]string
+}
+
+// holdsAny reports whether c holds one of the record's replicas.
+func (c containerDevices) holdsAny(record allocation.Entry) bool {
+	held := c.replicaIDs[record.Resource]
+	return slices.ContainsFunc(record.Replicas, func(r allocation.Replica) bool { return slices.Contains(held, r.ID) })
+}
+
+// listContainers returns all containers of the active pods, without ordinary init containers, of the
+// kubelet that serves its PodResources API on socket, or nil and an error.
+func listContainers(ctx context.Context, socket string) ([]containerDevices, error) {
+	ctx, cancel := context.WithTimeout(ctx, podResourcesTimeout)
+	defer cancel()
+	conn, err := localgrpc.Dial(socket)
+	if err != nil {
+		return nil, err
 	}
-	return found[0], true
+	defer func() { _ = conn.Close() }()
+	list, err := podresources.NewPodResourcesListerClient(conn).List(ctx, &podresources.ListPodResourcesRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("list pods of the kubelet on %s: %w", socket, err)
+	}
+	containers := []containerDevices{}
+	for _, pod := range list.GetPodResources() {
+		for _, container := range pod.GetContainers() {
+			name := podName{pod.GetNamespace(), pod.GetName()}
+			c := containerDevices{pod: name, container: container.GetName(), replicaIDs: map[string][]string{}}
+			for _, devices := range container.GetDevices() {
+				c.replicaIDs[devices.GetResourceName()] = append(c.replicaIDs[devices.GetResourceName()], devices.GetDeviceIds()...)
+			}
+			containers = append(containers, c)
+		}
+	}
+	return containers, nil
 }

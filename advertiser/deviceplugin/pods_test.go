@@ -8,12 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/directx-nri/directx-nri/internal/allocation"
@@ -28,7 +25,7 @@ func TestPodTracker(t *testing.T) {
 		record.ID = id
 		return record
 	}
-	unbound := []allocation.Entry{withID("r", held(displayResource, "A::0"))}
+	unbound := []allocation.Entry{withID("r", held(displayResource, "A-0"))}
 	mine := []allocation.Entry{bound("a", unbound[0])}
 	nameless, ofInit := []allocation.Entry{mine[0]}, []allocation.Entry{mine[0]}
 	nameless[0].Holder = &allocation.Holder{PodUID: "a", Container: "main"}
@@ -45,7 +42,7 @@ func TestPodTracker(t *testing.T) {
 		wantErr                      string
 	}
 	ofInit[0].Holder = &allocation.Holder{PodUID: "a", Container: "init", PodNamespace: mine[0].Holder.PodNamespace, PodName: mine[0].Holder.PodName}
-	exists := step{records: mine, listed: "name-of-a:A::0"}
+	exists := step{records: mine, listed: "name-of-a:A-0"}
 	missing := step{records: mine, listed: "other"}
 	again := func(after time.Duration) step { return step{records: mine, listed: "other", after: after} }
 	ended := step{records: mine, listed: "other", ended: true}
@@ -60,21 +57,21 @@ func TestPodTracker(t *testing.T) {
 		"deleted":                        {exists, exists, missing, ended, ended},
 		"missing once":                   {exists, missing, exists, missing, ended},
 		"missing twice within moments":   {exists, missing, again(1), again(missingTimeout - 2), {records: mine, listed: "other", after: 1, ended: true}},
-		"recreated under its name":       {exists, {records: mine, listed: "name-of-a:A::1"}, {records: mine, listed: "name-of-a", ended: true}},
+		"recreated under its name":       {exists, {records: mine, listed: "name-of-a:A-1"}, {records: mine, listed: "name-of-a", ended: true}},
 		"of an init container":           {{records: ofInit, listed: "name-of-a"}, {records: ofInit, listed: "name-of-a"}, {records: ofInit, listed: "name-of-a"}},
 		"never listed":                   {missing, missing, missing},
 		"deleted before the start":       {api(0), api(neverListedTimeout - 1), apiOver(1)},
-		"listed late":                    {api(0), api(neverListedTimeout - 1), {records: mine, listed: "name-of-a:A::0 cni-b", after: time.Hour}, api(0), apiOver(0)},
+		"listed late":                    {api(0), api(neverListedTimeout - 1), {records: mine, listed: "name-of-a:A-0 cni-b", after: time.Hour}, api(0), apiOver(0)},
 		"only static pods":               {static(0), static(time.Hour), static(time.Hour), api(0), api(neverListedTimeout - 1), apiOver(1)},
 		"another kubelet, then API pods": {api(0), {records: mine, newSocket: true, after: time.Hour}, api(0), api(neverListedTimeout - 1), apiOver(1)},
 		"not bound, never listed": {{records: unbound, listed: "web-a cni-b"},
 			{records: unbound, listed: "web-a cni-b", after: time.Hour}, {records: unbound, listed: "web-a cni-b", after: time.Hour}},
 		"no name, never listed":             {{records: nameless, listed: "web-a cni-b"}, {records: nameless, listed: "web-a cni-b", after: time.Hour}},
 		"not bound, and not listed with it": {{records: unbound, listed: "name-of-a"}, {records: unbound}, {records: unbound}},
-		"not bound, listed with it":         {{records: unbound, listed: "job:A::0"}, {records: unbound}, {records: unbound, ended: true}},
-		"not bound, then another pod has it": {{records: unbound, listed: "old:A::0"}, {records: unbound, listed: "old new:A::0"}, {records: unbound, listed: "new:A::0"},
+		"not bound, listed with it":         {{records: unbound, listed: "job:A-0"}, {records: unbound}, {records: unbound, ended: true}},
+		"not bound, then another pod has it": {{records: unbound, listed: "old:A-0"}, {records: unbound, listed: "old new:A-0"}, {records: unbound, listed: "new:A-0"},
 			{records: unbound}, {records: unbound, ended: true}},
-		"listed with it, then bound":      {{records: unbound, listed: "name-of-a:A::0"}, missing, ended},
+		"listed with it, then bound":      {{records: unbound, listed: "name-of-a:A-0"}, missing, ended},
 		"bound without a name":            {{records: nameless, listed: "name-of-a"}, {records: nameless}, {records: nameless}},
 		"another kubelet":                 {exists, {records: mine, newSocket: true}, missing, missing, exists, missing, ended},
 		"another kubelet during the call": {exists, {records: mine, restart: true, wantErr: "restarted"}, missing, missing, exists, missing, ended},
@@ -98,7 +95,7 @@ func TestPodTracker(t *testing.T) {
 				}
 				for _, word := range strings.Fields(now.listed) {
 					pod, replica, _ := strings.Cut(word, ":")
-					containers = append(containers, containerDevices{pod: podName{"default", pod}, container: "main", replicaIDs: map[string][]string{displayResource: {replica}}})
+					containers = append(containers, containerDevices{pod: podName{"default", pod}, container: "main", replicaIDs: map[string][]string{displayResource: {idOf(replica)}}})
 				}
 				return containers, now.err
 			}}
@@ -130,18 +127,13 @@ func TestPodTracker(t *testing.T) {
 	}
 }
 
-// podLister is the kubelet's PodResources server. It refuses the first calls, as the
-// kubelet does when there are too many.
+// podLister is the kubelet's PodResources server.
 type podLister struct {
 	podresources.UnimplementedPodResourcesListerServer
-	list    *podresources.ListPodResourcesResponse
-	refused atomic.Int64
+	list *podresources.ListPodResourcesResponse
 }
 
 func (l *podLister) List(context.Context, *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse, error) {
-	if l.refused.Add(-1) >= 0 {
-		return nil, status.Error(codes.ResourceExhausted, "rejected by rate limit")
-	}
 	return l.list, nil
 }
 
@@ -165,14 +157,13 @@ func TestContainers(t *testing.T) {
 		want int
 	}{
 		{name: "no pod", want: 0},
-		{name: "with and without devices", pods: []*podresources.PodResources{containersOf("a", containerWith("main", "A::0"), containerWith("side")),
+		{name: "with and without devices", pods: []*podresources.PodResources{containersOf("a", containerWith("main", "A-0"), containerWith("side")),
 			containersOf("b", &podresources.ContainerResources{Name: "main"})}, want: 3},
 		{name: "more than gRPC's default limit", pods: many, want: len(many)},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			lister := &podLister{list: &podresources.ListPodResourcesResponse{PodResources: test.pods}}
-			lister.refused.Store(3)
 			got, err := listContainers(t.Context(), lister.serve(t))
 			if err != nil || len(got) != test.want {
 				t.Errorf("%d containers, %v; want %d", len(got), err, test.want)
@@ -193,12 +184,5 @@ func TestContainersWithoutAnswer(t *testing.T) {
 	testutil.CheckError(t, "no kubelet", err, socket)
 	if got != nil {
 		t.Errorf("no kubelet: %v", got)
-	}
-	lister := &podLister{}
-	lister.refused.Store(1 << 40)
-	ctx, cancel := context.WithTimeout(t.Context(), 3*retryDelay)
-	defer cancel()
-	if _, err := listContainers(ctx, lister.serve(t)); err == nil {
-		t.Error("no error from a kubelet that refuses all calls")
 	}
 }

@@ -7,9 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
-	"google.golang.org/protobuf/proto"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/directx-nri/directx-nri/discovery"
@@ -26,17 +24,15 @@ type pool struct {
 	// rule is the first rule of the resource, the zero value if there is none. The rules of a
 	// resource differ only in Match and Replicas.
 	rule policy.ResourceRule
-	// gpus are in the order of the source. Those that the source does not list for
-	// this resource are at the end.
+	// gpus are in the order of the source. Those that are no longer advertised are at the end.
 	gpus []gpu
-	// index finds a GPU by instance ID, in the spelling of the replica IDs.
+	// index finds a GPU by its key.
 	index map[string]int
 }
 
 type gpu struct {
-	// instanceID keeps the spelling in which the GPU was first allocated or seen:
-	// to the kubelet a replica ID in another spelling is another device.
-	instanceID string
+	// key is that of [allocation.GPUKey].
+	key, instanceID string
 	// name is for messages and metrics.
 	name string
 	// uuid is the driver's identifier, "" if unknown.
@@ -45,13 +41,10 @@ type gpu struct {
 	numaNode int // unknownNode if unknown
 	// fault is the reason why the GPU cannot be allocated, "" if it can.
 	fault string
-	// allocatable are the numbers of the replicas that can be allocated unless there is a fault, sorted.
-	// They are 0 to n-1, or while the GPU keeps an old resource name, those that records hold: see
-	// [Plugin.Run].
-	allocatable []int
-	// retained are the other replicas in the kubelet's list, by number: those that a record holds, with
-	// the zero time, and those that were held or allocatable until recently, with the time of the change.
-	retained map[int]time.Time
+	// listed is the number of replicas in the kubelet's list. offered of them, those with the lowest
+	// numbers, can be allocated if there is no fault, except those that are held as another resource.
+	listed, offered int
+	heldElsewhere   map[int]bool
 }
 
 const unknownNode = -1
@@ -62,128 +55,108 @@ type driver struct {
 	version string
 }
 
-// faultMissing is the fault of a GPU that is listed only because records hold it.
+// faultMissing is the fault of a GPU that is listed only because its replicas were listed or held before.
 const faultMissing = "the GPU is not available on this node, or is advertised as another resource now"
-
-func (g gpu) usable() bool { return g.fault == "" }
-
-// listed returns the numbers of the replicas in the kubelet's list, sorted. The caller must not change them.
-func (g gpu) listed() []int {
-	if len(g.retained) == 0 {
-		return g.allocatable
-	}
-	numbers := slices.AppendSeq(slices.Clone(g.allocatable), maps.Keys(g.retained))
-	slices.Sort(numbers)
-	return numbers
-}
 
 func newGPU(d discovery.Device, replicas int) gpu {
 	g := gpu{
-		instanceID: d.InstanceID, name: d.Name(), uuid: d.UUID, fault: d.Health.Reason,
+		key: allocation.GPUKey(d.InstanceID), instanceID: d.InstanceID, name: d.Name(), uuid: d.UUID, fault: d.Health.Reason,
 		driver: driver{vendor: d.VendorID, version: d.DriverVersion}, numaNode: unknownNode,
-		allocatable: make([]int, replicas),
+		listed: replicas, offered: replicas, heldElsewhere: map[int]bool{},
 	}
 	if d.NUMANode != nil {
 		g.numaNode = *d.NUMANode
 	}
-	for number := range replicas {
-		g.allocatable[number] = number
-	}
 	return g
 }
 
-// heldReplicas are the replicas of a GPU that records hold.
-type heldReplicas struct {
-	instanceID string
-	numbers    []int // sorted
+// offers reports whether the replica with a number can be allocated.
+func (g gpu) offers(number int) bool {
+	return g.fault == "" && number < g.offered && !g.heldElsewhere[number]
 }
 
-// heldByGPU returns the replicas of a resource that records hold, by the normalized
-// instance ID of their GPU.
-func heldByGPU(records []allocation.Entry, resource string) map[string]heldReplicas {
-	held := map[string]heldReplicas{}
-	for _, record := range records {
-		if record.Resource != resource {
-			continue
+// holdings are the replicas that containers hold: instance IDs of GPUs, "" if unknown, by the replicas' IDs,
+// by resource.
+type holdings map[string]map[string]string
+
+// newHoldings returns the replicas that have a record, and those of the containers that the kubelet lists. With
+// kubelet injection, there are no records.
+func newHoldings(records []allocation.Entry, containers []containerDevices) holdings {
+	h := holdings{}
+	add := func(resource, id, instanceID string) {
+		if h[resource] == nil {
+			h[resource] = map[string]string{}
 		}
+		h[resource][id] = cmp.Or(instanceID, h[resource][id])
+	}
+	for _, record := range records {
 		for _, replica := range record.Replicas {
-			_, number, _ := allocation.ParseReplicaID(replica.ID)
-			key := discovery.NormalizeID(replica.InstanceID)
-			h := held[key]
-			h.instanceID = cmp.Or(h.instanceID, replica.InstanceID)
-			if i, found := slices.BinarySearch(h.numbers, number); !found {
-				h.numbers = slices.Insert(h.numbers, i, number)
-			}
-			held[key] = h
+			add(record.Resource, replica.ID, replica.InstanceID)
 		}
 	}
-	return held
+	for _, c := range containers {
+		for resource, ids := range c.replicaIDs {
+			for _, id := range ids {
+				add(resource, id, "")
+			}
+		}
+	}
+	return h
 }
 
-// next returns the pool that follows p, with the GPUs that are advertised now. A replica
-// that a record holds stays listed. If its GPU is no longer advertised, it cannot be allocated.
+// next returns the pool that follows p, with the GPUs that are advertised now.
 //
 // The kubelet (v1.34, pkg/kubelet/cm/devicemanager) crashes when a device that it has allocated is
 // not in the list, both when Allocate returns (allocateContainerResources) and when it finds a
-// container running after a restart (GetTopologyHints). So a replica is removed from the list when it
-// has not been held, and could not be allocated, for as long as removalDelay.
-func (p *pool) next(gpus []gpu, held map[string]heldReplicas, now time.Time, removalDelay time.Duration) *pool {
-	next := &pool{resource: p.resource, rule: p.rule, index: make(map[string]int, len(gpus))}
-	before := make(map[string]gpu, len(p.gpus))
-	all := slices.Clone(gpus) // those that are advertised now, then all others
-	for _, g := range p.gpus {
-		before[discovery.NormalizeID(g.instanceID)] = g
-		all = append(all, asMissing(g))
-	}
-	for _, key := range slices.Sorted(maps.Keys(held)) {
-		all = append(all, asMissing(newGPU(discovery.Device{InstanceID: held[key].instanceID}, 0)))
-	}
-	added := make(map[string]bool, len(all))
-	for _, g := range all {
-		key := discovery.NormalizeID(g.instanceID)
-		if added[key] {
-			continue
+// container running after a restart (GetTopologyHints). So the list has all replicas that were ever
+// in it, and those that are held.
+func (p *pool) next(gpus []gpu, held holdings) *pool {
+	next := &pool{resource: p.resource, rule: p.rule, index: map[string]int{}}
+	for _, g := range gpus {
+		if _, added := next.index[g.key]; !added {
+			next.add(g)
 		}
-		added[key] = true
-		g.instanceID = cmp.Or(before[key].instanceID, held[key].instanceID, g.instanceID)
-		g.retain(before[key], held[key].numbers, now, removalDelay)
-		if len(g.allocatable)+len(g.retained) > 0 {
-			next.index[g.instanceID] = len(next.gpus)
-			next.gpus = append(next.gpus, g)
+	}
+	for _, g := range p.gpus {
+		next.extend(g.key, g.instanceID, g.listed)
+	}
+	for _, id := range slices.Sorted(maps.Keys(held[p.resource])) {
+		if key, number, ok := allocation.ParseReplicaID(id); ok {
+			next.extend(key, held[p.resource][id], number+1)
+		}
+	}
+	for resource, replicas := range held {
+		for id := range replicas {
+			key, number, _ := allocation.ParseReplicaID(id)
+			if i, ok := next.index[key]; ok && resource != p.resource {
+				next.gpus[i].heldElsewhere[number] = true
+			}
 		}
 	}
 	return next
 }
 
-// asMissing returns g as a GPU that is not advertised any more.
-func asMissing(g gpu) gpu {
-	g.fault, g.allocatable = faultMissing, nil
-	g.name = g.instanceID // Another GPU can have its location path.
-	return g
+func (p *pool) add(g gpu) {
+	p.index[g.key] = len(p.gpus)
+	p.gpus = append(p.gpus, g)
 }
 
-// retain sets g.retained. old is the GPU in the previous pool, and held are the numbers of the replicas
-// that records hold.
-func (g *gpu) retain(old gpu, held []int, now time.Time, removalDelay time.Duration) {
-	g.retained = map[int]time.Time{}
-	for _, number := range old.listed() {
-		if since := cmp.Or(old.retained[number], now); now.Sub(since) < removalDelay {
-			g.retained[number] = since
-		}
+// extend adds replicas to the list, so that it has at least n of the GPU.
+func (p *pool) extend(key, instanceID string, n int) {
+	if _, ok := p.index[key]; !ok {
+		// Another GPU can have its location path, so that is not its name.
+		name := cmp.Or(instanceID, key)
+		p.add(gpu{key: key, instanceID: instanceID, name: name, fault: faultMissing, numaNode: unknownNode, heldElsewhere: map[int]bool{}})
 	}
-	for _, number := range held {
-		g.retained[number] = time.Time{}
-	}
-	for _, number := range g.allocatable {
-		delete(g.retained, number)
-	}
+	g := &p.gpus[p.index[key]]
+	g.listed = max(g.listed, n)
 }
 
 // sameList reports whether the kubelet's lists of p and other are equal.
 func (p *pool) sameList(other *pool) bool {
 	return slices.EqualFunc(p.gpus, other.gpus, func(a, b gpu) bool {
-		return a.instanceID == b.instanceID && a.numaNode == b.numaNode && a.usable() == b.usable() &&
-			slices.Equal(a.listed(), b.listed()) && (!a.usable() || slices.Equal(a.allocatable, b.allocatable))
+		return a.key == b.key && a.numaNode == b.numaNode && (a.fault == "") == (b.fault == "") &&
+			a.listed == b.listed && a.offered == b.offered && maps.Equal(a.heldElsewhere, b.heldElsewhere)
 	})
 }
 
@@ -195,9 +168,9 @@ func (p *pool) list() *v1beta1.ListAndWatchResponse {
 		if g.numaNode != unknownNode {
 			topology = &v1beta1.TopologyInfo{Nodes: []*v1beta1.NUMANode{{ID: int64(g.numaNode)}}}
 		}
-		for _, number := range g.listed() {
-			device := &v1beta1.Device{ID: allocation.ReplicaID(g.instanceID, number), Health: v1beta1.Unhealthy, Topology: topology}
-			if _, isRetained := g.retained[number]; g.usable() && !isRetained {
+		for number := range g.listed {
+			device := &v1beta1.Device{ID: allocation.ReplicaID(g.key, number), Health: v1beta1.Unhealthy, Topology: topology}
+			if g.offers(number) {
 				device.Health = v1beta1.Healthy
 			}
 			response.Devices = append(response.Devices, device)
@@ -206,90 +179,53 @@ func (p *pool) list() *v1beta1.ListAndWatchResponse {
 	return response
 }
 
-// maxListBytes is the largest message that the kubelet accepts from a device plugin:
-// gRPC's default (plugin/v1beta1/client.go in pkg/kubelet/cm/devicemanager, v1.34).
-const maxListBytes = 4 << 20
-
-// checkSize returns an error if the kubelet would not accept p's list when all of its GPUs are
-// unhealthy. "Unhealthy" is longer than "Healthy", so p's list is never longer than that.
-func (p *pool) checkSize() error {
-	size, replicas := 0, 0
-	for _, g := range p.gpus { // one at a time, because the whole list can take megabytes
-		g.fault = faultMissing
-		size += proto.Size((&pool{gpus: []gpu{g}}).list())
-		replicas = max(replicas, len(g.allocatable))
-	}
-	if size > maxListBytes {
-		return fmt.Errorf("advertise %d GPUs as up to %d replicas of %s each: the list has %d bytes and the kubelet accepts %d; lower replicas in the configuration to %d",
-			len(p.gpus), replicas, p.resource, size, maxListBytes, max(1, replicas*(maxListBytes/1024)/(size/1024+1)))
-	}
-	return nil
-}
-
-// errInvalidRequest is returned for a request of the kubelet that cannot be granted,
+// ErrInvalidRequest is returned for a request of the kubelet that cannot be granted,
 // as opposed to a failure on the node.
-var errInvalidRequest = errors.New("invalid request")
+var ErrInvalidRequest = errors.New("invalid request")
 
-// find returns the index of the GPU of a replica that can be allocated, and the replica's position among
-// those that can be.
-func (p *pool) find(replicaID string) (i, position int, err error) {
-	instanceID, number, ok := allocation.ParseReplicaID(replicaID)
-	if !ok {
-		return 0, 0, fmt.Errorf("%w: %q is not a replica of %s", errInvalidRequest, replicaID, p.resource)
-	}
-	i, ok = p.index[instanceID]
-	if !ok {
-		err := fmt.Errorf("%w: %q is a replica of a GPU that %s does not have on this node", errInvalidRequest, replicaID, p.resource)
-		return 0, 0, errlog.WithRemedy(err, "delete the pod, so that it is scheduled again")
-	}
-	g := &p.gpus[i]
-	position, found := number, number < len(g.allocatable) && g.allocatable[number] == number
-	if !found { // The numbers have gaps, or this is none of them.
-		position, found = slices.BinarySearch(g.allocatable, number)
-	}
+// find returns the index of the GPU and the number of a replica that can be allocated.
+func (p *pool) find(replicaID string) (i, number int, err error) {
+	key, number, ok := allocation.ParseReplicaID(replicaID)
+	i, known := p.index[key]
 	switch {
-	case !g.usable():
-		return 0, 0, fmt.Errorf("%w: %q cannot be allocated: GPU %s is unhealthy (%s)", errInvalidRequest, replicaID, g.name, g.fault)
-	case found:
-		return i, position, nil
-	case position == len(g.allocatable): // The number is too high.
-		err := fmt.Errorf("%w: %q is beyond the %d replicas of its GPU", errInvalidRequest, replicaID, position)
-		return 0, 0, errlog.WithRemedy(err, "delete the pod, so that it is scheduled again, or raise replicas")
+	case !ok || !known:
+		err = fmt.Errorf("%w: %q is not a replica of %s on this node", ErrInvalidRequest, replicaID, p.resource)
+	case p.gpus[i].fault != "":
+		err = fmt.Errorf("%w: %q cannot be allocated: GPU %s is unhealthy (%s)", ErrInvalidRequest, replicaID, p.gpus[i].name, p.gpus[i].fault)
+	case !p.gpus[i].offers(number):
+		err = fmt.Errorf("%w: %q cannot be allocated: GPU %s has %d replicas, and those that are held as another resource are not offered",
+			ErrInvalidRequest, replicaID, p.gpus[i].name, p.gpus[i].offered)
+	default:
+		return i, number, nil
 	}
-	return 0, 0, fmt.Errorf("%w: %q cannot be allocated: GPU %s gets another resource name when the allocations of %s end", errInvalidRequest, replicaID, g.name, p.resource)
+	return 0, 0, errlog.WithRemedy(err, "delete the pod, so that it is scheduled again")
 }
 
 // validate returns the replicas of one container's request, or an error that matches
-// [errInvalidRequest] and names the first ID that cannot be allocated. The requests
+// [ErrInvalidRequest] and names the first ID that cannot be allocated. The requests
 // of two containers may have an ID in common: a pod's later containers take over the
 // replicas of its init containers.
 func (p *pool) validate(replicaIDs []string) ([]allocation.Replica, error) {
 	if len(replicaIDs) == 0 {
-		return nil, fmt.Errorf("%w: a container requests %s without replicas", errInvalidRequest, p.resource)
+		return nil, fmt.Errorf("%w: a container requests %s without replicas", ErrInvalidRequest, p.resource)
 	}
 	if err := p.checkCount(len(replicaIDs)); err != nil {
 		return nil, err
 	}
-	seen := make(map[string]bool, len(replicaIDs))
-	chosen := make([]bool, len(p.gpus))
+	var chosen []gpu
 	replicas := make([]allocation.Replica, 0, len(replicaIDs))
 	for _, id := range replicaIDs {
 		i, _, err := p.find(id)
 		if err != nil {
 			return nil, err
 		}
-		if seen[id] {
-			return nil, errlog.WithRemedy(fmt.Errorf("%w: %q is requested twice for one container", errInvalidRequest, id),
-				"delete the pod, so that it is scheduled again")
-		}
-		seen[id], chosen[i] = true, true
-		replicas = append(replicas, allocation.Replica{ID: id, InstanceID: p.gpus[i].instanceID, UUID: p.gpus[i].uuid})
+		g := p.gpus[i]
+		chosen = append(chosen, g)
+		replicas = append(replicas, allocation.Replica{ID: id, InstanceID: g.instanceID, UUID: g.uuid})
 	}
-	first := p.gpus[slices.Index(chosen, true)]
-	for i, g := range p.gpus {
-		if chosen[i] && g.driver != first.driver && p.rule.MixedDrivers != policy.AllowMixed {
-			return nil, p.mixedDriversError(chosen, len(replicaIDs))
-		}
+	isOther := func(g gpu) bool { return g.driver != chosen[0].driver }
+	if p.rule.MixedDrivers != policy.AllowMixed && slices.ContainsFunc(chosen, isOther) {
+		return nil, p.mixedDriversError(chosen, len(replicaIDs))
 	}
 	return replicas, nil
 }
@@ -302,22 +238,20 @@ func (p *pool) validate(replicaIDs []string) ([]allocation.Replica, error) {
 // error fails the pod's admission, and the pod's status shows the error.
 func (p *pool) checkCount(n int) error {
 	if limit := p.rule.MaxPerContainer; limit > 0 && n > limit {
-		err := fmt.Errorf("%w: a container requests %d of %s and the limit of this node is %d", errInvalidRequest, n, p.resource, limit)
+		err := fmt.Errorf("%w: a container requests %d of %s and the limit of this node is %d", ErrInvalidRequest, n, p.resource, limit)
 		return errlog.WithRemedy(err, "request fewer, or raise maxPerContainer of that resource in the configuration")
 	}
 	return nil
 }
 
-// mixedDriversError returns the error for a request of n replicas that only the chosen GPUs, which
+// mixedDriversError returns the error for a request of n replicas that only these GPUs, which
 // have different drivers, could satisfy.
-func (p *pool) mixedDriversError(chosen []bool, n int) error {
+func (p *pool) mixedDriversError(gpus []gpu, n int) error {
 	var names []string
-	for i, g := range p.gpus {
-		if chosen[i] {
-			names = append(names, fmt.Sprintf("%s (%s, driver %s)", g.name, g.driver.vendor.Name(), cmp.Or(g.driver.version, "unknown")))
-		}
+	for _, g := range gpus {
+		names = append(names, fmt.Sprintf("%s (%s, driver %s)", g.name, g.driver.vendor.Name(), cmp.Or(g.driver.version, "unknown")))
 	}
 	err := fmt.Errorf("%w: %d of %s for one container would mix GPUs of different drivers, and a container can have the files of one: %s",
-		errInvalidRequest, n, p.resource, strings.Join(names, ", "))
+		ErrInvalidRequest, n, p.resource, strings.Join(slices.Compact(names), ", "))
 	return errlog.WithRemedy(err, "request fewer, wait for GPUs of one driver, or set mixedDrivers: allow for that resource in the configuration")
 }

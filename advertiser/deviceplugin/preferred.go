@@ -13,10 +13,8 @@ import (
 // takes precedence over all later ones:
 //
 //  1. every replica of mustInclude is chosen;
-//  2. all GPUs have one vendor and driver version: that of mustInclude's GPUs, or if
-//     mustInclude is empty, the one that is best by the later criteria. When no driver has
-//     enough available replicas, or mustInclude's GPUs already have several drivers and not
-//     enough replicas, drivers are mixed if the resource allows it; otherwise it is an error;
+//  2. all GPUs have one vendor and driver version. Drivers are mixed only if no driver has enough
+//     replicas and the resource allows it;
 //  3. as many different GPUs as possible, whatever the policy: two replicas of one GPU give a
 //     container no more of the GPU than one replica;
 //  4. the GPUs with the fewest replicas in use, those chosen here included, or with the
@@ -25,183 +23,108 @@ import (
 //
 // NUMA nodes are for the kubelet's topology manager, which gets them from [pool.list].
 //
-// The result begins with mustInclude, and depends on the arguments only: not on the
-// order of available. IDs in available that are unknown or belong to an unhealthy GPU
-// are ignored, because the kubelet may not have received a change yet; replicas of
-// mustInclude are available. Errors match [errInvalidRequest].
+// The result begins with mustInclude, and does not depend on the order of available. IDs in available
+// that cannot be allocated are ignored, because the kubelet may not have received a change yet. Errors
+// match [ErrInvalidRequest].
 func (p *pool) prefer(available, mustInclude []string, size int) ([]string, error) {
 	if err := p.checkCount(size); err != nil {
 		return nil, err
 	}
-	candidates, err := p.candidates(available, mustInclude)
+	all, err := p.candidates(available, mustInclude)
 	if err != nil {
 		return nil, err
 	}
-	need, numAvailable := size-len(mustInclude), countAvailable(candidates)
-	switch {
-	case need < 0:
-		return nil, fmt.Errorf("%w: %d replicas of %s requested, of which %d must be included",
-			errInvalidRequest, size, p.resource, len(mustInclude))
-	case need > numAvailable:
-		return nil, fmt.Errorf("%w: %d replicas of %s requested and %d available",
-			errInvalidRequest, size, p.resource, numAvailable+len(mustInclude))
+	need := size - len(mustInclude)
+	if need < 0 || countFree(all) < need {
+		return nil, fmt.Errorf("%w: %d replicas of %s requested, of which %d must be included, and %d others are available",
+			ErrInvalidRequest, size, p.resource, len(mustInclude), countFree(all))
 	}
-	groups := p.driverGroups(candidates, need)
-	if len(groups) == 0 {
-		usable := make([]bool, len(candidates))
-		for i, c := range candidates {
-			usable[i] = len(c.available)+c.included > 0
+	candidates := p.ofOneDriver(all, need)
+	if candidates == nil && p.rule.MixedDrivers != policy.AllowMixed {
+		var gpus []gpu
+		for _, c := range all {
+			gpus = append(gpus, c.gpu)
 		}
-		return nil, p.mixedDriversError(usable, size)
+		return nil, p.mixedDriversError(gpus, size)
 	}
-	selections := make([]selection, 0, len(groups))
-	for _, group := range groups {
-		selections = append(selections, p.selectFrom(group, need))
+	if candidates == nil {
+		candidates = all
 	}
-	// The groups are in the order of the source. Of equally good ones, the first is chosen.
-	best := slices.MaxFunc(selections, func(a, b selection) int {
-		return cmp.Or(cmp.Compare(a.distinctGPUs, b.distinctGPUs), p.compareInUse(b.totalInUse, a.totalInUse))
-	})
-	chosen := append(make([]string, 0, size), mustInclude...)
-	for i, c := range candidates {
-		for _, number := range c.available[:best.candidates[i].included-c.included] { // The lowest ones were chosen.
-			chosen = append(chosen, allocation.ReplicaID(c.instanceID, number))
-		}
+	ids := slices.Clone(mustInclude)
+	for range need {
+		best := slices.MinFunc(candidates, p.order)
+		ids = append(ids, allocation.ReplicaID(best.key, best.free[0]))
+		best.free, best.chosen = best.free[1:], best.chosen+1
 	}
-	return chosen, nil
+	return ids, nil
 }
 
-// candidate is a GPU of the pool in one request.
+// candidate is a GPU of the pool that has an available replica, or one of mustInclude.
 type candidate struct {
 	gpu
-	// available are the numbers of the replicas that can still be chosen, sorted.
-	available []int
-	// included is the number of replicas that are in mustInclude or have been chosen.
-	included int
+	free   []int // the numbers of the available replicas, sorted
+	chosen int
 }
 
-// inUse returns how many replicas are in use, the chosen ones included.
-func (c candidate) inUse() int { return len(c.allocatable) - len(c.available) }
-
-func countAvailable(candidates []candidate) (n int) {
+func countFree(candidates []*candidate) (n int) {
 	for _, c := range candidates {
-		n += len(c.available)
+		n += len(c.free)
 	}
 	return n
 }
 
-// candidates returns the GPUs of p, in its order.
-func (p *pool) candidates(available, mustInclude []string) ([]candidate, error) {
-	candidates := make([]candidate, len(p.gpus))
-	isAvailable := make([][]bool, len(p.gpus)) // by position in allocatable
+// candidates returns the candidates for a request, in the order of p.
+func (p *pool) candidates(available, mustInclude []string) ([]*candidate, error) {
+	all := make([]*candidate, len(p.gpus))
 	for i, g := range p.gpus {
-		candidates[i] = candidate{gpu: g, available: make([]int, 0, len(g.allocatable))}
-		isAvailable[i] = make([]bool, len(g.allocatable))
+		all[i] = &candidate{gpu: g}
 	}
-	isIncluded := map[string]bool{}
 	for _, id := range mustInclude {
 		i, _, err := p.find(id)
 		if err != nil {
 			return nil, fmt.Errorf("replica to include: %w", err)
 		}
-		if isIncluded[id] {
-			return nil, fmt.Errorf("%w: %q must be included twice", errInvalidRequest, id)
-		}
-		isIncluded[id] = true
-		candidates[i].included++
+		all[i].chosen++
 	}
 	for _, id := range available {
-		if i, position, err := p.find(id); err == nil && !isIncluded[id] {
-			isAvailable[i][position] = true
+		if i, number, err := p.find(id); err == nil && !slices.Contains(mustInclude, id) {
+			all[i].free = append(all[i].free, number)
 		}
 	}
-	for i := range candidates {
-		for position, number := range candidates[i].allocatable {
-			if isAvailable[i][position] {
-				candidates[i].available = append(candidates[i].available, number)
+	for _, c := range all {
+		slices.Sort(c.free)
+	}
+	return slices.DeleteFunc(all, func(c *candidate) bool { return len(c.free)+c.chosen == 0 }), nil
+}
+
+// ofOneDriver returns the candidates of the best driver that has need available replicas, nil if there is
+// none. No other driver has a replica that must be included.
+func (p *pool) ofOneDriver(all []*candidate, need int) (best []*candidate) {
+	mostGPUs := 0
+	for _, first := range all {
+		isOther := func(c *candidate) bool { return c.driver != first.driver }
+		group := slices.DeleteFunc(slices.Clone(all), isOther)
+		if countFree(group) < need || slices.ContainsFunc(all, func(c *candidate) bool { return isOther(c) && c.chosen > 0 }) {
+			continue
+		}
+		gpus := 0
+		for _, c := range group {
+			if len(c.free) > 0 && c.chosen == 0 && gpus < need {
+				gpus++
 			}
 		}
+		if best == nil || cmp.Or(cmp.Compare(mostGPUs, gpus), p.order(slices.MinFunc(group, p.order), slices.MinFunc(best, p.order))) < 0 {
+			best, mostGPUs = group, gpus
+		}
 	}
-	return candidates, nil
+	return best
 }
 
-// driverGroups returns the groups that criterion 2 permits and that have need available replicas. Each
-// is a copy of the candidates in which only GPUs of one driver are available. If there is no such group
-// and drivers can be mixed, the only group has all candidates.
-func (p *pool) driverGroups(candidates []candidate, need int) (groups [][]candidate) {
-	var drivers, required []driver
-	for _, c := range candidates {
-		if !slices.Contains(drivers, c.driver) {
-			drivers = append(drivers, c.driver)
-		}
-		if c.included > 0 && !slices.Contains(required, c.driver) {
-			required = append(required, c.driver)
-		}
-	}
-	mixed := p.rule.MixedDrivers == policy.AllowMixed
-	if len(required) > 1 && !mixed {
-		return nil
-	}
-	driverSets := slices.Collect(slices.Chunk(drivers, 1))
-	if len(required) > 0 {
-		driverSets = [][]driver{required}
-	}
-	for _, driverSet := range driverSets {
-		group := slices.Clone(candidates)
-		for i, c := range group {
-			if !slices.Contains(driverSet, c.driver) {
-				group[i].available = nil
-			}
-		}
-		if countAvailable(group) >= need {
-			groups = append(groups, group)
-		}
-	}
-	if len(groups) == 0 && mixed {
-		groups = [][]candidate{slices.Clone(candidates)}
-	}
-	return groups
-}
-
-// selection is one way to choose replicas, with the values by which it is compared to others.
-type selection struct {
-	candidates []candidate
-	// distinctGPUs is the number of different GPUs, including those of mustInclude.
-	distinctGPUs int
-	// totalInUse is a sum over the chosen replicas: the number of replicas of the same GPU that
-	// were in use before.
-	totalInUse int
-}
-
-// selectFrom chooses need of the candidates' replicas, one at a time by criteria 3 to 5. The
-// candidates must have that many.
-func (p *pool) selectFrom(candidates []candidate, need int) selection {
-	s := selection{candidates: candidates}
-	for ; need > 0; need-- {
-		var open []*candidate
-		for i := range candidates {
-			if len(candidates[i].available) > 0 {
-				open = append(open, &candidates[i])
-			}
-		}
-		best := slices.MinFunc(open, func(a, b *candidate) int {
-			return cmp.Or(cmp.Compare(min(a.included, 1), min(b.included, 1)), p.compareInUse(a.inUse(), b.inUse()))
-		})
-		s.totalInUse += best.inUse()
-		best.included++
-		best.available = best.available[1:]
-	}
-	for _, c := range candidates {
-		s.distinctGPUs += min(c.included, 1)
-	}
-	return s
-}
-
-// compareInUse compares two GPUs with a and b replicas in use by criterion 4: it returns a negative
-// number if the first GPU is preferred.
-func (p *pool) compareInUse(a, b int) int {
+// order returns a negative number if a replica of a is chosen before one of b, by criteria 3 and 4.
+func (p *pool) order(a, b *candidate) int {
+	inUse := cmp.Compare(a.offered-len(a.free), b.offered-len(b.free))
 	if p.rule.AllocationPolicy == policy.Packed {
-		return cmp.Compare(b, a)
+		inUse = -inUse
 	}
-	return cmp.Compare(a, b)
+	return cmp.Or(cmp.Compare(min(len(b.free), 1), min(len(a.free), 1)), cmp.Compare(min(a.chosen, 1), min(b.chosen, 1)), inUse)
 }

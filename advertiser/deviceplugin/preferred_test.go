@@ -3,7 +3,6 @@ package deviceplugin
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -38,7 +37,7 @@ func poolBy(rule policy.ResourceRule, specs string) *pool {
 	for _, spec := range items(specs) {
 		gpus = append(gpus, gpuSpec(spec))
 	}
-	return emptyPool(rule).next(gpus, nil, t0, testDelay)
+	return emptyPool(rule).next(gpus, nil)
 }
 
 // free returns the IDs of the n highest-numbered replicas of a list of GPUs, each written as "ID n".
@@ -49,9 +48,9 @@ func free(t *testing.T, p *pool, specs string) (ids []string) {
 		var n int
 		_, err := fmt.Sscan(spec, &id, &n)
 		testutil.NoError(t, err)
-		replicas := len(p.gpus[p.index[id]].allocatable)
+		replicas := p.gpus[p.index[allocation.GPUKey(id)]].offered
 		for number := replicas - n; number < replicas; number++ {
-			ids = append(ids, allocation.ReplicaID(id, number))
+			ids = append(ids, idOf(fmt.Sprintf("%s-%d", id, number)))
 		}
 	}
 	return ids
@@ -61,7 +60,7 @@ func free(t *testing.T, p *pool, specs string) (ids []string) {
 func checkRefused(t *testing.T, name string, err error, want string) {
 	t.Helper()
 	testutil.CheckError(t, name, err, want)
-	if err != nil && !errors.Is(err, errInvalidRequest) {
+	if err != nil && !errors.Is(err, ErrInvalidRequest) {
 		t.Errorf("%s: %v is no fault of the request", name, err)
 	}
 }
@@ -81,57 +80,45 @@ func TestPoolPrefer(t *testing.T) {
 		size          int
 		want, wantErr string
 	}{
-		{name: "one from two idle: source order", gpus: "B d, A d", available: "A 4, B 4", size: 1, want: "B::0"},
-		{name: "one: fewest in use", gpus: "A d, B d, C d", available: "A 2, B 3, C 1", size: 1, want: "B::1"},
-		{name: "one: fewest in use whatever the driver", gpus: "A d, B e", available: "A 3, B 4", size: 1, want: "B::0"},
-		{name: "one: full GPUs are skipped", gpus: "A d, B d", available: "B 1", size: 1, want: "B::3"},
+		{name: "one from two idle: source order", gpus: "B d, A d", available: "A 4, B 4", size: 1, want: "B-0"},
+		{name: "one: fewest in use", gpus: "A d, B d, C d", available: "A 2, B 3, C 1", size: 1, want: "B-1"},
+		{name: "one: fewest in use whatever the driver", gpus: "A d, B e", available: "A 3, B 4", size: 1, want: "B-0"},
+		{name: "one: full GPUs are skipped", gpus: "A d, B d", available: "B 1", size: 1, want: "B-3"},
 
-		{name: "two different GPUs though one is busier", gpus: "A d, B d", available: "A 4, B 1", size: 2, want: "A::0 B::3"},
-		{name: "two of three: fewest in use", gpus: "A d, B d, C d", available: "A 1, B 3, C 2", size: 2, want: "B::1 C::2"},
-		{name: "more than there are GPUs: fewest in use after one of each", gpus: "A d, B d", available: "A 4, B 2", size: 4, want: "A::0 A::1 A::2 B::2"},
+		{name: "two different GPUs though one is busier", gpus: "A d, B d", available: "A 4, B 1", size: 2, want: "A-0 B-3"},
+		{name: "more than there are GPUs: fewest in use after one of each", gpus: "A d, B d", available: "A 4, B 2", size: 4, want: "A-0 B-2 A-1 A-2"},
 
-		{name: "one driver before different GPUs", gpus: "A d, B e", available: "A 3, B 4", size: 2, want: "B::0 B::1"},
-		{name: "the driver with more GPUs, though busier", gpus: "A d, B e, C e", available: "A 4, B 1, C 1", size: 2, want: "B::3 C::3"},
-		{name: "of drivers with as many GPUs, the less busy", gpus: "A d, B d, C e, D e", available: "A 3, B 4, C 4, D 4", size: 2, want: "C::0 D::0"},
-		{name: "of drivers alike, the first", gpus: "A d, B e, C d, D e", available: "A 4, B 4, C 4, D 4", size: 2, want: "A::0 C::0"},
-		{name: "a driver that has too few is not begun with", gpus: "A d, B d, C e", available: "A 1, B 1, C 4", size: 3, want: "C::0 C::1 C::2"},
-		{name: "drivers are mixed when none has enough", gpus: "A d, B e", available: "A 2, B 2", size: 3, want: "A::2 A::3 B::2"},
+		{name: "one driver before different GPUs", gpus: "A d, B e", available: "A 3, B 4", size: 2, want: "B-0 B-1"},
+		{name: "the driver with more GPUs, though busier", gpus: "A d, B e, C e", available: "A 4, B 1, C 1", size: 2, want: "B-3 C-3"},
+		{name: "of drivers alike, the first", gpus: "A d, B e, C d, D e", available: "A 4, B 4, C 4, D 4", size: 2, want: "A-0 C-0"},
+		{name: "a driver that has too few is not begun with", gpus: "A d, B d, C e", available: "A 1, B 1, C 4", size: 3, want: "C-0 C-1 C-2"},
+		{name: "drivers are mixed when none has enough", gpus: "A d, B e", available: "A 2, B 2", size: 3, want: "A-2 B-2 A-3"},
 
-		{name: "must include is first and decides the driver", gpus: "A d, B e, C e", available: "A 4, B 2, C 1", must: "C::3", size: 2, want: "C::3 B::2"},
-		{name: "must include counts as its GPU's one", gpus: "A d, B d, C d", available: "A 4, B 3, C 2", must: "A::2", size: 3, want: "A::2 B::1 C::2"},
-		{name: "must include that mixes drivers stays with both", gpus: "A d, B e, C f", available: "A 1, B 3, C 4", must: "A::3 B::3",
-			size: 3, want: "A::3 B::3 B::1"},
-		{name: "must include whose driver has too few", gpus: "A d, B e, C e", available: "A 1, B 4, C 4", must: "A::3", size: 3, want: "A::3 B::0 C::0"},
-		{name: "must include beside the available ones", gpus: "A d, B d", available: "B 1", must: "A::0", size: 2, want: "A::0 B::3"},
+		{name: "must include is first and decides the driver", gpus: "A d, B e, C e", available: "A 4, B 2, C 1", must: "C-3", size: 2, want: "C-3 B-2"},
+		{name: "must include counts as its GPU's one", gpus: "A d, B d, C d", available: "A 4, B 3, C 2", must: "A-2", size: 3, want: "A-2 B-1 C-2"},
+		{name: "must include whose driver has too few", gpus: "A d, B e, C e", available: "A 1, B 4, C 4", must: "A-3", size: 3, want: "A-3 B-0 C-0"},
 
-		{name: "a fault", gpus: "A x, B d", available: "A 4, B 2", size: 2, want: "B::2 B::3"},
-		{name: "a fault, and too few others", gpus: "A x, B d", available: "A 4, B 2", size: 3, wantErr: "2 available"},
-		{name: "unknown available ones are skipped", gpus: "A d", available: "A 1", more: []string{"X::0", "A::4", "A", ""}, size: 1, want: "A::3"},
-		{name: "named twice is available once", gpus: "A d, B d", available: "A 1, A 1, B 2", size: 1, want: "B::2"},
-		{name: "unknown must include", gpus: "A d", available: "A 4", must: "X::0", size: 1, wantErr: `"X::0"`},
-		{name: "must include twice", gpus: "A d", available: "A 4", must: "A::0 A::0", size: 2, wantErr: "must be included twice"},
-		{name: "less than must include", gpus: "A d", available: "A 4", must: "A::0 A::1", size: 1, wantErr: "must be included"},
-		{name: "more than available", gpus: "A d", available: "A 2", more: []string{"X::0"}, size: 3,
-			wantErr: "3 replicas of directx.microsoft.com/display requested and 2 available"},
-		{name: "negative", gpus: "A d", available: "A 2", size: -1, wantErr: "-1 replicas"},
-		{name: "no GPU", size: 1, wantErr: "0 available"},
+		{name: "a fault", gpus: "A x, B d", available: "A 4, B 2", size: 2, want: "B-2 B-3"},
+		{name: "unknown available ones are skipped", gpus: "A d", available: "A 1", more: []string{"X-0", "A-4", "A", ""}, size: 1, want: "A-3"},
+		{name: "unknown must include", gpus: "A d", available: "A 4", must: "X-0", size: 1, wantErr: "not a replica"},
+		{name: "less than must include", gpus: "A d", available: "A 4", must: "A-0 A-1", size: 1, wantErr: "must be included"},
+		{name: "more than available", gpus: "A d", available: "A 2", more: []string{"X-0"}, size: 3,
+			wantErr: "3 replicas of directx.microsoft.com/display requested, of which 0 must be included, and 2 others are available"},
 
-		{name: "packed, one: most in use", rule: packed, gpus: "A d, B d, C d", available: "A 4, B 1, C 2", size: 1, want: "B::3"},
-		{name: "packed, one: a full GPU has none", rule: packed, gpus: "A d, B d", available: "A 4", size: 1, want: "A::0"},
-		{name: "packed, two: different GPUs, those most in use", rule: packed, gpus: "A d, B d, C d", available: "A 4, B 1, C 2", size: 2, want: "B::3 C::2"},
-		{name: "packed, more than there are GPUs: the rest from the most used", rule: packed, gpus: "A d, B d", available: "A 3, B 4", size: 4, want: "A::1 A::2 A::3 B::0"},
-		{name: "packed, must include", rule: packed, gpus: "A d, B d, C d", available: "A 4, B 4, C 3", must: "A::0", size: 2, want: "A::0 C::1"},
+		{name: "packed, one: most in use", rule: packed, gpus: "A d, B d, C d", available: "A 4, B 1, C 2", size: 1, want: "B-3"},
+		{name: "packed, two: different GPUs, those most in use", rule: packed, gpus: "A d, B d, C d", available: "A 4, B 1, C 2", size: 2, want: "B-3 C-2"},
+		{name: "packed, more than there are GPUs: the rest from the most used", rule: packed, gpus: "A d, B d", available: "A 3, B 4", size: 4, want: "A-1 B-0 A-2 A-3"},
+		{name: "packed, must include", rule: packed, gpus: "A d, B d, C d", available: "A 4, B 4, C 3", must: "A-0", size: 2, want: "A-0 C-1"},
 
-		{name: "different replicas: fewest in use, counted", gpus: "A d*8, B d*2", available: "A 6, B 1", size: 1, want: "B::1"},
-		{name: "different replicas: each has its own numbers", gpus: "A d*1, B d*3", available: "A 1, B 3", size: 4, want: "A::0 B::0 B::1 B::2"},
+		{name: "different replicas: fewest in use, counted", gpus: "A d*8, B d*2", available: "A 6, B 1", size: 1, want: "B-1"},
 
-		{name: "one driver has enough", rule: one, gpus: "A d*2, B e*2", available: "A 1, B 2", size: 2, want: "B::0 B::1"},
+		{name: "one driver has enough", rule: one, gpus: "A d*2, B e*2", available: "A 1, B 2", size: 2, want: "B-0 B-1"},
 		{name: "no driver has enough", rule: one, gpus: "A d*2, B e*2, C f*2", available: "A 1, B 1", size: 2,
 			wantErr: "A (NVIDIA, driver d), B (NVIDIA, driver e); request fewer, wait for GPUs of one driver, or set mixedDrivers: allow"},
-		{name: "must include mixes drivers", rule: one, gpus: "A d*2, B e*2", available: "A 2, B 2", must: "A::0 B::0", size: 2, wantErr: "mixedDrivers"},
-		{name: "must include's driver has too few", rule: one, gpus: "A d*2, B e", available: "A 2, B 4", must: "A::0", size: 3, wantErr: "mixedDrivers"},
+		{name: "must include mixes drivers", rule: one, gpus: "A d*2, B e*2", available: "A 2, B 2", must: "A-0 B-0", size: 2, wantErr: "mixedDrivers"},
+		{name: "must include's driver has too few", rule: one, gpus: "A d*2, B e", available: "A 2, B 4", must: "A-0", size: 3, wantErr: "mixedDrivers"},
 
-		{name: "as many as one container may have", rule: limited, gpus: "A d", available: "A 4", size: 2, want: "A::0 A::1"},
+		{name: "as many as one container may have", rule: limited, gpus: "A d", available: "A 4", size: 2, want: "A-0 A-1"},
 		{name: "more than one container may have", rule: limited, gpus: "A d", available: "A 4", size: 3,
 			wantErr: "requests 3 of directx.microsoft.com/display and the limit of this node is 2; request fewer, or raise maxPerContainer"},
 	} {
@@ -139,33 +126,10 @@ func TestPoolPrefer(t *testing.T) {
 			test.rule = mixing
 		}
 		p := poolBy(test.rule, test.gpus)
-		got, err := p.prefer(append(free(t, p, test.available), test.more...), strings.Fields(test.must), test.size)
+		got, err := p.prefer(append(free(t, p, test.available), idsOf(test.more)...), idsOf(strings.Fields(test.must)), test.size)
 		checkRefused(t, test.name, err, test.wantErr)
-		if strings.Join(got, " ") != test.want {
+		if got := named(strings.Join(got, " ")); got != test.want {
 			t.Errorf("%s: %v, want %q", test.name, got, test.want)
 		}
 	}
-}
-
-// bigPool returns a pool of GPUs with instance IDs of the usual length, and
-// all its replica IDs in no order.
-func bigPool(gpus, replicas int) (*pool, []string) {
-	devices := bigNode(gpus)
-	var ids []string
-	for _, d := range devices {
-		for n := range replicas {
-			ids = append(ids, allocation.ReplicaID(d.InstanceID, n))
-		}
-	}
-	random := rand.New(rand.NewPCG(1, 1))
-	random.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
-	return poolOf(replicas, devices...), ids
-}
-
-func bigNode(gpus int) []discovery.Device {
-	devices := make([]discovery.Device, gpus)
-	for i := range devices {
-		devices[i] = displayGPU(fmt.Sprintf(`PCI\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1\4&1CFCA9AB&0&%04X`, i))
-	}
-	return devices
 }

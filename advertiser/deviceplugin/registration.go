@@ -19,9 +19,21 @@ const kubeletSocket = "kubelet.sock"
 // registerTimeout bounds one registration, during which the kubelet connects to the server.
 const registerTimeout = 10 * time.Second
 
+// registration is the state of the registration with the kubelet.
+type registration struct {
+	// kubelet identifies the kubelet of the last attempt. Before the first one, it is the kubelet that
+	// ran when the server was started.
+	kubelet localgrpc.FileIdentity
+	// attempted is when the last attempt ended, accepted whether it succeeded, and lastErr its error.
+	attempted time.Time
+	accepted  bool
+	lastErr   errlog.LastError
+}
+
 // stayRegistered registers with the kubelet whenever necessary, until ctx ends or the
 // socket is removed.
-func (s *server) stayRegistered(ctx context.Context, listener *localgrpc.Listener, r *registration) {
+func (s *server) stayRegistered(ctx context.Context, listener *localgrpc.Listener) {
+	r := &s.registration
 	r.accepted = false // The kubelet does not have this socket yet.
 	for ctx.Err() == nil {
 		// The kubelet empties the directory before it creates its socket, so the
@@ -32,7 +44,7 @@ func (s *server) stayRegistered(ctx context.Context, listener *localgrpc.Listene
 			return
 		}
 		streams := s.currentStreams()
-		if err != nil || !r.due(time.Now(), kubelet, streams) {
+		if err != nil || !r.due(time.Now(), s.timing, kubelet, streams) {
 			// A kubelet admits its pods soon after it has created its socket, and refuses
 			// those whose devices are not registered by then.
 			interval := s.timing.unwatchedInterval
@@ -42,7 +54,6 @@ func (s *server) stayRegistered(ctx context.Context, listener *localgrpc.Listene
 			s.waitForStreams(ctx, interval)
 			continue
 		}
-		r.openedBefore = streams.totalOpened
 		err = s.register(ctx)
 		if ctx.Err() != nil {
 			return
@@ -75,20 +86,6 @@ func (s *server) register(ctx context.Context) error {
 	return nil
 }
 
-// registration is the state of the registration with the kubelet.
-type registration struct {
-	timing timing
-	// kubelet identifies the kubelet of the last attempt. Before the first one, it is the kubelet that
-	// ran when the server was started.
-	kubelet localgrpc.FileIdentity
-	// attempted is when the last attempt ended, accepted whether it succeeded, and lastErr its error.
-	attempted time.Time
-	accepted  bool
-	lastErr   errlog.LastError
-	// openedBefore is streams.totalOpened before the last attempt.
-	openedBefore int
-}
-
 // due reports whether to register with kubelet now.
 //
 // The kubelet drops an accepted registration, without notice, when it ends an older connection for the
@@ -100,17 +97,13 @@ type registration struct {
 //     no healthy device until the server registers again (kubernetes#121994; v1.37 can refuse every
 //     later registration). So the server waits for settleTime before it registers. It does not wait
 //     for a kubelet that has started since the last attempt, which has no older connection.
-func (r *registration) due(now time.Time, kubelet localgrpc.FileIdentity, streams streams) bool {
-	sinceAttempt := now.Sub(r.attempted)
-	switch {
-	case !kubelet.Same(r.kubelet):
+func (r *registration) due(now time.Time, timing timing, kubelet localgrpc.FileIdentity, streams streams) bool {
+	if !kubelet.Same(r.kubelet) {
 		return true
-	case streams.open > 0 && r.accepted: // The kubelet watches the list.
-		return false
-	case streams.open == 0 && now.Sub(streams.lastClosed) < r.timing.settleTime: // An older connection may still end.
-		return false
-	case r.accepted && streams.totalOpened == r.openedBefore:
-		return sinceAttempt >= r.timing.watchTimeout
 	}
-	return sinceAttempt >= r.timing.pollInterval
+	if !r.accepted {
+		return now.Sub(r.attempted) >= timing.pollInterval && (streams.open > 0 || now.Sub(streams.lastClosed) >= timing.settleTime)
+	}
+	// An older connection may still end after settleTime, and a new one may still be made before watchTimeout.
+	return streams.open == 0 && now.Sub(r.attempted) >= timing.watchTimeout && now.Sub(streams.lastClosed) >= timing.settleTime
 }

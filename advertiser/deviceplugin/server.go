@@ -29,7 +29,8 @@ type server struct {
 	// streamsChanged receives a value when a ListAndWatch stream has opened or closed.
 	streamsChanged chan struct{}
 	// stopping is closed when streams must end. Each call of serve makes a new one.
-	stopping chan struct{}
+	stopping     chan struct{}
+	registration registration // run's goroutine owns it
 
 	mu sync.Mutex // guards the following fields
 	// pool is the newest pool. replaced is closed when a newer one is published.
@@ -40,9 +41,7 @@ type server struct {
 
 // streams are the ListAndWatch streams of a server. The kubelet watches the list while one is open.
 type streams struct {
-	// open is the number of open streams, and totalOpened that of all streams since the server was
-	// created.
-	open, totalOpened int
+	open int
 	// lastClosed is when a stream was last closed, or if none was, when the server was created.
 	lastClosed time.Time
 }
@@ -71,19 +70,14 @@ func (s *server) publish(p *pool) {
 	s.replaced = make(chan struct{})
 }
 
-func (s *server) streamOpened() {
+// countStream counts a stream that has opened, with change 1, or closed, with -1.
+func (s *server) countStream(change int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.streams.open++
-	s.streams.totalOpened++
-	signal(s.streamsChanged)
-}
-
-func (s *server) streamClosed() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.streams.open--
-	s.streams.lastClosed = time.Now()
+	s.streams.open += change
+	if change < 0 {
+		s.streams.lastClosed = time.Now()
+	}
 	signal(s.streamsChanged)
 }
 
@@ -98,8 +92,7 @@ func (s *server) currentStreams() streams {
 func (s *server) run(ctx context.Context) error {
 	var lastErr errlog.LastError
 	// It may still have a connection to an earlier process.
-	kubelet, _ := localgrpc.Identify(filepath.Join(s.config.KubeletDir, kubeletSocket))
-	r := &registration{timing: s.timing, kubelet: kubelet}
+	s.registration.kubelet, _ = localgrpc.Identify(filepath.Join(s.config.KubeletDir, kubeletSocket))
 	for ctx.Err() == nil {
 		listener, err := localgrpc.Listen(ctx, filepath.Join(s.config.KubeletDir, paths.SocketName(s.resource)))
 		if ctx.Err() == nil && lastErr.Changed(err) && err != nil {
@@ -107,7 +100,7 @@ func (s *server) run(ctx context.Context) error {
 		}
 		if err != nil {
 			s.waitForStreams(ctx, s.timing.pollInterval)
-		} else if err := s.serve(ctx, listener, r); err != nil {
+		} else if err := s.serve(ctx, listener); err != nil {
 			return fmt.Errorf("serve %s: %w", s.resource, err)
 		}
 	}
@@ -125,14 +118,10 @@ func (s *server) waitForStreams(ctx context.Context, timeout time.Duration) {
 
 // serve serves on listener and keeps the resource registered until ctx ends or the
 // socket is removed. When it returns, no call is in flight and the socket is removed.
-func (s *server) serve(ctx context.Context, listener *localgrpc.Listener, r *registration) error {
+func (s *server) serve(ctx context.Context, listener *localgrpc.Listener) error {
 	s.stopping = make(chan struct{})
-	rpc := grpc.NewServer(
-		// A request for a preferred allocation lists every available replica.
-		grpc.MaxRecvMsgSize(16<<20),
-		// An allocation that is recorded after the run would be missing from the next run's list.
-		grpc.WaitForHandlers(true),
-	)
+	// An allocation that is recorded after the run would be missing from the next run's list.
+	rpc := grpc.NewServer(grpc.WaitForHandlers(true))
 	v1beta1.RegisterDevicePluginServer(rpc, s)
 	servingCtx, fail := context.WithCancelCause(ctx)
 	ended := make(chan struct{})
@@ -141,7 +130,7 @@ func (s *server) serve(ctx context.Context, listener *localgrpc.Listener, r *reg
 		fail(fmt.Errorf("the server ended unexpectedly: %w", rpc.Serve(listener)))
 	}()
 
-	s.stayRegistered(servingCtx, listener, r)
+	s.stayRegistered(servingCtx, listener)
 	err := context.Cause(servingCtx)
 	if ctx.Err() != nil {
 		err = nil

@@ -45,16 +45,16 @@ func (p *Plugin) Report(n metrics.NodeMetrics) {
 		inUse := map[string]float64{}
 		for _, c := range p.containers {
 			for _, id := range c.replicaIDs[name] {
-				instanceID, _, _ := allocation.ParseReplicaID(id)
-				inUse[instanceID]++
+				key, _, _ := allocation.ParseReplicaID(id)
+				inUse[key]++
 			}
 		}
 		pool, _ := s.current()
 		for _, g := range pool.gpus {
 			gpu := strings.ToValidUTF8(g.name, "�")
-			n.Replicas.WithLabelValues(name, gpu).Set(float64(len(g.listed())))
+			n.Replicas.WithLabelValues(name, gpu).Set(float64(g.listed))
 			if isWatched && p.containers != nil {
-				n.InUse.WithLabelValues(name, gpu).Set(inUse[g.instanceID])
+				n.InUse.WithLabelValues(name, gpu).Set(inUse[g.key])
 			}
 		}
 	}
@@ -73,13 +73,11 @@ func (p *Plugin) CheckAlive() error {
 	return nil
 }
 
-// CheckReady returns an error if the kubelet does not watch the lists of all resources, not all GPUs
-// can be advertised, or containers cannot be given GPUs. It may be called at any time.
+// CheckReady returns an error if the kubelet does not watch the lists of all resources, or containers
+// cannot be given GPUs. It may be called at any time.
 func (p *Plugin) CheckReady(ctx context.Context) error {
-	p.mu.Lock()
-	err := p.listSizeErr
-	p.mu.Unlock()
-	if unwatched := p.unwatched(); err == nil && len(unwatched) > 0 {
+	var err error
+	if unwatched := p.unwatched(); len(unwatched) > 0 {
 		err = fmt.Errorf("the kubelet does not watch %s: is it running?", strings.Join(unwatched, ", "))
 	}
 	if p.config.CheckStart != nil {

@@ -134,7 +134,7 @@ func stateOf(e allocation.Entry, pods cri.Pods) (state, reason string) {
 		return stateWaiting, ""
 	case pods == nil:
 		return stateUnknown, "the pods of this node are unknown"
-	case isRunning(pods, e):
+	case pods[e.Holder.PodUID].Ready:
 		return stateHeld, ""
 	}
 	return stateStale, "containerd has no running sandbox of its pod"
@@ -193,17 +193,4 @@ func readAllocations(ctx context.Context, stateDir, criSocket string) ([]allocat
 	}
 	pods, err := cri.ReadPods(ctx, criSocket)
 	return entries, pods, err
-}
-
-// isRunning reports whether the pod of a bound record is one of pods and runs.
-func isRunning(pods cri.Pods, record allocation.Entry) bool {
-	if !record.ByKubelet {
-		return pods[record.Holder.PodUID].Ready
-	}
-	for _, pod := range pods {
-		if pod.Ready && pod.Namespace == record.Holder.PodNamespace && pod.Name == record.Holder.PodName {
-			return true
-		}
-	}
-	return false
 }

@@ -29,7 +29,7 @@ func entry(name, uid string, replica string) allocation.Entry {
 	created := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	e := allocation.Entry{Record: allocation.Record{
 		ID: allocation.ID(strings.Repeat("ab", 15) + "0" + replica), Resource: displays, CreatedAt: created,
-		Replicas: []allocation.Replica{{ID: firstGPU + "::" + replica, InstanceID: firstGPU}},
+		Replicas: []allocation.Replica{{ID: allocation.GPUKey(firstGPU) + "-" + replica, InstanceID: firstGPU}},
 	}}
 	if uid != "" {
 		e.Holder = &allocation.Holder{PodUID: uid, Container: "main", PodNamespace: "default", PodName: name}
@@ -42,8 +42,7 @@ func TestAllocationStates(t *testing.T) {
 	t.Parallel()
 	held, nameless, unclear := entry("a", "uid-a", "0"), entry("", "uid-a", "0"), entry("", "", "0")
 	nameless.Holder.PodNamespace = ""
-	byName := entry("a", "name:default/a", "0")
-	byName.ByKubelet, unclear.BindingUnreadable = true, true
+	unclear.BindingUnreadable = true
 	pod := func(uid string, ready bool) cri.Pods {
 		return cri.Pods{uid: {Namespace: "default", Name: "a", Ready: ready}}
 	}
@@ -52,16 +51,14 @@ func TestAllocationStates(t *testing.T) {
 		pods  cri.Pods
 		want  string
 	}{
-		"runs":                             {held, pod("uid-a", true), stateHeld},
-		"not presented":                    {entry("", "", "0"), cri.Pods{}, stateWaiting},
-		"its binding cannot be read":       {unclear, cri.Pods{}, stateUnknown},
-		"gone":                             {held, cri.Pods{}, stateStale},
-		"its sandbox has ended":            {held, pod("uid-a", false), stateStale},
-		"its pod was recreated":            {held, pod("uid-b", true), stateStale},
-		"no answer":                        {held, nil, stateUnknown},
-		"only its pod's name is known":     {byName, pod("uid-a", true), stateHeld},
-		"only the name of a pod that ends": {byName, pod("uid-a", false), stateStale},
-		"a pod of no name":                 {nameless, pod("uid-a", true), stateHeld},
+		"runs":                       {held, pod("uid-a", true), stateHeld},
+		"not presented":              {entry("", "", "0"), cri.Pods{}, stateWaiting},
+		"its binding cannot be read": {unclear, cri.Pods{}, stateUnknown},
+		"gone":                       {held, cri.Pods{}, stateStale},
+		"its sandbox has ended":      {held, pod("uid-a", false), stateStale},
+		"its pod was recreated":      {held, pod("uid-b", true), stateStale},
+		"no answer":                  {held, nil, stateUnknown},
+		"a pod of no name":           {nameless, pod("uid-a", true), stateHeld},
 	} {
 		got, reason := stateOf(test.entry, test.pods)
 		if got != test.want {
@@ -77,7 +74,7 @@ func TestAllocationsOutput(t *testing.T) {
 	t.Parallel()
 	devices := []discovery.Device{{InstanceID: strings.ToLower(firstGPU), Description: "NVIDIA Tesla T4", LocationPath: "PCIROOT(0)#PCI(1B00)"}}
 	both := entry("b", "uid-b", "2")
-	both.Replicas = append(both.Replicas, allocation.Replica{ID: secondGPU + "::0", InstanceID: secondGPU})
+	both.Replicas = append(both.Replicas, allocation.Replica{ID: allocation.GPUKey(secondGPU) + "-0", InstanceID: secondGPU})
 	entries := []allocation.Entry{entry("c", "uid-c", "10"), entry("a", "uid-a", "0"), both, entry("", "", "1")}
 	reports := newAllocationReports(entries, devices, cri.Pods{"uid-a": {Ready: true}, "uid-b": {Ready: true}})
 	now := entries[0].BoundAt.Add(3 * time.Hour)

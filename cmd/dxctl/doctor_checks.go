@@ -356,7 +356,8 @@ func checkAdvertiser(ctx context.Context, n nodeState) []finding {
 			return failed(fmt.Errorf("directx-advertiser does not offer %s: %w", d.Rule.Name, err), remedy)
 		}
 		listed := func(id string) bool {
-			return strings.HasPrefix(discovery.NormalizeID(id), discovery.NormalizeID(d.InstanceID)+"::")
+			key, _, _ := allocation.ParseReplicaID(id)
+			return key == allocation.GPUKey(d.InstanceID)
 		}
 		if n.os != "windows" && !slices.ContainsFunc(allocatable[d.Rule.Name], listed) {
 			return failed(fmt.Errorf("the kubelet does not list GPU %s as allocatable %s", d.Name(), d.Rule.Name), remedy)

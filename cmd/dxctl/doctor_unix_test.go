@@ -18,6 +18,7 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
+	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/readiness"
@@ -111,7 +112,7 @@ func newKubernetesNode(t *testing.T) *doubles {
 	testutil.NoError(t, os.Mkdir(d.kubeletDir, 0o700))
 	d.listen(filepath.Join(d.kubeletDir, "kubelet.sock"))
 	d.listen(filepath.Join(d.kubeletDir, paths.SocketName(displays)))
-	d.kubelet = &fakeKubelet{ids: []string{"gpu-0::0"}}
+	d.kubelet = &fakeKubelet{ids: []string{allocation.GPUKey("gpu-0") + "-0"}}
 	grpctest.Serve(t, d.podResources, &podresources.PodResourcesLister_ServiceDesc, d.kubelet)
 	return d
 }
@@ -234,7 +235,7 @@ func TestBrokenNodes(t *testing.T) {
 		"advertiser": {func(d *doubles) {
 			testutil.NoError(d, os.Remove(filepath.Join(d.kubeletDir, paths.SocketName(displays))))
 		}, "advertiser: directx-advertiser does not offer " + displays, nothing},
-		"no registration": {func(d *doubles) { d.kubelet.ids = []string{"GPU-1::0"} },
+		"no registration": {func(d *doubles) { d.kubelet.ids = []string{allocation.GPUKey("GPU-1") + "-0"} },
 			"advertiser: the kubelet does not list GPU GPU-0 as allocatable " + displays, nothing},
 		"not ready":                  {readyz(http.StatusServiceUnavailable, "the disk is full\n"), "advertiser: directx-advertiser is not ready: the disk is full; start", nothing},
 		"ready":                      {readyz(http.StatusOK, "ok\n"), nothing, nothing},

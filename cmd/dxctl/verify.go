@@ -145,7 +145,7 @@ func (o *verifyOptions) checkUnused(ctx context.Context) error {
 		return fmt.Errorf("it is unknown whether pods have GPUs: %w", err)
 	}
 	for _, e := range entries {
-		if e.Holder == nil || isRunning(pods, e) {
+		if e.Holder == nil || pods[e.Holder.PodUID].Ready {
 			return errors.New("pods have GPUs: 'dxctl allocations' lists them")
 		}
 	}

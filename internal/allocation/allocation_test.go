@@ -36,17 +36,7 @@ func openRecorder(t testing.TB, dir string) *Recorder {
 
 func record(t testing.TB, r *Recorder, ids ...string) ID {
 	t.Helper()
-	return write(t, r, Record{Resource: display}, ids...)
-}
-
-// inject writes a record that no container presents.
-func inject(t testing.TB, r *Recorder, ids ...string) ID {
-	t.Helper()
-	return write(t, r, Record{Resource: display, ByKubelet: true}, ids...)
-}
-
-func write(t testing.TB, r *Recorder, record Record, ids ...string) ID {
-	t.Helper()
+	record := Record{Resource: display}
 	for _, id := range ids {
 		record.Replicas = append(record.Replicas, Replica{ID: id, InstanceID: `PCI\` + id})
 	}
@@ -363,31 +353,22 @@ func TestRemovedDirectory(t *testing.T) {
 	check()
 }
 
-func TestLargestRecord(t *testing.T) {
+func TestRecordErrors(t *testing.T) {
 	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "records")
-	r := openRecorder(t, dir)
-	instance := strings.Repeat("&", 200)
-	replicas := make([]Replica, 8192)
-	for i := range replicas {
-		replicas[i] = Replica{ID: fmt.Sprintf("%s::%d", instance, i), InstanceID: instance}
+	r := openRecorder(t, filepath.Join(t.TempDir(), "records"))
+	replicas := []Replica{{ID: "gpu-0", InstanceID: "gpu"}}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := r.Record(ended, Record{Resource: display, Replicas: replicas}); !errors.Is(err, context.Canceled) {
+		t.Errorf("with an ended context: error %v", err)
 	}
-	id, err := r.Record(context.Background(), Record{Resource: display, Replicas: replicas[:4096]})
-	testutil.NoError(t, err)
-	if got, err := OpenStore(dir).readRecord(id); err != nil || len(got.Replicas) != 4096 {
-		t.Errorf("%d replicas, %v", len(got.Replicas), err)
-	}
-	_, err = r.Record(context.Background(), Record{Resource: display, Replicas: replicas})
-	testutil.CheckError(t, "a record that could not be read", err, "request fewer")
-	for resource, replicas := range map[string][]Replica{"": replicas[:1], display: nil} {
+	for resource, replicas := range map[string][]Replica{"": replicas, display: nil} {
 		if _, err := r.Record(t.Context(), Record{Resource: resource, Replicas: replicas}); err == nil {
 			t.Errorf("%d replicas of %q were recorded", len(replicas), resource)
 		}
 	}
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := r.Record(ended, Record{Resource: display, Replicas: replicas[:1]}); !errors.Is(err, context.Canceled) || len(recordIDs(t, r)) != 1 {
-		t.Errorf("with an ended context: error %v, %d records", err, len(recordIDs(t, r)))
+	if left := recordIDs(t, r); left != nil {
+		t.Errorf("records are left: %v", left)
 	}
 }
 
@@ -526,30 +507,6 @@ func TestRecordsFollowTheDirectory(t *testing.T) {
 	check(damaged, kept)
 	if entries := logged.AllEntries(); len(entries) != 1 || !strings.Contains(entries[0].Message, "the last known ones stay in force") {
 		t.Errorf("logged %v", entries)
-	}
-}
-
-func TestBindByName(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "records")
-	r := openRecorder(t, dir)
-	id := inject(t, r, "a::0")
-	for range 2 {
-		testutil.NoError(t, r.BindByName(id, "team", "web", "main"))
-	}
-	if err := r.BindByName(id, "team", "other", "main"); !errors.Is(err, ErrHeld) {
-		t.Errorf("another pod: %v", err)
-	}
-	records := r.Refresh()
-	want := &Holder{PodUID: "name:team/web", Container: "main", PodNamespace: "team", PodName: "web"}
-	if len(records) != 1 || !cmp.Equal(want, records[0].Holder) || records[0].BoundAt.IsZero() {
-		t.Fatalf("%+v", records)
-	}
-	withID := record(t, r, "b::0")
-	for _, other := range []ID{withID, "none"} {
-		if err := r.BindByName(other, "team", "web", "main"); !errors.Is(err, ErrNotFound) {
-			t.Errorf("a record with an ID, or none, was bound by a name: %v", err)
-		}
 	}
 }
 

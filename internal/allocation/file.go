@@ -19,9 +19,9 @@ const (
 	recordSuffix  = ".json"
 	bindingSuffix = ".bound"
 
-	// maxFileBytes is enough for a container with all replicas of 64 GPUs × 256, with
+	// maxFileBytes is enough for a container with all replicas of 64 GPUs × 1024, with
 	// instance IDs of 200 characters.
-	maxFileBytes = 16 << 20
+	maxFileBytes = 32 << 20
 )
 
 // content is what a file has: a record or a binding.

@@ -17,14 +17,11 @@ type Record struct {
 	// Replicas are in the order of the kubelet's request.
 	Replicas  []Replica `json:"replicas"`
 	CreatedAt time.Time `json:"createdAt"`
-	// ByKubelet reports that the kubelet gave the container its devices, and no ID. Such a record is
-	// bound by [Recorder.BindByName].
-	ByKubelet bool `json:"byKubelet,omitempty"`
 }
 
 // Holder is the container that a record is bound to.
 type Holder struct {
-	// PodUID and Container identify it. If the record is ByKubelet, PodUID is made of the pod's name.
+	// PodUID and Container identify it.
 	PodUID    string `json:"podUID"`
 	Container string `json:"container"`
 	// PodNamespace and PodName may be empty.

@@ -145,11 +145,9 @@ func (r *Recorder) holdsLock() bool {
 }
 
 // Record writes the record of an allocation, and returns the ID for its container. The caller
-// sets Resource, Replicas and ByKubelet. The record is on disk when Record returns. Other calls must not
+// sets Resource and Replicas. The record is on disk when Record returns. Other calls must not
 // delay it, because an allocation that begins meanwhile can crash the kubelet on Windows
 // (kubernetes#136021). So [Recorder.Refresh], and not Record, removes the records that have ended.
-//
-// No container presents the ID of a record with ByKubelet: see [Recorder.BindByName].
 func (r *Recorder) Record(ctx context.Context, record Record) (ID, error) {
 	record.ID, record.Sequence, record.CreatedAt = NewID(), r.lastSequence.Add(1), time.Now().UTC()
 	if err := r.write(ctx, record); err != nil { // The file exists if its directory could not be synced.
@@ -169,30 +167,10 @@ func (r *Recorder) write(ctx context.Context, record Record) error {
 	if err != nil {
 		return err
 	}
-	if len(data) > maxFileBytes {
-		return fmt.Errorf("%d replicas for one container do not fit into a record: request fewer", len(record.Replicas))
-	}
 	if err = durable.Replace(r.store.path(record.ID, recordSuffix), data, 0o600); err != nil {
 		r.failedBytes.Store(int64(len(data)))
 	}
 	return err
-}
-
-// BindByName binds a record with ByKubelet to the container that the kubelet names as its holder. The
-// kubelet names no UID, so the pod's name stands for it: a pod that is recreated under the same
-// name counts as the same. Its errors are those of [Store.Bind].
-func (r *Recorder) BindByName(id ID, namespace, pod, container string) error {
-	record, err := r.store.readRecord(id)
-	if err == nil && !record.ByKubelet {
-		err = ErrNotFound
-	}
-	if err == nil {
-		err = r.store.Bind(id, Holder{PodUID: "name:" + namespace + "/" + pod, Container: container, PodNamespace: namespace, PodName: pod})
-	}
-	if err != nil {
-		return fmt.Errorf("bind allocation %s by the name of its pod: %w", id, err)
-	}
-	return nil
 }
 
 // End removes a record whose ID no container will present again. It does nothing

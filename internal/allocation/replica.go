@@ -1,6 +1,8 @@
 package allocation
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"strconv"
 	"strings"
 )
@@ -15,27 +17,23 @@ type Replica struct {
 	UUID string `json:"uuid,omitempty"`
 }
 
-// idSeparator separates the instance ID from the number in a replica ID. An instance
-// ID may contain it, so the last occurrence is the separator.
-const idSeparator = "::"
-
-// ReplicaID returns the ID of one replica of a GPU. It is the same after every restart.
-func ReplicaID(instanceID string, number int) string {
-	return instanceID + idSeparator + strconv.Itoa(number)
+// GPUKey returns what the IDs of a GPU's replicas begin with. It is the same for all spellings of the
+// instance ID, which only differ in case. It is short, because the kubelet accepts a list of 4 MiB.
+func GPUKey(instanceID string) string {
+	hash := sha256.Sum256([]byte(strings.ToUpper(instanceID)))
+	return hex.EncodeToString(hash[:6])
 }
 
-// ParseReplicaID returns the instance ID and the number, from 0, of a replica ID; ok
-// is false if id is not the ID of a replica.
-func ParseReplicaID(id string) (instanceID string, number int, ok bool) {
-	i := strings.LastIndex(id, idSeparator)
-	if i < 0 {
+// ReplicaID returns the ID of one replica of the GPU with a key. It is the same after every restart.
+func ReplicaID(gpuKey string, number int) string { return gpuKey + "-" + strconv.Itoa(number) }
+
+// ParseReplicaID returns the key of the GPU and the number, from 0, of a replica ID; ok is false if id
+// is not the ID of a replica.
+func ParseReplicaID(id string) (gpuKey string, number int, ok bool) {
+	gpuKey, digits, _ := strings.Cut(id, "-")
+	number, err := strconv.Atoi(digits)
+	if err != nil || number < 0 || ReplicaID(gpuKey, number) != id {
 		return "", 0, false
 	}
-	digits := id[i+len(idSeparator):]
-	// No resource has more than 1024, 10 bits, replicas of a GPU.
-	n, err := strconv.ParseUint(digits, 10, 10)
-	if err != nil || len(digits) > 1 && digits[0] == '0' {
-		return "", 0, false
-	}
-	return id[:i], int(n), true
+	return gpuKey, number, true
 }

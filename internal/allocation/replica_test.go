@@ -1,31 +1,26 @@
 package allocation
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestReplicaID(t *testing.T) {
 	t.Parallel()
 	const pnp = `PCI\VEN_10DE&DEV_1EB8&SUBSYS_12A210DE&REV_A1\4&1CFCA9AB&0&00D8`
-	for _, test := range []struct {
-		id, instance string
-		number       int
-		ok           bool
-	}{
-		{id: pnp + "::0", instance: pnp, number: 0, ok: true},
-		{id: pnp + "::1023", instance: pnp, number: 1023, ok: true},
-		{id: "a::b::7", instance: "a::b", number: 7, ok: true},
-		{id: ":::5", instance: ":", number: 5, ok: true},
-		{id: ""},
-		{id: pnp},
-		{id: pnp + "::"},
-		{id: pnp + "::-1"},
-		{id: pnp + "::01"},
-		{id: pnp + "::0x1"},
-		{id: pnp + "::١"},
-		{id: pnp + "::18446744073709551616"},
-	} {
-		instance, number, ok := ParseReplicaID(test.id)
-		if instance != test.instance || number != test.number || ok != test.ok || ok && ReplicaID(instance, number) != test.id {
-			t.Errorf("%q: got %q, %d, %v", test.id, instance, number, ok)
+	key := GPUKey(pnp)
+	if GPUKey(strings.ToLower(pnp)) != key || GPUKey(pnp+"0") == key {
+		t.Errorf("the key %q is not that of one GPU in any spelling", key)
+	}
+	for _, number := range []int{0, 1023} {
+		id := ReplicaID(key, number)
+		if gotKey, got, ok := ParseReplicaID(id); gotKey != key || got != number || !ok || len(id) > 17 {
+			t.Errorf("%q: got %q, %d, %t", id, gotKey, got, ok)
+		}
+	}
+	for _, bad := range []string{"", "a", "a-", "a--1", "a-01", "a-0x1", "a-+1", "a-1-1", "a-١", "a-18446744073709551616"} {
+		if _, _, ok := ParseReplicaID(bad); ok {
+			t.Errorf("%q is accepted", bad)
 		}
 	}
 }

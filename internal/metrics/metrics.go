@@ -56,7 +56,7 @@ func New(program, version string) *Metrics {
 	return &Metrics{
 		registry:             registry,
 		Allocations:          counters("allocations_total", "Recorded allocations, one for each container and resource.", "resource"),
-		AllocationFailures:   counters("allocation_failures_total", "Refused or failed requests: invalid_request, not_expressible, not_ready, concurrent, canceled, gpu, other.", "resource", "reason"),
+		AllocationFailures:   counters("allocation_failures_total", "Refused or failed requests: invalid_request, concurrent, canceled, gpu, other.", "resource", "reason"),
 		StartChecks:          histograms("start_check_duration_seconds", "Duration of the check before a container starts.", "resource", "result"),
 		Hooks:                histograms("hook_duration_seconds", "Time that containerd waited for the hook CreateContainer."),
 		Refusals:             counters("refusals_total", "Refused containers.", "reason"),

@@ -240,12 +240,11 @@ func (n *Node) AssignedGPUs(t testing.TB, pod, container string) (gpus []int) {
 	return gpus
 }
 
-// GPUOfReplica returns which GPU a device ID, `<instance ID>::<replica>`, stands for,
-// -1 if none.
+// GPUOfReplica returns which GPU a device ID stands for, -1 if none.
 func GPUOfReplica(id string) int {
-	instance, _, _ := strings.Cut(id, "::")
+	key, _, _ := allocation.ParseReplicaID(id)
 	for index := range 1024 {
-		if (GPU{Index: index}).InstanceID() == instance {
+		if allocation.GPUKey((GPU{Index: index}).InstanceID()) == key {
 			return index
 		}
 	}

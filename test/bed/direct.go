@@ -11,6 +11,8 @@ import (
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/directx-nri/directx-nri/internal/allocation"
 )
 
 // Direct is a pod sandbox that a test makes through CRI, as the kubelet does, to choose
@@ -128,7 +130,9 @@ func (d *Direct) Remove(t testing.TB) {
 type Answer = *deviceplugin.ContainerAllocateResponse
 
 // Replica returns the device ID of a replica.
-func (g GPU) Replica(replica int) string { return fmt.Sprintf("%s::%d", g.InstanceID(), replica) }
+func (g GPU) Replica(replica int) string {
+	return allocation.ReplicaID(allocation.GPUKey(g.InstanceID()), replica)
+}
 
 // DevicePlugin connects to the advertiser's socket for a resource, now and whenever it
 // is there again.

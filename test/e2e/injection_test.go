@@ -3,10 +3,8 @@
 package e2e
 
 import (
-	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/directx-nri/directx-nri/test/bed"
 )
@@ -25,7 +23,6 @@ func TestKubeletInjection(t *testing.T) {
 	s.mustNotOpen(t, s.Look(t, one, "side"), s.Inventory.GPUs[s.AssignedGPUs(t, one, "main")[0]])
 	s.Crash(t, one, "main")
 	s.mustBeInjected(t, one)
-	s.mustBeAttributed(t, one, both)
 
 	// The kubelet restarts containers with the answers that it has saved.
 	s.Advertiser.Stop(t)
@@ -67,24 +64,4 @@ func (s *suite) mustBeInjected(t *testing.T, pods ...string) {
 			}
 		}
 	}
-}
-
-// mustBeAttributed waits until dxctl names the pods as holders of what they hold:
-// Allocate does not say which pod it is for.
-func (s *suite) mustBeAttributed(t *testing.T, pods ...string) {
-	t.Helper()
-	bed.Eventually(t, time.Minute, "dxctl names the holders", func() error {
-		held := map[string]int{}
-		for _, line := range s.allocations(t) {
-			if line.State == "held" {
-				held[strings.TrimSuffix(line.Pod, "-"+bed.Name)]++
-			}
-		}
-		for _, pod := range pods {
-			if want := len(s.AssignedGPUs(t, pod, "main")); held[pod] != want {
-				return fmt.Errorf("pod %s holds %d replicas, want %d", pod, held[pod], want)
-			}
-		}
-		return nil
-	})
 }

@@ -132,10 +132,10 @@ func (r *round) refresh() {
 		var ids []string
 		for _, replica := range e.Replicas {
 			ids = append(ids, replica.ID)
-			if other := resources[replica.InstanceID]; other != "" && other != e.Resource && len(r.torn) == 0 {
-				r.errorf("there are records of GPU %s as %s and as %s", replica.InstanceID, other, e.Resource)
+			if other := resources[replica.ID]; other != "" && other != e.Resource && len(r.torn) == 0 {
+				r.errorf("there are records of replica %s as %s and as %s", replica.ID, other, e.Resource)
 			}
-			resources[replica.InstanceID] = e.Resource
+			resources[replica.ID] = e.Resource
 		}
 		if known := r.records[id]; len(known) > 0 && !slices.Equal(known, ids) {
 			r.errorf("record %s was for %v, and is for %v", id, known, ids)

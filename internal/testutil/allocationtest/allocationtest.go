@@ -3,7 +3,6 @@ package allocationtest
 
 import (
 	"context"
-	"fmt"
 	"testing"
 
 	"github.com/directx-nri/directx-nri/internal/allocation"
@@ -26,7 +25,7 @@ func Record(t testing.TB, dir, resource string, instanceIDs ...string) allocatio
 	recorder := Open(t, dir)
 	var replicas []allocation.Replica
 	for i, id := range instanceIDs {
-		replicas = append(replicas, allocation.Replica{ID: fmt.Sprintf("%s::%d", id, i), InstanceID: id})
+		replicas = append(replicas, allocation.Replica{ID: allocation.ReplicaID(allocation.GPUKey(id), i), InstanceID: id})
 	}
 	record, err := recorder.Record(context.Background(), allocation.Record{Resource: resource, Replicas: replicas})
 	testutil.NoError(t, err, recorder.Close())

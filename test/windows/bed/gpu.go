@@ -64,7 +64,7 @@ func (m *Machine) NewGPUs(prefix string) []GPU {
 
 // Replica returns the i-th replica of a GPU.
 func (g GPU) Replica(i int) allocation.Replica {
-	return allocation.Replica{ID: fmt.Sprintf("%s::%d", g.InstanceID, i), InstanceID: g.InstanceID, UUID: g.UUID}
+	return allocation.Replica{ID: allocation.ReplicaID(allocation.GPUKey(g.InstanceID), i), InstanceID: g.InstanceID, UUID: g.UUID}
 }
 
 // Mounts returns the files of a container with the GPU: those that are listed and exist.
