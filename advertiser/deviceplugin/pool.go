@@ -187,17 +187,18 @@ var ErrInvalidRequest = errors.New("invalid request")
 func (p *pool) find(replicaID string) (i, number int, err error) {
 	key, number, ok := allocation.ParseReplicaID(replicaID)
 	i, known := p.index[key]
+	var cause string
 	switch {
 	case !ok || !known:
-		err = fmt.Errorf("%w: %q is not a replica of %s on this node", ErrInvalidRequest, replicaID, p.resource)
+		cause = fmt.Sprintf("%s has no such replica on this node", p.resource)
 	case p.gpus[i].fault != "":
-		err = fmt.Errorf("%w: %q cannot be allocated: GPU %s is unhealthy (%s)", ErrInvalidRequest, replicaID, p.gpus[i].name, p.gpus[i].fault)
+		cause = fmt.Sprintf("GPU %s is unhealthy (%s)", p.gpus[i].name, p.gpus[i].fault)
 	case !p.gpus[i].offers(number):
-		err = fmt.Errorf("%w: %q cannot be allocated: GPU %s has %d replicas, and those that are held as another resource are not offered",
-			ErrInvalidRequest, replicaID, p.gpus[i].name, p.gpus[i].offered)
+		cause = fmt.Sprintf("GPU %s has %d replicas, and those that are held as another resource are not offered", p.gpus[i].name, p.gpus[i].offered)
 	default:
 		return i, number, nil
 	}
+	err = fmt.Errorf("%w: %q cannot be allocated: %s", ErrInvalidRequest, replicaID, cause)
 	return 0, 0, errlog.WithRemedy(err, "delete the pod, so that it is scheduled again")
 }
 

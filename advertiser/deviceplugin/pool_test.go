@@ -171,7 +171,7 @@ func TestPoolValidate(t *testing.T) {
 		{name: "several, in the kubelet's order", replicas: []string{"B-0", "E-0", "B-2"},
 			want: []allocation.Replica{replica("B", 0, ""), replica("E", 0, ""), replica("B", 2, "")}},
 		{name: "none", wantErr: "without replicas"},
-		{name: "no number", replicas: []string{"A-0", ""}, wantErr: `"" is not a replica of`},
+		{name: "no number", replicas: []string{"A-0", ""}, wantErr: `"" cannot be allocated`},
 		{name: "unknown GPU", replicas: []string{"A-0", "X-0"}, wantErr: idOf("X-0")},
 		{name: "number too high", replicas: []string{"A-4"}, wantErr: "GPU A has 4 replicas"},
 		{name: "held as another resource", replicas: []string{"B-3"}, wantErr: "held as another resource"},

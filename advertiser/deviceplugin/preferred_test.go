@@ -100,7 +100,7 @@ func TestPoolPrefer(t *testing.T) {
 
 		{name: "a fault", gpus: "A x, B d", available: "A 4, B 2", size: 2, want: "B-2 B-3"},
 		{name: "unknown available ones are skipped", gpus: "A d", available: "A 1", more: []string{"X-0", "A-4", "A", ""}, size: 1, want: "A-3"},
-		{name: "unknown must include", gpus: "A d", available: "A 4", must: "X-0", size: 1, wantErr: "not a replica"},
+		{name: "unknown must include", gpus: "A d", available: "A 4", must: "X-0", size: 1, wantErr: "no such replica"},
 		{name: "less than must include", gpus: "A d", available: "A 4", must: "A-0 A-1", size: 1, wantErr: "must be included"},
 		{name: "more than available", gpus: "A d", available: "A 2", more: []string{"X-0"}, size: 3,
 			wantErr: "3 replicas of directx.microsoft.com/display requested, of which 0 must be included, and 2 others are available"},

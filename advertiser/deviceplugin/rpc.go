@@ -160,7 +160,8 @@ func (s *server) PreStartContainer(
 	if err != nil {
 		result = "refused"
 		s.log.WithField("replicas", request.GetDevicesIds()).WithError(err).Warn("Container start refused")
-		err = status.Errorf(codes.FailedPrecondition, "the container cannot start with its GPU now; the kubelet retries: %s", errlog.ErrorLine(err))
+		err = status.Errorf(codes.FailedPrecondition, "the container cannot start with its GPU now; the kubelet retries: %s",
+			errlog.ErrorLine(err))
 	}
 	s.config.Metrics.StartChecks.WithLabelValues(s.resource, result).Observe(time.Since(began).Seconds())
 	return &v1beta1.PreStartContainerResponse{}, err
