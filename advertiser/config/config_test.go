@@ -313,7 +313,7 @@ func TestWindowsHostDirectories(t *testing.T) {
 	t.Parallel()
 	for dir, valid := range map[string]bool{
 		`D:\models`: true, `C:\Tools\a b`: true, `C:\Windowsx`: true,
-		`C:\`: false, `\models`: false, `models`: false, `\\server\share\x`: false, `\\?\C:\models`: false, `C:\PROGRA~1`: false, `C:\a\..\Users`: false, `C:\a.`: false,
+		`C:\`: false, `\models`: false, `models`: false, `\\server\share\x`: false, `\\?\C:\models`: true, `C:\PROGRA~1`: false, `C:\a\..\Users`: false, `C:\a.`: false,
 		`c:\USERS\x`: false, `D:\ProgramData`: false, `C:\Windows\System32\config\systemprofile`: false, `C:\ProgramData\directx-nri`: false, `C:\k`: false,
 	} {
 		_, err := compile(t, "windows", head+"extraMounts: {sources: host-directories, hostDirectories: ['"+dir+"']}\n")

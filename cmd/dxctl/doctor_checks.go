@@ -140,16 +140,16 @@ func checkSystem(_ context.Context, n nodeState) []finding {
 		kernel, _ := durable.Read("/proc/sys/kernel/osrelease", 4<<10)
 		return passed("%s", strings.Join(append(facts, "kernel "+string(kernel)), ", "))
 	}
-	version := win32.WindowsVersion()
+	build := win32.WindowsBuild()
 	hcs, err := win32.HCSProperties()
-	chosen, supported := modes.Resolve(n.policy, n.os, version.Build), modes.Resolve(policy.Default(), n.os, version.Build)
+	chosen, supported := modes.Resolve(n.policy, n.os, build), modes.Resolve(policy.Default(), n.os, build)
 	switch byPath := supported.Assignment == policy.AssignByPath; {
 	case !byPath && chosen.Assignment == policy.AssignByPath:
 		return failed(errors.New(supported.AssignmentReason), "set assignmentMode: auto")
 	case byPath && err != nil: // Windows Server 2019 does not have these properties.
 		return failed(fmt.Errorf("the Host Compute Service does not answer: %w", err), "in PowerShell: Install-WindowsFeature Containers; then restart the node")
 	}
-	return passed("%s", strings.Join(append(facts, version.String(), chosen.AssignmentReason, chosen.DriverFilesReason, hcs), ", "))
+	return passed("%s", strings.Join(append(facts, win32.WindowsVersion(), chosen.AssignmentReason, chosen.DriverFilesReason, hcs), ", "))
 }
 
 func checkPolicy(_ context.Context, n nodeState) []finding {

@@ -25,31 +25,22 @@ func sysWOW64Keys() []string { return []string{"CopyToVmOverwriteWow64", "CopyTo
 //
 // A value has a path relative to the driver's directory and optionally another name for the
 // container. Files are in the order of subkeys and names, because the registry lists values in any
-// order. Of two files with the same destination, the first one is returned.
+// order. Of two files with the same destination, a container gets the first one.
 func runtimeFiles(values []win32.RegistryValue, subkeys ...string) (files []discovery.RuntimeFile, notes []string) {
-	taken := map[string]win32.RegistryValue{}
 	for _, subkey := range subkeys {
 		list := slices.DeleteFunc(slices.Clone(values), func(v win32.RegistryValue) bool { return !strings.EqualFold(v.Subkey, subkey) })
 		slices.SortStableFunc(list, func(a, b win32.RegistryValue) int { return cmp.Compare(a.Name, b.Name) })
 		for _, value := range list {
 			file, err := runtimeFile(value)
-			key := winpath.Key(file.Destination)
-			if first, ok := taken[key]; ok && err == nil {
-				err = fmt.Errorf("has the destination %s of %s", quote(file.Destination), valueName(first))
-			}
 			if err != nil {
-				notes = append(notes, fmt.Sprintf("runtime file skipped: %s %v", valueName(value), err))
+				notes = append(notes, fmt.Sprintf("runtime file skipped: %s of %s %v", quote(value.Name), quote(value.Subkey), err))
 				continue
 			}
-			taken[key] = value
 			files = append(files, file)
 		}
 	}
 	return files, notes
 }
-
-// valueName returns a value's name for messages.
-func valueName(v win32.RegistryValue) string { return quote(v.Name) + " of " + quote(v.Subkey) }
 
 func runtimeFile(value win32.RegistryValue) (discovery.RuntimeFile, error) {
 	names, err := valueStrings(value)

@@ -7,8 +7,8 @@ import "errors"
 // WindowsBuild returns 0: this is not Windows.
 func WindowsBuild() uint32 { return 0 }
 
-// WindowsVersion returns the zero value: this is not Windows.
-func WindowsVersion() Version { return Version{} }
+// WindowsVersion returns "": this is not Windows.
+func WindowsVersion() string { return "" }
 
 // HCSProperties returns [errors.ErrUnsupported]: this is not Windows.
 func HCSProperties() (string, error) { return "", errors.ErrUnsupported }

@@ -115,7 +115,7 @@ func TestHCSProperties(t *testing.T) {
 
 func TestWindowsVersion(t *testing.T) {
 	t.Parallel()
-	if v := WindowsVersion(); v.Build == 0 {
-		t.Errorf("%+v", v)
+	if v, want := WindowsVersion(), fmt.Sprint("Windows build ", WindowsBuild()); !strings.HasPrefix(v, want) {
+		t.Errorf("%s, want %s first", v, want)
 	}
 }

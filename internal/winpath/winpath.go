@@ -19,8 +19,8 @@ import (
 )
 
 // Clean returns the shortest equivalent path, which has one `\` between elements, no `.` or `..`
-// that can be resolved, and a drive letter in upper case. `..` cannot leave the drive, share or
-// device. The empty path is ".". Unlike Windows, Clean resolves dots below \\?\.
+// that can be resolved, a drive letter in upper case, and no prefix \\?\ of a drive or share. `..` cannot
+// leave the drive, share or device. The empty path is ".". Unlike Windows, Clean resolves dots below \\?\.
 func Clean(p string) string { return parse(p).String() }
 
 // Join appends all further arguments to the first non-empty one and cleans the result. Only the
@@ -94,9 +94,9 @@ func IsLocal(p string) bool {
 
 // Key returns the same string for all paths that Windows considers equal, for use as a map key. In
 // addition to [Clean], it folds case. It also removes dots and spaces at the end of names, as Win32
-// does, and the prefix \\?\ of drives and UNC shares. It does not resolve short names or links.
+// does. It does not resolve short names or links.
 func Key(p string) string {
-	c := parse(p).withoutDevicePrefix()
+	c := parse(p)
 	for i, name := range c.elements {
 		if trimmed := strings.TrimRight(name, ". "); trimmed != "" {
 			c.elements[i] = trimmed
@@ -139,19 +139,16 @@ func LooksShort(p string) bool {
 
 // winPath is a parsed path.
 type winPath struct {
-	// volume is "", a drive (C:), a share (\\server\share, \\?\UNC\server\share) or a device
-	// (\\?\C:, \\.\pipe, \??\Volume{…}).
+	// volume is "", a drive (C:), a share (\\server\share) or a device (\\.\pipe, \\?\Volume{…}).
 	volume   string
 	complete bool     // the volume has all its parts
-	share    bool     // the volume is a share: a root without a separator
 	rooted   bool     // a separator follows the volume: ".." cannot leave it
 	elements []string // resolved; ".." only at the front of a path that is not rooted
 }
 
 // parse parses and cleans p.
 func parse(p string) winPath {
-	p = strings.ReplaceAll(p, "/", `\`)
-	c, names := parseVolume(p)
+	c, names := parseVolume(strings.ReplaceAll(p, "/", `\`))
 	for _, name := range names {
 		c.push(name)
 	}
@@ -159,31 +156,25 @@ func parse(p string) winPath {
 }
 
 func parseVolume(p string) (c winPath, rest []string) {
+	if names := split(p); len(names) > 0 && names[0] == "??" && strings.HasPrefix(p, `\?`) {
+		p = `\\?\` + strings.Join(names[1:], `\`)
+	}
 	names := split(p)
-	if hasDrive(p) {
-		return winPath{volume: strings.ToUpper(p[:2]), complete: true, rooted: strings.HasPrefix(p[2:], `\`)}, split(p[2:])
-	}
-	none := winPath{rooted: strings.HasPrefix(p, `\`)}
-	if len(names) == 0 {
-		return none, nil
-	}
-	prefix := `\\`
-	if names[0] == "??" && strings.HasPrefix(p, `\?`) {
-		prefix = `\`
-	}
-	share, parts := prefix == `\\` && names[0] != "?" && names[0] != ".", 2
+	isShare := len(names) > 0 && strings.HasPrefix(p, `\\`) && p[2] != '\\'
+	isDevice := isShare && (names[0] == "?" || names[0] == ".")
 	switch {
-	case !strings.HasPrefix(p, prefix), share && strings.HasPrefix(p, `\\\`):
-		return none, names
-	case share || len(names) == 1:
-	case strings.EqualFold(names[1], "UNC"):
-		share, parts = true, 4
-	case len(names[1]) == 2 && hasDrive(names[1]):
-		names[1] = strings.ToUpper(names[1])
+	case isDevice && len(names) > 1 && len(names[1]) == 2 && hasDrive(names[1]):
+		return winPath{volume: strings.ToUpper(names[1]), complete: true, rooted: true}, names[2:]
+	case isDevice && len(names) > 2 && strings.EqualFold(names[1], "UNC"):
+		names = names[2:]
+	case hasDrive(p):
+		return winPath{volume: strings.ToUpper(p[:2]), complete: true, rooted: strings.HasPrefix(p[2:], `\`)}, split(p[2:])
+	case !isShare:
+		return winPath{rooted: strings.HasPrefix(p, `\`)}, names
 	}
-	volume := names[:min(parts, len(names))]
-	c = winPath{volume: prefix + strings.Join(volume, `\`), complete: len(volume) == parts, share: share, rooted: true}
-	return c, names[len(volume):]
+	volume := names[:min(2, len(names))]
+	complete := len(volume) == 2 && (!isDevice || !strings.EqualFold(volume[1], "UNC"))
+	return winPath{volume: `\\` + strings.Join(volume, `\`), complete: complete, rooted: true}, names[len(volume):]
 }
 
 // push appends one element, resolving dots.
@@ -203,7 +194,7 @@ func (c *winPath) push(name string) {
 func (c winPath) String() string {
 	names := strings.Join(c.elements, `\`)
 	switch {
-	case c.share && names == "":
+	case strings.HasPrefix(c.volume, `\`) && names == "":
 		return c.volume
 	case c.volume != "" && c.rooted:
 		return c.volume + `\` + names
@@ -221,18 +212,6 @@ func (c winPath) String() string {
 		return `.\` + names // Without the dot, it would begin with a drive.
 	}
 	return names
-}
-
-// withoutDevicePrefix returns `\\?\C:\x` as `C:\x` and `\\?\UNC\s\x` as `\\s\x`.
-func (c winPath) withoutDevicePrefix() winPath {
-	names := split(c.volume)
-	switch {
-	case len(names) == 4:
-		c.volume = `\\` + names[2] + `\` + names[3]
-	case len(names) == 2 && len(names[1]) == 2 && !c.share && hasDrive(names[1]):
-		c.volume = names[1]
-	}
-	return c
 }
 
 // split returns the elements of p, not cleaned.

@@ -35,17 +35,16 @@ func TestClean(t *testing.T) {
 		{`//server/share/`, `\\server\share`},
 		{`\\server\share\a\..\..\..\b`, `\\server\share\b`},
 		{`\\server\\share\\a`, `\\server\share\a`},
-		{`\\?\c:\a\.\b`, `\\?\C:\a\b`},
-		{`\\?\c:\..`, `\\?\C:\`},
-		{`\\?\c:`, `\\?\C:\`},
-		{`//?/c:/a`, `\\?\C:\a`},
-		{`\??\c:\a`, `\??\C:\a`},
-		{`\\?\`, `\\?\`},
-		{`\\?`, `\\?\`},
-		{`\\?\UNC\server\share\..\a\`, `\\?\UNC\server\share\a`},
-		{`\\?\unc\server`, `\\?\unc\server`},
+		{`\\?\c:\a\.\b`, `C:\a\b`},
+		{`\\?\c:\..`, `C:\`},
+		{`\\?\c:`, `C:\`},
+		{`//?/c:/a`, `C:\a`},
+		{`\??\c:\a`, `C:\a`},
+		{`\\?\`, `\\?`},
+		{`\\?\UNC\server\share\..\a\`, `\\server\share\a`},
+		{`\\?\unc\server`, `\\server`},
 		{`\\.\pipe\name`, `\\.\pipe\name`},
-		{`\\?\Volume{b75e2c83-0000-0000-0000-602f00000000}\`, `\\?\Volume{b75e2c83-0000-0000-0000-602f00000000}\`},
+		{`\\?\Volume{b75e2c83-0000-0000-0000-602f00000000}\`, `\\?\Volume{b75e2c83-0000-0000-0000-602f00000000}`},
 		// What becomes first must not become a drive or a device.
 		{`a\..\c:\b`, `.\c:\b`},
 		{`\a\..\??\c:\b`, `\.\??\c:\b`},
@@ -74,7 +73,7 @@ func TestJoin(t *testing.T) {
 		{[]string{`.`, `D:\b`}, `.\D:\b`},
 		{[]string{`\`, `\\server\share`}, `\server\share`},
 		{[]string{`\\server\share`, `..`, `a`}, `\\server\share\a`},
-		{[]string{`\\?\C:\`, `a/b`}, `\\?\C:\a\b`},
+		{[]string{`\\?\C:\`, `a/b`}, `C:\a\b`},
 		{[]string{`..`, `..`}, `..\..`},
 	}
 	for _, tc := range tests {
@@ -98,7 +97,7 @@ func TestBaseAndDir(t *testing.T) {
 		{`\a`, `a`, `\`},
 		{`\\server\share`, `\`, `\\server\share`},
 		{`\\server\share\a`, `a`, `\\server\share`},
-		{`\\?\C:\a`, `a`, `\\?\C:\`},
+		{`\\?\C:\a`, `a`, `C:\`},
 	}
 	for _, tc := range tests {
 		if got := Base(tc.in); got != tc.base {

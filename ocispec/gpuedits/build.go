@@ -223,7 +223,7 @@ func (b *builder) reserve(d discovery.Device, source, destination string) bool {
 	first, taken := b.sources[key]
 	if taken {
 		if ocispec.DestinationKey(b.containerOS, first) != ocispec.DestinationKey(b.containerOS, source) {
-			b.skip(d, source, fmt.Sprintf("%s is already %s of an earlier GPU", destination, first))
+			b.skip(d, source, fmt.Sprintf("%s is already %s", destination, first))
 		}
 		return false
 	}

@@ -38,7 +38,7 @@ func TestMachine(t *testing.T) {
 	n := start(t, bed.Options{Name: "machine", Discover: true, Settings: autoSettings})
 	stdout, _ := machine.Exec(t, 1, machine.Command(t.Context(), machine.Executable(bed.Dxctl), "doctor", "--state-dir", t.TempDir(), "--cri-socket", `\\.\pipe\none`))
 	t.Log(stdout)
-	want := regexp.MustCompile(fmt.Sprintf(`(?m)^✔ system .*\(build %d\..*SupportedSchemaVersions`, windows.RtlGetVersion().BuildNumber))
+	want := regexp.MustCompile(fmt.Sprintf(`(?m)^✔ system .*build %d\..*SupportedSchemaVersions`, windows.RtlGetVersion().BuildNumber))
 	if !want.MatchString(stdout) || !strings.Contains(stdout, "✘ containerd") {
 		t.Errorf("the build or the schemas of the Host Compute Service are not reported, or that containerd does not answer")
 	}
