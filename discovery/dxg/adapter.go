@@ -116,16 +116,11 @@ func queryStorePath(q *adapterQuery) (string, error) {
 	if !q.run(queryRegistry, unsafe.Pointer(&query), int(unsafe.Sizeof(query))) {
 		return "", cmp.Or(q.failure, q.refusal)
 	}
-	return query.path()
-}
-
-// path returns the path in the answer.
-func (q *storePathQuery) path() (string, error) {
-	size, room := q.outputSize, uint32(unsafe.Sizeof(q.output))
-	if q.status != registrySuccess || size == 0 || size > room {
-		return "", fmt.Errorf("the driver returns status %d and %d bytes in a buffer of %d", q.status, size, room)
+	size, room := query.outputSize, uint32(unsafe.Sizeof(query.output))
+	if query.status != registrySuccess || size == 0 || size > room {
+		return "", fmt.Errorf("the driver returns status %d and %d bytes in a buffer of %d", query.status, size, room)
 	}
-	return decodeUTF16(q.output[:size/2]), nil
+	return decodeUTF16(query.output[:size/2]), nil
 }
 
 // decodeUTF16 returns the string before the first NUL, in one line.

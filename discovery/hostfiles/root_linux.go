@@ -45,15 +45,11 @@ func (r Root) DeviceNode(path string) (specs.LinuxDevice, error) {
 		return specs.LinuxDevice{}, err
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || info.Mode()&fs.ModeDevice == 0 {
-		return specs.LinuxDevice{}, fmt.Errorf("%s is not a device node", path)
-	}
-	kind := "b"
-	if info.Mode()&fs.ModeCharDevice != 0 {
-		kind = "c"
+	if !ok || info.Mode()&fs.ModeCharDevice == 0 {
+		return specs.LinuxDevice{}, fmt.Errorf("%s is not a character device", path)
 	}
 	return specs.LinuxDevice{
-		Path: path, Type: kind, Major: int64(unix.Major(stat.Rdev)), Minor: int64(unix.Minor(stat.Rdev)),
+		Path: path, Type: "c", Major: int64(unix.Major(stat.Rdev)), Minor: int64(unix.Minor(stat.Rdev)),
 		FileMode: new(info.Mode().Perm()), UID: &stat.Uid, GID: &stat.Gid,
 	}, nil
 }

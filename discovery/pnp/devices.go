@@ -33,36 +33,28 @@ func Devices(s Snapshot) []discovery.Device {
 	for _, p := range s.Devices {
 		matched[p.LUID] = p.LUID != 0 // An adapter without a LUID has no known device.
 	}
-	core := dxcore{err: s.DXCoreErr, unmatched: slices.ContainsFunc(s.Adapters, func(a win32.Adapter) bool {
+	// An adapter without a device may be that of a device whose LUID is unknown.
+	unmatched := slices.ContainsFunc(s.Adapters, func(a win32.Adapter) bool {
 		return !matched[discovery.LUID(a.LUID)] && (a.Hardware || len(a.ReadErrors) > 0)
-	})}
+	})
 	var devices []discovery.Device
 	for _, p := range s.Devices {
-		devices = append(devices, newDevice(p, adapters[p.LUID], core))
+		unknown := ""
+		switch {
+		case s.DXCoreErr != nil:
+			unknown = "DXCore is not available (" + errlog.ErrorLine(s.DXCoreErr) + ")"
+		case p.LUID == 0 && unmatched:
+			unknown = "its DXCore adapter is unknown"
+		}
+		devices = append(devices, newDevice(p, adapters[p.LUID], unknown))
 	}
 	slices.SortStableFunc(devices, compareAddresses)
 	return devices
 }
 
-// dxcore is the state of DXCore.
-type dxcore struct {
-	// err is why it is not available.
-	err error
-	// unmatched reports that DXCore lists an adapter that has no device and may be hardware. It can
-	// be the adapter of a device whose LUID is unknown.
-	unmatched bool
-}
-
-// unknownAdapter returns why the adapter of a device is unknown.
-func (c dxcore) unknownAdapter() string {
-	if c.err != nil {
-		return "DXCore is not available (" + errlog.ErrorLine(c.err) + ")"
-	}
-	return "its DXCore adapter is unknown"
-}
-
-// newDevice returns the device with the properties p and, unless it is nil, the DXCore adapter.
-func newDevice(p Properties, adapter *win32.Adapter, core dxcore) discovery.Device {
+// newDevice returns the device with the properties p and, unless it is nil, the DXCore adapter. unknown is why
+// the adapter is unknown, "" if the device has none.
+func newDevice(p Properties, adapter *win32.Adapter, unknown string) discovery.Device {
 	d := discovery.Device{
 		InstanceID: p.InstanceID, LUID: p.LUID, Description: errlog.OneLine(p.Description),
 		VendorID: vendor(p), Manufacturer: errlog.OneLine(p.Manufacturer),
@@ -90,12 +82,12 @@ func newDevice(p Properties, adapter *win32.Adapter, core dxcore) discovery.Devi
 	case adapter != nil:
 		addAdapter(&d, *adapter)
 	case d.Software: // It is never offered.
-	case started && core.err == nil && (p.LUID != 0 || !core.unmatched):
+	case started && unknown == "":
 		noDirect3D = "DXCore does not list it, so it cannot run Direct3D: if it is a GPU, install the manufacturer's driver and switch off TCC mode"
 	default:
 		noDirect3D = setKindByClass(&d, p)
 		if started {
-			d.Notes = append(d.Notes, core.unknownAdapter()+": what it supports is taken from its setup class; its memory and whether it is integrated or detachable are unknown")
+			d.Notes = append(d.Notes, unknown+": what it supports is taken from its setup class; its memory and whether it is integrated or detachable are unknown")
 		}
 	}
 	if d.Software {
@@ -179,19 +171,19 @@ func numaNode(node *uint32) *int {
 }
 
 // compareAddresses compares devices by bus and address, and then by instance ID. Devices of no kind
-// come last.
+// come last, and so do unknown numbers.
 func compareAddresses(a, b discovery.Device) int {
-	key := func(d discovery.Device) []uint64 {
-		keys := []uint64{0, math.MaxUint64, math.MaxUint64} // Unknown numbers are last.
-		if d.Kind() == discovery.KindNone {
-			keys[0] = 1
+	number := func(n *uint32) uint64 {
+		if n == nil {
+			return math.MaxUint64
 		}
-		for i, n := range []*uint32{d.BusNumber, d.Address} {
-			if n != nil {
-				keys[i+1] = uint64(*n)
-			}
-		}
-		return keys
+		return uint64(*n)
 	}
-	return cmp.Or(slices.Compare(key(a), key(b)), cmp.Compare(a.InstanceID, b.InstanceID))
+	if hasKind := a.Kind() != discovery.KindNone; hasKind != (b.Kind() != discovery.KindNone) {
+		if hasKind {
+			return -1
+		}
+		return 1
+	}
+	return cmp.Or(cmp.Compare(number(a.BusNumber), number(b.BusNumber)), cmp.Compare(number(a.Address), number(b.Address)), cmp.Compare(a.InstanceID, b.InstanceID))
 }

@@ -85,7 +85,7 @@ func t4(n int) Properties {
 		LocationPaths: []string{fmt.Sprintf("PCIROOT(0)#PCI(%02X00)", 0x1B+n), "ACPI(_SB_)#ACPI(PCI0)"},
 		LUID:          discovery.LUID(7048070 + 50056*n),
 		DriverKey:     fmt.Sprintf(displayKey+`%04d`, n+1),
-		DriverVersion: "31.0.15.5222", INF: "oem4.inf", NUMANode: new(uint32(0)), BusNumber: new(uint32(0)),
+		DriverVersion: "31.0.15.5222", NUMANode: new(uint32(0)), BusNumber: new(uint32(0)),
 		Address: new(uint32((0x1B + n) << 16)), Status: 0x0180600A, Values: g4dnValues(), PackageDir: g4dnStore,
 	}
 }

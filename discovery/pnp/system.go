@@ -37,7 +37,6 @@ type Properties struct {
 	// such as `{4d36e968-e325-11ce-bfc1-08002be10318}\0001`: DEVPKEY_Device_Driver.
 	DriverKey           string
 	DriverVersion       string // DEVPKEY_Device_DriverVersion
-	INF                 string // DEVPKEY_Device_DriverInfPath, such as `oem12.inf`
 	NUMANode, BusNumber *uint32
 	// Address has, on PCI, the device number in the upper 16 bits and the function in the lower.
 	Address *uint32

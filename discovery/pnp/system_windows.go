@@ -58,19 +58,19 @@ func readProperties(device win32.Device, instanceID string, isCompute bool) Prop
 		LUID:          readValue(r, win32.GPULUID, decodeLUID),
 		DriverKey:     readValue(r, win32.Driver, win32.Property.StringValue),
 		DriverVersion: readValue(r, win32.DriverVersion, win32.Property.StringValue),
-		INF:           readValue(r, win32.DriverINF, win32.Property.StringValue),
 		NUMANode:      readOptional(r, win32.NUMANode, win32.Property.Uint32),
 		BusNumber:     readOptional(r, win32.BusNumber, win32.Property.Uint32),
 		Address:       readOptional(r, win32.Address, win32.Property.Uint32),
 		Status:        readValue(r, win32.DevNodeStatus, win32.Property.Uint32),
 		Problem:       readValue(r, win32.ProblemCode, win32.Property.Uint32),
 	}
+	inf := readValue(r, win32.DriverINF, win32.Property.StringValue)
 	p.ReadErrors = r.errors
 	if p.DriverKey != "" {
 		p.Values, p.ValuesErr = win32.DriverValues(p.DriverKey, []string{userModeName}, slices.Concat(system32Keys(), sysWOW64Keys()))
 	}
-	if p.INF != "" {
-		path, err := win32.DriverStoreINF(p.INF)
+	if inf != "" {
+		path, err := win32.DriverStoreINF(inf)
 		if p.PackageDirErr = err; err == nil {
 			p.PackageDir = winpath.Dir(path)
 		}
