@@ -37,16 +37,12 @@ func TestForDevices(t *testing.T) {
 		change  map[string]string // of the labels of t4; "" for a missing one
 	}{
 		"one":         {devices: []resources.Device{gpu(nil)}},
-		"two equal":   {devices: []resources.Device{gpu(nil), gpu(nil)}, change: map[string]string{"count": "2"}},
 		"not offered": {devices: []resources.Device{{Device: discovery.Device{Description: "Basic"}, Reason: "it is a software renderer"}, gpu(nil)}},
-		"compute-only": {devices: []resources.Device{gpu(func(d *discovery.Device, _ *policy.ResourceRule) { d.SupportsDisplay, d.SupportsCompute = false, true })},
-			change: map[string]string{"kind": "compute"}},
-		"exclusive": {devices: []resources.Device{gpu(func(_ *discovery.Device, r *policy.ResourceRule) { r.Replicas = 1 })}, change: map[string]string{"replicas": "1", "sharing": "exclusive"}},
+		"exclusive":   {devices: []resources.Device{gpu(func(_ *discovery.Device, r *policy.ResourceRule) { r.Replicas = 1 })}, change: map[string]string{"replicas": "1", "sharing": "exclusive"}},
 		"unknown": {devices: []resources.Device{gpu(func(d *discovery.Device, _ *policy.ResourceRule) {
 			d.DriverVersion, d.DedicatedMemory, d.Description = "", 0, "®"
 		})}, change: map[string]string{"product": "", "memory": "", "driver": ""}},
 		"known of the second only": {devices: []resources.Device{noVersion, gpu(nil)}, change: map[string]string{"count": "2", "driver": ""}},
-		"known of the first only":  {devices: []resources.Device{gpu(nil), noVersion}, change: map[string]string{"count": "2", "driver": ""}},
 		"three that differ": {
 			devices: []resources.Device{gpu(nil), gpu(func(d *discovery.Device, r *policy.ResourceRule) {
 				d.Description, d.DedicatedMemory, r.Replicas = "AMD", 1<<30, 2

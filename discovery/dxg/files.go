@@ -3,6 +3,7 @@
 package dxg
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/hostfiles"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/pci"
 )
 
@@ -36,11 +38,18 @@ func addFiles(d *discovery.Device, shared libraries, a adapterProperties) {
 	if name := driverPackage(a.storePath); name != "" {
 		d.DriverStorePath = filepath.Join(driversDir, name)
 	}
-	mounted, cause := d.DriverStorePath, missingPackage(*d, shared.root, a.storeErr)
-	if cause != "" {
-		mounted = driversDir
+	mounted, cause := d.DriverStorePath, ""
+	switch {
+	case a.storeErr != nil:
+		cause = "its driver store path is unknown: " + errnoText(a.storeErr)
+	case mounted == "":
+		cause = "its driver store path has no package"
 	}
 	packages, err := findDirectory(shared.root, mounted)
+	if cause != "" || err != nil {
+		cause, mounted = cmp.Or(cause, errlog.ErrorLine(err)), driversDir
+		packages, err = findDirectory(shared.root, mounted)
+	}
 	if err == nil {
 		d.Libraries = []discovery.Library{{Source: mounted, Destination: mounted}}
 	}
@@ -77,20 +86,6 @@ func addFiles(d *discovery.Device, shared libraries, a adapterProperties) {
 			d.Libraries = append(d.Libraries, discovery.Library{Source: file, Destination: "/usr/bin/nvidia-smi"})
 		}
 	}
-}
-
-// missingPackage returns why the driver package of d is unknown or missing, "" if it exists.
-func missingPackage(d discovery.Device, root hostfiles.Root, storeErr error) string {
-	switch {
-	case storeErr != nil:
-		return "its driver store path is unknown: " + errnoText(storeErr)
-	case d.DriverStorePath == "":
-		return "its driver store path has no package"
-	}
-	if _, err := findDirectory(root, d.DriverStorePath); err != nil {
-		return err.Error()
-	}
-	return ""
 }
 
 // findDirectory returns the path at which this process finds a directory of the VM.

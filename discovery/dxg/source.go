@@ -91,20 +91,17 @@ func (s *Source) readDevices(context.Context) (devices []discovery.Device, err e
 	defer closeAdapters(d, adapters)
 	var all []adapterProperties
 	for _, adapter := range adapters {
-		all = append(all, s.propertiesOf(d, adapter))
+		// A known adapter is read only once, because its properties change with the LUID only, and the
+		// driver logs each refused query.
+		a, isKnown := s.known[adapter.luid.value()]
+		if isKnown {
+			a.failure = checkAdapter(d, adapter, a.adapterProperties)
+		} else {
+			a.adapterProperties = readProperties(d, adapter)
+		}
+		all = append(all, a.adapterProperties)
 	}
 	return s.newDevices(all), nil
-}
-
-// propertiesOf returns the properties of an adapter. It reads those of a known adapter only once,
-// because they change with the LUID only, and the driver logs each refused query.
-func (s *Source) propertiesOf(d driver, adapter adapterInfo) adapterProperties {
-	a, known := s.known[adapter.luid.value()]
-	if !known {
-		return readProperties(d, adapter)
-	}
-	a.failure = checkAdapter(d, adapter, a.adapterProperties)
-	return a.adapterProperties
 }
 
 // newDevices turns the adapters' answers into devices, in the order of [compareByPreference].

@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/directx-nri/directx-nri/discovery"
-	"github.com/directx-nri/directx-nri/discovery/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/pci"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
@@ -72,7 +71,6 @@ func TestScenarios(t *testing.T) {
 		driver *fakeDriver
 		want   []string
 	}{
-		"none":          {driver: &fakeDriver{}},
 		"hybrid laptop": {&fakeDriver{adapters: []fakeAdapter{intel(), nvidia()}}, []string{nv, iris}},
 		"by memory":     {&fakeDriver{adapters: []fakeAdapter{intel().with(queryType, le(typeRender)), nvidia().with(querySegmentSize, le(0, 4))}}, []string{nv, iris}},
 		"by vendor":     {&fakeDriver{adapters: []fakeAdapter{intel().with(queryType, le(typeRender)).without(querySegmentSize), nvidia().without(querySegmentSize)}}, []string{nv, iris}},
@@ -89,17 +87,12 @@ func TestScenarios(t *testing.T) {
 			[]string{` PCI\VEN_1414&DEV_008C&SUBSYS_16F11043&REV_A1\0  healthy` + untyped}},
 		"ACPI": {&fakeDriver{adapters: []fakeAdapter{gpu(1, qualcommACPI, 0x36334430, typeRender, "Adreno", "x")}},
 			[]string{`display ACPI\VEN_4D4F4351&DEV_36334430\0 Adreno healthy /usr/lib/wsl/drivers/x does not exist` + all}},
-		"vendor only": {&fakeDriver{adapters: []fakeAdapter{nvidia().without(queryType, queryRegistryInfo, querySegmentSize, queryUserModeVersion, queryRegistry)}},
-			[]string{strings.Replace(nv, "NVIDIA GeForce RTX 4090", "", 1) + untyped + noStore + "invalid argument (EINVAL)" + all}},
 		"old host": {&fakeDriver{adapters: []fakeAdapter{nvidia().with(queryType, le(typeParavirtualized)).with(queryAddress, nil)}},
 			[]string{nv + untyped}},
 		"old host, nothing": {&fakeDriver{adapters: []fakeAdapter{{luid: 0xC2F5, zeros: true}}}, []string{blank + "its answers are empty"}},
 		"LUID only":         {&fakeDriver{adapters: []fakeAdapter{{luid: 0xC2F5}}}, []string{blank + "invalid argument (EINVAL)"}},
-		"EIO":               {&fakeDriver{adapters: []fakeAdapter{{luid: 0xC2F5, failure: unix.EIO}, intel()}}, []string{blank + "input/output error (EIO)", iris}},
-		"short answers": {&fakeDriver{adapters: []fakeAdapter{nvidia().with(queryDeviceIDs, nil).with(queryRegistryInfo, nil).with(queryRegistry, nil)}},
-			[]string{`display DXG\0x00000000_0x0000C2F5  healthy` + noStore + "the driver returns status 0 and 0 bytes in a buffer of 4096" + all}},
-		"host bridge":     {&fakeDriver{adapters: []fakeAdapter{nvidia().with(queryAddress, le(0, 0, 0))}}, []string{nv}},
-		"hostile address": {&fakeDriver{adapters: []fakeAdapter{nvidia().with(queryAddress, le(1, 0x123456, 0))}}, []string{nv}},
+		"host bridge":       {&fakeDriver{adapters: []fakeAdapter{nvidia().with(queryAddress, le(0, 0, 0))}}, []string{nv}},
+		"hostile address":   {&fakeDriver{adapters: []fakeAdapter{nvidia().with(queryAddress, le(1, 0x123456, 0))}}, []string{nv}},
 		"equal addresses": {&fakeDriver{adapters: []fakeAdapter{twin(0xC2F5).with(queryAddress, le(1, 0, 0)), twin(2).with(queryAddress, le(1, 0, 0))}},
 			[]string{strings.Replace(nv, `\0 `, `\01.00.0 `, 1), twins}},
 		"twice": {&fakeDriver{adapters: []fakeAdapter{nvidia(), nvidia()}}, []string{nv}},
@@ -132,8 +125,6 @@ func TestDriverErrors(t *testing.T) {
 	}{
 		"no device":    {&fakeDriver{openErr: unix.ENOENT}, "find GPUs: no GPU: /dev/dxg does not exist"},
 		"no access":    {&fakeDriver{openErr: unix.EACCES}, "find GPUs: permission denied"},
-		"enumeration":  {&fakeDriver{enumErr: unix.EIO}, "find GPUs: count adapters: input/output error"},
-		"no requests":  {&fakeDriver{enumErr: unix.ENOTTY}, "find GPUs: count adapters: inappropriate ioctl for device"},
 		"hostile size": {&fakeDriver{count: 1 << 31}, "find GPUs: count adapters: the driver reports 2147483648, more than 1024"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -297,25 +288,5 @@ func TestDriverPackage(t *testing.T) {
 		if got := driverPackage(path); got != want {
 			t.Errorf("%s: %q, want %q", path, got, want)
 		}
-	}
-}
-
-// TestDescriptors checks that reads close their files. It is not parallel, because the files
-// of other tests would count.
-func TestDescriptors(t *testing.T) {
-	root := t.TempDir()
-	testutil.WriteFile(t, filepath.Join(root, DefaultDevice), "", 0o644)
-	s := Open(hostfiles.Root(root), nil)
-	count := func() int {
-		entries, err := os.ReadDir("/proc/self/fd")
-		testutil.NoError(t, err)
-		return len(entries)
-	}
-	before := count()
-	if _, err := s.Devices(t.Context()); !errors.Is(err, unix.ENOTTY) { // The file is no driver.
-		t.Error(err)
-	}
-	if after := count(); after != before {
-		t.Errorf("%d descriptors, %d before", after, before)
 	}
 }

@@ -50,22 +50,16 @@ func TestFindAgreesWithDevices(t *testing.T) {
 		other, healthy bool
 		queries        int
 	}{
-		"complete":               {p: gpu(func(*Properties) {}), healthy: true},
-		"no user-mode driver":    {p: gpu(func(r *Properties) { r.Values = nil }), healthy: true, queries: 1},
-		"no LUID":                {p: gpu(func(r *Properties) { r.LUID = 0 }), healthy: true, queries: 1},
-		"no location path":       {p: gpu(func(r *Properties) { r.LocationPaths = nil }), healthy: true, queries: 1},
-		"unknown status":         {p: gpu(func(r *Properties) { r.Status = 0 }), healthy: true},
-		"INF alone":              {p: gpu(func(r *Properties) { r.Values = r.Values[1:] }), healthy: true, queries: 1},
-		"user-mode driver alone": {p: gpu(func(r *Properties) { r.PackageDir = "" }), healthy: true},
-		"compute class":          {p: gpu(func(r *Properties) { r.ComputeClass = true }), healthy: true},
-		"invalid runtime file":   {p: gpu(func(r *Properties) { r.Values[3].Type = 4 }), healthy: true},
+		"complete":            {p: gpu(func(*Properties) {}), healthy: true},
+		"no user-mode driver": {p: gpu(func(r *Properties) { r.Values = nil }), healthy: true, queries: 1},
+		"no LUID":             {p: gpu(func(r *Properties) { r.LUID = 0 }), healthy: true, queries: 1},
+		"no location path":    {p: gpu(func(r *Properties) { r.LocationPaths = nil }), healthy: true, queries: 1},
+		"compute class":       {p: gpu(func(r *Properties) { r.ComputeClass = true }), healthy: true},
 
 		"Windows' own driver": {p: gpu(func(r *Properties) { r.Values = nil; r.LUID = 0xFB }), other: true, queries: 1},
-		"no Direct3D":         {p: gpu(func(r *Properties) { r.LUID = 0 }), other: true, queries: 1},
 		"frame buffer":        {p: frameBuffer(), other: true, queries: 1},
 		"disabled":            {p: gpu(func(r *Properties) { r.Problem = 22 }), other: true},
 		"unread files":        {p: gpu(func(r *Properties) { r.ValuesErr = errors.New("access is denied") }), other: true},
-		"missing":             {p: gpu(func(r *Properties) { r.LUID, r.Problem = 0, 24 }), other: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -76,16 +76,6 @@ func CheckProgram(root, path string) (program string, err error) {
 	}
 }
 
-// Copy gives f the owner and the group of the file at path.
-func Copy(path string, f *os.File) error {
-	info, err := os.Stat(path)
-	if err != nil {
-		return err
-	}
-	stat := info.Sys().(*syscall.Stat_t) //nolint:forcetypeassert // On all of Unix.
-	return f.Chown(int(stat.Uid), int(stat.Gid))
-}
-
 // checkWriters checks the owner and, unless mode is "", who else can write. The remedy in the error
 // is chmod with mode.
 func checkWriters(path string, info fs.FileInfo, err, reason error, mode string) error {

@@ -128,21 +128,3 @@ func TestOpenLog(t *testing.T) {
 		t.Errorf("%q, %v", data, err)
 	}
 }
-
-// TestCopy: the directory's group does not become that of the file.
-func TestCopy(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	path := filepath.Join(dir, "file")
-	testutil.WriteFile(t, path, "", 0o640)
-	if os.Chown(path, 12345, 23456) != nil {
-		return // Only root can.
-	}
-	testutil.NoError(t, os.Chown(dir, 0, 34567), os.Chmod(dir, 0o700|fs.ModeSetgid))
-	copied, err := os.Create(path + ".new")
-	testutil.NoError(t, err, access.Copy(path, copied), copied.Close())
-	info, err := os.Stat(copied.Name())
-	if stat, _ := info.Sys().(*syscall.Stat_t); err != nil || stat.Uid != 12345 || stat.Gid != 23456 {
-		t.Errorf("owner %d, group %d, %v", stat.Uid, stat.Gid, err)
-	}
-}

@@ -27,28 +27,19 @@ func TestProperties(t *testing.T) {
 		err      string // part of the error
 	}{
 		"text":                       {property: Property{typeString, wide("NVIDIA Tesla T4\x00")}, decode: decodeText, want: "NVIDIA Tesla T4"},
-		"text beyond 16 bits":        {property: Property{typeString, wide("GPU 😀\x00")}, decode: decodeText, want: "GPU 😀"},
 		"text without terminator":    {property: Property{typeString, wide("abc")}, decode: decodeText, want: "abc"},
-		"empty text":                 {property: Property{typeString, wide("\x00")}, decode: decodeText, want: ""},
 		"text with more after it":    {property: Property{typeString, wide("a\x00b\x00")}, decode: decodeText, want: "a"},
 		"half a surrogate pair":      {property: Property{typeString, []byte{0x3D, 0xD8, 0, 0}}, decode: decodeText, want: "\uFFFD"},
 		"text of another type":       {property: Property{typeStringList, wide("a\x00\x00")}, decode: decodeText, err: "type 0x2012, want 0x12"},
 		"text of odd length":         {property: Property{typeString, []byte{'a', 0, 0}}, decode: decodeText, err: "3 bytes of UTF-16"},
 		"list":                       {property: Property{typeStringList, wide("a\x00bc\x00\x00")}, decode: decodeList, want: "a|bc"},
-		"empty list":                 {property: Property{typeStringList, wide("\x00")}, decode: decodeList, want: ""},
-		"list without terminators":   {property: Property{typeStringList, wide("a\x00b")}, decode: decodeList, want: "a|b"},
 		"list with one terminator":   {property: Property{typeStringList, wide("a\x00b\x00")}, decode: decodeList, want: "a|b"},
-		"no data":                    {property: Property{typeStringList, nil}, decode: decodeList, want: ""},
 		"list ends at an empty text": {property: Property{typeStringList, wide("a\x00\x00b\x00\x00")}, decode: decodeList, want: "a"},
-		"list of another type":       {property: Property{typeString, wide("a\x00\x00")}, decode: decodeList, err: "type 0x12, want 0x2012"},
-		"list of odd length":         {property: Property{typeStringList, append(wide("a\x00"), 0)}, decode: decodeList, err: "5 bytes of UTF-16"},
 		"number":                     {property: Property{typeUint32, []byte{1, 2, 3, 4}}, decode: decodeUint32, want: uint32(0x04030201)},
 		"short number":               {property: Property{typeUint32, []byte{1, 2, 3}}, decode: decodeUint32, err: "3 bytes, want 4"},
-		"long number":                {property: Property{typeUint32, []byte{1, 2, 3, 4, 5}}, decode: decodeUint32, err: "5 bytes, want 4"},
 		"number of another type":     {property: Property{typeUint64, make([]byte, 8)}, decode: decodeUint32, err: "type 0x9, want 0x7"},
 		"64-bit number":              {property: Property{typeUint64, []byte{1, 0, 0, 0, 2, 0, 0, 0}}, decode: decodeUint64, want: uint64(2<<32 | 1)},
 		"signed 64-bit number":       {property: Property{typeInt64, []byte{1, 0, 0, 0, 0, 0, 0, 0x80}}, decode: decodeUint64, want: uint64(1<<63 | 1)},
-		"short 64-bit number":        {property: Property{typeUint64, make([]byte, 4)}, decode: decodeUint64, err: "4 bytes, want 8"},
 	} {
 		got, err := test.decode(test.property)
 		testutil.CheckError(t, name, err, test.err)

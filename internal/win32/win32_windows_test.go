@@ -106,13 +106,6 @@ func TestAdapters(t *testing.T) {
 	}
 }
 
-func TestHCSProperties(t *testing.T) {
-	t.Parallel()
-	if _, err := HCSProperties(); err != nil && !strings.Contains(err.Error(), "HcsGetServiceProperties") && !strings.Contains(err.Error(), "Host Compute Service") {
-		t.Error(err)
-	}
-}
-
 func TestWindowsVersion(t *testing.T) {
 	t.Parallel()
 	if v, want := WindowsVersion(), fmt.Sprint("Windows build ", WindowsBuild()); !strings.HasPrefix(v, want) {

@@ -148,14 +148,14 @@ type winPath struct {
 
 // parse parses and cleans p.
 func parse(p string) winPath {
-	c, names := parseVolume(strings.ReplaceAll(p, "/", `\`))
+	c, names := splitVolume(strings.ReplaceAll(p, "/", `\`))
 	for _, name := range names {
 		c.push(name)
 	}
 	return c
 }
 
-func parseVolume(p string) (c winPath, rest []string) {
+func splitVolume(p string) (c winPath, rest []string) {
 	if names := split(p); len(names) > 0 && names[0] == "??" && strings.HasPrefix(p, `\?`) {
 		p = `\\?\` + strings.Join(names[1:], `\`)
 	}

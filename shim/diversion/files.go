@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/paths"
 )
@@ -215,6 +214,6 @@ func copyFile(from, to string) (err error) {
 		return err
 	}
 	_, err = io.Copy(target, source)
-	err = errors.Join(err, access.Copy(from, target), target.Sync(), target.Close())
+	err = errors.Join(err, copyAccess(from, target), target.Sync(), target.Close())
 	return errors.Join(err, os.Chtimes(to, info.ModTime(), info.ModTime()))
 }

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/windows"
 
+	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/win32"
 )
@@ -23,3 +24,5 @@ func systemOps() fileOps {
 		},
 	}
 }
+
+func copyAccess(from string, to *os.File) error { return access.Copy(from, to) }
