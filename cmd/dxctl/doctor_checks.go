@@ -168,7 +168,11 @@ func checkConfig(_ context.Context, n nodeState) []finding {
 	}
 	if n.policy.ExtraMounts.Sources == policy.MountSourcesHostDirectories {
 		for _, dir := range n.policy.ExtraMounts.HostDirectories {
-			errs = append(errs, access.CheckDirectory(filepath.Join(n.hostRoot, dir)))
+			dir, _, err := hostfiles.Root(n.hostRoot).Resolve(dir)
+			if err == nil {
+				err = access.CheckDirectory(filepath.Join(n.hostRoot, dir))
+			}
+			errs = append(errs, err)
 		}
 	}
 	if stale := config.WhyStale(n.policy, source.Config); len(stale) > 0 {
