@@ -13,15 +13,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/test/bed"
 )
 
-// TestLargePods has pods that crash a containerd whenever an NRI plugin registers. A plugin
-// that registers again at once would keep it down.
+// TestLargePods has pods that crash a containerd whenever an NRI plugin registers, so the plugin does not.
 func TestLargePods(t *testing.T) {
-	metrics := page(testutil.FreeAddress(t))
-	s := start(t, bed.Options{Replicas: 4, Inventory: bed.NewInventory(1, 0), PluginFlags: []string{"--metrics-address", string(metrics)}})
+	s := start(t, bed.Options{Replicas: 4, Inventory: bed.NewInventory(1, 0)})
 	large := bed.Pod{Name: "large"}
 	for i := range 10 {
 		env := map[string]string{}
@@ -35,17 +32,7 @@ func TestLargePods(t *testing.T) {
 	s.RunPod(t, bed.GPUPod("plain-b", 0))
 
 	s.Plugin.Stop(t)
-	mark := s.Containerd.Mark()
 	s.Plugin.Start(t)
-	bed.Eventually(t, 20*time.Second, "containerd crashes", func() error {
-		if s.Containerd.Running() {
-			return errors.New("it runs")
-		}
-		return nil
-	})
-	bed.MustContain(t, "containerd's log", s.Containerd.Log(mark), "slice bounds out of range", "synchronize")
-	s.Containerd.Start(t)
-	s.WaitContainerd(t)
 	reason := fmt.Sprintf("delete the largest, such as pod default/%s", pod)
 	bed.Eventually(t, 20*time.Second, "the plugin stays away", func() error {
 		if err := s.CheckPlugin(); err == nil || !strings.Contains(err.Error(), reason) {
@@ -53,16 +40,13 @@ func TestLargePods(t *testing.T) {
 		}
 		return nil
 	})
-	mark = s.Kubelet.Mark()
+	mark := s.Kubelet.Mark()
 	gpu := s.Apply(t, bed.GPUPod("gpu", 1))
 	s.RunPod(t, bed.GPUPod("plain-c", 0))
 	bed.MustContain(t, "the event of a pod with a GPU", s.WaitNotStarted(t, gpu, "main", mark), reason)
 	report, _ := s.DxctlCommand("doctor", "--runtime-dir", s.RuntimeDir, "--cri-socket", s.Address()).CombinedOutput()
 	bed.MustContain(t, "the report", string(report), reason)
-	if n := metrics.numbers(t)["directx_synchronize_losses_total"]; n != 1 {
-		t.Errorf("%v losses were counted, want 1", n)
-	}
-	bed.Never(t, 15*time.Second, "containerd ends again", func() error {
+	bed.Never(t, 5*time.Second, "containerd ends", func() error {
 		if !s.Containerd.Running() {
 			return errors.New(s.Containerd.Tail(30))
 		}
