@@ -12,7 +12,7 @@
 //
 // A device's instance ID consists of the model, as in
 // `PCI\VEN_10DE&DEV_2684&SUBSYS_16F110DE&REV_A1`, and a unit. The unit is the address on the host's
-// PCI bus if the host reports it, 0 for one adapter of a model, and otherwise the LUID.
+// PCI bus if the host reports it, 0 for the only adapter of a model, and otherwise the LUID.
 //
 // The LUID in a VM is the start of the VMBus channel's ID. It is not the LUID of the host's
 // adapter, which no request returns (dxgglobal_create_adapter in dxgmodule.c). It can change when
@@ -140,9 +140,16 @@ func compareByPreference(a, b discovery.Device) int {
 		rank(maybeIntegrated(a))-rank(maybeIntegrated(b)), cmp.Compare(a.LUID, b.LUID))
 }
 
-// instanceIDs returns the adapters' instance IDs. Of adapters that would have the same ID, one that works has
-// it, if possible the one that had it before. The others have their LUID as the unit.
+// instanceIDs returns the adapters' instance IDs. Equal adapters that work have their LUID as the unit: if one is
+// removed, another must not have its ID after the next start of this program. One that was the only adapter of
+// its model keeps its ID.
 func (s *Source) instanceIDs(all []adapterProperties) map[discovery.LUID]string {
+	working := map[string]int{} // the number of working adapters, by model and PCI address
+	for _, a := range all {
+		if a.failure == nil {
+			working[a.model()+a.pciAddress()]++
+		}
+	}
 	order := func(a adapterProperties) int {
 		_, known := s.known[a.luid]
 		return 2*rank(a.failure != nil) + rank(!known)
@@ -150,7 +157,7 @@ func (s *Source) instanceIDs(all []adapterProperties) map[discovery.LUID]string 
 	ids, taken := map[discovery.LUID]string{}, map[string]bool{}
 	for _, a := range slices.SortedStableFunc(slices.Values(all), func(a, b adapterProperties) int { return order(a) - order(b) }) {
 		unit := cmp.Or(a.pciAddress(), "0")
-		if a.model()+a.pciAddress() == unknownModel {
+		if working[a.model()+a.pciAddress()] > 1 || a.model()+a.pciAddress() == unknownModel {
 			unit = a.luid.String()
 		}
 		id := cmp.Or(s.known[a.luid].instanceID, a.model()+`\`+unit)
