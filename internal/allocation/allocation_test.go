@@ -1,7 +1,6 @@
 package allocation
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -92,7 +91,7 @@ func TestAnnotationKey(t *testing.T) {
 func TestBind(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")
-	id := record(t, openRecorder(t, dir), "gpu::0", "gpu::1")
+	id := record(t, openRecorder(t, dir), "gpu-0", "gpu-1")
 	store := OpenStore(dir)
 
 	first := Holder{PodUID: "uid-1", Container: "main", PodName: "a", PodNamespace: "default"}
@@ -102,7 +101,7 @@ func TestBind(t *testing.T) {
 		testutil.NoError(t, store.Bind(id, first))
 		got, err := store.GetFor(id, first)
 		testutil.NoError(t, err)
-		want := []Replica{{ID: "gpu::0", InstanceID: `PCI\gpu::0`}, {ID: "gpu::1", InstanceID: `PCI\gpu::1`}}
+		want := []Replica{{ID: "gpu-0", InstanceID: `PCI\gpu-0`}, {ID: "gpu-1", InstanceID: `PCI\gpu-1`}}
 		if diff := cmp.Diff(want, got.Replicas); diff != "" || got.Resource != display {
 			t.Errorf("record of %s (-want +got):\n%s", got.Resource, diff)
 		}
@@ -120,18 +119,17 @@ func TestBind(t *testing.T) {
 			t.Errorf("bind to %s: error %v, want %v", other, err, ErrHeld)
 		}
 	}
-	before, err := os.ReadDir(dir)
-	testutil.NoError(t, err)
-	for _, file := range before {
-		if info, err := file.Info(); err != nil || runtime.GOOS != "windows" && info.Mode() != 0o600 {
-			t.Errorf("the mode of %s is not 0600: %v, %v", file.Name(), info, err)
-		}
-	}
 	if err := store.Bind(NewID(), first); !errors.Is(err, ErrNotFound) {
 		t.Errorf("unknown ID: error %v, want ErrNotFound", err)
 	}
-	if after, err := os.ReadDir(dir); err != nil || len(after) != len(before) {
-		t.Errorf("an unknown ID leaves files: %v, %v", after, err)
+	files, err := os.ReadDir(dir)
+	if err != nil || len(files) != 3 {
+		t.Errorf("files %v, %v; want the record, its binding and the lock", files, err)
+	}
+	for _, file := range files {
+		if info, err := file.Info(); err != nil || runtime.GOOS != "windows" && info.Mode() != 0o600 {
+			t.Errorf("the mode of %s is not 0600: %v, %v", file.Name(), info, err)
+		}
 	}
 	// The recorder ends a record before its binding.
 	testutil.NoError(t, os.Remove(store.path(id, recordSuffix)))
@@ -143,7 +141,7 @@ func TestBind(t *testing.T) {
 func TestDirectoryMustBePrivate(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")
-	id := record(t, openRecorder(t, dir), "gpu::0")
+	id := record(t, openRecorder(t, dir), "gpu-0")
 	testutil.NoError(t, os.Chmod(dir, 0o777))
 	_, err := OpenStore(dir).readRecord(id)
 	if !errors.Is(err, access.ErrNotPrivate) || errors.Is(err, ErrUnreadable) {
@@ -157,7 +155,7 @@ func TestDirectoryMustBePrivate(t *testing.T) {
 func TestBindConcurrently(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")
-	id := record(t, openRecorder(t, dir), "gpu::0")
+	id := record(t, openRecorder(t, dir), "gpu-0")
 	var mu sync.Mutex
 	var winners []string
 	var group sync.WaitGroup
@@ -254,10 +252,10 @@ func TestBoundRecordEndsOlderOnes(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")
 	r := openRecorder(t, dir)
-	old := record(t, r, "gpu::0", "gpu::1")
+	old := record(t, r, "gpu-0", "gpu-1")
 	bind(t, dir, old, "pod-a", "main")
 	// The kubelet allocates one of the two again.
-	next := record(t, r, "gpu::1")
+	next := record(t, r, "gpu-1")
 	if diff := cmp.Diff([]ID{old, next}, recordIDs(t, r)); diff != "" {
 		t.Fatalf("after the newer record was written (-want +got):\n%s", diff)
 	}
@@ -289,7 +287,7 @@ func TestRecorderWaitsForLock(t *testing.T) {
 	group.Go(func() { opened <- openRecorder(t, dir) })
 	var old ID
 	for range 5 {
-		old = record(t, first, "gpu::0")
+		old = record(t, first, "gpu-0")
 	}
 	bind(t, dir, old, "pod-a", "main")
 	select {
@@ -300,7 +298,7 @@ func TestRecorderWaitsForLock(t *testing.T) {
 	testutil.NoError(t, first.Close())
 	second := <-opened
 	group.Wait()
-	next := record(t, second, "gpu::0")
+	next := record(t, second, "gpu-0")
 	bind(t, dir, next, "pod-b", "main")
 	testutil.NoError(t, second.Close())
 	if diff := cmp.Diff([]ID{next}, recordIDs(t, openRecorder(t, dir))); diff != "" {
@@ -320,7 +318,7 @@ func TestRemovedDirectory(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state", "records")
 	r := openRecorder(t, dir)
-	kept := record(t, r, "gpu::0")
+	kept := record(t, r, "gpu-0")
 	check := func(want ...ID) {
 		t.Helper()
 		testutil.NoError(t, r.EnsureWritable(t.Context()))
@@ -338,13 +336,13 @@ func TestRemovedDirectory(t *testing.T) {
 	check(kept)
 	testutil.NoError(t, os.RemoveAll(filepath.Dir(dir)))
 	check()
-	check(record(t, r, "gpu::0"))
+	check(record(t, r, "gpu-0"))
 
 	testutil.NoError(t, os.RemoveAll(dir), os.WriteFile(dir, nil, 0o600))
 	if err := r.EnsureWritable(t.Context()); !errors.Is(err, ErrNotWritable) {
 		t.Errorf("a file in place of the directory: %v", err)
 	}
-	_, _ = r.Record(t.Context(), Record{Resource: display, Replicas: []Replica{{ID: "gpu::0", InstanceID: "gpu"}}}) // It fails.
+	_, _ = r.Record(t.Context(), Record{Resource: display, Replicas: []Replica{{ID: "gpu-0", InstanceID: "gpu"}}}) // It fails.
 	testutil.NoError(t, os.Remove(dir), os.MkdirAll(filepath.Join(dir, probeName, "x"), 0o700))
 	if err := r.EnsureWritable(t.Context()); !errors.Is(err, ErrNotWritable) {
 		t.Errorf("no file can be written: %v", err)
@@ -362,108 +360,75 @@ func TestRecordErrors(t *testing.T) {
 	if _, err := r.Record(ended, Record{Resource: display, Replicas: replicas}); !errors.Is(err, context.Canceled) {
 		t.Errorf("with an ended context: error %v", err)
 	}
-	for resource, replicas := range map[string][]Replica{"": replicas, display: nil} {
-		if _, err := r.Record(t.Context(), Record{Resource: resource, Replicas: replicas}); err == nil {
-			t.Errorf("%d replicas of %q were recorded", len(replicas), resource)
-		}
-	}
 	if left := recordIDs(t, r); left != nil {
 		t.Errorf("records are left: %v", left)
 	}
 }
 
-func TestRecorderKeepsUnusableFiles(t *testing.T) {
+// TestLeftovers: a new recorder removes temporary files, and bindings without a record, and keeps the others.
+func TestLeftovers(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")
 	before := openRecorder(t, dir)
-	id := record(t, before, "gpu::0")
+	id := record(t, before, "gpu-0")
 	testutil.NoError(t, before.Close())
-	whole, err := os.ReadFile(filepath.Join(dir, string(id)+recordSuffix))
-	testutil.NoError(t, err)
-	torn, misnamed := NewID(), NewID()
-	files := map[string][]byte{
-		string(torn) + recordSuffix:     whole[:len(whole)/2],
-		string(misnamed) + recordSuffix: whole,
-		"README":                        []byte("hello"),
+	torn := string(NewID()) + recordSuffix
+	for _, name := range []string{torn, "README", ".directx-nri-tmp-1", string(NewID()) + bindingSuffix} {
+		testutil.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
 	}
-	for name, content := range files {
-		testutil.NoError(t, os.WriteFile(filepath.Join(dir, name), content, 0o600))
-	}
-	stale := filepath.Join(dir, ".directx-nri-tmp-1")
-	orphan := filepath.Join(dir, string(NewID())+bindingSuffix)
-	for _, path := range []string{stale, orphan} {
-		testutil.NoError(t, os.WriteFile(path, nil, 0o600))
-	}
-
-	r := openRecorder(t, dir)
-	if diff := cmp.Diff([]ID{id}, recordIDs(t, r)); diff != "" {
+	if diff := cmp.Diff([]ID{id}, recordIDs(t, openRecorder(t, dir))); diff != "" {
 		t.Errorf("records (-want +got):\n%s", diff)
 	}
-	for name, content := range files {
-		if got, err := os.ReadFile(filepath.Join(dir, name)); err != nil || !bytes.Equal(got, content) {
-			t.Errorf("%s was changed: %q, %v", name, got, err)
-		}
+	var names []string
+	files, err := os.ReadDir(dir)
+	testutil.NoError(t, err)
+	for _, file := range files {
+		names = append(names, file.Name())
 	}
-	for _, path := range []string{stale, orphan} {
-		if _, err := os.Stat(path); err == nil {
-			t.Errorf("%s still exists", path)
-		}
-	}
-	for _, bad := range []ID{torn, misnamed} {
-		if _, err := r.store.GetFor(bad, Holder{}); !errors.Is(err, ErrUnreadable) || !strings.Contains(err.Error(), string(bad)+recordSuffix) {
-			t.Errorf("error %v, want ErrUnreadable with the file's name", err)
-		}
+	want := []string{lockName, string(id) + recordSuffix, torn, "README"}
+	slices.Sort(want)
+	if diff := cmp.Diff(want, names); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
 	}
 }
 
-// TestDecode: only the whole file of the allocation is accepted. Records must stay readable for later
+// TestReadFiles: only a whole file of the allocation is accepted. Records must stay readable for later
 // versions, and those of later versions for this one.
-func TestDecode(t *testing.T) {
+func TestReadFiles(t *testing.T) {
 	t.Parallel()
 	const (
 		id       = ID("abababababababababababababababab")
 		resource = `"resource":"directx.microsoft.com/display"`
-		whole    = `{"id":"abababababababababababababababab","sequence":1,` + resource + `,"replicas":[{"id":"gpu::0","instanceID":"gpu"}],"createdAt":"2026-01-02T03:04:05Z"}`
+		whole    = `{"id":"abababababababababababababababab","sequence":1,` + resource + `,"replicas":[{"id":"gpu-0","instanceID":"gpu"}],"createdAt":"2026-01-02T03:04:05Z"}`
 		bound    = `{"id":"abababababababababababababababab","holder":{"podUID":"u","container":"c"},"boundAt":"2026-01-02T03:04:05Z"}`
 	)
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	wantRecord := &Record{ID: id, Sequence: 1, Resource: display, Replicas: []Replica{{ID: "gpu::0", InstanceID: "gpu"}}, CreatedAt: at}
-	wantBinding := &binding{ID: id, Holder: Holder{PodUID: "u", Container: "c"}, BoundAt: at}
-	for _, test := range []struct {
-		data string
-		want content // nil if the file is refused
+	wantRecord := Record{ID: id, Sequence: 1, Resource: display, Replicas: []Replica{{ID: "gpu-0", InstanceID: "gpu"}}, CreatedAt: at}
+	wantBinding := binding{ID: id, Holder: Holder{PodUID: "u", Container: "c"}, BoundAt: at}
+	dir := filepath.Join(t.TempDir(), "records")
+	openRecorder(t, dir)
+	store := OpenStore(dir)
+	for name, test := range map[string]struct {
+		record, binding string
+		ok              bool
 	}{
-		{whole, wantRecord},
-		{`{"new":1,` + whole[1:], wantRecord},
-		{strings.Replace(whole, resource, `"resource":""`, 1), nil},
-		{strings.Replace(whole, `{"id":"gpu::0","instanceID":"gpu"}`, "", 1), nil},
-		{whole + "{}", nil},
-		{bound, wantBinding},
-		{`{"new":1,` + bound[1:], wantBinding},
+		"whole":              {whole, bound, true},
+		"of a later version": {`{"new":1,` + whole[1:], `{"new":1,` + bound[1:], true},
+		"torn":               {whole[:len(whole)-1], bound[:len(bound)-1], false},
+		"of another ID":      {strings.Replace(whole, "abab", "cdcd", 1), strings.Replace(bound, "abab", "cdcd", 1), false},
+		"two":                {whole + "{}", bound + "{}", false},
+		"empty":              {"", "", false},
+		"null":               {"null", "null", false},
+		"incomplete":         {strings.Replace(whole, resource, `"resource":""`, 1), "{}", false},
 	} {
-		got := content(&Record{})
-		if strings.Contains(test.data, "holder") {
-			got = &binding{}
+		testutil.NoError(t, os.WriteFile(store.path(id, recordSuffix), []byte(test.record), 0o600), os.WriteFile(store.path(id, bindingSuffix), []byte(test.binding), 0o600))
+		record, err := store.readRecord(id)
+		if ok := err == nil && cmp.Equal(record, wantRecord); ok != test.ok || !ok && !errors.Is(err, ErrUnreadable) {
+			t.Errorf("record %s: %+v, %v", name, record, err)
 		}
-		if err := decode([]byte(test.data), id, got); (err == nil) != (test.want != nil) || err == nil && !cmp.Equal(got, test.want) {
-			t.Errorf("%s: %+v, %v", test.data, got, err)
-		}
-	}
-	for i := range len(whole) {
-		if err := decode([]byte(whole[:i]), id, &Record{}); err == nil {
-			t.Errorf("the record is read from %d of its bytes", i)
-		}
-	}
-	for i := range len(bound) {
-		if err := decode([]byte(bound[:i]), id, &binding{}); err == nil {
-			t.Errorf("the binding is read from %d of its bytes", i)
-		}
-	}
-	for _, into := range []content{&Record{}, &binding{}} {
-		for _, other := range []string{"{}", "null", strings.Replace(whole, "abab", "cdcd", 1), strings.Replace(bound, "abab", "cdcd", 1)} {
-			if err := decode([]byte(other), id, into); err == nil {
-				t.Errorf("%T: %s was accepted", into, other)
-			}
+		b, _, err := store.readBinding(id)
+		if ok := err == nil && b == wantBinding; ok != test.ok || !ok && !errors.Is(err, ErrUnreadable) {
+			t.Errorf("binding %s: %+v, %v", name, b, err)
 		}
 	}
 }
@@ -473,10 +438,10 @@ func TestClockSetBack(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "records")
 	last := NewID()
-	data, err := json.Marshal(Record{ID: last, Sequence: 1 << 63, Resource: display, Replicas: []Replica{{ID: "gpu::0", InstanceID: "gpu"}}})
+	data, err := json.Marshal(Record{ID: last, Sequence: 1 << 63, Resource: display, Replicas: []Replica{{ID: "gpu-0", InstanceID: "gpu"}}})
 	testutil.NoError(t, err, os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, string(last)+recordSuffix), data, 0o600))
 	r := openRecorder(t, dir)
-	if diff := cmp.Diff([]ID{last, record(t, r, "gpu::0")}, recordIDs(t, r)); diff != "" {
+	if diff := cmp.Diff([]ID{last, record(t, r, "gpu-0")}, recordIDs(t, r)); diff != "" {
 		t.Errorf("records, oldest first (-want +got):\n%s", diff)
 	}
 }
@@ -490,7 +455,7 @@ func TestRecordsFollowTheDirectory(t *testing.T) {
 	r, err := OpenRecorder(t.Context(), dir, log)
 	testutil.NoError(t, err)
 	defer r.Close()
-	lost, damaged, kept := record(t, r, "a::0"), record(t, r, "b::0"), record(t, r, "c::0")
+	lost, damaged, kept := record(t, r, "a-0"), record(t, r, "b-0"), record(t, r, "c-0")
 	check := func(want ...ID) {
 		t.Helper()
 		for range 2 {
@@ -518,7 +483,7 @@ func TestList(t *testing.T) {
 		t.Errorf("no directory: %v, %v, %v", entries, problems, err)
 	}
 	r := openRecorder(t, dir)
-	held, waiting, unclear, torn := record(t, r, "gpu::0"), record(t, r, "gpu::1", "gpu::2"), record(t, r, "gpu::3"), record(t, r, "gpu::4")
+	held, waiting, unclear, torn := record(t, r, "gpu-0"), record(t, r, "gpu-1", "gpu-2"), record(t, r, "gpu-3"), record(t, r, "gpu-4")
 	holder := Holder{PodUID: "uid", Container: "main", PodNamespace: "default", PodName: "a"}
 	testutil.NoError(t, store.Bind(held, holder))
 	bad := []string{store.path(unclear, bindingSuffix), store.path(torn, recordSuffix)}
@@ -530,9 +495,9 @@ func TestList(t *testing.T) {
 	got, problems, err := store.List(t.Context())
 	testutil.NoError(t, err)
 	want := []Entry{
-		{Record: Record{ID: held, Resource: display, Replicas: []Replica{{ID: "gpu::0", InstanceID: `PCI\gpu::0`}}}, Holder: &holder},
-		{Record: Record{ID: waiting, Resource: display, Replicas: []Replica{{ID: "gpu::1", InstanceID: `PCI\gpu::1`}, {ID: "gpu::2", InstanceID: `PCI\gpu::2`}}}},
-		{Record: Record{ID: unclear, Resource: display, Replicas: []Replica{{ID: "gpu::3", InstanceID: `PCI\gpu::3`}}}, BindingUnreadable: true},
+		{Record: Record{ID: held, Resource: display, Replicas: []Replica{{ID: "gpu-0", InstanceID: `PCI\gpu-0`}}}, Holder: &holder},
+		{Record: Record{ID: waiting, Resource: display, Replicas: []Replica{{ID: "gpu-1", InstanceID: `PCI\gpu-1`}, {ID: "gpu-2", InstanceID: `PCI\gpu-2`}}}},
+		{Record: Record{ID: unclear, Resource: display, Replicas: []Replica{{ID: "gpu-3", InstanceID: `PCI\gpu-3`}}}, BindingUnreadable: true},
 	}
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreTypes(time.Time{}), cmpopts.IgnoreFields(Record{}, "Sequence")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -28,20 +28,13 @@ func NewID() ID {
 // ParseID returns s as an ID. It accepts one spelling only.
 func ParseID(s string) (ID, error) {
 	if !isWellFormed(s) {
-		return "", fmt.Errorf("the value (%q, %d characters) is %w", shorten(s, 4), len(s), ErrMalformedID)
+		return "", fmt.Errorf("a value of %d characters is %w", len(s), ErrMalformedID)
 	}
 	return ID(s), nil
 }
 
 func isWellFormed(s string) bool {
 	return len(s) == 2*idBytes && strings.Trim(s, "0123456789abcdef") == ""
-}
-
-func shorten(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	return strings.ToValidUTF8(s[:n], "") + "…"
 }
 
 // AnnotationPrefix begins the keys of the annotations of a container that have the IDs of its records. The

@@ -70,6 +70,11 @@ func OpenRecorder(ctx context.Context, dir string, log logrus.FieldLogger) (*Rec
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open allocation records in %s: %w", dir, err), r.Close())
 	}
+	// A record that cannot be read has no number above the current time, unless the clock was set back.
+	r.lastSequence.Store(uint64(time.Now().UnixNano()))
+	if n := len(r.records); n > 0 {
+		r.lastSequence.Store(max(r.lastSequence.Load(), r.records[n-1].Sequence))
+	}
 	return r, nil
 }
 
@@ -87,18 +92,7 @@ func (r *Recorder) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := r.readRecords(ctx); err != nil {
-		return err
-	}
-	// A record that cannot be read has no number above the current time, unless the clock was set back.
-	newest := uint64(time.Now().UnixNano())
-	if n := len(r.records); n > 0 {
-		newest = max(newest, r.records[n-1].Sequence)
-	}
-	if last := r.lastSequence.Load(); last < newest {
-		r.lastSequence.Add(newest - last) // Record can increase it at the same time.
-	}
-	return nil
+	return r.readRecords(ctx)
 }
 
 // Close releases the directory's lock. The records stay.
@@ -149,28 +143,19 @@ func (r *Recorder) holdsLock() bool {
 // delay it, because an allocation that begins meanwhile can crash the kubelet on Windows
 // (kubernetes#136021). So [Recorder.Refresh], and not Record, removes the records that have ended.
 func (r *Recorder) Record(ctx context.Context, record Record) (ID, error) {
+	if err := ctx.Err(); err != nil {
+		return "", fmt.Errorf("record allocation of %s: %w", record.Resource, err)
+	}
 	record.ID, record.Sequence, record.CreatedAt = NewID(), r.lastSequence.Add(1), time.Now().UTC()
-	if err := r.write(ctx, record); err != nil { // The file exists if its directory could not be synced.
+	data, err := json.Marshal(record)
+	if err == nil {
+		err = durable.Replace(r.store.path(record.ID, recordSuffix), data, 0o600)
+	}
+	if err != nil { // The file exists if its directory could not be synced.
+		r.failedBytes.Store(int64(len(data)))
 		return "", fmt.Errorf("record allocation of %s: %w", record.Resource, errors.Join(err, r.End(record.ID)))
 	}
 	return record.ID, nil
-}
-
-func (r *Recorder) write(ctx context.Context, record Record) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if err := record.validate(record.ID); err != nil {
-		return err
-	}
-	data, err := json.Marshal(record)
-	if err != nil {
-		return err
-	}
-	if err = durable.Replace(r.store.path(record.ID, recordSuffix), data, 0o600); err != nil {
-		r.failedBytes.Store(int64(len(data)))
-	}
-	return err
 }
 
 // End removes a record whose ID no container will present again. It does nothing

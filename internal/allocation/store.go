@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/directx-nri/directx-nri/internal/access"
@@ -27,6 +28,33 @@ var (
 	ErrUnreadable = errors.New("the allocation's record cannot be used")
 )
 
+const (
+	recordSuffix  = ".json"
+	bindingSuffix = ".bound"
+
+	// maxFileBytes is enough for a container with all replicas of 64 GPUs × 1024, with
+	// instance IDs of 200 characters.
+	maxFileBytes = 32 << 20
+)
+
+// binding is the content of a binding file.
+type binding struct {
+	ID      ID        `json:"id"`
+	Holder  Holder    `json:"holder"`
+	BoundAt time.Time `json:"boundAt"`
+}
+
+// splitName splits the name of a file into the ID of its allocation and its suffix, "" if it
+// has none.
+func splitName(name string) (id ID, suffix string) {
+	for _, suffix := range []string{recordSuffix, bindingSuffix} {
+		if base, found := strings.CutSuffix(name, suffix); found && isWellFormed(base) {
+			return ID(base), suffix
+		}
+	}
+	return "", ""
+}
+
 // Store reads the records of a directory and binds them. Any number of processes
 // may do so at once, beside the one [Recorder] that writes and ends them.
 type Store struct{ dir string }
@@ -35,21 +63,31 @@ type Store struct{ dir string }
 func OpenStore(dir string) *Store { return &Store{dir} }
 
 func (s *Store) readRecord(id ID) (r Record, err error) {
-	err = s.readFile(s.path(id, recordSuffix), id, &r)
-	if errors.Is(err, fs.ErrNotExist) {
+	err = s.readFile(s.path(id, recordSuffix), &r)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return Record{}, fmt.Errorf("%w (%s)", ErrNotFound, s.path(id, recordSuffix))
+	case err != nil:
+		return Record{}, err
+	case r.ID != id || r.Resource == "" || len(r.Replicas) == 0:
+		return Record{}, fmt.Errorf("%w: %s is of another allocation, or incomplete", ErrUnreadable, s.path(id, recordSuffix))
 	}
-	return r, err
+	return r, nil
 }
 
 // readBinding returns the binding of a record; ok is false if no container has presented its
 // ID yet.
 func (s *Store) readBinding(id ID) (b binding, ok bool, err error) {
-	err = s.readFile(s.path(id, bindingSuffix), id, &b)
-	if errors.Is(err, fs.ErrNotExist) {
+	err = s.readFile(s.path(id, bindingSuffix), &b)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return binding{}, false, nil
+	case err != nil:
+		return binding{}, false, err
+	case b.ID != id:
+		return binding{}, false, fmt.Errorf("%w: %s is of another allocation", ErrUnreadable, s.path(id, bindingSuffix))
 	}
-	return b, err == nil, err
+	return b, true, nil
 }
 
 // isBound reports whether the record is bound to holder. If it is bound to another container,
@@ -82,6 +120,9 @@ func (s *Store) Bind(id ID, holder Holder) error {
 	if err == nil && !bound && durable.Exists(record) {
 		err = s.createBinding(binding{ID: id, Holder: holder, BoundAt: time.Now().UTC()})
 	}
+	if errors.Is(err, fs.ErrExist) { // Another process has bound the record in the meantime.
+		_, err = s.isBound(id, holder)
+	}
 	if err == nil && !durable.Exists(record) { // The recorder may have ended it in the meantime.
 		err = fmt.Errorf("%w (%s)", ErrNotFound, record)
 	}
@@ -92,10 +133,6 @@ func (s *Store) createBinding(b binding) error {
 	data, err := json.Marshal(b)
 	if err == nil {
 		err = durable.Create(s.path(b.ID, bindingSuffix), data, 0o600)
-	}
-	if errors.Is(err, fs.ErrExist) { // Another process has bound the record in the meantime.
-		_, err = s.isBound(b.ID, b.Holder)
-		return err
 	}
 	if err != nil {
 		return fmt.Errorf("bind allocation %s: %w", b.ID, err)
@@ -108,8 +145,9 @@ func (s *Store) path(id ID, suffix string) string {
 }
 
 // readFile decodes a file of an allocation. It reads nothing if other accounts can
-// write to the directory. The error matches [fs.ErrNotExist] if there is no file.
-func (s *Store) readFile(path string, id ID, into content) error {
+// write to the directory. The error matches [fs.ErrNotExist] if there is no file. Unknown fields are
+// ignored: a newer version can have written them.
+func (s *Store) readFile(path string, into any) error {
 	if err := access.CheckPrivate(s.dir); err != nil {
 		return fmt.Errorf("read allocation record: %w", err)
 	}
@@ -117,7 +155,7 @@ func (s *Store) readFile(path string, id ID, into content) error {
 	if err != nil {
 		return fmt.Errorf("read allocation record: %w", err)
 	}
-	if err := decode(data, id, into); err != nil {
+	if err := json.Unmarshal(data, into); err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrUnreadable, path, err)
 	}
 	return nil
