@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/directx-nri/directx-nri/advertiser/config"
-	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
@@ -22,16 +21,16 @@ type configuration struct {
 // of an earlier run stays in force. If there is no such policy, it returns the problem, with the log
 // and metrics settings of the flags. It does not return the default resources, which could advertise
 // GPUs that the configuration excludes.
-func (d *Daemon) initialConfiguration(ctx context.Context) *configuration {
+func (d *Daemon) initialConfiguration() *configuration {
 	compiled, problem := d.compiler.Apply()
 	d.reportCompilation(problem)
 	if problem == nil {
 		return &configuration{Compiled: compiled}
 	}
 	if durable.Exists(policy.Path(d.compiler.StateDir)) {
-		last, err := d.readInstalled(ctx)
+		last, err := policy.Read(d.compiler.StateDir)
 		if err == nil {
-			return last
+			return &configuration{Compiled: config.Compiled{Policy: last}}
 		}
 		d.log.WithError(err).Error("Cannot use the last node policy")
 	}
@@ -41,27 +40,12 @@ func (d *Daemon) initialConfiguration(ctx context.Context) *configuration {
 	return &configuration{compiled, problem}
 }
 
-// readInstalled returns the configuration of the node policy that an earlier run has installed.
-func (d *Daemon) readInstalled(ctx context.Context) (*configuration, error) {
-	p, err := policy.Read(d.compiler.StateDir)
-	if err != nil {
-		return nil, err
-	}
-	c := &configuration{Compiled: config.Compiled{Policy: p}}
-	if p.UseInventory {
-		c.Devices, err = node.CompiledInventory(d.compiler.StateDir).Devices(ctx)
-	}
-	return c, err
-}
-
 // reportCompilation records the result of a compilation. It logs and counts an error if it differs
 // from the last.
 func (d *Daemon) reportCompilation(err error) {
-	changed := d.lastCompileErr.Changed(err)
-	switch {
-	case err == nil:
+	if changed := d.lastCompileErr.Changed(err); err == nil {
 		d.metrics.ConfigRead(time.Now())
-	case changed:
+	} else if changed {
 		d.metrics.ConfigRefused()
 		d.log.WithError(err).WithField("config", d.compiler.File).Error("Cannot use the configuration; correct it, no restart is needed")
 	}

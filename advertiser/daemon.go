@@ -65,7 +65,7 @@ func New(options Options, compiler config.Compiler, version string, log *logrus.
 
 // Run advertises until ctx ends.
 func (d *Daemon) Run(ctx context.Context) (err error) {
-	c := d.initialConfiguration(ctx)
+	c := d.initialConfiguration()
 	c.Policy.Log.Configure(d.log)
 	d.log.WithField("version", d.version).Info("Starting directx-advertiser")
 	defer d.log.Info("Stopped directx-advertiser")

@@ -48,6 +48,7 @@ func TestNeedsNewRun(t *testing.T) {
 	for injection, want := range map[policy.Injection]bool{policy.InjectByNRI: false, policy.InjectByShim: false, policy.InjectByKubelet: true, policy.InjectAuto: true} {
 		before := config.Compiled{Policy: policy.Policy{Injection: injection}}
 		after := before
+		after.Devices = []discovery.Device{{InstanceID: "new"}}
 		after.Policy.Log.Level, after.Policy.ExtraMounts.Max, after.Policy.CompiledFrom.Config, after.Policy.VisibilityHints = "debug", 1, "c", true
 		if got := needsNewRun(before, after, "windows"); got != want {
 			t.Errorf("%s: %t", injection, got)

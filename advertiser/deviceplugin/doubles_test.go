@@ -244,14 +244,6 @@ func (b *bed) allocate(ids ...string) allocation.ID {
 	return id
 }
 
-// record writes the record of a container that an earlier run has allocated replicas to.
-func (b *bed) record(resource string, ids ...string) allocation.ID {
-	b.t.Helper()
-	id, err := b.config.Recorder.Record(b.t.Context(), held(resource, ids...).Record)
-	testutil.NoError(b.t, err)
-	return id
-}
-
 // bind binds a record to a container of the pod with UID "a".
 func (b *bed) bind(id allocation.ID) {
 	b.t.Helper()

@@ -53,10 +53,6 @@ type Config struct {
 	// KubeletAnswer, if set, returns the answers to the kubelet that give one container GPUs of a resource. It is
 	// for nodes with neither the NRI plugin nor the runtime shim, and nothing is recorded then. If no answer can
 	// express the request, its error matches [ErrInvalidRequest].
-	//
-	// The kubelet repeats the answer at each start of the container. It merges the answers of several
-	// resources by ContainerPath of devices and mounts and by name of environment variables, and of two with
-	// the same key it drops an arbitrary one (deviceRunContainerOptions in pkg/kubelet/cm/devicemanager, v1.34).
 	KubeletAnswer func(ctx context.Context, resource string, replicas []allocation.Replica) (*v1beta1.ContainerAllocateResponse, error)
 	// NodeOS is the operating system of the node's containers, "windows" or "linux". It
 	// determines which GPUs they can have, and the form of the interlock.
@@ -202,29 +198,22 @@ func (p *Plugin) refresh(ctx context.Context) {
 	if !p.isWatched() || p.guard.allocating() {
 		return
 	}
-	containers, err := p.trackPods(ctx, records)
+	containers, ended, err := p.config.Pods.update(ctx, records, p.identifyKubelet)
 	if ctx.Err() != nil {
 		return
+	}
+	for _, id := range ended {
+		endErr := p.config.Recorder.End(id)
+		if endErr == nil {
+			p.config.Log.WithField("allocation", id).Info("Allocation ended: its pod no longer exists")
+		}
+		err = errors.Join(err, endErr) // The next recheck tries again.
 	}
 	p.lastTrackErr.Log(p.config.Log, err, "Cannot find out which pods hold GPUs; their allocations are kept",
 		"The pods that hold GPUs are known again")
 	p.mu.Lock()
 	p.containers = containers
 	p.mu.Unlock()
-}
-
-// trackPods ends the records of pods that no longer exist. It returns the containers that hold GPUs, nil
-// if they cannot be listed.
-func (p *Plugin) trackPods(ctx context.Context, records []allocation.Entry) ([]containerDevices, error) {
-	containers, ended, err := p.config.Pods.update(ctx, records, p.identifyKubelet)
-	for _, id := range ended {
-		if endErr := p.config.Recorder.End(id); endErr != nil {
-			err = errors.Join(err, endErr) // The next recheck tries again.
-			continue
-		}
-		p.config.Log.WithField("allocation", id).Info("Allocation ended: its pod no longer exists")
-	}
-	return containers, err
 }
 
 // identifyKubelet identifies the kubelet's process by its registration socket. It fails while the

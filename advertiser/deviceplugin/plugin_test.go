@@ -139,22 +139,6 @@ func TestMissingGPUs(t *testing.T) {
 	k.await(displayResource, "")
 }
 
-// TestUnknownPods: pods that cannot be listed stay unknown while the kubelet does not run.
-func TestUnknownPods(t *testing.T) {
-	t.Parallel()
-	k := newBed(t, displayGPU("A"))
-	k.run()
-	k.await(displayResource, "A-0 A-1")
-	k.pods.set(errors.New("no such socket"))
-	k.allocate("A-0")
-	testutil.Eventually(t, "an error", func() bool { return len(k.log.with("Cannot find out which pods hold GPUs")) == 1 })
-	k.Stop()
-	k.source.awaitRefreshes(t)
-	if lines := k.log.with("known again"); len(lines) > 0 {
-		t.Error(lines)
-	}
-}
-
 func TestRunDoesNotWaitForCalls(t *testing.T) {
 	t.Parallel()
 	k := newBed(t, displayGPU("A"))
@@ -187,29 +171,6 @@ func TestRunDoesNotWaitForCalls(t *testing.T) {
 	left, err := filepath.Glob(filepath.Join(k.dir, "directx-*"))
 	if err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
-	}
-}
-
-// TestRecordThatCannotBeRemoved: a record that cannot be removed has not ended, and causes no refresh.
-func TestRecordThatCannotBeRemoved(t *testing.T) {
-	t.Parallel()
-	k := newBed(t, displayGPU("A"))
-	k.pods.set(nil, "name-of-a")
-	id := k.record(displayResource, "A-0")
-	k.bind(id)
-	if records := k.config.Recorder.Refresh(); len(records) != 1 || records[0].Holder == nil { // They are not read again.
-		t.Fatal(records)
-	}
-	file := filepath.Join(k.records, string(id)+".json")
-	testutil.NoError(t, os.Remove(file), os.MkdirAll(filepath.Join(file, "not empty"), 0o700))
-	k.run()
-	k.await(displayResource, "A-0 A-1")
-	k.source.awaitRefreshes(t)
-	k.pods.set(nil, "another")
-	testutil.Eventually(t, "the failure", func() bool { return len(k.log.with("directory not empty")) > 0 })
-	k.source.awaitRefreshes(t)
-	if ended := k.log.with("Allocation ended"); len(ended) > 0 {
-		t.Error(ended)
 	}
 }
 
