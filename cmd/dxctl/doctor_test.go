@@ -114,7 +114,7 @@ func TestReportHasNoSecret(t *testing.T) {
 		"gpus.yaml": "apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\ndevices:\n- instanceID: GPU # HUNTER-line\n" +
 			"  description: 'api_key=HUNTER-key https://u:HUNTER/url@example.com/x?sig=HUNTER-sig Bearer HUNTER-bearer'\n  display: true\n  locationPath: PCIROOT(0)#PCI(1B00)\n",
 		"state/shim.log":    "level=error msg=\"password=\\\"HUNTER-quoted words\\\"\" token " + token + "\nlevel=info msg=well container=abc\n",
-		"state/verify.json": `{"works": true, "reason": "https://u:HUNTER-verify@example.com refused", "secretKey": "HUNTER-key"}`,
+		"state/verify.txt":  "refused  as configured: https://u:HUNTER-verify@example.com refused\n",
 	}
 	for name, invalid := range map[string]map[string]string{
 		"valid":     {},
@@ -150,7 +150,7 @@ func TestReportHasNoSecret(t *testing.T) {
 			if strings.Contains(report, "HUNTER") || strings.Contains(report, token) {
 				t.Errorf("secrets are in\n%s", report)
 			}
-			for _, want := range []string{"# dxctl doctor\n", "✔ system", "PCIROOT(0)#PCI(1B00)", "msg=well container=abc", "resources:", `"works": true`} {
+			for _, want := range []string{"# dxctl doctor\n", "✔ system", "PCIROOT(0)#PCI(1B00)", "msg=well container=abc", "resources:", "refused  as configured"} {
 				if !strings.Contains(report, want) && (want != "PCIROOT(0)#PCI(1B00)" || name != "policy") {
 					t.Errorf("no %s in\n%s", want, report)
 				}

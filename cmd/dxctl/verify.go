@@ -1,180 +1,227 @@
 package main
 
 import (
+	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
 	"runtime"
-	"strings"
+	"slices"
 	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/spf13/cobra"
 
-	"github.com/directx-nri/directx-nri/advertiser/resources"
 	"github.com/directx-nri/directx-nri/decision"
+	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/discovery/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/access"
+	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/win32"
+	"github.com/directx-nri/directx-nri/ocispec"
+	"github.com/directx-nri/directx-nri/ocispec/gpuedits"
+	"github.com/directx-nri/directx-nri/ocispec/runflags"
 )
-
-type verifyOptions struct {
-	gpuFlags
-	client ctr
-	force  bool
-}
 
 // newVerifyCommand returns 'dxctl verify'. version is that of dxctl.
 func newVerifyCommand(version string) *cobra.Command {
-	o := verifyOptions{gpuFlags: gpuFlags{Request: "all"}}
+	o := gpuFlags{Request: "all"}
+	client := ctr{timeout: 2 * time.Minute}
 	command := &cobra.Command{
 		Use:   "verify [flags] [-- COMMAND [ARGUMENT...]]",
 		Short: "Start containers with GPUs, and find the driver files that this node refuses",
 		Long: `Starts short-lived containers with ctr and removes them: without a GPU, with the interlock,
 with the GPUs alone, with their drivers' files, and as configured. If files are refused,
-finds out which, and prints the settings with which containers start. Changes no
-configuration. 'dxctl doctor --report' includes the result.
+finds out which. Changes no configuration. 'dxctl doctor --report' includes the result.
 
 Fails if containers with GPUs do not start as configured, or one with the interlock does.`,
 		Example: `  dxctl verify --gpus 0
   dxctl verify --image mcr.microsoft.com/windows/nanoserver:ltsc2025 -- cmd.exe`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(c *cobra.Command, args []string) error {
-			o.client.command = args
-			return o.run(c.Context(), version, c.OutOrStdout(), c.ErrOrStderr())
+			client.command = args
+			return verify(c.Context(), &o, &client, version, c.OutOrStdout(), c.ErrOrStderr())
 		},
 	}
 	flags := command.Flags()
 	o.AddRequestFlag(flags, "GPUs of the containers")
-	o.client.addFlags(flags)
+	flags.StringVar(&client.image, "image", "", "`IMAGE` on the node (default: its pause image)")
+	flags.StringVar(&client.runtime, "runtime", "", "containerd's `RUNTIME` (default: runhcs on Windows, elsewhere the runtime shim, or without it runc)")
+	flags.StringSliceVar(&client.program, "ctr", []string{"ctr"}, "containerd's client `PROGRAM`, with its first arguments, such as k0s,ctr")
+	flags.StringVar(&client.namespace, "containerd-namespace", "k8s.io", "`NAMESPACE` of the image and the containers")
+	flags.StringVar(&client.socket, "cri-socket", paths.Default().CRI, "containerd's CRI `SOCKET` or named pipe")
 	flags.StringVar(&o.StateDir, "state-dir", paths.Default().State, "state `DIRECTORY`")
-	flags.BoolVar(&o.force, "force", false, "continue although pods have GPUs")
 	return command
 }
 
-// verifyResult is the result of 'dxctl verify'. The names of its fields are stable.
-type verifyResult struct {
-	Version     string             `json:"version"`
-	OS          string             `json:"os"`
-	Build       uint32             `json:"build,omitempty"` // of Windows
-	At          time.Time          `json:"at"`
-	Image       string             `json:"image"`
-	Runtime     string             `json:"runtime"`
-	DriverFiles policy.DriverFiles `json:"driverFiles"` // the mode in force
-	Devices     []gpuReport        `json:"devices"`
-	// Containers describe the started containers, in order, each with its result.
-	Containers []string `json:"containers"`
-	// Refused are driver files with which containers do not start.
-	Refused []specs.Mount `json:"refused,omitempty"`
-	// Works reports whether containers with GPUs start as configured.
-	Works  bool   `json:"works"`
-	Reason string `json:"reason"`
-	// Settings are settings with which containers do not get the refused files, the recommended one
-	// first.
-	Settings []string `json:"settings,omitempty"`
-}
-
-func (o *verifyOptions) run(ctx context.Context, version string, stdout, stderr io.Writer) error {
-	m, err := o.prepare(ctx, version, stdout, stderr)
-	if err != nil {
+// verify starts the containers, prints the results, and keeps them for 'dxctl doctor --report'.
+func verify(ctx context.Context, o *gpuFlags, client *ctr, version string, stdout, stderr io.Writer) error {
+	if err := o.CheckRequest(); err != nil {
 		return err
 	}
-	err = m.run(ctx)
-	switch {
-	case err != nil && ctx.Err() != nil:
-		return cli.UnknownResult(err)
-	case err != nil:
-		m.result.Reason = errlog.Text(err)
-		err = cli.UnknownResult(err)
-	case !m.result.Works:
-		err = errors.New(m.result.Reason)
-	}
-	m.result.print(stdout)
-	// 'dxctl doctor --report' reads it.
-	return errors.Join(err, writeStateFile(filepath.Join(o.StateDir, paths.VerifyFile), m.result))
-}
-
-// prepare checks that no pod has GPUs, and returns the measurement.
-func (o *verifyOptions) prepare(ctx context.Context, version string, stdout, stderr io.Writer) (*measurement, error) {
-	if err := o.CheckRequest(); err != nil {
-		return nil, err
-	}
-	if err := o.checkUnused(ctx); err != nil && !o.force {
-		return nil, fmt.Errorf("%w; add --force to continue", err)
-	}
-	if err := o.client.prepare(ctx); err != nil {
-		return nil, err
+	if err := client.prepare(ctx); err != nil {
+		return err
 	}
 	present, p, err := o.Devices(ctx, stderr, runtime.GOOS)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	devices, err := decision.Select(o.Request, present)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	m := &measurement{
-		client: &o.client, out: stdout, nodeOS: runtime.GOOS, devices: devices,
-		result: verifyResult{
-			Version: version, OS: runtime.GOOS, Build: win32.WindowsBuild(), At: time.Now().UTC(),
-			Image: o.client.image, Runtime: o.client.runtime,
-			DriverFiles: p.DriverFiles, Devices: newGPUReports(resources.Match(present, p.Policy, runtime.GOOS)),
-		},
+	var report bytes.Buffer
+	v := verification{client: client, out: io.MultiWriter(stdout, &report), devices: devices, policy: p}
+	if client.usesShim {
+		v.shimFlags = shimFlags(runtime.GOOS, o.Request)
 	}
-	if o.client.usesShim {
-		m.shimFlags = shimFlags(m.nodeOS, o.Request)
+	fmt.Fprintf(&report, "dxctl %s on %s %d at %s: image %s, runtime %s, driverFiles: %s\n",
+		version, runtime.GOOS, win32.WindowsBuild(), time.Now().UTC().Format(time.RFC3339), client.image, client.runtime, p.DriverFiles)
+	err = v.run(ctx)
+	if err == nil {
+		fmt.Fprintln(v.out, "\ncontainers with GPUs start as configured")
 	}
-	if m.withFiles, err = m.buildEdits(p, policy.FilesMount); err != nil {
-		return nil, err
-	}
-	m.withoutFiles, err = m.buildEdits(p, policy.FilesNone)
-	return m, err
+	fmt.Fprintln(&report, errlog.Text(err))
+	return errors.Join(err, access.MakePrivate(o.StateDir),
+		durable.Replace(filepath.Join(o.StateDir, paths.VerifyFile), report.Bytes(), 0o600))
 }
 
-// checkUnused returns an error if pods have GPUs, or if that is unknown.
-func (o *verifyOptions) checkUnused(ctx context.Context) error {
-	entries, pods, err := readAllocations(ctx, o.StateDir, o.client.socket)
-	if err != nil {
-		return fmt.Errorf("it is unknown whether pods have GPUs: %w", err)
+// verification starts containers, one after the other.
+type verification struct {
+	client  *ctr
+	out     io.Writer
+	devices []discovery.Device
+	policy  policy.Resolved
+	// shimFlags request the GPUs from the runtime shim, nil without the shim.
+	shimFlags []string
+}
+
+// run starts the containers, and returns why containers with GPUs do not work.
+func (v *verification) run(ctx context.Context) error {
+	if err := v.startEdited(ctx, "without a GPU", ocispec.Edits{}); err != nil {
+		return cli.UnknownResult(fmt.Errorf("a container without a GPU does not start, so GPUs cannot be tested: %w", err))
 	}
-	for _, e := range entries {
-		if e.Holder == nil || pods[e.Holder.PodUID].Ready {
-			return errors.New("pods have GPUs: 'dxctl allocations' lists them")
+	switch err := v.startEdited(ctx, "with the interlock, which must be refused", interlockEdits(runtime.GOOS)); {
+	case err == nil:
+		return errors.New("a container starts in spite of the interlock: this node must not offer GPUs")
+	case !isRefusal(err):
+		return err
+	}
+	edits, err := v.buildEdits(policy.FilesMount)
+	if err != nil {
+		return err
+	}
+	files := edits.Mounts
+	startWith := func(mounts []specs.Mount) error {
+		edits.Mounts = mounts
+		return v.startEdited(ctx, fmt.Sprintf("with GPUs and %d of %d driver files", len(mounts), len(files)), edits)
+	}
+	if err := startWith(nil); err != nil {
+		return fmt.Errorf("containers with GPUs do not start, even without driver files: %w", err)
+	}
+	refused, err := findRefused(files, startWith)
+	if err != nil {
+		return err
+	}
+	for _, m := range refused {
+		fmt.Fprintf(v.out, "\nThis node refuses %s.\n", m.Source)
+	}
+	if err := v.startConfigured(ctx); err != nil {
+		err = fmt.Errorf("containers with GPUs do not start as configured: %w", err)
+		if len(refused) > 0 && runtime.GOOS == "windows" { // Linux has no such settings.
+			err = errlog.WithRemedy(err, "set driverFiles: none, or name the refused files in runtimeFiles.VENDOR.remove")
+		}
+		return err
+	}
+	return nil
+}
+
+// findRefused returns the files with which a container does not start: it tries each half of a list that is
+// refused together with the files that were accepted before. Of files that are refused only together, it
+// returns the last one. start starts a container with files.
+func findRefused(files []specs.Mount, start func(files []specs.Mount) error) (refused []specs.Mount, err error) {
+	var accepted []specs.Mount
+	for pending := [][]specs.Mount{files}; len(files) > 0 && len(pending) > 0; {
+		list, half := pending[0], len(pending[0])/2
+		err := start(slices.Concat(accepted, list))
+		switch {
+		case err == nil:
+			accepted, pending = append(accepted, list...), pending[1:]
+		case !isRefusal(err):
+			return nil, err
+		case half > 0:
+			pending = slices.Replace(pending, 0, 1, list[:half], list[half:])
+		default:
+			refused, pending = append(refused, list...), pending[1:]
 		}
 	}
-	return nil
+	if len(refused) > 0 {
+		if err := start(accepted); err != nil {
+			return nil, cli.UnknownResult(fmt.Errorf("containers that started before do not start anymore, so the result means nothing: %w", err))
+		}
+	}
+	return refused, nil
 }
 
-func (r *verifyResult) print(w io.Writer) {
-	if r.Works {
-		fmt.Fprintf(w, "\n%s\n", r.Reason)
-	}
-	for _, m := range r.Refused {
-		fmt.Fprintf(w, "\nThis node refuses %s.\n", m.Source)
-	}
-	if !r.Works && len(r.Settings) > 0 {
-		fmt.Fprintf(w, "\nContainers start with this in config.yaml:\n\n%s", strings.Join(r.Settings, "\nor:\n\n"))
-	}
+func (v *verification) buildEdits(mode policy.DriverFiles) (ocispec.Edits, error) {
+	p := v.policy
+	p.DriverFiles = mode
+	edits, _, err := gpuedits.Build(runtime.GOOS, v.devices, nil, hostfiles.Root(""), p)
+	return edits, err
 }
 
-// writeStateFile replaces a file. It creates the state directory if necessary.
-func writeStateFile(path string, content any) error {
-	text, err := json.MarshalIndent(content, "", "  ")
-	if err == nil {
-		err = access.MakePrivate(filepath.Dir(path))
+// interlockEdits returns the edits that the kubelet makes for an allocation.
+func interlockEdits(nodeOS string) ocispec.Edits {
+	if nodeOS == "windows" {
+		return ocispec.Edits{WindowsDevices: []specs.WindowsDevice{
+			{ID: allocation.InterlockDeviceID, IDType: allocation.InterlockDeviceType},
+		}}
 	}
-	if err == nil {
-		err = durable.Replace(path, append(text, '\n'), 0o600)
+	return ocispec.Edits{Mounts: []specs.Mount{ocispec.ReadOnlyMount(nodeOS, allocation.InterlockSource, allocation.InterlockMount)}}
+}
+
+// startConfigured starts a container with the GPUs as they are configured on the node.
+func (v *verification) startConfigured(ctx context.Context) error {
+	const what = "as configured"
+	if v.shimFlags != nil {
+		return v.start(ctx, what, v.shimFlags)
 	}
+	edits, err := v.buildEdits(v.policy.DriverFiles)
 	if err != nil {
-		return fmt.Errorf("write the state file %s: %w", path, err)
+		return err
 	}
-	return nil
+	return v.startEdited(ctx, what, edits)
+}
+
+// startEdited starts a container with edits. It requests no GPU from the runtime shim.
+func (v *verification) startEdited(ctx context.Context, what string, edits ocispec.Edits) error {
+	edits.Env = []string{decision.VisibleVariable + "=none"}
+	flags, err := runflags.Flags(runflags.Ctr, runtime.GOOS, edits, hostfiles.Root("").Resolve)
+	if err != nil {
+		return cli.UnknownResult(err)
+	}
+	return v.start(ctx, what, flags)
+}
+
+// start starts a container with flags of ctr, and prints the result. It tries twice, because the first
+// start after a boot can fail.
+func (v *verification) start(ctx context.Context, what string, flags []string) error {
+	err := v.client.start(ctx, flags)
+	if isRefusal(err) {
+		err = v.client.start(ctx, flags)
+	}
+	switch {
+	case err == nil:
+		fmt.Fprintln(v.out, "starts   "+what)
+	case isRefusal(err):
+		fmt.Fprintf(v.out, "refused  %s: %s\n", what, errlog.OneLine(err.Error()))
+	}
+	return err
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
@@ -14,8 +13,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/spf13/pflag"
 
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/durable"
@@ -30,32 +27,25 @@ const runhcs = "io.containerd.runhcs.v1"
 
 // ctr runs containerd's client, which is part of each release of containerd.
 type ctr struct {
-	program, command                               []string
-	socket, namespace, snapshotter, runtime, image string
-	timeout                                        time.Duration
-	usesShim                                       bool // of the runtime
-	started                                        int  // number of started containers
+	program, command                  []string
+	socket, namespace, runtime, image string
+	timeout                           time.Duration // of each start and removal
+	usesShim                          bool          // of the runtime
 }
 
-func (c *ctr) addFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&c.image, "image", "", "`IMAGE` on the node (default: its pause image)")
-	flags.StringVar(&c.runtime, "runtime", "", "containerd's `RUNTIME` (default: runhcs on Windows, elsewhere the runtime shim, or without it runc)")
-	flags.StringSliceVar(&c.program, "ctr", []string{"ctr"}, "containerd's client `PROGRAM`, with its first arguments, such as k0s,ctr")
-	flags.Lookup("ctr").DefValue = "ctr" // not [ctr] in help
-	flags.StringVar(&c.namespace, "containerd-namespace", "k8s.io", "`NAMESPACE` of the image and the containers")
-	flags.StringVar(&c.snapshotter, "snapshotter", "", "containerd's `SNAPSHOTTER` (default: ctr's)")
-	flags.StringVar(&c.socket, "cri-socket", paths.Default().CRI, "containerd's CRI `SOCKET` or named pipe")
-	flags.DurationVar(&c.timeout, "timeout", 2*time.Minute, "limit for each start and removal")
+// refusal is why containerd does not start a container.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+
+func isRefusal(err error) bool {
+	_, ok := errors.AsType[refusal](err)
+	return ok
 }
 
 // prepare checks the flags, and finds the runtime and the image.
 func (c *ctr) prepare(ctx context.Context) error {
-	switch {
-	case c.timeout <= 0:
-		return cli.UsageError("--timeout %s is not positive", c.timeout)
-	case len(c.program) == 0:
-		return cli.UsageError("--ctr names no program")
-	case len(c.command) > 0 && c.image == "":
+	if len(c.command) > 0 && c.image == "" {
 		return cli.UsageError("a command requires --image: the pause image has no other program")
 	}
 	dir := paths.Default().ShimDir
@@ -128,22 +118,22 @@ func (c *ctr) run(ctx context.Context, args ...string) (string, error) {
 	}
 }
 
-// start starts a container with flags of 'ctr run', and removes it with its task and
-// snapshot. refusal is why it does not start, "" if it does.
-func (c *ctr) start(ctx context.Context, flags []string) (refusal string, err error) {
-	c.started++
-	id := fmt.Sprintf("dxctl-verify-%d-%d", os.Getpid(), c.started)
+// start starts a container with flags of 'ctr run', and removes it with its task and snapshot. The error is a
+// [refusal] if containerd does not start it. After another error, the result is unknown.
+func (c *ctr) start(ctx context.Context, flags []string) error {
+	id := fmt.Sprintf("dxctl-verify-%d", time.Now().UnixNano())
 	args := []string{"run", "--detach", "--null-io", "--runtime", c.runtime, "--cgroup", "/" + id}
-	if c.snapshotter != "" {
-		args = append(args, "--snapshotter", c.snapshotter)
-	}
-	if _, err := c.run(ctx, slices.Concat(args, flags, []string{c.image, id}, c.command)...); err != nil {
-		refusal = err.Error()
-	}
+	_, startErr := c.run(ctx, slices.Concat(args, flags, []string{c.image, id}, c.command)...)
 	cleanup := context.WithoutCancel(ctx)
 	_, taskErr := c.run(cleanup, "tasks", "delete", "--force", id)
-	if _, err := c.run(cleanup, "containers", "delete", id); err != nil && !strings.Contains(err.Error(), "not found") {
-		return "", fmt.Errorf("container %s in namespace %s is left behind: %w", id, c.namespace, errors.Join(err, taskErr))
+	_, err := c.run(cleanup, "containers", "delete", id)
+	switch {
+	case err != nil && !strings.Contains(err.Error(), "not found"):
+		return cli.UnknownResult(fmt.Errorf("container %s in namespace %s is left behind: %w", id, c.namespace, errors.Join(err, taskErr)))
+	case ctx.Err() != nil:
+		return cli.UnknownResult(ctx.Err())
+	case startErr != nil:
+		return refusal(startErr.Error())
 	}
-	return refusal, ctx.Err()
+	return nil
 }

@@ -25,9 +25,9 @@ const (
 	// ShimLogFile is the shim's log, unless the policy names another one, in lines of text. The shim
 	// appends, and begins a second file with the suffix .1 when it is large (package shim). dxctl reads it.
 	ShimLogFile = "shim.log"
-	// VerifyFile is the last result of 'dxctl verify', in JSON. 'dxctl verify' writes it, and 'dxctl doctor'
-	// reads it.
-	VerifyFile = "verify.json"
+	// VerifyFile is the last result of 'dxctl verify', in lines of text. 'dxctl verify' writes it, and 'dxctl
+	// doctor' reads it.
+	VerifyFile = "verify.txt"
 )
 
 // Allocations returns the directory of the allocation records in a state directory.
