@@ -18,13 +18,13 @@ import (
 
 func TestRun(t *testing.T) {
 	t.Parallel()
-	const print = `printf '00000000:01:00.0, ` + testUUID + `\n0000000a:02:00.0, GPU-x\r\n\nFailed, badly\n'`
+	const printTwo = `printf '00000000:01:00.0, ` + testUUID + `\n0000000a:02:00.0, GPU-x\r\n\nFailed, badly\n'`
 	for name, test := range map[string]struct{ script, want, err string }{
 		"two GPUs": {
-			script: `[ "$*" = "--query-gpu=pci.bus_id,uuid --format=csv,noheader" ] && ` + print,
+			script: `[ "$*" = "--query-gpu=pci.bus_id,uuid --format=csv,noheader" ] && ` + printTwo,
 			want:   "map[00000000:01:00.0:" + testUUID + " 0000000A:02:00.0:GPU-x]",
 		},
-		"a third GPU is lost": {script: print + "; exit 15", want: "map[00000000:01:00.0:" + testUUID + " 0000000A:02:00.0:GPU-x]", err: "exit status 15"},
+		"a third GPU is lost": {script: printTwo + "; exit 15", want: "map[00000000:01:00.0:" + testUUID + " 0000000A:02:00.0:GPU-x]", err: "exit status 15"},
 		"no GPU":              {script: "echo No devices were found; exit 6", want: "map[]", err: "exit status 6"},
 		"it hangs":            {script: "exec sleep 100", want: "map[]", err: "deadline exceeded"},
 	} {

@@ -171,19 +171,19 @@ func numaNode(node *uint32) *int {
 }
 
 // compareAddresses compares devices by bus and address, and then by instance ID. Devices of no kind
-// come last, and so do unknown numbers.
+// come last.
 func compareAddresses(a, b discovery.Device) int {
-	number := func(n *uint32) uint64 {
-		if n == nil {
-			return math.MaxUint64
+	key := func(d discovery.Device) []uint64 {
+		keys := []uint64{0, math.MaxUint64, math.MaxUint64} // Unknown numbers are last.
+		if d.Kind() == discovery.KindNone {
+			keys[0] = 1
 		}
-		return uint64(*n)
-	}
-	if hasKind := a.Kind() != discovery.KindNone; hasKind != (b.Kind() != discovery.KindNone) {
-		if hasKind {
-			return -1
+		for i, n := range []*uint32{d.BusNumber, d.Address} {
+			if n != nil {
+				keys[i+1] = uint64(*n)
+			}
 		}
-		return 1
+		return keys
 	}
-	return cmp.Or(cmp.Compare(number(a.BusNumber), number(b.BusNumber)), cmp.Compare(number(a.Address), number(b.Address)), cmp.Compare(a.InstanceID, b.InstanceID))
+	return cmp.Or(slices.Compare(key(a), key(b)), cmp.Compare(a.InstanceID, b.InstanceID))
 }
