@@ -53,31 +53,25 @@ func (r Root) ResolveAll(paths []string) (resolved []string, errs []error) {
 	return resolved, errs
 }
 
-// SameContent reports whether two files have the same content. Large files are
+// SameContent reports whether two regular files have the same content. Large files are
 // considered different.
 func (r Root) SameContent(a, b string) (bool, error) {
-	x, err := r.content(a)
-	if err != nil {
-		return false, err
+	var contents [2][]byte
+	for i, path := range []string{a, b} {
+		final, regular, err := r.Resolve(path)
+		if err == nil && !regular { // A FIFO would block.
+			err = fmt.Errorf("%s: not a regular file", path)
+		}
+		if err != nil {
+			return false, err
+		}
+		info, err := os.Stat(r.localPath(final))
+		if err != nil || info.Size() > maxCompared {
+			return false, err
+		}
+		if contents[i], err = os.ReadFile(r.localPath(final)); err != nil {
+			return false, err
+		}
 	}
-	y, err := r.content(b)
-	return x != nil && y != nil && bytes.Equal(x, y), err
-}
-
-// content returns the content of a regular file (a FIFO would block), nil if it has
-// more than maxCompared bytes.
-func (r Root) content(path string) ([]byte, error) {
-	final, regular, err := r.Resolve(path)
-	switch {
-	case err != nil:
-		return nil, err
-	case !regular:
-		return nil, fmt.Errorf("%s: not a regular file", path)
-	}
-	file := r.localPath(final)
-	info, err := os.Stat(file)
-	if err != nil || info.Size() > maxCompared {
-		return nil, err
-	}
-	return os.ReadFile(file)
+	return bytes.Equal(contents[0], contents[1]), nil
 }
