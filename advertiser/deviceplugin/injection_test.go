@@ -10,7 +10,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/testing/protocmp"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
-	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/allocation"
@@ -141,14 +140,4 @@ func TestCheckAlive(t *testing.T) {
 	testutil.NoError(t, a.CheckAlive())
 	a.listingBegan = time.Now().Add(-maxSilence)
 	testutil.CheckError(t, "no list for long", a.CheckAlive(), "not been listed")
-}
-
-func containersOf(name string, containers ...*podresources.ContainerResources) *podresources.PodResources {
-	return &podresources.PodResources{Namespace: "team", Name: name, Containers: containers}
-}
-
-func containerWith(name string, ids ...string) *podresources.ContainerResources {
-	return &podresources.ContainerResources{Name: name, Devices: []*podresources.ContainerDevices{
-		{ResourceName: "other/thing", DeviceIds: []string{"x"}}, {ResourceName: displayResource, DeviceIds: idsOf(ids)},
-	}}
 }

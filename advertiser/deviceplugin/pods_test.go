@@ -1,7 +1,6 @@
 package deviceplugin
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/directx-nri/directx-nri/internal/allocation"
@@ -101,7 +101,10 @@ func TestPodTracker(t *testing.T) {
 			}}
 			for i, step := range steps {
 				now = step
-				clock = clock.Add(cmp.Or(step.after, missingTimeout))
+				if step.after == 0 {
+					step.after = missingTimeout
+				}
+				clock = clock.Add(step.after)
 				if step.newSocket {
 					create()
 				}
@@ -137,52 +140,29 @@ func (l *podLister) List(context.Context, *podresources.ListPodResourcesRequest)
 	return l.list, nil
 }
 
-// serve serves the lister until the test ends, and returns its socket.
-func (l *podLister) serve(t *testing.T) (socket string) {
-	t.Helper()
-	socket = filepath.Join(testutil.ShortDir(t), "kubelet.sock")
-	grpctest.Serve(t, socket, &podresources.PodResourcesLister_ServiceDesc, l)
-	return socket
-}
-
-func TestContainers(t *testing.T) {
-	t.Parallel()
-	var many []*podresources.PodResources
-	for i := range 43 {
-		many = append(many, containersOf(fmt.Sprintf("%0100000d", i), &podresources.ContainerResources{Name: "main"}))
-	}
-	for _, test := range []struct {
-		name string
-		pods []*podresources.PodResources
-		want int
-	}{
-		{name: "no pod", want: 0},
-		{name: "with and without devices", pods: []*podresources.PodResources{containersOf("a", containerWith("main", "A-0"), containerWith("side")),
-			containersOf("b", &podresources.ContainerResources{Name: "main"})}, want: 3},
-		{name: "more than gRPC's default limit", pods: many, want: len(many)},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			lister := &podLister{list: &podresources.ListPodResourcesResponse{PodResources: test.pods}}
-			got, err := listContainers(t.Context(), lister.serve(t))
-			if err != nil || len(got) != test.want {
-				t.Errorf("%d containers, %v; want %d", len(got), err, test.want)
-			}
-			for _, c := range got {
-				if c.pod.namespace != "team" || c.pod.name == "" || c.container == "" {
-					t.Fatalf("%+v", c)
-				}
-			}
-		})
-	}
-}
-
-func TestContainersWithoutAnswer(t *testing.T) {
+func TestListContainers(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(testutil.ShortDir(t), "kubelet.sock")
+	if got, err := listContainers(t.Context(), socket); err == nil || got != nil {
+		t.Errorf("no kubelet: %v, %v", got, err)
+	}
+	// Each NUMA node has an entry.
+	devices := []*podresources.ContainerDevices{
+		{ResourceName: "other/thing", DeviceIds: []string{"x"}},
+		{ResourceName: displayResource, DeviceIds: []string{"a"}}, {ResourceName: displayResource, DeviceIds: []string{"b", "c"}},
+	}
+	grpctest.Serve(t, socket, &podresources.PodResourcesLister_ServiceDesc, &podLister{list: &podresources.ListPodResourcesResponse{
+		PodResources: []*podresources.PodResources{
+			{Namespace: "team", Name: "web", Containers: []*podresources.ContainerResources{{Name: "main", Devices: devices}, {Name: "side"}}},
+			{Namespace: "team", Name: "empty"},
+		},
+	}})
+	want := []containerDevices{
+		{podName{"team", "web"}, "main", map[string][]string{"other/thing": {"x"}, displayResource: {"a", "b", "c"}}},
+		{podName{"team", "web"}, "side", map[string][]string{}},
+	}
 	got, err := listContainers(t.Context(), socket)
-	testutil.CheckError(t, "no kubelet", err, socket)
-	if got != nil {
-		t.Errorf("no kubelet: %v", got)
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(containerDevices{}, podName{})); diff != "" || err != nil {
+		t.Errorf("error %v, containers (-want +got):\n%s", err, diff)
 	}
 }

@@ -37,17 +37,13 @@ func (s *server) GetDevicePluginOptions(context.Context, *v1beta1.Empty) (*v1bet
 func (s *server) ListAndWatch(_ *v1beta1.Empty, stream grpc.ServerStreamingServer[v1beta1.ListAndWatchResponse]) error {
 	s.countStream(1)
 	defer s.countStream(-1)
-	var sent *pool
 	for {
-		pool, replaced := s.current()
-		if sent == nil || !pool.sameList(sent) {
-			if err := stream.Send(pool.list()); err != nil {
-				return fmt.Errorf("send the list of %s: %w", s.resource, err)
-			}
+		pool, changed := s.current()
+		if err := stream.Send(pool.list()); err != nil {
+			return fmt.Errorf("send the list of %s: %w", s.resource, err)
 		}
-		sent = pool
 		select {
-		case <-replaced:
+		case <-changed:
 		case <-stream.Context().Done():
 			return status.FromContextError(stream.Context().Err()).Err()
 		case <-s.stopping:

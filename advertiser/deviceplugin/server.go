@@ -33,10 +33,10 @@ type server struct {
 	registration registration // run's goroutine owns it
 
 	mu sync.Mutex // guards the following fields
-	// pool is the newest pool. replaced is closed when a newer one is published.
-	pool     *pool
-	replaced chan struct{}
-	streams  streams
+	// pool is the newest pool. listChanged is closed when one with another list is published.
+	pool        *pool
+	listChanged chan struct{}
+	streams     streams
 }
 
 // streams are the ListAndWatch streams of a server. The kubelet watches the list while one is open.
@@ -51,23 +51,25 @@ func newServer(config Config, timing timing, guard *allocateGuard, p *pool) *ser
 	return &server{
 		config: config, timing: timing, resource: p.resource, log: config.Log.WithField("resource", p.resource),
 		guard: guard, streamsChanged: make(chan struct{}, 1),
-		pool: p, replaced: make(chan struct{}), streams: streams{lastClosed: time.Now()},
+		pool: p, listChanged: make(chan struct{}), streams: streams{lastClosed: time.Now()},
 	}
 }
 
-// current returns the newest pool, and a channel that is closed when a newer one is published.
+// current returns the newest pool, and a channel that is closed when its list is no longer the newest.
 func (s *server) current() (*pool, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.pool, s.replaced
+	return s.pool, s.listChanged
 }
 
 func (s *server) publish(p *pool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if !p.sameList(s.pool) {
+		close(s.listChanged)
+		s.listChanged = make(chan struct{})
+	}
 	s.pool = p
-	close(s.replaced)
-	s.replaced = make(chan struct{})
 }
 
 // countStream counts a stream that has opened, with change 1, or closed, with -1.
