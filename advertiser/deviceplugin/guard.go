@@ -30,8 +30,8 @@ type allocateGuard struct {
 	// answerDelay is how long a call takes at least, so that overlaps can be seen. It is 0 where the kubelet
 	// allocates at admission.
 	answerDelay time.Duration
-	// failureInterval is the time between two failures because of an overlap, and failing has a value while a
-	// call waits for it.
+	// failureInterval is the time between two failures because of an overlap, more than a second. failing has a
+	// value while a call waits for it.
 	failureInterval time.Duration
 	failing         chan struct{}
 	// succeeded receives a value after a successful allocation.
