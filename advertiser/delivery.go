@@ -3,14 +3,12 @@ package advertiser
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/sirupsen/logrus"
 
 	"github.com/directx-nri/directx-nri/discovery"
-	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/cri"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/policy"
@@ -129,12 +127,8 @@ type checkedList struct {
 // While the result is not known, the last one applies.
 func (c *checkedList) devices(ctx context.Context) ([]discovery.Device, error) {
 	devices, err := c.list(ctx)
-	notSaved := err
-	if !errors.Is(err, node.ErrNotSaved) {
-		if err != nil || !c.offers(devices) {
-			return devices, err
-		}
-		notSaved = nil
+	if err != nil || !c.offers(devices) {
+		return devices, err
 	}
 	problem, err := c.check(ctx)
 	switch {
@@ -151,10 +145,10 @@ func (c *checkedList) devices(ctx context.Context) ([]discovery.Device, error) {
 		}
 		c.problem = problem
 	}
-	if problem := cmp.Or(c.problem, notSaved); problem != nil {
+	if c.problem != nil {
 		for i := range devices {
 			if devices[i].Health.OK() {
-				devices[i].Health.Reason = errlog.ErrorLine(problem)
+				devices[i].Health.Reason = errlog.ErrorLine(c.problem)
 			}
 		}
 	}

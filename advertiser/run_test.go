@@ -9,7 +9,6 @@ import (
 
 	"github.com/directx-nri/directx-nri/advertiser/config"
 	"github.com/directx-nri/directx-nri/discovery"
-	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/internal/testutil/allocationtest"
@@ -105,12 +104,5 @@ func TestCheckedList(t *testing.T) {
 		if message != step.message {
 			t.Errorf("step %d: logged %q, want %q", i, message, step.message)
 		}
-	}
-	problem, checkErr = nil, nil
-	g.list = func(context.Context) ([]discovery.Device, error) {
-		return []discovery.Device{{InstanceID: "GPU"}}, node.ErrNotSaved
-	}
-	if devices, err := g.devices(t.Context()); err != nil || len(devices) != 1 || devices[0].Health.Reason != node.ErrNotSaved.Error() {
-		t.Errorf("a list that is not saved: %v, %v", devices, err)
 	}
 }

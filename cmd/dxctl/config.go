@@ -87,11 +87,14 @@ func saveGPUs(ctx context.Context, c config.Compiler, p policy.Policy) (string, 
 	if p.UseInventory || runtime.GOOS == "windows" {
 		return "", nil
 	}
-	source, err := node.Open(node.Options{StateDir: c.StateDir, UUIDs: nvidia.NewUUIDs(""), Save: true})
+	source, err := node.Open(node.Options{StateDir: c.StateDir, UUIDs: nvidia.NewUUIDs("")})
 	if err != nil {
 		return "; " + err.Error(), nil
 	}
 	devices, err := source.Devices(ctx)
+	if err == nil {
+		err = node.Discovered(c.StateDir).Write(devices)
+	}
 	if err != nil {
 		return "", err
 	}

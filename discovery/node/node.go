@@ -5,13 +5,13 @@ package node
 import (
 	"context"
 	"errors"
-	"fmt"
 	"runtime"
 
 	"github.com/sirupsen/logrus"
 
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/discovery/nvidia"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 )
 
 // Options configure [Open].
@@ -26,7 +26,8 @@ type Options struct {
 	// UUIDs, if it is not nil, adds the UUIDs of NVIDIA's GPUs to the list, and implies QueryDriver.
 	// Devices of such a source must not be called concurrently.
 	UUIDs *nvidia.UUIDs
-	// Save requires UUIDs. On Linux, it writes the list to [Discovered].
+	// Save requires UUIDs. On Linux, it writes the list to [Discovered]. If that fails, the devices are
+	// unhealthy, because containers would get those of an older list.
 	Save bool
 	// HostRoot is where the node's root directory is mounted, for a program in a container
 	// on Linux.
@@ -37,9 +38,6 @@ type Options struct {
 // ErrNoSource reports that a Linux node has neither an inventory nor a driver of GPU
 // paravirtualization.
 var ErrNoSource = errors.New("no inventory is configured")
-
-// ErrNotSaved is the error of a returned list that could not be saved: containers get GPUs of an older one.
-var ErrNotSaved = errors.New("the list of GPUs for the programs that start containers is out of date")
 
 // Open returns the source of the node's GPUs: the compiled inventory, or the discovered GPUs. It
 // reads nothing yet. Its error matches [ErrNoSource].
@@ -75,7 +73,11 @@ func (s *sourceWithUUIDs) Devices(ctx context.Context) ([]discovery.Device, erro
 		return devices, nil
 	}
 	if err := s.list.Write(devices); err != nil {
-		return devices, fmt.Errorf("%w: %w", ErrNotSaved, err)
+		for i := range devices {
+			if devices[i].Health.OK() {
+				devices[i].Health.Reason = errlog.ErrorLine(err)
+			}
+		}
 	}
 	return devices, nil
 }
