@@ -96,7 +96,7 @@ var errNewRun = errors.New("a new run is needed")
 func (d *Daemon) serve(ctx context.Context, c *configuration) (next *configuration, err error) {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
-		return d.metrics.Serve(ctx, "metrics.address", c.Policy.Metrics.Address,
+		return d.metrics.Serve(ctx, c.Policy.Metrics.Address,
 			metrics.Health{Alive: d.checkAlive, Ready: d.checkReady}, d.log)
 	})
 	if c.problem == nil {

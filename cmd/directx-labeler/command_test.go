@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/directx-nri/directx-nri/advertiser/nodelabels"
-	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
@@ -63,10 +62,7 @@ func TestRun(t *testing.T) {
 
 func TestFlags(t *testing.T) {
 	t.Parallel()
-	var stderr strings.Builder
 	command := newCommand()
 	command.SetArgs([]string{})
-	if status := cli.Run(t.Context(), command, &stderr); status == 0 || !strings.Contains(stderr.String(), "--labels-file") {
-		t.Errorf("without flags: status %d\n%s", status, stderr.String())
-	}
+	testutil.CheckError(t, "without flags", command.ExecuteContext(t.Context()), "--labels-file")
 }

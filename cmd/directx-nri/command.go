@@ -85,7 +85,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	})
 	health := metrics.Health{Alive: plugin.CheckAlive, Ready: plugin.CheckReady}
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return m.Serve(ctx, "--metrics-address", o.metricsAddress, health, log) })
+	group.Go(func() error { return m.Serve(ctx, o.metricsAddress, health, log) })
 	log.WithField("version", cli.Version(version)).Info("Starting directx-nri")
 	defer log.Info("Stopped directx-nri")
 	group.Go(func() error { return readiness.Serve(ctx, o.runtimeDir, plugin.CheckReady, log) })

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"path"
@@ -179,18 +178,4 @@ func (o *allocationsOptions) print(stdout io.Writer, reports []allocationReport)
 			}
 		},
 	}.Print(stdout, o.output, reports)
-}
-
-// readAllocations returns the allocation records in a state directory and, if there are any,
-// containerd's pods. With an error, it can return some of the records, and no pods.
-func readAllocations(ctx context.Context, stateDir, criSocket string) ([]allocation.Entry, cri.Pods, error) {
-	entries, problems, err := allocation.OpenStore(paths.Allocations(stateDir)).List(ctx)
-	for _, p := range problems {
-		err = errors.Join(err, p.Err)
-	}
-	if err != nil || len(entries) == 0 {
-		return entries, nil, err
-	}
-	pods, err := cri.ReadPods(ctx, criSocket)
-	return entries, pods, err
 }

@@ -33,7 +33,7 @@ func newDevicesCommand() *cobra.Command {
 With a GPU's index, location path, LUID or instance ID, prints its details as YAML.`,
 		Example: `  dxctl devices 0
   dxctl devices --inventory gpus.yaml -o json`,
-		Args: cli.Arguments(0, 1),
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			return o.run(c.Context(), args, c.OutOrStdout(), c.ErrOrStderr())
 		},

@@ -99,7 +99,7 @@ func TestDevicesOutput(t *testing.T) {
 		"no GPU in YAML":                {[]string{"--inventory", empty, "-o", "yaml"}, "[]\n", ""},
 		"a GPU that does not exist":     {[]string{"--inventory", empty, "0"}, "", `no GPU of this node is "0"`},
 		"no such inventory":             {[]string{"--inventory", none}, "", none},
-		"two at once":                   {[]string{"0", "1"}, "", "got 2 arguments"},
+		"two at once":                   {[]string{"0", "1"}, "", "accepts at most 1 arg(s), received 2"},
 		"a node without GPUs":           {nil, "", "--inventory"},
 		"a node that is mounted":        {[]string{"--host-root", mounted}, "", "find GPUs: "},
 	} {

@@ -45,7 +45,7 @@ a pod's container does not have its allocation.`,
     --inventory deployments/inventory/windows-g4dn.yaml --assume-files
 
   ctr container info --spec ID | dxctl spec - --gpus all -o json`,
-		Args: cli.Arguments(1, 1),
+		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			return o.run(c.Context(), args[0], c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
 		},

@@ -134,8 +134,8 @@ func TestSpecRefusals(t *testing.T) {
 	plain := b.file(t, "plain.json", windowsSpec(false))
 	hyperv := b.file(t, "hyperv.json", `{"windows":{"hyperv":{}}}`)
 	for line, want := range map[string]string{
-		"spec":                        "got 0 arguments, want 'dxctl spec BUNDLE | CONFIG.json | - ",
-		"spec a b":                    "got 2 arguments",
+		"spec":                        "accepts 1 arg(s), received 0",
+		"spec a b":                    "accepts 1 arg(s), received 2",
 		"spec " + b.dir + "/none":     "dxctl: open ",
 		"spec " + plain + " --gpus 7": `no GPU of this node matches "7"`,
 		"spec " + plain + " --assume-files --host-root /x": "--assume-files excludes --host-root",

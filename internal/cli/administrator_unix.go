@@ -4,7 +4,5 @@ package cli
 
 import "os"
 
-const administratorName = "root"
-
 // IsAdministrator reports whether the process runs as root, or on Windows elevated.
 func IsAdministrator() bool { return os.Geteuid() == 0 }

@@ -3,7 +3,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,12 +47,7 @@ func UnknownResult(err error) error { return statusError{err, exitUnknown} }
 func Main(command *cobra.Command) int {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
-	return Run(ctx, command, os.Stderr)
-}
-
-// Run is [Main] until ctx ends, with stderr as standard error.
-func Run(ctx context.Context, command *cobra.Command, stderr io.Writer) int {
-	return run(ctx, command, os.Args[1:], os.Stdout, stderr)
+	return run(ctx, command, os.Args[1:], os.Stdout, os.Stderr)
 }
 
 func run(ctx context.Context, command *cobra.Command, args []string, stdout, stderr io.Writer) int {
@@ -61,9 +55,7 @@ func run(ctx context.Context, command *cobra.Command, args []string, stdout, std
 	command.SetOut(stdout)
 	command.SetErr(stderr)
 	command.SilenceErrors, command.SilenceUsage = true, true
-	command.SetFlagErrorFunc(flagError)
-	command.InitDefaultHelpCmd()
-	command.InitDefaultCompletionCmd(args...)
+	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return UsageError("%w", err) })
 	checkArguments(command)
 	called, err := command.ExecuteContextC(ctx)
 	if err == nil {
@@ -73,23 +65,14 @@ func run(ctx context.Context, command *cobra.Command, args []string, stdout, std
 	fmt.Fprintf(stderr, "%s: %s\n", command.Name(), strings.ReplaceAll(errlog.Text(err), "\n", "\n"+command.Name()+": "))
 	status := statusError{status: exitFailure}
 	_ = errors.As(err, &status)
-	if status.status == exitUsage {
+	switch {
+	case status.status == exitUsage:
 		fmt.Fprintf(stderr, "Try '%s --help'.\n", called.CommandPath())
+	case errors.Is(err, fs.ErrPermission):
+		fmt.Fprintf(stderr, "Run %s as root, or on Windows as an administrator.\n", command.Name())
 	}
-	fmt.Fprint(stderr, permissionRemedy(command.Name(), err, IsAdministrator()))
 	return status.status
 }
-
-// permissionRemedy returns the remedy for a lack of permission, "" for another error.
-func permissionRemedy(program string, err error, administrator bool) string {
-	if administrator || !errors.Is(err, fs.ErrPermission) {
-		return ""
-	}
-	return fmt.Sprintf("Run %s as %s.\n", program, administratorName)
-}
-
-// flagError returns a flag's error as an error of usage.
-func flagError(_ *cobra.Command, err error) error { return UsageError("%w", err) }
 
 // checkArguments makes command and its subcommands accept flags only, unless they have Args, and
 // makes a group of commands print its help.
@@ -98,57 +81,20 @@ func checkArguments(command *cobra.Command) {
 		checkArguments(subcommand)
 	}
 	command.Flags().SortFlags = false
-	check, isGroup := command.Args, command.HasSubCommands() && !command.Runnable()
-	switch {
-	case check == nil && command.Name() == "help":
-		check = helpTopic
-	case check == nil || isGroup:
-		check = noArguments
+	check := command.Args
+	if check == nil {
+		check = cobra.NoArgs
 	}
 	command.Args = func(c *cobra.Command, args []string) error {
-		if err := cmp.Or(check(c, args), c.ValidateRequiredFlags()); err != nil {
+		if err := check(c, args); err != nil {
 			return UsageError("%w", err)
 		}
 		return nil
 	}
-	if isGroup {
+	if command.HasSubCommands() && !command.Runnable() {
 		command.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
 		command.DisableFlagsInUseLine = true
 	}
-}
-
-// Arguments accepts between minimum and maximum arguments.
-func Arguments(minimum, maximum int) cobra.PositionalArgs {
-	return func(command *cobra.Command, args []string) error {
-		if len(args) < minimum || len(args) > maximum {
-			return fmt.Errorf("got %d arguments, want '%s'", len(args), command.UseLine())
-		}
-		return nil
-	}
-}
-
-// helpTopic accepts the path of a command, such as "runtime install".
-func helpTopic(help *cobra.Command, args []string) error {
-	command, rest, err := help.Root().Find(args)
-	if err != nil {
-		return err
-	}
-	return noArguments(command, rest)
-}
-
-func noArguments(command *cobra.Command, args []string) error {
-	switch {
-	case len(args) == 0:
-		return nil
-	case !command.HasSubCommands():
-		return fmt.Errorf("unexpected argument %q", args[0])
-	}
-	hint := ""
-	command.SuggestionsMinimumDistance = 2
-	if similar := command.SuggestionsFor(args[0]); len(similar) > 0 {
-		hint = "; did you mean " + strings.Join(similar, " or ") + "?"
-	}
-	return fmt.Errorf("unknown command %q%s", args[0], hint)
 }
 
 // Version returns the program's version: set, or that of Go's build information.

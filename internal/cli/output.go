@@ -96,11 +96,3 @@ func useBlockStyle(node *yaml.Node) {
 		useBlockStyle(child)
 	}
 }
-
-// Abbreviate returns the first elements of a list, and the number of the others.
-func Abbreviate(list []string, limit int) string {
-	if len(list) <= limit {
-		return strings.Join(list, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(list[:limit], ", "), len(list)-limit)
-}

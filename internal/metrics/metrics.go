@@ -4,10 +4,8 @@
 package metrics
 
 import (
-	"fmt"
 	"net/http"
 	"runtime"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -70,17 +68,8 @@ func New(program, version string) *Metrics {
 
 // Handler serves the metrics. Errors of gathering are logged.
 func (m *Metrics) Handler(log logrus.FieldLogger) http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
-		ErrorLog: errorLog{log}, ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: 4, Timeout: 5 * time.Second,
-		// To compress ten kilobytes takes more memory than everything else here.
-		DisableCompression: true,
-	})
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{ErrorLog: log, ErrorHandling: promhttp.ContinueOnError})
 }
-
-type errorLog struct{ log logrus.FieldLogger }
-
-// Println implements promhttp.Logger.
-func (l errorLog) Println(v ...any) { l.log.Warn(strings.TrimSpace(fmt.Sprintln(v...))) }
 
 // SetNodeInfo sets the node's operating system and the modes in force, in place of earlier ones.
 func (m *Metrics) SetNodeInfo(os, assignment, driverFiles, injection string) {

@@ -24,7 +24,7 @@ func serve(t *testing.T, address string, health Health) *logtest.Hook {
 	log, logged := logtest.NewNullLogger()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- New("prog", "v1").Serve(ctx, "metrics.address", address, health, log) }()
+	go func() { done <- New("prog", "v1").Serve(ctx, address, health, log) }()
 	t.Cleanup(func() {
 		if len(done) > 0 {
 			t.Errorf("%s: the server has ended", address)
@@ -107,7 +107,7 @@ func TestServeInvalidAddress(t *testing.T) {
 
 func mustRefuse(t *testing.T, logged *logtest.Hook) {
 	t.Helper()
-	if e := logged.LastEntry(); e.Level != logrus.ErrorLevel || !strings.Contains(e.Message, "set metrics.address to") {
+	if e := logged.LastEntry(); e.Level != logrus.ErrorLevel || !strings.Contains(e.Message, "retrying") {
 		t.Errorf("the log has %v", e)
 	}
 }

@@ -102,7 +102,7 @@ func TestDoctor(t *testing.T) {
 		command := n.doctor()
 		command.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 		status, stdout, stderr := call(n, command)
-		if status != 1 || stdout != "" || !strings.Contains(stderr, "Run dxctl as root.") {
+		if status != 1 || stdout != "" || !strings.Contains(stderr, "Run dxctl as root,") {
 			t.Errorf("status %d\n%s%s", status, stdout, stderr)
 		}
 	})
