@@ -199,9 +199,6 @@ func (a adapterProperties) newDevice() discovery.Device {
 		d.VendorID = pci.VendorQualcomm
 	}
 	d.Software = d.VendorID == pci.VendorMicrosoft && a.ids.device == basicRender
-	if d.VendorID != 0 {
-		d.Manufacturer = d.VendorID.Name()
-	}
 	if a.pciAddress() != "" {
 		d.BusNumber, d.Address = new(a.address.bus), new(a.address.device<<16|a.address.function)
 	}

@@ -27,7 +27,7 @@ func TestDeviceHasAllProperties(t *testing.T) {
 	same := func(path string) discovery.Library { return discovery.Library{Source: path, Destination: path} }
 	want := []discovery.Device{{
 		InstanceID:  `PCI\VEN_10DE&DEV_2684&SUBSYS_16F11043&REV_A1\01.00.0`,
-		Description: "NVIDIA GeForce RTX 4090", VendorID: pci.VendorNVIDIA, Manufacturer: "NVIDIA",
+		Description: "NVIDIA GeForce RTX 4090", VendorID: pci.VendorNVIDIA,
 		LUID: 0xC2F5, DriverVersion: "32.0.15.6094",
 		DriverStorePath: wslDir + "/drivers/nv_dispi.inf_amd64_1f2e", DedicatedMemory: 8 << 30,
 		BusNumber: &one, Address: &zero, SupportsDisplay: true, SupportsCompute: true,

@@ -13,17 +13,11 @@ func HCSProperties() (string, error) {
 	if err := available(procHcsGetServiceProperties); err != nil {
 		return "", err
 	}
-	query, err := windows.UTF16PtrFromString(`{"PropertyTypes":["Basic"]}`)
-	if err != nil {
-		return "", fmt.Errorf("read the Host Compute Service's properties: %w", err)
-	}
+	query, _ := windows.UTF16PtrFromString(`{"PropertyTypes":["Basic"]}`) // It has no NUL.
 	var answer *uint16
-	err = hresultError(hcsGetServiceProperties(query, &answer))
+	err := hresultError(hcsGetServiceProperties(query, &answer))
 	defer func() { _, _ = windows.LocalFree(windows.Handle(unsafe.Pointer(answer))) }() // Cannot fail.
-	text := ""
-	if answer != nil {
-		text = windows.UTF16PtrToString(answer)
-	}
+	text := windows.UTF16PtrToString(answer)
 	if err != nil {
 		return "", fmt.Errorf("read the Host Compute Service's properties: %w: %.500s", err, text)
 	}
