@@ -2,15 +2,12 @@ package win32
 
 import "strings"
 
-// ntPrefix precedes the paths of renames at boot.
-const ntPrefix = `\??\`
-
-// withoutRename returns the list of renames at boot, pairs of an old and a new path, without those of the
-// file from.
+// withoutRename returns the list of renames at boot, pairs of an old and a new path with the prefix \??\,
+// without those of the file from.
 func withoutRename(list []string, from string) []string {
 	var rest []string
 	for i := 0; i < len(list); i += 2 {
-		if !strings.EqualFold(strings.TrimPrefix(list[i], ntPrefix), from) {
+		if !strings.EqualFold(strings.TrimPrefix(list[i], `\??\`), from) {
 			rest = append(rest, list[i:min(i+2, len(list))]...)
 		}
 	}
