@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -35,13 +36,13 @@ func Read(path string, limit int64) ([]byte, error) {
 
 // Replace writes data to path atomically and syncs the file and its directory.
 func Replace(path string, data []byte, perm fs.FileMode) error {
-	return write(path, data, perm, method{publish: replaceFile})
+	return write(path, data, perm, true, replaceFile)
 }
 
 // ReplaceUnsynced is [Replace] without syncing, for a file that is not needed after a crash of the
 // system.
 func ReplaceUnsynced(path string, data []byte, perm fs.FileMode) error {
-	return write(path, data, perm, method{publish: Rename, unsynced: true})
+	return write(path, data, perm, false, Rename)
 }
 
 // Update is [Replace], but does nothing if the file has the content already.
@@ -56,60 +57,38 @@ func Update(path string, data []byte, perm fs.FileMode) error {
 // of several concurrent callers succeeds. Create does not sync the directory: after a power loss,
 // the file is complete or does not exist.
 func Create(path string, data []byte, perm fs.FileMode) error {
-	return write(path, data, perm, method{publish: Move})
+	return write(path, data, perm, true, Move)
 }
 
-// method is how to write a file.
-type method struct {
-	unsynced bool
-	publish  func(temp, path string) error // renames the temporary file
-}
-
-// write writes a temporary file and renames it to path.
-func write(path string, data []byte, perm fs.FileMode, m method) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), tempPrefix)
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, withoutTempName(err))
-	}
-	temp := f.Name()
+// write writes a temporary file, and publish renames it to path.
+func write(path string, data []byte, perm fs.FileMode, sync bool, publish func(temp, path string) error) (err error) {
 	defer func() {
+		// Without the random name of the temporary file, callers that retry can compare errors.
+		if errno, ok := errors.AsType[syscall.Errno](err); ok {
+			err = errno
+		}
 		if err != nil {
-			err = fmt.Errorf("write %s: %w", path, errors.Join(withoutTempName(err), Remove(temp)))
+			err = fmt.Errorf("write %s: %w", path, err)
 		}
 	}()
-	err = fill(f, data, perm, m)
+	f, err := os.CreateTemp(filepath.Dir(path), tempPrefix)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil && perm != tempPerm {
+		err = f.Chmod(perm)
+	}
+	if err == nil && sync {
+		err = f.Sync()
+	}
 	// Close before the rename: Windows does not rename an open file, and some file systems report a
 	// full disk only on close.
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = publish(f.Name(), path)
 	}
-	return m.publish(temp, path)
-}
-
-// fill writes an empty temporary file.
-func fill(f *os.File, data []byte, perm fs.FileMode, m method) error {
-	if _, err := f.Write(data); err != nil {
-		return err
-	}
-	if perm != tempPerm {
-		if err := f.Chmod(perm); err != nil {
-			return err
-		}
-	}
-	if m.unsynced {
-		return nil
-	}
-	return f.Sync()
-}
-
-// withoutTempName removes the random name of the temporary file from err, so that callers that
-// retry can compare errors.
-func withoutTempName(err error) error {
-	if pathError, ok := errors.AsType[*fs.PathError](err); ok && IsTemp(filepath.Base(pathError.Path)) {
-		return fmt.Errorf("%s: %w", pathError.Op, pathError.Err)
-	}
-	if linkError, ok := errors.AsType[*os.LinkError](err); ok && IsTemp(filepath.Base(linkError.Old)) {
-		return fmt.Errorf("%s: %w", linkError.Op, linkError.Err)
+	if err != nil {
+		err = errors.Join(err, Remove(f.Name()))
 	}
 	return err
 }

@@ -34,7 +34,7 @@ func TestReplaceKeepsOldFileOnFailure(t *testing.T) {
 	}
 	// A failed rename stands for every failure after the first byte.
 	failed := errors.New("no")
-	err := write(path, []byte("worse"), 0o600, method{publish: func(string, string) error { return failed }})
+	err := write(path, []byte("worse"), 0o600, true, func(string, string) error { return failed })
 	if !errors.Is(err, failed) {
 		t.Fatalf("error %v, want %v", err, failed)
 	}

@@ -162,17 +162,12 @@ func removeStale(ctx context.Context, path string) error {
 	switch {
 	case err == nil:
 		return errors.Join(ErrInUse, conn.Close())
-	case isBusy(err):
-		return fmt.Errorf("%w and does not accept connections", ErrInUse)
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
+	case isRefused(err):
+		return durable.Remove(path)
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
-	case !isRefused(err):
-		// Any other error does not prove that no process listens.
-		return err
 	}
-	return durable.Remove(path)
+	return err // It does not prove that no process listens.
 }
 
 // ServerPID returns the ID of the process that listens on a Unix socket, a path or unix:// URL.
@@ -192,11 +187,4 @@ func ServerPID(ctx context.Context, socket string) (pid int, err error) {
 func isRefused(err error) bool {
 	const windowsRefused = syscall.Errno(10061) // WSAECONNREFUSED
 	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, windowsRefused)
-}
-
-// isBusy reports whether err, of a dial, means that a process listens and does not
-// accept connections.
-func isBusy(err error) bool {
-	var timeout net.Error
-	return errors.Is(err, syscall.EAGAIN) || errors.As(err, &timeout) && timeout.Timeout()
 }

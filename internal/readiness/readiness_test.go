@@ -9,18 +9,14 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"testing"
 	"time"
 
 	logtest "github.com/sirupsen/logrus/hooks/test"
-	"google.golang.org/grpc/health"
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
 	"github.com/directx-nri/directx-nri/internal/testutil"
-	"github.com/directx-nri/directx-nri/internal/testutil/grpctest"
 )
 
 func isReady(context.Context) error { return nil }
@@ -59,11 +55,6 @@ func TestCheckFollowsTheServer(t *testing.T) {
 			t.Errorf("%s: mode %v, error %v, want %v", name, info.Mode(), err, want)
 		}
 	}
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := CheckPlugin(ended, dir); !errors.Is(err, context.Canceled) {
-		t.Errorf("with an ended context: %v", err)
-	}
 	stop()
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the socket is still there: %v", err)
@@ -82,13 +73,6 @@ func TestCheckErrors(t *testing.T) {
 		t.Cleanup(func() { _ = l.Close() })
 		return l
 	}
-	answers := func(status healthpb.HealthCheckResponse_ServingStatus) func(*testing.T, string) {
-		return func(t *testing.T, path string) {
-			h := health.NewServer()
-			h.SetServingStatus("", status)
-			grpctest.Serve(t, path, &healthpb.Health_ServiceDesc, h)
-		}
-	}
 	for _, test := range []struct {
 		name    string
 		prepare func(t *testing.T, path string)
@@ -103,7 +87,7 @@ func TestCheckErrors(t *testing.T) {
 		{name: "stopped process", prepare: func(t *testing.T, path string) {
 			// The kernel accepts connections for a process that does nothing.
 			listen(t, path)
-		}, says: "; if it does not recover, restart directx-nri"},
+		}, says: "does not answer within 1s"},
 		{name: "dies during the check", prepare: func(t *testing.T, path string) {
 			l := listen(t, path)
 			ended := make(chan struct{})
@@ -119,8 +103,6 @@ func TestCheckErrors(t *testing.T) {
 				}
 			}()
 		}},
-		{name: "does not serve", prepare: answers(healthpb.HealthCheckResponse_NOT_SERVING), says: "it answers NOT_SERVING"},
-		{name: "unknown", prepare: answers(healthpb.HealthCheckResponse_UNKNOWN), says: "it answers UNKNOWN"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -131,9 +113,6 @@ func TestCheckErrors(t *testing.T) {
 			testutil.CheckError(t, "check", err, cmp.Or(test.says, ErrNotRunning.Error()))
 			if errors.Is(err, ErrNotRunning) != (test.says == "") {
 				t.Errorf("error %v", err)
-			}
-			if fix, ok := strings.CutPrefix(test.says, "; "); ok && errlog.RemedyOf(err) != fix {
-				t.Errorf("remedy %q of %v", errlog.RemedyOf(err), err)
 			}
 			if took := time.Since(begin); took > checkTimeout+time.Second {
 				t.Errorf("took %s, longer than its bound of %s", took, checkTimeout)
