@@ -7,12 +7,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"tags.cncf.io/container-device-interface/pkg/parser"
 	cdispec "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/directx-nri/directx-nri/decision"
@@ -117,7 +117,7 @@ func cdiSpec(ctx context.Context, o *gpuFlags, stderr io.Writer) (*cdispec.Spec,
 		}
 		for _, name := range names {
 			isTaken := slices.ContainsFunc(spec.Devices, func(d cdispec.Device) bool { return d.Name == name })
-			if isTaken || parser.ValidateDeviceName(name) != nil {
+			if isTaken || name == "" {
 				return nil, fmt.Errorf("the CDI name %q is empty or not unique: change an instanceID in the inventory", name)
 			}
 			spec.Devices = append(spec.Devices, cdispec.Device{Name: name, ContainerEdits: cdiEdits(edits)})
@@ -157,13 +157,10 @@ func cdiEdits(edits ocispec.Edits) cdispec.ContainerEdits {
 	return converted
 }
 
-// cdiName returns text as the name of a CDI device: characters that are not allowed become hyphens.
+// notInCDIName matches the characters that the name of a CDI device cannot have.
+var notInCDIName = regexp.MustCompile(`[^A-Za-z0-9_.:-]`)
+
+// cdiName returns text as the name of a CDI device, which begins and ends with a letter or a digit.
 func cdiName(text string) string {
-	name := strings.Map(func(r rune) rune {
-		if parser.IsAlphaNumeric(r) || strings.ContainsRune("_-.:", r) {
-			return r
-		}
-		return '-'
-	}, text)
-	return strings.Trim(name, "_-.:")
+	return strings.Trim(notInCDIName.ReplaceAllString(text, "-"), "_.:-")
 }

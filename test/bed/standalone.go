@@ -18,7 +18,6 @@ import (
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
-	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -186,17 +185,26 @@ func (c *Client) Delete(id string) error {
 	if err == nil {
 		_, err = task.Delete(c.context(), client.WithProcessKill)
 	}
-	if err != nil && !errdefs.IsNotFound(err) {
+	if err != nil && !isNotFound(err) {
 		return err
 	}
 	container, err := c.containerd.LoadContainer(c.context(), id)
 	if err == nil {
 		err = container.Delete(c.context(), client.WithSnapshotCleanup)
 	}
-	if errdefs.IsNotFound(err) {
+	if isNotFound(err) {
 		return nil
 	}
 	return err
+}
+
+// isNotFound reports whether err is containerd's error for what does not exist (errdefs.ErrNotFound).
+func isNotFound(err error) bool {
+	_, ok := errors.AsType[interface {
+		error
+		NotFound()
+	}](err)
+	return ok
 }
 
 // Given returns the bytes of the spec that a container was made with, which is
@@ -224,7 +232,7 @@ func (c *Client) Started(t testing.TB, id string) []byte {
 // Traces returns what is left of a container: its record, its task, its directories.
 func (c *Client) Traces(id string) []string {
 	var traces []string
-	if _, err := c.containerd.LoadContainer(c.context(), id); !errdefs.IsNotFound(err) {
+	if _, err := c.containerd.LoadContainer(c.context(), id); !isNotFound(err) {
 		traces = append(traces, fmt.Sprintf("its record (%v)", err))
 	}
 	return append(traces, c.TaskTraces(id)...)
