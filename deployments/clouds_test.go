@@ -14,6 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
+
+	"sigs.k8s.io/yaml"
 )
 
 // eksPrograms are stand-ins of the programs that eks/create.sh calls. They write their command
@@ -75,7 +77,7 @@ func TestEKS(t *testing.T) {
 		Metadata                      struct{ Name, Region, Version string }
 		ManagedNodeGroups, NodeGroups []group
 	}
-	if err := unmarshalStrict(text, &cluster); err != nil || len(cluster.NodeGroups) != 1 || cluster.NodeGroups[0].AMI != "ami-0feed" {
+	if err := yaml.UnmarshalStrict(text, &cluster); err != nil || len(cluster.NodeGroups) != 1 || cluster.NodeGroups[0].AMI != "ami-0feed" {
 		t.Errorf("%v: %+v", err, cluster)
 	}
 	build := fmt.Sprintf("packer build -var region=%s -var name=directx-nri-windows-2022-%[2]s -var kubernetes_version=%[2]s eks/ami.pkr.hcl", cluster.Metadata.Region, cluster.Metadata.Version)

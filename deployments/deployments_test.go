@@ -6,8 +6,6 @@
 package deployments
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -21,7 +19,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"go.yaml.in/yaml/v3"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -29,6 +26,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
 )
 
 // monitor has the fields that the chart uses of the Prometheus operator's kinds.
@@ -62,7 +60,7 @@ func decode(text []byte) (found []any, err error) {
 			continue
 		}
 		var kind struct {
-			APIVersion string `yaml:"apiVersion"`
+			APIVersion string `json:"apiVersion"`
 			Kind       string
 		}
 		if err := yaml.Unmarshal([]byte(document), &kind); err != nil {
@@ -88,28 +86,12 @@ func decode(text []byte) (found []any, err error) {
 		if !ok {
 			return nil, fmt.Errorf("unexpected kind %q: %s", name, document)
 		}
-		if err := unmarshalStrict([]byte(document), object); err != nil {
+		if err := yaml.UnmarshalStrict([]byte(document), object); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 		found = append(found, object)
 	}
 	return found, nil
-}
-
-// unmarshalStrict decodes a YAML document as Kubernetes does: by the JSON names of fields. It refuses
-// unknown ones.
-func unmarshalStrict(text []byte, into any) error {
-	var document any
-	if err := yaml.Unmarshal(text, &document); err != nil {
-		return err
-	}
-	inJSON, err := json.Marshal(document)
-	if err != nil {
-		return err
-	}
-	decoder := json.NewDecoder(bytes.NewReader(inJSON))
-	decoder.DisallowUnknownFields()
-	return decoder.Decode(into)
 }
 
 // object is one document of a file.

@@ -91,30 +91,30 @@ type Device struct {
 // RuntimeFile is a driver file that is mounted into System32 or SysWOW64 of a Windows container.
 type RuntimeFile struct {
 	// Source is the path relative to the driver store path.
-	Source string `json:"source" yaml:"source" jsonschema:"required,format=runtimeFile"`
+	Source string `json:"source"`
 	// Destination is the file's name in System32 or SysWOW64, which can differ from
 	// that of Source: nvcuda_loader64.dll is mounted as nvcuda.dll.
-	Destination string `json:"destination" yaml:"destination" jsonschema:"format=runtimeFile"`
+	Destination string `json:"destination"`
 }
 
 // DeviceNode is a device node of a Linux node: Path on the host, for example /dev/dxg,
 // and ContainerPath in the container.
 type DeviceNode struct {
-	Path          string `yaml:"path" jsonschema:"required,format=linuxPath"`
-	ContainerPath string `yaml:"containerPath" jsonschema:"format=linuxPath"`
+	Path          string
+	ContainerPath string
 }
 
 // Library is a file or directory of a Linux node's user-mode driver: Source on the host
 // and Destination in the container.
 type Library struct {
-	Source      string `json:"source" yaml:"source" jsonschema:"required,format=linuxPath"`
-	Destination string `json:"destination" yaml:"destination" jsonschema:"format=linuxPath"`
+	Source      string `json:"source"`
+	Destination string `json:"destination"`
 }
 
 // Health is whether a device can be used, and why not. The zero value is healthy.
 type Health struct {
 	// Reason is a one-line cause, "" for a healthy device.
-	Reason string `yaml:"reason" jsonschema:"required,maxLength=256,pattern=\\S,example=driver is not started (code 10)"`
+	Reason string
 }
 
 // OK reports whether the device can be used.

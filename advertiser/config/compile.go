@@ -1,28 +1,19 @@
-// Package config compiles config.yaml and the inventory file into the node policy. Reading is
-// strict: an unknown key or an invalid value is an error with the line and the path of the key.
+// Package config compiles config.yaml and the inventory file into the node policy. Each file is one
+// YAML document. Its JSON schema, which the project ships, validates it. Errors have the paths of
+// their keys: first all that the schema finds, then all others.
 //
-// A file becomes a policy in these steps:
+// One program on a node compiles: directx-advertiser, at its start and when one of the files changes,
+// or 'dxctl config apply'. All programs act on the result, which packages policy and discovery/node
+// read. If the files cannot be compiled, nothing is installed and the last policy stays in force.
 //
-//  1. [Compiler.Compile] reads the bytes.
-//  2. parse (document.go) returns a tree of YAML nodes, which have line numbers.
-//  3. decode (decode.go) stores the tree, with the values of flags, in a [Configuration] and checks it.
-//  4. build (build.go) checks keys that depend on each other, and returns the policy. The
-//     devices of an inventory are built in inventory.go.
-//  5. [Install] writes the result.
-//
-// One program on a node compiles config.yaml and the inventory: directx-advertiser, at its start and
-// when one of the files changes, or 'dxctl config apply'. All programs act on the result, which
-// packages policy and discovery/node read. If the files cannot be compiled, nothing is installed and
-// the last policy stays in force.
-//
-// The configuration names a program that runs as the system, and directories that pods can read. So
-// [Compiler.Compile] refuses config.yaml and the inventory unless only the system's administrators
-// can write them. It accepts a volume of Kubernetes, such as a ConfigMap. On Linux, the volume must
-// be mounted read-only, and not at the usual directory. On Windows, the system must own the file
-// and its directory.
+// The configuration names directories that pods can read. So [Compiler.Compile] refuses config.yaml
+// and the inventory unless only the system's administrators can write them. It accepts a volume of
+// Kubernetes, such as a ConfigMap. On Linux, the volume must be mounted read-only, and not at the
+// usual directory. On Windows, the system must own the file and its directory.
 package config
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -32,8 +23,8 @@ import (
 	"path/filepath"
 
 	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/durable"
-	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 )
@@ -44,7 +35,7 @@ const (
 	Kind       = "Configuration"
 )
 
-const maxConfig = 1 << 20 // bytes
+const maxSize = 4 << 20 // of a file, in bytes
 
 // Compiler compiles the configuration of a node.
 type Compiler struct {
@@ -57,8 +48,8 @@ type Compiler struct {
 	ReservedDirs []string
 	// NodeOS is the operating system of the node's containers: "windows" or "linux".
 	NodeOS string
-	// Flags take precedence over the file.
-	Flags Flags
+	// Flags are keys that take precedence over the file: see [ReadFlags].
+	Flags map[string]any
 	// InspectOnly compiles files of other machines, and files that any user can write. It ignores
 	// the inventory that config.yaml names. The result is not for [Install].
 	InspectOnly bool
@@ -71,22 +62,21 @@ type Compiled struct {
 	Devices []discovery.Device
 }
 
-// Compile returns the compiled configuration. It writes nothing: see [Compiler.Apply]. Errors in a
-// file are [KeyErrors].
+// Compile returns the compiled configuration. It writes nothing: see [Compiler.Apply].
 func (c Compiler) Compile() (Compiled, error) {
-	data, err := c.read(c.File, maxConfig)
+	data, err := c.read(c.File)
 	hash := hashOf(data)
 	if errors.Is(err, fs.ErrNotExist) && !c.Required {
 		data, hash, err = fmt.Appendf(nil, "apiVersion: %s\nkind: %s\n", APIVersion, Kind), "", nil
 	}
-	if err != nil {
-		return Compiled{}, fmt.Errorf("read configuration: %w", err)
+	var p policy.Policy
+	if err == nil {
+		p, err = c.compile(data)
 	}
-	p, err := c.compile(data)
 	if err != nil {
-		return Compiled{}, fmt.Errorf("configuration: %w", err)
+		return Compiled{}, fmt.Errorf("configuration %s: %w", c.File, err)
 	}
-	p.CompiledFrom.ConfigSHA256, p.CompiledFrom.Flags = hash, c.Flags.texts()
+	p.CompiledFrom.ConfigSHA256, p.CompiledFrom.Flags = hash, c.Flags
 	if c.File != "" {
 		p.CompiledFrom.Config, _ = filepath.Abs(c.File) // It fails only without a working directory.
 	}
@@ -98,69 +88,92 @@ func (c Compiler) Compile() (Compiled, error) {
 	return Compiled{p, devices}, err
 }
 
-// ReadInventory returns the devices of an inventory file, and its hash.
-func (c Compiler) ReadInventory(path string) ([]discovery.Device, string, error) {
-	data, err := c.read(path, maxInventory)
+// compile compiles the text of config.yaml and the flags.
+func (c Compiler) compile(data []byte) (policy.Policy, error) {
+	document, err := parse(data)
 	if err != nil {
-		return nil, "", errlog.WithRemedy(fmt.Errorf("read inventory: %w", err), "set another inventory, or '' to discover the GPUs")
+		return policy.Policy{}, err
 	}
-	devices, err := ParseInventory(path, data)
+	merge(document, c.Flags)
+	if err := validate(document, configSchema); err != nil {
+		return policy.Policy{}, err
+	}
+	p, err := policyOf(document, c.NodeOS)
+	return p, cmp.Or(err, c.check(p))
+}
+
+// ReadInventory returns the devices of an inventory file, and its hash.
+func (c Compiler) ReadInventory(path string) (devices []discovery.Device, hash string, err error) {
+	data, err := c.read(path)
+	if err == nil {
+		devices, err = ParseInventory(data)
+	}
 	if err != nil {
-		return nil, "", fmt.Errorf("inventory: %w", err)
+		return nil, "", fmt.Errorf("inventory %s: %w", path, err)
 	}
 	return devices, hashOf(data), nil
 }
 
-// compile compiles the text of config.yaml and the flags.
-func (c Compiler) compile(data []byte) (policy.Policy, error) {
-	d, err := parse(c.File, data, maxConfig)
-	if err != nil {
-		return policy.Policy{}, err
+// Apply compiles the configuration and writes the result to the state directory, unless the files there
+// are the same. The policy never refers to a compiled inventory that does not exist. Apply replaces a
+// policy that cannot be read, because the sources have its whole content.
+func (c Compiler) Apply() (Compiled, error) {
+	compiled, err := c.Compile()
+	inventory := node.CompiledInventory(c.StateDir)
+	if err == nil && compiled.Policy.UseInventory {
+		err = inventory.Write(compiled.Devices)
 	}
-	configuration := defaultConfiguration()
-	d.flags = c.Flags
-	d.decode(&configuration)
-	p := c.build(d, configuration)
-	if err := d.err(); err != nil {
-		return policy.Policy{}, err
+	if err == nil {
+		err = policy.Write(c.StateDir, compiled.Policy)
 	}
-	return p, nil
+	if err == nil && !compiled.Policy.UseInventory {
+		err = inventory.Remove()
+	}
+	return compiled, err
 }
 
-// Check returns the errors of a configuration for nodes with this operating system.
-func Check(name string, text []byte, nodeOS string) error {
-	_, err := Compiler{File: name, NodeOS: nodeOS, InspectOnly: true}.compile(text)
-	return err
-}
-
-// CheckAccess returns an error if [Compiler.Compile] refuses the file at path because other users
-// can write it, or if the file cannot be read.
-func CheckAccess(path string) error {
-	_, err := Compiler{}.read(path, maxInventory)
+// CheckSources returns an error if p, the policy in force, does not have the content of the files that it
+// was compiled from, or if [Compiler.Compile] refuses them. It does not check files whose directory does
+// not exist here, such as a ConfigMap in a pod.
+func (c Compiler) CheckSources(p policy.Policy) error {
+	from := p.CompiledFrom
+	c.File, c.Flags = cmp.Or(from.Config, c.File), from.Flags
+	if !durable.Exists(filepath.Dir(c.File)) || from.Inventory != "" && !durable.Exists(filepath.Dir(from.Inventory)) {
+		return nil
+	}
+	compiled, err := c.Compile()
+	now := compiled.Policy.CompiledFrom
+	if err == nil && (now.ConfigSHA256 != from.ConfigSHA256 || now.InventorySHA256 != from.InventorySHA256) {
+		err = fmt.Errorf("%s or the inventory has changed since the policy in force was compiled", c.File)
+	}
 	return err
 }
 
 // read reads a regular file (opening a named pipe would block) and checks who can write it, unless
 // it is only inspected.
-func (c Compiler) read(path string, limit int64) (data []byte, err error) {
+func (c Compiler) read(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a regular file", path)
+		return nil, errors.New("not a regular file")
 	}
 	f, err := durable.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, f.Close()) }()
+	defer f.Close() //nolint:errcheck // It was only read.
 	if !c.InspectOnly {
 		if err := checkVolume(f, filepath.Dir(paths.Default().Config)); err != nil {
 			return nil, err
 		}
 	}
-	return io.ReadAll(io.LimitReader(f, limit+1))
+	data, err := io.ReadAll(io.LimitReader(f, maxSize+1))
+	if len(data) > maxSize {
+		return nil, fmt.Errorf("larger than %d bytes", maxSize)
+	}
+	return data, err
 }
 
 // hashOf returns the hash of a file's content as [policy.CompiledFrom] has it.

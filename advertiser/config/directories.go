@@ -10,28 +10,21 @@ import (
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
-// splitDrive returns a cleaned Windows path and its part after the drive. It also reports whether the
-// path is absolute and has a drive.
-func splitDrive(path string) (clean, below string, ok bool) {
-	clean = winpath.Clean(path)
-	root, below := clean[:min(len(clean), 3)], clean[min(len(clean), 3):]
-	return clean, below, winpath.IsAbs(root) && strings.HasSuffix(root, `:\`)
+// checkDirectory returns an error if p is not the clean absolute path of a directory on a system.
+func checkDirectory(nodeOS, p string) error {
+	switch {
+	case nodeOS != "windows":
+		if !path.IsAbs(p) || path.Clean(p) != p {
+			return fmt.Errorf("%q is not a clean absolute path such as /opt/tools", p)
+		}
+	case !hasDrive(p), len(p) > 3 && !winpath.IsLocal(p[3:]), winpath.LooksShort(p):
+		return fmt.Errorf(`%q is not the absolute path of a directory: use a drive and long names, such as C:\Tools`, p)
+	}
+	return nil
 }
 
-// cleanDirectory checks and cleans the absolute path of a directory on a system.
-func cleanDirectory(nodeOS, p string) (string, error) {
-	if nodeOS == "windows" {
-		clean, below, ok := splitDrive(p)
-		if !ok || below != "" && !winpath.IsLocal(below) || strings.Contains(p, "..") || winpath.LooksShort(below) {
-			return "", fmt.Errorf(`%q is not the absolute path of a directory: use a drive and long names, such as C:\Tools`, p)
-		}
-		return clean, nil
-	}
-	if !path.IsAbs(p) || path.Clean(p) != p {
-		return "", fmt.Errorf("%q is not a clean absolute path such as /opt/tools", p)
-	}
-	return p, nil
-}
+// hasDrive reports whether a clean Windows path begins with a drive and a separator.
+func hasDrive(p string) bool { return len(p) >= 3 && p[1:3] == `:\` }
 
 // windowsSecretDirs returns directories, of every drive, that only the node's own
 // programs may read: accounts, keys, tokens and the files of other containers.
@@ -61,9 +54,12 @@ func linuxSecretDirs() []string {
 	}
 }
 
-// checkHostDirectory returns an error if dir is, contains or is below a directory with secrets: a
-// well-known one, or one of reserved.
+// checkHostDirectory returns an error if dir is no directory, or if it is, contains or is below a
+// directory with secrets: a well-known one, or one of reserved.
 func checkHostDirectory(nodeOS, dir string, reserved []string) error {
+	if err := checkDirectory(nodeOS, dir); err != nil {
+		return err
+	}
 	within, secrets := isWithinPOSIX, linuxSecretDirs()
 	if nodeOS == "windows" {
 		within, secrets = winpath.EqualOrBelow, nil

@@ -1,107 +1,72 @@
 package config
 
 import (
-	"errors"
-	"fmt"
-	"path/filepath"
-	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"go.yaml.in/yaml/v3"
-
-	"github.com/directx-nri/directx-nri/internal/policy"
 )
 
-// Flags are the values of the command-line flags for keys of config.yaml, by key. They take
-// precedence over the file. Add the flags to a command with [Flags.Add].
-type Flags map[string]reflect.Value
-
-// Add adds the flags to command. Shells complete their values. f has the values when the command runs.
-func (f *Flags) Add(command *cobra.Command) {
-	*f = Flags{}
-	for _, flag := range []struct{ name, key, usage string }{
-		{"inventory", "inventory",
-			"inventory `FILE` that describes this node's GPUs; without one they are discovered: on Windows, and on Linux with /dev/dxg"},
-		{"preset", "preset", "`NAME` of a preset: resources as another device plugin offers them"},
-		{"replicas", "replicas", "`NUMBER` of containers that can share a GPU, for rules that set no other"},
-		{"injection", "injection", "what adds GPUs to containers: auto, nri, shim or kubelet"},
-		{"log-level", "log.level", "least severe `LEVEL` to log: error, warn, info or debug"},
-		{"log-format", "log.format", "log `FORMAT`: text or json"},
-		{"metrics-address", "metrics.address", "`HOST:PORT` of the metrics and health endpoints; without one they are disabled"},
-		{"fail-on-init-error", "failOnInitError", "exit with an error if there is no GPU at the start, instead of waiting for one"},
-	} {
-		value := newKeyFlag(*f, flag.key)
-		added := command.Flags().VarPF(value, flag.name, "", flag.usage+" (key "+flag.key+")")
-		if value.Type() == "bool" {
-			added.NoOptDefVal = "true"
-		}
-		if values := value.limits.values(); values != nil {
-			// It fails only for a flag that does not exist.
-			_ = command.RegisterFlagCompletionFunc(flag.name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
-		}
+// flagKeys returns the keys of config.yaml that flags set, by the flag.
+func flagKeys() map[string]string {
+	return map[string]string{
+		"inventory": "inventory", "preset": "preset", "replicas": "replicas", "injection": "injection",
+		"log-level": "log.level", "log-format": "log.format", "metrics-address": "metrics.address",
+		"fail-on-init-error": "failOnInitError",
 	}
 }
 
-// texts returns the flags that are set, as [policy.CompiledFrom] has them.
-func (f Flags) texts() (texts []string) {
-	for key, value := range f {
-		texts = append(texts, fmt.Sprintf("%s=%v", key, value))
+// AddFlags adds flags for keys of config.yaml. [ReadFlags] returns their values.
+func AddFlags(flags *pflag.FlagSet) {
+	flags.String("inventory", "", "inventory `FILE` that describes this node's GPUs; without one they are discovered: on Windows, and on Linux with /dev/dxg")
+	flags.String("preset", "", "`NAME` of a preset: resources as another device plugin offers them")
+	flags.Int("replicas", 1, "`NUMBER` of containers that can share a GPU, for rules that set no other")
+	flags.String("injection", "auto", "what adds GPUs to containers: auto, nri, shim or kubelet")
+	flags.String("log-level", "info", "least severe `LEVEL` to log: error, warn, info or debug")
+	flags.String("log-format", "text", "log `FORMAT`: text or json")
+	flags.String("metrics-address", "", "`HOST:PORT` of the metrics and health endpoints; without one they are disabled")
+	flags.Bool("fail-on-init-error", false, "exit with an error if there is no GPU at the start, instead of waiting for one")
+	for name, key := range flagKeys() {
+		flags.Lookup(name).Usage += " (key " + key + ")"
 	}
-	slices.Sort(texts)
-	return texts
 }
 
-// RestoreFlags sets the flags that [Flags.Add] has added to command to those of an earlier compilation.
-func RestoreFlags(command *cobra.Command, from policy.CompiledFrom) (err error) {
-	command.Flags().VisitAll(func(flag *pflag.Flag) {
-		f, ok := flag.Value.(*keyFlag)
-		for _, text := range from.Flags {
-			if key, value, _ := strings.Cut(text, "="); ok && key == f.key {
-				err = errors.Join(err, f.Set(value))
+// ReadFlags returns the keys that are set by flags as a part of config.yaml, for [Compiler].
+func ReadFlags(flags *pflag.FlagSet) (map[string]any, error) {
+	values := map[string]any{}
+	flags.Visit(func(flag *pflag.Flag) {
+		var value any = flag.Value.String()
+		switch flag.Value.Type() {
+		case "int":
+			value, _ = strconv.ParseFloat(flag.Value.String(), 64) // package json decodes numbers so
+		case "bool":
+			value = flag.Value.String() == "true"
+		}
+		if path, ok := flagKeys()[flag.Name]; ok {
+			section, key, nested := strings.Cut(path, ".")
+			if nested {
+				value = map[string]any{key: value}
 			}
+			merge(values, map[string]any{section: value})
 		}
 	})
-	return err
+	document := map[string]any{"apiVersion": APIVersion, "kind": Kind}
+	merge(document, values)
+	return values, validate(document, configSchema)
 }
 
-// keyFlag is a flag for a key of config.yaml, with the type and the limits of the key.
-type keyFlag struct {
-	flags  Flags
-	key    string
-	value  reflect.Value // the default until the flag is set
-	limits limits
-}
-
-func newKeyFlag(flags Flags, path string) *keyFlag {
-	defaults := defaultConfiguration()
-	f := &keyFlag{flags: flags, key: path, value: reflect.ValueOf(&defaults).Elem()}
-	for name := range strings.SplitSeq(path, ".") {
-		keys := keysOf(f.value.Type())
-		k := keys[slices.IndexFunc(keys, func(k key) bool { return k.name == name })]
-		f.value, f.limits = f.value.FieldByIndex(k.index), k.limits
+// merge sets the keys of over in a document, if it is a mapping.
+func merge(document any, over map[string]any) {
+	mapping, ok := document.(map[string]any)
+	if !ok {
+		return
 	}
-	return f
-}
-
-// Set implements [pflag.Value].
-func (f *keyFlag) Set(text string) (err error) {
-	if b, err := strconv.ParseBool(text); err == nil && f.Type() == "bool" {
-		text = strconv.FormatBool(b)
-	}
-	if f.key == "inventory" && text != "" {
-		if text, err = filepath.Abs(text); err != nil {
-			return err
+	for key, value := range over {
+		section, nested := value.(map[string]any)
+		if nested && mapping[key] != nil {
+			merge(mapping[key], section)
+		} else {
+			mapping[key] = value
 		}
 	}
-	f.flags[f.key] = f.value
-	return decodeScalar(&yaml.Node{Kind: yaml.ScalarNode, Value: text}, f.value, f.limits)
 }
-
-func (f *keyFlag) String() string { return fmt.Sprint(f.value) }
-
-// Type implements [pflag.Value].
-func (f *keyFlag) Type() string { return f.value.Kind().String() }

@@ -15,7 +15,6 @@ import (
 	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/durable"
-	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
@@ -41,9 +40,6 @@ func TestCheckVolume(t *testing.T) {
 		err := checkVolumeBy(f, "/etc", test.readOnly)
 		if !errors.Is(err, test.want) {
 			t.Errorf("%s: error %v, want %v", name, err, test.want)
-		}
-		if fix := "; use a copy that only root can change: install -D -m 644 " + path + " /etc/config.yaml"; err != nil && !strings.HasSuffix(errlog.Text(err), fix) {
-			t.Errorf("%s: error %q, want the remedy %q", name, errlog.Text(err), fix)
 		}
 		// A pod has the node's own directory read-only, too. Its access must be corrected.
 		err = checkVolumeBy(f, filepath.Dir(path), test.readOnly)
@@ -91,11 +87,8 @@ func TestCompileChecksWhoCanWrite(t *testing.T) {
 	testutil.NoError(t, err)
 	for _, path := range []string{file, inventory} {
 		testutil.NoError(t, os.Chmod(path, 0o666))
-		usual := filepath.Join("/etc/directx-nri", filepath.Base(path))
-		_, err := c.Compile()
-		want := "check " + path + ": others can write to it: mode 0666; use a copy that only root can change: install -D -m 644 " + path + " " + usual
-		if !errors.Is(err, access.ErrUntrusted) || !strings.HasSuffix(errlog.Text(err), want) {
-			t.Errorf("error %v, want %s", err, want)
+		if _, err := c.Compile(); !errors.Is(err, access.ErrUntrusted) || !strings.Contains(err.Error(), path) {
+			t.Errorf("error %v, want %v of %s", err, access.ErrUntrusted, path)
 		}
 		testutil.NoError(t, os.Chmod(path, 0o600))
 	}
@@ -107,7 +100,7 @@ func TestCompileRefusesNamedPipe(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.yaml")
 	testutil.NoError(t, syscall.Mkfifo(path, 0o600))
 	_, err := Compiler{File: path, InspectOnly: true}.Compile()
-	testutil.CheckError(t, "a named pipe", err, "is not a regular file")
+	testutil.CheckError(t, "a named pipe", err, "not a regular file")
 }
 
 // watched is a node whose files a test changes while [Compiler.Watch] runs. The clock is the
@@ -204,7 +197,7 @@ func TestWatch(t *testing.T) {
 		}
 		// What is invalid changes nothing, nor does another comment.
 		link("..bad")
-		w.wait(2*pollInterval, "replicas: 0 is out of range", false)
+		w.wait(2*pollInterval, "replicas: minimum", false)
 		link("..comment")
 		w.wait(2*pollInterval, "", false)
 	})

@@ -5,7 +5,6 @@ package resources
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/directx-nri/directx-nri/discovery"
@@ -74,9 +73,9 @@ func matches(d discovery.Device, m policy.Match) bool {
 		(len(m.Vendors) == 0 || slices.Contains(m.Vendors, d.VendorID)) &&
 		anyMatches(m.Descriptions, d.Description) &&
 		anyMatches(m.LocationPaths, d.LocationPath) &&
-		d.DedicatedMemory >= uint64(m.DedicatedMemory.Min) &&
-		(m.DedicatedMemory.Max == 0 || d.DedicatedMemory <= uint64(m.DedicatedMemory.Max)) &&
-		versionInRange(d.DriverVersion, m.DriverVersion.Min, m.DriverVersion.Max) &&
+		d.DedicatedMemory >= m.DedicatedMemory.Min &&
+		(m.DedicatedMemory.Max == 0 || d.DedicatedMemory <= m.DedicatedMemory.Max) &&
+		versionInRange(d.DriverVersion, m.DriverVersion) &&
 		flagMatches(m.Integrated, d.Integrated) &&
 		flagMatches(m.Detachable, d.Detachable)
 }
@@ -87,11 +86,11 @@ func anyMatches(patterns []string, value string) bool {
 	return len(patterns) == 0 || slices.ContainsFunc(patterns, func(p string) bool { return winpath.Match(p, value) })
 }
 
-func versionInRange(version string, from, to policy.DriverVersion) bool {
-	none := policy.DriverVersion{}
-	if from == none && to == none {
+func versionInRange(version string, bounds policy.DriverBounds) bool {
+	if bounds.Min == nil && bounds.Max == nil {
 		return true
 	}
-	v, err := policy.ParseDriverVersion(version, 0)
-	return err == nil && strings.Count(version, ".") == 3 && !v.Less(from) && (to == none || !to.Less(v))
+	var v policy.DriverVersion
+	err := v.UnmarshalText([]byte(version))
+	return err == nil && len(v) == 4 && v.Compare(bounds.Min) >= 0 && v.Compare(bounds.Max) <= 0
 }

@@ -48,7 +48,7 @@ be restarted at any time.`,
 	defaults := paths.Default()
 	set := command.Flags()
 	set.StringVar(&c.File, "config", defaults.Config, "configuration `FILE`; the default one need not exist")
-	c.Flags.Add(command)
+	config.AddFlags(set)
 	set.StringVar(&c.StateDir, "state-dir", defaults.State, "`DIRECTORY` of the node policy and the allocation records, the same for all programs")
 	set.StringVar(&o.RuntimeDir, "runtime-dir", defaults.Runtime, "`DIRECTORY` of directx-nri's socket, the same for both programs")
 	set.StringVar(&o.HostRoot, "host-root", "/", "`DIRECTORY` where the node's root is mounted, if this program runs in a container on Linux")
@@ -61,6 +61,10 @@ be restarted at any time.`,
 	cli.AddChoice(command, &c.NodeOS, "node-os", "operating system of the node's containers, if it is not this system's",
 		"windows", "linux")
 	command.RunE = func(command *cobra.Command, _ []string) error {
+		var err error
+		if c.Flags, err = config.ReadFlags(set); err != nil {
+			return cli.UsageError("%w", err)
+		}
 		log := errlog.NewLogger(command.ErrOrStderr())
 		if runtime.GOOS == "windows" {
 			self, err := os.Executable()
@@ -72,5 +76,6 @@ be restarted at any time.`,
 		c.Required, c.ReservedDirs = set.Changed("config"), []string{o.RuntimeDir, o.KubeletDir}
 		return advertiser.New(o, c, cli.Version(version), log).Run(command.Context())
 	}
+	cli.AddEnvironment(command)
 	return command
 }

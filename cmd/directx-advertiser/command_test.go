@@ -194,7 +194,7 @@ func TestFirstConfigurationIsInvalid(t *testing.T) {
 	p.start()
 	p.await("/metrics", 200, "directx_config_last_reload_successful 0")
 	p.await("/healthz", 200, "ok")
-	p.await("/readyz", 503, "config.yaml:3: ")
+	p.await("/readyz", 503, "config.yaml: replicas: ")
 	if left, err := filepath.Glob(filepath.Join(p.dir, "*.sock")); err != nil || len(left) > 0 {
 		t.Errorf("resources are advertised: %v, %v", left, err)
 	}
@@ -208,10 +208,10 @@ func TestErrorsAtTheStart(t *testing.T) {
 		args []string
 		want string
 	}{
-		"replicas":   {[]string{"--replicas=0"}, "--replicas"},
+		"replicas":   {[]string{"--replicas=0"}, "replicas: "},
 		"no number":  {[]string{"--replicas=many"}, "--replicas"},
-		"log format": {[]string{"--log-format=xml"}, "--log-format"},
-		"injection":  {[]string{"--injection=me"}, "--injection"},
+		"log format": {[]string{"--log-format=xml"}, "log.format: "},
+		"injection":  {[]string{"--injection=me"}, "injection: "},
 		"no GPU":     {[]string{"--fail-on-init-error", "--node-os=windows"}, "no GPU for any resource on this node, and failOnInitError"},
 		"node OS":    {[]string{"--node-os=plan9"}, "--node-os"},
 	} {

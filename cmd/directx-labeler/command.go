@@ -54,6 +54,7 @@ node-feature-discovery does not support. It may patch nodes, and nothing else.`,
 	flags.StringVar(&o.node, "node", "", "`NAME` of the node")
 	flags.StringVar(&o.labelsFile, "labels-file", "", "`FILE` of the labels")
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "`FILE` of the access to the cluster (default: that of the pod)")
+	cli.AddEnvironment(command)
 	return command
 }
 

@@ -55,6 +55,7 @@ again whenever containerd restarts.`,
 	flags.StringVar(&o.nriIndex, "nri-index", "50", "`INDEX` of the plugin among all NRI plugins, from 00 to 99")
 	flags.Var(&o.criSocket, "cri-socket", "containerd's CRI `SOCKET`, to find out which runtime handlers run runc")
 	flags.StringVar(&o.metricsAddress, "metrics-address", "", "`HOST:PORT` of the metrics and health endpoints; \"\" disables them")
+	cli.AddEnvironment(command)
 	return command
 }
 

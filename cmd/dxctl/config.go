@@ -1,4 +1,3 @@
-// Package nodeconfig has the commands that apply, check and show the configuration of a node.
 package main
 
 import (
@@ -13,7 +12,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"go.yaml.in/yaml/v3"
 
 	"github.com/directx-nri/directx-nri/advertiser/config"
 	"github.com/directx-nri/directx-nri/discovery/node"
@@ -45,28 +43,29 @@ users who are not administrators, nothing changes. A running directx-advertiser 
 itself, with its own flags. Without flags, those of the policy in force apply again.`,
 		Example: `  # a node for ctr and nerdctl, with an inventory and no configuration file
   dxctl config apply --inventory /etc/directx-nri/gpus.yaml`,
-		RunE: func(command *cobra.Command, _ []string) error { return applyConfig(command, c) },
+		RunE: func(command *cobra.Command, _ []string) (err error) {
+			if c.Flags, err = config.ReadFlags(command.Flags()); err != nil {
+				return cli.UsageError("%w", err)
+			}
+			c.Required = command.Flags().Changed("config")
+			return applyConfig(command, c)
+		},
 	}
 	flags := command.Flags()
 	flags.StringVar(&c.File, "config", defaults.Config, "configuration `FILE`; optional at the default path")
 	flags.StringVar(&c.StateDir, "state-dir", defaults.State, "state `DIRECTORY`")
 	addNodeOS(command, &c.NodeOS)
-	c.Flags.Add(command)
+	config.AddFlags(flags)
 	return command
 }
 
-// apply applies the configuration that the command's flags select, or if there are none, that of the policy
-// in force.
+// applyConfig applies the configuration that c selects, or if it has no flags, that of the policy in force.
 func applyConfig(command *cobra.Command, c config.Compiler) error {
-	c.Required = command.Flags().Changed("config")
 	before, readErr := policy.Read(c.StateDir) // An error is no failure, because Apply replaces the policy.
 	from := before.CompiledFrom
 	// The directory does not exist here if the policy was compiled in a pod.
 	if !c.Required && len(c.Flags) == 0 && from.Config != "" && durable.Exists(filepath.Dir(from.Config)) {
-		c.File, c.Required = from.Config, from.Config != paths.Default().Config
-		if err := config.RestoreFlags(command, from); err != nil {
-			return err
-		}
+		c.File, c.Required, c.Flags = from.Config, from.Config != paths.Default().Config, from.Flags
 	}
 	compiled, err := c.Apply()
 	if err != nil {
@@ -123,70 +122,49 @@ func addNodeOS(command *cobra.Command, nodeOS *string) {
 }
 
 func newConfigCheckCommand() *cobra.Command {
-	var nodeOS string
+	c := config.Compiler{File: paths.Default().Config, StateDir: paths.Default().State}
 	command := &cobra.Command{
 		Use:   "check [FILE...]",
 		Short: "Check configuration files and inventories",
-		Long: `Prints the errors in configuration files and inventories, with line and key. The files can
+		Long: `Prints the errors in configuration files and inventories, with their keys. The files can
 be for other machines. Without FILE, checks this node's file and its inventory, and that
 only administrators can write them.`,
 		Example: `  dxctl config check
   dxctl config check config.yaml gpus.yaml
   dxctl config check --node-os windows windows.yaml`,
 		Args: cobra.ArbitraryArgs,
-		RunE: func(command *cobra.Command, files []string) error {
-			if len(files) == 0 {
-				defaults := paths.Default()
-				return checkNode(command.OutOrStdout(), config.Compiler{
-					File: defaults.Config, StateDir: defaults.State, NodeOS: nodeOS,
-				})
+		RunE: func(command *cobra.Command, args []string) (err error) {
+			if len(args) == 0 {
+				return checkFile(command.OutOrStdout(), c)
 			}
-			var err error
-			for _, file := range files {
-				err = errors.Join(err, checkFile(command.OutOrStdout(), file, nodeOS))
+			c.Required, c.InspectOnly = true, true
+			for _, c.File = range args {
+				err = errors.Join(err, checkFile(command.OutOrStdout(), c))
 			}
 			return err
 		},
 	}
-	addNodeOS(command, &nodeOS)
+	addNodeOS(command, &c.NodeOS)
 	return command
 }
 
-// checkNode checks the configuration of this node, which need not exist.
-func checkNode(stdout io.Writer, c config.Compiler) error {
-	compiled, err := c.Compile()
-	if err == nil && compiled.Policy.CompiledFrom.ConfigSHA256 == "" {
-		_, err := fmt.Fprintf(stdout, "%s does not exist; the defaults apply: %s\n", c.File, policySummary(compiled))
-		return err
+// checkFile checks the configuration or the inventory in the file of c.
+func checkFile(stdout io.Writer, c config.Compiler) error {
+	var result string
+	if config.IsInventory(c.File) {
+		devices, _, err := c.ReadInventory(c.File)
+		if err != nil {
+			return err
+		}
+		result = fmt.Sprintf("%d GPU(s)", len(devices))
+	} else {
+		compiled, err := c.Compile()
+		if err != nil {
+			return err
+		}
+		result = policySummary(compiled)
 	}
-	return printResult(stdout, c.File, policySummary(compiled), err)
-}
-
-// checkFile checks a configuration or an inventory of any machine.
-func checkFile(stdout io.Writer, file, nodeOS string) error {
-	inventory, err := config.IsInventory(file)
-	if err != nil {
-		return err
-	}
-	if inventory {
-		devices, _, err := config.Compiler{InspectOnly: true}.ReadInventory(file)
-		return printResult(stdout, file, fmt.Sprintf("%d GPU(s)", len(devices)), err)
-	}
-	compiled, err := config.Compiler{
-		File: file, Required: true, StateDir: paths.Default().State, NodeOS: nodeOS, InspectOnly: true,
-	}.Compile()
-	return printResult(stdout, file, policySummary(compiled), err)
-}
-
-func printResult(stdout io.Writer, file, policySummary string, err error) error {
-	if invalid, ok := errors.AsType[config.KeyErrors](err); ok {
-		fmt.Fprintln(stdout, invalid)
-		return fmt.Errorf("%s: %d error(s)", invalid[0].File, len(invalid))
-	}
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(stdout, "%s is valid: %s\n", file, policySummary)
+	_, err := fmt.Fprintf(stdout, "%s is valid: %s\n", c.File, result)
 	return err
 }
 
@@ -194,53 +172,23 @@ func newConfigShowCommand() *cobra.Command {
 	var stateDir, output string
 	command := &cobra.Command{
 		Use:   "show",
-		Short: "Show the configuration in force",
-		Long: `Shows the node policy in force as a configuration file that 'dxctl config check' accepts.
-YAML also names the file that it was compiled from, and marks the values that are
-defaults. Warns about files that have changed since.`,
+		Short: "Show the node policy in force",
+		Long: `Shows the node policy in force, with all defaults, and what it was compiled from. Warns about
+files that have changed since.`,
 		Example: `  dxctl config show -o json`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			p, err := policy.Read(stateDir)
 			if err != nil {
 				return err
 			}
-			for _, stale := range config.WhyStale(p, paths.Default().Config) {
-				fmt.Fprintf(c.ErrOrStderr(), "warning: %s; run 'dxctl config apply', or see the log of directx-advertiser\n", stale)
+			compiler := config.Compiler{File: paths.Default().Config, StateDir: stateDir, NodeOS: runtime.GOOS}
+			if err := compiler.CheckSources(p); err != nil {
+				fmt.Fprintf(c.ErrOrStderr(), "warning: %v; run 'dxctl config apply', or see the log of directx-advertiser\n", err)
 			}
-			return printPolicy(c.OutOrStdout(), output, p, stateDir)
+			return cli.PrintDocument(c.OutOrStdout(), output, p)
 		},
 	}
-	flags := command.Flags()
-	flags.StringVar(&stateDir, "state-dir", paths.Default().State, "state `DIRECTORY`")
+	command.Flags().StringVar(&stateDir, "state-dir", paths.Default().State, "state `DIRECTORY`")
 	cli.AddOutputFlag(command, &output, cli.YAML, cli.JSON)
 	return command
-}
-
-// printPolicy prints the policy in stateDir as a configuration. JSON has no comments.
-func printPolicy(stdout io.Writer, output string, p policy.Policy, stateDir string) error {
-	text, err := config.Render(p)
-	if err != nil {
-		return err
-	}
-	if output == cli.YAML {
-		_, err := fmt.Fprintf(stdout, "# %s\n%s", origin(p, stateDir), text)
-		return err
-	}
-	var content any
-	if err := yaml.Unmarshal(text, &content); err != nil {
-		return err
-	}
-	return cli.PrintDocument(stdout, output, content)
-}
-
-// origin returns a sentence that names what the policy in stateDir was compiled from.
-func origin(p policy.Policy, stateDir string) string {
-	path := policy.Path(stateDir)
-	if !durable.Exists(path) {
-		return path + " does not exist: the defaults are in force."
-	}
-	if p.CompiledFrom.ConfigSHA256 == "" {
-		return path + ", compiled from flags and defaults, without a configuration file."
-	}
-	return path + ", compiled from " + p.CompiledFrom.Config + ", flags and defaults."
 }

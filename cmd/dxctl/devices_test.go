@@ -19,7 +19,7 @@ devices:
 - instanceID: PCI\VEN_10DE&DEV_1EB8\1
   description: NVIDIA Tesla T4
   locationPath: PCIROOT(0)#PCI(1B00)
-  luid: 0xC2F5
+  luid: 0x0_0xC2F5
   dedicatedMemory: 15Gi
   numaNode: 0
   display: true
@@ -31,7 +31,7 @@ devices:
 - instanceID: PCI\VEN_1002&DEV_73BF\2
   description: AMD Radeon RX 6800 XT
   locationPath: PCIROOT(0)#PCI(0100)#PCI(0000)#PCI(0000)
-  luid: 0xC2F6
+  luid: 0x0_0xC2F6
   dedicatedMemory: 16Gi
   display: true
   detachable: true

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -159,13 +158,8 @@ func checkPolicy(_ context.Context, n nodeState) []finding {
 // checkConfig checks what the policy was compiled from, and the directories that it lets pods have files of. Other
 // accounts must not be able to change them.
 func checkConfig(_ context.Context, n nodeState) []finding {
-	source, errs := n.policy.CompiledFrom, []error(nil)
-	source.Config = cmp.Or(source.Config, paths.Default().Config)
-	for _, file := range []string{source.Config, source.Inventory} {
-		if err := config.CheckAccess(file); !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, err)
-		}
-	}
+	compiler := config.Compiler{File: paths.Default().Config, StateDir: n.stateDir, NodeOS: n.os}
+	errs := []error{errlog.WithRemedy(compiler.CheckSources(n.policy), "run 'dxctl config apply', or start directx-advertiser")}
 	if n.policy.ExtraMounts.Sources == policy.MountSourcesHostDirectories {
 		for _, dir := range n.policy.ExtraMounts.HostDirectories {
 			dir, _, err := hostfiles.Root(n.hostRoot).Resolve(dir)
@@ -175,12 +169,7 @@ func checkConfig(_ context.Context, n nodeState) []finding {
 			errs = append(errs, err)
 		}
 	}
-	if stale := config.WhyStale(n.policy, source.Config); len(stale) > 0 {
-		_, invalid := config.Compiler{File: source.Config, StateDir: n.stateDir, NodeOS: n.os}.Compile()
-		err := cmp.Or(invalid, errors.New(strings.Join(stale, "; ")))
-		errs = append(errs, errlog.WithRemedy(err, "run 'dxctl config apply', or start directx-advertiser"))
-	}
-	return passedUnless(errs, "the policy is up to date with %s", source.Config)
+	return passedUnless(errs, "the policy is up to date with %s", cmp.Or(n.policy.CompiledFrom.Config, compiler.File))
 }
 
 func checkGPUs(_ context.Context, n nodeState) (findings []finding) {

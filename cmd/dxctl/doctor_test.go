@@ -113,8 +113,8 @@ func TestReportHasNoSecret(t *testing.T) {
 		"config.yaml": "# HUNTER-comment\n" + configHead + "inventory: INVENTORY # HUNTER-line\n",
 		"gpus.yaml": "apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\ndevices:\n- instanceID: GPU # HUNTER-line\n" +
 			"  description: 'api_key=HUNTER-key https://u:HUNTER/url@example.com/x?sig=HUNTER-sig Bearer HUNTER-bearer'\n  display: true\n  locationPath: PCIROOT(0)#PCI(1B00)\n",
-		"state/shim.log":    "level=error msg=\"password=\\\"HUNTER-quoted words\\\"\" token " + token + "\nlevel=info msg=well container=abc\n",
-		"state/verify.txt":  "refused  as configured: https://u:HUNTER-verify@example.com refused\n",
+		"state/shim.log":   "level=error msg=\"password=\\\"HUNTER-quoted words\\\"\" token " + token + "\nlevel=info msg=well container=abc\n",
+		"state/verify.txt": "refused  as configured: https://u:HUNTER-verify@example.com refused\n",
 	}
 	for name, invalid := range map[string]map[string]string{
 		"valid":     {},

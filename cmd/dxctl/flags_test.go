@@ -21,7 +21,7 @@ devices:
 - instanceID: PCI\VEN_10DE&DEV_1EB8\1
   description: NVIDIA Tesla T4
   locationPath: PCIROOT(0)#PCI(1B00)
-  luid: 0xC2F5
+  luid: 0x0_0xC2F5
   display: true
   compute: true
   driver: {storePath: 'C:\Windows\System32\DriverStore\FileRepository\nv.inf_amd64_1'}

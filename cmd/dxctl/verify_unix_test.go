@@ -126,8 +126,8 @@ func TestVerify(t *testing.T) {
 				testutil.WriteFile(t, filepath.Join(dir, file), strings.ReplaceAll(text, "DIR", dir), 0o600)
 			}
 			state := filepath.Join(dir, "state")
-			compiled, err := config.Compiler{File: filepath.Join(dir, "config.yaml"), StateDir: state, NodeOS: runtime.GOOS, Required: true}.Compile()
-			testutil.NoError(t, err, config.Install(state, compiled))
+			_, err := config.Compiler{File: filepath.Join(dir, "config.yaml"), StateDir: state, NodeOS: runtime.GOOS, Required: true}.Apply()
+			testutil.NoError(t, err)
 			args := append([]string{"--ctr", "sh," + filepath.Join(dir, "ctr"), "--state-dir", state}, test.flags...)
 			out, _, err := runCommand(t.Context(), t, "", append([]string{"verify"}, args...)...)
 			testutil.CheckError(t, "verify", err, test.err)

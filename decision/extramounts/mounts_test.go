@@ -169,7 +169,7 @@ func TestFilesThatAreRefused(t *testing.T) {
 		policy []func(*Resolver)
 		want   error
 	}{
-		"off":                             {files: []requestedFile{{Source: "amd.exe"}}, policy: []func(*Resolver){func(r *Resolver) { r.Sources = policy.MountSourcesOff }}, want: errOff},
+		"off":                             {files: []requestedFile{{Source: "amd.exe"}}, policy: []func(*Resolver){func(r *Resolver) { r.Sources = policy.MountSourcesNone }}, want: errOff},
 		"no policy at all":                {files: []requestedFile{{Source: "amd.exe"}}, policy: []func(*Resolver){func(r *Resolver) { r.ExtraMounts = policy.ExtraMounts{} }}, want: errOff},
 		"too many":                        {files: []requestedFile{{Source: "a"}, {Source: "b"}, {Source: "c"}, {Source: "d"}, {Source: "e"}}, want: errTooMany},
 		"missing":                         {files: []requestedFile{{Source: "nothere.exe"}}, want: errMissing},

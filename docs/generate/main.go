@@ -1,25 +1,19 @@
-// Command generate writes, from the types of config.yaml and the inventory, their JSON
-// schemas and the lists of docs/configuration.md; from the chart's values.yaml, its
-// values.schema.json; and the list of the metrics in docs/metrics.md.
+// Command generate writes, from the JSON schema of config.yaml, the lists of docs/configuration.md and
+// the chart's values.schema.json; and the list of the metrics in docs/metrics.md.
 package main
 
 import (
 	"bytes"
-	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
+	"maps"
 	"os"
 	"path/filepath"
-	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 
-	"github.com/invopop/jsonschema"
-
-	"github.com/directx-nri/directx-nri/advertiser/config"
 	"github.com/directx-nri/directx-nri/internal/cli"
 )
 
@@ -32,12 +26,14 @@ func main() {
 
 //go:generate go run .
 
-// Directories of the generated files, and of the types.
 const (
-	docs  = "../"
-	chart = "../../deployments/helm/directx-nri/"
-	root  = "../../"
+	docs         = "../"
+	chart        = "../../deployments/helm/directx-nri/"
+	configSchema = "../../advertiser/config/config.schema.json"
+	metricsDir   = "../../internal/metrics/"
 )
+
+type schema = map[string]any
 
 func run() error {
 	files, err := generate()
@@ -52,22 +48,20 @@ func run() error {
 
 // generate returns the content of the generated files by their paths.
 func generate() (map[string][]byte, error) {
-	comments, commentsErr := fieldComments()
-	configSchema := buildSchema("config", config.Configuration{}, comments)
-	configText, configErr := encode(configSchema)
-	inventoryText, inventoryErr := encode(buildSchema("inventory", config.Inventory{}, nil))
-	keys, keysErr := keyLists(configSchema)
-	configPage, configPageErr := fill(docs+"configuration.md", keys)
+	var configuration schema
+	text, err := os.ReadFile(configSchema)
+	if err = errors.Join(err, json.Unmarshal(text, &configuration)); err != nil {
+		return nil, err
+	}
+	configPage, configErr := fill(docs+"configuration.md", keyLists(configuration))
 	metrics, metricsErr := metricsList()
 	metricsPage, metricsPageErr := fill(docs+"metrics.md", map[string]string{"metrics": metrics})
-	valuesText, valuesErr := valuesSchema(configText)
+	valuesText, valuesErr := valuesSchema(configuration)
 	return map[string][]byte{
-		root + "advertiser/config/config.schema.json":    configText,
-		root + "advertiser/config/inventory.schema.json": inventoryText,
-		docs + "configuration.md":                        configPage,
-		docs + "metrics.md":                              metricsPage,
-		chart + "values.schema.json":                     valuesText,
-	}, errors.Join(commentsErr, configErr, inventoryErr, keysErr, configPageErr, metricsErr, metricsPageErr, valuesErr)
+		docs + "configuration.md":    configPage,
+		docs + "metrics.md":          metricsPage,
+		chart + "values.schema.json": valuesText,
+	}, errors.Join(configErr, metricsErr, metricsPageErr, valuesErr)
 }
 
 func encode(v any) ([]byte, error) {
@@ -76,97 +70,12 @@ func encode(v any) ([]byte, error) {
 	return text.Bytes(), err
 }
 
-// buildSchema returns the JSON schema of a file. Conditions between several keys are
-// left to the programs.
-func buildSchema(name string, file any, comments map[string]string) *jsonschema.Schema {
-	reflector := jsonschema.Reflector{
-		Anonymous: true, DoNotReference: true, ExpandedStruct: true, FieldNameTag: "yaml", RequiredFromJSONSchemaTags: true,
-		LookupComment: func(t reflect.Type, field string) string { return comments[t.Name()+"."+field] },
-	}
-	schema := reflector.Reflect(file)
-	schema.ID = jsonschema.ID("https://directx.microsoft.com/schemas/directx-nri/v1alpha1/" + name + ".schema.json")
-	schema.Title = "directx-nri " + name
-	complete(schema)
-	return schema
-}
-
-func setTypes(s *jsonschema.Schema, names ...string) {
-	s.Type, s.Extras = "", map[string]any{"type": names}
-}
-
-// complete sets, in a schema and those below it, what the tags imply: strings with a format can
-// also be numbers, strings without limits have the usual ones, and a shorthand (see package
-// config) is one of two types.
-func complete(s *jsonschema.Schema) {
-	if s == nil {
-		return
-	}
-	if s.Properties != nil {
-		for pair := s.Properties.Oldest(); pair != nil; pair = pair.Next() {
-			complete(pair.Value)
-		}
-	}
-	complete(s.AdditionalProperties)
-	complete(s.Items)
-	if s.Format != "" {
-		s.Items, s.MinItems, s.MaxItems = nil, nil, nil // of a driver version
-		setTypes(s, "string", "number")
-	}
-	if _, alsoNumber := s.Extras["type"]; (s.Type == "string" || alsoNumber) && s.Enum == nil {
-		s.MinLength, s.MaxLength = cmp.Or(s.MinLength, new(uint64(1))), cmp.Or(s.MaxLength, new(uint64(config.MaxString)))
-	}
-	switch s.Format {
-	case "vendor":
-		s.Minimum, s.Maximum = "1", "65535"
-	case "pattern":
-		s.Pattern = `^\S(.*\S)?$`
-	}
-	s.Format = ""
-	switch item := s.Items; {
-	case s.Extras["shorthand"] == nil:
-	case item.Properties == nil: // A string without the list has the limits of an item.
-		s.MinLength, s.MaxLength, s.Pattern, s.Minimum, s.Maximum = item.MinLength, item.MaxLength, item.Pattern, item.Minimum, item.Maximum
-		setTypes(s, "string", "number", "array")
-	default:
-		s.Extras = nil
-		setTypes(item, "string", "object")
-		item.MinLength, item.MaxLength = new(uint64(1)), new(uint64(config.MaxString))
-	}
-}
-
-// fieldComments returns the comments of the struct fields of config.yaml, by type.Field.
-// [jsonschema.Reflector.AddGoComments] ignores types that are not exported.
-func fieldComments() (map[string]string, error) {
-	comments := map[string]string{}
-	for _, file := range []string{"advertiser/config/file.go", "internal/policy/policy.go", "internal/policy/types.go"} {
-		parsed, err := parser.ParseFile(token.NewFileSet(), root+file, nil, parser.ParseComments)
-		if err != nil {
-			return nil, err
-		}
-		ast.Inspect(parsed, func(n ast.Node) bool {
-			spec, _ := n.(*ast.TypeSpec)
-			if spec == nil {
-				return true
-			}
-			if structure, ok := spec.Type.(*ast.StructType); ok {
-				for _, field := range structure.Fields.List {
-					for _, name := range field.Names {
-						comments[spec.Name.Name+"."+name.Name] = strings.Join(strings.Fields(field.Doc.Text()), " ")
-					}
-				}
-			}
-			return true
-		})
-	}
-	return comments, nil
-}
-
 // metricCall is a call that creates a metric: its name, help and labels.
 var metricCall = regexp.MustCompile(`\b(?:counter|gauge|histogram)s\("(\w+)",\s*"([^"]+)\."((?:, "\w+")*)\)`)
 
 // metricsList returns the list of the metrics that internal/metrics creates.
 func metricsList() (string, error) {
-	files, err := filepath.Glob(root + "internal/metrics/*.go")
+	files, err := filepath.Glob(metricsDir + "*.go")
 	list := ""
 	for _, file := range files {
 		text, readErr := os.ReadFile(file)
@@ -181,61 +90,58 @@ func metricsList() (string, error) {
 
 // keyLists returns the lists of docs/configuration.md. Three have the keys below one key, the
 // first has the others.
-func keyLists(schema *jsonschema.Schema) (map[string]string, error) {
+func keyLists(configuration schema) map[string]string {
 	lists := map[string]string{"settings": "", "resources": "", "runtimeFiles": "", "extraMounts": ""}
-	for _, k := range keysBelow("", schema) {
-		if k.Description == "" {
-			return nil, fmt.Errorf("%s has no comment", k.path)
-		}
-		name, _, _ := strings.Cut(strings.ReplaceAll(k.path, "[", "."), ".")
-		if _, ok := lists[name]; !ok {
-			name = "settings"
-		}
-		lists[name] += fmt.Sprintf("- `%s`%s: %s\n", k.path, valuesOf(k.Schema), k.Description)
-	}
-	return lists, nil
+	addKeys(lists, "", configuration)
+	return lists
 }
 
-// key is a key of config.yaml, with [] for each item of a list and VENDOR for a vendor's name.
-type key struct {
-	path string
-	*jsonschema.Schema
-}
-
-// keysBelow returns the keys below path. Keys with other keys below them are left to the text.
-func keysBelow(path string, s *jsonschema.Schema) (keys []key) {
-	if s.Properties != nil {
-		for pair := s.Properties.Oldest(); pair != nil; pair = pair.Next() {
-			keys = append(keys, keysBelow(strings.TrimPrefix(path+"."+pair.Key, "."), pair.Value)...)
-		}
+// addKeys adds the keys with a description at and below path, with [] for each item of a list and
+// VENDOR for a vendor's name.
+func addKeys(lists map[string]string, path string, s schema) {
+	properties, _ := s["properties"].(schema)
+	for _, name := range slices.Sorted(maps.Keys(properties)) {
+		property, _ := properties[name].(schema) // It can be false.
+		addKeys(lists, strings.TrimPrefix(path+"."+name, "."), property)
 	}
-	if s.AdditionalProperties != nil && s.AdditionalProperties.Properties != nil {
-		keys = append(keys, keysBelow(path+".VENDOR", s.AdditionalProperties)...)
+	vendors, _ := s["patternProperties"].(schema)
+	for _, values := range vendors {
+		addKeys(lists, path+".VENDOR", values.(schema))
 	}
-	if s.Items != nil {
-		keys = append(keys, keysBelow(path+"[]", s.Items)...)
+	if items, ok := s["items"].(schema); ok {
+		addKeys(lists, path+"[]", items)
 	}
-	if len(keys) > 0 || path == "apiVersion" || path == "kind" || strings.HasSuffix(path, "[]") {
-		return keys
+	if mapping, ok := s["then"].(schema); ok && strings.HasSuffix(path, "[]") {
+		addKeys(lists, path, mapping)
 	}
-	return append(keys, key{path, s})
+	description, ok := s["description"].(string)
+	if !ok {
+		return
+	}
+	name, _, _ := strings.Cut(strings.ReplaceAll(path, "[", "."), ".")
+	if _, ok := lists[name]; !ok {
+		name = "settings"
+	}
+	lists[name] += fmt.Sprintf("- `%s`%s: %s\n", path, valuesOf(s), description)
 }
 
 // valuesOf returns the values of a key with its default in bold, or else an example, in
 // parentheses; or nothing.
-func valuesOf(s *jsonschema.Schema) string {
+func valuesOf(s schema) string {
 	var list []string
-	for _, value := range s.Enum {
-		if value != "" && value != s.Default {
+	if value, ok := s["default"]; ok {
+		list = append(list, fmt.Sprintf("**`%v`**", value))
+	}
+	values, _ := s["enum"].([]any)
+	for _, value := range values {
+		if value != "" && value != s["default"] {
 			list = append(list, fmt.Sprintf("`%v`", value))
 		}
 	}
-	switch {
-	case s.Default != nil:
-		list = append([]string{fmt.Sprintf("**`%v`**", s.Default)}, list...)
-	case len(list) == 0 && len(s.Examples) > 0:
-		list = []string{fmt.Sprintf("*`%v`*", s.Examples[0])}
-	case len(list) == 0:
+	if examples, _ := s["examples"].([]any); len(list) == 0 && len(examples) > 0 {
+		list = append(list, fmt.Sprintf("*`%v`*", examples[0]))
+	}
+	if len(list) == 0 {
 		return ""
 	}
 	return " (" + strings.Join(list, ", ") + ")"

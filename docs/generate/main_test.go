@@ -39,7 +39,7 @@ func TestSamplesAreValid(t *testing.T) {
 			nodeOS = "windows"
 		}
 		if strings.Contains(sample, "kind: Inventory") {
-			if _, err := config.ParseInventory("inventory", []byte(sample)); err != nil {
+			if _, err := config.ParseInventory([]byte(sample)); err != nil {
 				t.Errorf("%v\n%s", err, sample)
 			}
 			continue

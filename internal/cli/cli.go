@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/directx-nri/directx-nri/internal/errlog"
 )
@@ -94,6 +95,24 @@ func checkArguments(command *cobra.Command) {
 	if command.HasSubCommands() && !command.Runnable() {
 		command.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
 		command.DisableFlagsInUseLine = true
+	}
+}
+
+// AddEnvironment makes environment variables set the flags of command that have no argument: --log-level
+// is DIRECTX_NRI_LOG_LEVEL.
+func AddEnvironment(command *cobra.Command) {
+	command.PreRunE = func(command *cobra.Command, _ []string) (err error) {
+		command.Flags().VisitAll(func(flag *pflag.Flag) {
+			name := "DIRECTX_NRI_" + strings.ToUpper(strings.ReplaceAll(flag.Name, "-", "_"))
+			value := os.Getenv(name)
+			if value == "" || flag.Changed {
+				return
+			}
+			if setErr := command.Flags().Set(flag.Name, value); setErr != nil {
+				err = errors.Join(err, UsageError("%s: %w", name, setErr))
+			}
+		})
+		return err
 	}
 }
 

@@ -87,3 +87,29 @@ func TestCommands(t *testing.T) {
 		})
 	}
 }
+
+// TestEnvironment is not parallel: it sets environment variables.
+func TestEnvironment(t *testing.T) {
+	for name, test := range map[string]struct {
+		args            []string
+		value           string
+		status          int
+		want, stderrHas string
+	}{
+		"not set":       {nil, "", 0, "blue", ""},
+		"set":           {nil, "red", 0, "red", ""},
+		"flag and set":  {[]string{"--main-color", "green"}, "red", 0, "green", ""},
+		"invalid value": {nil, "gold", 2, "blue", "prog: DIRECTX_NRI_MAIN_COLOR: "},
+	} {
+		t.Setenv("DIRECTX_NRI_MAIN_COLOR", test.value)
+		var color string
+		var stdout, stderr bytes.Buffer
+		command := &cobra.Command{Use: "prog", RunE: func(*cobra.Command, []string) error { return nil }}
+		AddChoice(command, &color, "main-color", "the color", "blue", "green", "red")
+		AddEnvironment(command)
+		status := run(context.Background(), command, append([]string{}, test.args...), &stdout, &stderr)
+		if status != test.status || color != test.want || !strings.HasPrefix(stderr.String(), test.stderrHas) {
+			t.Errorf("%s: status %d, color %s, stderr %q", name, status, color, &stderr)
+		}
+	}
+}

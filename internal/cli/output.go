@@ -11,7 +11,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
-	"go.yaml.in/yaml/v3"
+	"sigs.k8s.io/yaml"
 
 	"github.com/directx-nri/directx-nri/internal/errlog"
 )
@@ -73,26 +73,14 @@ func PrintDocument(w io.Writer, format string, v any) error {
 	if err := encoder.Encode(v); err != nil {
 		return err
 	}
-	if format == YAML { // JSON is YAML in flow style.
-		var document yaml.Node
-		if err := yaml.Unmarshal(text.Bytes(), &document); err != nil {
-			return err
-		}
-		useBlockStyle(&document)
-		text.Reset()
-		encoder := yaml.NewEncoder(&text)
-		encoder.SetIndent(2)
-		if err := encoder.Encode(&document); err != nil {
-			return err
-		}
+	if format != YAML {
+		_, err := w.Write(text.Bytes())
+		return err
 	}
-	_, err := w.Write(text.Bytes())
+	document, err := yaml.JSONToYAML(text.Bytes())
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(document)
 	return err
-}
-
-func useBlockStyle(node *yaml.Node) {
-	node.Style = 0
-	for _, child := range node.Content {
-		useBlockStyle(child)
-	}
 }

@@ -2,6 +2,7 @@
 package pci
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"strconv"
@@ -41,8 +42,26 @@ func (v Vendor) String() string {
 	return cmp.Or(strings.ToLower(VendorNames()[v]), fmt.Sprintf("0x%04X", uint16(v)))
 }
 
-// MarshalYAML implements [yaml.Marshaler].
-func (v Vendor) MarshalYAML() (any, error) { return v.String(), nil }
+// MarshalText implements [encoding.TextMarshaler].
+func (v Vendor) MarshalText() ([]byte, error) { return []byte(v.String()), nil }
+
+// UnmarshalText implements [encoding.TextUnmarshaler]. It accepts a vendor's name or number.
+func (v *Vendor) UnmarshalText(text []byte) error {
+	for vendor := range VendorNames() {
+		if vendor.String() == string(text) {
+			*v = vendor
+			return nil
+		}
+	}
+	n, err := strconv.ParseUint(string(text), 0, 16)
+	*v = Vendor(n)
+	return err
+}
+
+// UnmarshalJSON implements [json.Unmarshaler]: it accepts a number outside of quotes, too.
+func (v *Vendor) UnmarshalJSON(text []byte) error {
+	return v.UnmarshalText(bytes.Trim(text, `"`))
+}
 
 // VendorOf returns the vendor in a PnP ID of the PCI bus (`PCI\VEN_10DE&…`), 0 if there is none.
 // https://learn.microsoft.com/windows-hardware/drivers/install/identifiers-for-pci-devices

@@ -39,52 +39,36 @@ const (
 // Policy is the node policy.
 type Policy struct {
 	// CompiledFrom identifies the files that the policy was compiled from.
-	CompiledFrom CompiledFrom `json:"compiledFrom" yaml:"-"`
+	CompiledFrom CompiledFrom `json:"compiledFrom,omitzero"`
 	// UseInventory reports whether the GPUs are those of the compiled inventory in the state
 	// directory. Otherwise, they are discovered.
-	UseInventory bool `json:"useInventory,omitempty" yaml:"-"`
+	UseInventory bool `json:"useInventory,omitempty"`
 
 	// Resources are the rules that assign GPUs to extended resources, in order: a GPU belongs to
 	// the first rule that matches it, and is not offered if none does.
-	Resources []ResourceRule `json:"resources" yaml:"resources,omitempty" jsonschema:"minItems=1,maxItems=256"`
-	// How Windows containers are assigned devices: single ones (location-path), all of the node
-	// (class-guid), or what the node supports.
-	Assignment Assignment `json:"assignmentMode" yaml:"assignmentMode,omitempty" jsonschema:"enum=auto,enum=location-path,enum=class-guid,default=auto"`
-	// Whether Windows containers get driver files (mount), or only those that runtimeFiles adds
-	// (none). auto is none from Windows Server 2025 (build 26100) on.
-	DriverFiles DriverFiles `json:"driverFiles" yaml:"driverFiles" jsonschema:"enum=auto,enum=mount,enum=none,default=auto"`
-	// What adds GPUs to containers: the NRI plugin (nri), the runtime shim (shim) or the kubelet. auto is
-	// nri on Linux. On Windows, it is shim, or kubelet with containerd 2.0.0 to 2.0.5.
-	Injection Injection `json:"injection" yaml:"injection" jsonschema:"enum=auto,enum=nri,enum=shim,enum=kubelet,default=auto"`
-	// Adds environment variables to containers that name their GPUs.
-	VisibilityHints bool `json:"visibilityHints" yaml:"visibilityHints" jsonschema:"default=true"`
-	// ExtraMounts is what pods can request by annotation in addition to the driver's files.
-	ExtraMounts ExtraMounts `json:"extraMounts" yaml:"extraMounts"`
-	// Standalone configures containers outside Kubernetes.
-	Standalone Standalone `json:"standalone" yaml:"standalone"`
-	// RuntimeFiles change the runtime files of containers, by vendor: amd, intel, microsoft, nvidia,
-	// qualcomm, or a PCI vendor ID such as 0x10DE.
-	RuntimeFiles map[pci.Vendor]RuntimeFiles `json:"runtimeFiles" yaml:"runtimeFiles,omitempty" jsonschema:"format=vendor"`
-	// Makes the advertiser exit with an error if there is no GPU when it starts.
-	FailOnInitError bool `json:"failOnInitError,omitempty" yaml:"failOnInitError" jsonschema:"default=false"`
-	// Shim configures the runtime shim.
-	Shim Shim `json:"shim" yaml:"shim,omitempty"`
-	// Log configures the logs of directx-advertiser, the NRI plugin and the shim.
-	Log Log `json:"log" yaml:"log"`
-	// Metrics configures the metrics and health endpoints of directx-advertiser.
-	Metrics Metrics `json:"metrics" yaml:"metrics,omitempty"`
+	Resources       []ResourceRule              `json:"resources"`
+	Assignment      Assignment                  `json:"assignmentMode"`
+	DriverFiles     DriverFiles                 `json:"driverFiles"`
+	Injection       Injection                   `json:"injection"`
+	VisibilityHints bool                        `json:"visibilityHints"`
+	ExtraMounts     ExtraMounts                 `json:"extraMounts"`
+	Standalone      Standalone                  `json:"standalone"`
+	RuntimeFiles    map[pci.Vendor]RuntimeFiles `json:"runtimeFiles,omitempty"`
+	FailOnInitError bool                        `json:"failOnInitError"`
+	Shim            Shim                        `json:"shim,omitzero"`
+	Log             Log                         `json:"log"`
+	Metrics         Metrics                     `json:"metrics,omitzero"`
 }
 
 // Standalone is the configuration of containers outside Kubernetes.
 type Standalone struct {
-	// Lets environment variables of containers request GPUs. Images can set them, too.
-	Environment bool `json:"environment" yaml:"environment" jsonschema:"default=false"`
+	// Environment lets environment variables of containers request GPUs.
+	Environment bool `json:"environment"`
 }
 
 // Metrics is the configuration of the advertiser's metrics and health endpoints.
 type Metrics struct {
-	// host:port of the metrics and health endpoints.
-	Address string `json:"address,omitempty" yaml:"address,omitempty" jsonschema:"minLength=0,pattern=^((\\[[0-9a-fA-F:]+\\]|[A-Za-z0-9.-]*):[1-9][0-9]{0\\,4})?$,example=127.0.0.1:9400"`
+	Address string `json:"address,omitempty"`
 }
 
 // CompiledFrom identifies what a policy was compiled from. The hashes are SHA-256 in
@@ -95,8 +79,8 @@ type CompiledFrom struct {
 	ConfigSHA256    string `json:"configSHA256,omitempty"`
 	Inventory       string `json:"inventory,omitempty"`
 	InventorySHA256 string `json:"inventorySHA256,omitempty"`
-	// Flags are the values of command-line flags, as KEY=VALUE with the key of config.yaml.
-	Flags []string `json:"flags,omitempty"`
+	// Flags are the keys of config.yaml that command-line flags set.
+	Flags map[string]any `json:"flags,omitempty"`
 }
 
 // Resolved is a policy with modes that this machine supports in place of auto: see package modes.
@@ -104,9 +88,8 @@ type Resolved struct{ Policy }
 
 // Shim is the configuration of the runtime shim.
 type Shim struct {
-	// Log file of the shim, in a directory that only administrators can write. The default is
-	// shim.log in the state directory.
-	Log string `json:"log,omitempty" yaml:"log,omitempty" jsonschema:"example=/var/log/directx-shim.log"`
+	// Log is the log file, "" for the default: see [Shim.LogPath].
+	Log string `json:"log,omitempty"`
 }
 
 // LogPath returns the path of the shim's log on a node with this state directory.
@@ -116,10 +99,8 @@ func (s Shim) LogPath(stateDir string) string {
 
 // Log is the configuration of the logs.
 type Log struct {
-	// Least severe level that is logged.
-	Level string `json:"level" yaml:"level,omitempty" jsonschema:"enum=error,enum=warn,enum=info,enum=debug,default=info"`
-	// Format of the log on standard error.
-	Format string `json:"format" yaml:"format,omitempty" jsonschema:"enum=text,enum=json,default=text"`
+	Level  string `json:"level"`
+	Format string `json:"format"`
 }
 
 // Configure sets the level and the format of log. It can be called while the log is in use.
@@ -212,7 +193,7 @@ func (p Policy) check() error {
 		checkOneOf("assignmentMode", p.Assignment, AssignAuto, AssignByPath, AssignByClass),
 		checkOneOf("driverFiles", p.DriverFiles, FilesAuto, FilesMount, FilesNone),
 		checkOneOf("injection", p.Injection, InjectAuto, InjectByNRI, InjectByShim, InjectByKubelet),
-		checkOneOf("extraMounts.sources", p.ExtraMounts.Sources, MountSourcesOff, MountSourcesDriverStore, MountSourcesHostDirectories),
+		checkOneOf("extraMounts.sources", p.ExtraMounts.Sources, MountSourcesNone, MountSourcesDriverStore, MountSourcesHostDirectories),
 		checkOneOf("log.level", p.Log.Level, "error", "warn", "info", "debug"),
 		checkOneOf("log.format", p.Log.Format, "text", "json"),
 	)

@@ -165,7 +165,7 @@ func TestExtraMounts(t *testing.T) {
 	})
 
 	t.Run("another policy holds for the next container", func(t *testing.T) {
-		for _, sources := range []string{"off", "driver-store"} {
+		for _, sources := range []string{"none", "driver-store"} {
 			e.setPolicy(t, sources)
 			mark := e.Kubelet.Mark()
 			pod := e.Apply(t, extraMountsPod("policy", decision.ExtraMountsAnnotation, e.tools+"/tool"))

@@ -95,7 +95,7 @@ func mustBeReady(t *testing.T, pages ...page) {
 // other programs restart.
 func TestMetrics(t *testing.T) {
 	advertiser, plugin := page(testutil.FreeAddress(t)), page(testutil.FreeAddress(t))
-	settings := fmt.Sprintf("metrics: {address: '%s'}\nextraMounts: {sources: off}\n", advertiser)
+	settings := fmt.Sprintf("metrics: {address: '%s'}\nextraMounts: {sources: none}\n", advertiser)
 	n := bed.Start(t, bed.Options{
 		Replicas: 4, Inventory: bed.NewInventory(2, 1), Config: settings, PluginFlags: []string{"--metrics-address", string(plugin)},
 	})

@@ -221,7 +221,7 @@ func (p *policy) testExtraMounts(t *testing.T) {
 		p.Path("tools", "LONGTO~1.EXE"):             "8.3",
 		`[{"source": "nvidia-smi.exe", "destination": "KERNEL32.dll"}]`: "a file of Windows cannot be replaced",
 	})
-	allow("off")
+	allow("none")
 	refused(map[string]string{`nvidia-smi.exe`: "extra mounts are disabled on this node"})
 	allow("driver-store")
 	refused(map[string]string{tool: "files of this directory are not allowed"})

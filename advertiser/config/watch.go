@@ -2,44 +2,10 @@ package config
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"reflect"
 	"time"
-
-	"github.com/directx-nri/directx-nri/discovery/node"
-	"github.com/directx-nri/directx-nri/internal/policy"
 )
-
-// Apply compiles the configuration and installs the result, which it returns.
-func (c Compiler) Apply() (Compiled, error) {
-	compiled, err := c.Compile()
-	if err != nil {
-		return compiled, err
-	}
-	return compiled, Install(c.StateDir, compiled)
-}
-
-// Install writes the result of [Compiler.Compile] to the state directory, unless the files there
-// are the same. The policy never refers to a compiled inventory that does not exist. Install
-// replaces a policy that cannot be read, because the sources have its whole content.
-func Install(stateDir string, c Compiled) error {
-	if c.Policy.UseInventory {
-		if err := node.CompiledInventory(stateDir).Write(c.Devices); err != nil {
-			return err
-		}
-	}
-	if err := policy.Write(stateDir, c.Policy); err != nil {
-		return err
-	}
-	if !c.Policy.UseInventory {
-		return node.CompiledInventory(stateDir).Remove()
-	}
-	return nil
-}
 
 const (
 	// pollInterval is the time between polls of the files. The files are compiled when two polls
@@ -90,35 +56,8 @@ func (c Compiler) Watch(ctx context.Context, inForce Compiled, report func(error
 // preserve them.
 func (c Compiler) fingerprint(inventory string) (text string) {
 	for _, file := range []string{c.File, inventory} {
-		data, err := c.read(file, maxInventory)
+		data, err := c.read(file)
 		text += fmt.Sprintf("%s %v\n", hashOf(data), err)
 	}
 	return text
-}
-
-// WhyStale returns a sentence for each source of p, the policy in force, that has changed since p was
-// compiled. file is the default path of config.yaml. Sources whose directory does not exist here,
-// such as a ConfigMap in a pod, are not compared.
-func WhyStale(p policy.Policy, file string) []string {
-	source := p.CompiledFrom
-	if source.Config == "" {
-		source.Config = file
-	}
-	var stale []string
-	for _, f := range []struct{ path, hash string }{{source.Config, source.ConfigSHA256}, {source.Inventory, source.InventorySHA256}} {
-		if f.path == "" {
-			continue
-		}
-		data, err := Compiler{InspectOnly: true}.read(f.path, maxInventory)
-		_, dirErr := os.Stat(filepath.Dir(f.path))
-		switch {
-		case errors.Is(err, fs.ErrNotExist) && f.hash != "" && dirErr == nil:
-			stale = append(stale, f.path+" no longer exists, and the policy in force was compiled from it")
-		case err == nil && f.hash == "":
-			stale = append(stale, f.path+" exists, and the policy in force was compiled without it")
-		case err == nil && f.hash != hashOf(data):
-			stale = append(stale, f.path+" has changed since the policy in force was compiled")
-		}
-	}
-	return stale
 }

@@ -1,0 +1,126 @@
+package config
+
+import (
+	"fmt"
+	"path/filepath"
+	"reflect"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/directx-nri/directx-nri/internal/allocation"
+	"github.com/directx-nri/directx-nri/internal/policy"
+	"github.com/directx-nri/directx-nri/internal/winpath"
+)
+
+// policyOf returns the policy of a valid document, which it completes: with the preset, the defaults,
+// and the full form of shorthands.
+func policyOf(document any, nodeOS string) (policy.Policy, error) {
+	var head struct {
+		Inventory, Preset string
+		Replicas          int
+	}
+	var presets map[string]map[string]any
+	text, _ := files.ReadFile("presets.yaml") // It is embedded.
+	if err := yaml.Unmarshal(text, &presets); err != nil {
+		return policy.Policy{}, err
+	}
+	edit(document, "", withDefaults(map[string]any{"replicas": 1}))
+	if err := decode(document, &head); err != nil {
+		return policy.Policy{}, err
+	}
+	edit(document, "", withDefaults(presets[head.Preset]))
+	edit(document, "resources.*", withDefaults(map[string]any{
+		"replicas": head.Replicas, "allocationPolicy": policy.Distributed, "mixedDrivers": policy.RefuseMixed,
+	}))
+	for _, key := range []string{"vendor", "description", "locationPath"} {
+		edit(document, "resources.*.match."+key, asList)
+	}
+	edit(document, "resources.*.match.dedicatedMemory.*", asBytes)
+	edit(document, "runtimeFiles.*.remove.*", asWindowsPath)
+	edit(document, "runtimeFiles.*.add.*", asMapping("source"))
+	edit(document, "runtimeFiles.*.add.*", withDefaults(map[string]any{"directory": policy.System32}))
+	edit(document, "runtimeFiles.*.add.*.source", asWindowsPath)
+	if nodeOS == "windows" {
+		edit(document, "extraMounts.hostDirectories.*", asWindowsPath)
+		edit(document, "extraMounts.destinations.*", asWindowsPath)
+	}
+	p := policy.Default()
+	p.Resources, p.ExtraMounts.Sources = nil, ""
+	err := decode(document, &p)
+	p.CompiledFrom.Inventory = head.Inventory
+	if p.ExtraMounts.Configured = p.ExtraMounts.Sources != ""; !p.ExtraMounts.Configured {
+		p.ExtraMounts.Sources = policy.Default().ExtraMounts.Sources
+	}
+	return p, err
+}
+
+// asWindowsPath returns a path with \ as its separator, without a separator at its end.
+func asWindowsPath(value any) any { return winpath.Clean(fmt.Sprint(value)) }
+
+// check returns the errors in a policy that the schema does not find.
+func (c Compiler) check(p policy.Policy) error {
+	var found problems
+	for path, value := range map[string]string{"inventory": p.CompiledFrom.Inventory, "shim.log": p.Shim.Log} {
+		if value != "" && !c.isAbs(value) {
+			found.add(path, "%q is not an absolute path", value)
+		}
+	}
+	if p.Injection == policy.InjectByNRI && c.NodeOS == "windows" {
+		found.add("injection", "containerd calls no NRI plugin on Windows: use shim or kubelet")
+	}
+	for i, r := range p.Resources {
+		path, memory, version := fmt.Sprintf("resources[%d]", i), r.Match.DedicatedMemory, r.Match.DriverVersion
+		if memory.Max != 0 && memory.Max < memory.Min {
+			found.add(path+".match.dedicatedMemory", "max is less than min")
+		}
+		if version.Max.Compare(version.Min) < 0 {
+			found.add(path+".match.driverVersion", "max is less than min")
+		}
+		for n, earlier := range p.Resources[:i] {
+			key := allocation.AnnotationKey(r.Name)
+			switch {
+			case covers(earlier.Match, r.Match):
+				found.add(path, "matches no GPU that resources[%d] does not match first: move it before that rule, or make that rule match less", n)
+			case earlier.Name != r.Name && key == allocation.AnnotationKey(earlier.Name):
+				found.add(path, "the names %s and %s are too similar: both map to %s", earlier.Name, r.Name, key)
+			case earlier.Name == r.Name && (earlier.AllocationPolicy != r.AllocationPolicy ||
+				earlier.MaxPerContainer != r.MaxPerContainer || earlier.MixedDrivers != r.MixedDrivers):
+				found.add(path, "%s is also the resource of resources[%d]: allocationPolicy, maxPerContainer and mixedDrivers must be the same in both", r.Name, n)
+			}
+		}
+	}
+	for vendor, files := range p.RuntimeFiles {
+		for i, file := range files.Add {
+			if file.Destination != "" && winpath.HasWildcard(file.Source) {
+				found.add(fmt.Sprintf("runtimeFiles.%s.add[%d]", vendor, i), "a source with wildcards can be several files, which cannot have one destination")
+			}
+		}
+	}
+	mounts := p.ExtraMounts
+	if mounts.Sources == policy.MountSourcesHostDirectories && len(mounts.HostDirectories) == 0 {
+		found.add("extraMounts.sources", "%s needs extraMounts.hostDirectories", mounts.Sources)
+	}
+	for i, dir := range mounts.Destinations {
+		if err := checkDirectory(c.NodeOS, dir); err != nil {
+			found.add(fmt.Sprintf("extraMounts.destinations[%d]", i), "%v", err)
+		}
+	}
+	for i, dir := range mounts.HostDirectories {
+		if err := checkHostDirectory(c.NodeOS, dir, append([]string{c.StateDir}, c.ReservedDirs...)); err != nil {
+			found.add(fmt.Sprintf("extraMounts.hostDirectories[%d]", i), "%v", err)
+		}
+	}
+	return found.err()
+}
+
+// isAbs reports whether a path is absolute on this system or on the node.
+func (c Compiler) isAbs(path string) bool {
+	return filepath.IsAbs(path) || c.NodeOS == "linux" && strings.HasPrefix(path, "/") || c.NodeOS == "windows" && winpath.IsAbs(path)
+}
+
+// covers reports whether m is known to match every GPU that n matches: it is equal to n, or has no
+// condition except the kind.
+func covers(m, n policy.Match) bool {
+	return reflect.DeepEqual(m, n) || reflect.DeepEqual(m, policy.Match{Kind: m.Kind}) && (m.Kind == "" || m.Kind == n.Kind)
+}
