@@ -33,19 +33,8 @@ const (
 
 // newCDICommand returns 'dxctl cdi'.
 func newCDICommand() *cobra.Command {
-	command := &cobra.Command{
-		Use:   "cdi",
-		Short: "Give the GPUs to Docker, Podman and others by CDI",
-		Long: `Writes a specification of the Container Device Interface, by which Docker 25, Podman 4,
-nerdctl 2 and containerd give GPUs to Linux containers, without a daemon or the shim.`,
-	}
-	command.AddCommand(newGenerateCommand())
-	return command
-}
-
-func newGenerateCommand() *cobra.Command {
 	o, file := gpuFlags{WithUUIDs: true}, ""
-	command := &cobra.Command{
+	generate := &cobra.Command{
 		Use:   "generate",
 		Short: "Print or write the CDI specification of the GPUs",
 		Long: `Prints the specification, or writes it to a file. Each GPU is a device by its index, and by
@@ -60,10 +49,17 @@ gpu=all instead.`,
 			return generateCDI(c.Context(), &o, file, c.OutOrStdout(), c.ErrOrStderr())
 		},
 	}
-	flags := command.Flags()
+	flags := generate.Flags()
 	flags.StringVar(&file, "file", "", "`FILE` to write, with the extension .yaml")
 	o.AddFlags(flags)
 	o.AddFileFlags(flags)
+	command := &cobra.Command{
+		Use:   "cdi",
+		Short: "Give the GPUs to Docker, Podman and others by CDI",
+		Long: `Writes a specification of the Container Device Interface, by which Docker 25, Podman 4,
+nerdctl 2 and containerd give GPUs to Linux containers, without a daemon or the shim.`,
+	}
+	command.AddCommand(generate)
 	return command
 }
 
@@ -83,15 +79,14 @@ func generateCDI(ctx context.Context, o *gpuFlags, file string, stdout, stderr i
 	if err := cli.PrintDocument(&text, cli.YAML, spec); err != nil {
 		return err
 	}
-	if file == "" {
-		o.ReportSkipped(stderr, skipped)
-		_, err := stdout.Write(text.Bytes())
-		return err
-	}
 	if old, err := os.ReadFile(file); err == nil && bytes.Equal(old, text.Bytes()) {
 		return nil // Nothing is printed, because the service does this often.
 	}
 	o.ReportSkipped(stderr, skipped)
+	if file == "" {
+		_, err := stdout.Write(text.Bytes())
+		return err
+	}
 	// #nosec G301 -- as the runtimes make it
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err
@@ -99,8 +94,8 @@ func generateCDI(ctx context.Context, o *gpuFlags, file string, stdout, stderr i
 	if err := durable.Replace(file, text.Bytes(), 0o644); err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "wrote %s\n", file)
-	return nil
+	_, err = fmt.Fprintf(stdout, "wrote %s\n", file)
+	return err
 }
 
 // cdiSpec returns the specification of the usable GPUs, and the driver files that it does not have.
@@ -109,35 +104,37 @@ func cdiSpec(ctx context.Context, o *gpuFlags, stderr io.Writer) (*cdispec.Spec,
 	if err != nil {
 		return nil, nil, err
 	}
-	spec := &cdispec.Spec{Version: cdiVersion, Kind: cdiKind}
-	add := func(devices []discovery.Device, names ...string) ([]gpuedits.SkippedFile, error) {
-		edits, skipped, err := gpuedits.Build("linux", devices, nil, o.Files(), p)
-		if err != nil {
-			return nil, err
-		}
-		for _, name := range names {
-			isTaken := slices.ContainsFunc(spec.Devices, func(d cdispec.Device) bool { return d.Name == name })
-			if isTaken || name == "" {
-				return nil, fmt.Errorf("the CDI name %q is empty or not unique: change an instanceID in the inventory", name)
-			}
-			spec.Devices = append(spec.Devices, cdispec.Device{Name: name, ContainerEdits: cdiEdits(edits)})
-		}
-		return skipped, nil
-	}
-	for i, d := range present {
-		if d.CheckUsable() != nil {
-			continue
-		}
-		if _, err := add(present[i:i+1], strconv.Itoa(i), cdiName(d.InstanceID)); err != nil {
-			return nil, nil, err
-		}
-	}
 	usable, err := decision.Select("all", present)
 	if err != nil {
 		return nil, nil, err
 	}
-	skipped, err := add(usable, "all")
-	return spec, skipped, err
+	type request struct {
+		name    string
+		devices []discovery.Device
+	}
+	var requests []request
+	for i, d := range present {
+		if d.CheckUsable() == nil {
+			requests = append(requests, request{strconv.Itoa(i), present[i : i+1]}, request{cdiName(d.InstanceID), present[i : i+1]})
+		}
+	}
+	requests = append(requests, request{"all", usable})
+
+	spec := &cdispec.Spec{Version: cdiVersion, Kind: cdiKind}
+	var skipped []gpuedits.SkippedFile
+	for _, r := range requests {
+		isTaken := slices.ContainsFunc(spec.Devices, func(d cdispec.Device) bool { return d.Name == r.name })
+		if isTaken || r.name == "" {
+			return nil, nil, fmt.Errorf("the CDI name %q is empty or not unique: change an instanceID in the inventory", r.name)
+		}
+		var edits ocispec.Edits
+		edits, skipped, err = gpuedits.Build("linux", r.devices, nil, o.Files(), p)
+		if err != nil {
+			return nil, nil, err
+		}
+		spec.Devices = append(spec.Devices, cdispec.Device{Name: r.name, ContainerEdits: cdiEdits(edits)})
+	}
+	return spec, skipped, nil // The last request is for all GPUs.
 }
 
 // cdiEdits returns the edits of a Linux container in the form of CDI.
