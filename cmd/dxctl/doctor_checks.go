@@ -142,13 +142,14 @@ func checkSystem(_ context.Context, n nodeState) []finding {
 	build := win32.WindowsBuild()
 	hcs, err := win32.HCSProperties()
 	chosen, supported := modes.Resolve(n.policy, n.os, build), modes.Resolve(policy.Default(), n.os, build)
+	findings := passed("%s", strings.Join(append(facts, win32.WindowsVersion(), chosen.AssignmentReason, chosen.DriverFilesReason, hcs), ", "))
 	switch byPath := supported.Assignment == policy.AssignByPath; {
 	case !byPath && chosen.Assignment == policy.AssignByPath:
-		return failed(errors.New(supported.AssignmentReason), "set assignmentMode: auto")
+		findings = append(findings, failed(errors.New(supported.AssignmentReason), "set assignmentMode: auto")...)
 	case byPath && err != nil: // Windows Server 2019 does not have these properties.
-		return failed(fmt.Errorf("the Host Compute Service does not answer: %w", err), "in PowerShell: Install-WindowsFeature Containers; then restart the node")
+		findings = append(findings, failed(err, "install the Windows feature Containers, or restart the service vmcompute")...)
 	}
-	return passed("%s", strings.Join(append(facts, win32.WindowsVersion(), chosen.AssignmentReason, chosen.DriverFilesReason, hcs), ", "))
+	return findings
 }
 
 func checkPolicy(_ context.Context, n nodeState) []finding {

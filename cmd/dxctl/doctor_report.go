@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/directx-nri/directx-nri/internal/cli"
@@ -21,8 +22,10 @@ func writeReport(file string, n nodeState, findings []finding) error {
 	var report bytes.Buffer
 	section := func(title string) { report.WriteString("\n# " + title + "\n\n") }
 	section("dxctl doctor")
-	for i := range findings {
-		findings[i].text = quotation.ReplaceAllString(findings[i].text, "'…'")
+	for i, f := range findings {
+		if slices.Contains([]string{"policy", "config", "records"}, f.check) {
+			findings[i].text = quotation.ReplaceAllString(f.text, "'…'")
+		}
 	}
 	printFindings(&report, findings)
 	section("State")
