@@ -142,9 +142,6 @@ func (s *server) serve(ctx context.Context, listener *localgrpc.Listener) error 
 	rpc.GracefulStop()
 	stopTimer.Stop()
 	<-ended
-	if err := listener.Close(); err != nil {
-		s.log.WithError(err).Warn("Cannot remove the socket")
-	}
 	return err
 }
 

@@ -11,7 +11,6 @@ import (
 	"net"
 	"os"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -97,7 +96,6 @@ type Listener struct {
 	*net.UnixListener
 	path     string
 	identity FileIdentity
-	close    func() error
 }
 
 // Listen creates the socket at path and listens on it. It removes an old socket on which no
@@ -116,7 +114,6 @@ func Listen(ctx context.Context, path string) (*Listener, error) {
 	// By default, Close would also remove a socket that another process created at path.
 	listener.SetUnlinkOnClose(false)
 	l := &Listener{UnixListener: listener, path: path}
-	l.close = sync.OnceValue(l.closeAndRemove)
 	if l.identity, err = Identify(path); err == nil {
 		err = restrictAccess(path)
 	}
@@ -133,11 +130,9 @@ func (l *Listener) Intact() bool {
 	return err == nil && now.Same(l.identity)
 }
 
-// Close stops listening and removes the socket, unless another file is at its path.
-// Further calls return the same error.
-func (l *Listener) Close() error { return l.close() }
-
-func (l *Listener) closeAndRemove() error {
+// Close stops listening and removes the socket, unless another file is at its path. A gRPC server that
+// ends has closed its listener.
+func (l *Listener) Close() error {
 	var removeErr error
 	if l.Intact() {
 		removeErr = durable.Remove(l.path)

@@ -81,7 +81,7 @@ func serve(ctx context.Context, runtimeDir string, ready func(context.Context) e
 		select {
 		case err := <-served:
 			server.Stop()
-			return errors.Join(err, listener.Close())
+			return err
 		case <-ctx.Done():
 		case <-time.After(listenInterval):
 		}
