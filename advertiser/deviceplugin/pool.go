@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/protobuf/proto"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/directx-nri/directx-nri/discovery"
@@ -31,23 +32,21 @@ type pool struct {
 }
 
 type gpu struct {
+	discovery.Device
 	// key is that of [allocation.GPUKey].
-	key, instanceID string
-	// name is for messages and metrics.
-	name string
-	// uuid is the driver's identifier, "" if unknown.
-	uuid     string
-	driver   driver
-	numaNode int // unknownNode if unknown
-	// fault is the reason why the GPU cannot be allocated, "" if it can.
-	fault string
+	key string
 	// listed is the number of replicas in the kubelet's list. offered of them, those with the lowest
-	// numbers, can be allocated if there is no fault, except those that are held as another resource.
+	// numbers, can be allocated if the GPU is healthy, except those that are held as another resource.
 	listed, offered int
 	heldElsewhere   map[int]bool
 }
 
-const unknownNode = -1
+// faultMissing is the fault of a GPU that is listed only because its replicas were listed or held before.
+const faultMissing = "the GPU is not available on this node, or is advertised as another resource now"
+
+func newGPU(d discovery.Device, replicas int) gpu {
+	return gpu{Device: d, key: allocation.GPUKey(d.InstanceID), listed: replicas, offered: replicas, heldElsewhere: map[int]bool{}}
+}
 
 // driver is what GPUs must have in common to be used by one program together.
 type driver struct {
@@ -55,24 +54,19 @@ type driver struct {
 	version string
 }
 
-// faultMissing is the fault of a GPU that is listed only because its replicas were listed or held before.
-const faultMissing = "the GPU is not available on this node, or is advertised as another resource now"
+func (g gpu) driver() driver { return driver{g.VendorID, g.DriverVersion} }
 
-func newGPU(d discovery.Device, replicas int) gpu {
-	g := gpu{
-		key: allocation.GPUKey(d.InstanceID), instanceID: d.InstanceID, name: d.Name(), uuid: d.UUID, fault: d.Health.Reason,
-		driver: driver{vendor: d.VendorID, version: d.DriverVersion}, numaNode: unknownNode,
-		listed: replicas, offered: replicas, heldElsewhere: map[int]bool{},
+// topology returns the NUMA node of g, nil if it is unknown.
+func (g gpu) topology() *v1beta1.TopologyInfo {
+	if g.NUMANode == nil {
+		return nil
 	}
-	if d.NUMANode != nil {
-		g.numaNode = *d.NUMANode
-	}
-	return g
+	return &v1beta1.TopologyInfo{Nodes: []*v1beta1.NUMANode{{ID: int64(*g.NUMANode)}}}
 }
 
 // offers reports whether the replica with a number can be allocated.
 func (g gpu) offers(number int) bool {
-	return g.fault == "" && number < g.offered && !g.heldElsewhere[number]
+	return g.Health.OK() && number < g.offered && !g.heldElsewhere[number]
 }
 
 // holdings are the replicas that containers hold: instance IDs of GPUs, "" if unknown, by the replicas' IDs,
@@ -118,7 +112,7 @@ func (p *pool) next(gpus []gpu, held holdings) *pool {
 		}
 	}
 	for _, g := range p.gpus {
-		next.extend(g.key, g.instanceID, g.listed)
+		next.extend(g.key, g.InstanceID, g.listed)
 	}
 	for _, id := range slices.Sorted(maps.Keys(held[p.resource])) {
 		if key, number, ok := allocation.ParseReplicaID(id); ok {
@@ -144,9 +138,9 @@ func (p *pool) add(g gpu) {
 // extend adds replicas to the list, so that it has at least n of the GPU.
 func (p *pool) extend(key, instanceID string, n int) {
 	if _, ok := p.index[key]; !ok {
-		// Another GPU can have its location path, so that is not its name.
-		name := cmp.Or(instanceID, key)
-		p.add(gpu{key: key, instanceID: instanceID, name: name, fault: faultMissing, numaNode: unknownNode, heldElsewhere: map[int]bool{}})
+		// Another GPU can have its location path.
+		d := discovery.Device{InstanceID: cmp.Or(instanceID, key), Health: discovery.Health{Reason: faultMissing}}
+		p.add(gpu{Device: d, key: key, heldElsewhere: map[int]bool{}})
 	}
 	g := &p.gpus[p.index[key]]
 	g.listed = max(g.listed, n)
@@ -155,7 +149,7 @@ func (p *pool) extend(key, instanceID string, n int) {
 // sameList reports whether the kubelet's lists of p and other are equal.
 func (p *pool) sameList(other *pool) bool {
 	return slices.EqualFunc(p.gpus, other.gpus, func(a, b gpu) bool {
-		return a.key == b.key && a.numaNode == b.numaNode && (a.fault == "") == (b.fault == "") &&
+		return a.key == b.key && proto.Equal(a.topology(), b.topology()) && a.Health.OK() == b.Health.OK() &&
 			a.listed == b.listed && a.offered == b.offered && maps.Equal(a.heldElsewhere, b.heldElsewhere)
 	})
 }
@@ -164,10 +158,7 @@ func (p *pool) sameList(other *pool) bool {
 func (p *pool) list() *v1beta1.ListAndWatchResponse {
 	response := &v1beta1.ListAndWatchResponse{}
 	for _, g := range p.gpus {
-		var topology *v1beta1.TopologyInfo
-		if g.numaNode != unknownNode {
-			topology = &v1beta1.TopologyInfo{Nodes: []*v1beta1.NUMANode{{ID: int64(g.numaNode)}}}
-		}
+		topology := g.topology()
 		for number := range g.listed {
 			device := &v1beta1.Device{ID: allocation.ReplicaID(g.key, number), Health: v1beta1.Unhealthy, Topology: topology}
 			if g.offers(number) {
@@ -191,10 +182,10 @@ func (p *pool) find(replicaID string) (i, number int, err error) {
 	switch {
 	case !ok || !known:
 		cause = fmt.Sprintf("%s has no such replica on this node", p.resource)
-	case p.gpus[i].fault != "":
-		cause = fmt.Sprintf("GPU %s is unhealthy (%s)", p.gpus[i].name, p.gpus[i].fault)
+	case !p.gpus[i].Health.OK():
+		cause = fmt.Sprintf("GPU %s is unhealthy (%s)", p.gpus[i].Name(), p.gpus[i].Health.Reason)
 	case !p.gpus[i].offers(number):
-		cause = fmt.Sprintf("GPU %s has %d replicas, and those that are held as another resource are not offered", p.gpus[i].name, p.gpus[i].offered)
+		cause = fmt.Sprintf("GPU %s has %d replicas, and those that are held as another resource are not offered", p.gpus[i].Name(), p.gpus[i].offered)
 	default:
 		return i, number, nil
 	}
@@ -222,9 +213,9 @@ func (p *pool) validate(replicaIDs []string) ([]allocation.Replica, error) {
 		}
 		g := p.gpus[i]
 		chosen = append(chosen, g)
-		replicas = append(replicas, allocation.Replica{ID: id, InstanceID: g.instanceID, UUID: g.uuid})
+		replicas = append(replicas, allocation.Replica{ID: id, InstanceID: g.InstanceID, UUID: g.UUID})
 	}
-	isOther := func(g gpu) bool { return g.driver != chosen[0].driver }
+	isOther := func(g gpu) bool { return g.driver() != chosen[0].driver() }
 	if p.rule.MixedDrivers != policy.AllowMixed && slices.ContainsFunc(chosen, isOther) {
 		return nil, p.mixedDriversError(chosen, len(replicaIDs))
 	}
@@ -250,7 +241,7 @@ func (p *pool) checkCount(n int) error {
 func (p *pool) mixedDriversError(gpus []gpu, n int) error {
 	var names []string
 	for _, g := range gpus {
-		names = append(names, fmt.Sprintf("%s (%s, driver %s)", g.name, g.driver.vendor.Name(), cmp.Or(g.driver.version, "unknown")))
+		names = append(names, fmt.Sprintf("%s (%s, driver %s)", g.Name(), g.VendorID.Name(), cmp.Or(g.DriverVersion, "unknown")))
 	}
 	err := fmt.Errorf("%w: %d of %s for one container would mix GPUs of different drivers, and a container can have the files of one: %s",
 		ErrInvalidRequest, n, p.resource, strings.Join(slices.Compact(names), ", "))

@@ -102,7 +102,7 @@ func (p *pool) candidates(available, mustInclude []string) ([]*candidate, error)
 func (p *pool) ofOneDriver(all []*candidate, need int) (best []*candidate) {
 	mostGPUs := 0
 	for _, first := range all {
-		isOther := func(c *candidate) bool { return c.driver != first.driver }
+		isOther := func(c *candidate) bool { return c.driver() != first.driver() }
 		group := slices.DeleteFunc(slices.Clone(all), isOther)
 		if countFree(group) < need || slices.ContainsFunc(all, func(c *candidate) bool { return isOther(c) && c.chosen > 0 }) {
 			continue
