@@ -48,9 +48,8 @@ func writeReport(file string, n nodeState, findings []finding) error {
 	return durable.Create(file, []byte(redact(report.String())), 0o600)
 }
 
-// quotation matches the parts of an error that show content of a file: quoted strings, and keys that
-// the YAML library does not quote.
-var quotation = regexp.MustCompile("`[^`]*`|\"(?:[^\"\\\\]|\\\\.)*\"|'[^']*'|\\bfield .* not found in type|\\bkey .* already set")
+// quotation matches the parts of an error that show content of a file.
+var quotation = regexp.MustCompile("`[^`]*`|\"(?:[^\"\\\\]|\\\\.)*\"|'[^']*'")
 
 // redact replaces what looks like a secret: the user and the query of a URL, a bearer token, long hexadecimal numbers,
 // such as IDs of allocations, and a value whose name is that of a secret.

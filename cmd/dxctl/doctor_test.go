@@ -159,11 +159,3 @@ func TestReportHasNoSecret(t *testing.T) {
 		})
 	}
 }
-
-func TestQuotation(t *testing.T) {
-	t.Parallel()
-	const text = "line 3: cannot unmarshal !!str `hunter2` into x; \"hunter3\" 'hunter4'; field hunter5 not found in type y; key \"hunter6\" already set"
-	if got := quotation.ReplaceAllString(text, ""); strings.Contains(got, "hunter") || !strings.Contains(got, "line 3") {
-		t.Error(got)
-	}
-}
