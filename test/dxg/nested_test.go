@@ -81,15 +81,9 @@ func TestNested(t *testing.T) {
 		return err
 	})
 	pod := n.RunSandbox(t, "nested")
-	create := func(name string) (id string, err error) {
-		if id, err = pod.Create(name, answer); err == nil {
-			err = pod.Start(id)
-		}
-		return id, err
-	}
 	var id string
 	bed.Eventually(t, time.Minute, "a container starts", func() (err error) {
-		id, err = create("main")
+		id, err = pod.Run("main", answer)
 		return err
 	})
 	view, err := n.ViewContainer(id)
@@ -100,7 +94,7 @@ func TestNested(t *testing.T) {
 	}
 
 	run("exec", "node", "busybox", "killall", "directx-nri")
-	if id, err := create("refused"); err == nil || !strings.Contains(err.Error(), "directx-nri") {
+	if id, err := pod.Run("refused", answer); err == nil || !strings.Contains(err.Error(), "directx-nri") {
 		t.Errorf("container %s that the plugin did not adjust: %v", id, err)
 	}
 }

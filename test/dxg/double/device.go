@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -136,10 +137,8 @@ func (f *file) enumerate(m memory, count *uint32, address uint64, withComputeOnl
 		}
 	}
 	room := int(*count)
-	*count = f.scenario.count(len(infos))
+	*count = uint32(len(infos))
 	switch {
-	case f.scenario.EnumErrno != 0:
-		return f.scenario.EnumErrno
 	case address == 0 || len(infos) == 0:
 		return 0
 	case room < len(infos):
@@ -166,15 +165,15 @@ func (f *file) query(m memory, in []byte) syscall.Errno {
 	if !found || args.Size == 0 || args.Size > maxPacket {
 		return syscall.EINVAL
 	}
-	a := f.scenario.find(luid)
-	if a == nil {
+	at := slices.IndexFunc(f.scenario.Adapters, func(a adapter) bool { return a.LUID == luid })
+	if at < 0 {
 		return syscall.ENODEV
 	}
 	buffer := make([]byte, args.Size)
 	if !m.read(args.Data, buffer) {
 		return syscall.EINVAL
 	}
-	if errno := f.scenario.query(a, args.Type, buffer); errno != 0 {
+	if errno := f.scenario.Adapters[at].query(args.Type, buffer); errno != 0 {
 		return errno
 	}
 	if !m.write(args.Data, buffer) {
