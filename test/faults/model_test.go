@@ -15,7 +15,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -51,9 +50,8 @@ type model struct {
 	started       map[string]bool // the containers that have started once
 	settled       bool            // the kubelet has read its checkpoint, and nothing fails
 	mounts        int             // before the first pod
-	// pressure are the times in which a process waited for a processor, up to moments.
-	pressure     []pressure
-	pressureLock sync.Mutex
+	// pressure are the times in which a process waited for a processor, at the end of each step.
+	pressure []pressure
 	// descriptors are the open files of the daemons before the first pod.
 	descriptors map[string]int
 }
@@ -76,18 +74,6 @@ func (r *round) begin() {
 	r.live, r.started = map[string]bool{}, map[string]bool{}
 	r.torn, r.bound, r.allocations = map[string]bool{}, map[string]binding{}, map[string]map[string]string{}
 	r.mounts, r.descriptors = r.countMounts(), r.countDescriptors()
-	ticker := time.NewTicker(50 * time.Millisecond)
-	r.t.Cleanup(ticker.Stop)
-	go func() {
-		for {
-			select {
-			case <-r.t.Context().Done():
-				return
-			case <-ticker.C:
-				r.notePressure()
-			}
-		}
-	}()
 }
 
 // record is the part of a file in the directory of the records that the model needs.
@@ -118,7 +104,7 @@ func (r *round) refresh() {
 		var e record
 		if err := json.Unmarshal(data, &e); err != nil || e.ID != id {
 			if !r.torn[id] {
-				r.errorf("%s: ID %q, %v", file.Name(), e.ID, err)
+				r.t.Errorf("%s: ID %q, %v", file.Name(), e.ID, err)
 			}
 			continue
 		}
@@ -133,12 +119,12 @@ func (r *round) refresh() {
 		for _, replica := range e.Replicas {
 			ids = append(ids, replica.ID)
 			if other := resources[replica.ID]; other != "" && other != e.Resource && len(r.torn) == 0 {
-				r.errorf("there are records of replica %s as %s and as %s", replica.ID, other, e.Resource)
+				r.t.Errorf("there are records of replica %s as %s and as %s", replica.ID, other, e.Resource)
 			}
 			resources[replica.ID] = e.Resource
 		}
 		if known := r.records[id]; len(known) > 0 && !slices.Equal(known, ids) {
-			r.errorf("record %s was for %v, and is for %v", id, known, ids)
+			r.t.Errorf("record %s was for %v, and is for %v", id, known, ids)
 		}
 		r.records[id] = ids
 	}
@@ -161,6 +147,7 @@ func (r *round) readAllocated() {
 
 // check compares the model with the running containers.
 func (r *round) check() {
+	r.notePressure()
 	r.refresh()
 	before, reports, running := maps.Clone(r.live), r.readReports(), r.running()
 	r.refresh() // Containers may have started meanwhile, or have ended.
@@ -176,23 +163,23 @@ func (r *round) check() {
 		}
 		replicas, err := r.promised(c.pod, c.spec, c.allocations)
 		if err != nil {
-			r.errorf("container %s of pod %s runs: %v", c.name, c.pod, err)
+			r.t.Errorf("container %s of pod %s runs: %v", c.name, c.pod, err)
 			continue
 		}
 		if err := r.compare(c.view, gpusOf(replicas)...); err != nil {
-			r.errorf("container %s of pod %s, promised %v: %v", c.name, c.pod, replicas, err)
+			r.t.Errorf("container %s of pod %s, promised %v: %v", c.name, c.pod, replicas, err)
 		}
 		if r.early(c.pod) {
 			continue
 		}
 		for _, id := range c.allocations {
 			if !r.live[id] && !r.torn[id] {
-				r.errorf("container %s of pod %s runs, and its record %s has ended", c.name, c.pod, id)
+				r.t.Errorf("container %s of pod %s runs, and its record %s has ended", c.name, c.pod, id)
 			}
 		}
 		for _, id := range replicas {
 			if other := holders[id]; other != "" && other != c.pod+"/"+c.name {
-				r.errorf("containers %s and %s/%s run with replica %s", other, c.pod, c.name, id)
+				r.t.Errorf("containers %s and %s/%s run with replica %s", other, c.pod, c.name, id)
 			}
 			holders[id] = c.pod + "/" + c.name
 		}
@@ -207,13 +194,13 @@ func (r *round) checkKubelet(running []container) {
 	held, err := r.Holdings()
 	if err != nil {
 		if r.settled {
-			r.errorf("the kubelet does not list what it allocated: %v", err)
+			r.t.Errorf("the kubelet does not list what it allocated: %v", err)
 		}
 		return // It has just been started.
 	}
 	for _, c := range running {
 		if c.allocations == nil && r.settled {
-			r.errorf("containerd does not say what container %s of pod %s has", c.name, c.pod)
+			r.t.Errorf("containerd does not say what container %s of pod %s has", c.name, c.pod)
 		}
 		var ids []string
 		for _, h := range held {
@@ -228,7 +215,7 @@ func (r *round) checkKubelet(running []container) {
 		slices.Sort(ids)
 		slices.Sort(replicas)
 		if !slices.Equal(ids, replicas) {
-			r.errorf("container %s of pod %s: the kubelet allocated %v, its records are for %v", c.name, c.pod, ids, replicas)
+			r.t.Errorf("container %s of pod %s: the kubelet allocated %v, its records are for %v", c.name, c.pod, ids, replicas)
 		}
 	}
 }
@@ -350,7 +337,7 @@ func (r *round) running() (all []container) {
 		}
 		p := r.lookup(podName)
 		if p == nil {
-			r.errorf("a container of an unknown pod %s runs", podName)
+			r.t.Errorf("a container of an unknown pod %s runs", podName)
 			continue
 		}
 		pid, err := strconv.Atoi(filepath.Base(dir))
@@ -358,7 +345,7 @@ func (r *round) running() (all []container) {
 		view, err := bed.ViewProcess(podName+"/"+name, pid)
 		if err != nil {
 			if now, _ := os.ReadFile(dir + "/cmdline"); string(now) == string(line) {
-				r.errorf("cannot look into container %s of pod %s: %v", name, podName, err)
+				r.t.Errorf("cannot look into container %s of pod %s: %v", name, podName, err)
 			}
 			continue // It has ended.
 		}
@@ -388,7 +375,7 @@ func (r *round) checkReports(reports string) {
 		podName, name, _ := strings.Cut(fields[0], "/")
 		p := r.lookup(podName)
 		if p == nil || len(fields) < 2 {
-			r.errorf("unknown report %q", line)
+			r.t.Errorf("unknown report %q", line)
 			continue
 		}
 		spec, _ := p.spec(name)
@@ -399,13 +386,12 @@ func (r *round) checkReports(reports string) {
 			}
 		}
 		slices.Sort(gpus)
-		r.containers++
 		r.started[fields[0]] = true
 		if len(gpus) > 0 {
 			r.withGPU++
 		}
 		if want := r.mayHave(fields[0], spec); !slices.ContainsFunc(want, func(want []int) bool { return slices.Equal(want, gpus) }) {
-			r.errorf("container %s started with GPUs %v, and its records are for %v", fields[0], gpus, want)
+			r.t.Errorf("container %s started with GPUs %v, and its records are for %v", fields[0], gpus, want)
 		}
 	}
 }
@@ -425,7 +411,7 @@ func (r *round) mayHave(container string, spec bed.Container) [][]int {
 				more = append(more, replicas)
 			}
 			for id, b := range r.bound {
-				// Nobody saw the binding of a record that came and went between two looks.
+				// No look saw the binding of a record that came and went between two looks.
 				unseen := b == binding{"", resource} && r.early(podName)
 				if (unseen || b == binding{container, resource}) && len(r.records[id]) == count {
 					more = append(more, slices.Concat(replicas, r.records[id]))
@@ -456,7 +442,7 @@ func (r *round) checkEvents() {
 			r.refused++
 			p.refused = true
 			if !p.requestsGPU() || e.At.Sub(r.lastRefusal) > admission {
-				r.errorf("the kubelet refused pod %s without a fault: %s", name, e.Message)
+				r.t.Errorf("the kubelet refused pod %s without a fault: %s", name, e.Message)
 			}
 		}
 	}
@@ -535,15 +521,12 @@ func (r *round) checkCall(owner, line string, began, ended time.Time) {
 		return at.After(began.Add(-time.Second)) && at.Before(ended.Add(time.Second))
 	})
 	if strings.Contains(line, "directx-nri:") || !disturbed && strings.Contains(line, "deadline exceeded") {
-		r.errorf("%s, which was promised no GPU, was refused: %s", owner, line)
+		r.t.Errorf("%s, which was promised no GPU, was refused: %s", owner, line)
 	}
-	if disturbed {
-		r.notJudged++
-		return
+	if !disturbed {
+		r.judged++
+		r.checkTook(line, began, ended)
 	}
-	r.judged++
-	r.slowest = max(r.slowest, ended.Sub(began))
-	r.checkTook(line, began, ended)
 }
 
 // pressure is a line of /proc/pressure/cpu.
@@ -563,34 +546,25 @@ func (r *round) notePressure() {
 	if _, err := fmt.Sscanf(string(data), "%s avg10=%f avg60=%f avg300=%f total=%d", &some, &averages[0], &averages[1], &averages[2], &microseconds); err != nil {
 		return
 	}
-	r.pressureLock.Lock()
-	defer r.pressureLock.Unlock()
 	r.pressure = append(r.pressure, pressure{time.Now(), time.Duration(microseconds) * time.Microsecond})
 }
 
-// waited returns for how long a process waited for a processor between two moments, as far
-// as it was measured.
-func (r *round) waited(began, ended time.Time) time.Duration {
-	r.pressureLock.Lock()
-	defer r.pressureLock.Unlock()
-	var during []pressure
-	for _, p := range r.pressure {
-		if !p.at.Before(began) && !p.at.After(ended) {
-			during = append(during, p)
-		}
+// waited returns for how long a process waited for a processor in the steps from one moment to now.
+func (r *round) waited(began time.Time) time.Duration {
+	after := slices.IndexFunc(r.pressure, func(p pressure) bool { return !p.at.Before(began) })
+	if after < 0 {
+		return 0 // Not every kernel measures it.
 	}
-	if len(during) == 0 {
-		return 0
-	}
-	return during[len(during)-1].waited - during[0].waited
+	return r.pressure[len(r.pressure)-1].waited - r.pressure[max(0, after-1)].waited
 }
 
 // checkTook checks how long the creation of something without a GPU took.
 func (r *round) checkTook(what string, began, ended time.Time) {
-	took, waited := ended.Sub(began), r.waited(began, ended)
+	took := ended.Sub(began)
+	waited := min(took, r.waited(began))
 	limit := nriTimeout + creation + min(waited, time.Duration(float64(starved)*waited.Seconds()/took.Seconds()))
 	if took > limit {
-		r.errorf("this took %v, want %v at most without a GPU: %s", took, limit, what)
+		r.t.Errorf("this took %v, want %v at most without a GPU: %s", took, limit, what)
 	}
 }
 
@@ -695,7 +669,7 @@ func (r *round) checkComplete() {
 	for name, p := range r.pods {
 		for _, c := range p.Containers {
 			if !p.refused && !p.loops && !p.thief && !runs[name+"/"+c.Name] {
-				r.errorf("the kubelet says that container %s of pod %s runs, and there is no process", c.Name, name)
+				r.t.Errorf("the kubelet says that container %s of pod %s runs, and there is no process", c.Name, name)
 			}
 		}
 	}
@@ -723,13 +697,10 @@ func (r *round) checkLeaks() {
 	r.RestartDaemons(r.t)
 	r.checkSuperseded()
 	r.changed = time.Time{} // From here on a standalone container must start.
-	r.t.Log(r.standaloneWith(nil, false))
+	r.t.Log(r.runStandalone())
 	bed.Eventually(r.t, settleTimeout, "nothing is left of the pods", func() error {
 		if running := r.running(); len(running) > 0 {
 			return fmt.Errorf("%d containers run, such as %s of pod %s", len(running), running[0].name, running[0].pod)
-		}
-		if left := r.leftover(); len(left) > 0 {
-			return fmt.Errorf("these processes are left: %v", left)
 		}
 		if mounts := r.countMounts(); mounts > r.mounts {
 			return fmt.Errorf("there are %d mounts below %s, and were %d", mounts, r.Dir, r.mounts)
@@ -761,28 +732,11 @@ func (r *round) checkSuperseded() {
 		}
 		for _, replica := range r.records[id] {
 			if other := pods[replica]; other != "" && other != e.Holder.PodUID {
-				r.errorf("replica %s has records of the pods %s and %s", replica, other, e.Holder.PodUID)
+				r.t.Errorf("replica %s has records of the pods %s and %s", replica, other, e.Holder.PodUID)
 			}
 			pods[replica] = e.Holder.PodUID
 		}
 	}
-}
-
-// leftover returns the processes of runc and of standalone containers' shims. containerd
-// leaves some shims of pods that are deleted while their containers start.
-func (r *round) leftover() (all []string) {
-	programs, err := filepath.Glob("/proc/[0-9]*/exe")
-	r.must(err)
-	for _, link := range programs {
-		program, _ := os.Readlink(link)
-		data, err := os.ReadFile(filepath.Join(filepath.Dir(link), "cmdline"))
-		line := strings.ReplaceAll(string(data), "\x00", " ")
-		shim := strings.Contains(program, "containerd-shim-") && strings.Contains(line, "-namespace "+bed.DefaultNamespace)
-		if err == nil && strings.Contains(line, r.Dir) && (shim || filepath.Base(program) == "runc") {
-			all = append(all, line)
-		}
-	}
-	return all
 }
 
 // countMounts counts the mounts below the node's directory. containerd leaves those of

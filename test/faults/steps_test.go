@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -25,7 +24,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
-	"github.com/directx-nri/directx-nri/shim/shimfile"
 	"github.com/directx-nri/directx-nri/test/bed"
 )
 
@@ -38,8 +36,6 @@ const (
 // round is a node with the pods and faults of one sequence.
 type round struct {
 	statistics
-	failed bool
-	first  string // error
 	t      *testing.T
 	random *rand.Rand
 	*bed.Node
@@ -59,8 +55,6 @@ type round struct {
 	// damaged are files with their content before they were torn.
 	damaged map[string][]byte
 	disk    string // what is wrong with the state directory
-	// shimCalls is how many system calls the runtime shim had at its last start.
-	shimCalls int
 
 	model
 }
@@ -88,7 +82,7 @@ func (r *round) start(containerd2, apiPods, windows bool) {
 		WindowsKubelet: windows,
 		Offered:        map[string]int{bed.Display: 2 * replicas, bed.Compute: replicas},
 	})
-	r.shimCalls, r.lastFault = 300, time.Now()
+	r.lastFault = time.Now()
 	r.client = r.Client(r.t, bed.DefaultNamespace)
 	r.begin()
 }
@@ -110,8 +104,7 @@ var operations = []operation{
 	}},
 	{4, (*round).delete},
 	{5, (*round).crash},
-	{4, func(r *round) string { return r.standaloneWith(nil, false) }},
-	{5, (*round).stopShim},
+	{8, (*round).runStandalone},
 	{3, (*round).restartWithoutAPI},
 	{5, (*round).killOrStart},
 	{4, (*round).freezeOrThaw},
@@ -174,7 +167,7 @@ func (r *round) faulty() bool {
 		r.lastRefusal = time.Now()
 	}
 	if since := time.Since(r.lastFault); since > settleTimeout && time.Since(r.lastRefusal) < time.Second {
-		r.errorf("%v after the last fault, the kubelet does not offer the GPUs", since)
+		r.t.Errorf("%v after the last fault, the kubelet does not offer the GPUs", since)
 	}
 	return time.Since(r.lastRefusal) < admission
 }
@@ -314,70 +307,9 @@ func (r *round) crash() string {
 	return fmt.Sprintf("crash %s/%s: %v", c.pod, c.name, syscall.Kill(c.view.PID, syscall.SIGKILL))
 }
 
-// tracer is the first argument of this program when it runs the runtime shim.
-const tracer = "trace"
-
-// stopShim stops the runtime shim for a while before one of the system calls with which
-// it starts a container. Meanwhile it may be killed, and its program replaced.
-func (r *round) stopShim() string {
-	call, pause := 1+r.random.IntN(r.shimCalls), time.Duration(r.random.IntN(3000))*time.Millisecond
-	kill, replace := r.random.IntN(3) == 0, r.random.IntN(3) == 0
-	text := fmt.Sprintf("stop the shim at system call %d for %v, kill %t, replace %t", call, pause, kill, replace)
-	program, dir := r.ShimFile(), filepath.Join(r.Dir, "traced")
-	r.must(os.MkdirAll(dir, 0o755))
-	traced, next, calls := filepath.Join(dir, filepath.Base(program)), filepath.Join(dir, "next"), filepath.Join(dir, "calls")
-	self, err := os.Executable()
-	r.must(errors.Join(err, os.RemoveAll(calls), os.RemoveAll(next)))
-	if replace {
-		bed.WriteFile(r.t, next, string(append(bed.ReadFile(r.t, program), 0)), 0o755)
-	}
-	r.must(os.Rename(program, traced))
-	restore := sync.OnceFunc(func() { r.must(os.Rename(traced, program)) })
-	defer restore()
-	bed.WriteFile(r.t, program, fmt.Sprintf("#!/bin/sh\nexec %s %s %s %d %v %t \"$@\"\n", self, tracer, dir, call, pause, kill), 0o755)
-	text += ": " + r.standaloneWith(restore, kill)
-	if seen, err := os.ReadFile(calls); err == nil && !kill { // It is missing if the shim did not start.
-		_, err := fmt.Sscan(string(seen), &r.shimCalls)
-		r.must(err)
-	}
-	return text
-}
-
-// traceShim runs the runtime shim for [round.stopShim], and returns its exit status.
-func traceShim(args []string) int {
-	dir, subcommand := args[0], args[len(args)-1]
-	var call, calls int
-	_, err := fmt.Sscan(args[1], &call)
-	pause, pauseErr := time.ParseDuration(args[2])
-	if err = errors.Join(err, pauseErr); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	program := filepath.Join(dir, shimfile.FileName())
-	command := exec.Command(program, args[4:]...)
-	command.Stdin, command.Stdout, command.Stderr = os.Stdin, os.Stdout, os.Stderr
-	status, err := testutil.Trace(command, func(n int, _ uint64) (kill bool) {
-		if calls = n; n != call || subcommand == "delete" {
-			return false
-		}
-		_ = os.Rename(filepath.Join(dir, "next"), program) // It may not be there.
-		time.Sleep(pause)                                  // The moment is what varies here.
-		return args[3] == "true"
-	})
-	if err == nil && subcommand == "start" {
-		err = os.WriteFile(filepath.Join(dir, "calls"), fmt.Append(nil, calls), 0o600)
-	}
-	if err != nil || !status.Exited() {
-		fmt.Fprintln(os.Stderr, "the shim was killed:", err)
-		return 1
-	}
-	return status.ExitStatus()
-}
-
-// standaloneWith starts a container through the runtime shim, which asks for one GPU or
-// none, looks at the container, and removes it. repair is called after the first start,
-// which may fail if killed.
-func (r *round) standaloneWith(repair func(), killed bool) string {
+// runStandalone starts a container through the runtime shim, which asks for one GPU or
+// none, looks at the container, and removes it.
+func (r *round) runStandalone() string {
 	if !r.works(r.Containerd) {
 		return "no standalone container"
 	}
@@ -392,15 +324,8 @@ func (r *round) standaloneWith(repair func(), killed bool) string {
 	if err == nil {
 		pid, err = r.client.Start(c.ID)
 	}
-	if end := time.Now(); repair == nil && len(gpus) == 0 && err == nil {
-		r.slowestStandalone = max(r.slowestStandalone, end.Sub(begin))
-		r.checkTook(c.ID, begin, end)
-	}
-	if repair != nil {
-		repair()
-		if err != nil && killed {
-			pid, err = r.client.Start(c.ID)
-		}
+	if len(gpus) == 0 && err == nil {
+		r.checkTook(c.ID, begin, time.Now())
 	}
 	r.faulty() // It notes when the shim has no GPU to give.
 	switch {
@@ -408,7 +333,7 @@ func (r *round) standaloneWith(repair func(), killed bool) string {
 		r.standalone++
 		r.checkStandalone(c.ID, pid, gpus)
 	case len(gpus) == 0 || time.Since(r.changed) > recovery:
-		r.errorf("standalone container %s, promised GPUs %v: %v", c.ID, gpus, err)
+		r.t.Errorf("standalone container %s, promised GPUs %v: %v", c.ID, gpus, err)
 	}
 	r.must(r.client.Delete(c.ID))
 	return fmt.Sprintf("standalone container with GPUs %v: %v", gpus, err)
@@ -641,11 +566,11 @@ func (r *round) tearOrRestore() string {
 	r.damaged[file] = content
 	if file == policy.Path(r.StateDir) && r.random.IntN(2) == 0 {
 		r.must(os.Remove(file))
-		return "remove the policy, " + r.standaloneWith(nil, false)
+		return "remove the policy, " + r.runStandalone()
 	}
 	r.must(os.Truncate(file, int64(len(content)/2)))
 	if file == policy.Path(r.StateDir) {
-		return "tear the policy, " + r.standaloneWith(nil, false)
+		return "tear the policy, " + r.runStandalone()
 	}
 	r.torn[strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))] = true
 	return "tear " + filepath.Base(file)
@@ -703,14 +628,6 @@ func (r *round) configure() string {
 	}
 	r.WriteConfig(r.t, text)
 	return "configure " + strings.Join(strings.Fields(text), " ")
-}
-
-// errorf fails the test and keeps the first error for [shrink].
-func (r *round) errorf(format string, args ...any) {
-	r.t.Helper()
-	text := fmt.Sprintf(format, args...)
-	r.first = cmp.Or(r.first, text)
-	r.t.Error(text)
 }
 
 func (r *round) must(err error) {
