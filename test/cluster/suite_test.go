@@ -71,7 +71,6 @@ func TestCluster(t *testing.T) {
 	s.part(t, "9 a node's label selects its configuration", s.testPools)
 	s.part(t, "10 helm uninstall leaves the node as it was", s.testUninstall)
 	s.part(t, "11 Windows nodes are selected by build and pool", s.testWindows)
-	s.part(t, "12 the manifests of the page on scheduling apply", s.testSchedulingPage)
 }
 
 const (

@@ -141,7 +141,7 @@ func (s *suite) testLabeler(t *testing.T) {
 		{own, map[string]any{"metadata": map[string]any{"annotations": map[string]any{"a": "b"}}}, "labels only"},
 		{own + "/status", map[string]any{"status": map[string]any{"capacity": map[string]any{"a": "1"}}}, "forbidden"},
 	} {
-		if err := s.api.As(token).Patch("/api/v1/nodes/"+test.node, test.patch); err == nil || !strings.Contains(err.Error(), test.want) {
+		if err := s.api.As(t, token).Patch("/api/v1/nodes/"+test.node, test.patch); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("patch %v of node %s: %v, want %q", test.patch, test.node, err, test.want)
 		}
 	}
