@@ -13,7 +13,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -58,15 +57,16 @@ func interleave(samples []*sample, rounds int) {
 	}
 }
 
-func printHeading(title string) {
-	fmt.Printf("\n%s; load %s\n  %-34s %10s %10s %10s\n", title, load(), "", "p10", "median", "p90")
-}
-
 func (s *sample) print() {
 	fmt.Printf("  %-34s %7.2f ms %7.2f ms %7.2f ms\n", s.name, ms(quantile(s.times, 0.1)), ms(quantile(s.times, 0.5)), ms(quantile(s.times, 0.9)))
 }
 
-func printDifferences() {
+// printSamples prints samples under a heading, and before their differences.
+func printSamples(title string, samples []*sample) {
+	fmt.Printf("\n%s\n  %-34s %10s %10s %10s\n", title, "", "p10", "median", "p90")
+	for _, s := range samples {
+		s.print()
+	}
 	fmt.Printf("  %-34s %10s  %s\n", "", "median", "95% confidence interval of the median of the rounds' differences")
 }
 
@@ -98,15 +98,6 @@ func quantile(durations []time.Duration, q float64) time.Duration {
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// load returns how many processes were runnable in the last minute, on average.
-func load() string {
-	data, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		return err.Error()
-	}
-	return strings.Fields(string(data))[0]
-}
-
 // gpus returns an inventory of GPUs with the measured number of files.
 func gpus(count int) *bed.Inventory {
 	inventory := bed.NewInventory(count, 0)
@@ -122,16 +113,16 @@ func gpus(count int) *bed.Inventory {
 func TestMemory(t *testing.T) {
 	const count, replicas = 64, 256
 	inventory := gpus(count)
-	n := bed.Start(t, bed.Options{Replicas: replicas, Inventory: inventory, LogLevel: "info"})
+	n := bed.Start(t, bed.Options{Replicas: replicas, Inventory: inventory})
 	show := func(when string) {
 		const most, mostEver = 32, 40
 		for _, p := range []*bed.Process{n.Advertiser, n.Plugin} {
-			resident, anonymous, peak := p.Memory(t)
+			resident, peak := p.Memory(t)
 			for deadline := time.Now().Add(10 * time.Second); mb(resident) > most && time.Now().Before(deadline); {
 				time.Sleep(100 * time.Millisecond)
-				resident, anonymous, peak = p.Memory(t)
+				resident, peak = p.Memory(t)
 			}
-			fmt.Printf("  %-24s %-20s resident %5.1f MB (anonymous %5.1f MB), peak %5.1f MB\n", when, p.Name, mb(resident), mb(anonymous), mb(peak))
+			fmt.Printf("  %-24s %-20s resident %5.1f MB, peak %5.1f MB\n", when, p.Name, mb(resident), mb(peak))
 			if mb(resident) > most || mb(peak) > mostEver {
 				t.Errorf("%s: %s keeps more than %v MB, or had more than %v MB", when, p.Name, most, mostEver)
 			}
@@ -151,19 +142,13 @@ func TestMemory(t *testing.T) {
 			available = append(available, gpu.Replica(r))
 		}
 	}
-	var preferred, allocate []time.Duration
 	for i := range 200 {
-		begin := time.Now()
 		_, err := plugin.GetPreferredAllocation(t.Context(), &deviceplugin.PreferredAllocationRequest{
 			ContainerRequests: []*deviceplugin.ContainerPreferredAllocationRequest{{AvailableDeviceIDs: available, AllocationSize: 2}},
 		})
 		testutil.NoError(t, err)
-		preferred = append(preferred, time.Since(begin))
-		begin = time.Now()
-		if _, err := bed.Allocate(plugin, inventory.GPUs[i%count].Replica(200+i/count)); err != nil {
-			t.Fatal(err)
-		}
-		allocate = append(allocate, time.Since(begin))
+		_, err = bed.Allocate(plugin, inventory.GPUs[i%count].Replica(200+i/count))
+		testutil.NoError(t, err)
 	}
 	show("after 200 allocations")
 	for range 5 { // Every change is sent to the kubelet, whole.
@@ -173,8 +158,6 @@ func TestMemory(t *testing.T) {
 		n.WaitReady(t)
 	}
 	show("after 10 changes")
-	fmt.Printf("  GetPreferredAllocation with %d available: median %.2f ms; Allocate: median %.2f ms, p90 %.2f ms\n",
-		len(available), ms(quantile(preferred, 0.5)), ms(quantile(allocate, 0.5)), ms(quantile(allocate, 0.9)))
 }
 
 func mb(bytes uint64) float64 { return float64(bytes) / 1e6 }

@@ -74,28 +74,18 @@ func TestCreateStart(t *testing.T) {
 		}}
 		r.create.name = r.name
 	}
-	samples := make([]*sample, len(rows))
+	creates, starts := make([]*sample, len(rows)), make([]*sample, len(rows))
 	for i, r := range rows {
-		samples[i] = &r.start
+		creates[i], starts[i] = &r.create, &r.start
 	}
-	interleave(samples, createRounds)
-	for _, r := range rows {
-		r.create.times = r.create.times[warmUp:]
+	interleave(starts, createRounds)
+	for _, s := range creates {
+		s.times = s.times[warmUp:]
 	}
-	for _, step := range []struct {
-		name string
-		of   func(*row) *sample
-	}{
-		{"create", func(r *row) *sample { return &r.create }},
-		{"create + start", func(r *row) *sample { return &r.start }},
-	} {
-		printHeading(fmt.Sprintf("%s of %d containers for each row", step.name, createRounds))
-		for _, r := range rows {
-			step.of(r).print()
-		}
-		printDifferences()
-		for _, r := range rows[1:] {
-			step.of(r).compare(step.of(rows[r.base]), "")
+	for name, samples := range map[string][]*sample{"create": creates, "create + start": starts} {
+		printSamples(fmt.Sprintf("%s of %d containers for each row", name, createRounds), samples)
+		for i, r := range rows[1:] {
+			samples[i+1].compare(samples[r.base], "")
 		}
 	}
 }

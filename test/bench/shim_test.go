@@ -69,11 +69,7 @@ func TestShim(t *testing.T) {
 	requested := whole("directx, GPU", bed.DirectX, request)
 	samples := []*sample{plain, again, least, through, mounted, requested}
 	interleave(samples, shimRounds)
-	printHeading(fmt.Sprintf("%d whole containers for each row, from the creation of the task to its deletion; a GPU is 1 device, %d mounts", shimRounds, mounts))
-	for _, s := range samples {
-		s.print()
-	}
-	printDifferences()
+	printSamples(fmt.Sprintf("%d whole containers for each row, from the creation of the task to its deletion; a GPU is 1 device, %d mounts", shimRounds, mounts), samples)
 	again.compare(plain, "the noise")
 	least.compare(plain, "the floor of a wrapper written in Go")
 	through.compare(plain, "")
@@ -138,11 +134,7 @@ func TestShimCalls(t *testing.T) {
 			ours := call("ours", n.Product(shimfile.BaseName), r.action, n.StateDir, r.spec)
 			samples := []*sample{direct, least, ours}
 			interleave(samples, callRounds)
-			printHeading(fmt.Sprintf("%s, %d GPUs: %d calls of each program", r.name, count, callRounds))
-			for _, s := range samples {
-				s.print()
-			}
-			printDifferences()
+			printSamples(fmt.Sprintf("%s, %d GPUs: %d calls of each program", r.name, count, callRounds), samples)
 			least.compare(direct, "the floor of a wrapper written in Go")
 			ours.compare(least, "above the floor")
 		}
