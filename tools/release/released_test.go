@@ -29,6 +29,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 )
 
+const testVersion = "v0.2.0-rc.1"
+
 const hive = "Files/Windows/System32/config/SYSTEM" // a file of the base image
 
 // serveBase sets the variable for the base image to one that a registry on this machine serves.
