@@ -3,21 +3,22 @@
 package bed
 
 import (
-	"bytes"
+	"context"
 	"crypto/rand"
 	"crypto/rsa"
-	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
-	"io"
-	"io/fs"
 	"net/http"
 	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
@@ -47,15 +48,15 @@ type APIServer struct {
 	// Kubeconfig is the file with which programs find it.
 	Kubeconfig string
 
-	client *http.Client
-	token  string
+	client *rest.RESTClient
 }
 
 // As returns the server for requests with the token of another user.
-func (a *APIServer) As(token string) *APIServer {
-	other := *a
-	other.token = token
-	return &other
+func (a *APIServer) As(t testing.TB, token string) *APIServer {
+	t.Helper()
+	client, err := newClient(token)
+	testutil.NoError(t, err)
+	return &APIServer{client: client}
 }
 
 // Patch merges body into an object.
@@ -68,7 +69,8 @@ func (a *APIServer) Patch(path string, body any) error {
 func StartAPIServer(t testing.TB, parts Parts, dir, logs string) *APIServer {
 	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	testutil.NoError(t, err)
+	client, clientErr := newClient(apiToken)
+	testutil.NoError(t, err, clientErr)
 	file := func(name string) string { return filepath.Join(dir, name) }
 	write := func(name, content string) string { return WriteFile(t, file(name), content, 0o644) }
 	accounts := write("accounts.key", string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})))
@@ -92,9 +94,7 @@ func StartAPIServer(t testing.TB, parts Parts, dir, logs string) *APIServer {
 			// HostProcess containers are privileged.
 			"--allow-privileged"),
 		Kubeconfig: WriteKubeconfig(t, file("kubeconfig"), apiToken),
-		token:      apiToken,
-		// The server's certificate is self-signed.
-		client: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}},
+		client:     client,
 	}
 }
 
@@ -118,38 +118,28 @@ func (a *APIServer) Get(path string, into any) error {
 // do sends a request with an object, if body is not nil, and decodes the answer if into
 // is not nil. A PATCH merges.
 func (a *APIServer) do(method, path string, body, into any) error {
-	var data bytes.Buffer
+	request := a.client.Verb(method).AbsPath(path)
 	if body != nil {
-		if err := json.NewEncoder(&data).Encode(body); err != nil {
+		data, err := json.Marshal(body)
+		if err != nil {
 			return err
 		}
+		request.Body(data)
 	}
-	request, err := http.NewRequest(method, apiURL+path, &data)
-	if err != nil {
-		return err
-	}
-	request.Header.Set("Authorization", "Bearer "+a.token)
-	request.Header.Set("Content-Type", "application/json")
 	if method == http.MethodPatch {
-		request.Header.Set("Content-Type", "application/merge-patch+json")
+		request.SetHeader("Content-Type", string(types.MergePatchType))
 	}
-	response, err := a.client.Do(request)
-	if err != nil {
+	answer, err := request.Do(context.Background()).Raw()
+	if err != nil || into == nil {
 		return err
-	}
-	defer response.Body.Close()
-	answer, err := io.ReadAll(response.Body)
-	if err != nil {
-		return err
-	}
-	if response.StatusCode == http.StatusNotFound {
-		return fmt.Errorf("%s %s: %w", method, path, fs.ErrNotExist)
-	}
-	if response.StatusCode >= http.StatusMultipleChoices {
-		return fmt.Errorf("%s %s: %s: %s", method, path, response.Status, answer)
-	}
-	if into == nil {
-		return nil
 	}
 	return json.Unmarshal(answer, into)
+}
+
+// newClient returns a client of the server, whose certificate is self-signed, for the user of a token.
+func newClient(token string) (*rest.RESTClient, error) {
+	return rest.UnversionedRESTClientFor(&rest.Config{
+		Host: apiURL, BearerToken: token, Timeout: 10 * time.Second, TLSClientConfig: rest.TLSClientConfig{Insecure: true}, QPS: -1,
+		ContentConfig: rest.ContentConfig{NegotiatedSerializer: scheme.Codecs.WithoutConversion(), ContentType: "application/json"},
+	})
 }

@@ -12,16 +12,6 @@ import (
 	"strings"
 )
 
-// Build builds programs of the product, by their names below cmd/, into dir.
-// They have that version, or none if it is empty.
-func Build(dir, version string, programs ...string) error {
-	args := []string{"build", "-buildvcs=false", "-ldflags", "-X main.version=" + version, "-o", dir + "/"}
-	for _, program := range programs {
-		args = append(args, "github.com/directx-nri/directx-nri/cmd/"+program)
-	}
-	return runGo(context.Background(), "", []string{"CGO_ENABLED=0"}, args...)
-}
-
 // BuildImage builds the programs of a version for a platform, such as linux-amd64, into bin/PLATFORM of dir,
 // with further flags, and an archive of their image into dir. It returns the archive's path. root is the
 // repository. The image for Windows has no base image.

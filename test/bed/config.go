@@ -132,7 +132,6 @@ readOnlyPort: %[6]s
 authentication: {anonymous: {enabled: false}, webhook: {enabled: false}}
 registerNode: %[7]t
 nodeStatusUpdateFrequency: 1s
-topologyManagerPolicy: single-numa-node
 `
 
 func (n *Node) writeKubeletConfig(t testing.TB) string {

@@ -88,6 +88,14 @@ func (d *Direct) Start(id string) error {
 	return err
 }
 
+// Run creates and starts a container.
+func (d *Direct) Run(name string, answer Answer) (id string, err error) {
+	if id, err = d.Create(name, answer); err == nil {
+		err = d.Start(id)
+	}
+	return id, err
+}
+
 // State returns a container's state.
 func (d *Direct) State(id string) (cri.ContainerState, error) {
 	response, err := d.n.CRI.ContainerStatus(context.Background(), &cri.ContainerStatusRequest{ContainerId: id})

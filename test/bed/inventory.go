@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -35,13 +34,9 @@ type GPU struct {
 	Unhealthy string
 	// Libraries is how many further library files it has.
 	Libraries int
-	// UUID is NVIDIA's UUID of it, empty if unknown.
-	UUID string
 	// Description, Memory in bytes and Driver, its version, are matched by rules.
 	Description, Driver string
 	Memory              uint64
-	// NUMANode is nil if unknown.
-	NUMANode *int
 }
 
 // Inventory is what an inventory file describes.
@@ -178,9 +173,8 @@ func (n *Node) WriteInventory(t testing.TB, inventory *Inventory) {
 			"instanceID": g.InstanceID(), "description": cmp.Or(g.Description, fmt.Sprintf("Simulated GPU %d", g.Index)), "vendorID": "0x10DE",
 			"locationPath": g.LocationPath(), "luid": g.LUID(), "driver": object{"version": cmp.Or(g.Driver, "31.0.15.5222")},
 			"dedicatedMemory": cmp.Or(g.Memory, 15<<30), "display": !g.Compute, "compute": true,
-			"linux": object{"deviceNodes": []object{node}, "libraries": libraries}, "uuid": g.UUID, "numaNode": g.NUMANode,
+			"linux": object{"deviceNodes": []object{node}, "libraries": libraries},
 		}
-		maps.DeleteFunc(device, func(_ string, value any) bool { return value == "" || value == (*int)(nil) })
 		if g.Unhealthy != "" {
 			device["health"] = object{"reason": g.Unhealthy}
 		}

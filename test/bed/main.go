@@ -102,16 +102,36 @@ var sandbox = regexp.MustCompile(`^(\S*/containerd-shim-runc-v2 -namespace ` + P
 // leftovers returns the command lines of the namespace's processes, except for its first, this
 // one and those of sandboxes.
 func leftovers() (commands []string) {
-	processes, _ := filepath.Glob("/proc/[0-9]*") // The pattern is well formed.
-	for _, process := range processes {
-		data, _ := os.ReadFile(process + "/cmdline") // Empty when the process has ended.
-		command := strings.ReplaceAll(string(data), "\x00", " ")
-		expected := process == "/proc/1" || process == fmt.Sprint("/proc/", os.Getpid()) || sandbox.MatchString(command)
-		if command != "" && !expected {
+	for pid, command := range processes() {
+		if command != "" && pid != 1 && pid != os.Getpid() && !sandbox.MatchString(command) {
 			commands = append(commands, command)
 		}
 	}
 	return commands
+}
+
+// processes returns the command lines of all processes, in which spaces separate the arguments.
+func processes() map[int]string {
+	found := map[int]string{}
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline") // The pattern is well formed.
+	for _, file := range files {
+		var pid int
+		_, _ = fmt.Sscanf(file, "/proc/%d/cmdline", &pid)
+		data, _ := os.ReadFile(file) // It may have ended.
+		found[pid] = strings.ReplaceAll(string(data), "\x00", " ")
+	}
+	return found
+}
+
+// FindProcess returns the ID of a process of a program with these arguments among others, 0 if there is none.
+func FindProcess(name, arguments string) (pid int) {
+	for id, command := range processes() {
+		program, rest, _ := strings.Cut(command, " ")
+		if strings.HasPrefix(filepath.Base(program), name) && strings.Contains(" "+rest, arguments) {
+			pid = id
+		}
+	}
+	return pid
 }
 
 // StopPods ends the pods of a container runtime with these labels. They would outlive it.
@@ -135,14 +155,6 @@ func (s Suite) preflight() error {
 		return err
 	}
 	return s.Check(parts)
-}
-
-// FindProcess returns the ID of a process with that command name, 0 if there is
-// none.
-func FindProcess(name string) (pid int) {
-	out, _ := exec.Command("busybox", "pidof", name).Output() // The status is 1 without a process.
-	_, _ = fmt.Sscan(string(out), &pid)
-	return pid
 }
 
 // tunables are the kernel settings that a kubelet changes for the whole

@@ -3,7 +3,6 @@
 package bed
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,8 +63,6 @@ type Options struct {
 	SameDevicePaths bool
 	// NoKubelet leaves the kubelet and the product's daemons to the test.
 	NoKubelet bool
-	// LogLevel is the daemons' log level, by default debug.
-	LogLevel string
 	// Shim installs the runtime shim, for the runtime [DirectX].
 	Shim bool
 	// PluginFlags are further flags of the plugin.
@@ -83,8 +80,6 @@ type Options struct {
 	// APIPods hands pods to an API server of the node's own, in place of the kubelet. The
 	// [Suite] has a network.
 	APIPods bool
-	// Products is the directory of other programs of the product than this tree's.
-	Products string
 	// StateDirSize, in bytes, puts the product's state on an ext4 file system of
 	// that size. 0 leaves it on the disk.
 	StateDirSize int
@@ -144,9 +139,6 @@ func Start(t *testing.T, opts Options) *Node {
 		inventory:  filepath.Join(dir, "inventory", "inventory.yaml"),
 		manifests:  filepath.Join(dir, "manifests"),
 		parts:      parts,
-	}
-	if opts.Products != "" {
-		n.parts.products = opts.Products
 	}
 	if opts.Containerd2 {
 		n.containerd = filepath.Join(filepath.Dir(parts.dir), "containerd2")
@@ -334,7 +326,7 @@ func (n *Node) declareProcesses(t testing.TB) {
 	containerdConfig := n.writeContainerdConfig(t)
 	kubeletConfig := n.writeKubeletConfig(t)
 	places := []string{"--state-dir", n.StateDir, "--runtime-dir", n.RuntimeDir}
-	advertiserFlags := slices.Concat(places, []string{"--config", n.ConfigFile(), "--cri-socket", n.Address(), "--log-level", cmp.Or(n.LogLevel, "debug")})
+	advertiserFlags := slices.Concat(places, []string{"--config", n.ConfigFile(), "--cri-socket", n.Address()})
 	if n.Replicas > 0 {
 		advertiserFlags = append(advertiserFlags, "--replicas", fmt.Sprint(n.Replicas))
 	}

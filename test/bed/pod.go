@@ -19,6 +19,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/directx-nri/directx-nri/internal/testutil"
@@ -225,7 +226,7 @@ func (n *Node) Delete(t testing.TB, pods ...string) {
 		} else {
 			err = os.Remove(n.manifest(pod))
 		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !apierrors.IsNotFound(err) {
 			t.Fatal(err)
 		}
 	}

@@ -262,16 +262,7 @@ func (c *Client) TaskTraces(id string) []string {
 
 // FindShim finds the shim process of a container, 0 when there is none.
 func FindShim(namespace, id string) (pid int) {
-	cmdlines, _ := filepath.Glob("/proc/[0-9]*/cmdline") // The pattern is well formed.
-	for _, file := range cmdlines {
-		data, _ := os.ReadFile(file) // It may have ended.
-		text := strings.ReplaceAll(string(data), "\x00", " ")
-		program, _, _ := strings.Cut(text, " ")
-		if strings.HasPrefix(filepath.Base(program), "containerd-shim-") && strings.Contains(text, " -namespace "+namespace+" ") && strings.Contains(text, " -id "+id+" ") {
-			_, _ = fmt.Sscanf(file, "/proc/%d/cmdline", &pid) // The pattern has it.
-		}
-	}
-	return pid
+	return FindProcess("containerd-shim-", " -namespace "+namespace+" -id "+id+" ")
 }
 
 // View looks at a container that runs.

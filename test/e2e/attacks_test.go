@@ -149,7 +149,7 @@ func (s *suite) testOtherContainer(t *testing.T, held, unbound string) {
 	sandbox := s.RunSandbox(t, "stranger")
 	defer sandbox.Remove(t)
 	present := func(container, id string) error {
-		_, err := begin(sandbox, container, &deviceplugin.ContainerAllocateResponse{Annotations: map[string]string{displayKey: id}})
+		_, err := sandbox.Run(container, &deviceplugin.ContainerAllocateResponse{Annotations: map[string]string{displayKey: id}})
 		return err
 	}
 	testutil.NoError(t, present("first", unbound))

@@ -5,8 +5,6 @@ package e2e
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -18,8 +16,7 @@ import (
 	"github.com/directx-nri/directx-nri/test/bed"
 )
 
-// TestByHand runs containers with the output of dxctl, by the real ctr and the real
-// bash.
+// TestByHand runs containers with the output of dxctl, by the real ctr and nerdctl.
 func TestByHand(t *testing.T) {
 	s := start(t, bed.Options{NoKubelet: true, Shim: true, Inventory: bed.NewInventory(2, 1)})
 	t.Run("what has no flag is reported, and the shim does it", s.testNoFlag)
@@ -28,7 +25,6 @@ func TestByHand(t *testing.T) {
 	s.Dxctl(t, "config", "apply", "--config", s.ConfigFile())
 	sideBySide(t, map[string]func(*testing.T){
 		"flags give what the shim gives":                       s.testFlags,
-		"flags that bash reads into an array":                  s.testBash,
 		"flags for nerdctl give what the shim gives":           s.testNerdctlFlags,
 		"the shown spec is the one that is run, byte for byte": s.testDxctlSpec,
 	})
@@ -109,21 +105,6 @@ func (s *suite) given(t *testing.T, id string) (g gpuParts) {
 	}
 	slices.SortFunc(g.Mounts, func(a, b specs.Mount) int { return strings.Compare(a.Destination, b.Destination) })
 	return g
-}
-
-// testBash reads the flags into an array, as the help of 'dxctl flags' does.
-func (s *suite) testBash(t *testing.T) {
-	dxctl := s.DxctlCommand("flags", "--gpus", "all")
-	script := fmt.Sprintf("mapfile -t gpu < <(%s)\nexec %s", strings.Join(dxctl.Args, " "), strings.Join(slices.Concat(
-		[]string{s.Stock("ctr"), "--address", s.Address(), "run", "--rm"}, s.CtrRunFlags("bash"),
-		[]string{`"${gpu[@]}"`, bed.Image, "bash", "/bin/sh", "-c", "'ls /usr/lib/wsl/lib; echo $DIRECTX_DEVICES'"}), " "))
-	command := exec.Command("bash", "-c", script)
-	command.Env = dxctl.Env
-	out, err := command.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s: %v\n%s", script, err, out)
-	}
-	bed.MustContain(t, "the container", string(out), "libd3d12.so\nlibdxcore.so\n", s.Inventory.GPUs[0].LUID())
 }
 
 // testDxctlSpec compares dxctl's preview of a spec with the shim's edit of it.

@@ -57,9 +57,8 @@ func TestCDI(t *testing.T) {
 	t.Run("CRI", func(t *testing.T) {
 		pod := s.RunSandbox(t, "cdi")
 		for name, gpus := range requests {
-			id, err := pod.Create("main", &deviceplugin.ContainerAllocateResponse{CdiDevices: []*deviceplugin.CDIDevice{{Name: cdiKind + "=" + name}}})
+			id, err := pod.Run("main", &deviceplugin.ContainerAllocateResponse{CdiDevices: []*deviceplugin.CDIDevice{{Name: cdiKind + "=" + name}}})
 			testutil.NoError(t, err)
-			testutil.NoError(t, pod.Start(id))
 			pod.MustHave(t, id, gpus...)
 			pod.RemoveContainer(t, id)
 		}

@@ -17,36 +17,23 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(bed.NodeSuite().Main(m)) }
 
-// TestNode runs what can share a node: two GPUs for display and one for
-// compute, four replicas each. The names of its parts are what must hold.
+// TestNode runs what can share a node: two GPUs for display and one for compute, four replicas each. The names of its
+// parts are what must hold, also with the newest containerd, kubelet and runc, and with the kubelet of Windows up to
+// Kubernetes 1.37, which allocates when it creates a container.
 func TestNode(t *testing.T) {
-	s := start(t, bed.Options{Replicas: 4, Inventory: bed.NewInventory(2, 1)})
-	t.Run("1 a pod gets its device", s.testDevices)
-	t.Run("2 GPUs are shared fairly", s.testSharing)
-	t.Run("3 restarts change nothing", s.testRestarts)
-	t.Run("4 no container runs without its GPU", s.testPluginDown)
-	t.Run("5 an allocation grants what it is for", s.testAllocated)
-	t.Run("6 GPUs come and go", s.testHotplug)
-	t.Run("7 records survive", s.testRecords)
-}
-
-// TestNewest has the main job with containerd 2 and the newest kubelet and runc, as
-// TestInterlock has the interlock.
-func TestNewest(t *testing.T) {
-	s := start(t, bed.Options{Replicas: 4, Inventory: bed.NewInventory(2, 1), Containerd2: true})
-	t.Run("a pod gets its device", s.testDevices)
-	s.Part(t, "a restart changes nothing", func(t *testing.T) {
-		pod := s.RunPod(t, bed.GPUPod("long", 2))
-		before := s.Look(t, pod, "main")
-		s.Restart(t, s.Processes()...)
-		s.WaitReady(t)
-		s.WaitRunning(t, pod) // A kubelet that was restarted has to find it.
-		if now := s.Look(t, pod, "main"); now.ID != before.ID || now.PID != before.PID {
-			t.Errorf("container %s with process %d is now %s with %d", before.ID, before.PID, now.ID, now.PID)
-		}
-		s.crash(t, pod)
-		s.RunPod(t, bed.GPUPod("new", 1))
-	})
+	for name, options := range map[string]bed.Options{"containerd 1.7": {}, "containerd 2.x": {Containerd2: true}, "Windows": {WindowsKubelet: true}} {
+		t.Run(name, func(t *testing.T) {
+			options.Replicas, options.Inventory = 4, bed.NewInventory(2, 1)
+			s := start(t, options)
+			t.Run("a pod gets its device", s.testDevices)
+			t.Run("GPUs are shared fairly", s.testSharing)
+			t.Run("restarts change nothing", s.testRestarts)
+			t.Run("no container runs without its GPU", s.testPluginDown)
+			t.Run("an allocation grants what it is for", s.testAllocated)
+			t.Run("GPUs come and go", s.testHotplug)
+			s.Part(t, "a damaged record starts nothing, and the error names the file", s.testDamage)
+		})
+	}
 }
 
 // suite is a node that the parts of a test share.

@@ -55,12 +55,11 @@ func (s *suite) mustBeInjected(t *testing.T, pods ...string) {
 			t.Errorf("pod %s has allocations: %v", pod, view.Allocations)
 		}
 		s.mustNotWrite(t, view)
-		hints, _ := s.hints(t, pod)
 		for _, index := range gpus {
 			gpu := s.Inventory.GPUs[index]
 			s.mustOpen(t, view, gpu)
-			if !strings.Contains(hints, gpu.LocationPath()) {
-				t.Errorf("pod %s has GPUs %v and the hints %s", pod, gpus, hints)
+			if !strings.Contains(view.Hints, gpu.LocationPath()) {
+				t.Errorf("pod %s has GPUs %v and the hints %s", pod, gpus, view.Hints)
 			}
 		}
 	}

@@ -16,46 +16,11 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/directx-nri/directx-nri/discovery/hostfiles"
 	"github.com/directx-nri/directx-nri/internal/allocation"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/ocispec"
 	"github.com/directx-nri/directx-nri/test/bed"
 )
-
-// outage is a way in which programs of the node do not work while containers are created
-// and started: they are killed or frozen.
-type outage struct {
-	name   string
-	which  []*bed.Process
-	frozen bool
-}
-
-// outages returns all combinations of programs and of being killed or frozen.
-func outages(n *suite) []outage {
-	plugin, advertiser := []*bed.Process{n.Plugin}, []*bed.Process{n.Advertiser}
-	both := []*bed.Process{n.Plugin, n.Advertiser}
-	return []outage{
-		{"the plugin killed", plugin, false}, {"the plugin stopped", plugin, true},
-		{"the advertiser killed", advertiser, false}, {"the advertiser stopped", advertiser, true},
-		{"both killed", both, false}, {"both stopped", both, true},
-	}
-}
-
-func (o outage) begin(t testing.TB) { o.each(t, (*bed.Process).Kill, (*bed.Process).Freeze) }
-
-func (o outage) end(t testing.TB) { o.each(t, (*bed.Process).Start, (*bed.Process).Thaw) }
-
-func (o outage) each(t testing.TB, killed, frozen func(*bed.Process, testing.TB)) {
-	t.Helper()
-	for _, p := range o.which {
-		if o.frozen {
-			frozen(p, t)
-		} else {
-			killed(p, t)
-		}
-	}
-}
 
 // TestInterlock kills and freezes the plugin and the advertiser while containers are
 // created and started. No container may run without its GPU, as its own process
@@ -71,74 +36,81 @@ func TestInterlock(t *testing.T) {
 	}
 }
 
-// testInterlockSteps plays the kubelet, to interrupt programs between
-// PreStartContainer and the creation of a container.
+// testInterlockSteps plays the kubelet, to kill or freeze programs between PreStartContainer and the creation of a
+// container, and to have them back before its start or after it.
 func (s *suite) testInterlockSteps(t *testing.T) {
 	s.Kubelet.Freeze(t)
 	defer s.Kubelet.Thaw(t)
-	display, compute := s.Inventory.GPUs[1], s.Inventory.GPUs[2]
-	for _, outage := range outages(s) {
-		for _, backFirst := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, back before the start %t", outage.name, backFirst), func(t *testing.T) {
-				sandbox := s.RunSandbox(t, "direct")
-				defer sandbox.Remove(t)
-				// The kubelet hands the replica of an init container on.
-				initial, main := s.allocate(t, display.Index), s.allocate(t, compute.Index)
-				maps.Copy(main.Annotations, s.Allocate(t, display, s.allocated-1).GetAnnotations())
-				containers := []*struct {
-					name   string
-					answer bed.Answer
-					gpus   []int
-					id     string
-					err    error
-				}{
-					{name: "init", answer: initial, gpus: []int{display.Index}},
-					{name: "main", answer: main, gpus: []int{display.Index, compute.Index}},
-				}
-				outage.begin(t)
-				for _, c := range containers {
-					c.id, c.err = sandbox.Create(c.name, c.answer)
-				}
-				if backFirst {
-					outage.end(t)
-				}
-				for _, c := range containers {
-					if c.err == nil {
-						c.err = sandbox.Start(c.id)
-					}
-				}
-				if !backFirst {
-					outage.end(t)
-				}
-				s.WaitPlugin(t)
-				for _, c := range containers {
-					t.Logf("%s: error of the creation or start: %v", c.name, c.err)
-					if c.id != "" {
-						state, err := sandbox.State(c.id)
-						if running := state == cri.ContainerState_CONTAINER_RUNNING; err != nil || running != (c.err == nil) {
-							t.Errorf("%s: the container's state is %v, %v", c.name, state, err)
-						}
-					}
-					if c.err == nil {
-						sandbox.MustHave(t, c.id, c.gpus...)
-					}
-					bed.Eventually(t, 20*time.Second, "the container starts", func() (err error) {
-						c.id, err = begin(sandbox, c.name, c.answer)
-						return err
-					})
-					sandbox.MustHave(t, c.id, c.gpus...)
-				}
-			})
+	for name, which := range map[string][]*bed.Process{"plugin": {s.Plugin}, "advertiser": {s.Advertiser}, "both": {s.Plugin, s.Advertiser}} {
+		for _, frozen := range []bool{false, true} {
+			for _, backFirst := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s, frozen %t, back before the start %t", name, frozen, backFirst), func(t *testing.T) {
+					s.testInterlockStep(t, which, frozen, backFirst)
+				})
+			}
 		}
 	}
 }
 
-// begin creates and starts a container in a sandbox.
-func begin(sandbox *bed.Direct, name string, answer bed.Answer) (id string, err error) {
-	if id, err = sandbox.Create(name, answer); err == nil {
-		err = sandbox.Start(id)
+func (s *suite) testInterlockStep(t *testing.T, which []*bed.Process, frozen, backFirst bool) {
+	display, compute := s.Inventory.GPUs[1], s.Inventory.GPUs[2]
+	away, back := (*bed.Process).Kill, (*bed.Process).Start
+	if frozen {
+		away, back = (*bed.Process).Freeze, (*bed.Process).Thaw
 	}
-	return id, err
+	each := func(do func(*bed.Process, testing.TB)) {
+		for _, p := range which {
+			do(p, t)
+		}
+	}
+	sandbox := s.RunSandbox(t, "direct")
+	defer sandbox.Remove(t)
+	// The kubelet hands the replica of an init container on.
+	initial, main := s.allocate(t, display.Index), s.allocate(t, compute.Index)
+	maps.Copy(main.Annotations, s.Allocate(t, display, s.allocated-1).GetAnnotations())
+	containers := []*struct {
+		name   string
+		answer bed.Answer
+		gpus   []int
+		id     string
+		err    error
+	}{
+		{name: "init", answer: initial, gpus: []int{display.Index}},
+		{name: "main", answer: main, gpus: []int{display.Index, compute.Index}},
+	}
+	each(away)
+	for _, c := range containers {
+		c.id, c.err = sandbox.Create(c.name, c.answer)
+	}
+	if backFirst {
+		each(back)
+	}
+	for _, c := range containers {
+		if c.err == nil {
+			c.err = sandbox.Start(c.id)
+		}
+	}
+	if !backFirst {
+		each(back)
+	}
+	s.WaitPlugin(t)
+	for _, c := range containers {
+		t.Logf("%s: error of the creation or start: %v", c.name, c.err)
+		if c.id != "" {
+			state, err := sandbox.State(c.id)
+			if running := state == cri.ContainerState_CONTAINER_RUNNING; err != nil || running != (c.err == nil) {
+				t.Errorf("%s: the container's state is %v, %v", c.name, state, err)
+			}
+		}
+		if c.err == nil {
+			sandbox.MustHave(t, c.id, c.gpus...)
+		}
+		bed.Eventually(t, 20*time.Second, "the container starts", func() (err error) {
+			c.id, err = sandbox.Run(c.name, c.answer)
+			return err
+		})
+		sandbox.MustHave(t, c.id, c.gpus...)
+	}
 }
 
 // allocate returns what the advertiser answers for another container with a GPU.
@@ -218,33 +190,6 @@ func TestInterlockRuntimes(t *testing.T) {
 			}
 			bed.MustContain(t, "the error of "+runtime, out, allocation.InterlockMount)
 		})
-	}
-}
-
-// TestMountsBelowDriverDirectories: a mount below a read-only directory is writable in a
-// container of runc. Our mounts do not include it; those of crun 1.8 do in any case, so a
-// directory that has one is refused, too.
-func TestMountsBelowDriverDirectories(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "the drivers")
-	file := dir + "/below/by-a-container"
-	testutil.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
-	_, errs := hostfiles.Root("/").ResolveAll([]string{dir})
-	testutil.NoError(t, errs[0])
-	bed.MountDisk(t, filepath.Dir(file), 1<<20)
-	if _, errs = hostfiles.Root("/").ResolveAll([]string{dir, filepath.Dir(file)}); errs[0] == nil || errs[1] != nil {
-		t.Errorf("errors %v, want one for the directory, and none for the mount itself", errs)
-	}
-	ours := ocispec.ReadOnlyMount("linux", dir, "/drivers")
-	recursive := ours
-	recursive.Options = append([]string{"rbind"}, ours.Options[1:]...)
-	for _, test := range []struct {
-		mount    specs.Mount
-		writable bool
-	}{{ours, false}, {recursive, true}} {
-		out, err := runBundle(t, "runc", "echo changed >/drivers/below/by-a-container", test.mount)
-		if os.Remove(file) == nil != test.writable || err == nil != test.writable {
-			t.Errorf("%v: want writable %t, error %v\n%s", test.mount.Options, test.writable, err, out)
-		}
 	}
 }
 

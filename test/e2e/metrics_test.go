@@ -170,43 +170,21 @@ func TestMetrics(t *testing.T) {
 		}
 	})
 
-	t.Run("the kubelet goes and comes", func(t *testing.T) {
-		n.Kubelet.Terminate(t)
-		advertiser.waitStatus(t, "/readyz", http.StatusServiceUnavailable, "kubelet")
-		advertiser.waitStatus(t, "/healthz", http.StatusOK, "ok")
-		if _, found := advertiser.numbers(t)["directx_replicas_in_use{"+first+"}"]; found {
-			t.Error("replicas in use are reported without a kubelet")
-		}
-		mustBeReady(t, plugin)
-		n.Kubelet.Start(t)
-		n.WaitKubelet(t)
-		advertiser.waitStatus(t, "/readyz", http.StatusOK, "ok")
-	})
-
-	t.Run("containerd goes and comes", func(t *testing.T) {
-		n.Containerd.Terminate(t)
-		plugin.waitStatus(t, "/readyz", http.StatusServiceUnavailable, "")
-		plugin.waitStatus(t, "/healthz", http.StatusOK, "ok")
-		n.Containerd.Start(t)
-		for _, p := range []page{plugin, advertiser} {
-			p.waitStatus(t, "/readyz", http.StatusOK, "ok")
-		}
-	})
-
-	t.Run("the plugin goes and comes", func(t *testing.T) {
-		n.Plugin.Stop(t)
-		advertiser.waitStatus(t, "/readyz", http.StatusServiceUnavailable, "directx-nri")
-		mark := n.Kubelet.Mark()
-		pod := n.Apply(t, bed.GPUPod("waits", 1))
-		n.WaitNotStarted(t, pod, "main", mark)
-		if checks := advertiser.numbers(t)["directx_start_check_duration_seconds_count{"+display+`,result="refused"}`]; checks < 1 {
-			t.Errorf("%v starts were refused, want the pod's", checks)
-		}
-		n.Plugin.Start(t)
-		advertiser.waitStatus(t, "/readyz", http.StatusOK, "ok")
-		n.SyncPods(t, pod)
-		n.WaitRunning(t, pod)
-	})
+	for _, row := range []struct {
+		program *bed.Process
+		page
+		reason string
+	}{{n.Kubelet, advertiser, "kubelet"}, {n.Containerd, plugin, ""}, {n.Plugin, advertiser, "directx-nri"}} {
+		t.Run(row.program.Name+" goes and comes", func(t *testing.T) {
+			row.program.Terminate(t)
+			row.waitStatus(t, "/readyz", http.StatusServiceUnavailable, row.reason)
+			row.waitStatus(t, "/healthz", http.StatusOK, "ok")
+			row.program.Start(t)
+			for _, p := range []page{plugin, advertiser} {
+				p.waitStatus(t, "/readyz", http.StatusOK, "ok")
+			}
+		})
+	}
 }
 
 // failures returns the kubelet's events since a mark that report that the

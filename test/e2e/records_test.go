@@ -3,12 +3,9 @@
 package e2e
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,69 +15,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/test/bed"
 )
-
-// testRecords tests the records when their writer crashes, and when they are damaged.
-func (s *suite) testRecords(t *testing.T) {
-	s.Part(t, "the advertiser is killed in Allocate", s.testKillsInAllocate)
-	s.Part(t, "a damaged record starts nothing, and the error names the file", s.testDamage)
-}
-
-// testKillsInAllocate kills the advertiser under a stream of Allocate calls.
-// What it answered must be recorded, whole and for that device.
-func (s *suite) testKillsInAllocate(t *testing.T) {
-	device := s.Inventory.GPUs[1].Replica(3)
-	dir := filepath.Join(s.StateDir, "allocations")
-	answered := 0
-	const kills = 25
-	for i := range kills {
-		plugin := s.DevicePlugin(t, bed.Display)
-		ids := make(chan string, 1<<16) // what is given out
-		go func() {
-			defer close(ids)
-			for {
-				answer, err := bed.Allocate(plugin, device)
-				if err != nil {
-					return
-				}
-				ids <- answer.GetAnnotations()[displayKey]
-			}
-		}()
-		last, works := <-ids
-		if !works {
-			t.Fatal("Allocate does not work")
-		}
-		time.Sleep(time.Duration(i*i*50) * time.Microsecond) // The moment is what varies here.
-		s.Advertiser.Kill(t)
-		for answered++; ; answered++ {
-			id, more := <-ids
-			if !more {
-				break
-			}
-			last = id
-		}
-		record := bed.ReadFile(t, filepath.Join(dir, last+".json"))
-		if quoted, _ := json.Marshal(device); !bytes.Contains(record, quoted) {
-			t.Errorf("the record of an answer for %s does not name it: %s", device, record)
-		}
-		s.records(t)
-		s.Advertiser.Start(t)
-		s.WaitReady(t)
-	}
-	const limit = 64 // as docs/limits.md says
-	plugin := s.DevicePlugin(t, bed.Display)
-	for range 2 * limit {
-		_, err := bed.Allocate(plugin, device)
-		testutil.NoError(t, err)
-	}
-	bed.Eventually(t, 20*time.Second, "records that no container came for end", func() error {
-		waiting := slices.DeleteFunc(s.records(t), func(e allocation.Entry) bool { return e.Holder != nil || e.Replicas[0].ID != device })
-		if len(waiting) != limit {
-			return fmt.Errorf("%d records are left of %d kills, %d answers and %d more, want %d", len(waiting), kills, answered, 2*limit, limit)
-		}
-		return nil
-	})
-	s.RunPod(t, bed.GPUPod("after", 1))
-}
 
 // records returns the records. It fails the test when there is none, or one is not whole.
 func (s *suite) records(t *testing.T) []allocation.Entry {

@@ -12,45 +12,20 @@ import (
 
 const ruledResource = "example.com/gpu"
 
-// startRuled starts a node with GPUs of two models and two drivers, the first ones on
-// these NUMA nodes.
-func startRuled(t *testing.T, config string, offered map[string]int, numaNodes ...int) *suite {
-	t.Helper()
-	gpus := []bed.GPU{
-		{Index: 0, Description: "NVIDIA A10-24Q", Memory: 24 << 30},
-		{Index: 1, Description: "NVIDIA Tesla T4", Memory: 15 << 30},
-		{Index: 2, Description: "Tesla T4", Memory: 15 << 30, Driver: "32.0.15.1234"},
-	}
-	for i := range numaNodes {
-		gpus[i].NUMANode = &numaNodes[i]
-	}
-	return start(t, bed.Options{Inventory: &bed.Inventory{GPUs: gpus}, Config: config, Offered: offered})
-}
-
-// TestPreset runs pods of another device plugin. The machine has no NUMA node 1, so the
-// kubelet refuses a pod for which only the GPU there is left.
-func TestPreset(t *testing.T) {
-	const resource = "microsoft.com/directx"
-	s := startRuled(t, "preset: microsoft", map[string]int{resource: 2}, 0, 1)
-	if _, gpus := s.served(t, resource, 1); gpus[0] != 0 {
-		t.Errorf("the pod has GPU %d, want 0", gpus[0])
-	}
-	bed.MustContain(t, "the pod's status", s.WaitRefused(t, s.Apply(t, bed.ResourcePod("far", resource, 1))), "TopologyAffinityError")
-}
-
-// TestModels offers GPUs by their model.
-func TestModels(t *testing.T) {
-	s := startRuled(t, `resources: [{name: example.com/a10, match: {description: "nvidia a10*", dedicatedMemory: {min: 20Gi}}, replicas: 2},
-  {name: example.com/t4, match: {description: "*Tesla T4", driverVersion: {max: "31"}}, replicas: 3}]`,
-		map[string]int{"example.com/a10": 2, "example.com/t4": 3})
-	s.Part(t, "pods get a GPU of the model that they ask for", s.testModels)
-}
-
-// TestResources changes the resource rules of a node.
+// TestResources offers GPUs of two models and two drivers by their model, and changes the rules.
 func TestResources(t *testing.T) {
-	s := startRuled(t, "resources: [{name: example.com/gpu, replicas: 3}]", map[string]int{ruledResource: 9})
+	s := start(t, bed.Options{
+		Inventory: &bed.Inventory{GPUs: []bed.GPU{
+			{Index: 0, Description: "NVIDIA A10-24Q", Memory: 24 << 30},
+			{Index: 1, Description: "NVIDIA Tesla T4", Memory: 15 << 30},
+			{Index: 2, Description: "Tesla T4", Memory: 15 << 30, Driver: "32.0.15.1234"},
+		}},
+		Config: `resources: [{name: example.com/a10, match: {description: "nvidia a10*", dedicatedMemory: {min: 20Gi}}, replicas: 2},
+  {name: example.com/t4, match: {description: "*Tesla T4", driverVersion: {max: "31"}}, replicas: 3}]`,
+		Offered: map[string]int{"example.com/a10": 2, "example.com/t4": 3},
+	})
+	s.Part(t, "pods get a GPU of the model that they ask for", s.testModels)
 	s.Part(t, "distributed, then packed", s.testPolicies)
-	s.Part(t, "more than one container may have", s.testMaxPerContainer)
 	s.Part(t, "GPUs of several drivers for one container", s.testMixedDrivers)
 }
 
@@ -104,6 +79,7 @@ func (s *suite) testModels(t *testing.T) {
 }
 
 func (s *suite) testPolicies(t *testing.T) {
+	s.rules(t, "{name: example.com/gpu, replicas: 3}", 9)
 	var spread []int
 	for range 3 {
 		_, gpus := s.served(t, ruledResource, 1)
@@ -124,12 +100,6 @@ func (s *suite) testPolicies(t *testing.T) {
 	if packed[0] != packed[1] || packed[2] != packed[3] || packed[0] == packed[2] {
 		t.Errorf("packed: four pods are on GPUs %v, want two on one that has room for two, and then two on the next", packed)
 	}
-}
-
-func (s *suite) testMaxPerContainer(t *testing.T) {
-	s.rules(t, "{name: example.com/gpu, replicas: 2, maxPerContainer: 1}", 6)
-	s.served(t, ruledResource, 1)
-	s.refused(t, ruledResource, 2, "UnexpectedAdmissionError", "maxPerContainer")
 }
 
 func (s *suite) testMixedDrivers(t *testing.T) {
