@@ -51,7 +51,7 @@ type Compiler struct {
 	// Flags are keys that take precedence over the file: see [ReadFlags].
 	Flags map[string]any
 	// InspectOnly compiles files of other machines, and files that any user can write. It ignores
-	// the inventory that config.yaml names. The result is not for [Install].
+	// the inventory that config.yaml names. The result is not for [Compiler.Apply].
 	InspectOnly bool
 }
 

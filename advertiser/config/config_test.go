@@ -99,9 +99,9 @@ func TestCompileEverything(t *testing.T) {
 		Assignment: policy.AssignByClass, DriverFiles: policy.FilesNone, Injection: policy.InjectByKubelet,
 		RuntimeFiles: map[pci.Vendor]policy.RuntimeFiles{
 			0x10DE: {Defaults: &no, Remove: []string{"nvidia-smi.exe", `bin\*.dll`}, Add: []policy.AddedFile{
-				{Source: "tool.exe", Directory: "System32"}, {Source: `x32\*.dll`, Directory: "SysWOW64"}, {Source: "a.exe", Directory: "System32", Destination: "b.exe"},
+				{Source: "tool.exe"}, {Source: `x32\*.dll`, Directory: "SysWOW64"}, {Source: "a.exe", Destination: "b.exe"},
 			}},
-			0x1AE0: {Add: []policy.AddedFile{{Source: "i.exe", Directory: "System32"}}},
+			0x1AE0: {Add: []policy.AddedFile{{Source: "i.exe"}}},
 		},
 		ExtraMounts: policy.ExtraMounts{
 			Sources: policy.MountSourcesHostDirectories, HostDirectories: []string{`D:\models`, `C:\Tools\x`}, Destinations: []string{`C:\app`, `C:\Windows\System32`}, Max: 4, Configured: true,
@@ -187,15 +187,9 @@ func TestPresets(t *testing.T) {
 func TestCompileAccepts(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
-		"upper case":                  rules("{name: a.b/C_d.e-F}"),
-		"a wider rule behind":         rules("{name: a.b/t4, match: {description: '*T4*'}}", "{name: a.b/all}"),
-		"rules that overlap":          rules("{name: a.b/c, match: {vendor: nvidia}}", "{name: a.b/d, match: {kind: display}}"),
 		"rules with the same name":    rules("{name: a.b/c, match: {vendor: nvidia}, replicas: 2}", "{name: a.b/c, match: {vendor: amd}, replicas: 4, allocationPolicy: distributed}"),
 		"host directories not in use": head + "extraMounts: {sources: none, hostDirectories: [/opt/models]}\n",
 		"empty values":                head + "inventory: ''\npreset: ''\nmetrics: {address: ''}\n",
-		"preset '' and resources":     rules("{name: a.b/c}") + "preset: ''\n",
-		"an anchor":                   head + "resources:\n- &a {name: a.b/c, match: &m {kind: display}}\n- {name: a.b/d, match: {kind: compute}}\n",
-		"IPv6":                        head + "metrics: {address: '[::1]:80'}\n",
 		"maximum 31 of 31.x":          rules("{name: a.b/c, match: {driverVersion: {min: '31.5', max: '31'}}}"),
 		"YAML 1.1":                    head + "visibilityHints: off\nfailOnInitError: yes\n",
 		"marks of the document":       "# a\n---\n" + head + "---\n# b\n",
@@ -211,52 +205,36 @@ func TestCompileRefuses(t *testing.T) {
 	t.Parallel()
 	mounts := func(key, dir string) string { return head + "extraMounts: {" + key + ": ['" + dir + "']}\n" }
 	for name, test := range map[string]struct{ text, says string }{
-		"empty":           {"# comment\n", "0 YAML documents, want one"},
-		"two documents":   {head + "---\n" + head, "2 YAML documents, want one"},
-		"two in one line": {head + "--- {a: b}\n", "2 YAML documents, want one"},
-		"a list":          {"- a\n", "got array, want object"},
-		"no kind":         {"apiVersion: directx.microsoft.com/v1alpha1\n", "missing property 'kind'"},
-		"other kind":      {"apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\n", "kind: value must be 'Configuration'"},
-		"unknown key":     {head + "Replicas: 2\n", "additional properties 'Replicas' not allowed"},
-		"wrong type":      {head + "shim: 3\n", "shim: got number, want object"},
-		"no value":        {head + "replicas:\n", "replicas: got null, want integer"},
-		"twice":           {head + "replicas: 2\nreplicas: 3\n", `line 4: key "replicas" already set in map`},
-		"not YAML":        {head + "a: b: c\n", "mapping values are not allowed"},
-		"two lines":       {head + `shim: {log: "a\nb"}` + "\n", "shim.log: not valid: want one line of text"},
-		"itself":          {head + "log: &a {level: *a}\n", "contains itself"},
+		"empty":         {"# comment\n", "0 YAML documents, want one"},
+		"two documents": {head + "---\n" + head, "2 YAML documents, want one"},
+		"unknown key":   {head + "Replicas: 2\n", "additional properties 'Replicas' not allowed"},
+		"twice":         {head + "replicas: 2\nreplicas: 3\n", `line 4: key "replicas" already set in map`},
+		"not YAML":      {head + "a: b: c\n", "mapping values are not allowed"},
+		"itself":        {head + "log: &a {level: *a}\n", "contains itself"},
 
 		"relative path":    {head + "inventory: gpus.yaml\n", `inventory: "gpus.yaml" is not an absolute path`},
-		"port 0":           {head + "metrics: {address: ':0'}\n", "metrics.address: not valid: want host:port"},
 		"preset and rules": {head + "preset: alibaba\nresources: [{name: a.b/c}]\n", "not valid: want either preset or resources"},
 
 		"vendor":                {rules("{name: a.b/c, match: {vendor: Nvidia}}"), "resources[0].match.vendor: not valid: want amd, intel, "},
 		"vendor without its 0x": {rules("{name: a.b/c, match: {vendor: [nvidia, 8086]}}"), "resources[0].match.vendor[1]: not valid: want amd"},
-		"vendor too large":      {rules("{name: a.b/c, match: {vendor: 65536}}"), "maximum"},
-		"no vendor":             {rules("{name: a.b/c, match: {vendor: []}}"), "resources[0].match.vendor: minItems"},
 		"space at an end":       {rules("{name: a.b/c, match: {description: 'T4 '}}"), "resources[0].match.description: not valid: want one line"},
 		"memory":                {rules("{name: a.b/c, match: {dedicatedMemory: {min: 8 XB}}}"), "resources[0].match.dedicatedMemory.min: not valid: want bytes"},
-		"memory upside down":    {rules("{name: a.b/c, match: {dedicatedMemory: {min: 8Gi, max: 4Gi}}}"), "resources[0].match.dedicatedMemory: max is less than min"},
 		"a version as a number": {rules("{name: a.b/c, match: {driverVersion: {min: 31.10}}}"), "resources[0].match.driverVersion.min: got number, want string"},
 		"version too large":     {rules("{name: a.b/c, match: {driverVersion: {min: 31.0.0.65536}}}"), "not valid: want 1 to 4 numbers up to 65535"},
 		"versions upside down":  {rules("{name: a.b/c, match: {driverVersion: {min: 31.0.1, max: 31.0.0}}}"), "resources[0].match.driverVersion: max is less than min"},
 
-		"name without domain":  {rules("{name: gpu}"), "resources[0].name: not valid: want a domain"},
-		"Kubernetes' domain":   {rules("{name: kubernetes.io/gpu}"), "resources[0].name: not valid: want a domain of your own"},
-		"quota":                {rules("{name: requests.example.com/gpu}"), "resources[0].name: not valid"},
-		"domain in upper case": {rules("{name: Example.com/gpu}"), "resources[0].name: not valid"},
-		"long domain":          {rules("{name: " + strings.Repeat("a.", 122) + "b/gpu}"), "up to 244 characters for the domain"},
-		"long name":            {rules("{name: a.b/" + strings.Repeat("a", 64) + "}"), "up to 63 for the name"},
+		"name without domain": {rules("{name: gpu}"), "resources[0].name: not valid: want a domain"},
+		"Kubernetes' domain":  {rules("{name: kubernetes.io/gpu}"), "resources[0].name: not valid: want a domain of your own"},
+		"long domain":         {rules("{name: " + strings.Repeat("a.", 122) + "b/gpu}"), "up to 244 characters for the domain"},
+		"long name":           {rules("{name: a.b/" + strings.Repeat("a", 64) + "}"), "up to 63 for the name"},
 		"similar names": {rules("{name: a.b/c-d, match: {kind: display}}", "{name: a.b/c.d, match: {kind: compute}}"),
 			"resources[1]: the names a.b/c-d and a.b/c.d are too similar"},
-		"policies differ": {rules("{name: a.b/c, match: {kind: display}}", "{name: a.b/c, match: {kind: compute}, allocationPolicy: packed}"),
-			"resources[1]: a.b/c is also the resource of resources[0]"},
 		"never matches": {rules("{name: a.b/c, match: {kind: display}}", "{name: a.b/d, match: {kind: display, vendor: amd}}"),
 			"resources[1]: matches no GPU that resources[0] does not match first"},
 
 		"file's vendor":     {head + "runtimeFiles: {ati: {}}\n", "runtimeFiles: additional properties 'ati' not allowed"},
 		"vendor's number":   {head + "runtimeFiles: {nvidia: {}, '0x10DE': {}}\n", "runtimeFiles.0x10DE: false schema"},
 		"file above":        {head + "runtimeFiles: {amd: {remove: ['a\\..\\..\\b']}}\n", "runtimeFiles.amd.remove[0]: not valid: want a relative"},
-		"absolute file":     {head + "runtimeFiles: {amd: {add: ['\\a.exe']}}\n", "runtimeFiles.amd.add[0]"},
 		"file with an end":  {head + "runtimeFiles: {amd: {add: ['a.exe.']}}\n", "runtimeFiles.amd.add[0]"},
 		"destination":       {head + "runtimeFiles: {amd: {add: [{source: a, destination: 'b\\c'}]}}\n", "runtimeFiles.amd.add[0].destination: not valid: want the name of a file"},
 		"one for several":   {head + "runtimeFiles: {amd: {add: [{source: '*.dll', destination: b}]}}\n", "runtimeFiles.amd.add[0]: a source with wildcards"},
@@ -264,7 +242,6 @@ func TestCompileRefuses(t *testing.T) {
 
 		"the root":              {mounts("hostDirectories", "/"), "extraMounts.hostDirectories[0]: "},
 		"secrets":               {mounts("hostDirectories", "/etc/ssl"), "secrets"},
-		"a parent of secrets":   {mounts("hostDirectories", "/var"), "secrets"},
 		"the state directory":   {mounts("hostDirectories", "/var/lib/directx-nri/allocations"), "/var/lib/directx-nri"},
 		"a directory not clean": {mounts("hostDirectories", "/opt/../etc"), "clean absolute path"},
 		"a relative directory":  {mounts("destinations", "app"), "extraMounts.destinations[0]: "},
@@ -319,14 +296,19 @@ func TestFlagsOverrideFile(t *testing.T) {
 		return ReadFlags(set)
 	}
 	values, err := flags("--other=x", "--preset=tensorworks", "--replicas=3", "--injection=kubelet", "--log-level=debug",
-		"--log-format=json", "--metrics-address=:80", "--fail-on-init-error", "--inventory=/i.yaml")
+		"--log-format=json", "--metrics-address=:80", "--fail-on-init-error", "--inventory=i.yaml")
 	testutil.NoError(t, err)
 	p, err := Compiler{NodeOS: "linux", Flags: values}.compile([]byte(head + "replicas: 7\nlog: {level: warn}\ninjection: shim\nshim: {log: /l}\n"))
 	testutil.NoError(t, err)
+	inventory, err := filepath.Abs("i.yaml")
+	testutil.NoError(t, err)
 	want, err := compile("linux", head+"preset: tensorworks\nreplicas: 3\ninjection: kubelet\nlog: {level: debug, format: json}\n"+
-		"metrics: {address: ':80'}\nfailOnInitError: true\ninventory: /i.yaml\nshim: {log: /l}\n")
+		"metrics: {address: ':80'}\nfailOnInitError: true\ninventory: "+inventory+"\nshim: {log: /l}\n")
 	if diff := cmp.Diff(want, p); diff != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	if values, err := flags("--other=x"); values != nil || err != nil {
+		t.Errorf("no flags: %v, %v", values, err)
 	}
 	for arg, says := range map[string]string{"--preset=x": "preset: ", "--replicas=0": "replicas: ", "--log-format=": "log.format: ", "--metrics-address=x": "metrics.address: "} {
 		_, err := flags(arg)

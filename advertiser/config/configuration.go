@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"reflect"
@@ -13,46 +14,44 @@ import (
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
-// policyOf returns the policy of a valid document, which it completes: with the preset, the defaults,
-// and the full form of shorthands.
+// policyOf returns the policy of a valid document, in which it writes shorthands in full.
 func policyOf(document any, nodeOS string) (policy.Policy, error) {
-	var head struct {
-		Inventory, Preset string
-		Replicas          int
-	}
-	var presets map[string]map[string]any
-	text, _ := files.ReadFile("presets.yaml") // It is embedded.
-	if err := yaml.Unmarshal(text, &presets); err != nil {
-		return policy.Policy{}, err
-	}
-	edit(document, "", withDefaults(map[string]any{"replicas": 1}))
-	if err := decode(document, &head); err != nil {
-		return policy.Policy{}, err
-	}
-	edit(document, "", withDefaults(presets[head.Preset]))
-	edit(document, "resources.*", withDefaults(map[string]any{
-		"replicas": head.Replicas, "allocationPolicy": policy.Distributed, "mixedDrivers": policy.RefuseMixed,
-	}))
 	for _, key := range []string{"vendor", "description", "locationPath"} {
 		edit(document, "resources.*.match."+key, asList)
 	}
 	edit(document, "resources.*.match.dedicatedMemory.*", asBytes)
 	edit(document, "runtimeFiles.*.remove.*", asWindowsPath)
 	edit(document, "runtimeFiles.*.add.*", asMapping("source"))
-	edit(document, "runtimeFiles.*.add.*", withDefaults(map[string]any{"directory": policy.System32}))
 	edit(document, "runtimeFiles.*.add.*.source", asWindowsPath)
 	if nodeOS == "windows" {
 		edit(document, "extraMounts.hostDirectories.*", asWindowsPath)
 		edit(document, "extraMounts.destinations.*", asWindowsPath)
 	}
-	p := policy.Default()
-	p.Resources, p.ExtraMounts.Sources = nil, ""
-	err := decode(document, &p)
-	p.CompiledFrom.Inventory = head.Inventory
-	if p.ExtraMounts.Configured = p.ExtraMounts.Sources != ""; !p.ExtraMounts.Configured {
-		p.ExtraMounts.Sources = policy.Default().ExtraMounts.Sources
+	f := struct {
+		Inventory, Preset string
+		Replicas          int
+		policy.Policy
+	}{Replicas: 1, Policy: policy.Default()}
+	f.Resources, f.Assignment, f.ExtraMounts.Sources = nil, "", "" // These defaults depend on other keys.
+	var presets map[string]policy.Policy
+	text, _ := files.ReadFile("presets.yaml") // It is embedded.
+	if err := cmp.Or(decode(document, &f), yaml.Unmarshal(text, &presets)); err != nil {
+		return policy.Policy{}, err
 	}
-	return p, err
+	p, preset := f.Policy, presets[f.Preset]
+	p.CompiledFrom.Inventory = f.Inventory
+	p.Assignment = cmp.Or(p.Assignment, preset.Assignment)
+	if p.Resources == nil {
+		p.Resources = preset.Resources
+	}
+	for i, r := range p.Resources {
+		p.Resources[i].Replicas = cmp.Or(r.Replicas, f.Replicas)
+		p.Resources[i].AllocationPolicy = cmp.Or(r.AllocationPolicy, policy.Distributed)
+		p.Resources[i].MixedDrivers = cmp.Or(r.MixedDrivers, policy.RefuseMixed)
+	}
+	p.ExtraMounts.Configured = p.ExtraMounts.Sources != ""
+	p.ExtraMounts.Sources = cmp.Or(p.ExtraMounts.Sources, policy.MountSourcesDriverStore)
+	return p, nil
 }
 
 // asWindowsPath returns a path with \ as its separator, without a separator at its end.

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -31,28 +32,43 @@ func AddFlags(flags *pflag.FlagSet) {
 	}
 }
 
-// ReadFlags returns the keys that are set by flags as a part of config.yaml, for [Compiler].
+// ReadFlags returns the keys that are set by flags as a part of config.yaml, for [Compiler]; nil if none
+// is set.
 func ReadFlags(flags *pflag.FlagSet) (map[string]any, error) {
-	values := map[string]any{}
-	flags.Visit(func(flag *pflag.Flag) {
-		var value any = flag.Value.String()
-		switch flag.Value.Type() {
-		case "int":
-			value, _ = strconv.ParseFloat(flag.Value.String(), 64) // package json decodes numbers so
-		case "bool":
-			value = flag.Value.String() == "true"
-		}
-		if path, ok := flagKeys()[flag.Name]; ok {
-			section, key, nested := strings.Cut(path, ".")
-			if nested {
-				value = map[string]any{key: value}
-			}
-			merge(values, map[string]any{section: value})
-		}
-	})
 	document := map[string]any{"apiVersion": APIVersion, "kind": Kind}
+	var values map[string]any
+	flags.Visit(func(flag *pflag.Flag) {
+		path, ok := flagKeys()[flag.Name]
+		if !ok {
+			return
+		}
+		if values == nil {
+			values = map[string]any{}
+		}
+		value := valueOf(flag)
+		if section, key, nested := strings.Cut(path, "."); nested {
+			path, value = section, map[string]any{key: value}
+		}
+		merge(values, map[string]any{path: value})
+	})
 	merge(document, values)
 	return values, validate(document, configSchema)
+}
+
+// valueOf returns the value of a flag, as package json decodes it. A path is relative to the working
+// directory.
+func valueOf(flag *pflag.Flag) any {
+	text := flag.Value.String()
+	switch {
+	case flag.Value.Type() == "int":
+		n, _ := strconv.ParseFloat(text, 64) // It is a number.
+		return n
+	case flag.Value.Type() == "bool":
+		return text == "true"
+	case flag.Name == "inventory" && text != "":
+		text, _ = filepath.Abs(text) // It fails only without a working directory.
+	}
+	return text
 }
 
 // merge sets the keys of over in a document, if it is a mapping.

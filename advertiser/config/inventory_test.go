@@ -1,7 +1,6 @@
 package config
 
 import (
-	"math"
 	"strings"
 	"testing"
 
@@ -81,13 +80,9 @@ func TestParseInventoryAccepts(t *testing.T) {
 		want discovery.Device
 	}{
 		"vendor of the instance ID": {inventoryHead + `- instanceID: 'pci\ven_1002&DEV_1'`, discovery.Device{InstanceID: `pci\ven_1002&DEV_1`, VendorID: pci.VendorAMD}},
-		"single colons":             {inventoryHead + `- instanceID: '0000:01:00.0'`, discovery.Device{InstanceID: `0000:01:00.0`}},
 		"200 characters":            {inventoryHead + "- instanceID: " + strings.Repeat("ä", 200), discovery.Device{InstanceID: strings.Repeat("ä", 200)}},
-		"vendor in decimal":         {device("vendorID: 4318"), discovery.Device{InstanceID: "a", VendorID: pci.VendorNVIDIA}},
-		"memory in Ki":              {device("dedicatedMemory: 3Ki"), discovery.Device{InstanceID: "a", DedicatedMemory: 3 << 10}},
 		"the most memory":           {device("dedicatedMemory: 9999999Ti"), discovery.Device{InstanceID: "a", DedicatedMemory: 9999999 << 40}},
 		"ACPI location path":        {device("locationPath: ACPI(_SB_)#ACPI(PCI0)#ACPI(GFX0)"), discovery.Device{InstanceID: "a", LocationPath: "ACPI(_SB_)#ACPI(PCI0)#ACPI(GFX0)"}},
-		"the largest LUID":          {device("luid: 0xffffffff_0xffffffff"), discovery.Device{InstanceID: "a", LUID: math.MaxUint64}},
 	} {
 		got, err := ParseInventory([]byte(test.text))
 		if diff := cmp.Diff([]discovery.Device{test.want}, got); err != nil || diff != "" {
@@ -113,16 +108,10 @@ func TestParseInventoryRefuses(t *testing.T) {
 		return device(key+": "+a) + "- {instanceID: b, " + key + ": " + b + "}\n"
 	}
 	for name, test := range map[string]struct{ text, says string }{
-		"not UTF-8":           {inventoryHead + "- instanceID: \xe4", "UTF-8"},
 		"NUL of a torn write": {inventoryHead + "\x00\x00", "control characters"},
-		"devices missing":     {strings.TrimSuffix(inventoryHead, "devices:\n"), "missing property 'devices'"},
-		"too many devices":    {inventoryHead + strings.Repeat("- {instanceID: a}\n", 1025), "devices: maxItems"},
-		"device is a string":  {inventoryHead + "- a\n", "devices[0]: got string, want object"},
 		"unknown key":         {device("Description: a"), "devices[0]: additional properties 'Description' not allowed"},
-		"unknown key in file": {files("[{source: a, from: b}]"), "devices[0].runtimeFiles.system32[0]: additional properties 'from' not allowed"},
 		"escape sequence":     {device(`description: "a\e[1m"`), "devices[0].description: not valid: want one line of text"},
 
-		"no instance ID":        {inventoryHead + "- {display: true}\n", "devices[0]: missing property 'instanceID'"},
 		"instance ID twice":     {inventoryHead + "- instanceID: Ää\n- instanceID: äÄ\n", "devices[1].instanceID: the same as devices[0].instanceID"},
 		"location path twice":   {two("locationPath", "PCI(0a)", "pci(0A)"), "devices[1].locationPath: the same"},
 		"LUID twice":            {two("luid", "0x00_0xA", "0x0_0xa"), "devices[1].luid: the same"},
@@ -131,23 +120,14 @@ func TestParseInventoryRefuses(t *testing.T) {
 		"vendor of the ID":      {inventoryHead + "- instanceID: 'PCI\\VEN_10DE&DEV_1'\n  vendorID: amd\n", "devices[0].vendorID: amd is not the vendor in the instance ID, nvidia"},
 		"location path not hex": {device("locationPath: PCIROOT(0)#PCI(1G00)"), "devices[0].locationPath"},
 		"LUID as a number":      {device("luid: 49909"), "devices[0].luid: got number, want string"},
-		"UUID of another form":  {device("uuid: GPU-1"), "devices[0].uuid"},
-		"PCI device too large":  {device("pciAddress: '0000:1B:20.0'"), "devices[0].pciAddress"},
 		"store path relative":   {device("driver: {storePath: 'Windows\\x'}"), "devices[0].driver.storePath"},
-		"store path is a drive": {device("driver: {storePath: 'C:\\'}"), "devices[0].driver.storePath"},
 		"store path above":      {device("driver: {storePath: 'C:\\a\\..'}"), "devices[0].driver.storePath"},
-		"memory in fractions":   {device("dedicatedMemory: 1.5Gi"), "devices[0].dedicatedMemory"},
 		"memory beyond 64 bits": {device("dedicatedMemory: 17179869184Gi"), "devices[0].dedicatedMemory"},
-		"health, no reason":     {device("health: {}"), "devices[0].health: missing property 'reason'"},
 
 		"files without a store path": {device("runtimeFiles: {sysWOW64: [a.dll]}"), "devices[0].runtimeFiles: driver.storePath is missing"},
 		"destination twice":          {files("[nvcuda.dll, {source: x.dll, destination: NVCUDA.DLL}]"), "devices[0].runtimeFiles.system32[1]: the same as devices[0].runtimeFiles.system32[0]"},
-		"absolute source":            {files(`['C:\x.dll']`), "devices[0].runtimeFiles.system32[0]"},
 		"source above":               {files(`['..\x.dll']`), "system32[0]"},
 		"a wildcard":                 {files(`['*.dll']`), "system32[0]"},
-		"destination above":          {files("[{source: a, destination: '../a'}]"), "system32[0].destination"},
-		"the root":                   {device("linux: {deviceNodes: [/]}"), "devices[0].linux.deviceNodes[0]"},
-		"relative node":              {device("linux: {deviceNodes: [dev/dxg]}"), "devices[0].linux.deviceNodes[0]"},
 		"node not clean":             {device("linux: {deviceNodes: [/dev/../dxg]}"), "devices[0].linux.deviceNodes[0]"},
 		"node with a library's keys": {device("linux: {deviceNodes: [{source: /a}]}"), "deviceNodes[0]: missing property 'path'"},
 		"container path twice": {device("linux:", "  deviceNodes: [/a]", "  libraries: [{source: /b, destination: /a}]"),

@@ -164,20 +164,6 @@ func asBytes(value any) any {
 	return n << (10 * (1 + strings.Index("KMGT", unit[:1])))
 }
 
-// withDefaults returns a function that sets missing keys of a mapping.
-func withDefaults(defaults map[string]any) func(any) any {
-	return func(value any) any {
-		if mapping, ok := value.(map[string]any); ok {
-			for key, value := range defaults {
-				if _, isSet := mapping[key]; !isSet {
-					mapping[key] = value
-				}
-			}
-		}
-		return value
-	}
-}
-
 // decode stores a document in target.
 func decode(document, target any) error {
 	text, err := json.Marshal(document)

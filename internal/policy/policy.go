@@ -17,7 +17,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"slices"
 
 	"github.com/sirupsen/logrus"
 
@@ -117,16 +116,15 @@ func (l Log) Configure(log *logrus.Logger) {
 
 // Default returns the policy of a node without config.yaml.
 func Default() Policy {
-	p := Policy{
-		Resources:  DefaultResources(),
+	rule := func(name, kind string) ResourceRule {
+		return ResourceRule{Name: name, Match: Match{Kind: kind}, Replicas: 1, AllocationPolicy: Distributed, MixedDrivers: RefuseMixed}
+	}
+	return Policy{
+		Resources:  []ResourceRule{rule("directx.microsoft.com/display", "display"), rule("directx.microsoft.com/compute", "compute")},
 		Assignment: AssignAuto, DriverFiles: FilesAuto, Injection: InjectAuto,
 		ExtraMounts: ExtraMounts{Sources: MountSourcesDriverStore, Max: 16}, VisibilityHints: true,
 		Log: Log{Level: "info", Format: "text"},
 	}
-	for i := range p.Resources {
-		p.Resources[i].Replicas = 1
-	}
-	return p
 }
 
 // AssignsByClass reports whether Windows containers get all GPUs of the node, by their device class.
@@ -149,7 +147,7 @@ func Read(stateDir string) (Policy, error) {
 	var data []byte
 	err := access.CheckPrivate(stateDir)
 	if err == nil {
-		data, err = durable.Read(Path(stateDir), maxSize+1)
+		data, err = durable.Read(Path(stateDir), maxSize)
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && !durable.Exists(paths.Allocations(stateDir)):
@@ -166,44 +164,16 @@ func Read(stateDir string) (Policy, error) {
 	return p, nil
 }
 
+// decode refuses what [Write] has not written. The compiler has checked all values.
 func decode(data []byte) (Policy, error) {
-	if len(data) > maxSize {
-		return Policy{}, fmt.Errorf("larger than %d bytes", maxSize)
-	}
 	var f policyFile
 	if err := json.Unmarshal(data, &f); err != nil {
 		return Policy{}, err
 	}
-	if f.Format != format {
-		return Policy{}, fmt.Errorf("format %d, want %d", f.Format, format)
+	if f.Format != format || len(f.Resources) == 0 {
+		return Policy{}, fmt.Errorf("format %d with %d resources, want format %d", f.Format, len(f.Resources), format)
 	}
-	return f.Policy, f.check()
-}
-
-// check returns an error for a policy that the compiler cannot have written. The compiler checks
-// all values.
-func (p Policy) check() error {
-	switch {
-	case len(p.Resources) == 0:
-		return errors.New("no resources")
-	case slices.ContainsFunc(p.Resources, func(r ResourceRule) bool { return r.Name == "" || r.Replicas < 1 || r.Replicas > MaxReplicas }):
-		return fmt.Errorf("a resource without a name, or with replicas outside 1 to %d", MaxReplicas)
-	}
-	return cmp.Or(
-		checkOneOf("assignmentMode", p.Assignment, AssignAuto, AssignByPath, AssignByClass),
-		checkOneOf("driverFiles", p.DriverFiles, FilesAuto, FilesMount, FilesNone),
-		checkOneOf("injection", p.Injection, InjectAuto, InjectByNRI, InjectByShim, InjectByKubelet),
-		checkOneOf("extraMounts.sources", p.ExtraMounts.Sources, MountSourcesNone, MountSourcesDriverStore, MountSourcesHostDirectories),
-		checkOneOf("log.level", p.Log.Level, "error", "warn", "info", "debug"),
-		checkOneOf("log.format", p.Log.Format, "text", "json"),
-	)
-}
-
-func checkOneOf[T ~string](key string, value T, values ...T) error {
-	if !slices.Contains(values, value) {
-		return fmt.Errorf("unknown %s %q", key, value)
-	}
-	return nil
+	return f.Policy, nil
 }
 
 // Write writes p to the state directory, which it creates if necessary. It replaces the file
@@ -214,9 +184,6 @@ func Write(stateDir string, p Policy) (err error) {
 			err = fmt.Errorf("write node policy: %w", err)
 		}
 	}()
-	if err := p.check(); err != nil {
-		return err
-	}
 	data, err := json.MarshalIndent(policyFile{format, p}, "", "  ")
 	if err != nil {
 		return err

@@ -135,7 +135,7 @@ type RuntimeFiles struct {
 // AddedFile is a runtime file, or a pattern of several, that the driver does not list.
 type AddedFile struct {
 	Source      string `json:"source"`
-	Directory   string `json:"directory"`             // System32 or SysWOW64
+	Directory   string `json:"directory,omitempty"`   // System32 or SysWOW64; "" is System32
 	Destination string `json:"destination,omitempty"` // "" is the name of the source
 }
 
@@ -145,20 +145,11 @@ const (
 	SysWOW64 = "SysWOW64"
 )
 
-// DefaultResources returns the rules of a node that configures none. Their Replicas are 0: the
-// compiler sets them.
-func DefaultResources() []ResourceRule {
-	return []ResourceRule{
-		{Name: "directx.microsoft.com/display", Match: Match{Kind: "display"}, AllocationPolicy: Distributed, MixedDrivers: RefuseMixed},
-		{Name: "directx.microsoft.com/compute", Match: Match{Kind: "compute"}, AllocationPolicy: Distributed, MixedDrivers: RefuseMixed},
-	}
-}
-
 // DefaultRuntimeFiles returns the files that drivers do not list and users expect, by vendor.
 func DefaultRuntimeFiles() map[pci.Vendor]RuntimeFiles {
 	return map[pci.Vendor]RuntimeFiles{pci.VendorNVIDIA: {Add: []AddedFile{
-		{Source: "nvidia-smi.exe", Directory: System32},
-		{Source: "vulkaninfo-x64.exe", Directory: System32, Destination: "vulkaninfo.exe"},
+		{Source: "nvidia-smi.exe"},
+		{Source: "vulkaninfo-x64.exe", Destination: "vulkaninfo.exe"},
 		{Source: "vulkaninfo-x86.exe", Directory: SysWOW64, Destination: "vulkaninfo.exe"},
 	}}}
 }
