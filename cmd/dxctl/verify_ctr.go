@@ -16,6 +16,7 @@ import (
 
 	"github.com/directx-nri/directx-nri/internal/cli"
 	"github.com/directx-nri/directx-nri/internal/durable"
+	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/localgrpc"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/shim/diversion"
@@ -52,26 +53,14 @@ func (c *ctr) prepare(ctx context.Context) error {
 	if runtime.GOOS == "windows" {
 		dir, _ = diversion.Find() // Without it, flags can name what is needed.
 	}
-	program, err := exec.LookPath(c.program[0])
-	if err != nil {
-		if program, err = exec.LookPath(filepath.Join(dir, c.program[0])); err != nil {
-			return fmt.Errorf("containerd's client %s is neither on PATH nor in %s: set --ctr", c.program[0], dir)
-		}
+	if _, err := exec.LookPath(c.program[0]); err != nil {
+		c.program[0] = filepath.Join(dir, c.program[0]) // Beside containerd.
 	}
-	c.program[0] = program
-	switch {
-	case c.runtime != "":
-	case runtime.GOOS == "windows":
-		c.runtime = runhcs
-	case durable.Exists(filepath.Join(dir, shimfile.FileName())):
-		c.runtime = shimfile.RuntimeName
-	default:
-		c.runtime = "io.containerd.runc.v2"
-	}
+	c.runtime = cmp.Or(c.runtime, defaultRuntime(dir))
 	c.usesShim = c.runtime == shimfile.RuntimeName || c.runtime == runhcs && dir != "" && diversion.New(dir).Check() == nil
 	out, err := c.run(ctx, "images", "list", "--quiet")
 	if err != nil {
-		return fmt.Errorf("list containerd's images with %s: %w", program, err)
+		return errlog.WithRemedy(fmt.Errorf("list containerd's images with %s: %w", c.program[0], err), "set --ctr and --cri-socket")
 	}
 	if c.image != "" {
 		return nil
@@ -85,6 +74,17 @@ func (c *ctr) prepare(ctx context.Context) error {
 		return fmt.Errorf("containerd has no pause image in namespace %s: set --image", c.namespace)
 	}
 	return nil
+}
+
+// defaultRuntime returns the runtime that most likely has the runtime shim, whose directory is shimDir on Linux.
+func defaultRuntime(shimDir string) string {
+	if runtime.GOOS == "windows" {
+		return runhcs
+	}
+	if durable.Exists(filepath.Join(shimDir, shimfile.FileName())) {
+		return shimfile.RuntimeName
+	}
+	return "io.containerd.runc.v2"
 }
 
 // run runs ctr and returns its output. The end of ctx does not interrupt ctr, because parts of a

@@ -32,7 +32,7 @@ const (
 	checkTimeout = time.Second
 	// listenInterval is the time between attempts to listen, and between checks that the socket is
 	// still there.
-	listenInterval = time.Second
+	listenInterval = 250 * time.Millisecond
 )
 
 // ErrNotRunning means that no process listens on the socket.
