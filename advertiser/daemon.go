@@ -18,7 +18,6 @@ import (
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/metrics"
-	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/shim/diversion"
 )
 
@@ -26,7 +25,7 @@ import (
 type Options struct {
 	// For these, see the flags of the same names: --runtime-dir, --host-root and so on.
 	RuntimeDir, HostRoot, KubeletDir, PodResources, LabelsFile string
-	CRISocket                                                  paths.CRISocket
+	CRISocket                                                  string
 	// Diversion is nil where containerd's shim stays in its place: on Linux.
 	Diversion *diversion.Keeper
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/directx-nri/directx-nri/discovery"
 	"github.com/directx-nri/directx-nri/internal/cri"
 	"github.com/directx-nri/directx-nri/internal/errlog"
+	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/shim/bypass"
 )
@@ -56,9 +57,9 @@ func (d *Daemon) watchInjection(ctx context.Context, configured policy.Injection
 func (d *Daemon) readContainerd(ctx context.Context) (cri.Config, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	config, err := cri.ReadConfig(ctx, d.options.CRISocket.String())
+	config, err := cri.ReadConfig(ctx, paths.CRI(d.options.CRISocket))
 	if err != nil {
-		return config, fmt.Errorf("%w; is containerd running, and is --cri-socket %s correct?", err, d.options.CRISocket)
+		return config, fmt.Errorf("%w; is containerd running, and is --cri-socket %s correct?", err, paths.CRI(d.options.CRISocket))
 	}
 	return config, nil
 }

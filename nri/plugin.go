@@ -15,6 +15,7 @@ import (
 	"github.com/directx-nri/directx-nri/internal/cri"
 	"github.com/directx-nri/directx-nri/internal/errlog"
 	"github.com/directx-nri/directx-nri/internal/metrics"
+	"github.com/directx-nri/directx-nri/internal/paths"
 )
 
 var (
@@ -41,9 +42,8 @@ type Config struct {
 	Socket string
 	// Index is a number from 00 to 99. The runtime calls plugins in the order of their indices.
 	Index string
-	// CRISocket returns the path of containerd's CRI socket. It is called at each use, because k3s
-	// creates its socket after the plugin has started: see paths.CRISocket.
-	CRISocket func() string
+	// CRISocket is the path of containerd's CRI socket, "" for the default: see [paths.CRI].
+	CRISocket string
 	// NewDecider returns a new decider with the node policy in force. It is called for each container
 	// that requests a GPU, and by [Plugin.CheckReady].
 	NewDecider func() (*decision.Decider, error)
@@ -71,9 +71,9 @@ func NewPlugin(c Config) *Plugin {
 	p := &Plugin{
 		config: c,
 		readRunning: func(ctx context.Context, peerPID int) (cri.Config, error) {
-			return readRunning(ctx, c.Socket, c.CRISocket(), peerPID)
+			return readRunning(ctx, c.Socket, paths.CRI(c.CRISocket), peerPID)
 		},
-		checkSynchronize: func(ctx context.Context) error { return cri.CheckSynchronizeSize(ctx, c.CRISocket()) },
+		checkSynchronize: func(ctx context.Context) error { return cri.CheckSynchronizeSize(ctx, paths.CRI(c.CRISocket)) },
 		retryInterval:    retryInterval,
 	}
 	p.peer.Store(&peer{})

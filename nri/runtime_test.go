@@ -367,9 +367,7 @@ func TestPluginAnswersBeforeItEnds(t *testing.T) {
 func TestOtherRuntime(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(testutil.ShortDir(t), "cri.sock")
-	later := ""
-	load := NewPlugin(Config{Socket: "/run/nri.sock", CRISocket: func() string { return later }}).readRunning
-	later = socket // At boot, the plugin starts before k3s creates its socket.
+	load := NewPlugin(Config{Socket: "/run/nri.sock", CRISocket: socket}).readRunning
 	grpctest.Serve(t, socket, &runtime.RuntimeService_ServiceDesc, runtime.UnimplementedRuntimeServiceServer{})
 	const reached = "is --cri-socket"
 	tests := map[int]string{0: reached}

@@ -54,7 +54,7 @@ be restarted at any time.`,
 	set.StringVar(&o.HostRoot, "host-root", "/", "`DIRECTORY` where the node's root is mounted, if this program runs in a container on Linux")
 	set.StringVar(&o.KubeletDir, "kubelet-dir", defaults.DevicePlugins, "the kubelet's device plugin `DIRECTORY`")
 	set.StringVar(&o.PodResources, "pod-resources-socket", defaults.PodResources, "the kubelet's PodResources `SOCKET` or named pipe")
-	set.Var(&o.CRISocket, "cri-socket", "containerd's CRI `SOCKET` or named pipe, on Windows")
+	set.StringVar(&o.CRISocket, "cri-socket", "", "containerd's CRI `SOCKET` or named pipe, on Windows")
 	shimDir := set.String("shim-dir", "", "on Windows, the `DIRECTORY` of the containerd-shim-runhcs-v1.exe that containerd runs; by default it is found")
 	set.StringVar(&o.LabelsFile, "labels-file", "", "`FILE` to write with labels that describe the GPUs, as node-feature-discovery and directx-labeler read them")
 	c.NodeOS = runtime.GOOS

@@ -22,7 +22,7 @@ import (
 
 type options struct {
 	stateDir, runtimeDir, hostRoot, nriSocket, nriIndex, metricsAddress string
-	criSocket                                                           paths.CRISocket
+	criSocket                                                           string
 }
 
 func newCommand() *cobra.Command {
@@ -53,7 +53,7 @@ again whenever containerd restarts.`,
 	flags.StringVar(&o.hostRoot, "host-root", "/", "`DIRECTORY` where the node's root directory is mounted")
 	flags.StringVar(&o.nriSocket, "nri-socket", defaults.NRI, "containerd's NRI `SOCKET`")
 	flags.StringVar(&o.nriIndex, "nri-index", "50", "`INDEX` of the plugin among all NRI plugins, from 00 to 99")
-	flags.Var(&o.criSocket, "cri-socket", "containerd's CRI `SOCKET`, to find out which runtime handlers run runc")
+	flags.StringVar(&o.criSocket, "cri-socket", "", "containerd's CRI `SOCKET`, to find out which runtime handlers run runc")
 	flags.StringVar(&o.metricsAddress, "metrics-address", "", "`HOST:PORT` of the metrics and health endpoints; \"\" disables them")
 	cli.AddEnvironment(command)
 	return command
@@ -81,7 +81,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	}
 	m := metrics.New("directx-nri", cli.Version(version))
 	plugin := nri.NewPlugin(nri.Config{
-		Socket: o.nriSocket, Index: o.nriIndex, CRISocket: o.criSocket.String, Metrics: m, Log: log,
+		Socket: o.nriSocket, Index: o.nriIndex, CRISocket: o.criSocket, Metrics: m, Log: log,
 		NewDecider: func() (*decision.Decider, error) { return o.newDecider(log) },
 	})
 	health := metrics.Health{Alive: plugin.CheckAlive, Ready: plugin.CheckReady}

@@ -38,29 +38,19 @@ type Paths struct {
 	ShimDir string
 }
 
-// k3sSocket is the socket of the containerd that k3s runs. Another containerd can run beside it.
-// https://docs.k3s.io/advanced#configuring-containerd
-//
-//nolint:gochecknoglobals // A test replaces it.
-var k3sSocket = "/run/k3s/containerd/containerd.sock"
-
-// Default returns the default paths of this operating system. Where k3s runs, the CRI socket is that of k3s.
+// Default returns the default paths of this operating system.
 func Default() Paths {
 	if runtime.GOOS != "windows" {
-		p := Paths{
+		return Paths{
 			State:         cmp.Or(os.Getenv(StateDirVariable), "/var/lib/directx-nri"),
 			Runtime:       "/run/directx-nri",
 			DevicePlugins: "/var/lib/kubelet/device-plugins",
 			PodResources:  "/var/lib/kubelet/pod-resources/kubelet.sock",
 			NRI:           "/var/run/nri/nri.sock",
-			CRI:           "/run/containerd/containerd.sock",
+			CRI:           CRI(""),
 			Config:        "/etc/directx-nri/config.yaml",
 			ShimDir:       "/usr/local/bin",
 		}
-		if _, err := os.Stat(k3sSocket); err == nil {
-			p.CRI = k3sSocket
-		}
-		return p
 	}
 	data := cmp.Or(os.Getenv("ProgramData"), `C:\ProgramData`)
 	return Paths{
@@ -68,26 +58,31 @@ func Default() Paths {
 		Runtime:       filepath.Join(data, "directx-nri", "run"),
 		DevicePlugins: `C:\var\lib\kubelet\device-plugins`,
 		PodResources:  `\\.\pipe\kubelet-pod-resources`,
-		CRI:           `\\.\pipe\containerd-containerd`,
+		CRI:           CRI(""),
 		Config:        filepath.Join(data, "directx-nri", "config.yaml"),
 	}
 }
 
-// CRISocket is a flag for containerd's CRI socket. If it is not set, the default is determined at
-// each use, because services start before k3s creates its socket at boot.
-type CRISocket string
+// k3sSocket is the socket of the containerd that k3s runs. Another containerd can run beside it.
+// https://docs.k3s.io/advanced#configuring-containerd
+const k3sSocket = "/run/k3s/containerd/containerd.sock"
 
-// String implements [fmt.Stringer].
-func (s CRISocket) String() string { return cmp.Or(string(s), Default().CRI) }
+// CRI returns socket, or if it is "" containerd's CRI socket: where k3s runs, that of k3s. Daemons call it at
+// each use, because they start before k3s creates its socket at boot.
+func CRI(socket string) string { return criSocket(socket, k3sSocket) }
 
-// Set implements pflag.Value.
-func (s *CRISocket) Set(socket string) error {
-	*s = CRISocket(socket)
-	return nil
+func criSocket(socket, k3s string) string {
+	if socket != "" {
+		return socket
+	}
+	if runtime.GOOS == "windows" {
+		return `\\.\pipe\containerd-containerd`
+	}
+	if _, err := os.Stat(k3s); err == nil {
+		return k3s
+	}
+	return "/run/containerd/containerd.sock"
 }
-
-// Type implements pflag.Value.
-func (*CRISocket) Type() string { return "string" }
 
 // Runhcs is the file name of the real shim on Windows.
 const Runhcs = "containerd-shim-runhcs-v1.exe"
