@@ -133,18 +133,18 @@ func (c Compiler) Apply() (Compiled, error) {
 }
 
 // CheckSources returns an error if p, the policy in force, does not have the content of the files that it
-// was compiled from, or if [Compiler.Compile] refuses them. It does not check files whose directory does
-// not exist here, such as a ConfigMap in a pod.
+// was compiled from, or if [Compiler.Compile] refuses them. It checks nothing if their directory does not
+// exist here, such as a ConfigMap's in a pod.
 func (c Compiler) CheckSources(p policy.Policy) error {
 	from := p.CompiledFrom
 	c.File, c.Flags = cmp.Or(from.Config, c.File), from.Flags
-	if !durable.Exists(filepath.Dir(c.File)) || from.Inventory != "" && !durable.Exists(filepath.Dir(from.Inventory)) {
-		return nil
-	}
 	compiled, err := c.Compile()
 	now := compiled.Policy.CompiledFrom
-	if err == nil && (now.ConfigSHA256 != from.ConfigSHA256 || now.InventorySHA256 != from.InventorySHA256) {
-		err = fmt.Errorf("%s or the inventory has changed since the policy in force was compiled", c.File)
+	switch {
+	case !durable.Exists(filepath.Dir(c.File)):
+		return nil
+	case err == nil && (now.ConfigSHA256 != from.ConfigSHA256 || now.InventorySHA256 != from.InventorySHA256):
+		return fmt.Errorf("%s or the inventory has changed since the policy in force was compiled", c.File)
 	}
 	return err
 }

@@ -212,7 +212,7 @@ func TestCompileRefuses(t *testing.T) {
 		"not YAML":      {head + "a: b: c\n", "mapping values are not allowed"},
 		"itself":        {head + "log: &a {level: *a}\n", "contains itself"},
 
-		"relative path":    {head + "inventory: gpus.yaml\n", `inventory: "gpus.yaml" is not an absolute path`},
+		"relative path":    {head + "inventory: gpus.yaml\n", "inventory: not valid: want an absolute path"},
 		"preset and rules": {head + "preset: alibaba\nresources: [{name: a.b/c}]\n", "not valid: want either preset or resources"},
 
 		"vendor":                {rules("{name: a.b/c, match: {vendor: Nvidia}}"), "resources[0].match.vendor: not valid: want amd, intel, "},
@@ -243,7 +243,7 @@ func TestCompileRefuses(t *testing.T) {
 		"the root":              {mounts("hostDirectories", "/"), "extraMounts.hostDirectories[0]: "},
 		"secrets":               {mounts("hostDirectories", "/etc/ssl"), "secrets"},
 		"the state directory":   {mounts("hostDirectories", "/var/lib/directx-nri/allocations"), "/var/lib/directx-nri"},
-		"a directory not clean": {mounts("hostDirectories", "/opt/../etc"), "clean absolute path"},
+		"a directory not clean": {mounts("hostDirectories", "/opt/../etc"), "extraMounts.hostDirectories[0]: not valid: want an absolute path"},
 		"a relative directory":  {mounts("destinations", "app"), "extraMounts.destinations[0]: "},
 	} {
 		_, err := compile("linux", test.text)
@@ -257,7 +257,7 @@ func TestWindowsHostDirectories(t *testing.T) {
 	t.Parallel()
 	for dir, valid := range map[string]bool{
 		`D:\models`: true, `C:\Tools\a b`: true, `C:\Windowsx`: true,
-		`C:\`: false, `\models`: false, `models`: false, `\\server\share\x`: false, `\\?\C:\models`: true, `C:\PROGRA~1`: false, `C:\a\..\Users`: false, `C:\a.`: false,
+		`C:\`: false, `\models`: false, `models`: false, `\\server\share\x`: false, `\\?\C:\models`: false, `C:\PROGRA~1`: false, `C:\a\..\Users`: false, `C:\a.`: false,
 		`c:\USERS\x`: false, `D:\ProgramData`: false, `C:\Windows\System32\config\systemprofile`: false, `C:\ProgramData\directx-nri`: false, `C:\k`: false,
 	} {
 		_, err := compile("windows", head+"extraMounts: {sources: host-directories, hostDirectories: ['"+dir+"']}\n")
@@ -272,7 +272,7 @@ func TestAllErrorsAreReported(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string][]string{
 		"runtimeFiles: {amd: {x: 1}}\nreplicas: 0\nlog: {level: loud}\nresources: [{name: a}, {}]\n": {"log.level", "replicas", "resources[0].name", "resources[1]", "runtimeFiles.amd"},
-		"inventory: x\nextraMounts: {sources: host-directories}\ninjection: nri\n":                   {"extraMounts.sources", "injection", "inventory"},
+		"extraMounts: {sources: host-directories, destinations: [/x]}\ninjection: nri\n":             {"extraMounts.destinations[0]", "extraMounts.sources", "injection"},
 	} {
 		_, err := compile("windows", head+text)
 		var got []string

@@ -3,9 +3,7 @@ package config
 import (
 	"cmp"
 	"fmt"
-	"path/filepath"
 	"reflect"
-	"strings"
 
 	"sigs.k8s.io/yaml"
 
@@ -60,11 +58,6 @@ func asWindowsPath(value any) any { return winpath.Clean(fmt.Sprint(value)) }
 // check returns the errors in a policy that the schema does not find.
 func (c Compiler) check(p policy.Policy) error {
 	var found problems
-	for path, value := range map[string]string{"inventory": p.CompiledFrom.Inventory, "shim.log": p.Shim.Log} {
-		if value != "" && !c.isAbs(value) {
-			found.add(path, "%q is not an absolute path", value)
-		}
-	}
 	if p.Injection == policy.InjectByNRI && c.NodeOS == "windows" {
 		found.add("injection", "containerd calls no NRI plugin on Windows: use shim or kubelet")
 	}
@@ -111,11 +104,6 @@ func (c Compiler) check(p policy.Policy) error {
 		}
 	}
 	return found.err()
-}
-
-// isAbs reports whether a path is absolute on this system or on the node.
-func (c Compiler) isAbs(path string) bool {
-	return filepath.IsAbs(path) || c.NodeOS == "linux" && strings.HasPrefix(path, "/") || c.NodeOS == "windows" && winpath.IsAbs(path)
 }
 
 // covers reports whether m is known to match every GPU that n matches: it is equal to n, or has no

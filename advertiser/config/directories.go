@@ -3,28 +3,19 @@ package config
 import (
 	"errors"
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 
 	"github.com/directx-nri/directx-nri/internal/winpath"
 )
 
-// checkDirectory returns an error if p is not the clean absolute path of a directory on a system.
+// checkDirectory returns an error if p, which the schema permits, is no path of a system.
 func checkDirectory(nodeOS, p string) error {
-	switch {
-	case nodeOS != "windows":
-		if !path.IsAbs(p) || path.Clean(p) != p {
-			return fmt.Errorf("%q is not a clean absolute path such as /opt/tools", p)
-		}
-	case !hasDrive(p), len(p) > 3 && !winpath.IsLocal(p[3:]), winpath.LooksShort(p):
-		return fmt.Errorf(`%q is not the absolute path of a directory: use a drive and long names, such as C:\Tools`, p)
+	if hasDrive := len(p) >= 3 && p[1:3] == `:\`; hasDrive != (nodeOS == "windows") {
+		return fmt.Errorf("%q is not an absolute path on %s", p, nodeOS)
 	}
 	return nil
 }
-
-// hasDrive reports whether a clean Windows path begins with a drive and a separator.
-func hasDrive(p string) bool { return len(p) >= 3 && p[1:3] == `:\` }
 
 // windowsSecretDirs returns directories, of every drive, that only the node's own
 // programs may read: accounts, keys, tokens and the files of other containers.

@@ -1,8 +1,8 @@
 package config
 
 import (
+	"encoding/json"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -34,41 +34,31 @@ func AddFlags(flags *pflag.FlagSet) {
 
 // ReadFlags returns the keys that are set by flags as a part of config.yaml, for [Compiler]; nil if none
 // is set.
-func ReadFlags(flags *pflag.FlagSet) (map[string]any, error) {
+func ReadFlags(flags *pflag.FlagSet) (values map[string]any, err error) {
 	document := map[string]any{"apiVersion": APIVersion, "kind": Kind}
-	var values map[string]any
 	flags.Visit(func(flag *pflag.Flag) {
 		path, ok := flagKeys()[flag.Name]
 		if !ok {
 			return
 		}
-		if values == nil {
-			values = map[string]any{}
+		text := flag.Value.String()
+		var value any = text
+		switch {
+		case flag.Value.Type() != "string":
+			_ = json.Unmarshal([]byte(text), &value) // It is a number, true or false.
+		case flag.Name == "inventory" && text != "":
+			value, _ = filepath.Abs(text) // It fails only without a working directory.
 		}
-		value := valueOf(flag)
 		if section, key, nested := strings.Cut(path, "."); nested {
 			path, value = section, map[string]any{key: value}
+		}
+		if values == nil {
+			values = map[string]any{}
 		}
 		merge(values, map[string]any{path: value})
 	})
 	merge(document, values)
 	return values, validate(document, configSchema)
-}
-
-// valueOf returns the value of a flag, as package json decodes it. A path is relative to the working
-// directory.
-func valueOf(flag *pflag.Flag) any {
-	text := flag.Value.String()
-	switch {
-	case flag.Value.Type() == "int":
-		n, _ := strconv.ParseFloat(text, 64) // It is a number.
-		return n
-	case flag.Value.Type() == "bool":
-		return text == "true"
-	case flag.Name == "inventory" && text != "":
-		text, _ = filepath.Abs(text) // It fails only without a working directory.
-	}
-	return text
 }
 
 // merge sets the keys of over in a document, if it is a mapping.
