@@ -237,7 +237,7 @@ func TestCompileRefuses(t *testing.T) {
 		"file above":        {head + "runtimeFiles: {amd: {remove: ['a\\..\\..\\b']}}\n", "runtimeFiles.amd.remove[0]: not valid: want a relative"},
 		"file with an end":  {head + "runtimeFiles: {amd: {add: ['a.exe.']}}\n", "runtimeFiles.amd.add[0]"},
 		"destination":       {head + "runtimeFiles: {amd: {add: [{source: a, destination: 'b\\c'}]}}\n", "runtimeFiles.amd.add[0].destination: not valid: want the name of a file"},
-		"one for several":   {head + "runtimeFiles: {amd: {add: [{source: '*.dll', destination: b}]}}\n", "runtimeFiles.amd.add[0]: a source with wildcards"},
+		"one for several":   {head + "runtimeFiles: {amd: {add: [{source: '*.dll', destination: b}]}}\n", "runtimeFiles.amd.add[0].source: not valid: want a path without wildcards"},
 		"no host directory": {head + "extraMounts: {sources: host-directories}\n", "extraMounts.sources: host-directories needs extraMounts.hostDirectories"},
 
 		"the root":              {mounts("hostDirectories", "/"), "extraMounts.hostDirectories[0]: "},

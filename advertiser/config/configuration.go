@@ -82,13 +82,6 @@ func (c Compiler) check(p policy.Policy) error {
 			}
 		}
 	}
-	for vendor, files := range p.RuntimeFiles {
-		for i, file := range files.Add {
-			if file.Destination != "" && winpath.HasWildcard(file.Source) {
-				found.add(fmt.Sprintf("runtimeFiles.%s.add[%d]", vendor, i), "a source with wildcards can be several files, which cannot have one destination")
-			}
-		}
-	}
 	mounts := p.ExtraMounts
 	if mounts.Sources == policy.MountSourcesHostDirectories && len(mounts.HostDirectories) == 0 {
 		found.add("extraMounts.sources", "%s needs extraMounts.hostDirectories", mounts.Sources)

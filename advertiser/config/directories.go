@@ -1,7 +1,6 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -54,12 +53,8 @@ func checkHostDirectory(nodeOS, dir string, reserved []string) error {
 	within, secrets := isWithinPOSIX, linuxSecretDirs()
 	if nodeOS == "windows" {
 		within, secrets = winpath.EqualOrBelow, nil
-		drive := dir[:min(len(dir), 3)]
-		if len(dir) <= 3 {
-			return errors.New("a whole drive contains the node's secrets: use a directory that has only what pods may read")
-		}
 		for _, secret := range windowsSecretDirs() {
-			secrets = append(secrets, drive+secret)
+			secrets = append(secrets, dir[:3]+secret)
 		}
 	}
 	for _, secret := range slices.Concat(secrets, reserved) {
@@ -71,5 +66,5 @@ func checkHostDirectory(nodeOS, dir string, reserved []string) error {
 }
 
 func isWithinPOSIX(dir, p string) bool {
-	return dir == "/" || p == dir || strings.HasPrefix(p, dir+"/")
+	return p == dir || strings.HasPrefix(p, dir+"/")
 }

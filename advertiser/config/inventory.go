@@ -115,9 +115,6 @@ func checkDevices(devices []discovery.Device) error {
 		if inID := pci.VendorOf(d.InstanceID); inID != 0 && inID != d.VendorID {
 			found.add(path+".vendorID", "%s is not the vendor in the instance ID, %s", d.VendorID, inID)
 		}
-		if len(d.System32)+len(d.SysWOW64) > 0 && d.DriverStorePath == "" {
-			found.add(path+".runtimeFiles", "driver.storePath is missing: sources are relative to it")
-		}
 		for n, file := range d.System32 {
 			unique(path+"system32", winpath.Key(file.Destination), fmt.Sprintf("%s.runtimeFiles.system32[%d]", path, n))
 		}

@@ -124,7 +124,7 @@ func TestParseInventoryRefuses(t *testing.T) {
 		"store path above":      {device("driver: {storePath: 'C:\\a\\..'}"), "devices[0].driver.storePath"},
 		"memory beyond 64 bits": {device("dedicatedMemory: 17179869184Gi"), "devices[0].dedicatedMemory"},
 
-		"files without a store path": {device("runtimeFiles: {sysWOW64: [a.dll]}"), "devices[0].runtimeFiles: driver.storePath is missing"},
+		"files without a store path": {device("runtimeFiles: {sysWOW64: [a.dll]}"), "devices[0]: missing property 'driver'"},
 		"destination twice":          {files("[nvcuda.dll, {source: x.dll, destination: NVCUDA.DLL}]"), "devices[0].runtimeFiles.system32[1]: the same as devices[0].runtimeFiles.system32[0]"},
 		"source above":               {files(`['..\x.dll']`), "system32[0]"},
 		"a wildcard":                 {files(`['*.dll']`), "system32[0]"},

@@ -57,7 +57,6 @@ func (s *reloaded) testChange(t *testing.T) {
 
 func (s *reloaded) testBadFiles(t *testing.T) {
 	before := s.metrics.numbers(t)[`directx_config_reloads_total{result="refused"}`]
-	// The settings begin in the file's fifth line.
 	line := s.ConfigureInvalid(t, s.settings("resources:\n  - {name: example.com/ok, match: {kind: display}}\n  - {name: example.com/x, replicas: 2000}"))
 	bed.MustContain(t, "one wrong rule", line, "config.yaml: resources[1].replicas", "level=error")
 	s.metrics.waitFor(t, map[string]float64{
