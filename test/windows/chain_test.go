@@ -3,10 +3,10 @@
 package windows
 
 import (
-	"bytes"
+	"fmt"
 	"os"
-	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -25,7 +25,7 @@ func TestChain(t *testing.T) {
 			t.Parallel()
 			n := start(t, bed.Options{Name: "chain-" + name, Release: release})
 			pods := []part{
-				{"pods", n.testPods}, {"extra mounts", n.testAnnotation}, {"refused", n.testRefused}, {"many containers", n.testConcurrent},
+				{"pods", n.testPods}, {"extra mounts", n.testExtraMounts}, {"refused", n.testRefused}, {"many containers", n.testConcurrent},
 			}
 			if skipsShim(release) {
 				pods = []part{{"kubelet injection", n.testSkipped}}
@@ -80,7 +80,7 @@ func (n node) testStandalone(t *testing.T) {
 		part{"the class of all GPUs, with their files", func(t *testing.T) {
 			id := n.Name("ctr-class")
 			n.MustRunImage(t, id, "--device", "class://"+bed.DisplayClass)
-			n.MustHaveClass(t, id, bed.FilesOf(n.GPUs...))
+			n.MustHaveClass(t, id, bed.FilesOf(n.GPUs...)...)
 		}},
 		part{"refused with a list of the GPUs if none matches", func(t *testing.T) {
 			id, value := n.Name("ctr-match"), "7"
@@ -101,14 +101,20 @@ func (n node) testPods(t *testing.T) {
 	n.MustStartContainer(t, pod, n.NewAllocated("two", n.Record(t, n.GPUs[0].Replica(2), n.GPUs[1].Replica(2))), n.GPUs...)
 }
 
-// testAnnotation has pods whose annotations request files of the driver.
-func (n node) testAnnotation(t *testing.T) {
+// testExtraMounts has pods whose annotations request files of the driver.
+func (n node) testExtraMounts(t *testing.T) {
 	gpu := n.GPUs[1]
 	testutil.WriteFile(t, gpu.DriverStorePath+`\tool.exe`, "tool", 0o600)
-	pod := n.RunPod(t, n.Name("mounts"), bed.Annotated(map[string]string{decision.ExtraMountsAnnotation: "tool.exe"}))
-	id, err := n.StartContainer(t, pod, n.NewAllocated("tool", n.Record(t, gpu.Replica(3))))
+	record := n.Record(t, gpu.Replica(3))
+	start := func(pod, files string) (id string, err error) {
+		p := n.RunPod(t, n.Name(pod), bed.Annotated(map[string]string{decision.ExtraMountsAnnotation: files}))
+		return n.StartContainer(t, p, n.NewAllocated("tool", record))
+	}
+	id, err := start("mounts-refused", `[{"source": "tool.exe", "destination": "KERNEL32.dll"}]`)
+	n.MustRefuse(t, id, err, "a file of Windows cannot be replaced")
+	id, err = start("mounts", "tool.exe") // The refused start has not bound the allocation.
 	testutil.NoError(t, err)
-	n.MustHaveFiles(t, id, []bed.GPU{gpu}, bed.FilesOf(gpu), []bed.Mapped{gpu.File("tool.exe", `System32\tool.exe`)})
+	n.MustHaveFiles(t, id, []bed.GPU{gpu}, append(bed.FilesOf(gpu), gpu.File("tool.exe", `System32\tool.exe`))...)
 }
 
 // testRefused has containers that present something else than their own allocation.
@@ -145,6 +151,29 @@ func (n node) testRefused(t *testing.T) {
 	}
 }
 
+// testConcurrent starts containers of a pod concurrently.
+func (n node) testConcurrent(t *testing.T) {
+	pod := n.RunPod(t, n.Name("many"))
+	var all sync.WaitGroup
+	for i := range 24 {
+		c := n.NewContainer(fmt.Sprintf("none-%d", i))
+		var want []bed.GPU
+		if i%3 != 0 {
+			gpu := n.GPUs[i%2]
+			c, want = n.NewAllocated(fmt.Sprintf("gpu-%d", i), n.Record(t, gpu.Replica(100+i))), []bed.GPU{gpu}
+		}
+		all.Go(func() {
+			id, err := n.StartContainer(t, pod, c)
+			if err != nil {
+				t.Errorf("start %s: %v", c.GetMetadata().GetName(), err)
+				return
+			}
+			n.MustHave(t, id, want...)
+		})
+	}
+	all.Wait()
+}
+
 // unsupported is the error of runhcs for the interlock.
 var unsupported = []string{allocation.InterlockDeviceID, "unsupported type " + allocation.InterlockDeviceType}
 
@@ -166,7 +195,6 @@ func (n node) testSkipped(t *testing.T) {
 
 // testUntouched has containers that request no GPU.
 func (n node) testUntouched(t *testing.T) {
-	const request = "DIRECTX_VISIBLE_DEVICES"
 	for name, flags := range map[string][]string{
 		"none": nil, "off": bed.Visible("none"), "device": {"--device", "class://11111111-2222-3333-4444-555555555555"},
 	} {
@@ -180,7 +208,7 @@ func (n node) testUntouched(t *testing.T) {
 	parallel(t,
 		part{"a pod's container", func(t *testing.T) {
 			pod, asks := n.RunPod(t, n.Name("asks")), n.NewContainer("asks")
-			asks.Envs = []*cri.KeyValue{{Key: request, Value: []byte("all")}} // It has no effect.
+			asks.Envs = []*cri.KeyValue{{Key: "DIRECTX_VISIBLE_DEVICES", Value: []byte("all")}} // It has no effect.
 			id := n.MustStartContainer(t, pod, asks)
 			if len(n.ShimCalls(t, id)) > 0 { // Not with 2.0.
 				n.MustBeUnchanged(t, bed.CRINamespace, id)
@@ -201,99 +229,24 @@ func (n node) testUntouched(t *testing.T) {
 	)
 }
 
-// TestPaths has a driver with an unusual path. Wine 8 does not resolve paths over 260 characters
-// (GetFinalPathNameByHandle).
-func TestPaths(t *testing.T) {
-	t.Parallel()
-	gpus := machine.NewGPUs("paths")[:1]
-	gpu := &gpus[0]
-	gpu.InstanceID, gpu.DriverStorePath = `PCI\VEN_1002&DEV_1\ODD&0`, machine.Store+`\Grafik Träger – 显卡 драйвер.inf_amd64_1`
-	gpu.System32, gpu.SysWOW64 = bed.Files("ein Treiber ä 卡.dll=treiber ä 卡.dll"), bed.Files("plain.dll")
-	n := start(t, bed.Options{Name: "paths", GPUs: gpus})
-	n.MustRunImage(t, "odd", bed.Visible(gpu.LocationPath)...)
-	n.MustHave(t, "odd", *gpu)
-}
-
-// TestCleanup compares the calls of the real shim and HCS with those on a node without the product.
-func TestCleanup(t *testing.T) {
-	t.Parallel()
-	ours, bare := start(t, bed.Options{Name: "clean"}), start(t, bed.Options{Name: "clean-bare", Bare: true})
-	const refusedDir = `C:\hcs-double-refuse`
-	for name, test := range map[string]struct {
-		flags, command []string
-		// end ends a container that runs.
-		end func(t *testing.T, n node, id string)
-	}{
-		"deleted": {nil, ours.Forever(), func(t *testing.T, n node, id string) { n.Delete(t, id) }},
-		"ended": {nil, []string{"cmd", "/c", "exit"}, func(t *testing.T, n node, id string) {
-			n.awaitState(t, id, "STOPPED")
-			_, err := n.Ctr("tasks", "rm", id)
-			testutil.NoError(t, err)
-		}},
-		"refused": {[]string{"--mount", "type=bind,src=" + refusedDir + `,dst=C:\x,options=rbind:ro`}, ours.Forever(), nil},
-		"killed": {nil, ours.Forever(), func(t *testing.T, n node, id string) {
-			for _, p := range n.Processes(id) {
-				p.Kill(t)
-			}
-		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			if test.end == nil {
-				machine.NeedsDoubles(t, "the Host Compute Service has to refuse a container")
-				testutil.NoError(t, os.MkdirAll(refusedDir, 0o700))
-			}
-			run := func(n node, id string, flags ...string) []string {
-				t.Helper()
-				err := n.RunCommand(t, id, append(flags, test.flags...), test.command)
-				if started := err == nil; started != (test.end != nil) {
-					t.Fatalf("start %s: %v", id, err)
-				}
-				if test.end != nil {
-					test.end(t, n, id)
-				}
-				n.MustLeaveNothing(t, id)
-				return n.calls(t, id)
-			}
-			want := run(bare, bare.Name(name))
-			for suffix, flags := range map[string][]string{"gpu": bed.Visible("all"), "none": nil} {
-				if got := run(ours, ours.Name(name+"-"+suffix), flags...); !slices.Equal(got, want) {
-					t.Errorf("%s: the calls of the real shim and HCS are\n%q\nand without the shim\n%q", suffix, got, want)
-				}
-			}
-		})
+// testRestart restarts containerd while containers run.
+func (n node) testRestart(t *testing.T, skipsShim bool) {
+	pod := n.RunPod(t, n.Name("restart"))
+	// run starts a container of the pod, with a GPU if containerd runs the shim for it.
+	run := func(name string, gpu bed.GPU) string {
+		t.Helper()
+		if skipsShim {
+			return n.MustStartContainer(t, pod, n.NewContainer(name))
+		}
+		return n.MustStartContainer(t, pod, n.NewAllocated(name, n.Record(t, gpu.Replica(30))), gpu)
 	}
-}
-
-// calls returns the calls of the real shim and of HCS for a container.
-func (n node) calls(t *testing.T, id string) []string {
-	t.Helper()
-	var calls []string
-	for _, call := range n.ShimCalls(t, id) {
-		args := strings.ReplaceAll(strings.Join(call.Args, " "), id, "ID")
-		calls = append(calls, strings.NewReplacer(n.Pipe(), "PIPE", n.Path(), "DIR").Replace(args))
-	}
-	for _, call := range n.Calls(t, id) {
-		calls = append(calls, call.Name)
-	}
-	return calls
-}
-
-// TestOptions compares what the real shim reads from its standard input with a node without the product.
-func TestOptions(t *testing.T) {
-	t.Parallel()
-	for name, release := range releases() {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			ours, bare := start(t, bed.Options{Name: "in-" + name, Release: release}), start(t, bed.Options{Name: "in-bare-" + name, Release: release, Bare: true})
-			var calls [2][]bed.ShimCall
-			for i, n := range []node{ours, bare} {
-				n.MustRunImage(t, n.Name("ctr"))
-				calls[i] = n.ShimCalls(t, n.Name("ctr"))
-			}
-			if len(calls[0]) != 1 || len(calls[1]) != 1 || !bytes.Equal(calls[0][0].Stdin, calls[1][0].Stdin) {
-				t.Errorf("the real shim got %+v, and without the shim %+v", calls[0], calls[1])
-			}
-		})
-	}
+	app, alone := run("app", n.GPUs[0]), n.Name("restart-alone")
+	n.MustRunImage(t, alone, bed.Visible("1")...)
+	n.Kill()
+	n.Start(t)
+	n.MustRun(t, bed.CRINamespace, pod.ID, app)
+	n.MustRun(t, bed.DefaultNamespace, alone)
+	n.RemoveContainer(t, run("late", n.GPUs[1]))
+	n.RemoveContainer(t, app)
+	n.Delete(t, alone)
 }

@@ -8,8 +8,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/internal/testutil"
@@ -36,6 +40,7 @@ func TestDiversion(t *testing.T) {
 			d := diverted{n, diversion.New(filepath.Dir(n.Shim()))}
 			for _, part := range []part{
 				{"installed and uninstalled", d.testInstall},
+				{"the same calls", d.testCalls},
 				{"an update of containerd", d.testUpdate},
 				{"a crash between two renames", d.testCrash},
 				{"starts in flight", d.testInFlight},
@@ -88,15 +93,52 @@ func (d diverted) testInstall(t *testing.T) {
 	after := d.gpu(t, pod, "after", 1)
 	d.MustRunImage(t, d.Name("alone"), bed.Visible("all")...)
 	d.MustHave(t, d.Name("alone"), d.GPUs...)
-	d.mustRun(t, bed.CRINamespace, pod.ID, before, after)
+	d.MustRun(t, bed.CRINamespace, pod.ID, before, after)
 
 	d.uninstall(t, original)
-	d.mustRun(t, bed.CRINamespace, pod.ID, before, after)
+	d.MustRun(t, bed.CRINamespace, pod.ID, before, after)
 	id, err = d.StartContainer(t, pod, d.NewAllocated("locked-again", d.Record(t, d.GPUs[0].Replica(2))))
 	d.MustNotStart(t, id, err, unsupported...)
 	d.RemoveContainer(t, before)
 	d.RemoveContainer(t, after)
 	d.Delete(t, d.Name("alone"))
+}
+
+// testCalls compares the calls of the real shim and of HCS with those before the diversion.
+func (d diverted) testCalls(t *testing.T) {
+	d.NeedsDoubles(t, "the Host Compute Service has to refuse a container")
+	const refusedDir = `C:\hcs-double-refuse`
+	testutil.NoError(t, os.MkdirAll(refusedDir, 0o700))
+	refused := []string{"--mount", "type=bind,src=" + refusedDir + `,dst=C:\x,options=rbind:ro`}
+	run := func(name string, flags ...string) (calls []string) {
+		for id, flags := range map[string][]string{name: flags, name + "-refused": append(refused, flags...)} {
+			if err := d.RunImage(t, d.Name(id), flags...); err == nil {
+				d.Delete(t, d.Name(id))
+			}
+			calls = append(calls, d.calls(t, d.Name(id))...)
+		}
+		return slices.Sorted(slices.Values(calls))
+	}
+	original, want := string(bed.ReadFile(t, d.Shim())), run("bare")
+	d.install(t)
+	for name, flags := range map[string][]string{"with": bed.Visible("all"), "without": nil} {
+		if diff := cmp.Diff(want, run(name, flags...)); diff != "" {
+			t.Errorf("the calls %s a GPU, and before the diversion (-want +got):\n%s", name, diff)
+		}
+	}
+	d.uninstall(t, original)
+}
+
+// calls returns the calls of the real shim and of HCS for a container.
+func (n node) calls(t *testing.T, id string) (calls []string) {
+	t.Helper()
+	for _, call := range n.ShimCalls(t, id) {
+		calls = append(calls, strings.ReplaceAll(fmt.Sprintf("%s < %q", call.Args, call.Stdin), id, "ID"))
+	}
+	for _, call := range n.Calls(t, id) {
+		calls = append(calls, call.Name)
+	}
+	return calls
 }
 
 // testUpdate has an update of containerd that overwrites our shim.
@@ -118,7 +160,7 @@ func (d diverted) testUpdate(t *testing.T) {
 		t.Error("the real shim is not the newer one")
 	}
 	d.RemoveContainer(t, d.gpu(t, pod, "after", 12))
-	d.mustRun(t, bed.CRINamespace, pod.ID, before)
+	d.MustRun(t, bed.CRINamespace, pod.ID, before)
 	d.RemoveContainer(t, before)
 	d.uninstall(t, updated)
 }

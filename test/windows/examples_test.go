@@ -11,7 +11,7 @@ import (
 // no driver of NVIDIA, and an OpenCL loader without a driver unless this machine has one.
 func testExamples(t *testing.T) {
 	run := func(name string, args ...string) (string, error) {
-		return machine.Program(machine.Executable("examples", name+".exe"), args...)
+		return machine.Run(machine.Executable("examples", name+".exe"), args...)
 	}
 	machine.Plug(t, t4s(2)...)
 	out, err := run("adapters")
@@ -36,7 +36,7 @@ func testExamples(t *testing.T) {
 		}
 	}
 	apis := func() (string, error) {
-		return machine.Program("cmd.exe", "/c", machine.Executable("examples", "apis.cmd"), "2>&1")
+		return machine.Run("cmd.exe", "/c", machine.Executable("examples", "apis.cmd"), "2>&1")
 	}
 	for out, err = apis(); machine.Doubled && strings.Contains(out, "Internal error."); out, err = apis() {
 		t.Logf("Wine lost a process: %s", out)

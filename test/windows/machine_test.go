@@ -3,7 +3,6 @@
 package windows
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,20 +10,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/windows"
 
 	"github.com/directx-nri/directx-nri/discovery"
+	"github.com/directx-nri/directx-nri/internal/testutil"
 	"github.com/directx-nri/directx-nri/test/windows/bed"
 )
-
-// dxctlJSON runs dxctl.exe without a node and decodes its JSON output.
-func dxctlJSON[T any](t *testing.T, args ...string) T {
-	t.Helper()
-	stdout, _ := machine.Exec(t, 0, machine.Command(t.Context(), machine.Executable(bed.Dxctl), append(args, "--output", "json")...))
-	return bed.Decode[T](t, stdout)
-}
 
 // TestMachine checks what dxctl reports of this machine, and runs a container with all of
 // its GPUs, or without one. Under Wine, it has those of an inventory. It changes the
@@ -36,52 +28,46 @@ func TestMachine(t *testing.T) {
 		machine.SetHCSProperties(t, bed.HCSProperties)
 	}
 	n := start(t, bed.Options{Name: "machine", Discover: true, Settings: autoSettings})
-	stdout, _ := machine.Exec(t, 1, machine.Command(t.Context(), machine.Executable(bed.Dxctl), "doctor", "--state-dir", t.TempDir(), "--cri-socket", `\\.\pipe\none`))
-	t.Log(stdout)
+	report, err := n.Dxctl("doctor", "--state-dir", t.TempDir(), "--cri-socket", `\\.\pipe\none`)
 	want := regexp.MustCompile(fmt.Sprintf(`(?m)^✔ system .*build %d\..*SupportedSchemaVersions`, windows.RtlGetVersion().BuildNumber))
-	if !want.MatchString(stdout) || !strings.Contains(stdout, "✘ containerd") {
-		t.Errorf("the build or the schemas of the Host Compute Service are not reported, or that containerd does not answer")
+	if err == nil || !want.MatchString(report) || !strings.Contains(report, "✘ containerd") {
+		t.Errorf("the build or the schemas of the Host Compute Service are not reported, or that containerd does not answer: %v: %s", err, report)
 	}
 
-	devices := dxctlJSON[[]struct {
+	list, err := n.Dxctl("devices", "--state-dir", t.TempDir(), "--output", "json")
+	testutil.NoError(t, err)
+	devices := bed.Decode[[]struct {
 		InstanceID, Health, LocationPath, DriverStorePath string
-		System32, SysWOW64                                []discovery.RuntimeFile
-	}](t, "devices", "--state-dir", t.TempDir())
+		System32                                          []discovery.RuntimeFile
+	}](t, list)
 	t.Logf("%d devices: %+v", len(devices), devices)
-	var usable []string
+	usable := 0
 	for _, d := range devices {
 		if d.Health != "healthy" || d.LocationPath == "" {
 			continue // It is not offered.
 		}
-		usable = append(usable, d.LocationPath)
-		if info, err := os.Stat(d.DriverStorePath); err != nil || !info.IsDir() {
-			t.Errorf("the driver store path of %s is %q: %v", d.InstanceID, d.DriverStorePath, err)
-		}
-		files := slices.Concat(d.System32, d.SysWOW64)
-		missing := slices.DeleteFunc(slices.Clone(files), func(f discovery.RuntimeFile) bool {
+		usable++
+		exists := func(f discovery.RuntimeFile) bool {
 			_, err := os.Stat(filepath.Join(d.DriverStorePath, f.Source))
 			return err == nil
-		})
-		t.Logf("files of %s that do not exist: %v", d.InstanceID, missing)
-		if len(files) > 0 && len(missing) == len(files) {
-			t.Errorf("none of the %d runtime files of %s exists", len(files), d.InstanceID)
+		}
+		if len(d.System32) > 0 && !slices.ContainsFunc(d.System32, exists) {
+			t.Errorf("none of the %d runtime files of %s exists in %q", len(d.System32), d.InstanceID, d.DriverStorePath)
 		}
 	}
-	if machine.Doubled && len(usable) != len(n.GPUs) {
-		t.Errorf("the GPUs that can be used are %q, want those of the inventory", usable)
+	if machine.Doubled && usable != len(n.GPUs) {
+		t.Errorf("%d GPUs can be used, want those of the inventory", usable)
 	}
 
 	id := "machine-all"
-	err := n.RunImage(t, id, bed.Visible("all")...)
-	switch {
-	case len(usable) == 0:
+	err = n.RunImage(t, id, bed.Visible("all")...)
+	if usable == 0 {
 		n.MustRefuse(t, id, err)
-	case err != nil:
-		t.Errorf("a container that requests all of %d GPUs: %v", len(usable), err)
-	default:
-		if devices := n.Document(t, id).AssignedDevices; strings.Contains(stdout, "assigns single devices") && len(devices) != len(usable) || len(devices) == 0 {
-			t.Errorf("AssignedDevices are %+v, want %q", devices, usable)
-		}
+		return
+	}
+	testutil.NoError(t, err)
+	if devices := n.Document(t, id).AssignedDevices; strings.Contains(report, "assigns single devices") && len(devices) != usable || len(devices) == 0 {
+		t.Errorf("AssignedDevices are %+v, want %d", devices, usable)
 	}
 }
 
@@ -91,7 +77,7 @@ func unsuitable() map[string]string {
 		"internal/localgrpc": "Listen|Dial|CloseKeepsSocket", // Wine 8 has no Unix sockets.
 		"shim":               "Imports",                      // It runs Go.
 		// They are about other systems, or about the texts of their errors.
-		"cmd/dxctl": "^Test(Docs|ConfigApplyAndShow|RuntimeOnLinux)$",
+		"cmd/dxctl": "^Test(Docs|ConfigApplyAndShow|RuntimeOnLinux|ReportHasNoSecret)$",
 	}
 }
 
@@ -110,14 +96,10 @@ func testUnits(t *testing.T) {
 	for _, program := range programs {
 		// Its name is the directory's, with dots.
 		dir := strings.ReplaceAll(strings.TrimSuffix(filepath.Base(program), ".exe"), ".", "/")
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-		cmd := machine.Command(ctx, program, "-test.v", "-test.skip", skip[dir])
-		cmd.Dir = filepath.Join("..", "..", dir)
-		stdout, _ := machine.Exec(t, 0, cmd)
-		cancel()
+		stdout, err := machine.RunIn(filepath.Join("..", "..", dir), nil, program, "-test.v", "-test.skip", skip[dir])
 		delete(skip, dir)
-		if !strings.Contains(stdout, "--- PASS") {
-			t.Errorf("%s: no test ran: %s", dir, stdout)
+		if err != nil || !strings.Contains(stdout, "--- PASS") {
+			t.Errorf("%s: %v: %s", dir, err, stdout)
 		}
 		if skips := skipped.FindAllString(stdout, -1); skips != nil {
 			t.Errorf("%s: skipped tests: %s", dir, skips)

@@ -19,7 +19,7 @@ PATH=$PATH:/usr/lib/wine # Debian's package wine64 has its programs there.
 run() {
 	local dir left status=0
 	dir=$(mktemp -d "${DIRECTX_NRI_E2E_TMP:-/tmp}/dxw.XXXXXX")
-	export WINEPREFIX=$dir/prefix WINEDEBUG=-all WINEDLLOVERRIDES="mscoree,mshtml=d" HOME=$dir
+	export WINEPREFIX=$dir/prefix WINEDEBUG=-all WINEDLLOVERRIDES="mscoree,mshtml=d;computecore=n" HOME=$dir
 	export LC_ALL=C.UTF-8 # for file names
 	# Go preempts a thread by suspending it. If that meets the end of the process, Wine 8
 	# deadlocks in NtTerminateProcess.
@@ -55,10 +55,12 @@ programs() {
 
 # setup sets the prefix up. It runs where set -e has no effect.
 setup() {
-	# This command sets the prefix up, which can undo the import of a file at the same time.
+	local version='HKLM\Software\Microsoft\Windows NT\CurrentVersion'
+	# This command sets the prefix up, which can undo what another one sets at the same time.
 	wine64 reg add 'HKCU\Software\Wine' &&
-		wine64 reg import "$(settings)" &&
-		wine64 reg query 'HKCU\Software\Wine\AppDefaults\watch-without-dxcore.exe\DllOverrides' &&
+		# Windows Server 2022 in place of Windows 7.
+		wine64 reg add "$version" /v CurrentVersion /d 10.0 /f &&
+		wine64 reg add "$version" /v CurrentBuildNumber /d 20348 /f &&
 		cp --remove-destination "$DIRECTX_NRI_WINE_PARTS"/windows/*.dll "$WINEPREFIX/drive_c/windows/system32/"
 }
 
@@ -73,20 +75,6 @@ end() {
 		rm -rf "$dir" 2>/dev/null && return # Processes that are ending may still write.
 		sleep 0.1
 	done
-}
-
-# settings writes settings of the prefix and prints their file.
-settings() {
-	# libraries PROGRAM LIBRARY=ORDER: the libraries of a program.
-	libraries() { printf '[HKEY_CURRENT_USER\\Software\\Wine\\AppDefaults\\%s\\DllOverrides]\r\n"%s"="%s"\r\n' "$1" "${2%=*}" "${2#*=}"; }
-	{
-		printf 'REGEDIT4\r\n'
-		# Windows Server 2022 in place of Windows 7.
-		printf '[HKEY_LOCAL_MACHINE\\Software\\Microsoft\\Windows NT\\CurrentVersion]\r\n"CurrentVersion"="10.0"\r\n"CurrentBuildNumber"="20348"\r\n'
-		printf '[HKEY_CURRENT_USER\\Software\\Wine\\DllOverrides]\r\n"computecore"="native"\r\n'
-		libraries watch-without-dxcore.exe dxcore=
-	} >"$dir/settings.reg"
-	echo "Z:$dir/settings.reg"
 }
 
 # overlay writes a build overlay whose os.RemoveAll, and with it t.TempDir, works under
@@ -118,21 +106,6 @@ image() {
 # place links files into a directory, or copies them: place FILE... DIRECTORY.
 place() { cp -l "$@" 2>/dev/null || cp "$@"; }
 
-# product writes the image of $bin into a directory, on the base of image.
-product() {
-	local dir=$build/product
-	mkdir -p "$dir"/{bin,oci}
-	ln -s "$bin" "$dir/bin/windows-amd64"
-	GOOS='' GOARCH='' WINDOWS_BASE_IMAGE=scratch go -C tools/release run . -version v0.0.0 -platforms windows-amd64 -bin "$dir/bin" -out "$dir" images
-	tar -C "$dir/oci" -xf "$dir"/directx-nri-image-*.tar
-	find "$dir/oci/blobs" -size +1M -exec gzip -dc {} + >"$dir/product.tar" # The others are JSON.
-	cp "$build/image/layer.tar" "$dir"
-	printf '{"architecture":"amd64","os":"windows","rootfs":{"type":"layers","diff_ids":["sha256:%s","sha256:%s"]}}' \
-		"$(cat "$1/image.sha256")" "$(sha256sum "$dir/product.tar" | cut -d' ' -f1)" >"$dir/config.json"
-	echo '[{"Config":"config.json","RepoTags":["localhost/product:1"],"Layers":["layer.tar","product.tar"]}]' >"$dir/manifest.json"
-	tar -C "$dir" -cf "$1/product.tar" config.json layer.tar product.tar manifest.json
-}
-
 # build builds the programs of the suite for Windows, and adds the others.
 build() {
 	local parts=$DIRECTX_NRI_WINE_PARTS to=$DIRECTX_NRI_WINE_PROGRAMS package release
@@ -144,7 +117,6 @@ build() {
 	done
 	"$root/deployments/examples/programs/build.sh" "$to/examples" >/dev/null
 	image "$to"
-	product "$to"
 	go build -trimpath -buildvcs=false -o "$to/" ./test/windows/launcher
 	# All packages with code or tests for Windows alone, and some that handle Windows' paths
 	# and documents.

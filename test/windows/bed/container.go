@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -29,11 +28,9 @@ const (
 )
 
 // Ctr runs ctr.exe. The error has what it printed.
-func (n *Node) Ctr(args ...string) (string, error) { return n.ctr(stepTimeout, args...) }
-
-func (n *Node) ctr(limit time.Duration, args ...string) (string, error) {
-	for deadline := time.Now().Add(limit); ; {
-		out, err := n.run(limit, ctrExe, append([]string{"--address", n.Pipe()}, args...)...)
+func (n *Node) Ctr(args ...string) (string, error) {
+	for deadline := time.Now().Add(stepTimeout); ; {
+		out, err := n.Run(n.Path(ctrExe), append([]string{"--address", n.Pipe()}, args...)...)
 		// ctr 2 checks that the pipe exists, which fails while another process connects, and Wine
 		// sometimes fails to load a library. ctr has sent no request then.
 		if err == nil || time.Now().After(deadline) ||
@@ -64,6 +61,14 @@ func Decode[T any](t testing.TB, text string) (v T) {
 	return v
 }
 
+// JSON returns v as JSON.
+func JSON(t testing.TB, v any) []byte {
+	t.Helper()
+	data, err := json.Marshal(v)
+	testutil.NoError(t, err)
+	return data
+}
+
 // connect calls f with a connection to containerd and the context of a namespace.
 func (n *Node) connect(t testing.TB, namespace string, f func(ctx context.Context, conn *grpc.ClientConn) error) error {
 	t.Helper()
@@ -75,11 +80,6 @@ func (n *Node) connect(t testing.TB, namespace string, f func(ctx context.Contex
 	return f(ctx, conn)
 }
 
-// runArgs returns the arguments of ctr that start a container of the node's image with flags.
-func (n *Node) runArgs(id string, flags, command []string) []string {
-	return slices.Concat([]string{"run", "--detach", "--null-io"}, flags, []string{n.imageName(), id}, command)
-}
-
 // Forever returns a command line that runs until it is killed. The double of the Host
 // Compute Service has one; any other ends immediately (../doubles/vmcompute.c).
 func (m *Machine) Forever() []string {
@@ -89,20 +89,17 @@ func (m *Machine) Forever() []string {
 	return []string{"ping", "-t", "127.0.0.1"}
 }
 
+// Visible returns flags of ctr that request GPUs.
+func Visible(request string) []string { return []string{"--env", "DIRECTX_VISIBLE_DEVICES=" + request} }
+
 // RunImage starts a container of the node's image with ctr and flags, and leaves it running.
 func (n *Node) RunImage(t testing.TB, id string, flags ...string) error {
 	t.Helper()
-	return n.RunCommand(t, id, flags, n.Forever())
-}
-
-// RunCommand is [Node.RunImage] with a command.
-func (n *Node) RunCommand(t testing.TB, id string, flags, command []string) error {
-	t.Helper()
-	t.Cleanup(func() { n.remove(id) })
-	args := n.runArgs(id, flags, command)
+	t.Cleanup(func() { _ = n.remove(id) })
+	args := slices.Concat([]string{"run", "--detach", "--null-io"}, flags, []string{n.ImageName(), id}, n.Forever())
 	_, err := n.Ctr(args...)
 	for n.lostProcess(t, err) {
-		n.remove(id)
+		_ = n.remove(id)
 		_, err = n.Ctr(args...)
 	}
 	return err
@@ -116,62 +113,48 @@ func (n *Node) MustRunImage(t testing.TB, id string, flags ...string) {
 	}
 }
 
-// JSON returns v as JSON.
-func JSON(t testing.TB, v any) []byte {
-	t.Helper()
-	data, err := json.Marshal(v)
-	testutil.NoError(t, err)
-	return data
-}
-
-// Visible returns flags of ctr that request GPUs.
-func Visible(request string) []string { return []string{"--env", "DIRECTX_VISIBLE_DEVICES=" + request} }
-
-// remove removes what is left of a container, if anything.
-func (n *Node) remove(id string) {
-	_, _ = n.ctr(4*stepTimeout, "tasks", "rm", "--force", id)
-	_, _ = n.ctr(4*stepTimeout, "containers", "rm", id)
+// remove kills and removes a container.
+func (n *Node) remove(id string) error {
+	_, err := n.Ctr("tasks", "rm", "--force", id)
+	if err != nil && strings.Contains(err.Error(), "exit code 137") { // It was killed.
+		err = nil
+	}
+	_, removeErr := n.Ctr("containers", "rm", id)
+	return errors.Join(err, removeErr)
 }
 
 // Delete kills and removes a running container. Nothing of it is left.
 func (n *Node) Delete(t testing.TB, id string) {
 	t.Helper()
-	for _, args := range [][]string{{"tasks", "kill", "--signal", "9", id}, {"tasks", "rm", "--force", id}, {"containers", "rm", id}} {
-		if _, err := n.Ctr(args...); err != nil && !strings.Contains(err.Error(), "exit code 137") {
-			t.Errorf("ctr %s: %v", strings.Join(args, " "), err)
-		}
+	if err := n.remove(id); err != nil {
+		t.Errorf("remove %s: %v", id, err)
 	}
 	n.MustLeaveNothing(t, id)
 }
 
-// Inside runs a command in a running container and returns its output.
-func (n *Node) Inside(id string, command ...string) (string, error) {
-	return n.Ctr(append([]string{"tasks", "exec", "--exec-id", "inside", id}, command...)...)
-}
-
-// Tasks returns the state of each task of a namespace by ID.
-func (n *Node) Tasks(t testing.TB, namespace string) map[string]string {
+// MustRun fails the test unless containers run that were created once.
+func (n *Node) MustRun(t testing.TB, namespace string, ids ...string) {
 	t.Helper()
 	out, err := n.Ctr("--namespace", namespace, "tasks", "ls")
-	if err != nil {
-		t.Fatalf("list the tasks: %v", err)
-	}
+	testutil.NoError(t, err)
 	states := map[string]string{}
 	for line := range strings.Lines(out) {
-		if fields := strings.Fields(line); len(fields) == 3 && fields[0] != "TASK" {
+		if fields := strings.Fields(line); len(fields) == 3 {
 			states[fields[0]] = fields[2]
 		}
 	}
-	return states
+	for _, id := range ids {
+		if created := n.Created(t, id); states[id] != "RUNNING" || created != 1 {
+			t.Errorf("task %s is %q and was created %d times, want RUNNING, once", id, states[id], created)
+		}
+	}
 }
 
-// MustLeaveNothing waits until a container has left no process, bundle or compute system.
+// MustLeaveNothing waits until a container has left no bundle or compute system. When the suite
+// ends, ../wine.sh looks for processes that are left.
 func (n *Node) MustLeaveNothing(t testing.TB, id string) {
 	t.Helper()
 	Eventually(t, "nothing is left of "+id, func() error {
-		if left := n.Processes(id); len(left) > 0 {
-			return fmt.Errorf("%d processes: %+v", len(left), left)
-		}
 		if bundles, _ := filepath.Glob(n.containerd + `\io.containerd.runtime.v2.task\*\` + id); len(bundles) > 0 {
 			return errors.New("its bundle exists")
 		}
@@ -187,6 +170,8 @@ type ShimCall struct {
 	ID    string   `json:"id"`
 	Args  []string `json:"args"`
 	Stdin []byte   `json:"stdin"`
+	// Config is the config.json of a start.
+	Config string `json:"config"`
 }
 
 // ShimCalls returns the calls of the real shim for a container, in order.
@@ -203,14 +188,15 @@ func (n *Node) ShimCalls(t testing.TB, id string) []ShimCall {
 	return calls
 }
 
-// Config returns the config.json that the real shim was started with.
-func (n *Node) Config(t testing.TB, id string) string {
+// starts returns the config.json of each start of the real shim for a container.
+func (n *Node) starts(t testing.TB, id string) (configs []string) {
 	t.Helper()
-	data := ReadFile(t, n.Path("launcher", "config-"+id+".json"))
-	if data == nil {
-		t.Fatalf("the real shim was not started for %s", id)
+	for _, call := range n.ShimCalls(t, id) {
+		if call.Config != "" {
+			configs = append(configs, call.Config)
+		}
 	}
-	return string(data)
+	return configs
 }
 
 // MustBeUnchanged fails the test unless the real shim was started with the config.json that
@@ -223,29 +209,98 @@ func (n *Node) MustBeUnchanged(t testing.TB, namespace, id string) {
 		return err
 	})
 	testutil.NoError(t, err)
-	if got, want := n.Config(t, id), string(stored.GetContainer().GetSpec().GetValue()); got != want {
-		t.Errorf("config.json of %s is\n%s\nand containerd wrote\n%s", id, got, want)
+	if got, want := n.starts(t, id), string(stored.GetContainer().GetSpec().GetValue()); !slices.Equal(got, []string{want}) {
+		t.Errorf("the real shim was started for %s with\n%s\nand containerd wrote\n%s", id, got, want)
 	}
 }
 
-// StartHanging starts a standalone container with ctr, which is killed when ctx ends, and
-// returns when the launcher waits: "before" it runs runhcs, or "after". The start continues
-// with release, at the latest when the test ends, and ended has ctr's error.
-func (n *Node) StartHanging(ctx context.Context, t testing.TB, when, id, request string) (release func(), ended <-chan error) {
+// FilesOf returns the mounts of a container with the GPUs: each file that exists, of the
+// first GPU that has it.
+func FilesOf(gpus ...GPU) []Mapped {
+	var mounts []Mapped
+	taken := map[string]bool{}
+	for _, g := range gpus {
+		for _, m := range g.Mounts() {
+			if path := strings.ToLower(m.ContainerPath); !taken[path] {
+				taken[path] = true
+				mounts = append(mounts, m)
+			}
+		}
+	}
+	return mounts
+}
+
+// MustHave fails the test unless container id was created with exactly those GPUs and
+// their files.
+func (n *Node) MustHave(t testing.TB, id string, gpus ...GPU) {
 	t.Helper()
-	testutil.NoError(t, os.MkdirAll(n.Path("launcher"), 0o700))
-	order := n.File(t, `launcher\hang-`+when+"-"+id, "")
-	release = func() { _ = os.Remove(order) }
-	t.Cleanup(release)
-	args := append([]string{"--address", n.Pipe()}, n.runArgs(id, Visible(request), n.Forever())...)
-	result := make(chan error, 1)
-	go func() { // Ends with ctr.
-		_, _, err := n.output(n.Command(ctx, n.Path(ctrExe), args...))
-		result <- err
-	}()
-	Eventually(t, "the start of "+id+" waits", func() error {
-		_, err := os.Stat(n.Path("launcher", "hanging-"+id))
-		return err
-	})
-	return release, result
+	n.MustHaveFiles(t, id, gpus, FilesOf(gpus...)...)
+}
+
+// DisplayClass is the device class that stands for all GPUs.
+const DisplayClass = "5B45201D-F2F2-4F3B-85BB-30FF1F953599"
+
+// MustHaveClass fails the test unless container id was created with the class of all GPUs, no
+// other device, and those files.
+func (n *Node) MustHaveClass(t testing.TB, id string, files ...Mapped) {
+	t.Helper()
+	n.mustHave(t, id, []Assigned{{InterfaceClassGUID: DisplayClass}}, files)
+}
+
+// MustHaveFiles fails the test unless container id was created with exactly those GPUs and
+// those files.
+func (n *Node) MustHaveFiles(t testing.TB, id string, gpus []GPU, files ...Mapped) {
+	t.Helper()
+	var devices []Assigned
+	for _, g := range gpus {
+		devices = append(devices, Assigned{Type: "DeviceInstance", LocationPath: g.LocationPath})
+	}
+	n.mustHave(t, id, devices, files)
+}
+
+func (n *Node) mustHave(t testing.TB, id string, devices []Assigned, files []Mapped) {
+	t.Helper()
+	document := n.Document(t, id)
+	byPath := func(a, b Assigned) int { return strings.Compare(a.LocationPath, b.LocationPath) }
+	if got, want := slices.SortedFunc(slices.Values(document.AssignedDevices), byPath), slices.SortedFunc(slices.Values(devices), byPath); !slices.Equal(got, want) {
+		t.Errorf("AssignedDevices of %s are %+v, want %+v", id, got, want)
+	}
+	byDestination := func(a, b Mapped) int { return strings.Compare(a.ContainerPath, b.ContainerPath) }
+	same := func(a, b Mapped) bool {
+		return strings.EqualFold(a.HostPath, b.HostPath) && strings.EqualFold(a.ContainerPath, b.ContainerPath) && a.ReadOnly == b.ReadOnly
+	}
+	got, want := slices.SortedFunc(slices.Values(document.MappedDirectories), byDestination), slices.SortedFunc(slices.Values(files), byDestination)
+	if !slices.EqualFunc(got, want, same) {
+		t.Errorf("MappedDirectories of %s are\n%+v\nwant\n%+v", id, got, want)
+	}
+}
+
+// MustRefuse fails the test unless err, of ctr or the client, is one line of the shim
+// that has parts in it, and the container was not created and has left nothing.
+func (n *Node) MustRefuse(t testing.TB, id string, err error, parts ...string) {
+	t.Helper()
+	if err != nil && (strings.Count(err.Error(), "directx-nri: ") != 1 || strings.Contains(strings.TrimSpace(err.Error()), "\n")) {
+		t.Errorf("the error is not one line of the shim: %q", err)
+	}
+	n.MustNotStart(t, id, err, parts...)
+}
+
+// MustNotStart fails the test unless the error has parts and the container was not
+// created and has left nothing.
+func (n *Node) MustNotStart(t testing.TB, id string, err error, parts ...string) {
+	t.Helper()
+	if err == nil {
+		t.Errorf("container %s started, want it refused", id)
+		return
+	}
+	t.Logf("refused: %v", err)
+	for _, part := range parts {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("container %s: the error does not contain %q: %v", id, part, err)
+		}
+	}
+	if created := n.Created(t, id); n.Doubled && created != 0 {
+		t.Errorf("container %s was created %d times", id, created)
+	}
+	n.MustLeaveNothing(t, id)
 }

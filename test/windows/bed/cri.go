@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"strings"
 	"testing"
@@ -86,7 +87,7 @@ func HostProcess(c *cri.PodSandboxConfig) { c.Windows.SecurityContext.HostProces
 func (n *Node) NewContainer(name string) *cri.ContainerConfig {
 	return &cri.ContainerConfig{
 		Metadata:    &cri.ContainerMetadata{Name: name},
-		Image:       &cri.ImageSpec{Image: n.imageName()},
+		Image:       &cri.ImageSpec{Image: n.ImageName()},
 		Command:     n.Forever(),
 		Annotations: map[string]string{},
 		Windows:     &cri.WindowsContainerConfig{SecurityContext: &cri.WindowsContainerSecurityContext{}},
@@ -187,4 +188,25 @@ func answerCNI() {
 	case "VERSION":
 		fmt.Print(`{"cniVersion": "0.4.0", "supportedVersions": ["0.4.0"]}`)
 	}
+}
+
+// cni writes a configuration of the network plugin with which containerd's CI runs pods on Windows
+// itself, and returns the part of containerd's configuration file that selects it.
+func (n *Node) cni(t testing.TB) string {
+	t.Helper()
+	// Windows has one network of this type, which is Docker's if that runs. The plugin creates
+	// it otherwise. https://github.com/microsoft/windows-container-networking
+	gateway := &net.IPNet{IP: net.IPv4(172, 30, 64, 1), Mask: net.CIDRMask(20, 32)}
+	if nat, err := net.InterfaceByName("vEthernet (nat)"); err == nil {
+		addresses, _ := nat.Addrs() // None is as without the network.
+		for _, address := range addresses {
+			if ip, ok := address.(*net.IPNet); ok && ip.IP.To4() != nil {
+				gateway = ip
+			}
+		}
+	}
+	subnet := &net.IPNet{IP: gateway.IP.Mask(gateway.Mask), Mask: gateway.Mask}
+	n.File(t, `cni\nat.conf`, fmt.Sprintf(
+		`{"cniVersion": "0.2.0", "name": "nat", "type": "NAT", "ipam": {"subnet": "%s", "routes": [{"GW": "%s"}]}}`, subnet, gateway.IP))
+	return fmt.Sprintf("\n[plugins.\"io.containerd.grpc.v1.cri\".cni]\n  bin_dir = '%s'\n  conf_dir = '%s'\n", n.programs, n.Path("cni"))
 }

@@ -3,7 +3,6 @@
 package bed
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/windows"
@@ -37,7 +35,7 @@ func (m *Machine) SetHCSProperties(t testing.TB, properties string) {
 func (m *Machine) SetBuild(t testing.TB, build uint32) {
 	t.Helper()
 	set := func(build uint32) {
-		_, err := m.Program("reg", "add", `HKLM\SOFTWARE\Microsoft\Windows NT\CurrentVersion`, "/v", "CurrentBuildNumber", "/d", fmt.Sprint(build), "/f")
+		_, err := m.Run("reg", "add", `HKLM\SOFTWARE\Microsoft\Windows NT\CurrentVersion`, "/v", "CurrentBuildNumber", "/d", fmt.Sprint(build), "/f")
 		if err != nil {
 			t.Error(err)
 		}
@@ -68,13 +66,57 @@ const HCSProperties = `{"Properties":[{"SupportedSchemaVersions":[{"Major":2,"Mi
 func (m *Machine) Devices(t testing.TB) []discovery.Device {
 	t.Helper()
 	source, _ := modes.ResolvePolicy(pnp.Open(testutil.Quiet()), policy.Default(), "windows")
-	return found(t)(source.Devices(t.Context()))
+	devices, err := source.Devices(t.Context())
+	testutil.NoError(t, err)
+	if n, _, _ := windows.NewLazySystemDLL("dxcore.dll").NewProc("DXCoreDoubleObjects").Call(); n != 0 {
+		t.Errorf("%d objects of DXCore are not released", n)
+	}
+	return notWines(devices)
 }
 
-// Find returns the devices with these instance IDs, as looked up for a pod's container.
-func (m *Machine) Find(t testing.TB, ids ...string) []discovery.Device {
+// notWines returns the devices without Wine's own: it has a GPU as soon as a program has a window.
+func notWines(devices []discovery.Device) []discovery.Device {
+	return slices.DeleteFunc(devices, func(d discovery.Device) bool { return strings.HasPrefix(d.InstanceID, `PCI\VEN_0000&DEV_0000`) })
+}
+
+// programs returns the other programs that this program is, by its first argument.
+func programs() map[string]func() error {
+	return map[string]func() error{devicesCommand: printDevices, uuidsCommand: printUUIDs}
+}
+
+const (
+	devicesCommand = "devices"
+	uuidsCommand   = "--query-gpu=pci.bus_id,uuid" // of nvidia-smi
+)
+
+// printDevices prints the devices as JSON.
+func printDevices() error {
+	devices, err := pnp.Open(logrus.New()).Devices(context.Background())
+	return errors.Join(err, json.NewEncoder(os.Stdout).Encode(devices))
+}
+
+// DevicesWithoutDXCore returns the devices that are found by a program that cannot load DXCore.
+func (m *Machine) DevicesWithoutDXCore(t testing.TB) []discovery.Device {
 	t.Helper()
-	return found(t)(pnp.Open(testutil.Quiet()).Find(t.Context(), ids))
+	const name = "without-dxcore.exe"
+	self, err := os.Executable()
+	testutil.NoError(t, err, copyFile(self, `C:\`+name))
+	_, err = m.Run("reg", "add", `HKCU\Software\Wine\AppDefaults\`+name+`\DllOverrides`, "/v", "dxcore", "/d", "disabled", "/f")
+	testutil.NoError(t, err)
+	out, err := m.Run(`C:\`+name, devicesCommand)
+	testutil.NoError(t, err)
+	return notWines(Decode[[]discovery.Device](t, out))
+}
+
+// printUUIDs prints the file beside this program.
+func printUUIDs() error {
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	lines, err := os.ReadFile(program + ".csv")
+	_, writeErr := os.Stdout.Write(lines)
+	return errors.Join(err, writeErr)
 }
 
 // WithUUIDs returns the devices, of which the double of nvidia-smi reports the UUIDs of gpus.
@@ -87,83 +129,9 @@ func (m *Machine) WithUUIDs(t testing.TB, gpus ...GPU) []discovery.Device {
 	}
 	program := gpus[0].DriverStorePath + `\nvidia-smi.exe`
 	testutil.WriteFile(t, program+".csv", lines.String(), 0o600)
-	testutil.NoError(t, copyFile(self(t), program))
-	devices := found(t)(pnp.Open(testutil.Quiet()).Devices(t.Context()))
+	self, err := os.Executable()
+	testutil.NoError(t, err, copyFile(self, program))
+	devices := m.Devices(t)
 	testutil.NoError(t, nvidia.NewUUIDs("").Add(t.Context(), devices))
 	return devices
-}
-
-// uuidsCommand is the argument with which this program is nvidia-smi.
-const uuidsCommand = "--query-gpu=pci.bus_id,uuid"
-
-// printUUIDs prints the file beside this program.
-func printUUIDs([]string) error {
-	program, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	lines, err := os.ReadFile(program + ".csv")
-	if err != nil {
-		return err
-	}
-	_, err = os.Stdout.Write(lines)
-	return err
-}
-
-// found returns a function that returns found devices, without Wine's own: it has a GPU as
-// soon as a program has a window.
-func found(t testing.TB) func([]discovery.Device, error) []discovery.Device {
-	t.Helper()
-	return func(devices []discovery.Device, err error) []discovery.Device {
-		t.Helper()
-		testutil.NoError(t, err)
-		if n, _, _ := windows.NewLazySystemDLL("dxcore.dll").NewProc("DXCoreDoubleObjects").Call(); n != 0 {
-			t.Errorf("%d objects of DXCore are not released", n)
-		}
-		return slices.DeleteFunc(devices, func(d discovery.Device) bool { return strings.HasPrefix(d.InstanceID, `PCI\VEN_0000&DEV_0000`) })
-	}
-}
-
-// Watcher is a process of the product's discovery that reports changes.
-type Watcher struct{ *Background }
-
-// Watch starts a watcher: this program under a name for which ../wine.sh selects libraries.
-func (m *Machine) Watch(t testing.TB, name string) Watcher {
-	t.Helper()
-	program := m.dir + `\` + name
-	testutil.NoError(t, copyFile(self(t), program))
-	return Watcher{m.Background(t, m.Command(t.Context(), program, watchCommand))}
-}
-
-// watchCommand is the argument with which this program is a watcher.
-const watchCommand = "watch"
-
-// watch prints the devices as JSON now and after each change, a line each.
-func watch([]string) error {
-	ctx := context.Background()
-	source := pnp.Open(logrus.New())
-	var last []byte
-	for ; ; time.Sleep(200 * time.Millisecond) {
-		devices, err := source.Devices(ctx)
-		line, encodeErr := json.Marshal(devices)
-		if err = errors.Join(err, encodeErr); err != nil {
-			return err
-		}
-		if !bytes.Equal(line, last) {
-			fmt.Println(string(line))
-			last = line
-		}
-	}
-}
-
-// Last returns the last list of devices that it has reported, and whether there is one.
-func (w Watcher) Last(t testing.TB) (devices []discovery.Device, ok bool) {
-	t.Helper()
-	for line := range strings.Lines(w.Log()) {
-		// The last line may be incomplete, and the others are of the log.
-		if strings.HasSuffix(line, "\n") && (line[0] == '[' || line[0] == 'n') {
-			devices, ok = Decode[[]discovery.Device](t, line), true
-		}
-	}
-	return found(t)(devices, nil), ok
 }

@@ -40,7 +40,8 @@ func Files(texts ...string) (files []discovery.RuntimeFile) {
 }
 
 // NewGPUs returns two GPUs with different drivers, whose directories have names that begin
-// with prefix.
+// with prefix. The paths of the second are unusual. Wine 8 does not resolve paths over 260
+// characters (GetFinalPathNameByHandle).
 func (m *Machine) NewGPUs(prefix string) []GPU {
 	gpus := make([]GPU, 2)
 	for i := range gpus {
@@ -58,7 +59,8 @@ func (m *Machine) NewGPUs(prefix string) []GPU {
 	}
 	gpus[0].System32 = Files("nvcuda_loader64.dll=nvcuda.dll", "nvapi64.dll", `sub\nvml_loader.dll=nvml.dll`, "gone64.dll=gone.dll")
 	gpus[0].SysWOW64 = Files("nvcuda_loader32.dll=nvcuda.dll", "gone32.dll=gone.dll")
-	gpus[1].System32, gpus[1].SysWOW64 = Files("amdhip64.dll"), Files("amdhip32.dll")
+	gpus[1].DriverStorePath = m.Store + `\` + prefix + ` Grafik Träger – 显卡 драйвер.inf_amd64_1`
+	gpus[1].System32, gpus[1].SysWOW64 = Files("ein Treiber ä 卡.dll=treiber ä 卡.dll"), Files("amdhip32.dll")
 	return gpus
 }
 
@@ -98,25 +100,14 @@ func place(t testing.TB, gpus []GPU) {
 func inventory(t testing.TB, gpus []GPU) string {
 	t.Helper()
 	type object = map[string]any
-	list := func(files []discovery.RuntimeFile) []object {
-		objects := []object{}
-		for _, f := range files {
-			objects = append(objects, object{"source": f.Source, "destination": f.Destination})
-		}
-		return objects
-	}
 	devices := []object{}
 	for _, g := range gpus {
-		device := object{
+		devices = append(devices, object{
 			"instanceID": g.InstanceID, "description": g.Description, "locationPath": g.LocationPath, "luid": g.LUID.String(),
 			"driver":  object{"version": g.DriverVersion, "storePath": g.DriverStorePath},
 			"display": g.SupportsDisplay, "compute": g.SupportsCompute,
-			"runtimeFiles": object{"system32": list(g.System32), "sysWOW64": list(g.SysWOW64)},
-		}
-		if g.UUID != "" {
-			device["uuid"] = g.UUID
-		}
-		devices = append(devices, device)
+			"runtimeFiles": object{"system32": g.System32, "sysWOW64": g.SysWOW64},
+		})
 	}
 	return string(JSON(t, object{"apiVersion": "directx.microsoft.com/v1alpha1", "kind": "Inventory", "devices": devices}))
 }

@@ -27,7 +27,6 @@ const (
 	Running = 0x0180200A
 	// Stopped is a device with a problem.
 	Stopped  = 0x01802400
-	Disabled = 22 // CM_PROB_DISABLED
 	NoDriver = 28 // CM_PROB_FAILED_INSTALL
 )
 
@@ -46,7 +45,7 @@ func (m *Machine) Plug(t testing.TB, gpus ...GPU) {
 	Replace(t, `C:\dxcore.txt`, []byte(adapters.String()))
 	devices := slices.DeleteFunc(slices.Clone(gpus), func(g GPU) bool { return g.InstanceID == "" })
 	Replace(t, `C:\devices.reg`, registryFile(devices))
-	if _, err := m.Program("reg", "import", `C:\devices.reg`); err != nil {
+	if _, err := m.Run("reg", "import", `C:\devices.reg`); err != nil {
 		t.Fatalf("import the devices: %v", err)
 	}
 }

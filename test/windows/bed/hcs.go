@@ -11,6 +11,9 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
+// create is the call of the Host Compute Service that creates a container.
+const create = "HcsCreateComputeSystem"
+
 // Call is a call of the Host Compute Service.
 type Call struct {
 	Name string
@@ -31,31 +34,34 @@ func (n *Node) Calls(t testing.TB, id string) []Call {
 	return calls
 }
 
-// Created returns how often the container id was created, on Windows itself how often the
-// real shim was started for it.
+// documents returns the document of each creation of the container id, on Windows itself what
+// the real shim was started with.
+func (n *Node) documents(t testing.TB, id string) (documents []Document) {
+	t.Helper()
+	if !n.Doubled {
+		for _, config := range n.starts(t, id) {
+			documents = append(documents, requested(Decode[specs.Spec](t, config)))
+		}
+		return documents
+	}
+	for _, c := range n.Calls(t, id) {
+		if c.Name == create {
+			documents = append(documents, Decode[struct{ Container Document }](t, c.Text).Container)
+		}
+	}
+	return documents
+}
+
+// Created returns how often the container id was created.
 func (n *Node) Created(t testing.TB, id string) (times int) {
 	t.Helper()
-	for _, c := range n.Calls(t, id) {
-		if c.Name == "HcsCreateComputeSystem" {
-			times++
-		}
-	}
-	if !n.Doubled {
-		for _, c := range n.ShimCalls(t, id) {
-			if slices.Contains(c.Args, "start") {
-				times++
-			}
-		}
-	}
-	return times
+	return len(n.documents(t, id))
 }
 
 // Document is the part of HCS's document that describes a container.
 type Document struct {
 	AssignedDevices   []Assigned
 	MappedDirectories []Mapped
-
-	text string
 }
 
 // Assigned is a device of the host in a container.
@@ -65,9 +71,6 @@ type Assigned struct {
 	InterfaceClassGUID string `json:"InterfaceClassGuid"`
 }
 
-// volume is the prefix of the paths that runhcs resolves on the host.
-var volume = regexp.MustCompile(`^\\\\\?\\Volume\{[^}]*\}\\`)
-
 // Mapped is a directory or file of the host in a container. The case of the paths does
 // not matter.
 type Mapped struct {
@@ -76,34 +79,24 @@ type Mapped struct {
 	ReadOnly      bool
 }
 
-// Document returns the document of the container id, which must have been created once. On
-// Windows itself, it is what the real shim was started with.
+// volume is the prefix of the paths that runhcs resolves on the host.
+var volume = regexp.MustCompile(`^\\\\\?\\Volume\{[^}]*\}\\`)
+
+// Document returns the document of the container id, which must have been created once.
 func (n *Node) Document(t testing.TB, id string) Document {
 	t.Helper()
-	if times := n.Created(t, id); times != 1 {
-		t.Fatalf("container %s was created %d times, want once", id, times)
+	documents := n.documents(t, id)
+	if len(documents) != 1 {
+		t.Fatalf("container %s was created %d times, want once", id, len(documents))
 	}
-	if !n.Doubled {
-		return n.requested(t, id)
+	for i, m := range documents[0].MappedDirectories {
+		documents[0].MappedDirectories[i].HostPath = volume.ReplaceAllString(m.HostPath, `C:\`)
 	}
-	var document struct{ Container Document }
-	for _, c := range n.Calls(t, id) {
-		if c.Name != "HcsCreateComputeSystem" {
-			continue
-		}
-		document = Decode[struct{ Container Document }](t, c.Text)
-		document.Container.text = c.Text
-	}
-	for i, m := range document.Container.MappedDirectories {
-		document.Container.MappedDirectories[i].HostPath = volume.ReplaceAllString(m.HostPath, `C:\`)
-	}
-	return document.Container
+	return documents[0]
 }
 
-// requested returns the document that config.json requests.
-func (n *Node) requested(t testing.TB, id string) Document {
-	t.Helper()
-	document, spec := Document{text: n.Config(t, id)}, n.spec(t, id)
+// requested returns the document that a specification requests.
+func requested(spec specs.Spec) (document Document) {
 	for _, d := range spec.Windows.Devices {
 		assigned := Assigned{InterfaceClassGUID: d.ID}
 		if d.IDType == "vpci-location-path" {
@@ -115,21 +108,4 @@ func (n *Node) requested(t testing.TB, id string) Document {
 		document.MappedDirectories = append(document.MappedDirectories, Mapped{m.Source, m.Destination, slices.Contains(m.Options, "ro")})
 	}
 	return document
-}
-
-// spec returns what the real shim was started with.
-func (n *Node) spec(t testing.TB, id string) specs.Spec {
-	t.Helper()
-	return Decode[specs.Spec](t, n.Config(t, id))
-}
-
-// Environment returns the environment of the container id.
-func (n *Node) Environment(t testing.TB, id string) map[string]string {
-	t.Helper()
-	environment := map[string]string{}
-	for _, variable := range n.spec(t, id).Process.Env {
-		name, value, _ := strings.Cut(variable, "=")
-		environment[name] = value
-	}
-	return environment
 }

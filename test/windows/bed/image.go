@@ -16,8 +16,8 @@ import (
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
-// imageName returns the node's image: on Windows itself, the base image for its build.
-func (m *Machine) imageName() string {
+// ImageName returns the node's image: on Windows itself, the base image for its build.
+func (m *Machine) ImageName() string {
 	if m.Doubled {
 		return "localhost/base:1"
 	}
@@ -38,7 +38,7 @@ func (n *Node) importImage(t testing.TB) {
 	t.Helper()
 	if !n.Doubled {
 		for _, namespace := range []string{DefaultNamespace, CRINamespace} {
-			if _, err := n.ctr(10*stepTimeout, "--namespace", namespace, "images", "pull", "--local", n.imageName()); err != nil {
+			if _, err := n.Ctr("--namespace", namespace, "images", "pull", "--local", n.ImageName()); err != nil {
 				t.Fatalf("pull the image: %v", err)
 			}
 		}
@@ -48,7 +48,7 @@ func (n *Node) importImage(t testing.TB) {
 	for _, namespace := range []string{DefaultNamespace, CRINamespace} {
 		for _, args := range [][]string{
 			{"images", "import", "--no-unpack", n.Executable("image.tar")},
-			append([]string{"images", "tag", n.imageName()}, pauseImages()...),
+			append([]string{"images", "tag", n.ImageName()}, pauseImages()...),
 			{"snapshots", "prepare", "extract-base"},
 			{"snapshots", "commit", diff, "extract-base"},
 			{"snapshots", "label", diff, "containerd.io/gc.root=1"},
@@ -65,7 +65,7 @@ func (n *Node) importImage(t testing.TB) {
 	for _, layer := range layers {
 		testutil.WriteFile(t, filepath.Join(layer, "blank.vhdx"), "", 0o600)
 	}
-	n.awaitImages(t, append(pauseImages(), n.imageName()))
+	n.awaitImages(t, append(pauseImages(), n.ImageName()))
 }
 
 // awaitImages waits until the CRI plugin has noticed images.

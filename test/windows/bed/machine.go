@@ -22,10 +22,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/windows"
 
@@ -51,25 +49,21 @@ type Machine struct {
 // ../wine.sh sets.
 const programsVariable = "DIRECTX_NRI_WINE_PROGRAMS"
 
-// Main runs the tests of m with *machine and returns the exit status. With the argument of
-// another program that the suite needs, it runs that one.
+// Main runs the tests of m with *machine and returns the exit status, or it is another
+// program that the suite needs.
 func Main(m *testing.M, machine **Machine) (status int) {
 	if os.Getenv(cniVariable) != "" {
 		answerCNI()
 		return 0
 	}
-	programs := map[string]func(args []string) error{watchCommand: watch, uuidsCommand: printUUIDs}
-	if len(os.Args) > 1 && programs[os.Args[1]] != nil {
-		if err := programs[os.Args[1]](os.Args[2:]); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
+	if len(os.Args) > 1 {
+		if program := programs()[os.Args[1]]; program != nil {
+			return exitStatus(program())
 		}
-		return 0
 	}
 	opened, err := open()
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "the Windows suite: %v\n", err)
-		return 1
+		return exitStatus(fmt.Errorf("the Windows suite: %w", err))
 	}
 	*machine = opened
 	status = m.Run()
@@ -77,6 +71,15 @@ func Main(m *testing.M, machine **Machine) (status int) {
 		_ = os.RemoveAll(opened.dir) // Shims may still run in it.
 	}
 	return status
+}
+
+// exitStatus prints an error, if any, and returns the exit status.
+func exitStatus(err error) int {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
 }
 
 func open() (*Machine, error) {
@@ -94,17 +97,7 @@ func open() (*Machine, error) {
 	if err := m.build(); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	m.describe()
 	return m, nil
-}
-
-// describe prints what this machine has, so that the log says what it is about.
-func (m *Machine) describe() {
-	fmt.Println(os.Getenv("ImageOS"), os.Getenv("ImageVersion")) // of GitHub's runners
-	for _, command := range [][]string{{"cmd", "/c", "ver"}, {m.Executable(containerdExe), "--version"}, {m.Executable(paths.Runhcs), "--version"}, {kubeletExe, "--version"}} {
-		out, err := m.Program(command[0], command[1:]...)
-		fmt.Println(filepath.Base(command[0]), strings.TrimSpace(out), err)
-	}
 }
 
 // build builds the programs and adds those of the installed containerd.
@@ -124,20 +117,11 @@ func (m *Machine) build() error {
 		}
 	}
 	for _, name := range []string{containerdExe, ctrExe, paths.Runhcs} {
-		installed := filepath.Join(usualDir, name)
-		if err := copyFile(installed, m.Executable(name)); err != nil {
+		if err := copyFile(filepath.Join(usualDir, name), m.Executable(name)); err != nil {
 			m.missing = fmt.Sprintf("containerd is not installed: %v", err)
 		}
 	}
 	return nil
-}
-
-// self returns the path of this program.
-func self(t testing.TB) string {
-	t.Helper()
-	path, err := os.Executable()
-	testutil.NoError(t, err)
-	return path
 }
 
 // Executable returns the path of a program of the suite, or of a directory of programs.
@@ -153,164 +137,56 @@ func (m *Machine) NeedsDoubles(t testing.TB, reason string) {
 	}
 }
 
-// stepTimeout limits a single step, which takes a few seconds on a machine of two cores.
-const stepTimeout = 90 * time.Second
+// Limits of a single step and of a program, which take a few seconds and a minute at most on a
+// machine of two cores.
+const (
+	stepTimeout    = 90 * time.Second
+	programTimeout = 5 * time.Minute
+)
 
-// Command returns a command that is killed when ctx ends.
-func (m *Machine) Command(ctx context.Context, program string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Dir = m.dir + `\`
-	return cmd
+// Run runs a program and returns its standard output. The error has its standard error.
+func (m *Machine) Run(program string, args ...string) (stdout string, err error) {
+	return m.RunIn(m.dir+`\`, nil, program, args...)
 }
 
-// output runs a command and returns its output. The error has its standard error. It uses
+// RunIn is [Machine.Run] in a directory, with further environment variables. The output is in
 // files, because Wine's services, which any program can start, keep a pipe open.
-func (m *Machine) output(cmd *exec.Cmd) (stdout, stderr string, err error) {
-	var files [2]*os.File
-	for i := range files {
-		f, err := os.CreateTemp("", "output-")
-		if err != nil {
-			return "", "", err
-		}
-		defer os.Remove(f.Name())
-		defer f.Close()
-		files[i] = f
-	}
-	cmd.Stdout, cmd.Stderr = files[0], files[1]
-	again := *cmd
-	runErr := cmd.Run()
-	for m.Doubled && errors.Is(runErr, windows.ERROR_INTERNAL_ERROR) { // See lostProcess.
-		*cmd = again
-		runErr = cmd.Run()
-	}
-	out, err1 := os.ReadFile(files[0].Name())
-	errs, err2 := os.ReadFile(files[1].Name())
-	if err := errors.Join(err1, err2); err != nil {
-		return "", "", err
-	}
-	if runErr != nil {
-		runErr = fmt.Errorf("%w: %s", runErr, bytes.TrimSpace(errs))
-	}
-	return string(out), string(errs), runErr
-}
-
-// Exec runs a command and returns its output. It fails the test if the exit status is
-// another.
-func (m *Machine) Exec(t testing.TB, status int, cmd *exec.Cmd) (stdout, stderr string) {
-	t.Helper()
-	stdout, stderr, err := m.output(cmd)
-	if got := cmd.ProcessState.ExitCode(); got != status {
-		t.Errorf("%s: %v, want exit status %d\n%s", cmd, err, status, stdout)
-	}
-	return stdout, stderr
-}
-
-// Program runs a program to its end and returns its standard output.
-func (m *Machine) Program(name string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), stepTimeout)
+func (m *Machine) RunIn(dir string, env []string, program string, args ...string) (stdout string, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), programTimeout)
 	defer cancel()
-	stdout, _, err := m.output(m.Command(ctx, name, args...))
-	return stdout, err
-}
-
-// Background is a program that runs beside the test.
-type Background struct {
-	log string
-	cmd *exec.Cmd
-}
-
-// Background starts a program. Its output is printed if the test fails. It ends with the
-// test.
-func (m *Machine) Background(t testing.TB, cmd *exec.Cmd) *Background {
-	t.Helper()
-	b := &Background{log: filepath.Join(t.TempDir(), "log"), cmd: cmd}
-	log, err := os.Create(b.log)
-	testutil.NoError(t, err)
-	defer log.Close()
-	cmd.Stdout, cmd.Stderr = log, log
-	testutil.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		b.Kill()
-		if t.Failed() {
-			t.Logf("---- %s\n%s", cmd, b.Log())
-		}
-	})
-	return b
-}
-
-// Kill kills the program if it runs.
-func (b *Background) Kill() {
-	if b.cmd.ProcessState == nil {
-		_ = b.cmd.Process.Kill() // An error means that it has ended.
-		_ = b.cmd.Wait()
-	}
-}
-
-// Log returns what the program has printed.
-func (b *Background) Log() string {
-	data, _ := os.ReadFile(b.log) // It exists.
-	return string(data)
-}
-
-// Process is a process of this machine.
-type Process struct {
-	PID     uint32
-	Command string
-}
-
-// Kill kills the process if it runs.
-func (p Process) Kill(t testing.TB) {
-	t.Helper()
-	process, err := os.FindProcess(int(p.PID))
-	if err == nil {
-		err = process.Kill()
-	}
-	t.Logf("killed %s: %v", p.Command, err) // An error means that it has ended.
-}
-
-// processes returns the processes whose command line can be read.
-func processes() (found []Process) {
-	snapshot, err := windows.CreateToolhelp32Snapshot(windows.TH32CS_SNAPPROCESS, 0)
-	if err != nil {
-		return nil
-	}
-	defer func() { _ = windows.CloseHandle(snapshot) }()
-	entry := windows.ProcessEntry32{Size: uint32(unsafe.Sizeof(windows.ProcessEntry32{}))}
-	for err = windows.Process32First(snapshot, &entry); err == nil; err = windows.Process32Next(snapshot, &entry) {
-		if line, err := commandLine(entry.ProcessID); err == nil {
-			found = append(found, Process{entry.ProcessID, line})
-		}
-	}
-	return found
-}
-
-// commandLine returns the command line of a process.
-func commandLine(pid uint32) (string, error) {
-	process, err := windows.OpenProcess(windows.PROCESS_QUERY_INFORMATION|windows.PROCESS_VM_READ, false, pid)
+	outputs, err := os.MkdirTemp("", "run-")
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = windows.CloseHandle(process) }()
-	var info windows.PROCESS_BASIC_INFORMATION
-	if err := windows.NtQueryInformationProcess(process, windows.ProcessBasicInformation, unsafe.Pointer(&info), uint32(unsafe.Sizeof(info)), nil); err != nil {
-		return "", err
+	defer os.RemoveAll(outputs)
+	for {
+		cmd := exec.CommandContext(ctx, program, args...)
+		cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
+		out, errs, err := runInto(cmd, outputs)
+		if m.Doubled && errors.Is(err, windows.ERROR_INTERNAL_ERROR) { // See lostProcess.
+			continue
+		}
+		if err != nil {
+			err = fmt.Errorf("%w: %s", err, bytes.TrimSpace(errs))
+		}
+		return string(out), err
 	}
-	read := func(address, into unsafe.Pointer, size uintptr) error {
-		return windows.ReadProcessMemory(process, uintptr(address), (*byte)(into), size, nil)
+}
+
+// runInto runs a command with its output in files in dir, and returns it.
+func runInto(cmd *exec.Cmd, dir string) (stdout, stderr []byte, err error) {
+	out, err1 := os.Create(filepath.Join(dir, "out"))
+	errs, err2 := os.Create(filepath.Join(dir, "err"))
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, nil, err
 	}
-	var block windows.PEB
-	if err := read(unsafe.Pointer(info.PebBaseAddress), unsafe.Pointer(&block), unsafe.Sizeof(block)); err != nil {
-		return "", err
-	}
-	var parameters windows.RTL_USER_PROCESS_PARAMETERS
-	if err := read(unsafe.Pointer(block.ProcessParameters), unsafe.Pointer(&parameters), unsafe.Sizeof(parameters)); err != nil {
-		return "", err
-	}
-	line := make([]uint16, parameters.CommandLine.Length/2+1)
-	if err := read(unsafe.Pointer(parameters.CommandLine.Buffer), unsafe.Pointer(&line[0]), uintptr(parameters.CommandLine.Length)); err != nil {
-		return "", err
-	}
-	return windows.UTF16ToString(line), nil
+	defer out.Close()
+	defer errs.Close()
+	cmd.Stdout, cmd.Stderr = out, errs
+	err = cmd.Run()
+	stdout, err1 = os.ReadFile(out.Name())
+	stderr, err2 = os.ReadFile(errs.Name())
+	return stdout, stderr, errors.Join(err, err1, err2)
 }
 
 // Replace replaces a file atomically, because others may read it. While one does, it
@@ -349,13 +225,7 @@ func copyFile(from, to string) error {
 // Eventually waits until check returns nil.
 func Eventually(t testing.TB, what string, check func() error) {
 	t.Helper()
-	within(t, stepTimeout, what, check)
-}
-
-// within is [Eventually] with another limit.
-func within(t testing.TB, limit time.Duration, what string, check func() error) {
-	t.Helper()
-	for deadline := time.Now().Add(limit); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(stepTimeout); ; time.Sleep(20 * time.Millisecond) {
 		err := check()
 		if err == nil {
 			return

@@ -4,17 +4,14 @@ package bed
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/directx-nri/directx-nri/advertiser/config"
 	"github.com/directx-nri/directx-nri/internal/allocation"
@@ -26,16 +23,11 @@ const (
 	// Display is the resource of the inventories' GPUs.
 	Display = "directx.microsoft.com/display"
 
-	// DirectxShim is the file name of the runtime shim among the product's programs.
-	DirectxShim = "containerd-shim-directx-v1.exe"
-	// Dxctl is the file name of dxctl.
-	Dxctl = "dxctl.exe"
-)
-
-// Names of the programs on a node.
-const (
 	containerdExe = "containerd.exe"
 	ctrExe        = "ctr.exe"
+
+	// configFile is containerd's configuration file on Windows itself. Under Wine there is none.
+	configFile = "config.toml"
 )
 
 // Release is the directory of another containerd and runhcs, see ../../parts/build.sh.
@@ -59,16 +51,11 @@ type Options struct {
 	// Discover has GPUs that Windows reports, without an inventory file: the machine's own, or
 	// under Wine GPUs, which are plugged in.
 	Discover bool
-	// Assigned has the devices of the tests' containers assigned on Windows itself, too, where
-	// the launcher removes them otherwise.
-	Assigned bool
 	// Bare is a node without the product.
 	Bare bool
 	// Settings are keys of config.yaml, by default those for single devices, because
 	// Wine reports a Windows that supports the class of all GPUs only.
 	Settings string
-	// Config is containerd's configuration file. By default there is none.
-	Config string
 }
 
 // Node is a containerd.exe with its directory.
@@ -102,9 +89,6 @@ func (m *Machine) StartNode(t testing.TB, options Options) *Node {
 	case options.Release != "":
 		m.NeedsDoubles(t, "the installed containerd is the only one")
 	}
-	if !m.Doubled && options.Config == "" {
-		options.Config = "version = 2\n" + m.CNI(t)
-	}
 	dir := m.dir + `\` + options.Name
 	n := &Node{Machine: m, options: options, dir: dir, StateDir: dir + `\state`, containerd: dir + `\run`, pipe: "dxw-" + options.Name}
 	if n.GPUs = options.GPUs; n.GPUs == nil {
@@ -123,13 +107,16 @@ func (m *Machine) StartNode(t testing.TB, options Options) *Node {
 	testutil.NoError(t, err)
 	t.Cleanup(func() { _ = recorder.Close() })
 	n.Recorder = recorder
-	n.Start(t)
 	t.Cleanup(func() {
-		n.Kill()
-		if t.Failed() {
-			t.Logf("---- containerd's log\n%s---- the shim's log\n%s", ReadFile(t, n.Path("containerd.log")), ReadFile(t, n.Path("shim.log")))
+		logs, _ := filepath.Glob(n.Path("*.log")) // The pattern is well formed.
+		for _, log := range logs {
+			if t.Failed() {
+				t.Logf("---- %s\n%s", log, ReadFile(t, log))
+			}
 		}
 	})
+	n.Start(t)
+	t.Cleanup(n.Kill)
 	n.importImage(t)
 	return n
 }
@@ -152,21 +139,9 @@ func (n *Node) install(t testing.TB) {
 			t.Fatalf("install the node's programs: %v", err)
 		}
 	}
-	if n.options.Config != "" {
-		n.File(t, configFile, n.options.Config)
+	if !n.Doubled {
+		n.File(t, configFile, "version = 2\n"+n.cni(t))
 	}
-}
-
-// configFile is containerd's configuration file in the node's directory, if there is one.
-const configFile = "config.toml"
-
-// containerdArgs returns the arguments of containerd.exe.
-func (n *Node) containerdArgs() []string {
-	args := []string{"--root", n.Path("root"), "--state", n.containerd, "--address", n.Pipe()}
-	if n.options.Config != "" {
-		args = append(args, "--config", n.Path(configFile))
-	}
-	return args
 }
 
 // Shim returns the path of the shim that containerd runs: the product's, except on a bare node.
@@ -176,7 +151,7 @@ func (n *Node) Shim() string { return n.Path(paths.Runhcs) }
 func (m *Machine) Launcher() string { return m.Executable("launcher.exe") }
 
 // Product returns the path of the product's shim, as it is delivered.
-func (m *Machine) Product() string { return m.Executable(DirectxShim) }
+func (m *Machine) Product() string { return m.Executable("containerd-shim-directx-v1.exe") }
 
 // Name returns an ID that no other node has: they share one HCS.
 func (n *Node) Name(suffix string) string { return n.options.Name + "-" + suffix }
@@ -186,26 +161,52 @@ func (n *Node) Path(elements ...string) string {
 	return filepath.Join(append([]string{n.dir}, elements...)...)
 }
 
-// Command is [Machine.Command] with the node's state directory in the environment.
-func (n *Node) Command(ctx context.Context, program string, args ...string) *exec.Cmd {
-	cmd := n.Machine.Command(ctx, program, args...)
-	cmd.Env = os.Environ()
+// environment returns the environment variables of the node's programs.
+func (n *Node) environment() []string {
 	// containerd looks for shims on PATH first.
-	cmd.Env = append(cmd.Env, "DIRECTX_NRI_STATE_DIR="+n.StateDir, "PATH="+n.dir+";"+os.Getenv("PATH"))
-	if !n.Doubled && !n.options.Discover && !n.options.Assigned {
-		cmd.Env = append(cmd.Env, "LAUNCHER_REMOVES_GPUS=1")
+	env := []string{"DIRECTX_NRI_STATE_DIR=" + n.StateDir, "PATH=" + n.dir + ";" + os.Getenv("PATH")}
+	if !n.Doubled && !n.options.Discover {
+		env = append(env, "LAUNCHER_REMOVES_GPUS=1")
 	}
+	return env
+}
+
+// Run is [Machine.Run] with the node's state directory in the environment.
+func (n *Node) Run(program string, args ...string) (stdout string, err error) {
+	return n.RunIn(n.dir, n.environment(), program, args...)
+}
+
+// Dxctl runs dxctl.exe and returns its output.
+func (n *Node) Dxctl(args ...string) (stdout string, err error) {
+	return n.Run(n.Executable("dxctl.exe"), args...)
+}
+
+// Daemon starts a program whose output goes to NAME.log in the node's directory.
+func (n *Node) Daemon(t testing.TB, name, program string, args ...string) *exec.Cmd {
+	t.Helper()
+	log, err := os.OpenFile(n.Path(name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	testutil.NoError(t, err)
+	defer log.Close()
+	cmd := exec.Command(program, args...)
+	cmd.Dir, cmd.Env = n.dir, append(os.Environ(), n.environment()...)
+	cmd.Stdout, cmd.Stderr = log, log
+	testutil.NoError(t, cmd.Start())
 	return cmd
+}
+
+// Kill kills a program that was started.
+func Kill(cmd *exec.Cmd) {
+	_ = cmd.Process.Kill() // An error means that it has ended.
+	_ = cmd.Wait()
 }
 
 // Pipe returns containerd's address.
 func (n *Node) Pipe() string { return `\\.\pipe\` + n.pipe }
 
-// File writes a file in the node's directory and returns its path.
-func (n *Node) File(t testing.TB, name, content string) string {
+// File writes a file in the node's directory.
+func (n *Node) File(t testing.TB, name, content string) {
 	t.Helper()
 	Replace(t, n.Path(name), []byte(content))
-	return n.Path(name)
 }
 
 // WriteSettings replaces config.yaml with the keys that the node needs and settings,
@@ -228,18 +229,17 @@ func (n *Node) WriteSettings(t testing.TB, settings string) {
 // Start starts containerd.exe and waits until it answers.
 func (n *Node) Start(t testing.TB) {
 	t.Helper()
-	log, err := os.OpenFile(n.Path("containerd.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	testutil.NoError(t, err)
-	defer log.Close()
-	n.daemon = n.Command(context.Background(), n.Path(containerdExe), n.containerdArgs()...)
-	n.daemon.Stdout, n.daemon.Stderr = log, log
-	testutil.NoError(t, n.daemon.Start())
+	args := []string{"--root", n.Path("root"), "--state", n.containerd, "--address", n.Pipe()}
+	if !n.Doubled {
+		args = append(args, "--config", n.Path(configFile))
+	}
+	n.daemon = n.Daemon(t, "containerd", n.Path(containerdExe), args...)
 	// runhcs sends its events to the second pipe. Wine loses the first connection to each.
 	for _, name := range []string{n.Pipe(), n.Pipe() + ".ttrpc"} {
 		Eventually(t, "containerd.exe answers", func() error {
 			pipe, err := os.OpenFile(name, os.O_RDWR, 0)
 			if err != nil {
-				return fmt.Errorf("%w: %s", err, ReadFile(t, n.Path("containerd.log")))
+				return err
 			}
 			return pipe.Close()
 		})
@@ -247,36 +247,7 @@ func (n *Node) Start(t testing.TB) {
 }
 
 // Kill kills containerd.exe, but not its shims.
-func (n *Node) Kill() {
-	_ = n.daemon.Process.Kill() // An error means that it has ended.
-	_ = n.daemon.Wait()
-}
-
-// run runs a program of the node and returns its standard output. The error has its
-// standard error.
-func (n *Node) run(limit time.Duration, program string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
-	defer cancel()
-	stdout, _, err := n.output(n.Command(ctx, n.Path(program), args...))
-	return stdout, err
-}
-
-// Dxctl runs dxctl.exe and returns its output. It fails the test if the exit status is
-// another.
-func (n *Node) Dxctl(t testing.TB, status int, args ...string) (stdout, stderr string) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	defer cancel()
-	return n.Exec(t, status, n.Command(ctx, n.Executable(Dxctl), args...))
-}
-
-// Processes returns the shim processes of a container: those with the name of a runtime
-// shim and the ID as an argument.
-func (n *Node) Processes(id string) []Process {
-	return slices.DeleteFunc(processes(), func(p Process) bool {
-		return !strings.Contains(p.Command, "containerd-shim-") || !slices.Contains(strings.Fields(p.Command), id)
-	})
-}
+func (n *Node) Kill() { Kill(n.daemon) }
 
 // Record writes an allocation record and returns its ID.
 func (n *Node) Record(t testing.TB, replicas ...allocation.Replica) allocation.ID {

@@ -309,19 +309,6 @@ EXPORT HRESULT LayerExists(void *info, const wchar_t *id, DWORD *exists) { *exis
 EXPORT HRESULT DestroyLayer(void *info, const wchar_t *id) { return 0; }
 EXPORT HRESULT CreateSandboxLayer(void *info, const wchar_t *id, void *parent, void *layers, DWORD count) { return 0; }
 EXPORT HRESULT ExpandSandboxSize(void *info, const wchar_t *id, ULONGLONG size) { return 0; }
-// A layer needs both directories: https://github.com/google/go-containerregistry/issues/1111.
-// Their files stay as they were sent.
-EXPORT HRESULT ImportLayer(void *info, const wchar_t *id, const wchar_t *path, void *layers, DWORD count) {
-    wchar_t from[MAX_PATH], to[MAX_PATH];
-    record("ImportLayer", id, path);
-    for (int i = 0; i < 2; i++) {
-        const wchar_t *name = i ? L"Hives" : L"Files";
-        wsprintfW(from, L"%s\\%s", path, name);
-        wsprintfW(to, L"%s\\%s", id, name);
-        if (!MoveFileW(from, to)) return HRESULT_FROM_WIN32(GetLastError());
-    }
-    return 0;
-}
 EXPORT HRESULT NameToGuid(const wchar_t *name, GUID *guid) { memset(guid, 0x42, sizeof *guid); return 0; }
 EXPORT HRESULT GetLayerMountPath(void *info, const wchar_t *id, SIZE_T *len, wchar_t *path) {
     static const wchar_t volume[] = L"\\\\?\\Volume{11111111-2222-3333-4444-555555555555}\\";
