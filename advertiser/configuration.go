@@ -58,10 +58,19 @@ func (d *Daemon) waitForNewRun(ctx context.Context, c *configuration) *configura
 	if c.problem != nil {
 		inForce = config.Compiled{} // None is in force, so any valid one is a change.
 	}
-	for {
-		next, err := d.compiler.Watch(ctx, inForce, d.reportCompilation)
-		if err != nil {
+	for seen := ""; ; {
+		var err error
+		if seen, err = d.compiler.Wait(ctx, inForce.Policy.CompiledFrom.Inventory, seen); err != nil {
 			return nil // ctx has ended.
+		}
+		next, err := d.compiler.Apply()
+		d.reportCompilation(err)
+		if err != nil {
+			continue
+		}
+		inForce.Policy.CompiledFrom = next.Policy.CompiledFrom // The hashes also change with comments.
+		if reflect.DeepEqual(next, inForce) {
+			continue
 		}
 		next.Policy.Log.Configure(d.log)
 		d.log.WithField("config", d.compiler.File).Info("The configuration has changed and is in force")

@@ -3,6 +3,7 @@
 package config
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -12,10 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/directx-nri/directx-nri/discovery/node"
 	"github.com/directx-nri/directx-nri/internal/access"
-	"github.com/directx-nri/directx-nri/internal/durable"
-	"github.com/directx-nri/directx-nri/internal/policy"
 	"github.com/directx-nri/directx-nri/internal/testutil"
 )
 
@@ -103,117 +101,48 @@ func TestCompileRefusesNamedPipe(t *testing.T) {
 	testutil.CheckError(t, "a named pipe", err, "not a regular file")
 }
 
-// watched is a node whose files a test changes while [Compiler.Watch] runs. The clock is the
-// test's own.
-type watched struct {
-	t        *testing.T
-	c        Compiler
-	inForce  Compiled
-	reports  chan error
-	returned chan bool
-}
-
-// watch starts with the configuration that c compiles, as an earlier run has installed it.
-func watch(t *testing.T, c Compiler) *watched {
-	compiled, err := c.Apply()
-	testutil.NoError(t, err)
-	w := &watched{t, c, compiled, make(chan error, 1000), make(chan bool, 1)}
-	go w.run()
-	return w
-}
-
-func (w *watched) run() {
-	var err error
-	w.inForce, err = w.c.Watch(w.t.Context(), w.inForce, func(err error) { w.reports <- err })
-	w.returned <- err == nil
-}
-
-// wait checks what has been reported after d, since the last call: errors with the text want,
-// or none; and whether Watch has returned with another policy, which the next call uses.
-func (w *watched) wait(d time.Duration, want string, wantNext bool) {
-	w.t.Helper()
-	time.Sleep(d)
-	synctest.Wait()
-	var got error
-	for len(w.reports) > 0 {
-		got = errors.Join(got, <-w.reports)
-	}
-	testutil.CheckError(w.t, "reported", got, want)
-	next := len(w.returned) > 0
-	installed, err := policy.Read(w.c.StateDir)
-	if err == nil && installed.UseInventory {
-		_, err = node.CompiledInventory(w.c.StateDir).Devices(w.t.Context())
-	}
-	if next != wantNext || err != nil || !durable.Exists(policy.Path(w.c.StateDir)) {
-		w.t.Errorf("a new policy is in force: %t; the installed one: %v", next, err)
-	}
-	if next {
-		<-w.returned
-		go w.run()
-	}
-}
-
-// TestWatch changes files as an editor and as the kubelet do.
-func TestWatch(t *testing.T) {
+// TestWait changes files as an editor and as the kubelet do. The clock is the test's own.
+func TestWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		dir, inventoryDir := t.TempDir(), t.TempDir()
-		stateDir, file, inventory := filepath.Join(dir, "state"), filepath.Join(dir, "config.yaml"), filepath.Join(inventoryDir, "gpus.yaml")
-		for version, text := range map[string]string{"..1": "replicas: 1", "..2": "replicas: 2", "..bad": "replicas: 0", "..comment": "replicas: 2 # comment"} {
-			testutil.WriteFile(t, filepath.Join(dir, version, "config.yaml"), head+text+"\ninventory: "+inventory+"\n", 0o600)
+		dir := t.TempDir()
+		file, inventory := filepath.Join(dir, "config.yaml"), filepath.Join(dir, "gpus.yaml")
+		c, seen := Compiler{File: file}, ""
+		wait := func(what string, want time.Duration) {
+			t.Helper()
+			start, err := time.Now(), error(nil)
+			seen, err = c.Wait(t.Context(), inventory, seen)
+			if took := time.Since(start); err != nil || took != want {
+				t.Errorf("%s: %v, %v; want %v", what, took, err, want)
+			}
 		}
 		link := func(version string) {
 			t.Helper()
 			temp := filepath.Join(dir, "..data_tmp")
+			testutil.WriteFile(t, filepath.Join(dir, version, "config.yaml"), head+"# "+version, 0o600)
 			testutil.NoError(t, os.Symlink(version, temp), os.Rename(temp, filepath.Join(dir, "..data")))
 		}
+		wait("no file", pollInterval)
 		link("..1")
 		testutil.NoError(t, os.Symlink(filepath.Join("..data", "config.yaml"), file))
-		testutil.WriteFile(t, inventory, device("display: true"), 0o600)
-		w := watch(t, Compiler{File: file, StateDir: stateDir, NodeOS: "linux"})
-		w.wait(2*pollInterval, "", false)
+		wait("a new file", pollInterval)
 		link("..2")
-		w.wait(2*pollInterval, "", true)
-		w.wait(2*pollInterval, "", false)
-		testutil.WriteFile(t, inventory, device("compute: true"), 0o600)
-		w.wait(2*pollInterval, "", true)
-		if c := w.inForce; c.Policy.Resources[0].Replicas != 2 || len(c.Devices) != 1 || !c.Devices[0].SupportsCompute {
-			t.Errorf("%+v", c)
-		}
-		// A policy or compiled inventory that is lost is written again.
-		for _, path := range []string{policy.Path(stateDir), node.CompiledInventory(stateDir).Path()} {
-			testutil.NoError(t, os.Remove(path))
-			w.wait(compileInterval+pollInterval, "", false)
-		}
-		// What is invalid changes nothing, nor does another comment.
-		link("..bad")
-		w.wait(2*pollInterval, "replicas: minimum", false)
-		link("..comment")
-		w.wait(2*pollInterval, "", false)
-	})
-}
-
-// TestWatchTiming: a file that appears is compiled when it is whole, and what was refused, or
-// is lost, is tried again without a change of a file.
-func TestWatchTiming(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		dir := t.TempDir()
-		file, stateDir := filepath.Join(dir, "config.yaml"), filepath.Join(dir, "state")
-		inventory := filepath.Join(dir, "gpus.yaml")
-		w := watch(t, Compiler{File: file, StateDir: stateDir, NodeOS: "linux"})
-		w.wait(pollInterval/2, "", false)
-		for range 2 * compileInterval / pollInterval { // It grows, and no part of it is valid.
-			testutil.WriteFile(t, file, "# "+strings.Repeat("x", time.Now().Second()*1000+time.Now().Nanosecond()/1e6)+"\nreplicas: 0", 0o600)
-			w.wait(pollInterval, "", false)
-		}
-		testutil.WriteFile(t, file, head+"inventory: "+inventory+"\n", 0o600)
-		w.wait(2*pollInterval, "gpus.yaml", false)
-		w.wait(3*compileInterval, "gpus.yaml", false)
-		testutil.WriteFile(t, inventory, "apiVersion: directx.microsoft.com/v1alpha1\nkind: Inventory\ndevices: []\n", 0o600)
-		w.wait(compileInterval+pollInterval, "", true)
-		if !w.inForce.Policy.UseInventory {
-			t.Errorf("%+v", w.inForce.Policy)
+		wait("another target of the link", pollInterval)
+		testutil.WriteFile(t, inventory, device("display: true"), 0o600)
+		wait("an inventory", pollInterval)
+		wait("no change", compileInterval)
+		go func() { // It writes between the polls.
+			time.Sleep(pollInterval / 2)
+			for i := range 2 * compileInterval / pollInterval {
+				testutil.WriteFile(t, inventory, strings.Repeat("x", int(i)), 0o600)
+				time.Sleep(pollInterval)
+			}
+		}()
+		wait("a file that grows", 2*compileInterval+pollInterval)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := c.Wait(ctx, inventory, seen); !errors.Is(err, context.Canceled) {
+			t.Errorf("error %v", err)
 		}
 	})
 }

@@ -3,13 +3,12 @@ package config
 import (
 	"context"
 	"fmt"
-	"reflect"
 	"time"
 )
 
 const (
-	// pollInterval is the time between polls of the files. The files are compiled when two polls
-	// are equal, because a program may write a file in several steps.
+	// pollInterval is the time between polls of the files. A change counts when two polls are equal,
+	// because a program may write a file in several steps.
 	pollInterval = 250 * time.Millisecond
 	// compileInterval is the longest time between compilations of unchanged files. If they were
 	// refused, the cause may be gone, such as a missing program. If they were installed, files in the
@@ -17,38 +16,26 @@ const (
 	compileInterval = 10 * time.Second
 )
 
-// Watch applies the configuration when config.yaml or the inventory has changed, and every ten
-// seconds. If the result differs from the one in force, Watch returns it, so that the caller can
-// restart with it. When ctx ends, Watch returns the cause. A configuration that cannot be applied
-// changes nothing. Watch calls report with the result of each attempt.
+// Wait waits until config.yaml or the inventory differs from seen, the result of an earlier call, or for
+// ten seconds. It returns what it has seen, or the cause of ctx's end.
 //
-// Watch polls: that also works for files and directories that do not exist yet, and for Kubernetes
+// It polls: that also works for files and directories that do not exist yet, and for Kubernetes
 // volumes, which the kubelet changes through a symbolic link.
-func (c Compiler) Watch(ctx context.Context, inForce Compiled, report func(error)) (Compiled, error) {
-	ticker := time.NewTicker(pollInterval)
+func (c Compiler) Wait(ctx context.Context, inventory, seen string) (string, error) {
+	start, ticker := time.Now(), time.NewTicker(pollInterval)
 	defer ticker.Stop()
-	var polled, compiled string
-	var compiledAt time.Time
-	for ctx.Err() == nil {
+	for polled := ""; ; {
 		before := polled
-		polled = c.fingerprint(inForce.Policy.CompiledFrom.Inventory)
-		if polled == before && (polled != compiled || time.Since(compiledAt) >= compileInterval) {
-			compiled, compiledAt = polled, time.Now()
-			next, err := c.Apply()
-			report(err)
-			if err == nil {
-				inForce.Policy.CompiledFrom = next.Policy.CompiledFrom // The hashes also change with comments.
-				if !reflect.DeepEqual(next, inForce) {
-					return next, nil
-				}
-			}
+		polled = c.fingerprint(inventory)
+		if polled == before && (polled != seen || time.Since(start) >= compileInterval) {
+			return polled, nil
 		}
 		select {
 		case <-ctx.Done():
+			return "", context.Cause(ctx)
 		case <-ticker.C:
 		}
 	}
-	return Compiled{}, context.Cause(ctx)
 }
 
 // fingerprint returns a string that changes with the content of config.yaml and the inventory, and
