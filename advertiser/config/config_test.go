@@ -160,26 +160,21 @@ func defaultsOf(schema any) any {
 	return node["default"]
 }
 
+// TestPresets: a preset is the same as the keys that it sets.
 func TestPresets(t *testing.T) {
 	t.Parallel()
-	no := false
-	rule := func(name string, match policy.Match, replicas int) policy.ResourceRule {
-		return policy.ResourceRule{Name: name, Match: match, Replicas: replicas, AllocationPolicy: policy.Distributed, MixedDrivers: policy.RefuseMixed}
-	}
-	for text, want := range map[string]struct {
-		rules      []policy.ResourceRule
-		assignment policy.Assignment
-	}{
-		"preset: tensorworks\nreplicas: 4\n": {[]policy.ResourceRule{
-			rule("directx.microsoft.com/display", policy.Match{Kind: "display", Integrated: &no, Detachable: &no}, 4),
-			rule("directx.microsoft.com/compute", policy.Match{Kind: "compute", Integrated: &no, Detachable: &no}, 4),
-		}, policy.AssignByPath},
-		"preset: microsoft\n":                     {[]policy.ResourceRule{rule("microsoft.com/directx", policy.Match{Kind: "display", Descriptions: []string{"*nvidia*"}}, 1)}, policy.AssignByClass},
-		"assignmentMode: auto\npreset: alibaba\n": {[]policy.ResourceRule{rule("windows.alibabacloud.com/directx", policy.Match{Kind: "display"}, 1)}, policy.AssignAuto},
+	for preset, keys := range map[string]string{
+		"preset: tensorworks\nreplicas: 4\n": "replicas: 4\nassignmentMode: location-path\nresources:\n" +
+			"- {name: directx.microsoft.com/display, match: {kind: display, integrated: false, detachable: false}}\n" +
+			"- {name: directx.microsoft.com/compute, match: {kind: compute, integrated: false, detachable: false}}\n",
+		"preset: microsoft\n":                     "assignmentMode: class-guid\nresources: [{name: microsoft.com/directx, match: {kind: display, description: '*nvidia*'}}]\n",
+		"assignmentMode: auto\npreset: alibaba\n": "resources: [{name: windows.alibabacloud.com/directx, match: {kind: display}}]\n",
 	} {
-		p, err := compile("windows", head+text)
-		if diff := cmp.Diff(want.rules, p.Resources); err != nil || diff != "" || p.Assignment != want.assignment {
-			t.Errorf("%s: %v, assignment %s (-want +got):\n%s", text, err, p.Assignment, diff)
+		want, err := compile("windows", head+keys)
+		testutil.NoError(t, err)
+		got, err := compile("windows", head+preset)
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Errorf("%s: %v (-want +got):\n%s", preset, err, diff)
 		}
 	}
 }

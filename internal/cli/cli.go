@@ -98,8 +98,8 @@ func checkArguments(command *cobra.Command) {
 	}
 }
 
-// AddEnvironment makes environment variables set the flags of command that have no argument: --log-level
-// is DIRECTX_NRI_LOG_LEVEL.
+// AddEnvironment makes environment variables set the flags of command that its command line does not set:
+// DIRECTX_NRI_LOG_LEVEL is --log-level.
 func AddEnvironment(command *cobra.Command) {
 	command.PreRunE = func(command *cobra.Command, _ []string) (err error) {
 		command.Flags().VisitAll(func(flag *pflag.Flag) {
