@@ -47,14 +47,8 @@ func addShimDirFlag(flags *pflag.FlagSet, dir *string) {
 
 // openDiversion returns the diversion in dir, by default in the directory of containerd's shim.
 func openDiversion(dir string) (*diversion.Diversion, error) {
-	if dir == "" {
-		found, err := diversion.Find()
-		if err != nil {
-			return nil, errlog.WithRemedy(err, "set --shim-dir")
-		}
-		dir = found
-	}
-	return diversion.New(dir), nil
+	d, err := diversion.Open(dir)
+	return d, errlog.WithRemedy(err, "set --shim-dir")
 }
 
 func newInstallCommand() *cobra.Command {

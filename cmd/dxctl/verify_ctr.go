@@ -51,7 +51,9 @@ func (c *ctr) prepare(ctx context.Context) error {
 	}
 	dir := paths.Default().ShimDir
 	if runtime.GOOS == "windows" {
-		dir, _ = diversion.Find() // Without it, flags can name what is needed.
+		if d, err := diversion.Open(""); err == nil { // Without it, flags can name what is needed.
+			dir = d.Dir()
+		}
 	}
 	if _, err := exec.LookPath(c.program[0]); err != nil {
 		c.program[0] = filepath.Join(dir, c.program[0]) // Beside containerd.

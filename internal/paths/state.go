@@ -25,6 +25,9 @@ const (
 	// ShimLogFile is the shim's log, unless the policy names another one, in lines of text. The shim
 	// appends, and begins a second file with the suffix .1 when it is large (package shim). dxctl reads it.
 	ShimLogFile = "shim.log"
+	// DiversionLockFile is empty. Programs that change the diversion lock it (package shim/diversion), in the default
+	// state directory, because 'dxctl runtime uninstall' has no other.
+	DiversionLockFile = "diversion.lock"
 	// VerifyFile is the last result of 'dxctl verify', in lines of text. 'dxctl verify' writes it, and 'dxctl
 	// doctor' reads it.
 	VerifyFile = "verify.txt"

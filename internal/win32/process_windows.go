@@ -6,7 +6,6 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/windows"
-	"golang.org/x/sys/windows/registry"
 )
 
 // Process is a process of this system.
@@ -49,22 +48,4 @@ func ProcessPath(id uint32) (path string, err error) {
 		return "", fmt.Errorf("find the program of process %d: %w", id, err)
 	}
 	return windows.UTF16ToString(buffer[:size]), nil
-}
-
-// ServiceCommand returns the command line of a service. Its error matches [fs.ErrNotExist] if there is no such service.
-// The service manager of Wine does not return it.
-func ServiceCommand(name string) (line string, err error) {
-	key, err := registry.OpenKey(registry.LOCAL_MACHINE, `SYSTEM\CurrentControlSet\Services\`+name, registry.QUERY_VALUE)
-	if err != nil {
-		return "", fmt.Errorf("find the service %s: %w", name, err)
-	}
-	defer func() { err = errors.Join(err, key.Close()) }()
-	line, kind, err := key.GetStringValue("ImagePath")
-	if err == nil && kind == registry.EXPAND_SZ {
-		line, err = registry.ExpandString(line)
-	}
-	if err != nil {
-		return "", fmt.Errorf("find the program of the service %s: %w", name, err)
-	}
-	return line, nil
 }

@@ -12,16 +12,13 @@ import (
 
 var (
 	// ErrUnknownDirectory means that nothing on this system shows from which directory containerd runs the runhcs shim.
-	ErrUnknownDirectory = errors.New("the directory of " + paths.Runhcs + " is unknown: neither it nor containerd runs, and there is no service containerd")
+	ErrUnknownDirectory = errors.New("the directory of " + paths.Runhcs + " is unknown: neither it nor containerd runs")
 	// ErrSeveralDirectories means that this system has the runhcs shim in several directories, and which one
 	// containerd uses is unknown.
 	ErrSeveralDirectories = errors.New("several directories have " + paths.Runhcs)
 )
 
-const (
-	containerdName    = "containerd.exe"
-	containerdService = "containerd"
-)
+const containerdName = "containerd.exe"
 
 // process is a running process.
 type process struct {
@@ -32,10 +29,8 @@ type process struct {
 
 // system is what shows the directory of the runhcs shim.
 type system struct {
-	self      uint32 // the ID of this process
-	processes []process
-	// containerd is the program of containerd's service, "" if there is none.
-	containerd string
+	self       uint32 // the ID of this process
+	processes  []process
 	searchPath []string // directories in which containerd looks for shims, in addition to its own
 	exists     func(path string) bool
 }
@@ -90,9 +85,6 @@ func (s system) besideContainerd() []string {
 			candidates = append(candidates, winpath.Dir(p.path))
 		}
 	}
-	if len(candidates) == 0 && s.containerd != "" {
-		candidates = append(candidates, winpath.Dir(s.containerd))
-	}
 	if len(candidates) > 0 {
 		candidates = append(candidates, s.searchPath...)
 	}
@@ -123,14 +115,4 @@ func appendDir(dirs []string, dir string) []string {
 		return dirs
 	}
 	return append(dirs, dir)
-}
-
-// programOf returns the program of a service's command line. A path without quotation marks can have
-// spaces, so it ends with the first .exe.
-func programOf(commandLine string) string {
-	end := strings.Index(strings.ToLower(commandLine), ".exe")
-	if end < 0 {
-		return ""
-	}
-	return strings.TrimPrefix(commandLine[:end+len(".exe")], `"`)
 }

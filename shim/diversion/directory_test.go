@@ -14,7 +14,6 @@ func TestDirectory(t *testing.T) {
 	)
 	for name, test := range map[string]struct {
 		processes  []process // this process is 1
-		service    string
 		searchPath []string
 		files      []string
 		want       string
@@ -39,38 +38,24 @@ func TestDirectory(t *testing.T) {
 			processes: []process{{2, 3, shim, ""}, {3, 0, daemon, k + `\` + daemon}}, files: []string{k + `\` + shim}, want: k,
 		},
 		"beside containerd": {
-			processes: []process{{3, 0, daemon, k + `\` + daemon}}, service: rke + `\` + daemon,
-			files: []string{k + `\` + shim, rke + `\` + shim}, want: k,
+			processes: []process{{3, 0, daemon, k + `\` + daemon}}, files: []string{k + `\` + shim, rke + `\` + shim}, want: k,
 		},
-		"interrupted, beside the service's containerd": {
-			service: k + `\` + daemon, files: []string{k + `\directx-nri\` + shim}, want: k,
+		"interrupted, beside containerd": {
+			processes: []process{{3, 0, daemon, k + `\` + daemon}}, files: []string{k + `\directx-nri\` + shim}, want: k,
 		},
 		"on containerd's PATH": {
-			service: k + `\` + daemon, searchPath: []string{`C:\Windows`, rke}, files: []string{rke + `\` + shim}, want: rke,
+			processes: []process{{3, 0, daemon, k + `\` + daemon}}, searchPath: []string{`C:\Windows`, rke}, files: []string{rke + `\` + shim}, want: rke,
 		},
 		"beside containerd and on its PATH": {
-			service: k + `\` + daemon, searchPath: []string{rke}, files: []string{k + `\` + shim, rke + `\` + shim}, err: ErrSeveralDirectories,
+			processes: []process{{3, 0, daemon, k + `\` + daemon}}, searchPath: []string{rke}, files: []string{k + `\` + shim, rke + `\` + shim}, err: ErrSeveralDirectories,
 		},
 		"on PATH, without containerd": {searchPath: []string{rke}, files: []string{rke + `\` + shim}, err: ErrUnknownDirectory},
 		"nothing":                     {processes: []process{{1, 2, "a.exe", ""}}, err: ErrUnknownDirectory},
 	} {
-		s := system{self: 1, processes: test.processes, containerd: test.service, searchPath: test.searchPath,
+		s := system{self: 1, processes: test.processes, searchPath: test.searchPath,
 			exists: func(path string) bool { return slices.Contains(test.files, path) }}
 		if got, err := directory(s); got != test.want || !errors.Is(err, test.err) {
 			t.Errorf("%s: %q, %v", name, got, err)
-		}
-	}
-}
-
-func TestProgramOf(t *testing.T) {
-	t.Parallel()
-	for line, want := range map[string]string{
-		`"C:\Program Files\containerd\containerd.exe" --run-service`: `C:\Program Files\containerd\containerd.exe`,
-		`C:\Program Files\containerd\containerd.EXE --run-service`:   `C:\Program Files\containerd\containerd.EXE`,
-		`C:\k\nssm.exe`: `C:\k\nssm.exe`, ``: ``, `x`: ``,
-	} {
-		if got := programOf(line); got != want {
-			t.Errorf("%s: %s", line, got)
 		}
 	}
 }

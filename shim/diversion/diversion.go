@@ -5,8 +5,8 @@
 //	directx-nri\containerd-shim-runhcs-v1.exe  the real one, which ours runs
 //
 // containerd looks the file up at each start of a container, so it needs no restart and no
-// configuration. [Find] finds the directory, [Diversion] changes and checks it, and [Keeper] does so
-// again and again for a daemon. What is done in which state is in plan.go.
+// configuration. [Open] finds the directory, [Diversion] changes and checks it, and [Keeper] does so
+// again and again for a daemon.
 package diversion
 
 import (
@@ -17,27 +17,31 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
+	"github.com/gofrs/flock"
+
+	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/paths"
 	"github.com/directx-nri/directx-nri/shim/shimfile"
 )
 
-// discardTimeout bounds how long Remove waits for the starts in which our shim is about to run the real one.
-const discardTimeout = 10 * time.Second
+const (
+	// discardTimeout bounds how long Remove waits for the starts in which our shim is about to run the real one.
+	discardTimeout = 10 * time.Second
+	// lockInterval is the time between attempts to get the lock.
+	lockInterval = 20 * time.Millisecond
+)
 
-// Diversion is the diversion in one directory. Its methods may be called concurrently, and by several
-// processes.
+// Diversion is the diversion in one directory. Several processes can change it at once.
 type Diversion struct {
 	dir      string
+	lockFile string
 	files    fileOps
 	isOurs   func(path string) (bool, error)
 	selfTest func(ctx context.Context, program, dir string) error
-
-	mu   sync.Mutex
-	seen map[string]sighting // by path
+	seen     map[string]sighting // by path
 }
 
 // sighting is what a file was when it was last read.
@@ -46,30 +50,51 @@ type sighting struct {
 	kind kind
 }
 
-// New returns the diversion in dir, the directory from which containerd runs the runhcs shim.
+// Open returns the diversion in dir, the directory from which containerd runs the runhcs shim. If dir is "", it
+// is found: the error matches [ErrUnknownDirectory] or [ErrSeveralDirectories] if the caller must name it.
+func Open(dir string) (*Diversion, error) {
+	if dir != "" {
+		return New(dir), nil
+	}
+	dir, err := find()
+	if err != nil {
+		return nil, err
+	}
+	return New(dir), nil
+}
+
+// New returns the diversion in dir.
 func New(dir string) *Diversion {
-	return &Diversion{dir: dir, files: systemOps(), isOurs: isOurs, selfTest: shimfile.SelfTest, seen: map[string]sighting{}}
+	return &Diversion{
+		dir: dir, lockFile: filepath.Join(paths.Default().State, paths.DiversionLockFile),
+		files: systemOps(), isOurs: isOurs, selfTest: shimfile.SelfTest, seen: map[string]sighting{},
+	}
 }
 
 // Dir returns the directory of the diversion.
 func (d *Diversion) Dir() string { return d.dir }
 
-// place is the path that containerd runs, real that of the real shim while it is diverted.
+// place returns the path that containerd runs.
 func (d *Diversion) place() string { return filepath.Join(d.dir, paths.Runhcs) }
-func (d *Diversion) real() string  { return paths.RealShim(d.dir) }
+
+// real returns the path of the real shim while it is diverted.
+func (d *Diversion) real() string { return paths.RealShim(d.dir) }
 
 // workDir is the directory of the real shim, and of files that are about to be placed or deleted.
 func (d *Diversion) workDir() string { return filepath.Join(d.dir, paths.RealShimDir) }
 
 // Check returns nil if containerd runs our shim and ours can run the real one. Otherwise its error matches
-// [ErrNotDiverted], [ErrOverwritten], [ErrInterrupted], [ErrBroken] or [ErrNoShim], or the files cannot
-// be read. While nothing changes, it costs the metadata of two files.
+// [ErrNotDiverted], [ErrInterrupted], [ErrBroken] or [ErrNoShim], or the files cannot be read. While nothing
+// changes, it costs the metadata of two files.
 func (d *Diversion) Check() error {
 	s, err := d.inspect()
 	if err == nil {
 		err = check(s)
 	}
-	return d.wrap("check", err)
+	if err != nil {
+		return fmt.Errorf("check %s: %w", d.dir, err)
+	}
+	return nil
 }
 
 // Install makes the diversion with a copy of the program newFile, after its self-test has passed, and
@@ -77,166 +102,136 @@ func (d *Diversion) Check() error {
 // replaces our shim if newFile differs. The error matches [shimfile.ErrSelfTest] if the
 // self-test fails, and [ErrBroken] or [ErrNoShim] if a file of containerd is missing; nothing has changed then.
 func (d *Diversion) Install(ctx context.Context, newFile string) (changed bool, err error) {
-	defer func() { err = d.wrap("install the runtime shim", err) }()
-	if _, err := d.plan(planInstall); err != nil {
+	if err := d.Check(); errors.Is(err, ErrBroken) || errors.Is(err, ErrNoShim) {
 		return false, err
 	}
-	unlock, err := d.lock(ctx)
-	if err != nil {
-		return false, err
-	}
-	defer unlock()
-	defer func() { _ = d.cleanUp() }() // What runs is deleted by a later call.
-	staged, err := d.stage(ctx, newFile)
-	if err != nil {
-		return false, err
-	}
-	steps, err := d.plan(planInstall) // Another process may have changed the files.
-	if err != nil {
-		return false, err
-	}
-	for _, s := range steps {
-		stepChanged, err := d.installStep(s, staged)
+	return d.change(ctx, "install the runtime shim in", func() (bool, error) {
+		staged, err := d.stage(ctx, newFile)
 		if err != nil {
-			return changed, err
+			return false, err
 		}
-		changed = changed || stepChanged
-	}
-	return changed, nil
-}
-
-// Remove undoes the diversion and reports whether containerd runs another program now. The moved real shim
-// is deleted unless containers run from it; then the next Install or Remove deletes it.
-func (d *Diversion) Remove(ctx context.Context) (changed bool, err error) {
-	defer func() { err = d.wrap("remove the runtime shim", err) }()
-	if _, err := d.plan(planRemove); err != nil || !durable.Exists(d.workDir()) {
-		return false, err
-	}
-	unlock, err := d.lock(ctx)
-	if err != nil {
-		return false, err
-	}
-	defer unlock()
-	defer func() { _ = d.cleanUp() }() // What runs is deleted by a later call.
-	steps, err := d.plan(planRemove)
-	if err != nil {
-		return false, err
-	}
-	for _, s := range steps {
-		stepChanged, err := d.removeStep(ctx, s)
+		s, err := d.inspect() // The self-test took time.
 		if err != nil {
-			return changed, err
+			return false, err
 		}
-		changed = changed || stepChanged
-	}
-	return changed, nil
-}
-
-func (d *Diversion) installStep(s step, staged string) (changed bool, err error) {
-	switch s {
-	case setAside:
-		return false, d.files.rename(d.real(), d.unique(asidePrefix))
-	case divert:
+		switch err := check(s); {
+		case errors.Is(err, ErrBroken) || errors.Is(err, ErrNoShim):
+			return false, err
+		case s.place == ours:
+			same, err := sameContent(staged, d.place())
+			if err != nil || same {
+				return false, err
+			}
+			return true, d.exchange(staged, d.unique(oursPrefix))
+		case s.place == absent:
+			return true, d.files.rename(staged, d.place())
+		}
+		if s.real == foreign { // The one that another program has put in our shim's place is newer.
+			if err := d.files.rename(d.real(), d.unique(asidePrefix)); err != nil {
+				return false, err
+			}
+		}
 		if err := d.linkCompanions(); err != nil {
 			return false, fmt.Errorf("link what the real shim looks for beside itself: %w", err)
 		}
-		return true, d.exchange(staged, d.real(), asidePrefix)
-	case update:
-		same, err := sameContent(staged, d.place())
-		if err != nil || same {
-			return false, err
-		}
-		return true, d.exchange(staged, d.unique(oursPrefix), oursPrefix)
-	default: // place
-		return true, d.files.rename(staged, d.place())
-	}
+		return true, d.exchange(staged, d.real())
+	})
 }
 
-func (d *Diversion) removeStep(ctx context.Context, s step) (changed bool, err error) {
-	if s == discard {
-		d.discardReal(ctx)
-		return false, nil
-	}
-	temp := filepath.Join(d.dir, tempPrefix+filepath.Base(d.unique("")))
-	if err := d.files.copy(d.real(), temp); err != nil {
+// Remove undoes the diversion and reports whether containerd runs another program now. The second name of the real
+// shim is deleted unless containers run from it; then the next Install or Remove deletes it.
+func (d *Diversion) Remove(ctx context.Context) (changed bool, err error) {
+	if err := d.Check(); errors.Is(err, ErrBroken) {
 		return false, err
 	}
-	if s == recreate {
-		return true, d.files.rename(temp, d.place())
+	if !durable.Exists(d.workDir()) {
+		return false, nil
 	}
-	return true, d.exchange(temp, d.unique(oursPrefix), oursPrefix)
+	return d.change(ctx, "remove the runtime shim from", func() (bool, error) {
+		s, err := d.inspect()
+		if err != nil || s.real != foreign {
+			return false, err
+		}
+		if s.place != foreign {
+			if err := d.restore(s.place); err != nil {
+				return false, err
+			}
+		}
+		d.discardReal(ctx)
+		return s.place != foreign, nil
+	})
 }
 
-// plan returns the steps of install or remove in the present state.
-func (d *Diversion) plan(steps func(state) ([]step, error)) ([]step, error) {
-	s, err := d.inspect()
-	if err != nil {
-		return nil, err
+// restore puts the real shim back. It keeps its second name, because our shim is about to run it in the starts in flight.
+func (d *Diversion) restore(place kind) error {
+	link := d.unique(asidePrefix)
+	if err := d.files.link(d.real(), link); err != nil {
+		link = d.real() // The file system has no hard links.
 	}
-	return steps(s)
+	if place == absent {
+		return d.files.rename(link, d.place())
+	}
+	return d.exchange(link, d.unique(oursPrefix))
 }
 
-// inspect returns the state of the directory. Another process can change it meanwhile, so place is read again after real.
+// change runs do while no other process changes the diversion.
+func (d *Diversion) change(ctx context.Context, action string, do func() (changed bool, err error)) (changed bool, err error) {
+	defer func() {
+		if err != nil {
+			changed, err = false, fmt.Errorf("%s %s: %w", action, d.dir, err)
+		}
+	}()
+	if err := access.MakePrivate(filepath.Dir(d.lockFile)); err != nil {
+		return false, err
+	}
+	lock := flock.New(d.lockFile, flock.SetPermissions(0o600), flock.SetFlag(os.O_CREATE|os.O_RDWR))
+	if _, err := lock.TryLockContext(ctx, lockInterval); err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, lock.Close()) }()
+	defer func() {
+		_ = d.cleanUp() // What runs is deleted by a later call.
+		_ = os.Remove(d.workDir())
+	}()
+	return do()
+}
+
+// inspect returns the state of the directory.
 func (d *Diversion) inspect() (state, error) {
-	const attempts = 10
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	var s state
-	for range attempts {
-		place, err := d.look(d.place())
-		moved, movedErr := d.look(d.real())
-		again, againErr := d.look(d.place())
-		if err := errors.Join(err, movedErr, againErr); err != nil {
-			return state{}, err
-		}
-		s = state{place: place.kind, real: moved.kind}
-		if place.kind == foreign && moved.kind == foreign {
-			s.leftover = place.info.Size() == moved.info.Size() && place.info.ModTime().Equal(moved.info.ModTime())
-		}
-		if place.kind == again.kind && (place.kind == absent || os.SameFile(place.info, again.info)) {
-			break
-		}
-	}
-	return s, nil
+	place, err := d.look(d.place())
+	moved, movedErr := d.look(d.real())
+	return state{place, moved}, errors.Join(err, movedErr)
 }
 
 // look returns what the file at path is. It reads the file only if it has changed.
-func (d *Diversion) look(path string) (sighting, error) {
+func (d *Diversion) look(path string) (kind, error) {
 	info, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return sighting{kind: absent}, nil
+		return absent, nil
 	case err != nil:
-		return sighting{}, err
+		return "", err
 	case !info.Mode().IsRegular():
-		return sighting{}, fmt.Errorf("%s is not a regular file", path)
+		return "", fmt.Errorf("%s is not a regular file", path)
 	}
 	last, ok := d.seen[path]
 	// Windows looks the identity of info up now, by its path, and keeps it.
 	if same := os.SameFile(info, info); ok && same && os.SameFile(info, last.info) &&
 		info.Size() == last.info.Size() && info.ModTime().Equal(last.info.ModTime()) {
-		return last, nil
+		return last.kind, nil
 	}
 	now := sighting{info, foreign}
 	isOurs, err := d.isOurs(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return sighting{kind: absent}, nil
+		return absent, nil
 	case err != nil:
-		return sighting{}, err
-	}
-	if isOurs {
+		return "", err
+	case isOurs:
 		now.kind = ours
 	}
 	d.seen[path] = now
-	return now, nil
-}
-
-func (d *Diversion) wrap(action string, err error) error {
-	if err != nil {
-		return fmt.Errorf("%s in %s: %w", action, d.dir, err)
-	}
-	return nil
+	return now.kind, nil
 }
 
 func sameContent(a, b string) (bool, error) {

@@ -40,6 +40,7 @@ func newNode(t testing.TB, place, moved string) node {
 // openNode returns the diversion in dir as another process sees it.
 func openNode(dir string) *Diversion {
 	d := New(dir)
+	d.lockFile = filepath.Join(dir+".state", "lock")
 	d.isOurs = func(path string) (bool, error) {
 		data, err := os.ReadFile(path)
 		return strings.HasPrefix(string(data), "ours"), err
@@ -65,13 +66,12 @@ func newFile(t testing.TB, text string) string {
 	return path
 }
 
-// has fails the test unless the directory has exactly these files, as "path: content", and perhaps a lock
-// beside the real shim.
+// has fails the test unless the directory has exactly these files, as "path: content".
 func (n node) has(want ...string) {
 	n.t.Helper()
 	var got []string
 	err := filepath.WalkDir(n.dir, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || entry.Name() == lockName && n.read(n.real()) != "" {
+		if err != nil || entry.IsDir() {
 			return err
 		}
 		data, err := os.ReadFile(path)
@@ -129,37 +129,64 @@ var variants = map[string]func(*fileOps){
 	"no hard links": func(f *fileOps) { f.link = func(string, string) error { return errors.ErrUnsupported } },
 }
 
-func TestInstallAndRemove(t *testing.T) {
+// TestStates has the table of the design: each state, and what is done in it.
+func TestStates(t *testing.T) {
 	t.Parallel()
-	for name, variant := range variants {
-		t.Run(name, func(t *testing.T) {
+	const place, moved = "shim: ", "directx-nri/shim: "
+	diverted, restored := []string{place + "ours 2", moved + "runhcs 1"}, []string{place + "runhcs 1"}
+	for state, want := range map[[2]string]struct {
+		check           error
+		install, remove []string // the files afterwards, nil if it is refused
+	}{
+		{"", ""}:                 {ErrNoShim, nil, []string{}},
+		{"", "runhcs 1"}:         {ErrInterrupted, diverted, restored},
+		{"", "ours 1"}:           {ErrBroken, nil, nil},
+		{"runhcs 1", ""}:         {ErrNotDiverted, diverted, restored},
+		{"runhcs 1", "runhcs 0"}: {ErrNotDiverted, diverted, restored},
+		{"runhcs 1", "ours 1"}:   {ErrBroken, nil, nil},
+		{"ours 1", ""}:           {ErrBroken, nil, nil},
+		{"ours 1", "runhcs 1"}:   {nil, diverted, restored},
+		{"ours 1", "ours 1"}:     {ErrBroken, nil, nil},
+	} {
+		t.Run(fmt.Sprint(state), func(t *testing.T) {
 			t.Parallel()
-			n := newNode(t, "runhcs 1", "")
-			variant(&n.files)
-			old := time.Unix(1e8, 0)
-			before, err := os.Stat(n.place())
-			testutil.NoError(t, err)
-			n.checks(ErrNotDiverted)
-			n.remove(false)
-			n.install("ours 1", true)
-			n.checks(nil)
-			n.has("shim: ours 1", "directx-nri/shim: runhcs 1")
-			n.install("ours 1", false)
-			n.install("ours 2", true)
-			n.has("shim: ours 2", "directx-nri/shim: runhcs 1")
-			n.put(n.place(), "runhcs 2") // containerd is updated.
-			n.checks(ErrOverwritten)
-			n.install("ours 2", true)
-			n.has("shim: ours 2", "directx-nri/shim: runhcs 2")
-			testutil.NoError(t, os.Chtimes(n.real(), old, old))
-			n.remove(true)
-			n.has("shim: runhcs 2")
-			if info, err := os.Stat(n.place()); err != nil || !info.ModTime().Equal(old) || info.Mode() != before.Mode() {
-				t.Errorf("the real shim is not as it was: %v, %v", info, err)
+			test := func(action func(n node) (bool, error), files []string) {
+				n := newNode(t, state[0], state[1])
+				n.checks(want.check)
+				changed, err := action(n)
+				if files == nil {
+					if changed || !errors.Is(err, want.check) {
+						t.Errorf("changed %t, %v", changed, err)
+					}
+					return
+				}
+				if replaced := n.read(n.place()) != state[0]; err != nil || changed != replaced {
+					t.Errorf("changed %t, %v", changed, err)
+				}
+				n.has(files...)
 			}
-			n.checks(ErrNotDiverted)
+			test(func(n node) (bool, error) { return n.Install(t.Context(), newFile(t, "ours 2")) }, want.install)
+			test(func(n node) (bool, error) { return n.Remove(t.Context()) }, want.remove)
 		})
 	}
+}
+
+func TestInstallAndRemove(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "runhcs 1", "")
+	n.install("ours 1", true)
+	n.install("ours 1", false)
+	n.install("ours 2", true)
+	n.has("shim: ours 2", "directx-nri/shim: runhcs 1")
+	n.put(n.place(), "runhcs 2") // containerd is updated.
+	before, err := os.Stat(n.place())
+	testutil.NoError(t, err)
+	n.install("ours 2", true)
+	n.remove(true)
+	if after, err := os.Stat(n.place()); err != nil || !os.SameFile(before, after) {
+		t.Errorf("the real shim is another file: %v, %v", after, err)
+	}
+	n.remove(false)
 }
 
 func TestUnusableDirectory(t *testing.T) {
@@ -221,7 +248,7 @@ func TestCheckReadsChangesOnly(t *testing.T) {
 		n.checks(nil)
 	}
 	n.put(n.place(), "runhcs 2")
-	n.checks(ErrOverwritten)
+	n.checks(ErrNotDiverted)
 	if reads != 3 {
 		t.Errorf("%d reads, want 3", reads)
 	}
@@ -307,7 +334,7 @@ func interrupt(f *fileOps, operations int, crashed *bool) (boot func()) {
 	two := func(do func(from, to string) error) func(from, to string) error {
 		return func(from, to string) error { return next(func() error { return do(from, to) }) }
 	}
-	f.copy, f.link, f.rename, f.replace = two(plain.copy), two(plain.link), two(plain.rename), two(plain.replace)
+	f.link, f.rename, f.replace = two(plain.link), two(plain.rename), two(plain.replace)
 	f.remove = func(path string) error { return next(func() error { return plain.remove(path) }) }
 	f.renameAtBoot = func(from, to string) (func() error, error) {
 		cancel := func() error { return next(func() error { atBoot = func() {}; return nil }) }
@@ -316,50 +343,43 @@ func interrupt(f *fileOps, operations int, crashed *bool) (boot func()) {
 	return func() { atBoot() }
 }
 
-// TestSwapFails: when our shim cannot be placed, the real one goes back.
+// TestSwapFails: when our shim cannot be placed, the real one goes back, and is never lost.
 func TestSwapFails(t *testing.T) {
 	t.Parallel()
+	const noLinks, renamed = "no hard links", "a running program is only renamed"
 	for name, test := range map[string]struct {
-		back        error
-		placed      string // by another program, in the gap
-		want        []string
-		canceled    bool
-		afterwards  error
-		afterRepair []string
+		variant string
+		back    error
+		placed  string // by another program, in the gap
+		want    []string
 	}{
-		"back":                      {want: []string{"shim: runhcs 1"}, canceled: true, afterwards: ErrNotDiverted},
-		"not even back":             {back: errInUse, want: []string{"directx-nri/shim: runhcs 1"}, afterwards: ErrInterrupted},
-		"another program was first": {placed: "runhcs 2", want: []string{"shim: runhcs 2", "directx-nri/shim: runhcs 1"}, canceled: true, afterwards: ErrOverwritten},
+		"back":                      {variant: renamed, want: []string{"shim: runhcs 1"}},
+		"not even back":             {variant: renamed, back: errInUse, want: []string{"directx-nri/shim: runhcs 1"}},
+		"not back, without links":   {variant: noLinks, back: errInUse, want: []string{"directx-nri/shim: runhcs 1"}},
+		"another program was first": {variant: noLinks, placed: "runhcs 2", want: []string{"shim: runhcs 2", "directx-nri/shim: runhcs 1"}},
 	} {
 		n := newNode(t, "runhcs 1", "")
-		variants["no hard links"](&n.files)
+		variants[test.variant](&n.files)
 		plain, canceled := n.files, false
 		n.files.renameAtBoot = func(string, string) (func() error, error) {
 			return func() error { canceled = true; return nil }, nil
 		}
 		n.files.rename = func(from, to string) error {
+			isOurs := strings.HasPrefix(n.read(from), "ours")
 			switch {
-			case to != n.place():
-				return plain.rename(from, to)
-			case test.placed != "":
-				n.put(n.place(), test.placed)
-				return plain.rename(from, to)
-			case from != n.real():
+			case to == n.place() && test.placed != "":
+				n.put(to, test.placed)
+			case to == n.place() && isOurs:
 				return errInUse
-			}
-			if test.back != nil {
+			case to == n.place() && test.back != nil:
 				return test.back
 			}
 			return plain.rename(from, to)
 		}
-		if changed, err := n.Install(t.Context(), newFile(t, "ours 1")); err == nil || changed {
-			t.Errorf("%s: changed %t, %v", name, changed, err)
+		if changed, err := n.Install(t.Context(), newFile(t, "ours 1")); err == nil || changed || !canceled {
+			t.Errorf("%s: changed %t, %v, the rename at boot is canceled: %t", name, changed, err, canceled)
 		}
 		n.has(test.want...)
-		n.checks(test.afterwards)
-		if canceled != test.canceled {
-			t.Errorf("%s: the rename at boot is canceled: %t", name, canceled)
-		}
 		n.files = plain
 		n.install("ours 1", true)
 		n.checks(nil)
@@ -455,37 +475,18 @@ func TestSeveralAtOnce(t *testing.T) {
 	n.has("shim: runhcs 1")
 }
 
-// TestCheckWhileAnotherRemoves: the two files are never reported from different times.
-func TestCheckWhileAnotherRemoves(t *testing.T) {
-	t.Parallel()
-	n := newNode(t, "runhcs 1", "")
-	n.install("ours 1", true)
-	d := openNode(n.dir)
-	isOurs, removed := d.isOurs, false
-	d.isOurs = func(path string) (bool, error) {
-		result, err := isOurs(path)
-		if !removed {
-			removed = true
-			n.remove(true)
-		}
-		return result, err
-	}
-	if err := d.Check(); !errors.Is(err, ErrNotDiverted) {
-		t.Errorf("check: %v", err)
-	}
-}
-
 func TestLockEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "runhcs 1", "")
-	unlock, err := n.lock(t.Context())
-	testutil.NoError(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	if _, err := openNode(n.dir).Install(ctx, newFile(t, "ours 1")); !errors.Is(err, context.DeadlineExceeded) {
+	n.selfTest = func(context.Context, string, string) error {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		_, err := openNode(n.dir).Install(ctx, newFile(t, "ours 1"))
+		return err
+	}
+	if _, err := n.Install(t.Context(), newFile(t, "ours 1")); !errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)
 	}
-	unlock()
 	n.has("shim: runhcs 1")
 }
 
@@ -493,18 +494,16 @@ func TestKeeper(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "runhcs 1", "")
 	k := NewKeeper("", newFile(t, "ours 1"))
-	k.find = func() (string, error) { return "", ErrSeveralDirectories }
 	ensure := func(want error) {
 		t.Helper()
 		if err := k.Ensure(t.Context()); !errors.Is(err, want) {
 			t.Errorf("%v, want %v", err, want)
 		}
 	}
-	ensure(ErrSeveralDirectories)
 	k.diversion = n.Diversion
 	for i := range maxRepairs + 1 {
 		if i == 1 { // The first repair was long ago.
-			k.repairs = []time.Time{time.Now().Add(-2 * repairPeriod)}
+			k.repairs, k.lastRepair = maxRepairs-1, time.Now().Add(-2*repairPeriod)
 		}
 		ensure(nil)
 		ensure(nil)
@@ -513,7 +512,7 @@ func TestKeeper(t *testing.T) {
 	}
 	for range 2 {
 		ensure(ErrContested)
-		n.checks(ErrOverwritten)
+		n.checks(ErrNotDiverted)
 	}
 	testutil.NoError(t, k.Undo(t.Context()))
 	n.has(fmt.Sprint("shim: runhcs ", maxRepairs))

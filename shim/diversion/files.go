@@ -3,31 +3,29 @@ package diversion
 import (
 	"context"
 	"errors"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/directx-nri/directx-nri/internal/access"
 	"github.com/directx-nri/directx-nri/internal/durable"
 	"github.com/directx-nri/directx-nri/internal/paths"
 )
 
-// Prefixes of names, in the directory of the real shim unless noted. All but asidePrefix are of files that are ours.
+// Prefixes of names in the directory of the real shim.
 const (
-	stagedPrefix = "new-"             // a directory with a program that is being tested
-	oursPrefix   = "ours-"            // our shim, which has been replaced
-	asidePrefix  = "real-"            // a real shim, which another program has updated
-	tempPrefix   = "directx-nri-tmp-" // beside our shim: a copy of the real shim
+	stagedPrefix = "new-"  // a directory with a program that is being tested
+	oursPrefix   = "ours-" // our shim, which has been replaced
+	asidePrefix  = "real-" // a real shim that another program has updated, or another name of a file
 )
 
 // fileOps are the operations on files that change what containerd can run, so that tests can interrupt
 // them and fail as Windows does.
 type fileOps struct {
-	// copy copies a file and its access rights, and syncs the copy. It fails if to exists.
-	copy func(from, to string) error
 	// link creates another name for a file. It fails if to exists.
 	link func(from, to string) error
 	// rename fails if to exists. It waits a second for programs that have the file open.
@@ -44,24 +42,25 @@ type fileOps struct {
 	isInUse func(error) bool
 }
 
-// exchange places the program at staged, and moves the program that was there to kept. If it fails,
-// nothing has changed.
-func (d *Diversion) exchange(staged, kept, prefix string) error {
+func systemOps() fileOps {
+	return fileOps{
+		link: os.Link, rename: durable.Move, replace: durable.Rename, remove: os.RemoveAll, renameAtBoot: renameAtBoot, isInUse: isInUse,
+	}
+}
+
+// exchange places the program at staged, and moves the program that was there to kept.
+func (d *Diversion) exchange(staged, kept string) error {
 	if err := d.files.link(d.place(), kept); err != nil { // The file system may have no hard links.
 		return d.swap(staged, kept)
 	}
 	err := d.files.replace(staged, d.place())
-	if d.files.isInUse(err) {
-		away := d.unique(prefix)
-		if err = d.swap(staged, away); err == nil {
-			_ = d.files.remove(away) // It is a second name of kept; cleanUp tries again.
-			return nil
-		}
+	if d.files.isInUse(err) { // Now kept has a second name, which cleanUp deletes.
+		err = d.swap(staged, d.unique(asidePrefix))
 	}
-	if err != nil {
-		return errors.Join(err, d.files.remove(kept))
+	if err != nil && durable.Exists(d.place()) {
+		err = errors.Join(err, d.files.remove(kept))
 	}
-	return nil
+	return err
 }
 
 // swap is exchange by two renames. Between them, containerd finds no shim: a container would fail to
@@ -76,27 +75,26 @@ func (d *Diversion) swap(staged, away string) error {
 		return errors.Join(err, cancel())
 	}
 	if err := d.files.rename(staged, d.place()); err != nil {
-		back := d.files.rename(away, d.place())
-		if back != nil && !errors.Is(back, fs.ErrExist) {
-			return errors.Join(err, back) // The rename at boot is left to repair it.
-		}
-		return errors.Join(err, back, cancel())
+		return errors.Join(err, d.files.rename(away, d.place()), cancel())
 	}
 	return cancel()
 }
 
 // stage copies the program newFile to the directory from which it can be renamed into its place, and tests it there.
+// Only administrators can write to that directory, and a renamed file keeps its access rights.
 func (d *Diversion) stage(ctx context.Context, newFile string) (staged string, err error) {
+	data, err := os.ReadFile(newFile)
+	if err != nil {
+		return "", err
+	}
+	if err := access.MakePrivate(d.workDir()); err != nil {
+		return "", err
+	}
 	dir, err := os.MkdirTemp(d.workDir(), stagedPrefix)
 	if err != nil {
 		return "", err
 	}
 	staged = filepath.Join(dir, paths.Runhcs)
-	data, err := os.ReadFile(newFile)
-	if err != nil {
-		return "", err
-	}
-	// Only administrators can write to workDir. A renamed file keeps its access rights.
 	if err := durable.Replace(staged, data, 0o755); err != nil {
 		return "", err
 	}
@@ -112,10 +110,10 @@ func companions() []string { return []string{"LinuxBootFiles", "WindowsBootFiles
 func (d *Diversion) linkCompanions() error {
 	for _, name := range companions() {
 		from, to := filepath.Join(d.dir, name), filepath.Join(d.workDir(), name)
+		if err := os.RemoveAll(to); err != nil {
+			return err
+		}
 		if !durable.Exists(from) {
-			if err := os.RemoveAll(to); err != nil {
-				return err
-			}
 			continue
 		}
 		err := filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
@@ -124,32 +122,15 @@ func (d *Diversion) linkCompanions() error {
 			}
 			linked := to + strings.TrimPrefix(path, from)
 			if entry.IsDir() {
-				return os.MkdirAll(linked, 0o755)
+				return os.Mkdir(linked, 0o755)
 			}
-			return d.linkAgain(path, linked)
+			return d.files.link(path, linked)
 		})
 		if err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// linkAgain links from to to, unless it is the same file already.
-func (d *Diversion) linkAgain(from, to string) error {
-	source, err := os.Lstat(from)
-	if err != nil {
-		return err
-	}
-	if linked, err := os.Lstat(to); err == nil {
-		if os.SameFile(source, linked) {
-			return nil
-		}
-		if err := os.Remove(to); err != nil {
-			return err
-		}
-	}
-	return d.files.link(from, to)
 }
 
 // discardReal deletes the moved real shim. It waits for the starts in which our shim runs or is about to run it:
@@ -173,47 +154,22 @@ func (d *Diversion) discardReal(ctx context.Context) {
 // cleanUp deletes what earlier calls have left, unless programs run from it. It returns an error if a replaced shim
 // of ours is left.
 func (d *Diversion) cleanUp() (err error) {
-	remove := func(dir, prefix string) (err error) {
-		entries, _ := os.ReadDir(dir)
-		for _, entry := range entries {
-			if strings.HasPrefix(entry.Name(), prefix) {
-				err = errors.Join(err, d.files.remove(filepath.Join(dir, entry.Name())))
-			}
-		}
-		return err
-	}
-	_ = remove(d.dir, tempPrefix)
-	_ = remove(d.workDir(), stagedPrefix)
-	_ = remove(d.workDir(), asidePrefix)
-	if !durable.Exists(d.real()) {
-		for _, name := range companions() {
-			_ = d.files.remove(filepath.Join(d.workDir(), name))
+	entries, _ := os.ReadDir(d.workDir())
+	hasReal := durable.Exists(d.real())
+	for _, entry := range entries {
+		name, path := entry.Name(), filepath.Join(d.workDir(), entry.Name())
+		switch {
+		case strings.HasPrefix(name, oursPrefix):
+			err = errors.Join(err, d.files.remove(path))
+		case strings.HasPrefix(name, stagedPrefix) || strings.HasPrefix(name, asidePrefix) ||
+			!hasReal && slices.Contains(companions(), name):
+			_ = d.files.remove(path)
 		}
 	}
-	return remove(d.workDir(), oursPrefix)
+	return err
 }
 
 // unique returns a path in the directory of the real shim for a program that is about to be deleted.
 func (d *Diversion) unique(prefix string) string {
 	return filepath.Join(d.workDir(), prefix+strconv.FormatInt(time.Now().UnixNano(), 36)+".exe")
-}
-
-// copyFile copies a program with its access rights and times.
-func copyFile(from, to string) (err error) {
-	source, err := durable.Open(from)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, source.Close()) }()
-	info, err := source.Stat()
-	if err != nil {
-		return err
-	}
-	target, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, info.Mode().Perm())
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(target, source)
-	err = errors.Join(err, copyAccess(from, target), target.Sync(), target.Close())
-	return errors.Join(err, os.Chtimes(to, info.ModTime(), info.ModTime()))
 }

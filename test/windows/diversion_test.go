@@ -149,7 +149,7 @@ func (d diverted) testUpdate(t *testing.T) {
 	updated := string(bed.ReadFile(t, d.Launcher())) + "another version"
 	testutil.WriteFile(t, d.Path("updated.exe"), updated, 0o700)
 	bed.Rename(t, d.Path("updated.exe"), d.Shim())
-	if err := d.Check(); !errors.Is(err, diversion.ErrOverwritten) {
+	if err := d.Check(); !errors.Is(err, diversion.ErrNotDiverted) {
 		t.Errorf("check: %v", err)
 	}
 	id, err := d.StartContainer(t, pod, d.NewAllocated("locked", d.Record(t, d.GPUs[0].Replica(11))))
