@@ -98,8 +98,8 @@ func TestCompileEverything(t *testing.T) {
 		}},
 		Assignment: policy.AssignByClass, DriverFiles: policy.FilesNone, Injection: policy.InjectByKubelet,
 		RuntimeFiles: map[pci.Vendor]policy.RuntimeFiles{
-			0x10DE: {Defaults: &no, Remove: []string{"nvidia-smi.exe", `bin\*.dll`}, Add: []policy.AddedFile{
-				{Source: "tool.exe"}, {Source: `x32\*.dll`, Directory: "SysWOW64"}, {Source: "a.exe", Destination: "b.exe"},
+			0x10DE: {Defaults: &no, Remove: []string{"nvidia-smi.exe", "bin/*.dll"}, Add: []policy.AddedFile{
+				{Source: "tool.exe"}, {Source: "x32/*.dll", Directory: "SysWOW64"}, {Source: "a.exe", Destination: "b.exe"},
 			}},
 			0x1AE0: {Add: []policy.AddedFile{{Source: "i.exe"}}},
 		},

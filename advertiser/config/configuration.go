@@ -18,9 +18,7 @@ func policyOf(document any, nodeOS string) (policy.Policy, error) {
 		edit(document, "resources.*.match."+key, asList)
 	}
 	edit(document, "resources.*.match.dedicatedMemory.*", asBytes)
-	edit(document, "runtimeFiles.*.remove.*", asWindowsPath)
 	edit(document, "runtimeFiles.*.add.*", asMapping("source"))
-	edit(document, "runtimeFiles.*.add.*.source", asWindowsPath)
 	if nodeOS == "windows" {
 		edit(document, "extraMounts.hostDirectories.*", asWindowsPath)
 		edit(document, "extraMounts.destinations.*", asWindowsPath)

@@ -44,9 +44,7 @@ func ParseInventory(data []byte) ([]discovery.Device, error) {
 		return nil, err
 	}
 	edit(document, "devices.*.dedicatedMemory", asBytes)
-	edit(document, "devices.*.driver.storePath", asWindowsPath)
 	edit(document, "devices.*.runtimeFiles.*.*", asMapping("source"))
-	edit(document, "devices.*.runtimeFiles.*.*.*", asWindowsPath)
 	edit(document, "devices.*.linux.deviceNodes.*", asMapping("path"))
 	edit(document, "devices.*.linux.libraries.*", asMapping("source"))
 	var file struct{ Devices []inventoryDevice }

@@ -30,7 +30,7 @@ func TestParseInventory(t *testing.T) {
   pciAddress: 0001:1b:02.3
   driver:
     version: '31.0'
-    storePath: c:/Windows/System32/DriverStore/FileRepository/iigd_dch.inf_amd64_1/
+    storePath: C:\Windows\System32\DriverStore\FileRepository\iigd_dch.inf_amd64_1
   dedicatedMemory: 16106127360
   numaNode: 1
   integrated: true
@@ -58,7 +58,7 @@ func TestParseInventory(t *testing.T) {
 		DedicatedMemory: 16106127360, NUMANode: &one, Integrated: true, Detachable: true, SupportsDisplay: true, SupportsCompute: true,
 		Health: discovery.Health{Reason: "driver is not started (code 10)"},
 		System32: []discovery.RuntimeFile{
-			{Source: "a.dll", Destination: "a.dll"}, {Source: `sub\b.dll`, Destination: "b.dll"},
+			{Source: "a.dll", Destination: "a.dll"}, {Source: "sub/b.dll", Destination: "b.dll"},
 			{Source: "c64.dll", Destination: `sub\c.dll`}, {Source: "d.dll", Destination: "d.dll"},
 		},
 		SysWOW64:    []discovery.RuntimeFile{{Source: "a.dll", Destination: "a.dll"}},
