@@ -314,36 +314,35 @@ func TestFlagsOverrideFile(t *testing.T) {
 func TestApplyInventory(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	stateDir, file, inventory := filepath.Join(dir, "state"), filepath.Join(dir, "config.yaml"), filepath.Join(dir, "gpus.yaml")
-	c := Compiler{File: file, StateDir: stateDir, NodeOS: "linux", Flags: map[string]any{"replicas": 2.0}}
-	testutil.WriteFile(t, file, head+"inventory: '"+inventory+"'\n", 0o600)
-	if _, err := c.Compile(); !errors.Is(err, os.ErrNotExist) {
+	c := Compiler{File: filepath.Join(dir, "config.yaml"), StateDir: filepath.Join(dir, "state"), NodeOS: "linux", Flags: map[string]any{"replicas": 2.0}}
+	inventory, compiledInventory := filepath.Join(dir, "gpus.yaml"), node.CompiledInventory(c.StateDir)
+	testutil.WriteFile(t, c.File, head+"inventory: '"+inventory+"'\n", 0o600)
+	if _, err := c.Apply(); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no inventory: %v", err)
 	}
 	testutil.WriteFile(t, inventory, device("numaNode: -1"), 0o600)
-	_, err := c.Compile()
+	_, err := c.Apply()
 	testutil.CheckError(t, "invalid inventory", err, inventory+": devices[0].numaNode: ")
-	text := inventoryHead + "- instanceID: a\n"
-	testutil.WriteFile(t, inventory, text, 0o600)
+	testutil.WriteFile(t, inventory, inventoryHead+"- instanceID: a\n", 0o600)
 	compiled, err := c.Apply()
 	testutil.NoError(t, err)
-	p, err := policy.Read(stateDir)
-	want := policy.CompiledFrom{Config: file, ConfigSHA256: p.CompiledFrom.ConfigSHA256, Inventory: inventory, InventorySHA256: hashOf([]byte(text)), Flags: c.Flags}
-	if err != nil || !p.UseInventory || !cmp.Equal(p, compiled.Policy) || !cmp.Equal(p.CompiledFrom, want) {
+	if p, err := policy.Read(c.StateDir); err != nil || !p.UseInventory || p.Resources[0].Replicas != 2 || !cmp.Equal(p, compiled.Policy) {
 		t.Errorf("%+v, %v", p, err)
 	}
-	if devices, err := node.CompiledInventory(stateDir).Devices(t.Context()); err != nil || !cmp.Equal(devices, []discovery.Device{{InstanceID: "a"}}) {
+	if devices, err := compiledInventory.Devices(t.Context()); err != nil || !cmp.Equal(devices, []discovery.Device{{InstanceID: "a"}}) {
 		t.Errorf("devices %v, %v", devices, err)
 	}
-	// A damaged policy is replaced.
-	testutil.WriteFile(t, policy.Path(stateDir), "{", 0o600)
-	testutil.WriteFile(t, file, head, 0o600)
+	testutil.NoError(t, c.CheckSources(compiled.Policy))
+	// A change is found, and a damaged policy is replaced.
+	testutil.WriteFile(t, policy.Path(c.StateDir), "{", 0o600)
+	testutil.WriteFile(t, c.File, head, 0o600)
+	testutil.CheckError(t, "changed sources", c.CheckSources(compiled.Policy), "has changed since")
 	_, err = c.Apply()
 	testutil.NoError(t, err)
-	if p, err := policy.Read(stateDir); err != nil || p.UseInventory {
+	if p, err := policy.Read(c.StateDir); err != nil || p.UseInventory {
 		t.Errorf("%+v, %v", p, err)
 	}
-	if _, err := os.Stat(node.CompiledInventory(stateDir).Path()); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(compiledInventory.Path()); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the compiled inventory is still there: %v", err)
 	}
 }
